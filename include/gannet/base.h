@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gannet/base.h - the ground every other layer stands on.
+ *
+ * Time, threads, locks, waiting, randomness and memory come from here and from nowhere else: the
+ * simulator replaces the table behind these calls, and code that uses only them runs unchanged in
+ * virtual time. Unless a call says otherwise it may be made from any thread, and returns 0 or a
+ * negative errno.
+ */
+#ifndef GANNET_BASE_H
+#define GANNET_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GN_API __attribute__((visibility("default")))
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+/* Text for 0 or a negative errno as Gannet returns it. Never NULL; the string is static. */
+GN_API const char *gn_strerror(int err);
+
+/* "0.1.0" */
+GN_API const char *gn_version(void);
+
+/* ---- log ------------------------------------------------------------------------------------- */
+
+enum gn_log_level { GN_LOG_ERROR, GN_LOG_WARN, GN_LOG_INFO, GN_LOG_DEBUG };
+
+/*
+ * One line, without a newline, at the place where a cause is known. Control characters become
+ * spaces, and what exceeds a kilobyte is cut off. The default sink writes "gannet: error: …" to
+ * stderr; the level comes from GANNET_LOG (error, warn, info, debug; default warn).
+ */
+GN_API void gn_log(enum gn_log_level level, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Replace the sink (NULL restores the default). Call before other threads use Gannet. */
+typedef void gn_log_fn(void *arg, enum gn_log_level level, const char *line);
+GN_API void gn_log_to(gn_log_fn *fn, void *arg);
+GN_API void gn_log_level_set(enum gn_log_level level);
+
+/* ---- time, randomness, memory ---------------------------------------------------------------- */
+
+#define GN_FOREVER UINT64_MAX
+
+/* Monotonic nanoseconds; virtual in a simulation. */
+GN_API uint64_t gn_now_ns(void);
+
+/* now + us, saturating at GN_FOREVER. */
+GN_API uint64_t gn_deadline_us(uint64_t us);
+
+/* 64 random bits. Unpredictable in a process; drawn from the run's seed in a simulation. */
+GN_API uint64_t gn_random(void);
+
+/*
+ * Zeroed memory from the node's heap; NULL when there is none, or align is neither a power of two
+ * nor 0 for malloc's.
+ */
+GN_API void *gn_alloc(size_t size, size_t align) __attribute__((malloc, warn_unused_result));
+GN_API void gn_free(void *ptr);
+
+/*
+ * Account CPU work in virtual time: n units of a kind, priced by the simulated machine's profile.
+ * In a process this does nothing.
+ */
+enum gn_work {
+	GN_WORK_NS,	  /* n nanoseconds */
+	GN_WORK_COPY,	  /* n bytes copied */
+	GN_WORK_CHECKSUM, /* n bytes checksummed */
+	GN_WORK_SCAN,	  /* n slots looked at and found empty */
+	GN_WORK_KINDS
+};
+GN_API void gn_charge(enum gn_work kind, uint64_t n);
+
+/* ---- threads and locks ----------------------------------------------------------------------- */
+
+struct gn_thread;
+
+GN_API int gn_thread_start(const char *name, void (*fn)(void *arg), void *arg,
+			   struct gn_thread **out);
+/* Waits for the thread's end and frees it. */
+GN_API int gn_thread_join(struct gn_thread *thread);
+/* A value that tells threads apart, never 0. */
+GN_API uint64_t gn_thread_id(void);
+/* The name of the node this thread runs on: the host's name, or the simulated node's. */
+GN_API const char *gn_node_name(void);
+/* Let others run. */
+GN_API void gn_yield(void);
+/* Let at least this much time go by. */
+GN_API void gn_sleep_us(uint64_t us);
+
+/* Storage for a lock of either world; initialise before use. Not recursive. */
+struct gn_mutex {
+	uint64_t opaque[6];
+};
+struct gn_cond {
+	uint64_t opaque[8];
+};
+struct gn_once {
+	uint32_t opaque[2]; /* zero is ready for use */
+};
+
+GN_API void gn_mutex_init(struct gn_mutex *mutex);
+GN_API void gn_mutex_lock(struct gn_mutex *mutex);
+GN_API void gn_mutex_unlock(struct gn_mutex *mutex);
+GN_API void gn_mutex_fini(struct gn_mutex *mutex);
+
+GN_API void gn_cond_init(struct gn_cond *cond);
+/* -ETIMEDOUT past the deadline. Like every condition, it may return for no reason. */
+GN_API int gn_cond_wait(struct gn_cond *cond, struct gn_mutex *mutex, uint64_t deadline_ns,
+			const char *reason);
+GN_API void gn_cond_signal(struct gn_cond *cond);
+GN_API void gn_cond_broadcast(struct gn_cond *cond);
+GN_API void gn_cond_fini(struct gn_cond *cond);
+
+/* Runs fn once; every call returns after it has. fn must not come back to the same once. */
+GN_API void gn_once(struct gn_once *once, void (*fn)(void *arg), void *arg);
+
+/*
+ * One pointer per thread and slot. destroy (may be NULL) gets a thread's non-NULL value when the
+ * thread ends.
+ */
+struct gn_slot;
+GN_API int gn_slot_create(void (*destroy)(void *value), struct gn_slot **out);
+GN_API void *gn_slot_get(const struct gn_slot *slot);
+GN_API int gn_slot_set(struct gn_slot *slot, void *value);
+GN_API void gn_slot_destroy(struct gn_slot *slot);
+
+/*
+ * Bounded queue of pointers: any thread pushes, one thread pops. capacity is rounded up to a power
+ * of two, at least 2 and at most 2^24. push: -EAGAIN when full, -EINVAL for NULL; pop: NULL when
+ * empty. A push wakes the popping thread when that waits on gn_queue_source(). Destroy a queue when
+ * no push can be under way any more; what is still in it is forgotten.
+ */
+struct gn_queue;
+GN_API int gn_queue_create(uint32_t capacity, struct gn_queue **out);
+GN_API int gn_queue_push(struct gn_queue *queue, void *item);
+GN_API void *gn_queue_pop(struct gn_queue *queue);
+GN_API void gn_queue_destroy(struct gn_queue *queue);
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+/* What can become ready: a queue here, a completion queue or an event channel in the fabric. */
+struct gn_source;
+GN_API struct gn_source *gn_queue_source(struct gn_queue *queue);
+
+enum gn_wait_kind { GN_WAIT_SOURCE, GN_WAIT_WORD, GN_WAIT_FD };
+
+/* One member of a set to wait for. Fill it with gn_wait_on(), gn_wait_word() or gn_wait_fd(). */
+struct gn_wait_item {
+	enum gn_wait_kind kind;
+	bool ready; /* out: this member woke the wait */
+	int fd;
+	struct gn_source *source;
+	const uint64_t *word;
+	uint64_t seen;
+	struct gn_wait_item *next, **prev; /* private */
+	void *waiter;			   /* private */
+};
+
+static inline struct gn_wait_item gn_wait_on(struct gn_source *source)
+{
+	struct gn_wait_item item = {GN_WAIT_SOURCE, false, -1, source, NULL, 0, NULL, NULL, NULL};
+	return item;
+}
+
+/* Ready when *word differs from seen. */
+static inline struct gn_wait_item gn_wait_word(const uint64_t *word, uint64_t seen)
+{
+	struct gn_wait_item item = {GN_WAIT_WORD, false, -1, NULL, word, seen, NULL, NULL, NULL};
+	return item;
+}
+
+/* Ready when fd is readable, hung up or broken. Refused in a simulation (-EOPNOTSUPP). */
+static inline struct gn_wait_item gn_wait_fd(int fd)
+{
+	struct gn_wait_item item = {GN_WAIT_FD, false, fd, NULL, NULL, 0, NULL, NULL, NULL};
+	return item;
+}
+
+#define GN_WAIT_MAX 64 /* members of one set */
+
+/*
+ * What a loop calls when it found nothing: returns how many members are ready, -ETIMEDOUT past the
+ * deadline (absolute, gn_now_ns(); 0 only looks), or -EINTR when a signal ended its sleep. It may
+ * return 0 early: look again. In a process it spins, yields, then sleeps, but sleeps only if every
+ * member can wake it: a memory word cannot, because a remote WRITE raises no event. In a simulation
+ * it parks until a member changes. reason is what a deadlock report prints; it must outlive the
+ * wait.
+ *
+ * A signal that comes before the sleep does not end it. To be sure of noticing one, give the set a
+ * descriptor that its handler writes, or a deadline.
+ */
+GN_API int gn_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns,
+		   const char *reason);
+
+/* ---- fibers ---------------------------------------------------------------------------------- */
+
+/*
+ * Stacks a thread switches between by hand. A fiber never leaves the thread that created it. A
+ * struct gn_fiber is a place to save a context in, so schedulers may nest: a simulated thread can
+ * itself run fibers, and whichever of them runs when it parks is saved in the thread's struct.
+ */
+struct gn_fiber;
+
+#define GN_FIBER_STACK_MIN 16384u
+
+/*
+ * fn must not return: its last act is a switch away, after which the fiber may be destroyed.
+ * -EINVAL for a stack below the minimum, -ENOMEM when none can be mapped.
+ */
+GN_API int gn_fiber_create(void (*fn)(void *arg), void *arg, size_t stack_bytes,
+			   struct gn_fiber **out);
+/* The place to save the context of a thread that has its own stack. */
+GN_API int gn_fiber_adopt(struct gn_fiber **out);
+/* Save the running context in from, continue to. */
+GN_API void gn_fiber_switch(struct gn_fiber *from, struct gn_fiber *to);
+GN_API void gn_fiber_destroy(struct gn_fiber *fiber);
+
+/* ---- checksums ------------------------------------------------------------------------------- */
+
+/* CRC-32C of len bytes, continuing from crc (0 to begin). */
+GN_API uint32_t gn_crc32c(uint32_t crc, const void *data, size_t len_bytes);
+/* CRC-64/XZ (ECMA-182, reflected), continuing from crc (0 to begin). */
+GN_API uint64_t gn_crc64(uint64_t crc, const void *data, size_t len_bytes);
+
+/* ---- histogram ------------------------------------------------------------------------------- */
+
+/*
+ * Values in log-linear buckets: 128 to an octave, so a reported value is within 0.4 % of a recorded
+ * one. Exact below 256; values from 2^42 count as 2^42 - 1. One writer; merge to combine threads.
+ * min is UINT64_MAX while empty.
+ */
+#define GN_HIST_BUCKETS (36u * 128u)
+
+struct gn_hist {
+	uint64_t count, sum, min, max;
+	uint64_t bucket[GN_HIST_BUCKETS];
+};
+
+GN_API void gn_hist_init(struct gn_hist *hist);
+GN_API void gn_hist_add(struct gn_hist *hist, uint64_t value, uint64_t times);
+GN_API void gn_hist_merge(struct gn_hist *into, const struct gn_hist *from);
+/* The value below or at which percent of the values lie; 0 when empty. */
+GN_API uint64_t gn_hist_percentile(const struct gn_hist *hist, double percent);
+GN_API double gn_hist_mean(const struct gn_hist *hist);
+
+/* ---- programs for both worlds ---------------------------------------------------------------- */
+
+/* What a program is told about where it runs. */
+struct gn_env {
+	const char *fabric; /* for gn_fabric_open(): "shm", "verbs:mlx5_0", "sim:n3" */
+	const char *node;   /* the node's name */
+	void *arg;	    /* the caller's */
+};
+
+/* A program that runs as a process of its own and on a simulated node alike; returns its status. */
+typedef int gn_node_main(struct gn_env *env, int argc, char **argv);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

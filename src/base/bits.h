@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the compiler and the processor can be told: branch hints, the size of a cache line, a pause
+ * in a spin.
+ */
+#ifndef GN_BASE_BITS_H
+#define GN_BASE_BITS_H
+
+#include <stddef.h>
+
+#define GN_CACHELINE 64
+
+#define likely(x)   __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+#define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
+/*
+ * Tells the core that this is a spin, so that its other hyperthread and the memory bus get their
+ * turn.
+ */
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which world this OS thread runs in, and the way from every public call into that world's table. A
+ * process pays one thread-local load and a predicted branch; what both worlds must refuse alike is
+ * refused here.
+ */
+#include <errno.h>
+
+#include "base/bits.h"
+#include "base/exec.h"
+#include "base/real.h"
+
+/*
+ * NULL in a process. initial-exec makes the load one instruction in the shared library too; it
+ * takes one pointer of the static TLS reserve if that is loaded with dlopen().
+ */
+static _Thread_local const struct exec_ops *installed __attribute__((tls_model("initial-exec")));
+
+static inline const struct exec_ops *ops(void)
+{
+	return unlikely(installed) ? installed : &exec_real;
+}
+
+const struct exec_ops *exec_current(void)
+{
+	return ops();
+}
+
+const struct exec_ops *exec_install(const struct exec_ops *next)
+{
+	const struct exec_ops *last = ops();
+
+	installed = next == &exec_real ? NULL : next;
+	return last;
+}
+
+uint64_t gn_now_ns(void)
+{
+	if (likely(!installed))
+		return real_now_ns();
+	return installed->now_ns();
+}
+
+uint64_t gn_deadline_us(uint64_t us)
+{
+	uint64_t ns, deadline_ns;
+
+	if (__builtin_mul_overflow(us, NS_PER_US, &ns) ||
+	    __builtin_add_overflow(gn_now_ns(), ns, &deadline_ns))
+		return GN_FOREVER;
+	return deadline_ns;
+}
+
+uint64_t gn_random(void)
+{
+	return ops()->random();
+}
+
+void *gn_alloc(size_t size, size_t align)
+{
+	if (align & (align - 1))
+		return NULL;
+	return ops()->alloc(size, align);
+}
+
+void gn_free(void *ptr)
+{
+	if (ptr)
+		ops()->free(ptr);
+}
+
+void gn_charge(enum gn_work kind, uint64_t n)
+{
+	if (unlikely(installed))
+		installed->charge(kind, n);
+}
+
+int gn_thread_start(const char *name, void (*fn)(void *arg), void *arg, struct gn_thread **out)
+{
+	return ops()->thread_start(name, fn, arg, out);
+}
+
+int gn_thread_join(struct gn_thread *thread)
+{
+	return ops()->thread_join(thread);
+}
+
+uint64_t gn_thread_id(void)
+{
+	return ops()->thread_id();
+}
+
+const char *gn_node_name(void)
+{
+	return ops()->node_name();
+}
+
+void gn_yield(void)
+{
+	ops()->yield();
+}
+
+void gn_sleep_us(uint64_t us)
+{
+	ops()->sleep_us(us);
+}
+
+void gn_mutex_init(struct gn_mutex *mutex)
+{
+	ops()->mutex_init(mutex);
+}
+
+void gn_mutex_lock(struct gn_mutex *mutex)
+{
+	ops()->mutex_lock(mutex);
+}
+
+void gn_mutex_unlock(struct gn_mutex *mutex)
+{
+	ops()->mutex_unlock(mutex);
+}
+
+void gn_mutex_fini(struct gn_mutex *mutex)
+{
+	ops()->mutex_fini(mutex);
+}
+
+void gn_cond_init(struct gn_cond *cond)
+{
+	ops()->cond_init(cond);
+}
+
+int gn_cond_wait(struct gn_cond *cond, struct gn_mutex *mutex, uint64_t deadline_ns,
+		 const char *reason)
+{
+	return ops()->cond_wait(cond, mutex, deadline_ns, reason);
+}
+
+void gn_cond_signal(struct gn_cond *cond)
+{
+	ops()->cond_wake(cond, false);
+}
+
+void gn_cond_broadcast(struct gn_cond *cond)
+{
+	ops()->cond_wake(cond, true);
+}
+
+void gn_cond_fini(struct gn_cond *cond)
+{
+	ops()->cond_fini(cond);
+}
+
+int gn_slot_create(void (*destroy)(void *value), struct gn_slot **out)
+{
+	return ops()->slot_create(destroy, out);
+}
+
+void *gn_slot_get(const struct gn_slot *slot)
+{
+	return ops()->slot_get(slot);
+}
+
+int gn_slot_set(struct gn_slot *slot, void *value)
+{
+	return ops()->slot_set(slot, value);
+}
+
+void gn_slot_destroy(struct gn_slot *slot)
+{
+	if (slot)
+		ops()->slot_destroy(slot);
+}
+
+int gn_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
+{
+	if (n > GN_WAIT_MAX)
+		return -EINVAL;
+	return ops()->wait(items, n, deadline_ns, reason);
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Fibers. One mapping holds a guard page, the stack above it, and the struct at the high end, so a
+ * fiber costs no heap of any world:
+ *
+ *     low │ guard │ … stack, grows down … │ struct gn_fiber │ high
+ *
+ * An adopted thread's fiber is the struct alone.
+ */
+#define _GNU_SOURCE 1
+#include <assert.h>
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/fiber_context.h"
+#include "base/fiber_hooks.h"
+#include "gannet/base.h"
+
+struct gn_fiber {
+	struct fiber_context context;
+	struct fiber_hooks hooks;
+	void (*fn)(void *arg);
+	void *arg;
+	char *map;
+	size_t map_bytes;
+	char *stack; /* its low end; NULL when adopted */
+};
+
+/* The struct is the stack's neighbour, and the stack's end is to be aligned. */
+#define STRUCT_BYTES ((sizeof(struct gn_fiber) + 63) & ~(size_t)63)
+
+static size_t stack_bytes_of(const struct gn_fiber *fiber)
+{
+	return (size_t)((const char *)fiber - fiber->stack);
+}
+
+static void fiber_main(void *arg)
+{
+	struct gn_fiber *self = arg;
+
+	hooks_land(NULL);
+	self->fn(self->arg);
+	assert(false && "a fiber's function returned instead of switching away");
+}
+
+/* A mapping with guard_bytes out of bounds at its low end and a zeroed struct at its high end. */
+static int fiber_map(size_t guard_bytes, size_t bytes, struct gn_fiber **out)
+{
+	char *map = mmap(NULL, guard_bytes + bytes, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+	struct gn_fiber *fiber;
+
+	if (map == MAP_FAILED)
+		return -ENOMEM;
+	if (guard_bytes && mprotect(map, guard_bytes, PROT_NONE) != 0) {
+		munmap(map, guard_bytes + bytes);
+		return -ENOMEM;
+	}
+	fiber = (void *)(map + guard_bytes + bytes - STRUCT_BYTES);
+	fiber->map = map;
+	fiber->map_bytes = guard_bytes + bytes;
+	*out = fiber;
+	return 0;
+}
+
+int gn_fiber_create(void (*fn)(void *arg), void *arg, size_t stack_bytes, struct gn_fiber **out)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct gn_fiber *fiber;
+	int err;
+
+	if (stack_bytes < GN_FIBER_STACK_MIN)
+		return -EINVAL;
+	if (stack_bytes > SIZE_MAX / 2)
+		return -ENOMEM;
+	err = fiber_map(page, (stack_bytes + STRUCT_BYTES + page - 1) / page * page, &fiber);
+	if (err)
+		return err;
+	fiber->fn = fn;
+	fiber->arg = arg;
+	fiber->stack = fiber->map + page;
+	hooks_stack_made(&fiber->hooks, fiber->stack, stack_bytes_of(fiber));
+	context_make(&fiber->context, fiber->stack, fiber, fiber_main, fiber);
+	*out = fiber;
+	return 0;
+}
+
+int gn_fiber_adopt(struct gn_fiber **out)
+{
+	return fiber_map(0, STRUCT_BYTES, out);
+}
+
+FIBER_NO_TSAN void gn_fiber_switch(struct gn_fiber *from, struct gn_fiber *to)
+{
+	void *fake = NULL;
+
+	hooks_leave(&from->hooks, &to->hooks, &fake);
+	context_swap(&from->context, &to->context);
+	hooks_land(fake);
+}
+
+void gn_fiber_destroy(struct gn_fiber *fiber)
+{
+	if (!fiber)
+		return;
+	if (fiber->stack)
+		hooks_stack_gone(&fiber->hooks, fiber->stack, stack_bytes_of(fiber));
+	munmap(fiber->map, fiber->map_bytes);
+}

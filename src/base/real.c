@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * exec_real: the table of a process. The kernel's monotonic clock, its random numbers, libc's heap
+ * and POSIX threads; waiting is in wait.c.
+ */
+#define _GNU_SOURCE 1
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/bits.h"
+#include "base/exec.h"
+#include "base/real.h"
+
+/* ---- time, randomness, memory ---- */
+
+uint64_t real_now_ns(void)
+{
+	struct timespec ts;
+
+	assert(exec_current() == &exec_real);
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+/* 256 bytes is the most that getrandom() promises to give at once, without being interrupted. */
+#define RANDOM_VALUES (256 / sizeof(uint64_t))
+
+/*
+ * The kernel's generator, a system call's worth at a time: nobody can compute the next value from
+ * the last.
+ */
+static _Thread_local struct {
+	size_t left;
+	uint64_t value[RANDOM_VALUES];
+} pool;
+
+/*
+ * Only the forking thread lives on in the child, so its pool is the only one that could be used
+ * twice.
+ */
+static void pool_drop(void)
+{
+	pool.left = 0;
+}
+
+static void pool_on_fork(void)
+{
+	pthread_atfork(NULL, NULL, pool_drop);
+}
+
+static void pool_fill(void)
+{
+	static pthread_once_t on_fork = PTHREAD_ONCE_INIT;
+	ssize_t got;
+
+	pthread_once(&on_fork, pool_on_fork);
+	do
+		got = getrandom(pool.value, sizeof(pool.value), 0);
+	while (got < 0 && errno == EINTR); /* before the kernel has gathered its first entropy */
+	assert(got == sizeof(pool.value));
+	pool.left = RANDOM_VALUES;
+}
+
+static uint64_t real_random(void)
+{
+	if (unlikely(!pool.left))
+		pool_fill();
+	return pool.value[--pool.left];
+}
+
+static void *real_alloc(size_t size, size_t align)
+{
+	void *ptr;
+
+	if (size == 0)
+		size = 1;
+	if (align <= _Alignof(max_align_t))
+		return calloc(1, size);
+	if (posix_memalign(&ptr, align, size) != 0)
+		return NULL;
+	return memset(ptr, 0, size);
+}
+
+static void real_free(void *ptr)
+{
+	free(ptr);
+}
+
+static void real_charge(enum gn_work kind, uint64_t n)
+{
+	(void)kind;
+	(void)n;
+}
+
+/* ---- threads ---- */
+
+#define THREAD_NAME_MAX 16 /* the kernel's limit, with the final zero */
+
+struct gn_thread {
+	pthread_t handle;
+	void (*fn)(void *arg);
+	void *arg;
+	char name[THREAD_NAME_MAX];
+};
+
+static void *thread_main(void *arg)
+{
+	struct gn_thread *thread = arg;
+
+	if (thread->name[0])
+		pthread_setname_np(pthread_self(), thread->name);
+	thread->fn(thread->arg);
+	return NULL;
+}
+
+static int real_thread_start(const char *name, void (*fn)(void *arg), void *arg,
+			     struct gn_thread **out)
+{
+	struct gn_thread *thread = calloc(1, sizeof(*thread));
+	int err;
+
+	if (!thread)
+		return -ENOMEM;
+	thread->fn = fn;
+	thread->arg = arg;
+	if (name)
+		memcpy(thread->name, name, strnlen(name, THREAD_NAME_MAX - 1));
+	err = pthread_create(&thread->handle, NULL, thread_main, thread);
+	if (err) {
+		free(thread);
+		return -err;
+	}
+	*out = thread;
+	return 0;
+}
+
+static int real_thread_join(struct gn_thread *thread)
+{
+	int err;
+
+	if (!thread)
+		return -EINVAL;
+	err = pthread_join(thread->handle, NULL);
+	if (err)
+		return -err;
+	free(thread);
+	return 0;
+}
+
+/*
+ * Counted rather than taken from the kernel or pthread_self(), which give a dead thread's value to
+ * the next.
+ */
+static uint64_t real_thread_id(void)
+{
+	static _Atomic uint64_t last;
+	static _Thread_local uint64_t id;
+
+	if (unlikely(!id))
+		id = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+	return id;
+}
+
+static char host[256] = "localhost";
+
+static void host_look_up(void)
+{
+	char name[sizeof(host)];
+
+	if (gethostname(name, sizeof(name) - 1) != 0)
+		return;
+	name[sizeof(name) - 1] = '\0';
+	memcpy(host, name, sizeof(host));
+}
+
+static const char *real_node_name(void)
+{
+	static pthread_once_t looked_up = PTHREAD_ONCE_INIT;
+
+	pthread_once(&looked_up, host_look_up);
+	return host;
+}
+
+static void real_yield(void)
+{
+	sched_yield();
+}
+
+static void real_sleep_us(uint64_t us)
+{
+	struct timespec until = ns_to_timespec(gn_deadline_us(us));
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+		;
+}
+
+/* ---- locks ---- */
+
+static_assert(sizeof(pthread_mutex_t) <= sizeof(struct gn_mutex), "a gn_mutex holds a mutex");
+static_assert(sizeof(pthread_cond_t) <= sizeof(struct gn_cond), "a gn_cond holds a condition");
+static_assert(_Alignof(pthread_mutex_t) <= _Alignof(struct gn_mutex), "and aligns it");
+static_assert(_Alignof(pthread_cond_t) <= _Alignof(struct gn_cond), "and aligns it");
+
+static pthread_mutex_t *native_mutex(struct gn_mutex *mutex)
+{
+	return (void *)mutex->opaque;
+}
+
+static pthread_cond_t *native_cond(struct gn_cond *cond)
+{
+	return (void *)cond->opaque;
+}
+
+/* With default attributes these fail only when the caller broke the rules of mutexes. */
+static void must(int err)
+{
+	assert(err == 0);
+}
+
+static void real_mutex_init(struct gn_mutex *mutex)
+{
+	must(pthread_mutex_init(native_mutex(mutex), NULL));
+}
+
+static void real_mutex_lock(struct gn_mutex *mutex)
+{
+	must(pthread_mutex_lock(native_mutex(mutex)));
+}
+
+static void real_mutex_unlock(struct gn_mutex *mutex)
+{
+	must(pthread_mutex_unlock(native_mutex(mutex)));
+}
+
+static void real_mutex_fini(struct gn_mutex *mutex)
+{
+	must(pthread_mutex_destroy(native_mutex(mutex)));
+}
+
+static void real_cond_init(struct gn_cond *cond)
+{
+	pthread_condattr_t attr;
+
+	must(pthread_condattr_init(&attr));
+	must(pthread_condattr_setclock(&attr, CLOCK_MONOTONIC));
+	must(pthread_cond_init(native_cond(cond), &attr));
+	pthread_condattr_destroy(&attr);
+}
+
+static int real_cond_wait(struct gn_cond *cond, struct gn_mutex *mutex, uint64_t deadline_ns,
+			  const char *reason)
+{
+	struct timespec until = ns_to_timespec(deadline_ns);
+
+	(void)reason;
+	if (deadline_ns == GN_FOREVER)
+		return -pthread_cond_wait(native_cond(cond), native_mutex(mutex));
+	return -pthread_cond_timedwait(native_cond(cond), native_mutex(mutex), &until);
+}
+
+static void real_cond_wake(struct gn_cond *cond, bool all)
+{
+	must(all ? pthread_cond_broadcast(native_cond(cond)) :
+		   pthread_cond_signal(native_cond(cond)));
+}
+
+static void real_cond_fini(struct gn_cond *cond)
+{
+	must(pthread_cond_destroy(native_cond(cond)));
+}
+
+/* ---- slots ---- */
+
+struct gn_slot {
+	pthread_key_t key;
+};
+
+static int real_slot_create(void (*destroy)(void *value), struct gn_slot **out)
+{
+	struct gn_slot *slot = calloc(1, sizeof(*slot));
+	int err;
+
+	if (!slot)
+		return -ENOMEM;
+	err = pthread_key_create(&slot->key, destroy);
+	if (err) {
+		free(slot);
+		return -err;
+	}
+	*out = slot;
+	return 0;
+}
+
+static void *real_slot_get(const struct gn_slot *slot)
+{
+	return pthread_getspecific(slot->key);
+}
+
+static int real_slot_set(struct gn_slot *slot, void *value)
+{
+	return -pthread_setspecific(slot->key, value);
+}
+
+static void real_slot_destroy(struct gn_slot *slot)
+{
+	pthread_key_delete(slot->key);
+	free(slot);
+}
+
+const struct exec_ops exec_real = {
+	.name = "real",
+	.now_ns = real_now_ns,
+	.random = real_random,
+	.alloc = real_alloc,
+	.free = real_free,
+	.charge = real_charge,
+	.thread_start = real_thread_start,
+	.thread_join = real_thread_join,
+	.thread_id = real_thread_id,
+	.node_name = real_node_name,
+	.yield = real_yield,
+	.sleep_us = real_sleep_us,
+	.mutex_init = real_mutex_init,
+	.mutex_lock = real_mutex_lock,
+	.mutex_unlock = real_mutex_unlock,
+	.mutex_fini = real_mutex_fini,
+	.cond_init = real_cond_init,
+	.cond_wait = real_cond_wait,
+	.cond_wake = real_cond_wake,
+	.cond_fini = real_cond_fini,
+	.slot_create = real_slot_create,
+	.slot_get = real_slot_get,
+	.slot_set = real_slot_set,
+	.slot_destroy = real_slot_destroy,
+	.wait = real_wait,
+};

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The parts of exec_real that other files of base use directly. Never for the layers above: they
+ * would run on the real clock inside a simulation.
+ */
+#ifndef GN_BASE_REAL_H
+#define GN_BASE_REAL_H
+
+#include <stdint.h>
+#include <time.h>
+
+#include "gannet/base.h"
+
+#define NS_PER_US 1000ull
+#define NS_PER_S  1000000000ull
+
+/* Asserts that no simulation runs on this OS thread. */
+uint64_t real_now_ns(void);
+
+int real_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason);
+
+static inline struct timespec ns_to_timespec(uint64_t ns)
+{
+	return (struct timespec){
+		.tv_sec = (time_t)(ns / NS_PER_S),
+		.tv_nsec = (long)(ns % NS_PER_S),
+	};
+}
+
+#endif

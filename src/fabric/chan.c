@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Event channels: a queue of events that live in the objects they are about, so that queueing one never fails,
+ * and destroying an object takes its events along.
+ */
+#include "fabric/fabric.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+static bool source_ready(struct gn_source *source)
+{
+	struct gn_chan *chan = container_of(source, struct gn_chan, source);
+
+	if (chan->obj.fabric->provider->chan_pump)
+		chan->obj.fabric->provider->chan_pump(chan);
+	return __atomic_load_n(&chan->first, __ATOMIC_RELAXED);
+}
+
+static int source_arm(struct gn_source *source)
+{
+	struct gn_chan *chan = container_of(source, struct gn_chan, source);
+
+	if (source_ready(source))
+		return -EAGAIN;
+	return chan->fd >= 0 ? chan->fd : -EOPNOTSUPP;
+}
+
+static const struct source_ops chan_source = {.ready = source_ready, .arm = source_arm};
+
+int gn_chan_create(struct gn_ctx *ctx, struct gn_chan **out)
+{
+	const struct provider *p;
+	struct gn_chan *chan;
+	int rc;
+
+	if (obj_check(ctx, OBJ_CTX) || !out)
+		return -EINVAL;
+	p = ctx->obj.fabric->provider;
+	rc = obj_create(ctx->obj.fabric, OBJ_CHAN, sizeof(*chan), &chan);
+	if (rc)
+		return rc;
+	chan->ctx = ctx;
+	chan->fd = chan->wake_fd = -1;
+	chan->last = &chan->first;
+	source_init(&chan->source, &chan_source);
+	gn_mutex_init(&chan->lock);
+	rc = p->chan_init ? p->chan_init(chan) : 0;
+	if (rc) {
+		gn_mutex_fini(&chan->lock);
+		obj_destroy(&chan->obj);
+		return rc;
+	}
+	obj_hold(&ctx->obj);
+	*out = chan;
+	return 0;
+}
+
+int gn_chan_destroy(struct gn_chan *chan)
+{
+	int rc;
+
+	if (!chan)
+		return 0;
+	rc = obj_check_idle(chan, OBJ_CHAN);
+	if (rc)
+		return rc;
+	if (chan->obj.fabric->provider->chan_fini)
+		chan->obj.fabric->provider->chan_fini(chan);
+	gn_mutex_fini(&chan->lock);
+	gn_mutex_lock(&chan->obj.fabric->lock);
+	chan->obj.fabric->gone.events += chan->events;
+	gn_mutex_unlock(&chan->obj.fabric->lock);
+	obj_release(&chan->ctx->obj);
+	obj_destroy(&chan->obj);
+	return 0;
+}
+
+int gn_chan_fd(const struct gn_chan *chan)
+{
+	if (obj_check(chan, OBJ_CHAN))
+		return -EINVAL;
+	return chan->fd >= 0 ? chan->fd : -EOPNOTSUPP;
+}
+
+struct gn_source *gn_chan_source(struct gn_chan *chan)
+{
+	return obj_check(chan, OBJ_CHAN) ? NULL : &chan->source;
+}
+
+void chan_push(struct gn_chan *chan, struct chan_node *node)
+{
+	if (!chan)
+		return;
+	gn_mutex_lock(&chan->lock);
+	if (!node->queued) {
+		const bool was_empty = !chan->first;
+
+		node->queued = true;
+		node->next = NULL;
+		*chan->last = node;
+		chan->last = &node->next;
+		if (was_empty && chan->wake_fd >= 0)
+			eventfd_write(chan->wake_fd, 1);
+	}
+	gn_mutex_unlock(&chan->lock);
+	source_wake(&chan->source);
+}
+
+/* Unlinks the node that *at points to. The lock is held. */
+static void unlink_node(struct gn_chan *chan, struct chan_node **at)
+{
+	struct chan_node *node = *at;
+	eventfd_t n;
+
+	*at = node->next;
+	if (!node->next)
+		chan->last = at;
+	node->queued = false;
+	if (!chan->first && chan->wake_fd >= 0)
+		eventfd_read(chan->wake_fd, &n);
+}
+
+void chan_remove(struct gn_chan *chan, struct chan_node *node)
+{
+	if (!chan)
+		return;
+	gn_mutex_lock(&chan->lock);
+	for (struct chan_node **at = &chan->first; *at; at = &(*at)->next)
+		if (*at == node) {
+			unlink_node(chan, at);
+			break;
+		}
+	gn_mutex_unlock(&chan->lock);
+}
+
+static void fill_private(struct gn_event *ev, const uint8_t *data, uint32_t len)
+{
+	ev->private_len = len;
+	memcpy(ev->private_data, data, len);
+}
+
+static void fill_event(const struct chan_node *node, struct gn_event *ev)
+{
+	memset(ev, 0, sizeof(*ev));
+	ev->type = node->type;
+	ev->status = node->status;
+	if (node->about->type == OBJ_CQ) {
+		ev->cq = container_of(node->about, struct gn_cq, obj);
+	} else if (node->about->type == OBJ_QP) {
+		ev->qp = container_of(node->about, struct gn_qp, obj);
+		if (node->type == GN_EVENT_ESTABLISHED || node->type == GN_EVENT_REJECTED)
+			fill_private(ev, ev->qp->private_data, ev->qp->private_len);
+	} else {
+		ev->req = container_of(node->about, struct gn_conn_req, obj);
+		ev->listener = ev->req->listener;
+		fill_private(ev, ev->req->private_data, ev->req->private_len);
+	}
+}
+
+/* The first event, or with about the first one about that. */
+static bool take(struct gn_chan *chan, const struct obj *about, struct gn_event *ev)
+{
+	bool found = false;
+
+	gn_mutex_lock(&chan->lock);
+	for (struct chan_node **at = &chan->first; *at; at = &(*at)->next)
+		if (!about || (*at)->about == about) {
+			fill_event(*at, ev);
+			unlink_node(chan, at);
+			counter_add(&chan->events, 1);
+			found = true;
+			break;
+		}
+	gn_mutex_unlock(&chan->lock);
+	return found;
+}
+
+static int next_about(struct gn_chan *chan, const struct obj *about, struct gn_event *out)
+{
+	if (take(chan, about, out))
+		return 0;
+	if (chan->obj.fabric->provider->chan_pump)
+		chan->obj.fabric->provider->chan_pump(chan);
+	return take(chan, about, out) ? 0 : -EAGAIN;
+}
+
+int gn_chan_next(struct gn_chan *chan, struct gn_event *out)
+{
+	if (obj_check(chan, OBJ_CHAN) || !out)
+		return -EINVAL;
+	return next_about(chan, NULL, out);
+}
+
+static int wait_about(struct gn_chan *chan, const struct obj *about, uint64_t deadline_ns, const char *reason,
+		      struct gn_event *out)
+{
+	struct gn_wait_item item = gn_wait_on(&chan->source);
+	int rc;
+
+	for (;;) {
+		rc = next_about(chan, about, out);
+		if (rc != -EAGAIN)
+			return rc;
+		rc = gn_wait(&item, 1, deadline_ns, reason);
+		if (rc < 0)
+			return rc;
+	}
+}
+
+int gn_chan_wait(struct gn_chan *chan, uint64_t deadline_ns, struct gn_event *out)
+{
+	if (obj_check(chan, OBJ_CHAN) || !out)
+		return -EINVAL;
+	return wait_about(chan, NULL, deadline_ns, "an event of a channel", out);
+}
+
+int gn_connect_wait(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts, struct gn_event *reply)
+{
+	struct gn_event ev;
+	int rc = gn_connect(qp, addr, opts);
+
+	if (rc)
+		return rc;
+	/* The provider bounds the attempt by opts->timeout_us and then says UNREACHABLE. */
+	do {
+		rc = wait_about(qp->chan, &qp->obj, GN_FOREVER, "a connection to be made", &ev);
+	} while (rc == -EINTR);
+	if (rc)
+		return rc;
+	if (reply)
+		*reply = ev;
+	switch (ev.type) {
+	case GN_EVENT_ESTABLISHED:
+		return 0;
+	case GN_EVENT_UNREACHABLE:
+		return ev.status;
+	default:
+		return -ECONNREFUSED;
+	}
+}
+
+static const char *const event_names[GN_EVENTS] = {
+	[GN_EVENT_CQ] = "completion",
+	[GN_EVENT_CQ_OVERRUN] = "cq overrun",
+	[GN_EVENT_CONNECT_REQUEST] = "connect request",
+	[GN_EVENT_ESTABLISHED] = "established",
+	[GN_EVENT_REJECTED] = "rejected",
+	[GN_EVENT_UNREACHABLE] = "unreachable",
+	[GN_EVENT_DISCONNECTED] = "disconnected",
+};
+
+const char *gn_event_str(enum gn_event_type type)
+{
+	return (unsigned)type < GN_EVENTS ? event_names[type] : "unknown event";
+}

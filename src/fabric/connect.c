@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/* Listening, connecting, accepting: checks, defaults, and the events providers report. */
+#include "fabric/fabric.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define DEFAULT_TIMEOUT_US 2000000u
+#define DEFAULT_RNR_TIMER_US 640u
+#define RNR_RETRY_MAX 6u /* 7 means forever in verbs: one stuck peer would hang us */
+
+/* The part of addr behind "provider:", or NULL. */
+static const char *own_address(const struct gn_fabric *fabric, const char *addr)
+{
+	const size_t len = strlen(fabric->provider->name);
+
+	if (addr && !strncmp(addr, fabric->provider->name, len) && addr[len] == ':')
+		return addr + len + 1;
+	gn_log(GN_LOG_ERROR, "fabric: '%s' is no address of provider %s: it starts with '%s:'", addr ? addr : "",
+	       fabric->provider->name, fabric->provider->name);
+	return NULL;
+}
+
+int gn_listen(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan, unsigned flags, struct gn_listener **out)
+{
+	struct gn_listener *listener;
+	struct gn_fabric *fabric;
+	const char *own;
+	int rc;
+
+	if (obj_check(ctx, OBJ_CTX) || obj_check(chan, OBJ_CHAN) || !out || chan->ctx != ctx ||
+	    flags & ~(unsigned)GN_ANY_USER)
+		return -EINVAL;
+	fabric = ctx->obj.fabric;
+	own = own_address(fabric, addr);
+	if (!own)
+		return -EINVAL;
+	rc = obj_create(fabric, OBJ_LISTENER, sizeof(*listener), &listener);
+	if (rc)
+		return rc;
+	listener->ctx = ctx;
+	listener->chan = chan;
+	listener->flags = flags;
+	rc = fabric->provider->listen_init ? fabric->provider->listen_init(listener, own) : -EOPNOTSUPP;
+	if (rc) {
+		obj_destroy(&listener->obj);
+		return rc;
+	}
+	obj_hold(&ctx->obj);
+	obj_hold(&chan->obj);
+	*out = listener;
+	return 0;
+}
+
+/* Requests of this listener: taken ones forget it; ones still queued are refused. */
+static void orphan_requests(struct gn_listener *listener)
+{
+	struct gn_fabric *fabric = listener->obj.fabric;
+	struct gn_conn_req *refused;
+
+	do {
+		refused = NULL;
+		gn_mutex_lock(&fabric->lock);
+		for (struct obj *o = fabric->pool[OBJ_REQ].live; o; o = o->next) {
+			struct gn_conn_req *req = container_of(o, struct gn_conn_req, obj);
+
+			if (req->listener != listener)
+				continue;
+			req->listener = NULL;
+			if (req->ev.queued) {
+				refused = req;
+				break;
+			}
+		}
+		gn_mutex_unlock(&fabric->lock);
+		if (refused) {
+			chan_remove(listener->chan, &refused->ev);
+			gn_reject(refused, NULL, 0);
+		}
+	} while (refused);
+}
+
+int gn_listener_close(struct gn_listener *listener)
+{
+	int rc;
+
+	if (!listener)
+		return 0;
+	rc = obj_check_idle(listener, OBJ_LISTENER);
+	if (rc)
+		return rc;
+	orphan_requests(listener);
+	listener->obj.fabric->provider->listen_fini(listener);
+	obj_release(&listener->ctx->obj);
+	obj_release(&listener->chan->obj);
+	obj_destroy(&listener->obj);
+	return 0;
+}
+
+static int fill_opts(const struct gn_fabric *fabric, const struct gn_conn_opts *in, uint32_t max_private,
+		     struct gn_conn_opts *out)
+{
+	static const struct gn_conn_opts defaults = {.rnr_retry = GN_RNR_RETRY_DEFAULT};
+
+	*out = in ? *in : defaults;
+	if (!out->timeout_us)
+		out->timeout_us = DEFAULT_TIMEOUT_US;
+	if (!out->rnr_timer_us)
+		out->rnr_timer_us = DEFAULT_RNR_TIMER_US;
+	if (out->rnr_retry > RNR_RETRY_MAX || out->private_len > max_private ||
+	    (out->private_len && !out->private_data)) {
+		gn_log(GN_LOG_ERROR, "fabric: connection options: rnr_retry %u (at most %u), %u bytes of private "
+				     "data (at most %u on %s)",
+		       out->rnr_retry, RNR_RETRY_MAX, out->private_len, max_private, fabric->attr.provider);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int check_new(const struct gn_qp *qp)
+{
+	if (obj_check(qp, OBJ_QP) || qp->type != GN_QP_RC)
+		return -EINVAL;
+	return qp->state == GN_QP_NEW ? 0 : -EISCONN;
+}
+
+int gn_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts)
+{
+	struct gn_conn_opts full;
+	const char *own;
+	int rc = check_new(qp);
+
+	if (rc)
+		return rc;
+	own = own_address(qp->obj.fabric, addr);
+	if (!own)
+		return -EINVAL;
+	rc = fill_opts(qp->obj.fabric, opts, qp->obj.fabric->attr.max_private, &full);
+	if (rc)
+		return rc;
+	return qp->obj.fabric->provider->connect(qp, own, &full);
+}
+
+int req_create(struct gn_listener *listener, struct gn_conn_req **out)
+{
+	struct gn_conn_req *req;
+	int rc = obj_create(listener->obj.fabric, OBJ_REQ, sizeof(*req), &req);
+
+	if (rc)
+		return rc;
+	req->ctx = listener->ctx;
+	req->listener = listener;
+	req->ev = (struct chan_node){.type = GN_EVENT_CONNECT_REQUEST, .about = &req->obj};
+	obj_hold(&req->ctx->obj);
+	*out = req;
+	return 0;
+}
+
+void req_push(struct gn_conn_req *req)
+{
+	chan_push(req->listener->chan, &req->ev);
+}
+
+void req_drop(struct gn_conn_req *req)
+{
+	obj_release(&req->ctx->obj);
+	obj_destroy(&req->obj);
+}
+
+int gn_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts)
+{
+	struct gn_conn_opts full;
+	int rc;
+
+	if (obj_check(req, OBJ_REQ))
+		return -EINVAL;
+	rc = check_new(qp);
+	if (!rc && qp->obj.fabric != req->obj.fabric)
+		rc = -EINVAL;
+	if (!rc)
+		rc = fill_opts(req->obj.fabric, opts, GN_PRIVATE_MAX, &full);
+	if (rc) {
+		gn_reject(req, NULL, 0);
+		return rc;
+	}
+	rc = req->obj.fabric->provider->accept(req, qp, &full);
+	req_drop(req);
+	return rc;
+}
+
+int gn_reject(struct gn_conn_req *req, const void *private_data, uint32_t private_len)
+{
+	int rc;
+
+	if (obj_check(req, OBJ_REQ))
+		return -EINVAL;
+	if (private_len > req->obj.fabric->attr.max_private || (private_len && !private_data)) {
+		private_len = 0;
+		gn_log(GN_LOG_WARN, "fabric: private data of a rejection left out: it is too long");
+	}
+	rc = req->obj.fabric->provider->reject(req, private_data, private_len);
+	req_drop(req);
+	return rc;
+}
+
+int gn_disconnect(struct gn_qp *qp)
+{
+	if (obj_check(qp, OBJ_QP) || qp->type != GN_QP_RC)
+		return -EINVAL;
+	if (qp->state == GN_QP_NEW)
+		return -ENOTCONN;
+	return qp->obj.fabric->provider->disconnect(qp);
+}
+
+void qp_established(struct gn_qp *qp)
+{
+	qp->ev_outcome.type = GN_EVENT_ESTABLISHED;
+	qp->ev_outcome.status = 0;
+	chan_push(qp->chan, &qp->ev_outcome);
+}
+
+void qp_refused(struct gn_qp *qp, enum gn_event_type type, int status)
+{
+	qp->ev_outcome.type = type;
+	qp->ev_outcome.status = status;
+	chan_push(qp->chan, &qp->ev_outcome);
+}
+
+void qp_gone(struct gn_qp *qp)
+{
+	if (qp->gone_told)
+		return;
+	qp->gone_told = true;
+	chan_push(qp->chan, &qp->ev_gone);
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Completion queues: polling with the send queue's bookkeeping, arming, and waiting. A provider reports a
+ * completion by its request's position; here the position becomes the user's id and frees the slots up to it.
+ */
+#include "fabric/fabric.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+static inline void cq_lock(struct gn_cq *cq)
+{
+	if (unlikely(cq->shared))
+		gn_mutex_lock(&cq->ctx->lock);
+}
+
+static inline void cq_unlock(struct gn_cq *cq)
+{
+	if (unlikely(cq->shared))
+		gn_mutex_unlock(&cq->ctx->lock);
+}
+
+static int arm_locked(struct gn_cq *cq, bool solicited_only)
+{
+	const struct provider *p = cq->obj.fabric->provider;
+	int rc;
+
+	cq_lock(cq);
+	rc = p->cq_arm ? p->cq_arm(cq, solicited_only) : -EOPNOTSUPP;
+	counter_add(&cq->arms, rc == 0);
+	cq_unlock(cq);
+	return rc;
+}
+
+static bool source_ready(struct gn_source *source)
+{
+	struct gn_cq *cq = container_of(source, struct gn_cq, source);
+	bool ready;
+
+	cq_lock(cq);
+	ready = cq->overrun || cq->obj.fabric->provider->cq_ready(cq);
+	cq_unlock(cq);
+	return ready;
+}
+
+static int source_arm(struct gn_source *source)
+{
+	struct gn_cq *cq = container_of(source, struct gn_cq, source);
+	int rc;
+
+	if (!cq->chan || cq->chan->fd < 0)
+		return -EOPNOTSUPP;
+	rc = arm_locked(cq, false);
+	if (rc)
+		return rc;
+	cq->wait_armed = true;
+	return source_ready(source) ? -EAGAIN : cq->chan->fd;
+}
+
+/* The event that woke the wait was not asked for by the user, so they never see it. */
+static void source_disarm(struct gn_source *source)
+{
+	struct gn_cq *cq = container_of(source, struct gn_cq, source);
+
+	if (!cq->wait_armed)
+		return;
+	cq->wait_armed = false;
+	cq->obj.fabric->provider->chan_pump(cq->chan);
+	chan_remove(cq->chan, &cq->ev_completion);
+}
+
+static const struct source_ops cq_source = {
+	.ready = source_ready, .arm = source_arm, .disarm = source_disarm};
+
+int gn_cq_create(struct gn_ctx *ctx, const struct gn_cq_opts *opts, struct gn_cq **out)
+{
+	struct gn_fabric *fabric;
+	struct gn_cq *cq;
+	int rc;
+
+	if (obj_check(ctx, OBJ_CTX) || !opts || !out || opts->flags & ~(unsigned)GN_SHARED)
+		return -EINVAL;
+	fabric = ctx->obj.fabric;
+	if (!opts->depth || opts->depth > fabric->attr.max_cqe)
+		return -EINVAL;
+	if (opts->chan && (obj_check(opts->chan, OBJ_CHAN) || opts->chan->ctx != ctx))
+		return -EINVAL;
+	rc = obj_create(fabric, OBJ_CQ, sizeof(*cq), &cq);
+	if (rc)
+		return rc;
+	cq->ctx = ctx;
+	cq->chan = opts->chan;
+	cq->depth = opts->depth;
+	cq->shared = opts->flags & GN_SHARED;
+	cq->ev_completion = (struct chan_node){.type = GN_EVENT_CQ, .about = &cq->obj};
+	cq->ev_overrun = (struct chan_node){.type = GN_EVENT_CQ_OVERRUN, .about = &cq->obj};
+	source_init(&cq->source, &cq_source);
+	rc = fabric->provider->cq_init ? fabric->provider->cq_init(cq) : -EOPNOTSUPP;
+	if (rc) {
+		obj_destroy(&cq->obj);
+		return rc;
+	}
+	obj_hold(&ctx->obj);
+	if (cq->chan)
+		obj_hold(&cq->chan->obj);
+	*out = cq;
+	return 0;
+}
+
+int gn_cq_destroy(struct gn_cq *cq)
+{
+	struct gn_counters *gone;
+	int rc;
+
+	if (!cq)
+		return 0;
+	rc = obj_check_idle(cq, OBJ_CQ);
+	if (rc)
+		return rc;
+	cq->obj.fabric->provider->cq_fini(cq);
+	chan_remove(cq->chan, &cq->ev_completion);
+	chan_remove(cq->chan, &cq->ev_overrun);
+	gone = &cq->obj.fabric->gone;
+	gn_mutex_lock(&cq->obj.fabric->lock);
+	gone->cqes += cq->cqes;
+	gone->errors += cq->errors;
+	gone->polls_empty += cq->polls_empty;
+	gone->arms += cq->arms;
+	gn_mutex_unlock(&cq->obj.fabric->lock);
+	if (cq->chan)
+		obj_release(&cq->chan->obj);
+	obj_release(&cq->ctx->obj);
+	obj_destroy(&cq->obj);
+	return 0;
+}
+
+uint32_t gn_cq_depth(const struct gn_cq *cq)
+{
+	return obj_alive(cq, OBJ_CQ) ? cq->depth : 0;
+}
+
+struct gn_source *gn_cq_source(struct gn_cq *cq)
+{
+	return obj_check(cq, OBJ_CQ) ? NULL : &cq->source;
+}
+
+/* Free the send slots up to and including position; they are done even if nobody asked to be told. */
+static void reclaim(struct gn_qp *qp, uint64_t position)
+{
+	uint64_t done = 0;
+
+	assert(position < qp->sq_head);
+	for (; qp->sq_tail <= position; qp->sq_tail++)
+		done += qp->sq[qp->sq_tail & qp->sq_mask].len_bytes;
+	if (done)
+		counter_add(&qp->count.bytes_in_flight, -done);
+}
+
+static void finish(struct gn_wc *wc)
+{
+	struct gn_qp *qp = wc->qp;
+	const uint64_t position = wc->id;
+
+	if (wc->op == GN_OP_RECV || wc->op == GN_OP_RECV_WRITE_IMM) {
+		assert(position < qp->rq_head);
+		wc->id = qp->rq[position & qp->rq_mask];
+		qp->rq_tail = position + 1;
+		if (likely(wc->status == GN_WC_OK)) {
+			counter_add(&qp->count.inbound, 1);
+			counter_add(&qp->count.bytes[wc->op], wc->len_bytes);
+		}
+	} else {
+		wc->id = qp->sq[position & qp->sq_mask].id;
+		reclaim(qp, position);
+	}
+	counter_add(&qp->count.cqes, 1);
+	if (unlikely(wc->status != GN_WC_OK))
+		counter_add(&qp->count.errors, 1);
+}
+
+int gn_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n)
+{
+	uint64_t errors = 0;
+	int got;
+
+	if (unlikely(!obj_alive(cq, OBJ_CQ) || !wc || n < 0)) {
+		obj_check(cq, OBJ_CQ);
+		return -EINVAL;
+	}
+	cq_lock(cq);
+	got = cq->obj.fabric->provider->cq_poll(cq, wc, n);
+	for (int i = 0; i < got; i++) {
+		finish(&wc[i]);
+		errors += wc[i].status != GN_WC_OK;
+	}
+	if (got > 0) {
+		counter_add(&cq->cqes, (uint64_t)got);
+		if (unlikely(errors))
+			counter_add(&cq->errors, errors);
+	} else if (unlikely(cq->overrun)) {
+		got = -EOVERFLOW;
+	} else {
+		counter_add(&cq->polls_empty, 1);
+	}
+	cq_unlock(cq);
+	return got;
+}
+
+int gn_cq_arm(struct gn_cq *cq, bool solicited_only)
+{
+	if (obj_check(cq, OBJ_CQ) || !cq->chan)
+		return -EINVAL;
+	cq->wait_armed = false;
+	return arm_locked(cq, solicited_only);
+}
+
+int gn_cq_wait(struct gn_cq *cq, struct gn_wc *wc, int n, uint64_t deadline_ns, const char *reason)
+{
+	struct gn_wait_item item;
+	int rc = gn_cq_poll(cq, wc, n);
+
+	if (rc)
+		return rc;
+	item = gn_wait_on(&cq->source);
+	do {
+		rc = gn_wait(&item, 1, deadline_ns, reason);
+		if (rc < 0 && rc != -ETIMEDOUT)
+			return rc;
+		const int got = gn_cq_poll(cq, wc, n);
+
+		if (got)
+			return got;
+	} while (rc >= 0);
+	return rc;
+}
+
+static const char *const status_names[GN_WC_STATUSES] = {
+	[GN_WC_OK] = "ok",
+	[GN_WC_LOCAL_LENGTH] = "local length error",
+	[GN_WC_LOCAL_ACCESS] = "local access error",
+	[GN_WC_LOCAL_QP] = "local qp error",
+	[GN_WC_FLUSHED] = "flushed",
+	[GN_WC_REMOTE_ACCESS] = "remote access error",
+	[GN_WC_REMOTE_INVALID] = "remote invalid request",
+	[GN_WC_REMOTE_FAILED] = "remote operation failed",
+	[GN_WC_RETRY] = "peer does not answer",
+	[GN_WC_RNR] = "peer posted no receive",
+	[GN_WC_FATAL] = "device failed",
+};
+
+const char *gn_wc_status_str(enum gn_wc_status status)
+{
+	return (unsigned)status < GN_WC_STATUSES ? status_names[status] : "unknown status";
+}
+
+static const char *const op_names[GN_OPS] = {
+	[GN_OP_WRITE] = "write",
+	[GN_OP_READ] = "read",
+	[GN_OP_WRITE_IMM] = "write-imm",
+	[GN_OP_SEND] = "send",
+	[GN_OP_SEND_IMM] = "send-imm",
+	[GN_OP_CAS] = "cas",
+	[GN_OP_FAA] = "faa",
+	[GN_OP_RECV] = "recv",
+	[GN_OP_RECV_WRITE_IMM] = "recv-write-imm",
+};
+
+const char *gn_op_str(enum gn_op op)
+{
+	return (unsigned)op < GN_OPS ? op_names[op] : "unknown operation";
+}

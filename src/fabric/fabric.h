@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The fabric's objects as providers see them, and the table a provider fills in.
+ *
+ * The generic layer allocates every object (with the provider's size, this base first), checks arguments, counts
+ * children, keeps the send queue's bookkeeping and the counters; a provider moves bytes. So a provider's init
+ * finds the base filled in and everything beyond it zero, and its fini runs only on objects without children.
+ */
+#ifndef GN_FABRIC_FABRIC_H
+#define GN_FABRIC_FABRIC_H
+
+#include "base/bits.h"
+#include "base/counter.h"
+#include "base/exec.h"
+#include "gannet/fabric.h"
+
+enum obj_type {
+	OBJ_CTX,
+	OBJ_MEM,
+	OBJ_PD,
+	OBJ_MR,
+	OBJ_CQ,
+	OBJ_CHAN,
+	OBJ_QP,
+	OBJ_AH,
+	OBJ_LISTENER,
+	OBJ_REQ,
+	OBJ_TYPES
+};
+
+/* First in every object. Dead objects stay readable for a while, so that using one is noticed (object.c). */
+struct obj {
+	uint32_t magic;
+	enum obj_type type;
+	uint32_t children; /* atomic: objects that must go first */
+	struct gn_fabric *fabric;
+	struct obj *next, **prev; /* the fabric's live objects of this type */
+};
+
+struct obj_pool {
+	struct obj *live;
+	struct obj *dead_first, **dead_last;
+	uint32_t n_dead;
+};
+
+struct gn_fabric {
+	uint32_t magic;
+	const struct provider *provider;
+	struct gn_attr attr;
+	struct gn_mutex lock; /* pools, gone */
+	struct obj_pool pool[OBJ_TYPES];
+	struct gn_counters gone; /* counters of destroyed qps and cqs */
+};
+
+struct gn_ctx {
+	struct obj obj;
+	struct gn_mutex lock; /* of the GN_SHARED cqs and qps */
+};
+
+struct gn_mem {
+	struct obj obj;
+	uint8_t *addr;
+	size_t size;
+	unsigned rights; /* GN_REMOTE_*, GN_MEM_HUGE */
+	bool foreign;
+};
+
+struct gn_pd {
+	struct obj obj;
+	struct gn_ctx *ctx;
+};
+
+struct gn_mr {
+	struct obj obj;
+	struct gn_pd *pd;
+	struct gn_mem *mem;
+	uint8_t *addr;
+	size_t length;
+	unsigned access;
+	uint32_t lkey, rkey; /* the provider's to set */
+	uint64_t iova;	     /* offset of the first byte as the provider counts it; 0 unless it must not be */
+};
+
+/* An event that waits in a channel. It lives in the object it is about, so queueing it cannot fail. */
+struct chan_node {
+	struct chan_node *next;
+	bool queued;
+	enum gn_event_type type;
+	int status;
+	struct obj *about; /* a cq, a qp or a req */
+};
+
+struct gn_chan {
+	struct obj obj;
+	struct gn_ctx *ctx;
+	struct gn_source source;
+	struct gn_mutex lock; /* the queue */
+	struct chan_node *first, **last;
+	int fd;	     /* epoll, or -1 */
+	int wake_fd; /* eventfd in it: readable while the queue is not empty */
+	uint64_t events;
+};
+
+struct gn_cq {
+	struct obj obj;
+	struct gn_ctx *ctx;
+	struct gn_chan *chan;
+	struct gn_source source;
+	uint32_t depth;
+	bool shared, overrun;
+	bool wait_armed; /* armed by gn_wait(), not by the user */
+	struct chan_node ev_completion, ev_overrun;
+	uint64_t cqes, errors, polls_empty, arms;
+};
+
+/* What the generic layer remembers of a posted send. */
+struct sq_entry {
+	uint64_t id;
+	uint32_t len_bytes;
+	uint8_t op;
+	uint8_t flags;
+};
+
+#define PRIVATE_CONNECT_MAX 56u
+
+struct gn_qp {
+	struct obj obj;
+	struct gn_pd *pd;
+	struct gn_ctx *ctx;
+	struct gn_cq *send_cq, *recv_cq;
+	struct gn_chan *chan;
+	enum gn_qp_type type;
+	enum gn_qp_state state;
+	bool shared;
+	uint32_t qpn, qkey;
+	uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline; /* init may raise them */
+	uint64_t caps;
+	void *user;
+
+	/* Positions count posted requests since creation; entry = position & mask. */
+	struct sq_entry *sq;
+	uint64_t *rq; /* ids */
+	uint32_t sq_mask, rq_mask;
+	uint64_t sq_head, sq_tail; /* posted, reclaimed */
+	uint64_t rq_head, rq_tail;
+
+	struct gn_counters count;
+	struct chan_node ev_outcome, ev_gone;
+	bool gone_told;
+	uint32_t private_len;
+	uint8_t private_data[GN_PRIVATE_MAX];
+};
+
+struct gn_ah {
+	struct obj obj;
+	struct gn_qp *qp;
+	struct gn_ud_addr addr;
+};
+
+struct gn_listener {
+	struct obj obj;
+	struct gn_ctx *ctx;
+	struct gn_chan *chan;
+	unsigned flags;
+};
+
+struct gn_conn_req {
+	struct obj obj;
+	struct gn_ctx *ctx;
+	struct gn_listener *listener; /* NULL once that is closed */
+	struct chan_node ev;
+	uint32_t private_len;
+	uint8_t private_data[GN_PRIVATE_MAX];
+};
+
+/*
+ * A provider. Members left NULL answer -EOPNOTSUPP (init), do nothing (fini) or find nothing (poll).
+ * init: 0 or -errno, having said why in the log if only it knows.
+ */
+struct provider {
+	const char *name;
+	size_t fabric_size, size[OBJ_TYPES]; /* of the provider's structs; 0 for the base alone */
+
+	int (*open)(struct gn_fabric *fabric, const char *device); /* fills attr */
+	void (*close)(struct gn_fabric *fabric);
+	int (*ctx_init)(struct gn_ctx *ctx);
+	void (*ctx_fini)(struct gn_ctx *ctx);
+
+	int (*mem_alloc)(struct gn_mem *mem); /* sets addr */
+	int (*mem_wrap)(struct gn_mem *mem);  /* optional; addr is known to be mapped */
+	void (*mem_fini)(struct gn_mem *mem);
+	int (*pd_init)(struct gn_pd *pd);
+	void (*pd_fini)(struct gn_pd *pd);
+	int (*mr_init)(struct gn_mr *mr); /* sets lkey and rkey */
+	void (*mr_fini)(struct gn_mr *mr);
+
+	int (*chan_init)(struct gn_chan *chan); /* optional; chan_fds_init() for providers with fds */
+	void (*chan_fini)(struct gn_chan *chan);
+	void (*chan_pump)(struct gn_chan *chan); /* move connections on, queue what happened */
+
+	int (*cq_init)(struct gn_cq *cq); /* may raise depth */
+	void (*cq_fini)(struct gn_cq *cq);
+	/* Fills wc, where id is the request's position in qp's send or receive queue instead of the user's id. */
+	int (*cq_poll)(struct gn_cq *cq, struct gn_wc *wc, int n);
+	int (*cq_arm)(struct gn_cq *cq, bool solicited_only);
+	bool (*cq_ready)(struct gn_cq *cq); /* would a poll find something? */
+
+	int (*qp_init)(struct gn_qp *qp); /* may raise max_* */
+	void (*qp_fini)(struct gn_qp *qp);
+	void (*qp_query)(struct gn_qp *qp); /* optional: brings state and caps up to date */
+	int (*qp_error)(struct gn_qp *qp);
+	int (*ud_addr)(struct gn_qp *qp, struct gn_ud_addr *out);
+	int (*ah_init)(struct gn_ah *ah); /* addr is filled in */
+	void (*ah_fini)(struct gn_ah *ah);
+	/* Complete an address from the completion and GRH of a received datagram. */
+	int (*ah_reverse)(struct gn_qp *qp, const struct gn_wc *wc, const void *grh, struct gn_ud_addr *out);
+
+	/*
+	 * Take n checked requests, which fit the queue; the first has position qp->sq_head (rq_head). Returns how
+	 * many were taken: fewer only if the device refused.
+	 */
+	unsigned (*post_send)(struct gn_qp *qp, const struct gn_wr *wr, unsigned n);
+	unsigned (*post_recv)(struct gn_qp *qp, const struct gn_recv_wr *wr, unsigned n);
+
+	int (*listen_init)(struct gn_listener *listener, const char *addr); /* addr: behind "provider:" */
+	void (*listen_fini)(struct gn_listener *listener);
+	/* opts: defaults filled in. They set qp->state. */
+	int (*connect)(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts);
+	int (*accept)(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts);
+	int (*reject)(struct gn_conn_req *req, const void *private_data, uint32_t private_len);
+	int (*disconnect)(struct gn_qp *qp);
+};
+
+extern const struct provider provider_shm, provider_verbs, provider_sim;
+
+/* object.c */
+int obj_create(struct gn_fabric *fabric, enum obj_type type, size_t base_size, void *out);
+void obj_destroy(struct obj *obj);			      /* back to the pool */
+bool obj_alive(const void *obj, enum obj_type type);	      /* NULL is not */
+int obj_check(const void *obj, enum obj_type type);	      /* 0 or -EINVAL, logged when it looks freed */
+int obj_check_idle(const void *obj, enum obj_type type);      /* … or -EBUSY */
+static inline void obj_hold(struct obj *obj) { __atomic_fetch_add(&obj->children, 1, __ATOMIC_RELAXED); }
+static inline void obj_release(struct obj *obj) { __atomic_fetch_sub(&obj->children, 1, __ATOMIC_RELEASE); }
+
+/* chan.c: queueing events. Any thread. */
+void chan_push(struct gn_chan *chan, struct chan_node *node);
+void chan_remove(struct gn_chan *chan, struct chan_node *node);
+/* Create a request object for a provider's listener, to be filled and pushed with req_push(). */
+int req_create(struct gn_listener *listener, struct gn_conn_req **out);
+void req_push(struct gn_conn_req *req);
+void req_drop(struct gn_conn_req *req); /* before it was pushed */
+
+/* What a provider says of a connection; each queues its event, with qp->private_data. */
+void qp_established(struct gn_qp *qp);
+void qp_refused(struct gn_qp *qp, enum gn_event_type type, int status);
+void qp_gone(struct gn_qp *qp); /* at most one DISCONNECTED per connection */
+
+/* fds.c: channels made of fds, for providers that have them. */
+struct chan_fd {
+	int fd;
+	void (*ready)(struct chan_fd *self);
+};
+int chan_fds_init(struct gn_chan *chan);
+void chan_fds_fini(struct gn_chan *chan);
+void chan_fds_pump(struct gn_chan *chan);
+int chan_fds_add(struct gn_chan *chan, struct chan_fd *cfd);
+void chan_fds_del(struct gn_chan *chan, struct chan_fd *cfd);
+
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Channels made of fds: an epoll set that holds the provider's fds and one eventfd that is readable while events
+ * are queued. The set's own fd is what users poll.
+ */
+#include "fabric/fabric.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define PUMP_BATCH 32
+#define PUMP_ROUNDS 8 /* then others get a turn; what is left keeps the set readable */
+
+static int fail(const char *what)
+{
+	const int rc = -errno;
+
+	gn_log(GN_LOG_ERROR, "fabric: %s: %s%s", what, gn_strerror(rc),
+	       rc == -EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
+	return rc;
+}
+
+int chan_fds_init(struct gn_chan *chan)
+{
+	struct epoll_event ev = {.events = EPOLLIN};
+	int rc;
+
+	chan->fd = epoll_create1(EPOLL_CLOEXEC);
+	if (chan->fd < 0)
+		return fail("cannot make an event channel");
+	chan->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (chan->wake_fd < 0) {
+		rc = fail("cannot make an event channel");
+		goto close_epoll;
+	}
+	if (epoll_ctl(chan->fd, EPOLL_CTL_ADD, chan->wake_fd, &ev)) {
+		rc = fail("cannot make an event channel");
+		goto close_wake;
+	}
+	return 0;
+close_wake:
+	close(chan->wake_fd);
+close_epoll:
+	close(chan->fd);
+	return rc;
+}
+
+void chan_fds_fini(struct gn_chan *chan)
+{
+	close(chan->wake_fd);
+	close(chan->fd);
+}
+
+void chan_fds_pump(struct gn_chan *chan)
+{
+	struct epoll_event ev[PUMP_BATCH];
+
+	for (int round = 0; round < PUMP_ROUNDS; round++) {
+		const int n = epoll_wait(chan->fd, ev, PUMP_BATCH, 0);
+		int done = 0;
+
+		for (int i = 0; i < n; i++) {
+			struct chan_fd *cfd = ev[i].data.ptr;
+
+			if (cfd) {
+				cfd->ready(cfd);
+				done++;
+			}
+		}
+		if (n < PUMP_BATCH || !done)
+			return;
+	}
+}
+
+int chan_fds_add(struct gn_chan *chan, struct chan_fd *cfd)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = cfd};
+
+	if (epoll_ctl(chan->fd, EPOLL_CTL_ADD, cfd->fd, &ev))
+		return fail("cannot add an fd to an event channel");
+	return 0;
+}
+
+void chan_fds_del(struct gn_chan *chan, struct chan_fd *cfd)
+{
+	epoll_ctl(chan->fd, EPOLL_CTL_DEL, cfd->fd, NULL);
+}

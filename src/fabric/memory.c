@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory, protection domains and memory regions: the checks all providers share. */
+#include "fabric/fabric.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define REMOTE_RIGHTS (GN_REMOTE_WRITE | GN_REMOTE_READ | GN_REMOTE_ATOMIC)
+
+static int mem_create(struct gn_fabric *fabric, void *addr, size_t size, unsigned rights, struct gn_mem **out)
+{
+	const struct provider *p = fabric->provider;
+	struct gn_mem *mem;
+	int rc = obj_create(fabric, OBJ_MEM, sizeof(*mem), &mem);
+
+	if (rc)
+		return rc;
+	mem->addr = addr;
+	mem->size = size;
+	mem->rights = rights;
+	mem->foreign = addr;
+	rc = addr ? (p->mem_wrap ? p->mem_wrap(mem) : 0) : (p->mem_alloc ? p->mem_alloc(mem) : -EOPNOTSUPP);
+	if (rc) {
+		obj_destroy(&mem->obj);
+		return rc;
+	}
+	*out = mem;
+	return 0;
+}
+
+int gn_mem_alloc(struct gn_fabric *fabric, size_t size, unsigned rights, struct gn_mem **out)
+{
+	struct gn_attr attr;
+
+	if (!out || !size || size > SIZE_MAX / 2 || rights & ~(unsigned)(REMOTE_RIGHTS | GN_MEM_HUGE))
+		return -EINVAL;
+	if (gn_fabric_query(fabric, &attr))
+		return -EINVAL;
+	if (rights & GN_MEM_HUGE && !(attr.caps & GN_CAP_HUGE))
+		return -EOPNOTSUPP;
+	return mem_create(fabric, NULL, size, rights, out);
+}
+
+/* The kernel knows whether pages are mapped; asking costs nothing when they are. */
+static bool is_mapped(uint8_t *addr, size_t size)
+{
+	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t at = (uintptr_t)addr & ~(page - 1);
+	const uintptr_t end = (uintptr_t)addr + size;
+	unsigned char seen[256];
+
+	while (at < end) {
+		const uintptr_t len = end - at < sizeof(seen) * page ? end - at : sizeof(seen) * page;
+
+		if (mincore((void *)at, len, seen)) /* NOLINT: the address is the question */
+			return false;
+		at += len;
+	}
+	return true;
+}
+
+int gn_mem_wrap(struct gn_fabric *fabric, void *addr, size_t size, struct gn_mem **out)
+{
+	struct gn_attr attr;
+
+	if (!out || !addr || !size || (uintptr_t)addr + size < (uintptr_t)addr)
+		return -EINVAL;
+	if (gn_fabric_query(fabric, &attr))
+		return -EINVAL;
+	if (!is_mapped(addr, size)) {
+		gn_log(GN_LOG_ERROR, "fabric: memory to wrap is not mapped, or not all of it");
+		return -EFAULT;
+	}
+	return mem_create(fabric, addr, size, attr.caps & GN_CAP_FOREIGN_REMOTE ? REMOTE_RIGHTS : 0, out);
+}
+
+int gn_mem_free(struct gn_mem *mem)
+{
+	int rc;
+
+	if (!mem)
+		return 0;
+	rc = obj_check_idle(mem, OBJ_MEM);
+	if (rc)
+		return rc;
+	if (mem->obj.fabric->provider->mem_fini)
+		mem->obj.fabric->provider->mem_fini(mem);
+	obj_destroy(&mem->obj);
+	return 0;
+}
+
+void *gn_mem_addr(const struct gn_mem *mem)
+{
+	return obj_alive(mem, OBJ_MEM) ? mem->addr : NULL;
+}
+
+size_t gn_mem_size(const struct gn_mem *mem)
+{
+	return obj_alive(mem, OBJ_MEM) ? mem->size : 0;
+}
+
+int gn_pd_create(struct gn_ctx *ctx, struct gn_pd **out)
+{
+	const struct provider *p;
+	struct gn_pd *pd;
+	int rc = obj_check(ctx, OBJ_CTX);
+
+	if (rc || !out)
+		return -EINVAL;
+	p = ctx->obj.fabric->provider;
+	rc = obj_create(ctx->obj.fabric, OBJ_PD, sizeof(*pd), &pd);
+	if (rc)
+		return rc;
+	pd->ctx = ctx;
+	rc = p->pd_init ? p->pd_init(pd) : 0;
+	if (rc) {
+		obj_destroy(&pd->obj);
+		return rc;
+	}
+	obj_hold(&ctx->obj);
+	*out = pd;
+	return 0;
+}
+
+int gn_pd_destroy(struct gn_pd *pd)
+{
+	int rc;
+
+	if (!pd)
+		return 0;
+	rc = obj_check_idle(pd, OBJ_PD);
+	if (rc)
+		return rc;
+	if (pd->obj.fabric->provider->pd_fini)
+		pd->obj.fabric->provider->pd_fini(pd);
+	obj_release(&pd->ctx->obj);
+	obj_destroy(&pd->obj);
+	return 0;
+}
+
+static int check_region(const struct gn_mem *mem, size_t offset, size_t length, unsigned access)
+{
+	if (access & ~(unsigned)(REMOTE_RIGHTS | GN_LOCAL_WRITE))
+		return -EINVAL;
+	if (access & (GN_REMOTE_WRITE | GN_REMOTE_ATOMIC) && !(access & GN_LOCAL_WRITE))
+		return -EINVAL;
+	if (!length || offset > mem->size || length > mem->size - offset)
+		return -EINVAL;
+	/* Remote offsets count from the region's start, and devices map whole pages. */
+	if (access & REMOTE_RIGHTS && ((uintptr_t)mem->addr + offset) % GN_PAGE)
+		return -EINVAL;
+	if (access & (unsigned)REMOTE_RIGHTS & ~mem->rights) {
+		gn_log(GN_LOG_ERROR, mem->foreign ? "fabric: this provider cannot give peers access to wrapped "
+						    "memory; use gn_mem_alloc()"
+						  : "fabric: a region asks for remote rights its mem was not "
+						    "allocated with");
+		return mem->foreign ? -EOPNOTSUPP : -EINVAL;
+	}
+	return 0;
+}
+
+int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t length, unsigned access,
+		   struct gn_mr **out)
+{
+	const struct provider *p;
+	struct gn_mr *mr;
+	int rc;
+
+	if (obj_check(pd, OBJ_PD) || obj_check(mem, OBJ_MEM) || !out || pd->obj.fabric != mem->obj.fabric)
+		return -EINVAL;
+	rc = check_region(mem, offset, length, access);
+	if (rc)
+		return rc;
+	p = pd->obj.fabric->provider;
+	rc = obj_create(pd->obj.fabric, OBJ_MR, sizeof(*mr), &mr);
+	if (rc)
+		return rc;
+	mr->pd = pd;
+	mr->mem = mem;
+	mr->addr = mem->addr + offset;
+	mr->length = length;
+	mr->access = access;
+	rc = p->mr_init ? p->mr_init(mr) : -EOPNOTSUPP;
+	if (rc) {
+		obj_destroy(&mr->obj);
+		return rc;
+	}
+	obj_hold(&pd->obj);
+	obj_hold(&mem->obj);
+	*out = mr;
+	return 0;
+}
+
+int gn_mr_deregister(struct gn_mr *mr)
+{
+	int rc;
+
+	if (!mr)
+		return 0;
+	rc = obj_check_idle(mr, OBJ_MR);
+	if (rc)
+		return rc;
+	if (mr->obj.fabric->provider->mr_fini)
+		mr->obj.fabric->provider->mr_fini(mr);
+	obj_release(&mr->pd->obj);
+	obj_release(&mr->mem->obj);
+	obj_destroy(&mr->obj);
+	return 0;
+}
+
+uint32_t gn_mr_lkey(const struct gn_mr *mr)
+{
+	return obj_alive(mr, OBJ_MR) ? mr->lkey : 0;
+}
+
+void *gn_mr_addr(const struct gn_mr *mr)
+{
+	return obj_alive(mr, OBJ_MR) ? mr->addr : NULL;
+}
+
+size_t gn_mr_length(const struct gn_mr *mr)
+{
+	return obj_alive(mr, OBJ_MR) ? mr->length : 0;
+}
+
+int gn_mr_remote(const struct gn_mr *mr, struct gn_remote *out)
+{
+	if (obj_check(mr, OBJ_MR) || !out)
+		return -EINVAL;
+	*out = (struct gn_remote){.offset = mr->iova, .length = mr->length, .key = mr->rkey};
+	return 0;
+}

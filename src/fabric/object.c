@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Life and death of fabric objects. A destroyed object stays in its fabric's pool, marked dead, until many others
+ * of its type have been destroyed after it: using or destroying it again is noticed instead of corrupting memory.
+ */
+#include "fabric/fabric.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#define QUARANTINE 64u /* dead objects of a type that are kept before one is reused */
+#define MAGIC_DEAD 0xdeadd1edu
+
+static const struct {
+	uint32_t magic;
+	const char *name;
+} types[OBJ_TYPES] = {
+	[OBJ_CTX] = {0x67634301u, "context"},	  [OBJ_MEM] = {0x67634302u, "mem"},
+	[OBJ_PD] = {0x67634303u, "pd"},		  [OBJ_MR] = {0x67634304u, "mr"},
+	[OBJ_CQ] = {0x67634305u, "cq"},		  [OBJ_CHAN] = {0x67634306u, "channel"},
+	[OBJ_QP] = {0x67634307u, "qp"},		  [OBJ_AH] = {0x67634308u, "ah"},
+	[OBJ_LISTENER] = {0x67634309u, "listener"}, [OBJ_REQ] = {0x6763430au, "connection request"},
+};
+
+static void link_live(struct obj_pool *pool, struct obj *obj)
+{
+	obj->next = pool->live;
+	obj->prev = &pool->live;
+	if (obj->next)
+		obj->next->prev = &obj->next;
+	pool->live = obj;
+}
+
+int obj_create(struct gn_fabric *fabric, enum obj_type type, size_t base_size, void *out)
+{
+	const size_t own = fabric->provider->size[type];
+	const size_t size = own ? own : base_size;
+	struct obj_pool *pool = &fabric->pool[type];
+	struct obj *obj = NULL;
+
+	assert(size >= base_size);
+	gn_mutex_lock(&fabric->lock);
+	if (pool->n_dead > QUARANTINE) {
+		obj = pool->dead_first;
+		pool->dead_first = obj->next;
+		pool->n_dead--;
+		memset(obj, 0, size);
+	}
+	gn_mutex_unlock(&fabric->lock);
+	if (!obj)
+		obj = gn_alloc(size, GN_CACHELINE);
+	if (!obj)
+		return -ENOMEM;
+
+	obj->magic = types[type].magic;
+	obj->type = type;
+	obj->fabric = fabric;
+	gn_mutex_lock(&fabric->lock);
+	link_live(pool, obj);
+	gn_mutex_unlock(&fabric->lock);
+	memcpy(out, &obj, sizeof(obj));
+	return 0;
+}
+
+void obj_destroy(struct obj *obj)
+{
+	struct gn_fabric *fabric = obj->fabric;
+	struct obj_pool *pool = &fabric->pool[obj->type];
+
+	gn_mutex_lock(&fabric->lock);
+	*obj->prev = obj->next;
+	if (obj->next)
+		obj->next->prev = obj->prev;
+	obj->magic = MAGIC_DEAD;
+	obj->next = NULL;
+	if (!pool->dead_first)
+		pool->dead_last = &pool->dead_first;
+	*pool->dead_last = obj;
+	pool->dead_last = &obj->next;
+	pool->n_dead++;
+	gn_mutex_unlock(&fabric->lock);
+}
+
+bool obj_alive(const void *ptr, enum obj_type type)
+{
+	const struct obj *obj = ptr;
+
+	return obj && obj->magic == types[type].magic;
+}
+
+int obj_check(const void *ptr, enum obj_type type)
+{
+	const struct obj *obj = ptr;
+
+	if (likely(obj_alive(ptr, type)))
+		return 0;
+	if (!obj)
+		gn_log(GN_LOG_ERROR, "fabric: a %s is NULL", types[type].name);
+	else if (obj->magic == MAGIC_DEAD)
+		gn_log(GN_LOG_ERROR, "fabric: a %s was used after it was destroyed", types[type].name);
+	else
+		gn_log(GN_LOG_ERROR, "fabric: a pointer given as %s is none", types[type].name);
+	return -EINVAL;
+}
+
+int obj_check_idle(const void *ptr, enum obj_type type)
+{
+	const struct obj *obj = ptr;
+	int rc = obj_check(ptr, type);
+
+	if (rc)
+		return rc;
+	/* Pairs with the release in obj_release(): what the last child did to us is done. */
+	if (__atomic_load_n(&obj->children, __ATOMIC_ACQUIRE)) {
+		gn_log(GN_LOG_WARN, "fabric: a %s is still used by %u other objects", types[type].name,
+		       obj->children);
+		return -EBUSY;
+	}
+	return 0;
+}

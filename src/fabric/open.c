@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/* Opening a provider by name, and contexts. */
+#include "fabric/fabric.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#define MAGIC_FABRIC 0x67634300u
+
+static const struct provider *const providers[] = {&provider_shm, &provider_verbs, &provider_sim};
+
+static int find_provider(const char *name, const struct provider **out, const char **device)
+{
+	for (size_t i = 0; i < sizeof(providers) / sizeof(providers[0]); i++) {
+		const size_t len = strlen(providers[i]->name);
+
+		if (strncmp(name, providers[i]->name, len) || (name[len] && name[len] != ':'))
+			continue;
+		*out = providers[i];
+		*device = name[len] ? name + len + 1 : "";
+		return 0;
+	}
+	gn_log(GN_LOG_ERROR, "fabric: no provider is called '%s'; there are shm, verbs[:DEVICE] and sim:NODE", name);
+	return -EINVAL;
+}
+
+int gn_fabric_open(const char *name, struct gn_fabric **out)
+{
+	const struct provider *provider;
+	struct gn_fabric *fabric;
+	const char *device;
+	int rc;
+
+	if (!name || !out)
+		return -EINVAL;
+	rc = find_provider(name, &provider, &device);
+	if (rc)
+		return rc;
+
+	assert(!provider->fabric_size || provider->fabric_size >= sizeof(*fabric));
+	fabric = gn_alloc(provider->fabric_size ? provider->fabric_size : sizeof(*fabric), GN_CACHELINE);
+	if (!fabric)
+		return -ENOMEM;
+	fabric->magic = MAGIC_FABRIC;
+	fabric->provider = provider;
+	gn_mutex_init(&fabric->lock);
+	strncpy(fabric->attr.provider, provider->name, sizeof(fabric->attr.provider) - 1);
+	rc = provider->open(fabric, device);
+	if (rc) {
+		gn_mutex_fini(&fabric->lock);
+		gn_free(fabric);
+		return rc;
+	}
+	*out = fabric;
+	return 0;
+}
+
+static int fabric_check(const struct gn_fabric *fabric)
+{
+	if (fabric && fabric->magic == MAGIC_FABRIC)
+		return 0;
+	gn_log(GN_LOG_ERROR, "fabric: a pointer given as fabric is none");
+	return -EINVAL;
+}
+
+int gn_fabric_close(struct gn_fabric *fabric)
+{
+	int rc;
+
+	if (!fabric)
+		return 0;
+	rc = fabric_check(fabric);
+	if (rc)
+		return rc;
+	for (int type = 0; type < OBJ_TYPES; type++)
+		if (fabric->pool[type].live) {
+			gn_log(GN_LOG_WARN, "fabric: objects of it still live");
+			return -EBUSY;
+		}
+	for (int type = 0; type < OBJ_TYPES; type++)
+		for (struct obj *obj = fabric->pool[type].dead_first, *next; obj; obj = next) {
+			next = obj->next;
+			gn_free(obj);
+		}
+	if (fabric->provider->close)
+		fabric->provider->close(fabric);
+	gn_mutex_fini(&fabric->lock);
+	fabric->magic = 0;
+	gn_free(fabric);
+	return 0;
+}
+
+int gn_fabric_query(const struct gn_fabric *fabric, struct gn_attr *out)
+{
+	int rc = fabric_check(fabric);
+
+	if (rc || !out)
+		return -EINVAL;
+	*out = fabric->attr;
+	return 0;
+}
+
+int gn_ctx_create(struct gn_fabric *fabric, struct gn_ctx **out)
+{
+	struct gn_ctx *ctx;
+	int rc = fabric_check(fabric);
+
+	if (rc || !out)
+		return -EINVAL;
+	rc = obj_create(fabric, OBJ_CTX, sizeof(*ctx), &ctx);
+	if (rc)
+		return rc;
+	gn_mutex_init(&ctx->lock);
+	if (fabric->provider->ctx_init) {
+		rc = fabric->provider->ctx_init(ctx);
+		if (rc) {
+			gn_mutex_fini(&ctx->lock);
+			obj_destroy(&ctx->obj);
+			return rc;
+		}
+	}
+	*out = ctx;
+	return 0;
+}
+
+int gn_ctx_destroy(struct gn_ctx *ctx)
+{
+	int rc;
+
+	if (!ctx)
+		return 0;
+	rc = obj_check_idle(ctx, OBJ_CTX);
+	if (rc)
+		return rc;
+	if (ctx->obj.fabric->provider->ctx_fini)
+		ctx->obj.fabric->provider->ctx_fini(ctx);
+	gn_mutex_fini(&ctx->lock);
+	obj_destroy(&ctx->obj);
+	return 0;
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+/* Endpoints and datagram addresses: creation with all checks, query, error, counters. */
+#include "fabric/fabric.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define DEFAULT_WR 128u
+#define DEFAULT_SGE 1u
+
+static uint32_t or_default(uint32_t value, uint32_t fallback)
+{
+	return value ? value : fallback;
+}
+
+static uint32_t ring_size(uint32_t n)
+{
+	uint32_t size = 1;
+
+	while (size < n)
+		size *= 2;
+	return size;
+}
+
+static int check_opts(const struct gn_pd *pd, const struct gn_qp_opts *o)
+{
+	const struct gn_attr *a = &pd->obj.fabric->attr;
+	const bool shared = o->flags & GN_SHARED;
+
+	if (o->type != GN_QP_RC && o->type != GN_QP_UD)
+		return -EINVAL;
+	if (o->type == GN_QP_UD && !(a->caps & GN_CAP_UD))
+		return -EOPNOTSUPP;
+	if (obj_check(o->send_cq, OBJ_CQ) || obj_check(o->recv_cq, OBJ_CQ))
+		return -EINVAL;
+	if (o->send_cq->ctx != pd->ctx || o->recv_cq->ctx != pd->ctx || o->flags & ~(unsigned)GN_SHARED)
+		return -EINVAL;
+	if (o->send_cq->shared != shared || o->recv_cq->shared != shared) {
+		gn_log(GN_LOG_ERROR, "fabric: a shared qp needs shared cqs, one with an owner needs cqs with one");
+		return -EINVAL;
+	}
+	if (o->chan ? obj_check(o->chan, OBJ_CHAN) || o->chan->ctx != pd->ctx : o->type == GN_QP_RC) {
+		gn_log(GN_LOG_ERROR, "fabric: an RC qp needs a channel of its own context");
+		return -EINVAL;
+	}
+	if (o->max_send_wr > a->max_send_wr || o->max_recv_wr > a->max_recv_wr ||
+	    o->max_send_sge > a->max_sge || o->max_recv_sge > a->max_sge || o->max_inline > a->max_inline)
+		return -EINVAL;
+	return 0;
+}
+
+static void fill(struct gn_qp *qp, struct gn_pd *pd, const struct gn_qp_opts *o)
+{
+	qp->pd = pd;
+	qp->ctx = pd->ctx;
+	qp->send_cq = o->send_cq;
+	qp->recv_cq = o->recv_cq;
+	qp->chan = o->chan;
+	qp->type = o->type;
+	qp->shared = o->flags & GN_SHARED;
+	qp->qkey = o->qkey;
+	qp->max_send_wr = or_default(o->max_send_wr, DEFAULT_WR);
+	qp->max_recv_wr = or_default(o->max_recv_wr, DEFAULT_WR);
+	qp->max_send_sge = or_default(o->max_send_sge, DEFAULT_SGE);
+	qp->max_recv_sge = or_default(o->max_recv_sge, DEFAULT_SGE);
+	qp->max_inline = o->max_inline;
+	qp->caps = pd->obj.fabric->attr.caps;
+	qp->user = o->user;
+	qp->ev_outcome = (struct chan_node){.about = &qp->obj};
+	qp->ev_gone = (struct chan_node){.type = GN_EVENT_DISCONNECTED, .about = &qp->obj};
+}
+
+static int alloc_rings(struct gn_qp *qp)
+{
+	const uint32_t sq = ring_size(qp->max_send_wr), rq = ring_size(qp->max_recv_wr);
+
+	qp->sq = gn_alloc(sq * sizeof(*qp->sq), GN_CACHELINE);
+	qp->rq = gn_alloc(rq * sizeof(*qp->rq), GN_CACHELINE);
+	qp->sq_mask = sq - 1;
+	qp->rq_mask = rq - 1;
+	if (qp->sq && qp->rq)
+		return 0;
+	gn_free(qp->sq);
+	gn_free(qp->rq);
+	return -ENOMEM;
+}
+
+static void hold_parts(struct gn_qp *qp)
+{
+	obj_hold(&qp->pd->obj);
+	obj_hold(&qp->send_cq->obj);
+	obj_hold(&qp->recv_cq->obj);
+	if (qp->chan)
+		obj_hold(&qp->chan->obj);
+}
+
+static void release_parts(struct gn_qp *qp)
+{
+	obj_release(&qp->pd->obj);
+	obj_release(&qp->send_cq->obj);
+	obj_release(&qp->recv_cq->obj);
+	if (qp->chan)
+		obj_release(&qp->chan->obj);
+}
+
+static void lock(struct gn_qp *qp)
+{
+	if (qp->shared)
+		gn_mutex_lock(&qp->ctx->lock);
+}
+
+static void unlock(struct gn_qp *qp)
+{
+	if (qp->shared)
+		gn_mutex_unlock(&qp->ctx->lock);
+}
+
+int gn_qp_create(struct gn_pd *pd, const struct gn_qp_opts *opts, struct gn_qp **out)
+{
+	const struct provider *p;
+	struct gn_qp *qp;
+	int rc;
+
+	if (obj_check(pd, OBJ_PD) || !opts || !out)
+		return -EINVAL;
+	rc = check_opts(pd, opts);
+	if (rc)
+		return rc;
+	p = pd->obj.fabric->provider;
+	rc = obj_create(pd->obj.fabric, OBJ_QP, sizeof(*qp), &qp);
+	if (rc)
+		return rc;
+	fill(qp, pd, opts);
+	lock(qp);
+	rc = p->qp_init ? p->qp_init(qp) : -EOPNOTSUPP;
+	if (rc)
+		goto destroy_obj;
+	rc = alloc_rings(qp);
+	if (rc)
+		goto fini_qp;
+	hold_parts(qp);
+	unlock(qp);
+	*out = qp;
+	return 0;
+fini_qp:
+	p->qp_fini(qp);
+destroy_obj:
+	unlock(qp);
+	obj_destroy(&qp->obj);
+	return rc;
+}
+
+static void add_counters(struct gn_counters *sum, const struct gn_counters *part)
+{
+	const uint64_t *from = (const uint64_t *)part;
+	uint64_t *to = (uint64_t *)sum;
+
+	_Static_assert(sizeof(*sum) % sizeof(*to) == 0, "counters are all uint64_t");
+	for (size_t i = 0; i < sizeof(*sum) / sizeof(*to); i++)
+		to[i] += counter_read(&from[i]);
+}
+
+int gn_qp_destroy(struct gn_qp *qp)
+{
+	struct gn_fabric *fabric;
+	int rc;
+
+	if (!qp)
+		return 0;
+	rc = obj_check_idle(qp, OBJ_QP);
+	if (rc)
+		return rc;
+	fabric = qp->obj.fabric;
+	lock(qp);
+	fabric->provider->qp_fini(qp);
+	unlock(qp);
+	chan_remove(qp->chan, &qp->ev_outcome);
+	chan_remove(qp->chan, &qp->ev_gone);
+	gn_mutex_lock(&fabric->lock);
+	qp->count.bytes_in_flight = 0;
+	/* The cqs count these, and may live on. */
+	qp->count.cqes = qp->count.errors = 0;
+	add_counters(&fabric->gone, &qp->count);
+	gn_mutex_unlock(&fabric->lock);
+	gn_free(qp->sq);
+	gn_free(qp->rq);
+	release_parts(qp);
+	obj_destroy(&qp->obj);
+	return 0;
+}
+
+int gn_qp_query(struct gn_qp *qp, struct gn_qp_attr *out)
+{
+	if (obj_check(qp, OBJ_QP) || !out)
+		return -EINVAL;
+	lock(qp);
+	if (qp->obj.fabric->provider->qp_query)
+		qp->obj.fabric->provider->qp_query(qp);
+	*out = (struct gn_qp_attr){
+		.state = qp->state,
+		.caps = qp->caps,
+		.max_send_wr = qp->max_send_wr,
+		.max_recv_wr = qp->max_recv_wr,
+		.max_send_sge = qp->max_send_sge,
+		.max_recv_sge = qp->max_recv_sge,
+		.max_inline = qp->max_inline,
+		.qpn = qp->qpn,
+	};
+	unlock(qp);
+	return 0;
+}
+
+int gn_qp_error(struct gn_qp *qp)
+{
+	int rc;
+
+	if (obj_check(qp, OBJ_QP))
+		return -EINVAL;
+	lock(qp);
+	rc = qp->obj.fabric->provider->qp_error(qp);
+	unlock(qp);
+	return rc;
+}
+
+void *gn_qp_user(const struct gn_qp *qp)
+{
+	return obj_alive(qp, OBJ_QP) ? qp->user : NULL;
+}
+
+int gn_qp_counters(const struct gn_qp *qp, struct gn_counters *out)
+{
+	if (obj_check(qp, OBJ_QP) || !out)
+		return -EINVAL;
+	memset(out, 0, sizeof(*out));
+	add_counters(out, &qp->count);
+	return 0;
+}
+
+int gn_fabric_counters(struct gn_fabric *fabric, struct gn_counters *out)
+{
+	struct gn_attr attr;
+	struct gn_counters sum;
+
+	if (!out || gn_fabric_query(fabric, &attr))
+		return -EINVAL;
+	gn_mutex_lock(&fabric->lock);
+	sum = fabric->gone;
+	for (struct obj *o = fabric->pool[OBJ_QP].live; o; o = o->next) {
+		add_counters(&sum, &container_of(o, struct gn_qp, obj)->count);
+		/* Counted by the cqs below. */
+		sum.cqes -= counter_read(&container_of(o, struct gn_qp, obj)->count.cqes);
+		sum.errors -= counter_read(&container_of(o, struct gn_qp, obj)->count.errors);
+	}
+	for (struct obj *o = fabric->pool[OBJ_CQ].live; o; o = o->next) {
+		const struct gn_cq *cq = container_of(o, struct gn_cq, obj);
+
+		sum.cqes += counter_read(&cq->cqes);
+		sum.errors += counter_read(&cq->errors);
+		sum.polls_empty += counter_read(&cq->polls_empty);
+		sum.arms += counter_read(&cq->arms);
+	}
+	for (struct obj *o = fabric->pool[OBJ_CHAN].live; o; o = o->next)
+		sum.events += counter_read(&container_of(o, struct gn_chan, obj)->events);
+	gn_mutex_unlock(&fabric->lock);
+	*out = sum;
+	return 0;
+}
+
+/* ---- datagram addresses ---- */
+
+int gn_qp_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
+{
+	struct gn_ud_addr addr = {.lid = 0};
+	int rc;
+
+	if (obj_check(qp, OBJ_QP) || !out || qp->type != GN_QP_UD)
+		return -EINVAL;
+	rc = qp->obj.fabric->provider->ud_addr(qp, &addr);
+	if (rc)
+		return rc;
+	addr.qpn = qp->qpn;
+	addr.qkey = qp->qkey;
+	*out = addr;
+	return 0;
+}
+
+int gn_ah_create(struct gn_qp *qp, const struct gn_ud_addr *addr, struct gn_ah **out)
+{
+	struct gn_ah *ah;
+	int rc;
+
+	if (obj_check(qp, OBJ_QP) || !addr || !out || qp->type != GN_QP_UD)
+		return -EINVAL;
+	rc = obj_create(qp->obj.fabric, OBJ_AH, sizeof(*ah), &ah);
+	if (rc)
+		return rc;
+	ah->qp = qp;
+	ah->addr = *addr;
+	rc = qp->obj.fabric->provider->ah_init(ah);
+	if (rc) {
+		obj_destroy(&ah->obj);
+		return rc;
+	}
+	obj_hold(&qp->obj);
+	*out = ah;
+	return 0;
+}
+
+int gn_ah_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *grh, struct gn_ah **out)
+{
+	struct gn_ud_addr addr = {.lid = 0};
+	int rc;
+
+	if (obj_check(qp, OBJ_QP) || !wc || !grh || !out || qp->type != GN_QP_UD)
+		return -EINVAL;
+	if (wc->status != GN_WC_OK || !(wc->flags & GN_WC_GRH))
+		return -EINVAL;
+	rc = qp->obj.fabric->provider->ah_reverse(qp, wc, grh, &addr);
+	if (rc)
+		return rc;
+	addr.qpn = wc->src_qpn;
+	return gn_ah_create(qp, &addr, out);
+}
+
+int gn_ah_destroy(struct gn_ah *ah)
+{
+	int rc;
+
+	if (!ah)
+		return 0;
+	rc = obj_check_idle(ah, OBJ_AH);
+	if (rc)
+		return rc;
+	if (ah->obj.fabric->provider->ah_fini)
+		ah->obj.fabric->provider->ah_fini(ah);
+	obj_release(&ah->qp->obj);
+	obj_destroy(&ah->obj);
+	return 0;
+}

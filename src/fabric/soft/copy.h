@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Copies to and from memory that somebody else reads or writes at the same time.
+ *
+ * copy_publish: the last aligned word of the destination is stored last, with release, so a reader that sees the
+ * end of a message (acquire) sees all of it. This is what GN_CAP_INORDER_WRITE rests on.
+ * copy_fetch: the first word of the source is loaded first, with acquire: GN_CAP_READ_HEAD_FIRST.
+ */
+#ifndef GN_SOFT_COPY_H
+#define GN_SOFT_COPY_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__SANITIZE_THREAD__)
+#define COPY_BY_WORD 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define COPY_BY_WORD 1
+#endif
+#endif
+#ifndef COPY_BY_WORD
+#define COPY_BY_WORD 0
+#endif
+
+#define COPY_SMALL 64u /* up to here words are faster than a call of memcpy */
+
+typedef uint64_t __attribute__((may_alias)) copy_u64;
+typedef uint32_t __attribute__((may_alias)) copy_u32;
+typedef uint16_t __attribute__((may_alias)) copy_u16;
+
+/* Both pointers aligned to 8, len a multiple of 8. */
+static inline void copy_words(uint8_t *dst, const uint8_t *src, size_t len)
+{
+	for (size_t i = 0; i < len; i += 8)
+		__atomic_store_n((copy_u64 *)(dst + i),
+				 __atomic_load_n((const copy_u64 *)(src + i), __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+}
+
+static inline void copy_bytes(uint8_t *dst, const uint8_t *src, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		__atomic_store_n(dst + i, __atomic_load_n(src + i, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+}
+
+/* No order promised. */
+static inline void copy_relaxed(uint8_t *dst, const uint8_t *src, size_t len)
+{
+	if (!COPY_BY_WORD && len > COPY_SMALL) {
+		memcpy(dst, src, len);
+	} else if (((uintptr_t)dst | (uintptr_t)src) % 8 == 0) {
+		copy_words(dst, src, len & ~(size_t)7);
+		copy_bytes(dst + (len & ~(size_t)7), src + (len & ~(size_t)7), len & 7);
+	} else if (COPY_BY_WORD) {
+		copy_bytes(dst, src, len);
+	} else {
+		memcpy(dst, src, len);
+	}
+}
+
+/* The 1 to 8 bytes from dst, which do not cross an aligned word, in address order with release. */
+static inline void copy_last(uint8_t *dst, const uint8_t *src, size_t len)
+{
+	while (len) {
+		if (len == 8) {
+			copy_u64 v;
+
+			memcpy(&v, src, 8);
+			__atomic_store_n((copy_u64 *)dst, v, __ATOMIC_RELEASE);
+			return;
+		}
+		if (len >= 4 && (uintptr_t)dst % 4 == 0) {
+			copy_u32 v;
+
+			memcpy(&v, src, 4);
+			__atomic_store_n((copy_u32 *)dst, v, __ATOMIC_RELEASE);
+			dst += 4, src += 4, len -= 4;
+		} else if (len >= 2 && (uintptr_t)dst % 2 == 0) {
+			copy_u16 v;
+
+			memcpy(&v, src, 2);
+			__atomic_store_n((copy_u16 *)dst, v, __ATOMIC_RELEASE);
+			dst += 2, src += 2, len -= 2;
+		} else {
+			__atomic_store_n(dst, *src, __ATOMIC_RELEASE);
+			dst++, src++, len--;
+		}
+	}
+}
+
+static inline void copy_publish(uint8_t *dst, const uint8_t *src, size_t len)
+{
+	size_t body;
+
+	if (!len)
+		return;
+	body = ((uintptr_t)dst + len - 1) & ~(uintptr_t)7; /* where the last word starts */
+	body = body > (uintptr_t)dst ? body - (uintptr_t)dst : 0;
+	copy_relaxed(dst, src, body);
+	copy_last(dst + body, src + body, len - body);
+}
+
+static inline void copy_fetch(uint8_t *dst, const uint8_t *src, size_t len)
+{
+	const size_t head = (uintptr_t)src % 8 == 0 && len >= 8 ? 8 : 0;
+
+	if (head) {
+		const copy_u64 v = __atomic_load_n((const copy_u64 *)src, __ATOMIC_ACQUIRE);
+
+		memcpy(dst, &v, 8);
+	} else if (len) {
+		/* A short or unaligned head: byte by byte it comes before the rest. */
+		const size_t n = 8 - (uintptr_t)src % 8 < len ? 8 - (uintptr_t)src % 8 : len;
+
+		for (size_t i = 0; i < n; i++)
+			dst[i] = __atomic_load_n(src + i, __ATOMIC_ACQUIRE);
+		copy_relaxed(dst + n, src + n, len - n);
+		return;
+	}
+	copy_relaxed(dst + head, src + head, len - head);
+}
+
+#endif

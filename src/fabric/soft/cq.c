@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/* The completion ring of software providers, and when its events fire. */
+#include "fabric/soft/soft.h"
+
+#include <errno.h>
+
+int soft_cq_init(struct soft_cq *cq)
+{
+	uint32_t size = 1;
+
+	while (size < cq->cq.depth)
+		size *= 2;
+	cq->ring = gn_alloc(size * sizeof(*cq->ring), GN_CACHELINE);
+	cq->mask = size - 1;
+	return cq->ring ? 0 : -ENOMEM;
+}
+
+void soft_cq_fini(struct soft_cq *cq)
+{
+	gn_free(cq->ring);
+}
+
+bool soft_cq_push(struct soft_cq *cq, const struct gn_wc *wc, bool solicited)
+{
+	if (unlikely(soft_cq_full(cq))) {
+		if (!cq->cq.overrun) {
+			cq->cq.overrun = true;
+			gn_log(GN_LOG_ERROR, "fabric: a cq of depth %u was overrun; its qps are in error",
+			       cq->cq.depth);
+			chan_push(cq->cq.chan, &cq->cq.ev_overrun);
+		}
+		return false;
+	}
+	cq->ring[cq->head++ & cq->mask] = *wc;
+	if (unlikely(cq->armed != SOFT_UNARMED) &&
+	    (cq->armed == SOFT_ARMED || solicited || wc->status != GN_WC_OK)) {
+		cq->armed = SOFT_UNARMED;
+		chan_push(cq->cq.chan, &cq->cq.ev_completion);
+	}
+	source_wake(&cq->cq.source);
+	return true;
+}
+
+int soft_cq_poll(struct soft_cq *cq, struct gn_wc *wc, int n)
+{
+	int got = 0;
+
+	while (got < n && cq->tail != cq->head)
+		wc[got++] = cq->ring[cq->tail++ & cq->mask];
+	return got;
+}
+
+void soft_cq_purge(struct soft_cq *cq, const struct gn_qp *qp)
+{
+	uint64_t kept = cq->tail;
+
+	for (uint64_t at = cq->tail; at != cq->head; at++)
+		if (cq->ring[at & cq->mask].qp != qp)
+			cq->ring[kept++ & cq->mask] = cq->ring[at & cq->mask];
+	cq->head = kept;
+}

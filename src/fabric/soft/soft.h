@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What providers that move bytes by software share: keys, completion rings, queues of requests, gather and scatter.
+ * Owned like the objects they serve: keys by any thread, the rest by the qp's or cq's owner.
+ */
+#ifndef GN_SOFT_SOFT_H
+#define GN_SOFT_SOFT_H
+
+#include "fabric/fabric.h"
+
+/* ---- keys (keys.c): 16 bits of index, 16 random bits, never 0. Indices are unique in a fabric. ---- */
+
+#define SOFT_KEYS 65536u
+
+struct soft_key {
+	uint32_t key; /* 0: free; stored last with release, cleared first */
+	uint32_t access;
+	const struct gn_pd *pd;
+	uint8_t *addr;
+	uint64_t length;
+};
+
+struct soft_keys {
+	struct gn_mutex lock;
+	struct soft_key *table;	    /* SOFT_KEYS */
+	uint32_t fresh;		    /* indices from here on were never used */
+	uint16_t *free;		    /* ring of freed indices: the longest unused comes first */
+	uint32_t free_head, free_tail;
+};
+
+int soft_keys_init(struct soft_keys *keys);
+void soft_keys_fini(struct soft_keys *keys);
+/* Reserve a key for mr (sets lkey and rkey) and put it in force. */
+int soft_key_add(struct soft_keys *keys, struct gn_mr *mr);
+void soft_key_remove(struct soft_keys *keys, const struct gn_mr *mr);
+
+static inline uint32_t soft_key_index(uint32_t key) { return key >> 16; }
+
+/* The entry in force under key in pd, or NULL. */
+static inline const struct soft_key *soft_key_find(const struct soft_keys *keys, uint32_t key, const struct gn_pd *pd)
+{
+	const struct soft_key *k = &keys->table[soft_key_index(key)];
+
+	/* Pairs with the release in soft_key_add(). */
+	if (likely(key && __atomic_load_n(&k->key, __ATOMIC_ACQUIRE) == key && k->pd == pd))
+		return k;
+	return NULL;
+}
+
+/* ---- completion ring (cq.c) ---- */
+
+enum soft_armed { SOFT_UNARMED, SOFT_ARMED, SOFT_ARMED_SOLICITED };
+
+struct soft_cq {
+	struct gn_cq cq;
+	struct gn_wc *ring;
+	uint32_t mask;
+	uint64_t head, tail; /* pushed, polled */
+	enum soft_armed armed;
+};
+
+int soft_cq_init(struct soft_cq *cq);
+void soft_cq_fini(struct soft_cq *cq);
+/* False when it is full: the cq is overrun, which has been told; the provider puts its qps in error. */
+bool soft_cq_push(struct soft_cq *cq, const struct gn_wc *wc, bool solicited);
+int soft_cq_poll(struct soft_cq *cq, struct gn_wc *wc, int n);
+/* Drop what a qp that is going away left unpolled. */
+void soft_cq_purge(struct soft_cq *cq, const struct gn_qp *qp);
+
+static inline bool soft_cq_empty(const struct soft_cq *cq) { return cq->head == cq->tail; }
+static inline bool soft_cq_full(const struct soft_cq *cq) { return cq->head - cq->tail == cq->cq.depth; }
+
+/* ---- requests (queue.c) ---- */
+
+/* Posted receives, by position. */
+struct soft_rq {
+	struct gn_sge *sge; /* max_recv_sge to an entry */
+	uint32_t *n_sge, *len_bytes;
+	uint32_t mask, max_sge;
+	uint64_t head, tail; /* posted, consumed */
+};
+
+int soft_rq_init(struct soft_rq *rq, uint32_t max_wr, uint32_t max_sge);
+void soft_rq_fini(struct soft_rq *rq);
+void soft_rq_post(struct soft_rq *rq, const struct gn_recv_wr *wr);
+
+static inline bool soft_rq_empty(const struct soft_rq *rq) { return rq->head == rq->tail; }
+static inline uint32_t soft_rq_len(const struct soft_rq *rq) { return rq->len_bytes[rq->tail & rq->mask]; }
+static inline const struct gn_sge *soft_rq_sge(const struct soft_rq *rq)
+{
+	return &rq->sge[(rq->tail & rq->mask) * rq->max_sge];
+}
+static inline uint32_t soft_rq_n_sge(const struct soft_rq *rq) { return rq->n_sge[rq->tail & rq->mask]; }
+
+/* Posted sends that could not be done at once, by position. Inline payload is copied in. */
+struct soft_sq {
+	struct gn_wr *wr;
+	struct gn_sge *sge; /* max_send_sge to an entry */
+	uint8_t *inlined;   /* max_inline to an entry */
+	uint32_t mask, max_sge, max_inline;
+	uint64_t head, tail;
+};
+
+int soft_sq_init(struct soft_sq *sq, uint32_t max_wr, uint32_t max_sge, uint32_t max_inline);
+void soft_sq_fini(struct soft_sq *sq);
+/* Keep a copy of wr, which has this position (positions only grow). */
+void soft_sq_push(struct soft_sq *sq, const struct gn_wr *wr, uint64_t position);
+
+static inline bool soft_sq_empty(const struct soft_sq *sq) { return sq->head == sq->tail; }
+static inline const struct gn_wr *soft_sq_first(const struct soft_sq *sq) { return &sq->wr[sq->tail & sq->mask]; }
+
+/* ---- gather and scatter (sge.c) ---- */
+
+static inline uint64_t soft_sge_len(const struct gn_sge *sge, uint32_t n)
+{
+	uint64_t len = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		len += sge[i].len_bytes;
+	return len;
+}
+
+/* Every piece lies in a region of pd that has the rights. */
+static inline bool soft_sge_ok(const struct soft_keys *keys, const struct gn_pd *pd, const struct gn_sge *sge,
+			       uint32_t n, uint32_t access)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		const struct soft_key *k = soft_key_find(keys, sge[i].lkey, pd);
+		uint64_t at;
+
+		if (!sge[i].len_bytes)
+			continue;
+		if (unlikely(!k || (k->access & access) != access))
+			return false;
+		at = (uint64_t)((uintptr_t)sge[i].addr - (uintptr_t)k->addr);
+		if (unlikely(at > k->length || sge[i].len_bytes > k->length - at))
+			return false;
+	}
+	return true;
+}
+
+/* len bytes from offset on of the concatenated pieces to dst, and the other way round. */
+void soft_gather(uint8_t *dst, const struct gn_sge *sge, uint32_t n, uint64_t offset, uint64_t len);
+void soft_scatter(const struct gn_sge *sge, uint32_t n, uint64_t offset, const uint8_t *src, uint64_t len);
+/* Like them, as a WRITE or READ promises to: in address order, head first. */
+void soft_write(uint8_t *dst, const struct gn_sge *sge, uint32_t n);
+void soft_read(const struct gn_sge *sge, uint32_t n, const uint8_t *src);
+
+#endif

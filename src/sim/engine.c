@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The event queue. The heap has four children to a node: half the levels of a binary one, and the four lie in one
+ * or two cache lines. Entries carry their time, so that comparing does not touch the events.
+ */
+#include "sim/engine.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+
+#define ARITY 4u
+#define CAPACITY_FIRST 64u
+
+int sim_engine_init(struct sim_engine *engine, uint64_t seed, uint64_t limit_ps)
+{
+	memset(engine, 0, sizeof(*engine));
+	engine->limit_ps = limit_ps;
+	sim_random_seed(&engine->random, seed);
+	sim_trace(engine, seed);
+	return 0;
+}
+
+void sim_engine_fini(struct sim_engine *engine)
+{
+	free(engine->later);
+	free(engine->now);
+}
+
+/* ---- the heap ---- */
+
+static bool before(const struct sim_heap_entry *a, const struct sim_heap_entry *b)
+{
+	return a->at_ps != b->at_ps ? a->at_ps < b->at_ps : a->seq < b->seq;
+}
+
+static void put(struct sim_engine *engine, uint32_t pos, struct sim_heap_entry entry)
+{
+	engine->later[pos] = entry;
+	entry.event->pos = pos;
+}
+
+static void sift_up(struct sim_engine *engine, uint32_t pos, struct sim_heap_entry entry)
+{
+	while (pos > 0) {
+		const uint32_t parent = (pos - 1) / ARITY;
+
+		if (!before(&entry, &engine->later[parent]))
+			break;
+		put(engine, pos, engine->later[parent]);
+		pos = parent;
+	}
+	put(engine, pos, entry);
+}
+
+static void sift_down(struct sim_engine *engine, uint32_t pos, struct sim_heap_entry entry)
+{
+	for (;;) {
+		const uint32_t first = pos * ARITY + 1;
+		uint32_t end = first + ARITY, least = first;
+
+		if (first >= engine->n_later)
+			break;
+		if (end > engine->n_later)
+			end = engine->n_later;
+		for (uint32_t child = first + 1; child < end; child++)
+			if (before(&engine->later[child], &engine->later[least]))
+				least = child;
+		if (!before(&engine->later[least], &entry))
+			break;
+		put(engine, pos, engine->later[least]);
+		pos = least;
+	}
+	put(engine, pos, entry);
+}
+
+static void heap_remove(struct sim_engine *engine, uint32_t pos)
+{
+	const struct sim_heap_entry last = engine->later[--engine->n_later];
+
+	if (pos == engine->n_later)
+		return;
+	if (pos > 0 && before(&last, &engine->later[(pos - 1) / ARITY]))
+		sift_up(engine, pos, last);
+	else
+		sift_down(engine, pos, last);
+}
+
+/* ---- the present ---- */
+
+static void now_add(struct sim_engine *engine, struct sim_event *event)
+{
+	event->where = SIM_EVENT_NOW;
+	event->pos = engine->n_now;
+	engine->now[engine->n_now++] = event;
+}
+
+static void now_remove(struct sim_engine *engine, uint32_t pos)
+{
+	struct sim_event *last = engine->now[--engine->n_now];
+
+	engine->now[pos] = last;
+	last->pos = pos;
+}
+
+/* ---- events ---- */
+
+static int grow(struct sim_engine *engine)
+{
+	const uint32_t capacity = engine->capacity ? engine->capacity * 2 : CAPACITY_FIRST;
+	void *bigger;
+
+	bigger = reallocarray(engine->later, capacity, sizeof(*engine->later));
+	if (!bigger)
+		return -ENOMEM;
+	engine->later = bigger;
+	bigger = reallocarray(engine->now, capacity, sizeof(struct sim_event *));
+	if (!bigger)
+		return -ENOMEM;
+	engine->now = bigger;
+	engine->capacity = capacity;
+	return 0;
+}
+
+int sim_event_init(struct sim_engine *engine, struct sim_event *event, void (*fn)(struct sim_event *),
+		   enum sim_kind kind, uint64_t number)
+{
+	if (engine->n_events == engine->capacity) {
+		int rc = grow(engine);
+
+		if (rc)
+			return rc;
+	}
+	engine->n_events++;
+	*event = (struct sim_event){.fn = fn, .id = (uint64_t)kind << 56 | number};
+	return 0;
+}
+
+void sim_event_fini(struct sim_engine *engine, struct sim_event *event)
+{
+	sim_event_cancel(engine, event);
+	assert(engine->n_events > 0);
+	engine->n_events--;
+}
+
+void sim_event_cancel(struct sim_engine *engine, struct sim_event *event)
+{
+	if (event->where == SIM_EVENT_LATER)
+		heap_remove(engine, event->pos);
+	else if (event->where == SIM_EVENT_NOW)
+		now_remove(engine, event->pos);
+	event->where = SIM_EVENT_IDLE;
+}
+
+void sim_event_at(struct sim_engine *engine, struct sim_event *event, uint64_t at_ps)
+{
+	if (at_ps <= engine->now_ps && event->where == SIM_EVENT_NOW)
+		return;
+	sim_event_cancel(engine, event);
+	if (at_ps <= engine->now_ps) {
+		now_add(engine, event);
+	} else if (at_ps != SIM_NEVER) {
+		event->where = SIM_EVENT_LATER;
+		sift_up(engine, engine->n_later++,
+			(struct sim_heap_entry){.at_ps = at_ps, .seq = engine->seq++, .event = event});
+	}
+}
+
+/* ---- time ---- */
+
+static void advance(struct sim_engine *engine, uint64_t at_ps)
+{
+	assert(at_ps > engine->now_ps);
+	engine->now_ps = at_ps;
+	engine->taken_instant = 0;
+}
+
+/* The next instant in which something happens becomes the present. */
+static int next_instant(struct sim_engine *engine)
+{
+	if (!engine->n_later)
+		return -ENOENT;
+	if (engine->later[0].at_ps > engine->limit_ps) {
+		engine->now_ps = engine->limit_ps;
+		return -ETIMEDOUT;
+	}
+	advance(engine, engine->later[0].at_ps);
+	do {
+		struct sim_event *event = engine->later[0].event;
+
+		heap_remove(engine, 0);
+		now_add(engine, event);
+	} while (engine->n_later && engine->later[0].at_ps == engine->now_ps);
+	return 0;
+}
+
+int sim_engine_step(struct sim_engine *engine)
+{
+	struct sim_event *event;
+	uint32_t pos = 0;
+
+	if (!engine->n_now) {
+		int rc = next_instant(engine);
+
+		if (rc)
+			return rc;
+	}
+	if (engine->n_now > 1)
+		pos = sim_random_below(&engine->random, engine->n_now);
+	event = engine->now[pos];
+	now_remove(engine, pos);
+	event->where = SIM_EVENT_IDLE;
+	engine->taken++;
+	engine->taken_instant++;
+	sim_trace(engine, engine->now_ps);
+	sim_trace(engine, event->id);
+	event->fn(event);
+	return 0;
+}
+
+bool sim_engine_skip(struct sim_engine *engine, uint64_t ps)
+{
+	const uint64_t at_ps = sim_after(engine, ps);
+
+	if (engine->n_now || at_ps > engine->limit_ps || at_ps == SIM_NEVER ||
+	    (engine->n_later && engine->later[0].at_ps <= at_ps))
+		return false;
+	if (ps)
+		advance(engine, at_ps);
+	return true;
+}

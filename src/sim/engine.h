@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Virtual time: a queue of events, and the trace of what was taken from it.
+ *
+ * Events are embedded in what they happen to, and an event waits in the queue at most once. So room for it is made
+ * when it is initialised, and scheduling one neither allocates nor fails. Events of later instants wait in a heap
+ * ordered by (time, sequence); those of the present one in a list from which the next is drawn at random: what
+ * happens "at the same time" happens in an order that the seed decides. What must keep an order shares one event.
+ */
+#ifndef GN_SIM_ENGINE_H
+#define GN_SIM_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/random.h"
+
+#define SIM_NEVER UINT64_MAX
+#define SIM_PS_PER_NS 1000u
+#define SIM_NS_MAX (SIM_NEVER / SIM_PS_PER_NS - 1) /* virtual time that fits: 213 days */
+
+/* What an event or a note in the trace is about; its number follows. Never an address. */
+enum sim_kind { SIM_KIND_THREAD = 1, SIM_KIND_PROC, SIM_KIND_QP, SIM_KIND_CONN, SIM_KIND_PLACE };
+
+struct sim_event {
+	void (*fn)(struct sim_event *event);
+	uint64_t id;  /* (kind, number), for the trace */
+	uint32_t pos; /* where it waits: index in the heap or in the list of the present */
+	enum { SIM_EVENT_IDLE, SIM_EVENT_LATER, SIM_EVENT_NOW } where;
+};
+
+struct sim_heap_entry {
+	uint64_t at_ps, seq;
+	struct sim_event *event;
+};
+
+struct sim_engine {
+	uint64_t now_ps;
+	uint64_t limit_ps;
+	uint64_t taken;		/* events so far */
+	uint64_t taken_instant; /* … in the present instant */
+	uint64_t hash;
+	uint64_t seq;
+	struct sim_random random;
+	struct sim_heap_entry *later;
+	struct sim_event **now;
+	uint32_t n_later, n_now;
+	uint32_t n_events, capacity; /* events initialised, room for them */
+};
+
+int sim_engine_init(struct sim_engine *engine, uint64_t seed, uint64_t limit_ps);
+void sim_engine_fini(struct sim_engine *engine);
+
+int sim_event_init(struct sim_engine *engine, struct sim_event *event, void (*fn)(struct sim_event *),
+		   enum sim_kind kind, uint64_t number);
+void sim_event_fini(struct sim_engine *engine, struct sim_event *event);
+
+/* Let it happen at at_ps, or now if that is past; an event that waits already is moved. */
+void sim_event_at(struct sim_engine *engine, struct sim_event *event, uint64_t at_ps);
+void sim_event_cancel(struct sim_engine *engine, struct sim_event *event);
+
+static inline void sim_event_now(struct sim_engine *engine, struct sim_event *event)
+{
+	sim_event_at(engine, event, engine->now_ps);
+}
+
+/* 0 after one event, -ENOENT when none waits, -ETIMEDOUT when the next one lies behind the limit. */
+int sim_engine_step(struct sim_engine *engine);
+
+/* Pass ps without looking at the queue, if nothing waits in it until then. */
+bool sim_engine_skip(struct sim_engine *engine, uint64_t ps);
+
+/* now + ps, SIM_NEVER when that does not fit. */
+static inline uint64_t sim_after(const struct sim_engine *engine, uint64_t ps)
+{
+	return ps < SIM_NEVER - engine->now_ps ? engine->now_ps + ps : SIM_NEVER;
+}
+
+static inline uint64_t sim_ns_to_ps(uint64_t ns)
+{
+	return ns > SIM_NS_MAX ? SIM_NEVER : ns * SIM_PS_PER_NS;
+}
+
+/* Enter a number into the trace: an id, an offset, a length; never a pointer. */
+static inline void sim_trace(struct sim_engine *engine, uint64_t value)
+{
+	engine->hash = (sim_rotl(engine->hash, 29) ^ value) * 0x9e3779b97f4a7c15u;
+}
+
+#endif

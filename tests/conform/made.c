@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The objects of a case. They stand in a list, youngest first, so that a case may stop anywhere and all of it is
+ * destroyed in an order that every provider accepts.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "harness.h"
+
+enum made_kind { FABRIC, CTX, PD, MEM, MR, CQ, CHAN, QP, AH, LISTENER };
+
+struct cf_made {
+	struct cf_made *next;
+	enum made_kind kind;
+	void *object;
+};
+
+static const char *const kind_name[] = {"fabric", "ctx",  "pd", "mem", "mr",
+					"cq",	  "chan", "qp", "ah",  "listener"};
+
+static int destroy_object(enum made_kind kind, void *object)
+{
+	switch (kind) {
+	case FABRIC:
+		return gn_fabric_close(object);
+	case CTX:
+		return gn_ctx_destroy(object);
+	case PD:
+		return gn_pd_destroy(object);
+	case MEM:
+		return gn_mem_free(object);
+	case MR:
+		return gn_mr_deregister(object);
+	case CQ:
+		return gn_cq_destroy(object);
+	case CHAN:
+		return gn_chan_destroy(object);
+	case QP:
+		return gn_qp_destroy(object);
+	case AH:
+		return gn_ah_destroy(object);
+	case LISTENER:
+		return gn_listener_close(object);
+	}
+	return -EINVAL;
+}
+
+static void own(struct cf *cf, enum made_kind kind, void *object)
+{
+	struct cf_made *made;
+
+	if (!object)
+		return;
+	made = gn_alloc(sizeof(*made), 0);
+	if (!made) {
+		cf_fail(cf, __FILE__, __LINE__, "gn_alloc", "no memory");
+		return;
+	}
+	*made = (struct cf_made){cf->made, kind, object};
+	cf->made = made;
+}
+
+static struct cf_made **find(struct cf *cf, const void *object)
+{
+	struct cf_made **link = &cf->made;
+
+	while (*link && (*link)->object != object)
+		link = &(*link)->next;
+	return link;
+}
+
+bool cf_disown(struct cf *cf, const void *object)
+{
+	struct cf_made **link = find(cf, object);
+	struct cf_made *made = *link;
+
+	if (!made)
+		return cf_why(cf, "not an object of this case");
+	*link = made->next;
+	gn_free(made);
+	return true;
+}
+
+bool cf_destroy(struct cf *cf, const void *object)
+{
+	struct cf_made *made = *find(cf, object);
+	int err;
+
+	if (!made)
+		return cf_why(cf, "not an object of this case");
+	err = destroy_object(made->kind, made->object);
+	if (err)
+		cf_why(cf, "cannot destroy a %s: %s", kind_name[made->kind], gn_strerror(err));
+	else
+		cf_disown(cf, object);
+	return !err;
+}
+
+bool cf_destroy_all(struct cf *cf)
+{
+	char first[CF_WHY_MAX] = "";
+
+	while (cf->made) {
+		if (cf_destroy(cf, cf->made->object))
+			continue;
+		if (!first[0])
+			memcpy(first, cf->why, sizeof(first));
+		cf_disown(cf, cf->made->object);
+	}
+	return !first[0] || cf_why(cf, "%s", first);
+}
+
+void cf_own_fabric(struct cf *cf, struct gn_fabric *fabric)
+{
+	own(cf, FABRIC, fabric);
+}
+
+void cf_own_ctx(struct cf *cf, struct gn_ctx *ctx)
+{
+	own(cf, CTX, ctx);
+}
+
+void cf_own_pd(struct cf *cf, struct gn_pd *pd)
+{
+	own(cf, PD, pd);
+}
+
+void cf_own_mem(struct cf *cf, struct gn_mem *mem)
+{
+	own(cf, MEM, mem);
+}
+
+void cf_own_mr(struct cf *cf, struct gn_mr *mr)
+{
+	own(cf, MR, mr);
+}
+
+void cf_own_cq(struct cf *cf, struct gn_cq *cq)
+{
+	own(cf, CQ, cq);
+}
+
+void cf_own_chan(struct cf *cf, struct gn_chan *chan)
+{
+	own(cf, CHAN, chan);
+}
+
+void cf_own_qp(struct cf *cf, struct gn_qp *qp)
+{
+	own(cf, QP, qp);
+}
+
+void cf_own_ah(struct cf *cf, struct gn_ah *ah)
+{
+	own(cf, AH, ah);
+}
+
+void cf_own_listener(struct cf *cf, struct gn_listener *listener)
+{
+	own(cf, LISTENER, listener);
+}
+
+/* ---- created and remembered ---- */
+
+#define MADE(kind, call)                                                                           \
+	do {                                                                                       \
+		int err_ = (call);                                                                 \
+		if (err_) {                                                                        \
+			cf_why(cf, "cannot create a %s: %s", kind_name[kind], gn_strerror(err_));  \
+			return NULL;                                                               \
+		}                                                                                  \
+		own(cf, kind, made);                                                               \
+		return made;                                                                       \
+	} while (0)
+
+struct gn_cq *cf_make_cq(struct cf *cf, uint32_t depth, struct gn_chan *chan)
+{
+	struct gn_cq_opts opts = {.depth = depth, .chan = chan};
+	struct gn_cq *made;
+
+	MADE(CQ, gn_cq_create(cf->ctx, &opts, &made));
+}
+
+struct gn_chan *cf_make_chan(struct cf *cf)
+{
+	struct gn_chan *made;
+
+	MADE(CHAN, gn_chan_create(cf->ctx, &made));
+}
+
+struct gn_pd *cf_make_pd(struct cf *cf)
+{
+	struct gn_pd *made;
+
+	MADE(PD, gn_pd_create(cf->ctx, &made));
+}
+
+struct gn_qp *cf_make_qp(struct cf *cf, struct gn_pd *pd, const struct gn_qp_opts *opts)
+{
+	struct gn_qp *made;
+
+	MADE(QP, gn_qp_create(pd, opts, &made));
+}
+
+struct gn_mem *cf_make_mem(struct cf *cf, size_t size, unsigned rights)
+{
+	struct gn_mem *made;
+
+	MADE(MEM, gn_mem_alloc(cf->fabric, size, rights, &made));
+}
+
+struct gn_mr *cf_make_mr(struct cf *cf, struct gn_pd *pd, struct gn_mem *mem, unsigned access)
+{
+	struct gn_mr *made;
+
+	MADE(MR, gn_mr_register(pd, mem, 0, gn_mem_size(mem), access, &made));
+}
+
+struct gn_ah *cf_make_ah(struct cf *cf, struct gn_qp *qp, const struct gn_ud_addr *addr)
+{
+	struct gn_ah *made;
+
+	MADE(AH, gn_ah_create(qp, addr, &made));
+}
+
+struct gn_listener *cf_make_listener(struct cf *cf, const char *addr, struct gn_chan *chan)
+{
+	struct gn_listener *made;
+
+	MADE(LISTENER, gn_listen(cf->ctx, addr, chan, 0, &made));
+}
