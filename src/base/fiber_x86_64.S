@@ -75,9 +75,11 @@ fiber_swap:
 	.hidden	fiber_boot
 	.type	fiber_boot, @function
 	.p2align 4
-fiber_boot:
+	/* An unwinder looks up the instruction before a return address: this is the one. */
 	.cfi_startproc
 	.cfi_undefined %rip
+	nop
+fiber_boot:
 	movq	%rbx, %rdi
 	call	*%r12
 	ud2

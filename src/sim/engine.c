@@ -3,25 +3,22 @@
  * The event queue. The heap has four children to a node: half the levels of a binary one, and the four lie in one
  * or two cache lines. Entries carry their time, so that comparing does not touch the events.
  */
-#include "sim/engine.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bits.h"
+#include "sim/engine.h"
 
-#define ARITY 4u
+#define ARITY	       4u
 #define CAPACITY_FIRST 64u
 
-int sim_engine_init(struct sim_engine *engine, uint64_t seed, uint64_t limit_ps)
+void sim_engine_init(struct sim_engine *engine, uint64_t seed, uint64_t limit_ps)
 {
 	memset(engine, 0, sizeof(*engine));
 	engine->limit_ps = limit_ps;
 	sim_random_seed(&engine->random, seed);
 	sim_trace(engine, seed);
-	return 0;
 }
 
 void sim_engine_fini(struct sim_engine *engine)
@@ -125,8 +122,8 @@ static int grow(struct sim_engine *engine)
 	return 0;
 }
 
-int sim_event_init(struct sim_engine *engine, struct sim_event *event, void (*fn)(struct sim_event *),
-		   enum sim_kind kind, uint64_t number)
+int sim_event_init(struct sim_engine *engine, struct sim_event *event,
+		   void (*fn)(struct sim_event *), enum sim_kind kind, uint64_t number)
 {
 	if (engine->n_events == engine->capacity) {
 		int rc = grow(engine);
@@ -165,7 +162,8 @@ void sim_event_at(struct sim_engine *engine, struct sim_event *event, uint64_t a
 	} else if (at_ps != SIM_NEVER) {
 		event->where = SIM_EVENT_LATER;
 		sift_up(engine, engine->n_later++,
-			(struct sim_heap_entry){.at_ps = at_ps, .seq = engine->seq++, .event = event});
+			(struct sim_heap_entry){
+				.at_ps = at_ps, .seq = engine->seq++, .event = event});
 	}
 }
 

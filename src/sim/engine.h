@@ -15,12 +15,12 @@
 
 #include "sim/random.h"
 
-#define SIM_NEVER UINT64_MAX
+#define SIM_NEVER     UINT64_MAX
 #define SIM_PS_PER_NS 1000u
-#define SIM_NS_MAX (SIM_NEVER / SIM_PS_PER_NS - 1) /* virtual time that fits: 213 days */
+#define SIM_NS_MAX    (SIM_NEVER / SIM_PS_PER_NS - 1) /* virtual time that fits: 213 days */
 
 /* What an event or a note in the trace is about; its number follows. Never an address. */
-enum sim_kind { SIM_KIND_THREAD = 1, SIM_KIND_PROC, SIM_KIND_QP, SIM_KIND_CONN, SIM_KIND_PLACE };
+enum sim_kind { SIM_KIND_THREAD = 1, SIM_KIND_PROC, SIM_KIND_QP };
 
 struct sim_event {
 	void (*fn)(struct sim_event *event);
@@ -48,11 +48,11 @@ struct sim_engine {
 	uint32_t n_events, capacity; /* events initialised, room for them */
 };
 
-int sim_engine_init(struct sim_engine *engine, uint64_t seed, uint64_t limit_ps);
+void sim_engine_init(struct sim_engine *engine, uint64_t seed, uint64_t limit_ps);
 void sim_engine_fini(struct sim_engine *engine);
 
-int sim_event_init(struct sim_engine *engine, struct sim_event *event, void (*fn)(struct sim_event *),
-		   enum sim_kind kind, uint64_t number);
+int sim_event_init(struct sim_engine *engine, struct sim_event *event,
+		   void (*fn)(struct sim_event *), enum sim_kind kind, uint64_t number);
 void sim_event_fini(struct sim_engine *engine, struct sim_event *event);
 
 /* Let it happen at at_ps, or now if that is past; an event that waits already is moved. */

@@ -107,7 +107,7 @@ struct cf {
 	do {                                                                                       \
 		cf->why[0] = '\0';                                                                 \
 		if (!(cond)) {                                                                     \
-			cf_fail(cf, __FILE__, __LINE__, #cond, "" __VA_ARGS__);                     \
+			cf_fail(cf, __FILE__, __LINE__, #cond, " " __VA_ARGS__);                    \
 			return false;                                                              \
 		}                                                                                  \
 	} while (0)
@@ -115,9 +115,9 @@ struct cf {
 /* CHECK that an int expression, evaluated once, has this value; shows both when not. Good for errnos. */
 #define CHECK_INT(expr, want)                                                                      \
 	do {                                                                                       \
-		long long cf_got_ = (expr), cf_want_ = (want);                                     \
+		long long cf_got_ = (long long)(expr), cf_want_ = (long long)(want);               \
 		if (cf_got_ != cf_want_) {                                                         \
-			cf_fail(cf, __FILE__, __LINE__, #expr, "is %lld, not %lld", cf_got_, cf_want_); \
+			cf_fail(cf, __FILE__, __LINE__, #expr, " is %lld, not %lld", cf_got_, cf_want_); \
 			return false;                                                              \
 		}                                                                                  \
 	} while (0)
@@ -135,6 +135,7 @@ struct cf {
 			SKIP("no %s", #cap);                                                       \
 	} while (0)
 
+/* fmt starts with a space: CHECK may have nothing else to say, and no format may be empty. */
 void cf_fail(struct cf *cf, const char *file, int line, const char *cond, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 void cf_skip(struct cf *cf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -215,6 +216,12 @@ bool cf_disown(struct cf *cf, const void *object);
 /* Destroy now what would be destroyed at the end. */
 bool cf_destroy(struct cf *cf, const void *object);
 
+/*
+ * size bytes of anonymous memory for gn_mem_wrap(), unmapped at the end of the case; with a hint, at that address and in
+ * place of what is there.
+ */
+uint8_t *cf_make_pages(struct cf *cf, size_t size, void *hint);
+
 /* Every right that the provider has. */
 unsigned cf_all_rights(const struct cf *cf);
 
@@ -232,6 +239,7 @@ struct cf_rc_opts {
 	struct gn_cq *send_cq, *recv_cq;  /* NULL: made; give both or none, and their chan if they have one */
 	struct gn_chan *chan;		  /* NULL: made */
 	const struct cf_rc *buf_of;	  /* share the buffer of that connection: no memory is made */
+	bool (*early)(struct cf *cf, struct cf_rc *rc); /* called before connecting, to post receives */
 };
 
 struct cf_rc {

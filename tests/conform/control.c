@@ -323,6 +323,16 @@ bool cf_ctl_ended(struct cf_ctl *ctl)
 	return bad || !ctl->up;
 }
 
+void cf_ctl_bye(struct cf_ctl *ctl, uint64_t deadline_ns)
+{
+	enum cf_kind kind;
+	uint32_t len_bytes;
+
+	do
+		len_bytes = 0;
+	while (!cf_ctl_get(ctl, &kind, NULL, &len_bytes, deadline_ns));
+}
+
 /* ---- what cases call ---- */
 
 static const char *kind_str(enum cf_kind kind)

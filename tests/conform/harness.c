@@ -59,7 +59,7 @@ static const char *base_name(const char *path)
 void cf_fail(struct cf *cf, const char *file, int line, const char *cond, const char *fmt, ...)
 {
 	size_t used = strlen(cf->report);
-	char more[CF_WHY_MAX];
+	char more[CF_WHY_MAX + 2];
 	va_list ap;
 
 	/* Not this side's fault: the other one ended first and has told why. */
@@ -68,12 +68,12 @@ void cf_fail(struct cf *cf, const char *file, int line, const char *cond, const 
 	va_start(ap, fmt);
 	vsnprintf(more, sizeof(more), fmt, ap);
 	va_end(ap);
-	if (!more[0])
-		snprintf(more, sizeof(more), "%s", cf->why);
+	if (!more[1] && cf->why[0])
+		snprintf(more, sizeof(more), " %s", cf->why);
 	cf->failed = true;
 	snprintf(cf->report + used, sizeof(cf->report) - used, "%c: %s:%d: %s%s%s\n",
-		 cf->role == CF_A ? 'a' : 'b', base_name(file), line, cond, more[0] ? ": " : "",
-		 more);
+		 cf->role == CF_A ? 'a' : 'b', base_name(file), line, cond, more[1] ? ":" : "",
+		 more[1] ? more : "");
 }
 
 void cf_skip(struct cf *cf, const char *fmt, ...)
@@ -160,7 +160,7 @@ static int run_side(struct cf *cf, cf_side *side)
 	int err = 0;
 
 	if (set_up(cf) && !side(cf) && !cf->failed && !cf->skipped && !cf->peer_ended)
-		cf_fail(cf, cf->running->name, 0, "returned false", "without a reason");
+		cf_fail(cf, cf->running->name, 0, "returned false", " without a reason");
 	if (cf->running->b)
 		err = end_together(cf);
 	take_down(cf, fds);
@@ -345,7 +345,7 @@ static bool can_run(struct cf_run *run, struct cf *cf)
 	}
 	err = c->b ? have_peer(run, cf) : 0;
 	if (err)
-		cf_fail(cf, __FILE__, __LINE__, "no other side", "%s", gn_strerror(err));
+		cf_fail(cf, __FILE__, __LINE__, "no other side", " %s", gn_strerror(err));
 	return !err;
 }
 
@@ -383,6 +383,9 @@ int cf_lead(struct cf_run *run)
 	struct cf cf;
 	int err;
 
+	printf("# %s, seed %llu, effort %u\n", run->fabric_name[CF_A],
+	       (unsigned long long)run->seed, run->effort);
+	fflush(stdout);
 	cf_init(&cf, run, CF_A);
 	err = cf_ctl_open(cf.fabric_name, cf_addr(&cf, CF_A, CF_ADDR_CTL, addr), true, &cf.ctl);
 	if (err)

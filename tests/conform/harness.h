@@ -86,6 +86,9 @@ int cf_ctl_get(struct cf_ctl *ctl, enum cf_kind *kind, void *data, uint32_t *len
 /* Without waiting: has the other side said that its function ended badly, or gone away? */
 bool cf_ctl_ended(struct cf_ctl *ctl);
 
+/* The other side was told to quit: wait until it has. */
+void cf_ctl_bye(struct cf_ctl *ctl, uint64_t deadline_ns);
+
 /* Take one message of this kind and length for the running case. */
 bool cf_get(struct cf *cf, enum cf_kind kind, void *data, uint32_t len_bytes, uint64_t deadline_ns);
 
@@ -94,6 +97,12 @@ bool cf_get(struct cf *cf, enum cf_kind kind, void *data, uint32_t len_bytes, ui
 /* Destroy what the case made, the youngest first. */
 bool cf_destroy_all(struct cf *cf);
 
+/* ---- small things ---- */
+
+#define CF_ADDR_CTL 100u /* number of the control connection's address */
+
 uint64_t cf_mix(uint64_t x);
+/* The first capability in caps, by name. */
+const char *cf_cap_str(uint64_t caps);
 
 #endif

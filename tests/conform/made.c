@@ -5,23 +5,27 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "harness.h"
 
-enum made_kind { FABRIC, CTX, PD, MEM, MR, CQ, CHAN, QP, AH, LISTENER };
+enum made_kind { FABRIC, CTX, PD, MEM, MR, CQ, CHAN, QP, AH, LISTENER, PAGES };
 
 struct cf_made {
 	struct cf_made *next;
 	enum made_kind kind;
 	void *object;
+	size_t size; /* PAGES */
 };
 
 static const char *const kind_name[] = {"fabric", "ctx",  "pd", "mem", "mr",
-					"cq",	  "chan", "qp", "ah",  "listener"};
+					"cq",	  "chan", "qp", "ah",  "listener", "mapping"};
 
-static int destroy_object(enum made_kind kind, void *object)
+static int destroy_object(const struct cf_made *made)
 {
-	switch (kind) {
+	void *object = made->object;
+
+	switch (made->kind) {
 	case FABRIC:
 		return gn_fabric_close(object);
 	case CTX:
@@ -42,11 +46,13 @@ static int destroy_object(enum made_kind kind, void *object)
 		return gn_ah_destroy(object);
 	case LISTENER:
 		return gn_listener_close(object);
+	case PAGES:
+		return munmap(object, made->size) ? -errno : 0;
 	}
 	return -EINVAL;
 }
 
-static void own(struct cf *cf, enum made_kind kind, void *object)
+static void own_sized(struct cf *cf, enum made_kind kind, void *object, size_t size)
 {
 	struct cf_made *made;
 
@@ -54,11 +60,16 @@ static void own(struct cf *cf, enum made_kind kind, void *object)
 		return;
 	made = gn_alloc(sizeof(*made), 0);
 	if (!made) {
-		cf_fail(cf, __FILE__, __LINE__, "gn_alloc", "no memory");
+		cf_fail(cf, __FILE__, __LINE__, "gn_alloc", " no memory");
 		return;
 	}
-	*made = (struct cf_made){cf->made, kind, object};
+	*made = (struct cf_made){cf->made, kind, object, size};
 	cf->made = made;
+}
+
+static void own(struct cf *cf, enum made_kind kind, void *object)
+{
+	own_sized(cf, kind, object, 0);
 }
 
 static struct cf_made **find(struct cf *cf, const void *object)
@@ -89,7 +100,7 @@ bool cf_destroy(struct cf *cf, const void *object)
 
 	if (!made)
 		return cf_why(cf, "not an object of this case");
-	err = destroy_object(made->kind, made->object);
+	err = destroy_object(made);
 	if (err)
 		cf_why(cf, "cannot destroy a %s: %s", kind_name[made->kind], gn_strerror(err));
 	else
@@ -229,4 +240,18 @@ struct gn_listener *cf_make_listener(struct cf *cf, const char *addr, struct gn_
 	struct gn_listener *made;
 
 	MADE(LISTENER, gn_listen(cf->ctx, addr, chan, 0, &made));
+}
+
+uint8_t *cf_make_pages(struct cf *cf, size_t size, void *hint)
+{
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | (hint ? MAP_FIXED : 0);
+	void *pages = mmap(hint, size, PROT_READ | PROT_WRITE, flags, -1, 0);
+
+	if (pages == MAP_FAILED) {
+		cf_why(cf, "mmap: %s", strerror(errno));
+		return NULL;
+	}
+	if (!hint)
+		own_sized(cf, PAGES, pages, size);
+	return pages;
 }

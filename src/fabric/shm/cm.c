@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Names and handshakes. A listener is a Unix socket under a lock file in our folder; the client's first message
+ * brings its area and grants, the answer brings the server's.
+ */
+#include "fabric/shm/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define BACKLOG 4096
+#define PENDING_MAX 256 /* connected clients that said nothing yet; the oldest goes first */
+#define ACCEPT_MAX 64	/* clients taken at a time */
+#define RETRY_NS 1000000 /* a listener's backlog was full: try again */
+
+struct shm_pending {
+	struct chan_fd sock;
+	struct shm_listener *listener;
+	struct shm_pending *next, **prev;
+};
+
+/* ---- listening ---- */
+
+/* The lock says who owns the name; a dead owner's lock is free, whatever files it left. */
+static int lock_name(struct shm_listener *l, const char *path)
+{
+	struct stat by_fd, by_path;
+
+	for (int tries = 0; tries < 100; tries++) {
+		const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+		if (fd < 0)
+			return -errno;
+		if (flock(fd, LOCK_EX | LOCK_NB)) {
+			close(fd);
+			return errno == EWOULDBLOCK ? -EADDRINUSE : -errno;
+		}
+		/* The last owner may have removed the file between our open and our lock. */
+		if (!fstat(fd, &by_fd) && !stat(path, &by_path) && by_fd.st_ino == by_path.st_ino) {
+			l->lock_fd = fd;
+			return 0;
+		}
+		close(fd);
+	}
+	return -EAGAIN;
+}
+
+static void lock_path(const struct shm_fabric *fabric, const char *name, char *out, size_t size)
+{
+	snprintf(out, size, "%s/%s.lock", fabric->dir, name);
+}
+
+static void listener_ready(struct chan_fd *cfd);
+
+static int bind_name(struct shm_listener *l)
+{
+	struct sockaddr_un addr;
+	mode_t old;
+	int rc;
+
+	shm_path(shm_of(&l->listener.obj), l->name, &addr);
+	unlink(addr.sun_path); /* we hold the lock: whatever is there is stale */
+	l->sock.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (l->sock.fd < 0)
+		return -errno;
+	old = umask(l->listener.flags & GN_ANY_USER ? 0 : 077);
+	rc = bind(l->sock.fd, (struct sockaddr *)&addr, sizeof(addr)) ? -errno : 0;
+	umask(old);
+	if (rc || listen(l->sock.fd, BACKLOG)) {
+		rc = rc ? rc : -errno;
+		close(l->sock.fd);
+		return rc;
+	}
+	return 0;
+}
+
+int shm_listen_init(struct gn_listener *base, const char *name)
+{
+	struct shm_listener *l = (struct shm_listener *)base;
+	char path[sizeof(struct sockaddr_un)];
+	int rc;
+
+	if (!shm_name_ok(name)) {
+		gn_log(GN_LOG_ERROR, "shm: '%.80s' is no name: 1 to 64 of A-Z a-z 0-9 . _ -", name);
+		return -EINVAL;
+	}
+	snprintf(l->name, sizeof(l->name), "%s", name);
+	lock_path(shm_of(&base->obj), name, path, sizeof(path));
+	rc = lock_name(l, path);
+	if (rc)
+		goto say;
+	rc = bind_name(l);
+	if (rc)
+		goto unlock;
+	l->sock.ready = listener_ready;
+	rc = chan_fds_add(base->chan, &l->sock);
+	if (rc)
+		goto close_sock;
+	return 0;
+close_sock:
+	close(l->sock.fd);
+unlock:
+	unlink(path);
+	close(l->lock_fd);
+say:
+	gn_log(GN_LOG_ERROR, "shm: cannot listen as '%s' in %s: %s", name, shm_of(&base->obj)->dir,
+	       rc == -EADDRINUSE ? "another process serves this name" : gn_strerror(rc));
+	return rc;
+}
+
+static void drop_pending(struct shm_pending *p)
+{
+	chan_fds_del(p->listener->listener.chan, &p->sock);
+	close(p->sock.fd);
+	*p->prev = p->next;
+	if (p->next)
+		p->next->prev = p->prev;
+	p->listener->n_pending--;
+	gn_free(p);
+}
+
+void shm_listen_fini(struct gn_listener *base)
+{
+	struct shm_listener *l = (struct shm_listener *)base;
+	char path[sizeof(struct sockaddr_un)];
+	struct sockaddr_un addr;
+
+	while (l->pending)
+		drop_pending(l->pending);
+	chan_fds_del(base->chan, &l->sock);
+	close(l->sock.fd);
+	shm_path(shm_of(&base->obj), l->name, &addr);
+	unlink(addr.sun_path);
+	lock_path(shm_of(&base->obj), l->name, path, sizeof(path));
+	unlink(path);
+	close(l->lock_fd);
+}
+
+static bool peer_allowed(const struct shm_listener *l, int sock)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+		return false;
+	if (cred.uid == geteuid() || cred.uid == 0 || l->listener.flags & GN_ANY_USER)
+		return true;
+	gn_log(GN_LOG_WARN, "shm: '%s' refused process %d of user %u", l->name, cred.pid, cred.uid);
+	return false;
+}
+
+/* The client's first message is here: make a request of it. 0: taken, or not to be had. */
+static int take_hello(struct shm_listener *l, int sock)
+{
+	union wire_any msg;
+	int fds[WIRE_FDS], rc;
+	struct gn_conn_req *base;
+	struct shm_req *req;
+	const ssize_t len = wire_recv(sock, &msg, fds);
+
+	if (len == -EAGAIN)
+		return -EAGAIN;
+	if (!wire_is(&msg, len, WIRE_HELLO, sizeof(msg.hello)) || fds[1] < 0 ||
+	    msg.hello.private_len > PRIVATE_CONNECT_MAX) {
+		if (len > 0)
+			gn_log(GN_LOG_WARN, "shm: '%s': a client said nothing this version (%u) understands",
+			       l->name, WIRE_VERSION);
+		rc = -EPROTO;
+		goto close_fds;
+	}
+	rc = req_create(&l->listener, &base);
+	if (rc)
+		goto close_fds;
+	req = (struct shm_req *)base;
+	req->sock = sock;
+	req->rq_size = msg.hello.rq_size;
+	req->area_fd = fds[0];
+	req->grants_fd = fds[1];
+	base->private_len = msg.hello.private_len;
+	memcpy(base->private_data, msg.hello.private_data, base->private_len);
+	req_push(base);
+	return 0;
+close_fds:
+	for (int i = 0; len > 0 && i < WIRE_FDS; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	close(sock);
+	return rc;
+}
+
+static void pending_ready(struct chan_fd *cfd)
+{
+	struct shm_pending *p = container_of(cfd, struct shm_pending, sock);
+	struct shm_listener *l = p->listener;
+	const int sock = dup(p->sock.fd); /* dropping the entry closes its own */
+
+	if (sock < 0)
+		return;
+	fcntl(sock, F_SETFD, FD_CLOEXEC);
+	drop_pending(p);
+	take_hello(l, sock);
+}
+
+static void keep_pending(struct shm_listener *l, int sock)
+{
+	struct shm_pending *p = gn_alloc(sizeof(*p), 0);
+
+	if (!p) {
+		close(sock);
+		return;
+	}
+	if (l->n_pending == PENDING_MAX) {
+		struct shm_pending *oldest = l->pending;
+
+		while (oldest->next)
+			oldest = oldest->next;
+		drop_pending(oldest);
+	}
+	p->sock = (struct chan_fd){.fd = sock, .ready = pending_ready};
+	p->listener = l;
+	p->next = l->pending;
+	p->prev = &l->pending;
+	if (p->next)
+		p->next->prev = &p->next;
+	l->pending = p;
+	l->n_pending++;
+	if (chan_fds_add(l->listener.chan, &p->sock))
+		drop_pending(p);
+}
+
+static void listener_ready(struct chan_fd *cfd)
+{
+	struct shm_listener *l = container_of(cfd, struct shm_listener, sock);
+
+	for (int i = 0; i < ACCEPT_MAX; i++) {
+		const int sock = accept4(l->sock.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (sock < 0) {
+			if (errno == EMFILE || errno == ENFILE)
+				gn_log(GN_LOG_ERROR, "shm: '%s' cannot take a client: too many open files "
+						     "(ulimit -n)",
+				       l->name);
+			return;
+		}
+		if (!peer_allowed(l, sock))
+			close(sock);
+		else if (take_hello(l, sock) == -EAGAIN)
+			keep_pending(l, sock);
+	}
+}
+
+/* ---- connecting ---- */
+
+static void give_up(struct shm_qp *qp, enum gn_event_type type, int status)
+{
+	shm_conn_fini(qp);
+	shm_qp_fail(qp);
+	qp_refused(&qp->qp, type, status);
+}
+
+static void lock_qp(struct shm_qp *qp)
+{
+	if (qp->qp.shared)
+		gn_mutex_lock(&qp->qp.ctx->lock);
+}
+
+static void unlock_qp(struct shm_qp *qp)
+{
+	if (qp->qp.shared)
+		gn_mutex_unlock(&qp->qp.ctx->lock);
+}
+
+/* The listener answered, or died. */
+static void handshake(struct shm_qp *qp)
+{
+	struct shm_conn *c = &qp->conn;
+	union wire_any msg;
+	int fds[WIRE_FDS], rc = 0;
+	const ssize_t len = wire_recv(c->sock.fd, &msg, fds);
+	bool accepted, rejected;
+
+	if (len == -EAGAIN)
+		return;
+	accepted = wire_is(&msg, len, WIRE_ACCEPT, sizeof(msg.hello)) && fds[1] >= 0;
+	rejected = wire_is(&msg, len, WIRE_REJECT, sizeof(msg.hello));
+	if ((accepted || rejected) && msg.hello.private_len <= GN_PRIVATE_MAX) {
+		qp->qp.private_len = msg.hello.private_len;
+		memcpy(qp->qp.private_data, msg.hello.private_data, msg.hello.private_len);
+	}
+	if (accepted) {
+		chan_fds_del(qp->qp.chan, &c->timer);
+		close(c->timer.fd);
+		c->timer.fd = -1;
+		rc = shm_conn_up(qp, msg.hello.rq_size, fds[0], fds[1]);
+	}
+	for (int i = 0; len > 0 && i < WIRE_FDS; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	if (rejected)
+		give_up(qp, GN_EVENT_REJECTED, -ECONNREFUSED);
+	else if (!accepted)
+		give_up(qp, GN_EVENT_UNREACHABLE, -ECONNREFUSED);
+	else if (rc)
+		give_up(qp, GN_EVENT_UNREACHABLE, rc);
+	else
+		qp_established(&qp->qp);
+}
+
+static void conn_ready(struct chan_fd *cfd)
+{
+	struct shm_qp *qp = container_of(cfd, struct shm_qp, conn.sock);
+
+	lock_qp(qp);
+	if (qp->conn.phase == CONN_HELLO_SENT) {
+		handshake(qp);
+	} else {
+		shm_conn_pump(qp);
+		/* Woken because something may have come, or because we may send on. */
+		while (qp->rx_recv.cq && qp->rx_recv.progress(&qp->rx_recv))
+			;
+		if (qp->rx_send.cq)
+			qp->rx_send.progress(&qp->rx_send);
+	}
+	unlock_qp(qp);
+}
+
+/* 0, -EAGAIN while the listener's backlog is full, or why not. */
+static int dial(struct shm_qp *qp)
+{
+	struct shm_conn *c = &qp->conn;
+	const int fds[WIRE_FDS] = {c->hello_area_fd, ((struct shm_pd *)qp->qp.pd)->grants_fd};
+	int rc;
+
+	if (connect(c->sock.fd, (struct sockaddr *)&c->dial_addr, sizeof(c->dial_addr)))
+		return errno == ENOENT ? -ECONNREFUSED : -errno;
+	rc = wire_send(c->sock.fd, &c->hello, sizeof(c->hello), fds, WIRE_FDS);
+	if (rc)
+		return rc;
+	close(c->hello_area_fd);
+	c->hello_area_fd = -1;
+	c->phase = CONN_HELLO_SENT;
+	return chan_fds_add(qp->qp.chan, &c->sock);
+}
+
+static void set_timer(int fd, uint64_t ns)
+{
+	const struct itimerspec spec = {
+		.it_value = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)}};
+
+	timerfd_settime(fd, 0, &spec, NULL);
+}
+
+/* Dial, or dial again when the timer says so. */
+static void try_dial(struct shm_qp *qp)
+{
+	struct shm_conn *c = &qp->conn;
+	const uint64_t now = gn_now_ns();
+	int rc;
+
+	if (now >= c->dial_deadline_ns) {
+		give_up(qp, GN_EVENT_UNREACHABLE, -ETIMEDOUT);
+		return;
+	}
+	rc = c->phase == CONN_NONE ? dial(qp) : 0;
+	if (rc && rc != -EAGAIN)
+		give_up(qp, GN_EVENT_UNREACHABLE, rc);
+	else
+		set_timer(c->timer.fd, rc ? RETRY_NS : c->dial_deadline_ns - now);
+}
+
+static void timer_ready(struct chan_fd *cfd)
+{
+	struct shm_qp *qp = container_of(cfd, struct shm_qp, conn.timer);
+	uint64_t n;
+
+	if (read(cfd->fd, &n, sizeof(n)) < 0)
+		return;
+	lock_qp(qp);
+	try_dial(qp);
+	unlock_qp(qp);
+}
+
+static uint64_t rnr_budget(const struct gn_conn_opts *opts)
+{
+	return (uint64_t)opts->rnr_retry * opts->rnr_timer_us * 1000;
+}
+
+static void fill_hello(struct wire_hello *hello, enum wire_type type, uint32_t rq_size, const void *data, uint32_t len)
+{
+	*hello = (struct wire_hello){.head = wire_head(type), .rq_size = rq_size, .private_len = len};
+	if (len)
+		memcpy(hello->private_data, data, len);
+}
+
+int shm_connect(struct gn_qp *base, const char *name, const struct gn_conn_opts *opts)
+{
+	struct shm_qp *qp = (struct shm_qp *)base;
+	struct shm_conn *c = &qp->conn;
+	int rc;
+
+	if (!shm_name_ok(name)) {
+		gn_log(GN_LOG_ERROR, "shm: '%.80s' is no name: 1 to 64 of A-Z a-z 0-9 . _ -", name);
+		return -EINVAL;
+	}
+	c->sock = (struct chan_fd){.ready = conn_ready};
+	c->sock.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	c->timer = (struct chan_fd){.ready = timer_ready};
+	c->timer.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (c->sock.fd < 0 || c->timer.fd < 0) {
+		rc = -errno;
+		gn_log(GN_LOG_ERROR, "shm: cannot connect: %s", gn_strerror(rc));
+		goto undo;
+	}
+	rc = shm_conn_mine(qp, &c->hello_area_fd);
+	if (rc)
+		goto undo;
+	rc = chan_fds_add(base->chan, &c->timer);
+	if (rc)
+		goto undo;
+	shm_path(shm_of(&base->obj), name, &c->dial_addr);
+	fill_hello(&c->hello, WIRE_HELLO, c->mine_rq_size, opts->private_data, opts->private_len);
+	c->dial_deadline_ns = gn_deadline_us(opts->timeout_us);
+	c->rnr_budget_ns = rnr_budget(opts);
+	base->state = GN_QP_CONNECTING;
+	try_dial(qp);
+	return 0;
+undo:
+	shm_conn_fini(qp);
+	c->phase = CONN_NONE;
+	return rc;
+}
+
+static void close_req(struct shm_req *req)
+{
+	close(req->sock);
+	close(req->area_fd);
+	close(req->grants_fd);
+}
+
+int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn_conn_opts *opts)
+{
+	struct shm_req *req = (struct shm_req *)base_req;
+	struct shm_qp *qp = (struct shm_qp *)base;
+	struct shm_conn *c = &qp->conn;
+	struct wire_hello hello;
+	int rc, fds[WIRE_FDS] = {-1, ((struct shm_pd *)base->pd)->grants_fd};
+
+	lock_qp(qp);
+	c->sock = (struct chan_fd){.fd = dup(req->sock), .ready = conn_ready};
+	rc = c->sock.fd < 0 ? -errno : shm_conn_mine(qp, &fds[0]);
+	if (rc)
+		goto fail;
+	fcntl(c->sock.fd, F_SETFD, FD_CLOEXEC);
+	c->rnr_budget_ns = rnr_budget(opts);
+	fill_hello(&hello, WIRE_ACCEPT, c->mine_rq_size, opts->private_data, opts->private_len);
+	rc = chan_fds_add(base->chan, &c->sock);
+	if (!rc)
+		rc = wire_send(c->sock.fd, &hello, sizeof(hello), fds, WIRE_FDS);
+	if (!rc)
+		rc = shm_conn_up(qp, req->rq_size, req->area_fd, req->grants_fd);
+	if (rc)
+		goto fail;
+	close(fds[0]);
+	close_req(req);
+	qp_established(base);
+	unlock_qp(qp);
+	return 0;
+fail:
+	gn_log(GN_LOG_WARN, "shm: cannot accept a connection: %s",
+	       rc == -EPIPE ? "the client is gone" : gn_strerror(rc));
+	if (fds[0] >= 0)
+		close(fds[0]);
+	close_req(req);
+	shm_conn_fini(qp);
+	shm_qp_fail(qp);
+	unlock_qp(qp);
+	return rc == -EPIPE ? -ECONNABORTED : rc;
+}
+
+int shm_reject(struct gn_conn_req *base, const void *private_data, uint32_t private_len)
+{
+	struct shm_req *req = (struct shm_req *)base;
+	struct wire_hello hello;
+
+	fill_hello(&hello, WIRE_REJECT, 0, private_data, private_len);
+	wire_send(req->sock, &hello, sizeof(hello), NULL, 0);
+	close_req(req);
+	return 0;
+}
+
+int shm_disconnect(struct gn_qp *base)
+{
+	struct shm_qp *qp = (struct shm_qp *)base;
+
+	lock_qp(qp);
+	if (base->state == GN_QP_CONNECTING) {
+		give_up(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
+	} else {
+		shm_qp_fail(qp);
+		if (qp->conn.sock.fd >= 0) {
+			__atomic_store_n(&qp->conn.mine->mood.state, AREA_CLOSED, __ATOMIC_RELEASE);
+			shutdown(qp->conn.sock.fd, SHUT_RDWR);
+		}
+		qp_gone(base);
+	}
+	unlock_qp(qp);
+	return 0;
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A connection between two qps: the areas they share, the memory they were handed, the control socket, and the end.
+ */
+#include "fabric/shm/shm.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define RQ_SIZE_MIN 16u
+#define RQ_SIZE_MAX 16384u
+#define MEMS_MIN 16u
+#define MEMS_MAX 65536u
+#define MEM_TOMB UINT64_MAX
+#define PUMP_MAX 64 /* messages of one socket taken at a time */
+
+void shm_conn_init(struct shm_conn *c)
+{
+	*c = (struct shm_conn){.sock.fd = -1, .timer.fd = -1, .hello_area_fd = -1};
+}
+
+static uint32_t rq_size_of(const struct shm_qp *qp)
+{
+	uint32_t size = RQ_SIZE_MIN;
+
+	while (size < qp->qp.max_recv_wr)
+		size *= 2;
+	return size;
+}
+
+/* Publish the receives that were posted before there was anybody to tell. */
+static void publish_posted(struct shm_qp *qp)
+{
+	struct shm_conn *c = &qp->conn;
+
+	for (uint64_t at = qp->rq.tail; at != qp->rq.head; at++)
+		c->my_sizes[at & (c->mine_rq_size - 1)] = qp->rq.len_bytes[at & qp->rq.mask];
+	__atomic_store_n(&c->mine->credit.posted, qp->rq.head, __ATOMIC_RELEASE);
+}
+
+int shm_conn_mine(struct shm_qp *qp, int *area_fd)
+{
+	struct shm_conn *c = &qp->conn;
+	const uint32_t rq_size = rq_size_of(qp);
+	int rc = shm_map_create("gannet-conn", area_bytes(rq_size), false, true, &c->mine_map, area_fd);
+
+	if (rc) {
+		gn_log(GN_LOG_ERROR, "shm: cannot make a connection's memory: %s", gn_strerror(rc));
+		return rc;
+	}
+	c->mine = (struct area *)(void *)c->mine_map->addr;
+	c->mine_rq_size = rq_size;
+	c->my_sizes = (uint32_t *)(void *)c->mine->rest;
+	c->tx_slots = (struct slot *)(void *)(c->mine_map->addr + area_slots_at(rq_size));
+	c->tx_data = c->mine_map->addr + area_data_at(rq_size);
+	publish_posted(qp);
+	return 0;
+}
+
+/* Map what the peer sent. */
+static int map_peer(struct shm_conn *c, uint32_t rq_size, int area_fd, int grants_fd)
+{
+	int rc;
+
+	if (rq_size < RQ_SIZE_MIN || rq_size > RQ_SIZE_MAX || rq_size & (rq_size - 1))
+		return -EPROTO;
+	rc = shm_map_peer(area_fd, area_bytes(rq_size), false, &c->peer_map);
+	if (rc)
+		return rc;
+	rc = shm_map_peer(grants_fd, SOFT_KEYS * sizeof(struct grant), false, &c->grants_map);
+	if (rc)
+		return rc;
+	c->mems = gn_alloc(MEMS_MIN * sizeof(*c->mems), 0);
+	if (!c->mems)
+		return -ENOMEM;
+	c->mems_mask = MEMS_MIN - 1;
+	c->peer = (struct area *)(void *)c->peer_map->addr;
+	c->peer_rq_size = rq_size;
+	c->grants = (const struct grant *)(const void *)c->grants_map->addr;
+	c->peer_sizes = (const uint32_t *)(const void *)c->peer->rest;
+	c->rx_slots = (const struct slot *)(const void *)(c->peer_map->addr + area_slots_at(rq_size));
+	c->rx_data = c->peer_map->addr + area_data_at(rq_size);
+	c->slots_free_to = SHM_SLOTS;
+	c->data_free_to = SHM_DATA;
+	return 0;
+}
+
+int shm_conn_up(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
+{
+	struct shm_conn *c = &qp->conn;
+	int rc = map_peer(c, rq_size, area_fd, grants_fd);
+
+	if (!rc)
+		rc = shm_cq_watch((struct shm_cq *)qp->qp.recv_cq, &c->sock);
+	if (!rc && qp->qp.send_cq != qp->qp.recv_cq)
+		rc = shm_cq_watch((struct shm_cq *)qp->qp.send_cq, &c->sock);
+	if (rc)
+		return rc;
+	c->phase = CONN_UP;
+	qp->qp.state = GN_QP_READY;
+	shm_rx_add(&qp->rx_recv, (struct shm_cq *)qp->qp.recv_cq, shm_progress_recvs);
+	return shm_grant_join(qp);
+}
+
+void shm_conn_fini(struct shm_qp *qp)
+{
+	struct shm_conn *c = &qp->conn;
+
+	if (c->mine)
+		__atomic_store_n(&c->mine->mood.state, AREA_CLOSED, __ATOMIC_RELEASE);
+	shm_grant_leave(qp);
+	shm_rx_del(&qp->rx_recv);
+	shm_rx_del(&qp->rx_send);
+	if (c->timer.fd >= 0) {
+		chan_fds_del(qp->qp.chan, &c->timer);
+		close(c->timer.fd);
+	}
+	if (c->sock.fd >= 0) {
+		shm_cq_unwatch((struct shm_cq *)qp->qp.recv_cq, &c->sock);
+		shm_cq_unwatch((struct shm_cq *)qp->qp.send_cq, &c->sock);
+		chan_fds_del(qp->qp.chan, &c->sock);
+		shutdown(c->sock.fd, SHUT_RDWR);
+		close(c->sock.fd);
+	}
+	for (uint32_t i = 0; c->mems && i <= c->mems_mask; i++)
+		shm_map_put(c->mems[i].map);
+	gn_free(c->mems);
+	gn_free(c->sent);
+	shm_map_put(c->mine_map);
+	shm_map_put(c->peer_map);
+	shm_map_put(c->grants_map);
+	if (c->hello_area_fd >= 0)
+		close(c->hello_area_fd);
+	shm_conn_init(c);
+	c->phase = CONN_DOWN;
+}
+
+/* ---- the peer's memory ---- */
+
+static struct peer_mem *mem_slot(struct peer_mem *mems, uint32_t mask, uint64_t id)
+{
+	uint32_t at = (uint32_t)id & mask;
+
+	while (mems[at].id && mems[at].id != id)
+		at = (at + 1) & mask;
+	return &mems[at];
+}
+
+const struct shm_map *shm_peer_mem(const struct shm_conn *c, uint64_t id)
+{
+	const struct peer_mem *m;
+
+	if (unlikely(!id || id == MEM_TOMB))
+		return NULL;
+	m = mem_slot(c->mems, c->mems_mask, id);
+	return m->id ? m->map : NULL;
+}
+
+/* Keeps the table at most half full of entries and tombs, so that a look-up ends. */
+static int mems_room(struct shm_conn *c)
+{
+	const uint32_t size = c->mems_mask + 1;
+	struct peer_mem *mems;
+
+	if (c->n_mems < size / 2)
+		return 0;
+	if (size * 2 > MEMS_MAX)
+		return -ENOSPC;
+	mems = gn_alloc(size * 2 * sizeof(*mems), 0);
+	if (!mems)
+		return -ENOMEM;
+	c->n_mems = 0;
+	for (uint32_t i = 0; i < size; i++)
+		if (c->mems[i].id && c->mems[i].id != MEM_TOMB) {
+			*mem_slot(mems, size * 2 - 1, c->mems[i].id) = c->mems[i];
+			c->n_mems++;
+		}
+	gn_free(c->mems);
+	c->mems = mems;
+	c->mems_mask = size * 2 - 1;
+	return 0;
+}
+
+static int add_mem(struct shm_conn *c, const struct wire_mem *msg, int fd)
+{
+	struct peer_mem *m;
+	int rc = fd < 0 || !msg->id || msg->id == MEM_TOMB ? -EPROTO : mems_room(c);
+
+	if (rc)
+		return rc;
+	m = mem_slot(c->mems, c->mems_mask, msg->id);
+	if (m->id)
+		return -EPROTO;
+	rc = shm_map_peer(fd, msg->size, msg->writable, &m->map);
+	if (rc)
+		return rc;
+	m->id = msg->id;
+	c->n_mems++;
+	return 0;
+}
+
+static void forget_mem(struct shm_conn *c, uint64_t id)
+{
+	struct peer_mem *m = id && id != MEM_TOMB ? mem_slot(c->mems, c->mems_mask, id) : NULL;
+
+	if (!m || !m->id)
+		return;
+	shm_map_put(m->map);
+	*m = (struct peer_mem){.id = MEM_TOMB};
+}
+
+/* ---- the control socket while the connection is up ---- */
+
+static int handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, const int *fds)
+{
+	if (wire_is(msg, len, WIRE_WAKE, sizeof(msg->head)))
+		return 0;
+	if (wire_is(msg, len, WIRE_MEM, sizeof(msg->mem)))
+		return add_mem(&qp->conn, &msg->mem, fds[0]);
+	if (wire_is(msg, len, WIRE_FORGET, sizeof(msg->mem))) {
+		forget_mem(&qp->conn, msg->mem.id);
+		return 0;
+	}
+	return -EPROTO;
+}
+
+void shm_conn_pump(struct shm_qp *qp)
+{
+	struct shm_conn *c = &qp->conn;
+	union wire_any msg;
+	int fds[WIRE_FDS];
+
+	for (int i = 0; i < PUMP_MAX && c->phase == CONN_UP && !c->peer_ended; i++) {
+		const ssize_t len = wire_recv(c->sock.fd, &msg, fds);
+		int rc;
+
+		if (len == -EAGAIN)
+			return;
+		rc = len > 0 ? handle(qp, &msg, len, fds) : (int)len;
+		for (int f = 0; f < WIRE_FDS; f++)
+			if (len > 0 && fds[f] >= 0)
+				close(fds[f]);
+		if (len > 0 && !rc)
+			continue;
+		if (rc && rc != -ECONNRESET)
+			gn_log(GN_LOG_WARN, "shm: a connection ends: the peer's control message: %s",
+			       gn_strerror(rc));
+		c->peer_ended = true;
+		/* The socket stays readable for ever now. */
+		chan_fds_del(qp->qp.chan, &c->sock);
+		shm_cq_unwatch((struct shm_cq *)qp->qp.recv_cq, &c->sock);
+		shm_cq_unwatch((struct shm_cq *)qp->qp.send_cq, &c->sock);
+		shm_rx_heat(&qp->rx_recv);
+	}
+}

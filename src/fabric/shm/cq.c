@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Polling: hand out what is complete; when there is nothing, look at the peers that may have sent something. Busy
+ * peers are looked at by every poll, quiet ones a few at a time in turn, so that a thousand idle connections cost
+ * a poll next to nothing. Once a millisecond an empty poll also asks the kernel whether a peer died.
+ */
+#include "fabric/shm/shm.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ALL_HOT 16	   /* with so few peers none is ever cold */
+#define COOL_AFTER 1024	   /* looks in vain */
+#define COLD_LOOKS 4	   /* cold ones looked at by a poll */
+#define CLOCK_EVERY 4	   /* empty polls between looks at the clock */
+#define LIFE_NS 1000000ull /* how old an empty poll's knowledge of its peers' lives may be */
+#define LIFE_BATCH 32
+#define BLOCKED_TICK_NS 1000000 /* while asleep with sends that wait */
+
+/* ---- circles of peers ---- */
+
+static void link_rx(struct shm_rx **circle, struct shm_rx *rx)
+{
+	if (!*circle) {
+		rx->next = rx->prev = rx;
+		*circle = rx;
+		return;
+	}
+	rx->next = *circle;
+	rx->prev = (*circle)->prev;
+	rx->prev->next = rx;
+	rx->next->prev = rx;
+}
+
+static void unlink_rx(struct shm_rx **circle, struct shm_rx *rx)
+{
+	if (rx->next == rx) {
+		*circle = NULL;
+	} else {
+		rx->prev->next = rx->next;
+		rx->next->prev = rx->prev;
+		if (*circle == rx)
+			*circle = rx->next;
+	}
+	rx->next = rx->prev = NULL;
+}
+
+void shm_rx_add(struct shm_rx *rx, struct shm_cq *cq, bool (*progress)(struct shm_rx *))
+{
+	if (rx->cq)
+		return;
+	*rx = (struct shm_rx){.cq = cq, .progress = progress, .is_hot = true};
+	link_rx(&cq->hot, rx);
+	cq->n_rx++;
+}
+
+void shm_rx_del(struct shm_rx *rx)
+{
+	if (!rx->cq)
+		return;
+	unlink_rx(rx->is_hot ? &rx->cq->hot : &rx->cq->cold, rx);
+	rx->cq->n_rx--;
+	rx->cq = NULL;
+}
+
+void shm_rx_heat(struct shm_rx *rx)
+{
+	rx->idle = 0;
+	if (!rx->cq || rx->is_hot)
+		return;
+	unlink_rx(&rx->cq->cold, rx);
+	rx->is_hot = true;
+	link_rx(&rx->cq->hot, rx);
+}
+
+static void cool(struct shm_rx *rx)
+{
+	unlink_rx(&rx->cq->hot, rx);
+	rx->is_hot = false;
+	link_rx(&rx->cq->cold, rx);
+}
+
+static void look_at_cold(struct shm_cq *cq)
+{
+	for (int i = 0; i < COLD_LOOKS && cq->cold; i++) {
+		struct shm_rx *rx = cq->cold;
+
+		cq->cold = rx->next;
+		if (rx->progress(rx))
+			shm_rx_heat(rx);
+	}
+}
+
+/* Look at every hot peer once. One that goes away while we look ends the round. */
+static void look_at_all(struct shm_cq *cq)
+{
+	struct shm_rx *rx = cq->hot;
+
+	for (uint32_t n = cq->n_rx; n && rx; n--) {
+		struct shm_rx *next = rx->next;
+
+		if (rx->progress(rx)) {
+			rx->idle = 0;
+		} else if (rx->cq && ++rx->idle > COOL_AFTER && cq->n_rx > ALL_HOT) {
+			cool(rx);
+		}
+		if (!cq->hot || next->cq != cq || !next->is_hot)
+			break;
+		rx = next;
+		if (rx == cq->hot)
+			break;
+	}
+	if (unlikely(cq->cold))
+		look_at_cold(cq);
+}
+
+/* ---- life and death ---- */
+
+int shm_cq_watch(struct shm_cq *cq, struct chan_fd *sock)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = sock};
+
+	if (cq->life_fd < 0)
+		cq->life_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (cq->life_fd < 0 || epoll_ctl(cq->life_fd, EPOLL_CTL_ADD, sock->fd, &ev)) {
+		const int rc = -errno;
+
+		gn_log(GN_LOG_ERROR, "shm: cannot watch a connection: %s", gn_strerror(rc));
+		return rc;
+	}
+	return 0;
+}
+
+void shm_cq_unwatch(struct shm_cq *cq, const struct chan_fd *sock)
+{
+	if (cq->life_fd >= 0)
+		epoll_ctl(cq->life_fd, EPOLL_CTL_DEL, sock->fd, NULL);
+}
+
+static void look_at_sockets(struct shm_cq *cq)
+{
+	struct epoll_event ev[LIFE_BATCH];
+	const int n = epoll_wait(cq->life_fd, ev, LIFE_BATCH, 0);
+
+	for (int i = 0; i < n; i++) {
+		struct chan_fd *sock = ev[i].data.ptr;
+
+		sock->ready(sock);
+	}
+}
+
+/* Nothing was found. Now and then see whether anybody is left to wait for. */
+static void check_life(struct shm_cq *cq)
+{
+	struct timespec ts;
+	uint64_t now;
+
+	if (++cq->empty_polls % CLOCK_EVERY || cq->life_fd < 0)
+		return;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	now = (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+	if (now - cq->checked_ns < LIFE_NS)
+		return;
+	cq->checked_ns = now;
+	look_at_sockets(cq);
+}
+
+/* ---- the provider's calls ---- */
+
+int shm_cq_init(struct gn_cq *base)
+{
+	struct shm_cq *cq = (struct shm_cq *)base;
+
+	cq->life_fd = cq->timer.fd = -1;
+	return soft_cq_init(&cq->soft);
+}
+
+void shm_cq_fini(struct gn_cq *base)
+{
+	struct shm_cq *cq = (struct shm_cq *)base;
+
+	if (cq->life_fd >= 0)
+		close(cq->life_fd);
+	if (cq->timer.fd >= 0) {
+		chan_fds_del(base->chan, &cq->timer);
+		close(cq->timer.fd);
+	}
+	soft_cq_fini(&cq->soft);
+}
+
+int shm_cq_poll(struct gn_cq *base, struct gn_wc *wc, int n)
+{
+	struct shm_cq *cq = (struct shm_cq *)base;
+
+	if (soft_cq_empty(&cq->soft)) {
+		look_at_all(cq);
+		if (soft_cq_empty(&cq->soft)) {
+			check_life(cq);
+			return soft_cq_poll(&cq->soft, wc, n);
+		}
+	}
+	return soft_cq_poll(&cq->soft, wc, n);
+}
+
+bool shm_cq_ready(struct gn_cq *base)
+{
+	struct shm_cq *cq = (struct shm_cq *)base;
+
+	if (soft_cq_empty(&cq->soft)) {
+		look_at_all(cq);
+		if (soft_cq_empty(&cq->soft))
+			check_life(cq);
+	}
+	return !soft_cq_empty(&cq->soft);
+}
+
+static void tick(struct chan_fd *cfd)
+{
+	struct shm_cq *cq = container_of(cfd, struct shm_cq, timer);
+	const bool shared = cq->soft.cq.shared;
+	uint64_t n;
+
+	if (read(cfd->fd, &n, sizeof(n)) < 0)
+		return;
+	if (shared)
+		gn_mutex_lock(&cq->soft.cq.ctx->lock);
+	look_at_all(cq);
+	if (shared)
+		gn_mutex_unlock(&cq->soft.cq.ctx->lock);
+}
+
+/* Sends that wait need us now and then, asleep or not: credit may come, or time may run out. */
+static void tick_while_blocked(struct shm_cq *cq, bool blocked)
+{
+	const struct itimerspec on = {.it_value.tv_nsec = BLOCKED_TICK_NS, .it_interval.tv_nsec = BLOCKED_TICK_NS};
+	const struct itimerspec off = {.it_value.tv_nsec = 0};
+
+	if (cq->timer.fd < 0) {
+		if (!blocked)
+			return;
+		cq->timer = (struct chan_fd){.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
+					     .ready = tick};
+		if (cq->timer.fd < 0 || chan_fds_add(cq->soft.cq.chan, &cq->timer))
+			return;
+	}
+	timerfd_settime(cq->timer.fd, 0, blocked ? &on : &off, NULL);
+}
+
+int shm_cq_arm(struct gn_cq *base, bool solicited_only)
+{
+	struct shm_cq *cq = (struct shm_cq *)base;
+	struct shm_rx *const circles[] = {cq->hot, cq->cold};
+	bool blocked = false;
+
+	cq->soft.armed = solicited_only ? SOFT_ARMED_SOLICITED : SOFT_ARMED;
+	/* What is in the ring already has its event at the next push; tell the peers about the rest. */
+	cq->arm_generation += 4;
+	for (int i = 0; i < 2; i++) {
+		struct shm_rx *rx = circles[i];
+
+		for (bool first = true; rx && (first || rx != circles[i]); rx = rx->next, first = false) {
+			if (rx->progress == shm_progress_recvs) {
+				struct shm_qp *qp = container_of(rx, struct shm_qp, rx_recv);
+
+				__atomic_store_n(&qp->conn.mine->mood.armed, cq->arm_generation | cq->soft.armed,
+						 __ATOMIC_RELAXED);
+			} else if (rx->progress == shm_progress_sends) {
+				struct shm_qp *qp = container_of(rx, struct shm_qp, rx_send);
+
+				__atomic_store_n(&qp->conn.mine->mood.tx_waiting, 1, __ATOMIC_RELAXED);
+				blocked = true;
+			} else {
+				shm_ud_arm(rx, cq->arm_generation | cq->soft.armed);
+			}
+		}
+	}
+	/* Pairs with the fence in wake_receiver(). */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	tick_while_blocked(cq, blocked);
+	return 0;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * memfds and their mappings. A process maps a memfd once, however many of its fabrics and connections use it: its
+ * own memory is found again when it comes back over a connection to itself.
+ */
+#include "fabric/shm/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HUGE_PAGE (2u * 1024 * 1024)
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shm_map *maps;
+
+static struct shm_map *find(dev_t dev, ino_t ino)
+{
+	for (struct shm_map *m = maps; m; m = m->next)
+		if (m->dev == dev && m->ino == ino)
+			return m;
+	return NULL;
+}
+
+/* Map fd and enter it. The lock is held. */
+static int enter(int fd, const struct stat *st, size_t size, bool writable, struct shm_map **out)
+{
+	struct shm_map *map = gn_alloc(sizeof(*map), 0);
+	void *addr;
+
+	if (!map)
+		return -ENOMEM;
+	addr = mmap(NULL, size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+	if (addr == MAP_FAILED) {
+		const int rc = -errno;
+
+		gn_free(map);
+		return rc;
+	}
+	/* A child would write into its parent's live memory; it gets no mapping instead. */
+	madvise(addr, size, MADV_DONTFORK);
+	*map = (struct shm_map){.next = maps,
+				.dev = st->st_dev,
+				.ino = st->st_ino,
+				.addr = addr,
+				.size = size,
+				.writable = writable,
+				.refs = 1};
+	maps = map;
+	*out = map;
+	return 0;
+}
+
+static int seal(int fd, bool writes)
+{
+	return fcntl(fd, F_ADD_SEALS,
+		     F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | (writes ? F_SEAL_FUTURE_WRITE : 0));
+}
+
+int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, struct shm_map **out, int *fd)
+{
+	const size_t page = huge ? HUGE_PAGE : GN_PAGE;
+	struct stat st;
+	int rc, new_fd;
+
+	size = (size + page - 1) & ~(page - 1);
+	new_fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0));
+	if (new_fd < 0)
+		return -errno;
+	if (ftruncate(new_fd, (off_t)size) || fstat(new_fd, &st)) {
+		rc = -errno;
+		goto close_fd;
+	}
+	pthread_mutex_lock(&lock);
+	rc = enter(new_fd, &st, size, true, out);
+	pthread_mutex_unlock(&lock);
+	if (rc)
+		goto close_fd;
+	if (seal(new_fd, seal_writes)) {
+		rc = -errno;
+		shm_map_put(*out);
+		goto close_fd;
+	}
+	*fd = new_fd;
+	return 0;
+close_fd:
+	close(new_fd);
+	return rc;
+}
+
+int shm_map_peer(int fd, size_t size, bool writable, struct shm_map **out)
+{
+	struct shm_map *map;
+	struct stat st;
+	int rc = 0;
+	const int seals = fcntl(fd, F_GET_SEALS);
+
+	/* Without these seals the peer could cut the file short and kill us with SIGBUS. */
+	if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW))
+		return -EPROTO;
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size < 0 || (uint64_t)st.st_size < size || !size)
+		return -EPROTO;
+	pthread_mutex_lock(&lock);
+	map = find(st.st_dev, st.st_ino);
+	if (!map)
+		rc = enter(fd, &st, (size_t)st.st_size, writable, &map);
+	else if (writable && !map->writable)
+		rc = -EACCES;
+	else
+		map->refs++;
+	pthread_mutex_unlock(&lock);
+	if (!rc)
+		*out = map;
+	return rc;
+}
+
+void shm_map_put(struct shm_map *map)
+{
+	if (!map)
+		return;
+	pthread_mutex_lock(&lock);
+	if (!--map->refs) {
+		struct shm_map **at = &maps;
+
+		while (*at != map)
+			at = &(*at)->next;
+		*at = map->next;
+		munmap(map->addr, map->size);
+		gn_free(map);
+	}
+	pthread_mutex_unlock(&lock);
+}

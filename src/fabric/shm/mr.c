@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory and who may reach it. A pd has a table of grants that its qps' peers map: what is in it they may do, and
+ * they check it before every copy. What they cannot do at all is reach memory whose fd was never sent to them.
+ */
+#include "fabric/shm/shm.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define REMOTE (GN_REMOTE_READ | GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
+#define WRITES (GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
+#define STUCK_NS 1000000000ull /* a peer that copies for longer than this is cut off */
+
+int shm_mem_alloc(struct gn_mem *base)
+{
+	struct shm_mem *mem = (struct shm_mem *)base;
+	const bool huge = base->rights & GN_MEM_HUGE;
+	int rc = 0;
+
+	mem->fd = -1;
+	if (base->rights & REMOTE) {
+		rc = shm_map_create("gannet-mem", base->size, huge, !(base->rights & WRITES), &mem->map, &mem->fd);
+		base->addr = rc ? NULL : mem->map->addr;
+		mem->id = __atomic_fetch_add(&shm_of(&base->obj)->next_mem_id, 1, __ATOMIC_RELAXED);
+	} else {
+		/* Never leaves the process: anonymous, and inherited by nobody. */
+		void *addr = mmap(NULL, base->size, PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS | (huge ? MAP_HUGETLB : 0), -1, 0);
+
+		rc = addr == MAP_FAILED ? -errno : 0;
+		base->addr = rc ? NULL : addr;
+	}
+	if (rc)
+		gn_log(GN_LOG_ERROR, "shm: cannot allocate %zu bytes of memory: %s%s", base->size,
+		       gn_strerror(rc),
+		       huge ? "; are there huge pages? (sysctl vm.nr_hugepages)"
+		       : rc == -EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
+	return rc;
+}
+
+/* Tell the peers that have it; one that does not listen keeps the mapping until its connection ends. */
+static void forget_everywhere(struct shm_mem *mem)
+{
+	struct shm_fabric *fabric = shm_of(&mem->mem.obj);
+	const struct wire_mem msg = {.head = wire_head(WIRE_FORGET), .id = mem->id};
+
+	gn_mutex_lock(&fabric->grant_lock);
+	for (struct shm_qp *qp = fabric->conns; qp; qp = qp->next_conn)
+		for (uint32_t i = 0; i < qp->conn.n_sent; i++)
+			if (qp->conn.sent[i] == mem->id) {
+				wire_send(qp->conn.sock.fd, &msg, sizeof(msg), NULL, 0);
+				qp->conn.sent[i] = qp->conn.sent[--qp->conn.n_sent];
+				break;
+			}
+	gn_mutex_unlock(&fabric->grant_lock);
+}
+
+void shm_mem_fini(struct gn_mem *base)
+{
+	struct shm_mem *mem = (struct shm_mem *)base;
+
+	if (mem->map) {
+		forget_everywhere(mem);
+		shm_map_put(mem->map);
+		close(mem->fd);
+	} else if (!base->foreign) {
+		munmap(base->addr, base->size);
+	}
+}
+
+int shm_pd_init(struct gn_pd *base)
+{
+	struct shm_pd *pd = (struct shm_pd *)base;
+	int rc = shm_map_create("gannet-grants", SOFT_KEYS * sizeof(struct grant), false, true, &pd->grants,
+				&pd->grants_fd);
+
+	if (rc)
+		gn_log(GN_LOG_ERROR, "shm: cannot make a protection domain: %s%s", gn_strerror(rc),
+		       rc == -EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
+	return rc;
+}
+
+void shm_pd_fini(struct gn_pd *base)
+{
+	struct shm_pd *pd = (struct shm_pd *)base;
+
+	shm_map_put(pd->grants);
+	close(pd->grants_fd);
+}
+
+static bool was_sent(const struct shm_conn *conn, uint64_t id)
+{
+	for (uint32_t i = conn->n_sent; i-- > 0;)
+		if (conn->sent[i] == id)
+			return true;
+	return false;
+}
+
+/* Hand a mem to a peer, once. The grant lock is held. */
+static int send_mem(struct shm_qp *qp, const struct shm_mem *mem)
+{
+	struct shm_conn *conn = &qp->conn;
+	const struct wire_mem msg = {.head = wire_head(WIRE_MEM),
+				     .id = mem->id,
+				     .size = mem->mem.size,
+				     .writable = !!(mem->mem.rights & WRITES)};
+	int rc;
+
+	if (was_sent(conn, mem->id))
+		return 0;
+	if (conn->n_sent == conn->sent_cap) {
+		const uint32_t cap = conn->sent_cap ? conn->sent_cap * 2 : 16;
+		uint64_t *sent = gn_alloc(cap * sizeof(*sent), 0);
+
+		if (!sent)
+			return -ENOMEM;
+		for (uint32_t i = 0; i < conn->n_sent; i++)
+			sent[i] = conn->sent[i];
+		gn_free(conn->sent);
+		conn->sent = sent;
+		conn->sent_cap = cap;
+	}
+	rc = wire_send(conn->sock.fd, &msg, sizeof(msg), &mem->fd, 1);
+	if (!rc)
+		conn->sent[conn->n_sent++] = mem->id;
+	return rc;
+}
+
+/* Enter the region in its pd's table. The grant lock is held. */
+static void put_in_force(struct shm_pd *pd, struct shm_mr *shm)
+{
+	struct grant *grant = (struct grant *)(void *)pd->grants->addr + soft_key_index(shm->mr.rkey);
+
+	shm->next = pd->granted;
+	shm->prev = &pd->granted;
+	if (shm->next)
+		shm->next->prev = &shm->next;
+	pd->granted = shm;
+	grant->access = shm->mr.access;
+	grant->mem_id = ((struct shm_mem *)shm->mr.mem)->id;
+	grant->base = (uint64_t)(shm->mr.addr - shm->mr.mem->addr);
+	grant->length = shm->mr.length;
+	/* Pairs with the acquire in the peer's find_remote(). */
+	__atomic_store_n(&grant->key, shm->mr.rkey, __ATOMIC_RELEASE);
+}
+
+int shm_mr_init(struct gn_mr *mr)
+{
+	struct shm_fabric *fabric = shm_of(&mr->obj);
+	struct shm_pd *pd = (struct shm_pd *)mr->pd;
+	const struct shm_mem *mem = (struct shm_mem *)mr->mem;
+	int rc = soft_key_add(&fabric->keys, mr);
+
+	if (rc || !(mr->access & REMOTE))
+		return rc;
+	gn_mutex_lock(&fabric->grant_lock);
+	for (struct shm_qp *qp = fabric->conns; qp; qp = qp->next_conn) {
+		if (qp->qp.pd != mr->pd)
+			continue;
+		rc = send_mem(qp, mem);
+		if (rc && rc != -EPIPE) {
+			/* Its own connection suffers, not the others of this pd. */
+			gn_log(GN_LOG_WARN, "shm: a peer takes no memory (%s); its connection ends",
+			       gn_strerror(rc));
+			shutdown(qp->conn.sock.fd, SHUT_RDWR);
+		}
+	}
+	put_in_force(pd, (struct shm_mr *)mr);
+	gn_mutex_unlock(&fabric->grant_lock);
+	return 0;
+}
+
+/*
+ * Wait until the peer is not in the middle of a post that may have seen the grant. A peer that died, or that does
+ * not come out of its post, is no longer waited for: its connection ends.
+ */
+static void wait_out(struct shm_qp *qp)
+{
+	const uint64_t *posting = &qp->conn.peer->busy.posting;
+	const uint64_t seen = __atomic_load_n(posting, __ATOMIC_ACQUIRE);
+	const uint64_t start = gn_now_ns();
+	char byte;
+
+	if (!(seen & 1))
+		return;
+	while (__atomic_load_n(posting, __ATOMIC_ACQUIRE) == seen) {
+		gn_yield();
+		if (recv(qp->conn.sock.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+			return;
+		if (gn_now_ns() - start > STUCK_NS) {
+			gn_log(GN_LOG_WARN, "shm: a peer copies for over a second; its connection ends");
+			shutdown(qp->conn.sock.fd, SHUT_RDWR);
+			return;
+		}
+	}
+}
+
+void shm_mr_fini(struct gn_mr *mr)
+{
+	struct shm_fabric *fabric = shm_of(&mr->obj);
+	struct shm_pd *pd = (struct shm_pd *)mr->pd;
+
+	if (mr->access & REMOTE) {
+		struct shm_mr *shm = (struct shm_mr *)mr;
+		struct grant *grant = (struct grant *)(void *)pd->grants->addr + soft_key_index(mr->rkey);
+
+		gn_mutex_lock(&fabric->grant_lock);
+		__atomic_store_n(&grant->key, 0, __ATOMIC_RELAXED);
+		*shm->prev = shm->next;
+		if (shm->next)
+			shm->next->prev = shm->prev;
+		/* Pairs with the exchange in busy_begin(): either the peer sees no grant, or we see it busy. */
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		for (struct shm_qp *qp = fabric->conns; qp; qp = qp->next_conn)
+			if (qp->qp.pd == mr->pd)
+				wait_out(qp);
+		gn_mutex_unlock(&fabric->grant_lock);
+	}
+	soft_key_remove(&fabric->keys, mr);
+}
+
+/* Send the memory granted in the qp's pd so far. The grant lock is held, so no region comes or goes. */
+static int send_all(struct shm_qp *qp)
+{
+	int rc = 0;
+
+	for (struct shm_mr *mr = ((struct shm_pd *)qp->qp.pd)->granted; mr && !rc; mr = mr->next)
+		rc = send_mem(qp, (const struct shm_mem *)mr->mr.mem);
+	return rc;
+}
+
+int shm_grant_join(struct shm_qp *qp)
+{
+	struct shm_fabric *fabric = shm_of(&qp->qp.obj);
+	int rc;
+
+	gn_mutex_lock(&fabric->grant_lock);
+	rc = send_all(qp);
+	qp->next_conn = fabric->conns;
+	qp->prev_conn = &fabric->conns;
+	if (qp->next_conn)
+		qp->next_conn->prev_conn = &qp->next_conn;
+	fabric->conns = qp;
+	gn_mutex_unlock(&fabric->grant_lock);
+	return rc;
+}
+
+void shm_grant_leave(struct shm_qp *qp)
+{
+	struct shm_fabric *fabric = shm_of(&qp->qp.obj);
+
+	gn_mutex_lock(&fabric->grant_lock);
+	if (qp->prev_conn) {
+		*qp->prev_conn = qp->next_conn;
+		if (qp->next_conn)
+			qp->next_conn->prev_conn = qp->prev_conn;
+		qp->prev_conn = NULL;
+	}
+	gn_mutex_unlock(&fabric->grant_lock);
+}

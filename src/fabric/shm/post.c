@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Posting. A request is done at once, in the caller's time: one-sided operations are copies to and from the peer's
+ * memory after a look into its table of grants. What has to wait for the peer waits in a queue, with everything
+ * posted behind it, and goes on when its cq is polled.
+ */
+#include "fabric/shm/shm.h"
+
+#include "fabric/soft/copy.h"
+
+/*
+ * Odd while we may be copying. Pairs with the fence in shm_mr_fini(): once that has cleared a grant, we either do
+ * not see the grant any more or are seen as busy until we are done.
+ */
+static inline void busy_begin(struct shm_conn *c)
+{
+	__atomic_exchange_n(&c->mine->busy.posting, c->mine->busy.posting + 1, __ATOMIC_SEQ_CST);
+}
+
+static inline void busy_end(struct shm_conn *c)
+{
+	__atomic_store_n(&c->mine->busy.posting, c->mine->busy.posting + 1, __ATOMIC_RELEASE);
+}
+
+/* A grant may name memory that is still on its way through the control socket. */
+static const struct shm_map *fetch_mem(struct shm_qp *qp, uint64_t id)
+{
+	const struct shm_map *map = shm_peer_mem(&qp->conn, id);
+
+	if (unlikely(!map)) {
+		shm_conn_pump(qp);
+		map = shm_peer_mem(&qp->conn, id);
+	}
+	return map;
+}
+
+/* Where the peer's bytes are, or NULL when the peer does not allow it. */
+static inline uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len, uint32_t access)
+{
+	const uint32_t key = wr->to.remote.key;
+	const struct grant *g = &qp->conn.grants[soft_key_index(key)];
+	const uint64_t offset = wr->to.remote.offset;
+	const struct shm_map *map;
+	uint64_t base, length;
+
+	/* Pairs with the release in put_in_force(). */
+	if (unlikely(!key || __atomic_load_n(&g->key, __ATOMIC_ACQUIRE) != key))
+		return NULL;
+	/* The table is the peer's to scribble on: each value is read once, and checked against the mapping. */
+	base = __atomic_load_n(&g->base, __ATOMIC_RELAXED);
+	length = __atomic_load_n(&g->length, __ATOMIC_RELAXED);
+	if (unlikely((__atomic_load_n(&g->access, __ATOMIC_RELAXED) & access) != access))
+		return NULL;
+	if (unlikely(offset > length || len > length - offset))
+		return NULL;
+	map = fetch_mem(qp, __atomic_load_n(&g->mem_id, __ATOMIC_RELAXED));
+	if (unlikely(!map || (access != GN_REMOTE_READ && !map->writable)))
+		return NULL;
+	if (unlikely(base > map->size || offset > map->size - base || len > map->size - base - offset))
+		return NULL;
+	return map->addr + base + offset;
+}
+
+static enum gn_wc_status do_atomic(struct shm_qp *qp, const struct gn_wr *wr)
+{
+	uint8_t *remote = find_remote(qp, wr, 8, GN_REMOTE_ATOMIC);
+	uint64_t old = wr->to.remote.compare;
+
+	if (!remote)
+		return GN_WC_REMOTE_ACCESS;
+	if ((uintptr_t)remote % 8)
+		return GN_WC_REMOTE_INVALID;
+	if (wr->op == GN_OP_CAS)
+		__atomic_compare_exchange_n((copy_u64 *)remote, &old, wr->to.remote.swap, false, __ATOMIC_SEQ_CST,
+					    __ATOMIC_SEQ_CST);
+	else
+		old = __atomic_fetch_add((copy_u64 *)remote, wr->to.remote.compare, __ATOMIC_SEQ_CST);
+	soft_scatter(wr->sge, wr->n_sge, 0, (const uint8_t *)&old, sizeof(old));
+	return GN_WC_OK;
+}
+
+/* WRITE, READ, CAS, FAA, and the payload of WRITE_IMM. */
+static inline enum gn_wc_status do_one_sided(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len)
+{
+	uint8_t *remote;
+
+	if (wr->op == GN_OP_CAS || wr->op == GN_OP_FAA)
+		return do_atomic(qp, wr);
+	if (!len)
+		return GN_WC_OK;
+	remote = find_remote(qp, wr, len, wr->op == GN_OP_READ ? GN_REMOTE_READ : GN_REMOTE_WRITE);
+	if (unlikely(!remote))
+		return GN_WC_REMOTE_ACCESS;
+	if (wr->op == GN_OP_READ)
+		soft_read(wr->sge, wr->n_sge, remote);
+	else
+		soft_write(remote, wr->sge, wr->n_sge);
+	return GN_WC_OK;
+}
+
+static inline bool local_ok(const struct shm_qp *qp, const struct gn_wr *wr)
+{
+	const bool stores = wr->op == GN_OP_READ || wr->op == GN_OP_CAS || wr->op == GN_OP_FAA;
+
+	return wr->flags & GN_INLINE || soft_sge_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, wr->sge, wr->n_sge,
+						     stores ? GN_LOCAL_WRITE : 0);
+}
+
+/* One request: done, failed with *status, or it has to wait. */
+static inline enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr, enum gn_wc_status *status)
+{
+	const uint64_t len = soft_sge_len(wr->sge, wr->n_sge);
+	const bool message = wr->op == GN_OP_SEND || wr->op == GN_OP_SEND_IMM;
+
+	if (unlikely(!local_ok(qp, wr))) {
+		*status = GN_WC_LOCAL_ACCESS;
+		return SEND_FAILED;
+	}
+	if (unlikely(qp->ud)) {
+		*status = shm_ud_send(qp, wr);
+		return *status == GN_WC_OK ? SEND_DONE : SEND_FAILED;
+	}
+	if (unlikely(__atomic_load_n(&qp->conn.peer->mood.state, __ATOMIC_RELAXED) != AREA_OPEN)) {
+		*status = GN_WC_RETRY;
+		return SEND_FAILED;
+	}
+	/* A WRITE_IMM that waits for a receive has written its payload already; once more does no harm. */
+	if (!message) {
+		*status = do_one_sided(qp, wr, len);
+		if (unlikely(*status != GN_WC_OK))
+			return SEND_FAILED;
+	}
+	return message || wr->op == GN_OP_WRITE_IMM ? shm_send(qp, wr, status) : SEND_DONE;
+}
+
+static void complete(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position, enum gn_wc_status status)
+{
+	const bool reads = wr->op == GN_OP_READ || wr->op == GN_OP_CAS || wr->op == GN_OP_FAA;
+	const struct gn_wc wc = {.id = position,
+				 .qp = &qp->qp,
+				 .status = status,
+				 .op = wr->op,
+				 .len_bytes = reads ? (uint32_t)soft_sge_len(wr->sge, wr->n_sge) : 0};
+
+	shm_complete(qp, (struct shm_cq *)qp->qp.send_cq, &wc, false);
+}
+
+/* Execute and complete: false when it has to wait. A failure takes the qp along. */
+static inline bool step(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position)
+{
+	enum gn_wc_status status = GN_WC_OK;
+
+	switch (execute(qp, wr, &status)) {
+	case SEND_BLOCKED:
+		return false;
+	case SEND_FAILED:
+		complete(qp, wr, position, status);
+		if (!soft_sq_empty(&qp->sq)) /* it was the first of those that wait */
+			qp->sq.tail = position + 1;
+		shm_qp_fail(qp);
+		return true;
+	default:
+		if (wr->flags & GN_SIGNALED)
+			complete(qp, wr, position, GN_WC_OK);
+		return true;
+	}
+}
+
+static void flush_rest(struct shm_qp *qp, const struct gn_wr *wr, unsigned n, uint64_t position)
+{
+	for (; n; n--, wr = wr->next)
+		complete(qp, wr, position++, GN_WC_FLUSHED);
+}
+
+unsigned shm_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
+{
+	struct shm_qp *qp = (struct shm_qp *)base;
+	uint64_t position = base->sq_head;
+	unsigned left = n;
+
+	if (unlikely(base->state == GN_QP_ERROR)) {
+		flush_rest(qp, wr, n, position);
+		return n;
+	}
+	if (likely(soft_sq_empty(&qp->sq))) {
+		if (!qp->ud)
+			busy_begin(&qp->conn);
+		while (left && step(qp, wr, position)) {
+			wr = wr->next;
+			position++;
+			left--;
+			if (unlikely(base->state == GN_QP_ERROR))
+				break;
+		}
+		if (!qp->ud)
+			busy_end(&qp->conn);
+	}
+	if (unlikely(base->state == GN_QP_ERROR)) {
+		flush_rest(qp, wr, left, position);
+		return n;
+	}
+	if (unlikely(left)) {
+		if (soft_sq_empty(&qp->sq))
+			shm_rx_add(&qp->rx_send, (struct shm_cq *)base->send_cq, shm_progress_sends);
+		for (; left; left--, wr = wr->next)
+			soft_sq_push(&qp->sq, wr, position++);
+	}
+	return n;
+}
+
+bool shm_progress_sends(struct shm_rx *rx)
+{
+	struct shm_qp *qp = container_of(rx, struct shm_qp, rx_send);
+	bool did = false;
+
+	if (soft_sq_empty(&qp->sq) || soft_cq_full((struct soft_cq *)qp->qp.send_cq))
+		return false;
+	busy_begin(&qp->conn);
+	while (!soft_sq_empty(&qp->sq) && !soft_cq_full((struct soft_cq *)qp->qp.send_cq)) {
+		const uint64_t position = qp->sq.tail;
+		const uint64_t moved = qp->conn.tx_slot;
+
+		if (!step(qp, soft_sq_first(&qp->sq), position)) {
+			did |= qp->conn.tx_slot != moved;
+			break;
+		}
+		did = true;
+		if (qp->qp.state == GN_QP_ERROR)
+			break;
+		qp->sq.tail = position + 1;
+	}
+	busy_end(&qp->conn);
+	if (soft_sq_empty(&qp->sq)) {
+		shm_rx_del(rx);
+		if (qp->conn.mine)
+			__atomic_store_n(&qp->conn.mine->mood.tx_waiting, 0, __ATOMIC_RELAXED);
+	}
+	return did;
+}
+
+unsigned shm_post_recv(struct gn_qp *base, const struct gn_recv_wr *wr, unsigned n)
+{
+	struct shm_qp *qp = (struct shm_qp *)base;
+	struct shm_conn *c = &qp->conn;
+
+	if (unlikely(qp->ud && soft_rq_empty(&qp->rq)))
+		shm_ud_drop_stale(qp);
+	for (unsigned i = 0; i < n; i++, wr = wr->next) {
+		if (c->my_sizes)
+			__atomic_store_n(&c->my_sizes[qp->rq.head & (c->mine_rq_size - 1)],
+					 (uint32_t)soft_sge_len(wr->sge, wr->n_sge), __ATOMIC_RELAXED);
+		soft_rq_post(&qp->rq, wr);
+	}
+	if (unlikely(base->state == GN_QP_ERROR)) {
+		struct gn_wc wc = {.qp = base, .status = GN_WC_FLUSHED, .op = GN_OP_RECV};
+
+		for (; !soft_rq_empty(&qp->rq); qp->rq.tail++) {
+			wc.id = qp->rq.tail;
+			shm_complete(qp, (struct shm_cq *)base->recv_cq, &wc, false);
+		}
+	} else if (c->mine) {
+		/* Pairs with the acquire in the sender's has_credit(). */
+		__atomic_store_n(&c->mine->credit.posted, qp->rq.head, __ATOMIC_RELEASE);
+		/* Unfenced: a wake-up missed by a hair is made good by the sender's timer. */
+		if (c->peer && unlikely(__atomic_load_n(&c->peer->mood.tx_waiting, __ATOMIC_RELAXED)))
+			wire_wake(c->sock.fd);
+	}
+	return n;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/* Endpoints: their queues, their end, and completions. */
+#include "fabric/shm/shm.h"
+
+#include <errno.h>
+
+int shm_qp_init(struct gn_qp *base)
+{
+	struct shm_qp *qp = (struct shm_qp *)base;
+	int rc;
+
+	shm_conn_init(&qp->conn);
+	base->qpn = __atomic_fetch_add(&shm_of(&base->obj)->next_qpn, 1, __ATOMIC_RELAXED) & 0xffffffu;
+	rc = soft_sq_init(&qp->sq, base->max_send_wr, base->max_send_sge, base->max_inline);
+	if (rc)
+		return rc;
+	rc = soft_rq_init(&qp->rq, base->max_recv_wr, base->max_recv_sge);
+	if (rc)
+		goto fini_sq;
+	rc = base->type == GN_QP_UD ? shm_ud_init(qp) : 0;
+	if (rc)
+		goto fini_rq;
+	return 0;
+fini_rq:
+	soft_rq_fini(&qp->rq);
+fini_sq:
+	soft_sq_fini(&qp->sq);
+	return rc;
+}
+
+void shm_qp_fini(struct gn_qp *base)
+{
+	struct shm_qp *qp = (struct shm_qp *)base;
+
+	if (qp->ud)
+		shm_ud_fini(qp);
+	else
+		shm_conn_fini(qp);
+	soft_cq_purge((struct soft_cq *)base->send_cq, base);
+	soft_cq_purge((struct soft_cq *)base->recv_cq, base);
+	soft_sq_fini(&qp->sq);
+	soft_rq_fini(&qp->rq);
+}
+
+int shm_qp_error(struct gn_qp *qp)
+{
+	shm_qp_fail((struct shm_qp *)qp);
+	return 0;
+}
+
+/* All qps of an overrun cq are in error. They have its owner, who is us. */
+static void fail_all_of(struct shm_cq *cq)
+{
+	struct gn_fabric *fabric = cq->soft.cq.obj.fabric;
+	struct shm_qp *qp;
+
+	do {
+		qp = NULL;
+		gn_mutex_lock(&fabric->lock);
+		for (struct obj *o = fabric->pool[OBJ_QP].live; o; o = o->next) {
+			struct gn_qp *q = container_of(o, struct gn_qp, obj);
+
+			if (q->send_cq != &cq->soft.cq && q->recv_cq != &cq->soft.cq)
+				continue;
+			if (q->state != GN_QP_ERROR) {
+				qp = (struct shm_qp *)q;
+				break;
+			}
+		}
+		gn_mutex_unlock(&fabric->lock);
+		if (qp)
+			shm_qp_fail(qp);
+	} while (qp);
+}
+
+void shm_complete(struct shm_qp *qp, struct shm_cq *cq, const struct gn_wc *wc, bool solicited)
+{
+	const bool was_overrun = cq->soft.cq.overrun;
+
+	(void)qp;
+	if (likely(soft_cq_push(&cq->soft, wc, solicited)) || was_overrun)
+		return;
+	fail_all_of(cq);
+}
+
+void shm_qp_fail(struct shm_qp *qp)
+{
+	struct gn_wc wc = {.qp = &qp->qp, .status = GN_WC_FLUSHED};
+
+	if (qp->qp.state == GN_QP_ERROR)
+		return;
+	qp->qp.state = GN_QP_ERROR;
+	if (qp->conn.mine)
+		__atomic_store_n(&qp->conn.mine->mood.state, AREA_ERROR, __ATOMIC_RELEASE);
+	shm_rx_del(&qp->rx_send);
+	for (; !soft_sq_empty(&qp->sq); qp->sq.tail++) {
+		wc.id = qp->sq.tail;
+		wc.op = soft_sq_first(&qp->sq)->op;
+		shm_complete(qp, (struct shm_cq *)qp->qp.send_cq, &wc, false);
+	}
+	wc.op = GN_OP_RECV;
+	for (; !soft_rq_empty(&qp->rq); qp->rq.tail++) {
+		wc.id = qp->rq.tail;
+		shm_complete(qp, (struct shm_cq *)qp->qp.recv_cq, &wc, false);
+	}
+}

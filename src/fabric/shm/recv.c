@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Receiving messages from the peer's ring. The ring is the peer's memory: every value is read once, and one that
+ * does not fit ends the connection.
+ */
+#include "fabric/shm/shm.h"
+
+#define RECV_BATCH 16 /* slots of one peer taken at a time */
+
+/* Let the sender reuse what was consumed. Rarely, since it costs a cache line each way. */
+static inline void tell_consumed(struct shm_conn *c, bool now)
+{
+	if (!now && c->rx_slot - c->slots_told < SHM_SLOTS / 4 && c->rx_data_at - c->data_told < SHM_DATA / 4)
+		return;
+	c->slots_told = c->rx_slot;
+	c->data_told = c->rx_data_at;
+	__atomic_store_n(&c->mine->credit.data_consumed, c->rx_data_at, __ATOMIC_RELEASE);
+	/* Pairs with the acquire in the sender's has_slot(). */
+	__atomic_store_n(&c->mine->credit.slots_consumed, c->rx_slot, __ATOMIC_RELEASE);
+	if (unlikely(__atomic_load_n(&c->peer->mood.tx_waiting, __ATOMIC_RELAXED)))
+		wire_wake(c->sock.fd);
+}
+
+static void finish(struct shm_qp *qp, enum gn_wc_status status, const struct slot *slot, uint32_t flags)
+{
+	const struct gn_wc wc = {
+		.id = qp->rq.tail,
+		.qp = &qp->qp,
+		.status = status,
+		.op = flags & SLOT_WRITE_IMM ? GN_OP_RECV_WRITE_IMM : GN_OP_RECV,
+		.len_bytes = qp->conn.rx_len,
+		.imm = flags & SLOT_IMM ? __atomic_load_n(&slot->imm, __ATOMIC_RELAXED) : 0,
+		.flags = flags & SLOT_IMM ? GN_WC_IMM : 0,
+	};
+
+	qp->rq.tail++;
+	qp->conn.rx_off = 0;
+	shm_complete(qp, (struct shm_cq *)qp->qp.recv_cq, &wc, flags & SLOT_SOLICITED);
+}
+
+/* Put a piece where the receive says. */
+static enum gn_wc_status place(struct shm_qp *qp, const struct slot *slot, uint32_t piece, uint32_t flags)
+{
+	struct shm_conn *c = &qp->conn;
+	const struct gn_sge *sge = soft_rq_sge(&qp->rq);
+	const uint32_t n_sge = soft_rq_n_sge(&qp->rq);
+	const uint8_t *src = slot->bytes;
+
+	if (piece > c->rx_len - c->rx_off)
+		return GN_WC_LOCAL_QP;
+	if (!(flags & SLOT_INLINED)) {
+		const uint64_t at = __atomic_load_n(&slot->data_at, __ATOMIC_RELAXED);
+
+		if (at != c->rx_data_at || piece > SHM_DATA - (at & (SHM_DATA - 1)))
+			return GN_WC_LOCAL_QP;
+		src = c->rx_data + (at & (SHM_DATA - 1));
+		c->rx_data_at += piece;
+	} else if (piece > SLOT_INLINE) {
+		return GN_WC_LOCAL_QP;
+	}
+	if (unlikely(!soft_sge_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, sge, n_sge, GN_LOCAL_WRITE)))
+		return GN_WC_LOCAL_ACCESS;
+	soft_scatter(sge, n_sge, c->rx_off, src, piece);
+	c->rx_off += piece;
+	return GN_WC_OK;
+}
+
+/* One slot. Anything but OK fails the receive that was to take it, and the qp. */
+static enum gn_wc_status take_slot(struct shm_qp *qp, const struct slot *slot, uint64_t head)
+{
+	struct shm_conn *c = &qp->conn;
+	const uint32_t flags = slot_flags(head), piece = slot_len(head);
+	enum gn_wc_status status = GN_WC_OK;
+
+	if (unlikely(!(flags & SLOT_FIRST) != (c->rx_off != 0)))
+		return GN_WC_LOCAL_QP;
+	if (flags & SLOT_FIRST) {
+		c->rx_len = __atomic_load_n(&slot->msg_len, __ATOMIC_RELAXED);
+		if (unlikely(flags & SLOT_TOO_LONG))
+			return GN_WC_LOCAL_LENGTH;
+		if (unlikely(!(flags & SLOT_WRITE_IMM) && c->rx_len > soft_rq_len(&qp->rq)))
+			return GN_WC_LOCAL_LENGTH;
+	}
+	if (!(flags & SLOT_WRITE_IMM) && piece)
+		status = place(qp, slot, piece, flags);
+	if (unlikely(status != GN_WC_OK))
+		return status;
+	if (flags & SLOT_LAST) {
+		if (unlikely(!(flags & SLOT_WRITE_IMM) && c->rx_off != c->rx_len))
+			return GN_WC_LOCAL_QP;
+		finish(qp, GN_WC_OK, slot, flags);
+	} else if (unlikely(!piece)) {
+		return GN_WC_LOCAL_QP; /* pieces make progress */
+	}
+	return GN_WC_OK;
+}
+
+static void peer_is_gone(struct shm_qp *qp)
+{
+	shm_qp_fail(qp);
+	shm_grant_leave(qp);
+	shm_rx_del(&qp->rx_recv);
+	qp_gone(&qp->qp);
+}
+
+bool shm_progress_recvs(struct shm_rx *rx)
+{
+	struct shm_qp *qp = container_of(rx, struct shm_qp, rx_recv);
+	struct shm_cq *cq = (struct shm_cq *)qp->qp.recv_cq;
+	struct shm_conn *c = &qp->conn;
+	int taken = 0;
+
+	while (taken < RECV_BATCH && likely(qp->qp.state == GN_QP_READY) && !soft_cq_full(&cq->soft)) {
+		const struct slot *slot = &c->rx_slots[c->rx_slot & (SHM_SLOTS - 1)];
+		/* Pairs with the release in publish(). */
+		const uint64_t head = __atomic_load_n(&slot->head, __ATOMIC_ACQUIRE);
+		enum gn_wc_status status;
+
+		if (slot_seq(head) != (uint32_t)(c->rx_slot + 1))
+			break;
+		/* An honest peer sends only what a receive is posted for. */
+		status = soft_rq_empty(&qp->rq) ? GN_WC_LOCAL_QP : take_slot(qp, slot, head);
+		c->rx_slot++;
+		taken++;
+		if (unlikely(status != GN_WC_OK)) {
+			if (status == GN_WC_LOCAL_QP)
+				gn_log(GN_LOG_WARN, "shm: a peer broke the rules of the ring; its connection ends");
+			if (!soft_rq_empty(&qp->rq))
+				finish(qp, status, slot, 0);
+			shm_qp_fail(qp);
+		}
+	}
+	if (unlikely(taken == 0)) {
+		if (c->rx_slot != c->slots_told)
+			tell_consumed(c, true);
+		if (unlikely(c->peer_ended && !soft_cq_full(&cq->soft)))
+			peer_is_gone(qp);
+	} else {
+		tell_consumed(c, false);
+	}
+	return taken;
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What two processes share, and the rings messages travel in. Layouts are wire formats between processes that may
+ * be built from different versions: fixed width, checked sizes, and nothing in them is believed without a check.
+ *
+ * Each side of a connection owns one area, in a memfd it has mapped and then sealed: it writes, the peer reads.
+ *
+ *   line 0  credit    as receiver: receives posted, slots and data bytes consumed of the peer's ring
+ *   line 1  mood      state, wake-ups wanted
+ *   line 2  busy      odd while this side copies under keys of the peer
+ *   …       sizes     of the posted receives, a ring of rq_size
+ *   …       slots     SHM_SLOTS lines: the messages, up to SLOT_INLINE bytes in the line itself
+ *   …       data      SHM_DATA bytes: larger messages, in pieces
+ */
+#ifndef GN_SHM_RING_H
+#define GN_SHM_RING_H
+
+#include "base/bits.h"
+
+#include <stdint.h>
+
+#define SHM_SLOTS 256u
+#define SHM_DATA (256u * 1024)
+#define SHM_PIECE (SHM_DATA / 4) /* largest piece, so that sender and receiver overlap */
+#define SLOT_INLINE 48u
+
+enum area_state { AREA_OPEN, AREA_ERROR, AREA_CLOSED };
+
+struct area_credit {
+	uint64_t posted;
+	uint64_t slots_consumed;
+	uint64_t data_consumed;
+	uint8_t pad[40];
+};
+
+struct area_mood {
+	uint32_t state;	     /* enum area_state */
+	uint32_t armed;	     /* generation << 2 | enum soft_armed: wake me once when a message arrives */
+	uint32_t tx_waiting; /* wake me when there is credit again */
+	uint8_t pad[52];
+};
+
+struct area_busy {
+	uint64_t posting;
+	uint8_t pad[56];
+};
+
+/* head is stored last with release: sequence (32 bits) | piece length (24) | enum slot_flag (8). */
+struct slot {
+	uint64_t head;
+	uint32_t msg_len;
+	uint32_t imm;
+	union {
+		uint8_t bytes[SLOT_INLINE];
+		uint64_t data_at; /* where in the data ring, counted since the start */
+	};
+};
+
+enum slot_flag {
+	SLOT_FIRST = 1,
+	SLOT_LAST = 2,
+	SLOT_IMM = 4,
+	SLOT_WRITE_IMM = 8, /* the payload went by itself; msg_len says how much */
+	SLOT_SOLICITED = 16,
+	SLOT_INLINED = 32,
+	SLOT_TOO_LONG = 64, /* did not fit the receive: fail it */
+};
+
+static inline uint64_t slot_head(uint64_t position, uint32_t piece_len, uint32_t flags)
+{
+	return (position + 1) << 32 | (uint64_t)piece_len << 8 | flags;
+}
+static inline uint32_t slot_seq(uint64_t head) { return (uint32_t)(head >> 32); }
+static inline uint32_t slot_len(uint64_t head) { return (uint32_t)(head >> 8) & 0xffffffu; }
+static inline uint32_t slot_flags(uint64_t head) { return (uint32_t)head & 0xffu; }
+
+struct area {
+	struct area_credit credit;
+	struct area_mood mood;
+	struct area_busy busy;
+	uint8_t rest[]; /* sizes, slots, data */
+};
+
+_Static_assert(sizeof(struct area_credit) == 64, "one line");
+_Static_assert(sizeof(struct area_mood) == 64, "one line");
+_Static_assert(sizeof(struct area_busy) == 64, "one line");
+_Static_assert(sizeof(struct slot) == 64, "one line");
+_Static_assert(SHM_PIECE < 1u << 24, "a piece's length has 24 bits");
+
+/* rq_size: a power of two, at least 16. */
+static inline size_t area_slots_at(uint32_t rq_size) { return sizeof(struct area) + rq_size * sizeof(uint32_t); }
+static inline size_t area_data_at(uint32_t rq_size) { return area_slots_at(rq_size) + SHM_SLOTS * sizeof(struct slot); }
+static inline size_t area_bytes(uint32_t rq_size) { return area_data_at(rq_size) + SHM_DATA; }
+
+/* A datagram ring belongs to one sender and one receiver; both write it, and neither believes it. */
+#define UD_SLOTS 128u
+#define UD_DATA (64u * 1024)
+#define UD_INLINE 32u
+
+struct ud_slot {
+	uint64_t head; /* as in struct slot */
+	uint32_t qkey;
+	uint32_t imm;
+	uint32_t src_qpn;
+	uint32_t reserved;
+	uint64_t data_at;
+	uint8_t bytes[UD_INLINE];
+};
+_Static_assert(sizeof(struct ud_slot) == 64, "one line");
+
+struct ud_ring {
+	/* the receiver's line */
+	uint64_t slots_consumed;
+	uint64_t data_consumed;
+	uint32_t armed; /* as in struct area_mood */
+	uint32_t receiver_pad[11];
+	/* the sender's line */
+	uint8_t src_gid[16];
+	uint8_t sender_pad[48];
+	struct ud_slot slots[UD_SLOTS];
+	uint8_t data[UD_DATA];
+};
+
+/* An entry of a pd's table of grants, written by its owner and read by the peers of its qps. */
+struct grant {
+	uint32_t key; /* 0: none; stored last with release, cleared first */
+	uint32_t access;
+	uint64_t mem_id;
+	uint64_t base; /* where in the mem the region starts */
+	uint64_t length;
+};
+_Static_assert(sizeof(struct grant) == 32, "two to a line");
+
+#endif

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sending messages into our ring. The receiver publishes the size of each receive it posts, so the sender knows
+ * beforehand whether a message will be taken, and decides RNR and length errors by itself.
+ */
+#include "fabric/shm/shm.h"
+
+#include <string.h>
+
+/* Is there a receive for the next message? */
+static inline bool has_credit(struct shm_conn *c)
+{
+	if (likely(c->tx_msg < c->posted_known))
+		return true;
+	/* Pairs with the release in shm_post_recv(): the sizes up to here are valid. */
+	c->posted_known = __atomic_load_n(&c->peer->credit.posted, __ATOMIC_ACQUIRE);
+	return c->tx_msg < c->posted_known;
+}
+
+static inline bool has_slot(struct shm_conn *c)
+{
+	if (likely(c->tx_slot < c->slots_free_to))
+		return true;
+	/* Pairs with the release in tell_consumed(): what was in those slots has been read. */
+	c->slots_free_to = __atomic_load_n(&c->peer->credit.slots_consumed, __ATOMIC_ACQUIRE) + SHM_SLOTS;
+	return c->tx_slot < c->slots_free_to;
+}
+
+/* Bytes of the data ring that can be written at once, at most want. */
+static uint32_t data_room(struct shm_conn *c, uint64_t want)
+{
+	const uint32_t to_end = SHM_DATA - (uint32_t)(c->tx_data_at & (SHM_DATA - 1));
+	uint64_t room = c->data_free_to - c->tx_data_at;
+
+	if (room < want && room < SHM_PIECE) {
+		c->data_free_to = __atomic_load_n(&c->peer->credit.data_consumed, __ATOMIC_ACQUIRE) + SHM_DATA;
+		room = c->data_free_to - c->tx_data_at;
+	}
+	if (room > SHM_DATA) /* the peer talks nonsense: it only hurts its own messages */
+		return 0;
+	if (room > want)
+		room = want;
+	if (room > SHM_PIECE)
+		room = SHM_PIECE;
+	return room < to_end ? (uint32_t)room : to_end;
+}
+
+/* After every publication: the receiver may be asleep. */
+static inline void wake_receiver(struct shm_conn *c, bool solicited)
+{
+	uint32_t armed;
+
+	/* Pairs with the fence in shm_cq_arm(): either we see it armed, or its next poll sees the message. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	armed = __atomic_load_n(&c->peer->mood.armed, __ATOMIC_RELAXED);
+	if (likely((armed & 3) == SOFT_UNARMED || armed == c->woken_arm))
+		return;
+	if ((armed & 3) == SOFT_ARMED_SOLICITED && !solicited)
+		return;
+	c->woken_arm = armed;
+	wire_wake(c->sock.fd);
+}
+
+static inline void publish(struct shm_conn *c, struct slot *slot, uint32_t piece, uint32_t flags)
+{
+	/* Pairs with the acquire in the receiver's shm_progress_recvs(). */
+	__atomic_store_n(&slot->head, slot_head(c->tx_slot, piece, flags), __ATOMIC_RELEASE);
+	c->tx_slot++;
+}
+
+static inline struct slot *next_slot(struct shm_conn *c, uint32_t msg_len, uint32_t imm)
+{
+	struct slot *slot = &c->tx_slots[c->tx_slot & (SHM_SLOTS - 1)];
+
+	slot->msg_len = msg_len;
+	slot->imm = imm;
+	return slot;
+}
+
+/* No receive is posted: wait as long as the connection's options say. */
+static enum send_result wait_for_receive(struct shm_conn *c, enum gn_wc_status *status)
+{
+	const uint64_t now = gn_now_ns();
+
+	if (!c->rnr_since_ns)
+		c->rnr_since_ns = now;
+	if (now - c->rnr_since_ns < c->rnr_budget_ns)
+		return SEND_BLOCKED;
+	*status = GN_WC_RNR;
+	return SEND_FAILED;
+}
+
+static uint32_t message_flags(const struct gn_wr *wr)
+{
+	return (wr->op == GN_OP_SEND ? 0u : SLOT_IMM) | (wr->op == GN_OP_WRITE_IMM ? SLOT_WRITE_IMM : 0u) |
+	       (wr->flags & GN_SOLICITED ? SLOT_SOLICITED : 0u);
+}
+
+/* Pieces through the data ring, as far as there is room. */
+static enum send_result send_pieces(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len, uint32_t flags)
+{
+	struct shm_conn *c = &qp->conn;
+
+	while (c->tx_off < len) {
+		const uint64_t at = c->tx_data_at;
+		uint32_t piece, f = flags;
+		struct slot *slot;
+
+		if (!has_slot(c))
+			return SEND_BLOCKED;
+		piece = data_room(c, len - c->tx_off);
+		if (!piece)
+			return SEND_BLOCKED;
+		slot = next_slot(c, (uint32_t)len, wr->imm);
+		slot->data_at = at;
+		soft_gather(c->tx_data + (at & (SHM_DATA - 1)), wr->sge, wr->n_sge, c->tx_off, piece);
+		f |= c->tx_off == 0 ? SLOT_FIRST : 0;
+		c->tx_off += piece;
+		c->tx_data_at += piece;
+		f |= c->tx_off == len ? SLOT_LAST : 0;
+		publish(c, slot, piece, f);
+		wake_receiver(c, true);
+	}
+	return SEND_DONE;
+}
+
+enum send_result shm_send(struct shm_qp *qp, const struct gn_wr *wr, enum gn_wc_status *status)
+{
+	struct shm_conn *c = &qp->conn;
+	const uint64_t len = soft_sge_len(wr->sge, wr->n_sge);
+	uint32_t flags = message_flags(wr);
+	enum send_result result = SEND_DONE;
+
+	if (likely(!c->tx_off)) {
+		if (unlikely(!has_credit(c)))
+			return wait_for_receive(c, status);
+		c->rnr_since_ns = 0;
+		if (unlikely(!has_slot(c)))
+			return SEND_BLOCKED;
+		if (unlikely(!(flags & SLOT_WRITE_IMM) &&
+			     len > __atomic_load_n(&c->peer_sizes[c->tx_msg & (c->peer_rq_size - 1)],
+						   __ATOMIC_RELAXED))) {
+			publish(c, next_slot(c, (uint32_t)len, 0), 0, SLOT_TOO_LONG | SLOT_FIRST | SLOT_LAST);
+			wake_receiver(c, true);
+			*status = GN_WC_REMOTE_INVALID;
+			return SEND_FAILED;
+		}
+	}
+	if (flags & SLOT_WRITE_IMM || len <= SLOT_INLINE) {
+		struct slot *slot = next_slot(c, (uint32_t)len, wr->imm);
+
+		flags |= SLOT_FIRST | SLOT_LAST | SLOT_INLINED;
+		if (!(flags & SLOT_WRITE_IMM))
+			soft_gather(slot->bytes, wr->sge, wr->n_sge, 0, len);
+		publish(c, slot, flags & SLOT_WRITE_IMM ? 0 : (uint32_t)len, flags);
+		wake_receiver(c, flags & SLOT_SOLICITED);
+	} else {
+		result = send_pieces(qp, wr, len, flags);
+	}
+	if (likely(result == SEND_DONE)) {
+		c->tx_msg++;
+		c->tx_off = 0;
+	}
+	return result;
+}

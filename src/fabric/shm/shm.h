@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The shared-memory provider: peers are processes on this host, one-sided operations are the initiator's own
+ * loads and stores, messages are rings. No hidden threads: everything happens in the caller's post, poll and
+ * gn_chan_next(). The control socket of a connection carries the handshake, the fds of memory, and wake-ups; its
+ * end is how a peer's death shows.
+ */
+#ifndef GN_SHM_SHM_H
+#define GN_SHM_SHM_H
+
+#include "fabric/fabric.h"
+#include "fabric/shm/ring.h"
+#include "fabric/soft/soft.h"
+
+#include <sys/types.h>
+#include <sys/un.h>
+
+/* ---- mappings (map.c): within a process a memfd is mapped once ---- */
+
+struct shm_map {
+	struct shm_map *next;
+	dev_t dev;
+	ino_t ino;
+	uint8_t *addr;
+	size_t size;
+	bool writable;
+	uint32_t refs;
+};
+
+/* A new memfd, mapped writable. seal_writes: nobody else will ever map it writable. */
+int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, struct shm_map **out, int *fd);
+/* Map what a peer sent, after checking that it is a memfd of this size that cannot shrink. fd stays open. */
+int shm_map_peer(int fd, size_t size, bool writable, struct shm_map **out);
+void shm_map_put(struct shm_map *map);
+
+/* ---- wire.c: the control socket ---- */
+#define WIRE_MAGIC 0x54454e47u /* "GNET" */
+#define WIRE_VERSION 1u
+
+enum wire_type { WIRE_HELLO = 1, WIRE_ACCEPT, WIRE_REJECT, WIRE_MEM, WIRE_FORGET, WIRE_WAKE, WIRE_UD };
+
+struct wire_head {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t type; /* enum wire_type */
+};
+
+/* HELLO and ACCEPT: fds are area and grants. REJECT: none. */
+struct wire_hello {
+	struct wire_head head;
+	uint32_t rq_size;
+	uint32_t private_len;
+	uint8_t private_data[GN_PRIVATE_MAX];
+	uint8_t reserved[44];
+};
+_Static_assert(sizeof(struct wire_hello) == 256, "fixed");
+
+/* MEM: one fd. FORGET: none; only the id counts. */
+struct wire_mem {
+	struct wire_head head;
+	uint64_t id;
+	uint64_t size;
+	uint32_t writable;
+	uint32_t reserved;
+};
+_Static_assert(sizeof(struct wire_mem) == 32, "fixed");
+
+/* UD: one fd, the ring. */
+struct wire_ud {
+	struct wire_head head;
+	uint32_t dst_qpn;
+	uint32_t reserved;
+};
+_Static_assert(sizeof(struct wire_ud) == 16, "fixed");
+
+union wire_any {
+	struct wire_head head;
+	struct wire_hello hello;
+	struct wire_mem mem;
+	struct wire_ud ud;
+};
+
+#define WIRE_FDS 2
+
+/* ---- objects ---- */
+
+struct shm_fabric {
+	struct gn_fabric fabric;
+	struct soft_keys keys;
+	char dir[sizeof(((struct sockaddr_un *)0)->sun_path) - 70]; /* a name of 64 fits behind it */
+	uint64_t gid_tail;	    /* tells this fabric's datagram qps from all others */
+	uint64_t next_mem_id;	    /* atomic */
+	uint32_t next_qpn;	    /* atomic */
+	struct gn_mutex grant_lock; /* grants, conns, and what was sent to whom */
+	struct shm_qp *conns;
+};
+
+struct shm_mem {
+	struct gn_mem mem;
+	struct shm_map *map; /* NULL: anonymous or foreign */
+	int fd;
+	uint64_t id;
+};
+
+struct shm_mr {
+	struct gn_mr mr;
+	struct shm_mr *next, **prev; /* its pd's regions with remote rights */
+};
+
+struct shm_pd {
+	struct gn_pd pd;
+	struct shm_mr *granted; /* under the grant lock */
+	struct shm_map *grants; /* SOFT_KEYS entries, indexed like keys; sealed against others' writing */
+	int grants_fd;
+};
+
+struct shm_cq {
+	struct soft_cq soft;
+	struct shm_rx *hot, *cold; /* who may send something; cold ones are looked at in turn */
+	uint32_t n_rx;
+	uint32_t empty_polls;
+	uint64_t checked_ns;
+	uint32_t arm_generation;
+	int life_fd;	      /* epoll of the sockets behind this cq, or -1 */
+	struct chan_fd timer; /* runs while armed with sends that wait; fd -1: none yet */
+};
+
+/* Somebody a cq may receive from, or a qp with sends that wait: looked at by polls. */
+struct shm_rx {
+	struct shm_rx *next, *prev; /* a circle; NULL: in none */
+	struct shm_cq *cq;
+	bool (*progress)(struct shm_rx *self); /* true: did something */
+	uint32_t idle;			       /* looks since it last did */
+	bool is_hot;
+};
+
+/* A peer's mem that was sent to us, by id. */
+struct peer_mem {
+	uint64_t id; /* 0: free; UINT64_MAX: was used */
+	struct shm_map *map;
+};
+
+enum conn_phase { CONN_NONE, CONN_HELLO_SENT, CONN_UP, CONN_DOWN };
+
+/* A connection as one side sees it. */
+struct shm_conn {
+	enum conn_phase phase;
+	struct chan_fd sock; /* in the channel's set */
+	struct chan_fd timer; /* while connecting */
+	struct area *mine, *peer;
+	struct shm_map *mine_map, *peer_map, *grants_map;
+	const struct grant *grants; /* the peer's */
+	uint32_t mine_rq_size, peer_rq_size;
+
+	/* as sender */
+	struct slot *tx_slots;
+	uint8_t *tx_data;
+	const uint32_t *peer_sizes;
+	uint64_t tx_slot, tx_data_at, tx_msg; /* positions: slots, data bytes and messages sent */
+	uint64_t tx_off;		      /* of the message that is under way */
+	uint64_t slots_free_to, data_free_to, posted_known; /* what the peer's credit line said last */
+	uint64_t rnr_since_ns;			/* 0: not waiting for a receive */
+	uint64_t rnr_budget_ns;
+	uint32_t woken_arm;	    /* the arming of the peer that we answered with a wake-up */
+
+	/* as receiver */
+	const struct slot *rx_slots;
+	const uint8_t *rx_data;
+	uint32_t *my_sizes;
+	uint64_t rx_slot, rx_data_at;
+	uint64_t slots_told, data_told; /* what our credit line says */
+	uint32_t rx_off, rx_len;	/* of the message that is arriving */
+	bool peer_ended;		/* deliver what is in the ring, then fail */
+
+	/* memory of the peer */
+	struct peer_mem *mems;
+	uint32_t mems_mask, n_mems;
+	/* memory we sent; under the grant lock */
+	uint64_t *sent;
+	uint32_t n_sent, sent_cap;
+
+	/* while connecting */
+	struct sockaddr_un dial_addr;
+	uint64_t dial_deadline_ns;
+	struct wire_hello hello;
+	int hello_area_fd;
+};
+
+struct shm_qp {
+	struct gn_qp qp;
+	struct soft_sq sq;
+	struct soft_rq rq;
+	struct shm_rx rx_send, rx_recv; /* on the send and the receive cq */
+	struct shm_conn conn;
+	struct shm_qp *next_conn, **prev_conn; /* the fabric's connected ones, under the grant lock */
+	struct ud_port *ud; /* UD */
+};
+
+struct shm_ah {
+	struct gn_ah ah;
+	int sock;
+	struct shm_map *map;
+	struct ud_ring *ring;
+	uint64_t slot, data_at;
+	uint32_t woken_arm;
+};
+
+struct shm_listener {
+	struct gn_listener listener;
+	struct chan_fd sock;
+	struct shm_pending *pending; /* connected, but said nothing yet */
+	uint32_t n_pending;
+	int lock_fd;
+	char name[65];
+};
+
+struct shm_req {
+	struct gn_conn_req req;
+	int sock;
+	uint32_t rq_size;
+	int area_fd, grants_fd;
+};
+
+static inline struct shm_fabric *shm_fabric_of(const struct gn_fabric *f) { return (struct shm_fabric *)f; }
+static inline struct shm_fabric *shm_of(const struct obj *obj) { return (struct shm_fabric *)obj->fabric; }
+
+/* ---- open.c ---- */
+bool shm_name_ok(const char *name);
+/* Path of a socket in our folder. */
+void shm_path(const struct shm_fabric *fabric, const char *name, struct sockaddr_un *out);
+
+/* ---- mem.c, mr.c ---- */
+int shm_mem_alloc(struct gn_mem *mem);
+void shm_mem_fini(struct gn_mem *mem);
+int shm_pd_init(struct gn_pd *pd);
+void shm_pd_fini(struct gn_pd *pd);
+int shm_mr_init(struct gn_mr *mr);
+void shm_mr_fini(struct gn_mr *mr);
+/* A qp was connected: send it the memory granted in its pd so far, and what will be. Takes the grant lock. */
+int shm_grant_join(struct shm_qp *qp);
+void shm_grant_leave(struct shm_qp *qp);
+
+/* ---- wire.c ---- */
+struct wire_head wire_head(enum wire_type type);
+/* Never blocks. -EAGAIN when the peer does not drain its socket. */
+int wire_send(int sock, const void *msg, size_t len, const int *fds, int n_fds);
+/* One message and its fds (-1 where none), 0 bytes at the peer's end: length, or -errno. */
+ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS]);
+bool wire_is(const union wire_any *msg, ssize_t len, enum wire_type type, size_t want);
+void wire_wake(int sock);
+
+/* ---- cm.c ---- */
+int shm_listen_init(struct gn_listener *listener, const char *name);
+void shm_listen_fini(struct gn_listener *listener);
+int shm_connect(struct gn_qp *qp, const char *name, const struct gn_conn_opts *opts);
+int shm_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts);
+int shm_reject(struct gn_conn_req *req, const void *private_data, uint32_t private_len);
+int shm_disconnect(struct gn_qp *qp);
+
+/* ---- conn.c ---- */
+void shm_conn_init(struct shm_conn *conn);
+/* Make our half of what is shared; area_fd is to be sent and closed. */
+int shm_conn_mine(struct shm_qp *qp, int *area_fd);
+/* Take the peer's half: the qp is ready. */
+int shm_conn_up(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd);
+/* Everything of a connection goes, the peer is told. */
+void shm_conn_fini(struct shm_qp *qp);
+/* Read what came on the control socket; notices the peer's end. */
+void shm_conn_pump(struct shm_qp *qp);
+const struct shm_map *shm_peer_mem(const struct shm_conn *conn, uint64_t id);
+
+/* ---- qp.c ---- */
+int shm_qp_init(struct gn_qp *qp);
+void shm_qp_fini(struct gn_qp *qp);
+int shm_qp_error(struct gn_qp *qp);
+/* To error, and everything outstanding flushes. */
+void shm_qp_fail(struct shm_qp *qp);
+/* Queue a completion of the send or receive at this position. */
+void shm_complete(struct shm_qp *qp, struct shm_cq *cq, const struct gn_wc *wc, bool solicited);
+
+/* ---- post.c, send.c, recv.c ---- */
+unsigned shm_post_send(struct gn_qp *qp, const struct gn_wr *wr, unsigned n);
+unsigned shm_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr, unsigned n);
+bool shm_progress_sends(struct shm_rx *rx);
+bool shm_progress_recvs(struct shm_rx *rx);
+
+enum send_result { SEND_DONE, SEND_BLOCKED, SEND_FAILED };
+/* The message part of a SEND or WRITE_IMM; *status says why it failed. */
+enum send_result shm_send(struct shm_qp *qp, const struct gn_wr *wr, enum gn_wc_status *status);
+
+/* ---- cq.c ---- */
+int shm_cq_init(struct gn_cq *cq);
+void shm_cq_fini(struct gn_cq *cq);
+int shm_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n);
+int shm_cq_arm(struct gn_cq *cq, bool solicited_only);
+bool shm_cq_ready(struct gn_cq *cq);
+void shm_rx_add(struct shm_rx *rx, struct shm_cq *cq, bool (*progress)(struct shm_rx *));
+void shm_rx_del(struct shm_rx *rx);
+/* Something will happen there soon. */
+void shm_rx_heat(struct shm_rx *rx);
+/* The socket's end is noticed by this cq's polls, too. */
+int shm_cq_watch(struct shm_cq *cq, struct chan_fd *sock);
+void shm_cq_unwatch(struct shm_cq *cq, const struct chan_fd *sock);
+
+/* ---- ud.c ---- */
+int shm_ud_init(struct shm_qp *qp);
+void shm_ud_fini(struct shm_qp *qp);
+int shm_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out);
+int shm_ah_init(struct gn_ah *ah);
+void shm_ah_fini(struct gn_ah *ah);
+int shm_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh, struct gn_ud_addr *out);
+enum gn_wc_status shm_ud_send(struct shm_qp *qp, const struct gn_wr *wr);
+void shm_ud_arm(struct shm_rx *rx, uint32_t armed);
+/* Datagrams that came before any receive was posted are gone. */
+void shm_ud_drop_stale(struct shm_qp *qp);
+
+#endif

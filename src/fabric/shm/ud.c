@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Datagrams: one single-producer ring for each sender and receiver, made with the ah and handed over on the
+ * receiver's socket. The sender need not wait for the receiver to take it; what is in a full ring's way is dropped.
+ */
+#include "fabric/shm/shm.h"
+
+#include "fabric/soft/copy.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BACKLOG 1024
+#define ACCEPT_MAX 16
+#define RECV_BATCH 16
+#define SENDERS_MAX 16384 /* of one qp */
+#define GID_PREFIX "\xfdgannet\0"
+
+/* Somebody who sends to us. */
+struct ud_in {
+	struct shm_rx rx;
+	struct ud_port *port;
+	struct chan_fd sock;
+	struct shm_map *map;
+	struct ud_ring *ring;
+	uint64_t slot, data_at;
+	bool ended;
+	struct ud_in *next, **prev;
+};
+
+/* A datagram qp's front door. */
+struct ud_port {
+	struct chan_fd door;
+	struct shm_qp *qp;
+	struct ud_in *senders, *dropped;
+	uint32_t n_senders;
+	struct sockaddr_un addr;
+};
+
+static void path_of(const struct shm_fabric *fabric, uint64_t gid_tail, uint32_t qpn, struct sockaddr_un *out)
+{
+	char name[48];
+
+	snprintf(name, sizeof(name), "ud-%016" PRIx64 "-%06x", gid_tail, qpn);
+	shm_path(fabric, name, out);
+}
+
+static void watch(struct shm_qp *qp, struct chan_fd *cfd)
+{
+	shm_cq_watch((struct shm_cq *)qp->qp.recv_cq, cfd);
+	if (qp->qp.recv_cq->chan)
+		chan_fds_add(qp->qp.recv_cq->chan, cfd);
+}
+
+static void unwatch(struct shm_qp *qp, struct chan_fd *cfd)
+{
+	shm_cq_unwatch((struct shm_cq *)qp->qp.recv_cq, cfd);
+	if (qp->qp.recv_cq->chan)
+		chan_fds_del(qp->qp.recv_cq->chan, cfd);
+}
+
+/* ---- receiving ---- */
+
+/* Its ring goes; the struct itself stays until bury(), for whoever is just looking at it. */
+static void drop_sender(struct ud_in *in)
+{
+	struct ud_port *port = in->port;
+
+	shm_rx_del(&in->rx);
+	unwatch(port->qp, &in->sock);
+	close(in->sock.fd);
+	shm_map_put(in->map);
+	*in->prev = in->next;
+	if (in->next)
+		in->next->prev = in->prev;
+	port->n_senders--;
+	in->next = port->dropped;
+	port->dropped = in;
+}
+
+static void bury(struct ud_port *port)
+{
+	while (port->dropped) {
+		struct ud_in *in = port->dropped;
+
+		port->dropped = in->next;
+		gn_free(in);
+	}
+}
+
+static void fill_grh(uint8_t grh[GN_GRH_BYTES], const struct ud_in *in, uint32_t len)
+{
+	struct gn_ud_addr mine;
+
+	memset(grh, 0, GN_GRH_BYTES);
+	grh[0] = 0x60;
+	grh[4] = (uint8_t)(len >> 8);
+	grh[5] = (uint8_t)len;
+	grh[6] = 0x1b; /* next header: IBA transport */
+	copy_relaxed(grh + 8, in->ring->src_gid, 16);
+	shm_ud_addr(&in->port->qp->qp, &mine);
+	memcpy(grh + 24, mine.gid, 16);
+}
+
+/* One datagram into the next receive, if it is meant for us and fits; otherwise it is dropped. */
+static bool deliver(struct ud_in *in, const struct ud_slot *slot, const uint8_t *src, uint32_t len, uint32_t flags)
+{
+	struct shm_qp *qp = in->port->qp;
+	const struct gn_sge *sge = soft_rq_sge(&qp->rq);
+	const uint32_t n_sge = soft_rq_n_sge(&qp->rq);
+	struct gn_wc wc = {.id = qp->rq.tail,
+			   .qp = &qp->qp,
+			   .op = GN_OP_RECV,
+			   .len_bytes = len + GN_GRH_BYTES,
+			   .imm = __atomic_load_n(&slot->imm, __ATOMIC_RELAXED),
+			   .flags = GN_WC_GRH | (flags & SLOT_IMM ? GN_WC_IMM : 0u),
+			   .src_qpn = __atomic_load_n(&slot->src_qpn, __ATOMIC_RELAXED)};
+	uint8_t grh[GN_GRH_BYTES];
+
+	if (__atomic_load_n(&slot->qkey, __ATOMIC_RELAXED) != qp->qp.qkey)
+		return false;
+	if (soft_rq_empty(&qp->rq) || soft_rq_len(&qp->rq) < len + GN_GRH_BYTES)
+		return false;
+	if (soft_sge_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, sge, n_sge, GN_LOCAL_WRITE)) {
+		fill_grh(grh, in, len);
+		soft_scatter(sge, n_sge, 0, grh, GN_GRH_BYTES);
+		soft_scatter(sge, n_sge, GN_GRH_BYTES, src, len);
+	} else {
+		wc.status = GN_WC_LOCAL_ACCESS;
+	}
+	qp->rq.tail++;
+	shm_complete(qp, (struct shm_cq *)qp->qp.recv_cq, &wc, flags & SLOT_SOLICITED);
+	if (wc.status != GN_WC_OK)
+		shm_qp_fail(qp);
+	return true;
+}
+
+/* The slot's datagram, or false when the sender wrote nonsense. */
+static bool take(struct ud_in *in, const struct ud_slot *slot, uint64_t head)
+{
+	const uint32_t flags = slot_flags(head), len = slot_len(head);
+	const uint8_t *src = slot->bytes;
+
+	if (!(flags & SLOT_INLINED)) {
+		const uint64_t at = __atomic_load_n(&slot->data_at, __ATOMIC_RELAXED);
+
+		if (len > UD_DATA || (at & (UD_DATA - 1)) > UD_DATA - len || at - in->data_at > UD_DATA)
+			return false;
+		src = in->ring->data + (at & (UD_DATA - 1));
+		in->data_at = at + len;
+	} else if (len > UD_INLINE) {
+		return false;
+	}
+	if (!deliver(in, slot, src, len, flags))
+		counter_add(&in->port->qp->qp.count.drops, 1);
+	return true;
+}
+
+static bool progress_datagrams(struct shm_rx *rx)
+{
+	struct ud_in *in = container_of(rx, struct ud_in, rx);
+	struct shm_qp *qp = in->port->qp;
+	struct ud_ring *ring = in->ring;
+	int taken = 0;
+
+	while (taken < RECV_BATCH && qp->qp.state == GN_QP_READY && !soft_cq_full((struct soft_cq *)qp->qp.recv_cq)) {
+		const struct ud_slot *slot = &ring->slots[in->slot & (UD_SLOTS - 1)];
+		/* Pairs with the release in shm_ud_send(). */
+		const uint64_t head = __atomic_load_n(&slot->head, __ATOMIC_ACQUIRE);
+
+		if (slot_seq(head) != (uint32_t)(in->slot + 1))
+			break;
+		if (!take(in, slot, head)) {
+			gn_log(GN_LOG_WARN, "shm: a sender of datagrams broke the rules of the ring");
+			in->ended = true;
+		}
+		in->slot++;
+		taken++;
+		__atomic_store_n(&ring->data_consumed, in->data_at, __ATOMIC_RELAXED);
+		/* Pairs with the acquire in ring_room(). */
+		__atomic_store_n(&ring->slots_consumed, in->slot, __ATOMIC_RELEASE);
+		if (in->ended)
+			break;
+	}
+	if (unlikely(in->ended) && (!taken || qp->qp.state != GN_QP_READY))
+		drop_sender(in);
+	return taken;
+}
+
+static void sender_ready(struct chan_fd *cfd)
+{
+	struct ud_in *in = container_of(cfd, struct ud_in, sock);
+	union wire_any msg;
+	int fds[WIRE_FDS];
+	ssize_t len;
+
+	do {
+		len = wire_recv(in->sock.fd, &msg, fds);
+		for (int i = 0; len > 0 && i < WIRE_FDS; i++)
+			if (fds[i] >= 0)
+				close(fds[i]);
+	} while (len > 0);
+	if (len != -EAGAIN) {
+		in->ended = true;
+		unwatch(in->port->qp, &in->sock);
+		shm_rx_heat(&in->rx);
+	}
+	if (in->rx.cq)
+		progress_datagrams(&in->rx);
+}
+
+static void admit(struct ud_port *port, int sock)
+{
+	struct ud_in *in = NULL;
+	union wire_any msg;
+	int fds[WIRE_FDS] = {-1, -1};
+	/* It was sent together with the connection, before that could be accepted. */
+	const ssize_t len = wire_recv(sock, &msg, fds);
+
+	if (wire_is(&msg, len, WIRE_UD, sizeof(msg.ud)) && fds[0] >= 0 && msg.ud.dst_qpn == port->qp->qp.qpn &&
+	    port->n_senders < SENDERS_MAX)
+		in = gn_alloc(sizeof(*in), 0);
+	if (in && shm_map_peer(fds[0], sizeof(struct ud_ring), true, &in->map)) {
+		gn_free(in);
+		in = NULL;
+	}
+	for (int i = 0; len > 0 && i < WIRE_FDS; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	if (!in) {
+		close(sock);
+		return;
+	}
+	in->port = port;
+	in->ring = (struct ud_ring *)(void *)in->map->addr;
+	in->sock = (struct chan_fd){.fd = sock, .ready = sender_ready};
+	in->next = port->senders;
+	in->prev = &port->senders;
+	if (in->next)
+		in->next->prev = &in->next;
+	port->senders = in;
+	port->n_senders++;
+	watch(port->qp, &in->sock);
+	shm_rx_add(&in->rx, (struct shm_cq *)port->qp->qp.recv_cq, progress_datagrams);
+	/* We may have been armed, and put to sleep, before this sender was known. */
+	progress_datagrams(&in->rx);
+}
+
+static void door_ready(struct chan_fd *cfd)
+{
+	struct ud_port *port = container_of(cfd, struct ud_port, door);
+
+	bury(port);
+	for (int i = 0; i < ACCEPT_MAX; i++) {
+		struct ucred cred;
+		socklen_t len = sizeof(cred);
+		const int sock = accept4(port->door.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (sock < 0)
+			return;
+		if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) ||
+		    (cred.uid != geteuid() && cred.uid != 0))
+			close(sock);
+		else
+			admit(port, sock);
+	}
+}
+
+void shm_ud_arm(struct shm_rx *rx, uint32_t armed)
+{
+	__atomic_store_n(&container_of(rx, struct ud_in, rx)->ring->armed, armed, __ATOMIC_RELAXED);
+}
+
+void shm_ud_drop_stale(struct shm_qp *qp)
+{
+	for (struct ud_in *in = qp->ud->senders, *next; in; in = next) {
+		next = in->next;
+		while (in->rx.cq && progress_datagrams(&in->rx))
+			;
+	}
+}
+
+/* ---- the qp ---- */
+
+int shm_ud_init(struct shm_qp *qp)
+{
+	const struct shm_fabric *fabric = shm_of(&qp->qp.obj);
+	struct ud_port *port = gn_alloc(sizeof(*port), 0);
+	int rc = 0;
+
+	if (!port)
+		return -ENOMEM;
+	port->qp = qp;
+	port->door = (struct chan_fd){.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+				      .ready = door_ready};
+	path_of(fabric, fabric->gid_tail, qp->qp.qpn, &port->addr);
+	if (port->door.fd < 0 || bind(port->door.fd, (struct sockaddr *)&port->addr, sizeof(port->addr)) ||
+	    listen(port->door.fd, BACKLOG)) {
+		rc = -errno;
+		gn_log(GN_LOG_ERROR, "shm: cannot make a datagram qp: %s", gn_strerror(rc));
+		if (port->door.fd >= 0)
+			close(port->door.fd);
+		gn_free(port);
+		return rc;
+	}
+	qp->ud = port;
+	watch(qp, &port->door);
+	qp->qp.state = GN_QP_READY;
+	return 0;
+}
+
+void shm_ud_fini(struct shm_qp *qp)
+{
+	while (qp->ud->senders)
+		drop_sender(qp->ud->senders);
+	bury(qp->ud);
+	unwatch(qp, &qp->ud->door);
+	close(qp->ud->door.fd);
+	unlink(qp->ud->addr.sun_path);
+	gn_free(qp->ud);
+}
+
+int shm_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
+{
+	const uint64_t tail = shm_of(&qp->obj)->gid_tail;
+
+	memcpy(out->gid, GID_PREFIX, 8);
+	memcpy(out->gid + 8, &tail, 8);
+	return 0;
+}
+
+int shm_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh, struct gn_ud_addr *out)
+{
+	(void)qp;
+	(void)wc;
+	memcpy(out->gid, (const uint8_t *)grh + 8, 16);
+	return 0;
+}
+
+/* ---- sending ---- */
+
+int shm_ah_init(struct gn_ah *base)
+{
+	const struct shm_fabric *fabric = shm_of(&base->obj);
+	struct shm_ah *ah = (struct shm_ah *)base;
+	const struct wire_ud msg = {.head = wire_head(WIRE_UD), .dst_qpn = base->addr.qpn};
+	struct gn_ud_addr mine;
+	struct sockaddr_un to;
+	uint64_t tail;
+	int rc, fd;
+
+	if (memcmp(base->addr.gid, GID_PREFIX, 8)) {
+		gn_log(GN_LOG_ERROR, "shm: this is no address of a datagram qp on shared memory");
+		return -EINVAL;
+	}
+	memcpy(&tail, base->addr.gid + 8, 8);
+	path_of(fabric, tail, base->addr.qpn, &to);
+	ah->sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (ah->sock < 0)
+		return -errno;
+	if (connect(ah->sock, (struct sockaddr *)&to, sizeof(to))) {
+		rc = -errno;
+		if (rc == -ENOENT || rc == -ECONNREFUSED) {
+			/* Nobody is there: like on any network, datagrams to it vanish. */
+			close(ah->sock);
+			ah->sock = -1;
+			return 0;
+		}
+		goto close_sock;
+	}
+	rc = shm_map_create("gannet-ud", sizeof(struct ud_ring), false, false, &ah->map, &fd);
+	if (rc)
+		goto close_sock;
+	ah->ring = (struct ud_ring *)(void *)ah->map->addr;
+	shm_ud_addr(base->qp, &mine);
+	memcpy(ah->ring->src_gid, mine.gid, 16);
+	rc = wire_send(ah->sock, &msg, sizeof(msg), &fd, 1);
+	close(fd);
+	if (rc)
+		goto put_map;
+	return 0;
+put_map:
+	shm_map_put(ah->map);
+close_sock:
+	close(ah->sock);
+	gn_log(GN_LOG_ERROR, "shm: cannot reach a datagram qp: %s", gn_strerror(rc));
+	return rc;
+}
+
+void shm_ah_fini(struct gn_ah *base)
+{
+	struct shm_ah *ah = (struct shm_ah *)base;
+
+	if (ah->sock >= 0)
+		close(ah->sock);
+	shm_map_put(ah->map);
+}
+
+/* Where len bytes of the data ring are free and in one piece; false when they are not. */
+static bool ring_room(struct shm_ah *ah, uint32_t len, uint64_t *at)
+{
+	/* Pairs with the release in progress_datagrams(). */
+	const uint64_t slots = __atomic_load_n(&ah->ring->slots_consumed, __ATOMIC_ACQUIRE);
+	const uint64_t data = __atomic_load_n(&ah->ring->data_consumed, __ATOMIC_RELAXED);
+
+	if (ah->slot - slots >= UD_SLOTS)
+		return false;
+	*at = ah->data_at;
+	if (len <= UD_INLINE)
+		return true;
+	if ((*at & (UD_DATA - 1)) > UD_DATA - len)
+		*at = (*at + UD_DATA - 1) & ~(uint64_t)(UD_DATA - 1);
+	return *at + len - data <= UD_DATA;
+}
+
+enum gn_wc_status shm_ud_send(struct shm_qp *qp, const struct gn_wr *wr)
+{
+	struct shm_ah *ah = (struct shm_ah *)wr->to.ud.ah;
+	const uint32_t len = (uint32_t)soft_sge_len(wr->sge, wr->n_sge);
+	uint32_t flags = SLOT_FIRST | SLOT_LAST, armed;
+	struct ud_slot *slot;
+	uint64_t at;
+
+	if (!ah->ring || wr->to.ud.qpn != ah->ah.addr.qpn || !ring_room(ah, len, &at))
+		return GN_WC_OK; /* lost, as datagrams may be */
+	slot = &ah->ring->slots[ah->slot & (UD_SLOTS - 1)];
+	slot->qkey = wr->to.ud.qkey;
+	slot->imm = wr->imm;
+	slot->src_qpn = qp->qp.qpn;
+	flags |= wr->op == GN_OP_SEND_IMM ? SLOT_IMM : 0u;
+	flags |= wr->flags & GN_SOLICITED ? SLOT_SOLICITED : 0u;
+	if (len <= UD_INLINE) {
+		flags |= SLOT_INLINED;
+		soft_gather(slot->bytes, wr->sge, wr->n_sge, 0, len);
+	} else {
+		slot->data_at = at;
+		soft_gather(ah->ring->data + (at & (UD_DATA - 1)), wr->sge, wr->n_sge, 0, len);
+		ah->data_at = at + len;
+	}
+	/* Pairs with the acquire in progress_datagrams(). */
+	__atomic_store_n(&slot->head, slot_head(ah->slot, len, flags), __ATOMIC_RELEASE);
+	ah->slot++;
+	/* Pairs with the fence in shm_cq_arm(). */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	armed = __atomic_load_n(&ah->ring->armed, __ATOMIC_RELAXED);
+	if (unlikely((armed & 3) != SOFT_UNARMED && armed != ah->woken_arm) &&
+	    ((armed & 3) == SOFT_ARMED || wr->flags & GN_SOLICITED)) {
+		ah->woken_arm = armed;
+		wire_wake(ah->sock);
+	}
+	return GN_WC_OK;
+}

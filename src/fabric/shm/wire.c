@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/* Messages on the control socket, with fds. Nothing here blocks, and whatever arrives is checked. */
+#include "fabric/shm/shm.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct wire_head wire_head(enum wire_type type)
+{
+	return (struct wire_head){.magic = WIRE_MAGIC, .version = WIRE_VERSION, .type = (uint16_t)type};
+}
+
+int wire_send(int sock, const void *msg, size_t len, const int *fds, int n_fds)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(WIRE_FDS * sizeof(int))];
+	} control = {.align = {.cmsg_len = 0}};
+	struct iovec iov = {.iov_base = (void *)(uintptr_t)msg, .iov_len = len};
+	struct msghdr hdr = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct cmsghdr *cmsg;
+
+	if (n_fds) {
+		hdr.msg_control = control.buf;
+		hdr.msg_controllen = CMSG_SPACE((size_t)n_fds * sizeof(int));
+		cmsg = CMSG_FIRSTHDR(&hdr);
+		cmsg->cmsg_level = SOL_SOCKET;
+		cmsg->cmsg_type = SCM_RIGHTS;
+		cmsg->cmsg_len = CMSG_LEN((size_t)n_fds * sizeof(int));
+		memcpy(CMSG_DATA(cmsg), fds, (size_t)n_fds * sizeof(int));
+	}
+	if (sendmsg(sock, &hdr, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		return -errno;
+	return 0;
+}
+
+/* Take the fds of a message; those beyond WIRE_FDS are closed. */
+static void take_fds(struct msghdr *hdr, int fds[WIRE_FDS])
+{
+	int taken = 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(hdr); c; c = CMSG_NXTHDR(hdr, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		const size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+			if (taken < WIRE_FDS)
+				fds[taken++] = fd;
+			else
+				close(fd);
+		}
+	}
+}
+
+ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS])
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(WIRE_FDS * sizeof(int))];
+	} control;
+	struct iovec iov = {.iov_base = msg, .iov_len = sizeof(*msg)};
+	struct msghdr hdr = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.buf,
+			     .msg_controllen = sizeof(control.buf)};
+	ssize_t len;
+
+	for (int i = 0; i < WIRE_FDS; i++)
+		fds[i] = -1;
+	memset(msg, 0, sizeof(*msg));
+	do {
+		len = recvmsg(sock, &hdr, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	} while (len < 0 && errno == EINTR);
+	if (len <= 0)
+		return len < 0 ? -errno : 0;
+	take_fds(&hdr, fds);
+	if (hdr.msg_flags & MSG_CTRUNC)
+		gn_log(GN_LOG_ERROR, "shm: a peer's memory could not be taken over: too many open files "
+				     "(ulimit -n)");
+	if (hdr.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || msg->head.magic != WIRE_MAGIC) {
+		for (int i = 0; i < WIRE_FDS; i++)
+			if (fds[i] >= 0)
+				close(fds[i]);
+		return hdr.msg_flags & MSG_CTRUNC ? -EMFILE : -EPROTO;
+	}
+	return len;
+}
+
+bool wire_is(const union wire_any *msg, ssize_t len, enum wire_type type, size_t want)
+{
+	return len == (ssize_t)want && msg->head.type == type && msg->head.version == WIRE_VERSION;
+}
+
+void wire_wake(int sock)
+{
+	const struct wire_head msg = wire_head(WIRE_WAKE);
+
+	/* A full socket is readable: that wakes as well. */
+	wire_send(sock, &msg, sizeof(msg), NULL, 0);
+}

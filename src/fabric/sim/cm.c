@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Connections. Each qp has one event for the next step of its connection, and what a peer sends it is put
+ * there by changing its phase: so nothing that travels points to a qp that may be gone when it arrives.
+ *
+ *     client: ASKING ──▶ WAITING ──▶ ACCEPTED ──▶ UP ──▶ LEFT ──▶ DOWN
+ *                           └──▶ REJECTED ──▶ DOWN
+ *     server: REPLYING ──▶ UP ──▶ LEFT ──▶ DOWN
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabric/sim/sim.h"
+
+#define PORT_MAX 65535u
+
+static void step_at(struct sim_qp *qp, enum sim_phase phase, uint64_t at_ps)
+{
+	qp->conn.phase = phase;
+	sim_event_at(sim_engine_of(qp), &qp->conn.event, at_ps);
+}
+
+static void step_now(struct sim_qp *qp, enum sim_phase phase)
+{
+	step_at(qp, phase, sim_engine_of(qp)->now_ps);
+}
+
+/* "NODE:PORT"; *node is n_nodes for a node that is not there. */
+static int parse(const struct gn_sim *sim, const char *addr, unsigned *node, unsigned *port)
+{
+	const char *colon = strchr(addr, ':');
+	char *end;
+	unsigned long n = 0;
+
+	if (colon && colon[1] >= '0' && colon[1] <= '9') {
+		n = strtoul(colon + 1, &end, 10);
+		if (*end || n > PORT_MAX)
+			n = 0;
+	}
+	if (!n) {
+		gn_log(GN_LOG_ERROR, "sim: 'sim:%s' is not sim:NODE:PORT with a port of 1 to %u",
+		       addr, PORT_MAX);
+		return -EINVAL;
+	}
+	*port = (unsigned)n;
+	for (*node = 0; *node < sim->n_nodes; (*node)++) {
+		const char *name = sim->nodes[*node].name;
+		const size_t len = (size_t)(colon - addr);
+
+		if (strlen(name) == len && !memcmp(name, addr, len))
+			break;
+	}
+	return 0;
+}
+
+/* ---- listening ---- */
+
+static struct sim_listener *find_listener(const struct sim_nic *nic, unsigned port)
+{
+	struct sim_listener *listener = nic ? nic->listeners : NULL;
+
+	while (listener && listener->port != port)
+		listener = listener->next;
+	return listener;
+}
+
+int sim_listen_init(struct gn_listener *base, const char *addr)
+{
+	struct sim_listener *listener = container_of(base, struct sim_listener, listener);
+	struct sim_fabric *fabric = sim_fabric_of(&base->obj);
+	unsigned node, port;
+	int rc = parse(fabric->sim, addr, &node, &port);
+
+	if (rc)
+		return rc;
+	if (node != fabric->nic->node->index) {
+		gn_log(GN_LOG_ERROR, "sim: 'sim:%s' is no address of node %s", addr,
+		       fabric->nic->node->name);
+		return -EADDRNOTAVAIL;
+	}
+	if (find_listener(fabric->nic, port)) {
+		gn_log(GN_LOG_ERROR, "sim: 'sim:%s' is taken", addr);
+		return -EADDRINUSE;
+	}
+	listener->port = port;
+	listener->next = fabric->nic->listeners;
+	listener->prev = &fabric->nic->listeners;
+	if (listener->next)
+		listener->next->prev = &listener->next;
+	fabric->nic->listeners = listener;
+	return 0;
+}
+
+void sim_listen_unplug(struct sim_listener *listener)
+{
+	if (!listener->prev)
+		return;
+	*listener->prev = listener->next;
+	if (listener->next)
+		listener->next->prev = listener->prev;
+	listener->prev = NULL;
+}
+
+void sim_listen_fini(struct gn_listener *base)
+{
+	sim_listen_unplug(container_of(base, struct sim_listener, listener));
+}
+
+/* ---- the client's way ---- */
+
+static void set_opts(struct sim_conn *conn, const struct gn_conn_opts *opts)
+{
+	conn->rnr_retry = opts->rnr_retry;
+	conn->rnr_timer_ps = sim_ns_to_ps(opts->rnr_timer_us * 1000ull);
+	conn->hello_len = opts->private_len;
+	if (opts->private_len)
+		memcpy(conn->hello, opts->private_data, opts->private_len);
+}
+
+static void set_private(struct gn_qp *qp, const void *data, uint32_t len)
+{
+	qp->private_len = len;
+	if (len)
+		memcpy(qp->private_data, data, len);
+}
+
+static void refuse(struct sim_qp *qp, enum gn_event_type type, int status)
+{
+	qp->conn.phase = SIM_CONN_DOWN;
+	sim_qp_fail(qp);
+	qp_refused(&qp->qp, type, status);
+}
+
+int sim_connect(struct gn_qp *base, const char *addr, const struct gn_conn_opts *opts)
+{
+	struct sim_qp *qp = sim_qp_of(base);
+	struct sim_engine *engine = sim_engine_of(qp);
+	int rc = parse(sim_fabric_of(&base->obj)->sim, addr, &qp->conn.node, &qp->conn.port);
+
+	if (rc)
+		return rc;
+	set_opts(&qp->conn, opts);
+	qp->conn.deadline_ps = sim_after(engine, sim_ns_to_ps(opts->timeout_us * 1000ull));
+	base->state = GN_QP_CONNECTING;
+	step_now(qp, SIM_CONN_ASKING);
+	return 0;
+}
+
+/* The request arrives at the listener's process, and is made there. */
+static int deposit(struct sim_qp *qp, struct sim_listener *listener)
+{
+	struct gn_sim *sim = sim_fabric_of(&qp->qp.obj)->sim;
+	struct sim_proc *before;
+	struct gn_conn_req *base;
+	struct sim_req *req;
+	int rc;
+
+	if (listener->waiting == SIM_BACKLOG)
+		return -ECONNREFUSED;
+	before = sim_act_for(sim, sim_fabric_of(&listener->listener.obj)->proc);
+	rc = req_create(&listener->listener, &base);
+	if (!rc) {
+		req = container_of(base, struct sim_req, req);
+		req->client = qp;
+		qp->conn.req = req;
+		listener->waiting++;
+		base->private_len = qp->conn.hello_len;
+		memcpy(base->private_data, qp->conn.hello, qp->conn.hello_len);
+		req_push(base);
+	}
+	sim_act_for(sim, before);
+	return rc;
+}
+
+static void ask(struct sim_qp *qp)
+{
+	const struct gn_sim *sim = sim_fabric_of(&qp->qp.obj)->sim;
+	struct sim_listener *listener;
+	int rc = -ECONNREFUSED;
+
+	if (qp->conn.node < sim->n_nodes) {
+		listener = find_listener(sim_nic_of(sim, qp->conn.node), qp->conn.port);
+		if (listener)
+			rc = deposit(qp, listener);
+		if (rc) {
+			refuse(qp, GN_EVENT_UNREACHABLE, rc);
+			return;
+		}
+	}
+	/* From a node that is not there no answer comes. */
+	step_at(qp, SIM_CONN_WAITING, qp->conn.deadline_ps);
+}
+
+/* Client and request forget each other. */
+static void part(struct sim_req *req)
+{
+	struct gn_listener *listener = req->req.listener;
+
+	if (!req->client)
+		return;
+	req->client->conn.req = NULL;
+	req->client = NULL;
+	if (listener)
+		container_of(listener, struct sim_listener, listener)->waiting--;
+}
+
+static void give_up(struct sim_qp *qp)
+{
+	if (qp->conn.req)
+		part(qp->conn.req);
+	refuse(qp, GN_EVENT_UNREACHABLE, -ETIMEDOUT);
+}
+
+static void come_up(struct sim_qp *qp)
+{
+	qp->conn.phase = SIM_CONN_UP;
+	qp->conn.established = true;
+	if (qp->qp.state != GN_QP_ERROR)
+		qp->qp.state = GN_QP_READY;
+	qp_established(&qp->qp);
+	sim_event_now(sim_engine_of(qp), &qp->rx); /* what was posted while the answer travelled */
+}
+
+/* ---- the server's way ---- */
+
+int sim_accept(struct gn_conn_req *base, struct gn_qp *server, const struct gn_conn_opts *opts)
+{
+	struct sim_req *req = container_of(base, struct sim_req, req);
+	struct sim_qp *client = req->client, *qp = sim_qp_of(server);
+
+	if (!client) {
+		gn_log(GN_LOG_WARN, "sim: accepted a request whose client has given up");
+		return -ECONNRESET;
+	}
+	part(req);
+	set_opts(&qp->conn, opts);
+	qp->conn.phase = SIM_CONN_REPLYING;
+	qp->conn.peer = client;
+	server->state = GN_QP_READY;
+	client->conn.peer = qp;
+	set_private(&client->qp, qp->conn.hello, qp->conn.hello_len);
+	step_now(client, SIM_CONN_ACCEPTED);
+	return 0;
+}
+
+int sim_reject(struct gn_conn_req *base, const void *private_data, uint32_t private_len)
+{
+	struct sim_req *req = container_of(base, struct sim_req, req);
+	struct sim_qp *client = req->client;
+
+	if (!client)
+		return 0;
+	part(req);
+	set_private(&client->qp, private_data, private_len);
+	step_now(client, SIM_CONN_REJECTED);
+	return 0;
+}
+
+void sim_req_unplug(struct sim_req *req)
+{
+	struct sim_qp *client = req->client;
+
+	if (!client)
+		return;
+	part(req);
+	refuse(client, GN_EVENT_UNREACHABLE, -ECONNREFUSED);
+}
+
+/* ---- the end, and the steps ---- */
+
+void sim_conn_leave(struct sim_qp *qp)
+{
+	struct sim_qp *peer = qp->conn.peer;
+
+	if (qp->conn.req)
+		part(qp->conn.req);
+	if (peer) {
+		peer->conn.peer = NULL;
+		qp->conn.peer = NULL;
+		step_now(peer, SIM_CONN_LEFT);
+	}
+	sim_event_cancel(sim_engine_of(qp), &qp->conn.event);
+	qp->conn.phase = SIM_CONN_DOWN;
+}
+
+int sim_disconnect(struct gn_qp *base)
+{
+	struct sim_qp *qp = sim_qp_of(base);
+
+	if (qp->conn.phase == SIM_CONN_DOWN)
+		return 0;
+	sim_conn_leave(qp);
+	sim_qp_fail(qp);
+	return 0;
+}
+
+static void be_left(struct sim_qp *qp)
+{
+	if (!qp->conn.established) {
+		refuse(qp, GN_EVENT_UNREACHABLE, -ECONNRESET);
+		return;
+	}
+	qp->conn.phase = SIM_CONN_DOWN;
+	sim_qp_fail(qp);
+	qp_gone(&qp->qp);
+}
+
+void sim_conn_step(struct sim_event *event)
+{
+	struct sim_qp *qp = container_of(event, struct sim_qp, conn.event);
+
+	switch (qp->conn.phase) {
+	case SIM_CONN_ASKING:
+		ask(qp);
+		break;
+	case SIM_CONN_WAITING:
+		give_up(qp);
+		break;
+	case SIM_CONN_ACCEPTED:
+		come_up(qp);
+		step_now(qp->conn.peer, SIM_CONN_REPLYING);
+		break;
+	case SIM_CONN_REPLYING:
+		come_up(qp);
+		break;
+	case SIM_CONN_REJECTED:
+		refuse(qp, GN_EVENT_REJECTED, -ECONNREFUSED);
+		break;
+	case SIM_CONN_LEFT:
+		be_left(qp);
+		break;
+	case SIM_CONN_NONE:
+	case SIM_CONN_UP:
+	case SIM_CONN_DOWN:
+		assert(false && "a step of a connection that takes none");
+	}
+}

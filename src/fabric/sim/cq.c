@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/* Completion queues and channels: the software ring, and time that passes for who looks in vain. */
+#include "fabric/sim/sim.h"
+
+static struct soft_cq *soft(struct gn_cq *cq)
+{
+	return container_of(cq, struct soft_cq, cq);
+}
+
+int sim_cq_init(struct gn_cq *cq)
+{
+	return soft_cq_init(soft(cq));
+}
+
+void sim_cq_fini(struct gn_cq *cq)
+{
+	soft_cq_fini(soft(cq));
+}
+
+int sim_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n)
+{
+	struct gn_sim *sim = sim_fabric_of(&cq->obj)->sim;
+	const int got = soft_cq_poll(soft(cq), wc, n);
+
+	if (got)
+		sim_found(sim);
+	else
+		sim_looked(sim, sim->profile->look_ps);
+	return got;
+}
+
+int sim_cq_arm(struct gn_cq *cq, bool solicited_only)
+{
+	if (!solicited_only)
+		soft(cq)->armed = SOFT_ARMED;
+	else if (soft(cq)->armed == SOFT_UNARMED)
+		soft(cq)->armed = SOFT_ARMED_SOLICITED;
+	return 0;
+}
+
+bool sim_cq_ready(struct gn_cq *cq)
+{
+	return !soft_cq_empty(soft(cq));
+}
+
+void sim_chan_pump(struct gn_chan *chan)
+{
+	struct gn_sim *sim = sim_fabric_of(&chan->obj)->sim;
+
+	/* Connections move by themselves here. */
+	if (chan->first)
+		sim_found(sim);
+	else
+		sim_looked(sim, sim->profile->look_ps);
+}
+
+static void fail_qps(struct gn_cq *cq)
+{
+	for (struct obj *o = cq->obj.fabric->pool[OBJ_QP].live; o; o = o->next) {
+		struct sim_qp *qp = container_of(o, struct sim_qp, qp.obj);
+
+		if (qp->up && (qp->qp.send_cq == cq || qp->qp.recv_cq == cq))
+			sim_qp_fail(qp);
+	}
+}
+
+void sim_cq_push(struct gn_cq *cq, const struct gn_wc *wc, bool solicited)
+{
+	const bool was_overrun = cq->overrun;
+
+	if (!soft_cq_push(soft(cq), wc, solicited) && !was_overrun) {
+		source_wake(&cq->source);
+		fail_qps(cq);
+	}
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The provider's table, opening it on the node the process runs on, and the end of a process that still has
+ * it open.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "fabric/sim/sim.h"
+
+/* Of profile ideal, the only one yet. */
+#define IDEAL_CAPS                                                               \
+	(GN_CAP_UD | GN_CAP_ATOMICS | GN_CAP_ATOMIC_CPU | GN_CAP_INORDER_WRITE | \
+	 GN_CAP_WRITE_ORDER | GN_CAP_READ_HEAD_FIRST | GN_CAP_FOREIGN_REMOTE)
+
+/*
+ * The process ended, or was killed, without closing the fabric: its memory goes, so nothing outside of it
+ * may point there any more. Its locks are not taken: who held them is dead.
+ */
+static void process_ended(struct sim_hook *hook)
+{
+	struct sim_fabric *fabric = container_of(hook, struct sim_fabric, hook);
+	struct obj_pool *pool = fabric->fabric.pool;
+
+	for (struct obj *o = pool[OBJ_LISTENER].live; o; o = o->next)
+		sim_listen_unplug(container_of(o, struct sim_listener, listener.obj));
+	for (struct obj *o = pool[OBJ_REQ].live; o; o = o->next)
+		sim_req_unplug(container_of(o, struct sim_req, req.obj));
+	for (struct obj *o = pool[OBJ_QP].live; o; o = o->next)
+		sim_qp_unplug(container_of(o, struct sim_qp, qp.obj));
+}
+
+static int open_fabric(struct gn_fabric *base, const char *device)
+{
+	struct sim_fabric *fabric = container_of(base, struct sim_fabric, fabric);
+	struct gn_sim *sim = sim_current();
+	int rc;
+
+	if (!sim) {
+		gn_log(GN_LOG_ERROR,
+		       "sim: 'sim:%s' can be opened only by a program that gn_sim_run() runs",
+		       device);
+		return -ENODEV;
+	}
+	if (strcmp(device, sim->proc->node->name)) {
+		gn_log(GN_LOG_ERROR, "sim: this process runs on node '%s', not on '%s'",
+		       sim->proc->node->name, device);
+		return -ENODEV;
+	}
+	rc = sim_nic_get(sim->proc->node, &fabric->nic);
+	if (rc)
+		return rc;
+	rc = soft_keys_init(&fabric->keys);
+	if (rc)
+		return rc;
+	fabric->sim = sim;
+	fabric->proc = sim->proc;
+	fabric->hook.fn = process_ended;
+	sim_hook_add(fabric->proc, &fabric->hook);
+
+	strncpy(base->attr.device, device, sizeof(base->attr.device) - 1);
+	base->attr.caps = IDEAL_CAPS;
+	base->attr.max_send_wr = 16384;
+	base->attr.max_recv_wr = 16384;
+	base->attr.max_sge = 16;
+	base->attr.max_inline = 512;
+	base->attr.max_cqe = 131072;
+	base->attr.max_rd_atomic = 128;
+	base->attr.max_mr = SOFT_KEYS - 1;
+	base->attr.ud_mtu = SIM_UD_MTU;
+	base->attr.max_msg = 1u << 30;
+	base->attr.max_private = PRIVATE_CONNECT_MAX;
+	return 0;
+}
+
+static void close_fabric(struct gn_fabric *base)
+{
+	struct sim_fabric *fabric = container_of(base, struct sim_fabric, fabric);
+
+	sim_hook_del(&fabric->hook);
+	soft_keys_fini(&fabric->keys);
+}
+
+const struct provider provider_sim = {
+	.name = "sim",
+	.fabric_size = sizeof(struct sim_fabric),
+	.size =
+		{
+			[OBJ_CQ] = sizeof(struct soft_cq),
+			[OBJ_QP] = sizeof(struct sim_qp),
+			[OBJ_LISTENER] = sizeof(struct sim_listener),
+			[OBJ_REQ] = sizeof(struct sim_req),
+		},
+	.open = open_fabric,
+	.close = close_fabric,
+	.mem_alloc = sim_mem_alloc,
+	.mem_fini = sim_mem_fini,
+	.mr_init = sim_mr_init,
+	.mr_fini = sim_mr_fini,
+	.chan_pump = sim_chan_pump,
+	.cq_init = sim_cq_init,
+	.cq_fini = sim_cq_fini,
+	.cq_poll = sim_cq_poll,
+	.cq_arm = sim_cq_arm,
+	.cq_ready = sim_cq_ready,
+	.qp_init = sim_qp_init,
+	.qp_fini = sim_qp_fini,
+	.qp_error = sim_qp_error,
+	.ud_addr = sim_ud_addr,
+	.ah_init = sim_ah_init,
+	.ah_reverse = sim_ah_reverse,
+	.post_send = sim_post_send,
+	.post_recv = sim_post_recv,
+	.listen_init = sim_listen_init,
+	.listen_fini = sim_listen_fini,
+	.connect = sim_connect,
+	.accept = sim_accept,
+	.reject = sim_reject,
+	.disconnect = sim_disconnect,
+};

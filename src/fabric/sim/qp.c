@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/* Queue pairs: life, and the way into the error state. */
+#include <errno.h>
+
+#include "fabric/sim/sim.h"
+
+static int init_queues(struct sim_qp *qp)
+{
+	int rc = soft_sq_init(&qp->sq, qp->qp.max_send_wr, qp->qp.max_send_sge, qp->qp.max_inline);
+
+	if (rc)
+		return rc;
+	rc = soft_rq_init(&qp->rq, qp->qp.max_recv_wr, qp->qp.max_recv_sge);
+	if (rc)
+		goto fini_sq;
+	qp->sends = gn_alloc(((size_t)qp->sq.mask + 1) * sizeof(*qp->sends), 0);
+	if (!qp->sends) {
+		rc = -ENOMEM;
+		goto fini_rq;
+	}
+	return 0;
+
+fini_rq:
+	soft_rq_fini(&qp->rq);
+fini_sq:
+	soft_sq_fini(&qp->sq);
+	return rc;
+}
+
+static void fini_queues(struct sim_qp *qp)
+{
+	gn_free(qp->sends);
+	soft_rq_fini(&qp->rq);
+	soft_sq_fini(&qp->sq);
+}
+
+#define N_EVENTS 4
+
+/* The number tells stages and nodes apart in the trace. */
+static int init_events(struct sim_qp *qp)
+{
+	struct sim_engine *engine = sim_engine_of(qp);
+	const uint64_t id = (uint64_t)sim_fabric_of(&qp->qp.obj)->nic->node->index << 32 |
+			    qp->qp.qpn;
+	struct sim_event *const events[N_EVENTS] = {&qp->tx, &qp->rx, &qp->done, &qp->conn.event};
+	void (*const fns[N_EVENTS])(struct sim_event *) = {sim_tx, sim_rx, sim_done, sim_conn_step};
+
+	for (unsigned i = 0; i < N_EVENTS; i++) {
+		int rc = sim_event_init(engine, events[i], fns[i], SIM_KIND_QP,
+					(uint64_t)i << 48 | id);
+
+		if (rc) {
+			while (i > 0)
+				sim_event_fini(engine, events[--i]);
+			return rc;
+		}
+	}
+	return 0;
+}
+
+static void fini_events(struct sim_qp *qp)
+{
+	struct sim_engine *engine = sim_engine_of(qp);
+
+	sim_event_fini(engine, &qp->tx);
+	sim_event_fini(engine, &qp->rx);
+	sim_event_fini(engine, &qp->done);
+	sim_event_fini(engine, &qp->conn.event);
+}
+
+int sim_qp_init(struct gn_qp *base)
+{
+	struct sim_qp *qp = sim_qp_of(base);
+	int rc = init_queues(qp);
+
+	if (rc)
+		return rc;
+	sim_nic_add(sim_fabric_of(&base->obj)->nic, qp);
+	rc = init_events(qp);
+	if (rc) {
+		sim_nic_del(qp);
+		fini_queues(qp);
+		return rc;
+	}
+	base->state = base->type == GN_QP_UD ? GN_QP_READY : GN_QP_NEW;
+	qp->up = true;
+	return 0;
+}
+
+void sim_qp_unplug(struct sim_qp *qp)
+{
+	if (!qp->up)
+		return;
+	sim_conn_leave(qp);
+	qp->up = false;
+	fini_events(qp);
+	sim_nic_del(qp);
+}
+
+void sim_qp_fini(struct gn_qp *base)
+{
+	struct sim_qp *qp = sim_qp_of(base);
+
+	sim_qp_unplug(qp);
+	soft_cq_purge(container_of(base->send_cq, struct soft_cq, cq), base);
+	soft_cq_purge(container_of(base->recv_cq, struct soft_cq, cq), base);
+	fini_queues(qp);
+}
+
+void sim_qp_fail(struct sim_qp *qp)
+{
+	if (qp->qp.state == GN_QP_ERROR)
+		return;
+	qp->qp.state = GN_QP_ERROR;
+	for (uint64_t at = qp->placed; at < qp->sq.head; at++)
+		sim_send_at(qp, at)->status = GN_WC_FLUSHED;
+	qp->sent = qp->placed = qp->sq.head;
+	sim_event_now(sim_engine_of(qp), &qp->done);
+}
+
+int sim_qp_error(struct gn_qp *base)
+{
+	sim_qp_fail(sim_qp_of(base));
+	return 0;
+}
+
+void sim_recv_complete(struct sim_qp *qp, struct gn_wc *wc, bool solicited)
+{
+	wc->id = qp->rq.tail++;
+	wc->qp = &qp->qp;
+	sim_cq_push(qp->qp.recv_cq, wc, solicited);
+}

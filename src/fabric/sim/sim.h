@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The sim provider: the fabric on a simulated cluster. Posting only queues; everything else happens in
+ * events, so that time can pass between them:
+ *
+ *     post ──▶ tx: the device takes the request, checks its local buffers
+ *              ──▶ rx: its effect at the target, every check of the target made there
+ *                  ──▶ done: its completion
+ *
+ * Each stage of a qp has one event and takes requests in their order; stages of different qps mix as the
+ * seed decides. Events run as the engine (sim/sim.h), so nothing here needs a lock.
+ */
+#ifndef GN_FABRIC_SIM_SIM_H
+#define GN_FABRIC_SIM_SIM_H
+
+#include "fabric/soft/soft.h"
+#include "sim/sim.h"
+
+#define SIM_UD_MTU   4096u
+#define SIM_RETRY_PS (10ull * 1000 * 1000 * 1000) /* 10 ms: a request is repeated before RETRY */
+#define SIM_BACKLOG  1024u			  /* requests that wait at a listener */
+
+/* ---- the node's device (nic.c): what the wire can address ---- */
+
+#define SIM_NIC_BUCKETS 256u
+
+struct sim_nic {
+	struct sim_node *node;
+	uint32_t last_qpn;
+	struct sim_qp *qps[SIM_NIC_BUCKETS]; /* by qpn */
+	struct sim_listener *listeners;
+};
+
+int sim_nic_get(struct sim_node *node, struct sim_nic **out);
+void sim_nic_add(struct sim_nic *nic, struct sim_qp *qp); /* sets its qpn */
+void sim_nic_del(struct sim_qp *qp);
+struct sim_qp *sim_nic_find(const struct sim_nic *nic, uint32_t qpn);
+/* NULL when the cluster has no such node, or nothing was ever opened there. */
+struct sim_nic *sim_nic_of(const struct gn_sim *sim, unsigned node);
+
+/* ---- objects ---- */
+
+struct sim_fabric {
+	struct gn_fabric fabric;
+	struct gn_sim *sim;
+	struct sim_proc *proc;
+	struct sim_nic *nic;
+	struct soft_keys keys;
+	struct sim_hook hook; /* the process ends without closing it */
+};
+
+/* How far a connection is, as one side sees it. */
+enum sim_phase {
+	SIM_CONN_NONE,
+	SIM_CONN_ASKING,   /* its request travels */
+	SIM_CONN_WAITING,  /* … waits at the listener; the event is the timeout */
+	SIM_CONN_ACCEPTED, /* the answer travels */
+	SIM_CONN_REJECTED,
+	SIM_CONN_REPLYING, /* the server's side, while its answer travels */
+	SIM_CONN_UP,
+	SIM_CONN_LEFT, /* the news that the peer is gone travels */
+	SIM_CONN_DOWN
+};
+
+struct sim_conn {
+	enum sim_phase phase;
+	bool established;	/* and so told */
+	struct sim_event event; /* the next step of its life */
+	struct sim_qp *peer;
+	struct sim_req *req; /* WAITING */
+	unsigned node, port; /* ASKING: whom */
+	uint64_t deadline_ps;
+	uint64_t rnr_timer_ps;
+	uint32_t rnr_retry;
+	uint32_t hello_len;
+	uint8_t hello[GN_PRIVATE_MAX]; /* private data for the peer */
+};
+
+/* What is known of a posted send besides its request. */
+struct sim_send {
+	enum gn_wc_status status;
+	uint32_t tries;
+	unsigned node; /* UD: where to */
+};
+
+struct sim_qp {
+	struct gn_qp qp;
+	bool up; /* initialised: others may find it */
+	struct soft_sq sq;
+	struct soft_rq rq;
+	struct sim_send *sends; /* by position, like sq */
+	uint64_t sent, placed;	/* positions that tx and rx have passed; done: sq.tail */
+	struct sim_event tx, rx, done;
+	struct sim_conn conn;
+	struct sim_qp *nic_next, **nic_prev;
+};
+
+struct sim_listener {
+	struct gn_listener listener;
+	unsigned port;
+	uint32_t waiting; /* requests nobody has answered */
+	struct sim_listener *next, **prev;
+};
+
+struct sim_req {
+	struct gn_conn_req req;
+	struct sim_qp *client; /* NULL: gave up */
+};
+
+static inline struct sim_fabric *sim_fabric_of(const struct obj *obj)
+{
+	return (struct sim_fabric *)obj->fabric;
+}
+
+static inline struct sim_qp *sim_qp_of(const struct gn_qp *qp)
+{
+	return (struct sim_qp *)qp;
+}
+
+static inline struct sim_engine *sim_engine_of(const struct sim_qp *qp)
+{
+	return &sim_fabric_of(&qp->qp.obj)->sim->engine;
+}
+
+/* ---- mr.c ---- */
+int sim_mem_alloc(struct gn_mem *mem);
+void sim_mem_fini(struct gn_mem *mem);
+int sim_mr_init(struct gn_mr *mr);
+void sim_mr_fini(struct gn_mr *mr);
+
+/* ---- cq.c ---- */
+int sim_cq_init(struct gn_cq *cq);
+void sim_cq_fini(struct gn_cq *cq);
+int sim_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n);
+int sim_cq_arm(struct gn_cq *cq, bool solicited_only);
+bool sim_cq_ready(struct gn_cq *cq);
+void sim_chan_pump(struct gn_chan *chan);
+/* Queue a completion; an overrun puts the cq's qps in error. */
+void sim_cq_push(struct gn_cq *cq, const struct gn_wc *wc, bool solicited);
+
+/* ---- qp.c ---- */
+int sim_qp_init(struct gn_qp *qp);
+void sim_qp_fini(struct gn_qp *qp);
+int sim_qp_error(struct gn_qp *qp);
+/* The parts of its end that others would notice, for qps whose memory goes with their process. */
+void sim_qp_unplug(struct sim_qp *qp);
+/* To error: everything not yet done flushes. */
+void sim_qp_fail(struct sim_qp *qp);
+/* The first posted receive completes. */
+void sim_recv_complete(struct sim_qp *qp, struct gn_wc *wc, bool solicited);
+
+/* ---- send.c: the stages ---- */
+unsigned sim_post_send(struct gn_qp *qp, const struct gn_wr *wr, unsigned n);
+unsigned sim_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr, unsigned n);
+void sim_tx(struct sim_event *event);
+void sim_rx(struct sim_event *event);
+void sim_done(struct sim_event *event);
+static inline struct sim_send *sim_send_at(const struct sim_qp *qp, uint64_t position)
+{
+	return &qp->sends[position & qp->sq.mask];
+}
+
+/* ---- place.c, ud.c: the effect at the target ---- */
+enum sim_placed { SIM_PLACED, SIM_NOT_READY, SIM_REFUSED };
+/* REFUSED: *status says why, for the initiator; what the target saw of it has been told there. */
+enum sim_placed sim_place(struct sim_qp *from, const struct gn_wr *wr, struct sim_qp *to,
+			  enum gn_wc_status *status);
+/* The receive at the head of to's queue can take len_bytes, or why not. */
+enum gn_wc_status sim_recv_check(const struct sim_qp *to, uint64_t len_bytes);
+/* Copy wr's payload into it, from offset on. */
+void sim_recv_fill(struct sim_qp *to, uint64_t offset, const struct gn_wr *wr);
+void sim_ud_place(struct sim_qp *from, const struct gn_wr *wr, unsigned node);
+int sim_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out);
+int sim_ah_init(struct gn_ah *ah);
+int sim_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
+		   struct gn_ud_addr *out);
+unsigned sim_ah_node(const struct gn_ah *ah);
+
+/* ---- cm.c ---- */
+int sim_listen_init(struct gn_listener *listener, const char *addr);
+void sim_listen_fini(struct gn_listener *listener);
+void sim_listen_unplug(struct sim_listener *listener);
+int sim_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts);
+int sim_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts);
+int sim_reject(struct gn_conn_req *req, const void *private_data, uint32_t private_len);
+void sim_req_unplug(struct sim_req *req);
+int sim_disconnect(struct gn_qp *qp);
+void sim_conn_step(struct sim_event *event);
+/* This side leaves, if there is a connection: the peer will be told. */
+void sim_conn_leave(struct sim_qp *qp);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/* Stands in for the verbs provider where its libraries were missing when Gannet was built. */
+#include "fabric/fabric.h"
+
+#include <errno.h>
+
+static int open_absent(struct gn_fabric *fabric, const char *device)
+{
+	(void)fabric;
+	(void)device;
+	gn_log(GN_LOG_ERROR,
+	       "verbs: not built in; install libibverbs-dev and librdmacm-dev and build "
+	       "again with -Dverbs=enabled");
+	return -EOPNOTSUPP;
+}
+
+const struct provider provider_verbs = {.name = "verbs", .open = open_absent};

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/* Addresses as users write them: 10.0.0.1:7000, [fd00::1]:7000, host:7000; to listen also :7000 and *:7000. */
+#include "fabric/verbs/verbs.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <string.h>
+
+#define HOST_MAX 255u
+#define PORT_MAX 65535u
+
+static int parse_port(const char *text, uint16_t *out)
+{
+	unsigned port = 0;
+
+	for (; *text >= '0' && *text <= '9' && port <= PORT_MAX; text++)
+		port = port * 10 + (unsigned)(*text - '0');
+	if (*text || !port || port > PORT_MAX)
+		return -EINVAL;
+	*out = (uint16_t)port;
+	return 0;
+}
+
+static int split(const char *addr, char host[HOST_MAX + 1], uint16_t *port)
+{
+	const char *colon = strrchr(addr, ':'), *begin = addr, *end = colon;
+
+	if (!colon)
+		return -EINVAL;
+	if (*addr == '[') {
+		begin++;
+		end--;
+		if (end < begin || *end != ']')
+			return -EINVAL;
+	} else if (memchr(addr, ':', (size_t)(colon - addr))) {
+		return -EINVAL; /* an IPv6 address without brackets ends anywhere */
+	}
+	if ((size_t)(end - begin) > HOST_MAX)
+		return -EINVAL;
+	memcpy(host, begin, (size_t)(end - begin));
+	host[end - begin] = 0;
+	return parse_port(colon + 1, port);
+}
+
+/* One socket for both families: rdma_cm takes IPv4 requests on it too. */
+static void any_address(uint16_t port, struct sockaddr_storage *out)
+{
+	const struct sockaddr_in6 any = {
+		.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT, .sin6_port = htons(port)};
+
+	memset(out, 0, sizeof(*out));
+	memcpy(out, &any, sizeof(any));
+}
+
+static int look_up(const char *host, uint16_t port, struct sockaddr_storage *out)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+	struct addrinfo *list;
+	const int rc = getaddrinfo(host, NULL, &hints, &list);
+
+	if (rc) {
+		gn_log(GN_LOG_ERROR, "verbs: no address for '%s': %s", host, gai_strerror(rc));
+		return -EHOSTUNREACH;
+	}
+	memset(out, 0, sizeof(*out));
+	memcpy(out, list->ai_addr, list->ai_addrlen);
+	freeaddrinfo(list);
+	/* The port is in the same place in both. */
+	static_assert(offsetof(struct sockaddr_in, sin_port) ==
+			      offsetof(struct sockaddr_in6, sin6_port),
+		      "the port's place");
+	((struct sockaddr_in *)out)->sin_port = htons(port);
+	return 0;
+}
+
+int vrb_addr_parse(const char *addr, bool passive, struct sockaddr_storage *out)
+{
+	char host[HOST_MAX + 1];
+	uint16_t port;
+
+	if (split(addr, host, &port)) {
+		gn_log(GN_LOG_ERROR, "verbs: '%s' is not HOST:PORT; an IPv6 HOST goes in brackets",
+		       addr);
+		return -EINVAL;
+	}
+	if (*host && strcmp(host, "*"))
+		return look_up(host, port, out);
+	if (!passive) {
+		gn_log(GN_LOG_ERROR,
+		       "verbs: 'verbs:%s' is an address to listen at, not to connect to", addr);
+		return -EINVAL;
+	}
+	any_address(port, out);
+	return 0;
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/* Completion queues: polling with translation, arming, and the events of the completion channel. */
+#include "fabric/verbs/verbs.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+
+/* Each acknowledgement takes a lock in libibverbs, and destroying waits for what is missing. */
+#define ACK_BATCH    64u
+#define EVENTS_BATCH 64	   /* per look; more leave the fd readable */
+#define ASYNC_EVERY  1024u /* empty polls: someone who only polls learns of a dead cq too */
+
+static const uint8_t statuses[] = {
+	[IBV_WC_SUCCESS] = GN_WC_OK,
+	[IBV_WC_LOC_LEN_ERR] = GN_WC_LOCAL_LENGTH,
+	[IBV_WC_LOC_QP_OP_ERR] = GN_WC_LOCAL_QP,
+	[IBV_WC_LOC_EEC_OP_ERR] = GN_WC_LOCAL_QP,
+	[IBV_WC_LOC_PROT_ERR] = GN_WC_LOCAL_ACCESS,
+	[IBV_WC_WR_FLUSH_ERR] = GN_WC_FLUSHED,
+	[IBV_WC_MW_BIND_ERR] = GN_WC_LOCAL_ACCESS,
+	[IBV_WC_BAD_RESP_ERR] = GN_WC_REMOTE_FAILED,
+	[IBV_WC_LOC_ACCESS_ERR] = GN_WC_LOCAL_ACCESS,
+	[IBV_WC_REM_INV_REQ_ERR] = GN_WC_REMOTE_INVALID,
+	[IBV_WC_REM_ACCESS_ERR] = GN_WC_REMOTE_ACCESS,
+	[IBV_WC_REM_OP_ERR] = GN_WC_REMOTE_FAILED,
+	[IBV_WC_RETRY_EXC_ERR] = GN_WC_RETRY,
+	[IBV_WC_RNR_RETRY_EXC_ERR] = GN_WC_RNR,
+	[IBV_WC_LOC_RDD_VIOL_ERR] = GN_WC_LOCAL_QP,
+	[IBV_WC_REM_INV_RD_REQ_ERR] = GN_WC_REMOTE_INVALID,
+	[IBV_WC_REM_ABORT_ERR] = GN_WC_REMOTE_FAILED,
+	[IBV_WC_INV_EECN_ERR] = GN_WC_LOCAL_QP,
+	[IBV_WC_INV_EEC_STATE_ERR] = GN_WC_LOCAL_QP,
+	[IBV_WC_FATAL_ERR] = GN_WC_FATAL,
+	[IBV_WC_RESP_TIMEOUT_ERR] = GN_WC_RETRY,
+	[IBV_WC_GENERAL_ERR] = GN_WC_FATAL,
+};
+
+static enum gn_wc_status status_of(enum ibv_wc_status status)
+{
+	return (size_t)status < sizeof(statuses) ? (enum gn_wc_status)statuses[status] :
+						   GN_WC_FATAL;
+}
+
+int vrb_cq_init(struct gn_cq *base)
+{
+	struct vrb_cq *cq = vrb_cq(base);
+	int rc;
+
+	cq->ibv = ibv_create_cq(vrb_ctx(base->ctx)->ibv, (int)base->depth, cq,
+				base->chan ? vrb_chan(base->chan)->comp : NULL, 0);
+	if (!cq->ibv) {
+		rc = errno ? -errno : -ENOMEM;
+		gn_log(GN_LOG_ERROR, "verbs: no completion queue of %u entries: %s", base->depth,
+		       gn_strerror(rc));
+		return rc;
+	}
+	base->depth = (uint32_t)cq->ibv->cqe;
+	return 0;
+}
+
+void vrb_cq_fini(struct gn_cq *base)
+{
+	struct vrb_chan *chan = base->chan ? vrb_chan(base->chan) : NULL;
+	struct vrb_cq *cq = vrb_cq(base);
+	int rc;
+
+	/* Under the lock nobody can take another event of it, so what is acknowledged here is all there is. */
+	if (chan)
+		gn_mutex_lock(&chan->lock);
+	if (cq->events)
+		ibv_ack_cq_events(cq->ibv, cq->events);
+	rc = ibv_destroy_cq(cq->ibv);
+	if (chan)
+		gn_mutex_unlock(&chan->lock);
+	if (rc)
+		gn_log(GN_LOG_ERROR, "verbs: a completion queue is left behind: %s",
+		       gn_strerror(-rc));
+}
+
+/* An error completion: the device has the qp in error, or (UD, sends) half in it. */
+static void fail(struct vrb_qp *qp, enum gn_wc_status status)
+{
+	if (qp->base.state != GN_QP_ERROR)
+		vrb_qp_fail(qp);
+	if (status == GN_WC_RETRY)
+		vrb_cm_lost(qp);
+}
+
+/* The position in full, or -ERANGE if nothing is outstanding there. */
+static int find_position(const struct ibv_wc *in, uint64_t tail, uint64_t head, uint64_t *out)
+{
+	const uint64_t position = tail + (((in->wr_id >> 1) - tail) & VRB_POSITION_MASK);
+
+	if (unlikely(position >= head)) {
+		gn_log(GN_LOG_ERROR, "verbs: a device completed what was not posted; ignored");
+		return -ERANGE;
+	}
+	*out = position;
+	return 0;
+}
+
+static int finish_send(struct gn_qp *qp, const struct ibv_wc *in, struct gn_wc *out)
+{
+	const struct sq_entry *entry;
+	const int rc = find_position(in, qp->sq_tail, qp->sq_head, &out->id);
+
+	if (unlikely(rc))
+		return rc;
+	entry = &qp->sq[out->id & qp->sq_mask];
+	out->op = (enum gn_op)entry->op;
+	out->len_bytes = entry->len_bytes;
+	return 0;
+}
+
+static int finish_recv(struct gn_qp *qp, const struct ibv_wc *in, struct gn_wc *out)
+{
+	const int rc = find_position(in, qp->rq_tail, qp->rq_head, &out->id);
+
+	if (unlikely(rc))
+		return rc;
+	out->op = GN_OP_RECV;
+	if (unlikely(in->status != IBV_WC_SUCCESS))
+		return 0;
+	if (in->opcode == IBV_WC_RECV_RDMA_WITH_IMM)
+		out->op = GN_OP_RECV_WRITE_IMM;
+	out->len_bytes = in->byte_len;
+	if (in->wc_flags & IBV_WC_WITH_IMM) {
+		out->flags = GN_WC_IMM;
+		out->imm = ntohl(in->imm_data);
+	}
+	if (qp->type == GN_QP_UD) {
+		out->flags |= GN_WC_GRH;
+		out->src_qpn = in->src_qp;
+		out->vendor = in->slid; /* for vrb_ah_reverse(): InfiniBand's way back */
+	}
+	return 0;
+}
+
+/* False if the completion is nobody's: its qp was destroyed. */
+static bool translate(struct vrb_cq *cq, const struct ibv_wc *in, struct gn_wc *out)
+{
+	struct vrb_qp *qp = vrb_table_find(&vrb_ctx(cq->base.ctx)->table, in->wr_id);
+
+	if (unlikely(!qp))
+		return false;
+	*out = (struct gn_wc){.qp = &qp->base, .status = status_of(in->status)};
+	if (unlikely(in->wr_id & 1 ? finish_recv(&qp->base, in, out) :
+				     finish_send(&qp->base, in, out)))
+		return false;
+	if (unlikely(out->status != GN_WC_OK)) {
+		out->vendor = in->vendor_err;
+		fail(qp, out->status);
+	}
+	return true;
+}
+
+/* Only with an empty stash. */
+static int refill(struct vrb_cq *cq)
+{
+	int n = ibv_poll_cq(cq->ibv, VRB_STASH, cq->stash);
+
+	assert(cq->stash_first == cq->stash_end);
+	if (unlikely(n < 0)) {
+		gn_log(GN_LOG_ERROR, "verbs: polling a completion queue failed: it is lost");
+		cq->base.overrun = true;
+		n = 0;
+	}
+	cq->stash_first = 0;
+	cq->stash_end = n;
+	return n;
+}
+
+int vrb_cq_poll(struct gn_cq *base, struct gn_wc *wc, int n)
+{
+	struct vrb_cq *cq = vrb_cq(base);
+	bool was_last = false;
+	int got = 0;
+
+	while (got < n) {
+		if (cq->stash_first == cq->stash_end) {
+			if (was_last || !refill(cq))
+				break;
+			was_last = cq->stash_end < VRB_STASH;
+		}
+		got += translate(cq, &cq->stash[cq->stash_first++], &wc[got]);
+	}
+	if (!got && ++cq->empties % ASYNC_EVERY == 0)
+		vrb_async_pump(vrb_ctx(base->ctx));
+	return got;
+}
+
+bool vrb_cq_ready(struct gn_cq *base)
+{
+	struct vrb_cq *cq = vrb_cq(base);
+
+	return cq->stash_first < cq->stash_end || refill(cq);
+}
+
+int vrb_cq_arm(struct gn_cq *base, bool solicited_only)
+{
+	return -ibv_req_notify_cq(vrb_cq(base)->ibv, solicited_only);
+}
+
+void vrb_cq_events(struct vrb_chan *chan)
+{
+	struct ibv_cq *ibv;
+	void *context;
+
+	for (int i = 0; i < EVENTS_BATCH && !ibv_get_cq_event(chan->comp, &ibv, &context); i++) {
+		struct vrb_cq *cq = context;
+
+		if (++cq->events == ACK_BATCH) {
+			ibv_ack_cq_events(ibv, cq->events);
+			cq->events = 0;
+		}
+		chan_push(&chan->base, &cq->base.ev_completion);
+	}
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* Datagram addresses: ours, a peer's as an address handle, and the way back to a sender. */
+#include "fabric/verbs/verbs.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#define HOP_LIMIT 64 /* RoCE v2 is routed; 1 would end at the first router */
+
+int vrb_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
+{
+	const struct vrb_fabric *fabric = vrb_fabric(qp->obj.fabric);
+	struct ibv_context *ibv = vrb_ctx(qp->ctx)->ibv;
+	struct ibv_port_attr port;
+	struct vrb_gid gid;
+	int rc = vrb_gid_choose(ibv, fabric->port, NULL, &gid);
+
+	if (rc)
+		return rc;
+	rc = ibv_query_port(ibv, fabric->port, &port);
+	if (rc)
+		return -rc;
+	memcpy(out->gid, gid.gid.raw, sizeof(out->gid));
+	out->lid = port.lid;
+	return 0;
+}
+
+/* On InfiniBand a LID reaches everyone in the subnet; a GID is needed beyond it. */
+static bool needs_gid(const struct vrb_fabric *fabric, const struct gn_ud_addr *addr,
+		      const struct vrb_gid *own)
+{
+	static const uint8_t none[sizeof(addr->gid)];
+	union ibv_gid peer;
+
+	if (fabric->roce)
+		return true;
+	if (!memcmp(addr->gid, none, sizeof(none)))
+		return false;
+	memcpy(peer.raw, addr->gid, sizeof(peer.raw));
+	return !addr->lid || peer.global.subnet_prefix != own->gid.global.subnet_prefix;
+}
+
+int vrb_ah_init(struct gn_ah *base)
+{
+	struct vrb_ah *ah = container_of(base, struct vrb_ah, base);
+	const struct vrb_fabric *fabric = vrb_fabric(base->obj.fabric);
+	struct ibv_ah_attr attr = {.port_num = fabric->port, .dlid = base->addr.lid};
+	union ibv_gid peer;
+	struct vrb_gid own;
+	int rc;
+
+	memcpy(peer.raw, base->addr.gid, sizeof(peer.raw));
+	rc = vrb_gid_choose(vrb_ctx(base->qp->ctx)->ibv, fabric->port, &peer, &own);
+	if (rc)
+		return rc;
+	if (needs_gid(fabric, &base->addr, &own)) {
+		attr.is_global = 1;
+		attr.grh.dgid = peer;
+		attr.grh.sgid_index = own.index;
+		attr.grh.hop_limit = HOP_LIMIT;
+	}
+	ah->ibv = ibv_create_ah(vrb_pd(base->qp->pd)->ibv, &attr);
+	if (ah->ibv)
+		return 0;
+	rc = errno ? -errno : -EIO;
+	gn_log(GN_LOG_ERROR, "verbs: cannot address a datagram peer: %s", gn_strerror(rc));
+	return rc;
+}
+
+void vrb_ah_fini(struct gn_ah *base)
+{
+	const int rc = ibv_destroy_ah(container_of(base, struct vrb_ah, base)->ibv);
+
+	if (rc)
+		gn_log(GN_LOG_ERROR, "verbs: an address handle is left behind: %s",
+		       gn_strerror(-rc));
+}
+
+int vrb_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh_bytes,
+		   struct gn_ud_addr *out)
+{
+	const struct vrb_fabric *fabric = vrb_fabric(qp->obj.fabric);
+	/* Where cq.c put the sender's LID. */
+	struct ibv_wc ibv_wc = {.slid = (uint16_t)wc->vendor, .src_qp = wc->src_qpn};
+	struct ibv_ah_attr attr = {.is_global = 0};
+	struct ibv_grh grh;
+
+	static_assert(sizeof(grh) == GN_GRH_BYTES, "the GRH as verbs has it");
+	memcpy(&grh, grh_bytes, sizeof(grh));
+	/* InfiniBand leaves the header out within a subnet, and then the bytes are anything. */
+	if (fabric->roce)
+		ibv_wc.wc_flags = IBV_WC_GRH;
+	if (ibv_init_ah_from_wc(vrb_ctx(qp->ctx)->ibv, fabric->port, &ibv_wc, &grh, &attr)) {
+		gn_log(GN_LOG_ERROR, "verbs: a datagram's header names no GID of ours");
+		return -EADDRNOTAVAIL;
+	}
+	if (attr.is_global)
+		memcpy(out->gid, attr.grh.dgid.raw, sizeof(out->gid));
+	out->lid = attr.dlid;
+	out->qkey = qp->qkey;
+	return 0;
+}

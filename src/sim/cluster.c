@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The cluster: checked options, nodes, the run, and what is said when a run ends badly.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "sim/sim.h"
+
+/* The only mutable static of the simulator. initial-exec as in base/exec.c: one instruction. */
+static _Thread_local struct gn_sim *current __attribute__((tls_model("initial-exec")));
+
+struct gn_sim *sim_current(void)
+{
+	return current;
+}
+
+struct sim_entry sim_enter(struct gn_sim *sim)
+{
+	struct sim_entry before = {.sim = current, .ops = exec_install(&exec_sim)};
+
+	current = sim;
+	return before;
+}
+
+void sim_leave(struct sim_entry before)
+{
+	current = before.sim;
+	exec_install(before.ops);
+}
+
+/* ---- create, destroy ---- */
+
+static int check_opts(const struct gn_sim_opts *opts, const struct sim_profile **profile)
+{
+	const char *name = opts->profile ? opts->profile : "ideal";
+
+	*profile = sim_profile_find(name);
+	if (!*profile) {
+		gn_log(GN_LOG_ERROR, "sim: profile '%s' is not known; there is ideal", name);
+		return -EINVAL;
+	}
+	if (opts->nodes < 1 || opts->nodes > GN_SIM_NODES_MAX) {
+		gn_log(GN_LOG_ERROR, "sim: nodes %u is not within 1 to %u", opts->nodes,
+		       GN_SIM_NODES_MAX);
+		return -EINVAL;
+	}
+	if (opts->stack_bytes && opts->stack_bytes < GN_FIBER_STACK_MIN) {
+		gn_log(GN_LOG_ERROR, "sim: stack_bytes %zu is below %u", opts->stack_bytes,
+		       GN_FIBER_STACK_MIN);
+		return -EINVAL;
+	}
+	if (opts->limit_ns > SIM_NS_MAX) {
+		gn_log(GN_LOG_ERROR, "sim: limit_ns %llu is above %llu",
+		       (unsigned long long)opts->limit_ns, (unsigned long long)SIM_NS_MAX);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int create_nodes(struct gn_sim *sim, unsigned n)
+{
+	sim->nodes = calloc(n, sizeof(*sim->nodes));
+	if (!sim->nodes)
+		return -ENOMEM;
+	sim->n_nodes = n;
+	for (unsigned i = 0; i < n; i++) {
+		struct sim_node *node = &sim->nodes[i];
+
+		node->index = i;
+		snprintf(node->name, sizeof(node->name), "n%u", i);
+		snprintf(node->fabric, sizeof(node->fabric), "sim:n%u", i);
+	}
+	return 0;
+}
+
+int gn_sim_create(const struct gn_sim_opts *opts, struct gn_sim **out)
+{
+	const struct sim_profile *profile;
+	struct gn_sim *sim;
+	int rc;
+
+	if (!opts || !out)
+		return -EINVAL;
+	rc = check_opts(opts, &profile);
+	if (rc)
+		return rc;
+	sim = calloc(1, sizeof(*sim));
+	if (!sim)
+		return -ENOMEM;
+	rc = gn_fiber_adopt(&sim->scheduler);
+	if (rc)
+		goto free_sim;
+	rc = create_nodes(sim, opts->nodes);
+	if (rc)
+		goto destroy_scheduler;
+	sim_engine_init(&sim->engine, opts->seed,
+			opts->limit_ns ? sim_ns_to_ps(opts->limit_ns) : SIM_NEVER);
+	sim->profile = profile;
+	sim->stack_bytes = opts->stack_bytes ? opts->stack_bytes : GN_SIM_STACK_DEFAULT;
+	sim->home = &current;
+	*out = sim;
+	return 0;
+
+destroy_scheduler:
+	gn_fiber_destroy(sim->scheduler);
+free_sim:
+	free(sim);
+	return rc;
+}
+
+void gn_sim_destroy(struct gn_sim *sim)
+{
+	struct sim_entry before;
+
+	if (!sim)
+		return;
+	if (sim->running || sim->home != &current) {
+		gn_log(GN_LOG_ERROR, "sim: destroyed %s; it is left alone",
+		       sim->running ? "while it runs" : "by another OS thread");
+		return;
+	}
+	before = sim_enter(sim);
+	for (unsigned i = 0; i < sim->n_procs; i++)
+		sim_proc_destroy(sim->procs[i]);
+	sim_leave(before);
+	for (unsigned i = 0; i < sim->n_nodes; i++)
+		if (sim->nodes[i].nic)
+			sim->nodes[i].nic_free(sim->nodes[i].nic);
+	sim_engine_fini(&sim->engine);
+	gn_fiber_destroy(sim->scheduler);
+	free(sim->nodes);
+	free(sim->procs);
+	free(sim);
+}
+
+/* ---- run ---- */
+
+static void report_thread(const struct sim_thread *thread, enum gn_log_level level)
+{
+	char of[64] = "", until[64] = "";
+
+	if (thread->done)
+		return;
+	if (thread->reason_id)
+		snprintf(of, sizeof(of), " (thread %llu)", (unsigned long long)thread->reason_id);
+	if (thread->reason && thread->until_ps != SIM_NEVER)
+		snprintf(until, sizeof(until), ", until %llu ns",
+			 (unsigned long long)(thread->until_ps / SIM_PS_PER_NS));
+	gn_log(level, "sim: %s process %u thread %llu '%s' waits for %s%s%s",
+	       thread->proc->node->name, thread->proc->number, (unsigned long long)thread->id,
+	       thread->name, thread->reason ? thread->reason : "its turn", of, until);
+}
+
+void sim_report_threads(struct gn_sim *sim, enum gn_log_level level)
+{
+	for (unsigned i = 0; i < sim->n_procs; i++)
+		for (struct sim_thread *t = sim->procs[i]->threads; t; t = t->next)
+			report_thread(t, level);
+}
+
+void sim_give_up(struct gn_sim *sim, int rc)
+{
+	sim->stop = rc;
+	sim_park(sim->thread, sim->engine.now_ps, "the run to be taken up again");
+}
+
+static int run_events(struct gn_sim *sim)
+{
+	struct sim_engine *engine = &sim->engine;
+
+	while (sim->n_live > 0 && !sim->stop) {
+		int rc = sim_engine_step(engine);
+
+		if (rc == -ETIMEDOUT)
+			return rc;
+		if (rc) {
+			gn_log(GN_LOG_ERROR, "sim: deadlock at %llu ns: nothing can run any more",
+			       (unsigned long long)gn_sim_now_ns(sim));
+			return -EDEADLK;
+		}
+		if (engine->taken_instant > SIM_INSTANT_MAX) {
+			engine->taken_instant = 0;
+			gn_log(GN_LOG_ERROR, "sim: time stands still at %llu ns: %u events",
+			       (unsigned long long)gn_sim_now_ns(sim), SIM_INSTANT_MAX);
+			return -EDEADLK;
+		}
+	}
+	return sim->stop;
+}
+
+int gn_sim_run(struct gn_sim *sim)
+{
+	struct sim_entry before;
+	int rc;
+
+	if (!sim || sim->home != &current)
+		return -EINVAL;
+	if (current) {
+		gn_log(GN_LOG_ERROR, "sim: a run inside of a run");
+		return -EBUSY;
+	}
+	sim->running = true;
+	sim->stop = 0;
+	before = sim_enter(sim);
+	rc = run_events(sim);
+	if (rc == -EDEADLK)
+		sim_report_threads(sim, GN_LOG_ERROR);
+	if (rc == -ETIMEDOUT) {
+		gn_log(GN_LOG_WARN, "sim: limit_ns %llu reached with %u processes running",
+		       (unsigned long long)(sim->engine.limit_ps / SIM_PS_PER_NS), sim->n_live);
+		sim_report_threads(sim, GN_LOG_INFO);
+	}
+	sim_leave(before);
+	sim->running = false;
+	return rc;
+}
+
+/* ---- what came of it ---- */
+
+uint64_t gn_sim_now_ns(const struct gn_sim *sim)
+{
+	return sim->engine.now_ps / SIM_PS_PER_NS;
+}
+
+uint64_t gn_sim_trace_hash(const struct gn_sim *sim)
+{
+	return sim_mix(sim->engine.hash);
+}
+
+uint64_t gn_sim_events(const struct gn_sim *sim)
+{
+	return sim->engine.taken;
+}
+
+uint64_t gn_sim_leaks(const struct gn_sim *sim)
+{
+	return sim->leaks;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * exec_sim: what a simulated thread gets when it asks for time, threads, locks or memory. Locks are in lock.c, waiting
+ * in wait.c, slots in slot.c, the heap in heap.c; here is the rest.
+ */
+#include <assert.h>
+
+#include "sim/sim.h"
+
+static uint64_t now_ns(void)
+{
+	struct gn_sim *sim = sim_current();
+
+	sim_spun(sim);
+	return sim->engine.now_ps / SIM_PS_PER_NS;
+}
+
+static uint64_t random64(void)
+{
+	return sim_random_next(&sim_current()->engine.random);
+}
+
+static void charge(enum gn_work kind, uint64_t n)
+{
+	struct gn_sim *sim = sim_current();
+	uint64_t ps;
+
+	assert((unsigned)kind < GN_WORK_KINDS);
+	if (__builtin_mul_overflow(n, sim->profile->work_ps[kind], &ps))
+		ps = SIM_NEVER;
+	if (kind == GN_WORK_SCAN)
+		sim_looked(sim, sim->profile->look_ps + ps);
+	else if (ps)
+		sim_spend(sim, ps);
+}
+
+static int thread_start(const char *name, void (*fn)(void *), void *arg, struct gn_thread **out)
+{
+	struct sim_thread *thread;
+	int rc = sim_thread_create(sim_current()->proc, name, fn, arg, &thread);
+
+	if (rc)
+		return rc;
+	*out = (struct gn_thread *)(void *)thread;
+	return 0;
+}
+
+static int thread_join(struct gn_thread *thread)
+{
+	return sim_thread_join(sim_current()->thread, (struct sim_thread *)(void *)thread);
+}
+
+static uint64_t thread_id(void)
+{
+	assert(sim_current()->thread);
+	return sim_current()->thread->id;
+}
+
+static const char *node_name(void)
+{
+	return sim_current()->proc->node->name;
+}
+
+static void yield(void)
+{
+	struct gn_sim *sim = sim_current();
+
+	sim_looked(sim, sim->profile->yield_ps);
+}
+
+static void sleep_us(uint64_t us)
+{
+	struct gn_sim *sim = sim_current();
+
+	sim->thread->looks = 0;
+	sim_park(sim->thread, sim_ns_to_ps(gn_deadline_us(us)), "the end of a sleep");
+}
+
+const struct exec_ops exec_sim = {
+	.name = "sim",
+	.now_ns = now_ns,
+	.random = random64,
+	.alloc = sim_heap_alloc,
+	.free = sim_heap_free,
+	.charge = charge,
+	.thread_start = thread_start,
+	.thread_join = thread_join,
+	.thread_id = thread_id,
+	.node_name = node_name,
+	.yield = yield,
+	.sleep_us = sleep_us,
+	.mutex_init = sim_mutex_init,
+	.mutex_lock = sim_mutex_lock,
+	.mutex_unlock = sim_mutex_unlock,
+	.mutex_fini = sim_mutex_fini,
+	.cond_init = sim_cond_init,
+	.cond_wait = sim_cond_wait,
+	.cond_wake = sim_cond_wake,
+	.cond_fini = sim_cond_fini,
+	.slot_create = sim_slot_create,
+	.slot_get = sim_slot_get,
+	.slot_set = sim_slot_set,
+	.slot_destroy = sim_slot_destroy,
+	.wait = sim_wait,
+};

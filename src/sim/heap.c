@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The heap of a simulated process: the C library's, with every allocation linked to its process, so that it goes
+ * when the process does and what a program forgot is counted.
+ */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "sim/sim.h"
+
+#define BLOCK_LIVE 0x67636c6976650001u
+#define BLOCK_FREE 0x6763667265650002u
+
+/* In front of the memory it describes. */
+struct sim_block {
+	uint64_t magic;
+	struct sim_block *next, **prev;
+	struct sim_proc *proc;
+	void *raw; /* as the C library knows it */
+	size_t size;
+};
+
+static_assert(sizeof(struct sim_block) % _Alignof(max_align_t) == 0, "what follows is aligned");
+
+void *sim_heap_alloc(size_t size, size_t align)
+{
+	struct sim_proc *proc = sim_current()->proc;
+	struct sim_block *block;
+	uintptr_t at;
+	char *raw;
+
+	assert(proc);
+	if (align < _Alignof(max_align_t))
+		align = _Alignof(max_align_t);
+	if (size > SIZE_MAX / 2 - sizeof(*block) - align)
+		return NULL;
+	/* Zero pages are not touched by calloc(), so large memory costs nothing until it is used. */
+	raw = calloc(1, sizeof(*block) + align - 1 + size);
+	if (!raw)
+		return NULL;
+	at = ((uintptr_t)raw + sizeof(*block) + align - 1) & ~(uintptr_t)(align - 1);
+	block = (struct sim_block *)(void *)(raw + (at - (uintptr_t)raw)) - 1;
+	*block = (struct sim_block){.magic = BLOCK_LIVE, .proc = proc, .raw = raw, .size = size};
+	block->next = proc->blocks;
+	block->prev = &proc->blocks;
+	if (block->next)
+		block->next->prev = &block->next;
+	proc->blocks = block;
+	proc->n_blocks++;
+	proc->block_bytes += size;
+	return block + 1;
+}
+
+void sim_heap_free(void *ptr)
+{
+	struct sim_block *block = (struct sim_block *)ptr - 1;
+
+	assert(block->magic == BLOCK_LIVE);
+	block->magic = BLOCK_FREE;
+	*block->prev = block->next;
+	if (block->next)
+		block->next->prev = block->prev;
+	block->proc->n_blocks--;
+	block->proc->block_bytes -= block->size;
+	free(block->raw);
+}
+
+uint64_t sim_heap_release(struct sim_proc *proc)
+{
+	const uint64_t n = proc->n_blocks;
+
+	while (proc->blocks)
+		sim_heap_free(proc->blocks + 1);
+	assert(proc->n_blocks == 0);
+	return n;
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Simulated processes: a program's life on a node, and everything that goes when it ends: its threads, what the
+ * fabric keeps of it, its heap.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "sim/sim.h"
+
+#define PROCS_MAX 65536u
+
+/* ---- hooks ---- */
+
+void sim_hook_add(struct sim_proc *proc, struct sim_hook *hook)
+{
+	hook->next = proc->hooks;
+	hook->prev = &proc->hooks;
+	if (hook->next)
+		hook->next->prev = &hook->next;
+	proc->hooks = hook;
+}
+
+void sim_hook_del(struct sim_hook *hook)
+{
+	*hook->prev = hook->next;
+	if (hook->next)
+		hook->next->prev = hook->prev;
+}
+
+/* ---- the end ---- */
+
+static void report_leaks(const struct sim_proc *proc, uint64_t bytes, uint64_t leaks)
+{
+	gn_log(GN_LOG_WARN, "sim: process %u on %s left %llu allocations, %llu bytes", proc->number,
+	       proc->node->name, (unsigned long long)leaks, (unsigned long long)bytes);
+}
+
+static void proc_end(struct sim_proc *proc)
+{
+	struct gn_sim *sim = proc->sim;
+	struct sim_proc *before = sim_act_for(sim, proc);
+	const uint64_t bytes = proc->block_bytes;
+	uint64_t leaks;
+
+	while (proc->threads)
+		sim_thread_destroy(proc->threads);
+	while (proc->hooks) {
+		struct sim_hook *hook = proc->hooks;
+
+		sim_hook_del(hook);
+		hook->fn(hook);
+	}
+	leaks = sim_heap_release(proc);
+	if (leaks && !proc->killed) {
+		sim->leaks += leaks;
+		report_leaks(proc, bytes, leaks);
+	}
+	proc->ended = true;
+	sim->n_live--;
+	sim_act_for(sim, before);
+}
+
+static void end_event(struct sim_event *event)
+{
+	proc_end(container_of(event, struct sim_proc, end));
+}
+
+/* From here on none of its threads runs. */
+static void begin_end(struct sim_proc *proc, int status, bool killed)
+{
+	proc->ending = true;
+	proc->killed = killed;
+	proc->status = status;
+	sim_event_now(&proc->sim->engine, &proc->end);
+}
+
+static void main_thread(void *arg)
+{
+	struct sim_proc *proc = arg;
+	struct sim_thread *self = proc->sim->thread;
+	int status = proc->program(&proc->env, proc->argc, proc->argv);
+
+	sim_slots_end(self);
+	begin_end(proc, status, false);
+	sim_park(self, SIM_NEVER, "the end of its process");
+}
+
+static struct sim_proc *find(const struct gn_sim *sim, unsigned number)
+{
+	if (!sim)
+		return NULL;
+	if (number < sim->n_procs)
+		return sim->procs[number];
+	gn_log(GN_LOG_ERROR, "sim: process %u is not there: %u were spawned", number, sim->n_procs);
+	return NULL;
+}
+
+int gn_sim_kill(struct gn_sim *sim, unsigned process)
+{
+	struct sim_proc *proc = find(sim, process);
+	struct sim_thread *self;
+	struct sim_entry before;
+
+	if (!proc)
+		return -EINVAL;
+	if (proc->ending)
+		return -ESRCH;
+	begin_end(proc, GN_SIM_KILLED, true);
+	self = sim->thread;
+	if (self && self->proc == proc) /* it stands on what is to be freed: the engine does it */
+		sim_park(self, SIM_NEVER, "the end of its process");
+	sim_event_cancel(&sim->engine, &proc->end);
+	before = sim_enter(sim);
+	sim->thread = NULL; /* as the engine would */
+	proc_end(proc);
+	sim->thread = self;
+	sim_leave(before);
+	return 0;
+}
+
+int gn_sim_status(const struct gn_sim *sim, unsigned process, int *out)
+{
+	const struct sim_proc *proc = find(sim, process);
+
+	if (!proc || !out)
+		return -EINVAL;
+	if (!proc->ended)
+		return -EAGAIN;
+	*out = proc->status;
+	return 0;
+}
+
+/* ---- the beginning ---- */
+
+static void free_argv(struct sim_proc *proc)
+{
+	for (int i = 0; proc->argv && i < proc->argc; i++)
+		free(proc->argv[i]);
+	free(proc->argv);
+}
+
+/* A program may write into its arguments, as getopt() does. */
+static int copy_argv(struct sim_proc *proc, int argc, char **argv)
+{
+	proc->argv = calloc((size_t)argc + 1, sizeof(*proc->argv));
+	if (!proc->argv)
+		return -ENOMEM;
+	proc->argc = argc;
+	for (int i = 0; i < argc; i++) {
+		proc->argv[i] = strdup(argv[i]);
+		if (!proc->argv[i])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int check_spawn(const struct gn_sim *sim, unsigned node, gn_node_main *program, int argc,
+		       char **argv)
+{
+	if (!sim || !program)
+		return -EINVAL;
+	if (node >= sim->n_nodes) {
+		gn_log(GN_LOG_ERROR, "sim: node %u is not there: nodes is %u", node, sim->n_nodes);
+		return -EINVAL;
+	}
+	if (argc < 0 || (argc && !argv)) {
+		gn_log(GN_LOG_ERROR, "sim: argc %d %s", argc,
+		       argc < 0 ? "is negative" : "without argv");
+		return -EINVAL;
+	}
+	if (sim->n_procs == PROCS_MAX) {
+		gn_log(GN_LOG_ERROR, "sim: more than %u processes", PROCS_MAX);
+		return -EAGAIN;
+	}
+	return 0;
+}
+
+static int add_proc(struct gn_sim *sim, struct sim_proc *proc)
+{
+	struct sim_proc **procs = reallocarray(sim->procs, sim->n_procs + 1, sizeof(*sim->procs));
+
+	if (!procs)
+		return -ENOMEM;
+	sim->procs = procs;
+	proc->number = sim->n_procs++;
+	sim->procs[proc->number] = proc;
+	sim->n_live++;
+	return 0;
+}
+
+int gn_sim_spawn(struct gn_sim *sim, unsigned node, gn_node_main *program, int argc, char **argv,
+		 void *arg, unsigned *out)
+{
+	struct sim_thread *thread;
+	struct sim_proc *proc;
+	int rc = check_spawn(sim, node, program, argc, argv);
+
+	if (rc)
+		return rc;
+	proc = calloc(1, sizeof(*proc));
+	if (!proc)
+		return -ENOMEM;
+	proc->sim = sim;
+	proc->node = &sim->nodes[node];
+	proc->program = program;
+	proc->env =
+		(struct gn_env){.fabric = proc->node->fabric, .node = proc->node->name, .arg = arg};
+	rc = copy_argv(proc, argc, argv);
+	if (rc)
+		goto free_proc;
+	rc = sim_event_init(&sim->engine, &proc->end, end_event, SIM_KIND_PROC, sim->n_procs);
+	if (rc)
+		goto free_proc;
+	rc = sim_thread_create(proc, "main", main_thread, proc, &thread);
+	if (rc)
+		goto fini_event;
+	rc = add_proc(sim, proc);
+	if (rc)
+		goto destroy_thread;
+	if (out)
+		*out = proc->number;
+	return 0;
+
+destroy_thread:
+	sim_thread_destroy(thread);
+fini_event:
+	sim_event_fini(&sim->engine, &proc->end);
+free_proc:
+	free_argv(proc);
+	free(proc);
+	return rc;
+}
+
+void sim_proc_destroy(struct sim_proc *proc)
+{
+	if (!proc->ended) {
+		proc->ending = proc->killed = true;
+		proc_end(proc);
+	}
+	sim_event_fini(&proc->sim->engine, &proc->end);
+	free_argv(proc);
+	free(proc);
+}

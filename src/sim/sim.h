@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The simulated cluster as its own files and the sim provider see it: nodes, processes and threads.
+ *
+ * Everything runs on one OS thread, in one of two ways: as a simulated thread, on its fiber, which may park; or as the
+ * engine, inside an event, which may not. Both may change anything without locks. The engine acts for one process
+ * at a time (sim->proc), whose heap it allocates from.
+ */
+#ifndef GN_SIM_SIM_H
+#define GN_SIM_SIM_H
+
+#include "base/exec.h"
+#include "gannet/sim.h"
+#include "sim/engine.h"
+#include "sim/profile.h"
+
+#define SIM_SLOTS     64u      /* gn_slots of a process */
+#define SIM_LOOKS_MAX 1000000u /* empty polls and yields in a row, without a wait */
+#define SIM_SPINS_MAX \
+	100000000u /* calls in a row that let no time pass: reading the clock, waiting for what is there */
+#define SIM_INSTANT_MAX 100000000u /* events of one instant */
+#define SIM_THREAD_NAME 32u
+
+extern const struct exec_ops exec_sim;
+
+struct sim_proc;
+struct sim_thread;
+
+/* Threads that wait for a lock. */
+struct sim_waiters {
+	struct sim_thread *first;
+	uint32_t n;
+};
+
+struct sim_thread {
+	struct sim_event run;	/* it goes on; while it is parked with a deadline, that */
+	struct gn_fiber *fiber; /* its context while it does not run, whichever stack that is on */
+	struct sim_proc *proc;
+	struct sim_thread *next, **prev; /* the process's threads */
+	uint64_t id;
+	char name[SIM_THREAD_NAME];
+	void (*fn)(void *arg);
+	void *arg;
+	bool done;
+	struct sim_thread *joiner;
+
+	const char *reason; /* why it is parked */
+	uint64_t reason_id; /* the thread it waits for, or 0 */
+	uint64_t until_ps;
+	uint32_t looks; /* SIM_LOOKS_MAX */
+	uint32_t spins; /* SIM_SPINS_MAX */
+	uint32_t locks; /* mutexes it holds */
+
+	/* gn_wait() */
+	struct gn_wait_item *items;
+	unsigned n_items;
+	bool looking; /* asks its sources: that is no empty poll */
+	bool woken;
+
+	/* a lock's waiters */
+	struct sim_waiters *queue;
+	struct sim_thread *queue_next, **queue_prev;
+
+	void *slot[SIM_SLOTS];
+};
+
+/* Called, by the engine, when a process ends with it still linked. Lives in the process's heap. */
+struct sim_hook {
+	void (*fn)(struct sim_hook *hook);
+	struct sim_hook *next, **prev;
+};
+
+struct sim_block; /* an allocation */
+
+struct sim_proc {
+	struct gn_sim *sim;
+	struct sim_node *node;
+	unsigned number;
+	struct sim_event end;
+	bool ending, ended, killed;
+	int status;
+	gn_node_main *program;
+	struct gn_env env;
+	int argc;
+	char **argv;
+
+	struct sim_thread *threads;
+	struct sim_hook *hooks;
+	struct gn_wait_item *watched; /* memory words that its threads wait for */
+	const struct gn_slot *slot[SIM_SLOTS];
+	struct sim_block *blocks;
+	uint64_t n_blocks, block_bytes;
+};
+
+struct sim_node {
+	unsigned index;
+	char name[16];
+	char fabric[24];
+	void *nic; /* the sim provider's, freed with nic_free */
+	void (*nic_free)(void *nic);
+};
+
+struct gn_sim {
+	struct sim_engine engine;
+	const struct sim_profile *profile;
+	size_t stack_bytes;
+	const void *home; /* the OS thread it belongs to */
+	bool running;
+	int stop; /* why the run is to end early */
+
+	struct gn_fiber *scheduler; /* the engine's context while a thread runs */
+	struct sim_thread *thread;  /* that runs; NULL: the engine */
+	struct sim_proc *proc;	    /* that it belongs to, or that the engine acts for */
+	uint64_t n_threads;	    /* ever started */
+	uint64_t leaks;
+
+	struct sim_node *nodes;
+	unsigned n_nodes;
+	struct sim_proc **procs;
+	unsigned n_procs, n_live;
+};
+
+/* cluster.c */
+struct gn_sim *sim_current(void); /* NULL outside */
+struct sim_entry {
+	struct gn_sim *sim;
+	const struct exec_ops *ops;
+};
+/* Put this OS thread into the simulation, and back. */
+struct sim_entry sim_enter(struct gn_sim *sim);
+void sim_leave(struct sim_entry before);
+/* From a thread: end the run with rc, which was logged. Returns if the run is taken up again. */
+void sim_give_up(struct gn_sim *sim, int rc);
+void sim_report_threads(struct gn_sim *sim, enum gn_log_level level);
+
+/* proc.c */
+void sim_proc_destroy(struct sim_proc *proc); /* kills it if it still runs */
+void sim_hook_add(struct sim_proc *proc, struct sim_hook *hook);
+void sim_hook_del(struct sim_hook *hook);
+/* The engine acts for another process: returns the one before. */
+static inline struct sim_proc *sim_act_for(struct gn_sim *sim, struct sim_proc *proc)
+{
+	struct sim_proc *before = sim->proc;
+
+	sim->proc = proc;
+	return before;
+}
+
+/* thread.c */
+int sim_thread_create(struct sim_proc *proc, const char *name, void (*fn)(void *), void *arg,
+		      struct sim_thread **out);
+void sim_thread_destroy(struct sim_thread *thread);
+int sim_thread_join(struct sim_thread *self, struct sim_thread *thread);
+/* Until sim_unpark() or until_ps, whichever is first. */
+void sim_park(struct sim_thread *self, uint64_t until_ps, const char *reason);
+void sim_unpark(struct sim_thread *thread);
+/* The running thread, if one runs, is busy for ps: others may run meanwhile, also for 0. */
+void sim_spend(struct gn_sim *sim, uint64_t ps);
+/* The running thread looked for something in vain, or found it: see SIM_LOOKS_MAX. */
+void sim_looked(struct gn_sim *sim, uint64_t ps);
+void sim_found(struct gn_sim *sim);
+/* The running thread made a call that lets no time pass: see SIM_SPINS_MAX. */
+void sim_spun(struct gn_sim *sim);
+
+/* wait.c */
+int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason);
+void sim_wait_unlink(struct sim_thread *thread); /* before it is destroyed */
+/* Memory of proc has changed: by the fabric, or (len_bytes SIZE_MAX) perhaps by its threads. */
+void sim_words_check(struct sim_proc *proc, const void *addr, size_t len_bytes);
+static inline void sim_words_changed(struct sim_proc *proc, const void *addr, size_t len_bytes)
+{
+	if (proc->watched)
+		sim_words_check(proc, addr, len_bytes);
+}
+
+/* lock.c */
+void sim_mutex_init(struct gn_mutex *mutex);
+void sim_mutex_lock(struct gn_mutex *mutex);
+void sim_mutex_unlock(struct gn_mutex *mutex);
+void sim_mutex_fini(struct gn_mutex *mutex);
+void sim_cond_init(struct gn_cond *cond);
+int sim_cond_wait(struct gn_cond *cond, struct gn_mutex *mutex, uint64_t deadline_ns,
+		  const char *reason);
+void sim_cond_wake(struct gn_cond *cond, bool all);
+void sim_cond_fini(struct gn_cond *cond);
+void sim_waiters_leave(struct sim_thread *thread);
+
+/* slot.c */
+int sim_slot_create(void (*destroy)(void *value), struct gn_slot **out);
+void *sim_slot_get(const struct gn_slot *slot);
+int sim_slot_set(struct gn_slot *slot, void *value);
+void sim_slot_destroy(struct gn_slot *slot);
+void sim_slots_end(
+	struct sim_thread *thread); /* gives the thread's values to their destroy functions */
+
+/* heap.c */
+void *sim_heap_alloc(size_t size, size_t align);
+void sim_heap_free(void *ptr);
+/* Frees what is left of a process's heap. Returns how many allocations that was. */
+uint64_t sim_heap_release(struct sim_proc *proc);
+
+#endif

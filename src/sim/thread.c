@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Simulated threads. Each has a stack of its own and one event, which waits in the engine's queue exactly while the
+ * thread is able to go on, now or at a deadline.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "sim/sim.h"
+
+static void switch_away(struct sim_thread *self)
+{
+	struct gn_sim *sim = self->proc->sim;
+
+	/* Not the fiber's own stack if the program runs fibers inside: self->fiber holds the context either way. */
+	gn_fiber_switch(self->fiber, sim->scheduler);
+}
+
+/* The engine's: run the thread until it parks or ends. */
+static void resume(struct sim_event *event)
+{
+	struct sim_thread *thread = container_of(event, struct sim_thread, run);
+	struct gn_sim *sim = thread->proc->sim;
+
+	if (thread->proc->ending)
+		return;
+	sim->thread = thread;
+	sim->proc = thread->proc;
+	gn_fiber_switch(sim->scheduler, thread->fiber);
+	sim->thread = NULL;
+	sim->proc = NULL;
+	if (thread->done) {
+		gn_fiber_destroy(thread->fiber);
+		thread->fiber = NULL;
+	}
+}
+
+static void thread_main(void *arg)
+{
+	struct sim_thread *self = arg;
+
+	self->fn(self->arg);
+	sim_slots_end(self);
+	sim_words_changed(self->proc, NULL, SIZE_MAX);
+	self->done = true;
+	if (self->joiner)
+		sim_unpark(self->joiner);
+	switch_away(self);
+}
+
+int sim_thread_create(struct sim_proc *proc, const char *name, void (*fn)(void *), void *arg,
+		      struct sim_thread **out)
+{
+	struct gn_sim *sim = proc->sim;
+	struct sim_thread *thread = calloc(1, sizeof(*thread));
+	int rc = -ENOMEM;
+
+	if (!thread)
+		return rc;
+	rc = sim_event_init(&sim->engine, &thread->run, resume, SIM_KIND_THREAD,
+			    sim->n_threads + 1);
+	if (rc)
+		goto free_thread;
+	rc = gn_fiber_create(thread_main, thread, sim->stack_bytes, &thread->fiber);
+	if (rc) {
+		gn_log(GN_LOG_ERROR, "sim: thread %llu on %s gets no stack of stack_bytes %zu: %s",
+		       (unsigned long long)sim->n_threads + 1, proc->node->name, sim->stack_bytes,
+		       gn_strerror(rc));
+		goto fini_event;
+	}
+	thread->proc = proc;
+	thread->id = ++sim->n_threads;
+	thread->fn = fn;
+	thread->arg = arg;
+	if (name)
+		memcpy(thread->name, name, strnlen(name, sizeof(thread->name) - 1));
+	thread->next = proc->threads;
+	thread->prev = &proc->threads;
+	if (thread->next)
+		thread->next->prev = &thread->next;
+	proc->threads = thread;
+	sim_unpark(thread);
+	*out = thread;
+	return 0;
+
+fini_event:
+	sim_event_fini(&sim->engine, &thread->run);
+free_thread:
+	free(thread);
+	return rc;
+}
+
+void sim_thread_destroy(struct sim_thread *thread)
+{
+	sim_wait_unlink(thread);
+	sim_waiters_leave(thread);
+	sim_event_fini(&thread->proc->sim->engine, &thread->run);
+	gn_fiber_destroy(thread->fiber);
+	*thread->prev = thread->next;
+	if (thread->next)
+		thread->next->prev = thread->prev;
+	free(thread);
+}
+
+int sim_thread_join(struct sim_thread *self, struct sim_thread *thread)
+{
+	if (!thread || thread->proc != self->proc || thread->joiner)
+		return -EINVAL;
+	if (thread == self)
+		return -EDEADLK;
+	thread->joiner = self;
+	while (!thread->done) {
+		self->reason_id = thread->id;
+		sim_park(self, SIM_NEVER, "the end of a thread");
+	}
+	sim_thread_destroy(thread);
+	return 0;
+}
+
+void sim_park(struct sim_thread *self, uint64_t until_ps, const char *reason)
+{
+	struct gn_sim *sim = self->proc->sim;
+
+	assert(sim->thread == self);
+	self->reason = reason;
+	self->until_ps = until_ps;
+	self->spins = 0;
+	/* Whatever this thread has stored since it last let others run is seen by them from here on. */
+	sim_words_changed(self->proc, NULL, SIZE_MAX);
+	sim_event_at(&sim->engine, &self->run, until_ps);
+	switch_away(self);
+	self->reason = NULL;
+	self->reason_id = 0;
+}
+
+void sim_unpark(struct sim_thread *thread)
+{
+	sim_event_now(&thread->proc->sim->engine, &thread->run);
+}
+
+void sim_spend(struct gn_sim *sim, uint64_t ps)
+{
+	struct sim_thread *self = sim->thread;
+
+	if (!self)
+		return;
+	sim_words_changed(self->proc, NULL, SIZE_MAX);
+	if (sim_engine_skip(&sim->engine, ps)) {
+		if (ps)
+			self->spins = 0;
+		return;
+	}
+	sim_park(self, sim_after(&sim->engine, ps), "its own work");
+}
+
+static void spins_for_ever(struct sim_thread *self, const char *what, unsigned n)
+{
+	gn_log(GN_LOG_ERROR, "sim: thread %llu '%s' of process %u on %s %s %u times without a wait",
+	       (unsigned long long)self->id, self->name, self->proc->number, self->proc->node->name,
+	       what, n);
+	sim_give_up(self->proc->sim, -EDEADLK);
+}
+
+void sim_looked(struct gn_sim *sim, uint64_t ps)
+{
+	struct sim_thread *self = sim->thread;
+
+	if (!self || self->looking)
+		return;
+	if (++self->looks >= SIM_LOOKS_MAX) {
+		self->looks = 0;
+		spins_for_ever(self, "polled or yielded in vain", SIM_LOOKS_MAX);
+	}
+	sim_spend(sim, ps);
+}
+
+void sim_found(struct gn_sim *sim)
+{
+	if (sim->thread)
+		sim->thread->looks = 0;
+}
+
+void sim_spun(struct gn_sim *sim)
+{
+	struct sim_thread *self = sim->thread;
+
+	if (self && ++self->spins >= SIM_SPINS_MAX) {
+		self->spins = 0;
+		spins_for_ever(self, "read the clock or asked for what was there", SIM_SPINS_MAX);
+	}
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gn_wait() in a simulation: the thread parks on the list of each member and is woken by the one that changes. Words
+ * are members too: the fabric says where it placed something, and whenever a thread of the process lets others run,
+ * the words that its siblings wait for are looked at again.
+ */
+#include <errno.h>
+
+#include "sim/sim.h"
+
+static void link_item(struct gn_wait_item **list, struct gn_wait_item *item)
+{
+	item->next = *list;
+	item->prev = list;
+	if (item->next)
+		item->next->prev = &item->next;
+	*list = item;
+}
+
+static void unlink_item(struct gn_wait_item *item)
+{
+	*item->prev = item->next;
+	if (item->next)
+		item->next->prev = item->prev;
+	item->next = NULL;
+	item->prev = NULL;
+}
+
+static void wake(struct gn_wait_item *item)
+{
+	struct sim_thread *thread = item->waiter;
+
+	thread->woken = true;
+	sim_unpark(thread);
+}
+
+static void source_woken(struct gn_wait_item *waiters)
+{
+	for (struct gn_wait_item *item = waiters; item; item = item->next)
+		wake(item);
+}
+
+static bool word_changed(const struct gn_wait_item *item)
+{
+	return __atomic_load_n(item->word, __ATOMIC_RELAXED) != item->seen;
+}
+
+void sim_words_check(struct sim_proc *proc, const void *addr, size_t len_bytes)
+{
+	const uintptr_t from = (uintptr_t)addr;
+
+	for (struct gn_wait_item *item = proc->watched; item; item = item->next) {
+		const uintptr_t word = (uintptr_t)item->word;
+
+		if (len_bytes != SIZE_MAX &&
+		    (word + sizeof(*item->word) <= from || word >= from + len_bytes))
+			continue;
+		if (word_changed(item))
+			wake(item);
+	}
+}
+
+/* Linked before anybody looks: asking a source may park, and what changes meanwhile must not be missed. */
+static void link_all(struct sim_thread *self, struct gn_wait_item *items, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		items[i].waiter = self;
+		if (items[i].kind == GN_WAIT_SOURCE) {
+			items[i].source->wake = source_woken;
+			link_item(&items[i].source->waiters, &items[i]);
+		} else {
+			link_item(&self->proc->watched, &items[i]);
+		}
+	}
+	self->items = items;
+	self->n_items = n;
+}
+
+void sim_wait_unlink(struct sim_thread *thread)
+{
+	for (unsigned i = 0; i < thread->n_items; i++)
+		unlink_item(&thread->items[i]);
+	thread->items = NULL;
+	thread->n_items = 0;
+}
+
+static int look(struct sim_thread *self, struct gn_wait_item *items, unsigned n)
+{
+	int ready = 0;
+
+	self->looking = true;
+	for (unsigned i = 0; i < n; i++) {
+		struct gn_wait_item *item = &items[i];
+
+		item->ready = item->kind == GN_WAIT_SOURCE ?
+				      item->source->ops->ready(item->source) :
+				      word_changed(item);
+		ready += item->ready;
+	}
+	self->looking = false;
+	return ready;
+}
+
+static int wait_linked(struct sim_thread *self, struct gn_wait_item *items, unsigned n,
+		       uint64_t until_ps, const char *reason)
+{
+	const struct sim_engine *engine = &self->proc->sim->engine;
+
+	for (;;) {
+		int ready;
+
+		self->woken = false;
+		ready = look(self, items, n);
+		if (ready)
+			return ready;
+		if (engine->now_ps >= until_ps)
+			return -ETIMEDOUT;
+		if (!self->woken)
+			sim_park(self, until_ps, reason);
+	}
+}
+
+int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
+{
+	struct gn_sim *sim = sim_current();
+	struct sim_thread *self = sim->thread;
+	const uint64_t until_ps = sim_ns_to_ps(deadline_ns);
+	int rc;
+
+	for (unsigned i = 0; i < n; i++) {
+		if (items[i].kind == GN_WAIT_FD) {
+			gn_log(GN_LOG_ERROR,
+			       "sim: a wait for fd %d: there are none in a simulation",
+			       items[i].fd);
+			return -EOPNOTSUPP;
+		}
+	}
+	if (until_ps <= sim->engine.now_ps) {
+		rc = look(self, items, n);
+		if (rc)
+			return rc;
+		sim_looked(sim, sim->profile->look_ps);
+		return -ETIMEDOUT;
+	}
+	self->looks = 0;
+	sim_spun(sim);
+	link_all(self, items, n);
+	rc = wait_linked(self, items, n, until_ps, reason);
+	sim_wait_unlink(self);
+	return rc;
+}

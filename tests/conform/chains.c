@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Cases 35-39: unsignaled requests, inline data, chains.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "conform.h"
+
+#define MSG 256u /* bytes of a message; message i lies at i * MSG, here and there */
+
+/* ---- 35 ---- */
+
+#define QUIET 64u
+
+static bool unsignaled_a(struct cf *cf)
+{
+	struct cf_rc rc;
+
+	CHECK(cf_rc_pair(cf, NULL, &rc));
+	for (uint64_t round = 0; cf_more_both(cf, round, 200); round++) {
+		CHECK(cf_sync(cf));
+		for (unsigned i = 0; i <= QUIET; i++) {
+			cf_fill(cf, rc.buf + i * MSG, MSG, round + i);
+			CHECK(cf_write(cf, &rc, i, i * MSG, i * MSG, MSG, i == QUIET ? GN_SIGNALED : 0));
+		}
+		CHECK(cf_expect_wc(cf, rc.send_cq, QUIET, GN_WC_OK));
+		CHECK(cf_publish(cf, &rc)); /* whose completion is the next one */
+	}
+	CHECK(cf_expect_none(cf, rc.send_cq));
+	return true;
+}
+
+static bool unsignaled_b(struct cf *cf)
+{
+	struct cf_rc rc;
+
+	CHECK(cf_rc_pair(cf, NULL, &rc));
+	for (uint64_t round = 0; cf_more_both(cf, round, 200); round++) {
+		cf_paint(rc.buf, rc.buf_bytes);
+		CHECK(cf_sync(cf));
+		CHECK(cf_observe(cf, &rc));
+		for (unsigned i = 0; i <= QUIET; i++)
+			CHECK(cf_check_fill(cf, rc.buf + i * MSG, MSG, round + i), "message %u", i);
+		CHECK(cf_check_paint(cf, rc.buf, (QUIET + 1) * MSG, rc.buf_bytes));
+	}
+	return true;
+}
+
+/* ---- 36 ---- */
+
+static bool never_signaled_a(struct cf *cf)
+{
+	struct cf_rc_opts opts = {.send_wr = 16};
+	const struct gn_wr *bad = NULL;
+	struct gn_qp_attr attr;
+	struct gn_sge sge;
+	struct gn_wr wr;
+	struct cf_rc rc;
+
+	CHECK(cf_rc_pair(cf, &opts, &rc));
+	CHECK_INT(gn_qp_query(rc.qp, &attr), 0);
+	CHECK(attr.max_send_wr * MSG <= rc.buf_bytes);
+	CHECK(cf_tell(cf, &attr.max_send_wr, sizeof(attr.max_send_wr)));
+	CHECK(cf_sync(cf));
+	for (unsigned i = 0; i < attr.max_send_wr; i++) {
+		cf_fill(cf, rc.buf + i * MSG, MSG, i);
+		CHECK(cf_send(cf, &rc, i, i * MSG, MSG, 0), "%u of %u", i, attr.max_send_wr);
+	}
+	sge = cf_sge(&rc, 0, MSG);
+	gn_wr_send(&wr, 99, &sge, GN_SIGNALED);
+	CHECK_INT(gn_post_send(rc.qp, &wr, &bad), -EAGAIN);
+	CHECK(bad == &wr);
+	/* Also when all is done and B has it: nobody polled a completion. */
+	CHECK(cf_expect_none(cf, rc.send_cq));
+	CHECK(cf_sync(cf));
+	CHECK(cf_expect_none(cf, rc.send_cq));
+	CHECK_INT(gn_post_send(rc.qp, &wr, &bad), -EAGAIN);
+	return true;
+}
+
+static bool never_signaled_b(struct cf *cf)
+{
+	struct cf_rc_opts opts = {.recv_wr = 256};
+	struct cf_rc rc;
+	unsigned n;
+
+	CHECK(cf_rc_pair(cf, &opts, &rc));
+	CHECK(cf_hear(cf, &n, sizeof(n)));
+	CHECK(n < opts.recv_wr, "%u", n);
+	for (unsigned i = 0; i <= n; i++)
+		CHECK(cf_recv(cf, &rc, i, i * MSG, MSG));
+	CHECK(cf_sync(cf));
+	for (unsigned i = 0; i < n; i++) {
+		CHECK(cf_expect_wc(cf, rc.recv_cq, i, GN_WC_OK));
+		CHECK(cf_check_fill(cf, rc.buf + i * MSG, MSG, i));
+	}
+	CHECK(cf_sync(cf));
+	CHECK(cf_expect_none(cf, rc.recv_cq));
+	return true;
+}
+
+/* ---- 37 ---- */
+
+static bool quiet_error_a(struct cf *cf)
+{
+	struct gn_sge sge;
+	struct gn_wr wr[6];
+	struct cf_rc rc;
+
+	CHECK(cf_rc_pair(cf, NULL, &rc));
+	cf_fill(cf, rc.buf, MSG, 1);
+	sge = cf_sge(&rc, 0, MSG);
+	for (unsigned i = 0; i < 6; i++) {
+		gn_wr_rdma(&wr[i], GN_OP_WRITE, i, &sge, &rc.peer, i * MSG, i == 4 ? GN_SIGNALED : 0);
+		wr[i].next = i < 5 ? &wr[i + 1] : NULL;
+	}
+	wr[2].to.remote.key ^= 0x5a5a5a5a;
+	CHECK(cf_sync(cf));
+	CHECK(cf_post(cf, rc.qp, wr));
+	CHECK(cf_expect_wc(cf, rc.send_cq, 2, GN_WC_REMOTE_ACCESS));
+	CHECK(cf_expect_flushed(cf, rc.send_cq, 3, 3));
+	CHECK(cf_expect_state(cf, rc.qp, GN_QP_ERROR));
+	CHECK(cf_write(cf, &rc, 6, 0, 6 * MSG, MSG, 0));
+	CHECK(cf_send(cf, &rc, 7, 0, MSG, GN_SIGNALED));
+	CHECK(cf_expect_flushed(cf, rc.send_cq, 6, 2));
+	CHECK(cf_expect_none(cf, rc.send_cq));
+	CHECK(cf_sync(cf));
+	return true;
+}
+
+static bool quiet_error_b(struct cf *cf)
+{
+	struct cf_rc rc;
+
+	CHECK(cf_rc_pair(cf, NULL, &rc));
+	cf_paint(rc.buf, rc.buf_bytes);
+	CHECK(cf_sync(cf));
+	CHECK(cf_sync(cf));
+	/* The first two may not be visible yet, but nothing else may ever be. */
+	CHECK(cf_check_paint(cf, rc.buf, 2 * MSG, rc.buf_bytes));
+	return true;
+}
+
+/* ---- 38 ---- */
+
+#define BURST 16u
+
+static uint32_t inline_len(uint64_t i, uint32_t max)
+{
+	return (uint32_t)(1 + i * 13 % max);
+}
+
+static bool inline_a(struct cf *cf)
+{
+	struct cf_rc_opts opts = {.inline_bytes = cf->attr.max_inline < MSG ? cf->attr.max_inline : MSG};
+	const uint32_t no_key = 0xdeadbeef; /* inline data needs no registered memory */
+	uint8_t source[MSG];
+	struct cf_rc rc;
+
+	if (!opts.inline_bytes)
+		SKIP("no inline data");
+	CHECK(cf_rc_pair(cf, &opts, &rc));
+	for (uint64_t round = 0; cf_more_both(cf, round, 500); round++) {
+		CHECK(cf_sync(cf));
+		for (uint64_t i = 0; i < BURST; i++) {
+			struct gn_sge sge = {source, inline_len(round + i, opts.inline_bytes), no_key};
+			uint32_t flags = GN_INLINE | (i == BURST - 1 ? GN_SIGNALED : 0);
+			struct gn_wr wr;
+
+			cf_fill(cf, source, sge.len_bytes, round + i);
+			gn_wr_rdma(&wr, i % 2 ? GN_OP_SEND : GN_OP_WRITE, i, &sge, &rc.peer, i * MSG, flags);
+			CHECK(cf_post(cf, rc.qp, &wr));
+			memset(source, 0xee, sizeof(source));
+		}
+		CHECK(cf_expect_wc(cf, rc.send_cq, BURST - 1, GN_WC_OK));
+	}
+	return true;
+}
+
+static bool inline_b(struct cf *cf)
+{
+	uint32_t max = cf->attr.max_inline < MSG ? cf->attr.max_inline : MSG;
+	struct cf_rc rc;
+
+	if (!max)
+		SKIP("no inline data");
+	CHECK(cf_rc_pair(cf, NULL, &rc));
+	for (uint64_t round = 0; cf_more_both(cf, round, 500); round++) {
+		for (unsigned i = 1; i < BURST; i += 2)
+			CHECK(cf_recv(cf, &rc, i, i * MSG, MSG));
+		CHECK(cf_sync(cf));
+		for (unsigned i = 1; i < BURST; i += 2) {
+			CHECK(cf_expect_wc(cf, rc.recv_cq, i, GN_WC_OK));
+			CHECK(cf_check_fill(cf, rc.buf + i * MSG, inline_len(round + i, max), round + i));
+			/* The WRITE before it. */
+			CHECK(cf_check_fill(cf, rc.buf + (i - 1) * MSG, inline_len(round + i - 1, max),
+					    round + i - 1));
+		}
+	}
+	return true;
+}
+
+/* ---- 39 ---- */
+
+#define CHAIN 16u
+
+static bool chain_a(struct cf *cf)
+{
+	struct gn_counters before, after;
+	struct gn_sge sge[CHAIN];
+	struct gn_wr wr[CHAIN];
+	struct cf_rc rc;
+
+	CHECK(cf_rc_pair(cf, NULL, &rc));
+	CHECK(cf_sync(cf));
+	for (unsigned i = 0; i < CHAIN; i++) {
+		cf_fill(cf, rc.buf + i * MSG, MSG, i);
+		sge[i] = cf_sge(&rc, i * MSG, MSG);
+		gn_wr_rdma(&wr[i], i % 2 ? GN_OP_SEND : GN_OP_WRITE, i, &sge[i], &rc.peer, i * MSG,
+			   GN_SIGNALED);
+		wr[i].next = i + 1 < CHAIN ? &wr[i + 1] : NULL;
+	}
+	CHECK_INT(gn_qp_counters(rc.qp, &before), 0);
+	CHECK(cf_post(cf, rc.qp, wr));
+	CHECK_INT(gn_qp_counters(rc.qp, &after), 0);
+	CHECK_INT((long long)(after.doorbells - before.doorbells), 1);
+	CHECK_INT((long long)(after.wrs[GN_OP_WRITE] - before.wrs[GN_OP_WRITE]), CHAIN / 2);
+	CHECK_INT((long long)(after.wrs[GN_OP_SEND] - before.wrs[GN_OP_SEND]), CHAIN / 2);
+	CHECK_INT((long long)(after.bytes[GN_OP_SEND] - before.bytes[GN_OP_SEND]), CHAIN / 2 * MSG);
+	for (unsigned i = 0; i < CHAIN; i++)
+		CHECK(cf_expect_wc(cf, rc.send_cq, i, GN_WC_OK));
+	CHECK_INT(gn_qp_counters(rc.qp, &after), 0);
+	CHECK_INT((long long)(after.cqes - before.cqes), CHAIN);
+	CHECK_INT((long long)after.bytes_in_flight, 0);
+	CHECK(cf_expect_none(cf, rc.send_cq));
+	return true;
+}
+
+static bool chain_b(struct cf *cf)
+{
+	struct gn_recv_wr wr[CHAIN / 2];
+	struct gn_sge sge[CHAIN / 2];
+	struct gn_counters before, after;
+	struct cf_rc rc;
+
+	CHECK(cf_rc_pair(cf, NULL, &rc));
+	for (unsigned i = 0; i < CHAIN / 2; i++) {
+		sge[i] = cf_sge(&rc, (2 * i + 1) * MSG, MSG);
+		wr[i] = (struct gn_recv_wr){.id = i, .sge = &sge[i], .n_sge = 1};
+		wr[i].next = i + 1 < CHAIN / 2 ? &wr[i + 1] : NULL;
+	}
+	CHECK_INT(gn_qp_counters(rc.qp, &before), 0);
+	CHECK_INT(gn_post_recv(rc.qp, wr, NULL), 0);
+	CHECK_INT(gn_qp_counters(rc.qp, &after), 0);
+	CHECK_INT((long long)(after.recv_doorbells - before.recv_doorbells), 1);
+	CHECK_INT((long long)(after.wrs[GN_OP_RECV] - before.wrs[GN_OP_RECV]), CHAIN / 2);
+	CHECK(cf_sync(cf));
+	for (unsigned i = 0; i < CHAIN / 2; i++)
+		CHECK(cf_expect_wc(cf, rc.recv_cq, i, GN_WC_OK));
+	for (unsigned i = 0; i < CHAIN; i++)
+		CHECK(cf_check_fill(cf, rc.buf + i * MSG, MSG, i));
+	CHECK_INT(gn_qp_counters(rc.qp, &after), 0);
+	CHECK_INT((long long)(after.inbound - before.inbound), CHAIN / 2);
+	CHECK_INT((long long)(after.bytes[GN_OP_RECV] - before.bytes[GN_OP_RECV]), CHAIN / 2 * MSG);
+	return true;
+}
+
+const struct cf_case cf_cases_chains[] = {
+	{.number = 35, .name = "64 unsignaled requests, then a signaled one", .a = unsignaled_a, .b = unsignaled_b},
+	{.number = 36, .name = "a queue of unsignaled requests stays full", .a = never_signaled_a, .b = never_signaled_b},
+	{.number = 37, .name = "an unsignaled request that fails completes", .a = quiet_error_a, .b = quiet_error_b},
+	{.number = 38, .name = "inline data is copied by the post", .a = inline_a, .b = inline_b},
+	{.number = 39, .name = "a chain of 16 is one doorbell, in order", .a = chain_a, .b = chain_b},
+	{.number = 0},
+};

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The conform command: takes the arguments, decides where the two sides of the cases run, and runs them there.
+ *
+ * shm, and verbs in one guest: this process is A and spawns itself as B. verbs in two guests: the second is B. sim:
+ * both are nodes of a simulated cluster in this process. With --role a or b the other side is started by
+ * hand.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness.h"
+#include "simulated.h"
+
+#define ONLY_MAX     128
+#define NAME_MAX_    48
+#define CASE_LIMIT_S 120u /* of real time: beyond this something loops inside a call */
+
+extern char **environ;
+
+struct options {
+	const char *provider; /* "shm", "sim", "verbs", "verbs:DEVICE" */
+	const char *addr;
+	bool role_given, two_guests, list, help;
+	enum cf_role role;
+	unsigned effort;
+	uint64_t seed;
+	unsigned only[ONLY_MAX + 1];
+};
+
+static const char usage[] =
+	"usage: conform --provider shm|sim|verbs[:DEVICE] [OPTION...]\n"
+	"\n"
+	"Runs the conformance cases of the fabric and prints a line for each.\n"
+	"\n"
+	"  --effort N       1 (default) is a tenth of the full counts, 10 all of them\n"
+	"  --only N[,N...]  these cases\n"
+	"  --list           print the cases and stop\n"
+	"  --seed S         of the cases' random choices; printed at the start of every run\n"
+	"  --addr HOST      verbs: the address to use (default: $GN_VM_ADDR)\n"
+	"                   shm, with --role: a name that both sides are given\n"
+	"  --role a|b       run this side only\n"
+	"  --two-guests     verbs: side B is guest 2 (see tests/vm/run)\n";
+
+/* ---- arguments ---- */
+
+static bool parse_number(const char *text, uint64_t most, uint64_t *out)
+{
+	char *end;
+
+	errno = 0;
+	*out = strtoull(text, &end, 0);
+	return !errno && end != text && !*end && text[0] != '-' && *out <= most;
+}
+
+static bool parse_only(struct options *o, char *list)
+{
+	unsigned n = 0;
+
+	for (char *save, *item = strtok_r(list, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
+		uint64_t number;
+
+		if (n == ONLY_MAX || !parse_number(item, UINT32_MAX, &number) ||
+		    !cf_case_find((unsigned)number)) {
+			fprintf(stderr, "conform: there is no case %s\n", item);
+			return false;
+		}
+		o->only[n++] = (unsigned)number;
+	}
+	return true;
+}
+
+static bool bad_value(const char *option, const char *value)
+{
+	fprintf(stderr, "conform: bad value \"%s\" for --%s\n", value, option);
+	return false;
+}
+
+static bool parse_args(struct options *o, int argc, char **argv)
+{
+	static const struct option known[] = {
+		{"provider", required_argument, NULL, 'p'}, {"effort", required_argument, NULL, 'e'},
+		{"only", required_argument, NULL, 'o'},	    {"seed", required_argument, NULL, 's'},
+		{"addr", required_argument, NULL, 'a'},	    {"role", required_argument, NULL, 'r'},
+		{"two-guests", no_argument, NULL, '2'},	    {"list", no_argument, NULL, 'l'},
+		{"help", no_argument, NULL, 'h'},	    {NULL, 0, NULL, 0},
+	};
+	uint64_t value;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
+		switch (c) {
+		case 'p':
+			o->provider = optarg;
+			break;
+		case 'e':
+			if (!parse_number(optarg, 1000, &value) || !value)
+				return bad_value("effort", optarg);
+			o->effort = (unsigned)value;
+			break;
+		case 'o':
+			if (!parse_only(o, optarg))
+				return false;
+			break;
+		case 's':
+			if (!parse_number(optarg, UINT64_MAX, &o->seed))
+				return bad_value("seed", optarg);
+			break;
+		case 'a':
+			o->addr = optarg;
+			break;
+		case 'r':
+			if (strcmp(optarg, "a") != 0 && strcmp(optarg, "b") != 0)
+				return bad_value("role", optarg);
+			o->role_given = true;
+			o->role = optarg[0] == 'a' ? CF_A : CF_B;
+			break;
+		case '2':
+			o->two_guests = true;
+			break;
+		case 'l':
+			o->list = true;
+			break;
+		case 'h':
+			o->help = true;
+			break;
+		default:
+			return false;
+		}
+	}
+	if (optind < argc)
+		fprintf(stderr, "conform: unexpected argument \"%s\"\n", argv[optind]);
+	return optind == argc;
+}
+
+static void list_cases(void)
+{
+	for (unsigned t = 0; cf_tables[t]; t++)
+		for (const struct cf_case *c = cf_tables[t]; c->number; c++)
+			printf("%2u %s\n", c->number, c->name);
+}
+
+/* ---- side B as a process ---- */
+
+struct spawned {
+	const struct options *options;
+	const char *addr;
+	pid_t pid; /* 0: not running */
+};
+
+static int spawn_b(void *arg)
+{
+	struct spawned *b = arg;
+	char *argv[] = {
+		(char *)"conform", (char *)"--provider", (char *)b->options->provider,
+		(char *)"--role",  (char *)"b",		 (char *)"--addr",
+		(char *)b->addr,   NULL,
+	};
+
+	return -posix_spawn(&b->pid, "/proc/self/exe", NULL, NULL, argv, environ);
+}
+
+/* B has been told to quit or has died; one that has not ended by now hangs. */
+static void stop_b(void *arg, char *how, size_t size)
+{
+	const unsigned patience = 100;
+	struct spawned *b = arg;
+	int status = 0;
+	pid_t got = 0;
+
+	for (unsigned i = 0; b->pid && i < patience && !got; i++) {
+		got = waitpid(b->pid, &status, WNOHANG);
+		if (!got)
+			gn_sleep_us(10000);
+	}
+	if (b->pid && !got) {
+		kill(b->pid, SIGKILL);
+		waitpid(b->pid, &status, 0);
+		snprintf(how, size, "had to be killed");
+	} else if (WIFSIGNALED(status)) {
+		snprintf(how, size, "killed by signal %d", WTERMSIG(status));
+	} else {
+		snprintf(how, size, "exit status %d", WEXITSTATUS(status));
+	}
+	b->pid = 0;
+}
+
+/* B must not outlive A, however A ends. */
+static bool die_with_parent(void)
+{
+	pid_t parent = getppid();
+
+	return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent;
+}
+
+static void kill_self(void *arg)
+{
+	(void)arg;
+	kill(getpid(), SIGKILL);
+}
+
+/* The whole guest, as if its power had failed. */
+static void kill_guest(void *arg)
+{
+	int fd = open("/proc/sysrq-trigger", O_WRONLY | O_CLOEXEC);
+
+	(void)arg;
+	if (fd < 0 || write(fd, "b", 1) != 1)
+		perror("conform: /proc/sysrq-trigger");
+	for (;;)
+		pause();
+}
+
+/* ---- a call that never returns ---- */
+
+static volatile sig_atomic_t running_case;
+
+static void on_alarm(int sig)
+{
+	char text[] = "Bail out! case 000 hangs inside a call\n";
+	int number = (int)running_case;
+
+	(void)sig;
+	for (char *digit = strstr(text, "000") + 2; number; number /= 10)
+		*digit-- = (char)('0' + number % 10);
+	if (write(STDOUT_FILENO, text, sizeof(text) - 1) < 0)
+		_exit(2);
+	_exit(1);
+}
+
+static void watch_case(void *arg, unsigned number)
+{
+	(void)arg;
+	running_case = (sig_atomic_t)number;
+	alarm(CASE_LIMIT_S);
+}
+
+/* ---- running ---- */
+
+static int finish(const struct cf_run *run, int err)
+{
+	if (err) {
+		printf("Bail out! cannot run on %s: %s\n", run->fabric_name[CF_A],
+		       gn_strerror(err));
+		return EXIT_FAILURE;
+	}
+	printf("%u passed, %u failed, %u skipped\n", run->passed, run->failed, run->skipped);
+	return run->failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+static int run_processes(const struct options *o, struct cf_run *run)
+{
+	struct spawned b = {.options = o, .addr = run->name};
+
+	run->process = true;
+	run->world.die = o->two_guests ? kill_guest : kill_self;
+	if (o->role == CF_B) {
+		if (!o->two_guests && !die_with_parent())
+			return EXIT_FAILURE;
+		return cf_follow(run) ? EXIT_FAILURE : EXIT_SUCCESS;
+	}
+	run->world.case_begins = watch_case;
+	if (!o->role_given) {
+		run->world.peer_start = spawn_b;
+		run->world.peer_stop = stop_b;
+		run->world.arg = &b;
+	}
+	return finish(run, cf_lead(run));
+}
+
+static int run_shm(struct options *o, struct cf_run *run)
+{
+	char name[NAME_MAX_];
+
+	snprintf(name, sizeof(name), "conform-%d-%08x", (int)getpid(), (uint32_t)gn_random());
+	run->name = o->addr ? o->addr : name;
+	return run_processes(o, run);
+}
+
+static int run_verbs(struct options *o, struct cf_run *run)
+{
+	const char *guest = getenv("GN_VM_GUEST"), *own = getenv("GN_VM_ADDR");
+	const char *peer = getenv("GN_VM_PEER");
+
+	run->wait_us = 20000000;
+	run->limit_us = 3000000;
+	if (o->two_guests) {
+		if (!guest || !own || !peer) {
+			fprintf(stderr, "conform: --two-guests is for tests/vm/run --all\n");
+			return EXIT_FAILURE;
+		}
+		o->role_given = true;
+		o->role = strcmp(guest, "2") == 0 ? CF_B : CF_A;
+		run->host[CF_A] = o->role == CF_A ? own : peer;
+		run->host[CF_B] = o->role == CF_B ? own : peer;
+		return run_processes(o, run);
+	}
+	own = o->addr ? o->addr : own;
+	if (!own) {
+		fprintf(stderr, "conform: --addr must name an address of the RDMA device\n");
+		return EXIT_FAILURE;
+	}
+	run->host[CF_A] = run->host[CF_B] = run->name = own;
+	return run_processes(o, run);
+}
+
+static int run_sim(struct cf_run *run)
+{
+	run->world.case_begins = watch_case;
+	return finish(run, cf_simulate(run));
+}
+
+static int run_provider(struct options *o)
+{
+	struct cf_run run = {
+		.fabric_name = {o->provider, o->provider},
+		.effort = o->effort,
+		.seed = o->seed,
+		.wait_us = 10000000,
+		.only = o->only[0] ? o->only : NULL,
+	};
+
+	if (strcmp(o->provider, "shm") == 0)
+		return run_shm(o, &run);
+	if (strcmp(o->provider, "sim") == 0)
+		return run_sim(&run);
+	if (strcmp(o->provider, "verbs") == 0 || strncmp(o->provider, "verbs:", 6) == 0)
+		return run_verbs(o, &run);
+	fprintf(stderr, "conform: unknown provider \"%s\"\n", o->provider);
+	return EXIT_FAILURE;
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = {.effort = 1, .seed = gn_random() >> 32};
+
+	if (!parse_args(&o, argc, argv)) {
+		fputs(usage, stderr);
+		return 2;
+	}
+	if (o.help) {
+		fputs(usage, stdout);
+		return 0;
+	}
+	if (o.list) {
+		list_cases();
+		return 0;
+	}
+	if (!o.provider) {
+		fputs(usage, stderr);
+		return 2;
+	}
+	signal(SIGALRM, on_alarm);
+	return run_provider(&o);
+}

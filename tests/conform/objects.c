@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Cases 1-11: making and destroying objects, their limits, and memory that comes and goes.
+ */
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "conform.h"
+
+/* ---- 1 ---- */
+
+static bool open_close_once(struct cf *cf)
+{
+	struct gn_fabric *fabric = NULL;
+
+	CHECK_INT(gn_fabric_open(cf->fabric_name, &fabric), 0);
+	CHECK_INT(gn_fabric_close(fabric), 0);
+	return true;
+}
+
+static bool open_close(struct cf *cf)
+{
+	const size_t slack_bytes = 64 * 1024; /* what the C library may keep for itself */
+	size_t heap;
+	int fds;
+
+	for (unsigned i = 0; i < 8; i++)
+		CHECK(open_close_once(cf));
+	fds = cf_open_fds(cf);
+	heap = cf->process ? mallinfo2().uordblks : 0;
+	for (uint64_t i = 0; cf_more(cf, i, 1000); i++)
+		CHECK(open_close_once(cf));
+	CHECK_INT(cf_open_fds(cf), fds);
+	if (cf->process)
+		CHECK(mallinfo2().uordblks <= heap + slack_bytes, "%zu bytes of heap became %zu", heap,
+		      mallinfo2().uordblks);
+	return true;
+}
+
+/* ---- 2 ---- */
+
+static bool iff(bool a, bool b)
+{
+	return a == b;
+}
+
+static bool query(struct cf *cf)
+{
+	const char *const bad[] = {"", "nosuch", "nosuch:0", ":", "shmx", "verbs0"};
+	struct gn_fabric *fabric = NULL;
+	struct gn_attr attr = cf->attr;
+	int fd = gn_chan_fd(cf->chan);
+
+	CHECK(attr.provider[0] && memchr(attr.provider, 0, sizeof(attr.provider)));
+	CHECK(memchr(attr.device, 0, sizeof(attr.device)));
+	CHECK(attr.max_send_wr && attr.max_recv_wr && attr.max_sge && attr.max_cqe && attr.max_mr);
+	CHECK(attr.max_msg >= 64 * 1024, "max_msg is %llu", (unsigned long long)attr.max_msg);
+	CHECK(attr.max_private >= 56 && attr.max_private <= GN_PRIVATE_MAX);
+	CHECK(attr.max_rd_atomic, "READs need it, atomics or not");
+	CHECK(iff(attr.ud_mtu, attr.caps & GN_CAP_UD));
+	CHECK(!(attr.caps & GN_CAP_ATOMIC_CPU) || attr.caps & GN_CAP_ATOMICS);
+	CHECK(!(attr.caps & ~(2ull * GN_CAP_HUGE - 1)), "unknown capabilities");
+	CHECK(iff(fd >= 0, attr.caps & GN_CAP_EVENT_FD));
+	CHECK(fd >= 0 || fd == -EOPNOTSUPP);
+
+	CHECK_INT(gn_fabric_query(NULL, &attr), -EINVAL);
+	CHECK_INT(gn_fabric_query(cf->fabric, NULL), -EINVAL);
+	CHECK_INT(gn_fabric_open(NULL, &fabric), -EINVAL);
+	CHECK_INT(gn_fabric_open(cf->fabric_name, NULL), -EINVAL);
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		CHECK(gn_fabric_open(bad[i], &fabric) < 0 && !fabric, "\"%s\" was opened", bad[i]);
+	CHECK_INT(gn_fabric_close(NULL), 0);
+	return true;
+}
+
+/* ---- 3 ---- */
+
+static bool pds(struct cf *cf)
+{
+	struct gn_qp_opts qp_opts = {.type = GN_QP_RC, .chan = cf->chan};
+	struct gn_pd *pd = NULL, *many[50];
+	struct gn_mem *mem;
+	struct gn_mr *mr;
+	struct gn_qp *qp;
+
+	for (unsigned i = 0; i < 50; i++)
+		CHECK(many[i] = cf_make_pd(cf));
+	for (unsigned i = 0; i < 50; i++)
+		CHECK(cf_destroy(cf, many[(i * 7) % 50]));
+
+	CHECK_INT(gn_pd_create(NULL, &pd), -EINVAL);
+	CHECK(!pd);
+	CHECK(pd = cf_make_pd(cf));
+	CHECK(mem = cf_make_mem(cf, GN_PAGE, 0));
+	CHECK(mr = cf_make_mr(cf, pd, mem, GN_LOCAL_WRITE));
+	CHECK(qp_opts.send_cq = qp_opts.recv_cq = cf_make_cq(cf, 16, NULL));
+	CHECK(qp = cf_make_qp(cf, pd, &qp_opts));
+
+	CHECK_INT(gn_pd_destroy(pd), -EBUSY);
+	CHECK(cf_destroy(cf, qp));
+	CHECK_INT(gn_pd_destroy(pd), -EBUSY);
+	CHECK(cf_destroy(cf, mr));
+	CHECK(cf_destroy(cf, pd));
+	CHECK_INT(gn_pd_destroy(pd), -EINVAL);
+	CHECK_INT(gn_pd_destroy(NULL), 0);
+	CHECK_INT(gn_mr_deregister(mr), -EINVAL);
+	CHECK_INT(gn_qp_destroy(qp), -EINVAL);
+	CHECK_INT(gn_mr_register(pd, mem, 0, GN_PAGE, GN_LOCAL_WRITE, &mr), -EINVAL);
+	return true;
+}
+
+/* ---- 4 ---- */
+
+static bool cq_sizes(struct cf *cf)
+{
+	const uint32_t good[] = {1, 2, 3, 1000, cf->attr.max_cqe};
+	struct gn_cq_opts opts = {.depth = cf->attr.max_cqe + 1};
+	struct gn_cq *cq = NULL;
+	struct gn_wc wc;
+
+	for (unsigned i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		if (good[i] > cf->attr.max_cqe)
+			continue;
+		CHECK(cq = cf_make_cq(cf, good[i], NULL), "of %u", good[i]);
+		CHECK(gn_cq_depth(cq) >= good[i]);
+		CHECK_INT(gn_cq_poll(cq, &wc, 1), 0);
+		CHECK(cf_destroy(cf, cq));
+		CHECK_INT(gn_cq_destroy(cq), -EINVAL);
+	}
+	cq = NULL;
+	CHECK_INT(gn_cq_create(cf->ctx, &opts, &cq), -EINVAL);
+	opts.depth = 0;
+	CHECK_INT(gn_cq_create(cf->ctx, &opts, &cq), -EINVAL);
+	opts.depth = UINT32_MAX;
+	CHECK_INT(gn_cq_create(cf->ctx, &opts, &cq), -EINVAL);
+	CHECK_INT(gn_cq_create(cf->ctx, NULL, &cq), -EINVAL);
+	CHECK(!cq, "a failed call wrote to its output");
+	opts = (struct gn_cq_opts){.depth = 1, .flags = ~0u};
+	CHECK_INT(gn_cq_create(cf->ctx, &opts, &cq), -EINVAL);
+	CHECK(!cq, "a failed call wrote to its output");
+	return true;
+}
+
+/* ---- 5 ---- */
+
+static bool cq_channels(struct cf *cf)
+{
+	struct gn_cq *plain, *with;
+	struct gn_event event;
+	struct gn_chan *chan;
+	struct gn_wc wc;
+
+	CHECK(chan = cf_make_chan(cf));
+	CHECK(plain = cf_make_cq(cf, 4, NULL));
+	CHECK(with = cf_make_cq(cf, 4, chan));
+	CHECK_INT(gn_cq_arm(plain, false), -EINVAL);
+	CHECK_INT(gn_cq_arm(with, false), 0);
+	CHECK_INT(gn_cq_arm(with, true), 0);
+	CHECK_INT(gn_cq_poll(plain, &wc, 1), 0);
+	CHECK_INT(gn_cq_poll(with, &wc, 1), 0);
+	CHECK_INT(gn_cq_poll(with, &wc, -1), -EINVAL);
+	CHECK_INT(gn_cq_poll(with, NULL, 1), -EINVAL);
+	CHECK_INT(gn_chan_next(chan, &event), -EAGAIN);
+	CHECK_INT(gn_cq_wait(plain, &wc, 1, gn_deadline_us(1000), "nothing"), -ETIMEDOUT);
+	CHECK_INT(gn_cq_wait(with, &wc, 1, gn_deadline_us(1000), "nothing"), -ETIMEDOUT);
+	CHECK_INT(gn_chan_destroy(chan), -EBUSY);
+	CHECK(cf_destroy(cf, with));
+	CHECK(cf_destroy(cf, chan));
+	CHECK_INT(gn_chan_destroy(chan), -EINVAL);
+	return true;
+}
+
+/* ---- 6 ---- */
+
+/* One limit: where it stands in gn_qp_opts and in gn_qp_attr, and its value. */
+struct limit {
+	const char *name;
+	size_t in_opts, in_attr;
+	uint32_t max;
+};
+
+static uint32_t field(const void *base, size_t offset)
+{
+	uint32_t value;
+
+	memcpy(&value, (const uint8_t *)base + offset, sizeof(value));
+	return value;
+}
+
+static bool qp_limit(struct cf *cf, struct gn_qp_opts opts, const struct limit *limit)
+{
+	uint32_t *value = (uint32_t *)((uint8_t *)&opts + limit->in_opts);
+	struct gn_qp_attr attr;
+	struct gn_qp *qp = NULL;
+
+	*value = limit->max;
+	CHECK_INT(gn_qp_create(cf->pd, &opts, &qp), 0);
+	cf_own_qp(cf, qp);
+	CHECK_INT(gn_qp_query(qp, &attr), 0);
+	CHECK(field(&attr, limit->in_attr) >= limit->max, "got %u of %u",
+	      field(&attr, limit->in_attr), limit->max);
+	CHECK(cf_destroy(cf, qp));
+
+	qp = NULL;
+	if (limit->max == UINT32_MAX)
+		return true;
+	*value = limit->max + 1;
+	CHECK_INT(gn_qp_create(cf->pd, &opts, &qp), -EINVAL);
+	*value = UINT32_MAX;
+	CHECK_INT(gn_qp_create(cf->pd, &opts, &qp), -EINVAL);
+	CHECK(!qp, "a failed call wrote to its output");
+	return true;
+}
+
+#define LIMIT(name, limit)                                                                         \
+	{                                                                                          \
+		#name, offsetof(struct gn_qp_opts, name), offsetof(struct gn_qp_attr, name), limit \
+	}
+
+static bool qp_limits(struct cf *cf)
+{
+	const struct limit limits[] = {
+		LIMIT(max_send_wr, cf->attr.max_send_wr), LIMIT(max_recv_wr, cf->attr.max_recv_wr),
+		LIMIT(max_send_sge, cf->attr.max_sge),	  LIMIT(max_recv_sge, cf->attr.max_sge),
+		LIMIT(max_inline, cf->attr.max_inline),
+	};
+	struct gn_qp_opts opts = {.chan = cf->chan};
+
+	CHECK(opts.send_cq = opts.recv_cq = cf_make_cq(cf, 16, NULL));
+	for (unsigned i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		opts.type = GN_QP_RC;
+		CHECK(qp_limit(cf, opts, &limits[i]), "%s of RC", limits[i].name);
+		opts.type = GN_QP_UD;
+		if (cf->attr.caps & GN_CAP_UD)
+			CHECK(qp_limit(cf, opts, &limits[i]), "%s of UD", limits[i].name);
+	}
+	return true;
+}
+
+/* ---- 7 ---- */
+
+static uint32_t draw(struct cf *cf, uint32_t max, uint32_t most)
+{
+	return (uint32_t)cf_rand_in(cf, 0, max < most ? max : most);
+}
+
+static bool qp_draw(struct cf *cf, struct gn_cq *cq, enum gn_qp_type type, uint32_t *last_qpn)
+{
+	struct gn_qp_opts opts = {
+		.type = type,
+		.send_cq = cq,
+		.recv_cq = cq,
+		.chan = cf->chan,
+		.max_send_wr = draw(cf, cf->attr.max_send_wr, 500),
+		.max_recv_wr = draw(cf, cf->attr.max_recv_wr, 500),
+		.max_send_sge = draw(cf, cf->attr.max_sge, 8),
+		.max_recv_sge = draw(cf, cf->attr.max_sge, 8),
+		.max_inline = draw(cf, cf->attr.max_inline, 300),
+		.user = &opts,
+	};
+	struct gn_qp_attr attr;
+	struct gn_qp *qp;
+
+	CHECK(qp = cf_make_qp(cf, cf->pd, &opts));
+	CHECK_INT(gn_qp_query(qp, &attr), 0);
+	CHECK(attr.max_send_wr >= (opts.max_send_wr ? opts.max_send_wr : 128));
+	CHECK(attr.max_recv_wr >= (opts.max_recv_wr ? opts.max_recv_wr : 128));
+	CHECK(attr.max_send_sge >= (opts.max_send_sge ? opts.max_send_sge : 1));
+	CHECK(attr.max_recv_sge >= (opts.max_recv_sge ? opts.max_recv_sge : 1));
+	CHECK(attr.max_inline >= opts.max_inline);
+	CHECK_INT(attr.state, type == GN_QP_UD ? GN_QP_READY : GN_QP_NEW);
+	CHECK((attr.caps & cf->attr.caps) == cf->attr.caps, "less than the fabric promises");
+	CHECK(attr.qpn != *last_qpn, "two live qps have number %u", attr.qpn);
+	CHECK(gn_qp_user(qp) == &opts);
+	*last_qpn = attr.qpn;
+	return true;
+}
+
+static bool qp_caps(struct cf *cf)
+{
+	uint32_t last_qpn = UINT32_MAX;
+	struct gn_cq *cq;
+
+	CHECK(cq = cf_make_cq(cf, 16, NULL));
+	for (uint64_t i = 0; cf_more(cf, i, 100); i++) {
+		CHECK(qp_draw(cf, cq, GN_QP_RC, &last_qpn));
+		if (cf->attr.caps & GN_CAP_UD)
+			CHECK(qp_draw(cf, cq, GN_QP_UD, &last_qpn));
+	}
+	return true;
+}
+
+/* ---- 8 ---- */
+
+static bool register_combination(struct cf *cf, struct gn_mem *mem, unsigned access)
+{
+	bool legal = access & GN_LOCAL_WRITE || !(access & (GN_REMOTE_WRITE | GN_REMOTE_ATOMIC));
+	struct gn_remote remote;
+	struct gn_mr *mr = NULL;
+
+	CHECK_INT(gn_mr_register(cf->pd, mem, GN_PAGE, GN_PAGE + 1, access, &mr), legal ? 0 : -EINVAL);
+	CHECK(legal == (mr != NULL));
+	if (!legal)
+		return true;
+	cf_own_mr(cf, mr);
+	CHECK(gn_mr_addr(mr) == (uint8_t *)gn_mem_addr(mem) + GN_PAGE);
+	CHECK_INT((long long)gn_mr_length(mr), GN_PAGE + 1);
+	if (access & cf_all_rights(cf)) {
+		CHECK_INT(gn_mr_remote(mr, &remote), 0);
+		CHECK_INT((long long)remote.length, GN_PAGE + 1);
+	}
+	CHECK_INT(gn_mem_free(mem), -EBUSY);
+	return true;
+}
+
+static bool register_bad(struct cf *cf, struct gn_mem *mem)
+{
+	const unsigned remote = GN_REMOTE_READ, local = GN_LOCAL_WRITE;
+	size_t size = gn_mem_size(mem);
+	struct gn_mr *mr = NULL;
+	struct gn_mem *private;
+
+	CHECK_INT(gn_mr_register(cf->pd, mem, 0, 0, local, &mr), -EINVAL);
+	CHECK_INT(gn_mr_register(cf->pd, mem, 0, size + 1, local, &mr), -EINVAL);
+	CHECK_INT(gn_mr_register(cf->pd, mem, size, 1, local, &mr), -EINVAL);
+	CHECK_INT(gn_mr_register(cf->pd, mem, GN_PAGE, SIZE_MAX - 1, local, &mr), -EINVAL);
+	CHECK_INT(gn_mr_register(cf->pd, mem, SIZE_MAX - GN_PAGE + 1, GN_PAGE, local, &mr), -EINVAL);
+	CHECK_INT(gn_mr_register(cf->pd, mem, 8, 64, remote, &mr), -EINVAL);
+	CHECK_INT(gn_mr_register(cf->pd, mem, 0, 64, 1u << 30, &mr), -EINVAL);
+	CHECK_INT(gn_mr_register(cf->pd, NULL, 0, 64, local, &mr), -EINVAL);
+	CHECK_INT(gn_mr_register(NULL, mem, 0, 64, local, &mr), -EINVAL);
+	CHECK_INT(gn_mr_register(cf->pd, mem, 0, 64, local, NULL), -EINVAL);
+	CHECK(private = cf_make_mem(cf, GN_PAGE, 0));
+	CHECK_INT(gn_mr_register(cf->pd, private, 0, GN_PAGE, remote, &mr), -EINVAL);
+	CHECK(!mr, "a failed call wrote to its output");
+	return true;
+}
+
+static bool wrap_memory(struct cf *cf)
+{
+	struct gn_mem *mem = NULL;
+	struct gn_mr *mr = NULL;
+	uint8_t *pages;
+	int err;
+
+	/* Two pages that are there, and two that are not: a hole that others may fill, so look at once. */
+	CHECK(pages = cf_make_pages(cf, 4 * GN_PAGE, NULL));
+	CHECK(munmap(pages + 2 * GN_PAGE, 2 * GN_PAGE) == 0);
+	CHECK_INT(gn_mem_wrap(cf->fabric, pages, 4 * GN_PAGE, &mem), -EFAULT);
+	CHECK_INT(gn_mem_wrap(cf->fabric, pages + 2 * GN_PAGE, GN_PAGE, &mem), -EFAULT);
+	CHECK(cf_make_pages(cf, 2 * GN_PAGE, pages + 2 * GN_PAGE));
+
+	CHECK_INT(gn_mem_wrap(cf->fabric, pages, 0, &mem), -EINVAL);
+	CHECK_INT(gn_mem_wrap(cf->fabric, NULL, GN_PAGE, &mem), -EINVAL);
+	CHECK_INT(gn_mem_wrap(cf->fabric, pages, SIZE_MAX, &mem), -EINVAL);
+	CHECK(!mem, "a failed call wrote to its output");
+	CHECK_INT(gn_mem_wrap(cf->fabric, pages, 4 * GN_PAGE, &mem), 0);
+	cf_own_mem(cf, mem);
+	CHECK(gn_mem_addr(mem) == pages && gn_mem_size(mem) == 4 * GN_PAGE);
+	CHECK(cf_make_mr(cf, cf->pd, mem, GN_LOCAL_WRITE));
+	err = gn_mr_register(cf->pd, mem, 0, GN_PAGE, GN_REMOTE_READ, &mr);
+	cf_own_mr(cf, mr);
+	CHECK_INT(err, cf->attr.caps & GN_CAP_FOREIGN_REMOTE ? 0 : -EOPNOTSUPP);
+	return true;
+}
+
+static bool registration(struct cf *cf)
+{
+	const unsigned all = GN_LOCAL_WRITE | cf_all_rights(cf);
+	struct gn_mem *mem = NULL;
+
+	CHECK_INT(gn_mem_alloc(cf->fabric, 0, 0, &mem), -EINVAL);
+	CHECK_INT(gn_mem_alloc(cf->fabric, SIZE_MAX, 0, &mem), -EINVAL);
+	CHECK_INT(gn_mem_alloc(cf->fabric, GN_PAGE, 1u << 30, &mem), -EINVAL);
+	CHECK(!mem, "a failed call wrote to its output");
+	CHECK(mem = cf_make_mem(cf, 4 * GN_PAGE, cf_all_rights(cf)));
+	CHECK((uintptr_t)gn_mem_addr(mem) % GN_PAGE == 0);
+	for (size_t i = 0; i < gn_mem_size(mem); i++)
+		CHECK(((uint8_t *)gn_mem_addr(mem))[i] == 0, "byte %zu of new memory", i);
+	for (unsigned access = 0; access <= all; access++)
+		if (!(access & ~all))
+			CHECK(register_combination(cf, mem, access), "access %#x", access);
+	CHECK(register_bad(cf, mem));
+	CHECK(wrap_memory(cf));
+	return true;
+}
+
+/* ---- 10 ---- */
+
+#define RENEWED (3 * GN_PAGE)
+
+/* A maps other pages at the same address, again and again; what it sends must come from the newest. */
+static bool remap_a(struct cf *cf)
+{
+	struct cf_rc rc;
+	uint8_t *pages;
+
+	CHECK(cf_rc_pair(cf, NULL, &rc));
+	CHECK(pages = cf_make_pages(cf, RENEWED, NULL));
+	for (uint64_t i = 0; cf_more_both(cf, i, 100); i++) {
+		struct gn_mem *mem = NULL;
+		struct gn_mr *mr;
+		struct gn_sge sge;
+		struct gn_wr wr;
+
+		CHECK(cf_make_pages(cf, RENEWED, pages));
+		cf_fill(cf, pages, RENEWED, i);
+		CHECK_INT(gn_mem_wrap(cf->fabric, pages, RENEWED, &mem), 0);
+		cf_own_mem(cf, mem);
+		CHECK(mr = cf_make_mr(cf, cf->pd, mem, 0));
+		sge = (struct gn_sge){pages, RENEWED, gn_mr_lkey(mr)};
+		gn_wr_send(&wr, i, &sge, GN_SIGNALED);
+		CHECK(cf_sync(cf));
+		CHECK(cf_post(cf, rc.qp, &wr));
+		CHECK(cf_expect_wc(cf, rc.send_cq, i, GN_WC_OK));
+		CHECK(cf_destroy(cf, mr) && cf_destroy(cf, mem));
+	}
+	return true;
+}
+
+static bool remap_b(struct cf *cf)
+{
+	struct cf_rc rc;
+
+	CHECK(cf_rc_pair(cf, NULL, &rc));
+	for (uint64_t i = 0; cf_more_both(cf, i, 100); i++) {
+		cf_paint(rc.buf, rc.buf_bytes);
+		CHECK(cf_recv(cf, &rc, i, 64, RENEWED));
+		CHECK(cf_sync(cf));
+		CHECK(cf_expect_wc(cf, rc.recv_cq, i, GN_WC_OK));
+		CHECK(cf_check_framed(cf, rc.buf, rc.buf_bytes, 64, RENEWED, i));
+	}
+	return true;
+}
+
+/* A frees remotely readable memory and allocates it anew; B reads the newest. */
+static bool renew_a(struct cf *cf)
+{
+	struct cf_rc rc;
+
+	CHECK(remap_a(cf));
+	CHECK(cf_rc_pair(cf, NULL, &rc));
+	for (uint64_t i = 0; cf_more_both(cf, i, 100); i++) {
+		struct gn_remote remote;
+		struct gn_mem *mem;
+		struct gn_mr *mr;
+
+		CHECK(mem = cf_make_mem(cf, RENEWED, GN_REMOTE_READ));
+		CHECK(mr = cf_make_mr(cf, cf->pd, mem, GN_REMOTE_READ));
+		cf_fill(cf, gn_mem_addr(mem), RENEWED, i);
+		CHECK_INT(gn_mr_remote(mr, &remote), 0);
+		CHECK(cf_tell(cf, &remote, sizeof(remote)));
+		CHECK(cf_sync(cf)); /* B has read it */
+		CHECK(cf_destroy(cf, mr) && cf_destroy(cf, mem));
+	}
+	return true;
+}
+
+static bool renew_b(struct cf *cf)
+{
+	struct cf_rc rc;
+
+	CHECK(remap_b(cf));
+	CHECK(cf_rc_pair(cf, NULL, &rc));
+	for (uint64_t i = 0; cf_more_both(cf, i, 100); i++) {
+		CHECK(cf_hear(cf, &rc.peer, sizeof(rc.peer)));
+		cf_paint(rc.buf, rc.buf_bytes);
+		CHECK(cf_read(cf, &rc, i, 64, 0, RENEWED, GN_SIGNALED));
+		CHECK(cf_expect_wc(cf, rc.send_cq, i, GN_WC_OK));
+		CHECK(cf_check_framed(cf, rc.buf, rc.buf_bytes, 64, RENEWED, i));
+		CHECK(cf_sync(cf));
+	}
+	return true;
+}
+
+/* ---- 11 ---- */
+
+enum { FABRIC, CTX, CHAN, PD, MEM, MR, CQ, QP, LISTENER, OBJECTS };
+
+#define ON(x) (1u << (x))
+
+/* Which objects each one was made from: these cannot go before it. */
+static const unsigned made_from[OBJECTS] = {
+	[CTX] = ON(FABRIC),
+	[CHAN] = ON(FABRIC) | ON(CTX),
+	[PD] = ON(FABRIC) | ON(CTX),
+	[MEM] = ON(FABRIC),
+	[MR] = ON(FABRIC) | ON(PD) | ON(MEM),
+	[CQ] = ON(FABRIC) | ON(CTX) | ON(CHAN),
+	[QP] = ON(FABRIC) | ON(PD) | ON(CQ) | ON(CHAN),
+	[LISTENER] = ON(FABRIC) | ON(CTX) | ON(CHAN),
+};
+
+struct family {
+	struct gn_fabric *fabric;
+	struct gn_ctx *ctx;
+	struct gn_chan *chan;
+	struct gn_pd *pd;
+	struct gn_mem *mem;
+	struct gn_mr *mr;
+	struct gn_cq *cq;
+	struct gn_qp *qp;
+	struct gn_listener *listener;
+	unsigned live; /* ON() bits */
+};
+
+static int family_make(struct cf *cf, struct family *f, int which)
+{
+	struct gn_cq_opts cq_opts = {.depth = 8, .chan = f->chan};
+	struct gn_qp_opts qp_opts = {.type = GN_QP_RC, .chan = f->chan};
+	char addr[CF_ADDR_MAX];
+
+	qp_opts.send_cq = qp_opts.recv_cq = f->cq;
+	switch (which) {
+	case FABRIC:
+		return gn_fabric_open(cf->fabric_name, &f->fabric);
+	case CTX:
+		return gn_ctx_create(f->fabric, &f->ctx);
+	case CHAN:
+		return gn_chan_create(f->ctx, &f->chan);
+	case PD:
+		return gn_pd_create(f->ctx, &f->pd);
+	case MEM:
+		return gn_mem_alloc(f->fabric, GN_PAGE, GN_REMOTE_READ, &f->mem);
+	case MR:
+		return gn_mr_register(f->pd, f->mem, 0, GN_PAGE, GN_REMOTE_READ, &f->mr);
+	case CQ:
+		return gn_cq_create(f->ctx, &cq_opts, &f->cq);
+	case QP:
+		return gn_qp_create(f->pd, &qp_opts, &f->qp);
+	default:
+		return gn_listen(f->ctx, cf_addr(cf, CF_A, 1, addr), f->chan, 0, &f->listener);
+	}
+}
+
+static int family_unmake(struct family *f, int which)
+{
+	switch (which) {
+	case FABRIC:
+		return gn_fabric_close(f->fabric);
+	case CTX:
+		return gn_ctx_destroy(f->ctx);
+	case CHAN:
+		return gn_chan_destroy(f->chan);
+	case PD:
+		return gn_pd_destroy(f->pd);
+	case MEM:
+		return gn_mem_free(f->mem);
+	case MR:
+		return gn_mr_deregister(f->mr);
+	case CQ:
+		return gn_cq_destroy(f->cq);
+	case QP:
+		return gn_qp_destroy(f->qp);
+	default:
+		return gn_listener_close(f->listener);
+	}
+}
+
+static bool family_needed(const struct family *f, int which)
+{
+	for (int i = 0; i < OBJECTS; i++)
+		if (f->live & ON(i) && made_from[i] & ON(which))
+			return true;
+	return false;
+}
+
+/* Anything can be made once its parents are there, and is destroyed only when no child is left. */
+static bool any_order_once(struct cf *cf)
+{
+	struct family f = {.live = 0};
+
+	while (f.live != ON(OBJECTS) - 1) {
+		int which = (int)(cf_rand(cf) % OBJECTS);
+
+		if (f.live & ON(which) || (made_from[which] & ~f.live))
+			continue;
+		CHECK_INT(family_make(cf, &f, which), 0);
+		f.live |= ON(which);
+	}
+	while (f.live) {
+		int which = (int)(cf_rand(cf) % OBJECTS);
+		bool needed = family_needed(&f, which);
+
+		if (!(f.live & ON(which)))
+			continue;
+		CHECK(family_unmake(&f, which) == (needed ? -EBUSY : 0), "object %d, live %#x", which,
+		      f.live);
+		if (!needed)
+			f.live &= ~ON(which);
+	}
+	return true;
+}
+
+static bool any_order(struct cf *cf)
+{
+	for (uint64_t i = 0; cf_more(cf, i, 200); i++)
+		CHECK(any_order_once(cf), "round %llu", (unsigned long long)i);
+	return true;
+}
+
+const struct cf_case cf_cases_objects[] = {
+	{.number = 1, .name = "open and close many times, nothing left", .a = open_close},
+	{.number = 2, .name = "every limit and capability is stated", .a = query},
+	{.number = 3, .name = "pd: destroyed twice, or with children", .a = pds},
+	{.number = 4, .name = "cq of 1, of the maximum, of more", .a = cq_sizes},
+	{.number = 5, .name = "cq with and without a channel", .a = cq_channels},
+	{.number = 6, .name = "qp with each limit at its maximum and beyond", .a = qp_limits},
+	{.number = 7, .name = "qp reports at least what was asked for", .a = qp_caps},
+	{.number = 8, .name = "memory regions: all rights, bad ranges", .a = registration},
+	{.number = 10, .name = "memory freed and allocated anew is the new one", .a = renew_a, .b = renew_b},
+	{.number = 11, .name = "made in any order, destroyed only without children", .a = any_order},
+	{.number = 0},
+};
