@@ -21,7 +21,7 @@ extern "C" {
 
 #define GN_API __attribute__((visibility("default")))
 
-/* ---- errors ---------------------------------------------------------------------------------- */
+/* ---- errors ---- */
 
 /* Text for 0 or a negative errno as Gannet returns it. Never NULL; the string is static. */
 GN_API const char *gn_strerror(int err);
@@ -29,7 +29,7 @@ GN_API const char *gn_strerror(int err);
 /* "0.1.0" */
 GN_API const char *gn_version(void);
 
-/* ---- log ------------------------------------------------------------------------------------- */
+/* ---- log ---- */
 
 enum gn_log_level { GN_LOG_ERROR, GN_LOG_WARN, GN_LOG_INFO, GN_LOG_DEBUG };
 
@@ -46,7 +46,7 @@ typedef void gn_log_fn(void *arg, enum gn_log_level level, const char *line);
 GN_API void gn_log_to(gn_log_fn *fn, void *arg);
 GN_API void gn_log_level_set(enum gn_log_level level);
 
-/* ---- time, randomness, memory ---------------------------------------------------------------- */
+/* ---- time, randomness, memory ---- */
 
 #define GN_FOREVER UINT64_MAX
 
@@ -79,7 +79,7 @@ enum gn_work {
 };
 GN_API void gn_charge(enum gn_work kind, uint64_t n);
 
-/* ---- threads and locks ----------------------------------------------------------------------- */
+/* ---- threads and locks ---- */
 
 struct gn_thread;
 
@@ -145,7 +145,7 @@ GN_API int gn_queue_push(struct gn_queue *queue, void *item);
 GN_API void *gn_queue_pop(struct gn_queue *queue);
 GN_API void gn_queue_destroy(struct gn_queue *queue);
 
-/* ---- waiting --------------------------------------------------------------------------------- */
+/* ---- waiting ---- */
 
 /* What can become ready: a queue here, a completion queue or an event channel in the fabric. */
 struct gn_source;
@@ -201,7 +201,7 @@ static inline struct gn_wait_item gn_wait_fd(int fd)
 GN_API int gn_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns,
 		   const char *reason);
 
-/* ---- fibers ---------------------------------------------------------------------------------- */
+/* ---- fibers ---- */
 
 /*
  * Stacks a thread switches between by hand. A fiber never leaves the thread that created it. A
@@ -224,14 +224,14 @@ GN_API int gn_fiber_adopt(struct gn_fiber **out);
 GN_API void gn_fiber_switch(struct gn_fiber *from, struct gn_fiber *to);
 GN_API void gn_fiber_destroy(struct gn_fiber *fiber);
 
-/* ---- checksums ------------------------------------------------------------------------------- */
+/* ---- checksums ---- */
 
 /* CRC-32C of len bytes, continuing from crc (0 to begin). */
 GN_API uint32_t gn_crc32c(uint32_t crc, const void *data, size_t len_bytes);
 /* CRC-64/XZ (ECMA-182, reflected), continuing from crc (0 to begin). */
 GN_API uint64_t gn_crc64(uint64_t crc, const void *data, size_t len_bytes);
 
-/* ---- histogram ------------------------------------------------------------------------------- */
+/* ---- histogram ---- */
 
 /*
  * Values in log-linear buckets: 128 to an octave, so a reported value is within 0.4 % of a recorded
@@ -252,7 +252,7 @@ GN_API void gn_hist_merge(struct gn_hist *into, const struct gn_hist *from);
 GN_API uint64_t gn_hist_percentile(const struct gn_hist *hist, double percent);
 GN_API double gn_hist_mean(const struct gn_hist *hist);
 
-/* ---- programs for both worlds ---------------------------------------------------------------- */
+/* ---- programs for both worlds ---- */
 
 /* What a program is told about where it runs. */
 struct gn_env {

@@ -1,37 +1,48 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gannet/fabric.h - remote memory and messages: verbs vocabulary, verbs semantics, one error convention.
+ * gannet/fabric.h - remote memory and messages: verbs vocabulary, verbs semantics, one error
+ * convention.
  *
- * The same calls work over shared memory ("shm"), over an RDMA device ("verbs:mlx5_0") and on a simulated cluster
- * ("sim:n3"). What may differ between them is in gn_attr.caps; nothing else does. The rules:
+ * The same calls work over shared memory ("shm"), over an RDMA device ("verbs:mlx5_0") and on a
+ * simulated cluster ("sim:n3"). What may differ between them is in gn_attr.caps; nothing else
+ * does. The rules:
  *
- *  1. Every call returns 0 (or a count) or a negative errno. The status of a posted operation is in its completion.
- *     Outputs are untouched on failure. Destroying NULL is allowed and does nothing.
- *  2. A post stops at the first bad request, reports it, and has posted exactly the ones before it.
- *  3. A request that fails always completes, signaled or not. Then its qp is in error: everything outstanding and
- *     everything posted later completes as GN_WC_FLUSHED, once each.
- *  4. A qp, a cq and an ah have one owner thread and no lock. The qps of a cq have the cq's owner, who also takes
- *     the events of their channel. Created GN_SHARED they may be used from any thread and share their context's
- *     lock; a shared qp needs shared cqs and the other way round. A channel's events are taken by one thread at a
- *     time. Fabric, ctx, mem, pd, mr, listener and connection request may be used from any thread, but destroyed
- *     only when no other thread uses them.
+ *  1. Every call returns 0 (or a count) or a negative errno. The status of a posted operation is
+ *     in its completion. Outputs are untouched on failure. Destroying NULL is allowed and does
+ *     nothing.
+ *  2. A post stops at the first bad request, reports it, and has posted exactly the ones before
+ *     it.
+ *  3. A request that fails always completes, signaled or not. Then its qp is in error:
+ *     everything outstanding and everything posted later completes as GN_WC_FLUSHED, once each.
+ *  4. A qp, a cq and an ah have one owner thread and no lock. The qps of a cq have the cq's
+ *     owner, who also takes the events of their channel. Created GN_SHARED they may be used from
+ *     any thread and share their context's lock; a shared qp needs shared cqs and the other way
+ *     round. A channel's events are taken by one thread at a time. Fabric, ctx, mem, pd, mr,
+ *     listener and connection request may be used from any thread, but destroyed only when no
+ *     other thread uses them.
  *  5. Branch on capabilities, never on a provider's name.
- *  6. Without GN_CAP_INORDER_WRITE the bytes of one WRITE become visible in any order: a message in memory must
- *     validate itself (sequence at both ends and a checksum). Without GN_CAP_READ_HEAD_FIRST the same holds for a
- *     fetched READ. Never look at a READ's target before its completion.
- *  7. A completed WRITE has left the initiator. It may not be visible to the target's CPU yet, and is no
- *     acknowledgement. A later READ of the same bytes on the same qp returns the new ones; a receive completion at
- *     the target (SEND, WRITE_IMM) implies that all earlier WRITEs of that qp are visible there.
- *  8. Keys are checked on every remote access: key, protection domain of the target qp, range, rights. One pd per
- *     client keeps clients apart. Keys are not secrets: isolation comes from the pd.
+ *  6. Without GN_CAP_INORDER_WRITE the bytes of one WRITE become visible in any order: a message
+ *     in memory must validate itself (sequence at both ends and a checksum). Without
+ *     GN_CAP_READ_HEAD_FIRST the same holds for a fetched READ. Never look at a READ's target
+ *     before its completion.
+ *  7. A completed WRITE has left the initiator. It may not be visible to the target's CPU yet,
+ *     and is no acknowledgement. A later READ of the same bytes on the same qp returns the new
+ *     ones; a receive completion at the target (SEND, WRITE_IMM) implies that all earlier WRITEs
+ *     of that qp are visible there.
+ *  8. Keys are checked on every remote access: key, protection domain of the target qp, range,
+ *     rights. One pd per client keeps clients apart. Keys are not secrets: isolation comes from
+ *     the pd.
  *  9. Counters are always on and mean the same everywhere (struct gn_counters).
- * 10. A send-queue slot is free again when the completion of its request or of a later one has been polled. So at
- *     least one request in every max_send_wr must be signaled, or posting ends in -EAGAIN for good.
- * 11. RC requests of one qp take effect in order, and complete in order. GN_FENCE makes a request wait for the
- *     earlier READs and atomics; without it a READ's target may still be written while a later WRITE reads it.
- * 12. Zero-length WRITEs and READs are legal, and their key and offset are not checked. Zero-length memory regions
- *     are not legal.
- * 13. GN_INLINE copies the payload during the post: the buffer is reusable at once and its lkey is not looked at.
+ * 10. A send-queue slot is free again when the completion of its request or of a later one has
+ *     been polled. So at least one request in every max_send_wr must be signaled, or posting
+ *     ends in -EAGAIN for good.
+ * 11. RC requests of one qp take effect in order, and complete in order. GN_FENCE makes a
+ *     request wait for the earlier READs and atomics; without it a READ's target may still be
+ *     written while a later WRITE reads it.
+ * 12. Zero-length WRITEs and READs are legal, and their key and offset are not checked. Zero-
+ *     length memory regions are not legal.
+ * 13. GN_INLINE copies the payload during the post: the buffer is reusable at once and its lkey
+ *     is not looked at.
  */
 #ifndef GANNET_FABRIC_H
 #define GANNET_FABRIC_H
@@ -54,20 +65,26 @@ struct gn_ah;	    /* destination of datagrams */
 struct gn_listener; /* a name others connect to */
 struct gn_conn_req; /* somebody connecting; accept or reject it */
 
-/* ---- fabric ------------------------------------------------------------------------------------------------ */
+/* ---- fabric ---- */
 
-/* What a provider promises beyond the rules above (gn_attr.caps, and per connection gn_qp_attr.caps). */
+/*
+ * What a provider promises beyond the rules above (gn_attr.caps, and per connection
+ * gn_qp_attr.caps).
+ */
 enum gn_cap {
-	GN_CAP_UD = 1 << 0,		/* datagrams */
-	GN_CAP_ATOMICS = 1 << 1,	/* CAS and FAA, atomic among themselves */
-	GN_CAP_ATOMIC_CPU = 1 << 2,	/* … and with the CPU's atomics on the target */
-	GN_CAP_INORDER_WRITE = 1 << 3,	/* a WRITE's last bytes are never visible before its first */
-	GN_CAP_INORDER_128 = 1 << 4,	/* … within each aligned 128-byte block */
-	GN_CAP_WRITE_ORDER = 1 << 5,	/* a WRITE is never visible before an earlier WRITE of its qp */
-	GN_CAP_READ_HEAD_FIRST = 1 << 6, /* a READ's first word is sampled, with acquire, before any later byte */
-	GN_CAP_EVENT_FD = 1 << 7,	/* channels have an fd */
-	GN_CAP_TARGET_PROGRESS = 1 << 8, /* messages move on only while their target polls or waits */
-	GN_CAP_FOREIGN_REMOTE = 1 << 9, /* memory from gn_mem_wrap() can be registered for remote access */
+	GN_CAP_UD = 1 << 0,	       /* datagrams */
+	GN_CAP_ATOMICS = 1 << 1,       /* CAS and FAA, atomic among themselves */
+	GN_CAP_ATOMIC_CPU = 1 << 2,    /* … and with the CPU's atomics on the target */
+	GN_CAP_INORDER_WRITE = 1 << 3, /* a WRITE's last bytes are never visible before its first */
+	GN_CAP_INORDER_128 = 1 << 4,   /* … within each aligned 128-byte block */
+	GN_CAP_WRITE_ORDER =
+		1 << 5, /* a WRITE is never visible before an earlier WRITE of its qp */
+	GN_CAP_READ_HEAD_FIRST =
+		1 << 6, /* a READ's first word is sampled, with acquire, before any later byte */
+	GN_CAP_EVENT_FD = 1 << 7, /* channels have an fd */
+	GN_CAP_TARGET_PROGRESS = 1
+				 << 8, /* messages move on only while their target polls or waits */
+	GN_CAP_FOREIGN_REMOTE = 1 << 9, /* gn_mem_wrap()'s memory can have remote rights */
 	GN_CAP_HUGE = 1 << 10,		/* GN_MEM_HUGE can be asked for */
 };
 
@@ -87,7 +104,10 @@ struct gn_attr {
 	uint32_t max_private; /* bytes of private data that connect can carry: at least 56 */
 };
 
-/* name: "shm", "verbs", "verbs:DEVICE", "sim:NODE". Other errors than -EINVAL have said why in the log. */
+/*
+ * name: "shm", "verbs", "verbs:DEVICE", "sim:NODE". Other errors than -EINVAL have said why in the
+ * log.
+ */
 GN_API int gn_fabric_open(const char *name, struct gn_fabric **out);
 /* -EBUSY while objects of it live, here and in every destroy below. */
 GN_API int gn_fabric_close(struct gn_fabric *fabric);
@@ -96,7 +116,7 @@ GN_API int gn_fabric_query(const struct gn_fabric *fabric, struct gn_attr *out);
 GN_API int gn_ctx_create(struct gn_fabric *fabric, struct gn_ctx **out);
 GN_API int gn_ctx_destroy(struct gn_ctx *ctx);
 
-/* ---- memory ------------------------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 
 enum gn_access {
 	GN_LOCAL_WRITE = 1 << 0, /* a receive, READ or atomic may store its result here */
@@ -109,13 +129,15 @@ enum gn_access {
 #define GN_PAGE 4096u
 
 /*
- * Zeroed, page-aligned memory that regions may be registered in. rights names the remote rights they may have
- * (GN_REMOTE_*), 0 for memory that never leaves the process.
+ * Zeroed, page-aligned memory that regions may be registered in. A forked child does not inherit
+ * it. rights names the remote rights they may have (GN_REMOTE_*), 0 for memory that never leaves
+ * the process.
  */
-GN_API int gn_mem_alloc(struct gn_fabric *fabric, size_t size, unsigned rights, struct gn_mem **out);
+GN_API int gn_mem_alloc(struct gn_fabric *fabric, size_t size, unsigned rights,
+			struct gn_mem **out);
 /*
- * Memory the caller owns and keeps mapped. Everywhere good as a local end; as a remote one only with
- * GN_CAP_FOREIGN_REMOTE. -EFAULT when it is not mapped.
+ * Memory the caller owns and keeps mapped. Everywhere good as a local end; as a remote one only
+ * with GN_CAP_FOREIGN_REMOTE. -EFAULT when it is not mapped.
  */
 GN_API int gn_mem_wrap(struct gn_fabric *fabric, void *addr, size_t size, struct gn_mem **out);
 GN_API int gn_mem_free(struct gn_mem *mem);
@@ -134,12 +156,12 @@ struct gn_remote {
 };
 
 /*
- * Register [offset, offset + length) of mem. access: GN_LOCAL_WRITE | GN_REMOTE_*; remote write or atomic needs
- * local write, and no remote right may exceed the mem's. A region with remote rights starts on a page boundary
- * (GN_PAGE).
+ * Register [offset, offset + length) of mem. access: GN_LOCAL_WRITE | GN_REMOTE_*; remote write or
+ * atomic needs local write, and no remote right may exceed the mem's. A region with remote rights
+ * starts on a page boundary (GN_PAGE).
  */
-GN_API int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t length, unsigned access,
-			  struct gn_mr **out);
+GN_API int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t length,
+			  unsigned access, struct gn_mr **out);
 /* Returns when no remote copy under its key is under way any more. */
 GN_API int gn_mr_deregister(struct gn_mr *mr);
 GN_API uint32_t gn_mr_lkey(const struct gn_mr *mr);
@@ -147,7 +169,7 @@ GN_API void *gn_mr_addr(const struct gn_mr *mr);
 GN_API size_t gn_mr_length(const struct gn_mr *mr);
 GN_API int gn_mr_remote(const struct gn_mr *mr, struct gn_remote *out);
 
-/* ---- completions ------------------------------------------------------------------------------------------- */
+/* ---- completions ---- */
 
 enum gn_op {
 	GN_OP_WRITE,
@@ -157,23 +179,23 @@ enum gn_op {
 	GN_OP_SEND_IMM,
 	GN_OP_CAS,
 	GN_OP_FAA,
-	GN_OP_RECV,	     /* completions only: a SEND arrived */
+	GN_OP_RECV,	      /* completions only: a SEND arrived */
 	GN_OP_RECV_WRITE_IMM, /* completions only: a WRITE_IMM arrived */
 	GN_OPS
 };
 
 enum gn_wc_status {
 	GN_WC_OK,
-	GN_WC_LOCAL_LENGTH,  /* the message did not fit the receive, or exceeds max_msg */
-	GN_WC_LOCAL_ACCESS,  /* bad lkey, range or right of a local buffer */
-	GN_WC_LOCAL_QP,	     /* internal consistency of the qp */
-	GN_WC_FLUSHED,	     /* the qp was in error before this was done */
-	GN_WC_REMOTE_ACCESS, /* key, pd, range or right refused by the target */
-	GN_WC_REMOTE_INVALID, /* the target could not take it: receive too small, misaligned atomic */
-	GN_WC_REMOTE_FAILED, /* the target failed while doing it */
-	GN_WC_RETRY,	     /* the peer does not answer */
-	GN_WC_RNR,	     /* the peer posted no receive in time */
-	GN_WC_FATAL,	     /* the device failed */
+	GN_WC_LOCAL_LENGTH,   /* the message did not fit the receive, or exceeds max_msg */
+	GN_WC_LOCAL_ACCESS,   /* bad lkey, range or right of a local buffer */
+	GN_WC_LOCAL_QP,	      /* internal consistency of the qp */
+	GN_WC_FLUSHED,	      /* the qp was in error before this was done */
+	GN_WC_REMOTE_ACCESS,  /* key, pd, range or right refused by the target */
+	GN_WC_REMOTE_INVALID, /* the target could not take it: receive too small, … */
+	GN_WC_REMOTE_FAILED,  /* the target failed while doing it */
+	GN_WC_RETRY,	      /* the peer does not answer */
+	GN_WC_RNR,	      /* the peer posted no receive in time */
+	GN_WC_FATAL,	      /* the device failed */
 	GN_WC_STATUSES
 };
 
@@ -187,7 +209,7 @@ struct gn_wc {
 	struct gn_qp *qp;
 	enum gn_wc_status status; /* unless OK, only id, qp, status and vendor are valid */
 	enum gn_op op;
-	uint32_t len_bytes; /* receives: bytes placed, datagrams with their GRH; READ and atomics: bytes read */
+	uint32_t len_bytes; /* placed by a receive (with the GRH), READ or atomic */
 	uint32_t imm;
 	uint32_t flags;	  /* enum gn_wc_flag */
 	uint32_t src_qpn; /* datagrams: who sent it */
@@ -198,7 +220,7 @@ GN_API const char *gn_wc_status_str(enum gn_wc_status status);
 GN_API const char *gn_op_str(enum gn_op op);
 
 enum gn_flag {
-	GN_SHARED = 1 << 0, /* cq and qp: usable from any thread */
+	GN_SHARED = 1 << 0,   /* cq and qp: usable from any thread */
 	GN_ANY_USER = 1 << 1, /* listener: other users' processes may connect too (shm) */
 };
 
@@ -215,15 +237,17 @@ GN_API uint32_t gn_cq_depth(const struct gn_cq *cq);
 /* At most n completions, oldest first. 0 when there are none; -EOVERFLOW once it was overrun. */
 GN_API int gn_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n);
 /*
- * One event on the channel for the next completion (solicited_only: the next solicited receive or error). Always
- * poll again between arming and sleeping. An event without a completion is possible. -EINVAL without a channel.
+ * One event on the channel for the next completion (solicited_only: the next solicited receive or
+ * error). Always poll again between arming and sleeping. An event without a completion is possible.
+ * -EINVAL without a channel.
  */
 GN_API int gn_cq_arm(struct gn_cq *cq, bool solicited_only);
 /* Polls, waits by gn_wait() and polls again: completions, or -ETIMEDOUT, -EINTR. */
-GN_API int gn_cq_wait(struct gn_cq *cq, struct gn_wc *wc, int n, uint64_t deadline_ns, const char *reason);
+GN_API int gn_cq_wait(struct gn_cq *cq, struct gn_wc *wc, int n, uint64_t deadline_ns,
+		      const char *reason);
 GN_API struct gn_source *gn_cq_source(struct gn_cq *cq);
 
-/* ---- endpoints --------------------------------------------------------------------------------------------- */
+/* ---- endpoints ---- */
 
 enum gn_qp_type { GN_QP_RC, GN_QP_UD };
 enum gn_qp_state { GN_QP_NEW, GN_QP_CONNECTING, GN_QP_READY, GN_QP_ERROR };
@@ -231,21 +255,22 @@ enum gn_qp_state { GN_QP_NEW, GN_QP_CONNECTING, GN_QP_READY, GN_QP_ERROR };
 struct gn_qp_opts {
 	enum gn_qp_type type;
 	struct gn_cq *send_cq, *recv_cq;
-	struct gn_chan *chan;	/* where its connection events go; RC needs one */
-	uint32_t max_send_wr;	/* 0: 128 */
-	uint32_t max_recv_wr;	/* 0: 128 */
-	uint32_t max_send_sge;	/* 0: 1 */
-	uint32_t max_recv_sge;	/* 0: 1 */
-	uint32_t max_inline;	/* bytes; 0 is 0 */
-	uint32_t qkey;		/* UD: datagrams must carry it */
-	unsigned flags;		/* GN_SHARED */
-	void *user;		/* the caller's, see gn_qp_user() */
+	struct gn_chan *chan;  /* where its connection events go; RC needs one */
+	uint32_t max_send_wr;  /* 0: 128 */
+	uint32_t max_recv_wr;  /* 0: 128 */
+	uint32_t max_send_sge; /* 0: 1 */
+	uint32_t max_recv_sge; /* 0: 1 */
+	uint32_t max_inline;   /* bytes; 0 is 0 */
+	uint32_t qkey;	       /* UD: datagrams must carry it */
+	unsigned flags;	       /* GN_SHARED */
+	void *user;	       /* the caller's, see gn_qp_user() */
 };
 
 struct gn_qp_attr {
 	enum gn_qp_state state;
 	uint64_t caps; /* the fabric's, and what this connection promises beyond them */
-	uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline; /* at least what was asked for */
+	uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge,
+		max_inline; /* at least what was asked for */
 	uint32_t qpn;
 };
 
@@ -272,11 +297,15 @@ struct gn_ud_addr {
 GN_API int gn_qp_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out);
 /* qp: the UD qp that will send through it, and whose owner owns it. */
 GN_API int gn_ah_create(struct gn_qp *qp, const struct gn_ud_addr *addr, struct gn_ah **out);
-/* The way back to the sender of a received datagram: wc as polled, grh the first 40 bytes of the receive. */
-GN_API int gn_ah_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *grh, struct gn_ah **out);
+/*
+ * The way back to the sender of a received datagram: wc as polled, grh the first 40 bytes of the
+ * receive.
+ */
+GN_API int gn_ah_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
+			 struct gn_ah **out);
 GN_API int gn_ah_destroy(struct gn_ah *ah);
 
-/* ---- work requests ----------------------------------------------------------------------------------------- */
+/* ---- work requests ---- */
 
 struct gn_sge {
 	void *addr;
@@ -322,16 +351,18 @@ struct gn_recv_wr {
 };
 
 /*
- * Post a chain, ringing one doorbell. On failure *bad (may be NULL) is the first request not posted:
- * -EINVAL bad request, -EMSGSIZE too long for the qp (inline, datagram), -ENOTCONN not connected,
- * -EAGAIN queue full. Chain, SGEs and inline data may be reused at return; other data when it completed.
+ * Post a chain, ringing one doorbell. On failure *bad (may be NULL) is the first request not
+ * posted: -EINVAL bad request, -EMSGSIZE too long for the qp (inline, datagram), -ENOTCONN not
+ * connected, -EAGAIN queue full. Chain, SGEs and inline data may be reused at return; other data
+ * when it completed.
  */
 GN_API int gn_post_send(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **bad);
-GN_API int gn_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr, const struct gn_recv_wr **bad);
+GN_API int gn_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr,
+			const struct gn_recv_wr **bad);
 
 /* Fill one request. sge must live until the post. */
-static inline void gn_wr_init(struct gn_wr *wr, enum gn_op op, uint64_t id, const struct gn_sge *sge, uint32_t n_sge,
-			      uint32_t flags)
+static inline void gn_wr_init(struct gn_wr *wr, enum gn_op op, uint64_t id,
+			      const struct gn_sge *sge, uint32_t n_sge, uint32_t flags)
 {
 	wr->id = id;
 	wr->next = NULL;
@@ -346,36 +377,41 @@ static inline void gn_wr_init(struct gn_wr *wr, enum gn_op op, uint64_t id, cons
 	wr->to.remote.swap = 0;
 }
 
-static inline void gn_wr_rdma(struct gn_wr *wr, enum gn_op op, uint64_t id, const struct gn_sge *sge,
-			      const struct gn_remote *remote, uint64_t offset, uint32_t flags)
+static inline void gn_wr_rdma(struct gn_wr *wr, enum gn_op op, uint64_t id,
+			      const struct gn_sge *sge, const struct gn_remote *remote,
+			      uint64_t offset, uint32_t flags)
 {
 	gn_wr_init(wr, op, id, sge, 1, flags);
 	wr->to.remote.offset = remote->offset + offset;
 	wr->to.remote.key = remote->key;
 }
 
-static inline void gn_wr_cas(struct gn_wr *wr, uint64_t id, const struct gn_sge *old8, const struct gn_remote *remote,
-			     uint64_t offset, uint64_t expected, uint64_t desired, uint32_t flags)
+static inline void gn_wr_cas(struct gn_wr *wr, uint64_t id, const struct gn_sge *old8,
+			     const struct gn_remote *remote, uint64_t offset, uint64_t expected,
+			     uint64_t desired, uint32_t flags)
 {
 	gn_wr_rdma(wr, GN_OP_CAS, id, old8, remote, offset, flags);
 	wr->to.remote.compare = expected;
 	wr->to.remote.swap = desired;
 }
 
-static inline void gn_wr_faa(struct gn_wr *wr, uint64_t id, const struct gn_sge *old8, const struct gn_remote *remote,
-			     uint64_t offset, uint64_t add, uint32_t flags)
+static inline void gn_wr_faa(struct gn_wr *wr, uint64_t id, const struct gn_sge *old8,
+			     const struct gn_remote *remote, uint64_t offset, uint64_t add,
+			     uint32_t flags)
 {
 	gn_wr_rdma(wr, GN_OP_FAA, id, old8, remote, offset, flags);
 	wr->to.remote.compare = add;
 }
 
-static inline void gn_wr_send(struct gn_wr *wr, uint64_t id, const struct gn_sge *sge, uint32_t flags)
+static inline void gn_wr_send(struct gn_wr *wr, uint64_t id, const struct gn_sge *sge,
+			      uint32_t flags)
 {
 	gn_wr_init(wr, GN_OP_SEND, id, sge, 1, flags);
 }
 
-static inline void gn_wr_ud(struct gn_wr *wr, uint64_t id, const struct gn_sge *sge, struct gn_ah *ah, uint32_t qpn,
-			    uint32_t qkey, uint32_t flags)
+/* qpn: the one of the address that ah was made from. */
+static inline void gn_wr_ud(struct gn_wr *wr, uint64_t id, const struct gn_sge *sge,
+			    struct gn_ah *ah, uint32_t qpn, uint32_t qkey, uint32_t flags)
 {
 	gn_wr_init(wr, GN_OP_SEND, id, sge, 1, flags);
 	wr->to.ud.ah = ah;
@@ -383,16 +419,16 @@ static inline void gn_wr_ud(struct gn_wr *wr, uint64_t id, const struct gn_sge *
 	wr->to.ud.qkey = qkey;
 }
 
-/* ---- events and connections -------------------------------------------------------------------------------- */
+/* ---- events and connections ---- */
 
 enum gn_event_type {
-	GN_EVENT_CQ,	      /* an armed cq has something */
-	GN_EVENT_CQ_OVERRUN,  /* completions were lost: the cq is dead and its qps are in error */
+	GN_EVENT_CQ,	     /* an armed cq has something */
+	GN_EVENT_CQ_OVERRUN, /* completions were lost: the cq is dead and its qps are in error */
 	GN_EVENT_CONNECT_REQUEST,
-	GN_EVENT_ESTABLISHED, /* the qp may be posted to */
-	GN_EVENT_REJECTED,    /* by the listener's owner, with private data */
-	GN_EVENT_UNREACHABLE, /* nobody there, or no answer in time: status */
-	GN_EVENT_DISCONNECTED, /* the peer disconnected, destroyed its qp, or died; once per connection */
+	GN_EVENT_ESTABLISHED,  /* the qp may be posted to */
+	GN_EVENT_REJECTED,     /* by the listener's owner, with private data */
+	GN_EVENT_UNREACHABLE,  /* nobody there, or no answer in time: status */
+	GN_EVENT_DISCONNECTED, /* by either side, or the peer is gone; once */
 	GN_EVENTS
 };
 
@@ -413,7 +449,10 @@ GN_API const char *gn_event_str(enum gn_event_type type);
 
 GN_API int gn_chan_create(struct gn_ctx *ctx, struct gn_chan **out);
 GN_API int gn_chan_destroy(struct gn_chan *chan);
-/* Readable when gn_chan_next() may have something; for poll and epoll. -EOPNOTSUPP without GN_CAP_EVENT_FD. */
+/*
+ * Readable when gn_chan_next() may have something; for poll and epoll. -EOPNOTSUPP without
+ * GN_CAP_EVENT_FD.
+ */
 GN_API int gn_chan_fd(const struct gn_chan *chan);
 /* The next event, or -EAGAIN. Also moves connections on: take events while any is being set up. */
 GN_API int gn_chan_next(struct gn_chan *chan, struct gn_event *out);
@@ -430,41 +469,50 @@ struct gn_conn_opts {
 
 #define GN_RNR_RETRY_DEFAULT 6u
 
-/* addr: "shm:NAME", "verbs:HOST:PORT" (HOST may be empty or *: any), "sim:NODE:PORT". -EADDRINUSE when taken. */
+/*
+ * addr: "shm:NAME", "verbs:HOST:PORT" (HOST may be empty or *: any), "sim:NODE:PORT". -EADDRINUSE
+ * when taken.
+ */
 GN_API int gn_listen(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan, unsigned flags,
 		     struct gn_listener **out);
 /* Requests nobody has taken yet are refused; taken ones stay valid. */
 GN_API int gn_listener_close(struct gn_listener *listener);
 
-/* Begin to connect an RC qp. Its channel gets ESTABLISHED, REJECTED or UNREACHABLE. opts may be NULL. */
+/*
+ * Begin to connect an RC qp. Its channel gets ESTABLISHED, REJECTED or UNREACHABLE. opts may be
+ * NULL.
+ */
 GN_API int gn_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts);
 /*
- * gn_connect() and wait for its outcome: 0, -ECONNREFUSED (rejected or nobody there), -ETIMEDOUT, … reply (may be
- * NULL) gets the event. Other events of the channel stay queued.
+ * gn_connect() and wait for its outcome: 0, -ECONNREFUSED (rejected, nobody there), -ETIMEDOUT …
+ * reply (may be NULL) gets the event. Other events of the channel stay queued.
  */
 GN_API int gn_connect_wait(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts,
 			   struct gn_event *reply);
-/* Both consume req, whatever they return. After 0 the qp may be posted to; ESTABLISHED or UNREACHABLE follows. */
+/*
+ * Both consume req, whatever they return. After 0 the qp may be posted to; ESTABLISHED or
+ * UNREACHABLE follows.
+ */
 GN_API int gn_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts);
 GN_API int gn_reject(struct gn_conn_req *req, const void *private_data, uint32_t private_len);
-/* Both sides' qps go to error and flush; the peer gets DISCONNECTED. */
+/* Both sides' qps go to error and flush, and both channels get DISCONNECTED. */
 GN_API int gn_disconnect(struct gn_qp *qp);
 
-/* ---- counters ---------------------------------------------------------------------------------------------- */
+/* ---- counters ---- */
 
 struct gn_counters {
 	uint64_t wrs[GN_OPS];	/* requests posted, by operation; receives under GN_OP_RECV */
-	uint64_t bytes[GN_OPS]; /* their payload; messages received under GN_OP_RECV and GN_OP_RECV_WRITE_IMM */
+	uint64_t bytes[GN_OPS]; /* their payload; GN_OP_RECV*: messages received */
 	uint64_t inbound;	/* messages received (one-sided accesses are seen by no CPU) */
 	uint64_t doorbells;	/* gn_post_send() calls that posted something */
 	uint64_t recv_doorbells;
-	uint64_t cqes;	       /* completions polled */
-	uint64_t errors;       /* … with a status other than OK */
-	uint64_t polls_empty;  /* gn_cq_poll() calls that found nothing */
+	uint64_t cqes;	      /* completions polled */
+	uint64_t errors;      /* … with a status other than OK */
+	uint64_t polls_empty; /* gn_cq_poll() calls that found nothing */
 	uint64_t arms;
 	uint64_t events;	  /* events taken from channels */
 	uint64_t bytes_in_flight; /* posted and not known to be done: a level, not a sum */
-	uint64_t drops;		  /* datagrams that arrived here and found no receive or room */
+	uint64_t drops;		  /* datagrams that arrived and found no receive */
 };
 
 GN_API int gn_qp_counters(const struct gn_qp *qp, struct gn_counters *out);

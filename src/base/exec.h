@@ -65,7 +65,7 @@ struct gn_source;
 struct source_ops {
 	bool (*ready)(struct gn_source *source);
 	int (*arm)(struct gn_source *source);
-	void (*disarm)(struct gn_source *source);
+	void (*disarm)(struct gn_source *source); /* optional */
 };
 
 struct gn_source {

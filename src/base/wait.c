@@ -92,7 +92,7 @@ static int arm(struct gn_wait_item *item)
 
 static void disarm(struct gn_wait_item *item)
 {
-	if (item->kind == GN_WAIT_SOURCE)
+	if (item->kind == GN_WAIT_SOURCE && item->source->ops->disarm)
 		item->source->ops->disarm(item->source);
 }
 

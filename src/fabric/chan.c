@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Event channels: a queue of events that live in the objects they are about, so that queueing one never fails,
- * and destroying an object takes its events along.
+ * Event channels: a queue of events that live in the objects they are about, so that queueing one
+ * never fails, and destroying an object takes its events along.
  */
 #include "fabric/fabric.h"
 
@@ -193,8 +193,8 @@ int gn_chan_next(struct gn_chan *chan, struct gn_event *out)
 	return next_about(chan, NULL, out);
 }
 
-static int wait_about(struct gn_chan *chan, const struct obj *about, uint64_t deadline_ns, const char *reason,
-		      struct gn_event *out)
+static int wait_about(struct gn_chan *chan, const struct obj *about, uint64_t deadline_ns,
+		      const char *reason, struct gn_event *out)
 {
 	struct gn_wait_item item = gn_wait_on(&chan->source);
 	int rc;
@@ -216,7 +216,8 @@ int gn_chan_wait(struct gn_chan *chan, uint64_t deadline_ns, struct gn_event *ou
 	return wait_about(chan, NULL, deadline_ns, "an event of a channel", out);
 }
 
-int gn_connect_wait(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts, struct gn_event *reply)
+int gn_connect_wait(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts,
+		    struct gn_event *reply)
 {
 	struct gn_event ev;
 	int rc = gn_connect(qp, addr, opts);

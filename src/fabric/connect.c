@@ -5,9 +5,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define DEFAULT_TIMEOUT_US 2000000u
+#define DEFAULT_TIMEOUT_US   2000000u
 #define DEFAULT_RNR_TIMER_US 640u
-#define RNR_RETRY_MAX 6u /* 7 means forever in verbs: one stuck peer would hang us */
+#define RNR_RETRY_MAX	     6u /* 7 means forever in verbs: one stuck peer would hang us */
 
 /* The part of addr behind "provider:", or NULL. */
 static const char *own_address(const struct gn_fabric *fabric, const char *addr)
@@ -16,12 +16,13 @@ static const char *own_address(const struct gn_fabric *fabric, const char *addr)
 
 	if (addr && !strncmp(addr, fabric->provider->name, len) && addr[len] == ':')
 		return addr + len + 1;
-	gn_log(GN_LOG_ERROR, "fabric: '%s' is no address of provider %s: it starts with '%s:'", addr ? addr : "",
-	       fabric->provider->name, fabric->provider->name);
+	gn_log(GN_LOG_ERROR, "fabric: '%s' is no address of provider %s: it starts with '%s:'",
+	       addr ? addr : "", fabric->provider->name, fabric->provider->name);
 	return NULL;
 }
 
-int gn_listen(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan, unsigned flags, struct gn_listener **out)
+int gn_listen(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan, unsigned flags,
+	      struct gn_listener **out)
 {
 	struct gn_listener *listener;
 	struct gn_fabric *fabric;
@@ -41,7 +42,8 @@ int gn_listen(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan, unsign
 	listener->ctx = ctx;
 	listener->chan = chan;
 	listener->flags = flags;
-	rc = fabric->provider->listen_init ? fabric->provider->listen_init(listener, own) : -EOPNOTSUPP;
+	rc = fabric->provider->listen_init ? fabric->provider->listen_init(listener, own) :
+					     -EOPNOTSUPP;
 	if (rc) {
 		obj_destroy(&listener->obj);
 		return rc;
@@ -97,8 +99,8 @@ int gn_listener_close(struct gn_listener *listener)
 	return 0;
 }
 
-static int fill_opts(const struct gn_fabric *fabric, const struct gn_conn_opts *in, uint32_t max_private,
-		     struct gn_conn_opts *out)
+static int fill_opts(const struct gn_fabric *fabric, const struct gn_conn_opts *in,
+		     uint32_t max_private, struct gn_conn_opts *out)
 {
 	static const struct gn_conn_opts defaults = {.rnr_retry = GN_RNR_RETRY_DEFAULT};
 
@@ -109,9 +111,11 @@ static int fill_opts(const struct gn_fabric *fabric, const struct gn_conn_opts *
 		out->rnr_timer_us = DEFAULT_RNR_TIMER_US;
 	if (out->rnr_retry > RNR_RETRY_MAX || out->private_len > max_private ||
 	    (out->private_len && !out->private_data)) {
-		gn_log(GN_LOG_ERROR, "fabric: connection options: rnr_retry %u (at most %u), %u bytes of private "
-				     "data (at most %u on %s)",
-		       out->rnr_retry, RNR_RETRY_MAX, out->private_len, max_private, fabric->attr.provider);
+		gn_log(GN_LOG_ERROR,
+		       "fabric: connection options: rnr_retry %u (at most %u), %u bytes of private "
+		       "data (at most %u on %s)",
+		       out->rnr_retry, RNR_RETRY_MAX, out->private_len, max_private,
+		       fabric->attr.provider);
 		return -EINVAL;
 	}
 	return 0;
@@ -138,7 +142,10 @@ int gn_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *op
 	rc = fill_opts(qp->obj.fabric, opts, qp->obj.fabric->attr.max_private, &full);
 	if (rc)
 		return rc;
-	return qp->obj.fabric->provider->connect(qp, own, &full);
+	qp_lock(qp);
+	rc = qp->obj.fabric->provider->connect(qp, own, &full);
+	qp_unlock(qp);
+	return rc;
 }
 
 int req_create(struct gn_listener *listener, struct gn_conn_req **out)
@@ -183,7 +190,9 @@ int gn_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_op
 		gn_reject(req, NULL, 0);
 		return rc;
 	}
+	qp_lock(qp);
 	rc = req->obj.fabric->provider->accept(req, qp, &full);
+	qp_unlock(qp);
 	req_drop(req);
 	return rc;
 }
@@ -205,11 +214,16 @@ int gn_reject(struct gn_conn_req *req, const void *private_data, uint32_t privat
 
 int gn_disconnect(struct gn_qp *qp)
 {
+	int rc;
+
 	if (obj_check(qp, OBJ_QP) || qp->type != GN_QP_RC)
 		return -EINVAL;
 	if (qp->state == GN_QP_NEW)
 		return -ENOTCONN;
-	return qp->obj.fabric->provider->disconnect(qp);
+	qp_lock(qp);
+	rc = qp->obj.fabric->provider->disconnect(qp);
+	qp_unlock(qp);
+	return rc;
 }
 
 void qp_established(struct gn_qp *qp)

@@ -1,25 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Completion queues: polling with the send queue's bookkeeping, arming, and waiting. A provider reports a
- * completion by its request's position; here the position becomes the user's id and frees the slots up to it.
+ * Completion queues: polling with the send queue's bookkeeping, arming, and waiting. A provider
+ * reports a completion by its request's position; here the position becomes the user's id and frees
+ * the slots up to it.
  */
 #include "fabric/fabric.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-
-static inline void cq_lock(struct gn_cq *cq)
-{
-	if (unlikely(cq->shared))
-		gn_mutex_lock(&cq->ctx->lock);
-}
-
-static inline void cq_unlock(struct gn_cq *cq)
-{
-	if (unlikely(cq->shared))
-		gn_mutex_unlock(&cq->ctx->lock);
-}
 
 static int arm_locked(struct gn_cq *cq, bool solicited_only)
 {
@@ -145,7 +134,9 @@ struct gn_source *gn_cq_source(struct gn_cq *cq)
 	return obj_check(cq, OBJ_CQ) ? NULL : &cq->source;
 }
 
-/* Free the send slots up to and including position; they are done even if nobody asked to be told. */
+/*
+ * Free the send slots up to and including position; they are done even if nobody asked to be told.
+ */
 static void reclaim(struct gn_qp *qp, uint64_t position)
 {
 	uint64_t done = 0;

@@ -2,9 +2,10 @@
 /*
  * The fabric's objects as providers see them, and the table a provider fills in.
  *
- * The generic layer allocates every object (with the provider's size, this base first), checks arguments, counts
- * children, keeps the send queue's bookkeeping and the counters; a provider moves bytes. So a provider's init
- * finds the base filled in and everything beyond it zero, and its fini runs only on objects without children.
+ * The generic layer allocates every object (with the provider's size, this base first), checks
+ * arguments, counts children, keeps the send queue's bookkeeping and the counters; a provider moves
+ * bytes. So a provider's init finds the base filled in and everything beyond it zero, and its fini
+ * runs only on objects without children.
  */
 #ifndef GN_FABRIC_FABRIC_H
 #define GN_FABRIC_FABRIC_H
@@ -28,7 +29,10 @@ enum obj_type {
 	OBJ_TYPES
 };
 
-/* First in every object. Dead objects stay readable for a while, so that using one is noticed (object.c). */
+/*
+ * First in every object. Dead objects stay readable for a while, so that using one is noticed
+ * (object.c).
+ */
 struct obj {
 	uint32_t magic;
 	enum obj_type type;
@@ -78,10 +82,12 @@ struct gn_mr {
 	size_t length;
 	unsigned access;
 	uint32_t lkey, rkey; /* the provider's to set */
-	uint64_t iova;	     /* offset of the first byte as the provider counts it; 0 unless it must not be */
+	uint64_t iova;	     /* what the provider counts the first byte as; 0 if it can */
 };
 
-/* An event that waits in a channel. It lives in the object it is about, so queueing it cannot fail. */
+/*
+ * An event that waits in a channel. It lives in the object it is about, so queueing it cannot fail.
+ */
 struct chan_node {
 	struct chan_node *next;
 	bool queued;
@@ -133,7 +139,8 @@ struct gn_qp {
 	enum gn_qp_state state;
 	bool shared;
 	uint32_t qpn, qkey;
-	uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline; /* init may raise them */
+	uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge,
+		max_inline; /* init may raise them */
 	uint64_t caps;
 	void *user;
 
@@ -174,8 +181,8 @@ struct gn_conn_req {
 };
 
 /*
- * A provider. Members left NULL answer -EOPNOTSUPP (init), do nothing (fini) or find nothing (poll).
- * init: 0 or -errno, having said why in the log if only it knows.
+ * A provider. Members left NULL answer -EOPNOTSUPP (init), do nothing (fini) or find nothing
+ * (poll). init: 0 or -errno, having said why in the log if only it knows.
  */
 struct provider {
 	const char *name;
@@ -194,13 +201,17 @@ struct provider {
 	int (*mr_init)(struct gn_mr *mr); /* sets lkey and rkey */
 	void (*mr_fini)(struct gn_mr *mr);
 
-	int (*chan_init)(struct gn_chan *chan); /* optional; chan_fds_init() for providers with fds */
+	int (*chan_init)(
+		struct gn_chan *chan); /* optional; chan_fds_init() for providers with fds */
 	void (*chan_fini)(struct gn_chan *chan);
 	void (*chan_pump)(struct gn_chan *chan); /* move connections on, queue what happened */
 
 	int (*cq_init)(struct gn_cq *cq); /* may raise depth */
 	void (*cq_fini)(struct gn_cq *cq);
-	/* Fills wc, where id is the request's position in qp's send or receive queue instead of the user's id. */
+	/*
+	 * Fills wc, where id is the request's position in qp's send or receive queue instead of the
+	 * user's id.
+	 */
 	int (*cq_poll)(struct gn_cq *cq, struct gn_wc *wc, int n);
 	int (*cq_arm)(struct gn_cq *cq, bool solicited_only);
 	bool (*cq_ready)(struct gn_cq *cq); /* would a poll find something? */
@@ -213,16 +224,18 @@ struct provider {
 	int (*ah_init)(struct gn_ah *ah); /* addr is filled in */
 	void (*ah_fini)(struct gn_ah *ah);
 	/* Complete an address from the completion and GRH of a received datagram. */
-	int (*ah_reverse)(struct gn_qp *qp, const struct gn_wc *wc, const void *grh, struct gn_ud_addr *out);
+	int (*ah_reverse)(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
+			  struct gn_ud_addr *out);
 
 	/*
-	 * Take n checked requests, which fit the queue; the first has position qp->sq_head (rq_head). Returns how
-	 * many were taken: fewer only if the device refused.
+	 * Take n checked requests, which fit the queue; the first has position qp->sq_head
+	 * (rq_head). Returns how many were taken: fewer only if the device refused.
 	 */
 	unsigned (*post_send)(struct gn_qp *qp, const struct gn_wr *wr, unsigned n);
 	unsigned (*post_recv)(struct gn_qp *qp, const struct gn_recv_wr *wr, unsigned n);
 
-	int (*listen_init)(struct gn_listener *listener, const char *addr); /* addr: behind "provider:" */
+	int (*listen_init)(struct gn_listener *listener,
+			   const char *addr); /* addr: behind "provider:" */
 	void (*listen_fini)(struct gn_listener *listener);
 	/* opts: defaults filled in. They set qp->state. */
 	int (*connect)(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts);
@@ -235,12 +248,43 @@ extern const struct provider provider_shm, provider_verbs, provider_sim;
 
 /* object.c */
 int obj_create(struct gn_fabric *fabric, enum obj_type type, size_t base_size, void *out);
-void obj_destroy(struct obj *obj);			      /* back to the pool */
-bool obj_alive(const void *obj, enum obj_type type);	      /* NULL is not */
-int obj_check(const void *obj, enum obj_type type);	      /* 0 or -EINVAL, logged when it looks freed */
-int obj_check_idle(const void *obj, enum obj_type type);      /* … or -EBUSY */
-static inline void obj_hold(struct obj *obj) { __atomic_fetch_add(&obj->children, 1, __ATOMIC_RELAXED); }
-static inline void obj_release(struct obj *obj) { __atomic_fetch_sub(&obj->children, 1, __ATOMIC_RELEASE); }
+void obj_destroy(struct obj *obj);		     /* back to the pool */
+bool obj_alive(const void *obj, enum obj_type type); /* NULL is not */
+int obj_check(const void *obj, enum obj_type type);  /* 0 or -EINVAL, logged when it looks freed */
+int obj_check_idle(const void *obj, enum obj_type type); /* … or -EBUSY */
+static inline void obj_hold(struct obj *obj)
+{
+	__atomic_fetch_add(&obj->children, 1, __ATOMIC_RELAXED);
+}
+static inline void obj_release(struct obj *obj)
+{
+	__atomic_fetch_sub(&obj->children, 1, __ATOMIC_RELEASE);
+}
+
+/* The lock of a shared qp or cq is its context's; one with an owner has none. */
+static inline void qp_lock(struct gn_qp *qp)
+{
+	if (unlikely(qp->shared))
+		gn_mutex_lock(&qp->ctx->lock);
+}
+
+static inline void qp_unlock(struct gn_qp *qp)
+{
+	if (unlikely(qp->shared))
+		gn_mutex_unlock(&qp->ctx->lock);
+}
+
+static inline void cq_lock(struct gn_cq *cq)
+{
+	if (unlikely(cq->shared))
+		gn_mutex_lock(&cq->ctx->lock);
+}
+
+static inline void cq_unlock(struct gn_cq *cq)
+{
+	if (unlikely(cq->shared))
+		gn_mutex_unlock(&cq->ctx->lock);
+}
 
 /* chan.c: queueing events. Any thread. */
 void chan_push(struct gn_chan *chan, struct chan_node *node);

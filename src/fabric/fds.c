@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Channels made of fds: an epoll set that holds the provider's fds and one eventfd that is readable while events
- * are queued. The set's own fd is what users poll.
+ * Channels made of fds: an epoll set that holds the provider's fds and one eventfd that is readable
+ * while events are queued. The set's own fd is what users poll.
  */
 #include "fabric/fabric.h"
 
@@ -10,7 +10,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define PUMP_BATCH 32
+#define PUMP_BATCH  32
 #define PUMP_ROUNDS 8 /* then others get a turn; what is left keeps the set readable */
 
 static int fail(const char *what)

@@ -8,7 +8,8 @@
 
 #define REMOTE_RIGHTS (GN_REMOTE_WRITE | GN_REMOTE_READ | GN_REMOTE_ATOMIC)
 
-static int mem_create(struct gn_fabric *fabric, void *addr, size_t size, unsigned rights, struct gn_mem **out)
+static int mem_create(struct gn_fabric *fabric, void *addr, size_t size, unsigned rights,
+		      struct gn_mem **out)
 {
 	const struct provider *p = fabric->provider;
 	struct gn_mem *mem;
@@ -20,7 +21,8 @@ static int mem_create(struct gn_fabric *fabric, void *addr, size_t size, unsigne
 	mem->size = size;
 	mem->rights = rights;
 	mem->foreign = addr;
-	rc = addr ? (p->mem_wrap ? p->mem_wrap(mem) : 0) : (p->mem_alloc ? p->mem_alloc(mem) : -EOPNOTSUPP);
+	rc = addr ? (p->mem_wrap ? p->mem_wrap(mem) : 0) :
+		    (p->mem_alloc ? p->mem_alloc(mem) : -EOPNOTSUPP);
 	if (rc) {
 		obj_destroy(&mem->obj);
 		return rc;
@@ -33,7 +35,8 @@ int gn_mem_alloc(struct gn_fabric *fabric, size_t size, unsigned rights, struct 
 {
 	struct gn_attr attr;
 
-	if (!out || !size || size > SIZE_MAX / 2 || rights & ~(unsigned)(REMOTE_RIGHTS | GN_MEM_HUGE))
+	if (!out || !size || size > SIZE_MAX / 2 ||
+	    rights & ~(unsigned)(REMOTE_RIGHTS | GN_MEM_HUGE))
 		return -EINVAL;
 	if (gn_fabric_query(fabric, &attr))
 		return -EINVAL;
@@ -51,7 +54,8 @@ static bool is_mapped(uint8_t *addr, size_t size)
 	unsigned char seen[256];
 
 	while (at < end) {
-		const uintptr_t len = end - at < sizeof(seen) * page ? end - at : sizeof(seen) * page;
+		const uintptr_t len = end - at < sizeof(seen) * page ? end - at :
+								       sizeof(seen) * page;
 
 		if (mincore((void *)at, len, seen)) /* NOLINT: the address is the question */
 			return false;
@@ -72,7 +76,8 @@ int gn_mem_wrap(struct gn_fabric *fabric, void *addr, size_t size, struct gn_mem
 		gn_log(GN_LOG_ERROR, "fabric: memory to wrap is not mapped, or not all of it");
 		return -EFAULT;
 	}
-	return mem_create(fabric, addr, size, attr.caps & GN_CAP_FOREIGN_REMOTE ? REMOTE_RIGHTS : 0, out);
+	return mem_create(fabric, addr, size, attr.caps & GN_CAP_FOREIGN_REMOTE ? REMOTE_RIGHTS : 0,
+			  out);
 }
 
 int gn_mem_free(struct gn_mem *mem)
@@ -151,23 +156,25 @@ static int check_region(const struct gn_mem *mem, size_t offset, size_t length, 
 	if (access & REMOTE_RIGHTS && ((uintptr_t)mem->addr + offset) % GN_PAGE)
 		return -EINVAL;
 	if (access & (unsigned)REMOTE_RIGHTS & ~mem->rights) {
-		gn_log(GN_LOG_ERROR, mem->foreign ? "fabric: this provider cannot give peers access to wrapped "
-						    "memory; use gn_mem_alloc()"
-						  : "fabric: a region asks for remote rights its mem was not "
-						    "allocated with");
+		gn_log(GN_LOG_ERROR,
+		       mem->foreign ? "fabric: this provider cannot give peers access to wrapped "
+				      "memory; use gn_mem_alloc()" :
+				      "fabric: a region asks for remote rights its mem was not "
+				      "allocated with");
 		return mem->foreign ? -EOPNOTSUPP : -EINVAL;
 	}
 	return 0;
 }
 
-int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t length, unsigned access,
-		   struct gn_mr **out)
+int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t length,
+		   unsigned access, struct gn_mr **out)
 {
 	const struct provider *p;
 	struct gn_mr *mr;
 	int rc;
 
-	if (obj_check(pd, OBJ_PD) || obj_check(mem, OBJ_MEM) || !out || pd->obj.fabric != mem->obj.fabric)
+	if (obj_check(pd, OBJ_PD) || obj_check(mem, OBJ_MEM) || !out ||
+	    pd->obj.fabric != mem->obj.fabric)
 		return -EINVAL;
 	rc = check_region(mem, offset, length, access);
 	if (rc)

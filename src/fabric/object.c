@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Life and death of fabric objects. A destroyed object stays in its fabric's pool, marked dead, until many others
- * of its type have been destroyed after it: using or destroying it again is noticed instead of corrupting memory.
+ * Life and death of fabric objects. A destroyed object stays in its fabric's pool, marked dead,
+ * until many others of its type have been destroyed after it: using or destroying it again is
+ * noticed instead of corrupting memory.
  */
 #include "fabric/fabric.h"
 
@@ -16,11 +17,16 @@ static const struct {
 	uint32_t magic;
 	const char *name;
 } types[OBJ_TYPES] = {
-	[OBJ_CTX] = {0x67634301u, "context"},	  [OBJ_MEM] = {0x67634302u, "mem"},
-	[OBJ_PD] = {0x67634303u, "pd"},		  [OBJ_MR] = {0x67634304u, "mr"},
-	[OBJ_CQ] = {0x67634305u, "cq"},		  [OBJ_CHAN] = {0x67634306u, "channel"},
-	[OBJ_QP] = {0x67634307u, "qp"},		  [OBJ_AH] = {0x67634308u, "ah"},
-	[OBJ_LISTENER] = {0x67634309u, "listener"}, [OBJ_REQ] = {0x6763430au, "connection request"},
+	[OBJ_CTX] = {0x67634301u, "context"},
+	[OBJ_MEM] = {0x67634302u, "mem"},
+	[OBJ_PD] = {0x67634303u, "pd"},
+	[OBJ_MR] = {0x67634304u, "mr"},
+	[OBJ_CQ] = {0x67634305u, "cq"},
+	[OBJ_CHAN] = {0x67634306u, "channel"},
+	[OBJ_QP] = {0x67634307u, "qp"},
+	[OBJ_AH] = {0x67634308u, "ah"},
+	[OBJ_LISTENER] = {0x67634309u, "listener"},
+	[OBJ_REQ] = {0x6763430au, "connection request"},
 };
 
 static void link_live(struct obj_pool *pool, struct obj *obj)
@@ -98,7 +104,8 @@ int obj_check(const void *ptr, enum obj_type type)
 	if (!obj)
 		gn_log(GN_LOG_ERROR, "fabric: a %s is NULL", types[type].name);
 	else if (obj->magic == MAGIC_DEAD)
-		gn_log(GN_LOG_ERROR, "fabric: a %s was used after it was destroyed", types[type].name);
+		gn_log(GN_LOG_ERROR, "fabric: a %s was used after it was destroyed",
+		       types[type].name);
 	else
 		gn_log(GN_LOG_ERROR, "fabric: a pointer given as %s is none", types[type].name);
 	return -EINVAL;
@@ -113,8 +120,8 @@ int obj_check_idle(const void *ptr, enum obj_type type)
 		return rc;
 	/* Pairs with the release in obj_release(): what the last child did to us is done. */
 	if (__atomic_load_n(&obj->children, __ATOMIC_ACQUIRE)) {
-		gn_log(GN_LOG_WARN, "fabric: a %s is still used by %u other objects", types[type].name,
-		       obj->children);
+		gn_log(GN_LOG_WARN, "fabric: a %s is still used by %u other objects",
+		       types[type].name, obj->children);
 		return -EBUSY;
 	}
 	return 0;

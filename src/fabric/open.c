@@ -21,7 +21,9 @@ static int find_provider(const char *name, const struct provider **out, const ch
 		*device = name[len] ? name + len + 1 : "";
 		return 0;
 	}
-	gn_log(GN_LOG_ERROR, "fabric: no provider is called '%s'; there are shm, verbs[:DEVICE] and sim:NODE", name);
+	gn_log(GN_LOG_ERROR,
+	       "fabric: no provider is called '%s'; there are shm, verbs[:DEVICE] and sim:NODE",
+	       name);
 	return -EINVAL;
 }
 
@@ -39,7 +41,8 @@ int gn_fabric_open(const char *name, struct gn_fabric **out)
 		return rc;
 
 	assert(!provider->fabric_size || provider->fabric_size >= sizeof(*fabric));
-	fabric = gn_alloc(provider->fabric_size ? provider->fabric_size : sizeof(*fabric), GN_CACHELINE);
+	fabric = gn_alloc(provider->fabric_size ? provider->fabric_size : sizeof(*fabric),
+			  GN_CACHELINE);
 	if (!fabric)
 		return -ENOMEM;
 	fabric->magic = MAGIC_FABRIC;

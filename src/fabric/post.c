@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Posting: every argument check happens here, once, and the queues' bookkeeping with it; a provider gets requests
- * that are well-formed and fit its queues.
+ * Posting: every argument check happens here, once, and the queues' bookkeeping with it; a provider
+ * gets requests that are well-formed and fit its queues.
  */
 #include "fabric/fabric.h"
 
 #include <errno.h>
 
 #define BIT(op) (1u << (op))
-#define RC_OPS                                                                                     \
-	(BIT(GN_OP_WRITE) | BIT(GN_OP_READ) | BIT(GN_OP_WRITE_IMM) | BIT(GN_OP_SEND) |             \
+#define RC_OPS                                                                         \
+	(BIT(GN_OP_WRITE) | BIT(GN_OP_READ) | BIT(GN_OP_WRITE_IMM) | BIT(GN_OP_SEND) | \
 	 BIT(GN_OP_SEND_IMM) | BIT(GN_OP_CAS) | BIT(GN_OP_FAA))
-#define UD_OPS (BIT(GN_OP_SEND) | BIT(GN_OP_SEND_IMM))
+#define UD_OPS	   (BIT(GN_OP_SEND) | BIT(GN_OP_SEND_IMM))
 #define INLINE_OPS (BIT(GN_OP_WRITE) | BIT(GN_OP_WRITE_IMM) | BIT(GN_OP_SEND) | BIT(GN_OP_SEND_IMM))
 #define ATOMIC_OPS (BIT(GN_OP_CAS) | BIT(GN_OP_FAA))
-#define WR_FLAGS (GN_SIGNALED | GN_INLINE | GN_FENCE | GN_SOLICITED)
+#define WR_FLAGS   (GN_SIGNALED | GN_INLINE | GN_FENCE | GN_SOLICITED)
 
 static int check_atomic(const struct gn_qp *qp, const struct gn_wr *wr, uint64_t len)
 {
@@ -39,7 +39,8 @@ static inline int check_send(const struct gn_qp *qp, const struct gn_wr *wr, uin
 	const unsigned ops = qp->type == GN_QP_RC ? RC_OPS : UD_OPS;
 	uint64_t len = 0;
 
-	if (unlikely((unsigned)wr->op >= GN_OPS || !(ops & BIT(wr->op)) || wr->flags & ~(unsigned)WR_FLAGS))
+	if (unlikely((unsigned)wr->op >= GN_OPS || !(ops & BIT(wr->op)) ||
+		     wr->flags & ~(unsigned)WR_FLAGS))
 		return -EINVAL;
 	if (unlikely(wr->n_sge > qp->max_send_sge || (wr->n_sge && !wr->sge)))
 		return -EINVAL;
@@ -59,7 +60,8 @@ static inline int check_send(const struct gn_qp *qp, const struct gn_wr *wr, uin
 	return qp->type == GN_QP_UD ? check_ud(qp, wr, len) : 0;
 }
 
-static inline void remember(struct gn_qp *qp, uint64_t position, const struct gn_wr *wr, uint64_t len)
+static inline void remember(struct gn_qp *qp, uint64_t position, const struct gn_wr *wr,
+			    uint64_t len)
 {
 	struct sq_entry *entry = &qp->sq[position & qp->sq_mask];
 
@@ -132,8 +134,7 @@ int gn_post_send(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **
 		obj_check(qp, OBJ_QP);
 		return -EINVAL;
 	}
-	if (unlikely(qp->shared))
-		gn_mutex_lock(&qp->ctx->lock);
+	qp_lock(qp);
 	if (unlikely(qp->state < GN_QP_READY)) {
 		if (bad)
 			*bad = wr;
@@ -141,8 +142,7 @@ int gn_post_send(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **
 	} else {
 		rc = post_send_locked(qp, wr, bad);
 	}
-	if (unlikely(qp->shared))
-		gn_mutex_unlock(&qp->ctx->lock);
+	qp_unlock(qp);
 	return rc;
 }
 
@@ -157,7 +157,8 @@ static int check_recv(const struct gn_qp *qp, const struct gn_recv_wr *wr)
 	return len > UINT32_MAX ? -EINVAL : 0;
 }
 
-static int post_recv_locked(struct gn_qp *qp, const struct gn_recv_wr *wr, const struct gn_recv_wr **bad)
+static int post_recv_locked(struct gn_qp *qp, const struct gn_recv_wr *wr,
+			    const struct gn_recv_wr **bad)
 {
 	const uint64_t start = qp->rq_head, limit = qp->rq_tail + qp->max_recv_wr;
 	uint64_t position = start;
@@ -204,10 +205,8 @@ int gn_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr, const struct gn_
 		obj_check(qp, OBJ_QP);
 		return -EINVAL;
 	}
-	if (unlikely(qp->shared))
-		gn_mutex_lock(&qp->ctx->lock);
+	qp_lock(qp);
 	rc = post_recv_locked(qp, wr, bad);
-	if (unlikely(qp->shared))
-		gn_mutex_unlock(&qp->ctx->lock);
+	qp_unlock(qp);
 	return rc;
 }

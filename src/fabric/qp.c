@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define DEFAULT_WR 128u
+#define DEFAULT_WR  128u
 #define DEFAULT_SGE 1u
 
 static uint32_t or_default(uint32_t value, uint32_t fallback)
@@ -33,18 +33,22 @@ static int check_opts(const struct gn_pd *pd, const struct gn_qp_opts *o)
 		return -EOPNOTSUPP;
 	if (obj_check(o->send_cq, OBJ_CQ) || obj_check(o->recv_cq, OBJ_CQ))
 		return -EINVAL;
-	if (o->send_cq->ctx != pd->ctx || o->recv_cq->ctx != pd->ctx || o->flags & ~(unsigned)GN_SHARED)
+	if (o->send_cq->ctx != pd->ctx || o->recv_cq->ctx != pd->ctx ||
+	    o->flags & ~(unsigned)GN_SHARED)
 		return -EINVAL;
 	if (o->send_cq->shared != shared || o->recv_cq->shared != shared) {
-		gn_log(GN_LOG_ERROR, "fabric: a shared qp needs shared cqs, one with an owner needs cqs with one");
+		gn_log(GN_LOG_ERROR,
+		       "fabric: a shared qp needs shared cqs, an owned one owned ones");
 		return -EINVAL;
 	}
-	if (o->chan ? obj_check(o->chan, OBJ_CHAN) || o->chan->ctx != pd->ctx : o->type == GN_QP_RC) {
+	if (o->chan ? obj_check(o->chan, OBJ_CHAN) || o->chan->ctx != pd->ctx :
+		      o->type == GN_QP_RC) {
 		gn_log(GN_LOG_ERROR, "fabric: an RC qp needs a channel of its own context");
 		return -EINVAL;
 	}
 	if (o->max_send_wr > a->max_send_wr || o->max_recv_wr > a->max_recv_wr ||
-	    o->max_send_sge > a->max_sge || o->max_recv_sge > a->max_sge || o->max_inline > a->max_inline)
+	    o->max_send_sge > a->max_sge || o->max_recv_sge > a->max_sge ||
+	    o->max_inline > a->max_inline)
 		return -EINVAL;
 	return 0;
 }
@@ -103,18 +107,6 @@ static void release_parts(struct gn_qp *qp)
 		obj_release(&qp->chan->obj);
 }
 
-static void lock(struct gn_qp *qp)
-{
-	if (qp->shared)
-		gn_mutex_lock(&qp->ctx->lock);
-}
-
-static void unlock(struct gn_qp *qp)
-{
-	if (qp->shared)
-		gn_mutex_unlock(&qp->ctx->lock);
-}
-
 int gn_qp_create(struct gn_pd *pd, const struct gn_qp_opts *opts, struct gn_qp **out)
 {
 	const struct provider *p;
@@ -131,7 +123,7 @@ int gn_qp_create(struct gn_pd *pd, const struct gn_qp_opts *opts, struct gn_qp *
 	if (rc)
 		return rc;
 	fill(qp, pd, opts);
-	lock(qp);
+	qp_lock(qp);
 	rc = p->qp_init ? p->qp_init(qp) : -EOPNOTSUPP;
 	if (rc)
 		goto destroy_obj;
@@ -139,13 +131,13 @@ int gn_qp_create(struct gn_pd *pd, const struct gn_qp_opts *opts, struct gn_qp *
 	if (rc)
 		goto fini_qp;
 	hold_parts(qp);
-	unlock(qp);
+	qp_unlock(qp);
 	*out = qp;
 	return 0;
 fini_qp:
 	p->qp_fini(qp);
 destroy_obj:
-	unlock(qp);
+	qp_unlock(qp);
 	obj_destroy(&qp->obj);
 	return rc;
 }
@@ -171,9 +163,9 @@ int gn_qp_destroy(struct gn_qp *qp)
 	if (rc)
 		return rc;
 	fabric = qp->obj.fabric;
-	lock(qp);
+	qp_lock(qp);
 	fabric->provider->qp_fini(qp);
-	unlock(qp);
+	qp_unlock(qp);
 	chan_remove(qp->chan, &qp->ev_outcome);
 	chan_remove(qp->chan, &qp->ev_gone);
 	gn_mutex_lock(&fabric->lock);
@@ -193,7 +185,7 @@ int gn_qp_query(struct gn_qp *qp, struct gn_qp_attr *out)
 {
 	if (obj_check(qp, OBJ_QP) || !out)
 		return -EINVAL;
-	lock(qp);
+	qp_lock(qp);
 	if (qp->obj.fabric->provider->qp_query)
 		qp->obj.fabric->provider->qp_query(qp);
 	*out = (struct gn_qp_attr){
@@ -206,7 +198,7 @@ int gn_qp_query(struct gn_qp *qp, struct gn_qp_attr *out)
 		.max_inline = qp->max_inline,
 		.qpn = qp->qpn,
 	};
-	unlock(qp);
+	qp_unlock(qp);
 	return 0;
 }
 
@@ -216,9 +208,9 @@ int gn_qp_error(struct gn_qp *qp)
 
 	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
-	lock(qp);
+	qp_lock(qp);
 	rc = qp->obj.fabric->provider->qp_error(qp);
-	unlock(qp);
+	qp_unlock(qp);
 	return rc;
 }
 

@@ -59,6 +59,11 @@ void sim_event_fini(struct sim_engine *engine, struct sim_event *event);
 void sim_event_at(struct sim_engine *engine, struct sim_event *event, uint64_t at_ps);
 void sim_event_cancel(struct sim_engine *engine, struct sim_event *event);
 
+static inline bool sim_event_waits(const struct sim_event *event)
+{
+	return event->where != SIM_EVENT_IDLE;
+}
+
 static inline void sim_event_now(struct sim_engine *engine, struct sim_event *event)
 {
 	sim_event_at(engine, event, engine->now_ps);

@@ -57,7 +57,8 @@ extern const struct cf_case cf_cases_chains[];	  /* 35-39 */
 extern const struct cf_case cf_cases_events[];	  /* 40-47 */
 extern const struct cf_case cf_cases_ud[];	  /* 48-53 */
 extern const struct cf_case cf_cases_isolation[]; /* 54-57 */
-extern const struct cf_case cf_cases_connect[];	  /* 63-70 */
+extern const struct cf_case cf_cases_connect[];	  /* 63-66 */
+extern const struct cf_case cf_cases_disconnect[]; /* 67-70 */
 extern const struct cf_case cf_cases_ordering[];  /* 71, 72, 75 */
 
 /* ---- a side ---- */

@@ -37,8 +37,7 @@ struct cf_run {
 	unsigned passed, failed, skipped;
 };
 
-/* All tables, ended by NULL. */
-extern const struct cf_case *const cf_tables[];
+#define CF_NUMBER_MAX 99u /* of a case */
 
 const struct cf_case *cf_case_find(unsigned number);
 bool cf_run_selects(const struct cf_run *run, unsigned number);

@@ -31,6 +31,7 @@ static bool write_read_a(struct cf *cf)
 		CHECK(cf_read(cf, &rc, 2 * i + 1, mine, theirs, len, GN_SIGNALED));
 		CHECK(cf_expect_wc(cf, rc.send_cq, 2 * i + 1, GN_WC_OK));
 		CHECK(cf_check_framed(cf, rc.buf, rc.buf_bytes, mine, len, ~i));
+		CHECK(cf_sync(cf));
 	}
 	return true;
 }
@@ -53,6 +54,7 @@ static bool write_read_b(struct cf *cf)
 		      (unsigned long long)i);
 		cf_fill(cf, rc.buf + theirs, len, ~i);
 		CHECK(cf_sync(cf));
+		CHECK(cf_sync(cf)); /* A has read it */
 	}
 	return true;
 }
@@ -111,7 +113,7 @@ static bool write_back(struct cf *cf, struct cf_rc *rc, size_t mine, size_t thei
 	CHECK(cf_check_paint(cf, rc->buf + BACK, 0, framed));
 
 	cf_fill(cf, rc->buf + mine, len, tag);
-	memset(rc->buf + BACK, 0, framed + 1);
+	memset(rc->buf + BACK, 0, framed + 2);
 	CHECK(cf_write(cf, rc, 3, mine, theirs, len, 0));
 	CHECK(cf_read(cf, rc, 4, BACK + 1, theirs - EDGE, framed, GN_SIGNALED));
 	CHECK(cf_expect_wc(cf, rc->send_cq, 4, GN_WC_OK));
@@ -282,17 +284,23 @@ static bool fence_once(struct cf *cf, struct cf_rc *rc, uint64_t i, uint32_t len
 	return true;
 }
 
+static bool fence_rounds(struct cf *cf, struct cf_rc *rc, uint32_t len, uint64_t rounds)
+{
+	cf_fill(cf, rc->buf, len, 0);
+	CHECK(cf_write(cf, rc, 0, 0, OTHER * PLACE, len, GN_SIGNALED));
+	CHECK(cf_expect_wc(cf, rc->send_cq, 0, GN_WC_OK));
+	for (uint64_t i = 0; cf_more(cf, i, rounds); i++)
+		CHECK(fence_once(cf, rc, i, len), "round %llu", (unsigned long long)i);
+	return true;
+}
+
 static bool fence_a(struct cf *cf)
 {
 	struct cf_rc rc;
 
 	CHECK(cf_rc_pair(cf, NULL, &rc));
-	cf_fill(cf, rc.buf, PLACE, 0);
-	CHECK(cf_write(cf, &rc, 0, 0, OTHER * PLACE, PLACE, GN_SIGNALED));
-	CHECK(cf_expect_wc(cf, rc.send_cq, 0, GN_WC_OK));
-	for (uint64_t i = 0; cf_more(cf, i, 5000); i++)
-		CHECK(fence_once(cf, &rc, i, i % 2 ? PLACE : 200), "round %llu",
-		      (unsigned long long)i);
+	CHECK(fence_rounds(cf, &rc, PLACE, 1000));
+	CHECK(fence_rounds(cf, &rc, 200, 5000));
 	CHECK(cf_sync(cf));
 	return true;
 }

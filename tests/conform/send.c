@@ -243,6 +243,7 @@ static bool pieces(struct cf *cf)
 	CHECK(cf_rc_pair(cf, &opts, &rc));
 	for (uint64_t i = 0; cf_more_both(cf, i, 500); i++)
 		CHECK(scatter_round(cf, &rc, i, most));
+	CHECK(cf_sync(cf));
 	for (uint64_t i = 0; cf->role == CF_A && cf_more(cf, i, 500); i++)
 		CHECK(gather_round(cf, &rc, i, most));
 	CHECK(cf_sync(cf));

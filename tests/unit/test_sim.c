@@ -9,8 +9,10 @@
 #include "gannet/sim.h"
 #include "unit.h"
 
-#define US 1000u
-#define MS 1000000u
+#define US	1000u
+#define MS	1000000u
+#define HOUR_US 3600000000u
+#define HOUR_NS (HOUR_US * 1000ull)
 
 /* ---- a run and its log ---- */
 
@@ -24,7 +26,8 @@ static void keep_line(void *arg, enum gn_log_level level, const char *line)
 	struct lines *lines = arg;
 
 	(void)level;
-	lines->len += (size_t)snprintf(lines->text + lines->len, sizeof(lines->text) - lines->len, "%s\n", line);
+	lines->len += (size_t)snprintf(lines->text + lines->len, sizeof(lines->text) - lines->len,
+				       "%s\n", line);
 	if (lines->len >= sizeof(lines->text))
 		lines->len = sizeof(lines->text) - 1;
 }
@@ -83,16 +86,16 @@ static void run_alone(gn_node_main *program, void *arg)
 }
 
 /* For programs: what is not so becomes the exit status. */
-#define EXPECT(cond)                                                                               \
-	do {                                                                                       \
-		if (!(cond)) {                                                                     \
-			print_error("%s:%d: not so: %s\n", __FILE__, __LINE__, #cond);             \
-			return __LINE__;                                                           \
-		}                                                                                  \
+#define EXPECT(cond)                                                                   \
+	do {                                                                           \
+		if (!(cond)) {                                                         \
+			print_error("%s:%d: not so: %s\n", __FILE__, __LINE__, #cond); \
+			return __LINE__;                                               \
+		}                                                                      \
 	} while (0)
 
-#define PROGRAM(name)                                                                              \
-	static int name(struct gn_env *env, int argc __attribute__((unused)),                      \
+#define PROGRAM(name)                                                         \
+	static int name(struct gn_env *env, int argc __attribute__((unused)), \
 			char **argv __attribute__((unused)))
 
 /* ---- options ---- */
@@ -324,12 +327,12 @@ PROGRAM(sleeps)
 	uint64_t start = gn_now_ns();
 
 	(void)env;
-	gn_sleep_us(3600000000u);
-	EXPECT(gn_now_ns() == start + 3600000000u * 1000u);
+	gn_sleep_us(HOUR_US);
+	EXPECT(gn_now_ns() == start + HOUR_NS);
 	EXPECT(gn_wait(NULL, 0, gn_deadline_us(7), "nothing") == -ETIMEDOUT);
-	EXPECT(gn_now_ns() == start + 3600000007u * 1000u);
+	EXPECT(gn_now_ns() == start + HOUR_NS + 7 * US);
 	EXPECT(gn_wait(NULL, 0, 0, "nothing") == -ETIMEDOUT); /* looking in vain takes time */
-	EXPECT(gn_now_ns() > start + 3600000007u * 1000u);
+	EXPECT(gn_now_ns() > start + HOUR_NS + 7 * US);
 	gn_charge(GN_WORK_NS, 300);
 	gn_charge(GN_WORK_COPY, 1 << 20); /* free in this profile */
 	return 0;
@@ -766,7 +769,8 @@ static void test_deadlock(void **state)
 	spawn(sim, 1, deadlocks, NULL);
 	assert_int_equal(gn_sim_run(sim), -EDEADLK);
 	assert_logged(state, "deadlock at 3000 ns");
-	assert_logged(state, "n1 process 0 thread 1 'main' waits for the end of a thread (thread 4)");
+	assert_logged(state,
+		      "n1 process 0 thread 1 'main' waits for the end of a thread (thread 4)");
 	assert_logged(state, "thread 2 'signalled' waits for a signal that never comes");
 	assert_logged(state, "thread 3 'holder' waits for the end of days");
 	assert_logged(state, "thread 4 'locker' waits for a mutex (thread 3)");
@@ -792,7 +796,8 @@ static void test_empty_polls(void **state)
 
 	spawn(sim, 0, yields_for_ever, &word);
 	assert_int_equal(gn_sim_run(sim), -EDEADLK);
-	assert_logged(state, "thread 1 'main' of process 0 on n0 polled or yielded in vain 1000000 times");
+	assert_logged(state,
+		      "thread 1 'main' of process 0 on n0 polled or yielded in vain 1000000 times");
 	assert_int_equal(gn_sim_now_ns(sim), 50u * (1000000 - 1));
 	assert_int_equal(gn_sim_kill(sim, 0), 0);
 	assert_int_equal(gn_sim_run(sim), 0);
@@ -909,14 +914,29 @@ static void test_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_bad_options), TEST(test_bad_spawn),	      TEST(test_stack_too_large),
-		TEST(test_environment), TEST(test_end_takes_threads), TEST(test_kill),
-		TEST(test_leaks),	TEST(test_run_inside),	      TEST(test_virtual_time),
-		TEST(test_limit),	TEST(test_determinism),	      TEST(test_random),
-		TEST(test_mutex),	TEST(test_cond),	      TEST(test_once),
-		TEST(test_slots),	TEST(test_wait_queue),	      TEST(test_wait_words),
-		TEST(test_wait_fd),	TEST(test_deadlock),	      TEST(test_empty_polls),
-		TEST(test_inner_fibers), TEST(test_many),
+		TEST(test_bad_options),
+		TEST(test_bad_spawn),
+		TEST(test_stack_too_large),
+		TEST(test_environment),
+		TEST(test_end_takes_threads),
+		TEST(test_kill),
+		TEST(test_leaks),
+		TEST(test_run_inside),
+		TEST(test_virtual_time),
+		TEST(test_limit),
+		TEST(test_determinism),
+		TEST(test_random),
+		TEST(test_mutex),
+		TEST(test_cond),
+		TEST(test_once),
+		TEST(test_slots),
+		TEST(test_wait_queue),
+		TEST(test_wait_words),
+		TEST(test_wait_fd),
+		TEST(test_deadlock),
+		TEST(test_empty_polls),
+		TEST(test_inner_fibers),
+		TEST(test_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

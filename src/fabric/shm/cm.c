@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Names and handshakes. A listener is a Unix socket under a lock file in our folder; the client's first message
- * brings its area and grants, the answer brings the server's.
+ * Names and handshakes. A listener is a Unix socket under a lock file in our folder; the client's
+ * first message brings its area and grants, the answer brings the server's.
  */
 #include "fabric/shm/shm.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define BACKLOG 4096
-#define PENDING_MAX 256 /* connected clients that said nothing yet; the oldest goes first */
-#define ACCEPT_MAX 64	/* clients taken at a time */
-#define RETRY_NS 1000000 /* a listener's backlog was full: try again */
+#define BACKLOG	    4096
+#define PENDING_MAX 256	    /* clients that said nothing yet; the oldest goes first */
+#define ACCEPT_MAX  64	    /* clients taken at a time */
+#define RETRY_NS    1000000 /* a listener's backlog was full: try again */
 
 struct shm_pending {
 	struct chan_fd sock;
@@ -170,7 +170,8 @@ static int take_hello(struct shm_listener *l, int sock)
 	if (!wire_is(&msg, len, WIRE_HELLO, sizeof(msg.hello)) || fds[1] < 0 ||
 	    msg.hello.private_len > PRIVATE_CONNECT_MAX) {
 		if (len > 0)
-			gn_log(GN_LOG_WARN, "shm: '%s': a client said nothing this version (%u) understands",
+			gn_log(GN_LOG_WARN,
+			       "shm: '%s': a client said nothing this version (%u) understands",
 			       l->name, WIRE_VERSION);
 		rc = -EPROTO;
 		goto close_fds;
@@ -244,8 +245,9 @@ static void listener_ready(struct chan_fd *cfd)
 
 		if (sock < 0) {
 			if (errno == EMFILE || errno == ENFILE)
-				gn_log(GN_LOG_ERROR, "shm: '%s' cannot take a client: too many open files "
-						     "(ulimit -n)",
+				gn_log(GN_LOG_ERROR,
+				       "shm: '%s' cannot take a client: too many open files "
+				       "(ulimit -n)",
 				       l->name);
 			return;
 		}
@@ -263,18 +265,6 @@ static void give_up(struct shm_qp *qp, enum gn_event_type type, int status)
 	shm_conn_fini(qp);
 	shm_qp_fail(qp);
 	qp_refused(&qp->qp, type, status);
-}
-
-static void lock_qp(struct shm_qp *qp)
-{
-	if (qp->qp.shared)
-		gn_mutex_lock(&qp->qp.ctx->lock);
-}
-
-static void unlock_qp(struct shm_qp *qp)
-{
-	if (qp->qp.shared)
-		gn_mutex_unlock(&qp->qp.ctx->lock);
 }
 
 /* The listener answered, or died. */
@@ -317,7 +307,6 @@ static void conn_ready(struct chan_fd *cfd)
 {
 	struct shm_qp *qp = container_of(cfd, struct shm_qp, conn.sock);
 
-	lock_qp(qp);
 	if (qp->conn.phase == CONN_HELLO_SENT) {
 		handshake(qp);
 	} else {
@@ -328,7 +317,6 @@ static void conn_ready(struct chan_fd *cfd)
 		if (qp->rx_send.cq)
 			qp->rx_send.progress(&qp->rx_send);
 	}
-	unlock_qp(qp);
 }
 
 /* 0, -EAGAIN while the listener's backlog is full, or why not. */
@@ -351,8 +339,8 @@ static int dial(struct shm_qp *qp)
 
 static void set_timer(int fd, uint64_t ns)
 {
-	const struct itimerspec spec = {
-		.it_value = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)}};
+	const struct itimerspec spec = {.it_value = {.tv_sec = (time_t)(ns / 1000000000),
+						     .tv_nsec = (long)(ns % 1000000000)}};
 
 	timerfd_settime(fd, 0, &spec, NULL);
 }
@@ -382,9 +370,7 @@ static void timer_ready(struct chan_fd *cfd)
 
 	if (read(cfd->fd, &n, sizeof(n)) < 0)
 		return;
-	lock_qp(qp);
 	try_dial(qp);
-	unlock_qp(qp);
 }
 
 static uint64_t rnr_budget(const struct gn_conn_opts *opts)
@@ -392,9 +378,11 @@ static uint64_t rnr_budget(const struct gn_conn_opts *opts)
 	return (uint64_t)opts->rnr_retry * opts->rnr_timer_us * 1000;
 }
 
-static void fill_hello(struct wire_hello *hello, enum wire_type type, uint32_t rq_size, const void *data, uint32_t len)
+static void fill_hello(struct wire_hello *hello, enum wire_type type, uint32_t rq_size,
+		       const void *data, uint32_t len)
 {
-	*hello = (struct wire_hello){.head = wire_head(type), .rq_size = rq_size, .private_len = len};
+	*hello = (struct wire_hello){
+		.head = wire_head(type), .rq_size = rq_size, .private_len = len};
 	if (len)
 		memcpy(hello->private_data, data, len);
 }
@@ -452,7 +440,6 @@ int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 	struct wire_hello hello;
 	int rc, fds[WIRE_FDS] = {-1, ((struct shm_pd *)base->pd)->grants_fd};
 
-	lock_qp(qp);
 	c->sock = (struct chan_fd){.fd = dup(req->sock), .ready = conn_ready};
 	rc = c->sock.fd < 0 ? -errno : shm_conn_mine(qp, &fds[0]);
 	if (rc)
@@ -470,7 +457,6 @@ int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 	close(fds[0]);
 	close_req(req);
 	qp_established(base);
-	unlock_qp(qp);
 	return 0;
 fail:
 	gn_log(GN_LOG_WARN, "shm: cannot accept a connection: %s",
@@ -480,7 +466,6 @@ fail:
 	close_req(req);
 	shm_conn_fini(qp);
 	shm_qp_fail(qp);
-	unlock_qp(qp);
 	return rc == -EPIPE ? -ECONNABORTED : rc;
 }
 
@@ -499,7 +484,6 @@ int shm_disconnect(struct gn_qp *base)
 {
 	struct shm_qp *qp = (struct shm_qp *)base;
 
-	lock_qp(qp);
 	if (base->state == GN_QP_CONNECTING) {
 		give_up(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
 	} else {
@@ -510,6 +494,5 @@ int shm_disconnect(struct gn_qp *base)
 		}
 		qp_gone(base);
 	}
-	unlock_qp(qp);
 	return 0;
 }

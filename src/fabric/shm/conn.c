@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A connection between two qps: the areas they share, the memory they were handed, the control socket, and the end.
+ * A connection between two qps: the areas they share, the memory they were handed, the control
+ * socket, and the end.
  */
 #include "fabric/shm/shm.h"
 
@@ -11,10 +12,10 @@
 
 #define RQ_SIZE_MIN 16u
 #define RQ_SIZE_MAX 16384u
-#define MEMS_MIN 16u
-#define MEMS_MAX 65536u
-#define MEM_TOMB UINT64_MAX
-#define PUMP_MAX 64 /* messages of one socket taken at a time */
+#define MEMS_MIN    16u
+#define MEMS_MAX    65536u
+#define MEM_TOMB    UINT64_MAX
+#define PUMP_MAX    64 /* messages of one socket taken at a time */
 
 void shm_conn_init(struct shm_conn *c)
 {
@@ -44,7 +45,8 @@ int shm_conn_mine(struct shm_qp *qp, int *area_fd)
 {
 	struct shm_conn *c = &qp->conn;
 	const uint32_t rq_size = rq_size_of(qp);
-	int rc = shm_map_create("gannet-conn", area_bytes(rq_size), false, true, &c->mine_map, area_fd);
+	int rc = shm_map_create("gannet-conn", area_bytes(rq_size), false, true, &c->mine_map,
+				area_fd);
 
 	if (rc) {
 		gn_log(GN_LOG_ERROR, "shm: cannot make a connection's memory: %s", gn_strerror(rc));
@@ -80,7 +82,8 @@ static int map_peer(struct shm_conn *c, uint32_t rq_size, int area_fd, int grant
 	c->peer_rq_size = rq_size;
 	c->grants = (const struct grant *)(const void *)c->grants_map->addr;
 	c->peer_sizes = (const uint32_t *)(const void *)c->peer->rest;
-	c->rx_slots = (const struct slot *)(const void *)(c->peer_map->addr + area_slots_at(rq_size));
+	c->rx_slots =
+		(const struct slot *)(const void *)(c->peer_map->addr + area_slots_at(rq_size));
 	c->rx_data = c->peer_map->addr + area_data_at(rq_size);
 	c->slots_free_to = SHM_SLOTS;
 	c->data_free_to = SHM_DATA;
@@ -245,7 +248,8 @@ void shm_conn_pump(struct shm_qp *qp)
 		if (len > 0 && !rc)
 			continue;
 		if (rc && rc != -ECONNRESET)
-			gn_log(GN_LOG_WARN, "shm: a connection ends: the peer's control message: %s",
+			gn_log(GN_LOG_WARN,
+			       "shm: a connection ends: the peer's control message: %s",
 			       gn_strerror(rc));
 		c->peer_ended = true;
 		/* The socket stays readable for ever now. */

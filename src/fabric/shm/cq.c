@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Polling: hand out what is complete; when there is nothing, look at the peers that may have sent something. Busy
- * peers are looked at by every poll, quiet ones a few at a time in turn, so that a thousand idle connections cost
- * a poll next to nothing. Once a millisecond an empty poll also asks the kernel whether a peer died.
+ * Polling: hand out what is complete; when there is nothing, look at the peers that may have sent
+ * something. Busy peers are looked at by every poll, quiet ones a few at a time in turn, so that a
+ * thousand idle connections cost a poll next to nothing. Once a millisecond an empty poll also asks
+ * the kernel whether a peer died.
  */
 #include "fabric/shm/shm.h"
 
@@ -12,12 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ALL_HOT 16	   /* with so few peers none is ever cold */
-#define COOL_AFTER 1024	   /* looks in vain */
-#define COLD_LOOKS 4	   /* cold ones looked at by a poll */
-#define CLOCK_EVERY 4	   /* empty polls between looks at the clock */
-#define LIFE_NS 1000000ull /* how old an empty poll's knowledge of its peers' lives may be */
-#define LIFE_BATCH 32
+#define ALL_HOT		16	   /* with so few peers none is ever cold */
+#define COOL_AFTER	1024	   /* looks in vain */
+#define COLD_LOOKS	4	   /* cold ones looked at by a poll */
+#define CLOCK_EVERY	4	   /* empty polls between looks at the clock */
+#define LIFE_NS		1000000ull /* how old a poll's knowledge of its peers may be */
+#define LIFE_BATCH	32
 #define BLOCKED_TICK_NS 1000000 /* while asleep with sends that wait */
 
 /* ---- circles of peers ---- */
@@ -220,29 +221,26 @@ bool shm_cq_ready(struct gn_cq *base)
 static void tick(struct chan_fd *cfd)
 {
 	struct shm_cq *cq = container_of(cfd, struct shm_cq, timer);
-	const bool shared = cq->soft.cq.shared;
 	uint64_t n;
 
 	if (read(cfd->fd, &n, sizeof(n)) < 0)
 		return;
-	if (shared)
-		gn_mutex_lock(&cq->soft.cq.ctx->lock);
 	look_at_all(cq);
-	if (shared)
-		gn_mutex_unlock(&cq->soft.cq.ctx->lock);
 }
 
 /* Sends that wait need us now and then, asleep or not: credit may come, or time may run out. */
 static void tick_while_blocked(struct shm_cq *cq, bool blocked)
 {
-	const struct itimerspec on = {.it_value.tv_nsec = BLOCKED_TICK_NS, .it_interval.tv_nsec = BLOCKED_TICK_NS};
+	const struct itimerspec on = {.it_value.tv_nsec = BLOCKED_TICK_NS,
+				      .it_interval.tv_nsec = BLOCKED_TICK_NS};
 	const struct itimerspec off = {.it_value.tv_nsec = 0};
 
 	if (cq->timer.fd < 0) {
 		if (!blocked)
 			return;
-		cq->timer = (struct chan_fd){.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
-					     .ready = tick};
+		cq->timer = (struct chan_fd){
+			.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
+			.ready = tick};
 		if (cq->timer.fd < 0 || chan_fds_add(cq->soft.cq.chan, &cq->timer))
 			return;
 	}
@@ -256,21 +254,27 @@ int shm_cq_arm(struct gn_cq *base, bool solicited_only)
 	bool blocked = false;
 
 	cq->soft.armed = solicited_only ? SOFT_ARMED_SOLICITED : SOFT_ARMED;
-	/* What is in the ring already has its event at the next push; tell the peers about the rest. */
+	/*
+	 * What is in the ring already has its event at the next push; tell the peers about the
+	 * rest.
+	 */
 	cq->arm_generation += 4;
 	for (int i = 0; i < 2; i++) {
 		struct shm_rx *rx = circles[i];
 
-		for (bool first = true; rx && (first || rx != circles[i]); rx = rx->next, first = false) {
+		for (bool first = true; rx && (first || rx != circles[i]);
+		     rx = rx->next, first = false) {
 			if (rx->progress == shm_progress_recvs) {
 				struct shm_qp *qp = container_of(rx, struct shm_qp, rx_recv);
 
-				__atomic_store_n(&qp->conn.mine->mood.armed, cq->arm_generation | cq->soft.armed,
+				__atomic_store_n(&qp->conn.mine->mood.armed,
+						 cq->arm_generation | cq->soft.armed,
 						 __ATOMIC_RELAXED);
 			} else if (rx->progress == shm_progress_sends) {
 				struct shm_qp *qp = container_of(rx, struct shm_qp, rx_send);
 
-				__atomic_store_n(&qp->conn.mine->mood.tx_waiting, 1, __ATOMIC_RELAXED);
+				__atomic_store_n(&qp->conn.mine->mood.tx_waiting, 1,
+						 __ATOMIC_RELAXED);
 				blocked = true;
 			} else {
 				shm_ud_arm(rx, cq->arm_generation | cq->soft.armed);

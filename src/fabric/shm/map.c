@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * memfds and their mappings. A process maps a memfd once, however many of its fabrics and connections use it: its
- * own memory is found again when it comes back over a connection to itself.
+ * memfds and their mappings. A process maps a memfd once, however many of its fabrics and
+ * connections use it: its own memory is found again when it comes back over a connection to itself.
  */
 #include "fabric/shm/shm.h"
 
@@ -57,10 +57,12 @@ static int enter(int fd, const struct stat *st, size_t size, bool writable, stru
 static int seal(int fd, bool writes)
 {
 	return fcntl(fd, F_ADD_SEALS,
-		     F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | (writes ? F_SEAL_FUTURE_WRITE : 0));
+		     F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL |
+			     (writes ? F_SEAL_FUTURE_WRITE : 0));
 }
 
-int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, struct shm_map **out, int *fd)
+int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, struct shm_map **out,
+		   int *fd)
 {
 	const size_t page = huge ? HUGE_PAGE : GN_PAGE;
 	struct stat st;
@@ -101,7 +103,8 @@ int shm_map_peer(int fd, size_t size, bool writable, struct shm_map **out)
 	/* Without these seals the peer could cut the file short and kill us with SIGBUS. */
 	if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW))
 		return -EPROTO;
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size < 0 || (uint64_t)st.st_size < size || !size)
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size < 0 ||
+	    (uint64_t)st.st_size < size || !size)
 		return -EPROTO;
 	pthread_mutex_lock(&lock);
 	map = find(st.st_dev, st.st_ino);

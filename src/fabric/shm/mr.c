@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory and who may reach it. A pd has a table of grants that its qps' peers map: what is in it they may do, and
- * they check it before every copy. What they cannot do at all is reach memory whose fd was never sent to them.
+ * Memory and who may reach it. A pd has a table of grants that its qps' peers map: what is in it
+ * they may do, and they check it before every copy. What they cannot do at all is reach memory
+ * whose fd was never sent to them.
  */
 #include "fabric/shm/shm.h"
 
@@ -10,8 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define REMOTE (GN_REMOTE_READ | GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
-#define WRITES (GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
+#define REMOTE	 (GN_REMOTE_READ | GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
+#define WRITES	 (GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
 #define STUCK_NS 1000000000ull /* a peer that copies for longer than this is cut off */
 
 int shm_mem_alloc(struct gn_mem *base)
@@ -22,7 +23,8 @@ int shm_mem_alloc(struct gn_mem *base)
 
 	mem->fd = -1;
 	if (base->rights & REMOTE) {
-		rc = shm_map_create("gannet-mem", base->size, huge, !(base->rights & WRITES), &mem->map, &mem->fd);
+		rc = shm_map_create("gannet-mem", base->size, huge, !(base->rights & WRITES),
+				    &mem->map, &mem->fd);
 		base->addr = rc ? NULL : mem->map->addr;
 		mem->id = __atomic_fetch_add(&shm_of(&base->obj)->next_mem_id, 1, __ATOMIC_RELAXED);
 	} else {
@@ -36,12 +38,16 @@ int shm_mem_alloc(struct gn_mem *base)
 	if (rc)
 		gn_log(GN_LOG_ERROR, "shm: cannot allocate %zu bytes of memory: %s%s", base->size,
 		       gn_strerror(rc),
-		       huge ? "; are there huge pages? (sysctl vm.nr_hugepages)"
-		       : rc == -EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
+		       huge	     ? "; are there huge pages? (sysctl vm.nr_hugepages)" :
+		       rc == -EMFILE ? "; raise the limit on open files (ulimit -n)" :
+				       "");
 	return rc;
 }
 
-/* Tell the peers that have it; one that does not listen keeps the mapping until its connection ends. */
+/*
+ * Tell the peers that have it; one that does not listen keeps the mapping until its connection
+ * ends.
+ */
 static void forget_everywhere(struct shm_mem *mem)
 {
 	struct shm_fabric *fabric = shm_of(&mem->mem.obj);
@@ -74,8 +80,8 @@ void shm_mem_fini(struct gn_mem *base)
 int shm_pd_init(struct gn_pd *base)
 {
 	struct shm_pd *pd = (struct shm_pd *)base;
-	int rc = shm_map_create("gannet-grants", SOFT_KEYS * sizeof(struct grant), false, true, &pd->grants,
-				&pd->grants_fd);
+	int rc = shm_map_create("gannet-grants", SOFT_KEYS * sizeof(struct grant), false, true,
+				&pd->grants, &pd->grants_fd);
 
 	if (rc)
 		gn_log(GN_LOG_ERROR, "shm: cannot make a protection domain: %s%s", gn_strerror(rc),
@@ -132,7 +138,8 @@ static int send_mem(struct shm_qp *qp, const struct shm_mem *mem)
 /* Enter the region in its pd's table. The grant lock is held. */
 static void put_in_force(struct shm_pd *pd, struct shm_mr *shm)
 {
-	struct grant *grant = (struct grant *)(void *)pd->grants->addr + soft_key_index(shm->mr.rkey);
+	struct grant *grant =
+		(struct grant *)(void *)pd->grants->addr + soft_key_index(shm->mr.rkey);
 
 	shm->next = pd->granted;
 	shm->prev = &pd->granted;
@@ -174,8 +181,8 @@ int shm_mr_init(struct gn_mr *mr)
 }
 
 /*
- * Wait until the peer is not in the middle of a post that may have seen the grant. A peer that died, or that does
- * not come out of its post, is no longer waited for: its connection ends.
+ * Wait until the peer is not in the middle of a post that may have seen the grant. A peer that
+ * died, or that does not come out of its post, is no longer waited for: its connection ends.
  */
 static void wait_out(struct shm_qp *qp)
 {
@@ -191,7 +198,8 @@ static void wait_out(struct shm_qp *qp)
 		if (recv(qp->conn.sock.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
 			return;
 		if (gn_now_ns() - start > STUCK_NS) {
-			gn_log(GN_LOG_WARN, "shm: a peer copies for over a second; its connection ends");
+			gn_log(GN_LOG_WARN,
+			       "shm: a peer copies for over a second; its connection ends");
 			shutdown(qp->conn.sock.fd, SHUT_RDWR);
 			return;
 		}
@@ -205,14 +213,18 @@ void shm_mr_fini(struct gn_mr *mr)
 
 	if (mr->access & REMOTE) {
 		struct shm_mr *shm = (struct shm_mr *)mr;
-		struct grant *grant = (struct grant *)(void *)pd->grants->addr + soft_key_index(mr->rkey);
+		struct grant *grant =
+			(struct grant *)(void *)pd->grants->addr + soft_key_index(mr->rkey);
 
 		gn_mutex_lock(&fabric->grant_lock);
 		__atomic_store_n(&grant->key, 0, __ATOMIC_RELAXED);
 		*shm->prev = shm->next;
 		if (shm->next)
 			shm->next->prev = shm->prev;
-		/* Pairs with the exchange in busy_begin(): either the peer sees no grant, or we see it busy. */
+		/*
+		 * Pairs with the exchange in busy_begin(): either the peer sees no grant, or we see
+		 * it busy.
+		 */
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 		for (struct shm_qp *qp = fabric->conns; qp; qp = qp->next_conn)
 			if (qp->qp.pd == mr->pd)
@@ -222,7 +234,10 @@ void shm_mr_fini(struct gn_mr *mr)
 	soft_key_remove(&fabric->keys, mr);
 }
 
-/* Send the memory granted in the qp's pd so far. The grant lock is held, so no region comes or goes. */
+/*
+ * Send the memory granted in the qp's pd so far. The grant lock is held, so no region comes or
+ * goes.
+ */
 static int send_all(struct shm_qp *qp)
 {
 	int rc = 0;

@@ -10,16 +10,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_WR 16384u
-#define MAX_SGE 32u
+#define MAX_WR	   16384u
+#define MAX_SGE	   32u
 #define MAX_INLINE 1024u
-#define MAX_CQE (1u << 20)
-#define MAX_MSG (1ull << 30)
-#define UD_MTU 4096u
+#define MAX_CQE	   (1u << 20)
+#define MAX_MSG	   (1ull << 30)
+#define UD_MTU	   4096u
 
 bool shm_name_ok(const char *name)
 {
-	const size_t len = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
+	const size_t len =
+		strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
 
 	return len >= 1 && len <= 64 && !name[len] && strcmp(name, ".") && strcmp(name, "..");
 }
@@ -42,8 +43,9 @@ static int check_own_dir(const char *dir)
 		return rc;
 	}
 	if (lstat(dir, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077) {
-		gn_log(GN_LOG_ERROR, "shm: %s must be a folder of yours with mode 0700; remove it or set "
-				     "GANNET_SHM_DIR",
+		gn_log(GN_LOG_ERROR,
+		       "shm: %s must be a folder of yours with mode 0700; remove it or set "
+		       "GANNET_SHM_DIR",
 		       dir);
 		return -EACCES;
 	}
@@ -66,10 +68,12 @@ static int find_dir(struct shm_fabric *fabric)
 	} else if (runtime && *runtime && !stat(runtime, &st) && S_ISDIR(st.st_mode)) {
 		len = snprintf(fabric->dir, sizeof(fabric->dir), "%s/gannet", runtime);
 	} else {
-		len = snprintf(fabric->dir, sizeof(fabric->dir), "/tmp/gannet-%u", (unsigned)geteuid());
+		len = snprintf(fabric->dir, sizeof(fabric->dir), "/tmp/gannet-%u",
+			       (unsigned)geteuid());
 	}
 	if (len >= (int)sizeof(fabric->dir)) {
-		gn_log(GN_LOG_ERROR, "shm: the folder's path is longer than %zu bytes; set GANNET_SHM_DIR",
+		gn_log(GN_LOG_ERROR,
+		       "shm: the folder's path is longer than %zu bytes; set GANNET_SHM_DIR",
 		       sizeof(fabric->dir) - 1);
 		return -ENAMETOOLONG;
 	}
@@ -97,8 +101,8 @@ static int shm_open_fabric(struct gn_fabric *base, const char *device)
 	fabric->next_qpn = 1 + (uint32_t)(gn_random() & 0xffff);
 	strcpy(base->attr.device, "memory");
 	base->attr.caps = GN_CAP_UD | GN_CAP_ATOMICS | GN_CAP_ATOMIC_CPU | GN_CAP_INORDER_WRITE |
-			  GN_CAP_INORDER_128 | GN_CAP_WRITE_ORDER | GN_CAP_READ_HEAD_FIRST | GN_CAP_EVENT_FD |
-			  GN_CAP_TARGET_PROGRESS | GN_CAP_HUGE;
+			  GN_CAP_INORDER_128 | GN_CAP_WRITE_ORDER | GN_CAP_READ_HEAD_FIRST |
+			  GN_CAP_EVENT_FD | GN_CAP_TARGET_PROGRESS | GN_CAP_HUGE;
 	base->attr.max_send_wr = base->attr.max_recv_wr = MAX_WR;
 	base->attr.max_sge = MAX_SGE;
 	base->attr.max_inline = MAX_INLINE;
@@ -117,6 +121,14 @@ static void shm_close_fabric(struct gn_fabric *base)
 
 	gn_mutex_fini(&fabric->grant_lock);
 	soft_keys_fini(&fabric->keys);
+}
+
+/* The fds' handlers touch qps and cqs, shared ones as well. */
+static void shm_chan_pump(struct gn_chan *chan)
+{
+	gn_mutex_lock(&chan->ctx->lock);
+	chan_fds_pump(chan);
+	gn_mutex_unlock(&chan->ctx->lock);
 }
 
 const struct provider provider_shm = {
@@ -140,7 +152,7 @@ const struct provider provider_shm = {
 	.mr_fini = shm_mr_fini,
 	.chan_init = chan_fds_init,
 	.chan_fini = chan_fds_fini,
-	.chan_pump = chan_fds_pump,
+	.chan_pump = shm_chan_pump,
 	.cq_init = shm_cq_init,
 	.cq_fini = shm_cq_fini,
 	.cq_poll = shm_cq_poll,

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Posting. A request is done at once, in the caller's time: one-sided operations are copies to and from the peer's
- * memory after a look into its table of grants. What has to wait for the peer waits in a queue, with everything
- * posted behind it, and goes on when its cq is polled.
+ * Posting. A request is done at once, in the caller's time: one-sided operations are copies to and
+ * from the peer's memory after a look into its table of grants. What has to wait for the peer waits
+ * in a queue, with everything posted behind it, and goes on when its cq is polled.
  */
 #include "fabric/shm/shm.h"
 
 #include "fabric/soft/copy.h"
 
 /*
- * Odd while we may be copying. Pairs with the fence in shm_mr_fini(): once that has cleared a grant, we either do
- * not see the grant any more or are seen as busy until we are done.
+ * Odd while we may be copying. Pairs with the fence in shm_mr_fini(): once that has cleared a
+ * grant, we either do not see the grant any more or are seen as busy until we are done.
  */
 static inline void busy_begin(struct shm_conn *c)
 {
@@ -35,7 +35,8 @@ static const struct shm_map *fetch_mem(struct shm_qp *qp, uint64_t id)
 }
 
 /* Where the peer's bytes are, or NULL when the peer does not allow it. */
-static inline uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len, uint32_t access)
+static inline uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len,
+				   uint32_t access)
 {
 	const uint32_t key = wr->to.remote.key;
 	const struct grant *g = &qp->conn.grants[soft_key_index(key)];
@@ -46,7 +47,10 @@ static inline uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, ui
 	/* Pairs with the release in put_in_force(). */
 	if (unlikely(!key || __atomic_load_n(&g->key, __ATOMIC_ACQUIRE) != key))
 		return NULL;
-	/* The table is the peer's to scribble on: each value is read once, and checked against the mapping. */
+	/*
+	 * The table is the peer's to scribble on: each value is read once, and checked against the
+	 * mapping.
+	 */
 	base = __atomic_load_n(&g->base, __ATOMIC_RELAXED);
 	length = __atomic_load_n(&g->length, __ATOMIC_RELAXED);
 	if (unlikely((__atomic_load_n(&g->access, __ATOMIC_RELAXED) & access) != access))
@@ -56,7 +60,8 @@ static inline uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, ui
 	map = fetch_mem(qp, __atomic_load_n(&g->mem_id, __ATOMIC_RELAXED));
 	if (unlikely(!map || (access != GN_REMOTE_READ && !map->writable)))
 		return NULL;
-	if (unlikely(base > map->size || offset > map->size - base || len > map->size - base - offset))
+	if (unlikely(base > map->size || offset > map->size - base ||
+		     len > map->size - base - offset))
 		return NULL;
 	return map->addr + base + offset;
 }
@@ -71,16 +76,18 @@ static enum gn_wc_status do_atomic(struct shm_qp *qp, const struct gn_wr *wr)
 	if ((uintptr_t)remote % 8)
 		return GN_WC_REMOTE_INVALID;
 	if (wr->op == GN_OP_CAS)
-		__atomic_compare_exchange_n((copy_u64 *)remote, &old, wr->to.remote.swap, false, __ATOMIC_SEQ_CST,
-					    __ATOMIC_SEQ_CST);
+		__atomic_compare_exchange_n((copy_u64 *)remote, &old, wr->to.remote.swap, false,
+					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 	else
-		old = __atomic_fetch_add((copy_u64 *)remote, wr->to.remote.compare, __ATOMIC_SEQ_CST);
+		old = __atomic_fetch_add((copy_u64 *)remote, wr->to.remote.compare,
+					 __ATOMIC_SEQ_CST);
 	soft_scatter(wr->sge, wr->n_sge, 0, (const uint8_t *)&old, sizeof(old));
 	return GN_WC_OK;
 }
 
 /* WRITE, READ, CAS, FAA, and the payload of WRITE_IMM. */
-static inline enum gn_wc_status do_one_sided(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len)
+static inline enum gn_wc_status do_one_sided(struct shm_qp *qp, const struct gn_wr *wr,
+					     uint64_t len)
 {
 	uint8_t *remote;
 
@@ -102,12 +109,13 @@ static inline bool local_ok(const struct shm_qp *qp, const struct gn_wr *wr)
 {
 	const bool stores = wr->op == GN_OP_READ || wr->op == GN_OP_CAS || wr->op == GN_OP_FAA;
 
-	return wr->flags & GN_INLINE || soft_sge_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, wr->sge, wr->n_sge,
-						     stores ? GN_LOCAL_WRITE : 0);
+	return wr->flags & GN_INLINE || soft_sge_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, wr->sge,
+						    wr->n_sge, stores ? GN_LOCAL_WRITE : 0);
 }
 
 /* One request: done, failed with *status, or it has to wait. */
-static inline enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr, enum gn_wc_status *status)
+static inline enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr,
+				       enum gn_wc_status *status)
 {
 	const uint64_t len = soft_sge_len(wr->sge, wr->n_sge);
 	const bool message = wr->op == GN_OP_SEND || wr->op == GN_OP_SEND_IMM;
@@ -124,7 +132,10 @@ static inline enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr
 		*status = GN_WC_RETRY;
 		return SEND_FAILED;
 	}
-	/* A WRITE_IMM that waits for a receive has written its payload already; once more does no harm. */
+	/*
+	 * A WRITE_IMM that waits for a receive has written its payload already; once more does no
+	 * harm.
+	 */
 	if (!message) {
 		*status = do_one_sided(qp, wr, len);
 		if (unlikely(*status != GN_WC_OK))
@@ -133,14 +144,16 @@ static inline enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr
 	return message || wr->op == GN_OP_WRITE_IMM ? shm_send(qp, wr, status) : SEND_DONE;
 }
 
-static void complete(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position, enum gn_wc_status status)
+static void complete(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position,
+		     enum gn_wc_status status)
 {
 	const bool reads = wr->op == GN_OP_READ || wr->op == GN_OP_CAS || wr->op == GN_OP_FAA;
 	const struct gn_wc wc = {.id = position,
 				 .qp = &qp->qp,
 				 .status = status,
 				 .op = wr->op,
-				 .len_bytes = reads ? (uint32_t)soft_sge_len(wr->sge, wr->n_sge) : 0};
+				 .len_bytes = reads ? (uint32_t)soft_sge_len(wr->sge, wr->n_sge) :
+						      0};
 
 	shm_complete(qp, (struct shm_cq *)qp->qp.send_cq, &wc, false);
 }
@@ -201,7 +214,8 @@ unsigned shm_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
 	}
 	if (unlikely(left)) {
 		if (soft_sq_empty(&qp->sq))
-			shm_rx_add(&qp->rx_send, (struct shm_cq *)base->send_cq, shm_progress_sends);
+			shm_rx_add(&qp->rx_send, (struct shm_cq *)base->send_cq,
+				   shm_progress_sends);
 		for (; left; left--, wr = wr->next)
 			soft_sq_push(&qp->sq, wr, position++);
 	}
@@ -248,7 +262,8 @@ unsigned shm_post_recv(struct gn_qp *base, const struct gn_recv_wr *wr, unsigned
 	for (unsigned i = 0; i < n; i++, wr = wr->next) {
 		if (c->my_sizes)
 			__atomic_store_n(&c->my_sizes[qp->rq.head & (c->mine_rq_size - 1)],
-					 (uint32_t)soft_sge_len(wr->sge, wr->n_sge), __ATOMIC_RELAXED);
+					 (uint32_t)soft_sge_len(wr->sge, wr->n_sge),
+					 __ATOMIC_RELAXED);
 		soft_rq_post(&qp->rq, wr);
 	}
 	if (unlikely(base->state == GN_QP_ERROR)) {
@@ -262,7 +277,8 @@ unsigned shm_post_recv(struct gn_qp *base, const struct gn_recv_wr *wr, unsigned
 		/* Pairs with the acquire in the sender's has_credit(). */
 		__atomic_store_n(&c->mine->credit.posted, qp->rq.head, __ATOMIC_RELEASE);
 		/* Unfenced: a wake-up missed by a hair is made good by the sender's timer. */
-		if (c->peer && unlikely(__atomic_load_n(&c->peer->mood.tx_waiting, __ATOMIC_RELAXED)))
+		if (c->peer &&
+		    unlikely(__atomic_load_n(&c->peer->mood.tx_waiting, __ATOMIC_RELAXED)))
 			wire_wake(c->sock.fd);
 	}
 	return n;

@@ -10,7 +10,8 @@ int shm_qp_init(struct gn_qp *base)
 	int rc;
 
 	shm_conn_init(&qp->conn);
-	base->qpn = __atomic_fetch_add(&shm_of(&base->obj)->next_qpn, 1, __ATOMIC_RELAXED) & 0xffffffu;
+	base->qpn = __atomic_fetch_add(&shm_of(&base->obj)->next_qpn, 1, __ATOMIC_RELAXED) &
+		    0xffffffu;
 	rc = soft_sq_init(&qp->sq, base->max_send_wr, base->max_send_sge, base->max_inline);
 	if (rc)
 		return rc;

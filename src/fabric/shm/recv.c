@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Receiving messages from the peer's ring. The ring is the peer's memory: every value is read once, and one that
- * does not fit ends the connection.
+ * Receiving messages from the peer's ring. The ring is the peer's memory: every value is read once,
+ * and one that does not fit ends the connection.
  */
 #include "fabric/shm/shm.h"
 
@@ -10,7 +10,8 @@
 /* Let the sender reuse what was consumed. Rarely, since it costs a cache line each way. */
 static inline void tell_consumed(struct shm_conn *c, bool now)
 {
-	if (!now && c->rx_slot - c->slots_told < SHM_SLOTS / 4 && c->rx_data_at - c->data_told < SHM_DATA / 4)
+	if (!now && c->rx_slot - c->slots_told < SHM_SLOTS / 4 &&
+	    c->rx_data_at - c->data_told < SHM_DATA / 4)
 		return;
 	c->slots_told = c->rx_slot;
 	c->data_told = c->rx_data_at;
@@ -21,7 +22,8 @@ static inline void tell_consumed(struct shm_conn *c, bool now)
 		wire_wake(c->sock.fd);
 }
 
-static void finish(struct shm_qp *qp, enum gn_wc_status status, const struct slot *slot, uint32_t flags)
+static void finish(struct shm_qp *qp, enum gn_wc_status status, const struct slot *slot,
+		   uint32_t flags)
 {
 	const struct gn_wc wc = {
 		.id = qp->rq.tail,
@@ -39,7 +41,8 @@ static void finish(struct shm_qp *qp, enum gn_wc_status status, const struct slo
 }
 
 /* Put a piece where the receive says. */
-static enum gn_wc_status place(struct shm_qp *qp, const struct slot *slot, uint32_t piece, uint32_t flags)
+static enum gn_wc_status place(struct shm_qp *qp, const struct slot *slot, uint32_t piece,
+			       uint32_t flags)
 {
 	struct shm_conn *c = &qp->conn;
 	const struct gn_sge *sge = soft_rq_sge(&qp->rq);
@@ -58,7 +61,8 @@ static enum gn_wc_status place(struct shm_qp *qp, const struct slot *slot, uint3
 	} else if (piece > SLOT_INLINE) {
 		return GN_WC_LOCAL_QP;
 	}
-	if (unlikely(!soft_sge_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, sge, n_sge, GN_LOCAL_WRITE)))
+	if (unlikely(!soft_sge_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, sge, n_sge,
+				  GN_LOCAL_WRITE)))
 		return GN_WC_LOCAL_ACCESS;
 	soft_scatter(sge, n_sge, c->rx_off, src, piece);
 	c->rx_off += piece;
@@ -110,7 +114,8 @@ bool shm_progress_recvs(struct shm_rx *rx)
 	struct shm_conn *c = &qp->conn;
 	int taken = 0;
 
-	while (taken < RECV_BATCH && likely(qp->qp.state == GN_QP_READY) && !soft_cq_full(&cq->soft)) {
+	while (taken < RECV_BATCH && likely(qp->qp.state == GN_QP_READY) &&
+	       !soft_cq_full(&cq->soft)) {
 		const struct slot *slot = &c->rx_slots[c->rx_slot & (SHM_SLOTS - 1)];
 		/* Pairs with the release in publish(). */
 		const uint64_t head = __atomic_load_n(&slot->head, __ATOMIC_ACQUIRE);
@@ -124,7 +129,8 @@ bool shm_progress_recvs(struct shm_rx *rx)
 		taken++;
 		if (unlikely(status != GN_WC_OK)) {
 			if (status == GN_WC_LOCAL_QP)
-				gn_log(GN_LOG_WARN, "shm: a peer broke the rules of the ring; its connection ends");
+				gn_log(GN_LOG_WARN,
+				       "shm: a peer broke the ring's rules; its connection ends");
 			if (!soft_rq_empty(&qp->rq))
 				finish(qp, status, slot, 0);
 			shm_qp_fail(qp);

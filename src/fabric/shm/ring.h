@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What two processes share, and the rings messages travel in. Layouts are wire formats between processes that may
- * be built from different versions: fixed width, checked sizes, and nothing in them is believed without a check.
+ * What two processes share, and the rings messages travel in. Layouts are wire formats between
+ * processes that may be built from different versions: fixed width, checked sizes, and nothing in
+ * them is believed without a check.
  *
- * Each side of a connection owns one area, in a memfd it has mapped and then sealed: it writes, the peer reads.
+ * Each side of a connection owns one area, in a memfd it has mapped and then sealed: it writes, the
+ * peer reads.
  *
- *   line 0  credit    as receiver: receives posted, slots and data bytes consumed of the peer's ring
+ *   line 0  credit    as receiver: receives posted, slots and data bytes consumed
  *   line 1  mood      state, wake-ups wanted
  *   line 2  busy      odd while this side copies under keys of the peer
  *   …       sizes     of the posted receives, a ring of rq_size
@@ -19,9 +21,9 @@
 
 #include <stdint.h>
 
-#define SHM_SLOTS 256u
-#define SHM_DATA (256u * 1024)
-#define SHM_PIECE (SHM_DATA / 4) /* largest piece, so that sender and receiver overlap */
+#define SHM_SLOTS   256u
+#define SHM_DATA    (256u * 1024)
+#define SHM_PIECE   (SHM_DATA / 4) /* largest piece, so that sender and receiver overlap */
 #define SLOT_INLINE 48u
 
 enum area_state { AREA_OPEN, AREA_ERROR, AREA_CLOSED };
@@ -34,8 +36,8 @@ struct area_credit {
 };
 
 struct area_mood {
-	uint32_t state;	     /* enum area_state */
-	uint32_t armed;	     /* generation << 2 | enum soft_armed: wake me once when a message arrives */
+	uint32_t state; /* enum area_state */
+	uint32_t armed; /* generation << 2 | enum soft_armed: wake me once when a message arrives */
 	uint32_t tx_waiting; /* wake me when there is credit again */
 	uint8_t pad[52];
 };
@@ -70,9 +72,18 @@ static inline uint64_t slot_head(uint64_t position, uint32_t piece_len, uint32_t
 {
 	return (position + 1) << 32 | (uint64_t)piece_len << 8 | flags;
 }
-static inline uint32_t slot_seq(uint64_t head) { return (uint32_t)(head >> 32); }
-static inline uint32_t slot_len(uint64_t head) { return (uint32_t)(head >> 8) & 0xffffffu; }
-static inline uint32_t slot_flags(uint64_t head) { return (uint32_t)head & 0xffu; }
+static inline uint32_t slot_seq(uint64_t head)
+{
+	return (uint32_t)(head >> 32);
+}
+static inline uint32_t slot_len(uint64_t head)
+{
+	return (uint32_t)(head >> 8) & 0xffffffu;
+}
+static inline uint32_t slot_flags(uint64_t head)
+{
+	return (uint32_t)head & 0xffu;
+}
 
 struct area {
 	struct area_credit credit;
@@ -88,13 +99,24 @@ _Static_assert(sizeof(struct slot) == 64, "one line");
 _Static_assert(SHM_PIECE < 1u << 24, "a piece's length has 24 bits");
 
 /* rq_size: a power of two, at least 16. */
-static inline size_t area_slots_at(uint32_t rq_size) { return sizeof(struct area) + rq_size * sizeof(uint32_t); }
-static inline size_t area_data_at(uint32_t rq_size) { return area_slots_at(rq_size) + SHM_SLOTS * sizeof(struct slot); }
-static inline size_t area_bytes(uint32_t rq_size) { return area_data_at(rq_size) + SHM_DATA; }
+static inline size_t area_slots_at(uint32_t rq_size)
+{
+	return sizeof(struct area) + rq_size * sizeof(uint32_t);
+}
+static inline size_t area_data_at(uint32_t rq_size)
+{
+	return area_slots_at(rq_size) + SHM_SLOTS * sizeof(struct slot);
+}
+static inline size_t area_bytes(uint32_t rq_size)
+{
+	return area_data_at(rq_size) + SHM_DATA;
+}
 
-/* A datagram ring belongs to one sender and one receiver; both write it, and neither believes it. */
-#define UD_SLOTS 128u
-#define UD_DATA (64u * 1024)
+/*
+ * A datagram ring belongs to one sender and one receiver; both write it, and neither believes it.
+ */
+#define UD_SLOTS  128u
+#define UD_DATA	  (64u * 1024)
 #define UD_INLINE 32u
 
 struct ud_slot {

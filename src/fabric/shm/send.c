@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sending messages into our ring. The receiver publishes the size of each receive it posts, so the sender knows
- * beforehand whether a message will be taken, and decides RNR and length errors by itself.
+ * Sending messages into our ring. The receiver publishes the size of each receive it posts, so the
+ * sender knows beforehand whether a message will be taken, and decides RNR and length errors by
+ * itself.
  */
 #include "fabric/shm/shm.h"
 
@@ -22,7 +23,8 @@ static inline bool has_slot(struct shm_conn *c)
 	if (likely(c->tx_slot < c->slots_free_to))
 		return true;
 	/* Pairs with the release in tell_consumed(): what was in those slots has been read. */
-	c->slots_free_to = __atomic_load_n(&c->peer->credit.slots_consumed, __ATOMIC_ACQUIRE) + SHM_SLOTS;
+	c->slots_free_to =
+		__atomic_load_n(&c->peer->credit.slots_consumed, __ATOMIC_ACQUIRE) + SHM_SLOTS;
 	return c->tx_slot < c->slots_free_to;
 }
 
@@ -33,7 +35,9 @@ static uint32_t data_room(struct shm_conn *c, uint64_t want)
 	uint64_t room = c->data_free_to - c->tx_data_at;
 
 	if (room < want && room < SHM_PIECE) {
-		c->data_free_to = __atomic_load_n(&c->peer->credit.data_consumed, __ATOMIC_ACQUIRE) + SHM_DATA;
+		c->data_free_to =
+			__atomic_load_n(&c->peer->credit.data_consumed, __ATOMIC_ACQUIRE) +
+			SHM_DATA;
 		room = c->data_free_to - c->tx_data_at;
 	}
 	if (room > SHM_DATA) /* the peer talks nonsense: it only hurts its own messages */
@@ -50,7 +54,10 @@ static inline void wake_receiver(struct shm_conn *c, bool solicited)
 {
 	uint32_t armed;
 
-	/* Pairs with the fence in shm_cq_arm(): either we see it armed, or its next poll sees the message. */
+	/*
+	 * Pairs with the fence in shm_cq_arm(): either we see it armed, or its next poll sees the
+	 * message.
+	 */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	armed = __atomic_load_n(&c->peer->mood.armed, __ATOMIC_RELAXED);
 	if (likely((armed & 3) == SOFT_UNARMED || armed == c->woken_arm))
@@ -92,12 +99,14 @@ static enum send_result wait_for_receive(struct shm_conn *c, enum gn_wc_status *
 
 static uint32_t message_flags(const struct gn_wr *wr)
 {
-	return (wr->op == GN_OP_SEND ? 0u : SLOT_IMM) | (wr->op == GN_OP_WRITE_IMM ? SLOT_WRITE_IMM : 0u) |
+	return (wr->op == GN_OP_SEND ? 0u : SLOT_IMM) |
+	       (wr->op == GN_OP_WRITE_IMM ? SLOT_WRITE_IMM : 0u) |
 	       (wr->flags & GN_SOLICITED ? SLOT_SOLICITED : 0u);
 }
 
 /* Pieces through the data ring, as far as there is room. */
-static enum send_result send_pieces(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len, uint32_t flags)
+static enum send_result send_pieces(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len,
+				    uint32_t flags)
 {
 	struct shm_conn *c = &qp->conn;
 
@@ -113,7 +122,8 @@ static enum send_result send_pieces(struct shm_qp *qp, const struct gn_wr *wr, u
 			return SEND_BLOCKED;
 		slot = next_slot(c, (uint32_t)len, wr->imm);
 		slot->data_at = at;
-		soft_gather(c->tx_data + (at & (SHM_DATA - 1)), wr->sge, wr->n_sge, c->tx_off, piece);
+		soft_gather(c->tx_data + (at & (SHM_DATA - 1)), wr->sge, wr->n_sge, c->tx_off,
+			    piece);
 		f |= c->tx_off == 0 ? SLOT_FIRST : 0;
 		c->tx_off += piece;
 		c->tx_data_at += piece;
@@ -137,10 +147,12 @@ enum send_result shm_send(struct shm_qp *qp, const struct gn_wr *wr, enum gn_wc_
 		c->rnr_since_ns = 0;
 		if (unlikely(!has_slot(c)))
 			return SEND_BLOCKED;
-		if (unlikely(!(flags & SLOT_WRITE_IMM) &&
-			     len > __atomic_load_n(&c->peer_sizes[c->tx_msg & (c->peer_rq_size - 1)],
-						   __ATOMIC_RELAXED))) {
-			publish(c, next_slot(c, (uint32_t)len, 0), 0, SLOT_TOO_LONG | SLOT_FIRST | SLOT_LAST);
+		if (unlikely(
+			    !(flags & SLOT_WRITE_IMM) &&
+			    len > __atomic_load_n(&c->peer_sizes[c->tx_msg & (c->peer_rq_size - 1)],
+						  __ATOMIC_RELAXED))) {
+			publish(c, next_slot(c, (uint32_t)len, 0), 0,
+				SLOT_TOO_LONG | SLOT_FIRST | SLOT_LAST);
 			wake_receiver(c, true);
 			*status = GN_WC_REMOTE_INVALID;
 			return SEND_FAILED;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The shared-memory provider: peers are processes on this host, one-sided operations are the initiator's own
- * loads and stores, messages are rings. No hidden threads: everything happens in the caller's post, poll and
- * gn_chan_next(). The control socket of a connection carries the handshake, the fds of memory, and wake-ups; its
- * end is how a peer's death shows.
+ * The shared-memory provider: peers are processes on this host, one-sided operations are the
+ * initiator's own loads and stores, messages are rings. No hidden threads: everything happens in
+ * the caller's post, poll and gn_chan_next(). The control socket of a connection carries the
+ * handshake, the fds of memory, and wake-ups; its end is how a peer's death shows.
  */
 #ifndef GN_SHM_SHM_H
 #define GN_SHM_SHM_H
@@ -28,16 +28,28 @@ struct shm_map {
 };
 
 /* A new memfd, mapped writable. seal_writes: nobody else will ever map it writable. */
-int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, struct shm_map **out, int *fd);
-/* Map what a peer sent, after checking that it is a memfd of this size that cannot shrink. fd stays open. */
+int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, struct shm_map **out,
+		   int *fd);
+/*
+ * Map what a peer sent, after checking that it is a memfd of this size that cannot shrink. fd stays
+ * open.
+ */
 int shm_map_peer(int fd, size_t size, bool writable, struct shm_map **out);
 void shm_map_put(struct shm_map *map);
 
 /* ---- wire.c: the control socket ---- */
-#define WIRE_MAGIC 0x54454e47u /* "GNET" */
+#define WIRE_MAGIC   0x54454e47u /* "GNET" */
 #define WIRE_VERSION 1u
 
-enum wire_type { WIRE_HELLO = 1, WIRE_ACCEPT, WIRE_REJECT, WIRE_MEM, WIRE_FORGET, WIRE_WAKE, WIRE_UD };
+enum wire_type {
+	WIRE_HELLO = 1,
+	WIRE_ACCEPT,
+	WIRE_REJECT,
+	WIRE_MEM,
+	WIRE_FORGET,
+	WIRE_WAKE,
+	WIRE_UD
+};
 
 struct wire_head {
 	uint32_t magic;
@@ -87,7 +99,8 @@ union wire_any {
 struct shm_fabric {
 	struct gn_fabric fabric;
 	struct soft_keys keys;
-	char dir[sizeof(((struct sockaddr_un *)0)->sun_path) - 70]; /* a name of 64 fits behind it */
+	char dir[sizeof(((struct sockaddr_un *)0)->sun_path) -
+		 70];		    /* a name of 64 fits behind it */
 	uint64_t gid_tail;	    /* tells this fabric's datagram qps from all others */
 	uint64_t next_mem_id;	    /* atomic */
 	uint32_t next_qpn;	    /* atomic */
@@ -110,7 +123,8 @@ struct shm_mr {
 struct shm_pd {
 	struct gn_pd pd;
 	struct shm_mr *granted; /* under the grant lock */
-	struct shm_map *grants; /* SOFT_KEYS entries, indexed like keys; sealed against others' writing */
+	struct shm_map
+		*grants; /* SOFT_KEYS entries, indexed like keys; sealed against others' writing */
 	int grants_fd;
 };
 
@@ -145,7 +159,7 @@ enum conn_phase { CONN_NONE, CONN_HELLO_SENT, CONN_UP, CONN_DOWN };
 /* A connection as one side sees it. */
 struct shm_conn {
 	enum conn_phase phase;
-	struct chan_fd sock; /* in the channel's set */
+	struct chan_fd sock;  /* in the channel's set */
 	struct chan_fd timer; /* while connecting */
 	struct area *mine, *peer;
 	struct shm_map *mine_map, *peer_map, *grants_map;
@@ -158,10 +172,11 @@ struct shm_conn {
 	const uint32_t *peer_sizes;
 	uint64_t tx_slot, tx_data_at, tx_msg; /* positions: slots, data bytes and messages sent */
 	uint64_t tx_off;		      /* of the message that is under way */
-	uint64_t slots_free_to, data_free_to, posted_known; /* what the peer's credit line said last */
-	uint64_t rnr_since_ns;			/* 0: not waiting for a receive */
+	uint64_t slots_free_to, data_free_to,
+		posted_known;  /* what the peer's credit line said last */
+	uint64_t rnr_since_ns; /* 0: not waiting for a receive */
 	uint64_t rnr_budget_ns;
-	uint32_t woken_arm;	    /* the arming of the peer that we answered with a wake-up */
+	uint32_t woken_arm; /* the arming of the peer that we answered with a wake-up */
 
 	/* as receiver */
 	const struct slot *rx_slots;
@@ -192,8 +207,9 @@ struct shm_qp {
 	struct soft_rq rq;
 	struct shm_rx rx_send, rx_recv; /* on the send and the receive cq */
 	struct shm_conn conn;
-	struct shm_qp *next_conn, **prev_conn; /* the fabric's connected ones, under the grant lock */
-	struct ud_port *ud; /* UD */
+	struct shm_qp *next_conn,
+		**prev_conn; /* the fabric's connected ones, under the grant lock */
+	struct ud_port *ud;  /* UD */
 };
 
 struct shm_ah {
@@ -221,8 +237,14 @@ struct shm_req {
 	int area_fd, grants_fd;
 };
 
-static inline struct shm_fabric *shm_fabric_of(const struct gn_fabric *f) { return (struct shm_fabric *)f; }
-static inline struct shm_fabric *shm_of(const struct obj *obj) { return (struct shm_fabric *)obj->fabric; }
+static inline struct shm_fabric *shm_fabric_of(const struct gn_fabric *f)
+{
+	return (struct shm_fabric *)f;
+}
+static inline struct shm_fabric *shm_of(const struct obj *obj)
+{
+	return (struct shm_fabric *)obj->fabric;
+}
 
 /* ---- open.c ---- */
 bool shm_name_ok(const char *name);
@@ -236,7 +258,10 @@ int shm_pd_init(struct gn_pd *pd);
 void shm_pd_fini(struct gn_pd *pd);
 int shm_mr_init(struct gn_mr *mr);
 void shm_mr_fini(struct gn_mr *mr);
-/* A qp was connected: send it the memory granted in its pd so far, and what will be. Takes the grant lock. */
+/*
+ * A qp was connected: send it the memory granted in its pd so far, and what will be. Takes the
+ * grant lock.
+ */
 int shm_grant_join(struct shm_qp *qp);
 void shm_grant_leave(struct shm_qp *qp);
 
@@ -308,7 +333,8 @@ void shm_ud_fini(struct shm_qp *qp);
 int shm_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out);
 int shm_ah_init(struct gn_ah *ah);
 void shm_ah_fini(struct gn_ah *ah);
-int shm_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh, struct gn_ud_addr *out);
+int shm_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
+		   struct gn_ud_addr *out);
 enum gn_wc_status shm_ud_send(struct shm_qp *qp, const struct gn_wr *wr);
 void shm_ud_arm(struct shm_rx *rx, uint32_t armed);
 /* Datagrams that came before any receive was posted are gone. */

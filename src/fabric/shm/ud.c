@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Datagrams: one single-producer ring for each sender and receiver, made with the ah and handed over on the
- * receiver's socket. The sender need not wait for the receiver to take it; what is in a full ring's way is dropped.
+ * Datagrams: one single-producer ring for each sender and receiver, made with the ah and handed
+ * over on the receiver's socket. The sender need not wait for the receiver to take it; what is in a
+ * full ring's way is dropped.
  */
 #include "fabric/shm/shm.h"
 
@@ -14,11 +15,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BACKLOG 1024
-#define ACCEPT_MAX 16
-#define RECV_BATCH 16
+#define BACKLOG	    1024
+#define ACCEPT_MAX  16
+#define RECV_BATCH  16
 #define SENDERS_MAX 16384 /* of one qp */
-#define GID_PREFIX "\xfdgannet\0"
+#define GID_PREFIX  "\xfdgannet\0"
 
 /* Somebody who sends to us. */
 struct ud_in {
@@ -41,7 +42,8 @@ struct ud_port {
 	struct sockaddr_un addr;
 };
 
-static void path_of(const struct shm_fabric *fabric, uint64_t gid_tail, uint32_t qpn, struct sockaddr_un *out)
+static void path_of(const struct shm_fabric *fabric, uint64_t gid_tail, uint32_t qpn,
+		    struct sockaddr_un *out)
 {
 	char name[48];
 
@@ -107,7 +109,8 @@ static void fill_grh(uint8_t grh[GN_GRH_BYTES], const struct ud_in *in, uint32_t
 }
 
 /* One datagram into the next receive, if it is meant for us and fits; otherwise it is dropped. */
-static bool deliver(struct ud_in *in, const struct ud_slot *slot, const uint8_t *src, uint32_t len, uint32_t flags)
+static bool deliver(struct ud_in *in, const struct ud_slot *slot, const uint8_t *src, uint32_t len,
+		    uint32_t flags)
 {
 	struct shm_qp *qp = in->port->qp;
 	const struct gn_sge *sge = soft_rq_sge(&qp->rq);
@@ -148,7 +151,8 @@ static bool take(struct ud_in *in, const struct ud_slot *slot, uint64_t head)
 	if (!(flags & SLOT_INLINED)) {
 		const uint64_t at = __atomic_load_n(&slot->data_at, __ATOMIC_RELAXED);
 
-		if (len > UD_DATA || (at & (UD_DATA - 1)) > UD_DATA - len || at - in->data_at > UD_DATA)
+		if (len > UD_DATA || (at & (UD_DATA - 1)) > UD_DATA - len ||
+		    at - in->data_at > UD_DATA)
 			return false;
 		src = in->ring->data + (at & (UD_DATA - 1));
 		in->data_at = at + len;
@@ -167,7 +171,8 @@ static bool progress_datagrams(struct shm_rx *rx)
 	struct ud_ring *ring = in->ring;
 	int taken = 0;
 
-	while (taken < RECV_BATCH && qp->qp.state == GN_QP_READY && !soft_cq_full((struct soft_cq *)qp->qp.recv_cq)) {
+	while (taken < RECV_BATCH && qp->qp.state == GN_QP_READY &&
+	       !soft_cq_full((struct soft_cq *)qp->qp.recv_cq)) {
 		const struct ud_slot *slot = &ring->slots[in->slot & (UD_SLOTS - 1)];
 		/* Pairs with the release in shm_ud_send(). */
 		const uint64_t head = __atomic_load_n(&slot->head, __ATOMIC_ACQUIRE);
@@ -175,7 +180,8 @@ static bool progress_datagrams(struct shm_rx *rx)
 		if (slot_seq(head) != (uint32_t)(in->slot + 1))
 			break;
 		if (!take(in, slot, head)) {
-			gn_log(GN_LOG_WARN, "shm: a sender of datagrams broke the rules of the ring");
+			gn_log(GN_LOG_WARN,
+			       "shm: a sender of datagrams broke the rules of the ring");
 			in->ended = true;
 		}
 		in->slot++;
@@ -221,8 +227,8 @@ static void admit(struct ud_port *port, int sock)
 	/* It was sent together with the connection, before that could be accepted. */
 	const ssize_t len = wire_recv(sock, &msg, fds);
 
-	if (wire_is(&msg, len, WIRE_UD, sizeof(msg.ud)) && fds[0] >= 0 && msg.ud.dst_qpn == port->qp->qp.qpn &&
-	    port->n_senders < SENDERS_MAX)
+	if (wire_is(&msg, len, WIRE_UD, sizeof(msg.ud)) && fds[0] >= 0 &&
+	    msg.ud.dst_qpn == port->qp->qp.qpn && port->n_senders < SENDERS_MAX)
 		in = gn_alloc(sizeof(*in), 0);
 	if (in && shm_map_peer(fds[0], sizeof(struct ud_ring), true, &in->map)) {
 		gn_free(in);
@@ -295,10 +301,12 @@ int shm_ud_init(struct shm_qp *qp)
 	if (!port)
 		return -ENOMEM;
 	port->qp = qp;
-	port->door = (struct chan_fd){.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
-				      .ready = door_ready};
+	port->door = (struct chan_fd){
+		.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+		.ready = door_ready};
 	path_of(fabric, fabric->gid_tail, qp->qp.qpn, &port->addr);
-	if (port->door.fd < 0 || bind(port->door.fd, (struct sockaddr *)&port->addr, sizeof(port->addr)) ||
+	if (port->door.fd < 0 ||
+	    bind(port->door.fd, (struct sockaddr *)&port->addr, sizeof(port->addr)) ||
 	    listen(port->door.fd, BACKLOG)) {
 		rc = -errno;
 		gn_log(GN_LOG_ERROR, "shm: cannot make a datagram qp: %s", gn_strerror(rc));
@@ -333,7 +341,8 @@ int shm_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
 	return 0;
 }
 
-int shm_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh, struct gn_ud_addr *out)
+int shm_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
+		   struct gn_ud_addr *out)
 {
 	(void)qp;
 	(void)wc;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Messages on the control socket, with fds. Nothing here blocks, and whatever arrives is checked. */
+/*
+ * Messages on the control socket, with fds. Nothing here blocks, and whatever arrives is checked.
+ */
 #include "fabric/shm/shm.h"
 
 #include <errno.h>
@@ -9,7 +11,8 @@
 
 struct wire_head wire_head(enum wire_type type)
 {
-	return (struct wire_head){.magic = WIRE_MAGIC, .version = WIRE_VERSION, .type = (uint16_t)type};
+	return (struct wire_head){
+		.magic = WIRE_MAGIC, .version = WIRE_VERSION, .type = (uint16_t)type};
 }
 
 int wire_send(int sock, const void *msg, size_t len, const int *fds, int n_fds)
@@ -81,8 +84,9 @@ ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS])
 		return len < 0 ? -errno : 0;
 	take_fds(&hdr, fds);
 	if (hdr.msg_flags & MSG_CTRUNC)
-		gn_log(GN_LOG_ERROR, "shm: a peer's memory could not be taken over: too many open files "
-				     "(ulimit -n)");
+		gn_log(GN_LOG_ERROR,
+		       "shm: a peer's memory could not be taken over: too many open files "
+		       "(ulimit -n)");
 	if (hdr.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || msg->head.magic != WIRE_MAGIC) {
 		for (int i = 0; i < WIRE_FDS; i++)
 			if (fds[i] >= 0)

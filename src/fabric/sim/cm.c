@@ -292,7 +292,12 @@ int sim_disconnect(struct gn_qp *base)
 	if (qp->conn.phase == SIM_CONN_DOWN)
 		return 0;
 	sim_conn_leave(qp);
-	sim_qp_fail(qp);
+	if (qp->conn.established) {
+		sim_qp_fail(qp);
+		qp_gone(base);
+	} else {
+		refuse(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
+	}
 	return 0;
 }
 

@@ -57,7 +57,8 @@ void sim_tx(struct sim_event *event)
 	    !soft_sge_ok(&sim_fabric_of(&qp->qp.obj)->keys, qp->qp.pd, wr->sge, wr->n_sge, access))
 		sim_send_at(qp, qp->sent)->status = GN_WC_LOCAL_ACCESS;
 	qp->sent++;
-	again(qp, &qp->rx);
+	if (!sim_event_waits(&qp->rx)) /* or it would end the wait of an earlier one for a receive */
+		again(qp, &qp->rx);
 	if (qp->sent != qp->sq.head)
 		again(qp, &qp->tx);
 }

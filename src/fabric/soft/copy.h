@@ -2,9 +2,10 @@
 /*
  * Copies to and from memory that somebody else reads or writes at the same time.
  *
- * copy_publish: the last aligned word of the destination is stored last, with release, so a reader that sees the
- * end of a message (acquire) sees all of it. This is what GN_CAP_INORDER_WRITE rests on.
- * copy_fetch: the first word of the source is loaded first, with acquire: GN_CAP_READ_HEAD_FIRST.
+ * copy_publish: the last aligned word of the destination is stored last, with release, so a reader
+ * that sees the end of a message (acquire) sees all of it. This is what GN_CAP_INORDER_WRITE rests
+ * on. copy_fetch: the first word of the source is loaded first, with acquire:
+ * GN_CAP_READ_HEAD_FIRST.
  */
 #ifndef GN_SOFT_COPY_H
 #define GN_SOFT_COPY_H
@@ -34,13 +35,15 @@ static inline void copy_words(uint8_t *dst, const uint8_t *src, size_t len)
 {
 	for (size_t i = 0; i < len; i += 8)
 		__atomic_store_n((copy_u64 *)(dst + i),
-				 __atomic_load_n((const copy_u64 *)(src + i), __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+				 __atomic_load_n((const copy_u64 *)(src + i), __ATOMIC_RELAXED),
+				 __ATOMIC_RELAXED);
 }
 
 static inline void copy_bytes(uint8_t *dst, const uint8_t *src, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
-		__atomic_store_n(dst + i, __atomic_load_n(src + i, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+		__atomic_store_n(dst + i, __atomic_load_n(src + i, __ATOMIC_RELAXED),
+				 __ATOMIC_RELAXED);
 }
 
 /* No order promised. */

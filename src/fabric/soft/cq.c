@@ -25,7 +25,8 @@ bool soft_cq_push(struct soft_cq *cq, const struct gn_wc *wc, bool solicited)
 	if (unlikely(soft_cq_full(cq))) {
 		if (!cq->cq.overrun) {
 			cq->cq.overrun = true;
-			gn_log(GN_LOG_ERROR, "fabric: a cq of depth %u was overrun; its qps are in error",
+			gn_log(GN_LOG_ERROR,
+			       "fabric: a cq of depth %u was overrun; its qps are in error",
 			       cq->cq.depth);
 			chan_push(cq->cq.chan, &cq->cq.ev_overrun);
 		}

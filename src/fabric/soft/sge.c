@@ -4,20 +4,20 @@
 #include "fabric/soft/soft.h"
 
 /* Calls what for each run of at most len bytes from offset on of the pieces. */
-#define FOR_PIECES(sge, n, offset, len, ptr, run, what)                                            \
-	for (uint32_t i_ = 0; i_ < (n) && (len); i_++) {                                           \
-		const uint64_t size_ = (sge)[i_].len_bytes;                                        \
-                                                                                                   \
-		if ((offset) >= size_) {                                                           \
-			(offset) -= size_;                                                         \
-			continue;                                                                  \
-		}                                                                                  \
-		uint8_t *ptr = (uint8_t *)(sge)[i_].addr + (offset);                               \
-		const uint64_t run = size_ - (offset) < (len) ? size_ - (offset) : (len);          \
-                                                                                                   \
-		(offset) = 0;                                                                      \
-		(len) -= run;                                                                      \
-		what;                                                                              \
+#define FOR_PIECES(sge, n, offset, len, ptr, run, what)                                   \
+	for (uint32_t i_ = 0; i_ < (n) && (len); i_++) {                                  \
+		const uint64_t size_ = (sge)[i_].len_bytes;                               \
+                                                                                          \
+		if ((offset) >= size_) {                                                  \
+			(offset) -= size_;                                                \
+			continue;                                                         \
+		}                                                                         \
+		uint8_t *ptr = (uint8_t *)(sge)[i_].addr + (offset);                      \
+		const uint64_t run = size_ - (offset) < (len) ? size_ - (offset) : (len); \
+                                                                                          \
+		(offset) = 0;                                                             \
+		(len) -= run;                                                             \
+		what;                                                                     \
 	}
 
 void soft_gather(uint8_t *dst, const struct gn_sge *sge, uint32_t n, uint64_t offset, uint64_t len)
@@ -28,7 +28,8 @@ void soft_gather(uint8_t *dst, const struct gn_sge *sge, uint32_t n, uint64_t of
 	})
 }
 
-void soft_scatter(const struct gn_sge *sge, uint32_t n, uint64_t offset, const uint8_t *src, uint64_t len)
+void soft_scatter(const struct gn_sge *sge, uint32_t n, uint64_t offset, const uint8_t *src,
+		  uint64_t len)
 {
 	FOR_PIECES(sge, n, offset, len, ptr, run, {
 		copy_relaxed(ptr, src, run);

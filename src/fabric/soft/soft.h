@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What providers that move bytes by software share: keys, completion rings, queues of requests, gather and scatter.
- * Owned like the objects they serve: keys by any thread, the rest by the qp's or cq's owner.
+ * What providers that move bytes by software share: keys, completion rings, queues of requests,
+ * gather and scatter. Owned like the objects they serve: keys by any thread, the rest by the qp's
+ * or cq's owner.
  */
 #ifndef GN_SOFT_SOFT_H
 #define GN_SOFT_SOFT_H
 
 #include "fabric/fabric.h"
 
-/* ---- keys (keys.c): 16 bits of index, 16 random bits, never 0. Indices are unique in a fabric. ---- */
+/*
+ * ---- keys (keys.c): 16 bits of index, 16 random bits, never 0. Indices are unique in a fabric.
+ * ----
+ */
 
 #define SOFT_KEYS 65536u
 
@@ -22,9 +26,9 @@ struct soft_key {
 
 struct soft_keys {
 	struct gn_mutex lock;
-	struct soft_key *table;	    /* SOFT_KEYS */
-	uint32_t fresh;		    /* indices from here on were never used */
-	uint16_t *free;		    /* ring of freed indices: the longest unused comes first */
+	struct soft_key *table; /* SOFT_KEYS */
+	uint32_t fresh;		/* indices from here on were never used */
+	uint16_t *free;		/* ring of freed indices: the longest unused comes first */
 	uint32_t free_head, free_tail;
 };
 
@@ -34,10 +38,14 @@ void soft_keys_fini(struct soft_keys *keys);
 int soft_key_add(struct soft_keys *keys, struct gn_mr *mr);
 void soft_key_remove(struct soft_keys *keys, const struct gn_mr *mr);
 
-static inline uint32_t soft_key_index(uint32_t key) { return key >> 16; }
+static inline uint32_t soft_key_index(uint32_t key)
+{
+	return key >> 16;
+}
 
 /* The entry in force under key in pd, or NULL. */
-static inline const struct soft_key *soft_key_find(const struct soft_keys *keys, uint32_t key, const struct gn_pd *pd)
+static inline const struct soft_key *soft_key_find(const struct soft_keys *keys, uint32_t key,
+						   const struct gn_pd *pd)
 {
 	const struct soft_key *k = &keys->table[soft_key_index(key)];
 
@@ -61,14 +69,23 @@ struct soft_cq {
 
 int soft_cq_init(struct soft_cq *cq);
 void soft_cq_fini(struct soft_cq *cq);
-/* False when it is full: the cq is overrun, which has been told; the provider puts its qps in error. */
+/*
+ * False when it is full: the cq is overrun, which has been told; the provider puts its qps in
+ * error.
+ */
 bool soft_cq_push(struct soft_cq *cq, const struct gn_wc *wc, bool solicited);
 int soft_cq_poll(struct soft_cq *cq, struct gn_wc *wc, int n);
 /* Drop what a qp that is going away left unpolled. */
 void soft_cq_purge(struct soft_cq *cq, const struct gn_qp *qp);
 
-static inline bool soft_cq_empty(const struct soft_cq *cq) { return cq->head == cq->tail; }
-static inline bool soft_cq_full(const struct soft_cq *cq) { return cq->head - cq->tail == cq->cq.depth; }
+static inline bool soft_cq_empty(const struct soft_cq *cq)
+{
+	return cq->head == cq->tail;
+}
+static inline bool soft_cq_full(const struct soft_cq *cq)
+{
+	return cq->head - cq->tail == cq->cq.depth;
+}
 
 /* ---- requests (queue.c) ---- */
 
@@ -84,13 +101,22 @@ int soft_rq_init(struct soft_rq *rq, uint32_t max_wr, uint32_t max_sge);
 void soft_rq_fini(struct soft_rq *rq);
 void soft_rq_post(struct soft_rq *rq, const struct gn_recv_wr *wr);
 
-static inline bool soft_rq_empty(const struct soft_rq *rq) { return rq->head == rq->tail; }
-static inline uint32_t soft_rq_len(const struct soft_rq *rq) { return rq->len_bytes[rq->tail & rq->mask]; }
+static inline bool soft_rq_empty(const struct soft_rq *rq)
+{
+	return rq->head == rq->tail;
+}
+static inline uint32_t soft_rq_len(const struct soft_rq *rq)
+{
+	return rq->len_bytes[rq->tail & rq->mask];
+}
 static inline const struct gn_sge *soft_rq_sge(const struct soft_rq *rq)
 {
 	return &rq->sge[(rq->tail & rq->mask) * rq->max_sge];
 }
-static inline uint32_t soft_rq_n_sge(const struct soft_rq *rq) { return rq->n_sge[rq->tail & rq->mask]; }
+static inline uint32_t soft_rq_n_sge(const struct soft_rq *rq)
+{
+	return rq->n_sge[rq->tail & rq->mask];
+}
 
 /* Posted sends that could not be done at once, by position. Inline payload is copied in. */
 struct soft_sq {
@@ -106,8 +132,14 @@ void soft_sq_fini(struct soft_sq *sq);
 /* Keep a copy of wr, which has this position (positions only grow). */
 void soft_sq_push(struct soft_sq *sq, const struct gn_wr *wr, uint64_t position);
 
-static inline bool soft_sq_empty(const struct soft_sq *sq) { return sq->head == sq->tail; }
-static inline const struct gn_wr *soft_sq_first(const struct soft_sq *sq) { return &sq->wr[sq->tail & sq->mask]; }
+static inline bool soft_sq_empty(const struct soft_sq *sq)
+{
+	return sq->head == sq->tail;
+}
+static inline const struct gn_wr *soft_sq_first(const struct soft_sq *sq)
+{
+	return &sq->wr[sq->tail & sq->mask];
+}
 
 /* ---- gather and scatter (sge.c) ---- */
 
@@ -121,8 +153,8 @@ static inline uint64_t soft_sge_len(const struct gn_sge *sge, uint32_t n)
 }
 
 /* Every piece lies in a region of pd that has the rights. */
-static inline bool soft_sge_ok(const struct soft_keys *keys, const struct gn_pd *pd, const struct gn_sge *sge,
-			       uint32_t n, uint32_t access)
+static inline bool soft_sge_ok(const struct soft_keys *keys, const struct gn_pd *pd,
+			       const struct gn_sge *sge, uint32_t n, uint32_t access)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		const struct soft_key *k = soft_key_find(keys, sge[i].lkey, pd);
@@ -141,7 +173,8 @@ static inline bool soft_sge_ok(const struct soft_keys *keys, const struct gn_pd 
 
 /* len bytes from offset on of the concatenated pieces to dst, and the other way round. */
 void soft_gather(uint8_t *dst, const struct gn_sge *sge, uint32_t n, uint64_t offset, uint64_t len);
-void soft_scatter(const struct gn_sge *sge, uint32_t n, uint64_t offset, const uint8_t *src, uint64_t len);
+void soft_scatter(const struct gn_sge *sge, uint32_t n, uint64_t offset, const uint8_t *src,
+		  uint64_t len);
 /* Like them, as a WRITE or READ promises to: in address order, head first. */
 void soft_write(uint8_t *dst, const struct gn_sge *sge, uint32_t n);
 void soft_read(const struct gn_sge *sge, uint32_t n, const uint8_t *src);

@@ -20,7 +20,7 @@
 
 #define BACKLOG	     1024
 #define EVENTS_BATCH 64 /* per look; more leave the fd readable */
-#define RETRIES	     7	/* for qps of other makers; ours set their own (qp.c) */
+#define RETRIES	     6	/* for qps of other makers; ours set their own (qp.c) */
 #define US_PER_MS    1000u
 #define NS_PER_MS    1000000u
 

@@ -6,10 +6,11 @@
 
 /*
  * A peer that is gone is noticed when a request was sent 1 + RETRIES times. A device waits 4.096 µs << ACK_TIMEOUT
- * each time, here 268 ms, so 2.1 s in all; the specification lets it wait up to four times as long.
+ * each time, here 268 ms, so 1.9 s in all; the specification lets it wait up to four times as long. Not 7 retries,
+ * the most there is: Soft-RoCE takes that for "for ever", as it is with RNR retries.
  */
 #define ACK_TIMEOUT 16
-#define RETRIES	    7
+#define RETRIES	    6
 
 #define PSN_MASK 0xffffffu
 

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The sim provider in short: two nodes connect, and every kind of request goes once; a process that vanishes; the same
+ * seed gives the same run. tests/conform has the rest.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "gannet/fabric.h"
+#include "gannet/sim.h"
+#include "unit.h"
+
+#define BUF 4096u
+#define IMM 0xfeedu
+
+#define EXPECT(cond)                                                                   \
+	do {                                                                           \
+		if (!(cond)) {                                                         \
+			print_error("%s:%d: not so: %s\n", __FILE__, __LINE__, #cond); \
+			return __LINE__;                                               \
+		}                                                                      \
+	} while (0)
+
+/* Everything one side needs: a connection, and a buffer that its peer may do anything with. */
+struct side {
+	struct gn_fabric *fabric;
+	struct gn_ctx *ctx;
+	struct gn_pd *pd;
+	struct gn_chan *chan;
+	struct gn_cq *cq;
+	struct gn_qp *qp;
+	struct gn_mem *mem;
+	struct gn_mr *mr;
+	uint8_t *buf;
+	struct gn_remote peer;
+};
+
+static int side_open(struct side *s, const char *name)
+{
+	const unsigned rights = GN_REMOTE_READ | GN_REMOTE_WRITE | GN_REMOTE_ATOMIC;
+	struct gn_cq_opts cq = {.depth = 64};
+	struct gn_qp_opts qp = {.type = GN_QP_RC, .max_inline = 64};
+
+	memset(s, 0, sizeof(*s));
+	EXPECT(gn_fabric_open(name, &s->fabric) == 0);
+	EXPECT(gn_ctx_create(s->fabric, &s->ctx) == 0);
+	EXPECT(gn_pd_create(s->ctx, &s->pd) == 0);
+	EXPECT(gn_chan_create(s->ctx, &s->chan) == 0);
+	EXPECT(gn_chan_fd(s->chan) == -EOPNOTSUPP);
+	EXPECT(gn_cq_create(s->ctx, &cq, &s->cq) == 0);
+	qp.send_cq = qp.recv_cq = s->cq;
+	qp.chan = s->chan;
+	EXPECT(gn_qp_create(s->pd, &qp, &s->qp) == 0);
+	EXPECT(gn_mem_alloc(s->fabric, BUF, rights, &s->mem) == 0);
+	EXPECT(gn_mr_register(s->pd, s->mem, 0, BUF, GN_LOCAL_WRITE | rights, &s->mr) == 0);
+	s->buf = gn_mem_addr(s->mem);
+	return 0;
+}
+
+static int side_close(struct side *s)
+{
+	EXPECT(gn_qp_destroy(s->qp) == 0);
+	EXPECT(gn_cq_destroy(s->cq) == 0);
+	EXPECT(gn_chan_destroy(s->chan) == 0);
+	EXPECT(gn_mr_deregister(s->mr) == 0);
+	EXPECT(gn_mem_free(s->mem) == 0);
+	EXPECT(gn_pd_destroy(s->pd) == 0);
+	EXPECT(gn_ctx_destroy(s->ctx) == 0);
+	EXPECT(gn_fabric_close(s->fabric) == 0);
+	return 0;
+}
+
+static int side_recv(struct side *s, uint64_t id, uint32_t at, uint32_t len)
+{
+	struct gn_sge sge = {s->buf + at, len, gn_mr_lkey(s->mr)};
+	struct gn_recv_wr wr = {.id = id, .sge = &sge, .n_sge = 1};
+
+	return gn_post_recv(s->qp, &wr, NULL);
+}
+
+static int side_expect(struct side *s, uint64_t id, enum gn_wc_status status, struct gn_wc *wc)
+{
+	EXPECT(gn_cq_wait(s->cq, wc, 1, gn_deadline_us(1000000), "a completion") == 1);
+	EXPECT(wc->id == id);
+	EXPECT(wc->status == status);
+	return 0;
+}
+
+static int server_connect(struct side *s, const char *addr)
+{
+	struct gn_listener *listener;
+	struct gn_conn_opts opts = {.rnr_retry = 6};
+	struct gn_remote remote;
+	struct gn_event ev;
+
+	EXPECT(gn_listen(s->ctx, addr, s->chan, 0, &listener) == 0);
+	EXPECT(gn_chan_wait(s->chan, GN_FOREVER, &ev) == 0);
+	EXPECT(ev.type == GN_EVENT_CONNECT_REQUEST && ev.listener == listener);
+	EXPECT(ev.private_len >= sizeof(s->peer));
+	memcpy(&s->peer, ev.private_data, sizeof(s->peer));
+	EXPECT(gn_mr_remote(s->mr, &remote) == 0);
+	opts.private_data = &remote;
+	opts.private_len = sizeof(remote);
+	EXPECT(gn_accept(ev.req, s->qp, &opts) == 0);
+	EXPECT(gn_chan_wait(s->chan, GN_FOREVER, &ev) == 0);
+	EXPECT(ev.type == GN_EVENT_ESTABLISHED);
+	EXPECT(gn_listener_close(listener) == 0);
+	return 0;
+}
+
+static int client_connect(struct side *s, const char *addr)
+{
+	struct gn_conn_opts opts = {.rnr_retry = 6, .private_len = sizeof(struct gn_remote)};
+	struct gn_remote remote;
+	struct gn_event ev;
+
+	EXPECT(gn_mr_remote(s->mr, &remote) == 0);
+	opts.private_data = &remote;
+	EXPECT(gn_connect_wait(s->qp, addr, &opts, &ev) == 0);
+	memcpy(&s->peer, ev.private_data, sizeof(s->peer));
+	return 0;
+}
+
+#define OR_RETURN(call)                 \
+	do {                            \
+		const int rc_ = (call); \
+		if (rc_)                \
+			return rc_;     \
+	} while (0)
+
+/* ---- the programs ---- */
+
+static int server(struct gn_env *env, int argc, char **argv)
+{
+	struct gn_event ev;
+	struct side s;
+	struct gn_wc wc;
+	struct gn_wait_item word;
+
+	(void)argc, (void)argv;
+	OR_RETURN(side_open(&s, env->fabric));
+	EXPECT(side_recv(&s, 1, 0, 64) == 0);
+	EXPECT(side_recv(&s, 2, 64, 64) == 0);
+	OR_RETURN(server_connect(&s, "sim:n0:1"));
+	OR_RETURN(side_expect(&s, 1, GN_WC_OK, &wc));
+	EXPECT(wc.op == GN_OP_RECV && wc.len_bytes == 5 && !memcmp(s.buf, "hello", 5));
+
+	/* The client writes a word, and the wait for it wakes. */
+	word = gn_wait_word((const uint64_t *)(const void *)(s.buf + 1024), 0);
+	EXPECT(gn_wait(&word, 1, gn_deadline_us(1000000), "the word") == 1);
+	EXPECT(!memcmp(s.buf + 1024, "written!", 8));
+
+	OR_RETURN(side_expect(&s, 2, GN_WC_OK, &wc));
+	EXPECT(wc.op == GN_OP_RECV_WRITE_IMM && wc.flags & GN_WC_IMM && wc.imm == IMM &&
+	       wc.len_bytes == 8);
+	EXPECT(s.buf[2048] == 11); /* 5, swapped for 10, plus 1 */
+
+	EXPECT(gn_chan_wait(s.chan, GN_FOREVER, &ev) == 0);
+	EXPECT(ev.type == GN_EVENT_DISCONNECTED && ev.qp == s.qp);
+	return side_close(&s);
+}
+
+static int request(struct side *s, struct gn_wr *wr, struct gn_wc *wc)
+{
+	EXPECT(gn_post_send(s->qp, wr, NULL) == 0);
+	return side_expect(s, wr->id, GN_WC_OK, wc);
+}
+
+static int client(struct gn_env *env, int argc, char **argv)
+{
+	struct side s;
+	struct gn_sge sge;
+	struct gn_wr wr;
+	struct gn_wc wc;
+	struct gn_counters count;
+	uint64_t *old;
+
+	(void)argc, (void)argv;
+	OR_RETURN(side_open(&s, env->fabric));
+	gn_sleep_us(10);
+	OR_RETURN(client_connect(&s, "sim:n0:1"));
+	old = (void *)(s.buf + 512);
+
+	memcpy(s.buf, "hello", 5);
+	sge = (struct gn_sge){s.buf, 5, 0};
+	gn_wr_send(&wr, 1, &sge, GN_SIGNALED | GN_INLINE);
+	OR_RETURN(request(&s, &wr, &wc));
+
+	memcpy(s.buf, "written!", 8);
+	sge = (struct gn_sge){s.buf, 8, gn_mr_lkey(s.mr)};
+	gn_wr_rdma(&wr, GN_OP_WRITE, 2, &sge, &s.peer, 1024, GN_SIGNALED);
+	OR_RETURN(request(&s, &wr, &wc));
+
+	sge.addr = s.buf + 256;
+	gn_wr_rdma(&wr, GN_OP_READ, 3, &sge, &s.peer, 1024, GN_SIGNALED);
+	OR_RETURN(request(&s, &wr, &wc));
+	EXPECT(wc.op == GN_OP_READ && wc.len_bytes == 8 && !memcmp(s.buf + 256, "written!", 8));
+
+	sge.addr = old;
+	gn_wr_faa(&wr, 4, &sge, &s.peer, 2048, 5, GN_SIGNALED);
+	OR_RETURN(request(&s, &wr, &wc));
+	EXPECT(*old == 0);
+	gn_wr_cas(&wr, 5, &sge, &s.peer, 2048, 5, 10, GN_SIGNALED);
+	OR_RETURN(request(&s, &wr, &wc));
+	EXPECT(*old == 5);
+	gn_wr_cas(&wr, 6, &sge, &s.peer, 2048, 5, 99, GN_SIGNALED);
+	OR_RETURN(request(&s, &wr, &wc));
+	EXPECT(*old == 10);
+	gn_wr_faa(&wr, 7, &sge, &s.peer, 2048, 1, GN_SIGNALED);
+	OR_RETURN(request(&s, &wr, &wc));
+
+	sge = (struct gn_sge){s.buf, 8, gn_mr_lkey(s.mr)};
+	gn_wr_rdma(&wr, GN_OP_WRITE_IMM, 8, &sge, &s.peer, 0, GN_SIGNALED);
+	wr.imm = IMM;
+	OR_RETURN(request(&s, &wr, &wc));
+
+	EXPECT(gn_qp_counters(s.qp, &count) == 0);
+	EXPECT(count.doorbells == 8 && count.cqes == 8 && count.bytes_in_flight == 0);
+	EXPECT(gn_disconnect(s.qp) == 0);
+	return side_close(&s);
+}
+
+static void run_pair(uint64_t seed, uint64_t *hash)
+{
+	struct gn_sim_opts opts = {.nodes = 2, .seed = seed, .limit_ns = 10000000000u};
+	struct gn_sim *sim;
+	int status;
+
+	assert_int_equal(gn_sim_create(&opts, &sim), 0);
+	assert_int_equal(gn_sim_spawn(sim, 0, server, 0, NULL, NULL, NULL), 0);
+	assert_int_equal(gn_sim_spawn(sim, 1, client, 0, NULL, NULL, NULL), 0);
+	assert_int_equal(gn_sim_run(sim), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(gn_sim_status(sim, i, &status), 0);
+		assert_int_equal(status, 0);
+	}
+	assert_int_equal(gn_sim_leaks(sim), 0);
+	*hash = gn_sim_trace_hash(sim);
+	gn_sim_destroy(sim);
+}
+
+static void test_pair(void **state)
+{
+	const uint64_t seed = unit_seed();
+	uint64_t first, second, other;
+
+	(void)state;
+	for (uint64_t i = 0; i < 50; i++) {
+		run_pair(seed + i, &first);
+		run_pair(seed + i, &second);
+		assert_int_equal(first, second);
+		run_pair(seed + i + 1, &other);
+		assert_int_not_equal(first, other);
+	}
+}
+
+/* ---- what can go wrong ---- */
+
+static int deserter(struct gn_env *env, int argc, char **argv)
+{
+	struct side s;
+
+	(void)argc, (void)argv;
+	OR_RETURN(side_open(&s, env->fabric));
+	OR_RETURN(server_connect(&s, "sim:n0:1"));
+	gn_sleep_us(100);
+	return 0; /* and leaves everything as it is */
+}
+
+static int deserted(struct gn_env *env, int argc, char **argv)
+{
+	struct gn_event ev;
+	struct side s;
+	struct gn_wc wc;
+
+	(void)argc, (void)argv;
+	OR_RETURN(side_open(&s, env->fabric));
+	EXPECT(side_recv(&s, 1, 0, 64) == 0);
+	gn_sleep_us(10);
+	OR_RETURN(client_connect(&s, "sim:n0:1"));
+	EXPECT(gn_chan_wait(s.chan, gn_deadline_us(1000000), &ev) == 0);
+	EXPECT(ev.type == GN_EVENT_DISCONNECTED);
+	OR_RETURN(side_expect(&s, 1, GN_WC_FLUSHED, &wc));
+	EXPECT(gn_connect_wait(s.qp, "sim:n0:1", NULL, NULL) == -EISCONN);
+	return side_close(&s);
+}
+
+static void test_peer_ends(void **state)
+{
+	struct gn_sim_opts opts = {.nodes = 2};
+	struct gn_sim *sim;
+	int status;
+
+	(void)state;
+	assert_int_equal(gn_sim_create(&opts, &sim), 0);
+	assert_int_equal(gn_sim_spawn(sim, 0, deserter, 0, NULL, NULL, NULL), 0);
+	assert_int_equal(gn_sim_spawn(sim, 1, deserted, 0, NULL, NULL, NULL), 0);
+	gn_log_level_set(GN_LOG_ERROR);
+	assert_int_equal(gn_sim_run(sim), 0);
+	gn_log_level_set(GN_LOG_WARN);
+	assert_int_equal(gn_sim_status(sim, 1, &status), 0);
+	assert_int_equal(status, 0);
+	assert_true(gn_sim_leaks(sim) > 0);
+	gn_sim_destroy(sim);
+}
+
+static int opener(struct gn_env *env, int argc, char **argv)
+{
+	struct gn_fabric *fabric = NULL;
+
+	(void)argc, (void)argv;
+	EXPECT(gn_fabric_open("sim:n1", &fabric) == -ENODEV);
+	EXPECT(gn_fabric_open("sim", &fabric) == -ENODEV);
+	EXPECT(!fabric);
+	EXPECT(gn_fabric_open(env->fabric, &fabric) == 0);
+	EXPECT(gn_fabric_close(fabric) == 0);
+	return 0;
+}
+
+static void test_open(void **state)
+{
+	struct gn_sim_opts opts = {.nodes = 2};
+	struct gn_fabric *fabric;
+	struct gn_sim *sim;
+	int status;
+
+	(void)state;
+	assert_int_equal(gn_fabric_open("sim:n0", &fabric), -ENODEV);
+	assert_int_equal(gn_sim_create(&opts, &sim), 0);
+	assert_int_equal(gn_sim_spawn(sim, 0, opener, 0, NULL, NULL, NULL), 0);
+	assert_int_equal(gn_sim_run(sim), 0);
+	assert_int_equal(gn_sim_status(sim, 0, &status), 0);
+	assert_int_equal(status, 0);
+	gn_sim_destroy(sim);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_open),
+		cmocka_unit_test(test_pair),
+		cmocka_unit_test(test_peer_ends),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
