@@ -159,20 +159,34 @@ static void fill_event(const struct chan_node *node, struct gn_event *ev)
 	}
 }
 
+/* An event of a cq that only gn_wait() had armed is not the user's business. */
+static bool wanted(const struct chan_node *node)
+{
+	return node->type != GN_EVENT_CQ ||
+	       __atomic_exchange_n(&container_of(node->about, struct gn_cq, obj)->user_armed, false,
+				   __ATOMIC_RELAXED);
+}
+
 /* The first event, or with about the first one about that. */
 static bool take(struct gn_chan *chan, const struct obj *about, struct gn_event *ev)
 {
+	struct chan_node **at = &chan->first;
 	bool found = false;
 
 	gn_mutex_lock(&chan->lock);
-	for (struct chan_node **at = &chan->first; *at; at = &(*at)->next)
-		if (!about || (*at)->about == about) {
-			fill_event(*at, ev);
-			unlink_node(chan, at);
-			counter_add(&chan->events, 1);
-			found = true;
-			break;
+	while (*at && !found) {
+		struct chan_node *node = *at;
+
+		if (about && node->about != about) {
+			at = &node->next;
+			continue;
 		}
+		unlink_node(chan, at);
+		found = wanted(node);
+		if (found)
+			fill_event(node, ev);
+	}
+	counter_add(&chan->events, found);
 	gn_mutex_unlock(&chan->lock);
 	return found;
 }

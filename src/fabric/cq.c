@@ -47,7 +47,7 @@ static int source_arm(struct gn_source *source)
 	return source_ready(source) ? -EAGAIN : cq->chan->fd;
 }
 
-/* The event that woke the wait was not asked for by the user, so they never see it. */
+/* An event that only the wait asked for goes with it. */
 static void source_disarm(struct gn_source *source)
 {
 	struct gn_cq *cq = container_of(source, struct gn_cq, source);
@@ -56,7 +56,8 @@ static void source_disarm(struct gn_source *source)
 		return;
 	cq->wait_armed = false;
 	cq->obj.fabric->provider->chan_pump(cq->chan);
-	chan_remove(cq->chan, &cq->ev_completion);
+	if (!__atomic_load_n(&cq->user_armed, __ATOMIC_RELAXED))
+		chan_remove(cq->chan, &cq->ev_completion);
 }
 
 static const struct source_ops cq_source = {
@@ -202,7 +203,7 @@ int gn_cq_arm(struct gn_cq *cq, bool solicited_only)
 {
 	if (obj_check(cq, OBJ_CQ) || !cq->chan)
 		return -EINVAL;
-	cq->wait_armed = false;
+	__atomic_store_n(&cq->user_armed, true, __ATOMIC_RELAXED);
 	return arm_locked(cq, solicited_only);
 }
 

@@ -114,7 +114,8 @@ struct gn_cq {
 	struct gn_source source;
 	uint32_t depth;
 	bool shared, overrun;
-	bool wait_armed; /* armed by gn_wait(), not by the user */
+	bool wait_armed; /* by gn_wait() */
+	bool user_armed; /* by gn_cq_arm(), and no event told yet; atomic */
 	struct chan_node ev_completion, ev_overrun;
 	uint64_t cqes, errors, polls_empty, arms;
 };
