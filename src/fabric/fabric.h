@@ -15,6 +15,8 @@
 #include "base/exec.h"
 #include "gannet/fabric.h"
 
+struct epoll_event;
+
 enum obj_type {
 	OBJ_CTX,
 	OBJ_MEM,
@@ -102,8 +104,10 @@ struct gn_chan {
 	struct gn_source source;
 	struct gn_mutex lock; /* the queue */
 	struct chan_node *first, **last;
-	int fd;	     /* epoll, or -1 */
-	int wake_fd; /* eventfd in it: readable while the queue is not empty */
+	int fd;			   /* epoll, or -1 */
+	int wake_fd;		   /* eventfd in it: readable while the queue is not empty */
+	struct epoll_event *batch; /* being worked through, by the pumping thread */
+	int n_batch;
 	uint64_t events;
 };
 

@@ -58,20 +58,23 @@ void chan_fds_pump(struct gn_chan *chan)
 	struct epoll_event ev[PUMP_BATCH];
 
 	for (int round = 0; round < PUMP_ROUNDS; round++) {
-		const int n = epoll_wait(chan->fd, ev, PUMP_BATCH, 0);
 		int done = 0;
 
-		for (int i = 0; i < n; i++) {
+		chan->batch = ev;
+		chan->n_batch = epoll_wait(chan->fd, ev, PUMP_BATCH, 0);
+		for (int i = 0; i < chan->n_batch; i++) {
 			struct chan_fd *cfd = ev[i].data.ptr;
 
-			if (cfd) {
+			if (cfd) { /* else the wake fd, or gone since the kernel told of it */
 				cfd->ready(cfd);
 				done++;
 			}
 		}
-		if (n < PUMP_BATCH || !done)
-			return;
+		if (chan->n_batch < PUMP_BATCH || !done)
+			break;
 	}
+	chan->batch = NULL;
+	chan->n_batch = 0;
 }
 
 int chan_fds_add(struct gn_chan *chan, struct chan_fd *cfd)
@@ -86,4 +89,7 @@ int chan_fds_add(struct gn_chan *chan, struct chan_fd *cfd)
 void chan_fds_del(struct gn_chan *chan, struct chan_fd *cfd)
 {
 	epoll_ctl(chan->fd, EPOLL_CTL_DEL, cfd->fd, NULL);
+	for (int i = 0; i < chan->n_batch; i++)
+		if (chan->batch[i].data.ptr == cfd)
+			chan->batch[i].data.ptr = NULL;
 }

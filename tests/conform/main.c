@@ -22,7 +22,7 @@
 
 #define ONLY_MAX     128
 #define NAME_MAX_    48
-#define CASE_LIMIT_S 120u /* of real time: beyond this something loops inside a call */
+#define CASE_LIMIT_S 240u /* of real time: beyond this something loops inside a call */
 
 extern char **environ;
 

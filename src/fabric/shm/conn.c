@@ -103,7 +103,12 @@ int shm_conn_up(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
 		return rc;
 	c->phase = CONN_UP;
 	qp->qp.state = GN_QP_READY;
+	/* The cq may have been armed before the peer was known. */
+	__atomic_store_n(&c->mine->mood.armed, shm_cq_armed((struct shm_cq *)qp->qp.recv_cq),
+			 __ATOMIC_SEQ_CST);
 	shm_rx_add(&qp->rx_recv, (struct shm_cq *)qp->qp.recv_cq, shm_progress_recvs);
+	/* What came before we were armed raised no wake-up. */
+	shm_progress_recvs(&qp->rx_recv);
 	return shm_grant_join(qp);
 }
 

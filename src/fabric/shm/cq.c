@@ -139,18 +139,25 @@ void shm_cq_unwatch(struct shm_cq *cq, const struct chan_fd *sock)
 {
 	if (cq->life_fd >= 0)
 		epoll_ctl(cq->life_fd, EPOLL_CTL_DEL, sock->fd, NULL);
+	for (int i = 0; i < cq->n_life_batch; i++)
+		if (cq->life_batch[i].data.ptr == sock)
+			cq->life_batch[i].data.ptr = NULL;
 }
 
 static void look_at_sockets(struct shm_cq *cq)
 {
 	struct epoll_event ev[LIFE_BATCH];
-	const int n = epoll_wait(cq->life_fd, ev, LIFE_BATCH, 0);
 
-	for (int i = 0; i < n; i++) {
+	cq->life_batch = ev;
+	cq->n_life_batch = epoll_wait(cq->life_fd, ev, LIFE_BATCH, 0);
+	for (int i = 0; i < cq->n_life_batch; i++) {
 		struct chan_fd *sock = ev[i].data.ptr;
 
-		sock->ready(sock);
+		if (sock) /* else gone since the kernel told of it */
+			sock->ready(sock);
 	}
+	cq->life_batch = NULL;
+	cq->n_life_batch = 0;
 }
 
 /* Nothing was found. Now and then see whether anybody is left to wait for. */
@@ -267,8 +274,7 @@ int shm_cq_arm(struct gn_cq *base, bool solicited_only)
 			if (rx->progress == shm_progress_recvs) {
 				struct shm_qp *qp = container_of(rx, struct shm_qp, rx_recv);
 
-				__atomic_store_n(&qp->conn.mine->mood.armed,
-						 cq->arm_generation | cq->soft.armed,
+				__atomic_store_n(&qp->conn.mine->mood.armed, shm_cq_armed(cq),
 						 __ATOMIC_RELAXED);
 			} else if (rx->progress == shm_progress_sends) {
 				struct shm_qp *qp = container_of(rx, struct shm_qp, rx_send);
@@ -277,7 +283,7 @@ int shm_cq_arm(struct gn_cq *base, bool solicited_only)
 						 __ATOMIC_RELAXED);
 				blocked = true;
 			} else {
-				shm_ud_arm(rx, cq->arm_generation | cq->soft.armed);
+				shm_ud_arm(rx, shm_cq_armed(cq));
 			}
 		}
 	}

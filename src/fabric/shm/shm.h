@@ -12,6 +12,7 @@
 #include "fabric/shm/ring.h"
 #include "fabric/soft/soft.h"
 
+#include <sys/epoll.h>
 #include <sys/types.h>
 #include <sys/un.h>
 
@@ -135,7 +136,9 @@ struct shm_cq {
 	uint32_t empty_polls;
 	uint64_t checked_ns;
 	uint32_t arm_generation;
-	int life_fd;	      /* epoll of the sockets behind this cq, or -1 */
+	int life_fd;			/* epoll of the sockets behind this cq, or -1 */
+	struct epoll_event *life_batch; /* being worked through */
+	int n_life_batch;
 	struct chan_fd timer; /* runs while armed with sends that wait; fd -1: none yet */
 };
 
@@ -321,6 +324,11 @@ int shm_cq_arm(struct gn_cq *cq, bool solicited_only);
 bool shm_cq_ready(struct gn_cq *cq);
 void shm_rx_add(struct shm_rx *rx, struct shm_cq *cq, bool (*progress)(struct shm_rx *));
 void shm_rx_del(struct shm_rx *rx);
+/* What the peers of an armed cq are to be told. */
+static inline uint32_t shm_cq_armed(const struct shm_cq *cq)
+{
+	return cq->arm_generation | (uint32_t)cq->soft.armed;
+}
 /* Something will happen there soon. */
 void shm_rx_heat(struct shm_rx *rx);
 /* The socket's end is noticed by this cq's polls, too. */

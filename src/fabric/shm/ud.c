@@ -197,6 +197,23 @@ static bool progress_datagrams(struct shm_rx *rx)
 	return taken;
 }
 
+/* A sender's first message brings its ring. */
+static bool greet(struct ud_in *in, const union wire_any *msg, ssize_t len, const int *fds)
+{
+	struct shm_cq *cq = (struct shm_cq *)in->port->qp->qp.recv_cq;
+
+	if (!wire_is(msg, len, WIRE_UD, sizeof(msg->ud)) || fds[0] < 0 ||
+	    msg->ud.dst_qpn != in->port->qp->qp.qpn ||
+	    shm_map_peer(fds[0], sizeof(struct ud_ring), true, &in->map))
+		return false;
+	in->ring = (struct ud_ring *)(void *)in->map->addr;
+	shm_rx_add(&in->rx, cq, progress_datagrams);
+	/* The cq may have been armed before this sender was known. Pairs with shm_ud_send()'s fence. */
+	shm_ud_arm(&in->rx, shm_cq_armed(cq));
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	return true;
+}
+
 static void sender_ready(struct chan_fd *cfd)
 {
 	struct ud_in *in = container_of(cfd, struct ud_in, sock);
@@ -204,12 +221,15 @@ static void sender_ready(struct chan_fd *cfd)
 	int fds[WIRE_FDS];
 	ssize_t len;
 
-	do {
-		len = wire_recv(in->sock.fd, &msg, fds);
-		for (int i = 0; len > 0 && i < WIRE_FDS; i++)
+	while ((len = wire_recv(in->sock.fd, &msg, fds)) > 0) {
+		const bool bad = !in->map && !greet(in, &msg, len, fds);
+
+		for (int i = 0; i < WIRE_FDS; i++)
 			if (fds[i] >= 0)
 				close(fds[i]);
-	} while (len > 0);
+		if (bad)
+			break;
+	}
 	if (len != -EAGAIN) {
 		in->ended = true;
 		unwatch(in->port->qp, &in->sock);
@@ -217,32 +237,19 @@ static void sender_ready(struct chan_fd *cfd)
 	}
 	if (in->rx.cq)
 		progress_datagrams(&in->rx);
+	else if (in->ended)
+		drop_sender(in);
 }
 
 static void admit(struct ud_port *port, int sock)
 {
-	struct ud_in *in = NULL;
-	union wire_any msg;
-	int fds[WIRE_FDS] = {-1, -1};
-	/* It was sent together with the connection, before that could be accepted. */
-	const ssize_t len = wire_recv(sock, &msg, fds);
+	struct ud_in *in = port->n_senders < SENDERS_MAX ? gn_alloc(sizeof(*in), 0) : NULL;
 
-	if (wire_is(&msg, len, WIRE_UD, sizeof(msg.ud)) && fds[0] >= 0 &&
-	    msg.ud.dst_qpn == port->qp->qp.qpn && port->n_senders < SENDERS_MAX)
-		in = gn_alloc(sizeof(*in), 0);
-	if (in && shm_map_peer(fds[0], sizeof(struct ud_ring), true, &in->map)) {
-		gn_free(in);
-		in = NULL;
-	}
-	for (int i = 0; len > 0 && i < WIRE_FDS; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
 	if (!in) {
 		close(sock);
 		return;
 	}
 	in->port = port;
-	in->ring = (struct ud_ring *)(void *)in->map->addr;
 	in->sock = (struct chan_fd){.fd = sock, .ready = sender_ready};
 	in->next = port->senders;
 	in->prev = &port->senders;
@@ -251,9 +258,7 @@ static void admit(struct ud_port *port, int sock)
 	port->senders = in;
 	port->n_senders++;
 	watch(port->qp, &in->sock);
-	shm_rx_add(&in->rx, (struct shm_cq *)port->qp->qp.recv_cq, progress_datagrams);
-	/* We may have been armed, and put to sleep, before this sender was known. */
-	progress_datagrams(&in->rx);
+	sender_ready(&in->sock);
 }
 
 static void door_ready(struct chan_fd *cfd)
@@ -387,12 +392,11 @@ int shm_ah_init(struct gn_ah *base)
 	ah->ring = (struct ud_ring *)(void *)ah->map->addr;
 	shm_ud_addr(base->qp, &mine);
 	memcpy(ah->ring->src_gid, mine.gid, 16);
+	/* A receiver that goes away just now is like one that was never there. */
 	rc = wire_send(ah->sock, &msg, sizeof(msg), &fd, 1);
 	close(fd);
-	if (rc)
-		goto put_map;
-	return 0;
-put_map:
+	if (!rc || rc == -EPIPE || rc == -ECONNRESET)
+		return 0;
 	shm_map_put(ah->map);
 close_sock:
 	close(ah->sock);

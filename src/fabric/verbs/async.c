@@ -17,8 +17,10 @@ static void fail_if_on(struct vrb_qp *qp, void *arg)
 
 static void cq_overrun(struct vrb_ctx *ctx, struct vrb_cq *cq)
 {
+	/* Flushing its qps overruns it once more. */
+	if (__atomic_exchange_n(&cq->base.overrun, true, __ATOMIC_RELAXED))
+		return;
 	gn_log(GN_LOG_WARN, "verbs: a completion queue of %u entries was overrun", cq->base.depth);
-	__atomic_store_n(&cq->base.overrun, true, __ATOMIC_RELAXED);
 	vrb_table_each(&ctx->table, fail_if_on, &cq->base);
 	chan_push(cq->base.chan, &cq->base.ev_overrun);
 }

@@ -410,11 +410,30 @@ static void established(struct vrb_qp *qp)
 
 /* ---- listening ---- */
 
-static int bind_and_listen(struct rdma_cm_id *id, struct sockaddr_storage *at)
+/* The kernel calls a port that conflicts with a listener at any address "not available", too. */
+static bool is_available(struct vrb_chan *chan, struct sockaddr_storage at)
 {
-	return rdma_bind_addr(id, (struct sockaddr *)at) || rdma_listen(id, BACKLOG) ?
-		       last_error() :
-		       0;
+	struct rdma_cm_id *id;
+	bool available;
+
+	if (rdma_create_id(chan->cm, &id, NULL, RDMA_PS_TCP))
+		return false;
+	((struct sockaddr_in *)&at)->sin_port =
+		0; /* the same place in IPv6 (addr.c): some free port */
+	available = !rdma_bind_addr(id, (struct sockaddr *)&at);
+	rdma_destroy_id(id);
+	return available;
+}
+
+static int bind_and_listen(struct vrb_chan *chan, struct rdma_cm_id *id,
+			   struct sockaddr_storage *at)
+{
+	int rc;
+
+	if (!rdma_bind_addr(id, (struct sockaddr *)at) && !rdma_listen(id, BACKLOG))
+		return 0;
+	rc = last_error();
+	return rc == -EADDRNOTAVAIL && is_available(chan, *at) ? -EADDRINUSE : rc;
 }
 
 int vrb_listen_init(struct gn_listener *base, const char *addr)
@@ -430,7 +449,7 @@ int vrb_listen_init(struct gn_listener *base, const char *addr)
 	rc = new_id(chan, &base->obj, &listener->id);
 	if (rc)
 		goto unlock;
-	rc = bind_and_listen(listener->id, &at);
+	rc = bind_and_listen(chan, listener->id, &at);
 	if (rc) {
 		gn_log(GN_LOG_ERROR, "verbs: cannot listen at '%s': %s%s", addr, gn_strerror(rc),
 		       rc == -EADDRNOTAVAIL || rc == -ENODEV ?

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The fabric benchmark, as the gannet command sees it: fill in options, run, print.
+ *
+ * A run is two processes on two cores: the caller's measures, a second one that it spawns is the
+ * peer. Each benchmark runs next to its limit: latencies next to a bare ping-pong of two cache
+ * lines, copies next to memcpy, in short blocks that take turns, because what a machine can do
+ * changes from second to second. One thread at a time.
+ */
+#ifndef GN_BENCH_H
+#define GN_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum bench_op {
+	BENCH_WRITE,
+	BENCH_READ,
+	BENCH_SEND,
+	BENCH_WRITE_IMM,
+	BENCH_CAS,
+	BENCH_FAA,
+	BENCH_UD_SEND,
+	BENCH_CACHELINE,
+	BENCH_MEMCPY,
+	BENCH_WAKE,
+	BENCH_OPS
+};
+
+/* What an operation is to the benchmark, and the defaults of its options. */
+enum bench_kind { BENCH_ONE_SIDED, BENCH_ATOMIC, BENCH_MESSAGE, BENCH_LIMIT, BENCH_SLEEPER };
+
+struct bench_trait {
+	const char *name;
+	enum bench_kind kind;
+	uint32_t size_bytes;
+	uint32_t depth;
+	const char *what; /* for the help */
+};
+
+extern const struct bench_trait bench_traits[BENCH_OPS];
+
+#define BENCH_SIZE_MAX	   (64u << 20)
+#define BENCH_DEPTH_MAX	   1024u
+#define BENCH_IN_FLIGHT_MAX (256u << 20) /* bytes: size times depth */
+#define BENCH_SECONDS_MAX  3600.0
+
+struct bench_opts {
+	char provider[80]; /* for gn_fabric_open() */
+	char host[128];	   /* where the peer listens, unless the provider is shm */
+	enum bench_op op;
+	uint32_t size_bytes;
+	uint32_t depth; /* requests of a chain; messages in flight */
+	double seconds; /* of the operation itself; its limit takes a part of that on top */
+	int cpus[2];	/* the caller's and the peer's, see bench_pick_cpus() */
+	uint64_t seed;	/* of the payload */
+};
+
+/* NAN where a figure has no meaning for the operation. */
+struct bench_result {
+	uint64_t ops;
+	double seconds;	       /* they took */
+	double p50_ns, p99_ns; /* time of one, over groups of several */
+	double cacheline_ratio, overhead_ns, memcpy_ratio; /* medians over blocks */
+	unsigned blocks, blocks_dropped;
+	bool has_counters;
+	uint64_t wrs, doorbells, cqes, lost; /* of the caller's side */
+	uint64_t working_set_bytes;	     /* that the caller's core touches */
+	/* a sleeping receiver's */
+	double cpu_percent, eventfd_p50_ns;
+	uint64_t events;
+};
+
+/* Called now and then with the part of the run that is done, 0 to 1. */
+typedef void bench_progress_fn(const struct bench_opts *opts, double done);
+
+/*
+ * 0, -EINTR after bench_stop_on_signals() caught one, or what went wrong, which has been logged.
+ * progress may be NULL.
+ */
+int bench_run(const struct bench_opts *opts, bench_progress_fn *progress, struct bench_result *out);
+
+/* SIGINT, SIGTERM and SIGHUP end a run early and tidily. */
+void bench_stop_on_signals(void);
+bool bench_stopped(void);
+
+/* Two cores this process may use: two equal ones if there is only one. */
+void bench_pick_cpus(int cpus[2]);
+
+struct bench_machine {
+	char cpu[64];
+	int cores;
+	char kernel[64];
+};
+void bench_machine_get(struct bench_machine *out);
+
+/* machine may be NULL. */
+void bench_print_json(FILE *f, const struct bench_opts *opts, const struct bench_result *result,
+		      const struct bench_machine *machine);
+void bench_print_head(FILE *f);
+void bench_print_row(FILE *f, const struct bench_opts *opts, const struct bench_result *result);
+
+/* The spawned process: fd is what its parent handed over. Returns its exit status. */
+int bench_peer_main(int fd);
+
+/*
+ * Start this very program again with a hidden argument. The new process finds the descriptor fd as
+ * BENCH_PEER_FD, and calls bench_die_with_parent() first.
+ */
+#define BENCH_PEER_FD 3
+int bench_spawn(const char *hidden_arg, int fd, int *pid);
+int bench_die_with_parent(int parent);
+
+#endif

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the two processes of a run share, and what the files of the benchmark share. The page below
+ * is a memfd that both map; it carries orders and results, never the traffic that is measured
+ * (except the cache-line ping-pong, which is nothing but memory).
+ */
+#ifndef GN_BENCH_PAIR_H
+#define GN_BENCH_PAIR_H
+
+#include <gannet/fabric.h>
+#include <string.h>
+#include <sys/types.h>
+
+#include "bench.h"
+
+#define likely(x)   __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* Two lines, since the prefetcher of some processors fetches them in pairs. */
+#define LINE _Alignas(128)
+
+/* What the peer is told to do. It does it until the next order, unless said otherwise. */
+enum order {
+	ORDER_START,	 /* implied by the spawn: set up and listen; answered */
+	ORDER_CONNECT,	 /* accept a connection; answered */
+	ORDER_CACHELINE, /* answer in pong what is in ping, until it is CACHELINE_END */
+	ORDER_ECHO,	 /* send each message back */
+	ORDER_CHECK,	 /* is the data what it should be? answered */
+	ORDER_WAKE,	 /* sleep, and note how long each message took to end the sleep */
+	ORDER_WAKE_FD,	 /* the same by eventfd, without any fabric */
+	ORDER_IDLE,
+	ORDER_QUIT
+};
+
+#define CACHELINE_END UINT64_MAX
+
+struct wake_report {
+	struct gn_hist latency_ns;
+	uint64_t wakes, events;
+	uint64_t cpu_ns, wall_ns;
+};
+
+struct shared {
+	struct bench_opts opts;
+	int parent, eventfd; /* the eventfd's number is the same in both */
+	char addr[192];
+	struct gn_remote remote[2];
+	struct gn_ud_addr ud[2];
+	uint64_t check_ops; /* how many operations the peer's memory has seen */
+	struct wake_report wake;
+	uint64_t wake_stamp_ns;
+	LINE uint64_t order;  /* number << 8 | enum order */
+	LINE uint64_t answer; /* the order that was carried out */
+	int result;
+	LINE uint64_t ping;
+	LINE uint64_t pong;
+	LINE char end[1];
+};
+
+enum role { INITIATOR, PEER };
+
+/* How much of everything a run needs; both sides compute the same. */
+struct plan {
+	uint32_t slots;	 /* buffers an operation goes round in */
+	uint32_t stride; /* from one to the next */
+	uint32_t receives, send_wrs;
+	uint32_t receive_stride;
+	size_t local_bytes[2], exposed_bytes[2]; /* by role */
+	size_t limit_bytes; /* the initiator's, of the kind the peer exposes: for memcpy */
+	unsigned rights;
+	bool needs_fabric, needs_qp, ud;
+};
+
+void plan_make(const struct bench_opts *opts, struct plan *plan);
+
+/* One end of the connection. */
+struct side {
+	enum role role;
+	struct plan plan;
+	struct bench_opts opts;
+	struct gn_attr attr;
+	struct gn_fabric *fabric;
+	struct gn_ctx *ctx;
+	struct gn_chan *chan;
+	struct gn_cq *cq;
+	struct gn_pd *pd;
+	struct gn_qp *qp;
+	struct gn_listener *listener;
+	struct gn_ah *ah;
+	struct gn_mem *local_mem, *exposed_mem, *limit_mem;
+	struct gn_mr *local_mr, *exposed_mr;
+	uint8_t *local, *exposed, *limit;
+	struct gn_remote remote; /* the other side's exposed memory */
+	struct gn_ud_addr to;	 /* the other side's datagram address */
+	uint32_t inline_max;
+};
+
+int side_open(struct side *side, enum role role, const struct bench_opts *opts);
+void side_close(struct side *side);
+int side_listen(struct side *side, struct shared *shared);
+int side_accept(struct side *side);
+int side_connect(struct side *side, struct shared *shared);
+/* Both: publish what the other needs, take what it published. */
+int side_publish(struct side *side, struct shared *shared);
+int side_meet(struct side *side, struct shared *shared);
+
+/* The initiator's hold on the peer. */
+struct pair {
+	struct shared *shared;
+	struct side side;
+	int fd;
+	pid_t pid;
+	bool connected;
+	uint64_t orders;
+	cpu_set_t *cpus_before;
+};
+
+int pair_start(struct pair *pair, const struct bench_opts *opts);
+int pair_stop(struct pair *pair);
+void pair_order(struct pair *pair, enum order order);
+/* The same and wait for the answer. */
+int pair_ask(struct pair *pair, enum order order);
+bool pair_peer_lives(struct pair *pair);
+
+/* ---- patience: what a loop does when it found nothing ---- */
+
+#define SILENCE_US 5000000u /* a peer that is silent for so long has failed */
+
+struct patience {
+	uint32_t looks, spins;
+	uint64_t since_ns;
+	uint64_t limit_us;
+};
+
+struct patience patience_for(const struct bench_opts *opts, uint64_t limit_us);
+/* The slow half of patience_turn(). */
+int patience_yield(struct patience *p);
+
+static inline void patience_reset(struct patience *p)
+{
+	p->looks = 0;
+	p->since_ns = 0;
+}
+
+static inline void spin_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+/* 0: look again; -EINTR when stopped, -ETIMEDOUT after the limit without a reset. */
+static inline int patience_turn(struct patience *p)
+{
+	if (likely(++p->looks < p->spins)) {
+		spin_pause();
+		return 0;
+	}
+	return patience_yield(p);
+}
+
+/* ---- blocks: an operation and its limit taking turns ---- */
+
+#define GROUP_TRIPS 32u /* round trips timed together: a clock reading costs a third of one */
+
+struct block {
+	struct gn_hist group_ns;
+	uint64_t group_ops; /* in each group */
+	uint64_t ops, ns;
+};
+
+struct load {
+	/* Run for about block_ns in groups; at least one group. */
+	int (*run)(void *arg, uint64_t block_ns, struct block *out);
+	void *arg;
+};
+
+struct comparison {
+	double ratio;	    /* own time over the limit's */
+	double overhead_ns; /* own minus limit */
+};
+
+/* limit may be NULL; then *compared is all NAN. */
+int blocks_run(const struct bench_opts *opts, const struct load *own, const struct load *limit,
+	       bench_progress_fn *progress, struct bench_result *result,
+	       struct comparison *compared);
+
+/* A finished group: note it, and start the next at its end. */
+static inline uint64_t block_group(struct block *block, uint64_t since_ns)
+{
+	const uint64_t now_ns = gn_now_ns();
+
+	gn_hist_add(&block->group_ns, now_ns - since_ns, 1);
+	block->ops += block->group_ops;
+	block->ns += now_ns - since_ns;
+	return now_ns;
+}
+
+/* ---- the loads ---- */
+
+int cacheline_run(void *pair, uint64_t block_ns, struct block *out);
+void cacheline_answer(struct shared *shared);
+
+struct copying {
+	uint8_t *dst, *src;
+	uint32_t slots, stride, size_bytes;
+	uint64_t index; /* copies made */
+};
+int copying_run(void *copying, uint64_t block_ns, struct block *out);
+int copying_check(const struct copying *c, uint64_t seed);
+
+struct one_sided;
+int one_sided_create(struct side *side, struct one_sided **out);
+void one_sided_destroy(struct one_sided *o);
+int one_sided_run(void *one_sided, uint64_t block_ns, struct block *out);
+/* A lap that nobody measures, to have every page mapped. */
+int one_sided_warm(struct one_sided *o);
+/* Waits until everything is placed; *ops is how many requests the target has seen. */
+int one_sided_settle(struct one_sided *o, uint64_t *ops);
+/* What only the initiator can see: the bytes a READ fetched, the old values of atomics. */
+int one_sided_check(struct one_sided *o);
+/* At the target. */
+int one_sided_check_target(struct side *side, uint64_t ops);
+
+struct messages;
+int messages_create(struct side *side, struct messages **out);
+void messages_destroy(struct messages *m);
+/* One end: a block of round trips, and the last one with fresh contents. */
+struct ping {
+	struct pair *pair;
+	struct messages *messages;
+};
+int messages_run(void *ping, uint64_t block_ns, struct block *out);
+int messages_check(struct ping *ping);
+uint64_t messages_lost(const struct messages *m);
+/* The other end: echo until the order changes; check one message. */
+int messages_echo(struct messages *m, const uint64_t *order, uint64_t mine);
+int messages_check_one(struct messages *m);
+
+int wake_run(struct pair *pair, bench_progress_fn *progress, struct bench_result *result);
+int wake_sleep(struct side *side, struct shared *shared, uint64_t mine);
+int wake_sleep_fd(struct shared *shared, uint64_t mine);
+
+/* ---- payload ---- */
+
+/* len bytes that differ from those of any other seed. */
+void pattern_fill(uint8_t *p, size_t len, uint64_t seed);
+bool pattern_matches(const uint8_t *p, size_t len, uint64_t seed);
+
+static inline uint64_t pattern_seed(uint64_t seed, uint64_t index)
+{
+	return seed + (index + 1) * 0x9e3779b97f4a7c15ull;
+}
+
+#endif

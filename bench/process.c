@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The second process and the signals that end a run: it is spawned, never forked, and dies with its
+ * parent whatever becomes of that.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <gannet/base.h>
+
+#include "bench.h"
+
+#define GRACE_S 2 /* for tidying up after a signal; then the process is ended */
+
+extern char **environ;
+
+static volatile sig_atomic_t stopped;
+
+static void stop(int signo)
+{
+	(void)signo;
+	stopped = 1;
+}
+
+/* The parent is gone: nobody will look after us if tidying up fails. */
+static void stop_soon(int signo)
+{
+	stop(signo);
+	alarm(GRACE_S);
+}
+
+bool bench_stopped(void)
+{
+	return stopped;
+}
+
+static void handle(int signo, void (*handler)(int))
+{
+	const struct sigaction action = {.sa_handler = handler};
+
+	sigaction(signo, &action, NULL);
+}
+
+void bench_stop_on_signals(void)
+{
+	handle(SIGINT, stop);
+	handle(SIGTERM, stop);
+	handle(SIGHUP, stop);
+}
+
+int bench_spawn(const char *hidden_arg, int fd, int *pid)
+{
+	char *const argv[] = {"gannet", (char *)(uintptr_t)hidden_arg, NULL};
+	posix_spawn_file_actions_t actions;
+	int child, rc;
+
+	rc = posix_spawn_file_actions_init(&actions);
+	if (rc)
+		return -rc;
+	rc = posix_spawn_file_actions_adddup2(&actions, fd, BENCH_PEER_FD);
+	if (!rc)
+		rc = posix_spawn(&child, "/proc/self/exe", &actions, NULL, argv, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	if (rc) {
+		gn_log(GN_LOG_ERROR, "cannot start the second process: %s", gn_strerror(-rc));
+		return -rc;
+	}
+	*pid = child;
+	return 0;
+}
+
+/*
+ * A terminal's interrupt goes to both processes; the parent gets it too and tells us when to end,
+ * so that what is under way ends in order.
+ */
+int bench_die_with_parent(int parent)
+{
+	handle(SIGINT, SIG_IGN);
+	handle(SIGHUP, SIG_IGN);
+	handle(SIGTERM, stop_soon);
+	if (prctl(PR_SET_PDEATHSIG, SIGTERM))
+		return -errno;
+	return getppid() == parent ? 0 : -ESRCH; /* it was faster than prctl() */
+}
