@@ -101,15 +101,15 @@ void bench_print_json(FILE *f, const struct bench_opts *opts, const struct bench
 void bench_print_head(FILE *f);
 void bench_print_row(FILE *f, const struct bench_opts *opts, const struct bench_result *result);
 
-/* The spawned process: fd is what its parent handed over. Returns its exit status. */
-int bench_peer_main(int fd);
-
 /*
- * Start this very program again with a hidden argument. The new process finds the descriptor fd as
- * BENCH_PEER_FD, and calls bench_die_with_parent() first.
+ * Start this very program again with a hidden argument and our process id. The new process finds
+ * the descriptor fd as BENCH_PEER_FD; before anything else it calls bench_die_with_parent().
  */
 #define BENCH_PEER_FD 3
 int bench_spawn(const char *hidden_arg, int fd, int *pid);
-int bench_die_with_parent(int parent);
+int bench_die_with_parent(const char *parent);
+
+/* The second process of a run, spawned as "--bench-peer". Returns its exit status. */
+int bench_peer_main(void);
 
 #endif

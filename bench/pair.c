@@ -102,7 +102,6 @@ static int share(struct pair *pair, const struct bench_opts *opts)
 	if (shared == MAP_FAILED)
 		goto close_fd;
 	shared->opts = *opts;
-	shared->parent = getpid();
 	shared->eventfd = eventfd(0, 0); /* inherited */
 	shared->answer = UINT64_MAX;
 	pair->shared = shared;

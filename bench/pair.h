@@ -8,6 +8,7 @@
 #define GN_BENCH_PAIR_H
 
 #include <gannet/fabric.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/types.h>
 
@@ -42,7 +43,7 @@ struct wake_report {
 
 struct shared {
 	struct bench_opts opts;
-	int parent, eventfd; /* the eventfd's number is the same in both */
+	int eventfd; /* the eventfd's number is the same in both */
 	char addr[192];
 	struct gn_remote remote[2];
 	struct gn_ud_addr ud[2];
@@ -110,13 +111,13 @@ struct pair {
 	struct side side;
 	int fd;
 	pid_t pid;
-	bool connected;
 	uint64_t orders;
-	cpu_set_t *cpus_before;
+	bool was_pinned;
+	cpu_set_t cpus_before;
 };
 
 int pair_start(struct pair *pair, const struct bench_opts *opts);
-int pair_stop(struct pair *pair);
+void pair_stop(struct pair *pair);
 void pair_order(struct pair *pair, enum order order);
 /* The same and wait for the answer. */
 int pair_ask(struct pair *pair, enum order order);

@@ -5,6 +5,8 @@
  */
 #include "pair.h"
 
+#include <errno.h>
+
 /* The finaliser of splitmix64. */
 static uint64_t word_at(uint64_t seed, uint64_t i)
 {
@@ -33,4 +35,27 @@ bool pattern_matches(const uint8_t *p, size_t len, uint64_t seed)
 			return false;
 	}
 	return true;
+}
+
+void slots_fill(uint8_t *p, uint32_t slots, uint32_t stride, uint32_t size_bytes, uint64_t seed)
+{
+	for (uint32_t i = 0; i < slots; i++)
+		pattern_fill(p + (size_t)i * stride, size_bytes, seed + i);
+}
+
+int slots_check(const char *what, const uint8_t *p, const struct plan *plan, uint32_t size_bytes,
+		uint64_t ops, uint64_t seed)
+{
+	for (uint32_t slot = 0; slot < plan->slots && slot < ops; slot++) {
+		/* The last operation that came by here, and where it came from. */
+		const uint64_t op = ops - 1 - (ops - 1 - slot) % plan->slots;
+		const uint64_t from = op % (2 * (uint64_t)plan->slots);
+
+		if (!pattern_matches(p + (size_t)slot * plan->stride, size_bytes, seed + from)) {
+			gn_log(GN_LOG_ERROR, "%s: wrong data in buffer %u after %llu operations",
+			       what, slot, (unsigned long long)ops);
+			return -EBADMSG;
+		}
+	}
+	return 0;
 }

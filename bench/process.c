@@ -7,7 +7,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stddef.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -55,10 +55,13 @@ void bench_stop_on_signals(void)
 
 int bench_spawn(const char *hidden_arg, int fd, int *pid)
 {
-	char *const argv[] = {"gannet", (char *)(uintptr_t)hidden_arg, NULL};
 	posix_spawn_file_actions_t actions;
+	char arg[32], parent[16];
+	char *const argv[] = {"gannet", arg, parent, NULL};
 	int child, rc;
 
+	snprintf(arg, sizeof(arg), "%s", hidden_arg);
+	snprintf(parent, sizeof(parent), "%d", (int)getpid());
 	rc = posix_spawn_file_actions_init(&actions);
 	if (rc)
 		return -rc;
@@ -78,12 +81,16 @@ int bench_spawn(const char *hidden_arg, int fd, int *pid)
  * A terminal's interrupt goes to both processes; the parent gets it too and tells us when to end,
  * so that what is under way ends in order.
  */
-int bench_die_with_parent(int parent)
+int bench_die_with_parent(const char *parent)
 {
+	char now[16];
+
+
 	handle(SIGINT, SIG_IGN);
 	handle(SIGHUP, SIG_IGN);
 	handle(SIGTERM, stop_soon);
 	if (prctl(PR_SET_PDEATHSIG, SIGTERM))
 		return -errno;
-	return getppid() == parent ? 0 : -ESRCH; /* it was faster than prctl() */
+	snprintf(now, sizeof(now), "%d", (int)getppid());
+	return strcmp(now, parent) ? -ESRCH : 0; /* it may have died before prctl() */
 }

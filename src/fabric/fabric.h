@@ -127,9 +127,7 @@ struct gn_cq {
 /* What the generic layer remembers of a posted send. */
 struct sq_entry {
 	uint64_t id;
-	uint32_t len_bytes;
-	uint8_t op;
-	uint8_t flags;
+	uint64_t bytes_to; /* payload of all sends up to and including this one */
 };
 
 #define PRIVATE_CONNECT_MAX 56u
@@ -155,6 +153,7 @@ struct gn_qp {
 	uint32_t sq_mask, rq_mask;
 	uint64_t sq_head, sq_tail; /* posted, reclaimed */
 	uint64_t rq_head, rq_tail;
+	uint64_t sq_bytes, sq_bytes_done; /* payload posted, reclaimed */
 
 	struct gn_counters count;
 	struct chan_node ev_outcome, ev_gone;
@@ -253,9 +252,13 @@ extern const struct provider provider_shm, provider_verbs, provider_sim;
 
 /* object.c */
 int obj_create(struct gn_fabric *fabric, enum obj_type type, size_t base_size, void *out);
-void obj_destroy(struct obj *obj);		     /* back to the pool */
-bool obj_alive(const void *obj, enum obj_type type); /* NULL is not */
-int obj_check(const void *obj, enum obj_type type);  /* 0 or -EINVAL, logged when it looks freed */
+void obj_destroy(struct obj *obj); /* back to the pool */
+extern const uint32_t obj_magic[OBJ_TYPES];
+static inline bool obj_alive(const void *obj, enum obj_type type) /* NULL is not */
+{
+	return obj && ((const struct obj *)obj)->magic == obj_magic[type];
+}
+int obj_check(const void *obj, enum obj_type type); /* 0 or -EINVAL, logged when it looks freed */
 int obj_check_idle(const void *obj, enum obj_type type); /* … or -EBUSY */
 static inline void obj_hold(struct obj *obj)
 {

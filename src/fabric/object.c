@@ -13,20 +13,24 @@
 #define QUARANTINE 64u /* dead objects of a type that are kept before one is reused */
 #define MAGIC_DEAD 0xdeadd1edu
 
-static const struct {
-	uint32_t magic;
-	const char *name;
-} types[OBJ_TYPES] = {
-	[OBJ_CTX] = {0x67634301u, "context"},
-	[OBJ_MEM] = {0x67634302u, "mem"},
-	[OBJ_PD] = {0x67634303u, "pd"},
-	[OBJ_MR] = {0x67634304u, "mr"},
-	[OBJ_CQ] = {0x67634305u, "cq"},
-	[OBJ_CHAN] = {0x67634306u, "channel"},
-	[OBJ_QP] = {0x67634307u, "qp"},
-	[OBJ_AH] = {0x67634308u, "ah"},
-	[OBJ_LISTENER] = {0x67634309u, "listener"},
-	[OBJ_REQ] = {0x6763430au, "connection request"},
+const uint32_t obj_magic[OBJ_TYPES] = {
+	[OBJ_CTX] = 0x67634301u, [OBJ_MEM] = 0x67634302u, [OBJ_PD] = 0x67634303u,
+	[OBJ_MR] = 0x67634304u,	 [OBJ_CQ] = 0x67634305u,  [OBJ_CHAN] = 0x67634306u,
+	[OBJ_QP] = 0x67634307u,	 [OBJ_AH] = 0x67634308u,  [OBJ_LISTENER] = 0x67634309u,
+	[OBJ_REQ] = 0x6763430au,
+};
+
+static const char *const names[OBJ_TYPES] = {
+	[OBJ_CTX] = "context",
+	[OBJ_MEM] = "mem",
+	[OBJ_PD] = "pd",
+	[OBJ_MR] = "mr",
+	[OBJ_CQ] = "cq",
+	[OBJ_CHAN] = "channel",
+	[OBJ_QP] = "qp",
+	[OBJ_AH] = "ah",
+	[OBJ_LISTENER] = "listener",
+	[OBJ_REQ] = "connection request",
 };
 
 static void link_live(struct obj_pool *pool, struct obj *obj)
@@ -59,7 +63,7 @@ int obj_create(struct gn_fabric *fabric, enum obj_type type, size_t base_size, v
 	if (!obj)
 		return -ENOMEM;
 
-	obj->magic = types[type].magic;
+	obj->magic = obj_magic[type];
 	obj->type = type;
 	obj->fabric = fabric;
 	gn_mutex_lock(&fabric->lock);
@@ -88,13 +92,6 @@ void obj_destroy(struct obj *obj)
 	gn_mutex_unlock(&fabric->lock);
 }
 
-bool obj_alive(const void *ptr, enum obj_type type)
-{
-	const struct obj *obj = ptr;
-
-	return obj && obj->magic == types[type].magic;
-}
-
 int obj_check(const void *ptr, enum obj_type type)
 {
 	const struct obj *obj = ptr;
@@ -102,12 +99,11 @@ int obj_check(const void *ptr, enum obj_type type)
 	if (likely(obj_alive(ptr, type)))
 		return 0;
 	if (!obj)
-		gn_log(GN_LOG_ERROR, "fabric: a %s is NULL", types[type].name);
+		gn_log(GN_LOG_ERROR, "fabric: a %s is NULL", names[type]);
 	else if (obj->magic == MAGIC_DEAD)
-		gn_log(GN_LOG_ERROR, "fabric: a %s was used after it was destroyed",
-		       types[type].name);
+		gn_log(GN_LOG_ERROR, "fabric: a %s was used after it was destroyed", names[type]);
 	else
-		gn_log(GN_LOG_ERROR, "fabric: a pointer given as %s is none", types[type].name);
+		gn_log(GN_LOG_ERROR, "fabric: a pointer given as %s is none", names[type]);
 	return -EINVAL;
 }
 
@@ -120,8 +116,8 @@ int obj_check_idle(const void *ptr, enum obj_type type)
 		return rc;
 	/* Pairs with the release in obj_release(): what the last child did to us is done. */
 	if (__atomic_load_n(&obj->children, __ATOMIC_ACQUIRE)) {
-		gn_log(GN_LOG_WARN, "fabric: a %s is still used by %u other objects",
-		       types[type].name, obj->children);
+		gn_log(GN_LOG_WARN, "fabric: a %s is still used by %u other objects", names[type],
+		       obj->children);
 		return -EBUSY;
 	}
 	return 0;

@@ -14,7 +14,10 @@
 #define UD_OPS	   (BIT(GN_OP_SEND) | BIT(GN_OP_SEND_IMM))
 #define INLINE_OPS (BIT(GN_OP_WRITE) | BIT(GN_OP_WRITE_IMM) | BIT(GN_OP_SEND) | BIT(GN_OP_SEND_IMM))
 #define ATOMIC_OPS (BIT(GN_OP_CAS) | BIT(GN_OP_FAA))
-#define WR_FLAGS   (GN_SIGNALED | GN_INLINE | GN_FENCE | GN_SOLICITED)
+/* Requests that need none of the special checks. */
+#define PLAIN_OPS (BIT(GN_OP_WRITE) | BIT(GN_OP_READ) | BIT(GN_OP_SEND) | BIT(GN_OP_WRITE_IMM))
+#define PLAIN_LEN 65536u /* every provider's max_msg is larger */
+#define WR_FLAGS  (GN_SIGNALED | GN_INLINE | GN_FENCE | GN_SOLICITED)
 
 static int check_atomic(const struct gn_qp *qp, const struct gn_wr *wr, uint64_t len)
 {
@@ -33,94 +36,124 @@ static int check_ud(const struct gn_qp *qp, const struct gn_wr *wr, uint64_t len
 	return len > qp->obj.fabric->attr.ud_mtu ? -EMSGSIZE : 0;
 }
 
-/* 0 and the payload's length, or what is wrong with the request. */
-static inline int check_send(const struct gn_qp *qp, const struct gn_wr *wr, uint64_t *len_bytes)
+/* What few requests need: inline data, atomics, datagrams, the longest messages. */
+static int check_special(const struct gn_qp *qp, const struct gn_wr *wr, uint64_t len)
 {
-	const unsigned ops = qp->type == GN_QP_RC ? RC_OPS : UD_OPS;
-	uint64_t len = 0;
-
-	if (unlikely((unsigned)wr->op >= GN_OPS || !(ops & BIT(wr->op)) ||
-		     wr->flags & ~(unsigned)WR_FLAGS))
-		return -EINVAL;
-	if (unlikely(wr->n_sge > qp->max_send_sge || (wr->n_sge && !wr->sge)))
-		return -EINVAL;
-	for (uint32_t i = 0; i < wr->n_sge; i++)
-		len += wr->sge[i].len_bytes;
-	*len_bytes = len;
 	if (wr->flags & GN_INLINE) {
-		if (unlikely(!(INLINE_OPS & BIT(wr->op))))
+		if (!(INLINE_OPS & BIT(wr->op)))
 			return -EINVAL;
-		if (unlikely(len > qp->max_inline))
+		if (len > qp->max_inline)
 			return -EMSGSIZE;
 	}
-	if (unlikely(len > qp->obj.fabric->attr.max_msg))
+	if (len > qp->obj.fabric->attr.max_msg)
 		return -EMSGSIZE;
-	if (unlikely(ATOMIC_OPS & BIT(wr->op)))
+	if (ATOMIC_OPS & BIT(wr->op))
 		return check_atomic(qp, wr, len);
 	return qp->type == GN_QP_UD ? check_ud(qp, wr, len) : 0;
 }
 
-static inline void remember(struct gn_qp *qp, uint64_t position, const struct gn_wr *wr,
-			    uint64_t len)
+/* 0 and the payload's length, or what is wrong with the request. */
+static inline int check_send(const struct gn_qp *qp, const struct gn_wr *wr, uint64_t *len_bytes)
 {
-	struct sq_entry *entry = &qp->sq[position & qp->sq_mask];
+	const unsigned op = (unsigned)wr->op;
+	uint64_t len = 0;
 
-	entry->id = wr->id;
-	entry->len_bytes = (uint32_t)len;
-	entry->op = (uint8_t)wr->op;
-	entry->flags = (uint8_t)wr->flags;
-	counter_add(&qp->count.wrs[wr->op], 1);
-	counter_add(&qp->count.bytes[wr->op], len);
+	if (unlikely(op >= GN_OPS || wr->flags & ~(unsigned)WR_FLAGS ||
+		     wr->n_sge > qp->max_send_sge || (wr->n_sge && !wr->sge)))
+		return -EINVAL;
+	for (uint32_t i = 0; i < wr->n_sge; i++)
+		len += wr->sge[i].len_bytes;
+	*len_bytes = len;
+	if (likely(qp->type == GN_QP_RC && PLAIN_OPS & BIT(op) && !(wr->flags & GN_INLINE) &&
+		   len <= PLAIN_LEN))
+		return 0;
+	if (unlikely(!((qp->type == GN_QP_RC ? RC_OPS : UD_OPS) & BIT(op))))
+		return -EINVAL;
+	return check_special(qp, wr, len);
 }
 
-/* The device refused what we had counted already. */
-static void forget(struct gn_qp *qp, uint64_t from, uint64_t to)
+/* Count consecutive requests of one operation together. */
+static inline void count(struct gn_qp *qp, enum gn_op op, uint64_t wrs, uint64_t bytes)
 {
-	for (; from < to; from++) {
-		const struct sq_entry *entry = &qp->sq[from & qp->sq_mask];
+	counter_add(&qp->count.wrs[op], wrs);
+	counter_add(&qp->count.bytes[op], bytes);
+}
 
-		counter_add(&qp->count.wrs[entry->op], -1ull);
-		counter_add(&qp->count.bytes[entry->op], -(uint64_t)entry->len_bytes);
-		counter_add(&qp->count.bytes_in_flight, -(uint64_t)entry->len_bytes);
+/* The device took only some of what had been counted. Returns the first one it refused. */
+static const struct gn_wr *forget(struct gn_qp *qp, const struct gn_wr *wr, unsigned taken,
+				  unsigned n)
+{
+	const struct gn_wr *refused;
+
+	for (unsigned i = 0; i < taken; i++)
+		wr = wr->next;
+	refused = wr;
+	for (unsigned i = taken; i < n; i++, wr = wr->next) {
+		uint64_t len;
+
+		check_send(qp, wr, &len);
+		count(qp, wr->op, -1ull, -len);
+		qp->sq_bytes -= len;
 	}
+	return refused;
+}
+
+/* Check the chain up to the first bad request and enter it in the send queue. Returns how many. */
+static unsigned enter_chain(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **end,
+			    int *rc)
+{
+	const uint64_t start = qp->sq_head, limit = qp->sq_tail + qp->max_send_wr;
+	uint64_t position = start, bytes = qp->sq_bytes, run_start = start, run_bytes = bytes, len;
+	enum gn_op op = wr->op;
+	int err = 0;
+
+	for (; wr; wr = wr->next) {
+		err = check_send(qp, wr, &len);
+		if (unlikely(err))
+			break;
+		if (unlikely(position == limit)) {
+			err = -EAGAIN;
+			break;
+		}
+		if (unlikely(wr->op != op)) {
+			count(qp, op, position - run_start, bytes - run_bytes);
+			op = wr->op;
+			run_start = position;
+			run_bytes = bytes;
+		}
+		bytes += len;
+		qp->sq[position++ & qp->sq_mask] =
+			(struct sq_entry){.id = wr->id, .bytes_to = bytes};
+	}
+	if (likely(position != run_start))
+		count(qp, op, position - run_start, bytes - run_bytes);
+	qp->sq_bytes = bytes;
+	*end = wr;
+	*rc = err;
+	return (unsigned)(position - start);
 }
 
 static int post_send_locked(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **bad)
 {
-	const uint64_t start = qp->sq_head, limit = qp->sq_tail + qp->max_send_wr;
-	uint64_t position = start, bytes = 0, len;
-	const struct gn_wr *w;
-	int rc = 0;
+	const struct gn_wr *end;
+	int rc;
+	const unsigned n = enter_chain(qp, wr, &end, &rc);
 
-	for (w = wr; w; w = w->next) {
-		rc = check_send(qp, w, &len);
-		if (unlikely(rc))
-			break;
-		if (unlikely(position == limit)) {
-			rc = -EAGAIN;
-			break;
-		}
-		remember(qp, position++, w, len);
-		bytes += len;
-	}
-	if (likely(position > start)) {
-		const unsigned n = (unsigned)(position - start);
-		unsigned taken;
+	if (likely(n)) {
+		const unsigned taken = qp->obj.fabric->provider->post_send(qp, wr, n);
 
-		counter_add(&qp->count.bytes_in_flight, bytes);
-		taken = qp->obj.fabric->provider->post_send(qp, wr, n);
 		qp->sq_head += taken;
 		if (unlikely(taken < n)) {
-			forget(qp, start + taken, position);
+			end = forget(qp, wr, taken, n);
 			rc = -EAGAIN;
-			for (w = wr; taken; taken--)
-				w = w->next;
 		}
-		if (likely(qp->sq_head > start))
+		if (likely(taken))
 			counter_add(&qp->count.doorbells, 1);
+		__atomic_store_n(&qp->count.bytes_in_flight, qp->sq_bytes - qp->sq_bytes_done,
+				 __ATOMIC_RELAXED);
 	}
 	if (unlikely(rc) && bad)
-		*bad = w;
+		*bad = end;
 	return rc;
 }
 

@@ -16,6 +16,15 @@ struct gn_sim *sim_current(void)
 	return current;
 }
 
+int sim_check_home(const struct gn_sim *sim)
+{
+	if (sim && sim->home == &current)
+		return 0;
+	gn_log(GN_LOG_ERROR, "sim: %s",
+	       sim ? "used by another OS thread than it belongs to" : "it is NULL");
+	return -EINVAL;
+}
+
 struct sim_entry sim_enter(struct gn_sim *sim)
 {
 	struct sim_entry before = {.sim = current, .ops = exec_install(&exec_sim)};
@@ -114,11 +123,10 @@ void gn_sim_destroy(struct gn_sim *sim)
 {
 	struct sim_entry before;
 
-	if (!sim)
+	if (!sim || sim_check_home(sim))
 		return;
-	if (sim->running || sim->home != &current) {
-		gn_log(GN_LOG_ERROR, "sim: destroyed %s; it is left alone",
-		       sim->running ? "while it runs" : "by another OS thread");
+	if (sim->running) {
+		gn_log(GN_LOG_ERROR, "sim: destroyed while it runs; it is left alone");
 		return;
 	}
 	before = sim_enter(sim);
@@ -153,7 +161,7 @@ static void report_thread(const struct sim_thread *thread, enum gn_log_level lev
 	       thread->name, thread->reason ? thread->reason : "its turn", of, until);
 }
 
-void sim_report_threads(struct gn_sim *sim, enum gn_log_level level)
+static void report_threads(struct gn_sim *sim, enum gn_log_level level)
 {
 	for (unsigned i = 0; i < sim->n_procs; i++)
 		for (struct sim_thread *t = sim->procs[i]->threads; t; t = t->next)
@@ -195,8 +203,9 @@ int gn_sim_run(struct gn_sim *sim)
 	struct sim_entry before;
 	int rc;
 
-	if (!sim || sim->home != &current)
-		return -EINVAL;
+	rc = sim_check_home(sim);
+	if (rc)
+		return rc;
 	if (current) {
 		gn_log(GN_LOG_ERROR, "sim: a run inside of a run");
 		return -EBUSY;
@@ -206,11 +215,11 @@ int gn_sim_run(struct gn_sim *sim)
 	before = sim_enter(sim);
 	rc = run_events(sim);
 	if (rc == -EDEADLK)
-		sim_report_threads(sim, GN_LOG_ERROR);
+		report_threads(sim, GN_LOG_ERROR);
 	if (rc == -ETIMEDOUT) {
 		gn_log(GN_LOG_WARN, "sim: limit_ns %llu reached with %u processes running",
 		       (unsigned long long)(sim->engine.limit_ps / SIM_PS_PER_NS), sim->n_live);
-		sim_report_threads(sim, GN_LOG_INFO);
+		report_threads(sim, GN_LOG_INFO);
 	}
 	sim_leave(before);
 	sim->running = false;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The event queue. The heap has four children to a node: half the levels of a binary one, and the four lie in one
- * or two cache lines. Entries carry their time, so that comparing does not touch the events.
+ * The event queue. The heap has four children to a node: half the levels of a binary one, and the
+ * four lie in one or two cache lines. Entries carry their time, so that comparing does not touch
+ * the events.
  */
 #include <assert.h>
 #include <errno.h>
@@ -18,7 +19,6 @@ void sim_engine_init(struct sim_engine *engine, uint64_t seed, uint64_t limit_ps
 	memset(engine, 0, sizeof(*engine));
 	engine->limit_ps = limit_ps;
 	sim_random_seed(&engine->random, seed);
-	sim_trace(engine, seed);
 }
 
 void sim_engine_fini(struct sim_engine *engine)

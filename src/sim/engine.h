@@ -2,10 +2,11 @@
 /*
  * Virtual time: a queue of events, and the trace of what was taken from it.
  *
- * Events are embedded in what they happen to, and an event waits in the queue at most once. So room for it is made
- * when it is initialised, and scheduling one neither allocates nor fails. Events of later instants wait in a heap
- * ordered by (time, sequence); those of the present one in a list from which the next is drawn at random: what
- * happens "at the same time" happens in an order that the seed decides. What must keep an order shares one event.
+ * Events are embedded in what they happen to, and an event waits in the queue at most once. So room
+ * for it is made when it is initialised, and scheduling one neither allocates nor fails. Events of
+ * later instants wait in a heap ordered by (time, sequence); those of the present one in a list
+ * from which the next is drawn at random: what happens "at the same time" happens in an order that
+ * the seed decides. What must keep an order shares one event.
  */
 #ifndef GN_SIM_ENGINE_H
 #define GN_SIM_ENGINE_H
@@ -69,7 +70,7 @@ static inline void sim_event_now(struct sim_engine *engine, struct sim_event *ev
 	sim_event_at(engine, event, engine->now_ps);
 }
 
-/* 0 after one event, -ENOENT when none waits, -ETIMEDOUT when the next one lies behind the limit. */
+/* 0 after one event, -ENOENT when none waits, -ETIMEDOUT when the next lies behind the limit. */
 int sim_engine_step(struct sim_engine *engine);
 
 /* Pass ps without looking at the queue, if nothing waits in it until then. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * exec_sim: what a simulated thread gets when it asks for time, threads, locks or memory. Locks are in lock.c, waiting
- * in wait.c, slots in slot.c, the heap in heap.c; here is the rest.
+ * exec_sim: what a simulated thread gets when it asks for time, threads, locks or memory. Locks are
+ * in lock.c, waiting in wait.c, slots in slot.c, the heap in heap.c; here is the rest.
  */
 #include <assert.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The heap of a simulated process: the C library's, with every allocation linked to its process, so that it goes
- * when the process does and what a program forgot is counted.
+ * The heap of a simulated process: the C library's, with every allocation linked to its process, so
+ * that it goes when the process does and what a program forgot is counted.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ void *sim_heap_alloc(size_t size, size_t align)
 		align = _Alignof(max_align_t);
 	if (size > SIZE_MAX / 2 - sizeof(*block) - align)
 		return NULL;
-	/* Zero pages are not touched by calloc(), so large memory costs nothing until it is used. */
+	/* Large memory comes zeroed from the kernel, and costs nothing until it is used. */
 	raw = calloc(1, sizeof(*block) + align - 1 + size);
 	if (!raw)
 		return NULL;

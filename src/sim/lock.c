@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Mutexes and conditions between simulated threads. A mutex is not handed over: who is woken tries again, and may
- * find it taken by one that came in between, as in a process. Whom to wake is drawn from the seed, and a thread about to take a
- * lock is now and then made to wait for its turn, because there the others could have been faster.
+ * Mutexes and conditions between simulated threads. A mutex is not handed over: who is woken tries
+ * again, and may find it taken by one that came in between, as in a process. Whom to wake is drawn
+ * from the seed, and a thread about to take a lock is now and then made to wait for its turn,
+ * because there the others could have been faster.
  */
 #include <assert.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Simulated processes: a program's life on a node, and everything that goes when it ends: its threads, what the
- * fabric keeps of it, its heap.
+ * Simulated processes: a program's life on a node, and everything that goes when it ends: its
+ * threads, what the fabric keeps of it, its heap.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -90,7 +90,7 @@ static void main_thread(void *arg)
 
 static struct sim_proc *find(const struct gn_sim *sim, unsigned number)
 {
-	if (!sim)
+	if (sim_check_home(sim))
 		return NULL;
 	if (number < sim->n_procs)
 		return sim->procs[number];
@@ -160,7 +160,7 @@ static int copy_argv(struct sim_proc *proc, int argc, char **argv)
 static int check_spawn(const struct gn_sim *sim, unsigned node, gn_node_main *program, int argc,
 		       char **argv)
 {
-	if (!sim || !program)
+	if (sim_check_home(sim) || !program)
 		return -EINVAL;
 	if (node >= sim->n_nodes) {
 		gn_log(GN_LOG_ERROR, "sim: node %u is not there: nodes is %u", node, sim->n_nodes);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The profiles. `ideal` has no costs, except that a loop which polls in vain must let time pass, or what it polls for
- * would never come. Work that a program states in nanoseconds takes them on any machine.
+ * The profiles. `ideal` has no costs, except that a loop which polls in vain must let time pass, or
+ * what it polls for would never come. Work that a program states in nanoseconds takes them on any
+ * machine.
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The simulator's one generator: xoshiro256** 1.0 (Blackman and Vigna), seeded through splitmix64 as its authors
- * advise. Integers only, so a seed means the same on every compiler and machine.
+ * The simulator's one generator: xoshiro256** 1.0 (Blackman and Vigna), seeded through splitmix64
+ * as its authors advise. Integers only, so a seed means the same on every compiler and machine.
  */
 #ifndef GN_SIM_RANDOM_H
 #define GN_SIM_RANDOM_H
@@ -45,7 +45,7 @@ static inline uint64_t sim_random_next(struct sim_random *random)
 	return result;
 }
 
-/* 0 to n - 1. The bias of multiplying instead of rejecting is below n / 2^32: nothing that could be seen. */
+/* 0 to n - 1. Multiplying instead of rejecting has a bias below n / 2^32, which nobody can see. */
 static inline uint32_t sim_random_below(struct sim_random *random, uint32_t n)
 {
 	return (uint32_t)(((sim_random_next(random) >> 32) * n) >> 32);

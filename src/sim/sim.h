@@ -2,9 +2,9 @@
 /*
  * The simulated cluster as its own files and the sim provider see it: nodes, processes and threads.
  *
- * Everything runs on one OS thread, in one of two ways: as a simulated thread, on its fiber, which may park; or as the
- * engine, inside an event, which may not. Both may change anything without locks. The engine acts for one process
- * at a time (sim->proc), whose heap it allocates from.
+ * Everything runs on one OS thread, in one of two ways: as a simulated thread, on its fiber, which
+ * may park; or as the engine, inside an event, which may not. Both may change anything without
+ * locks. The engine acts for one process at a time (sim->proc), whose heap it allocates from.
  */
 #ifndef GN_SIM_SIM_H
 #define GN_SIM_SIM_H
@@ -14,11 +14,11 @@
 #include "sim/engine.h"
 #include "sim/profile.h"
 
-#define SIM_SLOTS     64u      /* gn_slots of a process */
-#define SIM_LOOKS_MAX 1000000u /* empty polls and yields in a row, without a wait */
-#define SIM_SPINS_MAX \
-	100000000u /* calls in a row that let no time pass: reading the clock, waiting for what is there */
+/* Bounds. A thread that reaches one of the next two goes round in circles, and the run ends. */
+#define SIM_LOOKS_MAX	1000000u   /* empty polls and yields without a wait */
+#define SIM_SPINS_MAX	100000000u /* calls that let no time pass, like reading the clock */
 #define SIM_INSTANT_MAX 100000000u /* events of one instant */
+#define SIM_SLOTS	64u	   /* gn_slots of a process */
 #define SIM_THREAD_NAME 32u
 
 extern const struct exec_ops exec_sim;
@@ -126,12 +126,12 @@ struct sim_entry {
 	struct gn_sim *sim;
 	const struct exec_ops *ops;
 };
+int sim_check_home(const struct gn_sim *sim); /* -EINVAL on another OS thread, logged */
 /* Put this OS thread into the simulation, and back. */
 struct sim_entry sim_enter(struct gn_sim *sim);
 void sim_leave(struct sim_entry before);
 /* From a thread: end the run with rc, which was logged. Returns if the run is taken up again. */
 void sim_give_up(struct gn_sim *sim, int rc);
-void sim_report_threads(struct gn_sim *sim, enum gn_log_level level);
 
 /* proc.c */
 void sim_proc_destroy(struct sim_proc *proc); /* kills it if it still runs */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Simulated threads. Each has a stack of its own and one event, which waits in the engine's queue exactly while the
- * thread is able to go on, now or at a deadline.
+ * Simulated threads. Each has a stack of its own and one event, which waits in the engine's queue
+ * exactly while the thread is able to go on, now or at a deadline.
  */
 #include <assert.h>
 #include <errno.h>
@@ -15,7 +15,7 @@ static void switch_away(struct sim_thread *self)
 {
 	struct gn_sim *sim = self->proc->sim;
 
-	/* Not the fiber's own stack if the program runs fibers inside: self->fiber holds the context either way. */
+	/* If the program runs fibers inside, this is one of their stacks: all the same to a switch. */
 	gn_fiber_switch(self->fiber, sim->scheduler);
 }
 
@@ -128,7 +128,7 @@ void sim_park(struct sim_thread *self, uint64_t until_ps, const char *reason)
 	self->reason = reason;
 	self->until_ps = until_ps;
 	self->spins = 0;
-	/* Whatever this thread has stored since it last let others run is seen by them from here on. */
+	/* From here on the others see what this thread has stored since it last let them run. */
 	sim_words_changed(self->proc, NULL, SIZE_MAX);
 	sim_event_at(&sim->engine, &self->run, until_ps);
 	switch_away(self);

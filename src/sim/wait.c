@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gn_wait() in a simulation: the thread parks on the list of each member and is woken by the one that changes. Words
- * are members too: the fabric says where it placed something, and whenever a thread of the process lets others run,
- * the words that its siblings wait for are looked at again.
+ * gn_wait() in a simulation: the thread parks on the list of each member and is woken by the one
+ * that changes. Words are members too: the fabric says where it placed something, and whenever a
+ * thread of the process lets others run, the words that its siblings wait for are looked at again.
  */
 #include <errno.h>
 
@@ -60,7 +60,7 @@ void sim_words_check(struct sim_proc *proc, const void *addr, size_t len_bytes)
 	}
 }
 
-/* Linked before anybody looks: asking a source may park, and what changes meanwhile must not be missed. */
+/* Before anybody looks: asking a source may park, and a change meanwhile must not be missed. */
 static void link_all(struct sim_thread *self, struct gn_wait_item *items, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {

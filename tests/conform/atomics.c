@@ -10,7 +10,7 @@
 /* Words of the peer's buffer. */
 enum { COUNTER, LOCK, GUARDED, WORDS };
 
-#define STRIDE	64u /* bytes between them, here and there */
+#define STRIDE	64u   /* bytes between them, here and there */
 #define RESULTS 4096u /* where results land here */
 
 static uint64_t word_at(const struct cf_rc *rc, size_t offset)
@@ -156,7 +156,8 @@ static bool refuse_a(struct cf *cf)
 		else
 			CHECK(refused_later(cf, &rc, (enum refusal)how), "%s", refusal_name[how]);
 		CHECK(cf_sync(cf));
-		CHECK(cf_check_paint(cf, rc.buf, 0, rc.buf_bytes), "a refused atomic left a result");
+		CHECK(cf_check_paint(cf, rc.buf, 0, rc.buf_bytes),
+		      "a refused atomic left a result");
 	}
 	return true;
 }
@@ -300,8 +301,8 @@ static bool run_clients(struct cf *cf, struct client *clients, struct totals *to
 	unsigned started = 0;
 
 	*totals = (struct totals){.added = 0};
-	while (started < CLIENTS && !gn_thread_start("client", client_main, &clients[started],
-						     &clients[started].thread))
+	while (started < CLIENTS &&
+	       !gn_thread_start("client", client_main, &clients[started], &clients[started].thread))
 		started++;
 	for (unsigned i = 0; i < started; i++)
 		gn_thread_join(clients[i].thread);
@@ -349,9 +350,9 @@ static bool totals_match(struct cf *cf, struct cf_rc *rc, uint64_t own)
 	for (unsigned i = 0; i < CLIENTS; i++)
 		CHECK(cf_observe(cf, &rc[i]));
 	CHECK(totals.added && totals.entered);
-	CHECK_INT((long long)word_at(rc, COUNTER * STRIDE), (long long)(totals.added + own));
-	CHECK_INT((long long)word_at(rc, LOCK * STRIDE), 0);
-	CHECK_INT((long long)word_at(rc, GUARDED * STRIDE), (long long)(totals.entered + own));
+	CHECK_INT(word_at(rc, COUNTER * STRIDE), (totals.added + own));
+	CHECK_INT(word_at(rc, LOCK * STRIDE), 0);
+	CHECK_INT(word_at(rc, GUARDED * STRIDE), (totals.entered + own));
 	return true;
 }
 
@@ -395,13 +396,25 @@ static bool mixed_b(struct cf *cf)
 }
 
 const struct cf_case cf_cases_atomics[] = {
-	{.number = 29, .name = "CAS and FAA return the old value, and wrap", .a = values_a, .b = values_b,
+	{.number = 29,
+	 .name = "CAS and FAA return the old value, and wrap",
+	 .a = values_a,
+	 .b = values_b,
 	 .needs = GN_CAP_ATOMICS},
-	{.number = 30, .name = "atomics that must be refused", .a = refuse_a, .b = refuse_b,
+	{.number = 30,
+	 .name = "atomics that must be refused",
+	 .a = refuse_a,
+	 .b = refuse_b,
 	 .needs = GN_CAP_ATOMICS},
-	{.number = 31, .name = "many clients: exact sums, one in the lock", .a = clients_a, .b = clients_b,
+	{.number = 31,
+	 .name = "many clients: exact sums, one in the lock",
+	 .a = clients_a,
+	 .b = clients_b,
 	 .needs = GN_CAP_ATOMICS},
-	{.number = 32, .name = "many clients and the target's CPU", .a = clients_a, .b = mixed_b,
+	{.number = 32,
+	 .name = "many clients and the target's CPU",
+	 .a = clients_a,
+	 .b = mixed_b,
 	 .needs = GN_CAP_ATOMICS | GN_CAP_ATOMIC_CPU},
 	{.number = 0},
 };

@@ -22,7 +22,8 @@ static bool unsignaled_a(struct cf *cf)
 		CHECK(cf_sync(cf));
 		for (unsigned i = 0; i <= QUIET; i++) {
 			cf_fill(cf, rc.buf + i * MSG, MSG, round + i);
-			CHECK(cf_write(cf, &rc, i, i * MSG, i * MSG, MSG, i == QUIET ? GN_SIGNALED : 0));
+			CHECK(cf_write(cf, &rc, i, i * MSG, i * MSG, MSG,
+				       i == QUIET ? GN_SIGNALED : 0));
 		}
 		CHECK(cf_expect_wc(cf, rc.send_cq, QUIET, GN_WC_OK));
 		CHECK(cf_publish(cf, &rc)); /* whose completion is the next one */
@@ -112,7 +113,8 @@ static bool quiet_error_a(struct cf *cf)
 	cf_fill(cf, rc.buf, MSG, 1);
 	sge = cf_sge(&rc, 0, MSG);
 	for (unsigned i = 0; i < 6; i++) {
-		gn_wr_rdma(&wr[i], GN_OP_WRITE, i, &sge, &rc.peer, i * MSG, i == 4 ? GN_SIGNALED : 0);
+		gn_wr_rdma(&wr[i], GN_OP_WRITE, i, &sge, &rc.peer, i * MSG,
+			   i == 4 ? GN_SIGNALED : 0);
 		wr[i].next = i < 5 ? &wr[i + 1] : NULL;
 	}
 	wr[2].to.remote.key ^= 0x5a5a5a5a;
@@ -153,7 +155,8 @@ static uint32_t inline_len(uint64_t i, uint32_t max)
 
 static bool inline_a(struct cf *cf)
 {
-	struct cf_rc_opts opts = {.inline_bytes = cf->attr.max_inline < MSG ? cf->attr.max_inline : MSG};
+	struct cf_rc_opts opts = {.inline_bytes = cf->attr.max_inline < MSG ? cf->attr.max_inline :
+									      MSG};
 	const uint32_t no_key = 0xdeadbeef; /* inline data needs no registered memory */
 	uint8_t source[MSG];
 	struct cf_rc rc;
@@ -164,12 +167,14 @@ static bool inline_a(struct cf *cf)
 	for (uint64_t round = 0; cf_more_both(cf, round, 500); round++) {
 		CHECK(cf_sync(cf));
 		for (uint64_t i = 0; i < BURST; i++) {
-			struct gn_sge sge = {source, inline_len(round + i, opts.inline_bytes), no_key};
+			struct gn_sge sge = {source, inline_len(round + i, opts.inline_bytes),
+					     no_key};
 			uint32_t flags = GN_INLINE | (i == BURST - 1 ? GN_SIGNALED : 0);
 			struct gn_wr wr;
 
 			cf_fill(cf, source, sge.len_bytes, round + i);
-			gn_wr_rdma(&wr, i % 2 ? GN_OP_SEND : GN_OP_WRITE, i, &sge, &rc.peer, i * MSG, flags);
+			gn_wr_rdma(&wr, i % 2 ? GN_OP_SEND : GN_OP_WRITE, i, &sge, &rc.peer,
+				   i * MSG, flags);
 			CHECK(cf_post(cf, rc.qp, &wr));
 			memset(source, 0xee, sizeof(source));
 		}
@@ -192,10 +197,11 @@ static bool inline_b(struct cf *cf)
 		CHECK(cf_sync(cf));
 		for (unsigned i = 1; i < BURST; i += 2) {
 			CHECK(cf_expect_wc(cf, rc.recv_cq, i, GN_WC_OK));
-			CHECK(cf_check_fill(cf, rc.buf + i * MSG, inline_len(round + i, max), round + i));
+			CHECK(cf_check_fill(cf, rc.buf + i * MSG, inline_len(round + i, max),
+					    round + i));
 			/* The WRITE before it. */
-			CHECK(cf_check_fill(cf, rc.buf + (i - 1) * MSG, inline_len(round + i - 1, max),
-					    round + i - 1));
+			CHECK(cf_check_fill(cf, rc.buf + (i - 1) * MSG,
+					    inline_len(round + i - 1, max), round + i - 1));
 		}
 	}
 	return true;
@@ -224,15 +230,15 @@ static bool chain_a(struct cf *cf)
 	CHECK_INT(gn_qp_counters(rc.qp, &before), 0);
 	CHECK(cf_post(cf, rc.qp, wr));
 	CHECK_INT(gn_qp_counters(rc.qp, &after), 0);
-	CHECK_INT((long long)(after.doorbells - before.doorbells), 1);
-	CHECK_INT((long long)(after.wrs[GN_OP_WRITE] - before.wrs[GN_OP_WRITE]), CHAIN / 2);
-	CHECK_INT((long long)(after.wrs[GN_OP_SEND] - before.wrs[GN_OP_SEND]), CHAIN / 2);
-	CHECK_INT((long long)(after.bytes[GN_OP_SEND] - before.bytes[GN_OP_SEND]), CHAIN / 2 * MSG);
+	CHECK_INT((after.doorbells - before.doorbells), 1);
+	CHECK_INT((after.wrs[GN_OP_WRITE] - before.wrs[GN_OP_WRITE]), CHAIN / 2);
+	CHECK_INT((after.wrs[GN_OP_SEND] - before.wrs[GN_OP_SEND]), CHAIN / 2);
+	CHECK_INT((after.bytes[GN_OP_SEND] - before.bytes[GN_OP_SEND]), CHAIN / 2 * MSG);
 	for (unsigned i = 0; i < CHAIN; i++)
 		CHECK(cf_expect_wc(cf, rc.send_cq, i, GN_WC_OK));
 	CHECK_INT(gn_qp_counters(rc.qp, &after), 0);
-	CHECK_INT((long long)(after.cqes - before.cqes), CHAIN);
-	CHECK_INT((long long)after.bytes_in_flight, 0);
+	CHECK_INT((after.cqes - before.cqes), CHAIN);
+	CHECK_INT(after.bytes_in_flight, 0);
 	CHECK(cf_expect_none(cf, rc.send_cq));
 	return true;
 }
@@ -253,24 +259,36 @@ static bool chain_b(struct cf *cf)
 	CHECK_INT(gn_qp_counters(rc.qp, &before), 0);
 	CHECK_INT(gn_post_recv(rc.qp, wr, NULL), 0);
 	CHECK_INT(gn_qp_counters(rc.qp, &after), 0);
-	CHECK_INT((long long)(after.recv_doorbells - before.recv_doorbells), 1);
-	CHECK_INT((long long)(after.wrs[GN_OP_RECV] - before.wrs[GN_OP_RECV]), CHAIN / 2);
+	CHECK_INT((after.recv_doorbells - before.recv_doorbells), 1);
+	CHECK_INT((after.wrs[GN_OP_RECV] - before.wrs[GN_OP_RECV]), CHAIN / 2);
 	CHECK(cf_sync(cf));
 	for (unsigned i = 0; i < CHAIN / 2; i++)
 		CHECK(cf_expect_wc(cf, rc.recv_cq, i, GN_WC_OK));
 	for (unsigned i = 0; i < CHAIN; i++)
 		CHECK(cf_check_fill(cf, rc.buf + i * MSG, MSG, i));
 	CHECK_INT(gn_qp_counters(rc.qp, &after), 0);
-	CHECK_INT((long long)(after.inbound - before.inbound), CHAIN / 2);
-	CHECK_INT((long long)(after.bytes[GN_OP_RECV] - before.bytes[GN_OP_RECV]), CHAIN / 2 * MSG);
+	CHECK_INT((after.inbound - before.inbound), CHAIN / 2);
+	CHECK_INT((after.bytes[GN_OP_RECV] - before.bytes[GN_OP_RECV]), CHAIN / 2 * MSG);
 	return true;
 }
 
 const struct cf_case cf_cases_chains[] = {
-	{.number = 35, .name = "64 unsignaled requests, then a signaled one", .a = unsignaled_a, .b = unsignaled_b},
-	{.number = 36, .name = "a queue of unsignaled requests stays full", .a = never_signaled_a, .b = never_signaled_b},
-	{.number = 37, .name = "an unsignaled request that fails completes", .a = quiet_error_a, .b = quiet_error_b},
+	{.number = 35,
+	 .name = "64 unsignaled requests, then a signaled one",
+	 .a = unsignaled_a,
+	 .b = unsignaled_b},
+	{.number = 36,
+	 .name = "a queue of unsignaled requests stays full",
+	 .a = never_signaled_a,
+	 .b = never_signaled_b},
+	{.number = 37,
+	 .name = "an unsignaled request that fails completes",
+	 .a = quiet_error_a,
+	 .b = quiet_error_b},
 	{.number = 38, .name = "inline data is copied by the post", .a = inline_a, .b = inline_b},
-	{.number = 39, .name = "a chain of 16 is one doorbell, in order", .a = chain_a, .b = chain_b},
+	{.number = 39,
+	 .name = "a chain of 16 is one doorbell, in order",
+	 .a = chain_a,
+	 .b = chain_b},
 	{.number = 0},
 };

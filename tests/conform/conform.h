@@ -2,18 +2,19 @@
 /*
  * conform.h - the conformance suite's harness, and what a case may use.
  *
- * A case has a side A and a side B (B may be NULL). They run in two processes, in two guests, or on two nodes of a
- * simulated cluster, and cannot tell which: everything a side knows is in its struct cf, time and threads come from
- * gannet/base.h, and there are no statics. Before a case each side gets a fresh fabric, ctx, pd and chan; after it
- * the harness destroys what the case made through the cf_make_ calls or gave to cf_own_, closes the fabric, and fails the
- * case if an object was left. Nothing waits longer than cf_deadline(). A struct cf belongs to its side's main
- * thread: other threads leave their findings in memory for it to CHECK.
+ * A case has a side A and a side B (B may be NULL). They run in two processes, in two guests, or on
+ * two nodes of a simulated cluster, and cannot tell which: everything a side knows is in its struct
+ * cf, time and threads come from gannet/base.h, and there are no statics. Before a case each side
+ * gets a fresh fabric, ctx, pd and chan; after it the harness destroys what the case made through
+ * the cf_make_ calls or gave to cf_own_, closes the fabric, and fails the case if an object was
+ * left. Nothing waits longer than cf_deadline(). A struct cf belongs to its side's main thread:
+ * other threads leave their findings in memory for it to CHECK.
  *
  *	static bool greet_a(struct cf *cf)
  *	{
  *		struct cf_rc rc;
  *
- *		CHECK(cf_rc_pair(cf, NULL, &rc));	// both sides: connected, one buffer each, peers' keys known
+ *		CHECK(cf_rc_pair(cf, NULL, &rc));	// both sides: connected, a buffer each
  *		CHECK(cf_sync(cf));			// B has posted its receive
  *		CHECK(cf_send(cf, &rc, 1, 0, 64, GN_SIGNALED));
  *		CHECK(cf_expect_wc(cf, rc.send_cq, 1, GN_WC_OK));
@@ -27,8 +28,8 @@
 #include <gannet/fabric.h>
 
 struct cf;
-struct cf_ctl; /* control connection; harness only */
-struct cf_made; /* an object to destroy at the end; harness only */
+struct cf_ctl;	 /* control connection; harness only */
+struct cf_made;	 /* an object to destroy at the end; harness only */
 struct cf_world; /* what is outside the two sides; harness only */
 
 /* ---- cases ---- */
@@ -37,7 +38,7 @@ struct cf_world; /* what is outside the two sides; harness only */
 typedef bool cf_side(struct cf *cf);
 
 enum cf_case_flag {
-	CF_B_DIES = 1 << 0, /* B ends in cf_die(), and runs anew for the next case; such cases come last */
+	CF_B_DIES = 1 << 0, /* B ends in cf_die(), and is started anew; such cases come last */
 };
 
 struct cf_case {
@@ -48,18 +49,19 @@ struct cf_case {
 	unsigned flags; /* enum cf_case_flag */
 };
 
-extern const struct cf_case cf_cases_objects[];	  /* 1-11 */
-extern const struct cf_case cf_cases_state[];	  /* 12-16 */
-extern const struct cf_case cf_cases_send[];	  /* 17-23 */
-extern const struct cf_case cf_cases_onesided[];  /* 25-28, 33, 34 */
-extern const struct cf_case cf_cases_atomics[];	  /* 29-32 */
-extern const struct cf_case cf_cases_chains[];	  /* 35-39 */
-extern const struct cf_case cf_cases_events[];	  /* 40-47 */
-extern const struct cf_case cf_cases_ud[];	  /* 48-53 */
-extern const struct cf_case cf_cases_isolation[]; /* 54-57 */
-extern const struct cf_case cf_cases_connect[];	  /* 63-66 */
+extern const struct cf_case cf_cases_objects[];	   /* 1-7, 11 */
+extern const struct cf_case cf_cases_memory[];	   /* 8, 10 */
+extern const struct cf_case cf_cases_state[];	   /* 12-16 */
+extern const struct cf_case cf_cases_send[];	   /* 17-23 */
+extern const struct cf_case cf_cases_onesided[];   /* 25-28, 33, 34 */
+extern const struct cf_case cf_cases_atomics[];	   /* 29-32 */
+extern const struct cf_case cf_cases_chains[];	   /* 35-39 */
+extern const struct cf_case cf_cases_events[];	   /* 40-47 */
+extern const struct cf_case cf_cases_ud[];	   /* 48-53 */
+extern const struct cf_case cf_cases_isolation[];  /* 54-57 */
+extern const struct cf_case cf_cases_connect[];	   /* 63-66 */
 extern const struct cf_case cf_cases_disconnect[]; /* 67-70 */
-extern const struct cf_case cf_cases_ordering[];  /* 71, 72, 75 */
+extern const struct cf_case cf_cases_ordering[];   /* 71, 72, 75 */
 
 /* ---- a side ---- */
 
@@ -76,9 +78,9 @@ struct cf {
 	struct gn_chan *chan; /* for the case's own use: no harness helper takes events from it */
 	struct gn_attr attr;
 	const char *fabric_name; /* what gn_fabric_open() takes: "shm", "verbs:rxe0", "sim:a" */
-	bool process;		 /* a process of the operating system: fork, fds and signals exist */
-	unsigned effort;	 /* 10 is the full count */
-	uint64_t seed;		 /* of this case, the same on both sides */
+	bool process;	 /* a process of the operating system: fork, fds and signals exist */
+	unsigned effort; /* 10 is the full count */
+	uint64_t seed;	 /* of this case, the same on both sides */
 
 	/* the harness's */
 	const struct cf_case *running;
@@ -100,47 +102,48 @@ struct cf {
 /* ---- verdicts ---- */
 
 /*
- * Fail the case unless cond, and return false. What follows cond is a printf format that says more; without one the
- * reason that a cf_ helper left is shown. Good in any function that has a cf and returns bool: the callers' CHECKs
- * then show how it was reached.
+ * Fail the case unless cond, and return false. What follows cond is a printf format that says more;
+ * without one the reason that a cf_ helper left is shown. Good in any function that has a cf and
+ * returns bool: the callers' CHECKs then show how it was reached.
  */
-#define CHECK(cond, ...)                                                                           \
-	do {                                                                                       \
-		cf->why[0] = '\0';                                                                 \
-		if (!(cond)) {                                                                     \
-			cf_fail(cf, __FILE__, __LINE__, #cond, " " __VA_ARGS__);                    \
-			return false;                                                              \
-		}                                                                                  \
+#define CHECK(cond, ...)                                                         \
+	do {                                                                     \
+		cf->why[0] = '\0';                                               \
+		if (!(cond)) {                                                   \
+			cf_fail(cf, __FILE__, __LINE__, #cond, " " __VA_ARGS__); \
+			return false;                                            \
+		}                                                                \
 	} while (0)
 
-/* CHECK that an int expression, evaluated once, has this value; shows both when not. Good for errnos. */
-#define CHECK_INT(expr, want)                                                                      \
-	do {                                                                                       \
-		long long cf_got_ = (long long)(expr), cf_want_ = (long long)(want);               \
-		if (cf_got_ != cf_want_) {                                                         \
-			cf_fail(cf, __FILE__, __LINE__, #expr, " is %lld, not %lld", cf_got_, cf_want_); \
-			return false;                                                              \
-		}                                                                                  \
+/* CHECK that an integer, evaluated once, has this value; shows both when not. Good for errnos. */
+#define CHECK_INT(expr, want)                                                                 \
+	do {                                                                                  \
+		long long cf_got_ = (long long)(expr), cf_want_ = (long long)(want);          \
+		if (cf_got_ != cf_want_) {                                                    \
+			cf_fail(cf, __FILE__, __LINE__, #expr, " is %lld, not %lld", cf_got_, \
+				cf_want_);                                                    \
+			return false;                                                         \
+		}                                                                             \
 	} while (0)
 
 /* End the case as skipped. One side's skip is enough. */
-#define SKIP(...)                                                                                  \
-	do {                                                                                       \
-		cf_skip(cf, __VA_ARGS__);                                                          \
-		return false;                                                                      \
+#define SKIP(...)                         \
+	do {                              \
+		cf_skip(cf, __VA_ARGS__); \
+		return false;             \
 	} while (0)
 
-#define SKIP_UNLESS(cap)                                                                           \
-	do {                                                                                       \
-		if (!(cf->attr.caps & (cap)))                                                      \
-			SKIP("no %s", #cap);                                                       \
+#define SKIP_UNLESS(cap)                      \
+	do {                                  \
+		if (!(cf->attr.caps & (cap))) \
+			SKIP("no %s", #cap);  \
 	} while (0)
 
 /* fmt starts with a space: CHECK may have nothing else to say, and no format may be empty. */
 void cf_fail(struct cf *cf, const char *file, int line, const char *cond, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 void cf_skip(struct cf *cf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Leave the reason for a failure that the caller's CHECK will report. Returns false: `return cf_why(cf, …);` */
+/* Leave a reason for the caller's CHECK to report. Returns false: `return cf_why(cf, …);` */
 bool cf_why(struct cf *cf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- the other side ---- */
@@ -148,9 +151,10 @@ bool cf_why(struct cf *cf, const char *fmt, ...) __attribute__((format(printf, 2
 #define CF_MSG_MAX 512u
 
 /*
- * Over a connection of the harness's own. Each returns false when the other side has failed or skipped (the case is
- * then over, with nothing more to report here) or does not answer in time. While one waits the case's own cqs
- * are not polled: where GN_CAP_TARGET_PROGRESS is set, receive first what the other side needs to send on.
+ * Over a connection of the harness's own. Each returns false when the other side has failed or
+ * skipped (the case is then over, with nothing more to report here) or does not answer in time.
+ * While one waits the case's own cqs are not polled: where GN_CAP_TARGET_PROGRESS is set, receive
+ * first what the other side needs to send on.
  */
 bool cf_sync(struct cf *cf);
 bool cf_tell(struct cf *cf, const void *data, uint32_t len_bytes);
@@ -160,8 +164,8 @@ bool cf_hear(struct cf *cf, void *data, uint32_t len_bytes);
 bool cf_swap(struct cf *cf, const void *mine, void *theirs, uint32_t len_bytes);
 
 /*
- * Address n (0 to 99) for a listener on that role's side; the other side connects to the same string. Number 0 is
- * cf_rc_pair()'s.
+ * Address n (0 to 99) for a listener on that role's side; the other side connects to the same
+ * string. Number 0 is cf_rc_pair()'s.
  */
 #define CF_ADDR_MAX 128
 const char *cf_addr(struct cf *cf, enum cf_role role, unsigned n, char buf[CF_ADDR_MAX]);
@@ -175,9 +179,9 @@ _Noreturn void cf_die(struct cf *cf);
 uint64_t cf_deadline(const struct cf *cf);
 /* n at effort 10, in proportion below; never 0. */
 uint64_t cf_count(const struct cf *cf, uint64_t n);
-/* Loop condition: i < cf_count(cf, n) and, on verbs, the case is less than 3 s old (but at least one round). */
+/* Loop condition: i < cf_count(cf, n) and, on verbs, the case is not 3 s old or i is 0. */
 bool cf_more(struct cf *cf, uint64_t i, uint64_t n);
-/* The same for a loop that both sides run in step: A decides. On verbs this costs a message, so call it rarely. */
+/* For a loop that both sides run in step: A decides. On verbs this costs a message. */
 bool cf_more_both(struct cf *cf, uint64_t i, uint64_t n);
 /* Random numbers from the seed. Both sides draw the same sequence in a case. */
 uint64_t cf_rand(struct cf *cf);
@@ -189,8 +193,9 @@ int cf_open_fds(const struct cf *cf);
 /* ---- objects ---- */
 
 /*
- * Each creates, and remembers for the end of the case; NULL on failure with the reason left for CHECK. What a case
- * makes with gn_ calls it must destroy itself, or hand over with cf_own_: that also works on a failed CHECK.
+ * Each creates, and remembers for the end of the case; NULL on failure with the reason left for
+ * CHECK. What a case makes with gn_ calls it must destroy itself, or hand over with cf_own_: that
+ * also works on a failed CHECK.
  */
 struct gn_cq *cf_make_cq(struct cf *cf, uint32_t depth, struct gn_chan *chan);
 struct gn_chan *cf_make_chan(struct cf *cf);
@@ -218,8 +223,8 @@ bool cf_disown(struct cf *cf, const void *object);
 bool cf_destroy(struct cf *cf, const void *object);
 
 /*
- * size bytes of anonymous memory for gn_mem_wrap(), unmapped at the end of the case; with a hint, at that address and in
- * place of what is there.
+ * size bytes of anonymous memory for gn_mem_wrap(), unmapped at the end of the case; with a hint,
+ * at that address and in place of what is there.
  */
 uint8_t *cf_make_pages(struct cf *cf, size_t size, void *hint);
 
@@ -229,18 +234,23 @@ unsigned cf_all_rights(const struct cf *cf);
 /* ---- a connected pair ---- */
 
 struct cf_rc_opts {
-	uint32_t send_wr, recv_wr, send_sge, recv_sge, inline_bytes; /* as gn_qp_opts */
-	uint32_t cq_depth;   /* each; 0: send_wr and recv_wr together */
-	size_t buf_bytes;    /* 0: 64 KiB */
-	unsigned access;     /* of the buffer; 0: GN_LOCAL_WRITE and all remote rights */
-	bool events;	     /* the cqs have the channel rc->chan */
-	unsigned flags;	     /* GN_SHARED, for cqs and qp */
-	const struct gn_conn_opts *conn;  /* NULL: GN_RNR_RETRY_DEFAULT */
-	struct gn_pd *pd;		  /* NULL: cf->pd */
-	struct gn_cq *send_cq, *recv_cq;  /* NULL: made; give both or none, and their chan if they have one */
-	struct gn_chan *chan;		  /* NULL: made */
-	const struct cf_rc *buf_of;	  /* share the buffer of that connection: no memory is made */
-	bool (*early)(struct cf *cf, struct cf_rc *rc); /* called before connecting, to post receives */
+	/* as gn_qp_opts */
+	uint32_t send_wr, recv_wr, send_sge, recv_sge, inline_bytes;
+	uint32_t cq_depth; /* each; 0: send_wr and recv_wr together */
+	size_t buf_bytes;  /* 0: 64 KiB */
+	unsigned access;   /* of the buffer; 0: GN_LOCAL_WRITE and all remote rights */
+	bool events;	   /* the cqs have the channel rc->chan */
+	unsigned flags;	   /* GN_SHARED, for cqs and qp */
+	const struct gn_conn_opts *conn; /* NULL: GN_RNR_RETRY_DEFAULT */
+
+	/* given instead of made; both cqs or none, and their chan if they have one */
+	struct gn_pd *pd; /* NULL: cf->pd */
+	struct gn_cq *send_cq, *recv_cq;
+	struct gn_chan *chan;
+	const struct cf_rc *buf_of; /* the buffer of that connection */
+
+	/* called before connecting, to post receives */
+	bool (*early)(struct cf *cf, struct cf_rc *rc);
 };
 
 struct cf_rc {
@@ -253,13 +263,13 @@ struct cf_rc {
 	uint8_t *buf; /* the registered buffer */
 	size_t buf_bytes;
 	uint32_t lkey;
-	struct gn_remote peer; /* the other side's buffer */
+	struct gn_remote peer;		 /* the other side's buffer */
 	bool own_cqs, own_chan, own_buf; /* private */
 };
 
 /*
- * Both sides: A listens, B connects; returns with both established and descriptors swapped. opts may be NULL, and may
- * differ between the sides. Call it again for a second connection.
+ * Both sides: A listens, B connects; returns with both established and descriptors swapped. opts
+ * may be NULL, and may differ between the sides. Call it again for a second connection.
  */
 bool cf_rc_pair(struct cf *cf, const struct cf_rc_opts *opts, struct cf_rc *out);
 /* Destroy it all before the end of the case. */
@@ -271,14 +281,17 @@ struct gn_sge cf_sge(const struct cf_rc *rc, size_t offset, uint32_t len_bytes);
 /* Post one request or chain; false, with the errno as reason, unless all of it was posted. */
 bool cf_post(struct cf *cf, struct gn_qp *qp, const struct gn_wr *wr);
 bool cf_recv(struct cf *cf, struct cf_rc *rc, uint64_t id, size_t offset, uint32_t len_bytes);
-bool cf_send(struct cf *cf, struct cf_rc *rc, uint64_t id, size_t offset, uint32_t len_bytes, uint32_t flags);
-bool cf_write(struct cf *cf, struct cf_rc *rc, uint64_t id, size_t from, size_t to, uint32_t len_bytes, uint32_t flags);
-bool cf_read(struct cf *cf, struct cf_rc *rc, uint64_t id, size_t into, size_t from, uint32_t len_bytes, uint32_t flags);
+bool cf_send(struct cf *cf, struct cf_rc *rc, uint64_t id, size_t offset, uint32_t len_bytes,
+	     uint32_t flags);
+bool cf_write(struct cf *cf, struct cf_rc *rc, uint64_t id, size_t from, size_t to,
+	      uint32_t len_bytes, uint32_t flags);
+bool cf_read(struct cf *cf, struct cf_rc *rc, uint64_t id, size_t into, size_t from,
+	     uint32_t len_bytes, uint32_t flags);
 
 /*
- * Make A's earlier WRITEs visible to B (rule 7), or the other way round: the writer publishes, the other side
- * observes. A zero-byte SEND on the connection itself; its completions are taken here, and earlier unpolled
- * completions of the queue concerned fail it.
+ * Make A's earlier WRITEs visible to B (rule 7), or the other way round: the writer publishes, the
+ * other side observes. A zero-byte SEND on the connection itself; its completions are taken here,
+ * and earlier unpolled completions of the queue concerned fail it.
  */
 bool cf_publish(struct cf *cf, struct cf_rc *rc);
 bool cf_observe(struct cf *cf, struct cf_rc *rc);
@@ -294,19 +307,21 @@ bool cf_expect_none(struct cf *cf, struct gn_cq *cq);
 /* n completions, each flushed, with the ids first to first + n - 1 in this order. */
 bool cf_expect_flushed(struct cf *cf, struct gn_cq *cq, uint64_t first, unsigned n);
 /* The next event of the channel is of this type. out may be NULL. */
-bool cf_expect_event(struct cf *cf, struct gn_chan *chan, enum gn_event_type type, struct gn_event *out);
+bool cf_expect_event(struct cf *cf, struct gn_chan *chan, enum gn_event_type type,
+		     struct gn_event *out);
 /* The qp gets into this state in time. */
 bool cf_expect_state(struct cf *cf, struct gn_qp *qp, enum gn_qp_state state);
 
 /* ---- data ---- */
 
-/* Bytes that depend on tag, on the case's seed and on their place in data: neither half nor shift of it is alike. */
+/* Bytes that depend on tag, on the case's seed and on their place in data. */
 void cf_fill(const struct cf *cf, void *data, size_t len_bytes, uint64_t tag);
 bool cf_check_fill(struct cf *cf, const void *data, size_t len_bytes, uint64_t tag);
 /* Guards: paint a whole buffer, and see later that nothing changed in [from, to). */
 void cf_paint(void *data, size_t len_bytes);
 bool cf_check_paint(struct cf *cf, const void *data, size_t from, size_t to);
 /* [at, at + len) holds the pattern of tag, and the rest of the painted buffer is as it was. */
-bool cf_check_framed(struct cf *cf, const void *data, size_t size, size_t at, size_t len_bytes, uint64_t tag);
+bool cf_check_framed(struct cf *cf, const void *data, size_t size, size_t at, size_t len_bytes,
+		     uint64_t tag);
 
 #endif

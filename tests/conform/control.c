@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The connection through which the two sides of a case agree: an RC qp on a fabric of its own, with short messages in
- * order. A side may be CTL_SLOTS messages ahead of the other; beyond that the other's missing receives
- * hold it up for as long as the retries last.
+ * The connection through which the two sides of a case agree: an RC qp on a fabric of its own, with
+ * short messages in order. A side may be CTL_SLOTS messages ahead of the other; beyond that the
+ * other's missing receives hold it up for as long as the retries last.
  */
 #include <assert.h>
 #include <errno.h>
@@ -38,9 +38,9 @@ struct cf_ctl {
 	struct gn_cq *send_cq, *recv_cq;
 	struct gn_qp *qp;
 	bool up;
-	uint64_t sent, acked;	       /* send slot n is n % CTL_SLOTS */
-	uint64_t arrived, taken;       /* places in inbox, modulo CTL_SLOTS */
-	uint32_t inbox[CTL_SLOTS];     /* receive slots, in the order of arrival */
+	uint64_t sent, acked;	   /* send slot n is n % CTL_SLOTS */
+	uint64_t arrived, taken;   /* places in inbox, modulo CTL_SLOTS */
+	uint32_t inbox[CTL_SLOTS]; /* receive slots, in the order of arrival */
 };
 
 static uint8_t *send_slot(const struct cf_ctl *ctl, uint64_t n)
@@ -372,7 +372,8 @@ bool cf_get(struct cf *cf, enum cf_kind kind, void *data, uint32_t len_bytes, ui
 		return cf_why(cf, "out of step: the other side sent %s, not %s", kind_str(got_kind),
 			      kind_str(kind));
 	if (got != len_bytes)
-		return cf_why(cf, "out of step: %u bytes from the other side, not %u", got, len_bytes);
+		return cf_why(cf, "out of step: %u bytes from the other side, not %u", got,
+			      len_bytes);
 	if (len_bytes)
 		memcpy(data, slot, len_bytes);
 	return true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting for completions, events and states, and saying what came instead. A wait looks now and then whether the
- * other side has failed: then it need not last until its deadline.
+ * Waiting for completions, events and states, and saying what came instead. A wait looks now and
+ * then whether the other side has failed: then it need not last until its deadline.
  */
 #include <errno.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Runs the cases. A leads: it names a case, both sides run their function of it, say that it ended, take down what it
- * made, and give a verdict. A side that fails says so at once, which ends the other's waits; a B that
- * died or no longer answers is started anew for the next case.
+ * Runs the cases. A leads: it names a case, both sides run their function of it, say that it ended,
+ * take down what it made, and give a verdict. A side that fails says so at once, which ends the
+ * other's waits; a B that died or no longer answers is started anew for the next case.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -10,12 +10,13 @@
 
 #include "harness.h"
 
-#define START_US 60000000u /* for B to be started and to connect: two guests boot at their own pace */
+/* For B to be started and to connect: two guests boot at their own pace. */
+#define START_US 60000000u
 
 static const struct cf_case *const tables[] = {
-	cf_cases_objects, cf_cases_state,   cf_cases_send, cf_cases_onesided,  cf_cases_atomics,
-	cf_cases_chains,  cf_cases_events,  cf_cases_ud,   cf_cases_isolation, cf_cases_connect,
-	cf_cases_disconnect, cf_cases_ordering, NULL,
+	cf_cases_objects, cf_cases_memory,     cf_cases_state,	  cf_cases_send, cf_cases_onesided,
+	cf_cases_atomics, cf_cases_chains,     cf_cases_events,	  cf_cases_ud,	 cf_cases_isolation,
+	cf_cases_connect, cf_cases_disconnect, cf_cases_ordering, NULL,
 };
 
 const struct cf_case *cf_case_find(unsigned number)
@@ -130,7 +131,7 @@ static int await_kind(struct cf *cf, enum cf_kind want, void *data, uint32_t *le
 	return err;
 }
 
-/* Both functions have returned before either side destroys anything: what was sent can still be received. */
+/* Neither side destroys anything before both functions returned: what was sent can be received. */
 static int end_together(struct cf *cf)
 {
 	bool bad = cf->failed || cf->skipped || cf->peer_ended;
@@ -247,23 +248,29 @@ int cf_follow(struct cf_run *run)
 
 /* ---- A ---- */
 
-static int have_peer(struct cf_run *run, struct cf *cf)
-{
-	int err = 0;
-
-	if (cf_ctl_up(cf->ctl))
-		return 0;
-	if (run->world.peer_start)
-		err = run->world.peer_start(run->world.arg);
-	return err ? err : cf_ctl_accept(cf->ctl, gn_deadline_us(START_US));
-}
-
 static void lose_peer(struct cf_run *run, struct cf *cf, char *how, size_t size)
 {
 	cf_ctl_hangup(cf->ctl);
 	snprintf(how, size, "gone");
 	if (run->world.peer_stop)
 		run->world.peer_stop(run->world.arg, how, size);
+}
+
+/* A B that did not come once is not waited for again. */
+static int have_peer(struct cf_run *run, struct cf *cf)
+{
+	char how[64];
+
+	if (cf_ctl_up(cf->ctl) || run->no_peer)
+		return run->no_peer;
+	if (run->world.peer_start)
+		run->no_peer = run->world.peer_start(run->world.arg);
+	if (run->no_peer)
+		return run->no_peer;
+	run->no_peer = cf_ctl_accept(cf->ctl, gn_deadline_us(START_US));
+	if (run->no_peer)
+		lose_peer(run, cf, how, sizeof(how));
+	return run->no_peer;
 }
 
 /* B's verdict, or that it is gone. */

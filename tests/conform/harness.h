@@ -2,8 +2,8 @@
 /*
  * harness.h - inside the harness: how main.c, the runner and the control connection fit together.
  *
- * main.c decides where the sides run and calls cf_lead() for A and cf_follow() for B; these run the cases and speak
- * to each other through control.c.
+ * main.c decides where the sides run and calls cf_lead() for A and cf_follow() for B; these run the
+ * cases and speak to each other through control.c.
  */
 #ifndef CONFORM_HARNESS_H
 #define CONFORM_HARNESS_H
@@ -16,7 +16,7 @@
 
 /* What A needs from the world outside: NULL where the world has no such thing. */
 struct cf_world {
-	int (*peer_start)(void *arg);			    /* start B */
+	int (*peer_start)(void *arg);			      /* start B */
 	void (*peer_stop)(void *arg, char *how, size_t size); /* end B, and say how it ended */
 	void (*case_begins)(void *arg, unsigned number);
 	void (*die)(void *arg); /* does not return */
@@ -30,10 +30,11 @@ struct cf_run {
 	bool process;
 	unsigned effort;
 	uint64_t seed;
-	uint64_t wait_us;  /* for anything that must happen */
-	uint64_t limit_us; /* for a case's loops, 0: none */
+	uint64_t wait_us;     /* for anything that must happen */
+	uint64_t limit_us;    /* for a case's loops, 0: none */
 	const unsigned *only; /* case numbers, ended by 0; NULL: all */
 	struct cf_world world;
+	int no_peer; /* why B cannot be had */
 	unsigned passed, failed, skipped;
 };
 
@@ -42,7 +43,9 @@ struct cf_run {
 const struct cf_case *cf_case_find(unsigned number);
 bool cf_run_selects(const struct cf_run *run, unsigned number);
 
-/* Run the cases as A and print the results. 0, or a negative errno when the run could not be done. */
+/*
+ * Run the cases as A and print the results. 0, or a negative errno when the run could not be done.
+ */
 int cf_lead(struct cf_run *run);
 /* Run B's sides for A until A has had enough. */
 int cf_follow(struct cf_run *run);
@@ -79,7 +82,10 @@ bool cf_ctl_up(const struct cf_ctl *ctl);
 
 int cf_ctl_put(struct cf_ctl *ctl, enum cf_kind kind, const void *data, uint32_t len_bytes,
 	       uint64_t deadline_ns);
-/* The next message; *len_bytes is data's size, then the message's. -EPIPE when the other side is gone. */
+/*
+ * The next message; *len_bytes is data's size, then the message's. -EPIPE when the other side is
+ * gone.
+ */
 int cf_ctl_get(struct cf_ctl *ctl, enum cf_kind *kind, void *data, uint32_t *len_bytes,
 	       uint64_t deadline_ns);
 /* Without waiting: has the other side said that its function ended badly, or gone away? */

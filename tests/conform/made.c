@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The objects of a case. They stand in a list, youngest first, so that a case may stop anywhere and all of it is
- * destroyed in an order that every provider accepts.
+ * The objects of a case. They stand in a list, youngest first, so that a case may stop anywhere and
+ * all of it is destroyed in an order that every provider accepts.
  */
 #include <errno.h>
 #include <string.h>
@@ -18,8 +18,8 @@ struct cf_made {
 	size_t size; /* PAGES */
 };
 
-static const char *const kind_name[] = {"fabric", "ctx",  "pd", "mem", "mr",
-					"cq",	  "chan", "qp", "ah",  "listener", "mapping"};
+static const char *const kind_name[] = {"fabric", "ctx", "pd", "mem",	   "mr",     "cq",
+					"chan",	  "qp",	 "ah", "listener", "mapping"};
 
 static int destroy_object(const struct cf_made *made)
 {
@@ -174,15 +174,15 @@ void cf_own_listener(struct cf *cf, struct gn_listener *listener)
 
 /* ---- created and remembered ---- */
 
-#define MADE(kind, call)                                                                           \
-	do {                                                                                       \
-		int err_ = (call);                                                                 \
-		if (err_) {                                                                        \
-			cf_why(cf, "cannot create a %s: %s", kind_name[kind], gn_strerror(err_));  \
-			return NULL;                                                               \
-		}                                                                                  \
-		own(cf, kind, made);                                                               \
-		return made;                                                                       \
+#define MADE(kind, call)                                                                          \
+	do {                                                                                      \
+		int err_ = (call);                                                                \
+		if (err_) {                                                                       \
+			cf_why(cf, "cannot create a %s: %s", kind_name[kind], gn_strerror(err_)); \
+			return NULL;                                                              \
+		}                                                                                 \
+		own(cf, kind, made);                                                              \
+		return made;                                                                      \
 	} while (0)
 
 struct gn_cq *cf_make_cq(struct cf *cf, uint32_t depth, struct gn_chan *chan)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The conform command: takes the arguments, decides where the two sides of the cases run, and runs them there.
+ * The conform command: takes the arguments, decides where the two sides of the cases run, and runs
+ * them there.
  *
- * shm, and verbs in one guest: this process is A and spawns itself as B. verbs in two guests: the second is B. sim:
- * both are nodes of a simulated cluster in this process. With --role a or b the other side is started by
- * hand.
+ * shm, and verbs in one guest: this process is A and spawns itself as B. verbs in two guests: the
+ * second is B. sim: both are nodes of a simulated cluster in this process. With --role a or b the
+ * other side is started by hand.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -67,7 +68,8 @@ static bool parse_only(struct options *o, char *list)
 {
 	unsigned n = 0;
 
-	for (char *save, *item = strtok_r(list, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
+	for (char *save, *item = strtok_r(list, ",", &save); item;
+	     item = strtok_r(NULL, ",", &save)) {
 		uint64_t number;
 
 		if (n == ONLY_MAX || !parse_number(item, UINT32_MAX, &number) ||
@@ -89,11 +91,16 @@ static bool bad_value(const char *option, const char *value)
 static bool parse_args(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
-		{"provider", required_argument, NULL, 'p'}, {"effort", required_argument, NULL, 'e'},
-		{"only", required_argument, NULL, 'o'},	    {"seed", required_argument, NULL, 's'},
-		{"addr", required_argument, NULL, 'a'},	    {"role", required_argument, NULL, 'r'},
-		{"two-guests", no_argument, NULL, '2'},	    {"list", no_argument, NULL, 'l'},
-		{"help", no_argument, NULL, 'h'},	    {NULL, 0, NULL, 0},
+		{"provider", required_argument, NULL, 'p'},
+		{"effort", required_argument, NULL, 'e'},
+		{"only", required_argument, NULL, 'o'},
+		{"seed", required_argument, NULL, 's'},
+		{"addr", required_argument, NULL, 'a'},
+		{"role", required_argument, NULL, 'r'},
+		{"two-guests", no_argument, NULL, '2'},
+		{"list", no_argument, NULL, 'l'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
 	};
 	uint64_t value;
 	int c;
@@ -162,9 +169,14 @@ static int spawn_b(void *arg)
 {
 	struct spawned *b = arg;
 	char *argv[] = {
-		(char *)"conform", (char *)"--provider", (char *)b->options->provider,
-		(char *)"--role",  (char *)"b",		 (char *)"--addr",
-		(char *)b->addr,   NULL,
+		(char *)"conform",
+		(char *)"--provider",
+		(char *)b->options->provider,
+		(char *)"--role",
+		(char *)"b",
+		(char *)"--addr",
+		(char *)b->addr,
+		NULL,
 	};
 
 	return -posix_spawn(&b->pid, "/proc/self/exe", NULL, NULL, argv, environ);
@@ -340,7 +352,10 @@ static int run_provider(struct options *o)
 	return EXIT_FAILURE;
 }
 
-/* Half of the cases misuse the library on purpose; what it says to that is shown only when asked for. */
+/*
+ * Half of the cases misuse the library on purpose; what it says to that is shown only when asked
+ * for.
+ */
 static void drop_line(void *arg, enum gn_log_level level, const char *line)
 {
 	(void)arg;

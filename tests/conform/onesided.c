@@ -95,8 +95,8 @@ static bool empty_b(struct cf *cf)
 
 /* ---- 27 ---- */
 
-#define EDGE  64u /* guard read back on either side */
-#define THERE 8192u /* the peer's middle; everything happens around it */
+#define EDGE  64u    /* guard read back on either side */
+#define THERE 8192u  /* the peer's middle; everything happens around it */
 #define BACK  32768u /* what was read back */
 
 /* WRITE len bytes to where, READ them back with a frame, and find the frame intact. */
@@ -107,7 +107,10 @@ static bool write_back(struct cf *cf, struct cf_rc *rc, size_t mine, size_t thei
 
 	cf_paint(rc->buf, framed);
 	CHECK(cf_write(cf, rc, 1, 0, theirs - EDGE, framed, 0));
-	/* The first request's source must stay until it is done: its completion is implied by the next one's. */
+	/*
+	 * The first request's source must stay until it is done: its completion is implied by the
+	 * next one's.
+	 */
 	CHECK(cf_read(cf, rc, 2, BACK, theirs - EDGE, framed, GN_SIGNALED));
 	CHECK(cf_expect_wc(cf, rc->send_cq, 2, GN_WC_OK));
 	CHECK(cf_check_paint(cf, rc->buf + BACK, 0, framed));
@@ -124,9 +127,9 @@ static bool write_back(struct cf *cf, struct cf_rc *rc, size_t mine, size_t thei
 
 static bool edges_a(struct cf *cf)
 {
-	static const uint32_t sizes[] = {1,    2,    3,	   7,	 8,    9,    63,   64,	 65,   255,
-					 256,  257,  1023, 1024, 1025, 2047, 2048, 2049, 4095, 4096,
-					 4097, 8191, 8192, 8193, 12289};
+	static const uint32_t sizes[] = {1,    2,    3,	   7,	 8,    9,    63,   64,	 65,
+					 255,  256,  257,  1023, 1024, 1025, 2047, 2048, 2049,
+					 4095, 4096, 4097, 8191, 8192, 8193, 12289};
 	static const size_t places[] = {0, 1, 3, 7, 8, 61, 64, 4095, 4096, 4089};
 	struct cf_rc_opts opts = {.buf_bytes = 128 * 1024};
 	const unsigned n_sizes = sizeof(sizes) / sizeof(sizes[0]);
@@ -134,7 +137,10 @@ static bool edges_a(struct cf *cf)
 	struct cf_rc rc;
 
 	CHECK(cf_rc_pair(cf, &opts, &rc));
-	/* Neighbours in this order differ in size and both places, so that a time limit cuts no corner off. */
+	/*
+	 * Neighbours in this order differ in size and both places, so that a time limit cuts no
+	 * corner off.
+	 */
 	for (unsigned i = 0; i < n_sizes * n_places; i++) {
 		uint32_t len = sizes[i % n_sizes];
 		size_t mine = places[(i * 3 + i / n_sizes) % n_places];
@@ -166,7 +172,8 @@ static bool edges_b(struct cf *cf)
 
 static unsigned read_depth(const struct cf *cf)
 {
-	unsigned want = cf->attr.max_rd_atomic < DEPTH_MOST / 4 ? 4 * cf->attr.max_rd_atomic : DEPTH_MOST;
+	unsigned want = cf->attr.max_rd_atomic < DEPTH_MOST / 4 ? 4 * cf->attr.max_rd_atomic :
+								  DEPTH_MOST;
 
 	return want < cf->attr.max_send_wr ? want : cf->attr.max_send_wr;
 }
@@ -237,7 +244,8 @@ static bool read_after_write_a(struct cf *cf)
 		wr[0].next = &wr[1];
 		CHECK(cf_post(cf, rc.qp, wr));
 		CHECK(cf_expect_wc(cf, rc.send_cq, 2, GN_WC_OK));
-		CHECK(cf_check_fill(cf, rc.buf + BACK, len, i), "round %llu", (unsigned long long)i);
+		CHECK(cf_check_fill(cf, rc.buf + BACK, len, i), "round %llu",
+		      (unsigned long long)i);
 	}
 	CHECK(cf_sync(cf));
 	return true;
@@ -260,8 +268,8 @@ static bool idle_b(struct cf *cf)
 enum { NEW, RESULT, CHECKED, OTHER };
 
 /*
- * READ the peer's OTHER into RESULT, then, fenced, WRITE RESULT to its CHECKED and NEW to its OTHER: the first WRITE
- * must carry what was read, the second must not be seen by the READ.
+ * READ the peer's OTHER into RESULT, then, fenced, WRITE RESULT to its CHECKED and NEW to its
+ * OTHER: the first WRITE must carry what was read, the second must not be seen by the READ.
  */
 static bool fence_once(struct cf *cf, struct cf_rc *rc, uint64_t i, uint32_t len)
 {
@@ -307,10 +315,19 @@ static bool fence_a(struct cf *cf)
 
 const struct cf_case cf_cases_onesided[] = {
 	{.number = 25, .name = "WRITE and READ, with guards", .a = write_read_a, .b = write_read_b},
-	{.number = 26, .name = "empty WRITE and READ with a garbage key", .a = empty_a, .b = empty_b},
-	{.number = 27, .name = "odd sizes and places, across pages and packets", .a = edges_a, .b = edges_b},
+	{.number = 26,
+	 .name = "empty WRITE and READ with a garbage key",
+	 .a = empty_a,
+	 .b = empty_b},
+	{.number = 27,
+	 .name = "odd sizes and places, across pages and packets",
+	 .a = edges_a,
+	 .b = edges_b},
 	{.number = 28, .name = "more READs than can be under way", .a = deep_a, .b = deep_b},
-	{.number = 33, .name = "a READ after a WRITE sees it", .a = read_after_write_a, .b = idle_b},
+	{.number = 33,
+	 .name = "a READ after a WRITE sees it",
+	 .a = read_after_write_a,
+	 .b = idle_b},
 	{.number = 34, .name = "a fenced WRITE waits for the READ", .a = fence_a, .b = idle_b},
 	{.number = 0},
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random numbers from the seed, and data that shows by itself when a byte is wrong, moved or missing.
+ * Random numbers from the seed, and data that shows by itself when a byte is wrong, moved or
+ * missing.
  */
 #include <string.h>
 
@@ -51,8 +52,8 @@ bool cf_check_fill(struct cf *cf, const void *data, size_t len_bytes, uint64_t t
 		size_t n = len_bytes - i < sizeof(word) ? len_bytes - i : sizeof(word);
 
 		if (memcmp((const uint8_t *)data + i, &word, n) != 0)
-			return cf_why(cf, "bytes %zu to %zu of %zu are wrong (tag %llu)", i, i + n - 1,
-				      len_bytes, (unsigned long long)tag);
+			return cf_why(cf, "bytes %zu to %zu of %zu are wrong (tag %llu)", i,
+				      i + n - 1, len_bytes, (unsigned long long)tag);
 	}
 	return true;
 }

@@ -88,7 +88,8 @@ static bool ping_pong(struct cf *cf)
 			continue;
 		CHECK(ping_pong_size(cf, &rc, sizes[i], 0), "%u bytes", sizes[i]);
 		if (inline_flag(sizes[i], &attr))
-			CHECK(ping_pong_size(cf, &rc, sizes[i], GN_INLINE), "%u bytes inline", sizes[i]);
+			CHECK(ping_pong_size(cf, &rc, sizes[i], GN_INLINE), "%u bytes inline",
+			      sizes[i]);
 	}
 	return true;
 }
@@ -299,7 +300,8 @@ static bool too_small_b(struct cf *cf)
 /* ---- 20 ---- */
 
 /* Long enough for B to be scheduled, hear that the message is on its way, and post. */
-static const struct gn_conn_opts patient = {.rnr_retry = GN_RNR_RETRY_DEFAULT, .rnr_timer_us = 490000};
+static const struct gn_conn_opts patient = {.rnr_retry = GN_RNR_RETRY_DEFAULT,
+					    .rnr_timer_us = 490000};
 static const struct gn_conn_opts impatient = {.rnr_retry = 0, .rnr_timer_us = 1000};
 
 static bool late_recv_a(struct cf *cf)
@@ -343,10 +345,10 @@ static bool late_recv_b(struct cf *cf)
 
 /* ---- 21 ---- */
 
-#define WINDOW	 64u  /* B's receives */
-#define CREDIT	 16u  /* B tells after each so many that there are as many again */
-#define ORDERED	 256u /* bytes between messages in the buffer */
-#define LAST	 1u   /* the immediate of the last message */
+#define WINDOW	64u  /* B's receives */
+#define CREDIT	16u  /* B tells after each so many that there are as many again */
+#define ORDERED 256u /* bytes between messages in the buffer */
+#define LAST	1u   /* the immediate of the last message */
 
 static uint32_t ordered_len(uint64_t i)
 {
@@ -379,7 +381,8 @@ static bool order_a(struct cf *cf)
 	CHECK(cf_sync(cf));
 	while (more) {
 		if (sent == allowed) {
-			CHECK(cf_expect_wc(cf, rc.recv_cq, allowed / CREDIT - WINDOW / CREDIT, GN_WC_OK));
+			CHECK(cf_expect_wc(cf, rc.recv_cq, allowed / CREDIT - WINDOW / CREDIT,
+					   GN_WC_OK));
 			CHECK(cf_recv(cf, &rc, allowed / CREDIT - WINDOW / CREDIT + WINDOW, 0, 0));
 			allowed += CREDIT;
 		}
@@ -409,7 +412,8 @@ static bool order_b(struct cf *cf)
 
 		CHECK(cf_poll_one(cf, rc.recv_cq, &wc));
 		CHECK(wc.status == GN_WC_OK && wc.id == i, "completion %llu is %s, expected %llu",
-		      (unsigned long long)wc.id, gn_wc_status_str(wc.status), (unsigned long long)i);
+		      (unsigned long long)wc.id, gn_wc_status_str(wc.status),
+		      (unsigned long long)i);
 		CHECK_INT(wc.len_bytes, ordered_len(i));
 		CHECK(cf_check_fill(cf, rc.buf + at, wc.len_bytes, i));
 		CHECK(cf_recv(cf, &rc, i + WINDOW, at, ORDERED));
@@ -536,9 +540,21 @@ const struct cf_case cf_cases_send[] = {
 	{.number = 17, .name = "ping-pong of 0 bytes to 1 MiB", .a = ping_pong, .b = ping_pong},
 	{.number = 18, .name = "gather and scatter in odd pieces", .a = pieces, .b = pieces},
 	{.number = 19, .name = "a receive that is too small", .a = too_small_a, .b = too_small_b},
-	{.number = 20, .name = "a receive that is late, and one that never comes", .a = late_recv_a, .b = late_recv_b},
-	{.number = 21, .name = "messages arrive in the order they were sent", .a = order_a, .b = order_b},
-	{.number = 22, .name = "immediates: value, length, one receive each", .a = imm_a, .b = imm_b},
-	{.number = 23, .name = "an empty WRITE with immediate notifies", .a = notify_a, .b = notify_b},
+	{.number = 20,
+	 .name = "a receive that is late, and one that never comes",
+	 .a = late_recv_a,
+	 .b = late_recv_b},
+	{.number = 21,
+	 .name = "messages arrive in the order they were sent",
+	 .a = order_a,
+	 .b = order_b},
+	{.number = 22,
+	 .name = "immediates: value, length, one receive each",
+	 .a = imm_a,
+	 .b = imm_b},
+	{.number = 23,
+	 .name = "an empty WRITE with immediate notifies",
+	 .a = notify_a,
+	 .b = notify_b},
 	{.number = 0},
 };

@@ -350,9 +350,15 @@ static bool prefix_b(struct cf *cf)
 
 const struct cf_case cf_cases_state[] = {
 	{.number = 12, .name = "a send before the connection is refused", .a = send_too_early},
-	{.number = 13, .name = "receives posted before the connection", .a = recv_early_a, .b = recv_early_b},
+	{.number = 13,
+	 .name = "receives posted before the connection",
+	 .a = recv_early_a,
+	 .b = recv_early_b},
 	{.number = 14, .name = "full queues refuse, and lose nothing", .a = full_a, .b = full_b},
 	{.number = 15, .name = "too many SGEs are refused", .a = sges_a, .b = sges_b},
-	{.number = 16, .name = "of a chain with a bad request the prefix is done", .a = prefix_a, .b = prefix_b},
+	{.number = 16,
+	 .name = "of a chain with a bad request the prefix is done",
+	 .a = prefix_a,
+	 .b = prefix_b},
 	{.number = 0},
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a case asks about the world it runs in: addresses, how long to wait, how often to go round, what it has open.
+ * What a case asks about the world it runs in: addresses, how long to wait, how often to go round,
+ * what it has open.
  */
 #include <dirent.h>
 #include <stdlib.h>

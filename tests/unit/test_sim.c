@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The simulator: virtual time, threads and locks in it, determinism by seed, and how bad runs end. The programs here
- * write what they saw into the test's own memory, which a real program of a node must not do.
+ * The simulator: virtual time, threads and locks in it, determinism by seed, and how bad runs end.
+ * The programs here write what they saw into the test's own memory, which a real program of a node
+ * must not do.
  */
 #include <errno.h>
 #include <string.h>
@@ -267,7 +268,7 @@ static void test_kill(void **state)
 	assert_false(k.survived);
 	assert_int_equal(gn_sim_leaks(k.sim), 0); /* its memory went with it, which is no leak */
 
-	/* A second run, with a process that ends itself, and one that is killed before it begins. */
+	/* Run on, with a process that ends itself, and with one killed before it begins. */
 	assert_int_equal(gn_sim_spawn(k.sim, 1, kills_itself, 0, NULL, &k, &k.victim), 0);
 	assert_int_equal(gn_sim_run(k.sim), 0);
 	assert_int_equal(gn_sim_status(k.sim, k.victim, &status), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The sim provider in short: two nodes connect, and every kind of request goes once; a process that vanishes; the same
- * seed gives the same run. tests/conform has the rest.
+ * The sim provider in short: two nodes connect, and every kind of request goes once; a process that
+ * vanishes; the same seed gives the same run. tests/conform has the rest.
  */
 #include <errno.h>
 #include <string.h>
@@ -304,6 +304,31 @@ static void test_peer_ends(void **state)
 	gn_sim_destroy(sim);
 }
 
+/* Polls for what never comes; the run has to say who. */
+static int poller(struct gn_env *env, int argc, char **argv)
+{
+	struct side s;
+	struct gn_wc wc;
+
+	(void)argc, (void)argv;
+	OR_RETURN(side_open(&s, env->fabric));
+	while (gn_cq_poll(s.cq, &wc, 1) == 0)
+		;
+	return 0;
+}
+
+static void test_polls_for_ever(void **state)
+{
+	struct gn_sim_opts opts = {.nodes = 1};
+	struct gn_sim *sim;
+
+	(void)state;
+	assert_int_equal(gn_sim_create(&opts, &sim), 0);
+	assert_int_equal(gn_sim_spawn(sim, 0, poller, 0, NULL, NULL, NULL), 0);
+	assert_int_equal(gn_sim_run(sim), -EDEADLK);
+	gn_sim_destroy(sim); /* with the fabric open */
+}
+
 static int opener(struct gn_env *env, int argc, char **argv)
 {
 	struct gn_fabric *fabric = NULL;
@@ -340,6 +365,7 @@ int main(void)
 		cmocka_unit_test(test_open),
 		cmocka_unit_test(test_pair),
 		cmocka_unit_test(test_peer_ends),
+		cmocka_unit_test(test_polls_for_ever),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

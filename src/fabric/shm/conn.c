@@ -215,6 +215,8 @@ static void forget_mem(struct shm_conn *c, uint64_t id)
 
 	if (!m || !m->id)
 		return;
+	if (c->last_mem.id == id)
+		c->last_mem.id = 0;
 	shm_map_put(m->map);
 	*m = (struct peer_mem){.id = MEM_TOMB};
 }

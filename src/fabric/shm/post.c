@@ -27,10 +27,11 @@ static const struct shm_map *fetch_mem(struct shm_qp *qp, uint64_t id)
 {
 	const struct shm_map *map = shm_peer_mem(&qp->conn, id);
 
-	if (unlikely(!map)) {
+	if (!map) {
 		shm_conn_pump(qp);
 		map = shm_peer_mem(&qp->conn, id);
 	}
+	qp->conn.last_mem = (struct peer_mem){.id = map ? id : 0, .map = (struct shm_map *)map};
 	return map;
 }
 
@@ -42,7 +43,7 @@ static inline uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, ui
 	const struct grant *g = &qp->conn.grants[soft_key_index(key)];
 	const uint64_t offset = wr->to.remote.offset;
 	const struct shm_map *map;
-	uint64_t base, length;
+	uint64_t base, length, mem_id;
 
 	/* Pairs with the release in put_in_force(). */
 	if (unlikely(!key || __atomic_load_n(&g->key, __ATOMIC_ACQUIRE) != key))
@@ -57,7 +58,9 @@ static inline uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, ui
 		return NULL;
 	if (unlikely(offset > length || len > length - offset))
 		return NULL;
-	map = fetch_mem(qp, __atomic_load_n(&g->mem_id, __ATOMIC_RELAXED));
+	mem_id = __atomic_load_n(&g->mem_id, __ATOMIC_RELAXED);
+	map = likely(mem_id == qp->conn.last_mem.id) ? qp->conn.last_mem.map :
+						       fetch_mem(qp, mem_id);
 	if (unlikely(!map || (access != GN_REMOTE_READ && !map->writable)))
 		return NULL;
 	if (unlikely(base > map->size || offset > map->size - base ||
@@ -86,8 +89,7 @@ static enum gn_wc_status do_atomic(struct shm_qp *qp, const struct gn_wr *wr)
 }
 
 /* WRITE, READ, CAS, FAA, and the payload of WRITE_IMM. */
-static inline enum gn_wc_status do_one_sided(struct shm_qp *qp, const struct gn_wr *wr,
-					     uint64_t len)
+static enum gn_wc_status do_one_sided(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len)
 {
 	uint8_t *remote;
 
@@ -105,7 +107,7 @@ static inline enum gn_wc_status do_one_sided(struct shm_qp *qp, const struct gn_
 	return GN_WC_OK;
 }
 
-static inline bool local_ok(const struct shm_qp *qp, const struct gn_wr *wr)
+static bool local_ok(const struct shm_qp *qp, const struct gn_wr *wr)
 {
 	const bool stores = wr->op == GN_OP_READ || wr->op == GN_OP_CAS || wr->op == GN_OP_FAA;
 
@@ -114,8 +116,8 @@ static inline bool local_ok(const struct shm_qp *qp, const struct gn_wr *wr)
 }
 
 /* One request: done, failed with *status, or it has to wait. */
-static inline enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr,
-				       enum gn_wc_status *status)
+static enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr,
+				enum gn_wc_status *status)
 {
 	const uint64_t len = soft_sge_len(wr->sge, wr->n_sge);
 	const bool message = wr->op == GN_OP_SEND || wr->op == GN_OP_SEND_IMM;
@@ -159,7 +161,7 @@ static void complete(struct shm_qp *qp, const struct gn_wr *wr, uint64_t positio
 }
 
 /* Execute and complete: false when it has to wait. A failure takes the qp along. */
-static inline bool step(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position)
+static bool step(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position)
 {
 	enum gn_wc_status status = GN_WC_OK;
 
@@ -179,6 +181,64 @@ static inline bool step(struct shm_qp *qp, const struct gn_wr *wr, uint64_t posi
 	}
 }
 
+/*
+ * The short way for what most requests are: a WRITE or READ of one short piece that nobody wants to hear of. Does
+ * it and returns true, or leaves it, with whatever may be wrong with it, to step().
+ */
+static inline bool step_short(struct shm_qp *qp, const struct soft_keys *keys,
+			      const struct gn_wr *wr)
+{
+	const struct gn_sge *sge = wr->sge;
+	const bool reads = wr->op == GN_OP_READ;
+	uint8_t *remote;
+
+	if (wr->op > GN_OP_READ || wr->n_sge != 1 || wr->flags || sge->len_bytes - 1 >= COPY_SMALL)
+		return false;
+	if (unlikely(!soft_sge_ok(keys, qp->qp.pd, sge, 1, reads ? GN_LOCAL_WRITE : 0)))
+		return false;
+	remote = find_remote(qp, wr, sge->len_bytes, reads ? GN_REMOTE_READ : GN_REMOTE_WRITE);
+	if (unlikely(!remote))
+		return false;
+	if (reads)
+		copy_fetch(sge->addr, remote, sge->len_bytes);
+	else
+		copy_publish(remote, sge->addr, sge->len_bytes);
+	return true;
+}
+
+/* A chain, as far as it goes at once. Returns what is left of it. */
+static unsigned run_chain(struct shm_qp *qp, const struct gn_wr **wr, unsigned n,
+			  uint64_t *position)
+{
+	const struct soft_keys *keys = &shm_of(&qp->qp.obj)->keys;
+	const bool open = __atomic_load_n(&qp->conn.peer->mood.state, __ATOMIC_RELAXED) ==
+			  AREA_OPEN;
+
+	busy_begin(&qp->conn);
+	while (n) {
+		if (!(likely(open) && step_short(qp, keys, *wr)) && !step(qp, *wr, *position))
+			break;
+		*wr = (*wr)->next;
+		++*position;
+		n--;
+		if (unlikely(qp->qp.state == GN_QP_ERROR))
+			break;
+	}
+	busy_end(&qp->conn);
+	return n;
+}
+
+static unsigned run_datagrams(struct shm_qp *qp, const struct gn_wr **wr, unsigned n,
+			      uint64_t *position)
+{
+	while (n && qp->qp.state != GN_QP_ERROR && step(qp, *wr, *position)) {
+		*wr = (*wr)->next;
+		++*position;
+		n--;
+	}
+	return n;
+}
+
 static void flush_rest(struct shm_qp *qp, const struct gn_wr *wr, unsigned n, uint64_t position)
 {
 	for (; n; n--, wr = wr->next)
@@ -195,19 +255,9 @@ unsigned shm_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
 		flush_rest(qp, wr, n, position);
 		return n;
 	}
-	if (likely(soft_sq_empty(&qp->sq))) {
-		if (!qp->ud)
-			busy_begin(&qp->conn);
-		while (left && step(qp, wr, position)) {
-			wr = wr->next;
-			position++;
-			left--;
-			if (unlikely(base->state == GN_QP_ERROR))
-				break;
-		}
-		if (!qp->ud)
-			busy_end(&qp->conn);
-	}
+	if (likely(soft_sq_empty(&qp->sq)))
+		left = likely(!qp->ud) ? run_chain(qp, &wr, n, &position) :
+					 run_datagrams(qp, &wr, n, &position);
 	if (unlikely(base->state == GN_QP_ERROR)) {
 		flush_rest(qp, wr, left, position);
 		return n;

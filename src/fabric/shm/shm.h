@@ -193,6 +193,7 @@ struct shm_conn {
 	/* memory of the peer */
 	struct peer_mem *mems;
 	uint32_t mems_mask, n_mems;
+	struct peer_mem last_mem; /* the one used last, found without a search */
 	/* memory we sent; under the grant lock */
 	uint64_t *sent;
 	uint32_t n_sent, sent_cap;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Connections. Each qp has one event for the next step of its connection, and what a peer sends it is put
- * there by changing its phase: so nothing that travels points to a qp that may be gone when it arrives.
+ * Connections. Each qp has one event for the next step of its connection, and what a peer sends it
+ * is put there by changing its phase: so nothing that travels points to a qp that may be gone when
+ * it arrives.
  *
  *     client: ASKING ──▶ WAITING ──▶ ACCEPTED ──▶ UP ──▶ LEFT ──▶ DOWN
  *                           └──▶ REJECTED ──▶ DOWN

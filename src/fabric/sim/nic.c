@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A node's device as the wire sees it: queue pairs by number, listeners by port. It outlives the processes
- * that use it, so it is the host's memory and not a simulated heap's.
+ * A node's device as the wire sees it: queue pairs by number, listeners by port. It outlives the
+ * processes that use it, so it is the host's memory and not a simulated heap's.
  */
 #include <errno.h>
 #include <stdlib.h>

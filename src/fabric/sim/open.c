@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The provider's table, opening it on the node the process runs on, and the end of a process that still has
- * it open.
+ * The provider's table, opening it on the node the process runs on, and the end of a process that
+ * still has it open.
  */
 #include <errno.h>
 #include <string.h>
@@ -14,8 +14,8 @@
 	 GN_CAP_WRITE_ORDER | GN_CAP_READ_HEAD_FIRST | GN_CAP_FOREIGN_REMOTE)
 
 /*
- * The process ended, or was killed, without closing the fabric: its memory goes, so nothing outside of it
- * may point there any more. Its locks are not taken: who held them is dead.
+ * The process ended, or was killed, without closing the fabric: its memory goes, so nothing outside
+ * of it may point there any more. Its locks are not taken: who held them is dead.
  */
 static void process_ended(struct sim_hook *hook)
 {

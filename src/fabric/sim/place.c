@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What an RC request does at its target. Nothing is believed: key, protection domain, rights and range are
- * the target's to check, from the target's own table.
+ * What an RC request does at its target. Nothing is believed: key, protection domain, rights and
+ * range are the target's to check, from the target's own table.
  */
 #include <assert.h>
 
 #include "fabric/sim/sim.h"
 
-/* The target answers with an error, and as on a real device that is the end of its own qp as well. */
+/* The target answers with an error; as on a real device, that is the end of its own qp as well. */
 static enum sim_placed refuse(struct sim_qp *to, enum gn_wc_status why, enum gn_wc_status *status)
 {
 	sim_qp_fail(to);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The way of a request: three stages, each an event that takes one request and puts itself back while there
- * are more. In the profile ideal no time passes between them; models of devices and links will put it there.
+ * The way of a request: three stages, each an event that takes one request and puts itself back
+ * while there are more. In the profile ideal no time passes between them; models of devices and
+ * links will put it there.
  */
 #include "fabric/sim/sim.h"
 
@@ -43,7 +44,7 @@ unsigned sim_post_recv(struct gn_qp *base, const struct gn_recv_wr *wr, unsigned
 	return n;
 }
 
-/* The device takes a request. What is wrong with its buffers shows when its turn at the target comes. */
+/* The device takes a request. Bad buffers are noted here, and fail it when its turn comes. */
 void sim_tx(struct sim_event *event)
 {
 	struct sim_qp *qp = container_of(event, struct sim_qp, tx);
@@ -57,7 +58,8 @@ void sim_tx(struct sim_event *event)
 	    !soft_sge_ok(&sim_fabric_of(&qp->qp.obj)->keys, qp->qp.pd, wr->sge, wr->n_sge, access))
 		sim_send_at(qp, qp->sent)->status = GN_WC_LOCAL_ACCESS;
 	qp->sent++;
-	if (!sim_event_waits(&qp->rx)) /* or it would end the wait of an earlier one for a receive */
+	if (!sim_event_waits(
+		    &qp->rx)) /* or it would end the wait of an earlier one for a receive */
 		again(qp, &qp->rx);
 	if (qp->sent != qp->sq.head)
 		again(qp, &qp->tx);

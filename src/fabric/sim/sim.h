@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The sim provider: the fabric on a simulated cluster. Posting only queues; everything else happens in
- * events, so that time can pass between them:
+ * The sim provider: the fabric on a simulated cluster. Posting only queues; everything else happens
+ * in events, so that time can pass between them:
  *
  *     post ──▶ tx: the device takes the request, checks its local buffers
  *              ──▶ rx: its effect at the target, every check of the target made there
  *                  ──▶ done: its completion
  *
- * Each stage of a qp has one event and takes requests in their order; stages of different qps mix as the
- * seed decides. Events run as the engine (sim/sim.h), so nothing here needs a lock.
+ * Each stage of a qp has one event and takes requests in their order; stages of different qps mix
+ * as the seed decides. Events run as the engine (sim/sim.h), so nothing here needs a lock.
  */
 #ifndef GN_FABRIC_SIM_SIM_H
 #define GN_FABRIC_SIM_SIM_H

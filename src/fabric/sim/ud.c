@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Datagrams. An address names a node and a qp; what finds no qp, a wrong qkey, no receive or too small a one
- * is lost, and nobody is told.
+ * Datagrams. An address names a node and a qp; what finds no qp, a wrong qkey, no receive or too
+ * small a one is lost, and nobody is told.
  */
 #include <string.h>
 

@@ -97,6 +97,14 @@ static inline void copy_publish(uint8_t *dst, const uint8_t *src, size_t len)
 
 	if (!len)
 		return;
+	if (len <= COPY_SMALL && (((uintptr_t)dst | (uintptr_t)src | len) & 7) == 0) {
+		copy_words(dst, src, len - 8);
+		__atomic_store_n(
+			(copy_u64 *)(dst + len - 8),
+			__atomic_load_n((const copy_u64 *)(src + len - 8), __ATOMIC_RELAXED),
+			__ATOMIC_RELEASE);
+		return;
+	}
 	body = ((uintptr_t)dst + len - 1) & ~(uintptr_t)7; /* where the last word starts */
 	body = body > (uintptr_t)dst ? body - (uintptr_t)dst : 0;
 	copy_relaxed(dst, src, body);
@@ -107,6 +115,14 @@ static inline void copy_fetch(uint8_t *dst, const uint8_t *src, size_t len)
 {
 	const size_t head = (uintptr_t)src % 8 == 0 && len >= 8 ? 8 : 0;
 
+	if (len <= COPY_SMALL && (((uintptr_t)dst | (uintptr_t)src | len) & 7) == 0) {
+		for (size_t i = 0; i < len; i += 8)
+			__atomic_store_n(
+				(copy_u64 *)(dst + i),
+				__atomic_load_n((const copy_u64 *)(src + i), __ATOMIC_ACQUIRE),
+				__ATOMIC_RELAXED);
+		return;
+	}
 	if (head) {
 		const copy_u64 v = __atomic_load_n((const copy_u64 *)src, __ATOMIC_ACQUIRE);
 

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The second process of a run: it maps the shared page, sets up its end and carries out orders
+ * until it is told to quit or its parent is gone.
+ */
+#include "pair.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define EAGER_US 200u /* of spinning between orders; then it looks once a millisecond */
+
+struct peer {
+	struct shared *shared;
+	struct side side;
+	struct messages *messages;
+};
+
+static uint64_t next_order(struct shared *shared, uint64_t last)
+{
+	const uint64_t eager_ns = gn_deadline_us(EAGER_US);
+	uint64_t word;
+
+	/* Pairs with the release in pair_order(). */
+	while ((word = __atomic_load_n(&shared->order, __ATOMIC_ACQUIRE)) == last) {
+		if (bench_stopped())
+			return ORDER_QUIT;
+		if (shared->opts.cpus[0] != shared->opts.cpus[1] && gn_now_ns() < eager_ns)
+			spin_pause();
+		else
+			gn_sleep_us(1000);
+	}
+	return word;
+}
+
+static void answer(struct shared *shared, uint64_t word, int result)
+{
+	shared->result = result;
+	/* Pairs with the acquire in wait_answer(). */
+	__atomic_store_n(&shared->answer, word, __ATOMIC_RELEASE);
+}
+
+static int set_up(struct peer *p)
+{
+	const struct bench_opts *opts = &p->shared->opts;
+	int rc = side_open(&p->side, PEER, opts);
+
+	if (rc || !p->side.plan.needs_qp)
+		return rc;
+	rc = side_publish(&p->side, p->shared);
+	if (!rc)
+		rc = side_listen(&p->side, p->shared);
+	if (!rc && p->side.plan.receives)
+		rc = messages_create(&p->side, &p->messages);
+	return rc;
+}
+
+static int connect_to_parent(struct peer *p)
+{
+	int rc = side_accept(&p->side);
+
+	return rc ? rc : side_meet(&p->side, p->shared);
+}
+
+static int check(struct peer *p)
+{
+	switch (bench_traits[p->shared->opts.op].kind) {
+	case BENCH_ONE_SIDED:
+	case BENCH_ATOMIC:
+		return one_sided_check_target(&p->side, p->messages, p->shared->check_ops);
+	case BENCH_MESSAGE:
+		return messages_check_one(p->messages);
+	default:
+		return 0;
+	}
+}
+
+static int obey(struct peer *p, uint64_t word)
+{
+	switch ((enum order)(word & 0xff)) {
+	case ORDER_CONNECT:
+		return connect_to_parent(p);
+	case ORDER_CACHELINE:
+		cacheline_answer(p->shared);
+		return 0;
+	case ORDER_ECHO:
+		return messages_echo(p->messages, &p->shared->order, word);
+	case ORDER_CHECK:
+		return check(p);
+	case ORDER_WAKE:
+		return wake_sleep(&p->side, p->messages, p->shared, word);
+	case ORDER_WAKE_FD:
+		return wake_sleep_fd(p->shared, word);
+	default:
+		return 0;
+	}
+}
+
+static int serve(struct peer *p)
+{
+	uint64_t word = ORDER_START;
+	int rc = set_up(p);
+
+	while (!rc) {
+		answer(p->shared, word, 0);
+		word = next_order(p->shared, word);
+		if ((word & 0xff) == ORDER_QUIT)
+			return 0;
+		rc = obey(p, word);
+	}
+	answer(p->shared, word, rc);
+	return rc;
+}
+
+int bench_peer_main(void)
+{
+	struct peer *p = calloc(1, sizeof(*p));
+	cpu_set_t set;
+	int rc;
+
+	if (!p)
+		return EXIT_FAILURE;
+	p->shared = mmap(NULL, sizeof(*p->shared), PROT_READ | PROT_WRITE, MAP_SHARED,
+			 BENCH_PEER_FD, 0);
+	if (p->shared == MAP_FAILED) {
+		gn_log(GN_LOG_ERROR, "--bench-peer is for gannet bench itself: %s",
+		       gn_strerror(-errno));
+		free(p);
+		return EXIT_FAILURE;
+	}
+	CPU_ZERO(&set);
+	CPU_SET(p->shared->opts.cpus[PEER], &set);
+	sched_setaffinity(0, sizeof(set), &set);
+	rc = serve(p);
+	messages_destroy(p->messages);
+	side_close(&p->side);
+	munmap(p->shared, sizeof(*p->shared));
+	free(p);
+	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gannet doctor: which providers work here, proven by use, and for each that does not the reason and
+ * the command that mends it. Needs no rights and changes nothing but the folder of shm's sockets,
+ * which opening that provider makes.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "cmd.h"
+#include "doctor.h"
+
+#define DIR_MAX	       37u /* bytes; what a socket's path leaves for the folder */
+#define FILES_ENOUGH   1024u
+#define ALL_SEALS      (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
+#define HUGE_PAGES_DIR "/sys/kernel/mm/hugepages/hugepages-2048kB"
+
+/* ---- findings ---- */
+
+struct finding *doctor_say(struct doctor *d, enum doctor_state state, const char *about,
+			   const char *what, const char *fmt, ...)
+{
+	struct finding *f = &d->findings[d->n < FINDINGS_MAX - 1 ? d->n : FINDINGS_MAX - 1];
+	va_list ap;
+
+	if (d->n < FINDINGS_MAX - 1)
+		d->n++;
+	*f = (struct finding){.about = about, .what = what, .state = state};
+	va_start(ap, fmt);
+	vsnprintf(f->detail, sizeof(f->detail), fmt, ap);
+	va_end(ap);
+	return f;
+}
+
+void doctor_fix(struct finding *finding, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(finding->fix, sizeof(finding->fix), fmt, ap);
+	va_end(ap);
+}
+
+static void keep_reason(void *arg, enum gn_log_level level, const char *line)
+{
+	struct doctor *d = arg;
+	const char *colon = strstr(line, ": ");
+
+	if (level > GN_LOG_WARN || d->reason[0])
+		return;
+	/* "shm: cannot …": who it is about is said in the first column. */
+	snprintf(d->reason, sizeof(d->reason), "%s", colon ? colon + 2 : line);
+}
+
+void doctor_try(struct doctor *d)
+{
+	d->reason[0] = '\0';
+}
+
+const char *doctor_reason(const struct doctor *d, int rc)
+{
+	return d->reason[0] ? d->reason : gn_strerror(rc);
+}
+
+bool doctor_read(char *out, size_t size, const char *fmt, ...)
+{
+	char path[512];
+	va_list ap;
+	FILE *file;
+	bool got;
+
+	va_start(ap, fmt);
+	vsnprintf(path, sizeof(path), fmt, ap);
+	va_end(ap);
+	file = fopen(path, "re");
+	if (!file)
+		return false;
+	got = fgets(out, (int)size, file);
+	fclose(file);
+	if (got)
+		out[strcspn(out, "\n")] = '\0';
+	return got;
+}
+
+/* ---- shm ---- */
+
+/* As the provider chooses it. */
+static void find_dir(char *out, size_t size)
+{
+	const char *given = getenv("GANNET_SHM_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
+	struct stat st;
+
+	if (given && *given)
+		snprintf(out, size, "%s", given);
+	else if (runtime && *runtime && !stat(runtime, &st) && S_ISDIR(st.st_mode))
+		snprintf(out, size, "%s/gannet", runtime);
+	else
+		snprintf(out, size, "/tmp/gannet-%u", (unsigned)geteuid());
+}
+
+static void check_dir(struct doctor *d)
+{
+	const char *given = getenv("GANNET_SHM_DIR");
+	char dir[512];
+	struct stat st;
+	struct finding *f;
+
+	find_dir(dir, sizeof(dir));
+	if (strlen(dir) > DIR_MAX) {
+		f = doctor_say(d, DOCTOR_NO, "shm", "folder", "%s: longer than %u bytes", dir, DIR_MAX);
+		doctor_fix(f, "mkdir -m 700 /tmp/gannet && export GANNET_SHM_DIR=/tmp/gannet");
+	} else if (lstat(dir, &st)) {
+		f = doctor_say(d, DOCTOR_NO, "shm", "folder", "%s: %s", dir, gn_strerror(-errno));
+		doctor_fix(f, "mkdir -m 700 %s", dir);
+	} else if (!given || !*given ? st.st_uid != geteuid() || !S_ISDIR(st.st_mode) : false) {
+		f = doctor_say(d, DOCTOR_NO, "shm", "folder", "%s: it is %s", dir,
+			       S_ISDIR(st.st_mode) ? "somebody else's" : "no folder");
+		doctor_fix(f, "mkdir -m 700 ~/.gannet && export GANNET_SHM_DIR=~/.gannet");
+	} else if ((!given || !*given) && st.st_mode & 077) {
+		f = doctor_say(d, DOCTOR_NO, "shm", "folder", "%s: mode %04o lets others in", dir,
+			       (unsigned)st.st_mode & 07777);
+		doctor_fix(f, "chmod 700 %s", dir);
+	} else if (access(dir, R_OK | W_OK | X_OK)) {
+		f = doctor_say(d, DOCTOR_NO, "shm", "folder", "%s: %s", dir, gn_strerror(-errno));
+		doctor_fix(f, "chmod u+rwx %s", dir);
+	} else {
+		doctor_say(d, DOCTOR_OK, "shm", "folder", "%s, mode %04o%s", dir,
+			   (unsigned)st.st_mode & 07777,
+			   given && *given ? ", from GANNET_SHM_DIR" : "");
+	}
+}
+
+static void check_sealing(struct doctor *d)
+{
+	const int fd = memfd_create("gannet-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	const int rc = fd < 0 || ftruncate(fd, GN_PAGE) || fcntl(fd, F_ADD_SEALS, ALL_SEALS) ?
+			       -errno :
+			       0;
+
+	if (fd >= 0)
+		close(fd);
+	if (rc)
+		doctor_fix(doctor_say(d, DOCTOR_NO, "shm", "sealed memory", "memfd_create and its seals: %s",
+				      gn_strerror(rc)),
+			   "boot a kernel of version 5.1 or newer");
+	else
+		doctor_say(d, DOCTOR_OK, "shm", "sealed memory",
+			   "against shrinking, growing and others' writing");
+}
+
+static void check_files(struct doctor *d)
+{
+	struct finding *f;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return;
+	f = doctor_say(d, limit.rlim_cur < FILES_ENOUGH ? DOCTOR_NOTE : DOCTOR_OK, "shm",
+		       "open files",
+		       "at most %llu; a connection, a pd, a cq and a mem with remote rights take one each",
+		       (unsigned long long)limit.rlim_cur);
+	if (limit.rlim_cur < limit.rlim_max && limit.rlim_cur < FILES_ENOUGH)
+		doctor_fix(f, "ulimit -n %llu", (unsigned long long)limit.rlim_max);
+}
+
+static bool check_shm(struct doctor *d)
+{
+	struct probe_result result;
+	char addr[64];
+	int rc;
+
+	snprintf(addr, sizeof(addr), "shm:doctor-%ld", (long)getpid());
+	doctor_try(d);
+	rc = probe_self("shm", addr, &result);
+	if (rc)
+		doctor_say(d, DOCTOR_NO, "shm", "connection", "%s: %s", result.step,
+			   doctor_reason(d, rc));
+	else
+		doctor_say(d, DOCTOR_OK, "shm", "connection",
+			   "moved bytes by WRITE, READ and SEND over a connection to itself");
+	check_dir(d);
+	check_sealing(d);
+	check_files(d);
+	return !rc;
+}
+
+/* ---- sim ---- */
+
+static bool check_sim(struct doctor *d)
+{
+	struct probe_result result;
+	int rc;
+
+	doctor_try(d);
+	rc = probe_sim(&result);
+	if (rc)
+		doctor_say(d, DOCTOR_NO, "sim", "two nodes", "%s: %s", result.step ? result.step : "running",
+			   doctor_reason(d, rc));
+	else
+		doctor_say(d, DOCTOR_OK, "sim", "two nodes",
+			   "sent a message in %llu ns of virtual time, %llu events",
+			   (unsigned long long)result.virtual_ns, (unsigned long long)result.events);
+	return !rc;
+}
+
+/* ---- the machine ---- */
+
+static void check_huge_pages(struct doctor *d)
+{
+	char total[32], free_pages[32];
+	struct finding *f;
+
+	if (!doctor_read(total, sizeof(total), HUGE_PAGES_DIR "/nr_hugepages") ||
+	    !doctor_read(free_pages, sizeof(free_pages), HUGE_PAGES_DIR "/free_hugepages")) {
+		doctor_say(d, DOCTOR_NOTE, "machine", "huge pages",
+			   "this kernel has none of 2 MiB; GN_MEM_HUGE will fail");
+		return;
+	}
+	if (atol(free_pages) > 0) {
+		doctor_say(d, DOCTOR_OK, "machine", "huge pages", "%s of %s are free, of 2 MiB each",
+			   free_pages, total);
+		return;
+	}
+	f = doctor_say(d, DOCTOR_NOTE, "machine", "huge pages",
+		       "none of %s is free; only GN_MEM_HUGE needs them", total);
+	doctor_fix(f, "%ssysctl vm.nr_hugepages=%ld", geteuid() ? "sudo " : "", atol(total) + 64);
+}
+
+static void check_cores(struct doctor *d)
+{
+	const long there = sysconf(_SC_NPROCESSORS_ONLN);
+	cpu_set_t set;
+	const int ours = sched_getaffinity(0, sizeof(set), &set) ? (int)there : CPU_COUNT(&set);
+
+	if (ours < 2)
+		doctor_fix(doctor_say(d, DOCTOR_NOTE, "machine", "cores",
+				      "%d of %ld: two ends that poll take turns here", ours, there),
+			   there > 1 ? "taskset -pc 0-%ld $$" : "", there - 1);
+	else
+		doctor_say(d, DOCTOR_OK, "machine", "cores",
+			   "%d of %ld; a thread that polls fills one: pin it with taskset -c N", ours,
+			   there);
+}
+
+/* ---- printing ---- */
+
+static const char *const state_names[] = {"ok", "no", "note"};
+
+static void print_text(const struct doctor *d)
+{
+	const char *about = "";
+	struct utsname os;
+
+	if (!uname(&os))
+		printf("gannet %s on %s, %s %s %s\n\n", gn_version(), os.nodename, os.sysname,
+		       os.release, os.machine);
+	for (unsigned i = 0; i < d->n; i++) {
+		const struct finding *f = &d->findings[i];
+		const bool first = strcmp(about, f->about);
+
+		printf("%-8s %-5s %-16s %s\n", first ? f->about : "", state_names[f->state], f->what,
+		       f->detail);
+		if (f->fix[0])
+			printf("%-8s %-5s %-16s %s\n", "", "", "  to mend it:", f->fix);
+		about = f->about;
+	}
+}
+
+static void print_string(const char *name, const char *value)
+{
+	printf("\"%s\":\"", name);
+	for (const char *c = value; *c; c++) {
+		if (*c == '"' || *c == '\\')
+			putchar('\\');
+		putchar((unsigned char)*c < ' ' ? ' ' : *c);
+	}
+	putchar('"');
+}
+
+static void print_json(const struct doctor *d)
+{
+	for (unsigned i = 0; i < d->n; i++) {
+		const struct finding *f = &d->findings[i];
+
+		putchar('{');
+		print_string("about", f->about);
+		putchar(',');
+		print_string("what", f->what);
+		putchar(',');
+		print_string("state", state_names[f->state]);
+		putchar(',');
+		print_string("detail", f->detail);
+		putchar(',');
+		print_string("fix", f->fix);
+		puts("}");
+	}
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+	const bool json = argc == 2 && !strcmp(argv[1], "--json");
+	struct doctor *d;
+	bool works;
+
+	if (argc > 2 || (argc == 2 && !json)) {
+		fprintf(stderr, "usage: gannet doctor [--json]\n");
+		return argc == 2 && !strcmp(argv[1], "--help") ? 0 : 2;
+	}
+	d = calloc(1, sizeof(*d));
+	if (!d) {
+		fprintf(stderr, "gannet doctor: %s\n", gn_strerror(-ENOMEM));
+		return 1;
+	}
+	gn_log_to(keep_reason, d);
+	works = check_shm(d);
+	doctor_verbs(d);
+	check_sim(d);
+	check_huge_pages(d);
+	check_cores(d);
+	gn_log_to(NULL, NULL);
+	if (json)
+		print_json(d);
+	else
+		print_text(d);
+	free(d);
+	return works ? 0 : 1;
+}
