@@ -17,7 +17,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "cmd.h"
 #include "doctor.h"
 
 #define DIR_MAX	       37u /* bytes; what a socket's path leaves for the folder */
@@ -117,7 +116,8 @@ static void check_dir(struct doctor *d)
 
 	find_dir(dir, sizeof(dir));
 	if (strlen(dir) > DIR_MAX) {
-		f = doctor_say(d, DOCTOR_NO, "shm", "folder", "%s: longer than %u bytes", dir, DIR_MAX);
+		f = doctor_say(d, DOCTOR_NO, "shm", "folder", "%s: longer than %u bytes", dir,
+			       DIR_MAX);
 		doctor_fix(f, "mkdir -m 700 /tmp/gannet && export GANNET_SHM_DIR=/tmp/gannet");
 	} else if (lstat(dir, &st)) {
 		f = doctor_say(d, DOCTOR_NO, "shm", "folder", "%s: %s", dir, gn_strerror(-errno));
@@ -143,15 +143,14 @@ static void check_dir(struct doctor *d)
 static void check_sealing(struct doctor *d)
 {
 	const int fd = memfd_create("gannet-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	const int rc = fd < 0 || ftruncate(fd, GN_PAGE) || fcntl(fd, F_ADD_SEALS, ALL_SEALS) ?
-			       -errno :
-			       0;
+	const int rc =
+		fd < 0 || ftruncate(fd, GN_PAGE) || fcntl(fd, F_ADD_SEALS, ALL_SEALS) ? -errno : 0;
 
 	if (fd >= 0)
 		close(fd);
 	if (rc)
-		doctor_fix(doctor_say(d, DOCTOR_NO, "shm", "sealed memory", "memfd_create and its seals: %s",
-				      gn_strerror(rc)),
+		doctor_fix(doctor_say(d, DOCTOR_NO, "shm", "sealed memory",
+				      "memfd_create and its seals: %s", gn_strerror(rc)),
 			   "boot a kernel of version 5.1 or newer");
 	else
 		doctor_say(d, DOCTOR_OK, "shm", "sealed memory",
@@ -165,10 +164,10 @@ static void check_files(struct doctor *d)
 
 	if (getrlimit(RLIMIT_NOFILE, &limit))
 		return;
-	f = doctor_say(d, limit.rlim_cur < FILES_ENOUGH ? DOCTOR_NOTE : DOCTOR_OK, "shm",
-		       "open files",
-		       "at most %llu; a connection, a pd, a cq and a mem with remote rights take one each",
-		       (unsigned long long)limit.rlim_cur);
+	f = doctor_say(
+		d, limit.rlim_cur < FILES_ENOUGH ? DOCTOR_NOTE : DOCTOR_OK, "shm", "open files",
+		"at most %llu; a connection, a pd, a cq and a mem with remote rights take one each",
+		(unsigned long long)limit.rlim_cur);
 	if (limit.rlim_cur < limit.rlim_max && limit.rlim_cur < FILES_ENOUGH)
 		doctor_fix(f, "ulimit -n %llu", (unsigned long long)limit.rlim_max);
 }
@@ -204,12 +203,13 @@ static bool check_sim(struct doctor *d)
 	doctor_try(d);
 	rc = probe_sim(&result);
 	if (rc)
-		doctor_say(d, DOCTOR_NO, "sim", "two nodes", "%s: %s", result.step ? result.step : "running",
-			   doctor_reason(d, rc));
+		doctor_say(d, DOCTOR_NO, "sim", "two nodes", "%s: %s",
+			   result.step ? result.step : "running", doctor_reason(d, rc));
 	else
 		doctor_say(d, DOCTOR_OK, "sim", "two nodes",
 			   "sent a message in %llu ns of virtual time, %llu events",
-			   (unsigned long long)result.virtual_ns, (unsigned long long)result.events);
+			   (unsigned long long)result.virtual_ns,
+			   (unsigned long long)result.events);
 	return !rc;
 }
 
@@ -227,8 +227,8 @@ static void check_huge_pages(struct doctor *d)
 		return;
 	}
 	if (atol(free_pages) > 0) {
-		doctor_say(d, DOCTOR_OK, "machine", "huge pages", "%s of %s are free, of 2 MiB each",
-			   free_pages, total);
+		doctor_say(d, DOCTOR_OK, "machine", "huge pages",
+			   "%s of %s are free, of 2 MiB each", free_pages, total);
 		return;
 	}
 	f = doctor_say(d, DOCTOR_NOTE, "machine", "huge pages",
@@ -248,8 +248,8 @@ static void check_cores(struct doctor *d)
 			   there > 1 ? "taskset -pc 0-%ld $$" : "", there - 1);
 	else
 		doctor_say(d, DOCTOR_OK, "machine", "cores",
-			   "%d of %ld; a thread that polls fills one: pin it with taskset -c N", ours,
-			   there);
+			   "%d of %ld; a thread that polls fills one: pin it with taskset -c N",
+			   ours, there);
 }
 
 /* ---- printing ---- */
@@ -268,8 +268,8 @@ static void print_text(const struct doctor *d)
 		const struct finding *f = &d->findings[i];
 		const bool first = strcmp(about, f->about);
 
-		printf("%-8s %-5s %-16s %s\n", first ? f->about : "", state_names[f->state], f->what,
-		       f->detail);
+		printf("%-8s %-5s %-16s %s\n", first ? f->about : "", state_names[f->state],
+		       f->what, f->detail);
 		if (f->fix[0])
 			printf("%-8s %-5s %-16s %s\n", "", "", "  to mend it:", f->fix);
 		about = f->about;

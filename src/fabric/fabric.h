@@ -128,6 +128,8 @@ struct gn_cq {
 struct sq_entry {
 	uint64_t id;
 	uint64_t bytes_to; /* payload of all sends up to and including this one */
+	uint32_t len_bytes;
+	uint8_t op; /* enum gn_op */
 };
 
 #define PRIVATE_CONNECT_MAX 56u

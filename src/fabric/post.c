@@ -83,19 +83,15 @@ static inline void count(struct gn_qp *qp, enum gn_op op, uint64_t wrs, uint64_t
 static const struct gn_wr *forget(struct gn_qp *qp, const struct gn_wr *wr, unsigned taken,
 				  unsigned n)
 {
-	const struct gn_wr *refused;
+	for (unsigned i = taken; i < n; i++) {
+		const struct sq_entry *entry = &qp->sq[(qp->sq_head + i) & qp->sq_mask];
 
+		count(qp, (enum gn_op)entry->op, -1ull, -(uint64_t)entry->len_bytes);
+		qp->sq_bytes -= entry->len_bytes;
+	}
 	for (unsigned i = 0; i < taken; i++)
 		wr = wr->next;
-	refused = wr;
-	for (unsigned i = taken; i < n; i++, wr = wr->next) {
-		uint64_t len;
-
-		check_send(qp, wr, &len);
-		count(qp, wr->op, -1ull, -len);
-		qp->sq_bytes -= len;
-	}
-	return refused;
+	return wr;
 }
 
 /* Check the chain up to the first bad request and enter it in the send queue. Returns how many. */
@@ -122,8 +118,12 @@ static unsigned enter_chain(struct gn_qp *qp, const struct gn_wr *wr, const stru
 			run_bytes = bytes;
 		}
 		bytes += len;
-		qp->sq[position++ & qp->sq_mask] =
-			(struct sq_entry){.id = wr->id, .bytes_to = bytes};
+		qp->sq[position++ & qp->sq_mask] = (struct sq_entry){
+			.id = wr->id,
+			.bytes_to = bytes,
+			.len_bytes = (uint32_t)len,
+			.op = (uint8_t)wr->op,
+		};
 	}
 	if (likely(position != run_start))
 		count(qp, op, position - run_start, bytes - run_bytes);
@@ -142,11 +142,11 @@ static int post_send_locked(struct gn_qp *qp, const struct gn_wr *wr, const stru
 	if (likely(n)) {
 		const unsigned taken = qp->obj.fabric->provider->post_send(qp, wr, n);
 
-		qp->sq_head += taken;
 		if (unlikely(taken < n)) {
 			end = forget(qp, wr, taken, n);
 			rc = -EAGAIN;
 		}
+		qp->sq_head += taken;
 		if (likely(taken))
 			counter_add(&qp->count.doorbells, 1);
 		__atomic_store_n(&qp->count.bytes_in_flight, qp->sq_bytes - qp->sq_bytes_done,

@@ -148,36 +148,54 @@ static bool quiet_error_b(struct cf *cf)
 
 #define BURST 16u
 
+/* Long enough for B to be scheduled and to post its receives after A's messages. */
+static const struct gn_conn_opts held = {.rnr_retry = GN_RNR_RETRY_DEFAULT, .rnr_timer_us = 160000};
+
+static uint32_t inline_max(const struct cf *cf)
+{
+	return cf->attr.max_inline < MSG ? cf->attr.max_inline : MSG;
+}
+
 static uint32_t inline_len(uint64_t i, uint32_t max)
 {
 	return (uint32_t)(1 + i * 13 % max);
 }
 
+/* WRITEs and SENDs in turn, out of a buffer that is not registered and that changes at once. */
+static bool inline_burst(struct cf *cf, struct cf_rc *rc, uint64_t round, uint32_t max)
+{
+	const uint32_t no_key = 0xdeadbeef;
+	uint8_t source[MSG];
+
+	for (uint64_t i = 0; i < BURST; i++) {
+		struct gn_sge sge = {source, inline_len(round + i, max), no_key};
+		uint32_t flags = GN_INLINE | (i == BURST - 1 ? GN_SIGNALED : 0);
+		struct gn_wr wr;
+
+		cf_fill(cf, source, sge.len_bytes, round + i);
+		gn_wr_rdma(&wr, i % 2 ? GN_OP_SEND : GN_OP_WRITE, i, &sge, &rc->peer, i * MSG,
+			   flags);
+		CHECK(cf_post(cf, rc->qp, &wr));
+		memset(source, 0xee, sizeof(source));
+	}
+	return true;
+}
+
 static bool inline_a(struct cf *cf)
 {
-	struct cf_rc_opts opts = {.inline_bytes = cf->attr.max_inline < MSG ? cf->attr.max_inline :
-									      MSG};
-	const uint32_t no_key = 0xdeadbeef; /* inline data needs no registered memory */
-	uint8_t source[MSG];
+	struct cf_rc_opts opts = {.inline_bytes = inline_max(cf), .conn = &held};
 	struct cf_rc rc;
 
 	if (!opts.inline_bytes)
 		SKIP("no inline data");
 	CHECK(cf_rc_pair(cf, &opts, &rc));
 	for (uint64_t round = 0; cf_more_both(cf, round, 500); round++) {
-		CHECK(cf_sync(cf));
-		for (uint64_t i = 0; i < BURST; i++) {
-			struct gn_sge sge = {source, inline_len(round + i, opts.inline_bytes),
-					     no_key};
-			uint32_t flags = GN_INLINE | (i == BURST - 1 ? GN_SIGNALED : 0);
-			struct gn_wr wr;
-
-			cf_fill(cf, source, sge.len_bytes, round + i);
-			gn_wr_rdma(&wr, i % 2 ? GN_OP_SEND : GN_OP_WRITE, i, &sge, &rc.peer,
-				   i * MSG, flags);
-			CHECK(cf_post(cf, rc.qp, &wr));
-			memset(source, 0xee, sizeof(source));
-		}
+		/* Every eighth time B is late, and the requests have to wait with their data. */
+		if (round % 8)
+			CHECK(cf_sync(cf));
+		CHECK(inline_burst(cf, &rc, round, opts.inline_bytes));
+		if (round % 8 == 0)
+			CHECK(cf_sync(cf));
 		CHECK(cf_expect_wc(cf, rc.send_cq, BURST - 1, GN_WC_OK));
 	}
 	return true;
@@ -185,16 +203,20 @@ static bool inline_a(struct cf *cf)
 
 static bool inline_b(struct cf *cf)
 {
-	uint32_t max = cf->attr.max_inline < MSG ? cf->attr.max_inline : MSG;
+	struct cf_rc_opts opts = {.conn = &held};
+	uint32_t max = inline_max(cf);
 	struct cf_rc rc;
 
 	if (!max)
 		SKIP("no inline data");
-	CHECK(cf_rc_pair(cf, NULL, &rc));
+	CHECK(cf_rc_pair(cf, &opts, &rc));
 	for (uint64_t round = 0; cf_more_both(cf, round, 500); round++) {
+		if (round % 8 == 0)
+			CHECK(cf_sync(cf));
 		for (unsigned i = 1; i < BURST; i += 2)
 			CHECK(cf_recv(cf, &rc, i, i * MSG, MSG));
-		CHECK(cf_sync(cf));
+		if (round % 8)
+			CHECK(cf_sync(cf));
 		for (unsigned i = 1; i < BURST; i += 2) {
 			CHECK(cf_expect_wc(cf, rc.recv_cq, i, GN_WC_OK));
 			CHECK(cf_check_fill(cf, rc.buf + i * MSG, inline_len(round + i, max),
