@@ -36,14 +36,13 @@ struct bench_trait {
 	enum bench_kind kind;
 	uint32_t size_bytes;
 	uint32_t depth;
-	const char *what; /* for the help */
 };
 
 extern const struct bench_trait bench_traits[BENCH_OPS];
 
 #define BENCH_SIZE_MAX	   (64u << 20)
 #define BENCH_DEPTH_MAX	   1024u
-#define BENCH_IN_FLIGHT_MAX (256u << 20) /* bytes: size times depth */
+#define BENCH_IN_FLIGHT_MAX (64u << 20) /* bytes: size times depth */
 #define BENCH_SECONDS_MAX  3600.0
 
 struct bench_opts {
@@ -69,7 +68,7 @@ struct bench_result {
 	uint64_t working_set_bytes;	     /* that the caller's core touches */
 	/* a sleeping receiver's */
 	double cpu_percent, eventfd_p50_ns;
-	uint64_t events;
+	uint64_t sleeps; /* on the event channel */
 };
 
 /* Called now and then with the part of the run that is done, 0 to 1. */

@@ -27,8 +27,8 @@ struct messages {
 	uint64_t received, stocked; /* receives used up, and posted */
 	uint64_t expected;	    /* the number that comes next */
 	uint64_t lost;
-	uint64_t returned;	    /* an echo's: how many of the received were sent back */
-	uint64_t *numbers;	    /* … and the numbers of the others */
+	uint64_t taken, returned;   /* messages accepted and, by the side that answers, sent back */
+	uint64_t *numbers;	    /* of those that are still to be sent back */
 	uint8_t *receives;
 	const uint8_t *last; /* payload */
 	struct gn_wr wr[CHAIN];
@@ -66,6 +66,11 @@ static inline int restock_if_due(struct messages *m)
 	const uint64_t used = m->received + m->mask + 1 - m->stocked;
 
 	return unlikely(used >= m->restock_at) ? restock(m, m->restock_at) : 0;
+}
+
+int messages_restock(struct messages *m)
+{
+	return restock_if_due(m);
 }
 
 /* What does not change from one use of a request to the next. */
@@ -232,6 +237,7 @@ static int out_of_turn(struct messages *m, int64_t off)
 /* 1 for a message that was expected. */
 static inline int take(struct messages *m, const struct gn_wc *wc)
 {
+	const uint8_t *payload;
 	int64_t off;
 
 	if (unlikely(wc->status != GN_WC_OK)) {
@@ -243,9 +249,11 @@ static inline int take(struct messages *m, const struct gn_wc *wc)
 		return 0;
 	}
 	m->received++;
-	m->last = payload_of(m, wc);
-	off = number_minus_expected(m, m->last);
-	if (m->op == BENCH_WRITE_IMM && wc->imm != (uint32_t)m->expected)
+	if (unlikely(!m->side->plan.receive_stride))
+		return 1;
+	payload = payload_of(m, wc);
+	off = number_minus_expected(m, payload);
+	if (m->op == BENCH_WRITE_IMM && unlikely(wc->imm != (uint32_t)m->expected))
 		off = (int32_t)(wc->imm - (uint32_t)m->expected);
 	if (unlikely(off)) {
 		const int rc = out_of_turn(m, off);
@@ -253,15 +261,15 @@ static inline int take(struct messages *m, const struct gn_wc *wc)
 		if (rc || off < 0)
 			return rc;
 	}
-	m->expected += (uint64_t)off + 1;
+	m->last = payload;
+	m->expected += (uint64_t)off;
+	m->numbers[m->taken++ & m->mask] = m->expected++;
 	return 1;
 }
 
 /* How many messages were taken. */
-static inline int receive(struct messages *m)
+int messages_receive(struct messages *m, const struct gn_wc *wc, int n)
 {
-	struct gn_wc wc[CHAIN];
-	const int n = gn_cq_poll(m->side->cq, wc, CHAIN);
 	int taken = 0;
 
 	for (int i = 0; i < n; i++) {
@@ -272,6 +280,13 @@ static inline int receive(struct messages *m)
 		taken += rc;
 	}
 	return n < 0 ? n : taken;
+}
+
+static inline int poll_messages(struct messages *m)
+{
+	struct gn_wc wc[CHAIN];
+
+	return messages_receive(m, wc, gn_cq_poll(m->side->cq, wc, CHAIN));
 }
 
 /* ---- the side that counts ---- */
@@ -288,40 +303,41 @@ static int silence(struct messages *m, struct patience *patience)
 	}
 	m->lost += m->sent - m->expected;
 	m->expected = m->sent;
+	patience_reset(patience);
 	return 0;
+}
+
+static inline int fill_window(struct messages *m, uint32_t window)
+{
+	const uint64_t in_flight = m->sent - m->expected;
+	const uint32_t free_now = in_flight < window ? window - (uint32_t)in_flight : 0;
+	const uint32_t n = free_now < room(m) ? free_now : room(m);
+
+	for (uint32_t i = 0; i < n; i++)
+		write_message(m, i, m->sent + i);
+	return n ? post_messages(m, n) : 0;
 }
 
 /* Until all messages below number are back, with `window` in flight. */
 static int pump(struct messages *m, uint64_t number, uint32_t window)
 {
-	struct patience patience = patience_for(&m->side->opts, m->op == BENCH_UD_SEND ?
-								LOST_US : SILENCE_US);
-	int rc = 0;
+	struct patience patience =
+		patience_for(&m->side->opts, m->op == BENCH_UD_SEND ? LOST_US : SILENCE_US);
 
 	while (m->expected < number) {
-		const uint64_t in_flight = m->sent - m->expected;
-		const uint32_t free_now = in_flight < window ? window - (uint32_t)in_flight : 0;
-		const uint32_t n = free_now < room(m) ? free_now : room(m);
+		int rc = fill_window(m, window);
 
-		if (n) {
-			for (uint32_t i = 0; i < n; i++)
-				write_message(m, i, m->sent + i);
-			rc = post_messages(m, n);
-		}
 		if (!rc)
 			rc = restock_if_due(m);
-		if (rc)
+		if (unlikely(rc))
 			return rc;
-		do {
-			rc = receive(m);
-			if (rc == 0)
-				rc = silence(m, &patience);
-			else
-				patience_reset(&patience);
-		} while (rc == 0 && m->expected < number && !(m->sent - m->expected < window));
-		if (rc < 0)
+		rc = poll_messages(m);
+		if (rc > 0)
+			patience_reset(&patience);
+		else if (!rc)
+			rc = silence(m, &patience);
+		if (unlikely(rc < 0))
 			return rc;
-		rc = 0;
 	}
 	return 0;
 }
@@ -345,28 +361,125 @@ int messages_run(void *arg, uint64_t block_ns, struct block *out)
 	return rc ? rc : pump(m, m->sent, 0);
 }
 
+int messages_send(struct messages *m)
+{
+	if (!room(m))
+		return -EAGAIN;
+	write_message(m, 0, m->sent);
+	return post_messages(m, 1);
+}
+
+/* ---- the tail of a message: what comes after its number ---- */
+
+static void write_tail(struct messages *m, uint64_t index, uint64_t seed)
+{
+	const uint32_t size = m->side->opts.size_bytes;
+
+	if (size > 8)
+		pattern_fill(send_buffer(m, index) + 8, size - 8, seed);
+}
+
+static int check_tail(const struct messages *m, uint64_t seed)
+{
+	const uint32_t size = m->side->opts.size_bytes;
+
+	if (size <= 8 || pattern_matches(m->last + 8, size - 8, seed))
+		return 0;
+	gn_log(GN_LOG_ERROR, "%s: wrong data in message %llu", name_of(m),
+	       (unsigned long long)(m->expected - 1));
+	return -EBADMSG;
+}
+
+/* One more message with a tail of its own; the answer has another one. */
+int messages_check(struct ping *ping)
+{
+	struct messages *m = ping->messages;
+	const uint64_t seed = m->side->opts.seed;
+	int rc = -ETIMEDOUT;
+
+	pair_order(ping->pair, ORDER_CHECK);
+	for (int i = 0; i < CHECK_TRIES; i++) {
+		const uint64_t lost = m->lost, number = m->sent;
+
+		write_tail(m, number, seed + number);
+		rc = pump(m, number + 1, 1);
+		if (rc)
+			return rc;
+		if (m->lost == lost) {
+			rc = check_tail(m, ~seed + number);
+			break;
+		}
+		rc = -ETIMEDOUT;
+	}
+	if (rc == -ETIMEDOUT)
+		gn_log(GN_LOG_ERROR, "%s: the last message was lost %d times", name_of(m),
+		       CHECK_TRIES);
+	return rc ? rc : pair_ask(ping->pair, ORDER_IDLE);
+}
+
 /* ---- the side that answers ---- */
 
-static int give_back(struct messages *m, bool checked)
+static int give_back(struct messages *m, bool check)
 {
-	while (m->returned != m->echoes) {
-		uint64_t left = m->echoes - m->returned;
+	while (m->returned != m->taken) {
+		const uint64_t left = m->taken - m->returned;
 		const uint32_t n = left < room(m) ? (uint32_t)left : room(m);
 		int rc;
 
-		if (!n)
-			return 0;
 		for (uint32_t i = 0; i < n; i++) {
 			const uint64_t number = m->numbers[(m->returned + i) & m->mask];
 
-			if (unlikely(checked))
-				write_tail(m, i, ~m->side->opts.seed + number);
+			if (unlikely(check))
+				write_tail(m, m->sent + i, ~m->side->opts.seed + number);
 			write_message(m, i, number);
 		}
+		if (!n) /* when completions have been polled */
+			return 0;
 		rc = post_messages(m, n);
 		if (rc)
 			return rc;
 		m->returned += n;
 	}
 	return 0;
+}
+
+int messages_echo(struct messages *m, const uint64_t *order, uint64_t mine, bool check)
+{
+	struct patience patience = patience_for(&m->side->opts, GN_FOREVER / 1000);
+
+	for (;;) {
+		int rc = poll_messages(m);
+
+		if (rc > 0) {
+			patience_reset(&patience);
+			rc = check ? check_tail(m, m->side->opts.seed + m->expected - 1) : 0;
+		} else if (rc == 0 && m->returned == m->taken) {
+			/* Pairs with the release in pair_order(). */
+			if (__atomic_load_n(order, __ATOMIC_ACQUIRE) != mine)
+				return 0;
+			rc = patience_turn(&patience);
+			if (!rc)
+				continue;
+		}
+		if (!rc)
+			rc = give_back(m, check);
+		if (!rc)
+			rc = restock_if_due(m);
+		if (unlikely(rc))
+			return rc;
+	}
+}
+
+/* The zero-byte message after which all one-sided requests are in place. */
+int messages_await_one(struct messages *m)
+{
+	struct patience patience = patience_for(&m->side->opts, SILENCE_US);
+	int rc;
+
+	while ((rc = poll_messages(m)) == 0) {
+		rc = patience_turn(&patience);
+		if (rc)
+			break;
+	}
+	return rc < 0 ? rc : 0;
 }

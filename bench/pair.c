@@ -48,10 +48,19 @@ bool pair_peer_lives(struct pair *pair)
 	return pair->pid > 0;
 }
 
-/* Orders are few, so that looking at the process table for each is no burden. */
-static int wait_answer(struct pair *pair, uint64_t limit_us)
+/* If an earlier order failed it has said so. */
+static int peer_died(const struct pair *pair)
 {
-	const uint64_t end_ns = gn_deadline_us(limit_us);
+	if (pair->shared->result)
+		return pair->shared->result;
+	gn_log(GN_LOG_ERROR, "the second process has died");
+	return -EPIPE;
+}
+
+/* Orders are few, so that looking at the process table for each is no burden. */
+int pair_wait(struct pair *pair)
+{
+	const uint64_t end_ns = gn_deadline_us(ANSWER_US);
 	uint64_t look_ns = gn_now_ns() + ALIVE_NS;
 
 	/* Pairs with the release in the peer's answer(). */
@@ -64,10 +73,8 @@ static int wait_answer(struct pair *pair, uint64_t limit_us)
 		}
 		if (now_ns > look_ns) {
 			look_ns = now_ns + ALIVE_NS;
-			if (!pair_peer_lives(pair)) {
-				gn_log(GN_LOG_ERROR, "the second process has died");
-				return -EPIPE;
-			}
+			if (!pair_peer_lives(pair))
+				return peer_died(pair);
 		}
 		gn_yield();
 	}
@@ -85,7 +92,7 @@ void pair_order(struct pair *pair, enum order order)
 int pair_ask(struct pair *pair, enum order order)
 {
 	pair_order(pair, order);
-	return wait_answer(pair, ANSWER_US);
+	return pair_wait(pair);
 }
 
 static int share(struct pair *pair, const struct bench_opts *opts)
@@ -141,7 +148,7 @@ static int connect_pair(struct pair *pair)
 	pair_order(pair, ORDER_CONNECT);
 	rc = side_connect(&pair->side, pair->shared);
 	if (!rc)
-		rc = wait_answer(pair, ANSWER_US);
+		rc = pair_wait(pair);
 	return rc ? rc : side_meet(&pair->side, pair->shared);
 }
 
@@ -159,7 +166,7 @@ int pair_start(struct pair *pair, const struct bench_opts *opts)
 	rc = bench_spawn("--bench-peer", pair->fd, &pair->pid);
 	if (rc)
 		goto unshare;
-	rc = wait_answer(pair, ANSWER_US);
+	rc = pair_wait(pair);
 	if (!rc)
 		rc = side_open(&pair->side, INITIATOR, opts);
 	if (rc)

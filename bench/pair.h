@@ -36,8 +36,8 @@ enum order {
 #define CACHELINE_END UINT64_MAX
 
 struct wake_report {
-	struct gn_hist latency_ns;
-	uint64_t wakes, events;
+	struct gn_hist latency_ns, eventfd_ns;
+	uint64_t wakes, arms;
 	uint64_t cpu_ns, wall_ns;
 };
 
@@ -119,7 +119,9 @@ struct pair {
 int pair_start(struct pair *pair, const struct bench_opts *opts);
 void pair_stop(struct pair *pair);
 void pair_order(struct pair *pair, enum order order);
-/* The same and wait for the answer. */
+/* Waits for the answer to the last order; its result. */
+int pair_wait(struct pair *pair);
+/* Both. */
 int pair_ask(struct pair *pair, enum order order);
 bool pair_peer_lives(struct pair *pair);
 
@@ -202,46 +204,53 @@ static inline uint64_t block_group(struct block *block, uint64_t since_ns)
 /* ---- the loads ---- */
 
 int cacheline_run(void *pair, uint64_t block_ns, struct block *out);
-void cacheline_answer(struct shared *shared);
+int cacheline_answer(struct shared *shared);
 
 struct copying {
+	const struct plan *plan;
 	uint8_t *dst, *src;
-	uint32_t slots, stride, size_bytes;
-	uint64_t index; /* copies made */
+	uint32_t size_bytes;
+	uint64_t group_ops;
+	uint64_t ops; /* copies made */
 };
 int copying_run(void *copying, uint64_t block_ns, struct block *out);
-int copying_check(const struct copying *c, uint64_t seed);
 
 struct one_sided;
 int one_sided_create(struct side *side, struct one_sided **out);
 void one_sided_destroy(struct one_sided *o);
 int one_sided_run(void *one_sided, uint64_t block_ns, struct block *out);
-/* A lap that nobody measures, to have every page mapped. */
+uint64_t one_sided_group_ops(const struct bench_opts *opts);
+/* Two laps that nobody measures, so that every page is mapped. */
 int one_sided_warm(struct one_sided *o);
 /* Waits until everything is placed; *ops is how many requests the target has seen. */
 int one_sided_settle(struct one_sided *o, uint64_t *ops);
-/* What only the initiator can see: the bytes a READ fetched, the old values of atomics. */
-int one_sided_check(struct one_sided *o);
-/* At the target. */
-int one_sided_check_target(struct side *side, uint64_t ops);
+/* What the initiator can see: the bytes a READ fetched, the old values of atomics. */
+int one_sided_check(const struct one_sided *o, uint64_t ops);
+/* What the target can see. */
+int one_sided_check_target(const struct side *side, uint64_t ops);
 
 struct messages;
-int messages_create(struct side *side, struct messages **out);
-void messages_destroy(struct messages *m);
-/* One end: a block of round trips, and the last one with fresh contents. */
 struct ping {
 	struct pair *pair;
 	struct messages *messages;
 };
+int messages_create(struct side *side, struct messages **out);
+void messages_destroy(struct messages *m);
+uint64_t messages_lost(const struct messages *m);
 int messages_run(void *ping, uint64_t block_ns, struct block *out);
 int messages_check(struct ping *ping);
-uint64_t messages_lost(const struct messages *m);
-/* The other end: echo until the order changes; check one message. */
-int messages_echo(struct messages *m, const uint64_t *order, uint64_t mine);
-int messages_check_one(struct messages *m);
+int messages_send(struct messages *m);
+/* Take polled completions; how many were messages. */
+int messages_receive(struct messages *m, const struct gn_wc *wc, int n);
+/* Post the receives again that were used up. */
+int messages_restock(struct messages *m);
+/* Send each message back until *order is not mine any more. */
+int messages_echo(struct messages *m, const uint64_t *order, uint64_t mine, bool check);
+int messages_await_one(struct messages *m);
 
-int wake_run(struct pair *pair, bench_progress_fn *progress, struct bench_result *result);
-int wake_sleep(struct side *side, struct shared *shared, uint64_t mine);
+int wake_run(struct pair *pair, struct messages *m, bench_progress_fn *progress,
+	     struct bench_result *result);
+int wake_sleep(struct messages *m, struct side *side, struct shared *shared, uint64_t mine);
 int wake_sleep_fd(struct shared *shared, uint64_t mine);
 
 /* ---- payload ---- */
@@ -250,9 +259,9 @@ int wake_sleep_fd(struct shared *shared, uint64_t mine);
 void pattern_fill(uint8_t *p, size_t len, uint64_t seed);
 bool pattern_matches(const uint8_t *p, size_t len, uint64_t seed);
 
-static inline uint64_t pattern_seed(uint64_t seed, uint64_t index)
-{
-	return seed + (index + 1) * 0x9e3779b97f4a7c15ull;
-}
+/* The source buffers of a run, and its target buffers after that many operations. */
+void slots_fill(uint8_t *p, uint32_t slots, uint32_t stride, uint32_t size_bytes, uint64_t seed);
+int slots_check(const char *what, const uint8_t *p, const struct plan *plan, uint32_t size_bytes,
+		uint64_t ops, uint64_t seed);
 
 #endif

@@ -39,7 +39,7 @@ static uint64_t next_order(struct shared *shared, uint64_t last)
 static void answer(struct shared *shared, uint64_t word, int result)
 {
 	shared->result = result;
-	/* Pairs with the acquire in wait_answer(). */
+	/* Pairs with the acquire in pair_wait(). */
 	__atomic_store_n(&shared->answer, word, __ATOMIC_RELEASE);
 }
 
@@ -50,12 +50,13 @@ static int set_up(struct peer *p)
 
 	if (rc || !p->side.plan.needs_qp)
 		return rc;
+	if (opts->op == BENCH_READ)
+		slots_fill(p->side.exposed, 2 * p->side.plan.slots, p->side.plan.stride,
+			   opts->size_bytes, opts->seed);
 	rc = side_publish(&p->side, p->shared);
 	if (!rc)
 		rc = side_listen(&p->side, p->shared);
-	if (!rc && p->side.plan.receives)
-		rc = messages_create(&p->side, &p->messages);
-	return rc;
+	return rc ? rc : messages_create(&p->side, &p->messages);
 }
 
 static int connect_to_parent(struct peer *p)
@@ -65,17 +66,14 @@ static int connect_to_parent(struct peer *p)
 	return rc ? rc : side_meet(&p->side, p->shared);
 }
 
-static int check(struct peer *p)
+static int check(struct peer *p, uint64_t word)
 {
-	switch (bench_traits[p->shared->opts.op].kind) {
-	case BENCH_ONE_SIDED:
-	case BENCH_ATOMIC:
-		return one_sided_check_target(&p->side, p->messages, p->shared->check_ops);
-	case BENCH_MESSAGE:
-		return messages_check_one(p->messages);
-	default:
-		return 0;
-	}
+	int rc;
+
+	if (bench_traits[p->shared->opts.op].kind == BENCH_MESSAGE)
+		return messages_echo(p->messages, &p->shared->order, word, true);
+	rc = messages_await_one(p->messages);
+	return rc ? rc : one_sided_check_target(&p->side, p->shared->check_ops);
 }
 
 static int obey(struct peer *p, uint64_t word)
@@ -84,14 +82,13 @@ static int obey(struct peer *p, uint64_t word)
 	case ORDER_CONNECT:
 		return connect_to_parent(p);
 	case ORDER_CACHELINE:
-		cacheline_answer(p->shared);
-		return 0;
+		return cacheline_answer(p->shared);
 	case ORDER_ECHO:
-		return messages_echo(p->messages, &p->shared->order, word);
+		return messages_echo(p->messages, &p->shared->order, word, false);
 	case ORDER_CHECK:
-		return check(p);
+		return check(p, word);
 	case ORDER_WAKE:
-		return wake_sleep(&p->side, p->messages, p->shared, word);
+		return wake_sleep(p->messages, &p->side, p->shared, word);
 	case ORDER_WAKE_FD:
 		return wake_sleep_fd(p->shared, word);
 	default:

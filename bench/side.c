@@ -29,6 +29,15 @@ static uint32_t max_u32(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
+static uint32_t power_of_two(uint32_t at_least)
+{
+	uint32_t n = 1;
+
+	while (n < at_least)
+		n *= 2;
+	return n;
+}
+
 /* A source is twice as long as its target, so that each lap writes something else. */
 static void plan_buffers(const struct bench_opts *opts, struct plan *plan)
 {
@@ -58,7 +67,9 @@ static void plan_messages(const struct bench_opts *opts, struct plan *plan)
 	plan->stride = round_up(opts->size_bytes, 64);
 	plan->receive_stride = plan->stride + (plan->ud ? 64 : 0);
 	fit = RECEIVES_BYTES / plan->receive_stride;
-	plan->receives = max_u32(2 * opts->depth, fit < RECEIVES_MIN ? fit : RECEIVES_MIN);
+	/* Four times what is in flight, so that receives can be posted again a quarter at a time. */
+	plan->receives = power_of_two(
+		max_u32(4 * opts->depth, fit < RECEIVES_MIN ? fit : RECEIVES_MIN));
 	plan->slots = plan->receives; /* send buffers */
 	for (int role = 0; role < 2; role++) {
 		plan->local_bytes[role] = (size_t)plan->slots * plan->stride;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gannet doctor: which providers work here, proven by use, and for each that does not the reason and
- * the command that mends it. Needs no rights and changes nothing but the folder of shm's sockets,
- * which opening that provider makes.
+ * gannet doctor: which providers work here, proven by use, and for each that does not the reason
+ * and the command that mends it. Needs no rights, and changes nothing but the folder of shm's
+ * sockets, which opening that provider makes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -164,10 +164,10 @@ static void check_files(struct doctor *d)
 
 	if (getrlimit(RLIMIT_NOFILE, &limit))
 		return;
-	f = doctor_say(
-		d, limit.rlim_cur < FILES_ENOUGH ? DOCTOR_NOTE : DOCTOR_OK, "shm", "open files",
-		"at most %llu; a connection, a pd, a cq and a mem with remote rights take one each",
-		(unsigned long long)limit.rlim_cur);
+	f = doctor_say(d, limit.rlim_cur < FILES_ENOUGH ? DOCTOR_NOTE : DOCTOR_OK, "shm",
+		       "open files",
+		       "at most %llu; each connection, pd, cq and mem for peers takes one",
+		       (unsigned long long)limit.rlim_cur);
 	if (limit.rlim_cur < limit.rlim_max && limit.rlim_cur < FILES_ENOUGH)
 		doctor_fix(f, "ulimit -n %llu", (unsigned long long)limit.rlim_max);
 }
@@ -241,15 +241,18 @@ static void check_cores(struct doctor *d)
 	const long there = sysconf(_SC_NPROCESSORS_ONLN);
 	cpu_set_t set;
 	const int ours = sched_getaffinity(0, sizeof(set), &set) ? (int)there : CPU_COUNT(&set);
+	struct finding *f;
 
-	if (ours < 2)
-		doctor_fix(doctor_say(d, DOCTOR_NOTE, "machine", "cores",
-				      "%d of %ld: two ends that poll take turns here", ours, there),
-			   there > 1 ? "taskset -pc 0-%ld $$" : "", there - 1);
-	else
+	if (ours >= 2) {
 		doctor_say(d, DOCTOR_OK, "machine", "cores",
 			   "%d of %ld; a thread that polls fills one: pin it with taskset -c N",
 			   ours, there);
+		return;
+	}
+	f = doctor_say(d, DOCTOR_NOTE, "machine", "cores",
+		       "%d of %ld: two ends that poll take turns here", ours, there);
+	if (there > 1)
+		doctor_fix(f, "taskset -pc 0-%ld $$", there - 1);
 }
 
 /* ---- printing ---- */

@@ -194,7 +194,7 @@ static bool gid_ipv4(const char *gid, char out[INET_ADDRSTRLEN])
 
 struct gids {
 	unsigned n, v2;
-	char best[80];		    /* what the best one looks like */
+	char best[112];		    /* what the best one looks like */
 	char ipv4[INET_ADDRSTRLEN]; /* empty without a RoCE v2 GID of an IPv4 address */
 };
 
@@ -228,7 +228,7 @@ static void read_gids(const char *device, const char *port, struct gids *out)
 
 static bool check_port(struct doctor *d, const char *device, const char *port, struct gids *gids)
 {
-	char state[32] = "?", layer[32] = "?", rate[64] = "?";
+	char state[32] = "?", layer[32] = "?", rate[64] = "?", netdev[NAME_BYTES] = "INTERFACE";
 	const char *name;
 	struct finding *f;
 	bool active;
@@ -236,6 +236,10 @@ static bool check_port(struct doctor *d, const char *device, const char *port, s
 	doctor_read(state, sizeof(state), SYS_DEVICES "/%s/ports/%s/state", device, port);
 	doctor_read(layer, sizeof(layer), SYS_DEVICES "/%s/ports/%s/link_layer", device, port);
 	doctor_read(rate, sizeof(rate), SYS_DEVICES "/%s/ports/%s/rate", device, port);
+	if (!doctor_read(netdev, sizeof(netdev), SYS_DEVICES "/%s/ports/%s/gid_attrs/ndevs/0",
+			 device, port))
+		doctor_read(netdev, sizeof(netdev), SYS_DEVICES "/%s/parent",
+			    device); /* Soft-RoCE */
 	read_gids(device, port, gids);
 	name = strchr(state, ' ') ? strchr(state, ' ') + 1 : state; /* "4: ACTIVE" */
 	active = !strcmp(name, "ACTIVE");
@@ -246,10 +250,9 @@ static bool check_port(struct doctor *d, const char *device, const char *port, s
 		doctor_fix(f, "%sopensm -B (a subnet needs one manager), and check the cable",
 			   sudo());
 	else if (!active)
-		doctor_fix(f, "%sip link set dev $(ls " SYS_DEVICES "/%s/device/net) up", sudo(),
-			   device);
+		doctor_fix(f, "%sip link set dev %s up", sudo(), netdev);
 	else if (!gids->n)
-		doctor_fix(f, "%sip addr add ADDRESS/PREFIX dev INTERFACE", sudo());
+		doctor_fix(f, "%sip addr add ADDRESS/PREFIX dev %s", sudo(), netdev);
 	return active && gids->n;
 }
 
@@ -273,18 +276,30 @@ static void try_device(struct doctor *d, const char *device, const char *ipv4)
 			device, ipv4);
 }
 
+/* The file that opens the device: the class lists them by other names. */
+static void check_uverbs(struct doctor *d, const char *device)
+{
+	char names[DEVICES_MAX][NAME_BYTES], of[NAME_BYTES], path[128];
+	const unsigned n = list_dir("/sys/class/infiniband_verbs", names, DEVICES_MAX);
+
+	for (unsigned i = 0; i < n; i++) {
+		if (!doctor_read(of, sizeof(of), "/sys/class/infiniband_verbs/%s/ibdev",
+				 names[i]) ||
+		    strcmp(of, device))
+			continue;
+		snprintf(path, sizeof(path), "/dev/infiniband/%s", names[i]);
+		check_node(d, path, "ib_uverbs");
+	}
+}
+
 static void check_device(struct doctor *d, const char *device)
 {
-	char ports[PORTS_MAX][NAME_BYTES], dir[128], uverbs[1][NAME_BYTES], node[128];
+	char ports[PORTS_MAX][NAME_BYTES], dir[128];
 	bool usable = false;
 	struct gids gids;
 	unsigned n;
 
-	snprintf(dir, sizeof(dir), SYS_DEVICES "/%s/device/infiniband_verbs", device);
-	if (list_dir(dir, uverbs, 1)) {
-		snprintf(node, sizeof(node), "/dev/infiniband/%s", uverbs[0]);
-		check_node(d, node, "ib_uverbs");
-	}
+	check_uverbs(d, device);
 	snprintf(dir, sizeof(dir), SYS_DEVICES "/%s/ports", device);
 	n = list_dir(dir, ports, PORTS_MAX);
 	for (unsigned i = 0; i < n; i++) {

@@ -197,6 +197,9 @@ static bool inline_a(struct cf *cf)
 		if (round % 8 == 0)
 			CHECK(cf_sync(cf));
 		CHECK(cf_expect_wc(cf, rc.send_cq, BURST - 1, GN_WC_OK));
+		/* The next burst comes unasked: not before B has looked at this one's WRITEs. */
+		if (round % 8 == 7)
+			CHECK(cf_sync(cf));
 	}
 	return true;
 }
@@ -225,6 +228,8 @@ static bool inline_b(struct cf *cf)
 			CHECK(cf_check_fill(cf, rc.buf + (i - 1) * MSG,
 					    inline_len(round + i - 1, max), round + i - 1));
 		}
+		if (round % 8 == 7)
+			CHECK(cf_sync(cf));
 	}
 	return true;
 }

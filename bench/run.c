@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A run from start to end: the pair, the operation next to its limit, the check of the data.
+ */
+#include "pair.h"
+
+#include <errno.h>
+#include <math.h>
+
+const struct bench_trait bench_traits[BENCH_OPS] = {
+	[BENCH_WRITE] = {"write", BENCH_ONE_SIDED, 32, 16},
+	[BENCH_READ] = {"read", BENCH_ONE_SIDED, 32, 16},
+	[BENCH_SEND] = {"send", BENCH_MESSAGE, 32, 1},
+	[BENCH_WRITE_IMM] = {"write-imm", BENCH_MESSAGE, 32, 1},
+	[BENCH_CAS] = {"cas", BENCH_ATOMIC, 8, 16},
+	[BENCH_FAA] = {"faa", BENCH_ATOMIC, 8, 16},
+	[BENCH_UD_SEND] = {"ud-send", BENCH_MESSAGE, 32, 1},
+	[BENCH_CACHELINE] = {"cacheline", BENCH_LIMIT, 64, 1},
+	[BENCH_MEMCPY] = {"memcpy", BENCH_LIMIT, 32, 1},
+	[BENCH_WAKE] = {"wake", BENCH_SLEEPER, 32, 1},
+};
+
+/* What is measured of one run. */
+struct measure {
+	struct pair pair;
+	bench_progress_fn *progress;
+	struct bench_result *result;
+	struct comparison compared;
+	struct gn_counters before;
+};
+
+static void count_from_here(struct measure *m)
+{
+	gn_fabric_counters(m->pair.side.fabric, &m->before);
+}
+
+static void count_to_here(struct measure *m)
+{
+	struct gn_counters now;
+
+	gn_fabric_counters(m->pair.side.fabric, &now);
+	for (int op = 0; op < GN_OP_RECV; op++)
+		m->result->wrs += now.wrs[op] - m->before.wrs[op];
+	m->result->doorbells = now.doorbells - m->before.doorbells;
+	m->result->cqes = now.cqes - m->before.cqes;
+	m->result->has_counters = true;
+}
+
+static int alternate(struct measure *m, const struct load *own, const struct load *limit)
+{
+	return blocks_run(&m->pair.shared->opts, own, limit, m->progress, m->result, &m->compared);
+}
+
+/* The same copies without a fabric: from and to memory of the kinds the operation uses. */
+static struct copying copying_like(struct side *side, bool read)
+{
+	const struct plan *plan = &side->plan;
+	struct copying c = {.plan = plan,
+			    .dst = read ? side->local : side->limit,
+			    .src = read ? side->limit : side->local,
+			    .size_bytes = side->opts.size_bytes,
+			    .group_ops = one_sided_group_ops(&side->opts)};
+
+	slots_fill(c.src, 2 * plan->slots, plan->stride, c.size_bytes, side->opts.seed);
+	return c;
+}
+
+static int check_copying(const struct copying *c, uint64_t seed)
+{
+	return slots_check("memcpy", c->dst, c->plan, c->size_bytes, c->ops, seed);
+}
+
+static int measure_one_sided(struct measure *m)
+{
+	struct side *side = &m->pair.side;
+	const bool atomic = bench_traits[side->opts.op].kind == BENCH_ATOMIC;
+	struct one_sided *o;
+	struct copying c = {.ops = 0};
+	const struct load limit = {copying_run, &c};
+	struct load own = {one_sided_run, NULL};
+	int rc;
+
+	if (!atomic)
+		c = copying_like(side, side->opts.op == BENCH_READ);
+	rc = one_sided_create(side, &o);
+	if (rc)
+		return rc;
+	own.arg = o;
+	rc = one_sided_warm(o);
+	count_from_here(m);
+	if (!rc)
+		rc = alternate(m, &own, atomic ? NULL : &limit);
+	count_to_here(m);
+	m->result->memcpy_ratio = 1 / m->compared.ratio;
+	m->result->working_set_bytes =
+		side->plan.local_bytes[INITIATOR] + side->plan.exposed_bytes[PEER];
+	if (!rc)
+		rc = one_sided_settle(o, &m->pair.shared->check_ops);
+	if (!rc)
+		rc = one_sided_check(o, m->pair.shared->check_ops);
+	if (!rc)
+		rc = pair_ask(&m->pair, ORDER_CHECK);
+	one_sided_destroy(o);
+	return rc;
+}
+
+static int measure_messages(struct measure *m)
+{
+	const struct bench_opts *opts = &m->pair.side.opts;
+	struct ping ping = {.pair = &m->pair};
+	const struct load own = {messages_run, &ping}, limit = {cacheline_run, &m->pair};
+	int rc = messages_create(&m->pair.side, &ping.messages);
+
+	if (rc)
+		return rc;
+	count_from_here(m);
+	if (opts->op == BENCH_WAKE) {
+		rc = wake_run(&m->pair, ping.messages, m->progress, m->result);
+	} else {
+		/* Only one message at a time can be compared with one line at a time. */
+		rc = alternate(m, &own, opts->depth == 1 ? &limit : NULL);
+		m->result->cacheline_ratio = m->compared.ratio;
+		m->result->overhead_ns = m->compared.overhead_ns;
+	}
+	count_to_here(m);
+	m->result->lost = messages_lost(ping.messages);
+	if (!rc && opts->op != BENCH_WAKE)
+		rc = messages_check(&ping);
+	messages_destroy(ping.messages);
+	return rc;
+}
+
+static int measure_limit(struct measure *m)
+{
+	struct side *side = &m->pair.side;
+	struct copying c;
+	struct load load = {cacheline_run, &m->pair};
+	int rc;
+
+	if (side->opts.op == BENCH_CACHELINE)
+		return alternate(m, &load, NULL);
+	c = copying_like(side, false);
+	load = (struct load){copying_run, &c};
+	rc = alternate(m, &load, NULL);
+	m->result->working_set_bytes = side->plan.local_bytes[INITIATOR] + side->plan.limit_bytes;
+	return rc ? rc : check_copying(&c, side->opts.seed);
+}
+
+int bench_run(const struct bench_opts *opts, bench_progress_fn *progress, struct bench_result *out)
+{
+	struct bench_result result = {.cacheline_ratio = NAN,
+				      .overhead_ns = NAN,
+				      .memcpy_ratio = NAN,
+				      .cpu_percent = NAN,
+				      .eventfd_p50_ns = NAN};
+	struct measure m = {.progress = progress, .result = &result, .compared = {NAN, NAN}};
+	int rc = pair_start(&m.pair, opts);
+
+	if (rc)
+		return rc;
+	switch (bench_traits[opts->op].kind) {
+	case BENCH_ONE_SIDED:
+	case BENCH_ATOMIC:
+		rc = measure_one_sided(&m);
+		break;
+	case BENCH_MESSAGE:
+	case BENCH_SLEEPER:
+		rc = measure_messages(&m);
+		break;
+	case BENCH_LIMIT:
+		rc = measure_limit(&m);
+		break;
+	}
+	pair_stop(&m.pair);
+	if (!rc)
+		*out = result;
+	return rc;
+}
