@@ -44,6 +44,7 @@ extern const struct bench_trait bench_traits[BENCH_OPS];
 #define BENCH_DEPTH_MAX	   1024u
 #define BENCH_IN_FLIGHT_MAX (64u << 20) /* bytes: size times depth */
 #define BENCH_SECONDS_MAX  3600.0
+#define BENCH_CPUS_MAX	   1024 /* as many as a cpu_set_t holds */
 
 struct bench_opts {
 	char provider[80]; /* for gn_fabric_open() */
@@ -86,11 +87,13 @@ bool bench_stopped(void);
 
 /* Two cores this process may use: two equal ones if there is only one. */
 void bench_pick_cpus(int cpus[2]);
+/* Run on this one only; -errno. */
+int bench_pin(int cpu);
 
 struct bench_machine {
-	char cpu[64];
+	char cpu[80];
 	int cores;
-	char kernel[64];
+	char kernel[80];
 };
 void bench_machine_get(struct bench_machine *out);
 

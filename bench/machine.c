@@ -2,6 +2,7 @@
 /*
  * Where a benchmark runs: the processor's name, and two cores of it to pin the two processes to.
  */
+#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,7 +69,7 @@ void bench_pick_cpus(int cpus[2])
 	if (sched_getaffinity(0, sizeof(set), &set))
 		return;
 	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-		if (!CPU_ISSET(cpu, &set))
+		if (!CPU_ISSET((size_t)cpu, &set))
 			continue;
 		if (first < 0) {
 			first = cpu;
@@ -82,6 +83,15 @@ void bench_pick_cpus(int cpus[2])
 	}
 	cpus[0] = first < 0 ? 0 : first;
 	cpus[1] = sibling < 0 ? cpus[0] : sibling;
+}
+
+int bench_pin(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET((size_t)cpu, &set);
+	return sched_setaffinity(0, sizeof(set), &set) ? -errno : 0;
 }
 
 void bench_machine_get(struct bench_machine *out)

@@ -239,7 +239,7 @@ static int check_words(const uint8_t *p, const struct plan *plan, uint64_t ops, 
 	return 0;
 }
 
-int one_sided_check(struct one_sided *o, uint64_t ops)
+int one_sided_check(const struct one_sided *o, uint64_t ops)
 {
 	const struct side *side = o->side;
 	const char *name = bench_traits[side->opts.op].name;

@@ -130,13 +130,12 @@ static void unshare_all(struct pair *pair)
 
 static void pin(struct pair *pair, int cpu)
 {
-	cpu_set_t set;
+	int rc;
 
 	pair->was_pinned = !sched_getaffinity(0, sizeof(pair->cpus_before), &pair->cpus_before);
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (sched_setaffinity(0, sizeof(set), &set))
-		gn_log(GN_LOG_WARN, "cannot run on cpu %d only: %s", cpu, gn_strerror(-errno));
+	rc = bench_pin(cpu);
+	if (rc)
+		gn_log(GN_LOG_WARN, "cannot run on cpu %d only: %s", cpu, gn_strerror(rc));
 }
 
 static int connect_pair(struct pair *pair)

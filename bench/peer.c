@@ -6,7 +6,6 @@
 #include "pair.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -115,7 +114,6 @@ static int serve(struct peer *p)
 int bench_peer_main(void)
 {
 	struct peer *p = calloc(1, sizeof(*p));
-	cpu_set_t set;
 	int rc;
 
 	if (!p)
@@ -128,9 +126,7 @@ int bench_peer_main(void)
 		free(p);
 		return EXIT_FAILURE;
 	}
-	CPU_ZERO(&set);
-	CPU_SET(p->shared->opts.cpus[PEER], &set);
-	sched_setaffinity(0, sizeof(set), &set);
+	bench_pin(p->shared->opts.cpus[PEER]);
 	rc = serve(p);
 	messages_destroy(p->messages);
 	side_close(&p->side);

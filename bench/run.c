@@ -55,8 +55,9 @@ static int alternate(struct measure *m, const struct load *own, const struct loa
 static struct copying copying_like(struct side *side, bool read)
 {
 	const struct plan *plan = &side->plan;
+	uint8_t *second_half = side->local + plan->local_bytes[INITIATOR] / 2;
 	struct copying c = {.plan = plan,
-			    .dst = read ? side->local : side->limit,
+			    .dst = read ? second_half : side->limit,
 			    .src = read ? side->limit : side->local,
 			    .size_bytes = side->opts.size_bytes,
 			    .group_ops = one_sided_group_ops(&side->opts)};
@@ -92,8 +93,7 @@ static int measure_one_sided(struct measure *m)
 		rc = alternate(m, &own, atomic ? NULL : &limit);
 	count_to_here(m);
 	m->result->memcpy_ratio = 1 / m->compared.ratio;
-	m->result->working_set_bytes =
-		side->plan.local_bytes[INITIATOR] + side->plan.exposed_bytes[PEER];
+	m->result->working_set_bytes = 3 * (uint64_t)side->plan.slots * side->plan.stride;
 	if (!rc)
 		rc = one_sided_settle(o, &m->pair.shared->check_ops);
 	if (!rc)
@@ -142,7 +142,7 @@ static int measure_limit(struct measure *m)
 	c = copying_like(side, false);
 	load = (struct load){copying_run, &c};
 	rc = alternate(m, &load, NULL);
-	m->result->working_set_bytes = side->plan.local_bytes[INITIATOR] + side->plan.limit_bytes;
+	m->result->working_set_bytes = 3 * (uint64_t)side->plan.slots * side->plan.stride;
 	return rc ? rc : check_copying(&c, side->opts.seed);
 }
 

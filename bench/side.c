@@ -38,23 +38,24 @@ static uint32_t power_of_two(uint32_t at_least)
 	return n;
 }
 
-/* A source is twice as long as its target, so that each lap writes something else. */
+/*
+ * A source is twice as long as its target, so that each lap brings something else. Locally a READ
+ * needs as much as a WRITE: its target, and one more for the memcpy next to it.
+ */
 static void plan_buffers(const struct bench_opts *opts, struct plan *plan)
 {
-	const bool many_at_peer = opts->op == BENCH_READ;
 	size_t few;
 
 	plan->stride = round_up(opts->size_bytes, opts->size_bytes < 64 ? 8 : 64);
 	plan->slots = max_u32(SLOTS_MIN, WORKING_SET / plan->stride);
 	few = (size_t)plan->slots * plan->stride;
-	plan->local_bytes[INITIATOR] = many_at_peer ? few : 2 * few;
-	plan->exposed_bytes[PEER] = many_at_peer ? 2 * few : few;
-	plan->rights = many_at_peer ? GN_REMOTE_READ : GN_REMOTE_WRITE;
+	plan->local_bytes[INITIATOR] = 2 * few;
+	plan->exposed_bytes[PEER] = opts->op == BENCH_READ ? 2 * few : few;
+	plan->limit_bytes = plan->exposed_bytes[PEER];
+	plan->rights = opts->op == BENCH_READ ? GN_REMOTE_READ : GN_REMOTE_WRITE;
 	if (bench_traits[opts->op].kind == BENCH_ATOMIC) {
-		plan->local_bytes[INITIATOR] = few;
+		plan->limit_bytes = 0;
 		plan->rights = GN_REMOTE_ATOMIC;
-	} else {
-		plan->limit_bytes = plan->exposed_bytes[PEER];
 	}
 	plan->receives = 1; /* the last message, that says to check */
 }

@@ -17,6 +17,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "cmd.h"
 #include "doctor.h"
 
 #define DIR_MAX	       37u /* bytes; what a socket's path leaves for the folder */
@@ -57,8 +58,9 @@ static void keep_reason(void *arg, enum gn_log_level level, const char *line)
 
 	if (level > GN_LOG_WARN || d->reason[0])
 		return;
-	/* "shm: cannot …": who it is about is said in the first column. */
+	/* "shm: cannot …; try …": the first column says whom it is about, and we what to do. */
 	snprintf(d->reason, sizeof(d->reason), "%s", colon ? colon + 2 : line);
+	d->reason[strcspn(d->reason, ";")] = '\0';
 }
 
 void doctor_try(struct doctor *d)
@@ -93,51 +95,59 @@ bool doctor_read(char *out, size_t size, const char *fmt, ...)
 
 /* ---- shm ---- */
 
-/* As the provider chooses it. */
-static void find_dir(char *out, size_t size)
+/* As the provider chooses it; *by is the variable that said so, or NULL. */
+static void find_dir(char *out, size_t size, const char **by)
 {
 	const char *given = getenv("GANNET_SHM_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
 	struct stat st;
 
-	if (given && *given)
+	if (given && *given) {
+		*by = "GANNET_SHM_DIR";
 		snprintf(out, size, "%s", given);
-	else if (runtime && *runtime && !stat(runtime, &st) && S_ISDIR(st.st_mode))
+	} else if (runtime && *runtime && !stat(runtime, &st) && S_ISDIR(st.st_mode)) {
+		*by = "XDG_RUNTIME_DIR";
 		snprintf(out, size, "%s/gannet", runtime);
-	else
+	} else {
+		*by = NULL;
 		snprintf(out, size, "/tmp/gannet-%u", (unsigned)geteuid());
+	}
 }
 
+/* A folder of the user's own choice is taken as it is; ours must be ours alone. */
 static void check_dir(struct doctor *d)
 {
-	const char *given = getenv("GANNET_SHM_DIR");
+	const char *by, *wrong = NULL;
+	bool chosen, can_mend = true;
 	char dir[512];
 	struct stat st;
 	struct finding *f;
 
-	find_dir(dir, sizeof(dir));
-	if (strlen(dir) > DIR_MAX) {
-		f = doctor_say(d, DOCTOR_NO, "shm", "folder", "%s: longer than %u bytes", dir,
-			       DIR_MAX);
-		doctor_fix(f, "mkdir -m 700 /tmp/gannet && export GANNET_SHM_DIR=/tmp/gannet");
-	} else if (lstat(dir, &st)) {
-		f = doctor_say(d, DOCTOR_NO, "shm", "folder", "%s: %s", dir, gn_strerror(-errno));
-		doctor_fix(f, "mkdir -m 700 %s", dir);
-	} else if (!given || !*given ? st.st_uid != geteuid() || !S_ISDIR(st.st_mode) : false) {
-		f = doctor_say(d, DOCTOR_NO, "shm", "folder", "%s: it is %s", dir,
-			       S_ISDIR(st.st_mode) ? "somebody else's" : "no folder");
-		doctor_fix(f, "mkdir -m 700 ~/.gannet && export GANNET_SHM_DIR=~/.gannet");
-	} else if ((!given || !*given) && st.st_mode & 077) {
-		f = doctor_say(d, DOCTOR_NO, "shm", "folder", "%s: mode %04o lets others in", dir,
-			       (unsigned)st.st_mode & 07777);
-		doctor_fix(f, "chmod 700 %s", dir);
-	} else if (access(dir, R_OK | W_OK | X_OK)) {
-		f = doctor_say(d, DOCTOR_NO, "shm", "folder", "%s: %s", dir, gn_strerror(-errno));
-		doctor_fix(f, "chmod u+rwx %s", dir);
-	} else {
-		doctor_say(d, DOCTOR_OK, "shm", "folder", "%s, mode %04o%s", dir,
-			   (unsigned)st.st_mode & 07777,
-			   given && *given ? ", from GANNET_SHM_DIR" : "");
+	find_dir(dir, sizeof(dir), &by);
+	chosen = by && !strcmp(by, "GANNET_SHM_DIR");
+	if (strlen(dir) > DIR_MAX)
+		wrong = "its path is too long for a socket's", can_mend = false;
+	else if (chosen ? stat(dir, &st) : lstat(dir, &st))
+		wrong = gn_strerror(-errno);
+	else if (!S_ISDIR(st.st_mode))
+		wrong = "it is no folder", can_mend = false;
+	else if (!chosen && st.st_uid != geteuid())
+		wrong = "it is somebody else's", can_mend = false;
+	else if (!chosen && st.st_mode & 077)
+		wrong = "others may enter";
+	else if (access(dir, R_OK | W_OK | X_OK))
+		wrong = gn_strerror(-errno);
+	if (!wrong) {
+		doctor_say(d, DOCTOR_OK, "shm", "folder", "%s, mode %04o", dir,
+			   (unsigned)st.st_mode & 07777);
+		return;
 	}
+	f = doctor_say(d, DOCTOR_NO, "shm", "folder", "%s: %s", dir, wrong);
+	if (can_mend)
+		doctor_fix(f, "mkdir -p %s && chmod 700 %s", dir, dir);
+	else if (by)
+		doctor_fix(f, "unset %s", by);
+	else
+		doctor_fix(f, "mkdir -m 700 ~/.gannet && export GANNET_SHM_DIR=~/.gannet");
 }
 
 static void check_sealing(struct doctor *d)
@@ -168,8 +178,12 @@ static void check_files(struct doctor *d)
 		       "open files",
 		       "at most %llu; each connection, pd, cq and mem for peers takes one",
 		       (unsigned long long)limit.rlim_cur);
-	if (limit.rlim_cur < limit.rlim_max && limit.rlim_cur < FILES_ENOUGH)
-		doctor_fix(f, "ulimit -n %llu", (unsigned long long)limit.rlim_max);
+	if (limit.rlim_cur >= FILES_ENOUGH)
+		return;
+	if (limit.rlim_max > limit.rlim_cur)
+		doctor_fix(f, "ulimit -n $(ulimit -Hn)");
+	else
+		doctor_fix(f, "%sprlimit --pid $$ --nofile=65536", geteuid() ? "sudo " : "");
 }
 
 static bool check_shm(struct doctor *d)
@@ -195,7 +209,7 @@ static bool check_shm(struct doctor *d)
 
 /* ---- sim ---- */
 
-static bool check_sim(struct doctor *d)
+static void check_sim(struct doctor *d)
 {
 	struct probe_result result;
 	int rc;
@@ -210,7 +224,6 @@ static bool check_sim(struct doctor *d)
 			   "sent a message in %llu ns of virtual time, %llu events",
 			   (unsigned long long)result.virtual_ns,
 			   (unsigned long long)result.events);
-	return !rc;
 }
 
 /* ---- the machine ---- */
@@ -274,7 +287,7 @@ static void print_text(const struct doctor *d)
 		printf("%-8s %-5s %-16s %s\n", first ? f->about : "", state_names[f->state],
 		       f->what, f->detail);
 		if (f->fix[0])
-			printf("%-8s %-5s %-16s %s\n", "", "", "  to mend it:", f->fix);
+			printf("%-8s %-5s %-16s %s\n", "", "", "  fix:", f->fix);
 		about = f->about;
 	}
 }
@@ -309,20 +322,32 @@ static void print_json(const struct doctor *d)
 	}
 }
 
+static const char help[] =
+	"Usage: gannet doctor [--json]\n"
+	"\n"
+	"Tries each provider and says which work here; for one that does not, why, and the command\n"
+	"that mends it. Leaves with 0 if shared memory works.\n"
+	"\n"
+	"  --json   one object a line: about, what, state (ok, no, note), detail, fix";
+
 int cmd_doctor(int argc, char **argv)
 {
 	const bool json = argc == 2 && !strcmp(argv[1], "--json");
 	struct doctor *d;
 	bool works;
+	int rc;
 
-	if (argc > 2 || (argc == 2 && !json)) {
-		fprintf(stderr, "usage: gannet doctor [--json]\n");
-		return argc == 2 && !strcmp(argv[1], "--help") ? 0 : 2;
+	if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+		puts(help);
+		return cmd_flush_stdout();
 	}
+	if (argc > 2 || (argc == 2 && !json))
+		return cmd_usage_error("'%s' is not for doctor; try gannet doctor --help",
+				       argv[argc - 1]);
 	d = calloc(1, sizeof(*d));
 	if (!d) {
-		fprintf(stderr, "gannet doctor: %s\n", gn_strerror(-ENOMEM));
-		return 1;
+		fprintf(stderr, "gannet: doctor: %s\n", gn_strerror(-ENOMEM));
+		return EXIT_FAILURE;
 	}
 	gn_log_to(keep_reason, d);
 	works = check_shm(d);
@@ -336,5 +361,6 @@ int cmd_doctor(int argc, char **argv)
 	else
 		print_text(d);
 	free(d);
-	return works ? 0 : 1;
+	rc = cmd_flush_stdout();
+	return rc ? rc : works ? EXIT_SUCCESS : EXIT_FAILURE;
 }

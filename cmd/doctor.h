@@ -8,8 +8,6 @@
 
 #include <gannet/fabric.h>
 
-int cmd_doctor(int argc, char **argv);
-
 enum doctor_state { DOCTOR_OK, DOCTOR_NO, DOCTOR_NOTE };
 
 struct finding {

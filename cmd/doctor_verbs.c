@@ -262,7 +262,7 @@ static void try_device(struct doctor *d, const char *device, const char *ipv4)
 	char fabric[NAME_BYTES + 8], addr[64];
 	int rc;
 
-	snprintf(fabric, sizeof(fabric), "verbs:%s", device);
+	snprintf(fabric, sizeof(fabric), "verbs:%.63s", device);
 	snprintf(addr, sizeof(addr), "verbs:%s:%ld", ipv4, 20000 + (long)getpid() % 20000);
 	doctor_try(d);
 	rc = probe_self(fabric, addr, &result);
@@ -287,7 +287,7 @@ static void check_uverbs(struct doctor *d, const char *device)
 				 names[i]) ||
 		    strcmp(of, device))
 			continue;
-		snprintf(path, sizeof(path), "/dev/infiniband/%s", names[i]);
+		snprintf(path, sizeof(path), "/dev/infiniband/%.63s", names[i]);
 		check_node(d, path, "ib_uverbs");
 	}
 }
@@ -300,7 +300,7 @@ static void check_device(struct doctor *d, const char *device)
 	unsigned n;
 
 	check_uverbs(d, device);
-	snprintf(dir, sizeof(dir), SYS_DEVICES "/%s/ports", device);
+	snprintf(dir, sizeof(dir), SYS_DEVICES "/%.63s/ports", device);
 	n = list_dir(dir, ports, PORTS_MAX);
 	for (unsigned i = 0; i < n; i++) {
 		if (!check_port(d, device, ports[i], &gids))

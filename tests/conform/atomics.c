@@ -131,9 +131,9 @@ static bool refused_later(struct cf *cf, struct cf_rc *rc, enum refusal how)
 
 	gn_wr_faa(&wr, 1, &sge, &rc->peer, 0, 1, GN_SIGNALED);
 	if (how == BAD_LKEY)
-		sge.lkey ^= 0x5a; /* the tag of a key that is in force */
+		sge.lkey ^= 0x5a; /* like one that is in force, but for its tag */
 	if (how == BAD_RKEY)
-		wr.to.remote.key ^= 0x5a5a5a5a;
+		wr.to.remote.key ^= 0x5a;
 	CHECK(cf_post(cf, rc->qp, &wr));
 	CHECK(cf_send(cf, rc, 2, 0, 0, 0));
 	CHECK(cf_expect_wc(cf, rc->send_cq, 1,

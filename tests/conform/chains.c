@@ -161,6 +161,12 @@ static uint32_t inline_len(uint64_t i, uint32_t max)
 	return (uint32_t)(1 + i * 13 % max);
 }
 
+/* Then it has no receive posted yet, and the requests have to wait, with their data. */
+static bool b_is_late(uint64_t round)
+{
+	return round % 8 == 0;
+}
+
 /* WRITEs and SENDs in turn, out of a buffer that is not registered and that changes at once. */
 static bool inline_burst(struct cf *cf, struct cf_rc *rc, uint64_t round, uint32_t max)
 {
@@ -190,11 +196,9 @@ static bool inline_a(struct cf *cf)
 		SKIP("no inline data");
 	CHECK(cf_rc_pair(cf, &opts, &rc));
 	for (uint64_t round = 0; cf_more_both(cf, round, 500); round++) {
-		/* Every eighth time B is late, and the requests have to wait with their data. */
-		if (round % 8)
-			CHECK(cf_sync(cf));
+		CHECK(cf_sync(cf));
 		CHECK(inline_burst(cf, &rc, round, opts.inline_bytes));
-		if (round % 8 == 0)
+		if (b_is_late(round))
 			CHECK(cf_sync(cf));
 		CHECK(cf_expect_wc(cf, rc.send_cq, BURST - 1, GN_WC_OK));
 		/* The next burst comes unasked: not before B has looked at this one's WRITEs. */
@@ -214,11 +218,11 @@ static bool inline_b(struct cf *cf)
 		SKIP("no inline data");
 	CHECK(cf_rc_pair(cf, &opts, &rc));
 	for (uint64_t round = 0; cf_more_both(cf, round, 500); round++) {
-		if (round % 8 == 0)
-			CHECK(cf_sync(cf));
+		if (b_is_late(round))
+			CHECK(cf_sync(cf) && cf_sync(cf));
 		for (unsigned i = 1; i < BURST; i += 2)
 			CHECK(cf_recv(cf, &rc, i, i * MSG, MSG));
-		if (round % 8)
+		if (!b_is_late(round))
 			CHECK(cf_sync(cf));
 		for (unsigned i = 1; i < BURST; i += 2) {
 			CHECK(cf_expect_wc(cf, rc.recv_cq, i, GN_WC_OK));

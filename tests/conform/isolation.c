@@ -181,22 +181,33 @@ static bool try_b(struct cf *cf, struct cf_rc *rc, const struct room *room,
 	return true;
 }
 
-/* One access on a new connection, B's end of which lies in pd. */
-static bool try_access(struct cf *cf, struct room *room, struct gn_pd *pd, const struct attempt *at)
+/* A connection to try on, B's end of which lies in pd. */
+static bool trial_open(struct cf *cf, struct gn_pd *pd, struct cf_rc *rc)
 {
 	struct cf_rc_opts opts = {
 		.pd = cf->role == CF_A ? cf->pd : pd,
 		.buf_bytes = BUF_BYTES,
 		.access = GN_LOCAL_WRITE, /* its key may be a neighbour of the region's */
 	};
-	struct cf_rc rc;
-	bool ok;
 
-	CHECK(cf_rc_pair(cf, &opts, &rc));
-	ok = cf->role == CF_A ? try_a(cf, &rc, room, at) : try_b(cf, &rc, room, at);
+	return cf_rc_pair(cf, &opts, rc);
+}
+
+static bool try_on(struct cf *cf, struct cf_rc *rc, struct room *room, const struct attempt *at)
+{
+	bool ok = cf->role == CF_A ? try_a(cf, rc, room, at) : try_b(cf, rc, room, at);
+
 	CHECK(ok, "%s, key %+d, offset %#llx, %u bytes", gn_op_str(at->op),
 	      (int)(at->key - room->to.key), (unsigned long long)at->offset, at->len_bytes);
-	CHECK(safe_goes_on(cf, room));
+	return safe_goes_on(cf, room);
+}
+
+static bool try_access(struct cf *cf, struct room *room, struct gn_pd *pd, const struct attempt *at)
+{
+	struct cf_rc rc;
+
+	CHECK(trial_open(cf, pd, &rc));
+	CHECK(try_on(cf, &rc, room, at));
 	return cf_rc_close(cf, &rc);
 }
 
@@ -236,8 +247,9 @@ static bool other_pd(struct cf *cf)
 
 static bool bad_keys(struct cf *cf)
 {
-	struct attempt at = {.op = GN_OP_WRITE, .len_bytes = ACCESS_LEN};
+	struct attempt at = {.len_bytes = ACCESS_LEN};
 	struct room room;
+	struct cf_rc rc;
 
 	CHECK(room_open(cf, &room, 0, MEM_BYTES, GN_LOCAL_WRITE | cf_all_rights(cf)));
 	const uint32_t key[] = {room.to.key + 1, room.to.key - 1, ~room.to.key};
@@ -248,12 +260,16 @@ static bool bad_keys(struct cf *cf)
 		at.op = i % 2 ? GN_OP_READ : GN_OP_WRITE;
 		CHECK(try_access(cf, &room, room.pd, &at));
 	}
+	/* A connection that has used a key feels its end, and one that comes later does too. */
 	at.key = room.to.key;
 	at.allowed = true;
-	CHECK(try_access(cf, &room, room.pd, &at));
-	if (cf->role == CF_B) /* from here on the key is stale; the memory lives on */
+	CHECK(trial_open(cf, room.pd, &rc));
+	CHECK(try_on(cf, &rc, &room, &at));
+	if (cf->role == CF_B)
 		CHECK(cf_destroy(cf, room.mr));
 	at.allowed = false;
+	CHECK(try_on(cf, &rc, &room, &at));
+	CHECK(cf_rc_close(cf, &rc));
 	for (unsigned i = 0; i < ACCESSES; i++) {
 		at.op = accesses[i];
 		if (op_exists(cf, at.op))

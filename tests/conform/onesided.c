@@ -99,7 +99,7 @@ static bool empty_b(struct cf *cf)
 #define THERE 8192u  /* the peer's middle; everything happens around it */
 #define BACK  32768u /* what was read back */
 
-/* WRITE len bytes to where, READ them back with a frame, and find the frame intact. */
+/* WRITE len bytes, READ them back with a frame around them, and without it. */
 static bool write_back(struct cf *cf, struct cf_rc *rc, size_t mine, size_t theirs, uint32_t len)
 {
 	uint64_t tag = mine * 31 + theirs * 17 + len;
@@ -122,6 +122,12 @@ static bool write_back(struct cf *cf, struct cf_rc *rc, size_t mine, size_t thei
 	CHECK(cf_expect_wc(cf, rc->send_cq, 4, GN_WC_OK));
 	CHECK(cf_check_framed(cf, rc->buf + BACK + 1, framed, EDGE, len, tag));
 	CHECK(rc->buf[BACK] == 0 && rc->buf[BACK + 1 + framed] == 0);
+
+	/* Exactly these bytes, to a place as odd as they came from. */
+	cf_paint(rc->buf + BACK, mine + framed);
+	CHECK(cf_read(cf, rc, 5, BACK + mine, theirs, len, GN_SIGNALED));
+	CHECK(cf_expect_wc(cf, rc->send_cq, 5, GN_WC_OK));
+	CHECK(cf_check_framed(cf, rc->buf + BACK, mine + framed, mine, len, tag));
 	return true;
 }
 
@@ -194,9 +200,12 @@ static bool deep_a(struct cf *cf)
 
 		sge[i] = cf_sge(&rc, at, DEEP_BYTES);
 		gn_wr_rdma(&wr[i], GN_OP_READ, i, &sge[i], &rc.peer, at, GN_SIGNALED);
-		wr[i].next = i + 1 < depth ? &wr[i + 1] : NULL;
+		wr[i].next = i + 1 < depth / 2 ? &wr[i + 1] : NULL;
 	}
+	/* Half of them in a chain, the others one by one. */
 	CHECK(cf_post(cf, rc.qp, wr));
+	for (unsigned i = depth / 2; i < depth; i++)
+		CHECK(cf_post(cf, rc.qp, &wr[i]), "READ %u of %u", i, depth);
 	for (unsigned i = 0; i < depth; i++) {
 		struct gn_wc wc;
 

@@ -436,10 +436,44 @@ static bool imm_op(uint64_t i)
 	return i % 3; /* SEND, SEND_IMM, WRITE_IMM in turn */
 }
 
+/* B has two receives: two immediates take them, and nothing is left for a third message. */
+static bool imm_takes_one_a(struct cf *cf)
+{
+	struct cf_rc_opts opts = {.conn = &impatient};
+	struct cf_rc rc;
+	struct gn_wr wr[3];
+
+	CHECK(cf_rc_pair(cf, &opts, &rc));
+	CHECK(cf_sync(cf));
+	gn_wr_init(&wr[0], GN_OP_WRITE_IMM, 1, NULL, 0, GN_SIGNALED);
+	gn_wr_init(&wr[1], GN_OP_SEND_IMM, 2, NULL, 0, GN_SIGNALED);
+	gn_wr_init(&wr[2], GN_OP_SEND, 3, NULL, 0, GN_SIGNALED);
+	for (unsigned i = 0; i < 3; i++) {
+		CHECK(cf_post(cf, rc.qp, &wr[i]));
+		CHECK(cf_expect_wc(cf, rc.send_cq, i + 1, i < 2 ? GN_WC_OK : GN_WC_RNR));
+	}
+	return true;
+}
+
+static bool imm_takes_one_b(struct cf *cf)
+{
+	struct cf_rc_opts opts = {.conn = &impatient};
+	struct cf_rc rc;
+
+	CHECK(cf_rc_pair(cf, &opts, &rc));
+	CHECK(cf_recv(cf, &rc, 1, 0, 0));
+	CHECK(cf_recv(cf, &rc, 2, 0, 0));
+	CHECK(cf_sync(cf));
+	CHECK(cf_expect_wc(cf, rc.recv_cq, 1, GN_WC_OK));
+	CHECK(cf_expect_wc(cf, rc.recv_cq, 2, GN_WC_OK));
+	return true;
+}
+
 static bool imm_a(struct cf *cf)
 {
 	struct cf_rc rc;
 
+	CHECK(imm_takes_one_a(cf));
 	CHECK(cf_rc_pair(cf, NULL, &rc));
 	for (uint64_t i = 0; cf_more_both(cf, i, 1000); i++) {
 		static const enum gn_op ops[] = {GN_OP_SEND, GN_OP_SEND_IMM, GN_OP_WRITE_IMM};
@@ -478,6 +512,7 @@ static bool imm_b(struct cf *cf)
 {
 	struct cf_rc rc;
 
+	CHECK(imm_takes_one_b(cf));
 	CHECK(cf_rc_pair(cf, NULL, &rc));
 	/* Always one receive ahead: had a message taken two, or none, the ids would not fit. */
 	CHECK(cf_recv(cf, &rc, 0, FRAME, IMM_MAX));

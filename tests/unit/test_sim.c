@@ -1,103 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The simulator: virtual time, threads and locks in it, determinism by seed, and how bad runs end.
- * The programs here write what they saw into the test's own memory, which a real program of a node
- * must not do.
+ * The simulator: options, processes, virtual time, determinism by seed, and how bad runs end. The
+ * programs here write what they saw into the test's own memory, which a real program of a node must
+ * not do.
  */
 #include <errno.h>
-#include <string.h>
 
-#include "gannet/sim.h"
-#include "unit.h"
+#include "unit_sim.h"
 
-#define US	1000u
-#define MS	1000000u
 #define HOUR_US 3600000000u
 #define HOUR_NS (HOUR_US * 1000ull)
-
-/* ---- a run and its log ---- */
-
-struct lines {
-	char text[8192];
-	size_t len;
-};
-
-static void keep_line(void *arg, enum gn_log_level level, const char *line)
-{
-	struct lines *lines = arg;
-
-	(void)level;
-	lines->len += (size_t)snprintf(lines->text + lines->len, sizeof(lines->text) - lines->len,
-				       "%s\n", line);
-	if (lines->len >= sizeof(lines->text))
-		lines->len = sizeof(lines->text) - 1;
-}
-
-/* Every test gets an empty log; it is the test's initial state. */
-static int setup(void **state)
-{
-	struct lines *lines = calloc(1, sizeof(*lines));
-
-	gn_log_to(keep_line, lines);
-	*state = lines;
-	return lines ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-	gn_log_to(NULL, NULL);
-	free(*state);
-	return 0;
-}
-
-static void assert_logged(void **state, const char *text)
-{
-	const struct lines *lines = *state;
-
-	if (!strstr(lines->text, text))
-		fail_msg("'%s' is not in the log:\n%s", text, lines->text);
-}
-
-static struct gn_sim *make(unsigned nodes, uint64_t seed)
-{
-	struct gn_sim_opts opts = {.profile = "ideal", .nodes = nodes, .seed = seed};
-	struct gn_sim *sim;
-
-	assert_int_equal(gn_sim_create(&opts, &sim), 0);
-	return sim;
-}
-
-static void spawn(struct gn_sim *sim, unsigned node, gn_node_main *program, void *arg)
-{
-	assert_int_equal(gn_sim_spawn(sim, node, program, 0, NULL, arg, NULL), 0);
-}
-
-/* One process on one node, which is to end well. */
-static void run_alone(gn_node_main *program, void *arg)
-{
-	struct gn_sim *sim = make(1, 1);
-	int status = -1;
-
-	spawn(sim, 0, program, arg);
-	assert_int_equal(gn_sim_run(sim), 0);
-	assert_int_equal(gn_sim_status(sim, 0, &status), 0);
-	assert_int_equal(status, 0);
-	assert_int_equal(gn_sim_leaks(sim), 0);
-	gn_sim_destroy(sim);
-}
-
-/* For programs: what is not so becomes the exit status. */
-#define EXPECT(cond)                                                                   \
-	do {                                                                           \
-		if (!(cond)) {                                                         \
-			print_error("%s:%d: not so: %s\n", __FILE__, __LINE__, #cond); \
-			return __LINE__;                                               \
-		}                                                                      \
-	} while (0)
-
-#define PROGRAM(name)                                                         \
-	static int name(struct gn_env *env, int argc __attribute__((unused)), \
-			char **argv __attribute__((unused)))
 
 /* ---- options ---- */
 
@@ -107,19 +19,19 @@ static void test_bad_options(void **state)
 	struct gn_sim *sim = NULL;
 
 	assert_int_equal(gn_sim_create(&opts, &sim), -EINVAL);
-	assert_logged(state, "profile 'cx9'");
+	sim_assert_logged(state, "profile 'cx9'");
 	opts = (struct gn_sim_opts){.nodes = 0};
 	assert_int_equal(gn_sim_create(&opts, &sim), -EINVAL);
-	assert_logged(state, "nodes 0");
+	sim_assert_logged(state, "nodes 0");
 	opts = (struct gn_sim_opts){.nodes = 123456};
 	assert_int_equal(gn_sim_create(&opts, &sim), -EINVAL);
-	assert_logged(state, "nodes 123456");
+	sim_assert_logged(state, "nodes 123456");
 	opts = (struct gn_sim_opts){.nodes = 1, .stack_bytes = 100};
 	assert_int_equal(gn_sim_create(&opts, &sim), -EINVAL);
-	assert_logged(state, "stack_bytes 100");
+	sim_assert_logged(state, "stack_bytes 100");
 	opts = (struct gn_sim_opts){.nodes = 1, .limit_ns = UINT64_MAX};
 	assert_int_equal(gn_sim_create(&opts, &sim), -EINVAL);
-	assert_logged(state, "limit_ns 18446744073709551615");
+	sim_assert_logged(state, "limit_ns 18446744073709551615");
 	assert_int_equal(gn_sim_create(NULL, &sim), -EINVAL);
 	assert_null(sim);
 	gn_sim_destroy(NULL);
@@ -133,16 +45,16 @@ PROGRAM(nothing)
 
 static void test_bad_spawn(void **state)
 {
-	struct gn_sim *sim = make(2, 1);
+	struct gn_sim *sim = sim_make(2, 1);
 	int status;
 
 	assert_int_equal(gn_sim_spawn(sim, 2, nothing, 0, NULL, NULL, NULL), -EINVAL);
-	assert_logged(state, "node 2");
+	sim_assert_logged(state, "node 2");
 	assert_int_equal(gn_sim_spawn(sim, 0, nothing, -1, NULL, NULL, NULL), -EINVAL);
-	assert_logged(state, "argc -1");
+	sim_assert_logged(state, "argc -1");
 	assert_int_equal(gn_sim_spawn(sim, 0, NULL, 0, NULL, NULL, NULL), -EINVAL);
 	assert_int_equal(gn_sim_status(sim, 0, &status), -EINVAL);
-	assert_logged(state, "process 0");
+	sim_assert_logged(state, "process 0");
 	assert_int_equal(gn_sim_kill(sim, 7), -EINVAL);
 	assert_int_equal(gn_sim_run(sim), 0);
 	gn_sim_destroy(sim);
@@ -155,7 +67,7 @@ static void test_stack_too_large(void **state)
 
 	assert_int_equal(gn_sim_create(&opts, &sim), 0);
 	assert_int_equal(gn_sim_spawn(sim, 0, nothing, 0, NULL, NULL, NULL), -ENOMEM);
-	assert_logged(state, "stack_bytes 4611686018427387904");
+	sim_assert_logged(state, "stack_bytes 4611686018427387904");
 	gn_sim_destroy(sim);
 }
 
@@ -176,7 +88,7 @@ static void test_environment(void **state)
 	char prog[] = "prog", x[] = "x";
 	char *args[] = {prog, x};
 	int given = 42, status = 0;
-	struct gn_sim *sim = make(2, 1);
+	struct gn_sim *sim = sim_make(2, 1);
 	unsigned number = 99;
 
 	(void)state;
@@ -212,7 +124,7 @@ static void test_end_takes_threads(void **state)
 	int rounds = 0;
 
 	(void)state;
-	run_alone(leaves_threads, &rounds);
+	sim_run_alone(leaves_threads, &rounds);
 	assert_int_equal(rounds, 10);
 }
 
@@ -257,12 +169,12 @@ PROGRAM(kills_itself)
 
 static void test_kill(void **state)
 {
-	struct killing k = {.sim = make(2, 3)};
+	struct killing k = {.sim = sim_make(2, 3)};
 	int status = 0;
 
 	(void)state;
 	assert_int_equal(gn_sim_spawn(k.sim, 1, victim, 0, NULL, &k, &k.victim), 0);
-	spawn(k.sim, 0, killer, &k);
+	sim_spawn(k.sim, 0, killer, &k);
 	assert_int_equal(gn_sim_run(k.sim), 0);
 	assert_int_equal(gn_sim_now_ns(k.sim), 500 * US);
 	assert_false(k.survived);
@@ -294,12 +206,12 @@ PROGRAM(forgets)
 
 static void test_leaks(void **state)
 {
-	struct gn_sim *sim = make(1, 1);
+	struct gn_sim *sim = sim_make(1, 1);
 
-	spawn(sim, 0, forgets, NULL);
+	sim_spawn(sim, 0, forgets, NULL);
 	assert_int_equal(gn_sim_run(sim), 0);
 	assert_int_equal(gn_sim_leaks(sim), 2);
-	assert_logged(state, "process 0 on n0 left 2 allocations, 1024 bytes");
+	sim_assert_logged(state, "process 0 on n0 left 2 allocations, 1024 bytes");
 	gn_sim_destroy(sim);
 }
 
@@ -310,14 +222,14 @@ PROGRAM(runs_inside)
 
 static void test_run_inside(void **state)
 {
-	struct gn_sim *sim = make(1, 1);
+	struct gn_sim *sim = sim_make(1, 1);
 	int status = 1;
 
-	spawn(sim, 0, runs_inside, sim);
+	sim_spawn(sim, 0, runs_inside, sim);
 	assert_int_equal(gn_sim_run(sim), 0);
 	assert_int_equal(gn_sim_status(sim, 0, &status), 0);
 	assert_int_equal(status, 0);
-	assert_logged(state, "a run inside of a run");
+	sim_assert_logged(state, "a run inside of a run");
 	gn_sim_destroy(sim);
 }
 
@@ -342,7 +254,7 @@ PROGRAM(sleeps)
 static void test_virtual_time(void **state)
 {
 	(void)state;
-	run_alone(sleeps, NULL);
+	sim_run_alone(sleeps, NULL);
 }
 
 static void test_limit(void **state)
@@ -351,10 +263,10 @@ static void test_limit(void **state)
 	struct gn_sim *sim;
 
 	assert_int_equal(gn_sim_create(&opts, &sim), 0);
-	spawn(sim, 0, sleeps, NULL);
+	sim_spawn(sim, 0, sleeps, NULL);
 	assert_int_equal(gn_sim_run(sim), -ETIMEDOUT);
 	assert_int_equal(gn_sim_now_ns(sim), 1 * MS);
-	assert_logged(state, "limit_ns 1000000");
+	sim_assert_logged(state, "limit_ns 1000000");
 	assert_int_equal(gn_sim_run(sim), -ETIMEDOUT);
 	gn_sim_destroy(sim);
 }
@@ -404,11 +316,11 @@ PROGRAM(tells)
 
 static uint64_t tell_story(uint64_t seed, struct story *story)
 {
-	struct gn_sim *sim = make(1, seed);
+	struct gn_sim *sim = sim_make(1, seed);
 	uint64_t hash;
 
 	memset(story, 0, sizeof(*story));
-	spawn(sim, 0, tells, story);
+	sim_spawn(sim, 0, tells, story);
 	assert_int_equal(gn_sim_run(sim), 0);
 	assert_int_equal(story->n, STEPS);
 	hash = gn_sim_trace_hash(sim);
@@ -444,284 +356,17 @@ static void test_random(void **state)
 	uint64_t counts[16] = {0};
 
 	(void)state;
-	run_alone(draws, counts);
+	sim_run_alone(draws, counts);
 	for (int i = 0; i < 16; i++)
 		assert_in_range(counts[i], 4096 - 400, 4096 + 400); /* six standard deviations */
 }
 
-/* ---- locks ---- */
+/* ---- bad ends ---- */
 
 struct shared {
 	struct gn_mutex mutex;
 	struct gn_cond cond;
-	struct gn_once once;
-	int inside, total, runs;
-	bool open;
 };
-
-static void count_up(void *arg)
-{
-	struct shared *s = arg;
-
-	for (int i = 0; i < 50; i++) {
-		int before;
-
-		gn_mutex_lock(&s->mutex);
-		before = s->total;
-		s->inside++;
-		gn_yield();
-		if (s->inside == 1)
-			s->total = before + 1;
-		s->inside--;
-		gn_mutex_unlock(&s->mutex);
-	}
-}
-
-PROGRAM(counts)
-{
-	struct shared *s = gn_alloc(sizeof(*s), 0);
-	struct gn_thread *threads[8];
-
-	(void)env;
-	gn_mutex_init(&s->mutex);
-	for (int i = 0; i < 8; i++)
-		EXPECT(gn_thread_start("counter", count_up, s, &threads[i]) == 0);
-	for (int i = 0; i < 8; i++)
-		EXPECT(gn_thread_join(threads[i]) == 0);
-	EXPECT(s->total == 400);
-	gn_mutex_fini(&s->mutex);
-	gn_free(s);
-	return 0;
-}
-
-static void test_mutex(void **state)
-{
-	(void)state;
-	run_alone(counts, NULL);
-}
-
-static void pass_gate(void *arg)
-{
-	struct shared *s = arg;
-
-	gn_mutex_lock(&s->mutex);
-	while (!s->open)
-		gn_cond_wait(&s->cond, &s->mutex, GN_FOREVER, "the gate");
-	s->total++;
-	gn_mutex_unlock(&s->mutex);
-}
-
-PROGRAM(opens_gate)
-{
-	struct shared *s = gn_alloc(sizeof(*s), 0);
-	struct gn_thread *threads[5];
-	uint64_t until = gn_now_ns() + 1 * MS;
-
-	(void)env;
-	gn_mutex_init(&s->mutex);
-	gn_cond_init(&s->cond);
-	for (int i = 0; i < 5; i++)
-		EXPECT(gn_thread_start("passer", pass_gate, s, &threads[i]) == 0);
-	gn_mutex_lock(&s->mutex);
-	EXPECT(gn_cond_wait(&s->cond, &s->mutex, until, "nobody") == -ETIMEDOUT);
-	EXPECT(gn_now_ns() == until);
-	EXPECT(s->total == 0);
-	gn_cond_signal(&s->cond); /* wakes one for no reason */
-	gn_mutex_unlock(&s->mutex);
-	gn_sleep_us(1);
-	gn_mutex_lock(&s->mutex);
-	s->open = true;
-	gn_cond_broadcast(&s->cond);
-	gn_mutex_unlock(&s->mutex);
-	for (int i = 0; i < 5; i++)
-		EXPECT(gn_thread_join(threads[i]) == 0);
-	EXPECT(s->total == 5);
-	gn_cond_fini(&s->cond);
-	gn_mutex_fini(&s->mutex);
-	gn_free(s);
-	return 0;
-}
-
-static void test_cond(void **state)
-{
-	(void)state;
-	run_alone(opens_gate, NULL);
-}
-
-static void only_once(void *arg)
-{
-	struct shared *s = arg;
-
-	gn_sleep_us(100);
-	s->runs++;
-}
-
-static void want_once(void *arg)
-{
-	struct shared *s = arg;
-
-	gn_once(&s->once, only_once, s);
-	s->total += s->runs;
-}
-
-PROGRAM(does_once)
-{
-	struct shared *s = gn_alloc(sizeof(*s), 0);
-	struct gn_thread *threads[4];
-
-	(void)env;
-	for (int i = 0; i < 4; i++)
-		EXPECT(gn_thread_start("once", want_once, s, &threads[i]) == 0);
-	for (int i = 0; i < 4; i++)
-		EXPECT(gn_thread_join(threads[i]) == 0);
-	EXPECT(s->runs == 1 && s->total == 4);
-	gn_free(s);
-	return 0;
-}
-
-static void test_once(void **state)
-{
-	(void)state;
-	run_alone(does_once, NULL);
-}
-
-struct slots {
-	struct gn_slot *slot;
-	int destroyed;
-};
-
-static void count_destroyed(void *value)
-{
-	++*(int *)value;
-}
-
-static void use_slot(void *arg)
-{
-	struct slots *s = arg;
-
-	if (gn_slot_get(s->slot))
-		s->destroyed += 1000;
-	gn_slot_set(s->slot, &s->destroyed);
-	gn_yield();
-	if (gn_slot_get(s->slot) != &s->destroyed)
-		s->destroyed += 1000;
-}
-
-PROGRAM(uses_slots)
-{
-	struct slots s = {.destroyed = 0};
-	struct gn_thread *threads[3];
-
-	(void)env;
-	EXPECT(gn_slot_create(count_destroyed, &s.slot) == 0);
-	for (int i = 0; i < 3; i++)
-		EXPECT(gn_thread_start("slot", use_slot, &s, &threads[i]) == 0);
-	for (int i = 0; i < 3; i++)
-		EXPECT(gn_thread_join(threads[i]) == 0);
-	EXPECT(s.destroyed == 3);
-	EXPECT(!gn_slot_get(s.slot));
-	gn_slot_destroy(s.slot);
-	return 0;
-}
-
-static void test_slots(void **state)
-{
-	(void)state;
-	run_alone(uses_slots, NULL);
-}
-
-/* ---- waiting ---- */
-
-static void push_late(void *arg)
-{
-	for (uintptr_t i = 1; i <= 10; i++) {
-		gn_sleep_us(i);
-		while (gn_queue_push(arg, (void *)i))
-			gn_yield();
-	}
-}
-
-PROGRAM(waits_for_queue)
-{
-	struct gn_thread *thread;
-	struct gn_queue *queue;
-	struct gn_wait_item item;
-
-	(void)env;
-	EXPECT(gn_queue_create(4, &queue) == 0);
-	EXPECT(gn_thread_start("pusher", push_late, queue, &thread) == 0);
-	item = gn_wait_on(gn_queue_source(queue));
-	for (uintptr_t i = 1; i <= 10; i++) {
-		EXPECT(gn_wait(&item, 1, GN_FOREVER, "an item") == 1);
-		EXPECT(item.ready);
-		EXPECT(gn_queue_pop(queue) == (void *)i);
-		EXPECT(gn_now_ns() == i * (i + 1) / 2 * US);
-	}
-	EXPECT(gn_wait(&item, 1, gn_deadline_us(5), "no item") == -ETIMEDOUT);
-	EXPECT(!item.ready);
-	EXPECT(gn_thread_join(thread) == 0);
-	gn_queue_destroy(queue);
-	return 0;
-}
-
-static void test_wait_queue(void **state)
-{
-	(void)state;
-	run_alone(waits_for_queue, NULL);
-}
-
-static void store_late(void *arg)
-{
-	uint64_t *words = arg;
-
-	gn_sleep_us(5);
-	words[1] = 7; /* seen by others when this thread parks */
-	gn_sleep_us(5);
-	words[0] = 9; /* … or ends */
-}
-
-PROGRAM(waits_for_words)
-{
-	uint64_t *words = gn_alloc(2 * sizeof(*words), 0);
-	struct gn_wait_item items[2] = {gn_wait_word(&words[0], 0), gn_wait_word(&words[1], 0)};
-	struct gn_thread *thread;
-
-	(void)env;
-	EXPECT(gn_thread_start("storer", store_late, words, &thread) == 0);
-	EXPECT(gn_wait(items, 2, GN_FOREVER, "a word") == 1);
-	EXPECT(!items[0].ready && items[1].ready && words[1] == 7);
-	EXPECT(gn_now_ns() == 5 * US);
-	items[1] = gn_wait_word(&words[1], 7);
-	EXPECT(gn_wait(items, 2, GN_FOREVER, "the other word") == 1);
-	EXPECT(items[0].ready && gn_now_ns() == 10 * US);
-	EXPECT(gn_wait(items, 2, 0, "now") == 1);
-	EXPECT(gn_thread_join(thread) == 0);
-	gn_free(words);
-	return 0;
-}
-
-static void test_wait_words(void **state)
-{
-	(void)state;
-	run_alone(waits_for_words, NULL);
-}
-
-PROGRAM(waits_for_fd)
-{
-	struct gn_wait_item item = gn_wait_fd(0);
-
-	(void)env;
-	EXPECT(gn_wait(&item, 1, GN_FOREVER, "input") == -EOPNOTSUPP);
-	return 0;
-}
-
-static void test_wait_fd(void **state)
-{
-	run_alone(waits_for_fd, NULL);
-	assert_logged(state, "fd 0");
-}
-
-/* ---- bad ends ---- */
 
 static void hold_and_wait(void *arg)
 {
@@ -764,17 +409,17 @@ PROGRAM(deadlocks)
 
 static void test_deadlock(void **state)
 {
-	struct gn_sim *sim = make(2, 5);
+	struct gn_sim *sim = sim_make(2, 5);
 	int status;
 
-	spawn(sim, 1, deadlocks, NULL);
+	sim_spawn(sim, 1, deadlocks, NULL);
 	assert_int_equal(gn_sim_run(sim), -EDEADLK);
-	assert_logged(state, "deadlock at 3000 ns");
-	assert_logged(state,
-		      "n1 process 0 thread 1 'main' waits for the end of a thread (thread 4)");
-	assert_logged(state, "thread 2 'signalled' waits for a signal that never comes");
-	assert_logged(state, "thread 3 'holder' waits for the end of days");
-	assert_logged(state, "thread 4 'locker' waits for a mutex (thread 3)");
+	sim_assert_logged(state, "deadlock at 3000 ns");
+	sim_assert_logged(state,
+			  "n1 process 0 thread 1 'main' waits for the end of a thread (thread 4)");
+	sim_assert_logged(state, "thread 2 'signalled' waits for a signal that never comes");
+	sim_assert_logged(state, "thread 3 'holder' waits for the end of days");
+	sim_assert_logged(state, "thread 4 'locker' waits for a mutex (thread 3)");
 	assert_int_equal(gn_sim_status(sim, 0, &status), -EAGAIN);
 	gn_sim_destroy(sim); /* with its threads parked, memory taken and locks held */
 }
@@ -792,83 +437,18 @@ PROGRAM(yields_for_ever)
 
 static void test_empty_polls(void **state)
 {
-	struct gn_sim *sim = make(1, 1);
+	struct gn_sim *sim = sim_make(1, 1);
 	uint64_t word = 0;
 
-	spawn(sim, 0, yields_for_ever, &word);
+	sim_spawn(sim, 0, yields_for_ever, &word);
 	assert_int_equal(gn_sim_run(sim), -EDEADLK);
-	assert_logged(state,
-		      "thread 1 'main' of process 0 on n0 polled or yielded in vain 1000000 times");
+	sim_assert_logged(
+		state,
+		"thread 1 'main' of process 0 on n0 polled or yielded in vain 1000000 times");
 	assert_int_equal(gn_sim_now_ns(sim), 50u * (1000000 - 1));
 	assert_int_equal(gn_sim_kill(sim, 0), 0);
 	assert_int_equal(gn_sim_run(sim), 0);
 	gn_sim_destroy(sim);
-}
-
-/* ---- fibers inside of simulated threads ---- */
-
-struct inner {
-	struct gn_fiber *home, *fiber[2];
-	unsigned rounds[2], which;
-	uint64_t slept_ns;
-};
-
-static void inner_main(void *arg)
-{
-	struct inner *inner = arg;
-	const unsigned me = inner->which;
-
-	for (;;) {
-		uint64_t before = gn_now_ns();
-
-		gn_sleep_us(me + 1); /* parks the simulated thread while it runs on this stack */
-		inner->slept_ns += gn_now_ns() - before;
-		inner->rounds[me]++;
-		gn_fiber_switch(inner->fiber[me], inner->home);
-	}
-}
-
-static void run_inner(void *arg)
-{
-	struct inner *inner = arg;
-
-	if (gn_fiber_adopt(&inner->home))
-		return;
-	for (inner->which = 0; inner->which < 2; inner->which++) {
-		if (gn_fiber_create(inner_main, inner, 65536, &inner->fiber[inner->which]))
-			return;
-		gn_fiber_switch(inner->home, inner->fiber[inner->which]);
-	}
-	for (int i = 0; i < 19; i++) {
-		gn_fiber_switch(inner->home, inner->fiber[0]);
-		gn_yield();
-		gn_fiber_switch(inner->home, inner->fiber[1]);
-	}
-	gn_fiber_destroy(inner->fiber[0]);
-	gn_fiber_destroy(inner->fiber[1]);
-	gn_fiber_destroy(inner->home);
-}
-
-PROGRAM(runs_fibers)
-{
-	struct inner inner[4] = {{.which = 0}};
-	struct gn_thread *threads[4];
-
-	(void)env;
-	for (int i = 0; i < 4; i++)
-		EXPECT(gn_thread_start("fibers", run_inner, &inner[i], &threads[i]) == 0);
-	for (int i = 0; i < 4; i++) {
-		EXPECT(gn_thread_join(threads[i]) == 0);
-		EXPECT(inner[i].rounds[0] == 20 && inner[i].rounds[1] == 20);
-		EXPECT(inner[i].slept_ns == 20 * 3 * US);
-	}
-	return 0;
-}
-
-static void test_inner_fibers(void **state)
-{
-	(void)state;
-	run_alone(runs_fibers, NULL);
 }
 
 /* ---- many ---- */
@@ -895,12 +475,12 @@ PROGRAM(four_threads)
 
 static void test_many(void **state)
 {
-	struct gn_sim *sim = make(100, 9);
+	struct gn_sim *sim = sim_make(100, 9);
 	int done = 0, status;
 
 	(void)state;
 	for (unsigned i = 0; i < 100; i++)
-		spawn(sim, i, four_threads, &done);
+		sim_spawn(sim, i, four_threads, &done);
 	assert_int_equal(gn_sim_run(sim), 0);
 	assert_int_equal(done, 400);
 	for (unsigned i = 0; i < 100; i++) {
@@ -910,34 +490,24 @@ static void test_many(void **state)
 	gn_sim_destroy(sim);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_bad_options),
-		TEST(test_bad_spawn),
-		TEST(test_stack_too_large),
-		TEST(test_environment),
-		TEST(test_end_takes_threads),
-		TEST(test_kill),
-		TEST(test_leaks),
-		TEST(test_run_inside),
-		TEST(test_virtual_time),
-		TEST(test_limit),
-		TEST(test_determinism),
-		TEST(test_random),
-		TEST(test_mutex),
-		TEST(test_cond),
-		TEST(test_once),
-		TEST(test_slots),
-		TEST(test_wait_queue),
-		TEST(test_wait_words),
-		TEST(test_wait_fd),
-		TEST(test_deadlock),
-		TEST(test_empty_polls),
-		TEST(test_inner_fibers),
-		TEST(test_many),
+		SIM_TEST(test_bad_options),
+		SIM_TEST(test_bad_spawn),
+		SIM_TEST(test_stack_too_large),
+		SIM_TEST(test_environment),
+		SIM_TEST(test_end_takes_threads),
+		SIM_TEST(test_kill),
+		SIM_TEST(test_leaks),
+		SIM_TEST(test_run_inside),
+		SIM_TEST(test_virtual_time),
+		SIM_TEST(test_limit),
+		SIM_TEST(test_determinism),
+		SIM_TEST(test_random),
+		SIM_TEST(test_deadlock),
+		SIM_TEST(test_empty_polls),
+		SIM_TEST(test_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

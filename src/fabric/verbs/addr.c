@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Addresses as users write them: 10.0.0.1:7000, [fd00::1]:7000, host:7000; to listen also :7000 and *:7000. */
+/*
+ * Addresses as users write them: 10.0.0.1:7000, [fd00::1]:7000, host:7000; to listen also :7000 and
+ * *:7000.
+ */
 #include "fabric/verbs/verbs.h"
 
 #include <assert.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Asynchronous events of a context's device. Any thread may take them, so a handler only does what any thread may
- * do to another's cq or qp; both stay in place until their events are acknowledged, because destroying waits.
+ * Asynchronous events of a context's device. Any thread may take them, so a handler only does what
+ * any thread may do to another's cq or qp; both stay in place until their events are acknowledged,
+ * because destroying waits.
  */
 #include "fabric/verbs/verbs.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Event channels: the fds of a completion channel, of an rdma_cm channel, of the context's asynchronous events
- * (every channel of a context watches those; whoever looks first takes them), and a timer for connections that
- * are being made, because rdma_cm itself would ask a silent peer for a minute.
+ * Event channels: the fds of a completion channel, of an rdma_cm channel, of the context's
+ * asynchronous events (every channel of a context watches those; whoever looks first takes them),
+ * and a timer for connections that are being made, because rdma_cm itself would ask a silent peer
+ * for a minute.
  */
 #include "fabric/verbs/verbs.h"
 
@@ -107,7 +108,7 @@ static int open_comp(struct vrb_chan *chan)
 
 	chan->comp = ibv_create_comp_channel(vrb_ctx(chan->base.ctx)->ibv);
 	if (!chan->comp)
-		return errno ? -errno : -EIO;
+		return vrb_errno();
 	rc = vrb_nonblocking(chan->comp->fd);
 	if (rc)
 		ibv_destroy_comp_channel(chan->comp);
@@ -120,7 +121,7 @@ static int open_cm(struct vrb_chan *chan)
 
 	chan->cm = rdma_create_event_channel();
 	if (!chan->cm)
-		return errno ? -errno : -EIO;
+		return vrb_errno();
 	rc = vrb_nonblocking(chan->cm->fd);
 	if (rc)
 		rdma_destroy_event_channel(chan->cm);

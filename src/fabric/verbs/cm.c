@@ -9,39 +9,21 @@
  *	CONNECT_RESPONSE: qp to RTS         <------
  *	rdma_establish; ESTABLISHED         ------>  ESTABLISHED
  *
- * Nothing here waits. An event of rdma_cm is copied and acknowledged before it is handled, because handling may
- * destroy its id, and destroying waits for acknowledgements. An id's context is the object it belongs to.
+ * Nothing here waits. An event of rdma_cm is copied and acknowledged before it is handled, because
+ * handling may destroy its id, and destroying waits for acknowledgements. An id's context is the
+ * object it belongs to.
  */
 #include "fabric/verbs/verbs.h"
 
 #include <errno.h>
-#include <netinet/in.h>
 #include <string.h>
 
-#define BACKLOG	     1024
 #define EVENTS_BATCH 64 /* per look; more leave the fd readable */
 #define RETRIES	     6	/* for qps of other makers; ours set their own (qp.c) */
-#define US_PER_MS    1000u
 #define NS_PER_MS    1000000u
 
-/* Why a request was rejected, as InfiniBand numbers it. */
-enum { REJECT_TIMEOUT = 4, REJECT_NO_LISTENER = 8, REJECT_BY_OWNER = 28 };
-
-/* What of an event outlives its acknowledgement. */
-struct happening {
-	enum rdma_cm_event_type type;
-	int status;
-	struct rdma_cm_id *id;
-	struct obj *about; /* the qp or listener */
-	uint8_t responder_resources, initiator_depth;
-	uint32_t private_len;
-	uint8_t private_data[GN_PRIVATE_MAX];
-};
-
-static int last_error(void)
-{
-	return errno ? -errno : -EIO;
-}
+/* Why a request was rejected, as InfiniBand numbers it. All others are like 8: nobody listens. */
+enum { REJECT_TIMEOUT = 4, REJECT_BY_OWNER = 28 };
 
 static struct vrb_chan *chan_of(struct vrb_qp *qp)
 {
@@ -53,23 +35,18 @@ static bool is_pending(const struct vrb_qp *qp)
 	return qp->conn.state == VRB_CONN_ASKING || qp->conn.state == VRB_CONN_ACCEPTED;
 }
 
-static uint8_t smaller(uint8_t a, uint8_t b)
-{
-	return a < b ? a : b;
-}
-
-static bool on_our_device(const struct rdma_cm_id *id, const struct gn_fabric *fabric)
+bool vrb_cm_on_our_device(const struct rdma_cm_id *id, const struct gn_fabric *fabric)
 {
 	return id->verbs && !strcmp(ibv_get_device_name(id->verbs->device), fabric->attr.device);
 }
 
-static int new_id(struct vrb_chan *chan, void *context, struct rdma_cm_id **out)
+int vrb_cm_new_id(struct vrb_chan *chan, void *context, struct rdma_cm_id **out)
 {
 	int rc;
 
 	if (!rdma_create_id(chan->cm, out, context, RDMA_PS_TCP))
 		return 0;
-	rc = last_error();
+	rc = vrb_errno();
 	gn_log(GN_LOG_ERROR, "verbs: no connection identifier: %s", gn_strerror(rc));
 	return rc;
 }
@@ -143,7 +120,7 @@ void vrb_cm_fini(struct vrb_qp *qp)
 	chan = chan_of(qp);
 	gn_mutex_lock(&chan->lock);
 	vrb_chan_expect_no_more(chan, qp);
-	/* Destroying the id of a connection says goodbye to the peer, once: if that is lost, it is lost. */
+	/* Destroying a connection's id says goodbye to the peer; once, even if that gets lost. */
 	drop_id(qp);
 	gn_mutex_unlock(&chan->lock);
 }
@@ -160,7 +137,7 @@ int vrb_disconnect(struct gn_qp *base)
 		give_up(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
 	} else if (qp->conn.state == VRB_CONN_UP) {
 		if (rdma_disconnect(qp->conn.id))
-			gn_log(GN_LOG_DEBUG, "verbs: goodbye: %s", gn_strerror(last_error()));
+			gn_log(GN_LOG_DEBUG, "verbs: goodbye: %s", gn_strerror(vrb_errno()));
 		qp->conn.state = VRB_CONN_DOWN;
 		qp_gone(base);
 	}
@@ -188,7 +165,7 @@ int vrb_connect(struct gn_qp *base, const char *addr, const struct gn_conn_opts 
 	if (rc)
 		return rc;
 	gn_mutex_lock(&chan->lock);
-	rc = new_id(chan, &base->obj, &conn->id);
+	rc = vrb_cm_new_id(chan, &base->obj, &conn->id);
 	if (rc)
 		goto unlock;
 	conn->state = VRB_CONN_ASKING;
@@ -201,7 +178,7 @@ int vrb_connect(struct gn_qp *base, const char *addr, const struct gn_conn_opts 
 	vrb_qp_state(qp, GN_QP_CONNECTING);
 	vrb_chan_expect(chan, qp);
 	if (rdma_resolve_addr(conn->id, NULL, (struct sockaddr *)&to, left_ms(qp)))
-		give_up(qp, GN_EVENT_UNREACHABLE, last_error());
+		give_up(qp, GN_EVENT_UNREACHABLE, vrb_errno());
 unlock:
 	gn_mutex_unlock(&chan->lock);
 	return rc;
@@ -211,7 +188,7 @@ static void addr_resolved(struct vrb_qp *qp)
 {
 	struct gn_fabric *fabric = qp->base.obj.fabric;
 
-	if (!on_our_device(qp->conn.id, fabric)) {
+	if (!vrb_cm_on_our_device(qp->conn.id, fabric)) {
 		gn_log(GN_LOG_ERROR,
 		       "verbs: the way to this address is through %s, not %s; open that device, or "
 		       "change the route",
@@ -220,7 +197,7 @@ static void addr_resolved(struct vrb_qp *qp)
 		       fabric->attr.device);
 		give_up(qp, GN_EVENT_UNREACHABLE, -ENETUNREACH);
 	} else if (rdma_resolve_route(qp->conn.id, left_ms(qp))) {
-		give_up(qp, GN_EVENT_UNREACHABLE, last_error());
+		give_up(qp, GN_EVENT_UNREACHABLE, vrb_errno());
 	}
 }
 
@@ -238,30 +215,29 @@ static void route_resolved(struct vrb_qp *qp)
 	};
 
 	if (rdma_connect(qp->conn.id, &param))
-		give_up(qp, GN_EVENT_UNREACHABLE, last_error());
+		give_up(qp, GN_EVENT_UNREACHABLE, vrb_errno());
 }
 
-static void keep_private(struct gn_qp *qp, const struct happening *what)
+static void keep_private(struct gn_qp *qp, const struct vrb_happening *what)
 {
 	memcpy(qp->private_data, what->private_data, what->private_len);
 	qp->private_len = what->private_len;
 }
 
-static void responded(struct vrb_qp *qp, const struct happening *what)
+static void responded(struct vrb_qp *qp, const struct vrb_happening *what)
 {
-	const struct vrb_fabric *fabric = vrb_fabric(qp->base.obj.fabric);
-	const struct vrb_path path = {
-		.rd_atomic_in = smaller(fabric->rd_atomic_in, what->responder_resources),
-		.rd_atomic_out = smaller(fabric->rd_atomic_out, what->initiator_depth),
+	struct vrb_path path = {
 		.rnr_retry = qp->conn.rnr_retry,
 		.rnr_timer_us = qp->conn.rnr_timer_us,
 	};
 	int rc = qp->base.state == GN_QP_ERROR ? -ECANCELED : 0; /* by gn_qp_error(), meanwhile */
 
+	vrb_path_depths(&path, qp->base.obj.fabric, what->responder_resources,
+			what->initiator_depth);
 	if (!rc)
 		rc = vrb_qp_bring_up(qp, qp->conn.id, &path);
 	if (!rc && rdma_establish(qp->conn.id))
-		rc = last_error();
+		rc = vrb_errno();
 	if (rc) {
 		give_up(qp, GN_EVENT_UNREACHABLE, rc);
 		return;
@@ -273,11 +249,11 @@ static void responded(struct vrb_qp *qp, const struct happening *what)
 	qp_established(&qp->base);
 }
 
-static void rejected(struct vrb_qp *qp, const struct happening *what)
+static void rejected(struct vrb_qp *qp, const struct vrb_happening *what)
 {
 	if (qp->conn.state == VRB_CONN_ACCEPTED) {
-		give_up(qp, GN_EVENT_UNREACHABLE,
-			-ECONNRESET); /* the other side changed its mind */
+		/* The other side changed its mind. */
+		give_up(qp, GN_EVENT_UNREACHABLE, -ECONNRESET);
 	} else if (what->status == REJECT_BY_OWNER) {
 		keep_private(&qp->base, what);
 		give_up(qp, GN_EVENT_REJECTED, -ECONNREFUSED);
@@ -294,111 +270,6 @@ static void unreachable(struct vrb_qp *qp, int status)
 		status < 0 ? status : (status > 0 ? -status : -EHOSTUNREACH));
 }
 
-/* ---- accepting ---- */
-
-/* A request's id is ours to keep or destroy from here on. */
-static void requested(struct vrb_listener *listener, const struct happening *what)
-{
-	struct gn_fabric *fabric = listener->base.obj.fabric;
-	struct gn_conn_req *base;
-	struct vrb_req *req;
-
-	if (!on_our_device(what->id, fabric)) {
-		if (!listener->told_device)
-			gn_log(GN_LOG_ERROR,
-			       "verbs: a request that came through %s is refused: this fabric is %s; "
-			       "listen at an address of that device only, not at any",
-			       what->id->verbs ? ibv_get_device_name(what->id->verbs->device) :
-						 "no RDMA device",
-			       fabric->attr.device);
-		listener->told_device = true;
-		goto refuse;
-	}
-	if (req_create(&listener->base, &base))
-		goto refuse;
-	req = container_of(base, struct vrb_req, base);
-	req->id = what->id;
-	req->id->context = &base->obj;
-	req->chan = vrb_chan(listener->base.chan);
-	req->responder_resources = what->responder_resources;
-	req->initiator_depth = what->initiator_depth;
-	memcpy(base->private_data, what->private_data, what->private_len);
-	base->private_len = what->private_len;
-	obj_hold(&req->chan->base.obj);
-	req_push(base);
-	return;
-refuse:
-	rdma_reject(what->id, NULL, 0);
-	rdma_destroy_id(what->id);
-}
-
-static int answer(struct vrb_qp *qp, struct vrb_req *req, const struct gn_conn_opts *opts)
-{
-	const struct vrb_fabric *fabric = vrb_fabric(qp->base.obj.fabric);
-	const struct vrb_path path = {
-		.rd_atomic_in = smaller(fabric->rd_atomic_in, req->responder_resources),
-		.rd_atomic_out = smaller(fabric->rd_atomic_out, req->initiator_depth),
-		.rnr_retry = opts->rnr_retry,
-		.rnr_timer_us = opts->rnr_timer_us,
-	};
-	struct rdma_conn_param param = {
-		.private_data = opts->private_data,
-		.private_data_len = (uint8_t)opts->private_len,
-		.responder_resources = path.rd_atomic_in,
-		.initiator_depth = path.rd_atomic_out,
-		.rnr_retry_count = (uint8_t)opts->rnr_retry,
-		.qp_num = qp->base.qpn,
-	};
-	int rc = vrb_qp_bring_up(qp, req->id, &path);
-
-	if (!rc && rdma_accept(req->id, &param))
-		rc = last_error();
-	/* What rdma_cm calls an invalid state is a client that did not wait for us. */
-	return rc == -EINVAL ? -ECONNABORTED : rc;
-}
-
-int vrb_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn_conn_opts *opts)
-{
-	struct vrb_req *req = container_of(base_req, struct vrb_req, base);
-	struct vrb_qp *qp = vrb_qp(base);
-	struct vrb_chan *chan = chan_of(qp);
-	int rc = 0;
-
-	gn_mutex_lock(&chan->lock);
-	/* No event of it can be under way: rdma_cm drops them until it is accepted. */
-	if (chan != req->chan && rdma_migrate_id(req->id, chan->cm))
-		rc = last_error();
-	req->id->context = &base->obj;
-	if (!rc)
-		rc = answer(qp, req, opts);
-	if (!rc) {
-		qp->conn.id = req->id;
-		qp->conn.state = VRB_CONN_ACCEPTED;
-		qp->conn.deadline_ns = gn_deadline_us(opts->timeout_us);
-		vrb_qp_state(qp, GN_QP_READY);
-		vrb_chan_expect(chan, qp);
-	} else {
-		gn_log(GN_LOG_INFO, "verbs: a connection was not accepted: %s", gn_strerror(rc));
-		rdma_destroy_id(req->id);
-		vrb_qp_fail(qp);
-	}
-	gn_mutex_unlock(&chan->lock);
-	obj_release(&req->chan->base.obj);
-	return rc;
-}
-
-int vrb_reject(struct gn_conn_req *base, const void *private_data, uint32_t private_len)
-{
-	struct vrb_req *req = container_of(base, struct vrb_req, base);
-	int rc = 0;
-
-	if (rdma_reject(req->id, private_data, (uint8_t)private_len))
-		rc = errno == EINVAL ? -ECONNRESET : last_error();
-	rdma_destroy_id(req->id);
-	obj_release(&req->chan->base.obj);
-	return rc;
-}
-
 static void established(struct vrb_qp *qp)
 {
 	if (qp->conn.state != VRB_CONN_ACCEPTED)
@@ -408,77 +279,14 @@ static void established(struct vrb_qp *qp)
 	qp_established(&qp->base);
 }
 
-/* ---- listening ---- */
-
-/* The kernel calls a port that conflicts with a listener at any address "not available", too. */
-static bool is_available(struct vrb_chan *chan, struct sockaddr_storage at)
-{
-	struct rdma_cm_id *id;
-	bool available;
-
-	if (rdma_create_id(chan->cm, &id, NULL, RDMA_PS_TCP))
-		return false;
-	((struct sockaddr_in *)&at)->sin_port =
-		0; /* the same place in IPv6 (addr.c): some free port */
-	available = !rdma_bind_addr(id, (struct sockaddr *)&at);
-	rdma_destroy_id(id);
-	return available;
-}
-
-static int bind_and_listen(struct vrb_chan *chan, struct rdma_cm_id *id,
-			   struct sockaddr_storage *at)
-{
-	int rc;
-
-	if (!rdma_bind_addr(id, (struct sockaddr *)at) && !rdma_listen(id, BACKLOG))
-		return 0;
-	rc = last_error();
-	return rc == -EADDRNOTAVAIL && is_available(chan, *at) ? -EADDRINUSE : rc;
-}
-
-int vrb_listen_init(struct gn_listener *base, const char *addr)
-{
-	struct vrb_listener *listener = container_of(base, struct vrb_listener, base);
-	struct vrb_chan *chan = vrb_chan(base->chan);
-	struct sockaddr_storage at;
-	int rc = vrb_addr_parse(addr, true, &at);
-
-	if (rc)
-		return rc;
-	gn_mutex_lock(&chan->lock);
-	rc = new_id(chan, &base->obj, &listener->id);
-	if (rc)
-		goto unlock;
-	rc = bind_and_listen(chan, listener->id, &at);
-	if (rc) {
-		gn_log(GN_LOG_ERROR, "verbs: cannot listen at '%s': %s%s", addr, gn_strerror(rc),
-		       rc == -EADDRNOTAVAIL || rc == -ENODEV ?
-			       "; it is no address of an RDMA device here" :
-			       "");
-		rdma_destroy_id(listener->id);
-	}
-unlock:
-	gn_mutex_unlock(&chan->lock);
-	return rc;
-}
-
-void vrb_listen_fini(struct gn_listener *base)
-{
-	struct vrb_chan *chan = vrb_chan(base->chan);
-
-	/* The lock: nobody is handling a request of it now. Those that rdma_cm still has, it refuses. */
-	gn_mutex_lock(&chan->lock);
-	rdma_destroy_id(container_of(base, struct vrb_listener, base)->id);
-	gn_mutex_unlock(&chan->lock);
-}
-
 /* ---- events ---- */
 
-static void copy_event(const struct rdma_cm_event *event, struct happening *out)
+static void copy_event(const struct rdma_cm_event *event, struct vrb_happening *out)
 {
 	const struct rdma_conn_param *param = &event->param.conn;
 
-	*out = (struct happening){.type = event->event, .status = event->status, .id = event->id};
+	*out = (struct vrb_happening){
+		.type = event->event, .status = event->status, .id = event->id};
 	out->about = event->listen_id ? event->listen_id->context : event->id->context;
 	out->responder_resources = param->responder_resources;
 	out->initiator_depth = param->initiator_depth;
@@ -490,7 +298,7 @@ static void copy_event(const struct rdma_cm_event *event, struct happening *out)
 	}
 }
 
-static void handle_qp(struct vrb_qp *qp, const struct happening *what)
+static void handle_qp(struct vrb_qp *qp, const struct vrb_happening *what)
 {
 	switch (what->type) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -528,13 +336,13 @@ static void handle_qp(struct vrb_qp *qp, const struct happening *what)
 	}
 }
 
-static void handle(const struct happening *what)
+static void handle(const struct vrb_happening *what)
 {
 	if (what->about->type == OBJ_LISTENER) {
 		struct gn_listener *base = container_of(what->about, struct gn_listener, obj);
 
 		if (what->type == RDMA_CM_EVENT_CONNECT_REQUEST)
-			requested(container_of(base, struct vrb_listener, base), what);
+			vrb_requested(container_of(base, struct vrb_listener, base), what);
 	} else if (what->about->type == OBJ_QP) {
 		struct vrb_qp *qp = vrb_qp(container_of(what->about, struct gn_qp, obj));
 
@@ -546,7 +354,7 @@ static void handle(const struct happening *what)
 void vrb_cm_events(struct vrb_chan *chan)
 {
 	struct rdma_cm_event *event;
-	struct happening what;
+	struct vrb_happening what;
 
 	for (int i = 0; i < EVENTS_BATCH && !rdma_get_cm_event(chan->cm, &event); i++) {
 		copy_event(event, &what);

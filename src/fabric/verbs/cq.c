@@ -50,7 +50,7 @@ int vrb_cq_init(struct gn_cq *base)
 	cq->ibv = ibv_create_cq(vrb_ctx(base->ctx)->ibv, (int)base->depth, cq,
 				base->chan ? vrb_chan(base->chan)->comp : NULL, 0);
 	if (!cq->ibv) {
-		rc = errno ? -errno : -ENOMEM;
+		rc = vrb_errno();
 		gn_log(GN_LOG_ERROR, "verbs: no completion queue of %u entries: %s", base->depth,
 		       gn_strerror(rc));
 		return rc;
@@ -65,14 +65,17 @@ void vrb_cq_fini(struct gn_cq *base)
 	struct vrb_cq *cq = vrb_cq(base);
 	int rc;
 
-	/* Under the lock nobody can take another event of it, so what is acknowledged here is all there is. */
-	if (chan)
+	if (chan) {
 		gn_mutex_lock(&chan->lock);
-	if (cq->events)
-		ibv_ack_cq_events(cq->ibv, cq->events);
-	rc = ibv_destroy_cq(cq->ibv);
-	if (chan)
+		/* What is taken from now on is acknowledged at once (vrb_cq_events). */
+		cq->closing = true;
+		if (cq->events)
+			ibv_ack_cq_events(cq->ibv, cq->events);
+		cq->events = 0;
 		gn_mutex_unlock(&chan->lock);
+	}
+	/* Waits for acknowledgements that other threads owe, so no lock is held. */
+	rc = ibv_destroy_cq(cq->ibv);
 	if (rc)
 		gn_log(GN_LOG_ERROR, "verbs: a completion queue is left behind: %s",
 		       gn_strerror(-rc));
@@ -210,10 +213,13 @@ void vrb_cq_events(struct vrb_chan *chan)
 	for (int i = 0; i < EVENTS_BATCH && !ibv_get_cq_event(chan->comp, &ibv, &context); i++) {
 		struct vrb_cq *cq = context;
 
-		if (++cq->events == ACK_BATCH) {
-			ibv_ack_cq_events(ibv, cq->events);
-			cq->events = 0;
-		}
+		/* First: once all is acknowledged, a cq that is closing is gone. */
 		chan_push(&chan->base, &cq->base.ev_completion);
+		if (++cq->events == ACK_BATCH || cq->closing) {
+			const unsigned n = cq->events;
+
+			cq->events = 0;
+			ibv_ack_cq_events(ibv, n);
+		}
 	}
 }

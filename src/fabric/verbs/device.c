@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Choosing a device and saying honestly what it can do, and contexts: each is an ibv_context of its own, because
- * that is what posts contend on.
+ * Choosing a device and saying honestly what it can do, and contexts: each is an ibv_context of its
+ * own, because that is what posts contend on.
  */
 #include "fabric/verbs/verbs.h"
 
@@ -65,7 +65,8 @@ static uint32_t probe_inline(struct ibv_context *ibv)
 static uint64_t caps_of(const struct ibv_device_attr *dev)
 {
 	/*
-	 * No order of bytes in memory is promised here: a device says per connection whether it keeps one (qp.c).
+	 * No order of bytes in memory is promised here: a device says per connection whether it
+	 * keeps one (qp.c).
 	 */
 	uint64_t caps = GN_CAP_UD | GN_CAP_EVENT_FD | GN_CAP_FOREIGN_REMOTE | GN_CAP_HUGE;
 
@@ -123,7 +124,7 @@ static int use_device(struct vrb_fabric *fabric, struct ibv_device *device)
 	}
 	fabric->ibv = ibv_open_device(device);
 	if (!fabric->ibv) {
-		rc = errno ? -errno : -EIO;
+		rc = vrb_errno();
 		gn_log(GN_LOG_ERROR, "verbs: cannot open %s: %s", name, gn_strerror(rc));
 		return rc;
 	}
@@ -150,11 +151,12 @@ close_device:
 }
 
 /*
- * A child that writes to its copy of registered memory must not leave the parent's device with the wrong pages.
- * Since Linux 5.12 fork copies pinned pages into the child, and there is nothing to do. Before that, libibverbs
- * can keep registered pages out of the child, whoever allocated them, if it is asked before the first
- * registration. That is better than an madvise() in gn_mem_alloc(): it covers wrapped memory and the queues too,
- * and where the kernel copies, a child can read what its parent had.
+ * A child that writes to its copy of registered memory must not leave the parent's device with the
+ * wrong pages. Since Linux 5.12 fork copies pinned pages into the child, and there is nothing to
+ * do. Before that, libibverbs can keep registered pages out of the child, whoever allocated them,
+ * if it is asked before the first registration. That is better than an madvise() in gn_mem_alloc():
+ * it covers wrapped memory and the queues too, and where the kernel copies, a child can read what
+ * its parent had.
  */
 static void survive_fork(void)
 {
@@ -227,7 +229,7 @@ int vrb_ctx_init(struct gn_ctx *base)
 
 	ctx->ibv = ibv_open_device(vrb_fabric(base->obj.fabric)->ibv->device);
 	if (!ctx->ibv) {
-		rc = errno ? -errno : -EIO;
+		rc = vrb_errno();
 		gn_log(GN_LOG_ERROR, "verbs: cannot open %s again: %s",
 		       base->obj.fabric->attr.device, gn_strerror(rc));
 		return rc;

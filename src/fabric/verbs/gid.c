@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Choosing among a port's GIDs. On RoCE each address of the network interface is one, in both versions of the
- * protocol; only version 2 is routed, and only GIDs of one kind can talk to each other. The table is read anew
- * each time, because addresses come and go.
+ * Choosing among a port's GIDs. On RoCE each address of the network interface is one, in both
+ * versions of the protocol; only version 2 is routed, and only GIDs of one kind can talk to each
+ * other. The table is read anew each time, because addresses come and go.
  */
 #include "fabric/verbs/verbs.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory to register: anonymous pages, huge ones on request. Whatever is mapped can be registered, so wrapped
- * memory needs nothing.
+ * Memory to register: anonymous pages, huge ones on request. Whatever is mapped can be registered,
+ * so wrapped memory needs nothing.
  */
 #include "fabric/verbs/verbs.h"
 

@@ -2,13 +2,13 @@
 /*
  * Protection domains and memory regions.
  *
- * A device has one address space per registration, for local and remote use alike. Ours differ: an SGE holds a
- * pointer, while peers count from the region's start and learn no pointers. So a region with remote rights is
- * registered twice, at its address without remote rights for the lkey, and at 0 for the rkey. Its pages count
- * twice towards the limit on locked memory.
+ * A device has one address space per registration, for local and remote use alike. Ours differ: an
+ * SGE holds a pointer, while peers count from the region's start and learn no pointers. So a region
+ * with remote rights is registered twice, at its address without remote rights for the lkey, and at
+ * 0 for the rkey. Its pages count twice towards the limit on locked memory.
  *
- * Never relaxed ordering, which would let a later WRITE overtake an earlier one; never on-demand paging, which
- * would turn a page fault into a retry storm.
+ * Never relaxed ordering, which would let a later WRITE overtake an earlier one; never on-demand
+ * paging, which would turn a page fault into a retry storm.
  */
 #include "fabric/verbs/verbs.h"
 
@@ -24,7 +24,7 @@ int vrb_pd_init(struct gn_pd *base)
 	pd->ibv = ibv_alloc_pd(vrb_ctx(base->ctx)->ibv);
 	if (pd->ibv)
 		return 0;
-	rc = errno ? -errno : -ENOMEM;
+	rc = vrb_errno();
 	gn_log(GN_LOG_ERROR, "verbs: no protection domain: %s", gn_strerror(rc));
 	return rc;
 }
@@ -40,7 +40,7 @@ void vrb_pd_fini(struct gn_pd *base)
 
 static int fail(const struct gn_mr *mr)
 {
-	const int rc = errno ? -errno : -EIO;
+	const int rc = vrb_errno();
 	struct rlimit limit;
 
 	if (rc == -ENOMEM && !getrlimit(RLIMIT_MEMLOCK, &limit) && limit.rlim_cur != RLIM_INFINITY)
@@ -86,7 +86,10 @@ int vrb_mr_init(struct gn_mr *base)
 	base->lkey = mr->local->lkey;
 	if (flags == local)
 		return 0;
-	/* A device maps whole pages: an address and what it is mapped at agree in their place in the page. */
+	/*
+	 * A device maps whole pages: an address and what it is mapped at agree in their place in
+	 * the page.
+	 */
 	base->iova = (uintptr_t)base->addr % (uintptr_t)sysconf(_SC_PAGESIZE);
 	mr->remote = ibv_reg_mr_iova(pd, base->addr, base->length, base->iova, flags);
 	if (!mr->remote) {

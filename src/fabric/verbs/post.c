@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Posting: a chain becomes a chain of verbs requests in arrays made with the qp, and is posted by one call, which
- * rings the doorbell once. SGE lists need no copy: ours are laid out like theirs.
+ * Posting: a chain becomes a chain of verbs requests in arrays made with the qp, and is posted by
+ * one call, which rings the doorbell once. SGE lists need no copy: ours are laid out like theirs.
  */
 #include "fabric/verbs/verbs.h"
 

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Queue pairs: creation, the way through the states of verbs, error, and what a connection promises. */
+/*
+ * Queue pairs: creation, the way through the states of verbs, error, and what a connection
+ * promises.
+ */
 #include "fabric/verbs/verbs.h"
 
 #include <errno.h>
 
 /*
- * A peer that is gone is noticed when a request was sent 1 + RETRIES times. A device waits 4.096 µs << ACK_TIMEOUT
- * each time, here 268 ms, so 1.9 s in all; the specification lets it wait up to four times as long. Not 7 retries,
- * the most there is: Soft-RoCE takes that for "for ever", as it is with RNR retries.
+ * A peer that is gone is noticed when a request was sent 1 + RETRIES times. A device waits 4.096 µs
+ * << ACK_TIMEOUT each time, here 268 ms, so 1.9 s in all; the specification lets it wait up to four
+ * times as long. Not 7 retries, the most there is: Soft-RoCE takes that for "for ever", as it is
+ * with RNR retries.
  */
 #define ACK_TIMEOUT 16
 #define RETRIES	    6
@@ -19,7 +23,7 @@
 #define IN_ORDER_WHOLE_MSG (1 << 0)
 #define IN_ORDER_128_BYTES (1 << 1)
 
-/* How long "receiver not ready" tells the sender to wait, as verbs encodes it (InfiniBand, table 45). */
+/* How long "receiver not ready" tells the sender to wait, by its code. */
 static const uint32_t rnr_us[32] = {
 	655360, 10,    20,    30,    40,    60,	    80,	    120,    160,    240,    320,
 	480,	640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240,  15360,
@@ -105,15 +109,15 @@ static int create(struct vrb_qp *qp)
 
 	qp->ibv = ibv_create_qp(vrb_pd(base->pd)->ibv, &init);
 	if (!qp->ibv) {
-		rc = errno ? -errno : -ENOMEM;
+		rc = vrb_errno();
 		gn_log(GN_LOG_ERROR, "verbs: no queue pair (%u sends, %u receives, %u inline): %s",
 		       base->max_send_wr, base->max_recv_wr, base->max_inline, gn_strerror(rc));
 		return rc;
 	}
 	base->qpn = qp->ibv->qp_num;
 	/*
-	 * The queues keep the length asked for, so that who fills them fills their cqs no further than they
-	 * planned for.
+	 * The queues keep the length asked for, so that who fills them fills their cqs no further
+	 * than they planned for.
 	 */
 	base->max_send_sge = init.cap.max_send_sge;
 	base->max_recv_sge = init.cap.max_recv_sge;
@@ -174,14 +178,17 @@ int vrb_qp_error(struct gn_qp *qp)
 }
 
 /*
- * What the device says of the WRITEs that arrive through this qp, once it is connected. It holds for regions that
- * are not relaxed-ordering, as all of ours are.
+ * What the device says of the WRITEs that arrive through this qp, once it is connected. It holds
+ * for regions that are not relaxed-ordering, as all of ours are.
  */
 static uint64_t order_caps(struct vrb_qp *qp)
 {
 	const int caps = ibv_query_qp_data_in_order(qp->ibv, IBV_WR_RDMA_WRITE, IN_ORDER_ASK_CAPS);
 
-	/* An older library does not know the flag, answers 0, and can only be asked about whole messages. */
+	/*
+	 * An older library does not know the flag, answers 0, and can only be asked about whole
+	 * messages.
+	 */
 	if (caps & IN_ORDER_WHOLE_MSG ||
 	    ibv_query_qp_data_in_order(qp->ibv, IBV_WR_RDMA_WRITE, 0) == 1)
 		return GN_CAP_INORDER_WRITE | GN_CAP_INORDER_128 | GN_CAP_WRITE_ORDER;
@@ -198,6 +205,20 @@ void vrb_qp_query(struct gn_qp *base)
 	base->caps |= order_caps(qp);
 }
 
+static uint8_t smaller(uint8_t a, uint8_t b)
+{
+	return a < b ? a : b;
+}
+
+void vrb_path_depths(struct vrb_path *path, const struct gn_fabric *base,
+		     uint8_t responder_resources, uint8_t initiator_depth)
+{
+	const struct vrb_fabric *fabric = container_of(base, struct vrb_fabric, base);
+
+	path->rd_atomic_in = smaller(fabric->rd_atomic_in, responder_resources);
+	path->rd_atomic_out = smaller(fabric->rd_atomic_out, initiator_depth);
+}
+
 struct step {
 	struct ibv_qp_attr attr;
 	int mask;
@@ -210,7 +231,7 @@ static int ask_steps(struct rdma_cm_id *id, struct step step[3])
 	for (int i = 0; i < 3; i++) {
 		step[i].attr.qp_state = states[i];
 		if (rdma_init_qp_attr(id, &step[i].attr, &step[i].mask))
-			return errno ? -errno : -ECONNRESET;
+			return vrb_errno();
 	}
 	return 0;
 }

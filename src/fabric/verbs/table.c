@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The qps of a context, by index and generation: how a completion finds its qp, or finds out that the qp is gone.
- * Slots live in chunks that never move, so looking one up takes no lock (vrb_table_find).
+ * The qps of a context, by index and generation: how a completion finds its qp, or finds out that
+ * the qp is gone. Slots live in chunks that never move, so looking one up takes no lock
+ * (vrb_table_find).
  */
 #include "fabric/verbs/verbs.h"
 

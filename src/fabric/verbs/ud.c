@@ -63,7 +63,7 @@ int vrb_ah_init(struct gn_ah *base)
 	ah->ibv = ibv_create_ah(vrb_pd(base->qp->pd)->ibv, &attr);
 	if (ah->ibv)
 		return 0;
-	rc = errno ? -errno : -EIO;
+	rc = vrb_errno();
 	gn_log(GN_LOG_ERROR, "verbs: cannot address a datagram peer: %s", gn_strerror(rc));
 	return rc;
 }

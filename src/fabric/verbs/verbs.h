@@ -2,36 +2,37 @@
 /*
  * The verbs provider: libibverbs moves the bytes, librdmacm makes the connections.
  *
- * A gn_ctx is an ibv_context of its own, and everything made from it belongs to that. rdma_cm opens a context of
- * its own per device; a connection's qp is ours and is never shown to it (the "external qp" flow: cm.c).
+ * A gn_ctx is an ibv_context of its own, and everything made from it belongs to that. rdma_cm opens
+ * a context of its own per device; a connection's qp is ours and is never shown to it (the
+ * "external qp" flow: cm.c).
  *
- * Locks, in the order they are taken: ctx.lock (generic, shared objects), vrb_table.lock, vrb_chan.lock,
- * gn_chan.lock (generic, the event queue). A table's lock guards who is in it; a channel's lock guards the
- * connections and event counts of the qps and cqs on it, because the thread that takes events and the one that
- * destroys a listener or a request may differ.
+ * Locks, in the order they are taken: ctx.lock (generic, shared objects), vrb_table.lock,
+ * vrb_chan.lock, gn_chan.lock (generic, the event queue). A table's lock guards who is in it; a
+ * channel's lock guards the connections and event counts of the qps and cqs on it, because the
+ * thread that takes events and the one that destroys a listener or a request may differ.
  */
 #ifndef GN_FABRIC_VERBS_H
 #define GN_FABRIC_VERBS_H
 
 #include "fabric/fabric.h"
 
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include <sys/socket.h>
 
 struct vrb_fabric {
 	struct gn_fabric base;
-	struct ibv_context
-		*ibv; /* for questions about the device; it also keeps the device known */
+	struct ibv_context *ibv; /* to ask about the device, and to keep it known */
 	uint8_t port;
 	bool roce;
-	uint8_t rd_atomic_in,
-		rd_atomic_out; /* READs and atomics one qp answers, and asks, at a time */
+	/* READs and atomics that one qp answers, and asks for, at a time. */
+	uint8_t rd_atomic_in, rd_atomic_out;
 };
 
 /*
- * Which qp a completion belongs to. A device may leave completions of a destroyed qp in a cq, so a wr_id names its
- * qp by an index and a generation instead of a pointer:
+ * Which qp a completion belongs to. A device may leave completions of a destroyed qp in a cq, so a
+ * wr_id names its qp by an index and a generation instead of a pointer:
  *
  *	63        40 39   24 23        1   0
  *	generation   index   position      is it a receive?
@@ -59,8 +60,10 @@ struct vrb_table {
 	struct gn_mutex lock;
 	struct vrb_slot *chunk[VRB_QPS_MAX / VRB_CHUNK];
 	uint32_t n_chunks;
-	uint32_t free_first,
-		free_last; /* oldest first, so that a generation lasts as long as it can */
+	/*
+	 * The slot that is free longest goes first, so that a generation lasts as long as it can.
+	 */
+	uint32_t free_first, free_last;
 };
 
 struct vrb_ctx {
@@ -91,14 +94,16 @@ struct vrb_chan {
 	struct rdma_event_channel *cm;
 	struct chan_fd comp_fd, cm_fd, async_fd, timer_fd;
 	struct vrb_qp *pending; /* connections with a deadline */
+	uint32_t n_reqs;	/* atomic: requests neither accepted nor rejected */
 };
 
 #define VRB_STASH 16
 
-/* Verbs cannot peek at a cq. So what it polls goes here first, and being ready is having something here. */
+/* Verbs cannot peek at a cq: what it polls goes to the stash first, where ready() finds it. */
 struct vrb_cq {
 	struct gn_cq base;
 	struct ibv_cq *ibv;
+	bool closing;	  /* acknowledge its events at once */
 	unsigned events;  /* taken from the comp channel and not acknowledged */
 	unsigned empties; /* polls that found nothing */
 	int stash_first, stash_end;
@@ -181,6 +186,12 @@ static inline struct vrb_qp *vrb_qp(struct gn_qp *qp)
 	return container_of(qp, struct vrb_qp, base);
 }
 
+/* Why a call of libibverbs or librdmacm that says so in errno has failed; never 0. */
+static inline int vrb_errno(void)
+{
+	return errno ? -errno : -EIO;
+}
+
 /* device.c */
 int vrb_open(struct gn_fabric *fabric, const char *device);
 void vrb_close(struct gn_fabric *fabric);
@@ -218,8 +229,8 @@ static inline struct vrb_qp *vrb_table_find(const struct vrb_table *table, uint6
 		return NULL;
 	slot = &chunk[index % VRB_CHUNK];
 	/*
-	 * Relaxed: if the tag is that of a living qp, its owner is who polls, and wrote it. If it is not, then
-	 * others may be changing it now, but never to the one looked for.
+	 * Relaxed: if the tag is that of a living qp, its owner is who polls, and wrote it. If it
+	 * is not, then others may be changing it now, but never to the one looked for.
 	 */
 	return likely(__atomic_load_n(&slot->tag, __ATOMIC_RELAXED) == tag) ? slot->qp : NULL;
 }
@@ -256,6 +267,9 @@ struct vrb_path {
 	uint32_t rnr_retry;    /* of our sends */
 	uint32_t rnr_timer_us; /* of the peer's: a receiver tells how long to wait for it */
 };
+/* READs and atomics: the least of what the device can do and the peer said. */
+void vrb_path_depths(struct vrb_path *path, const struct gn_fabric *fabric,
+		     uint8_t responder_resources, uint8_t initiator_depth);
 /* From INIT to RTS along id's path. */
 int vrb_qp_bring_up(struct vrb_qp *qp, struct rdma_cm_id *id, const struct vrb_path *path);
 
@@ -290,12 +304,27 @@ int vrb_gid_choose(struct ibv_context *ibv, uint8_t port, const union ibv_gid *p
 /* addr.c: HOST:PORT, with an IPv6 HOST in brackets. A name is looked up, which may take a while. */
 int vrb_addr_parse(const char *addr, bool passive, struct sockaddr_storage *out);
 
-/* cm.c */
+/* What of an event of rdma_cm outlives its acknowledgement. */
+struct vrb_happening {
+	enum rdma_cm_event_type type;
+	int status;
+	struct rdma_cm_id *id;
+	struct obj *about; /* the qp or listener */
+	uint8_t responder_resources, initiator_depth;
+	uint32_t private_len;
+	uint8_t private_data[GN_PRIVATE_MAX];
+};
+
+/* listen.c: the passive side. */
 int vrb_listen_init(struct gn_listener *listener, const char *addr);
 void vrb_listen_fini(struct gn_listener *listener);
-int vrb_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts);
 int vrb_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts);
 int vrb_reject(struct gn_conn_req *req, const void *private_data, uint32_t private_len);
+/* The channel's lock is held. */
+void vrb_requested(struct vrb_listener *listener, const struct vrb_happening *what);
+
+/* cm.c: the active side, events, and the end. */
+int vrb_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts);
 int vrb_disconnect(struct gn_qp *qp);
 /* The channel's lock is held in these. */
 void vrb_cm_events(struct vrb_chan *chan);
@@ -303,7 +332,11 @@ void vrb_cm_expired(struct vrb_qp *qp);
 /* And is not in these. */
 void vrb_cm_fini(struct vrb_qp *qp);
 void vrb_cm_lost(struct vrb_qp *qp); /* the peer does not answer, or the device is gone */
-void vrb_cm_heard(
-	struct vrb_qp *qp); /* from the peer, before its last word of the handshake came */
+/* From the peer, before its last word of the handshake came. */
+void vrb_cm_heard(struct vrb_qp *qp);
+
+/* Both sides. */
+int vrb_cm_new_id(struct vrb_chan *chan, void *context, struct rdma_cm_id **out);
+bool vrb_cm_on_our_device(const struct rdma_cm_id *id, const struct gn_fabric *fabric);
 
 #endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gannet bench: which benchmark, and the peer process that benchmarks start.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "cmd.h"
+
+int cmd_bench(int argc, char **argv)
+{
+	if (argc > 1 && !strcmp(argv[1], "fabric"))
+		return cmd_bench_fabric(argc - 1, argv + 1);
+	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+		puts("Usage: gannet bench fabric [OPTION…]\n"
+		     "\n"
+		     "  fabric   writes, reads, atomics and messages between two processes\n"
+		     "\n"
+		     "gannet bench fabric --help lists its options.");
+		return cmd_flush_stdout();
+	}
+	if (argc > 1)
+		return cmd_usage_error("there is no benchmark '%s'; try gannet bench fabric",
+				       argv[1]);
+	return cmd_usage_error("bench needs to know what to measure; try gannet bench fabric");
+}
+
+int cmd_bench_peer(int argc, char **argv)
+{
+	if (argc != 2 || bench_die_with_parent(argv[1]))
+		return cmd_usage_error("--bench-peer is for gannet itself");
+	return bench_peer_main();
+}

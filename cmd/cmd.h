@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The gannet command: one file per subcommand, each with an entry in the table of main.c.
+ */
+#ifndef GN_CMD_H
+#define GN_CMD_H
+
+/* argv[0] is the subcommand's name. Each returns the exit status: 0, 1 failed, 2 wrong usage. */
+int cmd_bench(int argc, char **argv);
+int cmd_bench_fabric(int argc, char **argv);
+int cmd_demo(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
+
+/* The second processes of bench and demo; not for people. */
+int cmd_bench_peer(int argc, char **argv);
+int cmd_demo_peer(int argc, char **argv);
+
+#define EXIT_USAGE	 2
+#define EXIT_INTERRUPTED 130
+
+/* One line on stderr, "gannet: …", that says what to do; returns EXIT_USAGE. */
+int cmd_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* 0 or EXIT_FAILURE when something could not be written to stdout. */
+int cmd_flush_stdout(void);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gannet: finds the subcommand and calls it.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <gannet/base.h>
+
+#include "cmd.h"
+
+struct subcommand {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *what; /* NULL: not for people */
+};
+
+static int cmd_help(int argc, char **argv);
+static int cmd_version(int argc, char **argv);
+
+static const struct subcommand subcommands[] = {
+	{"demo", cmd_demo, "show what Gannet does, over shared memory, in a few seconds"},
+	{"doctor", cmd_doctor, "which providers work here, and what the others lack"},
+	{"bench", cmd_bench, "measure: gannet bench fabric"},
+	{"help", cmd_help, "this text"},
+	{"--help", cmd_help, NULL},
+	{"-h", cmd_help, NULL},
+	{"--version", cmd_version, NULL},
+	{"--bench-peer", cmd_bench_peer, NULL},
+	{"--demo-peer", cmd_demo_peer, NULL},
+};
+
+#define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
+
+int cmd_usage_error(const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	fputs("gannet: ", stderr);
+	vfprintf(stderr, fmt, args);
+	fputc('\n', stderr);
+	va_end(args);
+	return EXIT_USAGE;
+}
+
+int cmd_flush_stdout(void)
+{
+	if (!fflush(stdout) && !ferror(stdout))
+		return 0;
+	fprintf(stderr, "gannet: cannot write to stdout: %s\n", strerror(errno));
+	return EXIT_FAILURE;
+}
+
+static int cmd_help(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	puts("Usage: gannet COMMAND [OPTION…]\n"
+	     "\n"
+	     "Remote memory and messages at the speed of the network card, or without one.\n");
+	for (size_t i = 0; i < SUBCOMMANDS; i++) {
+		if (subcommands[i].what)
+			printf("  %-8s %s\n", subcommands[i].name, subcommands[i].what);
+	}
+	puts("\n"
+	     "gannet COMMAND --help explains a command, gannet --version prints the version.\n"
+	     "GANNET_LOG=error|warn|info|debug sets how much is logged on stderr.");
+	return cmd_flush_stdout();
+}
+
+static int cmd_version(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	printf("gannet %s\n", gn_version());
+	return cmd_flush_stdout();
+}
+
+int main(int argc, char **argv)
+{
+	signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write that fails, not the end */
+	if (argc < 2) {
+		cmd_help(0, NULL);
+		return EXIT_USAGE;
+	}
+	for (size_t i = 0; i < SUBCOMMANDS; i++) {
+		if (!strcmp(argv[1], subcommands[i].name))
+			return subcommands[i].run(argc - 1, argv + 1);
+	}
+	return cmd_usage_error("unknown command '%s'; try gannet help", argv[1]);
+}

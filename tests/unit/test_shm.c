@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The shared-memory provider's own promises, beyond what the conformance suite asks of every provider: names and
+ * their files, limits that run out, memory that comes and goes under a connection, many quiet connections.
+ */
+#include "shm_side.h"
+
+#include "fabric/shm/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ADDR "shm:unit-test"
+
+/* Does a file of this listener's exist? */
+static bool left(const struct side *s, const char *suffix)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/%s%s", ((struct shm_fabric *)s->fabric)->dir, ADDR + 4,
+		 suffix);
+	return access(path, F_OK) == 0;
+}
+
+static void expect(struct gn_cq *cq, uint64_t id, enum gn_wc_status status)
+{
+	struct gn_wc wc;
+
+	assert_int_equal(gn_cq_wait(cq, &wc, 1, gn_deadline_us(UNIT_PATIENCE_US), "a completion"),
+			 1);
+	assert_int_equal(wc.id, id);
+	assert_int_equal(wc.status, status);
+}
+
+/* ---- names ---- */
+
+static void names_leave_nothing(void **state)
+{
+	struct gn_listener *listener, *second;
+	struct side a, b;
+	struct stat st;
+
+	(void)state;
+	side_make(&a);
+	side_make(&b);
+	assert_int_equal(stat(((struct shm_fabric *)a.fabric)->dir, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0700);
+	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
+	assert_true(left(&a, "") && left(&a, ".lock"));
+	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &second), -EADDRINUSE);
+	assert_int_equal(gn_listen(b.ctx, ADDR, b.chan, 0, &second), -EADDRINUSE);
+	assert_int_equal(gn_listener_close(listener), 0);
+	assert_false(left(&a, "") || left(&a, ".lock"));
+	assert_int_equal(gn_listen(b.ctx, ADDR, b.chan, 0, &second), 0);
+	assert_int_equal(gn_listener_close(second), 0);
+	side_free(&a);
+	side_free(&b);
+}
+
+/* A server that was killed leaves its files; the next one takes the name over. */
+static void stale_name(void **state)
+{
+	struct gn_listener *listener;
+	struct gn_qp *c, *q;
+	struct side a, b;
+	int ready[2], status;
+	char byte;
+	pid_t pid;
+
+	(void)state;
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		side_make(&a);
+		if (gn_listen(a.ctx, ADDR, a.chan, 0, &listener) || write(ready[1], "x", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	side_make(&a);
+	side_make(&b);
+	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), -EADDRINUSE);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	/* Nobody there, though a socket lies about. */
+	q = side_qp(&b, GN_QP_RC);
+	assert_int_equal(gn_connect_wait(q, ADDR, NULL, NULL), -ECONNREFUSED);
+	assert_int_equal(gn_qp_destroy(q), 0);
+	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
+	side_connect(&b, &a, ADDR, &c, &q);
+	assert_int_equal(gn_qp_destroy(c), 0);
+	assert_int_equal(gn_qp_destroy(q), 0);
+	assert_int_equal(gn_listener_close(listener), 0);
+	side_free(&a);
+	side_free(&b);
+	close(ready[0]);
+	close(ready[1]);
+}
+
+/* ---- what runs out ---- */
+
+static void no_more_files(void **state)
+{
+	struct rlimit old, low;
+	struct gn_listener *listener;
+	struct gn_qp *c, *s, *more[64];
+	struct gn_mem *mem[64];
+	struct side a, b;
+	unsigned made = 0, n_mems;
+	int rc = 0;
+
+	(void)state;
+	gn_log_level_set(GN_LOG_ERROR);
+	side_make(&a);
+	side_make(&b);
+	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
+	side_connect(&b, &a, ADDR, &c, &s);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	low = old;
+	low.rlim_cur = (rlim_t)dup(0) + 4;
+	close((int)low.rlim_cur - 4);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+	while (!rc && made < 64) {
+		more[made] = side_qp(&b, GN_QP_RC);
+		rc = gn_connect(more[made++], ADDR, NULL);
+	}
+	assert_int_equal(rc, -EMFILE);
+	for (n_mems = 0, rc = 0; !rc && n_mems < 64; n_mems += !rc)
+		rc = gn_mem_alloc(b.fabric, 4096, GN_REMOTE_READ, &mem[n_mems]);
+	assert_int_equal(rc, -EMFILE);
+	/* The connection that was there goes on. */
+	assert_int_equal(side_recv(&a, s, 1, 0, 64), 0);
+	assert_int_equal(side_send(&b, c, 2, 0, 64), 0);
+	expect(b.cq, 2, GN_WC_OK);
+	expect(a.cq, 1, GN_WC_OK);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	while (made)
+		assert_int_equal(gn_qp_destroy(more[--made]), 0);
+	while (n_mems)
+		assert_int_equal(gn_mem_free(mem[--n_mems]), 0);
+	assert_int_equal(gn_qp_destroy(c), 0);
+	assert_int_equal(gn_qp_destroy(s), 0);
+	assert_int_equal(gn_listener_close(listener), 0);
+	side_free(&a);
+	side_free(&b);
+}
+
+static void no_more_memory(void **state)
+{
+	struct gn_mem *mem = (struct gn_mem *)&mem;
+	struct side s;
+
+	(void)state;
+	side_make(&s);
+	assert_int_equal(gn_mem_alloc(s.fabric, 1ull << 46, 0, &mem), -ENOMEM);
+	assert_int_not_equal(gn_mem_alloc(s.fabric, 1ull << 47, GN_REMOTE_READ, &mem), 0);
+	assert_ptr_equal(mem, &mem);
+	/* Huge pages are there, or their absence is an error; never small pages in secret. */
+	if (!gn_mem_alloc(s.fabric, 1ull << 40, GN_REMOTE_READ | GN_MEM_HUGE, &mem))
+		assert_int_equal(gn_mem_free(mem), 0);
+	side_free(&s);
+}
+
+/* ---- memory under a live connection ---- */
+
+/* Regions registered and removed long after the connection was made are seen by the peer at once. */
+static void memory_comes_and_goes(void **state)
+{
+	struct gn_listener *listener;
+	struct gn_qp *c, *s;
+	struct side a, b;
+
+	(void)state;
+	side_make(&a);
+	side_make(&b);
+	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
+	side_connect(&b, &a, ADDR, &c, &s);
+	for (uint64_t i = 0; i < 500; i++) {
+		struct gn_sge sge = {b.buf, 64, gn_mr_lkey(b.mr)};
+		struct gn_remote remote;
+		struct gn_event ev;
+		struct gn_mem *mem;
+		struct gn_mr *mr;
+		struct gn_wr wr;
+
+		assert_int_equal(gn_mem_alloc(a.fabric, 8192, GN_REMOTE_WRITE, &mem), 0);
+		assert_int_equal(gn_mr_register(a.pd, mem, 4096, 4096,
+						GN_LOCAL_WRITE | GN_REMOTE_WRITE, &mr),
+				 0);
+		gn_mr_remote(mr, &remote);
+		memset(b.buf, (int)i, 64);
+		gn_wr_rdma(&wr, GN_OP_WRITE, i, &sge, &remote, 1024, GN_SIGNALED);
+		assert_int_equal(gn_post_send(c, &wr, NULL), 0);
+		expect(b.cq, i, GN_WC_OK);
+		assert_memory_equal((uint8_t *)gn_mem_addr(mem) + 4096 + 1024, b.buf, 64);
+		assert_int_equal(gn_mr_deregister(mr), 0);
+		assert_int_equal(gn_mem_free(mem), 0);
+		while (gn_chan_next(b.chan, &ev) == 0) /* takes the news of freed memory, too */
+			;
+		if (i == 499) {
+			assert_int_equal(gn_post_send(c, &wr, NULL), 0);
+			expect(b.cq, i, GN_WC_REMOTE_ACCESS);
+		}
+	}
+	assert_true(((struct shm_qp *)c)->conn.n_mems < 1024);
+	assert_int_equal(gn_qp_destroy(c), 0);
+	assert_int_equal(gn_qp_destroy(s), 0);
+	assert_int_equal(gn_listener_close(listener), 0);
+	side_free(&a);
+	side_free(&b);
+}
+
+struct writer {
+	struct side *side;
+	struct gn_qp *qp;
+	struct gn_remote remote;
+	uint32_t refused; /* atomic */
+};
+
+static void write_until_refused(void *arg)
+{
+	struct writer *w = arg;
+	struct gn_sge sge[2] = {{w->side->buf, 8192, gn_mr_lkey(w->side->mr)},
+				{w->side->buf + 8192, 8192, gn_mr_lkey(w->side->mr)}};
+	struct gn_wc wc = {.status = GN_WC_OK};
+
+	memset(w->side->buf, 1, 8192);
+	memset(w->side->buf + 8192, 2, 8192);
+	for (unsigned i = 0; wc.status == GN_WC_OK; i++) {
+		struct gn_wr wr;
+
+		gn_wr_rdma(&wr, GN_OP_WRITE, i, &sge[i % 2], &w->remote, 0, GN_SIGNALED);
+		if (gn_post_send(w->qp, &wr, NULL) || gn_cq_poll(w->side->cq, &wc, 1) != 1)
+			break;
+	}
+	__atomic_store_n(&w->refused, wc.status == GN_WC_REMOTE_ACCESS ? 1u : 2u, __ATOMIC_RELEASE);
+}
+
+/* Once gn_mr_deregister() has returned, nothing is copied under the key any more. */
+static void deregister_waits(void **state)
+{
+	const uint64_t rounds = unit_slow() ? 20 : 200;
+
+	(void)state;
+	for (uint64_t i = 0; i < rounds; i++) {
+		struct gn_listener *listener;
+		struct gn_thread *thread;
+		struct gn_mem *mem;
+		struct gn_mr *mr;
+		struct gn_qp *c, *s;
+		struct side a, b;
+		struct writer w;
+		uint8_t *target, seen[8192];
+
+		side_make(&a);
+		side_make(&b);
+		assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
+		side_connect(&b, &a, ADDR, &c, &s);
+		assert_int_equal(gn_mem_alloc(a.fabric, 8192, GN_REMOTE_WRITE, &mem), 0);
+		assert_int_equal(
+			gn_mr_register(a.pd, mem, 0, 8192, GN_LOCAL_WRITE | GN_REMOTE_WRITE, &mr),
+			0);
+		w = (struct writer){.side = &b, .qp = c};
+		gn_mr_remote(mr, &w.remote);
+		target = gn_mem_addr(mem);
+		assert_int_equal(gn_thread_start("writer", write_until_refused, &w, &thread), 0);
+		while (!__atomic_load_n(target, __ATOMIC_RELAXED))
+			gn_yield();
+		assert_int_equal(gn_mr_deregister(mr), 0);
+		memcpy(seen, target, sizeof(seen));
+		while (!__atomic_load_n(&w.refused, __ATOMIC_ACQUIRE))
+			gn_yield();
+		assert_memory_equal(seen, target, sizeof(seen));
+		assert_int_equal(w.refused, 1);
+		assert_int_equal(gn_thread_join(thread), 0);
+		assert_int_equal(gn_qp_destroy(c), 0);
+		assert_int_equal(gn_qp_destroy(s), 0);
+		assert_int_equal(gn_mem_free(mem), 0);
+		assert_int_equal(gn_listener_close(listener), 0);
+		side_free(&a);
+		side_free(&b);
+	}
+}
+
+/* ---- many connections ---- */
+
+#define MANY 200u
+
+/* Quiet connections are looked at in turn, and what they send after a long silence still arrives. */
+static void many_quiet_ones(void **state)
+{
+	struct gn_qp *c[MANY], *s[MANY];
+	struct gn_listener *listener;
+	struct side a, b;
+	struct gn_wc wc;
+
+	(void)state;
+	side_make(&a);
+	side_make(&b);
+	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
+	for (uint64_t i = 0; i < MANY; i++) {
+		side_connect(&b, &a, ADDR, &c[i], &s[i]);
+		assert_int_equal(side_recv(&a, s[i], i, 0, 64), 0);
+	}
+	for (int i = 0; i < 3000; i++)
+		assert_int_equal(gn_cq_poll(a.cq, &wc, 1), 0);
+	assert_non_null(((struct shm_cq *)a.cq)->cold);
+	for (uint64_t i = 0; i < MANY; i++) {
+		assert_int_equal(side_send(&b, c[i], i, 0, 64), 0);
+		expect(b.cq, i, GN_WC_OK);
+		expect(a.cq, i, GN_WC_OK);
+	}
+	for (uint64_t i = 0; i < MANY; i++) {
+		assert_int_equal(gn_qp_destroy(c[i]), 0);
+		assert_int_equal(gn_qp_destroy(s[i]), 0);
+	}
+	assert_int_equal(gn_listener_close(listener), 0);
+	side_free(&a);
+	side_free(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(names_leave_nothing),	 cmocka_unit_test(stale_name),
+		cmocka_unit_test(no_more_files),	 cmocka_unit_test(no_more_memory),
+		cmocka_unit_test(memory_comes_and_goes), cmocka_unit_test(deregister_waits),
+		cmocka_unit_test(many_quiet_ones),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
