@@ -19,7 +19,9 @@ unsigned cf_all_rights(const struct cf *cf)
 
 /* ---- making one ---- */
 
-static const struct gn_conn_opts default_conn = {.rnr_retry = GN_RNR_RETRY_DEFAULT};
+/* A side that the machine is too busy for may be late with its receives. */
+static const struct gn_conn_opts default_conn = {.rnr_retry = GN_RNR_RETRY_DEFAULT,
+						 .rnr_timer_us = 40000};
 
 static bool make_buffer(struct cf *cf, const struct cf_rc_opts *opts, struct cf_rc *rc)
 {
