@@ -325,8 +325,8 @@ static void print_json(const struct doctor *d)
 static const char help[] =
 	"Usage: gannet doctor [--json]\n"
 	"\n"
-	"Tries each provider and says which work here; for one that does not, why, and the command\n"
-	"that mends it. Leaves with 0 if shared memory works.\n"
+	"Tries each provider and says which work here; for one that does not, why, and the\n"
+	"command that mends it. Leaves with 0 if shared memory works.\n"
 	"\n"
 	"  --json   one object a line: about, what, state (ok, no, note), detail, fix";
 

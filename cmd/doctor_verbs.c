@@ -111,10 +111,10 @@ static void check_soft_roce(struct doctor *d)
 		f = doctor_say(d, DOCTOR_NOTE, "verbs", "Soft-RoCE",
 			       "the kernel can be an RDMA device over Ethernet (rdma_rxe%s)",
 			       module_loaded("rdma_rxe") ? ", loaded" : "");
-		doctor_fix(
-			f,
-			"%smodprobe -a rdma_rxe rdma_ucm && %srdma link add rxe0 type rxe netdev %s",
-			sudo(), sudo(), netdev);
+		doctor_fix(f,
+			   "%smodprobe -a rdma_rxe rdma_ucm && "
+			   "%srdma link add rxe0 type rxe netdev %s",
+			   sudo(), sudo(), netdev);
 		return;
 	}
 	f = doctor_say(d, DOCTOR_NOTE, "verbs", "Soft-RoCE",

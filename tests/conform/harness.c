@@ -161,7 +161,8 @@ static int run_side(struct cf *cf, cf_side *side)
 	int err = 0;
 
 	if (set_up(cf) && !side(cf) && !cf->failed && !cf->skipped && !cf->peer_ended)
-		cf_fail(cf, cf->running->name, 0, "returned false", " without a reason");
+		cf_fail(cf, cf->running->name, 0, "returned false", " %s",
+			cf->why[0] ? cf->why : "without a reason");
 	if (cf->running->b)
 		err = end_together(cf);
 	take_down(cf, fds);

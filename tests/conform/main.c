@@ -4,8 +4,8 @@
  * them there.
  *
  * shm, and verbs in one guest: this process is A and spawns itself as B. verbs in two guests: the
- * second is B. sim: both are nodes of a simulated cluster in this process. With --role a or b the
- * other side is started by hand.
+ * second is B. sim: both are nodes of a simulated cluster in this process. With --one-process both
+ * are threads of it. With --role a or b the other side is started by hand.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +20,7 @@
 
 #include "harness.h"
 #include "simulated.h"
+#include "threads.h"
 
 #define ONLY_MAX     128
 #define NAME_MAX_    48
@@ -30,7 +31,7 @@ extern char **environ;
 struct options {
 	const char *provider; /* "shm", "sim", "verbs", "verbs:DEVICE" */
 	const char *addr;
-	bool role_given, two_guests, list, help;
+	bool role_given, two_guests, one_process, list, help;
 	enum cf_role role;
 	unsigned effort;
 	uint64_t seed;
@@ -50,6 +51,7 @@ static const char usage[] =
 	"                   shm, with --role: a name that both sides are given\n"
 	"  --role a|b       run this side only\n"
 	"  --two-guests     verbs: side B is guest 2 (see tests/vm/run)\n"
+	"  --one-process    shm: both sides are threads of one process\n"
 	"\n"
 	"GANNET_LOG=warn also shows what the library logs.\n";
 
@@ -98,6 +100,7 @@ static bool parse_args(struct options *o, int argc, char **argv)
 		{"addr", required_argument, NULL, 'a'},
 		{"role", required_argument, NULL, 'r'},
 		{"two-guests", no_argument, NULL, '2'},
+		{"one-process", no_argument, NULL, '1'},
 		{"list", no_argument, NULL, 'l'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
@@ -131,6 +134,9 @@ static bool parse_args(struct options *o, int argc, char **argv)
 				return bad_value("role", optarg);
 			o->role_given = true;
 			o->role = optarg[0] == 'a' ? CF_A : CF_B;
+			break;
+		case '1':
+			o->one_process = true;
 			break;
 		case '2':
 			o->two_guests = true;
@@ -296,6 +302,10 @@ static int run_shm(struct options *o, struct cf_run *run)
 
 	snprintf(name, sizeof(name), "conform-%d-%08x", (int)getpid(), (uint32_t)gn_random());
 	run->name = o->addr ? o->addr : name;
+	if (o->one_process) {
+		run->world.case_begins = watch_case;
+		return finish(run, cf_thread(run));
+	}
 	return run_processes(o, run);
 }
 

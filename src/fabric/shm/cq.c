@@ -202,15 +202,18 @@ void shm_cq_fini(struct gn_cq *base)
 int shm_cq_poll(struct gn_cq *base, struct gn_wc *wc, int n)
 {
 	struct shm_cq *cq = (struct shm_cq *)base;
+	int got;
 
-	if (soft_cq_empty(&cq->soft)) {
-		look_at_all(cq);
-		if (soft_cq_empty(&cq->soft)) {
-			check_life(cq);
-			return soft_cq_poll(&cq->soft, wc, n);
-		}
-	}
-	return soft_cq_poll(&cq->soft, wc, n);
+	if (!soft_cq_empty(&cq->soft))
+		return soft_cq_poll(&cq->soft, wc, n);
+	cq->soft.direct = wc;
+	cq->soft.direct_room = n;
+	look_at_all(cq);
+	if (!cq->soft.n_direct)
+		check_life(cq);
+	got = cq->soft.n_direct;
+	cq->soft.n_direct = cq->soft.direct_room = 0;
+	return got;
 }
 
 bool shm_cq_ready(struct gn_cq *base)

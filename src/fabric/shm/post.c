@@ -192,6 +192,10 @@ static inline bool step_short(struct shm_qp *qp, const struct soft_keys *keys,
 	const bool reads = wr->op == GN_OP_READ;
 	uint8_t *remote;
 
+	if (wr->op == GN_OP_SEND)
+		return wr->n_sge == 1 && sge->len_bytes <= SLOT_INLINE &&
+		       !(wr->flags & (GN_SOLICITED | GN_SIGNALED)) && local_ok(qp, wr) &&
+		       shm_send_short(qp, wr);
 	if (wr->op > GN_OP_READ || wr->n_sge != 1 || wr->flags || sge->len_bytes - 1 >= COPY_SMALL)
 		return false;
 	if (unlikely(!soft_sge_ok(keys, qp->qp.pd, sge, 1, reads ? GN_LOCAL_WRITE : 0)))

@@ -5,6 +5,8 @@
  */
 #include "fabric/shm/shm.h"
 
+#include "fabric/soft/copy.h"
+
 #define RECV_BATCH 16 /* slots of one peer taken at a time */
 
 /* Let the sender reuse what was consumed. Rarely, since it costs a cache line each way. */
@@ -64,7 +66,10 @@ static enum gn_wc_status place(struct shm_qp *qp, const struct slot *slot, uint3
 	if (unlikely(!soft_sge_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, sge, n_sge,
 				  GN_LOCAL_WRITE)))
 		return GN_WC_LOCAL_ACCESS;
-	soft_scatter(sge, n_sge, c->rx_off, src, piece);
+	if (likely(n_sge == 1))
+		copy_relaxed((uint8_t *)sge->addr + c->rx_off, src, piece);
+	else
+		soft_scatter(sge, n_sge, c->rx_off, src, piece);
 	c->rx_off += piece;
 	return GN_WC_OK;
 }

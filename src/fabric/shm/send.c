@@ -6,6 +6,8 @@
  */
 #include "fabric/shm/shm.h"
 
+#include "fabric/soft/copy.h"
+
 #include <string.h>
 
 /* Is there a receive for the next message? */
@@ -132,6 +134,24 @@ static enum send_result send_pieces(struct shm_qp *qp, const struct gn_wr *wr, u
 		wake_receiver(c, true);
 	}
 	return SEND_DONE;
+}
+
+bool shm_send_short(struct shm_qp *qp, const struct gn_wr *wr)
+{
+	struct shm_conn *c = &qp->conn;
+	const uint32_t len = wr->sge->len_bytes;
+	struct slot *slot;
+
+	if (unlikely(c->tx_off || !has_credit(c) || !has_slot(c) ||
+		     len > __atomic_load_n(&c->peer_sizes[c->tx_msg & (c->peer_rq_size - 1)],
+					   __ATOMIC_RELAXED)))
+		return false;
+	slot = next_slot(c, len, 0);
+	copy_relaxed(slot->bytes, wr->sge->addr, len);
+	publish(c, slot, len, SLOT_FIRST | SLOT_LAST | SLOT_INLINED);
+	c->tx_msg++;
+	wake_receiver(c, false);
+	return true;
 }
 
 enum send_result shm_send(struct shm_qp *qp, const struct gn_wr *wr, enum gn_wc_status *status)

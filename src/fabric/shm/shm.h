@@ -313,6 +313,9 @@ unsigned shm_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr, unsigned n
 bool shm_progress_sends(struct shm_rx *rx);
 bool shm_progress_recvs(struct shm_rx *rx);
 
+/* A SEND of one short piece that can go at once: true, or nothing was done. */
+bool shm_send_short(struct shm_qp *qp, const struct gn_wr *wr);
+
 enum send_result { SEND_DONE, SEND_BLOCKED, SEND_FAILED };
 /* The message part of a SEND or WRITE_IMM; *status says why it failed. */
 enum send_result shm_send(struct shm_qp *qp, const struct gn_wr *wr, enum gn_wc_status *status);

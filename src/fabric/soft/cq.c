@@ -32,7 +32,10 @@ bool soft_cq_push(struct soft_cq *cq, const struct gn_wc *wc, bool solicited)
 		}
 		return false;
 	}
-	cq->ring[cq->head++ & cq->mask] = *wc;
+	if (cq->n_direct < cq->direct_room && soft_cq_empty(cq))
+		cq->direct[cq->n_direct++] = *wc;
+	else
+		cq->ring[cq->head++ & cq->mask] = *wc;
 	if (unlikely(cq->armed != SOFT_UNARMED) &&
 	    (cq->armed == SOFT_ARMED || solicited || wc->status != GN_WC_OK)) {
 		cq->armed = SOFT_UNARMED;

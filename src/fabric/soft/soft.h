@@ -65,6 +65,9 @@ struct soft_cq {
 	uint32_t mask;
 	uint64_t head, tail; /* pushed, polled */
 	enum soft_armed armed;
+	/* While a poll looks for work, what it finds goes straight to the poller. */
+	struct gn_wc *direct;
+	int n_direct, direct_room;
 };
 
 int soft_cq_init(struct soft_cq *cq);
