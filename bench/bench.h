@@ -40,11 +40,11 @@ struct bench_trait {
 
 extern const struct bench_trait bench_traits[BENCH_OPS];
 
-#define BENCH_SIZE_MAX	   (64u << 20)
-#define BENCH_DEPTH_MAX	   1024u
+#define BENCH_SIZE_MAX	    (64u << 20)
+#define BENCH_DEPTH_MAX	    1024u
 #define BENCH_IN_FLIGHT_MAX (64u << 20) /* bytes: size times depth */
-#define BENCH_SECONDS_MAX  3600.0
-#define BENCH_CPUS_MAX	   1024 /* as many as a cpu_set_t holds */
+#define BENCH_SECONDS_MAX   3600.0
+#define BENCH_CPUS_MAX	    1024 /* as many as a cpu_set_t holds */
 
 struct bench_opts {
 	char provider[80]; /* for gn_fabric_open() */
@@ -60,8 +60,8 @@ struct bench_opts {
 /* NAN where a figure has no meaning for the operation. */
 struct bench_result {
 	uint64_t ops;
-	double seconds;	       /* they took */
-	double p50_ns, p99_ns; /* time of one, over groups of several */
+	double seconds;					   /* they took */
+	double p50_ns, p99_ns;				   /* time of one, over groups of several */
 	double cacheline_ratio, overhead_ns, memcpy_ratio; /* medians over blocks */
 	unsigned blocks, blocks_dropped;
 	bool has_counters;

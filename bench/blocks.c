@@ -10,13 +10,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define BLOCKS_MIN  20	       /* a median of fewer says little */
-#define BLOCKS_MAX  1000       /* so that long runs have longer blocks */
-#define BLOCK_NS    1000000.0  /* at least, of the operation */
-#define LIMIT_SHARE 4	       /* the limit's blocks are shorter by this */
-#define DRIFT_MAX   1.3	       /* between the limits before and after a block */
-#define OVERTIME    4.0	       /* times the seconds asked for, to get BLOCKS_MIN */
-#define CEILING	    (BLOCKS_MAX + BLOCKS_MIN + 1)
+#define BLOCKS_MIN 20	     /* a median of fewer says little */
+#define BLOCKS_MAX 1000	     /* so that long runs have longer blocks */
+#define BLOCK_NS   2000000.0 /* at least, of the operation */
+#define DRIFT_MAX  1.3	     /* between the limits before and after a block */
+#define OVERTIME   4.0	     /* times the seconds asked for, to get BLOCKS_MIN */
+#define CEILING	   (BLOCKS_MAX + BLOCKS_MIN + 1)
 
 struct run {
 	struct gn_hist groups;
@@ -82,7 +81,7 @@ static int take_turns(struct run *run, const struct bench_opts *opts, const stru
 	int rc = 0;
 
 	if (limit)
-		rc = one_block(run, limit, block_ns / LIMIT_SHARE, &run->limit[0]);
+		rc = one_block(run, limit, block_ns * limit->share, &run->limit[0]);
 	while (!rc && n < CEILING) {
 		rc = one_block(run, own, block_ns, &run->own[n]);
 		if (rc)
@@ -93,7 +92,7 @@ static int take_turns(struct run *run, const struct bench_opts *opts, const stru
 		run->group_ops = run->block.group_ops;
 		n++;
 		if (limit)
-			rc = one_block(run, limit, block_ns / LIMIT_SHARE, &run->limit[n]);
+			rc = one_block(run, limit, block_ns * limit->share, &run->limit[n]);
 		if (progress)
 			progress(opts, fmin(1, result->seconds / opts->seconds));
 		if (result->seconds >= opts->seconds * (n < BLOCKS_MIN ? OVERTIME : 1))

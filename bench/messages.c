@@ -27,8 +27,8 @@ struct messages {
 	uint64_t received, stocked; /* receives used up, and posted */
 	uint64_t expected;	    /* the number that comes next */
 	uint64_t lost;
-	uint64_t taken, returned;   /* messages accepted and, by the side that answers, sent back */
-	uint64_t *numbers;	    /* of those that are still to be sent back */
+	uint64_t taken, returned; /* messages accepted and, by the side that answers, sent back */
+	uint64_t *numbers;	  /* of those that are still to be sent back */
 	uint8_t *receives;
 	const uint8_t *last; /* payload */
 	struct gn_wr wr[CHAIN];
@@ -167,8 +167,8 @@ static inline void write_message(struct messages *m, uint32_t i, uint64_t number
 	if (m->op == BENCH_WRITE_IMM) {
 		wr->imm = (uint32_t)number;
 		wr->to.remote.key = side->remote.key;
-		wr->to.remote.offset = side->remote.offset +
-				       (number & m->mask) * side->plan.receive_stride;
+		wr->to.remote.offset =
+			side->remote.offset + (number & m->mask) * side->plan.receive_stride;
 	} else if (m->op == BENCH_UD_SEND) {
 		wr->to.ud.ah = side->ah;
 		wr->to.ud.qpn = side->to.qpn;

@@ -12,9 +12,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define GROUP_OPS   512u	/* timed together: a clock reading costs as much as two */
+#define GROUP_OPS   512u	 /* timed together: a clock reading costs as much as two */
 #define GROUP_BYTES (256u << 10) /* … but not more than this */
-#define WARM_NS	    100000000u	/* at most */
+#define WARM_NS	    100000000u	 /* at most */
 #define POLL_BATCH  16
 
 struct one_sided {

@@ -178,6 +178,7 @@ struct load {
 	/* Run for about block_ns in groups; at least one group. */
 	int (*run)(void *arg, uint64_t block_ns, struct block *out);
 	void *arg;
+	double share; /* a limit's blocks: how long compared with the operation's */
 };
 
 struct comparison {

@@ -85,7 +85,6 @@ int bench_die_with_parent(const char *parent)
 {
 	char now[16];
 
-
 	handle(SIGINT, SIG_IGN);
 	handle(SIGHUP, SIG_IGN);
 	handle(SIGTERM, stop_soon);

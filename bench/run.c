@@ -77,8 +77,9 @@ static int measure_one_sided(struct measure *m)
 	const bool atomic = bench_traits[side->opts.op].kind == BENCH_ATOMIC;
 	struct one_sided *o;
 	struct copying c = {.ops = 0};
-	const struct load limit = {copying_run, &c};
-	struct load own = {one_sided_run, NULL};
+	/* As long as the operation's, so that the caches are as cold or warm for both. */
+	const struct load limit = {copying_run, &c, 1};
+	struct load own = {.run = one_sided_run};
 	int rc;
 
 	if (!atomic)
@@ -108,7 +109,8 @@ static int measure_messages(struct measure *m)
 {
 	const struct bench_opts *opts = &m->pair.side.opts;
 	struct ping ping = {.pair = &m->pair};
-	const struct load own = {messages_run, &ping}, limit = {cacheline_run, &m->pair};
+	const struct load own = {.run = messages_run, .arg = &ping};
+	const struct load limit = {cacheline_run, &m->pair, 0.25};
 	int rc = messages_create(&m->pair.side, &ping.messages);
 
 	if (rc)
@@ -134,13 +136,13 @@ static int measure_limit(struct measure *m)
 {
 	struct side *side = &m->pair.side;
 	struct copying c;
-	struct load load = {cacheline_run, &m->pair};
+	struct load load = {.run = cacheline_run, .arg = &m->pair};
 	int rc;
 
 	if (side->opts.op == BENCH_CACHELINE)
 		return alternate(m, &load, NULL);
 	c = copying_like(side, false);
-	load = (struct load){copying_run, &c};
+	load = (struct load){.run = copying_run, .arg = &c};
 	rc = alternate(m, &load, NULL);
 	m->result->working_set_bytes = 3 * (uint64_t)side->plan.slots * side->plan.stride;
 	return rc ? rc : check_copying(&c, side->opts.seed);

@@ -7,17 +7,17 @@
 #include <errno.h>
 #include <unistd.h>
 
-#define WORKING_SET	65536u /* bytes of the side that has fewer buffers, at least */
-#define SLOTS_MIN	4u     /* buffers, for sizes where that is more */
-#define RECEIVES_MIN	64u    /* posted at a time */
-#define RECEIVES_BYTES	(1u << 20) /* … unless that takes more than this */
-#define SEND_WRS_MIN	256u
-#define INLINE_MAX	64u /* what a program would send inline */
-#define QKEY		0x67616e6eu
-#define CONNECT_US	5000000u
-#define PORT_FIRST	20000u
-#define PORTS		10000u
-#define PORT_TRIES	16
+#define WORKING_SET    65536u	  /* bytes of the side that has fewer buffers, at least */
+#define SLOTS_MIN      4u	  /* buffers, for sizes where that is more */
+#define RECEIVES_MIN   64u	  /* posted at a time */
+#define RECEIVES_BYTES (1u << 20) /* … unless that takes more than this */
+#define SEND_WRS_MIN   256u
+#define INLINE_MAX     64u /* what a program would send inline */
+#define QKEY	       0x67616e6eu
+#define CONNECT_US     5000000u
+#define PORT_FIRST     20000u
+#define PORTS	       10000u
+#define PORT_TRIES     16
 
 static uint32_t round_up(uint32_t n, uint32_t to)
 {
@@ -69,8 +69,8 @@ static void plan_messages(const struct bench_opts *opts, struct plan *plan)
 	plan->receive_stride = plan->stride + (plan->ud ? 64 : 0);
 	fit = RECEIVES_BYTES / plan->receive_stride;
 	/* Four times what is in flight, so that receives can be posted again a quarter at a time. */
-	plan->receives = power_of_two(
-		max_u32(4 * opts->depth, fit < RECEIVES_MIN ? fit : RECEIVES_MIN));
+	plan->receives =
+		power_of_two(max_u32(4 * opts->depth, fit < RECEIVES_MIN ? fit : RECEIVES_MIN));
 	plan->slots = plan->receives; /* send buffers */
 	for (int role = 0; role < 2; role++) {
 		plan->local_bytes[role] = (size_t)plan->slots * plan->stride;
@@ -150,9 +150,8 @@ static int register_memory(struct side *side)
 		rc = gn_mr_register(side->pd, side->local_mem, 0, plan->local_bytes[side->role],
 				    GN_LOCAL_WRITE, &side->local_mr);
 	if (!rc && side->exposed_mem)
-		rc = gn_mr_register(side->pd, side->exposed_mem, 0,
-				    plan->exposed_bytes[side->role], GN_LOCAL_WRITE | plan->rights,
-				    &side->exposed_mr);
+		rc = gn_mr_register(side->pd, side->exposed_mem, 0, plan->exposed_bytes[side->role],
+				    GN_LOCAL_WRITE | plan->rights, &side->exposed_mr);
 	return rc ? failed("register memory", rc) : 0;
 }
 
@@ -269,8 +268,8 @@ int side_listen(struct side *side, struct shared *shared)
 		return 0;
 	for (int i = 0; i < PORT_TRIES && rc == -EADDRINUSE; i++) {
 		if (side->opts.host[0])
-			snprintf(shared->addr, sizeof(shared->addr), "verbs:%s:%u",
-				 side->opts.host, PORT_FIRST + (unsigned)(gn_random() % PORTS));
+			snprintf(shared->addr, sizeof(shared->addr), "verbs:%s:%u", side->opts.host,
+				 PORT_FIRST + (unsigned)(gn_random() % PORTS));
 		else
 			snprintf(shared->addr, sizeof(shared->addr), "shm:bench-%d", getpid());
 		rc = gn_listen(side->ctx, shared->addr, side->chan, 0, &side->listener);

@@ -43,9 +43,9 @@ static const struct {
 	enum bench_op op;
 	uint32_t size_bytes, depth;
 } everything[] = {
-	{BENCH_CACHELINE, 64, 1}, {BENCH_SEND, 32, 1},	 {BENCH_WRITE_IMM, 32, 1},
-	{BENCH_UD_SEND, 32, 1},	  {BENCH_SEND, 32, 16},	 {BENCH_WRITE, 32, 16},
-	{BENCH_READ, 32, 16},	  {BENCH_CAS, 8, 16},	 {BENCH_FAA, 8, 16},
+	{BENCH_CACHELINE, 64, 1},  {BENCH_SEND, 32, 1},	     {BENCH_WRITE_IMM, 32, 1},
+	{BENCH_UD_SEND, 32, 1},	   {BENCH_SEND, 32, 16},     {BENCH_WRITE, 32, 16},
+	{BENCH_READ, 32, 16},	   {BENCH_CAS, 8, 16},	     {BENCH_FAA, 8, 16},
 	{BENCH_WRITE, 1 << 20, 1}, {BENCH_READ, 1 << 20, 1}, {BENCH_WAKE, 32, 1},
 };
 
@@ -207,7 +207,8 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 			*status = cmd_usage_error("%s needs a value", argv[optind - 1]);
 		else if (option == '?')
 			*status = cmd_usage_error("unknown option '%s'; try gannet bench fabric "
-						  "--help", argv[optind - 1]);
+						  "--help",
+						  argv[optind - 1]);
 		else
 			*status = parse_option(option, r);
 	}

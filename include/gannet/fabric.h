@@ -460,14 +460,15 @@ GN_API int gn_chan_wait(struct gn_chan *chan, uint64_t deadline_ns, struct gn_ev
 GN_API struct gn_source *gn_chan_source(struct gn_chan *chan);
 
 struct gn_conn_opts {
-	const void *private_data; /* at most attr.max_private bytes */
+	const void *private_data; /* at most attr.max_private bytes, to accept GN_PRIVATE_MAX */
 	uint32_t private_len;
-	uint32_t rnr_retry;    /* how often a missing receive is waited for: 0 to 6 */
+	uint32_t rnr_retry;    /* how often a missing receive is waited for, 1 to 6; 0: 6 */
 	uint32_t rnr_timer_us; /* each time; 0: 640 */
 	uint32_t timeout_us;   /* for the connection to be set up; 0: 2 s */
 };
 
 #define GN_RNR_RETRY_DEFAULT 6u
+#define GN_RNR_NONE	     UINT32_MAX /* rnr_retry: not at all */
 
 /*
  * addr: "shm:NAME", "verbs:HOST:PORT" (HOST may be empty or *: any), "sim:NODE:PORT". -EADDRINUSE

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+#define OTHERS_NAP_US 100
+
 static bool source_ready(struct gn_source *source)
 {
 	struct gn_chan *chan = container_of(source, struct gn_chan, source);
@@ -220,6 +222,9 @@ static int wait_about(struct gn_chan *chan, const struct obj *about, uint64_t de
 		rc = gn_wait(&item, 1, deadline_ns, reason);
 		if (rc < 0)
 			return rc;
+		/* Others' events keep the channel ready, and are not ours to take. */
+		if (about && __atomic_load_n(&chan->first, __ATOMIC_RELAXED))
+			gn_sleep_us(OTHERS_NAP_US);
 	}
 }
 

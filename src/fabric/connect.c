@@ -102,9 +102,11 @@ int gn_listener_close(struct gn_listener *listener)
 static int fill_opts(const struct gn_fabric *fabric, const struct gn_conn_opts *in,
 		     uint32_t max_private, struct gn_conn_opts *out)
 {
-	static const struct gn_conn_opts defaults = {.rnr_retry = GN_RNR_RETRY_DEFAULT};
-
-	*out = in ? *in : defaults;
+	*out = in ? *in : (struct gn_conn_opts){.rnr_retry = 0};
+	if (!out->rnr_retry)
+		out->rnr_retry = GN_RNR_RETRY_DEFAULT;
+	else if (out->rnr_retry == GN_RNR_NONE)
+		out->rnr_retry = 0;
 	if (!out->timeout_us)
 		out->timeout_us = DEFAULT_TIMEOUT_US;
 	if (!out->rnr_timer_us)

@@ -110,8 +110,8 @@ static bool reap(struct cf *cf, struct stream *st, bool wait)
 {
 	struct gn_cq *cq = st->rc.send_cq;
 	struct gn_wc wc;
-	int n = wait ? gn_cq_wait(cq, &wc, 1, cf_deadline(cf), "WRITEs to be done")
-		     : gn_cq_poll(cq, &wc, 1);
+	int n = wait ? gn_cq_wait(cq, &wc, 1, cf_deadline(cf), "WRITEs to be done") :
+		       gn_cq_poll(cq, &wc, 1);
 
 	CHECK(n >= 0, "%s", gn_strerror(n));
 	if (n > 0) {

@@ -302,7 +302,7 @@ static bool too_small_b(struct cf *cf)
 /* Long enough for B to be scheduled, hear that the message is on its way, and post. */
 static const struct gn_conn_opts patient = {.rnr_retry = GN_RNR_RETRY_DEFAULT,
 					    .rnr_timer_us = 490000};
-static const struct gn_conn_opts impatient = {.rnr_retry = 0, .rnr_timer_us = 1000};
+static const struct gn_conn_opts impatient = {.rnr_retry = GN_RNR_NONE, .rnr_timer_us = 1000};
 
 static bool late_recv_a(struct cf *cf)
 {

@@ -52,11 +52,11 @@ static void names_leave_nothing(void **state)
 	assert_int_equal(stat(((struct shm_fabric *)a.fabric)->dir, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0700);
 	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
-	assert_true(left(&a, "") && left(&a, ".lock"));
+	assert_true(left(&a, "") && left(&a, "~lock"));
 	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &second), -EADDRINUSE);
 	assert_int_equal(gn_listen(b.ctx, ADDR, b.chan, 0, &second), -EADDRINUSE);
 	assert_int_equal(gn_listener_close(listener), 0);
-	assert_false(left(&a, "") || left(&a, ".lock"));
+	assert_false(left(&a, "") || left(&a, "~lock"));
 	assert_int_equal(gn_listen(b.ctx, ADDR, b.chan, 0, &second), 0);
 	assert_int_equal(gn_listener_close(second), 0);
 	side_free(&a);

@@ -52,9 +52,10 @@ static int lock_name(struct shm_listener *l, const char *path)
 	return -EAGAIN;
 }
 
+/* No name has a tilde in it, so no listener can take this one's lock. */
 static void lock_path(const struct shm_fabric *fabric, const char *name, char *out, size_t size)
 {
-	snprintf(out, size, "%s/%s.lock", fabric->dir, name);
+	snprintf(out, size, "%s/%s~lock", fabric->dir, name);
 }
 
 static void listener_ready(struct chan_fd *cfd);
@@ -62,7 +63,7 @@ static void listener_ready(struct chan_fd *cfd);
 static int bind_name(struct shm_listener *l)
 {
 	struct sockaddr_un addr;
-	mode_t old;
+	const mode_t mode = l->listener.flags & GN_ANY_USER ? 0666 : 0600;
 	int rc;
 
 	shm_path(shm_of(&l->listener.obj), l->name, &addr);
@@ -70,11 +71,10 @@ static int bind_name(struct shm_listener *l)
 	l->sock.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (l->sock.fd < 0)
 		return -errno;
-	old = umask(l->listener.flags & GN_ANY_USER ? 0 : 077);
-	rc = bind(l->sock.fd, (struct sockaddr *)&addr, sizeof(addr)) ? -errno : 0;
-	umask(old);
-	if (rc || listen(l->sock.fd, BACKLOG)) {
-		rc = rc ? rc : -errno;
+	/* Nobody can connect before listen(), so there is no moment with the wrong mode. */
+	if (bind(l->sock.fd, (struct sockaddr *)&addr, sizeof(addr)) ||
+	    chmod(addr.sun_path, mode) || listen(l->sock.fd, BACKLOG)) {
+		rc = -errno;
 		close(l->sock.fd);
 		return rc;
 	}
@@ -148,10 +148,10 @@ static bool peer_allowed(const struct shm_listener *l, int sock)
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
 
+	if (l->listener.flags & GN_ANY_USER || wire_trusted(sock))
+		return true;
 	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len))
 		return false;
-	if (cred.uid == geteuid() || cred.uid == 0 || l->listener.flags & GN_ANY_USER)
-		return true;
 	gn_log(GN_LOG_WARN, "shm: '%s' refused process %d of user %u", l->name, cred.pid, cred.uid);
 	return false;
 }
@@ -296,7 +296,10 @@ static void handshake(struct shm_qp *qp)
 	if (rejected)
 		give_up(qp, GN_EVENT_REJECTED, -ECONNREFUSED);
 	else if (!accepted)
-		give_up(qp, GN_EVENT_UNREACHABLE, -ECONNREFUSED);
+		give_up(qp, GN_EVENT_UNREACHABLE,
+			len < 0 ? (int)len :
+			len	? -EPROTO :
+				  -ECONNREFUSED);
 	else if (rc)
 		give_up(qp, GN_EVENT_UNREACHABLE, rc);
 	else
@@ -465,7 +468,8 @@ fail:
 		close(fds[0]);
 	close_req(req);
 	shm_conn_fini(qp);
-	shm_qp_fail(qp);
+	c->phase = CONN_NONE;
+	base->state = GN_QP_NEW;
 	return rc == -EPIPE ? -ECONNABORTED : rc;
 }
 

@@ -66,12 +66,14 @@ static int map_peer(struct shm_conn *c, uint32_t rq_size, int area_fd, int grant
 {
 	int rc;
 
+	c->trusted = wire_trusted(c->sock.fd);
 	if (rq_size < RQ_SIZE_MIN || rq_size > RQ_SIZE_MAX || rq_size & (rq_size - 1))
 		return -EPROTO;
-	rc = shm_map_peer(area_fd, area_bytes(rq_size), false, &c->peer_map);
+	rc = shm_map_peer(area_fd, area_bytes(rq_size), false, c->trusted, &c->peer_map);
 	if (rc)
 		return rc;
-	rc = shm_map_peer(grants_fd, SOFT_KEYS * sizeof(struct grant), false, &c->grants_map);
+	rc = shm_map_peer(grants_fd, SOFT_KEYS * sizeof(struct grant), false, c->trusted,
+			  &c->grants_map);
 	if (rc)
 		return rc;
 	c->mems = gn_alloc(MEMS_MIN * sizeof(*c->mems), 0);
@@ -170,24 +172,26 @@ const struct shm_map *shm_peer_mem(const struct shm_conn *c, uint64_t id)
 static int mems_room(struct shm_conn *c)
 {
 	const uint32_t size = c->mems_mask + 1;
+	uint32_t live = 0, new_size;
 	struct peer_mem *mems;
 
 	if (c->n_mems < size / 2)
 		return 0;
-	if (size * 2 > MEMS_MAX)
+	for (uint32_t i = 0; i < size; i++)
+		live += c->mems[i].map != NULL;
+	new_size = live < size / 4 ? size : size * 2;
+	if (new_size > MEMS_MAX)
 		return -ENOSPC;
-	mems = gn_alloc(size * 2 * sizeof(*mems), 0);
+	mems = gn_alloc(new_size * sizeof(*mems), 0);
 	if (!mems)
 		return -ENOMEM;
-	c->n_mems = 0;
 	for (uint32_t i = 0; i < size; i++)
-		if (c->mems[i].id && c->mems[i].id != MEM_TOMB) {
-			*mem_slot(mems, size * 2 - 1, c->mems[i].id) = c->mems[i];
-			c->n_mems++;
-		}
+		if (c->mems[i].map)
+			*mem_slot(mems, new_size - 1, c->mems[i].id) = c->mems[i];
 	gn_free(c->mems);
 	c->mems = mems;
-	c->mems_mask = size * 2 - 1;
+	c->mems_mask = new_size - 1;
+	c->n_mems = live;
 	return 0;
 }
 
@@ -201,7 +205,7 @@ static int add_mem(struct shm_conn *c, const struct wire_mem *msg, int fd)
 	m = mem_slot(c->mems, c->mems_mask, msg->id);
 	if (m->id)
 		return -EPROTO;
-	rc = shm_map_peer(fd, msg->size, msg->writable, &m->map);
+	rc = shm_map_peer(fd, msg->size, msg->writable, c->trusted, &m->map);
 	if (rc)
 		return rc;
 	m->id = msg->id;

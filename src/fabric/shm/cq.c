@@ -263,7 +263,10 @@ int shm_cq_arm(struct gn_cq *base, bool solicited_only)
 	struct shm_rx *const circles[] = {cq->hot, cq->cold};
 	bool blocked = false;
 
-	cq->soft.armed = solicited_only ? SOFT_ARMED_SOLICITED : SOFT_ARMED;
+	if (!solicited_only)
+		cq->soft.armed = SOFT_ARMED;
+	else if (cq->soft.armed != SOFT_ARMED) /* which stays in force */
+		cq->soft.armed = SOFT_ARMED_SOLICITED;
 	/*
 	 * What is in the ring already has its event at the next push; tell the peers about the
 	 * rest.

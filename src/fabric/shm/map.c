@@ -7,12 +7,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
-
-#define HUGE_PAGE (2u * 1024 * 1024)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shm_map *maps;
@@ -64,7 +64,7 @@ static int seal(int fd, bool writes)
 int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, struct shm_map **out,
 		   int *fd)
 {
-	const size_t page = huge ? HUGE_PAGE : GN_PAGE;
+	const size_t page = huge ? SHM_HUGE_PAGE : GN_PAGE;
 	struct stat st;
 	int rc, new_fd;
 
@@ -93,15 +93,19 @@ close_fd:
 	return rc;
 }
 
-int shm_map_peer(int fd, size_t size, bool writable, struct shm_map **out)
+int shm_map_peer(int fd, size_t size, bool writable, bool trusted, struct shm_map **out)
 {
 	struct shm_map *map;
+	struct statfs fs;
 	struct stat st;
 	int rc = 0;
 	const int seals = fcntl(fd, F_GET_SEALS);
 
 	/* Without these seals the peer could cut the file short and kill us with SIGBUS. */
 	if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW))
+		return -EPROTO;
+	/* A hole in huge pages is filled only if there are free ones: SIGBUS again. */
+	if (fstatfs(fd, &fs) || (fs.f_type == HUGETLBFS_MAGIC && !trusted))
 		return -EPROTO;
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size < 0 ||
 	    (uint64_t)st.st_size < size || !size)

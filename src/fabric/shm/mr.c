@@ -15,6 +15,14 @@
 #define WRITES	 (GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
 #define STUCK_NS 1000000000ull /* a peer that copies for longer than this is cut off */
 
+/* The kernel wants whole huge pages back. */
+static size_t anonymous_size(const struct gn_mem *mem)
+{
+	const size_t page = mem->rights & GN_MEM_HUGE ? SHM_HUGE_PAGE : GN_PAGE;
+
+	return (mem->size + page - 1) & ~(page - 1);
+}
+
 int shm_mem_alloc(struct gn_mem *base)
 {
 	struct shm_mem *mem = (struct shm_mem *)base;
@@ -29,7 +37,7 @@ int shm_mem_alloc(struct gn_mem *base)
 		mem->id = __atomic_fetch_add(&shm_of(&base->obj)->next_mem_id, 1, __ATOMIC_RELAXED);
 	} else {
 		/* Never leaves the process: anonymous, and inherited by nobody. */
-		void *addr = mmap(NULL, base->size, PROT_READ | PROT_WRITE,
+		void *addr = mmap(NULL, anonymous_size(base), PROT_READ | PROT_WRITE,
 				  MAP_PRIVATE | MAP_ANONYMOUS | (huge ? MAP_HUGETLB : 0), -1, 0);
 
 		rc = addr == MAP_FAILED ? -errno : 0;
@@ -73,7 +81,7 @@ void shm_mem_fini(struct gn_mem *base)
 		shm_map_put(mem->map);
 		close(mem->fd);
 	} else if (!base->foreign) {
-		munmap(base->addr, base->size);
+		munmap(base->addr, anonymous_size(base));
 	}
 }
 

@@ -101,8 +101,8 @@ static int shm_open_fabric(struct gn_fabric *base, const char *device)
 	fabric->next_qpn = 1 + (uint32_t)(gn_random() & 0xffff);
 	strcpy(base->attr.device, "memory");
 	base->attr.caps = GN_CAP_UD | GN_CAP_ATOMICS | GN_CAP_ATOMIC_CPU | GN_CAP_INORDER_WRITE |
-			  GN_CAP_INORDER_128 | GN_CAP_WRITE_ORDER | GN_CAP_READ_HEAD_FIRST |
-			  GN_CAP_EVENT_FD | GN_CAP_TARGET_PROGRESS | GN_CAP_HUGE;
+			  GN_CAP_WRITE_ORDER | GN_CAP_READ_HEAD_FIRST | GN_CAP_EVENT_FD |
+			  GN_CAP_TARGET_PROGRESS | GN_CAP_HUGE;
 	base->attr.max_send_wr = base->attr.max_recv_wr = MAX_WR;
 	base->attr.max_sge = MAX_SGE;
 	base->attr.max_inline = MAX_INLINE;

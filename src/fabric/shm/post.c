@@ -121,6 +121,7 @@ static enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr,
 {
 	const uint64_t len = soft_sge_len(wr->sge, wr->n_sge);
 	const bool message = wr->op == GN_OP_SEND || wr->op == GN_OP_SEND_IMM;
+	enum send_result result;
 
 	if (unlikely(!local_ok(qp, wr))) {
 		*status = GN_WC_LOCAL_ACCESS;
@@ -134,16 +135,19 @@ static enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr,
 		*status = GN_WC_RETRY;
 		return SEND_FAILED;
 	}
-	/*
-	 * A WRITE_IMM that waits for a receive has written its payload already; once more does no
-	 * harm.
-	 */
-	if (!message) {
+	/* A WRITE_IMM that waits for a receive has written its payload already. */
+	if (!message && !qp->conn.payload_done) {
 		*status = do_one_sided(qp, wr, len);
 		if (unlikely(*status != GN_WC_OK))
 			return SEND_FAILED;
 	}
-	return message || wr->op == GN_OP_WRITE_IMM ? shm_send(qp, wr, status) : SEND_DONE;
+	if (message)
+		return shm_send(qp, wr, status);
+	if (wr->op != GN_OP_WRITE_IMM)
+		return SEND_DONE;
+	result = shm_send(qp, wr, status);
+	qp->conn.payload_done = result == SEND_BLOCKED;
+	return result;
 }
 
 static void complete(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position,

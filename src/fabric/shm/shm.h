@@ -18,6 +18,9 @@
 
 /* ---- mappings (map.c): within a process a memfd is mapped once ---- */
 
+#define SHM_HUGE_PAGE (2u * 1024 * 1024)
+#define SHM_UD_PREFIX "ud~" /* files of datagram qps; no name has a tilde */
+
 struct shm_map {
 	struct shm_map *next;
 	dev_t dev;
@@ -35,7 +38,7 @@ int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, s
  * Map what a peer sent, after checking that it is a memfd of this size that cannot shrink. fd stays
  * open.
  */
-int shm_map_peer(int fd, size_t size, bool writable, struct shm_map **out);
+int shm_map_peer(int fd, size_t size, bool writable, bool trusted, struct shm_map **out);
 void shm_map_put(struct shm_map *map);
 
 /* ---- wire.c: the control socket ---- */
@@ -162,6 +165,7 @@ enum conn_phase { CONN_NONE, CONN_HELLO_SENT, CONN_UP, CONN_DOWN };
 /* A connection as one side sees it. */
 struct shm_conn {
 	enum conn_phase phase;
+	bool trusted;	      /* the peer is of our own user */
 	struct chan_fd sock;  /* in the channel's set */
 	struct chan_fd timer; /* while connecting */
 	struct area *mine, *peer;
@@ -175,6 +179,7 @@ struct shm_conn {
 	const uint32_t *peer_sizes;
 	uint64_t tx_slot, tx_data_at, tx_msg; /* positions: slots, data bytes and messages sent */
 	uint64_t tx_off;		      /* of the message that is under way */
+	bool payload_done; /* the first request waits with its WRITE done, for a receive */
 	uint64_t slots_free_to, data_free_to,
 		posted_known;  /* what the peer's credit line said last */
 	uint64_t rnr_since_ns; /* 0: not waiting for a receive */
@@ -277,6 +282,8 @@ int wire_send(int sock, const void *msg, size_t len, const int *fds, int n_fds);
 ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS]);
 bool wire_is(const union wire_any *msg, ssize_t len, enum wire_type type, size_t want);
 void wire_wake(int sock);
+/* Is the process at the other end our own user's (or the system's)? */
+bool wire_trusted(int sock);
 
 /* ---- cm.c ---- */
 int shm_listen_init(struct gn_listener *listener, const char *name);

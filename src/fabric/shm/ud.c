@@ -47,7 +47,7 @@ static void path_of(const struct shm_fabric *fabric, uint64_t gid_tail, uint32_t
 {
 	char name[48];
 
-	snprintf(name, sizeof(name), "ud-%016" PRIx64 "-%06x", gid_tail, qpn);
+	snprintf(name, sizeof(name), SHM_UD_PREFIX "%016" PRIx64 "-%06x", gid_tail, qpn);
 	shm_path(fabric, name, out);
 }
 
@@ -204,7 +204,7 @@ static bool greet(struct ud_in *in, const union wire_any *msg, ssize_t len, cons
 
 	if (!wire_is(msg, len, WIRE_UD, sizeof(msg->ud)) || fds[0] < 0 ||
 	    msg->ud.dst_qpn != in->port->qp->qp.qpn ||
-	    shm_map_peer(fds[0], sizeof(struct ud_ring), true, &in->map))
+	    shm_map_peer(fds[0], sizeof(struct ud_ring), true, true, &in->map))
 		return false;
 	in->ring = (struct ud_ring *)(void *)in->map->addr;
 	shm_rx_add(&in->rx, cq, progress_datagrams);
@@ -267,14 +267,11 @@ static void door_ready(struct chan_fd *cfd)
 
 	bury(port);
 	for (int i = 0; i < ACCEPT_MAX; i++) {
-		struct ucred cred;
-		socklen_t len = sizeof(cred);
 		const int sock = accept4(port->door.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (sock < 0)
 			return;
-		if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) ||
-		    (cred.uid != geteuid() && cred.uid != 0))
+		if (!wire_trusted(sock))
 			close(sock);
 		else
 			admit(port, sock);

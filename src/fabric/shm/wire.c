@@ -108,3 +108,12 @@ void wire_wake(int sock)
 	/* A full socket is readable: that wakes as well. */
 	wire_send(sock, &msg, sizeof(msg), NULL, 0);
 }
+
+bool wire_trusted(int sock)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	return !getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) &&
+	       (cred.uid == geteuid() || cred.uid == 0);
+}

@@ -233,7 +233,7 @@ int sim_accept(struct gn_conn_req *base, struct gn_qp *server, const struct gn_c
 
 	if (!client) {
 		gn_log(GN_LOG_WARN, "sim: accepted a request whose client has given up");
-		return -ECONNRESET;
+		return -ECONNABORTED;
 	}
 	part(req);
 	set_opts(&qp->conn, opts);
