@@ -104,16 +104,29 @@ static const char *number_text(char *to, size_t n, double value)
 	return to;
 }
 
-static const char *limit_text(char *to, size_t n, const struct bench_result *r)
+#define BULK_BYTES 4096u /* from here on what counts is bytes, and memcpy is what to beat */
+
+static const char *limit_text(char *to, size_t n, const struct bench_opts *opts,
+			      const struct bench_result *r)
 {
+	const bool bulk = opts->size_bytes >= BULK_BYTES;
+	int at = 0;
+
 	to[0] = '\0';
+	if (bulk)
+		at = snprintf(to, n, "%.1f GB/s  ",
+			      (double)r->ops * opts->size_bytes / r->seconds / 1e9);
 	if (isfinite(r->cacheline_ratio))
-		snprintf(to, n, "%.2f x cacheline, %+.0f ns", r->cacheline_ratio, r->overhead_ns);
-	else if (isfinite(r->memcpy_ratio))
-		snprintf(to, n, "%.2f x memcpy", r->memcpy_ratio);
+		snprintf(to + at, n - (size_t)at, "%.2f x cacheline, %+.0f ns", r->cacheline_ratio,
+			 r->overhead_ns);
+	else if (isfinite(r->memcpy_ratio) && bulk)
+		snprintf(to + at, n - (size_t)at, "%.2f x memcpy", r->memcpy_ratio);
 	else if (isfinite(r->cpu_percent))
-		snprintf(to, n, "asleep, %.2f %% of a core; eventfd %.0f ns", r->cpu_percent,
-			 r->eventfd_p50_ns);
+		snprintf(to, n, "%.0f ns by eventfd; receiver used %.2f %% of its core",
+			 r->eventfd_p50_ns, r->cpu_percent);
+	else if (r->has_counters && r->doorbells && opts->depth > 1)
+		snprintf(to + at, n - (size_t)at, "%.1f requests to a doorbell",
+			 (double)r->wrs / (double)r->doorbells);
 	return to;
 }
 
@@ -126,6 +139,6 @@ void bench_print_row(FILE *f, const struct bench_opts *opts, const struct bench_
 		size_text(size, sizeof(size), opts->size_bytes), depth,
 		number_text(mops, sizeof(mops), (double)r->ops / r->seconds / 1e6),
 		number_text(p50, sizeof(p50), r->p50_ns), number_text(p99, sizeof(p99), r->p99_ns),
-		limit_text(limit, sizeof(limit), r));
+		limit_text(limit, sizeof(limit), opts, r));
 	fflush(f);
 }

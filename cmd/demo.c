@@ -35,9 +35,10 @@ struct end {
 	struct gn_cq *cq;
 	struct gn_pd *pd;
 	struct gn_mem *mem;
-	struct gn_mr *mr;
+	struct gn_mr *shared; /* the first REGION bytes of mem: for the peer */
+	struct gn_mr *own;    /* the rest: receives, then what is sent */
 	struct gn_qp *qp;
-	char *region; /* REGION bytes, then the receives, then what is sent */
+	char *region;
 	uint32_t next_receive;
 	struct gn_remote peer;
 };
@@ -78,7 +79,7 @@ static char *send_buffer(const struct end *end)
 static int post_receive(struct end *end)
 {
 	const struct gn_sge sge = {receive_at(end, end->next_receive), LINE_BYTES,
-				   gn_mr_lkey(end->mr)};
+				   gn_mr_lkey(end->own)};
 	const struct gn_recv_wr wr = {.id = end->next_receive, .sge = &sge, .n_sge = 1};
 
 	end->next_receive = (end->next_receive + 1) % RECEIVES;
@@ -108,7 +109,11 @@ static int end_open(struct end *end, const char *who)
 	if (!rc)
 		rc = gn_mem_alloc(end->fabric, bytes, rights, &end->mem);
 	if (!rc)
-		rc = gn_mr_register(end->pd, end->mem, 0, bytes, GN_LOCAL_WRITE | rights, &end->mr);
+		rc = gn_mr_register(end->pd, end->mem, 0, REGION, GN_LOCAL_WRITE | rights,
+				    &end->shared);
+	if (!rc)
+		rc = gn_mr_register(end->pd, end->mem, REGION, bytes - REGION, GN_LOCAL_WRITE,
+				    &end->own);
 	if (!rc)
 		rc = gn_qp_create(end->pd, &qp, &end->qp);
 	if (rc)
@@ -122,7 +127,8 @@ static int end_open(struct end *end, const char *who)
 static void end_close(struct end *end)
 {
 	gn_qp_destroy(end->qp);
-	gn_mr_deregister(end->mr);
+	gn_mr_deregister(end->own);
+	gn_mr_deregister(end->shared);
 	gn_mem_free(end->mem);
 	gn_pd_destroy(end->pd);
 	gn_cq_destroy(end->cq);
@@ -148,7 +154,7 @@ static int complete(struct end *end, struct gn_wc *wc)
 static int send_text(struct end *end, const char *text)
 {
 	const struct gn_sge sge = {send_buffer(end), (uint32_t)strlen(text) + 1,
-				   gn_mr_lkey(end->mr)};
+				   gn_mr_lkey(end->own)};
 	struct gn_wr wr;
 
 	memcpy(sge.addr, text, sge.len_bytes);
@@ -179,7 +185,7 @@ static int accept_client(struct end *end)
 	struct gn_conn_opts opts = {.rnr_retry = GN_RNR_RETRY_DEFAULT};
 	struct gn_remote remote;
 	struct gn_event event;
-	int rc = gn_mr_remote(end->mr, &remote);
+	int rc = gn_mr_remote(end->shared, &remote);
 
 	if (!rc)
 		rc = gn_chan_wait(end->chan, gn_deadline_us(WAIT_US), &event);
@@ -261,7 +267,7 @@ static int one_request(struct end *end, const struct gn_wr *wr)
 
 static int write_and_read(struct end *end)
 {
-	struct gn_sge sge = {send_buffer(end), LINE_BYTES, gn_mr_lkey(end->mr)};
+	struct gn_sge sge = {send_buffer(end), LINE_BYTES, gn_mr_lkey(end->own)};
 	struct gn_wr wr;
 	int rc;
 
@@ -280,7 +286,7 @@ static int write_and_read(struct end *end)
 
 static int count(struct end *end)
 {
-	const struct gn_sge sge = {send_buffer(end), sizeof(uint64_t), gn_mr_lkey(end->mr)};
+	const struct gn_sge sge = {send_buffer(end), sizeof(uint64_t), gn_mr_lkey(end->own)};
 	struct gn_wr wr;
 	uint64_t old;
 	int rc;

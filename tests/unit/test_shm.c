@@ -18,13 +18,12 @@
 
 #define ADDR "shm:unit-test"
 
-/* Does a file of this listener's exist? */
-static bool left(const struct side *s, const char *suffix)
+/* Is there a file of this name in the provider's folder? */
+static bool left(const struct side *s, const char *name)
 {
 	char path[256];
 
-	snprintf(path, sizeof(path), "%s/%s%s", ((struct shm_fabric *)s->fabric)->dir, ADDR + 4,
-		 suffix);
+	snprintf(path, sizeof(path), "%s/%s", ((struct shm_fabric *)s->fabric)->dir, name);
 	return access(path, F_OK) == 0;
 }
 
@@ -52,11 +51,11 @@ static void names_leave_nothing(void **state)
 	assert_int_equal(stat(((struct shm_fabric *)a.fabric)->dir, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0700);
 	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
-	assert_true(left(&a, "") && left(&a, "~lock"));
+	assert_true(left(&a, ADDR + 4) && left(&a, "unit-test" SHM_LOCK_SUFFIX));
 	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &second), -EADDRINUSE);
 	assert_int_equal(gn_listen(b.ctx, ADDR, b.chan, 0, &second), -EADDRINUSE);
 	assert_int_equal(gn_listener_close(listener), 0);
-	assert_false(left(&a, "") || left(&a, "~lock"));
+	assert_false(left(&a, ADDR + 4) || left(&a, "unit-test" SHM_LOCK_SUFFIX));
 	assert_int_equal(gn_listen(b.ctx, ADDR, b.chan, 0, &second), 0);
 	assert_int_equal(gn_listener_close(second), 0);
 	side_free(&a);
@@ -69,8 +68,9 @@ static void stale_name(void **state)
 	struct gn_listener *listener;
 	struct gn_qp *c, *q;
 	struct side a, b;
+	struct gn_ud_addr addr;
 	int ready[2], status;
-	char byte;
+	char ud[64];
 	pid_t pid;
 
 	(void)state;
@@ -79,12 +79,14 @@ static void stale_name(void **state)
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		side_make(&a);
-		if (gn_listen(a.ctx, ADDR, a.chan, 0, &listener) || write(ready[1], "x", 1) != 1)
+		q = side_qp(&a, GN_QP_UD);
+		if (gn_listen(a.ctx, ADDR, a.chan, 0, &listener) || gn_qp_ud_addr(q, &addr) ||
+		    write(ready[1], &addr, sizeof(addr)) != sizeof(addr))
 			_exit(1);
 		for (;;)
 			pause();
 	}
-	assert_int_equal(read(ready[0], &byte, 1), 1);
+	assert_int_equal(read(ready[0], &addr, sizeof(addr)), sizeof(addr));
 	side_make(&a);
 	side_make(&b);
 	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), -EADDRINUSE);
@@ -94,6 +96,13 @@ static void stale_name(void **state)
 	q = side_qp(&b, GN_QP_RC);
 	assert_int_equal(gn_connect_wait(q, ADDR, NULL, NULL), -ECONNREFUSED);
 	assert_int_equal(gn_qp_destroy(q), 0);
+	snprintf(ud, sizeof(ud), "%s%016llx-%06x", SHM_UD_PREFIX,
+		 *(unsigned long long *)(void *)(addr.gid + 8), addr.qpn);
+	assert_true(left(&a, ADDR + 4) && left(&a, ud));
+	/* Whoever comes next tidies up. */
+	side_free(&b);
+	side_make(&b);
+	assert_false(left(&a, ADDR + 4) || left(&a, ud));
 	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
 	side_connect(&b, &a, ADDR, &c, &q);
 	assert_int_equal(gn_qp_destroy(c), 0);
@@ -171,6 +180,8 @@ static void no_more_memory(void **state)
 
 /* ---- memory under a live connection ---- */
 
+#define CYCLES 3000u
+
 /* Regions registered and removed long after the connection was made are seen by the peer at once. */
 static void memory_comes_and_goes(void **state)
 {
@@ -183,7 +194,7 @@ static void memory_comes_and_goes(void **state)
 	side_make(&b);
 	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
 	side_connect(&b, &a, ADDR, &c, &s);
-	for (uint64_t i = 0; i < 500; i++) {
+	for (uint64_t i = 0; i < CYCLES; i++) {
 		struct gn_sge sge = {b.buf, 64, gn_mr_lkey(b.mr)};
 		struct gn_remote remote;
 		struct gn_event ev;
@@ -205,7 +216,7 @@ static void memory_comes_and_goes(void **state)
 		assert_int_equal(gn_mem_free(mem), 0);
 		while (gn_chan_next(b.chan, &ev) == 0) /* takes the news of freed memory, too */
 			;
-		if (i == 499) {
+		if (i == CYCLES - 1) {
 			assert_int_equal(gn_post_send(c, &wr, NULL), 0);
 			expect(b.cq, i, GN_WC_REMOTE_ACCESS);
 		}
@@ -216,6 +227,56 @@ static void memory_comes_and_goes(void **state)
 	assert_int_equal(gn_listener_close(listener), 0);
 	side_free(&a);
 	side_free(&b);
+}
+
+#define MEMS 2000u
+
+/* As many mems in one pd as anybody needs, there before the connection. */
+static void many_mems(void **state)
+{
+	static struct gn_mem *mem[MEMS];
+	static struct gn_mr *mr[MEMS];
+	struct rlimit old, high;
+	struct gn_listener *listener;
+	struct gn_qp *c, *s;
+	struct side a, b;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	high = old;
+	high.rlim_cur = high.rlim_max;
+	if (high.rlim_max < 4 * MEMS || setrlimit(RLIMIT_NOFILE, &high))
+		skip();
+	side_make(&a);
+	side_make(&b);
+	for (unsigned i = 0; i < MEMS; i++) {
+		assert_int_equal(gn_mem_alloc(a.fabric, 4096, GN_REMOTE_READ, &mem[i]), 0);
+		assert_int_equal(gn_mr_register(a.pd, mem[i], 0, 4096, GN_REMOTE_READ, &mr[i]), 0);
+		memset(gn_mem_addr(mem[i]), (int)i, 64);
+	}
+	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
+	side_connect(&b, &a, ADDR, &c, &s);
+	for (unsigned i = 0; i < MEMS; i++) {
+		struct gn_sge sge = {b.buf, 64, gn_mr_lkey(b.mr)};
+		struct gn_remote remote;
+		struct gn_wr wr;
+
+		gn_mr_remote(mr[i], &remote);
+		gn_wr_rdma(&wr, GN_OP_READ, i, &sge, &remote, 0, GN_SIGNALED);
+		assert_int_equal(gn_post_send(c, &wr, NULL), 0);
+		expect(b.cq, i, GN_WC_OK);
+		assert_int_equal(b.buf[63], (uint8_t)i);
+	}
+	assert_int_equal(gn_qp_destroy(c), 0);
+	assert_int_equal(gn_qp_destroy(s), 0);
+	for (unsigned i = 0; i < MEMS; i++) {
+		assert_int_equal(gn_mr_deregister(mr[i]), 0);
+		assert_int_equal(gn_mem_free(mem[i]), 0);
+	}
+	assert_int_equal(gn_listener_close(listener), 0);
+	side_free(&a);
+	side_free(&b);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 }
 
 struct writer {
@@ -330,9 +391,13 @@ static void many_quiet_ones(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(names_leave_nothing),	 cmocka_unit_test(stale_name),
-		cmocka_unit_test(no_more_files),	 cmocka_unit_test(no_more_memory),
-		cmocka_unit_test(memory_comes_and_goes), cmocka_unit_test(deregister_waits),
+		cmocka_unit_test(names_leave_nothing),
+		cmocka_unit_test(stale_name),
+		cmocka_unit_test(no_more_files),
+		cmocka_unit_test(no_more_memory),
+		cmocka_unit_test(memory_comes_and_goes),
+		cmocka_unit_test(deregister_waits),
+		cmocka_unit_test(many_mems),
 		cmocka_unit_test(many_quiet_ones),
 	};
 

@@ -143,15 +143,17 @@ static void babble(int sock)
 {
 	union wire_any msg;
 	const size_t sizes[] = {
-		0, 1, sizeof(msg.head), sizeof(msg.mem), sizeof(msg.ud), sizeof(msg.hello)};
-	int fds[WIRE_FDS], n_fds = (int)pick(WIRE_FDS + 1);
+		0, 1, sizeof(msg.head), sizeof(msg.mems), sizeof(msg.ud), sizeof(msg.hello)};
+	int fds[4], n_fds = (int)pick(4);
 
 	for (size_t i = 0; i < sizeof(msg); i++)
 		((uint8_t *)&msg)[i] = (uint8_t)unit_next(&rng);
 	if (pick(4))
 		msg.head = wire_head((enum wire_type)pick(9));
 	if (pick(2))
-		msg.mem.id = pick(8);
+		msg.mems.mem[0].id = pick(8);
+	if (pick(2))
+		msg.mems.n = pick(WIRE_MEMS + 2);
 	if (pick(2))
 		msg.hello.rq_size = 1u << pick(20);
 	for (int i = 0; i < n_fds; i++)

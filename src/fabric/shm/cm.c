@@ -55,7 +55,7 @@ static int lock_name(struct shm_listener *l, const char *path)
 /* No name has a tilde in it, so no listener can take this one's lock. */
 static void lock_path(const struct shm_fabric *fabric, const char *name, char *out, size_t size)
 {
-	snprintf(out, size, "%s/%s~lock", fabric->dir, name);
+	snprintf(out, size, "%s/%s" SHM_LOCK_SUFFIX, fabric->dir, name);
 }
 
 static void listener_ready(struct chan_fd *cfd);
@@ -326,12 +326,12 @@ static void conn_ready(struct chan_fd *cfd)
 static int dial(struct shm_qp *qp)
 {
 	struct shm_conn *c = &qp->conn;
-	const int fds[WIRE_FDS] = {c->hello_area_fd, ((struct shm_pd *)qp->qp.pd)->grants_fd};
+	const int fds[2] = {c->hello_area_fd, ((struct shm_pd *)qp->qp.pd)->grants_fd};
 	int rc;
 
 	if (connect(c->sock.fd, (struct sockaddr *)&c->dial_addr, sizeof(c->dial_addr)))
 		return errno == ENOENT ? -ECONNREFUSED : -errno;
-	rc = wire_send(c->sock.fd, &c->hello, sizeof(c->hello), fds, WIRE_FDS);
+	rc = wire_send(c->sock.fd, &c->hello, sizeof(c->hello), fds, 2);
 	if (rc)
 		return rc;
 	close(c->hello_area_fd);
@@ -441,7 +441,7 @@ int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 	struct shm_qp *qp = (struct shm_qp *)base;
 	struct shm_conn *c = &qp->conn;
 	struct wire_hello hello;
-	int rc, fds[WIRE_FDS] = {-1, ((struct shm_pd *)base->pd)->grants_fd};
+	int rc, fds[2] = {-1, ((struct shm_pd *)base->pd)->grants_fd};
 
 	c->sock = (struct chan_fd){.fd = dup(req->sock), .ready = conn_ready};
 	rc = c->sock.fd < 0 ? -errno : shm_conn_mine(qp, &fds[0]);
@@ -452,7 +452,7 @@ int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 	fill_hello(&hello, WIRE_ACCEPT, c->mine_rq_size, opts->private_data, opts->private_len);
 	rc = chan_fds_add(base->chan, &c->sock);
 	if (!rc)
-		rc = wire_send(c->sock.fd, &hello, sizeof(hello), fds, WIRE_FDS);
+		rc = wire_send(c->sock.fd, &hello, sizeof(hello), fds, 2);
 	if (!rc)
 		rc = shm_conn_up(qp, req->rq_size, req->area_fd, req->grants_fd);
 	if (rc)

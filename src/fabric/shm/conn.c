@@ -231,10 +231,15 @@ static int handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, con
 {
 	if (wire_is(msg, len, WIRE_WAKE, sizeof(msg->head)))
 		return 0;
-	if (wire_is(msg, len, WIRE_MEM, sizeof(msg->mem)))
-		return add_mem(&qp->conn, &msg->mem, fds[0]);
-	if (wire_is(msg, len, WIRE_FORGET, sizeof(msg->mem))) {
-		forget_mem(&qp->conn, msg->mem.id);
+	if (wire_is(msg, len, WIRE_MEM, sizeof(msg->mems)) && msg->mems.n <= WIRE_MEMS) {
+		int rc = 0;
+
+		for (uint32_t i = 0; i < msg->mems.n && !rc; i++)
+			rc = add_mem(&qp->conn, &msg->mems.mem[i], fds[i]);
+		return rc;
+	}
+	if (wire_is(msg, len, WIRE_FORGET, sizeof(msg->mems))) {
+		forget_mem(&qp->conn, msg->mems.mem[0].id);
 		return 0;
 	}
 	return -EPROTO;

@@ -59,7 +59,7 @@ int shm_mem_alloc(struct gn_mem *base)
 static void forget_everywhere(struct shm_mem *mem)
 {
 	struct shm_fabric *fabric = shm_of(&mem->mem.obj);
-	const struct wire_mem msg = {.head = wire_head(WIRE_FORGET), .id = mem->id};
+	const struct wire_mems msg = {.head = wire_head(WIRE_FORGET), .mem[0].id = mem->id};
 
 	gn_mutex_lock(&fabric->grant_lock);
 	for (struct shm_qp *qp = fabric->conns; qp; qp = qp->next_conn)
@@ -113,20 +113,17 @@ static bool was_sent(const struct shm_conn *conn, uint64_t id)
 	return false;
 }
 
-/* Hand a mem to a peer, once. The grant lock is held. */
-static int send_mem(struct shm_qp *qp, const struct shm_mem *mem)
-{
-	struct shm_conn *conn = &qp->conn;
-	const struct wire_mem msg = {.head = wire_head(WIRE_MEM),
-				     .id = mem->id,
-				     .size = mem->mem.size,
-				     .writable = !!(mem->mem.rights & WRITES)};
-	int rc;
+/* Memory on its way to a peer, several in a message: a socket holds some hundred messages only. */
+struct parcel {
+	struct wire_mems msg;
+	int fds[WIRE_FDS];
+};
 
-	if (was_sent(conn, mem->id))
-		return 0;
-	if (conn->n_sent == conn->sent_cap) {
-		const uint32_t cap = conn->sent_cap ? conn->sent_cap * 2 : 16;
+/* Note that these were sent. The grant lock is held. */
+static int note_sent(struct shm_conn *conn, const struct wire_mems *mems)
+{
+	if (conn->n_sent + mems->n > conn->sent_cap) {
+		const uint32_t cap = conn->sent_cap * 2 + WIRE_MEMS;
 		uint64_t *sent = gn_alloc(cap * sizeof(*sent), 0);
 
 		if (!sent)
@@ -137,10 +134,41 @@ static int send_mem(struct shm_qp *qp, const struct shm_mem *mem)
 		conn->sent = sent;
 		conn->sent_cap = cap;
 	}
-	rc = wire_send(conn->sock.fd, &msg, sizeof(msg), &mem->fd, 1);
-	if (!rc)
-		conn->sent[conn->n_sent++] = mem->id;
+	for (uint32_t i = 0; i < mems->n; i++)
+		conn->sent[conn->n_sent++] = mems->mem[i].id;
+	return 0;
+}
+
+static int send_parcel(struct shm_qp *qp, struct parcel *parcel)
+{
+	const int n = (int)parcel->msg.n;
+	int rc = 0;
+
+	if (n) {
+		parcel->msg.head = wire_head(WIRE_MEM);
+		rc = wire_send(qp->conn.sock.fd, &parcel->msg, sizeof(parcel->msg), parcel->fds, n);
+		if (!rc)
+			rc = note_sent(&qp->conn, &parcel->msg);
+	}
+	parcel->msg.n = 0;
 	return rc;
+}
+
+/* Hand a mem to a peer, once. The grant lock is held. */
+static int pack(struct shm_qp *qp, const struct shm_mem *mem, struct parcel *parcel)
+{
+	const uint32_t at = parcel->msg.n;
+
+	if (was_sent(&qp->conn, mem->id))
+		return 0;
+	for (uint32_t i = 0; i < at; i++)
+		if (parcel->msg.mem[i].id == mem->id)
+			return 0;
+	parcel->msg.mem[at] = (struct wire_mem){
+		.id = mem->id, .size = mem->mem.size, .writable = !!(mem->mem.rights & WRITES)};
+	parcel->fds[at] = mem->fd;
+	parcel->msg.n++;
+	return parcel->msg.n == WIRE_MEMS ? send_parcel(qp, parcel) : 0;
 }
 
 /* Enter the region in its pd's table. The grant lock is held. */
@@ -167,6 +195,7 @@ int shm_mr_init(struct gn_mr *mr)
 	struct shm_fabric *fabric = shm_of(&mr->obj);
 	struct shm_pd *pd = (struct shm_pd *)mr->pd;
 	const struct shm_mem *mem = (struct shm_mem *)mr->mem;
+	struct parcel parcel = {.msg.n = 0};
 	int rc = soft_key_add(&fabric->keys, mr);
 
 	if (rc || !(mr->access & REMOTE))
@@ -175,7 +204,9 @@ int shm_mr_init(struct gn_mr *mr)
 	for (struct shm_qp *qp = fabric->conns; qp; qp = qp->next_conn) {
 		if (qp->qp.pd != mr->pd)
 			continue;
-		rc = send_mem(qp, mem);
+		rc = pack(qp, mem, &parcel);
+		if (!rc)
+			rc = send_parcel(qp, &parcel);
 		if (rc && rc != -EPIPE) {
 			/* Its own connection suffers, not the others of this pd. */
 			gn_log(GN_LOG_WARN, "shm: a peer takes no memory (%s); its connection ends",
@@ -248,11 +279,12 @@ void shm_mr_fini(struct gn_mr *mr)
  */
 static int send_all(struct shm_qp *qp)
 {
+	struct parcel parcel = {.msg.n = 0};
 	int rc = 0;
 
 	for (struct shm_mr *mr = ((struct shm_pd *)qp->qp.pd)->granted; mr && !rc; mr = mr->next)
-		rc = send_mem(qp, (const struct shm_mem *)mr->mr.mem);
-	return rc;
+		rc = pack(qp, (const struct shm_mem *)mr->mr.mem, &parcel);
+	return rc ? rc : send_parcel(qp, &parcel);
 }
 
 int shm_grant_join(struct shm_qp *qp)

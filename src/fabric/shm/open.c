@@ -95,6 +95,7 @@ static int shm_open_fabric(struct gn_fabric *base, const char *device)
 	rc = soft_keys_init(&fabric->keys);
 	if (rc)
 		return rc;
+	shm_sweep(fabric);
 	gn_mutex_init(&fabric->grant_lock);
 	fabric->gid_tail = gn_random();
 	fabric->next_mem_id = 1;

@@ -18,8 +18,9 @@
 
 /* ---- mappings (map.c): within a process a memfd is mapped once ---- */
 
-#define SHM_HUGE_PAGE (2u * 1024 * 1024)
-#define SHM_UD_PREFIX "ud~" /* files of datagram qps; no name has a tilde */
+#define SHM_HUGE_PAGE	(2u * 1024 * 1024)
+#define SHM_LOCK_SUFFIX "~lock"
+#define SHM_UD_PREFIX	"ud~" /* files of datagram qps; no name has a tilde */
 
 struct shm_map {
 	struct shm_map *next;
@@ -71,15 +72,22 @@ struct wire_hello {
 };
 _Static_assert(sizeof(struct wire_hello) == 256, "fixed");
 
-/* MEM: one fd. FORGET: none; only the id counts. */
+/* FORGET: no fd; only the first entry's id counts. MEM: n entries, an fd for each. */
+#define WIRE_MEMS 32u
+
 struct wire_mem {
-	struct wire_head head;
 	uint64_t id;
 	uint64_t size;
 	uint32_t writable;
 	uint32_t reserved;
 };
-_Static_assert(sizeof(struct wire_mem) == 32, "fixed");
+struct wire_mems {
+	struct wire_head head;
+	uint32_t n;
+	uint32_t reserved;
+	struct wire_mem mem[WIRE_MEMS];
+};
+_Static_assert(sizeof(struct wire_mems) == 16 + WIRE_MEMS * 24, "fixed");
 
 /* UD: one fd, the ring. */
 struct wire_ud {
@@ -92,11 +100,11 @@ _Static_assert(sizeof(struct wire_ud) == 16, "fixed");
 union wire_any {
 	struct wire_head head;
 	struct wire_hello hello;
-	struct wire_mem mem;
+	struct wire_mems mems;
 	struct wire_ud ud;
 };
 
-#define WIRE_FDS 2
+#define WIRE_FDS 32 /* the most a message carries: WIRE_MEMS */
 
 /* ---- objects ---- */
 
@@ -345,6 +353,12 @@ void shm_rx_heat(struct shm_rx *rx);
 /* The socket's end is noticed by this cq's polls, too. */
 int shm_cq_watch(struct shm_cq *cq, struct chan_fd *sock);
 void shm_cq_unwatch(struct shm_cq *cq, const struct chan_fd *sock);
+
+/* ---- sweep.c ---- */
+void shm_sweep(const struct shm_fabric *fabric);
+/* Bind and listen, with no sweep in between. */
+int shm_ud_bind(const struct shm_fabric *fabric, int sock, const struct sockaddr_un *addr,
+		int backlog);
 
 /* ---- ud.c ---- */
 int shm_ud_init(struct shm_qp *qp);

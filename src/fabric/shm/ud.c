@@ -298,7 +298,7 @@ int shm_ud_init(struct shm_qp *qp)
 {
 	const struct shm_fabric *fabric = shm_of(&qp->qp.obj);
 	struct ud_port *port = gn_alloc(sizeof(*port), 0);
-	int rc = 0;
+	int rc;
 
 	if (!port)
 		return -ENOMEM;
@@ -307,10 +307,8 @@ int shm_ud_init(struct shm_qp *qp)
 		.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
 		.ready = door_ready};
 	path_of(fabric, fabric->gid_tail, qp->qp.qpn, &port->addr);
-	if (port->door.fd < 0 ||
-	    bind(port->door.fd, (struct sockaddr *)&port->addr, sizeof(port->addr)) ||
-	    listen(port->door.fd, BACKLOG)) {
-		rc = -errno;
+	rc = port->door.fd < 0 ? -errno : shm_ud_bind(fabric, port->door.fd, &port->addr, BACKLOG);
+	if (rc) {
 		gn_log(GN_LOG_ERROR, "shm: cannot make a datagram qp: %s", gn_strerror(rc));
 		if (port->door.fd >= 0)
 			close(port->door.fd);

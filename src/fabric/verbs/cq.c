@@ -5,9 +5,11 @@
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 
 /* Each acknowledgement takes a lock in libibverbs, and destroying waits for what is missing. */
 #define ACK_BATCH    64u
+#define POLL_BATCH   16	   /* completions taken from the device at a time */
 #define EVENTS_BATCH 64	   /* per look; more leave the fd readable */
 #define ASYNC_EVERY  1024u /* empty polls: someone who only polls learns of a dead cq too */
 
@@ -47,12 +49,17 @@ int vrb_cq_init(struct gn_cq *base)
 	struct vrb_cq *cq = vrb_cq(base);
 	int rc;
 
+	cq->stash = gn_alloc(POLL_BATCH * sizeof(*cq->stash), GN_CACHELINE);
+	if (!cq->stash)
+		return -ENOMEM;
+	cq->stash_size = POLL_BATCH;
 	cq->ibv = ibv_create_cq(vrb_ctx(base->ctx)->ibv, (int)base->depth, cq,
 				base->chan ? vrb_chan(base->chan)->comp : NULL, 0);
 	if (!cq->ibv) {
 		rc = vrb_errno();
 		gn_log(GN_LOG_ERROR, "verbs: no completion queue of %u entries: %s", base->depth,
 		       gn_strerror(rc));
+		gn_free(cq->stash);
 		return rc;
 	}
 	base->depth = (uint32_t)cq->ibv->cqe;
@@ -79,6 +86,7 @@ void vrb_cq_fini(struct gn_cq *base)
 	if (rc)
 		gn_log(GN_LOG_ERROR, "verbs: a completion queue is left behind: %s",
 		       gn_strerror(-rc));
+	gn_free(cq->stash);
 }
 
 /* An error completion: the device has the qp in error, or (UD, sends) half in it. */
@@ -158,20 +166,73 @@ static bool translate(struct vrb_cq *cq, const struct ibv_wc *in, struct gn_wc *
 	return true;
 }
 
-/* Only with an empty stash. */
-static int refill(struct vrb_cq *cq)
+/* Appends to the stash, which has room for a batch. Returns how many. */
+static unsigned take_batch(struct vrb_cq *cq)
 {
-	int n = ibv_poll_cq(cq->ibv, VRB_STASH, cq->stash);
+	int n = ibv_poll_cq(cq->ibv, POLL_BATCH, &cq->stash[cq->stash_end]);
 
-	assert(cq->stash_first == cq->stash_end);
 	if (unlikely(n < 0)) {
 		gn_log(GN_LOG_ERROR, "verbs: polling a completion queue failed: it is lost");
 		cq->base.overrun = true;
 		n = 0;
 	}
-	cq->stash_first = 0;
-	cq->stash_end = n;
-	return n;
+	cq->stash_end += (unsigned)n;
+	return (unsigned)n;
+}
+
+/* Only with an empty stash. */
+static unsigned refill(struct vrb_cq *cq)
+{
+	assert(cq->stash_first == cq->stash_end);
+	cq->stash_first = cq->stash_end = 0;
+	return take_batch(cq);
+}
+
+/* Of the stash's end, from there on, keep what has a qp. */
+static void keep_living(struct vrb_cq *cq, unsigned from)
+{
+	const unsigned end = cq->stash_end;
+
+	cq->stash_end = from;
+	for (; from < end; from++)
+		if (vrb_table_find(&vrb_ctx(cq->base.ctx)->table, cq->stash[from].wr_id))
+			cq->stash[cq->stash_end++] = cq->stash[from];
+}
+
+/* Room for one more batch. What it grows by is bounded by what living qps have outstanding. */
+static int make_room(struct vrb_cq *cq)
+{
+	const unsigned size = 2 * cq->stash_size;
+	struct ibv_wc *stash;
+
+	if (cq->stash_size - cq->stash_end >= POLL_BATCH)
+		return 0;
+	stash = gn_alloc(size * sizeof(*stash), GN_CACHELINE);
+	if (!stash)
+		return -ENOMEM;
+	memcpy(stash, cq->stash, cq->stash_end * sizeof(*stash));
+	gn_free(cq->stash);
+	cq->stash = stash;
+	cq->stash_size = size;
+	return 0;
+}
+
+void vrb_cq_forget(struct gn_cq *base)
+{
+	struct vrb_cq *cq = vrb_cq(base);
+	unsigned n = POLL_BATCH;
+
+	keep_living(cq, cq->stash_first);
+	/*
+	 * Devices with a queue of their own do this when a qp is destroyed. Soft-RoCE does not, and
+	 * a queue that nobody polls would be overrun by qps that come and go. Without memory they
+	 * stay where they are, and are skipped when they are polled.
+	 */
+	for (unsigned polled = 0; n == POLL_BATCH && polled < base->depth && !make_room(cq);
+	     polled += n) {
+		n = take_batch(cq);
+		keep_living(cq, cq->stash_end - n);
+	}
 }
 
 int vrb_cq_poll(struct gn_cq *base, struct gn_wc *wc, int n)
@@ -184,7 +245,7 @@ int vrb_cq_poll(struct gn_cq *base, struct gn_wc *wc, int n)
 		if (cq->stash_first == cq->stash_end) {
 			if (was_last || !refill(cq))
 				break;
-			was_last = cq->stash_end < VRB_STASH;
+			was_last = cq->stash_end < POLL_BATCH;
 		}
 		got += translate(cq, &cq->stash[cq->stash_first++], &wc[got]);
 	}

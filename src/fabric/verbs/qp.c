@@ -161,6 +161,10 @@ void vrb_qp_fini(struct gn_qp *base)
 	if (rc)
 		gn_log(GN_LOG_ERROR, "verbs: qp %u is left behind: %s", base->qpn,
 		       gn_strerror(-rc));
+	if (base->sq_head != base->sq_tail)
+		vrb_cq_forget(base->send_cq);
+	if (base->rq_head != base->rq_tail)
+		vrb_cq_forget(base->recv_cq);
 	vrb_post_fini(qp);
 }
 

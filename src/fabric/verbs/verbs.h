@@ -97,8 +97,6 @@ struct vrb_chan {
 	uint32_t n_reqs;	/* atomic: requests neither accepted nor rejected */
 };
 
-#define VRB_STASH 16
-
 /* Verbs cannot peek at a cq: what it polls goes to the stash first, where ready() finds it. */
 struct vrb_cq {
 	struct gn_cq base;
@@ -106,8 +104,8 @@ struct vrb_cq {
 	bool closing;	  /* acknowledge its events at once */
 	unsigned events;  /* taken from the comp channel and not acknowledged */
 	unsigned empties; /* polls that found nothing */
-	int stash_first, stash_end;
-	struct ibv_wc stash[VRB_STASH];
+	struct ibv_wc *stash;
+	unsigned stash_first, stash_end, stash_size;
 };
 
 enum vrb_conn_state {
@@ -251,6 +249,8 @@ void vrb_cq_fini(struct gn_cq *cq);
 int vrb_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n);
 int vrb_cq_arm(struct gn_cq *cq, bool solicited_only);
 bool vrb_cq_ready(struct gn_cq *cq);
+/* Make the room that completions of destroyed qps take up free. The cq's owner. */
+void vrb_cq_forget(struct gn_cq *cq);
 /* The channel's lock is held. Takes the comp channel's events. */
 void vrb_cq_events(struct vrb_chan *chan);
 
