@@ -72,10 +72,11 @@ static void compare(struct run *run, struct bench_result *result, struct compari
 	out->overhead_ns = median(run->overhead, kept);
 }
 
-static int take_turns(struct run *run, const struct bench_opts *opts, const struct load *own,
+static int take_turns(struct run *run, struct pair *pair, const struct load *own,
 		      const struct load *limit, bench_progress_fn *progress,
 		      struct bench_result *result)
 {
+	const struct bench_opts *opts = &pair->shared->opts;
 	const double block_ns = fmax(BLOCK_NS, opts->seconds * 1e9 / BLOCKS_MAX);
 	unsigned n = 0;
 	int rc = 0;
@@ -84,6 +85,8 @@ static int take_turns(struct run *run, const struct bench_opts *opts, const stru
 		rc = one_block(run, limit, block_ns * limit->share, &run->limit[0]);
 	while (!rc && n < CEILING) {
 		rc = one_block(run, own, block_ns, &run->own[n]);
+		if (!rc)
+			rc = pair_check(pair);
 		if (rc)
 			break;
 		gn_hist_merge(&run->groups, &run->block.group_ns);
@@ -102,7 +105,7 @@ static int take_turns(struct run *run, const struct bench_opts *opts, const stru
 	return rc;
 }
 
-int blocks_run(const struct bench_opts *opts, const struct load *own, const struct load *limit,
+int blocks_run(struct pair *pair, const struct load *own, const struct load *limit,
 	       bench_progress_fn *progress, struct bench_result *result,
 	       struct comparison *compared)
 {
@@ -113,7 +116,7 @@ int blocks_run(const struct bench_opts *opts, const struct load *own, const stru
 		return -ENOMEM;
 	*compared = (struct comparison){NAN, NAN};
 	gn_hist_init(&run->groups);
-	rc = take_turns(run, opts, own, limit, progress, result);
+	rc = take_turns(run, pair, own, limit, progress, result);
 	if (!rc) {
 		const double group_ops = (double)run->group_ops;
 

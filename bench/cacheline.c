@@ -7,7 +7,8 @@
 
 #include <errno.h>
 
-/* The peer's half. */
+/* ---- the peer's half ---- */
+
 int cacheline_answer(struct shared *shared)
 {
 	struct patience patience = patience_for(&shared->opts, SILENCE_US);
@@ -32,27 +33,54 @@ int cacheline_answer(struct shared *shared)
 	return rc;
 }
 
-static inline int trip(struct shared *shared, struct patience *patience, uint64_t number)
-{
-	/* Pairs with the acquire in cacheline_answer(). */
-	__atomic_store_n(&shared->ping, number, __ATOMIC_RELEASE);
-	/* Pairs with the release in cacheline_answer(). */
-	while (__atomic_load_n(&shared->pong, __ATOMIC_ACQUIRE) != number) {
-		const int rc = patience_turn(patience);
+/* ---- the half that measures ---- */
 
-		if (rc)
+#define LOOK_US	  100000u /* of silence, then a look whether the peer lives */
+#define LOOKS_MAX (SILENCE_US / LOOK_US)
+
+struct pinger {
+	struct pair *pair;
+	struct patience patience;
+	uint64_t number;
+	unsigned looks;
+};
+
+static int silence(struct pinger *p)
+{
+	int rc = patience_turn(&p->patience);
+
+	if (rc != -ETIMEDOUT)
+		return rc;
+	patience_reset(&p->patience);
+	if (++p->looks < LOOKS_MAX && pair_peer_lives(p->pair))
+		return 0;
+	gn_log(GN_LOG_ERROR, "cacheline: the second process does not answer");
+	return rc;
+}
+
+static inline int trip(struct pinger *p)
+{
+	struct shared *shared = p->pair->shared;
+
+	/* Pairs with the acquire in cacheline_answer(). */
+	__atomic_store_n(&shared->ping, ++p->number, __ATOMIC_RELEASE);
+	/* Pairs with the release in cacheline_answer(). */
+	while (__atomic_load_n(&shared->pong, __ATOMIC_ACQUIRE) != p->number) {
+		const int rc = silence(p);
+
+		if (unlikely(rc))
 			return rc;
 	}
-	patience_reset(patience);
+	patience_reset(&p->patience);
 	return 0;
 }
 
-static int trips(struct shared *shared, struct patience *patience, uint64_t *number)
+static int trips(struct pinger *p)
 {
 	for (unsigned i = 0; i < GROUP_TRIPS; i++) {
-		const int rc = trip(shared, patience, ++*number);
+		const int rc = trip(p);
 
-		if (rc)
+		if (unlikely(rc))
 			return rc;
 	}
 	return 0;
@@ -61,26 +89,24 @@ static int trips(struct shared *shared, struct patience *patience, uint64_t *num
 int cacheline_run(void *arg, uint64_t block_ns, struct block *out)
 {
 	struct pair *pair = arg;
-	struct shared *shared = pair->shared;
-	struct patience patience = patience_for(&shared->opts, SILENCE_US);
-	uint64_t number = shared->pong, since_ns;
+	struct pinger p = {.pair = pair,
+			   .patience = patience_for(&pair->shared->opts, LOOK_US),
+			   .number = pair->shared->pong};
+	uint64_t since_ns;
 	int rc;
 
 	/* Not the end that the last block left there. */
-	__atomic_store_n(&shared->ping, number, __ATOMIC_RELAXED);
+	__atomic_store_n(&pair->shared->ping, p.number, __ATOMIC_RELAXED);
 	pair_order(pair, ORDER_CACHELINE);
-	rc = trips(shared, &patience, &number); /* until the peer is there */
 	out->group_ops = GROUP_TRIPS;
+	rc = trips(&p); /* until the peer is there */
 	since_ns = gn_now_ns();
-	while (!rc) {
-		rc = trips(shared, &patience, &number);
+	while (!rc && out->ns < block_ns) {
+		rc = trips(&p);
 		if (!rc)
 			since_ns = block_group(out, since_ns);
-		if (out->ns >= block_ns)
-			break;
 	}
-	__atomic_store_n(&shared->ping, CACHELINE_END, __ATOMIC_RELEASE);
-	if (rc && rc != -EINTR)
-		gn_log(GN_LOG_ERROR, "cacheline: the second process does not answer");
+	/* Pairs with the acquire in cacheline_answer(). */
+	__atomic_store_n(&pair->shared->ping, CACHELINE_END, __ATOMIC_RELEASE);
 	return rc;
 }

@@ -48,9 +48,11 @@ bool pair_peer_lives(struct pair *pair)
 	return pair->pid > 0;
 }
 
-/* If an earlier order failed it has said so. */
-static int peer_died(const struct pair *pair)
+int pair_check(struct pair *pair)
 {
+	if (pair_peer_lives(pair))
+		return 0;
+	/* If an order failed it has said so. */
 	if (pair->shared->result)
 		return pair->shared->result;
 	gn_log(GN_LOG_ERROR, "the second process has died");
@@ -62,6 +64,7 @@ int pair_wait(struct pair *pair)
 {
 	const uint64_t end_ns = gn_deadline_us(ANSWER_US);
 	uint64_t look_ns = gn_now_ns() + ALIVE_NS;
+	int rc;
 
 	/* Pairs with the release in the peer's answer(). */
 	while (__atomic_load_n(&pair->shared->answer, __ATOMIC_ACQUIRE) != pair->shared->order) {
@@ -73,8 +76,9 @@ int pair_wait(struct pair *pair)
 		}
 		if (now_ns > look_ns) {
 			look_ns = now_ns + ALIVE_NS;
-			if (!pair_peer_lives(pair))
-				return peer_died(pair);
+			rc = pair_check(pair);
+			if (rc)
+				return rc;
 		}
 		gn_yield();
 	}

@@ -124,6 +124,8 @@ int pair_wait(struct pair *pair);
 /* Both. */
 int pair_ask(struct pair *pair, enum order order);
 bool pair_peer_lives(struct pair *pair);
+/* 0, or why the peer does not live any more. */
+int pair_check(struct pair *pair);
 
 /* ---- patience: what a loop does when it found nothing ---- */
 
@@ -187,7 +189,7 @@ struct comparison {
 };
 
 /* limit may be NULL; then *compared is all NAN. */
-int blocks_run(const struct bench_opts *opts, const struct load *own, const struct load *limit,
+int blocks_run(struct pair *pair, const struct load *own, const struct load *limit,
 	       bench_progress_fn *progress, struct bench_result *result,
 	       struct comparison *compared);
 

@@ -88,6 +88,7 @@ int bench_die_with_parent(const char *parent)
 	handle(SIGINT, SIG_IGN);
 	handle(SIGHUP, SIG_IGN);
 	handle(SIGTERM, stop_soon);
+	prctl(PR_SET_NAME, "gannet-peer"); /* not the "exe" we were started as */
 	if (prctl(PR_SET_PDEATHSIG, SIGTERM))
 		return -errno;
 	snprintf(now, sizeof(now), "%d", (int)getppid());

@@ -48,7 +48,7 @@ static void count_to_here(struct measure *m)
 
 static int alternate(struct measure *m, const struct load *own, const struct load *limit)
 {
-	return blocks_run(&m->pair.shared->opts, own, limit, m->progress, m->result, &m->compared);
+	return blocks_run(&m->pair, own, limit, m->progress, m->result, &m->compared);
 }
 
 /* The same copies without a fabric: from and to memory of the kinds the operation uses. */

@@ -4,9 +4,9 @@
  *
  * Programs written against gannet/base.h and gannet/fabric.h run on its nodes unchanged: each is a
  * process with its own threads, heap and fabric ("sim:n3"), and reaches another's memory only
- * through the fabric. Time passes only while every thread waits or works; threads that could run at the same
- * instant run in an order drawn from the seed. The same seed and programs give the same run to the
- * last event.
+ * through the fabric. Time passes only while every thread waits or works; threads that could run at
+ * the same instant run in an order drawn from the seed. The same seed and programs give the same
+ * run to the last event.
  *
  * A simulation belongs to the OS thread that created it: every call here is made by that thread,
  * before, between or after runs, or by one of the simulated threads while it runs. Calls return 0

@@ -163,8 +163,10 @@ void *gn_queue_pop(struct gn_queue *queue)
 	struct cell *cell = &queue->cells[queue->head & queue->mask];
 	void *item;
 
-	if (!has_item(queue))
+	if (!has_item(queue)) {
+		gn_charge(GN_WORK_SCAN, 1);
 		return NULL;
+	}
 	item = cell->item;
 	/* Pairs with push's acquire: the cell is free once its item was read. */
 	atomic_store_explicit(&cell->seq, queue->head + queue->mask + 1, memory_order_release);

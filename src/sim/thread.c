@@ -15,7 +15,9 @@ static void switch_away(struct sim_thread *self)
 {
 	struct gn_sim *sim = self->proc->sim;
 
-	/* If the program runs fibers inside, this is one of their stacks: all the same to a switch. */
+	/*
+	 * If the program runs fibers inside, this is one of their stacks: all the same to a switch.
+	 */
 	gn_fiber_switch(self->fiber, sim->scheduler);
 }
 

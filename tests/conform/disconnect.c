@@ -266,6 +266,15 @@ static bool broken(const struct transfer *t)
 	return t->sends.ok < t->sends.done || t->recvs.ok < t->recvs.done;
 }
 
+/* Until there is something to account for, or a millisecond has passed. */
+static void rest(struct transfer *t)
+{
+	struct gn_wait_item items[] = {gn_wait_on(gn_cq_source(t->sends.cq)),
+				       gn_wait_on(gn_cq_source(t->recvs.cq))};
+
+	gn_wait(items, 2, gn_deadline_us(1000), "the end of a transfer");
+}
+
 /* Transfers until B is dead, and then until everything has come back. */
 static bool outlive(struct cf *cf, struct transfer *t)
 {
@@ -284,7 +293,7 @@ static bool outlive(struct cf *cf, struct transfer *t)
 		      "no end: %llu of %llu WRITEs, %llu of %llu receives came back",
 		      (unsigned long long)t->sends.done, (unsigned long long)t->sends.posted,
 		      (unsigned long long)t->recvs.done, (unsigned long long)t->recvs.posted);
-		gn_yield();
+		rest(t);
 	}
 	return true;
 }

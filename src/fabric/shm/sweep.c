@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Processes that were killed leave their sockets behind. Whoever opens the provider next takes them away: names
- * whose lock nobody holds, and datagram sockets nobody listens on.
+ * Processes that were killed leave their sockets behind. Whoever opens the provider next takes them
+ * away: names whose lock nobody holds, and datagram sockets nobody listens on.
  */
 #include "fabric/shm/shm.h"
 
@@ -25,7 +25,10 @@ static void sweep_name(const struct shm_fabric *fabric, const char *lock)
 	fd = open(path.sun_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return;
-	/* Whoever gets this lock owns the name; its socket goes first, so it is never without a lock. */
+	/*
+	 * Whoever gets this lock owns the name; its socket goes first, so it is never without a
+	 * lock.
+	 */
 	if (!flock(fd, LOCK_EX | LOCK_NB)) {
 		*strrchr(path.sun_path, '~') = '\0';
 		unlink(path.sun_path);

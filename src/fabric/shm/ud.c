@@ -208,7 +208,10 @@ static bool greet(struct ud_in *in, const union wire_any *msg, ssize_t len, cons
 		return false;
 	in->ring = (struct ud_ring *)(void *)in->map->addr;
 	shm_rx_add(&in->rx, cq, progress_datagrams);
-	/* The cq may have been armed before this sender was known. Pairs with shm_ud_send()'s fence. */
+	/*
+	 * The cq may have been armed before this sender was known. Pairs with shm_ud_send()'s
+	 * fence.
+	 */
 	shm_ud_arm(&in->rx, shm_cq_armed(cq));
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	return true;

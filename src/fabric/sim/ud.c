@@ -83,7 +83,8 @@ void sim_ud_place(struct sim_qp *from, const struct gn_wr *wr, unsigned node)
 
 	if (!to || to->qp.type != GN_QP_UD || to->qp.state != GN_QP_READY)
 		return;
-	if (to->qp.qkey != wr->to.ud.qkey || soft_rq_empty(&to->rq) || sim_recv_check(to, wc.len_bytes) != GN_WC_OK) {
+	if (to->qp.qkey != wr->to.ud.qkey || soft_rq_empty(&to->rq) ||
+	    sim_recv_check(to, wc.len_bytes) != GN_WC_OK) {
 		counter_add(&to->qp.count.drops, 1);
 		return;
 	}
