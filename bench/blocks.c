@@ -98,7 +98,7 @@ static int take_turns(struct run *run, struct pair *pair, const struct load *own
 			rc = one_block(run, limit, block_ns * limit->share, &run->limit[n]);
 		if (progress)
 			progress(opts, fmin(1, result->seconds / opts->seconds));
-		if (result->seconds >= opts->seconds * (n < BLOCKS_MIN ? OVERTIME : 1))
+		if (result->seconds >= opts->seconds + (n < BLOCKS_MIN ? OVERTIME_S : 0))
 			break;
 	}
 	result->blocks = n;

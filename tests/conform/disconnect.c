@@ -143,6 +143,7 @@ static bool destroy_b(struct cf *cf)
 #define KILL_DEPTH     16u  /* receives, and WRITEs, that A keeps outstanding */
 #define KILL_MSG_BYTES 4096u
 #define KILL_WRITE     32768u
+#define KILL_PAUSE_US  20u /* between bursts of WRITEs: they cost no time at all in a simulation */
 #define SHM_NOTICE_NS  UINT64_C(100000000) /* shm promises to notice a death while it is polled */
 
 /* A connection of A with itself, to show that others go on. */
@@ -227,7 +228,7 @@ struct transfer {
 	struct cf_rc rc;
 	struct ledger sends, recvs;
 	int pidfd; /* of B, or -1 */
-	uint64_t died_ns;
+	uint64_t died_ns, wrote_ns;
 };
 
 /* Only shm says how soon, and there B is a process of this machine. */
@@ -256,6 +257,9 @@ static bool keep_busy(struct cf *cf, struct transfer *t)
 {
 	for (; t->recvs.posted < t->recvs.done + KILL_DEPTH; t->recvs.posted++)
 		CHECK(cf_recv(cf, &t->rc, t->recvs.posted, 0, KILL_MSG_BYTES));
+	if (gn_now_ns() - t->wrote_ns < KILL_PAUSE_US * 1000)
+		return true;
+	t->wrote_ns = gn_now_ns();
 	for (; t->sends.posted < t->sends.done + KILL_DEPTH; t->sends.posted++)
 		CHECK(cf_write(cf, &t->rc, t->sends.posted, 0, 0, KILL_WRITE, GN_SIGNALED));
 	return true;
@@ -266,13 +270,13 @@ static bool broken(const struct transfer *t)
 	return t->sends.ok < t->sends.done || t->recvs.ok < t->recvs.done;
 }
 
-/* Until there is something to account for, or a millisecond has passed. */
+/* Until there is something to account for, or to write. */
 static void rest(struct transfer *t)
 {
 	struct gn_wait_item items[] = {gn_wait_on(gn_cq_source(t->sends.cq)),
 				       gn_wait_on(gn_cq_source(t->recvs.cq))};
 
-	gn_wait(items, 2, gn_deadline_us(1000), "the end of a transfer");
+	gn_wait(items, 2, gn_deadline_us(KILL_PAUSE_US), "the end of a transfer");
 }
 
 /* Transfers until B is dead, and then until everything has come back. */
