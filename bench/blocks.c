@@ -14,7 +14,7 @@
 #define BLOCKS_MAX 1000	     /* so that long runs have longer blocks */
 #define BLOCK_NS   2000000.0 /* at least, of the operation */
 #define DRIFT_MAX  1.3	     /* between the limits before and after a block */
-#define OVERTIME   4.0	     /* times the seconds asked for, to get BLOCKS_MIN */
+#define OVERTIME_S 10.0	     /* at most, to get BLOCKS_MIN */
 #define CEILING	   (BLOCKS_MAX + BLOCKS_MIN + 1)
 
 struct run {

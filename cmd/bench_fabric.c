@@ -19,7 +19,7 @@
 static const char help[] =
 	"Usage: gannet bench fabric [OPTION…]\n"
 	"\n"
-	"Two processes on two cores; one of them measures, next to a limit. By default: everything.\n"
+	"Two processes on two cores; one of them measures, next to a limit. Default: everything.\n"
 	"\n"
 	"  --op OP        write read cas faa      chains of unsignaled requests, target idle\n"
 	"                 send write-imm ud-send  messages there and back\n"

@@ -400,8 +400,8 @@ static int measure(void)
 	int rc = 0;
 
 	bench_machine_get(&machine);
-	printf("\nHow fast that is here, between two of %d cores, %s, Linux %s:\n\n", machine.cores,
-	       machine.cpu, machine.kernel);
+	printf("\nHow fast that is here: %s, two of %d cores, Linux %s\n\n", machine.cpu,
+	       machine.cores, machine.kernel);
 	bench_print_head(stdout);
 	for (size_t i = 0; i < sizeof(measured) / sizeof(measured[0]) && !rc; i++) {
 		struct bench_opts opts = measured[i];
@@ -428,15 +428,28 @@ int cmd_demo_peer(int argc, char **argv)
 	return server(addr, BENCH_PEER_FD) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+static const char help[] =
+	"Usage: gannet demo\n"
+	"\n"
+	"Starts a second process, uses its memory, talks to it, and measures how fast that is.\n"
+	"Takes a few seconds and needs no RDMA hardware.";
+
+static const char farewell[] =
+	"\n"
+	"p50 and p99 are the time of one operation; its limit is what the two cores can do with\n"
+	"no library at all. The same code runs on an RDMA device: only the names change.\n"
+	"\n"
+	"Next:  README.md        a program of your own in under 100 lines (examples/)\n"
+	"       gannet doctor    which RDMA devices work on this machine\n"
+	"       make check       every test, also on emulated RDMA hardware\n"
+	"       gannet bench fabric --help";
+
 int cmd_demo(int argc, char **argv)
 {
 	int rc;
 
 	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-		puts("Usage: gannet demo\n"
-		     "\n"
-		     "Starts a second process, uses its memory, talks to it, and measures how fast\n"
-		     "that is. Takes a few seconds and needs no RDMA hardware.");
+		puts(help);
 		return cmd_flush_stdout();
 	}
 	if (argc > 1)
@@ -452,13 +465,6 @@ int cmd_demo(int argc, char **argv)
 		return EXIT_INTERRUPTED;
 	if (rc)
 		return EXIT_FAILURE;
-	puts("\nA row's p50 and p99 are the time of one operation; its limit is what the two cores\n"
-	     "can do with no library at all. The same code runs on an RDMA device: only the name\n"
-	     "\"shm\" changes.\n"
-	     "\n"
-	     "Next:  README.md        a program of your own in 100 lines (examples/)\n"
-	     "       gannet doctor    which RDMA devices work on this machine\n"
-	     "       make check       every test, also on emulated RDMA hardware\n"
-	     "       gannet bench fabric --help");
+	puts(farewell);
 	return cmd_flush_stdout();
 }

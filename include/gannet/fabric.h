@@ -213,6 +213,7 @@ struct gn_wc {
 	uint32_t imm;
 	uint32_t flags;	  /* enum gn_wc_flag */
 	uint32_t src_qpn; /* datagrams: who sent it */
+	uint16_t src_lid; /* … and from where, on InfiniBand */
 	uint32_t vendor;  /* the provider's own error code */
 };
 

@@ -170,7 +170,7 @@ static const struct gn_conn_opts ctl_conn = {
 	.rnr_timer_us = CTL_RNR_US,
 };
 
-int cf_ctl_accept(struct cf_ctl *ctl, uint64_t deadline_ns)
+static int accept_next(struct cf_ctl *ctl, uint64_t deadline_ns)
 {
 	struct gn_event event;
 	int err = make_endpoint(ctl);
@@ -184,9 +184,20 @@ int cf_ctl_accept(struct cf_ctl *ctl, uint64_t deadline_ns)
 	if (!err)
 		err = gn_chan_wait(ctl->chan, deadline_ns, &event);
 	if (!err)
-		err = event.type == GN_EVENT_ESTABLISHED ? 0 : -ECONNREFUSED;
+		err = event.type == GN_EVENT_ESTABLISHED ? 0 : -ECONNABORTED;
 	if (err)
 		cf_ctl_hangup(ctl);
+	return err;
+}
+
+int cf_ctl_accept(struct cf_ctl *ctl, uint64_t deadline_ns)
+{
+	int err;
+
+	/* B may have called before, and given up while A was busy with its own cases. */
+	do {
+		err = accept_next(ctl, deadline_ns);
+	} while (err == -ECONNABORTED && gn_now_ns() < deadline_ns);
 	ctl->up = !err;
 	return err;
 }

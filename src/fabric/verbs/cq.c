@@ -143,7 +143,7 @@ static int finish_recv(struct gn_qp *qp, const struct ibv_wc *in, struct gn_wc *
 	if (qp->type == GN_QP_UD) {
 		out->flags |= GN_WC_GRH;
 		out->src_qpn = in->src_qp;
-		out->vendor = in->slid; /* for vrb_ah_reverse(): InfiniBand's way back */
+		out->src_lid = in->slid;
 	}
 	return 0;
 }

@@ -82,7 +82,7 @@ int vrb_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh_byt
 {
 	const struct vrb_fabric *fabric = vrb_fabric(qp->obj.fabric);
 	/* Where cq.c put the sender's LID. */
-	struct ibv_wc ibv_wc = {.slid = (uint16_t)wc->vendor, .src_qp = wc->src_qpn};
+	struct ibv_wc ibv_wc = {.slid = wc->src_lid, .src_qp = wc->src_qpn};
 	struct ibv_ah_attr attr = {.is_global = 0};
 	struct ibv_grh grh;
 
