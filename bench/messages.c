@@ -354,7 +354,7 @@ int messages_run(void *arg, uint64_t block_ns, struct block *out)
 
 	out->group_ops = GROUP_TRIPS * (depth < DEEP_GROUP ? depth : DEEP_GROUP);
 	pair_order(ping->pair, ORDER_ECHO);
-	rc = pump(m, m->sent + out->group_ops, depth); /* until the peer is there */
+	rc = pump(m, m->sent + depth, depth); /* until the peer is there */
 	since_ns = gn_now_ns();
 	while (!rc && out->ns < block_ns) {
 		rc = pump(m, m->expected + out->group_ops, depth);

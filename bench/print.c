@@ -109,13 +109,14 @@ static const char *number_text(char *to, size_t n, double value)
 static const char *limit_text(char *to, size_t n, const struct bench_opts *opts,
 			      const struct bench_result *r)
 {
+	const double gb_per_s = (double)r->ops * opts->size_bytes / r->seconds / 1e9;
 	const bool bulk = opts->size_bytes >= BULK_BYTES;
 	int at = 0;
 
 	to[0] = '\0';
 	if (bulk)
-		at = snprintf(to, n, "%.1f GB/s  ",
-			      (double)r->ops * opts->size_bytes / r->seconds / 1e9);
+		at = gb_per_s < 1 ? snprintf(to, n, "%.0f MB/s  ", 1000 * gb_per_s) :
+				    snprintf(to, n, "%.1f GB/s  ", gb_per_s);
 	if (isfinite(r->cacheline_ratio))
 		snprintf(to + at, n - (size_t)at, "%.2f x cacheline, %+.0f ns", r->cacheline_ratio,
 			 r->overhead_ns);

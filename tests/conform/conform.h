@@ -56,7 +56,8 @@ extern const struct cf_case cf_cases_send[];	   /* 17-23 */
 extern const struct cf_case cf_cases_onesided[];   /* 25-28, 33, 34 */
 extern const struct cf_case cf_cases_atomics[];	   /* 29-32 */
 extern const struct cf_case cf_cases_chains[];	   /* 35-39 */
-extern const struct cf_case cf_cases_events[];	   /* 40-47 */
+extern const struct cf_case cf_cases_events[];	   /* 40-45, 47 */
+extern const struct cf_case cf_cases_epoll[];	   /* 46 */
 extern const struct cf_case cf_cases_ud[];	   /* 48-53 */
 extern const struct cf_case cf_cases_isolation[];  /* 54-57 */
 extern const struct cf_case cf_cases_connect[];	   /* 63-66 */

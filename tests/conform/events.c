@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cases 40-47: completion queues and event channels. What arming promises is only worth something
+ * Cases 40-45 and 47: completion queues and event channels. What arming promises is only worth something
  * with its limits, so most cases count events: none unasked, one for one arm, never too late.
  */
 #include <errno.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 #include "conform.h"
 
@@ -154,6 +152,7 @@ static bool once_b(struct cf *cf)
 /* ---- 41 ---- */
 
 #define RACE_ROUNDS	100000u
+#define RACE_AHEAD	16u
 #define RACE_SPIN	4000u /* loop turns: about as long as a message takes on shared memory */
 #define RACE_LONG_EVERY 64u   /* rounds between two in which the waiter is left to fall asleep */
 #define RACE_LONG_US	300u
@@ -194,21 +193,31 @@ static bool arm_poll_sleep(struct cf *cf, struct cf_rc *rc, uint64_t id)
 	return cf_why(cf, "%u events and no completion", ARMS_PER_WAIT);
 }
 
+/* A few questions are always on their way, so answers come while A arms, polls and sleeps. */
+static bool ask(struct cf *cf, struct cf_rc *rc, uint64_t id)
+{
+	CHECK(cf_recv(cf, rc, id, 0, MSG_BYTES));
+	return cf_send(cf, rc, id, 0, 1, GN_SIGNALED);
+}
+
 static bool race_a(struct cf *cf)
 {
 	struct cf_rc_opts opts = {.events = true};
+	uint64_t asked = 0, answered = 0;
 	struct cf_rc rc;
-	uint64_t i;
 
 	CHECK(cf_rc_pair(cf, &opts, &rc));
-	for (i = 0; cf_more(cf, i, RACE_ROUNDS); i++) {
-		CHECK(cf_recv(cf, &rc, i, 0, MSG_BYTES));
-		CHECK(cf_send(cf, &rc, i, 0, 1, GN_SIGNALED));
+	CHECK(cf_sync(cf));
+	while (asked < RACE_AHEAD)
+		CHECK(ask(cf, &rc, asked++));
+	for (; answered < asked; answered++) {
 		dawdle(cf);
-		CHECK(arm_poll_sleep(cf, &rc, i));
+		CHECK(arm_poll_sleep(cf, &rc, answered));
 		CHECK(poll_plain_ok(cf, rc.send_cq, 1));
+		if (cf_more(cf, asked, RACE_ROUNDS))
+			CHECK(ask(cf, &rc, asked++));
 	}
-	CHECK(cf_send(cf, &rc, i, 0, 0, GN_SIGNALED)); /* no byte: the end */
+	CHECK(cf_send(cf, &rc, asked, 0, 0, GN_SIGNALED)); /* no byte: the end */
 	CHECK(poll_plain_ok(cf, rc.send_cq, 1));
 	return cf_sync(cf);
 }
@@ -219,13 +228,15 @@ static bool race_b(struct cf *cf)
 	struct gn_wc wc;
 
 	CHECK(cf_rc_pair(cf, NULL, &rc));
-	CHECK(cf_recv(cf, &rc, 0, 0, MSG_BYTES));
+	for (unsigned i = 0; i < RACE_AHEAD; i++)
+		CHECK(cf_recv(cf, &rc, 0, 0, MSG_BYTES));
+	CHECK(cf_sync(cf));
 	for (uint64_t i = 0;; i++) {
-		CHECK(cf_recv(cf, &rc, i + 1, 0, MSG_BYTES));
 		CHECK(cf_poll_one(cf, rc.recv_cq, &wc));
 		CHECK_INT(wc.status, GN_WC_OK);
 		if (wc.len_bytes == 0)
 			break;
+		CHECK(cf_recv(cf, &rc, 0, 0, MSG_BYTES));
 		if (i % RACE_LONG_EVERY == 0)
 			gn_sleep_us(RACE_LONG_US);
 		dawdle(cf);
@@ -489,118 +500,6 @@ static bool overrun_b(struct cf *cf)
 	return cf_sync(cf);
 }
 
-/* ---- 46: the one place where the suite waits by a system call ---- */
-
-#define EDGE_ROUNDS  200u
-#define DRAIN_ROUNDS 8u
-
-static int wait_fd(int epfd, uint64_t deadline_ns)
-{
-	struct epoll_event ev;
-	uint64_t now_ns, left_ms;
-	int n;
-
-	do {
-		now_ns = gn_now_ns();
-		left_ms = deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000000 : 0;
-		n = epoll_wait(epfd, &ev, 1, left_ms > INT32_MAX ? -1 : (int)left_ms);
-	} while (n < 0 && errno == EINTR);
-	return n;
-}
-
-/* Sleeps on the fd until the channel has an event of this type; a readable fd may be a false alarm. */
-static bool fd_event(struct cf *cf, int epfd, struct gn_chan *chan, enum gn_event_type type)
-{
-	const uint64_t deadline_ns = cf_deadline(cf);
-	struct gn_event ev;
-	int rc;
-
-	do {
-		CHECK(wait_fd(epfd, deadline_ns) == 1, "the fd never became readable");
-		rc = gn_chan_next(chan, &ev);
-	} while (rc == -EAGAIN);
-	CHECK_INT(rc, 0);
-	CHECK(ev.type == type, "%s", gn_event_str(ev.type));
-	CHECK_INT(gn_chan_next(chan, &ev), -EAGAIN); /* also what an edge needs before the next */
-	return true;
-}
-
-static bool fd_silent(struct cf *cf, int epfd, struct gn_chan *chan)
-{
-	struct gn_event ev;
-
-	for (unsigned i = 0; i < DRAIN_ROUNDS; i++) {
-		if (wait_fd(epfd, 0) == 0)
-			return true;
-		CHECK_INT(gn_chan_next(chan, &ev), -EAGAIN);
-	}
-	return cf_why(cf, "the fd of an empty channel stays readable");
-}
-
-static bool fd_round(struct cf *cf, int epfd, struct cf_rc *rc, bool level)
-{
-	CHECK(cf_recv(cf, rc, 1, 0, MSG_BYTES));
-	CHECK_INT(gn_cq_arm(rc->recv_cq, false), 0);
-	CHECK(cf_sync(cf));
-	if (level) {
-		CHECK(wait_fd(epfd, cf_deadline(cf)) == 1, "the fd never became readable");
-		CHECK(wait_fd(epfd, 0) == 1, "level triggered, and no longer readable");
-	}
-	CHECK(fd_event(cf, epfd, rc->chan, GN_EVENT_CQ));
-	CHECK(poll_plain_ok(cf, rc->recv_cq, 1));
-	CHECK(fd_silent(cf, epfd, rc->chan));
-	return true;
-}
-
-static bool fd_rounds(struct cf *cf, int epfd, struct cf_rc *rc)
-{
-	struct epoll_event level = {.events = EPOLLIN}, edge = {.events = EPOLLIN | EPOLLET};
-	const int fd = gn_chan_fd(rc->chan);
-
-	CHECK(fd >= 0, "gn_chan_fd: %s", gn_strerror(fd));
-	CHECK_INT(epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &level), 0);
-	CHECK(fd_silent(cf, epfd, rc->chan));
-	CHECK(fd_round(cf, epfd, rc, true));
-	CHECK(fd_round(cf, epfd, rc, true));
-	CHECK_INT(epoll_ctl(epfd, EPOLL_CTL_MOD, fd, &edge), 0);
-	for (unsigned i = 0; cf_more_both(cf, i, EDGE_ROUNDS); i++)
-		CHECK(fd_round(cf, epfd, rc, false));
-	CHECK(cf_sync(cf)); /* B disconnects: a connection's event, through the same fd */
-	CHECK(fd_event(cf, epfd, rc->chan, GN_EVENT_DISCONNECTED));
-	return cf_sync(cf);
-}
-
-static bool fd_a(struct cf *cf)
-{
-	struct cf_rc_opts opts = {.events = true};
-	struct cf_rc rc;
-	bool ok;
-	int epfd;
-
-	if (!cf->process)
-		SKIP("epoll needs a real file descriptor");
-	CHECK(cf_rc_pair(cf, &opts, &rc));
-	epfd = epoll_create1(EPOLL_CLOEXEC);
-	CHECK(epfd >= 0, "epoll_create1: %s", strerror(errno));
-	ok = fd_rounds(cf, epfd, &rc);
-	close(epfd);
-	return ok;
-}
-
-static bool fd_b(struct cf *cf)
-{
-	struct cf_rc rc;
-
-	CHECK(cf_rc_pair(cf, NULL, &rc));
-	for (unsigned i = 0; i < 2 || cf_more_both(cf, i - 2, EDGE_ROUNDS); i++) {
-		CHECK(cf_sync(cf));
-		CHECK(send_some(cf, &rc, 1, 0));
-	}
-	CHECK(cf_sync(cf));
-	CHECK_INT(gn_disconnect(rc.qp), 0);
-	return cf_sync(cf);
-}
-
 /* ---- 47 ---- */
 
 #define POLL_TOTAL 10u
@@ -684,7 +583,6 @@ const struct cf_case cf_cases_events[] = {
 	{43, "two cqs on one channel", two_cqs_a, two_cqs_b, 0, 0},
 	{44, "cq destroyed with unconsumed events", unconsumed_a, unconsumed_b, 0, 0},
 	{45, "cq overrun", overrun_a, overrun_b, 0, 0},
-	{46, "channel fd in epoll, level and edge", fd_a, fd_b, GN_CAP_EVENT_FD, 0},
 	{47, "poll returns at most n, errors their fields", poll_a, poll_b, 0, 0},
 	{0},
 };

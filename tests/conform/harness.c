@@ -14,9 +14,11 @@
 #define START_US 60000000u
 
 static const struct cf_case *const tables[] = {
-	cf_cases_objects, cf_cases_memory,     cf_cases_state,	  cf_cases_send, cf_cases_onesided,
-	cf_cases_atomics, cf_cases_chains,     cf_cases_events,	  cf_cases_ud,	 cf_cases_isolation,
-	cf_cases_connect, cf_cases_disconnect, cf_cases_ordering, NULL,
+	cf_cases_objects,    cf_cases_memory,	 cf_cases_state,
+	cf_cases_send,	     cf_cases_onesided,	 cf_cases_atomics,
+	cf_cases_chains,     cf_cases_events,	 cf_cases_epoll,
+	cf_cases_ud,	     cf_cases_isolation, cf_cases_connect,
+	cf_cases_disconnect, cf_cases_ordering,	 NULL,
 };
 
 const struct cf_case *cf_case_find(unsigned number)
