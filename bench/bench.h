@@ -68,7 +68,7 @@ struct bench_result {
 	uint64_t wrs, doorbells, cqes, lost; /* of the caller's side */
 	uint64_t working_set_bytes;	     /* that the caller's core touches */
 	/* a sleeping receiver's */
-	double cpu_percent, eventfd_p50_ns;
+	double cpu_percent, eventfd_p50_ns, eventfd_cpu_percent;
 	uint64_t sleeps; /* on the event channel */
 };
 

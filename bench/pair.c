@@ -7,6 +7,7 @@
 #include "pair.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -99,6 +100,17 @@ int pair_ask(struct pair *pair, enum order order)
 	return pair_wait(pair);
 }
 
+/* Its number must not be the one that the spawn gives to something else. */
+static int inherited_eventfd(void)
+{
+	const int fd = eventfd(0, EFD_CLOEXEC);
+	const int high = fd < 0 ? -1 : fcntl(fd, F_DUPFD, BENCH_PEER_FD + 1);
+
+	if (fd >= 0)
+		close(fd);
+	return high;
+}
+
 static int share(struct pair *pair, const struct bench_opts *opts)
 {
 	struct shared *shared;
@@ -113,7 +125,7 @@ static int share(struct pair *pair, const struct bench_opts *opts)
 	if (shared == MAP_FAILED)
 		goto close_fd;
 	shared->opts = *opts;
-	shared->eventfd = eventfd(0, 0); /* inherited */
+	shared->eventfd = inherited_eventfd();
 	shared->answer = UINT64_MAX;
 	pair->shared = shared;
 	return 0;

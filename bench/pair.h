@@ -35,10 +35,16 @@ enum order {
 
 #define CACHELINE_END UINT64_MAX
 
-struct wake_report {
-	struct gn_hist latency_ns, eventfd_ns;
-	uint64_t wakes, arms;
+/* How a sleeper was woken, one way or the other. */
+struct wakes {
+	struct gn_hist latency_ns;
+	uint64_t messages, arms;
 	uint64_t cpu_ns, wall_ns;
+};
+
+struct wake_report {
+	struct wakes by_message, by_eventfd;
+	uint64_t stamp_ns; /* when the last one was sent */
 };
 
 struct shared {
@@ -49,7 +55,6 @@ struct shared {
 	struct gn_ud_addr ud[2];
 	uint64_t check_ops; /* how many operations the peer's memory has seen */
 	struct wake_report wake;
-	uint64_t wake_stamp_ns;
 	LINE uint64_t order;  /* number << 8 | enum order */
 	LINE uint64_t answer; /* the order that was carried out */
 	int result;
@@ -254,7 +259,6 @@ int messages_await_one(struct messages *m);
 int wake_run(struct pair *pair, struct messages *m, bench_progress_fn *progress,
 	     struct bench_result *result);
 int wake_sleep(struct messages *m, struct side *side, struct shared *shared, uint64_t mine);
-int wake_sleep_fd(struct shared *shared, uint64_t mine);
 
 /* ---- payload ---- */
 

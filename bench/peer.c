@@ -87,9 +87,8 @@ static int obey(struct peer *p, uint64_t word)
 	case ORDER_CHECK:
 		return check(p, word);
 	case ORDER_WAKE:
-		return wake_sleep(p->messages, &p->side, p->shared, word);
 	case ORDER_WAKE_FD:
-		return wake_sleep_fd(p->shared, word);
+		return wake_sleep(p->messages, &p->side, p->shared, word);
 	default:
 		return 0;
 	}

@@ -65,6 +65,7 @@ void bench_print_json(FILE *f, const struct bench_opts *opts, const struct bench
 	json_count(f, "working_set", r->working_set_bytes != 0, r->working_set_bytes);
 	json_number(f, "cpu_percent", r->cpu_percent, 3);
 	json_number(f, "eventfd_p50_ns", r->eventfd_p50_ns, 1);
+	json_number(f, "eventfd_cpu_percent", r->eventfd_cpu_percent, 3);
 	json_count(f, "sleeps", wake, r->sleeps);
 	if (machine) {
 		fputs("\"machine\":{", f);
@@ -123,8 +124,8 @@ static const char *limit_text(char *to, size_t n, const struct bench_opts *opts,
 	else if (isfinite(r->memcpy_ratio) && bulk)
 		snprintf(to + at, n - (size_t)at, "%.2f x memcpy", r->memcpy_ratio);
 	else if (isfinite(r->cpu_percent))
-		snprintf(to, n, "%.0f ns by eventfd; receiver used %.2f %% of its core",
-			 r->eventfd_p50_ns, r->cpu_percent);
+		snprintf(to, n, "eventfd %.0f ns; %.2f %% of a core, eventfd %.2f %%",
+			 r->eventfd_p50_ns, r->cpu_percent, r->eventfd_cpu_percent);
 	else if (r->has_counters && r->doorbells && opts->depth > 1)
 		snprintf(to + at, n - (size_t)at, "%.1f requests to a doorbell",
 			 (double)r->wrs / (double)r->doorbells);

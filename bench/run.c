@@ -154,7 +154,8 @@ int bench_run(const struct bench_opts *opts, bench_progress_fn *progress, struct
 				      .overhead_ns = NAN,
 				      .memcpy_ratio = NAN,
 				      .cpu_percent = NAN,
-				      .eventfd_p50_ns = NAN};
+				      .eventfd_p50_ns = NAN,
+				      .eventfd_cpu_percent = NAN};
 	struct measure m = {.progress = progress, .result = &result, .compared = {NAN, NAN}};
 	int rc = pair_start(&m.pair, opts);
 

@@ -215,8 +215,8 @@ int side_open(struct side *side, enum role role, const struct bench_opts *opts)
 	if (!side->plan.needs_fabric)
 		return 0;
 	rc = gn_fabric_open(opts->provider, &side->fabric);
-	if (rc)
-		return failed("open the fabric", rc);
+	if (rc) /* anything else has been logged */
+		return rc == -EINVAL ? failed("open the fabric", rc) : rc;
 	gn_fabric_query(side->fabric, &side->attr);
 	rc = side->plan.needs_qp ? check_limits(side) : 0;
 	if (!rc)

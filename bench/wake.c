@@ -31,45 +31,46 @@ static bool ordered_away(const struct shared *shared, uint64_t mine)
 	return __atomic_load_n(&shared->order, __ATOMIC_ACQUIRE) != mine || bench_stopped();
 }
 
-static void note(struct shared *shared, struct gn_hist *hist, uint64_t now_ns)
+static void note(struct shared *shared, struct wakes *wakes, uint64_t now_ns)
 {
-	gn_hist_add(hist, now_ns - __atomic_load_n(&shared->wake_stamp_ns, __ATOMIC_ACQUIRE), 1);
+	/* Pairs with the release in stamp(). */
+	const uint64_t sent_ns = __atomic_load_n(&shared->wake.stamp_ns, __ATOMIC_ACQUIRE);
+
+	gn_hist_add(&wakes->latency_ns, now_ns - sent_ns, 1);
 }
 
 /* ---- the receiver ---- */
 
-int wake_sleep(struct messages *m, struct side *side, struct shared *shared, uint64_t mine)
+static int take_messages(struct messages *m, struct wakes *wakes, const struct gn_wc *wc, int n)
 {
-	struct wake_report *report = &shared->wake;
-	const uint64_t cpu_before_ns = cpu_ns(), wall_before_ns = gn_now_ns();
-	struct gn_counters before, after;
-
-	gn_fabric_counters(side->fabric, &before);
-	while (!ordered_away(shared, mine)) {
-		struct gn_wc wc[POLL_BATCH];
-		int n = gn_cq_wait(side->cq, wc, POLL_BATCH, gn_deadline_us(LOOK_US), "a message");
-		const uint64_t now_ns = gn_now_ns();
-
-		if (n == -ETIMEDOUT || n == -EINTR)
-			continue;
-		n = messages_receive(m, wc, n);
-		if (n < 0)
-			return n;
-		if (n > 0)
-			note(shared, &report->latency_ns, now_ns);
-		report->wakes += (uint64_t)n;
-		n = messages_restock(m);
-		if (n)
-			return n;
-	}
-	gn_fabric_counters(side->fabric, &after);
-	report->arms += after.arms - before.arms;
-	report->cpu_ns += cpu_ns() - cpu_before_ns;
-	report->wall_ns += gn_now_ns() - wall_before_ns;
-	return 0;
+	n = messages_receive(m, wc, n);
+	if (n < 0)
+		return n;
+	wakes->messages += (uint64_t)n;
+	return messages_restock(m);
 }
 
-int wake_sleep_fd(struct shared *shared, uint64_t mine)
+static int sleep_on_cq(struct messages *m, struct side *side, struct shared *shared, uint64_t mine)
+{
+	struct wakes *wakes = &shared->wake.by_message;
+	struct gn_wc wc[POLL_BATCH];
+	int n, rc = 0;
+
+	while (!rc && !ordered_away(shared, mine)) {
+		n = gn_cq_wait(side->cq, wc, POLL_BATCH, gn_deadline_us(LOOK_US), "a message");
+		if (n == -ETIMEDOUT || n == -EINTR)
+			continue;
+		if (n > 0)
+			note(shared, wakes, gn_now_ns());
+		rc = take_messages(m, wakes, wc, n);
+	}
+	/* One may have come while we were too slow to see it before the order. */
+	while (!rc && (n = gn_cq_poll(side->cq, wc, POLL_BATCH)) != 0)
+		rc = take_messages(m, wakes, wc, n);
+	return rc;
+}
+
+static void sleep_on_fd(struct shared *shared, uint64_t mine)
 {
 	uint64_t count;
 
@@ -77,16 +78,36 @@ int wake_sleep_fd(struct shared *shared, uint64_t mine)
 		if (read(shared->eventfd, &count, sizeof(count)) != sizeof(count))
 			continue;
 		if (!ordered_away(shared, mine))
-			note(shared, &shared->wake.eventfd_ns, gn_now_ns());
+			note(shared, &shared->wake.by_eventfd, gn_now_ns());
 	}
-	return 0;
+}
+
+int wake_sleep(struct messages *m, struct side *side, struct shared *shared, uint64_t mine)
+{
+	const bool by_message = (mine & 0xff) == ORDER_WAKE;
+	struct wakes *wakes = by_message ? &shared->wake.by_message : &shared->wake.by_eventfd;
+	const uint64_t cpu_before_ns = cpu_ns(), wall_before_ns = gn_now_ns();
+	struct gn_counters before, after;
+	int rc = 0;
+
+	gn_fabric_counters(side->fabric, &before);
+	if (by_message)
+		rc = sleep_on_cq(m, side, shared, mine);
+	else
+		sleep_on_fd(shared, mine);
+	gn_fabric_counters(side->fabric, &after);
+	wakes->arms += after.arms - before.arms;
+	wakes->cpu_ns += cpu_ns() - cpu_before_ns;
+	wakes->wall_ns += gn_now_ns() - wall_before_ns;
+	return rc;
 }
 
 /* ---- the sender ---- */
 
 static void stamp(struct shared *shared)
 {
-	__atomic_store_n(&shared->wake_stamp_ns, gn_now_ns(), __ATOMIC_RELEASE);
+	/* Pairs with the acquire in note(). */
+	__atomic_store_n(&shared->wake.stamp_ns, gn_now_ns(), __ATOMIC_RELEASE);
 }
 
 static int poke(const struct shared *shared)
@@ -134,16 +155,41 @@ static int wake_block(struct pair *pair, struct messages *m, enum order order,
 	return rc ? rc : pair_wait(pair);
 }
 
+static double cpu_percent(const struct wakes *wakes)
+{
+	return 100.0 * (double)wakes->cpu_ns / (double)wakes->wall_ns;
+}
+
+static int report(const struct wake_report *wake, uint64_t sent, struct bench_result *result)
+{
+	const struct wakes *own = &wake->by_message, *limit = &wake->by_eventfd;
+
+	if (own->messages != sent) {
+		gn_log(GN_LOG_ERROR, "wake: %llu messages of %llu arrived",
+		       (unsigned long long)own->messages, (unsigned long long)sent);
+		return -EBADMSG;
+	}
+	result->ops = sent;
+	result->seconds = (double)own->wall_ns / 1e9;
+	result->p50_ns = (double)gn_hist_percentile(&own->latency_ns, 50);
+	result->p99_ns = (double)gn_hist_percentile(&own->latency_ns, 99);
+	result->cpu_percent = cpu_percent(own);
+	result->sleeps = own->arms;
+	result->eventfd_p50_ns = (double)gn_hist_percentile(&limit->latency_ns, 50);
+	result->eventfd_cpu_percent = cpu_percent(limit);
+	return 0;
+}
+
 int wake_run(struct pair *pair, struct messages *m, bench_progress_fn *progress,
 	     struct bench_result *result)
 {
 	const struct bench_opts *opts = &pair->shared->opts;
-	const struct wake_report *report = &pair->shared->wake;
+	struct wake_report *wake = &pair->shared->wake;
 	uint64_t sent = 0;
 	int rc = 0;
 
-	gn_hist_init(&pair->shared->wake.latency_ns);
-	gn_hist_init(&pair->shared->wake.eventfd_ns);
+	gn_hist_init(&wake->by_message.latency_ns);
+	gn_hist_init(&wake->by_eventfd.latency_ns);
 	while (!rc && (double)(sent * PERIOD_US) < opts->seconds * 1e6) {
 		rc = wake_block(pair, m, ORDER_WAKE, wake_by_message);
 		sent += BLOCK_WAKES;
@@ -152,19 +198,5 @@ int wake_run(struct pair *pair, struct messages *m, bench_progress_fn *progress,
 		if (progress)
 			progress(opts, fmin(1, (double)(sent * PERIOD_US) / opts->seconds / 1e6));
 	}
-	if (rc)
-		return rc;
-	if (report->wakes != sent) {
-		gn_log(GN_LOG_ERROR, "wake: %llu messages of %llu arrived",
-		       (unsigned long long)report->wakes, (unsigned long long)sent);
-		return -EBADMSG;
-	}
-	result->ops = sent;
-	result->seconds = (double)report->wall_ns / 1e9;
-	result->p50_ns = (double)gn_hist_percentile(&report->latency_ns, 50);
-	result->p99_ns = (double)gn_hist_percentile(&report->latency_ns, 99);
-	result->eventfd_p50_ns = (double)gn_hist_percentile(&report->eventfd_ns, 50);
-	result->cpu_percent = 100.0 * (double)report->cpu_ns / (double)report->wall_ns;
-	result->sleeps = report->arms;
-	return 0;
+	return rc ? rc : report(wake, sent, result);
 }

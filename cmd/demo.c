@@ -60,7 +60,8 @@ static void say(const struct end *end, const char *verb, const char *fmt, ...)
 
 static int failed(const char *what, int rc)
 {
-	fprintf(stderr, "gannet: demo: cannot %s: %s\n", what, gn_strerror(rc));
+	if (!bench_stopped())
+		fprintf(stderr, "gannet: demo: cannot %s: %s\n", what, gn_strerror(rc));
 	return rc;
 }
 

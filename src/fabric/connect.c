@@ -84,6 +84,7 @@ static void orphan_requests(struct gn_listener *listener)
 
 int gn_listener_close(struct gn_listener *listener)
 {
+	struct gn_ctx *ctx;
 	int rc;
 
 	if (!listener)
@@ -91,9 +92,16 @@ int gn_listener_close(struct gn_listener *listener)
 	rc = obj_check_idle(listener, OBJ_LISTENER);
 	if (rc)
 		return rc;
-	orphan_requests(listener);
+	ctx = listener->ctx;
+	/*
+	 * Against a thread that pumps the channel. No request comes once the provider is done with
+	 * it.
+	 */
+	gn_mutex_lock(&ctx->lock);
 	listener->obj.fabric->provider->listen_fini(listener);
-	obj_release(&listener->ctx->obj);
+	orphan_requests(listener);
+	gn_mutex_unlock(&ctx->lock);
+	obj_release(&ctx->obj);
 	obj_release(&listener->chan->obj);
 	obj_destroy(&listener->obj);
 	return 0;
@@ -125,8 +133,6 @@ static int fill_opts(const struct gn_fabric *fabric, const struct gn_conn_opts *
 
 static int check_new(const struct gn_qp *qp)
 {
-	if (obj_check(qp, OBJ_QP) || qp->type != GN_QP_RC)
-		return -EINVAL;
 	return qp->state == GN_QP_NEW ? 0 : -EISCONN;
 }
 
@@ -134,10 +140,10 @@ int gn_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *op
 {
 	struct gn_conn_opts full;
 	const char *own;
-	int rc = check_new(qp);
+	int rc;
 
-	if (rc)
-		return rc;
+	if (obj_check(qp, OBJ_QP) || qp->type != GN_QP_RC)
+		return -EINVAL;
 	own = own_address(qp->obj.fabric, addr);
 	if (!own)
 		return -EINVAL;
@@ -145,7 +151,9 @@ int gn_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *op
 	if (rc)
 		return rc;
 	qp_lock(qp);
-	rc = qp->obj.fabric->provider->connect(qp, own, &full);
+	rc = check_new(qp);
+	if (!rc)
+		rc = qp->obj.fabric->provider->connect(qp, own, &full);
 	qp_unlock(qp);
 	return rc;
 }
@@ -183,19 +191,24 @@ int gn_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_op
 
 	if (obj_check(req, OBJ_REQ))
 		return -EINVAL;
-	rc = check_new(qp);
-	if (!rc && qp->obj.fabric != req->obj.fabric)
+	rc = obj_check(qp, OBJ_QP);
+	if (!rc && (qp->obj.fabric != req->obj.fabric || qp->type != GN_QP_RC))
 		rc = -EINVAL;
 	if (!rc)
 		rc = fill_opts(req->obj.fabric, opts, GN_PRIVATE_MAX, &full);
-	if (rc) {
-		gn_reject(req, NULL, 0);
+	if (rc)
+		goto refuse;
+	qp_lock(qp);
+	rc = check_new(qp);
+	if (!rc) {
+		rc = req->obj.fabric->provider->accept(req, qp, &full);
+		req_drop(req);
+		qp_unlock(qp);
 		return rc;
 	}
-	qp_lock(qp);
-	rc = req->obj.fabric->provider->accept(req, qp, &full);
 	qp_unlock(qp);
-	req_drop(req);
+refuse:
+	gn_reject(req, NULL, 0);
 	return rc;
 }
 
@@ -220,10 +233,8 @@ int gn_disconnect(struct gn_qp *qp)
 
 	if (obj_check(qp, OBJ_QP) || qp->type != GN_QP_RC)
 		return -EINVAL;
-	if (qp->state == GN_QP_NEW)
-		return -ENOTCONN;
 	qp_lock(qp);
-	rc = qp->obj.fabric->provider->disconnect(qp);
+	rc = qp->state == GN_QP_NEW ? -ENOTCONN : qp->obj.fabric->provider->disconnect(qp);
 	qp_unlock(qp);
 	return rc;
 }

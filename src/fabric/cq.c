@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <string.h>
 
+#define OTHERS_NAP_US 100 /* while events of others sit in the channel */
+
 static int arm_locked(struct gn_cq *cq, bool solicited_only)
 {
 	const struct provider *p = cq->obj.fabric->provider;
@@ -43,20 +45,25 @@ static int source_arm(struct gn_source *source)
 	rc = arm_locked(cq, false);
 	if (rc)
 		return rc;
-	cq->wait_armed = true;
-	return source_ready(source) ? -EAGAIN : cq->chan->fd;
+	if (source_ready(source))
+		return -EAGAIN;
+	/* Events that nobody takes keep the channel readable: rest a little instead of spinning. */
+	if (__atomic_load_n(&cq->chan->first, __ATOMIC_RELAXED)) {
+		gn_sleep_us(OTHERS_NAP_US);
+		return -EAGAIN;
+	}
+	__atomic_fetch_add(&cq->waiters, 1, __ATOMIC_RELAXED);
+	return cq->chan->fd;
 }
 
-/* An event that only the wait asked for goes with it. */
+/* An event that only waits asked for goes with the last of them; until then it wakes the others. */
 static void source_disarm(struct gn_source *source)
 {
 	struct gn_cq *cq = container_of(source, struct gn_cq, source);
 
-	if (!cq->wait_armed)
-		return;
-	cq->wait_armed = false;
 	cq->obj.fabric->provider->chan_pump(cq->chan);
-	if (!__atomic_load_n(&cq->user_armed, __ATOMIC_RELAXED))
+	if (__atomic_sub_fetch(&cq->waiters, 1, __ATOMIC_RELAXED) == 0 &&
+	    !__atomic_load_n(&cq->user_armed, __ATOMIC_RELAXED))
 		chan_remove(cq->chan, &cq->ev_completion);
 }
 
@@ -108,7 +115,10 @@ int gn_cq_destroy(struct gn_cq *cq)
 	rc = obj_check_idle(cq, OBJ_CQ);
 	if (rc)
 		return rc;
+	/* Against a thread that pumps the channel. */
+	gn_mutex_lock(&cq->ctx->lock);
 	cq->obj.fabric->provider->cq_fini(cq);
+	gn_mutex_unlock(&cq->ctx->lock);
 	chan_remove(cq->chan, &cq->ev_completion);
 	chan_remove(cq->chan, &cq->ev_overrun);
 	gone = &cq->obj.fabric->gone;

@@ -118,8 +118,8 @@ struct gn_cq {
 	struct gn_source source;
 	uint32_t depth;
 	bool shared, overrun;
-	bool wait_armed; /* by gn_wait() */
-	bool user_armed; /* by gn_cq_arm(), and no event told yet; atomic */
+	uint32_t waiters; /* atomic: threads asleep in gn_wait() */
+	bool user_armed;  /* by gn_cq_arm(), and no event told yet; atomic */
 	struct chan_node ev_completion, ev_overrun;
 	uint64_t cqes, errors, polls_empty, arms;
 };

@@ -238,10 +238,12 @@ int gn_fabric_counters(struct gn_fabric *fabric, struct gn_counters *out)
 	gn_mutex_lock(&fabric->lock);
 	sum = fabric->gone;
 	for (struct obj *o = fabric->pool[OBJ_QP].live; o; o = o->next) {
-		add_counters(&sum, &container_of(o, struct gn_qp, obj)->count);
-		/* Counted by the cqs below. */
-		sum.cqes -= counter_read(&container_of(o, struct gn_qp, obj)->count.cqes);
-		sum.errors -= counter_read(&container_of(o, struct gn_qp, obj)->count.errors);
+		struct gn_counters part;
+
+		memset(&part, 0, sizeof(part));
+		add_counters(&part, &container_of(o, struct gn_qp, obj)->count);
+		part.cqes = part.errors = 0; /* the cqs count these */
+		add_counters(&sum, &part);
 	}
 	for (struct obj *o = fabric->pool[OBJ_CQ].live; o; o = o->next) {
 		const struct gn_cq *cq = container_of(o, struct gn_cq, obj);

@@ -272,6 +272,7 @@ static bool solicited_a(struct cf *cf)
 	CHECK(expect_quiet(cf, rc.chan));
 
 	/* An error is always solicited. */
+	CHECK(cf_sync(cf)); /* B has its completion: this end may fail now */
 	CHECK_INT(gn_cq_arm(rc.recv_cq, true), 0);
 	CHECK_INT(gn_qp_error(rc.qp), 0);
 	CHECK(expect_cq_event(cf, rc.chan, rc.recv_cq));
@@ -305,6 +306,7 @@ static bool solicited_b(struct cf *cf)
 	CHECK(send_some(cf, &rc, 1, GN_SOLICITED));
 	CHECK(cf_sync(cf));
 	CHECK(write_imm(cf, &rc, GN_SOLICITED));
+	CHECK(cf_sync(cf));
 	return cf_sync(cf);
 }
 
@@ -548,6 +550,7 @@ static bool poll_a(struct cf *cf)
 		CHECK(cf_recv(cf, &rc, i, i * MSG_BYTES, MSG_BYTES));
 	CHECK(cf_sync(cf));
 	CHECK(poll_in_threes(cf, &rc));
+	CHECK(cf_sync(cf)); /* B has its completions: the connection may fail now */
 
 	CHECK(cf_recv(cf, &rc, 7, 0, MSG_BYTES));
 	sge = cf_sge(&rc, 0, MSG_BYTES);
@@ -573,6 +576,7 @@ static bool poll_b(struct cf *cf)
 	CHECK(cf_rc_pair(cf, NULL, &rc));
 	CHECK(cf_sync(cf));
 	CHECK(send_some(cf, &rc, POLL_TOTAL, 0));
+	CHECK(cf_sync(cf));
 	return cf_sync(cf);
 }
 

@@ -15,10 +15,13 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define BACKLOG	    4096
-#define PENDING_MAX 256	    /* clients that said nothing yet; the oldest goes first */
-#define ACCEPT_MAX  64	    /* clients taken at a time */
-#define RETRY_NS    1000000 /* a listener's backlog was full: try again */
+#define LOCK_TRIES   5
+#define LOCK_NAP_US  1000
+#define REQUESTS_MAX 1024 /* of one listener that wait to be taken */
+#define BACKLOG	     4096
+#define PENDING_MAX  256     /* clients that said nothing yet; the oldest goes first */
+#define ACCEPT_MAX   64	     /* clients taken at a time */
+#define RETRY_NS     1000000 /* a listener's backlog was full: try again */
 
 struct shm_pending {
 	struct chan_fd sock;
@@ -32,15 +35,20 @@ struct shm_pending {
 static int lock_name(struct shm_listener *l, const char *path)
 {
 	struct stat by_fd, by_path;
+	int rc = -EADDRINUSE;
 
-	for (int tries = 0; tries < 100; tries++) {
+	for (int tries = 0; tries < LOCK_TRIES; tries++) {
 		const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 		if (fd < 0)
 			return -errno;
 		if (flock(fd, LOCK_EX | LOCK_NB)) {
+			rc = errno == EWOULDBLOCK ? -EADDRINUSE : -errno;
 			close(fd);
-			return errno == EWOULDBLOCK ? -EADDRINUSE : -errno;
+			if (rc != -EADDRINUSE)
+				return rc;
+			gn_sleep_us(LOCK_NAP_US); /* a sweep holds it for a moment only */
+			continue;
 		}
 		/* The last owner may have removed the file between our open and our lock. */
 		if (!fstat(fd, &by_fd) && !stat(path, &by_path) && by_fd.st_ino == by_path.st_ino) {
@@ -49,7 +57,7 @@ static int lock_name(struct shm_listener *l, const char *path)
 		}
 		close(fd);
 	}
-	return -EAGAIN;
+	return rc;
 }
 
 /* No name has a tilde in it, so no listener can take this one's lock. */
@@ -85,6 +93,7 @@ int shm_listen_init(struct gn_listener *base, const char *name)
 {
 	struct shm_listener *l = (struct shm_listener *)base;
 	char path[sizeof(struct sockaddr_un)];
+	struct sockaddr_un addr;
 	int rc;
 
 	if (!shm_name_ok(name)) {
@@ -106,6 +115,8 @@ int shm_listen_init(struct gn_listener *base, const char *name)
 	return 0;
 close_sock:
 	close(l->sock.fd);
+	shm_path(shm_of(&base->obj), name, &addr);
+	unlink(addr.sun_path);
 unlock:
 	unlink(path);
 	close(l->lock_fd);
@@ -115,15 +126,23 @@ say:
 	return rc;
 }
 
-static void drop_pending(struct shm_pending *p)
+/* Unlink the entry; its socket lives on. */
+static int release_pending(struct shm_pending *p)
 {
+	const int sock = p->sock.fd;
+
 	chan_fds_del(p->listener->listener.chan, &p->sock);
-	close(p->sock.fd);
 	*p->prev = p->next;
 	if (p->next)
 		p->next->prev = p->prev;
 	p->listener->n_pending--;
 	gn_free(p);
+	return sock;
+}
+
+static void drop_pending(struct shm_pending *p)
+{
+	close(release_pending(p));
 }
 
 void shm_listen_fini(struct gn_listener *base)
@@ -156,7 +175,10 @@ static bool peer_allowed(const struct shm_listener *l, int sock)
 	return false;
 }
 
-/* The client's first message is here: make a request of it. 0: taken, or not to be had. */
+/*
+ * The client's first message: make a request of it. -EAGAIN: not here yet; otherwise the socket is
+ * taken.
+ */
 static int take_hello(struct shm_listener *l, int sock)
 {
 	union wire_any msg;
@@ -167,18 +189,23 @@ static int take_hello(struct shm_listener *l, int sock)
 
 	if (len == -EAGAIN)
 		return -EAGAIN;
-	if (!wire_is(&msg, len, WIRE_HELLO, sizeof(msg.hello)) || fds[1] < 0 ||
-	    msg.hello.private_len > PRIVATE_CONNECT_MAX) {
+	rc = __atomic_load_n(&l->n_requests, __ATOMIC_RELAXED) < REQUESTS_MAX ? 0 : -EBUSY;
+	if (!rc && (!wire_is(&msg, len, WIRE_HELLO, sizeof(msg.hello)) || fds[1] < 0 ||
+		    fds[2] >= 0 || msg.hello.private_len > PRIVATE_CONNECT_MAX)) {
 		if (len > 0)
 			gn_log(GN_LOG_WARN,
 			       "shm: '%s': a client said nothing this version (%u) understands",
 			       l->name, WIRE_VERSION);
 		rc = -EPROTO;
-		goto close_fds;
 	}
-	rc = req_create(&l->listener, &base);
-	if (rc)
-		goto close_fds;
+	if (!rc)
+		rc = req_create(&l->listener, &base);
+	if (rc) {
+		if (len > 0)
+			wire_close_fds(fds);
+		close(sock);
+		return rc == -EAGAIN ? -EBUSY : rc;
+	}
 	req = (struct shm_req *)base;
 	req->sock = sock;
 	req->rq_size = msg.hello.rq_size;
@@ -186,27 +213,21 @@ static int take_hello(struct shm_listener *l, int sock)
 	req->grants_fd = fds[1];
 	base->private_len = msg.hello.private_len;
 	memcpy(base->private_data, msg.hello.private_data, base->private_len);
+	__atomic_fetch_add(&l->n_requests, 1, __ATOMIC_RELAXED);
 	req_push(base);
 	return 0;
-close_fds:
-	for (int i = 0; len > 0 && i < WIRE_FDS; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
-	close(sock);
-	return rc;
 }
+
+static void keep_pending(struct shm_listener *l, int sock);
 
 static void pending_ready(struct chan_fd *cfd)
 {
 	struct shm_pending *p = container_of(cfd, struct shm_pending, sock);
 	struct shm_listener *l = p->listener;
-	const int sock = dup(p->sock.fd); /* dropping the entry closes its own */
+	const int sock = release_pending(p);
 
-	if (sock < 0)
-		return;
-	fcntl(sock, F_SETFD, FD_CLOEXEC);
-	drop_pending(p);
-	take_hello(l, sock);
+	if (take_hello(l, sock) == -EAGAIN)
+		keep_pending(l, sock);
 }
 
 static void keep_pending(struct shm_listener *l, int sock)
@@ -244,13 +265,15 @@ static void listener_ready(struct chan_fd *cfd)
 		const int sock = accept4(l->sock.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (sock < 0) {
-			if (errno == EMFILE || errno == ENFILE)
+			if ((errno == EMFILE || errno == ENFILE) && !l->said_full)
 				gn_log(GN_LOG_ERROR,
 				       "shm: '%s' cannot take a client: too many open files "
 				       "(ulimit -n)",
 				       l->name);
+			l->said_full = errno == EMFILE || errno == ENFILE;
 			return;
 		}
+		l->said_full = false;
 		if (!peer_allowed(l, sock))
 			close(sock);
 		else if (take_hello(l, sock) == -EAGAIN)
@@ -278,6 +301,12 @@ static void handshake(struct shm_qp *qp)
 
 	if (len == -EAGAIN)
 		return;
+	if (qp->qp.state != GN_QP_CONNECTING) { /* put in error meanwhile */
+		if (len > 0)
+			wire_close_fds(fds);
+		give_up(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
+		return;
+	}
 	accepted = wire_is(&msg, len, WIRE_ACCEPT, sizeof(msg.hello)) && fds[1] >= 0;
 	rejected = wire_is(&msg, len, WIRE_REJECT, sizeof(msg.hello));
 	if ((accepted || rejected) && msg.hello.private_len <= GN_PRIVATE_MAX) {
@@ -290,9 +319,8 @@ static void handshake(struct shm_qp *qp)
 		c->timer.fd = -1;
 		rc = shm_conn_up(qp, msg.hello.rq_size, fds[0], fds[1]);
 	}
-	for (int i = 0; len > 0 && i < WIRE_FDS; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
+	if (len > 0)
+		wire_close_fds(fds);
 	if (rejected)
 		give_up(qp, GN_EVENT_REJECTED, -ECONNREFUSED);
 	else if (!accepted)
@@ -314,11 +342,7 @@ static void conn_ready(struct chan_fd *cfd)
 		handshake(qp);
 	} else {
 		shm_conn_pump(qp);
-		/* Woken because something may have come, or because we may send on. */
-		while (qp->rx_recv.cq && qp->rx_recv.progress(&qp->rx_recv))
-			;
-		if (qp->rx_send.cq)
-			qp->rx_send.progress(&qp->rx_send);
+		shm_conn_catch_up(qp);
 	}
 }
 
@@ -355,8 +379,9 @@ static void try_dial(struct shm_qp *qp)
 	const uint64_t now = gn_now_ns();
 	int rc;
 
-	if (now >= c->dial_deadline_ns) {
-		give_up(qp, GN_EVENT_UNREACHABLE, -ETIMEDOUT);
+	if (qp->qp.state != GN_QP_CONNECTING || now >= c->dial_deadline_ns) {
+		give_up(qp, GN_EVENT_UNREACHABLE,
+			now >= c->dial_deadline_ns ? -ETIMEDOUT : -ECANCELED);
 		return;
 	}
 	rc = c->phase == CONN_NONE ? dial(qp) : 0;
@@ -430,6 +455,9 @@ undo:
 
 static void close_req(struct shm_req *req)
 {
+	if (req->req.listener)
+		__atomic_fetch_sub(&((struct shm_listener *)req->req.listener)->n_requests, 1,
+				   __ATOMIC_RELAXED);
 	close(req->sock);
 	close(req->area_fd);
 	close(req->grants_fd);
@@ -490,13 +518,16 @@ int shm_disconnect(struct gn_qp *base)
 
 	if (base->state == GN_QP_CONNECTING) {
 		give_up(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
-	} else {
-		shm_qp_fail(qp);
-		if (qp->conn.sock.fd >= 0) {
-			__atomic_store_n(&qp->conn.mine->mood.state, AREA_CLOSED, __ATOMIC_RELEASE);
-			shutdown(qp->conn.sock.fd, SHUT_RDWR);
-		}
-		qp_gone(base);
+		return 0;
 	}
+	if (qp->conn.phase != CONN_UP)
+		return -ENOTCONN;
+	shm_qp_fail(qp);
+	__atomic_store_n(&qp->conn.mine->mood.state, AREA_CLOSED, __ATOMIC_RELEASE);
+	/*
+	 * Our own half only: the peer's end is still to be seen, when a copy of its is waited for.
+	 */
+	shutdown(qp->conn.sock.fd, SHUT_WR);
+	qp_gone(base);
 	return 0;
 }

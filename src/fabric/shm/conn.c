@@ -10,12 +10,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define RQ_SIZE_MIN 16u
-#define RQ_SIZE_MAX 16384u
-#define MEMS_MIN    16u
-#define MEMS_MAX    65536u
-#define MEM_TOMB    UINT64_MAX
-#define PUMP_MAX    64 /* messages of one socket taken at a time */
+#define RQ_SIZE_MIN    16u
+#define RQ_SIZE_MAX    16384u
+#define MEMS_MIN       16u
+#define MEMS_MAX       65536u
+#define MEM_TOMB       UINT64_MAX
+#define PUMP_MAX       64    /* messages of one socket taken at a time */
+#define CATCH_UP_MAX   65536 /* batches: more than the longest message needs */
+#define STRANGER_MEMS  1024  /* mems, and bytes, another user's process may have us map */
+#define STRANGER_BYTES (1ull << 40)
 
 void shm_conn_init(struct shm_conn *c)
 {
@@ -92,26 +95,103 @@ static int map_peer(struct shm_conn *c, uint32_t rq_size, int area_fd, int grant
 	return 0;
 }
 
+/* The channels and cqs that hear of the control socket. The qp's channel has it already. */
+static int watch(struct shm_qp *qp)
+{
+	struct gn_cq *const cqs[] = {qp->qp.recv_cq, qp->qp.send_cq};
+	int rc = 0;
+
+	for (int i = 0; i < 2 && !rc; i++) {
+		if (i && cqs[1] == cqs[0])
+			break;
+		rc = shm_cq_watch((struct shm_cq *)cqs[i], &qp->conn.sock);
+		if (!rc && cqs[i]->chan && cqs[i]->chan != qp->qp.chan &&
+		    !(i && cqs[1]->chan == cqs[0]->chan))
+			rc = chan_fds_add(cqs[i]->chan, &qp->conn.sock);
+	}
+	return rc;
+}
+
+static void unwatch(struct shm_qp *qp)
+{
+	struct gn_cq *const cqs[] = {qp->qp.recv_cq, qp->qp.send_cq};
+
+	chan_fds_del(qp->qp.chan, &qp->conn.sock);
+	for (int i = 0; i < 2; i++) {
+		shm_cq_unwatch((struct shm_cq *)cqs[i], &qp->conn.sock);
+		if (cqs[i]->chan)
+			chan_fds_del(cqs[i]->chan, &qp->conn.sock);
+	}
+}
+
+/*
+ * Take what there is. One wake-up answers one arming, but need not bring a completion: while the cq
+ * is still armed the peer is told anew, and we look again.
+ */
+void shm_conn_catch_up(struct shm_qp *qp)
+{
+	struct shm_cq *cq = (struct shm_cq *)qp->qp.recv_cq;
+	bool told = false;
+
+	for (uint32_t i = 0; qp->rx_recv.cq; i++) {
+		if (qp->rx_recv.progress(&qp->rx_recv)) {
+			told = false;
+			if (i < CATCH_UP_MAX)
+				continue;
+			gn_log(GN_LOG_WARN,
+			       "shm: a peer's message has no end; its connection ends");
+			shm_qp_fail(qp);
+		}
+		if (told || !qp->rx_recv.cq || cq->soft.armed == SOFT_UNARMED)
+			break;
+		cq->arm_generation += 4;
+		shm_conn_arm(qp);
+		told = true;
+	}
+	if (qp->rx_send.cq) {
+		qp->rx_send.progress(&qp->rx_send);
+		if (qp->rx_send.cq && ((struct shm_cq *)qp->qp.send_cq)->soft.armed != SOFT_UNARMED)
+			shm_conn_await_credit(qp);
+	}
+}
+
+void shm_conn_arm(struct shm_qp *qp)
+{
+	__atomic_store_n(&qp->conn.mine->mood.armed, shm_cq_armed((struct shm_cq *)qp->qp.recv_cq),
+			 __ATOMIC_RELAXED);
+	/*
+	 * Pairs with the fence in wake_receiver(): it sees us armed, or our next look sees the
+	 * message.
+	 */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+void shm_conn_await_credit(struct shm_qp *qp)
+{
+	qp->conn.tx_waits += 2;
+	__atomic_store_n(&qp->conn.mine->mood.tx_waiting, qp->conn.tx_waits | 1, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
 int shm_conn_up(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
 {
 	struct shm_conn *c = &qp->conn;
 	int rc = map_peer(c, rq_size, area_fd, grants_fd);
 
 	if (!rc)
-		rc = shm_cq_watch((struct shm_cq *)qp->qp.recv_cq, &c->sock);
-	if (!rc && qp->qp.send_cq != qp->qp.recv_cq)
-		rc = shm_cq_watch((struct shm_cq *)qp->qp.send_cq, &c->sock);
+		rc = watch(qp);
+	if (!rc)
+		rc = shm_grant_join(qp);
 	if (rc)
 		return rc;
+	/* From here on nothing fails, and messages are taken. */
 	c->phase = CONN_UP;
 	qp->qp.state = GN_QP_READY;
-	/* The cq may have been armed before the peer was known. */
-	__atomic_store_n(&c->mine->mood.armed, shm_cq_armed((struct shm_cq *)qp->qp.recv_cq),
-			 __ATOMIC_SEQ_CST);
 	shm_rx_add(&qp->rx_recv, (struct shm_cq *)qp->qp.recv_cq, shm_progress_recvs);
-	/* What came before we were armed raised no wake-up. */
-	shm_progress_recvs(&qp->rx_recv);
-	return shm_grant_join(qp);
+	/* The cq may have been armed before the peer was known. */
+	shm_conn_arm(qp);
+	shm_conn_catch_up(qp);
+	return 0;
 }
 
 void shm_conn_fini(struct shm_qp *qp)
@@ -128,9 +208,7 @@ void shm_conn_fini(struct shm_qp *qp)
 		close(c->timer.fd);
 	}
 	if (c->sock.fd >= 0) {
-		shm_cq_unwatch((struct shm_cq *)qp->qp.recv_cq, &c->sock);
-		shm_cq_unwatch((struct shm_cq *)qp->qp.send_cq, &c->sock);
-		chan_fds_del(qp->qp.chan, &c->sock);
+		unwatch(qp);
 		shutdown(c->sock.fd, SHUT_RDWR);
 		close(c->sock.fd);
 	}
@@ -202,6 +280,9 @@ static int add_mem(struct shm_conn *c, const struct wire_mem *msg, int fd)
 
 	if (rc)
 		return rc;
+	if (!c->trusted &&
+	    (c->n_mems >= STRANGER_MEMS || msg->size > STRANGER_BYTES - c->mapped_bytes))
+		return -EDQUOT;
 	m = mem_slot(c->mems, c->mems_mask, msg->id);
 	if (m->id)
 		return -EPROTO;
@@ -210,6 +291,7 @@ static int add_mem(struct shm_conn *c, const struct wire_mem *msg, int fd)
 		return rc;
 	m->id = msg->id;
 	c->n_mems++;
+	c->mapped_bytes += m->map->size;
 	return 0;
 }
 
@@ -220,7 +302,8 @@ static void forget_mem(struct shm_conn *c, uint64_t id)
 	if (!m || !m->id)
 		return;
 	if (c->last_mem.id == id)
-		c->last_mem.id = 0;
+		c->last_mem = (struct peer_mem){.id = 0};
+	c->mapped_bytes -= m->map->size;
 	shm_map_put(m->map);
 	*m = (struct peer_mem){.id = MEM_TOMB};
 }
@@ -245,33 +328,39 @@ static int handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, con
 	return -EPROTO;
 }
 
-void shm_conn_pump(struct shm_qp *qp)
+bool shm_conn_pump(struct shm_qp *qp)
 {
 	struct shm_conn *c = &qp->conn;
 	union wire_any msg;
 	int fds[WIRE_FDS];
 
-	for (int i = 0; i < PUMP_MAX && c->phase == CONN_UP && !c->peer_ended; i++) {
-		const ssize_t len = wire_recv(c->sock.fd, &msg, fds);
+	for (int i = 0; i < PUMP_MAX; i++) {
+		ssize_t len;
 		int rc;
 
+		if (c->phase != CONN_UP || c->peer_ended)
+			return false;
+		len = wire_recv(c->sock.fd, &msg, fds);
 		if (len == -EAGAIN)
-			return;
+			return false;
 		rc = len > 0 ? handle(qp, &msg, len, fds) : (int)len;
-		for (int f = 0; f < WIRE_FDS; f++)
-			if (len > 0 && fds[f] >= 0)
-				close(fds[f]);
+		wire_close_fds(fds);
 		if (len > 0 && !rc)
 			continue;
 		if (rc && rc != -ECONNRESET)
 			gn_log(GN_LOG_WARN,
 			       "shm: a connection ends: the peer's control message: %s",
 			       gn_strerror(rc));
+		/* What is in the ring comes first: shm_progress_recvs() brings the end. */
 		c->peer_ended = true;
-		/* The socket stays readable for ever now. */
-		chan_fds_del(qp->qp.chan, &c->sock);
-		shm_cq_unwatch((struct shm_cq *)qp->qp.recv_cq, &c->sock);
-		shm_cq_unwatch((struct shm_cq *)qp->qp.send_cq, &c->sock);
 		shm_rx_heat(&qp->rx_recv);
 	}
+	return true;
+}
+
+void shm_conn_end(struct shm_qp *qp)
+{
+	unwatch(qp);
+	/* If it was we who had enough, the peer hears of it. */
+	shutdown(qp->conn.sock.fd, SHUT_RDWR);
 }

@@ -84,9 +84,13 @@ static void cool(struct shm_rx *rx)
 	link_rx(&rx->cq->cold, rx);
 }
 
+/* A few of the quiet ones in turn; all of them when somebody is about to sleep. */
 static void look_at_cold(struct shm_cq *cq)
 {
-	for (int i = 0; i < COLD_LOOKS && cq->cold; i++) {
+	uint32_t looks = cq->look_at_cold ? cq->n_rx : COLD_LOOKS;
+
+	cq->look_at_cold = false;
+	for (; looks && cq->cold; looks--) {
 		struct shm_rx *rx = cq->cold;
 
 		cq->cold = rx->next;
@@ -114,6 +118,8 @@ static void look_at_all(struct shm_cq *cq)
 		if (rx == cq->hot)
 			break;
 	}
+	if (likely(cq->hot))
+		cq->hot = cq->hot->next; /* with a full cq the first one would always win */
 	if (unlikely(cq->cold))
 		look_at_cold(cq);
 }
@@ -245,16 +251,41 @@ static void tick_while_blocked(struct shm_cq *cq, bool blocked)
 				      .it_interval.tv_nsec = BLOCKED_TICK_NS};
 	const struct itimerspec off = {.it_value.tv_nsec = 0};
 
+	if (blocked == cq->ticking)
+		return;
 	if (cq->timer.fd < 0) {
-		if (!blocked)
-			return;
 		cq->timer = (struct chan_fd){
 			.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
 			.ready = tick};
-		if (cq->timer.fd < 0 || chan_fds_add(cq->soft.cq.chan, &cq->timer))
+		if (cq->timer.fd < 0)
 			return;
+		if (chan_fds_add(cq->soft.cq.chan, &cq->timer)) {
+			close(cq->timer.fd);
+			cq->timer.fd = -1;
+			return;
+		}
 	}
 	timerfd_settime(cq->timer.fd, 0, blocked ? &on : &off, NULL);
+	cq->ticking = blocked;
+}
+
+void shm_cq_blocked(struct shm_cq *cq, struct shm_qp *qp)
+{
+	shm_conn_await_credit(qp);
+	tick_while_blocked(cq, true);
+	qp->rx_send.progress(&qp->rx_send);
+}
+
+static void arm_one(struct shm_cq *cq, struct shm_rx *rx, bool *blocked)
+{
+	if (rx->progress == shm_progress_recvs) {
+		shm_conn_arm(container_of(rx, struct shm_qp, rx_recv));
+	} else if (rx->progress == shm_progress_sends) {
+		shm_conn_await_credit(container_of(rx, struct shm_qp, rx_send));
+		*blocked = true;
+	} else {
+		shm_ud_arm(rx, shm_cq_armed(cq));
+	}
 }
 
 int shm_cq_arm(struct gn_cq *base, bool solicited_only)
@@ -267,34 +298,20 @@ int shm_cq_arm(struct gn_cq *base, bool solicited_only)
 		cq->soft.armed = SOFT_ARMED;
 	else if (cq->soft.armed != SOFT_ARMED) /* which stays in force */
 		cq->soft.armed = SOFT_ARMED_SOLICITED;
-	/*
-	 * What is in the ring already has its event at the next push; tell the peers about the
-	 * rest.
-	 */
 	cq->arm_generation += 4;
 	for (int i = 0; i < 2; i++) {
 		struct shm_rx *rx = circles[i];
 
 		for (bool first = true; rx && (first || rx != circles[i]);
-		     rx = rx->next, first = false) {
-			if (rx->progress == shm_progress_recvs) {
-				struct shm_qp *qp = container_of(rx, struct shm_qp, rx_recv);
-
-				__atomic_store_n(&qp->conn.mine->mood.armed, shm_cq_armed(cq),
-						 __ATOMIC_RELAXED);
-			} else if (rx->progress == shm_progress_sends) {
-				struct shm_qp *qp = container_of(rx, struct shm_qp, rx_send);
-
-				__atomic_store_n(&qp->conn.mine->mood.tx_waiting, 1,
-						 __ATOMIC_RELAXED);
-				blocked = true;
-			} else {
-				shm_ud_arm(rx, shm_cq_armed(cq));
-			}
-		}
+		     rx = rx->next, first = false)
+			arm_one(cq, rx, &blocked);
 	}
-	/* Pairs with the fence in wake_receiver(). */
+	/* Pairs with the fences in wake_receiver() and shm_ud_send(). */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	/*
+	 * What came from anybody before that raised no wake-up: the poll that follows looks at all.
+	 */
+	cq->look_at_cold = true;
 	tick_while_blocked(cq, blocked);
 	return 0;
 }

@@ -17,10 +17,15 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shm_map *maps;
 
-static struct shm_map *find(dev_t dev, ino_t ino)
+/*
+ * A mapping of this file that will do. A peer may have sent it for reading before its owner did for
+ * writing.
+ */
+static struct shm_map *find(const struct stat *st, size_t size, bool writable)
 {
 	for (struct shm_map *m = maps; m; m = m->next)
-		if (m->dev == dev && m->ino == ino)
+		if (m->dev == st->st_dev && m->ino == st->st_ino && m->size >= size &&
+		    m->writable >= writable)
 			return m;
 	return NULL;
 }
@@ -65,6 +70,7 @@ int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, s
 		   int *fd)
 {
 	const size_t page = huge ? SHM_HUGE_PAGE : GN_PAGE;
+	struct shm_map *map;
 	struct stat st;
 	int rc, new_fd;
 
@@ -77,15 +83,16 @@ int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, s
 		goto close_fd;
 	}
 	pthread_mutex_lock(&lock);
-	rc = enter(new_fd, &st, size, true, out);
+	rc = enter(new_fd, &st, size, true, &map);
 	pthread_mutex_unlock(&lock);
 	if (rc)
 		goto close_fd;
 	if (seal(new_fd, seal_writes)) {
 		rc = -errno;
-		shm_map_put(*out);
+		shm_map_put(map);
 		goto close_fd;
 	}
+	*out = map;
 	*fd = new_fd;
 	return 0;
 close_fd:
@@ -95,15 +102,21 @@ close_fd:
 
 int shm_map_peer(int fd, size_t size, bool writable, bool trusted, struct shm_map **out)
 {
+	const int seals = fcntl(fd, F_GET_SEALS);
 	struct shm_map *map;
 	struct statfs fs;
 	struct stat st;
 	int rc = 0;
-	const int seals = fcntl(fd, F_GET_SEALS);
 
 	/* Without these seals the peer could cut the file short and kill us with SIGBUS. */
 	if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW))
 		return -EPROTO;
+	/*
+	 * It may be our own file, come back: what is sealed for others is not written for them
+	 * either.
+	 */
+	if (writable && seals & (F_SEAL_FUTURE_WRITE | F_SEAL_WRITE))
+		return -EACCES;
 	/* A hole in huge pages is filled only if there are free ones: SIGBUS again. */
 	if (fstatfs(fd, &fs) || (fs.f_type == HUGETLBFS_MAGIC && !trusted))
 		return -EPROTO;
@@ -111,11 +124,12 @@ int shm_map_peer(int fd, size_t size, bool writable, bool trusted, struct shm_ma
 	    (uint64_t)st.st_size < size || !size)
 		return -EPROTO;
 	pthread_mutex_lock(&lock);
-	map = find(st.st_dev, st.st_ino);
+	map = find(&st, size, writable);
 	if (!map)
-		rc = enter(fd, &st, (size_t)st.st_size, writable, &map);
-	else if (writable && !map->writable)
-		rc = -EACCES;
+		/*
+		 * No more than was asked for: a sparse file may be larger than our address space.
+		 */
+		rc = enter(fd, &st, trusted ? (size_t)st.st_size : size, writable, &map);
 	else
 		map->refs++;
 	pthread_mutex_unlock(&lock);

@@ -221,13 +221,13 @@ int shm_mr_init(struct gn_mr *mr)
 
 /*
  * Wait until the peer is not in the middle of a post that may have seen the grant. A peer that
- * died, or that does not come out of its post, is no longer waited for: its connection ends.
+ * died, or that does not come out of its post in time, is no longer waited for: its connection
+ * ends.
  */
-static void wait_out(struct shm_qp *qp)
+static void wait_out(struct shm_qp *qp, uint64_t deadline_ns)
 {
 	const uint64_t *posting = &qp->conn.peer->busy.posting;
 	const uint64_t seen = __atomic_load_n(posting, __ATOMIC_ACQUIRE);
-	const uint64_t start = gn_now_ns();
 	char byte;
 
 	if (!(seen & 1))
@@ -236,7 +236,7 @@ static void wait_out(struct shm_qp *qp)
 		gn_yield();
 		if (recv(qp->conn.sock.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
 			return;
-		if (gn_now_ns() - start > STUCK_NS) {
+		if (gn_now_ns() >= deadline_ns) {
 			gn_log(GN_LOG_WARN,
 			       "shm: a peer copies for over a second; its connection ends");
 			shutdown(qp->conn.sock.fd, SHUT_RDWR);
@@ -252,6 +252,7 @@ void shm_mr_fini(struct gn_mr *mr)
 
 	if (mr->access & REMOTE) {
 		struct shm_mr *shm = (struct shm_mr *)mr;
+		const uint64_t deadline_ns = gn_now_ns() + STUCK_NS;
 		struct grant *grant =
 			(struct grant *)(void *)pd->grants->addr + soft_key_index(mr->rkey);
 
@@ -261,13 +262,13 @@ void shm_mr_fini(struct gn_mr *mr)
 		if (shm->next)
 			shm->next->prev = shm->prev;
 		/*
-		 * Pairs with the exchange in busy_begin(): either the peer sees no grant, or we see
+		 * Pairs with the fence in busy_begin(): either the peer sees no grant, or we see
 		 * it busy.
 		 */
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 		for (struct shm_qp *qp = fabric->conns; qp; qp = qp->next_conn)
 			if (qp->qp.pd == mr->pd)
-				wait_out(qp);
+				wait_out(qp, deadline_ns);
 		gn_mutex_unlock(&fabric->grant_lock);
 	}
 	soft_key_remove(&fabric->keys, mr);
@@ -309,6 +310,14 @@ void shm_grant_leave(struct shm_qp *qp)
 
 	gn_mutex_lock(&fabric->grant_lock);
 	if (qp->prev_conn) {
+		/*
+		 * Nobody will wait for this peer any more: see it out. It finds us closed after
+		 * this.
+		 */
+		if (qp->conn.mine)
+			__atomic_store_n(&qp->conn.mine->mood.state, AREA_CLOSED, __ATOMIC_RELAXED);
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		wait_out(qp, gn_now_ns() + STUCK_NS);
 		*qp->prev_conn = qp->next_conn;
 		if (qp->next_conn)
 			qp->next_conn->prev_conn = qp->prev_conn;

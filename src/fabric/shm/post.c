@@ -8,13 +8,16 @@
 
 #include "fabric/soft/copy.h"
 
+#define FETCH_ROUNDS 64 /* of reading the control socket for memory that a grant names */
+
 /*
  * Odd while we may be copying. Pairs with the fence in shm_mr_fini(): once that has cleared a
  * grant, we either do not see the grant any more or are seen as busy until we are done.
  */
 static inline void busy_begin(struct shm_conn *c)
 {
-	__atomic_exchange_n(&c->mine->busy.posting, c->mine->busy.posting + 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&c->mine->busy.posting, c->mine->busy.posting + 1, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
 static inline void busy_end(struct shm_conn *c)
@@ -27,9 +30,12 @@ static const struct shm_map *fetch_mem(struct shm_qp *qp, uint64_t id)
 {
 	const struct shm_map *map = shm_peer_mem(&qp->conn, id);
 
-	if (!map) {
-		shm_conn_pump(qp);
+	for (int i = 0; !map && i < FETCH_ROUNDS; i++) {
+		const bool more = shm_conn_pump(qp);
+
 		map = shm_peer_mem(&qp->conn, id);
+		if (!more)
+			break;
 	}
 	qp->conn.last_mem = (struct peer_mem){.id = map ? id : 0, .map = (struct shm_map *)map};
 	return map;
@@ -161,7 +167,7 @@ static void complete(struct shm_qp *qp, const struct gn_wr *wr, uint64_t positio
 				 .len_bytes = reads ? (uint32_t)soft_sge_len(wr->sge, wr->n_sge) :
 						      0};
 
-	shm_complete(qp, (struct shm_cq *)qp->qp.send_cq, &wc, false);
+	shm_complete((struct shm_cq *)qp->qp.send_cq, &wc, false);
 }
 
 /* Execute and complete: false when it has to wait. A failure takes the qp along. */
@@ -219,10 +225,11 @@ static unsigned run_chain(struct shm_qp *qp, const struct gn_wr **wr, unsigned n
 			  uint64_t *position)
 {
 	const struct soft_keys *keys = &shm_of(&qp->qp.obj)->keys;
-	const bool open = __atomic_load_n(&qp->conn.peer->mood.state, __ATOMIC_RELAXED) ==
-			  AREA_OPEN;
+	bool open;
 
 	busy_begin(&qp->conn);
+	/* After we are seen to be busy: a peer that closes waits for us, or we see it closed. */
+	open = __atomic_load_n(&qp->conn.peer->mood.state, __ATOMIC_RELAXED) == AREA_OPEN;
 	while (n) {
 		if (!(likely(open) && step_short(qp, keys, *wr)) && !step(qp, *wr, *position))
 			break;
@@ -276,6 +283,8 @@ unsigned shm_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
 				   shm_progress_sends);
 		for (; left; left--, wr = wr->next)
 			soft_sq_push(&qp->sq, wr, position++);
+		if (unlikely(((struct shm_cq *)base->send_cq)->soft.armed != SOFT_UNARMED))
+			shm_cq_blocked((struct shm_cq *)base->send_cq, qp);
 	}
 	return n;
 }
@@ -329,15 +338,13 @@ unsigned shm_post_recv(struct gn_qp *base, const struct gn_recv_wr *wr, unsigned
 
 		for (; !soft_rq_empty(&qp->rq); qp->rq.tail++) {
 			wc.id = qp->rq.tail;
-			shm_complete(qp, (struct shm_cq *)base->recv_cq, &wc, false);
+			shm_complete((struct shm_cq *)base->recv_cq, &wc, false);
 		}
 	} else if (c->mine) {
 		/* Pairs with the acquire in the sender's has_credit(). */
 		__atomic_store_n(&c->mine->credit.posted, qp->rq.head, __ATOMIC_RELEASE);
-		/* Unfenced: a wake-up missed by a hair is made good by the sender's timer. */
-		if (c->peer &&
-		    unlikely(__atomic_load_n(&c->peer->mood.tx_waiting, __ATOMIC_RELAXED)))
-			wire_wake(c->sock.fd);
+		if (c->peer)
+			shm_wake_sender(c);
 	}
 	return n;
 }

@@ -4,6 +4,40 @@
 
 #include <errno.h>
 
+/* All qps of an overrun cq are in error. They have its owner, who is us. */
+static void fail_all_of(struct shm_cq *cq)
+{
+	for (int way = 0; way < 2; way++)
+		for (struct shm_qp *qp = cq->qps[way]; qp; qp = qp->next_on[way])
+			shm_qp_fail(qp);
+}
+
+static void join_cq(struct shm_qp *qp, int way, struct gn_cq *cq)
+{
+	struct shm_qp **first = &((struct shm_cq *)cq)->qps[way];
+
+	qp->next_on[way] = *first;
+	qp->prev_on[way] = first;
+	if (*first)
+		(*first)->prev_on[way] = &qp->next_on[way];
+	*first = qp;
+}
+
+static void leave_cq(struct shm_qp *qp, int way)
+{
+	*qp->prev_on[way] = qp->next_on[way];
+	if (qp->next_on[way])
+		qp->next_on[way]->prev_on[way] = qp->prev_on[way];
+}
+
+void shm_complete(struct shm_cq *cq, const struct gn_wc *wc, bool solicited)
+{
+	const bool was_overrun = cq->soft.cq.overrun;
+
+	if (unlikely(!soft_cq_push(&cq->soft, wc, solicited) && !was_overrun))
+		fail_all_of(cq);
+}
+
 int shm_qp_init(struct gn_qp *base)
 {
 	struct shm_qp *qp = (struct shm_qp *)base;
@@ -21,6 +55,8 @@ int shm_qp_init(struct gn_qp *base)
 	rc = base->type == GN_QP_UD ? shm_ud_init(qp) : 0;
 	if (rc)
 		goto fini_rq;
+	join_cq(qp, 0, base->send_cq);
+	join_cq(qp, 1, base->recv_cq);
 	return 0;
 fini_rq:
 	soft_rq_fini(&qp->rq);
@@ -37,6 +73,8 @@ void shm_qp_fini(struct gn_qp *base)
 		shm_ud_fini(qp);
 	else
 		shm_conn_fini(qp);
+	leave_cq(qp, 0);
+	leave_cq(qp, 1);
 	soft_cq_purge((struct soft_cq *)base->send_cq, base);
 	soft_cq_purge((struct soft_cq *)base->recv_cq, base);
 	soft_sq_fini(&qp->sq);
@@ -45,43 +83,10 @@ void shm_qp_fini(struct gn_qp *base)
 
 int shm_qp_error(struct gn_qp *qp)
 {
+	if (qp->state == GN_QP_CONNECTING)
+		return shm_disconnect(qp);
 	shm_qp_fail((struct shm_qp *)qp);
 	return 0;
-}
-
-/* All qps of an overrun cq are in error. They have its owner, who is us. */
-static void fail_all_of(struct shm_cq *cq)
-{
-	struct gn_fabric *fabric = cq->soft.cq.obj.fabric;
-	struct shm_qp *qp;
-
-	do {
-		qp = NULL;
-		gn_mutex_lock(&fabric->lock);
-		for (struct obj *o = fabric->pool[OBJ_QP].live; o; o = o->next) {
-			struct gn_qp *q = container_of(o, struct gn_qp, obj);
-
-			if (q->send_cq != &cq->soft.cq && q->recv_cq != &cq->soft.cq)
-				continue;
-			if (q->state != GN_QP_ERROR) {
-				qp = (struct shm_qp *)q;
-				break;
-			}
-		}
-		gn_mutex_unlock(&fabric->lock);
-		if (qp)
-			shm_qp_fail(qp);
-	} while (qp);
-}
-
-void shm_complete(struct shm_qp *qp, struct shm_cq *cq, const struct gn_wc *wc, bool solicited)
-{
-	const bool was_overrun = cq->soft.cq.overrun;
-
-	(void)qp;
-	if (likely(soft_cq_push(&cq->soft, wc, solicited)) || was_overrun)
-		return;
-	fail_all_of(cq);
 }
 
 void shm_qp_fail(struct shm_qp *qp)
@@ -97,11 +102,11 @@ void shm_qp_fail(struct shm_qp *qp)
 	for (; !soft_sq_empty(&qp->sq); qp->sq.tail++) {
 		wc.id = qp->sq.tail;
 		wc.op = soft_sq_first(&qp->sq)->op;
-		shm_complete(qp, (struct shm_cq *)qp->qp.send_cq, &wc, false);
+		shm_complete((struct shm_cq *)qp->qp.send_cq, &wc, false);
 	}
 	wc.op = GN_OP_RECV;
 	for (; !soft_rq_empty(&qp->rq); qp->rq.tail++) {
 		wc.id = qp->rq.tail;
-		shm_complete(qp, (struct shm_cq *)qp->qp.recv_cq, &wc, false);
+		shm_complete((struct shm_cq *)qp->qp.recv_cq, &wc, false);
 	}
 }

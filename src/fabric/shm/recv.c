@@ -20,8 +20,7 @@ static inline void tell_consumed(struct shm_conn *c, bool now)
 	__atomic_store_n(&c->mine->credit.data_consumed, c->rx_data_at, __ATOMIC_RELEASE);
 	/* Pairs with the acquire in the sender's has_slot(). */
 	__atomic_store_n(&c->mine->credit.slots_consumed, c->rx_slot, __ATOMIC_RELEASE);
-	if (unlikely(__atomic_load_n(&c->peer->mood.tx_waiting, __ATOMIC_RELAXED)))
-		wire_wake(c->sock.fd);
+	shm_wake_sender(c);
 }
 
 static void finish(struct shm_qp *qp, enum gn_wc_status status, const struct slot *slot,
@@ -39,7 +38,7 @@ static void finish(struct shm_qp *qp, enum gn_wc_status status, const struct slo
 
 	qp->rq.tail++;
 	qp->conn.rx_off = 0;
-	shm_complete(qp, (struct shm_cq *)qp->qp.recv_cq, &wc, flags & SLOT_SOLICITED);
+	shm_complete((struct shm_cq *)qp->qp.recv_cq, &wc, flags & SLOT_SOLICITED);
 }
 
 /* Put a piece where the receive says. */
@@ -83,6 +82,9 @@ static enum gn_wc_status take_slot(struct shm_qp *qp, const struct slot *slot, u
 
 	if (unlikely(!(flags & SLOT_FIRST) != (c->rx_off != 0)))
 		return GN_WC_LOCAL_QP;
+	if (unlikely(flags & SLOT_WRITE_IMM &&
+		     (piece || !(flags & SLOT_FIRST) || !(flags & SLOT_LAST))))
+		return GN_WC_LOCAL_QP;
 	if (flags & SLOT_FIRST) {
 		c->rx_len = __atomic_load_n(&slot->msg_len, __ATOMIC_RELAXED);
 		if (unlikely(flags & SLOT_TOO_LONG))
@@ -108,6 +110,7 @@ static void peer_is_gone(struct shm_qp *qp)
 {
 	shm_qp_fail(qp);
 	shm_grant_leave(qp);
+	shm_conn_end(qp);
 	shm_rx_del(&qp->rx_recv);
 	qp_gone(&qp->qp);
 }

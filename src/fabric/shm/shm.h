@@ -142,7 +142,10 @@ struct shm_pd {
 
 struct shm_cq {
 	struct soft_cq soft;
+	struct shm_qp *qps[2];	   /* that send, that receive through it */
 	struct shm_rx *hot, *cold; /* who may send something; cold ones are looked at in turn */
+	bool look_at_cold;	   /* the next poll looks at all of them */
+	bool ticking;
 	uint32_t n_rx;
 	uint32_t empty_polls;
 	uint64_t checked_ns;
@@ -192,6 +195,7 @@ struct shm_conn {
 		posted_known;  /* what the peer's credit line said last */
 	uint64_t rnr_since_ns; /* 0: not waiting for a receive */
 	uint64_t rnr_budget_ns;
+	uint32_t tx_waits;  /* how often we asked to be told of credit, times 2 */
 	uint32_t woken_arm; /* the arming of the peer that we answered with a wake-up */
 
 	/* as receiver */
@@ -202,10 +206,12 @@ struct shm_conn {
 	uint64_t slots_told, data_told; /* what our credit line says */
 	uint32_t rx_off, rx_len;	/* of the message that is arriving */
 	bool peer_ended;		/* deliver what is in the ring, then fail */
+	uint32_t woken_wait;		/* the peer's tx_waiting that we answered with a wake-up */
 
 	/* memory of the peer */
 	struct peer_mem *mems;
 	uint32_t mems_mask, n_mems;
+	uint64_t mapped_bytes;
 	struct peer_mem last_mem; /* the one used last, found without a search */
 	/* memory we sent; under the grant lock */
 	uint64_t *sent;
@@ -226,7 +232,8 @@ struct shm_qp {
 	struct shm_conn conn;
 	struct shm_qp *next_conn,
 		**prev_conn; /* the fabric's connected ones, under the grant lock */
-	struct ud_port *ud;  /* UD */
+	struct shm_qp *next_on[2], **prev_on[2]; /* the qps of its send cq, of its receive cq */
+	struct ud_port *ud;			 /* UD */
 };
 
 struct shm_ah {
@@ -242,7 +249,8 @@ struct shm_listener {
 	struct gn_listener listener;
 	struct chan_fd sock;
 	struct shm_pending *pending; /* connected, but said nothing yet */
-	uint32_t n_pending;
+	uint32_t n_pending, n_requests;
+	bool said_full;
 	int lock_fd;
 	char name[65];
 };
@@ -288,6 +296,7 @@ struct wire_head wire_head(enum wire_type type);
 int wire_send(int sock, const void *msg, size_t len, const int *fds, int n_fds);
 /* One message and its fds (-1 where none), 0 bytes at the peer's end: length, or -errno. */
 ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS]);
+void wire_close_fds(int fds[WIRE_FDS]);
 bool wire_is(const union wire_any *msg, ssize_t len, enum wire_type type, size_t want);
 void wire_wake(int sock);
 /* Is the process at the other end our own user's (or the system's)? */
@@ -310,7 +319,14 @@ int shm_conn_up(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
 /* Everything of a connection goes, the peer is told. */
 void shm_conn_fini(struct shm_qp *qp);
 /* Read what came on the control socket; notices the peer's end. */
-void shm_conn_pump(struct shm_qp *qp);
+bool shm_conn_pump(struct shm_qp *qp); /* true: there may be more */
+/* The peer is gone, or is to be: nothing more is read. */
+void shm_conn_end(struct shm_qp *qp);
+/* Woken: take what came, send what waits, and stay armed if the cq is. */
+void shm_conn_catch_up(struct shm_qp *qp);
+/* Tell the peer that the receive cq is armed; that sends wait for credit. */
+void shm_conn_arm(struct shm_qp *qp);
+void shm_conn_await_credit(struct shm_qp *qp);
 const struct shm_map *shm_peer_mem(const struct shm_conn *conn, uint64_t id);
 
 /* ---- qp.c ---- */
@@ -320,7 +336,7 @@ int shm_qp_error(struct gn_qp *qp);
 /* To error, and everything outstanding flushes. */
 void shm_qp_fail(struct shm_qp *qp);
 /* Queue a completion of the send or receive at this position. */
-void shm_complete(struct shm_qp *qp, struct shm_cq *cq, const struct gn_wc *wc, bool solicited);
+void shm_complete(struct shm_cq *cq, const struct gn_wc *wc, bool solicited);
 
 /* ---- post.c, send.c, recv.c ---- */
 unsigned shm_post_send(struct gn_qp *qp, const struct gn_wr *wr, unsigned n);
@@ -330,6 +346,20 @@ bool shm_progress_recvs(struct shm_rx *rx);
 
 /* A SEND of one short piece that can go at once: true, or nothing was done. */
 bool shm_send_short(struct shm_qp *qp, const struct gn_wr *wr);
+
+/*
+ * There is credit again: wake a sender that asked for it, once for each time it asks. Unfenced: a
+ * wake-up missed by a hair is made good by the sender's timer.
+ */
+static inline void shm_wake_sender(struct shm_conn *c)
+{
+	const uint32_t waits = __atomic_load_n(&c->peer->mood.tx_waiting, __ATOMIC_RELAXED);
+
+	if (unlikely(waits && waits != c->woken_wait)) {
+		c->woken_wait = waits;
+		wire_wake(c->sock.fd);
+	}
+}
 
 enum send_result { SEND_DONE, SEND_BLOCKED, SEND_FAILED };
 /* The message part of a SEND or WRITE_IMM; *status says why it failed. */
@@ -351,6 +381,8 @@ static inline uint32_t shm_cq_armed(const struct shm_cq *cq)
 /* Something will happen there soon. */
 void shm_rx_heat(struct shm_rx *rx);
 /* The socket's end is noticed by this cq's polls, too. */
+/* A send of this qp has to wait while the cq is armed: it must not sleep for ever. */
+void shm_cq_blocked(struct shm_cq *cq, struct shm_qp *qp);
 int shm_cq_watch(struct shm_cq *cq, struct chan_fd *sock);
 void shm_cq_unwatch(struct shm_cq *cq, const struct chan_fd *sock);
 

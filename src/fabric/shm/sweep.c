@@ -8,31 +8,44 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#define SWEEP_MAX 1024 /* entries looked at */
+#define SWEEP_MAX   1024 /* entries looked at */
+#define LOCK_TRIES  100
+#define LOCK_NAP_US 1000
+
+static bool is_socket(const char *path)
+{
+	struct stat st;
+
+	return !lstat(path, &st) && S_ISSOCK(st.st_mode) && st.st_uid == geteuid();
+}
 
 static void sweep_name(const struct shm_fabric *fabric, const char *lock)
 {
-	struct sockaddr_un path;
+	struct sockaddr_un path, name;
+	struct stat by_fd, by_path;
 	int fd;
 
 	shm_path(fabric, lock, &path);
+	name = path;
+	*strrchr(name.sun_path, '~') = '\0';
 	fd = open(path.sun_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return;
 	/*
-	 * Whoever gets this lock owns the name; its socket goes first, so it is never without a
-	 * lock.
+	 * Whoever has this lock owns the name, if the file is still the one of that name. Only our
+	 * own are touched: in a shared folder anybody may make a file that looks like a lock.
 	 */
-	if (!flock(fd, LOCK_EX | LOCK_NB)) {
-		*strrchr(path.sun_path, '~') = '\0';
-		unlink(path.sun_path);
-		shm_path(fabric, lock, &path);
+	if (!flock(fd, LOCK_EX | LOCK_NB) && !fstat(fd, &by_fd) &&
+	    !lstat(path.sun_path, &by_path) && by_fd.st_ino == by_path.st_ino &&
+	    S_ISREG(by_fd.st_mode) && by_fd.st_uid == geteuid()) {
+		if (is_socket(name.sun_path))
+			unlink(name.sun_path);
 		unlink(path.sun_path);
 	}
 	close(fd);
@@ -46,7 +59,8 @@ static void sweep_datagram(const struct shm_fabric *fabric, const char *name)
 	if (sock < 0)
 		return;
 	shm_path(fabric, name, &path);
-	if (connect(sock, (struct sockaddr *)&path, sizeof(path)) && errno == ECONNREFUSED)
+	if (is_socket(path.sun_path) && connect(sock, (struct sockaddr *)&path, sizeof(path)) &&
+	    errno == ECONNREFUSED)
 		unlink(path.sun_path);
 	close(sock);
 }
@@ -80,8 +94,11 @@ int shm_ud_bind(const struct shm_fabric *fabric, int sock, const struct sockaddr
 		int backlog)
 {
 	const int dir = open(fabric->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int rc = dir < 0 || flock(dir, LOCK_SH) ? -errno : 0;
+	int rc = dir < 0 ? -errno : 0;
 
+	/* A sweep takes a moment. Somebody who holds the folder for longer does not stop us. */
+	for (int i = 0; !rc && i < LOCK_TRIES && flock(dir, LOCK_SH | LOCK_NB); i++)
+		gn_sleep_us(LOCK_NAP_US);
 	if (!rc &&
 	    (bind(sock, (const struct sockaddr *)addr, sizeof(*addr)) || listen(sock, backlog)))
 		rc = -errno;

@@ -18,6 +18,7 @@
 #define BACKLOG	    1024
 #define ACCEPT_MAX  16
 #define RECV_BATCH  16
+#define PUMP_MAX    64	  /* messages of one socket taken at a time */
 #define SENDERS_MAX 16384 /* of one qp */
 #define GID_PREFIX  "\xfdgannet\0"
 
@@ -51,11 +52,11 @@ static void path_of(const struct shm_fabric *fabric, uint64_t gid_tail, uint32_t
 	shm_path(fabric, name, out);
 }
 
-static void watch(struct shm_qp *qp, struct chan_fd *cfd)
+static int watch(struct shm_qp *qp, struct chan_fd *cfd)
 {
-	shm_cq_watch((struct shm_cq *)qp->qp.recv_cq, cfd);
-	if (qp->qp.recv_cq->chan)
-		chan_fds_add(qp->qp.recv_cq->chan, cfd);
+	const int rc = shm_cq_watch((struct shm_cq *)qp->qp.recv_cq, cfd);
+
+	return !rc && qp->qp.recv_cq->chan ? chan_fds_add(qp->qp.recv_cq->chan, cfd) : rc;
 }
 
 static void unwatch(struct shm_qp *qp, struct chan_fd *cfd)
@@ -136,7 +137,7 @@ static bool deliver(struct ud_in *in, const struct ud_slot *slot, const uint8_t 
 		wc.status = GN_WC_LOCAL_ACCESS;
 	}
 	qp->rq.tail++;
-	shm_complete(qp, (struct shm_cq *)qp->qp.recv_cq, &wc, flags & SLOT_SOLICITED);
+	shm_complete((struct shm_cq *)qp->qp.recv_cq, &wc, flags & SLOT_SOLICITED);
 	if (wc.status != GN_WC_OK)
 		shm_qp_fail(qp);
 	return true;
@@ -217,21 +218,44 @@ static bool greet(struct ud_in *in, const union wire_any *msg, ssize_t len, cons
 	return true;
 }
 
+/* As shm_conn_catch_up(): one wake-up may have brought nothing but datagrams that were dropped. */
+static void catch_up(struct ud_in *in)
+{
+	struct shm_cq *cq = in->rx.cq;
+	bool told = false;
+
+	for (uint32_t i = 0; i < UD_SLOTS && in->rx.cq; i++) {
+		if (progress_datagrams(&in->rx)) {
+			told = false;
+		} else if (told || !in->rx.cq || cq->soft.armed == SOFT_UNARMED) {
+			break;
+		} else {
+			cq->arm_generation += 4;
+			shm_ud_arm(&in->rx, shm_cq_armed(cq));
+			__atomic_thread_fence(__ATOMIC_SEQ_CST);
+			told = true;
+		}
+	}
+}
+
 static void sender_ready(struct chan_fd *cfd)
 {
 	struct ud_in *in = container_of(cfd, struct ud_in, sock);
 	union wire_any msg;
 	int fds[WIRE_FDS];
-	ssize_t len;
+	ssize_t len = -EAGAIN;
 
-	while ((len = wire_recv(in->sock.fd, &msg, fds)) > 0) {
-		const bool bad = !in->map && !greet(in, &msg, len, fds);
+	for (int i = 0; i < PUMP_MAX; i++) {
+		bool bad;
 
-		for (int i = 0; i < WIRE_FDS; i++)
-			if (fds[i] >= 0)
-				close(fds[i]);
+		len = wire_recv(in->sock.fd, &msg, fds);
+		if (len <= 0)
+			break;
+		bad = !in->map && !greet(in, &msg, len, fds);
+		wire_close_fds(fds);
 		if (bad)
 			break;
+		len = -EAGAIN;
 	}
 	if (len != -EAGAIN) {
 		in->ended = true;
@@ -239,7 +263,7 @@ static void sender_ready(struct chan_fd *cfd)
 		shm_rx_heat(&in->rx);
 	}
 	if (in->rx.cq)
-		progress_datagrams(&in->rx);
+		catch_up(in);
 	else if (in->ended)
 		drop_sender(in);
 }
@@ -260,8 +284,10 @@ static void admit(struct ud_port *port, int sock)
 		in->next->prev = &in->next;
 	port->senders = in;
 	port->n_senders++;
-	watch(port->qp, &in->sock);
-	sender_ready(&in->sock);
+	if (watch(port->qp, &in->sock))
+		drop_sender(in);
+	else
+		sender_ready(&in->sock);
 }
 
 static void door_ready(struct chan_fd *cfd)
@@ -290,7 +316,7 @@ void shm_ud_drop_stale(struct shm_qp *qp)
 {
 	for (struct ud_in *in = qp->ud->senders, *next; in; in = next) {
 		next = in->next;
-		while (in->rx.cq && progress_datagrams(&in->rx))
+		for (uint32_t i = 0; i < UD_SLOTS && in->rx.cq && progress_datagrams(&in->rx); i++)
 			;
 	}
 }
@@ -319,9 +345,12 @@ int shm_ud_init(struct shm_qp *qp)
 		return rc;
 	}
 	qp->ud = port;
-	watch(qp, &port->door);
-	qp->qp.state = GN_QP_READY;
-	return 0;
+	rc = watch(qp, &port->door);
+	if (rc)
+		shm_ud_fini(qp);
+	else
+		qp->qp.state = GN_QP_READY;
+	return rc;
 }
 
 void shm_ud_fini(struct shm_qp *qp)

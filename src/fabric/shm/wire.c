@@ -61,6 +61,15 @@ static void take_fds(struct msghdr *hdr, int fds[WIRE_FDS])
 	}
 }
 
+void wire_close_fds(int fds[WIRE_FDS])
+{
+	for (int i = 0; i < WIRE_FDS; i++) {
+		if (fds[i] >= 0)
+			close(fds[i]);
+		fds[i] = -1;
+	}
+}
+
 ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS])
 {
 	union {
@@ -80,20 +89,19 @@ ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS])
 	do {
 		len = recvmsg(sock, &hdr, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	} while (len < 0 && errno == EINTR);
-	if (len <= 0)
-		return len < 0 ? -errno : 0;
+	if (len < 0)
+		return -errno;
 	take_fds(&hdr, fds);
-	if (hdr.msg_flags & MSG_CTRUNC)
+	if (len && !(hdr.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) && msg->head.magic == WIRE_MAGIC)
+		return len;
+	wire_close_fds(fds); /* even an empty message can bring some */
+	if (hdr.msg_flags & MSG_CTRUNC) {
 		gn_log(GN_LOG_ERROR,
 		       "shm: a peer's memory could not be taken over: too many open files "
 		       "(ulimit -n)");
-	if (hdr.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || msg->head.magic != WIRE_MAGIC) {
-		for (int i = 0; i < WIRE_FDS; i++)
-			if (fds[i] >= 0)
-				close(fds[i]);
-		return hdr.msg_flags & MSG_CTRUNC ? -EMFILE : -EPROTO;
+		return -EMFILE;
 	}
-	return len;
+	return len ? -EPROTO : 0;
 }
 
 bool wire_is(const union wire_any *msg, ssize_t len, enum wire_type type, size_t want)

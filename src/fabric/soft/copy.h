@@ -91,12 +91,39 @@ static inline void copy_last(uint8_t *dst, const uint8_t *src, size_t len)
 	}
 }
 
+/*
+ * The other way round: the 1 to 8 bytes from src, which do not cross an aligned word, with acquire.
+ */
+static inline void copy_first(uint8_t *dst, const uint8_t *src, size_t len)
+{
+	while (len) {
+		size_t n = 1;
+
+		if (len >= 4 && (uintptr_t)src % 4 == 0) {
+			const copy_u32 v = __atomic_load_n((const copy_u32 *)src, __ATOMIC_ACQUIRE);
+
+			n = 4;
+			memcpy(dst, &v, n);
+		} else if (len >= 2 && (uintptr_t)src % 2 == 0) {
+			const copy_u16 v = __atomic_load_n((const copy_u16 *)src, __ATOMIC_ACQUIRE);
+
+			n = 2;
+			memcpy(dst, &v, n);
+		} else {
+			*dst = __atomic_load_n(src, __ATOMIC_ACQUIRE);
+		}
+		dst += n, src += n, len -= n;
+	}
+}
+
 static inline void copy_publish(uint8_t *dst, const uint8_t *src, size_t len)
 {
 	size_t body;
 
 	if (!len)
 		return;
+	/* GN_CAP_WRITE_ORDER: nothing of this WRITE before the end of the last one. Free on x86. */
+	__atomic_thread_fence(__ATOMIC_RELEASE);
 	if (len <= COPY_SMALL && (((uintptr_t)dst | (uintptr_t)src | len) & 7) == 0) {
 		copy_words(dst, src, len - 8);
 		__atomic_store_n(
@@ -127,16 +154,13 @@ static inline void copy_fetch(uint8_t *dst, const uint8_t *src, size_t len)
 		const copy_u64 v = __atomic_load_n((const copy_u64 *)src, __ATOMIC_ACQUIRE);
 
 		memcpy(dst, &v, 8);
-	} else if (len) {
-		/* A short or unaligned head: byte by byte it comes before the rest. */
-		const size_t n = 8 - (uintptr_t)src % 8 < len ? 8 - (uintptr_t)src % 8 : len;
+		copy_relaxed(dst + 8, src + 8, len - 8);
+	} else {
+		const size_t to_word = 8 - (uintptr_t)src % 8, n = to_word < len ? to_word : len;
 
-		for (size_t i = 0; i < n; i++)
-			dst[i] = __atomic_load_n(src + i, __ATOMIC_ACQUIRE);
+		copy_first(dst, src, n);
 		copy_relaxed(dst + n, src + n, len - n);
-		return;
 	}
-	copy_relaxed(dst + head, src + head, len - head);
 }
 
 #endif
