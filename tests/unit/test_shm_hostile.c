@@ -142,8 +142,14 @@ static int strange_fd(void)
 static void babble(int sock)
 {
 	union wire_any msg;
-	const size_t sizes[] = {
-		0, 1, sizeof(msg.head), sizeof(msg.mems), sizeof(msg.ud), sizeof(msg.hello)};
+	const size_t sizes[] = {0,
+				1,
+				sizeof(msg.head),
+				wire_mems_len(1),
+				wire_mems_len(4),
+				sizeof(msg.mems),
+				sizeof(msg.ud),
+				sizeof(msg.hello)};
 	int fds[4], n_fds = (int)pick(4);
 
 	for (size_t i = 0; i < sizeof(msg); i++)

@@ -70,6 +70,7 @@ static int map_peer(struct shm_conn *c, uint32_t rq_size, int area_fd, int grant
 	int rc;
 
 	c->trusted = wire_trusted(c->sock.fd);
+	wire_roomy(c->sock.fd);
 	if (rq_size < RQ_SIZE_MIN || rq_size > RQ_SIZE_MAX || rq_size & (rq_size - 1))
 		return -EPROTO;
 	rc = shm_map_peer(area_fd, area_bytes(rq_size), false, c->trusted, &c->peer_map);
@@ -314,14 +315,14 @@ static int handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, con
 {
 	if (wire_is(msg, len, WIRE_WAKE, sizeof(msg->head)))
 		return 0;
-	if (wire_is(msg, len, WIRE_MEM, sizeof(msg->mems)) && msg->mems.n <= WIRE_MEMS) {
+	if (msg->mems.n <= WIRE_MEMS && wire_is(msg, len, WIRE_MEM, wire_mems_len(msg->mems.n))) {
 		int rc = 0;
 
 		for (uint32_t i = 0; i < msg->mems.n && !rc; i++)
 			rc = add_mem(&qp->conn, &msg->mems.mem[i], fds[i]);
 		return rc;
 	}
-	if (wire_is(msg, len, WIRE_FORGET, sizeof(msg->mems))) {
+	if (wire_is(msg, len, WIRE_FORGET, wire_mems_len(1))) {
 		forget_mem(&qp->conn, msg->mems.mem[0].id);
 		return 0;
 	}

@@ -11,9 +11,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define REMOTE	 (GN_REMOTE_READ | GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
-#define WRITES	 (GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
-#define STUCK_NS 1000000000ull /* a peer that copies for longer than this is cut off */
+#define REMOTE	    (GN_REMOTE_READ | GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
+#define WRITES	    (GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
+#define STUCK_NS    1000000000ull /* a peer that copies for longer than this is cut off */
+#define SEND_TRIES  100
+#define SEND_NAP_US 1000
 
 /* The kernel wants whole huge pages back. */
 static size_t anonymous_size(const struct gn_mem *mem)
@@ -59,13 +61,13 @@ int shm_mem_alloc(struct gn_mem *base)
 static void forget_everywhere(struct shm_mem *mem)
 {
 	struct shm_fabric *fabric = shm_of(&mem->mem.obj);
-	const struct wire_mems msg = {.head = wire_head(WIRE_FORGET), .mem[0].id = mem->id};
+	const struct wire_mems msg = {.head = wire_head(WIRE_FORGET), .n = 1, .mem[0].id = mem->id};
 
 	gn_mutex_lock(&fabric->grant_lock);
 	for (struct shm_qp *qp = fabric->conns; qp; qp = qp->next_conn)
 		for (uint32_t i = 0; i < qp->conn.n_sent; i++)
 			if (qp->conn.sent[i] == mem->id) {
-				wire_send(qp->conn.sock.fd, &msg, sizeof(msg), NULL, 0);
+				wire_send(qp->conn.sock.fd, &msg, wire_mems_len(1), NULL, 0);
 				qp->conn.sent[i] = qp->conn.sent[--qp->conn.n_sent];
 				break;
 			}
@@ -139,14 +141,27 @@ static int note_sent(struct shm_conn *conn, const struct wire_mems *mems)
 	return 0;
 }
 
+/* A peer reads its socket when it polls; one that does not for so long is cut off by the caller. */
+static int send_patiently(int sock, const struct parcel *parcel)
+{
+	const size_t len = wire_mems_len(parcel->msg.n);
+	int rc = -EAGAIN;
+
+	for (int i = 0; rc == -EAGAIN && i < SEND_TRIES; i++) {
+		if (i)
+			gn_sleep_us(SEND_NAP_US);
+		rc = wire_send(sock, &parcel->msg, len, parcel->fds, (int)parcel->msg.n);
+	}
+	return rc;
+}
+
 static int send_parcel(struct shm_qp *qp, struct parcel *parcel)
 {
-	const int n = (int)parcel->msg.n;
 	int rc = 0;
 
-	if (n) {
+	if (parcel->msg.n) {
 		parcel->msg.head = wire_head(WIRE_MEM);
-		rc = wire_send(qp->conn.sock.fd, &parcel->msg, sizeof(parcel->msg), parcel->fds, n);
+		rc = send_patiently(qp->conn.sock.fd, parcel);
 		if (!rc)
 			rc = note_sent(&qp->conn, &parcel->msg);
 	}

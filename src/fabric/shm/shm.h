@@ -72,7 +72,7 @@ struct wire_hello {
 };
 _Static_assert(sizeof(struct wire_hello) == 256, "fixed");
 
-/* FORGET: no fd; only the first entry's id counts. MEM: n entries, an fd for each. */
+/* FORGET: one entry, of which the id counts. MEM: n entries, an fd for each. Sent as long as they are. */
 #define WIRE_MEMS 32u
 
 struct wire_mem {
@@ -88,6 +88,11 @@ struct wire_mems {
 	struct wire_mem mem[WIRE_MEMS];
 };
 _Static_assert(sizeof(struct wire_mems) == 16 + WIRE_MEMS * 24, "fixed");
+
+static inline size_t wire_mems_len(uint32_t n)
+{
+	return offsetof(struct wire_mems, mem) + n * sizeof(struct wire_mem);
+}
 
 /* UD: one fd, the ring. */
 struct wire_ud {
@@ -299,6 +304,8 @@ ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS]);
 void wire_close_fds(int fds[WIRE_FDS]);
 bool wire_is(const union wire_any *msg, ssize_t len, enum wire_type type, size_t want);
 void wire_wake(int sock);
+/* As many messages in flight as the system allows. */
+void wire_roomy(int sock);
 /* Is the process at the other end our own user's (or the system's)? */
 bool wire_trusted(int sock);
 

@@ -125,3 +125,11 @@ bool wire_trusted(int sock)
 	return !getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) &&
 	       (cred.uid == geteuid() || cred.uid == 0);
 }
+
+void wire_roomy(int sock)
+{
+	const int bytes = 1 << 20;
+
+	setsockopt(sock, SOL_SOCKET, SO_SNDBUF, &bytes,
+		   sizeof(bytes)); /* cut to the system's limit */
+}
