@@ -397,8 +397,11 @@ int messages_check(struct ping *ping)
 {
 	struct messages *m = ping->messages;
 	const uint64_t seed = m->side->opts.seed;
-	int rc = -ETIMEDOUT;
+	/* A peer that has not seen the order yet would echo it like any other. */
+	int rc = pair_ask(ping->pair, ORDER_IDLE);
 
+	if (rc)
+		return rc;
 	pair_order(ping->pair, ORDER_CHECK);
 	for (int i = 0; i < CHECK_TRIES; i++) {
 		const uint64_t lost = m->lost, number = m->sent;

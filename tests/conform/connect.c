@@ -254,8 +254,8 @@ static bool refuse_b(struct cf *cf)
 /* ---- 65 ---- */
 
 /*
- * A thread of B's that connects and, once told to, goes away without having heard from A. It must take
- * its channel's events all the while for the request to get to A at all, so it owns everything.
+ * A thread of B's that connects and, once told to, goes away without having heard from A. It must
+ * take its channel's events all the while for the request to get to A at all, so it owns all.
  */
 struct visitor {
 	struct gn_ctx *ctx;

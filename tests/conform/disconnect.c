@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cases 67-70: how connections end. By a call on either side or both, by a peer's death in the middle
- * of a transfer, and what comes after: a new connection. Each request is accounted for exactly once. The
- * last case looks at a process that forks, which on some systems moves its memory away from
- * under the device.
+ * Cases 67-70: how connections end. By a call on either side or both, by a peer's death in the
+ * middle of a transfer, and what comes after: a new connection. Each request is accounted for
+ * exactly once. The last case looks at a process that forks, which on some systems moves its
+ * memory away from under the device.
  */
 #include <errno.h>
 #include <poll.h>
@@ -78,7 +78,7 @@ static bool post_too_late(struct cf *cf, struct cf_rc *rc)
 
 static bool leave_round(struct cf *cf, unsigned i)
 {
-	/* The other side posts no receive, and the sends wait for one longer than the round lasts. */
+	/* The other side posts no receive; the sends wait for one longer than the round lasts. */
 	struct gn_conn_opts conn = {.rnr_retry = GN_RNR_RETRY_DEFAULT, .rnr_timer_us = 490000};
 	struct cf_rc_opts opts = {.conn = &conn};
 	const bool busy = i % 2 == (unsigned)cf->role;
@@ -421,7 +421,7 @@ static void child_fault(int sig)
 	_exit(0);
 }
 
-/* The child scribbles over the memory, or finds that it has none there. Nothing of ours ends in it. */
+/* The child scribbles over the memory, or finds none there. Nothing of ours is ended in it. */
 static _Noreturn void child_main(const struct cf *cf, uint8_t *buf, const int wake[2])
 {
 	uint8_t scribble[256], byte;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Case 46: a channel's fd in somebody else's event loop. This is the one place where the suite waits by
- * a system call.
+ * Case 46: a channel's fd in somebody else's event loop. This is the one place where the suite
+ * waits by a system call.
  */
 #include <errno.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static int wait_fd(int epfd, uint64_t deadline_ns)
 	return n;
 }
 
-/* Sleeps on the fd until the channel has an event of this type; a readable fd may be a false alarm. */
+/* Sleeps on the fd until the channel has an event of this type. A readable fd may mean nothing. */
 static bool fd_event(struct cf *cf, int epfd, struct gn_chan *chan, enum gn_event_type type)
 {
 	const uint64_t deadline_ns = cf_deadline(cf);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cases 40-45 and 47: completion queues and event channels. What arming promises is only worth something
- * with its limits, so most cases count events: none unasked, one for one arm, never too late.
+ * Cases 40-45 and 47: completion queues and event channels. What arming promises is only worth
+ * something with its limits, so most cases count events: none unasked, one for one arm, never too
+ * late.
  */
 #include <errno.h>
 #include <string.h>
@@ -431,7 +432,7 @@ static bool unconsumed_b(struct cf *cf)
 #define OVERRUN_DEPTH 4u
 #define OVERRUN_BY    32u
 
-/* The event comes without a poll: polling would make room. Others, as DISCONNECTED, may come too. */
+/* The event comes without a poll, which would make room. Others, as DISCONNECTED, may come too. */
 static bool expect_overrun(struct cf *cf, struct gn_chan *chan, struct gn_cq *cq)
 {
 	const uint64_t deadline_ns = cf_deadline(cf);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cases 54-57: what a peer may not touch. B owns the memory, A tries to get at it. Each attempt that
- * must fail costs a connection, so each runs on one of its own; a second connection, kept from the
- * start to the end of the case, shows that nobody else notices.
+ * Cases 54-57: what a peer may not touch. B owns the memory, A tries to get at it. Each attempt
+ * that must fail costs a connection, so each runs on one of its own; a second connection, kept from
+ * the start to the end of the case, shows that nobody else notices.
  */
 #include <string.h>
 
@@ -280,7 +280,7 @@ static bool bad_keys(struct cf *cf)
 
 /* ---- 56 ---- */
 
-/* The region is the two middle pages less a few bytes: on both sides of it lies memory that exists. */
+/* The region is the two middle pages less a few bytes: there is memory on both sides of it. */
 #define REGION_START GN_PAGE
 #define REGION_LEN   (2 * GN_PAGE - 24u)
 

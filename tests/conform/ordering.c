@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cases 71, 72 and 75: in which order the bytes of WRITEs become visible. In the first two A streams
- * messages into a ring in B's memory, without a notification, and B polls for the word that must come
- * last; finding anything old before it is the failure. These need what only some connections
- * promise. The third, that a receive completion is a barrier, holds everywhere.
+ * Cases 71, 72 and 75: in which order the bytes of WRITEs become visible. In the first two A
+ * streams messages into a ring in B's memory, without a notification, and B polls for the word that
+ * must come last; finding anything old before it is the failure. These need what only some
+ * connections promise. The third, that a receive completion is a barrier, holds everywhere.
  */
 #include <assert.h>
 #include <errno.h>
@@ -44,7 +44,7 @@ struct stream {
 	uint64_t completed; /* A: WRITEs whose source may be changed */
 };
 
-/* Word i of message seq. No two messages that a slot holds one after the other have a word in common. */
+/* Word i of message seq. Two messages that a slot holds in turn have no word in common. */
 static uint64_t word_of(uint64_t seq, size_t i)
 {
 	return (seq + 1) * UINT64_C(0x9e3779b97f4a7c15) + i;
@@ -79,7 +79,7 @@ static bool stream_open(struct cf *cf, enum last_word last, struct stream *st)
 	return cf_rc_pair(cf, &opts, &st->rc);
 }
 
-/* Until the word differs from what it was. In a loop of loads first: that sees most of the middle. */
+/* Until the word differs from what it was. A loop of loads comes first: it misses the least. */
 static bool await_change(struct cf *cf, const uint64_t *word, uint64_t seen, uint64_t deadline_ns)
 {
 	struct gn_wait_item item = gn_wait_word(word, seen);
@@ -97,7 +97,7 @@ static bool await_word(struct cf *cf, const uint64_t *word, uint64_t want)
 	const uint64_t deadline_ns = cf_deadline(cf);
 	uint64_t seen;
 
-	/* Acquire pairs with the provider's placement: what is read after this was placed before. */
+	/* Acquire pairs with the provider's placement: what is read later was placed earlier. */
 	while ((seen = __atomic_load_n(word, __ATOMIC_ACQUIRE)) != want)
 		CHECK(await_change(cf, word, seen, deadline_ns));
 	return true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cases 48-53: datagrams. They may be lost by the rules of the fabric, but on an idle network and with
- * receives posted none is: the cases keep fewer in flight than any provider must take, and fail on a
- * loss that nothing explains.
+ * Cases 48-53: datagrams. They may be lost by the rules of the fabric, but on an idle network and
+ * with receives posted none is: the cases keep fewer in flight than any provider must take, and
+ * fail on a loss that nothing explains.
  */
 #include <assert.h>
 #include <errno.h>
@@ -323,7 +323,7 @@ static bool mtu_b(struct cf *cf)
 
 /* ---- 51 ---- */
 
-/* Lengths of a first receive that a datagram of SMALL_LEN does not fit: by a byte, by all, by the GRH. */
+/* Receives that a datagram of SMALL_LEN does not fit: short of a byte, of all of it, of the GRH. */
 static const uint32_t tight[] = {GN_GRH_BYTES + SMALL_LEN - 1, GN_GRH_BYTES, SMALL_LEN};
 
 #define TIGHT (sizeof(tight) / sizeof(tight[0]))
@@ -531,7 +531,7 @@ static bool answer_all(struct cf *cf, struct port *port, const struct gn_ud_addr
 	return true;
 }
 
-/* Odd peers are replaced between rounds, so their numbers and addresses may come back as others'. */
+/* Odd peers are replaced between rounds, so numbers and addresses may come back as others'. */
 static bool renew_peers(struct cf *cf, struct port *port, unsigned round)
 {
 	for (unsigned i = 0; i < PEERS; i++) {

@@ -40,7 +40,7 @@ static void publish_posted(struct shm_qp *qp)
 	struct shm_conn *c = &qp->conn;
 
 	for (uint64_t at = qp->rq.tail; at != qp->rq.head; at++)
-		c->my_sizes[at & (c->mine_rq_size - 1)] = qp->rq.len_bytes[at & qp->rq.mask];
+		shm_conn_publish_recv(c, at, qp->rq.len_bytes[at & qp->rq.mask]);
 	__atomic_store_n(&c->mine->credit.posted, qp->rq.head, __ATOMIC_RELEASE);
 }
 
@@ -60,6 +60,7 @@ int shm_conn_mine(struct shm_qp *qp, int *area_fd)
 	c->my_sizes = (uint32_t *)(void *)c->mine->rest;
 	c->tx_slots = (struct slot *)(void *)(c->mine_map->addr + area_slots_at(rq_size));
 	c->tx_data = c->mine_map->addr + area_data_at(rq_size);
+	c->mine->mood.recv_floor = UINT32_MAX;
 	publish_posted(qp);
 	return 0;
 }

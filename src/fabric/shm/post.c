@@ -11,18 +11,30 @@
 #define FETCH_ROUNDS 64 /* of reading the control socket for memory that a grant names */
 
 /*
- * Odd while we may be copying. Pairs with the fence in shm_mr_fini(): once that has cleared a
- * grant, we either do not see the grant any more or are seen as busy until we are done.
+ * Odd while we may be copying under the peer's keys. Begun by the first one-sided request of a post: messages need
+ * no grant, and the fence would hold them up. Pairs with the fences in shm_mr_fini() and shm_grant_leave(): once
+ * those have cleared a grant or closed the connection, we either see that or are seen as busy until we are done.
  */
 static inline void busy_begin(struct shm_conn *c)
 {
+	if (c->busy)
+		return;
+	c->busy = true;
 	__atomic_store_n(&c->mine->busy.posting, c->mine->busy.posting + 1, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
 static inline void busy_end(struct shm_conn *c)
 {
+	if (!c->busy)
+		return;
+	c->busy = false;
 	__atomic_store_n(&c->mine->busy.posting, c->mine->busy.posting + 1, __ATOMIC_RELEASE);
+}
+
+static inline bool peer_open(const struct shm_conn *c)
+{
+	return likely(__atomic_load_n(&c->peer->mood.state, __ATOMIC_RELAXED) == AREA_OPEN);
 }
 
 /* A grant may name memory that is still on its way through the control socket. */
@@ -137,7 +149,9 @@ static enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr,
 		*status = shm_ud_send(qp, wr);
 		return *status == GN_WC_OK ? SEND_DONE : SEND_FAILED;
 	}
-	if (unlikely(__atomic_load_n(&qp->conn.peer->mood.state, __ATOMIC_RELAXED) != AREA_OPEN)) {
+	if (!message)
+		busy_begin(&qp->conn);
+	if (!peer_open(&qp->conn)) {
 		*status = GN_WC_RETRY;
 		return SEND_FAILED;
 	}
@@ -204,11 +218,14 @@ static inline bool step_short(struct shm_qp *qp, const struct soft_keys *keys,
 
 	if (wr->op == GN_OP_SEND)
 		return wr->n_sge == 1 && sge->len_bytes <= SLOT_INLINE &&
-		       !(wr->flags & (GN_SOLICITED | GN_SIGNALED)) && local_ok(qp, wr) &&
-		       shm_send_short(qp, wr);
+		       !(wr->flags & (GN_SOLICITED | GN_SIGNALED)) && peer_open(&qp->conn) &&
+		       local_ok(qp, wr) && shm_send_short(qp, wr);
 	if (wr->op > GN_OP_READ || wr->n_sge != 1 || wr->flags || sge->len_bytes - 1 >= COPY_SMALL)
 		return false;
 	if (unlikely(!soft_sge_ok(keys, qp->qp.pd, sge, 1, reads ? GN_LOCAL_WRITE : 0)))
+		return false;
+	busy_begin(&qp->conn);
+	if (!peer_open(&qp->conn))
 		return false;
 	remote = find_remote(qp, wr, sge->len_bytes, reads ? GN_REMOTE_READ : GN_REMOTE_WRITE);
 	if (unlikely(!remote))
@@ -225,14 +242,8 @@ static unsigned run_chain(struct shm_qp *qp, const struct gn_wr **wr, unsigned n
 			  uint64_t *position)
 {
 	const struct soft_keys *keys = &shm_of(&qp->qp.obj)->keys;
-	bool open;
 
-	busy_begin(&qp->conn);
-	/* After we are seen to be busy: a peer that closes waits for us, or we see it closed. */
-	open = __atomic_load_n(&qp->conn.peer->mood.state, __ATOMIC_RELAXED) == AREA_OPEN;
-	while (n) {
-		if (!(likely(open) && step_short(qp, keys, *wr)) && !step(qp, *wr, *position))
-			break;
+	while (n && (step_short(qp, keys, *wr) || step(qp, *wr, *position))) {
 		*wr = (*wr)->next;
 		++*position;
 		n--;
@@ -296,7 +307,6 @@ bool shm_progress_sends(struct shm_rx *rx)
 
 	if (soft_sq_empty(&qp->sq) || soft_cq_full((struct soft_cq *)qp->qp.send_cq))
 		return false;
-	busy_begin(&qp->conn);
 	while (!soft_sq_empty(&qp->sq) && !soft_cq_full((struct soft_cq *)qp->qp.send_cq)) {
 		const uint64_t position = qp->sq.tail;
 		const uint64_t moved = qp->conn.tx_slot;
@@ -327,10 +337,9 @@ unsigned shm_post_recv(struct gn_qp *base, const struct gn_recv_wr *wr, unsigned
 	if (unlikely(qp->ud && soft_rq_empty(&qp->rq)))
 		shm_ud_drop_stale(qp);
 	for (unsigned i = 0; i < n; i++, wr = wr->next) {
-		if (c->my_sizes)
-			__atomic_store_n(&c->my_sizes[qp->rq.head & (c->mine_rq_size - 1)],
-					 (uint32_t)soft_sge_len(wr->sge, wr->n_sge),
-					 __ATOMIC_RELAXED);
+		if (c->mine)
+			shm_conn_publish_recv(c, qp->rq.head,
+					      (uint32_t)soft_sge_len(wr->sge, wr->n_sge));
 		soft_rq_post(&qp->rq, wr);
 	}
 	if (unlikely(base->state == GN_QP_ERROR)) {

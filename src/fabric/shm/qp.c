@@ -4,8 +4,8 @@
 
 #include <errno.h>
 
-/* All qps of an overrun cq are in error. They have its owner, who is us. */
-static void fail_all_of(struct shm_cq *cq)
+/* They have its owner, who is us. */
+void shm_cq_overrun(struct shm_cq *cq)
 {
 	for (int way = 0; way < 2; way++)
 		for (struct shm_qp *qp = cq->qps[way]; qp; qp = qp->next_on[way])
@@ -28,14 +28,6 @@ static void leave_cq(struct shm_qp *qp, int way)
 	*qp->prev_on[way] = qp->next_on[way];
 	if (qp->next_on[way])
 		qp->next_on[way]->prev_on[way] = qp->prev_on[way];
-}
-
-void shm_complete(struct shm_cq *cq, const struct gn_wc *wc, bool solicited)
-{
-	const bool was_overrun = cq->soft.cq.overrun;
-
-	if (unlikely(!soft_cq_push(&cq->soft, wc, solicited) && !was_overrun))
-		fail_all_of(cq);
 }
 
 int shm_qp_init(struct gn_qp *base)

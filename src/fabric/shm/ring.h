@@ -7,9 +7,9 @@
  * Each side of a connection owns one area, in a memfd it has mapped and then sealed: it writes, the
  * peer reads.
  *
- *   line 0  credit    as receiver: receives posted, slots and data bytes consumed
- *   line 1  mood      state, wake-ups wanted
- *   line 2  busy      odd while this side copies under keys of the peer
+ *   block 0 credit    as receiver: receives posted, slots and data bytes consumed
+ *   block 1 mood      state, wake-ups wanted
+ *   block 2 busy      odd while this side copies under keys of the peer
  *   …       sizes     of the posted receives, a ring of rq_size
  *   …       slots     SHM_SLOTS lines: the messages, up to SLOT_INLINE bytes in the line itself
  *   …       data      SHM_DATA bytes: larger messages, in pieces
@@ -32,19 +32,21 @@ struct area_credit {
 	uint64_t posted;
 	uint64_t slots_consumed;
 	uint64_t data_consumed;
-	uint8_t pad[40];
+	uint8_t pad[104];
 };
 
 struct area_mood {
 	uint32_t state; /* enum area_state */
 	uint32_t armed; /* generation << 2 | enum soft_armed: wake me once when a message arrives */
-	uint32_t tx_waiting; /* wake me when there is credit again */
-	uint8_t pad[52];
+	uint32_t tx_waiting; /* not 0: wake me once when there is credit again */
+	uint32_t
+		recv_floor; /* no receive ever posted was smaller: most messages need no look at sizes */
+	uint8_t pad[112];
 };
 
 struct area_busy {
 	uint64_t posting;
-	uint8_t pad[56];
+	uint8_t pad[120];
 };
 
 /* head is stored last with release: sequence (32 bits) | piece length (24) | enum slot_flag (8). */
@@ -92,9 +94,9 @@ struct area {
 	uint8_t rest[]; /* sizes, slots, data */
 };
 
-_Static_assert(sizeof(struct area_credit) == 64, "one line");
-_Static_assert(sizeof(struct area_mood) == 64, "one line");
-_Static_assert(sizeof(struct area_busy) == 64, "one line");
+_Static_assert(sizeof(struct area_credit) == 128, "two lines, for the prefetcher fetches pairs");
+_Static_assert(sizeof(struct area_mood) == 128, "two lines, for the prefetcher fetches pairs");
+_Static_assert(sizeof(struct area_busy) == 128, "two lines, for the prefetcher fetches pairs");
 _Static_assert(sizeof(struct slot) == 64, "one line");
 _Static_assert(SHM_PIECE < 1u << 24, "a piece's length has 24 bits");
 

@@ -30,6 +30,14 @@ static inline bool has_slot(struct shm_conn *c)
 	return c->tx_slot < c->slots_free_to;
 }
 
+/* Does the next message fit the receive that is posted for it? */
+static inline bool fits(const struct shm_conn *c, uint64_t len)
+{
+	return likely(len <= __atomic_load_n(&c->peer->mood.recv_floor, __ATOMIC_RELAXED)) ||
+	       len <= __atomic_load_n(&c->peer_sizes[c->tx_msg & (c->peer_rq_size - 1)],
+				      __ATOMIC_RELAXED);
+}
+
 /* Bytes of the data ring that can be written at once, at most want. */
 static uint32_t data_room(struct shm_conn *c, uint64_t want)
 {
@@ -142,9 +150,7 @@ bool shm_send_short(struct shm_qp *qp, const struct gn_wr *wr)
 	const uint32_t len = wr->sge->len_bytes;
 	struct slot *slot;
 
-	if (unlikely(c->tx_off || !has_credit(c) || !has_slot(c) ||
-		     len > __atomic_load_n(&c->peer_sizes[c->tx_msg & (c->peer_rq_size - 1)],
-					   __ATOMIC_RELAXED)))
+	if (unlikely(c->tx_off || !has_credit(c) || !has_slot(c) || !fits(c, len)))
 		return false;
 	slot = next_slot(c, len, 0);
 	copy_relaxed(slot->bytes, wr->sge->addr, len);

@@ -185,6 +185,7 @@ struct shm_conn {
 	struct chan_fd sock;  /* in the channel's set */
 	struct chan_fd timer; /* while connecting */
 	struct area *mine, *peer;
+	bool busy; /* mine->busy is odd */
 	struct shm_map *mine_map, *peer_map, *grants_map;
 	const struct grant *grants; /* the peer's */
 	uint32_t mine_rq_size, peer_rq_size;
@@ -317,6 +318,14 @@ int shm_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_o
 int shm_reject(struct gn_conn_req *req, const void *private_data, uint32_t private_len);
 int shm_disconnect(struct gn_qp *qp);
 
+/* The size of the receive at this position, before it counts as posted. */
+static inline void shm_conn_publish_recv(struct shm_conn *c, uint64_t position, uint32_t len)
+{
+	__atomic_store_n(&c->my_sizes[position & (c->mine_rq_size - 1)], len, __ATOMIC_RELAXED);
+	if (unlikely(len < c->mine->mood.recv_floor))
+		__atomic_store_n(&c->mine->mood.recv_floor, len, __ATOMIC_RELAXED);
+}
+
 /* ---- conn.c ---- */
 void shm_conn_init(struct shm_conn *conn);
 /* Make our half of what is shared; area_fd is to be sent and closed. */
@@ -342,8 +351,16 @@ void shm_qp_fini(struct gn_qp *qp);
 int shm_qp_error(struct gn_qp *qp);
 /* To error, and everything outstanding flushes. */
 void shm_qp_fail(struct shm_qp *qp);
-/* Queue a completion of the send or receive at this position. */
-void shm_complete(struct shm_cq *cq, const struct gn_wc *wc, bool solicited);
+/* A cq was overrun: its qps are in error. */
+void shm_cq_overrun(struct shm_cq *cq);
+/* Queue a completion. */
+static inline void shm_complete(struct shm_cq *cq, const struct gn_wc *wc, bool solicited)
+{
+	const bool was_overrun = cq->soft.cq.overrun;
+
+	if (unlikely(!soft_cq_push(&cq->soft, wc, solicited) && !was_overrun))
+		shm_cq_overrun(cq);
+}
 
 /* ---- post.c, send.c, recv.c ---- */
 unsigned shm_post_send(struct gn_qp *qp, const struct gn_wr *wr, unsigned n);

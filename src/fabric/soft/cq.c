@@ -20,7 +20,7 @@ void soft_cq_fini(struct soft_cq *cq)
 	gn_free(cq->ring);
 }
 
-bool soft_cq_push(struct soft_cq *cq, const struct gn_wc *wc, bool solicited)
+bool soft_cq_push_slow(struct soft_cq *cq, const struct gn_wc *wc, bool solicited)
 {
 	if (unlikely(soft_cq_full(cq))) {
 		if (!cq->cq.overrun) {

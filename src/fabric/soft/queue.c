@@ -46,8 +46,8 @@ void soft_rq_post(struct soft_rq *rq, const struct gn_recv_wr *wr)
 
 	rq->n_sge[at] = wr->n_sge;
 	rq->len_bytes[at] = (uint32_t)soft_sge_len(wr->sge, wr->n_sge);
-	if (wr->n_sge)
-		memcpy(&rq->sge[at * rq->max_sge], wr->sge, wr->n_sge * sizeof(*wr->sge));
+	for (uint32_t i = 0; i < wr->n_sge; i++)
+		rq->sge[at * rq->max_sge + i] = wr->sge[i];
 	rq->head++;
 }
 

@@ -76,7 +76,7 @@ void soft_cq_fini(struct soft_cq *cq);
  * False when it is full: the cq is overrun, which has been told; the provider puts its qps in
  * error.
  */
-bool soft_cq_push(struct soft_cq *cq, const struct gn_wc *wc, bool solicited);
+bool soft_cq_push_slow(struct soft_cq *cq, const struct gn_wc *wc, bool solicited);
 int soft_cq_poll(struct soft_cq *cq, struct gn_wc *wc, int n);
 /* Drop what a qp that is going away left unpolled. */
 void soft_cq_purge(struct soft_cq *cq, const struct gn_qp *qp);
@@ -88,6 +88,16 @@ static inline bool soft_cq_empty(const struct soft_cq *cq)
 static inline bool soft_cq_full(const struct soft_cq *cq)
 {
 	return cq->head - cq->tail == cq->cq.depth;
+}
+
+static inline bool soft_cq_push(struct soft_cq *cq, const struct gn_wc *wc, bool solicited)
+{
+	if (likely(cq->n_direct < cq->direct_room && soft_cq_empty(cq) &&
+		   cq->armed == SOFT_UNARMED)) {
+		cq->direct[cq->n_direct++] = *wc;
+		return true;
+	}
+	return soft_cq_push_slow(cq, wc, solicited);
 }
 
 /* ---- requests (queue.c) ---- */
