@@ -13,8 +13,8 @@
 #include "base/exec.h"
 #include "base/real.h"
 
-#define SPIN_NS		20000u	  /* about what a sleep and a wake-up cost together */
-#define YIELD_NS	100000u	  /* after the spin; a few time slices of a busy neighbour */
+#define SPIN_NS		5000u	  /* a sleep and a wake-up cost some ten times as much */
+#define YIELD_NS	20000u	  /* after the spin, for who shares the core with us */
 #define NO_SLEEP_NS	10000000u /* a set that cannot sleep returns after this: see real_wait() */
 #define LOOKS_PER_CLOCK 8	  /* reading the clock costs more than looking */
 

@@ -52,18 +52,25 @@ static int check_special(const struct gn_qp *qp, const struct gn_wr *wr, uint64_
 	return qp->type == GN_QP_UD ? check_ud(qp, wr, len) : 0;
 }
 
-/* 0 and the payload's length, or what is wrong with the request. */
-static inline int check_send(const struct gn_qp *qp, const struct gn_wr *wr, uint64_t *len_bytes)
+static inline uint64_t payload(const struct gn_wr *wr)
+{
+	uint64_t len = 0;
+
+	for (uint32_t i = 0; i < wr->n_sge; i++)
+		len += wr->sge[i].len_bytes;
+	return len;
+}
+
+/* 0, or what is wrong with the request. */
+static inline int check_send(const struct gn_qp *qp, const struct gn_wr *wr)
 {
 	const unsigned op = (unsigned)wr->op;
-	uint64_t len = 0;
+	uint64_t len;
 
 	if (unlikely(op >= GN_OPS || wr->flags & ~(unsigned)WR_FLAGS ||
 		     wr->n_sge > qp->max_send_sge || (wr->n_sge && !wr->sge)))
 		return -EINVAL;
-	for (uint32_t i = 0; i < wr->n_sge; i++)
-		len += wr->sge[i].len_bytes;
-	*len_bytes = len;
+	len = payload(wr);
 	if (likely(qp->type == GN_QP_RC && PLAIN_OPS & BIT(op) && !(wr->flags & GN_INLINE) &&
 		   len <= PLAIN_LEN))
 		return 0;
@@ -72,45 +79,42 @@ static inline int check_send(const struct gn_qp *qp, const struct gn_wr *wr, uin
 	return check_special(qp, wr, len);
 }
 
-/* Count consecutive requests of one operation together. */
+/* How many of the chain can be posted, and what is wrong with the next one. */
+static inline unsigned check_chain(const struct gn_qp *qp, const struct gn_wr *wr, int *rc)
+{
+	const uint64_t room = qp->sq_tail + qp->max_send_wr - qp->sq_head;
+	unsigned n = 0;
+
+	for (*rc = 0; wr; wr = wr->next, n++) {
+		*rc = check_send(qp, wr);
+		if (likely(!*rc) && unlikely(n == room))
+			*rc = -EAGAIN;
+		if (unlikely(*rc))
+			break;
+	}
+	return n;
+}
+
 static inline void count(struct gn_qp *qp, enum gn_op op, uint64_t wrs, uint64_t bytes)
 {
 	counter_add(&qp->count.wrs[op], wrs);
 	counter_add(&qp->count.bytes[op], bytes);
 }
 
-/* The device took only some of what had been counted. Returns the first one it refused. */
-static const struct gn_wr *forget(struct gn_qp *qp, const struct gn_wr *wr, unsigned taken,
-				  unsigned n)
+/*
+ * Enter what was posted in the send queue and the counters; consecutive requests of one operation count together.
+ * This comes after the provider has had them, whose peers are waiting. Returns the first request not posted.
+ */
+static inline const struct gn_wr *enter_chain(struct gn_qp *qp, const struct gn_wr *wr, unsigned n)
 {
-	for (unsigned i = taken; i < n; i++) {
-		const struct sq_entry *entry = &qp->sq[(qp->sq_head + i) & qp->sq_mask];
-
-		count(qp, (enum gn_op)entry->op, -1ull, -(uint64_t)entry->len_bytes);
-		qp->sq_bytes -= entry->len_bytes;
-	}
-	for (unsigned i = 0; i < taken; i++)
-		wr = wr->next;
-	return wr;
-}
-
-/* Check the chain up to the first bad request and enter it in the send queue. Returns how many. */
-static unsigned enter_chain(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **end,
-			    int *rc)
-{
-	const uint64_t start = qp->sq_head, limit = qp->sq_tail + qp->max_send_wr;
-	uint64_t position = start, bytes = qp->sq_bytes, run_start = start, run_bytes = bytes, len;
+	const uint64_t end = qp->sq_head + n;
+	uint64_t position = qp->sq_head, bytes = qp->sq_bytes, run_start = position,
+		 run_bytes = bytes;
 	enum gn_op op = wr->op;
-	int err = 0;
 
-	for (; wr; wr = wr->next) {
-		err = check_send(qp, wr, &len);
-		if (unlikely(err))
-			break;
-		if (unlikely(position == limit)) {
-			err = -EAGAIN;
-			break;
-		}
+	for (; position != end; wr = wr->next) {
+		const uint64_t len = payload(wr);
+
 		if (unlikely(wr->op != op)) {
 			count(qp, op, position - run_start, bytes - run_bytes);
 			op = wr->op;
@@ -125,33 +129,23 @@ static unsigned enter_chain(struct gn_qp *qp, const struct gn_wr *wr, const stru
 			.op = (uint8_t)wr->op,
 		};
 	}
-	if (likely(position != run_start))
-		count(qp, op, position - run_start, bytes - run_bytes);
+	count(qp, op, position - run_start, bytes - run_bytes);
+	counter_add(&qp->count.doorbells, 1);
+	qp->sq_head = end;
 	qp->sq_bytes = bytes;
-	*end = wr;
-	*rc = err;
-	return (unsigned)(position - start);
+	__atomic_store_n(&qp->count.bytes_in_flight, bytes - qp->sq_bytes_done, __ATOMIC_RELAXED);
+	return wr;
 }
 
 static int post_send_locked(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **bad)
 {
-	const struct gn_wr *end;
 	int rc;
-	const unsigned n = enter_chain(qp, wr, &end, &rc);
+	const unsigned n = check_chain(qp, wr, &rc);
+	const unsigned taken = likely(n) ? qp->obj.fabric->provider->post_send(qp, wr, n) : 0;
+	const struct gn_wr *end = likely(taken) ? enter_chain(qp, wr, taken) : wr;
 
-	if (likely(n)) {
-		const unsigned taken = qp->obj.fabric->provider->post_send(qp, wr, n);
-
-		if (unlikely(taken < n)) {
-			end = forget(qp, wr, taken, n);
-			rc = -EAGAIN;
-		}
-		qp->sq_head += taken;
-		if (likely(taken))
-			counter_add(&qp->count.doorbells, 1);
-		__atomic_store_n(&qp->count.bytes_in_flight, qp->sq_bytes - qp->sq_bytes_done,
-				 __ATOMIC_RELAXED);
-	}
+	if (unlikely(taken < n))
+		rc = -EAGAIN;
 	if (unlikely(rc) && bad)
 		*bad = end;
 	return rc;

@@ -100,26 +100,29 @@ static void look_at_cold(struct shm_cq *cq)
 }
 
 /* Look at every hot peer once. One that goes away while we look ends the round. */
-static void look_at_all(struct shm_cq *cq)
+static inline void look_at_all(struct shm_cq *cq)
 {
 	struct shm_rx *rx = cq->hot;
 
-	for (uint32_t n = cq->n_rx; n && rx; n--) {
-		struct shm_rx *next = rx->next;
+	if (rx && rx->next == rx) {
+		rx->progress(rx);
+	} else {
+		for (uint32_t n = cq->n_rx; n && rx; n--) {
+			struct shm_rx *next = rx->next;
 
-		if (rx->progress(rx)) {
-			rx->idle = 0;
-		} else if (rx->cq && ++rx->idle > COOL_AFTER && cq->n_rx > ALL_HOT) {
-			cool(rx);
+			if (rx->progress(rx))
+				rx->idle = 0;
+			else if (rx->cq && ++rx->idle > COOL_AFTER && cq->n_rx > ALL_HOT)
+				cool(rx);
+			if (!cq->hot || next->cq != cq || !next->is_hot)
+				break;
+			rx = next;
+			if (rx == cq->hot)
+				break;
 		}
-		if (!cq->hot || next->cq != cq || !next->is_hot)
-			break;
-		rx = next;
-		if (rx == cq->hot)
-			break;
+		if (likely(cq->hot))
+			cq->hot = cq->hot->next; /* with a full cq the first one would always win */
 	}
-	if (likely(cq->hot))
-		cq->hot = cq->hot->next; /* with a full cq the first one would always win */
 	if (unlikely(cq->cold))
 		look_at_cold(cq);
 }

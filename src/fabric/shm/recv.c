@@ -148,7 +148,7 @@ bool shm_progress_recvs(struct shm_rx *rx)
 	int taken = 0;
 
 	while (taken < RECV_BATCH && likely(qp->qp.state == GN_QP_READY) &&
-	       !soft_cq_full(&cq->soft)) {
+	       soft_cq_wants(&cq->soft)) {
 		const struct slot *slot = &c->rx_slots[c->rx_slot & (SHM_SLOTS - 1)];
 		/* Pairs with the release in publish(). */
 		const uint64_t head = __atomic_load_n(&slot->head, __ATOMIC_ACQUIRE);

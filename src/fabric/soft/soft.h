@@ -90,6 +90,12 @@ static inline bool soft_cq_full(const struct soft_cq *cq)
 	return cq->head - cq->tail == cq->cq.depth;
 }
 
+/* There is room; and a poll, if one is looking, has not got all it asked for yet. */
+static inline bool soft_cq_wants(const struct soft_cq *cq)
+{
+	return !soft_cq_full(cq) && (cq->n_direct < cq->direct_room || !cq->direct_room);
+}
+
 static inline bool soft_cq_push(struct soft_cq *cq, const struct gn_wc *wc, bool solicited)
 {
 	if (likely(cq->n_direct < cq->direct_room && soft_cq_empty(cq) &&
