@@ -123,8 +123,6 @@ int gn_cq_destroy(struct gn_cq *cq)
 	chan_remove(cq->chan, &cq->ev_overrun);
 	gone = &cq->obj.fabric->gone;
 	gn_mutex_lock(&cq->obj.fabric->lock);
-	gone->cqes += cq->cqes;
-	gone->errors += cq->errors;
 	gone->polls_empty += cq->polls_empty;
 	gone->arms += cq->arms;
 	gn_mutex_unlock(&cq->obj.fabric->lock);
@@ -155,7 +153,7 @@ static inline void reclaim(struct gn_qp *qp, uint64_t position)
 			 __ATOMIC_RELAXED);
 }
 
-static void finish(struct gn_wc *wc)
+static inline void finish(struct gn_wc *wc)
 {
 	struct gn_qp *qp = wc->qp;
 	const uint64_t position = wc->id;
@@ -179,7 +177,6 @@ static void finish(struct gn_wc *wc)
 
 int gn_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n)
 {
-	uint64_t errors = 0;
 	int got;
 
 	if (unlikely(!obj_alive(cq, OBJ_CQ) || !wc || n < 0)) {
@@ -188,14 +185,9 @@ int gn_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n)
 	}
 	cq_lock(cq);
 	got = cq->obj.fabric->provider->cq_poll(cq, wc, n);
-	for (int i = 0; i < got; i++) {
-		finish(&wc[i]);
-		errors += wc[i].status != GN_WC_OK;
-	}
-	if (got > 0) {
-		counter_add(&cq->cqes, (uint64_t)got);
-		if (unlikely(errors))
-			counter_add(&cq->errors, errors);
+	if (likely(got > 0)) {
+		for (int i = 0; i < got; i++)
+			finish(&wc[i]);
 	} else if (unlikely(cq->overrun)) {
 		got = -EOVERFLOW;
 	} else {

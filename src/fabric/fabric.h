@@ -121,7 +121,7 @@ struct gn_cq {
 	uint32_t waiters; /* atomic: threads asleep in gn_wait() */
 	bool user_armed;  /* by gn_cq_arm(), and no event told yet; atomic */
 	struct chan_node ev_completion, ev_overrun;
-	uint64_t cqes, errors, polls_empty, arms;
+	uint64_t polls_empty, arms;
 };
 
 /* What the generic layer remembers of a posted send. */

@@ -170,8 +170,6 @@ int gn_qp_destroy(struct gn_qp *qp)
 	chan_remove(qp->chan, &qp->ev_gone);
 	gn_mutex_lock(&fabric->lock);
 	qp->count.bytes_in_flight = 0;
-	/* The cqs count these, and may live on. */
-	qp->count.cqes = qp->count.errors = 0;
 	add_counters(&fabric->gone, &qp->count);
 	gn_mutex_unlock(&fabric->lock);
 	gn_free(qp->sq);
@@ -237,19 +235,11 @@ int gn_fabric_counters(struct gn_fabric *fabric, struct gn_counters *out)
 		return -EINVAL;
 	gn_mutex_lock(&fabric->lock);
 	sum = fabric->gone;
-	for (struct obj *o = fabric->pool[OBJ_QP].live; o; o = o->next) {
-		struct gn_counters part;
-
-		memset(&part, 0, sizeof(part));
-		add_counters(&part, &container_of(o, struct gn_qp, obj)->count);
-		part.cqes = part.errors = 0; /* the cqs count these */
-		add_counters(&sum, &part);
-	}
+	for (struct obj *o = fabric->pool[OBJ_QP].live; o; o = o->next)
+		add_counters(&sum, &container_of(o, struct gn_qp, obj)->count);
 	for (struct obj *o = fabric->pool[OBJ_CQ].live; o; o = o->next) {
 		const struct gn_cq *cq = container_of(o, struct gn_cq, obj);
 
-		sum.cqes += counter_read(&cq->cqes);
-		sum.errors += counter_read(&cq->errors);
 		sum.polls_empty += counter_read(&cq->polls_empty);
 		sum.arms += counter_read(&cq->arms);
 	}

@@ -27,16 +27,6 @@ static bool left(const struct side *s, const char *name)
 	return access(path, F_OK) == 0;
 }
 
-static void expect(struct gn_cq *cq, uint64_t id, enum gn_wc_status status)
-{
-	struct gn_wc wc;
-
-	assert_int_equal(gn_cq_wait(cq, &wc, 1, gn_deadline_us(UNIT_PATIENCE_US), "a completion"),
-			 1);
-	assert_int_equal(wc.id, id);
-	assert_int_equal(wc.status, status);
-}
-
 /* ---- names ---- */
 
 static void names_leave_nothing(void **state)
@@ -148,8 +138,8 @@ static void no_more_files(void **state)
 	/* The connection that was there goes on. */
 	assert_int_equal(side_recv(&a, s, 1, 0, 64), 0);
 	assert_int_equal(side_send(&b, c, 2, 0, 64), 0);
-	expect(b.cq, 2, GN_WC_OK);
-	expect(a.cq, 1, GN_WC_OK);
+	side_expect(b.cq, 2, GN_WC_OK);
+	side_expect(a.cq, 1, GN_WC_OK);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 	while (made)
 		assert_int_equal(gn_qp_destroy(more[--made]), 0);
@@ -197,7 +187,6 @@ static void memory_comes_and_goes(void **state)
 	for (uint64_t i = 0; i < CYCLES; i++) {
 		struct gn_sge sge = {b.buf, 64, gn_mr_lkey(b.mr)};
 		struct gn_remote remote;
-		struct gn_event ev;
 		struct gn_mem *mem;
 		struct gn_mr *mr;
 		struct gn_wr wr;
@@ -210,15 +199,14 @@ static void memory_comes_and_goes(void **state)
 		memset(b.buf, (int)i, 64);
 		gn_wr_rdma(&wr, GN_OP_WRITE, i, &sge, &remote, 1024, GN_SIGNALED);
 		assert_int_equal(gn_post_send(c, &wr, NULL), 0);
-		expect(b.cq, i, GN_WC_OK);
+		side_expect(b.cq, i, GN_WC_OK);
 		assert_memory_equal((uint8_t *)gn_mem_addr(mem) + 4096 + 1024, b.buf, 64);
 		assert_int_equal(gn_mr_deregister(mr), 0);
 		assert_int_equal(gn_mem_free(mem), 0);
-		while (gn_chan_next(b.chan, &ev) == 0) /* takes the news of freed memory, too */
-			;
+		side_drain(b.chan); /* takes the news of freed memory, too */
 		if (i == CYCLES - 1) {
 			assert_int_equal(gn_post_send(c, &wr, NULL), 0);
-			expect(b.cq, i, GN_WC_REMOTE_ACCESS);
+			side_expect(b.cq, i, GN_WC_REMOTE_ACCESS);
 		}
 	}
 	assert_true(((struct shm_qp *)c)->conn.n_mems < 1024);
@@ -264,7 +252,7 @@ static void many_mems(void **state)
 		gn_mr_remote(mr[i], &remote);
 		gn_wr_rdma(&wr, GN_OP_READ, i, &sge, &remote, 0, GN_SIGNALED);
 		assert_int_equal(gn_post_send(c, &wr, NULL), 0);
-		expect(b.cq, i, GN_WC_OK);
+		side_expect(b.cq, i, GN_WC_OK);
 		assert_int_equal(b.buf[63], (uint8_t)i);
 	}
 	assert_int_equal(gn_qp_destroy(c), 0);
@@ -376,8 +364,8 @@ static void many_quiet_ones(void **state)
 	assert_non_null(((struct shm_cq *)a.cq)->cold);
 	for (uint64_t i = 0; i < MANY; i++) {
 		assert_int_equal(side_send(&b, c[i], i, 0, 64), 0);
-		expect(b.cq, i, GN_WC_OK);
-		expect(a.cq, i, GN_WC_OK);
+		side_expect(b.cq, i, GN_WC_OK);
+		side_expect(a.cq, i, GN_WC_OK);
 	}
 	for (uint64_t i = 0; i < MANY; i++) {
 		assert_int_equal(gn_qp_destroy(c[i]), 0);

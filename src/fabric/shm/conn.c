@@ -355,6 +355,7 @@ bool shm_conn_pump(struct shm_qp *qp)
 			       gn_strerror(rc));
 		/* What is in the ring comes first: shm_progress_recvs() brings the end. */
 		c->peer_ended = true;
+		qp->rx_recv.peek = NULL;
 		shm_rx_heat(&qp->rx_recv);
 	}
 	return true;

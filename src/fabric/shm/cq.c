@@ -16,7 +16,7 @@
 #define ALL_HOT		16	   /* with so few peers none is ever cold */
 #define COOL_AFTER	1024	   /* looks in vain */
 #define COLD_LOOKS	4	   /* cold ones looked at by a poll */
-#define CLOCK_EVERY	4	   /* empty polls between looks at the clock */
+#define CLOCK_EVERY	8	   /* empty polls between looks at the clock */
 #define LIFE_NS		1000000ull /* how old a poll's knowledge of its peers may be */
 #define LIFE_BATCH	32
 #define BLOCKED_TICK_NS 1000000 /* while asleep with sends that wait */
@@ -94,7 +94,7 @@ static void look_at_cold(struct shm_cq *cq)
 		struct shm_rx *rx = cq->cold;
 
 		cq->cold = rx->next;
-		if (rx->progress(rx))
+		if (!shm_rx_quiet(rx) && rx->progress(rx))
 			shm_rx_heat(rx);
 	}
 }
@@ -105,12 +105,13 @@ static inline void look_at_all(struct shm_cq *cq)
 	struct shm_rx *rx = cq->hot;
 
 	if (rx && rx->next == rx) {
-		rx->progress(rx);
+		if (!shm_rx_quiet(rx))
+			rx->progress(rx);
 	} else {
 		for (uint32_t n = cq->n_rx; n && rx; n--) {
 			struct shm_rx *next = rx->next;
 
-			if (rx->progress(rx))
+			if (!shm_rx_quiet(rx) && rx->progress(rx))
 				rx->idle = 0;
 			else if (rx->cq && ++rx->idle > COOL_AFTER && cq->n_rx > ALL_HOT)
 				cool(rx);
@@ -218,8 +219,10 @@ int shm_cq_poll(struct gn_cq *base, struct gn_wc *wc, int n)
 	cq->soft.direct = wc;
 	cq->soft.direct_room = n;
 	look_at_all(cq);
-	if (!cq->soft.n_direct)
+	if (!cq->soft.n_direct) {
+		cpu_relax(); /* spares the pipeline the flush when the line changes under it */
 		check_life(cq);
+	}
 	got = cq->soft.n_direct;
 	cq->soft.n_direct = cq->soft.direct_room = 0;
 	return got;

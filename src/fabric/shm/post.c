@@ -219,10 +219,11 @@ static inline bool step_short(struct shm_qp *qp, const struct soft_keys *keys,
 	if (wr->op == GN_OP_SEND)
 		return wr->n_sge == 1 && sge->len_bytes <= SLOT_INLINE &&
 		       !(wr->flags & (GN_SOLICITED | GN_SIGNALED)) && peer_open(&qp->conn) &&
-		       local_ok(qp, wr) && shm_send_short(qp, wr);
+		       (wr->flags & GN_INLINE || soft_piece_ok(keys, qp->qp.pd, sge, 0)) &&
+		       shm_send_short(qp, wr);
 	if (wr->op > GN_OP_READ || wr->n_sge != 1 || wr->flags || sge->len_bytes - 1 >= COPY_SMALL)
 		return false;
-	if (unlikely(!soft_sge_ok(keys, qp->qp.pd, sge, 1, reads ? GN_LOCAL_WRITE : 0)))
+	if (unlikely(!soft_piece_ok(keys, qp->qp.pd, sge, reads ? GN_LOCAL_WRITE : 0)))
 		return false;
 	busy_begin(&qp->conn);
 	if (!peer_open(&qp->conn))

@@ -110,24 +110,33 @@ static enum gn_wc_status take_slot(struct shm_qp *qp, const struct slot *slot, u
 }
 
 /*
- * The short way for what most messages are: all of it in the slot, one piece to put it in, nothing special. Does it
- * and returns true, or leaves it to take_slot().
+ * The short way for what most messages are: all of it in the slot, one piece to put it in, somebody polling for it.
+ * Does it and returns true, or leaves it to take_slot().
  */
 static inline bool take_short(struct shm_qp *qp, struct shm_cq *cq, const struct slot *slot,
 			      uint64_t head)
 {
-	const struct gn_sge *sge = soft_rq_sge(&qp->rq);
-	const uint32_t len = slot_len(head);
-	struct gn_wc wc;
+	struct soft_rq *rq = &qp->rq;
+	const uint32_t at = (uint32_t)rq->tail & rq->mask, len = slot_len(head);
+	const struct gn_sge *sge = &rq->sge[at * rq->max_sge];
+	struct gn_wc *wc;
 
 	if (slot_flags(head) != (SLOT_FIRST | SLOT_LAST | SLOT_INLINED) || len > SLOT_INLINE ||
-	    soft_rq_n_sge(&qp->rq) != 1 || len > sge->len_bytes || qp->conn.rx_off)
+	    rq->n_sge[at] != 1 || len > sge->len_bytes || qp->conn.rx_off)
 		return false;
-	if (unlikely(!soft_sge_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, sge, 1, GN_LOCAL_WRITE)))
+	if (unlikely(!soft_piece_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, sge, GN_LOCAL_WRITE)))
+		return false;
+	wc = soft_cq_direct(&cq->soft);
+	if (unlikely(!wc))
 		return false;
 	copy_relaxed(sge->addr, slot->bytes, len);
-	wc = (struct gn_wc){.id = qp->rq.tail++, .qp = &qp->qp, .op = GN_OP_RECV, .len_bytes = len};
-	shm_complete(cq, &wc, false);
+	wc->id = rq->tail++;
+	wc->qp = &qp->qp;
+	wc->status = GN_WC_OK;
+	wc->op = GN_OP_RECV;
+	wc->len_bytes = len;
+	wc->imm = wc->flags = wc->src_qpn = wc->vendor = 0;
+	wc->src_lid = 0;
 	return true;
 }
 
@@ -174,11 +183,14 @@ bool shm_progress_recvs(struct shm_rx *rx)
 			shm_qp_fail(qp);
 		}
 	}
-	if (unlikely(taken == 0)) {
-		if (unlikely(c->peer_ended && !soft_cq_full(&cq->soft)))
+	if (unlikely(c->peer_ended || qp->qp.state != GN_QP_READY)) {
+		rx->peek = NULL;
+		if (c->peer_ended && !taken && !soft_cq_full(&cq->soft))
 			peer_is_gone(qp);
 	} else {
-		tell_consumed(c);
+		shm_rx_expect(rx, &c->rx_slots[c->rx_slot & (SHM_SLOTS - 1)].head, c->rx_slot);
 	}
+	if (taken)
+		tell_consumed(c);
 	return taken;
 }

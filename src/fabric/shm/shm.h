@@ -166,7 +166,9 @@ struct shm_rx {
 	struct shm_rx *next, *prev; /* a circle; NULL: in none */
 	struct shm_cq *cq;
 	bool (*progress)(struct shm_rx *self); /* true: did something */
-	uint32_t idle;			       /* looks since it last did */
+	const uint64_t *peek; /* the head of the slot that comes next, or NULL: ask progress() */
+	uint32_t expect;      /* its sequence number when something is there */
+	uint32_t idle;	      /* looks since it last did */
 	bool is_hot;
 };
 
@@ -388,6 +390,18 @@ static inline void shm_wake_sender(struct shm_conn *c)
 enum send_result { SEND_DONE, SEND_BLOCKED, SEND_FAILED };
 /* The message part of a SEND or WRITE_IMM; *status says why it failed. */
 enum send_result shm_send(struct shm_qp *qp, const struct gn_wr *wr, enum gn_wc_status *status);
+
+/* Nothing there: the one load that most looks at a peer consist of. */
+static inline bool shm_rx_quiet(const struct shm_rx *rx)
+{
+	return rx->peek && slot_seq(__atomic_load_n(rx->peek, __ATOMIC_RELAXED)) != rx->expect;
+}
+
+static inline void shm_rx_expect(struct shm_rx *rx, const uint64_t *head, uint64_t position)
+{
+	rx->peek = head;
+	rx->expect = (uint32_t)(position + 1);
+}
 
 /* ---- cq.c ---- */
 int shm_cq_init(struct gn_cq *cq);

@@ -193,8 +193,13 @@ static bool progress_datagrams(struct shm_rx *rx)
 		if (in->ended)
 			break;
 	}
-	if (unlikely(in->ended) && (!taken || qp->qp.state != GN_QP_READY))
-		drop_sender(in);
+	if (unlikely(in->ended || qp->qp.state != GN_QP_READY)) {
+		rx->peek = NULL;
+		if (in->ended && (!taken || qp->qp.state != GN_QP_READY))
+			drop_sender(in);
+	} else {
+		shm_rx_expect(rx, &ring->slots[in->slot & (UD_SLOTS - 1)].head, in->slot);
+	}
 	return taken;
 }
 
@@ -259,6 +264,7 @@ static void sender_ready(struct chan_fd *cfd)
 	}
 	if (len != -EAGAIN) {
 		in->ended = true;
+		in->rx.peek = NULL;
 		unwatch(in->port->qp, &in->sock);
 		shm_rx_heat(&in->rx);
 	}

@@ -96,14 +96,23 @@ static inline bool soft_cq_wants(const struct soft_cq *cq)
 	return !soft_cq_full(cq) && (cq->n_direct < cq->direct_room || !cq->direct_room);
 }
 
+/* Where the next completion can go straight to a poller, or NULL. */
+static inline struct gn_wc *soft_cq_direct(struct soft_cq *cq)
+{
+	return likely(cq->n_direct < cq->direct_room && soft_cq_empty(cq) &&
+		      cq->armed == SOFT_UNARMED) ?
+		       &cq->direct[cq->n_direct++] :
+		       NULL;
+}
+
 static inline bool soft_cq_push(struct soft_cq *cq, const struct gn_wc *wc, bool solicited)
 {
-	if (likely(cq->n_direct < cq->direct_room && soft_cq_empty(cq) &&
-		   cq->armed == SOFT_UNARMED)) {
-		cq->direct[cq->n_direct++] = *wc;
-		return true;
-	}
-	return soft_cq_push_slow(cq, wc, solicited);
+	struct gn_wc *direct = soft_cq_direct(cq);
+
+	if (unlikely(!direct))
+		return soft_cq_push_slow(cq, wc, solicited);
+	*direct = *wc;
+	return true;
 }
 
 /* ---- requests (queue.c) ---- */
@@ -171,22 +180,26 @@ static inline uint64_t soft_sge_len(const struct gn_sge *sge, uint32_t n)
 	return len;
 }
 
+/* The piece lies in a region of pd that has the rights. */
+static inline bool soft_piece_ok(const struct soft_keys *keys, const struct gn_pd *pd,
+				 const struct gn_sge *sge, uint32_t access)
+{
+	const struct soft_key *k = soft_key_find(keys, sge->lkey, pd);
+	uint64_t at;
+
+	if (unlikely(!k || (k->access & access) != access))
+		return !sge->len_bytes;
+	at = (uint64_t)((uintptr_t)sge->addr - (uintptr_t)k->addr);
+	return likely(at <= k->length && sge->len_bytes <= k->length - at) || !sge->len_bytes;
+}
+
 /* Every piece lies in a region of pd that has the rights. */
 static inline bool soft_sge_ok(const struct soft_keys *keys, const struct gn_pd *pd,
 			       const struct gn_sge *sge, uint32_t n, uint32_t access)
 {
-	for (uint32_t i = 0; i < n; i++) {
-		const struct soft_key *k = soft_key_find(keys, sge[i].lkey, pd);
-		uint64_t at;
-
-		if (!sge[i].len_bytes)
-			continue;
-		if (unlikely(!k || (k->access & access) != access))
+	for (uint32_t i = 0; i < n; i++)
+		if (unlikely(!soft_piece_ok(keys, pd, &sge[i], access)))
 			return false;
-		at = (uint64_t)((uintptr_t)sge[i].addr - (uintptr_t)k->addr);
-		if (unlikely(at > k->length || sge[i].len_bytes > k->length - at))
-			return false;
-	}
 	return true;
 }
 

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What comes and goes on shared memory, at the wrong moment: memory the peer has not heard of yet, a qp put in error
+ * while it connects, regions that end while they are written, files of others in our folder.
+ */
+#include "shm_side.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ADDR "shm:life-test-" /* and the case, or one that fails would take others along */
+
+/* ---- memory that is still on its way ---- */
+
+#define MEMS 100u
+
+/* The newest mem's fd comes behind a hundred others. */
+static void newest_mem(void **state)
+{
+	struct gn_remote remote;
+	struct gn_mem *mem[MEMS];
+	struct gn_mr *mr[MEMS];
+	struct gn_sge sge;
+	struct gn_wr wr;
+	struct pair p;
+
+	(void)state;
+	pair_make(&p, ADDR "mems", NULL);
+	for (unsigned i = 0; i < MEMS; i++) {
+		assert_int_equal(gn_mem_alloc(p.server.fabric, 4096, GN_REMOTE_WRITE, &mem[i]), 0);
+		assert_int_equal(gn_mr_register(p.server.pd, mem[i], 0, 4096,
+						GN_LOCAL_WRITE | GN_REMOTE_WRITE, &mr[i]),
+				 0);
+	}
+	assert_int_equal(gn_mr_remote(mr[MEMS - 1], &remote), 0);
+	memset(p.client.buf, 0x5a, 64);
+	sge = (struct gn_sge){p.client.buf, 64, gn_mr_lkey(p.client.mr)};
+	gn_wr_rdma(&wr, GN_OP_WRITE, 1, &sge, &remote, 0, GN_SIGNALED);
+	assert_int_equal(gn_post_send(p.c, &wr, NULL), 0);
+	side_expect(p.client.cq, 1, GN_WC_OK);
+	assert_memory_equal(gn_mem_addr(mem[MEMS - 1]), p.client.buf, 64);
+	for (unsigned i = 0; i < MEMS; i++) {
+		assert_int_equal(gn_mr_deregister(mr[i]), 0);
+		assert_int_equal(gn_mem_free(mem[i]), 0);
+	}
+	pair_free(&p);
+}
+
+/* ---- a qp that is put in error while it connects ---- */
+
+static enum gn_qp_state state_of(struct gn_qp *qp)
+{
+	struct gn_qp_attr attr;
+
+	assert_int_equal(gn_qp_query(qp, &attr), 0);
+	return attr.state;
+}
+
+static void error_while_connecting(void **state)
+{
+	unsigned unreachable = 0;
+	struct gn_event ev;
+	struct pair p;
+	int rc;
+
+	(void)state;
+	gn_log_level_set(GN_LOG_ERROR);
+	side_make(&p.client);
+	side_make(&p.server);
+	assert_int_equal(gn_listen(p.server.ctx, ADDR "error", p.server.chan, 0, &p.listener), 0);
+	p.c = side_qp(&p.client, GN_QP_RC);
+	p.s = side_qp(&p.server, GN_QP_RC);
+	assert_int_equal(side_recv(&p.client, p.c, 1, 0, 64), 0);
+	assert_int_equal(gn_connect(p.c, ADDR "error", NULL), 0);
+	assert_int_equal(gn_qp_error(p.c), 0);
+	assert_int_equal(state_of(p.c), GN_QP_ERROR);
+	side_expect(p.client.cq, 1, GN_WC_FLUSHED);
+	/* The server need not know yet. Its answer changes nothing. */
+	assert_int_equal(gn_chan_wait(p.server.chan, gn_deadline_us(UNIT_PATIENCE_US), &ev), 0);
+	assert_int_equal(ev.type, GN_EVENT_CONNECT_REQUEST);
+	rc = gn_accept(ev.req, p.s, NULL);
+	assert_true(!rc || rc == -ECONNABORTED);
+	assert_int_equal(gn_chan_wait(p.client.chan, gn_deadline_us(UNIT_PATIENCE_US), &ev), 0);
+	do {
+		assert_int_equal(ev.type, GN_EVENT_UNREACHABLE);
+		assert_ptr_equal(ev.qp, p.c);
+		unreachable++;
+	} while (!gn_chan_next(p.client.chan, &ev));
+	assert_int_equal(unreachable, 1);
+	assert_int_equal(state_of(p.c), GN_QP_ERROR);
+	pair_free(&p);
+}
+
+/* ---- the end of a region that is being written ---- */
+
+enum ending { DEREGISTER, DISCONNECT, DESTROY, ENDINGS };
+
+struct writer {
+	struct gn_qp *qp;
+	struct gn_sge sge;
+	struct gn_remote remote;
+	int rc;
+};
+
+static void write_all(void *arg)
+{
+	struct writer *w = arg;
+	struct gn_wr wr;
+
+	gn_wr_rdma(&wr, GN_OP_WRITE, 1, &w->sge, &w->remote, 0, 0);
+	w->rc = gn_post_send(w->qp, &wr, NULL);
+}
+
+static void end_while_written(enum ending ending)
+{
+	/* Some ten milliseconds: far below the second after which a peer is cut off. */
+	const uint32_t size = unit_slow() ? 8u << 20 : 64u << 20;
+	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+	struct gn_thread *thread;
+	struct gn_mem *from, *to;
+	struct gn_mr *from_mr, *to_mr;
+	struct writer w = {.rc = -1};
+	uint8_t *target, last;
+	struct pair p;
+
+	pair_make(&p, ADDR "written", NULL);
+	assert_int_equal(gn_mem_alloc(p.client.fabric, size, 0, &from), 0);
+	assert_int_equal(gn_mr_register(p.client.pd, from, 0, size, 0, &from_mr), 0);
+	assert_int_equal(gn_mem_alloc(p.server.fabric, size, GN_REMOTE_WRITE, &to), 0);
+	assert_int_equal(
+		gn_mr_register(p.server.pd, to, 0, size, GN_LOCAL_WRITE | GN_REMOTE_WRITE, &to_mr),
+		0);
+	target = gn_mem_addr(to);
+	memset(gn_mem_addr(from), 1, size);
+	memset(target, 2, size);
+	assert_int_equal(gn_mr_remote(to_mr, &w.remote), 0);
+	w.qp = p.c;
+	w.sge = (struct gn_sge){gn_mem_addr(from), size, gn_mr_lkey(from_mr)};
+	assert_int_equal(gn_thread_start("writer", write_all, &w, &thread), 0);
+	while (__atomic_load_n(target, __ATOMIC_RELAXED) != 1 && gn_now_ns() < deadline_ns)
+		;
+	if (ending == DISCONNECT)
+		assert_int_equal(gn_disconnect(p.s), 0);
+	if (ending == DESTROY) {
+		assert_int_equal(gn_qp_destroy(p.s), 0);
+		p.s = NULL;
+	}
+	assert_int_equal(gn_mr_deregister(to_mr), 0);
+	/* It had begun and was not cut off, so now it is done. */
+	last = __atomic_load_n(target + size - 1, __ATOMIC_RELAXED);
+	assert_int_equal(gn_thread_join(thread), 0);
+	assert_int_equal(w.rc, 0);
+	assert_int_equal(last, 1);
+	assert_int_equal(gn_mem_free(to), 0);
+	assert_int_equal(gn_mr_deregister(from_mr), 0);
+	assert_int_equal(gn_mem_free(from), 0);
+	pair_free(&p);
+}
+
+/* gn_mr_deregister() waits for a copy under way, whatever became of the connection meanwhile. */
+static void deregister_while_written(void **state)
+{
+	(void)state;
+	for (enum ending ending = DEREGISTER; ending < ENDINGS; ending++)
+		end_while_written(ending);
+}
+
+/* ---- files of others ---- */
+
+static void put_file(const char *dir, const char *name)
+{
+	char path[256];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+}
+
+/* Was it there? */
+static bool take_file(const char *dir, const char *name)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	return unlink(path) == 0;
+}
+
+/* Only sockets are swept away, whatever lies beside them or looks like one of ours. */
+static void foreign_files(void **state)
+{
+	const char *const given = getenv("GANNET_SHM_DIR");
+	char dir[] = "/tmp/gannet-unit-XXXXXX", old[256];
+	bool notes, datagram;
+	struct side s;
+
+	(void)state;
+	snprintf(old, sizeof(old), "%s", given ? given : "");
+	assert_non_null(mkdtemp(dir));
+	put_file(dir, "notes");
+	put_file(dir, "notes~lock");
+	put_file(dir, "ud~notes");
+	setenv("GANNET_SHM_DIR", dir, 1);
+	side_make(&s);
+	side_free(&s);
+	if (given)
+		setenv("GANNET_SHM_DIR", old, 1);
+	else
+		unsetenv("GANNET_SHM_DIR");
+	notes = take_file(dir, "notes");
+	datagram = take_file(dir, "ud~notes");
+	take_file(dir, "notes~lock");
+	assert_int_equal(rmdir(dir), 0);
+	assert_true(notes);
+	assert_true(datagram);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(newest_mem),
+		cmocka_unit_test(error_while_connecting),
+		cmocka_unit_test(deregister_while_written),
+		cmocka_unit_test(foreign_files),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
