@@ -287,9 +287,8 @@ int messages_receive(struct messages *m, const struct gn_wc *wc, int n)
 static inline int poll_messages(struct messages *m)
 {
 	struct gn_wc wc[CHAIN];
-	const int want = m->side->opts.depth == 1 ? 1 : CHAIN; /* one is all there can be */
 
-	return messages_receive(m, wc, gn_cq_poll(m->side->cq, wc, want));
+	return messages_receive(m, wc, gn_cq_poll(m->side->cq, wc, CHAIN));
 }
 
 /* ---- the side that counts ---- */

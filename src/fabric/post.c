@@ -71,8 +71,8 @@ static inline int check_send(const struct gn_qp *qp, const struct gn_wr *wr)
 		     wr->n_sge > qp->max_send_sge || (wr->n_sge && !wr->sge)))
 		return -EINVAL;
 	len = payload(wr);
-	if (likely(qp->type == GN_QP_RC && PLAIN_OPS & BIT(op) && !(wr->flags & GN_INLINE) &&
-		   len <= PLAIN_LEN))
+	if (likely(qp->type == GN_QP_RC && PLAIN_OPS & BIT(op) && len <= PLAIN_LEN &&
+		   (!(wr->flags & GN_INLINE) || (op != GN_OP_READ && len <= qp->max_inline))))
 		return 0;
 	if (unlikely(!((qp->type == GN_QP_RC ? RC_OPS : UD_OPS) & BIT(op))))
 		return -EINVAL;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What comes and goes on shared memory, at the wrong moment: memory the peer has not heard of yet, a qp put in error
- * while it connects, regions that end while they are written, files of others in our folder.
+ * What comes and goes on shared memory at the wrong moment: memory the peer has not heard of yet, a
+ * qp put in error while it connects, regions that end while they are written, files of others in
+ * our folder.
  */
 #include "shm_side.h"
 

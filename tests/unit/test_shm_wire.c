@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client that speaks the control socket's protocol by itself, to say what the library never says. The server must
- * not be talked into writing its own sealed memory, into using memory that is not there, or out of its fds.
+ * A client that speaks the control socket's protocol by itself, to say what the library never says.
+ * The server must not be talked into writing its own sealed memory, into using memory that is not
+ * there, or out of its fds.
  */
 #include "shm_side.h"
 

@@ -219,10 +219,8 @@ int shm_cq_poll(struct gn_cq *base, struct gn_wc *wc, int n)
 	cq->soft.direct = wc;
 	cq->soft.direct_room = n;
 	look_at_all(cq);
-	if (!cq->soft.n_direct) {
-		cpu_relax(); /* spares the pipeline the flush when the line changes under it */
+	if (!cq->soft.n_direct)
 		check_life(cq);
-	}
 	got = cq->soft.n_direct;
 	cq->soft.n_direct = cq->soft.direct_room = 0;
 	return got;

@@ -401,6 +401,8 @@ static inline void shm_rx_expect(struct shm_rx *rx, const uint64_t *head, uint64
 {
 	rx->peek = head;
 	rx->expect = (uint32_t)(position + 1);
+	__builtin_prefetch(
+		head); /* the next look comes after an answer was sent, and finds it here */
 }
 
 /* ---- cq.c ---- */
