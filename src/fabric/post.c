@@ -102,8 +102,9 @@ static inline void count(struct gn_qp *qp, enum gn_op op, uint64_t wrs, uint64_t
 }
 
 /*
- * Enter what was posted in the send queue and the counters; consecutive requests of one operation count together.
- * This comes after the provider has had them, whose peers are waiting. Returns the first request not posted.
+ * Enter what was posted in the send queue and the counters; consecutive requests of one operation
+ * count together. This comes after the provider has had them, whose peers are waiting. Returns the
+ * first request not posted.
  */
 static inline const struct gn_wr *enter_chain(struct gn_qp *qp, const struct gn_wr *wr, unsigned n)
 {

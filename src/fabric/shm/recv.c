@@ -10,8 +10,8 @@
 #define RECV_BATCH 16 /* slots of one peer taken at a time */
 
 /*
- * Let the sender reuse what was consumed. A quarter at a time, since it costs a cache line each way: the rest is
- * enough to go on.
+ * Let the sender reuse what was consumed. A quarter at a time, since it costs a cache line each
+ * way: the rest is enough to go on.
  */
 static inline void tell_consumed(struct shm_conn *c)
 {
@@ -110,8 +110,8 @@ static enum gn_wc_status take_slot(struct shm_qp *qp, const struct slot *slot, u
 }
 
 /*
- * The short way for what most messages are: all of it in the slot, one piece to put it in, somebody polling for it.
- * Does it and returns true, or leaves it to take_slot().
+ * The short way for what most messages are: all of it in the slot, one piece to put it in, somebody
+ * polling for it. Does it and returns true, or leaves it to take_slot().
  */
 static inline bool take_short(struct shm_qp *qp, struct shm_cq *cq, const struct slot *slot,
 			      uint64_t head)

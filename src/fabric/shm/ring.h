@@ -39,8 +39,7 @@ struct area_mood {
 	uint32_t state; /* enum area_state */
 	uint32_t armed; /* generation << 2 | enum soft_armed: wake me once when a message arrives */
 	uint32_t tx_waiting; /* not 0: wake me once when there is credit again */
-	uint32_t
-		recv_floor; /* no receive ever posted was smaller: most messages need no look at sizes */
+	uint32_t recv_floor; /* no receive posted was ever smaller, so sizes need no look */
 	uint8_t pad[112];
 };
 

@@ -72,7 +72,10 @@ struct wire_hello {
 };
 _Static_assert(sizeof(struct wire_hello) == 256, "fixed");
 
-/* FORGET: one entry, of which the id counts. MEM: n entries, an fd for each. Sent as long as they are. */
+/*
+ * FORGET: one entry, of which the id counts. MEM: n entries, an fd for each. Sent as long as they
+ * are.
+ */
 #define WIRE_MEMS 32u
 
 struct wire_mem {
