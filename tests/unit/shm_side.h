@@ -7,9 +7,42 @@
 
 #include "gannet/fabric.h"
 
+#include <dirent.h>
+#include <unistd.h>
+
 #define SIDE_BYTES  (1u << 20)
 #define SIDE_QKEY   0x1234u
 #define SIDE_RIGHTS (GN_REMOTE_READ | GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
+
+/*
+ * Set-up and tear-down of a case or of all: a folder of its own, which nobody else sweeps and where
+ * nobody else's names are. A case that failed may leave files in it.
+ */
+static inline int side_folder_make(void **state)
+{
+	char dir[] = "/tmp/gannet-unit-XXXXXX";
+
+	(void)state;
+	return mkdtemp(dir) ? setenv("GANNET_SHM_DIR", dir, 1) : -1;
+}
+
+static inline int side_folder_remove(void **state)
+{
+	const char *dir = getenv("GANNET_SHM_DIR");
+	DIR *entries = opendir(dir);
+	struct dirent *entry;
+	int rc;
+
+	(void)state;
+	if (!entries)
+		return -1;
+	while ((entry = readdir(entries)))
+		unlinkat(dirfd(entries), entry->d_name, 0); /* the dots stay */
+	closedir(entries);
+	rc = rmdir(dir);
+	unsetenv("GANNET_SHM_DIR");
+	return rc;
+}
 
 struct side {
 	struct gn_fabric *fabric;

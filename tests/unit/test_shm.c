@@ -52,7 +52,10 @@ static void names_leave_nothing(void **state)
 	side_free(&b);
 }
 
-/* A server that was killed leaves its files; the next one takes the name over. */
+/*
+ * A server that was killed leaves its files; the next one takes the name over. In a folder of its
+ * own: other tests would tidy up.
+ */
 static void stale_name(void **state)
 {
 	struct gn_listener *listener;
@@ -380,7 +383,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names_leave_nothing),
-		cmocka_unit_test(stale_name),
+		cmocka_unit_test_setup_teardown(stale_name, side_folder_make, side_folder_remove),
 		cmocka_unit_test(no_more_files),
 		cmocka_unit_test(no_more_memory),
 		cmocka_unit_test(memory_comes_and_goes),

@@ -67,7 +67,6 @@ static void error_while_connecting(void **state)
 	int rc;
 
 	(void)state;
-	gn_log_level_set(GN_LOG_ERROR);
 	side_make(&p.client);
 	side_make(&p.server);
 	assert_int_equal(gn_listen(p.server.ctx, ADDR "error", p.server.chan, 0, &p.listener), 0);
@@ -81,7 +80,9 @@ static void error_while_connecting(void **state)
 	/* The server need not know yet. Its answer changes nothing. */
 	assert_int_equal(gn_chan_wait(p.server.chan, gn_deadline_us(UNIT_PATIENCE_US), &ev), 0);
 	assert_int_equal(ev.type, GN_EVENT_CONNECT_REQUEST);
+	gn_log_level_set(GN_LOG_ERROR);
 	rc = gn_accept(ev.req, p.s, NULL);
+	gn_log_level_set(GN_LOG_WARN);
 	assert_true(!rc || rc == -ECONNABORTED);
 	assert_int_equal(gn_chan_wait(p.client.chan, gn_deadline_us(UNIT_PATIENCE_US), &ev), 0);
 	do {
@@ -95,6 +96,8 @@ static void error_while_connecting(void **state)
 }
 
 /* ---- the end of a region that is being written ---- */
+
+#define CUT_OFF_NS 1000000000u /* a peer that copies for longer is no longer waited for */
 
 enum ending { DEREGISTER, DISCONNECT, DESTROY, ENDINGS };
 
@@ -116,13 +119,13 @@ static void write_all(void *arg)
 
 static void end_while_written(enum ending ending)
 {
-	/* Some ten milliseconds: far below the second after which a peer is cut off. */
-	const uint32_t size = unit_slow() ? 8u << 20 : 64u << 20;
+	const uint32_t size = unit_slow() ? 1u << 20 : 64u << 20; /* some milliseconds */
 	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
 	struct gn_thread *thread;
 	struct gn_mem *from, *to;
 	struct gn_mr *from_mr, *to_mr;
 	struct writer w = {.rc = -1};
+	uint64_t begun_ns, took_ns;
 	uint8_t *target, last;
 	struct pair p;
 
@@ -142,6 +145,7 @@ static void end_while_written(enum ending ending)
 	assert_int_equal(gn_thread_start("writer", write_all, &w, &thread), 0);
 	while (__atomic_load_n(target, __ATOMIC_RELAXED) != 1 && gn_now_ns() < deadline_ns)
 		;
+	begun_ns = gn_now_ns();
 	if (ending == DISCONNECT)
 		assert_int_equal(gn_disconnect(p.s), 0);
 	if (ending == DESTROY) {
@@ -149,11 +153,13 @@ static void end_while_written(enum ending ending)
 		p.s = NULL;
 	}
 	assert_int_equal(gn_mr_deregister(to_mr), 0);
-	/* It had begun and was not cut off, so now it is done. */
+	took_ns = gn_now_ns() - begun_ns;
 	last = __atomic_load_n(target + size - 1, __ATOMIC_RELAXED);
 	assert_int_equal(gn_thread_join(thread), 0);
 	assert_int_equal(w.rc, 0);
-	assert_int_equal(last, 1);
+	/* It had begun and, unless this machine is very busy, was not cut off: so it is done. */
+	if (took_ns < CUT_OFF_NS)
+		assert_int_equal(last, 1);
 	assert_int_equal(gn_mem_free(to), 0);
 	assert_int_equal(gn_mr_deregister(from_mr), 0);
 	assert_int_equal(gn_mem_free(from), 0);
@@ -170,53 +176,43 @@ static void deregister_while_written(void **state)
 
 /* ---- files of others ---- */
 
-static void put_file(const char *dir, const char *name)
+static void path_of(const char *name, char *out, size_t size)
+{
+	snprintf(out, size, "%s/%s", getenv("GANNET_SHM_DIR"), name);
+}
+
+static void put_file(const char *name)
 {
 	char path[256];
 	int fd;
 
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	path_of(name, path, sizeof(path));
 	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	assert_true(fd >= 0);
 	close(fd);
 }
 
-/* Was it there? */
-static bool take_file(const char *dir, const char *name)
+static void take_file(const char *name)
 {
 	char path[256];
 
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	return unlink(path) == 0;
+	path_of(name, path, sizeof(path));
+	assert_int_equal(unlink(path), 0);
 }
 
 /* Only sockets are swept away, whatever lies beside them or looks like one of ours. */
 static void foreign_files(void **state)
 {
-	const char *const given = getenv("GANNET_SHM_DIR");
-	char dir[] = "/tmp/gannet-unit-XXXXXX", old[256];
-	bool notes, datagram;
 	struct side s;
 
 	(void)state;
-	snprintf(old, sizeof(old), "%s", given ? given : "");
-	assert_non_null(mkdtemp(dir));
-	put_file(dir, "notes");
-	put_file(dir, "notes~lock");
-	put_file(dir, "ud~notes");
-	setenv("GANNET_SHM_DIR", dir, 1);
+	put_file("notes");
+	put_file("notes~lock");
+	put_file("ud~notes");
 	side_make(&s);
 	side_free(&s);
-	if (given)
-		setenv("GANNET_SHM_DIR", old, 1);
-	else
-		unsetenv("GANNET_SHM_DIR");
-	notes = take_file(dir, "notes");
-	datagram = take_file(dir, "ud~notes");
-	take_file(dir, "notes~lock");
-	assert_int_equal(rmdir(dir), 0);
-	assert_true(notes);
-	assert_true(datagram);
+	take_file("notes");
+	take_file("ud~notes");
 }
 
 int main(void)
@@ -228,5 +224,5 @@ int main(void)
 		cmocka_unit_test(foreign_files),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, side_folder_make, side_folder_remove);
 }

@@ -352,5 +352,5 @@ int main(void)
 		cmocka_unit_test(two_waiters),	    cmocka_unit_test(untaken_event),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, side_folder_make, side_folder_remove);
 }

@@ -375,5 +375,5 @@ int main(void)
 		cmocka_unit_test(no_fd_stays),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, side_folder_make, side_folder_remove);
 }
