@@ -162,7 +162,10 @@ struct gn_remote {
  */
 GN_API int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t length,
 			  unsigned access, struct gn_mr **out);
-/* Returns when no remote copy under its key is under way any more. */
+/*
+ * Returns when no remote copy under its key is under way any more. On shm a peer that does not come
+ * to the end of one within a second is cut off instead.
+ */
 GN_API int gn_mr_deregister(struct gn_mr *mr);
 GN_API uint32_t gn_mr_lkey(const struct gn_mr *mr);
 GN_API void *gn_mr_addr(const struct gn_mr *mr);
