@@ -15,8 +15,7 @@ static bool source_ready(struct gn_source *source)
 {
 	struct gn_chan *chan = container_of(source, struct gn_chan, source);
 
-	if (chan->obj.fabric->provider->chan_pump)
-		chan->obj.fabric->provider->chan_pump(chan);
+	chan->obj.fabric->provider->chan_pump(chan);
 	return __atomic_load_n(&chan->first, __ATOMIC_RELAXED);
 }
 
@@ -48,7 +47,7 @@ int gn_chan_create(struct gn_ctx *ctx, struct gn_chan **out)
 	chan->last = &chan->first;
 	source_init(&chan->source, &chan_source);
 	gn_mutex_init(&chan->lock);
-	rc = p->chan_init ? p->chan_init(chan) : 0;
+	rc = p->chan_init(chan);
 	if (rc) {
 		gn_mutex_fini(&chan->lock);
 		obj_destroy(&chan->obj);
@@ -68,8 +67,7 @@ int gn_chan_destroy(struct gn_chan *chan)
 	rc = obj_check_idle(chan, OBJ_CHAN);
 	if (rc)
 		return rc;
-	if (chan->obj.fabric->provider->chan_fini)
-		chan->obj.fabric->provider->chan_fini(chan);
+	chan->obj.fabric->provider->chan_fini(chan);
 	gn_mutex_fini(&chan->lock);
 	gn_mutex_lock(&chan->obj.fabric->lock);
 	chan->obj.fabric->gone.events += chan->events;
@@ -197,8 +195,7 @@ static int next_about(struct gn_chan *chan, const struct obj *about, struct gn_e
 {
 	if (take(chan, about, out))
 		return 0;
-	if (chan->obj.fabric->provider->chan_pump)
-		chan->obj.fabric->provider->chan_pump(chan);
+	chan->obj.fabric->provider->chan_pump(chan);
 	return take(chan, about, out) ? 0 : -EAGAIN;
 }
 

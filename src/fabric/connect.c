@@ -42,8 +42,7 @@ int gn_listen(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan, unsign
 	listener->ctx = ctx;
 	listener->chan = chan;
 	listener->flags = flags;
-	rc = fabric->provider->listen_init ? fabric->provider->listen_init(listener, own) :
-					     -EOPNOTSUPP;
+	rc = fabric->provider->listen_init(listener, own);
 	if (rc) {
 		obj_destroy(&listener->obj);
 		return rc;

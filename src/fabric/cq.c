@@ -18,7 +18,7 @@ static int arm_locked(struct gn_cq *cq, bool solicited_only)
 	int rc;
 
 	cq_lock(cq);
-	rc = p->cq_arm ? p->cq_arm(cq, solicited_only) : -EOPNOTSUPP;
+	rc = p->cq_arm(cq, solicited_only);
 	counter_add(&cq->arms, rc == 0);
 	cq_unlock(cq);
 	return rc;
@@ -93,7 +93,7 @@ int gn_cq_create(struct gn_ctx *ctx, const struct gn_cq_opts *opts, struct gn_cq
 	cq->ev_completion = (struct chan_node){.type = GN_EVENT_CQ, .about = &cq->obj};
 	cq->ev_overrun = (struct chan_node){.type = GN_EVENT_CQ_OVERRUN, .about = &cq->obj};
 	source_init(&cq->source, &cq_source);
-	rc = fabric->provider->cq_init ? fabric->provider->cq_init(cq) : -EOPNOTSUPP;
+	rc = fabric->provider->cq_init(cq);
 	if (rc) {
 		obj_destroy(&cq->obj);
 		return rc;

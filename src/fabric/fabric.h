@@ -51,7 +51,7 @@ struct obj_pool {
 
 struct gn_fabric {
 	uint32_t magic;
-	const struct provider *provider;
+	struct provider *provider; /* a copy, complete */
 	struct gn_attr attr;
 	struct gn_mutex lock; /* pools, gone */
 	struct obj_pool pool[OBJ_TYPES];
@@ -187,8 +187,8 @@ struct gn_conn_req {
 };
 
 /*
- * A provider. Members left NULL answer -EOPNOTSUPP (init), do nothing (fini) or find nothing
- * (poll). init: 0 or -errno, having said why in the log if only it knows.
+ * A provider. Calls left NULL are filled in by defaults.c: they answer -EOPNOTSUPP, do nothing, or
+ * find nothing. init: 0 or -errno, having said why in the log if only it knows.
  */
 struct provider {
 	const char *name;
@@ -249,6 +249,9 @@ struct provider {
 	int (*reject)(struct gn_conn_req *req, const void *private_data, uint32_t private_len);
 	int (*disconnect)(struct gn_qp *qp);
 };
+
+/* own, with a default for each call it does not have. */
+void provider_fill(struct provider *out, const struct provider *own);
 
 extern const struct provider provider_shm, provider_verbs, provider_sim;
 

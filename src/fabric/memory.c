@@ -21,8 +21,7 @@ static int mem_create(struct gn_fabric *fabric, void *addr, size_t size, unsigne
 	mem->size = size;
 	mem->rights = rights;
 	mem->foreign = addr;
-	rc = addr ? (p->mem_wrap ? p->mem_wrap(mem) : 0) :
-		    (p->mem_alloc ? p->mem_alloc(mem) : -EOPNOTSUPP);
+	rc = addr ? p->mem_wrap(mem) : p->mem_alloc(mem);
 	if (rc) {
 		obj_destroy(&mem->obj);
 		return rc;
@@ -89,8 +88,7 @@ int gn_mem_free(struct gn_mem *mem)
 	rc = obj_check_idle(mem, OBJ_MEM);
 	if (rc)
 		return rc;
-	if (mem->obj.fabric->provider->mem_fini)
-		mem->obj.fabric->provider->mem_fini(mem);
+	mem->obj.fabric->provider->mem_fini(mem);
 	obj_destroy(&mem->obj);
 	return 0;
 }
@@ -118,7 +116,7 @@ int gn_pd_create(struct gn_ctx *ctx, struct gn_pd **out)
 	if (rc)
 		return rc;
 	pd->ctx = ctx;
-	rc = p->pd_init ? p->pd_init(pd) : 0;
+	rc = p->pd_init(pd);
 	if (rc) {
 		obj_destroy(&pd->obj);
 		return rc;
@@ -137,8 +135,7 @@ int gn_pd_destroy(struct gn_pd *pd)
 	rc = obj_check_idle(pd, OBJ_PD);
 	if (rc)
 		return rc;
-	if (pd->obj.fabric->provider->pd_fini)
-		pd->obj.fabric->provider->pd_fini(pd);
+	pd->obj.fabric->provider->pd_fini(pd);
 	obj_release(&pd->ctx->obj);
 	obj_destroy(&pd->obj);
 	return 0;
@@ -188,7 +185,7 @@ int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t l
 	mr->addr = mem->addr + offset;
 	mr->length = length;
 	mr->access = access;
-	rc = p->mr_init ? p->mr_init(mr) : -EOPNOTSUPP;
+	rc = p->mr_init(mr);
 	if (rc) {
 		obj_destroy(&mr->obj);
 		return rc;
@@ -208,8 +205,7 @@ int gn_mr_deregister(struct gn_mr *mr)
 	rc = obj_check_idle(mr, OBJ_MR);
 	if (rc)
 		return rc;
-	if (mr->obj.fabric->provider->mr_fini)
-		mr->obj.fabric->provider->mr_fini(mr);
+	mr->obj.fabric->provider->mr_fini(mr);
 	obj_release(&mr->pd->obj);
 	obj_release(&mr->mem->obj);
 	obj_destroy(&mr->obj);

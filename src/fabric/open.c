@@ -45,18 +45,26 @@ int gn_fabric_open(const char *name, struct gn_fabric **out)
 			  GN_CACHELINE);
 	if (!fabric)
 		return -ENOMEM;
+	fabric->provider = gn_alloc(sizeof(*fabric->provider), GN_CACHELINE);
+	if (!fabric->provider) {
+		rc = -ENOMEM;
+		goto free_fabric;
+	}
+	provider_fill(fabric->provider, provider);
 	fabric->magic = MAGIC_FABRIC;
-	fabric->provider = provider;
 	gn_mutex_init(&fabric->lock);
 	strncpy(fabric->attr.provider, provider->name, sizeof(fabric->attr.provider) - 1);
-	rc = provider->open(fabric, device);
-	if (rc) {
-		gn_mutex_fini(&fabric->lock);
-		gn_free(fabric);
-		return rc;
-	}
+	rc = fabric->provider->open(fabric, device);
+	if (rc)
+		goto fini_lock;
 	*out = fabric;
 	return 0;
+fini_lock:
+	gn_mutex_fini(&fabric->lock);
+	gn_free(fabric->provider);
+free_fabric:
+	gn_free(fabric);
+	return rc;
 }
 
 static int fabric_check(const struct gn_fabric *fabric)
@@ -86,10 +94,10 @@ int gn_fabric_close(struct gn_fabric *fabric)
 			next = obj->next;
 			gn_free(obj);
 		}
-	if (fabric->provider->close)
-		fabric->provider->close(fabric);
+	fabric->provider->close(fabric);
 	gn_mutex_fini(&fabric->lock);
 	fabric->magic = 0;
+	gn_free(fabric->provider);
 	gn_free(fabric);
 	return 0;
 }
@@ -115,13 +123,11 @@ int gn_ctx_create(struct gn_fabric *fabric, struct gn_ctx **out)
 	if (rc)
 		return rc;
 	gn_mutex_init(&ctx->lock);
-	if (fabric->provider->ctx_init) {
-		rc = fabric->provider->ctx_init(ctx);
-		if (rc) {
-			gn_mutex_fini(&ctx->lock);
-			obj_destroy(&ctx->obj);
-			return rc;
-		}
+	rc = fabric->provider->ctx_init(ctx);
+	if (rc) {
+		gn_mutex_fini(&ctx->lock);
+		obj_destroy(&ctx->obj);
+		return rc;
 	}
 	*out = ctx;
 	return 0;
@@ -136,8 +142,7 @@ int gn_ctx_destroy(struct gn_ctx *ctx)
 	rc = obj_check_idle(ctx, OBJ_CTX);
 	if (rc)
 		return rc;
-	if (ctx->obj.fabric->provider->ctx_fini)
-		ctx->obj.fabric->provider->ctx_fini(ctx);
+	ctx->obj.fabric->provider->ctx_fini(ctx);
 	gn_mutex_fini(&ctx->lock);
 	obj_destroy(&ctx->obj);
 	return 0;

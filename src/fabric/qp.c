@@ -124,7 +124,7 @@ int gn_qp_create(struct gn_pd *pd, const struct gn_qp_opts *opts, struct gn_qp *
 		return rc;
 	fill(qp, pd, opts);
 	qp_lock(qp);
-	rc = p->qp_init ? p->qp_init(qp) : -EOPNOTSUPP;
+	rc = p->qp_init(qp);
 	if (rc)
 		goto destroy_obj;
 	rc = alloc_rings(qp);
@@ -184,8 +184,7 @@ int gn_qp_query(struct gn_qp *qp, struct gn_qp_attr *out)
 	if (obj_check(qp, OBJ_QP) || !out)
 		return -EINVAL;
 	qp_lock(qp);
-	if (qp->obj.fabric->provider->qp_query)
-		qp->obj.fabric->provider->qp_query(qp);
+	qp->obj.fabric->provider->qp_query(qp);
 	*out = (struct gn_qp_attr){
 		.state = qp->state,
 		.caps = qp->caps,
@@ -315,8 +314,7 @@ int gn_ah_destroy(struct gn_ah *ah)
 	rc = obj_check_idle(ah, OBJ_AH);
 	if (rc)
 		return rc;
-	if (ah->obj.fabric->provider->ah_fini)
-		ah->obj.fabric->provider->ah_fini(ah);
+	ah->obj.fabric->provider->ah_fini(ah);
 	obj_release(&ah->qp->obj);
 	obj_destroy(&ah->obj);
 	return 0;
