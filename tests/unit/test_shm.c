@@ -41,11 +41,11 @@ static void names_leave_nothing(void **state)
 	assert_int_equal(stat(((struct shm_fabric *)a.fabric)->dir, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0700);
 	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
-	assert_true(left(&a, ADDR + 4) && left(&a, "unit-test" SHM_LOCK_SUFFIX));
+	assert_true(left(&a, &ADDR[4]) && left(&a, "unit-test" SHM_LOCK_SUFFIX));
 	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &second), -EADDRINUSE);
 	assert_int_equal(gn_listen(b.ctx, ADDR, b.chan, 0, &second), -EADDRINUSE);
 	assert_int_equal(gn_listener_close(listener), 0);
-	assert_false(left(&a, ADDR + 4) || left(&a, "unit-test" SHM_LOCK_SUFFIX));
+	assert_false(left(&a, &ADDR[4]) || left(&a, "unit-test" SHM_LOCK_SUFFIX));
 	assert_int_equal(gn_listen(b.ctx, ADDR, b.chan, 0, &second), 0);
 	assert_int_equal(gn_listener_close(second), 0);
 	side_free(&a);
@@ -91,11 +91,11 @@ static void stale_name(void **state)
 	assert_int_equal(gn_qp_destroy(q), 0);
 	snprintf(ud, sizeof(ud), "%s%016llx-%06x", SHM_UD_PREFIX,
 		 *(unsigned long long *)(void *)(addr.gid + 8), addr.qpn);
-	assert_true(left(&a, ADDR + 4) && left(&a, ud));
+	assert_true(left(&a, &ADDR[4]) && left(&a, ud));
 	/* Whoever comes next tidies up. */
 	side_free(&b);
 	side_make(&b);
-	assert_false(left(&a, ADDR + 4) || left(&a, ud));
+	assert_false(left(&a, &ADDR[4]) || left(&a, ud));
 	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
 	side_connect(&b, &a, ADDR, &c, &q);
 	assert_int_equal(gn_qp_destroy(c), 0);

@@ -176,7 +176,7 @@ static void knock(const struct side *server, int *lingering)
 	const int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	assert_true(sock >= 0);
-	shm_path((struct shm_fabric *)server->fabric, ADDR + 4, &addr);
+	shm_path((struct shm_fabric *)server->fabric, &ADDR[4], &addr);
 	assert_int_equal(connect(sock, (struct sockaddr *)&addr, sizeof(addr)), 0);
 	if (pick(4))
 		babble(sock);

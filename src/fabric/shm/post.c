@@ -207,8 +207,9 @@ static bool step(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position)
 }
 
 /*
- * The short way for what most requests are: a WRITE or READ of one short piece that nobody wants to
- * hear of. Does it and returns true, or leaves it, with whatever may be wrong with it, to step().
+ * The short way for what most requests are: a WRITE, READ or SEND of one short piece that nobody
+ * wants to hear of. Does it and returns true, or leaves it, with whatever may be wrong with it, to
+ * step().
  */
 static inline bool step_short(struct shm_qp *qp, const struct soft_keys *keys,
 			      const struct gn_wr *wr)

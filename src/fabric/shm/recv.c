@@ -154,6 +154,7 @@ bool shm_progress_recvs(struct shm_rx *rx)
 	struct shm_qp *qp = container_of(rx, struct shm_qp, rx_recv);
 	struct shm_cq *cq = (struct shm_cq *)qp->qp.recv_cq;
 	struct shm_conn *c = &qp->conn;
+	bool drained = qp->qp.state != GN_QP_READY;
 	int taken = 0;
 
 	while (taken < RECV_BATCH && likely(qp->qp.state == GN_QP_READY) &&
@@ -163,7 +164,8 @@ bool shm_progress_recvs(struct shm_rx *rx)
 		const uint64_t head = __atomic_load_n(&slot->head, __ATOMIC_ACQUIRE);
 		enum gn_wc_status status;
 
-		if (slot_seq(head) != (uint32_t)(c->rx_slot + 1))
+		drained = slot_seq(head) != (uint32_t)(c->rx_slot + 1);
+		if (drained)
 			break;
 		/* An honest peer sends only what a receive is posted for. */
 		if (soft_rq_empty(&qp->rq))
@@ -185,7 +187,7 @@ bool shm_progress_recvs(struct shm_rx *rx)
 	}
 	if (unlikely(c->peer_ended || qp->qp.state != GN_QP_READY)) {
 		rx->peek = NULL;
-		if (c->peer_ended && !taken && !soft_cq_full(&cq->soft))
+		if (c->peer_ended && drained && !soft_cq_full(&cq->soft))
 			peer_is_gone(qp);
 	} else {
 		shm_rx_expect(rx, &c->rx_slots[c->rx_slot & (SHM_SLOTS - 1)].head, c->rx_slot);
