@@ -16,33 +16,38 @@ static int no_open(struct gn_fabric *fabric, const char *device)
 	return -EOPNOTSUPP;
 }
 
-/* One of each shape for objects that need no care, and one for those that cannot be had. */
-#define SHAPES(object)                                                \
-	static inline int object##_fine(struct gn_##object *o)        \
-	{                                                             \
-		(void)o;                                              \
-		return 0;                                             \
-	}                                                             \
-	static inline int object##_unsupported(struct gn_##object *o) \
-	{                                                             \
-		(void)o;                                              \
-		return -EOPNOTSUPP;                                   \
-	}                                                             \
-	static inline void object##_nothing(struct gn_##object *o)    \
-	{                                                             \
-		(void)o;                                              \
+/* For objects that need no care, that cannot be had, and that leave nothing behind. */
+#define INIT(object, name, answer)                        \
+	static int object##_##name(struct gn_##object *o) \
+	{                                                 \
+		(void)o;                                  \
+		return answer;                            \
+	}
+#define FINI(object)                                        \
+	static void object##_nothing(struct gn_##object *o) \
+	{                                                   \
+		(void)o;                                    \
 	}
 
-SHAPES(fabric)
-SHAPES(ctx)
-SHAPES(mem)
-SHAPES(pd)
-SHAPES(mr)
-SHAPES(chan)
-SHAPES(cq)
-SHAPES(qp)
-SHAPES(ah)
-SHAPES(listener)
+INIT(ctx, fine, 0)
+INIT(mem, fine, 0)
+INIT(pd, fine, 0)
+INIT(chan, fine, 0)
+INIT(mem, unsupported, -EOPNOTSUPP)
+INIT(mr, unsupported, -EOPNOTSUPP)
+INIT(cq, unsupported, -EOPNOTSUPP)
+INIT(qp, unsupported, -EOPNOTSUPP)
+INIT(ah, unsupported, -EOPNOTSUPP)
+FINI(fabric)
+FINI(ctx)
+FINI(mem)
+FINI(pd)
+FINI(mr)
+FINI(chan)
+FINI(cq)
+FINI(qp)
+FINI(ah)
+FINI(listener)
 
 static int no_completions(struct gn_cq *cq, struct gn_wc *wc, int n)
 {
