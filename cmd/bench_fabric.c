@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,12 +104,19 @@ static int parse_seconds(const char *text, double *out)
 
 static int parse_cpus(const char *text, int cpus[2])
 {
+	cpu_set_t allowed;
 	char more;
 
-	if (sscanf(text, "%d,%d%c", &cpus[0], &cpus[1], &more) == 2 && cpus[0] >= 0 &&
-	    cpus[1] >= 0 && cpus[0] < BENCH_CPUS_MAX && cpus[1] < BENCH_CPUS_MAX)
+	if (sscanf(text, "%d,%d%c", &cpus[0], &cpus[1], &more) != 2 || cpus[0] < 0 || cpus[1] < 0 ||
+	    cpus[0] >= BENCH_CPUS_MAX || cpus[1] >= BENCH_CPUS_MAX)
+		return cmd_usage_error("--cpus must be two numbers like 0,1, not '%s'", text);
+	if (sched_getaffinity(0, sizeof(allowed), &allowed))
 		return 0;
-	return cmd_usage_error("--cpus must be two numbers like 0,1, not '%s'", text);
+	for (int i = 0; i < 2; i++)
+		if (!CPU_ISSET(cpus[i], &allowed))
+			return cmd_usage_error("--cpus: cpu %d is not there, or not ours to use",
+					       cpus[i]);
+	return 0;
 }
 
 static int parse_text(const char *option, const char *text, char *to, size_t size)

@@ -441,9 +441,9 @@ static const char farewell[] =
 	"no library at all. The same code runs on an RDMA device: only the names change.\n"
 	"\n"
 	"Next:  README.md        a program of your own in under 100 lines (examples/)\n"
-	"       gannet doctor    which RDMA devices work on this machine\n"
+	"       build/gannet doctor  what works on this machine, and how to mend the rest\n"
 	"       make check       every test, also on emulated RDMA hardware\n"
-	"       gannet bench fabric --help";
+	"       build/gannet bench fabric --help";
 
 int cmd_demo(int argc, char **argv)
 {

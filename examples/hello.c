@@ -29,8 +29,9 @@ static void must(int rc, const char *what)
 
 static void set_up(const char *addr, unsigned rights)
 {
-	const char *provider = strndupa(addr, strcspn(addr, ":")); /* "shm" or "verbs" */
+	char provider[16]; /* "shm" or "verbs" */
 
+	snprintf(provider, sizeof(provider), "%.*s", (int)strcspn(addr, ":"), addr);
 	must(gn_fabric_open(provider, &fabric), provider);
 	must(gn_ctx_create(fabric, &ctx), "context");
 	must(gn_chan_create(ctx, &chan), "channel");

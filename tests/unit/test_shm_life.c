@@ -215,9 +215,30 @@ static void foreign_files(void **state)
 	take_file("ud~notes");
 }
 
+/* Memory that was granted before the connection is there as soon as the connection is. */
+static void memory_comes_first(void **state)
+{
+	struct gn_listener *listener;
+	struct gn_qp *c, *s;
+	struct side a, b;
+
+	(void)state;
+	side_make(&a);
+	side_make(&b);
+	assert_int_equal(gn_listen(a.ctx, "shm:first", a.chan, 0, &listener), 0);
+	side_connect(&b, &a, "shm:first", &c, &s);
+	assert_int_equal(((struct shm_qp *)c)->conn.n_mems, 1);
+	assert_int_equal(gn_qp_destroy(c), 0);
+	assert_int_equal(gn_qp_destroy(s), 0);
+	assert_int_equal(gn_listener_close(listener), 0);
+	side_free(&a);
+	side_free(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(memory_comes_first),
 		cmocka_unit_test(newest_mem),
 		cmocka_unit_test(error_while_connecting),
 		cmocka_unit_test(deregister_while_written),

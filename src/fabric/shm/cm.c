@@ -15,13 +15,14 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define LOCK_TRIES   5
-#define LOCK_NAP_US  1000
-#define REQUESTS_MAX 1024 /* of one listener that wait to be taken */
-#define BACKLOG	     4096
-#define PENDING_MAX  256     /* clients that said nothing yet; the oldest goes first */
-#define ACCEPT_MAX   64	     /* clients taken at a time */
-#define RETRY_NS     1000000 /* a listener's backlog was full: try again */
+#define LOCK_TRIES    5
+#define LOCK_NAP_US   1000
+#define REQUESTS_MAX  1024 /* of one listener that wait to be taken */
+#define HANDSHAKE_MAX 64   /* messages taken at a time */
+#define BACKLOG	      4096
+#define PENDING_MAX   256     /* clients that said nothing yet; the oldest goes first */
+#define ACCEPT_MAX    64      /* clients taken at a time */
+#define RETRY_NS      1000000 /* a listener's backlog was full: try again */
 
 struct shm_pending {
 	struct chan_fd sock;
@@ -285,53 +286,59 @@ static void listener_ready(struct chan_fd *cfd)
 
 static void give_up(struct shm_qp *qp, enum gn_event_type type, int status)
 {
+	if (type == GN_EVENT_UNREACHABLE && status != -ECANCELED && *qp->conn.dial_addr.sun_path)
+		gn_log(GN_LOG_INFO, "shm: no connection to %s: %s", qp->conn.dial_addr.sun_path,
+		       gn_strerror(status));
 	shm_conn_fini(qp);
 	shm_qp_fail(qp);
 	qp_refused(&qp->qp, type, status);
 }
 
-/* The listener answered, or died. */
+/* What the listener answered; its memory comes before that, so that it is here when it may be used. */
 static void handshake(struct shm_qp *qp)
 {
 	struct shm_conn *c = &qp->conn;
 	union wire_any msg;
 	int fds[WIRE_FDS], rc = 0;
-	const ssize_t len = wire_recv(c->sock.fd, &msg, fds);
 	bool accepted, rejected;
+	ssize_t len;
+	int taken = 0;
 
-	if (len == -EAGAIN)
-		return;
-	if (qp->qp.state != GN_QP_CONNECTING) { /* put in error meanwhile */
-		if (len > 0)
-			wire_close_fds(fds);
-		give_up(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
-		return;
-	}
-	accepted = wire_is(&msg, len, WIRE_ACCEPT, sizeof(msg.hello)) && fds[1] >= 0;
-	rejected = wire_is(&msg, len, WIRE_REJECT, sizeof(msg.hello));
+	do {
+		if (taken++ == HANDSHAKE_MAX) /* more in a moment; others have their turn */
+			return;
+		len = wire_recv(c->sock.fd, &msg, fds);
+		if (len == -EAGAIN)
+			return;
+		accepted = wire_is(&msg, len, WIRE_ACCEPT, sizeof(msg.hello)) && fds[1] >= 0;
+		rejected = wire_is(&msg, len, WIRE_REJECT, sizeof(msg.hello));
+		if (accepted || rejected || len <= 0)
+			break;
+		rc = shm_conn_handle(qp, &msg, len, fds);
+		wire_close_fds(fds);
+	} while (!rc);
 	if ((accepted || rejected) && msg.hello.private_len <= GN_PRIVATE_MAX) {
 		qp->qp.private_len = msg.hello.private_len;
 		memcpy(qp->qp.private_data, msg.hello.private_data, msg.hello.private_len);
 	}
-	if (accepted) {
+	if (accepted && qp->qp.state == GN_QP_CONNECTING) {
 		chan_fds_del(qp->qp.chan, &c->timer);
 		close(c->timer.fd);
 		c->timer.fd = -1;
-		rc = shm_conn_up(qp, msg.hello.rq_size, fds[0], fds[1]);
+		rc = shm_conn_meet(qp, msg.hello.rq_size, fds[0], fds[1]);
 	}
 	if (len > 0)
 		wire_close_fds(fds);
-	if (rejected)
+	if (qp->qp.state != GN_QP_CONNECTING) { /* put in error meanwhile */
+		give_up(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
+	} else if (rejected) {
 		give_up(qp, GN_EVENT_REJECTED, -ECONNREFUSED);
-	else if (!accepted)
-		give_up(qp, GN_EVENT_UNREACHABLE,
-			len < 0 ? (int)len :
-			len	? -EPROTO :
-				  -ECONNREFUSED);
-	else if (rc)
-		give_up(qp, GN_EVENT_UNREACHABLE, rc);
-	else
+	} else if (!accepted || rc) {
+		give_up(qp, GN_EVENT_UNREACHABLE, rc ? rc : len < 0 ? (int)len : -ECONNREFUSED);
+	} else {
+		shm_conn_up(qp);
 		qp_established(&qp->qp);
+	}
 }
 
 static void conn_ready(struct chan_fd *cfd)
@@ -361,7 +368,8 @@ static int dial(struct shm_qp *qp)
 	close(c->hello_area_fd);
 	c->hello_area_fd = -1;
 	c->phase = CONN_HELLO_SENT;
-	return chan_fds_add(qp->qp.chan, &c->sock);
+	rc = chan_fds_add(qp->qp.chan, &c->sock);
+	return rc ? rc : shm_conn_join(qp);
 }
 
 static void set_timer(int fd, uint64_t ns)
@@ -480,11 +488,15 @@ int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 	fill_hello(&hello, WIRE_ACCEPT, c->mine_rq_size, opts->private_data, opts->private_len);
 	rc = chan_fds_add(base->chan, &c->sock);
 	if (!rc)
-		rc = wire_send(c->sock.fd, &hello, sizeof(hello), fds, 2);
+		rc = shm_conn_meet(qp, req->rq_size, req->area_fd, req->grants_fd);
+	/* The memory goes before the word that it may be used. */
 	if (!rc)
-		rc = shm_conn_up(qp, req->rq_size, req->area_fd, req->grants_fd);
+		rc = shm_conn_join(qp);
+	if (!rc)
+		rc = wire_send(c->sock.fd, &hello, sizeof(hello), fds, 2);
 	if (rc)
 		goto fail;
+	shm_conn_up(qp);
 	close(fds[0]);
 	close_req(req);
 	qp_established(base);

@@ -62,7 +62,9 @@ int shm_conn_mine(struct shm_qp *qp, int *area_fd)
 	c->tx_data = c->mine_map->addr + area_data_at(rq_size);
 	c->mine->mood.recv_floor = UINT32_MAX;
 	publish_posted(qp);
-	return 0;
+	c->mems = gn_alloc(MEMS_MIN * sizeof(*c->mems), 0);
+	c->mems_mask = MEMS_MIN - 1;
+	return c->mems ? 0 : -ENOMEM;
 }
 
 /* Map what the peer sent. */
@@ -70,8 +72,6 @@ static int map_peer(struct shm_conn *c, uint32_t rq_size, int area_fd, int grant
 {
 	int rc;
 
-	c->trusted = wire_trusted(c->sock.fd);
-	wire_roomy(c->sock.fd);
 	if (rq_size < RQ_SIZE_MIN || rq_size > RQ_SIZE_MAX || rq_size & (rq_size - 1))
 		return -EPROTO;
 	rc = shm_map_peer(area_fd, area_bytes(rq_size), false, c->trusted, &c->peer_map);
@@ -81,10 +81,6 @@ static int map_peer(struct shm_conn *c, uint32_t rq_size, int area_fd, int grant
 			  &c->grants_map);
 	if (rc)
 		return rc;
-	c->mems = gn_alloc(MEMS_MIN * sizeof(*c->mems), 0);
-	if (!c->mems)
-		return -ENOMEM;
-	c->mems_mask = MEMS_MIN - 1;
 	c->peer = (struct area *)(void *)c->peer_map->addr;
 	c->peer_rq_size = rq_size;
 	c->grants = (const struct grant *)(const void *)c->grants_map->addr;
@@ -175,25 +171,28 @@ void shm_conn_await_credit(struct shm_qp *qp)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-int shm_conn_up(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
+int shm_conn_join(struct shm_qp *qp)
 {
-	struct shm_conn *c = &qp->conn;
-	int rc = map_peer(c, rq_size, area_fd, grants_fd);
+	qp->conn.trusted = wire_trusted(qp->conn.sock.fd);
+	wire_roomy(qp->conn.sock.fd);
+	return shm_grant_join(qp);
+}
 
-	if (!rc)
-		rc = watch(qp);
-	if (!rc)
-		rc = shm_grant_join(qp);
-	if (rc)
-		return rc;
-	/* From here on nothing fails, and messages are taken. */
-	c->phase = CONN_UP;
+int shm_conn_meet(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
+{
+	const int rc = map_peer(&qp->conn, rq_size, area_fd, grants_fd);
+
+	return rc ? rc : watch(qp);
+}
+
+void shm_conn_up(struct shm_qp *qp)
+{
+	qp->conn.phase = CONN_UP;
 	qp->qp.state = GN_QP_READY;
 	shm_rx_add(&qp->rx_recv, (struct shm_cq *)qp->qp.recv_cq, shm_progress_recvs);
 	/* The cq may have been armed before the peer was known. */
 	shm_conn_arm(qp);
 	shm_conn_catch_up(qp);
-	return 0;
 }
 
 void shm_conn_fini(struct shm_qp *qp)
@@ -312,7 +311,7 @@ static void forget_mem(struct shm_conn *c, uint64_t id)
 
 /* ---- the control socket while the connection is up ---- */
 
-static int handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, const int *fds)
+int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, const int *fds)
 {
 	if (wire_is(msg, len, WIRE_WAKE, sizeof(msg->head)))
 		return 0;
@@ -345,7 +344,7 @@ bool shm_conn_pump(struct shm_qp *qp)
 		len = wire_recv(c->sock.fd, &msg, fds);
 		if (len == -EAGAIN)
 			return false;
-		rc = len > 0 ? handle(qp, &msg, len, fds) : (int)len;
+		rc = len > 0 ? shm_conn_handle(qp, &msg, len, fds) : (int)len;
 		wire_close_fds(fds);
 		if (len > 0 && !rc)
 			continue;

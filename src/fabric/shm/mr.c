@@ -241,10 +241,14 @@ int shm_mr_init(struct gn_mr *mr)
  */
 static void wait_out(struct shm_qp *qp, uint64_t deadline_ns)
 {
-	const uint64_t *posting = &qp->conn.peer->busy.posting;
-	const uint64_t seen = __atomic_load_n(posting, __ATOMIC_ACQUIRE);
+	const uint64_t *posting;
+	uint64_t seen;
 	char byte;
 
+	if (!qp->conn.peer) /* still connecting */
+		return;
+	posting = &qp->conn.peer->busy.posting;
+	seen = __atomic_load_n(posting, __ATOMIC_ACQUIRE);
 	if (!(seen & 1))
 		return;
 	while (__atomic_load_n(posting, __ATOMIC_ACQUIRE) == seen) {

@@ -8,7 +8,7 @@
 
 #include "fabric/soft/copy.h"
 
-#define FETCH_ROUNDS 64 /* of reading the control socket for memory that a grant names */
+#define FETCH_US 50000 /* for memory that a grant names and that is not here yet */
 
 /*
  * Odd while we may be copying under the peer's keys. Begun by the first one-sided request of a
@@ -38,17 +38,24 @@ static inline bool peer_open(const struct shm_conn *c)
 	return likely(__atomic_load_n(&c->peer->mood.state, __ATOMIC_RELAXED) == AREA_OPEN);
 }
 
-/* A grant may name memory that is still on its way through the control socket. */
+/*
+ * A grant may name memory that is still on its way through the control socket. It was sent before
+ * the grant was in force, or is being sent right behind the handshake: wait a moment for it. A peer
+ * that never sends it costs us that moment once, for the request fails and the qp with it.
+ */
 static const struct shm_map *fetch_mem(struct shm_qp *qp, uint64_t id)
 {
 	const struct shm_map *map = shm_peer_mem(&qp->conn, id);
+	const uint64_t deadline_ns = map ? 0 : gn_deadline_us(FETCH_US);
 
-	for (int i = 0; !map && i < FETCH_ROUNDS; i++) {
+	while (!map && !qp->conn.peer_ended) {
 		const bool more = shm_conn_pump(qp);
 
 		map = shm_peer_mem(&qp->conn, id);
-		if (!more)
+		if (!map && gn_now_ns() >= deadline_ns)
 			break;
+		if (!map && !more)
+			gn_yield();
 	}
 	qp->conn.last_mem = (struct peer_mem){.id = map ? id : 0, .map = (struct shm_map *)map};
 	return map;

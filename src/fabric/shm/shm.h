@@ -335,8 +335,14 @@ static inline void shm_conn_publish_recv(struct shm_conn *c, uint64_t position, 
 void shm_conn_init(struct shm_conn *conn);
 /* Make our half of what is shared; area_fd is to be sent and closed. */
 int shm_conn_mine(struct shm_qp *qp, int *area_fd);
-/* Take the peer's half: the qp is ready. */
-int shm_conn_up(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd);
+/* Send the peer the memory it may reach, now and whenever there is more. */
+int shm_conn_join(struct shm_qp *qp);
+/* Take the peer's half. */
+int shm_conn_meet(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd);
+/* Both are done: the qp is ready. */
+void shm_conn_up(struct shm_qp *qp);
+/* A message of the control socket that is not of the handshake itself. */
+int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, const int *fds);
 /* Everything of a connection goes, the peer is told. */
 void shm_conn_fini(struct shm_qp *qp);
 /* Read what came on the control socket; notices the peer's end. */
