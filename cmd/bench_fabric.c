@@ -113,7 +113,7 @@ static int parse_cpus(const char *text, int cpus[2])
 	if (sched_getaffinity(0, sizeof(allowed), &allowed))
 		return 0;
 	for (int i = 0; i < 2; i++)
-		if (!CPU_ISSET(cpus[i], &allowed))
+		if (!CPU_ISSET((size_t)cpus[i], &allowed))
 			return cmd_usage_error("--cpus: cpu %d is not there, or not ours to use",
 					       cpus[i]);
 	return 0;

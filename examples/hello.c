@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define LEN 256u
+static char provider[16];	 /* "shm" or "verbs" */
 static struct gn_fabric *fabric; /* an opened provider */
 static struct gn_ctx *ctx;
 static struct gn_chan *chan; /* tells of connections */
@@ -29,8 +30,6 @@ static void must(int rc, const char *what)
 
 static void set_up(const char *addr, unsigned rights)
 {
-	char provider[16]; /* "shm" or "verbs" */
-
 	snprintf(provider, sizeof(provider), "%.*s", (int)strcspn(addr, ":"), addr);
 	must(gn_fabric_open(provider, &fabric), provider);
 	must(gn_ctx_create(fabric, &ctx), "context");

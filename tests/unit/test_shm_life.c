@@ -6,6 +6,8 @@
  */
 #include "shm_side.h"
 
+#include "fabric/shm/shm.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -294,7 +294,7 @@ static void give_up(struct shm_qp *qp, enum gn_event_type type, int status)
 	qp_refused(&qp->qp, type, status);
 }
 
-/* What the listener answered; its memory comes before that, so that it is here when it may be used. */
+/* What the listener answered. Its memory comes before that, to be here when it may be used. */
 static void handshake(struct shm_qp *qp)
 {
 	struct shm_conn *c = &qp->conn;
