@@ -41,6 +41,7 @@ struct bench_trait {
 extern const struct bench_trait bench_traits[BENCH_OPS];
 
 #define BENCH_SIZE_MAX	    (64u << 20)
+#define BENCH_WAKE_SIZE_MAX 65536u
 #define BENCH_DEPTH_MAX	    1024u
 #define BENCH_IN_FLIGHT_MAX (64u << 20) /* bytes: size times depth */
 #define BENCH_SECONDS_MAX   3600.0

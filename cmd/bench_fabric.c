@@ -190,6 +190,9 @@ static int check(const struct request *r)
 	    bench_traits[opts->op].kind == BENCH_ATOMIC)
 		return cmd_usage_error("%s works on 8 bytes; leave --size out",
 				       bench_traits[opts->op].name);
+	/* Whoever sends it sleeps afterwards, so it has to fit at once. */
+	if (r->has_op && opts->op == BENCH_WAKE && r->size_bytes > BENCH_WAKE_SIZE_MAX)
+		return cmd_usage_error("wake sends at most %u bytes", BENCH_WAKE_SIZE_MAX);
 	if ((uint64_t)r->size_bytes * r->depth > BENCH_IN_FLIGHT_MAX)
 		return cmd_usage_error("--size times --depth must not exceed %u MiB",
 				       BENCH_IN_FLIGHT_MAX >> 20);
