@@ -61,30 +61,6 @@ static inline void copy_relaxed(uint8_t *dst, const uint8_t *src, size_t len)
 	}
 }
 
-/* Up to 64 bytes of which nobody else sees one end yet: head and tail may overlap. */
-static inline void copy_private(uint8_t *dst, const uint8_t *src, size_t len)
-{
-	if (COPY_BY_WORD) {
-		copy_relaxed(dst, src, len);
-	} else if (len >= 16) {
-		uint8_t tail[16];
-
-		memcpy(tail, src + len - 16, 16);
-		for (size_t i = 0; i + 16 < len; i += 16)
-			memcpy(dst + i, src + i, 16);
-		memcpy(dst + len - 16, tail, 16);
-	} else if (len >= 8) {
-		uint64_t head, tail;
-
-		memcpy(&head, src, 8);
-		memcpy(&tail, src + len - 8, 8);
-		memcpy(dst, &head, 8);
-		memcpy(dst + len - 8, &tail, 8);
-	} else {
-		copy_bytes(dst, src, len);
-	}
-}
-
 /* The 1 to 8 bytes from dst, which do not cross an aligned word, in address order with release. */
 static inline void copy_last(uint8_t *dst, const uint8_t *src, size_t len)
 {
