@@ -9,8 +9,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-#define OTHERS_NAP_US 100
-
 static bool source_ready(struct gn_source *source)
 {
 	struct gn_chan *chan = container_of(source, struct gn_chan, source);

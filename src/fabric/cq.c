@@ -10,8 +10,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define OTHERS_NAP_US 100 /* while events of others sit in the channel */
-
 static int arm_locked(struct gn_cq *cq, bool solicited_only)
 {
 	const struct provider *p = cq->obj.fabric->provider;

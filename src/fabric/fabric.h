@@ -299,6 +299,8 @@ static inline void cq_unlock(struct gn_cq *cq)
 		gn_mutex_unlock(&cq->ctx->lock);
 }
 
+#define OTHERS_NAP_US 100 /* a wait's rest while events of others sit in its channel */
+
 /* chan.c: queueing events. Any thread. */
 void chan_push(struct gn_chan *chan, struct chan_node *node);
 void chan_remove(struct gn_chan *chan, struct chan_node *node);

@@ -227,8 +227,8 @@ static void memory_comes_first(void **state)
 	(void)state;
 	side_make(&a);
 	side_make(&b);
-	assert_int_equal(gn_listen(a.ctx, "shm:first", a.chan, 0, &listener), 0);
-	side_connect(&b, &a, "shm:first", &c, &s);
+	assert_int_equal(gn_listen(a.ctx, ADDR "first", a.chan, 0, &listener), 0);
+	side_connect(&b, &a, ADDR "first", &c, &s);
 	assert_int_equal(((struct shm_qp *)c)->conn.n_mems, 1);
 	assert_int_equal(gn_qp_destroy(c), 0);
 	assert_int_equal(gn_qp_destroy(s), 0);
