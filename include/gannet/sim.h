@@ -32,11 +32,22 @@ struct gn_sim;
 #define GN_SIM_STACK_DEFAULT (256u * 1024u)
 
 struct gn_sim_opts {
-	const char *profile; /* "ideal" (or NULL): only polling in vain and yielding take time */
-	uint64_t seed;	     /* of everything that is left to chance */
-	unsigned nodes;	     /* 1 to GN_SIM_NODES_MAX; they are called n0, n1, … */
-	size_t stack_bytes;  /* of each thread; 0: GN_SIM_STACK_DEFAULT */
-	uint64_t limit_ns;   /* virtual time at which a run gives up; 0: none */
+	/*
+	 * What the machines and their network cards cost: "ideal" (or NULL; only polling in vain
+	 * and yielding take time), "cx3", "cx3-fdr", "cx3-roce", "cx4", "connect-ib", or a file of
+	 * one's own, which is a name with a '/' in it (docs/simulator.md).
+	 */
+	const char *profile;
+	uint64_t seed;	    /* of everything that is left to chance */
+	unsigned nodes;	    /* 1 to GN_SIM_NODES_MAX; they are called n0, n1, … */
+	size_t stack_bytes; /* of each thread; 0: GN_SIM_STACK_DEFAULT */
+	uint64_t limit_ns;  /* virtual time at which a run gives up; 0: none */
+	/*
+	 * enum gn_cap: promises of the profile that this run does not make, and breaks where it
+	 * can: lines of a WRITE become visible in any order, READs are torn, and so on.
+	 */
+	uint64_t caps_off;
+	const char *faults; /* what goes wrong, see gn_sim_inject(); NULL: nothing */
 };
 
 GN_API int gn_sim_create(const struct gn_sim_opts *opts, struct gn_sim **out);
@@ -75,6 +86,49 @@ GN_API uint64_t gn_sim_now_ns(const struct gn_sim *sim);
 GN_API uint64_t gn_sim_trace_hash(const struct gn_sim *sim);
 /* How many events were taken from the queue. */
 GN_API uint64_t gn_sim_events(const struct gn_sim *sim);
+
+/*
+ * Let things go wrong: a list of faults, separated by commas or blanks, added to those there are.
+ *
+ *     KIND=RATE                       at random: of that share of chances (1%, 0.2%, 50ppm); for
+ *                                     what happens to a node, once in as many virtual milliseconds
+ *     KIND@TIME[+DURATION][:WHERE[:AMOUNT]]     on schedule
+ *
+ * KIND is one of gn_sim_fault_name(): ud-loss ud-dup ud-reorder ud-delay qp-error rnr
+ * late-completion late-visibility lines torn-read crash pause slow-node slow-link partition drift
+ * alloc register. TIME and DURATION are 5ms, 20us, 100ns; WHERE is a node (n3), for a partition two
+ * groups that do not hear each other (n0|n1+n2), or of which the first does not reach the second
+ * (n0>n1), or one node against all others (n1). A crashed node starts its programs again after
+ * DURATION. AMOUNT is how much slower (20x), how far off (200ppm), or the how-manieth call fails
+ * (#17). -EINVAL for what does not parse or names a node that is not there, with a line in the log
+ * that says which.
+ */
+GN_API int gn_sim_inject(struct gn_sim *sim, const char *faults);
+/* The name of a kind of fault, 0 and on; NULL: there are no more. */
+GN_API const char *gn_sim_fault_name(unsigned kind);
+/* How often it happened. */
+GN_API uint64_t gn_sim_fault_count(const struct gn_sim *sim, unsigned kind);
+
+/* What a node's network card and processors did so far. */
+struct gn_sim_stats {
+	uint64_t requests; /* taken from send queues */
+	uint64_t packets_out, packets_in;
+	uint64_t bytes_out, bytes_in;	   /* on the wire, with headers */
+	uint64_t cache_hits, cache_misses; /* of its memory of qps and translations */
+	uint64_t wqe_misses;		   /* requests it had to fetch once more */
+	uint64_t inbound;		   /* requests of others that it served */
+	uint64_t inbound_misses;	   /* cache_misses while it did */
+	uint64_t interrupts;
+	uint64_t tx_busy_ns, rx_busy_ns, link_out_busy_ns, link_in_busy_ns, cpu_busy_ns;
+};
+
+GN_API int gn_sim_stats(const struct gn_sim *sim, unsigned node, struct gn_sim_stats *out);
+
+/* The names of the profiles there are, 0 and on; NULL: there are no more. */
+GN_API const char *gn_sim_profile_name(unsigned i);
+/* A profile as the text of its file; NULL if there is none of that name. */
+GN_API const char *gn_sim_profile_text(const char *name);
+
 /* Allocations left behind by programs that returned; the log names the processes. */
 GN_API uint64_t gn_sim_leaks(const struct gn_sim *sim);
 

@@ -107,6 +107,7 @@ int gn_sim_create(const struct gn_sim_opts *opts, struct gn_sim **out)
 	sim_engine_init(&sim->engine, opts->seed,
 			opts->limit_ns ? sim_ns_to_ps(opts->limit_ns) : SIM_NEVER);
 	sim->profile = profile;
+	sim->caps_off = opts->caps_off;
 	sim->stack_bytes = opts->stack_bytes ? opts->stack_bytes : GN_SIM_STACK_DEFAULT;
 	sim->home = &current;
 	*out = sim;
@@ -246,4 +247,12 @@ uint64_t gn_sim_events(const struct gn_sim *sim)
 uint64_t gn_sim_leaks(const struct gn_sim *sim)
 {
 	return sim->leaks;
+}
+
+int gn_sim_stats(const struct gn_sim *sim, unsigned node, struct gn_sim_stats *out)
+{
+	if (!sim || !out || node >= sim->n_nodes)
+		return -EINVAL;
+	*out = (struct gn_sim_stats){0};
+	return 0;
 }

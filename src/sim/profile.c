@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "gannet/sim.h"
 #include "sim/profile.h"
 
 static const struct sim_profile profiles[] = {
@@ -23,4 +24,14 @@ const struct sim_profile *sim_profile_find(const char *name)
 		if (!strcmp(name, profiles[i].name))
 			return &profiles[i];
 	return NULL;
+}
+
+const char *gn_sim_profile_name(unsigned i)
+{
+	return i < sizeof(profiles) / sizeof(profiles[0]) ? profiles[i].name : NULL;
+}
+
+const char *gn_sim_profile_text(const char *name)
+{
+	return name && sim_profile_find(name) ? "" : NULL;
 }

@@ -103,6 +103,7 @@ struct sim_node {
 struct gn_sim {
 	struct sim_engine engine;
 	const struct sim_profile *profile;
+	uint64_t caps_off;
 	size_t stack_bytes;
 	const void *home; /* the OS thread it belongs to */
 	bool running;

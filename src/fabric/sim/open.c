@@ -59,7 +59,7 @@ static int open_fabric(struct gn_fabric *base, const char *device)
 	sim_hook_add(fabric->proc, &fabric->hook);
 
 	strncpy(base->attr.device, device, sizeof(base->attr.device) - 1);
-	base->attr.caps = IDEAL_CAPS;
+	base->attr.caps = IDEAL_CAPS & ~sim->caps_off;
 	base->attr.max_send_wr = 16384;
 	base->attr.max_recv_wr = 16384;
 	base->attr.max_sge = 16;
