@@ -9,7 +9,12 @@
 int cmd_bench(int argc, char **argv);
 int cmd_bench_fabric(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
+int cmd_bench_sim(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_sim(int argc, char **argv);
+int cmd_sim_calibrate(int argc, char **argv);
+int cmd_sim_profile(int argc, char **argv);
+int cmd_sim_soak(int argc, char **argv);
 
 /* The second processes of bench and demo; not for people. */
 int cmd_bench_peer(int argc, char **argv);
