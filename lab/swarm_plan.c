@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From a seed to a plan: how large the cluster is, who talks to whom and how, and what goes wrong.
+ * Each thing is often left out altogether, because what is always mixed hides what only happens
+ * when it is missing.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "swarm_model.h"
+
+#define OPTIONAL_CAPS                                                            \
+	(GN_CAP_UD | GN_CAP_ATOMICS | GN_CAP_ATOMIC_CPU | GN_CAP_INORDER_WRITE | \
+	 GN_CAP_INORDER_128 | GN_CAP_WRITE_ORDER | GN_CAP_READ_HEAD_FIRST | GN_CAP_FOREIGN_REMOTE)
+
+/* ---- faults ---- */
+
+static size_t name_len(const char *text)
+{
+	return strcspn(text, "=@, \t");
+}
+
+static const char *next_name(const char *text)
+{
+	text += strcspn(text, ", \t");
+	return text + strspn(text, ", \t");
+}
+
+static bool names(const char *list, const char *kind)
+{
+	for (list += strspn(list, ", \t"); *list; list = next_name(list))
+		if (name_len(list) == strlen(kind) && !memcmp(list, kind, strlen(kind)))
+			return true;
+	return false;
+}
+
+bool plan_fault(const struct swarm *s, const char *kind)
+{
+	return names(s->plan.faults, kind);
+}
+
+bool swarm_faults_known(const char *list, const char **bad, size_t *bad_len)
+{
+	for (list += strspn(list, ", \t"); *list; list = next_name(list)) {
+		const char *name;
+		unsigned i = 0;
+
+		*bad = list;
+		*bad_len = name_len(list);
+		while ((name = gn_sim_fault_name(i)) &&
+		       (strlen(name) != *bad_len || memcmp(name, list, *bad_len)))
+			i++;
+		if (!name)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * How often, in 1/1000000. What happens to a node is counted in milliseconds, and a run has some
+ * ten of them; what may end a program's efforts early is rare, so that others come to their turn.
+ */
+static uint32_t draw_rate_ppm(struct rng *rng, const char *kind)
+{
+	static const char *const node_kinds[] = {"crash",     "pause",	   "slow-node",
+						 "slow-link", "partition", "drift"};
+	static const char *const rare_kinds[] = {"qp-error", "rnr", "alloc", "register"};
+
+	for (size_t i = 0; i < sizeof(node_kinds) / sizeof(node_kinds[0]); i++)
+		if (!strcmp(kind, node_kinds[i]))
+			return rng_range(rng, 5000, 100000);
+	for (size_t i = 0; i < sizeof(rare_kinds) / sizeof(rare_kinds[0]); i++)
+		if (!strcmp(kind, rare_kinds[i]))
+			return rng_range(rng, 200, 10000);
+	return rng_range(rng, 1000, 200000);
+}
+
+static void draw_faults(struct swarm *s, struct rng *rng)
+{
+	const bool none = rng_one_in(rng, 8);
+	char *text = s->plan.faults;
+	size_t len = 0;
+	const char *kind;
+
+	*text = '\0';
+	for (unsigned i = 0; (kind = gn_sim_fault_name(i)); i++) {
+		const bool chosen = rng_one_in(rng, 3) && !none;
+		const uint32_t ppm = draw_rate_ppm(rng, kind);
+
+		if (!chosen || (s->opts->only_faults && !names(s->opts->only_faults, kind)))
+			continue;
+		len += (size_t)snprintf(text + len, sizeof(s->plan.faults) - len, "%s%s=%uppm",
+					len ? "," : "", kind, ppm);
+	}
+}
+
+static void set_faults(struct swarm *s)
+{
+	s->breaks = plan_fault(s, "qp-error") || plan_fault(s, "crash") ||
+		    plan_fault(s, "partition") || plan_fault(s, "rnr");
+	s->no_memory = plan_fault(s, "alloc") || plan_fault(s, "register");
+	s->stalls = plan_fault(s, "pause") || plan_fault(s, "slow-node") || plan_fault(s, "drift");
+}
+
+/* ---- the cluster ---- */
+
+static void draw_profile(struct plan *plan, struct rng *rng)
+{
+	unsigned n = 0;
+
+	while (gn_sim_profile_name(n))
+		n++;
+	snprintf(plan->profile, sizeof(plan->profile), "%s",
+		 gn_sim_profile_name(rng_below(rng, n)));
+}
+
+static uint64_t draw_caps_off(struct rng *rng)
+{
+	const uint64_t some = rng_next(rng) & OPTIONAL_CAPS;
+
+	switch (rng_below(rng, 3)) {
+	case 0:
+		return 0;
+	case 1:
+		return OPTIONAL_CAPS;
+	default:
+		return some;
+	}
+}
+
+static void draw_programs(struct plan *plan, struct rng *rng)
+{
+	plan->n_nodes = rng_range(rng, 2, NODES_MAX);
+	for (unsigned node = 0; node < plan->n_nodes; node++) {
+		unsigned n = rng_one_in(rng, 6) ? 2 : 1;
+
+		for (; n > 0 && plan->n_procs < PROCS_MAX; n--) {
+			struct plan_proc *proc = &plan->proc[plan->n_procs];
+
+			proc->node = node;
+			proc->first_worker = plan->n_workers;
+			proc->n_workers = rng_one_in(rng, 2) ? 1 : 2;
+			proc->shared = rng_one_in(rng, 3);
+			for (unsigned i = 0; i < proc->n_workers; i++)
+				plan->worker[plan->n_workers++] = (struct plan_worker){
+					.proc = plan->n_procs,
+					.steps = rng_range(rng, 30, 160),
+					.datagrams = rng_one_in(rng, 2),
+				};
+			plan->n_procs++;
+		}
+	}
+}
+
+static void draw_link(struct plan *plan, struct plan_link *link, struct rng *rng)
+{
+	static const uint32_t lens[] = {64, 256, 256, 1024, 1024, 4096, LEN_MAX};
+
+	do { /* of two processes; on one node they talk through its device */
+		link->client = rng_below(rng, plan->n_workers);
+		link->server = rng_below(rng, plan->n_workers);
+	} while (plan->worker[link->client].proc == plan->worker[link->server].proc);
+	link->max_len = lens[rng_below(rng, sizeof(lens) / sizeof(lens[0]))];
+	link->window = rng_range(rng, 4, 20);
+	link->recvs = rng_range(rng, 2, 16);
+	for (unsigned op = 0; op <= GN_OP_FAA; op++)
+		link->weight[op] = rng_one_in(rng, 4) ? 0 : rng_range(rng, 1, 8);
+	link->weight[GN_OP_WRITE] += link->weight[GN_OP_WRITE] ? 8 : 0;
+	link->weight[GN_OP_READ] += 4; /* what everything else is seen by */
+	link->signal_one_in = rng_range(rng, 1, 6);
+	link->sloppy = rng_one_in(rng, 4);
+	link->hostile = rng_one_in(rng, 4);
+	link->close_one_in = rng_one_in(rng, 2) ? 60 : 400;
+	link->conn = (struct gn_conn_opts){
+		.rnr_retry = rng_one_in(rng, 8) ? GN_RNR_NONE : rng_range(rng, 1, 6),
+		.rnr_timer_us = rng_one_in(rng, 4) ? rng_range(rng, 10, 100) : 640,
+		.timeout_us = rng_range(rng, 2000, 20000),
+	};
+}
+
+void plan_draw(struct swarm *s)
+{
+	struct rng rng = {.state = rng_mix(s->opts->seed + 0x73776172)};
+	struct plan *plan = &s->plan;
+
+	draw_profile(plan, &rng);
+	if (s->opts->profile)
+		snprintf(plan->profile, sizeof(plan->profile), "%s", s->opts->profile);
+	plan->caps_off = draw_caps_off(&rng);
+	plan->ud_len = 64u << 2 * rng_below(&rng, 4);
+	draw_programs(plan, &rng);
+	plan->n_links = rng_range(
+		&rng, 1, LINKS_MAX < plan->n_workers + 2 ? LINKS_MAX : plan->n_workers + 2);
+	for (unsigned i = 0; i < plan->n_links; i++)
+		draw_link(plan, &plan->link[i], &rng);
+	draw_faults(s, &rng);
+	if (s->opts->faults)
+		snprintf(plan->faults, sizeof(plan->faults), "%s", s->opts->faults);
+	set_faults(s);
+}
+
+void plan_print(const struct swarm *s)
+{
+	const struct plan *plan = &s->plan;
+
+	fprintf(stderr,
+		"seed %llu: profile %s, %u nodes, %u processes, %u workers, caps off %llx\n"
+		"seed %llu: faults %s\n",
+		(unsigned long long)s->opts->seed, plan->profile, plan->n_nodes, plan->n_procs,
+		plan->n_workers, (unsigned long long)plan->caps_off,
+		(unsigned long long)s->opts->seed, *plan->faults ? plan->faults : "none");
+	for (unsigned i = 0; i < plan->n_links; i++) {
+		const struct plan_link *link = &plan->link[i];
+
+		fprintf(stderr,
+			"seed %llu: link %u: n%u worker %u to n%u worker %u, up to %u bytes, "
+			"window %u, %u receives%s%s\n",
+			(unsigned long long)s->opts->seed, i,
+			plan->proc[plan->worker[link->client].proc].node, link->client,
+			plan->proc[plan->worker[link->server].proc].node, link->server,
+			link->max_len, link->window, link->recvs, link->sloppy ? ", sloppy" : "",
+			link->hostile ? ", hostile" : "");
+	}
+}
