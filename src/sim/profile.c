@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gannet/fabric.h"
 #include "gannet/sim.h"
 
 #define FILE_MAX (64u * 1024u)
@@ -122,21 +121,16 @@ static const struct field {
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
-static const struct {
-	const char *name;
-	uint64_t bit;
-} cap_names[] = {
-	{"ud", GN_CAP_UD},
-	{"atomics", GN_CAP_ATOMICS},
-	{"atomic-cpu", GN_CAP_ATOMIC_CPU},
-	{"inorder-write", GN_CAP_INORDER_WRITE},
-	{"inorder-128", GN_CAP_INORDER_128},
-	{"write-order", GN_CAP_WRITE_ORDER},
-	{"read-head-first", GN_CAP_READ_HEAD_FIRST},
-	{"foreign-remote", GN_CAP_FOREIGN_REMOTE},
+static const char *const promises[SIM_PROMISES] = {
+	[SIM_UD] = "ud",
+	[SIM_ATOMICS] = "atomics",
+	[SIM_ATOMIC_CPU] = "atomic-cpu",
+	[SIM_INORDER_WRITE] = "inorder-write",
+	[SIM_INORDER_128] = "inorder-128",
+	[SIM_WRITE_ORDER] = "write-order",
+	[SIM_READ_HEAD_FIRST] = "read-head-first",
+	[SIM_FOREIGN_REMOTE] = "foreign-remote",
 };
-
-#define CAP_NAMES (sizeof(cap_names) / sizeof(cap_names[0]))
 
 /* ---- reading ---- */
 
@@ -207,16 +201,16 @@ static int set_field(const struct reader *r, const struct field *field, const ch
 
 static int set_caps(const struct reader *r, char *list)
 {
-	r->out->caps = 0;
+	r->out->promises = 0;
 	for (char *save, *word = strtok_r(list, ",", &save); word;
 	     word = strtok_r(NULL, ",", &save)) {
 		unsigned i = 0;
 
-		while (i < CAP_NAMES && strcmp(word, cap_names[i].name))
+		while (i < SIM_PROMISES && strcmp(word, promises[i]))
 			i++;
-		if (i == CAP_NAMES)
+		if (i == SIM_PROMISES)
 			return refuse(r, "no such capability:", word);
-		r->out->caps |= cap_names[i].bit;
+		r->out->promises |= 1u << i;
 	}
 	return 0;
 }

@@ -11,12 +11,25 @@
 
 #define SIM_PROFILE_NAME 32u
 
+/* What a card promises beyond the rules; the provider turns it into capabilities. */
+enum sim_promise {
+	SIM_UD,
+	SIM_ATOMICS,
+	SIM_ATOMIC_CPU,
+	SIM_INORDER_WRITE,
+	SIM_INORDER_128,
+	SIM_WRITE_ORDER,
+	SIM_READ_HEAD_FIRST,
+	SIM_FOREIGN_REMOTE,
+	SIM_PROMISES
+};
+
 /* Bytes take (bytes * ps_per_kib) >> 10; 0: no time. */
 typedef uint64_t sim_rate;
 
 struct sim_profile {
 	char name[SIM_PROFILE_NAME];
-	uint64_t caps; /* enum gn_cap */
+	uint32_t promises; /* 1 << enum sim_promise */
 	uint64_t jitter_ppm;
 
 	/* the processor */

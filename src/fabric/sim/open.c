@@ -8,6 +8,27 @@
 
 #include "fabric/sim/sim.h"
 
+static const uint64_t cap_of[SIM_PROMISES] = {
+	[SIM_UD] = GN_CAP_UD,
+	[SIM_ATOMICS] = GN_CAP_ATOMICS,
+	[SIM_ATOMIC_CPU] = GN_CAP_ATOMIC_CPU,
+	[SIM_INORDER_WRITE] = GN_CAP_INORDER_WRITE,
+	[SIM_INORDER_128] = GN_CAP_INORDER_128,
+	[SIM_WRITE_ORDER] = GN_CAP_WRITE_ORDER,
+	[SIM_READ_HEAD_FIRST] = GN_CAP_READ_HEAD_FIRST,
+	[SIM_FOREIGN_REMOTE] = GN_CAP_FOREIGN_REMOTE,
+};
+
+static uint64_t caps_of(const struct gn_sim *sim)
+{
+	uint64_t caps = 0;
+
+	for (unsigned i = 0; i < SIM_PROMISES; i++)
+		if (sim->profile.promises & 1u << i)
+			caps |= cap_of[i];
+	return caps & ~sim->caps_off;
+}
+
 /*
  * The process ended, or was killed, without closing the fabric: its memory goes, so nothing outside
  * of it may point there any more. Its locks are not taken: who held them is dead.
@@ -54,7 +75,7 @@ static int open_fabric(struct gn_fabric *base, const char *device)
 	sim_hook_add(fabric->proc, &fabric->hook);
 
 	strncpy(base->attr.device, device, sizeof(base->attr.device) - 1);
-	base->attr.caps = sim->profile.caps & ~sim->caps_off;
+	base->attr.caps = caps_of(sim);
 	base->attr.max_send_wr = (uint32_t)sim->profile.max_send_wr;
 	base->attr.max_recv_wr = (uint32_t)sim->profile.max_send_wr;
 	base->attr.max_sge = (uint32_t)sim->profile.max_sge;
