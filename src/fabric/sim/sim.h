@@ -110,8 +110,7 @@ struct sim_qp {
 	struct sim_send *sends;	     /* by position, like sq */
 	uint64_t passed[SIM_STAGES]; /* positions below have passed the stage */
 	struct sim_event stage[SIM_STAGES];
-	uint32_t
-		reads; /* READs and atomics that were sent and not answered: what a fence waits for */
+	uint32_t reads; /* READs and atomics not answered yet: what a fence waits for */
 	struct sim_path *path;
 	struct sim_flight *flights; /* WRITEs to it that are not visible yet, oldest first */
 	struct sim_conn conn;
