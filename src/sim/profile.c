@@ -169,10 +169,28 @@ static bool parse_milli(const char *text, uint64_t *out)
 	return !*text;
 }
 
+static const struct field *find_field(const char *name)
+{
+	for (unsigned i = 0; i < FIELDS; i++)
+		if (!strcmp(name, fields[i].name))
+			return &fields[i];
+	return NULL;
+}
+
+static uint64_t *field_in(const struct reader *r, const struct field *field)
+{
+	return (uint64_t *)(void *)((char *)r->out + field->at);
+}
+
 static int set_field(const struct reader *r, const struct field *field, const char *value)
 {
-	uint64_t *to = (uint64_t *)(void *)((char *)r->out + field->at), milli;
+	const struct field *same = find_field(value);
+	uint64_t *to = field_in(r, field), milli;
 
+	if (same && same->unit == field->unit) { /* as much as another one has so far */
+		*to = *field_in(r, same);
+		return 0;
+	}
 	if (!parse_milli(value, &milli))
 		return refuse(r, "no number of at most three decimals:", value);
 	if (milli > field->max * 1000)
@@ -231,6 +249,7 @@ static int be_like(const struct reader *r, const char *name)
 static int read_line(struct reader *r, char *line)
 {
 	char *save, *name = strtok_r(line, " \t\r", &save), *value;
+	const struct field *field;
 
 	if (!name || *name == '#')
 		return 0;
@@ -241,10 +260,8 @@ static int read_line(struct reader *r, char *line)
 		return be_like(r, value);
 	if (!strcmp(name, "caps"))
 		return set_caps(r, value);
-	for (unsigned i = 0; i < FIELDS; i++)
-		if (!strcmp(name, fields[i].name))
-			return set_field(r, &fields[i], value);
-	return refuse(r, "no such field:", name);
+	field = find_field(name);
+	return field ? set_field(r, field, value) : refuse(r, "no such field:", name);
 }
 
 static int read_text(struct reader *r, const char *text)
