@@ -293,6 +293,18 @@ static bool announced_message(struct cf *cf, const uint64_t *object, size_t line
 	return true;
 }
 
+/* A: first something else to the same place, then the message, then a word of it. */
+static bool write_twice(struct cf *cf, struct cf_rc *rc, uint64_t version, size_t lines)
+{
+	const uint32_t len = (uint32_t)(lines * LINE);
+
+	compose(words_at(rc, SLOT_BYTES), lines, ~version);
+	CHECK(cf_write(cf, rc, version, SLOT_BYTES, 0, len, 0));
+	CHECK(cf_write(cf, rc, version, 0, 0, len, 0));
+	CHECK(cf_send(cf, rc, version, 0, 0, GN_SIGNALED));
+	return cf_expect_wc(cf, rc->send_cq, version, GN_WC_OK);
+}
+
 static bool early_a(struct cf *cf)
 {
 	uint64_t there, mine = 0, completed = 0, early = 0;
@@ -307,22 +319,20 @@ static bool early_a(struct cf *cf)
 
 		compose(words_at(&rc, 0), lines, i);
 		CHECK(cf_sync(cf)); /* B is ready */
-		CHECK(cf_write(cf, &rc, i, 0, 0, len, unannounced(i) ? GN_SIGNALED : 0));
-		if (unannounced(i)) {
-			CHECK(cf_expect_wc(cf, rc.send_cq, i, GN_WC_OK));
-			completed++;
+		if (!unannounced(i)) {
+			CHECK(write_twice(cf, &rc, i, lines));
+			continue;
 		}
-		if (unannounced(i) && cf->sim) {
-			/*
-			 * Only here can one look into the other node's memory, and see what its
-			 * CPU would see at this instant.
-			 */
+		CHECK(cf_write(cf, &rc, i, 0, 0, len, GN_SIGNALED));
+		CHECK(cf_expect_wc(cf, rc.send_cq, i, GN_WC_OK));
+		completed++;
+		/*
+		 * Only in a simulation can one look into the other node's memory, and see what its
+		 * CPU would see at this instant.
+		 */
+		if (cf->sim) {
 			take_copy(copy, (const uint64_t *)(uintptr_t)there, lines);
 			early += copy[0] != i || !is_whole(copy, lines);
-		}
-		if (!unannounced(i)) {
-			CHECK(cf_send(cf, &rc, i, 0, 0, GN_SIGNALED));
-			CHECK(cf_expect_wc(cf, rc.send_cq, i, GN_WC_OK));
 		}
 	}
 	if (cf->sim)
