@@ -9,11 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RUNS_MAX  4u /* of a program whose node keeps crashing */
-#define POLL_MAX  8
-#define EVENTS	  8
-#define LINGER_US 10000u
-#define HALL_SIZE GN_PAGE
+#define RUNS_MAX     4u /* of a program whose node keeps crashing */
+#define POLL_MAX     8
+#define EVENTS	     8
+#define LONG_WAIT_US 100000u
+#define LINGER_US    10000u
+#define HALL_SIZE    GN_PAGE
 
 uint64_t worker_now(struct worker *w)
 {
@@ -59,6 +60,9 @@ void worker_wait(struct worker *w, uint64_t us, bool events)
 
 	CHECK(w->s, rc >= 0 || (rc == -ETIMEDOUT && worker_now(w) >= deadline),
 	      "a wait gave %s before its time", gn_strerror(rc));
+	/* Nothing comes as late as that by itself, and none of it just then. */
+	CHECK(w->s, rc <= 0 || us < LONG_WAIT_US || worker_now(w) < deadline,
+	      "a wait of %llu us slept over what it waited for", (unsigned long long)us);
 }
 
 static void take_request(struct worker *w, const struct gn_event *event)

@@ -161,6 +161,22 @@ static void aim_badly(struct end *e, struct request *req)
 	e->life->may_break = true;
 }
 
+/* A READ of what one of the last WRITEs wrote sees most: whether it has been done at all. */
+static void aim_after_write(struct end *e, struct request *req)
+{
+	const struct half *half = e->half;
+
+	for (uint32_t i = half->n_req - 1; i > 0 && i + CHAIN_MAX >= half->n_req; i--) {
+		const struct request *last = &half->req[i - 1];
+
+		if (!is_write(last->op) || last->aim != AIM_AREA)
+			continue;
+		req->off = last->off;
+		req->len = last->len;
+		return;
+	}
+}
+
 static void aim_well(struct end *e, struct request *req)
 {
 	struct rng *rng = &e->worker->rng;
@@ -189,6 +205,8 @@ static void aim_well(struct end *e, struct request *req)
 	} else {
 		req->aim = AIM_AREA;
 		req->off = draw_offset(rng, area_size_of(e->max_len), req->len);
+		if (req->op == GN_OP_READ && rng_one_in(rng, 2))
+			aim_after_write(e, req);
 	}
 	req->imm = (uint32_t)rng_next(rng);
 }

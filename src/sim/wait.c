@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 
+#include "base/mutant.h"
 #include "sim/sim.h"
 
 static void link_item(struct gn_wait_item **list, struct gn_wait_item *item)
@@ -30,6 +31,8 @@ static void wake(struct gn_wait_item *item)
 {
 	struct sim_thread *thread = item->waiter;
 
+	if (mutant("wake-lost", thread->proc->sim->engine.taken))
+		return;
 	thread->woken = true;
 	sim_unpark(thread);
 }

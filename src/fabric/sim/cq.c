@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Completion queues and channels: the software ring, and time that passes for who looks in vain. */
+#include "base/mutant.h"
 #include "fabric/sim/sim.h"
 
 static struct soft_cq *soft(struct gn_cq *cq)
@@ -70,7 +71,8 @@ void sim_cq_push(struct gn_cq *cq, const struct gn_wc *wc, bool solicited)
 {
 	const bool was_overrun = cq->overrun;
 
-	if (!soft_cq_push(soft(cq), wc, solicited) && !was_overrun) {
+	if (!mutant("completion-lost", wc->id) && !soft_cq_push(soft(cq), wc, solicited) &&
+	    !was_overrun) {
 		source_wake(&cq->source);
 		fail_qps(cq);
 	}

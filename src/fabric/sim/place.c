@@ -5,6 +5,7 @@
  */
 #include <assert.h>
 
+#include "base/mutant.h"
 #include "fabric/sim/sim.h"
 
 /* The target answers with an error; as on a real device, that is the end of its own qp as well. */
@@ -121,7 +122,8 @@ static enum sim_placed place_write(struct sim_qp *from, const struct gn_wr *wr,
 
 		if (!addr)
 			return refuse(to, GN_WC_REMOTE_ACCESS, send);
-		if (!sim_flight_begin(from, wr, to, addr, len_bytes)) {
+		if (!mutant("write-dropped", from->passed[SIM_PLACE]) &&
+		    !sim_flight_begin(from, wr, to, addr, len_bytes)) {
 			soft_write(addr, wr->sge, wr->n_sge);
 			sim_changed(to, addr, len_bytes);
 		}
@@ -144,7 +146,8 @@ static enum sim_placed place_read(struct sim_qp *from, const struct gn_wr *wr,
 	addr = find_range(to, wr, len_bytes, GN_REMOTE_READ);
 	if (!addr)
 		return refuse(to, GN_WC_REMOTE_ACCESS, send);
-	sim_flights_land(to);
+	if (!mutant("stale-read", from->passed[SIM_PLACE]))
+		sim_flights_land(to);
 	if (sim_sample_more(from, wr, send, addr, len_bytes))
 		return SIM_UNFINISHED;
 	if (!send->sample)
