@@ -144,7 +144,7 @@ static void draw_programs(struct plan *plan, struct rng *rng)
 			for (unsigned i = 0; i < proc->n_workers; i++)
 				plan->worker[plan->n_workers++] = (struct plan_worker){
 					.proc = plan->n_procs,
-					.steps = rng_range(rng, 30, 160),
+					.steps = rng_range(rng, 50, 250),
 					.datagrams = rng_one_in(rng, 2),
 				};
 			plan->n_procs++;
