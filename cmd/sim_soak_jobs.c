@@ -62,7 +62,7 @@ static void __attribute__((noreturn)) work(const struct soak *soak, int from, in
 	struct answer answer;
 
 	signal(SIGINT, SIG_IGN); /* the parent decides */
-	signal(SIGTERM, SIG_DFL);
+	signal(SIGTERM, SIG_IGN);
 	while (read(from, &opts.seed, sizeof(opts.seed)) == (ssize_t)sizeof(opts.seed)) {
 		alarm(SEED_SECONDS);
 		answer.rc = swarm_run(&opts, &answer.result);

@@ -176,8 +176,7 @@ void end_sent(struct end *e, const struct gn_wc *wc)
 	if (e->life)
 		half_judge(e->s, e->life, e->half, e->peer, bad, wc->status);
 	else
-		CHECK(e->s, wc->status == GN_WC_FLUSHED && !e->ud->open, "datagram %u failed: %s",
-		      bad, gn_wc_status_str(wc->status));
+		ud_failed(e, bad, wc->status);
 }
 
 /* ---- messages ---- */

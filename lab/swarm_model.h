@@ -69,7 +69,7 @@ struct plan_proc {
 struct plan_worker {
 	unsigned proc;
 	uint32_t steps;
-	bool datagrams;
+	bool datagrams, hostile; /* datagrams: hostile to itself, by wrong keys */
 };
 
 struct plan_link {

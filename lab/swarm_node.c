@@ -159,9 +159,13 @@ static void end_use(struct end *e)
 
 static void end_step(struct end *e)
 {
-	if (e->ud) {
+	if (e->ud && e->broken) {
+		ud_close(e);
+	} else if (e->ud) {
 		end_post_recvs(e, UINT32_MAX);
 		ud_post(e);
+	} else if (e->link == UINT32_MAX) {
+		ud_open(e); /* a new one in its place */
 	} else if (e->state == END_UP) {
 		end_use(e);
 	} else if (e->state == END_IDLE && e->side == 0 && e->attempts < ATTEMPTS &&

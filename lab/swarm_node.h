@@ -150,6 +150,7 @@ void ud_post(struct end *e);
 bool ud_post_marker(struct end *e);
 void ud_take_back(struct end *e, const struct request *req);
 void ud_sent(struct end *e, uint32_t req);
+void ud_failed(struct end *e, uint32_t req, enum gn_wc_status status);
 void ud_received(struct end *e, const struct gn_wc *wc, uint32_t recv);
 void ud_close(struct end *e);
 

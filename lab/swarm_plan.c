@@ -146,6 +146,7 @@ static void draw_programs(struct plan *plan, struct rng *rng)
 					.proc = plan->n_procs,
 					.steps = rng_range(rng, 50, 250),
 					.datagrams = rng_one_in(rng, 2),
+					.hostile = rng_one_in(rng, 4),
 				};
 			plan->n_procs++;
 		}

@@ -128,6 +128,7 @@ static void make_datagram(struct end *e, struct gn_wr *wr, struct gn_sge *sge, u
 	struct rng *rng = &e->worker->rng;
 	struct request *req = half_request(e->s, e->half);
 	const uint32_t i = e->half->n_req - 1;
+	uint32_t lkey = gn_mr_lkey(e->local_mr);
 
 	req->aim = AIM_MESSAGE;
 	req->seed = rng_next(rng);
@@ -139,7 +140,12 @@ static void make_datagram(struct end *e, struct gn_wr *wr, struct gn_sge *sge, u
 		req->flags |= GN_INLINE;
 	req->n_sge = cut_pieces(rng, req->len, req->piece);
 	fill_payload(e, req, i);
-	fill_sges(sge, end_bay(e, i), gn_mr_lkey(e->local_mr), req->n_sge, req->piece);
+	if (e->worker->plan->hostile && req->len > 0 && rng_one_in(rng, 100)) {
+		req->aim = AIM_BAD_LOCAL;
+		req->flags &= ~(uint32_t)GN_INLINE;
+		lkey = ~lkey;
+	}
+	fill_sges(sge, end_bay(e, i), lkey, req->n_sge, req->piece);
 	gn_wr_init(wr, req->op, req->id, sge, req->n_sge, req->flags);
 	wr->imm = req->imm;
 	wr->to.ud.ah = e->ah[target];
@@ -192,6 +198,18 @@ void ud_sent(struct end *e, uint32_t req)
 	e->s->ud[r->low].in[r->off].left_ns = worker_now(e->worker);
 }
 
+/* Nothing arrives at a qp in error. */
+void ud_failed(struct end *e, uint32_t req, enum gn_wc_status status)
+{
+	const bool bad = e->half->req[req].aim == AIM_BAD_LOCAL;
+
+	CHECK(e->s,
+	      (status == GN_WC_FLUSHED && !e->ud->open) || (status == GN_WC_LOCAL_ACCESS && bad) ||
+		      (status == GN_WC_LOCAL_QP && plan_fault(e->s, "qp-error")),
+	      "datagram %u failed: %s", req, gn_wc_status_str(status));
+	e->ud->may_lose = true;
+}
+
 /* ---- receiving ---- */
 
 static struct datagram *find(struct end *e, const struct gn_wc *wc, const uint8_t *payload,
@@ -210,9 +228,11 @@ static struct datagram *find(struct end *e, const struct gn_wc *wc, const uint8_
 
 static void check_way_back(struct end *e, const struct gn_wc *wc, const uint8_t *grh)
 {
+	uint8_t header[GN_GRH_BYTES]; /* the scratch is others' as soon as this waits */
 	struct gn_ah *ah;
 
-	if (got(e->s, gn_ah_from_wc(e->qp, wc, grh, &ah), "gn_ah_from_wc"))
+	memcpy(header, grh, sizeof(header));
+	if (got(e->s, gn_ah_from_wc(e->qp, wc, header, &ah), "gn_ah_from_wc"))
 		CHECK(e->s, gn_ah_destroy(ah) == 0, "gn_ah_destroy failed");
 }
 
@@ -273,7 +293,7 @@ void ud_close(struct end *e)
 {
 	const uint64_t until = worker_now(e->worker) + GRACE_NS;
 
-	while (e->ud->n_arrived < e->ud->n_in && worker_now(e->worker) <= until) {
+	while (!e->broken && e->ud->n_arrived < e->ud->n_in && worker_now(e->worker) <= until) {
 		worker_wait(e->worker, GRACE_NS / 1000, false);
 		worker_poll(e->worker);
 	}
