@@ -66,11 +66,11 @@ static uint64_t pay(struct sim_qp *qp, const struct gn_wr *wr, unsigned n)
 static uint64_t fetched(struct sim_device *device, const struct gn_wr *wr, uint64_t bytes,
 			uint64_t at_ps, bool pushed)
 {
-	if (!pushed)
-		at_ps = sim_dma_read(device, at_ps, WQE_BYTES);
-	if (bytes && has_payload(wr) && !(wr->flags & GN_INLINE))
-		at_ps = sim_dma_read(device, at_ps, bytes);
-	return at_ps;
+	const bool payload = bytes && has_payload(wr) && !(wr->flags & GN_INLINE);
+
+	/* The second read, of what the first one has found, needs no more bandwidth than its own. */
+	return sim_dma_read(device, at_ps, (pushed ? 0 : WQE_BYTES) + (payload ? bytes : 0),
+			    !pushed + payload);
 }
 
 unsigned sim_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)

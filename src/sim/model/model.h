@@ -68,7 +68,7 @@ struct sim_device {
 	struct sim_station doorbells, dma_read, dma_write, tx, rx, atomic, icm, link_out, link_in;
 	uint32_t link_factor; /* in 1/256: how much slower a fault makes the link */
 	struct sim_cache cache;
-	uint64_t wqes; /* fetched so far */
+	uint64_t wqes, wqe_debt; /* requests under way; misses that are due, in 1/wqes */
 	uint64_t requests, packets_out, packets_in, bytes_out, bytes_in, inbound, interrupts;
 	uint64_t hits, misses, wqe_misses, inbound_misses;
 };
@@ -106,8 +106,8 @@ uint64_t sim_path_pass(struct sim_path *path, const struct sim_device *device, c
 
 /* A doorbell rung now: when the card has the first request, pushed along or not. */
 uint64_t sim_doorbell(struct sim_device *device, uint64_t at_ps, bool pushed);
-/* The card reads bytes of a request or of payload from memory: when it has them. */
-uint64_t sim_dma_read(struct sim_device *device, uint64_t at_ps, uint64_t bytes);
+/* The card reads bytes from memory, by reads one of which waits for the other: when it has them. */
+uint64_t sim_dma_read(struct sim_device *device, uint64_t at_ps, uint64_t bytes, unsigned reads);
 /* … writes them to memory. */
 uint64_t sim_dma_write(struct sim_device *device, uint64_t at_ps, uint64_t bytes);
 
@@ -122,7 +122,6 @@ struct sim_message {
 	uint32_t qpn;	 /* of the card's own qp */
 	uint64_t memory; /* what of its memory is touched: key << 32, or 0 */
 	uint64_t offset, bytes;
-	uint64_t wqe; /* requester: when its request was fetched, see sim_device.wqes */
 };
 
 /* It leaves at the result, from the engine. */

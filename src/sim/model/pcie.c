@@ -14,12 +14,12 @@ uint64_t sim_doorbell(struct sim_device *device, uint64_t at_ps, bool pushed)
 	return sim_station_pass(&device->doorbells, at_ps, gap) + p->mmio_ps;
 }
 
-uint64_t sim_dma_read(struct sim_device *device, uint64_t at_ps, uint64_t bytes)
+uint64_t sim_dma_read(struct sim_device *device, uint64_t at_ps, uint64_t bytes, unsigned reads)
 {
 	const struct sim_profile *p = device->profile;
 
 	return sim_station_pass(&device->dma_read, at_ps, sim_rate_ps(p->pcie, bytes)) +
-	       p->dma_read_ps;
+	       reads * p->dma_read_ps;
 }
 
 uint64_t sim_dma_write(struct sim_device *device, uint64_t at_ps, uint64_t bytes)
