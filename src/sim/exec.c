@@ -12,7 +12,9 @@ static uint64_t now_ns(void)
 	struct gn_sim *sim = sim_current();
 
 	sim_spun(sim);
-	return sim->engine.now_ps / SIM_PS_PER_NS;
+	if (!sim->proc) /* the engine, for nobody */
+		return sim->engine.now_ps / SIM_PS_PER_NS;
+	return sim_clock_ns(&sim->proc->node->clock, sim->engine.now_ps);
 }
 
 static uint64_t random64(void)
@@ -61,6 +63,13 @@ static const char *node_name(void)
 	return sim_current()->proc->node->name;
 }
 
+static struct gn_fiber **fibers(void)
+{
+	struct sim_proc *proc = sim_current()->proc;
+
+	return proc ? &proc->fibers : NULL;
+}
+
 static void yield(void)
 {
 	struct gn_sim *sim = sim_current();
@@ -70,10 +79,13 @@ static void yield(void)
 
 static void sleep_us(uint64_t us)
 {
-	struct gn_sim *sim = sim_current();
+	struct sim_thread *self = sim_current()->thread;
+	const uint64_t deadline_ns = gn_deadline_us(us);
 
-	sim->thread->looks = 0;
-	sim_park(sim->thread, sim_ns_to_ps(gn_deadline_us(us)), "the end of a sleep");
+	self->looks = 0;
+	do /* again only if the clock began to drift while the node was paused */
+		sim_park_till(self, deadline_ns, "the end of a sleep");
+	while (!sim_passed(self, deadline_ns));
 }
 
 const struct exec_ops exec_sim = {
@@ -87,6 +99,7 @@ const struct exec_ops exec_sim = {
 	.thread_join = thread_join,
 	.thread_id = thread_id,
 	.node_name = node_name,
+	.fibers = fibers,
 	.yield = yield,
 	.sleep_us = sleep_us,
 	.mutex_init = sim_mutex_init,

@@ -102,10 +102,8 @@ static int look(struct sim_thread *self, struct gn_wait_item *items, unsigned n)
 }
 
 static int wait_linked(struct sim_thread *self, struct gn_wait_item *items, unsigned n,
-		       uint64_t until_ps, const char *reason)
+		       uint64_t deadline_ns, const char *reason)
 {
-	const struct sim_engine *engine = &self->proc->sim->engine;
-
 	for (;;) {
 		int ready;
 
@@ -113,10 +111,10 @@ static int wait_linked(struct sim_thread *self, struct gn_wait_item *items, unsi
 		ready = look(self, items, n);
 		if (ready)
 			return ready;
-		if (engine->now_ps >= until_ps)
+		if (sim_passed(self, deadline_ns))
 			return -ETIMEDOUT;
 		if (!self->woken)
-			sim_park(self, until_ps, reason);
+			sim_park_till(self, deadline_ns, reason);
 	}
 }
 
@@ -124,7 +122,6 @@ int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const
 {
 	struct gn_sim *sim = sim_current();
 	struct sim_thread *self = sim->thread;
-	const uint64_t until_ps = sim_ns_to_ps(deadline_ns);
 	int rc;
 
 	for (unsigned i = 0; i < n; i++) {
@@ -135,7 +132,7 @@ int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const
 			return -EOPNOTSUPP;
 		}
 	}
-	if (until_ps <= sim->engine.now_ps) {
+	if (sim_passed(self, deadline_ns)) {
 		rc = look(self, items, n);
 		if (rc)
 			return rc;
@@ -145,7 +142,7 @@ int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const
 	self->looks = 0;
 	sim_spun(sim);
 	link_all(self, items, n);
-	rc = wait_linked(self, items, n, until_ps, reason);
+	rc = wait_linked(self, items, n, deadline_ns, reason);
 	sim_wait_unlink(self);
 	return rc;
 }
