@@ -80,12 +80,9 @@ static void yield(void)
 static void sleep_us(uint64_t us)
 {
 	struct sim_thread *self = sim_current()->thread;
-	const uint64_t deadline_ns = gn_deadline_us(us);
 
 	self->looks = 0;
-	do /* again only if the clock began to drift while the node was paused */
-		sim_park_till(self, deadline_ns, "the end of a sleep");
-	while (!sim_passed(self, deadline_ns));
+	sim_park_till(self, gn_deadline_us(us), "the end of a sleep");
 }
 
 const struct exec_ops exec_sim = {
