@@ -95,7 +95,8 @@ static unsigned long count_maps(void)
 	return n;
 }
 
-static void refuse_stack(const struct sim_proc *proc, int rc)
+/* It may be one too many for this machine: say so in the terms of who asked for it. */
+static void refuse(const struct sim_proc *proc, int rc)
 {
 	const struct gn_sim *sim = proc->sim;
 	const unsigned long limit = read_map_limit(), maps = count_maps();
@@ -107,9 +108,8 @@ static void refuse_stack(const struct sim_proc *proc, int rc)
 			 limit);
 	else
 		snprintf(why, sizeof(why), "%s", gn_strerror(rc));
-	gn_log(GN_LOG_ERROR,
-	       "sim: thread %u on %s gets no stack of stack_bytes %zu, after %u others: %s",
-	       sim->n_stacks + 1, proc->node->name, sim->stack_bytes, sim->n_stacks, why);
+	gn_log(GN_LOG_ERROR, "sim: no room on %s for a thread with stack_bytes %zu, after %u: %s",
+	       proc->node->name, sim->stack_bytes, sim->n_stacks, why);
 }
 
 /* Kept on the list of the process that it is for, not of the one that may be starting it. */
@@ -120,9 +120,7 @@ static int make_stack(struct sim_thread *thread, struct sim_proc *proc)
 	int rc = gn_fiber_create(thread_main, thread, sim->stack_bytes, &thread->fiber);
 
 	sim_act_for(sim, before);
-	if (rc)
-		refuse_stack(proc, rc);
-	else
+	if (!rc)
 		sim->n_stacks++;
 	return rc;
 }
@@ -135,7 +133,7 @@ int sim_thread_create(struct sim_proc *proc, const char *name, void (*fn)(void *
 	int rc = -ENOMEM;
 
 	if (!thread)
-		return rc;
+		goto say_so;
 	rc = sim_event_init(&sim->engine, &thread->run, resume, SIM_KIND_THREAD,
 			    sim->n_threads + 1);
 	if (rc)
@@ -163,6 +161,8 @@ fini_event:
 	sim_event_fini(&sim->engine, &thread->run);
 free_thread:
 	free(thread);
+say_so:
+	refuse(proc, rc);
 	return rc;
 }
 
