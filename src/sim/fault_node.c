@@ -172,25 +172,21 @@ static void split(struct gn_sim *sim, uint64_t until_ps)
 	sim->faults.split_until_ps = until_ps;
 }
 
-/* Half of the time one node against all others; or one way only; or two groups. */
+/* Half of the time one node against all others; or one way only; or two groups, once at a time. */
 static void cut_somehow(struct sim_node *node, uint64_t until_ps)
 {
-	switch (sim_random_below(&node->sim->engine.random, 6)) {
-	case 0:
-		longer(&node->cut_out_until_ps, until_ps);
-		break;
-	case 1:
-		longer(&node->cut_in_until_ps, until_ps);
-		break;
-	case 2:
-		split(node->sim, until_ps);
-		break;
-	default:
-		longer(&node->cut_out_until_ps, until_ps);
-		longer(&node->cut_in_until_ps, until_ps);
-		break;
+	struct gn_sim *sim = node->sim;
+	const uint32_t shape = sim_random_below(&sim->engine.random, 6);
+
+	if (shape == 0 && sim->faults.split_until_ps <= sim->engine.now_ps) {
+		split(sim, until_ps);
+	} else {
+		if (shape != 1)
+			longer(&node->cut_out_until_ps, until_ps);
+		if (shape != 2)
+			longer(&node->cut_in_until_ps, until_ps);
 	}
-	longer(&node->sim->faults.cut_until_ps, until_ps);
+	longer(&sim->faults.cut_until_ps, until_ps);
 }
 
 /* ---- how it begins ---- */
