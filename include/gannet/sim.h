@@ -57,8 +57,8 @@ GN_API void gn_sim_destroy(struct gn_sim *sim);
 /*
  * Start a process on a node. Its program finds "sim:nI" in env->fabric, "nI" in env->node, arg in
  * env->arg, and a copy of argv; it may begin at once. When it returns, its other threads end with
- * it. out (may be NULL) gets the process's number: 0, 1, … in the order of spawning. -EHOSTDOWN on a
- * node that has crashed and is not up again.
+ * it. out (may be NULL) gets the process's number: 0, 1, … in the order of spawning. -EHOSTDOWN on
+ * a node that has crashed and is not up again.
  */
 GN_API int gn_sim_spawn(struct gn_sim *sim, unsigned node, gn_node_main *program, int argc,
 			char **argv, void *arg, unsigned *out);

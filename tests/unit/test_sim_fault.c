@@ -386,12 +386,32 @@ static void test_alloc_rate(void **state)
 	gn_sim_destroy(sim);
 }
 
+/* What the engine needs for a process is not the program's, and does not fail. */
+static void test_alloc_engine(void **state)
+{
+	struct gn_sim *sim = sim_make(1, 1);
+	struct sim_entry before;
+
+	(void)state;
+	assert_int_equal(gn_sim_inject(sim, "alloc=100%"), 0);
+	sim_spawn(sim, 0, allocates, NULL);
+	before = sim_enter(sim);
+	sim_act_for(sim, sim->procs[0]);
+	gn_free(gn_alloc(10, 0));
+	assert_int_equal(count(sim, SIM_ALLOC), 0);
+	sim_act_for(sim, NULL);
+	sim_leave(before);
+	gn_sim_destroy(sim);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		SIM_TEST(test_refused), SIM_TEST(test_refused_create), SIM_TEST(test_accepted),
-		SIM_TEST(test_names),	SIM_TEST(test_schedule),       SIM_TEST(test_rates),
-		SIM_TEST(test_delays),	SIM_TEST(test_alloc_nth),      SIM_TEST(test_alloc_rate),
+		SIM_TEST(test_refused),	   SIM_TEST(test_refused_create),
+		SIM_TEST(test_accepted),   SIM_TEST(test_names),
+		SIM_TEST(test_schedule),   SIM_TEST(test_rates),
+		SIM_TEST(test_delays),	   SIM_TEST(test_alloc_nth),
+		SIM_TEST(test_alloc_rate), SIM_TEST(test_alloc_engine),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

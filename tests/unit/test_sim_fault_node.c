@@ -53,15 +53,17 @@ static int counts(struct gn_env *env, int argc, char **argv)
 {
 	struct disk *disk = env->arg;
 	struct gn_thread *thread;
-	struct gn_slot *slot;
+	struct gn_slot *slots[SIM_SLOTS];
 
 	EXPECT(argc == 1 && !strcmp(argv[0], "prog"));
 	argv[0][0] = 'x';
 	disk->starts++;
 	disk->started_ns = gn_now_ns();
-	EXPECT(gn_slot_create(NULL, &slot) == 0);
-	EXPECT(gn_slot_get(slot) == NULL);
-	EXPECT(gn_slot_set(slot, disk) == 0);
+	for (unsigned i = 0; i < SIM_SLOTS; i++) {
+		EXPECT(gn_slot_create(NULL, &slots[i]) == 0);
+		EXPECT(gn_slot_get(slots[i]) == NULL);
+		EXPECT(gn_slot_set(slots[i], disk) == 0);
+	}
 	EXPECT(gn_thread_start("other", never_returns, NULL, &thread) == 0);
 	EXPECT(gn_fiber_create(in_fiber, NULL, GN_FIBER_STACK_MIN, &disk->fiber) == 0);
 	EXPECT(gn_alloc(100, 0));
@@ -69,7 +71,8 @@ static int counts(struct gn_env *env, int argc, char **argv)
 		gn_sleep_us(100);
 		disk->steps++;
 	}
-	gn_slot_destroy(slot);
+	for (unsigned i = 0; i < SIM_SLOTS; i++)
+		gn_slot_destroy(slots[i]);
 	return 42;
 }
 

@@ -187,6 +187,31 @@ static void test_ends_with_faults(void **state)
 	gn_sim_destroy(sim);
 }
 
+PROGRAM(naps)
+{
+	(void)env;
+	gn_sleep_us(100);
+	return 7;
+}
+
+PROGRAM(spawns)
+{
+	return gn_sim_spawn(env->arg, 1, naps, 0, NULL, NULL, NULL);
+}
+
+/* A process outlives the one that started it: its stack is its own. */
+static void test_outlives(void **state)
+{
+	struct gn_sim *sim = make(2, "");
+
+	(void)state;
+	sim_spawn(sim, 0, spawns, sim);
+	assert_int_equal(gn_sim_run(sim), 0);
+	assert_status(sim, 0, 0);
+	assert_status(sim, 1, 7);
+	gn_sim_destroy(sim);
+}
+
 /* ---- too large ---- */
 
 static unsigned long map_limit(void)
@@ -253,10 +278,10 @@ static void test_too_many_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		SIM_TEST(test_random),		 SIM_TEST(test_replay),
-		SIM_TEST(test_rate_changes),	 SIM_TEST(test_deadlock),
-		SIM_TEST(test_crash_ends_wait),	 SIM_TEST(test_ends_with_faults),
-		SIM_TEST(test_too_many_threads),
+		SIM_TEST(test_random),		SIM_TEST(test_replay),
+		SIM_TEST(test_rate_changes),	SIM_TEST(test_deadlock),
+		SIM_TEST(test_crash_ends_wait), SIM_TEST(test_ends_with_faults),
+		SIM_TEST(test_outlives),	SIM_TEST(test_too_many_threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
