@@ -5,7 +5,8 @@
  *
  *     low │ guard │ … stack, grows down … │ struct gn_fiber │ high
  *
- * An adopted thread's fiber is the struct alone.
+ * An adopted thread's fiber is the struct alone. A simulated process keeps a list of its fibers, as
+ * it may end where it stands, and then they are nobody else's to destroy.
  */
 #define _GNU_SOURCE 1
 #include <assert.h>
@@ -13,6 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/exec.h"
 #include "base/fiber_context.h"
 #include "base/fiber_hooks.h"
 #include "gannet/base.h"
@@ -24,7 +26,8 @@ struct gn_fiber {
 	void *arg;
 	char *map;
 	size_t map_bytes;
-	char *stack; /* its low end; NULL when adopted */
+	char *stack;		       /* its low end; NULL when adopted */
+	struct gn_fiber *next, **prev; /* its process's list, if that keeps one */
 };
 
 /* The struct is the stack's neighbour, and the stack's end is to be aligned. */
@@ -44,6 +47,29 @@ static void fiber_main(void *arg)
 	assert(false && "a fiber's function returned instead of switching away");
 }
 
+static void link_fiber(struct gn_fiber *fiber)
+{
+	const struct exec_ops *ops = exec_current();
+	struct gn_fiber **list = ops->fibers ? ops->fibers() : NULL;
+
+	if (!list)
+		return;
+	fiber->next = *list;
+	fiber->prev = list;
+	if (fiber->next)
+		fiber->next->prev = &fiber->next;
+	*list = fiber;
+}
+
+static void unlink_fiber(struct gn_fiber *fiber)
+{
+	if (!fiber->prev)
+		return;
+	*fiber->prev = fiber->next;
+	if (fiber->next)
+		fiber->next->prev = fiber->prev;
+}
+
 /* A mapping with guard_bytes out of bounds at its low end and a zeroed struct at its high end. */
 static int fiber_map(size_t guard_bytes, size_t bytes, struct gn_fiber **out)
 {
@@ -60,6 +86,7 @@ static int fiber_map(size_t guard_bytes, size_t bytes, struct gn_fiber **out)
 	fiber = (void *)(map + guard_bytes + bytes - STRUCT_BYTES);
 	fiber->map = map;
 	fiber->map_bytes = guard_bytes + bytes;
+	link_fiber(fiber);
 	*out = fiber;
 	return 0;
 }
@@ -106,5 +133,6 @@ void gn_fiber_destroy(struct gn_fiber *fiber)
 		return;
 	if (fiber->stack)
 		hooks_stack_gone(&fiber->hooks, fiber->stack, stack_bytes_of(fiber));
+	unlink_fiber(fiber);
 	munmap(fiber->map, fiber->map_bytes);
 }
