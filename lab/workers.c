@@ -16,7 +16,7 @@
 
 struct record {
 	uint32_t job;
-	uint8_t result[WORKER_RESULT_MAX];
+	_Alignas(max_align_t) uint8_t result[WORKER_RESULT_MAX];
 };
 
 static_assert(sizeof(struct record) <= PIPE_BUF, "a record is written at once");
