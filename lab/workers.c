@@ -154,7 +154,7 @@ int workers_run(const struct workers_job *job, unsigned n_workers)
 		started = start(job, n_workers, todo, results, pids);
 		rc = started ? 0 : -EAGAIN;
 	}
-	/* Only workers hold these ends now: the pipes end when there is no more to do, or they do. */
+	/* Workers alone hold these ends now: a pipe ends when there is no more, or they do. */
 	close(todo[1]);
 	close(results[1]);
 	if (!rc)
