@@ -23,7 +23,7 @@ static int help(void)
 {
 	puts("Usage: gannet sim COMMAND [OPTION…]\n"
 	     "\n"
-	     "Clusters of machines and network cards in virtual time, on which the real code runs.\n");
+	     "Clusters of machines and their network cards in virtual time, for the real code.\n");
 	for (size_t i = 0; i < COMMANDS; i++)
 		printf("  %-10s %s\n", commands[i].name, commands[i].what);
 	puts("\ngannet sim COMMAND --help explains a command.");

@@ -13,9 +13,10 @@ static int help(void)
 {
 	puts("Usage: gannet sim profile [NAME]\n"
 	     "\n"
-	     "Without NAME: the profiles there are, one a line. With it: the profile's text, every value\n"
-	     "with its source beside it. To describe another card, save the text of the nearest one,\n"
-	     "change it, and give the file's name, with a '/' in it, wherever a profile is asked for:\n"
+	     "Without NAME: the profiles there are, one a line. With it: the profile's text, each\n"
+	     "value with its source beside it. To describe another card, save the text of the\n"
+	     "nearest one, change it, and give the file's name, with a '/' in it, wherever a\n"
+	     "profile is asked for:\n"
 	     "\n"
 	     "  gannet sim profile cx3 >./mine.nic\n"
 	     "  gannet bench sim --profile ./mine.nic");

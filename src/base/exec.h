@@ -72,6 +72,7 @@ struct gn_source {
 	const struct source_ops *ops;
 	struct gn_wait_item *waiters; /* simulation only */
 	void (*wake)(struct gn_wait_item *waiters);
+	bool wakes; /* something would wake a thread that sleeps on it */
 };
 
 static inline void source_init(struct gn_source *source, const struct source_ops *ops)
@@ -79,6 +80,7 @@ static inline void source_init(struct gn_source *source, const struct source_ops
 	source->ops = ops;
 	source->waiters = NULL;
 	source->wake = NULL;
+	source->wakes = true;
 }
 
 /* The source became ready. Does nothing unless a simulated thread is parked on it. */

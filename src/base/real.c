@@ -18,13 +18,19 @@
 #include "base/exec.h"
 #include "base/real.h"
 
+/* A simulation that asked for anything real, by whatever mistake, would not repeat. */
+static void check_outside(void)
+{
+	assert(exec_current() == &exec_real);
+}
+
 /* ---- time, randomness, memory ---- */
 
 uint64_t real_now_ns(void)
 {
 	struct timespec ts;
 
-	assert(exec_current() == &exec_real);
+	check_outside();
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
@@ -70,6 +76,7 @@ static void pool_fill(void)
 
 static uint64_t real_random(void)
 {
+	check_outside();
 	if (unlikely(!pool.left))
 		pool_fill();
 	return pool.value[--pool.left];
@@ -195,8 +202,10 @@ static void real_yield(void)
 
 static void real_sleep_us(uint64_t us)
 {
-	struct timespec until = ns_to_timespec(gn_deadline_us(us));
+	struct timespec until;
 
+	check_outside();
+	until = ns_to_timespec(gn_deadline_us(us));
 	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
 		;
 }
@@ -260,6 +269,7 @@ static int real_cond_wait(struct gn_cond *cond, struct gn_mutex *mutex, uint64_t
 	struct timespec until = ns_to_timespec(deadline_ns);
 
 	(void)reason;
+	check_outside();
 	if (deadline_ns == GN_FOREVER)
 		return -pthread_cond_wait(native_cond(cond), native_mutex(mutex));
 	return -pthread_cond_timedwait(native_cond(cond), native_mutex(mutex), &until);

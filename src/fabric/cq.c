@@ -91,6 +91,7 @@ int gn_cq_create(struct gn_ctx *ctx, const struct gn_cq_opts *opts, struct gn_cq
 	cq->ev_completion = (struct chan_node){.type = GN_EVENT_CQ, .about = &cq->obj};
 	cq->ev_overrun = (struct chan_node){.type = GN_EVENT_CQ_OVERRUN, .about = &cq->obj};
 	source_init(&cq->source, &cq_source);
+	cq->source.wakes = cq->chan != NULL;
 	rc = fabric->provider->cq_init(cq);
 	if (rc) {
 		obj_destroy(&cq->obj);

@@ -41,15 +41,8 @@ void sim_leave(struct sim_entry before)
 
 /* ---- create, destroy ---- */
 
-static int check_opts(const struct gn_sim_opts *opts, const struct sim_profile **profile)
+static int check_opts(const struct gn_sim_opts *opts)
 {
-	const char *name = opts->profile ? opts->profile : "ideal";
-
-	*profile = sim_profile_find(name);
-	if (!*profile) {
-		gn_log(GN_LOG_ERROR, "sim: profile '%s' is not known; there is ideal", name);
-		return -EINVAL;
-	}
 	if (opts->nodes < 1 || opts->nodes > GN_SIM_NODES_MAX) {
 		gn_log(GN_LOG_ERROR, "sim: nodes %u is not within 1 to %u", opts->nodes,
 		       GN_SIM_NODES_MAX);
@@ -68,45 +61,67 @@ static int check_opts(const struct gn_sim_opts *opts, const struct sim_profile *
 	return 0;
 }
 
+static void destroy_nodes(struct gn_sim *sim)
+{
+	for (unsigned i = 0; i < sim->n_nodes; i++) {
+		struct sim_node *node = &sim->nodes[i];
+
+		if (node->nic)
+			node->nic_free(node->nic);
+		sim_device_fini(&node->device);
+		sim_cpu_fini(&node->cpu);
+	}
+	free(sim->nodes);
+}
+
 static int create_nodes(struct gn_sim *sim, unsigned n)
 {
 	sim->nodes = calloc(n, sizeof(*sim->nodes));
 	if (!sim->nodes)
 		return -ENOMEM;
-	sim->n_nodes = n;
 	for (unsigned i = 0; i < n; i++) {
 		struct sim_node *node = &sim->nodes[i];
+		int rc;
 
 		node->index = i;
 		snprintf(node->name, sizeof(node->name), "n%u", i);
 		snprintf(node->fabric, sizeof(node->fabric), "sim:n%u", i);
+		rc = sim_device_init(&node->device, &sim->engine, &sim->profile);
+		if (!rc)
+			rc = sim_cpu_init(&node->cpu, &sim->profile);
+		sim->n_nodes++; /* this one too has something to free */
+		if (rc) {
+			destroy_nodes(sim);
+			return rc;
+		}
 	}
 	return 0;
 }
 
 int gn_sim_create(const struct gn_sim_opts *opts, struct gn_sim **out)
 {
-	const struct sim_profile *profile;
 	struct gn_sim *sim;
 	int rc;
 
 	if (!opts || !out)
 		return -EINVAL;
-	rc = check_opts(opts, &profile);
+	rc = check_opts(opts);
 	if (rc)
 		return rc;
 	sim = calloc(1, sizeof(*sim));
 	if (!sim)
 		return -ENOMEM;
+	rc = sim_profile_load(opts->profile ? opts->profile : "ideal", &sim->profile);
+	if (rc)
+		goto free_sim;
 	rc = gn_fiber_adopt(&sim->scheduler);
 	if (rc)
 		goto free_sim;
+	sim_engine_init(&sim->engine, opts->seed,
+			opts->limit_ns ? sim_ns_to_ps(opts->limit_ns) : SIM_NEVER);
 	rc = create_nodes(sim, opts->nodes);
 	if (rc)
 		goto destroy_scheduler;
-	sim_engine_init(&sim->engine, opts->seed,
-			opts->limit_ns ? sim_ns_to_ps(opts->limit_ns) : SIM_NEVER);
-	sim->profile = profile;
 	sim->caps_off = opts->caps_off;
 	sim->stack_bytes = opts->stack_bytes ? opts->stack_bytes : GN_SIM_STACK_DEFAULT;
 	sim->home = &current;
@@ -134,12 +149,9 @@ void gn_sim_destroy(struct gn_sim *sim)
 	for (unsigned i = 0; i < sim->n_procs; i++)
 		sim_proc_destroy(sim->procs[i]);
 	sim_leave(before);
-	for (unsigned i = 0; i < sim->n_nodes; i++)
-		if (sim->nodes[i].nic)
-			sim->nodes[i].nic_free(sim->nodes[i].nic);
+	destroy_nodes(sim);
 	sim_engine_fini(&sim->engine);
 	gn_fiber_destroy(sim->scheduler);
-	free(sim->nodes);
 	free(sim->procs);
 	free(sim);
 }
@@ -253,6 +265,7 @@ int gn_sim_stats(const struct gn_sim *sim, unsigned node, struct gn_sim_stats *o
 {
 	if (!sim || !out || node >= sim->n_nodes)
 		return -EINVAL;
-	*out = (struct gn_sim_stats){0};
+	*out = (struct gn_sim_stats){.cpu_busy_ns = sim->nodes[node].cpu.busy_ps / SIM_PS_PER_NS};
+	sim_device_stats(&sim->nodes[node].device, out);
 	return 0;
 }

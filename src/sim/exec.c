@@ -12,6 +12,7 @@ static uint64_t now_ns(void)
 	struct gn_sim *sim = sim_current();
 
 	sim_spun(sim);
+	sim_settle(sim);
 	return sim->engine.now_ps / SIM_PS_PER_NS;
 }
 
@@ -26,10 +27,10 @@ static void charge(enum gn_work kind, uint64_t n)
 	uint64_t ps;
 
 	assert((unsigned)kind < GN_WORK_KINDS);
-	if (__builtin_mul_overflow(n, sim->profile->work_ps[kind], &ps))
+	if (__builtin_mul_overflow(n, sim->profile.work_ps[kind], &ps))
 		ps = SIM_NEVER;
 	if (kind == GN_WORK_SCAN)
-		sim_looked(sim, sim->profile->look_ps + ps);
+		sim_looked(sim, sim->profile.look_ps + ps);
 	else if (ps)
 		sim_spend(sim, ps);
 }
@@ -65,7 +66,8 @@ static void yield(void)
 {
 	struct gn_sim *sim = sim_current();
 
-	sim_looked(sim, sim->profile->yield_ps);
+	sim_looked(sim, sim->profile.yield_ps);
+	sim_settle(sim);
 }
 
 static void sleep_us(uint64_t us)

@@ -43,3 +43,19 @@ uint64_t gn_sim_fault_count(const struct gn_sim *sim, unsigned kind)
 	(void)kind;
 	return 0;
 }
+
+bool sim_fault(struct gn_sim *sim, enum sim_fault kind, unsigned node)
+{
+	(void)sim, (void)kind, (void)node;
+	return false;
+}
+uint64_t sim_fault_delay_ps(struct gn_sim *sim)
+{
+	(void)sim;
+	return 0;
+}
+bool sim_fault_cut(const struct gn_sim *sim, unsigned from, unsigned to)
+{
+	(void)sim, (void)from, (void)to;
+	return false;
+}

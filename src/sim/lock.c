@@ -18,6 +18,8 @@
 struct mutex {
 	uint64_t magic;
 	const void *owner; /* a thread, or the sim when the engine holds it */
+	const void *last;  /* the thread that held it last, to compare only */
+	uint64_t free_ps;  /* when that was done with what it did under it */
 	struct sim_waiters waiters;
 };
 
@@ -90,6 +92,16 @@ static void maybe_preempt(struct gn_sim *sim)
 		sim_spend(sim, 0);
 }
 
+/* The line of the lock moves to this core, past those who wait for it as well. */
+static void pay(struct gn_sim *sim, struct mutex *mutex)
+{
+	sim_owe_until(sim, mutex->free_ps);
+	if (mutex->last && mutex->last != sim->thread)
+		sim_owe(sim, sim->profile.mutex_handover_ps +
+				     mutex->waiters.n * sim->profile.mutex_waiter_ps);
+	mutex->last = sim->thread;
+}
+
 void sim_mutex_lock(struct gn_mutex *opaque)
 {
 	struct mutex *mutex = mutex_of(opaque);
@@ -101,6 +113,7 @@ void sim_mutex_lock(struct gn_mutex *opaque)
 		mutex->owner = sim;
 		return;
 	}
+	sim_settle(sim);
 	maybe_preempt(sim);
 	while (mutex->owner) {
 		assert(mutex->owner != self && mutex->owner != sim);
@@ -111,6 +124,7 @@ void sim_mutex_lock(struct gn_mutex *opaque)
 	}
 	mutex->owner = self;
 	self->locks++;
+	pay(sim, mutex);
 }
 
 void sim_mutex_unlock(struct gn_mutex *opaque)
@@ -120,8 +134,10 @@ void sim_mutex_unlock(struct gn_mutex *opaque)
 
 	assert(mutex->owner == (sim->thread ? (const void *)sim->thread : sim));
 	mutex->owner = NULL;
-	if (sim->thread)
+	if (sim->thread) {
 		sim->thread->locks--;
+		mutex->free_ps = sim->thread->busy_ps;
+	}
 	wake_one(&mutex->waiters);
 }
 

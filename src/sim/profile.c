@@ -1,37 +1,385 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The profiles. `ideal` has no costs, except that a loop which polls in vain must let time pass, or
- * what it polls for would never come. Work that a program states in nanoseconds takes them on any
- * machine.
+ * Reading profiles. Values are decimal and become integers without passing through floating point,
+ * so that they mean the same everywhere.
  */
+#include "sim/profile.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "gannet/sim.h"
-#include "sim/profile.h"
 
-static const struct sim_profile profiles[] = {
-	{
-		.name = "ideal",
-		.work_ps = {[GN_WORK_NS] = 1000},
-		.look_ps = 50 * 1000,
-		.yield_ps = 50 * 1000,
-	},
+#define FILE_MAX (64u * 1024u)
+#define LIKE_MAX 4u /* how deep "like" may refer */
+
+/* ---- the built-in ones (profiles.S) ---- */
+
+extern const char sim_nic_ideal[], sim_nic_cx3[], sim_nic_cx3_fdr[], sim_nic_cx3_roce[],
+	sim_nic_cx4[], sim_nic_connect_ib[];
+
+static const struct {
+	const char *name, *text;
+} builtin[] = {
+	{"ideal", sim_nic_ideal},	{"cx3", sim_nic_cx3}, {"cx3-fdr", sim_nic_cx3_fdr},
+	{"cx3-roce", sim_nic_cx3_roce}, {"cx4", sim_nic_cx4}, {"connect-ib", sim_nic_connect_ib},
 };
 
-const struct sim_profile *sim_profile_find(const char *name)
-{
-	for (size_t i = 0; i < sizeof(profiles) / sizeof(profiles[0]); i++)
-		if (!strcmp(name, profiles[i].name))
-			return &profiles[i];
-	return NULL;
-}
+#define BUILTIN (sizeof(builtin) / sizeof(builtin[0]))
 
 const char *gn_sim_profile_name(unsigned i)
 {
-	return i < sizeof(profiles) / sizeof(profiles[0]) ? profiles[i].name : NULL;
+	return i < BUILTIN ? builtin[i].name : NULL;
 }
 
 const char *gn_sim_profile_text(const char *name)
 {
-	return name && sim_profile_find(name) ? "" : NULL;
+	for (unsigned i = 0; name && i < BUILTIN; i++)
+		if (!strcmp(name, builtin[i].name))
+			return builtin[i].text;
+	return NULL;
+}
+
+/* ---- what a line may say ---- */
+
+enum unit { NS, COUNT, GBPS, GBYTES, PERCENT };
+
+#define AT(member) offsetof(struct sim_profile, member)
+
+static const struct field {
+	const char *name;
+	enum unit unit;
+	size_t at;
+	uint64_t max; /* as written */
+} fields[] = {
+	{"jitter_pct", PERCENT, AT(jitter_ppm), 90},
+	{"cores", COUNT, AT(cores), 4096},
+	{"work_ns", NS, AT(work_ps[GN_WORK_NS]), 1000},
+	{"copy_gbytes", GBYTES, AT(work_ps[GN_WORK_COPY]), 1000},
+	{"checksum_gbytes", GBYTES, AT(work_ps[GN_WORK_CHECKSUM]), 1000},
+	{"scan_ns", NS, AT(work_ps[GN_WORK_SCAN]), 1000000},
+	{"look_ns", NS, AT(look_ps), 1000000},
+	{"yield_ns", NS, AT(yield_ps), 1000000},
+	{"post_ns", NS, AT(post_ps), 1000000},
+	{"doorbell_ns", NS, AT(doorbell_ps), 1000000},
+	{"inline_line_ns", NS, AT(inline_line_ps), 1000000},
+	{"recv_ns", NS, AT(recv_ps), 1000000},
+	{"poll_ns", NS, AT(poll_ps), 1000000},
+	{"mutex_handover_ns", NS, AT(mutex_handover_ps), 1000000},
+	{"mutex_waiter_ns", NS, AT(mutex_waiter_ps), 1000000},
+	{"hold_ns", NS, AT(hold_ps), 1000000},
+	{"hold_handover_ns", NS, AT(hold_handover_ps), 1000000},
+	{"hold_waiter_ns", NS, AT(hold_waiter_ps), 1000000},
+	{"post_paths", COUNT, AT(post_paths), 64},
+	{"mmio_ns", NS, AT(mmio_ps), 1000000},
+	{"doorbell_gap_ns", NS, AT(doorbell_gap_ps), 1000000},
+	{"blueflame_gap_ns", NS, AT(blueflame_gap_ps), 1000000},
+	{"dma_read_ns", NS, AT(dma_read_ps), 1000000},
+	{"pcie_gbps", GBPS, AT(pcie), 100000},
+	{"tx_request_ns", NS, AT(tx_request_ps), 1000000},
+	{"tx_response_ns", NS, AT(tx_response_ps), 1000000},
+	{"tx_ack_ns", NS, AT(tx_ack_ps), 1000000},
+	{"tx_datagram_ns", NS, AT(tx_datagram_ps), 1000000},
+	{"rx_request_ns", NS, AT(rx_request_ps), 1000000},
+	{"rx_response_ns", NS, AT(rx_response_ps), 1000000},
+	{"rx_ack_ns", NS, AT(rx_ack_ps), 1000000},
+	{"rx_datagram_ns", NS, AT(rx_datagram_ps), 1000000},
+	{"rx_receive_ns", NS, AT(rx_receive_ps), 1000000},
+	{"place_ns", NS, AT(place_ps), 1000000},
+	{"sample_ns", NS, AT(sample_ps), 1000000},
+	{"atomic_ns", NS, AT(atomic_ps), 1000000},
+	{"atomic_dram_ns", NS, AT(atomic_dram_ps), 1000000},
+	{"cpu_cache_bytes", COUNT, AT(cpu_cache_bytes), 1ull << 40},
+	{"link_gbps", GBPS, AT(link), 100000},
+	{"wire_ns", NS, AT(wire_ps), 1000000000},
+	{"header_bytes", COUNT, AT(header_bytes), 4096},
+	{"mtu", COUNT, AT(mtu), 65536},
+	{"cache_units", COUNT, AT(cache_units), 1u << 20},
+	{"requester_units", COUNT, AT(requester_units), 1u << 16},
+	{"responder_units", COUNT, AT(responder_units), 1u << 16},
+	{"translation_bytes", COUNT, AT(translation_bytes), 1ull << 40},
+	{"miss_ns", NS, AT(miss_ps), 1000000},
+	{"miss_inbound_ns", NS, AT(miss_inbound_ps), 1000000},
+	{"miss_write_ns", NS, AT(miss_write_ps), 1000000},
+	{"wqe_slots", COUNT, AT(wqe_slots), 1u << 24},
+	{"wqe_miss_ns", NS, AT(wqe_miss_ps), 1000000},
+	{"cqe_ns", NS, AT(cqe_ps), 1000000},
+	{"interrupt_ns", NS, AT(interrupt_ps), 1000000000},
+	{"spin_ns", NS, AT(spin_ps), 1000000000},
+	{"register_ns", NS, AT(register_ps), 1000000000},
+	{"register_page_ns", NS, AT(register_page_ps), 1000000},
+	{"deregister_ns", NS, AT(deregister_ps), 1000000000},
+	{"max_inline", COUNT, AT(max_inline), 4096},
+	{"max_send_wr", COUNT, AT(max_send_wr), 65536},
+	{"max_sge", COUNT, AT(max_sge), 64},
+	{"max_rd_atomic", COUNT, AT(max_rd_atomic), 65536},
+	{"ud_mtu", COUNT, AT(ud_mtu), 65536},
+	{"max_msg", COUNT, AT(max_msg), 1ull << 31},
+};
+
+#define FIELDS (sizeof(fields) / sizeof(fields[0]))
+
+static const char *const promises[SIM_PROMISES] = {
+	[SIM_UD] = "ud",
+	[SIM_ATOMICS] = "atomics",
+	[SIM_ATOMIC_CPU] = "atomic-cpu",
+	[SIM_INORDER_WRITE] = "inorder-write",
+	[SIM_INORDER_128] = "inorder-128",
+	[SIM_WRITE_ORDER] = "write-order",
+	[SIM_READ_HEAD_FIRST] = "read-head-first",
+	[SIM_FOREIGN_REMOTE] = "foreign-remote",
+};
+
+/* ---- reading ---- */
+
+struct reader {
+	const char *name; /* of the profile or file */
+	unsigned line;
+	struct sim_profile *out;
+	unsigned depth;
+};
+
+static int refuse(const struct reader *r, const char *what, const char *value)
+{
+	gn_log(GN_LOG_ERROR, "sim: profile %s, line %u: %s '%s'", r->name, r->line, what, value);
+	return -EINVAL;
+}
+
+/* A decimal number in thousandths; false for what is none, is negative or does not fit. */
+static bool parse_milli(const char *text, uint64_t *out)
+{
+	uint64_t whole = 0, milli = 0;
+	unsigned digits = 0;
+
+	if (*text < '0' || *text > '9')
+		return false;
+	for (; *text >= '0' && *text <= '9'; text++) {
+		if (whole > UINT64_MAX / 100000)
+			return false;
+		whole = whole * 10 + (uint64_t)(*text - '0');
+	}
+	if (*text == '.')
+		for (text++; *text >= '0' && *text <= '9' && digits < 3; text++, digits++)
+			milli = milli * 10 + (uint64_t)(*text - '0');
+	for (; digits < 3; digits++)
+		milli *= 10;
+	*out = whole * 1000 + milli;
+	return !*text;
+}
+
+static const struct field *find_field(const char *name)
+{
+	for (unsigned i = 0; i < FIELDS; i++)
+		if (!strcmp(name, fields[i].name))
+			return &fields[i];
+	return NULL;
+}
+
+static uint64_t *field_in(const struct reader *r, const struct field *field)
+{
+	return (uint64_t *)(void *)((char *)r->out + field->at);
+}
+
+static int set_field(const struct reader *r, const struct field *field, const char *value)
+{
+	const struct field *same = find_field(value);
+	uint64_t *to = field_in(r, field), milli;
+
+	if (same && same->unit == field->unit) { /* as much as another one has so far */
+		*to = *field_in(r, same);
+		return 0;
+	}
+	if (!parse_milli(value, &milli))
+		return refuse(r, "no number of at most three decimals:", value);
+	if (milli > field->max * 1000)
+		return refuse(r, field->name, value);
+	switch (field->unit) {
+	case NS: /* to ps */
+		*to = milli;
+		break;
+	case COUNT:
+		if (milli % 1000)
+			return refuse(r, "no whole number:", value);
+		*to = milli / 1000;
+		break;
+	case GBPS: /* to ps for 1024 bytes */
+		*to = milli ? 8192000000u / milli : 0;
+		break;
+	case GBYTES: /* to ps a byte */
+		*to = milli ? 1000000u / milli : 0;
+		break;
+	case PERCENT:
+		*to = milli * 10;
+		break;
+	}
+	return 0;
+}
+
+static int set_caps(const struct reader *r, char *list)
+{
+	r->out->promises = 0;
+	for (char *save, *word = strtok_r(list, ",", &save); word;
+	     word = strtok_r(NULL, ",", &save)) {
+		unsigned i = 0;
+
+		while (i < SIM_PROMISES && strcmp(word, promises[i]))
+			i++;
+		if (i == SIM_PROMISES)
+			return refuse(r, "no such capability:", word);
+		r->out->promises |= 1u << i;
+	}
+	return 0;
+}
+
+static int read_text(struct reader *r, const char *text);
+
+static int be_like(const struct reader *r, const char *name)
+{
+	struct reader other = {.name = name, .out = r->out, .depth = r->depth + 1};
+	const char *text = gn_sim_profile_text(name);
+
+	if (!text || other.depth > LIKE_MAX)
+		return refuse(r, "no such built-in profile to be like:", name);
+	return read_text(&other, text);
+}
+
+/* NAME VALUE, then how the value was found, which is for people. */
+static int read_line(struct reader *r, char *line)
+{
+	char *save, *name = strtok_r(line, " \t\r", &save), *value;
+	const struct field *field;
+
+	if (!name || *name == '#')
+		return 0;
+	value = strtok_r(NULL, " \t\r", &save);
+	if (!value || *value == '#')
+		return refuse(r, "no value for", name);
+	if (!strcmp(name, "like"))
+		return be_like(r, value);
+	if (!strcmp(name, "caps"))
+		return set_caps(r, value);
+	field = find_field(name);
+	return field ? set_field(r, field, value) : refuse(r, "no such field:", name);
+}
+
+static int read_text(struct reader *r, const char *text)
+{
+	char line[512];
+
+	while (*text) {
+		const size_t len = strcspn(text, "\n");
+		int rc;
+
+		r->line++;
+		if (len >= sizeof(line))
+			return refuse(r, "longer than 511 bytes:", "the line");
+		memcpy(line, text, len);
+		line[len] = '\0';
+		rc = read_line(r, line);
+		if (rc)
+			return rc;
+		text += len + (text[len] == '\n');
+	}
+	return 0;
+}
+
+/* What no line can see: values that do not go together. */
+static int check(const struct sim_profile *p, const char *name)
+{
+	const struct {
+		const char *name;
+		uint64_t value;
+	} positive[] = {
+		{"work_ns", p->work_ps[GN_WORK_NS]},
+		{"look_ns", p->look_ps},
+		{"yield_ns", p->yield_ps},
+		{"post_paths", p->post_paths},
+		{"mtu", p->mtu},
+		{"max_send_wr", p->max_send_wr},
+		{"max_sge", p->max_sge},
+		{"max_rd_atomic", p->max_rd_atomic},
+		{"ud_mtu", p->ud_mtu},
+		{"max_msg", p->max_msg},
+	};
+
+	for (unsigned i = 0; i < sizeof(positive) / sizeof(positive[0]); i++) {
+		if (!positive[i].value) {
+			gn_log(GN_LOG_ERROR, "sim: profile %s: %s is 0 or not given", name,
+			       positive[i].name);
+			return -EINVAL;
+		}
+	}
+	if (p->cache_units &&
+	    (!p->requester_units || !p->responder_units || p->requester_units > p->cache_units ||
+	     p->responder_units > p->cache_units)) {
+		gn_log(GN_LOG_ERROR,
+		       "sim: profile %s: requester_units and responder_units are not within 1 and "
+		       "cache_units %llu",
+		       name, (unsigned long long)p->cache_units);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int read_file(const char *name, char *text)
+{
+	FILE *file = fopen(name, "re");
+	size_t len;
+
+	if (!file) {
+		const int err = errno;
+
+		gn_log(GN_LOG_ERROR, "sim: profile %s: %s", name, gn_strerror(-err));
+		return -err;
+	}
+	len = fread(text, 1, FILE_MAX, file);
+	fclose(file);
+	if (len == FILE_MAX) {
+		gn_log(GN_LOG_ERROR, "sim: profile %s: longer than %u bytes", name, FILE_MAX - 1);
+		return -EINVAL;
+	}
+	text[len] = '\0';
+	return 0;
+}
+
+static void log_unknown(const char *name)
+{
+	char list[256] = "";
+	size_t at = 0;
+
+	for (unsigned i = 0; i < BUILTIN; i++)
+		at += (size_t)snprintf(list + at, sizeof(list) - at, " %s", builtin[i].name);
+	gn_log(GN_LOG_ERROR,
+	       "sim: profile '%s' is not known; there are%s, and files with a '/' in their name",
+	       name, list);
+}
+
+int sim_profile_load(const char *name, struct sim_profile *out)
+{
+	struct reader r = {.name = name, .out = out};
+	const char *text = gn_sim_profile_text(name), *base = strrchr(name, '/');
+	char *file = NULL;
+	int rc = 0;
+
+	memset(out, 0, sizeof(*out));
+	if (!text) {
+		if (!base) {
+			log_unknown(name);
+			return -EINVAL;
+		}
+		file = malloc(FILE_MAX + 1);
+		if (!file)
+			return -ENOMEM;
+		rc = read_file(name, file);
+		text = file;
+	}
+	if (!rc)
+		rc = read_text(&r, text);
+	if (!rc)
+		rc = check(out, name);
+	free(file);
+	snprintf(out->name, sizeof(out->name), "%s", base ? base + 1 : name);
+	return rc;
 }

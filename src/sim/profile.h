@@ -1,18 +1,83 @@
 /* SPDX-License-Identifier: MIT */
-/* What things cost on a simulated machine, by the name of the machine. */
+/*
+ * What a simulated machine and its network card cost. A profile is a text, one value to a line with
+ * its source behind it; the built-in ones are data/nics/NAME.nic, and a user's is a file of the
+ * same form. docs/simulator.md explains the names.
+ */
 #ifndef GN_SIM_PROFILE_H
 #define GN_SIM_PROFILE_H
 
 #include "gannet/base.h"
 
-struct sim_profile {
-	const char *name;
-	uint64_t work_ps[GN_WORK_KINDS]; /* a unit of charged work */
-	uint64_t look_ps; /* looking for something that is not there: an empty poll */
-	uint64_t yield_ps;
+#define SIM_PROFILE_NAME 32u
+
+/* What a card promises beyond the rules; the provider turns it into capabilities. */
+enum sim_promise {
+	SIM_UD,
+	SIM_ATOMICS,
+	SIM_ATOMIC_CPU,
+	SIM_INORDER_WRITE,
+	SIM_INORDER_128,
+	SIM_WRITE_ORDER,
+	SIM_READ_HEAD_FIRST,
+	SIM_FOREIGN_REMOTE,
+	SIM_PROMISES
 };
 
-/* NULL if there is none of that name. */
-const struct sim_profile *sim_profile_find(const char *name);
+/* Bytes take (bytes * ps_per_kib) >> 10; 0: no time. */
+typedef uint64_t sim_rate;
+
+struct sim_profile {
+	char name[SIM_PROFILE_NAME];
+	uint32_t promises; /* 1 << enum sim_promise */
+	uint64_t jitter_ppm;
+
+	/* the processor */
+	uint64_t cores; /* of a node; 0: as many as there are threads */
+	uint64_t work_ps[GN_WORK_KINDS];
+	uint64_t look_ps; /* looking for something that is not there: an empty poll */
+	uint64_t yield_ps;
+	uint64_t post_ps, doorbell_ps, inline_line_ps, recv_ps, poll_ps;
+	uint64_t mutex_handover_ps, mutex_waiter_ps;
+
+	/* the way of a doorbell through its context */
+	uint64_t hold_ps, hold_handover_ps, hold_waiter_ps;
+	uint64_t post_paths; /* of a context: qps take them in turn */
+
+	/* PCIe */
+	uint64_t mmio_ps, doorbell_gap_ps, blueflame_gap_ps, dma_read_ps;
+	sim_rate pcie;
+
+	/* the engines, by what passes */
+	uint64_t tx_request_ps, tx_response_ps, tx_ack_ps, tx_datagram_ps;
+	uint64_t rx_request_ps, rx_response_ps, rx_ack_ps, rx_datagram_ps, rx_receive_ps;
+	uint64_t place_ps, sample_ps;
+	uint64_t atomic_ps, atomic_dram_ps, cpu_cache_bytes;
+
+	/* the link */
+	sim_rate link;
+	uint64_t wire_ps, header_bytes, mtu;
+
+	/* its memory of contexts and translations */
+	uint64_t cache_units, requester_units, responder_units;
+	uint64_t translation_bytes; /* that one entry of one unit covers */
+	uint64_t miss_ps, miss_inbound_ps, miss_write_ps;
+	uint64_t wqe_slots, wqe_miss_ps;
+
+	/* completions */
+	uint64_t cqe_ps, interrupt_ps, spin_ps;
+
+	/* registration */
+	uint64_t register_ps, register_page_ps, deregister_ps;
+
+	/* limits, as gn_attr has them */
+	uint64_t max_inline, max_send_wr, max_sge, max_rd_atomic, ud_mtu, max_msg;
+};
+
+/*
+ * Reads the built-in profile of that name, or the file if there is a '/' in it. -EINVAL with a line
+ * in the log that says what is wrong with it and where.
+ */
+int sim_profile_load(const char *name, struct sim_profile *out);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/exec.h"
 #include "gannet/sim.h"
 #include "sim/engine.h"
+#include "sim/model/model.h"
 #include "sim/profile.h"
 
 /* Bounds. A thread that reaches one of the next two goes round in circles, and the run ends. */
@@ -43,6 +44,8 @@ struct sim_thread {
 	void *arg;
 	bool done;
 	struct sim_thread *joiner;
+	unsigned core;	  /* of its node that it works on */
+	uint64_t busy_ps; /* until then it works on what it has done already: see sim_owe() */
 
 	const char *reason; /* why it is parked */
 	uint64_t reason_id; /* the thread it waits for, or 0 */
@@ -96,13 +99,15 @@ struct sim_node {
 	unsigned index;
 	char name[16];
 	char fabric[24];
+	struct sim_device device;
+	struct sim_cpu cpu;
 	void *nic; /* the sim provider's, freed with nic_free */
 	void (*nic_free)(void *nic);
 };
 
 struct gn_sim {
 	struct sim_engine engine;
-	const struct sim_profile *profile;
+	struct sim_profile profile;
 	uint64_t caps_off;
 	size_t stack_bytes;
 	const void *home; /* the OS thread it belongs to */
@@ -157,6 +162,13 @@ void sim_park(struct sim_thread *self, uint64_t until_ps, const char *reason);
 void sim_unpark(struct sim_thread *thread);
 /* The running thread, if one runs, is busy for ps: others may run meanwhile, also for 0. */
 void sim_spend(struct gn_sim *sim, uint64_t ps);
+/*
+ * It is busy for ps, but that is settled later, by what next lets time pass: a few nanoseconds of
+ * polling or posting are not worth an event.
+ */
+void sim_owe(struct gn_sim *sim, uint64_t ps);
+void sim_owe_until(struct gn_sim *sim, uint64_t at_ps);
+void sim_settle(struct gn_sim *sim);
 /* The running thread looked for something in vain, or found it: see SIM_LOOKS_MAX. */
 void sim_looked(struct gn_sim *sim, uint64_t ps);
 void sim_found(struct gn_sim *sim);

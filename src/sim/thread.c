@@ -74,6 +74,7 @@ int sim_thread_create(struct sim_proc *proc, const char *name, void (*fn)(void *
 		goto fini_event;
 	}
 	thread->proc = proc;
+	thread->core = proc->node->cpu.next++;
 	thread->id = ++sim->n_threads;
 	thread->fn = fn;
 	thread->arg = arg;
@@ -132,7 +133,7 @@ void sim_park(struct sim_thread *self, uint64_t until_ps, const char *reason)
 	self->spins = 0;
 	/* From here on the others see what this thread has stored since it last let them run. */
 	sim_words_changed(self->proc, NULL, SIZE_MAX);
-	sim_event_at(&sim->engine, &self->run, until_ps);
+	sim_event_at(&sim->engine, &self->run, until_ps > self->busy_ps ? until_ps : self->busy_ps);
 	switch_away(self);
 	self->reason = NULL;
 	self->reason_id = 0;
@@ -140,7 +141,7 @@ void sim_park(struct sim_thread *self, uint64_t until_ps, const char *reason)
 
 void sim_unpark(struct sim_thread *thread)
 {
-	sim_event_now(&thread->proc->sim->engine, &thread->run);
+	sim_event_at(&thread->proc->sim->engine, &thread->run, thread->busy_ps);
 }
 
 void sim_spend(struct gn_sim *sim, uint64_t ps)
@@ -149,6 +150,8 @@ void sim_spend(struct gn_sim *sim, uint64_t ps)
 
 	if (!self)
 		return;
+	sim_owe(sim, ps);
+	ps = self->busy_ps > sim->engine.now_ps ? self->busy_ps - sim->engine.now_ps : 0;
 	sim_words_changed(self->proc, NULL, SIZE_MAX);
 	if (sim_engine_skip(&sim->engine, ps)) {
 		if (ps)
@@ -156,6 +159,32 @@ void sim_spend(struct gn_sim *sim, uint64_t ps)
 		return;
 	}
 	sim_park(self, sim_after(&sim->engine, ps), "its own work");
+}
+
+void sim_owe(struct gn_sim *sim, uint64_t ps)
+{
+	struct sim_thread *self = sim->thread;
+	const uint64_t now = sim->engine.now_ps;
+
+	if (self && ps)
+		self->busy_ps = sim_cpu_work(&self->proc->node->cpu, self->core,
+					     self->busy_ps > now ? self->busy_ps : now, ps);
+}
+
+void sim_owe_until(struct gn_sim *sim, uint64_t at_ps)
+{
+	struct sim_thread *self = sim->thread;
+	const uint64_t now = sim->engine.now_ps,
+		       from = !self || self->busy_ps < now ? now : self->busy_ps;
+
+	if (at_ps > from)
+		sim_owe(sim, at_ps - from);
+}
+
+void sim_settle(struct gn_sim *sim)
+{
+	if (sim->thread && sim->thread->busy_ps > sim->engine.now_ps)
+		sim_spend(sim, 0);
 }
 
 static void spins_for_ever(struct sim_thread *self, const char *what, unsigned n)
@@ -176,7 +205,10 @@ void sim_looked(struct gn_sim *sim, uint64_t ps)
 		self->looks = 0;
 		spins_for_ever(self, "polled or yielded in vain", SIM_LOOKS_MAX);
 	}
-	sim_spend(sim, ps);
+	if (self->looks == 1) /* a wait may follow */
+		sim_owe(sim, ps);
+	else
+		sim_spend(sim, ps);
 }
 
 void sim_found(struct gn_sim *sim)

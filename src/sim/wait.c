@@ -101,10 +101,20 @@ static int look(struct sim_thread *self, struct gn_wait_item *items, unsigned n)
 	return ready;
 }
 
+/* A thread sleeps only if every member can wake it, as in a process. */
+static bool can_sleep(const struct gn_wait_item *items, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (items[i].kind != GN_WAIT_SOURCE || !items[i].source->wakes)
+			return false;
+	return true;
+}
+
 static int wait_linked(struct sim_thread *self, struct gn_wait_item *items, unsigned n,
 		       uint64_t until_ps, const char *reason)
 {
 	const struct sim_engine *engine = &self->proc->sim->engine;
+	const bool sleeps = can_sleep(items, n);
 
 	for (;;) {
 		int ready;
@@ -115,8 +125,14 @@ static int wait_linked(struct sim_thread *self, struct gn_wait_item *items, unsi
 			return ready;
 		if (engine->now_ps >= until_ps)
 			return -ETIMEDOUT;
-		if (!self->woken)
+		if (!self->woken) {
+			const uint64_t from_ps = engine->now_ps;
+
 			sim_park(self, until_ps, reason);
+			if (sleeps && self->woken)
+				sim_owe(self->proc->sim, sim_wake_cost(&self->proc->node->device,
+								       engine->now_ps - from_ps));
+		}
 	}
 }
 
@@ -139,7 +155,7 @@ int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const
 		rc = look(self, items, n);
 		if (rc)
 			return rc;
-		sim_looked(sim, sim->profile->look_ps);
+		sim_looked(sim, sim->profile.look_ps);
 		return -ETIMEDOUT;
 	}
 	self->looks = 0;

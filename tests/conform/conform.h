@@ -39,6 +39,11 @@ typedef bool cf_side(struct cf *cf);
 
 enum cf_case_flag {
 	CF_B_DIES = 1 << 0, /* B ends in cf_die(), and is started anew; such cases come last */
+	/*
+	 * About the simulator itself: A's side runs outside of the simulated cluster, after it, has
+	 * no fabric, and simulates what it needs. Skipped on other providers.
+	 */
+	CF_OUTSIDE = 1 << 1,
 };
 
 struct cf_case {
@@ -63,6 +68,9 @@ extern const struct cf_case cf_cases_isolation[];  /* 54-57 */
 extern const struct cf_case cf_cases_connect[];	   /* 63-66 */
 extern const struct cf_case cf_cases_disconnect[]; /* 67-70 */
 extern const struct cf_case cf_cases_ordering[];   /* 71, 72, 75 */
+extern const struct cf_case cf_cases_visible[];	   /* 73, 74 */
+extern const struct cf_case cf_cases_repeat[];	   /* 76, 78 */
+extern const struct cf_case cf_cases_faults[];	   /* 77 */
 
 /* ---- a side ---- */
 
@@ -70,6 +78,14 @@ enum cf_role { CF_A, CF_B };
 
 #define CF_WHY_MAX    256
 #define CF_REPORT_MAX 768
+#define CF_NOTE_MAX   128
+
+/* How the cluster is simulated. */
+struct cf_sim {
+	const char *profile; /* NULL: ideal */
+	uint64_t caps_off;   /* enum gn_cap */
+	const char *faults;  /* NULL: none */
+};
 
 struct cf {
 	enum cf_role role;
@@ -82,6 +98,7 @@ struct cf {
 	bool process;	 /* a process of the operating system: fork, fds and signals exist */
 	unsigned effort; /* 10 is the full count */
 	uint64_t seed;	 /* of this case, the same on both sides */
+	const struct cf_sim *sim; /* in a simulated cluster, or outside of it; NULL: none */
 
 	/* the harness's */
 	const struct cf_case *running;
@@ -98,6 +115,7 @@ struct cf {
 	bool peer_said_end, peer_ended; /* ended at all; ended badly */
 	char why[CF_WHY_MAX];
 	char report[CF_REPORT_MAX];
+	char note[CF_NOTE_MAX];
 };
 
 /* ---- verdicts ---- */
@@ -144,6 +162,8 @@ struct cf {
 void cf_fail(struct cf *cf, const char *file, int line, const char *cond, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 void cf_skip(struct cf *cf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A only: what was counted, printed below a case that passed. */
+void cf_note(struct cf *cf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Leave a reason for the caller's CHECK to report. Returns false: `return cf_why(cf, …);` */
 bool cf_why(struct cf *cf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -18,7 +18,8 @@ static const struct cf_case *const tables[] = {
 	cf_cases_send,	     cf_cases_onesided,	 cf_cases_atomics,
 	cf_cases_chains,     cf_cases_events,	 cf_cases_epoll,
 	cf_cases_ud,	     cf_cases_isolation, cf_cases_connect,
-	cf_cases_disconnect, cf_cases_ordering,	 NULL,
+	cf_cases_disconnect, cf_cases_ordering,	 cf_cases_visible,
+	cf_cases_repeat,     cf_cases_faults,	 NULL,
 };
 
 const struct cf_case *cf_case_find(unsigned number)
@@ -89,6 +90,15 @@ void cf_skip(struct cf *cf, const char *fmt, ...)
 	cf->skipped = true;
 }
 
+void cf_note(struct cf *cf, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(cf->note, sizeof(cf->note), fmt, ap);
+	va_end(ap);
+}
+
 /* ---- one side of one case ---- */
 
 static bool set_up(struct cf *cf)
@@ -153,7 +163,14 @@ static void begin(struct cf *cf, const struct cf_case *c, uint64_t seed)
 	cf->started_ns = gn_now_ns();
 	cf->failed = cf->skipped = cf->peer_said_end = cf->peer_ended = false;
 	cf->listener = NULL;
-	cf->report[0] = cf->why[0] = '\0';
+	cf->report[0] = cf->why[0] = cf->note[0] = '\0';
+}
+
+static void call_side(struct cf *cf, cf_side *side)
+{
+	if (!side(cf) && !cf->failed && !cf->skipped && !cf->peer_ended)
+		cf_fail(cf, cf->running->name, 0, "returned false", " %s",
+			cf->why[0] ? cf->why : "without a reason");
 }
 
 /* 0, or why the other side can no longer be reached. */
@@ -162,9 +179,8 @@ static int run_side(struct cf *cf, cf_side *side)
 	int fds = cf_open_fds(cf);
 	int err = 0;
 
-	if (set_up(cf) && !side(cf) && !cf->failed && !cf->skipped && !cf->peer_ended)
-		cf_fail(cf, cf->running->name, 0, "returned false", " %s",
-			cf->why[0] ? cf->why : "without a reason");
+	if (set_up(cf))
+		call_side(cf, side);
 	if (cf->running->b)
 		err = end_together(cf);
 	take_down(cf, fds);
@@ -230,6 +246,7 @@ static void cf_init(struct cf *cf, const struct cf_run *run, enum cf_role role)
 	cf->wait_us = run->wait_us;
 	cf->limit_us = run->limit_us;
 	cf->world = &run->world;
+	cf->sim = run->sim;
 }
 
 int cf_follow(struct cf_run *run)
@@ -308,35 +325,40 @@ static void print_lines(const char *lines)
 }
 
 /* A's findings, then B's. */
-static void print_verdict(struct cf_run *run, const struct cf *cf, const struct cf_verdict *theirs)
+static void print_findings(const struct cf *cf, const struct cf_verdict *theirs)
 {
-	const struct cf_case *c = cf->running;
-	const char *cause = cf_expected_failure(cf_ctl_attr(cf->ctl), c->number);
-	bool failed = cf->failed || theirs->failed;
-	bool skipped = cf->skipped || theirs->skipped;
-
-	if (failed && !cause) {
-		printf("not ok %u - %s\n", c->number, c->name);
-		run->failed++;
-	} else if (failed) {
-		printf("ok %u - %s # SKIP expected failure on %s: %s\n", c->number, c->name,
-		       cf_ctl_attr(cf->ctl)->device, cause);
-		run->skipped++;
-	} else if (skipped) {
-		printf("ok %u - %s # SKIP %s\n", c->number, c->name,
-		       cf->skipped ? cf->report : theirs->report);
-		run->skipped++;
-	} else {
-		printf("ok %u - %s\n", c->number, c->name);
-		run->passed++;
-		if (cause)
-			printf("# passed, but was expected to fail: %s\n", cause);
-	}
 	if (cf->failed)
 		print_lines(cf->report);
 	if (theirs->failed)
 		print_lines(theirs->report);
+	if (!cf->failed && !theirs->failed && cf->note[0])
+		printf("# %s\n", cf->note);
 	fflush(stdout);
+}
+
+static void judge(struct cf_run *run, const struct cf *cf, const struct cf_verdict *theirs)
+{
+	const struct cf_case *c = cf->running;
+	const struct gn_attr *attr = cf->ctl ? cf_ctl_attr(cf->ctl) : NULL;
+	const char *cause = attr ? cf_expected_failure(attr, c->number) : NULL;
+	const bool failed = cf->failed || theirs->failed;
+	const bool skipped = cf->skipped || theirs->skipped;
+	const char *verb = failed && !cause ? "not ok" : "ok";
+
+	run->failed += failed && !cause;
+	run->skipped += failed ? cause != NULL : skipped;
+	run->passed += !failed && !skipped;
+	if (run->quiet)
+		return;
+	printf("%s %u - %s", verb, c->number, c->name);
+	if (failed && cause)
+		printf(" # SKIP expected failure on %s: %s", attr->device, cause);
+	else if (!failed && skipped)
+		printf(" # SKIP %s", cf->skipped ? cf->report : theirs->report);
+	putchar('\n');
+	if (!failed && !skipped && cause)
+		printf("# passed, but was expected to fail: %s\n", cause);
+	print_findings(cf, theirs);
 }
 
 static bool can_run(struct cf_run *run, struct cf *cf)
@@ -347,6 +369,10 @@ static bool can_run(struct cf_run *run, struct cf *cf)
 
 	if (missing) {
 		cf_skip(cf, "%s", cf_cap_str(missing));
+		return false;
+	}
+	if (c->flags & CF_OUTSIDE) {
+		cf_skip(cf, "nothing is simulated here");
 		return false;
 	}
 	if (c->flags & CF_B_DIES && !run->world.die) {
@@ -376,18 +402,39 @@ static void lead_case(struct cf_run *run, struct cf *cf, const struct cf_case *c
 		if (c->b)
 			hear_verdict(run, cf, err, &theirs);
 	}
-	print_verdict(run, cf, &theirs);
+	judge(run, cf, &theirs);
 }
 
-/* In the order of their numbers, whatever table they stand in. */
-static void lead_all(struct cf_run *run, struct cf *cf, unsigned flags)
+static void outside_case(struct cf_run *run, struct cf *cf, const struct cf_case *c)
+{
+	struct cf_verdict none = {.failed = false};
+
+	begin(cf, c, run->seed);
+	if (run->world.case_begins)
+		run->world.case_begins(run->world.arg, c->number);
+	call_side(cf, c->a);
+	judge(run, cf, &none);
+}
+
+typedef void lead_fn(struct cf_run *run, struct cf *cf, const struct cf_case *c);
+
+/* Those with these flags, in the order of their numbers, whatever table they stand in. */
+static void lead_all(struct cf_run *run, struct cf *cf, unsigned flags, lead_fn *lead)
 {
 	for (unsigned number = 1; number <= CF_NUMBER_MAX; number++) {
 		const struct cf_case *c = cf_case_find(number);
 
-		if (c && cf_run_selects(run, number) && (c->flags & CF_B_DIES) == flags)
-			lead_case(run, cf, c);
+		if (c && cf_run_selects(run, number) && c->flags == flags)
+			lead(run, cf, c);
 	}
+}
+
+void cf_lead_outside(struct cf_run *run)
+{
+	struct cf cf;
+
+	cf_init(&cf, run, CF_A);
+	lead_all(run, &cf, CF_OUTSIDE, outside_case);
 }
 
 int cf_lead(struct cf_run *run)
@@ -396,15 +443,18 @@ int cf_lead(struct cf_run *run)
 	struct cf cf;
 	int err;
 
-	printf("# %s, seed %llu, effort %u\n", run->fabric_name[CF_A],
-	       (unsigned long long)run->seed, run->effort);
+	if (!run->quiet)
+		printf("# %s, seed %llu, effort %u\n# %s\n", run->fabric_name[CF_A],
+		       (unsigned long long)run->seed, run->effort, run->replay);
 	fflush(stdout);
 	cf_init(&cf, run, CF_A);
 	err = cf_ctl_open(cf.fabric_name, cf_addr(&cf, CF_A, CF_ADDR_CTL, addr), true, &cf.ctl);
 	if (err)
 		return err;
-	lead_all(run, &cf, 0);
-	lead_all(run, &cf, CF_B_DIES);
+	lead_all(run, &cf, 0, lead_case);
+	lead_all(run, &cf, CF_B_DIES, lead_case);
+	if (!run->sim)
+		lead_all(run, &cf, CF_OUTSIDE, lead_case);
 	if (cf_ctl_up(cf.ctl)) {
 		cf_ctl_put(cf.ctl, CF_MSG_QUIT, NULL, 0, cf_deadline(&cf));
 		cf_ctl_bye(cf.ctl, cf_deadline(&cf));

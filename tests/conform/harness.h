@@ -30,9 +30,12 @@ struct cf_run {
 	bool process;
 	unsigned effort;
 	uint64_t seed;
-	uint64_t wait_us;     /* for anything that must happen */
-	uint64_t limit_us;    /* for a case's loops, 0: none */
-	const unsigned *only; /* case numbers, ended by 0; NULL: all */
+	uint64_t wait_us;	  /* for anything that must happen */
+	uint64_t limit_us;	  /* for a case's loops, 0: none */
+	const unsigned *only;	  /* case numbers, ended by 0; NULL: all */
+	const char *replay;	  /* the command that repeats this run */
+	bool quiet;		  /* print nothing */
+	const struct cf_sim *sim; /* NULL: not simulated */
 	struct cf_world world;
 	int no_peer; /* why B cannot be had */
 	unsigned passed, failed, skipped;
@@ -47,6 +50,8 @@ bool cf_run_selects(const struct cf_run *run, unsigned number);
  * Run the cases as A and print the results. 0, or a negative errno when the run could not be done.
  */
 int cf_lead(struct cf_run *run);
+/* Run the CF_OUTSIDE cases, after a simulation. */
+void cf_lead_outside(struct cf_run *run);
 /* Run B's sides for A until A has had enough. */
 int cf_follow(struct cf_run *run);
 

@@ -25,21 +25,27 @@
 #define ONLY_MAX     128
 #define NAME_MAX_    48
 #define CASE_LIMIT_S 240u /* of real time: beyond this something loops inside a call */
+#define REPLAY_MAX   2048
+#define NO_SUCH	     2 /* the exit status when an argument makes no sense */
 
 extern char **environ;
 
 struct options {
-	const char *provider; /* "shm", "sim", "verbs", "verbs:DEVICE" */
+	const char *provider; /* "shm", "sim", "sim:PROFILE", "verbs", "verbs:DEVICE" */
 	const char *addr;
-	bool role_given, two_guests, one_process, list, help;
+	bool role_given, two_guests, one_process, list, help, hash;
+	bool seed_given;
+	bool sim_given; /* an option that only a simulation has */
 	enum cf_role role;
 	unsigned effort;
 	uint64_t seed;
+	struct cf_sim sim;
 	unsigned only[ONLY_MAX + 1];
+	char replay[REPLAY_MAX];
 };
 
 static const char usage[] =
-	"usage: conform --provider shm|sim|verbs[:DEVICE] [OPTION...]\n"
+	"usage: conform --provider shm|sim[:PROFILE]|verbs[:DEVICE] [OPTION...]\n"
 	"\n"
 	"Runs the conformance cases of the fabric and prints a line for each.\n"
 	"\n"
@@ -52,6 +58,15 @@ static const char usage[] =
 	"  --role a|b       run this side only\n"
 	"  --two-guests     verbs: side B is guest 2 (see tests/vm/run)\n"
 	"  --one-process    shm: both sides are threads of one process\n"
+	"  --caps-off LIST  sim: promises that the run does not make, and breaks where it can: all\n"
+	"                   of them, none (default), or some of inorder-write, inorder-128,\n"
+	"                   write-order, read-head-first, atomic-cpu, and what all leaves alone:\n"
+	"                   atomics, ud, foreign-remote\n"
+	"  --faults TEXT    sim: what goes wrong, as gn_sim_inject() takes it\n"
+	"  --hash           sim: print the trace hash at the end\n"
+	"\n"
+	"PROFILE is ideal (default), another of `gannet sim profiles`, or a file with a '/' in its\n"
+	"name. A run that fails prints the command that repeats it.\n"
 	"\n"
 	"GANNET_LOG=warn also shows what the library logs.\n";
 
@@ -66,12 +81,13 @@ static bool parse_number(const char *text, uint64_t most, uint64_t *out)
 	return !errno && end != text && !*end && text[0] != '-' && *out <= most;
 }
 
-static bool parse_only(struct options *o, char *list)
+static bool parse_only(struct options *o, const char *text)
 {
+	char list[ONLY_MAX * 4], *save;
 	unsigned n = 0;
 
-	for (char *save, *item = strtok_r(list, ",", &save); item;
-	     item = strtok_r(NULL, ",", &save)) {
+	snprintf(list, sizeof(list), "%s", text); /* not in place: the command is printed later */
+	for (char *item = strtok_r(list, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
 		uint64_t number;
 
 		if (n == ONLY_MAX || !parse_number(item, UINT32_MAX, &number) ||
@@ -90,6 +106,71 @@ static bool bad_value(const char *option, const char *value)
 	return false;
 }
 
+static bool parse_role(struct options *o, const char *role)
+{
+	if (strcmp(role, "a") != 0 && strcmp(role, "b") != 0)
+		return bad_value("role", role);
+	o->role_given = true;
+	o->role = role[0] == 'a' ? CF_A : CF_B;
+	return true;
+}
+
+static bool parse_effort(struct options *o, const char *text)
+{
+	uint64_t value;
+
+	if (!parse_number(text, 1000, &value) || !value)
+		return bad_value("effort", text);
+	o->effort = (unsigned)value;
+	return true;
+}
+
+/* One option with its value; false after a line that says what is wrong. */
+static bool take_option(struct options *o, int c, const char *value)
+{
+	switch (c) {
+	case 'p':
+		o->provider = value;
+		return true;
+	case 'e':
+		return parse_effort(o, value);
+	case 'o':
+		return parse_only(o, value);
+	case 's':
+		o->seed_given = true;
+		return parse_number(value, UINT64_MAX, &o->seed) || bad_value("seed", value);
+	case 'a':
+		o->addr = value;
+		return true;
+	case 'r':
+		return parse_role(o, value);
+	case 'c':
+		o->sim_given = true;
+		return cf_caps_parse(value, &o->sim.caps_off);
+	case 'f':
+		o->sim_given = true;
+		o->sim.faults = value;
+		return true;
+	case 'H':
+		o->sim_given = o->hash = true;
+		return true;
+	case '1':
+		o->one_process = true;
+		return true;
+	case '2':
+		o->two_guests = true;
+		return true;
+	case 'l':
+		o->list = true;
+		return true;
+	case 'h':
+		o->help = true;
+		return true;
+	default:
+		return false;
+	}
+}
+
 static bool parse_args(struct options *o, int argc, char **argv)
 {
 	static const struct option known[] = {
@@ -99,61 +180,37 @@ static bool parse_args(struct options *o, int argc, char **argv)
 		{"seed", required_argument, NULL, 's'},
 		{"addr", required_argument, NULL, 'a'},
 		{"role", required_argument, NULL, 'r'},
+		{"caps-off", required_argument, NULL, 'c'},
+		{"faults", required_argument, NULL, 'f'},
+		{"hash", no_argument, NULL, 'H'},
 		{"two-guests", no_argument, NULL, '2'},
 		{"one-process", no_argument, NULL, '1'},
 		{"list", no_argument, NULL, 'l'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	uint64_t value;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
-		switch (c) {
-		case 'p':
-			o->provider = optarg;
-			break;
-		case 'e':
-			if (!parse_number(optarg, 1000, &value) || !value)
-				return bad_value("effort", optarg);
-			o->effort = (unsigned)value;
-			break;
-		case 'o':
-			if (!parse_only(o, optarg))
-				return false;
-			break;
-		case 's':
-			if (!parse_number(optarg, UINT64_MAX, &o->seed))
-				return bad_value("seed", optarg);
-			break;
-		case 'a':
-			o->addr = optarg;
-			break;
-		case 'r':
-			if (strcmp(optarg, "a") != 0 && strcmp(optarg, "b") != 0)
-				return bad_value("role", optarg);
-			o->role_given = true;
-			o->role = optarg[0] == 'a' ? CF_A : CF_B;
-			break;
-		case '1':
-			o->one_process = true;
-			break;
-		case '2':
-			o->two_guests = true;
-			break;
-		case 'l':
-			o->list = true;
-			break;
-		case 'h':
-			o->help = true;
-			break;
-		default:
+	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1)
+		if (!take_option(o, c, optarg))
 			return false;
-		}
-	}
 	if (optind < argc)
 		fprintf(stderr, "conform: unexpected argument \"%s\"\n", argv[optind]);
 	return optind == argc;
+}
+
+/* The same command, with the seed. */
+static void set_replay(struct options *o, int argc, char **argv)
+{
+	FILE *out = fmemopen(o->replay, sizeof(o->replay), "w");
+
+	if (!out)
+		return;
+	for (int i = 0; i < argc; i++)
+		fprintf(out, strpbrk(argv[i], " |>") ? "%s'%s'" : "%s%s", i ? " " : "", argv[i]);
+	if (!o->seed_given)
+		fprintf(out, " --seed %llu", (unsigned long long)o->seed);
+	fclose(out);
 }
 
 static void list_cases(void)
@@ -268,10 +325,12 @@ static void watch_case(void *arg, unsigned number)
 static int finish(const struct cf_run *run, int err)
 {
 	if (err) {
-		printf("Bail out! cannot run on %s: %s\n", run->fabric_name[CF_A],
-		       gn_strerror(err));
+		printf("Bail out! cannot run on %s: %s\n# to see that again: %s\n",
+		       run->fabric_name[CF_A], gn_strerror(err), run->replay);
 		return EXIT_FAILURE;
 	}
+	if (run->failed)
+		printf("# to see that again: %s\n", run->replay);
 	printf("%u passed, %u failed, %u skipped\n", run->passed, run->failed, run->skipped);
 	return run->failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
@@ -336,10 +395,20 @@ static int run_verbs(struct options *o, struct cf_run *run)
 	return run_processes(o, run);
 }
 
-static int run_sim(struct cf_run *run)
+static int run_sim(struct options *o, struct cf_run *run)
 {
+	struct cf_trace trace;
+	int err;
+
+	run->sim = &o->sim;
 	run->world.case_begins = watch_case;
-	return finish(run, cf_simulate(run));
+	err = cf_simulate(run, &trace);
+	if (!err)
+		cf_lead_outside(run);
+	if (!err && o->hash)
+		printf("# trace %016llx, %llu events, %llu ns\n", (unsigned long long)trace.hash,
+		       (unsigned long long)trace.events, (unsigned long long)trace.end_ns);
+	return finish(run, err);
 }
 
 static int run_provider(struct options *o)
@@ -350,16 +419,40 @@ static int run_provider(struct options *o)
 		.seed = o->seed,
 		.wait_us = 10000000,
 		.only = o->only[0] ? o->only : NULL,
+		.replay = o->replay,
 	};
 
 	if (strcmp(o->provider, "shm") == 0)
 		return run_shm(o, &run);
-	if (strcmp(o->provider, "sim") == 0)
-		return run_sim(&run);
-	if (strcmp(o->provider, "verbs") == 0 || strncmp(o->provider, "verbs:", 6) == 0)
-		return run_verbs(o, &run);
-	fprintf(stderr, "conform: unknown provider \"%s\"\n", o->provider);
-	return EXIT_FAILURE;
+	if (strncmp(o->provider, "sim", 3) == 0)
+		return run_sim(o, &run);
+	return run_verbs(o, &run);
+}
+
+/* "NAME" or "NAME:…" */
+static bool is_provider(const char *text, const char *name)
+{
+	const size_t len = strlen(name);
+
+	return !strncmp(text, name, len) && (!text[len] || (text[len] == ':' && text[len + 1]));
+}
+
+static bool check_provider(struct options *o)
+{
+	if (is_provider(o->provider, "sim")) {
+		o->sim.profile = o->provider[3] ? o->provider + 4 : NULL;
+		return !cf_sim_check(&o->sim);
+	}
+	if (o->sim_given) {
+		fprintf(stderr, "conform: --caps-off, --faults and --hash are for sim, not %s\n",
+			o->provider);
+		return false;
+	}
+	if (!strcmp(o->provider, "shm") || is_provider(o->provider, "verbs"))
+		return true;
+	fprintf(stderr, "conform: there is no provider \"%s\"; there are shm, sim and verbs\n",
+		o->provider);
+	return false;
 }
 
 /*
@@ -377,10 +470,8 @@ int main(int argc, char **argv)
 {
 	struct options o = {.effort = 1, .seed = gn_random() >> 32};
 
-	if (!parse_args(&o, argc, argv)) {
-		fputs(usage, stderr);
-		return 2;
-	}
+	if (!parse_args(&o, argc, argv))
+		return NO_SUCH;
 	if (o.help) {
 		fputs(usage, stdout);
 		return 0;
@@ -391,8 +482,11 @@ int main(int argc, char **argv)
 	}
 	if (!o.provider) {
 		fputs(usage, stderr);
-		return 2;
+		return NO_SUCH;
 	}
+	if (!check_provider(&o))
+		return NO_SUCH;
+	set_replay(&o, argc, argv);
 	if (!getenv("GANNET_LOG"))
 		gn_log_to(drop_line, NULL);
 	signal(SIGALRM, on_alarm);

@@ -234,7 +234,12 @@ static bool deep_b(struct cf *cf)
 
 /* ---- 33 ---- */
 
-/* WRITE and READ in one chain; the READ's data is the WRITE's. */
+#define STALE 49152u /* what the first WRITE sends */
+
+/*
+ * Two WRITEs to places that overlap, and a READ, in one chain; the READ's data is the second
+ * WRITE's, whose effect is after the first's.
+ */
 static bool read_after_write_a(struct cf *cf)
 {
 	struct cf_rc rc;
@@ -242,14 +247,19 @@ static bool read_after_write_a(struct cf *cf)
 	CHECK(cf_rc_pair(cf, NULL, &rc));
 	for (uint64_t i = 0; cf_more(cf, i, 10000); i++) {
 		uint32_t len = (uint32_t)cf_rand_in(cf, 1, i % 16 ? 500 : 16000);
+		uint32_t stale = (uint32_t)cf_rand_in(cf, 1, 500);
 		size_t theirs = cf_rand_in(cf, 0, 1000);
 		struct gn_sge from = cf_sge(&rc, 0, len), into = cf_sge(&rc, BACK, len);
-		struct gn_wr wr[2];
+		struct gn_sge old = cf_sge(&rc, STALE, stale);
+		struct gn_wr wr[3];
 
 		cf_fill(cf, rc.buf, len, i);
-		gn_wr_rdma(&wr[0], GN_OP_WRITE, 1, &from, &rc.peer, theirs, 0);
-		gn_wr_rdma(&wr[1], GN_OP_READ, 2, &into, &rc.peer, theirs, GN_SIGNALED);
+		cf_fill(cf, old.addr, stale, ~i);
+		gn_wr_rdma(&wr[0], GN_OP_WRITE, 0, &old, &rc.peer, theirs + len / 2, 0);
+		gn_wr_rdma(&wr[1], GN_OP_WRITE, 1, &from, &rc.peer, theirs, 0);
+		gn_wr_rdma(&wr[2], GN_OP_READ, 2, &into, &rc.peer, theirs, GN_SIGNALED);
 		wr[0].next = &wr[1];
+		wr[1].next = &wr[2];
 		CHECK(cf_post(cf, rc.qp, wr));
 		CHECK(cf_expect_wc(cf, rc.send_cq, 2, GN_WC_OK));
 		CHECK(cf_check_fill(cf, rc.buf + BACK, len, i), "round %llu",

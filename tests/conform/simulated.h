@@ -5,7 +5,20 @@
 
 #include "harness.h"
 
-/* Run A and B as programs of two nodes. 0, or a negative errno when the run could not be done. */
-int cf_simulate(struct cf_run *run);
+/* What a run leaves behind that the same seed must give again. */
+struct cf_trace {
+	uint64_t hash, events, end_ns;
+};
+
+/* "all", "none" or a list of names. Says which name is not known. */
+bool cf_caps_parse(const char *list, uint64_t *out);
+
+/* Whether the library takes these options; it says why not. */
+int cf_sim_check(const struct cf_sim *sim);
+
+/*
+ * Run A and B as programs of two nodes. 0, or a negative errno when the run could not be done.
+ */
+int cf_simulate(struct cf_run *run, struct cf_trace *trace);
 
 #endif

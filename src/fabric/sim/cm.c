@@ -23,9 +23,12 @@ static void step_at(struct sim_qp *qp, enum sim_phase phase, uint64_t at_ps)
 	sim_event_at(sim_engine_of(qp), &qp->conn.event, at_ps);
 }
 
-static void step_now(struct sim_qp *qp, enum sim_phase phase)
+/* A message takes its time to the other side. */
+static void step_soon(struct sim_qp *qp, enum sim_phase phase)
 {
-	step_at(qp, phase, sim_engine_of(qp)->now_ps);
+	const struct sim_engine *engine = sim_engine_of(qp);
+
+	step_at(qp, phase, sim_after(engine, sim_device_of(qp)->profile->wire_ps));
 }
 
 /* "NODE:PORT"; *node is n_nodes for a node that is not there. */
@@ -145,7 +148,7 @@ int sim_connect(struct gn_qp *base, const char *addr, const struct gn_conn_opts 
 	set_opts(&qp->conn, opts);
 	qp->conn.deadline_ps = sim_after(engine, sim_ns_to_ps(opts->timeout_us * 1000ull));
 	base->state = GN_QP_CONNECTING;
-	step_now(qp, SIM_CONN_ASKING);
+	step_soon(qp, SIM_CONN_ASKING);
 	return 0;
 }
 
@@ -175,13 +178,21 @@ static int deposit(struct sim_qp *qp, struct sim_listener *listener)
 	return rc;
 }
 
+/* Whether what one node says reaches the other now. */
+static bool hears(const struct sim_qp *qp, unsigned from, unsigned to)
+{
+	return !sim_fault_cut(sim_fabric_of(&qp->qp.obj)->sim, from, to);
+}
+
 static void ask(struct sim_qp *qp)
 {
 	const struct gn_sim *sim = sim_fabric_of(&qp->qp.obj)->sim;
+	const unsigned me = sim_node_of(qp)->index;
 	struct sim_listener *listener;
 	int rc = -ECONNREFUSED;
 
-	if (qp->conn.node < sim->n_nodes) {
+	if (qp->conn.node < sim->n_nodes && hears(qp, me, qp->conn.node) &&
+	    hears(qp, qp->conn.node, me)) {
 		listener = find_listener(sim_nic_of(sim, qp->conn.node), qp->conn.port);
 		if (listener)
 			rc = deposit(qp, listener);
@@ -190,7 +201,7 @@ static void ask(struct sim_qp *qp)
 			return;
 		}
 	}
-	/* From a node that is not there no answer comes. */
+	/* From a node that is not there, or that is cut off, no answer comes. */
 	step_at(qp, SIM_CONN_WAITING, qp->conn.deadline_ps);
 }
 
@@ -221,7 +232,7 @@ static void come_up(struct sim_qp *qp)
 	if (qp->qp.state != GN_QP_ERROR)
 		qp->qp.state = GN_QP_READY;
 	qp_established(&qp->qp);
-	sim_event_now(sim_engine_of(qp), &qp->rx); /* what was posted while the answer travelled */
+	sim_stage_kick(qp, SIM_RX); /* what was posted while the answer travelled */
 }
 
 /* ---- the server's way ---- */
@@ -242,7 +253,7 @@ int sim_accept(struct gn_conn_req *base, struct gn_qp *server, const struct gn_c
 	server->state = GN_QP_READY;
 	client->conn.peer = qp;
 	set_private(&client->qp, qp->conn.hello, qp->conn.hello_len);
-	step_now(client, SIM_CONN_ACCEPTED);
+	step_soon(client, SIM_CONN_ACCEPTED);
 	return 0;
 }
 
@@ -255,7 +266,7 @@ int sim_reject(struct gn_conn_req *base, const void *private_data, uint32_t priv
 		return 0;
 	part(req);
 	set_private(&client->qp, private_data, private_len);
-	step_now(client, SIM_CONN_REJECTED);
+	step_soon(client, SIM_CONN_REJECTED);
 	return 0;
 }
 
@@ -280,7 +291,7 @@ void sim_conn_leave(struct sim_qp *qp)
 	if (peer) {
 		peer->conn.peer = NULL;
 		qp->conn.peer = NULL;
-		step_now(peer, SIM_CONN_LEFT);
+		step_soon(peer, SIM_CONN_LEFT);
 	}
 	sim_event_cancel(sim_engine_of(qp), &qp->conn.event);
 	qp->conn.phase = SIM_CONN_DOWN;
@@ -326,7 +337,7 @@ void sim_conn_step(struct sim_event *event)
 		break;
 	case SIM_CONN_ACCEPTED:
 		come_up(qp);
-		step_now(qp->conn.peer, SIM_CONN_REPLYING);
+		step_soon(qp->conn.peer, SIM_CONN_REPLYING);
 		break;
 	case SIM_CONN_REPLYING:
 		come_up(qp);

@@ -22,10 +22,12 @@ int sim_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n)
 	struct gn_sim *sim = sim_fabric_of(&cq->obj)->sim;
 	const int got = soft_cq_poll(soft(cq), wc, n);
 
-	if (got)
+	if (got) {
 		sim_found(sim);
-	else
-		sim_looked(sim, sim->profile->look_ps);
+		sim_owe(sim, (uint64_t)got * sim->profile.poll_ps);
+	} else {
+		sim_looked(sim, sim->profile.look_ps);
+	}
 	return got;
 }
 
@@ -51,7 +53,7 @@ void sim_chan_pump(struct gn_chan *chan)
 	if (chan->first)
 		sim_found(sim);
 	else
-		sim_looked(sim, sim->profile->look_ps);
+		sim_looked(sim, sim->profile.look_ps);
 }
 
 static void fail_qps(struct gn_cq *cq)

@@ -18,11 +18,22 @@ void sim_mem_fini(struct gn_mem *mem)
 
 int sim_mr_init(struct gn_mr *mr)
 {
-	return soft_key_add(&sim_fabric_of(&mr->obj)->keys, mr);
+	struct sim_fabric *fabric = sim_fabric_of(&mr->obj);
+	struct gn_sim *sim = fabric->sim;
+
+	if (sim_fault(sim, SIM_REGISTER, fabric->nic->node->index))
+		return -ENOMEM;
+	sim_owe(sim, sim_register_cost(&sim->profile, mr->length));
+	return soft_key_add(&fabric->keys, mr);
 }
 
-/* An access happens within one event, so none is under way now. */
+/* What was placed and is not visible yet becomes so now; a READ under way finds no key any more. */
 void sim_mr_fini(struct gn_mr *mr)
 {
-	soft_key_remove(&sim_fabric_of(&mr->obj)->keys, mr);
+	struct sim_fabric *fabric = sim_fabric_of(&mr->obj);
+
+	for (struct obj *o = fabric->fabric.pool[OBJ_QP].live; o; o = o->next)
+		sim_flights_land_in(container_of(o, struct sim_qp, qp.obj), mr->addr, mr->length);
+	sim_owe(fabric->sim, fabric->sim->profile.deregister_ps);
+	soft_key_remove(&fabric->keys, mr);
 }

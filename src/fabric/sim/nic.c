@@ -11,6 +11,12 @@
 #define FIRST_QPN 0x10u
 #define QPN_MASK  0xffffffu /* 24 bits, as on the wire of InfiniBand */
 
+static void nic_free(void *nic)
+{
+	sim_datagrams_drop(nic);
+	free(nic);
+}
+
 int sim_nic_get(struct sim_node *node, struct sim_nic **out)
 {
 	struct sim_nic *nic = node->nic;
@@ -22,7 +28,7 @@ int sim_nic_get(struct sim_node *node, struct sim_nic **out)
 		nic->node = node;
 		nic->last_qpn = FIRST_QPN;
 		node->nic = nic;
-		node->nic_free = free;
+		node->nic_free = nic_free;
 	}
 	*out = nic;
 	return 0;

@@ -8,10 +8,26 @@
 
 #include "fabric/sim/sim.h"
 
-/* Of profile ideal, the only one yet. */
-#define IDEAL_CAPS                                                               \
-	(GN_CAP_UD | GN_CAP_ATOMICS | GN_CAP_ATOMIC_CPU | GN_CAP_INORDER_WRITE | \
-	 GN_CAP_WRITE_ORDER | GN_CAP_READ_HEAD_FIRST | GN_CAP_FOREIGN_REMOTE)
+static const uint64_t cap_of[SIM_PROMISES] = {
+	[SIM_UD] = GN_CAP_UD,
+	[SIM_ATOMICS] = GN_CAP_ATOMICS,
+	[SIM_ATOMIC_CPU] = GN_CAP_ATOMIC_CPU,
+	[SIM_INORDER_WRITE] = GN_CAP_INORDER_WRITE,
+	[SIM_INORDER_128] = GN_CAP_INORDER_128,
+	[SIM_WRITE_ORDER] = GN_CAP_WRITE_ORDER,
+	[SIM_READ_HEAD_FIRST] = GN_CAP_READ_HEAD_FIRST,
+	[SIM_FOREIGN_REMOTE] = GN_CAP_FOREIGN_REMOTE,
+};
+
+static uint64_t caps_of(const struct gn_sim *sim)
+{
+	uint64_t caps = 0;
+
+	for (unsigned i = 0; i < SIM_PROMISES; i++)
+		if (sim->profile.promises & 1u << i)
+			caps |= cap_of[i];
+	return caps & ~sim->caps_off;
+}
 
 /*
  * The process ended, or was killed, without closing the fabric: its memory goes, so nothing outside
@@ -59,16 +75,16 @@ static int open_fabric(struct gn_fabric *base, const char *device)
 	sim_hook_add(fabric->proc, &fabric->hook);
 
 	strncpy(base->attr.device, device, sizeof(base->attr.device) - 1);
-	base->attr.caps = IDEAL_CAPS & ~sim->caps_off;
-	base->attr.max_send_wr = 16384;
-	base->attr.max_recv_wr = 16384;
-	base->attr.max_sge = 16;
-	base->attr.max_inline = 512;
+	base->attr.caps = caps_of(sim);
+	base->attr.max_send_wr = (uint32_t)sim->profile.max_send_wr;
+	base->attr.max_recv_wr = (uint32_t)sim->profile.max_send_wr;
+	base->attr.max_sge = (uint32_t)sim->profile.max_sge;
+	base->attr.max_inline = (uint32_t)sim->profile.max_inline;
 	base->attr.max_cqe = 131072;
-	base->attr.max_rd_atomic = 128;
+	base->attr.max_rd_atomic = (uint32_t)sim->profile.max_rd_atomic;
 	base->attr.max_mr = SOFT_KEYS - 1;
-	base->attr.ud_mtu = SIM_UD_MTU;
-	base->attr.max_msg = 1u << 30;
+	base->attr.ud_mtu = (uint32_t)sim->profile.ud_mtu;
+	base->attr.max_msg = sim->profile.max_msg;
 	base->attr.max_private = PRIVATE_CONNECT_MAX;
 	return 0;
 }
@@ -86,6 +102,7 @@ const struct provider provider_sim = {
 	.fabric_size = sizeof(struct sim_fabric),
 	.size =
 		{
+			[OBJ_CTX] = sizeof(struct sim_ctx),
 			[OBJ_CQ] = sizeof(struct soft_cq),
 			[OBJ_QP] = sizeof(struct sim_qp),
 			[OBJ_LISTENER] = sizeof(struct sim_listener),
@@ -93,6 +110,8 @@ const struct provider provider_sim = {
 		},
 	.open = open_fabric,
 	.close = close_fabric,
+	.ctx_init = sim_ctx_init,
+	.ctx_fini = sim_ctx_fini,
 	.mem_alloc = sim_mem_alloc,
 	.mem_fini = sim_mem_fini,
 	.mr_init = sim_mr_init,

@@ -8,14 +8,13 @@
 #include "fabric/sim/sim.h"
 
 /* The target answers with an error; as on a real device, that is the end of its own qp as well. */
-static enum sim_placed refuse(struct sim_qp *to, enum gn_wc_status why, enum gn_wc_status *status)
+static enum sim_placed refuse(struct sim_qp *to, enum gn_wc_status why, struct sim_send *send)
 {
 	sim_qp_fail(to);
-	*status = why;
+	send->status = why;
 	return SIM_REFUSED;
 }
 
-/* The target's memory that the request is about, or NULL if it must not touch it. */
 static uint8_t *find_range(const struct sim_qp *to, const struct gn_wr *wr, uint64_t len_bytes,
 			   uint32_t access)
 {
@@ -30,7 +29,7 @@ static uint8_t *find_range(const struct sim_qp *to, const struct gn_wr *wr, uint
 	return key->addr + offset;
 }
 
-static void changed(const struct sim_qp *qp, const void *addr, uint64_t len_bytes)
+void sim_changed(const struct sim_qp *qp, const void *addr, uint64_t len_bytes)
 {
 	sim_words_changed(sim_fabric_of(&qp->qp.obj)->proc, addr, len_bytes);
 }
@@ -38,7 +37,7 @@ static void changed(const struct sim_qp *qp, const void *addr, uint64_t len_byte
 static void changed_pieces(const struct sim_qp *qp, const struct gn_sge *sge, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		changed(qp, sge[i].addr, sge[i].len_bytes);
+		sim_changed(qp, sge[i].addr, sge[i].len_bytes);
 }
 
 /* ---- messages ---- */
@@ -55,19 +54,32 @@ enum gn_wc_status sim_recv_check(const struct sim_qp *to, uint64_t len_bytes)
 	return GN_WC_OK;
 }
 
-void sim_recv_fill(struct sim_qp *to, uint64_t offset, const struct gn_wr *wr)
+void sim_recv_fill(struct sim_qp *to, uint64_t offset, const uint8_t *data, uint64_t len_bytes)
 {
-	for (uint32_t i = 0; i < wr->n_sge; i++) {
-		soft_scatter(soft_rq_sge(&to->rq), soft_rq_n_sge(&to->rq), offset, wr->sge[i].addr,
-			     wr->sge[i].len_bytes);
-		offset += wr->sge[i].len_bytes;
-	}
+	soft_scatter(soft_rq_sge(&to->rq), soft_rq_n_sge(&to->rq), offset, data, len_bytes);
 	changed_pieces(to, soft_rq_sge(&to->rq), soft_rq_n_sge(&to->rq));
 }
 
-static enum sim_placed place_send(const struct gn_wr *wr, uint64_t len_bytes, struct sim_qp *to,
-				  enum gn_wc_status *status)
+static void fill_from(struct sim_qp *to, const struct gn_wr *wr)
 {
+	uint64_t offset = 0;
+
+	for (uint32_t i = 0; i < wr->n_sge; i++) {
+		sim_recv_fill(to, offset, wr->sge[i].addr, wr->sge[i].len_bytes);
+		offset += wr->sge[i].len_bytes;
+	}
+}
+
+/* A fault may hide the receives that there are. */
+static bool no_receive(const struct sim_qp *to)
+{
+	return soft_rq_empty(&to->rq) ||
+	       sim_fault(sim_fabric_of(&to->qp.obj)->sim, SIM_RNR, sim_node_of(to)->index);
+}
+
+static enum sim_placed place_send(const struct gn_wr *wr, struct sim_send *send, struct sim_qp *to)
+{
+	const uint64_t len_bytes = send->bytes;
 	struct gn_wc wc = {
 		.op = GN_OP_RECV,
 		.len_bytes = (uint32_t)len_bytes,
@@ -75,24 +87,26 @@ static enum sim_placed place_send(const struct gn_wr *wr, uint64_t len_bytes, st
 		.flags = wr->op == GN_OP_SEND_IMM ? GN_WC_IMM : 0,
 	};
 
-	if (soft_rq_empty(&to->rq))
+	if (no_receive(to))
 		return SIM_NOT_READY;
+	sim_flights_land(to);
 	wc.status = sim_recv_check(to, len_bytes);
 	if (wc.status == GN_WC_OK)
-		sim_recv_fill(to, 0, wr);
+		fill_from(to, wr);
 	sim_recv_complete(to, &wc, wr->flags & GN_SOLICITED);
 	if (wc.status == GN_WC_OK)
 		return SIM_PLACED;
 	return refuse(to,
 		      wc.status == GN_WC_LOCAL_LENGTH ? GN_WC_REMOTE_INVALID : GN_WC_REMOTE_FAILED,
-		      status);
+		      send);
 }
 
 /* ---- one-sided ---- */
 
-static enum sim_placed place_write(const struct gn_wr *wr, uint64_t len_bytes, struct sim_qp *to,
-				   enum gn_wc_status *status)
+static enum sim_placed place_write(struct sim_qp *from, const struct gn_wr *wr,
+				   struct sim_send *send, struct sim_qp *to)
 {
+	const uint64_t len_bytes = send->bytes;
 	struct gn_wc wc = {
 		.op = GN_OP_RECV_WRITE_IMM,
 		.len_bytes = (uint32_t)len_bytes,
@@ -100,77 +114,86 @@ static enum sim_placed place_write(const struct gn_wr *wr, uint64_t len_bytes, s
 		.flags = GN_WC_IMM,
 	};
 
-	if (wr->op == GN_OP_WRITE_IMM && soft_rq_empty(&to->rq))
+	if (wr->op == GN_OP_WRITE_IMM && no_receive(to))
 		return SIM_NOT_READY;
 	if (len_bytes) {
 		uint8_t *addr = find_range(to, wr, len_bytes, GN_REMOTE_WRITE);
 
 		if (!addr)
-			return refuse(to, GN_WC_REMOTE_ACCESS, status);
-		soft_write(addr, wr->sge, wr->n_sge);
-		changed(to, addr, len_bytes);
+			return refuse(to, GN_WC_REMOTE_ACCESS, send);
+		if (!sim_flight_begin(from, wr, to, addr, len_bytes)) {
+			soft_write(addr, wr->sge, wr->n_sge);
+			sim_changed(to, addr, len_bytes);
+		}
 	}
-	if (wr->op == GN_OP_WRITE_IMM)
+	if (wr->op == GN_OP_WRITE_IMM) {
+		sim_flights_land(to);
 		sim_recv_complete(to, &wc, wr->flags & GN_SOLICITED);
+	}
 	return SIM_PLACED;
 }
 
-static enum sim_placed place_read(struct sim_qp *from, const struct gn_wr *wr, uint64_t len_bytes,
-				  struct sim_qp *to, enum gn_wc_status *status)
+static enum sim_placed place_read(struct sim_qp *from, const struct gn_wr *wr,
+				  struct sim_send *send, struct sim_qp *to)
 {
+	const uint64_t len_bytes = send->bytes;
 	const uint8_t *addr;
 
 	if (!len_bytes)
 		return SIM_PLACED;
 	addr = find_range(to, wr, len_bytes, GN_REMOTE_READ);
 	if (!addr)
-		return refuse(to, GN_WC_REMOTE_ACCESS, status);
-	soft_read(wr->sge, wr->n_sge, addr);
+		return refuse(to, GN_WC_REMOTE_ACCESS, send);
+	sim_flights_land(to);
+	if (sim_sample_more(from, wr, send, addr, len_bytes))
+		return SIM_UNFINISHED;
+	if (!send->sample)
+		soft_read(wr->sge, wr->n_sge, addr);
+	sim_sample_drop(send);
 	changed_pieces(from, wr->sge, wr->n_sge);
 	return SIM_PLACED;
 }
 
-static enum sim_placed place_atomic(struct sim_qp *from, const struct gn_wr *wr, struct sim_qp *to,
-				    enum gn_wc_status *status)
+static enum sim_placed place_atomic(struct sim_qp *from, const struct gn_wr *wr,
+				    struct sim_send *send, struct sim_qp *to)
 {
 	uint8_t *addr = find_range(to, wr, sizeof(uint64_t), GN_REMOTE_ATOMIC);
 	uint64_t *word = (void *)addr;
 	uint64_t old;
 
 	if (!addr)
-		return refuse(to, GN_WC_REMOTE_ACCESS, status);
+		return refuse(to, GN_WC_REMOTE_ACCESS, send);
 	if ((uintptr_t)addr % sizeof(uint64_t))
-		return refuse(to, GN_WC_REMOTE_INVALID, status);
+		return refuse(to, GN_WC_REMOTE_INVALID, send);
+	sim_flights_land(to);
 	old = *word;
 	if (wr->op == GN_OP_FAA)
 		*word = old + wr->to.remote.compare;
 	else if (old == wr->to.remote.compare)
 		*word = wr->to.remote.swap;
-	changed(to, addr, sizeof(uint64_t));
+	sim_changed(to, addr, sizeof(uint64_t));
 	soft_scatter(wr->sge, wr->n_sge, 0, (const uint8_t *)&old, sizeof(old));
 	changed_pieces(from, wr->sge, wr->n_sge);
 	return SIM_PLACED;
 }
 
-enum sim_placed sim_place(struct sim_qp *from, const struct gn_wr *wr, struct sim_qp *to,
-			  enum gn_wc_status *status)
+enum sim_placed sim_place(struct sim_qp *from, const struct gn_wr *wr, struct sim_send *send,
+			  struct sim_qp *to)
 {
-	const uint64_t len_bytes = soft_sge_len(wr->sge, wr->n_sge);
-
 	switch (wr->op) {
 	case GN_OP_SEND:
 	case GN_OP_SEND_IMM:
-		return place_send(wr, len_bytes, to, status);
+		return place_send(wr, send, to);
 	case GN_OP_WRITE:
 	case GN_OP_WRITE_IMM:
-		return place_write(wr, len_bytes, to, status);
+		return place_write(from, wr, send, to);
 	case GN_OP_READ:
-		return place_read(from, wr, len_bytes, to, status);
+		return place_read(from, wr, send, to);
 	case GN_OP_CAS:
 	case GN_OP_FAA:
-		return place_atomic(from, wr, to, status);
+		return place_atomic(from, wr, send, to);
 	default:
 		assert(false && "a post lets no other operation through");
-		return refuse(to, GN_WC_REMOTE_INVALID, status);
+		return refuse(to, GN_WC_REMOTE_INVALID, send);
 	}
 }

@@ -34,24 +34,24 @@ static void fini_queues(struct sim_qp *qp)
 	soft_sq_fini(&qp->sq);
 }
 
-#define N_EVENTS 4
-
 /* The number tells stages and nodes apart in the trace. */
 static int init_events(struct sim_qp *qp)
 {
 	struct sim_engine *engine = sim_engine_of(qp);
 	const uint64_t id = (uint64_t)sim_fabric_of(&qp->qp.obj)->nic->node->index << 32 |
 			    qp->qp.qpn;
-	struct sim_event *const events[N_EVENTS] = {&qp->tx, &qp->rx, &qp->done, &qp->conn.event};
-	void (*const fns[N_EVENTS])(struct sim_event *) = {sim_tx, sim_rx, sim_done, sim_conn_step};
+	int rc = sim_event_init(engine, &qp->conn.event, sim_conn_step, SIM_KIND_QP,
+				(uint64_t)SIM_STAGES << 48 | id);
 
-	for (unsigned i = 0; i < N_EVENTS; i++) {
-		int rc = sim_event_init(engine, events[i], fns[i], SIM_KIND_QP,
-					(uint64_t)i << 48 | id);
-
+	if (rc)
+		return rc;
+	for (unsigned i = 0; i < SIM_STAGES; i++) {
+		rc = sim_event_init(engine, &qp->stage[i], sim_stage_fn[i], SIM_KIND_QP,
+				    (uint64_t)i << 48 | id);
 		if (rc) {
 			while (i > 0)
-				sim_event_fini(engine, events[--i]);
+				sim_event_fini(engine, &qp->stage[--i]);
+			sim_event_fini(engine, &qp->conn.event);
 			return rc;
 		}
 	}
@@ -62,9 +62,8 @@ static void fini_events(struct sim_qp *qp)
 {
 	struct sim_engine *engine = sim_engine_of(qp);
 
-	sim_event_fini(engine, &qp->tx);
-	sim_event_fini(engine, &qp->rx);
-	sim_event_fini(engine, &qp->done);
+	for (unsigned i = 0; i < SIM_STAGES; i++)
+		sim_event_fini(engine, &qp->stage[i]);
 	sim_event_fini(engine, &qp->conn.event);
 }
 
@@ -82,6 +81,7 @@ int sim_qp_init(struct gn_qp *base)
 		fini_queues(qp);
 		return rc;
 	}
+	qp->path = sim_ctx_path(base->pd->ctx);
 	base->state = base->type == GN_QP_UD ? GN_QP_READY : GN_QP_NEW;
 	qp->up = true;
 	return 0;
@@ -93,6 +93,9 @@ void sim_qp_unplug(struct sim_qp *qp)
 		return;
 	sim_conn_leave(qp);
 	qp->up = false;
+	for (uint64_t at = qp->passed[SIM_PLACE]; at < qp->sq.head; at++)
+		sim_sample_drop(sim_send_at(qp, at));
+	sim_flights_drop(qp);
 	fini_events(qp);
 	sim_nic_del(qp);
 }
@@ -101,6 +104,7 @@ void sim_qp_fini(struct gn_qp *base)
 {
 	struct sim_qp *qp = sim_qp_of(base);
 
+	sim_flights_land(qp);
 	sim_qp_unplug(qp);
 	soft_cq_purge(container_of(base->send_cq, struct soft_cq, cq), base);
 	soft_cq_purge(container_of(base->recv_cq, struct soft_cq, cq), base);
@@ -112,10 +116,8 @@ void sim_qp_fail(struct sim_qp *qp)
 	if (qp->qp.state == GN_QP_ERROR)
 		return;
 	qp->qp.state = GN_QP_ERROR;
-	for (uint64_t at = qp->placed; at < qp->sq.head; at++)
-		sim_send_at(qp, at)->status = GN_WC_FLUSHED;
-	qp->sent = qp->placed = qp->sq.head;
-	sim_event_now(sim_engine_of(qp), &qp->done);
+	sim_stages_flush(qp);
+	sim_event_now(sim_engine_of(qp), &qp->stage[SIM_DONE]); /* for its receives */
 }
 
 int sim_qp_error(struct gn_qp *base)

@@ -1,86 +1,73 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The way of a request: three stages, each an event that takes one request and puts itself back
- * while there are more. In the profile ideal no time passes between them; models of devices and
- * links will put it there.
+ * The way of a request: five stages, each an event of the qp that takes the request at its head
+ * when that one's time has come, says when the next stage may have it, and puts itself back while
+ * there are more.
  */
 #include "fabric/sim/sim.h"
 
 #define LOCAL_STORE_OPS (1u << GN_OP_READ | 1u << GN_OP_CAS | 1u << GN_OP_FAA)
 
-static void again(struct sim_qp *qp, struct sim_event *event)
+static bool is_read(const struct gn_wr *wr)
 {
-	sim_event_now(sim_engine_of(qp), event);
+	return LOCAL_STORE_OPS & 1u << wr->op;
 }
 
-unsigned sim_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
+static uint64_t head_of(const struct sim_qp *qp, enum sim_stage stage)
 {
-	struct sim_qp *qp = sim_qp_of(base);
-	const bool flush = base->state == GN_QP_ERROR;
+	return stage == SIM_TX ? qp->sq.head : qp->passed[stage - 1];
+}
 
-	for (unsigned i = 0; i < n; i++, wr = wr->next) {
-		const uint64_t position = base->sq_head + i;
+void sim_stage_kick(struct sim_qp *qp, enum sim_stage stage)
+{
+	struct sim_event *event = &qp->stage[stage];
 
-		soft_sq_push(&qp->sq, wr, position);
-		*sim_send_at(qp, position) = (struct sim_send){
-			.status = flush ? GN_WC_FLUSHED : GN_WC_OK,
-			.node = base->type == GN_QP_UD ? sim_ah_node(wr->to.ud.ah) : 0,
-		};
+	if (qp->passed[stage] != head_of(qp, stage) && !sim_event_waits(event))
+		sim_event_at(sim_engine_of(qp), event, sim_send_at(qp, qp->passed[stage])->at_ps);
+}
+
+/* Its next stage may have it at at_ps. */
+static void pass(struct sim_qp *qp, enum sim_stage stage, struct sim_send *send, uint64_t at_ps)
+{
+	send->at_ps = at_ps;
+	send->tries = 0;
+	qp->passed[stage]++;
+	sim_stage_kick(qp, stage + 1);
+	sim_stage_kick(qp, stage);
+}
+
+/* The request at the head of the stage; NULL if there is none or its time has not come. */
+static struct sim_send *head(struct sim_qp *qp, enum sim_stage stage, const struct gn_wr **wr)
+{
+	const uint64_t position = qp->passed[stage];
+	struct sim_send *send = sim_send_at(qp, position);
+
+	if (position == head_of(qp, stage))
+		return NULL;
+	if (send->at_ps > sim_engine_of(qp)->now_ps) {
+		sim_stage_kick(qp, stage);
+		return NULL;
 	}
-	if (flush)
-		qp->sent = qp->placed = qp->sq.head;
-	again(qp, flush ? &qp->done : &qp->tx);
-	return n;
+	*wr = &qp->sq.wr[position & qp->sq.mask];
+	return send;
 }
 
-unsigned sim_post_recv(struct gn_qp *base, const struct gn_recv_wr *wr, unsigned n)
+/* Nobody answers: the same stage again after_ps later, unless that was done often enough. */
+static bool try_later(struct sim_qp *qp, enum sim_stage stage, struct sim_send *send,
+		      uint32_t tries, uint64_t after_ps)
 {
-	struct sim_qp *qp = sim_qp_of(base);
-
-	for (unsigned i = 0; i < n; i++, wr = wr->next)
-		soft_rq_post(&qp->rq, wr);
-	if (base->state == GN_QP_ERROR)
-		again(qp, &qp->done);
-	return n;
-}
-
-/* The device takes a request. Bad buffers are noted here, and fail it when its turn comes. */
-void sim_tx(struct sim_event *event)
-{
-	struct sim_qp *qp = container_of(event, struct sim_qp, tx);
-	const struct gn_wr *wr = &qp->sq.wr[qp->sent & qp->sq.mask];
-	uint32_t access;
-
-	if (qp->sent == qp->sq.head)
-		return;
-	access = LOCAL_STORE_OPS & 1u << wr->op ? GN_LOCAL_WRITE : 0;
-	if (!(wr->flags & GN_INLINE) &&
-	    !soft_sge_ok(&sim_fabric_of(&qp->qp.obj)->keys, qp->qp.pd, wr->sge, wr->n_sge, access))
-		sim_send_at(qp, qp->sent)->status = GN_WC_LOCAL_ACCESS;
-	qp->sent++;
-	if (!sim_event_waits(
-		    &qp->rx)) /* or it would end the wait of an earlier one for a receive */
-		again(qp, &qp->rx);
-	if (qp->sent != qp->sq.head)
-		again(qp, &qp->tx);
-}
-
-/* The target does not answer: repeat after_ps later, unless that was done often enough. */
-static bool try_later(struct sim_qp *qp, struct sim_send *send, uint32_t tries, uint64_t after_ps)
-{
-	struct sim_engine *engine = sim_engine_of(qp);
-
 	if (send->tries++ >= tries)
 		return false;
-	sim_event_at(engine, &qp->rx, sim_after(engine, after_ps));
+	send->at_ps = sim_after(sim_engine_of(qp), after_ps);
+	sim_stage_kick(qp, stage);
 	return true;
 }
 
-static void trace(struct sim_qp *qp, const struct gn_wr *wr)
+static void trace(struct sim_qp *qp, const struct gn_wr *wr, const struct sim_send *send)
 {
 	struct sim_engine *engine = sim_engine_of(qp);
 
-	sim_trace(engine, (uint64_t)wr->op << 56 | soft_sge_len(wr->sge, wr->n_sge));
+	sim_trace(engine, (uint64_t)wr->op << 56 | send->bytes);
 	if (qp->qp.type == GN_QP_UD) {
 		sim_trace(engine, wr->to.ud.qpn);
 	} else if (wr->op != GN_OP_SEND && wr->op != GN_OP_SEND_IMM) {
@@ -89,65 +76,271 @@ static void trace(struct sim_qp *qp, const struct gn_wr *wr)
 	}
 }
 
-/* True when the request is done, well or with send->status; false when it waits. */
-static bool deliver(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *send)
-{
-	struct sim_qp *to = qp->conn.peer;
+/* ---- tx ---- */
 
-	trace(qp, wr);
+static bool local_ok(const struct sim_qp *qp, const struct gn_wr *wr)
+{
+	return wr->flags & GN_INLINE ||
+	       soft_sge_ok(&sim_fabric_of(&qp->qp.obj)->keys, qp->qp.pd, wr->sge, wr->n_sge,
+			   is_read(wr) ? GN_LOCAL_WRITE : 0);
+}
+
+/* What the requester's device looks up for a request: its context and where its first piece is. */
+static struct sim_message own_message(const struct sim_qp *qp, const struct gn_wr *wr,
+				      const struct sim_send *send, enum sim_packet packet)
+{
+	struct sim_message m = {
+		.packet = packet,
+		.read = is_read(wr),
+		.qpn = qp->qp.qpn,
+		.wqe = send->wqe,
+		.bytes = send->bytes,
+	};
+	const struct soft_key *key;
+
+	/* Payload is looked up where it is fetched, or where it is stored. */
+	if (!wr->n_sge || wr->flags & GN_INLINE || m.read != (packet == SIM_READ_RESPONSE))
+		return m;
+	key = soft_key_find(&sim_fabric_of(&qp->qp.obj)->keys, wr->sge[0].lkey, qp->qp.pd);
+	if (key) {
+		m.memory = key->key;
+		m.offset = (uint64_t)((uint8_t *)wr->sge[0].addr - key->addr);
+	}
+	return m;
+}
+
+static void tx_datagram(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *send)
+{
+	struct sim_device *device = sim_device_of(qp);
+	const uint64_t leaves = sim_tx_datagram(device);
+
+	if (send->status == GN_WC_OK)
+		sim_ud_send(qp, wr, leaves);
+	else
+		sim_qp_fail(qp);
+	qp->passed[SIM_TX] = qp->passed[SIM_RX] = qp->passed[SIM_PLACE] = qp->passed[SIM_BACK] =
+		qp->passed[SIM_TX] + 1;
+	send->at_ps = sim_complete(device, leaves);
+	sim_stage_kick(qp, SIM_DONE);
+	sim_stage_kick(qp, SIM_TX);
+}
+
+/* The device takes a request. Bad buffers are noted here, and fail it when its turn comes. */
+static void tx(struct sim_event *event)
+{
+	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_TX]);
+	struct sim_device *device = sim_device_of(qp);
+	struct sim_message message;
+	const struct gn_wr *wr;
+	struct sim_send *send = head(qp, SIM_TX, &wr);
+
+	if (!send || (wr->flags & GN_FENCE && qp->reads)) /* the last answer comes back here */
+		return;
+	trace(qp, wr, send);
+	if (!local_ok(qp, wr))
+		send->status = GN_WC_LOCAL_ACCESS;
+	else if (sim_fault(sim_fabric_of(&qp->qp.obj)->sim, SIM_QP_ERROR, sim_node_of(qp)->index))
+		send->status = GN_WC_LOCAL_QP;
+	send->wqe = ++device->wqes;
 	if (qp->qp.type == GN_QP_UD) {
-		sim_ud_place(qp, wr, send->node);
-		return true;
+		tx_datagram(qp, wr, send);
+		return;
 	}
-	if (qp->conn.phase != SIM_CONN_UP) /* its next step will try again, or flush */
+	qp->reads += is_read(wr);
+	message = own_message(qp, wr, send, SIM_REQUEST);
+	pass(qp, SIM_TX, send,
+	     sim_link_send(device, sim_tx(device, &message), is_read(wr) ? 0 : send->bytes));
+}
+
+/* ---- rx ---- */
+
+/* False while the connection is not up yet: its next step will try again, or flush. */
+static bool reachable(struct sim_qp *qp, struct sim_send *send, struct sim_qp **to)
+{
+	struct gn_sim *sim = sim_fabric_of(&qp->qp.obj)->sim;
+
+	*to = qp->conn.peer;
+	if (send->status != GN_WC_OK)
+		return true;
+	if (qp->conn.phase != SIM_CONN_UP)
 		return false;
-	if (to->qp.state != GN_QP_READY) {
-		if (try_later(qp, send, 1, SIM_RETRY_PS))
-			return false;
-		send->status = GN_WC_RETRY;
+	if (*to && (*to)->qp.state == GN_QP_READY &&
+	    !sim_fault_cut(sim, sim_node_of(qp)->index, sim_node_of(*to)->index))
 		return true;
-	}
-	switch (sim_place(qp, wr, to, &send->status)) {
-	case SIM_NOT_READY:
-		if (try_later(qp, send, qp->conn.rnr_retry, qp->conn.rnr_timer_ps))
-			return false;
-		send->status = GN_WC_RNR;
-		return true;
-	case SIM_PLACED:
-	case SIM_REFUSED:
-		break;
-	}
+	if (try_later(qp, SIM_RX, send, SIM_RETRIES, SIM_RETRY_PS))
+		return false;
+	send->status = GN_WC_RETRY;
 	return true;
 }
 
-void sim_rx(struct sim_event *event)
+/* How large the region is that a request is about, for what the processor's cache makes of it. */
+static uint64_t region_bytes(const struct sim_qp *to, const struct gn_wr *wr)
 {
-	struct sim_qp *qp = container_of(event, struct sim_qp, rx);
-	const struct gn_wr *wr = &qp->sq.wr[qp->placed & qp->sq.mask];
-	struct sim_send *send = sim_send_at(qp, qp->placed);
+	const struct soft_key *key =
+		soft_key_find(&sim_fabric_of(&to->qp.obj)->keys, wr->to.remote.key, to->qp.pd);
 
-	if (qp->placed == qp->sent)
+	return key ? key->length : 0;
+}
+
+/* The request arrives; when it has been taken in, its effect follows. */
+static void rx(struct sim_event *event)
+{
+	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_RX]), *to;
+	const uint64_t now = sim_engine_of(qp)->now_ps;
+	struct sim_message message = {.packet = SIM_REQUEST};
+	struct sim_device *device;
+	const struct gn_wr *wr;
+	struct sim_send *send = head(qp, SIM_RX, &wr);
+	uint64_t in, at_ps;
+
+	if (!send || !reachable(qp, send, &to))
 		return;
-	if (send->status == GN_WC_OK && !deliver(qp, wr, send))
+	if (send->status != GN_WC_OK) {
+		pass(qp, SIM_RX, send, now);
 		return;
+	}
+	device = sim_device_of(to);
+	in = sim_link_receive(device, is_read(wr) ? 0 : send->bytes);
+	message.read = is_read(wr);
+	message.qpn = to->qp.qpn;
+	message.bytes = send->bytes;
+	if (wr->op != GN_OP_SEND && wr->op != GN_OP_SEND_IMM) {
+		message.memory = wr->to.remote.key;
+		message.offset = wr->to.remote.offset;
+	}
+	at_ps = sim_rx(device, &message);
+	if (in > at_ps)
+		at_ps = in;
+	if (wr->op == GN_OP_CAS || wr->op == GN_OP_FAA)
+		at_ps = sim_atomic_unit(device, at_ps, region_bytes(to, wr));
+	if (wr->op == GN_OP_READ)
+		at_ps = sim_dma_read(device, at_ps, send->bytes) - device->profile->dma_read_ps +
+			device->profile->sample_ps;
+	else
+		at_ps = sim_dma_write(device, at_ps, send->bytes) + device->profile->place_ps;
+	pass(qp, SIM_RX, send, at_ps);
+}
+
+/* ---- place ---- */
+
+static struct sim_message answer_to(const struct sim_qp *to, const struct gn_wr *wr,
+				    const struct sim_send *send)
+{
+	return (struct sim_message){
+		.packet = is_read(wr) ? SIM_READ_RESPONSE : SIM_ACK,
+		.qpn = to->qp.qpn,
+		.bytes = is_read(wr) ? send->bytes : 0,
+	};
+}
+
+/* The answer goes out, unless it gets lost: then the request is repeated. */
+static void answer(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *send,
+		   struct sim_qp *to)
+{
+	struct sim_device *device = sim_device_of(to);
+	const struct sim_message message = answer_to(to, wr, send);
+
+	send->acted = true;
+	if (sim_fault_cut(sim_fabric_of(&qp->qp.obj)->sim, sim_node_of(to)->index,
+			  sim_node_of(qp)->index)) {
+		if (try_later(qp, SIM_PLACE, send, SIM_RETRIES, SIM_RETRY_PS))
+			return;
+		send->status = GN_WC_RETRY;
+		pass(qp, SIM_PLACE, send, sim_engine_of(qp)->now_ps);
+		sim_qp_fail(qp);
+		return;
+	}
+	pass(qp, SIM_PLACE, send, sim_link_send(device, sim_tx(device, &message), message.bytes));
+}
+
+static void place(struct sim_event *event)
+{
+	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_PLACE]), *to;
+	const struct gn_wr *wr;
+	struct sim_send *send = head(qp, SIM_PLACE, &wr);
+	enum sim_placed placed = SIM_REFUSED;
+
+	if (!send)
+		return;
+	to = qp->conn.peer;
+	if (send->status == GN_WC_OK && (!to || to->qp.state != GN_QP_READY)) {
+		/* It went while the request was in its device: as if that had not arrived. */
+		if (try_later(qp, SIM_PLACE, send, SIM_RETRIES, SIM_RETRY_PS))
+			return;
+		send->status = GN_WC_RETRY;
+	}
+	if (send->status == GN_WC_OK && !local_ok(qp, wr))
+		send->status = GN_WC_LOCAL_ACCESS;
+	if (send->status == GN_WC_OK)
+		placed = send->acted && !is_read(wr) ? SIM_PLACED : sim_place(qp, wr, send, to);
 	if (qp->qp.state == GN_QP_ERROR) /* by what it did: it was a cq's last straw */
 		return;
-	qp->placed++;
-	if (send->status != GN_WC_OK)
-		sim_qp_fail(qp);
-	again(qp, &qp->done);
-	if (qp->placed != qp->sent)
-		again(qp, &qp->rx);
+	switch (placed) {
+	case SIM_UNFINISHED:
+		sim_stage_kick(qp, SIM_PLACE);
+		return;
+	case SIM_NOT_READY:
+		if (try_later(qp, SIM_PLACE, send, qp->conn.rnr_retry, qp->conn.rnr_timer_ps))
+			return;
+		send->status = GN_WC_RNR;
+		break;
+	case SIM_PLACED:
+		answer(qp, wr, send, to);
+		return;
+	case SIM_REFUSED:
+		break;
+	}
+	pass(qp, SIM_PLACE, send, sim_engine_of(qp)->now_ps);
+	sim_qp_fail(qp);
+}
+
+/* ---- back, done ---- */
+
+static void answered(struct sim_qp *qp, const struct gn_wr *wr, const struct sim_send *send)
+{
+	if (is_read(wr) && send->wqe && --qp->reads == 0)
+		sim_stage_kick(qp, SIM_TX);
+}
+
+static void back(struct sim_event *event)
+{
+	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_BACK]);
+	struct sim_device *device = sim_device_of(qp);
+	const struct gn_wr *wr;
+	struct sim_send *send = head(qp, SIM_BACK, &wr);
+	uint64_t at_ps = sim_engine_of(qp)->now_ps;
+
+	if (!send)
+		return;
+	if (send->status == GN_WC_OK) {
+		const struct sim_message message =
+			own_message(qp, wr, send, is_read(wr) ? SIM_READ_RESPONSE : SIM_ACK);
+		const uint64_t in = sim_link_receive(device, is_read(wr) ? send->bytes : 0);
+
+		at_ps = sim_rx(device, &message);
+		if (in > at_ps)
+			at_ps = in;
+		if (is_read(wr))
+			at_ps = sim_dma_write(device, at_ps, send->bytes);
+		at_ps = sim_complete(device, at_ps);
+		if (sim_fault(sim_fabric_of(&qp->qp.obj)->sim, SIM_LATE_COMPLETION,
+			      sim_node_of(qp)->index))
+			at_ps += sim_fault_delay_ps(sim_fabric_of(&qp->qp.obj)->sim);
+	}
+	answered(qp, wr, send);
+	pass(qp, SIM_BACK, send, at_ps);
 }
 
 /* Takes sends up to the next that has something to say. True if one did. */
 static bool complete_send(struct sim_qp *qp)
 {
-	while (qp->sq.tail != qp->placed) {
-		const uint64_t position = qp->sq.tail++;
-		const struct gn_wr *wr = &qp->sq.wr[position & qp->sq.mask];
-		const struct sim_send *send = sim_send_at(qp, position);
+	const struct gn_wr *wr;
+	struct sim_send *send;
 
+	while ((send = head(qp, SIM_DONE, &wr))) {
+		const uint64_t position = qp->passed[SIM_DONE]++;
+
+		qp->sq.tail = qp->passed[SIM_DONE];
 		if (send->status == GN_WC_OK && !(wr->flags & GN_SIGNALED))
 			continue;
 		sim_cq_push(qp->qp.send_cq,
@@ -156,7 +349,7 @@ static bool complete_send(struct sim_qp *qp)
 				    .qp = &qp->qp,
 				    .status = send->status,
 				    .op = wr->op,
-				    .len_bytes = (uint32_t)soft_sge_len(wr->sge, wr->n_sge),
+				    .len_bytes = send->bytes,
 			    },
 			    false);
 		return true;
@@ -164,16 +357,37 @@ static bool complete_send(struct sim_qp *qp)
 	return false;
 }
 
-void sim_done(struct sim_event *event)
+static void done(struct sim_event *event)
 {
-	struct sim_qp *qp = container_of(event, struct sim_qp, done);
+	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_DONE]);
 
 	if (complete_send(qp)) {
-		again(qp, &qp->done);
-	} else if (qp->qp.state == GN_QP_ERROR && !soft_rq_empty(&qp->rq)) {
+		sim_stage_kick(qp, SIM_DONE);
+	} else if (qp->qp.state == GN_QP_ERROR && qp->passed[SIM_DONE] == qp->sq.head &&
+		   !soft_rq_empty(&qp->rq)) {
 		struct gn_wc wc = {.status = GN_WC_FLUSHED, .op = GN_OP_RECV};
 
 		sim_recv_complete(qp, &wc, false);
-		again(qp, &qp->done);
 	}
+	if (qp->qp.state == GN_QP_ERROR && qp->passed[SIM_DONE] == qp->sq.head &&
+	    !soft_rq_empty(&qp->rq))
+		sim_event_now(sim_engine_of(qp), event);
 }
+
+void sim_stages_flush(struct sim_qp *qp)
+{
+	const uint64_t now = sim_engine_of(qp)->now_ps;
+
+	for (uint64_t at = qp->passed[SIM_PLACE]; at < qp->sq.head; at++) {
+		struct sim_send *send = sim_send_at(qp, at);
+
+		sim_sample_drop(send);
+		send->status = GN_WC_FLUSHED;
+		send->at_ps = now;
+	}
+	qp->passed[SIM_TX] = qp->passed[SIM_RX] = qp->passed[SIM_PLACE] = qp->sq.head;
+	sim_stage_kick(qp, SIM_BACK);
+}
+
+void (*const sim_stage_fn[SIM_STAGES])(struct sim_event *event) = {
+	[SIM_TX] = tx, [SIM_RX] = rx, [SIM_PLACE] = place, [SIM_BACK] = back, [SIM_DONE] = done};

@@ -3,22 +3,28 @@
  * The sim provider: the fabric on a simulated cluster. Posting only queues; everything else happens
  * in events, so that time can pass between them:
  *
- *     post ──▶ tx: the device takes the request, checks its local buffers
- *              ──▶ rx: its effect at the target, every check of the target made there
- *                  ──▶ done: its completion
+ *     post ──▶ tx: the device takes the request, checks its local buffers, sends it
+ *              ──▶ rx: it arrives at the target's device
+ *                  ──▶ place: its effect, every check of the target made there, and the answer
+ *                      ──▶ back: the answer arrives
+ *                          ──▶ done: its completion
  *
  * Each stage of a qp has one event and takes requests in their order; stages of different qps mix
- * as the seed decides. Events run as the engine (sim/sim.h), so nothing here needs a lock.
+ * as time and the seed decide. How long things take is asked of the models (sim/model/model.h);
+ * all of it is nothing in the profile ideal. Events run as the engine (sim/sim.h), so nothing here
+ * needs a lock. A datagram leaves its qp at tx and travels by itself (ud.c).
  */
 #ifndef GN_FABRIC_SIM_SIM_H
 #define GN_FABRIC_SIM_SIM_H
 
 #include "fabric/soft/soft.h"
+#include "sim/fault.h"
 #include "sim/sim.h"
 
-#define SIM_UD_MTU   4096u
-#define SIM_RETRY_PS (10ull * 1000 * 1000 * 1000) /* 10 ms: a request is repeated before RETRY */
-#define SIM_BACKLOG  1024u			  /* requests that wait at a listener */
+#define SIM_RETRY_PS (1250ull * 1000 * 1000) /* 1.25 ms: nobody answers, once more … */
+#define SIM_RETRIES  7u			     /* … this often, before RETRY */
+#define SIM_BACKLOG  1024u		     /* requests that wait at a listener */
+#define SIM_LINE     64u		     /* what becomes visible at once */
 
 /* ---- the node's device (nic.c): what the wire can address ---- */
 
@@ -29,6 +35,7 @@ struct sim_nic {
 	uint32_t last_qpn;
 	struct sim_qp *qps[SIM_NIC_BUCKETS]; /* by qpn */
 	struct sim_listener *listeners;
+	struct sim_datagram *datagrams; /* on their way to it */
 };
 
 int sim_nic_get(struct sim_node *node, struct sim_nic **out);
@@ -47,6 +54,12 @@ struct sim_fabric {
 	struct sim_nic *nic;
 	struct soft_keys keys;
 	struct sim_hook hook; /* the process ends without closing it */
+};
+
+struct sim_ctx {
+	struct gn_ctx ctx;
+	struct sim_path *paths;
+	unsigned next_path;
 };
 
 /* How far a connection is, as one side sees it. */
@@ -80,17 +93,26 @@ struct sim_conn {
 struct sim_send {
 	enum gn_wc_status status;
 	uint32_t tries;
-	unsigned node; /* UD: where to */
+	bool acted;	/* its effect was made: when it is repeated, only the answer is */
+	uint64_t at_ps; /* when its next stage may take it */
+	uint64_t wqe;	/* sim_device.wqes when it was fetched */
+	uint32_t bytes; /* of payload */
+	struct sim_sample *sample; /* a READ that is taken bit by bit */
 };
+
+enum sim_stage { SIM_TX, SIM_RX, SIM_PLACE, SIM_BACK, SIM_DONE, SIM_STAGES };
 
 struct sim_qp {
 	struct gn_qp qp;
 	bool up; /* initialised: others may find it */
 	struct soft_sq sq;
 	struct soft_rq rq;
-	struct sim_send *sends; /* by position, like sq */
-	uint64_t sent, placed;	/* positions that tx and rx have passed; done: sq.tail */
-	struct sim_event tx, rx, done;
+	struct sim_send *sends;	     /* by position, like sq */
+	uint64_t passed[SIM_STAGES]; /* positions below have passed the stage */
+	struct sim_event stage[SIM_STAGES];
+	uint32_t reads; /* READs and atomics not answered yet: what a fence waits for */
+	struct sim_path *path;
+	struct sim_flight *flights; /* WRITEs to it that are not visible yet, oldest first */
 	struct sim_conn conn;
 	struct sim_qp *nic_next, **nic_prev;
 };
@@ -115,6 +137,16 @@ static inline struct sim_fabric *sim_fabric_of(const struct obj *obj)
 static inline struct sim_qp *sim_qp_of(const struct gn_qp *qp)
 {
 	return (struct sim_qp *)qp;
+}
+
+static inline struct sim_node *sim_node_of(const struct sim_qp *qp)
+{
+	return sim_fabric_of(&qp->qp.obj)->nic->node;
+}
+
+static inline struct sim_device *sim_device_of(const struct sim_qp *qp)
+{
+	return &sim_node_of(qp)->device;
 }
 
 static inline struct sim_engine *sim_engine_of(const struct sim_qp *qp)
@@ -149,32 +181,61 @@ void sim_qp_fail(struct sim_qp *qp);
 /* The first posted receive completes. */
 void sim_recv_complete(struct sim_qp *qp, struct gn_wc *wc, bool solicited);
 
-/* ---- send.c: the stages ---- */
+/* ---- post.c ---- */
+int sim_ctx_init(struct gn_ctx *ctx);
+void sim_ctx_fini(struct gn_ctx *ctx);
+/* The context's way to the device that the next qp takes. */
+struct sim_path *sim_ctx_path(struct gn_ctx *ctx);
 unsigned sim_post_send(struct gn_qp *qp, const struct gn_wr *wr, unsigned n);
 unsigned sim_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr, unsigned n);
-void sim_tx(struct sim_event *event);
-void sim_rx(struct sim_event *event);
-void sim_done(struct sim_event *event);
+
+/* ---- send.c: the stages ---- */
+extern void (*const sim_stage_fn[SIM_STAGES])(struct sim_event *event);
+/* If a request waits for the stage, take it when its time has come. */
+void sim_stage_kick(struct sim_qp *qp, enum sim_stage stage);
+/* Everything that has had no effect yet is flushed. */
+void sim_stages_flush(struct sim_qp *qp);
 static inline struct sim_send *sim_send_at(const struct sim_qp *qp, uint64_t position)
 {
 	return &qp->sends[position & qp->sq.mask];
 }
 
-/* ---- place.c, ud.c: the effect at the target ---- */
-enum sim_placed { SIM_PLACED, SIM_NOT_READY, SIM_REFUSED };
-/* REFUSED: *status says why, for the initiator; what the target saw of it has been told there. */
-enum sim_placed sim_place(struct sim_qp *from, const struct gn_wr *wr, struct sim_qp *to,
-			  enum gn_wc_status *status);
+/* ---- place.c: the effect at the target ---- */
+
+/* UNFINISHED: more of it at send->at_ps. NOT_READY: no receive. */
+enum sim_placed { SIM_PLACED, SIM_UNFINISHED, SIM_NOT_READY, SIM_REFUSED };
+/* REFUSED: send->status says why; what the target saw of it has been told there. */
+enum sim_placed sim_place(struct sim_qp *from, const struct gn_wr *wr, struct sim_send *send,
+			  struct sim_qp *to);
+/* Bytes of qp's process were placed: whoever waits for them looks again. */
+void sim_changed(const struct sim_qp *qp, const void *addr, uint64_t len_bytes);
 /* The receive at the head of to's queue can take len_bytes, or why not. */
 enum gn_wc_status sim_recv_check(const struct sim_qp *to, uint64_t len_bytes);
-/* Copy wr's payload into it, from offset on. */
-void sim_recv_fill(struct sim_qp *to, uint64_t offset, const struct gn_wr *wr);
-void sim_ud_place(struct sim_qp *from, const struct gn_wr *wr, unsigned node);
+/* Copy payload into it, from offset on. */
+void sim_recv_fill(struct sim_qp *to, uint64_t offset, const uint8_t *data, uint64_t len_bytes);
+
+/* ---- flight.c: what becomes visible late, or in pieces ---- */
+
+/* A WRITE takes its time. False: it does not, place it now. */
+bool sim_flight_begin(struct sim_qp *from, const struct gn_wr *wr, struct sim_qp *to, uint8_t *addr,
+		      uint64_t len_bytes);
+/* What is under way to a qp becomes visible now: all of it, or what is within one region. */
+void sim_flights_land(struct sim_qp *to);
+void sim_flights_land_in(struct sim_qp *to, const uint8_t *addr, uint64_t len_bytes);
+/* … or is lost. */
+void sim_flights_drop(struct sim_qp *to);
+/* A READ of more than a line is sampled at several instants. True: more to come at send->at_ps. */
+bool sim_sample_more(struct sim_qp *from, const struct gn_wr *wr, struct sim_send *send,
+		     const uint8_t *addr, uint64_t len_bytes);
+void sim_sample_drop(struct sim_send *send);
+
+/* ---- ud.c ---- */
+void sim_ud_send(struct sim_qp *from, const struct gn_wr *wr, uint64_t leaves_ps);
+void sim_datagrams_drop(struct sim_nic *nic);
 int sim_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out);
 int sim_ah_init(struct gn_ah *ah);
 int sim_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
 		   struct gn_ud_addr *out);
-unsigned sim_ah_node(const struct gn_ah *ah);
 
 /* ---- cm.c ---- */
 int sim_listen_init(struct gn_listener *listener, const char *addr);

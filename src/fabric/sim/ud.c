@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Datagrams. An address names a node and a qp; what finds no qp, a wrong qkey, no receive or too
- * small a one is lost, and nobody is told.
+ * small a one is lost, and nobody is told. Once sent, a datagram is on its own: it arrives, is
+ * taken in and is placed by one event of its own, whatever becomes of its sender.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "fabric/sim/sim.h"
 
 #define SGID_AT 8u /* where a global route header has them */
 #define DGID_AT 24u
+
+#define UD_OVERTAKE_PS (5ull * 1000 * 1000) /* long enough for later ones to be faster */
 
 /* A GID of the simulator: a unique-local prefix, and the node's number at the end. */
 static const uint8_t gid_prefix[12] = {0xfd, 'g', 'a', 'n', 'n', 'e', 't', ':', 's', 'i', 'm', ':'};
@@ -40,11 +44,6 @@ int sim_ah_init(struct gn_ah *ah)
 	return 0;
 }
 
-unsigned sim_ah_node(const struct gn_ah *ah)
-{
-	return node_of(ah->addr.gid);
-}
-
 int sim_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
 		   struct gn_ud_addr *out)
 {
@@ -54,42 +53,137 @@ int sim_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
 	return 0;
 }
 
-static void make_grh(const struct sim_qp *from, const struct sim_qp *to, uint64_t len_bytes,
-		     uint8_t grh[GN_GRH_BYTES])
+/* ---- on the way ---- */
+
+struct sim_datagram {
+	struct sim_event event;
+	struct sim_nic *nic; /* where it goes */
+	struct sim_datagram *next, **prev;
+	bool taken_in;
+	bool solicited;
+	unsigned from_node;
+	struct gn_wc wc; /* as the receiver will see it */
+	uint32_t qpn, qkey;
+	uint32_t len_bytes;
+	uint8_t data[];
+};
+
+static void forget(struct sim_datagram *datagram)
+{
+	sim_event_fini(datagram->nic->node->device.engine, &datagram->event);
+	*datagram->prev = datagram->next;
+	if (datagram->next)
+		datagram->next->prev = datagram->prev;
+	free(datagram);
+}
+
+void sim_datagrams_drop(struct sim_nic *nic)
+{
+	while (nic->datagrams)
+		forget(nic->datagrams);
+}
+
+static void make_grh(const struct sim_datagram *datagram, uint8_t grh[GN_GRH_BYTES])
 {
 	memset(grh, 0, GN_GRH_BYTES);
 	grh[0] = 0x60; /* version 6, as in IPv6 */
-	grh[4] = (uint8_t)(len_bytes >> 8);
-	grh[5] = (uint8_t)len_bytes;
+	grh[4] = (uint8_t)(datagram->len_bytes >> 8);
+	grh[5] = (uint8_t)datagram->len_bytes;
 	grh[6] = 0x1b; /* what follows is InfiniBand */
 	grh[7] = 64;   /* hops */
-	make_gid(sim_fabric_of(&from->qp.obj)->nic->node->index, grh + SGID_AT);
-	make_gid(sim_fabric_of(&to->qp.obj)->nic->node->index, grh + DGID_AT);
+	make_gid(datagram->from_node, grh + SGID_AT);
+	make_gid(datagram->nic->node->index, grh + DGID_AT);
 }
 
-void sim_ud_place(struct sim_qp *from, const struct gn_wr *wr, unsigned node)
+static void place(struct sim_datagram *datagram)
 {
-	const struct sim_nic *nic = sim_nic_of(sim_fabric_of(&from->qp.obj)->sim, node);
-	const uint64_t len_bytes = soft_sge_len(wr->sge, wr->n_sge);
-	struct sim_qp *to = nic ? sim_nic_find(nic, wr->to.ud.qpn) : NULL;
+	struct sim_qp *to = sim_nic_find(datagram->nic, datagram->qpn);
 	uint8_t grh[GN_GRH_BYTES];
-	struct gn_wc wc = {
+
+	if (!to || to->qp.type != GN_QP_UD || to->qp.state != GN_QP_READY)
+		return;
+	if (to->qp.qkey != datagram->qkey || soft_rq_empty(&to->rq) ||
+	    sim_recv_check(to, datagram->wc.len_bytes) != GN_WC_OK) {
+		counter_add(&to->qp.count.drops, 1);
+		return;
+	}
+	make_grh(datagram, grh);
+	soft_scatter(soft_rq_sge(&to->rq), soft_rq_n_sge(&to->rq), 0, grh, sizeof(grh));
+	sim_recv_fill(to, sizeof(grh), datagram->data, datagram->len_bytes);
+	sim_recv_complete(to, &datagram->wc, datagram->solicited);
+}
+
+static void step(struct sim_event *event)
+{
+	struct sim_datagram *datagram = container_of(event, struct sim_datagram, event);
+	struct sim_device *device = &datagram->nic->node->device;
+	uint64_t at_ps, in;
+
+	if (datagram->taken_in) {
+		place(datagram);
+		forget(datagram);
+		return;
+	}
+	datagram->taken_in = true;
+	in = sim_link_receive(device, datagram->len_bytes + GN_GRH_BYTES);
+	at_ps = sim_rx_datagram(device);
+	at_ps = sim_dma_write(device, in > at_ps ? in : at_ps, datagram->len_bytes);
+	sim_event_at(device->engine, event,
+		     sim_complete(device, at_ps + device->profile->place_ps));
+}
+
+static void send_one(struct sim_qp *from, const struct gn_wr *wr, struct sim_nic *nic,
+		     uint64_t arrives_ps)
+{
+	struct sim_engine *engine = sim_engine_of(from);
+	const uint32_t len_bytes = (uint32_t)soft_sge_len(wr->sge, wr->n_sge);
+	struct sim_datagram *datagram = calloc(1, sizeof(*datagram) + len_bytes);
+
+	/* Without memory it is lost, like others. */
+	if (!datagram)
+		return;
+	if (sim_event_init(engine, &datagram->event, step, SIM_KIND_QP,
+			   (uint64_t)nic->node->index << 32 | wr->to.ud.qpn)) {
+		free(datagram);
+		return;
+	}
+	datagram->nic = nic;
+	datagram->solicited = wr->flags & GN_SOLICITED;
+	datagram->from_node = sim_node_of(from)->index;
+	datagram->qpn = wr->to.ud.qpn;
+	datagram->qkey = wr->to.ud.qkey;
+	datagram->len_bytes = len_bytes;
+	datagram->wc = (struct gn_wc){
 		.op = GN_OP_RECV,
-		.len_bytes = (uint32_t)len_bytes + GN_GRH_BYTES,
+		.len_bytes = len_bytes + GN_GRH_BYTES,
 		.imm = wr->imm,
 		.flags = GN_WC_GRH | (wr->op == GN_OP_SEND_IMM ? GN_WC_IMM : 0),
 		.src_qpn = from->qp.qpn,
 	};
+	soft_gather(datagram->data, wr->sge, wr->n_sge, 0, len_bytes);
+	datagram->next = nic->datagrams;
+	datagram->prev = &nic->datagrams;
+	if (datagram->next)
+		datagram->next->prev = &datagram->next;
+	nic->datagrams = datagram;
+	sim_event_at(engine, &datagram->event, arrives_ps);
+}
 
-	if (!to || to->qp.type != GN_QP_UD || to->qp.state != GN_QP_READY)
+void sim_ud_send(struct sim_qp *from, const struct gn_wr *wr, uint64_t leaves_ps)
+{
+	struct gn_sim *sim = sim_fabric_of(&from->qp.obj)->sim;
+	const unsigned me = sim_node_of(from)->index, node = node_of(wr->to.ud.ah->addr.gid);
+	struct sim_nic *nic = sim_nic_of(sim, node);
+	const uint64_t bytes = soft_sge_len(wr->sge, wr->n_sge) + GN_GRH_BYTES;
+	uint64_t arrives_ps = sim_link_send(sim_device_of(from), leaves_ps, bytes);
+
+	if (!nic || sim_fault_cut(sim, me, node) || sim_fault(sim, SIM_UD_LOSS, me))
 		return;
-	if (to->qp.qkey != wr->to.ud.qkey || soft_rq_empty(&to->rq) ||
-	    sim_recv_check(to, wc.len_bytes) != GN_WC_OK) {
-		counter_add(&to->qp.count.drops, 1);
-		return;
-	}
-	make_grh(from, to, len_bytes, grh);
-	soft_scatter(soft_rq_sge(&to->rq), soft_rq_n_sge(&to->rq), 0, grh, sizeof(grh));
-	sim_recv_fill(to, sizeof(grh), wr);
-	sim_recv_complete(to, &wc, wr->flags & GN_SOLICITED);
+	if (sim_fault(sim, SIM_UD_DUP, me))
+		send_one(from, wr, nic, arrives_ps + sim_fault_delay_ps(sim));
+	if (sim_fault(sim, SIM_UD_REORDER, me))
+		arrives_ps += sim_random_below(&sim->engine.random, UD_OVERTAKE_PS);
+	if (sim_fault(sim, SIM_UD_DELAY, me))
+		arrives_ps += sim_fault_delay_ps(sim);
+	send_one(from, wr, nic, arrives_ps);
 }

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Posting, as far as the posting thread sees it: its own work, the way through its context, the
+ * doorbell. From there on requests move by themselves (send.c).
+ */
+#include <errno.h>
+
+#include "fabric/sim/sim.h"
+
+#define WQE_BYTES  64u
+#define INLINE_OWN 32u /* inline bytes that fit a request's first line */
+
+int sim_ctx_init(struct gn_ctx *base)
+{
+	struct sim_ctx *ctx = container_of(base, struct sim_ctx, ctx);
+	const unsigned n = (unsigned)sim_fabric_of(&base->obj)->sim->profile.post_paths;
+
+	ctx->paths = gn_alloc(n * sizeof(*ctx->paths), 0);
+	return ctx->paths ? 0 : -ENOMEM;
+}
+
+void sim_ctx_fini(struct gn_ctx *base)
+{
+	struct sim_ctx *ctx = container_of(base, struct sim_ctx, ctx);
+
+	gn_free(ctx->paths);
+}
+
+struct sim_path *sim_ctx_path(struct gn_ctx *base)
+{
+	struct sim_ctx *ctx = container_of(base, struct sim_ctx, ctx);
+
+	return &ctx->paths[ctx->next_path++ % sim_fabric_of(&base->obj)->sim->profile.post_paths];
+}
+
+static bool has_payload(const struct gn_wr *wr)
+{
+	return wr->op != GN_OP_READ && wr->op != GN_OP_CAS && wr->op != GN_OP_FAA;
+}
+
+/* What the thread does for one chain. Returns when its doorbell rings. */
+static uint64_t pay(struct sim_qp *qp, const struct gn_wr *wr, unsigned n)
+{
+	struct gn_sim *sim = sim_fabric_of(&qp->qp.obj)->sim;
+	const struct sim_profile *p = &sim->profile;
+	struct sim_device *device = sim_device_of(qp);
+	uint64_t work = n * p->post_ps + p->doorbell_ps;
+
+	for (unsigned i = 0; i < n; i++, wr = wr->next)
+		if (wr->flags & GN_INLINE) {
+			const uint64_t len = soft_sge_len(wr->sge, wr->n_sge);
+
+			if (len > INLINE_OWN)
+				work += (len - INLINE_OWN + SIM_LINE - 1) / SIM_LINE *
+					p->inline_line_ps;
+		}
+	sim_settle(sim);
+	sim_owe_until(sim, sim_path_pass(qp->path, device, sim->thread, sim->engine.now_ps));
+	sim_owe(sim, sim_jitter(device, work));
+	if (sim->thread && sim->thread->busy_ps > sim->engine.now_ps)
+		return sim->thread->busy_ps;
+	return sim->engine.now_ps;
+}
+
+/* When the device has what it needs of a request to begin. */
+static uint64_t fetched(struct sim_device *device, const struct gn_wr *wr, uint64_t bytes,
+			uint64_t at_ps, bool pushed)
+{
+	if (!pushed)
+		at_ps = sim_dma_read(device, at_ps, WQE_BYTES);
+	if (bytes && has_payload(wr) && !(wr->flags & GN_INLINE))
+		at_ps = sim_dma_read(device, at_ps, bytes);
+	return at_ps;
+}
+
+unsigned sim_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
+{
+	struct sim_qp *qp = sim_qp_of(base);
+	struct sim_device *device = sim_device_of(qp);
+	const uint64_t rings = pay(qp, wr, n);
+	const bool flush = base->state == GN_QP_ERROR; /* perhaps only since */
+	/* One small request goes along with its doorbell. */
+	const bool pushed = n == 1 && (wr->flags & GN_INLINE || !has_payload(wr));
+	const uint64_t there = sim_doorbell(device, rings, pushed);
+
+	for (unsigned i = 0; i < n; i++, wr = wr->next) {
+		const uint64_t position = base->sq_head + i,
+			       bytes = soft_sge_len(wr->sge, wr->n_sge);
+
+		soft_sq_push(&qp->sq, wr, position);
+		*sim_send_at(qp, position) = (struct sim_send){
+			.status = flush ? GN_WC_FLUSHED : GN_WC_OK,
+			.at_ps = flush ? there : fetched(device, wr, bytes, there, pushed),
+			.bytes = (uint32_t)bytes,
+		};
+	}
+	if (flush) {
+		sim_stages_flush(qp);
+		sim_stage_kick(qp, SIM_DONE);
+	} else {
+		sim_stage_kick(qp, SIM_TX);
+	}
+	return n;
+}
+
+unsigned sim_post_recv(struct gn_qp *base, const struct gn_recv_wr *wr, unsigned n)
+{
+	struct sim_qp *qp = sim_qp_of(base);
+	struct gn_sim *sim = sim_fabric_of(&base->obj)->sim;
+
+	sim_owe(sim, n * sim->profile.recv_ps);
+	for (unsigned i = 0; i < n; i++, wr = wr->next)
+		soft_rq_post(&qp->rq, wr);
+	if (base->state == GN_QP_ERROR)
+		sim_event_now(&sim->engine, &qp->stage[SIM_DONE]);
+	return n;
+}

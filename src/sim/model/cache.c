@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A card's cache of connection contexts and address translations (its ICM), by size in units: the
+ * context of a requester takes more room than that of a responder. Least recently used goes first.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "sim/model/model.h"
+
+#define NONE UINT32_MAX
+
+struct sim_cache_entry {
+	uint64_t key;
+	uint32_t units;
+	uint32_t before, after; /* in the order of use */
+	uint32_t chain;		/* in its bucket, or the next free one */
+};
+
+int sim_cache_init(struct sim_cache *cache, uint64_t units)
+{
+	uint32_t buckets = 16;
+
+	*cache = (struct sim_cache){.units = units, .first = NONE, .last = NONE, .free = NONE};
+	if (!units)
+		return 0;
+	while (buckets < units * 2)
+		buckets *= 2;
+	cache->entries = calloc(units, sizeof(*cache->entries));
+	cache->buckets = malloc(buckets * sizeof(*cache->buckets));
+	if (!cache->entries || !cache->buckets) {
+		sim_cache_fini(cache);
+		return -ENOMEM;
+	}
+	cache->mask = buckets - 1;
+	for (uint32_t i = 0; i < buckets; i++)
+		cache->buckets[i] = NONE;
+	return 0;
+}
+
+void sim_cache_fini(struct sim_cache *cache)
+{
+	free(cache->entries);
+	free(cache->buckets);
+	cache->entries = NULL;
+	cache->buckets = NULL;
+}
+
+static uint32_t *bucket_of(const struct sim_cache *cache, uint64_t key)
+{
+	return &cache->buckets[sim_mix(key) & cache->mask];
+}
+
+static void unlink_use(struct sim_cache *cache, const struct sim_cache_entry *e)
+{
+	if (e->before == NONE)
+		cache->first = e->after;
+	else
+		cache->entries[e->before].after = e->after;
+	if (e->after == NONE)
+		cache->last = e->before;
+	else
+		cache->entries[e->after].before = e->before;
+}
+
+static void link_first(struct sim_cache *cache, uint32_t i)
+{
+	struct sim_cache_entry *e = &cache->entries[i];
+
+	e->before = NONE;
+	e->after = cache->first;
+	if (cache->first == NONE)
+		cache->last = i;
+	else
+		cache->entries[cache->first].before = i;
+	cache->first = i;
+}
+
+static void evict_last(struct sim_cache *cache)
+{
+	const uint32_t i = cache->last;
+	struct sim_cache_entry *e = &cache->entries[i];
+	uint32_t *at = bucket_of(cache, e->key);
+
+	while (*at != i)
+		at = &cache->entries[*at].chain;
+	*at = e->chain;
+	unlink_use(cache, e);
+	cache->used -= e->units;
+	e->chain = cache->free;
+	cache->free = i;
+}
+
+/* There is always an entry: each takes at least a unit. */
+static uint32_t take_entry(struct sim_cache *cache)
+{
+	const uint32_t i = cache->free;
+
+	if (i == NONE)
+		return cache->n_entries++;
+	cache->free = cache->entries[i].chain;
+	return i;
+}
+
+bool sim_cache_touch(struct sim_cache *cache, uint64_t key, uint32_t units)
+{
+	uint32_t *bucket, i;
+
+	if (!cache->units)
+		return true;
+	bucket = bucket_of(cache, key);
+	for (i = *bucket; i != NONE; i = cache->entries[i].chain) {
+		if (cache->entries[i].key != key)
+			continue;
+		if (cache->first != i) {
+			unlink_use(cache, &cache->entries[i]);
+			link_first(cache, i);
+		}
+		return true;
+	}
+	while (cache->used + units > cache->units)
+		evict_last(cache);
+	i = take_entry(cache);
+	cache->entries[i] = (struct sim_cache_entry){.key = key, .units = units, .chain = *bucket};
+	*bucket = i;
+	link_first(cache, i);
+	cache->used += units;
+	return false;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* A node's device: its stations together. */
+#include "sim/model/model.h"
+
+int sim_device_init(struct sim_device *device, struct sim_engine *engine,
+		    const struct sim_profile *profile)
+{
+	*device = (struct sim_device){.profile = profile, .engine = engine, .link_factor = 256};
+	return sim_cache_init(&device->cache, profile->cache_units);
+}
+
+void sim_device_fini(struct sim_device *device)
+{
+	sim_cache_fini(&device->cache);
+}
+
+uint64_t sim_jitter(const struct sim_device *device, uint64_t ps)
+{
+	const uint64_t span = ps * device->profile->jitter_ppm / 1000000;
+
+	if (!span)
+		return ps;
+	return ps - span + sim_random_below(&device->engine->random, (uint32_t)(2 * span + 1));
+}
+
+void sim_device_stats(const struct sim_device *device, struct gn_sim_stats *out)
+{
+	out->requests = device->requests;
+	out->packets_out = device->packets_out;
+	out->packets_in = device->packets_in;
+	out->bytes_out = device->bytes_out;
+	out->bytes_in = device->bytes_in;
+	out->cache_hits = device->hits;
+	out->cache_misses = device->misses;
+	out->wqe_misses = device->wqe_misses;
+	out->inbound = device->inbound;
+	out->inbound_misses = device->inbound_misses;
+	out->interrupts = device->interrupts;
+	out->tx_busy_ns = device->tx.busy_ps / SIM_PS_PER_NS;
+	out->rx_busy_ns = device->rx.busy_ps / SIM_PS_PER_NS;
+	out->link_out_busy_ns = device->link_out.busy_ps / SIM_PS_PER_NS;
+	out->link_in_busy_ns = device->link_in.busy_ps / SIM_PS_PER_NS;
+}

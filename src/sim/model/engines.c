@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The card's transmitting and receiving engines, for connected qps. Each packet takes an engine for
+ * as long as its kind does. Contexts, translations and requests that the card does not hold any
+ * more are fetched by one unit, a station of its own: the engines go on with others meanwhile, and
+ * what waits for a fetch comes later.
+ */
+#include "sim/model/model.h"
+
+#define PAGES_MAX 16u /* of one message that are looked up: enough to tell small from large */
+
+enum object { REQUESTER = 1, RESPONDER, TRANSLATION };
+
+static uint64_t key_of(enum object object, uint64_t id, uint64_t page)
+{
+	return (uint64_t)object << 62 | (id & UINT32_MAX) << 28 | (page & 0xfffffffu);
+}
+
+/* Looks an object up; a fetch, if it takes one, ends at *at_ps. True if it did. */
+static bool look_up(struct sim_device *device, uint64_t key, uint64_t units, uint64_t miss_ps,
+		    uint64_t *at_ps)
+{
+	if (sim_cache_touch(&device->cache, key, (uint32_t)units)) {
+		device->hits++;
+		return false;
+	}
+	device->misses++;
+	*at_ps = sim_station_pass(&device->icm, *at_ps, miss_ps);
+	return true;
+}
+
+static unsigned translate(struct sim_device *device, const struct sim_message *m, uint64_t miss_ps,
+			  uint64_t *at_ps)
+{
+	const uint64_t covers = device->profile->translation_bytes;
+	unsigned misses = 0;
+	uint64_t page, last;
+
+	if (!m->memory || !m->bytes || !covers)
+		return 0;
+	page = m->offset / covers;
+	last = (m->offset + m->bytes - 1) / covers;
+	if (last - page >= PAGES_MAX)
+		last = page + PAGES_MAX - 1;
+	for (; page <= last; page++)
+		misses += look_up(device, key_of(TRANSLATION, m->memory, page), 1, miss_ps, at_ps);
+	return misses;
+}
+
+static uint64_t packets(const struct sim_device *device, uint64_t bytes)
+{
+	const uint64_t mtu = device->profile->mtu;
+
+	return bytes > mtu ? (bytes + mtu - 1) / mtu : 1;
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+uint64_t sim_tx(struct sim_device *device, const struct sim_message *m)
+{
+	const struct sim_profile *p = device->profile;
+	const uint64_t now = device->engine->now_ps;
+	uint64_t fetched = now, service;
+
+	switch (m->packet) {
+	case SIM_REQUEST: {
+		const uint64_t miss_ps = m->read ? p->miss_ps : p->miss_write_ps;
+
+		device->requests++;
+		look_up(device, key_of(REQUESTER, m->qpn, 0), p->requester_units, miss_ps,
+			&fetched);
+		translate(device, m, miss_ps, &fetched);
+		service = sim_jitter(device, p->tx_request_ps) *
+			  (m->read ? 1 : packets(device, m->bytes));
+		break;
+	}
+	case SIM_READ_RESPONSE:
+		service = p->tx_response_ps * packets(device, m->bytes);
+		break;
+	default:
+		service = p->tx_ack_ps;
+		break;
+	}
+	return later(sim_station_pass(&device->tx, now, service), fetched);
+}
+
+/* At the requester, the answer finds its request; and if that was long ago, fetches it again. */
+static void find_request(struct sim_device *device, const struct sim_message *m, uint64_t miss_ps,
+			 uint64_t *at_ps)
+{
+	const struct sim_profile *p = device->profile;
+
+	look_up(device, key_of(REQUESTER, m->qpn, 0), p->requester_units, miss_ps, at_ps);
+	if (p->wqe_slots && device->wqes - m->wqe > p->wqe_slots) {
+		device->wqe_misses++;
+		*at_ps = sim_station_pass(&device->icm, *at_ps, p->wqe_miss_ps);
+	}
+	translate(device, m, miss_ps, at_ps);
+}
+
+uint64_t sim_rx(struct sim_device *device, const struct sim_message *m)
+{
+	const struct sim_profile *p = device->profile;
+	const uint64_t now = device->engine->now_ps;
+	uint64_t fetched = now, service;
+
+	switch (m->packet) {
+	case SIM_REQUEST:
+		device->inbound++;
+		device->inbound_misses += look_up(device, key_of(RESPONDER, m->qpn, 0),
+						  p->responder_units, p->miss_inbound_ps, &fetched);
+		device->inbound_misses += translate(device, m, p->miss_inbound_ps, &fetched);
+		service = p->rx_request_ps * (m->read ? 1 : packets(device, m->bytes));
+		break;
+	case SIM_READ_RESPONSE:
+		find_request(device, m, p->miss_ps, &fetched);
+		service = p->rx_response_ps * packets(device, m->bytes);
+		break;
+	default:
+		find_request(device, m, p->miss_write_ps, &fetched);
+		service = p->rx_ack_ps;
+		break;
+	}
+	return later(sim_station_pass(&device->rx, now, service), fetched);
+}
+
+uint64_t sim_atomic_unit(struct sim_device *device, uint64_t at_ps, uint64_t region_bytes)
+{
+	const struct sim_profile *p = device->profile;
+	uint64_t ps = p->atomic_ps;
+
+	/* The share of the region that the processor's cache cannot hold. */
+	if (region_bytes > p->cpu_cache_bytes && p->atomic_dram_ps != ps) {
+		const uint64_t draw = sim_random_next(&device->engine->random) >> 24; /* 40 bits */
+
+		if ((unsigned __int128)draw * region_bytes > (unsigned __int128)p->cpu_cache_bytes
+								     << 40)
+			ps = p->atomic_dram_ps;
+	}
+	return sim_station_pass(&device->atomic, at_ps, ps);
+}

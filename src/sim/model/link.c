@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A node's link to the switch, each direction a station of its own. Messages cut through: their
+ * heads travel on while their tails are still being sent, and the receiving link takes as long
+ * again, at the same time unless others come in between. A message is not cut into packets but for
+ * the headers that they need.
+ */
+#include "sim/model/model.h"
+
+/* Bytes with a header for each packet; a message without payload is a packet too. */
+static uint64_t with_headers(const struct sim_profile *p, uint64_t bytes, uint64_t *packets)
+{
+	*packets = bytes > p->mtu ? (bytes + p->mtu - 1) / p->mtu : 1;
+	return bytes + *packets * p->header_bytes;
+}
+
+static uint64_t service(const struct sim_device *device, uint64_t bytes)
+{
+	const uint64_t ps = sim_rate_ps(device->profile->link, bytes);
+
+	return device->link_factor == 256 ? ps : (ps >> 8) * device->link_factor;
+}
+
+uint64_t sim_link_send(struct sim_device *device, uint64_t at_ps, uint64_t bytes)
+{
+	uint64_t packets;
+	const uint64_t all = with_headers(device->profile, bytes, &packets);
+	const uint64_t ps = service(device, all);
+
+	device->packets_out += packets;
+	device->bytes_out += all;
+	return sim_station_pass(&device->link_out, at_ps, ps) - ps + device->profile->wire_ps;
+}
+
+uint64_t sim_link_receive(struct sim_device *device, uint64_t bytes)
+{
+	uint64_t packets;
+	const uint64_t all = with_headers(device->profile, bytes, &packets);
+
+	device->packets_in += packets;
+	device->bytes_in += all;
+	return sim_station_pass(&device->link_in, device->engine->now_ps, service(device, all));
+}

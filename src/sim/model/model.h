@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The models of hardware, one file each. Most are stations: what passes one waits until it is free
+ * and then keeps it for its service time. A station keeps no queue but the instant from which it is
+ * free; so it is asked in the order of arrival, by the events in which things arrive.
+ *
+ *     thread ─ cpu ─ post ─ pcie ─▶ tx ─▶ link ─▶ (wire) ─▶ link ─▶ rx ─▶ memory
+ *                                    └ cache                         └ cache
+ *
+ * docs/simulator.md has the equations.
+ */
+#ifndef GN_SIM_MODEL_H
+#define GN_SIM_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gannet/sim.h"
+#include "sim/engine.h"
+#include "sim/profile.h"
+
+struct gn_sim;
+struct sim_thread;
+
+/* ---- stations ---- */
+
+struct sim_station {
+	uint64_t free_ps, busy_ps;
+};
+
+/* What arrives at at_ps and takes service_ps is through at the result. */
+static inline uint64_t sim_station_pass(struct sim_station *station, uint64_t at_ps,
+					uint64_t service_ps)
+{
+	const uint64_t start = station->free_ps > at_ps ? station->free_ps : at_ps;
+
+	station->busy_ps += service_ps;
+	station->free_ps = start + service_ps;
+	return station->free_ps;
+}
+
+static inline uint64_t sim_rate_ps(sim_rate rate, uint64_t bytes)
+{
+	return (bytes * rate) >> 10;
+}
+
+/* ---- cache.c: what a card keeps of contexts and translations, least recently used goes ---- */
+
+struct sim_cache_entry;
+
+struct sim_cache {
+	uint64_t units, used;
+	struct sim_cache_entry *entries;
+	uint32_t *buckets;
+	uint32_t n_entries, mask, first, last, free; /* first: used most recently */
+};
+
+int sim_cache_init(struct sim_cache *cache, uint64_t units);
+void sim_cache_fini(struct sim_cache *cache);
+/* True if it was there; now it is, and the most recently used. Without units all is there. */
+bool sim_cache_touch(struct sim_cache *cache, uint64_t key, uint32_t units);
+
+/* ---- a node's device ---- */
+
+struct sim_device {
+	const struct sim_profile *profile;
+	struct sim_engine *engine;
+	struct sim_station doorbells, dma_read, dma_write, tx, rx, atomic, icm, link_out, link_in;
+	uint32_t link_factor; /* in 1/256: how much slower a fault makes the link */
+	struct sim_cache cache;
+	uint64_t wqes; /* fetched so far */
+	uint64_t requests, packets_out, packets_in, bytes_out, bytes_in, inbound, interrupts;
+	uint64_t hits, misses, wqe_misses, inbound_misses;
+};
+
+/* ---- cpu.c ---- */
+
+struct sim_cpu {
+	struct sim_station *cores;
+	unsigned n_cores, next; /* core of the next thread */
+	uint32_t factor;	/* in 1/256: how much slower a fault makes it */
+	uint64_t busy_ps;
+};
+
+int sim_cpu_init(struct sim_cpu *cpu, const struct sim_profile *profile);
+void sim_cpu_fini(struct sim_cpu *cpu);
+/* Work of ps that may begin at at_ps on a thread's core ends at the result. */
+uint64_t sim_cpu_work(struct sim_cpu *cpu, unsigned core, uint64_t at_ps, uint64_t ps);
+
+/* ---- post.c: the way of requests from a thread to the card, through their context ---- */
+
+#define SIM_PATH_MAX 256u /* posters at once; more count as this many. A power of two */
+
+/* Zero is ready for use. */
+struct sim_path {
+	uint64_t ends[SIM_PATH_MAX]; /* a ring: until when each of those that came keeps it */
+	uint32_t head, tail;
+	const void *last; /* who held it last, to compare only */
+};
+
+/* who comes at at_ps and is through at the result. */
+uint64_t sim_path_pass(struct sim_path *path, const struct sim_device *device, const void *who,
+		       uint64_t at_ps);
+
+/* ---- pcie.c ---- */
+
+/* A doorbell rung now: when the card has the first request, pushed along or not. */
+uint64_t sim_doorbell(struct sim_device *device, uint64_t at_ps, bool pushed);
+/* The card reads bytes of a request or of payload from memory: when it has them. */
+uint64_t sim_dma_read(struct sim_device *device, uint64_t at_ps, uint64_t bytes);
+/* … writes them to memory. */
+uint64_t sim_dma_write(struct sim_device *device, uint64_t at_ps, uint64_t bytes);
+
+/* ---- engines.c: requests, responses and acknowledgements of connected qps ---- */
+
+enum sim_packet { SIM_REQUEST, SIM_READ_RESPONSE, SIM_ACK };
+
+/* What a message is about, for the card's cache. */
+struct sim_message {
+	enum sim_packet packet;
+	bool read;	 /* the request is a READ or an atomic: misses are not overlapped */
+	uint32_t qpn;	 /* of the card's own qp */
+	uint64_t memory; /* what of its memory is touched: key << 32, or 0 */
+	uint64_t offset, bytes;
+	uint64_t wqe; /* requester: when its request was fetched, see sim_device.wqes */
+};
+
+/* It leaves at the result, from the engine. */
+uint64_t sim_tx(struct sim_device *device, const struct sim_message *message);
+/* It was taken in at the result. */
+uint64_t sim_rx(struct sim_device *device, const struct sim_message *message);
+/* An atomic on a region of that length. */
+uint64_t sim_atomic_unit(struct sim_device *device, uint64_t at_ps, uint64_t region_bytes);
+
+/* ---- datagram.c ---- */
+uint64_t sim_tx_datagram(struct sim_device *device);
+uint64_t sim_rx_datagram(struct sim_device *device);
+
+/* ---- link.c ---- */
+
+/* A message that may leave at at_ps: when its head is at the other end. */
+uint64_t sim_link_send(struct sim_device *device, uint64_t at_ps, uint64_t bytes);
+/* Its head is here now: when all of it is. */
+uint64_t sim_link_receive(struct sim_device *device, uint64_t bytes);
+
+/* ---- complete.c ---- */
+
+/* When a completion that the card has to tell at at_ps can be seen. */
+uint64_t sim_complete(const struct sim_device *device, uint64_t at_ps);
+/* A thread was woken after having waited for waited_ps: what that costs it. */
+uint64_t sim_wake_cost(struct sim_device *device, uint64_t waited_ps);
+
+/* ---- register.c ---- */
+uint64_t sim_register_cost(const struct sim_profile *profile, uint64_t bytes);
+
+/* ---- device.c ---- */
+int sim_device_init(struct sim_device *device, struct sim_engine *engine,
+		    const struct sim_profile *profile);
+void sim_device_fini(struct sim_device *device);
+void sim_device_stats(const struct sim_device *device, struct gn_sim_stats *out);
+/* ps, more or less, as the profile's jitter says. */
+uint64_t sim_jitter(const struct sim_device *device, uint64_t ps);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The post path of a context: the lock around its doorbell. Who rings keeps it for
+ *
+ *     hold + handover, if somebody else held it last + waiter × those who are there already
+ *
+ * The first is the doorbell itself, the second the cache line that moves between cores, the third
+ * what spinning waiters do to both.
+ */
+#include "sim/model/model.h"
+
+#define MASK (SIM_PATH_MAX - 1)
+
+uint64_t sim_path_pass(struct sim_path *path, const struct sim_device *device, const void *who,
+		       uint64_t at_ps)
+{
+	const struct sim_profile *p = device->profile;
+	uint64_t start = at_ps, hold = p->hold_ps;
+	uint32_t present;
+
+	while (path->tail != path->head && path->ends[path->tail & MASK] <= at_ps)
+		path->tail++;
+	present = path->head - path->tail;
+	if (present)
+		start = path->ends[(path->head - 1) & MASK];
+	if (path->last && path->last != who)
+		hold += p->hold_handover_ps;
+	hold += present * p->hold_waiter_ps;
+	path->last = who;
+	if (present == SIM_PATH_MAX)
+		path->tail++;
+	start += sim_jitter(device, hold);
+	path->ends[path->head++ & MASK] = start;
+	return start;
+}
