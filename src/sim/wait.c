@@ -30,6 +30,8 @@ static void wake(struct gn_wait_item *item)
 {
 	struct sim_thread *thread = item->waiter;
 
+	if (thread->woken)
+		return;
 	thread->woken = true;
 	sim_unpark(thread);
 }
