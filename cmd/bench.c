@@ -13,18 +13,21 @@ int cmd_bench(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "fabric"))
 		return cmd_bench_fabric(argc - 1, argv + 1);
+	if (argc > 1 && !strcmp(argv[1], "sim"))
+		return cmd_bench_sim(argc - 1, argv + 1);
 	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-		puts("Usage: gannet bench fabric [OPTION…]\n"
+		puts("Usage: gannet bench fabric|sim [OPTION…]\n"
 		     "\n"
 		     "  fabric   writes, reads, atomics and messages between two processes\n"
+		     "  sim      events per second of the simulator, on a cluster of READs\n"
 		     "\n"
-		     "gannet bench fabric --help lists its options.");
+		     "gannet bench fabric --help lists the options, and so does gannet bench sim --help.");
 		return cmd_flush_stdout();
 	}
 	if (argc > 1)
-		return cmd_usage_error("there is no benchmark '%s'; try gannet bench fabric",
+		return cmd_usage_error("there is no benchmark '%s'; try gannet bench --help",
 				       argv[1]);
-	return cmd_usage_error("bench needs to know what to measure; try gannet bench fabric");
+	return cmd_usage_error("bench needs to know what to measure; try gannet bench --help");
 }
 
 int cmd_bench_peer(int argc, char **argv)

@@ -192,6 +192,21 @@ static void put_in_order(struct sim_flight *flight, uint64_t caps)
 		shuffle(engine, flight->order, flight->lines, 0);
 }
 
+/*
+ * Of two WRITEs to the same bytes the later one stays, whatever else is not promised. With the
+ * order of WRITEs it does so by itself.
+ */
+static void land_under(struct sim_qp *to, const uint8_t *addr, uint64_t len_bytes)
+{
+	if (to->qp.caps & GN_CAP_WRITE_ORDER)
+		return;
+	for (struct sim_flight *flight = to->flights, *next; flight; flight = next) {
+		next = flight->next;
+		if (flight->addr < addr + len_bytes && addr < flight->addr + flight->len_bytes)
+			land(flight);
+	}
+}
+
 bool sim_flight_begin(struct sim_qp *from, const struct gn_wr *wr, struct sim_qp *to, uint8_t *addr,
 		      uint64_t len_bytes)
 {
@@ -199,6 +214,7 @@ bool sim_flight_begin(struct sim_qp *from, const struct gn_wr *wr, struct sim_qp
 	struct sim_flight *flight, **last;
 	uint64_t ps;
 
+	land_under(to, addr, len_bytes);
 	if (!is_late(from, to, len_bytes, &ps))
 		return false;
 	flight = calloc(1, sizeof(*flight) + len_bytes);

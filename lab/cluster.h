@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A load on a simulated cluster: which processes stand on which machine and who connects to whom,
+ * and what came of it.
+ */
+#ifndef GN_LAB_CLUSTER_H
+#define GN_LAB_CLUSTER_H
+
+#include <gannet/sim.h>
+
+#include "load.h"
+
+struct cluster_opts {
+	const char *card; /* profile */
+	uint64_t seed;
+	double effort;
+	uint64_t ops; /* to measure, however long they take; 0: until they tell enough */
+	const volatile sig_atomic_t *interrupted;
+};
+
+struct cluster {
+	struct load_opts load;
+	unsigned n_nodes;
+	struct load_proc *procs;
+	unsigned n_procs;
+};
+
+struct cluster_result {
+	uint64_t ops, ns; /* measured */
+	uint64_t events;  /* … of the simulator meanwhile */
+	double wall_seconds;
+	uint64_t trace_hash; /* of the whole run */
+	double latency_ns_mean, p15_ns, p50_ns, p99_ns;
+	struct gn_sim_stats *stats; /* of each node, of what was measured */
+};
+
+/* A process with so many requesting threads; NULL when memory ends. Valid until the next one. */
+struct load_proc *cluster_add(struct cluster *cluster, unsigned node, unsigned n_threads);
+/* Each thread of process from gets n more connections to process to. */
+int cluster_connect(struct cluster *cluster, unsigned from, unsigned to, unsigned n);
+/* Spread a machine's window over the threads of its processes of [first, first + n). */
+int cluster_spread(struct cluster *cluster, unsigned first, unsigned n, unsigned window);
+void cluster_free(struct cluster *cluster);
+
+/* -errno and error: why there is no result. */
+int cluster_run(struct cluster *cluster, const struct cluster_opts *opts,
+		struct cluster_result *out, struct lab_error *error);
+void cluster_result_free(struct cluster_result *result);
+
+/* The cluster of a configuration of the layer fabric (fabric.c). */
+int lab_fabric_cluster(const struct config *config, const char *profile, struct cluster *out,
+		       struct lab_error *error);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A configuration as the list of figures writes it: key=value;key=value. Small and copied by value,
+ * so that one with a key changed is made without asking for memory.
+ */
+#ifndef GN_LAB_CONFIG_H
+#define GN_LAB_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CONFIG_PAIRS_MAX 24u
+#define CONFIG_KEY_MAX	 32u
+#define CONFIG_VALUE_MAX 96u
+#define LAB_ERROR_MAX	 256u
+
+/* What went wrong, as one line without a newline. */
+struct lab_error {
+	char text[LAB_ERROR_MAX];
+};
+
+/* Returns -EINVAL, for the caller to return in turn. */
+int lab_error(struct lab_error *error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+struct config {
+	unsigned n;
+	struct {
+		char key[CONFIG_KEY_MAX], value[CONFIG_VALUE_MAX];
+	} pair[CONFIG_PAIRS_MAX];
+};
+
+/* text is len bytes of key=value;…, or "-" for none. -EINVAL and error: says what is wrong. */
+int config_parse(struct config *config, const char *text, size_t len, struct lab_error *error);
+
+/* NULL when it has no such key. */
+const char *config_get(const struct config *config, const char *key);
+bool config_is(const struct config *config, const char *key, const char *value);
+int config_set(struct config *config, const char *key, const char *value, struct lab_error *error);
+void config_drop(struct config *config, const char *key);
+/* Apply "key:value,key:value", as over= writes changes. */
+int config_change(struct config *config, const char *changes, struct lab_error *error);
+
+/* A whole number of min to max; without the key, the one given. */
+int config_uint(const struct config *config, const char *key, uint64_t absent, uint64_t min,
+		uint64_t max, uint64_t *out, struct lab_error *error);
+
+/* key=value;… in the order of the keys: equal texts are equal configurations. */
+#define CONFIG_TEXT_MAX (CONFIG_PAIRS_MAX * (CONFIG_KEY_MAX + CONFIG_VALUE_MAX))
+void config_text(const struct config *config, char *out, size_t size);
+
+/* KEY and list of vary=KEY:a,b,c. The list is part of config: keep that as it is meanwhile. */
+int config_vary(const struct config *config, char key[CONFIG_KEY_MAX], const char **list,
+		struct lab_error *error);
+
+/* The next element of a list "a,b,c": false at its end. *list moves on. */
+bool list_next(const char **list, char *out, size_t size);
+
+#endif
