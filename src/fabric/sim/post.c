@@ -68,7 +68,7 @@ static uint64_t fetched(struct sim_device *device, const struct gn_wr *wr, uint6
 {
 	const bool payload = bytes && has_payload(wr) && !(wr->flags & GN_INLINE);
 
-	/* The second read, of what the first one has found, needs no more bandwidth than its own. */
+	/* Of two reads the second waits for the first, which has found what to read. */
 	return sim_dma_read(device, at_ps, (pushed ? 0 : WQE_BYTES) + (payload ? bytes : 0),
 			    !pushed + payload);
 }

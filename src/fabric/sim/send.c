@@ -115,11 +115,11 @@ static void tx_datagram(struct sim_qp *qp, const struct gn_wr *wr, struct sim_se
 
 	if (send->status == GN_WC_OK)
 		sim_ud_send(qp, wr, leaves);
-	else
-		sim_qp_fail(qp);
 	qp->passed[SIM_TX] = qp->passed[SIM_RX] = qp->passed[SIM_PLACE] = qp->passed[SIM_BACK] =
 		qp->passed[SIM_TX] + 1;
 	send->at_ps = sim_complete(device, leaves);
+	if (send->status != GN_WC_OK)
+		sim_qp_fail(qp);
 	sim_stage_kick(qp, SIM_DONE);
 	sim_stage_kick(qp, SIM_TX);
 }
@@ -270,7 +270,8 @@ static void place(struct sim_event *event)
 	if (send->status == GN_WC_OK && !local_ok(qp, wr))
 		send->status = GN_WC_LOCAL_ACCESS;
 	if (send->status == GN_WC_OK)
-		placed = send->acted && !is_read(wr) ? SIM_PLACED : sim_place(qp, wr, send, to);
+		placed = send->acted && wr->op != GN_OP_READ ? SIM_PLACED :
+							       sim_place(qp, wr, send, to);
 	if (qp->qp.state == GN_QP_ERROR) /* by what it did: it was a cq's last straw */
 		return;
 	switch (placed) {

@@ -69,7 +69,7 @@ enum sim_phase {
 	SIM_CONN_WAITING,  /* … waits at the listener; the event is the timeout */
 	SIM_CONN_ACCEPTED, /* the answer travels */
 	SIM_CONN_REJECTED,
-	SIM_CONN_REPLYING, /* the server's side, while its answer travels; the event is the timeout */
+	SIM_CONN_REPLYING,  /* the server, while its answer travels; the event is the timeout */
 	SIM_CONN_CONFIRMED, /* … the client has it, and says so */
 	SIM_CONN_UP,
 	SIM_CONN_LEFT, /* the news that the peer is gone travels */
