@@ -35,41 +35,41 @@ struct sim_waiters {
 	uint32_t n;
 };
 
+/* What every event of it touches comes first. */
 struct sim_thread {
 	struct sim_event run;	/* it goes on; while it is parked with a deadline, that */
 	struct gn_fiber *fiber; /* its context while it does not run, whichever stack that is on */
 	struct sim_proc *proc;
-	struct sim_thread *next, **prev; /* the process's threads */
-	uint64_t id;
-	char name[SIM_THREAD_NAME];
-	void (*fn)(void *arg);
-	void *arg;
-	bool done;
-	struct sim_thread *joiner;
-	unsigned core;	  /* of its node that it works on */
 	uint64_t busy_ps; /* until then it works on what it has done already: see sim_owe() */
-
-	const char *reason; /* why it is parked */
-	uint64_t reason_id; /* the thread it waits for, or 0 */
 	uint64_t until_ps;
 	uint64_t deadline_ns; /* the same by its node's clock; GN_FOREVER if it is not from there */
-	bool working;	      /* parked in sim_spend() */
-	bool held_up;	      /* it could go on, but its node is paused */
-	bool unparked;	      /* … but it is still busy */
+	const char *reason;   /* why it is parked */
+	uint64_t reason_id;   /* the thread it waits for, or 0 */
+	unsigned core;	      /* of its node that it works on */
 	uint32_t looks;	      /* SIM_LOOKS_MAX */
 	uint32_t spins;	      /* SIM_SPINS_MAX */
 	uint32_t locks;	      /* mutexes it holds */
+	bool done;
+	bool working;  /* parked in sim_spend() */
+	bool held_up;  /* it could go on, but its node is paused */
+	bool unparked; /* … but it is still busy */
 
 	/* gn_wait() */
-	struct gn_wait_item *items;
-	unsigned n_items;
 	bool looking; /* asks its sources: that is no empty poll */
 	bool woken;
+	unsigned n_items;
+	struct gn_wait_item *items;
 
 	/* a lock's waiters */
 	struct sim_waiters *queue;
 	struct sim_thread *queue_next, **queue_prev;
 
+	struct sim_thread *next, **prev; /* the process's threads */
+	struct sim_thread *joiner;
+	uint64_t id;
+	void (*fn)(void *arg);
+	void *arg;
+	char name[SIM_THREAD_NAME];
 	void *slot[SIM_SLOTS];
 };
 

@@ -81,7 +81,7 @@ unsigned sim_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
 	const bool flush = base->state == GN_QP_ERROR; /* perhaps only since */
 	/* One small request goes along with its doorbell. */
 	const bool pushed = n == 1 && (wr->flags & GN_INLINE || !has_payload(wr));
-	const uint64_t there = sim_doorbell(device, rings, pushed);
+	const uint64_t there = sim_doorbell(device, rings, n == 1 && wr->flags & GN_INLINE);
 
 	for (unsigned i = 0; i < n; i++, wr = wr->next) {
 		const uint64_t position = base->sq_head + i,

@@ -78,11 +78,11 @@ enum sim_phase {
 
 struct sim_conn {
 	enum sim_phase phase;
-	bool established;	/* and so told */
-	struct sim_event event; /* the next step of its life */
+	bool established; /* and so told */
 	struct sim_qp *peer;
-	struct sim_req *req; /* WAITING */
-	unsigned node, port; /* ASKING: whom */
+	struct sim_event event; /* the next step of its life */
+	struct sim_req *req;	/* WAITING */
+	unsigned node, port;	/* ASKING: whom */
 	uint64_t deadline_ps;
 	uint64_t rnr_timer_ps;
 	uint32_t rnr_retry;
@@ -105,16 +105,17 @@ enum sim_stage { SIM_TX, SIM_RX, SIM_PLACE, SIM_BACK, SIM_DONE, SIM_STAGES };
 
 struct sim_qp {
 	struct gn_qp qp;
-	bool up; /* initialised: others may find it */
-	struct soft_sq sq;
-	struct soft_rq rq;
-	struct sim_send *sends;	     /* by position, like sq */
+	/* What every stage touches, together. */
 	uint64_t passed[SIM_STAGES]; /* positions below have passed the stage */
+	struct sim_send *sends;	     /* by position, like sq */
+	struct soft_sq sq;
 	struct sim_event stage[SIM_STAGES];
-	uint32_t reads; /* READs and atomics not answered yet: what a fence waits for */
-	struct sim_path *path;
-	struct sim_flight *flights; /* WRITEs to it that are not visible yet, oldest first */
 	struct sim_conn conn;
+	struct sim_flight *flights; /* WRITEs to it that are not visible yet, oldest first */
+	struct sim_path *path;
+	uint32_t reads; /* READs and atomics not answered yet: what a fence waits for */
+	bool up;	/* initialised: others may find it */
+	struct soft_rq rq;
 	struct sim_qp *nic_next, **nic_prev;
 };
 

@@ -115,8 +115,8 @@ uint64_t sim_path_pass(struct sim_path *path, const struct sim_device *device, c
 
 /* ---- pcie.c ---- */
 
-/* A doorbell rung now: when the card has the first request, pushed along or not. */
-uint64_t sim_doorbell(struct sim_device *device, uint64_t at_ps, bool pushed);
+/* A doorbell rung at at_ps, with inline data or without: when it is at the card. */
+uint64_t sim_doorbell(struct sim_device *device, uint64_t at_ps, bool with_data);
 /* The card reads bytes from memory, by reads one of which waits for the other: when it has them. */
 uint64_t sim_dma_read(struct sim_device *device, uint64_t at_ps, uint64_t bytes, unsigned reads);
 /* … writes them to memory. */
