@@ -21,7 +21,7 @@ int cmd_bench(int argc, char **argv)
 		     "  fabric   writes, reads, atomics and messages between two processes\n"
 		     "  sim      events per second of the simulator, on a cluster of READs\n"
 		     "\n"
-		     "gannet bench fabric --help lists the options, and so does gannet bench sim --help.");
+		     "gannet bench fabric --help and gannet bench sim --help list options.");
 		return cmd_flush_stdout();
 	}
 	if (argc > 1)

@@ -21,7 +21,7 @@ static const char help[] =
 	"How fast the simulator runs: every thread of every machine READs from a random other\n"
 	"machine, one READ at a time. An event is one pop of the simulator's queue.\n"
 	"\n"
-	"  --profile P    of the network cards: a name, or a file with a '/' in its name (cx3-fdr)\n"
+	"  --profile P    of the network cards: a name, or a file with a '/' (cx3-fdr)\n"
 	"  --nodes N      machines, 2 to 256 (28)\n"
 	"  --threads N    of each machine, 1 to 512 (16)\n"
 	"  --size N       bytes of a READ, 1 to 16777216 (32)\n"

@@ -17,7 +17,7 @@
 #define WARM_OPS_PER_QP	    4u /* so that a card's cache holds what it would after hours */
 #define WARM_ROUNDS	    3u /* times everything under way */
 #define WARM_NS		    20000u
-#define MIN_OPS		    20000u
+#define MIN_OPS		    50000u
 #define MIN_ROUNDS	    6u
 #define MIN_NS		    200000u
 #define MAX_NS		    20000000u

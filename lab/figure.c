@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Whole lines: orders, peaks, points from which figures are equal, and the rule of each operator. */
+/* Whole lines: orders, peaks, points from where figures are equal; the rule of each operator. */
 #include "figure.h"
 
 #include <errno.h>

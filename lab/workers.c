@@ -16,7 +16,7 @@
 
 struct record {
 	uint32_t job;
-	uint8_t result[WORKER_RESULT_MAX];
+	_Alignas(max_align_t) uint8_t result[WORKER_RESULT_MAX];
 };
 
 static_assert(sizeof(struct record) <= PIPE_BUF, "a record is written at once");
@@ -154,7 +154,7 @@ int workers_run(const struct workers_job *job, unsigned n_workers)
 		started = start(job, n_workers, todo, results, pids);
 		rc = started ? 0 : -EAGAIN;
 	}
-	/* Only workers hold these ends now: the pipes end when there is no more to do, or they do. */
+	/* Workers alone hold these ends now: a pipe ends when there is no more, or they do. */
 	close(todo[1]);
 	close(results[1]);
 	if (!rc)

@@ -57,7 +57,8 @@ GN_API void gn_sim_destroy(struct gn_sim *sim);
 /*
  * Start a process on a node. Its program finds "sim:nI" in env->fabric, "nI" in env->node, arg in
  * env->arg, and a copy of argv; it may begin at once. When it returns, its other threads end with
- * it. out (may be NULL) gets the process's number: 0, 1, … in the order of spawning.
+ * it. out (may be NULL) gets the process's number: 0, 1, … in the order of spawning. -EHOSTDOWN on
+ * a node that has crashed and is not up again.
  */
 GN_API int gn_sim_spawn(struct gn_sim *sim, unsigned node, gn_node_main *program, int argc,
 			char **argv, void *arg, unsigned *out);
@@ -71,14 +72,18 @@ GN_API int gn_sim_spawn(struct gn_sim *sim, unsigned node, gn_node_main *program
 GN_API int gn_sim_kill(struct gn_sim *sim, unsigned process);
 
 /*
- * Run until every process has ended: 0. -EDEADLK when nothing can run any more or a thread looks in
- * vain for ever (a million empty polls without a wait), having logged who waits for what;
- * -ETIMEDOUT at the limit; -EBUSY from inside a simulation. Processes that did not end stay as they
- * are: one may kill or spawn some, and run on.
+ * Run until every process has ended: 0. -EDEADLK when nothing can run any more (faults that are
+ * still to come do not count, but for a crash on schedule) or a thread looks in vain for ever (a
+ * million empty polls without a wait), having logged who waits for what; -ETIMEDOUT at the limit;
+ * -EBUSY from inside a simulation. Processes that did not end stay as they are: one may kill or
+ * spawn some, and run on.
  */
 GN_API int gn_sim_run(struct gn_sim *sim);
 
-/* What a process's program returned; -EAGAIN while it runs. */
+/*
+ * What a process's program returned, the last time if its node crashed in between; -EAGAIN while it
+ * runs, or is to start again.
+ */
 GN_API int gn_sim_status(const struct gn_sim *sim, unsigned process, int *out);
 
 GN_API uint64_t gn_sim_now_ns(const struct gn_sim *sim);
@@ -88,20 +93,34 @@ GN_API uint64_t gn_sim_trace_hash(const struct gn_sim *sim);
 GN_API uint64_t gn_sim_events(const struct gn_sim *sim);
 
 /*
- * Let things go wrong: a list of faults, separated by commas or blanks, added to those there are.
+ * Let things go wrong: a list of faults, separated by commas or blanks, added to those there are,
+ * all of it or nothing. What happens at random is drawn from the seed.
  *
- *     KIND=RATE                       at random: of that share of chances (1%, 0.2%, 50ppm); for
- *                                     what happens to a node, once in as many virtual milliseconds
- *     KIND@TIME[+DURATION][:WHERE[:AMOUNT]]     on schedule
+ *     KIND=RATE                                 at random, a new rate in place of the last
+ *     KIND@TIME[+DURATION][:WHERE][:AMOUNT]     on schedule
  *
- * KIND is one of gn_sim_fault_name(): ud-loss ud-dup ud-reorder ud-delay qp-error rnr
- * late-completion late-visibility lines torn-read crash pause slow-node slow-link partition drift
- * alloc register. TIME and DURATION are 5ms, 20us, 100ns; WHERE is a node (n3), for a partition two
- * groups that do not hear each other (n0|n1+n2), or of which the first does not reach the second
- * (n0>n1), or one node against all others (n1). A crashed node starts its programs again after
- * DURATION. AMOUNT is how much slower (20x), how far off (200ppm), or the how-manieth call fails
- * (#17). -EINVAL for what does not parse or names a node that is not there, with a line in the log
- * that says which.
+ * RATE is 1%, 0.25% or 50ppm: of single operations that share of them, of nodes the probability
+ * with which it happens to each in each virtual millisecond. TIME is virtual time since the
+ * beginning, what has passed means now; it and DURATION are 5ms, 0.2us, 100ns, 3s. WHERE is a node
+ * (n3); without it, whichever comes first, or a node that is drawn.
+ *
+ * Of single operations, at the first chance from TIME on, or at every one for DURATION; AMOUNT #17:
+ * not before the 17th:
+ *     ud-loss ud-dup ud-reorder ud-delay     a datagram that the node sends
+ *     qp-error rnr late-completion late-visibility lines torn-read     a request that it posts
+ *     alloc register     its gn_alloc() gives NULL, its registration fails
+ * Of nodes, for DURATION or, without, for good; at random for 0.1 to 12.8 ms:
+ *     crash       all of it is gone without a word; after DURATION what gn_sim_spawn() had started
+ *                 there and had not returned starts again
+ *     pause       its threads stand still (DURATION is needed); its network card does not
+ *     slow-node   work takes AMOUNT times as long (20x, 1.5x)
+ *     slow-link   so do bytes on its link
+ *     partition   WHERE n0+n1|n2: those two and n2 do not hear each other; n0>n2: n2 does not hear
+ *                 n0; one side left out (n1, n1>, >n1) is all the others
+ *     drift       its clock runs AMOUNT fast (200ppm) or slow (-200ppm), always for good
+ *
+ * -EINVAL for what does not parse or names a node that is not there, with a line in the log that
+ * says which.
  */
 GN_API int gn_sim_inject(struct gn_sim *sim, const char *faults);
 /* The name of a kind of fault, 0 and on; NULL: there are no more. */

@@ -22,6 +22,8 @@ struct exec_ops {
 	int (*thread_join)(struct gn_thread *thread);
 	uint64_t (*thread_id)(void);
 	const char *(*node_name)(void);
+	/* Where the process keeps the list of its fibers; NULL: it keeps none. Optional. */
+	struct gn_fiber **(*fibers)(void);
 	void (*yield)(void);
 	void (*sleep_us)(uint64_t us);
 

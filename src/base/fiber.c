@@ -3,9 +3,13 @@
  * Fibers. One mapping holds a guard page, the stack above it, and the struct at the high end, so a
  * fiber costs no heap of any world:
  *
- *     low │ guard │ … stack, grows down … │ struct gn_fiber │ high
+ *     low │ guard │ … stack, grows down … │ struct gn_fiber │ shift │ high
  *
- * An adopted thread's fiber is the struct alone.
+ * The shift is another one for each: stacks whose ends lie at the same place in their pages would
+ * push each other out of the caches.
+ *
+ * An adopted thread's fiber is the struct alone. A simulated process keeps a list of its fibers, as
+ * it may end where it stands, and then they are nobody else's to destroy.
  */
 #define _GNU_SOURCE 1
 #include <assert.h>
@@ -13,6 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/exec.h"
 #include "base/fiber_context.h"
 #include "base/fiber_hooks.h"
 #include "gannet/base.h"
@@ -24,7 +29,8 @@ struct gn_fiber {
 	void *arg;
 	char *map;
 	size_t map_bytes;
-	char *stack; /* its low end; NULL when adopted */
+	char *stack;		       /* its low end; NULL when adopted */
+	struct gn_fiber *next, **prev; /* its process's list, if that keeps one */
 };
 
 /* The struct is the stack's neighbour, and the stack's end is to be aligned. */
@@ -44,22 +50,58 @@ static void fiber_main(void *arg)
 	assert(false && "a fiber's function returned instead of switching away");
 }
 
+static void link_fiber(struct gn_fiber *fiber)
+{
+	const struct exec_ops *ops = exec_current();
+	struct gn_fiber **list = ops->fibers ? ops->fibers() : NULL;
+
+	if (!list)
+		return;
+	fiber->next = *list;
+	fiber->prev = list;
+	if (fiber->next)
+		fiber->next->prev = &fiber->next;
+	*list = fiber;
+}
+
+static void unlink_fiber(struct gn_fiber *fiber)
+{
+	if (!fiber->prev)
+		return;
+	*fiber->prev = fiber->next;
+	if (fiber->next)
+		fiber->next->prev = fiber->prev;
+}
+
+#define LINE	   64u
+#define SHIFTS	   64u /* lines in a page */
+#define SHIFT_STEP 13u /* odd, so all are used */
+
+static size_t shift_of(const char *map, size_t page)
+{
+	return (uintptr_t)map / page * SHIFT_STEP % SHIFTS * LINE;
+}
+
 /* A mapping with guard_bytes out of bounds at its low end and a zeroed struct at its high end. */
 static int fiber_map(size_t guard_bytes, size_t bytes, struct gn_fiber **out)
 {
-	char *map = mmap(NULL, guard_bytes + bytes, PROT_READ | PROT_WRITE,
+	const size_t map_bytes = guard_bytes + bytes;
+	char *map = mmap(NULL, map_bytes, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
 	struct gn_fiber *fiber;
 
 	if (map == MAP_FAILED)
 		return -ENOMEM;
 	if (guard_bytes && mprotect(map, guard_bytes, PROT_NONE) != 0) {
-		munmap(map, guard_bytes + bytes);
+		munmap(map, map_bytes);
 		return -ENOMEM;
 	}
+	if (guard_bytes)
+		bytes -= shift_of(map, guard_bytes);
 	fiber = (void *)(map + guard_bytes + bytes - STRUCT_BYTES);
 	fiber->map = map;
-	fiber->map_bytes = guard_bytes + bytes;
+	fiber->map_bytes = map_bytes;
+	link_fiber(fiber);
 	*out = fiber;
 	return 0;
 }
@@ -74,7 +116,8 @@ int gn_fiber_create(void (*fn)(void *arg), void *arg, size_t stack_bytes, struct
 		return -EINVAL;
 	if (stack_bytes > SIZE_MAX / 2)
 		return -ENOMEM;
-	err = fiber_map(page, (stack_bytes + STRUCT_BYTES + page - 1) / page * page, &fiber);
+	err = fiber_map(page, (stack_bytes + STRUCT_BYTES + SHIFTS * LINE + page - 1) / page * page,
+			&fiber);
 	if (err)
 		return err;
 	fiber->fn = fn;
@@ -106,5 +149,6 @@ void gn_fiber_destroy(struct gn_fiber *fiber)
 		return;
 	if (fiber->stack)
 		hooks_stack_gone(&fiber->hooks, fiber->stack, stack_bytes_of(fiber));
+	unlink_fiber(fiber);
 	munmap(fiber->map, fiber->map_bytes);
 }

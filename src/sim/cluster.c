@@ -83,6 +83,7 @@ static int create_nodes(struct gn_sim *sim, unsigned n)
 		struct sim_node *node = &sim->nodes[i];
 		int rc;
 
+		node->sim = sim;
 		node->index = i;
 		snprintf(node->name, sizeof(node->name), "n%u", i);
 		snprintf(node->fabric, sizeof(node->fabric), "sim:n%u", i);
@@ -125,6 +126,11 @@ int gn_sim_create(const struct gn_sim_opts *opts, struct gn_sim **out)
 	sim->caps_off = opts->caps_off;
 	sim->stack_bytes = opts->stack_bytes ? opts->stack_bytes : GN_SIM_STACK_DEFAULT;
 	sim->home = &current;
+	rc = opts->faults ? gn_sim_inject(sim, opts->faults) : 0;
+	if (rc) {
+		gn_sim_destroy(sim);
+		return rc;
+	}
 	*out = sim;
 	return 0;
 
@@ -149,6 +155,7 @@ void gn_sim_destroy(struct gn_sim *sim)
 	for (unsigned i = 0; i < sim->n_procs; i++)
 		sim_proc_destroy(sim->procs[i]);
 	sim_leave(before);
+	sim_faults_fini(sim);
 	destroy_nodes(sim);
 	sim_engine_fini(&sim->engine);
 	gn_fiber_destroy(sim->scheduler);
@@ -160,7 +167,8 @@ void gn_sim_destroy(struct gn_sim *sim)
 
 static void report_thread(const struct sim_thread *thread, enum gn_log_level level)
 {
-	char of[64] = "", until[64] = "";
+	const struct sim_node *node = thread->proc->node;
+	char of[64] = "", until[64] = "", paused[64] = "";
 
 	if (thread->done)
 		return;
@@ -169,16 +177,26 @@ static void report_thread(const struct sim_thread *thread, enum gn_log_level lev
 	if (thread->reason && thread->until_ps != SIM_NEVER)
 		snprintf(until, sizeof(until), ", until %llu ns",
 			 (unsigned long long)(thread->until_ps / SIM_PS_PER_NS));
-	gn_log(level, "sim: %s process %u thread %llu '%s' waits for %s%s%s",
-	       thread->proc->node->name, thread->proc->number, (unsigned long long)thread->id,
-	       thread->name, thread->reason ? thread->reason : "its turn", of, until);
+	if (node->paused_until_ps > node->sim->engine.now_ps)
+		snprintf(paused, sizeof(paused), "; its node is paused until %llu ns",
+			 (unsigned long long)(node->paused_until_ps / SIM_PS_PER_NS));
+	gn_log(level, "sim: %s process %u thread %llu '%s' waits for %s%s%s%s", node->name,
+	       thread->proc->number, (unsigned long long)thread->id, thread->name,
+	       thread->reason ? thread->reason : "its turn", of, until, paused);
 }
 
-static void report_threads(struct gn_sim *sim, enum gn_log_level level)
+static void report_threads(const struct gn_sim *sim, enum gn_log_level level)
 {
-	for (unsigned i = 0; i < sim->n_procs; i++)
-		for (struct sim_thread *t = sim->procs[i]->threads; t; t = t->next)
+	for (unsigned i = 0; i < sim->n_procs; i++) {
+		const struct sim_proc *proc = sim->procs[i];
+
+		if (proc->down)
+			gn_log(level, "sim: %s process %u waits for its node, down until %llu ns",
+			       proc->node->name, proc->number,
+			       (unsigned long long)(proc->node->up_ps / SIM_PS_PER_NS));
+		for (struct sim_thread *t = proc->threads; t; t = t->next)
 			report_thread(t, level);
+	}
 }
 
 void sim_give_up(struct gn_sim *sim, int rc)
@@ -192,7 +210,7 @@ static int run_events(struct gn_sim *sim)
 	struct sim_engine *engine = &sim->engine;
 
 	while (sim->n_live > 0 && !sim->stop) {
-		int rc = sim_engine_step(engine);
+		int rc = sim_only_idle(sim) ? -ENOENT : sim_engine_step(engine);
 
 		if (rc == -ETIMEDOUT)
 			return rc;

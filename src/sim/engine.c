@@ -13,11 +13,13 @@
 
 #define ARITY	       4u
 #define CAPACITY_FIRST 64u
+#define NO_SLOT	       UINT32_MAX
 
 void sim_engine_init(struct sim_engine *engine, uint64_t seed, uint64_t limit_ps)
 {
 	memset(engine, 0, sizeof(*engine));
 	engine->limit_ps = limit_ps;
+	engine->free_slot = NO_SLOT;
 	sim_random_seed(&engine->random, seed);
 }
 
@@ -25,6 +27,7 @@ void sim_engine_fini(struct sim_engine *engine)
 {
 	free(engine->later);
 	free(engine->now);
+	free(engine->slots);
 }
 
 /* ---- the heap ---- */
@@ -37,7 +40,7 @@ static bool before(const struct sim_heap_entry *a, const struct sim_heap_entry *
 static void put(struct sim_engine *engine, uint32_t pos, struct sim_heap_entry entry)
 {
 	engine->later[pos] = entry;
-	entry.event->pos = pos;
+	engine->slots[entry.slot].pos = pos;
 }
 
 static void sift_up(struct sim_engine *engine, uint32_t pos, struct sim_heap_entry entry)
@@ -88,19 +91,19 @@ static void heap_remove(struct sim_engine *engine, uint32_t pos)
 
 /* ---- the present ---- */
 
-static void now_add(struct sim_engine *engine, struct sim_event *event)
+static void now_add(struct sim_engine *engine, uint32_t slot)
 {
-	event->where = SIM_EVENT_NOW;
-	event->pos = engine->n_now;
-	engine->now[engine->n_now++] = event;
+	engine->slots[slot].event->where = SIM_EVENT_NOW;
+	engine->slots[slot].pos = engine->n_now;
+	engine->now[engine->n_now++] = slot;
 }
 
 static void now_remove(struct sim_engine *engine, uint32_t pos)
 {
-	struct sim_event *last = engine->now[--engine->n_now];
+	const uint32_t last = engine->now[--engine->n_now];
 
 	engine->now[pos] = last;
-	last->pos = pos;
+	engine->slots[last].pos = pos;
 }
 
 /* ---- events ---- */
@@ -114,10 +117,14 @@ static int grow(struct sim_engine *engine)
 	if (!bigger)
 		return -ENOMEM;
 	engine->later = bigger;
-	bigger = reallocarray(engine->now, capacity, sizeof(struct sim_event *));
+	bigger = reallocarray(engine->now, capacity, sizeof(*engine->now));
 	if (!bigger)
 		return -ENOMEM;
 	engine->now = bigger;
+	bigger = reallocarray(engine->slots, capacity, sizeof(*engine->slots));
+	if (!bigger)
+		return -ENOMEM;
+	engine->slots = bigger;
 	engine->capacity = capacity;
 	return 0;
 }
@@ -125,30 +132,40 @@ static int grow(struct sim_engine *engine)
 int sim_event_init(struct sim_engine *engine, struct sim_event *event,
 		   void (*fn)(struct sim_event *), enum sim_kind kind, uint64_t number)
 {
-	if (engine->n_events == engine->capacity) {
-		int rc = grow(engine);
+	uint32_t slot = engine->free_slot;
 
-		if (rc)
-			return rc;
+	if (slot != NO_SLOT) {
+		engine->free_slot = engine->slots[slot].pos;
+	} else {
+		if (engine->n_slots == engine->capacity) {
+			int rc = grow(engine);
+
+			if (rc)
+				return rc;
+		}
+		slot = engine->n_slots++;
 	}
-	engine->n_events++;
-	*event = (struct sim_event){.fn = fn, .id = (uint64_t)kind << 56 | number};
+	engine->slots[slot].event = event;
+	*event = (struct sim_event){.fn = fn, .id = (uint64_t)kind << 56 | number, .slot = slot};
 	return 0;
 }
 
 void sim_event_fini(struct sim_engine *engine, struct sim_event *event)
 {
+	struct sim_slot *slot = &engine->slots[event->slot];
+
+	assert(slot->event == event);
 	sim_event_cancel(engine, event);
-	assert(engine->n_events > 0);
-	engine->n_events--;
+	*slot = (struct sim_slot){.pos = engine->free_slot};
+	engine->free_slot = event->slot;
 }
 
 void sim_event_cancel(struct sim_engine *engine, struct sim_event *event)
 {
 	if (event->where == SIM_EVENT_LATER)
-		heap_remove(engine, event->pos);
+		heap_remove(engine, engine->slots[event->slot].pos);
 	else if (event->where == SIM_EVENT_NOW)
-		now_remove(engine, event->pos);
+		now_remove(engine, engine->slots[event->slot].pos);
 	event->where = SIM_EVENT_IDLE;
 }
 
@@ -158,12 +175,12 @@ void sim_event_at(struct sim_engine *engine, struct sim_event *event, uint64_t a
 		return;
 	sim_event_cancel(engine, event);
 	if (at_ps <= engine->now_ps) {
-		now_add(engine, event);
+		now_add(engine, event->slot);
 	} else if (at_ps != SIM_NEVER) {
 		event->where = SIM_EVENT_LATER;
 		sift_up(engine, engine->n_later++,
 			(struct sim_heap_entry){
-				.at_ps = at_ps, .seq = engine->seq++, .event = event});
+				.at_ps = at_ps, .seq = engine->seq++, .slot = event->slot});
 	}
 }
 
@@ -187,10 +204,10 @@ static int next_instant(struct sim_engine *engine)
 	}
 	advance(engine, engine->later[0].at_ps);
 	do {
-		struct sim_event *event = engine->later[0].event;
+		const uint32_t slot = engine->later[0].slot;
 
 		heap_remove(engine, 0);
-		now_add(engine, event);
+		now_add(engine, slot);
 	} while (engine->n_later && engine->later[0].at_ps == engine->now_ps);
 	return 0;
 }
@@ -208,8 +225,10 @@ int sim_engine_step(struct sim_engine *engine)
 	}
 	if (engine->n_now > 1)
 		pos = sim_random_below(&engine->random, engine->n_now);
-	event = engine->now[pos];
+	event = engine->slots[engine->now[pos]].event;
 	now_remove(engine, pos);
+	if (engine->n_later) /* by then it will have come */
+		__builtin_prefetch(engine->slots[engine->later[0].slot].event, 1);
 	event->where = SIM_EVENT_IDLE;
 	engine->taken++;
 	engine->taken_instant++;

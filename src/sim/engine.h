@@ -21,18 +21,27 @@
 #define SIM_NS_MAX    (SIM_NEVER / SIM_PS_PER_NS - 1) /* virtual time that fits: 213 days */
 
 /* What an event or a note in the trace is about; its number follows. Never an address. */
-enum sim_kind { SIM_KIND_THREAD = 1, SIM_KIND_PROC, SIM_KIND_QP };
+enum sim_kind { SIM_KIND_THREAD = 1, SIM_KIND_PROC, SIM_KIND_QP, SIM_KIND_FAULT = 15 };
 
 struct sim_event {
 	void (*fn)(struct sim_event *event);
-	uint64_t id;  /* (kind, number), for the trace */
-	uint32_t pos; /* where it waits: index in the heap or in the list of the present */
+	uint64_t id;   /* (kind, number), for the trace */
+	uint32_t slot; /* its number in the engine while it is initialised */
 	enum { SIM_EVENT_IDLE, SIM_EVENT_LATER, SIM_EVENT_NOW } where;
 };
 
 struct sim_heap_entry {
 	uint64_t at_ps, seq;
-	struct sim_event *event;
+	uint32_t slot;
+};
+
+/*
+ * What the queue needs to know of an event while it moves others about: apart from the event, which
+ * is somewhere in what it happens to and would have to be fetched for it.
+ */
+struct sim_slot {
+	struct sim_event *event; /* NULL: free */
+	uint32_t pos; /* where it waits, in the heap or the list of the present; next free slot */
 };
 
 struct sim_engine {
@@ -44,9 +53,10 @@ struct sim_engine {
 	uint64_t seq;
 	struct sim_random random;
 	struct sim_heap_entry *later;
-	struct sim_event **now;
+	uint32_t *now; /* slots */
 	uint32_t n_later, n_now;
-	uint32_t n_events, capacity; /* events initialised, room for them */
+	struct sim_slot *slots;
+	uint32_t n_slots, free_slot, capacity; /* ever used, first free, room for them */
 };
 
 void sim_engine_init(struct sim_engine *engine, uint64_t seed, uint64_t limit_ps);

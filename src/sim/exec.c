@@ -13,7 +13,9 @@ static uint64_t now_ns(void)
 
 	sim_spun(sim);
 	sim_settle(sim);
-	return sim->engine.now_ps / SIM_PS_PER_NS;
+	if (!sim->proc) /* the engine, for nobody */
+		return sim->engine.now_ps / SIM_PS_PER_NS;
+	return sim_clock_ns(&sim->proc->node->clock, sim->engine.now_ps);
 }
 
 static uint64_t random64(void)
@@ -62,6 +64,13 @@ static const char *node_name(void)
 	return sim_current()->proc->node->name;
 }
 
+static struct gn_fiber **fibers(void)
+{
+	struct sim_proc *proc = sim_current()->proc;
+
+	return proc ? &proc->fibers : NULL;
+}
+
 static void yield(void)
 {
 	struct gn_sim *sim = sim_current();
@@ -72,10 +81,10 @@ static void yield(void)
 
 static void sleep_us(uint64_t us)
 {
-	struct gn_sim *sim = sim_current();
+	struct sim_thread *self = sim_current()->thread;
 
-	sim->thread->looks = 0;
-	sim_park(sim->thread, sim_ns_to_ps(gn_deadline_us(us)), "the end of a sleep");
+	self->looks = 0;
+	sim_park_till(self, gn_deadline_us(us), "the end of a sleep");
 }
 
 const struct exec_ops exec_sim = {
@@ -89,6 +98,7 @@ const struct exec_ops exec_sim = {
 	.thread_join = thread_join,
 	.thread_id = thread_id,
 	.node_name = node_name,
+	.fibers = fibers,
 	.yield = yield,
 	.sleep_us = sleep_us,
 	.mutex_init = sim_mutex_init,

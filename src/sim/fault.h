@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Faults: what goes wrong in a run, at random from its seed or on schedule. Here is the list of
- * what is to happen and the count of what did; the places where it happens ask.
+ * what is to happen and the count of what did.
+ *
+ * Of two sorts. What happens to one operation is asked for where that operation is done, by
+ * sim_fault(). What happens to a node begins with an event of its own (fault_node.c) and then lies
+ * in the node's state, with the moment at which it is over: nothing has to happen for it to end.
+ * Asking is in sim/sim.h, inline: a run without faults pays one load.
  */
 #ifndef GN_SIM_FAULT_H
 #define GN_SIM_FAULT_H
@@ -9,7 +14,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sim/engine.h"
+
 struct gn_sim;
+struct sim_node;
 
 enum sim_fault {
 	/* of one datagram that a node sends */
@@ -37,20 +45,89 @@ enum sim_fault {
 	SIM_FAULTS
 };
 
-/*
- * Whether this chance is taken: by the schedule, or by a draw; counts it if so. A kind that no list
- * names costs one load and draws nothing.
- */
-bool sim_fault(struct gn_sim *sim, enum sim_fault kind, unsigned node);
+static inline bool sim_fault_is_of_node(enum sim_fault kind)
+{
+	return kind >= SIM_CRASH && kind <= SIM_DRIFT;
+}
+
+#define SIM_ANY_NODE	   UINT32_MAX
+#define SIM_FACTOR_ONE	   256u		 /* factors are in 1/256 */
+#define SIM_RATE_ONE	   1000000000u	 /* rates are in 1e-9 */
+#define SIM_RATE_PERIOD_PS 1000000000ull /* of a node's rates: 1 ms */
+
+/* One fault on schedule. */
+struct sim_plan {
+	struct sim_plan *next;
+	struct gn_sim *sim;
+	enum sim_fault kind;
+	uint32_t node;	  /* or SIM_ANY_NODE */
+	uint64_t at_ps;	  /* not before */
+	uint64_t span_ps; /* 0: none was given */
+	uint64_t skip;	  /* chances that go by first */
+	uint32_t factor;  /* slow-* */
+	int32_t ppm;	  /* drift */
+
+	struct sim_event event; /* of a node: it begins */
+	bool has_event;
+
+	/* partition: bitmaps of nodes, each of which may have an end to itself */
+	bool groups, both_ways;
+	uint64_t *from, *to;
+	uint64_t until_ps; /* once it has begun */
+};
+
+/* When a kind strikes a node at random: see fault_node.c. */
+struct sim_arrivals {
+	struct sim_event event;
+	struct gn_sim *sim;
+	enum sim_fault kind;
+	bool has_event, strikes;
+	uint64_t chance;
+};
+
+struct sim_faults {
+	uint32_t named;	       /* bits: kinds that may happen */
+	uint32_t n_idle;       /* events in the queue that let no thread run: see sim_only_idle() */
+	uint64_t cut_until_ps; /* until then there may be a partition */
+	uint64_t count[SIM_FAULTS];
+	uint32_t rate[SIM_FAULTS];
+	struct sim_plan *plans[SIM_FAULTS]; /* that are not over */
+	struct sim_plan *cuts;		    /* partitions that have begun */
+	struct sim_arrivals arrivals[SIM_FAULTS];
+	uint64_t split_until_ps; /* a random partition into two groups: sim_node.side */
+	bool split_both_ways;
+};
+
+/* ---- what the places where it happens ask, besides the inline part in sim/sim.h ---- */
 
 /* A delay such as faults have: mostly short, sometimes long (1 us to 1 ms). */
 uint64_t sim_fault_delay_ps(struct gn_sim *sim);
+/* least_ps to least_ps << doublings, each octave as likely as another. */
+uint64_t sim_fault_span_ps(struct gn_sim *sim, uint64_t least_ps, unsigned doublings);
+bool sim_fault_taken(struct gn_sim *sim, enum sim_fault kind, unsigned node);
+bool sim_fault_is_cut(const struct gn_sim *sim, unsigned from, unsigned to);
 
-/* What from sends does not reach to. */
-bool sim_fault_cut(const struct gn_sim *sim, unsigned from, unsigned to);
+/* ---- between the files of this ---- */
 
-/* Factors in 1/256, 256 for a healthy one: how much longer work, or bytes on the link, take. */
-uint32_t sim_fault_cpu_factor(const struct gn_sim *sim, unsigned node);
-uint32_t sim_fault_link_factor(const struct gn_sim *sim, unsigned node);
+/* fault_parse.c: everything in text or nothing, -EINVAL having been logged. */
+struct sim_fault_list {
+	struct sim_plan *plans;
+	uint32_t rated; /* bits: kinds with a new rate */
+	uint32_t rate[SIM_FAULTS];
+};
+int sim_fault_parse(struct gn_sim *sim, const char *text, struct sim_fault_list *out);
+
+/* fault.c */
+void sim_faults_fini(struct gn_sim *sim);
+void sim_plan_free(struct sim_plan *plan);
+/* Count it, and enter it in the trace. */
+void sim_fault_note(struct gn_sim *sim, enum sim_fault kind, unsigned node);
+
+/* fault_node.c */
+int sim_plan_prepare(struct sim_plan *plan); /* what can fail */
+void sim_plan_arm(struct sim_plan *plan);
+int sim_arrivals_prepare(struct gn_sim *sim, enum sim_fault kind);
+void sim_arrivals_arm(struct gn_sim *sim, enum sim_fault kind);
+void sim_fault_nodes_fini(struct gn_sim *sim);
 
 #endif

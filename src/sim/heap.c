@@ -24,7 +24,8 @@ static_assert(sizeof(struct sim_block) % _Alignof(max_align_t) == 0, "what follo
 
 void *sim_heap_alloc(size_t size, size_t align)
 {
-	struct sim_proc *proc = sim_current()->proc;
+	struct gn_sim *sim = sim_current();
+	struct sim_proc *proc = sim->proc;
 	struct sim_block *block;
 	uintptr_t at;
 	char *raw;
@@ -33,6 +34,9 @@ void *sim_heap_alloc(size_t size, size_t align)
 	if (align < _Alignof(max_align_t))
 		align = _Alignof(max_align_t);
 	if (size > SIZE_MAX / 2 - sizeof(*block) - align)
+		return NULL;
+	/* What the engine needs for it is not the program's. */
+	if (sim->thread && sim_fault(sim, SIM_ALLOC, proc->node->index))
 		return NULL;
 	/* Large memory comes zeroed from the kernel, and costs nothing until it is used. */
 	raw = calloc(1, sizeof(*block) + align - 1 + size);

@@ -168,16 +168,14 @@ int sim_cond_wait(struct gn_cond *opaque, struct gn_mutex *mutex, uint64_t deadl
 		  const char *reason)
 {
 	struct cond *cond = cond_of(opaque);
-	struct gn_sim *sim = sim_current();
-	struct sim_thread *self = sim->thread;
-	const uint64_t until_ps = sim_ns_to_ps(deadline_ns);
+	struct sim_thread *self = sim_current()->thread;
 	bool timed_out;
 
 	self->looks = 0;
 	enqueue(&cond->waiters, self);
 	sim_mutex_unlock(mutex);
-	sim_park(self, until_ps, reason);
-	timed_out = self->queue && sim->engine.now_ps >= until_ps;
+	sim_park_till(self, deadline_ns, reason);
+	timed_out = self->queue && sim_passed(self, deadline_ns);
 	sim_waiters_leave(self);
 	sim_mutex_lock(mutex);
 	return timed_out ? -ETIMEDOUT : 0;

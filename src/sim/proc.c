@@ -38,7 +38,8 @@ static void report_leaks(const struct sim_proc *proc, uint64_t bytes, uint64_t l
 	       proc->node->name, (unsigned long long)leaks, (unsigned long long)bytes);
 }
 
-static void proc_end(struct sim_proc *proc)
+/* Everything of it goes, whatever it was doing. */
+static void clear(struct sim_proc *proc)
 {
 	struct gn_sim *sim = proc->sim;
 	struct sim_proc *before = sim_act_for(sim, proc);
@@ -53,14 +54,22 @@ static void proc_end(struct sim_proc *proc)
 		sim_hook_del(hook);
 		hook->fn(hook);
 	}
+	while (proc->fibers)
+		gn_fiber_destroy(proc->fibers);
 	leaks = sim_heap_release(proc);
 	if (leaks && !proc->killed) {
 		sim->leaks += leaks;
 		report_leaks(proc, bytes, leaks);
 	}
-	proc->ended = true;
-	sim->n_live--;
 	sim_act_for(sim, before);
+}
+
+static void proc_end(struct sim_proc *proc)
+{
+	clear(proc);
+	proc->down = false;
+	proc->ended = true;
+	proc->sim->n_live--;
 }
 
 static void end_event(struct sim_event *event)
@@ -75,6 +84,14 @@ static void begin_end(struct sim_proc *proc, int status, bool killed)
 	proc->killed = killed;
 	proc->status = status;
 	sim_event_now(&proc->sim->engine, &proc->end);
+}
+
+/* The same from inside an event: at once. */
+static void end_killed(struct sim_proc *proc)
+{
+	begin_end(proc, GN_SIM_KILLED, true);
+	sim_event_cancel(&proc->sim->engine, &proc->end);
+	proc_end(proc);
 }
 
 static void main_thread(void *arg)
@@ -108,14 +125,14 @@ int gn_sim_kill(struct gn_sim *sim, unsigned process)
 		return -EINVAL;
 	if (proc->ending)
 		return -ESRCH;
-	begin_end(proc, GN_SIM_KILLED, true);
 	self = sim->thread;
-	if (self && self->proc == proc) /* it stands on what is to be freed: the engine does it */
+	if (self && self->proc == proc) { /* it stands on what is to be freed: the engine does it */
+		begin_end(proc, GN_SIM_KILLED, true);
 		sim_park(self, SIM_NEVER, "the end of its process");
-	sim_event_cancel(&sim->engine, &proc->end);
+	}
 	before = sim_enter(sim);
 	sim->thread = NULL; /* as the engine would */
-	proc_end(proc);
+	end_killed(proc);
 	sim->thread = self;
 	sim_leave(before);
 	return 0;
@@ -135,26 +152,42 @@ int gn_sim_status(const struct gn_sim *sim, unsigned process, int *out)
 
 /* ---- the beginning ---- */
 
-static void free_argv(struct sim_proc *proc)
+static void free_argv(char **argv)
 {
-	for (int i = 0; proc->argv && i < proc->argc; i++)
-		free(proc->argv[i]);
-	free(proc->argv);
+	for (int i = 0; argv && argv[i]; i++)
+		free(argv[i]);
+	free(argv);
 }
 
-/* A program may write into its arguments, as getopt() does. */
-static int copy_argv(struct sim_proc *proc, int argc, char **argv)
+static int copy_argv(int argc, char **argv, char ***out)
 {
-	proc->argv = calloc((size_t)argc + 1, sizeof(*proc->argv));
-	if (!proc->argv)
+	char **copy = calloc((size_t)argc + 1, sizeof(*copy));
+
+	if (!copy)
 		return -ENOMEM;
-	proc->argc = argc;
 	for (int i = 0; i < argc; i++) {
-		proc->argv[i] = strdup(argv[i]);
-		if (!proc->argv[i])
+		copy[i] = strdup(argv[i]);
+		if (!copy[i]) {
+			free_argv(copy);
 			return -ENOMEM;
+		}
 	}
+	*out = copy;
 	return 0;
+}
+
+/* The program begins, with arguments of its own: it may write into them, as getopt() does. */
+static int start(struct sim_proc *proc)
+{
+	struct sim_thread *thread;
+	int rc;
+
+	free_argv(proc->argv);
+	proc->argv = NULL;
+	rc = copy_argv(proc->argc, proc->args, &proc->argv);
+	if (rc)
+		return rc;
+	return sim_thread_create(proc, "main", main_thread, proc, &thread);
 }
 
 static int check_spawn(const struct gn_sim *sim, unsigned node, gn_node_main *program, int argc,
@@ -165,6 +198,10 @@ static int check_spawn(const struct gn_sim *sim, unsigned node, gn_node_main *pr
 	if (node >= sim->n_nodes) {
 		gn_log(GN_LOG_ERROR, "sim: node %u is not there: nodes is %u", node, sim->n_nodes);
 		return -EINVAL;
+	}
+	if (sim->nodes[node].crashed) {
+		gn_log(GN_LOG_ERROR, "sim: node %u has crashed and is down", node);
+		return -EHOSTDOWN;
 	}
 	if (argc < 0 || (argc && !argv)) {
 		gn_log(GN_LOG_ERROR, "sim: argc %d %s", argc,
@@ -191,10 +228,16 @@ static int add_proc(struct gn_sim *sim, struct sim_proc *proc)
 	return 0;
 }
 
+static void free_proc(struct sim_proc *proc)
+{
+	free_argv(proc->args);
+	free_argv(proc->argv);
+	free(proc);
+}
+
 int gn_sim_spawn(struct gn_sim *sim, unsigned node, gn_node_main *program, int argc, char **argv,
 		 void *arg, unsigned *out)
 {
-	struct sim_thread *thread;
 	struct sim_proc *proc;
 	int rc = check_spawn(sim, node, program, argc, argv);
 
@@ -208,13 +251,14 @@ int gn_sim_spawn(struct gn_sim *sim, unsigned node, gn_node_main *program, int a
 	proc->program = program;
 	proc->env =
 		(struct gn_env){.fabric = proc->node->fabric, .node = proc->node->name, .arg = arg};
-	rc = copy_argv(proc, argc, argv);
+	proc->argc = argc;
+	rc = copy_argv(argc, argv, &proc->args);
 	if (rc)
 		goto free_proc;
 	rc = sim_event_init(&sim->engine, &proc->end, end_event, SIM_KIND_PROC, sim->n_procs);
 	if (rc)
 		goto free_proc;
-	rc = sim_thread_create(proc, "main", main_thread, proc, &thread);
+	rc = start(proc);
 	if (rc)
 		goto fini_event;
 	rc = add_proc(sim, proc);
@@ -225,13 +269,42 @@ int gn_sim_spawn(struct gn_sim *sim, unsigned node, gn_node_main *program, int a
 	return 0;
 
 destroy_thread:
-	sim_thread_destroy(thread);
+	sim_thread_destroy(proc->threads);
 fini_event:
 	sim_event_fini(&sim->engine, &proc->end);
 free_proc:
-	free_argv(proc);
-	free(proc);
+	free_proc(proc);
 	return rc;
+}
+
+/* ---- with a crash of the node in between ---- */
+
+void sim_proc_crash(struct sim_proc *proc, bool restarts)
+{
+	if (proc->ending) /* it has returned, or was killed: that stands */
+		return;
+	if (!restarts) {
+		end_killed(proc);
+		return;
+	}
+	proc->killed = true;
+	clear(proc);
+	proc->down = true;
+}
+
+void sim_proc_restart(struct sim_proc *proc)
+{
+	int rc;
+
+	proc->down = false;
+	proc->killed = false;
+	memset(proc->slot, 0, sizeof(proc->slot)); /* they were in its heap */
+	rc = start(proc);
+	if (rc) {
+		gn_log(GN_LOG_ERROR, "sim: process %u on %s cannot start again: %s", proc->number,
+		       proc->node->name, gn_strerror(rc));
+		end_killed(proc);
+	}
 }
 
 void sim_proc_destroy(struct sim_proc *proc)
@@ -241,6 +314,5 @@ void sim_proc_destroy(struct sim_proc *proc)
 		proc_end(proc);
 	}
 	sim_event_fini(&proc->sim->engine, &proc->end);
-	free_argv(proc);
-	free(proc);
+	free_proc(proc);
 }

@@ -11,7 +11,9 @@
 
 #include "base/exec.h"
 #include "gannet/sim.h"
+#include "sim/clock.h"
 #include "sim/engine.h"
+#include "sim/fault.h"
 #include "sim/model/model.h"
 #include "sim/profile.h"
 
@@ -33,37 +35,41 @@ struct sim_waiters {
 	uint32_t n;
 };
 
+/* What every event of it touches comes first. */
 struct sim_thread {
 	struct sim_event run;	/* it goes on; while it is parked with a deadline, that */
 	struct gn_fiber *fiber; /* its context while it does not run, whichever stack that is on */
 	struct sim_proc *proc;
-	struct sim_thread *next, **prev; /* the process's threads */
-	uint64_t id;
-	char name[SIM_THREAD_NAME];
-	void (*fn)(void *arg);
-	void *arg;
-	bool done;
-	struct sim_thread *joiner;
-	unsigned core;	  /* of its node that it works on */
 	uint64_t busy_ps; /* until then it works on what it has done already: see sim_owe() */
-
-	const char *reason; /* why it is parked */
-	uint64_t reason_id; /* the thread it waits for, or 0 */
 	uint64_t until_ps;
-	uint32_t looks; /* SIM_LOOKS_MAX */
-	uint32_t spins; /* SIM_SPINS_MAX */
-	uint32_t locks; /* mutexes it holds */
+	uint64_t deadline_ns; /* the same by its node's clock; GN_FOREVER if it is not from there */
+	const char *reason;   /* why it is parked */
+	uint64_t reason_id;   /* the thread it waits for, or 0 */
+	unsigned core;	      /* of its node that it works on */
+	uint32_t looks;	      /* SIM_LOOKS_MAX */
+	uint32_t spins;	      /* SIM_SPINS_MAX */
+	uint32_t locks;	      /* mutexes it holds */
+	bool done;
+	bool working;  /* parked in sim_spend() */
+	bool held_up;  /* it could go on, but its node is paused */
+	bool unparked; /* … but it is still busy */
 
 	/* gn_wait() */
-	struct gn_wait_item *items;
-	unsigned n_items;
 	bool looking; /* asks its sources: that is no empty poll */
 	bool woken;
+	unsigned n_items;
+	struct gn_wait_item *items;
 
 	/* a lock's waiters */
 	struct sim_waiters *queue;
 	struct sim_thread *queue_next, **queue_prev;
 
+	struct sim_thread *next, **prev; /* the process's threads */
+	struct sim_thread *joiner;
+	uint64_t id;
+	void (*fn)(void *arg);
+	void *arg;
+	char name[SIM_THREAD_NAME];
 	void *slot[SIM_SLOTS];
 };
 
@@ -81,14 +87,17 @@ struct sim_proc {
 	unsigned number;
 	struct sim_event end;
 	bool ending, ended, killed;
+	bool down; /* its node crashed, and will start it again */
 	int status;
 	gn_node_main *program;
 	struct gn_env env;
 	int argc;
-	char **argv;
+	char **args; /* as spawned */
+	char **argv; /* the program's copy, which it may change */
 
 	struct sim_thread *threads;
 	struct sim_hook *hooks;
+	struct gn_fiber *fibers;      /* made inside: exec_ops.fibers */
 	struct gn_wait_item *watched; /* memory words that its threads wait for */
 	const struct gn_slot *slot[SIM_SLOTS];
 	struct sim_block *blocks;
@@ -96,6 +105,7 @@ struct sim_proc {
 };
 
 struct sim_node {
+	struct gn_sim *sim;
 	unsigned index;
 	char name[16];
 	char fabric[24];
@@ -103,10 +113,23 @@ struct sim_node {
 	struct sim_cpu cpu;
 	void *nic; /* the sim provider's, freed with nic_free */
 	void (*nic_free)(void *nic);
+
+	struct sim_clock clock;
+	/* What is wrong with it, each until a moment (fault_node.c). */
+	bool crashed;	      /* it is down, and silent */
+	uint32_t incarnation; /* how often it has crashed */
+	uint64_t up_ps;	      /* crashed: until */
+	struct sim_event restart;
+	bool has_restart, restart_is_idle;
+	uint64_t paused_until_ps; /* no thread of it runs; its device does */
+	struct sim_slow slow_cpu;
+	uint64_t cut_out_until_ps, cut_in_until_ps; /* it is not heard, does not hear */
+	bool side;				    /* sim_faults.split_until_ps */
 };
 
 struct gn_sim {
 	struct sim_engine engine;
+	struct sim_faults faults;
 	struct sim_profile profile;
 	uint64_t caps_off;
 	size_t stack_bytes;
@@ -118,6 +141,7 @@ struct gn_sim {
 	struct sim_thread *thread;  /* that runs; NULL: the engine */
 	struct sim_proc *proc;	    /* that it belongs to, or that the engine acts for */
 	uint64_t n_threads;	    /* ever started */
+	uint32_t n_stacks;	    /* that there are now */
 	uint64_t leaks;
 
 	struct sim_node *nodes;
@@ -141,6 +165,9 @@ void sim_give_up(struct gn_sim *sim, int rc);
 
 /* proc.c */
 void sim_proc_destroy(struct sim_proc *proc); /* kills it if it still runs */
+/* Its node crashes. It ends, or is down until it is restarted. */
+void sim_proc_crash(struct sim_proc *proc, bool restarts);
+void sim_proc_restart(struct sim_proc *proc);
 void sim_hook_add(struct sim_proc *proc, struct sim_hook *hook);
 void sim_hook_del(struct sim_hook *hook);
 /* The engine acts for another process: returns the one before. */
@@ -159,6 +186,13 @@ void sim_thread_destroy(struct sim_thread *thread);
 int sim_thread_join(struct sim_thread *self, struct sim_thread *thread);
 /* Until sim_unpark() or until_ps, whichever is first. */
 void sim_park(struct sim_thread *self, uint64_t until_ps, const char *reason);
+/* … until the clock of its node shows deadline_ns. */
+void sim_park_till(struct sim_thread *self, uint64_t deadline_ns, const char *reason);
+static inline bool sim_passed(const struct sim_thread *self, uint64_t deadline_ns)
+{
+	return sim_clock_ns(&self->proc->node->clock, self->proc->sim->engine.now_ps) >=
+	       deadline_ns;
+}
 void sim_unpark(struct sim_thread *thread);
 /* The running thread, if one runs, is busy for ps: others may run meanwhile, also for 0. */
 void sim_spend(struct gn_sim *sim, uint64_t ps);
@@ -174,6 +208,36 @@ void sim_looked(struct gn_sim *sim, uint64_t ps);
 void sim_found(struct gn_sim *sim);
 /* The running thread made a call that lets no time pass: see SIM_SPINS_MAX. */
 void sim_spun(struct gn_sim *sim);
+
+/* ---- faults: what the places where they happen ask ---- */
+
+/*
+ * Whether this chance is taken: by the schedule, or by a draw; counts it if so. A kind that no list
+ * names costs one load and draws nothing.
+ */
+static inline bool sim_fault(struct gn_sim *sim, enum sim_fault kind, unsigned node)
+{
+	return unlikely(sim->faults.named & 1u << kind) && sim_fault_taken(sim, kind, node);
+}
+
+/* What from sends does not reach to. */
+static inline bool sim_fault_cut(const struct gn_sim *sim, unsigned from, unsigned to)
+{
+	return unlikely(sim->faults.cut_until_ps > sim->engine.now_ps) &&
+	       sim_fault_is_cut(sim, from, to);
+}
+
+/* In 1/256, 256 for a healthy one: how much longer work takes. */
+static inline uint32_t sim_fault_cpu_factor(const struct gn_sim *sim, unsigned node)
+{
+	return sim_slow_factor(&sim->nodes[node].slow_cpu, sim->engine.now_ps);
+}
+
+/* Nothing waits in the queue but faults that would find nobody: the run is stuck. */
+static inline bool sim_only_idle(const struct gn_sim *sim)
+{
+	return sim->engine.n_now + sim->engine.n_later == sim->faults.n_idle;
+}
 
 /* wait.c */
 int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason);

@@ -5,6 +5,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,15 @@ static void switch_away(struct sim_thread *self)
 	gn_fiber_switch(self->fiber, sim->scheduler);
 }
 
+static void drop_stack(struct sim_thread *thread)
+{
+	if (!thread->fiber)
+		return;
+	gn_fiber_destroy(thread->fiber);
+	thread->fiber = NULL;
+	thread->proc->sim->n_stacks--;
+}
+
 /* The engine's: run the thread until it parks or ends. */
 static void resume(struct sim_event *event)
 {
@@ -29,15 +39,19 @@ static void resume(struct sim_event *event)
 
 	if (thread->proc->ending)
 		return;
+	if (unlikely(thread->proc->node->paused_until_ps > sim->engine.now_ps)) {
+		thread->held_up = true;
+		sim_event_at(&sim->engine, event, thread->proc->node->paused_until_ps);
+		return;
+	}
+	thread->held_up = false;
 	sim->thread = thread;
 	sim->proc = thread->proc;
 	gn_fiber_switch(sim->scheduler, thread->fiber);
 	sim->thread = NULL;
 	sim->proc = NULL;
-	if (thread->done) {
-		gn_fiber_destroy(thread->fiber);
-		thread->fiber = NULL;
-	}
+	if (thread->done)
+		drop_stack(thread);
 }
 
 static void thread_main(void *arg)
@@ -53,6 +67,64 @@ static void thread_main(void *arg)
 	switch_away(self);
 }
 
+/* 0 if it cannot be known. */
+static unsigned long read_map_limit(void)
+{
+	FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
+	unsigned long limit = 0;
+
+	if (!file)
+		return 0;
+	if (fscanf(file, "%lu", &limit) != 1)
+		limit = 0;
+	fclose(file);
+	return limit;
+}
+
+static unsigned long count_maps(void)
+{
+	FILE *file = fopen("/proc/self/maps", "re");
+	unsigned long n = 0;
+	int c;
+
+	if (!file)
+		return 0;
+	while ((c = fgetc(file)) != EOF)
+		n += c == '\n';
+	fclose(file);
+	return n;
+}
+
+/* It may be one too many for this machine: say so in the terms of who asked for it. */
+static void refuse(const struct sim_proc *proc, int rc)
+{
+	const struct gn_sim *sim = proc->sim;
+	const unsigned long limit = read_map_limit(), maps = count_maps();
+	char why[96];
+
+	/* A stack takes two mappings: itself, and its guard page. */
+	if (limit && maps + 2 >= limit)
+		snprintf(why, sizeof(why), "%lu of vm.max_map_count %lu mappings are taken", maps,
+			 limit);
+	else
+		snprintf(why, sizeof(why), "%s", gn_strerror(rc));
+	gn_log(GN_LOG_ERROR, "sim: no room on %s for a thread with stack_bytes %zu, after %u: %s",
+	       proc->node->name, sim->stack_bytes, sim->n_stacks, why);
+}
+
+/* Kept on the list of the process that it is for, not of the one that may be starting it. */
+static int make_stack(struct sim_thread *thread, struct sim_proc *proc)
+{
+	struct gn_sim *sim = proc->sim;
+	struct sim_proc *before = sim_act_for(sim, proc);
+	int rc = gn_fiber_create(thread_main, thread, sim->stack_bytes, &thread->fiber);
+
+	sim_act_for(sim, before);
+	if (!rc)
+		sim->n_stacks++;
+	return rc;
+}
+
 int sim_thread_create(struct sim_proc *proc, const char *name, void (*fn)(void *), void *arg,
 		      struct sim_thread **out)
 {
@@ -61,23 +133,20 @@ int sim_thread_create(struct sim_proc *proc, const char *name, void (*fn)(void *
 	int rc = -ENOMEM;
 
 	if (!thread)
-		return rc;
+		goto say_so;
 	rc = sim_event_init(&sim->engine, &thread->run, resume, SIM_KIND_THREAD,
 			    sim->n_threads + 1);
 	if (rc)
 		goto free_thread;
-	rc = gn_fiber_create(thread_main, thread, sim->stack_bytes, &thread->fiber);
-	if (rc) {
-		gn_log(GN_LOG_ERROR, "sim: thread %llu on %s gets no stack of stack_bytes %zu: %s",
-		       (unsigned long long)sim->n_threads + 1, proc->node->name, sim->stack_bytes,
-		       gn_strerror(rc));
+	rc = make_stack(thread, proc);
+	if (rc)
 		goto fini_event;
-	}
 	thread->proc = proc;
 	thread->core = proc->node->cpu.next++;
 	thread->id = ++sim->n_threads;
 	thread->fn = fn;
 	thread->arg = arg;
+	thread->deadline_ns = GN_FOREVER;
 	if (name)
 		memcpy(thread->name, name, strnlen(name, sizeof(thread->name) - 1));
 	thread->next = proc->threads;
@@ -93,6 +162,8 @@ fini_event:
 	sim_event_fini(&sim->engine, &thread->run);
 free_thread:
 	free(thread);
+say_so:
+	refuse(proc, rc);
 	return rc;
 }
 
@@ -101,7 +172,7 @@ void sim_thread_destroy(struct sim_thread *thread)
 	sim_wait_unlink(thread);
 	sim_waiters_leave(thread);
 	sim_event_fini(&thread->proc->sim->engine, &thread->run);
-	gn_fiber_destroy(thread->fiber);
+	drop_stack(thread);
 	*thread->prev = thread->next;
 	if (thread->next)
 		thread->next->prev = thread->prev;
@@ -130,6 +201,7 @@ void sim_park(struct sim_thread *self, uint64_t until_ps, const char *reason)
 	assert(sim->thread == self);
 	self->reason = reason;
 	self->until_ps = until_ps;
+	self->unparked = false;
 	self->spins = 0;
 	/* From here on the others see what this thread has stored since it last let them run. */
 	sim_words_changed(self->proc, NULL, SIZE_MAX);
@@ -139,9 +211,31 @@ void sim_park(struct sim_thread *self, uint64_t until_ps, const char *reason)
 	self->reason_id = 0;
 }
 
+void sim_park_till(struct sim_thread *self, uint64_t deadline_ns, const char *reason)
+{
+	self->deadline_ns = deadline_ns;
+	sim_park(self, sim_clock_until_ps(&self->proc->node->clock, deadline_ns), reason);
+	self->deadline_ns = GN_FOREVER;
+}
+
 void sim_unpark(struct sim_thread *thread)
 {
+	thread->unparked = true;
 	sim_event_at(&thread->proc->sim->engine, &thread->run, thread->busy_ps);
+}
+
+/* How long it takes on a node that is slow now. */
+static uint64_t slowed(const struct sim_node *node, uint64_t ps)
+{
+	const uint32_t factor = sim_fault_cpu_factor(node->sim, node->index);
+	uint64_t longer;
+
+	if (likely(factor == SIM_FACTOR_ONE))
+		return ps;
+	if (__builtin_mul_overflow(ps / SIM_FACTOR_ONE, factor, &longer) ||
+	    __builtin_add_overflow(longer, ps % SIM_FACTOR_ONE * factor / SIM_FACTOR_ONE, &longer))
+		return SIM_NEVER;
+	return longer;
 }
 
 void sim_spend(struct gn_sim *sim, uint64_t ps)
@@ -158,7 +252,9 @@ void sim_spend(struct gn_sim *sim, uint64_t ps)
 			self->spins = 0;
 		return;
 	}
+	self->working = true;
 	sim_park(self, sim_after(&sim->engine, ps), "its own work");
+	self->working = false;
 }
 
 void sim_owe(struct gn_sim *sim, uint64_t ps)
@@ -168,7 +264,8 @@ void sim_owe(struct gn_sim *sim, uint64_t ps)
 
 	if (self && ps)
 		self->busy_ps = sim_cpu_work(&self->proc->node->cpu, self->core,
-					     self->busy_ps > now ? self->busy_ps : now, ps);
+					     self->busy_ps > now ? self->busy_ps : now,
+					     slowed(self->proc->node, ps));
 }
 
 void sim_owe_until(struct gn_sim *sim, uint64_t at_ps)

@@ -31,7 +31,7 @@ static void wake(struct gn_wait_item *item)
 {
 	struct sim_thread *thread = item->waiter;
 
-	if (mutant("wake-lost", thread->proc->sim->engine.taken))
+	if (thread->woken || mutant("wake-lost", thread->proc->sim->engine.taken))
 		return;
 	thread->woken = true;
 	sim_unpark(thread);
@@ -114,7 +114,7 @@ static bool can_sleep(const struct gn_wait_item *items, unsigned n)
 }
 
 static int wait_linked(struct sim_thread *self, struct gn_wait_item *items, unsigned n,
-		       uint64_t until_ps, const char *reason)
+		       uint64_t deadline_ns, const char *reason)
 {
 	const struct sim_engine *engine = &self->proc->sim->engine;
 	const bool sleeps = can_sleep(items, n);
@@ -126,12 +126,12 @@ static int wait_linked(struct sim_thread *self, struct gn_wait_item *items, unsi
 		ready = look(self, items, n);
 		if (ready)
 			return ready;
-		if (engine->now_ps >= until_ps)
+		if (sim_passed(self, deadline_ns))
 			return -ETIMEDOUT;
 		if (!self->woken) {
 			const uint64_t from_ps = engine->now_ps;
 
-			sim_park(self, until_ps, reason);
+			sim_park_till(self, deadline_ns, reason);
 			if (sleeps && self->woken)
 				sim_owe(self->proc->sim, sim_wake_cost(&self->proc->node->device,
 								       engine->now_ps - from_ps));
@@ -143,7 +143,6 @@ int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const
 {
 	struct gn_sim *sim = sim_current();
 	struct sim_thread *self = sim->thread;
-	const uint64_t until_ps = sim_ns_to_ps(deadline_ns);
 	int rc;
 
 	for (unsigned i = 0; i < n; i++) {
@@ -154,7 +153,7 @@ int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const
 			return -EOPNOTSUPP;
 		}
 	}
-	if (until_ps <= sim->engine.now_ps) {
+	if (sim_passed(self, deadline_ns)) {
 		rc = look(self, items, n);
 		if (rc)
 			return rc;
@@ -164,7 +163,7 @@ int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const
 	self->looks = 0;
 	sim_spun(sim);
 	link_all(self, items, n);
-	rc = wait_linked(self, items, n, until_ps, reason);
+	rc = wait_linked(self, items, n, deadline_ns, reason);
 	sim_wait_unlink(self);
 	return rc;
 }

@@ -6,7 +6,7 @@
  *
  *     client: ASKING ──▶ WAITING ──▶ ACCEPTED ──▶ UP ──▶ LEFT ──▶ DOWN
  *                           └──▶ REJECTED ──▶ DOWN
- *     server: REPLYING ──▶ UP ──▶ LEFT ──▶ DOWN
+ *     server: REPLYING ──▶ CONFIRMED ──▶ UP ──▶ LEFT ──▶ DOWN
  */
 #include <assert.h>
 #include <errno.h>
@@ -57,6 +57,12 @@ static int parse(const struct gn_sim *sim, const char *addr, unsigned *node, uns
 			break;
 	}
 	return 0;
+}
+
+/* Whether what one node says reaches the other now. */
+static bool hears(const struct sim_qp *qp, unsigned from, unsigned to)
+{
+	return !sim_fault_cut(sim_fabric_of(&qp->qp.obj)->sim, from, to);
 }
 
 /* ---- listening ---- */
@@ -137,16 +143,20 @@ static void refuse(struct sim_qp *qp, enum gn_event_type type, int status)
 	qp_refused(&qp->qp, type, status);
 }
 
+static uint64_t deadline_of(const struct sim_qp *qp, const struct gn_conn_opts *opts)
+{
+	return sim_after(sim_engine_of(qp), sim_ns_to_ps(opts->timeout_us * 1000ull));
+}
+
 int sim_connect(struct gn_qp *base, const char *addr, const struct gn_conn_opts *opts)
 {
 	struct sim_qp *qp = sim_qp_of(base);
-	struct sim_engine *engine = sim_engine_of(qp);
 	int rc = parse(sim_fabric_of(&base->obj)->sim, addr, &qp->conn.node, &qp->conn.port);
 
 	if (rc)
 		return rc;
 	set_opts(&qp->conn, opts);
-	qp->conn.deadline_ps = sim_after(engine, sim_ns_to_ps(opts->timeout_us * 1000ull));
+	qp->conn.deadline_ps = deadline_of(qp, opts);
 	base->state = GN_QP_CONNECTING;
 	step_soon(qp, SIM_CONN_ASKING);
 	return 0;
@@ -176,12 +186,6 @@ static int deposit(struct sim_qp *qp, struct sim_listener *listener)
 	}
 	sim_act_for(sim, before);
 	return rc;
-}
-
-/* Whether what one node says reaches the other now. */
-static bool hears(const struct sim_qp *qp, unsigned from, unsigned to)
-{
-	return !sim_fault_cut(sim_fabric_of(&qp->qp.obj)->sim, from, to);
 }
 
 static void ask(struct sim_qp *qp)
@@ -248,9 +252,11 @@ int sim_accept(struct gn_conn_req *base, struct gn_qp *server, const struct gn_c
 	}
 	part(req);
 	set_opts(&qp->conn, opts);
-	qp->conn.phase = SIM_CONN_REPLYING;
-	qp->conn.peer = client;
 	server->state = GN_QP_READY;
+	step_at(qp, SIM_CONN_REPLYING, deadline_of(qp, opts));
+	if (!hears(qp, sim_node_of(qp)->index, sim_node_of(client)->index))
+		return 0; /* both will give up */
+	qp->conn.peer = client;
 	client->conn.peer = qp;
 	set_private(&client->qp, qp->conn.hello, qp->conn.hello_len);
 	step_soon(client, SIM_CONN_ACCEPTED);
@@ -265,6 +271,8 @@ int sim_reject(struct gn_conn_req *base, const void *private_data, uint32_t priv
 	if (!client)
 		return 0;
 	part(req);
+	if (!hears(client, sim_fabric_of(&base->obj)->nic->node->index, sim_node_of(client)->index))
+		return 0;
 	set_private(&client->qp, private_data, private_len);
 	step_soon(client, SIM_CONN_REJECTED);
 	return 0;
@@ -277,7 +285,8 @@ void sim_req_unplug(struct sim_req *req)
 	if (!client)
 		return;
 	part(req);
-	refuse(client, GN_EVENT_UNREACHABLE, -ECONNREFUSED);
+	if (!sim_fabric_of(&req->req.obj)->nic->node->crashed)
+		refuse(client, GN_EVENT_UNREACHABLE, -ECONNREFUSED);
 }
 
 /* ---- the end, and the steps ---- */
@@ -291,7 +300,10 @@ void sim_conn_leave(struct sim_qp *qp)
 	if (peer) {
 		peer->conn.peer = NULL;
 		qp->conn.peer = NULL;
-		step_soon(peer, SIM_CONN_LEFT);
+		/* A node that crashes says nothing; what is cut off is not heard. */
+		if (!sim_node_of(qp)->crashed &&
+		    hears(qp, sim_node_of(qp)->index, sim_node_of(peer)->index))
+			step_soon(peer, SIM_CONN_LEFT);
 	}
 	sim_event_cancel(sim_engine_of(qp), &qp->conn.event);
 	qp->conn.phase = SIM_CONN_DOWN;
@@ -324,6 +336,16 @@ static void be_left(struct sim_qp *qp)
 	qp_gone(&qp->qp);
 }
 
+/* The server learns that its answer has arrived, if it is there and can be reached. */
+static void confirm(struct sim_qp *qp)
+{
+	struct sim_qp *peer = qp->conn.peer;
+
+	if (peer && peer->conn.phase == SIM_CONN_REPLYING &&
+	    hears(qp, sim_node_of(qp)->index, sim_node_of(peer)->index))
+		step_soon(peer, SIM_CONN_CONFIRMED);
+}
+
 void sim_conn_step(struct sim_event *event)
 {
 	struct sim_qp *qp = container_of(event, struct sim_qp, conn.event);
@@ -337,10 +359,14 @@ void sim_conn_step(struct sim_event *event)
 		break;
 	case SIM_CONN_ACCEPTED:
 		come_up(qp);
-		step_soon(qp->conn.peer, SIM_CONN_REPLYING);
+		confirm(qp);
+		break;
+	case SIM_CONN_CONFIRMED:
+		come_up(qp);
 		break;
 	case SIM_CONN_REPLYING:
-		come_up(qp);
+		sim_conn_leave(qp);
+		refuse(qp, GN_EVENT_UNREACHABLE, -ETIMEDOUT);
 		break;
 	case SIM_CONN_REJECTED:
 		refuse(qp, GN_EVENT_REJECTED, -ECONNREFUSED);

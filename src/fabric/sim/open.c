@@ -83,7 +83,7 @@ static int open_fabric(struct gn_fabric *base, const char *device)
 	base->attr.max_cqe = 131072;
 	base->attr.max_rd_atomic = (uint32_t)sim->profile.max_rd_atomic;
 	base->attr.max_mr = SOFT_KEYS - 1;
-	base->attr.ud_mtu = (uint32_t)sim->profile.ud_mtu;
+	base->attr.ud_mtu = base->attr.caps & GN_CAP_UD ? (uint32_t)sim->profile.ud_mtu : 0;
 	base->attr.max_msg = sim->profile.max_msg;
 	base->attr.max_private = PRIVATE_CONNECT_MAX;
 	return 0;

@@ -66,11 +66,11 @@ static uint64_t pay(struct sim_qp *qp, const struct gn_wr *wr, unsigned n)
 static uint64_t fetched(struct sim_device *device, const struct gn_wr *wr, uint64_t bytes,
 			uint64_t at_ps, bool pushed)
 {
-	if (!pushed)
-		at_ps = sim_dma_read(device, at_ps, WQE_BYTES);
-	if (bytes && has_payload(wr) && !(wr->flags & GN_INLINE))
-		at_ps = sim_dma_read(device, at_ps, bytes);
-	return at_ps;
+	const bool payload = bytes && has_payload(wr) && !(wr->flags & GN_INLINE);
+
+	/* Of two reads the second waits for the first, which has found what to read. */
+	return sim_dma_read(device, at_ps, (pushed ? 0 : WQE_BYTES) + (payload ? bytes : 0),
+			    !pushed + payload);
 }
 
 unsigned sim_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
@@ -81,7 +81,7 @@ unsigned sim_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
 	const bool flush = base->state == GN_QP_ERROR; /* perhaps only since */
 	/* One small request goes along with its doorbell. */
 	const bool pushed = n == 1 && (wr->flags & GN_INLINE || !has_payload(wr));
-	const uint64_t there = sim_doorbell(device, rings, pushed);
+	const uint64_t there = sim_doorbell(device, rings, n == 1 && wr->flags & GN_INLINE);
 
 	for (unsigned i = 0; i < n; i++, wr = wr->next) {
 		const uint64_t position = base->sq_head + i,

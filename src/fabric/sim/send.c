@@ -93,7 +93,6 @@ static struct sim_message own_message(const struct sim_qp *qp, const struct gn_w
 		.packet = packet,
 		.read = is_read(wr),
 		.qpn = qp->qp.qpn,
-		.wqe = send->wqe,
 		.bytes = send->bytes,
 	};
 	const struct soft_key *key;
@@ -116,11 +115,11 @@ static void tx_datagram(struct sim_qp *qp, const struct gn_wr *wr, struct sim_se
 
 	if (send->status == GN_WC_OK)
 		sim_ud_send(qp, wr, leaves);
-	else
-		sim_qp_fail(qp);
 	qp->passed[SIM_TX] = qp->passed[SIM_RX] = qp->passed[SIM_PLACE] = qp->passed[SIM_BACK] =
 		qp->passed[SIM_TX] + 1;
 	send->at_ps = sim_complete(device, leaves);
+	if (send->status != GN_WC_OK)
+		sim_qp_fail(qp);
 	sim_stage_kick(qp, SIM_DONE);
 	sim_stage_kick(qp, SIM_TX);
 }
@@ -141,11 +140,11 @@ static void tx(struct sim_event *event)
 		send->status = GN_WC_LOCAL_ACCESS;
 	else if (sim_fault(sim_fabric_of(&qp->qp.obj)->sim, SIM_QP_ERROR, sim_node_of(qp)->index))
 		send->status = GN_WC_LOCAL_QP;
-	send->wqe = ++device->wqes;
 	if (qp->qp.type == GN_QP_UD) {
 		tx_datagram(qp, wr, send);
 		return;
 	}
+	send->sent = true;
 	qp->reads += is_read(wr);
 	message = own_message(qp, wr, send, SIM_REQUEST);
 	pass(qp, SIM_TX, send,
@@ -214,8 +213,7 @@ static void rx(struct sim_event *event)
 	if (wr->op == GN_OP_CAS || wr->op == GN_OP_FAA)
 		at_ps = sim_atomic_unit(device, at_ps, region_bytes(to, wr));
 	if (wr->op == GN_OP_READ)
-		at_ps = sim_dma_read(device, at_ps, send->bytes) - device->profile->dma_read_ps +
-			device->profile->sample_ps;
+		at_ps = sim_dma_read(device, at_ps, send->bytes, 0) + device->profile->sample_ps;
 	else
 		at_ps = sim_dma_write(device, at_ps, send->bytes) + device->profile->place_ps;
 	pass(qp, SIM_RX, send, at_ps);
@@ -272,7 +270,8 @@ static void place(struct sim_event *event)
 	if (send->status == GN_WC_OK && !local_ok(qp, wr))
 		send->status = GN_WC_LOCAL_ACCESS;
 	if (send->status == GN_WC_OK)
-		placed = send->acted && !is_read(wr) ? SIM_PLACED : sim_place(qp, wr, send, to);
+		placed = send->acted && wr->op != GN_OP_READ ? SIM_PLACED :
+							       sim_place(qp, wr, send, to);
 	if (qp->qp.state == GN_QP_ERROR) /* by what it did: it was a cq's last straw */
 		return;
 	switch (placed) {
@@ -298,7 +297,7 @@ static void place(struct sim_event *event)
 
 static void answered(struct sim_qp *qp, const struct gn_wr *wr, const struct sim_send *send)
 {
-	if (is_read(wr) && send->wqe && --qp->reads == 0)
+	if (send->sent && is_read(wr) && --qp->reads == 0)
 		sim_stage_kick(qp, SIM_TX);
 }
 
@@ -341,6 +340,7 @@ static bool complete_send(struct sim_qp *qp)
 		const uint64_t position = qp->passed[SIM_DONE]++;
 
 		qp->sq.tail = qp->passed[SIM_DONE];
+		sim_device_of(qp)->wqes -= send->sent;
 		if (send->status == GN_WC_OK && !(wr->flags & GN_SIGNALED))
 			continue;
 		sim_cq_push(qp->qp.send_cq,

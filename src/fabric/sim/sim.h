@@ -69,7 +69,8 @@ enum sim_phase {
 	SIM_CONN_WAITING,  /* … waits at the listener; the event is the timeout */
 	SIM_CONN_ACCEPTED, /* the answer travels */
 	SIM_CONN_REJECTED,
-	SIM_CONN_REPLYING, /* the server's side, while its answer travels */
+	SIM_CONN_REPLYING,  /* the server, while its answer travels; the event is the timeout */
+	SIM_CONN_CONFIRMED, /* … the client has it, and says so */
 	SIM_CONN_UP,
 	SIM_CONN_LEFT, /* the news that the peer is gone travels */
 	SIM_CONN_DOWN
@@ -77,11 +78,11 @@ enum sim_phase {
 
 struct sim_conn {
 	enum sim_phase phase;
-	bool established;	/* and so told */
-	struct sim_event event; /* the next step of its life */
+	bool established; /* and so told */
 	struct sim_qp *peer;
-	struct sim_req *req; /* WAITING */
-	unsigned node, port; /* ASKING: whom */
+	struct sim_event event; /* the next step of its life */
+	struct sim_req *req;	/* WAITING */
+	unsigned node, port;	/* ASKING: whom */
 	uint64_t deadline_ps;
 	uint64_t rnr_timer_ps;
 	uint32_t rnr_retry;
@@ -95,7 +96,7 @@ struct sim_send {
 	uint32_t tries;
 	bool acted;	/* its effect was made: when it is repeated, only the answer is */
 	uint64_t at_ps; /* when its next stage may take it */
-	uint64_t wqe;	/* sim_device.wqes when it was fetched */
+	bool sent;	/* it is among sim_device.wqes */
 	uint32_t bytes; /* of payload */
 	struct sim_sample *sample; /* a READ that is taken bit by bit */
 };
@@ -104,16 +105,17 @@ enum sim_stage { SIM_TX, SIM_RX, SIM_PLACE, SIM_BACK, SIM_DONE, SIM_STAGES };
 
 struct sim_qp {
 	struct gn_qp qp;
-	bool up; /* initialised: others may find it */
-	struct soft_sq sq;
-	struct soft_rq rq;
-	struct sim_send *sends;	     /* by position, like sq */
+	/* What every stage touches, together. */
 	uint64_t passed[SIM_STAGES]; /* positions below have passed the stage */
+	struct sim_send *sends;	     /* by position, like sq */
+	struct soft_sq sq;
 	struct sim_event stage[SIM_STAGES];
-	uint32_t reads; /* READs and atomics not answered yet: what a fence waits for */
-	struct sim_path *path;
-	struct sim_flight *flights; /* WRITEs to it that are not visible yet, oldest first */
 	struct sim_conn conn;
+	struct sim_flight *flights; /* WRITEs to it that are not visible yet, oldest first */
+	struct sim_path *path;
+	uint32_t reads; /* READs and atomics not answered yet: what a fence waits for */
+	bool up;	/* initialised: others may find it */
+	struct soft_rq rq;
 	struct sim_qp *nic_next, **nic_prev;
 };
 

@@ -11,7 +11,7 @@
 
 int sim_cpu_init(struct sim_cpu *cpu, const struct sim_profile *profile)
 {
-	*cpu = (struct sim_cpu){.n_cores = (unsigned)profile->cores, .factor = 256};
+	*cpu = (struct sim_cpu){.n_cores = (unsigned)profile->cores};
 	if (!cpu->n_cores)
 		return 0;
 	cpu->cores = calloc(cpu->n_cores, sizeof(*cpu->cores));
@@ -26,8 +26,8 @@ void sim_cpu_fini(struct sim_cpu *cpu)
 
 uint64_t sim_cpu_work(struct sim_cpu *cpu, unsigned core, uint64_t at_ps, uint64_t ps)
 {
-	if (cpu->factor != 256)
-		ps = ps / 256 * cpu->factor + ps % 256 * cpu->factor / 256;
+	if (ps >= SIM_NEVER - at_ps)
+		return SIM_NEVER;
 	cpu->busy_ps += ps;
 	if (!cpu->n_cores)
 		return at_ps + ps;

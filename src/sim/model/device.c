@@ -5,7 +5,7 @@
 int sim_device_init(struct sim_device *device, struct sim_engine *engine,
 		    const struct sim_profile *profile)
 {
-	*device = (struct sim_device){.profile = profile, .engine = engine, .link_factor = 256};
+	*device = (struct sim_device){.profile = profile, .engine = engine};
 	return sim_cache_init(&device->cache, profile->cache_units);
 }
 

@@ -70,6 +70,7 @@ uint64_t sim_tx(struct sim_device *device, const struct sim_message *m)
 		const uint64_t miss_ps = m->read ? p->miss_ps : p->miss_write_ps;
 
 		device->requests++;
+		device->wqes++;
 		look_up(device, key_of(REQUESTER, m->qpn, 0), p->requester_units, miss_ps,
 			&fetched);
 		translate(device, m, miss_ps, &fetched);
@@ -87,14 +88,31 @@ uint64_t sim_tx(struct sim_device *device, const struct sim_message *m)
 	return later(sim_station_pass(&device->tx, now, service), fetched);
 }
 
-/* At the requester, the answer finds its request; and if that was long ago, fetches it again. */
+/*
+ * With more requests under way than the card has slots for, the share without a slot is fetched
+ * again when it is answered.
+ */
+static bool request_is_gone(struct sim_device *device)
+{
+	const uint64_t slots = device->profile->wqe_slots;
+
+	if (!slots || device->wqes <= slots)
+		return false;
+	device->wqe_debt += device->wqes - slots;
+	if (device->wqe_debt < device->wqes)
+		return false;
+	device->wqe_debt -= device->wqes;
+	return true;
+}
+
+/* At the requester, the answer finds its request. */
 static void find_request(struct sim_device *device, const struct sim_message *m, uint64_t miss_ps,
 			 uint64_t *at_ps)
 {
 	const struct sim_profile *p = device->profile;
 
 	look_up(device, key_of(REQUESTER, m->qpn, 0), p->requester_units, miss_ps, at_ps);
-	if (p->wqe_slots && device->wqes - m->wqe > p->wqe_slots) {
+	if (request_is_gone(device)) {
 		device->wqe_misses++;
 		*at_ps = sim_station_pass(&device->icm, *at_ps, p->wqe_miss_ps);
 	}

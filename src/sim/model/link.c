@@ -16,9 +16,9 @@ static uint64_t with_headers(const struct sim_profile *p, uint64_t bytes, uint64
 
 static uint64_t service(const struct sim_device *device, uint64_t bytes)
 {
-	const uint64_t ps = sim_rate_ps(device->profile->link, bytes);
+	const uint32_t factor = sim_slow_factor(&device->slow, device->engine->now_ps);
 
-	return device->link_factor == 256 ? ps : (ps >> 8) * device->link_factor;
+	return sim_rate_ps(device->profile->link, bytes) * factor / SIM_FACTOR_ONE;
 }
 
 uint64_t sim_link_send(struct sim_device *device, uint64_t at_ps, uint64_t bytes)

@@ -17,6 +17,7 @@
 
 #include "gannet/sim.h"
 #include "sim/engine.h"
+#include "sim/fault.h"
 #include "sim/profile.h"
 
 struct gn_sim;
@@ -44,6 +45,17 @@ static inline uint64_t sim_rate_ps(sim_rate rate, uint64_t bytes)
 	return (bytes * rate) >> 10;
 }
 
+/* Something takes factor / SIM_FACTOR_ONE times as long until then. */
+struct sim_slow {
+	uint64_t until_ps;
+	uint32_t factor;
+};
+
+static inline uint32_t sim_slow_factor(const struct sim_slow *slow, uint64_t now_ps)
+{
+	return slow->until_ps > now_ps ? slow->factor : SIM_FACTOR_ONE;
+}
+
 /* ---- cache.c: what a card keeps of contexts and translations, least recently used goes ---- */
 
 struct sim_cache_entry;
@@ -66,9 +78,9 @@ struct sim_device {
 	const struct sim_profile *profile;
 	struct sim_engine *engine;
 	struct sim_station doorbells, dma_read, dma_write, tx, rx, atomic, icm, link_out, link_in;
-	uint32_t link_factor; /* in 1/256: how much slower a fault makes the link */
+	struct sim_slow slow; /* a fault of its link */
 	struct sim_cache cache;
-	uint64_t wqes; /* fetched so far */
+	uint64_t wqes, wqe_debt; /* requests under way; misses that are due, in 1/wqes */
 	uint64_t requests, packets_out, packets_in, bytes_out, bytes_in, inbound, interrupts;
 	uint64_t hits, misses, wqe_misses, inbound_misses;
 };
@@ -78,7 +90,6 @@ struct sim_device {
 struct sim_cpu {
 	struct sim_station *cores;
 	unsigned n_cores, next; /* core of the next thread */
-	uint32_t factor;	/* in 1/256: how much slower a fault makes it */
 	uint64_t busy_ps;
 };
 
@@ -104,10 +115,10 @@ uint64_t sim_path_pass(struct sim_path *path, const struct sim_device *device, c
 
 /* ---- pcie.c ---- */
 
-/* A doorbell rung now: when the card has the first request, pushed along or not. */
-uint64_t sim_doorbell(struct sim_device *device, uint64_t at_ps, bool pushed);
-/* The card reads bytes of a request or of payload from memory: when it has them. */
-uint64_t sim_dma_read(struct sim_device *device, uint64_t at_ps, uint64_t bytes);
+/* A doorbell rung at at_ps, with inline data or without: when it is at the card. */
+uint64_t sim_doorbell(struct sim_device *device, uint64_t at_ps, bool with_data);
+/* The card reads bytes from memory, by reads one of which waits for the other: when it has them. */
+uint64_t sim_dma_read(struct sim_device *device, uint64_t at_ps, uint64_t bytes, unsigned reads);
 /* … writes them to memory. */
 uint64_t sim_dma_write(struct sim_device *device, uint64_t at_ps, uint64_t bytes);
 
@@ -122,7 +133,6 @@ struct sim_message {
 	uint32_t qpn;	 /* of the card's own qp */
 	uint64_t memory; /* what of its memory is touched: key << 32, or 0 */
 	uint64_t offset, bytes;
-	uint64_t wqe; /* requester: when its request was fetched, see sim_device.wqes */
 };
 
 /* It leaves at the result, from the engine. */

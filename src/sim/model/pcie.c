@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * PCIe: doorbells take their time to the card and a gap between each other, one that brings its
- * request along (BlueFlame) a longer one; reads by the card wait for an answer; and bytes of each
+ * PCIe: doorbells take their time to the card and a gap between each other, one that brings inline
+ * data along (BlueFlame) a longer one; reads by the card wait for an answer; and bytes of each
  * direction share its bandwidth.
  */
 #include "sim/model/model.h"
 
-uint64_t sim_doorbell(struct sim_device *device, uint64_t at_ps, bool pushed)
+uint64_t sim_doorbell(struct sim_device *device, uint64_t at_ps, bool with_data)
 {
 	const struct sim_profile *p = device->profile;
-	const uint64_t gap = pushed ? p->blueflame_gap_ps : p->doorbell_gap_ps;
+	const uint64_t gap = with_data ? p->blueflame_gap_ps : p->doorbell_gap_ps;
 
 	return sim_station_pass(&device->doorbells, at_ps, gap) + p->mmio_ps;
 }
 
-uint64_t sim_dma_read(struct sim_device *device, uint64_t at_ps, uint64_t bytes)
+uint64_t sim_dma_read(struct sim_device *device, uint64_t at_ps, uint64_t bytes, unsigned reads)
 {
 	const struct sim_profile *p = device->profile;
 
 	return sim_station_pass(&device->dma_read, at_ps, sim_rate_ps(p->pcie, bytes)) +
-	       p->dma_read_ps;
+	       reads * p->dma_read_ps;
 }
 
 uint64_t sim_dma_write(struct sim_device *device, uint64_t at_ps, uint64_t bytes)

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What happens to a node: crash, pause, slowness, partition, drift.
+ *
+ * At random, each kind with a rate has one event for all nodes together. Its chances are numbered:
+ * a millisecond of virtual time holds one for each node, one after the other, and the event jumps
+ * to the next that is taken. So every node has its chance in every millisecond, whatever the number
+ * of nodes, and in between nothing happens.
+ */
+#include <assert.h>
+
+#include "sim/sim.h"
+
+/* What is left open is drawn: times of 100 us to 12.8 ms, 2 to 32 times slower, 500 ppm. */
+#define SPAN_LEAST_PS	 (100ull * 1000 * 1000)
+#define SPAN_DOUBLINGS	 7u
+#define FACTOR_DOUBLINGS 4u
+#define PPM_RANGE	 500u
+
+#define CHANCES_MAX 4096u /* looked at in one event */
+
+/* Numbers of events in the trace: kind and node, and what it is. */
+#define NUMBER_PLAN    ((uint64_t)1 << 40)
+#define NUMBER_ARRIVAL ((uint64_t)2 << 40)
+#define NUMBER_RESTART ((uint64_t)3 << 40)
+
+/* ---- events that let nobody run ---- */
+
+static void idle_at(struct gn_sim *sim, struct sim_event *event, uint64_t at_ps)
+{
+	if (sim_event_waits(event))
+		sim->faults.n_idle--;
+	sim_event_at(&sim->engine, event, at_ps);
+	if (sim_event_waits(event))
+		sim->faults.n_idle++;
+}
+
+/* ---- crash ---- */
+
+static void restart(struct sim_event *event)
+{
+	struct sim_node *node = container_of(event, struct sim_node, restart);
+	struct gn_sim *sim = node->sim;
+
+	if (node->restart_is_idle)
+		sim->faults.n_idle--;
+	node->crashed = false;
+	gn_log(GN_LOG_INFO, "sim: %s is up again at %llu ns", node->name,
+	       (unsigned long long)gn_sim_now_ns(sim));
+	for (unsigned i = 0; i < sim->n_procs; i++)
+		if (sim->procs[i]->node == node && sim->procs[i]->down)
+			sim_proc_restart(sim->procs[i]);
+}
+
+/* A second crash of a node that is down only makes it longer. */
+static void crash(struct sim_node *node, uint64_t up_ps)
+{
+	struct gn_sim *sim = node->sim;
+	unsigned down = 0;
+
+	if (node->crashed && up_ps <= node->up_ps)
+		return;
+	if (!node->crashed)
+		node->incarnation++;
+	node->crashed = true;
+	node->up_ps = up_ps;
+	node->paused_until_ps = 0;
+	for (unsigned i = 0; i < sim->n_procs; i++) {
+		if (sim->procs[i]->node != node)
+			continue;
+		sim_proc_crash(sim->procs[i], up_ps != SIM_NEVER);
+		down += sim->procs[i]->down;
+	}
+	if (sim_event_waits(&node->restart) && node->restart_is_idle)
+		sim->faults.n_idle--;
+	sim_event_at(&sim->engine, &node->restart, up_ps);
+	node->restart_is_idle = !down;
+	if (sim_event_waits(&node->restart) && node->restart_is_idle)
+		sim->faults.n_idle++;
+}
+
+/* Room for the events that a crash needs, while that can still fail. */
+static int crash_prepare(struct gn_sim *sim)
+{
+	for (unsigned i = 0; i < sim->n_nodes; i++) {
+		struct sim_node *node = &sim->nodes[i];
+		int rc;
+
+		if (node->has_restart)
+			continue;
+		rc = sim_event_init(&sim->engine, &node->restart, restart, SIM_KIND_FAULT,
+				    NUMBER_RESTART | i);
+		if (rc)
+			return rc;
+		node->has_restart = true;
+	}
+	return 0;
+}
+
+/* ---- the others ---- */
+
+static void each_thread(struct sim_node *node,
+			void (*fn)(struct sim_thread *thread, uint64_t value), uint64_t value)
+{
+	const struct gn_sim *sim = node->sim;
+
+	for (unsigned i = 0; i < sim->n_procs; i++) {
+		if (sim->procs[i]->node != node || sim->procs[i]->ending)
+			continue;
+		for (struct sim_thread *t = sim->procs[i]->threads; t; t = t->next)
+			if (!t->done)
+				fn(t, value);
+	}
+}
+
+/* Work that is under way stands still as well. */
+static void work_longer(struct sim_thread *thread, uint64_t by_ps)
+{
+	struct sim_engine *engine = &thread->proc->sim->engine;
+
+	if (thread->busy_ps <= engine->now_ps)
+		return;
+	if (__builtin_add_overflow(thread->busy_ps, by_ps, &thread->busy_ps))
+		thread->busy_ps = SIM_NEVER;
+	if (!thread->working)
+		return;
+	thread->until_ps = thread->busy_ps;
+	sim_event_at(engine, &thread->run, thread->until_ps);
+}
+
+/* The threads' own events see to the rest: see resume() in thread.c. */
+static void pause_node(struct sim_node *node, uint64_t until_ps)
+{
+	const uint64_t now_ps = node->sim->engine.now_ps;
+	const uint64_t was_ps = node->paused_until_ps > now_ps ? node->paused_until_ps : now_ps;
+
+	if (until_ps <= was_ps || node->crashed)
+		return;
+	node->paused_until_ps = until_ps;
+	each_thread(node, work_longer, until_ps - was_ps);
+}
+
+/* It was to wait until its clock shows something: that is another moment now. */
+static void wait_anew(struct sim_thread *thread, uint64_t unused)
+{
+	struct sim_engine *engine = &thread->proc->sim->engine;
+
+	(void)unused;
+	if (thread->deadline_ns == GN_FOREVER || thread->held_up || thread->unparked ||
+	    thread->run.where != SIM_EVENT_LATER)
+		return;
+	thread->until_ps = sim_clock_until_ps(&thread->proc->node->clock, thread->deadline_ns);
+	sim_event_at(engine, &thread->run, thread->until_ps);
+}
+
+static void drift(struct sim_node *node, int32_t ppm)
+{
+	sim_clock_drift(&node->clock, node->sim->engine.now_ps, ppm);
+	each_thread(node, wait_anew, 0);
+}
+
+static void longer(uint64_t *until_ps, uint64_t than_ps)
+{
+	if (*until_ps < than_ps)
+		*until_ps = than_ps;
+}
+
+static void split(struct gn_sim *sim, uint64_t until_ps)
+{
+	struct sim_random *random = &sim->engine.random;
+
+	for (unsigned i = 0; i < sim->n_nodes; i++)
+		sim->nodes[i].side = sim_random_below(random, 2);
+	sim->faults.split_both_ways = sim_random_below(random, 2);
+	sim->faults.split_until_ps = until_ps;
+}
+
+/* Half of the time one node against all others; or one way only; or two groups, once at a time. */
+static void cut_somehow(struct sim_node *node, uint64_t until_ps)
+{
+	struct gn_sim *sim = node->sim;
+	const uint32_t shape = sim_random_below(&sim->engine.random, 6);
+
+	if (shape == 0 && sim->faults.split_until_ps <= sim->engine.now_ps) {
+		split(sim, until_ps);
+	} else {
+		if (shape != 1)
+			longer(&node->cut_out_until_ps, until_ps);
+		if (shape != 2)
+			longer(&node->cut_in_until_ps, until_ps);
+	}
+	longer(&sim->faults.cut_until_ps, until_ps);
+}
+
+/* ---- how it begins ---- */
+
+struct extent {
+	uint64_t until_ps;
+	uint32_t factor;
+	int32_t ppm;
+};
+
+static void begins(struct sim_node *node, enum sim_fault kind, const struct extent *extent)
+{
+	struct gn_sim *sim = node->sim;
+
+	sim_fault_note(sim, kind, node->index);
+	sim_trace(&sim->engine, extent->until_ps);
+	gn_log(GN_LOG_INFO, "sim: %s of %s at %llu ns", gn_sim_fault_name(kind), node->name,
+	       (unsigned long long)gn_sim_now_ns(sim));
+	switch (kind) {
+	case SIM_CRASH:
+		crash(node, extent->until_ps);
+		break;
+	case SIM_PAUSE:
+		pause_node(node, extent->until_ps);
+		break;
+	case SIM_SLOW_NODE:
+		node->slow_cpu = (struct sim_slow){extent->until_ps, extent->factor};
+		break;
+	case SIM_SLOW_LINK:
+		node->device.slow = (struct sim_slow){extent->until_ps, extent->factor};
+		break;
+	case SIM_PARTITION:
+		cut_somehow(node, extent->until_ps);
+		break;
+	case SIM_DRIFT:
+		drift(node, extent->ppm);
+		break;
+	default:
+		assert(false && "no fault of a node");
+	}
+}
+
+/* ---- on schedule ---- */
+
+static void cut_groups(struct sim_plan *plan, uint64_t until_ps)
+{
+	struct gn_sim *sim = plan->sim;
+
+	sim_fault_note(sim, SIM_PARTITION, SIM_ANY_NODE);
+	sim_trace(&sim->engine, until_ps);
+	gn_log(GN_LOG_INFO, "sim: partition at %llu ns", (unsigned long long)gn_sim_now_ns(sim));
+	plan->until_ps = until_ps;
+	plan->next = sim->faults.cuts;
+	sim->faults.cuts = plan;
+	longer(&sim->faults.cut_until_ps, until_ps);
+}
+
+static void plan_begins(struct sim_event *event)
+{
+	struct sim_plan *plan = container_of(event, struct sim_plan, event), **at;
+	struct gn_sim *sim = plan->sim;
+	const struct extent extent = {
+		.until_ps = plan->span_ps ? sim_after(&sim->engine, plan->span_ps) : SIM_NEVER,
+		.factor = plan->factor,
+		.ppm = plan->ppm,
+	};
+	uint32_t node = plan->node;
+
+	for (at = &sim->faults.plans[plan->kind]; *at != plan;)
+		at = &(*at)->next;
+	*at = plan->next;
+	if (plan->kind != SIM_CRASH)
+		sim->faults.n_idle--;
+	if (plan->groups) {
+		cut_groups(plan, extent.until_ps);
+		return;
+	}
+	if (node == SIM_ANY_NODE)
+		node = sim_random_below(&sim->engine.random, sim->n_nodes);
+	begins(&sim->nodes[node], plan->kind, &extent);
+	sim_plan_free(plan);
+}
+
+int sim_plan_prepare(struct sim_plan *plan)
+{
+	int rc = sim_event_init(&plan->sim->engine, &plan->event, plan_begins, SIM_KIND_FAULT,
+				NUMBER_PLAN | (uint64_t)plan->kind << 32 | plan->node);
+
+	if (rc)
+		return rc;
+	plan->has_event = true;
+	return plan->kind == SIM_CRASH ? crash_prepare(plan->sim) : 0;
+}
+
+/*
+ * A crash that is still to come may let others run, or end what waits for ever: with one the run
+ * goes on. With nothing but other faults to come it is stuck.
+ */
+void sim_plan_arm(struct sim_plan *plan)
+{
+	if (plan->kind == SIM_CRASH)
+		sim_event_at(&plan->sim->engine, &plan->event, plan->at_ps);
+	else
+		idle_at(plan->sim, &plan->event, plan->at_ps);
+}
+
+/* ---- at random ---- */
+
+/* Draw by draw: in one initialiser a compiler could choose their order. */
+static struct extent draw_extent(struct gn_sim *sim)
+{
+	struct sim_random *random = &sim->engine.random;
+	struct extent extent;
+
+	extent.until_ps =
+		sim_after(&sim->engine, sim_fault_span_ps(sim, SPAN_LEAST_PS, SPAN_DOUBLINGS));
+	extent.factor = 2 * SIM_FACTOR_ONE << sim_random_below(random, FACTOR_DOUBLINGS);
+	extent.factor += sim_random_below(random, extent.factor);
+	extent.ppm = (int32_t)sim_random_below(random, 2 * PPM_RANGE + 1) - (int32_t)PPM_RANGE;
+	return extent;
+}
+
+/* When chance's slice of its millisecond begins, and how long it is. */
+static uint64_t slice_at(const struct gn_sim *sim, uint64_t chance, uint64_t *slice_ps)
+{
+	const uint64_t period = chance / sim->n_nodes;
+
+	*slice_ps = SIM_RATE_PERIOD_PS / sim->n_nodes;
+	if (period >= SIM_NEVER / SIM_RATE_PERIOD_PS - 1)
+		return SIM_NEVER;
+	return period * SIM_RATE_PERIOD_PS + chance % sim->n_nodes * *slice_ps;
+}
+
+/* On to the next chance that is taken, or as far as is looked at once. */
+static void arrive_next(struct sim_arrivals *arrivals)
+{
+	struct gn_sim *sim = arrivals->sim;
+	struct sim_random *random = &sim->engine.random;
+	uint64_t at_ps, slice_ps;
+
+	arrivals->strikes = false;
+	for (unsigned i = 0; i < CHANCES_MAX && !arrivals->strikes; i++) {
+		arrivals->chance++;
+		arrivals->strikes = sim_random_below(random, SIM_RATE_ONE) <
+				    sim->faults.rate[arrivals->kind];
+	}
+	at_ps = slice_at(sim, arrivals->chance, &slice_ps);
+	if (arrivals->strikes && at_ps != SIM_NEVER)
+		at_ps += sim_random_below(random, (uint32_t)slice_ps);
+	idle_at(sim, &arrivals->event, at_ps);
+}
+
+static void arrives(struct sim_event *event)
+{
+	struct sim_arrivals *arrivals = container_of(event, struct sim_arrivals, event);
+	struct gn_sim *sim = arrivals->sim;
+
+	sim->faults.n_idle--;
+	if (arrivals->strikes) {
+		const struct extent extent = draw_extent(sim);
+
+		begins(&sim->nodes[arrivals->chance % sim->n_nodes], arrivals->kind, &extent);
+	}
+	arrive_next(arrivals);
+}
+
+int sim_arrivals_prepare(struct gn_sim *sim, enum sim_fault kind)
+{
+	struct sim_arrivals *arrivals = &sim->faults.arrivals[kind];
+	int rc;
+
+	if (!arrivals->has_event) {
+		rc = sim_event_init(&sim->engine, &arrivals->event, arrives, SIM_KIND_FAULT,
+				    NUMBER_ARRIVAL | (uint64_t)kind << 32);
+		if (rc)
+			return rc;
+		arrivals->has_event = true;
+		arrivals->sim = sim;
+		arrivals->kind = kind;
+	}
+	return kind == SIM_CRASH ? crash_prepare(sim) : 0;
+}
+
+void sim_arrivals_arm(struct gn_sim *sim, enum sim_fault kind)
+{
+	struct sim_arrivals *arrivals = &sim->faults.arrivals[kind];
+
+	if (!sim->faults.rate[kind]) {
+		idle_at(sim, &arrivals->event, SIM_NEVER);
+		return;
+	}
+	/* The millisecond that is under way has had its chances. */
+	arrivals->chance = (sim->engine.now_ps / SIM_RATE_PERIOD_PS + (sim->engine.now_ps > 0)) *
+				   sim->n_nodes -
+			   1;
+	arrive_next(arrivals);
+}
+
+void sim_fault_nodes_fini(struct gn_sim *sim)
+{
+	for (unsigned kind = 0; kind < SIM_FAULTS; kind++)
+		if (sim->faults.arrivals[kind].has_event)
+			sim_event_fini(&sim->engine, &sim->faults.arrivals[kind].event);
+	for (unsigned i = 0; i < sim->n_nodes; i++)
+		if (sim->nodes[i].has_restart)
+			sim_event_fini(&sim->engine, &sim->nodes[i].restart);
+}
