@@ -141,9 +141,11 @@ static void end_use(struct end *e)
 		end_bump(e);
 		break;
 	case 2:
+		end_sample(e);
+		break;
 	case 3:
 	case 4:
-		end_sample(e);
+		end_interfere(e);
 		break;
 	case 5:
 		cpu_adds(e->worker);
