@@ -294,15 +294,12 @@ static bool is_read_now(const struct end *e)
  */
 void end_interfere(struct end *e)
 {
-	struct rng *rng = &e->worker->rng;
-
-	for (uint32_t n = rng_below(rng, 8); n > 0 && e->mr && !e->broken; n--) {
-		if (is_read_now(e))
-			end_bump(e);
-		if (e->half->area.n > 0 && rng_one_in(rng, 2))
-			end_sample(e);
-		gn_charge(GN_WORK_NS, rng_below(rng, 400));
-	}
+	if (e->state != END_UP || !e->mr || e->broken)
+		return;
+	if (is_read_now(e))
+		end_bump(e);
+	if (e->half->area.n > 0 && rng_one_in(&e->worker->rng, 8))
+		end_sample(e);
 }
 
 void end_withdraw(struct end *e)
