@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The state file of gannet sim soak: what was asked for in its first line, and a line of numbers for
- * each seed that is done. A line is written at once; one without its end was cut off, and does not
- * count.
+ * The state file of gannet sim soak: what was asked for in its first line, and a line of numbers
+ * for each seed that is done. A line is written at once; one without its end was cut off, and does
+ * not count.
  */
 #include <errno.h>
 #include <fcntl.h>
