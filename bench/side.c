@@ -68,7 +68,7 @@ static void plan_messages(const struct bench_opts *opts, struct plan *plan)
 	plan->stride = round_up(opts->size_bytes, 64);
 	plan->receive_stride = plan->stride + (plan->ud ? 64 : 0);
 	fit = RECEIVES_BYTES / plan->receive_stride;
-	/* Four times what is in flight, so that receives can be posted again a quarter at a time. */
+	/* Four times what is in flight: receives are posted again a quarter at a time. */
 	plan->receives =
 		power_of_two(max_u32(4 * opts->depth, fit < RECEIVES_MIN ? fit : RECEIVES_MIN));
 	plan->slots = plan->receives; /* send buffers */

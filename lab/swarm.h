@@ -37,7 +37,7 @@ struct swarm_result {
 /* 0 when the seed was run, whatever came of it; -EINVAL for options that make no run. */
 int swarm_run(const struct swarm_opts *opts, struct swarm_result *out);
 
-/* Whether a list of names and commas names only kinds of faults; else *bad is the first that is none. */
+/* Whether a list, with commas, names only kinds of faults; else *bad is the first that is none. */
 bool swarm_faults_known(const char *list, const char **bad, size_t *bad_len);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Datagrams. Each names itself, in its first bytes or, if it has none, in its immediate, so that the
- * receiver's model knows which one arrived.
+ * Datagrams. Each names itself, in its first bytes or, if it has none, in its immediate, so that
+ * the receiver's model knows which one arrived.
  */
 #include <string.h>
 
