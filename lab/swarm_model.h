@@ -90,9 +90,9 @@ struct plan {
 	struct plan_worker worker[WORKERS_MAX];
 	struct plan_link link[LINKS_MAX];
 	uint32_t ud_len; /* bytes of the longest datagram */
-	char profile[256];
+	char profile[SWARM_PROFILE_MAX];
 	uint64_t caps_off;
-	char faults[1024];
+	char faults[SWARM_TEXT_MAX];
 };
 
 struct swarm;
