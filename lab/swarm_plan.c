@@ -56,27 +56,48 @@ bool swarm_faults_known(const char *list, const char **bad, size_t *bad_len)
 	return true;
 }
 
-/*
- * How often, in 1/1000000. What happens to a node is counted in milliseconds, and a run has some
- * ten of them; what may end a program's efforts early is rare, so that others come to their turn.
- */
-static uint32_t draw_rate_ppm(struct rng *rng, const char *kind)
+static bool is_one_of(const char *kind, const char *const *list)
 {
-	static const char *const node_kinds[] = {"crash",     "pause",	   "slow-node",
-						 "slow-link", "partition", "drift"};
-	static const char *const rare_kinds[] = {"qp-error", "rnr", "alloc", "register"};
+	while (*list && strcmp(kind, *list))
+		list++;
+	return *list;
+}
 
-	for (size_t i = 0; i < sizeof(node_kinds) / sizeof(node_kinds[0]); i++)
-		if (!strcmp(kind, node_kinds[i]))
-			return rng_range(rng, 5000, 100000);
-	for (size_t i = 0; i < sizeof(rare_kinds) / sizeof(rare_kinds[0]); i++)
-		if (!strcmp(kind, rare_kinds[i]))
-			return rng_range(rng, 200, 10000);
-	return rng_range(rng, 1000, 200000);
+/*
+ * At random. What happens to a node is counted in milliseconds, and a run has some ten of them;
+ * what may end a program's efforts early is rare, so that others come to their turn.
+ */
+static void draw_rate(struct rng *rng, const char *kind, bool node, char *to, size_t size)
+{
+	static const char *const rare[] = {"qp-error", "rnr", "alloc", "register", NULL};
+	const uint32_t ppm = node		   ? rng_range(rng, 5000, 100000) :
+			     is_one_of(kind, rare) ? rng_range(rng, 200, 10000) :
+						     rng_range(rng, 1000, 200000);
+
+	snprintf(to, size, "%s=%uppm", kind, ppm);
+}
+
+/* On schedule: to one node that every seed has, for a while. */
+static void draw_schedule(struct rng *rng, const char *kind, char *to, size_t size)
+{
+	const unsigned node = rng_below(rng, 2);
+	const uint32_t at_us = rng_below(rng, 3000), for_us = rng_range(rng, 20, 4000);
+	char amount[32] = "";
+
+	if (!strncmp(kind, "slow-", strlen("slow-")))
+		snprintf(amount, sizeof(amount), ":%ux", rng_range(rng, 2, 30));
+	if (!strcmp(kind, "drift")) /* for good */
+		snprintf(to, size, "%s@%uus:n%u:%s%uppm", kind, at_us, node,
+			 rng_one_in(rng, 2) ? "-" : "", rng_range(rng, 1, 1000));
+	else
+		snprintf(to, size, "%s@%uus+%uus:n%u%s%s", kind, at_us, for_us, node,
+			 !strcmp(kind, "partition") && rng_one_in(rng, 2) ? ">" : "", amount);
 }
 
 static void draw_faults(struct swarm *s, struct rng *rng)
 {
+	static const char *const of_nodes[] = {"crash",	    "pause", "slow-node", "slow-link",
+					       "partition", "drift", NULL};
 	const bool none = rng_one_in(rng, 8);
 	char *text = s->plan.faults;
 	size_t len = 0;
@@ -85,12 +106,17 @@ static void draw_faults(struct swarm *s, struct rng *rng)
 	*text = '\0';
 	for (unsigned i = 0; (kind = gn_sim_fault_name(i)); i++) {
 		const bool chosen = rng_one_in(rng, 3) && !none;
-		const uint32_t ppm = draw_rate_ppm(rng, kind);
+		const bool node = is_one_of(kind, of_nodes);
+		char fault[64];
 
+		if (node && rng_one_in(rng, 2))
+			draw_schedule(rng, kind, fault, sizeof(fault));
+		else
+			draw_rate(rng, kind, node, fault, sizeof(fault));
 		if (!chosen || (s->opts->only_faults && !names(s->opts->only_faults, kind)))
 			continue;
-		len += (size_t)snprintf(text + len, sizeof(s->plan.faults) - len, "%s%s=%uppm",
-					len ? "," : "", kind, ppm);
+		len += (size_t)snprintf(text + len, sizeof(s->plan.faults) - len, "%s%s",
+					len ? "," : "", fault);
 	}
 }
 
