@@ -80,18 +80,21 @@ static void draw_rate(struct rng *rng, const char *kind, bool node, char *to, si
 /* On schedule: to one node that every seed has, for a while. */
 static void draw_schedule(struct rng *rng, const char *kind, char *to, size_t size)
 {
+	const bool slow = !strncmp(kind, "slow-", strlen("slow-"));
 	const unsigned node = rng_below(rng, 2);
 	const uint32_t at_us = rng_below(rng, 3000), for_us = rng_range(rng, 20, 4000);
-	char amount[32] = "";
+	const bool one_way = rng_one_in(rng, 2);
+	const uint32_t amount = rng_range(rng, 1, 1000);
 
-	if (!strncmp(kind, "slow-", strlen("slow-")))
-		snprintf(amount, sizeof(amount), ":%ux", rng_range(rng, 2, 30));
 	if (!strcmp(kind, "drift")) /* for good */
-		snprintf(to, size, "%s@%uus:n%u:%s%uppm", kind, at_us, node,
-			 rng_one_in(rng, 2) ? "-" : "", rng_range(rng, 1, 1000));
+		snprintf(to, size, "%s@%uus:n%u:%s%uppm", kind, at_us, node, one_way ? "-" : "",
+			 amount);
+	else if (slow)
+		snprintf(to, size, "%s@%uus+%uus:n%u:%ux", kind, at_us, for_us, node,
+			 2 + amount % 30);
 	else
-		snprintf(to, size, "%s@%uus+%uus:n%u%s%s", kind, at_us, for_us, node,
-			 !strcmp(kind, "partition") && rng_one_in(rng, 2) ? ">" : "", amount);
+		snprintf(to, size, "%s@%uus+%uus:n%u%s", kind, at_us, for_us, node,
+			 one_way && !strcmp(kind, "partition") ? ">" : "");
 }
 
 static void draw_faults(struct swarm *s, struct rng *rng)
@@ -154,6 +157,15 @@ static uint64_t draw_caps_off(struct rng *rng)
 	}
 }
 
+/* Each draw in a statement of its own, here and elsewhere: so no compiler chooses their order. */
+static void draw_worker(struct plan_worker *worker, unsigned proc, struct rng *rng)
+{
+	worker->proc = proc;
+	worker->steps = rng_range(rng, 50, 250);
+	worker->datagrams = rng_one_in(rng, 2);
+	worker->hostile = rng_one_in(rng, 4);
+}
+
 static void draw_programs(struct plan *plan, struct rng *rng)
 {
 	plan->n_nodes = rng_range(rng, 2, NODES_MAX);
@@ -168,12 +180,7 @@ static void draw_programs(struct plan *plan, struct rng *rng)
 			proc->n_workers = rng_one_in(rng, 2) ? 1 : 2;
 			proc->shared = rng_one_in(rng, 3);
 			for (unsigned i = 0; i < proc->n_workers; i++)
-				plan->worker[plan->n_workers++] = (struct plan_worker){
-					.proc = plan->n_procs,
-					.steps = rng_range(rng, 50, 250),
-					.datagrams = rng_one_in(rng, 2),
-					.hostile = rng_one_in(rng, 4),
-				};
+				draw_worker(&plan->worker[plan->n_workers++], plan->n_procs, rng);
 			plan->n_procs++;
 		}
 	}
@@ -198,11 +205,9 @@ static void draw_link(struct plan *plan, struct plan_link *link, struct rng *rng
 	link->sloppy = rng_one_in(rng, 4);
 	link->hostile = rng_one_in(rng, 4);
 	link->close_one_in = rng_one_in(rng, 2) ? 60 : 400;
-	link->conn = (struct gn_conn_opts){
-		.rnr_retry = rng_one_in(rng, 8) ? GN_RNR_NONE : rng_range(rng, 1, 6),
-		.rnr_timer_us = rng_one_in(rng, 4) ? rng_range(rng, 10, 100) : 640,
-		.timeout_us = rng_range(rng, 2000, 20000),
-	};
+	link->conn.rnr_retry = rng_one_in(rng, 8) ? GN_RNR_NONE : rng_range(rng, 1, 6);
+	link->conn.rnr_timer_us = rng_one_in(rng, 4) ? rng_range(rng, 10, 100) : 640;
+	link->conn.timeout_us = rng_range(rng, 2000, 20000);
 }
 
 void plan_draw(struct swarm *s)

@@ -199,7 +199,7 @@ void ud_sent(struct end *e, uint32_t req)
 {
 	const struct request *r = &e->half->req[req];
 
-	e->s->ud[r->low].in[r->off].left_ns = worker_now(e->worker);
+	e->s->ud[r->low].in[r->off].left_ns = gn_sim_now_ns(e->s->sim);
 }
 
 /* Nothing arrives at a qp in error. */
@@ -302,7 +302,7 @@ void ud_close(struct end *e)
 		worker_wait(e->worker, GRACE_NS / 1000, false);
 		worker_poll(e->worker);
 	}
-	check_losses(e, worker_now(e->worker));
+	check_losses(e, gn_sim_now_ns(e->s->sim));
 	e->ud->open = false;
 	CHECK(e->s, gn_qp_error(e->qp) == 0, "gn_qp_error failed");
 	end_drain(e);
