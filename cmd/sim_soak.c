@@ -149,6 +149,21 @@ static void keep_line(void *arg, enum gn_log_level level, const char *line)
 		snprintf(to, 256, "%s", line);
 }
 
+static int check_lengths(const struct soak *soak)
+{
+	const struct swarm_opts *o = &soak->swarm;
+
+	if (o->profile && strlen(o->profile) >= SWARM_PROFILE_MAX)
+		return cmd_usage_error("--profile: a name of %zu bytes is too long",
+				       strlen(o->profile));
+	if (o->faults && strlen(o->faults) >= SWARM_TEXT_MAX)
+		return cmd_usage_error("--faults: %zu bytes are too many", strlen(o->faults));
+	if (o->only_faults && strlen(o->only_faults) >= SWARM_TEXT_MAX)
+		return cmd_usage_error("--only-faults: %zu bytes are too many",
+				       strlen(o->only_faults));
+	return 0;
+}
+
 /* Every seed has at least two nodes, so what names others makes no sense. */
 static int check_cluster(const struct soak *soak)
 {
@@ -334,6 +349,8 @@ int cmd_sim_soak(int argc, char **argv)
 		return cmd_flush_stdout();
 	}
 	rc = parse(&soak, argc, argv);
+	if (!rc)
+		rc = check_lengths(&soak);
 	if (!rc)
 		rc = check_cluster(&soak);
 	if (rc)

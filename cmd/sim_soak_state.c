@@ -15,7 +15,7 @@
 #include "cmd.h"
 #include "sim_soak.h"
 
-#define HEAD_MAX       2048
+#define HEAD_MAX       (SWARM_PROFILE_MAX + 2 * SWARM_TEXT_MAX + 64)
 #define LINE_MAX_BYTES 4096
 
 static void make_head(const struct soak *soak, char *to, size_t size)
@@ -26,6 +26,9 @@ static void make_head(const struct soak *soak, char *to, size_t size)
 		 o->profile ? o->profile : "", o->faults ? "faults=" : "faults",
 		 o->faults ? o->faults : "", o->only_faults ? "only=" : "only",
 		 o->only_faults ? o->only_faults : "");
+	for (; *to; to++)
+		if (*to == '\n')
+			*to = ' ';
 }
 
 /* The numbers of a line, in their order: what a sum is made of. */

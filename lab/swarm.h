@@ -10,7 +10,9 @@
 #include <gannet/fabric.h>
 #include <gannet/sim.h>
 
-#define SWARM_FAULTS 32u /* kinds of faults there is room for */
+#define SWARM_FAULTS	  32u  /* kinds of faults there is room for */
+#define SWARM_PROFILE_MAX 256u /* bytes of options, with their end */
+#define SWARM_TEXT_MAX	  1024u
 
 struct swarm_opts {
 	uint64_t seed;

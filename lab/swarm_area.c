@@ -108,6 +108,14 @@ static void overlap(const struct area_write *w, uint32_t from, uint32_t to, uint
 		*a = *b;
 }
 
+static bool touched(const struct area *area, uint32_t from, uint32_t to)
+{
+	for (uint32_t i = 0; i < area->n; i++)
+		if (area->pending[i].off < to && area->pending[i].off + area->pending[i].len > from)
+			return true;
+	return false;
+}
+
 /*
  * One line, or a part of one. From the newest WRITE to the oldest: one whose bytes are all there,
  * as far as no newer one explains them, may be taken to be placed; that leaves the least to be
@@ -118,6 +126,8 @@ static bool line_possible(const struct area *area, const uint8_t *seen, uint32_t
 {
 	bool explained[LINE] = {false};
 
+	if (!memcmp(seen, area->base + from, to - from) && !touched(area, from, to))
+		return true;
 	for (uint32_t i = area->n; i-- > 0;) {
 		const struct area_write *w = &area->pending[i];
 		uint8_t bytes[LINE];

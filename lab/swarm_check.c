@@ -131,15 +131,20 @@ static void check_atomic(struct end *e, const struct request *req, const uint8_t
 		hall_cas_done(e->s, e->peer->hall, req, old);
 }
 
+static const char *const bad_aims[] = {
+	[AIM_BAD_KEY] = "with a wrong key",
+	[AIM_BAD_RANGE] = "out of range",
+	[AIM_BAD_RIGHT] = "with a key that has not the right",
+	[AIM_BAD_LOCAL] = "with a wrong local key",
+};
+
 static void request_ok(struct end *e, uint32_t i)
 {
 	const struct request *req = &e->half->req[i];
 	const uint8_t *seen = gather(e->s, end_bay(e, i), req->n_sge, req->piece, req->len);
 
 	CHECK(e->s, req->aim < AIM_BAD_KEY, "request %u (%s), %s, went well", i, gn_op_str(req->op),
-	      req->aim == AIM_BAD_KEY	? "with a wrong key" :
-	      req->aim == AIM_BAD_RANGE ? "out of range" :
-					  "with a wrong local key");
+	      bad_aims[req->aim]);
 	if (e->ud) {
 		ud_sent(e, i);
 	} else {
@@ -272,6 +277,29 @@ void end_sample(struct end *e)
 	CHECK(e->s, area_in_order(area, end_region(e), e->caps, &at),
 	      "line %u of a WRITE is visible before what the capabilities promise to be first",
 	      at / LINE);
+}
+
+/* Whether the peer has a READ under way of lines that this side changes. */
+static bool is_read_now(const struct end *e)
+{
+	for (uint32_t i = e->peer->done; i < e->peer->n_req; i++)
+		if (e->peer->req[i].aim == AIM_LINES)
+			return true;
+	return false;
+}
+
+/*
+ * The model knows what is under way, so the CPU can do its worst just then: change lines while they
+ * are read, look at them while they are written.
+ */
+void end_interfere(struct end *e)
+{
+	if (e->state != END_UP || !e->mr || e->broken)
+		return;
+	if (is_read_now(e))
+		end_bump(e);
+	if (e->half->area.n > 0 && rng_one_in(&e->worker->rng, 8))
+		end_sample(e);
 }
 
 void end_withdraw(struct end *e)

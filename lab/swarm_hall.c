@@ -9,6 +9,16 @@
 
 #include "swarm_model.h"
 
+#define LL(x) ((unsigned long long)(x))
+
+static uint64_t new_value(struct hall *hall)
+{
+	hall->value =
+		swarm_grow(hall->value, hall->n_values, &hall->cap_values, sizeof(*hall->value));
+	hall->value[hall->n_values] = (struct hall_value){0};
+	return hall->n_values++;
+}
+
 struct hall *hall_create(struct swarm *s)
 {
 	struct hall *hall = calloc(1, sizeof(*hall));
@@ -16,13 +26,14 @@ struct hall *hall_create(struct swarm *s)
 	assert(hall);
 	hall->next = s->halls;
 	s->halls = hall;
+	new_value(hall);
 	return hall;
 }
 
 void hall_fini(struct hall *hall)
 {
 	free(hall->span);
-	free(hall->taken);
+	free(hall->value);
 }
 
 void hall_faa_posted(struct hall *hall, struct request *req, uint64_t add)
@@ -35,7 +46,7 @@ void hall_faa_posted(struct hall *hall, struct request *req, uint64_t add)
 void hall_cas_posted(struct hall *hall, struct request *req, bool guess)
 {
 	req->add = guess ? req->seed | 1ull << 63 : hall->known;
-	req->swap = ++hall->issued;
+	req->swap = new_value(hall);
 }
 
 static void add_span(struct swarm *s, struct hall *hall, uint64_t old, uint64_t add)
@@ -45,12 +56,11 @@ static void add_span(struct swarm *s, struct hall *hall, uint64_t old, uint64_t 
 
 		CHECK(s, old + add <= span->from || old >= span->from + span->add,
 		      "an addition of %llu found %llu, one of %llu found %llu: they overlap",
-		      (unsigned long long)add, (unsigned long long)old,
-		      (unsigned long long)span->add, (unsigned long long)span->from);
+		      LL(add), LL(old), LL(span->add), LL(span->from));
 	}
 	CHECK(s, !hall->closed || old + add <= hall->last_sum,
-	      "an addition of %llu found %llu, but the sum was %llu in the end",
-	      (unsigned long long)add, (unsigned long long)old, (unsigned long long)hall->last_sum);
+	      "an addition of %llu found %llu, but the sum was %llu in the end", LL(add), LL(old),
+	      LL(hall->last_sum));
 	hall->span = swarm_grow(hall->span, hall->n_spans, &hall->cap_spans, sizeof(*hall->span));
 	hall->span[hall->n_spans++] = (struct hall_span){.from = old, .add = add};
 }
@@ -60,7 +70,7 @@ void hall_faa_done(struct swarm *s, struct hall *hall, const struct request *req
 	const uint64_t most = hall->sum_ok + hall->sum_maybe - req->add;
 
 	CHECK(s, old >= req->low && old <= most, "an addition found %llu, not %llu to %llu",
-	      (unsigned long long)old, (unsigned long long)req->low, (unsigned long long)most);
+	      LL(old), LL(req->low), LL(most));
 	hall->sum_ok += req->add;
 	hall->sum_maybe -= req->add;
 	add_span(s, hall, old, req->add);
@@ -71,25 +81,32 @@ void hall_cpu_added(struct swarm *s, struct hall *hall, uint64_t old, uint64_t a
 	const uint64_t most = hall->sum_ok + hall->sum_maybe;
 
 	CHECK(s, old >= hall->sum_ok && old <= most,
-	      "the CPU's addition found %llu, not %llu to %llu", (unsigned long long)old,
-	      (unsigned long long)hall->sum_ok, (unsigned long long)most);
+	      "the CPU's addition found %llu, not %llu to %llu", LL(old), LL(hall->sum_ok),
+	      LL(most));
 	hall->sum_ok += add;
 	add_span(s, hall, old, add);
 }
 
+/* A value that was there: somebody put it there, and nobody had replaced it before tick. */
+static void check_value(struct swarm *s, const struct hall *hall, uint64_t value, uint64_t tick)
+{
+	CHECK(s, value < hall->n_values, "a CAS found %llu, which nobody wrote", LL(value));
+	CHECK(s, !hall->value[value].refused,
+	      "a CAS found %llu, but the one that offered it failed", LL(value));
+	CHECK(s, !hall->value[value].taken_tick || hall->value[value].taken_tick > tick,
+	      "a CAS found %llu, which had been replaced", LL(value));
+}
+
 void hall_cas_done(struct swarm *s, struct hall *hall, const struct request *req, uint64_t old)
 {
-	CHECK(s, old <= hall->issued, "a CAS found %llu, which nobody wrote: the last is %llu",
-	      (unsigned long long)old, (unsigned long long)hall->issued);
-	hall->known = old;
-	if (old != req->add)
+	check_value(s, hall, old, req->tick);
+	if (old != req->add) {
+		hall->value[req->swap].refused = true;
+		hall->known = old;
 		return;
-	for (uint32_t i = 0; i < hall->n_taken; i++)
-		CHECK(s, hall->taken[i] != old, "two CAS replaced the value %llu",
-		      (unsigned long long)old);
-	hall->taken =
-		swarm_grow(hall->taken, hall->n_taken, &hall->cap_taken, sizeof(*hall->taken));
-	hall->taken[hall->n_taken++] = old;
+	}
+	CHECK(s, !hall->value[old].taken_tick, "two CAS replaced the value %llu", LL(old));
+	hall->value[old].taken_tick = ++s->tick;
 	hall->known = req->swap;
 }
 
@@ -98,13 +115,12 @@ void hall_close(struct swarm *s, struct hall *hall, const uint64_t *words)
 	const uint64_t sum = words[HALL_FAA], most = hall->sum_ok + hall->sum_maybe;
 
 	CHECK(s, sum >= hall->sum_ok && sum <= most, "additions came to %llu, not %llu to %llu",
-	      (unsigned long long)sum, (unsigned long long)hall->sum_ok, (unsigned long long)most);
-	CHECK(s, words[HALL_CAS] <= hall->issued, "the CAS word is %llu: the last offered is %llu",
-	      (unsigned long long)words[HALL_CAS], (unsigned long long)hall->issued);
+	      LL(sum), LL(hall->sum_ok), LL(most));
+	check_value(s, hall, words[HALL_CAS], s->tick);
 	for (uint32_t i = 0; i < hall->n_spans; i++)
 		CHECK(s, hall->span[i].from + hall->span[i].add <= sum,
-		      "additions came to %llu, but one found %llu", (unsigned long long)sum,
-		      (unsigned long long)hall->span[i].from);
+		      "additions came to %llu, but one found %llu", LL(sum),
+		      LL(hall->span[i].from));
 	hall->closed = true;
 	hall->last_sum = sum;
 }

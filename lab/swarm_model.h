@@ -90,9 +90,9 @@ struct plan {
 	struct plan_worker worker[WORKERS_MAX];
 	struct plan_link link[LINKS_MAX];
 	uint32_t ud_len; /* bytes of the longest datagram */
-	char profile[256];
+	char profile[SWARM_PROFILE_MAX];
 	uint64_t caps_off;
-	char faults[1024];
+	char faults[SWARM_TEXT_MAX];
 };
 
 struct swarm;
@@ -147,16 +147,21 @@ struct hall_span {
 	uint64_t from, add;
 };
 
+/* What a CAS was to put there. */
+struct hall_value {
+	bool refused;	     /* it found another than it expected */
+	uint64_t taken_tick; /* another replaced it, which was known by then; 0: not yet */
+};
+
 struct hall {
 	struct hall *next;
 	uint64_t sum_ok;    /* of what was added for certain */
 	uint64_t sum_maybe; /* … and of what may have been */
 	struct hall_span *span;
 	uint32_t n_spans, cap_spans;
-	uint64_t *taken; /* values that a CAS replaced */
-	uint32_t n_taken, cap_taken;
-	uint64_t issued; /* values 1 to this were offered by a CAS */
-	uint64_t known;	 /* one that the word has held */
+	struct hall_value *value; /* 0, and those that a CAS offered, in their order */
+	uint32_t n_values, cap_values;
+	uint64_t known; /* one that the word has held */
 	bool closed;
 	uint64_t last_sum; /* closed: what the words were in the end */
 };
@@ -174,6 +179,7 @@ enum aim {
 	AIM_MESSAGE,
 	AIM_BAD_KEY, /* from here on: must fail */
 	AIM_BAD_RANGE,
+	AIM_BAD_RIGHT, /* a key for something else */
 	AIM_BAD_LOCAL,
 };
 
@@ -233,7 +239,7 @@ struct datagram {
 	uint64_t seed;
 	uint32_t len, imm;
 	bool has_imm;
-	bool cancelled; /* it was not posted after all */
+	bool cancelled; /* it was not posted after all, or with a wrong qkey */
 	uint32_t arrived;
 	uint64_t left_ns; /* when its sender knew that it had left; 0 before */
 };

@@ -142,9 +142,9 @@ static void end_use(struct end *e)
 		break;
 	case 2:
 	case 3:
-	case 4:
 		end_sample(e);
 		break;
+	case 4:
 	case 5:
 		cpu_adds(e->worker);
 		break;
@@ -205,6 +205,19 @@ static void help(struct worker *w)
 	unlock(other);
 }
 
+/* Some microseconds of its own work, in which it meddles with what others do in its memory. */
+static void interfere(struct worker *w)
+{
+	for (uint32_t n = rng_below(&w->rng, 16); n > 0; n--) {
+		lock(w);
+		for (unsigned i = 0; i < w->n_ends; i++)
+			if (w->end[i].life)
+				end_interfere(&w->end[i]);
+		unlock(w);
+		gn_charge(GN_WORK_NS, rng_below(&w->rng, 400));
+	}
+}
+
 static void rest(struct worker *w)
 {
 	bool up = false;
@@ -226,6 +239,10 @@ static void rest(struct worker *w)
 		gn_yield();
 		break;
 	case 3:
+		break;
+	case 4:
+	case 5:
+		interfere(w);
 		break;
 	default:
 		gn_charge(GN_WORK_NS, rng_below(&w->rng, 3000));

@@ -139,6 +139,7 @@ void end_received(struct end *e, const struct gn_wc *wc);
 /* The target's CPU looks at the memory that the peer writes, or changes what the peer reads. */
 void end_sample(struct end *e);
 void end_bump(struct end *e);
+void end_interfere(struct end *e);
 /* The region's key is withdrawn: from then on it does not change. */
 void end_withdraw(struct end *e);
 void end_check_guards(struct end *e);

@@ -56,27 +56,51 @@ bool swarm_faults_known(const char *list, const char **bad, size_t *bad_len)
 	return true;
 }
 
-/*
- * How often, in 1/1000000. What happens to a node is counted in milliseconds, and a run has some
- * ten of them; what may end a program's efforts early is rare, so that others come to their turn.
- */
-static uint32_t draw_rate_ppm(struct rng *rng, const char *kind)
+static bool is_one_of(const char *kind, const char *const *list)
 {
-	static const char *const node_kinds[] = {"crash",     "pause",	   "slow-node",
-						 "slow-link", "partition", "drift"};
-	static const char *const rare_kinds[] = {"qp-error", "rnr", "alloc", "register"};
+	while (*list && strcmp(kind, *list))
+		list++;
+	return *list;
+}
 
-	for (size_t i = 0; i < sizeof(node_kinds) / sizeof(node_kinds[0]); i++)
-		if (!strcmp(kind, node_kinds[i]))
-			return rng_range(rng, 5000, 100000);
-	for (size_t i = 0; i < sizeof(rare_kinds) / sizeof(rare_kinds[0]); i++)
-		if (!strcmp(kind, rare_kinds[i]))
-			return rng_range(rng, 200, 10000);
-	return rng_range(rng, 1000, 200000);
+/*
+ * At random. What happens to a node is counted in milliseconds, and a run has some ten of them;
+ * what may end a program's efforts early is rare, so that others come to their turn.
+ */
+static void draw_rate(struct rng *rng, const char *kind, bool node, char *to, size_t size)
+{
+	static const char *const rare[] = {"qp-error", "rnr", "alloc", "register", NULL};
+	const uint32_t ppm = node		   ? rng_range(rng, 5000, 100000) :
+			     is_one_of(kind, rare) ? rng_range(rng, 200, 10000) :
+						     rng_range(rng, 1000, 200000);
+
+	snprintf(to, size, "%s=%uppm", kind, ppm);
+}
+
+/* On schedule: to one node that every seed has, for a while. */
+static void draw_schedule(struct rng *rng, const char *kind, char *to, size_t size)
+{
+	const bool slow = !strncmp(kind, "slow-", strlen("slow-"));
+	const unsigned node = rng_below(rng, 2);
+	const uint32_t at_us = rng_below(rng, 3000), for_us = rng_range(rng, 20, 4000);
+	const bool one_way = rng_one_in(rng, 2);
+	const uint32_t amount = rng_range(rng, 1, 1000);
+
+	if (!strcmp(kind, "drift")) /* for good */
+		snprintf(to, size, "%s@%uus:n%u:%s%uppm", kind, at_us, node, one_way ? "-" : "",
+			 amount);
+	else if (slow)
+		snprintf(to, size, "%s@%uus+%uus:n%u:%ux", kind, at_us, for_us, node,
+			 2 + amount % 30);
+	else
+		snprintf(to, size, "%s@%uus+%uus:n%u%s", kind, at_us, for_us, node,
+			 one_way && !strcmp(kind, "partition") ? ">" : "");
 }
 
 static void draw_faults(struct swarm *s, struct rng *rng)
 {
+	static const char *const of_nodes[] = {"crash",	    "pause", "slow-node", "slow-link",
+					       "partition", "drift", NULL};
 	const bool none = rng_one_in(rng, 8);
 	char *text = s->plan.faults;
 	size_t len = 0;
@@ -85,12 +109,17 @@ static void draw_faults(struct swarm *s, struct rng *rng)
 	*text = '\0';
 	for (unsigned i = 0; (kind = gn_sim_fault_name(i)); i++) {
 		const bool chosen = rng_one_in(rng, 3) && !none;
-		const uint32_t ppm = draw_rate_ppm(rng, kind);
+		const bool node = is_one_of(kind, of_nodes);
+		char fault[64];
 
+		if (node && rng_one_in(rng, 2))
+			draw_schedule(rng, kind, fault, sizeof(fault));
+		else
+			draw_rate(rng, kind, node, fault, sizeof(fault));
 		if (!chosen || (s->opts->only_faults && !names(s->opts->only_faults, kind)))
 			continue;
-		len += (size_t)snprintf(text + len, sizeof(s->plan.faults) - len, "%s%s=%uppm",
-					len ? "," : "", kind, ppm);
+		len += (size_t)snprintf(text + len, sizeof(s->plan.faults) - len, "%s%s",
+					len ? "," : "", fault);
 	}
 }
 
@@ -128,6 +157,15 @@ static uint64_t draw_caps_off(struct rng *rng)
 	}
 }
 
+/* Each draw in a statement of its own, here and elsewhere: so no compiler chooses their order. */
+static void draw_worker(struct plan_worker *worker, unsigned proc, struct rng *rng)
+{
+	worker->proc = proc;
+	worker->steps = rng_range(rng, 50, 250);
+	worker->datagrams = rng_one_in(rng, 2);
+	worker->hostile = rng_one_in(rng, 4);
+}
+
 static void draw_programs(struct plan *plan, struct rng *rng)
 {
 	plan->n_nodes = rng_range(rng, 2, NODES_MAX);
@@ -142,12 +180,7 @@ static void draw_programs(struct plan *plan, struct rng *rng)
 			proc->n_workers = rng_one_in(rng, 2) ? 1 : 2;
 			proc->shared = rng_one_in(rng, 3);
 			for (unsigned i = 0; i < proc->n_workers; i++)
-				plan->worker[plan->n_workers++] = (struct plan_worker){
-					.proc = plan->n_procs,
-					.steps = rng_range(rng, 50, 250),
-					.datagrams = rng_one_in(rng, 2),
-					.hostile = rng_one_in(rng, 4),
-				};
+				draw_worker(&plan->worker[plan->n_workers++], plan->n_procs, rng);
 			plan->n_procs++;
 		}
 	}
@@ -172,11 +205,9 @@ static void draw_link(struct plan *plan, struct plan_link *link, struct rng *rng
 	link->sloppy = rng_one_in(rng, 4);
 	link->hostile = rng_one_in(rng, 4);
 	link->close_one_in = rng_one_in(rng, 2) ? 60 : 400;
-	link->conn = (struct gn_conn_opts){
-		.rnr_retry = rng_one_in(rng, 8) ? GN_RNR_NONE : rng_range(rng, 1, 6),
-		.rnr_timer_us = rng_one_in(rng, 4) ? rng_range(rng, 10, 100) : 640,
-		.timeout_us = rng_range(rng, 2000, 20000),
-	};
+	link->conn.rnr_retry = rng_one_in(rng, 8) ? GN_RNR_NONE : rng_range(rng, 1, 6);
+	link->conn.rnr_timer_us = rng_one_in(rng, 4) ? rng_range(rng, 10, 100) : 640;
+	link->conn.timeout_us = rng_range(rng, 2000, 20000);
 }
 
 void plan_draw(struct swarm *s)

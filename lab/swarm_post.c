@@ -152,13 +152,15 @@ static void aim_badly(struct end *e, struct request *req)
 {
 	struct rng *rng = &e->worker->rng;
 
+	e->life->may_break = true;
 	req->op = rng_one_in(rng, 2) ? GN_OP_WRITE : GN_OP_READ;
 	req->len = 1 + draw_len(rng, e->max_len - 1);
-	req->aim = AIM_BAD_KEY + rng_below(rng, 3);
+	req->aim = AIM_BAD_KEY + rng_below(rng, AIM_BAD_LOCAL - AIM_BAD_KEY + 1);
+	if (req->aim == AIM_BAD_RIGHT) /* the hall is for atomics only */
+		return;
 	req->off = req->aim == AIM_BAD_RANGE ?
 			   region_size_of(e->max_len) - req->len + rng_range(rng, 1, 2 * LINE) :
 			   draw_offset(rng, area_size_of(e->max_len), req->len);
-	e->life->may_break = true;
 }
 
 /* A READ of what one of the last WRITEs wrote sees most: whether it has been done at all. */
@@ -245,9 +247,11 @@ static void fill_wr(struct end *e, struct gn_wr *wr, struct gn_sge *sge, uint32_
 	if (req->op == GN_OP_SEND || req->op == GN_OP_SEND_IMM)
 		return;
 	wr->to.remote.offset = req->off;
-	if (req->aim == AIM_FAA || req->aim == AIM_CAS) {
+	if (req->aim == AIM_FAA || req->aim == AIM_CAS || req->aim == AIM_BAD_RIGHT) {
 		wr->to.remote.offset += e->hall_remote.offset;
 		wr->to.remote.key = e->hall_remote.key;
+		if (req->aim == AIM_BAD_RIGHT)
+			return;
 		wr->to.remote.compare = req->add;
 		wr->to.remote.swap = req->swap;
 	} else {

@@ -186,7 +186,7 @@ static bool has_reason(struct swarm *s, const struct half *half, const struct ha
 	case GN_WC_LOCAL_ACCESS:
 		return req->aim == AIM_BAD_LOCAL;
 	case GN_WC_REMOTE_ACCESS:
-		return req->aim == AIM_BAD_KEY || req->aim == AIM_BAD_RANGE ||
+		return (req->aim >= AIM_BAD_KEY && req->aim != AIM_BAD_LOCAL) ||
 		       (req->aim != AIM_NOTHING && req->op != GN_OP_SEND &&
 			req->op != GN_OP_SEND_IMM && peer->withdrawn);
 	case GN_WC_REMOTE_INVALID:

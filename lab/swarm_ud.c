@@ -151,6 +151,10 @@ static void make_datagram(struct end *e, struct gn_wr *wr, struct gn_sge *sge, u
 	wr->to.ud.ah = e->ah[target];
 	wr->to.ud.qpn = e->s->ud[target].addr.qpn;
 	wr->to.ud.qkey = e->s->ud[target].addr.qkey;
+	if (rng_one_in(rng, 50)) { /* nobody takes that */
+		wr->to.ud.qkey++;
+		e->s->ud[target].in[req->off].cancelled = true;
+	}
 	e->unsignaled = req->flags & GN_SIGNALED ? 0 : e->unsignaled + 1;
 }
 
@@ -195,7 +199,7 @@ void ud_sent(struct end *e, uint32_t req)
 {
 	const struct request *r = &e->half->req[req];
 
-	e->s->ud[r->low].in[r->off].left_ns = worker_now(e->worker);
+	e->s->ud[r->low].in[r->off].left_ns = gn_sim_now_ns(e->s->sim);
 }
 
 /* Nothing arrives at a qp in error. */
@@ -251,7 +255,7 @@ void ud_received(struct end *e, const struct gn_wc *wc, uint32_t recv)
 	payload = grh + GN_GRH_BYTES;
 	d = find(e, wc, payload, len);
 	from = &e->s->ud[d->from];
-	CHECK(e->s, !d->cancelled, "a datagram arrives that was not posted");
+	CHECK(e->s, !d->cancelled, "a datagram arrives that was not posted, or with a wrong qkey");
 	CHECK(e->s, d->arrived == 0 || plan_fault(e->s, "ud-dup"), "a datagram arrives twice");
 	CHECK(e->s,
 	      len == d->len && d->has_imm == !!(wc->flags & GN_WC_IMM) &&
@@ -283,7 +287,8 @@ static void check_losses(struct end *e, uint64_t now)
 	for (uint32_t i = 0; i < e->ud->n_in; i++) {
 		const struct datagram *d = &e->ud->in[i];
 
-		CHECK(e->s, d->arrived || !d->left_ns || d->left_ns + GRACE_NS > now,
+		CHECK(e->s,
+		      d->arrived || d->cancelled || !d->left_ns || d->left_ns + GRACE_NS > now,
 		      "datagram %u, which left at %llu ns, found a receive and did not arrive", i,
 		      (unsigned long long)d->left_ns);
 	}
@@ -297,7 +302,7 @@ void ud_close(struct end *e)
 		worker_wait(e->worker, GRACE_NS / 1000, false);
 		worker_poll(e->worker);
 	}
-	check_losses(e, worker_now(e->worker));
+	check_losses(e, gn_sim_now_ns(e->s->sim));
 	e->ud->open = false;
 	CHECK(e->s, gn_qp_error(e->qp) == 0, "gn_qp_error failed");
 	end_drain(e);
