@@ -35,7 +35,6 @@ check-fast: test-deps all ## under a minute: no guests, no sanitizers
 	@tests/run --effort 1 --exclude vm --exclude slow $(BUILD)
 
 check-full: test-deps all sanitized ## every test at full counts, and clang
-	@$(DEPS) full
 	$(call configure,$(BUILD)-clang,-Dwerror=true,CC=clang)
 	@$(NINJA) -C $(BUILD)-clang
 	@tests/run --effort 10 $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-clang

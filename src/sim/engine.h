@@ -4,9 +4,9 @@
  *
  * Events are embedded in what they happen to, and an event waits in the queue at most once. So room
  * for it is made when it is initialised, and scheduling one neither allocates nor fails. Events of
- * later instants wait in a heap ordered by (time, sequence); those of the present one in a list
- * from which the next is drawn at random: what happens "at the same time" happens in an order that
- * the seed decides. What must keep an order shares one event.
+ * later instants wait in queue.h; those of the present one in a list from which the next is drawn
+ * at random: what happens "at the same time" happens in an order that the seed decides. What must
+ * keep an order shares one event.
  */
 #ifndef GN_SIM_ENGINE_H
 #define GN_SIM_ENGINE_H
@@ -14,35 +14,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sim/queue.h"
 #include "sim/random.h"
 
-#define SIM_NEVER     UINT64_MAX
 #define SIM_PS_PER_NS 1000u
 #define SIM_NS_MAX    (SIM_NEVER / SIM_PS_PER_NS - 1) /* virtual time that fits: 213 days */
 
 /* What an event or a note in the trace is about; its number follows. Never an address. */
 enum sim_kind { SIM_KIND_THREAD = 1, SIM_KIND_PROC, SIM_KIND_QP, SIM_KIND_FAULT = 15 };
-
-struct sim_event {
-	void (*fn)(struct sim_event *event);
-	uint64_t id;   /* (kind, number), for the trace */
-	uint32_t slot; /* its number in the engine while it is initialised */
-	enum { SIM_EVENT_IDLE, SIM_EVENT_LATER, SIM_EVENT_NOW } where;
-};
-
-struct sim_heap_entry {
-	uint64_t at_ps, seq;
-	uint32_t slot;
-};
-
-/*
- * What the queue needs to know of an event while it moves others about: apart from the event, which
- * is somewhere in what it happens to and would have to be fetched for it.
- */
-struct sim_slot {
-	struct sim_event *event; /* NULL: free */
-	uint32_t pos; /* where it waits, in the heap or the list of the present; next free slot */
-};
 
 struct sim_engine {
 	uint64_t now_ps;
@@ -50,13 +29,11 @@ struct sim_engine {
 	uint64_t taken;		/* events so far */
 	uint64_t taken_instant; /* … in the present instant */
 	uint64_t hash;
-	uint64_t seq;
 	struct sim_random random;
-	struct sim_heap_entry *later;
-	uint32_t *now; /* slots */
-	uint32_t n_later, n_now;
-	struct sim_slot *slots;
-	uint32_t n_slots, free_slot, capacity; /* ever used, first free, room for them */
+	struct sim_event **now; /* what waits for the present instant */
+	uint32_t n_now;
+	uint32_t n_events, capacity; /* events initialised, room for them */
+	struct sim_queue later;
 };
 
 void sim_engine_init(struct sim_engine *engine, uint64_t seed, uint64_t limit_ps);

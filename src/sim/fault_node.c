@@ -147,7 +147,7 @@ static void wait_anew(struct sim_thread *thread, uint64_t unused)
 
 	(void)unused;
 	if (thread->deadline_ns == GN_FOREVER || thread->held_up || thread->unparked ||
-	    thread->run.where != SIM_EVENT_LATER)
+	    (thread->run.where != SIM_EVENT_NEAR && thread->run.where != SIM_EVENT_FAR))
 		return;
 	thread->until_ps = sim_clock_until_ps(&thread->proc->node->clock, thread->deadline_ns);
 	sim_event_at(engine, &thread->run, thread->until_ps);

@@ -18,7 +18,7 @@
 struct mutex {
 	uint64_t magic;
 	const void *owner; /* a thread, or the sim when the engine holds it */
-	const void *last;  /* the thread that held it last, to compare only */
+	uint64_t last;	   /* id of the thread that held it last, or 0 */
 	uint64_t free_ps;  /* when that was done with what it did under it */
 	struct sim_waiters waiters;
 };
@@ -96,10 +96,10 @@ static void maybe_preempt(struct gn_sim *sim)
 static void pay(struct gn_sim *sim, struct mutex *mutex)
 {
 	sim_owe_until(sim, mutex->free_ps);
-	if (mutex->last && mutex->last != sim->thread)
+	if (mutex->last && mutex->last != sim->thread->id)
 		sim_owe(sim, sim->profile.mutex_handover_ps +
 				     mutex->waiters.n * sim->profile.mutex_waiter_ps);
-	mutex->last = sim->thread;
+	mutex->last = sim->thread->id;
 }
 
 void sim_mutex_lock(struct gn_mutex *opaque)

@@ -236,7 +236,7 @@ static inline uint32_t sim_fault_cpu_factor(const struct gn_sim *sim, unsigned n
 /* Nothing waits in the queue but faults that would find nobody: the run is stuck. */
 static inline bool sim_only_idle(const struct gn_sim *sim)
 {
-	return sim->engine.n_now + sim->engine.n_later == sim->faults.n_idle;
+	return sim->engine.n_now + sim->engine.later.n == sim->faults.n_idle;
 }
 
 /* wait.c */

@@ -268,14 +268,11 @@ void sim_owe(struct gn_sim *sim, uint64_t ps)
 					     slowed(self->proc->node, ps));
 }
 
+/* Waiting, even if it spins, takes no core: see cpu.c. */
 void sim_owe_until(struct gn_sim *sim, uint64_t at_ps)
 {
-	struct sim_thread *self = sim->thread;
-	const uint64_t now = sim->engine.now_ps,
-		       from = !self || self->busy_ps < now ? now : self->busy_ps;
-
-	if (at_ps > from)
-		sim_owe(sim, at_ps - from);
+	if (sim->thread && sim->thread->busy_ps < at_ps)
+		sim->thread->busy_ps = at_ps;
 }
 
 void sim_settle(struct gn_sim *sim)

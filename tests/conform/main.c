@@ -65,7 +65,7 @@ static const char usage[] =
 	"  --faults TEXT    sim: what goes wrong, as gn_sim_inject() takes it\n"
 	"  --hash           sim: print the trace hash at the end\n"
 	"\n"
-	"PROFILE is ideal (default), another of `gannet sim profiles`, or a file with a '/' in its\n"
+	"PROFILE is ideal (default), another of `gannet sim profile`, or a file with a '/' in its\n"
 	"name. A run that fails prints the command that repeats it.\n"
 	"\n"
 	"GANNET_LOG=warn also shows what the library logs.\n";

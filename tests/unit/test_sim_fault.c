@@ -93,7 +93,7 @@ static void test_refused(void **state)
 	}
 	/* All or nothing. */
 	assert_int_equal(sim->faults.named, 0);
-	assert_int_equal(sim->engine.n_now + sim->engine.n_later, 0);
+	assert_int_equal(sim->engine.n_now + sim->engine.later.n, 0);
 	assert_int_equal(gn_sim_inject(sim, NULL), -EINVAL);
 	sim_assert_logged(state, "faults is NULL");
 	assert_int_equal(gn_sim_inject(NULL, "rnr=1%"), -EINVAL);

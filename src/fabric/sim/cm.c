@@ -138,6 +138,7 @@ static void set_private(struct gn_qp *qp, const void *data, uint32_t len)
 
 static void refuse(struct sim_qp *qp, enum gn_event_type type, int status)
 {
+	sim_event_cancel(sim_engine_of(qp), &qp->conn.event); /* perhaps a deadline */
 	qp->conn.phase = SIM_CONN_DOWN;
 	sim_qp_fail(qp);
 	qp_refused(&qp->qp, type, status);

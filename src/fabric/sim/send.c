@@ -289,6 +289,7 @@ static void place(struct sim_event *event)
 	case SIM_REFUSED:
 		break;
 	}
+	sim_sample_drop(send);
 	pass(qp, SIM_PLACE, send, sim_engine_of(qp)->now_ps);
 	sim_qp_fail(qp);
 }

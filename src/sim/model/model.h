@@ -106,11 +106,11 @@ uint64_t sim_cpu_work(struct sim_cpu *cpu, unsigned core, uint64_t at_ps, uint64
 struct sim_path {
 	uint64_t ends[SIM_PATH_MAX]; /* a ring: until when each of those that came keeps it */
 	uint32_t head, tail;
-	const void *last; /* who held it last, to compare only */
+	uint64_t last; /* id of the thread that held it last, or 0: never an address */
 };
 
-/* who comes at at_ps and is through at the result. */
-uint64_t sim_path_pass(struct sim_path *path, const struct sim_device *device, const void *who,
+/* The thread of that id comes at at_ps and is through at the result. */
+uint64_t sim_path_pass(struct sim_path *path, const struct sim_device *device, uint64_t who,
 		       uint64_t at_ps);
 
 /* ---- pcie.c ---- */

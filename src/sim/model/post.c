@@ -11,7 +11,7 @@
 
 #define MASK (SIM_PATH_MAX - 1)
 
-uint64_t sim_path_pass(struct sim_path *path, const struct sim_device *device, const void *who,
+uint64_t sim_path_pass(struct sim_path *path, const struct sim_device *device, uint64_t who,
 		       uint64_t at_ps)
 {
 	const struct sim_profile *p = device->profile;

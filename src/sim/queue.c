@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT */
+/* The wheel, and the heap for what lies beyond it. */
+#include "sim/queue.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ARITY 4u /* half the levels of a binary heap, and four lie in two cache lines */
+#define WORD  64u
+#define WORDS (SIM_BUCKETS / WORD)
+
+void sim_queue_init(struct sim_queue *queue)
+{
+	memset(queue, 0, sizeof(*queue));
+}
+
+void sim_queue_fini(struct sim_queue *queue)
+{
+	free(queue->far);
+}
+
+int sim_queue_reserve(struct sim_queue *queue, uint32_t n)
+{
+	struct sim_far *bigger;
+
+	if (n <= queue->room)
+		return 0;
+	bigger = reallocarray(queue->far, n, sizeof(*bigger));
+	if (!bigger)
+		return -ENOMEM;
+	queue->far = bigger;
+	queue->room = n;
+	return 0;
+}
+
+/* ---- the heap ---- */
+
+static bool before(const struct sim_far *a, const struct sim_far *b)
+{
+	return a->at_ps != b->at_ps ? a->at_ps < b->at_ps : a->seq < b->seq;
+}
+
+static void put(struct sim_queue *queue, uint32_t pos, struct sim_far entry)
+{
+	queue->far[pos] = entry;
+	entry.event->pos = pos;
+}
+
+static void sift_up(struct sim_queue *queue, uint32_t pos, struct sim_far entry)
+{
+	while (pos > 0) {
+		const uint32_t parent = (pos - 1) / ARITY;
+
+		if (!before(&entry, &queue->far[parent]))
+			break;
+		put(queue, pos, queue->far[parent]);
+		pos = parent;
+	}
+	put(queue, pos, entry);
+}
+
+static void sift_down(struct sim_queue *queue, uint32_t pos, struct sim_far entry)
+{
+	for (;;) {
+		const uint32_t first = pos * ARITY + 1;
+		uint32_t end = first + ARITY, least = first;
+
+		if (first >= queue->n_far)
+			break;
+		if (end > queue->n_far)
+			end = queue->n_far;
+		for (uint32_t child = first + 1; child < end; child++)
+			if (before(&queue->far[child], &queue->far[least]))
+				least = child;
+		if (!before(&queue->far[least], &entry))
+			break;
+		put(queue, pos, queue->far[least]);
+		pos = least;
+	}
+	put(queue, pos, entry);
+}
+
+static void far_remove(struct sim_queue *queue, uint32_t pos)
+{
+	const struct sim_far last = queue->far[--queue->n_far];
+
+	if (pos == queue->n_far)
+		return;
+	if (pos > 0 && before(&last, &queue->far[(pos - 1) / ARITY]))
+		sift_up(queue, pos, last);
+	else
+		sift_down(queue, pos, last);
+}
+
+/* ---- the wheel ---- */
+
+static uint32_t bucket_of(uint64_t at_ps)
+{
+	return at_ps >> SIM_BUCKET_BITS & (SIM_BUCKETS - 1);
+}
+
+/* pos names bucket and place in it. */
+static void near_put(struct sim_queue *queue, uint32_t pos, struct sim_near entry)
+{
+	queue->near[pos / SIM_BUCKET_ROOM][pos % SIM_BUCKET_ROOM] = entry;
+	entry.event->pos = pos;
+}
+
+static void near_add(struct sim_queue *queue, uint32_t b, struct sim_near entry)
+{
+	near_put(queue, b * SIM_BUCKET_ROOM + queue->n_near[b]++, entry);
+	queue->used[b / WORD] |= 1ull << b % WORD;
+	queue->any |= 1ull << b / WORD;
+}
+
+/* Returns when it was to happen. */
+static uint64_t near_remove(struct sim_queue *queue, uint32_t pos)
+{
+	const uint32_t b = pos / SIM_BUCKET_ROOM, last = --queue->n_near[b];
+	const uint64_t at_ps = queue->near[b][pos % SIM_BUCKET_ROOM].at_ps;
+
+	if (pos % SIM_BUCKET_ROOM != last)
+		near_put(queue, pos, queue->near[b][last]);
+	if (!last) {
+		queue->used[b / WORD] &= ~(1ull << b % WORD);
+		if (!queue->used[b / WORD])
+			queue->any &= ~(1ull << b / WORD);
+	}
+	return at_ps;
+}
+
+/* The first bucket from b on that is not empty, going round. There is one. */
+static uint32_t next_used(const struct sim_queue *queue, uint32_t b)
+{
+	uint32_t word = b / WORD;
+	uint64_t bits = queue->used[word] & ~0ull << b % WORD, words;
+
+	if (!bits) {
+		words = word + 1 < WORDS ? queue->any & ~0ull << (word + 1) : 0;
+		word = (uint32_t)__builtin_ctzll(words ? words : queue->any);
+		bits = queue->used[word];
+	}
+	return word * WORD + (uint32_t)__builtin_ctzll(bits);
+}
+
+static uint64_t near_first_ps(const struct sim_queue *queue, uint64_t now_ps)
+{
+	uint64_t first_ps = SIM_NEVER;
+	uint32_t b;
+
+	if (!queue->any)
+		return SIM_NEVER;
+	b = next_used(queue, bucket_of(now_ps));
+	for (uint32_t i = 0; i < queue->n_near[b]; i++)
+		if (queue->near[b][i].at_ps < first_ps)
+			first_ps = queue->near[b][i].at_ps;
+	return first_ps;
+}
+
+/* ---- both ---- */
+
+void sim_queue_add(struct sim_queue *queue, struct sim_event *event, uint64_t at_ps,
+		   uint64_t now_ps)
+{
+	const uint32_t b = bucket_of(at_ps);
+
+	assert(at_ps > now_ps && queue->n < queue->room);
+	/* The wheel has one turn: as many buckets from the present one on. */
+	if ((at_ps >> SIM_BUCKET_BITS) - (now_ps >> SIM_BUCKET_BITS) < SIM_BUCKETS &&
+	    queue->n_near[b] < SIM_BUCKET_ROOM) {
+		event->where = SIM_EVENT_NEAR;
+		near_add(queue, b, (struct sim_near){.at_ps = at_ps, .event = event});
+	} else {
+		event->where = SIM_EVENT_FAR;
+		sift_up(queue, queue->n_far++,
+			(struct sim_far){.at_ps = at_ps, .seq = queue->seq++, .event = event});
+	}
+	queue->n++;
+	if (at_ps < queue->first_ps)
+		queue->first_ps = at_ps;
+}
+
+void sim_queue_remove(struct sim_queue *queue, struct sim_event *event)
+{
+	uint64_t at_ps;
+
+	if (event->where == SIM_EVENT_NEAR) {
+		at_ps = near_remove(queue, event->pos);
+	} else {
+		at_ps = queue->far[event->pos].at_ps;
+		far_remove(queue, event->pos);
+	}
+	queue->n--;
+	if (at_ps == queue->first_ps)
+		queue->known = false;
+}
+
+uint64_t sim_queue_first_ps(struct sim_queue *queue, uint64_t now_ps)
+{
+	if (!queue->known) {
+		queue->first_ps = near_first_ps(queue, now_ps);
+		if (queue->n_far && queue->far[0].at_ps < queue->first_ps)
+			queue->first_ps = queue->far[0].at_ps;
+		queue->known = true;
+	}
+	return queue->first_ps;
+}
+
+struct sim_event *sim_queue_take(struct sim_queue *queue, uint64_t at_ps)
+{
+	const uint32_t b = bucket_of(at_ps);
+	struct sim_event *event = NULL;
+
+	for (uint32_t i = 0; i < queue->n_near[b] && !event; i++)
+		if (queue->near[b][i].at_ps == at_ps)
+			event = queue->near[b][i].event;
+	if (!event && queue->n_far && queue->far[0].at_ps == at_ps)
+		event = queue->far[0].event;
+	if (event)
+		sim_queue_remove(queue, event);
+	return event;
+}
