@@ -92,11 +92,14 @@ static void maybe_preempt(struct gn_sim *sim)
 		sim_spend(sim, 0);
 }
 
-/* The line of the lock moves to this core, past those who wait for it as well. */
+/*
+ * The line of the lock comes to this core: from the one that held it last, or from those that wait
+ * for it and look at it all the time.
+ */
 static void pay(struct gn_sim *sim, struct mutex *mutex)
 {
 	sim_owe_until(sim, mutex->free_ps);
-	if (mutex->last && mutex->last != sim->thread->id)
+	if (mutex->waiters.n || (mutex->last && mutex->last != sim->thread->id))
 		sim_owe(sim, sim->profile.mutex_handover_ps +
 				     mutex->waiters.n * sim->profile.mutex_waiter_ps);
 	mutex->last = sim->thread->id;

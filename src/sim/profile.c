@@ -182,12 +182,20 @@ static uint64_t *field_in(const struct reader *r, const struct field *field)
 	return (uint64_t *)(void *)((char *)r->out + field->at);
 }
 
+/* The largest value of a field whose unit has no other sense of more, as it is kept. */
+static uint64_t most(const struct field *field)
+{
+	return field->unit == NS ? field->max * 1000 : field->max;
+}
+
 static int set_field(const struct reader *r, const struct field *field, const char *value)
 {
 	const struct field *same = find_field(value);
 	uint64_t *to = field_in(r, field), milli;
 
 	if (same && same->unit == field->unit) { /* as much as another one has so far */
+		if (same->max > field->max && *field_in(r, same) > most(field))
+			return refuse(r, field->name, value);
 		*to = *field_in(r, same);
 		return 0;
 	}
@@ -335,7 +343,18 @@ static int read_file(const char *name, char *text)
 		return -err;
 	}
 	len = fread(text, 1, FILE_MAX, file);
+	if (ferror(file)) {
+		const int err = errno;
+
+		fclose(file);
+		gn_log(GN_LOG_ERROR, "sim: profile %s: %s", name, gn_strerror(-err));
+		return -err;
+	}
 	fclose(file);
+	if (memchr(text, '\0', len)) {
+		gn_log(GN_LOG_ERROR, "sim: profile %s: no text: a byte of it is 0", name);
+		return -EINVAL;
+	}
 	if (len == FILE_MAX) {
 		gn_log(GN_LOG_ERROR, "sim: profile %s: longer than %u bytes", name, FILE_MAX - 1);
 		return -EINVAL;

@@ -117,14 +117,18 @@ static void land(struct sim_flight *flight)
 	forget(flight);
 }
 
+static void land_earlier(const struct sim_flight *flight)
+{
+	while (flight->in_order && flight->to->flights != flight)
+		land(flight->to->flights);
+}
+
 static void step(struct sim_event *event)
 {
 	struct sim_flight *flight = container_of(event, struct sim_flight, event);
 	struct sim_engine *engine = sim_engine_of(flight->to);
 
-	if (flight->in_order)
-		while (flight->to->flights != flight)
-			land(flight->to->flights);
+	land_earlier(flight);
 	land_line(flight);
 	if (flight->landed == flight->lines)
 		forget(flight);
@@ -142,8 +146,10 @@ void sim_flights_land_in(struct sim_qp *to, const uint8_t *addr, uint64_t len_by
 {
 	for (struct sim_flight *flight = to->flights, *next; flight; flight = next) {
 		next = flight->next;
-		if (flight->addr >= addr && flight->addr < addr + len_bytes)
-			land(flight);
+		if (flight->addr < addr || flight->addr >= addr + len_bytes)
+			continue;
+		land_earlier(flight);
+		land(flight);
 	}
 }
 

@@ -58,8 +58,7 @@ static uint64_t pay(struct sim_qp *qp, const struct gn_wr *wr, unsigned n)
 	sim_owe_until(sim, sim_path_pass(qp->path, device, sim->thread ? sim->thread->id : 0,
 					 sim->engine.now_ps));
 	sim_owe(sim, sim_jitter(device, work));
-	if (sim->thread && sim->thread->busy_ps > sim->engine.now_ps)
-		return sim->thread->busy_ps;
+	sim_settle(sim); /* the card's stations are asked when the doorbell rings */
 	return sim->engine.now_ps;
 }
 

@@ -42,7 +42,7 @@ static unsigned translate(struct sim_device *device, const struct sim_message *m
 	last = (m->offset + m->bytes - 1) / covers;
 	if (last - page >= PAGES_MAX)
 		last = page + PAGES_MAX - 1;
-	for (; page <= last; page++)
+	for (uint64_t n = last - page + 1; n > 0; n--, page++)
 		misses += look_up(device, key_of(TRANSLATION, m->memory, page), 1, miss_ps, at_ps);
 	return misses;
 }
