@@ -198,7 +198,7 @@ struct request {
 
 struct receipt {
 	uint64_t id;
-	uint64_t tick;
+	uint64_t tick; /* when it had been posted */
 	uint32_t len;
 	uint32_t n_sge, piece[SGE_MAX];
 };
@@ -212,6 +212,7 @@ struct half {
 	bool failed;
 	struct receipt *recv;
 	uint32_t n_recv, cap_recv, recv_done;
+	uint32_t recv_there; /* their posting has returned */
 	bool recv_failed;
 	uint32_t *msg; /* which requests are messages */
 	uint32_t n_msg, cap_msg, msg_ok;

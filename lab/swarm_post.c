@@ -417,6 +417,8 @@ static void post_recv(struct end *e, uint32_t len)
 	rc = gn_post_recv(e->qp, &wr, NULL);
 	CHECK(e->s, rc == 0, "posting receive %u with %u of %u outstanding gave %s", i,
 	      i - e->half->recv_done, e->max_recv, gn_strerror(rc));
+	e->half->recv[i].tick = ++e->s->tick; /* posting takes time: it counts from now on */
+	e->half->recv_there = i + 1;
 }
 
 void end_post_recvs(struct end *e, uint32_t most)

@@ -73,7 +73,8 @@ struct request *half_request(struct swarm *s, struct half *half)
 struct receipt *half_receipt(struct swarm *s, struct half *half)
 {
 	half->recv = swarm_grow(half->recv, half->n_recv, &half->cap_recv, sizeof(*half->recv));
-	half->recv[half->n_recv] = (struct receipt){.id = rng_mix(++s->last_id), .tick = ++s->tick};
+	half->recv[half->n_recv] =
+		(struct receipt){.id = rng_mix(++s->last_id), .tick = UINT64_MAX};
 	return &half->recv[half->n_recv++];
 }
 

@@ -119,7 +119,7 @@ static void note_datagram(struct end *e, struct request *req, unsigned target)
 		.imm = req->imm,
 		.has_imm = req->op == GN_OP_SEND_IMM,
 	};
-	if (to->n_in > to->half.n_recv)
+	if (to->n_in > to->half.recv_there)
 		to->may_lose = true;
 }
 
