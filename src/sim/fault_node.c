@@ -150,7 +150,7 @@ static void wait_anew(struct sim_thread *thread, uint64_t unused)
 	    (thread->run.where != SIM_EVENT_NEAR && thread->run.where != SIM_EVENT_FAR))
 		return;
 	thread->until_ps = sim_clock_until_ps(&thread->proc->node->clock, thread->deadline_ns);
-	sim_event_at(engine, &thread->run, thread->until_ps);
+	sim_event_at(engine, &thread->run, sim_later(thread->until_ps, thread->busy_ps));
 }
 
 static void drift(struct sim_node *node, int32_t ppm)

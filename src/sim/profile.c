@@ -12,8 +12,9 @@
 
 #include "gannet/sim.h"
 
-#define FILE_MAX (64u * 1024u)
-#define LIKE_MAX 4u /* how deep "like" may refer */
+#define FILE_MAX      (64u * 1024u)
+#define LIKE_MAX      4u     /* how deep "like" may refer */
+#define MAX_MSG_LEAST 65536u /* every provider takes messages of this size */
 
 /* ---- the built-in ones (profiles.S) ---- */
 
@@ -139,6 +140,7 @@ struct reader {
 	unsigned line;
 	struct sim_profile *out;
 	unsigned depth;
+	bool begun; /* it has said something */
 };
 
 static int refuse(const struct reader *r, const char *what, const char *value)
@@ -188,6 +190,13 @@ static uint64_t most(const struct field *field)
 	return field->unit == NS ? field->max * 1000 : field->max;
 }
 
+static int too_large(const struct reader *r, const struct field *field, const char *value)
+{
+	gn_log(GN_LOG_ERROR, "sim: profile %s, line %u: %s '%s' is above %llu", r->name, r->line,
+	       field->name, value, (unsigned long long)field->max);
+	return -EINVAL;
+}
+
 static int set_field(const struct reader *r, const struct field *field, const char *value)
 {
 	const struct field *same = find_field(value);
@@ -195,14 +204,14 @@ static int set_field(const struct reader *r, const struct field *field, const ch
 
 	if (same && same->unit == field->unit) { /* as much as another one has so far */
 		if (same->max > field->max && *field_in(r, same) > most(field))
-			return refuse(r, field->name, value);
+			return too_large(r, field, value);
 		*to = *field_in(r, same);
 		return 0;
 	}
 	if (!parse_milli(value, &milli))
 		return refuse(r, "no number of at most three decimals:", value);
 	if (milli > field->max * 1000)
-		return refuse(r, field->name, value);
+		return too_large(r, field, value);
 	switch (field->unit) {
 	case NS: /* to ps */
 		*to = milli;
@@ -265,7 +274,11 @@ static int read_line(struct reader *r, char *line)
 	if (!value || *value == '#')
 		return refuse(r, "no value for", name);
 	if (!strcmp(name, "like"))
-		return be_like(r, value);
+		return r->begun ?
+			       refuse(r,
+				      "like comes first, or it would undo what is above:", value) :
+			       be_like(r, value);
+	r->begun = true;
 	if (!strcmp(name, "caps"))
 		return set_caps(r, value);
 	field = find_field(name);
@@ -318,6 +331,11 @@ static int check(const struct sim_profile *p, const char *name)
 			       positive[i].name);
 			return -EINVAL;
 		}
+	}
+	if (p->max_msg < MAX_MSG_LEAST) {
+		gn_log(GN_LOG_ERROR, "sim: profile %s: max_msg %llu is below %u", name,
+		       (unsigned long long)p->max_msg, MAX_MSG_LEAST);
+		return -EINVAL;
 	}
 	if (p->cache_units &&
 	    (!p->requester_units || !p->responder_units || p->requester_units > p->cache_units ||

@@ -196,8 +196,8 @@ static void ask(struct sim_qp *qp)
 	struct sim_listener *listener;
 	int rc = -ECONNREFUSED;
 
-	if (qp->conn.node < sim->n_nodes && hears(qp, me, qp->conn.node) &&
-	    hears(qp, qp->conn.node, me)) {
+	if (qp->conn.node < sim->n_nodes && !sim->nodes[qp->conn.node].crashed &&
+	    hears(qp, me, qp->conn.node) && hears(qp, qp->conn.node, me)) {
 		listener = find_listener(sim_nic_of(sim, qp->conn.node), qp->conn.port);
 		if (listener)
 			rc = deposit(qp, listener);

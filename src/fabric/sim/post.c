@@ -94,6 +94,7 @@ unsigned sim_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
 			.bytes = (uint32_t)bytes,
 		};
 	}
+	device->wqes += n;
 	if (flush) {
 		sim_stages_flush(qp);
 		sim_stage_kick(qp, SIM_DONE);

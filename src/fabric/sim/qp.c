@@ -95,7 +95,7 @@ void sim_qp_unplug(struct sim_qp *qp)
 	qp->up = false;
 	for (uint64_t at = qp->passed[SIM_DONE]; at < qp->sq.head; at++) {
 		sim_sample_drop(sim_send_at(qp, at));
-		sim_device_of(qp)->wqes -= sim_send_at(qp, at)->sent;
+		sim_device_of(qp)->wqes--;
 	}
 	sim_flights_drop(qp);
 	fini_events(qp);

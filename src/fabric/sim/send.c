@@ -8,9 +8,16 @@
 
 #define LOCAL_STORE_OPS (1u << GN_OP_READ | 1u << GN_OP_CAS | 1u << GN_OP_FAA)
 
+#define RECEIVE_OPS (1u << GN_OP_SEND | 1u << GN_OP_SEND_IMM | 1u << GN_OP_WRITE_IMM)
+
 static bool is_read(const struct gn_wr *wr)
 {
 	return LOCAL_STORE_OPS & 1u << wr->op;
+}
+
+static bool takes_receive(const struct gn_wr *wr)
+{
+	return RECEIVE_OPS & 1u << wr->op;
 }
 
 static uint64_t head_of(const struct sim_qp *qp, enum sim_stage stage)
@@ -98,7 +105,8 @@ static struct sim_message own_message(const struct sim_qp *qp, const struct gn_w
 	const struct soft_key *key;
 
 	/* Payload is looked up where it is fetched, or where it is stored. */
-	if (!wr->n_sge || wr->flags & GN_INLINE || m.read != (packet == SIM_READ_RESPONSE))
+	if (!wr->n_sge || !wr->sge[0].len_bytes || wr->flags & GN_INLINE ||
+	    m.read != (packet == SIM_READ_RESPONSE))
 		return m;
 	key = soft_key_find(&sim_fabric_of(&qp->qp.obj)->keys, wr->sge[0].lkey, qp->qp.pd);
 	if (key) {
@@ -124,6 +132,14 @@ static void tx_datagram(struct sim_qp *qp, const struct gn_wr *wr, struct sim_se
 	sim_stage_kick(qp, SIM_TX);
 }
 
+/* For answers to earlier READs; answered() goes on. */
+static bool has_to_wait(const struct sim_qp *qp, const struct gn_wr *wr)
+{
+	if (wr->flags & GN_FENCE && qp->reads)
+		return true;
+	return is_read(wr) && qp->reads >= sim_device_of(qp)->profile->max_rd_atomic;
+}
+
 /* The device takes a request. Bad buffers are noted here, and fail it when its turn comes. */
 static void tx(struct sim_event *event)
 {
@@ -133,7 +149,7 @@ static void tx(struct sim_event *event)
 	const struct gn_wr *wr;
 	struct sim_send *send = head(qp, SIM_TX, &wr);
 
-	if (!send || (wr->flags & GN_FENCE && qp->reads)) /* the last answer comes back here */
+	if (!send || has_to_wait(qp, wr))
 		return;
 	trace(qp, wr, send);
 	if (!local_ok(qp, wr))
@@ -207,16 +223,15 @@ static void rx(struct sim_event *event)
 		message.memory = wr->to.remote.key;
 		message.offset = wr->to.remote.offset;
 	}
-	at_ps = sim_rx(device, &message);
-	if (in > at_ps)
-		at_ps = in;
+	message.receive = takes_receive(wr);
+	at_ps = sim_later(sim_rx(device, &message), in);
 	if (wr->op == GN_OP_CAS || wr->op == GN_OP_FAA)
 		at_ps = sim_atomic_unit(device, at_ps, region_bytes(to, wr));
 	if (wr->op == GN_OP_READ)
 		at_ps = sim_dma_read(device, at_ps, send->bytes, 0) + device->profile->sample_ps;
 	else
 		at_ps = sim_dma_write(device, at_ps, send->bytes) + device->profile->place_ps;
-	pass(qp, SIM_RX, send, at_ps);
+	pass(qp, SIM_RX, send, message.receive ? sim_complete(device, at_ps) : at_ps);
 }
 
 /* ---- place ---- */
@@ -298,8 +313,10 @@ static void place(struct sim_event *event)
 
 static void answered(struct sim_qp *qp, const struct gn_wr *wr, const struct sim_send *send)
 {
-	if (send->sent && is_read(wr) && --qp->reads == 0)
+	if (send->sent && is_read(wr)) {
+		qp->reads--;
 		sim_stage_kick(qp, SIM_TX);
+	}
 }
 
 static void back(struct sim_event *event)
@@ -317,9 +334,7 @@ static void back(struct sim_event *event)
 			own_message(qp, wr, send, is_read(wr) ? SIM_READ_RESPONSE : SIM_ACK);
 		const uint64_t in = sim_link_receive(device, is_read(wr) ? send->bytes : 0);
 
-		at_ps = sim_rx(device, &message);
-		if (in > at_ps)
-			at_ps = in;
+		at_ps = sim_later(sim_rx(device, &message), in);
 		if (is_read(wr))
 			at_ps = sim_dma_write(device, at_ps, send->bytes);
 		at_ps = sim_complete(device, at_ps);
@@ -341,7 +356,7 @@ static bool complete_send(struct sim_qp *qp)
 		const uint64_t position = qp->passed[SIM_DONE]++;
 
 		qp->sq.tail = qp->passed[SIM_DONE];
-		sim_device_of(qp)->wqes -= send->sent;
+		sim_device_of(qp)->wqes--;
 		if (send->status == GN_WC_OK && !(wr->flags & GN_SIGNALED))
 			continue;
 		sim_cq_push(qp->qp.send_cq,

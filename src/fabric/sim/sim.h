@@ -96,7 +96,7 @@ struct sim_send {
 	uint32_t tries;
 	bool acted;	/* its effect was made: when it is repeated, only the answer is */
 	uint64_t at_ps; /* when its next stage may take it */
-	bool sent;	/* it is among sim_device.wqes */
+	bool sent;	/* it has passed tx */
 	uint32_t bytes; /* of payload */
 	struct sim_sample *sample; /* a READ that is taken bit by bit */
 };

@@ -16,11 +16,15 @@ void sim_device_fini(struct sim_device *device)
 
 uint64_t sim_jitter(const struct sim_device *device, uint64_t ps)
 {
-	const uint64_t span = ps * device->profile->jitter_ppm / 1000000;
+	const uint64_t span =
+		(uint64_t)((unsigned __int128)ps * device->profile->jitter_ppm / 1000000);
 
 	if (!span)
 		return ps;
-	return ps - span + sim_random_below(&device->engine->random, (uint32_t)(2 * span + 1));
+	return ps - span +
+	       (uint64_t)((unsigned __int128)sim_random_next(&device->engine->random) *
+				  (2 * span + 1) >>
+			  64);
 }
 
 void sim_device_stats(const struct sim_device *device, struct gn_sim_stats *out)

@@ -2,8 +2,8 @@
 /*
  * The card's transmitting and receiving engines, for connected qps. Each packet takes an engine for
  * as long as its kind does. Contexts, translations and requests that the card does not hold any
- * more are fetched by one unit, a station of its own: the engines go on with others meanwhile, and
- * what waits for a fetch comes later.
+ * more are fetched by one unit, a station of its own, from when the packet arrives. Packets pass in
+ * order: one that waits for a fetch holds up those behind it, whose own fetches go on meanwhile.
  */
 #include "sim/model/model.h"
 
@@ -54,23 +54,16 @@ static uint64_t packets(const struct sim_device *device, uint64_t bytes)
 	return bytes > mtu ? (bytes + mtu - 1) / mtu : 1;
 }
 
-static uint64_t later(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 uint64_t sim_tx(struct sim_device *device, const struct sim_message *m)
 {
 	const struct sim_profile *p = device->profile;
-	const uint64_t now = device->engine->now_ps;
-	uint64_t fetched = now, service;
+	uint64_t fetched = device->engine->now_ps, service;
 
 	switch (m->packet) {
 	case SIM_REQUEST: {
 		const uint64_t miss_ps = m->read ? p->miss_ps : p->miss_write_ps;
 
 		device->requests++;
-		device->wqes++;
 		look_up(device, key_of(REQUESTER, m->qpn, 0), p->requester_units, miss_ps,
 			&fetched);
 		translate(device, m, miss_ps, &fetched);
@@ -85,7 +78,7 @@ uint64_t sim_tx(struct sim_device *device, const struct sim_message *m)
 		service = p->tx_ack_ps;
 		break;
 	}
-	return later(sim_station_pass(&device->tx, now, service), fetched);
+	return sim_station_pass(&device->tx, fetched, service);
 }
 
 /*
@@ -122,8 +115,7 @@ static void find_request(struct sim_device *device, const struct sim_message *m,
 uint64_t sim_rx(struct sim_device *device, const struct sim_message *m)
 {
 	const struct sim_profile *p = device->profile;
-	const uint64_t now = device->engine->now_ps;
-	uint64_t fetched = now, service;
+	uint64_t fetched = device->engine->now_ps, service;
 
 	switch (m->packet) {
 	case SIM_REQUEST:
@@ -131,7 +123,8 @@ uint64_t sim_rx(struct sim_device *device, const struct sim_message *m)
 		device->inbound_misses += look_up(device, key_of(RESPONDER, m->qpn, 0),
 						  p->responder_units, p->miss_inbound_ps, &fetched);
 		device->inbound_misses += translate(device, m, p->miss_inbound_ps, &fetched);
-		service = p->rx_request_ps * (m->read ? 1 : packets(device, m->bytes));
+		service = p->rx_request_ps * (m->read ? 1 : packets(device, m->bytes)) +
+			  (m->receive ? p->rx_receive_ps : 0);
 		break;
 	case SIM_READ_RESPONSE:
 		find_request(device, m, p->miss_ps, &fetched);
@@ -142,7 +135,7 @@ uint64_t sim_rx(struct sim_device *device, const struct sim_message *m)
 		service = p->rx_ack_ps;
 		break;
 	}
-	return later(sim_station_pass(&device->rx, now, service), fetched);
+	return sim_station_pass(&device->rx, fetched, service);
 }
 
 uint64_t sim_atomic_unit(struct sim_device *device, uint64_t at_ps, uint64_t region_bytes)

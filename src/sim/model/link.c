@@ -18,7 +18,8 @@ static uint64_t service(const struct sim_device *device, uint64_t bytes)
 {
 	const uint32_t factor = sim_slow_factor(&device->slow, device->engine->now_ps);
 
-	return sim_rate_ps(device->profile->link, bytes) * factor / SIM_FACTOR_ONE;
+	return (uint64_t)((unsigned __int128)sim_rate_ps(device->profile->link, bytes) * factor /
+			  SIM_FACTOR_ONE);
 }
 
 uint64_t sim_link_send(struct sim_device *device, uint64_t at_ps, uint64_t bytes)

@@ -36,7 +36,7 @@ static inline uint64_t sim_station_pass(struct sim_station *station, uint64_t at
 	const uint64_t start = station->free_ps > at_ps ? station->free_ps : at_ps;
 
 	station->busy_ps += service_ps;
-	station->free_ps = start + service_ps;
+	station->free_ps = service_ps < SIM_NEVER - 1 - start ? start + service_ps : SIM_NEVER - 1;
 	return station->free_ps;
 }
 
@@ -80,7 +80,7 @@ struct sim_device {
 	struct sim_station doorbells, dma_read, dma_write, tx, rx, atomic, icm, link_out, link_in;
 	struct sim_slow slow; /* a fault of its link */
 	struct sim_cache cache;
-	uint64_t wqes, wqe_debt; /* requests under way; misses that are due, in 1/wqes */
+	uint64_t wqes, wqe_debt; /* requests posted and not done; misses that are due, in 1/wqes */
 	uint64_t requests, packets_out, packets_in, bytes_out, bytes_in, inbound, interrupts;
 	uint64_t hits, misses, wqe_misses, inbound_misses;
 };
@@ -131,7 +131,8 @@ struct sim_message {
 	enum sim_packet packet;
 	bool read;	 /* the request is a READ or an atomic: misses are not overlapped */
 	uint32_t qpn;	 /* of the card's own qp */
-	uint64_t memory; /* what of its memory is touched: key << 32, or 0 */
+	bool receive;	 /* it takes a receive */
+	uint64_t memory; /* the key of what is touched of its memory, or 0 */
 	uint64_t offset, bytes;
 };
 
@@ -139,6 +140,10 @@ struct sim_message {
 uint64_t sim_tx(struct sim_device *device, const struct sim_message *message);
 /* It was taken in at the result. */
 uint64_t sim_rx(struct sim_device *device, const struct sim_message *message);
+static inline uint64_t sim_later(uint64_t a_ps, uint64_t b_ps)
+{
+	return a_ps > b_ps ? a_ps : b_ps;
+}
 /* An atomic on a region of that length. */
 uint64_t sim_atomic_unit(struct sim_device *device, uint64_t at_ps, uint64_t region_bytes);
 
