@@ -212,6 +212,8 @@ int gn_rpc_wait(struct gn_rpc_client *client, uint64_t deadline_ns)
 		if (gn_now_ns() >= deadline_ns)
 			return -ETIMEDOUT;
 		until = first_deadline(client);
+		if (client->mode == GN_RPC_REPLY && client->heard_ns + RPC_PROBE_NS < until)
+			until = client->heard_ns + RPC_PROBE_NS;
 		rc = wait_for_more(client, until < deadline_ns ? until : deadline_ns);
 		if (rc == -EINTR)
 			return rc;

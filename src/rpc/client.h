@@ -41,7 +41,8 @@ struct gn_rpc_client {
 	uint8_t *requests, *fetched, *replies; /* slots */
 
 	struct rpc_slot *slots;
-	uint32_t polls; /* in vain, since the channel was looked at */
+	uint32_t polls;	   /* since the channel was looked at */
+	uint64_t heard_ns; /* when the last result came; 0: just now */
 	int ended;	/* calls that this poll has ended */
 	struct gn_rpc_counters count;
 };

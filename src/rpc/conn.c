@@ -202,7 +202,8 @@ int rpc_conn_serve(struct rpc_conn *c)
 {
 	int served = 0;
 
-	while (!c->failed) {
+	/* Not before it is known what the connection promises. */
+	while (c->established && !c->failed) {
 		const uint8_t *message = c->requests + c->number % c->n_slots * c->request_stride;
 		struct gn_rpc_request *r = &c->slots[c->number % c->n_slots];
 		struct rpc_entry entry;
@@ -225,7 +226,23 @@ int rpc_conn_serve(struct rpc_conn *c)
 		c->number++;
 		served++;
 	}
+	c->heard |= served;
 	return served;
+}
+
+void rpc_conn_probe(struct rpc_conn *c)
+{
+	struct gn_wr wr;
+	int rc;
+
+	if (!c->established || c->failed || c->heard) {
+		c->heard = false;
+		return;
+	}
+	gn_wr_init(&wr, GN_OP_WRITE, c->client, NULL, 0, GN_SIGNALED);
+	rc = gn_post_send(c->qp, &wr, NULL);
+	if (rc && rc != -EAGAIN)
+		rpc_conn_fail(c);
 }
 
 void rpc_conn_established(struct rpc_conn *c)
@@ -338,7 +355,10 @@ void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, 
 		rpc_conn_post(c, r);
 		__atomic_fetch_sub(&c->pending, 1, __ATOMIC_RELEASE);
 	} else {
+		/* The thread and its queue stay until this one is out of it. */
+		__atomic_fetch_add(&c->pending, 1, __ATOMIC_RELAXED);
 		r->work.ask = RPC_ASK_POST;
 		rpc_thread_ask(t, &r->work);
+		__atomic_fetch_sub(&c->pending, 1, __ATOMIC_RELEASE);
 	}
 }

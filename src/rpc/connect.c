@@ -146,7 +146,9 @@ static int establish(struct gn_rpc_client *c, const char *addr,
 	const struct gn_conn_opts conn = {
 		.private_data = &hello,
 		.private_len = sizeof(hello),
-		.timeout_us = opts->timeout_us ? (uint32_t)opts->timeout_us : TIMEOUT_US,
+		.timeout_us = opts->timeout_us > UINT32_MAX ? UINT32_MAX :
+			      opts->timeout_us		    ? (uint32_t)opts->timeout_us :
+							      TIMEOUT_US,
 	};
 	int rc = gn_mr_remote(c->reply_mr, &reply);
 
@@ -207,6 +209,7 @@ int gn_rpc_close(struct gn_rpc_client *c)
 	rc = rpc_client_check(c);
 	if (rc)
 		return rc;
+	c->dead = true; /* what done begins now would end in nothing */
 	for (uint32_t i = 0; i < c->n_slots; i++)
 		if (c->slots[i].op)
 			rpc_end(c, &c->slots[i], GN_RPC_CANCELED, 0);

@@ -6,7 +6,7 @@
 #include "rpc/client.h"
 
 #define COMPLETIONS 16
-#define CHAN_EVERY  64u /* polls in vain after which the connection is looked at */
+#define CHAN_EVERY  64u /* polls after which connection and deadlines are looked at in any case */
 
 static uint64_t fetched_at(const struct gn_rpc_client *c, const struct rpc_slot *slot)
 {
@@ -59,6 +59,7 @@ static void deliver(struct gn_rpc_client *c, struct rpc_slot *slot, const uint8_
 	uint32_t at = 0;
 
 	slot->state = RPC_FREE;
+	c->heard_ns = 0;
 	if (!op)
 		return;
 	if (!rpc_entry(message, slot->head.len, &at, &entry, &bytes)) {
@@ -155,6 +156,27 @@ static void end_late(struct gn_rpc_client *c)
 	}
 }
 
+/*
+ * A server that writes results back may vanish without a word, when nothing is posted to it any
+ * more. An empty WRITE fails then.
+ */
+static void probe(struct gn_rpc_client *c)
+{
+	const uint64_t now_ns = gn_now_ns();
+	struct gn_wr wr;
+	int rc;
+
+	if (c->mode != GN_RPC_REPLY || c->oldest == c->number || !c->heard_ns)
+		c->heard_ns = now_ns;
+	if (now_ns < c->heard_ns + RPC_PROBE_NS)
+		return;
+	c->heard_ns = now_ns;
+	gn_wr_init(&wr, GN_OP_WRITE, UINT64_MAX, NULL, 0, GN_SIGNALED);
+	rc = gn_post_send(c->qp, &wr, NULL);
+	if (rc && rc != -EAGAIN)
+		rpc_client_die(c);
+}
+
 static void take_events(struct gn_rpc_client *c)
 {
 	struct gn_event event;
@@ -171,11 +193,16 @@ int rpc_client_poll(struct gn_rpc_client *c)
 		return 0;
 	take_completions(c);
 	move_on(c);
-	if (!c->ended && ++c->polls >= CHAN_EVERY) {
+	c->polls++;
+	if (c->ended && c->polls < CHAN_EVERY)
+		return c->ended;
+	if (c->polls >= CHAN_EVERY) {
 		c->polls = 0;
 		take_events(c);
 	}
-	if (!c->ended && !c->dead)
+	if (!c->dead)
 		end_late(c);
+	if (!c->dead)
+		probe(c);
 	return c->ended;
 }

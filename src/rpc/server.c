@@ -104,6 +104,17 @@ static int take_events(struct rpc_thread *t)
 	return n;
 }
 
+/* Who comes when it is over is refused. */
+static void take_in(struct rpc_thread *t, struct rpc_newcomer *newcomer)
+{
+	if (!t->stop) {
+		rpc_conn_accept(t, newcomer);
+		return;
+	}
+	gn_reject(newcomer->req, NULL, 0);
+	gn_free(newcomer);
+}
+
 static int take_work(struct rpc_thread *t)
 {
 	struct rpc_work *work;
@@ -117,7 +128,7 @@ static int take_work(struct rpc_thread *t)
 			t->stop = true;
 			break;
 		case RPC_ASK_ACCEPT:
-			rpc_conn_accept(t, container_of(work, struct rpc_newcomer, work));
+			take_in(t, container_of(work, struct rpc_newcomer, work));
 			break;
 		case RPC_ASK_POST:
 			rpc_conn_post(r->conn, r);
@@ -162,6 +173,23 @@ static int serve_all(struct rpc_thread *t)
 	return served;
 }
 
+/* With nobody there, nobody is asked. */
+static uint64_t probe_at(const struct rpc_thread *t)
+{
+	return t->conns ? t->probe_ns : GN_FOREVER;
+}
+
+static void probe_all(struct rpc_thread *t)
+{
+	const uint64_t now_ns = gn_now_ns();
+
+	if (now_ns < t->probe_ns)
+		return;
+	t->probe_ns = now_ns + RPC_PROBE_NS;
+	for (struct rpc_conn *c = t->conns; c; c = c->next)
+		rpc_conn_probe(c);
+}
+
 /* Nothing to do: until a client writes, an event, or another thread's word. */
 static void idle(struct rpc_thread *t)
 {
@@ -175,11 +203,13 @@ static void idle(struct rpc_thread *t)
 		const uint64_t *word = rpc_conn_word(c);
 		const uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 
+		if (!c->established)
+			continue;
 		if (seen == rpc_seq(c->epoch, c->number))
 			return; /* there, or torn and about to be */
 		items[n++] = gn_wait_word(word, seen);
 	}
-	gn_wait(items, n, c || t->dying ? gn_deadline_us(MANY_NAP_US) : GN_FOREVER,
+	gn_wait(items, n, c || t->dying ? gn_deadline_us(MANY_NAP_US) : probe_at(t),
 		"requests of clients");
 	t->turns = CHAN_EVERY;
 }
@@ -197,6 +227,7 @@ static void thread_main(void *arg)
 			rpc_thread_completions(t);
 			busy += take_events(t);
 			rpc_conn_bury(t);
+			probe_all(t);
 		}
 		if (t->failed)
 			end_failed(t);
@@ -299,19 +330,36 @@ destroy:
 	return rc;
 }
 
+static void stop_threads(struct gn_rpc_server *server)
+{
+	for (unsigned i = 0; i < server->started; i++)
+		rpc_thread_ask(&server->threads[i], &server->threads[i].stop_work);
+	for (unsigned i = 0; i < server->started; i++)
+		gn_thread_join(server->threads[i].thread);
+	/* One that ended late may have sent newcomers to one that ended early. */
+	for (unsigned i = 0; i < server->started; i++)
+		take_work(&server->threads[i]);
+	server->started = 0;
+}
+
 int gn_rpc_server_start(struct gn_rpc_server *server)
 {
-	int rc;
+	int rc = 0;
 
 	if (!server || server->started)
 		return -EINVAL;
-	rc = gn_listen(server->threads[0].ctx, server->addr, server->threads[0].chan,
-		       server->opts.listener_flags, &server->listener);
 	for (; !rc && server->started < server->opts.threads; server->started += !rc) {
 		struct rpc_thread *t = &server->threads[server->started];
 
+		t->stop = false;
 		rc = gn_thread_start("rpc", thread_main, t, &t->thread);
 	}
+	/* Nobody comes before there is a thread for everybody. */
+	if (!rc)
+		rc = gn_listen(server->threads[0].ctx, server->addr, server->threads[0].chan,
+			       server->opts.listener_flags, &server->listener);
+	if (rc)
+		stop_threads(server);
 	return rc;
 }
 
@@ -319,10 +367,7 @@ void gn_rpc_server_destroy(struct gn_rpc_server *server)
 {
 	if (!server)
 		return;
-	for (unsigned i = 0; i < server->started; i++)
-		rpc_thread_ask(&server->threads[i], &server->threads[i].stop_work);
-	for (unsigned i = 0; i < server->started; i++)
-		gn_thread_join(server->threads[i].thread);
+	stop_threads(server);
 	gn_listener_close(server->listener);
 	for (unsigned i = 0; server->threads && i < server->opts.threads; i++)
 		destroy_thread(&server->threads[i]);

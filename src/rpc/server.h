@@ -45,6 +45,7 @@ struct rpc_conn {
 	struct rpc_conn *next, **prev;
 	uint64_t client;
 	bool established, dead;
+	bool heard; /* since the last round of probes */
 	bool failed; /* it is to end, when nobody looks at it: rpc_thread.failed */
 	bool check_request, check_fetch; /* no order is promised */
 	uint32_t n_slots, max_request, max_result, epoch;
@@ -73,6 +74,7 @@ struct rpc_thread {
 	struct gn_queue *queue;
 	struct rpc_conn *conns, *dying;
 	bool failed; /* some of them have */
+	uint64_t probe_ns; /* when clients are asked whether they are there */
 	uint32_t turns, n_conns;
 	struct rpc_work stop_work;
 	struct gn_rpc_counters count;
@@ -102,6 +104,8 @@ void rpc_conn_end(struct rpc_conn *conn);
 void rpc_conn_bury(struct rpc_thread *thread);
 /* Its memory changed, perhaps: handle the requests that are there. How many. */
 int rpc_conn_serve(struct rpc_conn *conn);
+/* Every RPC_PROBE_NS: a client that was silent may have vanished without a word. */
+void rpc_conn_probe(struct rpc_conn *conn);
 /* Owner only: write an answer to the client. */
 void rpc_conn_post(struct rpc_conn *conn, const struct gn_rpc_request *request);
 static inline const uint64_t *rpc_conn_word(const struct rpc_conn *conn)

@@ -72,6 +72,9 @@ _Static_assert(sizeof(struct rpc_entry) == 8, "wire");
 
 #define RPC_ALIGN 64u
 
+/* Silence after which a side asks whether the other is there, by an empty WRITE. */
+#define RPC_PROBE_NS 100000000u
+
 /* Bytes of a slot for messages of up to max payload bytes in one entry. */
 static inline uint64_t rpc_stride(uint32_t max)
 {

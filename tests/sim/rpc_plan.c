@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+/* From a seed to a plan: cluster, server, clients, and what goes wrong. */
+#include <stdio.h>
+#include <string.h>
+
+#include "rpc.h"
+
+struct rng {
+	uint64_t state;
+};
+
+static uint64_t rng_next(struct rng *rng)
+{
+	uint64_t x = rng->state += 0x9e3779b97f4a7c15u;
+
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+	return x ^ (x >> 31);
+}
+
+static uint32_t range(struct rng *rng, uint32_t low, uint32_t high)
+{
+	return low + (uint32_t)(rng_next(rng) % (high - low + 1));
+}
+
+static bool one_in(struct rng *rng, uint32_t n)
+{
+	return range(rng, 1, n) == 1;
+}
+
+static bool is_one_of(const char *kind, const char *const *list)
+{
+	while (*list && strcmp(kind, *list))
+		list++;
+	return *list;
+}
+
+/* ---- faults ---- */
+
+static const char *const of_nodes[] = {"crash",	    "pause", "slow-node", "slow-link",
+				       "partition", "drift", NULL};
+
+static void draw_rate(struct rng *rng, const char *kind, bool node, char *to, size_t size)
+{
+	static const char *const rare[] = {"qp-error", "rnr", "alloc", "register", NULL};
+	const uint32_t ppm = node		   ? range(rng, 2000, 50000) :
+			     is_one_of(kind, rare) ? range(rng, 100, 5000) :
+						     range(rng, 1000, 200000);
+
+	snprintf(to, size, "%s=%uppm", kind, ppm);
+}
+
+/* A node's trouble lasts a while, or for good; an operation's hits the first one from then on. */
+static void draw_schedule(struct rng *rng, const char *kind, bool node, char *to, size_t size)
+{
+	const unsigned where = range(rng, 0, 1);
+	const uint32_t at_us = range(rng, 0, 5000), for_us = range(rng, 20, 4000);
+	const uint32_t amount = range(rng, 1, 1000);
+	const bool other = one_in(rng, 2);
+	char span[32];
+
+	snprintf(span, sizeof(span), "+%uus", for_us);
+	if (other && (!strcmp(kind, "crash") || !strcmp(kind, "partition")))
+		*span = '\0'; /* for good */
+	if (!node)
+		snprintf(to, size, "%s@%uus:n%u:#%u", kind, other ? 0 : at_us, where,
+			 1 + amount % 100);
+	else if (!strcmp(kind, "drift"))
+		snprintf(to, size, "%s@%uus:n%u:%s%uppm", kind, at_us, where, other ? "-" : "",
+			 amount);
+	else if (!strncmp(kind, "slow-", 5))
+		snprintf(to, size, "%s@%uus%s:n%u:%ux", kind, at_us, span, where, 2 + amount % 30);
+	else
+		snprintf(to, size, "%s@%uus%s:n%u%s", kind, at_us, span, where,
+			 !strcmp(kind, "partition") && amount % 3 == 0 ? ">" : "");
+}
+
+static void note_effect(struct plan *plan, const char *kind)
+{
+	static const char *const breaks[] = {"crash", "partition", "qp-error", "rnr", NULL};
+	static const char *const no_memory[] = {"alloc", "register", NULL};
+	static const char *const stalls[] = {"pause", "slow-node", "slow-link", "late-completion",
+					     NULL};
+
+	plan->breaks |= is_one_of(kind, breaks);
+	plan->no_memory |= is_one_of(kind, no_memory);
+	plan->stalls |= is_one_of(kind, stalls);
+}
+
+static void draw_faults(struct plan *plan, struct rng *rng)
+{
+	const bool none = one_in(rng, 6);
+	const uint32_t share = range(rng, 2, 8);
+	const char *kind;
+	size_t len = 0;
+
+	for (unsigned i = 0; (kind = gn_sim_fault_name(i)); i++) {
+		const bool chosen = one_in(rng, share) && !none;
+		const bool node = is_one_of(kind, of_nodes);
+		char fault[64];
+
+		if (one_in(rng, 2))
+			draw_schedule(rng, kind, node, fault, sizeof(fault));
+		else
+			draw_rate(rng, kind, node, fault, sizeof(fault));
+		if (!chosen)
+			continue;
+		note_effect(plan, kind);
+		len += (size_t)snprintf(plan->faults + len, sizeof(plan->faults) - len, "%s%s",
+					len ? "," : "", fault);
+	}
+}
+
+/* ---- programs ---- */
+
+static uint32_t draw_bytes(struct rng *rng)
+{
+	static const uint32_t most[] = {64, 200, 200, 1000, 4096, BYTES_MAX};
+
+	return most[range(rng, 0, 5)];
+}
+
+static void draw_client(struct plan_client *c, struct rng *rng)
+{
+	c->opts.mode = one_in(rng, 2) ? GN_RPC_FETCH : GN_RPC_REPLY;
+	c->opts.slots = range(rng, 1, one_in(rng, 4) ? 2 : 24);
+	c->opts.max_request = draw_bytes(rng);
+	c->opts.max_result = draw_bytes(rng);
+	c->opts.fetch_bytes = one_in(rng, 2) ? 0 : range(rng, 1, 1000);
+	c->opts.thread = one_in(rng, 2) ? GN_RPC_ANY_THREAD : range(rng, 0, 3);
+	c->opts.timeout_us = range(rng, 2000, 20000);
+	c->window = range(rng, 1, 24);
+	c->calls = range(rng, 20, 250);
+	c->max_timeout_us = one_in(rng, 2) ? 100 : 3000;
+	c->cancels = one_in(rng, 2) ? 0 : range(rng, 1, 150);
+	c->closes = one_in(rng, 2) ? 0 : range(rng, 1, 20);
+	c->sleeps = one_in(rng, 2) ? 0 : range(rng, 1, 100);
+}
+
+static uint64_t draw_caps_off(struct rng *rng)
+{
+	const uint64_t all = GN_CAP_INORDER_WRITE | GN_CAP_INORDER_128 | GN_CAP_WRITE_ORDER |
+			     GN_CAP_READ_HEAD_FIRST;
+	const uint64_t some = rng_next(rng) & all;
+
+	switch (range(rng, 0, 2)) {
+	case 0:
+		return 0;
+	case 1:
+		return all;
+	default:
+		return some;
+	}
+}
+
+void plan_draw(struct plan *plan, uint64_t seed)
+{
+	struct rng rng = {seed * 0xd6e8feb86659fd93u + 0x727063};
+	unsigned profiles = 0;
+
+	memset(plan, 0, sizeof(*plan));
+	while (gn_sim_profile_name(profiles))
+		profiles++;
+	plan->profile = gn_sim_profile_name(range(&rng, 0, profiles - 1));
+	plan->caps_off = draw_caps_off(&rng);
+	plan->n_clients = range(&rng, 1, CLIENTS_MAX);
+	for (unsigned i = 0; i < plan->n_clients; i++)
+		draw_client(&plan->client[i], &rng);
+	plan->server.threads = range(&rng, 1, 3);
+	plan->server.max_slots = range(&rng, 1, 32);
+	plan->server.max_request = draw_bytes(&rng);
+	plan->server.max_result = draw_bytes(&rng);
+	plan->defer_us = one_in(&rng, 2) ? 50 : 1000;
+	plan->stop_us = one_in(&rng, 4) ? range(&rng, 100, 10000) : 0;
+	draw_faults(plan, &rng);
+	plan->strict = !plan->breaks && !plan->no_memory && !plan->stalls;
+}
+
+void plan_small(struct plan *plan, const char *faults)
+{
+	struct plan_client client = {
+		.opts = GN_RPC_CLIENT_OPTS_INIT, .window = 2, .calls = 6, .max_timeout_us = 1000};
+
+	memset(plan, 0, sizeof(*plan));
+	client.opts.slots = 2;
+	client.opts.timeout_us = 5000;
+	plan->profile = "ideal";
+	plan->n_clients = 2;
+	plan->client[0] = plan->client[1] = client;
+	plan->client[1].opts.mode = GN_RPC_REPLY;
+	plan->server.threads = 2;
+	plan->defer_us = 10;
+	snprintf(plan->faults, sizeof(plan->faults), "%s", faults);
+	plan->no_memory = true;
+}
