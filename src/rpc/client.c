@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/mutant.h"
+
 static const char *const statuses[] = {
 	[GN_RPC_OK] = "ok",
 	[GN_RPC_TIMEOUT] = "no result by the deadline",
@@ -114,7 +116,7 @@ int gn_rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 	if (c->dead)
 		return -ENOTCONN;
 	slot = &c->slots[c->number % c->n_slots];
-	if (slot->state != RPC_FREE)
+	if (slot->state != RPC_FREE && (slot->op || !mutant("rpc-slot-early", c->number)))
 		return -EAGAIN;
 	rc = post_request(c, c->number, build(c, op, c->number));
 	if (rc == -ENOTCONN)
@@ -178,6 +180,7 @@ static int wait_for_more(struct gn_rpc_client *c, uint64_t deadline_ns)
 {
 	struct gn_wait_item items[GN_WAIT_MAX] = {gn_wait_on(gn_cq_source(c->cq)),
 						  gn_wait_on(gn_chan_source(c->chan))};
+	bool torn = false;
 	unsigned n = 2;
 
 	for (uint32_t i = c->oldest; c->mode == GN_RPC_REPLY && i != c->number && n < GN_WAIT_MAX;
@@ -191,9 +194,12 @@ static int wait_for_more(struct gn_rpc_client *c, uint64_t deadline_ns)
 		if (slot->state != RPC_WAITING)
 			continue;
 		if (seen == rpc_seq(c->epoch, i))
-			return 0; /* its tail has come, or is about to */
-		items[n++] = gn_wait_word(word, seen);
+			torn = true; /* or here since just now */
+		else
+			items[n++] = gn_wait_word(word, seen);
 	}
+	if (torn && gn_deadline_us(RPC_TORN_NAP_US) < deadline_ns)
+		deadline_ns = gn_deadline_us(RPC_TORN_NAP_US);
 	return gn_wait(items, n, deadline_ns, "the result of a call");
 }
 

@@ -43,7 +43,7 @@ struct gn_rpc_client {
 	struct rpc_slot *slots;
 	uint32_t polls;	   /* since the channel was looked at */
 	uint64_t heard_ns; /* when the last result came; 0: just now */
-	int ended;	/* calls that this poll has ended */
+	int ended;	   /* calls that this poll has ended */
 	struct gn_rpc_counters count;
 };
 

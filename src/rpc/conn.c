@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/mutant.h"
 #include "rpc/server.h"
 
 /* ---- beginning and end ---- */
@@ -259,7 +260,9 @@ void rpc_conn_established(struct rpc_conn *c)
 
 static uint8_t *result_of(const struct gn_rpc_request *r)
 {
-	return r->conn->results + r->number % r->conn->n_slots * r->conn->result_stride;
+	const uint32_t number = r->number + mutant("rpc-slot-wrong", r->number);
+
+	return r->conn->results + number % r->conn->n_slots * r->conn->result_stride;
 }
 
 unsigned gn_rpc_request_method(const struct gn_rpc_request *request)

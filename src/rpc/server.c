@@ -197,6 +197,8 @@ static void idle(struct rpc_thread *t)
 						  gn_wait_on(gn_chan_source(t->chan)),
 						  gn_wait_on(gn_cq_source(t->cq))};
 	unsigned n = 3;
+	bool torn = false;
+	uint64_t until;
 	struct rpc_conn *c;
 
 	for (c = t->conns; c && n < GN_WAIT_MAX; c = c->next) {
@@ -206,11 +208,17 @@ static void idle(struct rpc_thread *t)
 		if (!c->established)
 			continue;
 		if (seen == rpc_seq(c->epoch, c->number))
-			return; /* there, or torn and about to be */
-		items[n++] = gn_wait_word(word, seen);
+			torn = true; /* or here since just now */
+		else
+			items[n++] = gn_wait_word(word, seen);
 	}
-	gn_wait(items, n, c || t->dying ? gn_deadline_us(MANY_NAP_US) : probe_at(t),
-		"requests of clients");
+	if (torn)
+		until = gn_deadline_us(RPC_TORN_NAP_US);
+	else if (c || t->dying)
+		until = gn_deadline_us(MANY_NAP_US);
+	else
+		until = probe_at(t);
+	gn_wait(items, n, until, "requests of clients");
 	t->turns = CHAN_EVERY;
 }
 

@@ -45,7 +45,7 @@ struct rpc_conn {
 	struct rpc_conn *next, **prev;
 	uint64_t client;
 	bool established, dead;
-	bool heard; /* since the last round of probes */
+	bool heard;  /* since the last round of probes */
 	bool failed; /* it is to end, when nobody looks at it: rpc_thread.failed */
 	bool check_request, check_fetch; /* no order is promised */
 	uint32_t n_slots, max_request, max_result, epoch;
@@ -73,7 +73,7 @@ struct rpc_thread {
 	struct gn_cq *cq;
 	struct gn_queue *queue;
 	struct rpc_conn *conns, *dying;
-	bool failed; /* some of them have */
+	bool failed;	   /* some of them have */
 	uint64_t probe_ns; /* when clients are asked whether they are there */
 	uint32_t turns, n_conns;
 	struct rpc_work stop_work;

@@ -72,6 +72,9 @@ _Static_assert(sizeof(struct rpc_entry) == 8, "wire");
 
 #define RPC_ALIGN 64u
 
+/* How long to wait for the rest of a message, which may never come: its sender may be gone. */
+#define RPC_TORN_NAP_US 1u
+
 /* Silence after which a side asks whether the other is there, by an empty WRITE. */
 #define RPC_PROBE_NS 100000000u
 

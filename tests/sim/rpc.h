@@ -31,12 +31,12 @@ struct plan {
 	uint64_t caps_off;
 	char faults[1024];
 	bool breaks, no_memory, stalls; /* what they may do to calls */
-	bool strict; /* nothing in it can make an answered call late */
+	bool strict;			/* nothing in it can make an answered call late */
 	unsigned n_clients;
 	struct plan_client client[CLIENTS_MAX];
 	struct gn_rpc_server_opts server;
-	uint32_t defer_us;     /* the most that an answer is put off */
-	uint32_t stop_us;      /* when the server ends for the first time; 0: with the run */
+	uint32_t defer_us; /* the most that an answer is put off */
+	uint32_t stop_us;  /* when the server ends for the first time; 0: with the run */
 };
 
 /* A call as the test knows it. */

@@ -10,7 +10,7 @@
 #include "rpc.h"
 
 #define ATTEMPTS 12u
-#define UNTIL_NS 60000000ull /* no new calls from here on */
+#define UNTIL_NS 60000000ull   /* no new calls from here on */
 #define DRAIN_NS 2000000000ull /* a call without a deadline ends when the server's end is noticed */
 /*
  * How late a call may end after its deadline: a poll is never far while its client waits, so this

@@ -6,13 +6,13 @@
 
 #include "rpc.h"
 
-#define ASIDE_MAX  512u
-#define QUIET_NS   1000000000ull /* no client has done anything: they are gone */
-#define FORGET_NS  1000000000ull /* then the server must have noticed, too */
-#define TICK_US	   100u
-#define MEMORY_US  50u
-#define SLOW_NS	   20000u
-#define ATTEMPTS   200u
+#define ASIDE_MAX 512u
+#define QUIET_NS  1000000000ull /* no client has done anything: they are gone */
+#define FORGET_NS 1000000000ull /* then the server must have noticed, too */
+#define TICK_US	  100u
+#define MEMORY_US 50u
+#define SLOW_NS	  20000u
+#define ATTEMPTS  200u
 
 /* Requests that are put aside, and answered in another order by another thread. */
 struct service {
