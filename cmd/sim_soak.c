@@ -137,16 +137,9 @@ static int parse(struct soak *soak, int argc, char **argv)
 		return cmd_usage_error("sim soak needs --seeds A..B");
 	if (soak->hash && soak->json)
 		return cmd_usage_error("--hash and --json exclude each other");
+	if (soak->swarm.faults && soak->swarm.only_faults)
+		return cmd_usage_error("--faults and --only-faults exclude each other");
 	return 0;
-}
-
-/* What the library says about a profile or a fault that it does not take. */
-static void keep_line(void *arg, enum gn_log_level level, const char *line)
-{
-	char *to = arg;
-
-	if (level == GN_LOG_ERROR && !*to)
-		snprintf(to, 256, "%s", line);
 }
 
 static int check_lengths(const struct soak *soak)
@@ -172,24 +165,13 @@ static int check_cluster(const struct soak *soak)
 		.nodes = 2,
 		.faults = soak->swarm.faults && *soak->swarm.faults ? soak->swarm.faults : NULL,
 	};
-	struct gn_sim *sim;
-	char why[256] = "";
 	const char *bad;
 	size_t bad_len;
-	int rc;
 
 	if (soak->swarm.only_faults && !swarm_faults_known(soak->swarm.only_faults, &bad, &bad_len))
 		return cmd_usage_error("--only-faults: '%.*s' is no kind of fault", (int)bad_len,
 				       bad);
-	gn_log_to(keep_line, why);
-	rc = gn_sim_create(&opts, &sim);
-	gn_log_to(NULL, NULL);
-	if (rc)
-		return cmd_usage_error(
-			"--profile '%s', --faults '%s': %s", opts.profile ? opts.profile : "ideal",
-			opts.faults ? opts.faults : "", *why ? why : gn_strerror(rc));
-	gn_sim_destroy(sim);
-	return 0;
+	return cmd_sim_check(&opts);
 }
 
 /* ---- sums ---- */
