@@ -41,7 +41,7 @@ int gn_fabric_open(const char *name, struct gn_fabric **out)
 		return rc;
 	if (exec_current() != &exec_real && provider != &provider_sim) {
 		gn_log(GN_LOG_ERROR,
-		       "fabric: '%s' would lead out of the simulation; open what gn_env.fabric says",
+		       "fabric: '%s' leads out of the simulation; open what gn_env.fabric says",
 		       name);
 		return -EOPNOTSUPP;
 	}
