@@ -5,6 +5,7 @@
 
 #include "base/bits.h"
 #include "base/mutant.h"
+#include "rpc/copy.h"
 #include "rpc/server.h"
 
 /* ---- beginning and end ---- */
@@ -17,6 +18,7 @@ static void destroy(struct rpc_conn *c)
 	gn_mem_free(c->request_mem);
 	gn_mem_free(c->result_mem);
 	gn_pd_destroy(c->pd);
+	gn_free(c->scratch);
 	gn_free(c->slots);
 	gn_free(c);
 }
@@ -49,6 +51,10 @@ static int make(struct rpc_conn *c)
 
 	c->slots = gn_alloc(c->n_slots * sizeof(*c->slots), 0);
 	if (!c->slots)
+		return -ENOMEM;
+	if (RPC_RACES_SHOW)
+		c->scratch = gn_alloc(c->n_slots * c->result_stride, 0);
+	if (RPC_RACES_SHOW && !c->scratch)
 		return -ENOMEM;
 	rc = gn_pd_create(t->ctx, &c->pd);
 	if (rc)
@@ -203,7 +209,7 @@ int rpc_conn_serve(struct rpc_conn *c)
 {
 	int served = 0;
 
-	/* Not before it is known what the connection promises. */
+	/* A request may overtake the news of its connection, before which no promise is known. */
 	while (c->established && !c->failed) {
 		const uint8_t *message = c->requests + c->number % c->n_slots * c->request_stride;
 		struct gn_rpc_request *r = &c->slots[c->number % c->n_slots];
@@ -291,6 +297,9 @@ void *gn_rpc_request_room(struct gn_rpc_request *request, uint32_t *room)
 {
 	if (room)
 		*room = request->conn->max_result;
+	if (RPC_RACES_SHOW) /* a handler's own stores are plain */
+		return request->conn->scratch +
+		       request->number % request->conn->n_slots * request->conn->result_stride;
 	return result_of(request) + sizeof(struct rpc_head) + sizeof(struct rpc_entry);
 }
 
@@ -330,6 +339,7 @@ void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, 
 {
 	struct rpc_conn *c = r->conn;
 	struct rpc_thread *t = c->thread;
+	const bool reply = r->flags & RPC_REPLY;
 	uint8_t *slot = result_of(r);
 	void *room = slot + sizeof(struct rpc_head) + sizeof(struct rpc_entry);
 	struct rpc_entry entry = {.kind = (uint16_t)status, .index = r->index};
@@ -346,22 +356,20 @@ void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, 
 	}
 	entry.len = len_bytes;
 	seal.len = (uint32_t)sizeof(entry) + len_bytes;
-	memcpy(slot + sizeof(struct rpc_head), &entry, sizeof(entry));
+	rpc_store(slot + sizeof(struct rpc_head), &entry, sizeof(entry));
 	if (len_bytes && data != room) {
-		memcpy(room, data, len_bytes);
+		rpc_store(room, data, len_bytes);
 		gn_charge(GN_WORK_COPY, len_bytes);
 	}
+	/* From here on a client that fetches has its result, and r may be its next request's. */
 	rpc_seal(slot, &seal);
-	if (!(r->flags & RPC_REPLY)) {
+	if (!reply) {
 		__atomic_fetch_sub(&c->pending, 1, __ATOMIC_RELEASE);
 	} else if (t->id == gn_thread_id()) {
 		rpc_conn_post(c, r);
 		__atomic_fetch_sub(&c->pending, 1, __ATOMIC_RELEASE);
 	} else {
-		/* The thread and its queue stay until this one is out of it. */
-		__atomic_fetch_add(&c->pending, 1, __ATOMIC_RELAXED);
 		r->work.ask = RPC_ASK_POST;
 		rpc_thread_ask(t, &r->work);
-		__atomic_fetch_sub(&c->pending, 1, __ATOMIC_RELEASE);
 	}
 }

@@ -59,6 +59,7 @@ struct rpc_conn {
 	struct gn_mem *request_mem, *result_mem;
 	struct gn_mr *request_mr, *result_mr;
 	uint8_t *requests, *results;
+	uint8_t *scratch; /* RPC_RACES_SHOW */
 	struct gn_rpc_request *slots;
 };
 
@@ -72,6 +73,7 @@ struct rpc_thread {
 	struct gn_chan *chan;
 	struct gn_cq *cq;
 	struct gn_queue *queue;
+	uint32_t asking; /* atomic: threads that are just pushing */
 	struct rpc_conn *conns, *dying;
 	bool failed;	   /* some of them have */
 	uint64_t probe_ns; /* when clients are asked whether they are there */

@@ -61,21 +61,24 @@ static uint32_t new_call(struct session *s)
 {
 	struct world *w = s->w;
 	struct call *call;
+	uint32_t number;
 	const uint32_t most = s->limits.max_request - (uint32_t)sizeof(struct ask);
 
 	if (w->n_calls == w->calls_room) {
 		world_fail(w, "more calls than were planned");
 		return 0;
 	}
-	call = &w->call[w->n_calls];
-	call->life = s->life;
+	/* First of all: another may run while this one reads the clock. */
+	number = w->n_calls++;
+	call = &w->call[number];
+	*call = (struct call){.life = s->life};
 	call->method = (unsigned)(gn_random() % 8 ? NOW + gn_random() % 3 : NOW + gn_random() % 6);
 	call->request_len = (uint32_t)sizeof(struct ask) + draw_len(most);
 	call->result_len = call->method == TOO_MUCH ? s->limits.max_result + 1 :
 						      draw_len(s->limits.max_result);
 	call->result_room = gn_random() % 16 ? s->limits.max_result : draw_len(call->result_len);
 	call->deadline_ns = draw_deadline(s);
-	return w->n_calls++;
+	return number;
 }
 
 static unsigned right_status(const struct call *call)

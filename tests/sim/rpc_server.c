@@ -8,7 +8,7 @@
 
 #define ASIDE_MAX 512u
 #define QUIET_NS  1000000000ull /* no client has done anything: they are gone */
-#define FORGET_NS 1000000000ull /* then the server must have noticed, too */
+#define FORGET_NS 3000000000ull /* then the server must know, too; an accept takes up to 2 s */
 #define TICK_US	  100u
 #define MEMORY_US 50u
 #define SLOW_NS	  20000u
