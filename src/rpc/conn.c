@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "rpc/copy.h"
 #include "rpc/server.h"
 
 /* ---- beginning and end ---- */
@@ -16,6 +17,7 @@ static void destroy(struct rpc_conn *c)
 	gn_mem_free(c->request_mem);
 	gn_mem_free(c->result_mem);
 	gn_pd_destroy(c->pd);
+	gn_free(c->scratch);
 	gn_free(c->slots);
 	gn_free(c);
 }
@@ -48,6 +50,10 @@ static int make(struct rpc_conn *c)
 
 	c->slots = gn_alloc(c->n_slots * sizeof(*c->slots), 0);
 	if (!c->slots)
+		return -ENOMEM;
+	if (RPC_RACES_SHOW)
+		c->scratch = gn_alloc(c->n_slots * c->result_stride, 0);
+	if (RPC_RACES_SHOW && !c->scratch)
 		return -ENOMEM;
 	rc = gn_pd_create(t->ctx, &c->pd);
 	if (rc)
@@ -271,6 +277,9 @@ void *gn_rpc_request_room(struct gn_rpc_request *request, uint32_t *room)
 {
 	if (room)
 		*room = request->conn->max_result;
+	if (RPC_RACES_SHOW) /* a handler's own stores are plain */
+		return request->conn->scratch +
+		       request->number % request->conn->n_slots * request->conn->result_stride;
 	return result_of(request) + sizeof(struct rpc_head) + sizeof(struct rpc_entry);
 }
 
@@ -310,6 +319,7 @@ void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, 
 {
 	struct rpc_conn *c = r->conn;
 	struct rpc_thread *t = c->thread;
+	const bool reply = r->flags & RPC_REPLY;
 	uint8_t *slot = result_of(r);
 	void *room = slot + sizeof(struct rpc_head) + sizeof(struct rpc_entry);
 	struct rpc_entry entry = {.kind = (uint16_t)status, .index = r->index};
@@ -326,13 +336,14 @@ void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, 
 	}
 	entry.len = len_bytes;
 	seal.len = (uint32_t)sizeof(entry) + len_bytes;
-	memcpy(slot + sizeof(struct rpc_head), &entry, sizeof(entry));
+	rpc_store(slot + sizeof(struct rpc_head), &entry, sizeof(entry));
 	if (len_bytes && data != room) {
-		memcpy(room, data, len_bytes);
+		rpc_store(room, data, len_bytes);
 		gn_charge(GN_WORK_COPY, len_bytes);
 	}
+	/* From here on a client that fetches has its result, and r may be its next request's. */
 	rpc_seal(slot, &seal);
-	if (!(r->flags & RPC_REPLY)) {
+	if (!reply) {
 		__atomic_fetch_sub(&c->pending, 1, __ATOMIC_RELEASE);
 	} else if (t->id == gn_thread_id()) {
 		rpc_conn_post(c, r);

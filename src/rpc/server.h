@@ -58,6 +58,7 @@ struct rpc_conn {
 	struct gn_mem *request_mem, *result_mem;
 	struct gn_mr *request_mr, *result_mr;
 	uint8_t *requests, *results;
+	uint8_t *scratch; /* RPC_RACES_SHOW */
 	struct gn_rpc_request *slots;
 };
 

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "rpc/copy.h"
+
 uint64_t rpc_tail(uint64_t seq, uint64_t nonce)
 {
 	uint64_t x = seq * 0x9e3779b97f4a7c15u ^ nonce;
@@ -25,17 +27,18 @@ static uint32_t checksum(const void *slot, struct rpc_head head)
 
 uint64_t rpc_seal(void *slot, const struct rpc_seal *seal)
 {
+	static const uint8_t zeros[8];
 	const uint64_t tail = rpc_tail(seal->seq, seal->nonce), at = rpc_tail_at(seal->len);
 	const uint32_t end = (uint32_t)sizeof(struct rpc_head) + seal->len;
 	struct rpc_head head = {
 		.seq = seal->seq, .len = seal->len, .aux = seal->aux, .flags = seal->flags};
 
-	memset((char *)slot + end, 0, at - end);
-	memcpy((char *)slot + at, &tail, sizeof(tail));
+	rpc_store((char *)slot + end, zeros, at - end);
+	rpc_store((char *)slot + at, &tail, sizeof(tail));
 	if (seal->flags & RPC_CRC)
 		head.crc = checksum(slot, head);
-	memcpy((char *)slot + sizeof(head.seq), (char *)&head + sizeof(head.seq),
-	       sizeof(head) - sizeof(head.seq));
+	rpc_store((char *)slot + sizeof(head.seq), (char *)&head + sizeof(head.seq),
+		  sizeof(head) - sizeof(head.seq));
 	__atomic_store_n((uint64_t *)slot, head.seq, __ATOMIC_RELEASE);
 	return rpc_message_bytes(seal->len);
 }
@@ -47,17 +50,18 @@ enum rpc_found rpc_look(const void *slot, uint64_t have, uint64_t seq, uint64_t 
 
 	if (__atomic_load_n((const uint64_t *)slot, __ATOMIC_ACQUIRE) != seq)
 		return RPC_NOTHING;
-	memcpy(head, slot, sizeof(*head));
+	rpc_load(head, slot, sizeof(*head));
 	head->seq = seq;
 	if (head->len > max || head->len < sizeof(struct rpc_entry))
 		return RPC_TORN;
 	if (have < rpc_message_bytes(head->len))
 		return RPC_FOUND;
-	memcpy(&tail, (const char *)slot + rpc_tail_at(head->len), sizeof(tail));
+	/* What was there before the tail became visible is there now. */
+	tail = __atomic_load_n(
+		(const uint64_t *)(const void *)((const char *)slot + rpc_tail_at(head->len)),
+		__ATOMIC_ACQUIRE);
 	if (tail != rpc_tail(seq, nonce))
 		return RPC_TORN;
-	/* What was there before the tail became visible is there now. */
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	if (!check)
 		return RPC_FOUND;
 	return head->flags & RPC_CRC && head->crc == checksum(slot, *head) ? RPC_FOUND : RPC_TORN;
