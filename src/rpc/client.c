@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#define EAGER_US 20u /* of waiting for a reply and nothing else */
+
 static const char *const statuses[] = {
 	[GN_RPC_OK] = "ok",
 	[GN_RPC_TIMEOUT] = "no result by the deadline",
@@ -173,15 +175,20 @@ static uint64_t first_deadline(const struct gn_rpc_client *c)
 	return first;
 }
 
-/* Until a completion, an event of the connection, or a reply. */
-static int wait_for_more(struct gn_rpc_client *c, uint64_t deadline_ns)
+/*
+ * Until a completion, an event of the connection, or a reply. To look at the channel costs a system
+ * call, so it is left out at first, and while a read is under way: that ends with the connection.
+ */
+static int wait_for_more(struct gn_rpc_client *c, uint64_t now_ns, uint64_t deadline_ns)
 {
-	struct gn_wait_item items[GN_WAIT_MAX] = {gn_wait_on(gn_cq_source(c->cq)),
-						  gn_wait_on(gn_chan_source(c->chan))};
-	unsigned n = 2;
+	const uint64_t eager_ns = now_ns + EAGER_US * 1000;
+	struct gn_wait_item items[GN_WAIT_MAX] = {gn_wait_on(gn_cq_source(c->cq))};
+	unsigned n = 1;
+	int rc;
 
-	for (uint32_t i = c->oldest; c->mode == GN_RPC_REPLY && i != c->number && n < GN_WAIT_MAX;
-	     i++) {
+	if (c->mode == GN_RPC_FETCH)
+		return gn_wait(items, n, deadline_ns, "the read of a result");
+	for (uint32_t i = c->oldest; i != c->number && n < GN_WAIT_MAX - 1; i++) {
 		const struct rpc_slot *slot = &c->slots[i % c->n_slots];
 		const uint64_t *word =
 			(const uint64_t *)(const void *)(c->replies +
@@ -194,6 +201,11 @@ static int wait_for_more(struct gn_rpc_client *c, uint64_t deadline_ns)
 			return 0; /* its tail has come, or is about to */
 		items[n++] = gn_wait_word(word, seen);
 	}
+	rc = gn_wait(items, n, eager_ns < deadline_ns ? eager_ns : deadline_ns,
+		     "the result of a call");
+	if (rc != -ETIMEDOUT || deadline_ns <= eager_ns)
+		return rc;
+	items[n++] = gn_wait_on(gn_chan_source(c->chan));
 	return gn_wait(items, n, deadline_ns, "the result of a call");
 }
 
@@ -204,15 +216,16 @@ int gn_rpc_wait(struct gn_rpc_client *client, uint64_t deadline_ns)
 	if (rc)
 		return rc;
 	for (;;) {
-		uint64_t until;
+		uint64_t until, now_ns;
 
 		rc = rpc_client_poll(client);
 		if (rc || !any_call(client))
 			return rc;
-		if (gn_now_ns() >= deadline_ns)
+		now_ns = gn_now_ns();
+		if (now_ns >= deadline_ns)
 			return -ETIMEDOUT;
 		until = first_deadline(client);
-		rc = wait_for_more(client, until < deadline_ns ? until : deadline_ns);
+		rc = wait_for_more(client, now_ns, until < deadline_ns ? until : deadline_ns);
 		if (rc == -EINTR)
 			return rc;
 	}

@@ -11,6 +11,7 @@
 #define CQ_DEPTH    4096u
 #define COMPLETIONS 16
 #define CHAN_EVERY  64u /* turns after which connections are looked at */
+#define EAGER_US    20u /* of waiting for requests and nothing else */
 #define MANY_NAP_US 50u /* with more clients than a wait has room for */
 
 /* ---- methods ---- */
@@ -162,16 +163,19 @@ static int serve_all(struct rpc_thread *t)
 	return served;
 }
 
-/* Nothing to do: until a client writes, an event, or another thread's word. */
+/*
+ * Nothing to do: until a client writes, an event, or another thread's word. To look at channel and
+ * cq costs a system call, so they are left out at first: who calls now and then does not pay for
+ * them each time.
+ */
 static void idle(struct rpc_thread *t)
 {
-	struct gn_wait_item items[GN_WAIT_MAX] = {gn_wait_on(gn_queue_source(t->queue)),
-						  gn_wait_on(gn_chan_source(t->chan)),
-						  gn_wait_on(gn_cq_source(t->cq))};
-	unsigned n = 3;
+	struct gn_wait_item items[GN_WAIT_MAX] = {gn_wait_on(gn_queue_source(t->queue))};
 	struct rpc_conn *c;
+	unsigned n = 1;
+	int rc = -ETIMEDOUT;
 
-	for (c = t->conns; c && n < GN_WAIT_MAX; c = c->next) {
+	for (c = t->conns; c && n < GN_WAIT_MAX - 2; c = c->next) {
 		const uint64_t *word = rpc_conn_word(c);
 		const uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 
@@ -179,6 +183,12 @@ static void idle(struct rpc_thread *t)
 			return; /* there, or torn and about to be */
 		items[n++] = gn_wait_word(word, seen);
 	}
+	if (t->conns)
+		rc = gn_wait(items, n, gn_deadline_us(EAGER_US), "requests of clients");
+	if (rc != -ETIMEDOUT)
+		return;
+	items[n++] = gn_wait_on(gn_chan_source(t->chan));
+	items[n++] = gn_wait_on(gn_cq_source(t->cq));
 	gn_wait(items, n, c || t->dying ? gn_deadline_us(MANY_NAP_US) : GN_FOREVER,
 		"requests of clients");
 	t->turns = CHAN_EVERY;
