@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define EAGER_US 20u /* of waiting for a reply and nothing else */
+#define EAGER_US	20u /* of waiting for a reply and nothing else */
+#define POLLS_PER_CLOCK 8u  /* a clock reading costs as much as a poll */
+#define POLLS_PER_YIELD 64u
 
 static const char *const statuses[] = {
 	[GN_RPC_OK] = "ok",
@@ -146,46 +148,48 @@ int gn_rpc_cancel(struct gn_rpc_op *op)
 	return 0;
 }
 
-int gn_rpc_poll(struct gn_rpc_client *client)
+/* Is a call under way, and what is the earliest deadline? */
+static bool any_call(const struct gn_rpc_client *c, uint64_t *first_ns)
 {
-	int rc = rpc_client_check(client);
+	bool any = false;
 
-	return rc ? rc : rpc_client_poll(client);
-}
-
-static bool any_call(const struct gn_rpc_client *c)
-{
-	for (uint32_t n = c->oldest; n != c->number; n++)
-		if (c->slots[n % c->n_slots].op)
-			return true;
-	return false;
-}
-
-/* The earliest deadline of a call under way. */
-static uint64_t first_deadline(const struct gn_rpc_client *c)
-{
-	uint64_t first = GN_FOREVER;
-
+	*first_ns = GN_FOREVER;
 	for (uint32_t n = c->oldest; n != c->number; n++) {
 		const struct gn_rpc_op *op = c->slots[n % c->n_slots].op;
 
-		if (op && op->deadline_ns && op->deadline_ns < first)
-			first = op->deadline_ns;
+		if (!op)
+			continue;
+		any = true;
+		if (op->deadline_ns && op->deadline_ns < *first_ns)
+			*first_ns = op->deadline_ns;
 	}
-	return first;
+	return any;
+}
+
+int gn_rpc_poll(struct gn_rpc_client *client)
+{
+	uint64_t first_ns;
+	int rc = rpc_client_check(client);
+
+	if (!rc)
+		rc = rpc_client_poll(client);
+	if (!rc && any_call(client, &first_ns) && first_ns != GN_FOREVER)
+		rc = rpc_client_late(client);
+	return rc;
 }
 
 /*
  * Until a completion, an event of the connection, or a reply. To look at the channel costs a system
  * call, so it is left out at first, and while a read is under way: that ends with the connection.
  */
-static int wait_for_more(struct gn_rpc_client *c, uint64_t now_ns, uint64_t deadline_ns)
+static int wait_for_more(struct gn_rpc_client *c, uint64_t deadline_ns)
 {
-	const uint64_t eager_ns = now_ns + EAGER_US * 1000;
-	struct gn_wait_item items[GN_WAIT_MAX] = {gn_wait_on(gn_cq_source(c->cq))};
+	struct gn_wait_item items[GN_WAIT_MAX]; /* many: to clear them all takes its time */
+	uint64_t eager_ns;
 	unsigned n = 1;
 	int rc;
 
+	items[0] = gn_wait_on(gn_cq_source(c->cq));
 	if (c->mode == GN_RPC_FETCH)
 		return gn_wait(items, n, deadline_ns, "the read of a result");
 	for (uint32_t i = c->oldest; i != c->number && n < GN_WAIT_MAX - 1; i++) {
@@ -201,6 +205,7 @@ static int wait_for_more(struct gn_rpc_client *c, uint64_t now_ns, uint64_t dead
 			return 0; /* its tail has come, or is about to */
 		items[n++] = gn_wait_word(word, seen);
 	}
+	eager_ns = gn_deadline_us(EAGER_US);
 	rc = gn_wait(items, n, eager_ns < deadline_ns ? eager_ns : deadline_ns,
 		     "the result of a call");
 	if (rc != -ETIMEDOUT || deadline_ns <= eager_ns)
@@ -211,23 +216,32 @@ static int wait_for_more(struct gn_rpc_client *c, uint64_t now_ns, uint64_t dead
 
 int gn_rpc_wait(struct gn_rpc_client *client, uint64_t deadline_ns)
 {
+	bool timed_out = false;
 	int rc = rpc_client_check(client);
 
 	if (rc)
 		return rc;
-	for (;;) {
-		uint64_t until, now_ns;
+	for (unsigned vain = 0;; vain++) {
+		uint64_t until_ns;
 
 		rc = rpc_client_poll(client);
-		if (rc || !any_call(client))
+		if (rc || !any_call(client, &until_ns))
 			return rc;
-		now_ns = gn_now_ns();
-		if (now_ns >= deadline_ns)
-			return -ETIMEDOUT;
-		until = first_deadline(client);
-		rc = wait_for_more(client, now_ns, until < deadline_ns ? until : deadline_ns);
+		until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
+		if (until_ns != GN_FOREVER && (timed_out || vain % POLLS_PER_CLOCK == 0)) {
+			rc = rpc_client_late(client);
+			if (rc)
+				return rc;
+			if (gn_now_ns() >= deadline_ns)
+				return -ETIMEDOUT;
+		}
+		/* A read that is there at once makes waiting for it none. */
+		if (vain % POLLS_PER_YIELD == POLLS_PER_YIELD - 1)
+			gn_yield();
+		rc = wait_for_more(client, until_ns);
 		if (rc == -EINTR)
 			return rc;
+		timed_out = rc == -ETIMEDOUT;
 	}
 }
 

@@ -56,5 +56,7 @@ void rpc_client_die(struct gn_rpc_client *client);
 
 /* fetch.c */
 int rpc_client_poll(struct gn_rpc_client *client);
+/* End calls whose deadline has passed: how many. */
+int rpc_client_late(struct gn_rpc_client *client);
 
 #endif

@@ -160,16 +160,18 @@ static void move_on(struct gn_rpc_client *c)
 	}
 }
 
-static void end_late(struct gn_rpc_client *c)
+int rpc_client_late(struct gn_rpc_client *c)
 {
 	const uint64_t now_ns = gn_now_ns();
 
+	c->ended = 0;
 	for (uint32_t n = c->oldest; n != c->number; n++) {
 		struct rpc_slot *slot = &c->slots[n % c->n_slots];
 
 		if (slot->op && slot->op->deadline_ns && slot->op->deadline_ns <= now_ns)
 			rpc_end(c, slot, GN_RPC_TIMEOUT, 0);
 	}
+	return c->ended;
 }
 
 static void take_events(struct gn_rpc_client *c)
@@ -193,7 +195,5 @@ int rpc_client_poll(struct gn_rpc_client *c)
 		c->polls = 0;
 		take_events(c);
 	}
-	if (!c->ended && !c->dead)
-		end_late(c);
 	return c->ended;
 }

@@ -170,11 +170,12 @@ static int serve_all(struct rpc_thread *t)
  */
 static void idle(struct rpc_thread *t)
 {
-	struct gn_wait_item items[GN_WAIT_MAX] = {gn_wait_on(gn_queue_source(t->queue))};
+	struct gn_wait_item items[GN_WAIT_MAX]; /* many: to clear them all takes its time */
 	struct rpc_conn *c;
 	unsigned n = 1;
 	int rc = -ETIMEDOUT;
 
+	items[0] = gn_wait_on(gn_queue_source(t->queue));
 	for (c = t->conns; c && n < GN_WAIT_MAX - 2; c = c->next) {
 		const uint64_t *word = rpc_conn_word(c);
 		const uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
