@@ -3,8 +3,8 @@
  * The benchmark of calls, as the gannet command sees it: fill in options, run, print.
  *
  * The server is a process of its own, and so is every client; the caller's process is the first
- * client. One client with one call at a time runs next to the cache-line ping-pong of bench.h, which
- * the very server thread answers that serves it.
+ * client. One client with one call at a time runs next to the cache-line ping-pong of bench.h,
+ * which the very server thread answers that serves it.
  */
 #ifndef GN_BENCH_RPC_H
 #define GN_BENCH_RPC_H

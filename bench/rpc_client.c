@@ -9,8 +9,8 @@
 
 #include "rpc_hall.h"
 
-#define DEEP_GROUP 8u	    /* several under way are timed over so many times more calls */
-#define CALL_US	   5000000u /* a call that takes longer has failed, whatever it computes */
+#define DEEP_GROUP 8u	     /* several under way are timed over so many times more calls */
+#define CALL_US	   30000000u /* a group that takes longer, beyond what it computes, has failed */
 
 struct call {
 	struct gn_rpc_op op;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the processes of a run of calls share, and what the files of the benchmark share. Like the
- * page of pair.h, which it begins with, it carries orders and results, and only the limits' traffic.
+ * page of pair.h, which it begins with, it carries orders and results, and only the limits'
+ * traffic.
  */
 #ifndef GN_BENCH_RPC_HALL_H
 #define GN_BENCH_RPC_HALL_H
