@@ -190,6 +190,8 @@ static int wait_for_more(struct gn_rpc_client *c, uint64_t deadline_ns)
 	int rc;
 
 	items[0] = gn_wait_on(gn_cq_source(c->cq));
+	if (c->mode == GN_RPC_FETCH && !c->reads)
+		return 0; /* the last one came too early: read again */
 	if (c->mode == GN_RPC_FETCH)
 		return gn_wait(items, n, deadline_ns, "the read of a result");
 	for (uint32_t i = c->oldest; i != c->number && n < GN_WAIT_MAX - 1; i++) {

@@ -41,8 +41,10 @@ struct gn_rpc_client {
 	uint8_t *requests, *fetched, *replies; /* slots */
 
 	struct rpc_slot *slots;
-	uint32_t polls; /* in vain, since the channel was looked at */
-	int ended;	/* calls that this poll has ended */
+	uint32_t reads;	 /* under way */
+	bool slow_reads; /* none is there as soon as it is posted */
+	uint32_t polls;	 /* in vain, since the channel was looked at */
+	int ended;	 /* calls that this poll has ended */
 	struct gn_rpc_counters count;
 };
 
