@@ -31,10 +31,12 @@ static const char help[] =
 	"  --seed N       of everything left to chance (1)\n"
 	"  --json         one object\n"
 	"\n"
-	"The same run of 200000 READs is repeated until the seconds are full, and must leave the\n"
-	"same trace each time. Connecting is not measured.";
+	"The same run of 200000 READs, or 1 GiB of them, is repeated until the seconds are full,\n"
+	"and must leave the same trace each time. Connecting is not measured.";
 
-#define OPS	    200000u /* of one run */
+#define OPS	    200000u	 /* of one run */
+#define BYTES	    (1ull << 30) /* … at most, but for a few READs */
+#define OPS_MIN	    64u
 #define SECONDS_MIN 0.01
 #define SECONDS_MAX 3600.0
 
@@ -149,11 +151,8 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 	if (!*status && optind < argc)
 		*status = cmd_usage_error("'%s' is one too many; try gannet bench sim --help",
 					  argv[optind]);
-	if (!*status && !strchr(r->profile, '/') && !gn_sim_profile_text(r->profile))
-		*status =
-			cmd_usage_error("there is no profile '%s'; gannet sim profile lists them, "
-					"and a file has a '/' in its name",
-					r->profile);
+	if (!*status)
+		*status = cmd_sim_check(&(struct gn_sim_opts){.profile = r->profile, .nodes = 1});
 	return *status ? -1 : 0;
 }
 
@@ -188,13 +187,20 @@ static int build(const struct request *r, struct cluster *out, struct lab_error 
 	return lab_fabric_cluster(&config, r->profile, out, error);
 }
 
+static uint64_t ops_of(const struct request *r)
+{
+	const uint64_t n = BYTES / strtoull(r->size, NULL, 10);
+
+	return n > OPS ? OPS : n < OPS_MIN ? OPS_MIN : n;
+}
+
 static int run_once(const struct request *r, struct total *total, struct lab_error *error)
 {
 	const struct cluster_opts opts = {
 		.card = r->profile,
 		.seed = r->seed,
 		.effort = 1,
-		.ops = OPS,
+		.ops = ops_of(r),
 		.interrupted = &interrupted,
 	};
 	struct cluster_result result;
@@ -219,22 +225,39 @@ static int run_once(const struct request *r, struct total *total, struct lab_err
 	return rc;
 }
 
+/* As a string of JSON. */
+static void print_quoted(const char *text)
+{
+	putchar('"');
+	for (; *text; text++) {
+		if (*text == '"' || *text == '\\')
+			putchar('\\');
+		if ((unsigned char)*text < ' ')
+			printf("\\u%04x", (unsigned char)*text);
+		else
+			putchar(*text);
+	}
+	putchar('"');
+}
+
 static void print(const struct request *r, const struct total *t)
 {
 	const double mevents = 1e-6 * (double)t->events / t->wall_seconds;
 	const double virtual_ms = 1e-6 * (double)t->ns / t->wall_seconds;
 	const double mops = 1e3 * (double)t->ops / (double)t->ns;
 
-	if (r->json)
-		printf("{\"profile\":\"%s\",\"nodes\":%s,\"threads\":%s,\"size\":%s,"
+	if (r->json) {
+		fputs("{\"profile\":", stdout);
+		print_quoted(r->profile);
+		printf(",\"nodes\":%s,\"threads\":%s,\"size\":%s,"
 		       "\"pending\":%s,\"qps\":%s,\"seed\":%llu,\"runs\":%u,\"events\":%llu,"
 		       "\"wall_seconds\":%.6f,\"mevents_per_s\":%.4f,\"virtual_ms\":%.6f,"
 		       "\"virtual_ms_per_s\":%.6f,\"mops\":%.6f,\"trace_hash\":\"%016llx\"}\n",
-		       r->profile, r->nodes, r->threads, r->size, r->pending, r->qps,
+		       r->nodes, r->threads, r->size, r->pending, r->qps,
 		       (unsigned long long)r->seed, t->runs, (unsigned long long)t->events,
 		       t->wall_seconds, mevents, 1e-6 * (double)t->ns, virtual_ms, mops,
 		       (unsigned long long)t->trace_hash);
-	else
+	} else {
 		printf("%s nodes of %s threads on %s, READs of %s B, %s at a time over %s qps, "
 		       "seed %llu\n\n"
 		       "events            %llu in %u runs\n"
@@ -247,6 +270,7 @@ static void print(const struct request *r, const struct total *t)
 		       (unsigned long long)r->seed, (unsigned long long)t->events, t->runs,
 		       t->wall_seconds, mevents, virtual_ms, mops,
 		       (unsigned long long)t->trace_hash);
+	}
 }
 
 int cmd_bench_sim(int argc, char **argv)
@@ -266,8 +290,13 @@ int cmd_bench_sim(int argc, char **argv)
 		rc = run_once(&r, &total, &error);
 	if (total.runs)
 		print(&r, &total);
-	if (interrupted)
+	if (interrupted) {
+		if (!total.runs)
+			fputs("gannet: bench sim: interrupted before the first run was over\n",
+			      stderr);
+		cmd_flush_stdout();
 		return EXIT_INTERRUPTED;
+	}
 	if (rc)
 		fprintf(stderr, "gannet: bench sim: %s\n", error.text);
 	return cmd_flush_stdout() || rc ? EXIT_FAILURE : EXIT_SUCCESS;

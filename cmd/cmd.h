@@ -28,6 +28,10 @@ int cmd_demo_peer(int argc, char **argv);
 /* One line on stderr, "gannet: …", that says what to do; returns EXIT_USAGE. */
 int cmd_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* Can such a cluster be? If not, says why in one line, and returns EXIT_USAGE. */
+struct gn_sim_opts;
+int cmd_sim_check(const struct gn_sim_opts *opts);
+
 /* 0 or EXIT_FAILURE when something could not be written to stdout. */
 int cmd_flush_stdout(void);
 

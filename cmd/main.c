@@ -52,9 +52,12 @@ int cmd_usage_error(const char *fmt, ...)
 
 int cmd_flush_stdout(void)
 {
-	if (!fflush(stdout) && !ferror(stdout))
+	if (fflush(stdout))
+		fprintf(stderr, "gannet: cannot write to stdout: %s\n", strerror(errno));
+	else if (ferror(stdout)) /* and what was the cause is forgotten */
+		fputs("gannet: cannot write to stdout\n", stderr);
+	else
 		return 0;
-	fprintf(stderr, "gannet: cannot write to stdout: %s\n", strerror(errno));
 	return EXIT_FAILURE;
 }
 

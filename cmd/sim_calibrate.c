@@ -107,7 +107,7 @@ static int parse_profile(struct calibration *c, const char *text)
 	size_t name;
 
 	if (!is || is == text || !is[1])
-		return cmd_usage_error("--profile must be NAME=FILE, not '%s'", text);
+		return cmd_usage_error("--profile must be NAME=P, not '%s'", text);
 	if (c->env.n_cards == FIGURE_CARDS_MAX)
 		return cmd_usage_error("--profile can be given %u times", FIGURE_CARDS_MAX);
 	prefix = strchr(is, '/') || gn_sim_profile_text(is + 1) ? "" : "./";
@@ -116,11 +116,11 @@ static int parse_profile(struct calibration *c, const char *text)
 		return cmd_usage_error("--profile %.20s… is too long", text);
 	snprintf(kept, room, "%.*s", (int)name, text);
 	snprintf(kept + name + 1, room - name - 1, "%s%s", prefix, is + 1);
-	if (!*prefix ? strchr(is, '/') && access(is + 1, R_OK) : access(is + 1, R_OK))
+	if (*prefix && access(is + 1, R_OK))
 		return cmd_usage_error("--profile: '%s' is neither a profile nor a file: %s",
 				       is + 1, strerror(errno));
 	c->env.cards[c->env.n_cards++] = (struct figure_card){kept, kept + name + 1};
-	return 0;
+	return cmd_sim_check(&(struct gn_sim_opts){.profile = kept + name + 1, .nodes = 1});
 }
 
 enum { ONLY = 256, KIND, JSON, SEED, EFFORT, JOBS, PROFILE, DATA, STRICT, HELP };
@@ -268,6 +268,21 @@ static int check_only(const struct calibration *c)
 	return 0;
 }
 
+/* What replaces a profile that nobody has would be left unused without a word. */
+static int check_cards(const struct calibration *c)
+{
+	for (unsigned k = 0; k < c->env.n_cards; k++) {
+		const char *name = c->env.cards[k].profile;
+		unsigned i = 0;
+
+		while (i < c->paper.n && strcmp(c->paper.lines[i].profile, name))
+			i++;
+		if (i == c->paper.n && !gn_sim_profile_text(name))
+			return cmd_usage_error("--profile: no line asks for '%s'", name);
+	}
+	return 0;
+}
+
 static void free_calibration(struct calibration *c)
 {
 	figure_forget(&c->env);
@@ -283,6 +298,8 @@ static int choose(struct calibration *c)
 	const unsigned n = c->paper.n;
 	int status = check_only(c);
 
+	if (!status)
+		status = check_cards(c);
 	if (status)
 		return status;
 	c->lines = calloc(n, sizeof(c->lines[0]));

@@ -4,6 +4,7 @@
  * what happened and, for each seed that failed, the command that runs it again.
  */
 #include <errno.h>
+#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,80 +74,99 @@ static int parse_jobs(struct soak *soak, const char *text)
 	uint64_t n;
 
 	if (!parse_number(text, &end, &n) || *end || n < 1 || n > SOAK_JOBS_MAX)
-		return cmd_usage_error("--jobs '%s' is not a number from 1 to %u", text,
-				       SOAK_JOBS_MAX);
+		return cmd_usage_error("--jobs must be a number from 1 to %u, not '%s'",
+				       SOAK_JOBS_MAX, text);
 	soak->jobs = (unsigned)n;
 	return 0;
 }
 
-static int parse_option(struct soak *soak, const char *name, const char *value)
+enum { SEEDS = 256, JOBS, PROFILE, FAULTS, ONLY_FAULTS, STATE, HASH, JSON, VERBOSE, HELP };
+
+static const struct option options[] = {
+	{"seeds", required_argument, NULL, SEEDS},
+	{"jobs", required_argument, NULL, JOBS},
+	{"profile", required_argument, NULL, PROFILE},
+	{"faults", required_argument, NULL, FAULTS},
+	{"only-faults", required_argument, NULL, ONLY_FAULTS},
+	{"state", required_argument, NULL, STATE},
+	{"hash", no_argument, NULL, HASH},
+	{"json", no_argument, NULL, JSON},
+	{"verbose", no_argument, NULL, VERBOSE},
+	{"help", no_argument, NULL, HELP},
+	{NULL, 0, NULL, 0},
+};
+
+static int parse_option(struct soak *soak, int option)
 {
-	if (!strcmp(name, "--seeds"))
-		return parse_seeds(soak, value);
-	if (!strcmp(name, "--jobs"))
-		return parse_jobs(soak, value);
-	if (!strcmp(name, "--profile"))
-		soak->swarm.profile = value;
-	else if (!strcmp(name, "--faults"))
-		soak->swarm.faults = value;
-	else if (!strcmp(name, "--only-faults"))
-		soak->swarm.only_faults = value;
-	else
-		soak->state = value;
-	return 0;
-}
-
-static bool takes_value(const char *name)
-{
-	static const char *const names[] = {"--seeds",	"--jobs",	 "--profile",
-					    "--faults", "--only-faults", "--state"};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (!strcmp(name, names[i]))
-			return true;
-	return false;
-}
-
-static int parse(struct soak *soak, int argc, char **argv)
-{
-	bool seeds = false;
-
-	for (int i = 1; i < argc; i++) {
-		int rc;
-
-		if (!strcmp(argv[i], "--hash")) {
-			soak->hash = true;
-		} else if (!strcmp(argv[i], "--json")) {
-			soak->json = true;
-		} else if (!strcmp(argv[i], "--verbose")) {
-			soak->swarm.verbose = true;
-		} else if (!takes_value(argv[i])) {
-			return cmd_usage_error("sim soak: unknown option '%s'; try --help",
-					       argv[i]);
-		} else if (i + 1 == argc) {
-			return cmd_usage_error("%s needs a value", argv[i]);
-		} else {
-			seeds = seeds || !strcmp(argv[i], "--seeds");
-			rc = parse_option(soak, argv[i], argv[i + 1]);
-			if (rc)
-				return rc;
-			i++;
-		}
+	switch (option) {
+	case SEEDS:
+		return parse_seeds(soak, optarg);
+	case JOBS:
+		return parse_jobs(soak, optarg);
+	case PROFILE:
+		soak->swarm.profile = optarg;
+		return 0;
+	case FAULTS:
+		soak->swarm.faults = optarg;
+		return 0;
+	case ONLY_FAULTS:
+		soak->swarm.only_faults = optarg;
+		return 0;
+	case STATE:
+		soak->state = optarg;
+		return 0;
+	case HASH:
+		soak->hash = true;
+		return 0;
+	case JSON:
+		soak->json = true;
+		return 0;
+	default:
+		soak->swarm.verbose = true;
+		return 0;
 	}
+}
+
+static int check_together(const struct soak *soak, bool seeds)
+{
 	if (!seeds)
 		return cmd_usage_error("sim soak needs --seeds A..B");
 	if (soak->hash && soak->json)
 		return cmd_usage_error("--hash and --json exclude each other");
+	if (soak->swarm.faults && soak->swarm.only_faults)
+		return cmd_usage_error("--faults and --only-faults exclude each other");
 	return 0;
 }
 
-/* What the library says about a profile or a fault that it does not take. */
-static void keep_line(void *arg, enum gn_log_level level, const char *line)
+/* 0, or -1 and *status: print nothing more and leave with that. */
+static int parse(struct soak *soak, int argc, char **argv, int *status)
 {
-	char *to = arg;
+	bool seeds = false;
+	int option;
 
-	if (level == GN_LOG_ERROR && !*to)
-		snprintf(to, 256, "%s", line);
+	opterr = 0;
+	*status = 0;
+	while (!*status && (option = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		if (option == HELP || option == 'h') {
+			puts(help_text);
+			*status = cmd_flush_stdout();
+			return -1;
+		}
+		if (option == ':')
+			*status = cmd_usage_error("%s needs a value", argv[optind - 1]);
+		else if (option == '?')
+			*status = cmd_usage_error("unknown option '%s'; try gannet sim soak --help",
+						  argv[optind - 1]);
+		else
+			*status = parse_option(soak, option);
+		seeds = seeds || option == SEEDS;
+	}
+	if (!*status && optind < argc)
+		*status = cmd_usage_error("'%s' is one too many; try gannet sim soak --help",
+					  argv[optind]);
+	if (!*status)
+		*status = check_together(soak, seeds);
+	return *status ? -1 : 0;
 }
 
 static int check_lengths(const struct soak *soak)
@@ -172,24 +192,13 @@ static int check_cluster(const struct soak *soak)
 		.nodes = 2,
 		.faults = soak->swarm.faults && *soak->swarm.faults ? soak->swarm.faults : NULL,
 	};
-	struct gn_sim *sim;
-	char why[256] = "";
 	const char *bad;
 	size_t bad_len;
-	int rc;
 
 	if (soak->swarm.only_faults && !swarm_faults_known(soak->swarm.only_faults, &bad, &bad_len))
 		return cmd_usage_error("--only-faults: '%.*s' is no kind of fault", (int)bad_len,
 				       bad);
-	gn_log_to(keep_line, why);
-	rc = gn_sim_create(&opts, &sim);
-	gn_log_to(NULL, NULL);
-	if (rc)
-		return cmd_usage_error(
-			"--profile '%s', --faults '%s': %s", opts.profile ? opts.profile : "ideal",
-			opts.faults ? opts.faults : "", *why ? why : gn_strerror(rc));
-	gn_sim_destroy(sim);
-	return 0;
+	return cmd_sim_check(&opts);
 }
 
 /* ---- sums ---- */
@@ -344,13 +353,9 @@ int cmd_sim_soak(int argc, char **argv)
 	struct soak soak = {.jobs = 1, .state_fd = -1};
 	int rc;
 
-	if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-		puts(help_text);
-		return cmd_flush_stdout();
-	}
-	rc = parse(&soak, argc, argv);
-	if (!rc)
-		rc = check_lengths(&soak);
+	if (parse(&soak, argc, argv, &rc))
+		return rc;
+	rc = check_lengths(&soak);
 	if (!rc)
 		rc = check_cluster(&soak);
 	if (rc)

@@ -95,6 +95,15 @@ static bool read_line(struct soak *soak, char *line)
 	return true;
 }
 
+/* The last line of the file, without its end: all of it is text, and the first is a head's. */
+static bool was_cut_off(FILE *in, const char *line, long begin, const char *head)
+{
+	const size_t len = strlen(line);
+
+	return getc(in) == EOF && ftell(in) == begin + (long)len &&
+	       (begin > 0 || !strncmp(line, head, len));
+}
+
 /* Reads whole lines; *end is where they end. */
 static int read_file(struct soak *soak, FILE *in, long *end)
 {
@@ -104,10 +113,15 @@ static int read_file(struct soak *soak, FILE *in, long *end)
 	make_head(soak, head, sizeof(head));
 	for (*end = 0; fgets(line, sizeof(line), in); *end = ftell(in)) {
 		len = strlen(line);
-		if (!len || line[len - 1] != '\n')
-			return 0;
+		number++;
+		if (!len || line[len - 1] != '\n') {
+			if (was_cut_off(in, line, *end, head))
+				return 0;
+			return cmd_usage_error("--state %s, line %zu is none of mine", soak->state,
+					       number);
+		}
 		line[len - 1] = '\0';
-		if (number++ == 0 && strcmp(line, head))
+		if (number == 1 && strcmp(line, head))
 			return cmd_usage_error("--state %s is of another soak ('%.200s'): name "
 					       "another file, or the same options",
 					       soak->state, line);

@@ -374,7 +374,7 @@ static bool start_threads(struct load_side *s)
 			return false;
 		buffer += (size_t)requests_of(s->proc, i) * s->run->opts.buffer_bytes;
 	}
-	for (unsigned i = 0; i < n; i++) {
+	for (unsigned i = 0; i < n && !s->run->failed; i++) {
 		if (!ok(s,
 			gn_thread_start("requester", thread_main, &s->threads[i],
 					&s->threads[i].thread),

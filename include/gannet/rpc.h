@@ -32,7 +32,7 @@ enum gn_rpc_status {
 	GN_RPC_TOO_BIG, /* the result does not fit what the caller or the connection has room for */
 	GN_RPC_DENIED,
 	GN_RPC_BUSY,
-	GN_RPC_FAILED, /* the handler says so; it may have codes of its own from here on, to 65535 */
+	GN_RPC_FAILED, /* the handler says so; it may have own codes from here on, to 65535 */
 };
 
 /* Text for a status; a handler's own codes are all "failed". Never NULL; the string is static. */

@@ -39,6 +39,12 @@ int gn_fabric_open(const char *name, struct gn_fabric **out)
 	rc = find_provider(name, &provider, &device);
 	if (rc)
 		return rc;
+	if (exec_current() != &exec_real && provider != &provider_sim) {
+		gn_log(GN_LOG_ERROR,
+		       "fabric: '%s' leads out of the simulation; open what gn_env.fabric says",
+		       name);
+		return -EOPNOTSUPP;
+	}
 
 	assert(!provider->fabric_size || provider->fabric_size >= sizeof(*fabric));
 	fabric = gn_alloc(provider->fabric_size ? provider->fabric_size : sizeof(*fabric),

@@ -208,7 +208,8 @@ int rpc_conn_serve(struct rpc_conn *c)
 {
 	int served = 0;
 
-	while (!c->failed) {
+	/* A request may overtake the news of its connection, before which no promise is known. */
+	while (c->established && !c->failed) {
 		const uint8_t *message = c->requests + c->number % c->n_slots * c->request_stride;
 		struct gn_rpc_request *r = &c->slots[c->number % c->n_slots];
 		struct rpc_entry entry;

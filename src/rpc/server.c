@@ -83,8 +83,10 @@ static void take_newcomer(struct rpc_thread *t, const struct gn_event *event)
 
 void rpc_thread_ask(struct rpc_thread *t, struct rpc_work *work)
 {
+	__atomic_fetch_add(&t->asking, 1, __ATOMIC_ACQUIRE);
 	while (gn_queue_push(t->queue, work) == -EAGAIN)
 		gn_yield();
+	__atomic_fetch_sub(&t->asking, 1, __ATOMIC_RELEASE);
 }
 
 static int take_events(struct rpc_thread *t)
@@ -216,7 +218,8 @@ static void thread_main(void *arg)
 	}
 	while (t->conns)
 		rpc_conn_end(t->conns);
-	for (rpc_conn_bury(t); t->dying; rpc_conn_bury(t)) {
+	for (rpc_conn_bury(t); t->dying || __atomic_load_n(&t->asking, __ATOMIC_ACQUIRE);
+	     rpc_conn_bury(t)) {
 		take_work(t);
 		gn_yield();
 	}

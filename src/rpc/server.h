@@ -72,6 +72,7 @@ struct rpc_thread {
 	struct gn_chan *chan;
 	struct gn_cq *cq;
 	struct gn_queue *queue;
+	uint32_t asking; /* atomic: threads that are just pushing */
 	struct rpc_conn *conns, *dying;
 	bool failed; /* some of them have */
 	uint32_t turns, n_conns;

@@ -119,7 +119,7 @@ void sim_mutex_lock(struct gn_mutex *opaque)
 	sim_settle(sim);
 	maybe_preempt(sim);
 	while (mutex->owner) {
-		assert(mutex->owner != self && mutex->owner != sim);
+		assert(mutex->owner != sim);
 		enqueue(&mutex->waiters, self);
 		self->reason_id = ((const struct sim_thread *)mutex->owner)->id;
 		sim_park(self, SIM_NEVER, "a mutex");

@@ -149,7 +149,7 @@ static int refuse(const struct reader *r, const char *what, const char *value)
 	return -EINVAL;
 }
 
-/* A decimal number in thousandths; false for what is none, is negative or does not fit. */
+/* A decimal number in thousandths, or more than any field may have; false for what is none. */
 static bool parse_milli(const char *text, uint64_t *out)
 {
 	uint64_t whole = 0, milli = 0;
@@ -157,11 +157,9 @@ static bool parse_milli(const char *text, uint64_t *out)
 
 	if (*text < '0' || *text > '9')
 		return false;
-	for (; *text >= '0' && *text <= '9'; text++) {
-		if (whole > UINT64_MAX / 100000)
-			return false;
-		whole = whole * 10 + (uint64_t)(*text - '0');
-	}
+	for (; *text >= '0' && *text <= '9'; text++)
+		if (whole <= UINT64_MAX / 100000)
+			whole = whole * 10 + (uint64_t)(*text - '0');
 	if (*text == '.')
 		for (text++; *text >= '0' && *text <= '9' && digits < 3; text++, digits++)
 			milli = milli * 10 + (uint64_t)(*text - '0');
@@ -190,6 +188,14 @@ static uint64_t most(const struct field *field)
 	return field->unit == NS ? field->max * 1000 : field->max;
 }
 
+static int refuse_value(const struct reader *r, const struct field *field, const char *value,
+			const char *what)
+{
+	gn_log(GN_LOG_ERROR, "sim: profile %s, line %u: %s '%s' %s", r->name, r->line, field->name,
+	       value, what);
+	return -EINVAL;
+}
+
 static int too_large(const struct reader *r, const struct field *field, const char *value)
 {
 	gn_log(GN_LOG_ERROR, "sim: profile %s, line %u: %s '%s' is above %llu", r->name, r->line,
@@ -208,8 +214,13 @@ static int set_field(const struct reader *r, const struct field *field, const ch
 		*to = *field_in(r, same);
 		return 0;
 	}
+	if (*value == '-')
+		return refuse_value(r, field, value, "is negative");
+	if (same)
+		return refuse_value(r, field, value, "is a field of another unit");
 	if (!parse_milli(value, &milli))
-		return refuse(r, "no number of at most three decimals:", value);
+		return refuse_value(r, field, value,
+				    "is neither a number of at most three decimals nor a field");
 	if (milli > field->max * 1000)
 		return too_large(r, field, value);
 	switch (field->unit) {
@@ -218,7 +229,7 @@ static int set_field(const struct reader *r, const struct field *field, const ch
 		break;
 	case COUNT:
 		if (milli % 1000)
-			return refuse(r, "no whole number:", value);
+			return refuse_value(r, field, value, "is not a whole number");
 		*to = milli / 1000;
 		break;
 	case GBPS: /* to ps for 1024 bytes */
@@ -273,12 +284,11 @@ static int read_line(struct reader *r, char *line)
 	value = strtok_r(NULL, " \t\r", &save);
 	if (!value || *value == '#')
 		return refuse(r, "no value for", name);
-	if (!strcmp(name, "like"))
-		return r->begun ?
-			       refuse(r,
-				      "like comes first, or it would undo what is above:", value) :
-			       be_like(r, value);
+	if (!strcmp(name, "like") && r->begun)
+		return refuse(r, "like comes first, or it would undo what is above:", value);
 	r->begun = true;
+	if (!strcmp(name, "like"))
+		return be_like(r, value);
 	if (!strcmp(name, "caps"))
 		return set_caps(r, value);
 	field = find_field(name);

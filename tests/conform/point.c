@@ -311,9 +311,13 @@ static bool next_event(struct end *end, enum gn_event_type want, struct gn_event
 	const uint64_t deadline_ns = gn_deadline_us(WAIT_US);
 	int err;
 
-	do
+	do {
 		err = gn_chan_wait(end->chan, deadline_ns, ev);
-	while (!err && ev->type == GN_EVENT_CQ);
+		/* A client that crashed comes again: there is room for one. */
+		if (!err && ev->type == GN_EVENT_CONNECT_REQUEST && ev->type != want)
+			gn_reject(ev->req, NULL, 0);
+	} while (!err && (ev->type == GN_EVENT_CQ ||
+			  (ev->type == GN_EVENT_CONNECT_REQUEST && ev->type != want)));
 	if (err && err != -ETIMEDOUT)
 		return wrong(end, "gn_chan_wait: %s", gn_strerror(err));
 	if (!err && (unsigned)ev->type >= GN_EVENTS)

@@ -253,10 +253,11 @@ static bool pieces(struct cf *cf)
 
 /* ---- 19 ---- */
 
+/* RETRY: the answer was lost on a real network, and a qp in error does not repeat it. */
 static bool length_class(enum gn_wc_status status)
 {
 	return status == GN_WC_LOCAL_LENGTH || status == GN_WC_REMOTE_INVALID ||
-	       status == GN_WC_REMOTE_FAILED || status == GN_WC_LOCAL_QP;
+	       status == GN_WC_REMOTE_FAILED || status == GN_WC_LOCAL_QP || status == GN_WC_RETRY;
 }
 
 static bool too_small_a(struct cf *cf)

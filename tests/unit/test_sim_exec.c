@@ -52,6 +52,27 @@ PROGRAM(counts)
 	return 0;
 }
 
+PROGRAM(locks_twice)
+{
+	struct gn_mutex mutex;
+
+	(void)env;
+	gn_mutex_init(&mutex);
+	gn_mutex_lock(&mutex);
+	gn_mutex_lock(&mutex);
+	return 0;
+}
+
+static void test_mutex_twice(void **state)
+{
+	struct gn_sim *sim = sim_make(1, 1);
+
+	sim_spawn(sim, 0, locks_twice, NULL);
+	assert_int_equal(gn_sim_run(sim), -EDEADLK);
+	sim_assert_logged(state, "waits for a mutex (thread 1)");
+	gn_sim_destroy(sim);
+}
+
 static void test_mutex(void **state)
 {
 	(void)state;
@@ -348,9 +369,9 @@ static void test_inner_fibers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		SIM_TEST(test_mutex),	SIM_TEST(test_cond),	     SIM_TEST(test_once),
-		SIM_TEST(test_slots),	SIM_TEST(test_wait_queue),   SIM_TEST(test_wait_words),
-		SIM_TEST(test_wait_fd), SIM_TEST(test_inner_fibers),
+		SIM_TEST(test_mutex),	   SIM_TEST(test_mutex_twice), SIM_TEST(test_cond),
+		SIM_TEST(test_once),	   SIM_TEST(test_slots),       SIM_TEST(test_wait_queue),
+		SIM_TEST(test_wait_words), SIM_TEST(test_wait_fd),     SIM_TEST(test_inner_fibers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -385,6 +385,7 @@ static int opener(struct gn_env *env, int argc, char **argv)
 	(void)argc, (void)argv;
 	EXPECT(gn_fabric_open("sim:n1", &fabric) == -ENODEV);
 	EXPECT(gn_fabric_open("sim", &fabric) == -ENODEV);
+	EXPECT(gn_fabric_open("shm", &fabric) == -EOPNOTSUPP); /* that would be real */
 	EXPECT(!fabric);
 	EXPECT(gn_fabric_open(env->fabric, &fabric) == 0);
 	EXPECT(gn_fabric_close(fabric) == 0);

@@ -7,7 +7,6 @@
 
 #include "fabric/sim/sim.h"
 
-#define WQE_BYTES  64u
 #define INLINE_OWN 32u /* inline bytes that fit a request's first line */
 
 int sim_ctx_init(struct gn_ctx *base)
@@ -33,11 +32,6 @@ struct sim_path *sim_ctx_path(struct gn_ctx *base)
 	return &ctx->paths[ctx->next_path++ % sim_fabric_of(&base->obj)->sim->profile.post_paths];
 }
 
-static bool has_payload(const struct gn_wr *wr)
-{
-	return wr->op != GN_OP_READ && wr->op != GN_OP_CAS && wr->op != GN_OP_FAA;
-}
-
 /* What the thread does for one chain. Returns when its doorbell rings. */
 static uint64_t pay(struct sim_qp *qp, const struct gn_wr *wr, unsigned n)
 {
@@ -58,49 +52,31 @@ static uint64_t pay(struct sim_qp *qp, const struct gn_wr *wr, unsigned n)
 	sim_owe_until(sim, sim_path_pass(qp->path, device, sim->thread ? sim->thread->id : 0,
 					 sim->engine.now_ps));
 	sim_owe(sim, sim_jitter(device, work));
-	sim_settle(sim); /* the card's stations are asked when the doorbell rings */
-	return sim->engine.now_ps;
-}
-
-/* When the device has what it needs of a request to begin. */
-static uint64_t fetched(struct sim_device *device, const struct gn_wr *wr, uint64_t bytes,
-			uint64_t at_ps, bool pushed)
-{
-	const bool payload = bytes && has_payload(wr) && !(wr->flags & GN_INLINE);
-
-	/* Of two reads the second waits for the first, which has found what to read. */
-	return sim_dma_read(device, at_ps, (pushed ? 0 : WQE_BYTES) + (payload ? bytes : 0),
-			    !pushed + payload);
+	return sim->thread ? sim_later(sim->thread->busy_ps, sim->engine.now_ps) :
+			     sim->engine.now_ps;
 }
 
 unsigned sim_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
 {
 	struct sim_qp *qp = sim_qp_of(base);
-	struct sim_device *device = sim_device_of(qp);
 	const uint64_t rings = pay(qp, wr, n);
-	const bool flush = base->state == GN_QP_ERROR; /* perhaps only since */
-	/* One small request goes along with its doorbell. */
-	const bool pushed = n == 1 && (wr->flags & GN_INLINE || !has_payload(wr));
-	const uint64_t there = sim_doorbell(device, rings, n == 1 && wr->flags & GN_INLINE);
 
 	for (unsigned i = 0; i < n; i++, wr = wr->next) {
-		const uint64_t position = base->sq_head + i,
-			       bytes = soft_sge_len(wr->sge, wr->n_sge);
+		const uint64_t position = base->sq_head + i;
 
 		soft_sq_push(&qp->sq, wr, position);
 		*sim_send_at(qp, position) = (struct sim_send){
-			.status = flush ? GN_WC_FLUSHED : GN_WC_OK,
-			.at_ps = flush ? there : fetched(device, wr, bytes, there, pushed),
-			.bytes = (uint32_t)bytes,
+			.at_ps = rings,
+			.first = i == 0,
+			.alone = n == 1,
+			.bytes = (uint32_t)soft_sge_len(wr->sge, wr->n_sge),
 		};
 	}
-	device->wqes += n;
-	if (flush) {
+	sim_device_of(qp)->wqes += n;
+	if (base->state == GN_QP_ERROR) /* perhaps only since the post began */
 		sim_stages_flush(qp);
-		sim_stage_kick(qp, SIM_DONE);
-	} else {
-		sim_stage_kick(qp, SIM_TX);
-	}
+	else
+		sim_stage_kick(qp, SIM_RING);
 	return n;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The way of a request: five stages, each an event of the qp that takes the request at its head
+ * The way of a request: six stages, each an event of the qp that takes the request at its head
  * when that one's time has come, says when the next stage may have it, and puts itself back while
  * there are more.
  */
@@ -8,6 +8,7 @@
 
 #define LOCAL_STORE_OPS (1u << GN_OP_READ | 1u << GN_OP_CAS | 1u << GN_OP_FAA)
 
+#define WQE_BYTES   64u
 #define RECEIVE_OPS (1u << GN_OP_SEND | 1u << GN_OP_SEND_IMM | 1u << GN_OP_WRITE_IMM)
 
 static bool is_read(const struct gn_wr *wr)
@@ -22,7 +23,7 @@ static bool takes_receive(const struct gn_wr *wr)
 
 static uint64_t head_of(const struct sim_qp *qp, enum sim_stage stage)
 {
-	return stage == SIM_TX ? qp->sq.head : qp->passed[stage - 1];
+	return stage == SIM_RING ? qp->sq.head : qp->passed[stage - 1];
 }
 
 void sim_stage_kick(struct sim_qp *qp, enum sim_stage stage)
@@ -81,6 +82,38 @@ static void trace(struct sim_qp *qp, const struct gn_wr *wr, const struct sim_se
 		sim_trace(engine, wr->to.remote.key);
 		sim_trace(engine, wr->to.remote.offset);
 	}
+}
+
+/* ---- ring ---- */
+
+/* When the device has what it needs of a request to begin; one small request goes along. */
+static uint64_t fetched(struct sim_device *device, const struct gn_wr *wr,
+			const struct sim_send *send, uint64_t at_ps)
+{
+	const bool payload = send->bytes && !is_read(wr) && !(wr->flags & GN_INLINE);
+	const bool pushed = send->alone && (wr->flags & GN_INLINE || is_read(wr));
+
+	/* Of two reads the second waits for the first, which has found what to read. */
+	return sim_dma_read(device, at_ps, (pushed ? 0 : WQE_BYTES) + (payload ? send->bytes : 0),
+			    !pushed + payload);
+}
+
+/* What the doorbell tells of, all of it at once. */
+static void ring(struct sim_event *event)
+{
+	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_RING]);
+	struct sim_device *device = sim_device_of(qp);
+	const struct gn_wr *wr;
+	struct sim_send *send;
+
+	while ((send = head(qp, SIM_RING, &wr))) {
+		if (send->first)
+			qp->bell_ps = sim_doorbell(device, sim_engine_of(qp)->now_ps,
+						   send->alone && wr->flags & GN_INLINE);
+		send->at_ps = fetched(device, wr, send, qp->bell_ps);
+		qp->passed[SIM_RING]++;
+	}
+	sim_stage_kick(qp, SIM_TX);
 }
 
 /* ---- tx ---- */
@@ -401,9 +434,11 @@ void sim_stages_flush(struct sim_qp *qp)
 		send->status = GN_WC_FLUSHED;
 		send->at_ps = now;
 	}
-	qp->passed[SIM_TX] = qp->passed[SIM_RX] = qp->passed[SIM_PLACE] = qp->sq.head;
+	qp->passed[SIM_RING] = qp->passed[SIM_TX] = qp->passed[SIM_RX] = qp->passed[SIM_PLACE] =
+		qp->sq.head;
 	sim_stage_kick(qp, SIM_BACK);
 }
 
 void (*const sim_stage_fn[SIM_STAGES])(struct sim_event *event) = {
-	[SIM_TX] = tx, [SIM_RX] = rx, [SIM_PLACE] = place, [SIM_BACK] = back, [SIM_DONE] = done};
+	[SIM_RING] = ring,   [SIM_TX] = tx,	[SIM_RX] = rx,
+	[SIM_PLACE] = place, [SIM_BACK] = back, [SIM_DONE] = done};

@@ -3,7 +3,8 @@
  * The sim provider: the fabric on a simulated cluster. Posting only queues; everything else happens
  * in events, so that time can pass between them:
  *
- *     post ──▶ tx: the device takes the request, checks its local buffers, sends it
+ *     post ──▶ ring: the doorbell rings, the device fetches request and payload
+ *         ──▶ tx: it takes the request, checks its local buffers, sends it
  *              ──▶ rx: it arrives at the target's device
  *                  ──▶ place: its effect, every check of the target made there, and the answer
  *                      ──▶ back: the answer arrives
@@ -94,14 +95,15 @@ struct sim_conn {
 struct sim_send {
 	enum gn_wc_status status;
 	uint32_t tries;
-	bool acted;	/* its effect was made: when it is repeated, only the answer is */
-	uint64_t at_ps; /* when its next stage may take it */
-	bool sent;	/* it has passed tx */
-	uint32_t bytes; /* of payload */
+	bool acted;	   /* its effect was made: when it is repeated, only the answer is */
+	uint64_t at_ps;	   /* when its next stage may take it */
+	bool first, alone; /* in its chain, which has one doorbell */
+	bool sent;	   /* it has passed tx */
+	uint32_t bytes;	   /* of payload */
 	struct sim_sample *sample; /* a READ that is taken bit by bit */
 };
 
-enum sim_stage { SIM_TX, SIM_RX, SIM_PLACE, SIM_BACK, SIM_DONE, SIM_STAGES };
+enum sim_stage { SIM_RING, SIM_TX, SIM_RX, SIM_PLACE, SIM_BACK, SIM_DONE, SIM_STAGES };
 
 struct sim_qp {
 	struct gn_qp qp;
@@ -113,8 +115,9 @@ struct sim_qp {
 	struct sim_conn conn;
 	struct sim_flight *flights; /* WRITEs to it that are not visible yet, oldest first */
 	struct sim_path *path;
-	uint32_t reads; /* READs and atomics not answered yet: what a fence waits for */
-	bool up;	/* initialised: others may find it */
+	uint64_t bell_ps; /* when the last doorbell came to the device */
+	uint32_t reads;	  /* READs and atomics not answered yet: what a fence waits for */
+	bool up;	  /* initialised: others may find it */
 	struct soft_rq rq;
 	struct sim_qp *nic_next, **nic_prev;
 };
