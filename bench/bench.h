@@ -104,6 +104,11 @@ void bench_print_json(FILE *f, const struct bench_opts *opts, const struct bench
 void bench_print_head(FILE *f);
 void bench_print_row(FILE *f, const struct bench_opts *opts, const struct bench_result *result);
 
+/* One member of a JSON object, and a comma; null for a number that is not finite, or unknown. */
+void bench_json_string(FILE *f, const char *key, const char *value);
+void bench_json_number(FILE *f, const char *key, double value, int digits);
+void bench_json_count(FILE *f, const char *key, bool known, uint64_t value);
+
 /*
  * Start this very program again with a hidden argument and our process id. The new process finds
  * the descriptor fd as BENCH_PEER_FD; before anything else it calls bench_die_with_parent().

@@ -67,7 +67,7 @@ int pair_wait(struct pair *pair)
 	uint64_t look_ns = gn_now_ns() + ALIVE_NS;
 	int rc;
 
-	/* Pairs with the release in the peer's answer(). */
+	/* Pairs with the release in peer_answer(). */
 	while (__atomic_load_n(&pair->shared->answer, __ATOMIC_ACQUIRE) != pair->shared->order) {
 		const uint64_t now_ns = gn_now_ns();
 

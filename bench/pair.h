@@ -132,6 +132,10 @@ bool pair_peer_lives(struct pair *pair);
 /* 0, or why the peer does not live any more. */
 int pair_check(struct pair *pair);
 
+/* The peer's: waits for another order than the last, answers one. */
+uint64_t peer_next_order(struct shared *shared, uint64_t last);
+void peer_answer(struct shared *shared, uint64_t word, int result);
+
 /* ---- patience: what a loop does when it found nothing ---- */
 
 #define SILENCE_US 5000000u /* a peer that is silent for so long has failed */

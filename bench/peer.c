@@ -18,7 +18,7 @@ struct peer {
 	struct messages *messages;
 };
 
-static uint64_t next_order(struct shared *shared, uint64_t last)
+uint64_t peer_next_order(struct shared *shared, uint64_t last)
 {
 	const uint64_t eager_ns = gn_deadline_us(EAGER_US);
 	uint64_t word;
@@ -35,7 +35,7 @@ static uint64_t next_order(struct shared *shared, uint64_t last)
 	return word;
 }
 
-static void answer(struct shared *shared, uint64_t word, int result)
+void peer_answer(struct shared *shared, uint64_t word, int result)
 {
 	shared->result = result;
 	/* Pairs with the acquire in pair_wait(). */
@@ -100,13 +100,13 @@ static int serve(struct peer *p)
 	int rc = set_up(p);
 
 	while (!rc) {
-		answer(p->shared, word, 0);
-		word = next_order(p->shared, word);
+		peer_answer(p->shared, word, 0);
+		word = peer_next_order(p->shared, word);
 		if ((word & 0xff) == ORDER_QUIT)
 			return 0;
 		rc = obey(p, word);
 	}
-	answer(p->shared, word, rc);
+	peer_answer(p->shared, word, rc);
 	return rc;
 }
 

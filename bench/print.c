@@ -10,7 +10,7 @@
 
 /* ---- JSON ---- */
 
-static void json_string(FILE *f, const char *key, const char *value)
+void bench_json_string(FILE *f, const char *key, const char *value)
 {
 	fprintf(f, "\"%s\":\"", key);
 	for (; *value; value++) {
@@ -21,7 +21,7 @@ static void json_string(FILE *f, const char *key, const char *value)
 	fputs("\",", f);
 }
 
-static void json_number(FILE *f, const char *key, double value, int digits)
+void bench_json_number(FILE *f, const char *key, double value, int digits)
 {
 	if (isfinite(value))
 		fprintf(f, "\"%s\":%.*f,", key, digits, value);
@@ -29,7 +29,7 @@ static void json_number(FILE *f, const char *key, double value, int digits)
 		fprintf(f, "\"%s\":null,", key);
 }
 
-static void json_count(FILE *f, const char *key, bool known, uint64_t value)
+void bench_json_count(FILE *f, const char *key, bool known, uint64_t value)
 {
 	if (known)
 		fprintf(f, "\"%s\":%" PRIu64 ",", key, value);
@@ -44,33 +44,33 @@ void bench_print_json(FILE *f, const struct bench_opts *opts, const struct bench
 	const bool wake = trait->kind == BENCH_SLEEPER;
 
 	fputc('{', f);
-	json_string(f, "provider", opts->provider);
-	json_string(f, "op", trait->name);
-	json_count(f, "size", true, opts->size_bytes);
-	json_count(f, "depth", true, opts->depth);
-	json_number(f, "seconds", r->seconds, 6);
-	json_count(f, "ops", true, r->ops);
-	json_number(f, "mops", (double)r->ops / r->seconds / 1e6, 6);
-	json_number(f, "p50_ns", r->p50_ns, 1);
-	json_number(f, "p99_ns", r->p99_ns, 1);
-	json_number(f, "cacheline_ratio", r->cacheline_ratio, 3);
-	json_number(f, "overhead_ns", r->overhead_ns, 1);
-	json_number(f, "memcpy_ratio", r->memcpy_ratio, 3);
-	json_count(f, "wrs", r->has_counters, r->wrs);
-	json_count(f, "doorbells", r->has_counters, r->doorbells);
-	json_count(f, "cqes", r->has_counters, r->cqes);
-	json_count(f, "lost", opts->op == BENCH_UD_SEND, r->lost);
-	json_count(f, "blocks", !wake, r->blocks);
-	json_count(f, "blocks_dropped", !wake, r->blocks_dropped);
-	json_count(f, "working_set", r->working_set_bytes != 0, r->working_set_bytes);
-	json_number(f, "cpu_percent", r->cpu_percent, 3);
-	json_number(f, "eventfd_p50_ns", r->eventfd_p50_ns, 1);
-	json_number(f, "eventfd_cpu_percent", r->eventfd_cpu_percent, 3);
-	json_count(f, "sleeps", wake, r->sleeps);
+	bench_json_string(f, "provider", opts->provider);
+	bench_json_string(f, "op", trait->name);
+	bench_json_count(f, "size", true, opts->size_bytes);
+	bench_json_count(f, "depth", true, opts->depth);
+	bench_json_number(f, "seconds", r->seconds, 6);
+	bench_json_count(f, "ops", true, r->ops);
+	bench_json_number(f, "mops", (double)r->ops / r->seconds / 1e6, 6);
+	bench_json_number(f, "p50_ns", r->p50_ns, 1);
+	bench_json_number(f, "p99_ns", r->p99_ns, 1);
+	bench_json_number(f, "cacheline_ratio", r->cacheline_ratio, 3);
+	bench_json_number(f, "overhead_ns", r->overhead_ns, 1);
+	bench_json_number(f, "memcpy_ratio", r->memcpy_ratio, 3);
+	bench_json_count(f, "wrs", r->has_counters, r->wrs);
+	bench_json_count(f, "doorbells", r->has_counters, r->doorbells);
+	bench_json_count(f, "cqes", r->has_counters, r->cqes);
+	bench_json_count(f, "lost", opts->op == BENCH_UD_SEND, r->lost);
+	bench_json_count(f, "blocks", !wake, r->blocks);
+	bench_json_count(f, "blocks_dropped", !wake, r->blocks_dropped);
+	bench_json_count(f, "working_set", r->working_set_bytes != 0, r->working_set_bytes);
+	bench_json_number(f, "cpu_percent", r->cpu_percent, 3);
+	bench_json_number(f, "eventfd_p50_ns", r->eventfd_p50_ns, 1);
+	bench_json_number(f, "eventfd_cpu_percent", r->eventfd_cpu_percent, 3);
+	bench_json_count(f, "sleeps", wake, r->sleeps);
 	if (machine) {
 		fputs("\"machine\":{", f);
-		json_string(f, "cpu", machine->cpu);
-		json_string(f, "kernel", machine->kernel);
+		bench_json_string(f, "cpu", machine->cpu);
+		bench_json_string(f, "kernel", machine->kernel);
 		fprintf(f, "\"cores\":%d},", machine->cores);
 	}
 	fprintf(f, "\"cpus\":[%d,%d]}\n", opts->cpus[0], opts->cpus[1]);

@@ -8,6 +8,7 @@
 /* argv[0] is the subcommand's name. Each returns the exit status: 0, 1 failed, 2 wrong usage. */
 int cmd_bench(int argc, char **argv);
 int cmd_bench_fabric(int argc, char **argv);
+int cmd_bench_rpc(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_bench_sim(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
@@ -18,6 +19,7 @@ int cmd_sim_soak(int argc, char **argv);
 
 /* The second processes of bench and demo; not for people. */
 int cmd_bench_peer(int argc, char **argv);
+int cmd_bench_rpc_peer(int argc, char **argv);
 int cmd_demo_peer(int argc, char **argv);
 
 #define EXIT_USAGE	 2

@@ -25,13 +25,14 @@ static int cmd_version(int argc, char **argv);
 static const struct subcommand subcommands[] = {
 	{"demo", cmd_demo, "show what Gannet does, over shared memory, in a few seconds"},
 	{"doctor", cmd_doctor, "which providers work here, and what the others lack"},
-	{"bench", cmd_bench, "measure: gannet bench fabric, sim"},
+	{"bench", cmd_bench, "measure: gannet bench fabric, rpc, sim"},
 	{"sim", cmd_sim, "clusters in virtual time: gannet sim calibrate, soak, profile"},
 	{"help", cmd_help, "this text"},
 	{"--help", cmd_help, NULL},
 	{"-h", cmd_help, NULL},
 	{"--version", cmd_version, NULL},
 	{"--bench-peer", cmd_bench_peer, NULL},
+	{"--bench-rpc", cmd_bench_rpc_peer, NULL},
 	{"--demo-peer", cmd_demo_peer, NULL},
 };
 

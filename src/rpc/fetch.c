@@ -133,16 +133,33 @@ static void find_reply(struct gn_rpc_client *c, struct rpc_slot *slot)
 		deliver(c, slot, message);
 }
 
+/* Does call n still hold its slot? If not, a later call may have it by now. */
+static bool holds(const struct gn_rpc_client *c, uint32_t n)
+{
+	const struct rpc_slot *slot = &c->slots[n % c->n_slots];
+
+	return slot->state != RPC_FREE && slot->number == n;
+}
+
+static void forget_ended(struct gn_rpc_client *c)
+{
+	while (c->oldest != c->number && !holds(c, c->oldest))
+		c->oldest++;
+}
+
+/* Calls that are begun meanwhile, as others end, have their turn the next time. */
 static void move_on(struct gn_rpc_client *c)
 {
-	for (uint32_t n = c->oldest; n != c->number && !c->dead; n++) {
+	const uint32_t end = c->number;
+
+	for (uint32_t n = c->oldest; n != end && !c->dead; n++) {
 		struct rpc_slot *slot = &c->slots[n % c->n_slots];
 
-		if (slot->state == RPC_FREE && n == c->oldest)
-			c->oldest++;
-		else if (slot->state == RPC_WAITING && c->mode == GN_RPC_REPLY)
+		if (slot->state != RPC_WAITING || slot->number != n)
+			continue;
+		if (c->mode == GN_RPC_REPLY)
 			find_reply(c, slot);
-		else if (slot->state == RPC_WAITING)
+		else
 			read_bytes(c, slot, 0, first_bytes(c), RPC_READING);
 	}
 }
@@ -196,6 +213,7 @@ int rpc_client_poll(struct gn_rpc_client *c)
 		return 0;
 	take_completions(c);
 	move_on(c);
+	forget_ended(c);
 	c->polls++;
 	if (c->ended && c->polls < CHAN_EVERY)
 		return c->ended;

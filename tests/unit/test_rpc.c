@@ -8,6 +8,7 @@
 
 #include "gannet/rpc.h"
 #include "gannet/sim.h"
+#include "rpc/client.h"
 #include "unit.h"
 
 #define EXPECT(cond)                                                                   \
@@ -341,6 +342,27 @@ static int client_program(struct gn_fabric *fabric, const char *addr, enum gn_rp
 	return rc;
 }
 
+/* A window that is always full: what is looked at does not grow with the calls there were. */
+static int full_window(struct gn_fabric *fabric, const char *addr, enum gn_rpc_mode mode)
+{
+	struct gn_rpc_client_opts opts = GN_RPC_CLIENT_OPTS_INIT;
+	struct gn_rpc_client *client;
+	unsigned status = 0;
+	uint32_t len, got;
+
+	opts.mode = mode;
+	opts.slots = 1;
+	EXPECT(gn_rpc_connect(fabric, addr, &opts, &client) == 0);
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		EXPECT(gn_rpc_call(client, ECHO, &i, sizeof(i), &got, sizeof(got), &len, GN_FOREVER,
+				   &status) == 0);
+		EXPECT(status == GN_RPC_OK && len == sizeof(i) && got == i);
+		EXPECT(client->number - client->oldest <= 1);
+	}
+	EXPECT(gn_rpc_close(client) == 0);
+	return 0;
+}
+
 /* ---- over shared memory ---- */
 
 static void test_shm(void **state)
@@ -355,6 +377,8 @@ static void test_shm(void **state)
 	assert_int_equal(service_start(&service, fabric, addr, 2), 0);
 	assert_int_equal(client_program(fabric, addr, GN_RPC_FETCH), 0);
 	assert_int_equal(client_program(fabric, addr, GN_RPC_REPLY), 0);
+	assert_int_equal(full_window(fabric, addr, GN_RPC_FETCH), 0);
+	assert_int_equal(full_window(fabric, addr, GN_RPC_REPLY), 0);
 	assert_int_equal(service_stop(&service), 0);
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A client that calls all the time: one call after the other with gn_rpc_call(), or several under
+ * way with gn_rpc_submit() and gn_rpc_wait(). A request of 8 bytes or more begins with the call's
+ * number, and so must its result.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "rpc_hall.h"
+
+#define DEEP_GROUP 8u	     /* several under way are timed over so many times more calls */
+#define CALL_US	   30000000u /* a group that takes longer, beyond what it computes, has failed */
+
+struct call {
+	struct gn_rpc_op op;
+	struct caller *caller;
+	uint64_t number;
+	uint8_t *request, *result;
+};
+
+struct caller {
+	struct hall *hall;
+	uint32_t index;
+	struct gn_fabric *fabric;
+	struct gn_rpc_client *rpc;
+	uint64_t begun, ended;
+	uint64_t deadline_ns;
+	int error; /* of a call that ended */
+	struct call *calls, **idle;
+	uint32_t n_idle;
+	uint8_t *bytes; /* requests and results of all calls */
+};
+
+static uint64_t seed_of(const struct caller *c, uint32_t i)
+{
+	return c->hall->opts.seed + ((uint64_t)c->index << 32) + i;
+}
+
+static int connect_caller(struct caller *c)
+{
+	const struct bench_rpc_opts *o = &c->hall->opts;
+	struct gn_rpc_client_opts opts = GN_RPC_CLIENT_OPTS_INIT;
+	int rc = gn_fabric_open(c->hall->pair.opts.provider, &c->fabric);
+
+	opts.mode = o->mode == BENCH_RPC_REPLY ? GN_RPC_REPLY : GN_RPC_FETCH;
+	opts.slots = o->inflight;
+	opts.max_request = room_for(o->request_bytes);
+	opts.max_result = opts.fetch_bytes = room_for(o->result_bytes);
+	if (!rc)
+		rc = gn_rpc_connect(c->fabric, c->hall->pair.addr, &opts, &c->rpc);
+	if (rc)
+		gn_log(GN_LOG_ERROR, "bench: cannot connect to the server: %s", gn_strerror(rc));
+	return rc;
+}
+
+static int check_result(struct caller *c, const struct call *call, unsigned status, uint32_t len)
+{
+	const struct bench_rpc_opts *o = &c->hall->opts;
+
+	if (unlikely(status != GN_RPC_OK || len != o->result_bytes)) {
+		gn_log(GN_LOG_ERROR, "call %llu failed: %s, %u bytes",
+		       (unsigned long long)call->number, gn_rpc_status_str(status), len);
+		return -EIO;
+	}
+	if (o->request_bytes < sizeof(call->number) || len < sizeof(call->number))
+		return 0;
+	if (likely(!memcmp(call->result, &call->number, sizeof(call->number))))
+		return 0;
+	gn_log(GN_LOG_ERROR, "call %llu was answered with another's result",
+	       (unsigned long long)call->number);
+	return -EBADMSG;
+}
+
+static void note_end(struct gn_rpc_op *op)
+{
+	struct call *call = op->arg;
+	struct caller *c = call->caller;
+	const int rc = check_result(c, call, op->status, op->result_len);
+
+	if (unlikely(rc && !c->error))
+		c->error = rc;
+	c->ended++;
+	c->idle[c->n_idle++] = call;
+}
+
+static int make_calls(struct caller *c)
+{
+	const struct bench_rpc_opts *o = &c->hall->opts;
+	const size_t stride = (size_t)o->request_bytes + o->result_bytes;
+
+	c->calls = calloc(o->inflight, sizeof(*c->calls));
+	c->idle = calloc(o->inflight, sizeof(struct call *));
+	c->bytes = malloc(stride * o->inflight + 1);
+	if (!c->calls || !c->idle || !c->bytes)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < o->inflight; i++) {
+		struct call *call = &c->calls[i];
+
+		call->caller = c;
+		call->request = c->bytes + i * stride;
+		call->result = call->request + o->request_bytes;
+		pattern_fill(call->request, o->request_bytes, seed_of(c, i));
+		call->op = (struct gn_rpc_op){.method = METHOD_ECHO,
+					      .request = call->request,
+					      .request_len = o->request_bytes,
+					      .result = call->result,
+					      .result_room = o->result_bytes,
+					      .done = note_end,
+					      .arg = call};
+		c->idle[c->n_idle++] = call;
+	}
+	return 0;
+}
+
+int caller_create(struct hall *hall, uint32_t index, struct caller **out)
+{
+	struct caller *c = calloc(1, sizeof(*c));
+	int rc;
+
+	if (!c)
+		return -ENOMEM;
+	c->hall = hall;
+	c->index = index;
+	gn_hist_init(&hall->tally[index].group_ns);
+	rc = make_calls(c);
+	if (!rc)
+		rc = connect_caller(c);
+	if (rc) {
+		caller_destroy(c);
+		return rc;
+	}
+	*out = c;
+	return 0;
+}
+
+void caller_destroy(struct caller *c)
+{
+	if (!c)
+		return;
+	gn_rpc_close(c->rpc);
+	gn_fabric_close(c->fabric);
+	free(c->calls);
+	free(c->idle);
+	free(c->bytes);
+	free(c);
+}
+
+/* ---- calling ---- */
+
+static inline void number_call(struct caller *c, struct call *call)
+{
+	call->number = ++c->begun;
+	if (c->hall->opts.request_bytes >= sizeof(call->number))
+		memcpy(call->request, &call->number, sizeof(call->number));
+}
+
+static inline int call_once(struct caller *c)
+{
+	struct call *call = &c->calls[0];
+	unsigned status;
+	uint32_t len;
+	int rc;
+
+	number_call(c, call);
+	rc = gn_rpc_call(c->rpc, METHOD_ECHO, call->request, call->op.request_len, call->result,
+			 call->op.result_room, &len, c->deadline_ns, &status);
+	if (unlikely(rc)) {
+		gn_log(GN_LOG_ERROR, "cannot call: %s", gn_strerror(rc));
+		return rc;
+	}
+	c->ended++;
+	return check_result(c, call, status, len);
+}
+
+static int keep_calling(struct caller *c)
+{
+	int rc;
+
+	while (c->n_idle) {
+		struct call *call = c->idle[c->n_idle - 1];
+
+		number_call(c, call);
+		call->op.deadline_ns = c->deadline_ns;
+		rc = gn_rpc_submit(c->rpc, &call->op);
+		if (rc == -EAGAIN) { /* its slot's turn has not come */
+			c->begun--;
+			return 0;
+		}
+		if (unlikely(rc)) {
+			gn_log(GN_LOG_ERROR, "cannot submit a call: %s", gn_strerror(rc));
+			return rc;
+		}
+		c->n_idle--;
+	}
+	return 0;
+}
+
+static int wait_for_some(struct caller *c)
+{
+	const int rc = gn_rpc_wait(c->rpc, c->deadline_ns);
+
+	if (rc == -EINTR && !bench_stopped())
+		return 0;
+	return rc < 0 ? rc : c->error;
+}
+
+static int call_group(struct caller *c, uint64_t calls)
+{
+	const uint64_t until = c->ended + calls;
+	int rc = 0;
+
+	c->deadline_ns = gn_deadline_us(CALL_US + (uint64_t)(2 * c->hall->opts.work_us) * calls);
+	while (!rc && c->ended < until) {
+		if (unlikely(bench_stopped()))
+			return -EINTR;
+		if (c->hall->opts.inflight == 1) {
+			rc = call_once(c);
+			continue;
+		}
+		rc = keep_calling(c);
+		if (!rc)
+			rc = wait_for_some(c);
+	}
+	return rc;
+}
+
+static uint64_t group_calls(const struct bench_rpc_opts *opts)
+{
+	if (opts->inflight == 1)
+		return GROUP_TRIPS;
+	return opts->inflight < GROUP_TRIPS ? (uint64_t)GROUP_TRIPS * DEEP_GROUP :
+					      (uint64_t)opts->inflight * DEEP_GROUP;
+}
+
+static void tally_up(struct caller *c, int sign)
+{
+	struct tally *t = &c->hall->tally[c->index];
+	const uint64_t factor = (uint64_t)(int64_t)sign;
+	struct gn_rpc_counters rpc = {0};
+	struct gn_counters fabric = {0};
+
+	gn_rpc_client_counters(c->rpc, &rpc);
+	gn_fabric_counters(c->fabric, &fabric);
+	for (int op = 0; op < GN_OP_RECV; op++)
+		t->wrs += factor * fabric.wrs[op];
+	t->doorbells += factor * fabric.doorbells;
+	t->fetches += factor * rpc.fetches;
+	t->failed_fetches += factor * rpc.failed_fetches;
+	t->second_reads += factor * rpc.second_reads;
+	t->calls += factor * rpc.calls;
+}
+
+int caller_run(void *arg, uint64_t block_ns, struct block *out)
+{
+	struct caller *c = arg;
+	struct tally *t = &c->hall->tally[c->index];
+	uint64_t since_ns;
+	int rc;
+
+	out->group_ops = t->group_ops = group_calls(&c->hall->opts);
+	rc = call_group(c, GROUP_TRIPS); /* both sides have done something else before */
+	tally_up(c, -1);
+	since_ns = gn_now_ns();
+	while (!rc && out->ns < block_ns) {
+		rc = call_group(c, out->group_ops);
+		if (!rc)
+			since_ns = block_group(out, since_ns);
+	}
+	tally_up(c, 1);
+	t->ns += out->ns;
+	gn_hist_merge(&t->group_ns, &out->group_ns);
+	return rc;
+}
+
+int hold_run(void *arg, uint64_t block_ns, struct block *out)
+{
+	struct hold *h = arg;
+	struct shared *shared = &h->caller->hall->pair;
+	struct gn_rpc_op op = {.method = METHOD_CACHELINE};
+	int rc;
+
+	/* Not the end that the last block left there. */
+	__atomic_store_n(&shared->ping, shared->pong, __ATOMIC_RELAXED);
+	rc = gn_rpc_submit(h->caller->rpc, &op);
+	if (rc)
+		return rc;
+	rc = cacheline_run(h->pair, block_ns, out);
+	while (op.client && !bench_stopped() && pair_peer_lives(h->pair))
+		gn_rpc_wait(h->caller->rpc, gn_deadline_us(CALL_US));
+	if (op.client)
+		gn_rpc_cancel(&op);
+	if (!rc && op.status != GN_RPC_OK)
+		rc = bench_stopped() ? -EINTR : -EIO;
+	return rc;
+}
+
+/* ---- the end ---- */
+
+static int check_bytes(const struct caller *c)
+{
+	const struct bench_rpc_opts *o = &c->hall->opts;
+	const uint32_t both = least_u32(o->request_bytes, o->result_bytes);
+	uint8_t *want = malloc(o->result_bytes + 1);
+	int rc = want ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; !rc && i < o->inflight; i++) {
+		if (!c->calls[i].number)
+			continue; /* the window was never that full */
+		pattern_fill(want, o->result_bytes, o->seed ^ RESULT_SEED);
+		memcpy(want, c->calls[i].request, both);
+		if (!memcmp(want, c->calls[i].result, o->result_bytes))
+			continue;
+		gn_log(GN_LOG_ERROR, "the last result of buffer %u is wrong", i);
+		rc = -EBADMSG;
+	}
+	free(want);
+	return rc;
+}
+
+int caller_finish(struct caller *c)
+{
+	int rc = 0;
+
+	c->deadline_ns = gn_deadline_us(CALL_US);
+	while (!rc && c->ended < c->begun)
+		rc = wait_for_some(c);
+	return rc ? rc : check_bytes(c);
+}
+
+static int run_until_told(struct caller *c)
+{
+	struct hall *hall = c->hall;
+	struct block block;
+	int rc = call_group(c, GROUP_TRIPS);
+
+	__atomic_add_fetch(&hall->ready, 1, __ATOMIC_RELEASE);
+	/* Pairs with the release in the first client's measure(). */
+	while (!rc && __atomic_load_n(&hall->signal, __ATOMIC_ACQUIRE) == SIGNAL_WAIT) {
+		if (bench_stopped())
+			return -EINTR;
+		gn_sleep_us(100);
+	}
+	while (!rc && __atomic_load_n(&hall->signal, __ATOMIC_ACQUIRE) == SIGNAL_RUN) {
+		block = (struct block){.ops = 0};
+		gn_hist_init(&block.group_ns);
+		rc = caller_run(c, 1000000, &block);
+	}
+	return rc ? rc : caller_finish(c);
+}
+
+int caller_main(struct hall *hall, uint32_t index)
+{
+	struct caller *c;
+	int rc;
+
+	if (sched_setaffinity(0, sizeof(hall->client_cpus[index]), &hall->client_cpus[index]))
+		gn_log(GN_LOG_WARN, "cannot run on one cpu only: %s", gn_strerror(-errno));
+	rc = caller_create(hall, index, &c);
+	if (!rc) {
+		rc = run_until_told(c);
+		caller_destroy(c);
+	}
+	if (rc)
+		__atomic_add_fetch(&hall->failed, 1, __ATOMIC_RELEASE);
+	return rc;
+}

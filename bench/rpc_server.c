@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The server's process: an echo, and the ping-pong of the limit. The library's threads do the work;
+ * the first one only waits for orders, except in the mode limit, where it answers itself.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "rpc_hall.h"
+
+#define ORDER_NAP_US 5000u /* between looks for an order: the core is the server thread's */
+
+struct server {
+	struct hall *hall;
+	uint8_t *fill;
+	struct gn_fabric *fabric;
+	struct gn_rpc_server *rpc;
+};
+
+void compute(double work_us)
+{
+	const uint64_t end_ns = gn_now_ns() + (uint64_t)(work_us * 1000);
+
+	while (gn_now_ns() < end_ns)
+		spin_pause();
+}
+
+static void echo(struct gn_rpc_request *request, void *arg)
+{
+	const struct server *s = arg;
+	const uint32_t bytes = s->hall->opts.result_bytes;
+	uint32_t len, room, both;
+	const void *data = gn_rpc_request_data(request, &len);
+	uint8_t *result = gn_rpc_request_room(request, &room);
+
+	if (s->hall->opts.work_us > 0)
+		compute(s->hall->opts.work_us);
+	both = least_u32(len, bytes);
+	memcpy(result, data, both);
+	memcpy(result + both, s->fill + both, bytes - both);
+	gn_rpc_answer(request, GN_RPC_OK, result, bytes);
+}
+
+static void hold(struct gn_rpc_request *request, void *arg)
+{
+	const struct server *s = arg;
+	const int rc = cacheline_answer(&s->hall->pair);
+
+	gn_rpc_answer(request, rc ? GN_RPC_FAILED : GN_RPC_OK, NULL, 0);
+}
+
+static int start(struct server *s)
+{
+	const struct bench_rpc_opts *opts = &s->hall->opts;
+	const struct gn_rpc_server_opts rpc = {.threads = opts->threads,
+					       .max_slots = opts->inflight,
+					       .max_request = room_for(opts->request_bytes),
+					       .max_result = room_for(opts->result_bytes)};
+	char *addr = s->hall->pair.addr;
+	int rc = gn_fabric_open(s->hall->pair.opts.provider, &s->fabric);
+
+	if (rc)
+		return rc;
+	s->fill = malloc(opts->result_bytes + 1);
+	if (!s->fill)
+		return -ENOMEM;
+	pattern_fill(s->fill, opts->result_bytes, opts->seed ^ RESULT_SEED);
+	snprintf(addr, sizeof(s->hall->pair.addr), "shm:bench-rpc-%d", (int)getpid());
+	rc = gn_rpc_server_create(s->fabric, addr, &rpc, &s->rpc);
+	if (!rc)
+		rc = gn_rpc_server_handle(s->rpc, METHOD_ECHO, echo, s);
+	if (!rc)
+		rc = gn_rpc_server_handle(s->rpc, METHOD_CACHELINE, hold, s);
+	return rc ? rc : gn_rpc_server_start(s->rpc);
+}
+
+static void report(struct server *s)
+{
+	struct gn_rpc_counters rpc = {0};
+	struct gn_counters fabric = {0};
+
+	gn_rpc_server_counters(s->rpc, &rpc);
+	gn_fabric_counters(s->fabric, &fabric);
+	s->hall->server_calls = rpc.calls;
+	s->hall->server_wrs = 0;
+	for (int op = 0; op < GN_OP_RECV; op++)
+		s->hall->server_wrs += fabric.wrs[op];
+	s->hall->server_doorbells = fabric.doorbells;
+}
+
+/* Orders to answer pings are for the thread that hold() runs on. */
+static void obey(struct server *s)
+{
+	struct shared *shared = &s->hall->pair;
+	uint64_t word, last = ORDER_START;
+
+	for (; !bench_stopped(); gn_sleep_us(ORDER_NAP_US)) {
+		/* Pairs with the release in pair_order(). */
+		word = __atomic_load_n(&shared->order, __ATOMIC_ACQUIRE);
+		if (word == last)
+			continue;
+		last = word;
+		if ((word & 0xff) == ORDER_QUIT)
+			return;
+		if ((word & 0xff) == ORDER_CHECK) {
+			report(s);
+			peer_answer(shared, word, 0);
+		}
+	}
+}
+
+static int serve_calls(struct hall *hall)
+{
+	struct server s = {.hall = hall};
+	const int rc = start(&s);
+
+	if (rc)
+		gn_log(GN_LOG_ERROR, "bench: cannot start the server: %s", gn_strerror(rc));
+	peer_answer(&hall->pair, ORDER_START, rc);
+	if (!rc)
+		obey(&s);
+	gn_rpc_server_destroy(s.rpc);
+	gn_fabric_close(s.fabric);
+	free(s.fill);
+	return rc;
+}
+
+static int serve_limit(struct hall *hall)
+{
+	uint64_t word = ORDER_START;
+	int rc = 0;
+
+	peer_answer(&hall->pair, word, 0);
+	while (!rc) {
+		word = peer_next_order(&hall->pair, word);
+		switch ((enum order)(word & 0xff)) {
+		case ORDER_QUIT:
+			return 0;
+		case ORDER_CACHELINE:
+			rc = cacheline_answer(&hall->pair);
+			break;
+		default:
+			rc = bare_answer(hall, word);
+		}
+	}
+	peer_answer(&hall->pair, word, rc);
+	return rc;
+}
+
+int server_main(struct hall *hall)
+{
+	if (sched_setaffinity(0, sizeof(hall->server_cpus), &hall->server_cpus))
+		gn_log(GN_LOG_WARN, "cannot run on the server's cpus only: %s",
+		       gn_strerror(-errno));
+	return hall->opts.mode == BENCH_RPC_LIMIT ? serve_limit(hall) : serve_calls(hall);
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gannet bench rpc: options, and what to print. The measuring itself is in bench/.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <gannet/base.h>
+
+#include "cmd.h"
+#include "rpc.h"
+
+static const char help[] =
+	"Usage: gannet bench rpc [OPTION…]\n"
+	"\n"
+	"Calls between a server and its clients, each a process; an echo is called.\n"
+	"\n"
+	"  --mode M       fetch: clients read results; reply: the server writes them;\n"
+	"                 limit: the same bytes between two cores, without calls (fetch)\n"
+	"  --req N        bytes of a request, 0 to 1M; K and M are understood (32)\n"
+	"  --resp N       bytes of a result, likewise (32)\n"
+	"  --inflight W   calls that a client has under way; 1 to 1024 (1)\n"
+	"  --threads T    of the server; 1 to 64 (1)\n"
+	"  --clients C    1 to 64 (1)\n"
+	"  --work-us P    that the handler computes for each call (0)\n"
+	"  --seconds S    not counting the limit next to it (1)\n"
+	"  --provider P   shm (shm)\n"
+	"  --json         one object a line\n"
+	"\n"
+	"One client with one call at a time runs next to a bare cache line between the same\n"
+	"cores, in blocks that take turns. p50 and p99 are of groups of 32 calls, or more when\n"
+	"several are under way. All results are checked.";
+
+struct request {
+	struct bench_rpc_opts opts;
+	bool json;
+};
+
+static int parse_mode(const char *text, enum bench_rpc_mode *out)
+{
+	for (int mode = 0; mode < BENCH_RPC_MODES; mode++) {
+		if (!strcmp(text, bench_rpc_modes[mode])) {
+			*out = (enum bench_rpc_mode)mode;
+			return 0;
+		}
+	}
+	if (!strcmp(text, "hybrid"))
+		return cmd_usage_error("--mode hybrid is not in this build; fetch and reply are");
+	return cmd_usage_error("--mode must be fetch, reply or limit, not '%s'", text);
+}
+
+static int parse_count(const char *option, const char *text, uint32_t min, uint32_t max,
+		       uint32_t *out)
+{
+	char *end;
+	unsigned long long n;
+
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (*end == 'K' || *end == 'M') {
+		n = n > max ? n : n << (*end == 'K' ? 10 : 20);
+		end++;
+	}
+	if (*text < '0' || *text > '9' || *end || errno || n < min || n > max)
+		return cmd_usage_error("%s must be a number from %u to %u, not '%s'", option, min,
+				       max, text);
+	*out = (uint32_t)n;
+	return 0;
+}
+
+static int parse_real(const char *option, const char *text, double min, double max, double *out)
+{
+	char *end;
+	const double value = strtod(text, &end);
+
+	if (end == text || *end || !(value >= min && value <= max))
+		return cmd_usage_error("%s must be a number from %g to %g, not '%s'", option, min,
+				       max, text);
+	*out = value;
+	return 0;
+}
+
+static int parse_batch(const char *text)
+{
+	uint32_t batch = 1;
+	const int rc = parse_count("--batch", text, 1, UINT32_MAX, &batch);
+
+	if (!rc && batch > 1)
+		return cmd_usage_error("--batch %u is not in this build; calls go one by one",
+				       batch);
+	return rc;
+}
+
+enum {
+	MODE = 256,
+	REQ,
+	RESP,
+	BATCH,
+	INFLIGHT,
+	THREADS,
+	CLIENTS,
+	WORK,
+	SECONDS,
+	PROVIDER,
+	JSON,
+	HELP
+};
+
+static const struct option options[] = {
+	{"mode", required_argument, NULL, MODE},
+	{"req", required_argument, NULL, REQ},
+	{"resp", required_argument, NULL, RESP},
+	{"batch", required_argument, NULL, BATCH},
+	{"inflight", required_argument, NULL, INFLIGHT},
+	{"threads", required_argument, NULL, THREADS},
+	{"clients", required_argument, NULL, CLIENTS},
+	{"work-us", required_argument, NULL, WORK},
+	{"seconds", required_argument, NULL, SECONDS},
+	{"provider", required_argument, NULL, PROVIDER},
+	{"json", no_argument, NULL, JSON},
+	{"help", no_argument, NULL, HELP},
+	{NULL, 0, NULL, 0},
+};
+
+static int parse_option(int option, struct request *r)
+{
+	struct bench_rpc_opts *o = &r->opts;
+
+	switch (option) {
+	case MODE:
+		return parse_mode(optarg, &o->mode);
+	case REQ:
+		return parse_count("--req", optarg, 0, BENCH_RPC_BYTES_MAX, &o->request_bytes);
+	case RESP:
+		return parse_count("--resp", optarg, 0, BENCH_RPC_BYTES_MAX, &o->result_bytes);
+	case BATCH:
+		return parse_batch(optarg);
+	case INFLIGHT:
+		return parse_count("--inflight", optarg, 1, BENCH_RPC_INFLIGHT_MAX, &o->inflight);
+	case THREADS:
+		return parse_count("--threads", optarg, 1, BENCH_RPC_THREADS_MAX, &o->threads);
+	case CLIENTS:
+		return parse_count("--clients", optarg, 1, BENCH_RPC_CLIENTS_MAX, &o->clients);
+	case WORK:
+		return parse_real("--work-us", optarg, 0, BENCH_RPC_WORK_US_MAX, &o->work_us);
+	case SECONDS:
+		return parse_real("--seconds", optarg, 0.01, BENCH_SECONDS_MAX, &o->seconds);
+	case PROVIDER:
+		return strcmp(optarg, "shm") ?
+			       cmd_usage_error("--provider must be shm, not '%s'", optarg) :
+			       0;
+	default:
+		r->json = true;
+		return 0;
+	}
+}
+
+static int check(const struct bench_rpc_opts *o)
+{
+	const uint64_t bytes = (uint64_t)o->request_bytes + o->result_bytes;
+
+	if (o->mode == BENCH_RPC_LIMIT && (o->threads > 1 || o->clients > 1))
+		return cmd_usage_error("--mode limit is between two cores; leave --threads and "
+				       "--clients out");
+	if (bytes * o->inflight > BENCH_IN_FLIGHT_MAX)
+		return cmd_usage_error("--req plus --resp times --inflight must not exceed %u MiB",
+				       BENCH_IN_FLIGHT_MAX >> 20);
+	return 0;
+}
+
+/* 0, or -1 and *status: print nothing more and leave with that. */
+static int parse(int argc, char **argv, struct request *r, int *status)
+{
+	int option;
+
+	*r = (struct request){.opts = {.request_bytes = 32,
+				       .result_bytes = 32,
+				       .inflight = 1,
+				       .threads = 1,
+				       .clients = 1,
+				       .seconds = 1}};
+	opterr = 0;
+	*status = 0;
+	while (!*status && (option = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		if (option == HELP || option == 'h') {
+			puts(help);
+			*status = cmd_flush_stdout();
+			return -1;
+		}
+		if (option == ':')
+			*status = cmd_usage_error("%s needs a value", argv[optind - 1]);
+		else if (option == '?')
+			*status = cmd_usage_error("unknown option '%s'; try gannet bench rpc "
+						  "--help",
+						  argv[optind - 1]);
+		else
+			*status = parse_option(option, r);
+	}
+	if (!*status && optind < argc)
+		*status = cmd_usage_error("'%s' is one too many; try gannet bench rpc --help",
+					  argv[optind]);
+	if (!*status)
+		*status = check(&r->opts);
+	return *status ? -1 : 0;
+}
+
+#define PROGRESS_COLUMNS 20
+
+/* Only on a terminal: a line that the result overwrites. */
+static void show_progress(const struct bench_opts *opts, double done)
+{
+	(void)opts;
+	fprintf(stderr, "\rcalls %3.0f %%", 100 * done);
+}
+
+int cmd_bench_rpc(int argc, char **argv)
+{
+	const bool terminal = isatty(STDERR_FILENO);
+	struct bench_rpc_result result;
+	struct request r;
+	int status, rc;
+
+	if (parse(argc, argv, &r, &status))
+		return status;
+	bench_pick_cpus(r.opts.cpus);
+	if (r.opts.cpus[0] == r.opts.cpus[1])
+		fprintf(stderr, "gannet: there is only one core for all processes: latencies are "
+				"the scheduler's\n");
+	bench_stop_on_signals();
+	r.opts.seed = gn_random();
+	rc = bench_rpc_run(&r.opts, terminal ? show_progress : NULL, &result);
+	if (terminal)
+		fprintf(stderr, "\r%*s\r", PROGRESS_COLUMNS, "");
+	if (rc == -EINTR || bench_stopped())
+		return EXIT_INTERRUPTED;
+	if (rc)
+		return EXIT_FAILURE;
+	if (r.json) {
+		bench_rpc_print_json(stdout, &r.opts, &result);
+	} else {
+		bench_rpc_print_head(stdout);
+		bench_rpc_print_row(stdout, &r.opts, &result);
+	}
+	return cmd_flush_stdout();
+}
