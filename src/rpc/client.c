@@ -7,6 +7,8 @@
 
 #include "base/mutant.h"
 
+#define EAGER_US 20u /* of waiting for a reply and nothing else */
+
 static const char *const statuses[] = {
 	[GN_RPC_OK] = "ok",
 	[GN_RPC_TIMEOUT] = "no result by the deadline",
@@ -175,16 +177,24 @@ static uint64_t first_deadline(const struct gn_rpc_client *c)
 	return first;
 }
 
-/* Until a completion, an event of the connection, or a reply. */
+/*
+ * Until a completion, an event of the connection, or a reply. To look at the channel costs a system
+ * call, so it is left out at first, and while a read is under way: that ends with the connection.
+ */
 static int wait_for_more(struct gn_rpc_client *c, uint64_t deadline_ns)
 {
-	struct gn_wait_item items[GN_WAIT_MAX] = {gn_wait_on(gn_cq_source(c->cq)),
-						  gn_wait_on(gn_chan_source(c->chan))};
+	struct gn_wait_item items[GN_WAIT_MAX]; /* many: to clear them all takes its time */
+	uint64_t eager_ns;
 	bool torn = false;
-	unsigned n = 2;
+	unsigned n = 1;
+	int rc;
 
-	for (uint32_t i = c->oldest; c->mode == GN_RPC_REPLY && i != c->number && n < GN_WAIT_MAX;
-	     i++) {
+	items[0] = gn_wait_on(gn_cq_source(c->cq));
+	if (c->mode == GN_RPC_FETCH && !c->reads)
+		return 0; /* the last one came too early: read again */
+	if (c->mode == GN_RPC_FETCH)
+		return gn_wait(items, n, deadline_ns, "the read of a result");
+	for (uint32_t i = c->oldest; i != c->number && n < GN_WAIT_MAX - 1; i++) {
 		const struct rpc_slot *slot = &c->slots[i % c->n_slots];
 		const uint64_t *word =
 			(const uint64_t *)(const void *)(c->replies +
@@ -198,8 +208,12 @@ static int wait_for_more(struct gn_rpc_client *c, uint64_t deadline_ns)
 		else
 			items[n++] = gn_wait_word(word, seen);
 	}
-	if (torn && gn_deadline_us(RPC_TORN_NAP_US) < deadline_ns)
-		deadline_ns = gn_deadline_us(RPC_TORN_NAP_US);
+	eager_ns = gn_deadline_us(torn ? RPC_TORN_NAP_US : EAGER_US);
+	rc = gn_wait(items, n, eager_ns < deadline_ns ? eager_ns : deadline_ns,
+		     "the result of a call");
+	if (rc != -ETIMEDOUT || torn || deadline_ns <= eager_ns)
+		return rc;
+	items[n++] = gn_wait_on(gn_chan_source(c->chan));
 	return gn_wait(items, n, deadline_ns, "the result of a call");
 }
 

@@ -41,6 +41,8 @@ struct gn_rpc_client {
 	uint8_t *requests, *fetched, *replies; /* slots */
 
 	struct rpc_slot *slots;
+	uint32_t reads;	   /* under way */
+	bool slow_reads;   /* none is there as soon as it is posted */
 	uint32_t polls;	   /* since the channel was looked at */
 	uint64_t heard_ns; /* when the last result came; 0: just now */
 	int ended;	   /* calls that this poll has ended */

@@ -47,6 +47,7 @@ static void read_bytes(struct gn_rpc_client *c, struct rpc_slot *slot, uint32_t 
 		return;
 	}
 	slot->state = state;
+	c->reads++;
 	c->count.fetches++;
 	c->count.second_reads += state == RPC_READING_REST;
 }
@@ -100,6 +101,7 @@ static void look(struct gn_rpc_client *c, struct rpc_slot *slot, uint64_t have)
 
 static void read_done(struct gn_rpc_client *c, struct rpc_slot *slot)
 {
+	c->reads--;
 	if (slot->state == RPC_READING)
 		look(c, slot, first_bytes(c));
 	else if (slot->state == RPC_READING_REST)
@@ -213,6 +215,13 @@ int rpc_client_poll(struct gn_rpc_client *c)
 		return 0;
 	take_completions(c);
 	move_on(c);
+	/* Where a read is a copy, its result is there at once; elsewhere it is worth no look. */
+	if (c->reads && !c->slow_reads && !c->dead) {
+		const uint32_t reads = c->reads;
+
+		take_completions(c);
+		c->slow_reads = c->reads == reads && !c->ended;
+	}
 	forget_ended(c);
 	c->polls++;
 	if (c->ended && c->polls < CHAN_EVERY)

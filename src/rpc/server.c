@@ -11,6 +11,7 @@
 #define CQ_DEPTH    4096u
 #define COMPLETIONS 16
 #define CHAN_EVERY  64u /* turns after which connections are looked at */
+#define EAGER_US    20u /* of waiting for requests and nothing else */
 #define MANY_NAP_US 50u /* with more clients than a wait has room for */
 
 /* ---- methods ---- */
@@ -192,18 +193,22 @@ static void probe_all(struct rpc_thread *t)
 		rpc_conn_probe(c);
 }
 
-/* Nothing to do: until a client writes, an event, or another thread's word. */
+/*
+ * Nothing to do: until a client writes, an event, or another thread's word. To look at channel and
+ * cq costs a system call, so they are left out at first: who calls now and then does not pay for
+ * them each time.
+ */
 static void idle(struct rpc_thread *t)
 {
-	struct gn_wait_item items[GN_WAIT_MAX] = {gn_wait_on(gn_queue_source(t->queue)),
-						  gn_wait_on(gn_chan_source(t->chan)),
-						  gn_wait_on(gn_cq_source(t->cq))};
-	unsigned n = 3;
+	struct gn_wait_item items[GN_WAIT_MAX];
 	bool torn = false;
 	uint64_t until;
 	struct rpc_conn *c;
+	unsigned n = 1;
+	int rc = -ETIMEDOUT;
 
-	for (c = t->conns; c && n < GN_WAIT_MAX; c = c->next) {
+	items[0] = gn_wait_on(gn_queue_source(t->queue));
+	for (c = t->conns; c && n < GN_WAIT_MAX - 2; c = c->next) {
 		const uint64_t *word = rpc_conn_word(c);
 		const uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 
@@ -214,12 +219,19 @@ static void idle(struct rpc_thread *t)
 		else
 			items[n++] = gn_wait_word(word, seen);
 	}
+	if (n > 1)
+		rc = gn_wait(items, n, gn_deadline_us(torn ? RPC_TORN_NAP_US : EAGER_US),
+			     "requests of clients");
+	if (rc != -ETIMEDOUT)
+		return;
 	if (torn)
 		until = gn_deadline_us(RPC_TORN_NAP_US);
 	else if (c || t->dying)
 		until = gn_deadline_us(MANY_NAP_US);
 	else
 		until = probe_at(t);
+	items[n++] = gn_wait_on(gn_chan_source(t->chan));
+	items[n++] = gn_wait_on(gn_cq_source(t->cq));
 	gn_wait(items, n, until, "requests of clients");
 	t->turns = CHAN_EVERY;
 }
