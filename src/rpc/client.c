@@ -262,6 +262,10 @@ int gn_rpc_call(struct gn_rpc_client *client, unsigned method, const void *reque
 	};
 	int rc = gn_rpc_submit(client, &op);
 
+	if (rc == -EAGAIN) { /* the slot's last call ended early, and nobody has looked since */
+		gn_rpc_poll(client);
+		rc = gn_rpc_submit(client, &op);
+	}
 	if (rc)
 		return rc;
 	while (!ended)

@@ -188,6 +188,7 @@ static void handle(struct rpc_conn *c, struct gn_rpc_request *r, const struct rp
 	r->len = entry->len;
 	r->begin_ns = gn_now_ns();
 	c->thread->count.calls++;
+	__atomic_store_n(&r->busy, true, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&c->pending, 1, __ATOMIC_RELAXED);
 	if (method)
 		method->fn(r, method->arg);
@@ -215,6 +216,7 @@ int rpc_conn_serve(struct rpc_conn *c)
 		struct gn_rpc_request *r = &c->slots[c->number % c->n_slots];
 		struct rpc_entry entry;
 		struct rpc_head head;
+		const uint8_t *data;
 		uint32_t at = 0;
 		const enum rpc_found found =
 			rpc_look(message, c->request_stride, rpc_seq(c->epoch, c->number), c->nonce,
@@ -224,10 +226,13 @@ int rpc_conn_serve(struct rpc_conn *c)
 			c->thread->count.torn += found == RPC_TORN;
 			break;
 		}
-		if (!rpc_entry(message, head.len, &at, &entry, &r->data)) {
-			rpc_conn_fail(c); /* no client of ours */
+		/* No client of ours: nonsense, or a slot whose last request was not answered yet. */
+		if (!rpc_entry(message, head.len, &at, &entry, &data) ||
+		    __atomic_load_n(&r->busy, __ATOMIC_ACQUIRE)) {
+			rpc_conn_fail(c);
 			break;
 		}
+		r->data = data;
 		r->flags = head.flags;
 		handle(c, r, &entry);
 		c->number++;
@@ -361,6 +366,7 @@ void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, 
 		rpc_store(room, data, len_bytes);
 		gn_charge(GN_WORK_COPY, len_bytes);
 	}
+	__atomic_store_n(&r->busy, false, __ATOMIC_RELEASE);
 	/* From here on a client that fetches has its result, and r may be its next request's. */
 	rpc_seal(slot, &seal);
 	if (!reply) {

@@ -34,6 +34,7 @@ struct gn_rpc_request {
 	struct rpc_conn *conn;
 	uint32_t number;
 	uint16_t flags, index; /* of the request message and its entry */
+	bool busy;	       /* atomic: it was handed out, and not answered yet */
 	uint16_t method;
 	const uint8_t *data;
 	uint32_t len;
