@@ -83,10 +83,11 @@ static void report(struct server *s)
 	gn_rpc_server_counters(s->rpc, &rpc);
 	gn_fabric_counters(s->fabric, &fabric);
 	s->hall->server_calls = rpc.calls;
-	s->hall->server_wrs = 0;
+	/* Whether a client that is silent is still there is asked apart from calls. */
+	s->hall->server_wrs = 0 - rpc.probes;
 	for (int op = 0; op < GN_OP_RECV; op++)
 		s->hall->server_wrs += fabric.wrs[op];
-	s->hall->server_doorbells = fabric.doorbells;
+	s->hall->server_doorbells = fabric.doorbells - rpc.probes;
 }
 
 /* Orders to answer pings are for the thread that hold() runs on. */

@@ -185,6 +185,7 @@ struct gn_rpc_counters {
 	uint64_t ended[GN_RPC_FAILED + 1];
 	uint64_t fetches, failed_fetches, second_reads; /* of a client */
 	uint64_t torn;					/* looked at and found incomplete */
+	uint64_t probes;				/* empty WRITEs to a silent peer */
 	uint64_t clients;				/* of a server: connected now */
 };
 

@@ -226,7 +226,7 @@ int rpc_conn_serve(struct rpc_conn *c)
 			c->thread->count.torn += found == RPC_TORN;
 			break;
 		}
-		/* No client of ours: nonsense, or a slot whose last request was not answered yet. */
+		/* No client of ours: nonsense, or a slot whose last request is unanswered. */
 		if (!rpc_entry(message, head.len, &at, &entry, &data) ||
 		    __atomic_load_n(&r->busy, __ATOMIC_ACQUIRE)) {
 			rpc_conn_fail(c);
@@ -253,6 +253,7 @@ void rpc_conn_probe(struct rpc_conn *c)
 	}
 	gn_wr_init(&wr, GN_OP_WRITE, c->client, NULL, 0, GN_SIGNALED);
 	rc = gn_post_send(c->qp, &wr, NULL);
+	c->thread->count.probes += !rc;
 	if (rc && rc != -EAGAIN)
 		rpc_conn_fail(c);
 }

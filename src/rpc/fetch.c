@@ -195,6 +195,7 @@ static void probe(struct gn_rpc_client *c)
 	c->heard_ns = now_ns;
 	gn_wr_init(&wr, GN_OP_WRITE, UINT64_MAX, NULL, 0, GN_SIGNALED);
 	rc = gn_post_send(c->qp, &wr, NULL);
+	c->count.probes += !rc;
 	if (rc && rc != -EAGAIN)
 		rpc_client_die(c);
 }

@@ -411,6 +411,7 @@ int gn_rpc_server_counters(struct gn_rpc_server *server, struct gn_rpc_counters 
 
 		out->calls += __atomic_load_n(&t->count.calls, __ATOMIC_RELAXED);
 		out->torn += __atomic_load_n(&t->count.torn, __ATOMIC_RELAXED);
+		out->probes += __atomic_load_n(&t->count.probes, __ATOMIC_RELAXED);
 		out->clients += __atomic_load_n(&t->n_conns, __ATOMIC_RELAXED);
 	}
 	return 0;
