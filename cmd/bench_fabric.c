@@ -127,7 +127,7 @@ static int parse_text(const char *option, const char *text, char *to, size_t siz
 	return 0;
 }
 
-enum { OP = 256, SIZE, DEPTH, SECONDS, PROVIDER, ADDR, CPUS, JSON, MACHINE, HELP };
+enum { OP = 256, SIZE, DEPTH, SECONDS, PROVIDER, ADDR, CPUS, JSON, MACHINE };
 
 static const struct option options[] = {
 	{"op", required_argument, NULL, OP},
@@ -139,7 +139,7 @@ static const struct option options[] = {
 	{"cpus", required_argument, NULL, CPUS},
 	{"json", no_argument, NULL, JSON},
 	{"machine", no_argument, NULL, MACHINE},
-	{"help", no_argument, NULL, HELP},
+	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
 
@@ -206,26 +206,12 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 
 	*r = (struct request){.opts = {.provider = "shm", .seconds = 1}};
 	bench_pick_cpus(r->opts.cpus);
-	opterr = 0;
 	*status = 0;
-	while (!*status && (option = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-		if (option == HELP || option == 'h') {
-			puts(help);
-			*status = cmd_flush_stdout();
-			return -1;
-		}
-		if (option == ':')
-			*status = cmd_usage_error("%s needs a value", argv[optind - 1]);
-		else if (option == '?')
-			*status = cmd_usage_error("unknown option '%s'; try gannet bench fabric "
-						  "--help",
-						  argv[optind - 1]);
-		else
-			*status = parse_option(option, r);
-	}
-	if (!*status && optind < argc)
-		*status = cmd_usage_error("'%s' is one too many; try gannet bench fabric --help",
-					  argv[optind]);
+	while (!*status &&
+	       (option = cmd_option(argc, argv, options, help, "bench fabric", status)) >= 0)
+		*status = parse_option(option, r);
+	if (option == CMD_LEAVE)
+		return -1;
 	if (!*status)
 		*status = check(r);
 	return *status ? -1 : 0;

@@ -95,20 +95,7 @@ static int parse_batch(const char *text)
 	return rc;
 }
 
-enum {
-	MODE = 256,
-	REQ,
-	RESP,
-	BATCH,
-	INFLIGHT,
-	THREADS,
-	CLIENTS,
-	WORK,
-	SECONDS,
-	PROVIDER,
-	JSON,
-	HELP
-};
+enum { MODE = 256, REQ, RESP, BATCH, INFLIGHT, THREADS, CLIENTS, WORK, SECONDS, PROVIDER, JSON };
 
 static const struct option options[] = {
 	{"mode", required_argument, NULL, MODE},
@@ -122,7 +109,7 @@ static const struct option options[] = {
 	{"seconds", required_argument, NULL, SECONDS},
 	{"provider", required_argument, NULL, PROVIDER},
 	{"json", no_argument, NULL, JSON},
-	{"help", no_argument, NULL, HELP},
+	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
 
@@ -183,26 +170,12 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 				       .threads = 1,
 				       .clients = 1,
 				       .seconds = 1}};
-	opterr = 0;
 	*status = 0;
-	while (!*status && (option = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-		if (option == HELP || option == 'h') {
-			puts(help);
-			*status = cmd_flush_stdout();
-			return -1;
-		}
-		if (option == ':')
-			*status = cmd_usage_error("%s needs a value", argv[optind - 1]);
-		else if (option == '?')
-			*status = cmd_usage_error("unknown option '%s'; try gannet bench rpc "
-						  "--help",
-						  argv[optind - 1]);
-		else
-			*status = parse_option(option, r);
-	}
-	if (!*status && optind < argc)
-		*status = cmd_usage_error("'%s' is one too many; try gannet bench rpc --help",
-					  argv[optind]);
+	while (!*status &&
+	       (option = cmd_option(argc, argv, options, help, "bench rpc", status)) >= 0)
+		*status = parse_option(option, r);
+	if (option == CMD_LEAVE)
+		return -1;
 	if (!*status)
 		*status = check(&r->opts);
 	return *status ? -1 : 0;

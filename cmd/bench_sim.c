@@ -49,7 +49,7 @@ struct request {
 
 /* ---- options ---- */
 
-enum { PROFILE = 256, NODES, THREADS, SIZE, PENDING, QPS, SECONDS, SEED, JSON, HELP };
+enum { PROFILE = 256, NODES, THREADS, SIZE, PENDING, QPS, SECONDS, SEED, JSON };
 
 static const struct option options[] = {
 	{"profile", required_argument, NULL, PROFILE},
@@ -61,7 +61,7 @@ static const struct option options[] = {
 	{"seconds", required_argument, NULL, SECONDS},
 	{"seed", required_argument, NULL, SEED},
 	{"json", no_argument, NULL, JSON},
-	{"help", no_argument, NULL, HELP},
+	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
 
@@ -131,26 +131,12 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 			      .qps = "1",
 			      .seed = 1,
 			      .seconds = 2};
-	opterr = 0;
 	*status = 0;
-	while (!*status && (option = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-		if (option == HELP || option == 'h') {
-			puts(help);
-			*status = cmd_flush_stdout();
-			return -1;
-		}
-		if (option == ':')
-			*status = cmd_usage_error("%s needs a value", argv[optind - 1]);
-		else if (option == '?')
-			*status =
-				cmd_usage_error("unknown option '%s'; try gannet bench sim --help",
-						argv[optind - 1]);
-		else
-			*status = parse_option(option, r);
-	}
-	if (!*status && optind < argc)
-		*status = cmd_usage_error("'%s' is one too many; try gannet bench sim --help",
-					  argv[optind]);
+	while (!*status &&
+	       (option = cmd_option(argc, argv, options, help, "bench sim", status)) >= 0)
+		*status = parse_option(option, r);
+	if (option == CMD_LEAVE)
+		return -1;
 	if (!*status)
 		*status = cmd_sim_check(&(struct gn_sim_opts){.profile = r->profile, .nodes = 1});
 	return *status ? -1 : 0;

@@ -5,6 +5,8 @@
 #ifndef GN_CMD_H
 #define GN_CMD_H
 
+struct option;
+
 /* argv[0] is the subcommand's name. Each returns the exit status: 0, 1 failed, 2 wrong usage. */
 int cmd_bench(int argc, char **argv);
 int cmd_bench_fabric(int argc, char **argv);
@@ -31,6 +33,15 @@ int cmd_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Can such a cluster be? If not, says why in one line, and returns EXIT_USAGE. */
 struct gn_sim_opts;
 int cmd_sim_check(const struct gn_sim_opts *opts);
+
+#define CMD_LEAVE (-2)
+
+/*
+ * The next of a command's options, as getopt_long(); -1: there are no more, and nothing else stands
+ * there; CMD_LEAVE: the help was printed or a mistake told, and *status is what to leave with.
+ */
+int cmd_option(int argc, char **argv, const struct option *options, const char *help,
+	       const char *command, int *status);
 
 /* 0 or EXIT_FAILURE when something could not be written to stdout. */
 int cmd_flush_stdout(void);

@@ -3,6 +3,7 @@
  * gannet: finds the subcommand and calls it.
  */
 #include <errno.h>
+#include <getopt.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -59,6 +60,30 @@ int cmd_flush_stdout(void)
 	else
 		return 0;
 	return EXIT_FAILURE;
+}
+
+int cmd_option(int argc, char **argv, const struct option *options, const char *help,
+	       const char *command, int *status)
+{
+	int option;
+
+	opterr = 0;
+	option = getopt_long(argc, argv, ":h", options, NULL);
+	if (option == 'h') {
+		puts(help);
+		*status = cmd_flush_stdout();
+	} else if (option == ':') {
+		*status = cmd_usage_error("%s needs a value", argv[optind - 1]);
+	} else if (option == '?') {
+		*status = cmd_usage_error("unknown option '%s'; try gannet %s --help",
+					  argv[optind - 1], command);
+	} else if (option == -1 && optind < argc) {
+		*status = cmd_usage_error("'%s' is one too many; try gannet %s --help",
+					  argv[optind], command);
+	} else {
+		return option;
+	}
+	return CMD_LEAVE;
 }
 
 static int cmd_help(int argc, char **argv)

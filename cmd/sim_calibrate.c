@@ -123,7 +123,7 @@ static int parse_profile(struct calibration *c, const char *text)
 	return cmd_sim_check(&(struct gn_sim_opts){.profile = kept + name + 1, .nodes = 1});
 }
 
-enum { ONLY = 256, KIND, JSON, SEED, EFFORT, JOBS, PROFILE, DATA, STRICT, HELP };
+enum { ONLY = 256, KIND, JSON, SEED, EFFORT, JOBS, PROFILE, DATA, STRICT };
 
 static const struct option options[] = {
 	{"only", required_argument, NULL, ONLY},
@@ -135,7 +135,7 @@ static const struct option options[] = {
 	{"profile", required_argument, NULL, PROFILE},
 	{"data", required_argument, NULL, DATA},
 	{"strict", no_argument, NULL, STRICT},
-	{"help", no_argument, NULL, HELP},
+	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
 
@@ -181,26 +181,12 @@ static int parse(int argc, char **argv, struct calibration *c, int *status)
 	*c = (struct calibration){.kind = 'C', .jobs = 1};
 	c->env.seed = 1;
 	c->env.effort = 1;
-	opterr = 0;
 	*status = 0;
-	while (!*status && (option = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-		if (option == HELP || option == 'h') {
-			puts(help);
-			*status = cmd_flush_stdout();
-			return -1;
-		}
-		if (option == ':')
-			*status = cmd_usage_error("%s needs a value", argv[optind - 1]);
-		else if (option == '?')
-			*status = cmd_usage_error("unknown option '%s'; try gannet sim calibrate "
-						  "--help",
-						  argv[optind - 1]);
-		else
-			*status = parse_option(option, c);
-	}
-	if (!*status && optind < argc)
-		*status = cmd_usage_error("'%s' is one too many; try gannet sim calibrate --help",
-					  argv[optind]);
+	while (!*status &&
+	       (option = cmd_option(argc, argv, options, help, "sim calibrate", status)) >= 0)
+		*status = parse_option(option, c);
+	if (option == CMD_LEAVE)
+		return -1;
 	if (c->only && !c->kind_given)
 		c->kind = 0;
 	return *status ? -1 : 0;

@@ -80,7 +80,7 @@ static int parse_jobs(struct soak *soak, const char *text)
 	return 0;
 }
 
-enum { SEEDS = 256, JOBS, PROFILE, FAULTS, ONLY_FAULTS, STATE, HASH, JSON, VERBOSE, HELP };
+enum { SEEDS = 256, JOBS, PROFILE, FAULTS, ONLY_FAULTS, STATE, HASH, JSON, VERBOSE };
 
 static const struct option options[] = {
 	{"seeds", required_argument, NULL, SEEDS},
@@ -92,7 +92,7 @@ static const struct option options[] = {
 	{"hash", no_argument, NULL, HASH},
 	{"json", no_argument, NULL, JSON},
 	{"verbose", no_argument, NULL, VERBOSE},
-	{"help", no_argument, NULL, HELP},
+	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
 
@@ -144,26 +144,14 @@ static int parse(struct soak *soak, int argc, char **argv, int *status)
 	bool seeds = false;
 	int option;
 
-	opterr = 0;
 	*status = 0;
-	while (!*status && (option = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-		if (option == HELP || option == 'h') {
-			puts(help_text);
-			*status = cmd_flush_stdout();
-			return -1;
-		}
-		if (option == ':')
-			*status = cmd_usage_error("%s needs a value", argv[optind - 1]);
-		else if (option == '?')
-			*status = cmd_usage_error("unknown option '%s'; try gannet sim soak --help",
-						  argv[optind - 1]);
-		else
-			*status = parse_option(soak, option);
+	while (!*status &&
+	       (option = cmd_option(argc, argv, options, help_text, "sim soak", status)) >= 0) {
+		*status = parse_option(soak, option);
 		seeds = seeds || option == SEEDS;
 	}
-	if (!*status && optind < argc)
-		*status = cmd_usage_error("'%s' is one too many; try gannet sim soak --help",
-					  argv[optind]);
+	if (option == CMD_LEAVE)
+		return -1;
 	if (!*status)
 		*status = check_together(soak, seeds);
 	return *status ? -1 : 0;
