@@ -40,7 +40,7 @@ static uint64_t seed_of(const struct caller *c, uint32_t i)
 static int connect_caller(struct caller *c)
 {
 	const struct bench_rpc_opts *o = &c->hall->opts;
-	struct gn_rpc_client_opts opts = GN_RPC_CLIENT_OPTS_INIT;
+	struct gn_rpc_client_opts opts = {0};
 	int rc = gn_fabric_open(c->hall->pair.opts.provider, &c->fabric);
 
 	opts.mode = o->mode == BENCH_RPC_REPLY ? GN_RPC_REPLY : GN_RPC_FETCH;

@@ -5,7 +5,11 @@
  * A client writes its request into the server's memory. A server thread finds it there, runs the
  * method's handler and leaves the result in its own memory, from where the client fetches it with
  * one-sided reads: the server posts nothing. Where that is worse, because the handler takes long,
- * the server writes the result back instead (reply).
+ * the server writes the result back instead (reply). By default a client finds out by itself, for
+ * each method (hybrid).
+ *
+ * Requests may be sent in batches, of a size that may be left to the library as well. What is too
+ * large for a slot is read by its receiver: requests and results of up to 64 MiB.
  *
  * Every call ends with exactly one status. A call is executed at most once. What a caller lends,
  * request and room for the result, is touched by nobody else after the call has ended, and remotely
@@ -40,15 +44,40 @@ GN_API const char *gn_rpc_status_str(unsigned status);
 
 /* How a client gets its results. */
 enum gn_rpc_mode {
-	GN_RPC_FETCH, /* it reads them from the server's memory */
-	GN_RPC_REPLY, /* the server writes them into its memory */
+	GN_RPC_HYBRID, /* as is better, for each method */
+	GN_RPC_FETCH,  /* it reads them from the server's memory */
+	GN_RPC_REPLY,  /* the server writes them into its memory */
+	GN_RPC_MODES
 };
 
 #define GN_RPC_SLOTS_DEFAULT 16u
 #define GN_RPC_SLOTS_MAX     1024u
 #define GN_RPC_BYTES_DEFAULT 4096u
 #define GN_RPC_BYTES_MAX     (1u << 20)
-#define GN_RPC_METHODS_MAX   65536u
+#define GN_RPC_LARGE_MAX     (64u << 20)
+#define GN_RPC_BATCH_MAX     1024u
+#define GN_RPC_WINDOW_MAX    32768u /* calls of a client under way: slots * batch.entries */
+#define GN_RPC_METHODS_MAX   0xff00u
+
+/* Methods that every server has. */
+enum gn_rpc_builtin {
+	GN_RPC_PING = 0xff00,	 /* answers with nothing */
+	GN_RPC_STATS_JSON,	 /* the server's metrics */
+	GN_RPC_STATS_PROMETHEUS, /* … as text for Prometheus */
+	GN_RPC_BUILTIN_END
+};
+
+enum gn_rpc_flag {
+	/* of a client */
+	GN_RPC_RECONNECT = 1 << 0, /* gn_rpc_call() connects again, until its deadline */
+	GN_RPC_SIGNALED = 1 << 1,  /* the first fetch waits for the request's completion */
+	GN_RPC_EAGER = 1 << 2,	   /* … but for nothing else, nor do the others */
+	GN_RPC_BY_FAILS = 1 << 3,  /* hybrid: failed fetches decide, not the server's time */
+	/* of a server */
+	GN_RPC_SYNC_REPLY = 1 << 4, /* a thread waits until what it wrote back has arrived */
+	GN_RPC_ONE_CTX = 1 << 5,    /* its threads share one context */
+	GN_RPC_POLLED = 1 << 6,	    /* it has no thread: gn_rpc_server_poll() does the work */
+};
 
 /* ---- server ---- */
 
@@ -68,8 +97,11 @@ typedef void gn_rpc_peer_fn(void *arg, uint64_t client, bool came);
 struct gn_rpc_server_opts {
 	unsigned threads;	 /* 0: 1 */
 	uint32_t max_slots;	 /* calls a client may have under way; 0: GN_RPC_SLOTS_DEFAULT */
-	uint32_t max_request;	 /* bytes; 0: GN_RPC_BYTES_DEFAULT */
-	uint32_t max_result;	 /* bytes; 0: GN_RPC_BYTES_DEFAULT */
+	uint32_t max_request;	 /* bytes in a slot; 0: GN_RPC_BYTES_DEFAULT */
+	uint32_t max_result;	 /* bytes in a slot; 0: GN_RPC_BYTES_DEFAULT */
+	uint32_t max_large;	 /* bytes of anything; 0: GN_RPC_LARGE_MAX */
+	uint32_t park_us;	 /* silence after which a client is not looked at; 0: 1000 */
+	unsigned flags;		 /* enum gn_rpc_flag */
 	unsigned listener_flags; /* as gn_listen() */
 	gn_rpc_peer_fn *peer;	 /* may be NULL */
 	void *peer_arg;
@@ -82,6 +114,18 @@ GN_API int gn_rpc_server_create(struct gn_fabric *fabric, const char *addr,
 GN_API int gn_rpc_server_handle(struct gn_rpc_server *server, unsigned method, gn_rpc_handler *fn,
 				void *arg);
 GN_API int gn_rpc_server_start(struct gn_rpc_server *server);
+/*
+ * GN_RPC_POLLED only, from the thread that started it: serve what there is, how much; or wait for
+ * something first, 0 or -ETIMEDOUT, -EINTR.
+ */
+GN_API int gn_rpc_server_poll(struct gn_rpc_server *server);
+GN_API int gn_rpc_server_wait(struct gn_rpc_server *server, uint64_t deadline_ns);
+/*
+ * Nobody is let in any more, new requests end with GN_RPC_BUSY, and what is under way is answered:
+ * 0 when clients have all their answers, -ETIMEDOUT when not all have by the deadline. Then destroy
+ * it.
+ */
+GN_API int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_ns);
 /*
  * Clients are disconnected, threads end. Requests not answered yet stay valid until they are;
  * destroying waits for them.
@@ -96,7 +140,7 @@ GN_API uint64_t gn_rpc_request_client(const struct gn_rpc_request *request);
 GN_API unsigned gn_rpc_request_thread(const struct gn_rpc_request *request);
 /*
  * Where a result of up to *room bytes may be put together, to be given to gn_rpc_answer() without a
- * copy.
+ * copy: until the handler returns.  NULL when it has returned.
  */
 GN_API void *gn_rpc_request_room(struct gn_rpc_request *request, uint32_t *room);
 /*
@@ -106,43 +150,92 @@ GN_API void *gn_rpc_request_room(struct gn_rpc_request *request, uint32_t *room)
 GN_API void gn_rpc_answer(struct gn_rpc_request *request, unsigned status, const void *data,
 			  uint32_t len_bytes);
 
+/*
+ * End the call with bytes that are the caller's own, in memory that was allocated with
+ * GN_REMOTE_READ. They are read by the client where they lie, if they are too many for a slot, and
+ * the pages they lie in are open to it until then. release is called when they are free again, by
+ * any of the server's threads, also when the call ends otherwise.
+ */
+GN_API void gn_rpc_answer_mem(struct gn_rpc_request *request, unsigned status, struct gn_mem *mem,
+			      size_t offset, uint32_t len_bytes, void (*release)(void *arg),
+			      void *arg);
+
 /* ---- client ---- */
 
 struct gn_rpc_client;
 
-#define GN_RPC_ANY_THREAD UINT32_MAX
+/* What rpc tune found out about a network: how to fetch, and until when. */
+#define GN_RPC_TUNING_RETRIES 8u
+#define GN_RPC_TUNING_SIZES   16u
+struct gn_rpc_tuning {
+	uint32_t retries;   /* R: the most fetches with which fetch is 10 % better than reply */
+	uint32_t switch_us; /* Tx: the server's time from which on it is not */
+	uint32_t n_retries, n_sizes;
+	uint32_t bytes[GN_RPC_TUNING_SIZES]; /* F, ascending */
+	/* I(R, F): calls in a millisecond, of all clients, with 1 … n_retries fetches each */
+	uint32_t rate[GN_RPC_TUNING_RETRIES][GN_RPC_TUNING_SIZES];
+};
+/* -EINVAL with a word in the log when the file is none of ours. */
+GN_API int gn_rpc_tuning_read(const char *path, struct gn_rpc_tuning *out);
+GN_API int gn_rpc_tuning_write(const char *path, const struct gn_rpc_tuning *tuning);
+
+/* A batch goes when it has so many entries, bytes or microseconds; or when its client waits. */
+struct gn_rpc_batch {
+	uint32_t entries; /* N; 0: 1, every request by itself */
+	uint32_t bytes;	  /* L; 0: what a slot holds */
+	uint32_t wait_us; /* T; 0: 5000 */
+	/*
+	 * The library chooses N, at most entries (0: 128): the largest with which not more than
+	 * alpha_pct of calls take longer than limit_us. 0: it does not.
+	 */
+	uint32_t limit_us;
+	uint32_t alpha_pct; /* 0: 5 */
+};
 
 struct gn_rpc_client_opts {
 	enum gn_rpc_mode mode;
-	uint32_t slots; /* calls under way; 0: GN_RPC_SLOTS_DEFAULT; the server may grant less */
-	uint32_t max_request; /* bytes; 0: GN_RPC_BYTES_DEFAULT; the server may grant less */
-	uint32_t max_result;
-	uint32_t fetch_bytes; /* of a result that the first read brings; 0: 256 */
-	uint32_t thread;      /* of the server, that is to serve it: 0 and on, or ANY (as 0 opts) */
-	uint64_t timeout_us;  /* to connect; 0: 2 s */
+	unsigned flags; /* enum gn_rpc_flag */
+	uint32_t slots; /* requests or batches under way; 0: GN_RPC_SLOTS_DEFAULT */
+	uint32_t max_request; /* bytes in a slot; 0: GN_RPC_BYTES_DEFAULT */
+	uint32_t max_result;  /* the server may grant less of all three */
+	uint32_t max_large;   /* bytes of anything; 0: GN_RPC_LARGE_MAX */
+	struct gn_rpc_batch batch;
+	uint32_t fetch_bytes; /* F: of a result that the first read brings; 0: as results are */
+	uint32_t retries;     /* R; 0: the table's */
+	uint32_t switch_us;   /* Tx; 0: the table's */
+	const struct gn_rpc_tuning *tuning; /* NULL: GANNET_RPC_TUNING's, or a rule of thumb */
+	uint32_t thread;		    /* of the server, from 1; 0: any */
+	struct gn_ctx *ctx;		    /* NULL: one of its own */
+	uint64_t timeout_us;		    /* to connect; 0: 2 s */
+	gn_rpc_peer_fn *peer;		    /* the server came, or went; may be NULL */
+	void *peer_arg;
 };
 
-/* Zero, and any server thread. */
-#define GN_RPC_CLIENT_OPTS_INIT                                \
-	{                                                      \
-		GN_RPC_FETCH, 0, 0, 0, 0, GN_RPC_ANY_THREAD, 0 \
-	}
+/* The papers' way: everything synchronous, nothing learnt from the server's time. */
+#define GN_RPC_CLIENT_PAPER (GN_RPC_SIGNALED | GN_RPC_EAGER | GN_RPC_BY_FAILS)
+#define GN_RPC_SERVER_PAPER (GN_RPC_SYNC_REPLY | GN_RPC_ONE_CTX)
 
 /* -ECONNREFUSED, -ETIMEDOUT, -EPROTO (no RPC server of this version). opts may be NULL. */
 GN_API int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
 			  const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out);
+/*
+ * Connect again, to the same address; calls under way end with GN_RPC_PEER_GONE. Errors as of
+ * gn_rpc_connect(), and the client stays as it was: closed or to be connected again.
+ */
+GN_API int gn_rpc_reconnect(struct gn_rpc_client *client);
 /* Calls under way end with GN_RPC_CANCELED. */
 GN_API int gn_rpc_close(struct gn_rpc_client *client);
 
 struct gn_rpc_limits {
-	uint32_t slots, max_request, max_result; /* as granted */
+	uint32_t slots, max_request, max_result, max_large; /* as granted */
+	uint32_t window;				    /* calls under way */
 };
 GN_API int gn_rpc_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out);
 
 /*
  * Call and wait. Returns 0 with *status and *result_len (both may be NULL), or -EAGAIN when all
- * slots are taken, -EMSGSIZE when the request is too large. deadline_ns: absolute, gn_now_ns(), or
- * GN_FOREVER.
+ * slots are taken, -EMSGSIZE when the request is too large, -ENOTCONN when the server is gone.
+ * deadline_ns: absolute, gn_now_ns(), or GN_FOREVER.
  */
 GN_API int gn_rpc_call(struct gn_rpc_client *client, unsigned method, const void *request,
 		       uint32_t request_len, void *result, uint32_t result_room,
@@ -166,8 +259,15 @@ struct gn_rpc_op {
 	struct gn_rpc_client *client;
 };
 
+/* Call several and wait for all: 0, with a status in each that began, or the error of the first
+ * that did not; those behind it did not either, and have GN_RPC_CANCELED. done may be NULL.
+ */
+GN_API int gn_rpc_call_all(struct gn_rpc_client *client, struct gn_rpc_op *ops, unsigned n);
+
 /* Begin a call: 0, or an error as gn_rpc_call(), and then done is not called. */
 GN_API int gn_rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);
+/* Send the batch that is being gathered, if there is one. */
+GN_API int gn_rpc_flush(struct gn_rpc_client *client);
 /*
  * Move calls on and end those that are done: how many. Calls done for each, which may submit
  * others.
@@ -178,19 +278,62 @@ GN_API int gn_rpc_wait(struct gn_rpc_client *client, uint64_t deadline_ns);
 /* End it now, with GN_RPC_CANCELED; done is called before this returns. -ESRCH: it has ended. */
 GN_API int gn_rpc_cancel(struct gn_rpc_op *op);
 
+/* ---- the papers' own interface ---- */
+
+/*
+ * Messages instead of methods: send a request, receive its result, in the order of sending. The
+ * server is GN_RPC_POLLED, and one thread does its receiving and sending. Lengths are returned;
+ * -EMSGSIZE when there is no room for what came, which then is lost.
+ */
+GN_API int gn_rpc_client_send(struct gn_rpc_client *client, const void *buf, uint32_t len_bytes);
+GN_API int gn_rpc_client_recv(struct gn_rpc_client *client, void *buf, uint32_t room,
+			      uint64_t deadline_ns);
+GN_API int gn_rpc_server_recv(struct gn_rpc_server *server, uint64_t *client, void *buf,
+			      uint32_t room, uint64_t deadline_ns);
+/* Answers the client's oldest request that has no answer; -ESRCH: there is none. */
+GN_API int gn_rpc_server_send(struct gn_rpc_server *server, uint64_t client, const void *buf,
+			      uint32_t len_bytes);
+/* Memory that large messages are sent from without a copy. NULL when there is none. */
+GN_API void *gn_rpc_buf_alloc(struct gn_fabric *fabric, size_t size);
+GN_API void gn_rpc_buf_free(void *buf);
+
 /* ---- counters ---- */
 
 struct gn_rpc_counters {
 	uint64_t calls; /* begun; of a server: executed */
 	uint64_t ended[GN_RPC_FAILED + 1];
+	uint64_t batches;				/* messages with requests */
+	uint64_t results;				/* messages with results */
 	uint64_t fetches, failed_fetches, second_reads; /* of a client */
+	uint64_t switches;				/* between fetch and reply */
+	uint64_t large;					/* requests and results that were read */
 	uint64_t torn;					/* looked at and found incomplete */
-	uint64_t probes;				/* empty WRITEs to a silent peer */
-	uint64_t clients;				/* of a server: connected now */
+	uint64_t probes;				/* questions to a silent peer */
+	uint64_t parks, wakes;				/* clients put aside, and woken */
+	uint64_t reconnects;
+	uint64_t clients; /* of a server: connected now */
 };
 
 GN_API int gn_rpc_client_counters(const struct gn_rpc_client *client, struct gn_rpc_counters *out);
 GN_API int gn_rpc_server_counters(struct gn_rpc_server *server, struct gn_rpc_counters *out);
+
+/* What a client has chosen, for a method. */
+struct gn_rpc_choice {
+	enum gn_rpc_mode mode; /* FETCH or REPLY */
+	uint32_t retries, fetch_bytes, switch_us, batch;
+};
+GN_API int gn_rpc_choice(const struct gn_rpc_client *client, unsigned method,
+			 struct gn_rpc_choice *out);
+
+/*
+ * All of that and a latency histogram per method, as text: how long it is, without its NUL; at most
+ * room bytes of it with a NUL are in buf. Of a client, from its own thread.
+ */
+enum gn_rpc_format { GN_RPC_JSON, GN_RPC_PROMETHEUS };
+GN_API int gn_rpc_client_metrics(const struct gn_rpc_client *client, enum gn_rpc_format format,
+				 char *buf, size_t room);
+GN_API int gn_rpc_server_metrics(struct gn_rpc_server *server, enum gn_rpc_format format, char *buf,
+				 size_t room);
 
 #ifdef __cplusplus
 }

@@ -281,7 +281,7 @@ int gn_rpc_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out)
 {
 	if (!client || !out)
 		return -EINVAL;
-	*out = (struct gn_rpc_limits){client->n_slots, client->max_request, client->max_result};
+	*out = (struct gn_rpc_limits){client->n_slots, client->max_request, client->max_result, client->max_result, client->n_slots};
 	return 0;
 }
 

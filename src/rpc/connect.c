@@ -12,7 +12,7 @@
 
 static int check_opts(const struct gn_rpc_client_opts *o)
 {
-	if (o->mode != GN_RPC_FETCH && o->mode != GN_RPC_REPLY)
+	if (o->mode >= GN_RPC_MODES)
 		return -EINVAL;
 	if (o->slots > GN_RPC_SLOTS_MAX || o->max_request > GN_RPC_BYTES_MAX ||
 	    o->max_result > GN_RPC_BYTES_MAX || o->fetch_bytes > GN_RPC_BYTES_MAX) {
@@ -140,7 +140,7 @@ static int establish(struct gn_rpc_client *c, const char *addr,
 		.slots = c->n_slots,
 		.max_request = c->max_request,
 		.max_result = c->max_result,
-		.thread = opts->thread,
+		.thread = opts->thread - 1,
 		.nonce = c->nonce,
 	};
 	const struct gn_conn_opts conn = {
@@ -162,7 +162,7 @@ static int establish(struct gn_rpc_client *c, const char *addr,
 int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
 		   const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out)
 {
-	const struct gn_rpc_client_opts none = GN_RPC_CLIENT_OPTS_INIT;
+	const struct gn_rpc_client_opts none = {0};
 	struct gn_rpc_client *c;
 	int rc;
 
@@ -177,7 +177,7 @@ int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
 	if (!c)
 		return -ENOMEM;
 	c->owner = gn_thread_id();
-	c->mode = opts->mode;
+	c->mode = opts->mode == GN_RPC_REPLY ? GN_RPC_REPLY : GN_RPC_FETCH;
 	c->n_slots = opts->slots ? opts->slots : GN_RPC_SLOTS_DEFAULT;
 	c->max_request = opts->max_request ? opts->max_request : GN_RPC_BYTES_DEFAULT;
 	c->max_result = opts->max_result ? opts->max_result : GN_RPC_BYTES_DEFAULT;

@@ -127,7 +127,7 @@ static void draw_client(struct plan_client *c, struct rng *rng)
 	c->opts.max_request = draw_bytes(rng);
 	c->opts.max_result = draw_bytes(rng);
 	c->opts.fetch_bytes = one_in(rng, 2) ? 0 : range(rng, 1, 1000);
-	c->opts.thread = one_in(rng, 2) ? GN_RPC_ANY_THREAD : range(rng, 0, 3);
+	c->opts.thread = one_in(rng, 2) ? 0 : range(rng, 1, 4);
 	c->opts.timeout_us = range(rng, 2000, 20000);
 	c->window = range(rng, 1, 24);
 	c->calls = range(rng, 20, 250);
@@ -179,7 +179,7 @@ void plan_draw(struct plan *plan, uint64_t seed)
 void plan_small(struct plan *plan, const char *faults)
 {
 	struct plan_client client = {
-		.opts = GN_RPC_CLIENT_OPTS_INIT, .window = 2, .calls = 6, .max_timeout_us = 1000};
+		.window = 2, .calls = 6, .max_timeout_us = 1000};
 
 	memset(plan, 0, sizeof(*plan));
 	client.opts.slots = 2;

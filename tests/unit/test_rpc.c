@@ -317,7 +317,7 @@ static int ends_early(struct gn_rpc_client *client)
 
 static int client_program(struct gn_fabric *fabric, const char *addr, enum gn_rpc_mode mode)
 {
-	struct gn_rpc_client_opts opts = GN_RPC_CLIENT_OPTS_INIT;
+	struct gn_rpc_client_opts opts = {0};
 	struct gn_rpc_client *client;
 	struct gn_rpc_counters count;
 	struct gn_rpc_limits limits;
@@ -345,7 +345,7 @@ static int client_program(struct gn_fabric *fabric, const char *addr, enum gn_rp
 /* A window that is always full: what is looked at does not grow with the calls there were. */
 static int full_window(struct gn_fabric *fabric, const char *addr, enum gn_rpc_mode mode)
 {
-	struct gn_rpc_client_opts opts = GN_RPC_CLIENT_OPTS_INIT;
+	struct gn_rpc_client_opts opts = {0};
 	struct gn_rpc_client *client;
 	unsigned status = 0;
 	uint32_t len, got;
