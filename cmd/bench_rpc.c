@@ -53,41 +53,10 @@ static int parse_mode(const char *text, enum bench_rpc_mode *out)
 	return cmd_usage_error("--mode must be fetch, reply or limit, not '%s'", text);
 }
 
-static int parse_count(const char *option, const char *text, uint32_t min, uint32_t max,
-		       uint32_t *out)
-{
-	char *end;
-	unsigned long long n;
-
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (*end == 'K' || *end == 'M') {
-		n = n > max ? n : n << (*end == 'K' ? 10 : 20);
-		end++;
-	}
-	if (*text < '0' || *text > '9' || *end || errno || n < min || n > max)
-		return cmd_usage_error("%s must be a number from %u to %u, not '%s'", option, min,
-				       max, text);
-	*out = (uint32_t)n;
-	return 0;
-}
-
-static int parse_real(const char *option, const char *text, double min, double max, double *out)
-{
-	char *end;
-	const double value = strtod(text, &end);
-
-	if (end == text || *end || !(value >= min && value <= max))
-		return cmd_usage_error("%s must be a number from %g to %g, not '%s'", option, min,
-				       max, text);
-	*out = value;
-	return 0;
-}
-
 static int parse_batch(const char *text)
 {
 	uint32_t batch = 1;
-	const int rc = parse_count("--batch", text, 1, UINT32_MAX, &batch);
+	const int rc = cmd_count("--batch", text, 1, UINT32_MAX, &batch);
 
 	if (!rc && batch > 1)
 		return cmd_usage_error("--batch %u is not in this build; calls go one by one",
@@ -121,21 +90,21 @@ static int parse_option(int option, struct request *r)
 	case MODE:
 		return parse_mode(optarg, &o->mode);
 	case REQ:
-		return parse_count("--req", optarg, 0, BENCH_RPC_BYTES_MAX, &o->request_bytes);
+		return cmd_count("--req", optarg, 0, BENCH_RPC_BYTES_MAX, &o->request_bytes);
 	case RESP:
-		return parse_count("--resp", optarg, 0, BENCH_RPC_BYTES_MAX, &o->result_bytes);
+		return cmd_count("--resp", optarg, 0, BENCH_RPC_BYTES_MAX, &o->result_bytes);
 	case BATCH:
 		return parse_batch(optarg);
 	case INFLIGHT:
-		return parse_count("--inflight", optarg, 1, BENCH_RPC_INFLIGHT_MAX, &o->inflight);
+		return cmd_count("--inflight", optarg, 1, BENCH_RPC_INFLIGHT_MAX, &o->inflight);
 	case THREADS:
-		return parse_count("--threads", optarg, 1, BENCH_RPC_THREADS_MAX, &o->threads);
+		return cmd_count("--threads", optarg, 1, BENCH_RPC_THREADS_MAX, &o->threads);
 	case CLIENTS:
-		return parse_count("--clients", optarg, 1, BENCH_RPC_CLIENTS_MAX, &o->clients);
+		return cmd_count("--clients", optarg, 1, BENCH_RPC_CLIENTS_MAX, &o->clients);
 	case WORK:
-		return parse_real("--work-us", optarg, 0, BENCH_RPC_WORK_US_MAX, &o->work_us);
+		return cmd_real("--work-us", optarg, 0, BENCH_RPC_WORK_US_MAX, &o->work_us);
 	case SECONDS:
-		return parse_real("--seconds", optarg, 0.01, BENCH_SECONDS_MAX, &o->seconds);
+		return cmd_real("--seconds", optarg, 0.01, BENCH_SECONDS_MAX, &o->seconds);
 	case PROVIDER:
 		return strcmp(optarg, "shm") ?
 			       cmd_usage_error("--provider must be shm, not '%s'", optarg) :

@@ -8,8 +8,6 @@ NOT(gn_rpc_server_poll, struct gn_rpc_server *s)
 NOT(gn_rpc_server_wait, struct gn_rpc_server *s, uint64_t d)
 NOT(gn_rpc_server_drain, struct gn_rpc_server *s, uint64_t d)
 void gn_rpc_answer_mem(struct gn_rpc_request *r, unsigned st, struct gn_mem *m, size_t o, uint32_t l, void (*f)(void *), void *a) { gn_rpc_answer(r, st, (char *)gn_mem_addr(m) + o, l); if (f) f(a); }
-NOT(gn_rpc_tuning_read, const char *p, struct gn_rpc_tuning *o)
-NOT(gn_rpc_tuning_write, const char *p, const struct gn_rpc_tuning *o)
 NOT(gn_rpc_reconnect, struct gn_rpc_client *c)
 NOT(gn_rpc_call_all, struct gn_rpc_client *c, struct gn_rpc_op *o, unsigned n)
 NOT(gn_rpc_flush, struct gn_rpc_client *c)
