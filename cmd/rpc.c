@@ -21,6 +21,7 @@ static const struct {
 	{"call", cmd_rpc_call, "one call, of any server"},
 	{"ping", cmd_rpc_ping, "how long empty calls take, again and again"},
 	{"stats", cmd_rpc_stats, "what a running server has counted"},
+	{"tune", cmd_rpc_tune, "measure a network, and when to fetch on it"},
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))

@@ -13,6 +13,7 @@ int cmd_rpc_call(int argc, char **argv);
 int cmd_rpc_ping(int argc, char **argv);
 int cmd_rpc_serve(int argc, char **argv);
 int cmd_rpc_stats(int argc, char **argv);
+int cmd_rpc_tune(int argc, char **argv);
 
 /* ---- addresses (rpc.c) ---- */
 
