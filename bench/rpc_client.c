@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A client that calls all the time: one call after the other with gn_rpc_call(), or several under
- * way, or in a batch, with gn_rpc_submit() and gn_rpc_wait(). A request of 8 bytes or more begins with the call's
- * number, and so must its result.
+ * way, or in a batch, with gn_rpc_submit() and gn_rpc_wait(). A request of 8 bytes or more begins
+ * with the call's number, and so must its result.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What calls could be at best: the bytes of requests one way and of results back, between two
- * cores, with nothing but a number behind each batch of them. Each request is copied out of its slot
- * and made into a result, as a handler would; nobody checks, names a method, or keeps a promise.
+ * cores, with nothing but a number behind each batch of them. Each request is copied out of its
+ * slot and made into a result, as a handler would; nobody checks, names a method, or keeps a
+ * promise.
  */
 #include <errno.h>
 #include <stdlib.h>
