@@ -84,6 +84,10 @@ void rpc_seal_results(struct rpc_conn *c)
 
 	if (!c->open)
 		return;
+	if (unlikely(!c->entries)) { /* a handler asked for room, and has not answered */
+		c->open = false;
+		return;
+	}
 	if (unlikely(c->parked))
 		rpc_conn_unpark(c);
 	c->open = false;
