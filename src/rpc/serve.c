@@ -66,8 +66,11 @@ static void read_more(struct gn_rpc_request *r)
 		gn_wr_rdma(&wr, GN_OP_READ, (uintptr_t)r, &sge, &from, r->from.offset + r->asked,
 			   GN_SIGNALED);
 		rc = gn_post_send(c->qp, &wr, NULL);
-		if (rc == -EAGAIN && r->asked > r->done)
-			return; /* when the next piece has come */
+		if (rc == -EAGAIN) { /* when a piece of this one has come, or of another */
+			if (r->asked == r->done)
+				rpc_thread_later(c->thread, r);
+			return;
+		}
 		if (rc)
 			rpc_conn_fail(c);
 		else

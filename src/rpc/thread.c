@@ -85,13 +85,17 @@ static void take_word(struct rpc_conn *c)
 		rpc_conn_fail(c);
 }
 
+void rpc_thread_later(struct rpc_thread *t, struct gn_rpc_request *r)
+{
+	r->next = t->come;
+	t->come = r;
+}
+
 /* Handlers are not run from here: one of them may be what waits for a completion. */
 static void take_piece(struct rpc_thread *t, struct gn_rpc_request *r)
 {
-	if (r->conn->dead || r->fresh++)
-		return;
-	r->next = t->come;
-	t->come = r;
+	if (!r->conn->dead && !r->fresh++)
+		rpc_thread_later(t, r);
 }
 
 void rpc_thread_completions(struct rpc_thread *t)
@@ -122,8 +126,9 @@ static int serve_come(struct rpc_thread *t)
 	int served = 0;
 
 	t->come = NULL;
-	for (struct gn_rpc_request *next; r; r = next, served++) {
+	for (struct gn_rpc_request *next; r; r = next) {
 		next = r->next;
+		served += r->fresh > 0;
 		rpc_request_come(r);
 	}
 	return served;
