@@ -186,7 +186,8 @@ static void probe_all(struct rpc_thread *t, uint64_t now_ns)
 	t->probe_ns = now_ns + RPC_PROBE_NS;
 	for (struct rpc_conn *c = t->conns; c; c = c->next)
 		rpc_conn_probe(c);
-	if (++t->rounds % PARKED_EVERY)
+	/* With nobody else there the thread sleeps for that many rounds. */
+	if (++t->rounds % PARKED_EVERY && t->conns)
 		return;
 	for (struct rpc_conn *c = t->parked; c; c = c->next)
 		rpc_conn_probe(c);
