@@ -186,7 +186,7 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 		.slots = w.slots,
 		.max_request = w.max_request,
 		.max_result = w.max_result,
-		.max_large = w.max_large,
+		.max_large = w.max_large < c->opts.max_large ? w.max_large : c->opts.max_large,
 		.window = w.window,
 	};
 	c->mask = w.slots - 1;
