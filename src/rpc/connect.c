@@ -254,7 +254,7 @@ static int make_link(struct gn_rpc_client *c)
 	c->due = c->tell = c->slow_reads = c->waking = false;
 	c->woken = 0;
 	c->first_ns = 0;
-	c->heard_ns = c->asked_ns = gn_now_ns();
+	c->heard_ns = c->sent_ns = c->asked_ns = gn_now_ns();
 	c->until_ns = GN_FOREVER;
 	for (c->n_idle = 0; c->n_idle < c->limits.window; c->n_idle++)
 		c->idle[c->n_idle] = c->limits.window - 1 - c->n_idle;

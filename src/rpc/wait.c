@@ -37,8 +37,7 @@ static int wait_for_reply(struct gn_rpc_client *c, uint64_t until_ns)
 		return rc;
 	items[n++] = gn_wait_on(gn_chan_source(c->chan));
 	c->polls = UINT32_MAX / 2; /* look at it now */
-	return gn_wait(items, n, earlier(until_ns, c->heard_ns + RPC_PROBE_NS),
-		       "the result of a call");
+	return gn_wait(items, n, earlier(until_ns, rpc_ask_ns(c)), "the result of a call");
 }
 
 /* Nothing has come: until something may have. */
