@@ -156,9 +156,11 @@ int gn_rpc_call_all(struct gn_rpc_client *c, struct gn_rpc_op *ops, unsigned n)
 		begun += !rc;
 		if (rc != -EAGAIN || !c->n_live)
 			continue;
-		rc = gn_rpc_wait(c, GN_FOREVER);
+		rc = gn_rpc_wait(c, ops[begun].deadline_ns ? ops[begun].deadline_ns : GN_FOREVER);
 		if (rc > 0 || rc == -EINTR)
 			rc = 0;
+		else if (rc == -ETIMEDOUT)
+			rc = -EAGAIN;
 	}
 	for (unsigned i = begun; i < n; i++)
 		ops[i].status = GN_RPC_CANCELED;

@@ -317,6 +317,9 @@ static void call_several(struct session *s)
 		if (may_begin(s, &s->lane[i])) {
 			make_request(s, &s->lane[i]);
 			ops[n] = s->lane[i].op;
+			/* One may wait for another to end before it begins. */
+			ops[n].deadline_ns = ops[0].deadline_ns;
+			s->w->call[s->lane[i].call].deadline_ns = ops[0].deadline_ns;
 			lanes[n++] = &s->lane[i];
 		}
 	s->hold = true;
