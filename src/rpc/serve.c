@@ -157,7 +157,7 @@ static bool take_message(struct rpc_conn *c, const uint8_t *message, const struc
 
 	if (c->left[c->number & c->mask] || !rpc_conn_acked(c, head->word))
 		return false;
-	c->begin_ns = gn_now_ns();
+	c->begin_ns = c->thread->begun_ns = gn_now_ns();
 	for (unsigned i = 0; i < head->aux; i++)
 		if (!rpc_entry(message, head->len, &at, &entry, &data) ||
 		    !take_entry(c, &entry, data, head->flags & RPC_REPLY))

@@ -143,6 +143,7 @@ struct rpc_thread {
 	struct gn_rpc_request *come; /* large ones of which a piece has come, or none is asked */
 	bool failed;	   /* some of them have */
 	uint64_t probe_ns; /* when clients are asked whether they are there */
+	uint64_t begun_ns, looked_ns; /* when a message was last taken, and the clock looked at */
 	uint32_t turns, rounds;
 	uint32_t n_conns; /* atomic: for others to read */
 	uint32_t unquiet; /* atomic: connections that are not drained yet */

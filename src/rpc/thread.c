@@ -8,6 +8,7 @@
 
 #define COMPLETIONS  16
 #define CHAN_EVERY   64u /* turns after which connections and clock are looked at */
+#define CHAN_NS	     50000u /* … or this much, of which handlers may need a lot */
 #define EAGER_US     20u /* of waiting for requests and nothing else */
 #define MANY_NAP_US  50u /* with more clients than a wait has room for */
 #define PARKED_EVERY 10u /* rounds of probes, until those that are put aside are asked, too */
@@ -214,10 +215,11 @@ int rpc_thread_turn(struct rpc_thread *t)
 
 	if (unlikely(t->come))
 		busy += serve_come(t);
-	if (++t->turns >= CHAN_EVERY) {
+	if (++t->turns >= CHAN_EVERY || t->begun_ns - t->looked_ns > CHAN_NS) {
 		const uint64_t now_ns = gn_now_ns();
 
 		t->turns = 0;
+		t->looked_ns = t->begun_ns = now_ns;
 		rpc_thread_completions(t);
 		busy += take_events(t);
 		rpc_conn_bury(t);
