@@ -173,7 +173,7 @@ static void park_quiet(struct rpc_thread *t, uint64_t now_ns)
 		if (c->heard) {
 			c->heard = c->silent = false;
 			c->heard_ns = now_ns;
-		} else if (now_ns - c->heard_ns >= park_ns && c->established && !c->failed &&
+		} else if (now_ns >= c->heard_ns + park_ns && c->established && !c->failed &&
 			   !c->held && !c->lent && !c->open && !t->draining) {
 			rpc_conn_park(c);
 		}
