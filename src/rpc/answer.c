@@ -202,7 +202,7 @@ void rpc_answer(struct gn_rpc_request *r)
 		hold(r);
 		return;
 	}
-	if (unlikely(r->answer.copy || r->answer.release))
+	if (unlikely(r->answer.copy || r->answer.mem))
 		rpc_answer_free(&r->answer);
 	if (!c->serving)
 		rpc_seal_results(c);
@@ -332,8 +332,9 @@ void gn_rpc_answer_mem(struct gn_rpc_request *r, unsigned status, struct gn_mem 
 		.release = release,
 		.arg = arg,
 	};
-	if (len_bytes > r->conn->thread->server->opts.max_large || offset > gn_mem_size(mem) ||
-	    len_bytes > gn_mem_size(mem) - offset) {
+	if ((len_bytes > r->conn->thread->server->opts.max_large &&
+	     len_bytes > r->conn->max_result) ||
+	    offset > gn_mem_size(mem) || len_bytes > gn_mem_size(mem) - offset) {
 		r->answer.status = GN_RPC_TOO_BIG;
 		r->answer.len = 0;
 	}

@@ -113,6 +113,7 @@ struct gn_rpc_client {
 	bool waking;	    /* the server was woken, and nothing has come since */
 	uint32_t woken;	    /* the last word that said: parked */
 	uint64_t heard_ns;  /* when something came or went, about */
+	uint64_t sent_ns;   /* when a request went */
 	uint64_t asked_ns;  /* when the server was looked at, in the mode reply */
 	struct rpc_far_read *far_reads, **far_end;
 	uint32_t piece; /* bytes of one, at most what the fabric can carry */
@@ -161,10 +162,11 @@ void rpc_flush(struct gn_rpc_client *client);
 int rpc_client_poll(struct gn_rpc_client *client, bool clock);
 /* Results are not needed any more up to the first of which something is still to be read. */
 void rpc_move_spent(struct gn_rpc_client *client);
-/* The server does not look at this client any more, and should. */
-void rpc_wake(struct gn_rpc_client *client);
-/* Look whether the server is there and looks at this client. */
+/* The server does not look at this client any more, and should; false: it cannot be told now. */
+bool rpc_wake(struct gn_rpc_client *client);
+/* Look whether the server is there and looks at this client; and when it is time to. */
 void rpc_ask(struct gn_rpc_client *client, uint64_t now_ns);
+uint64_t rpc_ask_ns(const struct gn_rpc_client *client);
 
 /* far.c */
 int rpc_far_lend(struct gn_rpc_client *client, struct rpc_call *call, const void *data,

@@ -12,6 +12,7 @@
 #define PATIENCE_NS 20000u /* of a call, until it is fetched more and more seldom */
 #define AHEAD	    16u	   /* results that are read at once */
 #define SLOW_LOOK   16u	   /* polls of which one looks whether reads are still slow */
+#define ASK_NS	    20000u /* and the server's silence, until it is asked for a reply */
 
 static uint64_t result_at(const struct gn_rpc_client *c, uint32_t number)
 {
@@ -133,19 +134,20 @@ static void tell(struct gn_rpc_client *c)
 }
 
 /* Not more often than results come: the server has a few receives for it. */
-void rpc_wake(struct gn_rpc_client *c)
+bool rpc_wake(struct gn_rpc_client *c)
 {
 	struct gn_wr wr;
 
 	if (c->waking)
-		return;
+		return true;
 	gn_wr_init(&wr, GN_OP_WRITE_IMM, rpc_id(RPC_ID_OTHER, 0), NULL, 0,
 		   GN_SIGNALED | GN_SOLICITED);
 	if (gn_post_send(c->qp, &wr, NULL))
-		return;
+		return false;
 	c->posted++;
 	c->waking = true;
 	c->count.wakes++;
+	return true;
 }
 
 /* The server looks at this client no more, says the word that is where its result would be. */
@@ -153,9 +155,9 @@ static void see_parked(struct gn_rpc_client *c, uint32_t word)
 {
 	if (!word || word == c->woken)
 		return;
-	c->woken = word;
 	c->waking = false;
-	rpc_wake(c);
+	if (rpc_wake(c))
+		c->woken = word;
 }
 
 /* ---- a message with results ---- */
@@ -427,6 +429,20 @@ void rpc_ask(struct gn_rpc_client *c, uint64_t now_ns)
 	read_one(c);
 }
 
+/*
+ * A request may become visible to a server that has put its client aside just then, when a read has
+ * found that it had not. So it is looked at more than once: less and less often.
+ */
+uint64_t rpc_ask_ns(const struct gn_rpc_client *c)
+{
+	const uint64_t last_ns = c->asked_ns > c->heard_ns ? c->asked_ns : c->heard_ns;
+	uint64_t wait_ns = last_ns - c->heard_ns;
+
+	if (wait_ns < c->park_us * 1000ull + ASK_NS)
+		wait_ns = c->park_us * 1000ull + ASK_NS;
+	return last_ns + (wait_ns < RPC_PROBE_NS ? wait_ns : RPC_PROBE_NS);
+}
+
 /* ---- all of it ---- */
 
 static void end_late(struct gn_rpc_client *c, uint64_t now_ns)
@@ -461,8 +477,7 @@ static void look_at_clock(struct gn_rpc_client *c)
 		rpc_flush(c);
 	if (now_ns >= c->until_ns)
 		end_late(c, now_ns);
-	if (c->n_sent > c->n_fetch && !c->dead && now_ns > c->heard_ns + RPC_PROBE_NS &&
-	    now_ns > c->asked_ns + RPC_PROBE_NS)
+	if (c->n_sent > c->n_fetch && !c->dead && now_ns > rpc_ask_ns(c))
 		rpc_ask(c, now_ns);
 }
 
