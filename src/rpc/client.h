@@ -54,6 +54,7 @@ struct rpc_kind {
 
 #define RPC_PAGE_KINDS 256u
 #define RPC_SAMPLES    64u
+#define RPC_TIMED_EVERY 8u
 
 /* What a client learns, and what it is told to do. */
 struct rpc_learn {
@@ -66,6 +67,9 @@ struct rpc_learn {
 	struct gn_rpc_batch batch;
 	uint32_t entries; /* N now */
 	uint32_t seen, late;
+	bool slow; /* calls take so long, or are so many in a message, that the clock is cheap */
+	struct rpc_kind *last;
+	unsigned last_method;
 	struct rpc_kind *kinds[0x10000 / RPC_PAGE_KINDS];
 };
 
@@ -102,7 +106,8 @@ struct gn_rpc_client {
 	uint32_t told;	   /* … and the server knows */
 	bool tell;	   /* it wants to */
 	struct rpc_got *got;
-	uint32_t reads;	    /* under way */
+	uint32_t posted;    /* requests whose completion is to come */
+	uint32_t reads;	    /* … of results */
 	bool slow_reads;    /* none is there as soon as it is posted */
 	uint64_t first_ns;  /* not before then is the next result read */
 	bool waking;	    /* the server was woken, and nothing has come since */
@@ -178,9 +183,20 @@ void rpc_far_free(struct gn_rpc_client *client);
 int rpc_learn_init(struct gn_rpc_client *client, const struct gn_rpc_client_opts *opts);
 void rpc_learn_free(struct gn_rpc_client *client);
 struct rpc_kind *rpc_kind_of(struct gn_rpc_client *client, unsigned method); /* or NULL */
-/* A call of a kind ended after ns, in so many fetches that failed; the server says time_us. */
-void rpc_learn_call(struct gn_rpc_client *client, struct rpc_kind *kind, uint64_t ns,
-		    uint32_t fails, uint16_t time_us);
+/* Calls of a kind that came together. */
+struct rpc_lesson {
+	struct rpc_kind *kind;
+	uint32_t calls;
+	uint64_t sent_ns, now_ns; /* now_ns 0: nobody has looked */
+	uint32_t fails;		  /* fetches in vain */
+	uint16_t time_us;	  /* the server's */
+};
+void rpc_learn_calls(struct gn_rpc_client *client, const struct rpc_lesson *lesson);
+/* Is it worth the clock to know when this message came? */
+static inline bool rpc_learn_timed(const struct gn_rpc_client *client, uint32_t number)
+{
+	return client->learn.slow || !(number % RPC_TIMED_EVERY);
+}
 /* A message with results came, of so many payload bytes. */
 void rpc_learn_size(struct gn_rpc_client *client, uint32_t bytes);
 /* The first fetch of a result found it, or not. */

@@ -113,7 +113,8 @@ struct rpc_conn {
 	uint16_t open_method; /* of its last result */
 	uint32_t at, entries;
 	struct gn_rpc_request *room; /* it may be writing behind the message */
-	uint64_t begin_ns;	     /* of the work whose results it has */
+	uint64_t begin_ns;	     /* of the work whose results it has; 0: nobody has looked */
+	uint16_t last_us;	     /* what it took, the last time somebody has */
 	struct gn_rpc_request *held, **held_end;
 	struct rpc_lent *lent;
 	uint64_t lent_bytes;

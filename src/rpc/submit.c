@@ -155,6 +155,8 @@ void rpc_flush(struct gn_rpc_client *c)
 		rpc_client_die(c);
 	if (rc)
 		return;
+	gn_charge(GN_WORK_COPY, c->at);
+	c->posted += !!(wr.flags & GN_SIGNALED);
 	c->told = c->spent;
 	c->tell = false;
 	c->count.batches++;
@@ -173,7 +175,6 @@ static void append(struct gn_rpc_client *c, uint32_t index, const void *data, ui
 	memcpy(to, &entry, sizeof(entry));
 	if (len)
 		memcpy(to + sizeof(entry), data, len);
-	gn_charge(GN_WORK_COPY, len);
 	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
 	c->entries++;
 }
@@ -227,7 +228,9 @@ static int begin(struct gn_rpc_client *c, uint32_t index, struct gn_rpc_op *op)
 	struct rpc_far where;
 	int rc;
 
-	call->kind = rpc_kind_of(c, op->method);
+	call->kind = c->learn.last;
+	if (op->method != c->learn.last_method || !c->learn.last)
+		call->kind = rpc_kind_of(c, op->method);
 	if (!call->kind)
 		return -ENOMEM;
 	rc = open_message(c, c->mode == GN_RPC_REPLY || call->kind->reply,
