@@ -20,6 +20,7 @@
 #define LATE_NS		1000000ull
 #define LATE_STALLED_NS 100000000ull
 #define UNTOUCHED	0x5a
+#define BUSY_NS		3000u
 #define GUARD		64u
 #define AT_ONCE		4u /* calls of gn_rpc_call_all() */
 
@@ -85,6 +86,8 @@ static uint32_t new_call(struct session *s)
 	if (!call)
 		return 0;
 	call->method = (unsigned)(gn_random() % 8 ? NOW + gn_random() % 4 : NOW + gn_random() % 6);
+	if (s->plan->steady)
+		call->method = gn_random() % 64 ? NOW : LATER;
 	call->far_request = is_far(s);
 	call->far_result = is_far(s);
 	call->request_len = call->far_request ? draw_far(s, l->max_request) :
@@ -249,7 +252,9 @@ static void done(struct gn_rpc_op *op)
 	/* A server that drains is left by some. */
 	s->quit |= status == GN_RPC_BUSY && s->w->plan.drain_us && gn_random() % 8 == 0;
 	s->in_done++;
-	if (gn_random() % 2 && !s->hold)
+	if (s->plan->steady)
+		gn_charge(GN_WORK_NS, BUSY_NS); /* so that there is always another that has ended */
+	if ((s->plan->steady || gn_random() % 2) && !s->hold)
 		begin(s, lane);
 	s->in_done--;
 }
@@ -421,6 +426,19 @@ static void do_something(struct session *s, unsigned dice)
 		begin(s, &s->lane[gn_random() % s->plan->window]);
 }
 
+static void steady_step(struct session *s)
+{
+	for (unsigned i = 0; i < s->plan->window; i++)
+		begin(s, &s->lane[i]);
+	if (gn_random() % 8)
+		wait_a_little(s, 100);
+	else
+		gn_rpc_poll(s->client);
+	s->quit |= s->lost;
+	if (!s->busy)
+		gn_sleep_us(1);
+}
+
 static void step(struct session *s)
 {
 	const struct plan_client *plan = s->plan;
@@ -508,7 +526,7 @@ static void session(struct session *s)
 	gn_rpc_limits(s->client, &s->limits);
 	if (make_lanes(s)) {
 		while (!s->quit && *s->left && gn_sim_now_ns(s->w->sim) < UNTIL_NS)
-			step(s);
+			s->plan->steady ? steady_step(s) : step(s);
 		if (!s->quit)
 			drain(s);
 	}
