@@ -53,7 +53,7 @@ struct rpc_kind {
 };
 
 #define RPC_PAGE_KINDS 256u
-#define RPC_SAMPLES    64u
+#define RPC_SAMPLES    32u
 #define RPC_TIMED_EVERY 8u
 
 /* What a client learns, and what it is told to do. */
