@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT */
+/* The two programs of the layer rpc: a server, and a machine full of clients. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rpc_load.h"
+
+#define ADDRESS	   "sim:n0:7000"
+#define METHOD	   1u
+#define NAP_US	   20u /* between two looks at what others have got ready */
+#define START_US   50u
+#define SCATTER_NS 5000u /* clients do not begin at one instant */
+
+static bool ok(struct rpc_run *run, int rc, const char *what)
+{
+	if (rc < 0)
+		load_fail(&run->load, "%s on %s: %s", what, gn_node_name(), gn_strerror(rc));
+	return rc >= 0;
+}
+
+static uint32_t at_least(uint32_t n, uint32_t min)
+{
+	return n > min ? n : min;
+}
+
+/* ---- the server ---- */
+
+static void handle(struct gn_rpc_request *request, void *arg)
+{
+	const struct rpc_load *o = ((const struct rpc_run *)arg)->opts;
+	uint32_t room;
+	void *result = gn_rpc_request_room(request, &room);
+
+	gn_charge(GN_WORK_NS, o->work_ns);
+	gn_rpc_answer(request, GN_RPC_OK, result, o->resp < room ? o->resp : room);
+}
+
+static bool serve(struct rpc_run *run, struct gn_rpc_server *server)
+{
+	if (!ok(run, gn_rpc_server_handle(server, METHOD, handle, run), "a handler") ||
+	    !ok(run, gn_rpc_server_start(server), "starting the server"))
+		return false;
+	run->load.listening = 1;
+	while (run->clients_gone < run->opts->machines)
+		gn_sleep_us(NAP_US);
+	return true;
+}
+
+int rpc_server_program(struct gn_env *env, int argc, char **argv)
+{
+	struct rpc_run *run = env->arg;
+	const struct rpc_load *o = run->opts;
+	const struct gn_rpc_server_opts opts = {
+		.threads = o->server_threads,
+		.max_request = at_least(o->req, GN_RPC_BYTES_DEFAULT),
+		.max_result = at_least(o->resp, GN_RPC_BYTES_DEFAULT),
+		.flags = o->paper ? GN_RPC_SERVER_PAPER : 0,
+	};
+	struct gn_rpc_server *server = NULL;
+	struct gn_fabric *fabric;
+
+	(void)argc;
+	(void)argv;
+	if (!ok(run, gn_fabric_open(env->fabric, &fabric), "the fabric"))
+		return 1;
+	if (ok(run, gn_rpc_server_create(fabric, ADDRESS, &opts, &server), "a server"))
+		serve(run, server);
+	gn_rpc_server_destroy(server);
+	ok(run, gn_fabric_close(fabric), "closing the fabric");
+	return run->load.failed;
+}
+
+/* ---- clients ---- */
+
+struct rpc_machine {
+	struct rpc_run *run;
+	unsigned number;
+	struct gn_fabric *fabric;
+	struct gn_ctx *ctx; /* the papers have one to a process */
+	struct rpc_caller *callers;
+};
+
+struct rpc_caller {
+	struct rpc_machine *machine;
+	unsigned number; /* of all clients */
+	struct gn_thread *thread;
+	struct gn_rpc_client *client;
+	uint8_t *request, *result;
+	struct gn_rpc_counters before; /* when it first called in the phase MEASURED */
+	uint64_t calls;
+	bool counts;
+};
+
+static bool connect_caller(struct rpc_caller *c)
+{
+	struct rpc_run *run = c->machine->run;
+	const struct rpc_load *o = run->opts;
+	const struct gn_rpc_client_opts opts = {
+		.mode = o->mode,
+		.flags = o->paper ? GN_RPC_CLIENT_PAPER : 0,
+		.slots = 1,
+		.max_request = at_least(o->req, GN_RPC_BYTES_DEFAULT),
+		.max_result = at_least(o->resp, GN_RPC_BYTES_DEFAULT),
+		.fetch_bytes = o->fetch_bytes,
+		.retries = o->retries,
+		.thread = c->number % o->server_threads + 1,
+		.ctx = c->machine->ctx,
+	};
+
+	return ok(run, gn_rpc_connect(c->machine->fabric, ADDRESS, &opts, &c->client),
+		  "connecting");
+}
+
+/* Between its connection and the common start; false when there will be none. */
+static bool wait_for_start(struct rpc_run *run)
+{
+	struct load_run *load = &run->load;
+
+	if (++load->connected == load->n_threads)
+		load->start_ns = gn_now_ns() + START_US * 1000;
+	while (!load->start_ns && !load->failed)
+		gn_sleep_us(NAP_US);
+	if (load->failed)
+		return false;
+	if (load->start_ns > gn_now_ns())
+		gn_sleep_us((load->start_ns - gn_now_ns()) / 1000);
+	gn_charge(GN_WORK_NS, gn_random() % SCATTER_NS);
+	return true;
+}
+
+/* Calls are counted whole: from the end of one in the phase MEASURED to the last before its end. */
+static void note(struct rpc_caller *c)
+{
+	struct rpc_run *run = c->machine->run;
+
+	if (c->counts)
+		c->calls++;
+	else if (run->load.phase == LOAD_MEASURED)
+		c->counts = !gn_rpc_client_counters(c->client, &c->before);
+}
+
+static void call_always(struct rpc_caller *c)
+{
+	struct rpc_run *run = c->machine->run;
+	const struct rpc_load *o = run->opts;
+
+	while (!load_stops(&run->load)) {
+		const uint64_t began_ns = gn_now_ns();
+		uint32_t len = 0;
+		unsigned status = GN_RPC_OK;
+		int rc = gn_rpc_call(c->client, METHOD, c->request, o->req, c->result, o->resp,
+				     &len, GN_FOREVER, &status);
+
+		if (!ok(run, rc, "a call"))
+			return;
+		if (status != GN_RPC_OK || len != o->resp) {
+			load_fail(&run->load, "a call on %s: %s, %u bytes instead of %u",
+				  gn_node_name(), gn_rpc_status_str(status), len, o->resp);
+			return;
+		}
+		load_count(&run->load, 1, began_ns);
+		note(c);
+	}
+}
+
+static void add_sums(struct rpc_caller *c)
+{
+	struct rpc_sums *sums = &c->machine->run->sums;
+	struct gn_rpc_counters now;
+
+	if (gn_rpc_client_counters(c->client, &now))
+		return;
+	sums->switches += now.switches;
+	if (!c->counts)
+		return;
+	sums->calls += c->calls;
+	sums->fetches += now.fetches - c->before.fetches;
+	sums->failed_fetches += now.failed_fetches - c->before.failed_fetches;
+	sums->second_reads += now.second_reads - c->before.second_reads;
+}
+
+static void caller_main(void *arg)
+{
+	struct rpc_caller *c = arg;
+	struct rpc_run *run = c->machine->run;
+	const struct rpc_load *o = run->opts;
+
+	while (!run->load.listening && !run->load.failed)
+		gn_sleep_us(NAP_US);
+	c->request = gn_alloc(o->req + 1, 0);
+	c->result = gn_alloc(o->resp + 1, 0);
+	if (!c->request || !c->result)
+		load_fail(&run->load, "no memory for a call");
+	else if (!run->load.failed && connect_caller(c) && wait_for_start(run))
+		call_always(c);
+	if (c->client) {
+		add_sums(c);
+		gn_rpc_close(c->client);
+	}
+	gn_free(c->request);
+	gn_free(c->result);
+}
+
+static void run_callers(struct rpc_machine *m)
+{
+	const unsigned n = m->run->opts->clients;
+	unsigned started = 0;
+
+	for (; started < n && !m->run->load.failed; started++) {
+		struct rpc_caller *c = &m->callers[started];
+
+		/* Neighbours go to different server threads. */
+		*c = (struct rpc_caller){.machine = m, .number = m->number * n + started};
+		if (!ok(m->run, gn_thread_start("caller", caller_main, c, &c->thread), "a thread"))
+			break;
+	}
+	for (unsigned i = 0; i < started; i++)
+		gn_thread_join(m->callers[i].thread);
+}
+
+int rpc_client_program(struct gn_env *env, int argc, char **argv)
+{
+	const struct rpc_site *site = env->arg;
+	struct rpc_machine m = {.run = site->run, .number = site->machine};
+
+	(void)argc;
+	(void)argv;
+	m.callers = gn_alloc(m.run->opts->clients * sizeof(*m.callers), 0);
+	if (!m.callers)
+		load_fail(&m.run->load, "no memory for clients");
+	else if (ok(m.run, gn_fabric_open(env->fabric, &m.fabric), "the fabric") &&
+		 (!m.run->opts->paper || ok(m.run, gn_ctx_create(m.fabric, &m.ctx), "a context")))
+		run_callers(&m);
+	gn_ctx_destroy(m.ctx);
+	if (m.fabric)
+		ok(m.run, gn_fabric_close(m.fabric), "closing the fabric");
+	gn_free(m.callers);
+	m.run->clients_gone++;
+	return m.run->load.failed;
+}
