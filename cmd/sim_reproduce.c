@@ -17,11 +17,11 @@
 static const char help[] =
 	"Usage: gannet sim reproduce [OPTION…]\n"
 	"\n"
-	"Runs the papers' systems, as the library has them, on simulated clusters, and prints for\n"
-	"each figure: id, profile, the paper's value, how it is compared, the value simulated the\n"
+	"Runs the papers' systems, as the library has them, on simulated clusters. Prints for each\n"
+	"figure: id, profile, the paper's value, how it is compared, the value simulated the\n"
 	"papers' way, its error in per cent, hit or miss, the value simulated with the library's\n"
-	"defaults, and what it is about. Lines that start with # are the score of each layer; when\n"
-	"one is missed, the exit status is 1.\n"
+	"defaults, and what it is about. Lines that start with # are the score of each layer;\n"
+	"when one is missed, the exit status is 1.\n"
 	"\n"
 	"  --layer LIST       rpc and others; all there are but the fabric's, which calibrate runs\n"
 	"  --only LIST        lines or whole experiments, as C7f,P20\n"
@@ -219,7 +219,8 @@ static int run(struct sim_lines *l)
 	int rc, status;
 
 	if (!l->json)
-		puts("id\tprofile\tpaper\top\tsimulated\terror_%\thit|miss\tgannet_simulated\tnote");
+		puts("id\tprofile\tpaper\top\tsimulated\terror_%\thit|miss\t"
+		     "gannet_simulated\tnote");
 	rc = sim_lines_run(l);
 	reached = print_scores(l);
 	status = sim_lines_status(rc);

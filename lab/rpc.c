@@ -23,6 +23,7 @@ static const char *const keys[] = {
 	"fetch_size",
 	"retries",
 	"work_us",
+	"route",
 };
 
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
@@ -59,6 +60,17 @@ static int read_mode(const struct config *c, enum gn_rpc_mode *out, struct lab_e
 	return lab_error(error, "mode=%s is not fetch, reply or hybrid", mode ? mode : "");
 }
 
+/* A key of our own. fixed: a client has one server thread; hash: a call goes to that of its key. */
+static int read_route(const struct config *c, bool *hashed, struct lab_error *error)
+{
+	const char *route = config_get(c, "route");
+
+	if (route && strcmp(route, "fixed") && strcmp(route, "hash"))
+		return lab_error(error, "route=%s is neither fixed nor hash", route);
+	*hashed = route && !strcmp(route, "hash");
+	return 0;
+}
+
 /* What the papers fix by hand the library finds by itself: the preset gannet leaves it out. */
 static int read_load(const struct config *c, const char *preset, struct rpc_load *o,
 		     struct lab_error *error)
@@ -79,6 +91,8 @@ static int read_load(const struct config *c, const char *preset, struct rpc_load
 	};
 	int rc = read_mode(c, &o->mode, error);
 
+	if (!rc)
+		rc = read_route(c, &o->hashed, error);
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && !rc; i++)
 		rc = config_uint(c, numbers[i].key, numbers[i].absent, numbers[i].min,
 				 numbers[i].max, numbers[i].out, error);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls on a simulated cluster: one server on node 0, and on each of the other nodes a process whose
- * threads are clients that call it all the time. Written against gannet/rpc.h; phases and counting
- * are those of load.h.
+ * Calls on a simulated cluster: one server on node 0, and on each of the other nodes a process
+ * whose threads are clients that call it all the time. Written against gannet/rpc.h; phases and
+ * counting are those of load.h.
  */
 #ifndef GN_LAB_RPC_LOAD_H
 #define GN_LAB_RPC_LOAD_H
@@ -17,6 +17,7 @@ struct rpc_load {
 	bool paper; /* the papers' way, or the library's own */
 	enum gn_rpc_mode mode;
 	unsigned server_threads, machines, clients; /* clients of each machine */
+	bool hashed; /* a client calls all server threads, one drawn for each call; or its own */
 	uint32_t req, resp;
 	uint32_t fetch_bytes, retries; /* 0: the library's choice */
 	uint64_t work_ns;	       /* of the handler */

@@ -85,14 +85,14 @@ struct rpc_caller {
 	struct rpc_machine *machine;
 	unsigned number; /* of all clients */
 	struct gn_thread *thread;
-	struct gn_rpc_client *client;
+	struct gn_rpc_client **to; /* server threads: one, or all */
+	unsigned n_to;
 	uint8_t *request, *result;
-	struct gn_rpc_counters before; /* when it first called in the phase MEASURED */
-	uint64_t calls;
+	struct rpc_sums before; /* when it first called in the phase MEASURED */
 	bool counts;
 };
 
-static bool connect_caller(struct rpc_caller *c)
+static bool connect_to(struct rpc_caller *c, unsigned thread)
 {
 	struct rpc_run *run = c->machine->run;
 	const struct rpc_load *o = run->opts;
@@ -104,12 +104,31 @@ static bool connect_caller(struct rpc_caller *c)
 		.max_result = at_least(o->resp, GN_RPC_BYTES_DEFAULT),
 		.fetch_bytes = o->fetch_bytes,
 		.retries = o->retries,
-		.thread = c->number % o->server_threads + 1,
+		.thread = thread + 1,
 		.ctx = c->machine->ctx,
 	};
 
-	return ok(run, gn_rpc_connect(c->machine->fabric, ADDRESS, &opts, &c->client),
-		  "connecting");
+	if (!ok(run, gn_rpc_connect(c->machine->fabric, ADDRESS, &opts, &c->to[c->n_to]),
+		"connecting"))
+		return false;
+	c->n_to++;
+	return true;
+}
+
+static bool connect_caller(struct rpc_caller *c)
+{
+	const struct rpc_load *o = c->machine->run->opts;
+	const unsigned n = o->hashed ? o->server_threads : 1;
+	bool up = true;
+
+	c->to = gn_alloc(n * sizeof(c->to[0]), 0);
+	if (!c->to) {
+		load_fail(&c->machine->run->load, "no memory for connections");
+		return false;
+	}
+	for (unsigned i = 0; i < n && up; i++)
+		up = connect_to(c, (c->number + i) % o->server_threads);
+	return up;
 }
 
 /* Between its connection and the common start; false when there will be none. */
@@ -129,15 +148,29 @@ static bool wait_for_start(struct rpc_run *run)
 	return true;
 }
 
-/* Calls are counted whole: from the end of one in the phase MEASURED to the last before its end. */
+static void read_counters(const struct rpc_caller *c, struct rpc_sums *out)
+{
+	*out = (struct rpc_sums){0};
+	for (unsigned i = 0; i < c->n_to; i++) {
+		struct gn_rpc_counters now;
+
+		if (gn_rpc_client_counters(c->to[i], &now))
+			continue;
+		out->calls += now.ended[GN_RPC_OK];
+		out->fetches += now.fetches;
+		out->failed_fetches += now.failed_fetches;
+		out->second_reads += now.second_reads;
+		out->switches += now.switches;
+	}
+}
+
+/* Only whole calls are counted: between the ends of two in the phase MEASURED. */
 static void note(struct rpc_caller *c)
 {
-	struct rpc_run *run = c->machine->run;
-
-	if (c->counts)
-		c->calls++;
-	else if (run->load.phase == LOAD_MEASURED)
-		c->counts = !gn_rpc_client_counters(c->client, &c->before);
+	if (c->counts || c->machine->run->load.phase != LOAD_MEASURED)
+		return;
+	c->counts = true;
+	read_counters(c, &c->before);
 }
 
 static void call_always(struct rpc_caller *c)
@@ -147,10 +180,11 @@ static void call_always(struct rpc_caller *c)
 
 	while (!load_stops(&run->load)) {
 		const uint64_t began_ns = gn_now_ns();
+		struct gn_rpc_client *to = c->to[c->n_to > 1 ? gn_random() % c->n_to : 0];
 		uint32_t len = 0;
 		unsigned status = GN_RPC_OK;
-		int rc = gn_rpc_call(c->client, METHOD, c->request, o->req, c->result, o->resp,
-				     &len, GN_FOREVER, &status);
+		int rc = gn_rpc_call(to, METHOD, c->request, o->req, c->result, o->resp, &len,
+				     GN_FOREVER, &status);
 
 		if (!ok(run, rc, "a call"))
 			return;
@@ -166,15 +200,13 @@ static void call_always(struct rpc_caller *c)
 
 static void add_sums(struct rpc_caller *c)
 {
-	struct rpc_sums *sums = &c->machine->run->sums;
-	struct gn_rpc_counters now;
+	struct rpc_sums *sums = &c->machine->run->sums, now;
 
-	if (gn_rpc_client_counters(c->client, &now))
-		return;
+	read_counters(c, &now);
 	sums->switches += now.switches;
 	if (!c->counts)
 		return;
-	sums->calls += c->calls;
+	sums->calls += now.calls - c->before.calls;
 	sums->fetches += now.fetches - c->before.fetches;
 	sums->failed_fetches += now.failed_fetches - c->before.failed_fetches;
 	sums->second_reads += now.second_reads - c->before.second_reads;
@@ -194,10 +226,10 @@ static void caller_main(void *arg)
 		load_fail(&run->load, "no memory for a call");
 	else if (!run->load.failed && connect_caller(c) && wait_for_start(run))
 		call_always(c);
-	if (c->client) {
-		add_sums(c);
-		gn_rpc_close(c->client);
-	}
+	add_sums(c);
+	for (unsigned i = 0; i < c->n_to; i++)
+		gn_rpc_close(c->to[i]);
+	gn_free(c->to);
 	gn_free(c->request);
 	gn_free(c->result);
 }

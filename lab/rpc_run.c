@@ -10,8 +10,8 @@
 #define LIMIT_NS    (10ull * 1000 * 1000 * 1000) /* of virtual time: something hangs */
 
 /*
- * A run's length; effort 1. A hybrid client has settled long before the end of the warm-up: it takes
- * two calls.
+ * A run's length; effort 1. A hybrid client has settled long before the end of the warm-up: it
+ * takes two calls.
  */
 #define WARM_NS	 500000u
 #define WARM_OPS 10u /* of each client */
