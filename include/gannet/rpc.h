@@ -140,7 +140,7 @@ GN_API uint64_t gn_rpc_request_client(const struct gn_rpc_request *request);
 GN_API unsigned gn_rpc_request_thread(const struct gn_rpc_request *request);
 /*
  * Where a result of up to *room bytes may be put together, to be given to gn_rpc_answer() without a
- * copy: until the handler returns.  NULL when it has returned.
+ * copy, while the handler runs. NULL when it has returned, or there is no such place now.
  */
 GN_API void *gn_rpc_request_room(struct gn_rpc_request *request, uint32_t *room);
 /*
@@ -293,7 +293,7 @@ GN_API int gn_rpc_server_recv(struct gn_rpc_server *server, uint64_t *client, vo
 /* Answers the client's oldest request that has no answer; -ESRCH: there is none. */
 GN_API int gn_rpc_server_send(struct gn_rpc_server *server, uint64_t client, const void *buf,
 			      uint32_t len_bytes);
-/* Memory that large messages are sent from without a copy. NULL when there is none. */
+/* Registered memory, as the papers have it, though messages from any are taken. NULL: none left. */
 GN_API void *gn_rpc_buf_alloc(struct gn_fabric *fabric, size_t size);
 GN_API void gn_rpc_buf_free(void *buf);
 

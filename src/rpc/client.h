@@ -3,35 +3,120 @@
 #ifndef GN_RPC_CLIENT_H
 #define GN_RPC_CLIENT_H
 
+#include "rpc/area.h"
+#include "rpc/times.h"
 #include "rpc/wire.h"
 
-enum rpc_slot_state {
-	RPC_FREE,
-	RPC_WAITING, /* for its result; in the mode fetch, a read is to be posted */
-	RPC_READING, /* a read is under way */
-	RPC_READING_REST
+/* A call of the window: its index is its name on the wire, until its result has come. */
+struct rpc_call {
+	struct gn_rpc_op *op; /* NULL: it ended early, nobody waits for the result */
+	struct rpc_kind *kind;
+	uint32_t number; /* of the message that its request is in */
+	bool taken;
+	struct rpc_area request; /* one that is read by the server */
 };
 
-/* A slot of a client, and the call in it. A call that ended early leaves its slot behind. */
-struct rpc_slot {
-	enum rpc_slot_state state;
-	struct gn_rpc_op *op; /* NULL: nobody waits for the result */
+/* A slot of requests, and the message in it. */
+struct rpc_sent {
 	uint32_t number;
-	struct rpc_head head;
+	uint32_t left; /* requests without a result */
+	bool reply;
+	uint16_t time_us; /* that the server is thought to take */
+	uint64_t ns;	  /* when the first was put in */
+};
+
+/* A slot of results, as far as it is read. */
+enum rpc_read { RPC_UNREAD, RPC_READING, RPC_READING_REST };
+struct rpc_got {
+	enum rpc_read read;
+	uint32_t bytes; /* that the read brings */
+	uint32_t fails;
+	uint32_t far; /* of its results that are still to be read from elsewhere */
+	bool tell;    /* the server wants to know when it is not needed any more */
+};
+
+/* A large result: read in pieces, one after the other, and copied to the caller. */
+struct rpc_far_read {
+	struct rpc_far_read *next;
+	uint32_t call, number; /* of the message that told of it */
+	uint16_t status;
+	struct rpc_far from;
+	uint32_t asked, done; /* bytes */
+};
+
+/* What is known of a method. */
+struct rpc_kind {
+	bool reply;
+	uint8_t strikes; /* calls in a row that speak for the other mode */
+	uint16_t last_us, time_us; /* the server's: the last, and the shorter of the last two */
+	struct rpc_times *latency;
+};
+
+#define RPC_PAGE_KINDS 256u
+#define RPC_SAMPLES    64u
+
+/* What a client learns, and what it is told to do. */
+struct rpc_learn {
+	struct gn_rpc_tuning tuning; /* n_sizes 0: the rule of thumb */
+	uint32_t retries, switch_us, fetch_bytes; /* switch_us 0: the rule of thumb */
+	bool fetch_fixed;			  /* fetch_bytes was given */
+	uint32_t samples[RPC_SAMPLES], n_samples;
+	uint64_t least_ns; /* that a call has taken, beyond the server's time */
+	uint64_t slack_ns; /* beyond the server's time, before the first fetch */
+	struct gn_rpc_batch batch;
+	uint32_t entries; /* N now */
+	uint32_t seen, late;
+	struct rpc_kind *kinds[0x10000 / RPC_PAGE_KINDS];
 };
 
 struct gn_rpc_client {
 	uint64_t owner; /* gn_thread_id() */
 	enum gn_rpc_mode mode;
-	bool dead;
+	unsigned flags;
+	bool dead, busy;	       /* busy: in a poll */
 	bool check_reply, check_fetch; /* no order is promised */
-	uint32_t n_slots, max_request, max_result, fetch_bytes, max_inline;
-	uint32_t epoch, number, oldest; /* of the next call; of the first that holds its slot */
-	uint32_t unsignaled;
+	uint32_t max_inline, epoch, mask;
+	struct gn_rpc_limits limits;
 	uint64_t nonce, request_stride, result_stride;
-	uint32_t request_key, result_key;
+	uint32_t request_key, result_key, park_us;
 
-	struct gn_ctx *ctx;
+	/* requests */
+	uint32_t number;  /* of the message that is, or will be, put together */
+	uint32_t entries; /* in it */
+	uint32_t at;	  /* its bytes */
+	bool reply;	  /* its mode */
+	bool due;	  /* it should have been sent */
+	struct rpc_sent *sent;
+	uint32_t unsignaled, unconfirmed;
+	struct rpc_call *calls;
+	uint32_t *idle; /* calls that are not taken */
+	uint32_t n_idle;
+	uint32_t n_live;   /* calls that somebody waits for */
+	uint32_t n_sent;   /* messages that are not answered in full */
+	uint32_t n_fetch;  /* … that want to be fetched */
+	uint64_t until_ns; /* not later than the first deadline; GN_FOREVER */
+
+	/* results */
+	uint32_t expected; /* number of the next */
+	uint32_t spent;	   /* up to here not needed any more */
+	uint32_t told;	   /* … and the server knows */
+	bool tell;	   /* it wants to */
+	struct rpc_got *got;
+	uint32_t reads;	    /* under way */
+	bool slow_reads;    /* none is there as soon as it is posted */
+	uint64_t first_ns;  /* not before then is the next result read */
+	uint32_t woken;	    /* the value of the last word that said: parked */
+	uint64_t heard_ns;  /* when something came or went, about */
+	uint64_t asked_ns;  /* when the server was looked at, in the mode reply */
+	struct rpc_far_read *far_reads, **far_end;
+	uint32_t piece; /* bytes of one, at most what the fabric can carry */
+	struct rpc_area bounce;
+	struct rpc_area spare; /* for the next large request */
+
+	struct gn_fabric *fabric;
+	char *addr;
+	struct gn_rpc_client_opts opts;
+	struct gn_ctx *ctx, *own_ctx;
 	struct gn_chan *chan;
 	struct gn_cq *cq;
 	struct gn_pd *pd;
@@ -40,24 +125,67 @@ struct gn_rpc_client {
 	struct gn_mr *local_mr, *reply_mr;
 	uint8_t *requests, *fetched, *replies; /* slots */
 
-	struct rpc_slot *slots;
-	uint32_t reads;	   /* under way */
-	bool slow_reads;   /* none is there as soon as it is posted */
-	uint32_t polls;	   /* since the channel was looked at */
-	uint64_t heard_ns; /* when the last result came; 0: just now */
-	int ended;	   /* calls that this poll has ended */
+	uint32_t polls; /* since the channel was looked at */
+	int ended;	/* calls that this poll has ended */
+	struct rpc_learn learn;
+	struct rpc_mail *mail; /* level1.c */
 	struct gn_rpc_counters count;
 };
 
-/* client.c */
+/* What completes, in a request's id. */
+enum rpc_id { RPC_ID_OTHER, RPC_ID_REQUEST, RPC_ID_RESULT, RPC_ID_FAR };
+static inline uint64_t rpc_id(enum rpc_id id, uint32_t n)
+{
+	return (uint64_t)id << 32 | n;
+}
+
+/* submit.c */
 int rpc_client_check(const struct gn_rpc_client *client); /* 0, -EINVAL, -EPERM */
-/* The call in a slot ends; the slot is free if its result was seen. */
-void rpc_end(struct gn_rpc_client *client, struct rpc_slot *slot, unsigned status,
+/* The call ends, for its caller. */
+void rpc_end(struct gn_rpc_client *client, struct rpc_call *call, unsigned status,
 	     uint32_t result_len);
+/* Its result has come: its name is free. */
+void rpc_call_over(struct gn_rpc_client *client, uint32_t index);
 /* The connection is gone: so are its calls. */
 void rpc_client_die(struct gn_rpc_client *client);
+/* Send what is put together, if there is anything. */
+void rpc_flush(struct gn_rpc_client *client);
 
 /* fetch.c */
-int rpc_client_poll(struct gn_rpc_client *client);
+int rpc_client_poll(struct gn_rpc_client *client, bool clock);
+/* Results are not needed any more up to the first of which something is still to be read. */
+void rpc_move_spent(struct gn_rpc_client *client);
+/* Look whether the server is there and looks at this client. */
+void rpc_ask(struct gn_rpc_client *client, uint64_t now_ns);
+
+/* far.c */
+int rpc_far_lend(struct gn_rpc_client *client, struct rpc_call *call, const void *data,
+		 uint32_t len, struct rpc_far *out);
+void rpc_far_return(struct gn_rpc_client *client, struct rpc_call *call);
+/* Begin to read a large result; false: there is no memory. */
+bool rpc_far_begin(struct gn_rpc_client *client, const struct rpc_far_read *read);
+/* A piece of so many bytes has come. */
+void rpc_far_done(struct gn_rpc_client *client, uint32_t bytes);
+void rpc_far_poll(struct gn_rpc_client *client);
+void rpc_far_free(struct gn_rpc_client *client);
+
+/* learn.c */
+int rpc_learn_init(struct gn_rpc_client *client, const struct gn_rpc_client_opts *opts);
+void rpc_learn_free(struct gn_rpc_client *client);
+struct rpc_kind *rpc_kind_of(struct gn_rpc_client *client, unsigned method); /* or NULL */
+/* A call of a kind ended after ns, in so many fetches that failed; the server says time_us. */
+void rpc_learn_call(struct gn_rpc_client *client, struct rpc_kind *kind, uint64_t ns,
+		    uint32_t fails, uint16_t time_us);
+/* A message with results came, of so many payload bytes. */
+void rpc_learn_size(struct gn_rpc_client *client, uint32_t bytes);
+/* The first fetch of a result found it, or not. */
+void rpc_learn_first(struct gn_rpc_client *client, bool found);
+/* When the result of a message is worth a look; 0: now. */
+uint64_t rpc_learn_delay(const struct gn_rpc_client *client, const struct rpc_sent *sent);
+/* Tx, in us. */
+uint32_t rpc_learn_switch(const struct gn_rpc_client *client);
+
+/* level1.c */
+void rpc_mail_free(struct gn_rpc_client *client);
 
 #endif

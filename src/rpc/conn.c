@@ -1,25 +1,35 @@
 /* SPDX-License-Identifier: MIT */
-/* A client at its server: memory of its own, requests found there, answers left there. */
+/* A client at its server: its memory, and its life from the hello to the end. */
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/counter.h"
 #include "base/mutant.h"
 #include "rpc/copy.h"
 #include "rpc/server.h"
 
-/* ---- beginning and end ---- */
+#define RECVS 2u /* for the words of one that was put aside */
+
+/* ---- beginning ---- */
 
 static void destroy(struct rpc_conn *c)
 {
 	gn_qp_destroy(c->qp);
+	for (uint32_t i = 0; c->requests_of && i < c->window; i++) {
+		rpc_area_free(&c->requests_of[i].area);
+		rpc_answer_free(&c->requests_of[i].answer);
+	}
+	rpc_lent_return(c, true);
 	gn_mr_deregister(c->request_mr);
 	gn_mr_deregister(c->result_mr);
 	gn_mem_free(c->request_mem);
 	gn_mem_free(c->result_mem);
 	gn_pd_destroy(c->pd);
 	gn_free(c->scratch);
-	gn_free(c->slots);
+	gn_free(c->left);
+	gn_free(c->requests_of);
 	gn_free(c);
 }
 
@@ -34,40 +44,62 @@ static int make_region(struct rpc_conn *c, uint64_t bytes, unsigned rights, stru
 	return gn_mr_register(c->pd, *mem, 0, bytes, GN_LOCAL_WRITE | rights, mr);
 }
 
+static int make_tables(struct rpc_conn *c)
+{
+	c->requests_of = gn_alloc(c->window * sizeof(*c->requests_of), 0);
+	c->left = gn_alloc((c->mask + 1) * sizeof(*c->left), 0);
+	if (!c->requests_of || !c->left)
+		return -ENOMEM;
+	for (uint32_t i = c->window; i > 0; i--) {
+		c->requests_of[i - 1].next = c->idle;
+		c->idle = &c->requests_of[i - 1];
+	}
+	if (!RPC_RACES_SHOW)
+		return 0;
+	c->scratch = gn_alloc(c->max_result + 1, 0);
+	return c->scratch ? 0 : -ENOMEM;
+}
+
 /* Each client has a pd of its own, and may write only requests and read only results. */
 static int make(struct rpc_conn *c)
 {
 	struct rpc_thread *t = c->thread;
+	const uint32_t slots = c->mask + 1;
 	const struct gn_qp_opts qp = {
 		.type = GN_QP_RC,
 		.send_cq = t->cq,
 		.recv_cq = t->cq,
 		.chan = t->chan,
-		.max_send_wr = 2 * c->n_slots,
-		.max_recv_wr = 1,
+		.max_send_wr = 2 * slots + 8,
+		.max_recv_wr = RECVS,
 		.user = c,
 	};
-	int rc;
+	int rc = make_tables(c);
 
-	c->slots = gn_alloc(c->n_slots * sizeof(*c->slots), 0);
-	if (!c->slots)
-		return -ENOMEM;
-	if (RPC_RACES_SHOW)
-		c->scratch = gn_alloc(c->n_slots * c->result_stride, 0);
-	if (RPC_RACES_SHOW && !c->scratch)
-		return -ENOMEM;
-	rc = gn_pd_create(t->ctx, &c->pd);
+	if (!rc)
+		rc = gn_pd_create(t->ctx, &c->pd);
 	if (rc)
 		return rc;
-	rc = make_region(c, c->request_stride * c->n_slots, GN_REMOTE_WRITE, &c->request_mem,
+	/* Behind the slots: the word that says which results are not needed any more. */
+	rc = make_region(c, c->request_stride * slots + RPC_ALIGN, GN_REMOTE_WRITE, &c->request_mem,
 			 &c->request_mr, &c->requests);
 	if (rc)
 		return rc;
-	rc = make_region(c, c->result_stride * c->n_slots, GN_REMOTE_READ, &c->result_mem,
+	rc = make_region(c, c->result_stride * slots, GN_REMOTE_READ, &c->result_mem,
 			 &c->result_mr, &c->results);
 	if (rc)
 		return rc;
-	return gn_qp_create(c->pd, &qp, &c->qp);
+	rc = gn_qp_create(c->pd, &qp, &c->qp);
+	for (unsigned i = 0; i < RECVS && !rc; i++)
+		rc = rpc_conn_recv(c);
+	return rc;
+}
+
+int rpc_conn_recv(struct rpc_conn *c)
+{
+	const struct gn_recv_wr wr = {.id = RPC_WAKE_ID};
+
+	return gn_post_recv(c->qp, &wr, NULL);
 }
 
 static uint32_t least(uint32_t asked, uint32_t most)
@@ -79,13 +111,17 @@ static struct rpc_conn *new_conn(struct rpc_thread *t, const struct rpc_hello *h
 {
 	const struct gn_rpc_server_opts *o = &t->server->opts;
 	struct rpc_conn *c = gn_alloc(sizeof(*c), 0);
+	uint32_t slots = rpc_round_up(least(hello->slots, o->max_slots));
 
 	if (!c)
 		return NULL;
+	if (slots > hello->slots || slots > o->max_slots)
+		slots /= 2;
 	c->thread = t;
 	c->client = __atomic_add_fetch(&t->server->clients, 1, __ATOMIC_RELAXED);
 	c->epoch = (uint32_t)gn_random() | 1;
-	c->n_slots = least(hello->slots, o->max_slots);
+	c->mask = slots - 1;
+	c->window = hello->window < GN_RPC_WINDOW_MAX ? hello->window : GN_RPC_WINDOW_MAX;
 	c->max_request = least(hello->max_request, o->max_request);
 	c->max_result = least(hello->max_result, o->max_result);
 	c->request_stride = rpc_stride(c->max_request);
@@ -93,20 +129,25 @@ static struct rpc_conn *new_conn(struct rpc_thread *t, const struct rpc_hello *h
 	c->reply_key = hello->reply_key;
 	c->nonce = hello->nonce;
 	c->number = 1;
+	c->held_end = &c->held;
 	return c;
 }
 
 static int accept_conn(struct rpc_conn *c, struct gn_conn_req *req)
 {
+	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
 	struct gn_remote request = {0}, result = {0};
 	struct rpc_welcome welcome = {
 		.magic = RPC_MAGIC,
 		.version = RPC_VERSION,
 		.bytes = sizeof(welcome),
-		.slots = c->n_slots,
+		.slots = c->mask + 1,
 		.max_request = c->max_request,
 		.max_result = c->max_result,
 		.epoch = c->epoch,
+		.window = c->window,
+		.max_large = o->max_large,
+		.park_us = o->park_us,
 	};
 	const struct gn_conn_opts opts = {.private_data = &welcome, .private_len = sizeof(welcome)};
 
@@ -115,6 +156,22 @@ static int accept_conn(struct rpc_conn *c, struct gn_conn_req *req)
 	welcome.request_key = request.key;
 	welcome.result_key = result.key;
 	return gn_accept(req, c->qp, &opts);
+}
+
+static void link_to(struct rpc_conn *c, struct rpc_conn **list)
+{
+	c->next = *list;
+	c->prev = list;
+	if (c->next)
+		c->next->prev = &c->next;
+	*list = c;
+}
+
+static void unlink_conn(struct rpc_conn *c)
+{
+	*c->prev = c->next;
+	if (c->next)
+		c->next->prev = c->prev;
 }
 
 void rpc_conn_accept(struct rpc_thread *t, struct rpc_newcomer *newcomer)
@@ -135,65 +192,9 @@ void rpc_conn_accept(struct rpc_thread *t, struct rpc_newcomer *newcomer)
 			destroy(c);
 		return;
 	}
-	c->next = t->conns;
-	c->prev = &t->conns;
-	if (c->next)
-		c->next->prev = &c->next;
-	t->conns = c;
-	t->n_conns++;
-}
-
-void rpc_conn_end(struct rpc_conn *c)
-{
-	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
-
-	if (c->dead)
-		return;
-	c->dead = true;
-	c->thread->n_conns--;
-	*c->prev = c->next;
-	if (c->next)
-		c->next->prev = c->prev;
-	c->next = c->thread->dying;
-	c->thread->dying = c;
-	gn_disconnect(c->qp);
-	if (c->established && o->peer)
-		o->peer(o->peer_arg, c->client, false);
-}
-
-void rpc_conn_bury(struct rpc_thread *t)
-{
-	for (struct rpc_conn **at = &t->dying; *at;) {
-		struct rpc_conn *c = *at;
-
-		if (__atomic_load_n(&c->pending, __ATOMIC_ACQUIRE)) {
-			at = &c->next;
-			continue;
-		}
-		*at = c->next;
-		destroy(c);
-	}
-}
-
-/* ---- requests ---- */
-
-static void handle(struct rpc_conn *c, struct gn_rpc_request *r, const struct rpc_entry *entry)
-{
-	const struct rpc_method *method = rpc_method_find(c->thread->server, entry->kind);
-
-	r->conn = c;
-	r->number = c->number;
-	r->method = entry->kind;
-	r->index = entry->index;
-	r->len = entry->len;
-	r->begin_ns = gn_now_ns();
-	c->thread->count.calls++;
-	__atomic_store_n(&r->busy, true, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&c->pending, 1, __ATOMIC_RELAXED);
-	if (method)
-		method->fn(r, method->arg);
-	else
-		gn_rpc_answer(r, GN_RPC_NO_METHOD, NULL, 0);
+	c->heard_ns = gn_now_ns();
+	link_to(c, &t->conns);
+	__atomic_fetch_add(&t->n_conns, 1, __ATOMIC_RELAXED);
 }
 
 static void learn_promises(struct rpc_conn *c)
@@ -206,177 +207,110 @@ static void learn_promises(struct rpc_conn *c)
 	c->check_fetch = !(attr.caps & GN_CAP_READ_HEAD_FIRST);
 }
 
-int rpc_conn_serve(struct rpc_conn *c)
-{
-	int served = 0;
-
-	/* A request may overtake the news of its connection, before which no promise is known. */
-	while (c->established && !c->failed) {
-		const uint8_t *message = c->requests + c->number % c->n_slots * c->request_stride;
-		struct gn_rpc_request *r = &c->slots[c->number % c->n_slots];
-		struct rpc_entry entry;
-		struct rpc_head head;
-		const uint8_t *data;
-		uint32_t at = 0;
-		const enum rpc_found found =
-			rpc_look(message, c->request_stride, rpc_seq(c->epoch, c->number), c->nonce,
-				 (uint32_t)sizeof(entry) + c->max_request, c->check_request, &head);
-
-		if (found != RPC_FOUND) {
-			c->thread->count.torn += found == RPC_TORN;
-			break;
-		}
-		/* No client of ours: nonsense, or a slot whose last request is unanswered. */
-		if (!rpc_entry(message, head.len, &at, &entry, &data) ||
-		    __atomic_load_n(&r->busy, __ATOMIC_ACQUIRE)) {
-			rpc_conn_fail(c);
-			break;
-		}
-		r->data = data;
-		r->flags = head.flags;
-		handle(c, r, &entry);
-		c->number++;
-		served++;
-	}
-	c->heard |= served;
-	return served;
-}
-
-void rpc_conn_probe(struct rpc_conn *c)
-{
-	struct gn_wr wr;
-	int rc;
-
-	if (!c->established || c->failed || c->heard) {
-		c->heard = false;
-		return;
-	}
-	gn_wr_init(&wr, GN_OP_WRITE, c->client, NULL, 0, GN_SIGNALED);
-	rc = gn_post_send(c->qp, &wr, NULL);
-	c->thread->count.probes += !rc;
-	if (rc && rc != -EAGAIN)
-		rpc_conn_fail(c);
-}
-
 void rpc_conn_established(struct rpc_conn *c)
 {
 	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
 
+	if (c->dead)
+		return;
 	c->established = true;
 	learn_promises(c);
 	if (o->peer)
 		o->peer(o->peer_arg, c->client, true);
 }
 
-/* ---- answers ---- */
+/* ---- end ---- */
 
-static uint8_t *result_of(const struct gn_rpc_request *r)
+void rpc_conn_end(struct rpc_conn *c)
 {
-	const uint32_t number = r->number + mutant("rpc-slot-wrong", r->number);
+	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
 
-	return r->conn->results + number % r->conn->n_slots * r->conn->result_stride;
+	if (c->dead)
+		return;
+	c->dead = true;
+	__atomic_fetch_sub(&c->thread->n_conns, 1, __ATOMIC_RELAXED);
+	unlink_conn(c);
+	c->next = c->thread->dying;
+	c->thread->dying = c;
+	gn_disconnect(c->qp);
+	/* What nobody has seen, or everybody is done with, need not be waited for. */
+	for (uint32_t i = 0; i < c->window; i++)
+		if (c->requests_of[i].state == RPC_COMING || c->requests_of[i].state == RPC_HELD)
+			c->n_busy--;
+	if (c->established && o->peer)
+		o->peer(o->peer_arg, c->client, false);
 }
 
-unsigned gn_rpc_request_method(const struct gn_rpc_request *request)
+void rpc_conn_bury(struct rpc_thread *t)
 {
-	return request->method;
+	for (struct rpc_conn **at = &t->dying; *at;) {
+		struct rpc_conn *c = *at;
+
+		if (c->n_busy) {
+			at = &c->next;
+			continue;
+		}
+		*at = c->next;
+		destroy(c);
+	}
 }
 
-const void *gn_rpc_request_data(const struct gn_rpc_request *request, uint32_t *len_bytes)
-{
-	if (len_bytes)
-		*len_bytes = request->len;
-	return request->data;
-}
+/* ---- silence ---- */
 
-uint64_t gn_rpc_request_client(const struct gn_rpc_request *request)
+void rpc_conn_probe(struct rpc_conn *c)
 {
-	return request->conn->client;
-}
-
-unsigned gn_rpc_request_thread(const struct gn_rpc_request *request)
-{
-	return request->conn->thread->index;
-}
-
-void *gn_rpc_request_room(struct gn_rpc_request *request, uint32_t *room)
-{
-	if (room)
-		*room = request->conn->max_result;
-	if (RPC_RACES_SHOW) /* a handler's own stores are plain */
-		return request->conn->scratch +
-		       request->number % request->conn->n_slots * request->conn->result_stride;
-	return result_of(request) + sizeof(struct rpc_head) + sizeof(struct rpc_entry);
-}
-
-static uint16_t time_us(const struct gn_rpc_request *r)
-{
-	const uint64_t us = (gn_now_ns() - r->begin_ns) / 1000;
-
-	return us < UINT16_MAX ? (uint16_t)us : UINT16_MAX;
-}
-
-void rpc_conn_post(struct rpc_conn *c, const struct gn_rpc_request *r)
-{
-	const uint64_t offset = r->number % c->n_slots * c->result_stride;
-	struct rpc_head head;
-	struct gn_sge sge = {c->results + offset, 0, gn_mr_lkey(c->result_mr)};
-	const struct gn_remote to = {.key = c->reply_key};
 	struct gn_wr wr;
 	int rc;
 
-	if (c->dead || c->failed)
+	if (!c->established || c->failed || !c->silent) {
+		c->silent = true;
 		return;
-	memcpy(&head, c->results + offset, sizeof(head));
-	sge.len_bytes = (uint32_t)rpc_message_bytes(head.len);
-	/* A client has no more calls under way than slots, so every round of them has a signal. */
-	gn_wr_rdma(&wr, GN_OP_WRITE, c->client, &sge, &to, offset,
-		   ++c->unsignaled % c->n_slots ? 0 : GN_SIGNALED);
-	rc = gn_post_send(c->qp, &wr, NULL);
-	if (rc == -EAGAIN) { /* what was sent is done, but nobody has looked */
-		rpc_thread_completions(c->thread);
-		rc = gn_post_send(c->qp, &wr, NULL);
 	}
-	if (rc)
+	gn_wr_init(&wr, GN_OP_WRITE, 0, NULL, 0, GN_SIGNALED);
+	rc = gn_post_send(c->qp, &wr, NULL);
+	counter_add(&c->thread->count.probes, !rc);
+	if (rc && rc != -EAGAIN)
 		rpc_conn_fail(c);
 }
 
-void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, uint32_t len_bytes)
+/* The word that its client fetches when it looks for its next result. */
+static uint32_t *park_word(const struct rpc_conn *c)
 {
-	struct rpc_conn *c = r->conn;
-	struct rpc_thread *t = c->thread;
-	const bool reply = r->flags & RPC_REPLY;
-	uint8_t *slot = result_of(r);
-	void *room = slot + sizeof(struct rpc_head) + sizeof(struct rpc_entry);
-	struct rpc_entry entry = {.kind = (uint16_t)status, .index = r->index};
-	struct rpc_seal seal = {
-		.seq = rpc_seq(c->epoch, r->number),
-		.nonce = c->nonce,
-		.aux = time_us(r),
-		.flags = c->check_fetch || c->check_request ? RPC_CRC : 0,
-	};
+	uint8_t *slot = c->results + ((c->placed + 1) & c->mask) * c->result_stride;
 
-	if (len_bytes > c->max_result) {
-		entry.kind = GN_RPC_TOO_BIG;
-		len_bytes = 0;
+	return (uint32_t *)(void *)(slot + offsetof(struct rpc_head, word));
+}
+
+/*
+ * A request that came before the client could read the word would not be noticed any more: so look
+ * once again when the word is there.
+ */
+void rpc_conn_park(struct rpc_conn *c)
+{
+	if (!++c->park_word)
+		c->park_word = 1;
+	__atomic_store_n(park_word(c), c->park_word, __ATOMIC_SEQ_CST);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (__atomic_load_n(rpc_conn_word(c), __ATOMIC_SEQ_CST) == rpc_seq(c->epoch, c->number) &&
+	    !mutant("rpc-park-blindly", 8)) {
+		__atomic_store_n(park_word(c), 0, __ATOMIC_RELAXED);
+		return;
 	}
-	entry.len = len_bytes;
-	seal.len = (uint32_t)sizeof(entry) + len_bytes;
-	rpc_store(slot + sizeof(struct rpc_head), &entry, sizeof(entry));
-	if (len_bytes && data != room) {
-		rpc_store(room, data, len_bytes);
-		gn_charge(GN_WORK_COPY, len_bytes);
-	}
-	__atomic_store_n(&r->busy, false, __ATOMIC_RELEASE);
-	/* From here on a client that fetches has its result, and r may be its next request's. */
-	rpc_seal(slot, &seal);
-	if (!reply) {
-		__atomic_fetch_sub(&c->pending, 1, __ATOMIC_RELEASE);
-	} else if (t->id == gn_thread_id()) {
-		rpc_conn_post(c, r);
-		__atomic_fetch_sub(&c->pending, 1, __ATOMIC_RELEASE);
-	} else {
-		r->work.ask = RPC_ASK_POST;
-		rpc_thread_ask(t, &r->work);
-	}
+	c->parked = true;
+	unlink_conn(c);
+	link_to(c, &c->thread->parked);
+	counter_add(&c->thread->count.parks, 1);
+}
+
+void rpc_conn_unpark(struct rpc_conn *c)
+{
+	c->heard = true;
+	if (!c->parked || c->dead)
+		return;
+	c->parked = false;
+	if (!c->open)
+		__atomic_store_n(park_word(c), 0, __ATOMIC_RELAXED);
+	unlink_conn(c);
+	link_to(c, &c->thread->conns);
+	counter_add(&c->thread->count.wakes, 1);
 }

@@ -1,34 +1,71 @@
 /* SPDX-License-Identifier: MIT */
-/* A client's beginning and end. */
+/* A client's beginnings and ends. */
 #include <errno.h>
 #include <string.h>
 
 #include "rpc/client.h"
 
-#define FETCH_DEFAULT  256u
 #define TIMEOUT_US     2000000u
 #define INLINE_WANTED  256u
+#define PIECE	       (256u << 10)
 #define SENDS_PER_SLOT 3u /* a request, a read and the read of the rest */
+#define SENDS_BESIDE   8u /* words to the server, pieces of large results */
+
+/* ---- options ---- */
 
 static int check_opts(const struct gn_rpc_client_opts *o)
 {
-	if (o->mode >= GN_RPC_MODES)
+	if (o->mode >= GN_RPC_MODES) {
+		gn_log(GN_LOG_ERROR, "rpc: mode %d: there is none", (int)o->mode);
 		return -EINVAL;
+	}
 	if (o->slots > GN_RPC_SLOTS_MAX || o->max_request > GN_RPC_BYTES_MAX ||
-	    o->max_result > GN_RPC_BYTES_MAX || o->fetch_bytes > GN_RPC_BYTES_MAX) {
+	    o->max_result > GN_RPC_BYTES_MAX || o->fetch_bytes > GN_RPC_BYTES_MAX ||
+	    o->max_large > GN_RPC_LARGE_MAX || o->batch.entries > GN_RPC_BATCH_MAX) {
 		gn_log(GN_LOG_ERROR,
-		       "rpc: slots %u, max_request %u, max_result %u, fetch_bytes %u: at most %u "
-		       "slots and %u bytes",
-		       o->slots, o->max_request, o->max_result, o->fetch_bytes, GN_RPC_SLOTS_MAX,
-		       GN_RPC_BYTES_MAX);
+		       "rpc: slots %u, max_request %u, max_result %u, fetch_bytes %u, max_large "
+		       "%u, batch.entries %u: at most %u slots, %u bytes in a slot, %u bytes of "
+		       "anything, %u entries",
+		       o->slots, o->max_request, o->max_result, o->fetch_bytes, o->max_large,
+		       o->batch.entries, GN_RPC_SLOTS_MAX, GN_RPC_BYTES_MAX, GN_RPC_LARGE_MAX,
+		       GN_RPC_BATCH_MAX);
+		return -EINVAL;
+	}
+	if (o->batch.alpha_pct > 100) {
+		gn_log(GN_LOG_ERROR, "rpc: batch.alpha_pct %u: at most 100", o->batch.alpha_pct);
 		return -EINVAL;
 	}
 	return 0;
 }
 
-static void destroy(struct gn_rpc_client *c)
+static uint32_t given_or(uint32_t given, uint32_t otherwise)
+{
+	return given ? given : otherwise;
+}
+
+/* What is asked for, before the server has granted less. */
+static void take_opts(struct gn_rpc_client *c)
+{
+	const struct gn_rpc_client_opts *o = &c->opts;
+	const uint32_t slots = rpc_round_up(given_or(o->slots, GN_RPC_SLOTS_DEFAULT));
+	const uint64_t window = (uint64_t)slots * c->learn.batch.entries;
+
+	c->opts.max_large = given_or(o->max_large, GN_RPC_LARGE_MAX);
+	c->limits = (struct gn_rpc_limits){
+		.slots = slots,
+		.max_request = given_or(o->max_request, GN_RPC_BYTES_DEFAULT),
+		.max_result = given_or(o->max_result, GN_RPC_BYTES_DEFAULT),
+		.max_large = c->opts.max_large,
+		.window = window < GN_RPC_WINDOW_MAX ? (uint32_t)window : GN_RPC_WINDOW_MAX,
+	};
+}
+
+/* ---- the link: all that is made anew with a connection ---- */
+
+static void destroy_link(struct gn_rpc_client *c)
 {
 	gn_qp_destroy(c->qp);
+	rpc_far_free(c);
 	gn_mr_deregister(c->reply_mr);
 	gn_mr_deregister(c->local_mr);
 	gn_mem_free(c->reply_mem);
@@ -36,16 +73,27 @@ static void destroy(struct gn_rpc_client *c)
 	gn_pd_destroy(c->pd);
 	gn_cq_destroy(c->cq);
 	gn_chan_destroy(c->chan);
-	gn_ctx_destroy(c->ctx);
-	gn_free(c->slots);
-	gn_free(c);
+	gn_free(c->calls);
+	gn_free(c->idle);
+	gn_free(c->sent);
+	gn_free(c->got);
+	c->qp = NULL;
+	c->reply_mr = c->local_mr = NULL;
+	c->reply_mem = c->local_mem = NULL;
+	c->pd = NULL;
+	c->cq = NULL;
+	c->chan = NULL;
+	c->calls = NULL;
+	c->idle = NULL;
+	c->sent = NULL;
+	c->got = NULL;
 }
 
-static int make_memory(struct gn_rpc_client *c, struct gn_fabric *fabric)
+static int make_memory(struct gn_rpc_client *c)
 {
-	const size_t requests = c->request_stride * c->n_slots;
-	const size_t results = c->result_stride * c->n_slots;
-	int rc = gn_mem_alloc(fabric, requests + results, 0, &c->local_mem);
+	const size_t requests = rpc_stride(c->limits.max_request) * c->limits.slots;
+	const size_t results = rpc_stride(c->limits.max_result) * c->limits.slots;
+	int rc = gn_mem_alloc(c->fabric, requests + results, 0, &c->local_mem);
 
 	if (rc)
 		return rc;
@@ -53,7 +101,7 @@ static int make_memory(struct gn_rpc_client *c, struct gn_fabric *fabric)
 			    &c->local_mr);
 	if (rc)
 		return rc;
-	rc = gn_mem_alloc(fabric, results, GN_REMOTE_WRITE, &c->reply_mem);
+	rc = gn_mem_alloc(c->fabric, results, GN_REMOTE_WRITE, &c->reply_mem);
 	if (rc)
 		return rc;
 	rc = gn_mr_register(c->pd, c->reply_mem, 0, results, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
@@ -66,35 +114,54 @@ static int make_memory(struct gn_rpc_client *c, struct gn_fabric *fabric)
 	return 0;
 }
 
-static int make_endpoint(struct gn_rpc_client *c, struct gn_fabric *fabric)
+static int make_tables(struct gn_rpc_client *c)
 {
+	const uint32_t window = c->limits.window, slots = c->limits.slots;
+
+	c->calls = gn_alloc(window * sizeof(*c->calls), 0);
+	c->idle = gn_alloc(window * sizeof(*c->idle), 0);
+	c->sent = gn_alloc(slots * sizeof(*c->sent), 0);
+	c->got = gn_alloc(slots * sizeof(*c->got), 0);
+	return c->calls && c->idle && c->sent && c->got ? 0 : -ENOMEM;
+}
+
+static int make_endpoint(struct gn_rpc_client *c)
+{
+	const uint32_t sends = c->limits.slots * SENDS_PER_SLOT + SENDS_BESIDE;
 	struct gn_attr attr;
-	struct gn_qp_opts qp = {.type = GN_QP_RC, .max_recv_wr = 1};
-	int rc = gn_fabric_query(fabric, &attr);
+	struct gn_qp_opts qp = {.type = GN_QP_RC, .max_recv_wr = 1, .max_send_wr = sends};
+	int rc = gn_fabric_query(c->fabric, &attr);
 
 	if (rc)
 		return rc;
 	c->max_inline = attr.max_inline < INLINE_WANTED ? attr.max_inline : INLINE_WANTED;
-	rc = gn_ctx_create(fabric, &c->ctx);
-	if (rc)
-		return rc;
+	c->piece = attr.max_msg < PIECE ? (uint32_t)attr.max_msg : PIECE;
 	rc = gn_chan_create(c->ctx, &c->chan);
 	if (rc)
 		return rc;
 	rc = gn_pd_create(c->ctx, &c->pd);
 	if (rc)
 		return rc;
-	rc = gn_cq_create(
-		c->ctx,
-		&(struct gn_cq_opts){.depth = c->n_slots * SENDS_PER_SLOT + 1, .chan = c->chan},
-		&c->cq);
+	rc = gn_cq_create(c->ctx, &(struct gn_cq_opts){.depth = sends + 1, .chan = c->chan},
+			  &c->cq);
 	if (rc)
 		return rc;
 	qp.send_cq = qp.recv_cq = c->cq;
 	qp.chan = c->chan;
-	qp.max_send_wr = c->n_slots * SENDS_PER_SLOT;
 	qp.max_inline = c->max_inline;
 	return gn_qp_create(c->pd, &qp, &c->qp);
+}
+
+/* ---- hello and welcome ---- */
+
+static bool welcome_ok(const struct gn_rpc_client *c, const struct gn_event *event,
+		       const struct rpc_welcome *w)
+{
+	return event->private_len >= sizeof(*w) && w->magic == RPC_MAGIC &&
+	       w->version == RPC_VERSION && w->slots && !(w->slots & (w->slots - 1)) &&
+	       w->slots <= c->limits.slots && w->max_request <= c->limits.max_request &&
+	       w->max_result <= c->limits.max_result && w->window &&
+	       w->window <= c->limits.window;
 }
 
 /* The server grants at most what was asked for, or it is none of ours. */
@@ -105,9 +172,7 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 	int rc;
 
 	memcpy(&w, event->private_data, sizeof(w));
-	if (event->private_len < sizeof(w) || w.magic != RPC_MAGIC || w.version != RPC_VERSION ||
-	    !w.slots || w.slots > c->n_slots || w.max_request > c->max_request ||
-	    w.max_result > c->max_result) {
+	if (!welcome_ok(c, event, &w)) {
 		gn_log(GN_LOG_ERROR, "rpc: who listens there is no RPC server of version %u",
 		       RPC_VERSION);
 		return -EPROTO;
@@ -117,19 +182,24 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 		return rc;
 	c->check_reply = !(attr.caps & GN_CAP_INORDER_WRITE);
 	c->check_fetch = !(attr.caps & GN_CAP_READ_HEAD_FIRST);
-	c->n_slots = w.slots;
-	c->max_request = w.max_request;
-	c->max_result = w.max_result;
+	c->limits = (struct gn_rpc_limits){
+		.slots = w.slots,
+		.max_request = w.max_request,
+		.max_result = w.max_result,
+		.max_large = w.max_large,
+		.window = w.window,
+	};
+	c->mask = w.slots - 1;
 	c->request_stride = rpc_stride(w.max_request);
 	c->result_stride = rpc_stride(w.max_result);
 	c->request_key = w.request_key;
 	c->result_key = w.result_key;
 	c->epoch = w.epoch;
+	c->park_us = w.park_us;
 	return 0;
 }
 
-static int establish(struct gn_rpc_client *c, const char *addr,
-		     const struct gn_rpc_client_opts *opts)
+static int establish(struct gn_rpc_client *c)
 {
 	struct gn_remote reply;
 	struct gn_event event;
@@ -137,26 +207,93 @@ static int establish(struct gn_rpc_client *c, const char *addr,
 		.magic = RPC_MAGIC,
 		.version = RPC_VERSION,
 		.bytes = sizeof(hello),
-		.slots = c->n_slots,
-		.max_request = c->max_request,
-		.max_result = c->max_result,
-		.thread = opts->thread - 1,
+		.slots = c->limits.slots,
+		.max_request = c->limits.max_request,
+		.max_result = c->limits.max_result,
+		.window = c->limits.window,
+		.thread = c->opts.thread,
 		.nonce = c->nonce,
 	};
+	const uint64_t timeout_us = c->opts.timeout_us ? c->opts.timeout_us : TIMEOUT_US;
 	const struct gn_conn_opts conn = {
 		.private_data = &hello,
 		.private_len = sizeof(hello),
-		.timeout_us = opts->timeout_us > UINT32_MAX ? UINT32_MAX :
-			      opts->timeout_us		    ? (uint32_t)opts->timeout_us :
-							      TIMEOUT_US,
+		.timeout_us = timeout_us < UINT32_MAX ? (uint32_t)timeout_us : UINT32_MAX,
 	};
 	int rc = gn_mr_remote(c->reply_mr, &reply);
 
 	if (rc)
 		return rc;
 	hello.reply_key = reply.key;
-	rc = gn_connect_wait(c->qp, addr, &conn, &event);
+	rc = gn_connect_wait(c->qp, c->addr, &conn, &event);
 	return rc ? rc : take_welcome(c, &event);
+}
+
+/* A client without a link gets one, and is as new. */
+static int make_link(struct gn_rpc_client *c)
+{
+	int rc;
+
+	take_opts(c);
+	c->nonce = gn_random();
+	c->far_end = &c->far_reads;
+	rc = make_endpoint(c);
+	if (!rc)
+		rc = make_memory(c);
+	if (!rc)
+		rc = make_tables(c);
+	if (!rc)
+		rc = establish(c);
+	if (rc) {
+		destroy_link(c);
+		return rc;
+	}
+	c->number = c->expected = 1;
+	c->spent = c->told = 0;
+	c->entries = c->n_sent = c->n_fetch = c->reads = c->unconfirmed = c->unsignaled = 0;
+	c->due = c->tell = c->slow_reads = false;
+	c->woken = 0;
+	c->first_ns = 0;
+	c->heard_ns = c->asked_ns = gn_now_ns();
+	c->until_ns = GN_FOREVER;
+	for (c->n_idle = 0; c->n_idle < c->limits.window; c->n_idle++)
+		c->idle[c->n_idle] = c->limits.window - 1 - c->n_idle;
+	c->dead = false;
+	if (c->opts.peer)
+		c->opts.peer(c->opts.peer_arg, c->epoch, true);
+	return 0;
+}
+
+/* ---- a client ---- */
+
+static void destroy(struct gn_rpc_client *c)
+{
+	destroy_link(c);
+	gn_ctx_destroy(c->own_ctx);
+	rpc_learn_free(c);
+	rpc_mail_free(c);
+	gn_free(c->addr);
+	gn_free(c);
+}
+
+static int make(struct gn_rpc_client *c, const char *addr)
+{
+	int rc = rpc_learn_init(c, &c->opts);
+
+	if (rc)
+		return rc;
+	c->addr = gn_alloc(strlen(addr) + 1, 0);
+	if (!c->addr)
+		return -ENOMEM;
+	memcpy(c->addr, addr, strlen(addr));
+	c->ctx = c->opts.ctx;
+	if (!c->ctx)
+		rc = gn_ctx_create(c->fabric, &c->own_ctx);
+	if (rc)
+		return rc;
+	if (!c->ctx)
+		c->ctx = c->own_ctx;
+	return make_link(c);
 }
 
 int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
@@ -177,27 +314,34 @@ int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
 	if (!c)
 		return -ENOMEM;
 	c->owner = gn_thread_id();
-	c->mode = opts->mode == GN_RPC_REPLY ? GN_RPC_REPLY : GN_RPC_FETCH;
-	c->n_slots = opts->slots ? opts->slots : GN_RPC_SLOTS_DEFAULT;
-	c->max_request = opts->max_request ? opts->max_request : GN_RPC_BYTES_DEFAULT;
-	c->max_result = opts->max_result ? opts->max_result : GN_RPC_BYTES_DEFAULT;
-	c->fetch_bytes = opts->fetch_bytes ? opts->fetch_bytes : FETCH_DEFAULT;
-	c->request_stride = rpc_stride(c->max_request);
-	c->result_stride = rpc_stride(c->max_result);
-	c->number = c->oldest = 1;
-	c->nonce = gn_random();
-	c->slots = gn_alloc(c->n_slots * sizeof(*c->slots), 0);
-	rc = c->slots ? make_endpoint(c, fabric) : -ENOMEM;
-	if (!rc)
-		rc = make_memory(c, fabric);
-	if (!rc)
-		rc = establish(c, addr, opts);
+	c->fabric = fabric;
+	c->opts = *opts;
+	c->mode = opts->mode;
+	c->flags = opts->flags;
+	rc = make(c, addr);
 	if (rc) {
 		destroy(c);
 		return rc;
 	}
 	*out = c;
 	return 0;
+}
+
+int gn_rpc_reconnect(struct gn_rpc_client *c)
+{
+	int rc = rpc_client_check(c);
+
+	if (!rc && c->busy)
+		rc = -EDEADLK;
+	if (rc)
+		return rc;
+	rpc_client_die(c);
+	if (c->qp)
+		gn_disconnect(c->qp);
+	destroy_link(c);
+	rc = make_link(c);
+	c->count.reconnects += !rc;
+	return rc;
 }
 
 int gn_rpc_close(struct gn_rpc_client *c)
@@ -207,13 +351,15 @@ int gn_rpc_close(struct gn_rpc_client *c)
 	if (!c)
 		return 0;
 	rc = rpc_client_check(c);
+	if (!rc && c->busy)
+		rc = -EDEADLK;
 	if (rc)
 		return rc;
 	c->dead = true; /* what done begins now would end in nothing */
-	for (uint32_t i = 0; i < c->n_slots; i++)
-		if (c->slots[i].op)
-			rpc_end(c, &c->slots[i], GN_RPC_CANCELED, 0);
-	gn_disconnect(c->qp);
+	for (uint32_t i = 0; c->calls && i < c->limits.window; i++)
+		rpc_end(c, &c->calls[i], GN_RPC_CANCELED, 0);
+	if (c->qp)
+		gn_disconnect(c->qp);
 	destroy(c);
 	return 0;
 }

@@ -3,109 +3,294 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "rpc/client.h"
 
 #define COMPLETIONS 16
 #define LOOK_NS	    20u
-#define CHAN_EVERY  64u /* polls after which connection and deadlines are looked at in any case */
+#define CHAN_EVERY  64u	   /* polls after which the connection is looked at in any case */
+#define PATIENCE_NS 20000u /* of a call, until it is fetched more and more seldom */
+#define AHEAD	    16u	   /* results that are read at once */
 
-static uint64_t fetched_at(const struct gn_rpc_client *c, const struct rpc_slot *slot)
+static uint64_t result_at(const struct gn_rpc_client *c, uint32_t number)
 {
-	return slot->number % c->n_slots * c->result_stride;
+	return (number & c->mask) * c->result_stride;
 }
 
 /* The bytes of a message that the first read brings. */
 static uint32_t first_bytes(const struct gn_rpc_client *c)
 {
-	const uint64_t bytes =
-		rpc_message_bytes((uint32_t)sizeof(struct rpc_entry) + c->fetch_bytes);
+	const uint64_t bytes = rpc_message_bytes(rpc_max_len(c->learn.fetch_bytes));
 
 	return (uint32_t)(bytes < c->result_stride ? bytes : c->result_stride);
 }
 
-static uint32_t max_len(const struct gn_rpc_client *c)
+/* ---- what is posted ---- */
+
+/* A request to read bytes of result number from at on. */
+static void make_read(struct gn_rpc_client *c, uint32_t number, uint32_t at, uint32_t bytes,
+		      struct gn_sge *sge, struct gn_wr *wr)
 {
-	return (uint32_t)sizeof(struct rpc_entry) + c->max_result;
+	const uint64_t offset = result_at(c, number) + at;
+	const struct gn_remote from = {.key = c->result_key};
+
+	*sge = (struct gn_sge){c->fetched + offset, bytes, gn_mr_lkey(c->local_mr)};
+	gn_wr_rdma(wr, GN_OP_READ, rpc_id(RPC_ID_RESULT, number), sge, &from, offset, GN_SIGNALED);
 }
 
-/* Read len bytes of a result from at on. */
-static void read_bytes(struct gn_rpc_client *c, struct rpc_slot *slot, uint32_t at, uint32_t len,
-		       enum rpc_slot_state state)
+static void note_read(struct gn_rpc_client *c, uint32_t number, uint32_t until, enum rpc_read kind)
 {
-	const uint64_t offset = fetched_at(c, slot) + at;
-	const struct gn_sge sge = {c->fetched + offset, len, gn_mr_lkey(c->local_mr)};
-	const struct gn_remote from = {.key = c->result_key};
+	struct rpc_got *got = &c->got[number & c->mask];
+
+	got->read = kind;
+	got->bytes = until;
+	c->reads++;
+	c->count.fetches++;
+}
+
+static void read_rest(struct gn_rpc_client *c, uint32_t number, uint32_t have, uint32_t all)
+{
+	struct gn_sge sge;
 	struct gn_wr wr;
 	int rc;
 
-	gn_wr_rdma(&wr, GN_OP_READ, slot->number % c->n_slots, &sge, &from, offset, GN_SIGNALED);
+	make_read(c, number, have, all - have, &sge, &wr);
 	rc = gn_post_send(c->qp, &wr, NULL);
 	if (rc == -EAGAIN)
-		return; /* when the queue has room again */
+		return; /* from the beginning, when the queue has room again */
 	if (rc) {
 		rpc_client_die(c);
 		return;
 	}
-	slot->state = state;
-	c->reads++;
-	c->count.fetches++;
-	c->count.second_reads += state == RPC_READING_REST;
+	note_read(c, number, all, RPC_READING_REST);
+	c->count.second_reads++;
 }
 
-/* The result is in message, all of it: the call ends. */
-static void deliver(struct gn_rpc_client *c, struct rpc_slot *slot, const uint8_t *message)
+/* Read the next result, and those behind it that may be there too, with one doorbell. */
+static void read_next(struct gn_rpc_client *c, uint32_t n)
 {
-	struct gn_rpc_op *op = slot->op;
+	const uint32_t bytes = first_bytes(c);
+	const struct gn_wr *bad = NULL;
+	struct gn_wr wrs[AHEAD];
+	struct gn_sge sges[AHEAD];
+	uint32_t made = 0;
+	int rc;
+
+	for (uint32_t i = 0; i < n && made < AHEAD; i++) {
+		if (c->got[(c->expected + i) & c->mask].read != RPC_UNREAD)
+			continue;
+		make_read(c, c->expected + i, 0, bytes, &sges[made], &wrs[made]);
+		if (made)
+			wrs[made - 1].next = &wrs[made];
+		made++;
+	}
+	if (!made)
+		return;
+	rc = gn_post_send(c->qp, wrs, &bad);
+	if (rc && rc != -EAGAIN) {
+		rpc_client_die(c);
+		return;
+	}
+	for (uint32_t i = 0; i < made && &wrs[i] != bad; i++)
+		note_read(c, (uint32_t)wrs[i].id, bytes, RPC_READING);
+}
+
+/* Tell the server which results are not needed any more, without a request. */
+static void tell(struct gn_rpc_client *c)
+{
+	uint64_t word = rpc_seq(c->epoch, c->spent);
+	const struct gn_sge sge = {&word, sizeof(word), 0};
+	const struct gn_remote to = {.key = c->request_key};
+	struct gn_wr wr;
+
+	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_id(RPC_ID_OTHER, 0), &sge, &to,
+		   c->limits.slots * c->request_stride, GN_INLINE | GN_SIGNALED);
+	if (!gn_post_send(c->qp, &wr, NULL)) {
+		c->told = c->spent;
+		c->tell = false;
+	}
+}
+
+/* The server looks at this client no more, says the word that is where its result would be. */
+static void wake(struct gn_rpc_client *c, uint32_t word)
+{
+	struct gn_wr wr;
+
+	if (!word || word == c->woken)
+		return;
+	gn_wr_init(&wr, GN_OP_WRITE_IMM, rpc_id(RPC_ID_OTHER, 0), NULL, 0,
+		   GN_SIGNALED | GN_SOLICITED);
+	if (gn_post_send(c->qp, &wr, NULL))
+		return;
+	c->woken = word;
+	c->count.wakes++;
+}
+
+/* ---- a message with results ---- */
+
+void rpc_move_spent(struct gn_rpc_client *c)
+{
+	while (c->spent + 1 != c->expected && !c->got[(c->spent + 1) & c->mask].far) {
+		struct rpc_got *got = &c->got[++c->spent & c->mask];
+
+		c->tell |= got->tell;
+		got->tell = false;
+	}
+}
+
+static void deliver(struct gn_rpc_client *c, struct rpc_call *call, const struct rpc_entry *entry,
+		    const uint8_t *bytes)
+{
+	struct gn_rpc_op *op = call->op;
+
+	if (!op)
+		return;
+	if (entry->len > op->result_room) {
+		rpc_end(c, call, entry->kind == GN_RPC_OK ? GN_RPC_TOO_BIG : entry->kind,
+			entry->len);
+		return;
+	}
+	if (entry->len)
+		memcpy(op->result, bytes, entry->len);
+	gn_charge(GN_WORK_COPY, entry->len);
+	rpc_end(c, call, entry->kind, entry->len);
+}
+
+/* One that is elsewhere: true if it is going to be read. */
+static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_entry *entry,
+		     const uint8_t *bytes, uint32_t number)
+{
+	struct rpc_call *call = &c->calls[index];
+	struct rpc_far_read read = {.call = index, .number = number, .status = entry->kind};
+
+	memcpy(&read.from, bytes, sizeof(read.from));
+	if (!call->op || !read.from.len)
+		return false;
+	if (read.from.len > call->op->result_room || read.from.len > c->opts.max_large) {
+		rpc_end(c, call, GN_RPC_TOO_BIG, read.from.len);
+		return false;
+	}
+	if (rpc_far_begin(c, &read)) {
+		c->got[number & c->mask].far++;
+		return true;
+	}
+	rpc_end(c, call, GN_RPC_TOO_BIG, read.from.len); /* for this process, now */
+	return false;
+}
+
+/* False: a server of ours says no such things. */
+static bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry, const uint8_t *bytes,
+		       uint32_t number, uint16_t time_us, uint64_t now_ns)
+{
+	const uint32_t index = entry->index & RPC_INDEX;
+	const bool far = entry->index & RPC_FAR;
+	struct rpc_call *call = &c->calls[index];
+	struct rpc_sent *sent;
+
+	if (index >= c->limits.window || !call->taken ||
+	    (far && entry->len != sizeof(struct rpc_far)))
+		return false;
+	sent = &c->sent[call->number & c->mask];
+	rpc_learn_call(c, call->kind, now_ns - sent->ns, c->got[number & c->mask].fails, time_us);
+	if (far && take_far(c, index, entry, bytes, number))
+		return true;
+	if (!far)
+		deliver(c, call, entry, bytes);
+	rpc_call_over(c, index);
+	return true;
+}
+
+/* The next message is here, all of it. */
+static void take_message(struct gn_rpc_client *c, const uint8_t *message,
+			 const struct rpc_head *head)
+{
+	const uint32_t number = c->expected++;
+	const uint64_t now_ns = gn_now_ns();
+	struct rpc_got *got = &c->got[number & c->mask];
 	struct rpc_entry entry;
 	const uint8_t *bytes;
 	uint32_t at = 0;
 
-	slot->state = RPC_FREE;
-	c->heard_ns = 0;
-	if (!op)
-		return;
-	if (!rpc_entry(message, slot->head.len, &at, &entry, &bytes)) {
-		rpc_client_die(c); /* a server that says such things is none */
-		return;
-	}
-	if (entry.len > op->result_room) {
-		rpc_end(c, slot, GN_RPC_TOO_BIG, entry.len);
-		return;
-	}
-	if (entry.len)
-		memcpy(op->result, bytes, entry.len);
-	gn_charge(GN_WORK_COPY, entry.len);
-	rpc_end(c, slot, entry.kind, entry.len);
+	c->heard_ns = now_ns;
+	c->woken = 0;
+	c->first_ns = 0;
+	c->count.results++;
+	got->read = RPC_UNREAD;
+	got->tell = head->flags & RPC_ACK;
+	rpc_learn_size(c, head->len);
+	while (at < head->len && !c->dead)
+		if (!rpc_entry(message, head->len, &at, &entry, &bytes) ||
+		    !take_entry(c, &entry, bytes, number, head->aux, now_ns))
+			rpc_client_die(c);
+	got->fails = 0;
+	rpc_move_spent(c);
 }
 
-static void look(struct gn_rpc_client *c, struct rpc_slot *slot, uint64_t have)
-{
-	const uint8_t *message = c->fetched + fetched_at(c, slot);
-	const enum rpc_found found = rpc_look(message, have, rpc_seq(c->epoch, slot->number),
-					      c->nonce, max_len(c), c->check_fetch, &slot->head);
+/* ---- fetch ---- */
 
-	slot->state = RPC_WAITING;
-	if (found != RPC_FOUND) {
-		/* Looking takes time also where reading takes none: so the result comes nearer. */
-		gn_charge(GN_WORK_NS, LOOK_NS);
-		c->count.failed_fetches++;
-		c->count.torn += found == RPC_TORN;
+/* A read of a result was too early: when is it worth the next? */
+static void put_off(struct gn_rpc_client *c)
+{
+	const struct rpc_sent *sent;
+	uint64_t now_ns, age_ns;
+
+	if (c->flags & GN_RPC_EAGER || c->got[c->expected & c->mask].fails <= c->learn.retries)
 		return;
-	}
-	if (have < rpc_message_bytes(slot->head.len))
-		read_bytes(c, slot, (uint32_t)have,
-			   (uint32_t)(rpc_message_bytes(slot->head.len) - have), RPC_READING_REST);
-	else
-		deliver(c, slot, message);
+	now_ns = gn_now_ns();
+	sent = &c->sent[(c->number - 1) & c->mask];
+	age_ns = now_ns - (sent->ns > c->heard_ns ? sent->ns : c->heard_ns);
+	if (age_ns > PATIENCE_NS && age_ns < RPC_PROBE_NS * 8)
+		c->first_ns = now_ns + age_ns / 8;
 }
 
-static void read_done(struct gn_rpc_client *c, struct rpc_slot *slot)
+static void look(struct gn_rpc_client *c, uint32_t number, uint64_t have)
 {
+	struct rpc_got *got = &c->got[number & c->mask];
+	const uint8_t *message = c->fetched + result_at(c, number);
+	struct rpc_head head;
+	const enum rpc_found found =
+		rpc_look(message, have, rpc_seq(c->epoch, number), c->nonce,
+			 rpc_max_len(c->limits.max_result), c->check_fetch, &head);
+
+	got->read = RPC_UNREAD;
+	if (number == c->expected && !got->fails)
+		rpc_learn_first(c, found == RPC_FOUND);
+	if (found == RPC_FOUND) {
+		const uint64_t all = rpc_message_bytes(head.len);
+
+		if (have < all)
+			read_rest(c, number, (uint32_t)have, (uint32_t)all);
+		else
+			take_message(c, message, &head);
+		return;
+	}
+	/* Looking takes time also where reading takes none: so the result comes nearer. */
+	gn_charge(GN_WORK_NS, LOOK_NS);
+	got->fails++;
+	c->count.failed_fetches++;
+	c->count.torn += found == RPC_TORN;
+	if (number != c->expected)
+		return;
+	if (found == RPC_NOTHING) {
+		memcpy(&head, message, sizeof(head));
+		wake(c, head.word);
+	}
+	put_off(c);
+}
+
+/* Results are taken in order: one that is here before its turn is looked at again then. */
+static void read_done(struct gn_rpc_client *c, uint32_t number)
+{
+	struct rpc_got *got = &c->got[number & c->mask];
+
 	c->reads--;
-	if (slot->state == RPC_READING)
-		look(c, slot, first_bytes(c));
-	else if (slot->state == RPC_READING_REST)
-		look(c, slot, c->result_stride);
+	if (got->read == RPC_UNREAD || (int32_t)(number - c->expected) < 0)
+		return; /* it came another way meanwhile */
+	if (number == c->expected) {
+		look(c, number, got->bytes);
+		return;
+	}
+	got->read = RPC_UNREAD;
 }
 
 static void take_completions(struct gn_rpc_client *c)
@@ -113,91 +298,105 @@ static void take_completions(struct gn_rpc_client *c)
 	struct gn_wc wc[COMPLETIONS];
 	const int n = gn_cq_poll(c->cq, wc, COMPLETIONS);
 
-	if (n < 0)
+	if (unlikely(n < 0))
 		rpc_client_die(c);
 	for (int i = 0; i < n && !c->dead; i++) {
-		if (wc[i].status != GN_WC_OK)
+		if (unlikely(wc[i].status != GN_WC_OK)) {
 			rpc_client_die(c);
-		else if (wc[i].id < c->n_slots)
-			read_done(c, &c->slots[wc[i].id]);
+			return;
+		}
+		switch ((enum rpc_id)(wc[i].id >> 32)) {
+		case RPC_ID_RESULT:
+			read_done(c, (uint32_t)wc[i].id);
+			break;
+		case RPC_ID_REQUEST:
+			c->unconfirmed--;
+			break;
+		case RPC_ID_FAR:
+			rpc_far_done(c, (uint32_t)wc[i].id);
+			break;
+		case RPC_ID_OTHER:
+			break;
+		}
 	}
 }
 
-static void find_reply(struct gn_rpc_client *c, struct rpc_slot *slot)
+/* Results that may be in the server's memory, to be fetched: messages of requests it has. */
+static uint32_t fetchable(const struct gn_rpc_client *c)
 {
-	const uint8_t *message = c->replies + fetched_at(c, slot);
-	const enum rpc_found found = rpc_look(message, c->result_stride,
-					      rpc_seq(c->epoch, slot->number), c->nonce, max_len(c),
-					      c->check_reply, &slot->head);
+	return c->n_fetch - (c->entries && !c->reply);
+}
 
+static void fetch(struct gn_rpc_client *c)
+{
+	const struct rpc_got *got = &c->got[c->expected & c->mask];
+	uint32_t n = fetchable(c);
+
+	if (c->flags & GN_RPC_SIGNALED && c->unconfirmed && !got->fails)
+		return;
+	if (c->first_ns) {
+		if (gn_now_ns() < c->first_ns)
+			return;
+		c->first_ns = 0;
+	}
+	/* While the next is not there, those behind it are not either. */
+	if (got->fails || n > AHEAD)
+		n = got->fails ? 1 : AHEAD;
+	read_next(c, n <= c->mask ? n : c->mask + 1);
+	/* Where a read is a copy, its result is there at once; elsewhere it is worth no look. */
+	if (c->reads && !c->slow_reads && !c->dead) {
+		const uint32_t reads = c->reads;
+
+		take_completions(c);
+		c->slow_reads = c->reads == reads && !c->ended;
+	}
+}
+
+/* ---- reply ---- */
+
+static void find_replies(struct gn_rpc_client *c)
+{
+	enum rpc_found found;
+
+	do {
+		const uint8_t *message = c->replies + result_at(c, c->expected);
+		struct rpc_head head;
+
+		found = rpc_look(message, c->result_stride, rpc_seq(c->epoch, c->expected),
+				 c->nonce, rpc_max_len(c->limits.max_result), c->check_reply,
+				 &head);
+		if (found == RPC_FOUND)
+			take_message(c, message, &head);
+	} while (found == RPC_FOUND && !c->dead);
 	c->count.torn += found == RPC_TORN;
-	if (found == RPC_FOUND)
-		deliver(c, slot, message);
-}
-
-/* Does call n still hold its slot? If not, a later call may have it by now. */
-static bool holds(const struct gn_rpc_client *c, uint32_t n)
-{
-	const struct rpc_slot *slot = &c->slots[n % c->n_slots];
-
-	return slot->state != RPC_FREE && slot->number == n;
-}
-
-static void forget_ended(struct gn_rpc_client *c)
-{
-	while (c->oldest != c->number && !holds(c, c->oldest))
-		c->oldest++;
-}
-
-/* Calls that are begun meanwhile, as others end, have their turn the next time. */
-static void move_on(struct gn_rpc_client *c)
-{
-	const uint32_t end = c->number;
-
-	for (uint32_t n = c->oldest; n != end && !c->dead; n++) {
-		struct rpc_slot *slot = &c->slots[n % c->n_slots];
-
-		if (slot->state != RPC_WAITING || slot->number != n)
-			continue;
-		if (c->mode == GN_RPC_REPLY)
-			find_reply(c, slot);
-		else
-			read_bytes(c, slot, 0, first_bytes(c), RPC_READING);
-	}
-}
-
-static void end_late(struct gn_rpc_client *c)
-{
-	const uint64_t now_ns = gn_now_ns();
-
-	for (uint32_t n = c->oldest; n != c->number; n++) {
-		struct rpc_slot *slot = &c->slots[n % c->n_slots];
-
-		if (slot->op && slot->op->deadline_ns && slot->op->deadline_ns <= now_ns)
-			rpc_end(c, slot, GN_RPC_TIMEOUT, 0);
-	}
 }
 
 /*
- * A server that writes results back may vanish without a word, when nothing is posted to it any
- * more. An empty WRITE fails then.
+ * In the mode reply nothing is posted while a result is waited for. A server that has vanished
+ * without a word is found by a read, and so is one that does not look any more.
  */
-static void probe(struct gn_rpc_client *c)
+void rpc_ask(struct gn_rpc_client *c, uint64_t now_ns)
 {
-	const uint64_t now_ns = gn_now_ns();
-	struct gn_wr wr;
-	int rc;
+	c->asked_ns = now_ns;
+	c->count.probes++;
+	read_next(c, 1);
+}
 
-	if (c->mode != GN_RPC_REPLY || c->oldest == c->number || !c->heard_ns)
-		c->heard_ns = now_ns;
-	if (now_ns < c->heard_ns + RPC_PROBE_NS)
-		return;
-	c->heard_ns = now_ns;
-	gn_wr_init(&wr, GN_OP_WRITE, UINT64_MAX, NULL, 0, GN_SIGNALED);
-	rc = gn_post_send(c->qp, &wr, NULL);
-	c->count.probes += !rc;
-	if (rc && rc != -EAGAIN)
-		rpc_client_die(c);
+/* ---- all of it ---- */
+
+static void end_late(struct gn_rpc_client *c, uint64_t now_ns)
+{
+	c->until_ns = GN_FOREVER;
+	for (uint32_t i = 0; i < c->limits.window; i++) {
+		const struct gn_rpc_op *op = c->calls[i].op;
+
+		if (!op || !op->deadline_ns)
+			continue;
+		if (op->deadline_ns <= now_ns)
+			rpc_end(c, &c->calls[i], GN_RPC_TIMEOUT, 0);
+		else if (op->deadline_ns < c->until_ns)
+			c->until_ns = op->deadline_ns;
+	}
 }
 
 static void take_events(struct gn_rpc_client *c)
@@ -209,31 +408,42 @@ static void take_events(struct gn_rpc_client *c)
 			rpc_client_die(c);
 }
 
-int rpc_client_poll(struct gn_rpc_client *c)
+static void look_at_clock(struct gn_rpc_client *c)
+{
+	const uint64_t now_ns = gn_now_ns();
+
+	if (c->entries && now_ns - c->sent[c->number & c->mask].ns > c->learn.batch.wait_us * 1000ull)
+		rpc_flush(c);
+	if (now_ns >= c->until_ns)
+		end_late(c, now_ns);
+	if (c->n_sent > c->n_fetch && !c->dead && now_ns > c->heard_ns + RPC_PROBE_NS &&
+	    now_ns > c->asked_ns + RPC_PROBE_NS)
+		rpc_ask(c, now_ns);
+}
+
+int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 {
 	c->ended = 0;
 	if (c->dead)
 		return 0;
+	c->busy = true;
 	take_completions(c);
-	move_on(c);
-	/* Where a read is a copy, its result is there at once; elsewhere it is worth no look. */
-	if (c->reads && !c->slow_reads && !c->dead) {
-		const uint32_t reads = c->reads;
-
-		take_completions(c);
-		c->slow_reads = c->reads == reads && !c->ended;
-	}
-	forget_ended(c);
-	c->polls++;
-	if (c->ended && c->polls < CHAN_EVERY)
-		return c->ended;
-	if (c->polls >= CHAN_EVERY) {
+	if (c->n_sent > c->n_fetch && !c->dead)
+		find_replies(c);
+	if (unlikely(c->due))
+		rpc_flush(c);
+	if (unlikely(c->tell || (c->n_sent && c->spent - c->told > c->mask / 2)) && !c->dead)
+		tell(c);
+	if (unlikely(c->far_reads))
+		rpc_far_poll(c);
+	if (fetchable(c) && !c->dead)
+		fetch(c);
+	if (++c->polls >= CHAN_EVERY) {
 		c->polls = 0;
 		take_events(c);
 	}
-	if (!c->dead)
-		end_late(c);
-	if (!c->dead)
-		probe(c);
+	if (clock && !c->ended && !c->dead)
+		look_at_clock(c);
+	c->busy = false;
 	return c->ended;
 }

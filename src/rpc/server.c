@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* A server: its methods, its threads, and what they do all day. */
+/* A server: its methods, its threads, its beginning and its end. */
 #include <errno.h>
 #include <string.h>
 
-#include "base/bits.h"
+#include "base/counter.h"
 #include "rpc/server.h"
 
 #define THREADS_MAX 256u
 #define QUEUE	    1024u
 #define CQ_DEPTH    4096u
-#define COMPLETIONS 16
-#define CHAN_EVERY  64u /* turns after which connections are looked at */
-#define EAGER_US    20u /* of waiting for requests and nothing else */
-#define MANY_NAP_US 50u /* with more clients than a wait has room for */
+#define PARK_US	    1000u
+#define PIECE	    (1u << 20)
+#define DRAIN_US    1000u /* between two looks at who has its answers */
 
 /* ---- methods ---- */
 
@@ -25,15 +24,10 @@ const struct rpc_method *rpc_method_find(const struct gn_rpc_server *server, uns
 	return &page[method % RPC_PAGE_METHODS];
 }
 
-int gn_rpc_server_handle(struct gn_rpc_server *server, unsigned method, gn_rpc_handler *fn,
-			 void *arg)
+static int add_method(struct gn_rpc_server *server, unsigned method, gn_rpc_handler *fn, void *arg)
 {
 	struct rpc_method **page;
 
-	if (!server || !fn || method >= GN_RPC_METHODS_MAX)
-		return -EINVAL;
-	if (server->started)
-		return -EBUSY;
 	if (rpc_method_find(server, method))
 		return -EEXIST;
 	page = &server->methods[method / RPC_PAGE_METHODS];
@@ -45,6 +39,14 @@ int gn_rpc_server_handle(struct gn_rpc_server *server, unsigned method, gn_rpc_h
 	return 0;
 }
 
+int gn_rpc_server_handle(struct gn_rpc_server *server, unsigned method, gn_rpc_handler *fn,
+			 void *arg)
+{
+	if (!server || !fn || method >= GN_RPC_METHODS_MAX)
+		return -EINVAL;
+	return server->started ? -EBUSY : add_method(server, method, fn, arg);
+}
+
 /* ---- newcomers ---- */
 
 static bool hello_ok(const struct gn_event *event, struct rpc_hello *hello)
@@ -52,217 +54,34 @@ static bool hello_ok(const struct gn_event *event, struct rpc_hello *hello)
 	memcpy(hello, event->private_data, sizeof(*hello));
 	return event->private_len >= sizeof(*hello) && hello->magic == RPC_MAGIC &&
 	       hello->version == RPC_VERSION && hello->slots && hello->slots <= GN_RPC_SLOTS_MAX &&
-	       hello->max_request <= GN_RPC_BYTES_MAX && hello->max_result <= GN_RPC_BYTES_MAX;
+	       hello->max_request <= GN_RPC_BYTES_MAX && hello->max_result <= GN_RPC_BYTES_MAX &&
+	       hello->window && hello->window <= GN_RPC_WINDOW_MAX;
 }
 
-static void take_newcomer(struct rpc_thread *t, const struct gn_event *event)
+void rpc_take_newcomer(struct rpc_thread *t, const struct gn_event *event)
 {
 	struct gn_rpc_server *server = t->server;
 	struct rpc_newcomer *newcomer = gn_alloc(sizeof(*newcomer), 0);
 	unsigned to;
 
-	if (!newcomer || !hello_ok(event, &newcomer->hello)) {
+	if (!newcomer || !hello_ok(event, &newcomer->hello) || t->draining) {
 		gn_log(GN_LOG_WARN, "rpc: %s",
-		       newcomer ? "somebody connects who is no RPC client" :
-				  "no memory for a client");
+		       !newcomer    ? "no memory for a client" :
+		       t->draining ? "somebody connects when the server is about to end" :
+				     "somebody connects who is no RPC client of this version");
 		gn_free(newcomer);
 		gn_reject(event->req, NULL, 0);
 		return;
 	}
-	to = newcomer->hello.thread < server->opts.threads ? newcomer->hello.thread :
-							     server->next++ % server->opts.threads;
+	to = newcomer->hello.thread - 1;
+	if (to >= server->opts.threads)
+		to = server->next++ % server->opts.threads;
 	newcomer->work.ask = RPC_ASK_ACCEPT;
 	newcomer->req = event->req;
 	if (to == t->index)
 		rpc_conn_accept(t, newcomer);
 	else
 		rpc_thread_ask(&server->threads[to], &newcomer->work);
-}
-
-/* ---- a thread ---- */
-
-void rpc_thread_ask(struct rpc_thread *t, struct rpc_work *work)
-{
-	__atomic_fetch_add(&t->asking, 1, __ATOMIC_ACQUIRE);
-	while (gn_queue_push(t->queue, work) == -EAGAIN)
-		gn_yield();
-	__atomic_fetch_sub(&t->asking, 1, __ATOMIC_RELEASE);
-}
-
-static int take_events(struct rpc_thread *t)
-{
-	struct gn_event event;
-	int n = 0;
-
-	for (; !gn_chan_next(t->chan, &event); n++) {
-		struct rpc_conn *c = event.qp ? gn_qp_user(event.qp) : NULL;
-
-		if (event.type == GN_EVENT_CONNECT_REQUEST)
-			take_newcomer(t, &event);
-		else if (event.type == GN_EVENT_ESTABLISHED)
-			rpc_conn_established(c);
-		else if (c)
-			rpc_conn_end(c);
-	}
-	return n;
-}
-
-/* Who comes when it is over is refused. */
-static void take_in(struct rpc_thread *t, struct rpc_newcomer *newcomer)
-{
-	if (!t->stop) {
-		rpc_conn_accept(t, newcomer);
-		return;
-	}
-	gn_reject(newcomer->req, NULL, 0);
-	gn_free(newcomer);
-}
-
-static int take_work(struct rpc_thread *t)
-{
-	struct rpc_work *work;
-	int n = 0;
-
-	for (; (work = gn_queue_pop(t->queue)); n++) {
-		struct gn_rpc_request *r = container_of(work, struct gn_rpc_request, work);
-
-		switch (work->ask) {
-		case RPC_ASK_STOP:
-			t->stop = true;
-			break;
-		case RPC_ASK_ACCEPT:
-			take_in(t, container_of(work, struct rpc_newcomer, work));
-			break;
-		case RPC_ASK_POST:
-			rpc_conn_post(r->conn, r);
-			__atomic_fetch_sub(&r->conn->pending, 1, __ATOMIC_RELEASE);
-			break;
-		}
-	}
-	return n;
-}
-
-void rpc_thread_completions(struct rpc_thread *t)
-{
-	struct gn_wc wc[COMPLETIONS];
-	int n;
-
-	do {
-		n = gn_cq_poll(t->cq, wc, COMPLETIONS);
-		for (int i = 0; i < n; i++)
-			if (wc[i].status != GN_WC_OK)
-				rpc_conn_fail(gn_qp_user(wc[i].qp));
-	} while (n == COMPLETIONS);
-}
-
-static void end_failed(struct rpc_thread *t)
-{
-	t->failed = false;
-	for (struct rpc_conn *c = t->conns, *next; c; c = next) {
-		next = c->next;
-		if (c->failed)
-			rpc_conn_end(c);
-	}
-}
-
-static int serve_all(struct rpc_thread *t)
-{
-	int served = 0;
-
-	for (struct rpc_conn *c = t->conns, *next; c; c = next) {
-		next = c->next;
-		served += rpc_conn_serve(c);
-	}
-	return served;
-}
-
-/* With nobody there, nobody is asked. */
-static uint64_t probe_at(const struct rpc_thread *t)
-{
-	return t->conns ? t->probe_ns : GN_FOREVER;
-}
-
-static void probe_all(struct rpc_thread *t)
-{
-	const uint64_t now_ns = gn_now_ns();
-
-	if (now_ns < t->probe_ns)
-		return;
-	t->probe_ns = now_ns + RPC_PROBE_NS;
-	for (struct rpc_conn *c = t->conns; c; c = c->next)
-		rpc_conn_probe(c);
-}
-
-/*
- * Nothing to do: until a client writes, an event, or another thread's word. To look at channel and
- * cq costs a system call, so they are left out at first: who calls now and then does not pay for
- * them each time.
- */
-static void idle(struct rpc_thread *t)
-{
-	struct gn_wait_item items[GN_WAIT_MAX];
-	bool torn = false;
-	uint64_t until;
-	struct rpc_conn *c;
-	unsigned n = 1;
-	int rc = -ETIMEDOUT;
-
-	items[0] = gn_wait_on(gn_queue_source(t->queue));
-	for (c = t->conns; c && n < GN_WAIT_MAX - 2; c = c->next) {
-		const uint64_t *word = rpc_conn_word(c);
-		const uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-
-		if (!c->established)
-			continue;
-		if (seen == rpc_seq(c->epoch, c->number))
-			torn = true; /* or here since just now */
-		else
-			items[n++] = gn_wait_word(word, seen);
-	}
-	if (n > 1)
-		rc = gn_wait(items, n, gn_deadline_us(torn ? RPC_TORN_NAP_US : EAGER_US),
-			     "requests of clients");
-	if (rc != -ETIMEDOUT)
-		return;
-	if (torn)
-		until = gn_deadline_us(RPC_TORN_NAP_US);
-	else if (c || t->dying)
-		until = gn_deadline_us(MANY_NAP_US);
-	else
-		until = probe_at(t);
-	items[n++] = gn_wait_on(gn_chan_source(t->chan));
-	items[n++] = gn_wait_on(gn_cq_source(t->cq));
-	gn_wait(items, n, until, "requests of clients");
-	t->turns = CHAN_EVERY;
-}
-
-static void thread_main(void *arg)
-{
-	struct rpc_thread *t = arg;
-
-	__atomic_store_n(&t->id, gn_thread_id(), __ATOMIC_RELEASE);
-	while (!t->stop) {
-		int busy = take_work(t) + serve_all(t);
-
-		if (++t->turns >= CHAN_EVERY) {
-			t->turns = 0;
-			rpc_thread_completions(t);
-			busy += take_events(t);
-			rpc_conn_bury(t);
-			probe_all(t);
-		}
-		if (t->failed)
-			end_failed(t);
-		if (!busy && !t->stop)
-			idle(t);
-	}
-	while (t->conns)
-		rpc_conn_end(t->conns);
-	for (rpc_conn_bury(t); t->dying || __atomic_load_n(&t->asking, __ATOMIC_ACQUIRE);
-	     rpc_conn_bury(t)) {
-		take_work(t);
-		gn_yield();
-	}
 }
 
 /* ---- beginning and end ---- */
@@ -274,10 +93,13 @@ static int make_thread(struct gn_rpc_server *server, struct rpc_thread *t, unsig
 	t->server = server;
 	t->index = index;
 	t->stop_work.ask = RPC_ASK_STOP;
+	t->drain_work.ask = RPC_ASK_DRAIN;
 	rc = gn_queue_create(QUEUE, &t->queue);
 	if (rc)
 		return rc;
-	rc = gn_ctx_create(server->fabric, &t->ctx);
+	t->ctx = server->ctx;
+	if (!t->ctx)
+		rc = gn_ctx_create(server->fabric, &t->ctx);
 	if (rc)
 		return rc;
 	rc = gn_chan_create(t->ctx, &t->chan);
@@ -291,9 +113,11 @@ static void destroy_thread(struct rpc_thread *t)
 {
 	gn_cq_destroy(t->cq);
 	gn_chan_destroy(t->chan);
-	gn_ctx_destroy(t->ctx);
+	if (t->ctx != t->server->ctx)
+		gn_ctx_destroy(t->ctx);
 	if (t->queue)
 		gn_queue_destroy(t->queue);
+	rpc_served_free(t);
 }
 
 static int check_opts(struct gn_rpc_server_opts *o)
@@ -306,15 +130,40 @@ static int check_opts(struct gn_rpc_server_opts *o)
 		o->max_request = GN_RPC_BYTES_DEFAULT;
 	if (!o->max_result)
 		o->max_result = GN_RPC_BYTES_DEFAULT;
-	if (o->threads <= THREADS_MAX && o->max_slots <= GN_RPC_SLOTS_MAX &&
+	if (!o->max_large)
+		o->max_large = GN_RPC_LARGE_MAX;
+	if (!o->park_us)
+		o->park_us = PARK_US;
+	if (o->flags & GN_RPC_POLLED && o->threads > 1) {
+		gn_log(GN_LOG_ERROR, "rpc: threads %u: a polled server has one, the caller's",
+		       o->threads);
+		return -EINVAL;
+	}
+	if (o->threads <= THREADS_MAX && o->max_large <= GN_RPC_LARGE_MAX && o->max_slots <= GN_RPC_SLOTS_MAX &&
 	    o->max_request <= GN_RPC_BYTES_MAX && o->max_result <= GN_RPC_BYTES_MAX)
 		return 0;
 	gn_log(GN_LOG_ERROR,
-	       "rpc: threads %u, max_slots %u, max_request %u, max_result %u: at most %u threads, "
-	       "%u slots and %u bytes",
-	       o->threads, o->max_slots, o->max_request, o->max_result, THREADS_MAX,
-	       GN_RPC_SLOTS_MAX, GN_RPC_BYTES_MAX);
+	       "rpc: threads %u, max_slots %u, max_request %u, max_result %u, max_large %u: at "
+	       "most %u threads, %u slots, %u bytes in a slot and %u of anything",
+	       o->threads, o->max_slots, o->max_request, o->max_result, o->max_large, THREADS_MAX,
+	       GN_RPC_SLOTS_MAX, GN_RPC_BYTES_MAX, GN_RPC_LARGE_MAX);
 	return -EINVAL;
+}
+
+/* What its threads share. */
+static int prepare(struct gn_rpc_server *server)
+{
+	struct gn_attr attr;
+	int rc = gn_fabric_query(server->fabric, &attr);
+
+	if (rc)
+		return rc;
+	server->piece = attr.max_msg < PIECE ? (uint32_t)attr.max_msg : PIECE;
+	for (unsigned m = GN_RPC_PING; m < GN_RPC_BUILTIN_END && !rc; m++)
+		rc = add_method(server, m, rpc_metrics_handler, server);
+	if (!rc && server->opts.flags & GN_RPC_ONE_CTX)
+		rc = gn_ctx_create(server->fabric, &server->ctx);
+	return rc;
 }
 
 int gn_rpc_server_create(struct gn_fabric *fabric, const char *addr,
@@ -340,6 +189,9 @@ int gn_rpc_server_create(struct gn_fabric *fabric, const char *addr,
 	if (!server->addr || !server->threads)
 		goto destroy;
 	memcpy(server->addr, addr, strlen(addr));
+	rc = prepare(server);
+	if (rc)
+		goto destroy;
 	for (unsigned i = 0; i < server->opts.threads; i++) {
 		rc = make_thread(server, &server->threads[i], i);
 		if (rc)
@@ -353,16 +205,36 @@ destroy:
 	return rc;
 }
 
+static bool polled(const struct gn_rpc_server *server)
+{
+	return server->opts.flags & GN_RPC_POLLED;
+}
+
 static void stop_threads(struct gn_rpc_server *server)
 {
-	for (unsigned i = 0; i < server->started; i++)
+	for (unsigned i = 0; i < server->started && !polled(server); i++)
 		rpc_thread_ask(&server->threads[i], &server->threads[i].stop_work);
-	for (unsigned i = 0; i < server->started; i++)
-		gn_thread_join(server->threads[i].thread);
+	for (unsigned i = 0; i < server->started; i++) {
+		if (polled(server))
+			rpc_thread_end(&server->threads[i]);
+		else
+			gn_thread_join(server->threads[i].thread);
+		server->threads[i].stop = true;
+	}
 	/* One that ended late may have sent newcomers to one that ended early. */
 	for (unsigned i = 0; i < server->started; i++)
-		take_work(&server->threads[i]);
+		rpc_thread_work(&server->threads[i]);
 	server->started = 0;
+}
+
+static int start_thread(struct gn_rpc_server *server, struct rpc_thread *t)
+{
+	t->stop = t->draining = false;
+	t->unquiet = 0;
+	if (!polled(server))
+		return gn_thread_start("rpc", rpc_thread_main, t, &t->thread);
+	t->id = gn_thread_id();
+	return 0;
 }
 
 int gn_rpc_server_start(struct gn_rpc_server *server)
@@ -371,12 +243,10 @@ int gn_rpc_server_start(struct gn_rpc_server *server)
 
 	if (!server || server->started)
 		return -EINVAL;
-	for (; !rc && server->started < server->opts.threads; server->started += !rc) {
-		struct rpc_thread *t = &server->threads[server->started];
-
-		t->stop = false;
-		rc = gn_thread_start("rpc", thread_main, t, &t->thread);
-	}
+	if (polled(server) && !rpc_method_find(server, 0))
+		rc = add_method(server, 0, rpc_post_handler, server);
+	for (; !rc && server->started < server->opts.threads; server->started += !rc)
+		rc = start_thread(server, &server->threads[server->started]);
 	/* Nobody comes before there is a thread for everybody. */
 	if (!rc)
 		rc = gn_listen(server->threads[0].ctx, server->addr, server->threads[0].chan,
@@ -386,19 +256,98 @@ int gn_rpc_server_start(struct gn_rpc_server *server)
 	return rc;
 }
 
+/* ---- a server without threads ---- */
+
+static int check_polled(const struct gn_rpc_server *server)
+{
+	if (!server || !polled(server) || !server->started)
+		return -EINVAL;
+	return server->threads[0].id == gn_thread_id() ? 0 : -EPERM;
+}
+
+int gn_rpc_server_poll(struct gn_rpc_server *server)
+{
+	int rc = check_polled(server);
+
+	return rc ? rc : rpc_thread_turn(&server->threads[0]);
+}
+
+int gn_rpc_server_wait(struct gn_rpc_server *server, uint64_t deadline_ns)
+{
+	int rc = check_polled(server);
+
+	if (rc)
+		return rc;
+	rc = rpc_thread_idle(&server->threads[0], deadline_ns);
+	if (rc == -ETIMEDOUT && gn_now_ns() < deadline_ns)
+		rc = 0; /* something is due */
+	return rc > 0 ? 0 : rc;
+}
+
+/* ---- the end ---- */
+
+/* A thread that drains says how many of its clients have not got their answers, and one more. */
+static bool drained(struct gn_rpc_server *server)
+{
+	bool all = true;
+
+	for (unsigned i = 0; i < server->started; i++) {
+		if (polled(server))
+			rpc_thread_turn(&server->threads[i]);
+		all &= __atomic_load_n(&server->threads[i].unquiet, __ATOMIC_ACQUIRE) == 1;
+	}
+	return all;
+}
+
+int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_ns)
+{
+	if (!server || !server->started)
+		return -EINVAL;
+	if (polled(server) && server->threads[0].id != gn_thread_id())
+		return -EPERM;
+	for (unsigned i = 0; i < server->started; i++) {
+		struct rpc_thread *t = &server->threads[i];
+
+		if (!__atomic_exchange_n(&t->drain_asked, true, __ATOMIC_ACQ_REL))
+			rpc_thread_ask(t, &t->drain_work);
+	}
+	while (!drained(server)) {
+		if (gn_now_ns() >= deadline_ns)
+			return -ETIMEDOUT;
+		gn_sleep_us(DRAIN_US);
+	}
+	return 0;
+}
+
 void gn_rpc_server_destroy(struct gn_rpc_server *server)
 {
 	if (!server)
 		return;
+	rpc_post_free(server);
 	stop_threads(server);
 	gn_listener_close(server->listener);
 	for (unsigned i = 0; server->threads && i < server->opts.threads; i++)
-		destroy_thread(&server->threads[i]);
-	for (unsigned i = 0; i < GN_RPC_METHODS_MAX / RPC_PAGE_METHODS; i++)
+		if (server->threads[i].server)
+			destroy_thread(&server->threads[i]);
+	gn_ctx_destroy(server->ctx);
+	for (unsigned i = 0; i < sizeof(server->methods) / sizeof(server->methods[0]); i++)
 		gn_free(server->methods[i]);
 	gn_free(server->threads);
 	gn_free(server->addr);
 	gn_free(server);
+}
+
+static void add_counters(struct gn_rpc_counters *to, const struct rpc_thread *t)
+{
+	to->calls += counter_read(&t->count.calls);
+	to->torn += counter_read(&t->count.torn);
+	to->probes += counter_read(&t->count.probes);
+	to->parks += counter_read(&t->count.parks);
+	to->wakes += counter_read(&t->count.wakes);
+	to->large += counter_read(&t->count.large);
+	to->batches += counter_read(&t->count.batches);
+	to->results += counter_read(&t->count.results);
+	to->clients += __atomic_load_n(&t->n_conns, __ATOMIC_RELAXED);
 }
 
 int gn_rpc_server_counters(struct gn_rpc_server *server, struct gn_rpc_counters *out)
@@ -406,13 +355,7 @@ int gn_rpc_server_counters(struct gn_rpc_server *server, struct gn_rpc_counters 
 	if (!server || !out)
 		return -EINVAL;
 	*out = (struct gn_rpc_counters){0};
-	for (unsigned i = 0; i < server->opts.threads; i++) {
-		const struct rpc_thread *t = &server->threads[i];
-
-		out->calls += __atomic_load_n(&t->count.calls, __ATOMIC_RELAXED);
-		out->torn += __atomic_load_n(&t->count.torn, __ATOMIC_RELAXED);
-		out->probes += __atomic_load_n(&t->count.probes, __ATOMIC_RELAXED);
-		out->clients += __atomic_load_n(&t->n_conns, __ATOMIC_RELAXED);
-	}
+	for (unsigned i = 0; i < server->opts.threads; i++)
+		add_counters(out, &server->threads[i]);
 	return 0;
 }

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A server as its files see it. Every thread owns its connections with all that belongs to them; a
- * request may be answered by any thread, so what answering touches is the request's own, and what
- * only the owner may do is sent there by a queue.
+ * A server as its files see it. Every thread owns its connections with all that belongs to them. A
+ * request may be answered by any thread: another than the owner sends it the answer by a queue.
  */
 #ifndef GN_RPC_SERVER_H
 #define GN_RPC_SERVER_H
 
+#include "rpc/area.h"
+#include "rpc/times.h"
 #include "rpc/wire.h"
 
 #define RPC_PAGE_METHODS 256u
+#define RPC_WAKE_ID	 1u /* of the receives */
+#define RPC_SYNC_ID	 2u /* of a reply that is waited for; larger: a request that comes */
 
 struct rpc_method {
 	gn_rpc_handler *fn;
@@ -17,7 +20,7 @@ struct rpc_method {
 };
 
 /* What other threads ask of a server thread. */
-enum rpc_ask { RPC_ASK_STOP, RPC_ASK_ACCEPT, RPC_ASK_POST };
+enum rpc_ask { RPC_ASK_STOP, RPC_ASK_DRAIN, RPC_ASK_ACCEPT, RPC_ASK_ANSWER };
 
 struct rpc_work {
 	enum rpc_ask ask;
@@ -29,16 +32,53 @@ struct rpc_newcomer {
 	struct rpc_hello hello;
 };
 
+/* A result as it is answered. */
+struct rpc_answer {
+	uint16_t status;
+	const void *data;
+	uint32_t len;
+	void *copy;	    /* data, if the library has it */
+	struct gn_mem *mem; /* of the handler, whose release is to be called */
+	size_t offset;
+	void (*release)(void *arg);
+	void *arg;
+};
+
+enum rpc_state {
+	RPC_IDLE,
+	RPC_COMING, /* it is large, and is being read */
+	RPC_BUSY,   /* its handler has it */
+	RPC_HELD,   /* it is answered, but there is no slot for the result */
+};
+
+/* A request of the window, idle or under way. */
 struct gn_rpc_request {
 	struct rpc_work work;
 	struct rpc_conn *conn;
-	uint32_t number;
-	uint16_t flags, index; /* of the request message and its entry */
-	bool busy;	       /* atomic: it was handed out, and not answered yet */
-	uint16_t method;
+	struct gn_rpc_request *next; /* idle, held, or in rpc_thread.come */
+	enum rpc_state state;
+	uint32_t number; /* of the message it came in */
+	uint16_t method, index;
+	bool reply;
 	const uint8_t *data;
 	uint32_t len;
 	uint64_t begin_ns;
+	struct rpc_area area; /* of a large one */
+	struct rpc_far from;
+	uint32_t asked, done; /* bytes of it that are being read, that were read */
+	uint32_t fresh;	      /* pieces that nobody has looked at */
+	struct rpc_answer answer;
+};
+
+/* A large result, until its client has read it. */
+struct rpc_lent {
+	struct rpc_lent *next;
+	uint32_t number; /* of the message that tells of it */
+	uint64_t bytes;
+	struct rpc_area area;
+	struct gn_mr *mr; /* of the handler's memory */
+	void (*release)(void *arg);
+	void *arg;
 };
 
 struct rpc_conn {
@@ -46,22 +86,45 @@ struct rpc_conn {
 	struct rpc_conn *next, **prev;
 	uint64_t client;
 	bool established, dead;
-	bool heard;  /* since the last round of probes */
+	bool parked;
 	bool failed; /* it is to end, when nobody looks at it: rpc_thread.failed */
 	bool check_request, check_fetch; /* no order is promised */
-	uint32_t n_slots, max_request, max_result, epoch;
-	uint32_t number; /* of the next request */
-	uint32_t unsignaled;
-	uint32_t pending; /* atomic: requests that were not answered yet */
+	bool heard;			 /* since the clock was looked at */
+	bool silent;			 /* since the last round of probes */
+	uint64_t heard_ns;
+	uint32_t mask, epoch, window;
+	uint32_t max_request, max_result;
+	uint32_t park_word;
 	uint32_t reply_key;
 	uint64_t nonce, request_stride, result_stride;
+
+	/* requests */
+	uint32_t number; /* of the next message */
+	uint32_t *left;	 /* by slot: requests without an answer */
+	uint32_t n_busy; /* requests that are not idle */
+	struct gn_rpc_request *requests_of, *idle;
+	struct gn_rpc_request *current; /* its handler runs */
+	uint64_t coming_bytes;		/* of large ones */
+
+	/* results: one message is put together at a time */
+	uint32_t placed, acked; /* the last that is there, that is not needed any more */
+	bool serving;		/* more may come for the message */
+	bool open, open_reply, open_ack;
+	uint16_t open_method; /* of its last result */
+	uint32_t at, entries;
+	struct gn_rpc_request *room; /* it may be writing behind the message */
+	uint64_t begin_ns;	     /* of the work whose results it has */
+	struct gn_rpc_request *held, **held_end;
+	struct rpc_lent *lent;
+	uint64_t lent_bytes;
+	uint32_t unsignaled, unsent; /* unsent: replies whose completion is waited for */
+
 	struct gn_pd *pd;
 	struct gn_qp *qp;
 	struct gn_mem *request_mem, *result_mem;
 	struct gn_mr *request_mr, *result_mr;
 	uint8_t *requests, *results;
 	uint8_t *scratch; /* RPC_RACES_SHOW */
-	struct gn_rpc_request *slots;
 };
 
 struct rpc_thread {
@@ -69,17 +132,22 @@ struct rpc_thread {
 	unsigned index;
 	struct gn_thread *thread;
 	uint64_t id; /* gn_thread_id(), once it runs */
-	bool stop;
+	bool stop, draining;
+	bool drain_asked; /* atomic */
 	struct gn_ctx *ctx;
 	struct gn_chan *chan;
 	struct gn_cq *cq;
 	struct gn_queue *queue;
 	uint32_t asking; /* atomic: threads that are just pushing */
-	struct rpc_conn *conns, *dying;
+	struct rpc_conn *conns, *parked, *dying;
+	struct gn_rpc_request *come; /* large ones of which a piece has come */
 	bool failed;	   /* some of them have */
 	uint64_t probe_ns; /* when clients are asked whether they are there */
-	uint32_t turns, n_conns;
-	struct rpc_work stop_work;
+	uint32_t turns, rounds;
+	uint32_t n_conns; /* atomic: for others to read */
+	uint32_t unquiet; /* atomic: connections that are not drained yet */
+	struct rpc_work stop_work, drain_work;
+	struct rpc_times **served[0x10000 / RPC_PAGE_METHODS]; /* atomic: pages, by method */
 	struct gn_rpc_counters count;
 };
 
@@ -87,12 +155,15 @@ struct gn_rpc_server {
 	struct gn_fabric *fabric;
 	char *addr;
 	struct gn_rpc_server_opts opts;
-	struct rpc_method *methods[GN_RPC_METHODS_MAX / RPC_PAGE_METHODS];
+	uint32_t piece; /* bytes of a large request that are read at once */
+	struct rpc_method *methods[0x10000 / RPC_PAGE_METHODS];
+	struct gn_ctx *ctx; /* GN_RPC_ONE_CTX */
 	struct gn_listener *listener;
 	struct rpc_thread *threads;
 	unsigned started;
 	uint64_t clients; /* atomic: ever */
 	unsigned next;	  /* thread of the next client */
+	struct rpc_post *post; /* level1.c */
 };
 
 /* conn.c */
@@ -105,21 +176,71 @@ static inline void rpc_conn_fail(struct rpc_conn *conn)
 /* It is over: freed when its last request is answered (rpc_conn_bury()). */
 void rpc_conn_end(struct rpc_conn *conn);
 void rpc_conn_bury(struct rpc_thread *thread);
-/* Its memory changed, perhaps: handle the requests that are there. How many. */
-int rpc_conn_serve(struct rpc_conn *conn);
 /* Every RPC_PROBE_NS: a client that was silent may have vanished without a word. */
 void rpc_conn_probe(struct rpc_conn *conn);
-/* Owner only: write an answer to the client. */
-void rpc_conn_post(struct rpc_conn *conn, const struct gn_rpc_request *request);
+/* Put it aside until it says that there is something. */
+void rpc_conn_park(struct rpc_conn *conn);
+void rpc_conn_unpark(struct rpc_conn *conn);
+int rpc_conn_recv(struct rpc_conn *conn);
+static inline uint8_t *rpc_conn_request(const struct rpc_conn *conn, uint32_t number)
+{
+	return conn->requests + (number & conn->mask) * conn->request_stride;
+}
 static inline const uint64_t *rpc_conn_word(const struct rpc_conn *conn)
 {
-	return (const uint64_t *)(const void *)(conn->requests + conn->number % conn->n_slots *
-									 conn->request_stride);
+	return (const uint64_t *)(const void *)rpc_conn_request(conn, conn->number);
 }
+
+/* serve.c */
+/* Its memory changed, perhaps: handle the requests that are there. How many. */
+int rpc_conn_serve(struct rpc_conn *conn);
+/* A piece of a large request has come. */
+void rpc_request_come(struct gn_rpc_request *request);
+/* Bytes from elsewhere are not under way any more. */
+void rpc_request_free(struct gn_rpc_request *request);
+
+/* answer.c; owner only */
+void rpc_answer(struct gn_rpc_request *request);
+/* No more results come for the message that is put together. */
+void rpc_seal_results(struct rpc_conn *conn);
+/* The client needs no result up to this one any more; false: it has not even got it. */
+bool rpc_conn_acked(struct rpc_conn *conn, uint32_t number);
+/* … and it may have said so without a request. */
+void rpc_conn_look_acked(struct rpc_conn *conn);
+void rpc_conn_release_held(struct rpc_conn *conn);
+
+/* lend.c */
+bool rpc_lend(struct gn_rpc_request *request, struct rpc_far *out);
+void rpc_lent_return(struct rpc_conn *conn, bool all);
+static inline void rpc_answer_free(struct rpc_answer *a)
+{
+	gn_free(a->copy);
+	if (a->release)
+		a->release(a->arg);
+	*a = (struct rpc_answer){0};
+}
+
+/* thread.c */
+void rpc_thread_main(void *thread);
+int rpc_thread_turn(struct rpc_thread *thread);
+int rpc_thread_idle(struct rpc_thread *thread, uint64_t deadline_ns);
+void rpc_thread_end(struct rpc_thread *thread);
+void rpc_thread_ask(struct rpc_thread *thread, struct rpc_work *work);
+void rpc_thread_completions(struct rpc_thread *thread);
+int rpc_thread_work(struct rpc_thread *thread);
 
 /* server.c */
 const struct rpc_method *rpc_method_find(const struct gn_rpc_server *server, unsigned method);
-void rpc_thread_ask(struct rpc_thread *thread, struct rpc_work *work);
-void rpc_thread_completions(struct rpc_thread *thread);
+void rpc_take_newcomer(struct rpc_thread *thread, const struct gn_event *event);
+
+/* metrics.c */
+void rpc_metrics_handler(struct gn_rpc_request *request, void *arg);
+/* So many results of a method took ns together. */
+void rpc_served_note(struct rpc_thread *thread, unsigned method, uint64_t ns, uint32_t results);
+void rpc_served_free(struct rpc_thread *thread);
+
+/* level1.c */
+void rpc_post_handler(struct gn_rpc_request *request, void *server);
+void rpc_post_free(struct gn_rpc_server *server);
 
 #endif

@@ -2,8 +2,6 @@
 /* Messages in slots: completed, found, taken apart. */
 #include "rpc/wire.h"
 
-#include <string.h>
-
 #include "base/mutant.h"
 #include "rpc/copy.h"
 
@@ -19,7 +17,7 @@ static uint32_t checksum(const void *slot, struct rpc_head head)
 {
 	uint32_t crc;
 
-	head.crc = 0;
+	head.crc = head.word = 0;
 	crc = gn_crc32c(0, &head, sizeof(head));
 	gn_charge(GN_WORK_CHECKSUM, rpc_message_bytes(head.len));
 	return gn_crc32c(crc, (const char *)slot + sizeof(head),
@@ -28,14 +26,14 @@ static uint32_t checksum(const void *slot, struct rpc_head head)
 
 uint64_t rpc_seal(void *slot, const struct rpc_seal *seal)
 {
-	static const uint8_t zeros[8];
-	const uint64_t tail = rpc_tail(seal->seq, seal->nonce), at = rpc_tail_at(seal->len);
-	const uint32_t end = (uint32_t)sizeof(struct rpc_head) + seal->len;
-	struct rpc_head head = {
-		.seq = seal->seq, .len = seal->len, .aux = seal->aux, .flags = seal->flags};
+	const uint64_t tail = rpc_tail(seal->seq, seal->nonce);
+	struct rpc_head head = {.seq = seal->seq,
+				.len = seal->len,
+				.aux = seal->aux,
+				.flags = seal->flags,
+				.word = seal->word};
 
-	rpc_store((char *)slot + end, zeros, at - end);
-	rpc_store((char *)slot + at, &tail, sizeof(tail));
+	rpc_store((char *)slot + rpc_tail_at(seal->len), &tail, sizeof(tail));
 	if (seal->flags & RPC_CRC)
 		head.crc = checksum(slot, head);
 	rpc_store((char *)slot + sizeof(head.seq), (char *)&head + sizeof(head.seq),
@@ -47,13 +45,14 @@ uint64_t rpc_seal(void *slot, const struct rpc_seal *seal)
 enum rpc_found rpc_look(const void *slot, uint64_t have, uint64_t seq, uint64_t nonce, uint32_t max,
 			bool check, struct rpc_head *head)
 {
+	const uint64_t meant = mutant("rpc-epoch-unchecked", 8) ? UINT32_MAX : UINT64_MAX;
 	uint64_t tail;
 
-	if (__atomic_load_n((const uint64_t *)slot, __ATOMIC_ACQUIRE) != seq)
+	if ((__atomic_load_n((const uint64_t *)slot, __ATOMIC_ACQUIRE) ^ seq) & meant)
 		return RPC_NOTHING;
 	rpc_load(head, slot, sizeof(*head));
 	head->seq = seq;
-	if (head->len > max || head->len < sizeof(struct rpc_entry))
+	if (head->len > max || head->len < sizeof(struct rpc_entry) || head->len % 8)
 		return RPC_TORN;
 	if (have < rpc_message_bytes(head->len))
 		return RPC_FOUND;
@@ -66,19 +65,4 @@ enum rpc_found rpc_look(const void *slot, uint64_t have, uint64_t seq, uint64_t 
 	if (!check || mutant("rpc-crc-unchecked", seq))
 		return RPC_FOUND;
 	return head->flags & RPC_CRC && head->crc == checksum(slot, *head) ? RPC_FOUND : RPC_TORN;
-}
-
-bool rpc_entry(const void *slot, uint32_t len, uint32_t *at, struct rpc_entry *entry,
-	       const uint8_t **bytes)
-{
-	const uint8_t *from = (const uint8_t *)slot + sizeof(struct rpc_head);
-
-	if (len - *at < sizeof(*entry))
-		return false;
-	memcpy(entry, from + *at, sizeof(*entry));
-	if (entry->len > len - *at - sizeof(*entry))
-		return false;
-	*bytes = from + *at + sizeof(*entry);
-	*at += (uint32_t)sizeof(*entry) + entry->len;
-	return true;
 }

@@ -3,13 +3,19 @@
  * What client and server agree on: the hello of a connection, and messages in slots.
  *
  * A client has N slots of three kinds: requests and results in the server's memory, and results in
- * its own for the mode reply. Call number i (1, 2, …) uses slot i % N of each. A message is
+ * its own for the mode reply. Messages with requests are numbered 1, 2, …, and so are messages with
+ * results, of which a message with requests may have several; message i uses slot i % N of its
+ * kind. A message is
  *
  *     head │ entry │ bytes │ entry │ bytes … │ tail
  *
  * and is there when head and tail both name its sequence; where the connection does not promise the
  * order in which bytes appear, also its checksum must be right. The tail is a function of the
  * sequence that no earlier content of the slot can have by accident.
+ *
+ * A slot of requests is free when each of them has its result. A slot of results is free when the
+ * client has said that it needs it no more: in the head of a later message, or by writing the word
+ * behind the slots of requests.
  *
  * Everything here comes from a peer, which may write what it likes and change it at any time. So a
  * head is copied once and checked before it is used, and lengths are never read again.
@@ -19,20 +25,21 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "gannet/rpc.h"
 
 #define RPC_MAGIC   0x67635250u /* "gcRP" */
-#define RPC_VERSION 1u
+#define RPC_VERSION 2u
 
 /* Client to server, with the connection request. */
 struct rpc_hello {
 	uint32_t magic;
 	uint16_t version, bytes; /* of this struct */
 	uint32_t slots, max_request, max_result;
-	uint32_t thread;    /* that is to serve it, or UINT32_MAX */
+	uint32_t thread;    /* that is to serve it, from 1; 0: any */
 	uint32_t reply_key; /* of the client's result slots */
-	uint32_t reserved;
+	uint32_t window;    /* calls under way */
 	uint64_t nonce;
 	uint64_t auth[2]; /* zero; for later */
 };
@@ -45,12 +52,17 @@ struct rpc_welcome {
 	uint32_t slots, max_request, max_result; /* granted */
 	uint32_t request_key, result_key;
 	uint32_t epoch;
+	uint32_t window, max_large;
+	uint32_t park_us; /* of silence, and the server does not look any more */
+	uint32_t reserved;
 	uint64_t auth[2];
 };
+_Static_assert(sizeof(struct rpc_welcome) <= GN_PRIVATE_MAX, "what an acceptance carries");
 
 enum rpc_flag {
 	RPC_REPLY = 1 << 0, /* request: write the result back */
 	RPC_CRC = 1 << 1,   /* crc is meant */
+	RPC_ACK = 1 << 2,   /* result: say when it is not needed any more */
 };
 
 struct rpc_head {
@@ -58,39 +70,72 @@ struct rpc_head {
 	uint32_t len;	/* of entries and their bytes */
 	uint16_t aux;	/* request: entries; result: the server's time in us, saturating */
 	uint16_t flags; /* enum rpc_flag */
-	uint32_t crc;	/* CRC-32C of head (this 0), entries, bytes and tail */
-	uint32_t reserved;
+	uint32_t crc;	/* CRC-32C of head (this and word 0), entries, bytes and tail */
+	/*
+	 * Request: up to which number results are not needed any more. Where the next result will
+	 * be: not 0 while the client is parked; a new value each time.
+	 */
+	uint32_t word;
 };
 _Static_assert(sizeof(struct rpc_head) == 24, "wire");
 
+/* Each begins at a multiple of 8 bytes. */
 struct rpc_entry {
 	uint32_t len;
-	uint16_t kind; /* request: method; result: status */
-	uint16_t index;
+	uint16_t kind;	/* request: method; result: status */
+	uint16_t index; /* the client's name for the call; RPC_FAR */
 };
 _Static_assert(sizeof(struct rpc_entry) == 8, "wire");
+
+/* In an index: the bytes are elsewhere, to be READ, and these tell where. */
+#define RPC_FAR	  0x8000u
+#define RPC_INDEX 0x7fffu
+struct rpc_far {
+	uint64_t offset;
+	uint32_t key, len;
+};
 
 #define RPC_ALIGN 64u
 
 /* How long to wait for the rest of a message, which may never come: its sender may be gone. */
 #define RPC_TORN_NAP_US 1u
 
-/* Silence after which a side asks whether the other is there, by an empty WRITE. */
+/* Silence after which a side asks whether the other is there. */
 #define RPC_PROBE_NS 100000000u
 
-/* Bytes of a slot for messages of up to max payload bytes in one entry. */
+static inline uint32_t rpc_align8(uint32_t len)
+{
+	return (len + 7) & ~7u;
+}
+
+/* The most that entries and their bytes may be, with max bytes in one entry. */
+static inline uint32_t rpc_max_len(uint32_t max)
+{
+	return (uint32_t)sizeof(struct rpc_entry) + rpc_align8(max);
+}
+
+/* Bytes of a slot for such messages. */
 static inline uint64_t rpc_stride(uint32_t max)
 {
-	const uint64_t bytes =
-		sizeof(struct rpc_head) + sizeof(struct rpc_entry) + (uint64_t)max + 7 + 8;
+	const uint64_t bytes = sizeof(struct rpc_head) + (uint64_t)rpc_max_len(max) + 8;
 
 	return (bytes + RPC_ALIGN - 1) / RPC_ALIGN * RPC_ALIGN;
 }
 
-/* Where the tail of a message lies: right behind its len bytes, aligned. */
+/* Numbers of slots are powers of two, so that message numbers may wrap. */
+static inline uint32_t rpc_round_up(uint32_t n)
+{
+	uint32_t power = 1;
+
+	while (power < n)
+		power *= 2;
+	return power;
+}
+
+/* Where the tail of a message lies: right behind its len bytes, which are a multiple of 8. */
 static inline uint64_t rpc_tail_at(uint32_t len)
 {
-	return (sizeof(struct rpc_head) + (uint64_t)len + 7) / 8 * 8;
+	return sizeof(struct rpc_head) + (uint64_t)len;
 }
 
 static inline uint64_t rpc_message_bytes(uint32_t len)
@@ -108,8 +153,9 @@ uint64_t rpc_tail(uint64_t seq, uint64_t nonce);
 /* A message is put together in a slot: bytes are there from sizeof(struct rpc_head) on. */
 struct rpc_seal {
 	uint64_t seq, nonce;
-	uint32_t len;
+	uint32_t len; /* a multiple of 8 */
 	uint16_t aux, flags;
+	uint32_t word;
 };
 /* Completes it; the sequence is stored last, with release. Returns its size in bytes. */
 uint64_t rpc_seal(void *slot, const struct rpc_seal *seal);
@@ -124,7 +170,19 @@ enum rpc_found rpc_look(const void *slot, uint64_t have, uint64_t seq, uint64_t 
 			bool check, struct rpc_head *head);
 
 /* The entry at *at (from 0) of a message with len bytes; false if there is no whole one. */
-bool rpc_entry(const void *slot, uint32_t len, uint32_t *at, struct rpc_entry *entry,
-	       const uint8_t **bytes);
+static inline bool rpc_entry(const void *slot, uint32_t len, uint32_t *at, struct rpc_entry *entry,
+			     const uint8_t **bytes)
+{
+	const uint8_t *from = (const uint8_t *)slot + sizeof(struct rpc_head) + *at;
+
+	if (len - *at < sizeof(*entry))
+		return false;
+	memcpy(entry, from, sizeof(*entry));
+	if (entry->len > len - *at - sizeof(*entry))
+		return false;
+	*bytes = from + sizeof(*entry);
+	*at += (uint32_t)sizeof(*entry) + rpc_align8(entry->len);
+	return true;
+}
 
 #endif

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Results: put together in the next slot of their client, left there or written back. All by the
+ * thread that owns the connection; what others answer comes by its queue.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/counter.h"
+#include "base/mutant.h"
+#include "rpc/copy.h"
+#include "rpc/server.h"
+
+static uint8_t *result_slot(const struct rpc_conn *c, uint32_t number)
+{
+	return c->results + (number & c->mask) * c->result_stride;
+}
+
+static bool slot_is_free(const struct rpc_conn *c)
+{
+	return c->placed - c->acked <= c->mask;
+}
+
+/* ---- a message with results ---- */
+
+static void wait_for_replies(struct rpc_conn *c)
+{
+	while (c->unsent && !c->failed) {
+		struct gn_wait_item item = gn_wait_on(gn_cq_source(c->thread->cq));
+
+		rpc_thread_completions(c->thread);
+		if (c->unsent && !c->failed)
+			gn_wait(&item, 1, GN_FOREVER, "the completion of a reply");
+	}
+}
+
+/* Write the message that was placed last to its client. */
+static void write_back(struct rpc_conn *c, uint32_t bytes)
+{
+	const uint64_t offset = (c->placed & c->mask) * c->result_stride;
+	const bool sync = c->thread->server->opts.flags & GN_RPC_SYNC_REPLY;
+	const struct gn_sge sge = {c->results + offset, bytes, gn_mr_lkey(c->result_mr)};
+	const struct gn_remote to = {.key = c->reply_key};
+	struct gn_wr wr;
+	int rc;
+
+	if (c->dead || c->failed)
+		return;
+	/* There are no more of them under way than slots, so every round has a signal. */
+	gn_wr_rdma(&wr, GN_OP_WRITE, sync ? RPC_SYNC_ID : 0, &sge, &to, offset,
+		   sync || !(++c->unsignaled & c->mask) ? GN_SIGNALED : 0);
+	rc = gn_post_send(c->qp, &wr, NULL);
+	if (rc == -EAGAIN) { /* what was sent is done, but nobody has looked */
+		rpc_thread_completions(c->thread);
+		rc = gn_post_send(c->qp, &wr, NULL);
+	}
+	if (rc) {
+		rpc_conn_fail(c);
+		return;
+	}
+	c->unsent += sync;
+	if (sync)
+		wait_for_replies(c);
+}
+
+/* The server's time for the message's results; also noted for the method of the last of them. */
+static uint16_t time_us(const struct rpc_conn *c)
+{
+	const uint64_t ns = gn_now_ns() - c->begin_ns;
+
+	rpc_served_note(c->thread, c->open_method, ns, c->entries);
+	return ns / 1000 < UINT16_MAX ? (uint16_t)(ns / 1000) : UINT16_MAX;
+}
+
+void rpc_seal_results(struct rpc_conn *c)
+{
+	struct rpc_seal seal = {
+		.nonce = c->nonce,
+		.len = c->at,
+		.flags = c->check_fetch || c->check_request ? RPC_CRC : 0,
+	};
+	uint64_t bytes;
+
+	if (!c->open)
+		return;
+	if (unlikely(c->parked))
+		rpc_conn_unpark(c);
+	c->open = false;
+	c->heard = true;
+	counter_add(&c->thread->count.results, 1);
+	seal.aux = time_us(c);
+	if (unlikely(c->open_ack || c->thread->draining))
+		seal.flags |= RPC_ACK;
+	seal.seq = rpc_seq(c->epoch, ++c->placed);
+	/* From here on a client that fetches has its result. */
+	bytes = rpc_seal(result_slot(c, c->placed + mutant("rpc-slot-wrong", c->placed)), &seal);
+	if (c->open_reply)
+		write_back(c, (uint32_t)bytes);
+}
+
+/* There is a message for a result of so many bytes, and it goes the same way. */
+static bool open_message(struct rpc_conn *c, bool reply, uint32_t len)
+{
+	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
+
+	if (c->open &&
+	    (c->open_reply != reply || c->at + need > rpc_max_len(c->max_result)))
+		rpc_seal_results(c);
+	if (c->open)
+		return true;
+	if (!slot_is_free(c))
+		return false;
+	c->open = true;
+	c->open_reply = reply;
+	c->open_ack = false;
+	c->at = c->entries = 0;
+	return true;
+}
+
+static void append(struct gn_rpc_request *r, uint16_t index, const void *data, uint32_t len)
+{
+	struct rpc_conn *c = r->conn;
+	uint8_t *to = result_slot(c, c->placed + 1) + sizeof(struct rpc_head) + c->at;
+	const struct rpc_entry entry = {.len = len, .kind = r->answer.status, .index = index};
+
+	rpc_store(to, &entry, sizeof(entry));
+	if (len && data != to + sizeof(entry)) {
+		rpc_store(to + sizeof(entry), data, len);
+		gn_charge(GN_WORK_COPY, len);
+	}
+	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
+	c->open_method = r->method;
+	c->entries++;
+}
+
+/* False: there is no slot. */
+static bool place(struct gn_rpc_request *r)
+{
+	struct rpc_conn *c = r->conn;
+	struct rpc_answer *a = &r->answer;
+	struct rpc_far far;
+
+	if (likely(a->len <= c->max_result)) {
+		if (!open_message(c, r->reply, a->len))
+			return false;
+		append(r, r->index, a->data, a->len);
+		return true;
+	}
+	if (!open_message(c, r->reply, sizeof(far)))
+		return false;
+	if (rpc_lend(r, &far)) {
+		append(r, (uint16_t)(r->index | RPC_FAR), &far, sizeof(far));
+		c->open_ack = true;
+	} else {
+		append(r, r->index, NULL, 0);
+	}
+	return true;
+}
+
+static void hold(struct gn_rpc_request *r)
+{
+	struct rpc_conn *c = r->conn;
+	struct rpc_answer *a = &r->answer;
+
+	/* What is still the handler's, or in a slot, is so no longer than this call. */
+	if (a->len && !a->copy && !a->mem) {
+		a->copy = gn_alloc(a->len, 0);
+		if (a->copy)
+			memcpy(a->copy, a->data, a->len);
+		else
+			*a = (struct rpc_answer){.status = GN_RPC_BUSY};
+		a->data = a->copy;
+	}
+	r->state = RPC_HELD;
+	r->next = NULL;
+	*c->held_end = r;
+	c->held_end = &r->next;
+}
+
+void rpc_answer(struct gn_rpc_request *r)
+{
+	struct rpc_conn *c = r->conn;
+
+	if (unlikely(c->dead)) {
+		rpc_answer_free(&r->answer);
+		rpc_request_free(r);
+		return;
+	}
+	if (!c->serving && !c->open)
+		c->begin_ns = r->begin_ns;
+	/* Behind the message another handler may be at work: then it is its turn first. */
+	if (unlikely(c->held || (c->room && c->room != r) || !place(r))) {
+		hold(r);
+		return;
+	}
+	if (unlikely(r->answer.copy || r->answer.release))
+		rpc_answer_free(&r->answer);
+	if (!c->serving)
+		rpc_seal_results(c);
+	rpc_request_free(r);
+}
+
+/* ---- slots that are free again ---- */
+
+bool rpc_conn_acked(struct rpc_conn *c, uint32_t number)
+{
+	if (likely(number == c->acked))
+		return true;
+	if (number - c->acked > c->placed - c->acked)
+		return false;
+	c->acked = number;
+	if (unlikely(c->lent))
+		rpc_lent_return(c, false);
+	return true;
+}
+
+void rpc_conn_release_held(struct rpc_conn *c)
+{
+	while (c->held && !c->room) {
+		struct gn_rpc_request *r = c->held;
+
+		if (!place(r))
+			return;
+		c->held = r->next;
+		if (!c->held)
+			c->held_end = &c->held;
+		rpc_answer_free(&r->answer);
+		rpc_request_free(r);
+	}
+	if (!c->serving)
+		rpc_seal_results(c);
+}
+
+void rpc_conn_look_acked(struct rpc_conn *c)
+{
+	const uint8_t *word = c->requests + (c->mask + 1) * c->request_stride;
+	const uint64_t seq =
+		__atomic_load_n((const uint64_t *)(const void *)word, __ATOMIC_ACQUIRE);
+
+	/* Older than what a request said, or nothing yet: no news. */
+	if (seq >> 32 == c->epoch && (int32_t)((uint32_t)seq - c->acked) > 0 &&
+	    !rpc_conn_acked(c, (uint32_t)seq))
+		rpc_conn_fail(c);
+	rpc_conn_release_held(c);
+}
+
+/* ---- answers ---- */
+
+void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
+{
+	struct rpc_conn *c = r->conn;
+	const uint32_t most = rpc_max_len(c->max_result);
+
+	if (room)
+		*room = 0;
+	if (c->thread->id != gn_thread_id() || c->current != r || c->held ||
+	    (c->room && c->room != r))
+		return NULL;
+	if (c->open && (c->open_reply != r->reply || c->at > most / 2))
+		rpc_seal_results(c);
+	if (!open_message(c, r->reply, 0))
+		return NULL;
+	c->room = r;
+	if (room) {
+		*room = most - c->at - (uint32_t)sizeof(struct rpc_entry);
+		if (*room > c->max_result)
+			*room = c->max_result;
+	}
+	if (RPC_RACES_SHOW) /* a handler's own stores are plain */
+		return c->scratch;
+	return result_slot(c, c->placed + 1) + sizeof(struct rpc_head) + c->at +
+	       sizeof(struct rpc_entry);
+}
+
+/* From another thread than the owner's: what is lent must be copied. */
+static void send_answer(struct gn_rpc_request *r)
+{
+	struct rpc_answer *a = &r->answer;
+
+	if (a->len && !a->mem) {
+		a->copy = gn_alloc(a->len, 0);
+		if (a->copy)
+			memcpy(a->copy, a->data, a->len);
+		else
+			*a = (struct rpc_answer){.status = GN_RPC_BUSY};
+		a->data = a->copy;
+	}
+	r->work.ask = RPC_ASK_ANSWER;
+	rpc_thread_ask(r->conn->thread, &r->work);
+}
+
+static void answer(struct gn_rpc_request *r)
+{
+	if (likely(r->conn->thread->id == gn_thread_id()))
+		rpc_answer(r);
+	else
+		send_answer(r);
+}
+
+void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, uint32_t len_bytes)
+{
+	r->answer.status = (uint16_t)status;
+	r->answer.data = data;
+	r->answer.len = len_bytes;
+	if (unlikely(len_bytes > r->conn->thread->server->opts.max_large &&
+		     len_bytes > r->conn->max_result)) {
+		r->answer.status = GN_RPC_TOO_BIG;
+		r->answer.len = 0;
+	}
+	answer(r);
+}
+
+void gn_rpc_answer_mem(struct gn_rpc_request *r, unsigned status, struct gn_mem *mem, size_t offset,
+		       uint32_t len_bytes, void (*release)(void *arg), void *arg)
+{
+	r->answer = (struct rpc_answer){
+		.status = (uint16_t)status,
+		.data = (const uint8_t *)gn_mem_addr(mem) + offset,
+		.len = len_bytes,
+		.mem = mem,
+		.offset = offset,
+		.release = release,
+		.arg = arg,
+	};
+	if (len_bytes > r->conn->thread->server->opts.max_large || offset > gn_mem_size(mem) ||
+	    len_bytes > gn_mem_size(mem) - offset) {
+		r->answer.status = GN_RPC_TOO_BIG;
+		r->answer.len = 0;
+	}
+	answer(r);
+}

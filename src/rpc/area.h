@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory of a large message. */
+#ifndef GN_RPC_AREA_H
+#define GN_RPC_AREA_H
+
+#include "gannet/fabric.h"
+
+struct rpc_area {
+	struct gn_mem *mem;
+	struct gn_mr *mr;
+	uint64_t size; /* that was allocated: whole pages */
+};
+
+/* rights: the remote ones. On failure nothing is left. */
+int rpc_area_make(struct gn_fabric *fabric, struct gn_pd *pd, uint64_t size, unsigned rights,
+		  struct rpc_area *area);
+void rpc_area_free(struct rpc_area *area);
+
+#endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Large messages of a client. A request is copied to memory that the server may read: the caller's
+ * own is left alone from then on. A result is read in pieces, into memory of the client's, and each
+ * is copied to the caller, as long as it waits.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "rpc/client.h"
+
+#define PIECE  (256u << 10)
+#define PIECES 2u /* read at once */
+
+/* ---- requests ---- */
+
+int rpc_far_lend(struct gn_rpc_client *c, struct rpc_call *call, const void *data, uint32_t len,
+		 struct rpc_far *out)
+{
+	struct gn_remote remote;
+	int rc = 0;
+
+	if (c->spare.size >= len) {
+		call->request = c->spare;
+		c->spare = (struct rpc_area){0};
+	} else {
+		rc = rpc_area_make(c->fabric, c->pd, len, GN_REMOTE_READ, &call->request);
+	}
+	if (rc)
+		return rc;
+	gn_mr_remote(call->request.mr, &remote);
+	memcpy(gn_mem_addr(call->request.mem), data, len);
+	gn_charge(GN_WORK_COPY, len);
+	*out = (struct rpc_far){.offset = remote.offset, .key = remote.key, .len = len};
+	c->count.large++;
+	return 0;
+}
+
+/* The largest that there was is kept: the next large request saves making it. */
+void rpc_far_return(struct gn_rpc_client *c, struct rpc_call *call)
+{
+	if (call->request.size > c->spare.size) {
+		rpc_area_free(&c->spare);
+		c->spare = call->request;
+	} else {
+		rpc_area_free(&call->request);
+	}
+	call->request = (struct rpc_area){0};
+}
+
+/* ---- results ---- */
+
+/* More of the first in the queue. */
+static void ask_more(struct gn_rpc_client *c)
+{
+	struct rpc_far_read *read = c->far_reads;
+	const struct gn_remote from = {.key = read->from.key};
+
+	while (c->calls[read->call].op && !c->dead && read->asked < read->from.len &&
+	       read->asked - read->done < c->piece * PIECES) {
+		const uint32_t left = read->from.len - read->asked;
+		const uint32_t bytes = left < c->piece ? left : c->piece;
+		const struct gn_sge sge = {(uint8_t *)gn_mem_addr(c->bounce.mem) +
+						   read->asked / c->piece % PIECES * PIECE,
+					   bytes, gn_mr_lkey(c->bounce.mr)};
+		struct gn_wr wr;
+		int rc;
+
+		gn_wr_rdma(&wr, GN_OP_READ, rpc_id(RPC_ID_FAR, bytes), &sge, &from,
+			   read->from.offset + read->asked, GN_SIGNALED);
+		rc = gn_post_send(c->qp, &wr, NULL);
+		if (rc == -EAGAIN)
+			return; /* when the queue has room again */
+		if (rc)
+			rpc_client_die(c);
+		else
+			read->asked += bytes;
+	}
+}
+
+/* All of the first has come, or nobody waits for it any more. */
+static void end_first(struct gn_rpc_client *c)
+{
+	struct rpc_far_read *read = c->far_reads;
+
+	c->far_reads = read->next;
+	if (!c->far_reads)
+		c->far_end = &c->far_reads;
+	c->got[read->number & c->mask].far--;
+	rpc_end(c, &c->calls[read->call], read->status, read->from.len);
+	rpc_call_over(c, read->call);
+	rpc_move_spent(c);
+	gn_free(read);
+}
+
+/* Those that nobody waits for are not begun. */
+void rpc_far_poll(struct gn_rpc_client *c)
+{
+	while (c->far_reads && !c->dead) {
+		struct rpc_far_read *read = c->far_reads;
+
+		ask_more(c);
+		if (c->dead || read->asked > read->done ||
+		    (c->calls[read->call].op && read->done < read->from.len))
+			return;
+		end_first(c);
+	}
+}
+
+bool rpc_far_begin(struct gn_rpc_client *c, const struct rpc_far_read *what)
+{
+	struct rpc_far_read *read = gn_alloc(sizeof(*read), 0);
+
+	if (read && !c->bounce.mem &&
+	    rpc_area_make(c->fabric, c->pd, (uint64_t)PIECE * PIECES, 0, &c->bounce)) {
+		gn_free(read);
+		return false;
+	}
+	if (!read)
+		return false;
+	*read = *what;
+	read->next = NULL;
+	*c->far_end = read;
+	c->far_end = &read->next;
+	c->count.large++;
+	if (c->far_reads == read)
+		ask_more(c);
+	return true;
+}
+
+void rpc_far_done(struct gn_rpc_client *c, uint32_t bytes)
+{
+	struct rpc_far_read *read = c->far_reads;
+	const struct gn_rpc_op *op = c->calls[read->call].op;
+
+	if (op) {
+		memcpy((uint8_t *)op->result + read->done,
+		       (uint8_t *)gn_mem_addr(c->bounce.mem) +
+			       read->done / c->piece % PIECES * PIECE,
+		       bytes);
+		gn_charge(GN_WORK_COPY, bytes);
+	}
+	read->done += bytes;
+	rpc_far_poll(c);
+}
+
+void rpc_far_free(struct gn_rpc_client *c)
+{
+	while (c->far_reads) {
+		struct rpc_far_read *read = c->far_reads;
+
+		c->far_reads = read->next;
+		gn_free(read);
+	}
+	c->far_end = &c->far_reads;
+	for (uint32_t i = 0; c->calls && i < c->limits.window; i++)
+		rpc_area_free(&c->calls[i].request);
+	rpc_area_free(&c->bounce);
+	rpc_area_free(&c->spare);
+}

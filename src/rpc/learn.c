@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a client learns from its calls: for each method fetch or reply, when the first fetch is
+ * worth while, how much it should bring, and how many requests make a batch.
+ *
+ * Without a table the rules of thumb are: R is 5; Tx is R times half the shortest call, which is
+ * about what a fetch takes; and a fetch of F bytes is as good as 1 / (1 + F / 1024).
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "rpc/client.h"
+
+#define RETRIES	     5u
+#define FIRST_BYTES  216u /* until something has come: a message of 256 bytes */
+#define BATCH_MAX    128u
+#define BATCH_US     5000u
+#define ALPHA_PCT    5u
+#define AUTO_CALLS   256u /* calls after which the size of a batch is thought over */
+#define SLACK_UP_NS  100u /* after a first fetch in vain, … */
+#define SLACK_DOWN_NS 10u /* … and after one that was not: so one in eleven is in vain */
+#define SLACK_MAX_NS 2000u
+#define CALLS_IN_ROW 2u
+
+/* ---- what it begins with ---- */
+
+static int read_tuning(struct rpc_learn *l, const struct gn_rpc_tuning *given)
+{
+	const char *path = getenv("GANNET_RPC_TUNING");
+
+	if (given)
+		l->tuning = *given;
+	else if (path && *path)
+		return gn_rpc_tuning_read(path, &l->tuning);
+	if (l->tuning.n_sizes > GN_RPC_TUNING_SIZES || l->tuning.n_retries > GN_RPC_TUNING_RETRIES)
+		return -EINVAL;
+	return 0;
+}
+
+int rpc_learn_init(struct gn_rpc_client *c, const struct gn_rpc_client_opts *o)
+{
+	struct rpc_learn *l = &c->learn;
+	int rc = read_tuning(l, o->tuning);
+
+	if (rc)
+		return rc;
+	l->retries = o->retries ? o->retries : l->tuning.retries ? l->tuning.retries : RETRIES;
+	l->switch_us = o->switch_us ? o->switch_us : l->tuning.switch_us;
+	l->fetch_fixed = o->fetch_bytes;
+	l->fetch_bytes = o->fetch_bytes ? o->fetch_bytes : FIRST_BYTES;
+	l->least_ns = UINT64_MAX;
+	l->batch = o->batch;
+	if (!l->batch.entries)
+		l->batch.entries = l->batch.limit_us ? BATCH_MAX : 1;
+	if (!l->batch.bytes)
+		l->batch.bytes = UINT32_MAX;
+	if (!l->batch.wait_us)
+		l->batch.wait_us = BATCH_US;
+	if (!l->batch.alpha_pct)
+		l->batch.alpha_pct = ALPHA_PCT;
+	l->entries = l->batch.limit_us ? 1 : l->batch.entries;
+	return 0;
+}
+
+void rpc_learn_free(struct gn_rpc_client *c)
+{
+	for (unsigned i = 0; i < sizeof(c->learn.kinds) / sizeof(c->learn.kinds[0]); i++) {
+		struct rpc_kind *page = c->learn.kinds[i];
+
+		for (unsigned j = 0; page && j < RPC_PAGE_KINDS; j++)
+			gn_free(page[j].latency);
+		gn_free(page);
+	}
+}
+
+struct rpc_kind *rpc_kind_of(struct gn_rpc_client *c, unsigned method)
+{
+	struct rpc_kind **page = &c->learn.kinds[method / RPC_PAGE_KINDS];
+
+	if (unlikely(!*page))
+		*page = gn_alloc(RPC_PAGE_KINDS * sizeof(**page), 0);
+	return *page ? &(*page)[method % RPC_PAGE_KINDS] : NULL;
+}
+
+/* ---- fetch or reply ---- */
+
+uint32_t rpc_learn_switch(const struct gn_rpc_client *c)
+{
+	const struct rpc_learn *l = &c->learn;
+	uint64_t us;
+
+	if (l->switch_us)
+		return l->switch_us;
+	if (l->least_ns == UINT64_MAX)
+		return UINT16_MAX;
+	us = l->retries * l->least_ns / 2000;
+	return us < UINT16_MAX ? (uint32_t)us + 1 : UINT16_MAX;
+}
+
+/* Does this call speak for the other mode? */
+static bool strikes(const struct gn_rpc_client *c, const struct rpc_kind *kind, uint32_t fails,
+		    uint16_t time_us)
+{
+	const uint32_t switch_us = rpc_learn_switch(c);
+
+	if (kind->reply)
+		return time_us * 5ull < switch_us * 4ull;
+	if (c->flags & GN_RPC_BY_FAILS)
+		return fails >= c->learn.retries;
+	return time_us > switch_us;
+}
+
+static void choose_mode(struct gn_rpc_client *c, struct rpc_kind *kind, uint32_t fails,
+			uint16_t time_us)
+{
+	if (likely(!strikes(c, kind, fails, time_us))) {
+		kind->strikes = 0;
+		return;
+	}
+	if (++kind->strikes < CALLS_IN_ROW)
+		return;
+	kind->strikes = 0;
+	kind->reply = !kind->reply;
+	c->count.switches++;
+}
+
+/* ---- batches ---- */
+
+/* RF-RPC, equation 3. */
+static void choose_batch(struct gn_rpc_client *c, uint64_t ns)
+{
+	struct rpc_learn *l = &c->learn;
+	uint64_t late;
+
+	l->late += ns > l->batch.limit_us * 1000ull;
+	if (++l->seen < AUTO_CALLS)
+		return;
+	late = l->late * 1000ull; /* in thousandths of a per cent of those seen, times 10 */
+	if (late > (uint64_t)l->batch.alpha_pct * 10 * l->seen && l->entries > 1)
+		l->entries--;
+	else if (late < (uint64_t)l->batch.alpha_pct * l->seen && l->entries < l->batch.entries)
+		l->entries++;
+	l->seen = l->late = 0;
+}
+
+void rpc_learn_call(struct gn_rpc_client *c, struct rpc_kind *kind, uint64_t ns, uint32_t fails,
+		    uint16_t time_us)
+{
+	const uint64_t server_ns = time_us * 1000ull;
+
+	if (unlikely(!kind->latency))
+		kind->latency = gn_alloc(sizeof(*kind->latency), 0);
+	if (likely(kind->latency))
+		rpc_times_add(kind->latency, ns, 1);
+	if (ns > server_ns && ns - server_ns < c->learn.least_ns)
+		c->learn.least_ns = ns - server_ns;
+	kind->time_us = time_us < kind->last_us ? time_us : kind->last_us;
+	kind->last_us = time_us;
+	if (c->mode == GN_RPC_HYBRID)
+		choose_mode(c, kind, fails, time_us);
+	if (c->learn.batch.limit_us)
+		choose_batch(c, ns);
+}
+
+/* ---- how much a fetch brings ---- */
+
+/* I(R, F) of the table, between its sizes by a straight line; or the rule of thumb. */
+static uint64_t rate_of(const struct rpc_learn *l, uint32_t bytes)
+{
+	const struct gn_rpc_tuning *t = &l->tuning;
+	const uint32_t r = l->retries < t->n_retries ? l->retries : t->n_retries;
+	uint32_t i = 0;
+
+	if (!r || !t->n_sizes)
+		return 1024u * 1024u / (1024u + bytes);
+	while (i + 1 < t->n_sizes && t->bytes[i] < bytes)
+		i++;
+	if (!i || t->bytes[i] <= bytes || t->bytes[i] == t->bytes[i - 1])
+		return t->rate[r - 1][i];
+	return (t->rate[r - 1][i - 1] * (uint64_t)(t->bytes[i] - bytes) +
+		t->rate[r - 1][i] * (uint64_t)(bytes - t->bytes[i - 1])) /
+	       (t->bytes[i] - t->bytes[i - 1]);
+}
+
+/* RF-RPC, equation 2: the size with which the samples would have come fastest. */
+static void choose_fetch(struct gn_rpc_client *c)
+{
+	struct rpc_learn *l = &c->learn;
+	uint64_t best = 0;
+
+	for (uint32_t all = 64; all / 2 < c->result_stride; all *= 2) {
+		const uint32_t bytes = all - (uint32_t)rpc_message_bytes(sizeof(struct rpc_entry));
+		const uint64_t rate = rate_of(l, bytes);
+		uint64_t sum = 0;
+
+		for (uint32_t i = 0; i < RPC_SAMPLES; i++)
+			sum += bytes >= l->samples[i] ? rate : rate / 2;
+		if (sum > best) {
+			best = sum;
+			l->fetch_bytes = bytes;
+		}
+	}
+}
+
+void rpc_learn_size(struct gn_rpc_client *c, uint32_t len)
+{
+	struct rpc_learn *l = &c->learn;
+
+	if (l->fetch_fixed)
+		return;
+	l->samples[l->n_samples++] = len - (uint32_t)sizeof(struct rpc_entry);
+	if (l->n_samples < RPC_SAMPLES)
+		return;
+	l->n_samples = 0;
+	choose_fetch(c);
+}
+
+/* ---- when to fetch ---- */
+
+void rpc_learn_first(struct gn_rpc_client *c, bool found)
+{
+	struct rpc_learn *l = &c->learn;
+
+	if (!found)
+		l->slack_ns = l->slack_ns < SLACK_MAX_NS ? l->slack_ns + SLACK_UP_NS : SLACK_MAX_NS;
+	else if (l->slack_ns >= SLACK_DOWN_NS)
+		l->slack_ns -= SLACK_DOWN_NS;
+}
+
+uint64_t rpc_learn_delay(const struct gn_rpc_client *c, const struct rpc_sent *sent)
+{
+	if (c->slow_reads)
+		return sent->ns + sent->time_us * 1000ull + c->learn.slack_ns;
+	return sent->time_us > 1 ? sent->ns + sent->time_us * 1000ull : 0;
+}
+
+int gn_rpc_choice(const struct gn_rpc_client *c, unsigned method, struct gn_rpc_choice *out)
+{
+	const struct rpc_kind *page;
+
+	if (!c || !out || method >= GN_RPC_BUILTIN_END)
+		return -EINVAL;
+	page = c->learn.kinds[method / RPC_PAGE_KINDS];
+	*out = (struct gn_rpc_choice){
+		.mode = c->mode == GN_RPC_REPLY ||
+					(page && page[method % RPC_PAGE_KINDS].reply) ?
+				GN_RPC_REPLY :
+				GN_RPC_FETCH,
+		.retries = c->learn.retries,
+		.fetch_bytes = c->learn.fetch_bytes,
+		.switch_us = rpc_learn_switch(c),
+		.batch = c->learn.entries,
+	};
+	return 0;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/* Large results: memory that a client may read until it says that it has. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/counter.h"
+#include "rpc/server.h"
+
+#define LENT_MAX 4u /* times max_large, that one client may have at once */
+
+/* The handler's own memory: the pages that the result lies in. */
+static int lend_mem(struct rpc_conn *c, struct rpc_answer *a, struct rpc_lent *lent,
+		    struct rpc_far *out)
+{
+	const size_t from = a->offset / GN_PAGE * GN_PAGE;
+	struct gn_remote remote;
+	int rc = gn_mr_register(c->pd, a->mem, from, a->offset + a->len - from, GN_REMOTE_READ,
+				&lent->mr);
+
+	if (rc)
+		return rc;
+	gn_mr_remote(lent->mr, &remote);
+	*out = (struct rpc_far){
+		.offset = remote.offset + a->offset - from, .key = remote.key, .len = a->len};
+	lent->release = a->release;
+	lent->arg = a->arg;
+	a->release = NULL;
+	return 0;
+}
+
+static int lend_copy(struct rpc_conn *c, const struct rpc_answer *a, struct rpc_lent *lent,
+		     struct rpc_far *out)
+{
+	struct gn_remote remote;
+	int rc = rpc_area_make(c->thread->server->fabric, c->pd, a->len, GN_REMOTE_READ,
+			       &lent->area);
+
+	if (rc)
+		return rc;
+	memcpy(gn_mem_addr(lent->area.mem), a->data, a->len);
+	gn_charge(GN_WORK_COPY, a->len);
+	gn_mr_remote(lent->area.mr, &remote);
+	*out = (struct rpc_far){.offset = remote.offset, .key = remote.key, .len = a->len};
+	return 0;
+}
+
+/* False: not now, and the answer says so. */
+bool rpc_lend(struct gn_rpc_request *r, struct rpc_far *out)
+{
+	struct rpc_conn *c = r->conn;
+	struct rpc_answer *a = &r->answer;
+	const uint64_t most = (uint64_t)LENT_MAX * c->thread->server->opts.max_large;
+	struct rpc_lent *lent = NULL;
+	int rc = -ENOMEM;
+
+	if (a->len <= most - c->lent_bytes)
+		lent = gn_alloc(sizeof(*lent), 0);
+	/* Memory that was not made to be read by others is copied. */
+	if (lent && a->mem)
+		rc = lend_mem(c, a, lent, out);
+	if (lent && rc)
+		rc = lend_copy(c, a, lent, out);
+	if (rc) {
+		gn_free(lent);
+		a->status = GN_RPC_BUSY;
+		return false;
+	}
+	lent->bytes = a->len;
+	lent->number = c->placed + 1;
+	lent->next = c->lent;
+	c->lent = lent;
+	c->lent_bytes += lent->bytes;
+	counter_add(&c->thread->count.large, 1);
+	return true;
+}
+
+void rpc_lent_return(struct rpc_conn *c, bool all)
+{
+	for (struct rpc_lent **at = &c->lent; *at;) {
+		struct rpc_lent *lent = *at;
+
+		if (!all && (int32_t)(lent->number - c->acked) > 0) {
+			at = &lent->next;
+			continue;
+		}
+		*at = lent->next;
+		c->lent_bytes -= lent->bytes;
+		gn_mr_deregister(lent->mr);
+		rpc_area_free(&lent->area);
+		if (lent->release)
+			lent->release(lent->arg);
+		gn_free(lent);
+	}
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/* Requests: found in a client's memory, taken apart, handed to their handlers. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/counter.h"
+#include "base/mutant.h"
+#include "rpc/server.h"
+
+#define PIECES 4u /* of a large request that are read at once */
+
+/* ---- a request ---- */
+
+static void handle(struct gn_rpc_request *r)
+{
+	struct rpc_conn *c = r->conn;
+	const struct rpc_method *method = rpc_method_find(c->thread->server, r->method);
+	struct gn_rpc_request *before = c->current;
+
+	r->state = RPC_BUSY;
+	if (unlikely(c->thread->draining)) {
+		gn_rpc_answer(r, GN_RPC_BUSY, NULL, 0);
+		return;
+	}
+	counter_add(&c->thread->count.calls, 1);
+	c->current = r;
+	if (likely(method))
+		method->fn(r, method->arg);
+	else
+		gn_rpc_answer(r, GN_RPC_NO_METHOD, NULL, 0);
+	c->current = before;
+	c->room = NULL;
+}
+
+void rpc_request_free(struct gn_rpc_request *r)
+{
+	struct rpc_conn *c = r->conn;
+
+	if (unlikely(r->area.mem)) {
+		c->coming_bytes -= r->from.len;
+		rpc_area_free(&r->area);
+	}
+	c->left[r->number & c->mask]--;
+	c->n_busy--;
+	r->state = RPC_IDLE;
+	r->next = c->idle;
+	c->idle = r;
+}
+
+/* ---- a large one, which is read ---- */
+
+static void read_more(struct gn_rpc_request *r)
+{
+	struct rpc_conn *c = r->conn;
+	const uint32_t piece = c->thread->server->piece;
+	const struct gn_remote from = {.key = r->from.key};
+
+	while (r->asked < r->from.len && r->asked - r->done < piece * PIECES && !c->failed) {
+		const uint32_t left = r->from.len - r->asked, bytes = left < piece ? left : piece;
+		const struct gn_sge sge = {(uint8_t *)gn_mem_addr(r->area.mem) + r->asked, bytes,
+					   gn_mr_lkey(r->area.mr)};
+		struct gn_wr wr;
+		int rc;
+
+		gn_wr_rdma(&wr, GN_OP_READ, (uintptr_t)r, &sge, &from, r->from.offset + r->asked,
+			   GN_SIGNALED);
+		rc = gn_post_send(c->qp, &wr, NULL);
+		if (rc == -EAGAIN && r->asked > r->done)
+			return; /* when the next piece has come */
+		if (rc)
+			rpc_conn_fail(c);
+		else
+			r->asked += bytes;
+	}
+}
+
+static void begin_far(struct gn_rpc_request *r)
+{
+	struct rpc_conn *c = r->conn;
+	const struct gn_rpc_server *server = c->thread->server;
+	const uint32_t most = server->opts.max_large;
+	unsigned status = GN_RPC_OK;
+
+	memcpy(&r->from, r->data, sizeof(r->from));
+	r->data = NULL;
+	r->len = r->from.len;
+	r->asked = r->done = r->fresh = 0;
+	r->state = RPC_BUSY;
+	if (!r->len || r->len > most)
+		status = GN_RPC_TOO_BIG;
+	else if (c->thread->draining || r->len > most - c->coming_bytes ||
+		 rpc_area_make(server->fabric, c->pd, r->len, 0, &r->area))
+		status = GN_RPC_BUSY;
+	if (status) {
+		gn_rpc_answer(r, status, NULL, 0);
+		return;
+	}
+	c->coming_bytes += r->len;
+	counter_add(&c->thread->count.large, 1);
+	r->state = RPC_COMING;
+	read_more(r);
+}
+
+void rpc_request_come(struct gn_rpc_request *r)
+{
+	const uint32_t piece = r->conn->thread->server->piece;
+	const uint64_t done = r->done + (uint64_t)r->fresh * piece;
+
+	r->fresh = 0;
+	r->done = done < r->from.len ? (uint32_t)done : r->from.len;
+	if (r->done < r->from.len) {
+		read_more(r);
+		return;
+	}
+	r->data = gn_mem_addr(r->area.mem);
+	handle(r);
+}
+
+/* ---- a message ---- */
+
+/* False: no client of ours, nonsense. */
+static bool take_entry(struct rpc_conn *c, const struct rpc_entry *entry, const uint8_t *data,
+		       bool reply)
+{
+	struct gn_rpc_request *r = c->idle;
+	const bool far = entry->index & RPC_FAR;
+
+	if (unlikely(!r || (far && entry->len != sizeof(struct rpc_far))))
+		return false;
+	c->idle = r->next;
+	r->conn = c;
+	r->number = c->number;
+	r->method = entry->kind;
+	r->index = (uint16_t)(entry->index & RPC_INDEX);
+	r->reply = reply;
+	r->data = data;
+	r->len = entry->len;
+	r->begin_ns = c->begin_ns;
+	c->left[c->number & c->mask]++;
+	c->n_busy++;
+	if (unlikely(far))
+		begin_far(r);
+	else
+		handle(r);
+	return true;
+}
+
+static bool take_message(struct rpc_conn *c, const uint8_t *message, const struct rpc_head *head)
+{
+	struct rpc_entry entry;
+	const uint8_t *data;
+	uint32_t at = 0;
+
+	if (c->left[c->number & c->mask] || !rpc_conn_acked(c, head->word))
+		return false;
+	c->begin_ns = gn_now_ns();
+	for (unsigned i = 0; i < head->aux; i++)
+		if (!rpc_entry(message, head->len, &at, &entry, &data) ||
+		    !take_entry(c, &entry, data, head->flags & RPC_REPLY))
+			return false;
+	return true;
+}
+
+int rpc_conn_serve(struct rpc_conn *c)
+{
+	int served = 0, again = 0;
+
+	if (unlikely(c->held || c->lent || c->thread->draining))
+		rpc_conn_look_acked(c);
+	/* A request may overtake the news of its connection, before which no promise is known. */
+	while (c->established && !c->failed) {
+		const uint8_t *message = rpc_conn_request(c, c->number);
+		struct rpc_head head;
+		const enum rpc_found found =
+			rpc_look(message, c->request_stride, rpc_seq(c->epoch, c->number), c->nonce,
+				 rpc_max_len(c->max_request), c->check_request, &head);
+
+		if (found != RPC_FOUND) {
+			counter_add(&c->thread->count.torn, found == RPC_TORN);
+			break;
+		}
+		counter_add(&c->thread->count.batches, 1);
+		c->serving = true;
+		if (!take_message(c, message, &head))
+			rpc_conn_fail(c);
+		c->serving = false;
+		if (!mutant("rpc-run-twice", c->number) || again++)
+			c->number++;
+		served++;
+		rpc_seal_results(c);
+		if (served > (int)c->mask)
+			break; /* others wait, too */
+	}
+	c->heard |= served > 0;
+	return served;
+}
+
+/* ---- what a handler may ask ---- */
+
+unsigned gn_rpc_request_method(const struct gn_rpc_request *request)
+{
+	return request->method;
+}
+
+const void *gn_rpc_request_data(const struct gn_rpc_request *request, uint32_t *len_bytes)
+{
+	if (len_bytes)
+		*len_bytes = request->len;
+	return request->data;
+}
+
+uint64_t gn_rpc_request_client(const struct gn_rpc_request *request)
+{
+	return request->conn->client;
+}
+
+unsigned gn_rpc_request_thread(const struct gn_rpc_request *request)
+{
+	return request->conn->thread->index;
+}

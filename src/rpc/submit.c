@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT */
+/* A client's calls: put into messages, sent, ended. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/mutant.h"
+#include "rpc/client.h"
+
+static const char *const statuses[] = {
+	[GN_RPC_OK] = "ok",
+	[GN_RPC_TIMEOUT] = "no result by the deadline",
+	[GN_RPC_CANCELED] = "canceled",
+	[GN_RPC_PEER_GONE] = "the peer is gone",
+	[GN_RPC_NO_METHOD] = "no such method",
+	[GN_RPC_TOO_BIG] = "the result is too big",
+	[GN_RPC_DENIED] = "denied",
+	[GN_RPC_BUSY] = "busy",
+	[GN_RPC_FAILED] = "failed",
+};
+
+const char *gn_rpc_status_str(unsigned status)
+{
+	return statuses[status < GN_RPC_FAILED ? status : GN_RPC_FAILED];
+}
+
+int rpc_client_check(const struct gn_rpc_client *client)
+{
+	if (!client)
+		return -EINVAL;
+	return client->owner == gn_thread_id() ? 0 : -EPERM;
+}
+
+/* ---- the end of a call ---- */
+
+void rpc_end(struct gn_rpc_client *c, struct rpc_call *call, unsigned status, uint32_t result_len)
+{
+	struct gn_rpc_op *op = call->op;
+
+	call->op = NULL;
+	if (!op)
+		return;
+	op->status = status;
+	op->result_len = result_len;
+	op->client = NULL;
+	c->n_live--;
+	c->count.ended[status < GN_RPC_FAILED ? status : GN_RPC_FAILED]++;
+	c->ended++;
+	if (op->done)
+		op->done(op);
+}
+
+static void close_message(struct gn_rpc_client *c, const struct rpc_sent *sent)
+{
+	c->n_sent--;
+	c->n_fetch -= !sent->reply;
+}
+
+void rpc_call_over(struct gn_rpc_client *c, uint32_t index)
+{
+	struct rpc_call *call = &c->calls[index];
+	struct rpc_sent *sent = &c->sent[call->number & c->mask];
+
+	if (call->request.mem)
+		rpc_far_return(c, call);
+	call->taken = false;
+	c->idle[c->n_idle++] = index;
+	if (!--sent->left)
+		close_message(c, sent);
+}
+
+void rpc_client_die(struct gn_rpc_client *c)
+{
+	if (c->dead)
+		return;
+	c->dead = true;
+	for (uint32_t i = 0; i < c->limits.window; i++)
+		rpc_end(c, &c->calls[i], GN_RPC_PEER_GONE, 0);
+	if (c->opts.peer)
+		c->opts.peer(c->opts.peer_arg, c->epoch, false);
+}
+
+/* ---- a message with requests ---- */
+
+static uint8_t *request_slot(const struct gn_rpc_client *c, uint32_t number)
+{
+	return c->requests + (number & c->mask) * c->request_stride;
+}
+
+/* Reads are always signaled, and free the places of the requests before them. */
+static uint32_t request_flags(struct gn_rpc_client *c, uint64_t bytes)
+{
+	uint32_t flags = bytes <= c->max_inline ? GN_INLINE : 0;
+
+	if (c->flags & GN_RPC_SIGNALED || (c->reply && ++c->unsignaled > c->mask)) {
+		c->unsignaled = 0;
+		c->unconfirmed++;
+		flags |= GN_SIGNALED;
+	}
+	return flags;
+}
+
+/*
+ * When its result is worth a look: after the time that the server took the last time, if nothing
+ * else is under way. One that writes it back may have ceased to look at this client.
+ */
+static void note_sent(struct gn_rpc_client *c, const struct rpc_sent *sent)
+{
+	const uint64_t quiet_ns = sent->ns - c->heard_ns;
+
+	c->heard_ns = sent->ns;
+	if (c->reply && quiet_ns > c->park_us * 1000ull / 4)
+		rpc_ask(c, sent->ns);
+	if (c->n_sent == 1 && !c->reply && !(c->flags & GN_RPC_EAGER))
+		c->first_ns = rpc_learn_delay(c, sent);
+}
+
+void rpc_flush(struct gn_rpc_client *c)
+{
+	uint8_t *slot = request_slot(c, c->number);
+	const struct gn_remote to = {.key = c->request_key};
+	const struct rpc_seal seal = {
+		.seq = rpc_seq(c->epoch, c->number),
+		.nonce = c->nonce,
+		.len = c->at,
+		.aux = (uint16_t)c->entries,
+		.flags = (c->reply ? RPC_REPLY : 0) | (c->check_reply ? RPC_CRC : 0),
+		.word = c->spent,
+	};
+	struct gn_sge sge = {slot, 0, gn_mr_lkey(c->local_mr)};
+	struct gn_wr wr;
+	int rc;
+
+	if (!c->entries || c->dead)
+		return;
+	sge.len_bytes = (uint32_t)rpc_seal(slot, &seal);
+	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_id(RPC_ID_REQUEST, 0), &sge, &to,
+		   (c->number & c->mask) * c->request_stride, request_flags(c, sge.len_bytes));
+	rc = gn_post_send(c->qp, &wr, NULL);
+	c->due = rc == -EAGAIN; /* when the queue has room again */
+	if (c->due && wr.flags & GN_SIGNALED)
+		c->unconfirmed--;
+	if (rc && rc != -EAGAIN)
+		rpc_client_die(c);
+	if (rc)
+		return;
+	c->told = c->spent;
+	c->tell = false;
+	c->count.batches++;
+	c->entries = 0;
+	note_sent(c, &c->sent[c->number++ & c->mask]);
+}
+
+/* A call for its place in the message, which has room for it. */
+static void append(struct gn_rpc_client *c, uint32_t index, const void *data, uint32_t len)
+{
+	uint8_t *to = request_slot(c, c->number) + sizeof(struct rpc_head) + c->at;
+	struct rpc_call *call = &c->calls[index & RPC_INDEX];
+	const struct rpc_entry entry = {
+		.len = len, .kind = (uint16_t)call->op->method, .index = (uint16_t)index};
+
+	memcpy(to, &entry, sizeof(entry));
+	if (len)
+		memcpy(to + sizeof(entry), data, len);
+	gn_charge(GN_WORK_COPY, len);
+	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
+	c->entries++;
+}
+
+/* A message for an entry of so many bytes is there, or -EAGAIN. */
+static int open_message(struct gn_rpc_client *c, bool reply, uint32_t len)
+{
+	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
+	struct rpc_sent *sent;
+
+	if (c->entries && (c->due || c->reply != reply ||
+			   c->at + need > rpc_max_len(c->limits.max_request)))
+		rpc_flush(c);
+	if (c->dead)
+		return -ENOTCONN;
+	if (c->entries)
+		return c->due ? -EAGAIN : 0;
+	sent = &c->sent[c->number & c->mask];
+	if (sent->left && !mutant("rpc-slot-early", c->number))
+		return -EAGAIN;
+	c->at = 0;
+	c->reply = reply;
+	c->n_sent++;
+	c->n_fetch += !reply;
+	*sent = (struct rpc_sent){.number = c->number, .reply = reply, .ns = gn_now_ns()};
+	return 0;
+}
+
+static int check_op(const struct gn_rpc_client *c, const struct gn_rpc_op *op)
+{
+	if (!op || op->method >= GN_RPC_BUILTIN_END || (op->request_len && !op->request) ||
+	    (op->result_room && !op->result))
+		return -EINVAL;
+	if (op->request_len > c->limits.max_request && op->request_len > c->limits.max_large)
+		return -EMSGSIZE;
+	return c->dead ? -ENOTCONN : 0;
+}
+
+static void note_deadline(struct gn_rpc_client *c, const struct gn_rpc_op *op)
+{
+	if (op->deadline_ns && op->deadline_ns < c->until_ns)
+		c->until_ns = op->deadline_ns;
+}
+
+/* The call with this index is begun; its message is sent if that is enough. */
+static int begin(struct gn_rpc_client *c, uint32_t index, struct gn_rpc_op *op)
+{
+	struct rpc_call *call = &c->calls[index];
+	const bool far = op->request_len > c->limits.max_request;
+	struct rpc_sent *sent;
+	struct rpc_far where;
+	int rc;
+
+	call->kind = rpc_kind_of(c, op->method);
+	if (!call->kind)
+		return -ENOMEM;
+	rc = open_message(c, c->mode == GN_RPC_REPLY || call->kind->reply,
+			  far ? (uint32_t)sizeof(where) : op->request_len);
+	if (rc)
+		return rc;
+	if (far)
+		rc = rpc_far_lend(c, call, op->request, op->request_len, &where);
+	if (rc) {
+		if (!c->entries) /* the message was opened in vain */
+			close_message(c, &c->sent[c->number & c->mask]);
+		return rc;
+	}
+	call->op = op;
+	call->taken = true;
+	call->number = c->number;
+	sent = &c->sent[c->number & c->mask];
+	sent->left++;
+	if (sent->time_us < call->kind->time_us)
+		sent->time_us = call->kind->time_us;
+	if (far)
+		append(c, index | RPC_FAR, &where, sizeof(where));
+	else
+		append(c, index, op->request, op->request_len);
+	return 0;
+}
+
+int gn_rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
+{
+	int rc = rpc_client_check(c);
+
+	if (!rc)
+		rc = check_op(c, op);
+	if (!rc && !c->n_idle)
+		rc = -EAGAIN;
+	if (rc)
+		return rc;
+	rc = begin(c, c->idle[c->n_idle - 1], op);
+	if (rc)
+		return rc;
+	op->slot = c->idle[--c->n_idle];
+	op->client = c;
+	c->n_live++;
+	note_deadline(c, op);
+	c->count.calls++;
+	if (c->entries >= c->learn.entries || c->at >= c->learn.batch.bytes)
+		rpc_flush(c);
+	return 0;
+}
+
+int gn_rpc_flush(struct gn_rpc_client *c)
+{
+	int rc = rpc_client_check(c);
+
+	if (rc)
+		return rc;
+	rpc_flush(c);
+	return c->dead ? -ENOTCONN : 0;
+}
+
+int gn_rpc_cancel(struct gn_rpc_op *op)
+{
+	int rc;
+
+	if (!op)
+		return -EINVAL;
+	if (!op->client)
+		return -ESRCH;
+	rc = rpc_client_check(op->client);
+	if (rc)
+		return rc;
+	/* Its name stays taken until its result is there: the server may be at it. */
+	rpc_end(op->client, &op->client->calls[op->slot], GN_RPC_CANCELED, 0);
+	return 0;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How long calls took: counts in buckets of a quarter octave. One thread adds, any may read, so
+ * that metrics can be asked for at any time.
+ */
+#ifndef GN_RPC_TIMES_H
+#define GN_RPC_TIMES_H
+
+#include <stdint.h>
+
+#include "base/counter.h"
+
+#define RPC_TIMES_BUCKETS 160u /* up to 2^40 ns */
+
+struct rpc_times {
+	uint64_t count, sum_ns;
+	uint64_t bucket[RPC_TIMES_BUCKETS];
+};
+
+static inline unsigned rpc_times_bucket(uint64_t ns)
+{
+	const unsigned octave = 63 - (unsigned)__builtin_clzll(ns | 4);
+	const unsigned i = octave * 4 + (unsigned)((ns >> (octave - 2)) & 3);
+
+	return i < RPC_TIMES_BUCKETS ? i : RPC_TIMES_BUCKETS - 1;
+}
+
+/* Where bucket i ends. */
+static inline uint64_t rpc_times_end(unsigned i)
+{
+	return (uint64_t)(5 + i % 4) << (i / 4) >> 2;
+}
+
+static inline void rpc_times_add(struct rpc_times *t, uint64_t ns, uint64_t n)
+{
+	counter_add(&t->count, n);
+	counter_add(&t->sum_ns, ns * n);
+	counter_add(&t->bucket[rpc_times_bucket(ns)], n);
+}
+
+void rpc_times_merge(struct rpc_times *into, const struct rpc_times *from);
+/* The time in ns that so many per cent of them did not exceed. */
+uint64_t rpc_times_percentile(const struct rpc_times *t, unsigned percent);
+
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What rpc tune found out, as a file: lines of words with tabs between them, each a name and its
+ * numbers. Everything must be there, once, and nothing else; R and Tx come last, so that a file
+ * that was cut short is noticed. Lines that begin with # are for people.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gannet/rpc.h"
+
+#define MAGIC	    "gannet-rpc-tuning"
+#define VERSION	    1u
+#define LINE_BYTES  512u
+#define NUMBERS_MAX (GN_RPC_TUNING_SIZES + 1)
+
+struct reader {
+	const char *path;
+	unsigned line;
+	bool has_magic, has_retries, has_switch;
+	struct gn_rpc_tuning tuning;
+};
+
+static int wrong(const struct reader *r, const char *what, const char *value)
+{
+	gn_log(GN_LOG_ERROR, "%s, line %u: %s: '%s'; gannet rpc tune --out makes such a file",
+	       r->path, r->line, what, value);
+	return -EINVAL;
+}
+
+/* The numbers behind a line's name: how many, or an error. */
+static int parse_numbers(const struct reader *r, char **rest, uint32_t *numbers)
+{
+	char *word, *end;
+	int n = 0;
+
+	while ((word = strsep(rest, "\t"))) {
+		const unsigned long long value = strtoull(word, &end, 10);
+
+		if (*word < '0' || *word > '9' || *end || value > UINT32_MAX)
+			return wrong(r, "not a number", word);
+		if (n == NUMBERS_MAX)
+			return wrong(r, "one number too many", word);
+		numbers[n++] = (uint32_t)value;
+	}
+	return n;
+}
+
+static int take_bytes(struct reader *r, const uint32_t *numbers, int n)
+{
+	struct gn_rpc_tuning *t = &r->tuning;
+
+	if (t->n_sizes || n < 1 || n > (int)GN_RPC_TUNING_SIZES)
+		return wrong(r, "a second line of this name, or not 1 to 16 sizes", "bytes");
+	memcpy(t->bytes, numbers, (size_t)n * sizeof(*numbers));
+	t->n_sizes = (uint32_t)n;
+	return 0;
+}
+
+static int take_rate(struct reader *r, const uint32_t *numbers, int n)
+{
+	struct gn_rpc_tuning *t = &r->tuning;
+
+	if (t->n_retries == GN_RPC_TUNING_RETRIES || n < 1 || numbers[0] != t->n_retries + 1)
+		return wrong(r, "its first number must count 1, 2, … 8", "rate");
+	if ((uint32_t)n != t->n_sizes + 1)
+		return wrong(r, "needs as many numbers behind the first as there are bytes",
+			     "rate");
+	memcpy(t->rate[t->n_retries++], numbers + 1, ((size_t)n - 1) * sizeof(*numbers));
+	return 0;
+}
+
+static int take_single(struct reader *r, const char *name, bool *has, const uint32_t *numbers,
+		       int n, uint32_t *out)
+{
+	if (*has || n != 1)
+		return wrong(r, "a second line of this name, or not one number", name);
+	*has = true;
+	*out = numbers[0];
+	return 0;
+}
+
+static int take_line(struct reader *r, char *line)
+{
+	uint32_t numbers[NUMBERS_MAX], version = 0;
+	char *rest = line;
+	const char *name = strsep(&rest, "\t");
+	const int n = parse_numbers(r, &rest, numbers);
+
+	if (n < 0)
+		return n;
+	if (!strcmp(name, MAGIC)) {
+		const int rc = take_single(r, name, &r->has_magic, numbers, n, &version);
+
+		return rc || version == VERSION ? rc : wrong(r, "not version 1 of", name);
+	}
+	if (!r->has_magic)
+		return wrong(r, "must begin with " MAGIC " and not with", name);
+	if (!strcmp(name, "bytes"))
+		return take_bytes(r, numbers, n);
+	if (!strcmp(name, "rate"))
+		return take_rate(r, numbers, n);
+	if (!strcmp(name, "retries"))
+		return take_single(r, name, &r->has_retries, numbers, n, &r->tuning.retries);
+	if (!strcmp(name, "switch_us"))
+		return take_single(r, name, &r->has_switch, numbers, n, &r->tuning.switch_us);
+	return wrong(r, "no such name", name);
+}
+
+/* What neither a file nor a caller may have; NULL: nothing. */
+static const char *impossible(const struct gn_rpc_tuning *t)
+{
+	if (t->retries < 1 || t->retries > UINT16_MAX)
+		return "retries is not from 1 to 65535";
+	if (t->switch_us > UINT16_MAX) /* a server can report no more */
+		return "switch_us is more than 65535";
+	if (t->n_sizes < 1 || t->n_sizes > GN_RPC_TUNING_SIZES)
+		return "bytes has not 1 to 16 sizes";
+	if (t->n_retries < 1 || t->n_retries > GN_RPC_TUNING_RETRIES)
+		return "rate has not 1 to 8 lines";
+	for (uint32_t i = 0; i < t->n_sizes; i++)
+		if (t->bytes[i] < 1 || t->bytes[i] > GN_RPC_BYTES_MAX ||
+		    (i && t->bytes[i] <= t->bytes[i - 1]))
+			return "bytes are not ascending, from 1 to 1048576";
+	return NULL;
+}
+
+static int read_lines(struct reader *r, FILE *f)
+{
+	char line[LINE_BYTES];
+	int rc = 0;
+
+	while (!rc && fgets(line, sizeof(line), f)) {
+		char *end = strchr(line, '\n');
+
+		r->line++;
+		if (!end)
+			return wrong(r, "does not end, or is too long", line);
+		*end = '\0';
+		if (line[0] && line[0] != '#')
+			rc = take_line(r, line);
+	}
+	if (!rc && ferror(f))
+		rc = -EIO;
+	return rc;
+}
+
+int gn_rpc_tuning_read(const char *path, struct gn_rpc_tuning *out)
+{
+	struct reader r = {.path = path};
+	const char *why;
+	FILE *f;
+	int rc;
+
+	if (!path || !out)
+		return -EINVAL;
+	f = fopen(path, "re");
+	if (!f)
+		return -errno;
+	rc = read_lines(&r, f);
+	fclose(f);
+	if (rc)
+		return rc;
+	if (!r.has_magic || !r.has_switch || !r.has_retries)
+		return wrong(&r, "the file ends before", "retries and switch_us");
+	why = impossible(&r.tuning);
+	if (why)
+		return wrong(&r, "cannot be", why);
+	*out = r.tuning;
+	return 0;
+}
+
+static void print_row(FILE *f, const uint32_t *numbers, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		fprintf(f, "\t%u", numbers[i]);
+	fputc('\n', f);
+}
+
+int gn_rpc_tuning_write(const char *path, const struct gn_rpc_tuning *t)
+{
+	const char *why = path && t ? impossible(t) : "no path or no tuning";
+	int rc = 0;
+	FILE *f;
+
+	if (why) {
+		gn_log(GN_LOG_ERROR, "no tuning that can be written: %s", why);
+		return -EINVAL;
+	}
+	f = fopen(path, "we");
+	if (!f)
+		return -errno;
+	fprintf(f, MAGIC "\t%u\n# rate R: calls in a millisecond with R fetches each, for bytes\n",
+		VERSION);
+	fprintf(f, "bytes");
+	print_row(f, t->bytes, t->n_sizes);
+	for (uint32_t i = 0; i < t->n_retries; i++) {
+		fprintf(f, "rate\t%u", i + 1);
+		print_row(f, t->rate[i], t->n_sizes);
+	}
+	fprintf(f, "retries\t%u\nswitch_us\t%u\n", t->retries, t->switch_us);
+	if (ferror(f))
+		rc = -EIO;
+	if (fclose(f) && !rc)
+		rc = -errno;
+	return rc;
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/* Waiting for a client's calls. */
+#include <errno.h>
+
+#include "rpc/client.h"
+
+#define EAGER_US    20u /* of waiting for a reply and nothing else */
+#define CLOCK_EVERY 8u	/* turns of a loop that fetches */
+#define YIELD_EVERY 64u /* … for the server, where it shares our core */
+#define RECONNECT_US 1000u
+
+static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
+{
+	return a_ns < b_ns ? a_ns : b_ns;
+}
+
+/*
+ * Until the next result is written here, or something completes. To look at the channel costs a
+ * system call, so it is left out at first.
+ */
+static int wait_for_reply(struct gn_rpc_client *c, uint64_t until_ns)
+{
+	const uint8_t *slot = c->replies + (c->expected & c->mask) * c->result_stride;
+	const uint64_t *word = (const uint64_t *)(const void *)slot;
+	const uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+	const bool torn = seen == rpc_seq(c->epoch, c->expected); /* or here since just now */
+	const uint64_t eager_ns = gn_deadline_us(torn ? RPC_TORN_NAP_US : EAGER_US);
+	struct gn_wait_item items[3];
+	unsigned n = 1;
+	int rc;
+
+	items[0] = gn_wait_on(gn_cq_source(c->cq));
+	if (!torn)
+		items[n++] = gn_wait_word(word, seen);
+	rc = gn_wait(items, n, earlier(eager_ns, until_ns), "the result of a call");
+	if (rc != -ETIMEDOUT || torn || until_ns <= eager_ns)
+		return rc;
+	items[n++] = gn_wait_on(gn_chan_source(c->chan));
+	c->polls = UINT32_MAX / 2; /* look at it now */
+	return gn_wait(items, n, earlier(until_ns, c->heard_ns + RPC_PROBE_NS),
+		       "the result of a call");
+}
+
+/* Nothing has come: until something may have. */
+static int rest(struct gn_rpc_client *c, uint64_t deadline_ns, unsigned turn)
+{
+	uint64_t until_ns = earlier(deadline_ns, c->until_ns);
+	struct gn_wait_item items[1];
+
+	items[0] = gn_wait_on(gn_cq_source(c->cq));
+	if (c->n_sent > c->n_fetch && !c->reads && !c->n_fetch)
+		return wait_for_reply(c, until_ns);
+	if (c->reads && c->slow_reads)
+		return gn_wait(items, 1, until_ns, "the read of a result");
+	if (c->first_ns)
+		return gn_wait(items, 1, earlier(until_ns, c->first_ns), "the time to fetch");
+	if (turn % YIELD_EVERY == YIELD_EVERY - 1)
+		gn_yield();
+	return 0;
+}
+
+int gn_rpc_poll(struct gn_rpc_client *c)
+{
+	int rc = rpc_client_check(c);
+
+	if (!rc && c->busy)
+		rc = -EDEADLK;
+	return rc ? rc : rpc_client_poll(c, true);
+}
+
+int gn_rpc_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
+{
+	int rc = rpc_client_check(c);
+
+	if (!rc && c->busy)
+		rc = -EDEADLK;
+	if (rc)
+		return rc;
+	rpc_flush(c); /* nobody adds to it meanwhile */
+	for (unsigned turn = 0;; turn++) {
+		const bool clock = turn % CLOCK_EVERY == CLOCK_EVERY - 1;
+
+		rc = rpc_client_poll(c, clock);
+		if (rc || !c->n_live)
+			return rc;
+		if (clock && gn_now_ns() >= deadline_ns)
+			return -ETIMEDOUT;
+		rc = rest(c, deadline_ns, turn);
+		if (rc == -EINTR)
+			return rc;
+	}
+}
+
+/* Until one call has ended; a signal does not change that. */
+static void finish(struct gn_rpc_client *c, const struct gn_rpc_op *op)
+{
+	rpc_flush(c);
+	for (unsigned turn = 0; op->client; turn++)
+		if (!rpc_client_poll(c, turn % CLOCK_EVERY == CLOCK_EVERY - 1) && op->client)
+			rest(c, GN_FOREVER, turn);
+}
+
+/* Once more after a server has gone, until the deadline. */
+static int submit_again(struct gn_rpc_client *c, struct gn_rpc_op *op)
+{
+	int rc = gn_rpc_submit(c, op);
+
+	if (rc == -EAGAIN) { /* the slot's last call ended early, and nobody has looked since */
+		rpc_client_poll(c, true);
+		rc = gn_rpc_submit(c, op);
+	}
+	while (rc == -ENOTCONN && c->flags & GN_RPC_RECONNECT &&
+	       (!op->deadline_ns || gn_now_ns() < op->deadline_ns)) {
+		if (gn_rpc_reconnect(c))
+			gn_sleep_us(RECONNECT_US);
+		else
+			rc = gn_rpc_submit(c, op);
+	}
+	return rc;
+}
+
+int gn_rpc_call(struct gn_rpc_client *client, unsigned method, const void *request,
+		uint32_t request_len, void *result, uint32_t result_room, uint32_t *result_len,
+		uint64_t deadline_ns, unsigned *status)
+{
+	struct gn_rpc_op op = {
+		.method = method,
+		.request = request,
+		.request_len = request_len,
+		.result = result,
+		.result_room = result_room,
+		.deadline_ns = deadline_ns,
+	};
+	int rc = client && client->busy ? -EDEADLK : submit_again(client, &op);
+
+	if (rc)
+		return rc;
+	finish(client, &op);
+	if (status)
+		*status = op.status;
+	if (result_len)
+		*result_len = op.result_len;
+	return 0;
+}
+
+int gn_rpc_call_all(struct gn_rpc_client *c, struct gn_rpc_op *ops, unsigned n)
+{
+	unsigned begun = 0;
+	int rc = rpc_client_check(c);
+
+	if (!rc && (c->busy || (n && !ops)))
+		rc = c->busy ? -EDEADLK : -EINVAL;
+	if (rc)
+		return rc;
+	while (begun < n && !rc) {
+		rc = gn_rpc_submit(c, &ops[begun]);
+		begun += !rc;
+		if (rc != -EAGAIN || !c->n_live)
+			continue;
+		rc = gn_rpc_wait(c, GN_FOREVER);
+		if (rc > 0 || rc == -EINTR)
+			rc = 0;
+	}
+	for (unsigned i = begun; i < n; i++)
+		ops[i].status = GN_RPC_CANCELED;
+	for (unsigned i = 0; i < begun; i++)
+		finish(c, &ops[i]);
+	return rc;
+}
+
+int gn_rpc_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out)
+{
+	if (!client || !out)
+		return -EINVAL;
+	*out = client->limits;
+	return 0;
+}
+
+int gn_rpc_client_counters(const struct gn_rpc_client *client, struct gn_rpc_counters *out)
+{
+	if (!client || !out)
+		return -EINVAL;
+	*out = client->count;
+	return 0;
+}
