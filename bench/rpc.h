@@ -14,6 +14,7 @@
 enum bench_rpc_mode {
 	BENCH_RPC_FETCH,
 	BENCH_RPC_REPLY,
+	BENCH_RPC_HYBRID,
 	BENCH_RPC_LIMIT, /* no calls: the same bytes between two cores, without a protocol */
 	BENCH_RPC_MODES
 };
@@ -21,7 +22,9 @@ enum bench_rpc_mode {
 extern const char *const bench_rpc_modes[BENCH_RPC_MODES];
 
 #define BENCH_RPC_BYTES_MAX    (1u << 20)
-#define BENCH_RPC_INFLIGHT_MAX 1024u
+#define BENCH_RPC_BATCH_MAX    1024u
+#define BENCH_RPC_BATCHES_MAX  1024u /* of a client, under way */
+#define BENCH_RPC_INFLIGHT_MAX 32768u
 #define BENCH_RPC_THREADS_MAX  64u
 #define BENCH_RPC_CLIENTS_MAX  64u
 #define BENCH_RPC_WORK_US_MAX  100000.0
@@ -29,8 +32,10 @@ extern const char *const bench_rpc_modes[BENCH_RPC_MODES];
 struct bench_rpc_opts {
 	enum bench_rpc_mode mode;
 	uint32_t request_bytes, result_bytes;
-	uint32_t inflight; /* calls that a client has under way */
-	uint32_t threads;  /* of the server */
+	uint32_t batch;	      /* calls that go together */
+	uint32_t inflight;    /* calls that a client has under way */
+	uint32_t fetch_bytes; /* 0: the library's choice */
+	uint32_t threads;     /* of the server */
 	uint32_t clients;
 	double work_us; /* that the handler computes for each call */
 	double seconds;
@@ -43,8 +48,9 @@ struct bench_rpc_result {
 	struct bench_result run; /* the first client's; ops and seconds of all */
 	double mops;		 /* of all clients */
 	double server_wrs, client_wrs, round_trips, doorbells; /* per call */
+	double batch_fill; /* calls in a message with requests */
 	bool has_counters;
-	uint64_t failed_fetches, second_reads;
+	uint64_t failed_fetches, second_reads, switches;
 };
 
 /* As bench_run(). */

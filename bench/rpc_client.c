@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A client that calls all the time: one call after the other with gn_rpc_call(), or several under
- * way with gn_rpc_submit() and gn_rpc_wait(). A request of 8 bytes or more begins with the call's
- * number, and so must its result.
+ * way, or in a batch, with gn_rpc_submit() and gn_rpc_wait(). A request of 8 bytes or more begins
+ * with the call's number, and so must its result.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -43,10 +43,14 @@ static int connect_caller(struct caller *c)
 	struct gn_rpc_client_opts opts = {0};
 	int rc = gn_fabric_open(c->hall->pair.opts.provider, &c->fabric);
 
-	opts.mode = o->mode == BENCH_RPC_REPLY ? GN_RPC_REPLY : GN_RPC_FETCH;
-	opts.slots = o->inflight;
-	opts.max_request = room_for(o->request_bytes);
-	opts.max_result = opts.fetch_bytes = room_for(o->result_bytes);
+	opts.mode = o->mode == BENCH_RPC_REPLY	? GN_RPC_REPLY :
+		    o->mode == BENCH_RPC_HYBRID ? GN_RPC_HYBRID :
+						  GN_RPC_FETCH;
+	opts.slots = slots_for(o);
+	opts.batch.entries = o->batch;
+	opts.max_request = room_for(o->request_bytes, o->batch);
+	opts.max_result = room_for(o->result_bytes, o->batch);
+	opts.fetch_bytes = o->fetch_bytes;
 	if (!rc)
 		rc = gn_rpc_connect(c->fabric, c->hall->pair.addr, &opts, &c->rpc);
 	if (rc)
@@ -248,6 +252,8 @@ static void tally_up(struct caller *c, int sign)
 	t->fetches += factor * rpc.fetches;
 	t->failed_fetches += factor * rpc.failed_fetches;
 	t->second_reads += factor * rpc.second_reads;
+	t->switches += factor * rpc.switches;
+	t->batches += factor * rpc.batches;
 	t->calls += factor * rpc.calls;
 }
 

@@ -22,7 +22,7 @@ struct tally {
 	uint64_t calls, ns;
 	struct gn_hist group_ns;
 	uint64_t group_ops;
-	uint64_t wrs, doorbells, fetches, failed_fetches, second_reads;
+	uint64_t wrs, doorbells, batches, fetches, failed_fetches, second_reads, switches;
 };
 
 /* What the clients that were spawned do. */
@@ -47,10 +47,22 @@ static inline uint32_t least_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* A connection's room for so many bytes: to its options 0 means something else. */
-static inline uint32_t room_for(uint32_t bytes)
+/* Batches that a client may have under way: two, so that one is gathered while one is away. */
+static inline uint32_t slots_for(const struct bench_rpc_opts *opts)
 {
-	return bytes ? bytes : 1;
+	const uint32_t batches = (opts->inflight + opts->batch - 1) / opts->batch;
+
+	return opts->batch > 1 && batches < 2 ? 2 : batches;
+}
+
+#define ENTRY_BYTES 16u /* that a call takes in a batch, besides its own, at most */
+
+/* A slot's room for so many calls: to its options 0 means something else. */
+static inline uint32_t room_for(uint32_t bytes, uint32_t batch)
+{
+	const uint64_t all = batch > 1 ? (uint64_t)batch * (bytes + ENTRY_BYTES) : bytes;
+
+	return all > GN_RPC_BYTES_MAX ? GN_RPC_BYTES_MAX : all ? (uint32_t)all : 1;
 }
 
 /* ---- a client (rpc_client.c) ---- */

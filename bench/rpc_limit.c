@@ -1,72 +1,109 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What calls could be at best: the bytes of requests one way and of results back, between two
- * cores, with nothing but a number behind each. The request is copied out of its slot and made into
- * a result, as a handler would; nobody checks, names a method, or keeps a promise.
+ * cores, with nothing but a number behind each batch of them. Each request is copied out of its
+ * slot and made into a result, as a handler would; nobody checks, names a method, or keeps a
+ * promise.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "rpc_hall.h"
 
-#define DEEP_GROUP 8u	   /* deep windows are timed over so many times more messages */
+#define DEEP_GROUP 8u	   /* deep windows are timed over so many times more calls */
 #define LOOK_US	   100000u /* of silence, then a look whether the other side lives */
 #define LOOKS_MAX  (SILENCE_US / LOOK_US)
 
 /*
- * Slot i of either direction: bytes, then the number of the message, which comes last. Slots are
+ * Slot i of either direction: a batch of calls' bytes, then its number, which comes last. Slots are
  * lines of their own: two of them where the processor fetches pairs.
  */
-static size_t stride_of(uint32_t bytes)
+static size_t number_at(const struct bench_rpc_opts *opts, uint32_t bytes)
+{
+	return ((size_t)opts->batch * bytes + 7) / 8 * 8;
+}
+
+static size_t stride_of(const struct bench_rpc_opts *opts, uint32_t bytes)
 {
 	const size_t line = 128;
 
-	return ((size_t)bytes + 7 + sizeof(uint64_t) + line - 1) / line * line;
+	return (number_at(opts, bytes) + sizeof(uint64_t) + line - 1) / line * line;
 }
 
-static uint64_t *number_in(uint8_t *slot, uint32_t bytes)
+/* Batches under way. */
+static uint32_t window_of(const struct bench_rpc_opts *opts)
 {
-	return (uint64_t *)(void *)(slot + (bytes + 7) / 8 * 8);
+	return (opts->inflight + opts->batch - 1) / opts->batch;
 }
 
 size_t limit_bytes(const struct bench_rpc_opts *opts)
 {
-	return opts->inflight * (stride_of(opts->request_bytes) + stride_of(opts->result_bytes));
+	return window_of(opts) *
+	       (stride_of(opts, opts->request_bytes) + stride_of(opts, opts->result_bytes));
 }
 
+/* One direction. */
+struct lane {
+	uint8_t *slots;
+	uint32_t bytes; /* of a call */
+	size_t stride, number_at;
+};
+
 struct lanes {
-	const struct bench_rpc_opts *opts;
-	uint8_t *requests, *results;
-	size_t request_stride, result_stride;
+	uint32_t window, batch;
+	double work_us;
+	struct lane request, result;
 };
 
 static struct lanes lanes_of(struct hall *hall)
 {
-	struct lanes lanes = {.opts = &hall->opts,
-			      .requests = hall->limit,
-			      .request_stride = stride_of(hall->opts.request_bytes),
-			      .result_stride = stride_of(hall->opts.result_bytes)};
+	const struct bench_rpc_opts *o = &hall->opts;
+	struct lanes l = {.window = window_of(o), .batch = o->batch, .work_us = o->work_us};
 
-	lanes.results = lanes.requests + hall->opts.inflight * lanes.request_stride;
-	return lanes;
+	l.request = (struct lane){hall->limit, o->request_bytes, stride_of(o, o->request_bytes),
+				  number_at(o, o->request_bytes)};
+	l.result = (struct lane){hall->limit + l.window * l.request.stride, o->result_bytes,
+				 stride_of(o, o->result_bytes), number_at(o, o->result_bytes)};
+	return l;
+}
+
+/* Is the batch of that number there? Pairs with the release in hand_over(). */
+static inline bool is_there(const struct lane *lane, uint32_t at, uint64_t number)
+{
+	const uint64_t *word =
+		(uint64_t *)(void *)(lane->slots + at * lane->stride + lane->number_at);
+
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE) == number;
+}
+
+/* Pairs with the acquire in is_there(). */
+static inline void hand_over(const struct lane *lane, uint32_t at, uint64_t number)
+{
+	uint64_t *word = (uint64_t *)(void *)(lane->slots + at * lane->stride + lane->number_at);
+
+	__atomic_store_n(word, number, __ATOMIC_RELEASE);
 }
 
 /* ---- the side that answers ---- */
 
-static void answer_one(const struct lanes *l, uint32_t at, uint64_t number, uint8_t *copy,
-		       const uint8_t *fill)
+static void answer_batch(const struct lanes *l, uint32_t at, uint64_t number, uint8_t *copy,
+			 const uint8_t *fill)
 {
-	const uint32_t request = l->opts->request_bytes, result = l->opts->result_bytes;
-	const uint32_t both = least_u32(request, result);
-	uint8_t *to = l->results + at * l->result_stride;
+	const uint32_t both = least_u32(l->request.bytes, l->result.bytes);
+	const uint8_t *from = l->request.slots + at * l->request.stride;
+	uint8_t *to = l->result.slots + at * l->result.stride;
 
-	memcpy(copy, l->requests + at * l->request_stride, request);
-	if (l->opts->work_us > 0)
-		compute(l->opts->work_us);
-	memcpy(to, copy, both);
-	memcpy(to + both, fill + both, result - both);
-	/* Pairs with the acquire in collect(). */
-	__atomic_store_n(number_in(to, result), number, __ATOMIC_RELEASE);
+	for (uint32_t i = 0; i < l->batch; i++) {
+		memcpy(copy, from, l->request.bytes);
+		if (l->work_us > 0)
+			compute(l->work_us);
+		memcpy(to, copy, both);
+		if (both < l->result.bytes)
+			memcpy(to + both, fill + both, l->result.bytes - both);
+		from += l->request.bytes;
+		to += l->result.bytes;
+	}
+	hand_over(&l->result, at, number);
 }
 
 int bare_answer(struct hall *hall, uint64_t mine)
@@ -75,21 +112,16 @@ int bare_answer(struct hall *hall, uint64_t mine)
 	struct patience patience = patience_for(&hall->pair.opts, SILENCE_US);
 	uint8_t *copy = malloc(hall->opts.request_bytes + 1);
 	uint8_t *fill = malloc(hall->opts.result_bytes + 1);
-	const uint32_t request = hall->opts.request_bytes, window = hall->opts.inflight;
-	uint32_t at = 0;
+	uint32_t at;
 	int rc = copy && fill ? 0 : -ENOMEM;
 
 	if (!rc)
 		pattern_fill(fill, hall->opts.result_bytes, hall->opts.seed ^ RESULT_SEED);
 	/* A window has begun at number 1 in slot 0, or goes on where the last order left it. */
 	for (uint64_t number = hall->server_calls + 1; !rc;) {
-		uint8_t *slot;
-
-		at = (uint32_t)((number - 1) % window);
-		slot = lanes.requests + at * lanes.request_stride;
-		/* Pairs with the release in send_one(). */
-		if (__atomic_load_n(number_in(slot, request), __ATOMIC_ACQUIRE) == number) {
-			answer_one(&lanes, at, number++, copy, fill);
+		at = (uint32_t)((number - 1) % lanes.window);
+		if (is_there(&lanes.request, at, number)) {
+			answer_batch(&lanes, at, number++, copy, fill);
 			hall->server_calls++;
 			patience_reset(&patience);
 		} else if (__atomic_load_n(&hall->pair.order, __ATOMIC_ACQUIRE) != mine) {
@@ -109,9 +141,14 @@ struct bare {
 	struct pair *pair;
 	struct hall *hall;
 	struct lanes lanes;
-	uint64_t sent, done;
-	uint8_t *requests, *results; /* one for each slot */
+	uint64_t sent, done;	     /* batches */
+	uint8_t *requests, *results; /* of each call in the window */
 };
+
+static uint32_t calls_of(const struct bare *b)
+{
+	return b->lanes.window * b->lanes.batch;
+}
 
 int bare_create(struct pair *pair, struct hall *hall, struct bare **out)
 {
@@ -123,13 +160,13 @@ int bare_create(struct pair *pair, struct hall *hall, struct bare **out)
 	b->pair = pair;
 	b->hall = hall;
 	b->lanes = lanes_of(hall);
-	b->requests = malloc((size_t)opts->inflight * opts->request_bytes + 1);
-	b->results = malloc((size_t)opts->inflight * opts->result_bytes + 1);
+	b->requests = malloc((size_t)calls_of(b) * opts->request_bytes + 1);
+	b->results = malloc((size_t)calls_of(b) * opts->result_bytes + 1);
 	if (!b->requests || !b->results) {
 		bare_destroy(b);
 		return -ENOMEM;
 	}
-	for (uint32_t i = 0; i < opts->inflight; i++)
+	for (uint32_t i = 0; i < calls_of(b); i++)
 		pattern_fill(b->requests + (size_t)i * opts->request_bytes, opts->request_bytes,
 			     opts->seed + i);
 	*out = b;
@@ -145,27 +182,32 @@ void bare_destroy(struct bare *b)
 	free(b);
 }
 
-static inline void send_one(struct bare *b)
+/* Call by call, as each has its own buffers. */
+static inline void copy_calls(uint8_t *to, const uint8_t *from, uint32_t bytes, uint32_t calls)
 {
-	const uint32_t bytes = b->lanes.opts->request_bytes;
-	const uint32_t at = (uint32_t)(b->sent % b->lanes.opts->inflight);
-	uint8_t *slot = b->lanes.requests + at * b->lanes.request_stride;
+	for (uint32_t i = 0; i < calls; i++, to += bytes, from += bytes)
+		memcpy(to, from, bytes);
+}
 
-	memcpy(slot, b->requests + (size_t)at * bytes, bytes);
-	/* Pairs with the acquire in bare_answer(). */
-	__atomic_store_n(number_in(slot, bytes), ++b->sent, __ATOMIC_RELEASE);
+static inline void send_batch(struct bare *b)
+{
+	const struct lane *lane = &b->lanes.request;
+	const uint32_t at = (uint32_t)(b->sent % b->lanes.window), batch = b->lanes.batch;
+
+	copy_calls(lane->slots + at * lane->stride, b->requests + (size_t)at * batch * lane->bytes,
+		   lane->bytes, batch);
+	hand_over(lane, at, ++b->sent);
 }
 
 static inline bool collect(struct bare *b)
 {
-	const uint32_t bytes = b->lanes.opts->result_bytes;
-	const uint32_t at = (uint32_t)(b->done % b->lanes.opts->inflight);
-	uint8_t *slot = b->lanes.results + at * b->lanes.result_stride;
+	const struct lane *lane = &b->lanes.result;
+	const uint32_t at = (uint32_t)(b->done % b->lanes.window), batch = b->lanes.batch;
 
-	/* Pairs with the release in answer_one(). */
-	if (__atomic_load_n(number_in(slot, bytes), __ATOMIC_ACQUIRE) != b->done + 1)
+	if (!is_there(lane, at, b->done + 1))
 		return false;
-	memcpy(b->results + (size_t)at * bytes, slot, bytes);
+	copy_calls(b->results + (size_t)at * batch * lane->bytes, lane->slots + at * lane->stride,
+		   lane->bytes, batch);
 	b->done++;
 	return true;
 }
@@ -183,17 +225,16 @@ static int silence(struct bare *b, struct patience *patience, unsigned *looks)
 	return rc;
 }
 
-/* Until that many are done, with the window full, or running dry when it is the end. */
+/* Until that many batches are done, with the window full, or running dry when it is the end. */
 static int exchange(struct bare *b, uint64_t until, bool dry)
 {
-	const uint32_t window = b->lanes.opts->inflight;
 	struct patience patience = patience_for(&b->hall->pair.opts, LOOK_US);
 	unsigned looks = 0;
 	int rc = 0;
 
 	while (!rc && b->done < until) {
-		while (b->sent - b->done < window && !(dry && b->sent == until))
-			send_one(b);
+		while (b->sent - b->done < b->lanes.window && !(dry && b->sent == until))
+			send_batch(b);
 		if (likely(collect(b)))
 			patience_reset(&patience);
 		else
@@ -205,16 +246,17 @@ static int exchange(struct bare *b, uint64_t until, bool dry)
 int bare_run(void *arg, uint64_t block_ns, struct block *out)
 {
 	struct bare *b = arg;
-	const uint32_t window = b->lanes.opts->inflight;
+	const uint32_t calls = calls_of(b) == 1 ? GROUP_TRIPS : GROUP_TRIPS * DEEP_GROUP;
+	const uint64_t batches = (calls + b->lanes.batch - 1) / b->lanes.batch;
 	uint64_t since_ns;
 	int rc;
 
-	out->group_ops = window == 1 ? GROUP_TRIPS : (uint64_t)GROUP_TRIPS * DEEP_GROUP;
+	out->group_ops = batches * b->lanes.batch;
 	pair_order(b->pair, ORDER_ECHO);
-	rc = exchange(b, b->done + out->group_ops, false); /* until the other side is there */
+	rc = exchange(b, b->done + batches, false); /* until the other side is there */
 	since_ns = gn_now_ns();
 	while (!rc && out->ns < block_ns) {
-		rc = exchange(b, b->done + out->group_ops, false);
+		rc = exchange(b, b->done + batches, false);
 		if (!rc)
 			since_ns = block_group(out, since_ns);
 	}
@@ -224,17 +266,17 @@ int bare_run(void *arg, uint64_t block_ns, struct block *out)
 
 int bare_check(const struct bare *b)
 {
-	const struct bench_rpc_opts *opts = b->lanes.opts;
+	const struct bench_rpc_opts *opts = &b->hall->opts;
 	const uint32_t both = least_u32(opts->request_bytes, opts->result_bytes);
 	uint8_t *want = malloc(opts->result_bytes + 1);
 	int rc = want ? 0 : -ENOMEM;
 
-	for (uint32_t i = 0; !rc && i < opts->inflight; i++) {
+	for (uint32_t i = 0; !rc && i < calls_of(b); i++) {
 		pattern_fill(want, opts->result_bytes, opts->seed ^ RESULT_SEED);
 		memcpy(want, b->requests + (size_t)i * opts->request_bytes, both);
 		if (!memcmp(want, b->results + (size_t)i * opts->result_bytes, opts->result_bytes))
 			continue;
-		gn_log(GN_LOG_ERROR, "limit: the last result in slot %u is wrong", i);
+		gn_log(GN_LOG_ERROR, "limit: the last result of call %u in the window is wrong", i);
 		rc = -EBADMSG;
 	}
 	free(want);

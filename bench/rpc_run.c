@@ -19,6 +19,7 @@
 const char *const bench_rpc_modes[BENCH_RPC_MODES] = {
 	[BENCH_RPC_FETCH] = "fetch",
 	[BENCH_RPC_REPLY] = "reply",
+	[BENCH_RPC_HYBRID] = "hybrid",
 	[BENCH_RPC_LIMIT] = "limit",
 };
 
@@ -197,7 +198,9 @@ static void add_up(struct run *run)
 		all.calls += t->calls;
 		all.wrs += t->wrs;
 		all.doorbells += t->doorbells;
+		all.batches += t->batches;
 		all.fetches += t->fetches;
+		r->switches += t->switches;
 		r->failed_fetches += t->failed_fetches;
 		r->second_reads += t->second_reads;
 		if (t->ns)
@@ -215,7 +218,9 @@ static void add_up(struct run *run)
 	r->server_wrs = (double)hall->server_wrs / (double)hall->server_calls;
 	r->doorbells = (double)all.doorbells / calls +
 		       (double)hall->server_doorbells / (double)hall->server_calls;
-	r->round_trips = hall->opts.mode == BENCH_RPC_REPLY ? 1 : (double)all.fetches / calls;
+	r->batch_fill = all.batches ? calls / (double)all.batches : NAN;
+	/* What a client waits for: its own reads, and what the server's card did. */
+	r->round_trips = (double)all.fetches / calls + r->server_wrs;
 }
 
 static int measure_calls(struct run *run)
@@ -269,7 +274,7 @@ static int measure_limit(struct run *run)
 		rc = bare_check(bare);
 	take_comparison(run, &compared);
 	r->mops = (double)r->run.ops / r->run.seconds / 1e6;
-	r->server_wrs = r->client_wrs = r->round_trips = r->doorbells = NAN;
+	r->server_wrs = r->client_wrs = r->round_trips = r->doorbells = r->batch_fill = NAN;
 	bare_destroy(bare);
 	return rc;
 }

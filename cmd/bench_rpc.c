@@ -20,10 +20,14 @@ static const char help[] =
 	"Calls between a server and its clients, each a process; an echo is called.\n"
 	"\n"
 	"  --mode M       fetch: clients read results; reply: the server writes them;\n"
-	"                 limit: the same bytes between two cores, without calls (fetch)\n"
+	"                 hybrid: whichever is better; limit: the same bytes between two\n"
+	"                 cores, without calls (fetch)\n"
 	"  --req N        bytes of a request, 0 to 1M; K and M are understood (32)\n"
 	"  --resp N       bytes of a result, likewise (32)\n"
-	"  --inflight W   calls that a client has under way; 1 to 1024 (1)\n"
+	"  --batch B      calls that go together; 1 to 1024 (1)\n"
+	"  --inflight W   calls that a client has under way; 1 to 32K (one batch)\n"
+	"  --fetch-bytes N\n"
+	"                 of a result that its first read brings (as results are)\n"
 	"  --threads T    of the server; 1 to 64 (1)\n"
 	"  --clients C    1 to 64 (1)\n"
 	"  --work-us P    that the handler computes for each call (0)\n"
@@ -48,54 +52,23 @@ static int parse_mode(const char *text, enum bench_rpc_mode *out)
 			return 0;
 		}
 	}
-	if (!strcmp(text, "hybrid"))
-		return cmd_usage_error("--mode hybrid is not in this build; fetch and reply are");
-	return cmd_usage_error("--mode must be fetch, reply or limit, not '%s'", text);
+	return cmd_usage_error("--mode must be fetch, reply, hybrid or limit, not '%s'", text);
 }
 
-static int parse_count(const char *option, const char *text, uint32_t min, uint32_t max,
-		       uint32_t *out)
-{
-	char *end;
-	unsigned long long n;
-
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (*end == 'K' || *end == 'M') {
-		n = n > max ? n : n << (*end == 'K' ? 10 : 20);
-		end++;
-	}
-	if (*text < '0' || *text > '9' || *end || errno || n < min || n > max)
-		return cmd_usage_error("%s must be a number from %u to %u, not '%s'", option, min,
-				       max, text);
-	*out = (uint32_t)n;
-	return 0;
-}
-
-static int parse_real(const char *option, const char *text, double min, double max, double *out)
-{
-	char *end;
-	const double value = strtod(text, &end);
-
-	if (end == text || *end || !(value >= min && value <= max))
-		return cmd_usage_error("%s must be a number from %g to %g, not '%s'", option, min,
-				       max, text);
-	*out = value;
-	return 0;
-}
-
-static int parse_batch(const char *text)
-{
-	uint32_t batch = 1;
-	const int rc = parse_count("--batch", text, 1, UINT32_MAX, &batch);
-
-	if (!rc && batch > 1)
-		return cmd_usage_error("--batch %u is not in this build; calls go one by one",
-				       batch);
-	return rc;
-}
-
-enum { MODE = 256, REQ, RESP, BATCH, INFLIGHT, THREADS, CLIENTS, WORK, SECONDS, PROVIDER, JSON };
+enum {
+	MODE = 256,
+	REQ,
+	RESP,
+	BATCH,
+	INFLIGHT,
+	FETCH_BYTES,
+	THREADS,
+	CLIENTS,
+	WORK,
+	SECONDS,
+	PROVIDER,
+	JSON
+};
 
 static const struct option options[] = {
 	{"mode", required_argument, NULL, MODE},
@@ -103,6 +76,7 @@ static const struct option options[] = {
 	{"resp", required_argument, NULL, RESP},
 	{"batch", required_argument, NULL, BATCH},
 	{"inflight", required_argument, NULL, INFLIGHT},
+	{"fetch-bytes", required_argument, NULL, FETCH_BYTES},
 	{"threads", required_argument, NULL, THREADS},
 	{"clients", required_argument, NULL, CLIENTS},
 	{"work-us", required_argument, NULL, WORK},
@@ -121,21 +95,23 @@ static int parse_option(int option, struct request *r)
 	case MODE:
 		return parse_mode(optarg, &o->mode);
 	case REQ:
-		return parse_count("--req", optarg, 0, BENCH_RPC_BYTES_MAX, &o->request_bytes);
+		return cmd_count("--req", optarg, 0, BENCH_RPC_BYTES_MAX, &o->request_bytes);
 	case RESP:
-		return parse_count("--resp", optarg, 0, BENCH_RPC_BYTES_MAX, &o->result_bytes);
+		return cmd_count("--resp", optarg, 0, BENCH_RPC_BYTES_MAX, &o->result_bytes);
 	case BATCH:
-		return parse_batch(optarg);
+		return cmd_count("--batch", optarg, 1, BENCH_RPC_BATCH_MAX, &o->batch);
 	case INFLIGHT:
-		return parse_count("--inflight", optarg, 1, BENCH_RPC_INFLIGHT_MAX, &o->inflight);
+		return cmd_count("--inflight", optarg, 1, BENCH_RPC_INFLIGHT_MAX, &o->inflight);
+	case FETCH_BYTES:
+		return cmd_count("--fetch-bytes", optarg, 1, BENCH_RPC_BYTES_MAX, &o->fetch_bytes);
 	case THREADS:
-		return parse_count("--threads", optarg, 1, BENCH_RPC_THREADS_MAX, &o->threads);
+		return cmd_count("--threads", optarg, 1, BENCH_RPC_THREADS_MAX, &o->threads);
 	case CLIENTS:
-		return parse_count("--clients", optarg, 1, BENCH_RPC_CLIENTS_MAX, &o->clients);
+		return cmd_count("--clients", optarg, 1, BENCH_RPC_CLIENTS_MAX, &o->clients);
 	case WORK:
-		return parse_real("--work-us", optarg, 0, BENCH_RPC_WORK_US_MAX, &o->work_us);
+		return cmd_real("--work-us", optarg, 0, BENCH_RPC_WORK_US_MAX, &o->work_us);
 	case SECONDS:
-		return parse_real("--seconds", optarg, 0.01, BENCH_SECONDS_MAX, &o->seconds);
+		return cmd_real("--seconds", optarg, 0.01, BENCH_SECONDS_MAX, &o->seconds);
 	case PROVIDER:
 		return strcmp(optarg, "shm") ?
 			       cmd_usage_error("--provider must be shm, not '%s'", optarg) :
@@ -153,6 +129,12 @@ static int check(const struct bench_rpc_opts *o)
 	if (o->mode == BENCH_RPC_LIMIT && (o->threads > 1 || o->clients > 1))
 		return cmd_usage_error("--mode limit is between two cores; leave --threads and "
 				       "--clients out");
+	if (o->mode == BENCH_RPC_LIMIT && o->inflight % o->batch)
+		return cmd_usage_error("--mode limit moves whole batches; --inflight must be a "
+				       "multiple of --batch");
+	if ((o->inflight + o->batch - 1) / o->batch > BENCH_RPC_BATCHES_MAX)
+		return cmd_usage_error("--inflight must not exceed %u times --batch, not %u",
+				       BENCH_RPC_BATCHES_MAX, o->inflight);
 	if (bytes * o->inflight > BENCH_IN_FLIGHT_MAX)
 		return cmd_usage_error("--req plus --resp times --inflight must not exceed %u MiB",
 				       BENCH_IN_FLIGHT_MAX >> 20);
@@ -166,7 +148,7 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 
 	*r = (struct request){.opts = {.request_bytes = 32,
 				       .result_bytes = 32,
-				       .inflight = 1,
+				       .batch = 1,
 				       .threads = 1,
 				       .clients = 1,
 				       .seconds = 1}};
@@ -176,6 +158,8 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 		*status = parse_option(option, r);
 	if (option == CMD_LEAVE)
 		return -1;
+	if (!r->opts.inflight)
+		r->opts.inflight = r->opts.batch;
 	if (!*status)
 		*status = check(&r->opts);
 	return *status ? -1 : 0;

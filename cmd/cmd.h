@@ -5,6 +5,8 @@
 #ifndef GN_CMD_H
 #define GN_CMD_H
 
+#include <stdint.h>
+
 struct option;
 
 /* argv[0] is the subcommand's name. Each returns the exit status: 0, 1 failed, 2 wrong usage. */
@@ -14,6 +16,7 @@ int cmd_bench_rpc(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_bench_sim(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_rpc(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_sim_calibrate(int argc, char **argv);
 int cmd_sim_profile(int argc, char **argv);
@@ -43,6 +46,14 @@ int cmd_sim_check(const struct gn_sim_opts *opts);
  */
 int cmd_option(int argc, char **argv, const struct option *options, const char *help,
 	       const char *command, int *status);
+
+/* … of a command that takes up to so many other words: argv[optind] and on, after -1. */
+int cmd_option_of(int argc, char **argv, const struct option *options, const char *help,
+		  const char *command, int words, int *status);
+
+/* 0, or a mistake told and EXIT_USAGE. K and M are understood in counts. */
+int cmd_count(const char *option, const char *text, uint32_t min, uint32_t max, uint32_t *out);
+int cmd_real(const char *option, const char *text, double min, double max, double *out);
 
 /* 0 or EXIT_FAILURE when something could not be written to stdout. */
 int cmd_flush_stdout(void);

@@ -27,6 +27,7 @@ static const struct subcommand subcommands[] = {
 	{"demo", cmd_demo, "show what Gannet does, over shared memory, in a few seconds"},
 	{"doctor", cmd_doctor, "which providers work here, and what the others lack"},
 	{"bench", cmd_bench, "measure: gannet bench fabric, rpc, sim"},
+	{"rpc", cmd_rpc, "calls by hand: gannet rpc serve, call, ping, stats, tune"},
 	{"sim", cmd_sim, "clusters in virtual time: gannet sim calibrate, soak, profile"},
 	{"help", cmd_help, "this text"},
 	{"--help", cmd_help, NULL},
@@ -62,8 +63,8 @@ int cmd_flush_stdout(void)
 	return EXIT_FAILURE;
 }
 
-int cmd_option(int argc, char **argv, const struct option *options, const char *help,
-	       const char *command, int *status)
+int cmd_option_of(int argc, char **argv, const struct option *options, const char *help,
+		  const char *command, int words, int *status)
 {
 	int option;
 
@@ -77,13 +78,19 @@ int cmd_option(int argc, char **argv, const struct option *options, const char *
 	} else if (option == '?') {
 		*status = cmd_usage_error("unknown option '%s'; try gannet %s --help",
 					  argv[optind - 1], command);
-	} else if (option == -1 && optind < argc) {
+	} else if (option == -1 && argc - optind > words) {
 		*status = cmd_usage_error("'%s' is one too many; try gannet %s --help",
-					  argv[optind], command);
+					  argv[optind + words], command);
 	} else {
 		return option;
 	}
 	return CMD_LEAVE;
+}
+
+int cmd_option(int argc, char **argv, const struct option *options, const char *help,
+	       const char *command, int *status)
+{
+	return cmd_option_of(argc, argv, options, help, command, 0, status);
 }
 
 static int cmd_help(int argc, char **argv)

@@ -105,7 +105,8 @@ struct gn_rpc_client {
 	uint32_t reads;	    /* under way */
 	bool slow_reads;    /* none is there as soon as it is posted */
 	uint64_t first_ns;  /* not before then is the next result read */
-	uint32_t woken;	    /* the value of the last word that said: parked */
+	bool waking;	    /* the server was woken, and nothing has come since */
+	uint32_t woken;	    /* the last word that said: parked */
 	uint64_t heard_ns;  /* when something came or went, about */
 	uint64_t asked_ns;  /* when the server was looked at, in the mode reply */
 	struct rpc_far_read *far_reads, **far_end;
@@ -155,6 +156,8 @@ void rpc_flush(struct gn_rpc_client *client);
 int rpc_client_poll(struct gn_rpc_client *client, bool clock);
 /* Results are not needed any more up to the first of which something is still to be read. */
 void rpc_move_spent(struct gn_rpc_client *client);
+/* The server does not look at this client any more, and should. */
+void rpc_wake(struct gn_rpc_client *client);
 /* Look whether the server is there and looks at this client. */
 void rpc_ask(struct gn_rpc_client *client, uint64_t now_ns);
 

@@ -251,7 +251,7 @@ static int make_link(struct gn_rpc_client *c)
 	c->number = c->expected = 1;
 	c->spent = c->told = 0;
 	c->entries = c->n_sent = c->n_fetch = c->reads = c->unconfirmed = c->unsignaled = 0;
-	c->due = c->tell = c->slow_reads = false;
+	c->due = c->tell = c->slow_reads = c->waking = false;
 	c->woken = 0;
 	c->first_ns = 0;
 	c->heard_ns = c->asked_ns = gn_now_ns();

@@ -111,19 +111,29 @@ static void tell(struct gn_rpc_client *c)
 	}
 }
 
-/* The server looks at this client no more, says the word that is where its result would be. */
-static void wake(struct gn_rpc_client *c, uint32_t word)
+/* Not more often than results come: the server has a few receives for it. */
+void rpc_wake(struct gn_rpc_client *c)
 {
 	struct gn_wr wr;
 
-	if (!word || word == c->woken)
+	if (c->waking)
 		return;
 	gn_wr_init(&wr, GN_OP_WRITE_IMM, rpc_id(RPC_ID_OTHER, 0), NULL, 0,
 		   GN_SIGNALED | GN_SOLICITED);
 	if (gn_post_send(c->qp, &wr, NULL))
 		return;
-	c->woken = word;
+	c->waking = true;
 	c->count.wakes++;
+}
+
+/* The server looks at this client no more, says the word that is where its result would be. */
+static void see_parked(struct gn_rpc_client *c, uint32_t word)
+{
+	if (!word || word == c->woken)
+		return;
+	c->woken = word;
+	c->waking = false;
+	rpc_wake(c);
 }
 
 /* ---- a message with results ---- */
@@ -212,7 +222,7 @@ static void take_message(struct gn_rpc_client *c, const uint8_t *message,
 	uint32_t at = 0;
 
 	c->heard_ns = now_ns;
-	c->woken = 0;
+	c->waking = false;
 	c->first_ns = 0;
 	c->count.results++;
 	got->read = RPC_UNREAD;
@@ -273,7 +283,7 @@ static void look(struct gn_rpc_client *c, uint32_t number, uint64_t have)
 		return;
 	if (found == RPC_NOTHING) {
 		memcpy(&head, message, sizeof(head));
-		wake(c, head.word);
+		see_parked(c, head.word);
 	}
 	put_off(c);
 }

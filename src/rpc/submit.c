@@ -101,16 +101,25 @@ static uint32_t request_flags(struct gn_rpc_client *c, uint64_t bytes)
 }
 
 /*
- * When its result is worth a look: after the time that the server took the last time, if nothing
- * else is under way. One that writes it back may have ceased to look at this client.
+ * After a silence the server may not look at this client any more. After a long one it does not, so
+ * it is woken at once; else a read tells, which in the mode fetch comes anyway.
  */
+static void end_silence(struct gn_rpc_client *c, uint64_t quiet_ns, uint64_t now_ns)
+{
+	if (quiet_ns > c->park_us * 2000ull)
+		rpc_wake(c);
+	else if (c->reply)
+		rpc_ask(c, now_ns);
+}
+
+/* If nothing else is under way, its result is worth a look after what the server took last time. */
 static void note_sent(struct gn_rpc_client *c, const struct rpc_sent *sent)
 {
 	const uint64_t quiet_ns = sent->ns - c->heard_ns;
 
 	c->heard_ns = sent->ns;
-	if (c->reply && quiet_ns > c->park_us * 1000ull / 4)
-		rpc_ask(c, sent->ns);
+	if (unlikely(quiet_ns > c->park_us * 250ull))
+		end_silence(c, quiet_ns, sent->ns);
 	if (c->n_sent == 1 && !c->reply && !(c->flags & GN_RPC_EAGER))
 		c->first_ns = rpc_learn_delay(c, sent);
 }

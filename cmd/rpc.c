@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gannet rpc: finds the second word and calls it; and what those commands share.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "rpc_cmd.h"
+
+#define LOOK_US 50000u /* between looks for an interrupt */
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *what;
+} commands[] = {
+	{"serve", cmd_rpc_serve, "a server with a few methods to try"},
+	{"call", cmd_rpc_call, "one call, of any server"},
+	{"ping", cmd_rpc_ping, "how long empty calls take, again and again"},
+	{"stats", cmd_rpc_stats, "what a running server has counted"},
+	{"tune", cmd_rpc_tune, "measure a network, and when to fetch on it"},
+};
+
+#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static int help(void)
+{
+	puts("Usage: gannet rpc COMMAND [OPTION…]\n"
+	     "\n"
+	     "Calls by hand, of any server that is written against gannet/rpc.h.\n");
+	for (size_t i = 0; i < COMMANDS; i++)
+		printf("  %-8s %s\n", commands[i].name, commands[i].what);
+	puts("\n"
+	     "An address is shm:NAME, between processes of this machine, or verbs:HOST:PORT.\n"
+	     "gannet rpc COMMAND --help explains a command.");
+	return cmd_flush_stdout();
+}
+
+int cmd_rpc(int argc, char **argv)
+{
+	if (argc < 2)
+		return cmd_usage_error("rpc what? Try gannet rpc --help");
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+		return help();
+	for (size_t i = 0; i < COMMANDS; i++)
+		if (!strcmp(argv[1], commands[i].name))
+			return commands[i].run(argc - 1, argv + 1);
+	return cmd_usage_error("rpc '%s' is not known; try gannet rpc --help", argv[1]);
+}
+
+/* ---- addresses ---- */
+
+int rpc_check_addr(const char *addr, const char *command)
+{
+	if (!addr)
+		return cmd_usage_error("%s needs an address, shm:NAME or verbs:HOST:PORT", command);
+	if (strncmp(addr, "shm:", 4) && strncmp(addr, "verbs:", 6))
+		return cmd_usage_error("'%s' is no address; those are shm:NAME and verbs:HOST:PORT",
+				       addr);
+	return 0;
+}
+
+int rpc_open(const char *addr, struct gn_fabric **out)
+{
+	char provider[16];
+	int rc;
+
+	snprintf(provider, sizeof(provider), "%.*s", (int)strcspn(addr, ":"), addr);
+	rc = gn_fabric_open(provider, out);
+	if (rc)
+		fprintf(stderr, "gannet: cannot open %s: %s; gannet doctor says what it lacks\n",
+			provider, gn_strerror(rc));
+	return rc;
+}
+
+/* ---- a connection ---- */
+
+static const char *advice(int rc)
+{
+	switch (rc) {
+	case -ECONNREFUSED:
+		return "; is a server running there?";
+	case -EPROTO:
+		return "; who listens there is no RPC server of this version";
+	default:
+		return "";
+	}
+}
+
+int rpc_link_open(struct rpc_link *link, const char *addr, const struct gn_rpc_client_opts *opts)
+{
+	int rc;
+
+	*link = (struct rpc_link){.addr = addr};
+	rc = rpc_open(addr, &link->fabric);
+	if (rc)
+		return rc;
+	rc = gn_rpc_connect(link->fabric, addr, opts, &link->client);
+	if (!rc)
+		return gn_rpc_limits(link->client, &link->limits);
+	if (rc != -EINTR)
+		fprintf(stderr, "gannet: cannot connect to %s: %s%s\n", addr, gn_strerror(rc),
+			advice(rc));
+	rpc_link_close(link);
+	return rc;
+}
+
+void rpc_link_close(struct rpc_link *link)
+{
+	gn_rpc_close(link->client);
+	gn_fabric_close(link->fabric);
+	*link = (struct rpc_link){.addr = link->addr};
+}
+
+static void note_done(struct gn_rpc_op *op)
+{
+	*(bool *)op->arg = true;
+}
+
+int rpc_link_call(struct rpc_link *link, struct gn_rpc_op *op, uint32_t timeout_ms)
+{
+	bool done = false;
+	int rc;
+
+	op->deadline_ns = gn_deadline_us((uint64_t)timeout_ms * 1000);
+	op->done = note_done;
+	op->arg = &done;
+	rc = gn_rpc_submit(link->client, op);
+	if (rc == -EMSGSIZE)
+		fprintf(stderr, "gannet: %u bytes are too many for %s, which takes %u\n",
+			op->request_len, link->addr, link->limits.max_large);
+	else if (rc && rc != -ENOTCONN)
+		fprintf(stderr, "gannet: cannot call: %s\n", gn_strerror(rc));
+	if (rc == -ENOTCONN) { /* it broke before: the same as if it had a moment later */
+		op->status = GN_RPC_PEER_GONE;
+		return 0;
+	}
+	while (!rc && !done && !bench_stopped()) {
+		rc = gn_rpc_wait(link->client, gn_deadline_us(LOOK_US));
+		rc = rc == -ETIMEDOUT || rc == -EINTR || rc > 0 ? 0 : rc;
+	}
+	if (!done && bench_stopped())
+		return gn_rpc_cancel(op), -EINTR;
+	return rc;
+}
+
+const char *rpc_status_text(unsigned status)
+{
+	static char text[64];
+
+	if (status < GN_RPC_FAILED)
+		return gn_rpc_status_str(status);
+	snprintf(text, sizeof(text), "%s, %u", gn_rpc_status_str(status), status);
+	return text;
+}
+
+int rpc_parse_mode(const char *text, enum gn_rpc_mode *out)
+{
+	static const char *const modes[GN_RPC_MODES] = {
+		[GN_RPC_HYBRID] = "hybrid", [GN_RPC_FETCH] = "fetch", [GN_RPC_REPLY] = "reply"};
+
+	for (int mode = 0; mode < GN_RPC_MODES; mode++) {
+		if (!strcmp(text, modes[mode])) {
+			*out = (enum gn_rpc_mode)mode;
+			return 0;
+		}
+	}
+	return cmd_usage_error("--mode must be hybrid, fetch or reply, not '%s'", text);
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gannet rpc call: one call. The result's bytes go to stdout as they are, everything else to
+ * stderr.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "rpc_cmd.h"
+
+#define TIMEOUT_MS_DEFAULT 5000u
+#define TIMEOUT_MS_MAX	   3600000u
+#define READ_STEP	   65536u
+#define HEX_COLUMNS	   32u
+
+static const char help[] =
+	"Usage: gannet rpc call ADDR METHOD [OPTION…]\n"
+	"\n"
+	"Calls METHOD of the server at ADDR, and writes the result to stdout, as it is; what\n"
+	"became of the call is said on stderr. METHOD is a number, or a name that\n"
+	"gannet rpc serve --help lists. The exit status is 0 only if the call's is ok.\n"
+	"\n"
+	"  --data TEXT      the request; by default it is read from stdin, and is empty\n"
+	"                   if that is a terminal\n"
+	"  --file F         the request is what is in there, to 64M\n"
+	"  --mode M         hybrid, fetch: read the result from the server's memory, or\n"
+	"                   reply: have it written to ours (hybrid)\n"
+	"  --timeout-ms N   to connect, and for the call, each (5000)\n"
+	"  --hex            the result as hexadecimal digits";
+
+struct request {
+	const char *addr;
+	unsigned method;
+	const char *data, *file;
+	enum gn_rpc_mode mode;
+	uint32_t timeout_ms;
+	bool hex;
+	uint8_t *bytes;
+	uint32_t len;
+};
+
+/* ---- options ---- */
+
+enum { DATA = 256, FROM_FILE, MODE, TIMEOUT, HEX };
+
+static const struct option options[] = {
+	{"data", required_argument, NULL, DATA},
+	{"file", required_argument, NULL, FROM_FILE},
+	{"mode", required_argument, NULL, MODE},
+	{"timeout-ms", required_argument, NULL, TIMEOUT},
+	{"hex", no_argument, NULL, HEX},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+static int parse_option(int option, struct request *r)
+{
+	switch (option) {
+	case DATA:
+		r->data = optarg;
+		return 0;
+	case FROM_FILE:
+		r->file = optarg;
+		return 0;
+	case MODE:
+		return rpc_parse_mode(optarg, &r->mode);
+	case TIMEOUT:
+		return cmd_count("--timeout-ms", optarg, 1, TIMEOUT_MS_MAX, &r->timeout_ms);
+	default:
+		r->hex = true;
+		return 0;
+	}
+}
+
+static int parse_words(char **words, struct request *r)
+{
+	int status;
+
+	r->addr = words[0];
+	status = rpc_check_addr(r->addr, "rpc call");
+	if (status)
+		return status;
+	if (!words[1])
+		return cmd_usage_error("rpc call needs a method, a number or a name of gannet rpc "
+				       "serve's");
+	if (r->data && r->file)
+		return cmd_usage_error("--data and --file: the request is one or the other");
+	return rpc_parse_method(words[1], &r->method);
+}
+
+static int parse(int argc, char **argv, struct request *r, int *status)
+{
+	int option;
+
+	*r = (struct request){.timeout_ms = TIMEOUT_MS_DEFAULT};
+	*status = 0;
+	while (!*status &&
+	       (option = cmd_option_of(argc, argv, options, help, "rpc call", 2, status)) >= 0)
+		*status = parse_option(option, r);
+	if (option == CMD_LEAVE)
+		return -1;
+	if (!*status)
+		*status = parse_words(argv + optind, r);
+	return *status ? -1 : 0;
+}
+
+/* ---- the request ---- */
+
+/* 0, -errno; more than a call can carry is -EFBIG. */
+static int read_all(int fd, uint8_t **out, uint32_t *len)
+{
+	uint8_t *bytes = NULL;
+	size_t n = 0, room = 0;
+	ssize_t got = 1;
+	int rc = 0;
+
+	while (!rc && got) {
+		if (room - n < READ_STEP) {
+			uint8_t *more = realloc(bytes, room = 2 * room + READ_STEP);
+
+			if (!more) {
+				free(bytes);
+				return -ENOMEM;
+			}
+			bytes = more;
+		}
+		got = read(fd, bytes + n, room - n);
+		if (got < 0)
+			rc = errno == EINTR && !bench_stopped() ? 0 : -errno;
+		else
+			n += (size_t)got;
+		if (n > GN_RPC_LARGE_MAX)
+			rc = -EFBIG;
+	}
+	if (rc) {
+		free(bytes);
+		return rc;
+	}
+	*out = bytes;
+	*len = (uint32_t)n;
+	return 0;
+}
+
+static int take_input(struct request *r)
+{
+	const char *name = r->file ? r->file : "stdin";
+	int fd = STDIN_FILENO, rc;
+
+	if (!r->file && (r->data || isatty(STDIN_FILENO))) {
+		r->bytes = (uint8_t *)strdup(r->data ? r->data : "");
+		r->len = r->data ? (uint32_t)strlen(r->data) : 0;
+		return r->bytes ? 0 : -ENOMEM;
+	}
+	if (r->file)
+		fd = open(r->file, O_RDONLY | O_CLOEXEC);
+	rc = fd < 0 ? -errno : read_all(fd, &r->bytes, &r->len);
+	if (fd > STDIN_FILENO)
+		close(fd);
+	if (rc == -EFBIG)
+		fprintf(stderr, "gannet: %s has more than 64 MiB, which a call can carry\n", name);
+	else if (rc && rc != -EINTR)
+		fprintf(stderr, "gannet: cannot read %s: %s\n", name, gn_strerror(rc));
+	return rc;
+}
+
+/* ---- the call ---- */
+
+static void print_hex(const uint8_t *bytes, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i++) {
+		printf("%02x", bytes[i]);
+		if (i + 1 == len || i % HEX_COLUMNS == HEX_COLUMNS - 1)
+			putchar('\n');
+	}
+}
+
+static void tell(const struct gn_rpc_op *op, uint64_t took_ns)
+{
+	if (op->status == GN_RPC_TOO_BIG)
+		fprintf(stderr, "%s: %u bytes of result\n", rpc_status_text(op->status),
+			op->result_len);
+	else
+		fprintf(stderr, "%s: %u bytes in %.1f us\n", rpc_status_text(op->status),
+			op->result_len, (double)took_ns / 1000);
+}
+
+static int call(const struct request *r, struct rpc_link *link)
+{
+	struct gn_rpc_op op = {.method = r->method,
+			       .request = r->bytes,
+			       .request_len = r->len,
+			       .result_room = link->limits.max_large};
+	const uint64_t since_ns = gn_now_ns();
+	int rc;
+
+	/* As large as results get: what is not written to costs nothing. */
+	op.result = malloc(op.result_room);
+	rc = op.result ? rpc_link_call(link, &op, r->timeout_ms) : -ENOMEM;
+	if (!rc) {
+		const bool has = op.status == GN_RPC_OK || op.status >= GN_RPC_FAILED;
+
+		tell(&op, gn_now_ns() - since_ns);
+		if (has && r->hex)
+			print_hex(op.result, op.result_len);
+		else if (has)
+			fwrite(op.result, 1, op.result_len, stdout);
+		rc = cmd_flush_stdout();
+		rc = rc ? rc : op.status == GN_RPC_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+	} else {
+		rc = rc == -EINTR ? EXIT_INTERRUPTED : EXIT_FAILURE;
+	}
+	free(op.result);
+	return rc;
+}
+
+int cmd_rpc_call(int argc, char **argv)
+{
+	struct gn_rpc_client_opts opts = {0};
+	struct rpc_link link;
+	struct request r;
+	int status, rc;
+
+	if (parse(argc, argv, &r, &status))
+		return status;
+	bench_stop_on_signals();
+	rc = take_input(&r);
+	opts.mode = r.mode;
+	opts.timeout_us = (uint64_t)r.timeout_ms * 1000;
+	if (!rc)
+		rc = rpc_link_open(&link, r.addr, &opts);
+	if (!rc) {
+		status = call(&r, &link);
+		rpc_link_close(&link);
+	} else {
+		status = rc == -EINTR ? EXIT_INTERRUPTED : EXIT_FAILURE;
+	}
+	free(r.bytes);
+	return status;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gannet rpc ping: empty calls at an interval, a line each, and a summary. A server that went is
+ * looked for again at each interval.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "bench.h"
+#include "rpc_cmd.h"
+
+#define INTERVAL_MS_DEFAULT 1000u
+#define TIMEOUT_MS_DEFAULT  1000u
+#define MS_MAX		    3600000u
+#define NAP_US		    50000u
+
+static const char help[] =
+	"Usage: gannet rpc ping ADDR [OPTION…]\n"
+	"\n"
+	"Calls a method that does nothing, which every server has, and prints how long it took;\n"
+	"at the end, or at Ctrl-C, the least, the median, the 99th percentile and the most. A\n"
+	"server that went is connected to again when it is back.\n"
+	"\n"
+	"  --count N        calls; 0: until Ctrl-C (0)\n"
+	"  --interval-ms N  from one to the next (1000)\n"
+	"  --timeout-ms N   after which a call is lost (1000)\n"
+	"  --mode M         hybrid, fetch or reply (hybrid)\n"
+	"  --json           an object for each call, and one for all\n"
+	"\n"
+	"The exit status is 0 if none was lost.";
+
+struct pings {
+	const char *addr;
+	uint32_t count, interval_ms, timeout_ms;
+	struct gn_rpc_client_opts opts;
+	bool json;
+	struct rpc_link link;
+	uint64_t sent, lost;
+	struct gn_hist ns;
+};
+
+enum { COUNT = 256, INTERVAL, TIMEOUT, MODE, JSON };
+
+static const struct option options[] = {
+	{"count", required_argument, NULL, COUNT},
+	{"interval-ms", required_argument, NULL, INTERVAL},
+	{"timeout-ms", required_argument, NULL, TIMEOUT},
+	{"mode", required_argument, NULL, MODE},
+	{"json", no_argument, NULL, JSON},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+static int parse_option(int option, struct pings *p)
+{
+	switch (option) {
+	case COUNT:
+		return cmd_count("--count", optarg, 0, UINT32_MAX, &p->count);
+	case INTERVAL:
+		return cmd_count("--interval-ms", optarg, 0, MS_MAX, &p->interval_ms);
+	case TIMEOUT:
+		return cmd_count("--timeout-ms", optarg, 1, MS_MAX, &p->timeout_ms);
+	case MODE:
+		return rpc_parse_mode(optarg, &p->opts.mode);
+	default:
+		p->json = true;
+		return 0;
+	}
+}
+
+static int parse(int argc, char **argv, struct pings *p, int *status)
+{
+	int option;
+
+	*p = (struct pings){.interval_ms = INTERVAL_MS_DEFAULT, .timeout_ms = TIMEOUT_MS_DEFAULT};
+	gn_hist_init(&p->ns);
+	*status = 0;
+	while (!*status &&
+	       (option = cmd_option_of(argc, argv, options, help, "rpc ping", 1, status)) >= 0)
+		*status = parse_option(option, p);
+	if (option == CMD_LEAVE)
+		return -1;
+	p->addr = argv[optind];
+	p->opts.timeout_us = (uint64_t)p->timeout_ms * 1000;
+	if (!*status)
+		*status = rpc_check_addr(p->addr, "rpc ping");
+	return *status ? -1 : 0;
+}
+
+/* ---- lines ---- */
+
+static void print_one(const struct pings *p, const char *what, double us)
+{
+	if (p->json) {
+		putchar('{');
+		bench_json_count(stdout, "call", true, p->sent);
+		bench_json_number(stdout, "us", us, 3);
+		printf("\"status\":\"%s\"}\n", what);
+	} else if (isfinite(us)) {
+		printf("%s: call %" PRIu64 ": %.2f us\n", p->addr, p->sent, us);
+	} else {
+		printf("%s: call %" PRIu64 ": %s\n", p->addr, p->sent, what);
+	}
+	fflush(stdout);
+}
+
+static double us_of(const struct pings *p, uint64_t ns)
+{
+	return p->ns.count ? (double)ns / 1000 : NAN;
+}
+
+static void print_sum(const struct pings *p)
+{
+	const double least = us_of(p, p->ns.min), most = us_of(p, p->ns.max);
+	const double median = us_of(p, gn_hist_percentile(&p->ns, 50));
+	const double p99 = us_of(p, gn_hist_percentile(&p->ns, 99));
+
+	if (p->json) {
+		putchar('{');
+		bench_json_string(stdout, "addr", p->addr);
+		bench_json_count(stdout, "calls", true, p->sent);
+		bench_json_number(stdout, "min_us", least, 3);
+		bench_json_number(stdout, "median_us", median, 3);
+		bench_json_number(stdout, "p99_us", p99, 3);
+		bench_json_number(stdout, "max_us", most, 3);
+		printf("\"lost\":%" PRIu64 "}\n", p->lost);
+		return;
+	}
+	printf("%" PRIu64 " calls, %" PRIu64 " lost", p->sent, p->lost);
+	if (p->ns.count)
+		printf("; min %.2f, median %.2f, p99 %.2f, max %.2f us", least, median, p99, most);
+	putchar('\n');
+}
+
+/* ---- calls ---- */
+
+/* 0; else nobody is there, and *what says why. */
+static int come_back(struct pings *p, const char **what)
+{
+	int rc = gn_rpc_reconnect(p->link.client);
+
+	*what = rc ? gn_strerror(rc) : NULL;
+	return rc;
+}
+
+static int ping(struct pings *p, bool *gone)
+{
+	struct gn_rpc_op op = {.method = GN_RPC_PING};
+	const char *what = NULL;
+	uint64_t since_ns;
+	int rc = 0;
+
+	p->sent++;
+	if (*gone && come_back(p, &what)) {
+		p->lost++;
+		print_one(p, what, NAN);
+		return 0;
+	}
+	since_ns = gn_now_ns();
+	rc = rpc_link_call(&p->link, &op, p->timeout_ms);
+	if (rc) {
+		p->sent--; /* it was given up, not lost */
+		return rc;
+	}
+	*gone = op.status == GN_RPC_PEER_GONE;
+	if (op.status == GN_RPC_OK) {
+		const uint64_t ns = gn_now_ns() - since_ns;
+
+		gn_hist_add(&p->ns, ns, 1);
+		print_one(p, "ok", (double)ns / 1000);
+	} else {
+		p->lost++;
+		print_one(p, rpc_status_text(op.status), NAN);
+	}
+	return 0;
+}
+
+static void sleep_until(uint64_t until_ns)
+{
+	uint64_t now_ns;
+
+	while ((now_ns = gn_now_ns()) < until_ns && !bench_stopped()) {
+		const uint64_t us = (until_ns - now_ns + 999) / 1000;
+
+		gn_sleep_us(us < NAP_US ? us : NAP_US);
+	}
+}
+
+static int run(struct pings *p)
+{
+	uint64_t next_ns = gn_now_ns();
+	bool gone = false;
+	int rc = 0;
+
+	while (!rc && !ferror(stdout)) {
+		rc = ping(p, &gone);
+		if (p->count && p->sent >= p->count)
+			break;
+		next_ns += (uint64_t)p->interval_ms * 1000000;
+		sleep_until(next_ns);
+		if (bench_stopped())
+			rc = -EINTR;
+	}
+	return rc;
+}
+
+int cmd_rpc_ping(int argc, char **argv)
+{
+	struct pings *p = malloc(sizeof(*p));
+	int status, rc;
+
+	if (!p)
+		return EXIT_FAILURE;
+	if (parse(argc, argv, p, &status)) {
+		free(p);
+		return status;
+	}
+	bench_stop_on_signals();
+	rc = rpc_link_open(&p->link, p->addr, &p->opts);
+	if (!rc) {
+		rc = run(p);
+		print_sum(p);
+		rpc_link_close(&p->link);
+	}
+	status = cmd_flush_stdout();
+	if (rc)
+		status = rc == -EINTR ? EXIT_INTERRUPTED : EXIT_FAILURE;
+	else if (p->lost && !status)
+		status = EXIT_FAILURE;
+	free(p);
+	return status;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gannet rpc stats: what a running server has counted, asked for by a call like any other.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "bench.h"
+#include "rpc_cmd.h"
+
+#define ROOM_FIRST 65536u
+#define TIMEOUT_MS 5000u
+
+static const char help[] =
+	"Usage: gannet rpc stats ADDR [--prometheus]\n"
+	"\n"
+	"Prints the metrics of the server at ADDR: what it has counted since it began, and how\n"
+	"long calls of each method took.\n"
+	"\n"
+	"  --prometheus   in Prometheus' text format instead of as a JSON object";
+
+enum { PROMETHEUS = 256 };
+
+static const struct option options[] = {
+	{"prometheus", no_argument, NULL, PROMETHEUS},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+/* Asking twice does no harm: so what is too large for the room is asked for again, with more. */
+static int ask(struct rpc_link *link, unsigned method)
+{
+	uint32_t room = ROOM_FIRST;
+	struct gn_rpc_op op;
+	char *text = NULL;
+	int rc;
+
+	do {
+		free(text);
+		text = malloc(room);
+		op = (struct gn_rpc_op){.method = method, .result = text, .result_room = room};
+		rc = text ? rpc_link_call(link, &op, TIMEOUT_MS) : -ENOMEM;
+		room = 2 * op.result_len; /* it may be longer by then */
+	} while (!rc && op.status == GN_RPC_TOO_BIG && op.result_len > op.result_room);
+	if (!rc && op.status != GN_RPC_OK) {
+		fprintf(stderr, "gannet: %s: %s\n", link->addr, rpc_status_text(op.status));
+		rc = -EIO;
+	}
+	if (!rc) {
+		fwrite(text, 1, op.result_len, stdout);
+		if (op.result_len && text[op.result_len - 1] != '\n')
+			putchar('\n');
+	}
+	free(text);
+	return rc == -EINTR ? EXIT_INTERRUPTED : rc ? EXIT_FAILURE : cmd_flush_stdout();
+}
+
+int cmd_rpc_stats(int argc, char **argv)
+{
+	unsigned method = GN_RPC_STATS_JSON;
+	struct rpc_link link;
+	int option, status, rc;
+
+	while ((option = cmd_option_of(argc, argv, options, help, "rpc stats", 1, &status)) >= 0)
+		method = GN_RPC_STATS_PROMETHEUS;
+	if (option == CMD_LEAVE)
+		return status;
+	status = rpc_check_addr(argv[optind], "rpc stats");
+	if (status)
+		return status;
+	bench_stop_on_signals();
+	rc = rpc_link_open(&link, argv[optind], NULL);
+	if (rc)
+		return rc == -EINTR ? EXIT_INTERRUPTED : EXIT_FAILURE;
+	status = ask(&link, method);
+	rpc_link_close(&link);
+	return status;
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gannet rpc tune: options, the tables, and the file that clients read. The measuring itself is in
+ * bench/.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <gannet/sim.h>
+
+#include "bench.h"
+#include "rpc_cmd.h"
+#include "tune.h"
+
+#define PORT	    7480u
+#define SIM_CLIENTS 35u
+#define SIM_THREADS 16u
+
+static const char help[] =
+	"Usage: gannet rpc tune [OPTION…]\n"
+	"\n"
+	"Measures what calls a network can carry, and until when results are better fetched\n"
+	"than written back; shows it, and writes the file that GANNET_RPC_TUNING names to\n"
+	"clients. Server and clients are threads of this process, unless told otherwise.\n"
+	"\n"
+	"  --provider P   shm, verbs or verbs:DEVICE (shm)\n"
+	"  --addr HOST    for verbs: this machine's address on the RDMA network\n"
+	"  --serve ADDR   only the server, until Ctrl-C, for\n"
+	"  --to ADDR      clients only, of a --serve on another machine\n"
+	"  --profile P    a simulated cluster of such cards instead (gannet sim profile)\n"
+	"  --clients N    1 to 256 (cores less the server's; simulated 35)\n"
+	"  --threads N    of the server, 1 to 64 (half of the cores; simulated 16)\n"
+	"  --seconds S    for all of it, if not simulated (10)\n"
+	"  --seed N       of a simulation (1)\n"
+	"  --out FILE     to write\n"
+	"  --json         one object instead of tables";
+
+struct request {
+	struct tune_opts opts;
+	const char *host, *serve, *to, *out;
+	bool json;
+};
+
+enum { PROVIDER = 256, ADDR, SERVE, TO, PROFILE, CLIENTS, THREADS, SECONDS, SEED, OUT, JSON };
+
+static const struct option options[] = {
+	{"provider", required_argument, NULL, PROVIDER},
+	{"addr", required_argument, NULL, ADDR},
+	{"serve", required_argument, NULL, SERVE},
+	{"to", required_argument, NULL, TO},
+	{"profile", required_argument, NULL, PROFILE},
+	{"clients", required_argument, NULL, CLIENTS},
+	{"threads", required_argument, NULL, THREADS},
+	{"seconds", required_argument, NULL, SECONDS},
+	{"seed", required_argument, NULL, SEED},
+	{"out", required_argument, NULL, OUT},
+	{"json", no_argument, NULL, JSON},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+static int parse_provider(const char *text, struct tune_opts *o)
+{
+	if (strcmp(text, "shm") && strcmp(text, "verbs") && strncmp(text, "verbs:", 6))
+		return cmd_usage_error("--provider must be shm, verbs or verbs:DEVICE, not '%s'",
+				       text);
+	if (strlen(text) >= sizeof(o->provider))
+		return cmd_usage_error("--provider is too long");
+	memcpy(o->provider, text, strlen(text) + 1);
+	return 0;
+}
+
+static int parse_option(int option, struct request *r)
+{
+	struct tune_opts *o = &r->opts;
+	uint32_t seed = 0;
+	int status;
+
+	switch (option) {
+	case PROVIDER:
+		return parse_provider(optarg, o);
+	case ADDR:
+		r->host = optarg;
+		return 0;
+	case SERVE:
+		r->serve = optarg;
+		return rpc_check_addr(optarg, "--serve");
+	case TO:
+		r->to = optarg;
+		return rpc_check_addr(optarg, "--to");
+	case PROFILE:
+		o->profile = optarg;
+		return 0;
+	case CLIENTS:
+		return cmd_count("--clients", optarg, 1, TUNE_CLIENTS_MAX, &o->clients);
+	case THREADS:
+		return cmd_count("--threads", optarg, 1, TUNE_THREADS_MAX, &o->threads);
+	case SECONDS:
+		return cmd_real("--seconds", optarg, 0.1, BENCH_SECONDS_MAX, &o->seconds);
+	case SEED:
+		status = cmd_count("--seed", optarg, 0, UINT32_MAX, &seed);
+		o->seed = seed;
+		return status;
+	case OUT:
+		r->out = optarg;
+		return 0;
+	default:
+		r->json = true;
+		return 0;
+	}
+}
+
+/* ---- what only makes sense together ---- */
+
+static int take_addr(struct tune_opts *o, const char *addr)
+{
+	if (strlen(addr) >= sizeof(o->addr))
+		return cmd_usage_error("the address is too long: '%s'", addr);
+	memcpy(o->addr, addr, strlen(addr) + 1);
+	if (strncmp(addr, o->provider, strcspn(o->provider, ":")))
+		snprintf(o->provider, sizeof(o->provider), "%.*s", (int)strcspn(addr, ":"), addr);
+	return 0;
+}
+
+static int check(struct request *r)
+{
+	struct tune_opts *o = &r->opts;
+	const bool shm = !strcmp(o->provider, "shm");
+	char addr[TUNE_ADDR_BYTES];
+
+	if (r->serve && r->to)
+		return cmd_usage_error("--serve and --to are for two machines: one of them here");
+	if (o->profile && (r->serve || r->to || r->host || !shm))
+		return cmd_usage_error("--profile is simulated: leave --provider, --addr, --serve "
+				       "and --to out");
+	if (r->serve && (r->out || r->json || o->clients))
+		return cmd_usage_error("--serve measures nothing: leave --clients, --out and "
+				       "--json out");
+	o->elsewhere = r->to;
+	if (r->serve || r->to)
+		return take_addr(o, r->serve ? r->serve : r->to);
+	if (!shm && !r->host)
+		return cmd_usage_error("verbs needs --addr HOST, this machine's address on the "
+				       "RDMA network; or --serve there, and --to here");
+	if (shm && r->host)
+		return cmd_usage_error("--addr is for verbs; shm needs none");
+	if (o->profile)
+		snprintf(addr, sizeof(addr), "sim:n0:%u", PORT);
+	else if (shm)
+		snprintf(addr, sizeof(addr), "shm:tune-%d", (int)getpid());
+	else if ((size_t)snprintf(addr, sizeof(addr), "verbs:%s:%u", r->host, PORT) >= sizeof(addr))
+		return cmd_usage_error("--addr is too long");
+	return take_addr(o, addr);
+}
+
+static void take_defaults(struct tune_opts *o)
+{
+	const long online = sysconf(_SC_NPROCESSORS_ONLN);
+	const uint32_t cores = online > 1 ? (uint32_t)online : 2;
+	const uint32_t half = cores / 2 < TUNE_THREADS_MAX ? cores / 2 : TUNE_THREADS_MAX;
+
+	if (!o->threads)
+		o->threads = o->profile ? SIM_THREADS : half;
+	if (!o->clients)
+		o->clients = o->profile ? SIM_CLIENTS : cores > o->threads ? cores - o->threads : 1;
+	if (o->clients > TUNE_CLIENTS_MAX)
+		o->clients = TUNE_CLIENTS_MAX;
+}
+
+static int parse(int argc, char **argv, struct request *r, int *status)
+{
+	int option;
+
+	*r = (struct request){.opts = {.provider = "shm", .seconds = 10, .seed = 1}};
+	*status = 0;
+	while (!*status &&
+	       (option = cmd_option(argc, argv, options, help, "rpc tune", status)) >= 0)
+		*status = parse_option(option, r);
+	if (option == CMD_LEAVE)
+		return -1;
+	if (!*status)
+		*status = check(r);
+	if (!*status && r->opts.profile)
+		*status = cmd_sim_check(
+			&(struct gn_sim_opts){.profile = r->opts.profile, .nodes = 2});
+	take_defaults(&r->opts);
+	return *status ? -1 : 0;
+}
+
+/* ---- */
+
+/* Only on a terminal: a line that the tables overwrite. */
+static void show_progress(double done)
+{
+	fprintf(stderr, "\rtuning %3.0f %%", 100 * done);
+}
+
+static int keep(const char *path, const struct gn_rpc_tuning *tuning)
+{
+	const int rc = gn_rpc_tuning_write(path, tuning);
+
+	if (rc) {
+		fprintf(stderr, "gannet: cannot write %s: %s\n", path, gn_strerror(rc));
+		return EXIT_FAILURE;
+	}
+	fprintf(stderr, "written: clients take it with GANNET_RPC_TUNING=%s\n", path);
+	return 0;
+}
+
+static int tune(const struct request *r)
+{
+	const bool terminal = isatty(STDERR_FILENO);
+	struct tune_result result;
+	int rc = tune_run(&r->opts, terminal ? show_progress : NULL, &result), status;
+
+	if (terminal)
+		fprintf(stderr, "\r%20s\r", "");
+	if (rc && rc != -EINTR)
+		return EXIT_FAILURE;
+	if (result.tuning.n_sizes && r->json)
+		tune_print_json(stdout, &r->opts, &result);
+	else if (result.tuning.n_sizes)
+		tune_print(stdout, &r->opts, &result);
+	status = cmd_flush_stdout();
+	if (rc)
+		return EXIT_INTERRUPTED;
+	return status || !r->out ? status : keep(r->out, &result.tuning);
+}
+
+int cmd_rpc_tune(int argc, char **argv)
+{
+	struct request r;
+	int status;
+
+	if (parse(argc, argv, &r, &status))
+		return status;
+	bench_stop_on_signals();
+	if (!r.serve)
+		return tune(&r);
+	return tune_serve(&r.opts) == -EINTR ? EXIT_INTERRUPTED : EXIT_FAILURE;
+}
