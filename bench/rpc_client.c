@@ -284,13 +284,17 @@ int hold_run(void *arg, uint64_t block_ns, struct block *out)
 	struct hold *h = arg;
 	struct shared *shared = &h->caller->hall->pair;
 	struct gn_rpc_op op = {.method = METHOD_CACHELINE};
+	const uint64_t ping = shared->pong + 1;
 	int rc;
 
-	/* Not the end that the last block left there. */
-	__atomic_store_n(&shared->ping, shared->pong, __ATOMIC_RELAXED);
+	/* One ping: not the end that the last block left there, and a sign that it is held. */
+	__atomic_store_n(&shared->ping, ping, __ATOMIC_RELAXED);
 	rc = gn_rpc_submit(h->caller->rpc, &op);
 	if (rc)
 		return rc;
+	while (__atomic_load_n(&shared->pong, __ATOMIC_ACQUIRE) != ping && op.client &&
+	       !bench_stopped())
+		gn_rpc_poll(h->caller->rpc);
 	rc = cacheline_run(h->pair, block_ns, out);
 	while (op.client && !bench_stopped() && pair_peer_lives(h->pair))
 		gn_rpc_wait(h->caller->rpc, gn_deadline_us(CALL_US));

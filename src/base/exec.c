@@ -37,7 +37,7 @@ const struct exec_ops *exec_install(const struct exec_ops *next)
 uint64_t gn_now_ns(void)
 {
 	if (likely(!installed))
-		return real_now_ns();
+		return real_clock_ns();
 	return installed->now_ns();
 }
 
@@ -87,7 +87,9 @@ int gn_thread_join(struct gn_thread *thread)
 
 uint64_t gn_thread_id(void)
 {
-	return ops()->thread_id();
+	if (likely(!installed))
+		return real_thread_id();
+	return installed->thread_id();
 }
 
 const char *gn_node_name(void)
@@ -176,5 +178,7 @@ int gn_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const 
 {
 	if (n > GN_WAIT_MAX)
 		return -EINVAL;
-	return ops()->wait(items, n, deadline_ns, reason);
+	if (likely(!installed))
+		return real_wait(items, n, deadline_ns, reason);
+	return installed->wait(items, n, deadline_ns, reason);
 }

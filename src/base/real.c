@@ -26,13 +26,18 @@ static void check_outside(void)
 
 /* ---- time, randomness, memory ---- */
 
-uint64_t real_now_ns(void)
+uint64_t real_clock_ns(void)
 {
 	struct timespec ts;
 
-	check_outside();
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t real_now_ns(void)
+{
+	check_outside();
+	return real_clock_ns();
 }
 
 /* 256 bytes is the most that getrandom() promises to give at once, without being interrupted. */
@@ -161,18 +166,18 @@ static int real_thread_join(struct gn_thread *thread)
 	return 0;
 }
 
+_Thread_local uint64_t real_own_number;
+
 /*
  * Counted rather than taken from the kernel or pthread_self(), which give a dead thread's value to
  * the next.
  */
-static uint64_t real_thread_id(void)
+uint64_t real_thread_number(void)
 {
 	static _Atomic uint64_t last;
-	static _Thread_local uint64_t id;
 
-	if (unlikely(!id))
-		id = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
-	return id;
+	real_own_number = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+	return real_own_number;
 }
 
 static char host[256] = "localhost";

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "base/bits.h"
 #include "gannet/base.h"
 
 #define NS_PER_US 1000ull
@@ -16,6 +17,18 @@
 
 /* Asserts that no simulation runs on this OS thread. */
 uint64_t real_now_ns(void);
+
+/* The same for who has just made sure of that. */
+uint64_t real_clock_ns(void);
+
+/* This thread's number; 0 until real_thread_number() has given it one. */
+extern _Thread_local uint64_t real_own_number __attribute__((tls_model("initial-exec")));
+uint64_t real_thread_number(void);
+
+static inline uint64_t real_thread_id(void)
+{
+	return likely(real_own_number) ? real_own_number : real_thread_number();
+}
 
 int real_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason);
 

@@ -18,41 +18,16 @@
 #define NO_SLEEP_NS	10000000u /* a set that cannot sleep returns after this: see real_wait() */
 #define LOOKS_PER_CLOCK 8	  /* reading the clock costs more than looking */
 
-/*
- * Looks at every member and sets its flag. Returns how many are ready, or -errno when none is and
- * poll failed.
- */
-static int look(struct gn_wait_item *items, unsigned n)
+/* The members that only the kernel can look at, after ready others were found. */
+static int look_at_fds(struct gn_wait_item *items, unsigned n, int ready)
 {
 	struct pollfd fds[GN_WAIT_MAX];
-	bool any_fd = false;
-	int ready = 0;
 
-	for (unsigned i = 0; i < n; i++) {
-		struct gn_wait_item *item = &items[i];
-
-		fds[i] = (struct pollfd){.fd = -1}; /* poll() skips it */
-		item->ready = false;
-		switch (item->kind) {
-		case GN_WAIT_SOURCE:
-			item->ready = item->source->ops->ready(item->source);
-			break;
-		case GN_WAIT_WORD:
-			/*
-			 * Pairs with the release store, or the remote write, that fills what the
-			 * word announces.
-			 */
-			item->ready = __atomic_load_n(item->word, __ATOMIC_ACQUIRE) != item->seen;
-			break;
-		case GN_WAIT_FD:
-			fds[i] = (struct pollfd){.fd = item->fd, .events = POLLIN};
-			any_fd = true;
-			break;
-		}
-		ready += item->ready;
-	}
-	if (!any_fd)
-		return ready;
+	for (unsigned i = 0; i < n; i++)
+		fds[i] = (struct pollfd){
+			.fd = items[i].kind == GN_WAIT_FD ? items[i].fd : -1, /* which is skipped */
+			.events = POLLIN,
+		};
 	if (poll(fds, n, 0) < 0)
 		return ready ? ready : -errno;
 	for (unsigned i = 0; i < n; i++) {
@@ -63,6 +38,35 @@ static int look(struct gn_wait_item *items, unsigned n)
 		}
 	}
 	return ready;
+}
+
+/*
+ * Looks at every member and sets its flag. Returns how many are ready, or -errno when none is and
+ * poll failed.
+ */
+static inline int look(struct gn_wait_item *items, unsigned n)
+{
+	bool any_fd = false;
+	int ready = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct gn_wait_item *item = &items[i];
+		bool is = false;
+
+		if (likely(item->kind == GN_WAIT_WORD))
+			/*
+			 * Pairs with the release store, or the remote write, that fills what the
+			 * word announces.
+			 */
+			is = __atomic_load_n(item->word, __ATOMIC_ACQUIRE) != item->seen;
+		else if (item->kind == GN_WAIT_SOURCE)
+			is = item->source->ops->ready(item->source);
+		else
+			any_fd = true;
+		item->ready = is;
+		ready += is;
+	}
+	return unlikely(any_fd) ? look_at_fds(items, n, ready) : ready;
 }
 
 static int spin(struct gn_wait_item *items, unsigned n)
@@ -149,18 +153,13 @@ static int doze(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, bo
  * A signal ends ppoll() but leaves no trace in a loop that yields, so a set that cannot sleep
  * returns 0 now and then to let its caller see what a handler changed.
  */
-int real_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
+static int wait_long(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns)
 {
-	uint64_t start_ns, spent_ns = 0;
+	const uint64_t start_ns = real_now_ns();
+	uint64_t spent_ns = 0;
 	bool can_sleep = true;
-	int ready = look(items, n);
+	int ready;
 
-	(void)reason;
-	if (ready)
-		return ready;
-	if (deadline_ns == 0)
-		return -ETIMEDOUT;
-	start_ns = real_now_ns();
 	while (start_ns + spent_ns < deadline_ns) {
 		if (spent_ns < SPIN_NS) {
 			ready = spin(items, n);
@@ -177,4 +176,15 @@ int real_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, cons
 			return 0;
 	}
 	return -ETIMEDOUT;
+}
+
+/* What is ready already costs one look. */
+int real_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
+{
+	const int ready = look(items, n);
+
+	(void)reason;
+	if (likely(ready))
+		return ready;
+	return deadline_ns == 0 ? -ETIMEDOUT : wait_long(items, n, deadline_ns);
 }

@@ -56,6 +56,8 @@ static inline uint64_t payload(const struct gn_wr *wr)
 {
 	uint64_t len = 0;
 
+	if (likely(wr->n_sge == 1))
+		return wr->sge->len_bytes;
 	for (uint32_t i = 0; i < wr->n_sge; i++)
 		len += wr->sge[i].len_bytes;
 	return len;
@@ -138,7 +140,27 @@ static inline const struct gn_wr *enter_chain(struct gn_qp *qp, const struct gn_
 	return wr;
 }
 
-static int post_send_locked(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **bad)
+/* Like enter_chain() for one request, without the loop. */
+static inline void enter_one(struct gn_qp *qp, const struct gn_wr *wr)
+{
+	const uint64_t position = qp->sq_head, len = payload(wr), bytes = qp->sq_bytes + len;
+
+	qp->sq[position & qp->sq_mask] = (struct sq_entry){
+		.id = wr->id,
+		.bytes_to = bytes,
+		.len_bytes = (uint32_t)len,
+		.op = (uint8_t)wr->op,
+	};
+	count(qp, wr->op, 1, len);
+	counter_add(&qp->count.doorbells, 1);
+	qp->sq_head = position + 1;
+	qp->sq_bytes = bytes;
+	__atomic_store_n(&qp->count.bytes_in_flight, bytes - qp->sq_bytes_done, __ATOMIC_RELAXED);
+}
+
+/* A chain, or one request that is not quite as most are. */
+static __attribute__((noinline)) int post_chain(struct gn_qp *qp, const struct gn_wr *wr,
+						const struct gn_wr **bad)
 {
 	int rc;
 	const unsigned n = check_chain(qp, wr, &rc);
@@ -152,24 +174,42 @@ static int post_send_locked(struct gn_qp *qp, const struct gn_wr *wr, const stru
 	return rc;
 }
 
+static inline int post_send_locked(struct gn_qp *qp, const struct gn_wr *wr,
+				   const struct gn_wr **bad)
+{
+	if (unlikely(wr->next || qp->sq_head - qp->sq_tail >= qp->max_send_wr ||
+		     check_send(qp, wr)))
+		return post_chain(qp, wr, bad);
+	if (unlikely(!qp->obj.fabric->provider->post_send(qp, wr, 1))) {
+		if (bad)
+			*bad = wr;
+		return -EAGAIN;
+	}
+	enter_one(qp, wr);
+	return 0;
+}
+
+static __attribute__((noinline)) int refuse_send(const struct gn_qp *qp, const struct gn_wr *wr,
+						 const struct gn_wr **bad)
+{
+	if (bad)
+		*bad = wr;
+	if (obj_check(qp, OBJ_QP) || !wr)
+		return -EINVAL;
+	return -ENOTCONN;
+}
+
 int gn_post_send(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **bad)
 {
 	int rc;
 
-	if (unlikely(!obj_alive(qp, OBJ_QP) || !wr)) {
-		if (bad)
-			*bad = wr;
-		obj_check(qp, OBJ_QP);
-		return -EINVAL;
-	}
+	if (unlikely(!obj_alive(qp, OBJ_QP) || !wr))
+		return refuse_send(qp, wr, bad);
 	qp_lock(qp);
-	if (unlikely(qp->state < GN_QP_READY)) {
-		if (bad)
-			*bad = wr;
-		rc = -ENOTCONN;
-	} else {
+	if (likely(qp->state >= GN_QP_READY))
 		rc = post_send_locked(qp, wr, bad);
-	}
+	else
+		rc = refuse_send(qp, wr, bad);
 	qp_unlock(qp);
 	return rc;
 }

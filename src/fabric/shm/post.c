@@ -213,26 +213,32 @@ static bool step(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position)
 	}
 }
 
-/*
- * The short way for what most requests are: a WRITE, READ or SEND of one short piece that nobody
- * wants to hear of. Does it and returns true, or leaves it, with whatever may be wrong with it, to
- * step().
- */
-static inline bool step_short(struct shm_qp *qp, const struct soft_keys *keys,
-			      const struct gn_wr *wr)
+/* The completion of a one-sided request of one piece that was done. */
+static inline void complete_short(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position)
+{
+	struct gn_wc *wc = soft_cq_take((struct soft_cq *)qp->qp.send_cq);
+
+	if (unlikely(!wc)) {
+		complete(qp, wr, position, GN_WC_OK);
+		return;
+	}
+	*wc = (struct gn_wc){.id = position,
+			     .qp = &qp->qp,
+			     .status = GN_WC_OK,
+			     .op = wr->op,
+			     .len_bytes = wr->op == GN_OP_READ ? wr->sge->len_bytes : 0};
+}
+
+/* A WRITE or READ of one piece: done, or nothing was. */
+static inline bool access_short(struct shm_qp *qp, const struct soft_keys *keys,
+				const struct gn_wr *wr)
 {
 	const struct gn_sge *sge = wr->sge;
 	const bool reads = wr->op == GN_OP_READ;
 	uint8_t *remote;
 
-	if (wr->op == GN_OP_SEND)
-		return wr->n_sge == 1 && sge->len_bytes <= SLOT_INLINE &&
-		       !(wr->flags & (GN_SOLICITED | GN_SIGNALED)) && peer_open(&qp->conn) &&
-		       (wr->flags & GN_INLINE || soft_piece_ok(keys, qp->qp.pd, sge, 0)) &&
-		       shm_send_short(qp, wr);
-	if (wr->op > GN_OP_READ || wr->n_sge != 1 || wr->flags || sge->len_bytes - 1 >= COPY_SMALL)
-		return false;
-	if (unlikely(!soft_piece_ok(keys, qp->qp.pd, sge, reads ? GN_LOCAL_WRITE : 0)))
+	if (!(wr->flags & GN_INLINE) &&
+	    unlikely(!soft_piece_ok(keys, qp->qp.pd, sge, reads ? GN_LOCAL_WRITE : 0)))
 		return false;
 	busy_begin(&qp->conn);
 	if (!peer_open(&qp->conn))
@@ -247,20 +253,48 @@ static inline bool step_short(struct shm_qp *qp, const struct soft_keys *keys,
 	return true;
 }
 
+/*
+ * The short way for what most requests are: a WRITE or READ of one piece, or a short SEND that
+ * nobody wants to hear of. Does it and returns true, or leaves it, with whatever may be wrong with
+ * it, to step(). Nothing needs a fence here, where everything before it is done.
+ */
+static inline bool step_short(struct shm_qp *qp, const struct soft_keys *keys,
+			      const struct gn_wr *wr, uint64_t position)
+{
+	const struct gn_sge *sge = wr->sge;
+
+	if (wr->op == GN_OP_SEND)
+		return wr->n_sge == 1 && sge->len_bytes <= SLOT_INLINE &&
+		       !(wr->flags & (GN_SOLICITED | GN_SIGNALED)) && peer_open(&qp->conn) &&
+		       (wr->flags & GN_INLINE || soft_piece_ok(keys, qp->qp.pd, sge, 0)) &&
+		       shm_send_short(qp, wr);
+	if (unlikely(wr->op > GN_OP_READ || wr->n_sge != 1 || !sge->len_bytes))
+		return false;
+	if (unlikely(!access_short(qp, keys, wr)))
+		return false;
+	if (wr->flags & GN_SIGNALED)
+		complete_short(qp, wr, position);
+	return true;
+}
+
 /* A chain, as far as it goes at once. Returns what is left of it. */
-static unsigned run_chain(struct shm_qp *qp, const struct gn_wr **wr, unsigned n,
-			  uint64_t *position)
+static inline unsigned run_chain(struct shm_qp *qp, const struct gn_wr **first, unsigned n,
+				 uint64_t *position)
 {
 	const struct soft_keys *keys = &shm_of(&qp->qp.obj)->keys;
+	const struct gn_wr *wr = *first;
+	uint64_t at = *position;
 
-	while (n && (step_short(qp, keys, *wr) || step(qp, *wr, *position))) {
-		*wr = (*wr)->next;
-		++*position;
-		n--;
+	for (; n; n--, wr = wr->next, at++) {
+		/* A failure flushes what comes behind it. */
 		if (unlikely(qp->qp.state == GN_QP_ERROR))
+			break;
+		if (unlikely(!step_short(qp, keys, wr, at) && !step(qp, wr, at)))
 			break;
 	}
 	busy_end(&qp->conn);
+	*first = wr;
+	*position = at;
 	return n;
 }
 
@@ -281,32 +315,35 @@ static void flush_rest(struct shm_qp *qp, const struct gn_wr *wr, unsigned n, ui
 		complete(qp, wr, position++, GN_WC_FLUSHED);
 }
 
+/* What could not be done at once waits in the queue, or is flushed with a qp that is in error. */
+static __attribute__((noinline)) void post_rest(struct shm_qp *qp, const struct gn_wr *wr,
+						unsigned n, uint64_t position)
+{
+	struct shm_cq *cq = (struct shm_cq *)qp->qp.send_cq;
+
+	if (qp->qp.state == GN_QP_ERROR) {
+		flush_rest(qp, wr, n, position);
+		return;
+	}
+	if (soft_sq_empty(&qp->sq))
+		shm_rx_add(&qp->rx_send, cq, shm_progress_sends);
+	for (; n; n--, wr = wr->next)
+		soft_sq_push(&qp->sq, wr, position++);
+	if (cq->soft.armed != SOFT_UNARMED)
+		shm_cq_blocked(cq, qp);
+}
+
 unsigned shm_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
 {
 	struct shm_qp *qp = (struct shm_qp *)base;
 	uint64_t position = base->sq_head;
 	unsigned left = n;
 
-	if (unlikely(base->state == GN_QP_ERROR)) {
-		flush_rest(qp, wr, n, position);
-		return n;
-	}
 	if (likely(soft_sq_empty(&qp->sq)))
 		left = likely(!qp->ud) ? run_chain(qp, &wr, n, &position) :
 					 run_datagrams(qp, &wr, n, &position);
-	if (unlikely(base->state == GN_QP_ERROR)) {
-		flush_rest(qp, wr, left, position);
-		return n;
-	}
-	if (unlikely(left)) {
-		if (soft_sq_empty(&qp->sq))
-			shm_rx_add(&qp->rx_send, (struct shm_cq *)base->send_cq,
-				   shm_progress_sends);
-		for (; left; left--, wr = wr->next)
-			soft_sq_push(&qp->sq, wr, position++);
-		if (unlikely(((struct shm_cq *)base->send_cq)->soft.armed != SOFT_UNARMED))
-			shm_cq_blocked((struct shm_cq *)base->send_cq, qp);
-	}
+	if (unlikely(left))
+		post_rest(qp, wr, left, position);
 	return n;
 }
 

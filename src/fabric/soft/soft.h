@@ -105,6 +105,17 @@ static inline struct gn_wc *soft_cq_direct(struct soft_cq *cq)
 		       NULL;
 }
 
+/*
+ * The next place in the ring, taken: fill it. NULL when the ring is full or somebody has to be
+ * told, which is soft_cq_push_slow()'s.
+ */
+static inline struct gn_wc *soft_cq_take(struct soft_cq *cq)
+{
+	if (unlikely(soft_cq_full(cq) || cq->armed != SOFT_UNARMED || cq->cq.source.waiters))
+		return NULL;
+	return &cq->ring[cq->head++ & cq->mask];
+}
+
 static inline bool soft_cq_push(struct soft_cq *cq, const struct gn_wc *wc, bool solicited)
 {
 	struct gn_wc *direct = soft_cq_direct(cq);
