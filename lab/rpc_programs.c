@@ -10,7 +10,8 @@
 #define METHOD	   1u
 #define NAP_US	   20u /* between two looks at what others have got ready */
 #define START_US   50u
-#define SCATTER_NS 5000u /* clients do not begin at one instant */
+#define LOOKS_US   1000000u /* the papers' servers look at every client all the time */
+#define SCATTER_NS 5000u    /* clients do not begin at one instant */
 
 static bool ok(struct rpc_run *run, int rc, const char *what)
 {
@@ -55,6 +56,7 @@ int rpc_server_program(struct gn_env *env, int argc, char **argv)
 		.threads = o->server_threads,
 		.max_request = at_least(o->req, GN_RPC_BYTES_DEFAULT),
 		.max_result = at_least(o->resp, GN_RPC_BYTES_DEFAULT),
+		.park_us = o->paper ? LOOKS_US : 0,
 		.flags = o->paper ? GN_RPC_SERVER_PAPER : 0,
 	};
 	struct gn_rpc_server *server = NULL;

@@ -7,7 +7,7 @@
 #include "rpc_load.h"
 
 #define STACK_BYTES (128u * 1024u)
-#define LIMIT_NS    (10ull * 1000 * 1000 * 1000) /* of virtual time: something hangs */
+#define LIMIT_NS    (2ull * 1000 * 1000 * 1000) /* of virtual time: something hangs */
 
 /*
  * A run's length; effort 1. A hybrid client has settled long before the end of the warm-up: it
