@@ -4,6 +4,7 @@
  * configuration becomes a load, a run becomes metrics.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "rpc_load.h"
@@ -12,6 +13,8 @@
 #define MACHINES_MAX 256u
 #define WORK_US_MAX  100000u
 #define RETRIES_MAX  1000u
+#define LIMIT_US_MAX 1000000u
+#define AUTO_MAX     128u /* S000 4.2: the range of the best batch is 1 to 128 */
 
 static const char *const keys[] = {
 	"server_threads",
@@ -20,6 +23,9 @@ static const char *const keys[] = {
 	"mode",
 	"req",
 	"resp",
+	"batch",
+	"limit_us",
+	"alpha_pct",
 	"fetch_size",
 	"retries",
 	"work_us",
@@ -71,6 +77,29 @@ static int read_route(const struct config *c, bool *hashed, struct lab_error *er
 	return 0;
 }
 
+/* batch=N|auto; limit_us and alpha_pct are what auto goes by, and what is counted in any case. */
+static int read_batch(const struct config *c, struct rpc_load *o, struct lab_error *error)
+{
+	const char *limit = config_get(c, "limit_us");
+	uint64_t batch = AUTO_MAX, alpha = 0;
+	char *end = NULL;
+	const double us = limit ? strtod(limit, &end) : 0;
+	int rc = config_uint(c, "alpha_pct", 0, 1, 100, &alpha, error);
+
+	if (!rc && limit && (end == limit || *end || !(us >= 1 && us <= LIMIT_US_MAX)))
+		rc = lab_error(error, "limit_us=%s is not a number of 1 to %u", limit,
+			       LIMIT_US_MAX);
+	o->chosen = config_is(c, "batch", "auto");
+	if (!rc && o->chosen && !limit)
+		rc = lab_error(error, "batch=auto needs limit_us");
+	if (!rc && !o->chosen)
+		rc = config_uint(c, "batch", 0, 1, GN_RPC_BATCH_MAX, &batch, error);
+	o->batch = (uint32_t)batch;
+	o->limit_ns = (uint64_t)(us * 1000);
+	o->alpha_pct = (uint32_t)alpha;
+	return rc;
+}
+
 /* What the papers fix by hand the library finds by itself: the preset gannet leaves it out. */
 static int read_load(const struct config *c, const char *preset, struct rpc_load *o,
 		     struct lab_error *error)
@@ -93,6 +122,8 @@ static int read_load(const struct config *c, const char *preset, struct rpc_load
 
 	if (!rc)
 		rc = read_route(c, &o->hashed, error);
+	if (!rc)
+		rc = read_batch(c, o, error);
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && !rc; i++)
 		rc = config_uint(c, numbers[i].key, numbers[i].absent, numbers[i].min,
 				 numbers[i].max, numbers[i].out, error);
@@ -132,6 +163,8 @@ static void metrics(const struct rpc_load *o, const struct rpc_result *r, struct
 	lab_metric_add(out, "failed_fetches", per(r->sums.failed_fetches, r->sums.calls));
 	lab_metric_add(out, "second_reads", per(r->sums.second_reads, r->sums.calls));
 	lab_metric_add(out, "switches", (double)r->sums.switches);
+	lab_metric_add(out, "pct_above_limit", 100 * per(r->sums.late, r->sums.calls));
+	lab_metric_add(out, "batch", per(r->sums.batches, (uint64_t)o->machines * o->clients));
 	lab_metric_add(out, "round_trips", per(r->server.requests + r->clients.requests, r->calls));
 }
 

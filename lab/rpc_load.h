@@ -21,17 +21,28 @@ struct rpc_load {
 	uint32_t req, resp;
 	uint32_t fetch_bytes, retries; /* 0: the library's choice */
 	uint64_t work_ns;	       /* of the handler */
+	/*
+	 * Calls that a client makes at once and waits for; 0: one by one. With chosen, as many as
+	 * the library finds right for limit_ns and alpha_pct, up to batch.
+	 */
+	uint32_t batch;
+	bool chosen;
+	uint64_t limit_ns; /* 0: none */
+	uint32_t alpha_pct;
 };
 
 /* What clients add when they are through; per call means of those that they counted. */
 struct rpc_sums {
 	uint64_t calls, fetches, failed_fetches, second_reads;
+	uint64_t late;	   /* longer than limit_ns */
 	uint64_t switches; /* since the beginning */
+	uint64_t batches;  /* the sizes that clients have chosen in the end */
 };
 
 struct rpc_run {
 	struct load_run load;
 	const struct rpc_load *opts;
+	const uint8_t *result; /* that a server may answer with */
 	struct rpc_sums sums;
 	unsigned clients_gone; /* machines whose process has ended */
 };

@@ -8,6 +8,7 @@
 
 #define ADDRESS	   "sim:n0:7000"
 #define METHOD	   1u
+#define BETWEEN	   16u
 #define NAP_US	   20u /* between two looks at what others have got ready */
 #define START_US   50u
 #define LOOKS_US   1000000u /* the papers' servers look at every client all the time */
@@ -20,21 +21,31 @@ static bool ok(struct rpc_run *run, int rc, const char *what)
 	return rc >= 0;
 }
 
-static uint32_t at_least(uint32_t n, uint32_t min)
+/*
+ * Bytes of a slot: for a call, or a batch of them with what is put between, twice: results are put
+ * together in place while there is as much room again.
+ */
+static uint32_t slot_bytes(const struct rpc_load *o, uint32_t each)
 {
-	return n > min ? n : min;
+	const uint64_t n = o->batch ? 2 * o->batch * (uint64_t)(each + BETWEEN) : each;
+
+	if (n < GN_RPC_BYTES_DEFAULT)
+		return GN_RPC_BYTES_DEFAULT;
+	return n < GN_RPC_BYTES_MAX ? (uint32_t)n : GN_RPC_BYTES_MAX;
 }
 
 /* ---- the server ---- */
 
 static void handle(struct gn_rpc_request *request, void *arg)
 {
-	const struct rpc_load *o = ((const struct rpc_run *)arg)->opts;
-	uint32_t room;
+	const struct rpc_run *run = arg;
+	const struct rpc_load *o = run->opts;
+	uint32_t room = 0;
 	void *result = gn_rpc_request_room(request, &room);
 
 	gn_charge(GN_WORK_NS, o->work_ns);
-	gn_rpc_answer(request, GN_RPC_OK, result, o->resp < room ? o->resp : room);
+	/* Where a batch of results is full there is no room left; then it is copied. */
+	gn_rpc_answer(request, GN_RPC_OK, room < o->resp ? run->result : result, o->resp);
 }
 
 static bool serve(struct rpc_run *run, struct gn_rpc_server *server)
@@ -54,8 +65,8 @@ int rpc_server_program(struct gn_env *env, int argc, char **argv)
 	const struct rpc_load *o = run->opts;
 	const struct gn_rpc_server_opts opts = {
 		.threads = o->server_threads,
-		.max_request = at_least(o->req, GN_RPC_BYTES_DEFAULT),
-		.max_result = at_least(o->resp, GN_RPC_BYTES_DEFAULT),
+		.max_request = slot_bytes(o, o->req),
+		.max_result = slot_bytes(o, o->resp),
 		.park_us = o->paper ? LOOKS_US : 0,
 		.flags = o->paper ? GN_RPC_SERVER_PAPER : 0,
 	};
@@ -89,7 +100,9 @@ struct rpc_caller {
 	struct gn_thread *thread;
 	struct gn_rpc_client **to; /* server threads: one, or all */
 	unsigned n_to;
-	uint8_t *request, *result;
+	uint8_t *request, *result; /* results lie one behind the other */
+	struct gn_rpc_op *ops;	   /* of a batch */
+	uint64_t began_ns, late;
 	struct rpc_sums before; /* when it first called in the phase MEASURED */
 	bool counts;
 };
@@ -101,11 +114,14 @@ static bool connect_to(struct rpc_caller *c, unsigned thread)
 	const struct gn_rpc_client_opts opts = {
 		.mode = o->mode,
 		.flags = o->paper ? GN_RPC_CLIENT_PAPER : 0,
-		.slots = 1,
-		.max_request = at_least(o->req, GN_RPC_BYTES_DEFAULT),
-		.max_result = at_least(o->resp, GN_RPC_BYTES_DEFAULT),
+		.slots = o->paper ? 1 : 0,
+		.max_request = slot_bytes(o, o->req),
+		.max_result = slot_bytes(o, o->resp),
 		.fetch_bytes = o->fetch_bytes,
 		.retries = o->retries,
+		.batch.entries = o->batch,
+		.batch.limit_us = o->chosen ? (uint32_t)(o->limit_ns / 1000) : 0,
+		.batch.alpha_pct = o->alpha_pct,
 		.thread = thread + 1,
 		.ctx = c->machine->ctx,
 	};
@@ -175,28 +191,88 @@ static void note(struct rpc_caller *c)
 	read_counters(c, &c->before);
 }
 
+/* A call has ended. False: not as it should. */
+static bool check_call(struct rpc_caller *c, unsigned status, uint32_t len)
+{
+	struct rpc_run *run = c->machine->run;
+	const struct rpc_load *o = run->opts;
+
+	if (status != GN_RPC_OK || len != o->resp) {
+		load_fail(&run->load, "a call on %s: %s, %u bytes instead of %u", gn_node_name(),
+			  gn_rpc_status_str(status), len, o->resp);
+		return false;
+	}
+	if (o->limit_ns && c->counts)
+		c->late += gn_now_ns() - c->began_ns > o->limit_ns;
+	load_count(&run->load, 1, c->began_ns);
+	return true;
+}
+
+static struct gn_rpc_client *choose(struct rpc_caller *c)
+{
+	return c->to[c->n_to > 1 ? gn_random() % c->n_to : 0];
+}
+
 static void call_always(struct rpc_caller *c)
 {
 	struct rpc_run *run = c->machine->run;
 	const struct rpc_load *o = run->opts;
 
 	while (!load_stops(&run->load)) {
-		const uint64_t began_ns = gn_now_ns();
-		struct gn_rpc_client *to = c->to[c->n_to > 1 ? gn_random() % c->n_to : 0];
 		uint32_t len = 0;
 		unsigned status = GN_RPC_OK;
-		int rc = gn_rpc_call(to, METHOD, c->request, o->req, c->result, o->resp, &len,
-				     GN_FOREVER, &status);
 
-		if (!ok(run, rc, "a call"))
+		c->began_ns = gn_now_ns();
+		if (!ok(run,
+			gn_rpc_call(choose(c), METHOD, c->request, o->req, c->result, o->resp, &len,
+				    GN_FOREVER, &status),
+			"a call") ||
+		    !check_call(c, status, len))
 			return;
-		if (status != GN_RPC_OK || len != o->resp) {
-			load_fail(&run->load, "a call on %s: %s, %u bytes instead of %u",
-				  gn_node_name(), gn_rpc_status_str(status), len, o->resp);
-			return;
-		}
-		load_count(&run->load, 1, began_ns);
 		note(c);
+	}
+}
+
+static void batch_call_done(struct gn_rpc_op *op)
+{
+	check_call(op->arg, op->status, op->result_len);
+}
+
+static void call_batches(struct rpc_caller *c)
+{
+	struct rpc_run *run = c->machine->run;
+	const struct rpc_load *o = run->opts;
+
+	for (uint32_t i = 0; i < o->batch; i++)
+		c->ops[i] = (struct gn_rpc_op){
+			.method = METHOD,
+			.request = c->request,
+			.request_len = o->req,
+			.result = c->result + (size_t)i * o->resp,
+			.result_room = o->resp,
+			.deadline_ns = GN_FOREVER,
+			.done = batch_call_done,
+			.arg = c,
+		};
+	while (!load_stops(&run->load)) {
+		struct gn_rpc_client *to = choose(c);
+		struct gn_rpc_choice now = {.batch = o->batch};
+
+		c->began_ns = gn_now_ns();
+		if ((o->chosen && !ok(run, gn_rpc_choice(to, METHOD, &now), "its choice")) ||
+		    !ok(run, gn_rpc_call_all(to, c->ops, now.batch), "calls"))
+			return;
+		note(c);
+	}
+}
+
+static void add_choices(const struct rpc_caller *c, struct rpc_sums *sums)
+{
+	for (unsigned i = 0; i < c->n_to; i++) {
+		struct gn_rpc_choice choice;
+
+		if (!gn_rpc_choice(c->to[i], METHOD, &choice))
+			sums->batches += choice.batch;
 	}
 }
 
@@ -206,9 +282,11 @@ static void add_sums(struct rpc_caller *c)
 
 	read_counters(c, &now);
 	sums->switches += now.switches;
+	add_choices(c, sums);
 	if (!c->counts)
 		return;
 	sums->calls += now.calls - c->before.calls;
+	sums->late += c->late;
 	sums->fetches += now.fetches - c->before.fetches;
 	sums->failed_fetches += now.failed_fetches - c->before.failed_fetches;
 	sums->second_reads += now.second_reads - c->before.second_reads;
@@ -223,17 +301,19 @@ static void caller_main(void *arg)
 	while (!run->load.listening && !run->load.failed)
 		gn_sleep_us(NAP_US);
 	c->request = gn_alloc(o->req + 1, 0);
-	c->result = gn_alloc(o->resp + 1, 0);
-	if (!c->request || !c->result)
+	c->result = gn_alloc((size_t)(o->batch ? o->batch : 1) * o->resp + 1, 0);
+	c->ops = gn_alloc((o->batch + 1) * sizeof(c->ops[0]), 0);
+	if (!c->request || !c->result || !c->ops)
 		load_fail(&run->load, "no memory for a call");
 	else if (!run->load.failed && connect_caller(c) && wait_for_start(run))
-		call_always(c);
+		o->batch ? call_batches(c) : call_always(c);
 	add_sums(c);
 	for (unsigned i = 0; i < c->n_to; i++)
 		gn_rpc_close(c->to[i]);
 	gn_free(c->to);
 	gn_free(c->request);
 	gn_free(c->result);
+	gn_free(c->ops);
 }
 
 static void run_callers(struct rpc_machine *m)
