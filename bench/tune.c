@@ -14,7 +14,6 @@
 #include "bench.h"
 #include "tune_hall.h"
 
-#define ROUNDS	   3u
 #define BETTER	   1.1 /* fetch must be, than reply */
 #define PATIENCE_S 20u /* for all clients to connect, or to end a step */
 
@@ -23,14 +22,14 @@ static const uint32_t sizes[] = {32, 64, 128, 192, 256, 384, 512, 768, 1024, 153
 
 static const double works_us[TUNE_POINTS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 50};
 
-static_assert(SIZES <= GN_RPC_TUNING_SIZES, "the table has room for them");
-
 #define READ_STEPS (GN_RPC_TUNING_RETRIES * SIZES)
-#define STEPS	   (READ_STEPS + TUNE_POINTS * TUNE_WAYS)
+
+static_assert(SIZES <= GN_RPC_TUNING_SIZES, "the table has room for them");
+static_assert(TUNE_STEPS == READ_STEPS + TUNE_POINTS * TUNE_WAYS, "and all are measured");
 
 struct samples {
-	double rate[STEPS][ROUNDS], fetches[STEPS][ROUNDS];
-	unsigned n[STEPS];
+	double rate[TUNE_STEPS][TUNE_ROUNDS], fetches[TUNE_STEPS][TUNE_ROUNDS];
+	unsigned n[TUNE_STEPS];
 };
 
 int tune_fail(struct tune_hall *hall, const char *what, int rc)
@@ -151,7 +150,7 @@ static void fill_in(struct samples *s, struct tune_result *out)
 
 	*t = (struct gn_rpc_tuning){.n_retries = GN_RPC_TUNING_RETRIES, .n_sizes = SIZES};
 	memcpy(t->bytes, sizes, sizeof(sizes));
-	for (unsigned i = 0; i < STEPS; i++) {
+	for (unsigned i = 0; i < TUNE_STEPS; i++) {
 		const struct tune_step step = step_at(i);
 		const double rate = median(s->rate[i], s->n[i]);
 		struct tune_point *p = &out->point[(i - READ_STEPS) / TUNE_WAYS % TUNE_POINTS];
@@ -169,13 +168,14 @@ static void fill_in(struct samples *s, struct tune_result *out)
 
 int tune_control(struct tune_hall *hall, struct tune_result *out)
 {
+	const unsigned steps = TUNE_STEPS * hall->rounds;
 	struct samples *s = calloc(1, sizeof(*s));
 	int rc = s ? 0 : tune_fail(hall, "memory", -ENOMEM);
 
-	for (unsigned i = 0; !rc && i < ROUNDS * STEPS; i++) {
-		rc = run_step(hall, i % STEPS, s);
+	for (unsigned i = 0; !rc && i < steps; i++) {
+		rc = run_step(hall, i % TUNE_STEPS, s);
 		if (!rc && hall->progress)
-			hall->progress((double)(i + 1) / (ROUNDS * STEPS));
+			hall->progress((double)(i + 1) / steps);
 	}
 	__atomic_store_n(&hall->number, UINT32_MAX, __ATOMIC_RELEASE);
 	while (s && tune_word(&hall->left) < hall->opts.clients)

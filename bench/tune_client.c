@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client of a tuning: for each step it connects, says that it is ready, runs until the step's
- * end, and leaves its count.
+ * A client of a tuning: for each step it says that it is ready, runs until the step's end, and
+ * leaves its count.
  */
 #include "tune_hall.h"
 
@@ -25,8 +25,8 @@ struct client {
 	struct gn_mr *mr;
 	struct gn_qp *qp;
 	struct gn_remote remote;
-	/* calls: one for each */
-	struct gn_rpc_client *rpc;
+	/* calls: one for each way, when it is needed */
+	struct gn_rpc_client *rpc[TUNE_WAYS];
 };
 
 /* ---- reads ---- */
@@ -116,7 +116,9 @@ static int open_calls(struct client *c)
 		.fetch_bytes = REQUEST_BYTES,
 		.thread = 1 + c->index % hall->opts.threads};
 
-	return gn_rpc_connect(c->fabric, hall->opts.addr, &opts, &c->rpc);
+	if (c->rpc[hall->step.way])
+		return 0;
+	return gn_rpc_connect(c->fabric, hall->opts.addr, &opts, &c->rpc[hall->step.way]);
 }
 
 static int call_once(struct client *c)
@@ -127,8 +129,8 @@ static int call_once(struct client *c)
 	int rc;
 
 	memcpy(request, &ns, sizeof(ns));
-	rc = gn_rpc_call(c->rpc, TUNE_METHOD, request, sizeof(request), result, sizeof(result),
-			 NULL, gn_deadline_us(CALL_US), &status);
+	rc = gn_rpc_call(c->rpc[c->hall->step.way], TUNE_METHOD, request, sizeof(request), result,
+			 sizeof(result), NULL, gn_deadline_us(CALL_US), &status);
 	return rc ? rc : status == GN_RPC_OK ? 0 : -EIO;
 }
 
@@ -136,8 +138,8 @@ static uint64_t fetches_of(const struct client *c)
 {
 	struct gn_rpc_counters counters = {0};
 
-	if (c->rpc)
-		gn_rpc_client_counters(c->rpc, &counters);
+	if (c->hall->step.calls)
+		gn_rpc_client_counters(c->rpc[c->hall->step.way], &counters);
 	return counters.fetches;
 }
 
@@ -193,11 +195,11 @@ void tune_client(struct tune_hall *hall, uint32_t index, const char *fabric)
 		if (tune_word(&hall->number) == UINT32_MAX)
 			break;
 		rc = run_step(&c, number);
-		gn_rpc_close(c.rpc);
-		c.rpc = NULL;
 	}
 	if (rc)
 		tune_fail(hall, hall->number ? "a client's step" : "connecting a client", rc);
+	for (int way = 0; way < TUNE_WAYS; way++)
+		gn_rpc_close(c.rpc[way]);
 	close_reads(&c);
 	gn_fabric_close(c.fabric);
 	__atomic_add_fetch(&hall->left, 1, __ATOMIC_RELEASE);

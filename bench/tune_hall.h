@@ -10,6 +10,9 @@
 
 #include "tune.h"
 
+#define TUNE_ROUNDS 3u
+#define TUNE_STEPS  (GN_RPC_TUNING_RETRIES * 12u + TUNE_POINTS * TUNE_WAYS)
+
 /* A measurement: either reads of so many bytes, or calls. */
 struct tune_step {
 	bool calls;
@@ -27,6 +30,7 @@ struct tune_count {
 struct tune_hall {
 	struct tune_opts opts;
 	struct tune_step step;
+	unsigned rounds;	       /* of all steps */
 	uint64_t nap_us;	       /* between two looks at the words below */
 	uint64_t slice_us;	       /* of a measurement */
 	_Alignas(128) uint32_t number; /* of the step, from 1 on; UINT32_MAX: there are no more */

@@ -13,8 +13,8 @@
 
 #define NAP_US	     50u
 #define STEP_MIN_US  1000u
-#define STEPS_ABOUT  450u /* that the seconds are divided by */
-#define SIM_NAP_US   1u
+#define ROUNDS_S     3.0 /* that several rounds need, at least */
+#define SIM_NAP_US   10u
 #define SIM_SLICE_US 400u
 #define SIM_NODES    7u /* with clients, as in the papers */
 #define SIM_LIMIT_NS 100000000000ull
@@ -182,7 +182,9 @@ int tune_run(const struct tune_opts *opts, tune_progress_fn *progress, struct tu
 	*hall = (struct tune_hall){.opts = *opts, .progress = progress};
 	*out = (struct tune_result){.tuning = {0}};
 	hall->nap_us = opts->profile ? SIM_NAP_US : NAP_US;
-	hall->slice_us = (uint64_t)(opts->seconds * 1e6 / STEPS_ABOUT);
+	/* A simulated machine has no moods: once is enough. */
+	hall->rounds = opts->profile || opts->seconds < ROUNDS_S ? 1 : TUNE_ROUNDS;
+	hall->slice_us = (uint64_t)(opts->seconds * 1e6 / TUNE_STEPS / hall->rounds);
 	if (hall->slice_us < STEP_MIN_US)
 		hall->slice_us = STEP_MIN_US;
 	if (opts->profile)

@@ -200,6 +200,19 @@ static void show_progress(double done)
 	fprintf(stderr, "\rtuning %3.0f %%", 100 * done);
 }
 
+/* Others who use the cores are measured along. */
+static void warn_of_others(const struct tune_opts *o)
+{
+	const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	double load;
+
+	if (!o->profile && getloadavg(&load, 1) == 1 && load > 0.5 * (double)cores)
+		fprintf(stderr,
+			"gannet: this machine is busy, with a load of %.1f on %ld cores; "
+			"the figures will be better when it is not\n",
+			load, cores);
+}
+
 static int keep(const char *path, const struct gn_rpc_tuning *tuning)
 {
 	const int rc = gn_rpc_tuning_write(path, tuning);
@@ -216,7 +229,10 @@ static int tune(const struct request *r)
 {
 	const bool terminal = isatty(STDERR_FILENO);
 	struct tune_result result;
-	int rc = tune_run(&r->opts, terminal ? show_progress : NULL, &result), status;
+	int rc, status;
+
+	warn_of_others(&r->opts);
+	rc = tune_run(&r->opts, terminal ? show_progress : NULL, &result);
 
 	if (terminal)
 		fprintf(stderr, "\r%20s\r", "");

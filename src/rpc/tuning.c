@@ -157,8 +157,11 @@ int gn_rpc_tuning_read(const char *path, struct gn_rpc_tuning *out)
 	if (!path || !out)
 		return -EINVAL;
 	f = fopen(path, "re");
-	if (!f)
-		return -errno;
+	if (!f) {
+		rc = -errno;
+		gn_log(GN_LOG_ERROR, "cannot read the tuning %s: %s", path, gn_strerror(rc));
+		return rc;
+	}
 	rc = read_lines(&r, f);
 	fclose(f);
 	if (rc)
