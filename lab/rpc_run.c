@@ -15,11 +15,11 @@
  */
 #define WARM_NS	   500000u
 #define WARM_OPS   10u /* of each client */
-#define CHOSEN_OPS 16000u
+#define CHOSEN_OPS 200000u
 #define MIN_NS	   2000000u
 #define MAX_NS	   20000000u
 #define MIN_OPS	   4000u
-#define MAX_OPS	   1000000u
+#define MAX_OPS	   10000000u
 
 struct measurement {
 	struct gn_sim *sim;
@@ -63,7 +63,7 @@ static void set_length(struct rpc_run *run, const struct lab_setup *setup)
 	const struct rpc_load *o = run->opts;
 	struct load_run *load = &run->load;
 
-	/* A batch grows by one in 256 calls of a client, to 128 at most, which are 33,000. */
+	/* A batch grows by one at a time, and takes many calls to make up its mind. */
 	const uint64_t warm_ops = o->chosen ? CHOSEN_OPS : WARM_OPS;
 
 	load->n_threads = o->machines * o->clients;
