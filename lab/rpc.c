@@ -151,6 +151,8 @@ static double per(uint64_t n, uint64_t calls)
 static void metrics(const struct rpc_load *o, const struct rpc_result *r, struct lab_metrics *out)
 {
 	const double mops = 1e3 * (double)r->calls / (double)r->ns;
+	const uint64_t connections =
+		(uint64_t)o->machines * o->clients * (o->hashed ? o->server_threads : 1);
 
 	out->n = 0;
 	lab_metric_add(out, "mops", mops);
@@ -164,7 +166,7 @@ static void metrics(const struct rpc_load *o, const struct rpc_result *r, struct
 	lab_metric_add(out, "second_reads", per(r->sums.second_reads, r->sums.calls));
 	lab_metric_add(out, "switches", (double)r->sums.switches);
 	lab_metric_add(out, "pct_above_limit", 100 * per(r->sums.late, r->sums.calls));
-	lab_metric_add(out, "batch", per(r->sums.batches, (uint64_t)o->machines * o->clients));
+	lab_metric_add(out, "batch", per(r->sums.batches, connections));
 	lab_metric_add(out, "round_trips", per(r->server.requests + r->clients.requests, r->calls));
 }
 
