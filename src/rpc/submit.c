@@ -115,11 +115,13 @@ static void end_silence(struct gn_rpc_client *c, uint64_t quiet_ns, uint64_t now
 /* If nothing else is under way, its result is worth a look after what the server took last time. */
 static void note_sent(struct gn_rpc_client *c, const struct rpc_sent *sent)
 {
-	const uint64_t quiet_ns = sent->ns - c->heard_ns;
+	/* A batch may have been gathered for long. */
+	const uint64_t now_ns = c->learn.entries > 1 ? gn_now_ns() : sent->ns;
+	const uint64_t quiet_ns = now_ns - c->heard_ns;
 
-	c->heard_ns = sent->ns;
+	c->heard_ns = now_ns;
 	if (unlikely(quiet_ns > c->park_us * 250ull))
-		end_silence(c, quiet_ns, sent->ns);
+		end_silence(c, quiet_ns, now_ns);
 	if (c->n_sent == 1 && !c->reply && !(c->flags & GN_RPC_EAGER))
 		c->first_ns = rpc_learn_delay(c, sent);
 }
