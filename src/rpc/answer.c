@@ -198,7 +198,7 @@ void rpc_answer(struct gn_rpc_request *r)
 		hold(r);
 		return;
 	}
-	if (unlikely(r->answer.copy || r->answer.release))
+	if (unlikely(r->answer.copy || r->answer.mem))
 		rpc_answer_free(&r->answer);
 	if (!c->serving)
 		rpc_seal_results(c);
