@@ -13,6 +13,7 @@ struct rpc_call {
 	struct rpc_kind *kind;
 	uint32_t number; /* of the message that its request is in */
 	bool taken;
+	bool far;		 /* its result is being read from elsewhere */
 	struct rpc_area request; /* one that is read by the server */
 };
 

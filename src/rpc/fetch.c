@@ -181,6 +181,7 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 		return false;
 	}
 	if (rpc_far_begin(c, &read)) {
+		call->far = true;
 		c->got[number & c->mask].far++;
 		return true;
 	}
@@ -188,7 +189,7 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 	return false;
 }
 
-/* False: a server of ours says no such things. */
+/* False: a server of ours says no such things: of a call twice, or of one that was not sent. */
 static bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry, const uint8_t *bytes,
 		       uint32_t number, uint16_t time_us, uint64_t now_ns)
 {
@@ -197,7 +198,7 @@ static bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry, c
 	struct rpc_call *call = &c->calls[index];
 	struct rpc_sent *sent;
 
-	if (index >= c->limits.window || !call->taken ||
+	if (index >= c->limits.window || !call->taken || call->far || call->number == c->number ||
 	    (far && entry->len != sizeof(struct rpc_far)))
 		return false;
 	sent = &c->sent[call->number & c->mask];

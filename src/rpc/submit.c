@@ -63,7 +63,7 @@ void rpc_call_over(struct gn_rpc_client *c, uint32_t index)
 
 	if (call->request.mem)
 		rpc_far_return(c, call);
-	call->taken = false;
+	call->taken = call->far = false;
 	c->idle[c->n_idle++] = index;
 	if (!--sent->left)
 		close_message(c, sent);
