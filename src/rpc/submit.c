@@ -71,13 +71,16 @@ void rpc_call_over(struct gn_rpc_client *c, uint32_t index)
 
 void rpc_client_die(struct gn_rpc_client *c)
 {
+	const bool busy = c->busy;
+
 	if (c->dead)
 		return;
-	c->dead = true;
+	c->dead = c->busy = true; /* who is called back may not close it */
 	for (uint32_t i = 0; i < c->limits.window; i++)
 		rpc_end(c, &c->calls[i], GN_RPC_PEER_GONE, 0);
 	if (c->opts.peer)
 		c->opts.peer(c->opts.peer_arg, c->epoch, false);
+	c->busy = busy;
 }
 
 /* ---- a message with requests ---- */
