@@ -87,6 +87,7 @@ struct gn_rpc_client {
 	uint32_t at;	  /* its bytes */
 	bool reply;	  /* its mode */
 	bool due;	  /* it should have been sent */
+	bool far;	  /* it has large ones */
 	struct rpc_sent *sent;
 	uint32_t unsignaled, unconfirmed;
 	struct rpc_call *calls;

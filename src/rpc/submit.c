@@ -118,8 +118,9 @@ static void end_silence(struct gn_rpc_client *c, uint64_t quiet_ns, uint64_t now
 /* If nothing else is under way, its result is worth a look after what the server took last time. */
 static void note_sent(struct gn_rpc_client *c, const struct rpc_sent *sent)
 {
-	/* A batch may have been gathered for long. */
-	const uint64_t now_ns = c->learn.entries > 1 ? gn_now_ns() : sent->ns;
+	/* A batch may have been gathered for long, and memory for a large request takes time. */
+	const bool late = c->learn.entries > 1 || c->far;
+	const uint64_t now_ns = late ? gn_now_ns() : sent->ns;
 	const uint64_t quiet_ns = now_ns - c->heard_ns;
 
 	c->heard_ns = now_ns;
@@ -198,6 +199,7 @@ static int open_message(struct gn_rpc_client *c, bool reply, uint32_t len)
 	if (sent->left && !mutant("rpc-slot-early", c->number))
 		return -EAGAIN;
 	c->at = 0;
+	c->far = false;
 	c->reply = reply;
 	c->n_sent++;
 	c->n_fetch += !reply;
@@ -244,6 +246,7 @@ static int begin(struct gn_rpc_client *c, uint32_t index, struct gn_rpc_op *op)
 			close_message(c, &c->sent[c->number & c->mask]);
 		return rc;
 	}
+	c->far |= far;
 	call->op = op;
 	call->taken = true;
 	call->number = c->number;

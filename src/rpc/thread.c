@@ -88,6 +88,7 @@ static void take_word(struct rpc_conn *c)
 /* Handlers are not run from here: one of them may be what waits for a completion. */
 static void take_piece(struct rpc_thread *t, struct gn_rpc_request *r)
 {
+	r->conn->reading--;
 	if (r->conn->dead || r->fresh++)
 		return;
 	r->next = t->come;
