@@ -192,5 +192,7 @@ uint32_t rpc_learn_switch(const struct gn_rpc_client *client);
 
 /* level1.c */
 void rpc_mail_free(struct gn_rpc_client *client);
+/* A result that is larger than the room for it: if it is a letter's that nobody waits for, grow. */
+void rpc_mail_room(const struct gn_rpc_client *client, struct gn_rpc_op *op, uint32_t len);
 
 #endif
