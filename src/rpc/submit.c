@@ -188,8 +188,8 @@ static int open_message(struct gn_rpc_client *c, bool reply, uint32_t len)
 	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
 	struct rpc_sent *sent;
 
-	if (c->entries && (c->due || c->reply != reply ||
-			   c->at + need > rpc_max_len(c->limits.max_request)))
+	if (c->entries &&
+	    (c->due || c->reply != reply || c->at + need > rpc_max_len(c->limits.max_request)))
 		rpc_flush(c);
 	if (c->dead)
 		return -ENOTCONN;

@@ -277,8 +277,8 @@ struct world {
 	struct service service;
 	int (*program)(struct world *w, struct gn_fabric *fabric);
 	bool simulated;
-	unsigned arg;			/* the program's */
-	unsigned asked, done, running;	/* restarts; clients */
+	unsigned arg;		       /* the program's */
+	unsigned asked, done, running; /* restarts; clients */
 	int failed;
 };
 
@@ -467,8 +467,8 @@ static inline void flight_make(struct flight *f, unsigned method, uint32_t len, 
 static inline int fly(struct gn_rpc_client *client, struct flight *f, unsigned method,
 		      uint64_t deadline_ns)
 {
-	flight_make(f, method, (uint32_t)(gn_random() % sizeof(f->request)),
-		    (uint32_t)gn_random(), deadline_ns);
+	flight_make(f, method, (uint32_t)(gn_random() % sizeof(f->request)), (uint32_t)gn_random(),
+		    deadline_ns);
 	return gn_rpc_submit(client, &f->op);
 }
 

@@ -58,9 +58,9 @@ static int large_blob(struct gn_rpc_client *client, uint32_t len)
 
 static int sizes_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
-	static const uint32_t sizes[] = {SLOT,	   SLOT + 1,	   SLOT + 8,	    4095,
-					 4096,	   4097,	   (256u << 10) - 1, 256u << 10,
-					 (256u << 10) + 1, LIM - 1, LIM,	    LIM + 1, 3 * LIM + 5};
+	static const uint32_t sizes[] = {
+		SLOT,	    SLOT + 1,	      SLOT + 8, 4095, 4096,    4097,	   (256u << 10) - 1,
+		256u << 10, (256u << 10) + 1, LIM - 1,	LIM,  LIM + 1, 3 * LIM + 5};
 	struct gn_rpc_client *client;
 	struct gn_rpc_counters count;
 
@@ -149,9 +149,11 @@ static int busy(struct world *w, struct gn_fabric *fabric)
 	EXPECT(buf);
 	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
 	shut(&w->service, true);
-	ops[0] = (struct gn_rpc_op){
-		.method = LATER, .request = buf, .request_len = LIM - 8, .result = buf,
-		.result_room = LIM};
+	ops[0] = (struct gn_rpc_op){.method = LATER,
+				    .request = buf,
+				    .request_len = LIM - 8,
+				    .result = buf,
+				    .result_room = LIM};
 	EXPECT(gn_rpc_submit(client, &ops[0]) == 0);
 	while (!aside(&w->service)) {
 		EXPECT(gn_rpc_poll(client) == 0);
@@ -165,8 +167,10 @@ static int busy(struct world *w, struct gn_fabric *fabric)
 	EXPECT(ops[0].status == GN_RPC_OK && ops[0].result_len == LIM - 8);
 	/* Results that nobody fetches. */
 	for (unsigned i = 0; i < CALLS; i++) {
-		ops[i] = (struct gn_rpc_op){.method = BLOB, .request = &want,
-					    .request_len = sizeof(want), .result = buf + i * LIM,
+		ops[i] = (struct gn_rpc_op){.method = BLOB,
+					    .request = &want,
+					    .request_len = sizeof(want),
+					    .result = buf + i * LIM,
 					    .result_room = LIM};
 		EXPECT(gn_rpc_submit(client, &ops[i]) == 0);
 	}
@@ -341,7 +345,9 @@ static int go_away(struct world *w, struct gn_fabric *fabric)
 	for (unsigned round = 0; round < 30; round++) {
 		EXPECT(link_up(w, fabric, (enum gn_rpc_mode)(round % 3), &client) == 0);
 		for (unsigned i = 0; i < 6; i++) {
-			ops[i] = (struct gn_rpc_op){.method = i % 2 ? MEM : i % 4 ? LATER : ECHO,
+			ops[i] = (struct gn_rpc_op){.method = i % 2 ? MEM :
+							      i % 4 ? LATER :
+								      ECHO,
 						    .request = i % 2 ? (void *)&want : buf,
 						    .request_len = i % 2 ? sizeof(want) : 2 * LIM,
 						    .result = buf + 2 * LIM,
@@ -399,9 +405,9 @@ static int mem_call(struct gn_rpc_client *client, struct two want, uint8_t *all,
 /* Its bytes are the handler's again when the client has read them, though it says nothing more. */
 static int own_memory_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
-	static const struct two good[] = {{0, 0},	 {1, 5},	   {SLOT, 77},
-					  {SLOT + 1, 4095}, {5000, 4096},	   {LIM, 12345},
-					  {MEM_BYTES, 0},   {300, MEM_BYTES - 300}};
+	static const struct two good[] = {
+		{0, 0},	      {1, 5},	    {SLOT, 77},	    {SLOT + 1, 4095},
+		{5000, 4096}, {LIM, 12345}, {MEM_BYTES, 0}, {300, MEM_BYTES - 300}};
 	static const struct two bad[] = {
 		{1, MEM_BYTES}, {301, MEM_BYTES - 300}, {10, MEM_BYTES + 4096}};
 	uint8_t *all = gn_alloc(MEM_BYTES, 0);
@@ -442,9 +448,9 @@ static void test_own_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),	      cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_crowd),	      cmocka_unit_test(test_in_the_middle),
-		cmocka_unit_test(test_go_away),	      cmocka_unit_test(test_own_memory),
+		cmocka_unit_test(test_sizes),	cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_crowd),	cmocka_unit_test(test_in_the_middle),
+		cmocka_unit_test(test_go_away), cmocka_unit_test(test_own_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
