@@ -116,7 +116,8 @@ struct rpc_conn {
 	uint16_t open_method; /* of its last result */
 	uint32_t at, entries;
 	struct gn_rpc_request *room; /* it may be writing behind the message */
-	uint64_t begin_ns;	     /* of the work whose results it has */
+	uint64_t begin_ns;	     /* of the work whose results it has; 0: nobody has looked */
+	uint16_t last_us;	     /* what it took, the last time somebody has */
 	struct gn_rpc_request *held, **held_end;
 	struct rpc_lent *lent;
 	uint64_t lent_bytes;
@@ -146,6 +147,7 @@ struct rpc_thread {
 	struct gn_rpc_request *come; /* large ones of which a piece has come */
 	bool failed;		     /* some of them have */
 	uint64_t probe_ns;	     /* when clients are asked whether they are there */
+	uint64_t begun_ns, looked_ns; /* when a message was last taken, and the clock looked at */
 	uint32_t turns, rounds;
 	uint32_t n_conns; /* atomic: for others to read */
 	uint32_t unquiet; /* atomic: connections that are not drained yet */
@@ -231,6 +233,7 @@ void rpc_thread_end(struct rpc_thread *thread);
 void rpc_thread_ask(struct rpc_thread *thread, struct rpc_work *work);
 void rpc_thread_completions(struct rpc_thread *thread);
 int rpc_thread_work(struct rpc_thread *thread);
+/* A large request of which nothing is under way: it is looked at again in the next turn. */
 
 /* server.c */
 const struct rpc_method *rpc_method_find(const struct gn_rpc_server *server, unsigned method);

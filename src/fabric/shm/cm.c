@@ -308,7 +308,7 @@ static void handshake(struct shm_qp *qp)
 		if (taken++ == HANDSHAKE_MAX) /* more in a moment; others have their turn */
 			return;
 		len = wire_recv(c->sock.fd, &msg, fds);
-		/* A listener that rejects does not read all we sent, which is told before its word. */
+		/* Who rejects has not read all that we sent: that is told before its word. */
 		if (len == -ECONNRESET)
 			len = wire_recv(c->sock.fd, &msg, fds);
 		if (len == -EAGAIN)
