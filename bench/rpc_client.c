@@ -152,9 +152,9 @@ void caller_destroy(struct caller *c)
 
 /* ---- calling ---- */
 
-static inline void number_call(struct caller *c, struct call *call)
+static inline void number_call(struct caller *c, struct call *call, uint64_t number)
 {
-	call->number = ++c->begun;
+	call->number = number;
 	if (c->hall->opts.request_bytes >= sizeof(call->number))
 		memcpy(call->request, &call->number, sizeof(call->number));
 }
@@ -166,7 +166,7 @@ static inline int call_once(struct caller *c)
 	uint32_t len;
 	int rc;
 
-	number_call(c, call);
+	number_call(c, call, ++c->begun);
 	rc = gn_rpc_call(c->rpc, METHOD_ECHO, call->request, call->op.request_len, call->result,
 			 call->op.result_room, &len, c->deadline_ns, &status);
 	if (unlikely(rc)) {
@@ -183,12 +183,13 @@ static int keep_calling(struct caller *c)
 
 	while (c->n_idle) {
 		struct call *call = c->idle[c->n_idle - 1];
+		const uint64_t last = call->number;
 
-		number_call(c, call);
+		number_call(c, call, c->begun + 1);
 		call->op.deadline_ns = c->deadline_ns;
 		rc = gn_rpc_submit(c->rpc, &call->op);
 		if (rc == -EAGAIN) { /* its slot's turn has not come */
-			c->begun--;
+			number_call(c, call, last);
 			return 0;
 		}
 		if (unlikely(rc)) {
@@ -196,6 +197,7 @@ static int keep_calling(struct caller *c)
 			return rc;
 		}
 		c->n_idle--;
+		c->begun++;
 	}
 	return 0;
 }
