@@ -573,12 +573,13 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 		find_replies(c);
 	if (unlikely(c->due))
 		rpc_flush(c);
-	if (unlikely(c->tell || (c->n_sent && c->spent - c->told > c->mask / 2)) && !c->dead)
-		tell(c);
 	if (unlikely(c->far_reads))
 		rpc_far_poll(c);
 	if (fetchable(c) && !c->dead)
 		fetch(c);
+	/* Last: after the poll that ends a call there may be no other for long. */
+	if (unlikely(c->tell || (c->n_sent && c->spent - c->told > c->mask / 2)) && !c->dead)
+		tell(c);
 	if (c->polls >= CHAN_EVERY) {
 		c->polls = 0;
 		take_events(c);
