@@ -55,7 +55,6 @@ struct rpc_kind {
 
 #define RPC_PAGE_KINDS 256u
 #define RPC_SAMPLES    32u
-#define RPC_TIMED_EVERY 8u
 
 /* What a client learns, and what it is told to do. */
 struct rpc_learn {
@@ -197,7 +196,7 @@ void rpc_learn_calls(struct gn_rpc_client *client, const struct rpc_lesson *less
 /* Is it worth the clock to know when this message came? */
 static inline bool rpc_learn_timed(const struct gn_rpc_client *client, uint32_t number)
 {
-	return client->learn.slow || !(number % RPC_TIMED_EVERY);
+	return client->learn.slow || rpc_sampled(number);
 }
 /* A message with results came, of so many payload bytes. */
 void rpc_learn_size(struct gn_rpc_client *client, uint32_t bytes);

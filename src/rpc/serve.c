@@ -9,7 +9,6 @@
 #include "rpc/server.h"
 
 #define PIECES	    6u /* of large requests, read at once: the queue has 8 beside replies */
-#define TIMED_EVERY 8u /* messages of which one is timed */
 
 /* ---- a request ---- */
 
@@ -179,7 +178,7 @@ static bool take_message(struct rpc_conn *c, const uint8_t *message, const struc
 		return false;
 	/* The clock is worth its price where something takes long, and now and then. */
 	c->begin_ns = 0;
-	if (c->last_us > 1 || head->aux > 1 || !(c->number % TIMED_EVERY))
+	if (c->last_us > 1 || head->aux > 1 || rpc_sampled(c->number))
 		c->begin_ns = c->thread->begun_ns = gn_now_ns();
 	for (unsigned i = 0; i < head->aux; i++)
 		if (!rpc_entry(message, head->len, &at, &entry, &data) ||
