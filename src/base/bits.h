@@ -13,6 +13,10 @@
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
+/* On the data path, where a call costs as much as what is called. */
+#define force_inline inline __attribute__((always_inline))
+#define no_inline    __attribute__((noinline))
+
 #define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 /*

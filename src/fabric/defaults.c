@@ -101,6 +101,13 @@ static unsigned take_no_receives(struct gn_qp *qp, const struct gn_recv_wr *wr, 
 	return 0;
 }
 
+static bool none_is_plain(struct gn_qp *qp, const struct gn_wr *wr)
+{
+	(void)qp;
+	(void)wr;
+	return false;
+}
+
 static int no_listen(struct gn_listener *listener, const char *addr)
 {
 	(void)listener;
@@ -161,6 +168,7 @@ static const struct provider defaults = {
 	.ah_fini = ah_nothing,
 	.ah_reverse = no_reverse,
 	.post_send = take_no_sends,
+	.post_plain = none_is_plain,
 	.post_recv = take_no_receives,
 	.listen_init = no_listen,
 	.listen_fini = listener_nothing,

@@ -148,6 +148,8 @@ struct gn_qp {
 		max_inline; /* init may raise them */
 	uint64_t caps;
 	void *user;
+	/* Up to where a WRITE (0), a READ (1), an inline WRITE (2) needs no other look: post.c. */
+	uint32_t plain_len[4];
 
 	/* Positions count posted requests since creation; entry = position & mask. */
 	struct sq_entry *sq;
@@ -238,6 +240,11 @@ struct provider {
 	 * (rq_head). Returns how many were taken: fewer only if the device refused.
 	 */
 	unsigned (*post_send)(struct gn_qp *qp, const struct gn_wr *wr, unsigned n);
+	/*
+	 * The same for one WRITE or READ of one piece that is not empty, in a qp that is ready or
+	 * in error: true, or nothing was done and it comes again through post_send().
+	 */
+	bool (*post_plain)(struct gn_qp *qp, const struct gn_wr *wr);
 	unsigned (*post_recv)(struct gn_qp *qp, const struct gn_recv_wr *wr, unsigned n);
 
 	int (*listen_init)(struct gn_listener *listener,
@@ -249,6 +256,9 @@ struct provider {
 	int (*reject)(struct gn_conn_req *req, const void *private_data, uint32_t private_len);
 	int (*disconnect)(struct gn_qp *qp);
 };
+
+/* post.c: once max_inline is known */
+void qp_set_plain(struct gn_qp *qp);
 
 /* own, with a default for each call it does not have. */
 void provider_fill(struct provider *out, const struct provider *own);

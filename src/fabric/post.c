@@ -140,27 +140,7 @@ static inline const struct gn_wr *enter_chain(struct gn_qp *qp, const struct gn_
 	return wr;
 }
 
-/* Like enter_chain() for one request, without the loop. */
-static inline void enter_one(struct gn_qp *qp, const struct gn_wr *wr)
-{
-	const uint64_t position = qp->sq_head, len = payload(wr), bytes = qp->sq_bytes + len;
-
-	qp->sq[position & qp->sq_mask] = (struct sq_entry){
-		.id = wr->id,
-		.bytes_to = bytes,
-		.len_bytes = (uint32_t)len,
-		.op = (uint8_t)wr->op,
-	};
-	count(qp, wr->op, 1, len);
-	counter_add(&qp->count.doorbells, 1);
-	qp->sq_head = position + 1;
-	qp->sq_bytes = bytes;
-	__atomic_store_n(&qp->count.bytes_in_flight, bytes - qp->sq_bytes_done, __ATOMIC_RELAXED);
-}
-
-/* A chain, or one request that is not quite as most are. */
-static __attribute__((noinline)) int post_chain(struct gn_qp *qp, const struct gn_wr *wr,
-						const struct gn_wr **bad)
+static no_inline int post_chain(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **bad)
 {
 	int rc;
 	const unsigned n = check_chain(qp, wr, &rc);
@@ -174,23 +154,61 @@ static __attribute__((noinline)) int post_chain(struct gn_qp *qp, const struct g
 	return rc;
 }
 
+/*
+ * One request as most are: a WRITE or READ of one piece, with nothing wrong or special about it.
+ * What check_send() and check_chain() would find out, at less expense.
+ */
+static inline bool is_plain(const struct gn_qp *qp, const struct gn_wr *wr)
+{
+	const unsigned op = (unsigned)wr->op, flags = wr->flags;
+
+	if (unlikely(wr->next || wr->n_sge != 1 || !wr->sge || op > GN_OP_READ ||
+		     flags & ~(unsigned)WR_FLAGS))
+		return false;
+	return likely(wr->sge->len_bytes - 1 < qp->plain_len[op | (flags & GN_INLINE)] &&
+		      qp->sq_head - qp->sq_tail < qp->max_send_wr);
+}
+
+void qp_set_plain(struct gn_qp *qp)
+{
+	_Static_assert(GN_OP_WRITE == 0 && GN_OP_READ == 1 && GN_INLINE == 2, "they make an index");
+	if (qp->type != GN_QP_RC)
+		return;
+	qp->plain_len[GN_OP_WRITE] = qp->plain_len[GN_OP_READ] = PLAIN_LEN;
+	qp->plain_len[GN_OP_WRITE | GN_INLINE] = qp->max_inline < PLAIN_LEN ? qp->max_inline :
+									      PLAIN_LEN;
+}
+
+/* Like enter_chain() for one of them. */
+static inline void enter_plain(struct gn_qp *qp, const struct gn_wr *wr)
+{
+	const uint32_t len = wr->sge->len_bytes;
+	const uint64_t position = qp->sq_head, bytes = qp->sq_bytes + len;
+
+	qp->sq[position & qp->sq_mask] = (struct sq_entry){
+		.id = wr->id,
+		.bytes_to = bytes,
+		.len_bytes = len,
+		.op = (uint8_t)wr->op,
+	};
+	count(qp, wr->op, 1, len);
+	counter_add(&qp->count.doorbells, 1);
+	qp->sq_head = position + 1;
+	qp->sq_bytes = bytes;
+	__atomic_store_n(&qp->count.bytes_in_flight, bytes - qp->sq_bytes_done, __ATOMIC_RELAXED);
+}
+
 static inline int post_send_locked(struct gn_qp *qp, const struct gn_wr *wr,
 				   const struct gn_wr **bad)
 {
-	if (unlikely(wr->next || qp->sq_head - qp->sq_tail >= qp->max_send_wr ||
-		     check_send(qp, wr)))
+	if (unlikely(!is_plain(qp, wr) || !qp->obj.fabric->provider->post_plain(qp, wr)))
 		return post_chain(qp, wr, bad);
-	if (unlikely(!qp->obj.fabric->provider->post_send(qp, wr, 1))) {
-		if (bad)
-			*bad = wr;
-		return -EAGAIN;
-	}
-	enter_one(qp, wr);
+	enter_plain(qp, wr);
 	return 0;
 }
 
-static __attribute__((noinline)) int refuse_send(const struct gn_qp *qp, const struct gn_wr *wr,
-						 const struct gn_wr **bad)
+static no_inline int refuse_send(const struct gn_qp *qp, const struct gn_wr *wr,
+				 const struct gn_wr **bad)
 {
 	if (bad)
 		*bad = wr;

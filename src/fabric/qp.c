@@ -130,6 +130,7 @@ int gn_qp_create(struct gn_pd *pd, const struct gn_qp_opts *opts, struct gn_qp *
 	rc = alloc_rings(qp);
 	if (rc)
 		goto fini_qp;
+	qp_set_plain(qp);
 	hold_parts(qp);
 	qp_unlock(qp);
 	*out = qp;

@@ -224,6 +224,16 @@ void rpc_conn_established(struct rpc_conn *c)
 
 /* ---- end ---- */
 
+/* Pieces that came, of requests that will be gone. */
+static void forget_come(struct rpc_conn *c)
+{
+	for (struct gn_rpc_request **at = &c->thread->come; *at;)
+		if ((*at)->conn == c)
+			*at = (*at)->next;
+		else
+			at = &(*at)->next;
+}
+
 void rpc_conn_end(struct rpc_conn *c)
 {
 	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
@@ -235,6 +245,7 @@ void rpc_conn_end(struct rpc_conn *c)
 	unlink_conn(c);
 	c->next = c->thread->dying;
 	c->thread->dying = c;
+	forget_come(c);
 	gn_disconnect(c->qp);
 	/* What nobody has seen, or everybody is done with, need not be waited for. */
 	for (uint32_t i = 0; i < c->window; i++)

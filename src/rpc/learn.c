@@ -4,7 +4,7 @@
  * worth while, how much it should bring, and how many requests make a batch.
  *
  * Without a table the rules of thumb are: R is 5; Tx is R times half the shortest call, which is
- * about what a fetch takes; and a fetch of F bytes is as good as 1 / (1 + F / 1024).
+ * about what a fetch takes; and a fetch of F bytes is as good as 1 / (1 + F / 4096).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -174,7 +174,7 @@ static uint64_t rate_of(const struct rpc_learn *l, uint32_t bytes)
 	uint32_t i = 0;
 
 	if (!r || !t->n_sizes)
-		return 1024u * 1024u / (1024u + bytes);
+		return (1u << 24) / (4096u + bytes);
 	while (i + 1 < t->n_sizes && t->bytes[i] < bytes)
 		i++;
 	if (!i || t->bytes[i] <= bytes || t->bytes[i] == t->bytes[i - 1])

@@ -88,7 +88,7 @@ static void take_word(struct rpc_conn *c)
 /* Handlers are not run from here: one of them may be what waits for a completion. */
 static void take_piece(struct rpc_thread *t, struct gn_rpc_request *r)
 {
-	if (r->fresh++)
+	if (r->conn->dead || r->fresh++)
 		return;
 	r->next = t->come;
 	t->come = r;
@@ -124,8 +124,7 @@ static int serve_come(struct rpc_thread *t)
 	t->come = NULL;
 	for (struct gn_rpc_request *next; r; r = next, served++) {
 		next = r->next;
-		if (!r->conn->dead)
-			rpc_request_come(r);
+		rpc_request_come(r);
 	}
 	return served;
 }

@@ -74,22 +74,16 @@ static void keep_line(void *arg, enum gn_log_level level, const char *line)
 	snprintf(w->log + len, sizeof(w->log) - len, "#   log: %s\n", line);
 }
 
-static void print_plan(const struct world *w)
+struct call *world_call(struct world *w, unsigned life, uint32_t *number)
 {
-	const struct plan *p = &w->plan;
-
-	printf("# profile %s, caps off %llx, %u server threads, %u slots, %u and %u bytes, "
-	       "defers %u us, stops %u us\n# faults %s\n",
-	       p->profile, (unsigned long long)p->caps_off, p->server.threads, p->server.max_slots,
-	       p->server.max_request, p->server.max_result, p->defer_us, p->stop_us, p->faults);
-	for (unsigned i = 0; i < p->n_clients; i++) {
-		const struct plan_client *c = &p->client[i];
-
-		printf("# n%u: mode %d, %u slots, %u and %u bytes, window %u, %u calls, up to %u "
-		       "us\n",
-		       i + 1, c->opts.mode, c->opts.slots, c->opts.max_request, c->opts.max_result,
-		       c->window, c->calls, c->max_timeout_us);
+	*number = 0;
+	if (w->n_calls == w->calls_room) {
+		world_fail(w, "more calls than were planned");
+		return NULL;
 	}
+	*number = w->n_calls++;
+	w->call[*number] = (struct call){.life = life, .begun_ns = gn_sim_now_ns(w->sim)};
+	return &w->call[*number];
 }
 
 /* ---- one run ---- */
@@ -100,7 +94,7 @@ static void check_end(struct world *w, int rc)
 
 	if (rc)
 		world_fail(w, "the run ended with: %s", gn_strerror(rc));
-	for (unsigned i = 0; i <= w->plan.n_clients && !rc && !crash; i++) {
+	for (unsigned i = 0; i <= w->plan.n_clients + w->plan.raw && !rc && !crash; i++) {
 		int status;
 
 		if (gn_sim_status(w->sim, i, &status) || status)
@@ -116,17 +110,17 @@ static void check_end(struct world *w, int rc)
 			world_fail(w, "call %u ended %u times", i, call->ended);
 	}
 	for (unsigned i = 0; i < KINDS_MAX && gn_sim_fault_name(i); i++)
-		w->faults[i] += gn_sim_fault_count(w->sim, i);
+		w->sums.faults[i] += gn_sim_fault_count(w->sim, i);
 }
 
 /* As planned; false if it failed. */
 static bool run(struct world *w)
 {
-	struct client_arg arg[CLIENTS_MAX];
+	struct client_arg arg[CLIENTS_MAX + 1];
 	const struct gn_sim_opts opts = {
 		.profile = w->plan.profile,
 		.seed = w->seed,
-		.nodes = w->plan.n_clients + 1,
+		.nodes = w->plan.n_clients + w->plan.raw + 1,
 		.stack_bytes = STACK_BYTES,
 		.limit_ns = LIMIT_NS,
 		.caps_off = w->plan.caps_off,
@@ -139,6 +133,7 @@ static bool run(struct world *w)
 	w->n_calls = 0;
 	w->n_lives = w->clients_over = 0;
 	w->active_ns = 0;
+	w->drained = false;
 	*w->failure = *w->log = '\0';
 	memset(w->call, 0, CALLS_MAX * sizeof(*w->call));
 	memset(w->life, 0, LIVES_MAX * sizeof(*w->life));
@@ -146,9 +141,10 @@ static bool run(struct world *w)
 	rc = gn_sim_create(&opts, &w->sim);
 	if (!rc)
 		rc = gn_sim_spawn(w->sim, 0, server_main, 0, NULL, w, NULL);
-	for (unsigned i = 0; !rc && i < w->plan.n_clients; i++) {
+	for (unsigned i = 0; !rc && i < w->plan.n_clients + w->plan.raw; i++) {
 		arg[i] = (struct client_arg){w, i};
-		rc = gn_sim_spawn(w->sim, i + 1, client_main, 0, NULL, &arg[i], NULL);
+		rc = gn_sim_spawn(w->sim, i + 1, i < w->plan.n_clients ? client_main : raw_main, 0,
+				  NULL, &arg[i], NULL);
 	}
 	if (rc)
 		world_fail(w, "there is no cluster: %s", gn_strerror(rc));
@@ -166,11 +162,11 @@ static bool run_seed(struct world *w, uint64_t seed)
 	w->seed = seed;
 	plan_draw(&w->plan, seed);
 	if (w->verbose)
-		print_plan(w);
+		plan_print(&w->plan);
 	if (run(w))
 		return true;
 	printf("# seed %llu failed %s\n", (unsigned long long)seed, w->failure);
-	print_plan(w);
+	plan_print(&w->plan);
 	printf("%s# replay: %s --seed %llu --verbose\n", w->log, program, (unsigned long long)seed);
 	fflush(stdout);
 	return false;
@@ -199,23 +195,52 @@ static void test_seeds(struct world *w, uint64_t n)
 }
 
 /* What happened in them. */
+static bool test_sums(const struct sums *sums)
+{
+	const struct {
+		const char *what;
+		uint64_t n;
+	} all[] = {{"executed", sums->executed},
+		   {"torn", sums->torn},
+		   {"read twice", sums->twice_read},
+		   {"large", sums->large},
+		   {"too large to begin", sums->emsgsize},
+		   {"in batches", sums->batched},
+		   {"switches of mode", sums->switches},
+		   {"connected again", sums->reconnects},
+		   {"put aside", sums->parks},
+		   {"woken", sums->wakes},
+		   {"answered with lent memory", sums->lent},
+		   {"drained", sums->drained},
+		   {"drained in vain", sums->undrained},
+		   {"requests of another epoch", sums->old},
+		   {"requests written again", sums->again}};
+	bool ok = true;
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		printf("# %s: %llu\n", all[i].what, (unsigned long long)all[i].n);
+		ok = ok && all[i].n;
+	}
+	return ok;
+}
+
 static void test_breadth(const struct world *w)
 {
 	bool all = true;
 
 	for (unsigned i = 0; i < GN_RPC_FAILED + 1; i++) {
-		printf("# %s: %llu\n", gn_rpc_status_str(i), (unsigned long long)w->statuses[i]);
-		all = all && (w->statuses[i] || i == GN_RPC_DENIED || i == GN_RPC_BUSY);
+		printf("# %s: %llu\n", gn_rpc_status_str(i),
+		       (unsigned long long)w->sums.statuses[i]);
+		all = all && w->sums.statuses[i];
 	}
-	printf("# executed: %llu, torn: %llu, read twice: %llu\n", (unsigned long long)w->executed,
-	       (unsigned long long)w->torn, (unsigned long long)w->twice_read);
-	result(all && w->torn && w->twice_read, "end in every way there is");
+	result(all, "end in every way there is");
+	result(test_sums(&w->sums), "having done everything there is");
 	all = true;
 	for (unsigned i = 0; i < KINDS_MAX && gn_sim_fault_name(i); i++) {
 		const char *kind = gn_sim_fault_name(i);
 
-		/* Calls send neither datagrams nor messages that need a receive. */
-		if (strncmp(kind, "ud-", 3) && strcmp(kind, "rnr") && !w->faults[i]) {
+		/* Calls send no datagrams. */
+		if (strncmp(kind, "ud-", 3) && !w->sums.faults[i]) {
 			printf("# never: %s\n", kind);
 			all = false;
 		}
@@ -233,7 +258,7 @@ static void test_points(struct world *w, const char *kind, unsigned node)
 	while (gn_sim_fault_name(which) && strcmp(gn_sim_fault_name(which), kind))
 		which++;
 	for (; n < POINTS_MAX && ok; n++) {
-		const uint64_t before = w->faults[which];
+		const uint64_t before = w->sums.faults[which];
 
 		snprintf(faults, sizeof(faults), "%s@0ns:n%u:#%u", kind, node, n);
 		plan_small(&w->plan, faults);
@@ -241,7 +266,7 @@ static void test_points(struct world *w, const char *kind, unsigned node)
 		ok = run(w);
 		if (!ok)
 			printf("# %s: failed %s\n%s", faults, w->failure, w->log);
-		if (w->faults[which] == before)
+		if (w->sums.faults[which] == before)
 			break;
 	}
 	snprintf(name, sizeof(name), "%s fails at the %s, at every point of it", kind,

@@ -7,23 +7,27 @@
 #ifndef GN_TESTS_SIM_RPC_H
 #define GN_TESTS_SIM_RPC_H
 
+#include <string.h>
+
 #include "gannet/rpc.h"
 #include "gannet/sim.h"
 
 #define CLIENTS_MAX 4u
-#define BYTES_MAX   6000u
-#define ROOM_MAX    (2 * BYTES_MAX)
+#define BYTES_MAX   6000u /* in a slot */
+#define FAR_MAX	    300000u /* more than that, of what is read */
 #define KINDS_MAX   32u
 #define ADDR	    "sim:n0:7"
 
-enum method { NOW = 1, LATER, SLOW, OWN, TOO_MUCH, NOBODY, METHODS };
+enum method { NOW = 1, LATER, SLOW, LENT, OWN, NOBODY, METHODS };
 #define OWN_STATUS (GN_RPC_FAILED + 34u)
 
 struct plan_client {
 	struct gn_rpc_client_opts opts;
 	unsigned window, calls;
 	uint32_t max_timeout_us;
-	unsigned cancels, closes, sleeps; /* of 1000 steps */
+	uint32_t think_us;					    /* the most it does nothing */
+	uint32_t far_bytes;					    /* beyond what a slot holds */
+	unsigned cancels, closes, reconnects, sleeps, pauses, fars; /* of 1000 steps, or calls */
 };
 
 struct plan {
@@ -37,6 +41,8 @@ struct plan {
 	struct gn_rpc_server_opts server;
 	uint32_t defer_us; /* the most that an answer is put off */
 	uint32_t stop_us;  /* when the server ends for the first time; 0: with the run */
+	uint32_t drain_us; /* and how long it drains before; 0: not at all */
+	unsigned raw;	   /* clients of our own making, 0 or 1 */
 };
 
 /* A call as the test knows it. */
@@ -44,15 +50,25 @@ struct call {
 	unsigned life; /* of its client */
 	unsigned method;
 	uint32_t result_len, result_room, request_len;
+	bool far_request, far_result; /* too large for a slot */
+	bool forbidden;		      /* it must not be executed */
 	uint32_t executed, ended;
 	uint64_t deadline_ns; /* by the client's clock; GN_FOREVER: none */
-	uint64_t answered_ns; /* of the simulation; 0: not */
+	/* of the simulation; 0: not */
+	uint64_t begun_ns, received_ns, answered_ns;
 	unsigned status;
 };
 
 /* A client process from its beginning to its end, or its node's. */
 struct life {
 	bool over; /* it returned: everything must have ended */
+};
+
+/* What happened over all seeds. */
+struct sums {
+	uint64_t statuses[GN_RPC_FAILED + 1], faults[KINDS_MAX];
+	uint64_t executed, torn, twice_read, large, batched, switches, reconnects, parks, wakes;
+	uint64_t lent, drained, undrained, emsgsize, old, again;
 };
 
 struct world {
@@ -65,54 +81,85 @@ struct world {
 	struct life *life;
 	unsigned n_lives;
 	unsigned clients_over;
+	bool drained;	    /* the first server was, in time */
 	uint64_t active_ns; /* when a client last did something */
 	char failure[512];
 	char log[8192];
-	/* over all seeds */
-	uint64_t statuses[GN_RPC_FAILED + 1], faults[KINDS_MAX], executed, torn, twice_read;
+	struct sums sums;
 };
 
 /* rpc.c */
 __attribute__((format(printf, 2, 3))) void world_fail(struct world *w, const char *fmt, ...);
 __attribute__((format(printf, 2, 3))) void world_say(const struct world *w, const char *fmt, ...);
+/* A new call, or NULL when there are more than were planned; number may be 0 when it is NULL. */
+struct call *world_call(struct world *w, unsigned life, uint32_t *number);
 
 /* rpc_plan.c */
 void plan_draw(struct plan *plan, uint64_t seed);
 /* Small and regular, for one fault on schedule. */
 void plan_small(struct plan *plan, const char *faults);
+void plan_print(const struct plan *plan);
 
-/* rpc_client.c, rpc_server.c; arg: struct client_arg, struct world */
+/* rpc_check.c */
+struct check {
+	struct world *w;
+	const struct gn_rpc_limits *limits;
+	uint32_t number;       /* of the call */
+	uint32_t max_large;    /* the client's own */
+	uint32_t wait_us;      /* that its request may wait for others */
+	uint64_t idle_ns;      /* that the client did not look, since the call began */
+	bool canceled, broken; /* by the client itself: it, or its connection */
+};
+/* A call has ended: may it, like this, now? */
+void check_ended(const struct check *c, const struct gn_rpc_op *op);
+
+/* rpc_client.c, rpc_raw.c, rpc_server.c; arg: struct client_arg, struct world */
 struct client_arg {
 	struct world *w;
 	unsigned index;
 };
-gn_node_main client_main, server_main;
+gn_node_main client_main, raw_main, server_main;
 
 /* The bytes of a request or its result: a function of the call and of where they are. */
-static inline uint8_t pattern(uint64_t call, bool result, uint32_t i)
+static inline uint64_t pattern(uint64_t call, bool result, uint32_t word)
 {
-	uint64_t x = (call * 2 + result) * 0x9e3779b97f4a7c15u + i / 8 * 0xd6e8feb86659fd93u;
+	uint64_t x = (call * 2 + result) * 0x9e3779b97f4a7c15u + word * 0xd6e8feb86659fd93u;
 
 	x ^= x >> 29;
-	x *= 0xbf58476d1ce4e5b9u;
-	return (uint8_t)(x >> (i % 8 * 8));
+	return x * 0xbf58476d1ce4e5b9u;
+}
+
+static inline uint32_t pattern_part(uint32_t len, uint32_t i)
+{
+	return len - i < 8 ? len - i : 8;
 }
 
 static inline bool pattern_is(const uint8_t *bytes, uint32_t len, uint64_t call, bool result,
 			      uint32_t *bad)
 {
-	for (uint32_t i = 0; i < len; i++)
-		if (bytes[i] != pattern(call, result, i)) {
+	for (uint32_t i = 0; i < len; i += 8) {
+		const uint64_t word = pattern(call, result, i / 8);
+
+		if (memcmp(bytes + i, &word, pattern_part(len, i))) {
 			*bad = i;
 			return false;
 		}
+	}
 	return true;
 }
 
 static inline void pattern_fill(uint8_t *bytes, uint32_t len, uint64_t call, bool result)
 {
-	for (uint32_t i = 0; i < len; i++)
-		bytes[i] = pattern(call, result, i);
+	for (uint32_t i = 0; i < len; i += 8) {
+		const uint64_t word = pattern(call, result, i / 8);
+
+		memcpy(bytes + i, &word, pattern_part(len, i));
+	}
+}
+
+static inline unsigned own_status(uint64_t call)
+{
+	return call % 2 ? OWN_STATUS : GN_RPC_DENIED;
 }
 
 /* What stands before a request's pattern. */

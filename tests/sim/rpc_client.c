@@ -1,32 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client of the test: begins calls, waits, cancels, closes, connects again; and knows of each
- * call what its end may be.
+ * A client of the test: begins calls, waits, thinks, cancels, closes, connects again; and looks at
+ * the end of each call, and at what it lent.
  */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "rpc.h"
 
-#define ATTEMPTS 12u
-#define UNTIL_NS 60000000ull   /* no new calls from here on */
-#define DRAIN_NS 2000000000ull /* a call without a deadline ends when the server's end is noticed */
+#define ATTEMPTS  60u
+#define TRIES	  3u		/* to connect again */
+#define UNTIL_NS  60000000ull	/* no new calls from here on */
+#define DRAIN_NS  2000000000ull /* a call without a deadline ends when the server's end is noticed */
+#define PAUSE_NS  5000000ull	/* for calls to end before the client is silent */
 /*
  * How late a call may end after its deadline: a poll is never far while its client waits, so this
  * is what the program itself does between polls; and what stops or slows its node.
  */
 #define LATE_NS		1000000ull
 #define LATE_STALLED_NS 100000000ull
-#define EARLY_NS	5000000ull /* an answer so long before the deadline must arrive */
 #define UNTOUCHED	0x5a
 #define GUARD		64u
+#define AT_ONCE		4u /* calls of gn_rpc_call_all() */
 
 struct lane {
 	struct gn_rpc_op op;
 	struct session *session;
 	uint32_t call;
-	bool busy, ended_badly; /* then its result is nobody's to write */
+	uint32_t room;	  /* bytes of the result that are looked at */
+	uint64_t idle_ns; /* the session's when it began */
+	bool busy, canceling;
+	bool ended; /* then its result is nobody's to write */
 	uint8_t *request, *result;
 };
 
@@ -38,10 +42,13 @@ struct session {
 	struct lane *lane; /* plan->window, and one for calls that wait */
 	uint8_t *memory;
 	unsigned *left, busy, life, in_done;
-	bool closing;
+	uint64_t idle_ns; /* that nobody looked */
+	bool present;	  /* says the callback */
+	bool hold;	  /* no new calls for those that end */
+	bool lost, breaking, quit, closing;
 };
 
-/* ---- a call's beginning and end ---- */
+/* ---- a call's beginning ---- */
 
 static uint32_t draw_len(uint32_t most)
 {
@@ -57,137 +64,52 @@ static uint64_t draw_deadline(const struct session *s)
 	return gn_deadline_us(1 + gn_random() % s->plan->max_timeout_us);
 }
 
+static uint32_t draw_far(const struct session *s, uint32_t slot)
+{
+	return slot + 1 + (uint32_t)(gn_random() % s->plan->far_bytes);
+}
+
+static bool is_far(const struct session *s)
+{
+	return gn_random() % 1000 < s->plan->fars;
+}
+
 static uint32_t new_call(struct session *s)
 {
-	struct world *w = s->w;
-	struct call *call;
+	const uint32_t ask = (uint32_t)sizeof(struct ask);
+	const struct gn_rpc_limits *l = &s->limits;
 	uint32_t number;
-	const uint32_t most = s->limits.max_request - (uint32_t)sizeof(struct ask);
-
-	if (w->n_calls == w->calls_room) {
-		world_fail(w, "more calls than were planned");
-		return 0;
-	}
 	/* First of all: another may run while this one reads the clock. */
-	number = w->n_calls++;
-	call = &w->call[number];
-	*call = (struct call){.life = s->life};
-	call->method = (unsigned)(gn_random() % 8 ? NOW + gn_random() % 3 : NOW + gn_random() % 6);
-	call->request_len = (uint32_t)sizeof(struct ask) + draw_len(most);
-	call->result_len = call->method == TOO_MUCH ? s->limits.max_result + 1 :
-						      draw_len(s->limits.max_result);
-	call->result_room = gn_random() % 16 ? s->limits.max_result : draw_len(call->result_len);
+	struct call *call = world_call(s->w, s->life, &number);
+
+	if (!call)
+		return 0;
+	call->method = (unsigned)(gn_random() % 8 ? NOW + gn_random() % 4 : NOW + gn_random() % 6);
+	call->far_request = is_far(s);
+	call->far_result = is_far(s);
+	call->request_len = call->far_request ? draw_far(s, l->max_request) :
+						ask + draw_len(l->max_request - ask);
+	call->result_len =
+		call->far_result ? draw_far(s, l->max_result) : draw_len(l->max_result);
+	call->result_room = gn_random() % 16	   ? call->result_len :
+			    gn_random() % 2	   ? draw_len(call->result_len) :
+						     BYTES_MAX + s->plan->far_bytes;
 	call->deadline_ns = draw_deadline(s);
 	return number;
 }
 
-static unsigned right_status(const struct call *call)
-{
-	if (call->method == NOBODY)
-		return GN_RPC_NO_METHOD;
-	if (call->method == TOO_MUCH || call->result_len > call->result_room)
-		return GN_RPC_TOO_BIG;
-	return call->method == OWN ? OWN_STATUS : GN_RPC_OK;
-}
-
-/* What is looked at of a lane's result: more than any of this session may have. */
-static uint32_t room(const struct session *s)
-{
-	return s->limits.max_result + GUARD;
-}
-
-/* The server's status and bytes: those of this call, all of them, and no more. */
-static void check_result(struct session *s, const struct lane *lane, const struct call *call)
-{
-	const unsigned status = lane->op.status, right = right_status(call);
-	uint32_t bad, len = lane->op.result_len;
-
-	if (status != right)
-		world_fail(s->w, "call %u ends with %u instead of %u", lane->call, status, right);
-	else if (call->method != NOBODY && call->executed != 1)
-		world_fail(s->w, "call %u ends with %u and was executed %u times", lane->call,
-			   status, call->executed);
-	if (status != GN_RPC_OK && status != OWN_STATUS)
-		return;
-	if (len != call->result_len)
-		world_fail(s->w, "call %u: %u bytes instead of %u", lane->call, len,
-			   call->result_len);
-	else if (!pattern_is(lane->result, len, lane->call, true, &bad))
-		world_fail(s->w, "call %u: byte %u of its result's %u is wrong", lane->call, bad,
-			   len);
-	for (uint32_t i = len; i < room(s); i++)
-		if (lane->result[i] != UNTOUCHED) {
-			world_fail(s->w, "call %u: byte %u beyond its result is written",
-				   lane->call, i);
-			break;
-		}
-}
-
-static void check_status(struct session *s, const struct lane *lane, const struct call *call)
-{
-	const struct plan *plan = &s->w->plan;
-	const uint64_t now_ns = gn_now_ns(), world_ns = gn_sim_now_ns(s->w->sim);
-
-	switch (lane->op.status) {
-	case GN_RPC_TIMEOUT:
-		if (now_ns < call->deadline_ns)
-			world_fail(s->w, "call %u ends %llu ns before its deadline", lane->call,
-				   (unsigned long long)(call->deadline_ns - now_ns));
-		if (plan->strict && call->answered_ns && call->answered_ns + EARLY_NS < world_ns)
-			world_fail(s->w, "call %u times out %llu ns after its answer", lane->call,
-				   (unsigned long long)(world_ns - call->answered_ns));
-		break;
-	case GN_RPC_CANCELED:
-		break; /* the canceling side knows whether it did */
-	case GN_RPC_PEER_GONE:
-		if (plan->strict && !plan->stop_us)
-			world_fail(s->w, "call %u: the peer is not gone", lane->call);
-		break;
-	default:
-		check_result(s, lane, call);
-	}
-}
-
-static void begin(struct session *s, struct lane *lane);
-
-static void done(struct gn_rpc_op *op)
-{
-	struct lane *lane = op->arg;
-	struct session *s = lane->session;
-	struct call *call = &s->w->call[lane->call];
-	const uint64_t late = s->w->plan.stalls ? LATE_STALLED_NS : LATE_NS;
-	const unsigned status = op->status;
-
-	if (call->ended++ || !lane->busy)
-		world_fail(s->w, "call %u ends twice", lane->call);
-	world_say(s->w, "call %u ends: %s", lane->call, gn_rpc_status_str(status));
-	if (call->deadline_ns < GN_FOREVER && gn_now_ns() > call->deadline_ns + late)
-		world_fail(s->w, "call %u ends %llu ns after its deadline: %s", lane->call,
-			   (unsigned long long)(gn_now_ns() - call->deadline_ns),
-			   gn_rpc_status_str(status));
-	call->status = status;
-	check_status(s, lane, call);
-	s->w->statuses[status < GN_RPC_FAILED ? status : GN_RPC_FAILED]++;
-	lane->busy = false;
-	lane->ended_badly = true;
-	memset(lane->result, UNTOUCHED, room(s));
-	s->busy--;
-	s->in_done++;
-	if (gn_random() % 2)
-		begin(s, lane);
-	s->in_done--;
-}
-
 /* After a call has ended nobody has touched what it lent. */
-static void check_untouched(struct session *s, const struct lane *lane)
+static void check_untouched(struct session *s, const struct lane *lane, uint32_t from)
 {
-	for (uint32_t i = 0; i < room(s) && lane->ended_badly; i++)
+	for (uint32_t i = from; i < lane->room; i++)
 		if (lane->result[i] != UNTOUCHED) {
-			world_fail(s->w, "call %u has ended, and byte %u of its result is written",
-				   lane->call, i);
+			world_fail(s->w, "call %u: byte %u of its result is written%s", lane->call,
+				   i, lane->ended ? " after its end" : "");
 			break;
 		}
 }
+
+static void done(struct gn_rpc_op *op);
 
 static void make_request(struct session *s, struct lane *lane)
 {
@@ -195,12 +117,15 @@ static void make_request(struct session *s, struct lane *lane)
 	const struct call *call = &s->w->call[number];
 	const struct ask ask = {.call = number, .len = call->request_len - (uint32_t)sizeof(ask)};
 
-	check_untouched(s, lane);
+	if (lane->ended)
+		check_untouched(s, lane, 0);
 	lane->call = number;
-	lane->ended_badly = false;
+	lane->room = call->result_room + GUARD;
+	lane->idle_ns = s->idle_ns;
+	lane->ended = lane->canceling = false;
 	memcpy(lane->request, &ask, sizeof(ask));
 	pattern_fill(lane->request + sizeof(ask), ask.len, number, false);
-	memset(lane->result, UNTOUCHED, room(s));
+	memset(lane->result, UNTOUCHED, lane->room);
 	lane->op = (struct gn_rpc_op){
 		.method = call->method,
 		.request = lane->request,
@@ -211,109 +136,298 @@ static void make_request(struct session *s, struct lane *lane)
 		.done = done,
 		.arg = lane,
 	};
+	lane->busy = true;
+	s->busy++;
 	s->w->active_ns = gn_sim_now_ns(s->w->sim);
 }
 
-/* It has not begun: as if it had never been. */
-static void forget(struct session *s, const struct lane *lane)
+/* As if it had never been. */
+static void forget(struct session *s, struct lane *lane)
 {
-	struct world *w = s->w;
+	lane->busy = false;
+	s->busy--;
+	s->w->call[lane->call].life = UINT32_MAX;
+	if (lane->call == s->w->n_calls - 1)
+		s->w->n_calls--;
+}
 
-	w->call[lane->call].life = UINT32_MAX;
-	if (lane->call == w->n_calls - 1)
-		w->n_calls--;
+/* Did it begin? If not, it is forgotten. */
+static bool has_begun(struct session *s, struct lane *lane, uint32_t number, int rc)
+{
+	const struct call *call = &s->w->call[number];
+	const bool big = call->request_len > s->limits.max_request &&
+			 call->request_len > s->limits.max_large;
+
+	world_say(s->w, "call %u begins: %s", number, gn_strerror(rc));
+	if (big != (rc == -EMSGSIZE))
+		world_fail(s->w, "call %u of %u bytes begins: %s", number, call->request_len,
+			   gn_strerror(rc));
+	if (!rc) {
+		if (s->closing)
+			world_fail(s->w, "call %u begins while its client closes", number);
+		*s->left -= *s->left > 0;
+		return true;
+	}
+	s->lost |= rc == -ENOTCONN;
+	s->w->sums.emsgsize += rc == -EMSGSIZE;
+	if (rc != -ENOTCONN && rc != -EAGAIN && rc != -EMSGSIZE &&
+	    !(rc == -ENOMEM && s->w->plan.no_memory))
+		world_fail(s->w, "a call cannot begin: %s", gn_strerror(rc));
+	forget(s, lane);
+	return false;
+}
+
+static bool may_begin(const struct session *s, const struct lane *lane)
+{
+	return !lane->busy && *s->left && s->w->n_calls < s->w->calls_room;
 }
 
 static void begin(struct session *s, struct lane *lane)
 {
-	int rc;
+	uint32_t number;
 
-	if (lane->busy || !*s->left || s->w->n_calls == s->w->calls_room)
+	if (!may_begin(s, lane))
 		return;
 	make_request(s, lane);
-	lane->busy = true;
-	s->busy++;
-	rc = gn_rpc_submit(s->client, &lane->op);
-	world_say(s->w, "call %u begins: %s", lane->call, gn_strerror(rc));
-	if (!rc) {
-		if (s->closing)
-			world_fail(s->w, "call %u begins while its client closes", lane->call);
-		--*s->left;
-		return;
-	}
+	number = lane->call; /* another may be in its place when it has ended at once */
+	has_begun(s, lane, number, gn_rpc_submit(s->client, &lane->op));
+}
+
+/* ---- and end ---- */
+
+static void check_done(struct session *s, const struct lane *lane, const struct gn_rpc_op *op)
+{
+	const struct call *call = &s->w->call[lane->call];
+	const bool waits = lane == &s->lane[s->plan->window];
+	const uint64_t idle_ns = s->idle_ns - lane->idle_ns, now_ns = gn_now_ns();
+	uint64_t late_ns = idle_ns + (s->w->plan.stalls ? LATE_STALLED_NS : LATE_NS);
+	const struct check check = {
+		.w = s->w,
+		.limits = &s->limits,
+		.number = lane->call,
+		.max_large = s->plan->opts.max_large ? s->plan->opts.max_large : GN_RPC_LARGE_MAX,
+		.wait_us = s->plan->opts.batch.wait_us ? s->plan->opts.batch.wait_us : 5000,
+		.idle_ns = idle_ns,
+		.canceled = lane->canceling || s->closing,
+		.broken = s->breaking || (waits && s->plan->opts.flags & GN_RPC_RECONNECT),
+	};
+
+	if (waits && s->plan->opts.flags & GN_RPC_RECONNECT)
+		late_ns += s->plan->opts.timeout_us * 1000;
+	if (call->deadline_ns < GN_FOREVER && now_ns > call->deadline_ns + late_ns)
+		world_fail(s->w, "call %u ends %llu ns after its deadline: %s", lane->call,
+			   (unsigned long long)(now_ns - call->deadline_ns),
+			   gn_rpc_status_str(op->status));
+	check_ended(&check, op);
+	check_untouched(s, lane, op->status == GN_RPC_OK ? op->result_len : call->result_room);
+}
+
+static void done(struct gn_rpc_op *op)
+{
+	struct lane *lane = op->arg;
+	struct session *s = lane->session;
+	struct call *call = &s->w->call[lane->call];
+	const unsigned status = op->status;
+
+	if (call->ended++ || !lane->busy)
+		world_fail(s->w, "call %u ends twice", lane->call);
+	world_say(s->w, "call %u ends: %s", lane->call, gn_rpc_status_str(status));
+	call->status = status;
+	check_done(s, lane, op);
+	s->w->sums.statuses[status < GN_RPC_FAILED ? status : GN_RPC_FAILED]++;
+	memset(lane->result, UNTOUCHED, lane->room);
 	lane->busy = false;
+	lane->ended = true;
 	s->busy--;
-	forget(s, lane);
-	if (rc == -ENOTCONN)
-		s->closing = true;
-	else if (rc != -EAGAIN)
-		world_fail(s->w, "a call cannot begin: %s", gn_strerror(rc));
-	else if (!s->in_done)
-		gn_sleep_us(1);
+	/* A server that drains is left by some. */
+	s->quit |= status == GN_RPC_BUSY && s->w->plan.drain_us && gn_random() % 8 == 0;
+	s->in_done++;
+	if (gn_random() % 2 && !s->hold)
+		begin(s, lane);
+	s->in_done--;
 }
 
 /* ---- what a session does ---- */
+
+static void sleep_us(struct session *s, uint64_t us)
+{
+	const uint64_t from_ns = gn_sim_now_ns(s->w->sim);
+
+	gn_sleep_us(us);
+	s->idle_ns += gn_sim_now_ns(s->w->sim) - from_ns;
+}
+
+/* Up to the time after which it may be put aside, and often just that. */
+static void think(struct session *s)
+{
+	const uint64_t most = s->plan->think_us + 1;
+
+	sleep_us(s, gn_random() % 2 ? most - 1 + gn_random() % 4 : gn_random() % most);
+}
+
+static void wait_a_little(struct session *s, uint64_t us)
+{
+	const int rc = gn_rpc_wait(s->client, gn_deadline_us(us));
+
+	if (rc < 0 && rc != -ETIMEDOUT)
+		world_fail(s->w, "waiting: %s", gn_strerror(rc));
+}
+
+/* Nothing is under way for a while, and then something is. */
+static void pause_then_call(struct session *s)
+{
+	const uint64_t until_ns = gn_sim_now_ns(s->w->sim) + PAUSE_NS;
+
+	s->hold = true;
+	while (s->busy && gn_sim_now_ns(s->w->sim) < until_ns)
+		wait_a_little(s, 100);
+	s->hold = false;
+	think(s);
+	begin(s, &s->lane[0]);
+	wait_a_little(s, gn_random() % 20);
+}
 
 static void call_and_wait(struct session *s)
 {
 	struct lane *lane = &s->lane[s->plan->window];
 	struct gn_rpc_op *op = &lane->op;
+	struct call *call;
 	int rc;
 
-	if (lane->busy || s->w->n_calls == s->w->calls_room)
+	if (!may_begin(s, lane))
 		return;
 	make_request(s, lane);
+	call = &s->w->call[lane->call];
+	if (s->plan->opts.flags & GN_RPC_RECONNECT && call->deadline_ns == GN_FOREVER)
+		call->deadline_ns = op->deadline_ns = gn_deadline_us(50000);
 	rc = gn_rpc_call(s->client, op->method, op->request, op->request_len, op->result,
 			 op->result_room, &op->result_len, op->deadline_ns, &op->status);
-	if (rc) {
-		forget(s, lane);
-		s->closing = rc == -ENOTCONN;
-		if (rc != -EAGAIN && rc != -ENOTCONN)
-			world_fail(s->w, "a call cannot begin: %s", gn_strerror(rc));
-		return;
+	if (has_begun(s, lane, lane->call, rc))
+		done(op);
+}
+
+static void call_several(struct session *s)
+{
+	struct gn_rpc_op ops[AT_ONCE];
+	struct lane *lanes[AT_ONCE];
+	unsigned n = 0;
+	int rc;
+
+	for (unsigned i = 0; i < s->plan->window && n < AT_ONCE && *s->left > n; i++)
+		if (may_begin(s, &s->lane[i])) {
+			make_request(s, &s->lane[i]);
+			ops[n] = s->lane[i].op;
+			lanes[n++] = &s->lane[i];
+		}
+	s->hold = true;
+	rc = gn_rpc_call_all(s->client, ops, n);
+	s->hold = false;
+	for (unsigned i = 0; i < n; i++) {
+		if (s->w->call[lanes[i]->call].ended) {
+			has_begun(s, lanes[i], lanes[i]->call, 0);
+		} else {
+			if (rc >= 0 || ops[i].status != GN_RPC_CANCELED)
+				world_fail(s->w, "call %u has not ended with the others: %s",
+					   lanes[i]->call, gn_strerror(rc));
+			for (; i < n; i++)
+				forget(s, lanes[i]);
+		}
 	}
-	--*s->left;
-	lane->busy = true;
-	s->busy++;
-	done(op);
+	s->lost |= rc == -ENOTCONN;
 }
 
 static void cancel_one(struct session *s)
 {
 	struct lane *lane = &s->lane[gn_random() % s->plan->window];
 	const uint32_t call = lane->call;
-	const bool busy = lane->busy;
 	int rc;
 
-	if (!busy)
+	if (!lane->busy)
 		return;
+	lane->canceling = true;
 	rc = gn_rpc_cancel(&lane->op);
 	if (rc || s->w->call[call].status != GN_RPC_CANCELED)
 		world_fail(s->w, "call %u cannot be canceled: %s", call, gn_strerror(rc));
 }
 
+static void check_refusal(struct world *w, int rc)
+{
+	const bool memory = rc == -ENOMEM && w->plan.no_memory;
+	const bool refused = rc == -ECONNREFUSED || rc == -ETIMEDOUT || rc == -ECONNRESET;
+
+	if (!memory && !refused)
+		world_fail(w, "no connection: %s", gn_strerror(rc));
+}
+
+static void reconnect(struct session *s)
+{
+	int rc = -ENOTCONN;
+
+	s->breaking = true;
+	for (unsigned i = 0; i < TRIES && rc; i++) {
+		rc = gn_rpc_reconnect(s->client);
+		world_say(s->w, "connected again: %s", gn_strerror(rc));
+		if (s->busy)
+			world_fail(s->w, "%u calls have not ended with their connection", s->busy);
+		if (rc) {
+			check_refusal(s->w, rc);
+			gn_sleep_us(gn_random() % 1000);
+		}
+		s->w->active_ns = gn_sim_now_ns(s->w->sim);
+	}
+	s->breaking = s->lost = false;
+	s->quit |= rc < 0;
+	gn_rpc_limits(s->client, &s->limits);
+}
+
+/* One of many things. */
+static void do_something(struct session *s, unsigned dice)
+{
+	if (dice < 300)
+		gn_rpc_poll(s->client);
+	else if (dice < 400)
+		wait_a_little(s, gn_random() % 50);
+	else if (dice < 430)
+		call_and_wait(s);
+	else if (dice < 440)
+		call_several(s);
+	else if (dice < 460)
+		gn_rpc_flush(s->client);
+	else
+		begin(s, &s->lane[gn_random() % s->plan->window]);
+}
+
 static void step(struct session *s)
 {
-	const unsigned dice = (unsigned)(gn_random() % 1000);
 	const struct plan_client *plan = s->plan;
-	int rc = 0;
+	const unsigned to[] = {plan->closes, plan->reconnects, plan->cancels, plan->sleeps,
+			       plan->pauses};
+	unsigned dice = (unsigned)(gn_random() % 1000), i = 0;
 
-	if (dice < plan->closes)
-		s->closing = true;
-	else if (dice < plan->closes + plan->cancels)
+	for (; i < 5 && dice >= to[i]; i++)
+		dice -= to[i];
+	switch (i) {
+	case 0:
+		s->quit = true;
+		break;
+	case 1:
+		reconnect(s);
+		break;
+	case 2:
 		cancel_one(s);
-	else if (dice < plan->closes + plan->cancels + plan->sleeps)
-		gn_sleep_us(gn_random() % 100);
-	else if (dice < 400)
-		rc = gn_rpc_poll(s->client);
-	else if (dice < 500)
-		rc = gn_rpc_wait(s->client, gn_deadline_us(gn_random() % 50));
-	else if (dice < 530)
-		call_and_wait(s);
-	else
-		begin(s, &s->lane[gn_random() % plan->window]);
-	if (rc < 0 && rc != -ETIMEDOUT)
-		world_fail(s->w, "waiting: %s", gn_strerror(rc));
+		break;
+	case 3:
+		think(s);
+		break;
+	case 4:
+		pause_then_call(s);
+		break;
+	default:
+		do_something(s, (unsigned)(gn_random() % 1000));
+	}
+	if (s->lost && gn_random() % 2)
+		reconnect(s);
+	s->quit |= s->lost;
 	if (!s->busy)
 		gn_sleep_us(1);
 }
@@ -323,6 +437,7 @@ static void drain(struct session *s)
 {
 	const uint64_t until_ns = gn_sim_now_ns(s->w->sim) + DRAIN_NS;
 
+	s->hold = true;
 	while (s->busy && gn_sim_now_ns(s->w->sim) < until_ns) {
 		s->w->active_ns = gn_sim_now_ns(s->w->sim);
 		gn_rpc_wait(s->client, gn_deadline_us(10000));
@@ -335,62 +450,79 @@ static void drain(struct session *s)
 static bool make_lanes(struct session *s)
 {
 	const unsigned n = s->plan->window + 1;
+	const size_t each = (BYTES_MAX + s->plan->far_bytes + GUARD) / 8 * 8 + 8;
 
 	s->lane = gn_alloc(n * sizeof(*s->lane), 0);
-	s->memory = gn_alloc((size_t)n * (BYTES_MAX + ROOM_MAX), 0);
+	s->memory = gn_alloc(n * each * 2, 0);
 	if (!s->lane || !s->memory)
 		return false;
 	for (unsigned i = 0; i < n; i++) {
 		s->lane[i].session = s;
-		s->lane[i].request = s->memory + (size_t)i * (BYTES_MAX + ROOM_MAX);
-		s->lane[i].result = s->lane[i].request + BYTES_MAX;
+		s->lane[i].request = s->memory + i * each * 2;
+		s->lane[i].result = s->lane[i].request + each;
 	}
 	return true;
 }
 
-static void session(struct session *s)
+static void add_counters(struct session *s)
 {
+	struct sums *sums = &s->w->sums;
 	struct gn_rpc_counters count;
 
+	gn_rpc_client_counters(s->client, &count);
+	sums->torn += count.torn;
+	sums->twice_read += count.second_reads;
+	sums->batched += count.calls > count.batches ? count.calls - count.batches : 0;
+	sums->switches += count.switches;
+	sums->reconnects += count.reconnects;
+	sums->large += count.large;
+	sums->wakes += count.wakes;
+}
+
+static void session(struct session *s)
+{
 	gn_rpc_limits(s->client, &s->limits);
 	if (make_lanes(s)) {
-		while (!s->closing && *s->left && gn_sim_now_ns(s->w->sim) < UNTIL_NS)
+		while (!s->quit && *s->left && gn_sim_now_ns(s->w->sim) < UNTIL_NS)
 			step(s);
-		if (!s->closing)
+		if (!s->quit)
 			drain(s);
 	}
-	gn_rpc_client_counters(s->client, &count);
-	s->w->torn += count.torn;
-	s->w->twice_read += count.second_reads;
+	add_counters(s);
 	s->closing = true;
 	gn_rpc_close(s->client);
 	if (s->busy)
 		world_fail(s->w, "%u calls have not ended with their client", s->busy);
 	for (unsigned i = 0; s->lane && s->memory && i <= s->plan->window; i++)
-		check_untouched(s, &s->lane[i]);
+		check_untouched(s, &s->lane[i], 0);
 	gn_free(s->memory);
 	gn_free(s->lane);
 }
 
 /* ---- a client's life ---- */
 
-static void check_refusal(struct world *w, int rc)
+static void peer(void *arg, uint64_t server, bool came)
 {
-	const bool memory = rc == -ENOMEM && w->plan.no_memory;
-	const bool refused = rc == -ECONNREFUSED || rc == -ETIMEDOUT || rc == -ECONNRESET;
+	struct session *s = arg;
 
-	if (!memory && !refused)
-		world_fail(w, "no connection: %s", gn_strerror(rc));
+	(void)server;
+	if (s->present == came)
+		world_fail(s->w, "the server %s twice", came ? "came" : "went");
+	s->present = came;
 }
 
 static bool try_once(struct world *w, const struct plan_client *plan, struct gn_fabric *fabric,
 		     unsigned *left, unsigned life)
 {
 	struct session s = {.w = w, .plan = plan, .left = left, .life = life};
-	const uint64_t bound_ns = plan->opts.timeout_us * 1000 + LATE_STALLED_NS;
+	struct gn_rpc_client_opts opts = plan->opts;
+	const uint64_t bound_ns = opts.timeout_us * 1000 + LATE_STALLED_NS;
 	const uint64_t begin_ns = gn_now_ns();
-	int rc = gn_rpc_connect(fabric, ADDR, &plan->opts, &s.client);
+	int rc;
 
+	opts.peer = peer;
+	opts.peer_arg = &s;
+	rc = gn_rpc_connect(fabric, ADDR, &opts, &s.client);
 	world_say(w, "connected: %s", gn_strerror(rc));
 	if (gn_now_ns() > begin_ns + bound_ns)
 		world_fail(w, "connecting takes %llu ns",
@@ -424,7 +556,7 @@ int client_main(struct gn_env *env, int argc, char **argv)
 		if (gn_sim_now_ns(w->sim) > UNTIL_NS)
 			break;
 		if (!try_once(w, plan, fabric, &left, life))
-			gn_sleep_us(100);
+			gn_sleep_us(100 + i * 50);
 	}
 	if (rc && !w->plan.no_memory)
 		world_fail(w, "no fabric: %s", gn_strerror(rc));

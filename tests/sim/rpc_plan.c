@@ -120,21 +120,92 @@ static uint32_t draw_bytes(struct rng *rng)
 	return most[range(rng, 0, 5)];
 }
 
-static void draw_client(struct plan_client *c, struct rng *rng)
+/* Of anything: so little that there is not enough for some, or so much that there is for all. */
+static uint32_t draw_large(struct rng *rng)
 {
-	c->opts.mode = one_in(rng, 2) ? GN_RPC_FETCH : GN_RPC_REPLY;
-	c->opts.slots = range(rng, 1, one_in(rng, 4) ? 2 : 24);
-	c->opts.max_request = draw_bytes(rng);
-	c->opts.max_result = draw_bytes(rng);
-	c->opts.fetch_bytes = one_in(rng, 2) ? 0 : range(rng, 1, 1000);
-	c->opts.thread = one_in(rng, 2) ? 0 : range(rng, 1, 4);
-	c->opts.timeout_us = range(rng, 2000, 20000);
+	static const uint32_t most[] = {0, 0, 500, 3000, 20000, 100000};
+
+	return most[range(rng, 0, 5)];
+}
+
+static void draw_batch(struct gn_rpc_batch *batch, struct rng *rng)
+{
+	batch->entries = range(rng, 1, one_in(rng, 2) ? 4 : 32);
+	batch->bytes = one_in(rng, 2) ? 0 : range(rng, 50, 2000);
+	batch->wait_us = one_in(rng, 3) ? 0 : range(rng, 5, 500);
+	batch->limit_us = one_in(rng, 2) ? 0 : range(rng, 2, 200);
+	batch->alpha_pct = range(rng, 0, 30);
+}
+
+static void draw_opts(struct gn_rpc_client_opts *o, struct rng *rng)
+{
+	static const unsigned flags[] = {0, 0, GN_RPC_SIGNALED, GN_RPC_CLIENT_PAPER, GN_RPC_EAGER};
+
+	o->mode = (enum gn_rpc_mode)range(rng, 0, GN_RPC_MODES - 1);
+	o->flags = flags[range(rng, 0, 4)] | (one_in(rng, 4) ? GN_RPC_BY_FAILS : 0) |
+		   (one_in(rng, 3) ? GN_RPC_RECONNECT : 0);
+	o->slots = range(rng, 1, one_in(rng, 3) ? 2 : 24);
+	o->max_request = draw_bytes(rng);
+	o->max_result = draw_bytes(rng);
+	o->max_large = draw_large(rng);
+	o->fetch_bytes = one_in(rng, 2) ? 0 : range(rng, 1, 1000);
+	o->retries = one_in(rng, 2) ? 0 : range(rng, 1, 8);
+	o->switch_us = one_in(rng, 2) ? 0 : range(rng, 1, 20);
+	o->thread = one_in(rng, 2) ? 0 : range(rng, 1, 4);
+	o->timeout_us = range(rng, 2000, 20000);
+	if (one_in(rng, 2))
+		draw_batch(&o->batch, rng);
+}
+
+/* Who parks and who thinks do so at about the same time. */
+static uint32_t draw_think(struct rng *rng, uint32_t park_us)
+{
+	if (one_in(rng, 4))
+		return range(rng, 1, 100);
+	return one_in(rng, 2) ? park_us * range(rng, 1, 3) : park_us + range(rng, 0, 5);
+}
+
+static void draw_client(struct plan_client *c, struct rng *rng, uint32_t park_us)
+{
+	static const uint32_t beyond[] = {100, 5000, 60000, FAR_MAX};
+
+	draw_opts(&c->opts, rng);
 	c->window = range(rng, 1, 24);
-	c->calls = range(rng, 20, 250);
+	c->calls = range(rng, 20, 200);
 	c->max_timeout_us = one_in(rng, 2) ? 100 : 3000;
+	c->think_us = draw_think(rng, park_us);
 	c->cancels = one_in(rng, 2) ? 0 : range(rng, 1, 150);
 	c->closes = one_in(rng, 2) ? 0 : range(rng, 1, 20);
+	c->reconnects = one_in(rng, 3) ? range(rng, 1, 20) : 0;
 	c->sleeps = one_in(rng, 2) ? 0 : range(rng, 1, 100);
+	c->pauses = one_in(rng, 3) ? 0 : range(rng, 1, 100);
+	c->far_bytes = beyond[range(rng, 0, 3)];
+	c->fars = one_in(rng, 2) ? 0 : range(rng, 10, 200);
+	if (!c->fars || c->far_bytes <= beyond[0])
+		return;
+	c->window = 1 + c->window % 8;
+	c->calls = 20 + c->calls % (c->far_bytes > beyond[1] ? 40 : 100);
+}
+
+static void draw_server(struct plan *plan, struct rng *rng)
+{
+	struct gn_rpc_server_opts *o = &plan->server;
+
+	o->threads = range(rng, 1, 3);
+	o->max_slots = range(rng, 1, 32);
+	o->max_request = draw_bytes(rng);
+	o->max_result = draw_bytes(rng);
+	o->max_large = draw_large(rng);
+	o->park_us = range(rng, 20, one_in(rng, 2) ? 50 : 500);
+	o->flags = (one_in(rng, 4) ? GN_RPC_SYNC_REPLY : 0) | (one_in(rng, 3) ? GN_RPC_ONE_CTX : 0);
+	if (one_in(rng, 5)) {
+		o->flags |= GN_RPC_POLLED;
+		o->threads = 1;
+	}
+	plan->defer_us = one_in(rng, 2) ? 50 : 1000;
+	plan->stop_us = one_in(rng, 3) ? range(rng, 100, 10000) : 0;
+	if (plan->stop_us && one_in(rng, 2))
+		plan->drain_us = range(rng, 100, 300000);
 }
 
 static uint64_t draw_caps_off(struct rng *rng)
@@ -164,14 +235,10 @@ void plan_draw(struct plan *plan, uint64_t seed)
 	plan->profile = gn_sim_profile_name(range(&rng, 0, profiles - 1));
 	plan->caps_off = draw_caps_off(&rng);
 	plan->n_clients = range(&rng, 1, CLIENTS_MAX);
+	plan->raw = one_in(&rng, 4);
+	draw_server(plan, &rng);
 	for (unsigned i = 0; i < plan->n_clients; i++)
-		draw_client(&plan->client[i], &rng);
-	plan->server.threads = range(&rng, 1, 3);
-	plan->server.max_slots = range(&rng, 1, 32);
-	plan->server.max_request = draw_bytes(&rng);
-	plan->server.max_result = draw_bytes(&rng);
-	plan->defer_us = one_in(&rng, 2) ? 50 : 1000;
-	plan->stop_us = one_in(&rng, 4) ? range(&rng, 100, 10000) : 0;
+		draw_client(&plan->client[i], &rng, plan->server.park_us);
 	draw_faults(plan, &rng);
 	plan->strict = !plan->breaks && !plan->no_memory && !plan->stalls;
 }
@@ -179,7 +246,7 @@ void plan_draw(struct plan *plan, uint64_t seed)
 void plan_small(struct plan *plan, const char *faults)
 {
 	struct plan_client client = {
-		.window = 2, .calls = 6, .max_timeout_us = 1000};
+		.window = 3, .calls = 8, .max_timeout_us = 1000, .fars = 200, .far_bytes = 5000};
 
 	memset(plan, 0, sizeof(*plan));
 	client.opts.slots = 2;
@@ -187,9 +254,35 @@ void plan_small(struct plan *plan, const char *faults)
 	plan->profile = "ideal";
 	plan->n_clients = 2;
 	plan->client[0] = plan->client[1] = client;
+	plan->client[0].opts.batch.entries = 2;
 	plan->client[1].opts.mode = GN_RPC_REPLY;
 	plan->server.threads = 2;
 	plan->defer_us = 10;
 	snprintf(plan->faults, sizeof(plan->faults), "%s", faults);
 	plan->no_memory = true;
+}
+
+void plan_print(const struct plan *p)
+{
+	const struct gn_rpc_server_opts *o = &p->server;
+
+	printf("# profile %s, caps off %llx%s%s\n# faults %s\n", p->profile,
+	       (unsigned long long)p->caps_off, p->strict ? ", strict" : "", p->raw ? ", raw" : "",
+	       p->faults);
+	printf("# n0: %u threads, flags %x, %u slots, %u and %u bytes, %u large, parks %u us, "
+	       "defers %u us, stops %u us, drains %u us\n",
+	       o->threads, o->flags, o->max_slots, o->max_request, o->max_result, o->max_large,
+	       o->park_us, p->defer_us, p->stop_us, p->drain_us);
+	for (unsigned i = 0; i < p->n_clients; i++) {
+		const struct plan_client *c = &p->client[i];
+		const struct gn_rpc_batch *b = &c->opts.batch;
+
+		printf("# n%u: mode %d, flags %x, %u slots, %u and %u bytes, %u large, batches of "
+		       "%u, %u bytes, %u us, limit %u us, window %u, %u calls, up to %u us, thinks "
+		       "%u us, %u beyond\n",
+		       i + 1, c->opts.mode, c->opts.flags, c->opts.slots, c->opts.max_request,
+		       c->opts.max_result, c->opts.max_large, b->entries, b->bytes, b->wait_us,
+		       b->limit_us, c->window, c->calls, c->max_timeout_us, c->think_us,
+		       c->fars ? c->far_bytes : 0);
+	}
 }

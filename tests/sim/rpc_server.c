@@ -2,7 +2,6 @@
 /* The server of the test: executes, writes down that it did, answers now or later. */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "rpc.h"
 
@@ -13,23 +12,99 @@
 #define MEMORY_US 50u
 #define SLOW_NS	  20000u
 #define ATTEMPTS  200u
+#define DOWN_US	  2000u /* between one server and the next, at most */
+#define LEASES	  4u
 
-/* Requests that are put aside, and answered in another order by another thread. */
+/* A handler's own memory, while a result lies in it. */
+struct lease {
+	struct service *service;
+	struct gn_mem *mem;
+	bool taken;
+	size_t offset;
+	uint32_t len;
+};
+
+/* A request that was put aside, and is answered in another order by another thread. */
+struct aside {
+	struct gn_rpc_request *request;
+	uint64_t call;
+};
+
 struct service {
 	struct world *w;
 	struct gn_rpc_server *server;
 	struct gn_thread *answerer;
 	struct gn_mutex lock;
-	struct gn_rpc_request *aside[ASIDE_MAX];
+	struct aside aside[ASIDE_MAX];
 	unsigned n_aside;
+	struct lease lease[LEASES];
 	bool stop;
 	uint32_t peers;
 };
 
+/* ---- memory of the handler's own ---- */
+
+static void make_leases(struct service *s, struct gn_fabric *fabric)
+{
+	uint32_t most = BYTES_MAX;
+
+	for (unsigned i = 0; i < s->w->plan.n_clients; i++)
+		if (s->w->plan.client[i].fars && most < s->w->plan.client[i].far_bytes)
+			most = s->w->plan.client[i].far_bytes;
+	/* What others may not read is good, too: it is copied. */
+	for (unsigned i = 0; i < LEASES; i++) {
+		s->lease[i].service = s;
+		if (gn_mem_alloc(fabric, most + GN_PAGE, i ? GN_REMOTE_READ : 0, &s->lease[i].mem))
+			s->lease[i].mem = NULL;
+	}
+}
+
+static void free_leases(struct service *s)
+{
+	for (unsigned i = 0; i < LEASES; i++) {
+		if (s->lease[i].taken)
+			world_fail(s->w, "memory that was lent is not released");
+		gn_mem_free(s->lease[i].mem);
+	}
+}
+
+static struct lease *take_lease(struct service *s, uint32_t len)
+{
+	struct lease *lease = NULL;
+
+	gn_mutex_lock(&s->lock);
+	for (unsigned i = 0; i < LEASES && !lease; i++)
+		if (s->lease[i].mem && !s->lease[i].taken && gn_mem_size(s->lease[i].mem) >= len)
+			lease = &s->lease[i];
+	if (lease) {
+		lease->taken = true;
+		lease->len = len;
+		lease->offset = gn_random() % (gn_mem_size(lease->mem) - len + 1);
+	}
+	gn_mutex_unlock(&s->lock);
+	return lease;
+}
+
+static uint8_t *lease_bytes(const struct lease *lease)
+{
+	return (uint8_t *)gn_mem_addr(lease->mem) + lease->offset;
+}
+
+/* Who reads it now reads nonsense. */
+static void release(void *arg)
+{
+	struct lease *lease = arg;
+
+	if (!lease->taken)
+		world_fail(lease->service->w, "memory that was lent is released twice");
+	memset(lease_bytes(lease), 0xee, lease->len);
+	lease->taken = false;
+}
+
 /* ---- execution ---- */
 
 /* Whose request it is, and that it is all there, and is here for the first time. */
-static struct call *take(struct service *s, struct gn_rpc_request *request, uint64_t *number)
+static bool take(struct service *s, struct gn_rpc_request *request, uint64_t *number)
 {
 	struct world *w = s->w;
 	uint32_t len, bad;
@@ -39,13 +114,13 @@ static struct call *take(struct service *s, struct gn_rpc_request *request, uint
 
 	if (len < sizeof(ask)) {
 		world_fail(w, "a request of %u bytes", len);
-		return NULL;
+		return false;
 	}
 	memcpy(&ask, data, sizeof(ask));
 	if (ask.call >= w->n_calls || ask.len != len - sizeof(ask)) {
 		world_fail(w, "a request that nobody made: call %llu, %u of %u bytes",
 			   (unsigned long long)ask.call, ask.len, len);
-		return NULL;
+		return false;
 	}
 	call = &w->call[ask.call];
 	if (len != call->request_len || gn_rpc_request_method(request) != call->method)
@@ -53,57 +128,96 @@ static struct call *take(struct service *s, struct gn_rpc_request *request, uint
 			   (unsigned long long)ask.call, len, gn_rpc_request_method(request),
 			   call->request_len, call->method);
 	if (!pattern_is(data + sizeof(ask), ask.len, ask.call, false, &bad))
-		world_fail(w, "call %llu: byte %u of its request's %u is wrong",
-			   (unsigned long long)ask.call, bad, ask.len);
+		world_fail(w, "call %llu: its request's %u bytes are wrong from %u on",
+			   (unsigned long long)ask.call, ask.len, bad);
+	if (call->forbidden)
+		world_fail(w, "call %llu is of another time", (unsigned long long)ask.call);
 	if (call->executed++)
 		world_fail(w, "call %llu is executed twice", (unsigned long long)ask.call);
-	w->executed++;
+	world_say(w, "call %llu came", (unsigned long long)ask.call);
+	call->received_ns = gn_sim_now_ns(w->sim);
+	w->sums.executed++;
 	*number = ask.call;
-	return call;
+	return true;
+}
+
+static void answer_lent(struct service *s, struct gn_rpc_request *request, uint64_t number,
+			struct lease *lease)
+{
+	const struct call *call = &s->w->call[number];
+
+	pattern_fill(lease_bytes(lease), call->result_len, number, true);
+	s->w->sums.lent++;
+	gn_rpc_answer_mem(request, GN_RPC_OK, lease->mem, lease->offset, call->result_len, release,
+			  lease);
+}
+
+/* From the slot itself, if there is room, or from memory that is gone when it is answered. */
+static void answer_plain(struct gn_rpc_request *request, const struct call *call, uint64_t number)
+{
+	const uint32_t len = call->result_len;
+	uint32_t room;
+	uint8_t *to = gn_rpc_request_room(request, &room), *mine = NULL;
+
+	if (!to || len > room || gn_random() % 2)
+		to = mine = gn_alloc(len + 1, 0);
+	if (!to) {
+		gn_rpc_answer(request, GN_RPC_BUSY, NULL, 0);
+		return;
+	}
+	pattern_fill(to, len, number, true);
+	gn_rpc_answer(request, call->method == OWN ? own_status(number) : GN_RPC_OK, to, len);
+	if (mine)
+		memset(mine, 0xee, len);
+	gn_free(mine);
 }
 
 static void answer(struct service *s, struct gn_rpc_request *request, uint64_t number)
 {
-	struct world *w = s->w;
-	struct call *call = &w->call[number];
-	uint32_t room, len = call->result_len;
-	uint8_t *to = gn_rpc_request_room(request, &room);
-	uint8_t mine[ROOM_MAX];
+	struct call *call = &s->w->call[number];
+	struct lease *lease = NULL;
 
-	if (len > room || gn_random() % 2)
-		to = mine;
-	pattern_fill(to, len, number, true);
-	call->answered_ns = gn_sim_now_ns(w->sim);
-	gn_rpc_answer(request, call->method == OWN ? OWN_STATUS : GN_RPC_OK, to, len);
+	if (call->method == SLOW)
+		gn_charge(GN_WORK_NS, gn_random() % SLOW_NS);
+	if (call->method == LENT)
+		lease = take_lease(s, call->result_len);
+	call->answered_ns = gn_sim_now_ns(s->w->sim);
+	if (lease)
+		answer_lent(s, request, number, lease);
+	else
+		answer_plain(request, call, number);
 }
 
 static void handle(struct gn_rpc_request *request, void *arg)
 {
-	struct service *s = arg;
 	uint64_t number;
-	const struct call *call = take(s, request, &number);
 
-	if (!call) {
+	if (take(arg, request, &number))
+		answer(arg, request, number);
+	else
 		gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
-		return;
-	}
-	if (call->method == SLOW)
-		gn_charge(GN_WORK_NS, gn_random() % SLOW_NS);
-	answer(s, request, number);
 }
 
 static void put_aside(struct gn_rpc_request *request, void *arg)
 {
 	struct service *s = arg;
+	uint64_t number;
+	uint32_t room;
 	bool full;
 
+	if (!take(s, request, &number)) {
+		gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
+		return;
+	}
+	if (gn_random() % 4 == 0)
+		gn_rpc_request_room(request, &room); /* and does not use it */
 	gn_mutex_lock(&s->lock);
 	full = s->n_aside == ASIDE_MAX;
 	if (!full)
-		s->aside[s->n_aside++] = request;
+		s->aside[s->n_aside++] = (struct aside){request, number};
 	gn_mutex_unlock(&s->lock);
 	if (full)
-		handle(request, arg);
+		answer(s, request, number);
 }
 
 static void answer_later(void *arg)
@@ -112,18 +226,18 @@ static void answer_later(void *arg)
 	const uint32_t most = s->w->plan.defer_us;
 
 	while (!s->stop) {
-		struct gn_rpc_request *request = NULL;
+		struct aside aside = {NULL, 0};
 
 		gn_mutex_lock(&s->lock);
 		if (s->n_aside) {
 			const unsigned i = (unsigned)(gn_random() % s->n_aside);
 
-			request = s->aside[i];
+			aside = s->aside[i];
 			s->aside[i] = s->aside[--s->n_aside];
 		}
 		gn_mutex_unlock(&s->lock);
-		if (request)
-			handle(request, s);
+		if (aside.request)
+			answer(s, aside.request, aside.call);
 		gn_sleep_us(s->n_aside ? gn_random() % most / (s->n_aside + 1) : 5);
 	}
 }
@@ -152,9 +266,9 @@ static int begin(struct service *s, struct gn_fabric *fabric)
 		rc = gn_rpc_server_handle(s->server, method, method == LATER ? put_aside : handle,
 					  s);
 	if (!rc)
-		rc = gn_rpc_server_start(s->server);
-	if (!rc)
 		rc = gn_thread_start("answerer", answer_later, s, &s->answerer);
+	if (!rc)
+		rc = gn_rpc_server_start(s->server);
 	return rc;
 }
 
@@ -168,8 +282,27 @@ static uint64_t clients_now(const struct service *s)
 
 static bool all_over(const struct world *w)
 {
-	return w->clients_over == w->plan.n_clients ||
+	return w->clients_over == w->plan.n_clients + w->plan.raw ||
 	       gn_sim_now_ns(w->sim) > w->active_ns + QUIET_NS;
+}
+
+/* Time passes; a server without threads works meanwhile. */
+static void pass(struct service *s, uint32_t us)
+{
+	const uint64_t until_ns = gn_deadline_us(us);
+	int rc = 0;
+
+	if (!(s->w->plan.server.flags & GN_RPC_POLLED)) {
+		gn_sleep_us(us);
+		return;
+	}
+	while (gn_now_ns() < until_ns && rc >= 0) {
+		rc = gn_rpc_server_poll(s->server);
+		if (!rc && gn_rpc_server_wait(s->server, until_ns))
+			break;
+	}
+	if (rc < 0)
+		world_fail(s->w, "the server cannot be polled: %s", gn_strerror(rc));
 }
 
 /* Until it is to end, or nobody is left: and then it must know that nobody is. */
@@ -179,25 +312,45 @@ static void serve(struct service *s, uint32_t stop_us)
 	uint64_t until;
 
 	while (!all_over(w) && (!stop_us || gn_sim_now_ns(w->sim) < stop_us * 1000ull))
-		gn_sleep_us(TICK_US);
+		pass(s, TICK_US);
 	if (!all_over(w))
 		return;
 	until = gn_sim_now_ns(w->sim) + FORGET_NS;
 	while (clients_now(s) && gn_sim_now_ns(w->sim) < until)
-		gn_sleep_us(1000);
+		pass(s, 1000);
 	if (clients_now(s))
 		world_fail(w, "the server still has %llu clients, %llu ms after the last has gone",
 			   (unsigned long long)clients_now(s), FORGET_NS / 1000000);
 }
 
+static void drain(struct service *s)
+{
+	struct world *w = s->w;
+	const int rc = gn_rpc_server_drain(s->server, gn_deadline_us(w->plan.drain_us));
+
+	world_say(w, "drained: %s", gn_strerror(rc));
+	w->drained = !rc;
+	w->sums.drained += !rc;
+	w->sums.undrained += rc == -ETIMEDOUT;
+	if (rc && rc != -ETIMEDOUT)
+		world_fail(w, "the server cannot be drained: %s", gn_strerror(rc));
+}
+
 static void end(struct service *s)
 {
+	struct gn_rpc_counters count;
+
+	if (!gn_rpc_server_counters(s->server, &count)) {
+		s->w->sums.parks += count.parks;
+		s->w->sums.torn += count.torn;
+	}
 	gn_rpc_server_destroy(s->server);
 	s->stop = true;
 	if (s->answerer)
 		gn_thread_join(s->answerer);
 	if (s->peers)
 		world_fail(s->w, "%u clients came and never left", s->peers);
+	free_leases(s);
 	gn_mutex_fini(&s->lock);
 }
 
@@ -207,11 +360,16 @@ static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_u
 	int rc;
 
 	gn_mutex_init(&s.lock);
+	make_leases(&s, fabric);
 	rc = begin(&s, fabric);
-	if (!rc)
+	if (!rc) {
 		serve(&s, stop_us);
-	else if (rc != -ENOMEM || !w->plan.no_memory)
+		if (stop_us && w->plan.drain_us && !all_over(w))
+			drain(&s);
+		world_say(w, "the server ends");
+	} else if (rc != -ENOMEM || !w->plan.no_memory) {
 		world_fail(w, "no server: %s", gn_strerror(rc));
+	}
 	end(&s);
 	return rc;
 }
@@ -234,9 +392,9 @@ int server_main(struct gn_env *env, int argc, char **argv)
 		return w->plan.no_memory ? 0 : 1;
 	for (unsigned i = 0; i < ATTEMPTS && !all_over(w); i++) {
 		rc = serve_once(w, fabric, stop_us);
+		gn_sleep_us(MEMORY_US + (rc ? 0 : gn_random() % DOWN_US));
 		if (!rc)
 			stop_us = 0;
-		gn_sleep_us(MEMORY_US);
 	}
 	rc = gn_fabric_close(fabric);
 	if (rc)

@@ -29,6 +29,7 @@ static void nothing_is_unsupported(void **state)
 	assert_int_equal(p.ah_init(NULL), -EOPNOTSUPP);
 	assert_int_equal(p.ah_reverse(NULL, NULL, NULL, NULL), -EOPNOTSUPP);
 	assert_int_equal(p.post_send(NULL, NULL, 1), 0);
+	assert_false(p.post_plain(NULL, NULL));
 	assert_int_equal(p.post_recv(NULL, NULL, 1), 0);
 	assert_int_equal(p.listen_init(NULL, ""), -EOPNOTSUPP);
 	assert_int_equal(p.connect(NULL, "", NULL), -EOPNOTSUPP);

@@ -167,6 +167,7 @@ const struct provider provider_shm = {
 	.ah_fini = shm_ah_fini,
 	.ah_reverse = shm_ah_reverse,
 	.post_send = shm_post_send,
+	.post_plain = shm_post_plain,
 	.post_recv = shm_post_recv,
 	.listen_init = shm_listen_init,
 	.listen_fini = shm_listen_fini,

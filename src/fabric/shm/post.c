@@ -43,7 +43,7 @@ static inline bool peer_open(const struct shm_conn *c)
  * the grant was in force, or is being sent right behind the handshake: wait a moment for it. A peer
  * that never sends it costs us that moment once, for the request fails and the qp with it.
  */
-static const struct shm_map *fetch_mem(struct shm_qp *qp, uint64_t id)
+static no_inline void fetch_mem(struct shm_qp *qp, uint64_t id)
 {
 	const struct shm_map *map = shm_peer_mem(&qp->conn, id);
 	const uint64_t deadline_ns = map ? 0 : gn_deadline_us(FETCH_US);
@@ -57,19 +57,25 @@ static const struct shm_map *fetch_mem(struct shm_qp *qp, uint64_t id)
 		if (!map && !more)
 			gn_yield();
 	}
-	qp->conn.last_mem = (struct peer_mem){.id = map ? id : 0, .map = (struct shm_map *)map};
-	return map;
+	qp->conn.last_mem = (struct peer_view){.id = 0};
+	if (map)
+		qp->conn.last_mem = (struct peer_view){
+			.id = id,
+			.addr = map->addr,
+			.readable = map->size,
+			.writable = map->writable ? map->size : 0,
+		};
 }
 
-/* Where the peer's bytes are, or NULL when the peer does not allow it. */
-static inline uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len,
-				   uint32_t access)
+/* Where the peer's bytes are, at least one, or NULL when the peer does not allow it. */
+static force_inline uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len,
+					  uint32_t access)
 {
+	const struct peer_view *view = &qp->conn.last_mem;
 	const uint32_t key = wr->to.remote.key;
 	const struct grant *g = &qp->conn.grants[soft_key_index(key)];
-	const uint64_t offset = wr->to.remote.offset;
-	const struct shm_map *map;
-	uint64_t base, length, mem_id;
+	const uint64_t offset = wr->to.remote.offset, end = offset + len;
+	uint64_t base, mem_id, size;
 
 	/* Pairs with the release in put_in_force(). */
 	if (unlikely(!key || __atomic_load_n(&g->key, __ATOMIC_ACQUIRE) != key))
@@ -79,20 +85,17 @@ static inline uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, ui
 	 * mapping.
 	 */
 	base = __atomic_load_n(&g->base, __ATOMIC_RELAXED);
-	length = __atomic_load_n(&g->length, __ATOMIC_RELAXED);
 	if (unlikely((__atomic_load_n(&g->access, __ATOMIC_RELAXED) & access) != access))
 		return NULL;
-	if (unlikely(offset > length || len > length - offset))
+	if (unlikely(end < len || end > __atomic_load_n(&g->length, __ATOMIC_RELAXED)))
 		return NULL;
 	mem_id = __atomic_load_n(&g->mem_id, __ATOMIC_RELAXED);
-	map = likely(mem_id == qp->conn.last_mem.id) ? qp->conn.last_mem.map :
-						       fetch_mem(qp, mem_id);
-	if (unlikely(!map || (access != GN_REMOTE_READ && !map->writable)))
+	if (unlikely(mem_id != view->id))
+		fetch_mem(qp, mem_id);
+	size = access == GN_REMOTE_READ ? view->readable : view->writable;
+	if (unlikely(base > size || end > size - base))
 		return NULL;
-	if (unlikely(base > map->size || offset > map->size - base ||
-		     len > map->size - base - offset))
-		return NULL;
-	return map->addr + base + offset;
+	return view->addr + base + offset;
 }
 
 static enum gn_wc_status do_atomic(struct shm_qp *qp, const struct gn_wr *wr)
@@ -213,7 +216,7 @@ static bool step(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position)
 	}
 }
 
-/* The completion of a one-sided request of one piece that was done. */
+/* The completion of a WRITE or READ of one piece that was done. */
 static inline void complete_short(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position)
 {
 	struct gn_wc *wc = soft_cq_take((struct soft_cq *)qp->qp.send_cq);
@@ -229,28 +232,30 @@ static inline void complete_short(struct shm_qp *qp, const struct gn_wr *wr, uin
 			     .len_bytes = wr->op == GN_OP_READ ? wr->sge->len_bytes : 0};
 }
 
-/* A WRITE or READ of one piece: done, or nothing was. */
-static inline bool access_short(struct shm_qp *qp, const struct soft_keys *keys,
-				const struct gn_wr *wr)
+/* A WRITE or READ of one piece that is not empty, while we are busy: done, or nothing was. */
+static force_inline bool access_short(struct shm_qp *qp, const struct gn_wr *wr, void *local,
+				       uint32_t len, bool reads)
 {
-	const struct gn_sge *sge = wr->sge;
-	const bool reads = wr->op == GN_OP_READ;
 	uint8_t *remote;
 
-	if (!(wr->flags & GN_INLINE) &&
-	    unlikely(!soft_piece_ok(keys, qp->qp.pd, sge, reads ? GN_LOCAL_WRITE : 0)))
+	if (unlikely(!peer_open(&qp->conn)))
 		return false;
-	busy_begin(&qp->conn);
-	if (!peer_open(&qp->conn))
-		return false;
-	remote = find_remote(qp, wr, sge->len_bytes, reads ? GN_REMOTE_READ : GN_REMOTE_WRITE);
+	remote = find_remote(qp, wr, len, reads ? GN_REMOTE_READ : GN_REMOTE_WRITE);
 	if (unlikely(!remote))
 		return false;
 	if (reads)
-		copy_fetch(sge->addr, remote, sge->len_bytes);
+		copy_fetch(local, remote, len);
 	else
-		copy_publish(remote, sge->addr, sge->len_bytes);
+		copy_publish(remote, local, len);
 	return true;
+}
+
+/* Our own end of it is in order. */
+static force_inline bool local_short(const struct shm_qp *qp, const struct soft_keys *keys,
+				      const struct gn_wr *wr, bool reads)
+{
+	return (!reads && wr->flags & GN_INLINE) ||
+	       likely(soft_piece_ok(keys, qp->qp.pd, wr->sge, reads ? GN_LOCAL_WRITE : 0));
 }
 
 /*
@@ -270,7 +275,10 @@ static inline bool step_short(struct shm_qp *qp, const struct soft_keys *keys,
 		       shm_send_short(qp, wr);
 	if (unlikely(wr->op > GN_OP_READ || wr->n_sge != 1 || !sge->len_bytes))
 		return false;
-	if (unlikely(!access_short(qp, keys, wr)))
+	if (unlikely(!local_short(qp, keys, wr, wr->op == GN_OP_READ)))
+		return false;
+	busy_begin(&qp->conn);
+	if (unlikely(!access_short(qp, wr, sge->addr, sge->len_bytes, wr->op == GN_OP_READ)))
 		return false;
 	if (wr->flags & GN_SIGNALED)
 		complete_short(qp, wr, position);
@@ -315,9 +323,34 @@ static void flush_rest(struct shm_qp *qp, const struct gn_wr *wr, unsigned n, ui
 		complete(qp, wr, position++, GN_WC_FLUSHED);
 }
 
+/* One for WRITEs and one for READs, so that neither asks what it is. */
+static force_inline bool post_plain(struct shm_qp *qp, const struct gn_wr *wr, bool reads)
+{
+	const struct gn_sge *sge = wr->sge;
+	bool did;
+
+	if (unlikely(!local_short(qp, &shm_of(&qp->qp.obj)->keys, wr, reads)))
+		return false;
+	busy_begin(&qp->conn);
+	did = access_short(qp, wr, sge->addr, sge->len_bytes, reads);
+	busy_end(&qp->conn);
+	if (likely(did) && wr->flags & GN_SIGNALED)
+		complete_short(qp, wr, qp->qp.sq_head);
+	return did;
+}
+
+bool shm_post_plain(struct gn_qp *base, const struct gn_wr *wr)
+{
+	struct shm_qp *qp = (struct shm_qp *)base;
+
+	if (unlikely(base->state != GN_QP_READY || !soft_sq_empty(&qp->sq)))
+		return false;
+	return wr->op == GN_OP_READ ? post_plain(qp, wr, true) : post_plain(qp, wr, false);
+}
+
 /* What could not be done at once waits in the queue, or is flushed with a qp that is in error. */
-static __attribute__((noinline)) void post_rest(struct shm_qp *qp, const struct gn_wr *wr,
-						unsigned n, uint64_t position)
+static no_inline void post_rest(struct shm_qp *qp, const struct gn_wr *wr, unsigned n,
+				   uint64_t position)
 {
 	struct shm_cq *cq = (struct shm_cq *)qp->qp.send_cq;
 

@@ -181,6 +181,13 @@ struct peer_mem {
 	struct shm_map *map;
 };
 
+/* One of them ready for use: how much of it may be read and how much written, 0 for none. */
+struct peer_view {
+	uint64_t id;
+	uint8_t *addr;
+	uint64_t readable, writable;
+};
+
 enum conn_phase { CONN_NONE, CONN_HELLO_SENT, CONN_UP, CONN_DOWN };
 
 /* A connection as one side sees it. */
@@ -223,7 +230,7 @@ struct shm_conn {
 	struct peer_mem *mems;
 	uint32_t mems_mask, n_mems;
 	uint64_t mapped_bytes;
-	struct peer_mem last_mem; /* the one used last, found without a search */
+	struct peer_view last_mem; /* the one used last, found without a search */
 	/* memory we sent; under the grant lock */
 	uint64_t *sent;
 	uint32_t n_sent, sent_cap;
@@ -375,6 +382,7 @@ static inline void shm_complete(struct shm_cq *cq, const struct gn_wc *wc, bool 
 
 /* ---- post.c, send.c, recv.c ---- */
 unsigned shm_post_send(struct gn_qp *qp, const struct gn_wr *wr, unsigned n);
+bool shm_post_plain(struct gn_qp *qp, const struct gn_wr *wr);
 unsigned shm_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr, unsigned n);
 bool shm_progress_sends(struct shm_rx *rx);
 bool shm_progress_recvs(struct shm_rx *rx);

@@ -10,6 +10,8 @@
 #ifndef GN_SOFT_COPY_H
 #define GN_SOFT_COPY_H
 
+#include "base/bits.h"
+
 #include <stdint.h>
 #include <string.h>
 
@@ -30,13 +32,45 @@ typedef uint64_t __attribute__((may_alias)) copy_u64;
 typedef uint32_t __attribute__((may_alias)) copy_u32;
 typedef uint16_t __attribute__((may_alias)) copy_u16;
 
+static inline void copy_word(uint8_t *dst, const uint8_t *src, size_t at)
+{
+	__atomic_store_n((copy_u64 *)(dst + at),
+			 __atomic_load_n((const copy_u64 *)(src + at), __ATOMIC_RELAXED),
+			 __ATOMIC_RELAXED);
+}
+
 /* Both pointers aligned to 8, len a multiple of 8. */
 static inline void copy_words(uint8_t *dst, const uint8_t *src, size_t len)
 {
 	for (size_t i = 0; i < len; i += 8)
-		__atomic_store_n((copy_u64 *)(dst + i),
-				 __atomic_load_n((const copy_u64 *)(src + i), __ATOMIC_RELAXED),
-				 __ATOMIC_RELAXED);
+		copy_word(dst, src, i);
+}
+
+/* The same for at most 56 bytes, without a loop. */
+static force_inline void copy_few_words(uint8_t *dst, const uint8_t *src, size_t len)
+{
+	switch (len / 8) {
+	case 7:
+		copy_word(dst, src, 48);
+		__attribute__((fallthrough));
+	case 6:
+		copy_word(dst, src, 40);
+		__attribute__((fallthrough));
+	case 5:
+		copy_word(dst, src, 32);
+		__attribute__((fallthrough));
+	case 4:
+		copy_word(dst, src, 24);
+		__attribute__((fallthrough));
+	case 3:
+		copy_word(dst, src, 16);
+		__attribute__((fallthrough));
+	case 2:
+		copy_word(dst, src, 8);
+		__attribute__((fallthrough));
+	case 1:
+		copy_word(dst, src, 0);
+	}
 }
 
 static inline void copy_bytes(uint8_t *dst, const uint8_t *src, size_t len)
@@ -116,7 +150,7 @@ static inline void copy_first(uint8_t *dst, const uint8_t *src, size_t len)
 	}
 }
 
-static inline void copy_publish(uint8_t *dst, const uint8_t *src, size_t len)
+static force_inline void copy_publish(uint8_t *dst, const uint8_t *src, size_t len)
 {
 	size_t body;
 
@@ -125,7 +159,7 @@ static inline void copy_publish(uint8_t *dst, const uint8_t *src, size_t len)
 	/* GN_CAP_WRITE_ORDER: nothing of this WRITE before the end of the last one. Free on x86. */
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	if (len <= COPY_SMALL && (((uintptr_t)dst | (uintptr_t)src | len) & 7) == 0) {
-		copy_words(dst, src, len - 8);
+		copy_few_words(dst, src, len - 8);
 		__atomic_store_n(
 			(copy_u64 *)(dst + len - 8),
 			__atomic_load_n((const copy_u64 *)(src + len - 8), __ATOMIC_RELAXED),
@@ -138,16 +172,17 @@ static inline void copy_publish(uint8_t *dst, const uint8_t *src, size_t len)
 	copy_last(dst + body, src + body, len - body);
 }
 
-static inline void copy_fetch(uint8_t *dst, const uint8_t *src, size_t len)
+static force_inline void copy_fetch(uint8_t *dst, const uint8_t *src, size_t len)
 {
 	const size_t head = (uintptr_t)src % 8 == 0 && len >= 8 ? 8 : 0;
 
 	if (len <= COPY_SMALL && (((uintptr_t)dst | (uintptr_t)src | len) & 7) == 0) {
-		for (size_t i = 0; i < len; i += 8)
-			__atomic_store_n(
-				(copy_u64 *)(dst + i),
-				__atomic_load_n((const copy_u64 *)(src + i), __ATOMIC_ACQUIRE),
-				__ATOMIC_RELAXED);
+		if (!len)
+			return;
+		__atomic_store_n((copy_u64 *)dst,
+				 __atomic_load_n((const copy_u64 *)src, __ATOMIC_ACQUIRE),
+				 __ATOMIC_RELAXED);
+		copy_few_words(dst + 8, src + 8, len - 8);
 		return;
 	}
 	if (head) {

@@ -195,13 +195,15 @@ static inline uint64_t soft_sge_len(const struct gn_sge *sge, uint32_t n)
 static inline bool soft_piece_ok(const struct soft_keys *keys, const struct gn_pd *pd,
 				 const struct gn_sge *sge, uint32_t access)
 {
+	const uint32_t len = sge->len_bytes;
 	const struct soft_key *k = soft_key_find(keys, sge->lkey, pd);
-	uint64_t at;
+	uint64_t at, end;
 
 	if (unlikely(!k || (k->access & access) != access))
-		return !sge->len_bytes;
+		return !len;
 	at = (uint64_t)((uintptr_t)sge->addr - (uintptr_t)k->addr);
-	return likely(at <= k->length && sge->len_bytes <= k->length - at) || !sge->len_bytes;
+	end = at + len;
+	return likely(end >= at && end <= k->length) || !len;
 }
 
 /* Every piece lies in a region of pd that has the rights. */

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A client that writes its messages itself: requests as they should be, the same once more after
+ * they were executed, and well-formed ones of another epoch where the next is expected, as they
+ * would come from an earlier connection. It keeps its nonce, so that the epoch alone tells them
+ * apart. The server executes the first kind, and only those.
+ */
+#include <errno.h>
+
+#include "rpc.h"
+#include "rpc/wire.h"
+
+#define ROUNDS	 3u
+#define REQUESTS 6u
+#define TICK_US	 10u
+#define TICKS	 1000u
+#define BYTES	 128u
+#define NONCE	 0x6e6f6e6365u
+
+struct raw {
+	struct world *w;
+	unsigned life;
+	struct gn_fabric *fabric;
+	struct gn_ctx *ctx;
+	struct gn_chan *chan;
+	struct gn_cq *cq;
+	struct gn_pd *pd;
+	struct gn_qp *qp;
+	struct gn_mem *mem;
+	struct gn_mr *mr;
+	struct rpc_welcome welcome;
+	uint32_t old_epoch;
+};
+
+static int make(struct raw *r)
+{
+	const struct gn_cq_opts cq = {.depth = 64};
+	struct gn_qp_opts qp = {.type = GN_QP_RC, .max_send_wr = 32, .max_recv_wr = 1};
+	int rc = gn_ctx_create(r->fabric, &r->ctx);
+
+	if (!rc)
+		rc = gn_chan_create(r->ctx, &r->chan);
+	if (!rc)
+		rc = gn_cq_create(r->ctx, &cq, &r->cq);
+	if (!rc)
+		rc = gn_pd_create(r->ctx, &r->pd);
+	if (!rc)
+		rc = gn_mem_alloc(r->fabric, GN_PAGE, GN_REMOTE_WRITE, &r->mem);
+	if (!rc)
+		rc = gn_mr_register(r->pd, r->mem, 0, GN_PAGE, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
+				    &r->mr);
+	qp.send_cq = qp.recv_cq = r->cq;
+	qp.chan = r->chan;
+	return rc ? rc : gn_qp_create(r->pd, &qp, &r->qp);
+}
+
+static void destroy(struct raw *r)
+{
+	gn_qp_destroy(r->qp);
+	gn_mr_deregister(r->mr);
+	gn_mem_free(r->mem);
+	gn_pd_destroy(r->pd);
+	gn_cq_destroy(r->cq);
+	gn_chan_destroy(r->chan);
+	gn_ctx_destroy(r->ctx);
+	r->qp = NULL;
+	r->mr = NULL;
+	r->mem = NULL;
+	r->pd = NULL;
+	r->cq = NULL;
+	r->chan = NULL;
+	r->ctx = NULL;
+}
+
+static int connect_raw(struct raw *r)
+{
+	struct gn_remote reply;
+	struct gn_event event;
+	struct rpc_hello hello = {
+		.magic = RPC_MAGIC,
+		.version = RPC_VERSION,
+		.bytes = sizeof(hello),
+		.slots = 2,
+		.max_request = BYTES,
+		.max_result = BYTES,
+		.window = 2,
+		.nonce = NONCE,
+	};
+	const struct gn_conn_opts opts = {
+		.private_data = &hello, .private_len = sizeof(hello), .timeout_us = 5000};
+	int rc = gn_mr_remote(r->mr, &reply);
+
+	hello.reply_key = reply.key;
+	if (!rc)
+		rc = gn_connect_wait(r->qp, ADDR, &opts, &event);
+	if (!rc)
+		memcpy(&r->welcome, event.private_data, sizeof(r->welcome));
+	return rc;
+}
+
+/* Written to where message number is looked for, and the server is told to look. */
+static bool post(struct raw *r, uint32_t number, uint64_t bytes)
+{
+	const uint32_t slot = number & (r->welcome.slots - 1);
+	const struct gn_sge sge = {gn_mem_addr(r->mem), (uint32_t)bytes, gn_mr_lkey(r->mr)};
+	const struct gn_remote to = {.key = r->welcome.request_key};
+	struct gn_wr wr, wake;
+	struct gn_wc wc;
+	int n = 0;
+
+	gn_wr_rdma(&wr, GN_OP_WRITE, 1, &sge, &to, slot * rpc_stride(r->welcome.max_request), 0);
+	gn_wr_init(&wake, GN_OP_WRITE_IMM, 2, NULL, 0, GN_SIGNALED | GN_SOLICITED);
+	wr.next = &wake;
+	if (gn_post_send(r->qp, &wr, NULL))
+		return false;
+	r->w->active_ns = gn_sim_now_ns(r->w->sim);
+	for (unsigned i = 0; i < TICKS && !n; i++) {
+		n = gn_cq_poll(r->cq, &wc, 1);
+		if (!n)
+			gn_sleep_us(TICK_US);
+	}
+	gn_sleep_us(gn_random() % 100);
+	return n == 1 && wc.status == GN_WC_OK;
+}
+
+/* A message with one request, in our memory: how many bytes. */
+static uint64_t compose(struct raw *r, uint32_t epoch, uint32_t message, bool forbidden,
+			uint32_t *number)
+{
+	const uint32_t most = r->welcome.max_request - (uint32_t)sizeof(struct ask);
+	const struct rpc_seal seal = {
+		.seq = rpc_seq(epoch, message),
+		.nonce = NONCE,
+		.len = rpc_max_len(r->welcome.max_request),
+		.aux = 1,
+		.flags = RPC_CRC,
+		.word = message - 1,
+	};
+	const struct rpc_entry entry = {.len = r->welcome.max_request, .kind = NOW};
+	struct call *call = world_call(r->w, r->life, number);
+	const struct ask ask = {.call = *number, .len = most};
+	uint8_t *at = (uint8_t *)gn_mem_addr(r->mem) + sizeof(struct rpc_head);
+
+	if (!call)
+		return 0;
+	call->method = NOW;
+	call->request_len = r->welcome.max_request;
+	call->forbidden = forbidden;
+	call->ended = 1; /* nobody waits */
+	memcpy(at, &entry, sizeof(entry));
+	memcpy(at + sizeof(entry), &ask, sizeof(ask));
+	pattern_fill(at + sizeof(entry) + sizeof(ask), most, *number, false);
+	return rpc_seal(gn_mem_addr(r->mem), &seal);
+}
+
+static bool is_executed(struct raw *r, uint32_t number)
+{
+	const struct plan *plan = &r->w->plan;
+	const struct call *call = &r->w->call[number];
+
+	for (unsigned i = 0; i < TICKS && !call->answered_ns; i++)
+		gn_sleep_us(TICK_US);
+	gn_sleep_us(TICK_US);
+	if (!call->executed && plan->strict && !plan->stop_us)
+		world_fail(r->w, "call %u is not executed", number);
+	return call->executed;
+}
+
+static bool write_one(struct raw *r, uint32_t message)
+{
+	uint64_t bytes;
+	uint32_t number;
+	bool ok = true;
+
+	if (gn_random() % 2) {
+		bytes = compose(r, r->old_epoch, message, true, &number);
+		r->w->sums.old++;
+		ok = bytes && post(r, message, bytes);
+	}
+	bytes = compose(r, r->welcome.epoch, message, false, &number);
+	ok = ok && bytes && post(r, message, bytes) && is_executed(r, number);
+	if (ok && gn_random() % 2) {
+		r->w->sums.again++;
+		ok = post(r, message, bytes);
+	}
+	return ok;
+}
+
+static void round_of(struct raw *r)
+{
+	int rc = make(r);
+
+	if (!rc)
+		rc = connect_raw(r);
+	if (!rc) {
+		if (!r->old_epoch)
+			r->old_epoch = r->welcome.epoch ^ 2;
+		for (uint32_t i = 1; i <= REQUESTS && write_one(r, i); i++)
+			;
+		r->old_epoch = r->welcome.epoch;
+		gn_disconnect(r->qp);
+	}
+	destroy(r);
+}
+
+int raw_main(struct gn_env *env, int argc, char **argv)
+{
+	const struct client_arg *arg = env->arg;
+	struct world *w = arg->w;
+	struct raw r = {.w = w, .life = w->n_lives++};
+
+	(void)argc;
+	(void)argv;
+	if (!gn_fabric_open(env->fabric, &r.fabric)) {
+		for (unsigned i = 0; i < ROUNDS; i++) {
+			round_of(&r);
+			gn_sleep_us(100);
+		}
+		if (gn_fabric_close(r.fabric))
+			world_fail(w, "a client's fabric cannot be closed");
+	}
+	w->life[r.life].over = true;
+	w->clients_over++;
+	return 0;
+}
