@@ -155,11 +155,13 @@ static int doze(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, bo
  */
 static int wait_long(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns)
 {
-	const uint64_t start_ns = real_now_ns();
-	uint64_t spent_ns = 0;
+	uint64_t start_ns, spent_ns = 0;
 	bool can_sleep = true;
-	int ready;
+	int ready = spin(items, n); /* before the first look at the clock, which takes as long */
 
+	if (ready)
+		return ready;
+	start_ns = real_now_ns();
 	while (start_ns + spent_ns < deadline_ns) {
 		if (spent_ns < SPIN_NS) {
 			ready = spin(items, n);

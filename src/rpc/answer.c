@@ -65,12 +65,16 @@ static void write_back(struct rpc_conn *c, uint32_t bytes)
 }
 
 /* The server's time for the message's results; also noted for the method of the last of them. */
-static uint16_t time_us(const struct rpc_conn *c)
+static uint16_t time_us(struct rpc_conn *c)
 {
-	const uint64_t ns = gn_now_ns() - c->begin_ns;
+	uint64_t ns;
 
+	if (!c->begin_ns)
+		return c->last_us;
+	ns = gn_now_ns() - c->begin_ns;
 	rpc_served_note(c->thread, c->open_method, ns, c->entries);
-	return ns / 1000 < UINT16_MAX ? (uint16_t)(ns / 1000) : UINT16_MAX;
+	c->last_us = ns / 1000 < UINT16_MAX ? (uint16_t)(ns / 1000) : UINT16_MAX;
+	return c->last_us;
 }
 
 void rpc_seal_results(struct rpc_conn *c)
@@ -96,6 +100,7 @@ void rpc_seal_results(struct rpc_conn *c)
 	seal.aux = time_us(c);
 	if (unlikely(c->open_ack || c->thread->draining))
 		seal.flags |= RPC_ACK;
+	gn_charge(GN_WORK_COPY, c->at);
 	seal.seq = rpc_seq(c->epoch, ++c->placed);
 	/* From here on a client that fetches has its result. */
 	bytes = rpc_seal(result_slot(c, c->placed + mutant("rpc-slot-wrong", c->placed)), &seal);
@@ -131,7 +136,6 @@ static void append(struct gn_rpc_request *r, uint16_t index, const void *data, u
 	rpc_store(to, &entry, sizeof(entry));
 	if (len && data != to + sizeof(entry)) {
 		rpc_store(to + sizeof(entry), data, len);
-		gn_charge(GN_WORK_COPY, len);
 	}
 	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
 	c->open_method = r->method;
@@ -198,7 +202,7 @@ void rpc_answer(struct gn_rpc_request *r)
 		hold(r);
 		return;
 	}
-	if (unlikely(r->answer.copy || r->answer.release))
+	if (unlikely(r->answer.copy || r->answer.mem))
 		rpc_answer_free(&r->answer);
 	if (!c->serving)
 		rpc_seal_results(c);
@@ -328,8 +332,9 @@ void gn_rpc_answer_mem(struct gn_rpc_request *r, unsigned status, struct gn_mem 
 		.release = release,
 		.arg = arg,
 	};
-	if (len_bytes > r->conn->thread->server->opts.max_large || offset > gn_mem_size(mem) ||
-	    len_bytes > gn_mem_size(mem) - offset) {
+	if ((len_bytes > r->conn->thread->server->opts.max_large &&
+	     len_bytes > r->conn->max_result) ||
+	    offset > gn_mem_size(mem) || len_bytes > gn_mem_size(mem) - offset) {
 		r->answer.status = GN_RPC_TOO_BIG;
 		r->answer.len = 0;
 	}

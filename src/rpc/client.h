@@ -53,7 +53,8 @@ struct rpc_kind {
 };
 
 #define RPC_PAGE_KINDS 256u
-#define RPC_SAMPLES    64u
+#define RPC_SAMPLES    32u
+#define RPC_TIMED_EVERY 8u
 
 /* What a client learns, and what it is told to do. */
 struct rpc_learn {
@@ -66,6 +67,9 @@ struct rpc_learn {
 	struct gn_rpc_batch batch;
 	uint32_t entries; /* N now */
 	uint32_t seen, late;
+	bool slow; /* calls take so long, or are so many in a message, that the clock is cheap */
+	struct rpc_kind *last;
+	unsigned last_method;
 	struct rpc_kind *kinds[0x10000 / RPC_PAGE_KINDS];
 };
 
@@ -102,12 +106,14 @@ struct gn_rpc_client {
 	uint32_t told;	   /* … and the server knows */
 	bool tell;	   /* it wants to */
 	struct rpc_got *got;
-	uint32_t reads;	    /* under way */
+	uint32_t posted;    /* requests whose completion is to come */
+	uint32_t reads;	    /* … of results */
 	bool slow_reads;    /* none is there as soon as it is posted */
 	uint64_t first_ns;  /* not before then is the next result read */
 	bool waking;	    /* the server was woken, and nothing has come since */
 	uint32_t woken;	    /* the last word that said: parked */
 	uint64_t heard_ns;  /* when something came or went, about */
+	uint64_t sent_ns;   /* when a request went */
 	uint64_t asked_ns;  /* when the server was looked at, in the mode reply */
 	struct rpc_far_read *far_reads, **far_end;
 	uint32_t piece; /* bytes of one, at most what the fabric can carry */
@@ -156,10 +162,11 @@ void rpc_flush(struct gn_rpc_client *client);
 int rpc_client_poll(struct gn_rpc_client *client, bool clock);
 /* Results are not needed any more up to the first of which something is still to be read. */
 void rpc_move_spent(struct gn_rpc_client *client);
-/* The server does not look at this client any more, and should. */
-void rpc_wake(struct gn_rpc_client *client);
-/* Look whether the server is there and looks at this client. */
+/* The server does not look at this client any more, and should; false: it cannot be told now. */
+bool rpc_wake(struct gn_rpc_client *client);
+/* Look whether the server is there and looks at this client; and when it is time to. */
 void rpc_ask(struct gn_rpc_client *client, uint64_t now_ns);
+uint64_t rpc_ask_ns(const struct gn_rpc_client *client);
 
 /* far.c */
 int rpc_far_lend(struct gn_rpc_client *client, struct rpc_call *call, const void *data,
@@ -176,9 +183,20 @@ void rpc_far_free(struct gn_rpc_client *client);
 int rpc_learn_init(struct gn_rpc_client *client, const struct gn_rpc_client_opts *opts);
 void rpc_learn_free(struct gn_rpc_client *client);
 struct rpc_kind *rpc_kind_of(struct gn_rpc_client *client, unsigned method); /* or NULL */
-/* A call of a kind ended after ns, in so many fetches that failed; the server says time_us. */
-void rpc_learn_call(struct gn_rpc_client *client, struct rpc_kind *kind, uint64_t ns,
-		    uint32_t fails, uint16_t time_us);
+/* Calls of a kind that came together. */
+struct rpc_lesson {
+	struct rpc_kind *kind;
+	uint32_t calls;
+	uint64_t sent_ns, now_ns; /* now_ns 0: nobody has looked */
+	uint32_t fails;		  /* fetches in vain */
+	uint16_t time_us;	  /* the server's */
+};
+void rpc_learn_calls(struct gn_rpc_client *client, const struct rpc_lesson *lesson);
+/* Is it worth the clock to know when this message came? */
+static inline bool rpc_learn_timed(const struct gn_rpc_client *client, uint32_t number)
+{
+	return client->learn.slow || !(number % RPC_TIMED_EVERY);
+}
 /* A message with results came, of so many payload bytes. */
 void rpc_learn_size(struct gn_rpc_client *client, uint32_t bytes);
 /* The first fetch of a result found it, or not. */

@@ -310,7 +310,7 @@ void rpc_conn_park(struct rpc_conn *c)
 		__atomic_store_n(park_word(c), 0, __ATOMIC_RELAXED);
 		return;
 	}
-	c->parked = true;
+	c->parked = c->silent = true;
 	unlink_conn(c);
 	link_to(c, &c->thread->parked);
 	counter_add(&c->thread->count.parks, 1);

@@ -186,7 +186,7 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 		.slots = w.slots,
 		.max_request = w.max_request,
 		.max_result = w.max_result,
-		.max_large = w.max_large,
+		.max_large = w.max_large < c->opts.max_large ? w.max_large : c->opts.max_large,
 		.window = w.window,
 	};
 	c->mask = w.slots - 1;
@@ -250,11 +250,12 @@ static int make_link(struct gn_rpc_client *c)
 	}
 	c->number = c->expected = 1;
 	c->spent = c->told = 0;
-	c->entries = c->n_sent = c->n_fetch = c->reads = c->unconfirmed = c->unsignaled = 0;
+	c->entries = c->n_sent = c->n_fetch = 0;
+	c->posted = c->reads = c->unconfirmed = c->unsignaled = 0;
 	c->due = c->tell = c->slow_reads = c->waking = false;
 	c->woken = 0;
 	c->first_ns = 0;
-	c->heard_ns = c->asked_ns = gn_now_ns();
+	c->heard_ns = c->sent_ns = c->asked_ns = gn_now_ns();
 	c->until_ns = GN_FOREVER;
 	for (c->n_idle = 0; c->n_idle < c->limits.window; c->n_idle++)
 		c->idle[c->n_idle] = c->limits.window - 1 - c->n_idle;

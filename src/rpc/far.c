@@ -73,8 +73,10 @@ static void ask_more(struct gn_rpc_client *c)
 			return; /* when the queue has room again */
 		if (rc)
 			rpc_client_die(c);
-		else
-			read->asked += bytes;
+		if (rc)
+			return;
+		read->asked += bytes;
+		c->posted++;
 	}
 }
 

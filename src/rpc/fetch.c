@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How results come to a client: fetched from the server's memory, or found in its own. */
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/bits.h"
@@ -11,6 +12,9 @@
 #define CHAN_EVERY  64u	   /* polls after which the connection is looked at in any case */
 #define PATIENCE_NS 20000u /* of a call, until it is fetched more and more seldom */
 #define AHEAD	    16u	   /* results that are read at once */
+#define ALONE	    8u	   /* reads in a row of one result */
+#define SLOW_LOOK   16u	   /* polls of which one looks whether reads are still slow */
+#define ASK_NS	    20000u /* and the server's silence, until it is asked for a reply */
 
 static uint64_t result_at(const struct gn_rpc_client *c, uint32_t number)
 {
@@ -44,6 +48,7 @@ static void note_read(struct gn_rpc_client *c, uint32_t number, uint32_t until, 
 
 	got->read = kind;
 	got->bytes = until;
+	c->posted++;
 	c->reads++;
 	c->count.fetches++;
 }
@@ -66,7 +71,25 @@ static void read_rest(struct gn_rpc_client *c, uint32_t number, uint32_t have, u
 	c->count.second_reads++;
 }
 
-/* Read the next result, and those behind it that may be there too, with one doorbell. */
+/* Read the next result. */
+static void read_one(struct gn_rpc_client *c)
+{
+	const uint32_t bytes = first_bytes(c);
+	struct gn_sge sge;
+	struct gn_wr wr;
+	int rc;
+
+	if (c->got[c->expected & c->mask].read != RPC_UNREAD)
+		return;
+	make_read(c, c->expected, 0, bytes, &sge, &wr);
+	rc = gn_post_send(c->qp, &wr, NULL);
+	if (likely(!rc))
+		note_read(c, c->expected, bytes, RPC_READING);
+	else if (rc != -EAGAIN) /* else when the queue has room again */
+		rpc_client_die(c);
+}
+
+/* … and those behind it that may be there too, with one doorbell. */
 static void read_next(struct gn_rpc_client *c, uint32_t n)
 {
 	const uint32_t bytes = first_bytes(c);
@@ -106,34 +129,37 @@ static void tell(struct gn_rpc_client *c)
 	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_id(RPC_ID_OTHER, 0), &sge, &to,
 		   c->limits.slots * c->request_stride, GN_INLINE | GN_SIGNALED);
 	if (!gn_post_send(c->qp, &wr, NULL)) {
+		c->posted++;
 		c->told = c->spent;
 		c->tell = false;
 	}
 }
 
 /* Not more often than results come: the server has a few receives for it. */
-void rpc_wake(struct gn_rpc_client *c)
+bool rpc_wake(struct gn_rpc_client *c)
 {
 	struct gn_wr wr;
 
 	if (c->waking)
-		return;
+		return true;
 	gn_wr_init(&wr, GN_OP_WRITE_IMM, rpc_id(RPC_ID_OTHER, 0), NULL, 0,
 		   GN_SIGNALED | GN_SOLICITED);
 	if (gn_post_send(c->qp, &wr, NULL))
-		return;
+		return false;
+	c->posted++;
 	c->waking = true;
 	c->count.wakes++;
+	return true;
 }
 
 /* The server looks at this client no more, says the word that is where its result would be. */
 static void see_parked(struct gn_rpc_client *c, uint32_t word)
 {
-	if (!word || word == c->woken)
+	if (word == c->woken)
 		return;
-	c->woken = word;
 	c->waking = false;
-	rpc_wake(c);
+	if (rpc_wake(c))
+		c->woken = word;
 }
 
 /* ---- a message with results ---- */
@@ -162,7 +188,6 @@ static void deliver(struct gn_rpc_client *c, struct rpc_call *call, const struct
 	}
 	if (entry->len)
 		memcpy(op->result, bytes, entry->len);
-	gn_charge(GN_WORK_COPY, entry->len);
 	rpc_end(c, call, entry->kind, entry->len);
 }
 
@@ -190,21 +215,28 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 
 /* False: a server of ours says no such things. */
 static bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry, const uint8_t *bytes,
-		       uint32_t number, uint16_t time_us, uint64_t now_ns)
+		       uint32_t number, struct rpc_lesson *lesson)
 {
 	const uint32_t index = entry->index & RPC_INDEX;
 	const bool far = entry->index & RPC_FAR;
 	struct rpc_call *call = &c->calls[index];
-	struct rpc_sent *sent;
+	uint64_t sent_ns;
 
-	if (index >= c->limits.window || !call->taken ||
-	    (far && entry->len != sizeof(struct rpc_far)))
+	if (unlikely(index >= c->limits.window || !call->taken ||
+		     (far && entry->len != sizeof(struct rpc_far))))
 		return false;
-	sent = &c->sent[call->number & c->mask];
-	rpc_learn_call(c, call->kind, now_ns - sent->ns, c->got[number & c->mask].fails, time_us);
-	if (far && take_far(c, index, entry, bytes, number))
+	sent_ns = c->sent[call->number & c->mask].ns;
+	if (unlikely(call->kind != lesson->kind || sent_ns != lesson->sent_ns)) {
+		if (lesson->kind)
+			rpc_learn_calls(c, lesson);
+		lesson->kind = call->kind;
+		lesson->sent_ns = sent_ns;
+		lesson->calls = 0;
+	}
+	lesson->calls++;
+	if (unlikely(far) && take_far(c, index, entry, bytes, number))
 		return true;
-	if (!far)
+	if (likely(!far))
 		deliver(c, call, entry, bytes);
 	rpc_call_over(c, index);
 	return true;
@@ -215,23 +247,28 @@ static void take_message(struct gn_rpc_client *c, const uint8_t *message,
 			 const struct rpc_head *head)
 {
 	const uint32_t number = c->expected++;
-	const uint64_t now_ns = gn_now_ns();
 	struct rpc_got *got = &c->got[number & c->mask];
+	struct rpc_lesson lesson = {.now_ns = rpc_learn_timed(c, number) ? gn_now_ns() : 0,
+				    .fails = got->fails,
+				    .time_us = head->aux};
 	struct rpc_entry entry;
 	const uint8_t *bytes;
 	uint32_t at = 0;
 
-	c->heard_ns = now_ns;
 	c->waking = false;
 	c->first_ns = 0;
 	c->count.results++;
 	got->read = RPC_UNREAD;
 	got->tell = head->flags & RPC_ACK;
-	rpc_learn_size(c, head->len);
+	if (lesson.now_ns || rpc_message_bytes(head->len) > first_bytes(c))
+		rpc_learn_size(c, head->len);
 	while (at < head->len && !c->dead)
-		if (!rpc_entry(message, head->len, &at, &entry, &bytes) ||
-		    !take_entry(c, &entry, bytes, number, head->aux, now_ns))
+		if (unlikely(!rpc_entry(message, head->len, &at, &entry, &bytes) ||
+			     !take_entry(c, &entry, bytes, number, &lesson)))
 			rpc_client_die(c);
+	if (likely(lesson.kind))
+		rpc_learn_calls(c, &lesson);
+	gn_charge(GN_WORK_COPY, head->len);
 	got->fails = 0;
 	rpc_move_spent(c);
 }
@@ -253,6 +290,32 @@ static void put_off(struct gn_rpc_client *c)
 		c->first_ns = now_ns + age_ns / 8;
 }
 
+/* The result was not there, or not all of it. */
+static void miss(struct gn_rpc_client *c, uint32_t number, enum rpc_found found)
+{
+	struct rpc_got *got = &c->got[number & c->mask];
+
+	got->read = RPC_UNREAD;
+	if (number == c->expected && !got->fails)
+		rpc_learn_first(c, false);
+	/* Looking takes time also where reading takes none: so the result comes nearer. */
+	gn_charge(GN_WORK_NS, LOOK_NS);
+	got->fails++;
+	c->count.failed_fetches++;
+	c->count.torn += found == RPC_TORN;
+	if (number != c->expected)
+		return;
+	if (found == RPC_NOTHING) {
+		uint32_t word;
+
+		memcpy(&word, c->fetched + result_at(c, number) + offsetof(struct rpc_head, word),
+		       sizeof(word));
+		if (unlikely(word))
+			see_parked(c, word);
+	}
+	put_off(c);
+}
+
 static void look(struct gn_rpc_client *c, uint32_t number, uint64_t have)
 {
 	struct rpc_got *got = &c->got[number & c->mask];
@@ -262,30 +325,17 @@ static void look(struct gn_rpc_client *c, uint32_t number, uint64_t have)
 		rpc_look(message, have, rpc_seq(c->epoch, number), c->nonce,
 			 rpc_max_len(c->limits.max_result), c->check_fetch, &head);
 
+	if (found != RPC_FOUND) {
+		miss(c, number, found);
+		return;
+	}
 	got->read = RPC_UNREAD;
 	if (number == c->expected && !got->fails)
-		rpc_learn_first(c, found == RPC_FOUND);
-	if (found == RPC_FOUND) {
-		const uint64_t all = rpc_message_bytes(head.len);
-
-		if (have < all)
-			read_rest(c, number, (uint32_t)have, (uint32_t)all);
-		else
-			take_message(c, message, &head);
-		return;
-	}
-	/* Looking takes time also where reading takes none: so the result comes nearer. */
-	gn_charge(GN_WORK_NS, LOOK_NS);
-	got->fails++;
-	c->count.failed_fetches++;
-	c->count.torn += found == RPC_TORN;
-	if (number != c->expected)
-		return;
-	if (found == RPC_NOTHING) {
-		memcpy(&head, message, sizeof(head));
-		see_parked(c, head.word);
-	}
-	put_off(c);
+		rpc_learn_first(c, true);
+	if (have < rpc_message_bytes(head.len))
+		read_rest(c, number, (uint32_t)have, (uint32_t)rpc_message_bytes(head.len));
+	else
+		take_message(c, message, &head);
 }
 
 /* Results are taken in order: one that is here before its turn is looked at again then. */
@@ -310,6 +360,8 @@ static void take_completions(struct gn_rpc_client *c)
 
 	if (unlikely(n < 0))
 		rpc_client_die(c);
+	else
+		c->posted -= (uint32_t)n;
 	for (int i = 0; i < n && !c->dead; i++) {
 		if (unlikely(wc[i].status != GN_WC_OK)) {
 			rpc_client_die(c);
@@ -337,6 +389,48 @@ static uint32_t fetchable(const struct gn_rpc_client *c)
 	return c->n_fetch - (c->entries && !c->reply);
 }
 
+/*
+ * One result, and reads that are as good as copies: again and again for a while, without all that
+ * may be under way besides. False: this one is not.
+ */
+static bool fetch_alone(struct gn_rpc_client *c)
+{
+	const uint32_t number = c->expected, bytes = first_bytes(c);
+	struct rpc_got *got = &c->got[number & c->mask];
+	const uint64_t *word = (const uint64_t *)(const void *)(c->fetched + result_at(c, number));
+	const uint64_t seq = rpc_seq(c->epoch, number);
+	struct gn_sge sge;
+	struct gn_wr wr;
+
+	if (c->posted || c->slow_reads || got->read != RPC_UNREAD)
+		return false;
+	make_read(c, number, 0, bytes, &sge, &wr);
+	for (unsigned i = 0; i < ALONE; i++) {
+		struct gn_wc wc;
+		int rc = gn_post_send(c->qp, &wr, NULL);
+
+		if (unlikely(rc))
+			return false;
+		note_read(c, number, bytes, RPC_READING);
+		rc = gn_cq_poll(c->cq, &wc, 1);
+		if (unlikely(rc != 1 || wc.status != GN_WC_OK)) {
+			c->slow_reads = !rc;
+			if (rc)
+				rpc_client_die(c);
+			return true;
+		}
+		c->posted--;
+		c->reads--;
+		if (*word == seq || i == ALONE - 1)
+			look(c, number, bytes);
+		else
+			miss(c, number, RPC_NOTHING);
+		if (got->read != RPC_UNREAD || !got->fails || c->first_ns)
+			return true;
+	}
+	return true;
+}
+
 static void fetch(struct gn_rpc_client *c)
 {
 	const struct rpc_got *got = &c->got[c->expected & c->mask];
@@ -350,11 +444,14 @@ static void fetch(struct gn_rpc_client *c)
 		c->first_ns = 0;
 	}
 	/* While the next is not there, those behind it are not either. */
-	if (got->fails || n > AHEAD)
-		n = got->fails ? 1 : AHEAD;
-	read_next(c, n <= c->mask ? n : c->mask + 1);
+	if ((got->fails || n == 1) && fetch_alone(c))
+		return;
+	if (got->fails || n == 1)
+		read_one(c);
+	else
+		read_next(c, n <= c->mask ? n : c->mask + 1);
 	/* Where a read is a copy, its result is there at once; elsewhere it is worth no look. */
-	if (c->reads && !c->slow_reads && !c->dead) {
+	if (c->reads && (!c->slow_reads || !(c->polls % SLOW_LOOK)) && !c->dead) {
 		const uint32_t reads = c->reads;
 
 		take_completions(c);
@@ -389,7 +486,21 @@ void rpc_ask(struct gn_rpc_client *c, uint64_t now_ns)
 {
 	c->asked_ns = now_ns;
 	c->count.probes++;
-	read_next(c, 1);
+	read_one(c);
+}
+
+/*
+ * A request may become visible to a server that has put its client aside just then, when a read has
+ * found that it had not. So it is looked at more than once: less and less often.
+ */
+uint64_t rpc_ask_ns(const struct gn_rpc_client *c)
+{
+	const uint64_t last_ns = c->asked_ns > c->heard_ns ? c->asked_ns : c->heard_ns;
+	uint64_t wait_ns = last_ns - c->heard_ns;
+
+	if (wait_ns < c->park_us * 1000ull + ASK_NS)
+		wait_ns = c->park_us * 1000ull + ASK_NS;
+	return last_ns + (wait_ns < RPC_PROBE_NS ? wait_ns : RPC_PROBE_NS);
 }
 
 /* ---- all of it ---- */
@@ -426,8 +537,7 @@ static void look_at_clock(struct gn_rpc_client *c)
 		rpc_flush(c);
 	if (now_ns >= c->until_ns)
 		end_late(c, now_ns);
-	if (c->n_sent > c->n_fetch && !c->dead && now_ns > c->heard_ns + RPC_PROBE_NS &&
-	    now_ns > c->asked_ns + RPC_PROBE_NS)
+	if (c->n_sent > c->n_fetch && !c->dead && now_ns > rpc_ask_ns(c))
 		rpc_ask(c, now_ns);
 }
 
@@ -437,7 +547,10 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 	if (c->dead)
 		return 0;
 	c->busy = true;
-	take_completions(c);
+	c->polls++;
+	/* What is not signaled completes only if it fails, and then whatever comes next does. */
+	if (c->posted || c->polls >= CHAN_EVERY)
+		take_completions(c);
 	if (c->n_sent > c->n_fetch && !c->dead)
 		find_replies(c);
 	if (unlikely(c->due))
@@ -448,7 +561,7 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 		rpc_far_poll(c);
 	if (fetchable(c) && !c->dead)
 		fetch(c);
-	if (++c->polls >= CHAN_EVERY) {
+	if (c->polls >= CHAN_EVERY) {
 		c->polls = 0;
 		take_events(c);
 	}

@@ -19,6 +19,7 @@
 #define BATCH_US     5000u
 #define ALPHA_PCT    5u
 #define AUTO_CALLS   256u /* calls after which the size of a batch is thought over */
+#define SLOW_NS	     10000u
 #define SLACK_UP_NS  100u /* after a first fetch in vain, … */
 #define SLACK_DOWN_NS 10u /* … and after one that was not: so one in eleven is in vain */
 #define SLACK_MAX_NS 2000u
@@ -51,6 +52,7 @@ int rpc_learn_init(struct gn_rpc_client *c, const struct gn_rpc_client_opts *o)
 	l->fetch_fixed = o->fetch_bytes;
 	l->fetch_bytes = o->fetch_bytes ? o->fetch_bytes : FIRST_BYTES;
 	l->least_ns = UINT64_MAX;
+	l->slow = true;
 	l->batch = o->batch;
 	if (!l->batch.entries)
 		l->batch.entries = l->batch.limit_us ? BATCH_MAX : 1;
@@ -81,7 +83,11 @@ struct rpc_kind *rpc_kind_of(struct gn_rpc_client *c, unsigned method)
 
 	if (unlikely(!*page))
 		*page = gn_alloc(RPC_PAGE_KINDS * sizeof(**page), 0);
-	return *page ? &(*page)[method % RPC_PAGE_KINDS] : NULL;
+	if (unlikely(!*page))
+		return NULL;
+	c->learn.last_method = method;
+	c->learn.last = &(*page)[method % RPC_PAGE_KINDS];
+	return c->learn.last;
 }
 
 /* ---- fetch or reply ---- */
@@ -129,13 +135,15 @@ static void choose_mode(struct gn_rpc_client *c, struct rpc_kind *kind, uint32_t
 /* ---- batches ---- */
 
 /* RF-RPC, equation 3. */
-static void choose_batch(struct gn_rpc_client *c, uint64_t ns)
+static void choose_batch(struct gn_rpc_client *c, uint64_t ns, uint32_t calls)
 {
 	struct rpc_learn *l = &c->learn;
 	uint64_t late;
 
-	l->late += ns > l->batch.limit_us * 1000ull;
-	if (++l->seen < AUTO_CALLS)
+	if (ns > l->batch.limit_us * 1000ull)
+		l->late += calls;
+	l->seen += calls;
+	if (l->seen < AUTO_CALLS)
 		return;
 	late = l->late * 1000ull; /* in thousandths of a per cent of those seen, times 10 */
 	if (late > (uint64_t)l->batch.alpha_pct * 10 * l->seen && l->entries > 1)
@@ -145,23 +153,33 @@ static void choose_batch(struct gn_rpc_client *c, uint64_t ns)
 	l->seen = l->late = 0;
 }
 
-void rpc_learn_call(struct gn_rpc_client *c, struct rpc_kind *kind, uint64_t ns, uint32_t fails,
-		    uint16_t time_us)
+static void learn_time(struct gn_rpc_client *c, const struct rpc_lesson *lesson)
 {
-	const uint64_t server_ns = time_us * 1000ull;
+	const uint64_t ns = lesson->now_ns - lesson->sent_ns;
+	const uint64_t server_ns = lesson->time_us * 1000ull;
+	struct rpc_kind *kind = lesson->kind;
 
 	if (unlikely(!kind->latency))
 		kind->latency = gn_alloc(sizeof(*kind->latency), 0);
 	if (likely(kind->latency))
-		rpc_times_add(kind->latency, ns, 1);
+		rpc_times_add(kind->latency, ns, lesson->calls);
 	if (ns > server_ns && ns - server_ns < c->learn.least_ns)
 		c->learn.least_ns = ns - server_ns;
-	kind->time_us = time_us < kind->last_us ? time_us : kind->last_us;
-	kind->last_us = time_us;
-	if (c->mode == GN_RPC_HYBRID)
-		choose_mode(c, kind, fails, time_us);
 	if (c->learn.batch.limit_us)
-		choose_batch(c, ns);
+		choose_batch(c, ns, lesson->calls);
+	c->learn.slow = ns > SLOW_NS || c->learn.batch.entries > 1;
+}
+
+void rpc_learn_calls(struct gn_rpc_client *c, const struct rpc_lesson *lesson)
+{
+	struct rpc_kind *kind = lesson->kind;
+
+	if (lesson->now_ns)
+		learn_time(c, lesson);
+	kind->time_us = lesson->time_us < kind->last_us ? lesson->time_us : kind->last_us;
+	kind->last_us = lesson->time_us;
+	if (c->mode == GN_RPC_HYBRID)
+		choose_mode(c, kind, lesson->fails, lesson->time_us);
 }
 
 /* ---- how much a fetch brings ---- */

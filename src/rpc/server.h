@@ -113,7 +113,8 @@ struct rpc_conn {
 	uint16_t open_method; /* of its last result */
 	uint32_t at, entries;
 	struct gn_rpc_request *room; /* it may be writing behind the message */
-	uint64_t begin_ns;	     /* of the work whose results it has */
+	uint64_t begin_ns;	     /* of the work whose results it has; 0: nobody has looked */
+	uint16_t last_us;	     /* what it took, the last time somebody has */
 	struct gn_rpc_request *held, **held_end;
 	struct rpc_lent *lent;
 	uint64_t lent_bytes;
@@ -140,9 +141,10 @@ struct rpc_thread {
 	struct gn_queue *queue;
 	uint32_t asking; /* atomic: threads that are just pushing */
 	struct rpc_conn *conns, *parked, *dying;
-	struct gn_rpc_request *come; /* large ones of which a piece has come */
+	struct gn_rpc_request *come; /* large ones of which a piece has come, or none is asked */
 	bool failed;	   /* some of them have */
 	uint64_t probe_ns; /* when clients are asked whether they are there */
+	uint64_t begun_ns, looked_ns; /* when a message was last taken, and the clock looked at */
 	uint32_t turns, rounds;
 	uint32_t n_conns; /* atomic: for others to read */
 	uint32_t unquiet; /* atomic: connections that are not drained yet */
@@ -228,6 +230,8 @@ void rpc_thread_end(struct rpc_thread *thread);
 void rpc_thread_ask(struct rpc_thread *thread, struct rpc_work *work);
 void rpc_thread_completions(struct rpc_thread *thread);
 int rpc_thread_work(struct rpc_thread *thread);
+/* A large request of which nothing is under way: it is looked at again in the next turn. */
+void rpc_thread_later(struct rpc_thread *thread, struct gn_rpc_request *request);
 
 /* server.c */
 const struct rpc_method *rpc_method_find(const struct gn_rpc_server *server, unsigned method);

@@ -104,22 +104,23 @@ static uint32_t request_flags(struct gn_rpc_client *c, uint64_t bytes)
  * After a silence the server may not look at this client any more. After a long one it does not, so
  * it is woken at once; else a read tells, which in the mode fetch comes anyway.
  */
-static void end_silence(struct gn_rpc_client *c, uint64_t quiet_ns, uint64_t now_ns)
+static void end_silence(struct gn_rpc_client *c, uint64_t now_ns)
 {
-	if (quiet_ns > c->park_us * 2000ull)
+	if (now_ns - c->heard_ns > c->park_us * 2000ull && !c->waking)
 		rpc_wake(c);
 	else if (c->reply)
 		rpc_ask(c, now_ns);
 }
 
 /* If nothing else is under way, its result is worth a look after what the server took last time. */
-static void note_sent(struct gn_rpc_client *c, const struct rpc_sent *sent)
+static void note_sent(struct gn_rpc_client *c, const struct rpc_sent *sent, bool waited)
 {
-	const uint64_t quiet_ns = sent->ns - c->heard_ns;
+	const uint64_t now_ns = waited ? gn_now_ns() : sent->ns;
 
-	c->heard_ns = sent->ns;
-	if (unlikely(quiet_ns > c->park_us * 250ull))
-		end_silence(c, quiet_ns, sent->ns);
+	/* When results came says nothing: they may have lain here for long. */
+	if (unlikely(now_ns - c->sent_ns > c->park_us * 250ull))
+		end_silence(c, now_ns);
+	c->heard_ns = c->sent_ns = now_ns;
 	if (c->n_sent == 1 && !c->reply && !(c->flags & GN_RPC_EAGER))
 		c->first_ns = rpc_learn_delay(c, sent);
 }
@@ -136,6 +137,7 @@ void rpc_flush(struct gn_rpc_client *c)
 		.flags = (c->reply ? RPC_REPLY : 0) | (c->check_reply ? RPC_CRC : 0),
 		.word = c->spent,
 	};
+	const bool waited = c->due || c->learn.entries > 1;
 	struct gn_sge sge = {slot, 0, gn_mr_lkey(c->local_mr)};
 	struct gn_wr wr;
 	int rc;
@@ -153,11 +155,13 @@ void rpc_flush(struct gn_rpc_client *c)
 		rpc_client_die(c);
 	if (rc)
 		return;
+	gn_charge(GN_WORK_COPY, c->at);
+	c->posted += !!(wr.flags & GN_SIGNALED);
 	c->told = c->spent;
 	c->tell = false;
 	c->count.batches++;
 	c->entries = 0;
-	note_sent(c, &c->sent[c->number++ & c->mask]);
+	note_sent(c, &c->sent[c->number++ & c->mask], waited);
 }
 
 /* A call for its place in the message, which has room for it. */
@@ -171,7 +175,6 @@ static void append(struct gn_rpc_client *c, uint32_t index, const void *data, ui
 	memcpy(to, &entry, sizeof(entry));
 	if (len)
 		memcpy(to + sizeof(entry), data, len);
-	gn_charge(GN_WORK_COPY, len);
 	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
 	c->entries++;
 }
@@ -225,7 +228,9 @@ static int begin(struct gn_rpc_client *c, uint32_t index, struct gn_rpc_op *op)
 	struct rpc_far where;
 	int rc;
 
-	call->kind = rpc_kind_of(c, op->method);
+	call->kind = c->learn.last;
+	if (op->method != c->learn.last_method || !c->learn.last)
+		call->kind = rpc_kind_of(c, op->method);
 	if (!call->kind)
 		return -ENOMEM;
 	rc = open_message(c, c->mode == GN_RPC_REPLY || call->kind->reply,

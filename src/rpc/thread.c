@@ -8,6 +8,7 @@
 
 #define COMPLETIONS  16
 #define CHAN_EVERY   64u /* turns after which connections and clock are looked at */
+#define CHAN_NS	     50000u /* … or this much, of which handlers may need a lot */
 #define EAGER_US     20u /* of waiting for requests and nothing else */
 #define MANY_NAP_US  50u /* with more clients than a wait has room for */
 #define PARKED_EVERY 10u /* rounds of probes, until those that are put aside are asked, too */
@@ -85,13 +86,17 @@ static void take_word(struct rpc_conn *c)
 		rpc_conn_fail(c);
 }
 
+void rpc_thread_later(struct rpc_thread *t, struct gn_rpc_request *r)
+{
+	r->next = t->come;
+	t->come = r;
+}
+
 /* Handlers are not run from here: one of them may be what waits for a completion. */
 static void take_piece(struct rpc_thread *t, struct gn_rpc_request *r)
 {
-	if (r->conn->dead || r->fresh++)
-		return;
-	r->next = t->come;
-	t->come = r;
+	if (!r->conn->dead && !r->fresh++)
+		rpc_thread_later(t, r);
 }
 
 void rpc_thread_completions(struct rpc_thread *t)
@@ -122,8 +127,9 @@ static int serve_come(struct rpc_thread *t)
 	int served = 0;
 
 	t->come = NULL;
-	for (struct gn_rpc_request *next; r; r = next, served++) {
+	for (struct gn_rpc_request *next; r; r = next) {
 		next = r->next;
+		served += r->fresh > 0;
 		rpc_request_come(r);
 	}
 	return served;
@@ -167,7 +173,7 @@ static void park_quiet(struct rpc_thread *t, uint64_t now_ns)
 		if (c->heard) {
 			c->heard = c->silent = false;
 			c->heard_ns = now_ns;
-		} else if (now_ns - c->heard_ns >= park_ns && c->established && !c->failed &&
+		} else if (now_ns >= c->heard_ns + park_ns && c->established && !c->failed &&
 			   !c->held && !c->lent && !c->open && !t->draining) {
 			rpc_conn_park(c);
 		}
@@ -181,7 +187,8 @@ static void probe_all(struct rpc_thread *t, uint64_t now_ns)
 	t->probe_ns = now_ns + RPC_PROBE_NS;
 	for (struct rpc_conn *c = t->conns; c; c = c->next)
 		rpc_conn_probe(c);
-	if (++t->rounds % PARKED_EVERY)
+	/* With nobody else there the thread sleeps for that many rounds. */
+	if (++t->rounds % PARKED_EVERY && t->conns)
 		return;
 	for (struct rpc_conn *c = t->parked; c; c = c->next)
 		rpc_conn_probe(c);
@@ -208,10 +215,11 @@ int rpc_thread_turn(struct rpc_thread *t)
 
 	if (unlikely(t->come))
 		busy += serve_come(t);
-	if (++t->turns >= CHAN_EVERY) {
+	if (++t->turns >= CHAN_EVERY || t->begun_ns - t->looked_ns > CHAN_NS) {
 		const uint64_t now_ns = gn_now_ns();
 
 		t->turns = 0;
+		t->looked_ns = t->begun_ns = now_ns;
 		rpc_thread_completions(t);
 		busy += take_events(t);
 		rpc_conn_bury(t);

@@ -37,8 +37,7 @@ static int wait_for_reply(struct gn_rpc_client *c, uint64_t until_ns)
 		return rc;
 	items[n++] = gn_wait_on(gn_chan_source(c->chan));
 	c->polls = UINT32_MAX / 2; /* look at it now */
-	return gn_wait(items, n, earlier(until_ns, c->heard_ns + RPC_PROBE_NS),
-		       "the result of a call");
+	return gn_wait(items, n, earlier(until_ns, rpc_ask_ns(c)), "the result of a call");
 }
 
 /* Nothing has come: until something may have. */
@@ -157,9 +156,11 @@ int gn_rpc_call_all(struct gn_rpc_client *c, struct gn_rpc_op *ops, unsigned n)
 		begun += !rc;
 		if (rc != -EAGAIN || !c->n_live)
 			continue;
-		rc = gn_rpc_wait(c, GN_FOREVER);
+		rc = gn_rpc_wait(c, ops[begun].deadline_ns ? ops[begun].deadline_ns : GN_FOREVER);
 		if (rc > 0 || rc == -EINTR)
 			rc = 0;
+		else if (rc == -ETIMEDOUT)
+			rc = -EAGAIN;
 	}
 	for (unsigned i = begun; i < n; i++)
 		ops[i].status = GN_RPC_CANCELED;

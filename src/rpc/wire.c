@@ -45,10 +45,12 @@ uint64_t rpc_seal(void *slot, const struct rpc_seal *seal)
 enum rpc_found rpc_look(const void *slot, uint64_t have, uint64_t seq, uint64_t nonce, uint32_t max,
 			bool check, struct rpc_head *head)
 {
-	const uint64_t meant = mutant("rpc-epoch-unchecked", 8) ? UINT32_MAX : UINT64_MAX;
+	const uint64_t is = __atomic_load_n((const uint64_t *)slot, __ATOMIC_ACQUIRE);
 	uint64_t tail;
 
-	if ((__atomic_load_n((const uint64_t *)slot, __ATOMIC_ACQUIRE) ^ seq) & meant)
+	if (mutant("rpc-epoch-unchecked", 8) && (uint32_t)is == (uint32_t)seq)
+		seq = is;
+	if (is != seq)
 		return RPC_NOTHING;
 	rpc_load(head, slot, sizeof(*head));
 	head->seq = seq;

@@ -42,7 +42,8 @@ struct plan {
 	uint32_t defer_us; /* the most that an answer is put off */
 	uint32_t stop_us;  /* when the server ends for the first time; 0: with the run */
 	uint32_t drain_us; /* and how long it drains before; 0: not at all */
-	unsigned raw;	   /* clients of our own making, 0 or 1 */
+	uint32_t prompt_us; /* how soon what is there is noticed, if it is strict; 0: 10 ms */
+	unsigned raw;	    /* clients of our own making, 0 or 1 */
 };
 
 /* A call as the test knows it. */

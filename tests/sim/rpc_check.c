@@ -4,7 +4,7 @@
 
 #include "rpc.h"
 
-#define EARLY_NS 10000000ull /* a message that is there so long must have been noticed */
+#define PROMPT_NS 10000000ull /* a message that is there so long must have been noticed */
 
 static bool too_big(const struct check *c, const struct call *call)
 {
@@ -61,7 +61,9 @@ static void check_result(const struct check *c, const struct call *call, const s
 static void check_stall(const struct check *c, const struct call *call)
 {
 	const uint64_t now_ns = gn_sim_now_ns(c->w->sim);
-	const uint64_t most_ns = EARLY_NS + c->idle_ns, sent_ns = call->begun_ns + c->wait_us * 1000ull;
+	const uint64_t prompt_ns = c->w->plan.prompt_us * 1000ull;
+	const uint64_t most_ns = (prompt_ns ? prompt_ns : PROMPT_NS) + c->idle_ns;
+	const uint64_t sent_ns = call->begun_ns + c->wait_us * 1000ull;
 	const uint64_t came_ns = call->received_ns ? call->received_ns : now_ns;
 
 	if (call->method != NOBODY && came_ns > sent_ns + most_ns)

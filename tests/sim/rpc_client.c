@@ -195,6 +195,14 @@ static void begin(struct session *s, struct lane *lane)
 
 /* ---- and end ---- */
 
+/* How long its request may wait for others. */
+static uint32_t wait_us(const struct gn_rpc_batch *batch)
+{
+	if (!batch->limit_us && batch->entries <= 1)
+		return 0;
+	return batch->wait_us ? batch->wait_us : 5000;
+}
+
 static void check_done(struct session *s, const struct lane *lane, const struct gn_rpc_op *op)
 {
 	const struct call *call = &s->w->call[lane->call];
@@ -206,7 +214,7 @@ static void check_done(struct session *s, const struct lane *lane, const struct 
 		.limits = &s->limits,
 		.number = lane->call,
 		.max_large = s->plan->opts.max_large ? s->plan->opts.max_large : GN_RPC_LARGE_MAX,
-		.wait_us = s->plan->opts.batch.wait_us ? s->plan->opts.batch.wait_us : 5000,
+		.wait_us = wait_us(&s->plan->opts.batch),
 		.idle_ns = idle_ns,
 		.canceled = lane->canceling || s->closing,
 		.broken = s->breaking || (waits && s->plan->opts.flags & GN_RPC_RECONNECT),
@@ -317,6 +325,9 @@ static void call_several(struct session *s)
 		if (may_begin(s, &s->lane[i])) {
 			make_request(s, &s->lane[i]);
 			ops[n] = s->lane[i].op;
+			/* One may wait for another to end before it begins. */
+			ops[n].deadline_ns = ops[0].deadline_ns;
+			s->w->call[s->lane[i].call].deadline_ns = ops[0].deadline_ns;
 			lanes[n++] = &s->lane[i];
 		}
 	s->hold = true;

@@ -224,6 +224,37 @@ static uint64_t draw_caps_off(struct rng *rng)
 	}
 }
 
+/*
+ * One thread that is kept busy by one client, while the others are silent for about as long as it
+ * takes to be put aside. Nothing goes wrong, so what they then send is noticed within moments.
+ */
+static void draw_parking(struct plan *plan, struct rng *rng)
+{
+	const struct gn_rpc_client_opts opts = {.timeout_us = 20000, .slots = 4};
+
+	plan->raw = 0;
+	plan->n_clients = range(rng, 2, CLIENTS_MAX);
+	plan->defer_us = 20;
+	plan->server = (struct gn_rpc_server_opts){.threads = 1, .park_us = range(rng, 600, 1000)};
+	plan->server.flags = one_in(rng, 4) ? GN_RPC_POLLED : 0;
+	plan->stop_us = plan->drain_us = 0;
+	plan->prompt_us = plan->server.park_us / 2;
+	for (unsigned i = 0; i < plan->n_clients; i++) {
+		struct plan_client *c = &plan->client[i];
+
+		*c = (struct plan_client){.opts = opts, .window = 2, .calls = 4000};
+		c->max_timeout_us = 20000;
+		c->opts.mode = (enum gn_rpc_mode)range(rng, 0, GN_RPC_MODES - 1);
+		if (!i)
+			continue;
+		c->opts.mode = one_in(rng, 4) ? GN_RPC_FETCH : GN_RPC_REPLY;
+		c->think_us = plan->server.park_us;
+		c->window = 1;
+		c->calls = 30;
+		c->pauses = 1000;
+	}
+}
+
 void plan_draw(struct plan *plan, uint64_t seed)
 {
 	struct rng rng = {seed * 0xd6e8feb86659fd93u + 0x727063};
@@ -239,7 +270,10 @@ void plan_draw(struct plan *plan, uint64_t seed)
 	draw_server(plan, &rng);
 	for (unsigned i = 0; i < plan->n_clients; i++)
 		draw_client(&plan->client[i], &rng, plan->server.park_us);
-	draw_faults(plan, &rng);
+	if (one_in(&rng, 8))
+		draw_parking(plan, &rng);
+	else
+		draw_faults(plan, &rng);
 	plan->strict = !plan->breaks && !plan->no_memory && !plan->stalls;
 }
 
@@ -270,9 +304,9 @@ void plan_print(const struct plan *p)
 	       (unsigned long long)p->caps_off, p->strict ? ", strict" : "", p->raw ? ", raw" : "",
 	       p->faults);
 	printf("# n0: %u threads, flags %x, %u slots, %u and %u bytes, %u large, parks %u us, "
-	       "defers %u us, stops %u us, drains %u us\n",
+	       "defers %u us, stops %u us, drains %u us, prompt %u us\n",
 	       o->threads, o->flags, o->max_slots, o->max_request, o->max_result, o->max_large,
-	       o->park_us, p->defer_us, p->stop_us, p->drain_us);
+	       o->park_us, p->defer_us, p->stop_us, p->drain_us, p->prompt_us);
 	for (unsigned i = 0; i < p->n_clients; i++) {
 		const struct plan_client *c = &p->client[i];
 		const struct gn_rpc_batch *b = &c->opts.batch;

@@ -302,8 +302,8 @@ static void forget_mem(struct shm_conn *c, uint64_t id)
 
 	if (!m || !m->id)
 		return;
-	if (c->last_mem.id == id)
-		c->last_mem = (struct peer_view){.id = 0};
+	if (c->views[id % SHM_VIEWS].id == id)
+		c->views[id % SHM_VIEWS] = (struct peer_view){.id = 0};
 	c->mapped_bytes -= m->map->size;
 	shm_map_put(m->map);
 	*m = (struct peer_mem){.id = MEM_TOMB};

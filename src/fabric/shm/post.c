@@ -43,7 +43,7 @@ static inline bool peer_open(const struct shm_conn *c)
  * the grant was in force, or is being sent right behind the handshake: wait a moment for it. A peer
  * that never sends it costs us that moment once, for the request fails and the qp with it.
  */
-static no_inline void fetch_mem(struct shm_qp *qp, uint64_t id)
+static no_inline void fetch_mem(struct shm_qp *qp, uint64_t id, struct peer_view *view)
 {
 	const struct shm_map *map = shm_peer_mem(&qp->conn, id);
 	const uint64_t deadline_ns = map ? 0 : gn_deadline_us(FETCH_US);
@@ -57,9 +57,9 @@ static no_inline void fetch_mem(struct shm_qp *qp, uint64_t id)
 		if (!map && !more)
 			gn_yield();
 	}
-	qp->conn.last_mem = (struct peer_view){.id = 0};
+	*view = (struct peer_view){.id = 0};
 	if (map)
-		qp->conn.last_mem = (struct peer_view){
+		*view = (struct peer_view){
 			.id = id,
 			.addr = map->addr,
 			.readable = map->size,
@@ -69,9 +69,9 @@ static no_inline void fetch_mem(struct shm_qp *qp, uint64_t id)
 
 /* Where the peer's bytes are, at least one, or NULL when the peer does not allow it. */
 static force_inline uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len,
-					  uint32_t access)
+					 uint32_t access)
 {
-	const struct peer_view *view = &qp->conn.last_mem;
+	struct peer_view *view;
 	const uint32_t key = wr->to.remote.key;
 	const struct grant *g = &qp->conn.grants[soft_key_index(key)];
 	const uint64_t offset = wr->to.remote.offset, end = offset + len;
@@ -90,8 +90,9 @@ static force_inline uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *
 	if (unlikely(end < len || end > __atomic_load_n(&g->length, __ATOMIC_RELAXED)))
 		return NULL;
 	mem_id = __atomic_load_n(&g->mem_id, __ATOMIC_RELAXED);
+	view = &qp->conn.views[mem_id % SHM_VIEWS];
 	if (unlikely(mem_id != view->id))
-		fetch_mem(qp, mem_id);
+		fetch_mem(qp, mem_id, view);
 	size = access == GN_REMOTE_READ ? view->readable : view->writable;
 	if (unlikely(base > size || end > size - base))
 		return NULL;
@@ -234,7 +235,7 @@ static inline void complete_short(struct shm_qp *qp, const struct gn_wr *wr, uin
 
 /* A WRITE or READ of one piece that is not empty, while we are busy: done, or nothing was. */
 static force_inline bool access_short(struct shm_qp *qp, const struct gn_wr *wr, void *local,
-				       uint32_t len, bool reads)
+				      uint32_t len, bool reads)
 {
 	uint8_t *remote;
 
@@ -252,7 +253,7 @@ static force_inline bool access_short(struct shm_qp *qp, const struct gn_wr *wr,
 
 /* Our own end of it is in order. */
 static force_inline bool local_short(const struct shm_qp *qp, const struct soft_keys *keys,
-				      const struct gn_wr *wr, bool reads)
+				     const struct gn_wr *wr, bool reads)
 {
 	return (!reads && wr->flags & GN_INLINE) ||
 	       likely(soft_piece_ok(keys, qp->qp.pd, wr->sge, reads ? GN_LOCAL_WRITE : 0));
@@ -350,7 +351,7 @@ bool shm_post_plain(struct gn_qp *base, const struct gn_wr *wr)
 
 /* What could not be done at once waits in the queue, or is flushed with a qp that is in error. */
 static no_inline void post_rest(struct shm_qp *qp, const struct gn_wr *wr, unsigned n,
-				   uint64_t position)
+				uint64_t position)
 {
 	struct shm_cq *cq = (struct shm_cq *)qp->qp.send_cq;
 

@@ -181,6 +181,8 @@ struct peer_mem {
 	struct shm_map *map;
 };
 
+#define SHM_VIEWS 4u
+
 /* One of them ready for use: how much of it may be read and how much written, 0 for none. */
 struct peer_view {
 	uint64_t id;
@@ -230,7 +232,7 @@ struct shm_conn {
 	struct peer_mem *mems;
 	uint32_t mems_mask, n_mems;
 	uint64_t mapped_bytes;
-	struct peer_view last_mem; /* the one used last, found without a search */
+	struct peer_view views[SHM_VIEWS]; /* used last, by id: found without a search */
 	/* memory we sent; under the grant lock */
 	uint64_t *sent;
 	uint32_t n_sent, sent_cap;
