@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How results come to a client: fetched from the server's memory, or found in its own. */
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/bits.h"
@@ -12,6 +13,8 @@
 #define CLOCK_EVERY 16u	   /* … and the clock */
 #define PATIENCE_NS 20000u /* of a call, until it is fetched more and more seldom */
 #define AHEAD	    16u	   /* results that are read at once */
+#define PEEK_FROM   256u   /* bytes that are worth it to look at the first of them before */
+#define ALONE	    8u	   /* reads in a row of one result */
 #define SLOW_LOOK   16u	   /* polls of which one looks whether reads are still slow */
 #define ASK_NS	    20000u /* and the server's silence, until it is asked for a reply */
 
@@ -26,6 +29,17 @@ static uint32_t first_bytes(const struct gn_rpc_client *c)
 	const uint64_t bytes = rpc_message_bytes(rpc_max_len(c->learn.fetch_bytes));
 
 	return (uint32_t)(bytes < c->result_stride ? bytes : c->result_stride);
+}
+
+/*
+ * … of a read that is as good as a copy, when one was in vain: a server that is about to write a
+ * long message should not lose the lines of it to us each time.
+ */
+static uint32_t peek_bytes(const struct gn_rpc_client *c)
+{
+	const uint32_t bytes = first_bytes(c);
+
+	return bytes <= PEEK_FROM ? bytes : RPC_ALIGN;
 }
 
 /* ---- what is posted ---- */
@@ -154,7 +168,7 @@ bool rpc_wake(struct gn_rpc_client *c)
 /* The server looks at this client no more, says the word that is where its result would be. */
 static void see_parked(struct gn_rpc_client *c, uint32_t word)
 {
-	if (!word || word == c->woken)
+	if (word == c->woken)
 		return;
 	c->waking = false;
 	if (rpc_wake(c))
@@ -200,11 +214,14 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 	memcpy(&read.from, bytes, sizeof(read.from));
 	if (!call->op || !read.from.len)
 		return false;
+	if (read.from.len > call->op->result_room)
+		rpc_mail_room(c, call->op, read.from.len);
 	if (read.from.len > call->op->result_room || read.from.len > c->opts.max_large) {
 		rpc_end(c, call, GN_RPC_TOO_BIG, read.from.len);
 		return false;
 	}
 	if (rpc_far_begin(c, &read)) {
+		call->far = true;
 		c->got[number & c->mask].far++;
 		return true;
 	}
@@ -212,7 +229,7 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 	return false;
 }
 
-/* False: a server of ours says no such things. */
+/* False: a server of ours says no such things: of a call twice, or of one that was not sent. */
 static bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry, const uint8_t *bytes,
 		       uint32_t number, struct rpc_lesson *lesson)
 {
@@ -221,8 +238,8 @@ static bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry, c
 	struct rpc_call *call = &c->calls[index];
 	uint64_t sent_ns;
 
-	if (unlikely(index >= c->limits.window || !call->taken ||
-		     (far && entry->len != sizeof(struct rpc_far))))
+	if (unlikely(index >= c->limits.window || !call->taken || call->far ||
+		     call->number == c->number || (far && entry->len != sizeof(struct rpc_far))))
 		return false;
 	sent_ns = c->sent[call->number & c->mask].ns;
 	if (unlikely(call->kind != lesson->kind || sent_ns != lesson->sent_ns)) {
@@ -259,7 +276,8 @@ static void take_message(struct gn_rpc_client *c, const uint8_t *message,
 	c->count.results++;
 	got->read = RPC_UNREAD;
 	got->tell = head->flags & RPC_ACK;
-	rpc_learn_size(c, head->len);
+	if (lesson.now_ns || rpc_message_bytes(head->len) > first_bytes(c))
+		rpc_learn_size(c, head->len);
 	while (at < head->len && !c->dead)
 		if (unlikely(!rpc_entry(message, head->len, &at, &entry, &bytes) ||
 			     !take_entry(c, &entry, bytes, number, &lesson)))
@@ -288,6 +306,32 @@ static void put_off(struct gn_rpc_client *c)
 		c->first_ns = now_ns + age_ns / 8;
 }
 
+/* The result was not there, or not all of it. */
+static void miss(struct gn_rpc_client *c, uint32_t number, enum rpc_found found)
+{
+	struct rpc_got *got = &c->got[number & c->mask];
+
+	got->read = RPC_UNREAD;
+	if (number == c->expected && !got->fails)
+		rpc_learn_first(c, false);
+	/* Looking takes time also where reading takes none: so the result comes nearer. */
+	gn_charge(GN_WORK_NS, LOOK_NS);
+	got->fails++;
+	c->count.failed_fetches++;
+	c->count.torn += found == RPC_TORN;
+	if (number != c->expected)
+		return;
+	if (found == RPC_NOTHING) {
+		uint32_t word;
+
+		memcpy(&word, c->fetched + result_at(c, number) + offsetof(struct rpc_head, word),
+		       sizeof(word));
+		if (unlikely(word))
+			see_parked(c, word);
+	}
+	put_off(c);
+}
+
 static void look(struct gn_rpc_client *c, uint32_t number, uint64_t have)
 {
 	struct rpc_got *got = &c->got[number & c->mask];
@@ -297,30 +341,17 @@ static void look(struct gn_rpc_client *c, uint32_t number, uint64_t have)
 		rpc_look(message, have, rpc_seq(c->epoch, number), c->nonce,
 			 rpc_max_len(c->limits.max_result), c->check_fetch, &head);
 
+	if (found != RPC_FOUND) {
+		miss(c, number, found);
+		return;
+	}
 	got->read = RPC_UNREAD;
 	if (number == c->expected && !got->fails)
-		rpc_learn_first(c, found == RPC_FOUND);
-	if (found == RPC_FOUND) {
-		const uint64_t all = rpc_message_bytes(head.len);
-
-		if (have < all)
-			read_rest(c, number, (uint32_t)have, (uint32_t)all);
-		else
-			take_message(c, message, &head);
-		return;
-	}
-	/* Looking takes time also where reading takes none: so the result comes nearer. */
-	gn_charge(GN_WORK_NS, LOOK_NS);
-	got->fails++;
-	c->count.failed_fetches++;
-	c->count.torn += found == RPC_TORN;
-	if (number != c->expected)
-		return;
-	if (found == RPC_NOTHING) {
-		memcpy(&head, message, sizeof(head));
-		see_parked(c, head.word);
-	}
-	put_off(c);
+		rpc_learn_first(c, true);
+	if (have < rpc_message_bytes(head.len))
+		read_rest(c, number, (uint32_t)have, (uint32_t)rpc_message_bytes(head.len));
+	else
+		take_message(c, message, &head);
 }
 
 /* Results are taken in order: one that is here before its turn is looked at again then. */
@@ -374,6 +405,49 @@ static uint32_t fetchable(const struct gn_rpc_client *c)
 	return c->n_fetch - (c->entries && !c->reply);
 }
 
+/*
+ * One result, and reads that are as good as copies: again and again for a while, without all that
+ * may be under way besides. False: this one is not.
+ */
+static bool fetch_alone(struct gn_rpc_client *c)
+{
+	const uint32_t number = c->expected;
+	struct rpc_got *got = &c->got[number & c->mask];
+	const uint32_t bytes = got->fails ? peek_bytes(c) : first_bytes(c);
+	const uint64_t *word = (const uint64_t *)(const void *)(c->fetched + result_at(c, number));
+	const uint64_t seq = rpc_seq(c->epoch, number);
+	struct gn_sge sge;
+	struct gn_wr wr;
+
+	if (c->posted || c->slow_reads || got->read != RPC_UNREAD)
+		return false;
+	make_read(c, number, 0, bytes, &sge, &wr);
+	for (unsigned i = 0; i < ALONE; i++) {
+		struct gn_wc wc;
+		int rc = gn_post_send(c->qp, &wr, NULL);
+
+		if (unlikely(rc))
+			return false;
+		note_read(c, number, bytes, RPC_READING);
+		rc = gn_cq_poll(c->cq, &wc, 1);
+		if (unlikely(rc != 1 || wc.status != GN_WC_OK)) {
+			c->slow_reads = !rc;
+			if (rc)
+				rpc_client_die(c);
+			return true;
+		}
+		c->posted--;
+		c->reads--;
+		if (*word == seq || i == ALONE - 1)
+			look(c, number, bytes);
+		else
+			miss(c, number, RPC_NOTHING);
+		if (got->read != RPC_UNREAD || !got->fails || c->first_ns)
+			return true;
+	}
+	return true;
+}
+
 static void fetch(struct gn_rpc_client *c)
 {
 	const struct rpc_got *got = &c->got[c->expected & c->mask];
@@ -387,7 +461,11 @@ static void fetch(struct gn_rpc_client *c)
 		c->first_ns = 0;
 	}
 	/* While the next is not there, those behind it are not either. */
-	if (got->fails || n == 1)
+	if (got->fails || !c->slow_reads)
+		n = 1;
+	if (n == 1 && fetch_alone(c))
+		return;
+	if (n == 1)
 		read_one(c);
 	else
 		read_next(c, n <= c->mask ? n : c->mask + 1);
@@ -497,12 +575,13 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 		find_replies(c);
 	if (unlikely(c->due))
 		rpc_flush(c);
-	if (unlikely(c->tell || (c->n_sent && c->spent - c->told > c->mask / 2)) && !c->dead)
-		tell(c);
 	if (unlikely(c->far_reads))
 		rpc_far_poll(c);
 	if (fetchable(c) && !c->dead)
 		fetch(c);
+	/* Last: after the poll that ends a call there may be no other for long. */
+	if (unlikely(c->tell || (c->n_sent && c->spent - c->told > c->mask / 2)) && !c->dead)
+		tell(c);
 	if (c->polls >= CHAN_EVERY) {
 		c->polls = 0;
 		take_events(c);
