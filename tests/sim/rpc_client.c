@@ -70,6 +70,12 @@ static uint32_t draw_far(const struct session *s, uint32_t slot)
 	return slot + 1 + (uint32_t)(gn_random() % s->plan->far_bytes);
 }
 
+/* Of a batch all must fit one slot. */
+static uint32_t most(const struct session *s, uint32_t slot)
+{
+	return s->plan->opts.batch.entries > 1 && gn_random() % 8 ? slot / 8 : slot;
+}
+
 static bool is_far(const struct session *s)
 {
 	return gn_random() % 1000 < s->plan->fars;
@@ -91,8 +97,9 @@ static uint32_t new_call(struct session *s)
 	call->far_request = is_far(s);
 	call->far_result = is_far(s);
 	call->request_len = call->far_request ? draw_far(s, l->max_request) :
-						ask + draw_len(l->max_request - ask);
-	call->result_len = call->far_result ? draw_far(s, l->max_result) : draw_len(l->max_result);
+						ask + draw_len(most(s, l->max_request - ask));
+	call->result_len = call->far_result ? draw_far(s, l->max_result) :
+					      draw_len(most(s, l->max_result));
 	call->result_room = gn_random() % 16 ? call->result_len :
 			    gn_random() % 2  ? draw_len(call->result_len) :
 					       BYTES_MAX + s->plan->far_bytes;
@@ -409,6 +416,12 @@ static void reconnect(struct session *s)
 	gn_rpc_limits(s->client, &s->limits);
 }
 
+static void begin_all(struct session *s)
+{
+	for (unsigned i = 0; i < s->plan->window; i++)
+		begin(s, &s->lane[i]);
+}
+
 /* One of many things. */
 static void do_something(struct session *s, unsigned dice)
 {
@@ -422,14 +435,15 @@ static void do_something(struct session *s, unsigned dice)
 		call_several(s);
 	else if (dice < 460)
 		gn_rpc_flush(s->client);
+	else if (dice < 480)
+		begin_all(s);
 	else
 		begin(s, &s->lane[gn_random() % s->plan->window]);
 }
 
 static void steady_step(struct session *s)
 {
-	for (unsigned i = 0; i < s->plan->window; i++)
-		begin(s, &s->lane[i]);
+	begin_all(s);
 	if (gn_random() % 8)
 		wait_a_little(s, 100);
 	else

@@ -242,7 +242,7 @@ static void draw_parking(struct plan *plan, struct rng *rng)
 	for (unsigned i = 0; i < plan->n_clients; i++) {
 		struct plan_client *c = &plan->client[i];
 
-		*c = (struct plan_client){.opts = opts, .window = 2, .calls = 4000};
+		*c = (struct plan_client){.opts = opts, .window = 2, .calls = 2500};
 		c->max_timeout_us = 20000;
 		c->opts.mode = (enum gn_rpc_mode)range(rng, 0, GN_RPC_MODES - 1);
 		if (!i)
