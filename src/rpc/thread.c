@@ -46,6 +46,7 @@ int rpc_thread_work(struct rpc_thread *t)
 			break;
 		case RPC_ASK_DRAIN:
 			t->draining = true;
+			t->turns = CHAN_EVERY; /* who waits is told in this turn */
 			break;
 		case RPC_ASK_ACCEPT:
 			take_in(t, container_of(work, struct rpc_newcomer, work));
