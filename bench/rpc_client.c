@@ -185,21 +185,21 @@ static int keep_calling(struct caller *c)
 
 	while (c->n_idle) {
 		struct call *call = c->idle[c->n_idle - 1];
-		const uint64_t before = call->number;
+		const uint64_t last = call->number;
 
 		number_call(c, call, c->begun + 1);
 		call->op.deadline_ns = c->deadline_ns;
 		rc = gn_rpc_submit(c->rpc, &call->op);
-		if (rc == -EAGAIN) { /* its slot's turn has not come; its last result stands */
-			number_call(c, call, before);
+		if (rc == -EAGAIN) { /* its slot's turn has not come */
+			number_call(c, call, last);
 			return 0;
 		}
 		if (unlikely(rc)) {
 			gn_log(GN_LOG_ERROR, "cannot submit a call: %s", gn_strerror(rc));
 			return rc;
 		}
-		c->begun++;
 		c->n_idle--;
+		c->begun++;
 	}
 	return 0;
 }

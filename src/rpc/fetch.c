@@ -12,6 +12,7 @@
 #define CHAN_EVERY  64u	   /* polls after which the connection is looked at in any case */
 #define PATIENCE_NS 20000u /* of a call, until it is fetched more and more seldom */
 #define AHEAD	    16u	   /* results that are read at once */
+#define PEEK_FROM   256u   /* bytes that are worth it to look at the first of them before */
 #define ALONE	    8u	   /* reads in a row of one result */
 #define SLOW_LOOK   16u	   /* polls of which one looks whether reads are still slow */
 #define ASK_NS	    20000u /* and the server's silence, until it is asked for a reply */
@@ -27,6 +28,17 @@ static uint32_t first_bytes(const struct gn_rpc_client *c)
 	const uint64_t bytes = rpc_message_bytes(rpc_max_len(c->learn.fetch_bytes));
 
 	return (uint32_t)(bytes < c->result_stride ? bytes : c->result_stride);
+}
+
+/*
+ * … of a read that is as good as a copy, when one was in vain: a server that is about to write a
+ * long message should not lose the lines of it to us each time.
+ */
+static uint32_t peek_bytes(const struct gn_rpc_client *c)
+{
+	const uint32_t bytes = first_bytes(c);
+
+	return bytes <= PEEK_FROM ? bytes : RPC_ALIGN;
 }
 
 /* ---- what is posted ---- */
@@ -395,8 +407,9 @@ static uint32_t fetchable(const struct gn_rpc_client *c)
  */
 static bool fetch_alone(struct gn_rpc_client *c)
 {
-	const uint32_t number = c->expected, bytes = first_bytes(c);
+	const uint32_t number = c->expected;
 	struct rpc_got *got = &c->got[number & c->mask];
+	const uint32_t bytes = got->fails ? peek_bytes(c) : first_bytes(c);
 	const uint64_t *word = (const uint64_t *)(const void *)(c->fetched + result_at(c, number));
 	const uint64_t seq = rpc_seq(c->epoch, number);
 	struct gn_sge sge;
@@ -444,9 +457,11 @@ static void fetch(struct gn_rpc_client *c)
 		c->first_ns = 0;
 	}
 	/* While the next is not there, those behind it are not either. */
-	if ((got->fails || n == 1) && fetch_alone(c))
+	if (got->fails || !c->slow_reads)
+		n = 1;
+	if (n == 1 && fetch_alone(c))
 		return;
-	if (got->fails || n == 1)
+	if (n == 1)
 		read_one(c);
 	else
 		read_next(c, n <= c->mask ? n : c->mask + 1);

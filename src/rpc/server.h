@@ -111,7 +111,7 @@ struct rpc_conn {
 	bool serving;		/* more may come for the message */
 	bool open, open_reply, open_ack;
 	uint16_t open_method; /* of its last result */
-	uint32_t at, entries;
+	uint32_t at, entries, last_len;
 	struct gn_rpc_request *room; /* it may be writing behind the message */
 	uint64_t begin_ns;	     /* of the work whose results it has; 0: nobody has looked */
 	uint16_t last_us;	     /* what it took, the last time somebody has */
