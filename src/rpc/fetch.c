@@ -213,11 +213,14 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 	memcpy(&read.from, bytes, sizeof(read.from));
 	if (!call->op || !read.from.len)
 		return false;
+	if (read.from.len > call->op->result_room)
+		rpc_mail_room(c, call->op, read.from.len);
 	if (read.from.len > call->op->result_room || read.from.len > c->opts.max_large) {
 		rpc_end(c, call, GN_RPC_TOO_BIG, read.from.len);
 		return false;
 	}
 	if (rpc_far_begin(c, &read)) {
+		call->far = true;
 		c->got[number & c->mask].far++;
 		return true;
 	}
@@ -225,7 +228,7 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 	return false;
 }
 
-/* False: a server of ours says no such things. */
+/* False: a server of ours says no such things: of a call twice, or of one that was not sent. */
 static bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry, const uint8_t *bytes,
 		       uint32_t number, struct rpc_lesson *lesson)
 {
@@ -234,8 +237,8 @@ static bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry, c
 	struct rpc_call *call = &c->calls[index];
 	uint64_t sent_ns;
 
-	if (unlikely(index >= c->limits.window || !call->taken ||
-		     (far && entry->len != sizeof(struct rpc_far))))
+	if (unlikely(index >= c->limits.window || !call->taken || call->far ||
+		     call->number == c->number || (far && entry->len != sizeof(struct rpc_far))))
 		return false;
 	sent_ns = c->sent[call->number & c->mask].ns;
 	if (unlikely(call->kind != lesson->kind || sent_ns != lesson->sent_ns)) {
@@ -570,12 +573,13 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 		find_replies(c);
 	if (unlikely(c->due))
 		rpc_flush(c);
-	if (unlikely(c->tell || (c->n_sent && c->spent - c->told > c->mask / 2)) && !c->dead)
-		tell(c);
 	if (unlikely(c->far_reads))
 		rpc_far_poll(c);
 	if (fetchable(c) && !c->dead)
 		fetch(c);
+	/* Last: after the poll that ends a call there may be no other for long. */
+	if (unlikely(c->tell || (c->n_sent && c->spent - c->told > c->mask / 2)) && !c->dead)
+		tell(c);
 	if (c->polls >= CHAN_EVERY) {
 		c->polls = 0;
 		take_events(c);
