@@ -49,6 +49,7 @@ struct rpc_far_read {
 struct rpc_kind {
 	bool reply;
 	uint8_t strikes;	   /* calls in a row that speak for the other mode */
+	uint16_t switched_us;	   /* the server's, when the mode changed */
 	uint16_t last_us, time_us; /* the server's: the last, and the shorter of the last two */
 	struct rpc_times *latency;
 };

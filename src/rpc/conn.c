@@ -73,6 +73,7 @@ static int make(struct rpc_conn *c)
 		.chan = t->chan,
 		.max_send_wr = 2 * slots + 8,
 		.max_recv_wr = RECVS,
+		.max_inline = t->server->max_inline,
 		.user = c,
 	};
 	int rc = make_tables(c);
