@@ -62,6 +62,8 @@ static int check_result(struct caller *c, const struct call *call, unsigned stat
 {
 	const struct bench_rpc_opts *o = &c->hall->opts;
 
+	if (unlikely(c->error)) /* the others of a broken connection: the first was told */
+		return c->error;
 	if (unlikely(status != GN_RPC_OK || len != o->result_bytes)) {
 		gn_log(GN_LOG_ERROR, "call %llu failed: %s, %u bytes",
 		       (unsigned long long)call->number, gn_rpc_status_str(status), len);
@@ -152,9 +154,9 @@ void caller_destroy(struct caller *c)
 
 /* ---- calling ---- */
 
-static inline void number_call(struct caller *c, struct call *call)
+static inline void number_call(struct caller *c, struct call *call, uint64_t number)
 {
-	call->number = ++c->begun;
+	call->number = number;
 	if (c->hall->opts.request_bytes >= sizeof(call->number))
 		memcpy(call->request, &call->number, sizeof(call->number));
 }
@@ -166,7 +168,7 @@ static inline int call_once(struct caller *c)
 	uint32_t len;
 	int rc;
 
-	number_call(c, call);
+	number_call(c, call, ++c->begun);
 	rc = gn_rpc_call(c->rpc, METHOD_ECHO, call->request, call->op.request_len, call->result,
 			 call->op.result_room, &len, c->deadline_ns, &status);
 	if (unlikely(rc)) {
@@ -183,18 +185,20 @@ static int keep_calling(struct caller *c)
 
 	while (c->n_idle) {
 		struct call *call = c->idle[c->n_idle - 1];
+		const uint64_t before = call->number;
 
-		number_call(c, call);
+		number_call(c, call, c->begun + 1);
 		call->op.deadline_ns = c->deadline_ns;
 		rc = gn_rpc_submit(c->rpc, &call->op);
-		if (rc == -EAGAIN) { /* its slot's turn has not come */
-			c->begun--;
+		if (rc == -EAGAIN) { /* its slot's turn has not come; its last result stands */
+			number_call(c, call, before);
 			return 0;
 		}
 		if (unlikely(rc)) {
 			gn_log(GN_LOG_ERROR, "cannot submit a call: %s", gn_strerror(rc));
 			return rc;
 		}
+		c->begun++;
 		c->n_idle--;
 	}
 	return 0;
@@ -252,7 +256,7 @@ static void tally_up(struct caller *c, int sign)
 	t->fetches += factor * rpc.fetches;
 	t->failed_fetches += factor * rpc.failed_fetches;
 	t->second_reads += factor * rpc.second_reads;
-	t->switches += factor * rpc.switches;
+	t->switches = rpc.switches; /* of all its life: most come at the beginning */
 	t->batches += factor * rpc.batches;
 	t->calls += factor * rpc.calls;
 }

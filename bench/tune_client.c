@@ -187,17 +187,20 @@ static int run_step(struct client *c, uint32_t number)
 void tune_client(struct tune_hall *hall, uint32_t index, const char *fabric)
 {
 	struct client c = {.hall = hall, .index = index};
+	const char *what = "connecting a client";
 	int rc = gn_fabric_open(fabric, &c.fabric);
 
 	if (!rc)
 		rc = open_reads(&c);
+	if (!rc)
+		what = "a client's step";
 	for (uint32_t number = 1; !rc && await(&c, &hall->number, number); number++) {
 		if (tune_word(&hall->number) == UINT32_MAX)
 			break;
 		rc = run_step(&c, number);
 	}
 	if (rc)
-		tune_fail(hall, hall->number ? "a client's step" : "connecting a client", rc);
+		tune_fail(hall, what, rc);
 	for (int way = 0; way < TUNE_WAYS; way++)
 		gn_rpc_close(c.rpc[way]);
 	close_reads(&c);

@@ -20,6 +20,7 @@ int cmd_rpc(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_sim_calibrate(int argc, char **argv);
 int cmd_sim_profile(int argc, char **argv);
+int cmd_sim_reproduce(int argc, char **argv);
 int cmd_sim_soak(int argc, char **argv);
 
 /* The second processes of bench and demo; not for people. */

@@ -100,10 +100,12 @@ int rpc_link_open(struct rpc_link *link, const char *addr, const struct gn_rpc_c
 		return rc;
 	rc = gn_rpc_connect(link->fabric, addr, opts, &link->client);
 	if (!rc)
-		return gn_rpc_limits(link->client, &link->limits);
-	if (rc != -EINTR)
-		fprintf(stderr, "gannet: cannot connect to %s: %s%s\n", addr, gn_strerror(rc),
-			advice(rc));
+		rc = gn_rpc_limits(link->client, &link->limits);
+	if (!rc) {
+		bench_stop_on_signals(); /* until here a signal may end the process as it likes */
+		return 0;
+	}
+	fprintf(stderr, "gannet: cannot connect to %s: %s%s\n", addr, gn_strerror(rc), advice(rc));
 	rpc_link_close(link);
 	return rc;
 }

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench.h"
 #include "rpc_cmd.h"
 
 #define TIMEOUT_MS_DEFAULT 5000u
@@ -132,7 +131,7 @@ static int read_all(int fd, uint8_t **out, uint32_t *len)
 		}
 		got = read(fd, bytes + n, room - n);
 		if (got < 0)
-			rc = errno == EINTR && !bench_stopped() ? 0 : -errno;
+			rc = errno == EINTR ? 0 : -errno;
 		else
 			n += (size_t)got;
 		if (n > GN_RPC_LARGE_MAX)
@@ -164,7 +163,7 @@ static int take_input(struct request *r)
 		close(fd);
 	if (rc == -EFBIG)
 		fprintf(stderr, "gannet: %s has more than 64 MiB, which a call can carry\n", name);
-	else if (rc && rc != -EINTR)
+	else if (rc)
 		fprintf(stderr, "gannet: cannot read %s: %s\n", name, gn_strerror(rc));
 	return rc;
 }
@@ -228,7 +227,6 @@ int cmd_rpc_call(int argc, char **argv)
 
 	if (parse(argc, argv, &r, &status))
 		return status;
-	bench_stop_on_signals();
 	rc = take_input(&r);
 	opts.mode = r.mode;
 	opts.timeout_us = (uint64_t)r.timeout_ms * 1000;
@@ -238,7 +236,7 @@ int cmd_rpc_call(int argc, char **argv)
 		status = call(&r, &link);
 		rpc_link_close(&link);
 	} else {
-		status = rc == -EINTR ? EXIT_INTERRUPTED : EXIT_FAILURE;
+		status = EXIT_FAILURE;
 	}
 	free(r.bytes);
 	return status;

@@ -31,14 +31,11 @@ struct rpc_link {
 	struct gn_rpc_limits limits;
 };
 
-/* -errno, and told. */
+/* -errno, and told. From then on signals are looked for: bench_stopped(). */
 int rpc_link_open(struct rpc_link *link, const char *addr, const struct gn_rpc_client_opts *opts);
 void rpc_link_close(struct rpc_link *link);
 
-/*
- * One call, which an interrupt ends: -EINTR. 0: *op has the status. Other errors are told. Whoever
- * calls it has called bench_stop_on_signals().
- */
+/* One call, which an interrupt ends: -EINTR. 0: *op has the status. Other errors are told. */
 int rpc_link_call(struct rpc_link *link, struct gn_rpc_op *op, uint32_t timeout_ms);
 
 /* "ok", "no such method", "failed, 12": static, until the next call of this. */

@@ -219,7 +219,6 @@ int cmd_rpc_ping(int argc, char **argv)
 		free(p);
 		return status;
 	}
-	bench_stop_on_signals();
 	rc = rpc_link_open(&p->link, p->addr, &p->opts);
 	if (!rc) {
 		rc = run(p);

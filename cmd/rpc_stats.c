@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "bench.h"
 #include "rpc_cmd.h"
 
 #define ROOM_FIRST 65536u
@@ -61,7 +60,7 @@ int cmd_rpc_stats(int argc, char **argv)
 {
 	unsigned method = GN_RPC_STATS_JSON;
 	struct rpc_link link;
-	int option, status, rc;
+	int option, status;
 
 	while ((option = cmd_option_of(argc, argv, options, help, "rpc stats", 1, &status)) >= 0)
 		method = GN_RPC_STATS_PROMETHEUS;
@@ -70,10 +69,8 @@ int cmd_rpc_stats(int argc, char **argv)
 	status = rpc_check_addr(argv[optind], "rpc stats");
 	if (status)
 		return status;
-	bench_stop_on_signals();
-	rc = rpc_link_open(&link, argv[optind], NULL);
-	if (rc)
-		return rc == -EINTR ? EXIT_INTERRUPTED : EXIT_FAILURE;
+	if (rpc_link_open(&link, argv[optind], NULL))
+		return EXIT_FAILURE;
 	status = ask(&link, method);
 	rpc_link_close(&link);
 	return status;

@@ -43,6 +43,7 @@ struct figure_env {
 	const struct lab_layer *layers;
 	struct figure_card cards[FIGURE_CARDS_MAX];
 	unsigned n_cards;
+	const char *preset; /* NULL: each line's own; else in the place of any it has */
 	uint64_t seed;
 	double effort;
 	const volatile sig_atomic_t *interrupted;

@@ -7,6 +7,7 @@
 
 const struct lab_layer lab_layers[] = {
 	{"fabric", lab_fabric_run},
+	{"rpc", lab_rpc_run},
 	{NULL, NULL},
 };
 

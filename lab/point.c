@@ -102,10 +102,11 @@ static int run(struct figure_env *env, const struct point *point, const struct c
 	char text[CONFIG_TEXT_MAX], key[CONFIG_TEXT_MAX + 128];
 	struct config config = point->config;
 	const struct lab_layer *layer = env->layers;
+	const bool replaced = env->preset && strcmp(point->preset, "-");
 	const struct lab_setup setup = {
 		.profile = point->profile,
 		.card = card_of(env, point->profile),
-		.preset = point->preset,
+		.preset = replaced ? env->preset : point->preset,
 		.seed = env->seed,
 		.effort = env->effort,
 		.interrupted = env->interrupted,
@@ -119,8 +120,7 @@ static int run(struct figure_env *env, const struct point *point, const struct c
 	for (size_t i = 0; i < CONTROL_KEYS; i++)
 		config_drop(&config, control_keys[i]);
 	config_text(&config, text, sizeof(text));
-	snprintf(key, sizeof(key), "%s %s %s %s", point->layer, point->profile, point->preset,
-		 text);
+	snprintf(key, sizeof(key), "%s %s %s %s", point->layer, point->profile, setup.preset, text);
 	entry = cache_find(env, key);
 	if (!entry) {
 		entry = cache_add(env, key);

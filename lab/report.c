@@ -68,7 +68,7 @@ void report_what(const struct paper_line *line, char out[WHAT_MAX])
 
 /* ---- for people ---- */
 
-static void print_simulated(FILE *f, const struct figure *figure)
+void report_value(FILE *f, const struct figure *figure)
 {
 	if (figure->status != FIGURE_MEASURED)
 		fputs("-", f);
@@ -94,7 +94,7 @@ void report_row(FILE *f, const struct paper_line *line, const struct figure *fig
 	report_what(line, what);
 	fprintf(f, "%s\t%s\t%s%s%s\t", line->id, what, equal ? "" : paper_op_text(line->op),
 		equal ? "" : " ", line->value);
-	print_simulated(f, figure);
+	report_value(f, figure);
 	if (figure->status == FIGURE_MEASURED && equal)
 		fprintf(f, "\t%+.1f", figure->error_pct);
 	else
@@ -146,20 +146,20 @@ static void json_paper(FILE *f, const struct paper_line *line)
 	fputs("],", f);
 }
 
-static void json_simulated(FILE *f, const struct figure *figure)
+static void json_simulated(FILE *f, const char *key, const struct figure *figure)
 {
 	if (!figure->n_list) {
-		json_number(f, "simulated",
-			    figure->status == FIGURE_MEASURED ? figure->simulated : NAN);
+		json_number(f, key, figure->status == FIGURE_MEASURED ? figure->simulated : NAN);
 		return;
 	}
-	fputs("\"simulated\":[", f);
+	fprintf(f, "\"%s\":[", key);
 	for (unsigned i = 0; i < figure->n_list; i++)
 		fprintf(f, "%s%.9g", i ? "," : "", figure->list[i]);
 	fputs("],", f);
 }
 
-void report_json(FILE *f, const struct paper_line *line, const struct figure *figure)
+void report_json(FILE *f, const struct paper_line *line, const struct figure *figure,
+		 const struct figure *beside)
 {
 	const bool measured = figure->status == FIGURE_MEASURED;
 	char what[WHAT_MAX];
@@ -168,11 +168,15 @@ void report_json(FILE *f, const struct paper_line *line, const struct figure *fi
 	fputc('{', f);
 	json_string(f, "id", line->id);
 	json_string(f, "kind", line->kind == 'C' ? "C" : "P");
+	json_string(f, "layer", line->layer);
+	json_string(f, "preset", line->preset);
 	json_string(f, "what", what);
 	json_string(f, "unit", line->unit);
 	json_string(f, "op", paper_op_text(line->op));
 	json_paper(f, line);
-	json_simulated(f, figure);
+	json_simulated(f, "simulated", figure);
+	if (beside)
+		json_simulated(f, "gannet_simulated", beside);
 	json_number(f, "error_pct", measured ? figure->error_pct : NAN);
 	json_number(f, "tol_pct", line->tol_pct);
 	fprintf(f, "\"hit\":%s,", !measured ? "null" : figure->hit ? "true" : "false");
@@ -187,13 +191,14 @@ void report_json(FILE *f, const struct paper_line *line, const struct figure *fi
 /* ---- summed up ---- */
 
 /* How often a reason was given; 0 when an earlier line gave it. */
-static unsigned count_reason(const struct figure *const *figures, unsigned n, unsigned at)
+static unsigned count_reason(const struct figure *figures, const bool *done, unsigned n,
+			     unsigned at)
 {
 	unsigned count = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		if (!figures[i] || figures[i]->status != FIGURE_NO ||
-		    strcmp(figures[i]->reason, figures[at]->reason))
+		if (!done[i] || figures[i].status != FIGURE_NO ||
+		    strcmp(figures[i].reason, figures[at].reason))
 			continue;
 		if (i < at)
 			return 0;
@@ -202,16 +207,16 @@ static unsigned count_reason(const struct figure *const *figures, unsigned n, un
 	return count;
 }
 
-static void print_reasons(FILE *f, const struct figure *const *figures, unsigned n)
+static void print_reasons(FILE *f, const struct figure *figures, const bool *done, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
 		unsigned count;
 
-		if (!figures[i] || figures[i]->status != FIGURE_NO)
+		if (!done[i] || figures[i].status != FIGURE_NO)
 			continue;
-		count = count_reason(figures, n, i);
+		count = count_reason(figures, done, n, i);
 		if (count)
-			fprintf(f, "#   %u: %s\n", count, figures[i]->reason);
+			fprintf(f, "#   %u: %s\n", count, figures[i].reason);
 	}
 }
 
@@ -227,28 +232,27 @@ static void print_fits(FILE *f, const struct fit_line *fits, unsigned n)
 			fits[i].loo_max_pct);
 }
 
-void report_summary(FILE *f, const struct paper_line *const *lines,
-		    const struct figure *const *figures, unsigned n, const struct fit_line *fits,
-		    unsigned n_fits)
+void report_summary(FILE *f, const struct paper_line *const *lines, const struct figure *figures,
+		    const bool *is_done, unsigned n, const struct fit_line *fits, unsigned n_fits)
 {
 	unsigned by_status[FIGURE_STATUSES] = {0}, hits = 0, equal = 0, within = 0, done = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		if (!figures[i])
+		if (!is_done[i])
 			continue;
 		done++;
-		by_status[figures[i]->status]++;
-		if (figures[i]->status != FIGURE_MEASURED)
+		by_status[figures[i].status]++;
+		if (figures[i].status != FIGURE_MEASURED)
 			continue;
-		hits += figures[i]->hit;
+		hits += figures[i].hit;
 		equal += lines[i]->op == PAPER_EQUAL;
-		within += lines[i]->op == PAPER_EQUAL && figures[i]->hit;
+		within += lines[i]->op == PAPER_EQUAL && figures[i].hit;
 	}
 	fprintf(f, "# %u of %u lines: %u measured on simulated cards, %u hits, %u misses\n", done,
 		n, by_status[FIGURE_MEASURED], hits, by_status[FIGURE_MEASURED] - hits);
 	fprintf(f, "# \"=\" lines within their tolerance: %u of %u\n", within, equal);
 	fprintf(f, "# waiting for a later layer: %u; failed: %u; no: %u\n",
 		by_status[FIGURE_WAITING], by_status[FIGURE_FAILED], by_status[FIGURE_NO]);
-	print_reasons(f, figures, n);
+	print_reasons(f, figures, is_done, n);
 	print_fits(f, fits, n_fits);
 }

@@ -13,10 +13,13 @@ void report_what(const struct paper_line *line, char out[WHAT_MAX]);
 
 void report_head(FILE *f);
 void report_row(FILE *f, const struct paper_line *line, const struct figure *figure);
-void report_json(FILE *f, const struct paper_line *line, const struct figure *figure);
-/* Counts, reasons, and how the profiles were fitted. figures[i] is of lines[i]; NULL: not done. */
-void report_summary(FILE *f, const struct paper_line *const *lines,
-		    const struct figure *const *figures, unsigned n, const struct fit_line *fits,
-		    unsigned n_fits);
+/* beside: the same line with the preset gannet; may be NULL. */
+void report_json(FILE *f, const struct paper_line *line, const struct figure *figure,
+		 const struct figure *beside);
+/* A figure by itself: a number, or an order's, or "-". */
+void report_value(FILE *f, const struct figure *figure);
+/* Counts, reasons, and how the profiles were fitted. figures[i] is of lines[i], if it is done. */
+void report_summary(FILE *f, const struct paper_line *const *lines, const struct figure *figures,
+		    const bool *is_done, unsigned n, const struct fit_line *fits, unsigned n_fits);
 
 #endif

@@ -139,6 +139,7 @@ static void append(struct gn_rpc_request *r, uint16_t index, const void *data, u
 	}
 	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
 	c->open_method = r->method;
+	c->last_len = len;
 	c->entries++;
 }
 
@@ -266,7 +267,9 @@ void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
 	if (c->thread->id != gn_thread_id() || c->current != r || c->held ||
 	    (c->room && c->room != r))
 		return NULL;
-	if (c->open && (c->open_reply != r->reply || c->at > most / 2))
+	/* What was enough for the last result may be enough for this one. */
+	if (c->open && (c->open_reply != r->reply ||
+			most - c->at < sizeof(struct rpc_entry) + rpc_align8(c->last_len)))
 		rpc_seal_results(c);
 	if (!open_message(c, r->reply, 0))
 		return NULL;

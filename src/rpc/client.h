@@ -13,6 +13,7 @@ struct rpc_call {
 	struct rpc_kind *kind;
 	uint32_t number; /* of the message that its request is in */
 	bool taken;
+	bool far;		 /* its result is being read from elsewhere */
 	struct rpc_area request; /* one that is read by the server */
 };
 
@@ -54,7 +55,6 @@ struct rpc_kind {
 
 #define RPC_PAGE_KINDS 256u
 #define RPC_SAMPLES    32u
-#define RPC_TIMED_EVERY 8u
 
 /* What a client learns, and what it is told to do. */
 struct rpc_learn {
@@ -90,6 +90,7 @@ struct gn_rpc_client {
 	uint32_t at;	  /* its bytes */
 	bool reply;	  /* its mode */
 	bool due;	  /* it should have been sent */
+	bool far;	  /* it has large ones */
 	struct rpc_sent *sent;
 	uint32_t unsignaled, unconfirmed;
 	struct rpc_call *calls;
@@ -195,7 +196,7 @@ void rpc_learn_calls(struct gn_rpc_client *client, const struct rpc_lesson *less
 /* Is it worth the clock to know when this message came? */
 static inline bool rpc_learn_timed(const struct gn_rpc_client *client, uint32_t number)
 {
-	return client->learn.slow || !(number % RPC_TIMED_EVERY);
+	return client->learn.slow || rpc_sampled(number);
 }
 /* A message with results came, of so many payload bytes. */
 void rpc_learn_size(struct gn_rpc_client *client, uint32_t bytes);
@@ -208,5 +209,7 @@ uint32_t rpc_learn_switch(const struct gn_rpc_client *client);
 
 /* level1.c */
 void rpc_mail_free(struct gn_rpc_client *client);
+/* A result that is larger than the room for it: if it is a letter's that nobody waits for, grow. */
+void rpc_mail_room(const struct gn_rpc_client *client, struct gn_rpc_op *op, uint32_t len);
 
 #endif

@@ -131,6 +131,7 @@ static struct rpc_conn *new_conn(struct rpc_thread *t, const struct rpc_hello *h
 	c->nonce = hello->nonce;
 	c->number = 1;
 	c->held_end = &c->held;
+	c->far_end = &c->far;
 	return c;
 }
 

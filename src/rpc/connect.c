@@ -356,7 +356,7 @@ int gn_rpc_close(struct gn_rpc_client *c)
 		rc = -EDEADLK;
 	if (rc)
 		return rc;
-	c->dead = true; /* what done begins now would end in nothing */
+	c->dead = c->busy = true; /* what done begins now would end in nothing */
 	for (uint32_t i = 0; c->calls && i < c->limits.window; i++)
 		rpc_end(c, &c->calls[i], GN_RPC_CANCELED, 0);
 	if (c->qp)

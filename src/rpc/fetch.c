@@ -12,6 +12,7 @@
 #define CHAN_EVERY  64u	   /* polls after which the connection is looked at in any case */
 #define PATIENCE_NS 20000u /* of a call, until it is fetched more and more seldom */
 #define AHEAD	    16u	   /* results that are read at once */
+#define PEEK_FROM   256u   /* bytes that are worth it to look at the first of them before */
 #define ALONE	    8u	   /* reads in a row of one result */
 #define SLOW_LOOK   16u	   /* polls of which one looks whether reads are still slow */
 #define ASK_NS	    20000u /* and the server's silence, until it is asked for a reply */
@@ -27,6 +28,17 @@ static uint32_t first_bytes(const struct gn_rpc_client *c)
 	const uint64_t bytes = rpc_message_bytes(rpc_max_len(c->learn.fetch_bytes));
 
 	return (uint32_t)(bytes < c->result_stride ? bytes : c->result_stride);
+}
+
+/*
+ * … of a read that is as good as a copy, when one was in vain: a server that is about to write a
+ * long message should not lose the lines of it to us each time.
+ */
+static uint32_t peek_bytes(const struct gn_rpc_client *c)
+{
+	const uint32_t bytes = first_bytes(c);
+
+	return bytes <= PEEK_FROM ? bytes : RPC_ALIGN;
 }
 
 /* ---- what is posted ---- */
@@ -201,11 +213,14 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 	memcpy(&read.from, bytes, sizeof(read.from));
 	if (!call->op || !read.from.len)
 		return false;
+	if (read.from.len > call->op->result_room)
+		rpc_mail_room(c, call->op, read.from.len);
 	if (read.from.len > call->op->result_room || read.from.len > c->opts.max_large) {
 		rpc_end(c, call, GN_RPC_TOO_BIG, read.from.len);
 		return false;
 	}
 	if (rpc_far_begin(c, &read)) {
+		call->far = true;
 		c->got[number & c->mask].far++;
 		return true;
 	}
@@ -213,7 +228,7 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 	return false;
 }
 
-/* False: a server of ours says no such things. */
+/* False: a server of ours says no such things: of a call twice, or of one that was not sent. */
 static bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry, const uint8_t *bytes,
 		       uint32_t number, struct rpc_lesson *lesson)
 {
@@ -222,8 +237,8 @@ static bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry, c
 	struct rpc_call *call = &c->calls[index];
 	uint64_t sent_ns;
 
-	if (unlikely(index >= c->limits.window || !call->taken ||
-		     (far && entry->len != sizeof(struct rpc_far))))
+	if (unlikely(index >= c->limits.window || !call->taken || call->far ||
+		     call->number == c->number || (far && entry->len != sizeof(struct rpc_far))))
 		return false;
 	sent_ns = c->sent[call->number & c->mask].ns;
 	if (unlikely(call->kind != lesson->kind || sent_ns != lesson->sent_ns)) {
@@ -395,8 +410,9 @@ static uint32_t fetchable(const struct gn_rpc_client *c)
  */
 static bool fetch_alone(struct gn_rpc_client *c)
 {
-	const uint32_t number = c->expected, bytes = first_bytes(c);
+	const uint32_t number = c->expected;
 	struct rpc_got *got = &c->got[number & c->mask];
+	const uint32_t bytes = got->fails ? peek_bytes(c) : first_bytes(c);
 	const uint64_t *word = (const uint64_t *)(const void *)(c->fetched + result_at(c, number));
 	const uint64_t seq = rpc_seq(c->epoch, number);
 	struct gn_sge sge;
@@ -444,9 +460,11 @@ static void fetch(struct gn_rpc_client *c)
 		c->first_ns = 0;
 	}
 	/* While the next is not there, those behind it are not either. */
-	if ((got->fails || n == 1) && fetch_alone(c))
+	if (got->fails || !c->slow_reads)
+		n = 1;
+	if (n == 1 && fetch_alone(c))
 		return;
-	if (got->fails || n == 1)
+	if (n == 1)
 		read_one(c);
 	else
 		read_next(c, n <= c->mask ? n : c->mask + 1);
@@ -555,12 +573,13 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 		find_replies(c);
 	if (unlikely(c->due))
 		rpc_flush(c);
-	if (unlikely(c->tell || (c->n_sent && c->spent - c->told > c->mask / 2)) && !c->dead)
-		tell(c);
 	if (unlikely(c->far_reads))
 		rpc_far_poll(c);
 	if (fetchable(c) && !c->dead)
 		fetch(c);
+	/* Last: after the poll that ends a call there may be no other for long. */
+	if (unlikely(c->tell || (c->n_sent && c->spent - c->told > c->mask / 2)) && !c->dead)
+		tell(c);
 	if (c->polls >= CHAN_EVERY) {
 		c->polls = 0;
 		take_events(c);

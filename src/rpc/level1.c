@@ -51,6 +51,7 @@ struct rpc_letter {
 	struct rpc_letter *next;
 	struct gn_rpc_op op;
 	bool ended;
+	uint8_t *large; /* a large result that came while nobody waited for it; or NULL */
 	uint8_t result[];
 };
 
@@ -58,14 +59,19 @@ struct rpc_mail {
 	struct rpc_letter *first, **end;
 };
 
+static void free_first(struct gn_rpc_client *c)
+{
+	struct rpc_letter *letter = c->mail->first;
+
+	c->mail->first = letter->next;
+	gn_free(letter->large);
+	gn_free(letter);
+}
+
 void rpc_mail_free(struct gn_rpc_client *c)
 {
-	while (c->mail && c->mail->first) {
-		struct rpc_letter *letter = c->mail->first;
-
-		c->mail->first = letter->next;
-		gn_free(letter);
-	}
+	while (c->mail && c->mail->first)
+		free_first(c);
 	gn_free(c->mail);
 	c->mail = NULL;
 }
@@ -73,6 +79,19 @@ void rpc_mail_free(struct gn_rpc_client *c)
 static void note_end(struct gn_rpc_op *op)
 {
 	((struct rpc_letter *)op->arg)->ended = true;
+}
+
+void rpc_mail_room(const struct gn_rpc_client *c, struct gn_rpc_op *op, uint32_t len)
+{
+	struct rpc_letter *letter = op->arg;
+
+	if (op->done != note_end || op->result != letter->result || len > c->opts.max_large)
+		return;
+	letter->large = gn_alloc(len, 0);
+	if (!letter->large)
+		return;
+	op->result = letter->large;
+	op->result_room = len;
 }
 
 int gn_rpc_client_send(struct gn_rpc_client *c, const void *buf, uint32_t len_bytes)
@@ -113,7 +132,7 @@ int gn_rpc_client_send(struct gn_rpc_client *c, const void *buf, uint32_t len_by
 /* The first letter's result goes straight to its receiver while that waits. */
 static void direct(struct gn_rpc_client *c, struct rpc_letter *letter, void *buf, uint32_t room)
 {
-	if (letter->ended)
+	if (letter->ended || letter->large)
 		return;
 	letter->op.result = buf ? buf : letter->result;
 	letter->op.result_room = buf ? room : c->limits.max_result;
@@ -123,7 +142,7 @@ static void direct(struct gn_rpc_client *c, struct rpc_letter *letter, void *buf
 static bool half_way(const struct gn_rpc_client *c, const struct rpc_letter *letter)
 {
 	for (const struct rpc_far_read *read = c->far_reads; read; read = read->next)
-		if (read->call == letter->op.slot)
+		if (read->call == letter->op.slot && !letter->large)
 			return true;
 	return false;
 }
@@ -175,8 +194,7 @@ int gn_rpc_client_recv(struct gn_rpc_client *c, void *buf, uint32_t room, uint64
 		gn_rpc_cancel(&letter->op);
 	else
 		rc = open_letter(letter, buf, room);
-	c->mail->first = letter->next;
-	gn_free(letter);
+	free_first(c);
 	return rc;
 }
 

@@ -8,8 +8,7 @@
 #include "base/mutant.h"
 #include "rpc/server.h"
 
-#define PIECES	    4u /* of a large request that are read at once */
-#define TIMED_EVERY 8u /* messages of which one is timed */
+#define PIECES	    6u /* of large requests, read at once: the queue has 8 beside replies */
 
 /* ---- a request ---- */
 
@@ -51,31 +50,48 @@ void rpc_request_free(struct gn_rpc_request *r)
 
 /* ---- a large one, which is read ---- */
 
-static void read_more(struct gn_rpc_request *r)
+static int read_piece(struct gn_rpc_request *r, uint32_t bytes)
 {
 	struct rpc_conn *c = r->conn;
-	const uint32_t piece = c->thread->server->piece;
 	const struct gn_remote from = {.key = r->from.key};
+	const struct gn_sge sge = {(uint8_t *)gn_mem_addr(r->area.mem) + r->asked, bytes,
+				   gn_mr_lkey(r->area.mr)};
+	struct gn_wr wr;
+	int rc;
 
-	while (r->asked < r->from.len && r->asked - r->done < piece * PIECES && !c->failed) {
-		const uint32_t left = r->from.len - r->asked, bytes = left < piece ? left : piece;
-		const struct gn_sge sge = {(uint8_t *)gn_mem_addr(r->area.mem) + r->asked, bytes,
-					   gn_mr_lkey(r->area.mr)};
-		struct gn_wr wr;
-		int rc;
-
-		gn_wr_rdma(&wr, GN_OP_READ, (uintptr_t)r, &sge, &from, r->from.offset + r->asked,
-			   GN_SIGNALED);
+	gn_wr_rdma(&wr, GN_OP_READ, (uintptr_t)r, &sge, &from, r->from.offset + r->asked,
+		   GN_SIGNALED);
+	rc = gn_post_send(c->qp, &wr, NULL);
+	if (rc == -EAGAIN) { /* what was sent is done, but nobody has looked */
+		rpc_thread_completions(c->thread);
 		rc = gn_post_send(c->qp, &wr, NULL);
-		if (rc == -EAGAIN) { /* when a piece of this one has come, or of another */
-			if (r->asked == r->done)
-				rpc_thread_later(c->thread, r);
+	}
+	return rc;
+}
+
+/* Large requests are read in the order in which they came. */
+static void read_more(struct rpc_conn *c)
+{
+	const uint32_t piece = c->thread->server->piece;
+
+	while (c->far && c->reading < PIECES && !c->failed) {
+		struct gn_rpc_request *r = c->far;
+		const uint32_t left = r->from.len - r->asked, bytes = left < piece ? left : piece;
+		const int rc = read_piece(r, bytes);
+
+		if (rc == -EAGAIN && c->reading)
+			return; /* when the next piece has come */
+		if (rc) {
+			rpc_conn_fail(c);
 			return;
 		}
-		if (rc)
-			rpc_conn_fail(c);
-		else
-			r->asked += bytes;
+		c->reading++;
+		r->asked += bytes;
+		if (r->asked < r->from.len)
+			continue;
+		c->far = r->later;
+		if (!c->far)
+			c->far_end = &c->far;
 	}
 }
 
@@ -103,7 +119,10 @@ static void begin_far(struct gn_rpc_request *r)
 	c->coming_bytes += r->len;
 	counter_add(&c->thread->count.large, 1);
 	r->state = RPC_COMING;
-	read_more(r);
+	r->later = NULL;
+	*c->far_end = r;
+	c->far_end = &r->later;
+	read_more(c);
 }
 
 void rpc_request_come(struct gn_rpc_request *r)
@@ -113,10 +132,9 @@ void rpc_request_come(struct gn_rpc_request *r)
 
 	r->fresh = 0;
 	r->done = done < r->from.len ? (uint32_t)done : r->from.len;
-	if (r->done < r->from.len) {
-		read_more(r);
+	read_more(r->conn);
+	if (r->done < r->from.len)
 		return;
-	}
 	r->data = gn_mem_addr(r->area.mem);
 	handle(r);
 }
@@ -160,7 +178,7 @@ static bool take_message(struct rpc_conn *c, const uint8_t *message, const struc
 		return false;
 	/* The clock is worth its price where something takes long, and now and then. */
 	c->begin_ns = 0;
-	if (c->last_us > 1 || head->aux > 1 || !(c->number % TIMED_EVERY))
+	if (c->last_us > 1 || head->aux > 1 || rpc_sampled(c->number))
 		c->begin_ns = c->thread->begun_ns = gn_now_ns();
 	for (unsigned i = 0; i < head->aux; i++)
 		if (!rpc_entry(message, head->len, &at, &entry, &data) ||

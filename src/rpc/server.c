@@ -291,11 +291,8 @@ static bool drained(struct gn_rpc_server *server)
 {
 	bool all = true;
 
-	for (unsigned i = 0; i < server->started; i++) {
-		if (polled(server))
-			rpc_thread_turn(&server->threads[i]);
+	for (unsigned i = 0; i < server->started; i++)
 		all &= __atomic_load_n(&server->threads[i].unquiet, __ATOMIC_ACQUIRE) == 1;
-	}
 	return all;
 }
 
@@ -314,7 +311,10 @@ int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_ns)
 	while (!drained(server)) {
 		if (gn_now_ns() >= deadline_ns)
 			return -ETIMEDOUT;
-		gn_sleep_us(DRAIN_US);
+		if (!polled(server))
+			gn_sleep_us(DRAIN_US);
+		else if (!rpc_thread_turn(&server->threads[0]))
+			rpc_thread_idle(&server->threads[0], deadline_ns);
 	}
 	return 0;
 }

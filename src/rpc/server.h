@@ -65,8 +65,9 @@ struct gn_rpc_request {
 	uint64_t begin_ns;
 	struct rpc_area area; /* of a large one */
 	struct rpc_far from;
-	uint32_t asked, done; /* bytes of it that are being read, that were read */
-	uint32_t fresh;	      /* pieces that nobody has looked at */
+	uint32_t asked, done;	      /* bytes of it that are being read, that were read */
+	uint32_t fresh;		      /* pieces that nobody has looked at */
+	struct gn_rpc_request *later; /* in rpc_conn.far */
 	struct rpc_answer answer;
 };
 
@@ -103,15 +104,17 @@ struct rpc_conn {
 	uint32_t *left;	 /* by slot: requests without an answer */
 	uint32_t n_busy; /* requests that are not idle */
 	struct gn_rpc_request *requests_of, *idle;
-	struct gn_rpc_request *current; /* its handler runs */
-	uint64_t coming_bytes;		/* of large ones */
+	struct gn_rpc_request *current;	       /* its handler runs */
+	uint64_t coming_bytes;		       /* of large ones */
+	struct gn_rpc_request *far, **far_end; /* … of which not all was asked for */
+	uint32_t reading;		       /* pieces that are under way */
 
 	/* results: one message is put together at a time */
 	uint32_t placed, acked; /* the last that is there, that is not needed any more */
 	bool serving;		/* more may come for the message */
 	bool open, open_reply, open_ack;
 	uint16_t open_method; /* of its last result */
-	uint32_t at, entries;
+	uint32_t at, entries, last_len;
 	struct gn_rpc_request *room; /* it may be writing behind the message */
 	uint64_t begin_ns;	     /* of the work whose results it has; 0: nobody has looked */
 	uint16_t last_us;	     /* what it took, the last time somebody has */
@@ -141,9 +144,9 @@ struct rpc_thread {
 	struct gn_queue *queue;
 	uint32_t asking; /* atomic: threads that are just pushing */
 	struct rpc_conn *conns, *parked, *dying;
-	struct gn_rpc_request *come; /* large ones of which a piece has come, or none is asked */
-	bool failed;	   /* some of them have */
-	uint64_t probe_ns; /* when clients are asked whether they are there */
+	struct gn_rpc_request *come; /* large ones of which a piece has come */
+	bool failed;		     /* some of them have */
+	uint64_t probe_ns;	     /* when clients are asked whether they are there */
 	uint64_t begun_ns, looked_ns; /* when a message was last taken, and the clock looked at */
 	uint32_t turns, rounds;
 	uint32_t n_conns; /* atomic: for others to read */
@@ -163,8 +166,8 @@ struct gn_rpc_server {
 	struct gn_listener *listener;
 	struct rpc_thread *threads;
 	unsigned started;
-	uint64_t clients; /* atomic: ever */
-	unsigned next;	  /* thread of the next client */
+	uint64_t clients;      /* atomic: ever */
+	unsigned next;	       /* thread of the next client */
 	struct rpc_post *post; /* level1.c */
 };
 
@@ -231,7 +234,6 @@ void rpc_thread_ask(struct rpc_thread *thread, struct rpc_work *work);
 void rpc_thread_completions(struct rpc_thread *thread);
 int rpc_thread_work(struct rpc_thread *thread);
 /* A large request of which nothing is under way: it is looked at again in the next turn. */
-void rpc_thread_later(struct rpc_thread *thread, struct gn_rpc_request *request);
 
 /* server.c */
 const struct rpc_method *rpc_method_find(const struct gn_rpc_server *server, unsigned method);

@@ -63,7 +63,7 @@ void rpc_call_over(struct gn_rpc_client *c, uint32_t index)
 
 	if (call->request.mem)
 		rpc_far_return(c, call);
-	call->taken = false;
+	call->taken = call->far = false;
 	c->idle[c->n_idle++] = index;
 	if (!--sent->left)
 		close_message(c, sent);
@@ -71,13 +71,16 @@ void rpc_call_over(struct gn_rpc_client *c, uint32_t index)
 
 void rpc_client_die(struct gn_rpc_client *c)
 {
+	const bool busy = c->busy;
+
 	if (c->dead)
 		return;
-	c->dead = true;
+	c->dead = c->busy = true; /* who is called back may not close it */
 	for (uint32_t i = 0; i < c->limits.window; i++)
 		rpc_end(c, &c->calls[i], GN_RPC_PEER_GONE, 0);
 	if (c->opts.peer)
 		c->opts.peer(c->opts.peer_arg, c->epoch, false);
+	c->busy = busy;
 }
 
 /* ---- a message with requests ---- */
@@ -137,7 +140,7 @@ void rpc_flush(struct gn_rpc_client *c)
 		.flags = (c->reply ? RPC_REPLY : 0) | (c->check_reply ? RPC_CRC : 0),
 		.word = c->spent,
 	};
-	const bool waited = c->due || c->learn.entries > 1;
+	const bool waited = c->due || c->learn.entries > 1 || c->far;
 	struct gn_sge sge = {slot, 0, gn_mr_lkey(c->local_mr)};
 	struct gn_wr wr;
 	int rc;
@@ -185,8 +188,8 @@ static int open_message(struct gn_rpc_client *c, bool reply, uint32_t len)
 	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
 	struct rpc_sent *sent;
 
-	if (c->entries && (c->due || c->reply != reply ||
-			   c->at + need > rpc_max_len(c->limits.max_request)))
+	if (c->entries &&
+	    (c->due || c->reply != reply || c->at + need > rpc_max_len(c->limits.max_request)))
 		rpc_flush(c);
 	if (c->dead)
 		return -ENOTCONN;
@@ -196,6 +199,7 @@ static int open_message(struct gn_rpc_client *c, bool reply, uint32_t len)
 	if (sent->left && !mutant("rpc-slot-early", c->number))
 		return -EAGAIN;
 	c->at = 0;
+	c->far = false;
 	c->reply = reply;
 	c->n_sent++;
 	c->n_fetch += !reply;
@@ -244,6 +248,7 @@ static int begin(struct gn_rpc_client *c, uint32_t index, struct gn_rpc_op *op)
 			close_message(c, &c->sent[c->number & c->mask]);
 		return rc;
 	}
+	c->far |= far;
 	call->op = op;
 	call->taken = true;
 	call->number = c->number;

@@ -86,17 +86,14 @@ static void take_word(struct rpc_conn *c)
 		rpc_conn_fail(c);
 }
 
-void rpc_thread_later(struct rpc_thread *t, struct gn_rpc_request *r)
-{
-	r->next = t->come;
-	t->come = r;
-}
-
 /* Handlers are not run from here: one of them may be what waits for a completion. */
 static void take_piece(struct rpc_thread *t, struct gn_rpc_request *r)
 {
-	if (!r->conn->dead && !r->fresh++)
-		rpc_thread_later(t, r);
+	r->conn->reading--;
+	if (r->conn->dead || r->fresh++)
+		return;
+	r->next = t->come;
+	t->come = r;
 }
 
 void rpc_thread_completions(struct rpc_thread *t)

@@ -13,9 +13,10 @@
 #include "gannet/sim.h"
 
 #define CLIENTS_MAX 4u
-#define BYTES_MAX   6000u /* in a slot */
+#define BYTES_MAX   6000u   /* in a slot */
 #define FAR_MAX	    300000u /* more than that, of what is read */
 #define KINDS_MAX   32u
+#define PROMPT_NS   10000000ull /* where nothing goes wrong, everything is noticed by then */
 #define ADDR	    "sim:n0:7"
 
 enum method { NOW = 1, LATER, SLOW, LENT, OWN, NOBODY, METHODS };
@@ -39,9 +40,9 @@ struct plan {
 	unsigned n_clients;
 	struct plan_client client[CLIENTS_MAX];
 	struct gn_rpc_server_opts server;
-	uint32_t defer_us; /* the most that an answer is put off */
-	uint32_t stop_us;  /* when the server ends for the first time; 0: with the run */
-	uint32_t drain_us; /* and how long it drains before; 0: not at all */
+	uint32_t defer_us;  /* the most that an answer is put off */
+	uint32_t stop_us;   /* when the server ends for the first time; 0: with the run */
+	uint32_t drain_us;  /* and how long it drains before; 0: not at all */
 	uint32_t prompt_us; /* how soon what is there is noticed, if it is strict; 0: 10 ms */
 	unsigned raw;	    /* clients of our own making, 0 or 1 */
 };

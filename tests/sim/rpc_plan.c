@@ -205,7 +205,7 @@ static void draw_server(struct plan *plan, struct rng *rng)
 	plan->defer_us = one_in(rng, 2) ? 50 : 1000;
 	plan->stop_us = one_in(rng, 3) ? range(rng, 100, 10000) : 0;
 	if (plan->stop_us && one_in(rng, 2))
-		plan->drain_us = range(rng, 100, 300000);
+		plan->drain_us = range(rng, 100, one_in(rng, 2) ? 3000 : 300000);
 }
 
 static uint64_t draw_caps_off(struct rng *rng)

@@ -326,8 +326,12 @@ static void serve(struct service *s, uint32_t stop_us)
 static void drain(struct service *s)
 {
 	struct world *w = s->w;
-	const int rc = gn_rpc_server_drain(s->server, gn_deadline_us(w->plan.drain_us));
+	const uint64_t until_ns = gn_deadline_us(w->plan.drain_us);
+	const int rc = gn_rpc_server_drain(s->server, until_ns);
 
+	if (w->plan.strict && gn_now_ns() > until_ns + PROMPT_NS)
+		world_fail(w, "draining takes %llu ns longer than it may",
+			   (unsigned long long)(gn_now_ns() - until_ns));
 	world_say(w, "drained: %s", gn_strerror(rc));
 	w->drained = !rc;
 	w->sums.drained += !rc;
@@ -338,6 +342,7 @@ static void drain(struct service *s)
 
 static void end(struct service *s)
 {
+	const uint64_t begin_ns = gn_now_ns();
 	struct gn_rpc_counters count;
 
 	if (!gn_rpc_server_counters(s->server, &count)) {
@@ -345,6 +350,9 @@ static void end(struct service *s)
 		s->w->sums.torn += count.torn;
 	}
 	gn_rpc_server_destroy(s->server);
+	if (s->w->plan.strict && gn_now_ns() > begin_ns + 2 * PROMPT_NS)
+		world_fail(s->w, "a server needs %llu ns to end",
+			   (unsigned long long)(gn_now_ns() - begin_ns));
 	s->stop = true;
 	if (s->answerer)
 		gn_thread_join(s->answerer);

@@ -9,6 +9,7 @@
 
 #include "figure.h"
 #include "figure_run.h"
+#include "score.h"
 #include "unit.h"
 
 #define HEAD \
@@ -409,19 +410,131 @@ static void runs_once(void **state)
 	assert_int_equal(fake_runs, 3);
 }
 
-/* ---- the layer fabric ---- */
+/* ---- the score ---- */
 
-static void refuse(const char *text, const char *why)
+static struct score score_of(unsigned within, unsigned off, double off_pct, unsigned right,
+			     unsigned wrong)
+{
+	const struct paper_line equal = {.op = PAPER_EQUAL}, bound = {.op = PAPER_AT_MOST};
+	const struct figure hit = {.hit = true, .error_pct = -3}, miss = {.error_pct = off_pct};
+	const struct figure no = {.status = FIGURE_NO};
+	struct score s = {0};
+
+	for (unsigned i = 0; i < within; i++)
+		score_add(&s, &equal, &hit);
+	for (unsigned i = 0; i < off; i++)
+		score_add(&s, &equal, &miss);
+	for (unsigned i = 0; i < right; i++)
+		score_add(&s, &bound, &hit);
+	for (unsigned i = 0; i < wrong; i++)
+		score_add(&s, &bound, &miss);
+	score_add(&s, &equal, &no);
+	return s;
+}
+
+static void scores(void **state)
+{
+	const struct paper_line equal = {.op = PAPER_EQUAL};
+	const struct figure failed = {.status = FIGURE_FAILED, .error_pct = NAN};
+	struct score s = score_of(4, 1, -25, 9, 1);
+
+	(void)state;
+	assert_int_equal(s.equal, 5);
+	assert_int_equal(s.within, 4);
+	assert_int_equal(s.others, 10);
+	assert_int_equal(s.right, 9);
+	assert_int_equal(s.no, 1);
+	assert_true(s.worst_pct == 25);
+	assert_true(score_reached(&s)); /* each just so */
+	s = score_of(3, 1, 12, 9, 1);
+	assert_false(score_reached(&s));
+	s = score_of(9, 1, 25.1, 9, 1);
+	assert_false(score_reached(&s));
+	s = score_of(4, 1, 12, 8, 1);
+	assert_false(score_reached(&s));
+	s = score_of(0, 0, 0, 0, 0);
+	assert_true(score_reached(&s));
+	s = score_of(9, 0, 0, 0, 0);
+	score_add(&s, &equal, &failed);
+	assert_true(isinf(s.worst_pct));
+	assert_false(score_reached(&s));
+}
+
+/* ---- the layers ---- */
+
+static void refused_by(lab_run_fn *run, const char *preset, const char *text, const char *why)
 {
 	const struct lab_setup setup = {
-		.profile = "ideal", .card = "ideal", .preset = "-", .seed = 1, .effort = 0.01};
+		.profile = "ideal", .card = "ideal", .preset = preset, .seed = 1, .effort = 0.01};
 	struct config config = make(text);
 	struct lab_error error = {""};
 	struct lab_metrics metrics = {0};
 
-	assert_int_equal(lab_fabric_run(&setup, &config, &metrics, &error), -EINVAL);
+	assert_int_equal(run(&setup, &config, &metrics, &error), -EINVAL);
 	if (!strstr(error.text, why))
 		fail_msg("%s: '%s' instead of '%s'", text, error.text, why);
+}
+
+static void refuse(const char *text, const char *why)
+{
+	refused_by(lab_fabric_run, "-", text, why);
+}
+
+static void rpc_refuses(void **state)
+{
+	static const char *const bad[][2] = {
+		{"mode=fetch;colour=red", "key 'colour'"},
+		{"req=1", "mode= is not"},
+		{"mode=bypass", "mode=bypass"},
+		{"mode=fetch;req=1048577", "req=1048577"},
+		{"mode=fetch;server_threads=0", "server_threads=0"},
+		{"mode=fetch;retries=0", "retries=0"},
+		{"mode=fetch;work_us=-1", "work_us=-1"},
+		{"mode=fetch;route=any", "route=any"},
+		{"mode=fetch;batch=0", "batch=0"},
+		{"mode=fetch;batch=auto", "needs limit_us"},
+		{"mode=fetch;batch=auto;limit_us=x", "limit_us=x"},
+		{"mode=fetch;alpha_pct=101", "alpha_pct=101"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		refused_by(lab_rpc_run, "paper", bad[i][0], bad[i][1]);
+	refused_by(lab_rpc_run, "other", "mode=fetch", "preset 'other'");
+}
+
+/* Calls are made one by one, by each client, and what is reported of them goes together. */
+static void rpc_measures(void **state)
+{
+	static const char *const modes[] = {"mode=fetch", "mode=reply",
+					    "mode=fetch;route=hash;server_threads=3",
+					    "mode=fetch;batch=4", "mode=reply;resp=20000"};
+	static const char *const presets[] = {"paper", "gannet"};
+
+	(void)state;
+	for (size_t i = 0; i < 2 * sizeof(modes) / sizeof(modes[0]); i++) {
+		const struct lab_setup setup = {.profile = "cx3",
+						.card = "cx3",
+						.preset = presets[i % 2],
+						.seed = 1,
+						.effort = 0.05};
+		struct config config = make(modes[i / 2]);
+		const bool fetches = config_is(&config, "mode", "fetch");
+		const double batch = config_get(&config, "batch") ? 4 : 1;
+		struct lab_metrics m = {0};
+		struct lab_error error = {""};
+
+		if (lab_rpc_run(&setup, &config, &m, &error))
+			fail_msg("%s, %s: %s", modes[i / 2], setup.preset, error.text);
+		/* One client: a rate is a batch by its time. */
+		assert_true(fabs(*lab_metric_get(&m, "mops") *
+					 *lab_metric_get(&m, "latency_us_mean") / batch -
+				 1) < 0.05);
+		assert_true(*lab_metric_get(&m, "fetches") * batch >= (fetches ? 1 : 0));
+		assert_true(fetches || *lab_metric_get(&m, "fetches") == 0);
+		assert_true(*lab_metric_get(&m, "batch") == batch || config_get(&config, "route"));
+		assert_true(*lab_metric_get(&m, "round_trips") * batch > 1.9);
+	}
 }
 
 static void fabric_refuses(void **state)
@@ -537,7 +650,10 @@ int main(void)
 		cmocka_unit_test(groups),
 		cmocka_unit_test(other_statuses),
 		cmocka_unit_test(runs_once),
+		cmocka_unit_test(scores),
 		cmocka_unit_test(fabric_refuses),
+		cmocka_unit_test(rpc_refuses),
+		cmocka_unit_test(rpc_measures),
 		cmocka_unit_test(fabric_measures),
 		cmocka_unit_test(same_seed_same_figures),
 	};

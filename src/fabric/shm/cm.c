@@ -308,6 +308,9 @@ static void handshake(struct shm_qp *qp)
 		if (taken++ == HANDSHAKE_MAX) /* more in a moment; others have their turn */
 			return;
 		len = wire_recv(c->sock.fd, &msg, fds);
+		/* Who rejects has not read all that we sent: that is told before its word. */
+		if (len == -ECONNRESET)
+			len = wire_recv(c->sock.fd, &msg, fds);
 		if (len == -EAGAIN)
 			return;
 		accepted = wire_is(&msg, len, WIRE_ACCEPT, sizeof(msg.hello)) && fds[1] >= 0;

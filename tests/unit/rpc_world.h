@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the tests of calls share: a service with a method for everything, and worlds to call it in:
+ * shared memory, with server and client as threads of one process, and simulated cards that keep to
+ * every promise or to none. A test is a program for a client, which is run in each of them.
+ */
+#ifndef GN_TESTS_RPC_WORLD_H
+#define GN_TESTS_RPC_WORLD_H
+
+#include <errno.h>
+#include <string.h>
+
+#include "gannet/rpc.h"
+#include "gannet/sim.h"
+#include "unit.h"
+
+#define EXPECT(cond)                                                                   \
+	do {                                                                           \
+		if (!(cond)) {                                                         \
+			print_error("%s:%d: not so: %s\n", __FILE__, __LINE__, #cond); \
+			return __LINE__;                                               \
+		}                                                                      \
+	} while (0)
+
+#define MAX	  4096u
+#define SLOTS	  8u
+#define SIM_ADDR  "sim:n0:7000"
+#define MEM_BYTES (2u << 20)
+#define SIM_CAPS                                                                              \
+	(GN_CAP_ATOMIC_CPU | GN_CAP_INORDER_WRITE | GN_CAP_INORDER_128 | GN_CAP_WRITE_ORDER | \
+	 GN_CAP_READ_HEAD_FIRST)
+
+enum method {
+	ECHO = 1,
+	LATER = 2,	/* echo, by another thread and in any order */
+	BLOB = 3,	/* {bytes, seed}: as many, filled from the seed */
+	OWN_STATUS = 4, /* "no", and a status that is its own */
+	MEM = 5,	/* {bytes, offset} of the service's memory */
+	SLOW = 6,	/* {us}: takes so long */
+	ROOM_LATER = 7, /* LATER, but it asks for room first */
+	SUM = 700,	/* of its bytes, put together in the slot */
+	NEVER = 60000,
+};
+
+struct two {
+	uint32_t bytes, arg;
+};
+
+static inline void fill(uint8_t *bytes, uint32_t len, uint32_t seed)
+{
+	uint64_t word = seed * 0x9e3779b97f4a7c15u;
+
+	for (uint32_t i = 0; i < len; i += 8) {
+		word += 0xd6e8feb86659fd93u;
+		memcpy(bytes + i, &word, len - i < 8 ? len - i : 8);
+	}
+}
+
+static inline bool is_filled(const uint8_t *bytes, uint32_t len, uint32_t seed)
+{
+	uint64_t word = seed * 0x9e3779b97f4a7c15u;
+
+	for (uint32_t i = 0; i < len; i += 8) {
+		word += 0xd6e8feb86659fd93u;
+		if (memcmp(bytes + i, &word, len - i < 8 ? len - i : 8))
+			return false;
+	}
+	return true;
+}
+
+/* ---- the service ---- */
+
+struct service {
+	struct gn_rpc_server *server;
+	struct gn_thread *answerer;
+	struct gn_mutex lock;
+	struct gn_rpc_request *aside[1024];
+	unsigned n_aside;
+	bool shut; /* what is put aside stays there */
+	bool stop;
+	unsigned came, went;
+	struct gn_mem *mem;
+	unsigned lent, released;
+};
+
+static inline void echo(struct gn_rpc_request *request, void *arg)
+{
+	uint32_t len;
+	const void *data = gn_rpc_request_data(request, &len);
+
+	(void)arg;
+	gn_rpc_answer(request, GN_RPC_OK, data, len);
+}
+
+static inline void sum(struct gn_rpc_request *request, void *arg)
+{
+	uint32_t len, room;
+	const uint8_t *data = gn_rpc_request_data(request, &len);
+	uint64_t *total = gn_rpc_request_room(request, &room);
+	uint64_t own = 0;
+
+	(void)arg;
+	for (uint32_t i = 0; i < len; i++)
+		own += data[i];
+	if (!total || room < sizeof(own)) { /* there is none while others wait for a slot */
+		gn_rpc_answer(request, GN_RPC_OK, &own, sizeof(own));
+		return;
+	}
+	memcpy(total, &own, sizeof(own));
+	gn_rpc_answer(request, GN_RPC_OK, total, sizeof(own));
+}
+
+static inline void blob(struct gn_rpc_request *request, void *arg)
+{
+	uint32_t len;
+	const void *data = gn_rpc_request_data(request, &len);
+	struct two want = {0};
+	uint8_t *bytes;
+
+	(void)arg;
+	memcpy(&want, data, len < sizeof(want) ? len : sizeof(want));
+	bytes = gn_alloc(want.bytes + 1, 0);
+	if (!bytes) {
+		gn_rpc_answer(request, GN_RPC_BUSY, NULL, 0);
+		return;
+	}
+	fill(bytes, want.bytes, want.arg);
+	gn_rpc_answer(request, GN_RPC_OK, bytes, want.bytes);
+	gn_free(bytes);
+}
+
+static inline void own_status(struct gn_rpc_request *request, void *arg)
+{
+	(void)arg;
+	gn_rpc_answer(request, GN_RPC_FAILED + 34, "no", 2);
+}
+
+static inline void mem_released(void *arg)
+{
+	struct service *s = arg;
+
+	__atomic_fetch_add(&s->released, 1, __ATOMIC_RELAXED);
+}
+
+static inline void mem(struct gn_rpc_request *request, void *arg)
+{
+	struct service *s = arg;
+	struct two want;
+	uint32_t len;
+	const void *data = gn_rpc_request_data(request, &len);
+
+	memcpy(&want, data, sizeof(want));
+	__atomic_fetch_add(&s->lent, 1, __ATOMIC_RELAXED);
+	gn_rpc_answer_mem(request, GN_RPC_OK, s->mem, want.arg, want.bytes, mem_released, s);
+}
+
+static inline void slow(struct gn_rpc_request *request, void *arg)
+{
+	uint32_t us = 0, len;
+	const void *data = gn_rpc_request_data(request, &len);
+
+	(void)arg;
+	memcpy(&us, data, len < sizeof(us) ? len : sizeof(us));
+	if (us)
+		gn_sleep_us(us);
+	gn_rpc_answer(request, GN_RPC_OK, NULL, 0);
+}
+
+static inline void put_aside(struct gn_rpc_request *request, void *arg)
+{
+	struct service *s = arg;
+
+	gn_mutex_lock(&s->lock);
+	s->aside[s->n_aside++] = request;
+	gn_mutex_unlock(&s->lock);
+}
+
+static inline void room_later(struct gn_rpc_request *request, void *arg)
+{
+	uint32_t room;
+	uint8_t *to = gn_rpc_request_room(request, &room);
+
+	if (to && room)
+		to[0] = 0x5a; /* in vain */
+	put_aside(request, arg);
+}
+
+static inline void answer_later(void *arg)
+{
+	struct service *s = arg;
+
+	while (!__atomic_load_n(&s->stop, __ATOMIC_ACQUIRE)) {
+		struct gn_rpc_request *request = NULL;
+
+		gn_mutex_lock(&s->lock);
+		if (s->n_aside && !__atomic_load_n(&s->shut, __ATOMIC_ACQUIRE)) {
+			const unsigned i = (unsigned)(gn_random() % s->n_aside);
+
+			request = s->aside[i];
+			s->aside[i] = s->aside[--s->n_aside];
+		}
+		gn_mutex_unlock(&s->lock);
+		if (request)
+			echo(request, NULL);
+		else
+			gn_sleep_us(20);
+	}
+}
+
+static inline void shut(struct service *s, bool is)
+{
+	__atomic_store_n(&s->shut, is, __ATOMIC_RELEASE);
+}
+
+static inline unsigned aside(struct service *s)
+{
+	unsigned n;
+
+	gn_mutex_lock(&s->lock);
+	n = s->n_aside;
+	gn_mutex_unlock(&s->lock);
+	return n;
+}
+
+static inline void service_peer(void *arg, uint64_t client, bool came)
+{
+	struct service *s = arg;
+
+	(void)client;
+	__atomic_fetch_add(came ? &s->came : &s->went, 1, __ATOMIC_RELAXED);
+}
+
+static inline int service_start(struct service *s, struct gn_fabric *fabric, const char *addr,
+				const struct gn_rpc_server_opts *given)
+{
+	struct gn_rpc_server_opts opts = *given;
+
+	memset(s, 0, sizeof(*s));
+	gn_mutex_init(&s->lock);
+	opts.peer = service_peer;
+	opts.peer_arg = s;
+	EXPECT(gn_mem_alloc(fabric, MEM_BYTES, GN_REMOTE_READ, &s->mem) == 0);
+	fill(gn_mem_addr(s->mem), MEM_BYTES, 1);
+	EXPECT(gn_rpc_server_create(fabric, addr, &opts, &s->server) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, ECHO, echo, NULL) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, SUM, sum, NULL) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, LATER, put_aside, s) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, ROOM_LATER, room_later, s) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, BLOB, blob, NULL) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, MEM, mem, s) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, SLOW, slow, NULL) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, OWN_STATUS, own_status, NULL) == 0);
+	EXPECT(gn_rpc_server_start(s->server) == 0);
+	EXPECT(gn_thread_start("answerer", answer_later, s, &s->answerer) == 0);
+	return 0;
+}
+
+static inline int service_stop(struct service *s)
+{
+	shut(s, false);
+	gn_rpc_server_destroy(s->server);
+	__atomic_store_n(&s->stop, true, __ATOMIC_RELEASE);
+	EXPECT(gn_thread_join(s->answerer) == 0);
+	gn_mutex_fini(&s->lock);
+	EXPECT(s->came == s->went);
+	EXPECT(s->lent == s->released);
+	EXPECT(gn_mem_free(s->mem) == 0);
+	return 0;
+}
+
+/* ---- worlds ---- */
+
+struct world {
+	struct gn_rpc_server_opts opts;
+	const char *addr;
+	struct gn_fabric *fabric; /* the server's */
+	struct service service;
+	int (*program)(struct world *w, struct gn_fabric *fabric);
+	bool simulated;
+	unsigned arg;		       /* the program's */
+	unsigned asked, done, running; /* restarts; clients */
+	int failed;
+};
+
+/* The server ends and begins anew, and those who call it do not know. */
+static inline int world_restart(struct world *w)
+{
+	if (w->simulated) {
+		const unsigned want = ++w->asked;
+
+		while (w->done != want && !w->failed)
+			gn_sleep_us(100);
+		return w->failed;
+	}
+	EXPECT(service_stop(&w->service) == 0);
+	EXPECT(service_start(&w->service, w->fabric, w->addr, &w->opts) == 0);
+	return 0;
+}
+
+static inline int sim_server(struct gn_env *env, int argc, char **argv)
+{
+	struct world *w = env->arg;
+	int rc;
+
+	(void)argc, (void)argv;
+	EXPECT(gn_fabric_open(env->fabric, &w->fabric) == 0);
+	rc = service_start(&w->service, w->fabric, w->addr, &w->opts);
+	while (!rc && w->running) {
+		gn_sleep_us(100);
+		if (w->done == w->asked)
+			continue;
+		rc = service_stop(&w->service);
+		if (!rc)
+			rc = service_start(&w->service, w->fabric, w->addr, &w->opts);
+		w->failed = rc;
+		w->done++;
+	}
+	if (!rc)
+		rc = service_stop(&w->service);
+	EXPECT(gn_fabric_close(w->fabric) == 0);
+	return rc;
+}
+
+static inline int sim_client(struct gn_env *env, int argc, char **argv)
+{
+	struct world *w = env->arg;
+	struct gn_fabric *fabric;
+	int rc;
+
+	(void)argc, (void)argv;
+	EXPECT(gn_fabric_open(env->fabric, &fabric) == 0);
+	gn_sleep_us(20);
+	rc = w->program(w, fabric);
+	w->running--;
+	EXPECT(rc || gn_fabric_close(fabric) == 0);
+	return rc;
+}
+
+/* One server and so many clients that all run the program. */
+static inline void simulate(struct world *w, const char *profile, uint64_t caps_off, uint64_t seed,
+			    unsigned clients)
+{
+	const struct gn_sim_opts opts = {.profile = profile,
+					 .seed = seed,
+					 .nodes = 1 + clients,
+					 .caps_off = caps_off,
+					 .limit_ns = 60000000000u};
+	struct gn_sim *sim;
+	int status;
+
+	w->simulated = true;
+	w->addr = SIM_ADDR;
+	w->running = clients;
+	assert_int_equal(gn_sim_create(&opts, &sim), 0);
+	assert_int_equal(gn_sim_spawn(sim, 0, sim_server, 0, NULL, w, NULL), 0);
+	for (unsigned i = 1; i <= clients; i++)
+		assert_int_equal(gn_sim_spawn(sim, i, sim_client, 0, NULL, w, NULL), 0);
+	if (gn_sim_run(sim))
+		fail_msg("profile %s, seed %llu: the run did not end", profile,
+			 (unsigned long long)seed);
+	for (unsigned i = 0; i <= clients; i++) {
+		assert_int_equal(gn_sim_status(sim, i, &status), 0);
+		if (status)
+			fail_msg("profile %s, seed %llu, process %u: line %d", profile,
+				 (unsigned long long)seed, i, status);
+	}
+	assert_int_equal(gn_sim_leaks(sim), 0);
+	gn_sim_destroy(sim);
+}
+
+static inline void run_shm(struct world *w)
+{
+	char addr[64];
+
+	snprintf(addr, sizeof(addr), "shm:test-rpc-%llx", (unsigned long long)gn_random());
+	w->addr = addr;
+	w->simulated = false;
+	assert_int_equal(gn_fabric_open("shm", &w->fabric), 0);
+	assert_int_equal(service_start(&w->service, w->fabric, addr, &w->opts), 0);
+	assert_int_equal(w->program(w, w->fabric), 0);
+	assert_int_equal(service_stop(&w->service), 0);
+	assert_int_equal(gn_fabric_close(w->fabric), 0);
+}
+
+static inline void run_sim(struct world *w, unsigned clients)
+{
+	const uint64_t seed = unit_seed();
+
+	for (unsigned k = 0; k < 2; k++) {
+		simulate(w, "ideal", k ? SIM_CAPS : 0, seed, 1);
+		simulate(w, "cx3", k ? SIM_CAPS : 0, seed + 1, clients);
+		simulate(w, "connect-ib", k ? SIM_CAPS : 0, seed + 2, 1);
+	}
+}
+
+/* One after the other: shared memory, and simulated cards, one kind with several clients. */
+static inline void run_everywhere(int (*program)(struct world *, struct gn_fabric *),
+				  const struct gn_rpc_server_opts *opts, unsigned clients)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	assert_non_null(w);
+	w->program = program;
+	if (opts)
+		w->opts = *opts;
+	run_shm(w);
+	run_sim(w, clients);
+	free(w);
+}
+
+/* ---- calls ---- */
+
+/* The words for a client that waits for its server, if need be, and asks for this mode. */
+static inline struct gn_rpc_client_opts in_mode(enum gn_rpc_mode mode)
+{
+	struct gn_rpc_client_opts opts = {0};
+
+	opts.mode = mode;
+	opts.timeout_us = UNIT_PATIENCE_US;
+	return opts;
+}
+
+static inline int call_echo(struct gn_rpc_client *client, unsigned method, uint32_t len,
+			    uint32_t seed)
+{
+	uint8_t request[MAX], result[MAX];
+	uint32_t got = 0;
+	unsigned status = GN_RPC_FAILED;
+
+	fill(request, len, seed);
+	EXPECT(gn_rpc_call(client, method, request, len, result, sizeof(result), &got,
+			   gn_deadline_us(UNIT_PATIENCE_US), &status) == 0);
+	EXPECT(status == GN_RPC_OK && got == len && is_filled(result, got, seed));
+	return 0;
+}
+
+/* An asynchronous call of a method that echoes, and what became of it. */
+struct flight {
+	struct gn_rpc_op op;
+	uint8_t request[600], result[600];
+	uint32_t seed;
+	unsigned ended;
+};
+
+static inline void flight_done(struct gn_rpc_op *op)
+{
+	((struct flight *)op->arg)->ended++;
+}
+
+static inline void flight_make(struct flight *f, unsigned method, uint32_t len, uint32_t seed,
+			       uint64_t deadline_ns)
+{
+	fill(f->request, len, seed);
+	memset(f->result, 0xee, sizeof(f->result));
+	f->seed = seed;
+	f->ended = 0;
+	f->op = (struct gn_rpc_op){.method = method,
+				   .request = f->request,
+				   .request_len = len,
+				   .result = f->result,
+				   .result_room = sizeof(f->result),
+				   .deadline_ns = deadline_ns,
+				   .done = flight_done,
+				   .arg = f};
+}
+
+static inline int fly(struct gn_rpc_client *client, struct flight *f, unsigned method,
+		      uint64_t deadline_ns)
+{
+	flight_make(f, method, (uint32_t)(gn_random() % sizeof(f->request)), (uint32_t)gn_random(),
+		    deadline_ns);
+	return gn_rpc_submit(client, &f->op);
+}
+
+/* It ended once, well, with its own bytes and no others. */
+static inline int flight_check(const struct flight *f)
+{
+	EXPECT(f->ended == 1);
+	EXPECT(f->op.status == GN_RPC_OK && f->op.result_len == f->op.request_len);
+	EXPECT(is_filled(f->result, f->op.result_len, f->seed));
+	for (uint32_t i = f->op.result_len; i < sizeof(f->result); i++)
+		EXPECT(f->result[i] == 0xee);
+	return 0;
+}
+
+static inline int wait_all(struct gn_rpc_client *client, const struct flight *flights, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		while (!flights[i].ended)
+			EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) >= 0);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a client learns and tells: fetch or reply for each method, by both rules, how much a fetch
+ * brings; and what client and server have counted, as JSON and for Prometheus.
+ */
+#include "rpc_world.h"
+
+static int call_slow(struct gn_rpc_client *client, uint32_t us)
+{
+	unsigned status = GN_RPC_FAILED;
+
+	EXPECT(gn_rpc_call(client, SLOW, &us, sizeof(us), NULL, 0, NULL, GN_FOREVER, &status) == 0);
+	EXPECT(status == GN_RPC_OK);
+	return 0;
+}
+
+static bool replies(const struct gn_rpc_client *client, unsigned method)
+{
+	struct gn_rpc_choice choice = {.mode = GN_RPC_MODES};
+
+	gn_rpc_choice(client, method, &choice);
+	return choice.mode == GN_RPC_REPLY;
+}
+
+static int slow_calls(struct gn_rpc_client *client, uint32_t us, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		EXPECT(call_slow(client, us) == 0);
+	return 0;
+}
+
+/* ---- the server's time decides ---- */
+
+/* A machine that is not ours alone may stop for some ms, so there Tx is far above them. */
+static int by_time(struct world *w, struct gn_fabric *fabric)
+{
+	struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
+	struct gn_rpc_client *client;
+	struct gn_rpc_counters count;
+	struct gn_rpc_choice choice;
+
+	opts.switch_us = w->simulated ? 100 : 20000;
+	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(slow_calls(client, 0, 10) == 0);
+	EXPECT(call_echo(client, ECHO, 10, 1) == 0);
+	EXPECT(!replies(client, SLOW));
+	EXPECT(slow_calls(client, 2 * opts.switch_us, 1) == 0);
+	EXPECT(!replies(client, SLOW)); /* once is not enough */
+	EXPECT(slow_calls(client, 0, 1) == 0);
+	EXPECT(slow_calls(client, 2 * opts.switch_us, 1) == 0);
+	EXPECT(!replies(client, SLOW)); /* nor twice with another between them */
+	EXPECT(slow_calls(client, 2 * opts.switch_us, 1) == 0);
+	EXPECT(replies(client, SLOW) && !replies(client, ECHO));
+	EXPECT(slow_calls(client, opts.switch_us * 9 / 10, 3) == 0);
+	EXPECT(replies(client, SLOW)); /* between 0.8 Tx and Tx all stays as it is */
+	EXPECT(slow_calls(client, 0, 1) == 0);
+	EXPECT(replies(client, SLOW));
+	EXPECT(slow_calls(client, 0, 1) == 0);
+	EXPECT(!replies(client, SLOW));
+	EXPECT(gn_rpc_client_counters(client, &count) == 0);
+	EXPECT(count.switches == 2);
+	EXPECT(gn_rpc_choice(client, SLOW, &choice) == 0);
+	EXPECT(choice.switch_us == opts.switch_us && choice.retries && choice.batch == 1);
+	EXPECT(gn_rpc_choice(client, GN_RPC_BUILTIN_END, &choice) == -EINVAL);
+	EXPECT(gn_rpc_close(client) == 0);
+	return 0;
+}
+
+static void test_by_time(void **state)
+{
+	(void)state;
+	run_everywhere(by_time, NULL, 1);
+}
+
+/* ---- failed fetches decide, as in the papers ---- */
+
+static int by_fails(struct world *w, struct gn_fabric *fabric)
+{
+	struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
+	struct gn_rpc_client *client;
+	struct gn_rpc_counters count;
+	unsigned n = 0;
+
+	opts.flags = GN_RPC_CLIENT_PAPER;
+	opts.retries = w->simulated ? 5 : 1000;
+	opts.switch_us = w->simulated ? 100 : 20000;
+	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	/* Fetches fail for as long as the handler takes. */
+	for (; n < 10 && !replies(client, SLOW); n++)
+		EXPECT(slow_calls(client, 2 * opts.switch_us, 1) == 0);
+	EXPECT(n >= 2 && replies(client, SLOW));
+	EXPECT(gn_rpc_client_counters(client, &count) == 0);
+	EXPECT(count.failed_fetches >= opts.retries * 2);
+	EXPECT(slow_calls(client, 2 * opts.switch_us, 2) == 0);
+	EXPECT(replies(client, SLOW));
+	for (n = 0; n < 100 && replies(client, SLOW); n++)
+		EXPECT(slow_calls(client, 0, 1) == 0);
+	EXPECT(n >= 2 && n < 100);
+	EXPECT(gn_rpc_close(client) == 0);
+	return 0;
+}
+
+static void test_by_fails(void **state)
+{
+	const struct gn_rpc_server_opts paper = {.flags = GN_RPC_SERVER_PAPER, .threads = 2};
+
+	(void)state;
+	run_everywhere(by_fails, NULL, 1);
+	run_everywhere(by_fails, &paper, 1);
+}
+
+/* ---- how much a fetch brings ---- */
+
+static int fetch_size(struct world *w, struct gn_fabric *fabric)
+{
+	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
+	struct gn_rpc_client *client;
+	struct gn_rpc_choice choice;
+	struct gn_rpc_counters before, after;
+
+	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	for (unsigned i = 0; i < 200; i++)
+		EXPECT(call_echo(client, ECHO, 2000, i) == 0);
+	EXPECT(gn_rpc_choice(client, ECHO, &choice) == 0 && choice.fetch_bytes >= 2000);
+	EXPECT(gn_rpc_client_counters(client, &before) == 0);
+	for (unsigned i = 0; i < 20; i++)
+		EXPECT(call_echo(client, ECHO, 2000, i) == 0);
+	EXPECT(gn_rpc_client_counters(client, &after) == 0);
+	EXPECT(after.second_reads == before.second_reads); /* the first read brings all of it */
+	for (unsigned i = 0; i < 200; i++)
+		EXPECT(call_echo(client, ECHO, 8, i) == 0);
+	EXPECT(gn_rpc_choice(client, ECHO, &choice) == 0 && choice.fetch_bytes < 500);
+	EXPECT(gn_rpc_close(client) == 0);
+	opts.fetch_bytes = 64;
+	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	for (unsigned i = 0; i < 100; i++)
+		EXPECT(call_echo(client, ECHO, i % 2 ? 64 : 65, i) == 0);
+	EXPECT(gn_rpc_choice(client, ECHO, &choice) == 0 && choice.fetch_bytes == 64);
+	EXPECT(gn_rpc_client_counters(client, &after) == 0);
+	EXPECT(after.second_reads >= 1);
+	EXPECT(gn_rpc_close(client) == 0);
+	return 0;
+}
+
+static void test_fetch_size(void **state)
+{
+	(void)state;
+	run_everywhere(fetch_size, NULL, 2);
+}
+
+/* ---- metrics ---- */
+
+/* A reader of JSON that knows nothing but whether it is well-formed. */
+static const char *skip_value(const char *p);
+
+static const char *skip_space(const char *p)
+{
+	return p + strspn(p, " \t\n");
+}
+
+static const char *skip_string(const char *p)
+{
+	if (*p++ != '"')
+		return NULL;
+	p += strcspn(p, "\"\\\n");
+	return *p == '"' ? p + 1 : NULL;
+}
+
+static const char *skip_list(const char *p, bool names, char close)
+{
+	p = skip_space(p + 1);
+	if (*p == close)
+		return p + 1;
+	for (;;) {
+		p = skip_space(p);
+		if (names) {
+			p = skip_string(p);
+			p = p ? skip_space(p) : NULL;
+			if (!p || *p++ != ':')
+				return NULL;
+		}
+		p = skip_value(skip_space(p));
+		p = p ? skip_space(p) : NULL;
+		if (!p || (*p != ',' && *p != close))
+			return NULL;
+		if (*p++ == close)
+			return p;
+	}
+}
+
+static const char *skip_value(const char *p)
+{
+	char *end;
+
+	if (*p == '{' || *p == '[')
+		return skip_list(p, *p == '{', *p == '{' ? '}' : ']');
+	if (*p == '"')
+		return skip_string(p);
+	strtod(p, &end);
+	return end == p || *p == '+' ? NULL : end;
+}
+
+static bool is_json(const char *text)
+{
+	const char *end = *text == '{' ? skip_value(text) : NULL;
+
+	return end && !*skip_space(end);
+}
+
+/* Comments, or a name with labels in braces, and a number. */
+static bool is_prometheus(const char *text)
+{
+	unsigned values = 0;
+
+	for (const char *line = text; *line; line++) {
+		const size_t len = strcspn(line, "\n");
+		const size_t name = strspn(line, "abcdefghijklmnopqrstuvwxyz_");
+		const char *p = line + name;
+		char *end;
+
+		if (line[len] != '\n')
+			return false;
+		if (*line != '#') {
+			if (strncmp(line, "gannet_rpc_", 11))
+				return false;
+			if (*p == '{')
+				p = memchr(p, '}', len - name);
+			p = p && *p == '}' ? p + 1 : p;
+			if (!p || *p++ != ' ')
+				return false;
+			strtod(p, &end);
+			if (end != line + len)
+				return false;
+			values++;
+		}
+		line += len;
+	}
+	return values > 10;
+}
+
+static int has(const char *text, const char *word)
+{
+	EXPECT(strstr(text, word));
+	return 0;
+}
+
+static int check_text(const char *text, enum gn_rpc_format format, const char *who)
+{
+	char word[64];
+
+	EXPECT(format == GN_RPC_JSON ? is_json(text) : is_prometheus(text));
+	snprintf(word, sizeof(word), "gannet_rpc_%s_seconds_bucket{method=\"1\",le=\"+Inf\"} 21\n",
+		 who);
+	EXPECT(has(text, format == GN_RPC_JSON ? "\"method\": 1, \"calls\": 21," : word) == 0);
+	return 0;
+}
+
+static int client_text(const struct gn_rpc_client *client, enum gn_rpc_format format)
+{
+	const int len = gn_rpc_client_metrics(client, format, NULL, 0);
+	char *text = gn_alloc((size_t)len + 16, 0);
+
+	EXPECT(text && len > 100);
+	memset(text, 'x', (size_t)len + 16);
+	EXPECT(gn_rpc_client_metrics(client, format, text, (size_t)len + 1) == len);
+	EXPECT(strlen(text) == (size_t)len && text[len + 1] == 'x');
+	EXPECT(check_text(text, format, "client") == 0);
+	EXPECT(format != GN_RPC_JSON || !has(text, "\"no_method\": 1"));
+	EXPECT(gn_rpc_client_metrics(client, format, text, 10) == len);
+	EXPECT(strlen(text) == 9); /* as much as there is room for */
+	gn_free(text);
+	return 0;
+}
+
+static int server_text(struct gn_rpc_client *client, enum gn_rpc_format format)
+{
+	const unsigned method = format == GN_RPC_JSON ? GN_RPC_STATS_JSON : GN_RPC_STATS_PROMETHEUS;
+	enum { ROOM = 1 << 20 };
+	char *text = gn_alloc(ROOM, 0);
+	unsigned status = GN_RPC_FAILED;
+	uint32_t len = 0;
+
+	EXPECT(text);
+	EXPECT(gn_rpc_call(client, method, NULL, 0, text, ROOM - 1, &len, GN_FOREVER, &status) ==
+	       0);
+	EXPECT(status == GN_RPC_OK && strlen(text) == len);
+	EXPECT(check_text(text, format, "server") == 0);
+	gn_free(text);
+	return 0;
+}
+
+static int metrics(struct world *w, struct gn_fabric *fabric)
+{
+	const struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
+	struct gn_rpc_client *client;
+	struct gn_rpc_counters count;
+	struct gn_rpc_limits limits;
+	unsigned status;
+
+	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	for (unsigned i = 0; i < 21; i++)
+		EXPECT(call_echo(client, ECHO, 100, i) == 0);
+	EXPECT(gn_rpc_call(client, NEVER, NULL, 0, NULL, 0, NULL, GN_FOREVER, &status) == 0);
+	EXPECT(client_text(client, GN_RPC_JSON) == 0);
+	EXPECT(client_text(client, GN_RPC_PROMETHEUS) == 0);
+	EXPECT(server_text(client, GN_RPC_JSON) == 0);
+	EXPECT(server_text(client, GN_RPC_PROMETHEUS) == 0);
+	EXPECT(gn_rpc_client_metrics(client, (enum gn_rpc_format)2, NULL, 0) == -EINVAL);
+	EXPECT(gn_rpc_client_metrics(client, GN_RPC_JSON, NULL, 1) == -EINVAL);
+	EXPECT(gn_rpc_client_counters(client, &count) == 0);
+	EXPECT(count.calls == 24 && count.ended[GN_RPC_OK] == 23 &&
+	       count.ended[GN_RPC_NO_METHOD] == 1 && count.batches == 24 && count.results == 24);
+	EXPECT(gn_rpc_limits(client, &limits) == 0);
+	EXPECT(limits.slots == GN_RPC_SLOTS_DEFAULT && limits.window == GN_RPC_SLOTS_DEFAULT &&
+	       limits.max_large == GN_RPC_LARGE_MAX);
+	EXPECT(gn_rpc_close(client) == 0);
+	return 0;
+}
+
+static void test_metrics(void **state)
+{
+	(void)state;
+	assert_true(is_json("{\"a\": [1, -2.5e3, {}], \"b\": {\"c\": \"d\"}}\n"));
+	assert_false(is_json("{\"a\": [1, ]}"));
+	assert_false(is_json("{\"a\" 1}"));
+	assert_false(is_json("{\"a\": 1"));
+	assert_false(is_json("{\"a\": nan_}x"));
+	run_everywhere(metrics, NULL, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_by_time),
+		cmocka_unit_test(test_by_fails),
+		cmocka_unit_test(test_fetch_size),
+		cmocka_unit_test(test_metrics),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

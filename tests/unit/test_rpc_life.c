@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Beginnings and ends: servers that go and come back, that drain, that are polled; clients that
+ * were silent for long; and the papers' own interface.
+ */
+#include "rpc_world.h"
+
+/* ---- a server goes ---- */
+
+static int comes_back_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
+{
+	const struct gn_rpc_client_opts opts = in_mode(mode);
+	struct gn_rpc_client *client;
+	struct gn_rpc_counters count;
+	struct flight f[3];
+
+	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	for (unsigned round = 0; round < 3; round++) {
+		EXPECT(call_echo(client, ECHO, 100, round) == 0);
+		for (unsigned i = 0; i < 3; i++)
+			EXPECT(fly(client, &f[i], i ? ECHO : LATER, 0) == 0);
+		EXPECT(world_restart(w) == 0);
+		EXPECT(wait_all(client, f, 3) == 0);
+		for (unsigned i = 0; i < 3; i++)
+			EXPECT(f[i].ended == 1 &&
+			       (f[i].op.status == GN_RPC_PEER_GONE || f[i].op.status == GN_RPC_OK));
+		/* From then on it says so at once, until it is connected again. */
+		while (gn_rpc_poll(client) || fly(client, &f[0], ECHO, 0) != -ENOTCONN)
+			gn_sleep_us(100);
+		EXPECT(gn_rpc_wait(client, GN_FOREVER) == 0);
+		EXPECT(gn_rpc_flush(client) == -ENOTCONN);
+		EXPECT(gn_rpc_reconnect(client) == 0);
+	}
+	EXPECT(call_echo(client, LATER, 100, 7) == 0);
+	EXPECT(gn_rpc_client_counters(client, &count) == 0 && count.reconnects == 3);
+	EXPECT(gn_rpc_close(client) == 0);
+	return 0;
+}
+
+static int comes_back(struct world *w, struct gn_fabric *fabric)
+{
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
+		EXPECT(comes_back_in(w, fabric, mode) == 0);
+	return 0;
+}
+
+static void test_comes_back(void **state)
+{
+	(void)state;
+	run_everywhere(comes_back, NULL, 1);
+}
+
+/* GN_RPC_RECONNECT: a call begins anew by itself, but none is sent twice. */
+static int by_itself(struct world *w, struct gn_fabric *fabric)
+{
+	struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
+	struct gn_rpc_client *client;
+	struct gn_rpc_counters count;
+	unsigned status = GN_RPC_OK, gone = 0;
+	char result[4];
+
+	opts.flags = GN_RPC_RECONNECT;
+	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	for (unsigned round = 0; round < 5; round++) {
+		EXPECT(call_echo(client, ECHO, 100, round) == 0);
+		EXPECT(world_restart(w) == 0);
+		do {
+			EXPECT(gn_rpc_call(client, ECHO, "abc", 3, result, 4, NULL,
+					   gn_deadline_us(UNIT_PATIENCE_US), &status) == 0);
+			gone += status == GN_RPC_PEER_GONE;
+		} while (status == GN_RPC_PEER_GONE);
+		EXPECT(status == GN_RPC_OK && !memcmp(result, "abc", 3));
+	}
+	EXPECT(gone <= 5);
+	EXPECT(gn_rpc_client_counters(client, &count) == 0 && count.reconnects == 5);
+	EXPECT(gn_rpc_close(client) == 0);
+	return 0;
+}
+
+static void test_by_itself(void **state)
+{
+	(void)state;
+	run_everywhere(by_itself, NULL, 1);
+}
+
+/* Nobody comes back: the call ends at its deadline, and not before. */
+static void test_nobody_comes_back(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
+	struct gn_rpc_client *client;
+	uint64_t before_ns;
+	char addr[64];
+	int rc;
+
+	(void)state;
+	assert_non_null(w);
+	snprintf(addr, sizeof(addr), "shm:test-rpc-%llx", (unsigned long long)gn_random());
+	opts.flags = GN_RPC_RECONNECT;
+	assert_int_equal(gn_fabric_open("shm", &w->fabric), 0);
+	assert_int_equal(service_start(&w->service, w->fabric, addr, &w->opts), 0);
+	assert_int_equal(gn_rpc_connect(w->fabric, addr, &opts, &client), 0);
+	assert_int_equal(call_echo(client, ECHO, 1, 1), 0);
+	assert_int_equal(service_stop(&w->service), 0);
+	do { /* the first may not have noticed */
+		before_ns = gn_now_ns();
+		rc = gn_rpc_call(client, ECHO, NULL, 0, NULL, 0, NULL, gn_deadline_us(50000), NULL);
+	} while (!rc);
+	assert_int_equal(rc, -ENOTCONN);
+	assert_true(gn_now_ns() - before_ns >= 50000000);
+	assert_int_equal(gn_rpc_reconnect(client), -ECONNREFUSED);
+	assert_int_equal(gn_rpc_reconnect(client), -ECONNREFUSED);
+	assert_int_equal(gn_rpc_poll(client), 0);
+	assert_int_equal(gn_rpc_submit(client, &(struct gn_rpc_op){.method = ECHO}), -ENOTCONN);
+	assert_int_equal(service_start(&w->service, w->fabric, addr, &w->opts), 0);
+	assert_int_equal(gn_rpc_reconnect(client), 0);
+	assert_int_equal(call_echo(client, ECHO, 1, 1), 0);
+	assert_int_equal(gn_rpc_close(client), 0);
+	assert_int_equal(service_stop(&w->service), 0);
+	assert_int_equal(gn_fabric_close(w->fabric), 0);
+	free(w);
+}
+
+/* Who is called back when all calls end may not end the client then, whoever ends them. */
+struct closer {
+	struct gn_rpc_client *client;
+	int said;
+	unsigned n;
+};
+
+static void close_from_done(struct gn_rpc_op *op)
+{
+	struct closer *c = op->arg;
+
+	c->said = gn_rpc_close(c->client);
+	c->n++;
+}
+
+static int close_in_close(struct world *w, struct gn_fabric *fabric)
+{
+	const struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
+	struct closer c = {0};
+	struct gn_rpc_op ops[3];
+
+	shut(&w->service, true);
+	for (unsigned way = 0; way < 2; way++) {
+		c.n = 0;
+		EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &c.client) == 0);
+		for (unsigned i = 0; i < 3; i++) {
+			ops[i] = (struct gn_rpc_op){
+				.method = LATER, .done = close_from_done, .arg = &c};
+			EXPECT(gn_rpc_submit(c.client, &ops[i]) == 0);
+		}
+		if (way) {
+			EXPECT(gn_rpc_reconnect(c.client) == 0);
+			EXPECT(c.n == 3 && ops[2].status == GN_RPC_PEER_GONE);
+		}
+		EXPECT(gn_rpc_close(c.client) == 0);
+		EXPECT(c.n == 3 && c.said == -EDEADLK);
+	}
+	shut(&w->service, false);
+	return 0;
+}
+
+static void test_close_in_close(void **state)
+{
+	(void)state;
+	run_everywhere(close_in_close, NULL, 1);
+}
+
+/* ---- drain ---- */
+
+static int drain_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
+{
+	const struct gn_rpc_client_opts opts = in_mode(mode);
+	struct gn_rpc_client *client, *late;
+	struct flight f[4];
+	int rc;
+
+	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(call_echo(client, ECHO, 8, 8) == 0);
+	shut(&w->service, true);
+	for (unsigned i = 0; i < 4; i++)
+		EXPECT(fly(client, &f[i], LATER, 0) == 0);
+	while (aside(&w->service) < 4)
+		EXPECT(gn_rpc_poll(client) == 0);
+	EXPECT(gn_rpc_server_drain(w->service.server, gn_deadline_us(20000)) == -ETIMEDOUT);
+	for (unsigned i = 0; i < 8; i++)
+		EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &late) == -ECONNREFUSED);
+	EXPECT(gn_rpc_call(client, ECHO, NULL, 0, NULL, 0, NULL, GN_FOREVER, &f[0].ended) == 0);
+	EXPECT(f[0].ended == GN_RPC_BUSY);
+	f[0].ended = 0;
+	shut(&w->service, false);
+	EXPECT(wait_all(client, f, 4) == 0);
+	for (unsigned i = 0; i < 4; i++)
+		EXPECT(flight_check(&f[i]) == 0);
+	/* It knows when its client has said that it has got them. */
+	do {
+		EXPECT(gn_rpc_poll(client) == 0);
+		rc = gn_rpc_server_drain(w->service.server, gn_deadline_us(5000));
+	} while (rc == -ETIMEDOUT);
+	EXPECT(rc == 0);
+	EXPECT(gn_rpc_close(client) == 0);
+	return 0;
+}
+
+static int drain(struct world *w, struct gn_fabric *fabric)
+{
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
+		EXPECT(drain_in(w, fabric, mode) == 0);
+		EXPECT(world_restart(w) == 0);
+	}
+	return 0;
+}
+
+static void test_drain(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	(void)state;
+	assert_non_null(w);
+	w->program = drain; /* the server's calls are made here: in one process only */
+	run_shm(w);
+	w->opts.threads = 3;
+	run_shm(w);
+	free(w);
+}
+
+/* ---- silence ---- */
+
+/* After any silence, also one that ends just when the server stops looking, a call works. */
+static int parked_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode,
+		     uint32_t batch)
+{
+	struct gn_rpc_client_opts opts = in_mode(mode);
+	struct gn_rpc_client *client;
+	unsigned slow = 0;
+	const unsigned rounds = w->simulated ? 200 : 60;
+
+	opts.batch.entries = batch;
+	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	for (unsigned i = 0; i < rounds; i++) {
+		uint64_t ns;
+
+		gn_sleep_us(i % 3 ? gn_random() % 700 : 200 + gn_random() % 20);
+		ns = gn_now_ns();
+		EXPECT(call_echo(client, i % 4 ? ECHO : LATER, 32, i) == 0);
+		slow += gn_now_ns() - ns > 50000000;
+	}
+	EXPECT(slow <= (w->simulated ? 0 : rounds / 4)); /* a real machine may stop for a while */
+	gn_sleep_us(5000);
+	EXPECT(call_echo(client, ECHO, 32, 1) == 0);
+	EXPECT(gn_rpc_close(client) == 0);
+	return 0;
+}
+
+static int parked(struct world *w, struct gn_fabric *fabric)
+{
+	struct gn_rpc_counters count;
+
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
+		EXPECT(parked_in(w, fabric, mode, 1) == 0);
+		EXPECT(parked_in(w, fabric, mode, 4) == 0);
+	}
+	EXPECT(gn_rpc_server_counters(w->service.server, &count) == 0);
+	EXPECT(count.parks >= 6 && count.wakes >= 6);
+	return 0;
+}
+
+static void test_parked(void **state)
+{
+	const struct gn_rpc_server_opts opts = {.park_us = 200};
+
+	(void)state;
+	run_everywhere(parked, &opts, 3);
+}
+
+/* ---- polled servers, and the papers' own interface ---- */
+
+/* A thread that does for a server what those of others do by themselves. */
+struct poller {
+	const char *addr;
+	struct gn_fabric *fabric;
+	struct gn_rpc_server *server;
+	bool ready, stop;
+	int failed;
+};
+
+static int poll_server(struct poller *p)
+{
+	const struct gn_rpc_server_opts opts = {.flags = GN_RPC_POLLED};
+	int rc;
+
+	EXPECT(gn_rpc_server_create(p->fabric, p->addr, &opts, &p->server) == 0);
+	EXPECT(gn_rpc_server_handle(p->server, ECHO, echo, NULL) == 0);
+	EXPECT(gn_rpc_server_start(p->server) == 0);
+	EXPECT(gn_rpc_server_poll(p->server) == 0);
+	EXPECT(gn_rpc_server_wait(p->server, gn_deadline_us(2000)) == -ETIMEDOUT);
+	__atomic_store_n(&p->ready, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&p->stop, __ATOMIC_ACQUIRE)) {
+		EXPECT(gn_rpc_server_poll(p->server) >= 0);
+		rc = gn_rpc_server_wait(p->server, gn_deadline_us(10000));
+		EXPECT(rc == 0 || rc == -ETIMEDOUT || rc == -EINTR);
+	}
+	EXPECT(gn_rpc_server_drain(p->server, gn_deadline_us(UNIT_PATIENCE_US)) == 0);
+	gn_rpc_server_destroy(p->server);
+	return 0;
+}
+
+static void poller_main(void *arg)
+{
+	struct poller *p = arg;
+
+	p->failed = poll_server(p);
+}
+
+static void test_polled(void **state)
+{
+	struct gn_rpc_client *client;
+	struct gn_thread *thread;
+	struct poller p = {0};
+	char addr[64];
+
+	(void)state;
+	snprintf(addr, sizeof(addr), "shm:test-rpc-%llx", (unsigned long long)gn_random());
+	p.addr = addr;
+	assert_int_equal(gn_fabric_open("shm", &p.fabric), 0);
+	assert_int_equal(gn_thread_start("poller", poller_main, &p, &thread), 0);
+	while (!__atomic_load_n(&p.ready, __ATOMIC_ACQUIRE) && !p.failed)
+		gn_sleep_us(100);
+	assert_int_equal(p.failed, 0);
+	assert_int_equal(gn_rpc_server_poll(p.server), -EPERM);
+	assert_int_equal(gn_rpc_server_wait(p.server, 0), -EPERM);
+	assert_int_equal(gn_rpc_server_drain(p.server, 0), -EPERM);
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
+		const struct gn_rpc_client_opts opts = in_mode(mode);
+
+		assert_int_equal(gn_rpc_connect(p.fabric, addr, &opts, &client), 0);
+		for (unsigned i = 0; i < 100; i++) {
+			if (i % 20 == 0)
+				gn_sleep_us(3000); /* it is put aside meanwhile */
+			assert_int_equal(call_echo(client, ECHO, i, i), 0);
+		}
+		assert_int_equal(gn_rpc_close(client), 0);
+	}
+	__atomic_store_n(&p.stop, true, __ATOMIC_RELEASE);
+	assert_int_equal(gn_thread_join(thread), 0);
+	assert_int_equal(p.failed, 0);
+	assert_int_equal(gn_fabric_close(p.fabric), 0);
+}
+
+#define LETTERS 50u
+
+struct post_office {
+	const char *addr;
+	struct gn_fabric *fabric;
+	struct gn_thread *thread;
+	bool ready, stop;
+	int failed;
+};
+
+/* Receives letters and answers each with its own bytes, the second of two first. */
+static int serve_letters(struct post_office *p)
+{
+	const struct gn_rpc_server_opts opts = {.flags = GN_RPC_POLLED, .max_large = MAX * 4};
+	struct gn_rpc_server *server;
+	static uint8_t buf[2 * MAX];
+	uint64_t client = 0;
+	int len;
+
+	EXPECT(gn_rpc_server_create(p->fabric, p->addr, &opts, &server) == 0);
+	EXPECT(gn_rpc_server_start(server) == 0);
+	__atomic_store_n(&p->ready, true, __ATOMIC_RELEASE);
+	EXPECT(gn_rpc_server_send(server, 1, buf, 1) == -ESRCH);
+	EXPECT(gn_rpc_server_recv(server, NULL, buf, 1, 0) == -EINVAL);
+	EXPECT(gn_rpc_server_recv(server, &client, buf, 1, 0) == -ETIMEDOUT);
+	while (!__atomic_load_n(&p->stop, __ATOMIC_ACQUIRE)) {
+		len = gn_rpc_server_recv(server, &client, buf, sizeof(buf), gn_deadline_us(1000));
+		if (len == -ETIMEDOUT || len == -EINTR || len == -EMSGSIZE)
+			continue;
+		EXPECT(len >= 0);
+		EXPECT(gn_rpc_server_send(server, client + 1000, buf, 1) == -ESRCH);
+		EXPECT(gn_rpc_server_send(server, client, buf, (uint32_t)len) == 0);
+	}
+	gn_rpc_server_destroy(server);
+	return 0;
+}
+
+static void post_office(void *arg)
+{
+	struct post_office *p = arg;
+
+	p->failed = serve_letters(p);
+}
+
+static int write_letters(struct gn_rpc_client *client)
+{
+	uint8_t out[2 * MAX], in[2 * MAX];
+	const uint64_t patience_ns = gn_deadline_us(UNIT_PATIENCE_US);
+
+	EXPECT(gn_rpc_client_recv(client, in, sizeof(in), 0) == -ESRCH);
+	for (uint32_t i = 0; i < LETTERS; i++) {
+		const uint32_t len = i * 61 % 1000;
+
+		fill(out, len, i);
+		EXPECT(gn_rpc_client_send(client, out, len) == 0);
+		if (i % 8 < 7) /* seven under way, then all of them come, in their order */
+			continue;
+		for (uint32_t k = i - 7; k <= i; k++) {
+			const int got = gn_rpc_client_recv(client, in, sizeof(in), patience_ns);
+
+			EXPECT(got == (int)(k * 61 % 1000) && is_filled(in, (uint32_t)got, k));
+		}
+	}
+	for (uint32_t k = LETTERS / 8 * 8; k < LETTERS; k++)
+		EXPECT(gn_rpc_client_recv(client, in, sizeof(in), patience_ns) ==
+		       (int)(k * 61 % 1000));
+	return 0;
+}
+
+/* Too large for the slot, for who receives it, or for who waits for the answer. */
+static int large_letters(struct gn_rpc_client *client)
+{
+	uint8_t out[3 * MAX], in[2 * MAX];
+	const uint64_t patience_ns = gn_deadline_us(UNIT_PATIENCE_US);
+
+	fill(out, sizeof(out), 3);
+	for (unsigned i = 0; i < 3; i++) {
+		EXPECT(gn_rpc_client_send(client, out, 2 * MAX) == 0);
+		EXPECT(gn_rpc_client_send(client, out, 2 * MAX - 9) == 0);
+		EXPECT(gn_rpc_client_recv(client, in, sizeof(in), patience_ns) == 2 * MAX);
+		EXPECT(is_filled(in, 2 * MAX, 3));
+		EXPECT(gn_rpc_client_recv(client, in, sizeof(in), patience_ns) == 2 * MAX - 9);
+		EXPECT(is_filled(in, 2 * MAX - 9, 3));
+	}
+	EXPECT(gn_rpc_client_send(client, out, 100) == 0);
+	EXPECT(gn_rpc_client_recv(client, in, 99, patience_ns) == -EMSGSIZE);
+	EXPECT(gn_rpc_client_recv(client, in, 99, patience_ns) == -ESRCH); /* it is lost */
+	EXPECT(gn_rpc_client_send(client, out, 3 * MAX) == 0); /* more than the server has room */
+	EXPECT(gn_rpc_client_recv(client, in, sizeof(in), patience_ns) == -EMSGSIZE);
+	EXPECT(gn_rpc_client_send(client, out, 5 * MAX) == -EMSGSIZE);
+	EXPECT(gn_rpc_client_send(client, out, 10) == 0);
+	EXPECT(gn_rpc_client_recv(client, in, 10, patience_ns) == 10);
+	return 0;
+}
+
+static void test_letters(void **state)
+{
+	struct gn_rpc_client *client;
+	struct post_office p = {0};
+	char addr[64];
+
+	(void)state;
+	snprintf(addr, sizeof(addr), "shm:test-rpc-%llx", (unsigned long long)gn_random());
+	p.addr = addr;
+	assert_int_equal(gn_fabric_open("shm", &p.fabric), 0);
+	assert_int_equal(gn_thread_start("post", post_office, &p, &p.thread), 0);
+	while (!__atomic_load_n(&p.ready, __ATOMIC_ACQUIRE) && !p.failed)
+		gn_sleep_us(100);
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES && !p.failed; mode++) {
+		const struct gn_rpc_client_opts opts = in_mode(mode);
+
+		assert_int_equal(gn_rpc_connect(p.fabric, addr, &opts, &client), 0);
+		assert_int_equal(write_letters(client), 0);
+		assert_int_equal(large_letters(client), 0);
+		assert_int_equal(gn_rpc_close(client), 0);
+	}
+	/* Nobody answers any more: letters time out, and are lost with the server. */
+	{
+		const struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
+		uint8_t in[8];
+
+		assert_int_equal(gn_rpc_connect(p.fabric, addr, &opts, &client), 0);
+		__atomic_store_n(&p.stop, true, __ATOMIC_RELEASE);
+		assert_int_equal(gn_thread_join(p.thread), 0);
+		assert_int_equal(p.failed, 0);
+		if (!gn_rpc_client_send(client, "x", 1))
+			assert_int_equal(gn_rpc_client_recv(client, in, 8, GN_FOREVER), -ENOTCONN);
+		assert_int_equal(gn_rpc_close(client), 0);
+	}
+	assert_int_equal(gn_fabric_close(p.fabric), 0);
+}
+
+static void test_buffers(void **state)
+{
+	struct gn_fabric *fabric;
+	void *buf;
+
+	(void)state;
+	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	assert_null(gn_rpc_buf_alloc(NULL, 10));
+	assert_null(gn_rpc_buf_alloc(fabric, 0));
+	buf = gn_rpc_buf_alloc(fabric, 10000);
+	assert_non_null(buf);
+	memset(buf, 1, 10000);
+	gn_rpc_buf_free(buf);
+	gn_rpc_buf_free(NULL);
+	assert_int_equal(gn_fabric_close(fabric), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_comes_back),
+		cmocka_unit_test(test_by_itself),
+		cmocka_unit_test(test_nobody_comes_back),
+		cmocka_unit_test(test_close_in_close),
+		cmocka_unit_test(test_drain),
+		cmocka_unit_test(test_parked),
+		cmocka_unit_test(test_polled),
+		cmocka_unit_test(test_letters),
+		cmocka_unit_test(test_buffers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
