@@ -113,8 +113,7 @@ static bool open_message(struct rpc_conn *c, bool reply, uint32_t len)
 {
 	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
 
-	if (c->open &&
-	    (c->open_reply != reply || c->at + need > rpc_max_len(c->max_result)))
+	if (c->open && (c->open_reply != reply || c->at + need > rpc_max_len(c->max_result)))
 		rpc_seal_results(c);
 	if (c->open)
 		return true;

@@ -160,8 +160,7 @@ static bool welcome_ok(const struct gn_rpc_client *c, const struct gn_event *eve
 	return event->private_len >= sizeof(*w) && w->magic == RPC_MAGIC &&
 	       w->version == RPC_VERSION && w->slots && !(w->slots & (w->slots - 1)) &&
 	       w->slots <= c->limits.slots && w->max_request <= c->limits.max_request &&
-	       w->max_result <= c->limits.max_result && w->window &&
-	       w->window <= c->limits.window;
+	       w->max_result <= c->limits.max_result && w->window && w->window <= c->limits.window;
 }
 
 /* The server grants at most what was asked for, or it is none of ours. */

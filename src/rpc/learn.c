@@ -13,17 +13,17 @@
 #include "base/bits.h"
 #include "rpc/client.h"
 
-#define RETRIES	     5u
-#define FIRST_BYTES  216u /* until something has come: a message of 256 bytes */
-#define BATCH_MAX    128u
-#define BATCH_US     5000u
-#define ALPHA_PCT    5u
-#define AUTO_CALLS   256u /* calls after which the size of a batch is thought over */
-#define SLOW_NS	     10000u
-#define SLACK_UP_NS  100u /* after a first fetch in vain, … */
-#define SLACK_DOWN_NS 10u /* … and after one that was not: so one in eleven is in vain */
-#define SLACK_MAX_NS 2000u
-#define CALLS_IN_ROW 2u
+#define RETRIES	      5u
+#define FIRST_BYTES   216u /* until something has come: a message of 256 bytes */
+#define BATCH_MAX     128u
+#define BATCH_US      5000u
+#define ALPHA_PCT     5u
+#define AUTO_CALLS    256u /* calls after which the size of a batch is thought over */
+#define SLOW_NS	      10000u
+#define SLACK_UP_NS   100u /* after a first fetch in vain, … */
+#define SLACK_DOWN_NS 10u  /* … and after one that was not: so one in eleven is in vain */
+#define SLACK_MAX_NS  2000u
+#define CALLS_IN_ROW  2u
 
 /* ---- what it begins with ---- */
 
@@ -262,8 +262,7 @@ int gn_rpc_choice(const struct gn_rpc_client *c, unsigned method, struct gn_rpc_
 		return -EINVAL;
 	page = c->learn.kinds[method / RPC_PAGE_KINDS];
 	*out = (struct gn_rpc_choice){
-		.mode = c->mode == GN_RPC_REPLY ||
-					(page && page[method % RPC_PAGE_KINDS].reply) ?
+		.mode = c->mode == GN_RPC_REPLY || (page && page[method % RPC_PAGE_KINDS].reply) ?
 				GN_RPC_REPLY :
 				GN_RPC_FETCH,
 		.retries = c->learn.retries,

@@ -144,9 +144,9 @@ struct rpc_thread {
 	struct gn_queue *queue;
 	uint32_t asking; /* atomic: threads that are just pushing */
 	struct rpc_conn *conns, *parked, *dying;
-	struct gn_rpc_request *come; /* large ones of which a piece has come */
-	bool failed;		     /* some of them have */
-	uint64_t probe_ns;	     /* when clients are asked whether they are there */
+	struct gn_rpc_request *come;  /* large ones of which a piece has come */
+	bool failed;		      /* some of them have */
+	uint64_t probe_ns;	      /* when clients are asked whether they are there */
 	uint64_t begun_ns, looked_ns; /* when a message was last taken, and the clock looked at */
 	uint32_t turns, rounds;
 	uint32_t n_conns; /* atomic: for others to read */

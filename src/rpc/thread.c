@@ -7,11 +7,11 @@
 #include "rpc/server.h"
 
 #define COMPLETIONS  16
-#define CHAN_EVERY   64u /* turns after which connections and clock are looked at */
+#define CHAN_EVERY   64u    /* turns after which connections and clock are looked at */
 #define CHAN_NS	     50000u /* … or this much, of which handlers may need a lot */
-#define EAGER_US     20u /* of waiting for requests and nothing else */
-#define MANY_NAP_US  50u /* with more clients than a wait has room for */
-#define PARKED_EVERY 10u /* rounds of probes, until those that are put aside are asked, too */
+#define EAGER_US     20u    /* of waiting for requests and nothing else */
+#define MANY_NAP_US  50u    /* with more clients than a wait has room for */
+#define PARKED_EVERY 10u    /* rounds of probes, until those that are put aside are asked, too */
 
 /* ---- what other threads ask ---- */
 
@@ -46,6 +46,7 @@ int rpc_thread_work(struct rpc_thread *t)
 			break;
 		case RPC_ASK_DRAIN:
 			t->draining = true;
+			t->turns = CHAN_EVERY; /* who waits is told in this turn */
 			break;
 		case RPC_ASK_ACCEPT:
 			take_in(t, container_of(work, struct rpc_newcomer, work));
