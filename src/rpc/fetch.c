@@ -337,9 +337,9 @@ static void look(struct gn_rpc_client *c, uint32_t number, uint64_t have)
 	struct rpc_got *got = &c->got[number & c->mask];
 	const uint8_t *message = c->fetched + result_at(c, number);
 	struct rpc_head head;
-	const enum rpc_found found =
-		rpc_look(message, have, rpc_seq(c->epoch, number), c->nonce,
-			 rpc_max_len(c->limits.max_result), c->check_fetch, &head);
+	const enum rpc_found found = rpc_look(message, have, rpc_seq(c->epoch, number), c->nonce,
+					      rpc_max_len(c->limits.max_result), c->check_fetch,
+					      &head);
 
 	if (found != RPC_FOUND) {
 		miss(c, number, found);
@@ -553,7 +553,8 @@ static void look_at_clock(struct gn_rpc_client *c)
 {
 	const uint64_t now_ns = gn_now_ns();
 
-	if (c->entries && now_ns - c->sent[c->number & c->mask].ns > c->learn.batch.wait_us * 1000ull)
+	if (c->entries &&
+	    now_ns - c->sent[c->number & c->mask].ns > c->learn.batch.wait_us * 1000ull)
 		rpc_flush(c);
 	if (now_ns >= c->until_ns)
 		end_late(c, now_ns);
