@@ -160,6 +160,9 @@ void rpc_client_die(struct gn_rpc_client *client);
 /* Send what is put together, if there is anything. */
 void rpc_flush(struct gn_rpc_client *client);
 
+/* connect.c */
+int rpc_reconnect(struct gn_rpc_client *client, uint64_t until_ns);
+
 /* fetch.c */
 int rpc_client_poll(struct gn_rpc_client *client, bool clock);
 /* Results are not needed any more up to the first of which something is still to be read. */

@@ -197,7 +197,19 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 	return 0;
 }
 
-static int establish(struct gn_rpc_client *c)
+/* How long it may take: as long as was said, but not beyond until_ns. */
+static uint32_t patience_us(const struct gn_rpc_client *c, uint64_t until_ns)
+{
+	const uint64_t now_ns = gn_now_ns();
+	const uint64_t left_us = until_ns > now_ns ? (until_ns - now_ns) / 1000 + 1 : 1;
+	uint64_t us = c->opts.timeout_us ? c->opts.timeout_us : TIMEOUT_US;
+
+	if (us > left_us)
+		us = left_us;
+	return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
+}
+
+static int establish(struct gn_rpc_client *c, uint64_t until_ns)
 {
 	struct gn_remote reply;
 	struct gn_event event;
@@ -212,11 +224,10 @@ static int establish(struct gn_rpc_client *c)
 		.thread = c->opts.thread,
 		.nonce = c->nonce,
 	};
-	const uint64_t timeout_us = c->opts.timeout_us ? c->opts.timeout_us : TIMEOUT_US;
 	const struct gn_conn_opts conn = {
 		.private_data = &hello,
 		.private_len = sizeof(hello),
-		.timeout_us = timeout_us < UINT32_MAX ? (uint32_t)timeout_us : UINT32_MAX,
+		.timeout_us = patience_us(c, until_ns),
 	};
 	int rc = gn_mr_remote(c->reply_mr, &reply);
 
@@ -228,7 +239,7 @@ static int establish(struct gn_rpc_client *c)
 }
 
 /* A client without a link gets one, and is as new. */
-static int make_link(struct gn_rpc_client *c)
+static int make_link(struct gn_rpc_client *c, uint64_t until_ns)
 {
 	int rc;
 
@@ -241,7 +252,7 @@ static int make_link(struct gn_rpc_client *c)
 	if (!rc)
 		rc = make_tables(c);
 	if (!rc)
-		rc = establish(c);
+		rc = establish(c, until_ns);
 	if (rc) {
 		destroy_link(c);
 		return rc;
@@ -292,7 +303,7 @@ static int make(struct gn_rpc_client *c, const char *addr)
 		return rc;
 	if (!c->ctx)
 		c->ctx = c->own_ctx;
-	return make_link(c);
+	return make_link(c, GN_FOREVER);
 }
 
 int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
@@ -326,7 +337,7 @@ int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
 	return 0;
 }
 
-int gn_rpc_reconnect(struct gn_rpc_client *c)
+int rpc_reconnect(struct gn_rpc_client *c, uint64_t until_ns)
 {
 	int rc = rpc_client_check(c);
 
@@ -338,9 +349,14 @@ int gn_rpc_reconnect(struct gn_rpc_client *c)
 	if (c->qp)
 		gn_disconnect(c->qp);
 	destroy_link(c);
-	rc = make_link(c);
+	rc = make_link(c, until_ns);
 	c->count.reconnects += !rc;
 	return rc;
+}
+
+int gn_rpc_reconnect(struct gn_rpc_client *c)
+{
+	return rpc_reconnect(c, GN_FOREVER);
 }
 
 int gn_rpc_close(struct gn_rpc_client *c)

@@ -212,29 +212,33 @@ static uint32_t wait_us(const struct gn_rpc_batch *batch)
 	return batch->wait_us ? batch->wait_us : 5000;
 }
 
+static void check_late(struct session *s, const struct lane *lane, const char *how)
+{
+	const uint64_t deadline_ns = s->w->call[lane->call].deadline_ns, now_ns = gn_now_ns();
+	const uint64_t late_ns =
+		s->idle_ns - lane->idle_ns + (s->w->plan.stalls ? LATE_STALLED_NS : LATE_NS);
+
+	if (deadline_ns < GN_FOREVER && now_ns > deadline_ns + late_ns)
+		world_fail(s->w, "call %u ends %llu ns after its deadline: %s", lane->call,
+			   (unsigned long long)(now_ns - deadline_ns), how);
+}
+
 static void check_done(struct session *s, const struct lane *lane, const struct gn_rpc_op *op)
 {
 	const struct call *call = &s->w->call[lane->call];
 	const bool waits = lane == &s->lane[s->plan->window];
-	const uint64_t idle_ns = s->idle_ns - lane->idle_ns, now_ns = gn_now_ns();
-	uint64_t late_ns = idle_ns + (s->w->plan.stalls ? LATE_STALLED_NS : LATE_NS);
 	const struct check check = {
 		.w = s->w,
 		.limits = &s->limits,
 		.number = lane->call,
 		.max_large = s->plan->opts.max_large ? s->plan->opts.max_large : GN_RPC_LARGE_MAX,
 		.wait_us = wait_us(&s->plan->opts.batch),
-		.idle_ns = idle_ns,
+		.idle_ns = s->idle_ns - lane->idle_ns,
 		.canceled = lane->canceling || s->closing,
 		.broken = s->breaking || (waits && s->plan->opts.flags & GN_RPC_RECONNECT),
 	};
 
-	if (waits && s->plan->opts.flags & GN_RPC_RECONNECT)
-		late_ns += s->plan->opts.timeout_us * 1000;
-	if (call->deadline_ns < GN_FOREVER && now_ns > call->deadline_ns + late_ns)
-		world_fail(s->w, "call %u ends %llu ns after its deadline: %s", lane->call,
-			   (unsigned long long)(now_ns - call->deadline_ns),
-			   gn_rpc_status_str(op->status));
+	check_late(s, lane, gn_rpc_status_str(op->status));
 	check_ended(&check, op);
 	check_untouched(s, lane, op->status == GN_RPC_OK ? op->result_len : call->result_room);
 }
@@ -321,6 +325,7 @@ static void call_and_wait(struct session *s)
 		call->deadline_ns = op->deadline_ns = gn_deadline_us(50000);
 	rc = gn_rpc_call(s->client, op->method, op->request, op->request_len, op->result,
 			 op->result_room, &op->result_len, op->deadline_ns, &op->status);
+	check_late(s, lane, gn_strerror(rc));
 	if (has_begun(s, lane, lane->call, rc))
 		done(op);
 }
