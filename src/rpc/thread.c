@@ -7,6 +7,7 @@
 #include "rpc/server.h"
 
 #define COMPLETIONS  16
+#define ROUNDS	     64u /* of completions at once: words without end are no reason to stay */
 #define CHAN_EVERY   64u    /* turns after which connections and clock are looked at */
 #define CHAN_NS	     50000u /* … or this much, of which handlers may need a lot */
 #define EAGER_US     20u    /* of waiting for requests and nothing else */
@@ -100,6 +101,7 @@ static void take_piece(struct rpc_thread *t, struct gn_rpc_request *r)
 void rpc_thread_completions(struct rpc_thread *t)
 {
 	struct gn_wc wc[COMPLETIONS];
+	unsigned rounds = 0;
 	int n;
 
 	do {
@@ -116,7 +118,7 @@ void rpc_thread_completions(struct rpc_thread *t)
 			else if (wc[i].id)
 				take_piece(t, (struct gn_rpc_request *)(uintptr_t)wc[i].id);
 		}
-	} while (n == COMPLETIONS);
+	} while (n == COMPLETIONS && ++rounds < ROUNDS);
 }
 
 static int serve_come(struct rpc_thread *t)
