@@ -84,7 +84,7 @@ void rpc_seal_results(struct rpc_conn *c)
 	struct rpc_seal seal = {
 		.nonce = c->nonce,
 		.len = c->at,
-		.flags = c->check_fetch || c->check_request ? RPC_CRC : 0,
+		.flags = RPC_RESULT | (c->check_fetch || c->check_request ? RPC_CRC : 0),
 	};
 	uint64_t bytes;
 

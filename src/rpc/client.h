@@ -148,6 +148,9 @@ static inline uint64_t rpc_id(enum rpc_id id, uint32_t n)
 	return (uint64_t)id << 32 | n;
 }
 
+/* connect.c: by the deadline, if there is one */
+int rpc_reconnect(struct gn_rpc_client *client, uint64_t deadline_ns);
+
 /* submit.c */
 int rpc_client_check(const struct gn_rpc_client *client); /* 0, -EINVAL, -EPERM */
 /* The call ends, for its caller. */

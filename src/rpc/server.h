@@ -242,7 +242,6 @@ void rpc_thread_end(struct rpc_thread *thread);
 void rpc_thread_ask(struct rpc_thread *thread, struct rpc_work *work);
 void rpc_thread_completions(struct rpc_thread *thread);
 int rpc_thread_work(struct rpc_thread *thread);
-/* A large request of which nothing is under way: it is looked at again in the next turn. */
 
 /* server.c */
 const struct rpc_method *rpc_method_find(const struct gn_rpc_server *server, unsigned method);
