@@ -194,8 +194,8 @@ struct gn_rpc_batch {
 
 struct gn_rpc_client_opts {
 	enum gn_rpc_mode mode;
-	unsigned flags; /* enum gn_rpc_flag */
-	uint32_t slots; /* requests or batches under way; 0: GN_RPC_SLOTS_DEFAULT */
+	unsigned flags;	      /* enum gn_rpc_flag */
+	uint32_t slots;	      /* requests or batches under way; 0: GN_RPC_SLOTS_DEFAULT */
 	uint32_t max_request; /* bytes in a slot; 0: GN_RPC_BYTES_DEFAULT */
 	uint32_t max_result;  /* the server may grant less of all three */
 	uint32_t max_large;   /* bytes of anything; 0: GN_RPC_LARGE_MAX */

@@ -50,6 +50,8 @@ static void write_back(struct rpc_conn *c, uint32_t bytes)
 	/* There are no more of them under way than slots, so every round has a signal. */
 	gn_wr_rdma(&wr, GN_OP_WRITE, sync ? RPC_SYNC_ID : 0, &sge, &to, offset,
 		   sync || !(++c->unsignaled & c->mask) ? GN_SIGNALED : 0);
+	if (bytes <= c->thread->server->max_inline)
+		wr.flags |= GN_INLINE;
 	rc = gn_post_send(c->qp, &wr, NULL);
 	if (rc == -EAGAIN) { /* what was sent is done, but nobody has looked */
 		rpc_thread_completions(c->thread);
@@ -113,8 +115,7 @@ static bool open_message(struct rpc_conn *c, bool reply, uint32_t len)
 {
 	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
 
-	if (c->open &&
-	    (c->open_reply != reply || c->at + need > rpc_max_len(c->max_result)))
+	if (c->open && (c->open_reply != reply || c->at + need > rpc_max_len(c->max_result)))
 		rpc_seal_results(c);
 	if (c->open)
 		return true;
@@ -244,10 +245,9 @@ void rpc_conn_release_held(struct rpc_conn *c)
 
 void rpc_conn_look_acked(struct rpc_conn *c)
 {
-	const uint8_t *word = c->requests + (c->mask + 1) * c->request_stride;
-	const uint64_t seq =
-		__atomic_load_n((const uint64_t *)(const void *)word, __ATOMIC_ACQUIRE);
+	const uint64_t seq = __atomic_load_n(rpc_conn_ack(c), __ATOMIC_ACQUIRE);
 
+	c->ack_seen = seq;
 	/* Older than what a request said, or nothing yet: no news. */
 	if (seq >> 32 == c->epoch && (int32_t)((uint32_t)seq - c->acked) > 0 &&
 	    !rpc_conn_acked(c, (uint32_t)seq))

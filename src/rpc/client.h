@@ -48,7 +48,8 @@ struct rpc_far_read {
 /* What is known of a method. */
 struct rpc_kind {
 	bool reply;
-	uint8_t strikes; /* calls in a row that speak for the other mode */
+	uint8_t strikes;	   /* calls in a row that speak for the other mode */
+	uint16_t switched_us;	   /* the server's, when the mode changed */
 	uint16_t last_us, time_us; /* the server's: the last, and the shorter of the last two */
 	struct rpc_times *latency;
 };
@@ -58,7 +59,7 @@ struct rpc_kind {
 
 /* What a client learns, and what it is told to do. */
 struct rpc_learn {
-	struct gn_rpc_tuning tuning; /* n_sizes 0: the rule of thumb */
+	struct gn_rpc_tuning tuning;		  /* n_sizes 0: the rule of thumb */
 	uint32_t retries, switch_us, fetch_bytes; /* switch_us 0: the rule of thumb */
 	bool fetch_fixed;			  /* fetch_bytes was given */
 	uint32_t samples[RPC_SAMPLES], n_samples;
@@ -107,15 +108,15 @@ struct gn_rpc_client {
 	uint32_t told;	   /* … and the server knows */
 	bool tell;	   /* it wants to */
 	struct rpc_got *got;
-	uint32_t posted;    /* requests whose completion is to come */
-	uint32_t reads;	    /* … of results */
-	bool slow_reads;    /* none is there as soon as it is posted */
-	uint64_t first_ns;  /* not before then is the next result read */
-	bool waking;	    /* the server was woken, and nothing has come since */
-	uint32_t woken;	    /* the last word that said: parked */
-	uint64_t heard_ns;  /* when something came or went, about */
-	uint64_t sent_ns;   /* when a request went */
-	uint64_t asked_ns;  /* when the server was looked at, in the mode reply */
+	uint32_t posted;   /* requests whose completion is to come */
+	uint32_t reads;	   /* … of results */
+	bool slow_reads;   /* none is there as soon as it is posted */
+	uint64_t first_ns; /* not before then is the next result read */
+	bool waking;	   /* the server was woken, and nothing has come since */
+	uint32_t woken;	   /* the last word that said: parked */
+	uint64_t heard_ns; /* when something came or went, about */
+	uint64_t sent_ns;  /* when a request went */
+	uint64_t asked_ns; /* when the server was looked at, in the mode reply */
 	struct rpc_far_read *far_reads, **far_end;
 	uint32_t piece; /* bytes of one, at most what the fabric can carry */
 	struct rpc_area bounce;

@@ -73,6 +73,7 @@ static int make(struct rpc_conn *c)
 		.chan = t->chan,
 		.max_send_wr = 2 * slots + 8,
 		.max_recv_wr = RECVS,
+		.max_inline = t->server->max_inline,
 		.user = c,
 	};
 	int rc = make_tables(c);
@@ -86,8 +87,8 @@ static int make(struct rpc_conn *c)
 			 &c->request_mr, &c->requests);
 	if (rc)
 		return rc;
-	rc = make_region(c, c->result_stride * slots, GN_REMOTE_READ, &c->result_mem,
-			 &c->result_mr, &c->results);
+	rc = make_region(c, c->result_stride * slots, GN_REMOTE_READ, &c->result_mem, &c->result_mr,
+			 &c->results);
 	if (rc)
 		return rc;
 	rc = gn_qp_create(c->pd, &qp, &c->qp);
@@ -151,9 +152,8 @@ static int accept_conn(struct rpc_conn *c, struct gn_conn_req *req)
 		.max_large = o->max_large,
 		.park_us = o->park_us,
 	};
-	const struct gn_conn_opts opts = {.private_data = &welcome,
-					  .private_len = sizeof(welcome),
-					  .rnr_timer_us = RNR_US};
+	const struct gn_conn_opts opts = {
+		.private_data = &welcome, .private_len = sizeof(welcome), .rnr_timer_us = RNR_US};
 
 	gn_mr_remote(c->request_mr, &request);
 	gn_mr_remote(c->result_mr, &result);

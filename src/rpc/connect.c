@@ -6,7 +6,6 @@
 #include "rpc/client.h"
 
 #define TIMEOUT_US     2000000u
-#define INLINE_WANTED  256u
 #define PIECE	       (256u << 10)
 #define SENDS_PER_SLOT 3u /* a request, a read and the read of the rest */
 #define SENDS_BESIDE   8u /* words to the server, pieces of large results */
@@ -134,7 +133,7 @@ static int make_endpoint(struct gn_rpc_client *c)
 
 	if (rc)
 		return rc;
-	c->max_inline = attr.max_inline < INLINE_WANTED ? attr.max_inline : INLINE_WANTED;
+	c->max_inline = attr.max_inline < RPC_INLINE ? attr.max_inline : RPC_INLINE;
 	c->piece = attr.max_msg < PIECE ? (uint32_t)attr.max_msg : PIECE;
 	rc = gn_chan_create(c->ctx, &c->chan);
 	if (rc)
@@ -160,8 +159,7 @@ static bool welcome_ok(const struct gn_rpc_client *c, const struct gn_event *eve
 	return event->private_len >= sizeof(*w) && w->magic == RPC_MAGIC &&
 	       w->version == RPC_VERSION && w->slots && !(w->slots & (w->slots - 1)) &&
 	       w->slots <= c->limits.slots && w->max_request <= c->limits.max_request &&
-	       w->max_result <= c->limits.max_result && w->window &&
-	       w->window <= c->limits.window;
+	       w->max_result <= c->limits.max_result && w->window && w->window <= c->limits.window;
 }
 
 /* The server grants at most what was asked for, or it is none of ours. */

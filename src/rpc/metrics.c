@@ -81,10 +81,14 @@ static void put_counters(struct text *t, const struct gn_rpc_counters *c)
 }
 
 static const char *const status_names[GN_RPC_FAILED + 1] = {
-	[GN_RPC_OK] = "ok",		    [GN_RPC_TIMEOUT] = "timeout",
-	[GN_RPC_CANCELED] = "canceled",	    [GN_RPC_PEER_GONE] = "peer_gone",
-	[GN_RPC_NO_METHOD] = "no_method",   [GN_RPC_TOO_BIG] = "too_big",
-	[GN_RPC_DENIED] = "denied",	    [GN_RPC_BUSY] = "busy",
+	[GN_RPC_OK] = "ok",
+	[GN_RPC_TIMEOUT] = "timeout",
+	[GN_RPC_CANCELED] = "canceled",
+	[GN_RPC_PEER_GONE] = "peer_gone",
+	[GN_RPC_NO_METHOD] = "no_method",
+	[GN_RPC_TOO_BIG] = "too_big",
+	[GN_RPC_DENIED] = "denied",
+	[GN_RPC_BUSY] = "busy",
 	[GN_RPC_FAILED] = "failed",
 };
 
@@ -272,9 +276,8 @@ static bool gather(struct gn_rpc_server *server, unsigned method, struct rpc_tim
 	bool any = false;
 
 	for (unsigned i = 0; i < server->opts.threads; i++) {
-		struct rpc_times **page =
-			__atomic_load_n(&server->threads[i].served[method / RPC_PAGE_METHODS],
-					__ATOMIC_ACQUIRE);
+		struct rpc_times **page = __atomic_load_n(
+			&server->threads[i].served[method / RPC_PAGE_METHODS], __ATOMIC_ACQUIRE);
 		const struct rpc_times *times =
 			page ? __atomic_load_n(&page[method % RPC_PAGE_METHODS], __ATOMIC_ACQUIRE) :
 			       NULL;

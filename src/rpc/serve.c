@@ -8,7 +8,7 @@
 #include "base/mutant.h"
 #include "rpc/server.h"
 
-#define PIECES	    6u /* of large requests, read at once: the queue has 8 beside replies */
+#define PIECES 6u /* of large requests, read at once: the queue has 8 beside replies */
 
 /* ---- a request ---- */
 

@@ -66,7 +66,7 @@ void rpc_take_newcomer(struct rpc_thread *t, const struct gn_event *event)
 
 	if (!newcomer || !hello_ok(event, &newcomer->hello) || t->draining) {
 		gn_log(GN_LOG_WARN, "rpc: %s",
-		       !newcomer    ? "no memory for a client" :
+		       !newcomer   ? "no memory for a client" :
 		       t->draining ? "somebody connects when the server is about to end" :
 				     "somebody connects who is no RPC client of this version");
 		gn_free(newcomer);
@@ -139,8 +139,9 @@ static int check_opts(struct gn_rpc_server_opts *o)
 		       o->threads);
 		return -EINVAL;
 	}
-	if (o->threads <= THREADS_MAX && o->max_large <= GN_RPC_LARGE_MAX && o->max_slots <= GN_RPC_SLOTS_MAX &&
-	    o->max_request <= GN_RPC_BYTES_MAX && o->max_result <= GN_RPC_BYTES_MAX)
+	if (o->threads <= THREADS_MAX && o->max_large <= GN_RPC_LARGE_MAX &&
+	    o->max_slots <= GN_RPC_SLOTS_MAX && o->max_request <= GN_RPC_BYTES_MAX &&
+	    o->max_result <= GN_RPC_BYTES_MAX)
 		return 0;
 	gn_log(GN_LOG_ERROR,
 	       "rpc: threads %u, max_slots %u, max_request %u, max_result %u, max_large %u: at "
@@ -159,6 +160,7 @@ static int prepare(struct gn_rpc_server *server)
 	if (rc)
 		return rc;
 	server->piece = attr.max_msg < PIECE ? (uint32_t)attr.max_msg : PIECE;
+	server->max_inline = attr.max_inline < RPC_INLINE ? attr.max_inline : RPC_INLINE;
 	for (unsigned m = GN_RPC_PING; m < GN_RPC_BUILTIN_END && !rc; m++)
 		rc = add_method(server, m, rpc_metrics_handler, server);
 	if (!rc && server->opts.flags & GN_RPC_ONE_CTX)

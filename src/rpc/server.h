@@ -111,6 +111,7 @@ struct rpc_conn {
 
 	/* results: one message is put together at a time */
 	uint32_t placed, acked; /* the last that is there, that is not needed any more */
+	uint64_t ack_seen;	/* the word that says so, when it was looked at */
 	bool serving;		/* more may come for the message */
 	bool open, open_reply, open_ack;
 	uint16_t open_method; /* of its last result */
@@ -144,9 +145,9 @@ struct rpc_thread {
 	struct gn_queue *queue;
 	uint32_t asking; /* atomic: threads that are just pushing */
 	struct rpc_conn *conns, *parked, *dying;
-	struct gn_rpc_request *come; /* large ones of which a piece has come */
-	bool failed;		     /* some of them have */
-	uint64_t probe_ns;	     /* when clients are asked whether they are there */
+	struct gn_rpc_request *come;  /* large ones of which a piece has come */
+	bool failed;		      /* some of them have */
+	uint64_t probe_ns;	      /* when clients are asked whether they are there */
 	uint64_t begun_ns, looked_ns; /* when a message was last taken, and the clock looked at */
 	uint32_t turns, rounds;
 	uint32_t n_conns; /* atomic: for others to read */
@@ -161,6 +162,7 @@ struct gn_rpc_server {
 	char *addr;
 	struct gn_rpc_server_opts opts;
 	uint32_t piece; /* bytes of a large request that are read at once */
+	uint32_t max_inline;
 	struct rpc_method *methods[0x10000 / RPC_PAGE_METHODS];
 	struct gn_ctx *ctx; /* GN_RPC_ONE_CTX */
 	struct gn_listener *listener;
@@ -190,6 +192,13 @@ int rpc_conn_recv(struct rpc_conn *conn);
 static inline uint8_t *rpc_conn_request(const struct rpc_conn *conn, uint32_t number)
 {
 	return conn->requests + (number & conn->mask) * conn->request_stride;
+}
+/* Where it says which results it does not need any more. */
+static inline const uint64_t *rpc_conn_ack(const struct rpc_conn *conn)
+{
+	const uint8_t *word = conn->requests + (conn->mask + 1) * conn->request_stride;
+
+	return (const uint64_t *)(const void *)word;
 }
 static inline const uint64_t *rpc_conn_word(const struct rpc_conn *conn)
 {

@@ -7,11 +7,11 @@
 #include "rpc/server.h"
 
 #define COMPLETIONS  16
-#define CHAN_EVERY   64u /* turns after which connections and clock are looked at */
+#define CHAN_EVERY   64u    /* turns after which connections and clock are looked at */
 #define CHAN_NS	     50000u /* … or this much, of which handlers may need a lot */
-#define EAGER_US     20u /* of waiting for requests and nothing else */
-#define MANY_NAP_US  50u /* with more clients than a wait has room for */
-#define PARKED_EVERY 10u /* rounds of probes, until those that are put aside are asked, too */
+#define EAGER_US     20u    /* of waiting for requests and nothing else */
+#define MANY_NAP_US  50u    /* with more clients than a wait has room for */
+#define PARKED_EVERY 10u    /* rounds of probes, until those that are put aside are asked, too */
 
 /* ---- what other threads ask ---- */
 
@@ -46,6 +46,7 @@ int rpc_thread_work(struct rpc_thread *t)
 			break;
 		case RPC_ASK_DRAIN:
 			t->draining = true;
+			t->turns = CHAN_EVERY; /* who waits is told in this turn */
 			break;
 		case RPC_ASK_ACCEPT:
 			take_in(t, container_of(work, struct rpc_newcomer, work));
@@ -247,10 +248,12 @@ static bool gather_words(const struct rpc_thread *t, struct gn_wait_item *items,
 		const uint64_t *word = rpc_conn_word(c);
 		const uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 
-		if (*n + 2 > most || c->held || c->lent || t->draining)
+		if (*n + 2 > most)
 			return false;
 		if (!c->established)
 			continue;
+		if (c->held || c->lent || t->draining)
+			items[(*n)++] = gn_wait_word(rpc_conn_ack(c), c->ack_seen);
 		if (seen == rpc_seq(c->epoch, c->number))
 			*torn = true; /* or here since just now */
 		else

@@ -4,9 +4,9 @@
 
 #include "rpc/client.h"
 
-#define EAGER_US    20u /* of waiting for a reply and nothing else */
-#define CLOCK_EVERY 8u	/* turns of a loop that fetches */
-#define YIELD_EVERY 64u /* … for the server, where it shares our core */
+#define EAGER_US     20u /* of waiting for a reply and nothing else */
+#define CLOCK_EVERY  8u	 /* turns of a loop that fetches */
+#define YIELD_EVERY  64u /* … for the server, where it shares our core */
 #define RECONNECT_US 1000u
 
 static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)

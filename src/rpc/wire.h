@@ -95,7 +95,8 @@ struct rpc_far {
 	uint32_t key, len;
 };
 
-#define RPC_ALIGN 64u
+#define RPC_ALIGN  64u
+#define RPC_INLINE 256u /* bytes of a message that is copied into its request, if the fabric can */
 
 /* One message in eight, at no regular distance: calls have rhythms of their own. */
 static inline bool rpc_sampled(uint32_t number)

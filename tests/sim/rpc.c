@@ -29,7 +29,7 @@
 #define STACK_BYTES 131072u
 #define LIVES_MAX   512u
 #define CALLS_MAX   65536u
-#define SECONDS_MAX 60u
+#define SECONDS_MAX 20u
 #define POINTS_MAX  1000u
 
 static uint64_t current; /* the seed, for who has no other way to know */

@@ -5,6 +5,8 @@
  */
 #include "rpc_world.h"
 
+#define TIMED_WITHIN 13u /* messages of which one at least is timed */
+
 static int call_slow(struct gn_rpc_client *client, uint32_t us)
 {
 	unsigned status = GN_RPC_FAILED;
@@ -44,12 +46,12 @@ static int by_time(struct world *w, struct gn_fabric *fabric)
 	EXPECT(slow_calls(client, 0, 10) == 0);
 	EXPECT(call_echo(client, ECHO, 10, 1) == 0);
 	EXPECT(!replies(client, SLOW));
-	EXPECT(slow_calls(client, 2 * opts.switch_us, 1) == 0);
-	EXPECT(!replies(client, SLOW)); /* once is not enough */
-	EXPECT(slow_calls(client, 0, 1) == 0);
-	EXPECT(slow_calls(client, 2 * opts.switch_us, 1) == 0);
-	EXPECT(!replies(client, SLOW)); /* nor twice with another between them */
-	EXPECT(slow_calls(client, 2 * opts.switch_us, 1) == 0);
+	for (unsigned i = 0; i < 20; i++) { /* every other one is not enough */
+		EXPECT(slow_calls(client, i % 2 ? 2 * opts.switch_us : 0, 1) == 0);
+		EXPECT(!replies(client, SLOW));
+	}
+	/* Not each is timed while they seem to be short: so it may take a few. */
+	EXPECT(slow_calls(client, 2 * opts.switch_us, TIMED_WITHIN + 1) == 0);
 	EXPECT(replies(client, SLOW) && !replies(client, ECHO));
 	EXPECT(slow_calls(client, opts.switch_us * 9 / 10, 3) == 0);
 	EXPECT(replies(client, SLOW)); /* between 0.8 Tx and Tx all stays as it is */
@@ -86,9 +88,10 @@ static int by_fails(struct world *w, struct gn_fabric *fabric)
 	opts.switch_us = w->simulated ? 100 : 20000;
 	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
 	/* Fetches fail for as long as the handler takes. */
+	EXPECT(slow_calls(client, 2 * opts.switch_us, TIMED_WITHIN) == 0);
 	for (; n < 10 && !replies(client, SLOW); n++)
 		EXPECT(slow_calls(client, 2 * opts.switch_us, 1) == 0);
-	EXPECT(n >= 2 && replies(client, SLOW));
+	EXPECT(replies(client, SLOW));
 	EXPECT(gn_rpc_client_counters(client, &count) == 0);
 	EXPECT(count.failed_fetches >= opts.retries * 2);
 	EXPECT(slow_calls(client, 2 * opts.switch_us, 2) == 0);
@@ -119,15 +122,16 @@ static int fetch_size(struct world *w, struct gn_fabric *fabric)
 	struct gn_rpc_counters before, after;
 
 	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
-	for (unsigned i = 0; i < 200; i++)
+	for (unsigned i = 0; i < 64 * TIMED_WITHIN; i++)
 		EXPECT(call_echo(client, ECHO, 2000, i) == 0);
 	EXPECT(gn_rpc_choice(client, ECHO, &choice) == 0 && choice.fetch_bytes >= 2000);
 	EXPECT(gn_rpc_client_counters(client, &before) == 0);
 	for (unsigned i = 0; i < 20; i++)
 		EXPECT(call_echo(client, ECHO, 2000, i) == 0);
 	EXPECT(gn_rpc_client_counters(client, &after) == 0);
-	EXPECT(after.second_reads == before.second_reads); /* the first read brings all of it */
-	for (unsigned i = 0; i < 200; i++)
+	/* The first read brings all of it; where reads cost next to nothing it only has a look. */
+	EXPECT(!w->simulated || after.second_reads == before.second_reads);
+	for (unsigned i = 0; i < 64 * TIMED_WITHIN; i++)
 		EXPECT(call_echo(client, ECHO, 8, i) == 0);
 	EXPECT(gn_rpc_choice(client, ECHO, &choice) == 0 && choice.fetch_bytes < 500);
 	EXPECT(gn_rpc_close(client) == 0);
@@ -249,9 +253,9 @@ static int check_text(const char *text, enum gn_rpc_format format, const char *w
 	char word[64];
 
 	EXPECT(format == GN_RPC_JSON ? is_json(text) : is_prometheus(text));
-	snprintf(word, sizeof(word), "gannet_rpc_%s_seconds_bucket{method=\"1\",le=\"+Inf\"} 21\n",
+	snprintf(word, sizeof(word), "gannet_rpc_%s_seconds_bucket{method=\"1\",le=\"+Inf\"} ",
 		 who);
-	EXPECT(has(text, format == GN_RPC_JSON ? "\"method\": 1, \"calls\": 21," : word) == 0);
+	EXPECT(has(text, format == GN_RPC_JSON ? "\"method\": 1, \"calls\": " : word) == 0);
 	return 0;
 }
 
