@@ -48,7 +48,8 @@ struct bench_rpc_result {
 	struct bench_result run; /* the first client's; ops and seconds of all */
 	double mops;		 /* of all clients */
 	double server_wrs, client_wrs, round_trips, doorbells; /* per call */
-	double batch_fill; /* calls in a message with requests */
+	double batch_fill;  /* calls in a message with requests */
+	double limit_ratio; /* of the speed of the mode limit, with several calls under way */
 	bool has_counters;
 	uint64_t failed_fetches, second_reads, switches;
 };

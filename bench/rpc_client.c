@@ -185,21 +185,21 @@ static int keep_calling(struct caller *c)
 
 	while (c->n_idle) {
 		struct call *call = c->idle[c->n_idle - 1];
-		const uint64_t before = call->number;
+		const uint64_t last = call->number;
 
 		number_call(c, call, c->begun + 1);
 		call->op.deadline_ns = c->deadline_ns;
 		rc = gn_rpc_submit(c->rpc, &call->op);
-		if (rc == -EAGAIN) { /* its slot's turn has not come; its last result stands */
-			number_call(c, call, before);
+		if (rc == -EAGAIN) { /* its slot's turn has not come */
+			number_call(c, call, last);
 			return 0;
 		}
 		if (unlikely(rc)) {
 			gn_log(GN_LOG_ERROR, "cannot submit a call: %s", gn_strerror(rc));
 			return rc;
 		}
-		c->begun++;
 		c->n_idle--;
+		c->begun++;
 	}
 	return 0;
 }
@@ -283,32 +283,6 @@ int caller_run(void *arg, uint64_t block_ns, struct block *out)
 	return rc;
 }
 
-int hold_run(void *arg, uint64_t block_ns, struct block *out)
-{
-	struct hold *h = arg;
-	struct shared *shared = &h->caller->hall->pair;
-	struct gn_rpc_op op = {.method = METHOD_CACHELINE};
-	const uint64_t ping = shared->pong + 1;
-	int rc;
-
-	/* One ping: not the end that the last block left there, and a sign that it is held. */
-	__atomic_store_n(&shared->ping, ping, __ATOMIC_RELAXED);
-	rc = gn_rpc_submit(h->caller->rpc, &op);
-	if (rc)
-		return rc;
-	while (__atomic_load_n(&shared->pong, __ATOMIC_ACQUIRE) != ping && op.client &&
-	       !bench_stopped())
-		gn_rpc_poll(h->caller->rpc);
-	rc = cacheline_run(h->pair, block_ns, out);
-	while (op.client && !bench_stopped() && pair_peer_lives(h->pair))
-		gn_rpc_wait(h->caller->rpc, gn_deadline_us(CALL_US));
-	if (op.client)
-		gn_rpc_cancel(&op);
-	if (!rc && op.status != GN_RPC_OK)
-		rc = bench_stopped() ? -EINTR : -EIO;
-	return rc;
-}
-
 /* ---- the end ---- */
 
 static int check_bytes(const struct caller *c)
@@ -332,13 +306,25 @@ static int check_bytes(const struct caller *c)
 	return rc;
 }
 
-int caller_finish(struct caller *c)
+int caller_rest(struct caller *c)
 {
 	int rc = 0;
 
 	c->deadline_ns = gn_deadline_us(CALL_US);
 	while (!rc && c->ended < c->begun)
 		rc = wait_for_some(c);
+	return rc;
+}
+
+struct gn_rpc_client *caller_rpc(const struct caller *c)
+{
+	return c->rpc;
+}
+
+int caller_finish(struct caller *c)
+{
+	const int rc = caller_rest(c);
+
 	return rc ? rc : check_bytes(c);
 }
 

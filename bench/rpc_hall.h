@@ -15,6 +15,7 @@
 enum method {
 	METHOD_ECHO,
 	METHOD_CACHELINE, /* answer pings until CACHELINE_END, then the call */
+	METHOD_BARE,	  /* answer what is in the lanes of the limit until the next order */
 };
 
 /* What a client has done. */
@@ -32,14 +33,16 @@ struct hall {
 	struct shared pair;
 	struct bench_rpc_opts opts;
 	cpu_set_t server_cpus, client_cpus[BENCH_RPC_CLIENTS_MAX];
-	size_t bytes; /* of all this */
+	size_t bytes;	       /* of all this */
+	uint64_t bare_batches; /* that the limit's other side has answered */
 	/* by the server, when it is asked */
 	uint64_t server_calls, server_wrs, server_doorbells;
 	LINE uint32_t joined;	/* processes that know who they are: the server, then clients */
 	uint32_t ready, failed; /* clients */
 	LINE uint32_t signal;	/* enum signal */
+	LINE uint64_t held;	/* the order that METHOD_BARE obeys */
 	LINE struct tally tally[BENCH_RPC_CLIENTS_MAX];
-	LINE uint8_t limit[]; /* of the mode limit: slots for requests, slots for results */
+	LINE uint8_t limit[]; /* lanes without calls: slots for requests, slots for results */
 };
 
 static inline uint32_t least_u32(uint32_t a, uint32_t b)
@@ -72,12 +75,9 @@ int caller_create(struct hall *hall, uint32_t index, struct caller **out);
 void caller_destroy(struct caller *c);
 /* A load, as in pair.h. Adds to the client's tally, too. */
 int caller_run(void *caller, uint64_t block_ns, struct block *out);
-/* The limit next to it: holds the server thread meanwhile. */
-struct hold {
-	struct pair *pair;
-	struct caller *caller;
-};
-int hold_run(void *hold, uint64_t block_ns, struct block *out);
+/* Ends what is under way. */
+int caller_rest(struct caller *c);
+struct gn_rpc_client *caller_rpc(const struct caller *c);
 /* Ends what is under way; then every byte of the last results is checked. */
 int caller_finish(struct caller *c);
 /* A client that was spawned, from beginning to end. */
@@ -98,7 +98,21 @@ int bare_create(struct pair *pair, struct hall *hall, struct bare **out);
 void bare_destroy(struct bare *b);
 int bare_run(void *bare, uint64_t block_ns, struct block *out);
 int bare_check(const struct bare *b);
+/* The same without an order: the other side is there. */
+int bare_block(struct bare *b, uint64_t block_ns, struct block *out);
 /* The other side, until the order is not mine any more. */
 int bare_answer(struct hall *hall, uint64_t mine);
+
+/* ---- a limit next to calls (rpc_hold.c) ---- */
+
+/* Loads. Both hold the server thread meanwhile. */
+struct hold {
+	struct pair *pair;
+	struct hall *hall;
+	struct caller *caller;
+	struct bare *bare;
+};
+int hold_line(void *hold, uint64_t block_ns, struct block *out);
+int hold_bare(void *hold, uint64_t block_ns, struct block *out);
 
 #endif

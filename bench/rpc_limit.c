@@ -118,11 +118,11 @@ int bare_answer(struct hall *hall, uint64_t mine)
 	if (!rc)
 		pattern_fill(fill, hall->opts.result_bytes, hall->opts.seed ^ RESULT_SEED);
 	/* A window has begun at number 1 in slot 0, or goes on where the last order left it. */
-	for (uint64_t number = hall->server_calls + 1; !rc;) {
+	for (uint64_t number = hall->bare_batches + 1; !rc;) {
 		at = (uint32_t)((number - 1) % lanes.window);
 		if (is_there(&lanes.request, at, number)) {
 			answer_batch(&lanes, at, number++, copy, fill);
-			hall->server_calls++;
+			hall->bare_batches++;
 			patience_reset(&patience);
 		} else if (__atomic_load_n(&hall->pair.order, __ATOMIC_ACQUIRE) != mine) {
 			break;
@@ -243,16 +243,14 @@ static int exchange(struct bare *b, uint64_t until, bool dry)
 	return rc;
 }
 
-int bare_run(void *arg, uint64_t block_ns, struct block *out)
+int bare_block(struct bare *b, uint64_t block_ns, struct block *out)
 {
-	struct bare *b = arg;
 	const uint32_t calls = calls_of(b) == 1 ? GROUP_TRIPS : GROUP_TRIPS * DEEP_GROUP;
 	const uint64_t batches = (calls + b->lanes.batch - 1) / b->lanes.batch;
 	uint64_t since_ns;
 	int rc;
 
 	out->group_ops = batches * b->lanes.batch;
-	pair_order(b->pair, ORDER_ECHO);
 	rc = exchange(b, b->done + batches, false); /* until the other side is there */
 	since_ns = gn_now_ns();
 	while (!rc && out->ns < block_ns) {
@@ -262,6 +260,14 @@ int bare_run(void *arg, uint64_t block_ns, struct block *out)
 	}
 	/* Nothing is under way when the order changes. */
 	return rc ? rc : exchange(b, b->sent, true);
+}
+
+int bare_run(void *arg, uint64_t block_ns, struct block *out)
+{
+	struct bare *b = arg;
+
+	pair_order(b->pair, ORDER_ECHO);
+	return bare_block(b, block_ns, out);
 }
 
 int bare_check(const struct bare *b)

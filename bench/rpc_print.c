@@ -25,6 +25,7 @@ void bench_rpc_print_json(FILE *f, const struct bench_rpc_opts *o, const struct 
 	bench_json_number(f, "p99_us", r->run.p99_ns / 1000, 4);
 	bench_json_number(f, "cacheline_ratio", r->run.cacheline_ratio, 3);
 	bench_json_number(f, "overhead_ns", r->run.overhead_ns, 1);
+	bench_json_number(f, "limit_ratio", r->limit_ratio, 3);
 	bench_json_number(f, "server_wrs_per_call", r->server_wrs, 4);
 	bench_json_number(f, "client_wrs_per_call", r->client_wrs, 4);
 	bench_json_number(f, "round_trips_per_call", r->round_trips, 4);
@@ -44,7 +45,7 @@ void bench_rpc_print_json(FILE *f, const struct bench_rpc_opts *o, const struct 
 void bench_rpc_print_head(FILE *f)
 {
 	fprintf(f, ROW, "mode", "request", "result", "batch", "inflight", "Mcalls/s", "p50 us",
-		"p99 us", "next to a bare line between two cores");
+		"p99 us", "next to what two cores can do");
 	fflush(f);
 }
 
@@ -63,6 +64,8 @@ void bench_rpc_print_row(FILE *f, const struct bench_rpc_opts *o, const struct b
 	if (isfinite(r->run.cacheline_ratio))
 		snprintf(limit, sizeof(limit), "%.2f x cacheline, %+.0f ns", r->run.cacheline_ratio,
 			 r->run.overhead_ns);
+	else if (isfinite(r->limit_ratio))
+		snprintf(limit, sizeof(limit), "%.2f x limit", r->limit_ratio);
 	fprintf(f, ROW, bench_rpc_modes[o->mode], request, result, batch, inflight, mops, p50, p99,
 		limit);
 	fflush(f);

@@ -59,8 +59,7 @@ static void share_cpus(struct hall *hall, const cpu_set_t *allowed)
 
 static int open_hall(struct run *run, const struct bench_rpc_opts *opts)
 {
-	const size_t bytes =
-		sizeof(struct hall) + (opts->mode == BENCH_RPC_LIMIT ? limit_bytes(opts) : 0);
+	const size_t bytes = sizeof(struct hall) + limit_bytes(opts);
 	struct hall *hall;
 	int rc;
 
@@ -175,10 +174,14 @@ static void stop_server(struct run *run)
 
 /* ---- figures ---- */
 
+/* One at a time next to a line, or several next to the loop without calls. */
 static void take_comparison(struct run *run, const struct comparison *compared)
 {
-	run->result.run.cacheline_ratio = compared->ratio;
-	run->result.run.overhead_ns = compared->overhead_ns;
+	const bool line = run->hall->opts.inflight == 1;
+
+	run->result.run.cacheline_ratio = line ? compared->ratio : NAN;
+	run->result.run.overhead_ns = line ? compared->overhead_ns : NAN;
+	run->result.limit_ratio = line ? NAN : 1 / compared->ratio;
 }
 
 /* A closed loop: with several calls under way, each takes that many times its share. */
@@ -223,23 +226,33 @@ static void add_up(struct run *run)
 	r->round_trips = (double)all.fetches / calls + r->server_wrs;
 }
 
+/* What one client's calls can be compared with; several clients share a core, or have more. */
+static const struct load *limit_for(const struct bench_rpc_opts *o, const struct load *line,
+				    const struct load *bare)
+{
+	if (o->clients > 1)
+		return NULL;
+	return o->inflight == 1 ? line : bare;
+}
+
 static int measure_calls(struct run *run)
 {
 	const struct bench_rpc_opts *o = &run->hall->opts;
-	struct hold hold = {.pair = &run->pair};
-	const struct load limit = {hold_run, &hold, 0.25};
-	struct comparison compared;
+	struct hold hold = {.pair = &run->pair, .hall = run->hall};
+	const struct load line = {hold_line, &hold, 0.25}, bare = {hold_bare, &hold, 0.25};
+	struct comparison compared = {NAN, NAN};
 	struct load own = {.run = caller_run};
 	int rc = caller_create(run->hall, 0, &hold.caller), end;
 
 	if (rc)
 		return rc;
 	own.arg = hold.caller;
-	rc = start_clients(run);
+	rc = bare_create(&run->pair, run->hall, &hold.bare);
+	if (!rc)
+		rc = start_clients(run);
 	__atomic_store_n(&run->hall->signal, SIGNAL_RUN, __ATOMIC_RELEASE);
-	if (!rc) /* only one call at a time can be compared with one line at a time */
-		rc = blocks_run(&run->pair, &own,
-				o->inflight == 1 && o->clients == 1 ? &limit : NULL, run->progress,
+	if (!rc)
+		rc = blocks_run(&run->pair, &own, limit_for(o, &line, &bare), run->progress,
 				&run->result.run, &compared);
 	end = end_clients(run);
 	rc = rc ? rc : end;
@@ -251,6 +264,7 @@ static int measure_calls(struct run *run)
 		take_comparison(run, &compared);
 		add_up(run);
 	}
+	bare_destroy(hold.bare);
 	caller_destroy(hold.caller);
 	return rc;
 }

@@ -57,6 +57,18 @@ static void hold(struct gn_rpc_request *request, void *arg)
 	gn_rpc_answer(request, rc ? GN_RPC_FAILED : GN_RPC_OK, NULL, 0);
 }
 
+static void hold_lanes(struct gn_rpc_request *request, void *arg)
+{
+	const struct server *s = arg;
+	const uint64_t order = __atomic_load_n(&s->hall->pair.order, __ATOMIC_ACQUIRE);
+	int rc;
+
+	/* Pairs with the acquire in begin() of rpc_hold.c. */
+	__atomic_store_n(&s->hall->held, order, __ATOMIC_RELEASE);
+	rc = bare_answer(s->hall, order);
+	gn_rpc_answer(request, rc ? GN_RPC_FAILED : GN_RPC_OK, NULL, 0);
+}
+
 static int start(struct server *s)
 {
 	const struct bench_rpc_opts *opts = &s->hall->opts;
@@ -80,6 +92,8 @@ static int start(struct server *s)
 		rc = gn_rpc_server_handle(s->rpc, METHOD_ECHO, echo, s);
 	if (!rc)
 		rc = gn_rpc_server_handle(s->rpc, METHOD_CACHELINE, hold, s);
+	if (!rc)
+		rc = gn_rpc_server_handle(s->rpc, METHOD_BARE, hold_lanes, s);
 	return rc ? rc : gn_rpc_server_start(s->rpc);
 }
 

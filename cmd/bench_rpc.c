@@ -35,9 +35,9 @@ static const char help[] =
 	"  --provider P   shm (shm)\n"
 	"  --json         one object a line\n"
 	"\n"
-	"One client with one call at a time runs next to a bare cache line between the same\n"
-	"cores, in blocks that take turns. p50 and p99 are of groups of 32 calls, or more when\n"
-	"several are under way. All results are checked.";
+	"One client runs next to a limit on the same cores, in blocks that take turns: with one\n"
+	"call at a time a bare cache line, else --mode limit. p50 and p99 are of groups of 32\n"
+	"calls, or more when several are under way. All results are checked.";
 
 struct request {
 	struct bench_rpc_opts opts;

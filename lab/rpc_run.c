@@ -15,7 +15,7 @@
  */
 #define WARM_NS	   500000u
 #define WARM_OPS   10u /* of each client */
-#define CHOSEN_OPS 200000u
+#define CHOSEN_OPS 40000u
 #define MIN_NS	   2000000u
 #define MAX_NS	   20000000u
 #define MIN_OPS	   4000u

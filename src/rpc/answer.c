@@ -19,7 +19,7 @@ static uint8_t *result_slot(const struct rpc_conn *c, uint32_t number)
 
 static bool slot_is_free(const struct rpc_conn *c)
 {
-	return c->placed - c->acked <= c->mask;
+	return c->placed - c->acked <= c->mask || mutant("rpc-result-early", 8);
 }
 
 /* ---- a message with results ---- */
@@ -50,6 +50,8 @@ static void write_back(struct rpc_conn *c, uint32_t bytes)
 	/* There are no more of them under way than slots, so every round has a signal. */
 	gn_wr_rdma(&wr, GN_OP_WRITE, sync ? RPC_SYNC_ID : 0, &sge, &to, offset,
 		   sync || !(++c->unsignaled & c->mask) ? GN_SIGNALED : 0);
+	if (bytes <= c->thread->server->max_inline)
+		wr.flags |= GN_INLINE;
 	rc = gn_post_send(c->qp, &wr, NULL);
 	if (rc == -EAGAIN) { /* what was sent is done, but nobody has looked */
 		rpc_thread_completions(c->thread);
@@ -84,7 +86,7 @@ void rpc_seal_results(struct rpc_conn *c)
 	struct rpc_seal seal = {
 		.nonce = c->nonce,
 		.len = c->at,
-		.flags = c->check_fetch || c->check_request ? RPC_CRC : 0,
+		.flags = RPC_RESULT | (c->check_fetch || c->check_request ? RPC_CRC : 0),
 	};
 	uint64_t bytes;
 
@@ -245,10 +247,9 @@ void rpc_conn_release_held(struct rpc_conn *c)
 
 void rpc_conn_look_acked(struct rpc_conn *c)
 {
-	const uint8_t *word = c->requests + (c->mask + 1) * c->request_stride;
-	const uint64_t seq =
-		__atomic_load_n((const uint64_t *)(const void *)word, __ATOMIC_ACQUIRE);
+	const uint64_t seq = __atomic_load_n(rpc_conn_ack(c), __ATOMIC_ACQUIRE);
 
+	c->ack_seen = seq;
 	/* Older than what a request said, or nothing yet: no news. */
 	if (seq >> 32 == c->epoch && (int32_t)((uint32_t)seq - c->acked) > 0 &&
 	    !rpc_conn_acked(c, (uint32_t)seq))

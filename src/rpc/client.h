@@ -49,6 +49,7 @@ struct rpc_far_read {
 struct rpc_kind {
 	bool reply;
 	uint8_t strikes;	   /* calls in a row that speak for the other mode */
+	uint16_t switched_us;	   /* the server's, when the mode changed */
 	uint16_t last_us, time_us; /* the server's: the last, and the shorter of the last two */
 	struct rpc_times *latency;
 };
@@ -146,6 +147,9 @@ static inline uint64_t rpc_id(enum rpc_id id, uint32_t n)
 {
 	return (uint64_t)id << 32 | n;
 }
+
+/* connect.c: by the deadline, if there is one */
+int rpc_reconnect(struct gn_rpc_client *client, uint64_t deadline_ns);
 
 /* submit.c */
 int rpc_client_check(const struct gn_rpc_client *client); /* 0, -EINVAL, -EPERM */

@@ -10,8 +10,7 @@
 #include "rpc/copy.h"
 #include "rpc/server.h"
 
-#define RECVS  8u     /* for the words of one that was put aside */
-#define RNR_US 20000u /* a thread may be long about its handlers until there are new ones */
+#define RECVS 72u /* for words that it wakes us by: one a turn, and some that are late */
 
 /* ---- beginning ---- */
 
@@ -73,6 +72,7 @@ static int make(struct rpc_conn *c)
 		.chan = t->chan,
 		.max_send_wr = 2 * slots + 8,
 		.max_recv_wr = RECVS,
+		.max_inline = t->server->max_inline,
 		.user = c,
 	};
 	int rc = make_tables(c);
@@ -151,8 +151,9 @@ static int accept_conn(struct rpc_conn *c, struct gn_conn_req *req)
 		.max_large = o->max_large,
 		.park_us = o->park_us,
 	};
-	const struct gn_conn_opts opts = {
-		.private_data = &welcome, .private_len = sizeof(welcome), .rnr_timer_us = RNR_US};
+	const struct gn_conn_opts opts = {.private_data = &welcome,
+					  .private_len = sizeof(welcome),
+					  .rnr_timer_us = RPC_RNR_US};
 
 	gn_mr_remote(c->request_mr, &request);
 	gn_mr_remote(c->result_mr, &result);

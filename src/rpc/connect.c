@@ -6,7 +6,6 @@
 #include "rpc/client.h"
 
 #define TIMEOUT_US     2000000u
-#define INLINE_WANTED  256u
 #define PIECE	       (256u << 10)
 #define SENDS_PER_SLOT 3u /* a request, a read and the read of the rest */
 #define SENDS_BESIDE   8u /* words to the server, pieces of large results */
@@ -134,7 +133,7 @@ static int make_endpoint(struct gn_rpc_client *c)
 
 	if (rc)
 		return rc;
-	c->max_inline = attr.max_inline < INLINE_WANTED ? attr.max_inline : INLINE_WANTED;
+	c->max_inline = attr.max_inline < RPC_INLINE ? attr.max_inline : RPC_INLINE;
 	c->piece = attr.max_msg < PIECE ? (uint32_t)attr.max_msg : PIECE;
 	rc = gn_chan_create(c->ctx, &c->chan);
 	if (rc)
@@ -198,7 +197,18 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 	return 0;
 }
 
-static int establish(struct gn_rpc_client *c)
+/* How long it may take to connect: no longer than what is to be done afterwards. */
+static uint32_t connect_us(const struct gn_rpc_client *c, uint64_t deadline_ns)
+{
+	uint64_t us = c->opts.timeout_us ? c->opts.timeout_us : TIMEOUT_US;
+	const uint64_t now_ns = gn_now_ns();
+
+	if (deadline_ns && deadline_ns < now_ns + us * 1000)
+		us = deadline_ns > now_ns + 1000 ? (deadline_ns - now_ns) / 1000 : 1;
+	return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
+}
+
+static int establish(struct gn_rpc_client *c, uint32_t timeout_us)
 {
 	struct gn_remote reply;
 	struct gn_event event;
@@ -213,11 +223,11 @@ static int establish(struct gn_rpc_client *c)
 		.thread = c->opts.thread,
 		.nonce = c->nonce,
 	};
-	const uint64_t timeout_us = c->opts.timeout_us ? c->opts.timeout_us : TIMEOUT_US;
 	const struct gn_conn_opts conn = {
 		.private_data = &hello,
 		.private_len = sizeof(hello),
-		.timeout_us = timeout_us < UINT32_MAX ? (uint32_t)timeout_us : UINT32_MAX,
+		.timeout_us = timeout_us,
+		.rnr_timer_us = RPC_RNR_US,
 	};
 	int rc = gn_mr_remote(c->reply_mr, &reply);
 
@@ -229,7 +239,7 @@ static int establish(struct gn_rpc_client *c)
 }
 
 /* A client without a link gets one, and is as new. */
-static int make_link(struct gn_rpc_client *c)
+static int make_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 {
 	int rc;
 
@@ -242,7 +252,7 @@ static int make_link(struct gn_rpc_client *c)
 	if (!rc)
 		rc = make_tables(c);
 	if (!rc)
-		rc = establish(c);
+		rc = establish(c, connect_us(c, deadline_ns));
 	if (rc) {
 		destroy_link(c);
 		return rc;
@@ -293,7 +303,7 @@ static int make(struct gn_rpc_client *c, const char *addr)
 		return rc;
 	if (!c->ctx)
 		c->ctx = c->own_ctx;
-	return make_link(c);
+	return make_link(c, 0);
 }
 
 int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
@@ -327,21 +337,26 @@ int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
 	return 0;
 }
 
+int rpc_reconnect(struct gn_rpc_client *c, uint64_t deadline_ns)
+{
+	int rc;
+
+	rpc_client_die(c);
+	if (c->qp)
+		gn_disconnect(c->qp);
+	destroy_link(c);
+	rc = make_link(c, deadline_ns);
+	c->count.reconnects += !rc;
+	return rc;
+}
+
 int gn_rpc_reconnect(struct gn_rpc_client *c)
 {
 	int rc = rpc_client_check(c);
 
 	if (!rc && c->busy)
 		rc = -EDEADLK;
-	if (rc)
-		return rc;
-	rpc_client_die(c);
-	if (c->qp)
-		gn_disconnect(c->qp);
-	destroy_link(c);
-	rc = make_link(c);
-	c->count.reconnects += !rc;
-	return rc;
+	return rc ? rc : rpc_reconnect(c, 0);
 }
 
 int gn_rpc_close(struct gn_rpc_client *c)

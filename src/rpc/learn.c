@@ -19,6 +19,7 @@
 #define BATCH_US      5000u
 #define ALPHA_PCT     5u
 #define AUTO_CALLS    256u /* calls after which the size of a batch is thought over */
+#define AUTO_BATCHES  64u  /* … and batches: the calls of one are late together */
 #define SLOW_NS	      10000u
 #define SLACK_UP_NS   100u /* after a first fetch in vain, … */
 #define SLACK_DOWN_NS 10u  /* … and after one that was not: so one in eleven is in vain */
@@ -109,13 +110,16 @@ uint32_t rpc_learn_switch(const struct gn_rpc_client *c)
 static bool strikes(const struct gn_rpc_client *c, const struct rpc_kind *kind, uint32_t fails,
 		    uint16_t time_us)
 {
-	const uint32_t switch_us = rpc_learn_switch(c);
+	const bool by_fails = c->flags & GN_RPC_BY_FAILS;
 
-	if (kind->reply)
-		return time_us * 5ull < switch_us * 4ull;
-	if (c->flags & GN_RPC_BY_FAILS)
+	if (by_fails && !kind->reply)
 		return fails >= c->learn.retries;
-	return time_us > switch_us;
+	/* What failed fetches have led to, a shorter time than it was then ends. */
+	if (by_fails && !c->learn.switch_us)
+		return time_us * 5u < kind->switched_us * 4u;
+	if (kind->reply)
+		return time_us * 5u < rpc_learn_switch(c) * 4u;
+	return time_us > rpc_learn_switch(c);
 }
 
 static void choose_mode(struct gn_rpc_client *c, struct rpc_kind *kind, uint32_t fails,
@@ -129,6 +133,7 @@ static void choose_mode(struct gn_rpc_client *c, struct rpc_kind *kind, uint32_t
 		return;
 	kind->strikes = 0;
 	kind->reply = !kind->reply;
+	kind->switched_us = time_us;
 	c->count.switches++;
 }
 
@@ -143,7 +148,7 @@ static void choose_batch(struct gn_rpc_client *c, uint64_t ns, uint32_t calls)
 	if (ns > l->batch.limit_us * 1000ull)
 		l->late += calls;
 	l->seen += calls;
-	if (l->seen < AUTO_CALLS)
+	if (l->seen < AUTO_CALLS || l->seen < AUTO_BATCHES * l->entries)
 		return;
 	late = l->late * 1000ull; /* in thousandths of a per cent of those seen, times 10 */
 	if (late > (uint64_t)l->batch.alpha_pct * 10 * l->seen && l->entries > 1)

@@ -160,6 +160,7 @@ static int prepare(struct gn_rpc_server *server)
 	if (rc)
 		return rc;
 	server->piece = attr.max_msg < PIECE ? (uint32_t)attr.max_msg : PIECE;
+	server->max_inline = attr.max_inline < RPC_INLINE ? attr.max_inline : RPC_INLINE;
 	for (unsigned m = GN_RPC_PING; m < GN_RPC_BUILTIN_END && !rc; m++)
 		rc = add_method(server, m, rpc_metrics_handler, server);
 	if (!rc && server->opts.flags & GN_RPC_ONE_CTX)

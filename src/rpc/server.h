@@ -111,6 +111,7 @@ struct rpc_conn {
 
 	/* results: one message is put together at a time */
 	uint32_t placed, acked; /* the last that is there, that is not needed any more */
+	uint64_t ack_seen;	/* the word that says so, when it was looked at */
 	bool serving;		/* more may come for the message */
 	bool open, open_reply, open_ack;
 	uint16_t open_method; /* of its last result */
@@ -161,6 +162,7 @@ struct gn_rpc_server {
 	char *addr;
 	struct gn_rpc_server_opts opts;
 	uint32_t piece; /* bytes of a large request that are read at once */
+	uint32_t max_inline;
 	struct rpc_method *methods[0x10000 / RPC_PAGE_METHODS];
 	struct gn_ctx *ctx; /* GN_RPC_ONE_CTX */
 	struct gn_listener *listener;
@@ -190,6 +192,13 @@ int rpc_conn_recv(struct rpc_conn *conn);
 static inline uint8_t *rpc_conn_request(const struct rpc_conn *conn, uint32_t number)
 {
 	return conn->requests + (number & conn->mask) * conn->request_stride;
+}
+/* Where it says which results it does not need any more. */
+static inline const uint64_t *rpc_conn_ack(const struct rpc_conn *conn)
+{
+	const uint8_t *word = conn->requests + (conn->mask + 1) * conn->request_stride;
+
+	return (const uint64_t *)(const void *)word;
 }
 static inline const uint64_t *rpc_conn_word(const struct rpc_conn *conn)
 {
@@ -233,7 +242,6 @@ void rpc_thread_end(struct rpc_thread *thread);
 void rpc_thread_ask(struct rpc_thread *thread, struct rpc_work *work);
 void rpc_thread_completions(struct rpc_thread *thread);
 int rpc_thread_work(struct rpc_thread *thread);
-/* A large request of which nothing is under way: it is looked at again in the next turn. */
 
 /* server.c */
 const struct rpc_method *rpc_method_find(const struct gn_rpc_server *server, unsigned method);

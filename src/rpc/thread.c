@@ -264,10 +264,12 @@ static bool gather_words(const struct rpc_thread *t, struct gn_wait_item *items,
 		const uint64_t *word = rpc_conn_word(c);
 		const uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 
-		if (*n + 2 > most || c->held || c->lent || t->draining)
+		if (*n + 2 > most)
 			return false;
 		if (!c->established)
 			continue;
+		if (c->held || c->lent || t->draining)
+			items[(*n)++] = gn_wait_word(rpc_conn_ack(c), c->ack_seen);
 		if (seen == rpc_seq(c->epoch, c->number))
 			*torn = true; /* or here since just now */
 		else

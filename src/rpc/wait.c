@@ -110,7 +110,7 @@ static int submit_again(struct gn_rpc_client *c, struct gn_rpc_op *op)
 	}
 	while (rc == -ENOTCONN && c->flags & GN_RPC_RECONNECT &&
 	       (!op->deadline_ns || gn_now_ns() < op->deadline_ns)) {
-		if (gn_rpc_reconnect(c))
+		if (rpc_reconnect(c, op->deadline_ns))
 			gn_sleep_us(RECONNECT_US);
 		else
 			rc = gn_rpc_submit(c, op);

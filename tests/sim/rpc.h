@@ -25,6 +25,7 @@ enum method { NOW = 1, LATER, SLOW, LENT, OWN, NOBODY, METHODS };
 struct plan_client {
 	struct gn_rpc_client_opts opts;
 	unsigned window, calls;
+	bool steady; /* it does nothing but call and wait, as fast as it can */
 	uint32_t max_timeout_us;
 	uint32_t think_us;					    /* the most it does nothing */
 	uint32_t far_bytes;					    /* beyond what a slot holds */

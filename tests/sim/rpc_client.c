@@ -20,6 +20,7 @@
 #define LATE_NS		1000000ull
 #define LATE_STALLED_NS 100000000ull
 #define UNTOUCHED	0x5a
+#define BUSY_NS		3000u
 #define GUARD		64u
 #define AT_ONCE		4u /* calls of gn_rpc_call_all() */
 
@@ -69,6 +70,12 @@ static uint32_t draw_far(const struct session *s, uint32_t slot)
 	return slot + 1 + (uint32_t)(gn_random() % s->plan->far_bytes);
 }
 
+/* Of a batch all must fit one slot. */
+static uint32_t most(const struct session *s, uint32_t slot)
+{
+	return s->plan->opts.batch.entries > 1 && gn_random() % 8 ? slot / 8 : slot;
+}
+
 static bool is_far(const struct session *s)
 {
 	return gn_random() % 1000 < s->plan->fars;
@@ -85,11 +92,14 @@ static uint32_t new_call(struct session *s)
 	if (!call)
 		return 0;
 	call->method = (unsigned)(gn_random() % 8 ? NOW + gn_random() % 4 : NOW + gn_random() % 6);
+	if (s->plan->steady)
+		call->method = gn_random() % 64 ? NOW : LATER;
 	call->far_request = is_far(s);
 	call->far_result = is_far(s);
 	call->request_len = call->far_request ? draw_far(s, l->max_request) :
-						ask + draw_len(l->max_request - ask);
-	call->result_len = call->far_result ? draw_far(s, l->max_result) : draw_len(l->max_result);
+						ask + draw_len(most(s, l->max_request - ask));
+	call->result_len = call->far_result ? draw_far(s, l->max_result) :
+					      draw_len(most(s, l->max_result));
 	call->result_room = gn_random() % 16 ? call->result_len :
 			    gn_random() % 2  ? draw_len(call->result_len) :
 					       BYTES_MAX + s->plan->far_bytes;
@@ -249,7 +259,9 @@ static void done(struct gn_rpc_op *op)
 	/* A server that drains is left by some. */
 	s->quit |= status == GN_RPC_BUSY && s->w->plan.drain_us && gn_random() % 8 == 0;
 	s->in_done++;
-	if (gn_random() % 2 && !s->hold)
+	if (s->plan->steady)
+		gn_charge(GN_WORK_NS, BUSY_NS); /* so that there is always another that has ended */
+	if ((s->plan->steady || gn_random() % 2) && !s->hold)
 		begin(s, lane);
 	s->in_done--;
 }
@@ -404,6 +416,12 @@ static void reconnect(struct session *s)
 	gn_rpc_limits(s->client, &s->limits);
 }
 
+static void begin_all(struct session *s)
+{
+	for (unsigned i = 0; i < s->plan->window; i++)
+		begin(s, &s->lane[i]);
+}
+
 /* One of many things. */
 static void do_something(struct session *s, unsigned dice)
 {
@@ -417,8 +435,22 @@ static void do_something(struct session *s, unsigned dice)
 		call_several(s);
 	else if (dice < 460)
 		gn_rpc_flush(s->client);
+	else if (dice < 480)
+		begin_all(s);
 	else
 		begin(s, &s->lane[gn_random() % s->plan->window]);
+}
+
+static void steady_step(struct session *s)
+{
+	begin_all(s);
+	if (gn_random() % 8)
+		wait_a_little(s, 100);
+	else
+		gn_rpc_poll(s->client);
+	s->quit |= s->lost;
+	if (!s->busy)
+		gn_sleep_us(1);
 }
 
 static void step(struct session *s)
@@ -508,7 +540,7 @@ static void session(struct session *s)
 	gn_rpc_limits(s->client, &s->limits);
 	if (make_lanes(s)) {
 		while (!s->quit && *s->left && gn_sim_now_ns(s->w->sim) < UNTIL_NS)
-			step(s);
+			s->plan->steady ? steady_step(s) : step(s);
 		if (!s->quit)
 			drain(s);
 	}

@@ -242,7 +242,7 @@ static void draw_parking(struct plan *plan, struct rng *rng)
 	for (unsigned i = 0; i < plan->n_clients; i++) {
 		struct plan_client *c = &plan->client[i];
 
-		*c = (struct plan_client){.opts = opts, .window = 2, .calls = 4000};
+		*c = (struct plan_client){.opts = opts, .window = 2, .calls = 2500};
 		c->max_timeout_us = 20000;
 		c->opts.mode = (enum gn_rpc_mode)range(rng, 0, GN_RPC_MODES - 1);
 		if (!i)
@@ -252,6 +252,29 @@ static void draw_parking(struct plan *plan, struct rng *rng)
 		c->window = 1;
 		c->calls = 30;
 		c->pauses = 1000;
+	}
+}
+
+/* Clients that have many calls under way at any time, and some that take longer than they may. */
+static void draw_steady(struct plan *plan, struct rng *rng)
+{
+	plan->raw = 0;
+	plan->n_clients = range(rng, 1, 2);
+	plan->defer_us = 5000;
+	plan->server = (struct gn_rpc_server_opts){.threads = range(rng, 1, 2), .max_slots = 64};
+	plan->stop_us = plan->drain_us = 0;
+	for (unsigned i = 0; i < plan->n_clients; i++) {
+		struct plan_client *c = &plan->client[i];
+
+		*c = (struct plan_client){.steady = true, .calls = 1000, .window = 24};
+		c->opts.mode = (enum gn_rpc_mode)range(rng, 0, GN_RPC_MODES - 1);
+		c->opts.flags = one_in(rng, 2) ? GN_RPC_EAGER : 0;
+		c->opts.slots = 64;
+		c->opts.max_request = c->opts.max_result = 64;
+		c->opts.timeout_us = 20000;
+		c->opts.batch.entries = range(rng, 1, 4);
+		c->opts.batch.wait_us = 5;
+		c->max_timeout_us = 500;
 	}
 }
 
@@ -272,6 +295,8 @@ void plan_draw(struct plan *plan, uint64_t seed)
 		draw_client(&plan->client[i], &rng, plan->server.park_us);
 	if (one_in(&rng, 8))
 		draw_parking(plan, &rng);
+	else if (one_in(&rng, 16))
+		draw_steady(plan, &rng);
 	else
 		draw_faults(plan, &rng);
 	plan->strict = !plan->breaks && !plan->no_memory && !plan->stalls;
