@@ -199,6 +199,7 @@ static int keep_calling(struct caller *c)
 			return rc;
 		}
 		c->n_idle--;
+		c->begun++;
 	}
 	return 0;
 }

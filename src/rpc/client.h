@@ -148,6 +148,9 @@ static inline uint64_t rpc_id(enum rpc_id id, uint32_t n)
 	return (uint64_t)id << 32 | n;
 }
 
+/* connect.c: by the deadline, if there is one */
+int rpc_reconnect(struct gn_rpc_client *client, uint64_t deadline_ns);
+
 /* submit.c */
 int rpc_client_check(const struct gn_rpc_client *client); /* 0, -EINVAL, -EPERM */
 /* The call ends, for its caller. */
@@ -159,9 +162,6 @@ void rpc_call_over(struct gn_rpc_client *client, uint32_t index);
 void rpc_client_die(struct gn_rpc_client *client);
 /* Send what is put together, if there is anything. */
 void rpc_flush(struct gn_rpc_client *client);
-
-/* connect.c */
-int rpc_reconnect(struct gn_rpc_client *client, uint64_t until_ns);
 
 /* fetch.c */
 int rpc_client_poll(struct gn_rpc_client *client, bool clock);

@@ -10,8 +10,7 @@
 #include "rpc/copy.h"
 #include "rpc/server.h"
 
-#define RECVS  8u     /* for the words of one that was put aside */
-#define RNR_US 20000u /* a thread may be long about its handlers until there are new ones */
+#define RECVS 72u /* for words that it wakes us by: one a turn, and some that are late */
 
 /* ---- beginning ---- */
 
@@ -152,8 +151,9 @@ static int accept_conn(struct rpc_conn *c, struct gn_conn_req *req)
 		.max_large = o->max_large,
 		.park_us = o->park_us,
 	};
-	const struct gn_conn_opts opts = {
-		.private_data = &welcome, .private_len = sizeof(welcome), .rnr_timer_us = RNR_US};
+	const struct gn_conn_opts opts = {.private_data = &welcome,
+					  .private_len = sizeof(welcome),
+					  .rnr_timer_us = RPC_RNR_US};
 
 	gn_mr_remote(c->request_mr, &request);
 	gn_mr_remote(c->result_mr, &result);
@@ -296,18 +296,30 @@ static uint32_t *park_word(const struct rpc_conn *c)
 	return (uint32_t *)(void *)(slot + offsetof(struct rpc_head, word));
 }
 
+/* Is there a request, or half of one? From a client that was silent for long only a whole one is. */
+static bool has_request(const struct rpc_conn *c, bool long_silent)
+{
+	struct rpc_head head;
+
+	if (__atomic_load_n(rpc_conn_word(c), __ATOMIC_SEQ_CST) != rpc_seq(c->epoch, c->number))
+		return false;
+	return !long_silent ||
+	       rpc_look(rpc_conn_request(c, c->number), c->request_stride,
+			rpc_seq(c->epoch, c->number), c->nonce, rpc_max_len(c->max_request),
+			c->check_request, &head) == RPC_FOUND;
+}
+
 /*
  * A request that came before the client could read the word would not be noticed any more: so look
  * once again when the word is there.
  */
-void rpc_conn_park(struct rpc_conn *c)
+void rpc_conn_park(struct rpc_conn *c, bool long_silent)
 {
 	if (!++c->park_word)
 		c->park_word = 1;
 	__atomic_store_n(park_word(c), c->park_word, __ATOMIC_SEQ_CST);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (__atomic_load_n(rpc_conn_word(c), __ATOMIC_SEQ_CST) == rpc_seq(c->epoch, c->number) &&
-	    !mutant("rpc-park-blindly", 8)) {
+	if (has_request(c, long_silent) && !mutant("rpc-park-blindly", 8)) {
 		__atomic_store_n(park_word(c), 0, __ATOMIC_RELAXED);
 		return;
 	}

@@ -197,19 +197,18 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 	return 0;
 }
 
-/* How long it may take: as long as was said, but not beyond until_ns. */
-static uint32_t patience_us(const struct gn_rpc_client *c, uint64_t until_ns)
+/* How long it may take to connect: no longer than what is to be done afterwards. */
+static uint32_t connect_us(const struct gn_rpc_client *c, uint64_t deadline_ns)
 {
-	const uint64_t now_ns = gn_now_ns();
-	const uint64_t left_us = until_ns > now_ns ? (until_ns - now_ns) / 1000 + 1 : 1;
 	uint64_t us = c->opts.timeout_us ? c->opts.timeout_us : TIMEOUT_US;
+	const uint64_t now_ns = gn_now_ns();
 
-	if (us > left_us)
-		us = left_us;
+	if (deadline_ns && deadline_ns < now_ns + us * 1000)
+		us = deadline_ns > now_ns + 1000 ? (deadline_ns - now_ns) / 1000 : 1;
 	return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 }
 
-static int establish(struct gn_rpc_client *c, uint64_t until_ns)
+static int establish(struct gn_rpc_client *c, uint32_t timeout_us)
 {
 	struct gn_remote reply;
 	struct gn_event event;
@@ -227,7 +226,8 @@ static int establish(struct gn_rpc_client *c, uint64_t until_ns)
 	const struct gn_conn_opts conn = {
 		.private_data = &hello,
 		.private_len = sizeof(hello),
-		.timeout_us = patience_us(c, until_ns),
+		.timeout_us = timeout_us,
+		.rnr_timer_us = RPC_RNR_US,
 	};
 	int rc = gn_mr_remote(c->reply_mr, &reply);
 
@@ -239,7 +239,7 @@ static int establish(struct gn_rpc_client *c, uint64_t until_ns)
 }
 
 /* A client without a link gets one, and is as new. */
-static int make_link(struct gn_rpc_client *c, uint64_t until_ns)
+static int make_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 {
 	int rc;
 
@@ -252,7 +252,7 @@ static int make_link(struct gn_rpc_client *c, uint64_t until_ns)
 	if (!rc)
 		rc = make_tables(c);
 	if (!rc)
-		rc = establish(c, until_ns);
+		rc = establish(c, connect_us(c, deadline_ns));
 	if (rc) {
 		destroy_link(c);
 		return rc;
@@ -303,7 +303,7 @@ static int make(struct gn_rpc_client *c, const char *addr)
 		return rc;
 	if (!c->ctx)
 		c->ctx = c->own_ctx;
-	return make_link(c, GN_FOREVER);
+	return make_link(c, 0);
 }
 
 int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
@@ -337,26 +337,26 @@ int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
 	return 0;
 }
 
-int rpc_reconnect(struct gn_rpc_client *c, uint64_t until_ns)
+int rpc_reconnect(struct gn_rpc_client *c, uint64_t deadline_ns)
 {
-	int rc = rpc_client_check(c);
+	int rc;
 
-	if (!rc && c->busy)
-		rc = -EDEADLK;
-	if (rc)
-		return rc;
 	rpc_client_die(c);
 	if (c->qp)
 		gn_disconnect(c->qp);
 	destroy_link(c);
-	rc = make_link(c, until_ns);
+	rc = make_link(c, deadline_ns);
 	c->count.reconnects += !rc;
 	return rc;
 }
 
 int gn_rpc_reconnect(struct gn_rpc_client *c)
 {
-	return rpc_reconnect(c, GN_FOREVER);
+	int rc = rpc_client_check(c);
+
+	if (!rc && c->busy)
+		rc = -EDEADLK;
+	return rc ? rc : rpc_reconnect(c, 0);
 }
 
 int gn_rpc_close(struct gn_rpc_client *c)

@@ -12,6 +12,7 @@
 #define CHAN_EVERY  64u	   /* polls after which the connection is looked at in any case */
 #define CLOCK_EVERY 16u	   /* … and the clock */
 #define PATIENCE_NS 20000u /* of a call, until it is fetched more and more seldom */
+#define SELDOM_NS   10000000u
 #define AHEAD	    16u	   /* results that are read at once */
 #define PEEK_FROM   256u   /* bytes that are worth it to look at the first of them before */
 #define ALONE	    8u	   /* reads in a row of one result */
@@ -187,6 +188,13 @@ void rpc_move_spent(struct gn_rpc_client *c)
 	}
 }
 
+/* There is no room for it; what the handler thought of the call stands. */
+static void end_too_big(struct gn_rpc_client *c, struct rpc_call *call, unsigned status,
+			uint32_t len)
+{
+	rpc_end(c, call, status == GN_RPC_OK ? GN_RPC_TOO_BIG : status, len);
+}
+
 static void deliver(struct gn_rpc_client *c, struct rpc_call *call, const struct rpc_entry *entry,
 		    const uint8_t *bytes)
 {
@@ -195,8 +203,7 @@ static void deliver(struct gn_rpc_client *c, struct rpc_call *call, const struct
 	if (!op)
 		return;
 	if (entry->len > op->result_room) {
-		rpc_end(c, call, entry->kind == GN_RPC_OK ? GN_RPC_TOO_BIG : entry->kind,
-			entry->len);
+		end_too_big(c, call, entry->kind, entry->len);
 		return;
 	}
 	if (entry->len)
@@ -217,7 +224,7 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 	if (read.from.len > call->op->result_room)
 		rpc_mail_room(c, call->op, read.from.len);
 	if (read.from.len > call->op->result_room || read.from.len > c->opts.max_large) {
-		rpc_end(c, call, GN_RPC_TOO_BIG, read.from.len);
+		end_too_big(c, call, entry->kind, read.from.len);
 		return false;
 	}
 	if (rpc_far_begin(c, &read)) {
@@ -225,7 +232,7 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 		c->got[number & c->mask].far++;
 		return true;
 	}
-	rpc_end(c, call, GN_RPC_TOO_BIG, read.from.len); /* for this process, now */
+	end_too_big(c, call, entry->kind, read.from.len); /* for this process, now */
 	return false;
 }
 
@@ -302,8 +309,8 @@ static void put_off(struct gn_rpc_client *c)
 	now_ns = gn_now_ns();
 	sent = &c->sent[(c->number - 1) & c->mask];
 	age_ns = now_ns - (sent->ns > c->heard_ns ? sent->ns : c->heard_ns);
-	if (age_ns > PATIENCE_NS && age_ns < RPC_PROBE_NS * 8)
-		c->first_ns = now_ns + age_ns / 8;
+	if (age_ns > PATIENCE_NS)
+		c->first_ns = now_ns + (age_ns / 8 < SELDOM_NS ? age_ns / 8 : SELDOM_NS);
 }
 
 /* The result was not there, or not all of it. */

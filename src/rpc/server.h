@@ -185,8 +185,8 @@ void rpc_conn_end(struct rpc_conn *conn);
 void rpc_conn_bury(struct rpc_thread *thread);
 /* Every RPC_PROBE_NS: a client that was silent may have vanished without a word. */
 void rpc_conn_probe(struct rpc_conn *conn);
-/* Put it aside until it says that there is something. */
-void rpc_conn_park(struct rpc_conn *conn);
+/* Put it aside until it says that there is something. long_silent: for RPC_PROBE_NS. */
+void rpc_conn_park(struct rpc_conn *conn, bool long_silent);
 void rpc_conn_unpark(struct rpc_conn *conn);
 int rpc_conn_recv(struct rpc_conn *conn);
 static inline uint8_t *rpc_conn_request(const struct rpc_conn *conn, uint32_t number)
@@ -242,7 +242,6 @@ void rpc_thread_end(struct rpc_thread *thread);
 void rpc_thread_ask(struct rpc_thread *thread, struct rpc_work *work);
 void rpc_thread_completions(struct rpc_thread *thread);
 int rpc_thread_work(struct rpc_thread *thread);
-/* A large request of which nothing is under way: it is looked at again in the next turn. */
 
 /* server.c */
 const struct rpc_method *rpc_method_find(const struct gn_rpc_server *server, unsigned method);

@@ -7,6 +7,7 @@
 #include "rpc/server.h"
 
 #define COMPLETIONS  16
+#define ROUNDS	     64u /* of completions at once: words without end are no reason to stay */
 #define CHAN_EVERY   64u    /* turns after which connections and clock are looked at */
 #define CHAN_NS	     50000u /* … or this much, of which handlers may need a lot */
 #define EAGER_US     20u    /* of waiting for requests and nothing else */
@@ -100,6 +101,7 @@ static void take_piece(struct rpc_thread *t, struct gn_rpc_request *r)
 void rpc_thread_completions(struct rpc_thread *t)
 {
 	struct gn_wc wc[COMPLETIONS];
+	unsigned rounds = 0;
 	int n;
 
 	do {
@@ -116,7 +118,7 @@ void rpc_thread_completions(struct rpc_thread *t)
 			else if (wc[i].id)
 				take_piece(t, (struct gn_rpc_request *)(uintptr_t)wc[i].id);
 		}
-	} while (n == COMPLETIONS);
+	} while (n == COMPLETIONS && ++rounds < ROUNDS);
 }
 
 static int serve_come(struct rpc_thread *t)
@@ -161,7 +163,18 @@ static int serve_all(struct rpc_thread *t)
 	return served;
 }
 
-/* Those from whom nothing has come for a while are put aside. */
+/*
+ * Those from whom nothing has come for a while are put aside. After a longer while also those that
+ * owe something: the rest of a message, the word that a result is not needed any more. They may owe
+ * it for ever.
+ */
+static bool may_park(const struct rpc_conn *c, uint64_t now_ns)
+{
+	if (!c->established || c->failed || c->open || c->thread->draining)
+		return false;
+	return (!c->held && !c->lent) || now_ns >= c->heard_ns + RPC_PROBE_NS;
+}
+
 static void park_quiet(struct rpc_thread *t, uint64_t now_ns)
 {
 	const uint64_t park_ns = t->server->opts.park_us * 1000ull;
@@ -171,9 +184,8 @@ static void park_quiet(struct rpc_thread *t, uint64_t now_ns)
 		if (c->heard) {
 			c->heard = c->silent = false;
 			c->heard_ns = now_ns;
-		} else if (now_ns >= c->heard_ns + park_ns && c->established && !c->failed &&
-			   !c->held && !c->lent && !c->open && !t->draining) {
-			rpc_conn_park(c);
+		} else if (now_ns >= c->heard_ns + park_ns && may_park(c, now_ns)) {
+			rpc_conn_park(c, now_ns >= c->heard_ns + RPC_PROBE_NS);
 		}
 	}
 }
@@ -188,8 +200,12 @@ static void probe_all(struct rpc_thread *t, uint64_t now_ns)
 	/* With nobody else there the thread sleeps for that many rounds. */
 	if (++t->rounds % PARKED_EVERY && t->conns)
 		return;
-	for (struct rpc_conn *c = t->parked; c; c = c->next)
+	for (struct rpc_conn *c = t->parked, *next; c; c = next) {
+		next = c->next;
 		rpc_conn_probe(c);
+		if (unlikely(c->held || c->lent))
+			rpc_conn_look_acked(c);
+	}
 }
 
 /* How many clients have not got all their answers, for who drains the server. */

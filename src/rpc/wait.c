@@ -99,27 +99,30 @@ static void finish(struct gn_rpc_client *c, const struct gn_rpc_op *op)
 			rest(c, GN_FOREVER, turn);
 }
 
-static void nap(uint64_t until_ns)
+/* deadline_ns: 0 is none. */
+static void nap(uint64_t deadline_ns)
 {
 	const uint64_t now_ns = gn_now_ns();
 
-	if (now_ns < until_ns)
-		gn_sleep_us(earlier((until_ns - now_ns) / 1000 + 1, RECONNECT_US));
+	if (!deadline_ns)
+		gn_sleep_us(RECONNECT_US);
+	else if (now_ns < deadline_ns)
+		gn_sleep_us(earlier((deadline_ns - now_ns) / 1000 + 1, RECONNECT_US));
 }
 
 /* Once more after a server has gone, until the deadline. */
 static int submit_again(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
-	const uint64_t until_ns = op->deadline_ns ? op->deadline_ns : GN_FOREVER;
 	int rc = gn_rpc_submit(c, op);
 
 	if (rc == -EAGAIN) { /* the slot's last call ended early, and nobody has looked since */
 		rpc_client_poll(c, true);
 		rc = gn_rpc_submit(c, op);
 	}
-	while (rc == -ENOTCONN && c->flags & GN_RPC_RECONNECT && gn_now_ns() < until_ns) {
-		if (rpc_reconnect(c, until_ns))
-			nap(until_ns);
+	while (rc == -ENOTCONN && c->flags & GN_RPC_RECONNECT &&
+	       (!op->deadline_ns || gn_now_ns() < op->deadline_ns)) {
+		if (rpc_reconnect(c, op->deadline_ns))
+			nap(op->deadline_ns);
 		else
 			rc = gn_rpc_submit(c, op);
 	}

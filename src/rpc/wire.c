@@ -17,7 +17,9 @@ static uint32_t checksum(const void *slot, struct rpc_head head)
 {
 	uint32_t crc;
 
-	head.crc = head.word = 0;
+	head.crc = 0;
+	if (head.flags & RPC_RESULT)
+		head.word = 0;
 	crc = gn_crc32c(0, &head, sizeof(head));
 	gn_charge(GN_WORK_CHECKSUM, rpc_message_bytes(head.len));
 	return gn_crc32c(crc, (const char *)slot + sizeof(head),
@@ -47,6 +49,7 @@ enum rpc_found rpc_look(const void *slot, uint64_t have, uint64_t seq, uint64_t 
 {
 	const uint64_t is = __atomic_load_n((const uint64_t *)slot, __ATOMIC_ACQUIRE);
 	uint64_t tail;
+	uint32_t len;
 
 	if (mutant("rpc-epoch-unchecked", 8) && (uint32_t)is == (uint32_t)seq)
 		seq = is;
@@ -63,6 +66,12 @@ enum rpc_found rpc_look(const void *slot, uint64_t have, uint64_t seq, uint64_t 
 		(const uint64_t *)(const void *)((const char *)slot + rpc_tail_at(head->len)),
 		__ATOMIC_ACQUIRE);
 	if (tail != rpc_tail(seq, nonce) && !mutant("rpc-tail-unchecked", seq))
+		return RPC_TORN;
+	/* Before, half of the head may have been that of the slot's last message. */
+	len = head->len;
+	rpc_load(head, slot, sizeof(*head));
+	head->seq = seq;
+	if (head->len != len)
 		return RPC_TORN;
 	if (!check || mutant("rpc-crc-unchecked", seq))
 		return RPC_FOUND;

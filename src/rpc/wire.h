@@ -60,9 +60,10 @@ struct rpc_welcome {
 _Static_assert(sizeof(struct rpc_welcome) <= GN_PRIVATE_MAX, "what an acceptance carries");
 
 enum rpc_flag {
-	RPC_REPLY = 1 << 0, /* request: write the result back */
-	RPC_CRC = 1 << 1,   /* crc is meant */
-	RPC_ACK = 1 << 2,   /* result: say when it is not needed any more */
+	RPC_REPLY = 1 << 0,  /* request: write the result back */
+	RPC_CRC = 1 << 1,    /* crc is meant */
+	RPC_ACK = 1 << 2,    /* result: say when it is not needed any more */
+	RPC_RESULT = 1 << 3, /* so its word may change */
 };
 
 struct rpc_head {
@@ -70,7 +71,7 @@ struct rpc_head {
 	uint32_t len;	/* of entries and their bytes */
 	uint16_t aux;	/* request: entries; result: the server's time in us, saturating */
 	uint16_t flags; /* enum rpc_flag */
-	uint32_t crc;	/* CRC-32C of head (this and word 0), entries, bytes and tail */
+	uint32_t crc;	/* CRC-32C of head (this 0, a result's word 0), entries, bytes and tail */
 	/*
 	 * Request: up to which number results are not needed any more. Where the next result will
 	 * be: not 0 while the client is parked; a new value each time.
@@ -98,14 +99,19 @@ struct rpc_far {
 #define RPC_ALIGN  64u
 #define RPC_INLINE 256u /* bytes of a message that is copied into its request, if the fabric can */
 
-/* One message in eight, at no regular distance: calls have rhythms of their own. */
+/*
+ * The first message, and one in eight at no regular distance: calls have rhythms of their own.
+ */
 static inline bool rpc_sampled(uint32_t number)
 {
-	return number * 0x9e3779b1u >> 29 == 0;
+	return (number - 1) * 0x9e3779b1u >> 29 == 0;
 }
 
 /* How long to wait for the rest of a message, which may never come: its sender may be gone. */
 #define RPC_TORN_NAP_US 1u
+
+/* For a thread that is long about its handlers, until it has looked at the words that wake it. */
+#define RPC_RNR_US 20000u
 
 /* Silence after which a side asks whether the other is there. */
 #define RPC_PROBE_NS 100000000u

@@ -26,12 +26,11 @@ static inline uint32_t fuzz_pick(uint64_t n)
 /* Numbers at the edges of what is allowed, and any. */
 static inline uint32_t fuzz_strange(void)
 {
-	static const uint32_t odd[] = {0,	   1,	       7,	   8,	       9,
-				       16,	   24,	       32,	   511,	       512,
-				       513,	   520,	       4096,	   4104,       4105,
-				       0x7fff,	   0x8000,     0x8001,	   0xffff,     0x10000,
-				       64u << 20,  0x7fffffff, 0x80000000, 0xfffffff0, 0xfffffff8,
-				       0xffffffff};
+	static const uint32_t odd[] = {
+		0,	    1,		7,	    8,		9,	   16,	    24,
+		32,	    511,	512,	    513,	520,	   4096,    4104,
+		4105,	    0x7fff,	0x8000,	    0x8001,	0xffff,	   0x10000, 64u << 20,
+		0x7fffffff, 0x80000000, 0xfffffff0, 0xfffffff8, 0xffffffff};
 
 	return fuzz_pick(3) ? odd[fuzz_pick(sizeof(odd) / sizeof(odd[0]))] : fuzz_any();
 }

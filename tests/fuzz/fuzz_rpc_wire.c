@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fuzz.h"
 #include "gannet/rpc.h"
 #include "rpc/server.h"
-#include "fuzz.h"
 
 #define MAX	512u
 #define ENTRIES 8u
@@ -58,8 +58,8 @@ static void make_message(struct message *m, bool crc)
 static void change(struct message *m)
 {
 	const uint32_t bytes = (uint32_t)rpc_message_bytes(m->len);
-	const uint32_t at =
-		fuzz_pick(2) ? fuzz_pick(sizeof(struct rpc_head) + 16) : fuzz_pick(bytes);
+	const uint32_t at = fuzz_pick(2) ? fuzz_pick(sizeof(struct rpc_head) + 16) :
+					   fuzz_pick(bytes);
 	const uint32_t word = fuzz_strange();
 
 	switch (fuzz_pick(4)) {
@@ -202,8 +202,8 @@ static void test_acks(void **state)
 static size_t change_text(char *text, size_t len)
 {
 	static const char *const words[] = {
-		"\t", "\n", "-1", "0", "4294967296", "rate\t1\t2\n", "bytes\t1\n", "retries\t1\n",
-		"#",  "",   "1e9"};
+		"\t",	      "\n",	      "-1", "0", "4294967296", "rate\t1\t2\n",
+		"bytes\t1\n", "retries\t1\n", "#",  "",	 "1e9"};
 	const size_t at = fuzz_pick((uint32_t)len), cut = fuzz_pick(8);
 	const char *word = words[fuzz_pick(sizeof(words) / sizeof(words[0]))];
 	const size_t n = *word ? strlen(word) : 1; /* a NUL, too */

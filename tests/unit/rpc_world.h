@@ -203,7 +203,7 @@ static inline void answer_later(void *arg)
 		if (request)
 			echo(request, NULL);
 		else
-			gn_sleep_us(20);
+			gn_sleep_us(__atomic_load_n(&s->shut, __ATOMIC_ACQUIRE) ? 2000 : 20);
 	}
 }
 

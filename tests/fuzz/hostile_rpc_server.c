@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A server that means ill: it lets clients in, and then leaves and writes anything where their
+ * results should be. A client may get wrong results from it, and may end; it must keep to the room
+ * that its callers gave it, and to their deadlines.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "rpc/wire.h"
+#include "rpc_world.h"
+
+#define CONNS	  4u
+#define SENDS	  64u
+#define FAR_BYTES (1u << 20)
+#define GUARD	  64u
+#define CALL_US	  3000u
+
+/* ---- the server ---- */
+
+struct conn {
+	struct gn_pd *pd;
+	struct gn_qp *qp;
+	struct gn_mem *mem[3]; /* requests, results, what is far */
+	struct gn_mr *mr[3];
+	struct rpc_hello hello;
+	struct rpc_welcome welcome;
+	uint32_t placed, seen;
+	bool up, honest;
+};
+
+struct evil {
+	const char *addr;
+	struct gn_fabric *fabric;
+	uint64_t seed;
+	bool ready, stop;
+	int failed;
+	unsigned lives, results;
+	struct gn_ctx *ctx;
+	struct gn_chan *chan;
+	struct gn_cq *cq;
+	struct conn conns[CONNS];
+};
+
+static void conn_end(struct conn *c)
+{
+	if (c->qp && c->up)
+		gn_disconnect(c->qp);
+	gn_qp_destroy(c->qp);
+	for (unsigned i = 0; i < 3; i++) {
+		gn_mr_deregister(c->mr[i]);
+		gn_mem_free(c->mem[i]);
+	}
+	gn_pd_destroy(c->pd);
+	*c = (struct conn){0};
+}
+
+static int conn_make(struct evil *e, struct conn *c)
+{
+	const uint64_t requests = rpc_stride(c->welcome.max_request) * c->welcome.slots + RPC_ALIGN;
+	const uint64_t bytes[3] = {requests, rpc_stride(c->welcome.max_result) * c->welcome.slots,
+				   FAR_BYTES};
+	const unsigned rights[3] = {GN_REMOTE_WRITE, GN_REMOTE_READ, GN_REMOTE_READ};
+	const struct gn_qp_opts qp = {.type = GN_QP_RC,
+				      .send_cq = e->cq,
+				      .recv_cq = e->cq,
+				      .chan = e->chan,
+				      .max_send_wr = SENDS,
+				      .max_recv_wr = 8,
+				      .user = c};
+
+	EXPECT(gn_pd_create(e->ctx, &c->pd) == 0);
+	for (unsigned i = 0; i < 3; i++) {
+		EXPECT(gn_mem_alloc(e->fabric, bytes[i], rights[i], &c->mem[i]) == 0);
+		EXPECT(gn_mr_register(c->pd, c->mem[i], 0, bytes[i], GN_LOCAL_WRITE | rights[i],
+				      &c->mr[i]) == 0);
+	}
+	EXPECT(gn_qp_create(c->pd, &qp, &c->qp) == 0);
+	for (unsigned i = 0; i < 8; i++)
+		EXPECT(gn_post_recv(c->qp, &(struct gn_recv_wr){.id = 1}, NULL) == 0);
+	return 0;
+}
+
+/* What a server of ours would say, but for a field now and then. */
+static int let_in(struct evil *e, const struct gn_event *event)
+{
+	struct gn_conn_opts opts = {.private_len = sizeof(struct rpc_welcome)};
+	struct gn_remote remote[2];
+	struct rpc_welcome said;
+	struct conn *c = &e->conns[fuzz_pick(CONNS)];
+
+	conn_end(c);
+	memcpy(&c->hello, event->private_data, sizeof(c->hello));
+	c->welcome = (struct rpc_welcome){.magic = RPC_MAGIC,
+					  .version = RPC_VERSION,
+					  .bytes = sizeof(c->welcome),
+					  .slots = c->hello.slots,
+					  .max_request = c->hello.max_request,
+					  .max_result = c->hello.max_result,
+					  .epoch = fuzz_any() | 1,
+					  .window = c->hello.window,
+					  .max_large = GN_RPC_LARGE_MAX,
+					  .park_us = fuzz_pick(2) ? 1000 : fuzz_strange()};
+	EXPECT(conn_make(e, c) == 0);
+	gn_mr_remote(c->mr[0], &remote[0]);
+	gn_mr_remote(c->mr[1], &remote[1]);
+	c->welcome.request_key = remote[0].key;
+	c->welcome.result_key = remote[1].key;
+	said = c->welcome;
+	if (!fuzz_pick(4)) {
+		const uint32_t word = fuzz_strange();
+
+		memcpy((uint8_t *)&said + fuzz_pick(sizeof(said) / 4) * 4, &word, 4);
+	}
+	opts.private_data = &said;
+	if (!fuzz_pick(20))
+		opts.private_len = fuzz_pick(sizeof(said));
+	c->up = !gn_accept(event->req, c->qp, &opts);
+	c->honest = fuzz_pick(2);
+	e->lives += c->up;
+	return 0;
+}
+
+/* ---- results ---- */
+
+static uint32_t draw_result(const struct conn *c, uint8_t *to, uint32_t room)
+{
+	struct rpc_entry entry = {.len = fuzz_pick(200),
+				  .kind = (uint16_t)(fuzz_pick(4) ? 0 : fuzz_strange()),
+				  .index = (uint16_t)fuzz_pick(fuzz_pick(8) ? 4 : c->hello.window)};
+
+	if (rpc_align8(entry.len) + sizeof(entry) > room)
+		entry.len = 0;
+	for (uint32_t i = 0; i < entry.len; i++)
+		to[sizeof(entry) + i] = (uint8_t)fuzz_any();
+	if (!fuzz_pick(3) && room >= sizeof(entry) + sizeof(struct rpc_far)) {
+		struct gn_remote mine;
+		struct rpc_far far;
+
+		gn_mr_remote(c->mr[2], &mine);
+		far = (struct rpc_far){.offset = fuzz_pick(20) ? 0 : fuzz_strange(),
+				       .key = fuzz_pick(20) ? mine.key : fuzz_strange(),
+				       .len = fuzz_pick(20) ? fuzz_pick(FAR_BYTES) :
+							      fuzz_strange()};
+		entry.index |= RPC_FAR;
+		entry.len = sizeof(far);
+		memcpy(to + sizeof(entry), &far, sizeof(far));
+	}
+	if (!fuzz_pick(60))
+		entry.len = fuzz_strange();
+	if (!fuzz_pick(60))
+		entry.index = (uint16_t)fuzz_strange();
+	memcpy(to, &entry, sizeof(entry));
+	return (uint32_t)sizeof(entry) + rpc_align8(entry.len);
+}
+
+static const uint8_t *find_request(const struct conn *c, uint32_t number, struct rpc_head *head)
+{
+	const uint64_t stride = rpc_stride(c->welcome.max_request);
+	const uint8_t *slot =
+		(uint8_t *)gn_mem_addr(c->mem[0]) + (number & (c->welcome.slots - 1)) * stride;
+	const uint64_t seq = rpc_seq(c->welcome.epoch, number);
+
+	return rpc_look(slot, stride, seq, c->hello.nonce, rpc_max_len(c->welcome.max_request),
+			false, head) == RPC_FOUND ?
+		       slot :
+		       NULL;
+}
+
+/* As the request says it, which is there: then calls succeed, and the client gets along. */
+static uint32_t copy_request(const struct conn *c, uint8_t *to, uint32_t max)
+{
+	struct rpc_head head;
+	const uint8_t *slot = find_request(c, c->seen, &head);
+
+	if (!slot || head.len > max)
+		return 0;
+	memcpy(to, slot + sizeof(head), head.len);
+	for (uint32_t at = 0; at + sizeof(struct rpc_entry) <= head.len;) {
+		struct rpc_entry entry;
+
+		memcpy(&entry, to + at, sizeof(entry));
+		entry.kind = GN_RPC_OK;
+		memcpy(to + at, &entry, sizeof(entry));
+		at += (uint32_t)sizeof(entry) + rpc_align8(entry.len);
+	}
+	return head.len;
+}
+
+static void write_back(struct evil *e, struct conn *c, uint64_t at, uint32_t bytes)
+{
+	const struct gn_sge sge = {(uint8_t *)gn_mem_addr(c->mem[1]) + at, bytes,
+				   gn_mr_lkey(c->mr[1])};
+	struct gn_wr wr;
+
+	(void)e;
+	gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &(struct gn_remote){.key = c->hello.reply_key}, at,
+		   GN_SIGNALED);
+	gn_post_send(c->qp, &wr, NULL);
+}
+
+/* The next message, where a client fetches it and where it finds replies. */
+static void place(struct evil *e, struct conn *c)
+{
+	const uint32_t max = rpc_max_len(c->welcome.max_result);
+	const uint64_t stride = rpc_stride(c->welcome.max_result);
+	const uint64_t at = ((c->placed + 1) & (c->welcome.slots - 1)) * stride;
+	uint8_t *slot = (uint8_t *)gn_mem_addr(c->mem[1]) + at;
+	struct rpc_seal seal = {.seq = rpc_seq(c->welcome.epoch, c->placed + 1),
+				.nonce = c->hello.nonce,
+				.flags = fuzz_pick(2) ? RPC_ACK : 0,
+				.aux = (uint16_t)(fuzz_pick(2) ? 0 : fuzz_strange())};
+
+	if (c->honest && fuzz_pick(20)) {
+		seal.len = copy_request(c, slot + sizeof(struct rpc_head), max);
+		if (!seal.len)
+			return;
+	} else {
+		for (uint32_t i = 1 + fuzz_pick(3); i && seal.len + 8 <= max; i--) {
+			const uint32_t n = draw_result(c, slot + sizeof(struct rpc_head) + seal.len,
+						       max - seal.len);
+
+			seal.len = n > max - seal.len ? max : seal.len + n;
+		}
+	}
+	if (!fuzz_pick(50))
+		seal.len = fuzz_strange();
+	seal.len = seal.len > max ? max : seal.len & ~7u;
+	seal.word = fuzz_pick(50) ? 0 : fuzz_strange();
+	rpc_seal(slot, &seal);
+	write_back(e, c, at, (uint32_t)stride);
+	c->placed++;
+	e->results++;
+}
+
+static void scribble(struct evil *e, struct conn *c)
+{
+	const uint64_t all = rpc_stride(c->welcome.max_result) * c->welcome.slots;
+	const uint64_t at = fuzz_any() % all;
+	const uint32_t left = (uint32_t)(all - at), len = fuzz_pick(left < 200 ? left : 200);
+
+	for (uint32_t i = 0; i < len; i++)
+		((uint8_t *)gn_mem_addr(c->mem[1]))[at + i] = (uint8_t)fuzz_any();
+	write_back(e, c, at, len);
+}
+
+static int turn(struct evil *e)
+{
+	struct gn_event event;
+	struct rpc_head head;
+	struct gn_wc wc[32];
+	int n;
+
+	while (!gn_chan_next(e->chan, &event)) {
+		struct conn *c = event.qp ? gn_qp_user(event.qp) : NULL;
+
+		if (event.type == GN_EVENT_CONNECT_REQUEST)
+			EXPECT(let_in(e, &event) == 0);
+		else if (c && event.type != GN_EVENT_ESTABLISHED)
+			c->up = false;
+	}
+	n = gn_cq_poll(e->cq, wc, 32);
+	for (int i = 0; i < n; i++) {
+		struct conn *c = gn_qp_user(wc[i].qp);
+
+		if (wc[i].status != GN_WC_OK)
+			c->up = false;
+		else if (wc[i].id)
+			gn_post_recv(c->qp, &(struct gn_recv_wr){.id = 1}, NULL);
+	}
+	for (unsigned i = 0; i < CONNS; i++) {
+		struct conn *c = &e->conns[i];
+
+		if (!c->up)
+			continue;
+		if (find_request(c, c->seen + 1, &head)) {
+			c->seen++;
+			for (unsigned k = fuzz_pick(8) ? 1 : fuzz_pick(3); k; k--)
+				place(e, c);
+		} else if (!fuzz_pick(500))
+			scribble(e, c);
+		else if (!fuzz_pick(5000))
+			conn_end(c);
+	}
+	return 0;
+}
+
+static int evil_serves(struct evil *e)
+{
+	struct gn_listener *listener;
+
+	EXPECT(gn_ctx_create(e->fabric, &e->ctx) == 0);
+	EXPECT(gn_chan_create(e->ctx, &e->chan) == 0);
+	EXPECT(gn_cq_create(e->ctx, &(struct gn_cq_opts){.depth = 1024, .chan = e->chan}, &e->cq) ==
+	       0);
+	EXPECT(gn_listen(e->ctx, e->addr, e->chan, 0, &listener) == 0);
+	__atomic_store_n(&e->ready, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE)) {
+		EXPECT(turn(e) == 0);
+		gn_yield();
+	}
+	for (unsigned i = 0; i < CONNS; i++)
+		conn_end(&e->conns[i]);
+	EXPECT(gn_listener_close(listener) == 0);
+	EXPECT(gn_cq_destroy(e->cq) == 0);
+	EXPECT(gn_chan_destroy(e->chan) == 0);
+	EXPECT(gn_ctx_destroy(e->ctx) == 0);
+	return 0;
+}
+
+static void evil_main(void *arg)
+{
+	struct evil *e = arg;
+
+	fuzz_own = e->seed;
+	e->failed = evil_serves(e);
+}
+
+/* ---- the client ---- */
+
+struct ask {
+	struct gn_rpc_op op;
+	uint64_t deadline_ns;
+	unsigned ended;
+	uint8_t request[300];
+	uint8_t *result; /* GUARD bytes before and behind its room */
+};
+
+static void ask_done(struct gn_rpc_op *op)
+{
+	((struct ask *)op->arg)->ended++;
+}
+
+static void ask_make(struct ask *a)
+{
+	const uint32_t room = fuzz_pick(4) ? fuzz_pick(300) : fuzz_pick(300000);
+
+	a->ended = 0;
+	a->deadline_ns = gn_deadline_us(CALL_US);
+	a->result = malloc(room + 2 * GUARD);
+	assert_non_null(a->result);
+	memset(a->result, 0xee, room + 2 * GUARD);
+	a->op = (struct gn_rpc_op){.method = fuzz_pick(5),
+				   .request = a->request,
+				   .request_len = fuzz_pick(sizeof(a->request)),
+				   .result = a->result + GUARD,
+				   .result_room = room,
+				   .deadline_ns = a->deadline_ns,
+				   .done = ask_done,
+				   .arg = a};
+}
+
+static int ask_check(struct ask *a, unsigned *statuses)
+{
+	const struct gn_rpc_op *op = &a->op;
+
+	EXPECT(a->ended == 1);
+	EXPECT(op->status != GN_RPC_OK || op->result_len <= op->result_room);
+	for (unsigned i = 0; i < GUARD; i++)
+		EXPECT(a->result[i] == 0xee && a->result[GUARD + op->result_room + i] == 0xee);
+	statuses[op->status < GN_RPC_FAILED ? op->status : GN_RPC_FAILED]++;
+	free(a->result);
+	return 0;
+}
+
+#define ASKS 12u
+
+/* A burst of calls, and all of them end, not much later than they should. */
+static int burst(struct gn_rpc_client *client, unsigned *statuses, uint64_t *latest_ns)
+{
+	struct ask *asks = calloc(ASKS, sizeof(*asks));
+	unsigned n = 0;
+	int rc = 0;
+
+	EXPECT(asks);
+	for (; n < 1 + fuzz_pick(ASKS) && n < ASKS && !rc; n += !rc) {
+		ask_make(&asks[n]);
+		rc = gn_rpc_submit(client, &asks[n].op);
+		if (rc)
+			free(asks[n].result);
+	}
+	EXPECT(rc == 0 || rc == -EAGAIN || rc == -ENOTCONN);
+	for (unsigned i = 0; i < n; i++) {
+		while (!asks[i].ended)
+			EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) >= 0);
+		if (gn_now_ns() > asks[i].deadline_ns + *latest_ns)
+			*latest_ns = gn_now_ns() - asks[i].deadline_ns;
+		EXPECT(ask_check(&asks[i], statuses) == 0);
+	}
+	free(asks);
+	return rc == -ENOTCONN ? 1 : 0;
+}
+
+static int one_life(struct gn_fabric *fabric, const char *addr, uint64_t end_ns, unsigned *statuses,
+		    uint64_t *latest_ns)
+{
+	struct gn_rpc_client_opts opts = in_mode((enum gn_rpc_mode)fuzz_pick(GN_RPC_MODES));
+	struct gn_rpc_client *client;
+	int rc;
+
+	opts.slots = 1u << fuzz_pick(4);
+	opts.max_result = 64u << fuzz_pick(5);
+	opts.max_request = 300;
+	opts.batch.entries = 1 + fuzz_pick(4);
+	opts.timeout_us = 100000;
+	rc = gn_rpc_connect(fabric, addr, &opts, &client);
+	EXPECT(rc <= 0); /* it may be refused, cut off, or let in with nonsense */
+	if (rc)
+		return 0;
+	for (unsigned i = fuzz_pick(40); i && gn_now_ns() < end_ns && !rc; i--) {
+		rc = burst(client, statuses, latest_ns);
+		EXPECT(rc == 0 || rc == 1);
+	}
+	EXPECT(gn_rpc_close(client) == 0);
+	return 0;
+}
+
+static void test_hostile_server(void **state)
+{
+	const uint64_t end_ns = fuzz_begin() + fuzz_us() * 2000;
+	unsigned statuses[GN_RPC_FAILED + 1] = {0};
+	struct evil *e = calloc(1, sizeof(*e));
+	uint64_t latest_ns = 0;
+	struct gn_thread *thread;
+	char addr[64];
+	int rc = 0;
+
+	(void)state;
+	assert_non_null(e);
+	gn_log_to(fuzz_be_silent, NULL);
+	snprintf(addr, sizeof(addr), "shm:hostile-rpc-%llx", (unsigned long long)gn_random());
+	e->addr = addr;
+	e->seed = fuzz_any() | 1;
+	assert_int_equal(gn_fabric_open("shm", &e->fabric), 0);
+	assert_int_equal(gn_thread_start("evil", evil_main, e, &thread), 0);
+	while (!__atomic_load_n(&e->ready, __ATOMIC_ACQUIRE) && !e->failed)
+		gn_sleep_us(100);
+	while (!rc && gn_now_ns() < end_ns)
+		rc = one_life(e->fabric, addr, end_ns, statuses, &latest_ns);
+	__atomic_store_n(&e->stop, true, __ATOMIC_RELEASE);
+	assert_int_equal(gn_thread_join(thread), 0);
+	print_message("# %u lives, %u results; calls: %u ok, %u late, %u gone, %u too big, %u "
+		      "other; the latest %.1f ms after its deadline\n",
+		      e->lives, e->results, statuses[GN_RPC_OK], statuses[GN_RPC_TIMEOUT],
+		      statuses[GN_RPC_PEER_GONE], statuses[GN_RPC_TOO_BIG], statuses[GN_RPC_FAILED],
+		      (double)latest_ns * 1e-6);
+	assert_int_equal(rc, 0);
+	assert_int_equal(e->failed, 0);
+	assert_true(statuses[GN_RPC_OK] > 10 && statuses[GN_RPC_PEER_GONE] > 10);
+	assert_true(latest_ns < (unit_slow() ? 5000000000u : 1000000000u));
+	assert_int_equal(gn_fabric_close(e->fabric), 0);
+	gn_log_to(NULL, NULL);
+	free(e);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_hostile_server),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
