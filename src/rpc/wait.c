@@ -47,7 +47,7 @@ static int rest(struct gn_rpc_client *c, uint64_t deadline_ns, unsigned turn)
 	struct gn_wait_item items[1];
 
 	items[0] = gn_wait_on(gn_cq_source(c->cq));
-	if (c->n_sent > c->n_fetch && !c->reads && !c->n_fetch)
+	if (c->n_sent > c->n_fetch && !c->n_fetch)
 		return wait_for_reply(c, until_ns);
 	if (c->reads && c->slow_reads)
 		return gn_wait(items, 1, until_ns, "the read of a result");
