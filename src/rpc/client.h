@@ -83,7 +83,7 @@ struct gn_rpc_client {
 	uint32_t max_inline, epoch, mask;
 	struct gn_rpc_limits limits;
 	uint64_t nonce, request_stride, result_stride;
-	uint32_t request_key, result_key, park_us;
+	uint32_t request_key, result_key, local_key, park_us;
 
 	/* requests */
 	uint32_t number;   /* of the message that is, or will be, put together */

@@ -107,6 +107,7 @@ static int make_memory(struct gn_rpc_client *c)
 			    &c->reply_mr);
 	if (rc)
 		return rc;
+	c->local_key = gn_mr_lkey(c->local_mr);
 	c->requests = gn_mem_addr(c->local_mem);
 	c->fetched = c->requests + requests;
 	c->replies = gn_mem_addr(c->reply_mem);

@@ -103,7 +103,7 @@ void rpc_flush(struct gn_rpc_client *c)
 		.word = c->spent,
 	};
 	const bool waited = c->due || c->learn.entries > 1 || c->far;
-	struct gn_sge sge = {slot, 0, gn_mr_lkey(c->local_mr)};
+	struct gn_sge sge = {slot, 0, c->local_key};
 	struct gn_wr wr;
 	int rc;
 
