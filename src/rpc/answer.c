@@ -117,7 +117,7 @@ static bool open_message(struct rpc_conn *c, bool reply, uint32_t len)
 {
 	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
 
-	if (c->open && (c->open_reply != reply || c->at + need > rpc_max_len(c->max_result)))
+	if (c->open && (c->open_reply != reply || need > c->most - c->at))
 		rpc_seal_results(c);
 	if (c->open)
 		return true;
@@ -126,24 +126,30 @@ static bool open_message(struct rpc_conn *c, bool reply, uint32_t len)
 	c->open = true;
 	c->open_reply = reply;
 	c->open_ack = false;
+	c->open_slot = result_slot(c, c->placed + 1);
 	c->at = c->entries = 0;
 	return true;
 }
 
-static void append(struct gn_rpc_request *r, uint16_t index, const void *data, uint32_t len)
+static inline void append(struct rpc_conn *c, const struct gn_rpc_request *r,
+			  struct rpc_entry entry, const void *data)
 {
-	struct rpc_conn *c = r->conn;
-	uint8_t *to = result_slot(c, c->placed + 1) + sizeof(struct rpc_head) + c->at;
-	const struct rpc_entry entry = {.len = len, .kind = r->answer.status, .index = index};
+	uint8_t *to = c->open_slot + sizeof(struct rpc_head) + c->at;
+	const uint32_t len = entry.len;
 
 	rpc_store(to, &entry, sizeof(entry));
-	if (len && data != to + sizeof(entry)) {
+	if (len && data != to + sizeof(entry))
 		rpc_store(to + sizeof(entry), data, len);
-	}
 	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
 	c->open_method = r->method;
 	c->last_len = len;
 	c->entries++;
+}
+
+static inline struct rpc_entry entry_of(const struct gn_rpc_request *r, unsigned status,
+					uint32_t len)
+{
+	return (struct rpc_entry){.len = len, .kind = (uint16_t)status, .index = r->index};
 }
 
 /* False: there is no slot. */
@@ -156,16 +162,19 @@ static bool place(struct gn_rpc_request *r)
 	if (likely(a->len <= c->max_result)) {
 		if (!open_message(c, r->reply, a->len))
 			return false;
-		append(r, r->index, a->data, a->len);
+		append(c, r, entry_of(r, a->status, a->len), a->data);
 		return true;
 	}
 	if (!open_message(c, r->reply, sizeof(far)))
 		return false;
 	if (rpc_lend(r, &far)) {
-		append(r, (uint16_t)(r->index | RPC_FAR), &far, sizeof(far));
+		struct rpc_entry entry = entry_of(r, a->status, sizeof(far));
+
+		entry.index |= RPC_FAR;
+		append(c, r, entry, &far);
 		c->open_ack = true;
 	} else {
-		append(r, r->index, NULL, 0);
+		append(c, r, entry_of(r, a->status, 0), NULL);
 	}
 	return true;
 }
@@ -262,7 +271,6 @@ void rpc_conn_look_acked(struct rpc_conn *c)
 void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
 {
 	struct rpc_conn *c = r->conn;
-	const uint32_t most = rpc_max_len(c->max_result);
 
 	if (room)
 		*room = 0;
@@ -271,20 +279,19 @@ void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
 		return NULL;
 	/* What was enough for the last result may be enough for this one. */
 	if (c->open && (c->open_reply != r->reply ||
-			most - c->at < sizeof(struct rpc_entry) + rpc_align8(c->last_len)))
+			c->most - c->at < sizeof(struct rpc_entry) + rpc_align8(c->last_len)))
 		rpc_seal_results(c);
 	if (!open_message(c, r->reply, 0))
 		return NULL;
 	c->room = r;
 	if (room) {
-		*room = most - c->at - (uint32_t)sizeof(struct rpc_entry);
+		*room = c->most - c->at - (uint32_t)sizeof(struct rpc_entry);
 		if (*room > c->max_result)
 			*room = c->max_result;
 	}
 	if (RPC_RACES_SHOW) /* a handler's own stores are plain */
 		return c->scratch;
-	return result_slot(c, c->placed + 1) + sizeof(struct rpc_head) + c->at +
-	       sizeof(struct rpc_entry);
+	return c->open_slot + sizeof(struct rpc_head) + c->at + sizeof(struct rpc_entry);
 }
 
 /* From another thread than the owner's: what is lent must be copied. */
@@ -312,8 +319,26 @@ static void answer(struct gn_rpc_request *r)
 		send_answer(r);
 }
 
+/* The answer of a handler that runs goes into the message with those before it. */
+static inline bool goes_along(const struct rpc_conn *c, const struct gn_rpc_request *r,
+			      uint32_t len)
+{
+	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
+
+	return c->thread->id == gn_thread_id() && c->current == r && c->serving && c->open &&
+	       c->open_reply == r->reply && !c->held && (!c->room || c->room == r) && !c->dead &&
+	       len <= c->max_result && need <= c->most - c->at;
+}
+
 void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, uint32_t len_bytes)
 {
+	struct rpc_conn *c = r->conn;
+
+	if (likely(goes_along(c, r, len_bytes))) {
+		append(c, r, entry_of(r, status, len_bytes), data);
+		rpc_request_free(r);
+		return;
+	}
 	r->answer.status = (uint16_t)status;
 	r->answer.data = data;
 	r->answer.len = len_bytes;

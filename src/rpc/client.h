@@ -83,15 +83,15 @@ struct gn_rpc_client {
 	uint32_t max_inline, epoch, mask;
 	struct gn_rpc_limits limits;
 	uint64_t nonce, request_stride, result_stride;
-	uint32_t request_key, result_key, park_us;
+	uint32_t request_key, result_key, local_key, park_us;
 
 	/* requests */
-	uint32_t number;  /* of the message that is, or will be, put together */
-	uint32_t entries; /* in it */
-	uint32_t at;	  /* its bytes */
-	bool reply;	  /* its mode */
-	bool due;	  /* it should have been sent */
-	bool far;	  /* it has large ones */
+	uint32_t number;   /* of the message that is, or will be, put together */
+	uint32_t entries;  /* in it */
+	uint32_t at, most; /* its bytes, and how many there may be */
+	bool reply;	   /* its mode */
+	bool due;	   /* it should have been sent */
+	bool far;	   /* it has large ones */
 	struct rpc_sent *sent;
 	uint32_t unsignaled, unconfirmed;
 	struct rpc_call *calls;
@@ -153,11 +153,6 @@ int rpc_reconnect(struct gn_rpc_client *client, uint64_t deadline_ns);
 
 /* submit.c */
 int rpc_client_check(const struct gn_rpc_client *client); /* 0, -EINVAL, -EPERM */
-/* The call ends, for its caller. */
-void rpc_end(struct gn_rpc_client *client, struct rpc_call *call, unsigned status,
-	     uint32_t result_len);
-/* Its result has come: its name is free. */
-void rpc_call_over(struct gn_rpc_client *client, uint32_t index);
 /* The connection is gone: so are its calls. */
 void rpc_client_die(struct gn_rpc_client *client);
 /* Send what is put together, if there is anything. */
@@ -210,6 +205,51 @@ void rpc_learn_first(struct gn_rpc_client *client, bool found);
 uint64_t rpc_learn_delay(const struct gn_rpc_client *client, const struct rpc_sent *sent);
 /* Tx, in us. */
 uint32_t rpc_learn_switch(const struct gn_rpc_client *client);
+
+/* Are results of this kind written back? */
+static inline bool rpc_replied(const struct gn_rpc_client *c, const struct rpc_kind *kind)
+{
+	return c->mode == GN_RPC_REPLY || kind->reply;
+}
+
+/* The call ends, for its caller. */
+static inline void rpc_end(struct gn_rpc_client *c, struct rpc_call *call, unsigned status,
+			   uint32_t result_len)
+{
+	struct gn_rpc_op *op = call->op;
+
+	call->op = NULL;
+	if (!op)
+		return;
+	op->status = status;
+	op->result_len = result_len;
+	op->client = NULL;
+	c->n_live--;
+	c->count.ended[status < GN_RPC_FAILED ? status : GN_RPC_FAILED]++;
+	c->ended++;
+	if (op->done)
+		op->done(op);
+}
+
+static inline void rpc_close_message(struct gn_rpc_client *c, const struct rpc_sent *sent)
+{
+	c->n_sent--;
+	c->n_fetch -= !sent->reply;
+}
+
+/* Its result has come: its name is free. */
+static inline void rpc_call_over(struct gn_rpc_client *c, uint32_t index)
+{
+	struct rpc_call *call = &c->calls[index];
+	struct rpc_sent *sent = &c->sent[call->number & c->mask];
+
+	if (call->request.mem)
+		rpc_far_return(c, call);
+	call->taken = call->far = false;
+	c->idle[c->n_idle++] = index;
+	if (!--sent->left)
+		rpc_close_message(c, sent);
+}
 
 /* level1.c */
 void rpc_mail_free(struct gn_rpc_client *client);

@@ -125,6 +125,7 @@ static struct rpc_conn *new_conn(struct rpc_thread *t, const struct rpc_hello *h
 	c->window = hello->window < GN_RPC_WINDOW_MAX ? hello->window : GN_RPC_WINDOW_MAX;
 	c->max_request = least(hello->max_request, o->max_request);
 	c->max_result = least(hello->max_result, o->max_result);
+	c->most = rpc_max_len(c->max_result);
 	c->request_stride = rpc_stride(c->max_request);
 	c->result_stride = rpc_stride(c->max_result);
 	c->reply_key = hello->reply_key;

@@ -107,6 +107,7 @@ static int make_memory(struct gn_rpc_client *c)
 			    &c->reply_mr);
 	if (rc)
 		return rc;
+	c->local_key = gn_mr_lkey(c->local_mr);
 	c->requests = gn_mem_addr(c->local_mem);
 	c->fetched = c->requests + requests;
 	c->replies = gn_mem_addr(c->reply_mem);
@@ -188,6 +189,7 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 		.window = w.window,
 	};
 	c->mask = w.slots - 1;
+	c->most = rpc_max_len(w.max_request);
 	c->request_stride = rpc_stride(w.max_request);
 	c->result_stride = rpc_stride(w.max_result);
 	c->request_key = w.request_key;

@@ -52,7 +52,7 @@ static void make_read(struct gn_rpc_client *c, uint32_t number, uint32_t at, uin
 	const uint64_t offset = result_at(c, number) + at;
 	const struct gn_remote from = {.key = c->result_key};
 
-	*sge = (struct gn_sge){c->fetched + offset, bytes, gn_mr_lkey(c->local_mr)};
+	*sge = (struct gn_sge){c->fetched + offset, bytes, c->local_key};
 	gn_wr_rdma(wr, GN_OP_READ, rpc_id(RPC_ID_RESULT, number), sge, &from, offset, GN_SIGNALED);
 }
 

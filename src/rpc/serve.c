@@ -33,21 +33,6 @@ static void handle(struct gn_rpc_request *r)
 	c->room = NULL;
 }
 
-void rpc_request_free(struct gn_rpc_request *r)
-{
-	struct rpc_conn *c = r->conn;
-
-	if (unlikely(r->area.mem)) {
-		c->coming_bytes -= r->from.len;
-		rpc_area_free(&r->area);
-	}
-	c->left[r->number & c->mask]--;
-	c->n_busy--;
-	r->state = RPC_IDLE;
-	r->next = c->idle;
-	c->idle = r;
-}
-
 /* ---- a large one, which is read ---- */
 
 static int read_piece(struct gn_rpc_request *r, uint32_t bytes)

@@ -114,6 +114,8 @@ struct rpc_conn {
 	uint64_t ack_seen;	/* the word that says so, when it was looked at */
 	bool serving;		/* more may come for the message */
 	bool open, open_reply, open_ack;
+	uint8_t *open_slot;
+	uint32_t most;	      /* bytes that there may be in it */
 	uint16_t open_method; /* of its last result */
 	uint32_t at, entries, last_len;
 	struct gn_rpc_request *room; /* it may be writing behind the message */
@@ -210,8 +212,20 @@ static inline const uint64_t *rpc_conn_word(const struct rpc_conn *conn)
 int rpc_conn_serve(struct rpc_conn *conn);
 /* A piece of a large request has come. */
 void rpc_request_come(struct gn_rpc_request *request);
-/* Bytes from elsewhere are not under way any more. */
-void rpc_request_free(struct gn_rpc_request *request);
+static inline void rpc_request_free(struct gn_rpc_request *r)
+{
+	struct rpc_conn *c = r->conn;
+
+	if (r->area.mem) {
+		c->coming_bytes -= r->from.len;
+		rpc_area_free(&r->area);
+	}
+	c->left[r->number & c->mask]--;
+	c->n_busy--;
+	r->state = RPC_IDLE;
+	r->next = c->idle;
+	c->idle = r;
+}
 
 /* answer.c; owner only */
 void rpc_answer(struct gn_rpc_request *request);

@@ -31,44 +31,6 @@ int rpc_client_check(const struct gn_rpc_client *client)
 	return client->owner == gn_thread_id() ? 0 : -EPERM;
 }
 
-/* ---- the end of a call ---- */
-
-void rpc_end(struct gn_rpc_client *c, struct rpc_call *call, unsigned status, uint32_t result_len)
-{
-	struct gn_rpc_op *op = call->op;
-
-	call->op = NULL;
-	if (!op)
-		return;
-	op->status = status;
-	op->result_len = result_len;
-	op->client = NULL;
-	c->n_live--;
-	c->count.ended[status < GN_RPC_FAILED ? status : GN_RPC_FAILED]++;
-	c->ended++;
-	if (op->done)
-		op->done(op);
-}
-
-static void close_message(struct gn_rpc_client *c, const struct rpc_sent *sent)
-{
-	c->n_sent--;
-	c->n_fetch -= !sent->reply;
-}
-
-void rpc_call_over(struct gn_rpc_client *c, uint32_t index)
-{
-	struct rpc_call *call = &c->calls[index];
-	struct rpc_sent *sent = &c->sent[call->number & c->mask];
-
-	if (call->request.mem)
-		rpc_far_return(c, call);
-	call->taken = call->far = false;
-	c->idle[c->n_idle++] = index;
-	if (!--sent->left)
-		close_message(c, sent);
-}
-
 void rpc_client_die(struct gn_rpc_client *c)
 {
 	const bool busy = c->busy;
@@ -141,7 +103,7 @@ void rpc_flush(struct gn_rpc_client *c)
 		.word = c->spent,
 	};
 	const bool waited = c->due || c->learn.entries > 1 || c->far;
-	struct gn_sge sge = {slot, 0, gn_mr_lkey(c->local_mr)};
+	struct gn_sge sge = {slot, 0, c->local_key};
 	struct gn_wr wr;
 	int rc;
 
@@ -167,29 +129,13 @@ void rpc_flush(struct gn_rpc_client *c)
 	note_sent(c, &c->sent[c->number++ & c->mask], waited);
 }
 
-/* A call for its place in the message, which has room for it. */
-static void append(struct gn_rpc_client *c, uint32_t index, const void *data, uint32_t len)
-{
-	uint8_t *to = request_slot(c, c->number) + sizeof(struct rpc_head) + c->at;
-	struct rpc_call *call = &c->calls[index & RPC_INDEX];
-	const struct rpc_entry entry = {
-		.len = len, .kind = (uint16_t)call->op->method, .index = (uint16_t)index};
-
-	memcpy(to, &entry, sizeof(entry));
-	if (len)
-		memcpy(to + sizeof(entry), data, len);
-	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
-	c->entries++;
-}
-
 /* A message for an entry of so many bytes is there, or -EAGAIN. */
 static int open_message(struct gn_rpc_client *c, bool reply, uint32_t len)
 {
 	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
 	struct rpc_sent *sent;
 
-	if (c->entries &&
-	    (c->due || c->reply != reply || c->at + need > rpc_max_len(c->limits.max_request)))
+	if (c->entries && (c->due || c->reply != reply || need > c->most - c->at))
 		rpc_flush(c);
 	if (c->dead)
 		return -ENOTCONN;
@@ -217,49 +163,81 @@ static int check_op(const struct gn_rpc_client *c, const struct gn_rpc_op *op)
 	return c->dead ? -ENOTCONN : 0;
 }
 
-static void note_deadline(struct gn_rpc_client *c, const struct gn_rpc_op *op)
+/* Does it go into the message that is put together, with its likes? */
+static inline bool goes_along(const struct gn_rpc_client *c, const struct gn_rpc_op *op)
 {
-	if (op->deadline_ns && op->deadline_ns < c->until_ns)
-		c->until_ns = op->deadline_ns;
+	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(op->request_len);
+
+	return c->entries && !c->due && op->method == c->learn.last_method &&
+	       c->reply == rpc_replied(c, c->learn.last) &&
+	       op->request_len <= c->limits.max_request && need <= c->most - c->at;
 }
 
-/* The call with this index is begun; its message is sent if that is enough. */
-static int begin(struct gn_rpc_client *c, uint32_t index, struct gn_rpc_op *op)
+/* The call is begun: its request, or where that is, is put into the message. */
+static inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, const void *data,
+			uint32_t len, uint32_t far)
 {
+	const uint32_t index = c->idle[--c->n_idle];
+	uint8_t *to = request_slot(c, c->number) + sizeof(struct rpc_head) + c->at;
+	const struct rpc_entry entry = {
+		.len = len, .kind = (uint16_t)op->method, .index = (uint16_t)(index | far)};
 	struct rpc_call *call = &c->calls[index];
-	const bool far = op->request_len > c->limits.max_request;
-	struct rpc_sent *sent;
-	struct rpc_far where;
-	int rc;
 
+	memcpy(to, &entry, sizeof(entry));
+	if (len)
+		memcpy(to + sizeof(entry), data, len);
+	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
+	c->entries++;
+	c->sent[c->number & c->mask].left++;
+	call->op = op;
 	call->kind = c->learn.last;
-	if (op->method != c->learn.last_method || !c->learn.last)
-		call->kind = rpc_kind_of(c, op->method);
-	if (!call->kind)
-		return -ENOMEM;
-	rc = open_message(c, c->mode == GN_RPC_REPLY || call->kind->reply,
-			  far ? (uint32_t)sizeof(where) : op->request_len);
-	if (rc)
-		return rc;
-	if (far)
-		rc = rpc_far_lend(c, call, op->request, op->request_len, &where);
+	call->number = c->number;
+	call->taken = true;
+	op->slot = index;
+	op->client = c;
+	c->n_live++;
+	if (op->deadline_ns && op->deadline_ns < c->until_ns)
+		c->until_ns = op->deadline_ns;
+	c->count.calls++;
+}
+
+/* A large request: the server is told where it is. */
+static int join_far(struct gn_rpc_client *c, struct gn_rpc_op *op)
+{
+	struct rpc_call *call = &c->calls[c->idle[c->n_idle - 1]];
+	struct rpc_far where;
+	int rc = rpc_far_lend(c, call, op->request, op->request_len, &where);
+
 	if (rc) {
 		if (!c->entries) /* the message was opened in vain */
-			close_message(c, &c->sent[c->number & c->mask]);
+			rpc_close_message(c, &c->sent[c->number & c->mask]);
 		return rc;
 	}
-	c->far |= far;
-	call->op = op;
-	call->taken = true;
-	call->number = c->number;
+	c->far = true;
+	join(c, op, &where, sizeof(where), RPC_FAR);
+	return 0;
+}
+
+/* One for which a message must be opened, perhaps after another was sent. */
+static int begin(struct gn_rpc_client *c, struct gn_rpc_op *op)
+{
+	const bool far = op->request_len > c->limits.max_request;
+	const struct rpc_kind *kind = rpc_kind_of(c, op->method);
+	struct rpc_sent *sent;
+	int rc;
+
+	if (!kind)
+		return -ENOMEM;
+	rc = open_message(c, rpc_replied(c, kind),
+			  far ? (uint32_t)sizeof(struct rpc_far) : op->request_len);
+	if (rc)
+		return rc;
 	sent = &c->sent[c->number & c->mask];
-	sent->left++;
-	if (sent->time_us < call->kind->time_us)
-		sent->time_us = call->kind->time_us;
+	if (sent->time_us < kind->time_us)
+		sent->time_us = kind->time_us;
 	if (far)
-		append(c, index | RPC_FAR, &where, sizeof(where));
-	else
-		append(c, index, op->request, op->request_len);
+		return join_far(c, op);
+	join(c, op, op->request, op->request_len, 0);
 	return 0;
 }
 
@@ -267,23 +245,19 @@ int gn_rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
 	int rc = rpc_client_check(c);
 
-	if (!rc)
+	if (likely(!rc))
 		rc = check_op(c, op);
-	if (!rc && !c->n_idle)
+	if (likely(!rc) && unlikely(!c->n_idle))
 		rc = -EAGAIN;
-	if (rc)
+	if (unlikely(rc))
 		return rc;
-	rc = begin(c, c->idle[c->n_idle - 1], op);
-	if (rc)
-		return rc;
-	op->slot = c->idle[--c->n_idle];
-	op->client = c;
-	c->n_live++;
-	note_deadline(c, op);
-	c->count.calls++;
-	if (c->entries >= c->learn.entries || c->at >= c->learn.batch.bytes)
+	if (likely(goes_along(c, op)))
+		join(c, op, op->request, op->request_len, 0);
+	else
+		rc = begin(c, op);
+	if (!rc && (c->entries >= c->learn.entries || c->at >= c->learn.batch.bytes))
 		rpc_flush(c);
-	return 0;
+	return rc;
 }
 
 int gn_rpc_flush(struct gn_rpc_client *c)

@@ -7,7 +7,7 @@
 #include "rpc/server.h"
 
 #define COMPLETIONS  16
-#define ROUNDS	     64u /* of completions at once: words without end are no reason to stay */
+#define ROUNDS	     64u    /* of completions at once: words without end are no reason to stay */
 #define CHAN_EVERY   64u    /* turns after which connections and clock are looked at */
 #define CHAN_NS	     50000u /* … or this much, of which handlers may need a lot */
 #define EAGER_US     20u    /* of waiting for requests and nothing else */

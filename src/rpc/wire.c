@@ -5,15 +5,7 @@
 #include "base/mutant.h"
 #include "rpc/copy.h"
 
-uint64_t rpc_tail(uint64_t seq, uint64_t nonce)
-{
-	uint64_t x = seq * 0x9e3779b97f4a7c15u ^ nonce;
-
-	x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
-	return x ^ (x >> 32);
-}
-
-static uint32_t checksum(const void *slot, struct rpc_head head)
+uint32_t rpc_checksum(const void *slot, struct rpc_head head)
 {
 	uint32_t crc;
 
@@ -24,24 +16,6 @@ static uint32_t checksum(const void *slot, struct rpc_head head)
 	gn_charge(GN_WORK_CHECKSUM, rpc_message_bytes(head.len));
 	return gn_crc32c(crc, (const char *)slot + sizeof(head),
 			 rpc_message_bytes(head.len) - sizeof(head));
-}
-
-uint64_t rpc_seal(void *slot, const struct rpc_seal *seal)
-{
-	const uint64_t tail = rpc_tail(seal->seq, seal->nonce);
-	struct rpc_head head = {.seq = seal->seq,
-				.len = seal->len,
-				.aux = seal->aux,
-				.flags = seal->flags,
-				.word = seal->word};
-
-	rpc_store((char *)slot + rpc_tail_at(seal->len), &tail, sizeof(tail));
-	if (seal->flags & RPC_CRC)
-		head.crc = checksum(slot, head);
-	rpc_store((char *)slot + sizeof(head.seq), (char *)&head + sizeof(head.seq),
-		  sizeof(head) - sizeof(head.seq));
-	__atomic_store_n((uint64_t *)slot, head.seq, __ATOMIC_RELEASE);
-	return rpc_message_bytes(seal->len);
 }
 
 enum rpc_found rpc_look(const void *slot, uint64_t have, uint64_t seq, uint64_t nonce, uint32_t max,
@@ -75,5 +49,6 @@ enum rpc_found rpc_look(const void *slot, uint64_t have, uint64_t seq, uint64_t 
 		return RPC_TORN;
 	if (!check || mutant("rpc-crc-unchecked", seq))
 		return RPC_FOUND;
-	return head->flags & RPC_CRC && head->crc == checksum(slot, *head) ? RPC_FOUND : RPC_TORN;
+	return head->flags & RPC_CRC && head->crc == rpc_checksum(slot, *head) ? RPC_FOUND :
+										 RPC_TORN;
 }

@@ -79,6 +79,7 @@ struct rpc_head {
 	uint32_t word;
 };
 _Static_assert(sizeof(struct rpc_head) == 24, "wire");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is, and so are we");
 
 /* Each begins at a multiple of 8 bytes. */
 struct rpc_entry {
@@ -161,7 +162,16 @@ static inline uint64_t rpc_seq(uint32_t epoch, uint32_t number)
 	return (uint64_t)epoch << 32 | number;
 }
 
-uint64_t rpc_tail(uint64_t seq, uint64_t nonce);
+static inline uint64_t rpc_tail(uint64_t seq, uint64_t nonce)
+{
+	uint64_t x = seq * 0x9e3779b97f4a7c15u ^ nonce;
+
+	x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
+	return x ^ (x >> 32);
+}
+
+/* With a right head, the crc that belongs into it. */
+uint32_t rpc_checksum(const void *slot, struct rpc_head head);
 
 /* A message is put together in a slot: bytes are there from sizeof(struct rpc_head) on. */
 struct rpc_seal {
@@ -170,8 +180,31 @@ struct rpc_seal {
 	uint16_t aux, flags;
 	uint32_t word;
 };
-/* Completes it; the sequence is stored last, with release. Returns its size in bytes. */
-uint64_t rpc_seal(void *slot, const struct rpc_seal *seal);
+
+/*
+ * Completes it; the sequence is stored last, with release. Returns its size in bytes. Stores are of
+ * whole words: what copies the message at once need not wait for smaller ones to come together.
+ */
+static inline uint64_t rpc_seal(void *slot, const struct rpc_seal *seal)
+{
+	uint64_t *words = slot;
+	uint32_t crc = 0;
+
+	__atomic_store_n(&words[rpc_tail_at(seal->len) / 8], rpc_tail(seal->seq, seal->nonce),
+			 __ATOMIC_RELAXED);
+	if (seal->flags & RPC_CRC)
+		crc = rpc_checksum(slot, (struct rpc_head){.seq = seal->seq,
+							   .len = seal->len,
+							   .aux = seal->aux,
+							   .flags = seal->flags,
+							   .word = seal->word});
+	__atomic_store_n(&words[1],
+			 seal->len | (uint64_t)seal->aux << 32 | (uint64_t)seal->flags << 48,
+			 __ATOMIC_RELAXED);
+	__atomic_store_n(&words[2], crc | (uint64_t)seal->word << 32, __ATOMIC_RELAXED);
+	__atomic_store_n(&words[0], seal->seq, __ATOMIC_RELEASE);
+	return rpc_message_bytes(seal->len);
+}
 
 enum rpc_found { RPC_NOTHING, RPC_TORN, RPC_FOUND };
 /*
