@@ -66,8 +66,9 @@ struct rpc_learn {
 	uint64_t least_ns; /* that a call has taken, beyond the server's time */
 	uint64_t slack_ns; /* beyond the server's time, before the first fetch */
 	struct gn_rpc_batch batch;
-	uint32_t entries; /* N now */
-	uint32_t seen, late;
+	uint32_t entries;		      /* N now */
+	uint32_t seen, late;		      /* calls of the window that chooses it */
+	uint32_t too_many, patience, windows; /* a size that was; windows until it may not be */
 	bool slow; /* calls take so long, or are so many in a message, that the clock is cheap */
 	struct rpc_kind *last;
 	unsigned last_method;
