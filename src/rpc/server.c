@@ -8,7 +8,7 @@
 
 #define THREADS_MAX 256u
 #define QUEUE	    1024u
-#define CQ_DEPTH    4096u
+#define CQ_DEPTH    32768u /* for a word each of many clients, and what those leave who go */
 #define PARK_US	    1000u
 #define PIECE	    (1u << 20)
 #define DRAIN_US    1000u /* between two looks at who has its answers */
@@ -88,6 +88,8 @@ void rpc_take_newcomer(struct rpc_thread *t, const struct gn_event *event)
 
 static int make_thread(struct gn_rpc_server *server, struct rpc_thread *t, unsigned index)
 {
+	struct gn_cq_opts cq = {0};
+	struct gn_attr attr;
 	int rc;
 
 	t->server = server;
@@ -105,8 +107,12 @@ static int make_thread(struct gn_rpc_server *server, struct rpc_thread *t, unsig
 	rc = gn_chan_create(t->ctx, &t->chan);
 	if (rc)
 		return rc;
-	return gn_cq_create(t->ctx, &(struct gn_cq_opts){.depth = CQ_DEPTH, .chan = t->chan},
-			    &t->cq);
+	rc = gn_fabric_query(server->fabric, &attr);
+	if (rc)
+		return rc;
+	cq.depth = attr.max_cqe < CQ_DEPTH ? attr.max_cqe : CQ_DEPTH;
+	cq.chan = t->chan;
+	return gn_cq_create(t->ctx, &cq, &t->cq);
 }
 
 static void destroy_thread(struct rpc_thread *t)

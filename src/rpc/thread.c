@@ -76,6 +76,9 @@ static int take_events(struct rpc_thread *t)
 			rpc_conn_established(c);
 		else if (c)
 			rpc_conn_end(c);
+		/* Who goes leaves completions behind; when many do, too many for one queue. */
+		if (n % COMPLETIONS == COMPLETIONS - 1)
+			rpc_thread_completions(t);
 	}
 	return n;
 }
