@@ -75,8 +75,12 @@ static uint16_t time_us(struct rpc_conn *c)
 		return c->last_us;
 	ns = gn_now_ns() - c->begin_ns;
 	/* Methods that nobody handles are many: a client might name them all. */
-	if (likely(rpc_method_find(c->thread->server, c->open_method)))
-		rpc_served_note(c->thread, c->open_method, ns, c->entries);
+	if (likely(rpc_method_find(c->thread->server, c->open_method))) {
+		struct rpc_times *times = rpc_served(c->thread, c->open_method);
+
+		if (times)
+			rpc_times_add(times, ns, c->entries);
+	}
 	c->last_us = ns / 1000 < UINT16_MAX ? (uint16_t)(ns / 1000) : UINT16_MAX;
 	return c->last_us;
 }

@@ -164,8 +164,6 @@ static void learn_time(struct gn_rpc_client *c, const struct rpc_lesson *lesson)
 	const uint64_t server_ns = lesson->time_us * 1000ull;
 	struct rpc_kind *kind = lesson->kind;
 
-	if (unlikely(!kind->latency))
-		kind->latency = gn_alloc(sizeof(*kind->latency), 0);
 	if (likely(kind->latency))
 		rpc_times_add(kind->latency, ns, lesson->calls);
 	if (ns > server_ns && ns - server_ns < c->learn.least_ns)
@@ -179,6 +177,10 @@ void rpc_learn_calls(struct gn_rpc_client *c, const struct rpc_lesson *lesson)
 {
 	struct rpc_kind *kind = lesson->kind;
 
+	if (unlikely(!kind->latency))
+		kind->latency = gn_alloc(sizeof(*kind->latency), 0);
+	if (likely(kind->latency))
+		counter_add(&kind->latency->calls, lesson->calls);
 	if (lesson->now_ns)
 		learn_time(c, lesson);
 	kind->time_us = lesson->time_us < kind->last_us ? lesson->time_us : kind->last_us;
