@@ -188,11 +188,16 @@ void rpc_move_spent(struct gn_rpc_client *c)
 	}
 }
 
-/* There is no room for it; what the handler thought of the call stands. */
+/*
+ * There is no room for it. What the handler thought of the call stands, if its caller can see by
+ * the length that the bytes are not there.
+ */
 static void end_too_big(struct gn_rpc_client *c, struct rpc_call *call, unsigned status,
 			uint32_t len)
 {
-	rpc_end(c, call, status == GN_RPC_OK ? GN_RPC_TOO_BIG : status, len);
+	const bool seen = call->op && len > call->op->result_room;
+
+	rpc_end(c, call, status == GN_RPC_OK || !seen ? GN_RPC_TOO_BIG : status, len);
 }
 
 static void deliver(struct gn_rpc_client *c, struct rpc_call *call, const struct rpc_entry *entry,
