@@ -23,7 +23,7 @@ struct rpc_sent {
 	uint32_t left; /* requests without a result */
 	bool reply;
 	uint16_t time_us; /* that the server is thought to take */
-	uint64_t ns;	  /* when the first was put in */
+	uint64_t ns;	  /* when the first was put in; 0: nobody has looked */
 };
 
 /* A slot of results, as far as it is read. */
@@ -92,6 +92,7 @@ struct gn_rpc_client {
 	uint32_t at, most; /* its bytes, and how many there may be */
 	bool reply;	   /* its mode */
 	bool due;	   /* it should have been sent */
+	bool waits;	   /* who adds to it will wait for nothing else */
 	bool far;	   /* it has large ones */
 	struct rpc_sent *sent;
 	uint32_t unsignaled, unconfirmed;

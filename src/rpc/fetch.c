@@ -306,13 +306,17 @@ static void take_message(struct gn_rpc_client *c, const uint8_t *message,
 /* A read of a result was too early: when is it worth the next? */
 static void put_off(struct gn_rpc_client *c)
 {
-	const struct rpc_sent *sent;
+	const uint32_t fails = c->got[c->expected & c->mask].fails;
+	struct rpc_sent *sent;
 	uint64_t now_ns, age_ns;
 
-	if (c->flags & GN_RPC_EAGER || c->got[c->expected & c->mask].fails <= c->learn.retries)
+	if (c->flags & GN_RPC_EAGER || fails <= c->learn.retries ||
+	    (!c->slow_reads && fails % ALONE))
 		return;
 	now_ns = gn_now_ns();
 	sent = &c->sent[(c->number - 1) & c->mask];
+	if (!sent->ns)
+		sent->ns = now_ns;
 	age_ns = now_ns - (sent->ns > c->heard_ns ? sent->ns : c->heard_ns);
 	if (age_ns > PATIENCE_NS)
 		c->first_ns = now_ns + (age_ns / 8 < SELDOM_NS ? age_ns / 8 : SELDOM_NS);

@@ -20,7 +20,7 @@
 #define ALPHA_PCT     5u
 #define AUTO_CALLS    256u /* calls after which the size of a batch is thought over */
 #define AUTO_BATCHES  64u  /* … and batches: the calls of one are late together */
-#define AUTO_PATIENCE 63u /* windows, at most, until a size that was too large is tried again */
+#define AUTO_PATIENCE 63u  /* windows, at most, until a size that was too large is tried again */
 #define SLOW_NS	      10000u
 #define SLACK_UP_NS   100u /* after a first fetch in vain, … */
 #define SLACK_DOWN_NS 10u  /* … and after one that was not: so one in eleven is in vain */
@@ -199,7 +199,7 @@ void rpc_learn_calls(struct gn_rpc_client *c, const struct rpc_lesson *lesson)
 		kind->latency = gn_alloc(sizeof(*kind->latency), 0);
 	if (likely(kind->latency))
 		counter_add(&kind->latency->calls, lesson->calls);
-	if (lesson->now_ns)
+	if (lesson->now_ns && lesson->sent_ns)
 		learn_time(c, lesson);
 	kind->time_us = lesson->time_us < kind->last_us ? lesson->time_us : kind->last_us;
 	kind->last_us = lesson->time_us;
