@@ -484,30 +484,48 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* In turns: without the others, and with them. */
+/* How long this thread has waited for a core, in ns, that others had. */
+static uint64_t waited_ns(void)
+{
+	unsigned long long ran = 0, waited = 0;
+	FILE *f = fopen("/proc/thread-self/schedstat", "r");
+
+	if (f && fscanf(f, "%llu %llu", &ran, &waited) != 2)
+		waited = 0;
+	if (f)
+		fclose(f);
+	return waited;
+}
+
+/*
+ * In turns: without the others, and with them. Where other programs take the cores from us, every
+ * pause sends the server to sleep, which is the dearer the more clients it has: there less is asked
+ * for, and it is said.
+ */
 static void compare(struct gn_rpc_client *alone, struct gn_rpc_client *beside)
 {
-	double rates[2][ROUNDS], ratios[ROUNDS], spread;
+	const uint64_t begin_ns = gn_now_ns(), waited = waited_ns();
+	double rates[2][ROUNDS], ratios[ROUNDS], busy;
 
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		rates[0][i] = calls_per_s(alone);
 		rates[1][i] = calls_per_s(beside);
 		ratios[i] = rates[1][i] / rates[0][i];
 	}
+	busy = (double)(waited_ns() - waited) / (double)(gn_now_ns() - begin_ns);
 	for (unsigned k = 0; k < 2; k++)
 		qsort(rates[k], ROUNDS, sizeof(double), by_value);
 	qsort(ratios, ROUNDS, sizeof(double), by_value);
-	spread = (rates[0][ROUNDS * 3 / 4] - rates[0][ROUNDS / 4]) / rates[0][ROUNDS / 2];
 	printf("# calls a second: %.0f alone, %.0f beside %u silent clients; ratio %.3f, medians "
-	       "of %u turns; alone its middle half spreads over %.0f %%\n",
+	       "of %u turns; others had the core for %.1f %% of the time\n",
 	       rates[0][ROUNDS / 2], rates[1][ROUNDS / 2], CLIENTS, ratios[ROUNDS / 2], ROUNDS,
-	       spread * 100);
-	if (spread < 0.5) {
+	       busy * 100);
+	if (busy < 0.02) {
 		ok(ratios[ROUNDS / 2] >= 0.9, "scale: it keeps 90 % of its speed");
 		return;
 	}
-	printf("# the machine is too busy to tell 90 %% from 100 %%: half of it will do\n");
-	ok(ratios[ROUNDS / 2] >= 0.5, "scale: it keeps half of its speed on a busy machine");
+	printf("# the machine is too busy for more than a rough look\n");
+	ok(ratios[ROUNDS / 2] >= 0.6, "scale: it keeps 60 % of its speed on a busy machine");
 }
 
 static void raise_limit(void)
