@@ -14,6 +14,8 @@
 #include "cmd.h"
 #include "rpc.h"
 
+#define BATCHES 4u /* under way, unless told otherwise */
+
 static const char help[] =
 	"Usage: gannet bench rpc [OPTION…]\n"
 	"\n"
@@ -25,7 +27,7 @@ static const char help[] =
 	"  --req N        bytes of a request, 0 to 1M; K and M are understood (32)\n"
 	"  --resp N       bytes of a result, likewise (32)\n"
 	"  --batch B      calls that go together; 1 to 1024 (1)\n"
-	"  --inflight W   calls that a client has under way; 1 to 32K (one batch)\n"
+	"  --inflight W   calls that a client has under way; 1 to 32K (4 batches)\n"
 	"  --fetch-bytes N\n"
 	"                 of a result that its first read brings (as results are)\n"
 	"  --threads T    of the server; 1 to 64 (1)\n"
@@ -159,7 +161,7 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 	if (option == CMD_LEAVE)
 		return -1;
 	if (!r->opts.inflight)
-		r->opts.inflight = r->opts.batch;
+		r->opts.inflight = r->opts.batch > 1 ? BATCHES * r->opts.batch : 1;
 	if (!*status)
 		*status = check(&r->opts);
 	return *status ? -1 : 0;

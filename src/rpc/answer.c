@@ -75,8 +75,12 @@ static uint16_t time_us(struct rpc_conn *c)
 		return c->last_us;
 	ns = gn_now_ns() - c->begin_ns;
 	/* Methods that nobody handles are many: a client might name them all. */
-	if (likely(rpc_method_find(c->thread->server, c->open_method)))
-		rpc_served_note(c->thread, c->open_method, ns, c->entries);
+	if (likely(rpc_method_find(c->thread->server, c->open_method))) {
+		struct rpc_times *times = rpc_served(c->thread, c->open_method);
+
+		if (times)
+			rpc_times_add(times, ns, c->entries);
+	}
 	c->last_us = ns / 1000 < UINT16_MAX ? (uint16_t)(ns / 1000) : UINT16_MAX;
 	return c->last_us;
 }
@@ -112,15 +116,9 @@ void rpc_seal_results(struct rpc_conn *c)
 		write_back(c, (uint32_t)bytes);
 }
 
-/* There is a message for a result of so many bytes, and it goes the same way. */
-static bool open_message(struct rpc_conn *c, bool reply, uint32_t len)
+/* Begin a message in the next slot; false: it is not free. */
+static inline bool open_slot(struct rpc_conn *c, bool reply)
 {
-	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
-
-	if (c->open && (c->open_reply != reply || need > c->most - c->at))
-		rpc_seal_results(c);
-	if (c->open)
-		return true;
 	if (!slot_is_free(c))
 		return false;
 	c->open = true;
@@ -129,6 +127,16 @@ static bool open_message(struct rpc_conn *c, bool reply, uint32_t len)
 	c->open_slot = result_slot(c, c->placed + 1);
 	c->at = c->entries = 0;
 	return true;
+}
+
+/* There is a message for a result of so many bytes, and it goes the same way. */
+static bool open_message(struct rpc_conn *c, bool reply, uint32_t len)
+{
+	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
+
+	if (c->open && (c->open_reply != reply || need > c->most - c->at))
+		rpc_seal_results(c);
+	return c->open || open_slot(c, reply);
 }
 
 static inline void append(struct rpc_conn *c, const struct gn_rpc_request *r,
@@ -320,14 +328,16 @@ static void answer(struct gn_rpc_request *r)
 }
 
 /* The answer of a handler that runs goes into the message with those before it. */
-static inline bool goes_along(const struct rpc_conn *c, const struct gn_rpc_request *r,
-			      uint32_t len)
+static inline bool goes_along(struct rpc_conn *c, const struct gn_rpc_request *r, uint32_t len)
 {
 	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
 
-	return c->thread->id == gn_thread_id() && c->current == r && c->serving && c->open &&
-	       c->open_reply == r->reply && !c->held && (!c->room || c->room == r) && !c->dead &&
-	       len <= c->max_result && need <= c->most - c->at;
+	if (c->thread->id != gn_thread_id() || c->current != r || !c->serving || c->held ||
+	    (c->room && c->room != r) || c->dead || len > c->max_result)
+		return false;
+	if (c->open)
+		return c->open_reply == r->reply && need <= c->most - c->at;
+	return open_slot(c, r->reply);
 }
 
 void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, uint32_t len_bytes)

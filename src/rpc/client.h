@@ -23,7 +23,7 @@ struct rpc_sent {
 	uint32_t left; /* requests without a result */
 	bool reply;
 	uint16_t time_us; /* that the server is thought to take */
-	uint64_t ns;	  /* when the first was put in */
+	uint64_t ns;	  /* when the first was put in; 0: nobody has looked */
 };
 
 /* A slot of results, as far as it is read. */
@@ -66,8 +66,9 @@ struct rpc_learn {
 	uint64_t least_ns; /* that a call has taken, beyond the server's time */
 	uint64_t slack_ns; /* beyond the server's time, before the first fetch */
 	struct gn_rpc_batch batch;
-	uint32_t entries; /* N now */
-	uint32_t seen, late;
+	uint32_t entries;		      /* N now */
+	uint32_t seen, late;		      /* calls of the window that chooses it */
+	uint32_t too_many, patience, windows; /* a size that was; windows until it may not be */
 	bool slow; /* calls take so long, or are so many in a message, that the clock is cheap */
 	struct rpc_kind *last;
 	unsigned last_method;
@@ -91,6 +92,7 @@ struct gn_rpc_client {
 	uint32_t at, most; /* its bytes, and how many there may be */
 	bool reply;	   /* its mode */
 	bool due;	   /* it should have been sent */
+	bool waits;	   /* who adds to it will wait for nothing else */
 	bool far;	   /* it has large ones */
 	struct rpc_sent *sent;
 	uint32_t unsignaled, unconfirmed;

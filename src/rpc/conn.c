@@ -297,7 +297,7 @@ static uint32_t *park_word(const struct rpc_conn *c)
 	return (uint32_t *)(void *)(slot + offsetof(struct rpc_head, word));
 }
 
-/* Is there a request, or half of one, unless its client was silent for long? */
+/* Is there a request, or half of one? After a long silence only a whole one counts. */
 static bool has_request(const struct rpc_conn *c, bool long_silent)
 {
 	struct rpc_head head;

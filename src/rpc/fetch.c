@@ -188,11 +188,16 @@ void rpc_move_spent(struct gn_rpc_client *c)
 	}
 }
 
-/* There is no room for it; what the handler thought of the call stands. */
+/*
+ * There is no room for it. What the handler thought of the call stands, if its caller can see by
+ * the length that the bytes are not there.
+ */
 static void end_too_big(struct gn_rpc_client *c, struct rpc_call *call, unsigned status,
 			uint32_t len)
 {
-	rpc_end(c, call, status == GN_RPC_OK ? GN_RPC_TOO_BIG : status, len);
+	const bool seen = call->op && len > call->op->result_room;
+
+	rpc_end(c, call, status == GN_RPC_OK || !seen ? GN_RPC_TOO_BIG : status, len);
 }
 
 static void deliver(struct gn_rpc_client *c, struct rpc_call *call, const struct rpc_entry *entry,
@@ -301,13 +306,17 @@ static void take_message(struct gn_rpc_client *c, const uint8_t *message,
 /* A read of a result was too early: when is it worth the next? */
 static void put_off(struct gn_rpc_client *c)
 {
-	const struct rpc_sent *sent;
+	const uint32_t fails = c->got[c->expected & c->mask].fails;
+	struct rpc_sent *sent;
 	uint64_t now_ns, age_ns;
 
-	if (c->flags & GN_RPC_EAGER || c->got[c->expected & c->mask].fails <= c->learn.retries)
+	if (c->flags & GN_RPC_EAGER || fails <= c->learn.retries ||
+	    (!c->slow_reads && fails % ALONE))
 		return;
 	now_ns = gn_now_ns();
 	sent = &c->sent[(c->number - 1) & c->mask];
+	if (!sent->ns)
+		sent->ns = now_ns;
 	age_ns = now_ns - (sent->ns > c->heard_ns ? sent->ns : c->heard_ns);
 	if (age_ns > PATIENCE_NS)
 		c->first_ns = now_ns + (age_ns / 8 < SELDOM_NS ? age_ns / 8 : SELDOM_NS);

@@ -20,6 +20,7 @@
 #define ALPHA_PCT     5u
 #define AUTO_CALLS    256u /* calls after which the size of a batch is thought over */
 #define AUTO_BATCHES  64u  /* … and batches: the calls of one are late together */
+#define AUTO_PATIENCE 63u  /* windows, at most, until a size that was too large is tried again */
 #define SLOW_NS	      10000u
 #define SLACK_UP_NS   100u /* after a first fetch in vain, … */
 #define SLACK_DOWN_NS 10u  /* … and after one that was not: so one in eleven is in vain */
@@ -139,22 +140,39 @@ static void choose_mode(struct gn_rpc_client *c, struct rpc_kind *kind, uint32_t
 
 /* ---- batches ---- */
 
-/* RF-RPC, equation 3. */
+/* A size that was too large is tried again, but each time later. */
+static void shrink(struct rpc_learn *l)
+{
+	if (l->entries != l->too_many)
+		l->patience = 0;
+	else if (l->patience < AUTO_PATIENCE)
+		l->patience = 2 * l->patience + 1;
+	l->too_many = l->entries--;
+	l->windows = 0;
+}
+
+static void grow(struct rpc_learn *l)
+{
+	if (l->entries + 1 != l->too_many || ++l->windows > l->patience)
+		l->entries++;
+}
+
+/* RF-RPC, equation 3, over a window of calls. */
 static void choose_batch(struct gn_rpc_client *c, uint64_t ns, uint32_t calls)
 {
 	struct rpc_learn *l = &c->learn;
-	uint64_t late;
+	uint64_t late_permille;
 
 	if (ns > l->batch.limit_us * 1000ull)
 		l->late += calls;
 	l->seen += calls;
 	if (l->seen < AUTO_CALLS || l->seen < AUTO_BATCHES * l->entries)
 		return;
-	late = l->late * 1000ull; /* in thousandths of a per cent of those seen, times 10 */
-	if (late > (uint64_t)l->batch.alpha_pct * 10 * l->seen && l->entries > 1)
-		l->entries--;
-	else if (late < (uint64_t)l->batch.alpha_pct * l->seen && l->entries < l->batch.entries)
-		l->entries++;
+	late_permille = l->late * 1000ull / l->seen;
+	if (late_permille > l->batch.alpha_pct * 10ull && l->entries > 1)
+		shrink(l);
+	else if (late_permille < l->batch.alpha_pct && l->entries < l->batch.entries)
+		grow(l);
 	l->seen = l->late = 0;
 }
 
@@ -164,8 +182,6 @@ static void learn_time(struct gn_rpc_client *c, const struct rpc_lesson *lesson)
 	const uint64_t server_ns = lesson->time_us * 1000ull;
 	struct rpc_kind *kind = lesson->kind;
 
-	if (unlikely(!kind->latency))
-		kind->latency = gn_alloc(sizeof(*kind->latency), 0);
 	if (likely(kind->latency))
 		rpc_times_add(kind->latency, ns, lesson->calls);
 	if (ns > server_ns && ns - server_ns < c->learn.least_ns)
@@ -179,7 +195,11 @@ void rpc_learn_calls(struct gn_rpc_client *c, const struct rpc_lesson *lesson)
 {
 	struct rpc_kind *kind = lesson->kind;
 
-	if (lesson->now_ns)
+	if (unlikely(!kind->latency))
+		kind->latency = gn_alloc(sizeof(*kind->latency), 0);
+	if (likely(kind->latency))
+		counter_add(&kind->latency->calls, lesson->calls);
+	if (lesson->now_ns && lesson->sent_ns)
 		learn_time(c, lesson);
 	kind->time_us = lesson->time_us < kind->last_us ? lesson->time_us : kind->last_us;
 	kind->last_us = lesson->time_us;

@@ -13,6 +13,7 @@
 
 void rpc_times_merge(struct rpc_times *into, const struct rpc_times *from)
 {
+	into->calls += counter_read(&from->calls);
 	into->count += counter_read(&from->count);
 	into->sum_ns += counter_read(&from->sum_ns);
 	for (unsigned i = 0; i < RPC_TIMES_BUCKETS; i++)
@@ -138,10 +139,10 @@ static void put_times(struct text *t, const struct rpc_times *times)
 	const double n = times->count ? (double)times->count : 1;
 
 	put(t,
-	    "\"calls\": %llu, \"mean_us\": %.3f, \"p50_us\": %.3f, \"p90_us\": %.3f, \"p99_us\": "
-	    "%.3f, \"buckets_ns\": [",
-	    (unsigned long long)times->count, (double)times->sum_ns / n * 1e-3,
-	    (double)rpc_times_percentile(times, 50) * 1e-3,
+	    "\"calls\": %llu, \"timed\": %llu, \"mean_us\": %.3f, \"p50_us\": %.3f, \"p90_us\": "
+	    "%.3f, \"p99_us\": %.3f, \"buckets_ns\": [",
+	    (unsigned long long)times->calls, (unsigned long long)times->count,
+	    (double)times->sum_ns / n * 1e-3, (double)rpc_times_percentile(times, 50) * 1e-3,
 	    (double)rpc_times_percentile(times, 90) * 1e-3,
 	    (double)rpc_times_percentile(times, 99) * 1e-3);
 	for (unsigned i = 0, n_put = 0; i < RPC_TIMES_BUCKETS; i++)
@@ -174,6 +175,31 @@ static bool put_method(struct text *t, unsigned method, const struct rpc_times *
 	return true;
 }
 
+/* How long calls of a method took, for the metrics of its client or server; false: it had none. */
+typedef bool gather_fn(const void *of, unsigned method, struct rpc_times *out);
+/* What there is besides, in JSON. */
+typedef void more_fn(struct text *t, const void *of, unsigned method);
+
+static void put_methods(struct text *t, const void *of, gather_fn *gather, more_fn *more)
+{
+	struct rpc_times times;
+
+	if (t->format == GN_RPC_PROMETHEUS)
+		put(t, "# TYPE gannet_rpc_%s_method_calls counter\n", t->who);
+	for (unsigned m = 0; m < GN_RPC_BUILTIN_END && t->format == GN_RPC_PROMETHEUS; m++)
+		if (gather(of, m, &times))
+			put(t, "gannet_rpc_%s_method_calls{method=\"%u\"} %llu\n", t->who, m,
+			    (unsigned long long)times.calls);
+	begin_methods(t);
+	for (unsigned m = 0; m < GN_RPC_BUILTIN_END; m++) {
+		if (!gather(of, m, &times) || !put_method(t, m, &times))
+			continue;
+		if (more)
+			more(t, of, m);
+		put(t, "}");
+	}
+}
+
 static struct text begin(enum gn_rpc_format format, const char *who, char *buf, size_t room)
 {
 	struct text t = {.format = format, .who = who, .buf = buf, .room = room, .first = true};
@@ -203,20 +229,30 @@ static void put_choices(struct text *t, const struct gn_rpc_client *c)
 	put_value(t, "under_way", "gauge", c->n_live);
 }
 
-static void put_kinds(struct text *t, const struct gn_rpc_client *c)
+static const struct rpc_kind *kind_of(const struct gn_rpc_client *c, unsigned method)
 {
-	begin_methods(t);
-	for (unsigned m = 0; m < GN_RPC_BUILTIN_END; m++) {
-		const struct rpc_kind *page = c->learn.kinds[m / RPC_PAGE_KINDS];
-		const struct rpc_kind *kind = page ? &page[m % RPC_PAGE_KINDS] : NULL;
+	const struct rpc_kind *page = c->learn.kinds[method / RPC_PAGE_KINDS];
 
-		if (!kind || !kind->latency)
-			continue;
-		if (put_method(t, m, kind->latency))
-			put(t, ", \"mode\": \"%s\", \"server_us\": %u}",
-			    kind->reply || c->mode == GN_RPC_REPLY ? "reply" : "fetch",
-			    kind->last_us);
-	}
+	return page ? &page[method % RPC_PAGE_KINDS] : NULL;
+}
+
+static bool kind_times(const void *of, unsigned method, struct rpc_times *out)
+{
+	const struct rpc_kind *kind = kind_of(of, method);
+
+	if (!kind || !kind->latency)
+		return false;
+	*out = *kind->latency;
+	return true;
+}
+
+static void put_kind(struct text *t, const void *of, unsigned method)
+{
+	const struct gn_rpc_client *c = of;
+	const struct rpc_kind *kind = kind_of(c, method);
+
+	put(t, ", \"mode\": \"%s\", \"server_us\": %u", rpc_replied(c, kind) ? "reply" : "fetch",
+	    kind->last_us);
 }
 
 int gn_rpc_client_metrics(const struct gn_rpc_client *c, enum gn_rpc_format format, char *buf,
@@ -238,13 +274,13 @@ int gn_rpc_client_metrics(const struct gn_rpc_client *c, enum gn_rpc_format form
 	put_value(&t, "reconnects", "counter", c->count.reconnects);
 	put_choices(&t, c);
 	put_statuses(&t, &c->count);
-	put_kinds(&t, c);
+	put_methods(&t, c, kind_times, put_kind);
 	return end(&t);
 }
 
 /* ---- a server ---- */
 
-void rpc_served_note(struct rpc_thread *t, unsigned method, uint64_t ns, uint32_t results)
+struct rpc_times *rpc_served_of(struct rpc_thread *t, unsigned method)
 {
 	struct rpc_times ***page = &t->served[method / RPC_PAGE_METHODS];
 	struct rpc_times **times;
@@ -253,12 +289,13 @@ void rpc_served_note(struct rpc_thread *t, unsigned method, uint64_t ns, uint32_
 		__atomic_store_n(page, gn_alloc(RPC_PAGE_METHODS * sizeof(**page), 0),
 				 __ATOMIC_RELEASE);
 	if (unlikely(!*page))
-		return;
+		return NULL;
 	times = &(*page)[method % RPC_PAGE_METHODS];
 	if (unlikely(!*times))
 		__atomic_store_n(times, gn_alloc(sizeof(**times), 0), __ATOMIC_RELEASE);
-	if (likely(*times))
-		rpc_times_add(*times, ns, results);
+	t->last_method = method;
+	t->last_times = *times;
+	return *times;
 }
 
 void rpc_served_free(struct rpc_thread *t)
@@ -271,8 +308,9 @@ void rpc_served_free(struct rpc_thread *t)
 }
 
 /* What all threads know of a method. */
-static bool gather(struct gn_rpc_server *server, unsigned method, struct rpc_times *out)
+static bool server_times(const void *of, unsigned method, struct rpc_times *out)
 {
+	const struct gn_rpc_server *server = of;
 	bool any = false;
 
 	for (unsigned i = 0; i < server->opts.threads; i++) {
@@ -296,7 +334,6 @@ int gn_rpc_server_metrics(struct gn_rpc_server *server, enum gn_rpc_format forma
 			  size_t room)
 {
 	struct gn_rpc_counters c;
-	struct rpc_times times;
 	struct text t;
 	int rc = gn_rpc_server_counters(server, &c);
 
@@ -309,10 +346,7 @@ int gn_rpc_server_metrics(struct gn_rpc_server *server, enum gn_rpc_format forma
 	put_value(&t, "parks", "counter", c.parks);
 	put_value(&t, "clients", "gauge", c.clients);
 	put_value(&t, "threads", "gauge", server->opts.threads);
-	begin_methods(&t);
-	for (unsigned m = 0; m < GN_RPC_BUILTIN_END; m++)
-		if (gather(server, m, &times) && put_method(&t, m, &times))
-			put(&t, "}");
+	put_methods(&t, server, server_times, NULL);
 	return end(&t);
 }
 

@@ -12,6 +12,15 @@
 
 /* ---- a request ---- */
 
+static void run(const struct rpc_method *method, struct gn_rpc_request *r)
+{
+	struct rpc_times *times = rpc_served(r->conn->thread, r->method);
+
+	if (likely(times))
+		counter_add(&times->calls, 1);
+	method->fn(r, method->arg);
+}
+
 static void handle(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
@@ -26,7 +35,7 @@ static void handle(struct gn_rpc_request *r)
 	counter_add(&c->thread->count.calls, 1);
 	c->current = r;
 	if (likely(method))
-		method->fn(r, method->arg);
+		run(method, r);
 	else
 		gn_rpc_answer(r, GN_RPC_NO_METHOD, NULL, 0);
 	c->current = before;

@@ -156,6 +156,8 @@ struct rpc_thread {
 	uint32_t unquiet; /* atomic: connections that are not drained yet */
 	struct rpc_work stop_work, drain_work;
 	struct rpc_times **served[0x10000 / RPC_PAGE_METHODS]; /* atomic: pages, by method */
+	struct rpc_times *last_times;			       /* of last_method */
+	unsigned last_method;
 	struct gn_rpc_counters count;
 };
 
@@ -263,8 +265,12 @@ void rpc_take_newcomer(struct rpc_thread *thread, const struct gn_event *event);
 
 /* metrics.c */
 void rpc_metrics_handler(struct gn_rpc_request *request, void *arg);
-/* So many results of a method took ns together. */
-void rpc_served_note(struct rpc_thread *thread, unsigned method, uint64_t ns, uint32_t results);
+/* What it knows of a method, which has a handler; NULL: no memory. */
+struct rpc_times *rpc_served_of(struct rpc_thread *thread, unsigned method);
+static inline struct rpc_times *rpc_served(struct rpc_thread *t, unsigned method)
+{
+	return t->last_times && t->last_method == method ? t->last_times : rpc_served_of(t, method);
+}
 void rpc_served_free(struct rpc_thread *thread);
 
 /* level1.c */

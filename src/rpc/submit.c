@@ -82,6 +82,8 @@ static void note_sent(struct gn_rpc_client *c, const struct rpc_sent *sent, bool
 {
 	const uint64_t now_ns = waited ? gn_now_ns() : sent->ns;
 
+	if (!now_ns)
+		return;
 	/* When results came says nothing: they may have lain here for long. */
 	if (unlikely(now_ns - c->sent_ns > c->park_us * 250ull))
 		end_silence(c, now_ns);
@@ -129,6 +131,15 @@ void rpc_flush(struct gn_rpc_client *c)
 	note_sent(c, &c->sent[c->number++ & c->mask], waited);
 }
 
+/*
+ * Is the time of this message of no use? It is to be fetched, by a caller that waits for nothing
+ * else and finds out what there is to find out, and fetching is quick.
+ */
+static bool timeless(const struct gn_rpc_client *c, bool reply)
+{
+	return c->waits && !reply && !c->slow_reads && !rpc_learn_timed(c, c->number);
+}
+
 /* A message for an entry of so many bytes is there, or -EAGAIN. */
 static int open_message(struct gn_rpc_client *c, bool reply, uint32_t len)
 {
@@ -149,7 +160,8 @@ static int open_message(struct gn_rpc_client *c, bool reply, uint32_t len)
 	c->reply = reply;
 	c->n_sent++;
 	c->n_fetch += !reply;
-	*sent = (struct rpc_sent){.number = c->number, .reply = reply, .ns = gn_now_ns()};
+	*sent = (struct rpc_sent){
+		.number = c->number, .reply = reply, .ns = timeless(c, reply) ? 0 : gn_now_ns()};
 	return 0;
 }
 

@@ -228,7 +228,7 @@ static void count_unquiet(struct rpc_thread *t, uint64_t now_ns)
 
 int rpc_thread_turn(struct rpc_thread *t)
 {
-	int busy = rpc_thread_work(t) + serve_all(t);
+	int busy = serve_all(t) + rpc_thread_work(t);
 
 	if (unlikely(t->come))
 		busy += serve_come(t);

@@ -13,7 +13,8 @@
 #define RPC_TIMES_BUCKETS 160u /* up to 2^40 ns */
 
 struct rpc_times {
-	uint64_t count, sum_ns;
+	uint64_t calls;		/* that there were */
+	uint64_t count, sum_ns; /* of those that were timed */
 	uint64_t bucket[RPC_TIMES_BUCKETS];
 };
 

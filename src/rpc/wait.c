@@ -141,8 +141,15 @@ int gn_rpc_call(struct gn_rpc_client *client, unsigned method, const void *reque
 		.result_room = result_room,
 		.deadline_ns = deadline_ns,
 	};
-	int rc = client && client->busy ? -EDEADLK : submit_again(client, &op);
+	int rc = rpc_client_check(client);
 
+	if (!rc && client->busy)
+		rc = -EDEADLK;
+	if (rc)
+		return rc;
+	client->waits = true;
+	rc = submit_again(client, &op);
+	client->waits = false;
 	if (rc)
 		return rc;
 	finish(client, &op);

@@ -28,8 +28,10 @@ static bool status_is_right(const struct check *c, const struct call *call, unsi
 		return status == GN_RPC_NO_METHOD;
 	if (status == GN_RPC_TOO_BIG)
 		return too_big(c, call) || (call->far_result && plan->no_memory);
-	/* A status of the handler's own stays, but without bytes. */
-	return status == meant && (!too_big(c, call) || meant != GN_RPC_OK);
+	/* A status of the handler's own stays, without bytes, if its caller can see that. */
+	if (too_big(c, call) && (meant == GN_RPC_OK || call->result_len <= call->result_room))
+		return false;
+	return status == meant;
 }
 
 /* The server's status and bytes: those of this call, and all of them. */
