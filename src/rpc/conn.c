@@ -10,7 +10,8 @@
 #include "rpc/copy.h"
 #include "rpc/server.h"
 
-#define RECVS 72u /* for words that it wakes us by: one a turn, and some that are late */
+#define RECVS	    12u /* for words that it wakes us by: one a turn, and some that are late */
+#define COMPLETIONS 24u /* that it may cause before anybody looks: those, replies, pieces, probes */
 
 /* ---- beginning ---- */
 
@@ -184,6 +185,10 @@ void rpc_conn_accept(struct rpc_thread *t, struct rpc_newcomer *newcomer)
 	struct gn_conn_req *req = newcomer->req;
 	struct rpc_conn *c = new_conn(t, &newcomer->hello);
 	int rc = c ? make(c) : -ENOMEM;
+
+	/* One that floods us must not overrun the queue that others have, too. */
+	if (!rc && (t->n_conns + 1) * COMPLETIONS > gn_cq_depth(t->cq))
+		rc = -ENOSPC;
 
 	gn_free(newcomer);
 	if (rc) {

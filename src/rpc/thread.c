@@ -9,6 +9,7 @@
 #define COMPLETIONS  16
 #define ROUNDS	     64u    /* of completions at once: words without end are no reason to stay */
 #define CHAN_EVERY   64u    /* turns after which connections and clock are looked at */
+#define WORDS_EVERY  8u	    /* … and completions, of words that wake us */
 #define CHAN_NS	     50000u /* … or this much, of which handlers may need a lot */
 #define EAGER_US     20u    /* of waiting for requests and nothing else */
 #define MANY_NAP_US  50u    /* with more clients than a wait has room for */
@@ -232,7 +233,9 @@ int rpc_thread_turn(struct rpc_thread *t)
 
 	if (unlikely(t->come))
 		busy += serve_come(t);
-	if (++t->turns >= CHAN_EVERY || t->begun_ns - t->looked_ns > CHAN_NS) {
+	if (!(++t->turns % WORDS_EVERY))
+		rpc_thread_completions(t);
+	if (t->turns >= CHAN_EVERY || t->begun_ns - t->looked_ns > CHAN_NS) {
 		const uint64_t now_ns = gn_now_ns();
 
 		t->turns = 0;
