@@ -92,11 +92,11 @@ static void source_disarm(struct gn_source *source)
 
 	/*
 	 * Flag already down: a push took it and writes the eventfd. If that comes after this read,
-	 * the next sleep ends early once, which every wait allows for.
+	 * the next sleep ends early, once: it is read then, though the flag was up.
 	 */
-	if (!atomic_exchange_explicit(&queue->sleeping, false, memory_order_relaxed) &&
-	    read(queue->event_fd, &count, sizeof(count)) < 0)
-		return;
+	atomic_store_explicit(&queue->sleeping, false, memory_order_relaxed);
+	if (read(queue->event_fd, &count, sizeof(count)) < 0)
+		return; /* nobody has written */
 }
 
 static const struct source_ops queue_source_ops = {
