@@ -114,6 +114,7 @@ struct gn_rpc_client {
 	uint32_t reads;	   /* … of results */
 	bool slow_reads;   /* none is there as soon as it is posted */
 	uint64_t first_ns; /* not before then is the next result read */
+	bool torn;	   /* the next reply was not there in full when it was last looked at */
 	bool waking;	   /* the server was woken, and nothing has come since */
 	uint32_t woken;	   /* the last word that said: parked */
 	uint64_t heard_ns; /* when something came or went, about */

@@ -10,8 +10,12 @@
 #include "rpc/copy.h"
 #include "rpc/server.h"
 
-#define RECVS	    12u /* for words that it wakes us by: one a turn, and some that are late */
-#define COMPLETIONS 24u /* that it may cause before anybody looks: those, replies, pieces, probes */
+/*
+ * For words that it wakes us by: at most one with a message, and when messages are far apart, the
+ * next that is timed has us look at them.
+ */
+#define RECVS	    20u
+#define COMPLETIONS 32u /* that it may cause before anybody looks: those, replies, pieces, probes */
 
 /* ---- beginning ---- */
 

@@ -140,6 +140,7 @@ struct rpc_thread {
 	struct gn_thread *thread;
 	uint64_t id; /* gn_thread_id(), once it runs */
 	bool stop, draining;
+	bool torn;	  /* some request was not there in full when it was last looked at */
 	bool drain_asked; /* atomic */
 	struct gn_ctx *ctx;
 	struct gn_chan *chan;

@@ -9,7 +9,6 @@
 #define COMPLETIONS  16
 #define ROUNDS	     64u    /* of completions at once: words without end are no reason to stay */
 #define CHAN_EVERY   64u    /* turns after which connections and clock are looked at */
-#define WORDS_EVERY  8u	    /* … and completions, of words that wake us */
 #define CHAN_NS	     50000u /* … or this much, of which handlers may need a lot */
 #define EAGER_US     20u    /* of waiting for requests and nothing else */
 #define MANY_NAP_US  50u    /* with more clients than a wait has room for */
@@ -233,9 +232,7 @@ int rpc_thread_turn(struct rpc_thread *t)
 
 	if (unlikely(t->come))
 		busy += serve_come(t);
-	if (!(++t->turns % WORDS_EVERY))
-		rpc_thread_completions(t);
-	if (t->turns >= CHAN_EVERY || t->begun_ns - t->looked_ns > CHAN_NS) {
+	if (++t->turns >= CHAN_EVERY || t->begun_ns - t->looked_ns > CHAN_NS) {
 		const uint64_t now_ns = gn_now_ns();
 
 		t->turns = 0;
@@ -311,6 +308,12 @@ int rpc_thread_idle(struct rpc_thread *t, uint64_t deadline_ns)
 
 	items[0] = gn_wait_on(gn_queue_source(t->queue));
 	all = gather_words(t, items, &n, &torn);
+	/* Mostly it has just come, all of it. */
+	if (torn && !t->torn) {
+		t->torn = true;
+		return 0;
+	}
+	t->torn = torn;
 	if (n > 1) {
 		until_ns = gn_deadline_us(torn ? RPC_TORN_NAP_US : EAGER_US);
 		rc = gn_wait(items, n, until_ns < deadline_ns ? until_ns : deadline_ns,

@@ -24,11 +24,18 @@ static int wait_for_reply(struct gn_rpc_client *c, uint64_t until_ns)
 	const uint64_t *word = (const uint64_t *)(const void *)slot;
 	const uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 	const bool torn = seen == rpc_seq(c->epoch, c->expected); /* or here since just now */
-	const uint64_t eager_ns = gn_deadline_us(torn ? RPC_TORN_NAP_US : EAGER_US);
+	uint64_t eager_ns;
 	struct gn_wait_item items[3];
 	unsigned n = 1;
 	int rc;
 
+	/* Mostly it has just come, all of it. */
+	if (torn && !c->torn) {
+		c->torn = true;
+		return 0;
+	}
+	c->torn = torn;
+	eager_ns = gn_deadline_us(torn ? RPC_TORN_NAP_US : EAGER_US);
 	items[0] = gn_wait_on(gn_cq_source(c->cq));
 	if (!torn)
 		items[n++] = gn_wait_word(word, seen);
