@@ -372,7 +372,9 @@ static int dial(struct shm_qp *qp)
 	c->hello_area_fd = -1;
 	c->phase = CONN_HELLO_SENT;
 	rc = chan_fds_add(qp->qp.chan, &c->sock);
-	return rc ? rc : shm_conn_join(qp);
+	if (!rc)
+		rc = shm_conn_join(qp);
+	return rc == -EPIPE ? 0 : rc; /* the listener has answered already, and says what */
 }
 
 static void set_timer(int fd, uint64_t ns)
