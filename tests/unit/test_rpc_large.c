@@ -5,8 +5,9 @@
  */
 #include "rpc_world.h"
 
-#define SLOT 256u /* bytes in one: nearly everything is large */
-#define LIM  (1u << 20)
+#define SLOT	256u /* bytes in one: nearly everything is large */
+#define LIM	(1u << 20)
+#define LARGEST (THREADS_WATCHED ? 4 * LIM : GN_RPC_LARGE_MAX)
 
 static const struct gn_rpc_server_opts tiny = {
 	.max_request = SLOT, .max_result = SLOT, .park_us = 300};
@@ -86,8 +87,8 @@ static int sizes(struct world *w, struct gn_fabric *fabric)
 	if (w->simulated)
 		return 0;
 	EXPECT(link_up(w, fabric, GN_RPC_HYBRID, &client) == 0);
-	EXPECT(large_echo(client, ECHO, GN_RPC_LARGE_MAX) == 0);
-	EXPECT(large_blob(client, GN_RPC_LARGE_MAX) == 0);
+	EXPECT(large_echo(client, ECHO, LARGEST) == 0);
+	EXPECT(large_blob(client, LARGEST) == 0);
 	EXPECT(gn_rpc_close(client) == 0);
 	return 0;
 }
@@ -297,7 +298,7 @@ static int late_by(struct gn_rpc_client *client, uint8_t *buf, uint32_t bytes, u
 static int in_the_middle_of(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode,
 			    bool cancel)
 {
-	const uint32_t bytes = 2 * LIM + 3;
+	const uint32_t bytes = (THREADS_WATCHED ? LIM / 4 : 2 * LIM) + 3;
 	uint8_t *buf = gn_alloc(2 * bytes, 0);
 	unsigned status = GN_RPC_FAILED, ended = 0;
 	struct gn_rpc_client *client;
