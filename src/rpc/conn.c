@@ -225,7 +225,7 @@ void rpc_conn_established(struct rpc_conn *c)
 {
 	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
 
-	if (c->dead)
+	if (c->dead || c->established)
 		return;
 	c->established = true;
 	learn_promises(c);

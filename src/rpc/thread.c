@@ -7,12 +7,13 @@
 #include "rpc/server.h"
 
 #define COMPLETIONS  16
-#define ROUNDS	     64u    /* of completions at once: words without end are no reason to stay */
-#define CHAN_EVERY   64u    /* turns after which connections and clock are looked at */
-#define CHAN_NS	     50000u /* … or this much, of which handlers may need a lot */
-#define EAGER_US     20u    /* of waiting for requests and nothing else */
-#define MANY_NAP_US  50u    /* with more clients than a wait has room for */
-#define PARKED_EVERY 10u    /* rounds of probes, until those that are put aside are asked, too */
+#define ROUNDS	     64u /* of completions at once: words without end are no reason to stay */
+#define CHAN_EVERY   64u /* turns after which connections and clock are looked at */
+#define ESTABLISH_NS 1000000000u /* from the acceptance to the news that it has arrived */
+#define CHAN_NS	     50000u	 /* … or this much, of which handlers may need a lot */
+#define EAGER_US     20u	 /* of waiting for requests and nothing else */
+#define MANY_NAP_US  50u	 /* with more clients than a wait has room for */
+#define PARKED_EVERY 10u /* rounds of probes, until those that are put aside are asked, too */
 
 /* ---- what other threads ask ---- */
 
@@ -86,6 +87,7 @@ static int take_events(struct rpc_thread *t)
 /* A word from a client that was put aside; there must be a receive for the next. */
 static void take_word(struct rpc_conn *c)
 {
+	rpc_conn_established(c); /* or how could it send? The news of that may be lost. */
 	rpc_conn_unpark(c);
 	if (!c->dead && rpc_conn_recv(c))
 		rpc_conn_fail(c);
@@ -187,6 +189,8 @@ static void park_quiet(struct rpc_thread *t, uint64_t now_ns)
 		if (c->heard) {
 			c->heard = c->silent = false;
 			c->heard_ns = now_ns;
+		} else if (!c->established && now_ns >= c->heard_ns + ESTABLISH_NS) {
+			rpc_conn_fail(c); /* no news of it: it must not wait for us for ever */
 		} else if (now_ns >= c->heard_ns + park_ns && may_park(c, now_ns)) {
 			rpc_conn_park(c, now_ns >= c->heard_ns + RPC_PROBE_NS);
 		}
