@@ -89,12 +89,20 @@ void vrb_cq_fini(struct gn_cq *base)
 	gn_free(cq->stash);
 }
 
-/* An error completion: the device has the qp in error, or (UD, sends) half in it. */
-static void fail(struct vrb_qp *qp, enum gn_wc_status status)
+/*
+ * An error completion: the device has the qp in error, or (UD, sends) half in it. After a failed
+ * receive of a connected qp it gets there by itself, and is left to it: Soft-RoCE completes the
+ * receive first and then tells the sender why, unless somebody put the qp in error in between.
+ */
+static void fail(struct vrb_qp *qp, const struct gn_wc *wc)
 {
-	if (qp->base.state != GN_QP_ERROR)
+	const bool by_itself = wc->op == GN_OP_RECV && qp->base.type == GN_QP_RC;
+
+	if (qp->base.state != GN_QP_ERROR && by_itself)
+		vrb_qp_state(qp, GN_QP_ERROR);
+	else if (qp->base.state != GN_QP_ERROR)
 		vrb_qp_fail(qp);
-	if (status == GN_WC_RETRY)
+	if (wc->status == GN_WC_RETRY)
 		vrb_cm_lost(qp);
 }
 
@@ -161,7 +169,7 @@ static bool translate(struct vrb_cq *cq, const struct ibv_wc *in, struct gn_wc *
 		return false;
 	if (unlikely(out->status != GN_WC_OK)) {
 		out->vendor = in->vendor_err;
-		fail(qp, out->status);
+		fail(qp, out);
 	}
 	return true;
 }
