@@ -85,12 +85,12 @@ static uint32_t place_in(uint64_t slot)
 	return slot & LINK ? 0 : (uint32_t)slot;
 }
 
-void kv_prepare(const struct gn_kv_store *s, uint64_t hash)
+void kv_bucket_prepare(const struct gn_kv_store *s, uint64_t hash)
 {
 	__builtin_prefetch(bucket_of(s, hash), 1);
 }
 
-void kv_prepare_more(const struct gn_kv_store *s, uint64_t hash)
+void kv_bucket_prepare_more(const struct gn_kv_store *s, uint64_t hash)
 {
 	const uint64_t *line = bucket_of(s, hash);
 	const unsigned found = match(line, hash);
@@ -104,7 +104,7 @@ void kv_prepare_more(const struct gn_kv_store *s, uint64_t hash)
 	}
 }
 
-uint32_t kv_find(struct gn_kv_store *s, uint64_t hash, const void *key, uint32_t key_len)
+uint32_t kv_bucket_find(struct gn_kv_store *s, uint64_t hash, const void *key, uint32_t key_len)
 {
 	const uint64_t *line = bucket_of(s, hash);
 
@@ -273,7 +273,7 @@ static void split_one(struct gn_kv_store *s)
 	s->stats.splits++;
 }
 
-int kv_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+int kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 {
 	uint64_t out;
 
@@ -289,7 +289,7 @@ int kv_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 	return 0;
 }
 
-void kv_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to)
+void kv_bucket_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to)
 {
 	for (uint64_t *line = bucket_of(s, hash); line; line = next_line(s, line))
 		for (unsigned i = 0; i < room_of(line); i++)
@@ -299,13 +299,13 @@ void kv_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to)
 			}
 }
 
-void kv_unlink(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+void kv_bucket_unlink(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 {
 	if (pull(s, bucket_of(s, hash), place))
 		s->stats.items--;
 }
 
-void kv_promote(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+void kv_bucket_promote(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 {
 	uint64_t *first = bucket_of(s, hash), slot;
 	unsigned at = 0;
@@ -324,7 +324,7 @@ void kv_promote(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 		push(s, first, slot);
 }
 
-uint32_t kv_oldest(const struct gn_kv_store *s, uint64_t hash)
+uint32_t kv_bucket_oldest(const struct gn_kv_store *s, uint64_t hash)
 {
 	const uint64_t *line = bucket_of(s, hash);
 	uint32_t found = 0;
@@ -348,7 +348,7 @@ int kv_index_make(struct gn_kv_store *s)
 	return 0;
 }
 
-void kv_index_clear(struct gn_kv_store *s)
+void kv_bucket_clear(struct gn_kv_store *s)
 {
 	for (uint32_t i = 0; i < s->level + s->split; i++) {
 		uint64_t slots[LINES_MAX * KV_LINE];
