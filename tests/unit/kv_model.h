@@ -13,8 +13,9 @@
 
 #include "gannet/kv.h"
 
-#define MODEL_KEYS  512u
-#define MODEL_BYTES 16384u
+#define MODEL_KEYS    512u
+#define MODEL_BYTES   16384u
+#define MODEL_SECONDS 1000000u /* no test takes longer */
 
 struct model_item {
 	bool present, stale, won, hit;
@@ -55,7 +56,8 @@ static inline uint64_t model_dies(const struct model *m, uint32_t ttl_s)
 {
 	if (ttl_s == GN_KV_TTL_PAST)
 		return m->now_s;
-	return ttl_s ? m->now_s + ttl_s : UINT64_MAX;
+	/* What is beyond the end of time is for ever. */
+	return ttl_s && ttl_s < UINT32_MAX - MODEL_SECONDS ? m->now_s + ttl_s : UINT64_MAX;
 }
 
 /* Time has passed. */
@@ -307,12 +309,9 @@ static inline const char *model_compare_to(struct model *m, unsigned key, const 
 		return NULL;
 	if (e->hit_known ? done->found != e->found : (done->found & ~hit) != (e->found & ~hit))
 		return "found";
-	if (e->told && e->new_cas) {
-		if (done->cas <= *last_cas)
-			return "an old version";
-		*last_cas = it->cas = done->cas;
-	}
-	if (e->told && (done->cas != it->cas || done->flags != e->flags))
+	if (e->told && e->new_cas && done->cas <= *last_cas)
+		return "version: an old one";
+	if (e->told && ((!e->new_cas && done->cas != it->cas) || done->flags != e->flags))
 		return "version or flags";
 	if (e->told && (done->len != e->len || done->ttl_s != e->ttl_s))
 		return "length or time to live";
@@ -322,6 +321,8 @@ static inline const char *model_compare_to(struct model *m, unsigned key, const 
 		return "number";
 	if (e->has_value && memcmp(done->room, it->value, e->len))
 		return "value";
+	if (e->told && e->new_cas)
+		*last_cas = it->cas = done->cas;
 	if (it->present && it->dies_s <= m->now_s)
 		model_forget(it);
 	return NULL;

@@ -71,7 +71,7 @@ static uint32_t draw_ttl(struct run *r)
 {
 	if (pick(r, 3))
 		return 0;
-	return pick(r, 20) ? 1 + pick(r, 6) : pick(r, 2) ? GN_KV_TTL_PAST : UINT32_MAX - 1;
+	return pick(r, 20) ? 1 + pick(r, 6) : pick(r, 2) ? GN_KV_TTL_PAST : 4000000000u;
 }
 
 /* Numbers, what is almost one, and any bytes. */
@@ -401,6 +401,7 @@ static void test_lru(void **state)
 /* ---- memory ---- */
 
 #define LIMIT (64ull << 20)
+#define MIB   1048576.0
 
 static uint64_t rss(void)
 {
@@ -413,6 +414,24 @@ static uint64_t rss(void)
 	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+/* Of those that were stored last, and would take a quarter of all memory: how many are there? */
+static double share_of_last(struct gn_kv_store *s, uint32_t bytes, uint64_t next)
+{
+	const uint64_t n = LIMIT / 4 / (bytes + 48);
+	uint64_t there = 0;
+
+	for (uint64_t key = next - n; key < next; key++) {
+		struct gn_kv_op op = {.verb = GN_KV_GET,
+				      .how = GN_KV_NO_VALUE | GN_KV_QUIET,
+				      .key = &key,
+				      .key_len = sizeof(key)};
+
+		gn_kv_store_do(s, &op, 1);
+		there += op.status == GN_KV_OK;
+	}
+	return (double)there / (double)n;
+}
+
 /* More than fits, in values of so many bytes. */
 static void fill(struct gn_kv_store *s, uint32_t bytes, uint64_t *next, uint64_t before)
 {
@@ -420,6 +439,7 @@ static void fill(struct gn_kv_store *s, uint32_t bytes, uint64_t *next, uint64_t
 	const uint64_t n = 3 * LIMIT / (bytes + 48);
 	struct gn_kv_stats stats;
 	uint64_t grown;
+	double last;
 
 	for (uint64_t i = 0; i < n; i++, ++*next)
 		assert_int_equal(do_one(s, GN_KV_SET, next, sizeof(*next), value,
@@ -427,11 +447,14 @@ static void fill(struct gn_kv_store *s, uint32_t bytes, uint64_t *next, uint64_t
 				 GN_KV_OK);
 	gn_kv_store_stats(s, &stats);
 	grown = rss() - before;
-	print_message("# values of %u bytes: %llu items in %.1f MiB, used %.1f MiB, RSS %.1f MiB\n",
-		      bytes, (unsigned long long)stats.items, (double)stats.item_bytes / 1048576,
-		      (double)stats.used / 1048576, (double)grown / 1048576);
+	last = share_of_last(s, bytes, *next);
+	print_message("# values of %u bytes: %llu items in %.1f MiB, used %.1f MiB, RSS %.1f MiB, "
+		      "of the last %.0f %%\n",
+		      bytes, (unsigned long long)stats.items, (double)stats.item_bytes / MIB,
+		      (double)stats.used / MIB, (double)grown / MIB, last * 100);
 	assert_true(stats.used <= stats.memory && stats.used >= stats.memory / 10 * 9);
 	assert_true(stats.item_bytes >= stats.memory / 2);
+	assert_true(last >= 0.8);
 	if (!unit_slow())
 		assert_true(grown <= LIMIT / 10 * 11 && grown >= LIMIT / 10 * 9);
 }
@@ -448,6 +471,32 @@ static void test_limit(void **state)
 	assert_int_equal(gn_kv_store_create(&opts, &s), 0);
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
 		fill(s, sizes[i], &next, before);
+	gn_kv_store_destroy(s);
+}
+
+/* What is written again and again is used, too: others make room for what passes by. */
+static void test_rewritten(void **state)
+{
+	const struct gn_kv_store_opts opts = {.memory = 2u << 20, .seed = 5};
+	static uint8_t value[2000];
+	struct gn_kv_store *s;
+	unsigned lost = 0;
+
+	(void)state;
+	assert_int_equal(gn_kv_store_create(&opts, &s), 0);
+	for (uint64_t next = 100, round = 0; round < 3000; round++) {
+		for (uint64_t hot = 0; hot < 8; hot++) {
+			lost += round && do_one(s, GN_KV_REPLACE, &hot, sizeof(hot), value, 100);
+			assert_int_equal(do_one(s, GN_KV_SET, &hot, sizeof(hot), value, 100),
+					 GN_KV_OK);
+		}
+		for (unsigned i = 0; i < 10; i++, next++)
+			assert_int_equal(do_one(s, GN_KV_SET, &next, sizeof(next), value,
+						(uint32_t)(next * 7919 % sizeof(value))),
+					 GN_KV_OK);
+	}
+	print_message("# lost %u times\n", lost);
+	assert_int_equal(lost, 0);
 	gn_kv_store_destroy(s);
 }
 
@@ -486,7 +535,7 @@ int main(void)
 		SIM_TEST(test_ample),	      SIM_TEST(test_little),
 		SIM_TEST(test_batches),	      cmocka_unit_test(test_edges),
 		cmocka_unit_test(test_lru),   cmocka_unit_test(test_limit),
-		cmocka_unit_test(test_pairs),
+		cmocka_unit_test(test_pairs), cmocka_unit_test(test_rewritten),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
