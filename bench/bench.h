@@ -62,7 +62,7 @@ struct bench_opts {
 struct bench_result {
 	uint64_t ops;
 	double seconds;					   /* they took */
-	double p50_ns, p99_ns;				   /* time of one, over groups of several */
+	double p50_ns, p99_ns, p999_ns;			   /* time of one, over groups of several */
 	double cacheline_ratio, overhead_ns, memcpy_ratio; /* medians over blocks */
 	unsigned blocks, blocks_dropped;
 	bool has_counters;
