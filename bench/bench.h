@@ -109,6 +109,16 @@ void bench_json_string(FILE *f, const char *key, const char *value);
 void bench_json_number(FILE *f, const char *key, double value, int digits);
 void bench_json_count(FILE *f, const char *key, bool known, uint64_t value);
 
+/* A figure, or a word, and its name. */
+struct bench_cell {
+	const char *name;
+	const char *text; /* NULL: it is a number */
+	double value;
+	int digits; /* behind the point */
+};
+/* Each as a member. */
+void bench_json_cells(FILE *f, const struct bench_cell *cells, unsigned n);
+
 /*
  * Start this very program again with a hidden argument and our process id. The new process finds
  * the descriptor fd as BENCH_PEER_FD; before anything else it calls bench_die_with_parent().

@@ -36,6 +36,7 @@ static const struct subcommand subcommands[] = {
 	{"--version", cmd_version, NULL},
 	{"--bench-peer", cmd_bench_peer, NULL},
 	{"--bench-rpc", cmd_bench_rpc_peer, NULL},
+	{"--bench-kv", cmd_bench_kv_peer, NULL},
 	{"--demo-peer", cmd_demo_peer, NULL},
 };
 
