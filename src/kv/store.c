@@ -38,8 +38,12 @@ static int get_memory(struct gn_kv_store *s, uint64_t bytes, struct gn_fabric *f
 	int rc;
 
 	if (!fabric) {
-		s->base = gn_alloc(bytes, HUGE);
-		return s->base ? 0 : -ENOMEM;
+		/* Aligned here: memory that gn_alloc() aligns is touched. */
+		s->memory = gn_alloc(bytes + HUGE, 0);
+		if (!s->memory)
+			return -ENOMEM;
+		s->base = (uint8_t *)(((uintptr_t)s->memory + HUGE - 1) & ~(uintptr_t)(HUGE - 1));
+		return 0;
 	}
 	rc = gn_mem_alloc(fabric, bytes, GN_REMOTE_READ, &s->mem);
 	if (!rc)
@@ -107,7 +111,7 @@ void gn_kv_store_destroy(struct gn_kv_store *s)
 	if (s->mem)
 		gn_mem_free(s->mem);
 	else
-		gn_free(s->base);
+		gn_free(s->memory);
 	gn_free(s->segments);
 	gn_free(s->idle);
 	gn_free(s->chunks);

@@ -31,6 +31,7 @@ struct kv_cuckoo;
 
 struct gn_kv_store {
 	/* memory */
+	void *memory; /* what base is in, if not in mem */
 	uint8_t *base;
 	uint32_t segment_bytes;	    /* a power of two */
 	uint32_t n_segments, fresh; /* from fresh on none was ever used */
