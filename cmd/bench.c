@@ -18,12 +18,15 @@ int cmd_bench(int argc, char **argv)
 		return cmd_bench_rpc(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "sim"))
 		return cmd_bench_sim(argc - 1, argv + 1);
+	if (argc > 1 && !strcmp(argv[1], "socket"))
+		return cmd_bench_socket(argc - 1, argv + 1);
 	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-		puts("Usage: gannet bench fabric|rpc|sim [OPTION…]\n"
+		puts("Usage: gannet bench fabric|rpc|sim|socket [OPTION…]\n"
 		     "\n"
 		     "  fabric   writes, reads, atomics and messages between two processes\n"
 		     "  rpc      calls between a server and its clients\n"
 		     "  sim      events per second of the simulator, on a cluster of READs\n"
+		     "  socket   memcached, Redis, and gannet kv proxy under the same load\n"
 		     "\n"
 		     "gannet bench fabric --help, and so on, list options.");
 		return cmd_flush_stdout();

@@ -26,7 +26,7 @@ static int cmd_version(int argc, char **argv);
 static const struct subcommand subcommands[] = {
 	{"demo", cmd_demo, "show what Gannet does, over shared memory, in a few seconds"},
 	{"doctor", cmd_doctor, "which providers work here, and what the others lack"},
-	{"bench", cmd_bench, "measure: gannet bench fabric, rpc, sim"},
+	{"bench", cmd_bench, "measure: gannet bench fabric, rpc, sim, socket"},
 	{"rpc", cmd_rpc, "calls by hand: gannet rpc serve, call, ping, stats, tune"},
 	{"sim", cmd_sim, "clusters in virtual time: gannet sim calibrate, soak, profile"},
 	{"help", cmd_help, "this text"},
