@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Keys and values made from a number. A name is 16 hexadecimal digits that look random and are
- * different for different numbers, and as many dashes as it takes; short ones are the number itself.
+ * different for different numbers, and dashes up to its length; short ones are the number itself.
  */
 #include "keys.h"
 

@@ -15,13 +15,13 @@
 
 #include "socket_conn.h"
 
-#define FILL_BATCH    64u
-#define WARM_UP_SHARE 0.1 /* of the measured seconds, before them */
-#define SILENCE_NS    10000000000ull
-#define SLEEP_MS      100 /* at most, to look at the clock and for signals */
-#define EVENTS	      64
-#define LOOKS	      64u /* at the sockets between two at the clock, when nothing has come */
-#define PROGRESS_NS   200000000u
+#define FILL_BATCH  64u
+#define WARM_UP_S   0.2 /* before the measured seconds, or a tenth of them if that is less */
+#define SILENCE_NS  10000000000ull
+#define SLEEP_MS    100 /* at most, to look at the clock and for signals */
+#define EVENTS	    64
+#define LOOKS	    64u /* at the sockets between two at the clock, when nothing has come */
+#define PROGRESS_NS 200000000u
 
 struct load {
 	const struct bench_socket_opts *opts;
@@ -225,12 +225,13 @@ static int measure(struct load *l, void (*progress)(const char *, double),
 		   struct bench_socket_result *out)
 {
 	struct phase phase = {.name = "measuring", .progress = progress};
-	const double run_ns = l->opts->seconds * 1e9;
+	const double seconds = l->opts->seconds;
+	const double warm_up_s = seconds / 10 < WARM_UP_S ? seconds / 10 : WARM_UP_S;
 	struct reading from, to;
 	int rc, end_rc;
 
 	rc = begin_all(l);
-	phase.until_ns = gn_now_ns() + (uint64_t)(WARM_UP_SHARE * run_ns);
+	phase.until_ns = gn_now_ns() + (uint64_t)(warm_up_s * 1e9);
 	if (!rc)
 		rc = drive(l, &phase);
 	if (!rc)
@@ -238,7 +239,7 @@ static int measure(struct load *l, void (*progress)(const char *, double),
 	if (rc)
 		return rc;
 	gn_hist_init(l->batch_ns);
-	phase.until_ns = from.ns + (uint64_t)run_ns;
+	phase.until_ns = from.ns + (uint64_t)(seconds * 1e9);
 	rc = drive(l, &phase);
 	end_rc = read_all(l, &to);
 	if (end_rc || (rc && rc != -EINTR))
