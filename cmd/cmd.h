@@ -16,6 +16,7 @@ int cmd_bench_kv(int argc, char **argv);
 int cmd_bench_rpc(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_bench_sim(int argc, char **argv);
+int cmd_bench_socket(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_kv(int argc, char **argv);
 int cmd_rpc(int argc, char **argv);

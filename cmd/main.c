@@ -28,7 +28,7 @@ static int cmd_child(int argc, char **argv);
 static const struct subcommand subcommands[] = {
 	{"demo", cmd_demo, "a key-value store at work, over shared memory, in 20 seconds"},
 	{"doctor", cmd_doctor, "which providers work here, and what the others lack"},
-	{"bench", cmd_bench, "measure: gannet bench fabric, rpc, kv, sim"},
+	{"bench", cmd_bench, "measure: gannet bench fabric, rpc, kv, sim, socket"},
 	{"rpc", cmd_rpc, "calls by hand: gannet rpc serve, call, ping, stats, tune"},
 	{"kv", cmd_kv, "a key-value store: gannet kv serve, get, set, del, flush, stats"},
 	{"sim", cmd_sim, "clusters in virtual time: gannet sim calibrate, soak, profile"},
