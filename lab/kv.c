@@ -128,7 +128,7 @@ int lab_kv_run(const struct lab_setup *setup, const struct config *config, struc
 		rc = read_load(config, setup->preset, &load, &s.run.call.each, error);
 	if (rc)
 		return rc;
-	keys_init(&s.run.keys, load.zipf);
+	draws_init(&s.run.keys, load.zipf);
 	s.run.call.load.n_listeners = s.run.call.each ? load.servers : 1;
 	s.run.stored = calloc(load.servers, sizeof(s.run.stored[0]));
 	s.sites = calloc(load.servers, sizeof(s.sites[0]));

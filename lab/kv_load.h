@@ -6,7 +6,7 @@
 #include <gannet/kv.h>
 
 #include "calls.h"
-#include "keys.h"
+#include "draws.h"
 
 #define KV_METHOD 1u /* of operations, for the choices of a connection */
 
@@ -27,7 +27,7 @@ struct kv_load {
 struct kv_run {
 	struct call_run call; /* the first: this is found by it */
 	const struct kv_load *opts;
-	struct keys keys;
+	struct draws keys;
 	uint64_t *stored;	     /* keys of each server */
 	uint64_t bypass_gets, reads; /* of what was measured */
 };
@@ -42,7 +42,7 @@ gn_node_main kv_server_program;
 void kv_call(struct caller *caller);
 
 /* Bytes of a slot that holds what is called at once. */
-uint32_t kv_slot_bytes(const struct kv_load *load);
+uint32_t kv_lab_slot_bytes(const struct kv_load *load);
 #define KV_ADDRESS_MAX 32u
 void kv_address(unsigned server, char out[KV_ADDRESS_MAX]);
 /* Key and value of that number; both are found again by it. */

@@ -25,7 +25,7 @@
 
 /* ---- both sides ---- */
 
-uint32_t kv_slot_bytes(const struct kv_load *o)
+uint32_t kv_lab_slot_bytes(const struct kv_load *o)
 {
 	const uint32_t n = o->call.batch ? o->call.batch : 1;
 	const uint64_t bytes = 2 * (uint64_t)n * (o->key + o->value + EACH_BYTES);
@@ -45,8 +45,8 @@ void kv_pair(const struct kv_load *o, unsigned server, uint64_t number, uint8_t 
 {
 	const uint64_t seed = ((uint64_t)server << 32 | number) << 8;
 
-	keys_fill(key, o->key, seed);
-	keys_fill(value, o->value, seed);
+	draws_fill(key, o->key, seed);
+	draws_fill(value, o->value, seed);
 }
 
 /* ---- servers ---- */
@@ -158,8 +158,8 @@ static bool start_server(struct kv_run *run, struct gn_fabric *fabric, unsigned 
 		.bypass = o->call.bypass,
 		.rpc =
 			{
-				.max_request = kv_slot_bytes(o),
-				.max_result = kv_slot_bytes(o),
+				.max_request = kv_lab_slot_bytes(o),
+				.max_result = kv_lab_slot_bytes(o),
 				.park_us = o->call.paper ? LOOKS_US : 0,
 				.flags = o->call.paper ? GN_RPC_SERVER_PAPER : 0,
 			},
@@ -227,8 +227,8 @@ static bool connect_client(struct kv_caller *k)
 				.mode = o->call.mode,
 				.flags = o->call.paper ? GN_RPC_CLIENT_PAPER : 0,
 				.slots = o->call.paper ? 1 : 0,
-				.max_request = kv_slot_bytes(o),
-				.max_result = kv_slot_bytes(o),
+				.max_request = kv_lab_slot_bytes(o),
+				.max_result = kv_lab_slot_bytes(o),
 				.fetch_bytes = o->call.fetch_bytes,
 				.retries = o->call.retries,
 				.batch.entries = o->call.chosen ? o->call.batch : 0,
@@ -261,7 +261,7 @@ static void make_op(struct kv_caller *k, unsigned i)
 	uint8_t *key = k->bytes + (size_t)i * (o->key + 2 * o->value);
 	uint8_t *value = key + o->key;
 
-	kv_pair(o, k->server, keys_draw(&run->keys, run->stored[k->server]), key, value);
+	kv_pair(o, k->server, draws_next(&run->keys, run->stored[k->server]), key, value);
 	k->ops[i] = (struct gn_kv_op){.key = key, .key_len = o->key};
 	if (gn_random() % 100 < o->get_pct) {
 		k->ops[i].room = value + o->value;

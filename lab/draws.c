@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Drawing keys, evenly or by Zipf's law (YCSB's parameter, as S000 5.1 and S002 V.D.3). */
-#include "keys.h"
+#include "draws.h"
 
 #include <gannet/base.h>
 
@@ -22,7 +22,7 @@ static double zeta(double n)
 	return sum;
 }
 
-void keys_init(struct keys *keys, bool zipf)
+void draws_init(struct draws *keys, bool zipf)
 {
 	const double all = zeta(KEYS_PAPER);
 	double sum = 0;
@@ -34,7 +34,7 @@ void keys_init(struct keys *keys, bool zipf)
 	}
 }
 
-uint64_t keys_draw(const struct keys *keys, uint64_t stored)
+uint64_t draws_next(const struct draws *keys, uint64_t stored)
 {
 	const uint64_t draw = gn_random();
 	unsigned low = 0, high = KEYS_HOT - 1;
@@ -52,7 +52,7 @@ uint64_t keys_draw(const struct keys *keys, uint64_t stored)
 	return low % stored;
 }
 
-void keys_fill(uint8_t *out, uint32_t len, uint64_t seed)
+void draws_fill(uint8_t *out, uint32_t len, uint64_t seed)
 {
 	for (uint32_t at = 0; at < len; at += 8) {
 		const uint64_t word = (seed + at) * 0x9e3779b97f4a7c15u;
