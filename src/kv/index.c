@@ -110,11 +110,14 @@ uint32_t kv_bucket_find(struct gn_kv_store *s, uint64_t hash, const void *key, u
 
 	for (; line; line = next_line(s, line)) {
 		for (unsigned found = match(line, hash); found; found &= found - 1) {
-			const uint32_t place = place_in(line[__builtin_ctz(found)]);
+			const unsigned at = (unsigned)__builtin_ctz(found);
+			const uint32_t place = place_in(line[at]);
 
 			if (place && (kv_key_is(kv_at(s, place), key, key_len) ||
-				      mutant("kv-key-compare", hash)))
+				      mutant("kv-key-compare", hash))) {
+				s->found_at = at;
 				return place;
+			}
 		}
 	}
 	return 0;
@@ -308,13 +311,10 @@ void kv_bucket_unlink(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 void kv_bucket_promote(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 {
 	uint64_t *first = bucket_of(s, hash), slot;
-	unsigned at = 0;
+	unsigned at = s->found_at;
 
-	while (at < KV_LINE && place_in(first[at]) != place)
-		at++;
-	if (at < KV_LINE) {
-		slot = first[at];
-		for (; at; at--)
+	if (likely(place_in(first[at]) == place)) {
+		for (slot = first[at]; at; at--)
 			first[at] = first[at - 1];
 		first[0] = slot;
 		return;
