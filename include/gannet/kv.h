@@ -72,7 +72,7 @@ enum gn_kv_how {
 	GN_KV_RECACHE = 1 << 6,	   /* GET: with less than recache_s left, one client has WON */
 	GN_KV_INVALIDATE = 1 << 7, /* DELETE: leave it, STALE; SET: an older version may, STALE */
 	GN_KV_QUIET = 1 << 8,	   /* GET: it does not count as used */
-	GN_KV_KEEP = 1 << 9,	   /* DELETE: it keeps its key, and loses its value */
+	GN_KV_DETAILS = 1 << 9,	   /* GET: cas, ttl_s and idle_s are wanted too */
 };
 
 /* What was found, in gn_kv_op.found; several. */
@@ -100,7 +100,7 @@ struct gn_kv_op {
 	uint32_t flags; /* the caller's own, kept with the value; in and out */
 	uint32_t ttl_s; /* in: seconds, 0 for ever; out: what is left of them, GN_KV_TTL_NONE */
 	uint32_t create_s, recache_s;
-	uint64_t cas;	  /* in: see IF_CAS; out: its version, of anything that is there */
+	uint64_t cas;	  /* in: see IF_CAS; out: its version; of GET with DETAILS */
 	uint64_t new_cas; /* see SET_CAS */
 	uint64_t number;  /* INCR, DECR: by how much; out: what it is now */
 	uint64_t initial;

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -87,14 +88,31 @@ static uint64_t real_random(void)
 	return pool.value[--pool.left];
 }
 
+/*
+ * Memory that is looked up at random is mostly misses of the TLB. What is so large comes fresh from
+ * the kernel, untouched. A kernel that does not do it does no harm.
+ */
+#define HUGE_FROM (8u << 20)
+
+static void advise_huge(void *ptr, size_t size)
+{
+	const uintptr_t page = 4096, from = ((uintptr_t)ptr + page - 1) & ~(page - 1);
+
+	madvise((void *)from, ((uintptr_t)ptr + size - from) & ~(page - 1), MADV_HUGEPAGE);
+}
+
 static void *real_alloc(size_t size, size_t align)
 {
 	void *ptr;
 
 	if (size == 0)
 		size = 1;
-	if (align <= _Alignof(max_align_t))
-		return calloc(1, size);
+	if (align <= _Alignof(max_align_t)) {
+		ptr = calloc(1, size);
+		if (ptr && size >= HUGE_FROM)
+			advise_huge(ptr, size);
+		return ptr;
+	}
 	if (posix_memalign(&ptr, align, size) != 0)
 		return NULL;
 	return memset(ptr, 0, size);

@@ -3,26 +3,6 @@
 #include <errno.h>
 #include <gannet/kv.h>
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-const char *gn_kv_status_str(unsigned status)
-{
-	return "";
-}
-int gn_kv_store_create(const struct gn_kv_store_opts *opts, struct gn_kv_store **out)
-{
-	return -ENOSYS;
-}
-void gn_kv_store_destroy(struct gn_kv_store *store)
-{
-}
-void gn_kv_store_do(struct gn_kv_store *store, struct gn_kv_op *ops, unsigned n)
-{
-}
-void gn_kv_store_flush(struct gn_kv_store *store, uint32_t delay_s)
-{
-}
-void gn_kv_store_stats(struct gn_kv_store *store, struct gn_kv_stats *out)
-{
-}
 int gn_kv_server_create(struct gn_fabric *fabric, const char *addr,
 			const struct gn_kv_server_opts *opts, struct gn_kv_server **out)
 {

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where items are: buckets of a cache line, with eight slots, the most recently used first. A slot
+ * is 32 bits of the key's hash and the item's place.
+ *
+ * Buckets are added one by one as items are (linear hashing): bucket n is split when it is its
+ * turn, and those of its slots whose hash says so go to the new one, in their order. A bucket with
+ * more than eight items has its last slot link to another line, as long as there is memory that
+ * nobody needs; else what was used least recently makes room.
+ */
+#include <errno.h>
+
+#include "base/bits.h"
+#include "base/mutant.h"
+#include "kv/store.h"
+
+#define LOAD	   5u /* items for a bucket, before there is another */
+#define LINES_MAX  4u
+#define LINK	   (1ull << 31) /* in a slot: the rest is the place of a line */
+#define LINE_BYTES (KV_LINE * sizeof(uint64_t))
+
+static uint64_t *line_at(const struct gn_kv_store *s, uint32_t place)
+{
+	return (uint64_t *)(void *)(s->base + (uint64_t)place * KV_UNIT);
+}
+
+static uint64_t *bucket(const struct gn_kv_store *s, uint32_t n)
+{
+	const uint64_t chunk = s->chunks[n >> s->chunk_shift];
+
+	return (uint64_t *)(void *)(s->base + chunk * s->segment_bytes +
+				    (n & (s->chunk_lines - 1)) * LINE_BYTES);
+}
+
+static uint64_t *bucket_of(const struct gn_kv_store *s, uint64_t hash)
+{
+	uint32_t n = (uint32_t)hash & (s->level - 1);
+
+	if (n < s->split)
+		n = (uint32_t)hash & (2 * s->level - 1);
+	return bucket(s, n);
+}
+
+static uint64_t slot_of(uint64_t hash, uint32_t place)
+{
+	return hash << 32 | place;
+}
+
+static unsigned room_of(const uint64_t *line)
+{
+	return KV_LINE - !!(line[KV_LINE - 1] & LINK);
+}
+
+static uint64_t *next_line(const struct gn_kv_store *s, const uint64_t *line)
+{
+	const uint64_t last = line[KV_LINE - 1];
+
+	return last & LINK ? line_at(s, (uint32_t)(last & ~LINK)) : NULL;
+}
+
+/* A bit for each slot with that hash. */
+static unsigned match(const uint64_t *line, uint64_t hash)
+{
+	unsigned found = 0;
+
+	for (unsigned i = 0; i < KV_LINE; i++)
+		found |= (unsigned)((uint32_t)(line[i] >> 32) == (uint32_t)hash) << i;
+	return found;
+}
+
+static uint32_t place_in(uint64_t slot)
+{
+	return slot & LINK ? 0 : (uint32_t)slot;
+}
+
+void kv_prepare(const struct gn_kv_store *s, uint64_t hash)
+{
+	__builtin_prefetch(bucket_of(s, hash), 1);
+}
+
+void kv_prepare_more(const struct gn_kv_store *s, uint64_t hash)
+{
+	const uint64_t *line = bucket_of(s, hash);
+	const unsigned found = match(line, hash);
+
+	if (found) {
+		const uint8_t *item =
+			s->base + (uint64_t)place_in(line[__builtin_ctz(found)]) * KV_UNIT;
+
+		__builtin_prefetch(item, 1);
+		__builtin_prefetch(item + LINE_BYTES, 1);
+	}
+}
+
+uint32_t kv_find(struct gn_kv_store *s, uint64_t hash, const void *key, uint32_t key_len)
+{
+	const uint64_t *line = bucket_of(s, hash);
+
+	for (; line; line = next_line(s, line)) {
+		for (unsigned found = match(line, hash); found; found &= found - 1) {
+			const uint32_t place = place_in(line[__builtin_ctz(found)]);
+
+			if (place && (kv_key_is(kv_at(s, place), key, key_len) ||
+				      mutant("kv-key-compare", hash)))
+				return place;
+		}
+	}
+	return 0;
+}
+
+/* ---- lines ---- */
+
+static void free_line(struct gn_kv_store *s, uint64_t *line)
+{
+	line[0] = s->spare;
+	s->spare = (uint32_t)(((uint8_t *)line - s->base) / KV_UNIT);
+	s->stats.spare_lines--;
+}
+
+/* NULL: memory is short. */
+static uint64_t *new_line(struct gn_kv_store *s)
+{
+	uint64_t *line;
+
+	if (!s->spare && s->spare_next == s->spare_end) {
+		const uint32_t n = kv_segment_take(s, KV_SPARE);
+
+		if (n == KV_NONE)
+			return NULL;
+		s->spare_next = (uint32_t)((uint64_t)n * s->segment_bytes / KV_UNIT);
+		s->spare_end = s->spare_next + s->segment_bytes / KV_UNIT;
+		s->spare_next += n ? 0 : KV_LINE;
+	}
+	if (s->spare) {
+		line = line_at(s, s->spare);
+		s->spare = (uint32_t)line[0];
+	} else {
+		line = line_at(s, s->spare_next);
+		s->spare_next += KV_LINE;
+	}
+	memset(line, 0, LINE_BYTES);
+	s->stats.spare_lines++;
+	return line;
+}
+
+/* As the first of a bucket. Returns a slot for which there is no room any more, or 0. */
+static uint64_t push(struct gn_kv_store *s, uint64_t *line, uint64_t slot)
+{
+	unsigned lines = 1;
+
+	for (uint64_t *next;; line = next, lines++) {
+		const unsigned last = room_of(line) - 1;
+		const uint64_t out = line[last];
+
+		memmove(line + 1, line, last * sizeof(line[0]));
+		line[0] = slot;
+		slot = out;
+		next = next_line(s, line);
+		if (!slot || !next)
+			break;
+	}
+	if (slot && lines < LINES_MAX) {
+		uint64_t *more = new_line(s);
+
+		if (!more)
+			return slot;
+		more[0] = line[KV_LINE - 1];
+		more[1] = slot;
+		line[KV_LINE - 1] = LINK | (uint64_t)((uint8_t *)more - s->base) / KV_UNIT;
+		return 0;
+	}
+	return slot;
+}
+
+/* Those behind it move up. Returns the slot, 0 if it is not there. */
+static uint64_t pull(struct gn_kv_store *s, uint64_t *line, uint32_t place)
+{
+	uint64_t *before = NULL, *next, slot = 0;
+	unsigned at = 0;
+
+	for (; line; before = line, line = next_line(s, line)) {
+		for (at = 0; at < room_of(line) && place_in(line[at]) != place; at++)
+			;
+		if (at < room_of(line))
+			break;
+	}
+	if (!line)
+		return 0;
+	for (slot = line[at];; before = line, line = next, at = 0) {
+		const unsigned last = room_of(line) - 1;
+
+		memmove(line + at, line + at + 1, (last - at) * sizeof(line[0]));
+		next = next_line(s, line);
+		line[last] = next ? next[0] : 0;
+		if (!next)
+			break;
+	}
+	if (before && !line[0]) {
+		before[KV_LINE - 1] = 0;
+		free_line(s, line);
+	}
+	return slot;
+}
+
+/* ---- buckets ---- */
+
+static bool has_chunk(struct gn_kv_store *s, uint32_t bucket_number)
+{
+	uint32_t n;
+
+	if (bucket_number >> s->chunk_shift < s->n_chunks)
+		return true;
+	if (s->n_chunks == s->max_chunks)
+		return false;
+	n = kv_segment_take(s, KV_INDEX);
+	if (n == KV_NONE) {
+		s->wants_chunk = true;
+		return false;
+	}
+	s->wants_chunk = false;
+	s->chunks[s->n_chunks++] = n;
+	return true;
+}
+
+/* All slots of a bucket, the first first; its further lines are free. */
+static unsigned empty(struct gn_kv_store *s, uint64_t *line, uint64_t *out)
+{
+	unsigned n = 0;
+
+	for (uint64_t *next, *first = line; line; line = next) {
+		next = next_line(s, line);
+		for (unsigned i = 0; i < room_of(line) && line[i]; i++)
+			out[n++] = line[i];
+		if (line != first)
+			free_line(s, line);
+		else
+			memset(line, 0, LINE_BYTES);
+	}
+	return n;
+}
+
+static void split_one(struct gn_kv_store *s)
+{
+	const uint32_t new_number = s->level + s->split;
+	uint64_t slots[LINES_MAX * KV_LINE], *old, *new;
+	unsigned n;
+
+	if (!has_chunk(s, new_number))
+		return;
+	old = bucket(s, s->split);
+	new = bucket(s, new_number);
+	memset(new, 0, LINE_BYTES);
+	n = empty(s, old, slots);
+	/* They fit: there are as many lines as before, at least. */
+	while (n--)
+		push(s, slots[n] >> 32 & s->level ? new : old, slots[n]);
+	if (++s->split == s->level) {
+		s->level *= 2;
+		s->split = 0;
+	}
+	s->stats.splits++;
+}
+
+int kv_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+{
+	uint64_t out;
+
+	if (s->stats.items >= (uint64_t)LOAD * (s->level + s->split))
+		split_one(s);
+	out = push(s, bucket_of(s, hash), slot_of(hash, place));
+	s->stats.items++;
+	if (out) {
+		kv_log_kill(s, place_in(out));
+		s->stats.items--;
+		s->stats.evicted_bucket++;
+	}
+	return 0;
+}
+
+void kv_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to)
+{
+	for (uint64_t *line = bucket_of(s, hash); line; line = next_line(s, line))
+		for (unsigned i = 0; i < room_of(line); i++)
+			if (place_in(line[i]) == from) {
+				line[i] = slot_of(hash, to);
+				return;
+			}
+}
+
+void kv_unlink(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+{
+	if (pull(s, bucket_of(s, hash), place))
+		s->stats.items--;
+}
+
+void kv_promote(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+{
+	uint64_t *first = bucket_of(s, hash), slot;
+
+	if (place_in(first[0]) == place)
+		return;
+	slot = pull(s, first, place);
+	if (slot)
+		push(s, first, slot);
+}
+
+uint32_t kv_oldest(const struct gn_kv_store *s, uint64_t hash)
+{
+	const uint64_t *line = bucket_of(s, hash);
+	uint32_t found = 0;
+
+	for (; line; line = next_line(s, line))
+		for (unsigned i = 0; i < room_of(line) && line[i]; i++)
+			if (!found || !mutant("kv-evict-wrong", hash))
+				found = place_in(line[i]);
+	return found;
+}
+
+int kv_index_make(struct gn_kv_store *s)
+{
+	const uint32_t first = kv_segment_take(s, KV_INDEX);
+
+	s->chunk_lines = s->segment_bytes / LINE_BYTES;
+	s->chunk_shift = (uint32_t)__builtin_ctz(s->chunk_lines);
+	s->level = s->chunk_lines;
+	s->chunks[s->n_chunks++] = first;
+	memset(bucket(s, 0), 0, s->segment_bytes);
+	return 0;
+}
+
+void kv_index_clear(struct gn_kv_store *s)
+{
+	for (uint32_t i = 0; i < s->level + s->split; i++) {
+		uint64_t slots[LINES_MAX * KV_LINE];
+
+		empty(s, bucket(s, i), slots);
+	}
+	s->stats.items = 0;
+}

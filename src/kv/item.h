@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/* What is stored for a key, as it lies in memory: this, the key, the value, up to eight bytes. */
+#ifndef GN_KV_ITEM_H
+#define GN_KV_ITEM_H
+
+#include <gannet/kv.h>
+
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define KV_UNIT 8u
+
+struct kv_item {
+	uint32_t used;	  /* when, and KV_ITEM_*; it changes while others read */
+	uint32_t lengths; /* the key's in the low eight bits, the value's above */
+	uint64_t cas;
+	uint32_t flags;
+	uint32_t expires; /* 0: never; the store's seconds */
+	uint8_t bytes[];
+};
+
+/* Low bits of used; seconds are above. */
+#define KV_ITEM_DEAD   1u /* nobody's, until its segment is used again */
+#define KV_ITEM_RECENT 2u /* used since the log was last tidied there */
+#define KV_ITEM_HIT    4u /* … since it was stored */
+#define KV_ITEM_STALE  8u
+#define KV_ITEM_WON    16u /* somebody is to renew it */
+#define KV_ITEM_BITS   5u
+
+#define KV_ITEM_HEAD 24u
+_Static_assert(sizeof(struct kv_item) == KV_ITEM_HEAD, "the head of an item has no holes");
+/* What a checksum of an item leaves out: used. */
+#define KV_ITEM_UNSUMMED 4u
+
+static inline uint32_t kv_key_len(const struct kv_item *item)
+{
+	return item->lengths & 0xff;
+}
+
+static inline uint32_t kv_value_len(const struct kv_item *item)
+{
+	return item->lengths >> 8;
+}
+
+static inline uint32_t kv_lengths(uint32_t key_len, uint32_t value_len)
+{
+	return value_len << 8 | key_len;
+}
+
+static inline uint8_t *kv_value(struct kv_item *item)
+{
+	return item->bytes + kv_key_len(item);
+}
+
+static inline uint32_t kv_round(uint32_t bytes)
+{
+	return (bytes + KV_UNIT - 1) & ~(KV_UNIT - 1);
+}
+
+/* All that it takes. */
+static inline uint32_t kv_item_bytes(uint32_t lengths)
+{
+	return kv_round(KV_ITEM_HEAD + (lengths & 0xff) + (lengths >> 8));
+}
+
+static inline bool kv_key_is(const struct kv_item *item, const void *key, uint32_t key_len)
+{
+	return kv_key_len(item) == key_len && !memcmp(item->bytes, key, key_len);
+}
+
+static inline uint64_t kv_hash(const void *key, uint32_t key_len, uint64_t seed)
+{
+	const uint64_t hash = XXH3_64bits_withSeed(key, key_len, seed);
+
+#ifdef GN_MUTANTS
+	return hash & 0xffffffff0000003f; /* keys are to collide, as others do once in billions */
+#else
+	return hash;
+#endif
+}
+
+/* The partition is chosen by the upper half of the hash, and the bucket by the lower. */
+static inline uint32_t kv_partition(uint64_t hash, uint32_t partitions)
+{
+	return (uint32_t)((hash >> 32) * partitions >> 32);
+}
+
+#endif

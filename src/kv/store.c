@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+/* A store: how it is made and ends, and how several operations are done at once. */
+#include <errno.h>
+
+#include "kv/store.h"
+
+#define MEMORY_DEFAULT (64ull << 20)
+#define SEGMENTS       64u /* about so many there should be */
+#define SEGMENT_MIN    (16u << 10)
+#define SEGMENT_MAX    (4u << 20)
+#define LARGE	       (2u * GN_KV_VALUE_MAX) /* of a segment that holds any value */
+#define LARGE_FROM     (8ull * LARGE)	      /* memory with which there are enough of those */
+#define HUGE	       (2u << 20)
+#define GROUP	       32u /* operations whose memory is fetched together */
+#define SECOND_NS      1000000000ull
+/* What the processor does for an operation, for where time is simulated: it misses two lines. */
+#define OPERATION_NS 150u
+
+static uint32_t segment_bytes(uint64_t memory)
+{
+	uint32_t bytes = SEGMENT_MIN;
+
+	while (bytes < SEGMENT_MAX && 2ull * bytes * SEGMENTS <= memory)
+		bytes *= 2;
+	return bytes < LARGE && memory >= LARGE_FROM ? LARGE : bytes;
+}
+
+static uint32_t max_value(uint32_t segment, uint32_t asked)
+{
+	/* A large one may not find room where another lies: some of a segment is left. */
+	const uint32_t most = segment / 2 < GN_KV_VALUE_MAX ? segment / 2 : GN_KV_VALUE_MAX;
+
+	return asked && asked < most ? asked : most;
+}
+
+static int get_memory(struct gn_kv_store *s, uint64_t bytes, struct gn_fabric *fabric)
+{
+	int rc;
+
+	if (!fabric) {
+		/* Aligned here: memory that gn_alloc() aligns is touched. */
+		s->memory = gn_alloc(bytes + HUGE, 0);
+		if (!s->memory)
+			return -ENOMEM;
+		s->base = (uint8_t *)(((uintptr_t)s->memory + HUGE - 1) & ~(uintptr_t)(HUGE - 1));
+		return 0;
+	}
+	rc = gn_mem_alloc(fabric, bytes, GN_REMOTE_READ, &s->mem);
+	if (!rc)
+		s->base = gn_mem_addr(s->mem);
+	return rc;
+}
+
+static int make(struct gn_kv_store *s, const struct kv_store_opts *opts)
+{
+	const struct gn_kv_store_opts *o = &opts->open;
+	const uint64_t memory = o->memory ? o->memory : MEMORY_DEFAULT;
+	int rc;
+
+	s->segment_bytes = segment_bytes(memory);
+	s->n_segments = (uint32_t)(memory / s->segment_bytes);
+	s->max_chunks = s->n_segments * 3 / 8;
+	s->active = s->tidied = KV_NONE;
+	s->max_value = max_value(s->segment_bytes, o->max_value);
+	s->seed = o->seed ? o->seed : gn_random();
+	s->start_ns = gn_now_ns();
+	s->stats.memory = memory;
+	s->stats.partitions = 1;
+	s->segments = gn_alloc(s->n_segments * sizeof(s->segments[0]), 0);
+	s->idle = gn_alloc(s->n_segments * sizeof(s->idle[0]), 0);
+	s->chunks = gn_alloc(s->max_chunks * sizeof(s->chunks[0]), 0);
+	if (!s->segments || !s->idle || !s->chunks)
+		return -ENOMEM;
+	rc = get_memory(s, (uint64_t)s->n_segments * s->segment_bytes, opts->fabric);
+	return rc ? rc : kv_index_make(s);
+}
+
+int kv_store_make(const struct kv_store_opts *opts, struct gn_kv_store **out)
+{
+	struct gn_kv_store *s;
+	int rc;
+
+	if (opts->open.memory &&
+	    (opts->open.memory < GN_KV_MEMORY_MIN || opts->open.memory > GN_KV_MEMORY_MAX))
+		return -EINVAL;
+	s = gn_alloc(sizeof(*s), 0);
+	if (!s)
+		return -ENOMEM;
+	*s = (struct gn_kv_store){0};
+	rc = make(s, opts);
+	if (rc) {
+		gn_kv_store_destroy(s);
+		return rc;
+	}
+	kv_tick(s);
+	*out = s;
+	return 0;
+}
+
+int gn_kv_store_create(const struct gn_kv_store_opts *opts, struct gn_kv_store **out)
+{
+	const struct kv_store_opts all = {.open = opts ? *opts : (struct gn_kv_store_opts){0}};
+
+	return kv_store_make(&all, out);
+}
+
+void gn_kv_store_destroy(struct gn_kv_store *s)
+{
+	if (!s)
+		return;
+	if (s->mem)
+		gn_mem_free(s->mem);
+	else
+		gn_free(s->memory);
+	gn_free(s->segments);
+	gn_free(s->idle);
+	gn_free(s->chunks);
+	gn_free(s);
+}
+
+static void clear(struct gn_kv_store *s)
+{
+	s->flush_at_s = 0;
+	kv_index_clear(s);
+	kv_log_clear(s);
+}
+
+void kv_tick(struct gn_kv_store *s)
+{
+	s->now_s = (uint32_t)((gn_now_ns() - s->start_ns) / SECOND_NS) + 1;
+	if (s->flush_at_s && s->now_s >= s->flush_at_s)
+		clear(s);
+}
+
+void gn_kv_store_flush(struct gn_kv_store *s, uint32_t delay_s)
+{
+	kv_tick(s);
+	s->stats.flushes++;
+	if (!delay_s)
+		clear(s);
+	else
+		s->flush_at_s = s->now_s + delay_s < s->now_s ? 0 : s->now_s + delay_s;
+}
+
+void kv_forget(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+{
+	kv_unlink(s, hash, place);
+	kv_log_kill(s, place);
+}
+
+static void take_value(struct gn_kv_op *op, const struct kv_item *item)
+{
+	if (op->len > op->room_bytes)
+		op->status = GN_KV_TOO_BIG;
+	else if (op->len)
+		memcpy(op->room, kv_value((struct kv_item *)item), op->len);
+}
+
+static void do_group(struct gn_kv_store *s, struct gn_kv_op *ops, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		ops[i].hash = kv_hash(ops[i].key, ops[i].key_len, s->seed);
+		if (n > 1)
+			kv_prepare(s, ops[i].hash);
+	}
+	for (unsigned i = 0; i < n && n > 1; i++)
+		kv_prepare_more(s, ops[i].hash);
+	for (unsigned i = 0; i < n; i++) {
+		const struct kv_item *item = kv_execute(s, &ops[i]);
+
+		if (item)
+			take_value(&ops[i], item);
+	}
+	kv_charge(n);
+}
+
+void kv_charge(unsigned n)
+{
+	gn_charge(GN_WORK_NS, (uint64_t)n * OPERATION_NS);
+}
+
+void gn_kv_store_do(struct gn_kv_store *s, struct gn_kv_op *ops, unsigned n)
+{
+	kv_tick(s);
+	for (unsigned i = 0; i < n; i += GROUP)
+		do_group(s, ops + i, n - i < GROUP ? n - i : GROUP);
+}
+
+void gn_kv_store_stats(struct gn_kv_store *s, struct gn_kv_stats *out)
+{
+	kv_tick(s);
+	*out = s->stats;
+	out->buckets = s->level + s->split;
+	out->used = (uint64_t)(s->fresh - s->n_idle) * s->segment_bytes;
+	out->uptime_s = s->now_s - 1;
+}
+
+const char *gn_kv_status_str(unsigned status)
+{
+	static const char *const names[GN_KV_STATUSES] = {
+		[GN_KV_OK] = "ok",
+		[GN_KV_MISS] = "no such key",
+		[GN_KV_EXISTS] = "another version",
+		[GN_KV_NOT_STORED] = "not stored",
+		[GN_KV_NOT_NUMBER] = "not a number",
+		[GN_KV_TOO_BIG] = "too big",
+		[GN_KV_NO_MEMORY] = "no memory",
+		[GN_KV_INVALID] = "not a valid operation",
+		[GN_KV_TIMEOUT] = "no answer in time",
+		[GN_KV_GONE] = "the server is gone",
+		[GN_KV_BUSY] = "the server is busy",
+		[GN_KV_FAILED] = "failed",
+	};
+
+	return status < GN_KV_STATUSES ? names[status] : "unknown status";
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A store as its files see it: a partition of keys, and the memory that it may use.
+ *
+ * Memory is one range, cut into segments of a size. Most are the log: items are appended to the
+ * active segment, and stay where they are until they are dead, or the log is tidied. Others hold
+ * the index, or lines for its buckets that have more than eight items. Segments are taken when they
+ * are needed, so memory is touched as the store fills.
+ *
+ * An index says where the item with a key is, as a place: bytes from the beginning of memory, in
+ * units of eight. There are two: buckets (index.c), and a table that clients read (cuckoo.c).
+ */
+#ifndef GN_KV_STORE_H
+#define GN_KV_STORE_H
+
+#include "kv/item.h"
+
+#define KV_NONE UINT32_MAX /* no segment */
+
+enum kv_kind { KV_FREE, KV_LOG, KV_INDEX, KV_SPARE };
+
+struct kv_segment {
+	uint32_t used; /* bytes from its beginning */
+	uint32_t live; /* … of items that are not dead */
+	enum kv_kind kind;
+};
+
+#define KV_LINE 8u /* slots of a bucket */
+
+struct kv_cuckoo;
+
+struct gn_kv_store {
+	/* memory */
+	void *memory; /* what base is in, if not in mem */
+	uint8_t *base;
+	uint32_t segment_bytes;	    /* a power of two */
+	uint32_t n_segments, fresh; /* from fresh on none was ever used */
+	struct kv_segment *segments;
+	uint32_t *idle; /* segments that were used and are free */
+	uint32_t n_idle;
+	uint32_t active;		  /* where the log grows */
+	uint32_t tidied;		  /* the segment that is being emptied, or KV_NONE */
+	uint32_t tidied_to, tidied_moved; /* bytes */
+	bool tidied_all;		  /* what lives there is kept, recent or not */
+
+	/* buckets */
+	uint32_t *chunks; /* the segments that hold them */
+	uint32_t n_chunks, max_chunks;
+	uint32_t chunk_lines, chunk_shift; /* buckets in a segment: 1 << chunk_shift */
+	uint32_t level, split; /* there are level + split buckets; level is a power of two */
+	uint32_t spare;	       /* the first free line, as a place; 0: none */
+	uint32_t spare_next, spare_end; /* … and those that were never used */
+	bool wants_chunk;		/* the next segment that is free is for the index */
+
+	struct kv_cuckoo *cuckoo; /* in place of buckets, or NULL */
+	struct gn_mem *mem;	  /* what base is in, then */
+
+	uint64_t seed, cas;
+	uint32_t max_value;
+	uint64_t start_ns;
+	uint32_t now_s;	     /* since then, from 1 */
+	uint32_t flush_at_s; /* 0: never */
+	struct gn_kv_stats stats;
+};
+
+static inline struct kv_item *kv_at(const struct gn_kv_store *s, uint32_t place)
+{
+	return (struct kv_item *)(s->base + (uint64_t)place * KV_UNIT);
+}
+
+static inline uint32_t kv_segment_of(const struct gn_kv_store *s, uint32_t place)
+{
+	return (uint32_t)((uint64_t)place * KV_UNIT / s->segment_bytes);
+}
+
+/* store.c */
+struct kv_store_opts {
+	struct gn_kv_store_opts open;
+	struct gn_fabric *fabric; /* for a store that is read by clients; NULL: it is not */
+};
+int kv_store_make(const struct kv_store_opts *opts, struct gn_kv_store **out);
+/* Look at the clock, and do what is due. */
+void kv_tick(struct gn_kv_store *store);
+/* Prefetch what will be looked at first, and then what that points to. */
+void kv_prepare(const struct gn_kv_store *store, uint64_t hash);
+void kv_prepare_more(const struct gn_kv_store *store, uint64_t hash);
+/* What n operations cost, where time is simulated. */
+void kv_charge(unsigned n);
+
+/* verbs.c: does it, except that a value that was found is left where it is; NULL: none was. */
+const struct kv_item *kv_execute(struct gn_kv_store *store, struct gn_kv_op *op);
+
+/*
+ * log.c. Making room may move or forget any item: places that were known before are not valid
+ * after kv_log_add(). 0: there is no room.
+ */
+uint32_t kv_log_add(struct gn_kv_store *store, uint32_t bytes);
+/* What was added last is not wanted. */
+void kv_log_undo(struct gn_kv_store *store, uint32_t place, uint32_t bytes);
+void kv_log_kill(struct gn_kv_store *store, uint32_t place);
+/* No segment is free. */
+bool kv_log_short(const struct gn_kv_store *store);
+uint32_t kv_segment_take(struct gn_kv_store *store, enum kv_kind kind); /* or KV_NONE */
+void kv_log_clear(struct gn_kv_store *store);
+
+/* index.c, cuckoo.c: of these there is a set for each kind of index. */
+uint32_t kv_find(struct gn_kv_store *store, uint64_t hash, const void *key, uint32_t key_len);
+/* What was found last is the most recently used of its bucket. */
+void kv_promote(struct gn_kv_store *store, uint64_t hash, uint32_t place);
+/* A key that is not there: 0, or -ENOMEM. */
+int kv_link(struct gn_kv_store *store, uint64_t hash, uint32_t place);
+/* The item is elsewhere, or another. */
+void kv_relink(struct gn_kv_store *store, uint64_t hash, uint32_t from, uint32_t to);
+void kv_unlink(struct gn_kv_store *store, uint64_t hash, uint32_t place);
+/* The least recently used of the bucket, 0 if it is empty. */
+uint32_t kv_oldest(const struct gn_kv_store *store, uint64_t hash);
+/* Nothing is there any more. */
+void kv_index_clear(struct gn_kv_store *store);
+int kv_index_make(struct gn_kv_store *store);
+
+/* The item dies: of its index, and of its memory. */
+void kv_forget(struct gn_kv_store *store, uint64_t hash, uint32_t place);
+
+#endif

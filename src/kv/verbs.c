@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: MIT */
+/* What operations do to a store. */
+#include <errno.h>
+
+#include "kv/store.h"
+
+#define DIGITS 20u /* of the largest number */
+
+/* ---- looking ---- */
+
+static bool expired(const struct gn_kv_store *s, const struct kv_item *item)
+{
+	return item->expires && item->expires <= s->now_s;
+}
+
+/* The place of what is there and lives; 0: nothing. */
+static uint32_t look(struct gn_kv_store *s, const struct gn_kv_op *op)
+{
+	const uint32_t place = kv_find(s, op->hash, op->key, op->key_len);
+
+	if (!place || !expired(s, kv_at(s, place)))
+		return place;
+	s->stats.expired++;
+	kv_forget(s, op->hash, place);
+	return 0;
+}
+
+static uint32_t expiry(const struct gn_kv_store *s, uint32_t ttl_s)
+{
+	/* Beyond the end of time is never. */
+	return !ttl_s || ttl_s > UINT32_MAX - s->now_s ? 0 : s->now_s + ttl_s;
+}
+
+static uint32_t stamp(const struct gn_kv_store *s, uint32_t bits)
+{
+	return s->now_s << KV_ITEM_BITS | bits;
+}
+
+static void use(struct gn_kv_store *s, const struct gn_kv_op *op, uint32_t place)
+{
+	struct kv_item *item = kv_at(s, place);
+	const uint32_t now =
+		stamp(s, (item->used & ((1u << KV_ITEM_BITS) - 1)) | KV_ITEM_HIT | KV_ITEM_RECENT);
+
+	kv_promote(s, op->hash, place);
+	if (item->used != now)
+		item->used = now;
+}
+
+static void tell(const struct gn_kv_store *s, struct gn_kv_op *op, const struct kv_item *item)
+{
+	op->status = GN_KV_OK;
+	op->flags = item->flags;
+	op->cas = item->cas;
+	op->len = kv_value_len(item);
+	op->ttl_s = item->expires ? item->expires - s->now_s : GN_KV_TTL_NONE;
+	op->idle_s = s->now_s - (item->used >> KV_ITEM_BITS);
+}
+
+/* IF_CAS: GN_KV_OK, or why not. */
+static unsigned compare(struct gn_kv_store *s, const struct gn_kv_op *op,
+			const struct kv_item *item)
+{
+	if (!(op->how & GN_KV_IF_CAS))
+		return GN_KV_OK;
+	if (!item)
+		return GN_KV_MISS;
+	if (item->cas == op->cas) {
+		s->stats.cas_ok++;
+		return GN_KV_OK;
+	}
+	s->stats.cas_bad++;
+	return GN_KV_EXISTS;
+}
+
+static uint64_t version(struct gn_kv_store *s, const struct gn_kv_op *op)
+{
+	return op->how & GN_KV_SET_CAS ? op->new_cas : ++s->cas;
+}
+
+/* ---- storing ---- */
+
+/* What is to be there: before the value that is given, or behind it, may be the one there is. */
+struct what {
+	const void *value;
+	uint32_t len, front, back; /* bytes: given; of the old one, before and behind */
+	uint32_t flags, expires, bits;
+	uint64_t cas;
+};
+
+static void fill(struct kv_item *item, const struct gn_kv_op *op, const struct what *w,
+		 const struct kv_item *old)
+{
+	uint8_t *to;
+
+	if (item != old) {
+		item->lengths = kv_lengths(op->key_len, w->front + w->len + w->back);
+		memcpy(item->bytes, op->key, op->key_len);
+	}
+	item->lengths = kv_lengths(op->key_len, w->front + w->len + w->back);
+	item->cas = w->cas;
+	item->flags = w->flags;
+	item->expires = w->expires;
+	to = kv_value(item);
+	if (w->front)
+		memcpy(to, kv_value((struct kv_item *)old), w->front);
+	if (w->len)
+		memcpy(to + w->front, w->value, w->len);
+	if (w->back)
+		memcpy(to + w->front + w->len, kv_value((struct kv_item *)old), w->back);
+	gn_charge(GN_WORK_COPY, kv_item_bytes(item->lengths));
+}
+
+/*
+ * Room for an item that is not there. Where memory is short, and the least recently used of its
+ * bucket takes just as much, it is that one's.
+ */
+static uint32_t make_room(struct gn_kv_store *s, uint64_t hash, uint32_t bytes)
+{
+	const uint32_t oldest = kv_log_short(s) ? kv_oldest(s, hash) : 0;
+
+	if (!oldest || s->mem || kv_item_bytes(kv_at(s, oldest)->lengths) != bytes)
+		return kv_log_add(s, bytes);
+	kv_unlink(s, hash, oldest);
+	s->stats.evicted_bucket++;
+	return oldest;
+}
+
+/* Puts it there: a status. old: what is there, or 0; what is longer than its room must be new. */
+static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, const struct what *w)
+{
+	const uint32_t lengths = kv_lengths(op->key_len, w->front + w->len + w->back);
+	const uint32_t bytes = kv_item_bytes(lengths);
+	uint32_t place;
+
+	if (w->front + w->len + w->back > s->max_value)
+		return GN_KV_TOO_BIG;
+	/* Where others read, nothing changes in place. */
+	if (old && !s->mem && !w->front && !w->back &&
+	    kv_item_bytes(kv_at(s, old)->lengths) == bytes) {
+		place = old;
+		fill(kv_at(s, place), op, w, kv_at(s, old));
+	} else {
+		place = old ? kv_log_add(s, bytes) : make_room(s, op->hash, bytes);
+		if (!place) {
+			s->stats.no_memory++;
+			return GN_KV_NO_MEMORY;
+		}
+		/* It may have been moved to make room, or forgotten. */
+		const uint32_t now = old ? kv_find(s, op->hash, op->key, op->key_len) : 0;
+
+		if (old && !now) {
+			kv_log_undo(s, place, bytes);
+			return GN_KV_STATUSES; /* again, without it */
+		}
+		fill(kv_at(s, place), op, w, now ? kv_at(s, now) : NULL);
+		kv_at(s, place)->used = stamp(s, w->bits);
+		if (now) {
+			kv_relink(s, op->hash, now, place);
+			kv_log_kill(s, now);
+		} else if (kv_link(s, op->hash, place)) {
+			kv_log_undo(s, place, bytes);
+			s->stats.no_memory++;
+			return GN_KV_NO_MEMORY;
+		}
+	}
+	kv_at(s, place)->used = stamp(s, w->bits);
+	kv_promote(s, op->hash, place);
+	tell(s, op, kv_at(s, place));
+	return GN_KV_OK;
+}
+
+/* Whether it is to be stored, in view of what is there; and how, if not as it is given. */
+static unsigned judge(struct gn_kv_store *s, const struct gn_kv_op *op, const struct kv_item *old,
+		      struct what *w)
+{
+	unsigned status = compare(s, op, old);
+
+	/* An older version may, where it is said so: then there is something, and it is stale. */
+	if (status == GN_KV_EXISTS && op->how & GN_KV_INVALIDATE && op->cas < old->cas) {
+		w->bits |= KV_ITEM_STALE;
+		status = GN_KV_OK;
+	}
+	if (status)
+		return status;
+	switch (op->verb) {
+	case GN_KV_ADD:
+		return old ? GN_KV_NOT_STORED : GN_KV_OK;
+	case GN_KV_REPLACE:
+		return old ? GN_KV_OK : GN_KV_NOT_STORED;
+	case GN_KV_APPEND:
+	case GN_KV_PREPEND:
+		if (!old)
+			return GN_KV_NOT_STORED;
+		*(op->verb == GN_KV_APPEND ? &w->front : &w->back) = kv_value_len(old);
+		w->flags = old->flags;
+		w->expires = old->expires;
+		return GN_KV_OK;
+	default:
+		return GN_KV_OK;
+	}
+}
+
+static void store(struct gn_kv_store *s, struct gn_kv_op *op)
+{
+	const bool past = op->ttl_s == GN_KV_TTL_PAST;
+
+	s->stats.sets++;
+	do {
+		const uint32_t old = look(s, op);
+		struct what w = {.value = op->value,
+				 .len = op->value_len,
+				 .flags = op->flags,
+				 .expires = expiry(s, op->ttl_s)};
+
+		op->status = judge(s, op, old ? kv_at(s, old) : NULL, &w);
+		if (op->status == GN_KV_NOT_STORED && old)
+			use(s, op, old); /* who asks is interested */
+		if (op->status)
+			return;
+		w.cas = version(s, op);
+		op->cas = w.cas;
+		if (past && old && op->verb != GN_KV_APPEND && op->verb != GN_KV_PREPEND) {
+			kv_forget(s, op->hash, old);
+			return;
+		}
+		if (past && !old)
+			return;
+		op->status = put(s, op, old, &w);
+	} while (op->status == GN_KV_STATUSES);
+}
+
+/* Other words in the head of what is there; where others read, in a copy of it. */
+static unsigned rewrite(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t place,
+			uint32_t expires, uint64_t cas, uint32_t bits)
+{
+	struct kv_item *item = kv_at(s, place);
+
+	if (s->mem) {
+		const struct what w = {.front = kv_value_len(item),
+				       .flags = item->flags,
+				       .expires = expires,
+				       .cas = cas,
+				       .bits = bits};
+
+		const unsigned status = put(s, op, place, &w);
+
+		return status == GN_KV_STATUSES ? GN_KV_MISS : status;
+	}
+	item->expires = expires;
+	item->cas = cas;
+	item->used = stamp(s, bits);
+	tell(s, op, item);
+	return GN_KV_OK;
+}
+
+/* ---- verbs ---- */
+
+/* GET of what is not there: an empty one is, from now on, and its client is to fill it. */
+static void vivify(struct gn_kv_store *s, struct gn_kv_op *op)
+{
+	const struct what w = {
+		.expires = expiry(s, op->create_s), .cas = version(s, op), .bits = KV_ITEM_WON};
+
+	op->status = put(s, op, 0, &w);
+	op->found = GN_KV_CREATED | GN_KV_WON;
+}
+
+static void token(struct gn_kv_op *op, struct kv_item *item, uint32_t left_s)
+{
+	const bool due = op->how & GN_KV_RECACHE && left_s < op->recache_s;
+
+	if (item->used & KV_ITEM_STALE)
+		op->found |= GN_KV_STALE;
+	if (item->used & KV_ITEM_HIT)
+		op->found |= GN_KV_HIT_BEFORE;
+	if (item->used & KV_ITEM_WON) {
+		op->found |= GN_KV_LOST;
+	} else if (due || item->used & KV_ITEM_STALE) {
+		op->found |= GN_KV_WON;
+		item->used |= KV_ITEM_WON;
+	}
+}
+
+static const struct kv_item *get(struct gn_kv_store *s, struct gn_kv_op *op)
+{
+	uint32_t place = look(s, op);
+
+	s->stats.gets++;
+	if (!place) {
+		s->stats.misses++;
+		if (op->how & GN_KV_VIVIFY)
+			vivify(s, op);
+		return NULL;
+	}
+	s->stats.hits++;
+	const uint32_t ttl_s = op->ttl_s;
+
+	tell(s, op, kv_at(s, place));
+	token(op, kv_at(s, place), op->ttl_s);
+	if (op->how & GN_KV_AND_TOUCH) {
+		const struct kv_item *item = kv_at(s, place);
+		const uint32_t idle_s = op->idle_s;
+
+		s->stats.touches++;
+		op->status = rewrite(s, op, place, expiry(s, ttl_s), item->cas,
+				     item->used & ((1u << KV_ITEM_BITS) - 1));
+		op->idle_s = idle_s;
+		place = kv_find(s, op->hash, op->key, op->key_len);
+		if (!place) {
+			op->status = GN_KV_MISS;
+			return NULL;
+		}
+	}
+	if (!(op->how & GN_KV_QUIET))
+		use(s, op, place);
+	return op->how & GN_KV_NO_VALUE ? NULL : kv_at(s, place);
+}
+
+static void delete (struct gn_kv_store *s, struct gn_kv_op *op)
+{
+	const uint32_t place = look(s, op);
+	const struct kv_item *item = place ? kv_at(s, place) : NULL;
+
+	op->status = item ? compare(s, op, item) : GN_KV_MISS;
+	if (op->status)
+		return;
+	s->stats.deletes++;
+	if (op->how & GN_KV_INVALIDATE)
+		op->status =
+			rewrite(s, op, place,
+				op->how & GN_KV_AND_TOUCH ? expiry(s, op->ttl_s) : item->expires,
+				version(s, op),
+				(item->used & (KV_ITEM_HIT | KV_ITEM_RECENT)) | KV_ITEM_STALE);
+	else
+		kv_forget(s, op->hash, place);
+}
+
+static void touch(struct gn_kv_store *s, struct gn_kv_op *op)
+{
+	const uint32_t place = look(s, op);
+
+	op->status = GN_KV_MISS;
+	if (!place)
+		return;
+	s->stats.touches++;
+	if (op->ttl_s == GN_KV_TTL_PAST) {
+		op->status = GN_KV_OK;
+		kv_forget(s, op->hash, place);
+		return;
+	}
+	op->status = rewrite(s, op, place, expiry(s, op->ttl_s), kv_at(s, place)->cas,
+			     kv_at(s, place)->used & ((1u << KV_ITEM_BITS) - 1));
+	if (op->status == GN_KV_OK)
+		kv_promote(s, op->hash, kv_find(s, op->hash, op->key, op->key_len));
+}
+
+/* Decimal digits, and blanks behind them. */
+static bool read_number(const uint8_t *text, uint32_t len, uint64_t *out)
+{
+	uint32_t i = 0;
+
+	*out = 0;
+	for (; i < len && text[i] >= '0' && text[i] <= '9'; i++)
+		if (__builtin_mul_overflow(*out, 10, out) ||
+		    __builtin_add_overflow(*out, (uint64_t)(text[i] - '0'), out))
+			return false;
+	for (uint32_t j = i; j < len; j++)
+		if (text[j] != ' ')
+			return false;
+	return i > 0;
+}
+
+static uint32_t write_number(uint64_t number, uint8_t out[DIGITS])
+{
+	uint8_t digits[DIGITS];
+	uint32_t n = 0;
+
+	do {
+		digits[n++] = (uint8_t)('0' + number % 10);
+		number /= 10;
+	} while (number);
+	for (uint32_t i = 0; i < n; i++)
+		out[i] = digits[n - 1 - i];
+	return n;
+}
+
+/* INCR, DECR of what is not there. */
+static unsigned begin_number(struct gn_kv_store *s, struct gn_kv_op *op)
+{
+	uint8_t text[DIGITS];
+	struct what w = {.value = text, .expires = expiry(s, op->create_s)};
+	unsigned status;
+
+	if (!(op->how & GN_KV_CREATE))
+		return GN_KV_MISS;
+	w.len = write_number(op->initial, text);
+	w.cas = version(s, op);
+	op->number = op->initial;
+	status = put(s, op, 0, &w);
+	op->found = GN_KV_CREATED;
+	return status;
+}
+
+/* A number that has become shorter is filled up with blanks. */
+static unsigned change_number(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t place,
+			      uint64_t number)
+{
+	const struct kv_item *item = kv_at(s, place);
+	const uint32_t old_len = kv_value_len(item);
+	uint8_t text[KV_ITEM_HEAD + DIGITS + DIGITS];
+	struct what w = {.value = text,
+			 .flags = item->flags,
+			 .expires = op->how & GN_KV_AND_TOUCH ? expiry(s, op->ttl_s) :
+								item->expires,
+			 .cas = version(s, op),
+			 .bits = item->used & (KV_ITEM_HIT | KV_ITEM_RECENT)};
+
+	memset(text, ' ', sizeof(text));
+	w.len = write_number(number, text);
+	if (w.len < old_len)
+		w.len = old_len;
+	return put(s, op, place, &w);
+}
+
+static void count(struct gn_kv_store *s, struct gn_kv_op *op)
+{
+	const uint64_t by = op->number;
+
+	s->stats.numbers++;
+	do {
+		const uint32_t place = look(s, op);
+		struct kv_item *item = place ? kv_at(s, place) : NULL;
+		uint64_t now;
+
+		op->status = compare(s, op, item);
+		if (op->status)
+			return;
+		if (!item) {
+			op->status = begin_number(s, op);
+			return;
+		}
+		if (kv_value_len(item) > DIGITS + KV_ITEM_HEAD ||
+		    !read_number(kv_value(item), kv_value_len(item), &now)) {
+			op->status = GN_KV_NOT_NUMBER;
+			return;
+		}
+		op->number = op->verb == GN_KV_INCR ? now + by : now < by ? 0 : now - by;
+		op->status = change_number(s, op, place, op->number);
+	} while (op->status == GN_KV_STATUSES);
+}
+
+const struct kv_item *kv_execute(struct gn_kv_store *s, struct gn_kv_op *op)
+{
+	op->status = GN_KV_MISS;
+	op->found = 0;
+	op->len = op->idle_s = 0;
+	if (!op->key_len || op->key_len > GN_KV_KEY_MAX) {
+		op->status = GN_KV_INVALID;
+		return NULL;
+	}
+	switch (op->verb) {
+	case GN_KV_GET:
+		return get(s, op);
+	case GN_KV_SET:
+	case GN_KV_ADD:
+	case GN_KV_REPLACE:
+	case GN_KV_APPEND:
+	case GN_KV_PREPEND:
+		store(s, op);
+		return NULL;
+	case GN_KV_DELETE:
+		delete (s, op);
+		return NULL;
+	case GN_KV_INCR:
+	case GN_KV_DECR:
+		count(s, op);
+		return NULL;
+	case GN_KV_TOUCH:
+		touch(s, op);
+		return NULL;
+	default:
+		op->status = GN_KV_INVALID;
+		return NULL;
+	}
+}
