@@ -75,7 +75,7 @@ static char *put(const struct px_request *r, char *at, bool *value)
 		*value = true;
 		return put_value(r, at);
 	case PX_END:
-		return stpcpy(at, r->bits & PX_FAILED ? r->say : "END");
+		return stpcpy(at, r->say ? r->say : "END");
 	case PX_SAY:
 		return r->bits & PX_NOREPLY ? at : stpcpy(at, r->say);
 	case PX_STORE:

@@ -7,7 +7,7 @@
 
 #include "protocol.h"
 
-#define FLAGS_MAX  18u /* with command and key, words that memcached takes */
+#define WORDS_MAX  19u /* of a command */
 #define OPAQUE_MAX 32u /* with its O */
 
 static const char bad_line[] = "CLIENT_ERROR bad command line format";
@@ -194,23 +194,18 @@ static bool set_mode(const struct flags *f, struct gn_kv_op *op)
 	switch (f->mode) {
 	case 0:
 	case 'S':
-	case 's':
 		op->verb = GN_KV_SET;
 		break;
 	case 'E':
-	case 'e':
 		op->verb = GN_KV_ADD;
 		break;
 	case 'A':
-	case 'a':
 		op->verb = GN_KV_APPEND;
 		break;
 	case 'P':
-	case 'p':
 		op->verb = GN_KV_PREPEND;
 		break;
 	case 'R':
-	case 'r':
 		op->verb = GN_KV_REPLACE;
 		break;
 	default:
@@ -230,17 +225,16 @@ static void set(const struct flags *f, const struct px_context *context, struct 
 {
 	out->kind = PX_META_SET;
 	out->op.flags = f->client_flags;
-	if (f->opaque_bad)
-		say(out, "CLIENT_ERROR opaque token too long");
-	else if (!set_mode(f, &out->op))
+	if (!set_mode(f, &out->op))
 		say(out, "CLIENT_ERROR invalid mode for ms M token");
-	else if (out->op.value_len > context->max_value)
+	else if (f->opaque_bad)
+		say(out, "CLIENT_ERROR opaque token too long");
+	else if (out->op.value_len > context->max_value) {
 		say(out, "SERVER_ERROR object too large for cache");
-	else
-		return;
-	out->bits |= PX_SKIP;
-	if (out->op.value_len > context->max_value)
 		out->bits |= PX_FORGET;
+	}
+	if (out->kind == PX_SAY)
+		out->bits |= PX_SKIP;
 }
 
 static void delete(const struct flags *f, struct px_request *out)
@@ -257,11 +251,11 @@ static void number(const struct flags *f, struct px_request *out)
 	struct gn_kv_op *op = &out->op;
 
 	out->kind = PX_META_NUMBER;
-	if (f->mode && !strchr("IiDd+-", f->mode)) {
+	if (f->mode && !strchr("ID+-", f->mode)) {
 		say(out, "CLIENT_ERROR invalid mode for ma M token");
 		return;
 	}
-	op->verb = f->mode && strchr("Dd-", f->mode) ? GN_KV_DECR : GN_KV_INCR;
+	op->verb = f->mode && strchr("D-", f->mode) ? GN_KV_DECR : GN_KV_INCR;
 	op->number = f->delta;
 	op->initial = f->initial;
 	op->how |= (f->cas ? GN_KV_IF_CAS : 0) | (f->has_ttl ? GN_KV_AND_TOUCH : 0) |
@@ -300,7 +294,7 @@ static bool begin(char command, struct px_word *words, unsigned n, struct px_req
 		say(out, "ERROR");
 	else if (words[1].len > GN_KV_KEY_MAX || (command == 's' && n == 2))
 		say(out, bad_line);
-	else if (n > FLAGS_MAX)
+	else if (n > WORDS_MAX)
 		say(out, command == 'g' ? "CLIENT_ERROR options flags are too long" :
 					  "CLIENT_ERROR options flags too long");
 	else if (command == 's' &&
@@ -401,7 +395,8 @@ static char *put_flag(const struct px_request *r, const char *flag, size_t len, 
 		memcpy(at, flag, len);
 		return at + len;
 	case 'k':
-		at = put_key(r, (*at++ = ' ', *at++ = 'k', at));
+		*at++ = ' ', *at++ = 'k';
+		at = put_key(r, at);
 		if (r->bits & PX_BASE64)
 			*at++ = ' ', *at++ = 'b';
 		return at;
@@ -516,7 +511,7 @@ char *px_answer_meta(const struct px_request *r, char *at, bool *value)
 	if (unsaid(r))
 		return at;
 	if (!two)
-		return stpcpy(at, px_failure(r)), at + strlen(at);
+		return stpcpy(at, px_failure(r));
 	if (r->kind == PX_META_DEBUG && found)
 		return put_debug(r, at);
 	if (r->kind == PX_META_NUMBER && with_value) {

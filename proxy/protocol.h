@@ -24,7 +24,7 @@ enum px_kind {
 	PX_SAY,	 /* there is nothing to do but to say something */
 	PX_KEYS, /* get and its like: keys follow, see px_key(); then each is a PX_VALUE */
 	PX_VALUE,
-	PX_END, /* … and this is their end */
+	PX_END, /* … and this is their end, if the last was not known to be it */
 	PX_STORE,
 	PX_DELETE,
 	PX_NUMBER,
@@ -47,7 +47,7 @@ enum px_bit {
 	PX_DATA = 1 << 3,   /* op.value_len bytes follow, and CR LF */
 	PX_SKIP = 1 << 4,   /* … that are of no use */
 	PX_FORGET = 1 << 5, /* what is there under this key is outdated, though */
-	PX_FAILED = 1 << 6, /* PX_END: not every key was looked for; say has the cause */
+	PX_LAST = 1 << 6,   /* PX_VALUE: END follows */
 };
 
 struct px_request {
