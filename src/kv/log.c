@@ -178,7 +178,7 @@ uint32_t kv_log_add(struct gn_kv_store *s, uint32_t bytes)
 
 	if (s->tidied != KV_NONE)
 		tidy(s, PACE * (uint64_t)bytes);
-	/* What was moved may fill the next one too: twice is seen, thrice means that it is hopeless. */
+	/* What was moved may have filled the next one too. */
 	for (unsigned tries = 0; tries < 4; tries++) {
 		place = append(s, bytes);
 		if (place || !next_segment(s))

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/* The usual operations in a line, and what a client can be asked. */
+#include <errno.h>
+
+#include "kv/client.h"
+
+static int error_of(unsigned status)
+{
+	static const int errors[GN_KV_STATUSES] = {
+		[GN_KV_MISS] = -ENOENT,	      [GN_KV_EXISTS] = -EEXIST,
+		[GN_KV_NOT_STORED] = -EEXIST, [GN_KV_NOT_NUMBER] = -EINVAL,
+		[GN_KV_TOO_BIG] = -EFBIG,     [GN_KV_NO_MEMORY] = -ENOMEM,
+		[GN_KV_INVALID] = -EINVAL,    [GN_KV_TIMEOUT] = -ETIMEDOUT,
+		[GN_KV_GONE] = -ENOTCONN,     [GN_KV_BUSY] = -EBUSY,
+		[GN_KV_FAILED] = -EIO,
+	};
+
+	return errors[status];
+}
+
+static int do_one(struct gn_kv_client *client, struct gn_kv_op *op, uint64_t deadline_ns)
+{
+	int rc = gn_kv_do(client, op, 1, deadline_ns);
+
+	return rc ? rc : error_of(op->status);
+}
+
+int gn_kv_get(struct gn_kv_client *client, const void *key, uint32_t key_len, void *room,
+	      uint32_t room_bytes, uint32_t *len, uint64_t deadline_ns)
+{
+	struct gn_kv_op op = {.verb = GN_KV_GET,
+			      .key = key,
+			      .key_len = key_len,
+			      .room = room,
+			      .room_bytes = room_bytes};
+	int rc = do_one(client, &op, deadline_ns);
+
+	if (len)
+		*len = op.len;
+	return rc;
+}
+
+int gn_kv_set(struct gn_kv_client *client, const void *key, uint32_t key_len, const void *value,
+	      uint32_t value_len, uint32_t ttl_s, uint64_t deadline_ns)
+{
+	struct gn_kv_op op = {.verb = GN_KV_SET,
+			      .key = key,
+			      .key_len = key_len,
+			      .value = value,
+			      .value_len = value_len,
+			      .ttl_s = ttl_s};
+
+	return do_one(client, &op, deadline_ns);
+}
+
+int gn_kv_del(struct gn_kv_client *client, const void *key, uint32_t key_len, uint64_t deadline_ns)
+{
+	struct gn_kv_op op = {.verb = GN_KV_DELETE, .key = key, .key_len = key_len};
+
+	return do_one(client, &op, deadline_ns);
+}
+
+int gn_kv_clear(struct gn_kv_client *client, uint32_t delay_s, uint64_t deadline_ns)
+{
+	const struct kv_clear clear = {.delay_s = delay_s};
+	int rc = kv_client_check(client);
+
+	if (!rc)
+		rc = kv_client_ready(client, deadline_ns);
+	for (uint32_t i = 0; !rc && i < client->n_links; i++)
+		rc = kv_client_call(client, i, KV_CLEAR, &clear, sizeof(clear), NULL, 0,
+				    deadline_ns);
+	return rc;
+}
+
+/* All of it counts, in eight bytes each. */
+static void add_stats(struct gn_kv_stats *to, const struct gn_kv_stats *what)
+{
+	uint64_t a[sizeof(*to) / sizeof(uint64_t)], b[sizeof(*to) / sizeof(uint64_t)];
+	const uint64_t uptime_s = what->uptime_s;
+
+	memcpy(a, to, sizeof(a));
+	memcpy(b, what, sizeof(b));
+	for (size_t i = 0; i < sizeof(a) / sizeof(a[0]); i++)
+		a[i] += b[i];
+	memcpy(to, a, sizeof(a));
+	to->uptime_s = uptime_s;
+}
+
+int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_stats *out,
+		uint64_t deadline_ns)
+{
+	int rc = kv_client_check(client);
+
+	if (rc || !out)
+		return rc ? rc : -EINVAL;
+	rc = kv_client_ready(client, deadline_ns);
+	if (!rc && partition != GN_KV_ALL && partition >= client->n_links)
+		rc = -EINVAL;
+	*out = (struct gn_kv_stats){0};
+	for (uint32_t i = 0; !rc && i < client->n_links; i++) {
+		struct gn_kv_stats one;
+
+		if (partition != GN_KV_ALL && partition != i)
+			continue;
+		rc = kv_client_call(client, i, KV_STATS, NULL, 0, &one, sizeof(one), deadline_ns);
+		if (!rc)
+			add_stats(out, &one);
+	}
+	return rc;
+}
+
+int gn_kv_limits(const struct gn_kv_client *client, struct gn_kv_limits *out)
+{
+	int rc = kv_client_check(client);
+
+	if (rc || !out)
+		return rc ? rc : -EINVAL;
+	*out = (struct gn_kv_limits){.partitions = client->layout.partitions,
+				     .max_value = client->layout.max_value};
+	return 0;
+}
+
+int gn_kv_counters(const struct gn_kv_client *client, struct gn_kv_counters *out)
+{
+	int rc = kv_client_check(client);
+
+	if (rc || !out)
+		return rc ? rc : -EINVAL;
+	*out = client->count;
+	return 0;
+}
+
+struct gn_rpc_client *gn_kv_rpc(const struct gn_kv_client *client, uint32_t partition)
+{
+	return kv_client_check(client) || partition >= client->n_links ?
+		       NULL :
+		       client->links[partition].rpc;
+}

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: MIT */
+/* A client: connected to each partition of a server, and again when that was gone. */
+#include <errno.h>
+
+#include "kv/client.h"
+
+#define SLOT_HEADS 128u	  /* of a slot's bytes, for the call itself */
+#define OPS_MAX	   65536u /* under way */
+#define CONNECT_US 2000000u
+#define RETRY_US   10000u  /* between two looks for a server that is gone */
+#define SUBMIT_US  100000u /* … by who does not wait for it */
+#define LOOKS	   200u	   /* at all partitions, before one of them is waited for */
+#define WAIT_US	   20u
+#define CALL_US	   2000000u
+
+int kv_client_check(const struct gn_kv_client *c)
+{
+	if (!c)
+		return -EINVAL;
+	return c->owner == gn_thread_id() ? 0 : -EPERM;
+}
+
+/* ---- connections ---- */
+
+static int connect_link(struct gn_kv_client *c, uint32_t part, struct kv_link *link,
+			uint64_t timeout_us)
+{
+	struct gn_rpc_client_opts opts = c->opts.rpc;
+	struct gn_rpc_limits limits;
+	int rc;
+
+	opts.thread = part + 1;
+	opts.flags &= ~(unsigned)GN_RPC_RECONNECT;
+	opts.timeout_us = timeout_us;
+	*link = (struct kv_link){.queue_end = &link->queue};
+	rc = gn_rpc_connect(c->fabric, c->addr, &opts, &link->rpc);
+	if (rc)
+		return rc;
+	rc = gn_rpc_limits(link->rpc, &limits);
+	link->max_request = limits.max_request > 2 * SLOT_HEADS ? limits.max_request - SLOT_HEADS :
+								  SLOT_HEADS;
+	return rc;
+}
+
+int kv_client_call(struct gn_kv_client *c, uint32_t part, enum kv_method method,
+		   const void *request, uint32_t request_len, void *result, uint32_t result_len,
+		   uint64_t deadline_ns)
+{
+	unsigned status = GN_RPC_OK;
+	uint32_t len = 0;
+	int rc = gn_rpc_call(c->links[part].rpc, method, request, request_len, result, result_len,
+			     &len, deadline_ns, &status);
+
+	if (rc)
+		return rc;
+	switch (status) {
+	case GN_RPC_OK:
+		return len == result_len ? 0 : -EPROTO;
+	case GN_RPC_TIMEOUT:
+		return -ETIMEDOUT;
+	case GN_RPC_PEER_GONE:
+		c->down = true;
+		return -ENOTCONN;
+	default:
+		return -EPROTO;
+	}
+}
+
+static void disconnect(struct gn_kv_client *c)
+{
+	c->closing = true;
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		struct kv_link *link = &c->links[i];
+
+		gn_rpc_close(link->rpc);
+		link->rpc = NULL;
+	}
+	/* What was not called yet finds nobody, and ends. */
+	kv_message_send_all(c);
+	gn_free(c->links);
+	c->links = NULL;
+	c->n_links = 0;
+	c->closing = false;
+}
+
+static int learn_layout(struct gn_kv_client *c, uint64_t deadline_ns)
+{
+	int rc = kv_client_call(c, 0, KV_LAYOUT, NULL, 0, &c->layout, sizeof(c->layout),
+				deadline_ns);
+
+	if (rc)
+		return rc;
+	if (c->layout.version != KV_VERSION || !c->layout.partitions ||
+	    c->layout.partitions > GN_KV_THREADS_MAX)
+		return -EPROTO;
+	return 0;
+}
+
+static int connect_all(struct gn_kv_client *c, uint64_t timeout_us)
+{
+	struct kv_link *links;
+	int rc;
+
+	c->links = gn_alloc(GN_KV_THREADS_MAX * sizeof(*links), 0);
+	if (!c->links)
+		return -ENOMEM;
+	rc = connect_link(c, 0, &c->links[0], timeout_us);
+	c->n_links = 1;
+	if (!rc)
+		rc = learn_layout(c, gn_deadline_us(timeout_us));
+	for (uint32_t i = 1; !rc && i < c->layout.partitions; i++) {
+		c->n_links++;
+		rc = connect_link(c, i, &c->links[i], timeout_us);
+	}
+	if (rc)
+		disconnect(c);
+	else
+		c->down = false;
+	return rc;
+}
+
+static bool passing(int rc)
+{
+	return rc == -ECONNREFUSED || rc == -ETIMEDOUT || rc == -ENOTCONN || rc == -ECONNRESET;
+}
+
+int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
+{
+	const uint64_t most_us = c->opts.rpc.timeout_us ? c->opts.rpc.timeout_us : CONNECT_US;
+	int rc;
+
+	if (!c->down)
+		return 0;
+	if (c->opts.flags & GN_KV_NO_RECONNECT)
+		return -ENOTCONN;
+	disconnect(c);
+	for (;;) {
+		const uint64_t now_ns = gn_now_ns();
+		const uint64_t left_us = deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 : 0;
+
+		rc = connect_all(c, left_us < most_us ? left_us + 1 : most_us);
+		if (!rc) {
+			c->count.reconnects++;
+			return 0;
+		}
+		if (!passing(rc))
+			return rc;
+		if (gn_now_ns() + RETRY_US * 1000ull >= deadline_ns)
+			return -ENOTCONN;
+		gn_sleep_us(RETRY_US);
+	}
+}
+
+int gn_kv_connect(struct gn_fabric *fabric, const char *addr, const struct gn_kv_client_opts *opts,
+		  struct gn_kv_client **out)
+{
+	const size_t len = addr ? strlen(addr) + 1 : 0;
+	struct gn_kv_client *c;
+	int rc;
+
+	if (!fabric || !addr || !out || (opts && opts->gather > GN_KV_GATHER_MAX))
+		return -EINVAL;
+	c = gn_alloc(sizeof(*c), 0);
+	if (!c)
+		return -ENOMEM;
+	c->fabric = fabric;
+	c->owner = gn_thread_id();
+	c->opts = opts ? *opts : (struct gn_kv_client_opts){0};
+	c->addr = gn_alloc(len, 0);
+	if (c->addr)
+		memcpy(c->addr, addr, len);
+	rc = c->addr ?
+		     connect_all(c, c->opts.rpc.timeout_us ? c->opts.rpc.timeout_us : CONNECT_US) :
+		     -ENOMEM;
+	if (rc) {
+		gn_free(c->addr);
+		gn_free(c);
+		return rc;
+	}
+	*out = c;
+	return 0;
+}
+
+int gn_kv_close(struct gn_kv_client *c)
+{
+	int rc = kv_client_check(c);
+
+	if (rc)
+		return rc;
+	disconnect(c);
+	kv_messages_free(c);
+	gn_free(c->addr);
+	gn_free(c);
+	return 0;
+}
+
+/* ---- operations ---- */
+
+/* 0: it is under way. */
+static int begin(struct gn_kv_client *c, struct gn_kv_op *op, enum kv_step step)
+{
+	int rc;
+
+	if (!op->key || !op->key_len || op->key_len > GN_KV_KEY_MAX || op->verb >= GN_KV_VERBS ||
+	    op->value_len > GN_KV_VALUE_MAX)
+		return -EINVAL;
+	op->hash = kv_hash(op->key, op->key_len, c->layout.seed);
+	op->part = kv_partition(op->hash, c->n_links);
+	op->step = step;
+	if (!op->deadline_ns)
+		op->deadline_ns = GN_FOREVER;
+	c->count.ops++;
+	c->n_ops++;
+	c->n_waited += step == KV_STEP_WAITED;
+	rc = step == KV_STEP_WAITED && c->n_waited == 1 && c->alone ? kv_message_call(c, op) :
+								      kv_message_add(c, op);
+	if (rc) {
+		c->n_ops--;
+		c->n_waited -= step == KV_STEP_WAITED;
+	}
+	return rc;
+}
+
+static int poll_links(struct gn_kv_client *c)
+{
+	c->ended = 0;
+	kv_message_send_all(c);
+	for (uint32_t i = 0; i < c->n_links; i++)
+		if (c->links[i].under_way)
+			gn_rpc_poll(c->links[i].rpc);
+	/* What was asked for again. */
+	kv_message_send_all(c);
+	return c->ended;
+}
+
+/* Of those with something under way, if there is only one, or the first. */
+static struct kv_link *to_wait_for(struct gn_kv_client *c, bool *only)
+{
+	struct kv_link *found = NULL;
+
+	*only = true;
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		if (!c->links[i].under_way)
+			continue;
+		*only = !found;
+		if (!found)
+			found = &c->links[i];
+	}
+	return found;
+}
+
+/* Until something has moved, perhaps: 0, -ETIMEDOUT, -EINTR. */
+static int wait_links(struct gn_kv_client *c, unsigned *looks, uint64_t deadline_ns)
+{
+	uint64_t until_ns = deadline_ns;
+	struct kv_link *link;
+	bool only;
+	int rc;
+
+	link = to_wait_for(c, &only);
+	if (!link)
+		return 0;
+	if (!only && ++*looks % LOOKS)
+		return 0;
+	if (!only && gn_deadline_us(WAIT_US) < until_ns)
+		until_ns = gn_deadline_us(WAIT_US);
+	rc = gn_rpc_wait(link->rpc, until_ns);
+	if (rc == -EINTR || (rc == -ETIMEDOUT && until_ns == deadline_ns))
+		return rc;
+	return 0;
+}
+
+int gn_kv_do(struct gn_kv_client *c, struct gn_kv_op *ops, unsigned n, uint64_t deadline_ns)
+{
+	unsigned looks = 0;
+	int rc = kv_client_check(c);
+
+	if (rc)
+		return rc;
+	if (c->busy)
+		return -EDEADLK;
+	rc = kv_client_ready(c, deadline_ns);
+	c->busy = true;
+	c->alone = n == 1 && !c->n_ops;
+	for (unsigned i = 0; i < n; i++) {
+		int one = rc;
+
+		ops[i].deadline_ns = deadline_ns;
+		if (!one)
+			one = begin(c, &ops[i], KV_STEP_WAITED);
+		if (one) {
+			ops[i].status = rc	       ? GN_KV_GONE :
+					one == -EINVAL ? GN_KV_INVALID :
+							 GN_KV_FAILED;
+			c->count.ended[ops[i].status]++;
+		}
+	}
+	while (c->n_waited) {
+		poll_links(c);
+		if (c->n_waited)
+			wait_links(c, &looks, GN_FOREVER);
+	}
+	c->busy = false;
+	return 0;
+}
+
+int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
+{
+	int rc = kv_client_check(c);
+
+	if (rc)
+		return rc;
+	if (!op)
+		return -EINVAL;
+	if (c->n_ops >= OPS_MAX)
+		return -EAGAIN;
+	/*
+	 * Who submits does not wait: the server is looked for now and then, when all that was under
+	 * way has ended.
+	 */
+	if (c->down && !c->busy && !c->n_ops &&
+	    (!c->tried_ns || gn_now_ns() > c->tried_ns + SUBMIT_US * 1000ull)) {
+		c->tried_ns = gn_now_ns();
+		if (!kv_client_ready(c, gn_deadline_us(SUBMIT_US)))
+			c->tried_ns = 0;
+	}
+	if (c->down)
+		return -ENOTCONN;
+	return begin(c, op, KV_STEP_SUBMITTED);
+}
+
+int gn_kv_flush(struct gn_kv_client *c)
+{
+	int rc = kv_client_check(c);
+
+	if (rc)
+		return rc;
+	kv_message_send_all(c);
+	for (uint32_t i = 0; i < c->n_links; i++)
+		if (c->links[i].rpc)
+			gn_rpc_flush(c->links[i].rpc);
+	return 0;
+}
+
+int gn_kv_poll(struct gn_kv_client *c)
+{
+	int rc = kv_client_check(c);
+
+	if (rc)
+		return rc;
+	if (c->busy)
+		return -EDEADLK;
+	c->busy = true;
+	rc = poll_links(c);
+	c->busy = false;
+	return rc;
+}
+
+int gn_kv_wait(struct gn_kv_client *c, uint64_t deadline_ns)
+{
+	unsigned looks = 0;
+	int rc;
+
+	for (;;) {
+		rc = gn_kv_poll(c);
+		if (rc || !c->n_ops)
+			return rc;
+		c->busy = true;
+		c->ended = 0;
+		rc = wait_links(c, &looks, deadline_ns);
+		c->busy = false;
+		if (c->ended)
+			return c->ended;
+		if (rc)
+			return rc;
+		if (looks && gn_now_ns() >= deadline_ns)
+			return -ETIMEDOUT;
+	}
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/* A client as its files see it. */
+#ifndef GN_KV_CLIENT_H
+#define GN_KV_CLIENT_H
+
+#include "kv/wire.h"
+
+/* Operations that travel together, to one partition. */
+struct kv_message {
+	struct kv_message *next; /* that waits, or is free */
+	struct gn_kv_client *client;
+	struct gn_rpc_op rpc;
+	uint32_t part, n;
+	struct gn_kv_op *first, **last;
+	uint8_t *request, *result;
+	uint32_t request_room, result_room;
+	uint32_t request_bytes, result_bytes; /* used; that may come */
+};
+
+struct kv_link {
+	struct gn_rpc_client *rpc;
+	uint32_t max_request;		       /* bytes, for more than one operation */
+	struct kv_message *open;	       /* that operations are added to */
+	struct kv_message *queue, **queue_end; /* that the calls have no room for now */
+	uint32_t under_way;		       /* messages: open, waiting and called */
+};
+
+struct gn_kv_client {
+	uint64_t owner; /* gn_thread_id() */
+	struct gn_fabric *fabric;
+	char *addr;
+	struct gn_kv_client_opts opts;
+	struct kv_layout layout;
+	struct kv_link *links;
+	uint32_t n_links;
+	struct kv_message *idle;
+	uint64_t n_ops;	   /* under way */
+	uint64_t n_waited; /* … of gn_kv_do() */
+	int ended;	   /* by this poll, of others */
+	bool down;	   /* the server is gone */
+	bool closing;
+	bool busy;	   /* in a call that may call done */
+	bool alone;	   /* what gn_kv_do() begins is all there is */
+	uint64_t tried_ns; /* when it was last looked for */
+	struct gn_kv_counters count;
+};
+
+/* op->step */
+enum kv_step { KV_STEP_SUBMITTED, KV_STEP_WAITED };
+
+/* client.c */
+int kv_client_check(const struct gn_kv_client *client); /* 0, -EINVAL, -EPERM */
+/* Connected, or again, by the deadline: 0, or why not. */
+int kv_client_ready(struct gn_kv_client *client, uint64_t deadline_ns);
+/* Call something else of a partition. */
+int kv_client_call(struct gn_kv_client *client, uint32_t part, enum kv_method method,
+		   const void *request, uint32_t request_len, void *result, uint32_t result_len,
+		   uint64_t deadline_ns);
+
+/* message.c */
+/* Begin an operation; its key and partition are known. 0, or -ENOMEM. */
+int kv_message_add(struct gn_kv_client *client, struct gn_kv_op *op);
+void kv_message_send_all(struct gn_kv_client *client);
+/* The only operation of a message, called and waited for. */
+int kv_message_call(struct gn_kv_client *client, struct gn_kv_op *op);
+/* It has ended. */
+void kv_op_end(struct gn_kv_client *client, struct gn_kv_op *op, unsigned status);
+void kv_messages_free(struct gn_kv_client *client);
+
+#endif

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT */
+/* Operations of a client that travel together. */
+#include <errno.h>
+
+#include "kv/client.h"
+
+#define REQUEST_ROOM 1024u
+#define RESULTS_MAX  (4u << 20) /* a server does not send more */
+#define GATHER	     64u
+
+void kv_op_end(struct gn_kv_client *c, struct gn_kv_op *op, unsigned status)
+{
+	op->status = status < GN_KV_STATUSES ? status : GN_KV_FAILED;
+	c->count.ended[op->status]++;
+	c->n_ops--;
+	if (op->step == KV_STEP_WAITED) {
+		c->n_waited--;
+		return;
+	}
+	c->ended++;
+	if (op->done)
+		op->done(op);
+}
+
+/* ---- buffers ---- */
+
+static bool grow(uint8_t **buf, uint32_t *room, uint32_t used, uint64_t need)
+{
+	uint64_t bytes = *room ? *room : REQUEST_ROOM;
+	uint8_t *more;
+
+	if (need <= *room)
+		return true;
+	while (bytes < need)
+		bytes *= 2;
+	more = gn_alloc(bytes, 0);
+	if (!more)
+		return false;
+	if (used)
+		memcpy(more, *buf, used);
+	gn_free(*buf);
+	*buf = more;
+	*room = (uint32_t)bytes;
+	return true;
+}
+
+static struct kv_message *get_message(struct gn_kv_client *c, uint32_t part)
+{
+	struct kv_message *m = c->idle;
+
+	if (m)
+		c->idle = m->next;
+	else
+		m = gn_alloc(sizeof(*m), 0);
+	if (!m)
+		return NULL;
+	m->next = NULL;
+	m->client = c;
+	m->part = part;
+	m->n = 0;
+	m->first = NULL;
+	m->last = &m->first;
+	m->request_bytes = m->result_bytes = 0;
+	return m;
+}
+
+static void put_message(struct gn_kv_client *c, struct kv_message *m)
+{
+	m->next = c->idle;
+	c->idle = m;
+}
+
+static void free_message(struct kv_message *m)
+{
+	gn_free(m->request);
+	gn_free(m->result);
+	gn_free(m);
+}
+
+void kv_messages_free(struct gn_kv_client *c)
+{
+	while (c->idle) {
+		struct kv_message *m = c->idle;
+
+		c->idle = m->next;
+		free_message(m);
+	}
+}
+
+static uint32_t results_with(const struct kv_message *m, const struct gn_kv_op *op)
+{
+	const uint64_t all = (uint64_t)m->result_bytes + kv_tell_bytes(op);
+
+	return all < RESULTS_MAX ? (uint32_t)all : RESULTS_MAX;
+}
+
+/* False: there is no memory. */
+static bool add(struct kv_message *m, struct gn_kv_op *op)
+{
+	const uint32_t bytes = kv_ask_bytes(op), results = results_with(m, op);
+
+	if (!grow(&m->request, &m->request_room, m->request_bytes,
+		  (uint64_t)m->request_bytes + bytes) ||
+	    !grow(&m->result, &m->result_room, 0, results))
+		return false;
+	kv_ask_write(m->request + m->request_bytes, op);
+	m->request_bytes += bytes;
+	m->result_bytes = results;
+	*m->last = op;
+	m->last = &op->next;
+	op->next = NULL;
+	m->n++;
+	return true;
+}
+
+/* ---- answers ---- */
+
+static unsigned status_of(unsigned rpc)
+{
+	switch (rpc) {
+	case GN_RPC_TIMEOUT:
+		return GN_KV_TIMEOUT;
+	case GN_RPC_PEER_GONE:
+	case GN_RPC_CANCELED:
+		return GN_KV_GONE;
+	case GN_RPC_BUSY:
+		return GN_KV_BUSY;
+	case GN_RPC_NO_METHOD:
+	case GN_RPC_DENIED:
+		return GN_KV_INVALID;
+	default:
+		return GN_KV_FAILED;
+	}
+}
+
+static unsigned status_of_error(int rc)
+{
+	return rc == -ENOTCONN ? GN_KV_GONE : rc == -EMSGSIZE ? GN_KV_TOO_BIG : GN_KV_FAILED;
+}
+
+static void fail_all(struct gn_kv_client *c, struct gn_kv_op *op, unsigned status)
+{
+	for (struct gn_kv_op *next; op; op = next) {
+		next = op->next;
+		kv_op_end(c, op, status);
+	}
+}
+
+/* Those for whose results there was no room go once more. */
+static void again(struct gn_kv_client *c, struct gn_kv_op *op)
+{
+	for (struct gn_kv_op *next; op; op = next) {
+		next = op->next;
+		if (kv_message_add(c, op))
+			kv_op_end(c, op, GN_KV_FAILED);
+	}
+}
+
+/* Operations are the caller's as soon as they have ended: what is next is known before. */
+static void take_results(struct gn_kv_client *c, struct kv_message *m, uint32_t bytes)
+{
+	struct gn_kv_op *op = m->first, *next;
+	uint32_t at = 0, used;
+
+	for (; op && at < bytes; op = next, at += used) {
+		next = op->next;
+		used = kv_tell_read(m->result + at, bytes - at, op);
+		if (!used)
+			break;
+		kv_op_end(c, op, op->status);
+	}
+	if (op && at == bytes && op != m->first)
+		again(c, op);
+	else
+		fail_all(c, op, GN_KV_FAILED);
+}
+
+static void call_queued(struct gn_kv_client *c, struct kv_link *link);
+
+static void message_done(struct gn_rpc_op *rpc)
+{
+	struct kv_message *m = rpc->arg;
+	struct gn_kv_client *c = m->client;
+	struct kv_link *link = &c->links[m->part];
+
+	link->under_way--;
+	if (rpc->status == GN_RPC_PEER_GONE)
+		c->down = true;
+	if (rpc->status == GN_RPC_OK)
+		take_results(c, m, rpc->result_len);
+	else
+		fail_all(c, m->first, status_of(rpc->status));
+	put_message(c, m);
+	if (link->queue && !c->closing)
+		call_queued(c, link);
+}
+
+/* ---- sending ---- */
+
+/* False: not now. */
+static bool call(struct gn_kv_client *c, struct kv_message *m)
+{
+	struct kv_link *link = &c->links[m->part];
+	int rc;
+
+	m->rpc = (struct gn_rpc_op){
+		.method = KV_DO,
+		.request = m->request,
+		.request_len = m->request_bytes,
+		.result = m->result,
+		.result_room = m->result_bytes,
+		.deadline_ns = m->first->deadline_ns,
+		.done = message_done,
+		.arg = m,
+	};
+	rc = link->rpc ? gn_rpc_submit(link->rpc, &m->rpc) : -ENOTCONN;
+	if (rc == -EAGAIN)
+		return false;
+	c->down |= rc == -ENOTCONN;
+	/* Who submits hears of it from the next poll. */
+	if (rc && !c->busy && !c->closing)
+		return false;
+	c->count.messages++;
+	if (rc) {
+		link->under_way--;
+		fail_all(c, m->first, status_of_error(rc));
+		put_message(c, m);
+	}
+	return true;
+}
+
+static void call_queued(struct gn_kv_client *c, struct kv_link *link)
+{
+	while (link->queue) {
+		struct kv_message *m = link->queue, *next = m->next;
+
+		if (!call(c, m))
+			return;
+		link->queue = next;
+		if (!next)
+			link->queue_end = &link->queue;
+	}
+}
+
+static void send_open(struct gn_kv_client *c, struct kv_link *link)
+{
+	struct kv_message *m = link->open;
+
+	link->open = NULL;
+	m->next = NULL;
+	*link->queue_end = m;
+	link->queue_end = &m->next;
+	call_queued(c, link);
+}
+
+void kv_message_send_all(struct gn_kv_client *c)
+{
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		if (c->links[i].open)
+			send_open(c, &c->links[i]);
+		else if (c->links[i].queue)
+			call_queued(c, &c->links[i]);
+	}
+}
+
+int kv_message_add(struct gn_kv_client *c, struct gn_kv_op *op)
+{
+	const unsigned gather = c->opts.gather ? c->opts.gather : GATHER;
+	struct kv_link *link = &c->links[op->part];
+	const struct kv_message *open = link->open;
+
+	if (open && (open->request_bytes + kv_ask_bytes(op) > link->max_request ||
+		     open->first->deadline_ns != op->deadline_ns))
+		send_open(c, link);
+	if (!link->open) {
+		link->open = get_message(c, op->part);
+		if (!link->open)
+			return -ENOMEM;
+		link->under_way++;
+	}
+	if (!add(link->open, op)) {
+		if (!link->open->n) {
+			put_message(c, link->open);
+			link->open = NULL;
+			link->under_way--;
+		}
+		return -ENOMEM;
+	}
+	if (link->open->n >= gather)
+		send_open(c, link);
+	return 0;
+}
+
+int kv_message_call(struct gn_kv_client *c, struct gn_kv_op *op)
+{
+	struct kv_link *link = &c->links[op->part];
+	struct kv_message *m = get_message(c, op->part);
+	unsigned status = GN_RPC_OK;
+	uint32_t bytes = 0;
+	int rc;
+
+	if (!m)
+		return -ENOMEM;
+	if (!add(m, op)) {
+		put_message(c, m);
+		return -ENOMEM;
+	}
+	c->count.messages++;
+	rc = gn_rpc_call(link->rpc, KV_DO, m->request, m->request_bytes, m->result, m->result_bytes,
+			 &bytes, op->deadline_ns, &status);
+	if (rc == -ENOTCONN || (!rc && status == GN_RPC_PEER_GONE))
+		c->down = true;
+	if (rc)
+		kv_op_end(c, op, status_of_error(rc));
+	else if (status != GN_RPC_OK)
+		kv_op_end(c, op, status_of(status));
+	else
+		take_results(c, m, bytes);
+	put_message(c, m);
+	return 0;
+}

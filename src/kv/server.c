@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+/* A server: a store for each thread, and the calls that reach it. */
+#include <errno.h>
+
+#include "kv/store.h"
+#include "kv/wire.h"
+
+#define GROUP	    32u
+#define RESULTS_MAX (4u << 20) /* bytes of a message with results; more is asked for again */
+
+struct kv_part {
+	struct gn_kv_store *store;
+	uint32_t number;
+	/* a group of operations, while it is done */
+	struct gn_kv_op ops[GROUP];
+	uint8_t keys[GROUP][GN_KV_KEY_MAX];
+	uint8_t *results; /* RESULTS_MAX, where a slot is too small */
+};
+
+struct gn_kv_server {
+	struct gn_rpc_server *rpc;
+	unsigned n_parts;
+	bool bypass;
+	uint64_t seed, epoch;
+	struct kv_part *parts;
+};
+
+/* ---- operations ---- */
+
+/* Where results are put: in the slot, as long as they fit. */
+struct reply {
+	struct kv_part *part;
+	uint8_t *begin, *at, *end;
+	bool full; /* what comes behind is not done, and asked for again */
+};
+
+/* There is room for so much more; false: there is not. */
+static bool make_room(struct reply *r, uint64_t bytes)
+{
+	const size_t used = (size_t)(r->at - r->begin);
+
+	if ((uint64_t)(r->end - r->at) >= bytes)
+		return true;
+	if (r->begin == r->part->results)
+		return false;
+	if (used)
+		memcpy(r->part->results, r->begin, used);
+	r->begin = r->part->results;
+	r->at = r->begin + used;
+	r->end = r->begin + RESULTS_MAX;
+	return (uint64_t)(r->end - r->at) >= bytes;
+}
+
+/* Done only if there is room for what may come of it: else this is all, and false. */
+static bool do_one(const struct gn_kv_server *server, struct reply *r, struct gn_kv_op *op)
+{
+	struct gn_kv_store *store = r->part->store;
+	const uint32_t value = op->room_bytes < store->max_value ? op->room_bytes :
+								   store->max_value;
+	const struct kv_item *item = NULL;
+
+	op->found = op->len = 0;
+	if (!make_room(r, KV_TELL_MAX + (op->verb == GN_KV_GET ? kv_round(value) : 0)))
+		return false;
+	if (kv_partition(op->hash, server->n_parts) != r->part->number)
+		op->status = KV_ELSEWHERE;
+	else
+		item = kv_execute(store, op);
+	r->at = kv_tell_write(r->at, op, item);
+	return true;
+}
+
+/* Up to GROUP operations: how many bytes they take, 0 if they are not what they should be. */
+static uint32_t do_group(const struct gn_kv_server *server, struct reply *r, const uint8_t *data,
+			 uint32_t bytes)
+{
+	struct kv_part *part = r->part;
+	struct gn_kv_store *store = part->store;
+	uint32_t at = 0;
+	unsigned n = 0;
+
+	while (n < GROUP && at < bytes) {
+		struct gn_kv_op *op = &part->ops[n];
+		const uint32_t used = kv_ask_read(data + at, bytes - at, op, part->keys[n]);
+
+		if (!used)
+			return 0;
+		at += used;
+		n++;
+		op->hash = kv_hash(op->key, op->key_len, store->seed);
+		if (n > 1 || at < bytes)
+			kv_prepare(store, op->hash);
+	}
+	for (unsigned i = 0; i < n && n > 1; i++)
+		kv_prepare_more(store, part->ops[i].hash);
+	for (unsigned i = 0; i < n && !r->full; i++)
+		r->full = !do_one(server, r, &part->ops[i]);
+	kv_charge(n);
+	return at;
+}
+
+static void handle_do(struct gn_rpc_request *request, void *arg)
+{
+	const struct gn_kv_server *server = arg;
+	struct reply r = {.part = &server->parts[gn_rpc_request_thread(request)]};
+	uint32_t bytes, room = 0, at = 0;
+	const uint8_t *data = gn_rpc_request_data(request, &bytes);
+	uint8_t *slot = gn_rpc_request_room(request, &room);
+
+	r.begin = r.at = slot ? slot : r.part->results;
+	r.end = r.begin + (slot ? room : RESULTS_MAX);
+	kv_tick(r.part->store);
+	while (at < bytes && !r.full) {
+		const uint32_t used = do_group(server, &r, data + at, bytes - at);
+
+		at += used;
+		if (!used) {
+			gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
+			return;
+		}
+	}
+	gn_rpc_answer(request, GN_RPC_OK, r.begin, (uint32_t)(r.at - r.begin));
+}
+
+/* ---- what else is asked ---- */
+
+static void handle_layout(struct gn_rpc_request *request, void *arg)
+{
+	const struct gn_kv_server *server = arg;
+	struct gn_kv_store *store = server->parts[gn_rpc_request_thread(request)].store;
+
+	kv_tick(store);
+	const struct kv_layout layout = {
+		.version = KV_VERSION,
+		.partitions = server->n_parts,
+		.max_value = store->max_value,
+		.now_s = store->now_s,
+		.seed = server->seed,
+		.epoch = server->epoch,
+	};
+
+	gn_rpc_answer(request, GN_RPC_OK, &layout, sizeof(layout));
+}
+
+static void handle_stats(struct gn_rpc_request *request, void *arg)
+{
+	const struct gn_kv_server *server = arg;
+	struct gn_kv_stats stats;
+
+	gn_kv_store_stats(server->parts[gn_rpc_request_thread(request)].store, &stats);
+	gn_rpc_answer(request, GN_RPC_OK, &stats, sizeof(stats));
+}
+
+static void handle_clear(struct gn_rpc_request *request, void *arg)
+{
+	const struct gn_kv_server *server = arg;
+	struct kv_clear clear;
+	uint32_t bytes;
+	const void *data = gn_rpc_request_data(request, &bytes);
+
+	if (bytes != sizeof(clear)) {
+		gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
+		return;
+	}
+	memcpy(&clear, data, sizeof(clear));
+	gn_kv_store_flush(server->parts[gn_rpc_request_thread(request)].store, clear.delay_s);
+	gn_rpc_answer(request, GN_RPC_OK, NULL, 0);
+}
+
+/* ---- life ---- */
+
+static int make_parts(struct gn_kv_server *server, struct gn_fabric *fabric,
+		      const struct gn_kv_server_opts *o)
+{
+	const struct kv_store_opts opts = {
+		.open = {.memory = o->memory / server->n_parts,
+			 .max_value = o->max_value,
+			 .seed = server->seed},
+		.fabric = o->bypass ? fabric : NULL,
+	};
+	int rc = 0;
+
+	server->parts = gn_alloc(server->n_parts * sizeof(server->parts[0]), 0);
+	if (!server->parts)
+		return -ENOMEM;
+	for (unsigned i = 0; i < server->n_parts && !rc; i++) {
+		struct kv_part *part = &server->parts[i];
+
+		part->number = i;
+		part->results = gn_alloc(RESULTS_MAX, 0);
+		rc = part->results ? kv_store_make(&opts, &part->store) : -ENOMEM;
+	}
+	return rc;
+}
+
+static int make_calls(struct gn_kv_server *server, struct gn_fabric *fabric, const char *addr,
+		      const struct gn_kv_server_opts *o)
+{
+	static const struct {
+		unsigned method;
+		gn_rpc_handler *fn;
+	} handlers[] = {{KV_DO, handle_do},
+			{KV_LAYOUT, handle_layout},
+			{KV_STATS, handle_stats},
+			{KV_CLEAR, handle_clear}};
+	struct gn_rpc_server_opts rpc = o->rpc;
+	int rc;
+
+	rpc.threads = server->n_parts;
+	rc = gn_rpc_server_create(fabric, addr, &rpc, &server->rpc);
+	for (size_t i = 0; i < sizeof(handlers) / sizeof(handlers[0]) && !rc; i++)
+		rc = gn_rpc_server_handle(server->rpc, handlers[i].method, handlers[i].fn, server);
+	return rc;
+}
+
+int gn_kv_server_create(struct gn_fabric *fabric, const char *addr,
+			const struct gn_kv_server_opts *opts, struct gn_kv_server **out)
+{
+	const struct gn_kv_server_opts o = opts ? *opts : (struct gn_kv_server_opts){0};
+	const unsigned n = o.threads ? o.threads : 1;
+	struct gn_kv_server *server;
+	int rc;
+
+	if (!fabric || !addr || !out || n > GN_KV_THREADS_MAX || o.rpc.flags & GN_RPC_POLLED ||
+	    (o.memory && (o.memory / n < GN_KV_MEMORY_MIN || o.memory / n > GN_KV_MEMORY_MAX)))
+		return -EINVAL;
+	server = gn_alloc(sizeof(*server), 0);
+	if (!server)
+		return -ENOMEM;
+	*server = (struct gn_kv_server){
+		.n_parts = n, .bypass = o.bypass, .seed = gn_random() | 1, .epoch = gn_random()};
+	rc = make_parts(server, fabric, &o);
+	if (!rc)
+		rc = make_calls(server, fabric, addr, &o);
+	if (rc) {
+		gn_kv_server_destroy(server);
+		return rc;
+	}
+	*out = server;
+	return 0;
+}
+
+int gn_kv_server_start(struct gn_kv_server *server)
+{
+	return server ? gn_rpc_server_start(server->rpc) : -EINVAL;
+}
+
+int gn_kv_server_drain(struct gn_kv_server *server, uint64_t deadline_ns)
+{
+	return server ? gn_rpc_server_drain(server->rpc, deadline_ns) : -EINVAL;
+}
+
+void gn_kv_server_destroy(struct gn_kv_server *server)
+{
+	if (!server)
+		return;
+	gn_rpc_server_destroy(server->rpc);
+	for (unsigned i = 0; server->parts && i < server->n_parts; i++) {
+		gn_kv_store_destroy(server->parts[i].store);
+		gn_free(server->parts[i].results);
+	}
+	gn_free(server->parts);
+	gn_free(server);
+}
+
+struct gn_rpc_server *gn_kv_server_rpc(struct gn_kv_server *server)
+{
+	return server ? server->rpc : NULL;
+}

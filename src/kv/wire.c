@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT */
+/* Operations and results as bytes. */
+#include "kv/wire.h"
+
+#define WORD sizeof(uint64_t)
+
+static bool stores(enum gn_kv_verb verb)
+{
+	return verb >= GN_KV_SET && verb <= GN_KV_PREPEND;
+}
+
+static bool counts(enum gn_kv_verb verb)
+{
+	return verb == GN_KV_INCR || verb == GN_KV_DECR;
+}
+
+static bool keeps(const struct gn_kv_op *op)
+{
+	return op->ttl_s || (op->flags && stores(op->verb));
+}
+
+#define SECONDS (GN_KV_CREATE | GN_KV_VIVIFY | GN_KV_RECACHE)
+
+/* Words between head and key. */
+static uint32_t ask_words(enum gn_kv_verb verb, unsigned how)
+{
+	const unsigned bits = how & (KV_ASK_KEPT | GN_KV_IF_CAS | GN_KV_SET_CAS | GN_KV_CREATE);
+
+	return (uint32_t)__builtin_popcount(bits) + !!(how & SECONDS) + counts(verb);
+}
+
+static unsigned ask_how(const struct gn_kv_op *op)
+{
+	return (op->how & ~KV_ASK_KEPT) | (keeps(op) ? KV_ASK_KEPT : 0);
+}
+
+static uint32_t value_bytes(const struct gn_kv_op *op)
+{
+	return stores(op->verb) ? op->value_len : 0;
+}
+
+uint32_t kv_ask_bytes(const struct gn_kv_op *op)
+{
+	return (uint32_t)(sizeof(struct kv_ask) + ask_words(op->verb, ask_how(op)) * WORD +
+			  kv_round(op->key_len + value_bytes(op)));
+}
+
+uint32_t kv_tell_bytes(const struct gn_kv_op *op)
+{
+	return (uint32_t)KV_TELL_MAX + (op->verb == GN_KV_GET ? kv_round(op->room_bytes) : 0);
+}
+
+static uint8_t *put_word(uint8_t *to, uint64_t word)
+{
+	memcpy(to, &word, WORD);
+	return to + WORD;
+}
+
+static uint64_t two(uint32_t low, uint32_t high)
+{
+	return (uint64_t)high << 32 | low;
+}
+
+static uint8_t *put_words(uint8_t *to, const struct gn_kv_op *op, unsigned how)
+{
+	if (how & KV_ASK_KEPT)
+		to = put_word(to, two(op->flags, op->ttl_s));
+	if (how & GN_KV_IF_CAS)
+		to = put_word(to, op->cas);
+	if (how & GN_KV_SET_CAS)
+		to = put_word(to, op->new_cas);
+	if (how & SECONDS)
+		to = put_word(to, two(op->create_s, op->recache_s));
+	if (counts(op->verb))
+		to = put_word(to, op->number);
+	if (how & GN_KV_CREATE)
+		to = put_word(to, op->initial);
+	return to;
+}
+
+uint8_t *kv_ask_write(uint8_t *to, const struct gn_kv_op *op)
+{
+	const unsigned how = ask_how(op);
+	const uint32_t value = value_bytes(op), tail = kv_round(op->key_len + value);
+	const struct kv_ask ask = {
+		.verb = (uint8_t)op->verb,
+		.key_len = (uint8_t)op->key_len,
+		.how = (uint16_t)how,
+		.bytes = op->verb == GN_KV_GET ? op->room_bytes : value,
+	};
+
+	memcpy(to, &ask, sizeof(ask));
+	to += sizeof(ask);
+	if (how || counts(op->verb))
+		to = put_words(to, op, how);
+	/* No byte is sent that nobody wrote. */
+	if (tail)
+		memset(to + tail - WORD, 0, WORD);
+	memcpy(to, op->key, op->key_len);
+	if (value)
+		memcpy(to + op->key_len, op->value, value);
+	return to + tail;
+}
+
+static const uint8_t *get_word(const uint8_t *from, uint64_t *word)
+{
+	memcpy(word, from, WORD);
+	return from + WORD;
+}
+
+static const uint8_t *get_two(const uint8_t *from, uint32_t *low, uint32_t *high)
+{
+	uint64_t word;
+
+	from = get_word(from, &word);
+	*low = (uint32_t)word;
+	*high = (uint32_t)(word >> 32);
+	return from;
+}
+
+static const uint8_t *get_words(const uint8_t *from, struct gn_kv_op *op, unsigned how)
+{
+	if (how & KV_ASK_KEPT)
+		from = get_two(from, &op->flags, &op->ttl_s);
+	if (how & GN_KV_IF_CAS)
+		from = get_word(from, &op->cas);
+	if (how & GN_KV_SET_CAS)
+		from = get_word(from, &op->new_cas);
+	if (how & SECONDS)
+		from = get_two(from, &op->create_s, &op->recache_s);
+	if (counts(op->verb))
+		from = get_word(from, &op->number);
+	if (how & GN_KV_CREATE)
+		from = get_word(from, &op->initial);
+	return from;
+}
+
+uint32_t kv_ask_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op, uint8_t *key)
+{
+	const uint8_t *at = from + sizeof(struct kv_ask);
+	struct kv_ask ask;
+	uint64_t need;
+
+	if (bytes < sizeof(ask))
+		return 0;
+	memcpy(&ask, from, sizeof(ask));
+	op->verb = (enum gn_kv_verb)ask.verb;
+	op->how = ask.how & ~KV_ASK_KEPT;
+	op->key = key;
+	op->key_len = ask.key_len;
+	op->value_len = stores(op->verb) ? ask.bytes : 0;
+	op->room_bytes = ask.bytes;
+	op->flags = op->ttl_s = 0;
+	need = sizeof(ask) + ask_words(op->verb, ask.how) * WORD +
+	       (((uint64_t)op->key_len + op->value_len + WORD - 1) & ~(WORD - 1));
+	if (ask.verb >= GN_KV_VERBS || !ask.key_len || ask.key_len > GN_KV_KEY_MAX || need > bytes)
+		return 0;
+	if (ask.how || counts(op->verb))
+		at = get_words(at, op, ask.how);
+	memcpy(key, at, op->key_len);
+	op->value = at + op->key_len;
+	return (uint32_t)need;
+}
+
+/* ---- results ---- */
+
+static unsigned tell_bits(const struct gn_kv_op *op, const struct kv_item *item)
+{
+	unsigned bits = 0;
+
+	if (op->status != GN_KV_OK)
+		return 0;
+	if (op->verb != GN_KV_GET && op->verb != GN_KV_DELETE)
+		bits |= KV_TELL_CAS;
+	if (op->how & GN_KV_DETAILS)
+		bits |= KV_TELL_CAS | KV_TELL_TIMES;
+	if (op->flags && op->verb != GN_KV_DELETE)
+		bits |= KV_TELL_FLAGS;
+	if (op->verb == GN_KV_INCR || op->verb == GN_KV_DECR)
+		bits |= KV_TELL_NUMBER | KV_TELL_TIMES;
+	return item ? bits | KV_TELL_VALUE : bits;
+}
+
+uint8_t *kv_tell_write(uint8_t *to, const struct gn_kv_op *op, const struct kv_item *item)
+{
+	const bool fits = !item || op->len <= op->room_bytes;
+	const unsigned bits = fits ? tell_bits(op, item) : 0;
+	const struct kv_tell tell = {
+		.status = (uint8_t)(fits ? op->status : GN_KV_TOO_BIG),
+		.found = (uint8_t)op->found,
+		.bits = (uint16_t)bits,
+		.len = op->len,
+	};
+	const uint32_t value = bits & KV_TELL_VALUE ? kv_round(op->len) : 0;
+
+	memcpy(to, &tell, sizeof(tell));
+	to += sizeof(tell);
+	if (bits & KV_TELL_FLAGS)
+		to = put_word(to, op->flags);
+	if (bits & KV_TELL_CAS)
+		to = put_word(to, op->cas);
+	if (bits & KV_TELL_TIMES)
+		to = put_word(to, two(op->ttl_s, op->idle_s));
+	if (bits & KV_TELL_NUMBER)
+		to = put_word(to, op->number);
+	if (value) {
+		memset(to + value - WORD, 0, WORD);
+		memcpy(to, item->bytes + op->key_len, op->len);
+	}
+	return to + value;
+}
+
+uint32_t kv_tell_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op)
+{
+	const uint8_t *at = from + sizeof(struct kv_tell);
+	uint32_t zero;
+	struct kv_tell tell;
+	uint64_t need = sizeof(tell);
+
+	if (bytes < sizeof(tell))
+		return 0;
+	memcpy(&tell, from, sizeof(tell));
+	need += (uint64_t)__builtin_popcount(tell.bits & (KV_TELL_VALUE - 1)) * WORD;
+	if (tell.bits & KV_TELL_VALUE)
+		need += ((uint64_t)tell.len + WORD - 1) & ~(WORD - 1);
+	if (tell.bits >= KV_TELL_BITS || need > bytes ||
+	    (tell.bits & KV_TELL_VALUE && tell.len > op->room_bytes))
+		return 0;
+	op->status = tell.status;
+	op->found = tell.found;
+	op->len = tell.len;
+	op->flags = op->status == GN_KV_OK ? 0 : op->flags;
+	if (tell.bits & KV_TELL_FLAGS)
+		at = get_two(at, &op->flags, &zero);
+	if (tell.bits & KV_TELL_CAS)
+		at = get_word(at, &op->cas);
+	if (tell.bits & KV_TELL_TIMES)
+		at = get_two(at, &op->ttl_s, &op->idle_s);
+	if (tell.bits & KV_TELL_NUMBER)
+		at = get_word(at, &op->number);
+	if (tell.bits & KV_TELL_VALUE && tell.len)
+		memcpy(op->room, at, tell.len);
+	return (uint32_t)need;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What clients and servers of a store say to each other. A request of the method KV_DO is one
+ * operation after the other, and its result is what came of each, in the same order. Where there is
+ * no room for more results it ends: those behind were not done. All of both is in pieces of eight
+ * bytes, as the machine has them.
+ */
+#ifndef GN_KV_WIRE_H
+#define GN_KV_WIRE_H
+
+#include "kv/item.h"
+
+#define KV_VERSION 1u
+
+enum kv_method { KV_DO = 1, KV_LAYOUT, KV_STATS, KV_CLEAR };
+
+/* An operation: this, the words that its bits and verb ask for, key and value. */
+struct kv_ask {
+	uint8_t verb, key_len;
+	uint16_t how;	/* enum gn_kv_how, and the bits below */
+	uint32_t bytes; /* of the value; GET: of the room for it */
+};
+#define KV_ASK_KEPT 0x8000u /* flags and ttl_s follow; else both are 0 */
+
+/* What became of it: this, the words that its bits tell of, and the value. */
+struct kv_tell {
+	uint8_t status, found;
+	uint16_t bits;
+	uint32_t len; /* of the value that is there */
+};
+enum kv_tell_bit {
+	KV_TELL_FLAGS = 1 << 0,
+	KV_TELL_CAS = 1 << 1,
+	KV_TELL_TIMES = 1 << 2, /* ttl_s, idle_s */
+	KV_TELL_NUMBER = 1 << 3,
+	KV_TELL_VALUE = 1 << 4, /* len bytes follow */
+	KV_TELL_BITS = 1 << 5,
+};
+
+/* On the wire only: the key belongs to another partition. */
+#define KV_ELSEWHERE GN_KV_STATUSES
+
+/* The most words that an operation has between its head and its key, and likewise a result. */
+#define KV_ASK_WORDS  6u
+#define KV_TELL_WORDS 4u
+#define KV_TELL_MAX   (sizeof(struct kv_tell) + KV_TELL_WORDS * sizeof(uint64_t))
+
+/* KV_LAYOUT's answer; the request is empty. */
+struct kv_layout {
+	uint32_t version, partitions;
+	uint32_t max_value;
+	uint32_t now_s; /* the partition's clock */
+	uint64_t seed;
+	uint64_t epoch; /* another with each server */
+};
+
+/* KV_CLEAR's request. */
+struct kv_clear {
+	uint32_t delay_s, zero;
+};
+
+/* How many bytes an operation takes in a request, and at most in a result. */
+uint32_t kv_ask_bytes(const struct gn_kv_op *op);
+uint32_t kv_tell_bytes(const struct gn_kv_op *op);
+
+/* Writes it there: where the next goes. */
+uint8_t *kv_ask_write(uint8_t *to, const struct gn_kv_op *op);
+/*
+ * Reads one, from bytes that may change meanwhile: the key is copied to key, which has room for
+ * GN_KV_KEY_MAX, the value stays. Returns what it takes; 0: it is none.
+ */
+uint32_t kv_ask_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op, uint8_t *key);
+
+/* Writes a result, with the value of item if it is not NULL: where the next goes. */
+uint8_t *kv_tell_write(uint8_t *to, const struct gn_kv_op *op, const struct kv_item *item);
+/* Reads one into op, and its value into op's room: what it takes; 0: it is none. */
+uint32_t kv_tell_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op);
+
+#endif
