@@ -26,8 +26,9 @@ static int cmd_version(int argc, char **argv);
 static const struct subcommand subcommands[] = {
 	{"demo", cmd_demo, "show what Gannet does, over shared memory, in a few seconds"},
 	{"doctor", cmd_doctor, "which providers work here, and what the others lack"},
-	{"bench", cmd_bench, "measure: gannet bench fabric, rpc, sim"},
+	{"bench", cmd_bench, "measure: gannet bench fabric, rpc, kv, sim"},
 	{"rpc", cmd_rpc, "calls by hand: gannet rpc serve, call, ping, stats, tune"},
+	{"kv", cmd_kv, "a key-value store: gannet kv serve, get, set, del, flush, stats"},
 	{"sim", cmd_sim, "clusters in virtual time: gannet sim calibrate, soak, profile"},
 	{"help", cmd_help, "this text"},
 	{"--help", cmd_help, NULL},
@@ -35,6 +36,7 @@ static const struct subcommand subcommands[] = {
 	{"--version", cmd_version, NULL},
 	{"--bench-peer", cmd_bench_peer, NULL},
 	{"--bench-rpc", cmd_bench_rpc_peer, NULL},
+	{"--bench-kv", cmd_bench_kv_peer, NULL},
 	{"--demo-peer", cmd_demo_peer, NULL},
 };
 
