@@ -137,8 +137,9 @@ static int wait_for_store(const struct request *r, struct gn_fabric *fabric, int
 	while ((rc = gn_kv_connect(fabric, r->opts.server, NULL, &client)) == -ECONNREFUSED ||
 	       rc == -ETIMEDOUT) {
 		if (!told)
-			fprintf(stderr, "gannet: nobody serves at %s (%s); waiting for gannet kv "
-					"serve\n",
+			fprintf(stderr,
+				"gannet: nobody serves at %s (%s); waiting for gannet kv "
+				"serve\n",
 				r->opts.server, gn_strerror(rc));
 		told = true;
 		if (poll(&stop, 1, WAIT_MS) > 0)

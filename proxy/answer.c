@@ -49,7 +49,9 @@ static const char *said(const struct px_request *r)
 {
 	switch (r->op.status) {
 	case GN_KV_OK:
-		return r->kind == PX_STORE ? "STORED" : r->kind == PX_DELETE ? "DELETED" : "TOUCHED";
+		return r->kind == PX_STORE  ? "STORED" :
+		       r->kind == PX_DELETE ? "DELETED" :
+					      "TOUCHED";
 	case GN_KV_MISS:
 		return "NOT_FOUND";
 	case GN_KV_EXISTS:

@@ -42,11 +42,11 @@ struct px_slot {
 	char *more;	     /* its own memory: a value, or an answer that is ready */
 	uint32_t more_bytes; /* … and how much */
 	uint32_t raw_bytes;  /* of more, that are the answer */
-	uint32_t filled; /* of its value */
+	uint32_t filled;     /* of its value */
 	uint32_t held_len;
 	const char *held_line;
 	uint16_t tag;
-	bool reads; /* it counts in reading[tag] */
+	bool reads;    /* it counts in reading[tag] */
 	uint8_t tries; /* … and was asked for so often; what was found first: */
 	uint32_t found, idle_s, ttl_s;
 	uint8_t state;
@@ -57,10 +57,10 @@ struct px_slot {
 enum px_mode {
 	PX_MODE_NEW, /* not a byte was seen */
 	PX_MODE_LINE,
-	PX_MODE_KEYS,	  /* within a get */
-	PX_MODE_VALUE,	  /* within the value of the last slot */
-	PX_MODE_HELD,	  /* the last slot may not begin yet */
-	PX_MODE_SKIP,	  /* bytes that are of no use */
+	PX_MODE_KEYS,  /* within a get */
+	PX_MODE_VALUE, /* within the value of the last slot */
+	PX_MODE_HELD,  /* the last slot may not begin yet */
+	PX_MODE_SKIP,  /* bytes that are of no use */
 	PX_MODE_SKIP_LINE,
 	PX_MODE_OVER, /* nothing is read any more */
 };
@@ -82,8 +82,8 @@ struct px_conn {
 	bool in_needed; /* by the slot that is being filled */
 	struct px_slot *filling;
 	uint64_t skip;
-	size_t line_end;	/* PX_MODE_KEYS: 0: it is not there yet */
-	struct gn_kv_op keys;	/* … what to do with each */
+	size_t line_end;      /* PX_MODE_KEYS: 0: it is not there yet */
+	struct gn_kv_op keys; /* … what to do with each */
 	uint8_t keys_bits;
 	const char *get_failed; /* a key of the get being answered */
 };
@@ -122,7 +122,7 @@ struct px_thread {
 	uint16_t reading[PX_TAGS];
 };
 
-#define PX_COUNT(thread, field, n)                                                          \
+#define PX_COUNT(thread, field, n)                                                            \
 	__atomic_store_n(&(thread)->counters.field, (thread)->counters.field + (uint64_t)(n), \
 			 __ATOMIC_RELAXED)
 
@@ -168,6 +168,7 @@ bool px_reply_rest(struct px_conn *c);
 void px_stats(struct px_slot *s, const char *which);
 
 /* thread.c */
+/* For calls of the store that are waited for. */
 uint64_t px_deadline(const struct px_thread *t);
 int px_thread_start(struct px_thread *t);
 void px_thread_end(struct px_thread *t);

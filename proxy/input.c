@@ -390,10 +390,13 @@ static bool step_new(struct px_conn *c)
 
 void px_input(struct px_conn *c)
 {
-	static bool (*const steps[])(struct px_conn *c) = {
-		[PX_MODE_NEW] = step_new,     [PX_MODE_LINE] = step_line,
-		[PX_MODE_KEYS] = step_keys,   [PX_MODE_VALUE] = step_value,
-		[PX_MODE_HELD] = step_held,   [PX_MODE_SKIP] = step_skip,
+	static bool (*const steps[])(struct px_conn * c) = {
+		[PX_MODE_NEW] = step_new,
+		[PX_MODE_LINE] = step_line,
+		[PX_MODE_KEYS] = step_keys,
+		[PX_MODE_VALUE] = step_value,
+		[PX_MODE_HELD] = step_held,
+		[PX_MODE_SKIP] = step_skip,
 		[PX_MODE_SKIP_LINE] = step_skip_line,
 	};
 	bool more = true;

@@ -150,8 +150,10 @@ static int listen_tcp(const char *where, struct px_listener *out)
 	int rc = take_apart(where, host, sizeof(host), &port);
 
 	if (rc) {
-		fprintf(stderr, "gannet: '%s' is no place to listen at; those are PORT, HOST:PORT "
-				"and unix:PATH\n", where);
+		fprintf(stderr,
+			"gannet: '%s' is no place to listen at; those are PORT, HOST:PORT "
+			"and unix:PATH\n",
+			where);
 		return rc;
 	}
 	rc = getaddrinfo(host, port, &hints, &found);

@@ -16,7 +16,7 @@ static const char bad_token[] = "CLIENT_ERROR bad token in command line format";
 /* What flags say, whatever the command. */
 struct flags {
 	char mode;
-	bool value, quiet, stale, lru, base64, opaque_bad, remove_value;
+	bool value, quiet, stale, lru, base64, opaque_bad;
 	bool has_cas, has_ttl, has_create, has_recache, has_new_cas;
 	uint32_t client_flags, ttl_s, create_s, recache_s;
 	uint64_t cas, new_cas, initial, delta;
@@ -114,9 +114,6 @@ static const char *take_flag(const struct px_word *word, struct px_word *key,
 		return NULL;
 	case 'u':
 		f->lru = true;
-		return NULL;
-	case 'x':
-		f->remove_value = true;
 		return NULL;
 	case 'c': /* of the answer only */
 	case 'f':
@@ -237,13 +234,12 @@ static void set(const struct flags *f, const struct px_context *context, struct 
 		out->bits |= PX_SKIP;
 }
 
-static void delete(const struct flags *f, struct px_request *out)
+static void delete (const struct flags *f, struct px_request *out)
 {
 	out->kind = PX_META_DELETE;
 	out->op.verb = GN_KV_DELETE;
 	out->op.how |= (f->has_cas ? GN_KV_IF_CAS : 0) | (f->stale ? GN_KV_INVALIDATE : 0) |
-		       (f->stale && f->has_ttl ? GN_KV_AND_TOUCH : 0) |
-		       (f->remove_value ? GN_KV_KEEP : 0);
+		       (f->stale && f->has_ttl ? GN_KV_AND_TOUCH : 0);
 }
 
 static void number(const struct flags *f, struct px_request *out)
@@ -297,8 +293,7 @@ static bool begin(char command, struct px_word *words, unsigned n, struct px_req
 	else if (n > WORDS_MAX)
 		say(out, command == 'g' ? "CLIENT_ERROR options flags are too long" :
 					  "CLIENT_ERROR options flags too long");
-	else if (command == 's' &&
-		 (!px_i32(words[2].at, &len) || len < 0 || len > INT32_MAX - 2))
+	else if (command == 's' && (!px_i32(words[2].at, &len) || len < 0 || len > INT32_MAX - 2))
 		say(out, bad_line);
 	else if (command == 's') {
 		out->op.value_len = (uint32_t)len;
@@ -384,7 +379,8 @@ static char *put_ttl(uint32_t ttl_s, char *at)
 }
 
 /* The one that begins at flag, if such a command answers it. */
-static char *put_flag(const struct px_request *r, const char *flag, size_t len, bool found, char *at)
+static char *put_flag(const struct px_request *r, const char *flag, size_t len, bool found,
+		      char *at)
 {
 	const bool get = r->kind == PX_META_GET && found;
 	const bool number = r->kind == PX_META_NUMBER && found;

@@ -17,8 +17,8 @@
 #define PX_HEAD_MAX 1024u /* of an answer but for its value */
 #define PX_WORDS    23u	  /* that are looked at, of a line that is no get */
 /* What clients take it for, and what it is. */
-#define PX_VERSION  "1.6.18-gannet"
-#define PX_SLACK    8u	  /* bytes after a line that may be looked at */
+#define PX_VERSION "1.6.18-gannet"
+#define PX_SLACK   8u /* bytes after a line that may be looked at */
 
 enum px_kind {
 	PX_SAY,	 /* there is nothing to do but to say something */

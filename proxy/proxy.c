@@ -49,8 +49,9 @@ static int set_limits(struct proxy *p)
 	if (p->opts.max_conns && p->opts.max_conns < p->conns_max)
 		p->conns_max = p->opts.max_conns;
 	else if (p->opts.max_conns > p->conns_max)
-		fprintf(stderr, "gannet: warning: %u connections need a higher ulimit -n; %llu it "
-				"is\n",
+		fprintf(stderr,
+			"gannet: warning: %u connections need a higher ulimit -n; %llu it "
+			"is\n",
 			p->opts.max_conns, (unsigned long long)p->conns_max);
 	return 0;
 }

@@ -14,14 +14,14 @@
 #define PROXY_LISTEN_MAX  16u
 
 struct proxy_opts {
-	const char *server;	    /* of the store */
-	const char *const *listen;  /* PORT, HOST:PORT, unix:PATH */
+	const char *server;	   /* of the store */
+	const char *const *listen; /* PORT, HOST:PORT, unix:PATH */
 	unsigned n_listen;
-	unsigned threads;	    /* 0: 1 */
-	unsigned socket_mode;	    /* of Unix sockets; 0: 0700 */
-	uint32_t max_conns;	    /* 0: as many as descriptors allow */
-	uint32_t timeout_ms;	    /* of an operation; 0: 5000 */
-	uint64_t memory;	    /* for values under way, of all threads; 0: 256 MiB */
+	unsigned threads;     /* 0: 1 */
+	unsigned socket_mode; /* of Unix sockets; 0: 0700 */
+	uint32_t max_conns;   /* 0: as many as descriptors allow */
+	uint32_t timeout_ms;  /* of an operation; 0: 5000 */
+	uint64_t memory;      /* for values under way, of all threads; 0: 256 MiB */
 	struct gn_kv_client_opts kv;
 };
 

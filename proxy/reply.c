@@ -27,7 +27,8 @@ static void piece(struct gather *g, const void *from, size_t len)
 {
 	if (!len)
 		return;
-	g->thread->iov[g->n++] = (struct iovec){.iov_base = (void *)(uintptr_t)from, .iov_len = len};
+	g->thread->iov[g->n++] =
+		(struct iovec){.iov_base = (void *)(uintptr_t)from, .iov_len = len};
 	g->bytes += len;
 }
 

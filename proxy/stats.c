@@ -170,9 +170,9 @@ static void conns(struct text *text, const struct px_thread *t)
 
 		snprintf(name, sizeof(name), "%d:state", c->fd);
 		line(text, name, "%s",
-		     c->out			  ? "conn_mwrite" :
-		     c->mode == PX_MODE_VALUE	  ? "conn_nread" :
-		     c->mode == PX_MODE_SKIP	  ? "conn_swallow" :
+		     c->out			      ? "conn_mwrite" :
+		     c->mode == PX_MODE_VALUE	      ? "conn_nread" :
+		     c->mode == PX_MODE_SKIP	      ? "conn_swallow" :
 		     c->slots || c->in_at < c->in_len ? "conn_parse_cmd" :
 							"conn_read");
 	}

@@ -154,7 +154,7 @@ static void store(struct px_word *words, unsigned n, enum gn_kv_verb verb, bool 
 	}
 }
 
-static void delete(struct px_word *words, unsigned n, struct px_request *out)
+static void delete (struct px_word *words, unsigned n, struct px_request *out)
 {
 	if (n < 2 || n > 4) {
 		say(out, "ERROR");
@@ -291,8 +291,8 @@ size_t px_keys_of(const char *line, struct px_request *out)
 	return 0;
 }
 
-static void keys_begin(const char *line, size_t len, size_t *keys,
-		       const struct px_context *context, struct px_request *out)
+static void keys_begin(const char *line, size_t len, size_t *keys, const struct px_context *context,
+		       struct px_request *out)
 {
 	char text[32];
 	int32_t exptime;
