@@ -208,7 +208,8 @@ static bool step_value(struct px_conn *c)
 	const uint32_t left = s->request.op.value_len + 2 - s->filled;
 	const uint32_t have = c->in_len - c->in_at, n = left < have ? left : have;
 
-	memcpy(value + s->filled, c->in + c->in_at, n);
+	if (n)
+		memcpy(value + s->filled, c->in + c->in_at, n);
 	s->filled += n;
 	c->in_at += n;
 	if (n < left)
@@ -401,7 +402,8 @@ void px_input(struct px_conn *c)
 	};
 	bool more = true;
 
-	while (more && !c->dead && c->mode != PX_MODE_OVER && c->slots < PX_WINDOW &&
-	       (c->in_at < c->in_len || c->mode == PX_MODE_HELD))
+	/* A slot that waits has its place, whatever the window, and perhaps all that it needs. */
+	while (more && !c->dead && c->mode != PX_MODE_OVER &&
+	       (c->filling || (c->slots < PX_WINDOW && c->in_at < c->in_len)))
 		more = steps[c->mode](c);
 }

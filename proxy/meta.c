@@ -16,7 +16,7 @@ static const char bad_token[] = "CLIENT_ERROR bad token in command line format";
 /* What flags say, whatever the command. */
 struct flags {
 	char mode;
-	bool value, quiet, stale, lru, base64, opaque_bad;
+	bool value, quiet, stale, lru, base64, opaque_bad, details;
 	bool has_cas, has_ttl, has_create, has_recache, has_new_cas;
 	uint32_t client_flags, ttl_s, create_s, recache_s;
 	uint64_t cas, new_cas, initial, delta;
@@ -116,12 +116,14 @@ static const char *take_flag(const struct px_word *word, struct px_word *key,
 		f->lru = true;
 		return NULL;
 	case 'c': /* of the answer only */
-	case 'f':
 	case 'h':
-	case 'k':
 	case 'l':
-	case 's':
 	case 't':
+		f->details = true;
+		return NULL;
+	case 'f':
+	case 'k':
+	case 's':
 	case 'L': /* hints that other proxies take */
 	case 'P':
 		return NULL;
@@ -182,7 +184,8 @@ static void get(const struct flags *f, struct px_request *out)
 	op->verb = GN_KV_GET;
 	/* Who asks for a stale one is offered to renew it, so that is always asked for. */
 	op->how |= GN_KV_RECACHE | (f->value ? 0 : GN_KV_NO_VALUE) | (f->lru ? GN_KV_QUIET : 0) |
-		   (f->has_ttl ? GN_KV_AND_TOUCH : 0) | (f->has_create ? GN_KV_VIVIFY : 0);
+		   (f->has_ttl ? GN_KV_AND_TOUCH : 0) | (f->has_create ? GN_KV_VIVIFY : 0) |
+		   (f->details ? GN_KV_DETAILS : 0);
 	op->recache_s = f->recache_s == GN_KV_TTL_PAST ? 0 : f->recache_s;
 }
 
@@ -278,7 +281,7 @@ static void debug(struct px_word *words, unsigned n, struct px_request *out)
 	out->op.key = key->at;
 	out->op.key_len = key->len;
 	out->op.verb = GN_KV_GET;
-	out->op.how = GN_KV_QUIET | GN_KV_NO_VALUE;
+	out->op.how = GN_KV_QUIET | GN_KV_NO_VALUE | GN_KV_DETAILS;
 }
 
 /* What can be said before flags are looked at. False: it was. */

@@ -285,7 +285,8 @@ size_t px_keys_of(const char *line, struct px_request *out)
 		out->kind = PX_KEYS;
 		out->bits = gets[i].bits;
 		out->op.verb = GN_KV_GET;
-		out->op.how = gets[i].touch ? GN_KV_AND_TOUCH : 0;
+		out->op.how = (gets[i].touch ? GN_KV_AND_TOUCH : 0u) |
+			      (gets[i].bits & PX_CAS ? GN_KV_DETAILS : 0u);
 		return spaces + gets[i].len;
 	}
 	return 0;

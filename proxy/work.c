@@ -128,7 +128,7 @@ static void again(struct px_slot *s)
 		s->idle_s = op->idle_s;
 		s->ttl_s = op->ttl_s;
 	}
-	op->how = GN_KV_QUIET;
+	op->how = GN_KV_QUIET | (op->how & GN_KV_DETAILS);
 	op->ttl_s = 0;
 	s->state = PX_AGAIN;
 	c->again++;
