@@ -22,13 +22,14 @@ static const struct {
 	{"rpc", cmd_bench_rpc, "calls between a server and its clients"},
 	{"kv", cmd_bench_kv, "GETs and PUTs at a key-value store"},
 	{"sim", cmd_bench_sim, "events per second of the simulator, on a cluster of READs"},
+	{"socket", cmd_bench_socket, "memcached, Redis and gannet kv proxy under one load"},
 };
 
 #define BENCHMARKS (sizeof(benchmarks) / sizeof(benchmarks[0]))
 
 static int help(void)
 {
-	puts("Usage: gannet bench fabric|rpc|kv|sim [OPTION…]\n");
+	puts("Usage: gannet bench fabric|rpc|kv|sim|socket [OPTION…]\n");
 	for (size_t i = 0; i < BENCHMARKS; i++)
 		printf("  %-8s %s\n", benchmarks[i].name, benchmarks[i].what);
 	puts("\ngannet bench fabric --help, and so on, list options.");
