@@ -38,6 +38,22 @@ uint32_t kv_segment_take(struct gn_kv_store *s, enum kv_kind kind)
 	return n;
 }
 
+bool kv_log_shrink(struct gn_kv_store *s, uint64_t bytes)
+{
+	const uint64_t n = (bytes + s->segment_bytes - 1) / s->segment_bytes;
+
+	/* The log cannot do without one to go on with, and one to tidy. */
+	if (n + 2 > s->n_segments - s->fresh)
+		return false;
+	s->n_segments -= (uint32_t)n;
+	return true;
+}
+
+void kv_log_unshrink(struct gn_kv_store *s, uint64_t bytes)
+{
+	s->n_segments += (uint32_t)((bytes + s->segment_bytes - 1) / s->segment_bytes);
+}
+
 static void free_segment(struct gn_kv_store *s, uint32_t n)
 {
 	s->segments[n] = (struct kv_segment){.kind = KV_FREE};

@@ -97,7 +97,7 @@ static void fill(struct kv_item *item, const struct gn_kv_op *op, const struct w
 
 	if (item != old) {
 		item->lengths = kv_lengths(op->key_len, w->front + w->len + w->back);
-		memcpy(item->bytes, op->key, op->key_len);
+		kv_copy(item->bytes, op->key, op->key_len);
 	}
 	item->lengths = kv_lengths(op->key_len, w->front + w->len + w->back);
 	item->cas = w->cas;
@@ -107,7 +107,7 @@ static void fill(struct kv_item *item, const struct gn_kv_op *op, const struct w
 	if (w->front)
 		memcpy(to, kv_value((struct kv_item *)old), w->front);
 	if (w->len)
-		memcpy(to + w->front, w->value, w->len);
+		kv_copy(to + w->front, w->value, w->len);
 	if (w->back)
 		memcpy(to + w->front + w->len, kv_value((struct kv_item *)old), w->back);
 	gn_charge(GN_WORK_COPY, kv_item_bytes(item->lengths));
