@@ -14,8 +14,8 @@ static double draw_real(struct choice *c)
 
 /*
  * Ranks 1 … n with probabilities like 1 / rank ^ s, by rejection-inversion (Hörmann and Derflinger,
- * 1996): a point under the curve x ^ -s from 1/2 to n + 1/2 is drawn by the inverse of its area, and
- * kept if it is also under the step of its rank. Most are.
+ * 1996): a point under the curve x ^ -s from 1/2 to n + 1/2 is drawn by the inverse of its area,
+ * and kept if it is also under the step of its rank. Most are.
  */
 static double curve(const struct zipf *z, double x)
 {
