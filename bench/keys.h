@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The load of a key-value store: which keys are asked for (choice.h), what they are called, and
- * what their values are. Keys are printable, so that every protocol can carry them; a value shows whose
- * it is, so that every one that comes back can be checked. One thread.
+ * what their values are. Keys are printable, so that every protocol can carry them; a value shows
+ * whose it is, so that every one that comes back can be checked. One thread.
  */
 #ifndef GN_BENCH_KEYS_H
 #define GN_BENCH_KEYS_H
