@@ -324,7 +324,7 @@ int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
 		if (!kv_client_ready(c, gn_deadline_us(SUBMIT_US)))
 			c->tried_ns = 0;
 	}
-	if (c->down)
+	if (c->down || c->closing)
 		return -ENOTCONN;
 	return begin(c, op, KV_STEP_SUBMITTED);
 }

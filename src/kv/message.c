@@ -135,7 +135,10 @@ static unsigned status_of(unsigned rpc)
 
 static unsigned status_of_error(int rc)
 {
-	return rc == -ENOTCONN ? GN_KV_GONE : rc == -EMSGSIZE ? GN_KV_TOO_BIG : GN_KV_FAILED;
+	return rc == -ENOTCONN	? GN_KV_GONE :
+	       rc == -EMSGSIZE	? GN_KV_TOO_BIG :
+	       rc == -ETIMEDOUT ? GN_KV_TIMEOUT :
+				  GN_KV_FAILED;
 }
 
 static void fail_all(struct gn_kv_client *c, struct gn_kv_op *op, unsigned status)
@@ -214,6 +217,9 @@ static bool call(struct gn_kv_client *c, struct kv_message *m)
 		.arg = m,
 	};
 	rc = link->rpc ? gn_rpc_submit(link->rpc, &m->rpc) : -ENOTCONN;
+	/* A slot whose call has ended in time may stay taken for longer than this one has. */
+	if (rc == -EAGAIN && gn_now_ns() >= m->first->deadline_ns)
+		rc = -ETIMEDOUT;
 	if (rc == -EAGAIN)
 		return false;
 	c->down |= rc == -ENOTCONN;
@@ -229,16 +235,29 @@ static bool call(struct gn_kv_client *c, struct kv_message *m)
 	return true;
 }
 
+static void enqueue(struct kv_link *link, struct kv_message *m)
+{
+	m->next = NULL;
+	*link->queue_end = m;
+	link->queue_end = &m->next;
+}
+
+/* It is not in the queue while it is called: whoever hears of its end may add others there. */
 static void call_queued(struct gn_kv_client *c, struct kv_link *link)
 {
 	while (link->queue) {
-		struct kv_message *m = link->queue, *next = m->next;
+		struct kv_message *m = link->queue;
 
-		if (!call(c, m))
-			return;
-		link->queue = next;
-		if (!next)
+		link->queue = m->next;
+		if (!link->queue)
 			link->queue_end = &link->queue;
+		if (call(c, m))
+			continue;
+		m->next = link->queue;
+		if (!m->next)
+			link->queue_end = &m->next;
+		link->queue = m;
+		return;
 	}
 }
 
@@ -247,9 +266,7 @@ static void send_open(struct gn_kv_client *c, struct kv_link *link)
 	struct kv_message *m = link->open;
 
 	link->open = NULL;
-	m->next = NULL;
-	*link->queue_end = m;
-	link->queue_end = &m->next;
+	enqueue(link, m);
 	call_queued(c, link);
 }
 
@@ -306,9 +323,14 @@ int kv_message_call(struct gn_kv_client *c, struct gn_kv_op *op)
 		put_message(c, m);
 		return -ENOMEM;
 	}
-	c->count.messages++;
 	rc = gn_rpc_call(link->rpc, KV_DO, m->request, m->request_bytes, m->result, m->result_bytes,
 			 &bytes, op->deadline_ns, &status);
+	if (rc == -EAGAIN) { /* like the others, then */
+		link->under_way++;
+		enqueue(link, m);
+		return 0;
+	}
+	c->count.messages++;
 	if (rc == -ENOTCONN || (!rc && status == GN_RPC_PEER_GONE))
 		c->down = true;
 	if (rc)
