@@ -187,6 +187,9 @@ static void message_done(struct gn_rpc_op *rpc)
 	struct kv_link *link = &c->links[m->part];
 
 	link->under_way--;
+	link->called--;
+	if (m->alone)
+		link->alone = false;
 	if (rpc->status == GN_RPC_PEER_GONE)
 		c->down = true;
 	if (rpc->status == GN_RPC_OK)
@@ -200,12 +203,17 @@ static void message_done(struct gn_rpc_op *rpc)
 
 /* ---- sending ---- */
 
-/* False: not now. */
+/*
+ * False: not now. Operations are done in their order: calls are, but one that is too large for a
+ * slot is done when all of it has been read, and one whose results are may have to be asked for
+ * again in part. So nothing else is called while such a one is under way.
+ */
 static bool call(struct gn_kv_client *c, struct kv_message *m)
 {
 	struct kv_link *link = &c->links[m->part];
 	int rc;
 
+	m->alone = m->request_bytes > link->max_request || m->result_bytes >= RESULTS_MAX;
 	m->rpc = (struct gn_rpc_op){
 		.method = KV_DO,
 		.request = m->request,
@@ -216,7 +224,12 @@ static bool call(struct gn_kv_client *c, struct kv_message *m)
 		.done = message_done,
 		.arg = m,
 	};
-	rc = link->rpc ? gn_rpc_submit(link->rpc, &m->rpc) : -ENOTCONN;
+	if (!link->rpc)
+		rc = -ENOTCONN;
+	else if (link->alone || (m->alone && link->called))
+		rc = -EAGAIN;
+	else
+		rc = gn_rpc_submit(link->rpc, &m->rpc);
 	/* A slot whose call has ended in time may stay taken for longer than this one has. */
 	if (rc == -EAGAIN && gn_now_ns() >= m->first->deadline_ns)
 		rc = -ETIMEDOUT;
@@ -227,7 +240,10 @@ static bool call(struct gn_kv_client *c, struct kv_message *m)
 	if (rc && !c->busy && !c->closing)
 		return false;
 	c->count.messages++;
-	if (rc) {
+	if (!rc) {
+		link->called++;
+		link->alone |= m->alone;
+	} else {
 		link->under_way--;
 		fail_all(c, m->first, status_of_error(rc));
 		put_message(c, m);
