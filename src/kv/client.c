@@ -312,6 +312,8 @@ int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
 		return rc;
 	if (!op)
 		return -EINVAL;
+	if (c->closing)
+		return -ENOTCONN;
 	if (c->n_ops >= OPS_MAX)
 		return -EAGAIN;
 	/*
@@ -324,7 +326,7 @@ int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
 		if (!kv_client_ready(c, gn_deadline_us(SUBMIT_US)))
 			c->tried_ns = 0;
 	}
-	if (c->down || c->closing)
+	if (c->down)
 		return -ENOTCONN;
 	return begin(c, op, KV_STEP_SUBMITTED);
 }
