@@ -115,7 +115,11 @@ static bool add(struct kv_message *m, struct gn_kv_op *op, uint32_t bytes)
 
 /* ---- answers ---- */
 
-static unsigned status_of(unsigned rpc)
+/*
+ * A call that ends with BUSY was not executed, or its result is lost for want of memory: what would
+ * have changed something may have.
+ */
+static unsigned status_of(unsigned rpc, const struct gn_kv_op *op)
 {
 	switch (rpc) {
 	case GN_RPC_TIMEOUT:
@@ -124,7 +128,7 @@ static unsigned status_of(unsigned rpc)
 	case GN_RPC_CANCELED:
 		return GN_KV_GONE;
 	case GN_RPC_BUSY:
-		return GN_KV_BUSY;
+		return op->verb == GN_KV_GET ? GN_KV_BUSY : GN_KV_FAILED;
 	case GN_RPC_NO_METHOD:
 	case GN_RPC_DENIED:
 		return GN_KV_INVALID;
@@ -146,6 +150,14 @@ static void fail_all(struct gn_kv_client *c, struct gn_kv_op *op, unsigned statu
 	for (struct gn_kv_op *next; op; op = next) {
 		next = op->next;
 		kv_op_end(c, op, status);
+	}
+}
+
+static void end_all(struct gn_kv_client *c, struct gn_kv_op *op, unsigned rpc)
+{
+	for (struct gn_kv_op *next; op; op = next) {
+		next = op->next;
+		kv_op_end(c, op, status_of(rpc, op));
 	}
 }
 
@@ -195,7 +207,7 @@ static void message_done(struct gn_rpc_op *rpc)
 	if (rpc->status == GN_RPC_OK)
 		take_results(c, m, rpc->result_len);
 	else
-		fail_all(c, m->first, status_of(rpc->status));
+		end_all(c, m->first, rpc->status);
 	put_message(c, m);
 	if (link->queue && !c->closing)
 		call_queued(c, link);
@@ -352,7 +364,7 @@ int kv_message_call(struct gn_kv_client *c, struct gn_kv_op *op)
 	if (rc)
 		kv_op_end(c, op, status_of_error(rc));
 	else if (status != GN_RPC_OK)
-		kv_op_end(c, op, status_of(status));
+		kv_op_end(c, op, status_of(status, op));
 	else
 		take_results(c, m, bytes);
 	put_message(c, m);

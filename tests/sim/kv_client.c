@@ -239,8 +239,8 @@ static void check_status(struct session *s, const struct lane *lane)
 	case GN_KV_BUSY:
 		ok = plan->drain_us || plan->no_memory;
 		break;
-	case GN_KV_FAILED:
-		ok = plan->no_memory;
+	case GN_KV_FAILED: /* or busy, and it changes something */
+		ok = plan->no_memory || (plan->drain_us && op->verb != GN_KV_GET);
 		break;
 	case GN_KV_NO_MEMORY:
 		ok = !plan->ample;
