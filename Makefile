@@ -39,9 +39,10 @@ check-full: test-deps all sanitized ## every test at full counts, and clang
 	@$(NINJA) -C $(BUILD)-clang
 	@tests/run --effort 10 $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-clang
 
-bench-peers: all ## our round trip and UCX's, from one run
+bench-peers: all ## Gannet and UCX, memcached and Redis, each from one run
 	@$(DEPS) bench
 	@scripts/bench-peers $(BUILD)
+	@scripts/bench-stores $(BUILD)
 
 install: all ## install under DESTDIR/prefix
 	@meson install --no-rebuild -C $(BUILD) $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))

@@ -62,7 +62,7 @@ struct bench_opts {
 struct bench_result {
 	uint64_t ops;
 	double seconds;					   /* they took */
-	double p50_ns, p99_ns;				   /* time of one, over groups of several */
+	double p50_ns, p99_ns, p999_ns;			   /* time of one, over groups of several */
 	double cacheline_ratio, overhead_ns, memcpy_ratio; /* medians over blocks */
 	unsigned blocks, blocks_dropped;
 	bool has_counters;
@@ -109,12 +109,27 @@ void bench_json_string(FILE *f, const char *key, const char *value);
 void bench_json_number(FILE *f, const char *key, double value, int digits);
 void bench_json_count(FILE *f, const char *key, bool known, uint64_t value);
 
+/* A figure, or a word, and its name. */
+struct bench_cell {
+	const char *name;
+	const char *text; /* NULL: it is a number */
+	double value;
+	int digits; /* behind the point */
+};
+/* Each as a member. */
+void bench_json_cells(FILE *f, const struct bench_cell *cells, unsigned n);
+
 /*
  * Start this very program again with a hidden argument and our process id. The new process finds
  * the descriptor fd as BENCH_PEER_FD; before anything else it calls bench_die_with_parent().
  */
 #define BENCH_PEER_FD 3
 int bench_spawn(const char *hidden_arg, int fd, int *pid);
+/*
+ * The same with a command for people, which writes to out_fd in place of its stdout: spawned as
+ * "--child PID WORD…".
+ */
+int bench_spawn_words(const char *const *words, int out_fd, int *pid);
 int bench_die_with_parent(const char *parent);
 
 /* The second process of a run, spawned as "--bench-peer". Returns its exit status. */

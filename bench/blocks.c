@@ -21,7 +21,7 @@ struct run {
 	struct gn_hist groups;
 	uint64_t group_ops;
 	struct block block;
-	double own[CEILING], limit[CEILING + 1];
+	double own[CEILING], limit[CEILING + 1], part[CEILING];
 	double ratio[CEILING], overhead[CEILING];
 };
 
@@ -51,8 +51,9 @@ static double median(double *values, unsigned n)
 	return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-/* own[i] ran between limit[i] and limit[i + 1]. */
-static void compare(struct run *run, struct bench_result *result, struct comparison *out)
+/* own[i] ran between limit[i] and limit[i + 1]. Medians of fewer than BLOCKS_MIN are not given. */
+static void compare(struct run *run, bool has_part, struct bench_result *result,
+		    struct comparison *out)
 {
 	unsigned kept = 0;
 
@@ -63,18 +64,19 @@ static void compare(struct run *run, struct bench_result *result, struct compari
 		if (before > after * DRIFT_MAX || after > before * DRIFT_MAX)
 			continue;
 		run->ratio[kept] = run->own[i] / limit;
-		run->overhead[kept++] = run->own[i] - limit;
+		run->overhead[kept++] = run->own[i] - limit - (has_part ? run->part[i] : 0);
 	}
 	result->blocks_dropped = result->blocks - kept;
 	if (result->blocks < BLOCKS_MIN || !kept)
 		return;
 	out->ratio = median(run->ratio, kept);
 	out->overhead_ns = median(run->overhead, kept);
+	out->limit_ns = median(run->limit, result->blocks);
 }
 
 static int take_turns(struct run *run, struct pair *pair, const struct load *own,
-		      const struct load *limit, bench_progress_fn *progress,
-		      struct bench_result *result)
+		      const struct load *limit, const struct load *part,
+		      bench_progress_fn *progress, struct bench_result *result)
 {
 	const struct bench_opts *opts = &pair->shared->opts;
 	const double block_ns = fmax(BLOCK_NS, opts->seconds * 1e9 / BLOCKS_MAX);
@@ -85,7 +87,7 @@ static int take_turns(struct run *run, struct pair *pair, const struct load *own
 		rc = one_block(run, limit, block_ns * limit->share, &run->limit[0]);
 	while (!rc && n < CEILING) {
 		rc = one_block(run, own, block_ns, &run->own[n]);
-		if (!rc)
+		if (!rc && pair->pid)
 			rc = pair_check(pair);
 		if (rc)
 			break;
@@ -93,8 +95,10 @@ static int take_turns(struct run *run, struct pair *pair, const struct load *own
 		result->ops += run->block.ops;
 		result->seconds += (double)run->block.ns / 1e9;
 		run->group_ops = run->block.group_ops;
+		if (part)
+			rc = one_block(run, part, block_ns * part->share, &run->part[n]);
 		n++;
-		if (limit)
+		if (limit && !rc)
 			rc = one_block(run, limit, block_ns * limit->share, &run->limit[n]);
 		if (progress)
 			progress(opts, fmin(1, result->seconds / opts->seconds));
@@ -106,7 +110,7 @@ static int take_turns(struct run *run, struct pair *pair, const struct load *own
 }
 
 int blocks_run(struct pair *pair, const struct load *own, const struct load *limit,
-	       bench_progress_fn *progress, struct bench_result *result,
+	       const struct load *part, bench_progress_fn *progress, struct bench_result *result,
 	       struct comparison *compared)
 {
 	struct run *run = calloc(1, sizeof(*run));
@@ -114,16 +118,19 @@ int blocks_run(struct pair *pair, const struct load *own, const struct load *lim
 
 	if (!run)
 		return -ENOMEM;
-	*compared = (struct comparison){NAN, NAN};
+	*compared = (struct comparison){NAN, NAN, NAN, NAN};
 	gn_hist_init(&run->groups);
-	rc = take_turns(run, pair, own, limit, progress, result);
+	rc = take_turns(run, pair, own, limit, part, progress, result);
 	if (!rc) {
 		const double group_ops = (double)run->group_ops;
 
 		result->p50_ns = (double)gn_hist_percentile(&run->groups, 50) / group_ops;
 		result->p99_ns = (double)gn_hist_percentile(&run->groups, 99) / group_ops;
+		result->p999_ns = (double)gn_hist_percentile(&run->groups, 99.9) / group_ops;
 		if (limit)
-			compare(run, result, compared);
+			compare(run, part, result, compared);
+		if (part && result->blocks >= BLOCKS_MIN)
+			compared->part_ns = median(run->part, result->blocks);
 	}
 	free(run);
 	return rc;

@@ -115,7 +115,7 @@ struct pair {
 	struct shared *shared;
 	struct side side;
 	int fd;
-	pid_t pid;
+	pid_t pid; /* 0: there is no second process; -1: it has gone */
 	uint64_t orders;
 	bool was_pinned;
 	cpu_set_t cpus_before;
@@ -192,14 +192,19 @@ struct load {
 	double share; /* a limit's blocks: how long compared with the operation's */
 };
 
+/* NAN for what was not compared. */
 struct comparison {
-	double ratio;	    /* own time over the limit's */
-	double overhead_ns; /* own minus limit */
+	double ratio;		  /* own time over the limit's */
+	double overhead_ns;	  /* own minus limit, and minus part */
+	double limit_ns, part_ns; /* of one, by themselves */
 };
 
-/* limit may be NULL; then *compared is all NAN. */
+/*
+ * limit may be NULL, and so may part, which is work that own has in it: what remains of own beyond
+ * both is its overhead.
+ */
 int blocks_run(struct pair *pair, const struct load *own, const struct load *limit,
-	       bench_progress_fn *progress, struct bench_result *result,
+	       const struct load *part, bench_progress_fn *progress, struct bench_result *result,
 	       struct comparison *compared);
 
 /* A finished group: note it, and start the next at its end. */

@@ -37,6 +37,16 @@ void bench_json_count(FILE *f, const char *key, bool known, uint64_t value)
 		fprintf(f, "\"%s\":null,", key);
 }
 
+void bench_json_cells(FILE *f, const struct bench_cell *cells, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		if (cells[i].text)
+			bench_json_string(f, cells[i].name, cells[i].text);
+		else
+			bench_json_number(f, cells[i].name, cells[i].value, cells[i].digits);
+	}
+}
+
 void bench_print_json(FILE *f, const struct bench_opts *opts, const struct bench_result *r,
 		      const struct bench_machine *machine)
 {

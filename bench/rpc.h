@@ -58,6 +58,10 @@ struct bench_rpc_result {
 int bench_rpc_run(const struct bench_rpc_opts *opts, bench_progress_fn *progress,
 		  struct bench_rpc_result *out);
 
+#define BENCH_CELLS_MAX 24u /* room for those of a result */
+/* All figures of a result, by the names that they have as members: how many. */
+unsigned bench_rpc_cells(const struct bench_rpc_result *result, struct bench_cell *out);
+
 void bench_rpc_print_json(FILE *f, const struct bench_rpc_opts *opts,
 			  const struct bench_rpc_result *result);
 void bench_rpc_print_head(FILE *f);

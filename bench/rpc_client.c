@@ -41,7 +41,7 @@ static int connect_caller(struct caller *c)
 {
 	const struct bench_rpc_opts *o = &c->hall->opts;
 	struct gn_rpc_client_opts opts = {0};
-	int rc = gn_fabric_open(c->hall->pair.opts.provider, &c->fabric);
+	int rc = gn_fabric_open(c->hall->crew.pair.opts.provider, &c->fabric);
 
 	opts.mode = o->mode == BENCH_RPC_REPLY	? GN_RPC_REPLY :
 		    o->mode == BENCH_RPC_HYBRID ? GN_RPC_HYBRID :
@@ -52,7 +52,7 @@ static int connect_caller(struct caller *c)
 	opts.max_result = room_for(o->result_bytes, o->batch);
 	opts.fetch_bytes = o->fetch_bytes;
 	if (!rc)
-		rc = gn_rpc_connect(c->fabric, c->hall->pair.addr, &opts, &c->rpc);
+		rc = gn_rpc_connect(c->fabric, c->hall->crew.pair.addr, &opts, &c->rpc);
 	if (rc)
 		gn_log(GN_LOG_ERROR, "bench: cannot connect to the server: %s", gn_strerror(rc));
 	return rc;
@@ -119,16 +119,27 @@ static int make_calls(struct caller *c)
 	return 0;
 }
 
-int caller_create(struct hall *hall, uint32_t index, struct caller **out)
+static void caller_destroy(void *arg)
+{
+	struct caller *c = arg;
+
+	gn_rpc_close(c->rpc);
+	gn_fabric_close(c->fabric);
+	free(c->calls);
+	free(c->idle);
+	free(c->bytes);
+	free(c);
+}
+
+static int caller_create(struct crew_hall *crew, uint32_t index, void **out)
 {
 	struct caller *c = calloc(1, sizeof(*c));
 	int rc;
 
 	if (!c)
 		return -ENOMEM;
-	c->hall = hall;
+	c->hall = (struct hall *)crew; /* which it begins with */
 	c->index = index;
-	gn_hist_init(&hall->tally[index].group_ns);
 	rc = make_calls(c);
 	if (!rc)
 		rc = connect_caller(c);
@@ -138,18 +149,6 @@ int caller_create(struct hall *hall, uint32_t index, struct caller **out)
 	}
 	*out = c;
 	return 0;
-}
-
-void caller_destroy(struct caller *c)
-{
-	if (!c)
-		return;
-	gn_rpc_close(c->rpc);
-	gn_fabric_close(c->fabric);
-	free(c->calls);
-	free(c->idle);
-	free(c->bytes);
-	free(c);
 }
 
 /* ---- calling ---- */
@@ -243,33 +242,29 @@ static uint64_t group_calls(const struct bench_rpc_opts *opts)
 
 static void tally_up(struct caller *c, int sign)
 {
-	struct tally *t = &c->hall->tally[c->index];
-	const uint64_t factor = (uint64_t)(int64_t)sign;
+	struct tally *t = &c->hall->crew.tally[c->index];
 	struct gn_rpc_counters rpc = {0};
-	struct gn_counters fabric = {0};
 
+	tally_calls(t, c->rpc, sign);
+	tally_fabric(t, c->fabric, sign);
 	gn_rpc_client_counters(c->rpc, &rpc);
-	gn_fabric_counters(c->fabric, &fabric);
-	for (int op = 0; op < GN_OP_RECV; op++)
-		t->wrs += factor * fabric.wrs[op];
-	t->doorbells += factor * fabric.doorbells;
-	t->fetches += factor * rpc.fetches;
-	t->failed_fetches += factor * rpc.failed_fetches;
-	t->second_reads += factor * rpc.second_reads;
+	t->calls += (uint64_t)(int64_t)sign * rpc.calls;
 	t->switches = rpc.switches; /* of all its life: most come at the beginning */
-	t->batches += factor * rpc.batches;
-	t->calls += factor * rpc.calls;
 }
 
-int caller_run(void *arg, uint64_t block_ns, struct block *out)
+static int warm(void *arg)
+{
+	return call_group(arg, GROUP_TRIPS);
+}
+
+static int caller_run(void *arg, uint64_t block_ns, struct block *out)
 {
 	struct caller *c = arg;
-	struct tally *t = &c->hall->tally[c->index];
 	uint64_t since_ns;
 	int rc;
 
-	out->group_ops = t->group_ops = group_calls(&c->hall->opts);
-	rc = call_group(c, GROUP_TRIPS); /* both sides have done something else before */
+	out->group_ops = group_calls(&c->hall->opts);
+	rc = warm(c); /* both sides have done something else before */
 	tally_up(c, -1);
 	since_ns = gn_now_ns();
 	while (!rc && out->ns < block_ns) {
@@ -278,8 +273,7 @@ int caller_run(void *arg, uint64_t block_ns, struct block *out)
 			since_ns = block_group(out, since_ns);
 	}
 	tally_up(c, 1);
-	t->ns += out->ns;
-	gn_hist_merge(&t->group_ns, &out->group_ns);
+	tally_block(&c->hall->crew.tally[c->index], out);
 	return rc;
 }
 
@@ -306,7 +300,7 @@ static int check_bytes(const struct caller *c)
 	return rc;
 }
 
-int caller_rest(struct caller *c)
+static int rest(struct caller *c)
 {
 	int rc = 0;
 
@@ -316,52 +310,25 @@ int caller_rest(struct caller *c)
 	return rc;
 }
 
-struct gn_rpc_client *caller_rpc(const struct caller *c)
+struct gn_rpc_client *caller_rest(void *arg)
 {
-	return c->rpc;
+	struct caller *c = arg;
+
+	return rest(c) ? NULL : c->rpc;
 }
 
-int caller_finish(struct caller *c)
+/* Ends what is under way; then every byte of the last results is checked. */
+static int finish(void *arg)
 {
-	const int rc = caller_rest(c);
+	const int rc = rest(arg);
 
-	return rc ? rc : check_bytes(c);
+	return rc ? rc : check_bytes(arg);
 }
 
-static int run_until_told(struct caller *c)
-{
-	struct hall *hall = c->hall;
-	struct block block;
-	int rc = call_group(c, GROUP_TRIPS);
-
-	__atomic_add_fetch(&hall->ready, 1, __ATOMIC_RELEASE);
-	/* Pairs with the release in the first client's measure(). */
-	while (!rc && __atomic_load_n(&hall->signal, __ATOMIC_ACQUIRE) == SIGNAL_WAIT) {
-		if (bench_stopped())
-			return -EINTR;
-		gn_sleep_us(100);
-	}
-	while (!rc && __atomic_load_n(&hall->signal, __ATOMIC_ACQUIRE) == SIGNAL_RUN) {
-		block = (struct block){.ops = 0};
-		gn_hist_init(&block.group_ns);
-		rc = caller_run(c, 1000000, &block);
-	}
-	return rc ? rc : caller_finish(c);
-}
-
-int caller_main(struct hall *hall, uint32_t index)
-{
-	struct caller *c;
-	int rc;
-
-	if (sched_setaffinity(0, sizeof(hall->client_cpus[index]), &hall->client_cpus[index]))
-		gn_log(GN_LOG_WARN, "cannot run on one cpu only: %s", gn_strerror(-errno));
-	rc = caller_create(hall, index, &c);
-	if (!rc) {
-		rc = run_until_told(c);
-		caller_destroy(c);
-	}
-	if (rc)
-		__atomic_add_fetch(&hall->failed, 1, __ATOMIC_RELEASE);
-	return rc;
-}
+const struct crew_client caller_ops = {
+	.create = caller_create,
+	.destroy = caller_destroy,
+	.warm = warm,
+	.run = caller_run,
+	.finish = finish,
+};

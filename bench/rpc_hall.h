@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the processes of a run of calls share, and what the files of the benchmark share. Like the
- * page of pair.h, which it begins with, it carries orders and results, and only the limits'
- * traffic.
+ * What the processes of a run of calls share, and what the files of the benchmark share: the hall
+ * of a crew, and the limits' traffic.
  */
 #ifndef GN_BENCH_RPC_HALL_H
 #define GN_BENCH_RPC_HALL_H
 
-#include <gannet/rpc.h>
-
-#include "pair.h"
-#include "rpc.h"
+#include "crew.h"
 
 enum method {
 	METHOD_ECHO,
@@ -18,37 +14,13 @@ enum method {
 	METHOD_BARE,	  /* answer what is in the lanes of the limit until the next order */
 };
 
-/* What a client has done. */
-struct tally {
-	uint64_t calls, ns;
-	struct gn_hist group_ns;
-	uint64_t group_ops;
-	uint64_t wrs, doorbells, batches, fetches, failed_fetches, second_reads, switches;
-};
-
-/* What the clients that were spawned do. */
-enum signal { SIGNAL_WAIT, SIGNAL_RUN, SIGNAL_END };
-
 struct hall {
-	struct shared pair;
+	struct crew_hall crew;
 	struct bench_rpc_opts opts;
-	cpu_set_t server_cpus, client_cpus[BENCH_RPC_CLIENTS_MAX];
-	size_t bytes;	       /* of all this */
 	uint64_t bare_batches; /* that the limit's other side has answered */
-	/* by the server, when it is asked */
-	uint64_t server_calls, server_wrs, server_doorbells;
-	LINE uint32_t joined;	/* processes that know who they are: the server, then clients */
-	uint32_t ready, failed; /* clients */
-	LINE uint32_t signal;	/* enum signal */
-	LINE uint64_t held;	/* the order that METHOD_BARE obeys */
-	LINE struct tally tally[BENCH_RPC_CLIENTS_MAX];
-	LINE uint8_t limit[]; /* lanes without calls: slots for requests, slots for results */
+	LINE uint64_t held;    /* the order that METHOD_BARE obeys */
+	LINE uint8_t limit[];  /* lanes without calls: slots for requests, slots for results */
 };
-
-static inline uint32_t least_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
 
 /* Batches that a client may have under way: two, so that one is gathered while one is away. */
 static inline uint32_t slots_for(const struct bench_rpc_opts *opts)
@@ -70,18 +42,10 @@ static inline uint32_t room_for(uint32_t bytes, uint32_t batch)
 
 /* ---- a client (rpc_client.c) ---- */
 
-struct caller;
-int caller_create(struct hall *hall, uint32_t index, struct caller **out);
-void caller_destroy(struct caller *c);
-/* A load, as in pair.h. Adds to the client's tally, too. */
-int caller_run(void *caller, uint64_t block_ns, struct block *out);
-/* Ends what is under way. */
-int caller_rest(struct caller *c);
-struct gn_rpc_client *caller_rpc(const struct caller *c);
-/* Ends what is under way; then every byte of the last results is checked. */
-int caller_finish(struct caller *c);
-/* A client that was spawned, from beginning to end. */
-int caller_main(struct hall *hall, uint32_t index);
+/* Its run is a load, as in pair.h, and adds to the client's tally, too. */
+extern const struct crew_client caller_ops;
+/* Ends what is under way; its connection, or NULL. */
+struct gn_rpc_client *caller_rest(void *caller);
 
 /* ---- the server (rpc_server.c) ---- */
 
@@ -105,14 +69,12 @@ int bare_answer(struct hall *hall, uint64_t mine);
 
 /* ---- a limit next to calls (rpc_hold.c) ---- */
 
-/* Loads. Both hold the server thread meanwhile. */
-struct hold {
-	struct pair *pair;
+/* A load, which holds the server thread meanwhile. */
+struct hold_bare {
+	struct hold hold;
 	struct hall *hall;
-	struct caller *caller;
 	struct bare *bare;
 };
-int hold_line(void *hold, uint64_t block_ns, struct block *out);
-int hold_bare(void *hold, uint64_t block_ns, struct block *out);
+int hold_bare(void *hold_bare, uint64_t block_ns, struct block *out);
 
 #endif

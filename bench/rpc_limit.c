@@ -109,7 +109,7 @@ static void answer_batch(const struct lanes *l, uint32_t at, uint64_t number, ui
 int bare_answer(struct hall *hall, uint64_t mine)
 {
 	const struct lanes lanes = lanes_of(hall);
-	struct patience patience = patience_for(&hall->pair.opts, SILENCE_US);
+	struct patience patience = patience_for(&hall->crew.pair.opts, SILENCE_US);
 	uint8_t *copy = malloc(hall->opts.request_bytes + 1);
 	uint8_t *fill = malloc(hall->opts.result_bytes + 1);
 	uint32_t at;
@@ -124,7 +124,7 @@ int bare_answer(struct hall *hall, uint64_t mine)
 			answer_batch(&lanes, at, number++, copy, fill);
 			hall->bare_batches++;
 			patience_reset(&patience);
-		} else if (__atomic_load_n(&hall->pair.order, __ATOMIC_ACQUIRE) != mine) {
+		} else if (__atomic_load_n(&hall->crew.pair.order, __ATOMIC_ACQUIRE) != mine) {
 			break;
 		} else {
 			rc = patience_turn(&patience);
@@ -228,7 +228,7 @@ static int silence(struct bare *b, struct patience *patience, unsigned *looks)
 /* Until that many batches are done, with the window full, or running dry when it is the end. */
 static int exchange(struct bare *b, uint64_t until, bool dry)
 {
-	struct patience patience = patience_for(&b->hall->pair.opts, LOOK_US);
+	struct patience patience = patience_for(&b->hall->crew.pair.opts, LOOK_US);
 	unsigned looks = 0;
 	int rc = 0;
 

@@ -3,39 +3,55 @@
  * Results of calls as one JSON object per line, or as a table for people.
  */
 #include <math.h>
+#include <string.h>
 
 #include "rpc.h"
 
+unsigned bench_rpc_cells(const struct bench_rpc_result *r, struct bench_cell *out)
+{
+	const double none = r->has_counters ? 0 : NAN; /* NAN and a number is NAN */
+	const struct bench_cell cells[] = {
+		{"seconds", NULL, r->run.seconds, 6},
+		{"calls", NULL, (double)r->run.ops, 0},
+		{"mops", NULL, r->mops, 6},
+		{"p50_us", NULL, r->run.p50_ns / 1000, 4},
+		{"p99_us", NULL, r->run.p99_ns / 1000, 4},
+		{"cacheline_ratio", NULL, r->run.cacheline_ratio, 3},
+		{"overhead_ns", NULL, r->run.overhead_ns, 1},
+		{"limit_ratio", NULL, r->limit_ratio, 3},
+		{"server_wrs_per_call", NULL, r->server_wrs, 4},
+		{"client_wrs_per_call", NULL, r->client_wrs, 4},
+		{"round_trips_per_call", NULL, r->round_trips, 4},
+		{"doorbells_per_call", NULL, r->doorbells, 4},
+		{"failed_fetches", NULL, none + (double)r->failed_fetches, 0},
+		{"second_reads", NULL, none + (double)r->second_reads, 0},
+		{"switches", NULL, none + (double)r->switches, 0},
+		{"batch_fill", NULL, r->batch_fill, 3},
+		{"blocks", NULL, r->run.blocks, 0},
+		{"blocks_dropped", NULL, r->run.blocks_dropped, 0},
+	};
+	const unsigned n = sizeof(cells) / sizeof(cells[0]);
+
+	_Static_assert(sizeof(cells) / sizeof(cells[0]) <= BENCH_CELLS_MAX, "there is room");
+	memcpy(out, cells, sizeof(cells));
+	return n;
+}
+
 void bench_rpc_print_json(FILE *f, const struct bench_rpc_opts *o, const struct bench_rpc_result *r)
 {
+	const struct bench_cell what[] = {
+		{"provider", "shm", 0, 0},	    {"mode", bench_rpc_modes[o->mode], 0, 0},
+		{"req", NULL, o->request_bytes, 0}, {"resp", NULL, o->result_bytes, 0},
+		{"batch", NULL, o->batch, 0},	    {"inflight", NULL, o->inflight, 0},
+		{"threads", NULL, o->threads, 0},   {"clients", NULL, o->clients, 0},
+		{"work_us", NULL, o->work_us, 3},
+	};
+	struct bench_cell figures[BENCH_CELLS_MAX];
+	const unsigned n = bench_rpc_cells(r, figures);
+
 	fputc('{', f);
-	bench_json_string(f, "provider", "shm");
-	bench_json_string(f, "mode", bench_rpc_modes[o->mode]);
-	bench_json_count(f, "req", true, o->request_bytes);
-	bench_json_count(f, "resp", true, o->result_bytes);
-	bench_json_count(f, "batch", true, o->batch);
-	bench_json_count(f, "inflight", true, o->inflight);
-	bench_json_count(f, "threads", true, o->threads);
-	bench_json_count(f, "clients", true, o->clients);
-	bench_json_number(f, "work_us", o->work_us, 3);
-	bench_json_number(f, "seconds", r->run.seconds, 6);
-	bench_json_count(f, "calls", true, r->run.ops);
-	bench_json_number(f, "mops", r->mops, 6);
-	bench_json_number(f, "p50_us", r->run.p50_ns / 1000, 4);
-	bench_json_number(f, "p99_us", r->run.p99_ns / 1000, 4);
-	bench_json_number(f, "cacheline_ratio", r->run.cacheline_ratio, 3);
-	bench_json_number(f, "overhead_ns", r->run.overhead_ns, 1);
-	bench_json_number(f, "limit_ratio", r->limit_ratio, 3);
-	bench_json_number(f, "server_wrs_per_call", r->server_wrs, 4);
-	bench_json_number(f, "client_wrs_per_call", r->client_wrs, 4);
-	bench_json_number(f, "round_trips_per_call", r->round_trips, 4);
-	bench_json_number(f, "doorbells_per_call", r->doorbells, 4);
-	bench_json_count(f, "failed_fetches", r->has_counters, r->failed_fetches);
-	bench_json_count(f, "second_reads", r->has_counters, r->second_reads);
-	bench_json_count(f, "switches", r->has_counters, r->switches);
-	bench_json_number(f, "batch_fill", r->batch_fill, 3);
-	bench_json_count(f, "blocks", true, r->run.blocks);
-	bench_json_count(f, "blocks_dropped", true, r->run.blocks_dropped);
+	bench_json_cells(f, what, sizeof(what) / sizeof(what[0]));
+	bench_json_cells(f, figures, n);
 	fprintf(f, "\"cpus\":[%d,%d]}\n", o->cpus[0], o->cpus[1]);
 	fflush(f);
 }

@@ -9,8 +9,6 @@
 
 #include "rpc_hall.h"
 
-#define ORDER_NAP_US 5000u /* between looks for an order: the core is the server thread's */
-
 struct server {
 	struct hall *hall;
 	uint8_t *fill;
@@ -49,21 +47,13 @@ static void echo(struct gn_rpc_request *request, void *arg)
 		free(own);
 }
 
-static void hold(struct gn_rpc_request *request, void *arg)
-{
-	const struct server *s = arg;
-	const int rc = cacheline_answer(&s->hall->pair);
-
-	gn_rpc_answer(request, rc ? GN_RPC_FAILED : GN_RPC_OK, NULL, 0);
-}
-
 static void hold_lanes(struct gn_rpc_request *request, void *arg)
 {
 	const struct server *s = arg;
-	const uint64_t order = __atomic_load_n(&s->hall->pair.order, __ATOMIC_ACQUIRE);
+	const uint64_t order = __atomic_load_n(&s->hall->crew.pair.order, __ATOMIC_ACQUIRE);
 	int rc;
 
-	/* Pairs with the acquire in begin() of rpc_hold.c. */
+	/* Pairs with the acquire in hold_begin(). */
 	__atomic_store_n(&s->hall->held, order, __ATOMIC_RELEASE);
 	rc = bare_answer(s->hall, order);
 	gn_rpc_answer(request, rc ? GN_RPC_FAILED : GN_RPC_OK, NULL, 0);
@@ -77,8 +67,8 @@ static int start(struct server *s)
 		.max_slots = slots_for(opts),
 		.max_request = room_for(opts->request_bytes, opts->batch),
 		.max_result = room_for(opts->result_bytes, opts->batch)};
-	char *addr = s->hall->pair.addr;
-	int rc = gn_fabric_open(s->hall->pair.opts.provider, &s->fabric);
+	char *addr = s->hall->crew.pair.addr;
+	int rc = gn_fabric_open(s->hall->crew.pair.opts.provider, &s->fabric);
 
 	if (rc)
 		return rc;
@@ -86,51 +76,16 @@ static int start(struct server *s)
 	if (!s->fill)
 		return -ENOMEM;
 	pattern_fill(s->fill, opts->result_bytes, opts->seed ^ RESULT_SEED);
-	snprintf(addr, sizeof(s->hall->pair.addr), "shm:bench-rpc-%d", (int)getpid());
+	snprintf(addr, sizeof(s->hall->crew.pair.addr), "shm:bench-rpc-%d", (int)getpid());
 	rc = gn_rpc_server_create(s->fabric, addr, &rpc, &s->rpc);
 	if (!rc)
 		rc = gn_rpc_server_handle(s->rpc, METHOD_ECHO, echo, s);
 	if (!rc)
-		rc = gn_rpc_server_handle(s->rpc, METHOD_CACHELINE, hold, s);
+		rc = gn_rpc_server_handle(s->rpc, METHOD_CACHELINE, hold_answer,
+					  &s->hall->crew.pair);
 	if (!rc)
 		rc = gn_rpc_server_handle(s->rpc, METHOD_BARE, hold_lanes, s);
 	return rc ? rc : gn_rpc_server_start(s->rpc);
-}
-
-static void report(struct server *s)
-{
-	struct gn_rpc_counters rpc = {0};
-	struct gn_counters fabric = {0};
-
-	gn_rpc_server_counters(s->rpc, &rpc);
-	gn_fabric_counters(s->fabric, &fabric);
-	s->hall->server_calls = rpc.calls;
-	/* Whether a client that is silent is still there is asked apart from calls. */
-	s->hall->server_wrs = 0 - rpc.probes;
-	for (int op = 0; op < GN_OP_RECV; op++)
-		s->hall->server_wrs += fabric.wrs[op];
-	s->hall->server_doorbells = fabric.doorbells - rpc.probes;
-}
-
-/* Orders to answer pings are for the thread that hold() runs on. */
-static void obey(struct server *s)
-{
-	struct shared *shared = &s->hall->pair;
-	uint64_t word, last = ORDER_START;
-
-	for (; !bench_stopped(); gn_sleep_us(ORDER_NAP_US)) {
-		/* Pairs with the release in pair_order(). */
-		word = __atomic_load_n(&shared->order, __ATOMIC_ACQUIRE);
-		if (word == last)
-			continue;
-		last = word;
-		if ((word & 0xff) == ORDER_QUIT)
-			return;
-		if ((word & 0xff) == ORDER_CHECK) {
-			report(s);
-			peer_answer(shared, word, 0);
-		}
-	}
 }
 
 static int serve_calls(struct hall *hall)
@@ -140,9 +95,9 @@ static int serve_calls(struct hall *hall)
 
 	if (rc)
 		gn_log(GN_LOG_ERROR, "bench: cannot start the server: %s", gn_strerror(rc));
-	peer_answer(&hall->pair, ORDER_START, rc);
+	peer_answer(&hall->crew.pair, ORDER_START, rc);
 	if (!rc)
-		obey(&s);
+		crew_obey(&hall->crew, s.fabric, s.rpc);
 	gn_rpc_server_destroy(s.rpc);
 	gn_fabric_close(s.fabric);
 	free(s.fill);
@@ -154,27 +109,25 @@ static int serve_limit(struct hall *hall)
 	uint64_t word = ORDER_START;
 	int rc = 0;
 
-	peer_answer(&hall->pair, word, 0);
+	peer_answer(&hall->crew.pair, word, 0);
 	while (!rc) {
-		word = peer_next_order(&hall->pair, word);
+		word = peer_next_order(&hall->crew.pair, word);
 		switch ((enum order)(word & 0xff)) {
 		case ORDER_QUIT:
 			return 0;
 		case ORDER_CACHELINE:
-			rc = cacheline_answer(&hall->pair);
+			rc = cacheline_answer(&hall->crew.pair);
 			break;
 		default:
 			rc = bare_answer(hall, word);
 		}
 	}
-	peer_answer(&hall->pair, word, rc);
+	peer_answer(&hall->crew.pair, word, rc);
 	return rc;
 }
 
 int server_main(struct hall *hall)
 {
-	if (sched_setaffinity(0, sizeof(hall->server_cpus), &hall->server_cpus))
-		gn_log(GN_LOG_WARN, "cannot run on the server's cpus only: %s",
-		       gn_strerror(-errno));
+	crew_be_server(&hall->crew);
 	return hall->opts.mode == BENCH_RPC_LIMIT ? serve_limit(hall) : serve_calls(hall);
 }

@@ -48,7 +48,7 @@ static void count_to_here(struct measure *m)
 
 static int alternate(struct measure *m, const struct load *own, const struct load *limit)
 {
-	return blocks_run(&m->pair, own, limit, m->progress, m->result, &m->compared);
+	return blocks_run(&m->pair, own, limit, NULL, m->progress, m->result, &m->compared);
 }
 
 /* The same copies without a fabric: from and to memory of the kinds the operation uses. */
@@ -156,7 +156,8 @@ int bench_run(const struct bench_opts *opts, bench_progress_fn *progress, struct
 				      .cpu_percent = NAN,
 				      .eventfd_p50_ns = NAN,
 				      .eventfd_cpu_percent = NAN};
-	struct measure m = {.progress = progress, .result = &result, .compared = {NAN, NAN}};
+	struct measure m = {
+		.progress = progress, .result = &result, .compared = {NAN, NAN, NAN, NAN}};
 	int rc = pair_start(&m.pair, opts);
 
 	if (rc)

@@ -1,49 +1,124 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gannet bench: which benchmark, and the peer process that benchmarks start.
+ * gannet bench: which benchmark, what they share, and the processes that they start.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "bench.h"
+#include "bench_cmd.h"
+#include "choice.h"
 #include "cmd.h"
+#include "kv.h"
 #include "rpc.h"
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *what;
+} benchmarks[] = {
+	{"fabric", cmd_bench_fabric, "writes, reads, atomics and messages between two processes"},
+	{"rpc", cmd_bench_rpc, "calls between a server and its clients"},
+	{"kv", cmd_bench_kv, "GETs and PUTs at a key-value store"},
+	{"sim", cmd_bench_sim, "events per second of the simulator, on a cluster of READs"},
+	{"socket", cmd_bench_socket, "memcached, Redis and gannet kv proxy under one load"},
+};
+
+#define BENCHMARKS (sizeof(benchmarks) / sizeof(benchmarks[0]))
+
+static int help(void)
+{
+	puts("Usage: gannet bench fabric|rpc|kv|sim|socket [OPTION…]\n");
+	for (size_t i = 0; i < BENCHMARKS; i++)
+		printf("  %-8s %s\n", benchmarks[i].name, benchmarks[i].what);
+	puts("\ngannet bench fabric --help, and so on, list options.");
+	return cmd_flush_stdout();
+}
 
 int cmd_bench(int argc, char **argv)
 {
-	if (argc > 1 && !strcmp(argv[1], "fabric"))
-		return cmd_bench_fabric(argc - 1, argv + 1);
-	if (argc > 1 && !strcmp(argv[1], "rpc"))
-		return cmd_bench_rpc(argc - 1, argv + 1);
-	if (argc > 1 && !strcmp(argv[1], "sim"))
-		return cmd_bench_sim(argc - 1, argv + 1);
-	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-		puts("Usage: gannet bench fabric|rpc|sim [OPTION…]\n"
-		     "\n"
-		     "  fabric   writes, reads, atomics and messages between two processes\n"
-		     "  rpc      calls between a server and its clients\n"
-		     "  sim      events per second of the simulator, on a cluster of READs\n"
-		     "\n"
-		     "gannet bench fabric --help, and so on, list options.");
-		return cmd_flush_stdout();
-	}
-	if (argc > 1)
-		return cmd_usage_error("there is no benchmark '%s'; try gannet bench --help",
-				       argv[1]);
-	return cmd_usage_error("bench needs to know what to measure; try gannet bench --help");
+	if (argc < 2)
+		return cmd_usage_error("bench needs to know what to measure; try gannet bench "
+				       "--help");
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+		return help();
+	for (size_t i = 0; i < BENCHMARKS; i++)
+		if (!strcmp(argv[1], benchmarks[i].name))
+			return benchmarks[i].run(argc - 1, argv + 1);
+	return cmd_usage_error("there is no benchmark '%s'; try gannet bench --help", argv[1]);
+}
+
+/* ---- what benchmarks with a server share ---- */
+
+#define PROGRESS_COLUMNS 20
+
+int bench_check_provider(const char *text)
+{
+	return strcmp(text, "shm") ? cmd_usage_error("--provider must be shm, not '%s'", text) : 0;
+}
+
+int bench_parse_dist(const char *text, double *zipf)
+{
+	*zipf = 0;
+	if (!strcmp(text, "uniform"))
+		return 0;
+	if (strncmp(text, "zipf:", 5))
+		return cmd_usage_error("--dist must be uniform or zipf:S, not '%s'", text);
+	return cmd_real("the S of --dist zipf:S", text + 5, 0.01, CHOICE_ZIPF_MAX, zipf);
+}
+
+void bench_begin(int cpus[2])
+{
+	bench_pick_cpus(cpus);
+	if (cpus[0] == cpus[1])
+		fprintf(stderr, "gannet: there is only one core for all processes: latencies are "
+				"the scheduler's\n");
+	bench_stop_on_signals();
+}
+
+/* A line that the result overwrites. */
+static void show_progress(const struct bench_opts *opts, double done)
+{
+	(void)opts;
+	fprintf(stderr, "\rcalls %3.0f %%", 100 * done);
+}
+
+bench_progress_fn *bench_progress(void)
+{
+	return isatty(STDERR_FILENO) ? show_progress : NULL;
+}
+
+int bench_end(int rc)
+{
+	if (bench_progress())
+		fprintf(stderr, "\r%*s\r", PROGRESS_COLUMNS, "");
+	if (rc == -EINTR || bench_stopped())
+		return EXIT_INTERRUPTED;
+	return rc ? EXIT_FAILURE : 0;
+}
+
+/* ---- processes ---- */
+
+static int be_peer(int argc, char **argv, int (*run)(void))
+{
+	if (argc != 2 || bench_die_with_parent(argv[1]))
+		return cmd_usage_error("%s is for gannet itself", argv[0]);
+	return run();
 }
 
 int cmd_bench_peer(int argc, char **argv)
 {
-	if (argc != 2 || bench_die_with_parent(argv[1]))
-		return cmd_usage_error("--bench-peer is for gannet itself");
-	return bench_peer_main();
+	return be_peer(argc, argv, bench_peer_main);
 }
 
 int cmd_bench_rpc_peer(int argc, char **argv)
 {
-	if (argc != 2 || bench_die_with_parent(argv[1]))
-		return cmd_usage_error("--bench-rpc is for gannet itself");
-	return bench_rpc_peer_main();
+	return be_peer(argc, argv, bench_rpc_peer_main);
+}
+
+int cmd_bench_kv_peer(int argc, char **argv)
+{
+	return be_peer(argc, argv, bench_kv_peer_main);
 }

@@ -2,15 +2,14 @@
 /*
  * gannet bench rpc: options, and what to print. The measuring itself is in bench/.
  */
-#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <gannet/base.h>
 
+#include "bench_cmd.h"
 #include "cmd.h"
 #include "rpc.h"
 
@@ -115,9 +114,7 @@ static int parse_option(int option, struct request *r)
 	case SECONDS:
 		return cmd_real("--seconds", optarg, 0.01, BENCH_SECONDS_MAX, &o->seconds);
 	case PROVIDER:
-		return strcmp(optarg, "shm") ?
-			       cmd_usage_error("--provider must be shm, not '%s'", optarg) :
-			       0;
+		return bench_check_provider(optarg);
 	default:
 		r->json = true;
 		return 0;
@@ -167,37 +164,20 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 	return *status ? -1 : 0;
 }
 
-#define PROGRESS_COLUMNS 20
-
-/* Only on a terminal: a line that the result overwrites. */
-static void show_progress(const struct bench_opts *opts, double done)
-{
-	(void)opts;
-	fprintf(stderr, "\rcalls %3.0f %%", 100 * done);
-}
-
 int cmd_bench_rpc(int argc, char **argv)
 {
-	const bool terminal = isatty(STDERR_FILENO);
 	struct bench_rpc_result result;
 	struct request r;
 	int status, rc;
 
 	if (parse(argc, argv, &r, &status))
 		return status;
-	bench_pick_cpus(r.opts.cpus);
-	if (r.opts.cpus[0] == r.opts.cpus[1])
-		fprintf(stderr, "gannet: there is only one core for all processes: latencies are "
-				"the scheduler's\n");
-	bench_stop_on_signals();
+	bench_begin(r.opts.cpus);
 	r.opts.seed = gn_random();
-	rc = bench_rpc_run(&r.opts, terminal ? show_progress : NULL, &result);
-	if (terminal)
-		fprintf(stderr, "\r%*s\r", PROGRESS_COLUMNS, "");
-	if (rc == -EINTR || bench_stopped())
-		return EXIT_INTERRUPTED;
-	if (rc)
-		return EXIT_FAILURE;
+	rc = bench_rpc_run(&r.opts, bench_progress(), &result);
+	status = bench_end(rc);
+	if (status)
+		return status;
 	if (r.json) {
 		bench_rpc_print_json(stdout, &r.opts, &result);
 	} else {

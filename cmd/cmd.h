@@ -12,10 +12,14 @@ struct option;
 /* argv[0] is the subcommand's name. Each returns the exit status: 0, 1 failed, 2 wrong usage. */
 int cmd_bench(int argc, char **argv);
 int cmd_bench_fabric(int argc, char **argv);
+int cmd_bench_kv(int argc, char **argv);
 int cmd_bench_rpc(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_bench_sim(int argc, char **argv);
+int cmd_bench_socket(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_kv(int argc, char **argv);
+int cmd_kv_proxy(int argc, char **argv);
 int cmd_rpc(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_sim_calibrate(int argc, char **argv);
@@ -23,10 +27,10 @@ int cmd_sim_profile(int argc, char **argv);
 int cmd_sim_reproduce(int argc, char **argv);
 int cmd_sim_soak(int argc, char **argv);
 
-/* The second processes of bench and demo; not for people. */
+/* The other processes of benchmarks; not for people. */
 int cmd_bench_peer(int argc, char **argv);
 int cmd_bench_rpc_peer(int argc, char **argv);
-int cmd_demo_peer(int argc, char **argv);
+int cmd_bench_kv_peer(int argc, char **argv);
 
 #define EXIT_USAGE	 2
 #define EXIT_INTERRUPTED 130
@@ -51,9 +55,13 @@ int cmd_option(int argc, char **argv, const struct option *options, const char *
 int cmd_option_of(int argc, char **argv, const struct option *options, const char *help,
 		  const char *command, int words, int *status);
 
-/* 0, or a mistake told and EXIT_USAGE. K and M are understood in counts. */
+/* 0, or a mistake told and EXIT_USAGE. K, M and G are understood in counts. */
+int cmd_number(const char *option, const char *text, uint64_t min, uint64_t max, uint64_t *out);
 int cmd_count(const char *option, const char *text, uint32_t min, uint32_t max, uint32_t *out);
 int cmd_real(const char *option, const char *text, double min, double max, double *out);
+
+/* All that fd has, to be freed: 0, -errno; more than max bytes are -EFBIG. */
+int cmd_read_all(int fd, uint32_t max, uint8_t **out, uint32_t *len);
 
 /* 0 or EXIT_FAILURE when something could not be written to stdout. */
 int cmd_flush_stdout(void);

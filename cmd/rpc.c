@@ -159,7 +159,7 @@ const char *rpc_status_text(unsigned status)
 	return text;
 }
 
-int rpc_parse_mode(const char *text, enum gn_rpc_mode *out)
+int rpc_find_mode(const char *text, enum gn_rpc_mode *out)
 {
 	static const char *const modes[GN_RPC_MODES] = {
 		[GN_RPC_HYBRID] = "hybrid", [GN_RPC_FETCH] = "fetch", [GN_RPC_REPLY] = "reply"};
@@ -170,5 +170,12 @@ int rpc_parse_mode(const char *text, enum gn_rpc_mode *out)
 			return 0;
 		}
 	}
+	return -ENOENT;
+}
+
+int rpc_parse_mode(const char *text, enum gn_rpc_mode *out)
+{
+	if (!rpc_find_mode(text, out))
+		return 0;
 	return cmd_usage_error("--mode must be hybrid, fetch or reply, not '%s'", text);
 }

@@ -15,7 +15,6 @@
 
 #define TIMEOUT_MS_DEFAULT 5000u
 #define TIMEOUT_MS_MAX	   3600000u
-#define READ_STEP	   65536u
 #define HEX_COLUMNS	   32u
 
 static const char help[] =
@@ -111,41 +110,6 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 
 /* ---- the request ---- */
 
-/* 0, -errno; more than a call can carry is -EFBIG. */
-static int read_all(int fd, uint8_t **out, uint32_t *len)
-{
-	uint8_t *bytes = NULL;
-	size_t n = 0, room = 0;
-	ssize_t got = 1;
-	int rc = 0;
-
-	while (!rc && got) {
-		if (room - n < READ_STEP) {
-			uint8_t *more = realloc(bytes, room = 2 * room + READ_STEP);
-
-			if (!more) {
-				free(bytes);
-				return -ENOMEM;
-			}
-			bytes = more;
-		}
-		got = read(fd, bytes + n, room - n);
-		if (got < 0)
-			rc = errno == EINTR ? 0 : -errno;
-		else
-			n += (size_t)got;
-		if (n > GN_RPC_LARGE_MAX)
-			rc = -EFBIG;
-	}
-	if (rc) {
-		free(bytes);
-		return rc;
-	}
-	*out = bytes;
-	*len = (uint32_t)n;
-	return 0;
-}
-
 static int take_input(struct request *r)
 {
 	const char *name = r->file ? r->file : "stdin";
@@ -158,7 +122,7 @@ static int take_input(struct request *r)
 	}
 	if (r->file)
 		fd = open(r->file, O_RDONLY | O_CLOEXEC);
-	rc = fd < 0 ? -errno : read_all(fd, &r->bytes, &r->len);
+	rc = fd < 0 ? -errno : cmd_read_all(fd, GN_RPC_LARGE_MAX, &r->bytes, &r->len);
 	if (fd > STDIN_FILENO)
 		close(fd);
 	if (rc == -EFBIG)

@@ -38,8 +38,13 @@ void rpc_link_close(struct rpc_link *link);
 /* One call, which an interrupt ends: -EINTR. 0: *op has the status. Other errors are told. */
 int rpc_link_call(struct rpc_link *link, struct gn_rpc_op *op, uint32_t timeout_ms);
 
+/* What a server has counted, to be freed; method: GN_RPC_STATS_… . -errno, and told. */
+int rpc_stats_text(struct rpc_link *link, unsigned method, char **out);
+
 /* "ok", "no such method", "failed, 12": static, until the next call of this. */
 const char *rpc_status_text(unsigned status);
+/* -ENOENT, and not told. */
+int rpc_find_mode(const char *text, enum gn_rpc_mode *out);
 int rpc_parse_mode(const char *text, enum gn_rpc_mode *out);
 
 /* ---- what gannet rpc serve can do (rpc_service.c) ---- */

@@ -2,14 +2,12 @@
 /*
  * gannet rpc serve: a server to try calls with. It ends tidily: what is under way is answered.
  */
-#include <errno.h>
 #include <getopt.h>
-#include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "rpc_cmd.h"
+#include "serving.h"
 
 #define DRAIN_MS_DEFAULT 2000u
 #define PARK_US_MAX	 10000000u
@@ -57,13 +55,6 @@ static const struct option options[] = {
 	{NULL, 0, NULL, 0},
 };
 
-/* On a server thread. */
-static void tell_peer(void *arg, uint64_t client, bool came)
-{
-	(void)arg;
-	fprintf(stderr, "client %" PRIu64 " %s\n", client, came ? "came" : "went");
-}
-
 static int parse_option(int option, struct request *r)
 {
 	struct gn_rpc_server_opts *o = &r->opts;
@@ -87,7 +78,7 @@ static int parse_option(int option, struct request *r)
 	case DRAIN:
 		return cmd_count("--drain-ms", optarg, 0, 3600000, &r->drain_ms);
 	default:
-		o->peer = tell_peer;
+		o->peer = serving_tell_peer;
 		return 0;
 	}
 }
@@ -129,22 +120,9 @@ static int start(const struct request *r, struct gn_fabric *fabric, struct gn_rp
 	return 0;
 }
 
-/* Until everybody has their answers, the time is over, or the next signal comes. */
-static void drain(struct gn_rpc_server *server, const sigset_t *set, uint32_t drain_ms)
+static int drain(void *server, uint64_t deadline_ns)
 {
-	const struct timespec look = {0};
-	const uint64_t end_ns = gn_deadline_us((uint64_t)drain_ms * 1000);
-	int rc;
-
-	do {
-		const uint64_t slice_ns = gn_deadline_us(50000);
-
-		rc = gn_rpc_server_drain(server, slice_ns < end_ns ? slice_ns : end_ns);
-	} while (rc == -ETIMEDOUT && gn_now_ns() < end_ns && sigtimedwait(set, NULL, &look) < 0);
-	if (rc == -ETIMEDOUT)
-		fprintf(stderr, "gannet: not every client has fetched its answers\n");
-	else if (rc)
-		fprintf(stderr, "gannet: cannot drain: %s\n", gn_strerror(rc));
+	return gn_rpc_server_drain(server, deadline_ns);
 }
 
 static int serve(const struct request *r, struct gn_fabric *fabric, const sigset_t *set)
@@ -158,17 +136,11 @@ static int serve(const struct request *r, struct gn_fabric *fabric, const sigset
 	printf("serving at %s with %u thread%s; Ctrl-C ends\n", r->addr,
 	       r->opts.threads ? r->opts.threads : 1, r->opts.threads > 1 ? "s" : "");
 	status = cmd_flush_stdout();
-	do {
-		signo = status ? SIGTERM : sigwaitinfo(set, NULL);
-	} while (signo < 0);
-	drain(server, set, r->drain_ms);
+	signo = status ? SIGTERM : serving_wait(set, 0);
+	serving_drain(drain, server, set, r->drain_ms);
 	gn_rpc_server_counters(server, &counters);
 	gn_rpc_server_destroy(server);
-	if (status)
-		return status;
-	printf("%" PRIu64 " calls served\n", counters.calls);
-	status = cmd_flush_stdout();
-	return status ? status : signo == SIGINT ? EXIT_INTERRUPTED : EXIT_SUCCESS;
+	return status ? status : serving_end(counters.calls, signo);
 }
 
 int cmd_rpc_serve(int argc, char **argv)
@@ -180,12 +152,7 @@ int cmd_rpc_serve(int argc, char **argv)
 
 	if (parse(argc, argv, &r, &status))
 		return status;
-	/* Blocked in the server's threads too: only this one waits for them. */
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	sigprocmask(SIG_BLOCK, &set, NULL);
+	serving_begin(&set);
 	if (rpc_open(r.addr, &fabric))
 		return EXIT_FAILURE;
 	status = serve(&r, fabric, &set);

@@ -6,6 +6,7 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "rpc_cmd.h"
 
@@ -29,7 +30,7 @@ static const struct option options[] = {
 };
 
 /* Asking twice does no harm: so what is too large for the room is asked for again, with more. */
-static int ask(struct rpc_link *link, unsigned method)
+int rpc_stats_text(struct rpc_link *link, unsigned method, char **out)
 {
 	uint32_t room = ROOM_FIRST;
 	struct gn_rpc_op op;
@@ -38,7 +39,7 @@ static int ask(struct rpc_link *link, unsigned method)
 
 	do {
 		free(text);
-		text = malloc(room);
+		text = malloc((size_t)room + 1);
 		op = (struct gn_rpc_op){.method = method, .result = text, .result_room = room};
 		rc = text ? rpc_link_call(link, &op, TIMEOUT_MS) : -ENOMEM;
 		room = 2 * op.result_len; /* it may be longer by then */
@@ -47,13 +48,27 @@ static int ask(struct rpc_link *link, unsigned method)
 		fprintf(stderr, "gannet: %s: %s\n", link->addr, rpc_status_text(op.status));
 		rc = -EIO;
 	}
-	if (!rc) {
-		fwrite(text, 1, op.result_len, stdout);
-		if (op.result_len && text[op.result_len - 1] != '\n')
-			putchar('\n');
+	if (rc) {
+		free(text);
+		return rc;
 	}
+	text[op.result_len] = '\0';
+	*out = text;
+	return 0;
+}
+
+static int ask(struct rpc_link *link, unsigned method)
+{
+	char *text = NULL;
+	const int rc = rpc_stats_text(link, method, &text);
+
+	if (rc)
+		return rc == -EINTR ? EXIT_INTERRUPTED : EXIT_FAILURE;
+	fputs(text, stdout);
+	if (*text && text[strlen(text) - 1] != '\n')
+		putchar('\n');
 	free(text);
-	return rc == -EINTR ? EXIT_INTERRUPTED : rc ? EXIT_FAILURE : cmd_flush_stdout();
+	return cmd_flush_stdout();
 }
 
 int cmd_rpc_stats(int argc, char **argv)

@@ -63,6 +63,7 @@ static int make(struct gn_kv_store *s, const struct kv_store_opts *opts)
 	s->active = s->tidied = KV_NONE;
 	s->max_value = max_value(s->segment_bytes, o->max_value);
 	s->seed = o->seed ? o->seed : gn_random();
+	s->cas = s->seed >> 8; /* a version of another store is hardly one of this */
 	s->start_ns = gn_now_ns();
 	s->stats.memory = memory;
 	s->stats.partitions = 1;

@@ -21,8 +21,9 @@
 enum kv_kind { KV_FREE, KV_LOG, KV_INDEX, KV_SPARE };
 
 struct kv_segment {
-	uint32_t used; /* bytes from its beginning */
-	uint32_t live; /* … of items that are not dead */
+	uint32_t used;	/* bytes from its beginning */
+	uint32_t live;	/* … of items that are not dead */
+	uint32_t order; /* KV_LOG: in which it became the active one */
 	enum kv_kind kind;
 };
 
@@ -40,6 +41,7 @@ struct gn_kv_store {
 	uint32_t *idle; /* segments that were used and are free */
 	uint32_t n_idle;
 	uint32_t active;		  /* where the log grows */
+	uint32_t order;			  /* of the next one */
 	uint32_t tidied;		  /* the segment that is being emptied, or KV_NONE */
 	uint32_t tidied_to, tidied_moved; /* bytes */
 	bool tidied_all;		  /* what lives there is kept, recent or not */
@@ -51,6 +53,7 @@ struct gn_kv_store {
 	uint32_t level, split; /* there are level + split buckets; level is a power of two */
 	uint32_t spare;	       /* the first free line, as a place; 0: none */
 	uint32_t spare_next, spare_end; /* … and those that were never used */
+	uint32_t found_at;		/* the slot that was found last */
 	bool wants_chunk;		/* the next segment that is free is for the index */
 
 	struct kv_cuckoo *cuckoo; /* in place of buckets, or NULL */
@@ -96,7 +99,7 @@ uint32_t kv_log_add(struct gn_kv_store *store, uint32_t bytes);
 /* What was added last is not wanted. */
 void kv_log_undo(struct gn_kv_store *store, uint32_t place, uint32_t bytes);
 void kv_log_kill(struct gn_kv_store *store, uint32_t place);
-/* No segment is free. */
+/* No segment is free, and none will be without living items having been forgotten. */
 bool kv_log_short(const struct gn_kv_store *store);
 uint32_t kv_segment_take(struct gn_kv_store *store, enum kv_kind kind); /* or KV_NONE */
 void kv_log_clear(struct gn_kv_store *store);

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A connection to a store, for one command: its options, operations that an interrupt ends, and
+ * what is said about them.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <string.h>
+
+#include "bench.h"
+#include "kv_cmd.h"
+#include "rpc_cmd.h"
+
+#define TIMEOUT_MS_DEFAULT 5000u
+#define TIMEOUT_MS_MAX	   3600000u
+#define LOOK_US		   50000u /* between looks for an interrupt */
+
+/* ---- options ---- */
+
+struct kv_target kv_target_default(void)
+{
+	return (struct kv_target){.timeout_ms = TIMEOUT_MS_DEFAULT};
+}
+
+/* Who asks for a way to call means calls. */
+static int parse_mode(const char *text, struct kv_target *target)
+{
+	target->bypass = !strcmp(text, "bypass");
+	target->opts.flags = target->bypass ? 0 : GN_KV_CALL_ONLY;
+	target->opts.rpc.mode = GN_RPC_HYBRID;
+	if (target->bypass || !rpc_find_mode(text, &target->opts.rpc.mode))
+		return 0;
+	return cmd_usage_error("--mode must be hybrid, fetch, reply or bypass, not '%s'", text);
+}
+
+int kv_target_option(int option, const char *text, struct kv_target *target)
+{
+	switch (option) {
+	case KV_SERVER:
+		target->addr = text;
+		return 0;
+	case KV_MODE:
+		return parse_mode(text, target);
+	default:
+		return cmd_count("--timeout-ms", text, 1, TIMEOUT_MS_MAX, &target->timeout_ms);
+	}
+}
+
+int kv_target_check(struct kv_target *target, const char *command)
+{
+	if (!target->addr)
+		return cmd_usage_error("%s needs --server shm:NAME or verbs:HOST:PORT", command);
+	target->opts.rpc.timeout_us = (uint64_t)target->timeout_ms * 1000;
+	return rpc_check_addr(target->addr, command);
+}
+
+int kv_check_key(const char *key)
+{
+	const size_t len = strlen(key);
+
+	if (len >= 1 && len <= GN_KV_KEY_MAX)
+		return 0;
+	return cmd_usage_error("a key must have 1 to %u bytes, not %zu", GN_KV_KEY_MAX, len);
+}
+
+uint64_t kv_deadline(const struct kv_target *target)
+{
+	return gn_deadline_us((uint64_t)target->timeout_ms * 1000);
+}
+
+/* ---- a connection ---- */
+
+static const char *advice(int rc)
+{
+	switch (rc) {
+	case -ECONNREFUSED:
+		return "; is a server running there?";
+	case -EPROTO:
+		return "; who listens there is no gannet kv serve of this version";
+	default:
+		return "";
+	}
+}
+
+int kv_link_open(struct kv_link *link, const struct kv_target *target)
+{
+	int rc;
+
+	*link = (struct kv_link){.target = target};
+	rc = rpc_open(target->addr, &link->fabric);
+	if (rc)
+		return rc;
+	rc = gn_kv_connect(link->fabric, target->addr, &target->opts, &link->client);
+	if (!rc)
+		rc = gn_kv_limits(link->client, &link->limits);
+	if (rc) {
+		fprintf(stderr, "gannet: cannot connect to %s: %s%s\n", target->addr,
+			gn_strerror(rc), advice(rc));
+	} else if (target->bypass && !link->limits.bypass) {
+		fprintf(stderr,
+			"gannet: clients of %s cannot bypass it; it must be started with "
+			"gannet kv serve --mode bypass\n",
+			target->addr);
+		rc = -EOPNOTSUPP;
+	} else {
+		bench_stop_on_signals(); /* until here a signal may end the process as it likes */
+		return 0;
+	}
+	kv_link_close(link);
+	return rc;
+}
+
+void kv_link_close(struct kv_link *link)
+{
+	gn_kv_close(link->client);
+	gn_fabric_close(link->fabric);
+	*link = (struct kv_link){.target = link->target};
+}
+
+static void count_down(struct gn_kv_op *op)
+{
+	--*(unsigned *)op->arg;
+}
+
+/* At least one more has ended, unless it is time to look for an interrupt. */
+static int wait_a_little(struct kv_link *link)
+{
+	const int rc = gn_kv_wait(link->client, gn_deadline_us(LOOK_US));
+
+	if (bench_stopped())
+		return -EINTR;
+	return rc == -ETIMEDOUT || rc == -EINTR || rc > 0 ? 0 : rc;
+}
+
+int kv_link_do(struct kv_link *link, struct gn_kv_op *ops, unsigned n)
+{
+	const uint64_t deadline_ns = kv_deadline(link->target);
+	unsigned left = n, begun = 0;
+	int rc = 0;
+
+	while (!rc && left) {
+		if (begun == n) {
+			rc = wait_a_little(link);
+			continue;
+		}
+		ops[begun].deadline_ns = deadline_ns;
+		ops[begun].done = count_down;
+		ops[begun].arg = &left;
+		rc = gn_kv_submit(link->client, &ops[begun]);
+		if (!rc)
+			begun++;
+		else if (rc == -EAGAIN)
+			rc = wait_a_little(link);
+	}
+	if (rc && rc != -EINTR)
+		fprintf(stderr, "gannet: %s: %s\n", link->target->addr, gn_strerror(rc));
+	if (rc)
+		kv_link_close(link); /* all that were begun end, while left is still there */
+	return rc;
+}
+
+/* ---- output ---- */
+
+bool kv_tell(const struct gn_kv_op *op)
+{
+	if (op->status != GN_KV_OK)
+		fprintf(stderr, "gannet: %.*s: %s\n", (int)op->key_len, (const char *)op->key,
+			gn_kv_status_str(op->status));
+	return op->status == GN_KV_OK;
+}
+
+/* How many bytes the character has, 0 if it is no UTF-8: shortest forms, no surrogates. */
+static uint32_t utf8_bytes(const uint8_t *p, uint32_t len)
+{
+	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+	const uint32_t n = p[0] < 0x80	     ? 1 :
+			   p[0] >> 5 == 0x06 ? 2 :
+			   p[0] >> 4 == 0x0e ? 3 :
+			   p[0] >> 3 == 0x1e ? 4 :
+					       0;
+	uint32_t c = n > 1 ? p[0] & (0x7fu >> n) : p[0];
+
+	if (!n || n > len)
+		return 0;
+	for (uint32_t i = 1; i < n; i++) {
+		if (p[i] >> 6 != 2)
+			return 0;
+		c = c << 6 | (p[i] & 0x3f);
+	}
+	return c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : n;
+}
+
+static bool is_utf8(const uint8_t *p, uint32_t len)
+{
+	for (uint32_t n, i = 0; i < len; i += n) {
+		n = utf8_bytes(p + i, len - i);
+		if (!n)
+			return false;
+	}
+	return true;
+}
+
+void kv_json_bytes(FILE *f, const char *name, const void *bytes, uint32_t len)
+{
+	const uint8_t *p = bytes;
+	const bool text = is_utf8(p, len);
+
+	fprintf(f, "\"%s%s\":\"", name, text ? "" : "_hex");
+	for (uint32_t i = 0; i < len; i++) {
+		if (!text)
+			fprintf(f, "%02x", p[i]);
+		else if (p[i] == '"' || p[i] == '\\')
+			fprintf(f, "\\%c", p[i]);
+		else if (p[i] < 0x20)
+			fprintf(f, "\\u%04x", p[i]);
+		else
+			fputc(p[i], f);
+	}
+	fputs("\",", f);
+}

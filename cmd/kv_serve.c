@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gannet kv serve: a store for others. It ends tidily: what is under way is answered.
+ */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "kv_cmd.h"
+#include "rpc_cmd.h"
+#include "serving.h"
+
+#define MEMORY_DEFAULT	 (64ull << 20) /* for each thread */
+#define DRAIN_MS_DEFAULT 2000u
+#define DRAIN_MS_MAX	 3600000u
+#define STATS_S_MIN	 0.1
+#define STATS_S_MAX	 86400.0
+#define ASK_US		 1000000u /* for an answer to the statistics */
+#define MIB		 1048576.0
+
+static const char help[] =
+	"Usage: gannet kv serve --listen ADDR [OPTION…]\n"
+	"\n"
+	"Holds keys and values for clients at shm:NAME or verbs:HOST:PORT, until Ctrl-C or\n"
+	"SIGTERM. Each thread owns a part of the keys, and polls while clients call.\n"
+	"\n"
+	"  --listen ADDR    needed\n"
+	"  --threads N      1 to 256 (1)\n"
+	"  --memory N       for keys, values and index, of all threads; K, M and G are\n"
+	"                   understood (64M for each thread)\n"
+	"  --max-value N    bytes of a value, to 1M (what memory allows, to 1M)\n"
+	"  --mode M         call: clients call for everything; bypass: they find values in\n"
+	"                   this server's memory, without it, and call for the rest (call)\n"
+	"  --stats S        a line with statistics every S seconds\n"
+	"  --json           … as JSON objects\n"
+	"  --any-user       let in other users of this machine\n"
+	"  --drain-ms N     for operations under way at the end (2000)\n"
+	"  --verbose        say who comes and goes; a client comes to each thread";
+
+struct request {
+	const char *addr;
+	struct gn_kv_server_opts opts;
+	uint32_t drain_ms;
+	double stats_s; /* 0: never */
+	bool json;
+};
+
+enum { LISTEN = 256, THREADS, MEMORY, VALUE, MODE, STATS, JSON, ANY_USER, DRAIN, VERBOSE };
+
+static const struct option options[] = {
+	{"listen", required_argument, NULL, LISTEN},
+	{"threads", required_argument, NULL, THREADS},
+	{"memory", required_argument, NULL, MEMORY},
+	{"max-value", required_argument, NULL, VALUE},
+	{"mode", required_argument, NULL, MODE},
+	{"stats", required_argument, NULL, STATS},
+	{"json", no_argument, NULL, JSON},
+	{"any-user", no_argument, NULL, ANY_USER},
+	{"drain-ms", required_argument, NULL, DRAIN},
+	{"verbose", no_argument, NULL, VERBOSE},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+static int parse_mode(const char *text, bool *bypass)
+{
+	*bypass = !strcmp(text, "bypass");
+	if (*bypass || !strcmp(text, "call"))
+		return 0;
+	return cmd_usage_error("--mode must be call or bypass, not '%s'; whether results are "
+			       "fetched or replied is the client's choice",
+			       text);
+}
+
+static int parse_option(int option, struct request *r)
+{
+	struct gn_kv_server_opts *o = &r->opts;
+
+	switch (option) {
+	case LISTEN:
+		r->addr = optarg;
+		return 0;
+	case THREADS:
+		return cmd_count("--threads", optarg, 1, GN_KV_THREADS_MAX, &o->threads);
+	case MEMORY:
+		return cmd_number("--memory", optarg, GN_KV_MEMORY_MIN,
+				  GN_KV_MEMORY_MAX * GN_KV_THREADS_MAX, &o->memory);
+	case VALUE:
+		return cmd_count("--max-value", optarg, 1, GN_KV_VALUE_MAX, &o->max_value);
+	case MODE:
+		return parse_mode(optarg, &o->bypass);
+	case STATS:
+		return cmd_real("--stats", optarg, STATS_S_MIN, STATS_S_MAX, &r->stats_s);
+	case JSON:
+		r->json = true;
+		return 0;
+	case ANY_USER:
+		o->rpc.listener_flags |= GN_ANY_USER;
+		return 0;
+	case DRAIN:
+		return cmd_count("--drain-ms", optarg, 0, DRAIN_MS_MAX, &r->drain_ms);
+	default:
+		o->rpc.peer = serving_tell_peer;
+		return 0;
+	}
+}
+
+static int check(struct request *r)
+{
+	struct gn_kv_server_opts *o = &r->opts;
+
+	if (!r->addr)
+		return cmd_usage_error("kv serve needs --listen shm:NAME or verbs:HOST:PORT");
+	if (!o->memory)
+		o->memory = MEMORY_DEFAULT * o->threads;
+	if (o->memory < (uint64_t)GN_KV_MEMORY_MIN * o->threads ||
+	    o->memory > GN_KV_MEMORY_MAX * o->threads)
+		return cmd_usage_error("--memory must be from %uK to %lluG for each of %u "
+				       "thread%s, not %" PRIu64 " bytes for all",
+				       GN_KV_MEMORY_MIN >> 10, GN_KV_MEMORY_MAX >> 30, o->threads,
+				       o->threads > 1 ? "s" : "", o->memory);
+	return rpc_check_addr(r->addr, "kv serve");
+}
+
+static int parse(int argc, char **argv, struct request *r, int *status)
+{
+	int option;
+
+	*r = (struct request){.drain_ms = DRAIN_MS_DEFAULT, .opts = {.threads = 1}};
+	*status = 0;
+	while (!*status &&
+	       (option = cmd_option(argc, argv, options, help, "kv serve", status)) >= 0)
+		*status = parse_option(option, r);
+	if (option == CMD_LEAVE)
+		return -1;
+	if (!*status)
+		*status = check(r);
+	return *status ? -1 : 0;
+}
+
+/* ---- statistics ---- */
+
+/* The server's own client: partitions are their threads', and tell only who asks. */
+struct watch {
+	struct gn_kv_client *client;
+	struct gn_kv_stats last;
+	uint64_t last_ns;
+	uint64_t lines;
+};
+
+static uint64_t operations(const struct gn_kv_stats *s)
+{
+	return s->gets + s->sets + s->deletes + s->touches + s->numbers;
+}
+
+static void print_line(const struct gn_kv_stats *now, const struct gn_kv_stats *last,
+		       uint64_t clients, double seconds)
+{
+	const uint64_t gets = now->gets - last->gets;
+
+	printf("%" PRIu64 " items, %.1f of %.1f MiB, %.0f operations/s, ", now->items,
+	       (double)now->used / MIB, (double)now->memory / MIB,
+	       (double)(operations(now) - operations(last)) / seconds);
+	if (gets)
+		printf("%.1f %% of GETs hit, ",
+		       100 * (double)(now->hits - last->hits) / (double)gets);
+	printf("%" PRIu64 " evicted, %" PRIu64 " connection%s\n",
+	       now->evicted_bucket + now->evicted_log - last->evicted_bucket - last->evicted_log,
+	       clients, clients == 1 ? "" : "s");
+}
+
+static void print_json(const struct gn_kv_stats *now, const struct gn_kv_stats *last,
+		       uint64_t clients, double seconds)
+{
+	putchar('{');
+	bench_json_number(stdout, "seconds", seconds, 3);
+	bench_json_count(stdout, "items", true, now->items);
+	bench_json_count(stdout, "used", true, now->used);
+	bench_json_count(stdout, "memory", true, now->memory);
+	bench_json_count(stdout, "gets", true, now->gets - last->gets);
+	bench_json_count(stdout, "hits", true, now->hits - last->hits);
+	bench_json_count(stdout, "sets", true, now->sets - last->sets);
+	bench_json_count(stdout, "operations", true, operations(now) - operations(last));
+	bench_json_count(stdout, "evicted", true,
+			 now->evicted_bucket + now->evicted_log - last->evicted_bucket -
+				 last->evicted_log);
+	printf("\"connections\":%" PRIu64 "}\n", clients);
+}
+
+static void look(const struct request *r, struct watch *w, struct gn_kv_server *server)
+{
+	struct gn_rpc_counters calls = {0};
+	struct gn_kv_stats now;
+	const uint64_t now_ns = gn_now_ns();
+	const int rc = gn_kv_stats(w->client, GN_KV_ALL, &now, gn_deadline_us(ASK_US));
+
+	if (rc) {
+		fprintf(stderr, "gannet: no statistics: %s\n", gn_strerror(rc));
+		return;
+	}
+	gn_rpc_server_counters(gn_kv_server_rpc(server), &calls);
+	/* Ours do not count. */
+	calls.clients -= calls.clients < r->opts.threads ? calls.clients : r->opts.threads;
+	if (w->last_ns)
+		(r->json ? print_json : print_line)(&now, &w->last, calls.clients,
+						    (double)(now_ns - w->last_ns) / 1e9);
+	w->last = now;
+	w->last_ns = now_ns;
+	fflush(stdout);
+}
+
+/* The signal that ends it. */
+static int watch(const struct request *r, struct gn_fabric *fabric, struct gn_kv_server *server,
+		 const sigset_t *set)
+{
+	const struct gn_kv_client_opts opts = {.flags = GN_KV_CALL_ONLY};
+	struct watch w = {.lines = 0};
+	int signo = 0;
+	const int rc = gn_kv_connect(fabric, r->addr, &opts, &w.client);
+
+	if (rc) {
+		fprintf(stderr, "gannet: no statistics: cannot connect to myself: %s\n",
+			gn_strerror(rc));
+		return serving_wait(set, 0);
+	}
+	look(r, &w, server);
+	while (!signo) {
+		signo = serving_wait(set, (uint64_t)(r->stats_s * 1000));
+		look(r, &w, server);
+	}
+	gn_kv_close(w.client);
+	return signo;
+}
+
+/* ---- the server ---- */
+
+static int drain(void *server, uint64_t deadline_ns)
+{
+	return gn_kv_server_drain(server, deadline_ns);
+}
+
+static int start(const struct request *r, struct gn_fabric *fabric, struct gn_kv_server **out)
+{
+	struct gn_kv_server *server = NULL;
+	int rc = gn_kv_server_create(fabric, r->addr, &r->opts, &server);
+
+	if (!rc)
+		rc = gn_kv_server_start(server);
+	if (rc) {
+		fprintf(stderr, "gannet: cannot serve at %s: %s\n", r->addr, gn_strerror(rc));
+		gn_kv_server_destroy(server);
+		return rc;
+	}
+	*out = server;
+	return 0;
+}
+
+static int serve(const struct request *r, struct gn_fabric *fabric, const sigset_t *set)
+{
+	struct gn_rpc_counters counters = {0};
+	struct gn_kv_server *server;
+	int signo, status;
+
+	if (start(r, fabric, &server))
+		return EXIT_FAILURE;
+	printf("serving at %s with %u thread%s and %.1f MiB%s; Ctrl-C ends\n", r->addr,
+	       r->opts.threads, r->opts.threads > 1 ? "s" : "", (double)r->opts.memory / MIB,
+	       r->opts.bypass ? ", which clients read" : "");
+	status = cmd_flush_stdout();
+	signo = status	       ? SIGTERM :
+		r->stats_s > 0 ? watch(r, fabric, server, set) :
+				 serving_wait(set, 0);
+	serving_drain(drain, server, set, r->drain_ms);
+	gn_rpc_server_counters(gn_kv_server_rpc(server), &counters);
+	gn_kv_server_destroy(server);
+	return status ? status : serving_end(counters.calls, signo);
+}
+
+int cmd_kv_serve(int argc, char **argv)
+{
+	struct gn_fabric *fabric;
+	struct request r;
+	sigset_t set;
+	int status;
+
+	if (parse(argc, argv, &r, &status))
+		return status;
+	serving_begin(&set);
+	if (rpc_open(r.addr, &fabric))
+		return EXIT_FAILURE;
+	status = serve(&r, fabric, &set);
+	gn_fabric_close(fabric);
+	return status;
+}

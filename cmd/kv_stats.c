@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gannet kv stats: what a running server holds and has counted, and what its calls were.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "kv_cmd.h"
+#include "rpc_cmd.h"
+
+static const char help[] =
+	"Usage: gannet kv stats --server ADDR [OPTION…]\n"
+	"\n"
+	"Prints what the server holds, and what it has counted since it began: a line each, with\n"
+	"a name, a tab and a number.\n"
+	"\n" KV_TARGET_HELP "\n"
+	"  --partitions     also each thread's part, as further columns or a list\n"
+	"  --json           an object; its key calls has what gannet rpc stats prints\n"
+	"  --prometheus     in Prometheus' text format, by partition; and likewise of calls";
+
+enum { PARTITIONS = 256, JSON, PROMETHEUS };
+enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_PROMETHEUS };
+
+static const struct option options[] = {
+	KV_TARGET_OPTIONS,
+	{"partitions", no_argument, NULL, PARTITIONS},
+	{"json", no_argument, NULL, JSON},
+	{"prometheus", no_argument, NULL, PROMETHEUS},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+struct request {
+	struct kv_target target;
+	enum format format;
+	bool partitions;
+};
+
+/* A server's, and of each partition. */
+struct report {
+	uint32_t n;
+	struct gn_kv_stats all;
+	struct gn_kv_stats *parts;
+	char *calls; /* as text, in the format that is printed */
+};
+
+/* ---- fields ---- */
+
+static const struct field {
+	const char *name;
+	size_t at;
+	bool counter; /* it only grows */
+	bool whole;   /* of the server, not of a partition */
+	const char *what;
+} fields[] = {
+#define FIELD(member, counter, whole, what)                                         \
+	{                                                                           \
+#member, offsetof(struct gn_kv_stats, member), counter, whole, what \
+	}
+	FIELD(items, false, false, "pairs that are stored now"),
+	FIELD(item_bytes, false, false, "bytes that they take"),
+	FIELD(memory, false, false, "bytes that there may be"),
+	FIELD(used, false, false, "bytes of them that are taken"),
+	FIELD(buckets, false, false, "buckets of the index, or entries of a table to bypass with"),
+	FIELD(spare_lines, false, false, "lines of the index beyond its buckets"),
+	FIELD(gets, true, false, "GETs done"),
+	FIELD(hits, true, false, "GETs that found their key"),
+	FIELD(misses, true, false, "GETs that did not"),
+	FIELD(sets, true, false, "values stored"),
+	FIELD(deletes, true, false, "deletions done"),
+	FIELD(touches, true, false, "times to live that were set anew"),
+	FIELD(numbers, true, false, "increments and decrements done"),
+	FIELD(cas_ok, true, false, "values stored because their version was the expected one"),
+	FIELD(cas_bad, true, false, "values not stored because it was not"),
+	FIELD(evicted_bucket, true, false, "the least recently used of a bucket, forgotten"),
+	FIELD(evicted_log, true, false, "not used since memory was last tidied, forgotten"),
+	FIELD(expired, true, false, "found dead after their time to live"),
+	FIELD(flushes, true, false, "times that everything was forgotten"),
+	FIELD(moved, true, false, "bytes moved to tidy memory"),
+	FIELD(splits, true, false, "buckets split, or times that a table grew"),
+	FIELD(kicks, true, false, "entries of a table that made room for others"),
+	FIELD(no_memory, true, false, "values not stored because nothing could be forgotten"),
+	FIELD(partitions, false, true, "partitions, each with a thread"),
+	FIELD(uptime_s, false, true, "seconds since it began"),
+#undef FIELD
+};
+
+#define FIELDS (sizeof(fields) / sizeof(fields[0]))
+
+static uint64_t value_of(const struct gn_kv_stats *stats, const struct field *field)
+{
+	uint64_t value;
+
+	memcpy(&value, (const char *)stats + field->at, sizeof(value));
+	return value;
+}
+
+/* ---- printing ---- */
+
+static void print_text(const struct request *r, const struct report *report)
+{
+	for (size_t i = 0; i < FIELDS; i++) {
+		printf("%s\t%" PRIu64, fields[i].name, value_of(&report->all, &fields[i]));
+		for (uint32_t p = 0; r->partitions && p < report->n; p++)
+			printf("\t%" PRIu64, value_of(&report->parts[p], &fields[i]));
+		putchar('\n');
+	}
+}
+
+static void print_members(const struct gn_kv_stats *stats, bool whole)
+{
+	for (size_t i = 0; i < FIELDS; i++)
+		if (whole || !fields[i].whole)
+			bench_json_count(stdout, fields[i].name, true, value_of(stats, &fields[i]));
+}
+
+static void print_json(const struct request *r, const struct report *report)
+{
+	putchar('{');
+	bench_json_string(stdout, "addr", r->target.addr);
+	print_members(&report->all, true);
+	if (r->partitions) {
+		fputs("\"by_partition\":[", stdout);
+		for (uint32_t p = 0; p < report->n; p++) {
+			fputs(p ? ",{" : "{", stdout);
+			print_members(&report->parts[p], false);
+			printf("\"partition\":%u}", p);
+		}
+		fputs("],", stdout);
+	}
+	fputs("\"calls\":", stdout);
+	for (const char *c = report->calls; *c; c++) /* on one line: strings have no line ends */
+		putchar(*c == '\n' ? ' ' : *c);
+	puts("}");
+}
+
+static void print_prometheus(const struct report *report)
+{
+	for (size_t i = 0; i < FIELDS; i++) {
+		const struct field *f = &fields[i];
+		const char *end = f->counter ? "_total" : "";
+
+		printf("# HELP gannet_kv_%s%s %s\n# TYPE gannet_kv_%s%s %s\n", f->name, end,
+		       f->what, f->name, end, f->counter ? "counter" : "gauge");
+		if (f->whole)
+			printf("gannet_kv_%s%s %" PRIu64 "\n", f->name, end,
+			       value_of(&report->all, f));
+		for (uint32_t p = 0; !f->whole && p < report->n; p++)
+			printf("gannet_kv_%s%s{partition=\"%u\"} %" PRIu64 "\n", f->name, end, p,
+			       value_of(&report->parts[p], f));
+	}
+	fputs(report->calls, stdout);
+}
+
+/* ---- asking ---- */
+
+static int ask_store(const struct request *r, struct kv_link *link, struct report *report)
+{
+	const uint64_t deadline_ns = kv_deadline(&r->target);
+	int rc = gn_kv_stats(link->client, GN_KV_ALL, &report->all, deadline_ns);
+
+	report->n = link->limits.partitions;
+	report->parts = calloc(report->n, sizeof(*report->parts));
+	if (!report->parts)
+		rc = -ENOMEM;
+	for (uint32_t p = 0; !rc && p < report->n; p++)
+		rc = gn_kv_stats(link->client, p, &report->parts[p], deadline_ns);
+	if (rc && rc != -EINTR)
+		fprintf(stderr, "gannet: %s: %s\n", r->target.addr, gn_strerror(rc));
+	return rc;
+}
+
+/* One connection is as good as the other: what is counted is the server's. */
+static int ask_calls(const struct request *r, struct kv_link *link, struct report *report)
+{
+	struct rpc_link rpc = {.addr = r->target.addr, .client = gn_kv_rpc(link->client, 0)};
+
+	if (!rpc.client) {
+		fprintf(stderr, "gannet: %s: %s\n", rpc.addr, gn_kv_status_str(GN_KV_GONE));
+		return -ENOTCONN;
+	}
+	return rpc_stats_text(
+		&rpc, r->format == FORMAT_JSON ? GN_RPC_STATS_JSON : GN_RPC_STATS_PROMETHEUS,
+		&report->calls);
+}
+
+static int parse(int argc, char **argv, struct request *r, int *status)
+{
+	int option;
+
+	*r = (struct request){.target = kv_target_default()};
+	*status = 0;
+	while (!*status &&
+	       (option = cmd_option(argc, argv, options, help, "kv stats", status)) >= 0) {
+		if (option == PARTITIONS)
+			r->partitions = true;
+		else if (option == JSON)
+			r->format = FORMAT_JSON;
+		else if (option == PROMETHEUS)
+			r->format = FORMAT_PROMETHEUS;
+		else
+			*status = kv_target_option(option, optarg, &r->target);
+	}
+	if (option == CMD_LEAVE)
+		return -1;
+	if (!*status)
+		*status = kv_target_check(&r->target, "kv stats");
+	return *status ? -1 : 0;
+}
+
+int cmd_kv_stats(int argc, char **argv)
+{
+	struct report report = {.n = 0};
+	struct kv_link link;
+	struct request r;
+	int status, rc;
+
+	if (parse(argc, argv, &r, &status))
+		return status;
+	if (kv_link_open(&link, &r.target))
+		return EXIT_FAILURE;
+	rc = ask_store(&r, &link, &report);
+	if (!rc && r.format != FORMAT_TEXT)
+		rc = ask_calls(&r, &link, &report);
+	kv_link_close(&link);
+	if (!rc && r.format == FORMAT_JSON)
+		print_json(&r, &report);
+	else if (!rc && r.format == FORMAT_PROMETHEUS)
+		print_prometheus(&report);
+	else if (!rc)
+		print_text(&r, &report);
+	free(report.parts);
+	free(report.calls);
+	status = cmd_flush_stdout();
+	return rc == -EINTR ? EXIT_INTERRUPTED : rc ? EXIT_FAILURE : status;
+}

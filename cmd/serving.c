@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Until a signal: the wait for it, and an end in which what is under way is answered.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <gannet/base.h>
+
+#include "cmd.h"
+#include "serving.h"
+
+void serving_begin(sigset_t *set)
+{
+	/* Blocked in the server's threads too: only this one waits for them. */
+	sigemptyset(set);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGHUP);
+	sigprocmask(SIG_BLOCK, set, NULL);
+}
+
+int serving_wait(const sigset_t *set, uint64_t timeout_ms)
+{
+	const struct timespec timeout = {.tv_sec = (time_t)(timeout_ms / 1000),
+					 .tv_nsec = (long)(timeout_ms % 1000) * 1000000};
+	int signo;
+
+	do {
+		signo = sigtimedwait(set, NULL, timeout_ms ? &timeout : NULL);
+	} while (signo < 0 && errno != EAGAIN);
+	return signo < 0 ? 0 : signo;
+}
+
+void serving_drain(int (*drain)(void *server, uint64_t deadline_ns), void *server,
+		   const sigset_t *set, uint32_t drain_ms)
+{
+	const struct timespec look = {0};
+	const uint64_t end_ns = gn_deadline_us((uint64_t)drain_ms * 1000);
+	int rc;
+
+	do {
+		const uint64_t slice_ns = gn_deadline_us(50000);
+
+		rc = drain(server, slice_ns < end_ns ? slice_ns : end_ns);
+	} while (rc == -ETIMEDOUT && gn_now_ns() < end_ns && sigtimedwait(set, NULL, &look) < 0);
+	if (rc == -ETIMEDOUT)
+		fprintf(stderr, "gannet: not every client has fetched its answers\n");
+	else if (rc)
+		fprintf(stderr, "gannet: cannot drain: %s\n", gn_strerror(rc));
+}
+
+int serving_end(uint64_t calls, int signo)
+{
+	int status;
+
+	printf("%" PRIu64 " calls served\n", calls);
+	status = cmd_flush_stdout();
+	return status ? status : signo == SIGINT ? EXIT_INTERRUPTED : EXIT_SUCCESS;
+}
+
+/* On a server thread. */
+void serving_tell_peer(void *arg, uint64_t client, bool came)
+{
+	(void)arg;
+	fprintf(stderr, "client %" PRIu64 " %s\n", client, came ? "came" : "went");
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What commands share that serve until a signal: they wait for it, and end tidily.
+ */
+#ifndef GN_CMD_SERVING_H
+#define GN_CMD_SERVING_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Before any thread exists: the signals of *set are blocked in all, and waited for. */
+void serving_begin(sigset_t *set);
+/* The next of them; or 0 after so many milliseconds, unless those are 0. */
+int serving_wait(const sigset_t *set, uint64_t timeout_ms);
+/* Until everybody has their answers, the time is over, or the next signal comes. */
+void serving_drain(int (*drain)(void *server, uint64_t deadline_ns), void *server,
+		   const sigset_t *set, uint32_t drain_ms);
+/* Says what was done; the exit status after that signal. */
+int serving_end(uint64_t calls, int signo);
+
+/* A gn_rpc_peer_fn: says on stderr who comes and goes. */
+void serving_tell_peer(void *arg, uint64_t client, bool came);
+
+#endif
