@@ -2,7 +2,8 @@
 /* Operations of a client that travel together. */
 #include <errno.h>
 
-#include "kv/client.h"
+#include "base/bits.h"
+#include "kv/bypass.h"
 
 #define REQUEST_ROOM 1024u
 #define RESULTS_MAX  (4u << 20) /* a server does not send more */
@@ -13,7 +14,9 @@ void kv_op_end(struct gn_kv_client *c, struct gn_kv_op *op, unsigned status)
 	op->status = status < GN_KV_STATUSES ? status : GN_KV_FAILED;
 	c->count.ended[op->status]++;
 	c->n_ops--;
-	if (op->step == KV_STEP_WAITED) {
+	if (unlikely(op->step & (KV_STEP_READS | KV_STEP_WRITES)))
+		kv_bypass_ended(c, op);
+	if (op->step & KV_STEP_WAITED) {
 		c->n_waited--;
 		return;
 	}
