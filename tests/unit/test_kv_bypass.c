@@ -531,6 +531,8 @@ static int writer(struct kv_world *w, struct gn_kv_client *client, unsigned numb
 		EXPECT(write_one(client, guests + guest, 1) == 0);
 		there[guest] = true;
 	}
+	__atomic_fetch_add(&w->step, 1, __ATOMIC_ACQ_REL);
+	world_await(w, 1 + WRITERS);
 	for (uint32_t i = 0; i < rounds; i++) {
 		const uint32_t guest = (uint32_t)(gn_random() % GUESTS);
 
@@ -554,7 +556,7 @@ static int reader(struct kv_world *w, struct gn_kv_client *client)
 	uint32_t len;
 	int rc;
 
-	while (world_step(w) < 1 + WRITERS) {
+	while (world_step(w) < 1 + 2 * WRITERS) {
 		const uint32_t steady = (uint32_t)(gn_random() % STEADY);
 		const unsigned of = (unsigned)(gn_random() % WRITERS);
 		const unsigned k = (unsigned)(gn_random() % OWN_KEYS);
