@@ -19,6 +19,7 @@ int cmd_bench_sim(int argc, char **argv);
 int cmd_bench_socket(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_kv(int argc, char **argv);
+int cmd_kv_proxy(int argc, char **argv);
 int cmd_rpc(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_sim_calibrate(int argc, char **argv);

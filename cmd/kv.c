@@ -17,6 +17,7 @@ static const struct {
 	{"set", cmd_kv_set, "store a value"},
 	{"del", cmd_kv_del, "delete keys"},
 	{"flush", cmd_kv_flush, "have a server forget everything"},
+	{"proxy", cmd_kv_proxy, "memcached's protocols, for programs that speak them"},
 	{"stats", cmd_kv_stats, "what a running server holds and has counted"},
 };
 

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Connections and the threads that serve them, for the files of this folder.
+ *
+ * A thread has an epoll set, a client of the store, and connections that nobody else touches. What
+ * a connection asks for lies in slots, in the order in which it is to be answered; a slot's
+ * operation is under way, or done. Lines and values stay where they were read, in the connection's
+ * input, as long as a slot needs them: so input is read behind what is there, and moved only when
+ * no slot is left.
+ */
+#ifndef GN_PROXY_FRONT_H
+#define GN_PROXY_FRONT_H
+
+#include <sys/uio.h>
+
+#include "protocol.h"
+#include "proxy.h"
+
+#define PX_ROOM	      2048u	   /* bytes of a value that a slot has room for */
+#define PX_LINE_KEPT  640u	   /* bytes of a line that a slot can keep */
+#define PX_IN_BYTES   16384u	   /* input of a connection */
+#define PX_WINDOW     512u	   /* slots of a connection */
+#define PX_ROOM_EARLY 65536u	   /* up to that size, values get room before it is known */
+#define PX_TAGS	      4096u	   /* keys being read, told apart so far */
+#define PX_OUT_BYTES  (128u << 10) /* answers put together for a write */
+#define PX_COPY_MAX   4096u	   /* longer values are written from where they are */
+#define PX_IOVS	      64u
+#define PX_READS      8u /* of a connection, before it is others' turn */
+
+enum px_slot_state {
+	PX_FILLING,   /* its value is on its way */
+	PX_UNDER_WAY, /* its operation is */
+	PX_AGAIN,     /* the value has no room: to be asked for again, when it is its turn */
+	PX_DONE,
+};
+
+struct px_slot {
+	struct px_request request;
+	struct px_slot *next; /* of the connection, or of the free ones */
+	struct px_slot **prev;
+	struct px_conn *conn;
+	char *more;	     /* its own memory: a value, or an answer that is ready */
+	uint32_t more_bytes; /* … and how much */
+	uint32_t raw_bytes;  /* of more, that are the answer */
+	uint32_t filled;     /* of its value */
+	uint32_t held_len;
+	const char *held_line;
+	uint16_t tag;
+	bool reads;    /* it counts in reading[tag] */
+	uint8_t tries; /* … and was asked for so often; what was found first: */
+	uint32_t found, idle_s, ttl_s;
+	uint8_t state;
+	char line[PX_LINE_KEPT + PX_SLACK];
+	char room[PX_ROOM + 2];
+};
+
+enum px_mode {
+	PX_MODE_NEW, /* not a byte was seen */
+	PX_MODE_LINE,
+	PX_MODE_KEYS,  /* within a get */
+	PX_MODE_VALUE, /* within the value of the last slot */
+	PX_MODE_HELD,  /* the last slot may not begin yet */
+	PX_MODE_SKIP,  /* bytes that are of no use */
+	PX_MODE_SKIP_LINE,
+	PX_MODE_OVER, /* nothing is read any more */
+};
+
+struct px_conn {
+	int fd;
+	uint8_t mode;
+	bool readable, hung_up, queued, dead;
+	struct px_thread *thread;
+	struct px_conn *next_queued;
+	struct px_conn *next, **prev;
+	struct px_slot *first, **last;
+	unsigned slots, under_way, reading, again;
+	char *in; /* NULL: nothing was read */
+	uint32_t in_at, in_len;
+	uint32_t keep; /* bytes of in, when it is not as large as usual, but just kept */
+	char *out;     /* what could not be written yet */
+	size_t out_at, out_len, out_bytes;
+	bool in_needed; /* by the slot that is being filled */
+	struct px_slot *filling;
+	uint64_t skip;
+	size_t line_end;      /* PX_MODE_KEYS: 0: it is not there yet */
+	struct gn_kv_op keys; /* … what to do with each */
+	uint8_t keys_bits;
+	const char *get_failed; /* a key of the get being answered */
+};
+
+/* Written by their thread only, read by all. */
+struct px_counters {
+	uint64_t came, gone; /* connections */
+	uint64_t commands, bytes_read, bytes_written;
+	uint64_t rooms_short; /* values that were asked for again */
+	uint64_t closed_slow; /* connections, for want of memory */
+};
+
+struct px_thread {
+	struct proxy *proxy;
+	unsigned index;
+	struct gn_thread *thread;
+	struct gn_kv_client *kv;
+	int error; /* why it could not begin */
+	int epoll_fd, wake_fd;
+	int *given; /* connections that were let in; under the proxy's lock */
+	unsigned n_given, given_room;
+	struct px_conn *conns;
+	struct px_conn *queue, **queue_last; /* to be looked at */
+	struct px_slot *free_slots;
+	unsigned n_free, ins_free;
+	char *free_ins;
+	unsigned under_way;
+	unsigned early_bytes; /* room that values get at once */
+	unsigned fits;	      /* values in a row that would have fit half of that */
+	size_t memory;	      /* beyond slots and inputs */
+	uint64_t now_ns;
+	struct px_context context;
+	struct px_counters counters;
+	char *out;
+	struct iovec iov[PX_IOVS];
+	uint16_t reading[PX_TAGS];
+};
+
+#define PX_COUNT(thread, field, n)                                                            \
+	__atomic_store_n(&(thread)->counters.field, (thread)->counters.field + (uint64_t)(n), \
+			 __ATOMIC_RELAXED)
+
+/* pool.c: NULL when there is no memory. */
+struct px_slot *px_slot_new(struct px_conn *c);
+/* The newest, which shall not have been. */
+void px_slot_take_back(struct px_conn *c, struct px_slot *s);
+void px_slot_free(struct px_thread *t, struct px_slot *s);
+/* Own memory for a slot, within the thread's limit. */
+bool px_slot_more(struct px_thread *t, struct px_slot *s, uint32_t bytes);
+bool px_memory_take(struct px_thread *t, size_t bytes);
+void px_memory_give(struct px_thread *t, size_t bytes);
+bool px_in_begin(struct px_conn *c);
+/* No slot needs it: what is left of it is moved to its beginning, or kept in little room. */
+void px_in_tidy(struct px_conn *c);
+void px_in_rest(struct px_conn *c);
+void px_in_end(struct px_conn *c);
+void px_pool_empty(struct px_thread *t);
+
+/* conn.c */
+void px_conn_add(struct px_thread *t, int fd);
+/* To be looked at in this turn, and to do so. */
+void px_conn_queue(struct px_conn *c);
+void px_conn_turn(struct px_conn *c);
+/* At once; nothing of it may be under way. */
+void px_conn_free(struct px_conn *c);
+
+/* input.c: takes what was read apart, as far as that is possible now. */
+void px_input(struct px_conn *c);
+
+/* work.c: begins what a slot asks for, which is in its place already. */
+void px_begin(struct px_slot *s);
+/* Would it overtake a read of the same key that may have to be repeated? */
+bool px_overtakes(struct px_conn *c, const struct gn_kv_op *op);
+/* Values that had no room get it. */
+void px_begin_again(struct px_conn *c);
+
+/* reply.c: writes what is done, from the first slot on. False: not all of it could be. */
+bool px_reply(struct px_conn *c);
+bool px_reply_rest(struct px_conn *c);
+
+/* stats.c: into the slot, waiting for the store. */
+void px_stats(struct px_slot *s, const char *which);
+
+/* thread.c */
+/* For calls of the store that are waited for. */
+uint64_t px_deadline(const struct px_thread *t);
+int px_thread_start(struct px_thread *t);
+void px_thread_end(struct px_thread *t);
+void px_thread_give(struct px_thread *t, int fd);
+
+struct proxy {
+	struct proxy_opts opts;
+	struct gn_fabric *fabric;
+	struct px_thread *threads;
+	unsigned n_threads, next;
+	size_t memory_of_each;
+	int64_t start_s;
+	uint64_t conns_max, let_in;
+	uint64_t rejected; /* atomic, as the next */
+	bool ending;
+	struct gn_mutex lock;
+	struct gn_cond begun;
+	unsigned n_begun;
+	struct px_listener *listeners;
+	unsigned n_listeners;
+};
+
+struct px_listener {
+	int fd;
+	char *path;	/* of a Unix socket, to be removed */
+	char name[160]; /* as it is told */
+};
+
+/* proxy.c: over all threads */
+void px_sum(const struct proxy *p, struct px_counters *out);
+
+/* listen.c: -errno after a word on stderr. */
+int px_listen(const char *where, unsigned mode, struct px_listener *out);
+void px_unlisten(struct px_listener *l);
+
+#endif

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a connection has sent, taken apart: lines, keys of long lines, values, and bytes that nobody
+ * wants. Each function does one step, and says whether it could.
+ */
+#include <string.h>
+
+#include "front.h"
+
+#define BINARY_REQUEST 0x80
+#define PX_SPACES_MAX  105u /* before a long get ends, with its name */
+
+/* ---- steps ---- */
+
+static void skip(struct px_conn *c, uint64_t bytes)
+{
+	c->skip = bytes;
+	c->mode = PX_MODE_SKIP;
+}
+
+static bool step_skip(struct px_conn *c)
+{
+	const uint32_t have = c->in_len - c->in_at;
+	const uint32_t n = c->skip < have ? (uint32_t)c->skip : have;
+
+	c->in_at += n;
+	c->skip -= n;
+	if (!c->skip)
+		c->mode = PX_MODE_LINE;
+	return n;
+}
+
+static bool step_skip_line(struct px_conn *c)
+{
+	char *end = memchr(c->in + c->in_at, '\n', c->in_len - c->in_at);
+
+	if (end)
+		c->mode = PX_MODE_LINE;
+	c->in_at = end ? (uint32_t)(end + 1 - c->in) : c->in_len;
+	return end;
+}
+
+static struct px_slot *say(struct px_conn *c, uint8_t kind, const char *text)
+{
+	struct px_slot *s = px_slot_new(c);
+
+	if (!s) {
+		c->dead = true;
+		return NULL;
+	}
+	memset(&s->request, 0, sizeof(s->request));
+	s->request.kind = kind;
+	s->request.say = text;
+	return s;
+}
+
+/* ---- keys ---- */
+
+static bool add_key(struct px_conn *c, const char *key, size_t len, bool last)
+{
+	struct px_slot *s = px_slot_new(c);
+
+	if (!s) {
+		c->dead = true;
+		return false;
+	}
+	s->request.kind = PX_VALUE;
+	s->request.bits = (uint8_t)(c->keys_bits | (last ? PX_LAST : 0));
+	s->request.op = c->keys;
+	s->request.op.key = key;
+	s->request.op.key_len = (uint32_t)len;
+	px_begin(s);
+	return true;
+}
+
+/* Of a line whose end is not there: what follows may belong to its last word. */
+static size_t whole_words(const struct px_conn *c)
+{
+	const char *space = memrchr(c->in + c->in_at, ' ', c->in_len - c->in_at);
+
+	return space ? (size_t)(space - c->in) + 1 : c->in_at;
+}
+
+static void keys_end(struct px_conn *c)
+{
+	c->in_at = (uint32_t)c->line_end;
+	c->line_end = 0;
+	c->mode = PX_MODE_LINE;
+}
+
+/* Without its end a line is taken as far as it goes: then it is too long to wait for. */
+static bool find_end(struct px_conn *c)
+{
+	const char *end;
+
+	if (c->line_end)
+		return true;
+	end = memchr(c->in + c->in_at, '\n', c->in_len - c->in_at);
+	if (end)
+		c->line_end = (size_t)(end + 1 - c->in);
+	return end;
+}
+
+static bool step_keys(struct px_conn *c)
+{
+	const bool whole = find_end(c);
+	size_t at = c->in_at, stop = whole ? c->line_end - 1 : whole_words(c);
+	const size_t first = at;
+
+	if (whole && stop > at && c->in[stop - 1] == '\r')
+		stop--;
+	while (c->slots < PX_WINDOW && !c->dead) {
+		const char *key;
+		const size_t len = px_key(c->in, stop, &at, &key);
+		bool last;
+
+		if (len > GN_KV_KEY_MAX || (!whole && c->in_len - at > GN_KV_KEY_MAX && !len)) {
+			say(c, PX_END, "CLIENT_ERROR bad command line format");
+			c->mode = PX_MODE_SKIP_LINE;
+			c->in_at = (uint32_t)at;
+			return true;
+		}
+		if (!len) {
+			if (whole) {
+				say(c, PX_END, NULL);
+				keys_end(c);
+			}
+			break;
+		}
+		last = whole && at == stop;
+		if (!add_key(c, key, len, last))
+			break;
+		if (last) {
+			keys_end(c);
+			return true;
+		}
+		c->in_at = (uint32_t)at;
+	}
+	return c->in_at > first;
+}
+
+/* ---- values ---- */
+
+/* It is there, with what should be CR LF. */
+static void have_value(struct px_slot *s, const char *value)
+{
+	struct px_request *r = &s->request;
+
+	s->conn->mode = PX_MODE_LINE;
+	if (memcmp(value + r->op.value_len, "\r\n", 2)) {
+		if (r->kind == PX_META_SET)
+			r->bits &= (uint8_t)~PX_NOREPLY;
+		r->kind = PX_SAY;
+		r->say = "CLIENT_ERROR bad data chunk";
+		s->state = PX_DONE;
+		return;
+	}
+	r->op.value = value;
+	px_begin(s);
+}
+
+/* The line has to make way for what comes next: the slot keeps it. */
+static bool keep_line(struct px_slot *s, const char *line, size_t len)
+{
+	struct px_request *r = &s->request;
+
+	if (len > PX_LINE_KEPT)
+		return false;
+	memcpy(s->line, line, len + 1);
+	r->op.key = s->line + ((const char *)r->op.key - line);
+	if (r->n_flags)
+		r->flags = s->line + (r->flags - line);
+	return true;
+}
+
+/* A value that is not there as a whole goes to where it can stay. */
+static void begin_value(struct px_slot *s, const char *line, size_t len)
+{
+	struct px_conn *c = s->conn;
+	struct px_request *r = &s->request;
+	const uint32_t bytes = r->op.value_len + 2, have = c->in_len - c->in_at;
+
+	if (have >= bytes) {
+		c->in_at += bytes;
+		have_value(s, c->in + c->in_at - bytes);
+		return;
+	}
+	if (bytes > sizeof(s->room) && !px_slot_more(c->thread, s, bytes)) {
+		r->kind = PX_SAY;
+		r->say = "SERVER_ERROR out of memory storing object";
+		s->state = PX_DONE;
+		skip(c, bytes);
+		return;
+	}
+	memcpy(bytes > sizeof(s->room) ? s->more : s->room, c->in + c->in_at, have);
+	c->in_at = c->in_len;
+	s->filled = have;
+	s->state = PX_FILLING;
+	c->in_needed = !keep_line(s, line, len);
+	c->mode = PX_MODE_VALUE;
+	c->filling = s;
+}
+
+static bool step_value(struct px_conn *c)
+{
+	struct px_slot *s = c->filling;
+	char *value = s->request.op.value_len + 2 > sizeof(s->room) ? s->more : s->room;
+	const uint32_t left = s->request.op.value_len + 2 - s->filled;
+	const uint32_t have = c->in_len - c->in_at, n = left < have ? left : have;
+
+	if (n)
+		memcpy(value + s->filled, c->in + c->in_at, n);
+	s->filled += n;
+	c->in_at += n;
+	if (n < left)
+		return false;
+	c->filling = NULL;
+	have_value(s, value);
+	return true;
+}
+
+/* ---- lines ---- */
+
+static bool changes(const struct px_request *r)
+{
+	switch (r->kind) {
+	case PX_STORE:
+	case PX_DELETE:
+	case PX_NUMBER:
+	case PX_TOUCH:
+	case PX_META_SET:
+	case PX_META_DELETE:
+	case PX_META_NUMBER:
+		return true;
+	case PX_META_GET:
+		return r->op.how & (GN_KV_AND_TOUCH | GN_KV_VIVIFY);
+	default:
+		return r->bits & PX_FORGET;
+	}
+}
+
+/* What was stored is not what its owner wants to be there any more. */
+static void forget(struct px_conn *c, const struct px_request *r)
+{
+	struct px_slot *s = say(c, PX_DELETE, NULL);
+
+	if (!s)
+		return;
+	s->request.bits = PX_NOREPLY;
+	s->request.op.verb = GN_KV_DELETE;
+	s->request.op.key = r->op.key;
+	s->request.op.key_len = r->op.key_len;
+	px_begin(s);
+}
+
+/* Everything but get. */
+static void act(struct px_slot *s, const char *line, size_t len)
+{
+	struct px_conn *c = s->conn;
+	struct px_request *r = &s->request;
+
+	s->state = PX_DONE;
+	if (r->bits & PX_SKIP) {
+		skip(c, (uint64_t)r->op.value_len + 2);
+		if (r->bits & PX_FORGET)
+			forget(c, r);
+		return;
+	}
+	if (r->bits & PX_DATA && r->kind != PX_SAY) {
+		begin_value(s, line, len);
+		return;
+	}
+	switch (r->kind) {
+	case PX_SAY:
+		return;
+	case PX_QUIT:
+	case PX_CLOSE:
+		r->kind = PX_SAY;
+		r->bits = PX_NOREPLY;
+		c->mode = PX_MODE_OVER;
+		return;
+	case PX_FLUSH:
+		r->kind = PX_SAY;
+		r->say = gn_kv_clear(c->thread->kv, r->op.ttl_s, px_deadline(c->thread)) ?
+				 "SERVER_ERROR the store is not there" :
+				 "OK";
+		return;
+	case PX_STATS:
+		r->kind = PX_SAY;
+		px_stats(s, r->say);
+		return;
+	default:
+		px_begin(s);
+		return;
+	}
+}
+
+/* What waits for the store, or must not overtake. */
+static bool must_wait(struct px_conn *c, const struct px_request *r)
+{
+	if (r->kind == PX_FLUSH || r->kind == PX_STATS)
+		return c->under_way || c->again;
+	return c->reading && changes(r) && px_overtakes(c, &r->op);
+}
+
+static bool step_held(struct px_conn *c)
+{
+	struct px_slot *s = c->filling;
+
+	if (must_wait(c, &s->request))
+		return false;
+	c->filling = NULL;
+	c->mode = PX_MODE_LINE;
+	act(s, s->held_line, s->held_len);
+	return true;
+}
+
+/* Keys follow: for how long is not known, and so each gets a slot when there is one. */
+static bool begin_keys(struct px_conn *c, const struct px_request *r, size_t keys, size_t line_end)
+{
+	c->keys = r->op;
+	c->keys_bits = r->bits;
+	c->line_end = line_end;
+	c->in_at += (uint32_t)keys;
+	c->mode = PX_MODE_KEYS;
+	return true;
+}
+
+/* No end in sight: it has to be a get of many keys, which are taken as they come. */
+static bool long_line(struct px_conn *c, const char *line)
+{
+	struct px_request r = {0};
+	const size_t keys = px_keys_of(line, &r);
+
+	if (!keys || keys > PX_SPACES_MAX || r.op.how & GN_KV_AND_TOUCH) {
+		c->mode = PX_MODE_OVER;
+		return false;
+	}
+	return begin_keys(c, &r, keys, 0);
+}
+
+static bool step_line(struct px_conn *c)
+{
+	char *line = c->in + c->in_at, *end;
+	const uint32_t have = c->in_len - c->in_at;
+	struct px_slot *s;
+	size_t len, keys;
+
+	end = memchr(line, '\n', have);
+	if (!end && have <= PX_LINE_MAX)
+		return false;
+	if (!end) {
+		c->in[c->in_len] = 0;
+		return long_line(c, line);
+	}
+	s = px_slot_new(c);
+	if (!s) {
+		c->dead = true;
+		return false;
+	}
+	len = (size_t)(end - line);
+	if (len > 1 && line[len - 1] == '\r')
+		len--;
+	PX_COUNT(c->thread, commands, 1);
+	px_parse(line, len, &c->thread->context, &s->request, &keys);
+	if (s->request.kind == PX_KEYS) {
+		const struct px_request r = s->request;
+
+		px_slot_take_back(c, s);
+		return begin_keys(c, &r, keys, (size_t)(end + 1 - c->in));
+	}
+	c->in_at += (uint32_t)(end + 1 - line);
+	if (must_wait(c, &s->request)) {
+		s->state = PX_FILLING;
+		s->held_line = line;
+		s->held_len = (uint32_t)len;
+		c->filling = s;
+		c->mode = PX_MODE_HELD;
+		return false;
+	}
+	act(s, line, len);
+	return true;
+}
+
+static bool step_new(struct px_conn *c)
+{
+	/* The binary protocol is not spoken here, and who speaks it would not understand. */
+	c->mode = (uint8_t)c->in[c->in_at] == BINARY_REQUEST ? PX_MODE_OVER : PX_MODE_LINE;
+	return true;
+}
+
+void px_input(struct px_conn *c)
+{
+	static bool (*const steps[])(struct px_conn * c) = {
+		[PX_MODE_NEW] = step_new,
+		[PX_MODE_LINE] = step_line,
+		[PX_MODE_KEYS] = step_keys,
+		[PX_MODE_VALUE] = step_value,
+		[PX_MODE_HELD] = step_held,
+		[PX_MODE_SKIP] = step_skip,
+		[PX_MODE_SKIP_LINE] = step_skip_line,
+	};
+	bool more = true;
+
+	/* A slot that waits has its place, whatever the window, and perhaps all that it needs. */
+	while (more && !c->dead && c->mode != PX_MODE_OVER &&
+	       (c->filling || (c->slots < PX_WINDOW && c->in_at < c->in_len)))
+		more = steps[c->mode](c);
+}

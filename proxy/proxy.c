@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The whole of it: places to listen at, threads, and who lets clients in and hands them round.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "front.h"
+
+#define FDS_KEPT	 64u /* for all that is no client's connection */
+#define TIMEOUT_MS	 5000u
+#define MEMORY		 (256ull << 20)
+#define SOCKET_MODE	 0700u
+#define NO_DESCRIPTOR_MS 100
+
+/* ---- making one ---- */
+
+static uint64_t descriptors(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return 1024;
+	if (limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+		getrlimit(RLIMIT_NOFILE, &limit);
+	}
+	return limit.rlim_cur;
+}
+
+static int set_limits(struct proxy *p)
+{
+	const uint64_t fds = descriptors();
+
+	if (fds <= FDS_KEPT) {
+		fprintf(stderr, "gannet: %llu descriptors are too few; raise ulimit -n\n",
+			(unsigned long long)fds);
+		return -EMFILE;
+	}
+	p->conns_max = fds - FDS_KEPT;
+	if (p->opts.max_conns && p->opts.max_conns < p->conns_max)
+		p->conns_max = p->opts.max_conns;
+	else if (p->opts.max_conns > p->conns_max)
+		fprintf(stderr,
+			"gannet: warning: %u connections need a higher ulimit -n; %llu it "
+			"is\n",
+			p->opts.max_conns, (unsigned long long)p->conns_max);
+	return 0;
+}
+
+static int listen_all(struct proxy *p)
+{
+	p->listeners = calloc(p->opts.n_listen, sizeof(*p->listeners));
+	if (!p->listeners)
+		return -ENOMEM;
+	for (unsigned i = 0; i < p->opts.n_listen; i++) {
+		int rc;
+
+		p->n_listeners++;
+		rc = px_listen(p->opts.listen[i], p->opts.socket_mode, &p->listeners[i]);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int start_threads(struct proxy *p)
+{
+	int rc = 0;
+
+	p->threads = gn_alloc(p->opts.threads * sizeof(*p->threads), 64);
+	if (!p->threads)
+		return -ENOMEM;
+	for (unsigned i = 0; !rc && i < p->opts.threads; i++) {
+		p->threads[i].proxy = p;
+		p->threads[i].index = i;
+		rc = px_thread_start(&p->threads[i]);
+		p->n_threads += !rc;
+	}
+	gn_mutex_lock(&p->lock);
+	while (p->n_begun < p->n_threads)
+		gn_cond_wait(&p->begun, &p->lock, GN_FOREVER, "proxy threads");
+	gn_mutex_unlock(&p->lock);
+	for (unsigned i = 0; !rc && i < p->n_threads; i++)
+		rc = p->threads[i].error;
+	if (rc)
+		fprintf(stderr, "gannet: cannot connect to %s: %s\n", p->opts.server,
+			gn_strerror(rc));
+	return rc;
+}
+
+int proxy_create(struct gn_fabric *fabric, const struct proxy_opts *opts, struct proxy **out)
+{
+	struct proxy *p = calloc(1, sizeof(*p));
+	int rc;
+
+	if (!p)
+		return -ENOMEM;
+	p->opts = *opts;
+	p->opts.threads = opts->threads ? opts->threads : 1;
+	p->opts.timeout_ms = opts->timeout_ms ? opts->timeout_ms : TIMEOUT_MS;
+	p->opts.socket_mode = opts->socket_mode ? opts->socket_mode : SOCKET_MODE;
+	p->memory_of_each = (opts->memory ? opts->memory : MEMORY) / p->opts.threads;
+	p->fabric = fabric;
+	p->start_s = time(NULL);
+	gn_mutex_init(&p->lock);
+	gn_cond_init(&p->begun);
+	rc = set_limits(p);
+	if (!rc)
+		rc = listen_all(p);
+	if (!rc)
+		rc = start_threads(p);
+	if (rc) {
+		proxy_destroy(p);
+		return rc;
+	}
+	*out = p;
+	return 0;
+}
+
+void proxy_destroy(struct proxy *p)
+{
+	if (!p)
+		return;
+	__atomic_store_n(&p->ending, true, __ATOMIC_RELEASE);
+	for (unsigned i = 0; i < p->n_listeners; i++)
+		px_unlisten(&p->listeners[i]);
+	for (unsigned i = 0; i < p->n_threads; i++)
+		px_thread_end(&p->threads[i]);
+	gn_free(p->threads);
+	free(p->listeners);
+	gn_mutex_fini(&p->lock);
+	gn_cond_fini(&p->begun);
+	free(p);
+}
+
+/* ---- letting clients in ---- */
+
+static uint64_t sum(const struct proxy *p, size_t offset)
+{
+	uint64_t total = 0;
+
+	for (unsigned i = 0; i < p->n_threads; i++) {
+		const char *counters = (const char *)&p->threads[i].counters;
+
+		total += __atomic_load_n((const uint64_t *)(const void *)(counters + offset),
+					 __ATOMIC_RELAXED);
+	}
+	return total;
+}
+
+void px_sum(const struct proxy *p, struct px_counters *out)
+{
+	uint64_t *field = (uint64_t *)out;
+
+	for (size_t i = 0; i < sizeof(*out) / sizeof(*field); i++)
+		field[i] = sum(p, i * sizeof(*field));
+}
+
+static void refuse(struct proxy *p, int fd)
+{
+	static const char text[] = "ERROR Too many open connections\r\n";
+
+	__atomic_fetch_add(&p->rejected, 1, __ATOMIC_RELAXED);
+	if (send(fd, text, sizeof(text) - 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		gn_log(GN_LOG_DEBUG, "cannot refuse: %s", strerror(errno));
+	close(fd);
+}
+
+/* False: there are no descriptors left. */
+static bool let_in(struct proxy *p, const struct px_listener *l)
+{
+	for (;;) {
+		const int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+			gn_log(GN_LOG_WARN, "cannot let a client in: %s", strerror(errno));
+			return false;
+		}
+		if (fd < 0)
+			return true;
+		if (p->let_in - sum(p, offsetof(struct px_counters, gone)) >= p->conns_max) {
+			refuse(p, fd);
+			continue;
+		}
+		p->let_in++;
+		px_thread_give(&p->threads[p->next++ % p->n_threads], fd);
+	}
+}
+
+int proxy_run(struct proxy *p, int stop_fd)
+{
+	struct pollfd fds[PROXY_LISTEN_MAX + 1];
+	int wait_ms = -1;
+
+	for (unsigned i = 0; i < p->n_listeners; i++)
+		fds[i] = (struct pollfd){.fd = p->listeners[i].fd, .events = POLLIN};
+	fds[p->n_listeners] = (struct pollfd){.fd = stop_fd, .events = POLLIN};
+	for (;;) {
+		/* Without descriptors a client that waits is no news. */
+		const bool full = wait_ms > 0;
+
+		if (poll(full ? fds + p->n_listeners : fds, full ? 1 : p->n_listeners + 1,
+			 wait_ms) < 0 &&
+		    errno != EINTR)
+			return -errno;
+		if (fds[p->n_listeners].revents)
+			return 0;
+		wait_ms = -1;
+		for (unsigned i = 0; i < p->n_listeners; i++)
+			if ((full || fds[i].revents) && !let_in(p, &p->listeners[i]))
+				wait_ms = NO_DESCRIPTOR_MS;
+	}
+}
+
+const char *proxy_place(const struct proxy *p, unsigned i)
+{
+	return i < p->n_listeners ? p->listeners[i].name : NULL;
+}
+
+void proxy_totals(const struct proxy *p, uint64_t *conns, uint64_t *commands)
+{
+	*conns = sum(p, offsetof(struct px_counters, came));
+	*commands = sum(p, offsetof(struct px_counters, commands));
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A thread: looks which connections are ready, takes apart what they sent, has the store work on
+ * all of it at once, and answers. It sleeps while there is nothing to do.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "front.h"
+
+#define EVENTS	 512
+#define LOOK_US	 100u	  /* for the store to answer, before it is looked who else is ready */
+#define ALONE_US 500000u  /* … when all connections wait for it */
+#define END_US	 2000000u /* for what is under way, when it ends */
+
+uint64_t px_deadline(const struct px_thread *t)
+{
+	const uint64_t us = t->proxy->opts.timeout_ms * 1000ull;
+
+	return gn_deadline_us(us < ALONE_US ? us : ALONE_US);
+}
+
+static void look_at_clock(struct px_thread *t)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	t->context.now_s = now.tv_sec;
+	t->now_ns = gn_now_ns();
+}
+
+/* ---- connections that were let in ---- */
+
+void px_thread_give(struct px_thread *t, int fd)
+{
+	const uint64_t one = 1;
+	bool given = true;
+
+	gn_mutex_lock(&t->proxy->lock);
+	if (t->n_given == t->given_room) {
+		const unsigned room = t->given_room ? t->given_room * 2 : 64;
+		int *fds = realloc(t->given, room * sizeof(*fds));
+
+		given = fds;
+		t->given = fds ? fds : t->given;
+		t->given_room = fds ? room : t->given_room;
+	}
+	if (given)
+		t->given[t->n_given++] = fd;
+	gn_mutex_unlock(&t->proxy->lock);
+	if (!given)
+		close(fd);
+	else if (write(t->wake_fd, &one, sizeof(one)) < 0)
+		gn_log(GN_LOG_ERROR, "cannot wake a thread: %s", strerror(errno));
+}
+
+static void take_given(struct px_thread *t)
+{
+	uint64_t count;
+
+	if (read(t->wake_fd, &count, sizeof(count)) < 0)
+		return;
+	gn_mutex_lock(&t->proxy->lock);
+	for (unsigned i = 0; i < t->n_given; i++)
+		px_conn_add(t, t->given[i]);
+	t->n_given = 0;
+	gn_mutex_unlock(&t->proxy->lock);
+}
+
+/* ---- the loop ---- */
+
+static void look_at_events(struct px_thread *t, bool sleep)
+{
+	struct epoll_event events[EVENTS];
+	int n;
+
+	n = epoll_wait(t->epoll_fd, events, EVENTS, sleep ? -1 : 0);
+	look_at_clock(t);
+	for (int i = 0; i < n; i++) {
+		struct px_conn *c = events[i].data.ptr;
+
+		if (!c) {
+			take_given(t);
+			continue;
+		}
+		if (events[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+			c->readable = true;
+		if (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+			c->hung_up = true;
+		if (c->readable || c->out)
+			px_conn_queue(c);
+	}
+}
+
+/* Those that are queued now; who is queued meanwhile has its turn after the store had its own. */
+static void take_turns(struct px_thread *t)
+{
+	struct px_conn *c = t->queue;
+
+	t->queue = NULL;
+	t->queue_last = &t->queue;
+	while (c) {
+		struct px_conn *next = c->next_queued;
+
+		c->queued = false;
+		px_conn_turn(c);
+		c = next;
+	}
+}
+
+static bool ending(const struct px_thread *t)
+{
+	return __atomic_load_n(&t->proxy->ending, __ATOMIC_ACQUIRE);
+}
+
+static void serve(struct px_thread *t)
+{
+	while (!ending(t)) {
+		look_at_events(t, !t->under_way && !t->queue);
+		take_turns(t);
+		if (!t->under_way)
+			continue;
+		if (gn_kv_poll(t->kv) <= 0 && t->under_way && !t->queue)
+			gn_kv_wait(t->kv, t->now_ns + LOOK_US * 1000ull);
+		take_turns(t);
+	}
+}
+
+/* ---- beginning and end ---- */
+
+static void end(struct px_thread *t)
+{
+	const uint64_t end_ns = gn_deadline_us(END_US);
+
+	while (t->under_way && gn_now_ns() < end_ns)
+		gn_kv_wait(t->kv, end_ns);
+	take_turns(t); /* answers that are there */
+	gn_kv_close(t->kv);
+	while (t->conns)
+		px_conn_free(t->conns);
+	px_pool_empty(t);
+}
+
+static int open_all(struct px_thread *t)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+	struct gn_kv_limits limits;
+	int rc;
+
+	t->out = malloc(PX_OUT_BYTES);
+	t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (!t->out || t->epoll_fd < 0 || t->wake_fd < 0 ||
+	    epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, t->wake_fd, &event))
+		return t->out ? -errno : -ENOMEM;
+	rc = gn_kv_connect(t->proxy->fabric, t->proxy->opts.server, &t->proxy->opts.kv, &t->kv);
+	if (!rc)
+		rc = gn_kv_limits(t->kv, &limits);
+	if (!rc)
+		t->context.max_value = limits.max_value;
+	return rc;
+}
+
+static void close_all(struct px_thread *t)
+{
+	if (t->epoll_fd >= 0)
+		close(t->epoll_fd);
+	if (t->wake_fd >= 0)
+		close(t->wake_fd);
+	for (unsigned i = 0; i < t->n_given; i++)
+		close(t->given[i]);
+	free(t->given);
+	free(t->out);
+}
+
+static void run(void *arg)
+{
+	struct px_thread *t = arg;
+	const int rc = open_all(t);
+
+	gn_mutex_lock(&t->proxy->lock);
+	t->error = rc;
+	t->proxy->n_begun++;
+	gn_cond_signal(&t->proxy->begun);
+	gn_mutex_unlock(&t->proxy->lock);
+	if (rc) {
+		gn_kv_close(t->kv);
+		return;
+	}
+	look_at_clock(t);
+	serve(t);
+	end(t);
+}
+
+int px_thread_start(struct px_thread *t)
+{
+	t->epoll_fd = t->wake_fd = -1;
+	t->queue_last = &t->queue;
+	t->early_bytes = PX_ROOM;
+	return gn_thread_start("kv-proxy", run, t, &t->thread);
+}
+
+void px_thread_end(struct px_thread *t)
+{
+	const uint64_t one = 1;
+
+	if (!t->thread)
+		return;
+	if (t->wake_fd >= 0 && write(t->wake_fd, &one, sizeof(one)) < 0)
+		gn_log(GN_LOG_ERROR, "cannot wake a thread: %s", strerror(errno));
+	gn_thread_join(t->thread);
+	close_all(t);
+}
