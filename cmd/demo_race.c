@@ -167,8 +167,8 @@ static void introduce(const struct race *race)
 	struct bench_machine machine;
 
 	bench_machine_get(&machine);
-	printf("A server on core %d holds %u pairs of 16 and 32 bytes; a client on core %d GETs 95\n"
-	       "times and PUTs 5 times in a hundred, each at random, and checks every value.\n"
+	printf("A server on core %d holds %u pairs of 16 and 32 bytes; a client on core %d\n"
+	       "GETs 95 times and PUTs 5 times in a hundred, any key, and checks every value.\n"
 	       "%s, Linux %s.\n\n",
 	       race->cpus[1], KEYS, race->cpus[0], machine.cpu, machine.kernel);
 	if (race->cpus[0] == race->cpus[1])
@@ -181,17 +181,17 @@ static void explain(const struct race *race)
 	const struct bench_kv_result *last = &race->ways[0].runs[ONE][ROUNDS - 1];
 
 	printf("\n"
-	       "  fetch   the client writes a request into the server's memory, and reads the result\n"
-	       "          from there: the server sends nothing\n"
+	       "  fetch   the client writes a request into the server's memory, and reads the\n"
+	       "          result from there: the server sends nothing\n"
 	       "  reply   the server writes the result back\n"
-	       "  bypass  the client finds values in the server's memory alone, with %.1f reads for\n"
-	       "          a GET; only PUTs are calls\n"
+	       "  bypass  the client finds values in the server's memory by itself, with %.1f\n"
+	       "          reads for a GET; only PUTs are calls\n"
 	       "\n"
 	       "Medians of %u rounds. ",
 	       figure(bypass, ONE, reads_per_get), ROUNDS);
 	if (isfinite(last->cacheline_ns) && isfinite(last->local_p50_ns))
-		printf("For scale: a bare cache line there and back between these\n"
-		       "cores took %.2f us, and an operation in one thread, without any call, %.2f us.\n",
+		printf("For scale: a bare cache line there and back between\n"
+		       "these cores took %.2f us, and an operation without any call %.2f us.\n",
 		       last->cacheline_ns / 1000, last->local_p50_ns / 1000);
 	else
 		putchar('\n');

@@ -115,8 +115,8 @@ static int store_one(const struct session *s)
 	gn_fabric_close(fabric);
 	if (rc)
 		return failed("store a value", rc);
-	puts("\n  A client of gannet/kv.h has stored herring under fish. Now memcached's protocol,\n"
-	     "  what is sent (>) and what comes back (<):\n");
+	puts("\n  A client of gannet/kv.h has stored herring under fish. Now memcached's\n"
+	     "  protocol, what is sent (>) and what comes back (<):\n");
 	return 0;
 }
 
@@ -211,8 +211,8 @@ static int converse(struct session *s)
 	}
 	if (rc)
 		return failed("talk to the proxy", rc);
-	puts("\n  Any client library of memcached's will do. What several commands at a time ask for\n"
-	     "  goes to the store in one message.");
+	puts("\n  Any client library of memcached's will do. What several commands at a time\n"
+	     "  ask for goes to the store in one message.");
 	return 0;
 }
 
