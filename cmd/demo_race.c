@@ -21,7 +21,7 @@
 #define BATCH	    32u
 #define WAYS	    3u
 #define BAR_COLUMNS 14.0
-#define TABLE_LINES 7 /* that are drawn anew */
+#define TABLE_LINES 6 /* that are drawn anew */
 
 enum { ONE, MANY, KINDS }; /* operations under way */
 
@@ -106,8 +106,8 @@ static void draw_row(const struct way *way, double best, const char *end)
 	put_figure(figure(way, ONE, p50_us), 10);
 	put_figure(figure(way, ONE, p99_us), 10);
 	put_figure(figure(way, ONE, mops), 10);
-	put_figure(figure(way, ONE, server_sends), 10);
-	put_figure(fast, 13);
+	put_figure(figure(way, ONE, server_sends), 14);
+	put_figure(fast, 10);
 	fputs("  ", stdout);
 	for (double part = 0.5; part < BAR_COLUMNS * fast / best; part++)
 		fputs("▇", stdout);
@@ -124,9 +124,8 @@ static void draw(struct race *race)
 	race->drawn = true;
 	for (unsigned i = 0; i < WAYS; i++)
 		best = fmax(best, figure(&race->ways[i], MANY, mops));
-	printf("            one operation at a time:                32 together:%s", end);
-	printf("             p50 us    p99 us  millions    server     millions%s", end);
-	printf("                              a second     sends     a second%s", end);
+	printf("          ----------- one operation at a time -----------  32 together%s", end);
+	printf("            p50 us    p99 us    Mops/s  server sends    Mops/s%s", end);
 	for (unsigned i = 0; i < WAYS; i++)
 		draw_row(&race->ways[i], best, end);
 	if (race->terminal)
@@ -207,7 +206,7 @@ static int run_rounds(struct race *race)
 			for (int kind = 0; !rc && kind < KINDS; kind++)
 				rc = measure(race, &race->ways[i], kind);
 	race->now[0] = '\0';
-	if (!rc)
+	if (!rc || race->ways[0].n[ONE]) /* or what there is so far */
 		draw(race);
 	return rc;
 }
