@@ -25,9 +25,14 @@
 #define NAP_US	 10000u
 #define ANSWER_S 5
 
+struct child {
+	int pid; /* 0: none */
+	int out; /* what it says can be read here, until it has ended */
+};
+
 struct session {
 	char dir[64], path[80], addr[48];
-	int server, proxy; /* process ids; 0: none */
+	struct child server, proxy;
 	int socket;
 	char buf[4096]; /* what has come and was not shown */
 	size_t n;
@@ -43,7 +48,7 @@ static int failed(const char *what, int rc)
 /* ---- processes ---- */
 
 /* Starts gannet with these words, which are shown; its first line of output says it is ready. */
-static int start(const char *const *words, int *pid)
+static int start(const char *const *words, struct child *child)
 {
 	char byte = 0;
 	int fds[2], rc;
@@ -56,8 +61,9 @@ static int start(const char *const *words, int *pid)
 	fflush(stdout);
 	if (pipe2(fds, O_CLOEXEC))
 		return -errno;
-	rc = bench_spawn_words(words, fds[1], pid);
+	rc = bench_spawn_words(words, fds[1], &child->pid);
 	close(fds[1]);
+	child->out = fds[0];
 	while (!rc && byte != '\n') {
 		n = read(fds[0], &byte, 1);
 		if (n == 0)
@@ -65,23 +71,22 @@ static int start(const char *const *words, int *pid)
 		else if (n < 0)
 			rc = errno == EINTR && !bench_stopped() ? 0 : -errno;
 	}
-	close(fds[0]); /* what else it says is nobody's concern */
 	return rc;
 }
 
-static void stop(int *pid)
+static void stop(struct child *child)
 {
 	const uint64_t end_ns = gn_deadline_us(END_US);
 
-	if (*pid <= 0)
-		return;
-	kill(*pid, SIGTERM);
-	while (waitpid(*pid, NULL, WNOHANG) == 0) {
+	if (child->pid > 0)
+		kill(child->pid, SIGTERM);
+	while (child->pid > 0 && waitpid(child->pid, NULL, WNOHANG) == 0) {
 		if (gn_now_ns() > end_ns)
-			kill(*pid, SIGKILL);
+			kill(child->pid, SIGKILL);
 		gn_sleep_us(NAP_US);
 	}
-	*pid = 0;
+	if (child->out >= 0)
+		close(child->out);
 }
 
 static int start_both(struct session *s)
@@ -115,8 +120,8 @@ static int store_one(const struct session *s)
 	gn_fabric_close(fabric);
 	if (rc)
 		return failed("store a value", rc);
-	puts("\n  A client of gannet/kv.h has stored herring under fish. Now memcached's protocol,\n"
-	     "  what is sent (>) and what comes back (<):\n");
+	puts("\n  A client of gannet/kv.h has stored herring under fish. Now memcached's\n"
+	     "  protocol, what is sent (>) and what comes back (<):\n");
 	return 0;
 }
 
@@ -211,14 +216,17 @@ static int converse(struct session *s)
 	}
 	if (rc)
 		return failed("talk to the proxy", rc);
-	puts("\n  Any client library of memcached's will do. What several commands at a time ask for\n"
-	     "  goes to the store in one message.");
+	puts("\n  Any client library of memcached's will do. What several commands at a time\n"
+	     "  ask for goes to the store in one message.");
 	return 0;
 }
 
 int demo_session(void)
 {
-	struct session s = {.dir = "/tmp/gannet-demo-XXXXXX", .socket = -1};
+	struct session s = {.dir = "/tmp/gannet-demo-XXXXXX",
+			    .server = {.out = -1},
+			    .proxy = {.out = -1},
+			    .socket = -1};
 	int rc;
 
 	if (!mkdtemp(s.dir))
