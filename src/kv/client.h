@@ -23,6 +23,7 @@ struct kv_link {
 	struct kv_message *open;	       /* that operations are added to */
 	struct kv_message *queue, **queue_end; /* that the calls have no room for now */
 	uint32_t under_way;		       /* messages: open, waiting and called */
+	bool large;			       /* one is too large for a slot, and others wait */
 };
 
 struct gn_kv_client {

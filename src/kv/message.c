@@ -184,6 +184,8 @@ static void message_done(struct gn_rpc_op *rpc)
 	struct kv_link *link = &c->links[m->part];
 
 	link->under_way--;
+	if (m->request_bytes > link->max_request)
+		link->large = false;
 	if (rpc->status == GN_RPC_PEER_GONE)
 		c->down = true;
 	if (rpc->status == GN_RPC_OK)
@@ -225,13 +227,16 @@ static bool call(struct gn_kv_client *c, struct kv_message *m)
 		link->under_way--;
 		fail_all(c, m->first, status_of_error(rc));
 		put_message(c, m);
+	} else {
+		link->large = m->request_bytes > link->max_request;
 	}
 	return true;
 }
 
 static void call_queued(struct gn_kv_client *c, struct kv_link *link)
 {
-	while (link->queue) {
+	/* A server reads a large request in its own time, and what comes behind would overtake it. */
+	while (link->queue && !link->large) {
 		struct kv_message *m = link->queue, *next = m->next;
 
 		if (!call(c, m))
@@ -271,6 +276,7 @@ int kv_message_add(struct gn_kv_client *c, struct gn_kv_op *op)
 	const uint32_t bytes = kv_ask_bytes(op);
 
 	if (open && (open->request_bytes + bytes > link->max_request ||
+		     (uint64_t)open->result_bytes + kv_tell_bytes(op) > RESULTS_MAX ||
 		     open->first->deadline_ns != op->deadline_ns))
 		send_open(c, link);
 	if (!link->open) {

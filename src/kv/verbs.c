@@ -29,6 +29,8 @@ static uint32_t expiry(const struct gn_kv_store *s, uint32_t ttl_s)
 {
 	if (ttl_s == GN_KV_TTL_PAST)
 		return s->now_s;
+	if (ttl_s == GN_KV_TTL_PAST)
+		return 1;
 	/* Beyond the end of time is never. */
 	return !ttl_s || ttl_s > UINT32_MAX - s->now_s ? 0 : s->now_s + ttl_s;
 }
@@ -55,7 +57,9 @@ static void tell(const struct gn_kv_store *s, struct gn_kv_op *op, const struct 
 	op->flags = item->flags;
 	op->cas = item->cas;
 	op->len = kv_value_len(item);
-	op->ttl_s = item->expires ? item->expires - s->now_s : GN_KV_TTL_NONE;
+	op->ttl_s = !item->expires	     ? GN_KV_TTL_NONE :
+		    item->expires > s->now_s ? item->expires - s->now_s :
+					       0;
 	op->idle_s = s->now_s - (item->used >> KV_ITEM_BITS);
 }
 
@@ -182,7 +186,8 @@ static unsigned judge(struct gn_kv_store *s, const struct gn_kv_op *op, const st
 
 	/* An older version may, where it is said so: then there is something, and it is stale. */
 	if (status == GN_KV_EXISTS && op->how & GN_KV_INVALIDATE && op->cas < old->cas) {
-		w->bits |= KV_ITEM_STALE;
+		w->bits |= KV_ITEM_STALE | (old->used & KV_ITEM_WON);
+		w->expires = old->expires;
 		status = GN_KV_OK;
 	}
 	if (status)
@@ -272,15 +277,16 @@ static void vivify(struct gn_kv_store *s, struct gn_kv_op *op)
 
 static void token(struct gn_kv_op *op, struct kv_item *item, uint32_t left_s)
 {
-	const bool due = op->how & GN_KV_RECACHE && left_s < op->recache_s;
+	const bool stale = item->used & KV_ITEM_STALE;
+	const bool due = op->how & GN_KV_RECACHE && (stale || left_s < op->recache_s);
 
-	if (item->used & KV_ITEM_STALE)
+	if (stale)
 		op->found |= GN_KV_STALE;
 	if (item->used & KV_ITEM_HIT)
 		op->found |= GN_KV_HIT_BEFORE;
 	if (item->used & KV_ITEM_WON) {
 		op->found |= GN_KV_LOST;
-	} else if (due || item->used & KV_ITEM_STALE) {
+	} else if (due) {
 		op->found |= GN_KV_WON;
 		item->used |= KV_ITEM_WON;
 	}
@@ -301,7 +307,11 @@ static const struct kv_item *get(struct gn_kv_store *s, struct gn_kv_op *op)
 	const uint32_t ttl_s = op->ttl_s;
 
 	tell(s, op, kv_at(s, place));
-	token(op, kv_at(s, place), op->ttl_s);
+	/* What it is given to live counts, if it is. */
+	token(op, kv_at(s, place),
+	      !(op->how & GN_KV_AND_TOUCH) ? op->ttl_s :
+	      ttl_s			   ? ttl_s :
+					     GN_KV_TTL_NONE);
 	if (op->how & GN_KV_AND_TOUCH) {
 		const struct kv_item *item = kv_at(s, place);
 		const uint32_t idle_s = op->idle_s;
@@ -437,13 +447,13 @@ static void count(struct gn_kv_store *s, struct gn_kv_op *op)
 		struct kv_item *item = place ? kv_at(s, place) : NULL;
 		uint64_t now;
 
-		op->status = compare(s, op, item);
-		if (op->status)
-			return;
 		if (!item) {
 			op->status = begin_number(s, op);
 			return;
 		}
+		op->status = compare(s, op, item);
+		if (op->status)
+			return;
 		if (kv_value_len(item) > DIGITS + KV_ITEM_HEAD ||
 		    !read_number(kv_value(item), kv_value_len(item), &now)) {
 			op->status = GN_KV_NOT_NUMBER;
