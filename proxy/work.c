@@ -123,11 +123,8 @@ static void again(struct px_slot *s)
 	struct gn_kv_op *op = &s->request.op;
 
 	PX_COUNT(c->thread, rooms_short, 1);
-	if (!s->tries++) {
+	if (!s->tries++)
 		s->found = op->found;
-		s->idle_s = op->idle_s;
-		s->ttl_s = op->ttl_s;
-	}
 	op->how = GN_KV_QUIET | (op->how & GN_KV_DETAILS);
 	op->ttl_s = 0;
 	s->state = PX_AGAIN;
@@ -149,11 +146,8 @@ static void done(struct gn_kv_op *op)
 			again(s);
 			return;
 		}
-		if (s->tries) {
+		if (s->tries)
 			op->found = s->found;
-			op->idle_s = s->idle_s;
-			op->ttl_s = s->ttl_s;
-		}
 	}
 	finish(s);
 }
