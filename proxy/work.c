@@ -180,8 +180,11 @@ void px_begin(struct px_slot *s)
 	struct gn_kv_op *op = &s->request.op;
 
 	if (op->verb == GN_KV_GET && !(op->how & GN_KV_NO_VALUE)) {
+		/* What is gone when it has been read cannot be asked for again. */
+		const bool once = op->how & GN_KV_AND_TOUCH && op->ttl_s == GN_KV_TTL_PAST;
+
 		s->tries = 0;
-		if (!make_room(s, t->early_bytes))
+		if (!make_room(s, once ? t->context.max_value : t->early_bytes))
 			make_room(s, 0);
 		read_begins(s);
 	}
