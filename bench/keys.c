@@ -5,55 +5,15 @@
  */
 #include "keys.h"
 
-#include <math.h>
 #include <string.h>
 
 #define NAME_DIGITS 16u
-#define STRIDE	    2654435761u /* a prime above most counts: neighbours by rank lie far apart */
-
-/*
- * Zipf's law as Gray et al. draw from it ("Quickly generating billion-record synthetic databases",
- * SIGMOD 1994, 3.2): one uniform number and one power.
- */
-static void prepare_zipf(struct keys *keys)
-{
-	const double n = keys->count, theta = keys->theta;
-	const double two = 1 + pow(0.5, theta);
-
-	keys->zeta = 0;
-	for (uint32_t i = 1; i <= keys->count; i++)
-		keys->zeta += pow(i, -theta);
-	keys->alpha = 1 / (1 - theta);
-	keys->eta = (1 - pow(2 / n, 1 - theta)) / (1 - two / keys->zeta);
-}
 
 void keys_init(struct keys *keys, uint32_t count, uint32_t key_bytes, uint32_t value_bytes,
-	       double theta, uint64_t seed)
+	       double zipf, uint64_t seed)
 {
-	*keys = (struct keys){.count = count,
-			      .key_bytes = key_bytes,
-			      .value_bytes = value_bytes,
-			      .theta = count > 2 ? theta : 0,
-			      .random = seed};
-	if (keys->theta > 0)
-		prepare_zipf(keys);
-}
-
-uint32_t keys_draw_zipf(struct keys *keys)
-{
-	const double u = (double)(keys_random(keys) >> 11) * 0x1p-53;
-	const double uz = u * keys->zeta;
-	double rank;
-
-	if (uz < 1)
-		rank = 0;
-	else if (uz < 1 + pow(0.5, keys->theta))
-		rank = 1;
-	else
-		rank = keys->count * pow(keys->eta * u - keys->eta + 1, keys->alpha);
-	if (rank > keys->count - 1) /* rounding */
-		rank = keys->count - 1;
-	return (uint32_t)((uint64_t)rank * STRIDE % keys->count);
+	*keys = (struct keys){.key_bytes = key_bytes, .value_bytes = value_bytes};
+	choice_init(&keys->choice, count, zipf, seed);
 }
 
 static void put_hex(char *to, unsigned digits, uint64_t value)
@@ -72,7 +32,7 @@ void keys_name(const struct keys *keys, uint32_t number, char *to)
 		put_hex(to, keys->key_bytes, number);
 		return;
 	}
-	put_hex(to, NAME_DIGITS, keys_mix(number + 1)); /* reversible, so names differ */
+	put_hex(to, NAME_DIGITS, choice_scramble(number + 1ull));
 	if (keys->key_bytes > NAME_DIGITS)
 		memset(to + NAME_DIGITS, '-', keys->key_bytes - NAME_DIGITS);
 }
@@ -83,7 +43,7 @@ void keys_name(const struct keys *keys, uint32_t number, char *to)
  */
 static uint64_t word_of(uint32_t number, uint64_t version, size_t at)
 {
-	return keys_mix(version + (uint64_t)number * 0xd1342543de82ef95ull + at);
+	return choice_scramble(version + (uint64_t)number * 0xd1342543de82ef95ull + at);
 }
 
 static bool has_versions(size_t len)

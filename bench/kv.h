@@ -23,9 +23,8 @@ enum bench_kv_mode {
 extern const char *const bench_kv_modes[BENCH_KV_MODES];
 
 #define BENCH_KV_KEYS_MAX      (1u << 30)
-#define BENCH_KV_KEY_MIN       4u /* bytes: so that any number of keys differ */
-#define BENCH_KV_BATCHES       4u /* under way, unless told otherwise */
-#define BENCH_KV_ZIPF_MAX      5.0
+#define BENCH_KV_KEY_MIN       4u	    /* bytes: so that any number of keys differ */
+#define BENCH_KV_BATCHES       4u	    /* under way, unless told otherwise */
 #define BENCH_KV_IN_FLIGHT_MAX (256u << 20) /* bytes of values */
 
 struct bench_kv_opts {

@@ -5,9 +5,9 @@
  * every byte is right, without knowing who stored it.
  */
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 
+#include "choice.h"
 #include "kv_hall.h"
 
 #define LOAD_PUT  (1u << 31)
@@ -16,115 +16,19 @@
 #define RING_LAPS 4u	/* as many as keys, so often, if that is within the limits */
 #define FILL_OPS  1024u /* together */
 
-/* ---- chance ---- */
-
-static uint64_t scramble(uint64_t x)
-{
-	x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
-	x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
-	return x ^ x >> 32;
-}
-
-static uint64_t draw(uint64_t *state)
-{
-	*state += 0x9e3779b97f4a7c15u;
-	return scramble(*state);
-}
-
-/* 0 up to, but not, 1. */
-static double draw_real(uint64_t *state)
-{
-	return (double)(draw(state) >> 11) * 0x1p-53;
-}
-
-/*
- * Ranks 1 … n with probabilities like 1 / rank ^ s, by rejection-inversion (Hörmann and Derflinger,
- * 1996): a point under the curve x ^ -s from 1/2 to n + 1/2 is drawn by the inverse of its area, and
- * kept if it is also under the step of its rank. Most are.
- */
-struct zipf {
-	double s, n;
-	double area_first, area_last; /* of the curve, at both ends */
-	double near;		      /* so close to its rank, a point is surely under the step */
-};
-
-static double curve(const struct zipf *z, double x)
-{
-	return exp(-z->s * log(x));
-}
-
-/* (x ^ (1 - s) - 1) / (1 - s), which is log x where s is 1. */
-static double area(const struct zipf *z, double x)
-{
-	const double log_x = log(x), t = (1 - z->s) * log_x;
-
-	return fabs(t) < 1e-8 ? log_x * (1 + t / 2) : log_x * expm1(t) / t;
-}
-
-static double area_inverse(const struct zipf *z, double a)
-{
-	const double t = fmax(-1, a * (1 - z->s));
-
-	return exp(fabs(t) < 1e-8 ? a * (1 - t / 2) : a * log1p(t) / t);
-}
-
-static struct zipf zipf_of(double s, uint32_t n)
-{
-	struct zipf z = {.s = s, .n = n};
-
-	z.area_first = area(&z, 1.5) - 1;
-	z.area_last = area(&z, z.n + 0.5);
-	z.near = 2 - area_inverse(&z, area(&z, 2.5) - curve(&z, 2));
-	return z;
-}
-
-static uint32_t zipf_draw(const struct zipf *z, uint64_t *state)
-{
-	for (;;) {
-		const double a = z->area_last + draw_real(state) * (z->area_first - z->area_last);
-		const double x = area_inverse(z, a);
-		const double rank = fmin(fmax(floor(x + 0.5), 1), z->n);
-
-		if (rank - x <= z->near || a >= area(z, rank + 0.5) - curve(z, rank))
-			return (uint32_t)rank;
-	}
-}
-
 /* ---- the ring ---- */
 
-static uint32_t without_common_factor(uint32_t with, uint32_t about)
-{
-	for (uint32_t n = about | 1;; n += 2) {
-		uint32_t a = n, b = with;
-
-		while (b) {
-			const uint32_t rest = a % b;
-
-			a = b;
-			b = rest;
-		}
-		if (a == 1)
-			return n;
-	}
-}
-
-/* Keys that are asked for often are not stored next to each other: their ranks are spread. */
 static void draw_ring(struct kv_load *load, uint64_t seed)
 {
 	const struct bench_kv_opts *o = load->opts;
-	const struct zipf z = zipf_of(o->zipf > 0 ? o->zipf : 1, o->keys);
 	const uint64_t put_below = (uint64_t)((100 - o->get_percent) / 100 * 0x1p32);
-	const uint32_t step = without_common_factor(o->keys, (uint32_t)(0.618 * o->keys));
-	uint64_t state = seed;
+	struct choice choice;
 
+	choice_init(&choice, o->keys, o->zipf, seed);
 	for (uint32_t i = 0; i < load->n; i++) {
-		uint64_t key;
+		const uint32_t key = choice_draw(&choice);
 
-		if (o->zipf > 0)
-			key = (uint64_t)zipf_draw(&z, &state) * step % o->keys;
-		else
-			key = ((draw(&state) >> 32) * o->keys) >> 32;
-		load->ring[i] = (uint32_t)key | (draw(&state) >> 32 < put_below ? LOAD_PUT : 0);
+		load->ring[i] = key | (choice_word(&choice) >> 32 < put_below ? LOAD_PUT : 0);
 	}
 }
 
@@ -132,7 +36,7 @@ int kv_load_create(struct kv_load *load, const struct bench_kv_opts *opts, uint6
 		   struct kv_tally *tally)
 {
 	*load = (struct kv_load){.opts = opts, .n = RING_MIN, .tally = tally};
-	load->version = (uint32_t)scramble(seed);
+	load->version = (uint32_t)choice_scramble(seed);
 	while (load->n < RING_MAX && load->n / RING_LAPS < opts->keys)
 		load->n *= 2;
 	load->ring = malloc(load->n * sizeof(*load->ring));
@@ -157,7 +61,7 @@ static inline void put_word(uint8_t *to, uint32_t at, uint32_t len, uint64_t wor
 /* Different for each key in the first four bytes already. */
 static inline void key_fill(uint8_t *to, uint32_t len, uint32_t key)
 {
-	uint64_t word = (uint64_t)(key * 0x9e3779b1u) | scramble(key) << 32;
+	uint64_t word = (uint64_t)(key * 0x9e3779b1u) | choice_scramble(key) << 32;
 
 	for (uint32_t at = 0; at < len; at += sizeof(word)) {
 		put_word(to, at, len, word);

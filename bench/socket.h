@@ -38,9 +38,9 @@ struct bench_socket_opts {
 	bool noreply;	   /* memcached: what is stored is not acknowledged */
 	uint32_t keys, key_bytes, value_bytes;
 	uint32_t get_percent;
-	double theta; /* of Zipf's law; 0: uniform */
-	bool fill;    /* store all keys first */
-	bool sleep;   /* wait for answers asleep, instead of looking for them all the time */
+	double zipf; /* the exponent of Zipf's law; 0: uniform */
+	bool fill;   /* store all keys first */
+	bool sleep;  /* wait for answers asleep, instead of looking for them all the time */
 	double seconds;
 	int pids[BENCH_SOCKET_PIDS_MAX]; /* the server's */
 	unsigned n_pids;

@@ -10,8 +10,8 @@ static void print_load(FILE *f, const struct bench_socket_opts *o)
 {
 	char dist[32] = "uniform";
 
-	if (o->theta > 0)
-		snprintf(dist, sizeof(dist), "zipf:%g", o->theta);
+	if (o->zipf > 0)
+		snprintf(dist, sizeof(dist), "zipf:%g", o->zipf);
 	bench_json_string(f, "protocol", bench_socket_protocols[o->protocol]);
 	bench_json_string(f, "connect", o->connect);
 	bench_json_count(f, "connections", true, o->connections);

@@ -47,9 +47,9 @@ static void draw_batch(struct load *l, struct batch *b)
 		return;
 	}
 	for (uint32_t i = 0; i < l->opts->pipeline; i++) {
-		const uint32_t number = keys_draw(&l->keys);
+		const uint32_t number = choice_draw(&l->keys.choice);
 
-		if ((keys_random(&l->keys) >> 32) * 100 >> 32 < l->opts->get_percent)
+		if ((choice_word(&l->keys.choice) >> 32) * 100 >> 32 < l->opts->get_percent)
 			b->gets[b->n_gets++] = number;
 		else
 			b->puts[b->n_puts++] = number;
@@ -272,7 +272,7 @@ static int load_open(struct load *l)
 	const uint32_t n = o->fill && o->pipeline < FILL_BATCH ? FILL_BATCH : o->pipeline;
 	int rc = 0;
 
-	keys_init(&l->keys, o->keys, o->key_bytes, o->value_bytes, o->theta, o->seed);
+	keys_init(&l->keys, o->keys, o->key_bytes, o->value_bytes, o->zipf, o->seed);
 	l->wire = (struct wire){.opts = o, .keys = &l->keys};
 	l->conns = calloc(o->connections, sizeof(*l->conns));
 	l->batch_ns = malloc(sizeof(*l->batch_ns));

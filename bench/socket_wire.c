@@ -59,7 +59,7 @@ static char *put_key(const struct wire *wire, char *to, uint32_t number)
 
 static char *put_value(const struct wire *wire, char *to, uint32_t number)
 {
-	keys_value(wire->keys, number, keys_random(wire->keys), (uint8_t *)to);
+	keys_value(wire->keys, number, choice_word(&wire->keys->choice), (uint8_t *)to);
 	return put_text(to + wire->opts->value_bytes, "\r\n");
 }
 

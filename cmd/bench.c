@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "bench_cmd.h"
+#include "choice.h"
 #include "cmd.h"
 #include "kv.h"
 #include "rpc.h"
@@ -56,6 +57,16 @@ int cmd_bench(int argc, char **argv)
 int bench_check_provider(const char *text)
 {
 	return strcmp(text, "shm") ? cmd_usage_error("--provider must be shm, not '%s'", text) : 0;
+}
+
+int bench_parse_dist(const char *text, double *zipf)
+{
+	*zipf = 0;
+	if (!strcmp(text, "uniform"))
+		return 0;
+	if (strncmp(text, "zipf:", 5))
+		return cmd_usage_error("--dist must be uniform or zipf:S, not '%s'", text);
+	return cmd_real("the S of --dist zipf:S", text + 5, 0.01, CHOICE_ZIPF_MAX, zipf);
 }
 
 void bench_begin(int cpus[2])

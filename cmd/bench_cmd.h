@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What gannet bench rpc and gannet bench kv share.
+ * What several of gannet bench share.
  */
 #ifndef GN_CMD_BENCH_H
 #define GN_CMD_BENCH_H
@@ -9,6 +9,8 @@
 
 /* --provider; 0 or EXIT_USAGE. */
 int bench_check_provider(const char *text);
+/* --dist: *zipf is 0 for uniform; 0 or EXIT_USAGE. */
+int bench_parse_dist(const char *text, double *zipf);
 /* Picks cores, says so if there is only one, and looks for signals from then on. */
 void bench_begin(int cpus[2]);
 /* What shows how far a run is: on a terminal only, else NULL. */

@@ -89,16 +89,6 @@ static int parse_mode(const char *text, enum bench_kv_mode *out)
 			       text);
 }
 
-static int parse_dist(const char *text, double *zipf)
-{
-	*zipf = 0;
-	if (!strcmp(text, "uniform"))
-		return 0;
-	if (strncmp(text, "zipf:", 5))
-		return cmd_usage_error("--dist must be uniform or zipf:S, not '%s'", text);
-	return cmd_real("the S of --dist zipf:S", text + 5, 0.01, BENCH_KV_ZIPF_MAX, zipf);
-}
-
 static int parse_option(int option, struct request *r)
 {
 	struct bench_kv_opts *o = &r->opts;
@@ -122,7 +112,7 @@ static int parse_option(int option, struct request *r)
 	case GET:
 		return cmd_real("--get", optarg, 0, 100, &o->get_percent);
 	case DIST:
-		return parse_dist(optarg, &o->zipf);
+		return bench_parse_dist(optarg, &o->zipf);
 	case BATCH:
 		return cmd_count("--batch", optarg, 1, GN_KV_GATHER_MAX, &o->batch);
 	case INFLIGHT:

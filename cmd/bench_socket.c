@@ -11,6 +11,7 @@
 
 #include <gannet/base.h>
 
+#include "bench_cmd.h"
 #include "cmd.h"
 #include "keys.h"
 #include "socket.h"
@@ -33,7 +34,7 @@ static const char help[] =
 	"  --key N          bytes of a key, 8 to 250 (16)\n"
 	"  --value N        bytes of a value, 1 to 64K (32)\n"
 	"  --get PERCENT    of the operations; the others store (95)\n"
-	"  --dist D         which keys: uniform, or zipf:T with T below 1 (uniform)\n"
+	"  --dist D         which keys: uniform, or zipf:S with S to 5 (uniform)\n"
 	"  --no-fill        the keys are there already\n"
 	"  --seconds S      measured; 0: only fill (1)\n"
 	"  --pid PID,…      the server's processes: says what CPU time and memory they took\n"
@@ -110,16 +111,6 @@ static int parse_connect(const char *text, struct bench_socket_opts *o)
 	return 0;
 }
 
-static int parse_dist(const char *text, double *theta)
-{
-	*theta = 0;
-	if (!strcmp(text, "uniform"))
-		return 0;
-	if (strncmp(text, "zipf:", 5))
-		return cmd_usage_error("--dist must be uniform or zipf:T, not '%s'", text);
-	return cmd_real("--dist zipf:", text + 5, 0.01, KEYS_THETA_MAX, theta);
-}
-
 static int parse_cpu(const char *text, int *cpu)
 {
 	uint32_t n;
@@ -167,7 +158,7 @@ static int parse_load(int option, struct bench_socket_opts *o)
 	case GET:
 		return cmd_count("--get", optarg, 0, 100, &o->get_percent);
 	case DIST:
-		return parse_dist(optarg, &o->theta);
+		return bench_parse_dist(optarg, &o->zipf);
 	case NO_FILL:
 		o->fill = false;
 		return 0;

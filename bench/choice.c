@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Drawing keys, uniformly or by Zipf's law.
+ */
+#include "choice.h"
+
+#include <math.h>
+
+/* 0 up to, but not, 1. */
+static double draw_real(struct choice *c)
+{
+	return (double)(choice_word(c) >> 11) * 0x1p-53;
+}
+
+/*
+ * Ranks 1 … n with probabilities like 1 / rank ^ s, by rejection-inversion (Hörmann and Derflinger,
+ * 1996): a point under the curve x ^ -s from 1/2 to n + 1/2 is drawn by the inverse of its area,
+ * and kept if it is also under the step of its rank. Most are.
+ */
+static double curve(const struct zipf *z, double x)
+{
+	return exp(-z->s * log(x));
+}
+
+/* (x ^ (1 - s) - 1) / (1 - s), which is log x where s is 1. */
+static double area(const struct zipf *z, double x)
+{
+	const double log_x = log(x), t = (1 - z->s) * log_x;
+
+	return fabs(t) < 1e-8 ? log_x * (1 + t / 2) : log_x * expm1(t) / t;
+}
+
+static double area_inverse(const struct zipf *z, double a)
+{
+	const double t = fmax(-1, a * (1 - z->s));
+
+	return exp(fabs(t) < 1e-8 ? a * (1 - t / 2) : a * log1p(t) / t);
+}
+
+static struct zipf zipf_of(double s, uint32_t n)
+{
+	struct zipf z = {.s = s, .n = n};
+
+	z.area_first = area(&z, 1.5) - 1;
+	z.area_last = area(&z, z.n + 0.5);
+	z.near = 2 - area_inverse(&z, area(&z, 2.5) - curve(&z, 2));
+	return z;
+}
+
+static uint32_t draw_rank(struct choice *c)
+{
+	const struct zipf *z = &c->zipf;
+
+	for (;;) {
+		const double a = z->area_last + draw_real(c) * (z->area_first - z->area_last);
+		const double x = area_inverse(z, a);
+		const double rank = fmin(fmax(floor(x + 0.5), 1), z->n);
+
+		if (rank - x <= z->near || a >= area(z, rank + 0.5) - curve(z, rank))
+			return (uint32_t)rank;
+	}
+}
+
+static uint32_t without_common_factor(uint32_t with, uint32_t about)
+{
+	for (uint32_t n = about | 1;; n += 2) {
+		uint32_t a = n, b = with;
+
+		while (b) {
+			const uint32_t rest = a % b;
+
+			a = b;
+			b = rest;
+		}
+		if (a == 1)
+			return n;
+	}
+}
+
+void choice_init(struct choice *c, uint32_t n, double s, uint64_t seed)
+{
+	*c = (struct choice){.state = seed, .n = n, .s = s};
+	c->step = without_common_factor(n, (uint32_t)(0.618 * n));
+	if (s > 0)
+		c->zipf = zipf_of(s, n);
+}
+
+uint32_t choice_draw(struct choice *c)
+{
+	if (c->s > 0)
+		return (uint32_t)((uint64_t)draw_rank(c) * c->step % c->n);
+	return (uint32_t)((choice_word(c) >> 32) * c->n >> 32);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which keys a load asks for: any, or some more often than others. One thread.
+ */
+#ifndef GN_BENCH_CHOICE_H
+#define GN_BENCH_CHOICE_H
+
+#include <stdint.h>
+
+#define CHOICE_ZIPF_MAX 5.0
+
+struct zipf {
+	double s, n;
+	double area_first, area_last; /* of the curve, at both ends */
+	double near;		      /* so close to its rank, a point is surely under the step */
+};
+
+struct choice {
+	uint64_t state;
+	uint32_t n;
+	double s; /* the exponent of Zipf's law; 0: uniform */
+	struct zipf zipf;
+	uint32_t step; /* from one rank to the next */
+};
+
+/* Different for different words. */
+static inline uint64_t choice_scramble(uint64_t x)
+{
+	x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
+	x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
+	return x ^ x >> 32;
+}
+
+/* Any 64 bits. */
+static inline uint64_t choice_word(struct choice *c)
+{
+	c->state += 0x9e3779b97f4a7c15u;
+	return choice_scramble(c->state);
+}
+
+void choice_init(struct choice *c, uint32_t n, double s, uint64_t seed);
+/* 0 to n - 1. Keys that are asked for often have numbers far from each other. */
+uint32_t choice_draw(struct choice *c);
+
+#endif
