@@ -268,8 +268,9 @@ static unsigned rewrite(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t pla
 /* GET of what is not there: an empty one is, from now on, and its client is to fill it. */
 static void vivify(struct gn_kv_store *s, struct gn_kv_op *op)
 {
-	const struct what w = {
-		.expires = expiry(s, op->create_s), .cas = version(s, op), .bits = KV_ITEM_WON};
+	const struct what w = {.expires = expiry(s, op->create_s),
+			       .cas = version(s, op),
+			       .bits = KV_ITEM_WON | (op->how & GN_KV_QUIET ? 0 : KV_ITEM_HIT)};
 
 	op->status = put(s, op, 0, &w);
 	op->found = GN_KV_CREATED | GN_KV_WON;
