@@ -367,7 +367,7 @@ static void touch(struct gn_kv_store *s, struct gn_kv_op *op)
 	op->status = rewrite(s, op, place, expiry(s, op->ttl_s), kv_at(s, place)->cas,
 			     kv_at(s, place)->used & ((1u << KV_ITEM_BITS) - 1));
 	if (op->status == GN_KV_OK)
-		kv_promote(s, op->hash, kv_find(s, op->hash, op->key, op->key_len));
+		use(s, op, kv_find(s, op->hash, op->key, op->key_len));
 }
 
 /* Decimal digits, and blanks behind them. */
