@@ -311,6 +311,7 @@ static const struct kv_item *get(struct gn_kv_store *s, struct gn_kv_op *op)
 	/* What it is given to live counts, if it is. */
 	token(op, kv_at(s, place),
 	      !(op->how & GN_KV_AND_TOUCH) ? op->ttl_s :
+	      ttl_s == GN_KV_TTL_PAST	   ? 0 :
 	      ttl_s			   ? ttl_s :
 					     GN_KV_TTL_NONE);
 	if (op->how & GN_KV_AND_TOUCH) {
