@@ -224,7 +224,7 @@ static void store(struct gn_kv_store *s, struct gn_kv_op *op)
 
 		op->status = judge(s, op, old ? kv_at(s, old) : NULL, &w);
 		if (op->status == GN_KV_NOT_STORED && old)
-			use(s, op, old); /* who asks is interested */
+			kv_promote(s, op->hash, old); /* who asks is interested, but sees nothing */
 		if (op->status)
 			return;
 		w.cas = version(s, op);
