@@ -125,6 +125,11 @@ void bench_json_cells(FILE *f, const struct bench_cell *cells, unsigned n);
  */
 #define BENCH_PEER_FD 3
 int bench_spawn(const char *hidden_arg, int fd, int *pid);
+/*
+ * The same with a command for people, which writes to out_fd in place of its stdout: spawned as
+ * "--child PID WORD…".
+ */
+int bench_spawn_words(const char *const *words, int out_fd, int *pid);
 int bench_die_with_parent(const char *parent);
 
 /* The second process of a run, spawned as "--bench-peer". Returns its exit status. */

@@ -15,7 +15,8 @@
 
 #include "bench.h"
 
-#define GRACE_S 2 /* for tidying up after a signal; then the process is ended */
+#define GRACE_S	  2 /* for tidying up after a signal; then the process is ended */
+#define WORDS_MAX 16
 
 extern char **environ;
 
@@ -53,19 +54,15 @@ void bench_stop_on_signals(void)
 	handle(SIGHUP, stop);
 }
 
-int bench_spawn(const char *hidden_arg, int fd, int *pid)
+/* With a descriptor of ours as another of the child's. */
+static int spawn(char *const *argv, int from, int to, int *pid)
 {
 	posix_spawn_file_actions_t actions;
-	char arg[32], parent[16];
-	char *const argv[] = {"gannet", arg, parent, NULL};
-	int child, rc;
+	int child, rc = posix_spawn_file_actions_init(&actions);
 
-	snprintf(arg, sizeof(arg), "%s", hidden_arg);
-	snprintf(parent, sizeof(parent), "%d", (int)getpid());
-	rc = posix_spawn_file_actions_init(&actions);
 	if (rc)
 		return -rc;
-	rc = posix_spawn_file_actions_adddup2(&actions, fd, BENCH_PEER_FD);
+	rc = posix_spawn_file_actions_adddup2(&actions, from, to);
 	if (!rc)
 		rc = posix_spawn(&child, "/proc/self/exe", &actions, NULL, argv, environ);
 	posix_spawn_file_actions_destroy(&actions);
@@ -75,6 +72,31 @@ int bench_spawn(const char *hidden_arg, int fd, int *pid)
 	}
 	*pid = child;
 	return 0;
+}
+
+int bench_spawn(const char *hidden_arg, int fd, int *pid)
+{
+	char arg[32], parent[16];
+	char *const argv[] = {"gannet", arg, parent, NULL};
+
+	snprintf(arg, sizeof(arg), "%s", hidden_arg);
+	snprintf(parent, sizeof(parent), "%d", (int)getpid());
+	return spawn(argv, fd, BENCH_PEER_FD, pid);
+}
+
+int bench_spawn_words(const char *const *words, int out_fd, int *pid)
+{
+	char *argv[WORDS_MAX] = {"gannet", "--child"}, parent[16];
+	unsigned n = 2;
+
+	snprintf(parent, sizeof(parent), "%d", (int)getpid());
+	argv[n++] = parent;
+	for (; *words; words++) {
+		if (n + 1 == WORDS_MAX)
+			return -E2BIG;
+		argv[n++] = (char *)*words;
+	}
+	return spawn(argv, out_fd, STDOUT_FILENO, pid);
 }
 
 /*

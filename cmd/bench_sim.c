@@ -189,7 +189,7 @@ static int run_once(const struct request *r, struct total *total, struct lab_err
 		.ops = ops_of(r),
 		.interrupted = &interrupted,
 	};
-	struct cluster_result result;
+	struct trial_result result;
 	struct cluster cluster;
 	int rc = build(r, &cluster, error);
 
@@ -207,7 +207,7 @@ static int run_once(const struct request *r, struct total *total, struct lab_err
 	total->ops += result.ops;
 	total->ns += result.ns;
 	total->wall_seconds += result.wall_seconds;
-	cluster_result_free(&result);
+	trial_result_free(&result);
 	return rc;
 }
 

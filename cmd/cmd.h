@@ -27,11 +27,10 @@ int cmd_sim_profile(int argc, char **argv);
 int cmd_sim_reproduce(int argc, char **argv);
 int cmd_sim_soak(int argc, char **argv);
 
-/* The second processes of bench and demo; not for people. */
+/* The other processes of benchmarks; not for people. */
 int cmd_bench_peer(int argc, char **argv);
 int cmd_bench_rpc_peer(int argc, char **argv);
 int cmd_bench_kv_peer(int argc, char **argv);
-int cmd_demo_peer(int argc, char **argv);
 
 #define EXIT_USAGE	 2
 #define EXIT_INTERRUPTED 130

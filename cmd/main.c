@@ -12,6 +12,7 @@
 
 #include <gannet/base.h>
 
+#include "bench.h"
 #include "cmd.h"
 
 struct subcommand {
@@ -22,9 +23,10 @@ struct subcommand {
 
 static int cmd_help(int argc, char **argv);
 static int cmd_version(int argc, char **argv);
+static int cmd_child(int argc, char **argv);
 
 static const struct subcommand subcommands[] = {
-	{"demo", cmd_demo, "show what Gannet does, over shared memory, in a few seconds"},
+	{"demo", cmd_demo, "a key-value store at work, over shared memory, in 20 seconds"},
 	{"doctor", cmd_doctor, "which providers work here, and what the others lack"},
 	{"bench", cmd_bench, "measure: gannet bench fabric, rpc, kv, sim, socket"},
 	{"rpc", cmd_rpc, "calls by hand: gannet rpc serve, call, ping, stats, tune"},
@@ -37,7 +39,7 @@ static const struct subcommand subcommands[] = {
 	{"--bench-peer", cmd_bench_peer, NULL},
 	{"--bench-rpc", cmd_bench_rpc_peer, NULL},
 	{"--bench-kv", cmd_bench_kv_peer, NULL},
-	{"--demo-peer", cmd_demo_peer, NULL},
+	{"--child", cmd_child, NULL},
 };
 
 #define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
@@ -120,6 +122,23 @@ static int cmd_version(int argc, char **argv)
 	return cmd_flush_stdout();
 }
 
+static int dispatch(int argc, char **argv)
+{
+	for (size_t i = 0; i < SUBCOMMANDS; i++) {
+		if (!strcmp(argv[0], subcommands[i].name))
+			return subcommands[i].run(argc, argv);
+	}
+	return cmd_usage_error("unknown command '%s'; try gannet help", argv[0]);
+}
+
+/* A command that gannet itself has started, and that does not outlive it. */
+static int cmd_child(int argc, char **argv)
+{
+	if (argc < 3 || bench_die_with_parent(argv[1]))
+		return cmd_usage_error("--child is for gannet itself");
+	return dispatch(argc - 2, argv + 2);
+}
+
 int main(int argc, char **argv)
 {
 	signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write that fails, not the end */
@@ -127,9 +146,5 @@ int main(int argc, char **argv)
 		cmd_help(0, NULL);
 		return EXIT_USAGE;
 	}
-	for (size_t i = 0; i < SUBCOMMANDS; i++) {
-		if (!strcmp(argv[1], subcommands[i].name))
-			return subcommands[i].run(argc - 1, argv + 1);
-	}
-	return cmd_usage_error("unknown command '%s'; try gannet help", argv[1]);
+	return dispatch(argc - 1, argv + 1);
 }

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Builds a simulated cluster for a load, runs it, and takes the measured part of what happened. */
+/* Who stands where in a simulated cluster for a load, and how long it runs. */
 #include "cluster.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #define FIRST_PORT  7000u
 #define STACK_BYTES (64u * 1024u) /* load programs need little, and clusters have many threads */
@@ -90,55 +88,6 @@ void cluster_free(struct cluster *c)
 
 /* ---- the run ---- */
 
-struct measurement {
-	struct gn_sim *sim;
-	const struct cluster *cluster;
-	struct cluster_result *out;
-};
-
-static double wall_now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
-/* Struct gn_sim_stats is nothing but counters. */
-static void subtract(struct gn_sim_stats *from, const struct gn_sim_stats *what)
-{
-	uint64_t a[sizeof(*from) / sizeof(uint64_t)], b[sizeof(*from) / sizeof(uint64_t)];
-
-	memcpy(a, from, sizeof(a));
-	memcpy(b, what, sizeof(b));
-	for (size_t i = 0; i < sizeof(a) / sizeof(a[0]); i++)
-		a[i] -= b[i];
-	memcpy(from, a, sizeof(a));
-}
-
-static void mark(struct load_run *run, enum load_phase phase)
-{
-	struct measurement *m = run->mark_arg;
-	struct cluster_result *out = m->out;
-	const double now = wall_now();
-
-	for (unsigned i = 0; i < m->cluster->n_nodes; i++) {
-		struct gn_sim_stats stats;
-
-		gn_sim_stats(m->sim, i, &stats);
-		if (phase == LOAD_OVER)
-			subtract(&stats, &out->stats[i]);
-		out->stats[i] = stats;
-	}
-	if (phase == LOAD_MEASURED) {
-		out->events = gn_sim_events(m->sim);
-		out->wall_seconds = wall_now();
-	} else {
-		out->events = gn_sim_events(m->sim) - out->events;
-		out->wall_seconds = now - out->wall_seconds;
-	}
-}
-
 static uint64_t scaled(uint64_t n, double by)
 {
 	return (uint64_t)((double)n * by);
@@ -198,12 +147,12 @@ static void set_length(const struct cluster *c, const struct cluster_opts *opts,
 	run->opts = c->load;
 	run->procs = c->procs;
 	run->n_procs = c->n_procs;
-	run->mark = mark;
 	run->interrupted = opts->interrupted;
 }
 
-static int spawn_all(struct cluster *c, struct gn_sim *sim)
+static int spawn_all(struct gn_sim *sim, void *arg)
 {
+	const struct cluster *c = arg;
 	int rc = 0;
 
 	for (unsigned i = 0; i < c->n_procs && !rc; i++)
@@ -211,91 +160,20 @@ static int spawn_all(struct cluster *c, struct gn_sim *sim)
 	return rc;
 }
 
-static int check(const struct gn_sim *sim, const struct load_run *run, int rc,
-		 struct lab_error *error)
+int cluster_run(struct cluster *c, const struct cluster_opts *opts, struct trial_result *out,
+		struct lab_error *error)
 {
-	if (run->failed)
-		*error = run->error;
-	else if (rc)
-		lab_error(error, "the simulation: %s", gn_strerror(rc));
-	else if (run->phase != LOAD_OVER)
-		lab_error(error, "the programs ended before anything was measured");
-	else if (run->end_ns == run->begin_ns)
-		lab_error(error, "no virtual time went by: this profile has no costs");
-	else if (gn_sim_leaks(sim))
-		lab_error(error, "the programs left %llu allocations behind",
-			  (unsigned long long)gn_sim_leaks(sim));
-	else
-		return 0;
-	if (run->interrupted && *run->interrupted)
-		return -EINTR;
-	return rc ? rc : -EIO;
-}
-
-static int measure(struct cluster *c, const struct cluster_opts *opts, struct load_run *run,
-		   struct cluster_result *out, struct lab_error *error)
-{
-	const struct gn_sim_opts sim_opts = {
-		.profile = opts->card,
+	const struct trial trial = {
+		.card = opts->card,
 		.seed = opts->seed,
 		.nodes = c->n_nodes,
 		.stack_bytes = STACK_BYTES,
 		.limit_ns = LIMIT_NS,
+		.spawn = spawn_all,
+		.arg = c,
 	};
-	struct measurement m = {.cluster = c, .out = out};
-	int rc = gn_sim_create(&sim_opts, &m.sim);
-
-	if (rc) {
-		lab_error(error, "no cluster of %u nodes with profile %s: %s", c->n_nodes,
-			  opts->card, gn_strerror(rc));
-		return rc;
-	}
-	run->mark_arg = &m;
-	rc = spawn_all(c, m.sim);
-	if (!rc)
-		rc = gn_sim_run(m.sim);
-	out->trace_hash = gn_sim_trace_hash(m.sim);
-	rc = check(m.sim, run, rc, error);
-	gn_sim_destroy(m.sim);
-	return rc;
-}
-
-int cluster_run(struct cluster *c, const struct cluster_opts *opts, struct cluster_result *out,
-		struct lab_error *error)
-{
 	struct load_run run = {0};
-	struct gn_hist *hist = malloc(sizeof(*hist));
-	int rc;
 
-	*out = (struct cluster_result){.stats = calloc(c->n_nodes, sizeof(*out->stats))};
-	if (!hist || !out->stats) {
-		lab_error(error, "no memory for the results");
-		rc = -ENOMEM;
-		goto done;
-	}
-	gn_hist_init(hist);
-	run.latency_ns = hist;
 	set_length(c, opts, &run);
-	rc = measure(c, opts, &run, out, error);
-	if (rc)
-		goto done;
-	out->ops = run.end_ops - run.begin_ops;
-	out->ns = run.end_ns - run.begin_ns;
-	if (hist->count) {
-		out->latency_ns_mean = gn_hist_mean(hist);
-		out->p15_ns = (double)gn_hist_percentile(hist, 15);
-		out->p50_ns = (double)gn_hist_percentile(hist, 50);
-		out->p99_ns = (double)gn_hist_percentile(hist, 99);
-	}
-done:
-	free(hist);
-	if (rc)
-		cluster_result_free(out);
-	return rc;
-}
-
-void cluster_result_free(struct cluster_result *result)
-{
-	free(result->stats);
-	*result = (struct cluster_result){0};
+	return trial_run(&trial, &run, out, error);
 }

@@ -6,9 +6,7 @@
 #ifndef GN_LAB_CLUSTER_H
 #define GN_LAB_CLUSTER_H
 
-#include <gannet/sim.h>
-
-#include "load.h"
+#include "trial.h"
 
 struct cluster_opts {
 	const char *card; /* profile */
@@ -25,15 +23,6 @@ struct cluster {
 	unsigned n_procs;
 };
 
-struct cluster_result {
-	uint64_t ops, ns; /* measured */
-	uint64_t events;  /* … of the simulator meanwhile */
-	double wall_seconds;
-	uint64_t trace_hash; /* of the whole run */
-	double latency_ns_mean, p15_ns, p50_ns, p99_ns;
-	struct gn_sim_stats *stats; /* of each node, of what was measured */
-};
-
 /* A process with so many requesting threads; NULL when memory ends. Valid until the next one. */
 struct load_proc *cluster_add(struct cluster *cluster, unsigned node, unsigned n_threads);
 /* Each thread of process from gets n more connections to process to. */
@@ -43,9 +32,8 @@ int cluster_spread(struct cluster *cluster, unsigned first, unsigned n, unsigned
 void cluster_free(struct cluster *cluster);
 
 /* -errno and error: why there is no result. */
-int cluster_run(struct cluster *cluster, const struct cluster_opts *opts,
-		struct cluster_result *out, struct lab_error *error);
-void cluster_result_free(struct cluster_result *result);
+int cluster_run(struct cluster *cluster, const struct cluster_opts *opts, struct trial_result *out,
+		struct lab_error *error);
 
 /* The cluster of a configuration of the layer fabric (fabric.c). */
 int lab_fabric_cluster(const struct config *config, const char *profile, struct cluster *out,

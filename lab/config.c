@@ -147,6 +147,42 @@ int config_uint(const struct config *config, const char *key, uint64_t absent, u
 	return 0;
 }
 
+int config_numbers(const struct config *config, const struct config_number *numbers, size_t n,
+		   struct lab_error *error)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < n && !rc; i++)
+		rc = config_uint(config, numbers[i].key, numbers[i].absent, numbers[i].min,
+				 numbers[i].max, numbers[i].out, error);
+	return rc;
+}
+
+int config_each(const struct config *config, bool *out, struct lab_error *error)
+{
+	const char *procs = config_get(config, "procs");
+
+	if (procs && strcmp(procs, "each"))
+		return lab_error(error, "procs=%s is not 'each'", procs);
+	*out = procs != NULL;
+	return 0;
+}
+
+int config_known(const struct config *config, const char *const *keys, size_t n, const char *layer,
+		 struct lab_error *error)
+{
+	for (unsigned i = 0; i < config->n; i++) {
+		size_t k = 0;
+
+		while (k < n && strcmp(config->pair[i].key, keys[k]))
+			k++;
+		if (k == n)
+			return lab_error(error, "key '%s' is not known to the layer %s",
+					 config->pair[i].key, layer);
+	}
+	return 0;
+}
+
 static int by_key(const void *a, const void *b)
 {
 	return strcmp(*(const char *const *)a, *(const char *const *)b);

@@ -44,6 +44,19 @@ int config_change(struct config *config, const char *changes, struct lab_error *
 /* A whole number of min to max; without the key, the one given. */
 int config_uint(const struct config *config, const char *key, uint64_t absent, uint64_t min,
 		uint64_t max, uint64_t *out, struct lab_error *error);
+struct config_number {
+	const char *key;
+	uint64_t absent, min, max, *out;
+};
+int config_numbers(const struct config *config, const struct config_number *numbers, size_t n,
+		   struct lab_error *error);
+
+/* procs=each: is it there? */
+int config_each(const struct config *config, bool *out, struct lab_error *error);
+
+/* Does a layer know all the keys that config has? -EINVAL and error: one that it does not. */
+int config_known(const struct config *config, const char *const *keys, size_t n, const char *layer,
+		 struct lab_error *error);
 
 /* key=value;… in the order of the keys: equal texts are equal configurations. */
 #define CONFIG_TEXT_MAX (CONFIG_PAIRS_MAX * (CONFIG_KEY_MAX + CONFIG_VALUE_MAX))

@@ -62,20 +62,6 @@ struct shape {
 
 /* ---- reading the configuration ---- */
 
-static int check_keys(const struct config *c, struct lab_error *error)
-{
-	for (unsigned i = 0; i < c->n; i++) {
-		size_t k = 0;
-
-		while (k < KEYS && strcmp(c->pair[i].key, keys[k]))
-			k++;
-		if (k == KEYS)
-			return lab_error(error, "key '%s' is not known to the layer fabric",
-					 c->pair[i].key);
-	}
-	return 0;
-}
-
 /* As many as the profile's machine has (S004: 8 and 14 cores). */
 static int all_threads(const char *profile, uint64_t *out, struct lab_error *error)
 {
@@ -91,10 +77,7 @@ static int all_threads(const char *profile, uint64_t *out, struct lab_error *err
 static int read_shape(const struct config *c, const char *profile, struct shape *s,
 		      struct lab_error *error)
 {
-	const struct {
-		const char *key;
-		uint64_t absent, min, max, *out;
-	} numbers[] = {
+	const struct config_number numbers[] = {
 		{"size", 0, 1, SIZE_MAX_BYTES, &s->size},
 		{"key", 0, 0, SIZE_MAX_BYTES, &s->key},
 		{"value", 0, 1, SIZE_MAX_BYTES, &s->value},
@@ -110,20 +93,13 @@ static int read_shape(const struct config *c, const char *profile, struct shape 
 		{"shared_by", 1, 1, THREADS_MAX, &s->shared_by},
 		{"reads_per_request", 1, 1, 1024, &s->reads},
 	};
-	const char *procs = config_get(c, "procs");
-	int rc = 0;
+	int rc = config_numbers(c, numbers, sizeof(numbers) / sizeof(numbers[0]), error);
 
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && !rc; i++)
-		rc = config_uint(c, numbers[i].key, numbers[i].absent, numbers[i].min,
-				 numbers[i].max, numbers[i].out, error);
 	if (!rc && config_is(c, "threads", "all"))
 		rc = all_threads(profile, &s->threads, error);
 	else if (!rc)
 		rc = config_uint(c, "threads", 1, 1, THREADS_MAX, &s->threads, error);
-	if (!rc && procs && strcmp(procs, "each"))
-		rc = lab_error(error, "procs=%s is not 'each'", procs);
-	s->each = procs != NULL;
-	return rc;
+	return rc ? rc : config_each(c, &s->each, error);
 }
 
 static int read_op(const struct config *c, struct load_opts *o, struct lab_error *error)
@@ -394,7 +370,7 @@ static int build(const struct config *config, const struct shape *s, struct clus
 /* ---- metrics ---- */
 
 /* In-bound at a server: its own cache. Otherwise the caches of all that have something to do. */
-static double misses_per_op(const struct cluster_result *r, unsigned nodes, bool in)
+static double misses_per_op(const struct trial_result *r, unsigned nodes, bool in)
 {
 	uint64_t misses = 0, requests = 0;
 
@@ -409,7 +385,7 @@ static double misses_per_op(const struct cluster_result *r, unsigned nodes, bool
 	return requests ? (double)misses / (double)requests : 0;
 }
 
-static void metrics(const struct cluster *c, const struct cluster_result *r, bool in,
+static void metrics(const struct cluster *c, const struct trial_result *r, bool in,
 		    struct lab_metrics *out)
 {
 	const double mops = 1e3 * (double)r->ops / (double)r->ns;
@@ -442,7 +418,7 @@ int lab_fabric_cluster(const struct config *config, const char *profile, struct 
 		       struct lab_error *error)
 {
 	struct shape shape = {0};
-	int rc = check_keys(config, error);
+	int rc = config_known(config, keys, KEYS, "fabric", error);
 
 	*out = (struct cluster){0};
 	if (!rc)
@@ -466,7 +442,7 @@ int lab_fabric_run(const struct lab_setup *setup, const struct config *config,
 		.interrupted = setup->interrupted,
 	};
 	struct cluster cluster;
-	struct cluster_result result;
+	struct trial_result result;
 	int rc = lab_fabric_cluster(config, setup->profile, &cluster, error);
 
 	if (rc)
@@ -474,7 +450,7 @@ int lab_fabric_run(const struct lab_setup *setup, const struct config *config,
 	rc = cluster_run(&cluster, &opts, &result, error);
 	if (!rc) {
 		metrics(&cluster, &result, config_is(config, "dir", "in"), out);
-		cluster_result_free(&result);
+		trial_result_free(&result);
 	}
 	cluster_free(&cluster);
 	return rc;

@@ -8,6 +8,7 @@
 const struct lab_layer lab_layers[] = {
 	{"fabric", lab_fabric_run},
 	{"rpc", lab_rpc_run},
+	{"kv", lab_kv_run},
 	{NULL, NULL},
 };
 

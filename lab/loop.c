@@ -56,7 +56,7 @@ void load_count(struct load_run *run, uint64_t n, uint64_t began_ns)
 		const uint64_t ops = run->ops - run->begin_ops, ns = now_ns - run->begin_ns;
 
 		if (began_ns)
-			gn_hist_add(run->latency_ns, now_ns - began_ns, 1);
+			gn_hist_add(run->latency_ns, now_ns - began_ns, n);
 		if ((ops >= l->min_ops && ns >= l->min_ns) || ops >= l->max_ops || ns >= l->max_ns)
 			end(run, now_ns);
 	}

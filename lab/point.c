@@ -263,6 +263,7 @@ static int at_latency(struct figure_env *env, const struct point *point, const c
 	int rc = config_vary(&point->config, key, &list, error);
 
 	config_drop(&at.config, "vary");
+	config_drop(&at.config, "limit_us"); /* the figure's, not the run's */
 	for (unsigned n = 0; !rc && list_next(&list, x, sizeof(x)); n++) {
 		rc = config_set(&at.config, key, x, error);
 		if (!rc)

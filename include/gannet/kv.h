@@ -165,7 +165,7 @@ struct gn_kv_server_opts {
 	uint64_t memory;	       /* of all; 0: 64 MiB for each */
 	uint32_t max_value;	       /* 0: GN_KV_VALUE_MAX, or what memory allows */
 	bool bypass;		       /* clients may find values by themselves */
-	struct gn_rpc_server_opts rpc; /* threads: see above */
+	struct gn_rpc_server_opts rpc; /* threads: see above; GN_RPC_POLLED with one only */
 };
 
 GN_API int gn_kv_server_create(struct gn_fabric *fabric, const char *addr,

@@ -160,6 +160,25 @@ GN_API void gn_rpc_answer_mem(struct gn_rpc_request *request, unsigned status, s
 			      size_t offset, uint32_t len_bytes, void (*release)(void *arg),
 			      void *arg);
 
+/*
+ * Memory of a server that one client may read by itself, with gn_rpc_read(): to be sent to it as it
+ * is. Good for the connection that the request came over, and no longer.
+ */
+struct gn_rpc_view {
+	uint64_t bytes;
+	uint32_t key;
+	uint32_t epoch; /* of the connection */
+};
+#define GN_RPC_VIEWS_MAX 64u /* of a connection */
+
+/*
+ * Show all of mem, which was allocated with GN_REMOTE_READ, to the client of a request, while its
+ * handler runs (else -EPERM). The same mem again gives the same view. It must not be freed before
+ * the connection has ended: not before the server is destroyed. -ENOSPC: too many.
+ */
+GN_API int gn_rpc_request_show(struct gn_rpc_request *request, struct gn_mem *mem,
+			       struct gn_rpc_view *out);
+
 /* ---- client ---- */
 
 struct gn_rpc_client;
@@ -229,6 +248,7 @@ GN_API int gn_rpc_close(struct gn_rpc_client *client);
 struct gn_rpc_limits {
 	uint32_t slots, max_request, max_result, max_large; /* as granted */
 	uint32_t window;				    /* calls under way */
+	uint32_t reads;					    /* gn_rpc_read() under way */
 };
 GN_API int gn_rpc_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out);
 
@@ -278,6 +298,36 @@ GN_API int gn_rpc_wait(struct gn_rpc_client *client, uint64_t deadline_ns);
 /* End it now, with GN_RPC_CANCELED; done is called before this returns. -ESRCH: it has ended. */
 GN_API int gn_rpc_cancel(struct gn_rpc_op *op);
 
+/* ---- a server's memory ---- */
+
+#define GN_RPC_READ_SHORT 4096u
+
+/* A read of what a server shows, without it: the caller's again when done is called for it. */
+struct gn_rpc_read {
+	struct gn_rpc_view view;
+	uint64_t offset;
+	uint32_t len;
+	/* Where the bytes go. NULL: nowhere, done finds a short one's in data. */
+	void *to;
+	void (*done)(struct gn_rpc_read *read);
+	void *arg;
+	struct gn_rpc_read *next; /* to be begun with it; short ones only */
+	/* out, valid in done */
+	unsigned status; /* GN_RPC_OK, GN_RPC_PEER_GONE or GN_RPC_CANCELED */
+	const void *data;
+	/* private */
+	uint32_t slot;
+};
+
+/*
+ * Begin to read; with all that next leads to, or none of them. They need one request of the card
+ * each, and all of them one doorbell; gn_rpc_poll() and gn_rpc_wait() end them and count them. One
+ * of more than GN_RPC_READ_SHORT bytes goes in pieces, by itself. The server may write meanwhile:
+ * what is read must tell by itself whether it is whole. -EINVAL: outside of the view, -ESTALE: it
+ * is another connection's, -EAGAIN: too many are under way, -ENOTCONN.
+ */
+GN_API int gn_rpc_read(struct gn_rpc_client *client, struct gn_rpc_read *read);
+
 /* ---- the papers' own interface ---- */
 
 /*
@@ -307,6 +357,7 @@ struct gn_rpc_counters {
 	uint64_t fetches, failed_fetches, second_reads; /* of a client */
 	uint64_t switches;				/* between fetch and reply */
 	uint64_t large;					/* requests and results that were read */
+	uint64_t reads;					/* gn_rpc_read(), of a client */
 	uint64_t torn;					/* looked at and found incomplete */
 	uint64_t probes;				/* questions to a silent peer */
 	uint64_t parks, wakes;				/* clients put aside, and woken */

@@ -8,9 +8,10 @@
  * more than eight items has its last slot link to another line, as long as there is memory that
  * nobody needs; else what was used least recently makes room.
  */
-#include <errno.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
-#include "base/bits.h"
 #include "base/mutant.h"
 #include "kv/store.h"
 
@@ -24,7 +25,7 @@ static uint64_t *line_at(const struct gn_kv_store *s, uint32_t place)
 	return (uint64_t *)(void *)(s->base + (uint64_t)place * KV_UNIT);
 }
 
-static uint64_t *bucket(const struct gn_kv_store *s, uint32_t n)
+static inline uint64_t *bucket(const struct gn_kv_store *s, uint32_t n)
 {
 	const uint64_t chunk = s->chunks[n >> s->chunk_shift];
 
@@ -32,7 +33,7 @@ static uint64_t *bucket(const struct gn_kv_store *s, uint32_t n)
 				    (n & (s->chunk_lines - 1)) * LINE_BYTES);
 }
 
-static uint64_t *bucket_of(const struct gn_kv_store *s, uint64_t hash)
+static inline uint64_t *bucket_of(const struct gn_kv_store *s, uint64_t hash)
 {
 	uint32_t n = (uint32_t)hash & (s->level - 1);
 
@@ -59,13 +60,24 @@ static uint64_t *next_line(const struct gn_kv_store *s, const uint64_t *line)
 }
 
 /* A bit for each slot with that hash. */
-static unsigned match(const uint64_t *line, uint64_t hash)
+static inline unsigned match(const uint64_t *line, uint64_t hash)
 {
+#ifdef __SSE2__
+	const __m128 *two = (const __m128 *)(const void *)line;
+	const __m128i wanted = _mm_set1_epi32((int)hash);
+	/* The upper halves of four slots each. */
+	const __m128i low = _mm_castps_si128(_mm_shuffle_ps(two[0], two[1], 0xdd));
+	const __m128i high = _mm_castps_si128(_mm_shuffle_ps(two[2], two[3], 0xdd));
+
+	return (unsigned)_mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(low, wanted))) |
+	       (unsigned)_mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(high, wanted))) << 4;
+#else
 	unsigned found = 0;
 
 	for (unsigned i = 0; i < KV_LINE; i++)
 		found |= (unsigned)((uint32_t)(line[i] >> 32) == (uint32_t)hash) << i;
 	return found;
+#endif
 }
 
 static uint32_t place_in(uint64_t slot)
@@ -73,12 +85,12 @@ static uint32_t place_in(uint64_t slot)
 	return slot & LINK ? 0 : (uint32_t)slot;
 }
 
-void kv_prepare(const struct gn_kv_store *s, uint64_t hash)
+void kv_bucket_prepare(const struct gn_kv_store *s, uint64_t hash)
 {
 	__builtin_prefetch(bucket_of(s, hash), 1);
 }
 
-void kv_prepare_more(const struct gn_kv_store *s, uint64_t hash)
+void kv_bucket_prepare_more(const struct gn_kv_store *s, uint64_t hash)
 {
 	const uint64_t *line = bucket_of(s, hash);
 	const unsigned found = match(line, hash);
@@ -92,17 +104,20 @@ void kv_prepare_more(const struct gn_kv_store *s, uint64_t hash)
 	}
 }
 
-uint32_t kv_find(struct gn_kv_store *s, uint64_t hash, const void *key, uint32_t key_len)
+uint32_t kv_bucket_find(struct gn_kv_store *s, uint64_t hash, const void *key, uint32_t key_len)
 {
 	const uint64_t *line = bucket_of(s, hash);
 
 	for (; line; line = next_line(s, line)) {
 		for (unsigned found = match(line, hash); found; found &= found - 1) {
-			const uint32_t place = place_in(line[__builtin_ctz(found)]);
+			const unsigned at = (unsigned)__builtin_ctz(found);
+			const uint32_t place = place_in(line[at]);
 
 			if (place && (kv_key_is(kv_at(s, place), key, key_len) ||
-				      mutant("kv-key-compare", hash)))
+				      mutant("kv-key-compare", hash))) {
+				s->found_at = at;
 				return place;
+			}
 		}
 	}
 	return 0;
@@ -261,7 +276,7 @@ static void split_one(struct gn_kv_store *s)
 	s->stats.splits++;
 }
 
-int kv_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+int kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 {
 	uint64_t out;
 
@@ -277,7 +292,7 @@ int kv_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 	return 0;
 }
 
-void kv_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to)
+void kv_bucket_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to)
 {
 	for (uint64_t *line = bucket_of(s, hash); line; line = next_line(s, line))
 		for (unsigned i = 0; i < room_of(line); i++)
@@ -287,24 +302,29 @@ void kv_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to)
 			}
 }
 
-void kv_unlink(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+void kv_bucket_unlink(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 {
 	if (pull(s, bucket_of(s, hash), place))
 		s->stats.items--;
 }
 
-void kv_promote(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+void kv_bucket_promote(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 {
 	uint64_t *first = bucket_of(s, hash), slot;
+	unsigned at = s->found_at;
 
-	if (place_in(first[0]) == place)
+	if (likely(place_in(first[at]) == place)) {
+		for (slot = first[at]; at; at--)
+			first[at] = first[at - 1];
+		first[0] = slot;
 		return;
+	}
 	slot = pull(s, first, place);
 	if (slot)
 		push(s, first, slot);
 }
 
-uint32_t kv_oldest(const struct gn_kv_store *s, uint64_t hash)
+uint32_t kv_bucket_oldest(const struct gn_kv_store *s, uint64_t hash)
 {
 	const uint64_t *line = bucket_of(s, hash);
 	uint32_t found = 0;
@@ -328,7 +348,7 @@ int kv_index_make(struct gn_kv_store *s)
 	return 0;
 }
 
-void kv_index_clear(struct gn_kv_store *s)
+void kv_bucket_clear(struct gn_kv_store *s)
 {
 	for (uint32_t i = 0; i < s->level + s->split; i++) {
 		uint64_t slots[LINES_MAX * KV_LINE];

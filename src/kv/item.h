@@ -65,9 +65,38 @@ static inline uint32_t kv_item_bytes(uint32_t lengths)
 	return kv_round(KV_ITEM_HEAD + (lengths & 0xff) + (lengths >> 8));
 }
 
+/* Keys and values are mostly 16 to 32 bytes: two halves that may overlap, and no call. */
+static inline void kv_copy(void *to, const void *from, uint32_t len)
+{
+	uint8_t *end = (uint8_t *)to + len;
+	uint64_t a[4];
+
+	if (len - 16 > 16) {
+		memcpy(to, from, len);
+		return;
+	}
+	memcpy(a, from, 16);
+	memcpy(a + 2, (const uint8_t *)from + len - 16, 16);
+	memcpy(to, a, 16);
+	memcpy(end - 16, a + 2, 16);
+}
+
+static inline bool kv_same(const void *x, const void *y, uint32_t len)
+{
+	uint64_t a[4], b[4];
+
+	if (len - 16 > 16)
+		return !memcmp(x, y, len);
+	memcpy(a, x, 16);
+	memcpy(b, y, 16);
+	memcpy(a + 2, (const uint8_t *)x + len - 16, 16);
+	memcpy(b + 2, (const uint8_t *)y + len - 16, 16);
+	return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]));
+}
+
 static inline bool kv_key_is(const struct kv_item *item, const void *key, uint32_t key_len)
 {
-	return kv_key_len(item) == key_len && !memcmp(item->bytes, key, key_len);
+	return kv_key_len(item) == key_len && kv_same(item->bytes, key, key_len);
 }
 
 static inline uint64_t kv_hash(const void *key, uint32_t key_len, uint64_t seed)

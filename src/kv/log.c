@@ -3,8 +3,9 @@
  * The log: where items are. It grows in the active segment. When the last free segment becomes the
  * active one, another is chosen and emptied, a little with every addition, so that it is free when
  * the active one is full: what lives there is moved to the active one, or forgotten. The segment
- * with the fewest living bytes is chosen. If they are not more than half of it all are kept; else
- * those that were used since the last time, up to a half.
+ * with the fewest living bytes is chosen, if they are not more than half of it: then all are kept.
+ * Else memory is full, and it is the oldest's turn: those that were used since the last time are
+ * kept, up to a half.
  */
 #include "kv/store.h"
 
@@ -17,7 +18,7 @@ static uint32_t n_free(const struct gn_kv_store *s)
 
 bool kv_log_short(const struct gn_kv_store *s)
 {
-	return !n_free(s);
+	return !n_free(s) && (s->tidied == KV_NONE || !s->tidied_all);
 }
 
 /* No item is at place 0. */
@@ -37,10 +38,36 @@ uint32_t kv_segment_take(struct gn_kv_store *s, enum kv_kind kind)
 	return n;
 }
 
+bool kv_log_shrink(struct gn_kv_store *s, uint64_t bytes)
+{
+	const uint64_t n = (bytes + s->segment_bytes - 1) / s->segment_bytes;
+
+	/* The log cannot do without one to go on with, and one to tidy. */
+	if (n + 2 > s->n_segments - s->fresh)
+		return false;
+	s->n_segments -= (uint32_t)n;
+	return true;
+}
+
+void kv_log_unshrink(struct gn_kv_store *s, uint64_t bytes)
+{
+	s->n_segments += (uint32_t)((bytes + s->segment_bytes - 1) / s->segment_bytes);
+}
+
 static void free_segment(struct gn_kv_store *s, uint32_t n)
 {
 	s->segments[n] = (struct kv_segment){.kind = KV_FREE};
 	s->idle[s->n_idle++] = n;
+}
+
+static bool is_better(const struct gn_kv_store *s, uint32_t n, uint32_t best)
+{
+	const struct kv_segment *a = &s->segments[n], *b = &s->segments[best];
+	const uint32_t half = s->segment_bytes / 2;
+
+	if (a->live <= half || b->live <= half)
+		return a->live < b->live;
+	return s->order - a->order > s->order - b->order;
 }
 
 static void begin_tidying(struct gn_kv_store *s)
@@ -49,7 +76,7 @@ static void begin_tidying(struct gn_kv_store *s)
 
 	for (uint32_t i = 0; i < s->fresh; i++)
 		if (s->segments[i].kind == KV_LOG && i != s->active &&
-		    (best == KV_NONE || s->segments[i].live < s->segments[best].live))
+		    (best == KV_NONE || is_better(s, i, best)))
 			best = i;
 	s->tidied = best;
 	if (best == KV_NONE)
@@ -167,6 +194,7 @@ static bool next_segment(struct gn_kv_store *s)
 	if (n == KV_NONE)
 		return false;
 	s->active = n;
+	s->segments[n].order = s->order++;
 	if (!n_free(s) && s->tidied == KV_NONE)
 		begin_tidying(s);
 	return true;

@@ -95,9 +95,9 @@ static uint32_t results_with(const struct kv_message *m, const struct gn_kv_op *
 }
 
 /* False: there is no memory. */
-static bool add(struct kv_message *m, struct gn_kv_op *op)
+static bool add(struct kv_message *m, struct gn_kv_op *op, uint32_t bytes)
 {
-	const uint32_t bytes = kv_ask_bytes(op), results = results_with(m, op);
+	const uint32_t results = results_with(m, op);
 
 	if (!grow(&m->request, &m->request_room, m->request_bytes,
 		  (uint64_t)m->request_bytes + bytes) ||
@@ -268,8 +268,9 @@ int kv_message_add(struct gn_kv_client *c, struct gn_kv_op *op)
 	const unsigned gather = c->opts.gather ? c->opts.gather : GATHER;
 	struct kv_link *link = &c->links[op->part];
 	const struct kv_message *open = link->open;
+	const uint32_t bytes = kv_ask_bytes(op);
 
-	if (open && (open->request_bytes + kv_ask_bytes(op) > link->max_request ||
+	if (open && (open->request_bytes + bytes > link->max_request ||
 		     open->first->deadline_ns != op->deadline_ns))
 		send_open(c, link);
 	if (!link->open) {
@@ -278,7 +279,7 @@ int kv_message_add(struct gn_kv_client *c, struct gn_kv_op *op)
 			return -ENOMEM;
 		link->under_way++;
 	}
-	if (!add(link->open, op)) {
+	if (!add(link->open, op, bytes)) {
 		if (!link->open->n) {
 			put_message(c, link->open);
 			link->open = NULL;
@@ -301,7 +302,7 @@ int kv_message_call(struct gn_kv_client *c, struct gn_kv_op *op)
 
 	if (!m)
 		return -ENOMEM;
-	if (!add(m, op)) {
+	if (!add(m, op, kv_ask_bytes(op))) {
 		put_message(c, m);
 		return -ENOMEM;
 	}

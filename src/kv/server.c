@@ -221,7 +221,8 @@ int gn_kv_server_create(struct gn_fabric *fabric, const char *addr,
 	struct gn_kv_server *server;
 	int rc;
 
-	if (!fabric || !addr || !out || n > GN_KV_THREADS_MAX || o.rpc.flags & GN_RPC_POLLED ||
+	if (!fabric || !addr || !out || n > GN_KV_THREADS_MAX ||
+	    (o.rpc.flags & GN_RPC_POLLED && n > 1) ||
 	    (o.memory && (o.memory / n < GN_KV_MEMORY_MIN || o.memory / n > GN_KV_MEMORY_MAX)))
 		return -EINVAL;
 	server = gn_alloc(sizeof(*server), 0);

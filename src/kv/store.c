@@ -2,7 +2,7 @@
 /* A store: how it is made and ends, and how several operations are done at once. */
 #include <errno.h>
 
-#include "kv/store.h"
+#include "kv/cuckoo.h"
 
 #define MEMORY_DEFAULT (64ull << 20)
 #define SEGMENTS       64u /* about so many there should be */
@@ -63,6 +63,7 @@ static int make(struct gn_kv_store *s, const struct kv_store_opts *opts)
 	s->active = s->tidied = KV_NONE;
 	s->max_value = max_value(s->segment_bytes, o->max_value);
 	s->seed = o->seed ? o->seed : gn_random();
+	s->cas = s->seed >> 8; /* a version of another store is hardly one of this */
 	s->start_ns = gn_now_ns();
 	s->stats.memory = memory;
 	s->stats.partitions = 1;
@@ -71,8 +72,10 @@ static int make(struct gn_kv_store *s, const struct kv_store_opts *opts)
 	s->chunks = gn_alloc(s->max_chunks * sizeof(s->chunks[0]), 0);
 	if (!s->segments || !s->idle || !s->chunks)
 		return -ENOMEM;
-	rc = get_memory(s, (uint64_t)s->n_segments * s->segment_bytes, opts->fabric);
-	return rc ? rc : kv_index_make(s);
+	rc = opts->fabric ? kv_cuckoo_make(s, opts->fabric) : 0;
+	if (!rc)
+		rc = get_memory(s, (uint64_t)s->n_segments * s->segment_bytes, opts->fabric);
+	return rc || opts->fabric ? rc : kv_index_make(s);
 }
 
 int kv_store_make(const struct kv_store_opts *opts, struct gn_kv_store **out)
@@ -108,6 +111,7 @@ void gn_kv_store_destroy(struct gn_kv_store *s)
 {
 	if (!s)
 		return;
+	kv_cuckoo_free(s);
 	if (s->mem)
 		gn_mem_free(s->mem);
 	else
@@ -192,6 +196,10 @@ void gn_kv_store_stats(struct gn_kv_store *s, struct gn_kv_stats *out)
 	*out = s->stats;
 	out->buckets = s->level + s->split;
 	out->used = (uint64_t)(s->fresh - s->n_idle) * s->segment_bytes;
+	if (s->cuckoo) {
+		out->buckets = 1ull << kv_cuckoo_table(s->cuckoo)->bits;
+		out->used += s->cuckoo->bytes;
+	}
 	out->uptime_s = s->now_s - 1;
 }
 

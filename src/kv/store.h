@@ -13,6 +13,7 @@
 #ifndef GN_KV_STORE_H
 #define GN_KV_STORE_H
 
+#include "base/bits.h"
 #include "kv/item.h"
 
 #define KV_NONE UINT32_MAX /* no segment */
@@ -20,8 +21,9 @@
 enum kv_kind { KV_FREE, KV_LOG, KV_INDEX, KV_SPARE };
 
 struct kv_segment {
-	uint32_t used; /* bytes from its beginning */
-	uint32_t live; /* … of items that are not dead */
+	uint32_t used;	/* bytes from its beginning */
+	uint32_t live;	/* … of items that are not dead */
+	uint32_t order; /* KV_LOG: in which it became the active one */
 	enum kv_kind kind;
 };
 
@@ -39,6 +41,7 @@ struct gn_kv_store {
 	uint32_t *idle; /* segments that were used and are free */
 	uint32_t n_idle;
 	uint32_t active;		  /* where the log grows */
+	uint32_t order;			  /* of the next one */
 	uint32_t tidied;		  /* the segment that is being emptied, or KV_NONE */
 	uint32_t tidied_to, tidied_moved; /* bytes */
 	bool tidied_all;		  /* what lives there is kept, recent or not */
@@ -50,6 +53,7 @@ struct gn_kv_store {
 	uint32_t level, split; /* there are level + split buckets; level is a power of two */
 	uint32_t spare;	       /* the first free line, as a place; 0: none */
 	uint32_t spare_next, spare_end; /* … and those that were never used */
+	uint32_t found_at;		/* the slot that was found last */
 	bool wants_chunk;		/* the next segment that is free is for the index */
 
 	struct kv_cuckoo *cuckoo; /* in place of buckets, or NULL */
@@ -81,9 +85,6 @@ struct kv_store_opts {
 int kv_store_make(const struct kv_store_opts *opts, struct gn_kv_store **out);
 /* Look at the clock, and do what is due. */
 void kv_tick(struct gn_kv_store *store);
-/* Prefetch what will be looked at first, and then what that points to. */
-void kv_prepare(const struct gn_kv_store *store, uint64_t hash);
-void kv_prepare_more(const struct gn_kv_store *store, uint64_t hash);
 /* What n operations cost, where time is simulated. */
 void kv_charge(unsigned n);
 
@@ -98,25 +99,100 @@ uint32_t kv_log_add(struct gn_kv_store *store, uint32_t bytes);
 /* What was added last is not wanted. */
 void kv_log_undo(struct gn_kv_store *store, uint32_t place, uint32_t bytes);
 void kv_log_kill(struct gn_kv_store *store, uint32_t place);
-/* No segment is free. */
+/* No segment is free, and none will be without living items having been forgotten. */
 bool kv_log_short(const struct gn_kv_store *store);
 uint32_t kv_segment_take(struct gn_kv_store *store, enum kv_kind kind); /* or KV_NONE */
 void kv_log_clear(struct gn_kv_store *store);
+/* So many bytes are used elsewhere from now on; false: too much was used already. And back. */
+bool kv_log_shrink(struct gn_kv_store *store, uint64_t bytes);
+void kv_log_unshrink(struct gn_kv_store *store, uint64_t bytes);
 
-/* index.c, cuckoo.c: of these there is a set for each kind of index. */
-uint32_t kv_find(struct gn_kv_store *store, uint64_t hash, const void *key, uint32_t key_len);
-/* What was found last is the most recently used of its bucket. */
-void kv_promote(struct gn_kv_store *store, uint64_t hash, uint32_t place);
-/* A key that is not there: 0, or -ENOMEM. */
-int kv_link(struct gn_kv_store *store, uint64_t hash, uint32_t place);
-/* The item is elsewhere, or another. */
-void kv_relink(struct gn_kv_store *store, uint64_t hash, uint32_t from, uint32_t to);
-void kv_unlink(struct gn_kv_store *store, uint64_t hash, uint32_t place);
-/* The least recently used of the bucket, 0 if it is empty. */
-uint32_t kv_oldest(const struct gn_kv_store *store, uint64_t hash);
-/* Nothing is there any more. */
-void kv_index_clear(struct gn_kv_store *store);
+/* index.c, cuckoo.c: the same for each kind of index. */
+#define KV_INDEX_OF(kind)                                                                          \
+	uint32_t kv_##kind##_find(struct gn_kv_store *s, uint64_t hash, const void *key,           \
+				  uint32_t key_len);                                               \
+	int kv_##kind##_link(struct gn_kv_store *s, uint64_t hash, uint32_t place);                \
+	void kv_##kind##_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to); \
+	void kv_##kind##_unlink(struct gn_kv_store *s, uint64_t hash, uint32_t place);             \
+	void kv_##kind##_clear(struct gn_kv_store *s);                                             \
+	void kv_##kind##_prepare(const struct gn_kv_store *s, uint64_t hash);                      \
+	void kv_##kind##_prepare_more(const struct gn_kv_store *s, uint64_t hash)
+KV_INDEX_OF(bucket);
+KV_INDEX_OF(cuckoo);
+#undef KV_INDEX_OF
+void kv_bucket_promote(struct gn_kv_store *store, uint64_t hash, uint32_t place);
+uint32_t kv_bucket_oldest(const struct gn_kv_store *store, uint64_t hash);
 int kv_index_make(struct gn_kv_store *store);
+
+static inline uint32_t kv_find(struct gn_kv_store *s, uint64_t hash, const void *key,
+			       uint32_t key_len)
+{
+	return unlikely(s->cuckoo) ? kv_cuckoo_find(s, hash, key, key_len) :
+				     kv_bucket_find(s, hash, key, key_len);
+}
+
+/* What was found last is the most recently used of its bucket. */
+static inline void kv_promote(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+{
+	if (likely(!s->cuckoo))
+		kv_bucket_promote(s, hash, place);
+}
+
+/* A key that is not there: 0, or -ENOMEM. */
+static inline int kv_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+{
+	return unlikely(s->cuckoo) ? kv_cuckoo_link(s, hash, place) :
+				     kv_bucket_link(s, hash, place);
+}
+
+/* The item is elsewhere, or another. */
+static inline void kv_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to)
+{
+	if (unlikely(s->cuckoo))
+		kv_cuckoo_relink(s, hash, from, to);
+	else
+		kv_bucket_relink(s, hash, from, to);
+}
+
+static inline void kv_unlink(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+{
+	if (unlikely(s->cuckoo))
+		kv_cuckoo_unlink(s, hash, place);
+	else
+		kv_bucket_unlink(s, hash, place);
+}
+
+/* The least recently used of the bucket; 0: it is empty, or there are none. */
+static inline uint32_t kv_oldest(const struct gn_kv_store *s, uint64_t hash)
+{
+	return unlikely(s->cuckoo) ? 0 : kv_bucket_oldest(s, hash);
+}
+
+/* Nothing is there any more. */
+static inline void kv_index_clear(struct gn_kv_store *s)
+{
+	if (unlikely(s->cuckoo))
+		kv_cuckoo_clear(s);
+	else
+		kv_bucket_clear(s);
+}
+
+/* Prefetch what will be looked at first, and then what that points to. */
+static inline void kv_prepare(const struct gn_kv_store *s, uint64_t hash)
+{
+	if (unlikely(s->cuckoo))
+		kv_cuckoo_prepare(s, hash);
+	else
+		kv_bucket_prepare(s, hash);
+}
+
+static inline void kv_prepare_more(const struct gn_kv_store *s, uint64_t hash)
+{
+	if (unlikely(s->cuckoo))
+		kv_cuckoo_prepare_more(s, hash);
+	else
+		kv_bucket_prepare_more(s, hash);
+}
 
 /* The item dies: of its index, and of its memory. */
 void kv_forget(struct gn_kv_store *store, uint64_t hash, uint32_t place);

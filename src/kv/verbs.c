@@ -27,6 +27,8 @@ static uint32_t look(struct gn_kv_store *s, const struct gn_kv_op *op)
 
 static uint32_t expiry(const struct gn_kv_store *s, uint32_t ttl_s)
 {
+	if (ttl_s == GN_KV_TTL_PAST)
+		return s->now_s;
 	/* Beyond the end of time is never. */
 	return !ttl_s || ttl_s > UINT32_MAX - s->now_s ? 0 : s->now_s + ttl_s;
 }
@@ -95,7 +97,7 @@ static void fill(struct kv_item *item, const struct gn_kv_op *op, const struct w
 
 	if (item != old) {
 		item->lengths = kv_lengths(op->key_len, w->front + w->len + w->back);
-		memcpy(item->bytes, op->key, op->key_len);
+		kv_copy(item->bytes, op->key, op->key_len);
 	}
 	item->lengths = kv_lengths(op->key_len, w->front + w->len + w->back);
 	item->cas = w->cas;
@@ -105,7 +107,7 @@ static void fill(struct kv_item *item, const struct gn_kv_op *op, const struct w
 	if (w->front)
 		memcpy(to, kv_value((struct kv_item *)old), w->front);
 	if (w->len)
-		memcpy(to + w->front, w->value, w->len);
+		kv_copy(to + w->front, w->value, w->len);
 	if (w->back)
 		memcpy(to + w->front + w->len, kv_value((struct kv_item *)old), w->back);
 	gn_charge(GN_WORK_COPY, kv_item_bytes(item->lengths));
@@ -115,7 +117,7 @@ static void fill(struct kv_item *item, const struct gn_kv_op *op, const struct w
  * Room for an item that is not there. Where memory is short, and the least recently used of its
  * bucket takes just as much, it is that one's.
  */
-static uint32_t make_room(struct gn_kv_store *s, uint64_t hash, uint32_t bytes)
+static uint32_t make_room(struct gn_kv_store *s, uint64_t hash, uint32_t bytes, uint32_t *bits)
 {
 	const uint32_t oldest = kv_log_short(s) ? kv_oldest(s, hash) : 0;
 
@@ -123,6 +125,7 @@ static uint32_t make_room(struct gn_kv_store *s, uint64_t hash, uint32_t bytes)
 		return kv_log_add(s, bytes);
 	kv_unlink(s, hash, oldest);
 	s->stats.evicted_bucket++;
+	*bits |= KV_ITEM_RECENT; /* though its segment is not */
 	return oldest;
 }
 
@@ -131,7 +134,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 {
 	const uint32_t lengths = kv_lengths(op->key_len, w->front + w->len + w->back);
 	const uint32_t bytes = kv_item_bytes(lengths);
-	uint32_t place;
+	uint32_t place, bits = w->bits;
 
 	if (w->front + w->len + w->back > s->max_value)
 		return GN_KV_TOO_BIG;
@@ -139,9 +142,10 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 	if (old && !s->mem && !w->front && !w->back &&
 	    kv_item_bytes(kv_at(s, old)->lengths) == bytes) {
 		place = old;
+		bits |= KV_ITEM_RECENT;
 		fill(kv_at(s, place), op, w, kv_at(s, old));
 	} else {
-		place = old ? kv_log_add(s, bytes) : make_room(s, op->hash, bytes);
+		place = old ? kv_log_add(s, bytes) : make_room(s, op->hash, bytes, &bits);
 		if (!place) {
 			s->stats.no_memory++;
 			return GN_KV_NO_MEMORY;
@@ -154,7 +158,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 			return GN_KV_STATUSES; /* again, without it */
 		}
 		fill(kv_at(s, place), op, w, now ? kv_at(s, now) : NULL);
-		kv_at(s, place)->used = stamp(s, w->bits);
+		kv_at(s, place)->used = stamp(s, bits);
 		if (now) {
 			kv_relink(s, op->hash, now, place);
 			kv_log_kill(s, now);
@@ -164,7 +168,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 			return GN_KV_NO_MEMORY;
 		}
 	}
-	kv_at(s, place)->used = stamp(s, w->bits);
+	kv_at(s, place)->used = stamp(s, bits);
 	kv_promote(s, op->hash, place);
 	tell(s, op, kv_at(s, place));
 	return GN_KV_OK;

@@ -24,9 +24,15 @@ static bool keeps(const struct gn_kv_op *op)
 /* Words between head and key. */
 static uint32_t ask_words(enum gn_kv_verb verb, unsigned how)
 {
-	const unsigned bits = how & (KV_ASK_KEPT | GN_KV_IF_CAS | GN_KV_SET_CAS | GN_KV_CREATE);
+	uint32_t n = counts(verb);
 
-	return (uint32_t)__builtin_popcount(bits) + !!(how & SECONDS) + counts(verb);
+	if (!how)
+		return n;
+	n += (how & KV_ASK_KEPT) != 0;
+	n += (how & GN_KV_IF_CAS) != 0;
+	n += (how & GN_KV_SET_CAS) != 0;
+	n += (how & SECONDS) != 0;
+	return n + ((how & GN_KV_CREATE) != 0);
 }
 
 static unsigned ask_how(const struct gn_kv_op *op)
@@ -93,12 +99,10 @@ uint8_t *kv_ask_write(uint8_t *to, const struct gn_kv_op *op)
 	to += sizeof(ask);
 	if (how || counts(op->verb))
 		to = put_words(to, op, how);
-	/* No byte is sent that nobody wrote. */
-	if (tail)
-		memset(to + tail - WORD, 0, WORD);
-	memcpy(to, op->key, op->key_len);
+	memset(to + tail - WORD, 0, WORD); /* no byte is sent that nobody wrote */
+	kv_copy(to, op->key, op->key_len);
 	if (value)
-		memcpy(to + op->key_len, op->value, value);
+		kv_copy(to + op->key_len, op->value, value);
 	return to + tail;
 }
 
@@ -157,7 +161,7 @@ uint32_t kv_ask_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op, u
 		return 0;
 	if (ask.how || counts(op->verb))
 		at = get_words(at, op, ask.how);
-	memcpy(key, at, op->key_len);
+	kv_copy(key, at, op->key_len);
 	op->value = at + op->key_len;
 	return (uint32_t)need;
 }
@@ -205,22 +209,42 @@ uint8_t *kv_tell_write(uint8_t *to, const struct gn_kv_op *op, const struct kv_i
 		to = put_word(to, op->number);
 	if (value) {
 		memset(to + value - WORD, 0, WORD);
-		memcpy(to, item->bytes + op->key_len, op->len);
+		kv_copy(to, item->bytes + op->key_len, op->len);
 	}
 	return to + value;
+}
+
+static uint32_t tell_words(unsigned bits)
+{
+	return (bits & 1) + (bits >> 1 & 1) + (bits >> 2 & 1) + (bits >> 3 & 1);
+}
+
+static const uint8_t *get_told(const uint8_t *from, struct gn_kv_op *op, unsigned bits)
+{
+	uint32_t zero;
+
+	if (bits & KV_TELL_FLAGS)
+		from = get_two(from, &op->flags, &zero);
+	if (bits & KV_TELL_CAS)
+		from = get_word(from, &op->cas);
+	if (bits & KV_TELL_TIMES)
+		from = get_two(from, &op->ttl_s, &op->idle_s);
+	if (bits & KV_TELL_NUMBER)
+		from = get_word(from, &op->number);
+	return from;
 }
 
 uint32_t kv_tell_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op)
 {
 	const uint8_t *at = from + sizeof(struct kv_tell);
-	uint32_t zero;
 	struct kv_tell tell;
 	uint64_t need = sizeof(tell);
 
 	if (bytes < sizeof(tell))
 		return 0;
 	memcpy(&tell, from, sizeof(tell));
-	need += (uint64_t)__builtin_popcount(tell.bits & (KV_TELL_VALUE - 1)) * WORD;
+	if (tell.bits & (KV_TELL_VALUE - 1))
+		need += tell_words(tell.bits) * WORD;
 	if (tell.bits & KV_TELL_VALUE)
 		need += ((uint64_t)tell.len + WORD - 1) & ~(WORD - 1);
 	if (tell.bits >= KV_TELL_BITS || need > bytes ||
@@ -229,16 +253,11 @@ uint32_t kv_tell_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op)
 	op->status = tell.status;
 	op->found = tell.found;
 	op->len = tell.len;
-	op->flags = op->status == GN_KV_OK ? 0 : op->flags;
-	if (tell.bits & KV_TELL_FLAGS)
-		at = get_two(at, &op->flags, &zero);
-	if (tell.bits & KV_TELL_CAS)
-		at = get_word(at, &op->cas);
-	if (tell.bits & KV_TELL_TIMES)
-		at = get_two(at, &op->ttl_s, &op->idle_s);
-	if (tell.bits & KV_TELL_NUMBER)
-		at = get_word(at, &op->number);
+	if (tell.status == GN_KV_OK)
+		op->flags = 0;
+	if (tell.bits & (KV_TELL_VALUE - 1))
+		at = get_told(at, op, tell.bits);
 	if (tell.bits & KV_TELL_VALUE && tell.len)
-		memcpy(op->room, at, tell.len);
+		kv_copy(op->room, at, tell.len);
 	return (uint32_t)need;
 }

@@ -36,13 +36,26 @@ struct rpc_got {
 	bool tell;    /* the server wants to know when it is not needed any more */
 };
 
-/* A large result: read in pieces, one after the other, and copied to the caller. */
+/* A large result, or read: in pieces, one after the other, and copied to the caller. */
 struct rpc_far_read {
 	struct rpc_far_read *next;
-	uint32_t call, number; /* of the message that told of it */
+	bool is_read;
+	struct gn_rpc_read *read; /* NULL: it has ended early */
+	uint32_t call, number;	  /* of a result: of the message that told of it */
 	uint16_t status;
 	struct rpc_far from;
 	uint32_t asked, done; /* bytes */
+};
+
+/* Reads of what the server shows: each short one lands in a slot of its own. */
+struct rpc_reads {
+	uint32_t n;		   /* under way, large ones too */
+	uint32_t n_short;	   /* … without them */
+	uint32_t slots, n_idle;	   /* slots: 0 as long as nobody has read anything */
+	uint32_t *idle;		   /* … that are not taken */
+	struct gn_rpc_read **read; /* by slot */
+	struct gn_rpc_read *late;  /* for which the queue had no room */
+	struct rpc_area area;
 };
 
 /* What is known of a method. */
@@ -124,6 +137,7 @@ struct gn_rpc_client {
 	uint32_t piece; /* bytes of one, at most what the fabric can carry */
 	struct rpc_area bounce;
 	struct rpc_area spare; /* for the next large request */
+	struct rpc_reads look;
 
 	struct gn_fabric *fabric;
 	char *addr;
@@ -145,7 +159,7 @@ struct gn_rpc_client {
 };
 
 /* What completes, in a request's id. */
-enum rpc_id { RPC_ID_OTHER, RPC_ID_REQUEST, RPC_ID_RESULT, RPC_ID_FAR };
+enum rpc_id { RPC_ID_OTHER, RPC_ID_REQUEST, RPC_ID_RESULT, RPC_ID_FAR, RPC_ID_READ };
 static inline uint64_t rpc_id(enum rpc_id id, uint32_t n)
 {
 	return (uint64_t)id << 32 | n;
@@ -181,6 +195,17 @@ bool rpc_far_begin(struct gn_rpc_client *client, const struct rpc_far_read *read
 void rpc_far_done(struct gn_rpc_client *client, uint32_t bytes);
 void rpc_far_poll(struct gn_rpc_client *client);
 void rpc_far_free(struct gn_rpc_client *client);
+
+/* read.c */
+uint32_t rpc_reads_most(uint32_t slots); /* that may be under way */
+/* What was put off. */
+void rpc_read_late(struct gn_rpc_client *client);
+/* The read in this slot is there. */
+void rpc_read_done(struct gn_rpc_client *client, uint32_t slot);
+void rpc_read_end(struct gn_rpc_client *client, struct gn_rpc_read *read, unsigned status);
+/* All that are under way end. */
+void rpc_reads_end(struct gn_rpc_client *client, unsigned status);
+void rpc_reads_free(struct gn_rpc_client *client);
 
 /* learn.c */
 int rpc_learn_init(struct gn_rpc_client *client, const struct gn_rpc_client_opts *opts);

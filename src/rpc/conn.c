@@ -27,6 +27,7 @@ static void destroy(struct rpc_conn *c)
 		rpc_answer_free(&c->requests_of[i].answer);
 	}
 	rpc_lent_return(c, true);
+	rpc_shown_hide(c);
 	gn_mr_deregister(c->request_mr);
 	gn_mr_deregister(c->result_mr);
 	gn_mem_free(c->request_mem);

@@ -65,6 +65,7 @@ static void destroy_link(struct gn_rpc_client *c)
 {
 	gn_qp_destroy(c->qp);
 	rpc_far_free(c);
+	rpc_reads_free(c);
 	gn_mr_deregister(c->reply_mr);
 	gn_mr_deregister(c->local_mr);
 	gn_mem_free(c->reply_mem);
@@ -127,7 +128,8 @@ static int make_tables(struct gn_rpc_client *c)
 
 static int make_endpoint(struct gn_rpc_client *c)
 {
-	const uint32_t sends = c->limits.slots * SENDS_PER_SLOT + SENDS_BESIDE;
+	const uint32_t sends =
+		c->limits.slots * SENDS_PER_SLOT + rpc_reads_most(c->limits.slots) + SENDS_BESIDE;
 	struct gn_attr attr;
 	struct gn_qp_opts qp = {.type = GN_QP_RC, .max_recv_wr = 1, .max_send_wr = sends};
 	int rc = gn_fabric_query(c->fabric, &attr);
@@ -187,6 +189,7 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 		.max_result = w.max_result,
 		.max_large = w.max_large < c->opts.max_large ? w.max_large : c->opts.max_large,
 		.window = w.window,
+		.reads = rpc_reads_most(w.slots),
 	};
 	c->mask = w.slots - 1;
 	c->most = rpc_max_len(w.max_request);
@@ -375,6 +378,7 @@ int gn_rpc_close(struct gn_rpc_client *c)
 	c->dead = c->busy = true; /* what done begins now would end in nothing */
 	for (uint32_t i = 0; c->calls && i < c->limits.window; i++)
 		rpc_end(c, &c->calls[i], GN_RPC_CANCELED, 0);
+	rpc_reads_end(c, GN_RPC_CANCELED);
 	if (c->qp)
 		gn_disconnect(c->qp);
 	destroy(c);

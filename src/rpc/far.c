@@ -48,7 +48,15 @@ void rpc_far_return(struct gn_rpc_client *c, struct rpc_call *call)
 	call->request = (struct rpc_area){0};
 }
 
-/* ---- results ---- */
+/* ---- results, and reads ---- */
+
+/* Where its bytes go; NULL: nobody waits for them any more. */
+static uint8_t *wanted_at(const struct gn_rpc_client *c, const struct rpc_far_read *read)
+{
+	if (read->is_read)
+		return read->read ? read->read->to : NULL;
+	return c->calls[read->call].op ? c->calls[read->call].op->result : NULL;
+}
 
 /* More of the first in the queue. */
 static void ask_more(struct gn_rpc_client *c)
@@ -56,7 +64,7 @@ static void ask_more(struct gn_rpc_client *c)
 	struct rpc_far_read *read = c->far_reads;
 	const struct gn_remote from = {.key = read->from.key};
 
-	while (c->calls[read->call].op && !c->dead && read->asked < read->from.len &&
+	while (wanted_at(c, read) && !c->dead && read->asked < read->from.len &&
 	       read->asked - read->done < c->piece * PIECES) {
 		const uint32_t left = read->from.len - read->asked;
 		const uint32_t bytes = left < c->piece ? left : c->piece;
@@ -88,10 +96,15 @@ static void end_first(struct gn_rpc_client *c)
 	c->far_reads = read->next;
 	if (!c->far_reads)
 		c->far_end = &c->far_reads;
-	c->got[read->number & c->mask].far--;
-	rpc_end(c, &c->calls[read->call], read->status, read->from.len);
-	rpc_call_over(c, read->call);
-	rpc_move_spent(c);
+	if (read->is_read) {
+		if (read->read)
+			rpc_read_end(c, read->read, GN_RPC_OK);
+	} else {
+		c->got[read->number & c->mask].far--;
+		rpc_end(c, &c->calls[read->call], read->status, read->from.len);
+		rpc_call_over(c, read->call);
+		rpc_move_spent(c);
+	}
 	gn_free(read);
 }
 
@@ -103,7 +116,7 @@ void rpc_far_poll(struct gn_rpc_client *c)
 
 		ask_more(c);
 		if (c->dead || read->asked > read->done ||
-		    (c->calls[read->call].op && read->done < read->from.len))
+		    (wanted_at(c, read) && read->done < read->from.len))
 			return;
 		end_first(c);
 	}
@@ -124,7 +137,7 @@ bool rpc_far_begin(struct gn_rpc_client *c, const struct rpc_far_read *what)
 	read->next = NULL;
 	*c->far_end = read;
 	c->far_end = &read->next;
-	c->count.large++;
+	c->count.large += !read->is_read;
 	if (c->far_reads == read)
 		ask_more(c);
 	return true;
@@ -133,10 +146,10 @@ bool rpc_far_begin(struct gn_rpc_client *c, const struct rpc_far_read *what)
 void rpc_far_done(struct gn_rpc_client *c, uint32_t bytes)
 {
 	struct rpc_far_read *read = c->far_reads;
-	const struct gn_rpc_op *op = c->calls[read->call].op;
+	uint8_t *to = wanted_at(c, read);
 
-	if (op) {
-		memcpy((uint8_t *)op->result + read->done,
+	if (to) {
+		memcpy(to + read->done,
 		       (uint8_t *)gn_mem_addr(c->bounce.mem) +
 			       read->done / c->piece % PIECES * PIECE,
 		       bytes);

@@ -409,6 +409,9 @@ static void take_completions(struct gn_rpc_client *c)
 		case RPC_ID_FAR:
 			rpc_far_done(c, (uint32_t)wc[i].id);
 			break;
+		case RPC_ID_READ:
+			rpc_read_done(c, (uint32_t)wc[i].id);
+			break;
 		case RPC_ID_OTHER:
 			break;
 		}
@@ -594,6 +597,8 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 		rpc_flush(c);
 	if (unlikely(c->far_reads))
 		rpc_far_poll(c);
+	if (unlikely(c->look.late))
+		rpc_read_late(c);
 	if (fetchable(c) && !c->dead)
 		fetch(c);
 	/* Last: after the poll that ends a call there may be no other for long. */

@@ -269,6 +269,7 @@ int gn_rpc_client_metrics(const struct gn_rpc_client *c, enum gn_rpc_format form
 	put_counters(&t, &c->count);
 	put_value(&t, "fetches", "counter", c->count.fetches);
 	put_value(&t, "failed_fetches", "counter", c->count.failed_fetches);
+	put_value(&t, "reads", "counter", c->count.reads);
 	put_value(&t, "second_reads", "counter", c->count.second_reads);
 	put_value(&t, "switches", "counter", c->count.switches);
 	put_value(&t, "reconnects", "counter", c->count.reconnects);

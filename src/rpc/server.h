@@ -82,6 +82,13 @@ struct rpc_lent {
 	void *arg;
 };
 
+/* Memory that a client may read as long as it is connected. */
+struct rpc_shown {
+	struct rpc_shown *next;
+	struct gn_mem *mem;
+	struct gn_mr *mr;
+};
+
 struct rpc_conn {
 	struct rpc_thread *thread;
 	struct rpc_conn *next, **prev;
@@ -124,6 +131,8 @@ struct rpc_conn {
 	struct gn_rpc_request *held, **held_end;
 	struct rpc_lent *lent;
 	uint64_t lent_bytes;
+	struct rpc_shown *shown;
+	uint32_t n_shown;
 	uint32_t unsignaled, unsent; /* unsent: replies whose completion is waited for */
 
 	struct gn_pd *pd;
@@ -239,6 +248,9 @@ bool rpc_conn_acked(struct rpc_conn *conn, uint32_t number);
 /* … and it may have said so without a request. */
 void rpc_conn_look_acked(struct rpc_conn *conn);
 void rpc_conn_release_held(struct rpc_conn *conn);
+
+/* show.c */
+void rpc_shown_hide(struct rpc_conn *conn);
 
 /* lend.c */
 bool rpc_lend(struct gn_rpc_request *request, struct rpc_far *out);

@@ -40,6 +40,7 @@ void rpc_client_die(struct gn_rpc_client *c)
 	c->dead = c->busy = true; /* who is called back may not close it */
 	for (uint32_t i = 0; i < c->limits.window; i++)
 		rpc_end(c, &c->calls[i], GN_RPC_PEER_GONE, 0);
+	rpc_reads_end(c, GN_RPC_PEER_GONE);
 	if (c->opts.peer)
 		c->opts.peer(c->opts.peer_arg, c->epoch, false);
 	c->busy = busy;

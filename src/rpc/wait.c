@@ -56,6 +56,8 @@ static int rest(struct gn_rpc_client *c, uint64_t deadline_ns, unsigned turn)
 	items[0] = gn_wait_on(gn_cq_source(c->cq));
 	if (c->n_sent > c->n_fetch && !c->n_fetch)
 		return wait_for_reply(c, until_ns);
+	if (!c->n_sent)
+		return gn_wait(items, 1, until_ns, "a read");
 	if (c->reads && c->slow_reads)
 		return gn_wait(items, 1, until_ns, "the read of a result");
 	if (c->first_ns)
@@ -87,7 +89,7 @@ int gn_rpc_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 		const bool clock = turn % CLOCK_EVERY == CLOCK_EVERY - 1;
 
 		rc = rpc_client_poll(c, clock);
-		if (rc || !c->n_live)
+		if (rc || (!c->n_live && !c->look.n))
 			return rc;
 		if (clock && gn_now_ns() >= deadline_ns)
 			return -ETIMEDOUT;

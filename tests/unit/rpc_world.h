@@ -38,12 +38,22 @@ enum method {
 	MEM = 5,	/* {bytes, offset} of the service's memory */
 	SLOW = 6,	/* {us}: takes so long */
 	ROOM_LATER = 7, /* LATER, but it asks for room first */
+	SHOW = 8,	/* {which}: a struct shown */
+	SHOW_LATER = 9, /* … when it must not */
 	SUM = 700,	/* of its bytes, put together in the slot */
 	NEVER = 60000,
 };
 
 struct two {
 	uint32_t bytes, arg;
+};
+
+/* Which memory is shown: 0 the service's, n the n-th besides, or this, which nobody may read. */
+#define SHOW_OWN UINT32_MAX
+
+struct shown {
+	int rc;
+	struct gn_rpc_view view;
 };
 
 static inline void fill(uint8_t *bytes, uint32_t len, uint32_t seed)
@@ -81,6 +91,8 @@ struct service {
 	unsigned came, went;
 	struct gn_mem *mem;
 	unsigned lent, released;
+	struct gn_fabric *fabric;
+	struct gn_mem *more[GN_RPC_VIEWS_MAX + 1], *own;
 };
 
 static inline void echo(struct gn_rpc_request *request, void *arg)
@@ -166,6 +178,24 @@ static inline void slow(struct gn_rpc_request *request, void *arg)
 	gn_rpc_answer(request, GN_RPC_OK, NULL, 0);
 }
 
+static inline void show(struct gn_rpc_request *request, void *arg)
+{
+	struct service *s = arg;
+	uint32_t which = 0, len;
+	const void *data = gn_rpc_request_data(request, &len);
+	struct shown out = {0};
+	struct gn_mem **mem;
+
+	memcpy(&which, data, len < sizeof(which) ? len : sizeof(which));
+	mem = which == SHOW_OWN ? &s->own : which ? &s->more[which - 1] : &s->mem;
+	if (!*mem)
+		out.rc = gn_mem_alloc(s->fabric, GN_PAGE, which == SHOW_OWN ? 0 : GN_REMOTE_READ,
+				      mem);
+	if (!out.rc)
+		out.rc = gn_rpc_request_show(request, *mem, &out.view);
+	gn_rpc_answer(request, GN_RPC_OK, &out, sizeof(out));
+}
+
 static inline void put_aside(struct gn_rpc_request *request, void *arg)
 {
 	struct service *s = arg;
@@ -200,7 +230,9 @@ static inline void answer_later(void *arg)
 			s->aside[i] = s->aside[--s->n_aside];
 		}
 		gn_mutex_unlock(&s->lock);
-		if (request)
+		if (request && gn_rpc_request_method(request) == SHOW_LATER)
+			show(request, s);
+		else if (request)
 			echo(request, NULL);
 		else
 			gn_sleep_us(__atomic_load_n(&s->shut, __ATOMIC_ACQUIRE) ? 2000 : 20);
@@ -236,6 +268,7 @@ static inline int service_start(struct service *s, struct gn_fabric *fabric, con
 	struct gn_rpc_server_opts opts = *given;
 
 	memset(s, 0, sizeof(*s));
+	s->fabric = fabric;
 	gn_mutex_init(&s->lock);
 	opts.peer = service_peer;
 	opts.peer_arg = s;
@@ -249,6 +282,8 @@ static inline int service_start(struct service *s, struct gn_fabric *fabric, con
 	EXPECT(gn_rpc_server_handle(s->server, BLOB, blob, NULL) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, MEM, mem, s) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, SLOW, slow, NULL) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, SHOW, show, s) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, SHOW_LATER, put_aside, s) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, OWN_STATUS, own_status, NULL) == 0);
 	EXPECT(gn_rpc_server_start(s->server) == 0);
 	EXPECT(gn_thread_start("answerer", answer_later, s, &s->answerer) == 0);
@@ -265,6 +300,9 @@ static inline int service_stop(struct service *s)
 	EXPECT(s->came == s->went);
 	EXPECT(s->lent == s->released);
 	EXPECT(gn_mem_free(s->mem) == 0);
+	for (unsigned i = 0; i < GN_RPC_VIEWS_MAX + 1; i++)
+		EXPECT(gn_mem_free(s->more[i]) == 0);
+	EXPECT(gn_mem_free(s->own) == 0);
 	return 0;
 }
 

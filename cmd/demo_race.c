@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The first part of the demo: a table of three ways to GET, each measured for a moment in turn,
+ * again and again, since what a machine can do changes from second to second. On a terminal the
+ * table is drawn anew after each.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <gannet/base.h>
+
+#include "demo.h"
+#include "kv.h"
+
+#define ROUNDS	    4u
+#define SECONDS	    0.3
+#define KEYS	    200000u
+#define BATCH	    32u
+#define WAYS	    3u
+#define BAR_COLUMNS 14.0
+#define TABLE_LINES 7 /* that are drawn anew */
+
+enum { ONE, MANY, KINDS }; /* operations under way */
+
+/* A row of the table. */
+struct way {
+	enum bench_kv_mode mode;
+	unsigned n[KINDS];
+	struct bench_kv_result runs[KINDS][ROUNDS];
+};
+
+struct race {
+	bool terminal, drawn;
+	unsigned round;
+	char now[80]; /* what is being measured */
+	int cpus[2];
+	struct way ways[WAYS];
+};
+
+/* ---- figures ---- */
+
+typedef double figure_fn(const struct bench_kv_result *r);
+
+static double p50_us(const struct bench_kv_result *r)
+{
+	return r->calls.run.p50_ns / 1000;
+}
+
+static double p99_us(const struct bench_kv_result *r)
+{
+	return r->calls.run.p99_ns / 1000;
+}
+
+static double mops(const struct bench_kv_result *r)
+{
+	return r->calls.mops;
+}
+
+static double server_sends(const struct bench_kv_result *r)
+{
+	return r->calls.server_wrs;
+}
+
+static double reads_per_get(const struct bench_kv_result *r)
+{
+	return r->reads_per_get;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The median over rounds; NAN before the first. */
+static double figure(const struct way *way, int kind, figure_fn *fn)
+{
+	double values[ROUNDS];
+	const unsigned n = way->n[kind];
+
+	for (unsigned i = 0; i < n; i++)
+		values[i] = fn(&way->runs[kind][i]);
+	qsort(values, n, sizeof(values[0]), by_value);
+	return !n ? NAN : n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+/* ---- the table ---- */
+
+static void put_figure(double value, int columns)
+{
+	if (isfinite(value))
+		printf("%*.2f", columns, value);
+	else
+		printf("%*s", columns, "-");
+}
+
+static void draw_row(const struct way *way, double best, const char *end)
+{
+	const double fast = figure(way, MANY, mops);
+
+	printf("  %-6s", bench_kv_modes[way->mode]);
+	put_figure(figure(way, ONE, p50_us), 10);
+	put_figure(figure(way, ONE, p99_us), 10);
+	put_figure(figure(way, ONE, mops), 10);
+	put_figure(figure(way, ONE, server_sends), 10);
+	put_figure(fast, 13);
+	fputs("  ", stdout);
+	for (double part = 0.5; part < BAR_COLUMNS * fast / best; part++)
+		fputs("▇", stdout);
+	fputs(end, stdout);
+}
+
+static void draw(struct race *race)
+{
+	const char *end = race->terminal ? "\033[K\n" : "\n"; /* erases what was there */
+	double best = 0;
+
+	if (race->drawn)
+		printf("\033[%dA", TABLE_LINES);
+	race->drawn = true;
+	for (unsigned i = 0; i < WAYS; i++)
+		best = fmax(best, figure(&race->ways[i], MANY, mops));
+	printf("            one operation at a time:                32 together:%s", end);
+	printf("             p50 us    p99 us  millions    server     millions%s", end);
+	printf("                              a second     sends     a second%s", end);
+	for (unsigned i = 0; i < WAYS; i++)
+		draw_row(&race->ways[i], best, end);
+	if (race->terminal)
+		printf("  %s%s", race->now, end);
+	fflush(stdout);
+}
+
+/* ---- the race ---- */
+
+static int measure(struct race *race, struct way *way, int kind)
+{
+	const struct bench_kv_opts opts = {.mode = way->mode,
+					   .threads = 1,
+					   .clients = 1,
+					   .keys = KEYS,
+					   .key_bytes = 16,
+					   .value_bytes = 32,
+					   .get_percent = 95,
+					   .batch = kind == ONE ? 1 : BATCH,
+					   .inflight = kind == ONE ? 1 : BENCH_KV_BATCHES * BATCH,
+					   .seconds = SECONDS,
+					   .cpus = {race->cpus[0], race->cpus[1]},
+					   .seed = gn_random()};
+	int rc;
+
+	snprintf(race->now, sizeof(race->now), "round %u of %u: %s, %s", race->round + 1, ROUNDS,
+		 bench_kv_modes[way->mode], kind == ONE ? "one at a time" : "32 together");
+	if (race->terminal)
+		draw(race);
+	rc = bench_kv_run(&opts, NULL, &way->runs[kind][race->round]);
+	if (!rc)
+		way->n[kind]++;
+	return rc;
+}
+
+static void introduce(const struct race *race)
+{
+	struct bench_machine machine;
+
+	bench_machine_get(&machine);
+	printf("A server on core %d holds %u pairs of 16 and 32 bytes; a client on core %d GETs 95\n"
+	       "times and PUTs 5 times in a hundred, each at random, and checks every value.\n"
+	       "%s, Linux %s.\n\n",
+	       race->cpus[1], KEYS, race->cpus[0], machine.cpu, machine.kernel);
+	if (race->cpus[0] == race->cpus[1])
+		puts("There is only one core for both: latencies are the scheduler's.\n");
+}
+
+static void explain(const struct race *race)
+{
+	const struct way *bypass = &race->ways[WAYS - 1];
+	const struct bench_kv_result *last = &race->ways[0].runs[ONE][ROUNDS - 1];
+
+	printf("\n"
+	       "  fetch   the client writes a request into the server's memory, and reads the result\n"
+	       "          from there: the server sends nothing\n"
+	       "  reply   the server writes the result back\n"
+	       "  bypass  the client finds values in the server's memory alone, with %.1f reads for\n"
+	       "          a GET; only PUTs are calls\n"
+	       "\n"
+	       "Medians of %u rounds. ",
+	       figure(bypass, ONE, reads_per_get), ROUNDS);
+	if (isfinite(last->cacheline_ns) && isfinite(last->local_p50_ns))
+		printf("For scale: a bare cache line there and back between these\n"
+		       "cores took %.2f us, and an operation in one thread, without any call, %.2f us.\n",
+		       last->cacheline_ns / 1000, last->local_p50_ns / 1000);
+	else
+		putchar('\n');
+	fflush(stdout);
+}
+
+static int run_rounds(struct race *race)
+{
+	int rc = 0;
+
+	for (race->round = 0; !rc && race->round < ROUNDS; race->round++)
+		for (unsigned i = 0; !rc && i < WAYS; i++)
+			for (int kind = 0; !rc && kind < KINDS; kind++)
+				rc = measure(race, &race->ways[i], kind);
+	race->now[0] = '\0';
+	if (!rc)
+		draw(race);
+	return rc;
+}
+
+int demo_race(void)
+{
+	static const enum bench_kv_mode modes[WAYS] = {BENCH_KV_FETCH, BENCH_KV_REPLY,
+						       BENCH_KV_BYPASS};
+	struct race *race = calloc(1, sizeof(*race));
+	int rc;
+
+	if (!race)
+		return -ENOMEM;
+	race->terminal = demo_on_terminal();
+	for (unsigned i = 0; i < WAYS; i++)
+		race->ways[i].mode = modes[i];
+	bench_pick_cpus(race->cpus);
+	introduce(race);
+	rc = run_rounds(race);
+	if (!rc)
+		explain(race);
+	free(race);
+	return rc;
+}

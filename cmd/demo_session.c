@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The second part of the demo: the very commands that a user would type, as processes, and a
+ * conversation in memcached's protocol through a Unix socket, line by line.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gannet/kv.h>
+
+#include "bench.h"
+#include "demo.h"
+
+#define READY_US 5000000u
+#define END_US	 3000000u
+#define NAP_US	 10000u
+#define ANSWER_S 5
+
+struct session {
+	char dir[64], path[80], addr[48];
+	int server, proxy; /* process ids; 0: none */
+	int socket;
+	char buf[4096]; /* what has come and was not shown */
+	size_t n;
+};
+
+static int failed(const char *what, int rc)
+{
+	if (!bench_stopped())
+		fprintf(stderr, "gannet: demo: cannot %s: %s\n", what, gn_strerror(rc));
+	return bench_stopped() ? -EINTR : rc;
+}
+
+/* ---- processes ---- */
+
+/* Starts gannet with these words, which are shown; its first line of output says it is ready. */
+static int start(const char *const *words, int *pid)
+{
+	char byte = 0;
+	int fds[2], rc;
+	ssize_t n;
+
+	printf("  $ gannet");
+	for (int i = 0; words[i]; i++)
+		printf(" %s", words[i]);
+	puts(" &");
+	fflush(stdout);
+	if (pipe2(fds, O_CLOEXEC))
+		return -errno;
+	rc = bench_spawn_words(words, fds[1], pid);
+	close(fds[1]);
+	while (!rc && byte != '\n') {
+		n = read(fds[0], &byte, 1);
+		if (n == 0)
+			rc = -ECHILD;
+		else if (n < 0)
+			rc = errno == EINTR && !bench_stopped() ? 0 : -errno;
+	}
+	close(fds[0]); /* what else it says is nobody's concern */
+	return rc;
+}
+
+static void stop(int *pid)
+{
+	const uint64_t end_ns = gn_deadline_us(END_US);
+
+	if (*pid <= 0)
+		return;
+	kill(*pid, SIGTERM);
+	while (waitpid(*pid, NULL, WNOHANG) == 0) {
+		if (gn_now_ns() > end_ns)
+			kill(*pid, SIGKILL);
+		gn_sleep_us(NAP_US);
+	}
+	*pid = 0;
+}
+
+static int start_both(struct session *s)
+{
+	char where[96];
+	const char *const serve[] = {"kv", "serve", "--listen", s->addr, "--memory", "64M", NULL};
+	const char *const proxy[] = {"kv", "proxy", "--server", s->addr, "--listen", where, NULL};
+	int rc;
+
+	snprintf(where, sizeof(where), "unix:%s", s->path);
+	rc = start(serve, &s->server);
+	if (rc)
+		return failed("start a server", rc);
+	rc = start(proxy, &s->proxy);
+	return rc ? failed("start a proxy", rc) : 0;
+}
+
+/* ---- a client of gannet's own ---- */
+
+static int store_one(const struct session *s)
+{
+	struct gn_fabric *fabric = NULL;
+	struct gn_kv_client *client = NULL;
+	int rc = gn_fabric_open("shm", &fabric);
+
+	if (!rc)
+		rc = gn_kv_connect(fabric, s->addr, NULL, &client);
+	if (!rc)
+		rc = gn_kv_set(client, "fish", 4, "herring", 7, 0, gn_deadline_us(READY_US));
+	gn_kv_close(client);
+	gn_fabric_close(fabric);
+	if (rc)
+		return failed("store a value", rc);
+	puts("\n  A client of gannet/kv.h has stored herring under fish. Now memcached's protocol,\n"
+	     "  what is sent (>) and what comes back (<):\n");
+	return 0;
+}
+
+/* ---- a client of memcached's ---- */
+
+static int connect_socket(struct session *s)
+{
+	const struct timeval patience = {.tv_sec = ANSWER_S};
+	const uint64_t end_ns = gn_deadline_us(READY_US);
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+
+	snprintf(to.sun_path, sizeof(to.sun_path), "%s", s->path);
+	s->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (s->socket < 0)
+		return -errno;
+	setsockopt(s->socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	while (connect(s->socket, (struct sockaddr *)&to, sizeof(to))) {
+		if (bench_stopped() || gn_now_ns() > end_ns)
+			return -errno;
+		gn_sleep_us(NAP_US);
+	}
+	return 0;
+}
+
+static void show(char mark, const char *line, size_t len)
+{
+	printf("    %c %.*s\n", mark, (int)len, line);
+	fflush(stdout);
+}
+
+static int say(struct session *s, const char *text)
+{
+	const size_t len = strlen(text);
+
+	for (const char *at = text, *end; (end = strstr(at, "\r\n")); at = end + 2)
+		show('>', at, (size_t)(end - at));
+	return write(s->socket, text, len) == (ssize_t)len ? 0 : -errno;
+}
+
+static int read_more(struct session *s)
+{
+	const ssize_t n = read(s->socket, s->buf + s->n, sizeof(s->buf) - s->n);
+
+	if (n > 0)
+		s->n += (size_t)n;
+	return n > 0 ? 0 : n == 0 ? -ECONNRESET : errno == EINTR && !bench_stopped() ? 0 : -errno;
+}
+
+/* The next line of the answer, which must be that. */
+static int hear(struct session *s, const char *want, size_t len)
+{
+	char *end;
+	size_t line;
+	int rc = 0;
+
+	while (!rc && !(end = memmem(s->buf, s->n, "\r\n", 2)))
+		rc = s->n < sizeof(s->buf) ? read_more(s) : -EMSGSIZE;
+	if (rc)
+		return rc;
+	line = (size_t)(end - s->buf);
+	show('<', s->buf, line);
+	if (line != len || memcmp(s->buf, want, len))
+		return -EPROTO;
+	s->n -= line + 2;
+	memmove(s->buf, end + 2, s->n);
+	return 0;
+}
+
+/* Lines end as the protocol has it. */
+static const struct {
+	const char *said, *heard;
+} talk[] = {
+	{"get fish\r\n", "VALUE fish 0 7\r\nherring\r\nEND\r\n"},
+	{"set dive 7 60 11\r\n30 m and up\r\n", "STORED\r\n"},
+	{"get fish dive wings\r\n",
+	 "VALUE fish 0 7\r\nherring\r\nVALUE dive 7 11\r\n30 m and up\r\nEND\r\n"},
+	{"set eggs 0 0 1\r\n1\r\nincr eggs 41\r\n", "STORED\r\n42\r\n"},
+	{"append fish 0 0 9\r\n, 2 a day\r\nmg fish v s f\r\n",
+	 "STORED\r\nVA 16 s16 f0\r\nherring, 2 a day\r\n"},
+	{"delete fish\r\nget fish\r\n", "DELETED\r\nEND\r\n"},
+};
+
+static int converse(struct session *s)
+{
+	int rc = connect_socket(s);
+
+	for (size_t i = 0; !rc && i < sizeof(talk) / sizeof(talk[0]); i++) {
+		rc = say(s, talk[i].said);
+		for (const char *at = talk[i].heard, *end; !rc && (end = strstr(at, "\r\n"));
+		     at = end + 2)
+			rc = hear(s, at, (size_t)(end - at));
+	}
+	if (rc)
+		return failed("talk to the proxy", rc);
+	puts("\n  Any client library of memcached's will do. What several commands at a time ask for\n"
+	     "  goes to the store in one message.");
+	return 0;
+}
+
+int demo_session(void)
+{
+	struct session s = {.dir = "/tmp/gannet-demo-XXXXXX", .socket = -1};
+	int rc;
+
+	if (!mkdtemp(s.dir))
+		return failed("make a folder in /tmp", -errno);
+	snprintf(s.path, sizeof(s.path), "%s/socket", s.dir);
+	snprintf(s.addr, sizeof(s.addr), "shm:demo-%d", (int)getpid());
+	puts("\nThe same store, for programs that speak memcached's protocol:\n");
+	rc = start_both(&s);
+	if (!rc)
+		rc = store_one(&s);
+	if (!rc)
+		rc = converse(&s);
+	if (s.socket >= 0)
+		close(s.socket);
+	stop(&s.proxy);
+	stop(&s.server);
+	unlink(s.path);
+	rmdir(s.dir);
+	return rc;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A store with little memory, and beside it the order in which its keys were used. Whenever a bucket
+ * has lost a key to make room for another it must be the one that was used before all the others
+ * there. What the log forgets when it is tidied is forgotten here, too, and says nothing.
+ */
+#include "kv_lru.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "kv/store.h"
+
+#define KEYS	  4000u
+#define OPS	  12000u
+#define VALUE_MAX 600u
+
+struct lru {
+	struct gn_kv_store *store;
+	uint64_t rng;
+	uint64_t clock;
+	uint64_t used[KEYS]; /* when, 0: it is not there */
+	uint32_t sizes[2];
+	uint64_t evicted;
+	uint8_t value[VALUE_MAX];
+};
+
+static uint32_t draw(struct lru *l, uint32_t below)
+{
+	l->rng = l->rng * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)((l->rng >> 32) % below);
+}
+
+static uint32_t bucket_of(const struct lru *l, uint32_t key)
+{
+	const struct gn_kv_store *s = l->store;
+	const uint64_t hash = kv_hash(&key, sizeof(key), s->seed);
+	const uint32_t n = (uint32_t)hash & (s->level - 1);
+
+	return n < s->split ? (uint32_t)hash & (2 * s->level - 1) : n;
+}
+
+static bool is_there(const struct lru *l, uint32_t key)
+{
+	const uint64_t hash = kv_hash(&key, sizeof(key), l->store->seed);
+
+	return kv_find(l->store, hash, &key, sizeof(key));
+}
+
+static unsigned do_op(struct lru *l, enum gn_kv_verb verb, uint32_t key, unsigned how)
+{
+	uint8_t room[VALUE_MAX];
+	struct gn_kv_op op = {.verb = verb,
+			      .how = how,
+			      .key = &key,
+			      .key_len = sizeof(key),
+			      .value = l->value,
+			      .value_len = verb == GN_KV_SET ? l->sizes[draw(l, 2)] : 0,
+			      .room = room,
+			      .room_bytes = sizeof(room)};
+
+	gn_kv_store_do(l->store, &op, 1);
+	return op.status;
+}
+
+/* Whoever is not there any more, of all buckets. */
+static void forget_absent(struct lru *l)
+{
+	for (uint32_t i = 0; i < KEYS; i++)
+		if (l->used[i] && !is_there(l, i))
+			l->used[i] = 0;
+}
+
+/* One of key's bucket made room: which, and was it its turn? */
+static bool check_evicted(struct lru *l, uint32_t key, char *why, size_t room)
+{
+	const uint32_t bucket = bucket_of(l, key);
+	uint32_t gone = KEYS, oldest = KEYS;
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < KEYS; i++) {
+		if (i == key || !l->used[i] || bucket_of(l, i) != bucket)
+			continue;
+		if (oldest == KEYS || l->used[i] < l->used[oldest])
+			oldest = i;
+		if (!is_there(l, i)) {
+			gone = i;
+			n++;
+		}
+	}
+	if (n == 1 && gone == oldest)
+		return true;
+	snprintf(why, room,
+		 "bucket %u lost %u keys for key %u: the last %u, used at %llu, but %u was used at "
+		 "%llu",
+		 bucket, n, key, gone, (unsigned long long)(n ? l->used[gone] : 0), oldest,
+		 (unsigned long long)(oldest < KEYS ? l->used[oldest] : 0));
+	return false;
+}
+
+static bool set_one(struct lru *l, uint32_t key, char *why, size_t room)
+{
+	const struct gn_kv_stats before = l->store->stats;
+	const unsigned status = do_op(l, GN_KV_SET, key, 0);
+	const struct gn_kv_stats *after = &l->store->stats;
+
+	if (status != GN_KV_OK) {
+		snprintf(why, room, "key %u is not stored: %s", key, gn_kv_status_str(status));
+		return false;
+	}
+	if (after->evicted_bucket > before.evicted_bucket &&
+	    after->evicted_log == before.evicted_log) {
+		l->evicted++;
+		if (!check_evicted(l, key, why, room))
+			return false;
+	}
+	if (after->evicted_bucket > before.evicted_bucket ||
+	    after->evicted_log > before.evicted_log)
+		forget_absent(l);
+	l->used[key] = ++l->clock;
+	return true;
+}
+
+static bool step(struct lru *l, char *why, size_t room)
+{
+	const uint32_t key = draw(l, KEYS), dice = draw(l, 100);
+
+	if (dice < 60)
+		return set_one(l, key, why, room);
+	if (dice < 95) {
+		const bool quiet = dice < 70;
+		const unsigned status = do_op(l, GN_KV_GET, key, quiet ? GN_KV_QUIET : 0);
+
+		if ((status == GN_KV_OK) != (l->used[key] != 0)) {
+			snprintf(why, room, "key %u: %s", key, gn_kv_status_str(status));
+			return false;
+		}
+		if (status == GN_KV_OK && !quiet)
+			l->used[key] = ++l->clock;
+		return true;
+	}
+	do_op(l, GN_KV_DELETE, key, 0);
+	l->used[key] = 0;
+	return true;
+}
+
+bool kv_lru_check(uint64_t seed, uint64_t *evicted, char *why, size_t room)
+{
+	struct lru *l = calloc(1, sizeof(*l));
+	const struct gn_kv_store_opts opts = {.memory = GN_KV_MEMORY_MIN, .seed = seed};
+	bool ok = l && !gn_kv_store_create(&opts, &l->store);
+
+	if (!ok)
+		snprintf(why, room, "there is no store");
+	if (ok) {
+		l->rng = seed;
+		/* Mostly of one size, so that a new item fits where an old one was. */
+		l->sizes[0] = 100 + draw(l, VALUE_MAX - 100);
+		l->sizes[1] = draw(l, 4) ? l->sizes[0] : 100 + draw(l, VALUE_MAX - 100);
+	}
+	for (unsigned i = 0; i < OPS && ok; i++)
+		ok = step(l, why, room);
+	if (l) {
+		*evicted += l->evicted;
+		gn_kv_store_destroy(l->store);
+	}
+	free(l);
+	return ok;
+}
