@@ -121,7 +121,8 @@ static int get_some(const struct request *r, struct kv_link *link, unsigned firs
 
 	for (unsigned i = 0; i < n; i++)
 		ops[i] = (struct gn_kv_op){.verb = GN_KV_GET,
-					   .how = r->touch ? GN_KV_AND_TOUCH : 0,
+					   .how = (r->touch ? GN_KV_AND_TOUCH : 0u) |
+						  (r->json ? GN_KV_DETAILS : 0u),
 					   .ttl_s = r->ttl_s,
 					   .key = r->keys[first + i],
 					   .key_len = (uint32_t)strlen(r->keys[first + i]),

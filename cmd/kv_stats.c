@@ -133,7 +133,10 @@ static void print_json(const struct request *r, const struct report *report)
 		}
 		fputs("],", stdout);
 	}
-	printf("\"calls\":%s}\n", report->calls);
+	fputs("\"calls\":", stdout);
+	for (const char *c = report->calls; *c; c++) /* on one line: strings have no line ends */
+		putchar(*c == '\n' ? ' ' : *c);
+	puts("}");
 }
 
 static void print_prometheus(const struct report *report)
