@@ -43,9 +43,9 @@ struct history_op {
 	unsigned status;
 	uint32_t seen, seen_len; /* value, or HISTORY_UNSEEN */
 	uint32_t seen_flags;	 /* of a value that was seen */
+	bool flags_unseen;	 /* … but they were not */
 	uint64_t seen_cas;	 /* 0: not */
 	uint64_t seen_number;
-	unsigned found;
 };
 
 struct history_opts {

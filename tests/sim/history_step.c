@@ -95,12 +95,15 @@ static uint32_t joined(struct history *h, uint32_t a, uint32_t b)
 	return history_value(h, pieces, n);
 }
 
-static uint32_t number_value(struct history *h, uint64_t number)
+/* A number that has become shorter has blanks behind it. */
+static uint32_t number_value(struct history *h, uint64_t number, uint32_t least)
 {
 	struct piece piece = {.what = number, .len = 1, .number = true};
 
 	for (uint64_t n = number; n >= 10; n /= 10)
 		piece.len++;
+	if (piece.len < least)
+		piece.len = least;
 	return history_value(h, &piece, 1);
 }
 
@@ -129,14 +132,14 @@ static unsigned condition(struct history *h, struct key_state *to, const struct 
 static unsigned do_store(struct history *h, struct key_state *to, const struct history_op *op)
 {
 	const bool add = op->verb == GN_KV_ADD, set = op->verb == GN_KV_SET;
-	unsigned status;
+	const unsigned status = condition(h, to, op);
 
+	if (status != GN_KV_OK)
+		return status;
 	if (!set && add == (bool)to->present)
 		return GN_KV_NOT_STORED;
-	status = condition(h, to, op);
-	if (status == GN_KV_OK)
-		store(to, op);
-	return status;
+	store(to, op);
+	return GN_KV_OK;
 }
 
 static unsigned do_join(struct history *h, struct key_state *to, const struct history_op *op)
@@ -173,12 +176,12 @@ static unsigned do_number(struct history *h, struct key_state *to, const struct 
 	unsigned status;
 	uint64_t n;
 
-	if (!to->present && !(op->how & GN_KV_CREATE))
+	if (!to->present && (!(op->how & GN_KV_CREATE) || op->how & GN_KV_IF_CAS))
 		return GN_KV_MISS;
 	if (!to->present) {
 		*number = op->initial;
-		write_value(to, op, number_value(h, op->initial));
-		to->flags = op->flags;
+		write_value(to, op, number_value(h, op->initial, 0));
+		to->flags = 0;
 		live_for(to, op, op->create_s);
 		return GN_KV_OK;
 	}
@@ -196,7 +199,7 @@ static unsigned do_number(struct history *h, struct key_state *to, const struct 
 	else
 		n = n > op->number ? n - op->number : 0;
 	*number = n;
-	write_value(to, op, number_value(h, n));
+	write_value(to, op, number_value(h, n, value->len));
 	return GN_KV_OK;
 }
 
@@ -213,7 +216,9 @@ static unsigned do_look(struct key_state *to, const struct history_op *op)
 static bool has_seen(const struct history *h, const struct history_op *op,
 		     const struct key_state *at)
 {
-	if (op->seen != HISTORY_UNSEEN && (op->seen != at->value || op->seen_flags != at->flags))
+	if (op->seen != HISTORY_UNSEEN && op->seen != at->value)
+		return false;
+	if (op->seen != HISTORY_UNSEEN && !op->flags_unseen && op->seen_flags != at->flags)
 		return false;
 	return op->seen_len == HISTORY_UNSEEN || at->value == HISTORY_UNSEEN ||
 	       op->seen_len == h->value[at->value].len;

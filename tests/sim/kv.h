@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A key-value store under faults: what the files of this test share. The world is the test's own
+ * memory, which no simulated process has in its heap: what was asked and answered is written down
+ * there, whoever crashes.
+ */
+#ifndef GN_TESTS_SIM_KV_H
+#define GN_TESTS_SIM_KV_H
+
+#include <string.h>
+
+#include "gannet/kv.h"
+#include "gannet/sim.h"
+#include "history.h"
+
+#define CLIENTS_MAX 4u
+#define THREADS_MAX 3u
+#define KEYS_MAX    2048u
+#define BYTES_MAX   40000u /* of a value that is written */
+#define ROOM_MAX    65536u /* for one that is read */
+#define KINDS_MAX   32u
+#define ADDR	    "sim:n0:7"
+
+struct plan_client {
+	struct gn_kv_client_opts opts;
+	unsigned threads; /* each with a client of its own */
+	unsigned window;  /* operations begun and not waited for */
+	unsigned batch;	  /* … that are waited for together, at most */
+	unsigned ops;
+	uint32_t max_timeout_us; /* of those that have little time */
+	unsigned hurries;	 /* of 1000, which are such */
+	unsigned closes, sleeps, clears, looks, singles, asyncs; /* of 1000 steps */
+	unsigned writes, removes, numbers, joins; /* of 1000 operations; the rest reads */
+};
+
+struct plan {
+	const char *profile;
+	uint64_t caps_off;
+	char faults[1024];
+	bool breaks, no_memory, stalls; /* what they may do to operations */
+	bool strict;			/* nothing in it can break a connection, or be late */
+	bool ample;			/* memory: nothing is forgotten */
+	bool naps;			/* clients sleep for seconds, and things die meanwhile */
+	unsigned ttls;			/* of 1000 that store: with a time to live */
+	unsigned hot, cold, counters;	/* keys; the first hot ones are numbers */
+	uint32_t small, large;		/* bytes of a value: mostly up to, at most */
+	unsigned n_clients;
+	struct plan_client client[CLIENTS_MAX];
+	struct gn_kv_server_opts server;
+	uint32_t stop_us;  /* when the server ends for the first time; 0: with the run */
+	uint32_t drain_us; /* and how long it drains before; 0: not at all */
+};
+
+/* What happened over all seeds. */
+struct sums {
+	uint64_t statuses[GN_KV_STATUSES], verbs[GN_KV_VERBS], faults[KINDS_MAX];
+	uint64_t ops, keys, steps, undecided;
+	uint64_t reconnects, restarts, bypassed, torn, fell_back, messages;
+	uint64_t evicted_bucket, evicted_log, moved, splits, kicks, expired;
+	uint64_t made_room; /* in kv_lru.c */
+	uint64_t large;
+};
+
+struct world {
+	uint64_t seed;
+	bool verbose;
+	struct plan plan;
+	struct gn_sim *sim;
+	struct history *history;
+	unsigned clients_over;
+	uint32_t epoch;	    /* of the server */
+	uint64_t alive_ns;  /* when it was last seen */
+	uint64_t active_ns; /* when a client last did something */
+	uint64_t lives[CLIENTS_MAX];
+	char failure[512];
+	char log[8192];
+	struct sums sums;
+};
+
+/* kv.c */
+__attribute__((format(printf, 2, 3))) void world_fail(struct world *w, const char *fmt, ...);
+__attribute__((format(printf, 2, 3))) void world_say(const struct world *w, const char *fmt, ...);
+
+/* kv_plan.c */
+void plan_draw(struct plan *plan, uint64_t seed);
+/* Small and regular, for one fault on schedule. */
+void plan_small(struct plan *plan, const char *faults, bool bypass);
+void plan_print(const struct plan *plan);
+
+/* kv_value.c: keys and values that tell whose they are. */
+uint32_t key_make(char *to, uint32_t key);
+/* len is 0, 8, or 16 and more: see value_len(). */
+void value_make(uint8_t *to, uint32_t len, uint32_t key, uint32_t op);
+uint32_t value_len(uint32_t wanted);
+/* The pieces of what was read, and how many; -1: they are not all of this key. */
+#define PIECES 128
+int value_parse(const uint8_t *from, uint32_t len, uint32_t key, struct piece *out);
+
+/* kv_client.c, kv_server.c; arg: struct client_arg, struct world */
+struct client_arg {
+	struct world *w;
+	unsigned index;
+};
+gn_node_main client_main, server_main;
+
+#endif

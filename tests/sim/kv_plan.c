@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT */
+/* From a seed to a plan: cluster, server, clients, keys, and what goes wrong. */
+#include <stdio.h>
+
+#include "kv.h"
+
+struct rng {
+	uint64_t state;
+};
+
+static uint64_t rng_next(struct rng *rng)
+{
+	uint64_t x = rng->state += 0x9e3779b97f4a7c15u;
+
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+	return x ^ (x >> 31);
+}
+
+static uint32_t range(struct rng *rng, uint32_t low, uint32_t high)
+{
+	return low + (uint32_t)(rng_next(rng) % (high - low + 1));
+}
+
+static bool one_in(struct rng *rng, uint32_t n)
+{
+	return range(rng, 1, n) == 1;
+}
+
+static bool is_one_of(const char *kind, const char *const *list)
+{
+	while (*list && strcmp(kind, *list))
+		list++;
+	return *list;
+}
+
+/* ---- faults ---- */
+
+static const char *const of_nodes[] = {"crash",	    "pause", "slow-node", "slow-link",
+				       "partition", "drift", NULL};
+
+static void draw_rate(struct rng *rng, const char *kind, bool node, char *to, size_t size)
+{
+	static const char *const rare[] = {"qp-error", "rnr", "alloc", "register", NULL};
+	const uint32_t ppm = node		   ? range(rng, 2000, 50000) :
+			     is_one_of(kind, rare) ? range(rng, 100, 3000) :
+						     range(rng, 1000, 200000);
+
+	snprintf(to, size, "%s=%uppm", kind, ppm);
+}
+
+/* A node's trouble lasts a while, or for good; an operation's hits the first one from then on. */
+static void draw_schedule(struct rng *rng, const char *kind, bool node, char *to, size_t size)
+{
+	const unsigned where = range(rng, 0, 1);
+	const uint32_t at_us = range(rng, 0, 5000), for_us = range(rng, 20, 4000);
+	const uint32_t amount = range(rng, 1, 1000);
+	const bool other = one_in(rng, 2);
+	char span[32];
+
+	snprintf(span, sizeof(span), "+%uus", for_us);
+	if (other && where && (!strcmp(kind, "crash") || !strcmp(kind, "partition")))
+		*span = '\0'; /* for good; but there is always a server */
+	if (!node)
+		snprintf(to, size, "%s@%uus:n%u:#%u", kind, other ? 0 : at_us, where,
+			 1 + amount % 100);
+	else if (!strcmp(kind, "drift"))
+		snprintf(to, size, "%s@%uus:n%u:%s%uppm", kind, at_us, where, other ? "-" : "",
+			 amount);
+	else if (!strncmp(kind, "slow-", 5))
+		snprintf(to, size, "%s@%uus%s:n%u:%ux", kind, at_us, span, where, 2 + amount % 30);
+	else
+		snprintf(to, size, "%s@%uus%s:n%u%s", kind, at_us, span, where,
+			 !strcmp(kind, "partition") && amount % 3 == 0 ? ">" : "");
+}
+
+static void note_effect(struct plan *plan, const char *kind)
+{
+	static const char *const breaks[] = {"crash", "partition", "qp-error", "rnr", NULL};
+	static const char *const no_memory[] = {"alloc", "register", NULL};
+	static const char *const stalls[] = {"pause", "slow-node", "slow-link", "late-completion",
+					     NULL};
+
+	plan->breaks |= is_one_of(kind, breaks);
+	plan->no_memory |= is_one_of(kind, no_memory);
+	plan->stalls |= is_one_of(kind, stalls);
+}
+
+static void draw_faults(struct plan *plan, struct rng *rng)
+{
+	const bool none = one_in(rng, 4);
+	const uint32_t share = range(rng, 2, 8);
+	const char *kind;
+	size_t len = 0;
+
+	for (unsigned i = 0; (kind = gn_sim_fault_name(i)); i++) {
+		const bool chosen = one_in(rng, share) && !none;
+		const bool node = is_one_of(kind, of_nodes);
+		char fault[64];
+
+		/* In seconds there would be too many of them. */
+		if (one_in(rng, 2) || plan->naps)
+			draw_schedule(rng, kind, node, fault, sizeof(fault));
+		else
+			draw_rate(rng, kind, node, fault, sizeof(fault));
+		if (!chosen || !strncmp(kind, "ud-", 3))
+			continue;
+		note_effect(plan, kind);
+		len += (size_t)snprintf(plan->faults + len, sizeof(plan->faults) - len, "%s%s",
+					len ? "," : "", fault);
+	}
+}
+
+/* ---- the server, and what is in it ---- */
+
+static void draw_server(struct plan *plan, struct rng *rng)
+{
+	struct gn_kv_server_opts *o = &plan->server;
+
+	o->threads = range(rng, 1, 4);
+	o->bypass = one_in(rng, 3);
+	o->memory = (uint64_t)o->threads * (plan->ample ? 4u << 20 : GN_KV_MEMORY_MIN);
+	o->rpc.max_slots = range(rng, 1, 32);
+	o->rpc.max_request = one_in(rng, 2) ? 0 : range(rng, 600, 6000);
+	o->rpc.max_result = one_in(rng, 2) ? 0 : range(rng, 600, 6000);
+	o->rpc.park_us = range(rng, 20, one_in(rng, 2) ? 50 : 500);
+	o->rpc.flags = (one_in(rng, 4) ? GN_RPC_SYNC_REPLY : 0) |
+		       (one_in(rng, 3) ? GN_RPC_ONE_CTX : 0);
+	plan->stop_us = one_in(rng, 4) ? range(rng, 100, plan->naps ? 2000000 : 5000) : 0;
+	if (plan->stop_us && one_in(rng, 2))
+		plan->drain_us = range(rng, 100, 3000);
+}
+
+static void draw_keys(struct plan *plan, struct rng *rng)
+{
+	static const uint32_t cold[] = {0, 30, 300, 1500};
+
+	plan->hot = range(rng, 1, 8);
+	plan->counters = range(rng, 0, plan->hot / 2);
+	plan->cold = plan->ample ? cold[range(rng, 0, 3)] : range(rng, 200, 400);
+	plan->small = one_in(rng, 2) ? 64 : 400;
+	plan->large = one_in(rng, 3) ? BYTES_MAX / 2 : 3000;
+	if (!plan->ample) { /* it is to be too little */
+		plan->small = range(rng, 1000, 4000);
+		plan->large = 7000;
+	}
+	plan->ttls = plan->naps ? range(rng, 100, 500) : one_in(rng, 4) ? range(rng, 10, 100) : 0;
+}
+
+/* ---- clients ---- */
+
+static void draw_opts(struct gn_kv_client_opts *o, struct rng *rng)
+{
+	static const unsigned flags[] = {0, 0, GN_RPC_SIGNALED, GN_RPC_CLIENT_PAPER, GN_RPC_EAGER};
+
+	o->flags = (one_in(rng, 4) ? GN_KV_CALL_ONLY : 0) | (one_in(rng, 3) ? GN_KV_PAPER : 0) |
+		   (one_in(rng, 6) ? GN_KV_NO_RECONNECT : 0);
+	o->gather = one_in(rng, 2) ? 0 : range(rng, 1, 20);
+	o->rpc.mode = (enum gn_rpc_mode)range(rng, 0, GN_RPC_MODES - 1);
+	o->rpc.flags = flags[range(rng, 0, 4)] | (one_in(rng, 4) ? GN_RPC_BY_FAILS : 0);
+	o->rpc.slots = range(rng, 1, one_in(rng, 3) ? 2 : 24);
+	o->rpc.max_request = one_in(rng, 2) ? 0 : range(rng, 600, 6000);
+	o->rpc.max_result = one_in(rng, 2) ? 0 : range(rng, 600, 6000);
+	o->rpc.fetch_bytes = one_in(rng, 2) ? 0 : range(rng, 1, 1000);
+	o->rpc.timeout_us = range(rng, 2000, 20000);
+	if (one_in(rng, 4))
+		o->rpc.batch.entries = range(rng, 1, 8);
+	if (one_in(rng, 2))
+		o->rpc.batch.wait_us = range(rng, 5, 100);
+}
+
+static void draw_client(struct plan *plan, struct plan_client *c, struct rng *rng)
+{
+	draw_opts(&c->opts, rng);
+	c->threads = one_in(rng, 2) ? 1 : range(rng, 1, THREADS_MAX);
+	c->window = range(rng, 1, 16);
+	c->batch = range(rng, 1, one_in(rng, 2) ? 4 : 24);
+	c->ops = range(rng, 20, 150) * (plan->ample ? 1 : 2);
+	c->max_timeout_us = one_in(rng, 2) ? 50 : 1000;
+	c->hurries = one_in(rng, 2) ? 0 : range(rng, 5, 60);
+	c->closes = one_in(rng, 2) ? 0 : range(rng, 1, 30);
+	c->sleeps = one_in(rng, 2) ? 20 : range(rng, 1, 200);
+	c->clears = one_in(rng, 4) ? range(rng, 1, 5) : 0;
+	c->looks = range(rng, 1, 30);
+	c->singles = range(rng, 50, 500);
+	c->asyncs = one_in(rng, 2) ? 0 : range(rng, 50, 500);
+	c->writes = range(rng, 100, 500);
+	c->removes = one_in(rng, 3) ? 0 : range(rng, 10, 100);
+	c->numbers = one_in(rng, 3) ? 0 : range(rng, 10, 150);
+	c->joins = one_in(rng, 3) ? 0 : range(rng, 10, 100);
+}
+
+static uint64_t draw_caps_off(struct rng *rng)
+{
+	const uint64_t all = GN_CAP_INORDER_WRITE | GN_CAP_INORDER_128 | GN_CAP_WRITE_ORDER |
+			     GN_CAP_READ_HEAD_FIRST;
+	const uint64_t some = rng_next(rng) & all;
+
+	switch (range(rng, 0, 2)) {
+	case 0:
+		return 0;
+	case 1:
+		return all;
+	default:
+		return some;
+	}
+}
+
+void plan_draw(struct plan *plan, uint64_t seed)
+{
+	struct rng rng = {seed * 0xd6e8feb86659fd93u + 0x6b76};
+	unsigned profiles = 0;
+
+	memset(plan, 0, sizeof(*plan));
+	while (gn_sim_profile_name(profiles))
+		profiles++;
+	plan->profile = gn_sim_profile_name(range(&rng, 0, profiles - 1));
+	plan->caps_off = draw_caps_off(&rng);
+	plan->n_clients = range(&rng, 1, CLIENTS_MAX);
+	plan->naps = one_in(&rng, 5);
+	plan->ample = one_in(&rng, 2);
+	draw_server(plan, &rng);
+	draw_keys(plan, &rng);
+	for (unsigned i = 0; i < plan->n_clients; i++)
+		draw_client(plan, &plan->client[i], &rng);
+	draw_faults(plan, &rng);
+	plan->strict = !plan->breaks && !plan->no_memory && !plan->stalls;
+}
+
+void plan_small(struct plan *plan, const char *faults, bool bypass)
+{
+	struct plan_client client = {.threads = 1,
+				     .window = 3,
+				     .batch = 3,
+				     .ops = 12,
+				     .singles = 300,
+				     .asyncs = 300,
+				     .looks = 50,
+				     .writes = 400,
+				     .numbers = 100};
+
+	memset(plan, 0, sizeof(*plan));
+	client.opts.rpc.slots = 2;
+	client.opts.rpc.timeout_us = 5000;
+	plan->profile = "ideal";
+	plan->ample = true;
+	plan->hot = 4;
+	plan->small = 100;
+	plan->large = 5000;
+	plan->n_clients = 2;
+	plan->client[0] = plan->client[1] = client;
+	plan->client[1].opts.rpc.mode = GN_RPC_REPLY;
+	plan->server.threads = 2;
+	plan->server.bypass = bypass;
+	plan->server.memory = 2ull << 20;
+	snprintf(plan->faults, sizeof(plan->faults), "%s", faults);
+	plan->no_memory = true;
+}
+
+void plan_print(const struct plan *p)
+{
+	const struct gn_kv_server_opts *o = &p->server;
+
+	printf("# profile %s, caps off %llx%s%s%s\n# faults %s\n", p->profile,
+	       (unsigned long long)p->caps_off, p->strict ? ", strict" : "",
+	       p->ample ? ", ample" : "", p->naps ? ", naps" : "", p->faults);
+	printf("# n0: %u threads%s, %llu KiB, flags %x, %u slots, %u and %u bytes, parks %u us, "
+	       "stops %u us, drains %u us\n",
+	       o->threads, o->bypass ? ", bypass" : "", (unsigned long long)o->memory >> 10,
+	       o->rpc.flags, o->rpc.max_slots, o->rpc.max_request, o->rpc.max_result,
+	       o->rpc.park_us, p->stop_us, p->drain_us);
+	printf("# keys: %u hot, %u of them numbers, %u cold; values up to %u, some %u; ttls %u\n",
+	       p->hot, p->counters, p->cold, p->small, p->large, p->ttls);
+	for (unsigned i = 0; i < p->n_clients; i++) {
+		const struct plan_client *c = &p->client[i];
+
+		printf("# n%u: %u threads, mode %d, flags %x and %x, gather %u, %u slots, %u and "
+		       "%u bytes, batches of %u, window %u, batch %u, %u ops, hurries %u up to %u "
+		       "us, closes %u, sleeps %u, clears %u, writes %u\n",
+		       i + 1, c->threads, c->opts.rpc.mode, c->opts.flags, c->opts.rpc.flags,
+		       c->opts.gather, c->opts.rpc.slots, c->opts.rpc.max_request,
+		       c->opts.rpc.max_result, c->opts.rpc.batch.entries, c->window, c->batch,
+		       c->ops, c->hurries, c->max_timeout_us, c->closes, c->sleeps, c->clears,
+		       c->writes);
+	}
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/* The server of the test: begins, ends, drains, crashes, and each time another begins. */
+#include <errno.h>
+
+#include "kv.h"
+
+#define QUIET_NS  1000000000ull /* no client has done anything: they are gone */
+#define FORGET_NS 3000000000ull /* then the server must know, too; an accept takes up to 2 s */
+#define TICK_US	  100u
+#define MEMORY_US 50u
+#define ATTEMPTS  200u
+#define DOWN_US	  2000u /* between one server and the next, at most */
+
+static bool all_over(const struct world *w)
+{
+	const uint64_t quiet_ns = w->plan.naps ? 4 * QUIET_NS : QUIET_NS;
+
+	return w->clients_over == w->plan.n_clients ||
+	       gn_sim_now_ns(w->sim) > w->active_ns + quiet_ns;
+}
+
+static uint64_t clients_now(struct gn_kv_server *server)
+{
+	struct gn_rpc_counters count;
+
+	gn_rpc_server_counters(gn_kv_server_rpc(server), &count);
+	return count.clients;
+}
+
+/* Until it is to end, or nobody is left: and then it must know that nobody is. */
+static void serve(struct world *w, struct gn_kv_server *server, uint32_t stop_us)
+{
+	uint64_t until;
+
+	while (!all_over(w) && (!stop_us || gn_sim_now_ns(w->sim) < stop_us * 1000ull)) {
+		gn_sleep_us(w->plan.naps ? 10 * TICK_US : TICK_US);
+		w->alive_ns = gn_sim_now_ns(w->sim);
+	}
+	if (!all_over(w))
+		return;
+	until = gn_sim_now_ns(w->sim) + FORGET_NS;
+	while (clients_now(server) && gn_sim_now_ns(w->sim) < until)
+		gn_sleep_us(1000);
+	if (clients_now(server))
+		world_fail(w, "the server still has %llu clients, %llu ms after the last has gone",
+			   (unsigned long long)clients_now(server), FORGET_NS / 1000000);
+}
+
+static void drain(struct world *w, struct gn_kv_server *server)
+{
+	const int rc = gn_kv_server_drain(server, gn_deadline_us(w->plan.drain_us));
+
+	world_say(w, "drained: %s", gn_strerror(rc));
+	if (rc && rc != -ETIMEDOUT)
+		world_fail(w, "the server cannot be drained: %s", gn_strerror(rc));
+}
+
+/* All that the last one knew is forgotten when another begins. */
+static void new_epoch(struct world *w)
+{
+	struct history_op *op;
+
+	if (w->alive_ns) {
+		op = history_add(w->history, NULL);
+		op->verb = HISTORY_RESTART;
+		op->begin_ns = w->alive_ns;
+		op->end_ns = gn_sim_now_ns(w->sim);
+		op->status = GN_KV_OK;
+		w->epoch++;
+		w->sums.restarts++;
+	}
+	w->alive_ns = gn_sim_now_ns(w->sim);
+}
+
+static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_us)
+{
+	struct gn_kv_server *server = NULL;
+	int rc = gn_kv_server_create(fabric, ADDR, &w->plan.server, &server);
+
+	if (!rc) {
+		new_epoch(w);
+		rc = gn_kv_server_start(server);
+	}
+	if (!rc) {
+		world_say(w, "the server begins");
+		serve(w, server, stop_us);
+		if (stop_us && w->plan.drain_us && !all_over(w))
+			drain(w, server);
+		world_say(w, "the server ends");
+		w->alive_ns = gn_sim_now_ns(w->sim);
+	} else if (rc != -ENOMEM || !w->plan.no_memory) {
+		world_fail(w, "no server: %s", gn_strerror(rc));
+	}
+	gn_kv_server_destroy(server);
+	return rc;
+}
+
+int server_main(struct gn_env *env, int argc, char **argv)
+{
+	struct world *w = env->arg;
+	uint32_t stop_us = w->epoch ? 0 : w->plan.stop_us;
+	struct gn_fabric *fabric;
+	int rc = -ENOMEM;
+
+	(void)argc;
+	(void)argv;
+	for (unsigned i = 0; rc && i < ATTEMPTS; i++) {
+		rc = gn_fabric_open(env->fabric, &fabric);
+		if (rc)
+			gn_sleep_us(MEMORY_US);
+	}
+	if (rc)
+		return w->plan.no_memory ? 0 : 1;
+	for (unsigned i = 0; i < ATTEMPTS && !all_over(w); i++) {
+		rc = serve_once(w, fabric, stop_us);
+		gn_sleep_us(MEMORY_US + (rc ? 0 : gn_random() % DOWN_US));
+		if (!rc)
+			stop_us = 0;
+	}
+	rc = gn_fabric_close(fabric);
+	if (rc)
+		world_fail(w, "the server's fabric cannot be closed: %s", gn_strerror(rc));
+	return 0;
+}
