@@ -15,6 +15,7 @@ struct kv_message {
 	uint8_t *request, *result;
 	uint32_t request_room, result_room;
 	uint32_t request_bytes, result_bytes; /* used; that may come */
+	bool alone;			      /* others could overtake it, and wait: see call() */
 };
 
 struct kv_bypass;
@@ -25,6 +26,8 @@ struct kv_link {
 	struct kv_message *open;	       /* that operations are added to */
 	struct kv_message *queue, **queue_end; /* that the calls have no room for now */
 	uint32_t under_way;		       /* messages: open, waiting and called; looks */
+	uint32_t called;		       /* … of these */
+	bool alone;			       /* one of them is */
 	struct kv_bypass *bypass;	       /* NULL: everything is called */
 };
 
