@@ -257,8 +257,9 @@ static int start(const struct request *r, struct gn_fabric *fabric, struct gn_kv
 	return 0;
 }
 
-static int serve(const struct request *r, struct gn_fabric *fabric, const sigset_t *set)
+static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 {
+	const struct request *r = arg;
 	struct gn_rpc_counters counters = {0};
 	struct gn_kv_server *server;
 	int signo, status;
@@ -280,17 +281,8 @@ static int serve(const struct request *r, struct gn_fabric *fabric, const sigset
 
 int cmd_kv_serve(int argc, char **argv)
 {
-	struct gn_fabric *fabric;
 	struct request r;
-	sigset_t set;
 	int status;
 
-	if (parse(argc, argv, &r, &status))
-		return status;
-	serving_begin(&set);
-	if (rpc_open(r.addr, &fabric))
-		return EXIT_FAILURE;
-	status = serve(&r, fabric, &set);
-	gn_fabric_close(fabric);
-	return status;
+	return parse(argc, argv, &r, &status) ? status : serving(r.addr, serve, &r);
 }
