@@ -184,12 +184,12 @@ class Connection:
         data, self.buffer = self.buffer, b""
         return data
 
-    def until(self, end, seconds):
-        """Everything to the line end, or as much as came in that time."""
+    def until(self, done, seconds):
+        """Everything until done() is content with it, or as much as came in that time."""
         deadline = time.monotonic() + seconds
         self.s.settimeout(0.05)
         try:
-            while end not in self.buffer and time.monotonic() < deadline:
+            while not done(self.buffer) and time.monotonic() < deadline:
                 try:
                     if not self.more():
                         self.buffer += b"<closed>"
