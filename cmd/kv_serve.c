@@ -147,7 +147,6 @@ struct watch {
 	struct gn_kv_client *client;
 	struct gn_kv_stats last;
 	uint64_t last_ns;
-	uint64_t lines;
 };
 
 static uint64_t operations(const struct gn_kv_stats *s)
@@ -216,7 +215,7 @@ static int watch(const struct request *r, struct gn_fabric *fabric, struct gn_kv
 		 const sigset_t *set)
 {
 	const struct gn_kv_client_opts opts = {.flags = GN_KV_CALL_ONLY};
-	struct watch w = {.lines = 0};
+	struct watch w = {.last_ns = 0};
 	int signo = 0;
 	const int rc = gn_kv_connect(fabric, r->addr, &opts, &w.client);
 
