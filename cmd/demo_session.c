@@ -20,10 +20,11 @@
 #include "bench.h"
 #include "demo.h"
 
-#define READY_US 5000000u
-#define END_US	 3000000u
-#define NAP_US	 10000u
-#define ANSWER_S 5
+#define READY_US   5000000u
+#define END_US	   3000000u
+#define NAP_US	   10000u
+#define ANSWER_S   5
+#define TMPDIR_MAX 50u
 
 struct child {
 	int pid; /* 0: none */
@@ -31,7 +32,7 @@ struct child {
 };
 
 struct session {
-	char dir[64], path[80], addr[48];
+	char dir[80], path[96], addr[48];
 	struct child server, proxy;
 	int socket;
 	char buf[4096]; /* what has come and was not shown */
@@ -91,7 +92,7 @@ static void stop(struct child *child)
 
 static int start_both(struct session *s)
 {
-	char where[96];
+	char where[112];
 	const char *const serve[] = {"kv", "serve", "--listen", s->addr, "--memory", "64M", NULL};
 	const char *const proxy[] = {"kv", "proxy", "--server", s->addr, "--listen", where, NULL};
 	int rc;
@@ -223,14 +224,15 @@ static int converse(struct session *s)
 
 int demo_session(void)
 {
-	struct session s = {.dir = "/tmp/gannet-demo-XXXXXX",
-			    .server = {.out = -1},
-			    .proxy = {.out = -1},
-			    .socket = -1};
+	struct session s = {.server = {.out = -1}, .proxy = {.out = -1}, .socket = -1};
+	const char *tmp = getenv("TMPDIR");
 	int rc;
 
+	/* The path of a socket is short. */
+	snprintf(s.dir, sizeof(s.dir), "%s/gannet-demo-XXXXXX",
+		 tmp && *tmp && strlen(tmp) <= TMPDIR_MAX ? tmp : "/tmp");
 	if (!mkdtemp(s.dir))
-		return failed("make a folder in /tmp", -errno);
+		return failed("make a folder for a socket", -errno);
 	snprintf(s.path, sizeof(s.path), "%s/socket", s.dir);
 	snprintf(s.addr, sizeof(s.addr), "shm:demo-%d", (int)getpid());
 	puts("\nThe same store, for programs that speak memcached's protocol:\n");
