@@ -117,7 +117,8 @@ int gn_kv_limits(const struct gn_kv_client *client, struct gn_kv_limits *out)
 	if (rc || !out)
 		return rc ? rc : -EINVAL;
 	*out = (struct gn_kv_limits){.partitions = client->layout.partitions,
-				     .max_value = client->layout.max_value};
+				     .max_value = client->layout.max_value,
+				     .bypass = kv_client_bypasses(client)};
 	return 0;
 }
 

@@ -2,7 +2,7 @@
 /* A client: connected to each partition of a server, and again when that was gone. */
 #include <errno.h>
 
-#include "kv/client.h"
+#include "kv/bypass.h"
 
 #define SLOT_HEADS 128u	  /* of a slot's bytes, for the call itself */
 #define OPS_MAX	   65536u /* under way */
@@ -76,7 +76,12 @@ static void disconnect(struct gn_kv_client *c)
 		link->rpc = NULL;
 	}
 	/* What was not called yet finds nobody, and ends. */
+	for (uint32_t i = 0; i < c->n_links; i++)
+		if (c->links[i].bypass)
+			kv_bypass_end_all(c->links[i].bypass);
 	kv_message_send_all(c);
+	for (uint32_t i = 0; i < c->n_links; i++)
+		kv_bypass_free(&c->links[i]);
 	gn_free(c->links);
 	c->links = NULL;
 	c->n_links = 0;
@@ -85,7 +90,8 @@ static void disconnect(struct gn_kv_client *c)
 
 static int learn_layout(struct gn_kv_client *c, uint64_t deadline_ns)
 {
-	int rc = kv_client_call(c, 0, KV_LAYOUT, NULL, 0, &c->layout, sizeof(c->layout),
+	const struct kv_layout_ask ask = {0};
+	int rc = kv_client_call(c, 0, KV_LAYOUT, &ask, sizeof(ask), &c->layout, sizeof(c->layout),
 				deadline_ns);
 
 	if (rc)
@@ -112,6 +118,8 @@ static int connect_all(struct gn_kv_client *c, uint64_t timeout_us)
 		c->n_links++;
 		rc = connect_link(c, i, &c->links[i], timeout_us);
 	}
+	for (uint32_t i = 0; !rc && i < c->n_links && kv_client_bypasses(c); i++)
+		rc = kv_bypass_make(c, i, gn_deadline_us(timeout_us));
 	if (rc)
 		disconnect(c);
 	else
@@ -199,6 +207,7 @@ int gn_kv_close(struct gn_kv_client *c)
 /* 0: it is under way. */
 static int begin(struct gn_kv_client *c, struct gn_kv_op *op, enum kv_step step)
 {
+	bool call;
 	int rc;
 
 	if (!op->key || !op->key_len || op->key_len > GN_KV_KEY_MAX || op->verb >= GN_KV_VERBS ||
@@ -212,8 +221,11 @@ static int begin(struct gn_kv_client *c, struct gn_kv_op *op, enum kv_step step)
 	c->count.ops++;
 	c->n_ops++;
 	c->n_waited += step == KV_STEP_WAITED;
-	rc = step == KV_STEP_WAITED && c->n_waited == 1 && c->alone ? kv_message_call(c, op) :
-								      kv_message_add(c, op);
+	call = step == KV_STEP_WAITED && c->n_waited == 1 && c->alone;
+	if (c->links[op->part].bypass && (!call || op->verb == GN_KV_GET))
+		rc = kv_bypass_begin(c, op);
+	else
+		rc = call ? kv_message_call(c, op) : kv_message_add(c, op);
 	if (rc) {
 		c->n_ops--;
 		c->n_waited -= step == KV_STEP_WAITED;
@@ -225,9 +237,17 @@ static int poll_links(struct gn_kv_client *c)
 {
 	c->ended = 0;
 	kv_message_send_all(c);
-	for (uint32_t i = 0; i < c->n_links; i++)
-		if (c->links[i].under_way)
-			gn_rpc_poll(c->links[i].rpc);
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		struct kv_link *link = &c->links[i];
+
+		if (!link->under_way)
+			continue;
+		if (link->bypass)
+			kv_bypass_poll(link->bypass);
+		gn_rpc_poll(link->rpc);
+		if (link->bypass)
+			kv_bypass_poll(link->bypass);
+	}
 	/* What was asked for again. */
 	kv_message_send_all(c);
 	return c->ended;
@@ -264,6 +284,8 @@ static int wait_links(struct gn_kv_client *c, unsigned *looks, uint64_t deadline
 		return 0;
 	if (!only && gn_deadline_us(WAIT_US) < until_ns)
 		until_ns = gn_deadline_us(WAIT_US);
+	if (link->bypass && link->bypass->until_ns < until_ns)
+		until_ns = link->bypass->until_ns;
 	rc = gn_rpc_wait(link->rpc, until_ns);
 	if (rc == -EINTR || (rc == -ETIMEDOUT && until_ns == deadline_ns))
 		return rc;
@@ -312,6 +334,8 @@ int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
 		return rc;
 	if (!op)
 		return -EINVAL;
+	if (c->closing)
+		return -ENOTCONN;
 	if (c->n_ops >= OPS_MAX)
 		return -EAGAIN;
 	/*

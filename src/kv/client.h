@@ -15,15 +15,20 @@ struct kv_message {
 	uint8_t *request, *result;
 	uint32_t request_room, result_room;
 	uint32_t request_bytes, result_bytes; /* used; that may come */
+	bool alone;			      /* others could overtake it, and wait: see call() */
 };
+
+struct kv_bypass;
 
 struct kv_link {
 	struct gn_rpc_client *rpc;
 	uint32_t max_request;		       /* bytes, for more than one operation */
 	struct kv_message *open;	       /* that operations are added to */
 	struct kv_message *queue, **queue_end; /* that the calls have no room for now */
-	uint32_t under_way;		       /* messages: open, waiting and called */
-	bool large;			       /* one is too large for a slot, and others wait */
+	uint32_t under_way;		       /* messages: open, waiting and called; looks */
+	uint32_t called;		       /* … of these */
+	bool alone;			       /* one of them is */
+	struct kv_bypass *bypass;	       /* NULL: everything is called */
 };
 
 struct gn_kv_client {
@@ -47,7 +52,18 @@ struct gn_kv_client {
 };
 
 /* op->step */
-enum kv_step { KV_STEP_SUBMITTED, KV_STEP_WAITED };
+enum kv_step {
+	KV_STEP_SUBMITTED = 0,
+	KV_STEP_WAITED = 1 << 0, /* by gn_kv_do() */
+	KV_STEP_READS = 1 << 1,	 /* bypass.c knows of it: a GET */
+	KV_STEP_WRITES = 1 << 2, /* … or what others must not overtake */
+};
+
+/* Its GETs are reads, where they can be. */
+static inline bool kv_client_bypasses(const struct gn_kv_client *c)
+{
+	return c->layout.bypass && !(c->opts.flags & GN_KV_CALL_ONLY);
+}
 
 /* client.c */
 int kv_client_check(const struct gn_kv_client *client); /* 0, -EINVAL, -EPERM */

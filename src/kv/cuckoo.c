@@ -24,7 +24,8 @@
 #define BYTES_PER_ENTRY 256u /* of memory, for which the first table has an entry */
 #define FULL_PCT	85u
 #define PATH_DEEP	16u
-#define WRITE_NS	10u /* half of an entry, where time is simulated */
+#define MUTANT_NS	20000u
+#define WRITE_NS	25u /* half of an entry, where time is simulated */
 
 /* ---- entries ---- */
 
@@ -33,7 +34,6 @@ static struct kv_table *table_of(const struct gn_kv_store *s)
 	return &s->cuckoo->tables[s->cuckoo->n_tables - 1];
 }
 
-/* Clients see a part of it before the rest, on some machines. */
 static void write_entry(struct kv_cuckoo *c, struct kv_entry *to, uint64_t tag, uint32_t place,
 			uint32_t bytes, uint64_t sum)
 {
@@ -46,12 +46,12 @@ static void write_entry(struct kv_cuckoo *c, struct kv_entry *to, uint64_t tag, 
 	};
 
 	e.crc = kv_entry_crc(&e);
-	/* The item before the entry. */
-	__atomic_store_n(&to->id, e.id, __ATOMIC_RELEASE);
-	__atomic_store_n(&to->where, e.where, __ATOMIC_RELEASE);
-	gn_charge(GN_WORK_NS, WRITE_NS);
-	__atomic_store_n(&to->sum, e.sum, __ATOMIC_RELEASE);
+	/* The item before its entry, and what it is found by last: so most are whole when found. */
 	__atomic_store_n(&to->crc, e.crc, __ATOMIC_RELEASE);
+	__atomic_store_n(&to->sum, e.sum, __ATOMIC_RELEASE);
+	gn_charge(GN_WORK_NS, WRITE_NS);
+	__atomic_store_n(&to->where, e.where, __ATOMIC_RELEASE);
+	__atomic_store_n(&to->id, e.id, __ATOMIC_RELEASE);
 	gn_charge(GN_WORK_NS, WRITE_NS);
 }
 
@@ -109,8 +109,12 @@ static unsigned depth(const struct kv_step *steps, uint32_t step)
 	return n;
 }
 
-/* The last step of a shortest way from any of the key's entries, or KV_PATH_MAX. */
-static uint32_t find_way(const struct kv_table *t, struct kv_step *steps, uint64_t tag)
+/*
+ * The last step of a shortest way from any of the key's entries, after a look at most of them at
+ * most, or KV_PATH_MAX.
+ */
+static uint32_t find_way(const struct kv_table *t, struct kv_step *steps, uint64_t tag,
+			 uint32_t most)
 {
 	uint32_t n = 0;
 
@@ -120,10 +124,10 @@ static uint32_t find_way(const struct kv_table *t, struct kv_step *steps, uint64
 			return n;
 		n++;
 	}
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n && n < most; i++) {
 		const uint64_t other = kv_entry_tag(&t->entries[steps[i].at]);
 
-		for (unsigned way = 0; way < KV_WAYS && n < KV_PATH_MAX; way++) {
+		for (unsigned way = 0; way < KV_WAYS && n < most; way++) {
 			const uint32_t at = kv_entry_at(other, way, t->bits);
 
 			if (on_the_way(steps, i, at) || depth(steps, i) >= PATH_DEEP)
@@ -149,6 +153,7 @@ static struct kv_entry *make_way(struct gn_kv_store *s, struct kv_cuckoo *c,
 			const struct kv_entry was = *from;
 
 			empty_entry(c, from);
+			gn_charge(GN_WORK_NS, MUTANT_NS);
 			copy_entry(c, to, &was);
 		} else {
 			copy_entry(c, to, from);
@@ -182,7 +187,7 @@ static int make_table(struct gn_kv_store *s, unsigned bits, struct kv_table *out
 static void carry_over(struct gn_kv_store *s, const struct kv_table *to, const struct kv_entry *e)
 {
 	struct kv_cuckoo *c = s->cuckoo;
-	const uint32_t way = find_way(to, c->steps, kv_entry_tag(e));
+	const uint32_t way = find_way(to, c->steps, kv_entry_tag(e), KV_PATH_MAX);
 
 	if (way < KV_PATH_MAX) {
 		copy_entry(c, make_way(s, c, to, way), e);
@@ -237,29 +242,42 @@ static struct kv_entry *evict(struct gn_kv_store *s, uint64_t tag)
 	return oldest;
 }
 
-int kv_cuckoo_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+static bool too_full(const struct gn_kv_store *s)
+{
+	return (s->cuckoo->used + 1) * 100 > (uint64_t)FULL_PCT << table_of(s)->bits;
+}
+
+/* Where a new key may be written; NULL: another has to go. */
+static struct kv_entry *free_entry(struct gn_kv_store *s, uint64_t tag)
 {
 	struct kv_cuckoo *c = s->cuckoo;
-	const uint64_t tag = kv_tag(hash);
-	struct kv_entry *to;
 	uint32_t way;
 
-	if ((c->used + 1) * 100 > (uint64_t)FULL_PCT << table_of(s)->bits)
-		grow(s);
-	way = find_way(table_of(s), c->steps, tag);
+	/* A table that is too full, and cannot grow, is not worth a long search. */
+	if (too_full(s) && !grow(s))
+		way = find_way(table_of(s), c->steps, tag, KV_WAYS);
+	else
+		way = find_way(table_of(s), c->steps, tag, KV_PATH_MAX);
 	if (way == KV_PATH_MAX && grow(s))
-		way = find_way(table_of(s), c->steps, tag);
-	if (way < KV_PATH_MAX) {
-		to = make_way(s, c, table_of(s), way);
+		way = find_way(table_of(s), c->steps, tag, KV_PATH_MAX);
+	return way < KV_PATH_MAX ? make_way(s, c, table_of(s), way) : NULL;
+}
+
+int kv_cuckoo_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+{
+	struct kv_entry *to = free_entry(s, kv_tag(hash));
+	uint32_t gone;
+
+	if (to) {
 		write_item(s, to, hash, place);
 		s->stats.items++;
-		c->used++;
+		s->cuckoo->used++;
 		return 0;
 	}
-	to = evict(s, tag);
-	way = kv_entry_place(to);
+	to = evict(s, kv_tag(hash));
+	gone = kv_entry_place(to);
 	write_item(s, to, hash, place);
-	kv_log_kill(s, way);
+	kv_log_kill(s, gone);
 	s->stats.evicted_bucket++;
 	return 0;
 }

@@ -3,8 +3,8 @@
  * An entry of the table that clients read by themselves, as it lies there:
  *
  *	id     40 bits of the key's hash, and the low 24 of a number
- *	where  the item's place in 32 bits, its size in 18, both in units of eight bytes; and 14 more
- *	       bits of the number
+ *	where  the item's place in 32 bits, its size in 18, both in units of eight bytes; and 14
+ *	       more bits of the number
  *	sum    CRC-64 of the item, from its lengths to the last byte of its value
  *	crc    CRC-64 of the three words before, such that zeros have zero: memory that was never
  *	       written is an empty entry

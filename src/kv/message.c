@@ -2,7 +2,8 @@
 /* Operations of a client that travel together. */
 #include <errno.h>
 
-#include "kv/client.h"
+#include "base/bits.h"
+#include "kv/bypass.h"
 
 #define REQUEST_ROOM 1024u
 #define RESULTS_MAX  (4u << 20) /* a server does not send more */
@@ -13,7 +14,9 @@ void kv_op_end(struct gn_kv_client *c, struct gn_kv_op *op, unsigned status)
 	op->status = status < GN_KV_STATUSES ? status : GN_KV_FAILED;
 	c->count.ended[op->status]++;
 	c->n_ops--;
-	if (op->step == KV_STEP_WAITED) {
+	if (unlikely(op->step & (KV_STEP_READS | KV_STEP_WRITES)))
+		kv_bypass_ended(c, op);
+	if (op->step & KV_STEP_WAITED) {
 		c->n_waited--;
 		return;
 	}
@@ -115,7 +118,11 @@ static bool add(struct kv_message *m, struct gn_kv_op *op, uint32_t bytes)
 
 /* ---- answers ---- */
 
-static unsigned status_of(unsigned rpc)
+/*
+ * A call that ends with BUSY was not executed, or its result is lost for want of memory: what would
+ * have changed something may have.
+ */
+static unsigned status_of(unsigned rpc, const struct gn_kv_op *op)
 {
 	switch (rpc) {
 	case GN_RPC_TIMEOUT:
@@ -124,7 +131,7 @@ static unsigned status_of(unsigned rpc)
 	case GN_RPC_CANCELED:
 		return GN_KV_GONE;
 	case GN_RPC_BUSY:
-		return GN_KV_BUSY;
+		return op->verb == GN_KV_GET ? GN_KV_BUSY : GN_KV_FAILED;
 	case GN_RPC_NO_METHOD:
 	case GN_RPC_DENIED:
 		return GN_KV_INVALID;
@@ -135,7 +142,10 @@ static unsigned status_of(unsigned rpc)
 
 static unsigned status_of_error(int rc)
 {
-	return rc == -ENOTCONN ? GN_KV_GONE : rc == -EMSGSIZE ? GN_KV_TOO_BIG : GN_KV_FAILED;
+	return rc == -ENOTCONN	? GN_KV_GONE :
+	       rc == -EMSGSIZE	? GN_KV_TOO_BIG :
+	       rc == -ETIMEDOUT ? GN_KV_TIMEOUT :
+				  GN_KV_FAILED;
 }
 
 static void fail_all(struct gn_kv_client *c, struct gn_kv_op *op, unsigned status)
@@ -143,6 +153,14 @@ static void fail_all(struct gn_kv_client *c, struct gn_kv_op *op, unsigned statu
 	for (struct gn_kv_op *next; op; op = next) {
 		next = op->next;
 		kv_op_end(c, op, status);
+	}
+}
+
+static void end_all(struct gn_kv_client *c, struct gn_kv_op *op, unsigned rpc)
+{
+	for (struct gn_kv_op *next; op; op = next) {
+		next = op->next;
+		kv_op_end(c, op, status_of(rpc, op));
 	}
 }
 
@@ -184,14 +202,15 @@ static void message_done(struct gn_rpc_op *rpc)
 	struct kv_link *link = &c->links[m->part];
 
 	link->under_way--;
-	if (m->request_bytes > link->max_request)
-		link->large = false;
+	link->called--;
+	if (m->alone)
+		link->alone = false;
 	if (rpc->status == GN_RPC_PEER_GONE)
 		c->down = true;
 	if (rpc->status == GN_RPC_OK)
 		take_results(c, m, rpc->result_len);
 	else
-		fail_all(c, m->first, status_of(rpc->status));
+		end_all(c, m->first, rpc->status);
 	put_message(c, m);
 	if (link->queue && !c->closing)
 		call_queued(c, link);
@@ -199,12 +218,17 @@ static void message_done(struct gn_rpc_op *rpc)
 
 /* ---- sending ---- */
 
-/* False: not now. */
+/*
+ * False: not now. Operations are done in their order: calls are, but one that is too large for a
+ * slot is done when all of it has been read, and one whose results are may have to be asked for
+ * again in part. So nothing else is called while such a one is under way.
+ */
 static bool call(struct gn_kv_client *c, struct kv_message *m)
 {
 	struct kv_link *link = &c->links[m->part];
 	int rc;
 
+	m->alone = m->request_bytes > link->max_request || m->result_bytes >= RESULTS_MAX;
 	m->rpc = (struct gn_rpc_op){
 		.method = KV_DO,
 		.request = m->request,
@@ -215,7 +239,15 @@ static bool call(struct gn_kv_client *c, struct kv_message *m)
 		.done = message_done,
 		.arg = m,
 	};
-	rc = link->rpc ? gn_rpc_submit(link->rpc, &m->rpc) : -ENOTCONN;
+	if (!link->rpc)
+		rc = -ENOTCONN;
+	else if (link->alone || (m->alone && link->called))
+		rc = -EAGAIN;
+	else
+		rc = gn_rpc_submit(link->rpc, &m->rpc);
+	/* A slot whose call has ended in time may stay taken for longer than this one has. */
+	if (rc == -EAGAIN && gn_now_ns() >= m->first->deadline_ns)
+		rc = -ETIMEDOUT;
 	if (rc == -EAGAIN)
 		return false;
 	c->down |= rc == -ENOTCONN;
@@ -223,27 +255,40 @@ static bool call(struct gn_kv_client *c, struct kv_message *m)
 	if (rc && !c->busy && !c->closing)
 		return false;
 	c->count.messages++;
-	if (rc) {
+	if (!rc) {
+		link->called++;
+		link->alone |= m->alone;
+	} else {
 		link->under_way--;
 		fail_all(c, m->first, status_of_error(rc));
 		put_message(c, m);
-	} else {
-		link->large = m->request_bytes > link->max_request;
 	}
 	return true;
 }
 
+static void enqueue(struct kv_link *link, struct kv_message *m)
+{
+	m->next = NULL;
+	*link->queue_end = m;
+	link->queue_end = &m->next;
+}
+
+/* It is not in the queue while it is called: whoever hears of its end may add others there. */
 static void call_queued(struct gn_kv_client *c, struct kv_link *link)
 {
-	/* A server reads a large request in its own time, and what comes behind would overtake it. */
-	while (link->queue && !link->large) {
-		struct kv_message *m = link->queue, *next = m->next;
+	while (link->queue) {
+		struct kv_message *m = link->queue;
 
-		if (!call(c, m))
-			return;
-		link->queue = next;
-		if (!next)
+		link->queue = m->next;
+		if (!link->queue)
 			link->queue_end = &link->queue;
+		if (call(c, m))
+			continue;
+		m->next = link->queue;
+		if (!m->next)
+			link->queue_end = &m->next;
+		link->queue = m;
+		return;
 	}
 }
 
@@ -252,9 +297,7 @@ static void send_open(struct gn_kv_client *c, struct kv_link *link)
 	struct kv_message *m = link->open;
 
 	link->open = NULL;
-	m->next = NULL;
-	*link->queue_end = m;
-	link->queue_end = &m->next;
+	enqueue(link, m);
 	call_queued(c, link);
 }
 
@@ -312,15 +355,20 @@ int kv_message_call(struct gn_kv_client *c, struct gn_kv_op *op)
 		put_message(c, m);
 		return -ENOMEM;
 	}
-	c->count.messages++;
 	rc = gn_rpc_call(link->rpc, KV_DO, m->request, m->request_bytes, m->result, m->result_bytes,
 			 &bytes, op->deadline_ns, &status);
+	if (rc == -EAGAIN) { /* like the others, then */
+		link->under_way++;
+		enqueue(link, m);
+		return 0;
+	}
+	c->count.messages++;
 	if (rc == -ENOTCONN || (!rc && status == GN_RPC_PEER_GONE))
 		c->down = true;
 	if (rc)
 		kv_op_end(c, op, status_of_error(rc));
 	else if (status != GN_RPC_OK)
-		kv_op_end(c, op, status_of(status));
+		kv_op_end(c, op, status_of(status, op));
 	else
 		take_results(c, m, bytes);
 	put_message(c, m);

@@ -2,7 +2,7 @@
 /* A server: a store for each thread, and the calls that reach it. */
 #include <errno.h>
 
-#include "kv/store.h"
+#include "kv/cuckoo.h"
 #include "kv/wire.h"
 
 #define GROUP	    32u
@@ -124,21 +124,44 @@ static void handle_do(struct gn_rpc_request *request, void *arg)
 
 /* ---- what else is asked ---- */
 
+/* What a client needs to find values by itself; without it, it calls. */
+static void show_memory(struct gn_rpc_request *request, const struct gn_kv_store *store,
+			struct kv_layout *layout)
+{
+	const struct kv_table *table = kv_cuckoo_table(store->cuckoo);
+
+	layout->age_ns = gn_now_ns() - store->start_ns;
+	layout->table_bits = table->bits;
+	if (gn_rpc_request_show(request, store->mem, &layout->items) ||
+	    gn_rpc_request_show(request, table->mem, &layout->table))
+		layout->bypass = 0;
+}
+
 static void handle_layout(struct gn_rpc_request *request, void *arg)
 {
 	const struct gn_kv_server *server = arg;
 	struct gn_kv_store *store = server->parts[gn_rpc_request_thread(request)].store;
-
-	kv_tick(store);
-	const struct kv_layout layout = {
+	struct kv_layout layout = {
 		.version = KV_VERSION,
 		.partitions = server->n_parts,
 		.max_value = store->max_value,
-		.now_s = store->now_s,
 		.seed = server->seed,
 		.epoch = server->epoch,
+		.bypass = server->bypass,
 	};
+	struct kv_layout_ask ask;
+	uint32_t bytes;
+	const void *data = gn_rpc_request_data(request, &bytes);
 
+	if (bytes != sizeof(ask)) {
+		gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
+		return;
+	}
+	memcpy(&ask, data, sizeof(ask));
+	kv_tick(store);
+	layout.now_s = store->now_s;
+	if (ask.show && server->bypass)
+		show_memory(request, store, &layout);
 	gn_rpc_answer(request, GN_RPC_OK, &layout, sizeof(layout));
 }
 

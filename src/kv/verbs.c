@@ -29,8 +29,6 @@ static uint32_t expiry(const struct gn_kv_store *s, uint32_t ttl_s)
 {
 	if (ttl_s == GN_KV_TTL_PAST)
 		return s->now_s;
-	if (ttl_s == GN_KV_TTL_PAST)
-		return 1;
 	/* Beyond the end of time is never. */
 	return !ttl_s || ttl_s > UINT32_MAX - s->now_s ? 0 : s->now_s + ttl_s;
 }

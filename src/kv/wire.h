@@ -45,13 +45,23 @@ enum kv_tell_bit {
 #define KV_TELL_WORDS 4u
 #define KV_TELL_MAX   (sizeof(struct kv_tell) + KV_TELL_WORDS * sizeof(uint64_t))
 
-/* KV_LAYOUT's answer; the request is empty. */
+/* KV_LAYOUT's request. */
+struct kv_layout_ask {
+	uint64_t show; /* 1: the partition's memory, if it can be read */
+};
+
+/* … and answer. */
 struct kv_layout {
 	uint32_t version, partitions;
 	uint32_t max_value;
 	uint32_t now_s; /* the partition's clock */
 	uint64_t seed;
 	uint64_t epoch; /* another with each server */
+	/* of a store that clients read; views only if they were asked for */
+	uint32_t bypass;     /* 1: it is one */
+	uint32_t table_bits; /* there are so many entries, as a power of two */
+	uint64_t age_ns;     /* of the store: now_s are its seconds, from 1 */
+	struct gn_rpc_view items, table;
 };
 
 /* KV_CLEAR's request. */

@@ -9,7 +9,7 @@
 #include "base/bits.h"
 #include "rpc/client.h"
 
-#define READS_MIN 16u
+#define READS_MIN 48u
 #define STRIDE	  (GN_RPC_READ_SHORT + RPC_ALIGN) /* slots do not fight for lines of a cache */
 #define CHAIN	  16u				  /* requests in a doorbell */
 

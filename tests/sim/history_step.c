@@ -145,16 +145,15 @@ static unsigned do_store(struct history *h, struct key_state *to, const struct h
 static unsigned do_join(struct history *h, struct key_state *to, const struct history_op *op)
 {
 	const bool append = op->verb == GN_KV_APPEND;
-	unsigned status;
+	const unsigned status = condition(h, to, op);
 
+	if (status != GN_KV_OK)
+		return status;
 	if (!to->present)
 		return GN_KV_NOT_STORED;
-	status = condition(h, to, op);
-	if (status == GN_KV_OK)
-		write_value(
-			to, op,
-			joined(h, append ? to->value : op->value, append ? op->value : to->value));
-	return status;
+	write_value(to, op,
+		    joined(h, append ? to->value : op->value, append ? op->value : to->value));
+	return GN_KV_OK;
 }
 
 static unsigned do_delete(struct history *h, struct key_state *to, const struct history_op *op)

@@ -153,6 +153,7 @@ static void check_untouched(struct session *s, const struct lane *lane, uint32_t
 		}
 }
 
+static void begin_one(struct session *s);
 static void done(struct gn_kv_op *op);
 
 /* The operation, and beside it what the history has of it. */
@@ -238,8 +239,8 @@ static void check_status(struct session *s, const struct lane *lane)
 	case GN_KV_BUSY:
 		ok = plan->drain_us || plan->no_memory;
 		break;
-	case GN_KV_FAILED:
-		ok = plan->no_memory;
+	case GN_KV_FAILED: /* or busy, and it changes something */
+		ok = plan->no_memory || (plan->drain_us && op->verb != GN_KV_GET);
 		break;
 	case GN_KV_NO_MEMORY:
 		ok = !plan->ample;
@@ -356,8 +357,11 @@ static void finish(struct session *s, struct lane *lane)
 static void done(struct gn_kv_op *op)
 {
 	struct lane *lane = op->arg;
+	struct session *s = lane->session;
 
-	finish(lane->session, lane);
+	finish(s, lane);
+	if (below(3) == 0 && s->left && !*s->w->failure)
+		begin_one(s);
 }
 
 /* It did not begin: as if it had never been. */
@@ -465,14 +469,18 @@ static void do_in_a_line(struct session *s)
 static void begin_one(struct session *s)
 {
 	struct lane *lane = free_lane(s);
+	uint32_t number;
 	int rc;
 
 	if (!lane || s->busy >= s->plan->window)
 		return;
 	make_op(s, lane, draw_deadline(s));
-	world_say(s->w, "op %u begins", lane->number);
+	number = lane->number; /* another may be in its place when it has ended at once */
+	world_say(s->w, "op %u begins", number);
 	rc = gn_kv_submit(s->client, &lane->op);
 	if (!rc) {
+		if (s->closing)
+			world_fail(s->w, "op %u begins while its client closes", number);
 		count_down(s);
 		return;
 	}
@@ -681,7 +689,7 @@ static void thread_main(void *arg)
 	const uint64_t until_ns = s->w->plan.naps ? UNTIL_NAPS_NS : UNTIL_NS;
 
 	s->left = s->plan->ops;
-	for (unsigned i = 0; i < ATTEMPTS && s->left && now(s) < until_ns; i++) {
+	for (unsigned i = 0; i < ATTEMPTS && s->left && now(s) < until_ns && !*s->w->failure; i++) {
 		const uint64_t begin_ns = gn_now_ns();
 		const int rc = gn_kv_connect(s->fabric, ADDR, &s->plan->opts, &s->client);
 

@@ -165,10 +165,10 @@ static int chain(struct world *w, struct gn_fabric *fabric)
 	struct item *items;
 	unsigned n;
 
-	opts.slots = 32;
+	opts.slots = 64;
 	EXPECT(all && gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
 	EXPECT(show_of(client, SHOW, 0, &shown) == 0 && shown.rc == 0);
-	EXPECT(gn_rpc_limits(client, &limits) == 0 && limits.reads == 32);
+	EXPECT(gn_rpc_limits(client, &limits) == 0 && limits.reads == 64);
 	items = gn_alloc((limits.reads + 1) * sizeof(*items), 0);
 	EXPECT(items);
 	n = chain_up(items, limits.reads + 1, &shown.view, all);
