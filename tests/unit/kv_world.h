@@ -49,10 +49,15 @@ static inline void world_go(struct kv_world *w, unsigned step)
 	__atomic_store_n(&w->step, step, __ATOMIC_RELEASE);
 }
 
-/* Until step is reached, or somebody has failed. */
+/* Step is not reached yet, and nobody has ended, or failed. */
+static inline bool world_before(const struct kv_world *w, unsigned step)
+{
+	return world_step(w) < step && __atomic_load_n(&w->running, __ATOMIC_ACQUIRE) == w->clients;
+}
+
 static inline void world_await(const struct kv_world *w, unsigned step)
 {
-	while (world_step(w) < step && __atomic_load_n(&w->running, __ATOMIC_ACQUIRE) == w->clients)
+	while (world_before(w, step))
 		gn_sleep_us(20);
 }
 

@@ -556,7 +556,7 @@ static int reader(struct kv_world *w, struct gn_kv_client *client)
 	uint32_t len;
 	int rc;
 
-	while (world_step(w) < 1 + 2 * WRITERS) {
+	while (world_before(w, 1 + 2 * WRITERS)) {
 		const uint32_t steady = (uint32_t)(gn_random() % STEADY);
 		const unsigned of = (unsigned)(gn_random() % WRITERS);
 		const unsigned k = (unsigned)(gn_random() % OWN_KEYS);
