@@ -155,8 +155,8 @@ void px_input(struct px_conn *c);
 
 /* work.c: begins what a slot asks for, which is in its place already. */
 void px_begin(struct px_slot *s);
-/* Would it overtake a read of the same key that may have to be repeated? */
-bool px_overtakes(struct px_conn *c, const struct gn_kv_op *op);
+/* Would a change of the key overtake a read of it that may have to be repeated? */
+bool px_overtakes(const struct px_conn *c, const void *key, uint32_t len);
 /* Values that had no room get it. */
 void px_begin_again(struct px_conn *c);
 

@@ -38,9 +38,9 @@ static uint16_t tag_of(const struct px_conn *c, const void *key, uint32_t len)
 
 _Static_assert(PX_TAGS == 1u << 12, "a tag has twelve bits");
 
-bool px_overtakes(struct px_conn *c, const struct gn_kv_op *op)
+bool px_overtakes(const struct px_conn *c, const void *key, uint32_t len)
 {
-	return c->reading && c->thread->reading[tag_of(c, op->key, op->key_len)];
+	return c->reading && c->thread->reading[tag_of(c, key, len)];
 }
 
 static void read_begins(struct px_slot *s)

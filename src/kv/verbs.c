@@ -428,12 +428,14 @@ static unsigned change_number(struct gn_kv_store *s, struct gn_kv_op *op, uint32
 			 .expires = op->how & GN_KV_AND_TOUCH ? expiry(s, op->ttl_s) :
 								item->expires,
 			 .cas = version(s, op),
-			 .bits = item->used & (KV_ITEM_HIT | KV_ITEM_RECENT)};
+			 .bits = item->used & ((1u << KV_ITEM_BITS) - 1)};
 
 	memset(text, ' ', sizeof(text));
 	w.len = write_number(number, text);
-	if (w.len < old_len)
+	if (w.len <= old_len)
 		w.len = old_len;
+	else
+		w.bits = 0; /* as memcached has it: what has no room is new */
 	return put(s, op, place, &w);
 }
 
