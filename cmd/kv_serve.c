@@ -147,7 +147,6 @@ struct watch {
 	struct gn_kv_client *client;
 	struct gn_kv_stats last;
 	uint64_t last_ns;
-	uint64_t lines;
 };
 
 static uint64_t operations(const struct gn_kv_stats *s)
@@ -216,7 +215,7 @@ static int watch(const struct request *r, struct gn_fabric *fabric, struct gn_kv
 		 const sigset_t *set)
 {
 	const struct gn_kv_client_opts opts = {.flags = GN_KV_CALL_ONLY};
-	struct watch w = {.lines = 0};
+	struct watch w = {.last_ns = 0};
 	int signo = 0;
 	const int rc = gn_kv_connect(fabric, r->addr, &opts, &w.client);
 
@@ -257,8 +256,9 @@ static int start(const struct request *r, struct gn_fabric *fabric, struct gn_kv
 	return 0;
 }
 
-static int serve(const struct request *r, struct gn_fabric *fabric, const sigset_t *set)
+static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 {
+	const struct request *r = arg;
 	struct gn_rpc_counters counters = {0};
 	struct gn_kv_server *server;
 	int signo, status;
@@ -280,17 +280,8 @@ static int serve(const struct request *r, struct gn_fabric *fabric, const sigset
 
 int cmd_kv_serve(int argc, char **argv)
 {
-	struct gn_fabric *fabric;
 	struct request r;
-	sigset_t set;
 	int status;
 
-	if (parse(argc, argv, &r, &status))
-		return status;
-	serving_begin(&set);
-	if (rpc_open(r.addr, &fabric))
-		return EXIT_FAILURE;
-	status = serve(&r, fabric, &set);
-	gn_fabric_close(fabric);
-	return status;
+	return parse(argc, argv, &r, &status) ? status : serving(r.addr, serve, &r);
 }

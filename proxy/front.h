@@ -20,7 +20,7 @@
 #define PX_LINE_KEPT  640u	   /* bytes of a line that a slot can keep */
 #define PX_IN_BYTES   16384u	   /* input of a connection */
 #define PX_WINDOW     512u	   /* slots of a connection */
-#define PX_ROOM_EARLY 65536u	   /* up to that size, values get room before it is known */
+#define PX_ROOM_EARLY 32768u	   /* up to that size, values get room before it is known */
 #define PX_TAGS	      4096u	   /* keys being read, told apart so far */
 #define PX_OUT_BYTES  (128u << 10) /* answers put together for a write */
 #define PX_COPY_MAX   4096u	   /* longer values are written from where they are */
@@ -48,7 +48,7 @@ struct px_slot {
 	uint16_t tag;
 	bool reads;    /* it counts in reading[tag] */
 	uint8_t tries; /* … and was asked for so often; what was found first: */
-	uint32_t found, idle_s, ttl_s;
+	unsigned found;
 	uint8_t state;
 	char line[PX_LINE_KEPT + PX_SLACK];
 	char room[PX_ROOM + 2];
@@ -155,8 +155,8 @@ void px_input(struct px_conn *c);
 
 /* work.c: begins what a slot asks for, which is in its place already. */
 void px_begin(struct px_slot *s);
-/* Would it overtake a read of the same key that may have to be repeated? */
-bool px_overtakes(struct px_conn *c, const struct gn_kv_op *op);
+/* Would a change of the key overtake a read of it that may have to be repeated? */
+bool px_overtakes(const struct px_conn *c, const void *key, uint32_t len);
 /* Values that had no room get it. */
 void px_begin_again(struct px_conn *c);
 

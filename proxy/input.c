@@ -127,6 +127,8 @@ static bool step_keys(struct px_conn *c)
 			}
 			break;
 		}
+		if (c->keys.how & GN_KV_AND_TOUCH && px_overtakes(c, key, (uint32_t)len))
+			break;
 		last = whole && at == stop;
 		if (!add_key(c, key, len, last))
 			break;
@@ -300,7 +302,7 @@ static bool must_wait(struct px_conn *c, const struct px_request *r)
 {
 	if (r->kind == PX_FLUSH || r->kind == PX_STATS)
 		return c->under_way || c->again;
-	return c->reading && changes(r) && px_overtakes(c, &r->op);
+	return c->reading && changes(r) && px_overtakes(c, r->op.key, r->op.key_len);
 }
 
 static bool step_held(struct px_conn *c)

@@ -13,16 +13,15 @@
 
 #include "front.h"
 
-#define EVENTS	 512
-#define LOOK_US	 100u	  /* for the store to answer, before it is looked who else is ready */
-#define ALONE_US 500000u  /* … when all connections wait for it */
-#define END_US	 2000000u /* for what is under way, when it ends */
+#define EVENTS	512
+#define LOOK_US 100u	 /* for the store to answer, before it is looked who else is ready */
+#define GONE_US 100000u	 /* for it to come back */
+#define END_US	2000000u /* for what is under way, when it ends */
 
 uint64_t px_deadline(const struct px_thread *t)
 {
-	const uint64_t us = t->proxy->opts.timeout_ms * 1000ull;
-
-	return gn_deadline_us(us < ALONE_US ? us : ALONE_US);
+	/* Who is gone is not waited for while connections are. */
+	return gn_deadline_us(gn_kv_rpc(t->kv, 0) ? t->proxy->opts.timeout_ms * 1000ull : GONE_US);
 }
 
 static void look_at_clock(struct px_thread *t)

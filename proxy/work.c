@@ -38,9 +38,9 @@ static uint16_t tag_of(const struct px_conn *c, const void *key, uint32_t len)
 
 _Static_assert(PX_TAGS == 1u << 12, "a tag has twelve bits");
 
-bool px_overtakes(struct px_conn *c, const struct gn_kv_op *op)
+bool px_overtakes(const struct px_conn *c, const void *key, uint32_t len)
 {
-	return c->reading && c->thread->reading[tag_of(c, op->key, op->key_len)];
+	return c->reading && c->thread->reading[tag_of(c, key, len)];
 }
 
 static void read_begins(struct px_slot *s)
@@ -123,11 +123,8 @@ static void again(struct px_slot *s)
 	struct gn_kv_op *op = &s->request.op;
 
 	PX_COUNT(c->thread, rooms_short, 1);
-	if (!s->tries++) {
+	if (!s->tries++)
 		s->found = op->found;
-		s->idle_s = op->idle_s;
-		s->ttl_s = op->ttl_s;
-	}
 	op->how = GN_KV_QUIET | (op->how & GN_KV_DETAILS);
 	op->ttl_s = 0;
 	s->state = PX_AGAIN;
@@ -149,11 +146,8 @@ static void done(struct gn_kv_op *op)
 			again(s);
 			return;
 		}
-		if (s->tries) {
+		if (s->tries)
 			op->found = s->found;
-			op->idle_s = s->idle_s;
-			op->ttl_s = s->ttl_s;
-		}
 	}
 	finish(s);
 }
@@ -186,8 +180,11 @@ void px_begin(struct px_slot *s)
 	struct gn_kv_op *op = &s->request.op;
 
 	if (op->verb == GN_KV_GET && !(op->how & GN_KV_NO_VALUE)) {
+		/* What is gone when it has been read cannot be asked for again. */
+		const bool once = op->how & GN_KV_AND_TOUCH && op->ttl_s == GN_KV_TTL_PAST;
+
 		s->tries = 0;
-		if (!make_room(s, t->early_bytes))
+		if (!make_room(s, once ? t->context.max_value : t->early_bytes))
 			make_room(s, 0);
 		read_begins(s);
 	}

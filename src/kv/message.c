@@ -319,6 +319,7 @@ int kv_message_add(struct gn_kv_client *c, struct gn_kv_op *op)
 	const uint32_t bytes = kv_ask_bytes(op);
 
 	if (open && (open->request_bytes + bytes > link->max_request ||
+		     (uint64_t)open->result_bytes + kv_tell_bytes(op) > RESULTS_MAX ||
 		     open->first->deadline_ns != op->deadline_ns))
 		send_open(c, link);
 	if (!link->open) {
