@@ -131,9 +131,11 @@ static void entry_done(struct gn_rpc_read *read);
 static void crc_done(struct gn_rpc_read *read);
 static void item_done(struct gn_rpc_read *read);
 
+typedef void read_done(struct gn_rpc_read *read);
+
 /* Bytes of an entry, from at on. */
 static void ask_entry(struct kv_look *look, unsigned way, uint32_t at, uint32_t bytes, void *to,
-		      void (*done)(struct gn_rpc_read *read))
+		      read_done *done)
 {
 	struct kv_bypass *b = look->bypass;
 	const uint64_t n = kv_entry_at(kv_tag(look->op->hash), way, b->layout.table_bits);

@@ -29,9 +29,9 @@
 #define BYTES_PER_ENTRY 256u
 #define FULL_PCT	85u
 #endif
-#define PATH_DEEP	16u
-#define MUTANT_NS	20000u
-#define WRITE_NS	25u /* half of an entry, where time is simulated */
+#define PATH_DEEP 16u
+#define MUTANT_NS 20000u
+#define WRITE_NS  25u /* half of an entry, where time is simulated */
 
 /* ---- entries ---- */
 
