@@ -21,7 +21,7 @@
  */
 #define WARM_NS	   500000u
 #define WARM_OPS   10u /* of each client */
-#define CHOSEN_OPS 200000u
+#define CHOSEN_OPS 60000u
 #define MIN_NS	   2000000u
 #define MAX_NS	   40000000u
 #define MAX_OPS	   10000000u
@@ -115,7 +115,7 @@ static uint64_t scaled(uint64_t n, double by)
 static void set_length(struct call_run *run, const struct lab_setup *setup)
 {
 	const struct call_load *o = run->opts;
-	const uint64_t warm_ops = o->chosen ? CHOSEN_OPS : WARM_OPS;
+	const uint64_t warm_ops = o->chosen ? scaled(CHOSEN_OPS, setup->effort) : WARM_OPS;
 	struct load_run *load = &run->load;
 
 	load->n_threads = o->machines * o->clients;

@@ -11,7 +11,7 @@
 
 #define KEY_MIN	     8u	    /* a number is in it */
 #define FILL_DEFAULT 75u    /* S000 2.3: Pilaf's table */
-#define MIN_OPS	     60000u /* clients that wait for each other go through long good and bad times */
+#define MIN_OPS	     30000u /* clients that wait for each other have long good and bad times */
 #define QPS_MAX	     256u
 
 static const char *const keys[] = {
