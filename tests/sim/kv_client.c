@@ -63,7 +63,7 @@ static uint32_t draw_key(const struct session *s)
 {
 	const struct plan *plan = &s->w->plan;
 
-	if (!plan->cold || below(10) < (plan->ample ? 7 : 4))
+	if (!plan->cold || below(1000) < plan->heat)
 		return below(plan->hot);
 	return plan->hot + below(plan->cold);
 }
@@ -119,7 +119,7 @@ static bool writes_value(enum gn_kv_verb verb)
 static void draw_value(struct session *s, struct lane *lane, struct history_op *h)
 {
 	const struct plan *plan = &s->w->plan;
-	const uint32_t most = below(8) ? plan->small : plan->large;
+	const uint32_t most = (below(8) ? plan->small : plan->large) - plan->least;
 	struct piece piece = {.what = lane->number};
 
 	if (lane->key_number < plan->counters) {
@@ -128,7 +128,7 @@ static void draw_value(struct session *s, struct lane *lane, struct history_op *
 		piece.len = (uint32_t)snprintf((char *)lane->value, 32, "%llu",
 					       (unsigned long long)piece.what);
 	} else {
-		piece.len = value_len(below(most + 1));
+		piece.len = value_len(plan->least + below(most + 1));
 		value_make(lane->value, piece.len, lane->key_number, lane->number);
 	}
 	lane->op.value = lane->value;
