@@ -7,7 +7,7 @@
  *
  * An operation whose outcome is not known may have been done at any time after it began, or never.
  * What was stored may be forgotten as the history's options and its operations say, and in no other
- * way; what was forgotten does not come back.
+ * way; what was forgotten does not come back. Versions grow: a later write has a larger one.
  *
  * Values are lists of pieces: whoever writes one knows what pieces it has, and whoever reads bytes
  * finds out which pieces they are, or that they are none (kv_value.c).

@@ -229,20 +229,22 @@ static void draw_crowd(struct plan *plan, struct rng *rng)
 	}
 }
 
-/* Values so large that memory is used again at once, while clients read there. */
+/*
+ * Few keys, and values so large that two fill a segment of the log: what was read of a key a moment
+ * ago is soon somebody else's memory.
+ */
 static void draw_churn(struct plan *plan, struct rng *rng)
 {
 	plan->kind = "churn";
 	plan->ample = false;
-	plan->server.threads = range(rng, 1, 2);
+	plan->naps = false;
+	plan->ttls = 0;
+	plan->server.threads = 1;
 	plan->server.bypass = true;
-	plan->server.memory = (uint64_t)plan->server.threads * GN_KV_MEMORY_MIN;
-	plan->hot = range(rng, 4, 12);
-	plan->counters = 0;
-	plan->cold = 40;
-	plan->heat = 800;
-	plan->least = one_in(rng, 2) ? 3000 : 6000;
-	plan->small = plan->large = plan->least + (one_in(rng, 2) ? 0 : 1000);
+	plan->server.memory = GN_KV_MEMORY_MIN;
+	plan->hot = range(rng, 1, 4);
+	plan->counters = plan->cold = 0;
+	plan->small = plan->large = plan->least = one_in(rng, 4) ? 4000 : 7000;
 	plan->n_clients = range(rng, 3, CLIENTS_MAX);
 	for (unsigned i = 0; i < plan->n_clients; i++) {
 		struct plan_client *c = &plan->client[i];
@@ -251,8 +253,8 @@ static void draw_churn(struct plan *plan, struct rng *rng)
 		c->threads = THREADS_MAX;
 		c->window = 16;
 		c->batch = i ? 4 : 12;
-		c->ops = 150;
-		c->hurries = c->clears = 0;
+		c->ops = 120;
+		c->hurries = c->clears = c->sleeps = 0;
 		c->removes = c->numbers = c->joins = 0;
 		c->writes = i ? range(rng, 50, 200) : 900;
 	}
