@@ -22,7 +22,6 @@ struct candidate {
 	uint32_t number;
 	uint32_t next, prev; /* known ones that are to be done, in the order of beginning */
 	uint32_t like;	     /* unknown: the one before that nobody can tell from it */
-	uint32_t after;	     /* the candidate that must be done before, or NONE */
 	bool done;
 };
 
@@ -146,11 +145,22 @@ static bool go(struct search *s, uint32_t i, const struct key_state *to, uint64_
 	return found;
 }
 
+static bool only_reads(const struct history_op *op)
+{
+	return op->verb == GN_KV_GET && !(op->how & GN_KV_AND_TOUCH);
+}
+
+/* Is nothing left of its batch that comes before it? Reads may overtake each other. */
 static bool may_come(const struct search *s, uint32_t i)
 {
-	const struct candidate *c = &s->c[i];
+	const struct history_op *op = s->c[i].op;
 
-	return c->after == NONE || s->c[c->after].done;
+	if (!op->batch)
+		return true;
+	for (uint32_t k = s->c[i].prev; k != NONE; k = s->c[k].prev)
+		if (s->c[k].op->batch == op->batch && !(only_reads(op) && only_reads(s->c[k].op)))
+			return false;
+	return true;
 }
 
 /* With the key as it is, and forgotten. */
@@ -171,10 +181,9 @@ static bool try_one(struct search *s, uint32_t i, const struct key_state *at, ui
 static bool changes_nothing(struct search *s, uint32_t i, const struct key_state *at)
 {
 	const struct history_op *op = s->c[i].op;
-	const bool read = op->verb == GN_KV_GET && !(op->how & GN_KV_AND_TOUCH);
 	struct key_state to;
 
-	if (op->verb >= GN_KV_VERBS || (op->status == GN_KV_OK && !read))
+	if (op->verb >= GN_KV_VERBS || (op->status == GN_KV_OK && !only_reads(op)))
 		return false;
 	return history_may_live(op, at) && history_step(s->h, op, at, &to) &&
 	       !memcmp(&to, at, sizeof(to));
@@ -286,13 +295,10 @@ static void link_all(struct search *s)
 	for (uint32_t i = 0; i < s->n; i++) {
 		struct candidate *c = &s->c[i];
 
-		c->like = c->after = NONE;
+		c->like = NONE;
 		if (i < s->n_known) {
 			c->prev = i ? i - 1 : NONE;
 			c->next = i + 1 < s->n_known ? i + 1 : NONE;
-			for (uint32_t k = 0; k < s->n_known && c->op->after; k++)
-				if (s->c[k].number == c->op->after - 1)
-					c->after = k;
 			continue;
 		}
 		for (uint32_t k = i; k-- > s->n_known && c->like == NONE;)

@@ -71,6 +71,7 @@ struct world {
 	struct gn_sim *sim;
 	struct history *history;
 	unsigned clients_over;
+	uint32_t batches;   /* of operations, so far */
 	uint32_t epoch;	    /* of the server */
 	uint64_t alive_ns;  /* when it was last seen */
 	uint64_t active_ns; /* when a client last did something */

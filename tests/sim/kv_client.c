@@ -393,21 +393,17 @@ static void do_several(struct session *s, unsigned most)
 {
 	struct gn_kv_op ops[LANES];
 	const uint64_t deadline_ns = draw_deadline(s);
+	const uint32_t batch = ++s->w->batches;
 	unsigned n = 0;
 	int rc;
 
 	for (unsigned i = 0; i < LANES && n < most && s->left; i++) {
 		struct lane *lane = &s->lane[i];
-		struct history_op *h;
 
 		if (lane->busy)
 			continue;
 		make_op(s, lane, deadline_ns);
-		h = history_at(s->w->history, lane->number);
-		/* Those of one key are done in their order. */
-		for (unsigned k = n; k-- > 0 && !h->after;)
-			if (s->batch[k]->key_number == lane->key_number)
-				h->after = s->batch[k]->number + 1;
+		history_at(s->w->history, lane->number)->batch = batch;
 		ops[n] = lane->op;
 		s->batch[n++] = lane;
 		count_down(s);

@@ -209,9 +209,9 @@ STORY(wrong_length, false, HISTORY_WRONG, set(s, 1, 7, 1, 2);
       tell(s, 1, GN_KV_GET, 3, 4, GN_KV_TOO_BIG)->seen_len = 9;)
 /* In one batch a key's operations are done in their order. */
 STORY(wrong_in_batch, false, HISTORY_WRONG, set(s, 1, 7, 1, 2); set(s, 1, 8, 3, 9);
-      get(s, 1, 7, 3, 9); s->op->after = 1 + 1;)
+      s->op->batch = 5; get(s, 1, 7, 3, 9); s->op->batch = 5;)
 STORY(right_in_batch, false, HISTORY_RIGHT, set(s, 1, 7, 1, 2); get(s, 1, 7, 3, 9);
-      set(s, 1, 8, 3, 9); s->op->after = 1 + 1;)
+      s->op->batch = 5; set(s, 1, 8, 3, 9); s->op->batch = 5;)
 STORY(wrong_joined, false, HISTORY_WRONG, set(s, 1, 7, 1, 2);
       tell(s, 1, GN_KV_APPEND, 3, 4, GN_KV_OK)->value = wrote(s, 8); get(s, 1, 8, 5, 6);)
 
