@@ -228,7 +228,7 @@ static bool whole(const struct kv_entry *e)
 	gn_charge(GN_WORK_CHECKSUM, sizeof(*e));
 	if (kv_entry_crc(e) == e->crc)
 		return true;
-	if (!mutant("kv-entry-crc", 8))
+	if (!mutant("kv-entry-crc", MUTANT_ALWAYS))
 		return false;
 	gn_charge(GN_WORK_NS, MUTANT_NS); /* who has this defect goes on when it does harm */
 	return true;
@@ -247,7 +247,7 @@ static void entry_done(struct gn_rpc_read *read)
 	look->pending &= ~(1u << way);
 	if (whole(e)) {
 		look->known |= 1u << way;
-		look->moved |= kv_entry_moved(e);
+		look->moved |= kv_entry_moved(e) && !mutant("kv-moved-ignored", MUTANT_ALWAYS);
 	} else {
 		torn(look, way);
 	}
