@@ -66,7 +66,7 @@ static inline uint32_t kv_item_bytes(uint32_t lengths)
 }
 
 /*
- * Clients may read an item while it is written, and know by its sum that it is not whole. The thread
+ * Clients may read an item while it is written, and know by its sum if it is not whole. The thread
  * sanitizer is told by atomics that this is meant; nobody else pays for it.
  */
 #define KV_PUT(to, value) __atomic_store_n(to, value, __ATOMIC_RELAXED)
