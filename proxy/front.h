@@ -16,7 +16,7 @@
 #include "protocol.h"
 #include "proxy.h"
 
-#define PX_ROOM	      2048u	   /* bytes of a value that a slot has room for */
+#define PX_ROOM	      1024u	   /* bytes of a value that a slot has room for */
 #define PX_LINE_KEPT  640u	   /* bytes of a line that a slot can keep */
 #define PX_IN_BYTES   16384u	   /* input of a connection */
 #define PX_WINDOW     512u	   /* slots of a connection */
@@ -82,8 +82,8 @@ struct px_conn {
 	bool in_needed; /* by the slot that is being filled */
 	struct px_slot *filling;
 	uint64_t skip;
-	size_t line_end;      /* PX_MODE_KEYS: 0: it is not there yet */
-	struct gn_kv_op keys; /* … what to do with each */
+	size_t line_end;	       /* PX_MODE_KEYS: 0: it is not there yet */
+	uint32_t keys_how, keys_ttl_s; /* … what to do with each */
 	uint8_t keys_bits;
 	const char *get_failed; /* a key of the get being answered */
 };
