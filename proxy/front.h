@@ -172,7 +172,8 @@ void px_stats(struct px_slot *s, const char *which);
 uint64_t px_deadline(const struct px_thread *t);
 int px_thread_start(struct px_thread *t);
 void px_thread_end(struct px_thread *t);
-void px_thread_give(struct px_thread *t, int fd);
+/* False: there is no memory, and it is closed. */
+bool px_thread_give(struct px_thread *t, int fd);
 
 struct proxy {
 	struct proxy_opts opts;
