@@ -68,7 +68,7 @@ enum px_mode {
 struct px_conn {
 	int fd;
 	uint8_t mode;
-	bool readable, hung_up, queued, dead;
+	bool readable, hung_up, ended, queued, dead;
 	struct px_thread *thread;
 	struct px_conn *next_queued;
 	struct px_conn *next, **prev;
@@ -113,6 +113,7 @@ struct px_thread {
 	unsigned under_way;
 	unsigned early_bytes; /* room that values get at once */
 	unsigned fits;	      /* values in a row that would have fit half of that */
+	unsigned short_of;    /* grows with those that did not fit, and shrinks with others */
 	size_t memory;	      /* beyond slots and inputs */
 	uint64_t now_ns;
 	struct px_context context;
