@@ -7,7 +7,7 @@
 #include "kv_load.h"
 
 #define FIRST_PORT  7000u
-#define KEYS	    32768u /* of all servers; see keys.h */
+#define KEYS	    16384u /* of all servers; see keys.h */
 #define KEYS_MAX    (4 * KEYS)
 #define LOAD_OPS    64u
 #define LOAD_BYTES  3072u

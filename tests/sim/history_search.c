@@ -22,7 +22,6 @@ struct candidate {
 	uint32_t number;
 	uint32_t next, prev; /* known ones that are to be done, in the order of beginning */
 	uint32_t like;	     /* unknown: the one before that nobody can tell from it */
-	uint32_t after;	     /* the candidate that must be done before, or NONE */
 	bool done;
 };
 
@@ -44,7 +43,7 @@ static struct place place_of(const struct key_state *at, uint64_t set)
 	const uint64_t *words = (const uint64_t *)(const void *)at;
 	struct place p = {set, ~set};
 
-	_Static_assert(sizeof(*at) == 40, "words");
+	_Static_assert(sizeof(*at) == 48, "words");
 	for (unsigned i = 0; i < sizeof(*at) / 8; i++) {
 		p.a = history_mix(p.a + words[i] + 0x9e3779b97f4a7c15u);
 		p.b = history_mix((p.b ^ words[i]) * 0xd6e8feb86659fd93u + i + 1);
@@ -146,25 +145,35 @@ static bool go(struct search *s, uint32_t i, const struct key_state *to, uint64_
 	return found;
 }
 
+static bool only_reads(const struct history_op *op)
+{
+	return op->verb == GN_KV_GET && !(op->how & GN_KV_AND_TOUCH);
+}
+
+/* Is nothing left of its batch that comes before it? Reads may overtake each other. */
 static bool may_come(const struct search *s, uint32_t i)
 {
-	const struct candidate *c = &s->c[i];
+	const struct history_op *op = s->c[i].op;
 
-	return c->after == NONE || s->c[c->after].done;
+	if (!op->batch)
+		return true;
+	for (uint32_t k = s->c[i].prev; k != NONE; k = s->c[k].prev)
+		if (s->c[k].op->batch == op->batch && !(only_reads(op) && only_reads(s->c[k].op)))
+			return false;
+	return true;
 }
 
 /* With the key as it is, and forgotten. */
 static bool try_one(struct search *s, uint32_t i, const struct key_state *at, uint64_t set)
 {
 	const struct history_op *op = s->c[i].op;
-	struct key_state to, gone = *at;
+	struct key_state to, gone;
 
 	if (history_may_live(op, at) && history_step(s->h, op, at, &to) && go(s, i, &to, set))
 		return true;
 	if (!history_may_die(s->h, op, at))
 		return false;
-	gone = (struct key_state){
-		.dies_from_ns = HISTORY_NEVER, .dies_by_ns = HISTORY_NEVER, .epoch = at->epoch};
+	gone = history_absent(at);
 	return history_step(s->h, op, &gone, &to) && go(s, i, &to, set);
 }
 
@@ -172,10 +181,9 @@ static bool try_one(struct search *s, uint32_t i, const struct key_state *at, ui
 static bool changes_nothing(struct search *s, uint32_t i, const struct key_state *at)
 {
 	const struct history_op *op = s->c[i].op;
-	const bool read = op->verb == GN_KV_GET && !(op->how & GN_KV_AND_TOUCH);
 	struct key_state to;
 
-	if (op->verb >= GN_KV_VERBS || (op->status == GN_KV_OK && !read))
+	if (op->verb >= GN_KV_VERBS || (op->status == GN_KV_OK && !only_reads(op)))
 		return false;
 	return history_may_live(op, at) && history_step(s->h, op, at, &to) &&
 	       !memcmp(&to, at, sizeof(to));
@@ -287,13 +295,10 @@ static void link_all(struct search *s)
 	for (uint32_t i = 0; i < s->n; i++) {
 		struct candidate *c = &s->c[i];
 
-		c->like = c->after = NONE;
+		c->like = NONE;
 		if (i < s->n_known) {
 			c->prev = i ? i - 1 : NONE;
 			c->next = i + 1 < s->n_known ? i + 1 : NONE;
-			for (uint32_t k = 0; k < s->n_known && c->op->after; k++)
-				if (s->c[k].number == c->op->after - 1)
-					c->after = k;
 			continue;
 		}
 		for (uint32_t k = i; k-- > s->n_known && c->like == NONE;)
@@ -354,12 +359,38 @@ static void conclude(struct search *s, uint32_t key, bool fits, struct history_r
 	out->key = key;
 }
 
-void history_search(struct history *h, const uint32_t *ops, uint32_t n, uint32_t key,
-		    struct history_result *out)
+/* Can it be needed to explain what others saw, at first sight? */
+static bool is_likely(const struct search *s, const struct history_op *op)
+{
+	const bool writes = op->verb >= GN_KV_SET && op->verb <= GN_KV_PREPEND;
+
+	return writes ? was_seen(s, op->value) : op->verb == GN_KV_INCR || op->verb == GN_KV_DECR;
+}
+
+/* Those that may have been done, but need not have: only the likely ones, or all. */
+static bool try_with(struct search *s, bool likely_only)
 {
 	const struct key_state nothing = {.dies_from_ns = HISTORY_NEVER,
 					  .dies_by_ns = HISTORY_NEVER};
-	struct search s = {.h = h, .least_left = UINT32_MAX};
+	bool fits;
+
+	for (uint32_t i = 0; i < s->n; i++)
+		s->c[i].done = i >= s->n_known && likely_only && !is_likely(s, s->c[i].op);
+	link_all(s);
+	s->left = s->n_known;
+	s->least_left = UINT32_MAX;
+	s->gave_up = false;
+	fits = explore(s, &nothing, likely_only);
+	free(s->been);
+	s->been = NULL;
+	s->been_room = s->been_n = 0;
+	return fits;
+}
+
+void history_search(struct history *h, const uint32_t *ops, uint32_t n, uint32_t key,
+		    struct history_result *out)
+{
+	struct search s = {.h = h};
 
 	s.c = calloc(n + 1, sizeof(*s.c));
 	if (!s.c)
@@ -370,14 +401,11 @@ void history_search(struct history *h, const uint32_t *ops, uint32_t n, uint32_t
 			s.n_known += history_known(&h->op[ops[i]]);
 		}
 	qsort(s.c, s.n, sizeof(*s.c), by_begin);
-	s.left = s.n_known;
-	link_all(&s);
 	if (name_versions(&s, out)) {
-		conclude(&s, key, explore(&s, &nothing, 0), out);
+		conclude(&s, key, try_with(&s, true) || try_with(&s, false), out);
 	} else {
 		out->verdict = HISTORY_WRONG;
 		out->key = key;
 	}
-	free(s.been);
 	free(s.c);
 }

@@ -6,14 +6,9 @@
 
 #define PIECES_MAX 256u
 
-static const struct key_state absent = {0, 0, 0, HISTORY_NEVER, HISTORY_NEVER, 0, 0};
-
 static void forget(struct key_state *to)
 {
-	const uint32_t epoch = to->epoch;
-
-	*to = absent;
-	to->epoch = epoch;
+	*to = history_absent(to);
 }
 
 static uint64_t later(uint64_t ns, uint64_t by_ns)
@@ -67,6 +62,16 @@ static void write_value(struct key_state *to, const struct history_op *op, uint3
 	to->present = 1;
 	to->value = value;
 	to->cas = new_version(op);
+}
+
+/* Another version than those before it, if the server chose it and said which. */
+static bool is_newer(struct key_state *to, const struct key_state *at, const struct history_op *op)
+{
+	if (op->verb == GN_KV_GET || op->verb == GN_KV_TOUCH || op->how & GN_KV_SET_CAS ||
+	    !op->seen_cas || !to->present)
+		return true;
+	to->top = op->seen_cas;
+	return op->seen_cas > at->top;
 }
 
 static void store(struct key_state *to, const struct history_op *op)
@@ -266,7 +271,10 @@ bool history_step(struct history *h, const struct history_op *op, const struct k
 	*to = *at;
 	if (op->verb == HISTORY_FORGET || op->verb == HISTORY_RESTART) {
 		forget(to);
-		to->epoch += op->verb == HISTORY_RESTART;
+		if (op->verb == HISTORY_RESTART) {
+			to->epoch++;
+			to->top = 0;
+		}
 		return known || at->present;
 	}
 	if (known && refused(op))
@@ -284,7 +292,7 @@ bool history_step(struct history *h, const struct history_op *op, const struct k
 	if ((op->verb == GN_KV_INCR || op->verb == GN_KV_DECR) && status == GN_KV_OK &&
 	    number != op->seen_number)
 		return false;
-	return is_version(h, to, op->seen_cas);
+	return is_version(h, to, op->seen_cas) && (status != GN_KV_OK || is_newer(to, at, op));
 }
 
 /* ---- how it may be forgotten ---- */
