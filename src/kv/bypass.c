@@ -436,6 +436,12 @@ static void crc_done(struct gn_rpc_read *read)
 
 /* ---- beginning ---- */
 
+static void note_deadline(struct kv_bypass *b, const struct gn_kv_op *op)
+{
+	if (op->deadline_ns < b->until_ns)
+		b->until_ns = op->deadline_ns;
+}
+
 static void start(struct kv_bypass *b, struct gn_kv_op *op)
 {
 	struct kv_look *look = b->idle;
@@ -447,8 +453,7 @@ static void start(struct kv_bypass *b, struct gn_kv_op *op)
 	look->known = look->pending = look->tries = 0;
 	look->again = look->moved = look->failed = look->gone = false;
 	memset(look->refuted, 0, sizeof(look->refuted));
-	if (op->deadline_ns < b->until_ns)
-		b->until_ns = op->deadline_ns;
+	note_deadline(b, op);
 	ask_entries(look, next_ways(look));
 }
 
@@ -473,6 +478,7 @@ static int begin(struct kv_bypass *b, struct gn_kv_op *op)
 {
 	struct gn_kv_client *c = b->client;
 	const unsigned kind = kind_of(op->hash);
+	const bool write = writes(op);
 	int rc;
 
 	if (readable(b, op) && !b->writes[kind]) {
@@ -486,12 +492,18 @@ static int begin(struct kv_bypass *b, struct gn_kv_op *op)
 		op->next = NULL;
 		*b->waiting_end = op;
 		b->waiting_end = &op->next;
+		note_deadline(b, op);
 		return 0;
 	}
-	rc = kv_message_add(c, op);
-	if (!rc && writes(op)) {
+	/* Before it is begun: it may have ended then, and be its owner's again. */
+	if (write) {
 		op->step |= KV_STEP_WRITES;
 		b->writes[kind]++;
+	}
+	rc = kv_message_add(c, op);
+	if (rc && write) {
+		op->step &= ~(uint32_t)KV_STEP_WRITES;
+		b->writes[kind]--;
 	}
 	return rc;
 }
@@ -505,6 +517,7 @@ int kv_bypass_begin(struct gn_kv_client *c, struct gn_kv_op *op)
 	op->next = NULL;
 	*b->held_end = op;
 	b->held_end = &op->next;
+	note_deadline(b, op);
 	c->links[op->part].under_way++;
 	return 0;
 }
@@ -573,23 +586,54 @@ static void ask_layout(struct kv_bypass *b)
 
 /* ---- moving on ---- */
 
+static bool is_late(struct kv_bypass *b, const struct gn_kv_op *op, uint64_t now_ns)
+{
+	if (op->deadline_ns > now_ns)
+		note_deadline(b, op);
+	return op->deadline_ns <= now_ns;
+}
+
+/* Those of a list that are late are put before others that are: all of these. */
+static struct gn_kv_op *pick_late(struct kv_bypass *b, struct gn_kv_op **list,
+				  struct gn_kv_op ***end, uint64_t now_ns, struct gn_kv_op *late)
+{
+	struct gn_kv_op *op;
+
+	while ((op = *list)) {
+		if (!is_late(b, op, now_ns)) {
+			list = &op->next;
+			continue;
+		}
+		*list = op->next;
+		op->next = late;
+		late = op;
+	}
+	*end = list;
+	return late;
+}
+
+/* They are picked before one of them ends: who hears of it may begin others. */
 static void end_late(struct kv_bypass *b, uint64_t now_ns)
 {
-	struct gn_kv_client *c = b->client;
+	struct gn_kv_op *late, *next;
 
 	b->until_ns = GN_FOREVER;
+	late = pick_late(b, &b->held, &b->held_end, now_ns, NULL);
+	for (const struct gn_kv_op *op = late; op; op = op->next)
+		link_of(b)->under_way--;
+	late = pick_late(b, &b->waiting, &b->waiting_end, now_ns, late);
 	for (uint32_t i = 0; i < b->n_looks; i++) {
 		struct gn_kv_op *op = b->looks[i].op;
 
-		if (!op)
+		if (!op || !is_late(b, op, now_ns))
 			continue;
-		if (op->deadline_ns > now_ns) {
-			if (op->deadline_ns < b->until_ns)
-				b->until_ns = op->deadline_ns;
-			continue;
-		}
 		b->looks[i].op = NULL; /* what it has asked for comes, to nobody */
-		kv_op_end(c, op, GN_KV_TIMEOUT);
+		op->next = late;
+		late = op;
+	}
+	for (; late; late = next) {
+		next = late->next;
+		kv_op_end(b->client, late, GN_KV_TIMEOUT);
 	}
 }
 
