@@ -195,7 +195,7 @@ struct gn_kv_client_opts {
 
 /*
  * Connect to all partitions of a server. Errors as of gn_rpc_connect(); -EPROTO also: it is a
- * server, but of something else. opts may be NULL.
+ * server, but of something else; -EBUSY: it ends. opts may be NULL.
  */
 GN_API int gn_kv_connect(struct gn_fabric *fabric, const char *addr,
 			 const struct gn_kv_client_opts *opts, struct gn_kv_client **out);

@@ -46,7 +46,7 @@ static void use(struct gn_kv_store *s, const struct gn_kv_op *op, uint32_t place
 
 	kv_promote(s, op->hash, place);
 	if (item->used != now)
-		item->used = now;
+		KV_PUT(&item->used, now);
 }
 
 static void tell(const struct gn_kv_store *s, struct gn_kv_op *op, const struct kv_item *item)
@@ -98,20 +98,20 @@ static void fill(struct kv_item *item, const struct gn_kv_op *op, const struct w
 	uint8_t *to;
 
 	if (item != old) {
-		item->lengths = kv_lengths(op->key_len, w->front + w->len + w->back);
+		KV_PUT(&item->lengths, kv_lengths(op->key_len, w->front + w->len + w->back));
 		kv_copy(item->bytes, op->key, op->key_len);
 	}
-	item->lengths = kv_lengths(op->key_len, w->front + w->len + w->back);
-	item->cas = w->cas;
-	item->flags = w->flags;
-	item->expires = w->expires;
+	KV_PUT(&item->lengths, kv_lengths(op->key_len, w->front + w->len + w->back));
+	KV_PUT(&item->cas, w->cas);
+	KV_PUT(&item->flags, w->flags);
+	KV_PUT(&item->expires, w->expires);
 	to = kv_value(item);
 	if (w->front)
-		memcpy(to, kv_value((struct kv_item *)old), w->front);
+		kv_copy(to, kv_value((struct kv_item *)old), w->front);
 	if (w->len)
 		kv_copy(to + w->front, w->value, w->len);
 	if (w->back)
-		memcpy(to + w->front + w->len, kv_value((struct kv_item *)old), w->back);
+		kv_copy(to + w->front + w->len, kv_value((struct kv_item *)old), w->back);
 	gn_charge(GN_WORK_COPY, kv_item_bytes(item->lengths));
 }
 
@@ -160,7 +160,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 			return GN_KV_STATUSES; /* again, without it */
 		}
 		fill(kv_at(s, place), op, w, now ? kv_at(s, now) : NULL);
-		kv_at(s, place)->used = stamp(s, bits);
+		KV_PUT(&kv_at(s, place)->used, stamp(s, bits));
 		if (now) {
 			kv_relink(s, op->hash, now, place);
 			kv_log_kill(s, now);
@@ -170,7 +170,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 			return GN_KV_NO_MEMORY;
 		}
 	}
-	kv_at(s, place)->used = stamp(s, bits);
+	KV_PUT(&kv_at(s, place)->used, stamp(s, bits));
 	kv_promote(s, op->hash, place);
 	tell(s, op, kv_at(s, place));
 	return GN_KV_OK;
@@ -287,7 +287,7 @@ static void token(struct gn_kv_op *op, struct kv_item *item, uint32_t left_s)
 		op->found |= GN_KV_LOST;
 	} else if (due) {
 		op->found |= GN_KV_WON;
-		item->used |= KV_ITEM_WON;
+		KV_PUT(&item->used, item->used | KV_ITEM_WON);
 	}
 }
 

@@ -186,11 +186,10 @@ class Connection:
         return data
 
     def until(self, done, seconds):
-        """Everything until done() is content with it, or as much as came in that time."""
-        end = time.monotonic() + seconds
-        while not done(self.buffer) and time.monotonic() < end:
+        """Everything until done() is content with it, or nothing came for so long."""
+        while not done(self.buffer):
             # No timeout of the socket: somebody else may be sending.
-            if not select.select([self.s], [], [], max(0, end - time.monotonic()))[0]:
+            if not select.select([self.s], [], [], seconds)[0]:
                 break
             try:
                 if not self.more():

@@ -275,8 +275,8 @@ static void print_op(const struct history *h, uint32_t i)
 		       (unsigned long long)op->initial, (unsigned long long)op->seen_number);
 	if (op->ttl_s)
 		printf(" for %u s", op->ttl_s);
-	if (op->after)
-		printf(" after %u", op->after - 1);
+	if (op->batch)
+		printf(" in batch %u", op->batch);
 	if (op->end_ns == HISTORY_NEVER) {
 		printf("\n");
 		return;

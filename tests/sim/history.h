@@ -7,10 +7,11 @@
  *
  * An operation whose outcome is not known may have been done at any time after it began, or never.
  * What was stored may be forgotten as the history's options and its operations say, and in no other
- * way; what was forgotten does not come back.
+ * way; what was forgotten does not come back. Versions grow: a later write has a larger one.
  *
  * Values are lists of pieces: whoever writes one knows what pieces it has, and whoever reads bytes
- * finds out which pieces they are, or that they are none (kv_value.c).
+ * finds out which pieces they are, or that they are none (kv_value.c). Two operations do not write
+ * the same piece, and none is joined to a value that has no pieces of its own.
  */
 #ifndef GN_TESTS_SIM_HISTORY_H
 #define GN_TESTS_SIM_HISTORY_H
@@ -38,7 +39,7 @@ struct history_op {
 	uint64_t cas, new_cas, number, initial;
 	uint64_t begin_ns, end_ns; /* HISTORY_NEVER: it did not */
 	uint32_t last_epoch;	   /* the server's, in which it may have been done at last */
-	uint32_t after;		   /* 1 + the operation on the same key that is done before it; 0 */
+	uint32_t batch;		   /* not 0: what is in one is done in order, but for reads */
 	/* valid when it has ended */
 	unsigned status;
 	uint32_t seen, seen_len; /* value, or HISTORY_UNSEEN */
@@ -46,6 +47,8 @@ struct history_op {
 	bool flags_unseen;	 /* … but they were not */
 	uint64_t seen_cas;	 /* 0: not */
 	uint64_t seen_number;
+	/* private */
+	uint64_t version; /* of what it wrote, if anybody has seen that; 0 */
 };
 
 struct history_opts {

@@ -11,6 +11,7 @@
 struct key_state {
 	uint32_t value, flags;
 	uint64_t cas;
+	uint64_t top;			   /* the last version that a server has given */
 	uint64_t dies_from_ns, dies_by_ns; /* it may be dead from, must be dead by */
 	uint32_t epoch;
 	uint32_t present;
@@ -61,6 +62,17 @@ bool history_may_die(const struct history *h, const struct history_op *op,
 /* history_search.c: the operations of one key. */
 void history_search(struct history *h, const uint32_t *ops, uint32_t n, uint32_t key,
 		    struct history_result *out);
+
+/* The key, as at, but forgotten. */
+static inline struct key_state history_absent(const struct key_state *at)
+{
+	const struct key_state gone = {.top = at->top,
+				       .dies_from_ns = HISTORY_NEVER,
+				       .dies_by_ns = HISTORY_NEVER,
+				       .epoch = at->epoch};
+
+	return gone;
+}
 
 static inline uint64_t history_mix(uint64_t x)
 {

@@ -18,11 +18,12 @@ struct place {
 };
 
 struct candidate {
-	const struct history_op *op;
+	struct history_op *op;
 	uint32_t number;
 	uint32_t next, prev; /* known ones that are to be done, in the order of beginning */
 	uint32_t like;	     /* unknown: the one before that nobody can tell from it */
-	uint32_t after;	     /* the candidate that must be done before, or NONE */
+	uint64_t rank;	     /* the lower, the sooner it is tried */
+	bool unlikely;	     /* unknown, and nobody has seen what it wrote */
 	bool done;
 };
 
@@ -32,7 +33,8 @@ struct search {
 	uint32_t n_known, n, first, left;
 	struct place *been;
 	uint64_t been_room, been_n;
-	uint64_t steps;
+	uint64_t steps, most;
+	unsigned budget; /* of unlikely ones that may have been done */
 	bool gave_up;
 	uint32_t least_left, stuck; /* the farthest it came */
 };
@@ -44,7 +46,7 @@ static struct place place_of(const struct key_state *at, uint64_t set)
 	const uint64_t *words = (const uint64_t *)(const void *)at;
 	struct place p = {set, ~set};
 
-	_Static_assert(sizeof(*at) == 40, "words");
+	_Static_assert(sizeof(*at) == 48, "words");
 	for (unsigned i = 0; i < sizeof(*at) / 8; i++) {
 		p.a = history_mix(p.a + words[i] + 0x9e3779b97f4a7c15u);
 		p.b = history_mix((p.b ^ words[i]) * 0xd6e8feb86659fd93u + i + 1);
@@ -100,6 +102,7 @@ static void take(struct search *s, uint32_t i)
 	struct candidate *c = &s->c[i];
 
 	c->done = true;
+	s->budget -= c->unlikely;
 	if (i >= s->n_known)
 		return;
 	s->left--;
@@ -116,6 +119,7 @@ static void put_back(struct search *s, uint32_t i)
 	struct candidate *c = &s->c[i];
 
 	c->done = false;
+	s->budget += c->unlikely;
 	if (i >= s->n_known)
 		return;
 	s->left++;
@@ -146,25 +150,35 @@ static bool go(struct search *s, uint32_t i, const struct key_state *to, uint64_
 	return found;
 }
 
+static bool only_reads(const struct history_op *op)
+{
+	return op->verb == GN_KV_GET && !(op->how & GN_KV_AND_TOUCH);
+}
+
+/* Is nothing left of its batch that comes before it? Reads may overtake each other. */
 static bool may_come(const struct search *s, uint32_t i)
 {
-	const struct candidate *c = &s->c[i];
+	const struct history_op *op = s->c[i].op;
 
-	return c->after == NONE || s->c[c->after].done;
+	if (!op->batch)
+		return true;
+	for (uint32_t k = s->c[i].prev; k != NONE; k = s->c[k].prev)
+		if (s->c[k].op->batch == op->batch && !(only_reads(op) && only_reads(s->c[k].op)))
+			return false;
+	return true;
 }
 
 /* With the key as it is, and forgotten. */
 static bool try_one(struct search *s, uint32_t i, const struct key_state *at, uint64_t set)
 {
 	const struct history_op *op = s->c[i].op;
-	struct key_state to, gone = *at;
+	struct key_state to, gone;
 
 	if (history_may_live(op, at) && history_step(s->h, op, at, &to) && go(s, i, &to, set))
 		return true;
 	if (!history_may_die(s->h, op, at))
 		return false;
-	gone = (struct key_state){
-		.dies_from_ns = HISTORY_NEVER, .dies_by_ns = HISTORY_NEVER, .epoch = at->epoch};
+	gone = history_absent(at);
 	return history_step(s->h, op, &gone, &to) && go(s, i, &to, set);
 }
 
@@ -172,10 +186,9 @@ static bool try_one(struct search *s, uint32_t i, const struct key_state *at, ui
 static bool changes_nothing(struct search *s, uint32_t i, const struct key_state *at)
 {
 	const struct history_op *op = s->c[i].op;
-	const bool read = op->verb == GN_KV_GET && !(op->how & GN_KV_AND_TOUCH);
 	struct key_state to;
 
-	if (op->verb >= GN_KV_VERBS || (op->status == GN_KV_OK && !read))
+	if (op->verb >= GN_KV_VERBS || (op->status == GN_KV_OK && !only_reads(op)))
 		return false;
 	return history_may_live(op, at) && history_step(s->h, op, at, &to) &&
 	       !memcmp(&to, at, sizeof(to));
@@ -205,13 +218,48 @@ static uint64_t last_begin(const struct search *s)
 	return least;
 }
 
+#define TRIED_MAX 96u
+
+/* Puts it where its rank says; how many there are. */
+static unsigned insert(const struct search *s, uint32_t *list, unsigned n, uint32_t i)
+{
+	unsigned k = n;
+
+	for (; k && s->c[list[k - 1]].rank > s->c[i].rank; k--)
+		list[k] = list[k - 1];
+	list[k] = i;
+	return n + 1;
+}
+
+/* What may come next, up to TRIED_MAX. */
+static unsigned candidates(const struct search *s, uint64_t by, uint32_t *list)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = s->first; i != NONE && s->c[i].op->begin_ns <= by && n < TRIED_MAX;
+	     i = s->c[i].next)
+		if (may_come(s, i))
+			n = insert(s, list, n, i);
+	for (uint32_t i = s->n_known; i < s->n && s->c[i].op->begin_ns <= by && n < TRIED_MAX;
+	     i++) {
+		const uint32_t like = s->c[i].like;
+
+		if (!s->c[i].done && (like == NONE || s->c[like].done) &&
+		    (s->budget || !s->c[i].unlikely))
+			n = insert(s, list, n, i);
+	}
+	return n;
+}
+
 static bool explore(struct search *s, const struct key_state *at, uint64_t set)
 {
+	uint32_t list[TRIED_MAX];
+	unsigned n;
 	uint64_t by;
 
 	if (!s->left)
 		return true;
-	if (s->steps >= s->h->opts.most)
+	if (s->steps >= s->most)
 		s->gave_up = true;
 	if (s->gave_up || was_here(s, at, set))
 		return false;
@@ -221,17 +269,12 @@ static bool explore(struct search *s, const struct key_state *at, uint64_t set)
 	for (uint32_t i = s->first; i != NONE && s->c[i].op->begin_ns <= by; i = s->c[i].next)
 		if (may_come(s, i) && changes_nothing(s, i, at))
 			return go(s, i, at, set);
-	for (uint32_t i = s->first, next; i != NONE && s->c[i].op->begin_ns <= by; i = next) {
-		next = s->c[i].next;
-		if (may_come(s, i) && try_one(s, i, at, set))
+	n = candidates(s, by, list);
+	for (unsigned i = 0; i < n; i++)
+		if (try_one(s, list[i], at, set))
 			return true;
-	}
-	for (uint32_t i = s->n_known; i < s->n && s->c[i].op->begin_ns <= by; i++) {
-		const uint32_t like = s->c[i].like;
-
-		if (!s->c[i].done && (like == NONE || s->c[like].done) && try_one(s, i, at, set))
-			return true;
-	}
+	/* More at once than can be ordered: then not all orders were tried. */
+	s->gave_up |= n == TRIED_MAX;
 	return false;
 }
 
@@ -287,13 +330,14 @@ static void link_all(struct search *s)
 	for (uint32_t i = 0; i < s->n; i++) {
 		struct candidate *c = &s->c[i];
 
-		c->like = c->after = NONE;
+		c->done = false;
+		c->like = NONE;
+		c->rank = c->op->version && !(c->op->how & GN_KV_SET_CAS) ? c->op->version :
+			  i < s->n_known				  ? UINT64_MAX - 1 :
+									    UINT64_MAX;
 		if (i < s->n_known) {
 			c->prev = i ? i - 1 : NONE;
 			c->next = i + 1 < s->n_known ? i + 1 : NONE;
-			for (uint32_t k = 0; k < s->n_known && c->op->after; k++)
-				if (s->c[k].number == c->op->after - 1)
-					c->after = k;
 			continue;
 		}
 		for (uint32_t k = i; k-- > s->n_known && c->like == NONE;)
@@ -308,6 +352,26 @@ static bool matters(const struct history_op *op)
 	if (history_known(op))
 		return op->status != GN_KV_BUSY && op->status != GN_KV_INVALID;
 	return op->verb != GN_KV_GET || op->how & GN_KV_AND_TOUCH;
+}
+
+/*
+ * The version of what an operation wrote: as it was told, or as others were told of that value,
+ * which nobody else wrote.
+ */
+static void pin_version(const struct search *s, struct history_op *op)
+{
+	const bool changes = op->verb >= GN_KV_SET && op->verb <= GN_KV_DECR;
+	const struct history_value *value = &s->h->value[op->value];
+
+	op->version = 0;
+	if (history_known(op))
+		op->version = op->status == GN_KV_OK && changes ? op->seen_cas : 0;
+	if (op->version || op->verb < GN_KV_SET || op->verb > GN_KV_REPLACE)
+		return;
+	if (value->n == 1 && !value->pieces[0].number)
+		for (uint32_t i = 0; i < s->h->n_named; i++)
+			if (s->h->named[i].value == op->value)
+				op->version = s->h->named[i].cas;
 }
 
 /* Which version had which value: one each. */
@@ -330,6 +394,8 @@ static bool name_versions(struct search *s, struct history_result *out)
 			return false;
 		}
 	}
+	for (uint32_t i = 0; i < s->n; i++)
+		pin_version(s, s->c[i].op);
 	return true;
 }
 
@@ -354,12 +420,52 @@ static void conclude(struct search *s, uint32_t key, bool fits, struct history_r
 	out->key = key;
 }
 
-void history_search(struct history *h, const uint32_t *ops, uint32_t n, uint32_t key,
-		    struct history_result *out)
+/* Can it be needed to explain what others saw, at first sight? */
+static bool is_likely(const struct search *s, const struct history_op *op)
+{
+	const bool writes = op->verb >= GN_KV_SET && op->verb <= GN_KV_PREPEND;
+
+	return writes ? was_seen(s, op->value) : op->verb == GN_KV_INCR || op->verb == GN_KV_DECR;
+}
+
+/* So many unlikely ones may have been done, in so many steps. */
+static bool try_with(struct search *s, unsigned budget, uint64_t steps)
 {
 	const struct key_state nothing = {.dies_from_ns = HISTORY_NEVER,
 					  .dies_by_ns = HISTORY_NEVER};
-	struct search s = {.h = h, .least_left = UINT32_MAX};
+	bool fits;
+
+	link_all(s);
+	s->left = s->n_known;
+	s->least_left = UINT32_MAX;
+	s->gave_up = false;
+	s->budget = budget;
+	s->most = s->steps + steps;
+	fits = explore(s, &nothing, 0);
+	free(s->been);
+	s->been = NULL;
+	s->been_room = s->been_n = 0;
+	return fits;
+}
+
+/* Mostly none of the unlikely ones is needed, or a few are: that is soon found out. */
+static bool try_all(struct search *s)
+{
+	const uint64_t most = s->h->opts.most;
+	unsigned unlikely = 0;
+
+	for (uint32_t i = s->n_known; i < s->n; i++)
+		unlikely += s->c[i].unlikely = !is_likely(s, s->c[i].op);
+	for (unsigned budget = 0; budget < 4 && budget < unlikely; budget++)
+		if (try_with(s, budget, most / 8))
+			return true;
+	return try_with(s, unlikely, most);
+}
+
+void history_search(struct history *h, const uint32_t *ops, uint32_t n, uint32_t key,
+		    struct history_result *out)
+{
+	struct search s = {.h = h};
 
 	s.c = calloc(n + 1, sizeof(*s.c));
 	if (!s.c)
@@ -370,14 +476,11 @@ void history_search(struct history *h, const uint32_t *ops, uint32_t n, uint32_t
 			s.n_known += history_known(&h->op[ops[i]]);
 		}
 	qsort(s.c, s.n, sizeof(*s.c), by_begin);
-	s.left = s.n_known;
-	link_all(&s);
 	if (name_versions(&s, out)) {
-		conclude(&s, key, explore(&s, &nothing, 0), out);
+		conclude(&s, key, try_all(&s), out);
 	} else {
 		out->verdict = HISTORY_WRONG;
 		out->key = key;
 	}
-	free(s.been);
 	free(s.c);
 }

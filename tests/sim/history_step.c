@@ -6,14 +6,9 @@
 
 #define PIECES_MAX 256u
 
-static const struct key_state absent = {0, 0, 0, HISTORY_NEVER, HISTORY_NEVER, 0, 0};
-
 static void forget(struct key_state *to)
 {
-	const uint32_t epoch = to->epoch;
-
-	*to = absent;
-	to->epoch = epoch;
+	*to = history_absent(to);
 }
 
 static uint64_t later(uint64_t ns, uint64_t by_ns)
@@ -59,7 +54,7 @@ static uint64_t new_version(const struct history_op *op)
 {
 	if (op->how & GN_KV_SET_CAS)
 		return op->new_cas;
-	return history_known(op) && op->seen_cas ? op->seen_cas : HISTORY_ANY_CAS;
+	return op->version ? op->version : HISTORY_ANY_CAS;
 }
 
 static void write_value(struct key_state *to, const struct history_op *op, uint32_t value)
@@ -67,6 +62,15 @@ static void write_value(struct key_state *to, const struct history_op *op, uint3
 	to->present = 1;
 	to->value = value;
 	to->cas = new_version(op);
+}
+
+/* Its version comes after those before it, if the server chose it and somebody has seen it. */
+static bool is_newer(struct key_state *to, const struct key_state *at, const struct history_op *op)
+{
+	if (!op->version || op->how & GN_KV_SET_CAS || !to->present)
+		return true;
+	to->top = op->version;
+	return op->version > at->top;
 }
 
 static void store(struct key_state *to, const struct history_op *op)
@@ -266,14 +270,17 @@ bool history_step(struct history *h, const struct history_op *op, const struct k
 	*to = *at;
 	if (op->verb == HISTORY_FORGET || op->verb == HISTORY_RESTART) {
 		forget(to);
-		to->epoch += op->verb == HISTORY_RESTART;
+		if (op->verb == HISTORY_RESTART) {
+			to->epoch++;
+			to->top = 0;
+		}
 		return known || at->present;
 	}
 	if (known && refused(op))
 		return true;
 	status = do_verb(h, to, op, &number);
 	if (!known)
-		return status == GN_KV_OK && at->epoch <= op->last_epoch &&
+		return status == GN_KV_OK && at->epoch <= op->last_epoch && is_newer(to, at, op) &&
 		       memcmp(to, at, sizeof(*to)) != 0;
 	if (said == GN_KV_TOO_BIG) /* a read's: it is there, and its length was said */
 		said = GN_KV_OK;
@@ -284,7 +291,7 @@ bool history_step(struct history *h, const struct history_op *op, const struct k
 	if ((op->verb == GN_KV_INCR || op->verb == GN_KV_DECR) && status == GN_KV_OK &&
 	    number != op->seen_number)
 		return false;
-	return is_version(h, to, op->seen_cas);
+	return is_version(h, to, op->seen_cas) && (status != GN_KV_OK || is_newer(to, at, op));
 }
 
 /* ---- how it may be forgotten ---- */

@@ -34,6 +34,7 @@ struct plan_client {
 };
 
 struct plan {
+	const char *kind;
 	const char *profile;
 	uint64_t caps_off;
 	char faults[1024];
@@ -44,6 +45,8 @@ struct plan {
 	unsigned ttls;			/* of 1000 that store: with a time to live */
 	unsigned hot, cold, counters;	/* keys; the first hot ones are numbers */
 	uint32_t small, large;		/* bytes of a value: mostly up to, at most */
+	uint32_t least;			/* … and at least */
+	unsigned heat;			/* of 1000 operations: on hot keys */
 	unsigned n_clients;
 	struct plan_client client[CLIENTS_MAX];
 	struct gn_kv_server_opts server;
@@ -68,6 +71,7 @@ struct world {
 	struct gn_sim *sim;
 	struct history *history;
 	unsigned clients_over;
+	uint32_t batches;   /* of operations, so far */
 	uint32_t epoch;	    /* of the server */
 	uint64_t alive_ns;  /* when it was last seen */
 	uint64_t active_ns; /* when a client last did something */

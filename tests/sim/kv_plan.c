@@ -133,7 +133,7 @@ static void draw_server(struct plan *plan, struct rng *rng)
 
 static void draw_keys(struct plan *plan, struct rng *rng)
 {
-	static const uint32_t cold[] = {0, 30, 300, 1500};
+	static const uint32_t cold[] = {0, 10, 30, 200};
 
 	plan->hot = range(rng, 1, 8);
 	plan->counters = range(rng, 0, plan->hot / 2);
@@ -142,8 +142,10 @@ static void draw_keys(struct plan *plan, struct rng *rng)
 	plan->large = one_in(rng, 3) ? BYTES_MAX / 2 : 3000;
 	if (!plan->ample) { /* it is to be too little */
 		plan->small = range(rng, 1000, 4000);
-		plan->large = 7000;
+		plan->large = one_in(rng, 3) ? plan->small : 7000;
+		plan->least = plan->large == plan->small ? plan->small : 0;
 	}
+	plan->heat = plan->ample ? 700 : 400;
 	plan->ttls = plan->naps ? range(rng, 100, 500) : one_in(rng, 4) ? range(rng, 10, 100) : 0;
 }
 
@@ -190,6 +192,74 @@ static void draw_client(struct plan *plan, struct plan_client *c, struct rng *rn
 	c->joins = one_in(rng, 3) ? 0 : range(rng, 10, 100);
 }
 
+/*
+ * Many keys in a small table that clients read, until others have to make room and the table grows:
+ * who looks for a key that is there finds it all the time.
+ */
+static void draw_crowd(struct plan *plan, struct rng *rng)
+{
+	plan->kind = "crowd";
+	plan->ample = true;
+	plan->naps = false;
+	plan->ttls = plan->stop_us = plan->drain_us = 0;
+	plan->server.threads = 1;
+	plan->server.bypass = true;
+	plan->server.memory = 384u << 10; /* the table begins with 1024 entries */
+	plan->hot = 1;
+	plan->counters = 0;
+	plan->heat = 10;
+	plan->cold = range(rng, 1000, 1300);
+	plan->small = plan->large = 16;
+	plan->least = 0;
+	plan->n_clients = range(rng, 2, CLIENTS_MAX);
+	for (unsigned i = 0; i < plan->n_clients; i++) {
+		struct plan_client *c = &plan->client[i];
+
+		draw_opts(&c->opts, rng);
+		*c = (struct plan_client){.opts = c->opts, .threads = 2, .window = 16};
+		c->opts.flags &= ~(unsigned)GN_KV_CALL_ONLY;
+		c->opts.rpc.slots = 16;
+		c->batch = 24;
+		c->ops = 2600 / plan->n_clients;
+		c->singles = 50;
+		c->asyncs = 100;
+		c->looks = 5;
+		c->writes = 600;
+		c->removes = range(rng, 0, 20);
+	}
+}
+
+/*
+ * Few keys, and values so large that two fill a segment of the log: what was read of a key a moment
+ * ago is soon somebody else's memory.
+ */
+static void draw_churn(struct plan *plan, struct rng *rng)
+{
+	plan->kind = "churn";
+	plan->ample = false;
+	plan->naps = false;
+	plan->ttls = 0;
+	plan->server.threads = 1;
+	plan->server.bypass = true;
+	plan->server.memory = GN_KV_MEMORY_MIN;
+	plan->hot = range(rng, 1, 4);
+	plan->counters = plan->cold = 0;
+	plan->small = plan->large = plan->least = one_in(rng, 4) ? 4000 : 7000;
+	plan->n_clients = range(rng, 3, CLIENTS_MAX);
+	for (unsigned i = 0; i < plan->n_clients; i++) {
+		struct plan_client *c = &plan->client[i];
+
+		c->opts.flags &= ~(unsigned)GN_KV_CALL_ONLY;
+		c->threads = THREADS_MAX;
+		c->window = 16;
+		c->batch = i ? 4 : 12;
+		c->ops = 120;
+		c->hurries = c->clears = c->sleeps = 0;
+		c->removes = c->numbers = c->joins = 0;
+		c->writes = i ? range(rng, 50, 200) : 900;
+	}
+}
+
 static uint64_t draw_caps_off(struct rng *rng)
 {
 	const uint64_t all = GN_CAP_INORDER_WRITE | GN_CAP_INORDER_128 | GN_CAP_WRITE_ORDER |
@@ -214,6 +284,7 @@ void plan_draw(struct plan *plan, uint64_t seed)
 	memset(plan, 0, sizeof(*plan));
 	while (gn_sim_profile_name(profiles))
 		profiles++;
+	plan->kind = "mixed";
 	plan->profile = gn_sim_profile_name(range(&rng, 0, profiles - 1));
 	plan->caps_off = draw_caps_off(&rng);
 	plan->n_clients = range(&rng, 1, CLIENTS_MAX);
@@ -221,8 +292,12 @@ void plan_draw(struct plan *plan, uint64_t seed)
 	plan->ample = one_in(&rng, 2);
 	draw_server(plan, &rng);
 	draw_keys(plan, &rng);
-	for (unsigned i = 0; i < plan->n_clients; i++)
+	for (unsigned i = 0; i < CLIENTS_MAX; i++)
 		draw_client(plan, &plan->client[i], &rng);
+	if (one_in(&rng, 5))
+		draw_crowd(plan, &rng);
+	else if (one_in(&rng, 5))
+		draw_churn(plan, &rng);
 	draw_faults(plan, &rng);
 	plan->strict = !plan->breaks && !plan->no_memory && !plan->stalls;
 }
@@ -242,6 +317,7 @@ void plan_small(struct plan *plan, const char *faults, bool bypass)
 	memset(plan, 0, sizeof(*plan));
 	client.opts.rpc.slots = 2;
 	client.opts.rpc.timeout_us = 5000;
+	plan->kind = "small";
 	plan->profile = "ideal";
 	plan->ample = true;
 	plan->hot = 4;
@@ -261,7 +337,7 @@ void plan_print(const struct plan *p)
 {
 	const struct gn_kv_server_opts *o = &p->server;
 
-	printf("# profile %s, caps off %llx%s%s%s\n# faults %s\n", p->profile,
+	printf("# %s: profile %s, caps off %llx%s%s%s\n# faults %s\n", p->kind, p->profile,
 	       (unsigned long long)p->caps_off, p->strict ? ", strict" : "",
 	       p->ample ? ", ample" : "", p->naps ? ", naps" : "", p->faults);
 	printf("# n0: %u threads%s, %llu KiB, flags %x, %u slots, %u and %u bytes, parks %u us, "
@@ -269,8 +345,8 @@ void plan_print(const struct plan *p)
 	       o->threads, o->bypass ? ", bypass" : "", (unsigned long long)o->memory >> 10,
 	       o->rpc.flags, o->rpc.max_slots, o->rpc.max_request, o->rpc.max_result,
 	       o->rpc.park_us, p->stop_us, p->drain_us);
-	printf("# keys: %u hot, %u of them numbers, %u cold; values up to %u, some %u; ttls %u\n",
-	       p->hot, p->counters, p->cold, p->small, p->large, p->ttls);
+	printf("# keys: %u hot, %u of them numbers, %u cold; values from %u up to %u, some %u; ttls %u\n",
+	       p->hot, p->counters, p->cold, p->least, p->small, p->large, p->ttls);
 	for (unsigned i = 0; i < p->n_clients; i++) {
 		const struct plan_client *c = &p->client[i];
 

@@ -219,7 +219,9 @@ static inline unsigned model_delete(struct model *m, struct model_item *it,
 static inline unsigned model_count(struct model *m, struct model_item *it,
 				   const struct gn_kv_op *op, struct expected *e)
 {
+	const struct model_item was = *it;
 	unsigned status;
+	bool fits;
 	char text[64];
 	uint64_t n;
 	char *end;
@@ -252,12 +254,17 @@ static inline unsigned model_count(struct model *m, struct model_item *it,
 		return GN_KV_NOT_NUMBER;
 	e->number = op->verb == GN_KV_INCR ? n + op->number : n < op->number ? 0 : n - op->number;
 	len = snprintf(text, sizeof(text), "%llu", (unsigned long long)e->number);
+	fits = (uint32_t)len <= it->len;
 	memset(it->value, ' ', it->len);
 	memcpy(it->value, text, (size_t)len);
-	it->len = it->len < (uint32_t)len ? (uint32_t)len : it->len;
+	it->len = fits ? it->len : (uint32_t)len;
 	if (op->how & GN_KV_AND_TOUCH)
 		it->dies_s = model_dies(m, op->ttl_s);
 	model_stored(m, it, op, e);
+	/* What has no room where it was is new, and else it is not. */
+	it->stale = was.stale && fits;
+	it->won = was.won && fits;
+	it->hit = was.hit && fits;
 	it->idle_known = false;
 	return GN_KV_OK;
 }

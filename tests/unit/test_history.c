@@ -199,15 +199,19 @@ STORY(wrong_version_of_two, true, HISTORY_WRONG, set(s, 1, 7, 1, 2); s->op->seen
 STORY(wrong_version_unknown, false, HISTORY_WRONG, set(s, 1, 7, 1, 2); s->op->seen_cas = 100;
       set(s, 2, 8, 3, 0); get(s, 3, 8, 4, 5); set(s, 1, 9, 6, 7); s->op->how = GN_KV_IF_CAS;
       s->op->cas = 100; s->op->seen_cas = 102;)
+STORY(wrong_version_order, false, HISTORY_WRONG, set(s, 1, 7, 1, 2); s->op->seen_cas = 100;
+      set(s, 1, 8, 3, 4); s->op->seen_cas = 99;)
+STORY(right_version_order, false, HISTORY_RIGHT, set(s, 1, 7, 1, 9); s->op->seen_cas = 100;
+      set(s, 2, 8, 1, 9); s->op->seen_cas = 99; get(s, 3, 7, 10, 11);)
 STORY(wrong_flags, false, HISTORY_WRONG, set(s, 1, 7, 1, 2); s->op->flags = 5; get(s, 1, 7, 3, 4);
       s->op->seen_flags = 6;)
 STORY(wrong_length, false, HISTORY_WRONG, set(s, 1, 7, 1, 2);
       tell(s, 1, GN_KV_GET, 3, 4, GN_KV_TOO_BIG)->seen_len = 9;)
 /* In one batch a key's operations are done in their order. */
 STORY(wrong_in_batch, false, HISTORY_WRONG, set(s, 1, 7, 1, 2); set(s, 1, 8, 3, 9);
-      get(s, 1, 7, 3, 9); s->op->after = 1 + 1;)
+      s->op->batch = 5; get(s, 1, 7, 3, 9); s->op->batch = 5;)
 STORY(right_in_batch, false, HISTORY_RIGHT, set(s, 1, 7, 1, 2); get(s, 1, 7, 3, 9);
-      set(s, 1, 8, 3, 9); s->op->after = 1 + 1;)
+      s->op->batch = 5; set(s, 1, 8, 3, 9); s->op->batch = 5;)
 STORY(wrong_joined, false, HISTORY_WRONG, set(s, 1, 7, 1, 2);
       tell(s, 1, GN_KV_APPEND, 3, 4, GN_KV_OK)->value = wrote(s, 8); get(s, 1, 8, 5, 6);)
 
@@ -271,8 +275,7 @@ static bool some_order_after(struct orders *o, uint32_t i, const struct key_stat
 			     unsigned known_left)
 {
 	const struct history_op *op = &o->s.h->op[i];
-	const struct key_state gone = {
-		.dies_from_ns = HISTORY_NEVER, .dies_by_ns = HISTORY_NEVER, .epoch = at->epoch};
+	const struct key_state gone = history_absent(at);
 	struct key_state to;
 	bool found = false;
 
@@ -397,6 +400,8 @@ int main(void)
 		cmocka_unit_test(wrong_version_won_twice),
 		cmocka_unit_test(wrong_version_of_two),
 		cmocka_unit_test(wrong_version_unknown),
+		cmocka_unit_test(wrong_version_order),
+		cmocka_unit_test(right_version_order),
 		cmocka_unit_test(wrong_flags),
 		cmocka_unit_test(wrong_length),
 		cmocka_unit_test(wrong_in_batch),
