@@ -263,8 +263,7 @@ static uint32_t now_s(const struct kv_bypass *b)
 }
 
 /* Whether it lives, if the server's clock can be told from ours. */
-static enum verdict judge_age(const struct kv_bypass *b, const struct kv_item *item,
-			      struct gn_kv_op *op)
+static enum verdict judge_age(struct kv_bypass *b, const struct kv_item *item, struct gn_kv_op *op)
 {
 	const uint32_t now = item->expires || op->how & GN_KV_DETAILS ? now_s(b) : 0;
 	const uint32_t used = item->used >> KV_ITEM_BITS;
@@ -273,8 +272,10 @@ static enum verdict judge_age(const struct kv_bypass *b, const struct kv_item *i
 	op->idle_s = used < now ? now - used : 0;
 	if (!item->expires)
 		return FOUND;
-	if (gn_now_ns() - b->learnt_ns > TRUST_NS)
+	if (gn_now_ns() > b->trust_ns) {
+		b->stale = true; /* it is asked again */
 		return UNSURE;
+	}
 	if (item->expires <= now && now - item->expires >= SLACK_S)
 		return EXPIRED;
 	if (item->expires <= now + SLACK_S)
@@ -558,6 +559,8 @@ static void learn(struct kv_bypass *b)
 {
 	b->layout = b->answer;
 	b->learnt_ns = gn_now_ns();
+	/* An answer that took long is of long ago. */
+	b->trust_ns = b->learnt_ns - b->asked_ns < SECOND_NS ? b->learnt_ns + TRUST_NS : 0;
 	b->stale = !layout_ok(&b->layout);
 }
 
@@ -581,6 +584,7 @@ static void ask_layout(struct kv_bypass *b)
 				    .result_room = sizeof(b->answer),
 				    .done = ask_done,
 				    .arg = b};
+	b->asked_ns = gn_now_ns();
 	b->asking = !gn_rpc_submit(link_of(b)->rpc, &b->ask);
 }
 
@@ -672,6 +676,7 @@ int kv_bypass_make(struct gn_kv_client *c, uint32_t part, uint64_t deadline_ns)
 	b->held_end = &b->held;
 	c->links[part].bypass = b;
 	rc = gn_rpc_limits(c->links[part].rpc, &limits);
+	b->asked_ns = gn_now_ns();
 	if (!rc)
 		rc = kv_client_call(c, part, KV_LAYOUT, &ask_to_show, sizeof(ask_to_show),
 				    &b->answer, sizeof(b->answer), deadline_ns);

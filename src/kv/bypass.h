@@ -39,7 +39,8 @@ struct kv_bypass {
 	bool asking;
 	struct gn_rpc_op ask;
 	struct kv_layout answer, layout;
-	uint64_t learnt_ns; /* when that was */
+	uint64_t asked_ns, learnt_ns; /* when that was asked for, and answered */
+	uint64_t trust_ns;	      /* until then the server's clock is thought to be known */
 	struct kv_look *looks, *idle;
 	uint32_t n_looks, n_busy;
 	struct gn_kv_op *waiting, **waiting_end;      /* for one of them */

@@ -164,6 +164,29 @@ static void test_growth(void **state)
 }
 
 /* No entry has the same words twice, whatever is done to it. */
+/* Keys that are alike to the table do not make it grow: one of them is forgotten. */
+static void test_alike(void **state)
+{
+	struct gn_fabric *fabric;
+	struct gn_kv_store *s;
+
+	(void)state;
+	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	make_store(fabric, 1u << 20, &s);
+	for (uint32_t n = 0; n < 10; n++) {
+		const uint32_t lengths = kv_lengths(8, 0);
+		const uint32_t place = kv_log_add(s, kv_item_bytes(lengths));
+
+		kv_at(s, place)->lengths = lengths;
+		kv_at(s, place)->used = n << KV_ITEM_BITS;
+		kv_cuckoo_link(s, 42, place);
+	}
+	assert_int_equal(s->stats.splits, 0);
+	assert_int_equal(s->stats.items, KV_WAYS);
+	gn_kv_store_destroy(s);
+	assert_int_equal(gn_fabric_close(fabric), 0);
+}
+
 static void test_numbers(void **state)
 {
 	enum { WATCHED = 64, SEEN = 4096 };
@@ -622,7 +645,7 @@ int main(void)
 		cmocka_unit_test(test_table),	cmocka_unit_test(test_growth),
 		cmocka_unit_test(test_numbers), cmocka_unit_test(test_found),
 		cmocka_unit_test(test_order),	cmocka_unit_test(test_reads),
-		cmocka_unit_test(test_storm),
+		cmocka_unit_test(test_storm),	cmocka_unit_test(test_alike),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
