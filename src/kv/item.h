@@ -66,7 +66,7 @@ static inline uint32_t kv_item_bytes(uint32_t lengths)
 }
 
 /*
- * Clients may read an item while it is written, and know by its sum that it is not whole. The thread
+ * Clients may read an item while it is written, and know by its sum if it is not whole. The thread
  * sanitizer is told by atomics that this is meant; nobody else pays for it.
  */
 #define KV_PUT(to, value) __atomic_store_n(to, value, __ATOMIC_RELAXED)
@@ -122,7 +122,7 @@ static inline uint64_t kv_hash(const void *key, uint32_t key_len, uint64_t seed)
 	const uint64_t hash = XXH3_64bits_withSeed(key, key_len, seed);
 
 #ifdef GN_MUTANTS
-	return hash & 0xffffffff0000003f; /* keys are to collide, as others do once in billions */
+	return hash & 0xffffffff000003ff; /* keys are to collide, as others do once in billions */
 #else
 	return hash;
 #endif

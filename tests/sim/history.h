@@ -10,7 +10,8 @@
  * way; what was forgotten does not come back. Versions grow: a later write has a larger one.
  *
  * Values are lists of pieces: whoever writes one knows what pieces it has, and whoever reads bytes
- * finds out which pieces they are, or that they are none (kv_value.c).
+ * finds out which pieces they are, or that they are none (kv_value.c). Two operations do not write
+ * the same piece, and none is joined to a value that has no pieces of its own.
  */
 #ifndef GN_TESTS_SIM_HISTORY_H
 #define GN_TESTS_SIM_HISTORY_H
@@ -46,6 +47,8 @@ struct history_op {
 	bool flags_unseen;	 /* … but they were not */
 	uint64_t seen_cas;	 /* 0: not */
 	uint64_t seen_number;
+	/* private */
+	uint64_t version; /* of what it wrote, if anybody has seen that; 0 */
 };
 
 struct history_opts {

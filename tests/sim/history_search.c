@@ -18,10 +18,12 @@ struct place {
 };
 
 struct candidate {
-	const struct history_op *op;
+	struct history_op *op;
 	uint32_t number;
 	uint32_t next, prev; /* known ones that are to be done, in the order of beginning */
 	uint32_t like;	     /* unknown: the one before that nobody can tell from it */
+	uint64_t rank;	     /* the lower, the sooner it is tried */
+	bool unlikely;	     /* unknown, and nobody has seen what it wrote */
 	bool done;
 };
 
@@ -31,7 +33,8 @@ struct search {
 	uint32_t n_known, n, first, left;
 	struct place *been;
 	uint64_t been_room, been_n;
-	uint64_t steps;
+	uint64_t steps, most;
+	unsigned budget; /* of unlikely ones that may have been done */
 	bool gave_up;
 	uint32_t least_left, stuck; /* the farthest it came */
 };
@@ -99,6 +102,7 @@ static void take(struct search *s, uint32_t i)
 	struct candidate *c = &s->c[i];
 
 	c->done = true;
+	s->budget -= c->unlikely;
 	if (i >= s->n_known)
 		return;
 	s->left--;
@@ -115,6 +119,7 @@ static void put_back(struct search *s, uint32_t i)
 	struct candidate *c = &s->c[i];
 
 	c->done = false;
+	s->budget += c->unlikely;
 	if (i >= s->n_known)
 		return;
 	s->left++;
@@ -213,13 +218,48 @@ static uint64_t last_begin(const struct search *s)
 	return least;
 }
 
+#define TRIED_MAX 96u
+
+/* Puts it where its rank says; how many there are. */
+static unsigned insert(const struct search *s, uint32_t *list, unsigned n, uint32_t i)
+{
+	unsigned k = n;
+
+	for (; k && s->c[list[k - 1]].rank > s->c[i].rank; k--)
+		list[k] = list[k - 1];
+	list[k] = i;
+	return n + 1;
+}
+
+/* What may come next, up to TRIED_MAX. */
+static unsigned candidates(const struct search *s, uint64_t by, uint32_t *list)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = s->first; i != NONE && s->c[i].op->begin_ns <= by && n < TRIED_MAX;
+	     i = s->c[i].next)
+		if (may_come(s, i))
+			n = insert(s, list, n, i);
+	for (uint32_t i = s->n_known; i < s->n && s->c[i].op->begin_ns <= by && n < TRIED_MAX;
+	     i++) {
+		const uint32_t like = s->c[i].like;
+
+		if (!s->c[i].done && (like == NONE || s->c[like].done) &&
+		    (s->budget || !s->c[i].unlikely))
+			n = insert(s, list, n, i);
+	}
+	return n;
+}
+
 static bool explore(struct search *s, const struct key_state *at, uint64_t set)
 {
+	uint32_t list[TRIED_MAX];
+	unsigned n;
 	uint64_t by;
 
 	if (!s->left)
 		return true;
-	if (s->steps >= s->h->opts.most)
+	if (s->steps >= s->most)
 		s->gave_up = true;
 	if (s->gave_up || was_here(s, at, set))
 		return false;
@@ -229,17 +269,12 @@ static bool explore(struct search *s, const struct key_state *at, uint64_t set)
 	for (uint32_t i = s->first; i != NONE && s->c[i].op->begin_ns <= by; i = s->c[i].next)
 		if (may_come(s, i) && changes_nothing(s, i, at))
 			return go(s, i, at, set);
-	for (uint32_t i = s->first, next; i != NONE && s->c[i].op->begin_ns <= by; i = next) {
-		next = s->c[i].next;
-		if (may_come(s, i) && try_one(s, i, at, set))
+	n = candidates(s, by, list);
+	for (unsigned i = 0; i < n; i++)
+		if (try_one(s, list[i], at, set))
 			return true;
-	}
-	for (uint32_t i = s->n_known; i < s->n && s->c[i].op->begin_ns <= by; i++) {
-		const uint32_t like = s->c[i].like;
-
-		if (!s->c[i].done && (like == NONE || s->c[like].done) && try_one(s, i, at, set))
-			return true;
-	}
+	/* More at once than can be ordered: then not all orders were tried. */
+	s->gave_up |= n == TRIED_MAX;
 	return false;
 }
 
@@ -295,7 +330,11 @@ static void link_all(struct search *s)
 	for (uint32_t i = 0; i < s->n; i++) {
 		struct candidate *c = &s->c[i];
 
+		c->done = false;
 		c->like = NONE;
+		c->rank = c->op->version && !(c->op->how & GN_KV_SET_CAS) ? c->op->version :
+			  i < s->n_known				  ? UINT64_MAX - 1 :
+									    UINT64_MAX;
 		if (i < s->n_known) {
 			c->prev = i ? i - 1 : NONE;
 			c->next = i + 1 < s->n_known ? i + 1 : NONE;
@@ -313,6 +352,26 @@ static bool matters(const struct history_op *op)
 	if (history_known(op))
 		return op->status != GN_KV_BUSY && op->status != GN_KV_INVALID;
 	return op->verb != GN_KV_GET || op->how & GN_KV_AND_TOUCH;
+}
+
+/*
+ * The version of what an operation wrote: as it was told, or as others were told of that value,
+ * which nobody else wrote.
+ */
+static void pin_version(const struct search *s, struct history_op *op)
+{
+	const bool changes = op->verb >= GN_KV_SET && op->verb <= GN_KV_DECR;
+	const struct history_value *value = &s->h->value[op->value];
+
+	op->version = 0;
+	if (history_known(op))
+		op->version = op->status == GN_KV_OK && changes ? op->seen_cas : 0;
+	if (op->version || op->verb < GN_KV_SET || op->verb > GN_KV_REPLACE)
+		return;
+	if (value->n == 1 && !value->pieces[0].number)
+		for (uint32_t i = 0; i < s->h->n_named; i++)
+			if (s->h->named[i].value == op->value)
+				op->version = s->h->named[i].cas;
 }
 
 /* Which version had which value: one each. */
@@ -335,6 +394,8 @@ static bool name_versions(struct search *s, struct history_result *out)
 			return false;
 		}
 	}
+	for (uint32_t i = 0; i < s->n; i++)
+		pin_version(s, s->c[i].op);
 	return true;
 }
 
@@ -367,24 +428,38 @@ static bool is_likely(const struct search *s, const struct history_op *op)
 	return writes ? was_seen(s, op->value) : op->verb == GN_KV_INCR || op->verb == GN_KV_DECR;
 }
 
-/* Those that may have been done, but need not have: only the likely ones, or all. */
-static bool try_with(struct search *s, bool likely_only)
+/* So many unlikely ones may have been done, in so many steps. */
+static bool try_with(struct search *s, unsigned budget, uint64_t steps)
 {
 	const struct key_state nothing = {.dies_from_ns = HISTORY_NEVER,
 					  .dies_by_ns = HISTORY_NEVER};
 	bool fits;
 
-	for (uint32_t i = 0; i < s->n; i++)
-		s->c[i].done = i >= s->n_known && likely_only && !is_likely(s, s->c[i].op);
 	link_all(s);
 	s->left = s->n_known;
 	s->least_left = UINT32_MAX;
 	s->gave_up = false;
-	fits = explore(s, &nothing, likely_only);
+	s->budget = budget;
+	s->most = s->steps + steps;
+	fits = explore(s, &nothing, 0);
 	free(s->been);
 	s->been = NULL;
 	s->been_room = s->been_n = 0;
 	return fits;
+}
+
+/* Mostly none of the unlikely ones is needed, or a few are: that is soon found out. */
+static bool try_all(struct search *s)
+{
+	const uint64_t most = s->h->opts.most;
+	unsigned unlikely = 0;
+
+	for (uint32_t i = s->n_known; i < s->n; i++)
+		unlikely += s->c[i].unlikely = !is_likely(s, s->c[i].op);
+	for (unsigned budget = 0; budget < 4 && budget < unlikely; budget++)
+		if (try_with(s, budget, most / 8))
+			return true;
+	return try_with(s, unlikely, most);
 }
 
 void history_search(struct history *h, const uint32_t *ops, uint32_t n, uint32_t key,
@@ -402,7 +477,7 @@ void history_search(struct history *h, const uint32_t *ops, uint32_t n, uint32_t
 		}
 	qsort(s.c, s.n, sizeof(*s.c), by_begin);
 	if (name_versions(&s, out)) {
-		conclude(&s, key, try_with(&s, true) || try_with(&s, false), out);
+		conclude(&s, key, try_all(&s), out);
 	} else {
 		out->verdict = HISTORY_WRONG;
 		out->key = key;

@@ -54,7 +54,7 @@ static uint64_t new_version(const struct history_op *op)
 {
 	if (op->how & GN_KV_SET_CAS)
 		return op->new_cas;
-	return history_known(op) && op->seen_cas ? op->seen_cas : HISTORY_ANY_CAS;
+	return op->version ? op->version : HISTORY_ANY_CAS;
 }
 
 static void write_value(struct key_state *to, const struct history_op *op, uint32_t value)
@@ -64,14 +64,13 @@ static void write_value(struct key_state *to, const struct history_op *op, uint3
 	to->cas = new_version(op);
 }
 
-/* Another version than those before it, if the server chose it and said which. */
+/* Its version comes after those before it, if the server chose it and somebody has seen it. */
 static bool is_newer(struct key_state *to, const struct key_state *at, const struct history_op *op)
 {
-	if (op->verb == GN_KV_GET || op->verb == GN_KV_TOUCH || op->how & GN_KV_SET_CAS ||
-	    !op->seen_cas || !to->present)
+	if (!op->version || op->how & GN_KV_SET_CAS || !to->present)
 		return true;
-	to->top = op->seen_cas;
-	return op->seen_cas > at->top;
+	to->top = op->version;
+	return op->version > at->top;
 }
 
 static void store(struct key_state *to, const struct history_op *op)
@@ -281,7 +280,7 @@ bool history_step(struct history *h, const struct history_op *op, const struct k
 		return true;
 	status = do_verb(h, to, op, &number);
 	if (!known)
-		return status == GN_KV_OK && at->epoch <= op->last_epoch &&
+		return status == GN_KV_OK && at->epoch <= op->last_epoch && is_newer(to, at, op) &&
 		       memcmp(to, at, sizeof(*to)) != 0;
 	if (said == GN_KV_TOO_BIG) /* a read's: it is there, and its length was said */
 		said = GN_KV_OK;
