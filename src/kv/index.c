@@ -276,7 +276,7 @@ static void split_one(struct gn_kv_store *s)
 	s->stats.splits++;
 }
 
-int kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+void kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 {
 	uint64_t out;
 
@@ -289,7 +289,6 @@ int kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 		s->stats.items--;
 		s->stats.evicted_bucket++;
 	}
-	return 0;
 }
 
 void kv_bucket_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to)
@@ -336,7 +335,7 @@ uint32_t kv_bucket_oldest(const struct gn_kv_store *s, uint64_t hash)
 	return found;
 }
 
-int kv_index_make(struct gn_kv_store *s)
+void kv_index_make(struct gn_kv_store *s)
 {
 	const uint32_t first = kv_segment_take(s, KV_INDEX);
 
@@ -345,7 +344,6 @@ int kv_index_make(struct gn_kv_store *s)
 	s->level = s->chunk_lines;
 	s->chunks[s->n_chunks++] = first;
 	memset(bucket(s, 0), 0, s->segment_bytes);
-	return 0;
 }
 
 void kv_bucket_clear(struct gn_kv_store *s)

@@ -31,7 +31,8 @@ struct gn_kv_server {
 struct reply {
 	struct kv_part *part;
 	uint8_t *begin, *at, *end;
-	bool full; /* what comes behind is not done, and asked for again */
+	unsigned left; /* operations that may still be done: others wait, too */
+	bool full;     /* what comes behind is not done, and asked for again */
 };
 
 /* There is room for so much more; false: there is not. */
@@ -60,8 +61,9 @@ static bool do_one(const struct gn_kv_server *server, struct reply *r, struct gn
 	const struct kv_item *item = NULL;
 
 	op->found = op->len = 0;
-	if (!make_room(r, KV_TELL_MAX + (op->verb == GN_KV_GET ? kv_round(value) : 0)))
+	if (!r->left || !make_room(r, KV_TELL_MAX + (op->verb == GN_KV_GET ? kv_round(value) : 0)))
 		return false;
+	r->left--;
 	if (kv_partition(op->hash, server->n_parts) != r->part->number)
 		op->status = KV_ELSEWHERE;
 	else
@@ -102,7 +104,8 @@ static uint32_t do_group(const struct gn_kv_server *server, struct reply *r, con
 static void handle_do(struct gn_rpc_request *request, void *arg)
 {
 	const struct gn_kv_server *server = arg;
-	struct reply r = {.part = &server->parts[gn_rpc_request_thread(request)]};
+	struct reply r = {.part = &server->parts[gn_rpc_request_thread(request)],
+			  .left = GN_KV_GATHER_MAX};
 	uint32_t bytes, room = 0, at = 0;
 	const uint8_t *data = gn_rpc_request_data(request, &bytes);
 	uint8_t *slot = gn_rpc_request_room(request, &room);

@@ -75,7 +75,9 @@ static int make(struct gn_kv_store *s, const struct kv_store_opts *opts)
 	rc = opts->fabric ? kv_cuckoo_make(s, opts->fabric) : 0;
 	if (!rc)
 		rc = get_memory(s, (uint64_t)s->n_segments * s->segment_bytes, opts->fabric);
-	return rc || opts->fabric ? rc : kv_index_make(s);
+	if (!rc && !opts->fabric)
+		kv_index_make(s);
+	return rc;
 }
 
 int kv_store_make(const struct kv_store_opts *opts, struct gn_kv_store **out)
