@@ -21,17 +21,11 @@
 #include "base/mutant.h"
 #include "kv/cuckoo.h"
 
-/* How much memory there is for each entry of the first table, and when one is too full. */
-#ifdef GN_MUTANTS /* entries are to make room for others all the time */
-#define BYTES_PER_ENTRY 8192u
-#define FULL_PCT	100u
-#else
-#define BYTES_PER_ENTRY 256u
+#define BYTES_PER_ENTRY 256u /* of memory, for which the first table has an entry */
 #define FULL_PCT	85u
-#endif
-#define PATH_DEEP 16u
-#define MUTANT_NS 20000u
-#define WRITE_NS  25u /* half of an entry, where time is simulated */
+#define PATH_DEEP	16u
+#define MUTANT_NS	20000u
+#define WRITE_NS	25u /* half of an entry, where time is simulated */
 
 /* ---- entries ---- */
 
@@ -156,7 +150,7 @@ static struct kv_entry *make_way(struct gn_kv_store *s, struct kv_cuckoo *c,
 		struct kv_entry *from = &t->entries[c->steps[c->steps[step].from].at];
 		struct kv_entry *to = &t->entries[c->steps[step].at];
 
-		if (mutant("kv-cuckoo-clear-first", s->stats.kicks)) {
+		if (mutant("kv-cuckoo-clear-first", MUTANT_ALWAYS)) {
 			const struct kv_entry was = *from;
 
 			empty_entry(c, from);
