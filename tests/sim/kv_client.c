@@ -77,7 +77,7 @@ static enum gn_kv_verb draw_verb(const struct session *s, uint32_t key)
 	unsigned dice = below(1000);
 
 	if (dice < plan->writes)
-		return writes[below(7)];
+		return writes[s->w->plan.plain ? 0 : below(7)];
 	dice -= plan->writes;
 	if (dice < plan->removes)
 		return GN_KV_DELETE;
@@ -105,7 +105,7 @@ static unsigned draw_how(const struct session *s, enum gn_kv_verb verb, uint32_t
 	}
 	if (verb == GN_KV_INCR || verb == GN_KV_DECR)
 		how |= below(2) ? GN_KV_CREATE : 0;
-	if (verb == GN_KV_SET && below(16) == 0)
+	if (verb == GN_KV_SET && below(16) == 0 && !s->w->plan.plain)
 		how |= GN_KV_SET_CAS;
 	return how;
 }
