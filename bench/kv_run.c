@@ -37,7 +37,7 @@ static void take_stats(struct bench_kv_result *r, const struct gn_kv_stats *stat
 static void take_counts(struct run *run)
 {
 	struct bench_kv_result *r = &run->result;
-	uint64_t bypass_gets = 0, reads = 0;
+	uint64_t bypass_gets = 0, reads = 0, messages = 0;
 
 	for (uint32_t i = 0; i < run->hall->opts.clients; i++) {
 		const struct kv_tally *t = &run->hall->tally[i];
@@ -47,7 +47,10 @@ static void take_counts(struct run *run)
 		r->hits += t->hits;
 		bypass_gets += t->bypass_gets;
 		reads += t->reads;
+		messages += run->crew.hall->tally[i].batches;
 	}
+	if (bypass_gets && messages) /* those were in no message */
+		r->calls.batch_fill = (double)(r->calls.run.ops - bypass_gets) / (double)messages;
 	r->reads_per_get = bypass_gets ? (double)reads / (double)bypass_gets : NAN;
 }
 

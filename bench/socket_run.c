@@ -117,6 +117,7 @@ static int turn(struct load *l)
 struct phase {
 	const char *name; /* NULL: nobody is told how far it is */
 	uint64_t until_ns;
+	uint64_t least_ops; /* … and until so many have been answered, however long that takes */
 	void (*progress)(const char *, double);
 };
 
@@ -135,7 +136,7 @@ static int drive(struct load *l, const struct phase *phase)
 	const uint64_t from_ns = gn_now_ns();
 	uint64_t heard_ns = from_ns, told_ns = from_ns, now_ns = from_ns;
 
-	while (l->busy && now_ns < phase->until_ns) {
+	while (l->busy && (now_ns < phase->until_ns || l->ops < phase->least_ops)) {
 		unsigned looks = 0;
 		int n;
 
@@ -240,6 +241,7 @@ static int measure(struct load *l, void (*progress)(const char *, double),
 		return rc;
 	gn_hist_init(l->batch_ns);
 	phase.until_ns = from.ns + (uint64_t)(seconds * 1e9);
+	phase.least_ops = from.ops + 1;
 	rc = drive(l, &phase);
 	end_rc = read_all(l, &to);
 	if (end_rc || (rc && rc != -EINTR))

@@ -14,40 +14,25 @@
 #include "kv.h"
 #include "rpc.h"
 
-static const struct {
-	const char *name;
-	int (*run)(int argc, char **argv);
-	const char *what;
-} benchmarks[] = {
+static const struct cmd_word words[] = {
 	{"fabric", cmd_bench_fabric, "writes, reads, atomics and messages between two processes"},
 	{"rpc", cmd_bench_rpc, "calls between a server and its clients"},
 	{"kv", cmd_bench_kv, "GETs and PUTs at a key-value store"},
 	{"sim", cmd_bench_sim, "events per second of the simulator, on a cluster of READs"},
 	{"socket", cmd_bench_socket, "memcached, Redis and gannet kv proxy under one load"},
+	{NULL, NULL, NULL},
 };
 
-#define BENCHMARKS (sizeof(benchmarks) / sizeof(benchmarks[0]))
-
-static int help(void)
-{
-	puts("Usage: gannet bench fabric|rpc|kv|sim|socket [OPTION…]\n");
-	for (size_t i = 0; i < BENCHMARKS; i++)
-		printf("  %-8s %s\n", benchmarks[i].name, benchmarks[i].what);
-	puts("\ngannet bench fabric --help, and so on, list options.");
-	return cmd_flush_stdout();
-}
+static const struct cmd_group group = {
+	.name = "bench",
+	.about = "Measures what this machine can do, with and without the library.",
+	.more = "",
+	.words = words,
+};
 
 int cmd_bench(int argc, char **argv)
 {
-	if (argc < 2)
-		return cmd_usage_error("bench needs to know what to measure; try gannet bench "
-				       "--help");
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
-		return help();
-	for (size_t i = 0; i < BENCHMARKS; i++)
-		if (!strcmp(argv[1], benchmarks[i].name))
-			return benchmarks[i].run(argc - 1, argv + 1);
-	return cmd_usage_error("there is no benchmark '%s'; try gannet bench --help", argv[1]);
+	return cmd_second_word(argc, argv, &group);
 }
 
 /* ---- what benchmarks with a server share ---- */

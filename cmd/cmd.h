@@ -42,6 +42,20 @@ int cmd_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 struct gn_sim_opts;
 int cmd_sim_check(const struct gn_sim_opts *opts);
 
+/* Commands that have a word in common (group.c). */
+struct cmd_word {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *what;
+};
+struct cmd_group {
+	const char *name;
+	const char *about;	      /* what they are for */
+	const char *more;	      /* what else to know, ending a line, or empty */
+	const struct cmd_word *words; /* to one without a name */
+};
+int cmd_second_word(int argc, char **argv, const struct cmd_group *group);
+
 #define CMD_LEAVE (-2)
 
 /*

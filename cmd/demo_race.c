@@ -21,7 +21,7 @@
 #define BATCH	    32u
 #define WAYS	    3u
 #define BAR_COLUMNS 14.0
-#define TABLE_LINES 7 /* that are drawn anew */
+#define TABLE_LINES 6 /* that are drawn anew */
 
 enum { ONE, MANY, KINDS }; /* operations under way */
 
@@ -106,8 +106,8 @@ static void draw_row(const struct way *way, double best, const char *end)
 	put_figure(figure(way, ONE, p50_us), 10);
 	put_figure(figure(way, ONE, p99_us), 10);
 	put_figure(figure(way, ONE, mops), 10);
-	put_figure(figure(way, ONE, server_sends), 10);
-	put_figure(fast, 13);
+	put_figure(figure(way, ONE, server_sends), 14);
+	put_figure(fast, 10);
 	fputs("  ", stdout);
 	for (double part = 0.5; part < BAR_COLUMNS * fast / best; part++)
 		fputs("▇", stdout);
@@ -124,9 +124,8 @@ static void draw(struct race *race)
 	race->drawn = true;
 	for (unsigned i = 0; i < WAYS; i++)
 		best = fmax(best, figure(&race->ways[i], MANY, mops));
-	printf("            one operation at a time:                32 together:%s", end);
-	printf("             p50 us    p99 us  millions    server     millions%s", end);
-	printf("                              a second     sends     a second%s", end);
+	printf("          ----------- one operation at a time -----------  32 together%s", end);
+	printf("            p50 us    p99 us    Mops/s  server sends    Mops/s%s", end);
 	for (unsigned i = 0; i < WAYS; i++)
 		draw_row(&race->ways[i], best, end);
 	if (race->terminal)
@@ -167,8 +166,8 @@ static void introduce(const struct race *race)
 	struct bench_machine machine;
 
 	bench_machine_get(&machine);
-	printf("A server on core %d holds %u pairs of 16 and 32 bytes; a client on core %d GETs 95\n"
-	       "times and PUTs 5 times in a hundred, each at random, and checks every value.\n"
+	printf("A server on core %d holds %u pairs of 16 and 32 bytes; a client on core %d\n"
+	       "GETs 95 times and PUTs 5 times in a hundred, any key, and checks every value.\n"
 	       "%s, Linux %s.\n\n",
 	       race->cpus[1], KEYS, race->cpus[0], machine.cpu, machine.kernel);
 	if (race->cpus[0] == race->cpus[1])
@@ -181,17 +180,17 @@ static void explain(const struct race *race)
 	const struct bench_kv_result *last = &race->ways[0].runs[ONE][ROUNDS - 1];
 
 	printf("\n"
-	       "  fetch   the client writes a request into the server's memory, and reads the result\n"
-	       "          from there: the server sends nothing\n"
+	       "  fetch   the client writes a request into the server's memory, and reads the\n"
+	       "          result from there: the server sends nothing\n"
 	       "  reply   the server writes the result back\n"
-	       "  bypass  the client finds values in the server's memory alone, with %.1f reads for\n"
-	       "          a GET; only PUTs are calls\n"
+	       "  bypass  the client finds values in the server's memory by itself, with %.1f\n"
+	       "          reads for a GET; only PUTs are calls\n"
 	       "\n"
 	       "Medians of %u rounds. ",
 	       figure(bypass, ONE, reads_per_get), ROUNDS);
 	if (isfinite(last->cacheline_ns) && isfinite(last->local_p50_ns))
-		printf("For scale: a bare cache line there and back between these\n"
-		       "cores took %.2f us, and an operation in one thread, without any call, %.2f us.\n",
+		printf("For scale: a bare cache line there and back between\n"
+		       "these cores took %.2f us, and an operation without any call %.2f us.\n",
 		       last->cacheline_ns / 1000, last->local_p50_ns / 1000);
 	else
 		putchar('\n');
@@ -207,7 +206,7 @@ static int run_rounds(struct race *race)
 			for (int kind = 0; !rc && kind < KINDS; kind++)
 				rc = measure(race, &race->ways[i], kind);
 	race->now[0] = '\0';
-	if (!rc)
+	if (!rc || race->ways[0].n[ONE]) /* or what there is so far */
 		draw(race);
 	return rc;
 }

@@ -20,14 +20,20 @@
 #include "bench.h"
 #include "demo.h"
 
-#define READY_US 5000000u
-#define END_US	 3000000u
-#define NAP_US	 10000u
-#define ANSWER_S 5
+#define READY_US   5000000u
+#define END_US	   3000000u
+#define NAP_US	   10000u
+#define ANSWER_S   5
+#define TMPDIR_MAX 50u
+
+struct child {
+	int pid; /* 0: none */
+	int out; /* what it says can be read here, until it has ended */
+};
 
 struct session {
-	char dir[64], path[80], addr[48];
-	int server, proxy; /* process ids; 0: none */
+	char dir[80], path[96], addr[48];
+	struct child server, proxy;
 	int socket;
 	char buf[4096]; /* what has come and was not shown */
 	size_t n;
@@ -43,7 +49,7 @@ static int failed(const char *what, int rc)
 /* ---- processes ---- */
 
 /* Starts gannet with these words, which are shown; its first line of output says it is ready. */
-static int start(const char *const *words, int *pid)
+static int start(const char *const *words, struct child *child)
 {
 	char byte = 0;
 	int fds[2], rc;
@@ -56,8 +62,9 @@ static int start(const char *const *words, int *pid)
 	fflush(stdout);
 	if (pipe2(fds, O_CLOEXEC))
 		return -errno;
-	rc = bench_spawn_words(words, fds[1], pid);
+	rc = bench_spawn_words(words, fds[1], &child->pid);
 	close(fds[1]);
+	child->out = fds[0];
 	while (!rc && byte != '\n') {
 		n = read(fds[0], &byte, 1);
 		if (n == 0)
@@ -65,28 +72,27 @@ static int start(const char *const *words, int *pid)
 		else if (n < 0)
 			rc = errno == EINTR && !bench_stopped() ? 0 : -errno;
 	}
-	close(fds[0]); /* what else it says is nobody's concern */
 	return rc;
 }
 
-static void stop(int *pid)
+static void stop(struct child *child)
 {
 	const uint64_t end_ns = gn_deadline_us(END_US);
 
-	if (*pid <= 0)
-		return;
-	kill(*pid, SIGTERM);
-	while (waitpid(*pid, NULL, WNOHANG) == 0) {
+	if (child->pid > 0)
+		kill(child->pid, SIGTERM);
+	while (child->pid > 0 && waitpid(child->pid, NULL, WNOHANG) == 0) {
 		if (gn_now_ns() > end_ns)
-			kill(*pid, SIGKILL);
+			kill(child->pid, SIGKILL);
 		gn_sleep_us(NAP_US);
 	}
-	*pid = 0;
+	if (child->out >= 0)
+		close(child->out);
 }
 
 static int start_both(struct session *s)
 {
-	char where[96];
+	char where[112];
 	const char *const serve[] = {"kv", "serve", "--listen", s->addr, "--memory", "64M", NULL};
 	const char *const proxy[] = {"kv", "proxy", "--server", s->addr, "--listen", where, NULL};
 	int rc;
@@ -115,8 +121,8 @@ static int store_one(const struct session *s)
 	gn_fabric_close(fabric);
 	if (rc)
 		return failed("store a value", rc);
-	puts("\n  A client of gannet/kv.h has stored herring under fish. Now memcached's protocol,\n"
-	     "  what is sent (>) and what comes back (<):\n");
+	puts("\n  A client of gannet/kv.h has stored herring under fish. Now memcached's\n"
+	     "  protocol, what is sent (>) and what comes back (<):\n");
 	return 0;
 }
 
@@ -211,18 +217,22 @@ static int converse(struct session *s)
 	}
 	if (rc)
 		return failed("talk to the proxy", rc);
-	puts("\n  Any client library of memcached's will do. What several commands at a time ask for\n"
-	     "  goes to the store in one message.");
+	puts("\n  Any client library of memcached's will do. What several commands at a time\n"
+	     "  ask for goes to the store in one message.");
 	return 0;
 }
 
 int demo_session(void)
 {
-	struct session s = {.dir = "/tmp/gannet-demo-XXXXXX", .socket = -1};
+	struct session s = {.server = {.out = -1}, .proxy = {.out = -1}, .socket = -1};
+	const char *tmp = getenv("TMPDIR");
 	int rc;
 
+	/* The path of a socket is short. */
+	snprintf(s.dir, sizeof(s.dir), "%s/gannet-demo-XXXXXX",
+		 tmp && *tmp && strlen(tmp) <= TMPDIR_MAX ? tmp : "/tmp");
 	if (!mkdtemp(s.dir))
-		return failed("make a folder in /tmp", -errno);
+		return failed("make a folder for a socket", -errno);
 	snprintf(s.path, sizeof(s.path), "%s/socket", s.dir);
 	snprintf(s.addr, sizeof(s.addr), "shm:demo-%d", (int)getpid());
 	puts("\nThe same store, for programs that speak memcached's protocol:\n");

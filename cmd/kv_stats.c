@@ -51,43 +51,45 @@ struct report {
 
 /* ---- fields ---- */
 
+#define AT(member) #member, offsetof(struct gn_kv_stats, member)
+
 static const struct field {
 	const char *name;
 	size_t at;
-	bool counter; /* it only grows */
-	bool whole;   /* of the server, not of a partition */
+	const char *metric; /* for Prometheus; what only grows is a total */
+	bool whole;	    /* of the server, not of a partition */
 	const char *what;
 } fields[] = {
-#define FIELD(member, counter, whole, what)                                         \
-	{                                                                           \
-#member, offsetof(struct gn_kv_stats, member), counter, whole, what \
-	}
-	FIELD(items, false, false, "pairs that are stored now"),
-	FIELD(item_bytes, false, false, "bytes that they take"),
-	FIELD(memory, false, false, "bytes that there may be"),
-	FIELD(used, false, false, "bytes of them that are taken"),
-	FIELD(buckets, false, false, "buckets of the index, or entries of a table to bypass with"),
-	FIELD(spare_lines, false, false, "lines of the index beyond its buckets"),
-	FIELD(gets, true, false, "GETs done"),
-	FIELD(hits, true, false, "GETs that found their key"),
-	FIELD(misses, true, false, "GETs that did not"),
-	FIELD(sets, true, false, "values stored"),
-	FIELD(deletes, true, false, "deletions done"),
-	FIELD(touches, true, false, "times to live that were set anew"),
-	FIELD(numbers, true, false, "increments and decrements done"),
-	FIELD(cas_ok, true, false, "values stored because their version was the expected one"),
-	FIELD(cas_bad, true, false, "values not stored because it was not"),
-	FIELD(evicted_bucket, true, false, "the least recently used of a bucket, forgotten"),
-	FIELD(evicted_log, true, false, "not used since memory was last tidied, forgotten"),
-	FIELD(expired, true, false, "found dead after their time to live"),
-	FIELD(flushes, true, false, "times that everything was forgotten"),
-	FIELD(moved, true, false, "bytes moved to tidy memory"),
-	FIELD(splits, true, false, "buckets split, or times that a table grew"),
-	FIELD(kicks, true, false, "entries of a table that made room for others"),
-	FIELD(no_memory, true, false, "values not stored because nothing could be forgotten"),
-	FIELD(partitions, false, true, "partitions, each with a thread"),
-	FIELD(uptime_s, false, true, "seconds since it began"),
-#undef FIELD
+	{AT(items), "items", false, "pairs that are stored now"},
+	{AT(item_bytes), "item_bytes", false, "bytes that they take"},
+	{AT(memory), "memory_bytes", false, "bytes that there may be"},
+	{AT(used), "used_bytes", false, "bytes of them that are taken"},
+	{AT(buckets), "buckets", false,
+	 "buckets of the index, or entries of a table to bypass with"},
+	{AT(spare_lines), "spare_lines", false, "lines of the index beyond its buckets"},
+	{AT(gets), "gets_total", false, "GETs done"},
+	{AT(hits), "hits_total", false, "GETs that found their key"},
+	{AT(misses), "misses_total", false, "GETs that did not"},
+	{AT(sets), "sets_total", false, "values stored"},
+	{AT(deletes), "deletes_total", false, "deletions done"},
+	{AT(touches), "touches_total", false, "times to live that were set anew"},
+	{AT(numbers), "numbers_total", false, "increments and decrements done"},
+	{AT(cas_ok), "cas_ok_total", false,
+	 "values stored because their version was the expected one"},
+	{AT(cas_bad), "cas_bad_total", false, "values not stored because it was not"},
+	{AT(evicted_bucket), "evicted_bucket_total", false,
+	 "the least recently used of a bucket, forgotten"},
+	{AT(evicted_log), "evicted_log_total", false,
+	 "not used since memory was last tidied, forgotten"},
+	{AT(expired), "expired_total", false, "found dead after their time to live"},
+	{AT(flushes), "flushes_total", false, "times that everything was forgotten"},
+	{AT(moved), "moved_bytes_total", false, "bytes moved to tidy memory"},
+	{AT(splits), "splits_total", false, "buckets split, or times that a table grew"},
+	{AT(kicks), "kicks_total", false, "entries of a table that made room for others"},
+	{AT(no_memory), "no_memory_total", false,
+	 "values not stored because nothing could be forgotten"},
+	{AT(partitions), "partitions", true, "partitions, each with a thread"},
+	{AT(uptime_s), "uptime_seconds", true, "seconds since it began"},
 };
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
@@ -139,19 +141,23 @@ static void print_json(const struct request *r, const struct report *report)
 	puts("}");
 }
 
+static bool is_total(const struct field *f)
+{
+	static const char end[] = "_total";
+	const size_t len = strlen(f->metric);
+
+	return len > sizeof(end) && !strcmp(f->metric + len - (sizeof(end) - 1), end);
+}
+
 static void print_prometheus(const struct report *report)
 {
-	for (size_t i = 0; i < FIELDS; i++) {
-		const struct field *f = &fields[i];
-		const char *end = f->counter ? "_total" : "";
-
-		printf("# HELP gannet_kv_%s%s %s\n# TYPE gannet_kv_%s%s %s\n", f->name, end,
-		       f->what, f->name, end, f->counter ? "counter" : "gauge");
+	for (const struct field *f = fields; f < fields + FIELDS; f++) {
+		printf("# HELP gannet_kv_%s %s\n", f->metric, f->what);
+		printf("# TYPE gannet_kv_%s %s\n", f->metric, is_total(f) ? "counter" : "gauge");
 		if (f->whole)
-			printf("gannet_kv_%s%s %" PRIu64 "\n", f->name, end,
-			       value_of(&report->all, f));
+			printf("gannet_kv_%s %" PRIu64 "\n", f->metric, value_of(&report->all, f));
 		for (uint32_t p = 0; !f->whole && p < report->n; p++)
-			printf("gannet_kv_%s%s{partition=\"%u\"} %" PRIu64 "\n", f->name, end, p,
+			printf("gannet_kv_%s{partition=\"%u\"} %" PRIu64 "\n", f->metric, p,
 			       value_of(&report->parts[p], f));
 	}
 	fputs(report->calls, stdout);

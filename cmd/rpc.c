@@ -12,43 +12,25 @@
 
 #define LOOK_US 50000u /* between looks for an interrupt */
 
-static const struct {
-	const char *name;
-	int (*run)(int argc, char **argv);
-	const char *what;
-} commands[] = {
+static const struct cmd_word words[] = {
 	{"serve", cmd_rpc_serve, "a server with a few methods to try"},
 	{"call", cmd_rpc_call, "one call, of any server"},
 	{"ping", cmd_rpc_ping, "how long empty calls take, again and again"},
 	{"stats", cmd_rpc_stats, "what a running server has counted"},
 	{"tune", cmd_rpc_tune, "measure a network, and when to fetch on it"},
+	{NULL, NULL, NULL},
 };
 
-#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
-
-static int help(void)
-{
-	puts("Usage: gannet rpc COMMAND [OPTION…]\n"
-	     "\n"
-	     "Calls by hand, of any server that is written against gannet/rpc.h.\n");
-	for (size_t i = 0; i < COMMANDS; i++)
-		printf("  %-8s %s\n", commands[i].name, commands[i].what);
-	puts("\n"
-	     "An address is shm:NAME, between processes of this machine, or verbs:HOST:PORT.\n"
-	     "gannet rpc COMMAND --help explains a command.");
-	return cmd_flush_stdout();
-}
+static const struct cmd_group group = {
+	.name = "rpc",
+	.about = "Calls by hand, of any server that is written against gannet/rpc.h.",
+	.more = "An address is shm:NAME, between processes of this machine, or verbs:HOST:PORT.\n",
+	.words = words,
+};
 
 int cmd_rpc(int argc, char **argv)
 {
-	if (argc < 2)
-		return cmd_usage_error("rpc what? Try gannet rpc --help");
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
-		return help();
-	for (size_t i = 0; i < COMMANDS; i++)
-		if (!strcmp(argv[1], commands[i].name))
-			return commands[i].run(argc - 1, argv + 1);
-	return cmd_usage_error("rpc '%s' is not known; try gannet rpc --help", argv[1]);
+	return cmd_second_word(argc, argv, &group);
 }
 
 /* ---- addresses ---- */

@@ -125,8 +125,9 @@ static int drain(void *server, uint64_t deadline_ns)
 	return gn_rpc_server_drain(server, deadline_ns);
 }
 
-static int serve(const struct request *r, struct gn_fabric *fabric, const sigset_t *set)
+static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 {
+	const struct request *r = arg;
 	struct gn_rpc_counters counters = {0};
 	struct gn_rpc_server *server;
 	int signo, status;
@@ -145,17 +146,8 @@ static int serve(const struct request *r, struct gn_fabric *fabric, const sigset
 
 int cmd_rpc_serve(int argc, char **argv)
 {
-	struct gn_fabric *fabric;
 	struct request r;
-	sigset_t set;
 	int status;
 
-	if (parse(argc, argv, &r, &status))
-		return status;
-	serving_begin(&set);
-	if (rpc_open(r.addr, &fabric))
-		return EXIT_FAILURE;
-	status = serve(&r, fabric, &set);
-	gn_fabric_close(fabric);
-	return status;
+	return parse(argc, argv, &r, &status) ? status : serving(r.addr, serve, &r);
 }

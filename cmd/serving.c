@@ -10,17 +10,28 @@
 
 #include <gannet/base.h>
 
-#include "cmd.h"
+#include "rpc_cmd.h"
 #include "serving.h"
 
-void serving_begin(sigset_t *set)
+int serving(const char *addr,
+	    int (*serve)(const void *arg, struct gn_fabric *fabric, const sigset_t *set),
+	    const void *arg)
 {
+	struct gn_fabric *fabric;
+	sigset_t set;
+	int status;
+
 	/* Blocked in the server's threads too: only this one waits for them. */
-	sigemptyset(set);
-	sigaddset(set, SIGINT);
-	sigaddset(set, SIGTERM);
-	sigaddset(set, SIGHUP);
-	sigprocmask(SIG_BLOCK, set, NULL);
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	if (rpc_open(addr, &fabric))
+		return EXIT_FAILURE;
+	status = serve(arg, fabric, &set);
+	gn_fabric_close(fabric);
+	return status;
 }
 
 int serving_wait(const sigset_t *set, uint64_t timeout_ms)

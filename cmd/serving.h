@@ -9,8 +9,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Before any thread exists: the signals of *set are blocked in all, and waited for. */
-void serving_begin(sigset_t *set);
+struct gn_fabric;
+
+/*
+ * Calls serve with the provider of an address open, and the signals of *set blocked in all threads
+ * and waited for: before any exists. The exit status.
+ */
+int serving(const char *addr,
+	    int (*serve)(const void *arg, struct gn_fabric *fabric, const sigset_t *set),
+	    const void *arg);
 /* The next of them; or 0 after so many milliseconds, unless those are 0. */
 int serving_wait(const sigset_t *set, uint64_t timeout_ms);
 /* Until everybody has their answers, the time is over, or the next signal comes. */

@@ -20,7 +20,8 @@ static const char help[] =
 	"and where the paper says it. Lines that start with # sum up.\n"
 	"\n"
 	"  --only LIST        lines or whole experiments, as C1a,C4; of any kind\n"
-	"  --kind C|P|all     what profiles are fitted on, predictions, or both (C)\n"
+	"  --kind C|P|all     what profiles are fitted on, predictions, or both; of all layers\n"
+	"                     (C, without those of layers that sim reproduce runs)\n"
 	"  --json             one object a line\n"
 	"  --seed N           of everything left to chance (1)\n"
 	"  --effort E         length of each run, 0.01 to 100 (1)\n"
@@ -87,6 +88,9 @@ static bool wanted(const struct sim_lines *l, const struct paper_line *line)
 {
 	const struct calibration *c = (const struct calibration *)l;
 
+	/* What reproduce runs is not run here unless it is asked for. */
+	if (!l->only && !c->kind_given && lab_is_above(line->layer))
+		return false;
 	return !c->kind || line->kind == c->kind;
 }
 

@@ -23,7 +23,7 @@ static const char help[] =
 	"defaults, and what it is about. Lines that start with # are the score of each layer;\n"
 	"when one is missed, the exit status is 1.\n"
 	"\n"
-	"  --layer LIST       rpc and others; all there are but fabric, which calibrate runs\n"
+	"  --layer LIST       rpc, kv; all there are but fabric, which calibrate runs\n"
 	"  --only LIST        lines or whole experiments, as C7f,P20\n"
 	"  --json             one object a line\n"
 	"  --seed N           of everything left to chance (1)\n"
@@ -55,22 +55,13 @@ static const struct option options[] = {
 	SIM_LINES_OPTIONS,
 };
 
-/* Layers that this command may run: not the fabric's, on which cards are fitted. */
-static bool is_layer(const char *name)
-{
-	for (const struct lab_layer *layer = lab_layers; layer->name; layer++)
-		if (!strcmp(layer->name, name) && layer->run != lab_fabric_run)
-			return true;
-	return false;
-}
-
 static int parse_layers(struct reproduction *r, const char *text)
 {
 	const char *list = text;
 	char item[64];
 
 	while (list_next(&list, item, sizeof(item)))
-		if (!is_layer(item))
+		if (!lab_is_above(item))
 			return cmd_usage_error("--layer: '%s' is not a layer that can be run here",
 					       item);
 	r->layers = text;
@@ -83,7 +74,7 @@ static bool wanted(const struct sim_lines *l, const struct paper_line *line)
 	const char *list = r->layers;
 	char item[64];
 
-	if (!is_layer(line->layer))
+	if (!lab_is_above(line->layer))
 		return false;
 	while (list && list_next(&list, item, sizeof(item)))
 		if (!strcmp(item, line->layer))

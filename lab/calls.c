@@ -21,10 +21,10 @@
  */
 #define WARM_NS	   500000u
 #define WARM_OPS   10u /* of each client */
-#define CHOSEN_OPS 40000u
+#define FEW	   8u  /* operations of a batch, so that those of a larger one count less */
+#define CHOSEN_OPS 60000u
 #define MIN_NS	   2000000u
-#define MAX_NS	   20000000u
-#define MIN_OPS	   4000u
+#define MAX_NS	   40000000u
 #define MAX_OPS	   10000000u
 
 /* ---- the configuration ---- */
@@ -116,15 +116,16 @@ static uint64_t scaled(uint64_t n, double by)
 static void set_length(struct call_run *run, const struct lab_setup *setup)
 {
 	const struct call_load *o = run->opts;
-	const uint64_t warm_ops = o->chosen ? CHOSEN_OPS : WARM_OPS;
+	const uint64_t warm_ops = o->chosen ? scaled(CHOSEN_OPS, setup->effort) : WARM_OPS;
+	const uint64_t min_ops = run->min_ops * (1 + o->batch / FEW);
 	struct load_run *load = &run->load;
 
 	load->n_threads = o->machines * o->clients;
 	load->interrupted = setup->interrupted;
 	load->length = (struct load_length){
 		.warm_ops = warm_ops * load->n_threads,
-		.warm_ns = WARM_NS,
-		.min_ops = scaled(MIN_OPS, setup->effort),
+		.warm_ns = setup->effort < 1 ? scaled(WARM_NS, setup->effort) : WARM_NS,
+		.min_ops = scaled(min_ops, setup->effort),
 		.min_ns = scaled(MIN_NS, setup->effort),
 		.max_ops = scaled(MAX_OPS, setup->effort),
 		.max_ns = scaled(MAX_NS, setup->effort),

@@ -55,7 +55,8 @@ struct call_run {
 	unsigned method; /* the one whose choices are asked for */
 	/* A client's thread: connects, calls until load_stops(), closes. */
 	void (*call)(struct caller *caller);
-	bool each; /* client processes: one for each client, or for each machine */
+	uint64_t min_ops; /* to measure, at effort 1 */
+	bool each;	  /* client processes: one for each client, or for each machine */
 	struct call_sums sums;
 	unsigned client_procs, clients_gone;
 };

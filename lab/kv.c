@@ -9,8 +9,9 @@
 
 #include "kv_load.h"
 
-#define KEY_MIN	     8u	 /* a number is in it */
-#define FILL_DEFAULT 75u /* S000 2.3: Pilaf's table */
+#define KEY_MIN	     8u	    /* a number is in it */
+#define FILL_DEFAULT 75u    /* S000 2.3: Pilaf's table */
+#define MIN_OPS	     30000u /* clients that wait for each other have long good and bad times */
 #define QPS_MAX	     256u
 
 static const char *const keys[] = {
@@ -41,6 +42,7 @@ static int read_servers(const struct config *c, struct kv_load *o, bool each,
 		rc = lab_error(error, "qps_per_thread=%llu: %u server threads have %llu clients",
 			       (unsigned long long)qps, o->call.server_threads,
 			       (unsigned long long)clients);
+	o->fixed = qps > 0;
 	o->servers = each || qps ? o->call.server_threads : 1;
 	return rc;
 }
@@ -129,6 +131,7 @@ int lab_kv_run(const struct lab_setup *setup, const struct config *config, struc
 	if (rc)
 		return rc;
 	draws_init(&s.run.keys, load.zipf);
+	s.run.call.min_ops = MIN_OPS;
 	s.run.call.load.n_listeners = s.run.call.each ? load.servers : 1;
 	s.run.stored = calloc(load.servers, sizeof(s.run.stored[0]));
 	s.sites = calloc(load.servers, sizeof(s.sites[0]));

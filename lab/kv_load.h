@@ -15,9 +15,10 @@ struct kv_load {
 	/*
 	 * One server with a partition to each thread, of which a client calls the one that owns
 	 * its key. Or servers of one partition each, in one process or each in its own (call_run's
-	 * each), and a client has one of them.
+	 * each): a client draws one for each batch, or has its own (fixed).
 	 */
 	unsigned servers;
+	bool fixed;
 	uint32_t key, value; /* bytes */
 	unsigned get_pct;
 	unsigned fill_pct; /* bypass: of the table */

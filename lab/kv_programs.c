@@ -7,21 +7,24 @@
 #include "kv_load.h"
 
 #define FIRST_PORT  7000u
-#define KEYS	    32768u /* of all servers; see keys.h */
+#define KEYS	    16384u /* of all servers; see keys.h */
 #define KEYS_MAX    (4 * KEYS)
 #define LOAD_OPS    64u
 #define LOAD_BYTES  3072u
 #define EACH_BYTES  64u	       /* in memory and on the wire, besides key and value */
 #define MEMORY_MIN  (2u << 20) /* of a partition */
 #define MEMORY_MORE 6u	       /* times what is stored: nothing is ever forgotten */
-#define LOOKS_US    1000000u   /* the papers' servers look at every client all the time */
+#define PAPER_HEAD  4u
+#define RESULT_HEAD 8u
+#define LOOKS_US    1000000u /* the papers' servers look at every client all the time */
 
 /*
- * A client's own work for an operation, outside of its latency: 35 clients that take 5.78 us for a
- * call would make 6.05 M/s, and make 5.5 (P1a, P7a).
+ * A client's own work, which nothing else charges for: to draw an operation and write down how long
+ * it took, outside of its latency (35 clients that take 5.78 us for a call would make 6.05 M/s, and
+ * make 5.5: P1a, P7a); and what the library does for a call. Fitted on C10a, P7a, P22f and P23a.
  */
-#define CLIENT_NS  450u
-#define BATCHED_NS 200u /* … and of each further one of a batch */
+#define DRAW_NS 160u
+#define CALL_NS 270u
 
 /* ---- both sides ---- */
 
@@ -151,7 +154,7 @@ static bool start_server(struct kv_run *run, struct gn_fabric *fabric, unsigned 
 {
 	const struct kv_load *o = run->opts;
 	const unsigned threads = o->call.server_threads / o->servers;
-	const uint64_t pairs = (uint64_t)KEYS_MAX / o->servers * (o->key + o->value + EACH_BYTES);
+	const uint64_t pairs = (uint64_t)KEYS / o->servers * (o->key + o->value + EACH_BYTES);
 	const struct gn_kv_server_opts opts = {
 		.threads = threads,
 		.memory = MEMORY_MORE * pairs + (uint64_t)threads * MEMORY_MIN,
@@ -205,20 +208,28 @@ int kv_server_program(struct gn_env *env, int argc, char **argv)
 struct kv_caller {
 	struct caller *c;
 	struct kv_run *run;
-	unsigned server;
-	struct gn_kv_client *client;
+	struct gn_kv_client **clients; /* of all servers, or of its own */
+	unsigned first, n_clients;
 	struct gn_kv_op *ops;
 	uint8_t *bytes; /* of each operation: key, value, and room for a value */
-	struct gn_kv_counters before;
+	uint64_t gets_before, reads_before;
 };
 
-static bool connect_client(struct kv_caller *k)
+/* The papers count 4 bytes before a value, and there are 8 in the result of a GET. */
+static uint32_t fetch_bytes(const struct kv_load *o)
+{
+	const uint32_t size = o->call.fetch_bytes;
+
+	return size > PAPER_HEAD ? size - PAPER_HEAD + RESULT_HEAD : size;
+}
+
+static bool connect_to(struct kv_caller *k, unsigned server)
 {
 	const struct kv_load *o = k->run->opts;
 	struct caller *c = k->c;
 	const struct gn_kv_client_opts opts = {
 		.flags = o->call.paper ? GN_KV_PAPER : 0,
-		/* A batch is one message; or the calls of it are gathered where its size is chosen. */
+		/* A batch is one message; or calls are gathered where its size is chosen. */
 		.gather = o->call.chosen ? 1 :
 			  o->call.paper	 ? o->call.batch :
 					   0,
@@ -229,7 +240,7 @@ static bool connect_client(struct kv_caller *k)
 				.slots = o->call.paper ? 1 : 0,
 				.max_request = kv_lab_slot_bytes(o),
 				.max_result = kv_lab_slot_bytes(o),
-				.fetch_bytes = o->call.fetch_bytes,
+				.fetch_bytes = fetch_bytes(o),
 				.retries = o->call.retries,
 				.batch.entries = o->call.chosen ? o->call.batch : 0,
 				.batch.limit_us =
@@ -238,30 +249,56 @@ static bool connect_client(struct kv_caller *k)
 				.ctx = c->site->ctx,
 			},
 	};
-	struct gn_kv_limits limits;
 	char addr[KV_ADDRESS_MAX];
 
-	kv_address(k->server, addr);
-	if (!call_ok(c->run, gn_kv_connect(c->site->fabric, addr, &opts, &k->client),
-		     "connecting") ||
-	    !call_ok(c->run, gn_kv_limits(k->client, &limits), "limits"))
+	kv_address(server, addr);
+	if (!call_ok(c->run, gn_kv_connect(c->site->fabric, addr, &opts, &k->clients[k->n_clients]),
+		     "connecting"))
 		return false;
-	c->to = gn_alloc(limits.partitions * sizeof(c->to[0]), 0);
-	if (!call_ok(c->run, c->to ? 0 : -ENOMEM, "memory"))
-		return false;
-	for (; c->n_to < limits.partitions; c->n_to++)
-		c->to[c->n_to] = gn_kv_rpc(k->client, c->n_to);
+	k->n_clients++;
 	return true;
 }
 
-static void make_op(struct kv_caller *k, unsigned i)
+/* The calls of all partitions, one behind the other. */
+static bool list_calls(struct kv_caller *k)
+{
+	const struct kv_load *o = k->run->opts;
+	const unsigned partitions = o->call.server_threads / o->servers;
+	struct caller *c = k->c;
+
+	c->to = gn_alloc((size_t)k->n_clients * partitions * sizeof(c->to[0]), 0);
+	if (!call_ok(c->run, c->to ? 0 : -ENOMEM, "memory"))
+		return false;
+	for (unsigned i = 0; i < k->n_clients; i++)
+		for (unsigned p = 0; p < partitions; p++)
+			c->to[c->n_to++] = gn_kv_rpc(k->clients[i], p);
+	return true;
+}
+
+static bool connect_all(struct kv_caller *k)
+{
+	const struct kv_load *o = k->run->opts;
+	const unsigned n = o->fixed ? 1 : o->servers;
+
+	k->clients = gn_alloc(n * sizeof(k->clients[0]), 0);
+	if (!call_ok(k->c->run, k->clients ? 0 : -ENOMEM, "memory"))
+		return false;
+	/* Neighbours have different servers, or begin with different ones. */
+	k->first = k->c->number % o->servers;
+	while (k->n_clients < n)
+		if (!connect_to(k, (k->first + k->n_clients) % o->servers))
+			return false;
+	return list_calls(k);
+}
+
+static void make_op(struct kv_caller *k, unsigned server, unsigned i)
 {
 	const struct kv_run *run = k->run;
 	const struct kv_load *o = run->opts;
 	uint8_t *key = k->bytes + (size_t)i * (o->key + 2 * o->value);
 	uint8_t *value = key + o->key;
 
-	kv_pair(o, k->server, draws_next(&run->keys, run->stored[k->server]), key, value);
+	kv_pair(o, server, draws_next(&run->keys, run->stored[server]), key, value);
 	k->ops[i] = (struct gn_kv_op){.key = key, .key_len = o->key};
 	if (gn_random() % 100 < o->get_pct) {
 		k->ops[i].room = value + o->value;
@@ -291,22 +328,39 @@ static bool call_once(struct kv_caller *k)
 {
 	const struct kv_load *o = k->run->opts;
 	struct gn_rpc_choice now = {.batch = o->call.batch ? o->call.batch : 1};
+	const unsigned pick = k->n_clients > 1 ? (unsigned)(gn_random() % k->n_clients) : 0;
 	struct caller *c = k->c;
 
 	if (o->call.chosen &&
-	    !call_ok(c->run, gn_rpc_choice(c->to[0], KV_METHOD, &now), "its choice"))
+	    !call_ok(c->run, gn_rpc_choice(c->to[pick], KV_METHOD, &now), "its choice"))
 		return false;
 	for (unsigned i = 0; i < now.batch; i++)
-		make_op(k, i);
-	gn_charge(GN_WORK_NS, CLIENT_NS + (now.batch - 1) * BATCHED_NS);
+		make_op(k, (k->first + pick) % o->servers, i);
+	gn_charge(GN_WORK_NS, (uint64_t)now.batch * DRAW_NS);
 	c->began_ns = gn_now_ns();
-	if (!call_ok(c->run, gn_kv_do(k->client, k->ops, now.batch, GN_FOREVER), "operations"))
+	gn_charge(GN_WORK_NS, CALL_NS);
+	if (!call_ok(c->run, gn_kv_do(k->clients[pick], k->ops, now.batch, GN_FOREVER),
+		     "operations"))
 		return false;
 	for (unsigned i = 0; i < now.batch; i++)
 		if (!check_op(k, &k->ops[i]))
 			return false;
 	caller_count(c, now.batch);
 	return true;
+}
+
+/* What was read to bypass the servers. */
+static void read_reads(const struct kv_caller *k, uint64_t *gets, uint64_t *reads)
+{
+	*gets = *reads = 0;
+	for (unsigned i = 0; i < k->n_clients; i++) {
+		struct gn_kv_counters now;
+
+		if (gn_kv_counters(k->clients[i], &now))
+			continue;
+		*gets += now.bypass_gets;
+		*reads += now.entry_reads + now.value_reads;
+	}
 }
 
 static void call_always(struct kv_caller *k)
@@ -318,19 +372,19 @@ static void call_always(struct kv_caller *k)
 
 		caller_note(c);
 		if (c->counts != counts)
-			gn_kv_counters(k->client, &k->before);
+			read_reads(k, &k->gets_before, &k->reads_before);
 	}
 }
 
-static void add_reads(struct kv_caller *k)
+static void add_reads(const struct kv_caller *k)
 {
-	struct gn_kv_counters now;
+	uint64_t gets, reads;
 
-	if (!k->c->counts || gn_kv_counters(k->client, &now))
+	read_reads(k, &gets, &reads);
+	if (!k->c->counts)
 		return;
-	k->run->bypass_gets += now.bypass_gets - k->before.bypass_gets;
-	k->run->reads += now.entry_reads - k->before.entry_reads;
-	k->run->reads += now.value_reads - k->before.value_reads;
+	k->run->bypass_gets += gets - k->gets_before;
+	k->run->reads += reads - k->reads_before;
 }
 
 void kv_call(struct caller *c)
@@ -339,19 +393,17 @@ void kv_call(struct caller *c)
 	const struct kv_load *o = k.run->opts;
 	const size_t n = o->call.batch ? o->call.batch : 1;
 
-	/* Neighbours have different servers. */
-	k.server = c->number % o->servers;
 	k.ops = gn_alloc(n * sizeof(k.ops[0]), 0);
 	k.bytes = gn_alloc(n * (o->key + 2 * (size_t)o->value), 0);
 	if (!k.ops || !k.bytes)
 		load_fail(&c->run->load, "no memory for operations");
-	else if (connect_client(&k) && caller_starts(c))
+	else if (connect_all(&k) && caller_starts(c))
 		call_always(&k);
 	caller_ends(c);
-	if (k.client) {
-		add_reads(&k);
-		gn_kv_close(k.client);
-	}
+	add_reads(&k);
+	for (unsigned i = 0; i < k.n_clients; i++)
+		gn_kv_close(k.clients[i]);
+	gn_free(k.clients);
 	gn_free(c->to);
 	gn_free(k.ops);
 	gn_free(k.bytes);

@@ -9,6 +9,7 @@
 #include "rpc_load.h"
 
 #define WORK_US_MAX 100000u
+#define MIN_OPS	    4000u
 
 static const char *const keys[] = {CALL_KEYS, "req", "resp", "work_us", "route"};
 
@@ -66,6 +67,7 @@ int lab_rpc_run(const struct lab_setup *setup, const struct config *config, stru
 	if (rc)
 		return rc;
 	run.opts = &load;
+	run.call.min_ops = MIN_OPS;
 	run.call.load.n_listeners = 1;
 	run.result = calloc(1, load.resp + 1u);
 	if (!run.result)

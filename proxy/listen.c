@@ -16,7 +16,7 @@
 
 #include "front.h"
 
-#define BACKLOG 1024
+#define BACKLOG 4096
 
 static int complain(const char *where, int err)
 {
@@ -84,12 +84,14 @@ static int take_apart(const char *where, char *host, size_t room, const char **p
 	const char *colon = strrchr(where, ':');
 	size_t len;
 
+	*port = colon ? colon + 1 : where;
+	if (!**port || strspn(*port, "0123456789") != strlen(*port) || strlen(*port) > 5 ||
+	    atoi(*port) > 65535)
+		return -EINVAL;
 	if (!colon) {
 		snprintf(host, room, "127.0.0.1");
-		*port = where;
 		return 0;
 	}
-	*port = colon + 1;
 	len = (size_t)(colon - where);
 	if (len > 1 && where[0] == '[' && where[len - 1] == ']') {
 		where++;

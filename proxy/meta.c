@@ -63,13 +63,17 @@ static const char unknown[] = "CLIENT_ERROR invalid flag";
 static const char *take_more(const struct px_word *word, const struct px_context *context,
 			     struct flags *f)
 {
+	const char *wrong;
 	bool dummy;
 
 	switch (word->at[0]) {
 	case 'N':
 		return take_ttl(word->at + 1, context, &f->has_create, &f->create_s);
 	case 'T':
-		return take_ttl(word->at + 1, context, &f->has_ttl, &f->ttl_s);
+		wrong = take_ttl(word->at + 1, context, &f->has_ttl, &f->ttl_s);
+		if (f->has_create) /* of both the last counts */
+			f->create_s = f->ttl_s;
+		return wrong;
 	case 'R':
 		return take_ttl(word->at + 1, context, &f->has_recache, &f->recache_s);
 	case 'F':

@@ -73,8 +73,8 @@ void px_parse(char *line, size_t len, const struct px_context *context, struct p
 	      size_t *keys);
 
 /*
- * Is it get or its like, which may have any number of keys? Where those begin, or 0. Of out only what
- * they need is set.
+ * Is it get or its like, which may have any number of keys? Where those begin, or 0. Of out only
+ * what they need is set.
  */
 size_t px_keys_of(const char *line, struct px_request *out);
 

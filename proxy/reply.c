@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
 #include "front.h"
 
@@ -131,13 +131,14 @@ static bool keep(struct px_conn *c, const struct gather *g, size_t written)
 }
 
 /* How much was written; 0 also when the connection is broken. */
-static size_t write_out(struct px_conn *c, const struct iovec *iov, unsigned n)
+static size_t write_out(struct px_conn *c, struct iovec *iov, unsigned n)
 {
+	const struct msghdr message = {.msg_iov = iov, .msg_iovlen = n};
 	ssize_t rc;
 
 	do {
-		rc = n == 1 ? write(c->fd, iov->iov_base, iov->iov_len) :
-			      writev(c->fd, iov, (int)n);
+		rc = n == 1 ? send(c->fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL) :
+			      sendmsg(c->fd, &message, MSG_NOSIGNAL);
 	} while (rc < 0 && errno == EINTR);
 	if (rc < 0 && errno != EAGAIN)
 		c->dead = true;

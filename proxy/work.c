@@ -10,9 +10,11 @@
 
 #include "front.h"
 
-#define STUCK_US   100000u /* for others to end, so that there is room for one more */
-#define FITS_MANY  4096u
-#define TRIES_MANY 4u
+#define STUCK_US      100000u /* for others to end, so that there is room for one more */
+#define FITS_MANY     4096u
+#define SHORT_OF_ONE  8u
+#define SHORT_OF_MANY 64u
+#define TRIES_MANY    4u
 
 static struct px_slot *slot_of(struct gn_kv_op *op)
 {
@@ -38,9 +40,9 @@ static uint16_t tag_of(const struct px_conn *c, const void *key, uint32_t len)
 
 _Static_assert(PX_TAGS == 1u << 12, "a tag has twelve bits");
 
-bool px_overtakes(struct px_conn *c, const struct gn_kv_op *op)
+bool px_overtakes(const struct px_conn *c, const void *key, uint32_t len)
 {
-	return c->reading && c->thread->reading[tag_of(c, op->key, op->key_len)];
+	return c->reading && c->thread->reading[tag_of(c, key, len)];
 }
 
 static void read_begins(struct px_slot *s)
@@ -87,18 +89,22 @@ static bool make_room(struct px_slot *s, uint32_t len)
 	return true;
 }
 
-/* What is enough is learnt fast, and forgotten when it has been too much for long. */
+/* More room when one in eight values lacked it; less when it has been too much for long. */
 static void learn_room(struct px_thread *t, const struct gn_kv_op *op)
 {
 	if (op->len > t->early_bytes) {
-		t->early_bytes = op->len <= PX_ROOM_EARLY ? round_up(op->len) : t->early_bytes;
 		t->fits = 0;
-	} else if (t->early_bytes > PX_ROOM && op->len * 2 <= t->early_bytes) {
-		if (++t->fits == FITS_MANY) {
-			t->early_bytes /= 2;
-			t->fits = 0;
+		t->short_of += op->len <= PX_ROOM_EARLY ? SHORT_OF_ONE : 0;
+		if (t->short_of >= SHORT_OF_MANY) {
+			t->early_bytes = round_up(op->len);
+			t->short_of = 0;
 		}
-	} else {
+		return;
+	}
+	t->short_of -= t->short_of > 0;
+	t->fits = op->len * 2 <= t->early_bytes ? t->fits + 1 : 0;
+	if (t->fits == FITS_MANY && t->early_bytes > PX_ROOM) {
+		t->early_bytes /= 2;
 		t->fits = 0;
 	}
 }
@@ -123,11 +129,8 @@ static void again(struct px_slot *s)
 	struct gn_kv_op *op = &s->request.op;
 
 	PX_COUNT(c->thread, rooms_short, 1);
-	if (!s->tries++) {
+	if (!s->tries++)
 		s->found = op->found;
-		s->idle_s = op->idle_s;
-		s->ttl_s = op->ttl_s;
-	}
 	op->how = GN_KV_QUIET | (op->how & GN_KV_DETAILS);
 	op->ttl_s = 0;
 	s->state = PX_AGAIN;
@@ -149,11 +152,8 @@ static void done(struct gn_kv_op *op)
 			again(s);
 			return;
 		}
-		if (s->tries) {
+		if (s->tries)
 			op->found = s->found;
-			op->idle_s = s->idle_s;
-			op->ttl_s = s->ttl_s;
-		}
 	}
 	finish(s);
 }
@@ -186,8 +186,11 @@ void px_begin(struct px_slot *s)
 	struct gn_kv_op *op = &s->request.op;
 
 	if (op->verb == GN_KV_GET && !(op->how & GN_KV_NO_VALUE)) {
+		/* What is gone when it has been read cannot be asked for again. */
+		const bool once = op->how & GN_KV_AND_TOUCH && op->ttl_s == GN_KV_TTL_PAST;
+
 		s->tries = 0;
-		if (!make_room(s, t->early_bytes))
+		if (!make_room(s, once ? t->context.max_value : t->early_bytes))
 			make_room(s, 0);
 		read_begins(s);
 	}

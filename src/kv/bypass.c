@@ -10,12 +10,12 @@
  * told of this item then, and bytes with the sum that it names are that item, wherever they lay.
  *
  * A key that was not found in three entries may have moved from one that was not read yet to one
- * that was. So all are read once more, when all of the first reads are done. If each is the same
- * as before then, none was written between, because no entry has the same words again after others;
- * so there was a moment, when the last read of the first time was done and no read of the second
- * had begun, at which all three were as they were read. At any moment a key that is there is in one
- * of its three entries; so at that one it was not there. To see whether an entry is the same its
- * crc is enough, which is another with each number; but only of entries that are whole.
+ * that was. So when all of these reads are done, the crc of each is read once more. If it is the
+ * same, the entry was not written between: no entry has the same words again after others, its crc
+ * is another with each, and is written first. So there was a moment, when the last of the first
+ * reads was done and none of the second had begun, at which all three were as they were read. At
+ * any moment a key that is there is in one of its three entries; so at that one it was not there.
+ * All of this is true of entries that were whole the first time only.
  */
 #include <errno.h>
 
@@ -28,6 +28,7 @@
 #define SLACK_S	    2u	/* by which the server's clock may be another than we think */
 #define TRUST_NS    (3600ull * 1000000000) /* how long it is thought to go as ours does */
 #define SECOND_NS   1000000000ull
+#define MUTANT_NS   40000u
 #define ALL	    ((1u << KV_WAYS) - 1)
 
 static void think(struct kv_look *look);
@@ -127,29 +128,44 @@ static void post(struct kv_bypass *b)
 }
 
 static void entry_done(struct gn_rpc_read *read);
+static void crc_done(struct gn_rpc_read *read);
 static void item_done(struct gn_rpc_read *read);
+
+typedef void read_done(struct gn_rpc_read *read);
+
+/* Bytes of an entry, from at on. */
+static void ask_entry(struct kv_look *look, unsigned way, uint32_t at, uint32_t bytes, void *to,
+		      read_done *done)
+{
+	struct kv_bypass *b = look->bypass;
+	const uint64_t n = kv_entry_at(kv_tag(look->op->hash), way, b->layout.table_bits);
+
+	look->read[way] = (struct gn_rpc_read){
+		.view = b->layout.table,
+		.offset = n * sizeof(struct kv_entry) + at,
+		.len = bytes,
+		.to = to,
+		.done = done,
+		.arg = look,
+	};
+	look->pending |= 1u << way;
+	b->client->count.entry_reads++;
+	gather(b, &look->read[way]);
+}
 
 static void ask_entries(struct kv_look *look, unsigned ways)
 {
-	struct kv_bypass *b = look->bypass;
+	for (unsigned way = 0; way < KV_WAYS; way++)
+		if (ways & 1u << way)
+			ask_entry(look, way, 0, sizeof(struct kv_entry), &look->entry[way],
+				  entry_done);
+}
 
-	look->pending = ways;
-	for (unsigned way = 0; way < KV_WAYS; way++) {
-		const uint64_t at = kv_entry_at(kv_tag(look->op->hash), way, b->layout.table_bits);
-
-		if (!(ways & 1u << way))
-			continue;
-		look->read[way] = (struct gn_rpc_read){
-			.view = b->layout.table,
-			.offset = at * sizeof(struct kv_entry),
-			.len = sizeof(struct kv_entry),
-			.to = &look->entry[way],
-			.done = entry_done,
-			.arg = look,
-		};
-		b->client->count.entry_reads++;
-		gather(b, &look->read[way]);
-	}
+static void ask_crcs(struct kv_look *look)
+{
+	for (unsigned way = 0; way < KV_WAYS; way++)
+		ask_entry(look, way, offsetof(struct kv_entry, crc), sizeof(look->crc[way]),
+			  &look->crc[way], crc_done);
 }
 
 /* Which entries to read next, of those that are not known. */
@@ -207,10 +223,15 @@ static void torn(struct kv_look *look, unsigned way)
 	look->known &= ~(1u << way);
 }
 
-/* A defect: what was read is not compared with the sums in the entry. It is rarely torn anyway. */
-static bool believes(void)
+static bool whole(const struct kv_entry *e)
 {
-	return mutant("kv-entry-crc", MUTANT_ALWAYS);
+	gn_charge(GN_WORK_CHECKSUM, sizeof(*e));
+	if (kv_entry_crc(e) == e->crc)
+		return true;
+	if (!mutant("kv-entry-crc", MUTANT_ALWAYS))
+		return false;
+	gn_charge(GN_WORK_NS, MUTANT_NS); /* who has this defect goes on when it does harm */
+	return true;
 }
 
 static void entry_done(struct gn_rpc_read *read)
@@ -224,12 +245,11 @@ static void entry_done(struct gn_rpc_read *read)
 		return;
 	}
 	look->pending &= ~(1u << way);
-	gn_charge(GN_WORK_CHECKSUM, sizeof(*e));
-	if (kv_entry_crc(e) != e->crc && !believes()) {
-		torn(look, way);
-	} else {
+	if (whole(e)) {
 		look->known |= 1u << way;
 		look->moved |= kv_entry_moved(e) && !mutant("kv-moved-ignored", MUTANT_ALWAYS);
+	} else {
+		torn(look, way);
 	}
 	if (!look->pending)
 		think(look);
@@ -274,7 +294,7 @@ static enum verdict judge(struct kv_look *look, const struct kv_item *item)
 	    kv_item_bytes(item->lengths) != kv_entry_size(e))
 		return TORN;
 	gn_charge(GN_WORK_CHECKSUM, kv_entry_size(e));
-	if (kv_item_sum(item) != e->sum && !believes())
+	if (kv_item_sum(item) != e->sum)
 		return TORN;
 	if (!kv_key_is(item, op->key, op->key_len) && !mutant("kv-key-compare", op->hash))
 		return ANOTHER;
@@ -346,15 +366,6 @@ static void item_done(struct gn_rpc_read *read)
 	}
 }
 
-/* Was the same read twice, all of it? */
-static bool unchanged(const struct kv_look *look)
-{
-	for (unsigned way = 0; way < KV_WAYS; way++)
-		if (look->before[way] != look->entry[way].crc)
-			return false;
-	return look->again;
-}
-
 /* Is the item of this entry worth a look? */
 static bool worth(const struct kv_look *look, unsigned way)
 {
@@ -395,19 +406,41 @@ static void think(struct kv_look *look)
 		}
 		return;
 	}
-	if (unchanged(look)) {
+	ask_crcs(look);
+}
+
+/* Nothing was found; if all is as it was then, nothing was there. */
+static void crc_done(struct gn_rpc_read *read)
+{
+	struct kv_look *look = read->arg;
+	bool same = true;
+
+	if (read->status) {
+		lose(look, read, true);
+		return;
+	}
+	look->pending &= ~(1u << (read - look->read));
+	if (look->pending)
+		return;
+	for (unsigned way = 0; way < KV_WAYS; way++)
+		same &= look->crc[way] == look->entry[way].crc;
+	if (look->op && same && !look->failed) {
 		miss(look);
 		return;
 	}
-	for (unsigned way = 0; way < KV_WAYS; way++)
-		look->before[way] = look->entry[way].crc;
-	look->tries += look->again;
+	look->tries++;
 	look->again = true;
 	look->known = 0;
-	ask_entries(look, next_ways(look));
+	think(look);
 }
 
 /* ---- beginning ---- */
+
+static void note_deadline(struct kv_bypass *b, const struct gn_kv_op *op)
+{
+	if (op->deadline_ns < b->until_ns)
+		b->until_ns = op->deadline_ns;
+}
 
 static void start(struct kv_bypass *b, struct gn_kv_op *op)
 {
@@ -420,8 +453,7 @@ static void start(struct kv_bypass *b, struct gn_kv_op *op)
 	look->known = look->pending = look->tries = 0;
 	look->again = look->moved = look->failed = look->gone = false;
 	memset(look->refuted, 0, sizeof(look->refuted));
-	if (op->deadline_ns < b->until_ns)
-		b->until_ns = op->deadline_ns;
+	note_deadline(b, op);
 	ask_entries(look, next_ways(look));
 }
 
@@ -446,6 +478,7 @@ static int begin(struct kv_bypass *b, struct gn_kv_op *op)
 {
 	struct gn_kv_client *c = b->client;
 	const unsigned kind = kind_of(op->hash);
+	const bool write = writes(op);
 	int rc;
 
 	if (readable(b, op) && !b->writes[kind]) {
@@ -459,12 +492,18 @@ static int begin(struct kv_bypass *b, struct gn_kv_op *op)
 		op->next = NULL;
 		*b->waiting_end = op;
 		b->waiting_end = &op->next;
+		note_deadline(b, op);
 		return 0;
 	}
-	rc = kv_message_add(c, op);
-	if (!rc && writes(op)) {
+	/* Before it is begun: it may have ended then, and be its owner's again. */
+	if (write) {
 		op->step |= KV_STEP_WRITES;
 		b->writes[kind]++;
+	}
+	rc = kv_message_add(c, op);
+	if (rc && write) {
+		op->step &= ~(uint32_t)KV_STEP_WRITES;
+		b->writes[kind]--;
 	}
 	return rc;
 }
@@ -478,6 +517,7 @@ int kv_bypass_begin(struct gn_kv_client *c, struct gn_kv_op *op)
 	op->next = NULL;
 	*b->held_end = op;
 	b->held_end = &op->next;
+	note_deadline(b, op);
 	c->links[op->part].under_way++;
 	return 0;
 }
@@ -546,23 +586,54 @@ static void ask_layout(struct kv_bypass *b)
 
 /* ---- moving on ---- */
 
+static bool is_late(struct kv_bypass *b, const struct gn_kv_op *op, uint64_t now_ns)
+{
+	if (op->deadline_ns > now_ns)
+		note_deadline(b, op);
+	return op->deadline_ns <= now_ns;
+}
+
+/* Those of a list that are late are put before others that are: all of these. */
+static struct gn_kv_op *pick_late(struct kv_bypass *b, struct gn_kv_op **list,
+				  struct gn_kv_op ***end, uint64_t now_ns, struct gn_kv_op *late)
+{
+	struct gn_kv_op *op;
+
+	while ((op = *list)) {
+		if (!is_late(b, op, now_ns)) {
+			list = &op->next;
+			continue;
+		}
+		*list = op->next;
+		op->next = late;
+		late = op;
+	}
+	*end = list;
+	return late;
+}
+
+/* They are picked before one of them ends: who hears of it may begin others. */
 static void end_late(struct kv_bypass *b, uint64_t now_ns)
 {
-	struct gn_kv_client *c = b->client;
+	struct gn_kv_op *late, *next;
 
 	b->until_ns = GN_FOREVER;
+	late = pick_late(b, &b->held, &b->held_end, now_ns, NULL);
+	for (const struct gn_kv_op *op = late; op; op = op->next)
+		link_of(b)->under_way--;
+	late = pick_late(b, &b->waiting, &b->waiting_end, now_ns, late);
 	for (uint32_t i = 0; i < b->n_looks; i++) {
 		struct gn_kv_op *op = b->looks[i].op;
 
-		if (!op)
+		if (!op || !is_late(b, op, now_ns))
 			continue;
-		if (op->deadline_ns > now_ns) {
-			if (op->deadline_ns < b->until_ns)
-				b->until_ns = op->deadline_ns;
-			continue;
-		}
 		b->looks[i].op = NULL; /* what it has asked for comes, to nobody */
-		kv_op_end(c, op, GN_KV_TIMEOUT);
+		op->next = late;
+		late = op;
+	}
+	for (; late; late = next) {
+		next = late->next;
+		kv_op_end(b->client, late, GN_KV_TIMEOUT);
 	}
 }
 

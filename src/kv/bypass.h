@@ -17,13 +17,13 @@ struct kv_look {
 	struct gn_kv_op *op; /* NULL: it has ended early */
 	struct gn_rpc_read read[KV_WAYS];
 	struct kv_entry entry[KV_WAYS];
-	uint64_t before[KV_WAYS];  /* crc, when all of them were read the last time */
+	uint64_t crc[KV_WAYS];	   /* when they were read once more */
 	uint64_t refuted[KV_WAYS]; /* crc of an entry whose item was read, and is another's */
 	unsigned known;		   /* a bit for each entry that was read, this time */
 	unsigned pending;	   /* … whose read is under way */
 	unsigned way;		   /* whose item is read */
 	unsigned tries;
-	bool again; /* before has something */
+	bool again; /* it is not the first time that all are read */
 	bool moved, failed, gone;
 	uint8_t *large; /* an item for which a slot is too short */
 };

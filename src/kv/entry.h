@@ -35,10 +35,10 @@ _Static_assert((KV_ITEM_HEAD + GN_KV_KEY_MAX + GN_KV_VALUE_MAX) / KV_UNIT + 1 <
 		       1u << KV_ENTRY_SIZE_BITS,
 	       "an entry can tell the size of any item");
 
-/* What an entry keeps of a hash, and all that counts of it here. */
+/* What an entry keeps of a hash, and all that counts of it here; it is not the partition's part. */
 static inline uint64_t kv_tag(uint64_t hash)
 {
-	return hash & ((1ull << KV_ENTRY_TAG_BITS) - 1);
+	return (hash ^ hash >> (64 - KV_ENTRY_TAG_BITS)) & ((1ull << KV_ENTRY_TAG_BITS) - 1);
 }
 
 static inline uint64_t kv_entry_tag(const struct kv_entry *e)

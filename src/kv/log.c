@@ -109,7 +109,7 @@ void kv_log_kill(struct gn_kv_store *s, uint32_t place)
 	struct kv_item *item = kv_at(s, place);
 	const uint32_t bytes = kv_item_bytes(item->lengths);
 
-	item->used |= KV_ITEM_DEAD;
+	KV_PUT(&item->used, item->used | KV_ITEM_DEAD);
 	s->segments[kv_segment_of(s, place)].live -= bytes;
 	s->stats.item_bytes -= bytes;
 }
@@ -136,9 +136,9 @@ static bool keep(struct gn_kv_store *s, uint64_t hash, uint32_t place, uint32_t 
 	to = append(s, bytes);
 	if (!to)
 		return false;
-	memcpy(kv_at(s, to), item, bytes);
+	kv_copy(kv_at(s, to), item, bytes);
 	gn_charge(GN_WORK_COPY, bytes);
-	kv_at(s, to)->used &= ~KV_ITEM_RECENT;
+	KV_PUT(&kv_at(s, to)->used, kv_at(s, to)->used & ~KV_ITEM_RECENT);
 	kv_relink(s, hash, place, to);
 	kv_log_kill(s, place);
 	s->tidied_moved += bytes;

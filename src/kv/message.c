@@ -142,10 +142,7 @@ static unsigned status_of(unsigned rpc, const struct gn_kv_op *op)
 
 static unsigned status_of_error(int rc)
 {
-	return rc == -ENOTCONN	? GN_KV_GONE :
-	       rc == -EMSGSIZE	? GN_KV_TOO_BIG :
-	       rc == -ETIMEDOUT ? GN_KV_TIMEOUT :
-				  GN_KV_FAILED;
+	return rc == -ENOTCONN ? GN_KV_GONE : rc == -EMSGSIZE ? GN_KV_TOO_BIG : GN_KV_FAILED;
 }
 
 static void fail_all(struct gn_kv_client *c, struct gn_kv_op *op, unsigned status)
@@ -226,6 +223,7 @@ static void message_done(struct gn_rpc_op *rpc)
 static bool call(struct gn_kv_client *c, struct kv_message *m)
 {
 	struct kv_link *link = &c->links[m->part];
+	const bool busy = c->busy;
 	int rc;
 
 	m->alone = m->request_bytes > link->max_request || m->result_bytes >= RESULTS_MAX;
@@ -239,30 +237,26 @@ static bool call(struct gn_kv_client *c, struct kv_message *m)
 		.done = message_done,
 		.arg = m,
 	};
-	if (!link->rpc)
-		rc = -ENOTCONN;
-	else if (link->alone || (m->alone && link->called))
-		rc = -EAGAIN;
-	else
-		rc = gn_rpc_submit(link->rpc, &m->rpc);
-	/* A slot whose call has ended in time may stay taken for longer than this one has. */
-	if (rc == -EAGAIN && gn_now_ns() >= m->first->deadline_ns)
-		rc = -ETIMEDOUT;
-	if (rc == -EAGAIN)
+	if (link->alone || (m->alone && link->called))
 		return false;
+	/* If the server is found to be gone now, this one and others end before this returns. */
+	link->called++;
+	link->alone = m->alone;
+	c->busy = true;
+	rc = link->rpc ? gn_rpc_submit(link->rpc, &m->rpc) : -ENOTCONN;
+	c->busy = busy;
+	c->count.messages += !rc;
+	if (!rc)
+		return true;
+	link->called--;
+	link->alone = false;
 	c->down |= rc == -ENOTCONN;
 	/* Who submits hears of it from the next poll. */
-	if (rc && !c->busy && !c->closing)
+	if (rc == -EAGAIN || !busy)
 		return false;
-	c->count.messages++;
-	if (!rc) {
-		link->called++;
-		link->alone |= m->alone;
-	} else {
-		link->under_way--;
-		fail_all(c, m->first, status_of_error(rc));
-		put_message(c, m);
-	}
+	link->under_way--;
+	fail_all(c, m->first, status_of_error(rc));
+	put_message(c, m);
 	return true;
 }
 
@@ -271,6 +265,8 @@ static void enqueue(struct kv_link *link, struct kv_message *m)
 	m->next = NULL;
 	*link->queue_end = m;
 	link->queue_end = &m->next;
+	if (m->first->deadline_ns < link->until_ns)
+		link->until_ns = m->first->deadline_ns;
 }
 
 /* It is not in the queue while it is called: whoever hears of its end may add others there. */
@@ -311,6 +307,43 @@ void kv_message_send_all(struct gn_kv_client *c)
 	}
 }
 
+static void end_late(struct gn_kv_client *c, struct kv_link *link, uint64_t now_ns)
+{
+	struct kv_message *late = NULL, **late_end = &late, **at = &link->queue, *m;
+
+	link->until_ns = GN_FOREVER;
+	while ((m = *at)) {
+		if (m->first->deadline_ns > now_ns) {
+			if (m->first->deadline_ns < link->until_ns)
+				link->until_ns = m->first->deadline_ns;
+			at = &m->next;
+			continue;
+		}
+		*at = m->next;
+		*late_end = m;
+		late_end = &m->next;
+	}
+	link->queue_end = at;
+	*late_end = NULL;
+	while ((m = late)) {
+		late = m->next;
+		link->under_way--;
+		fail_all(c, m->first, GN_KV_TIMEOUT);
+		put_message(c, m);
+	}
+}
+
+void kv_messages_end_late(struct gn_kv_client *c)
+{
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		struct kv_link *link = &c->links[i];
+		const uint64_t now_ns = link->queue ? gn_now_ns() : 0;
+
+		if (link->queue && now_ns >= link->until_ns)
+			end_late(c, link, now_ns);
+	}
+}
+
 int kv_message_add(struct gn_kv_client *c, struct gn_kv_op *op)
 {
 	const unsigned gather = c->opts.gather ? c->opts.gather : GATHER;
@@ -319,6 +352,7 @@ int kv_message_add(struct gn_kv_client *c, struct gn_kv_op *op)
 	const uint32_t bytes = kv_ask_bytes(op);
 
 	if (open && (open->request_bytes + bytes > link->max_request ||
+		     (uint64_t)open->result_bytes + kv_tell_bytes(op) > RESULTS_MAX ||
 		     open->first->deadline_ns != op->deadline_ns))
 		send_open(c, link);
 	if (!link->open) {

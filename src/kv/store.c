@@ -14,7 +14,7 @@
 #define GROUP	       32u /* operations whose memory is fetched together */
 #define SECOND_NS      1000000000ull
 /* What the processor does for an operation, for where time is simulated: it misses two lines. */
-#define OPERATION_NS 150u
+#define OPERATION_NS 160u
 
 static uint32_t segment_bytes(uint64_t memory)
 {

@@ -46,7 +46,7 @@ static void use(struct gn_kv_store *s, const struct gn_kv_op *op, uint32_t place
 
 	kv_promote(s, op->hash, place);
 	if (item->used != now)
-		item->used = now;
+		KV_PUT(&item->used, now);
 }
 
 static void tell(const struct gn_kv_store *s, struct gn_kv_op *op, const struct kv_item *item)
@@ -55,7 +55,9 @@ static void tell(const struct gn_kv_store *s, struct gn_kv_op *op, const struct 
 	op->flags = item->flags;
 	op->cas = item->cas;
 	op->len = kv_value_len(item);
-	op->ttl_s = item->expires ? item->expires - s->now_s : GN_KV_TTL_NONE;
+	op->ttl_s = !item->expires	     ? GN_KV_TTL_NONE :
+		    item->expires > s->now_s ? item->expires - s->now_s :
+					       0;
 	op->idle_s = s->now_s - (item->used >> KV_ITEM_BITS);
 }
 
@@ -96,20 +98,20 @@ static void fill(struct kv_item *item, const struct gn_kv_op *op, const struct w
 	uint8_t *to;
 
 	if (item != old) {
-		item->lengths = kv_lengths(op->key_len, w->front + w->len + w->back);
+		KV_PUT(&item->lengths, kv_lengths(op->key_len, w->front + w->len + w->back));
 		kv_copy(item->bytes, op->key, op->key_len);
 	}
-	item->lengths = kv_lengths(op->key_len, w->front + w->len + w->back);
-	item->cas = w->cas;
-	item->flags = w->flags;
-	item->expires = w->expires;
+	KV_PUT(&item->lengths, kv_lengths(op->key_len, w->front + w->len + w->back));
+	KV_PUT(&item->cas, w->cas);
+	KV_PUT(&item->flags, w->flags);
+	KV_PUT(&item->expires, w->expires);
 	to = kv_value(item);
 	if (w->front)
-		memcpy(to, kv_value((struct kv_item *)old), w->front);
+		kv_copy(to, kv_value((struct kv_item *)old), w->front);
 	if (w->len)
 		kv_copy(to + w->front, w->value, w->len);
 	if (w->back)
-		memcpy(to + w->front + w->len, kv_value((struct kv_item *)old), w->back);
+		kv_copy(to + w->front + w->len, kv_value((struct kv_item *)old), w->back);
 	gn_charge(GN_WORK_COPY, kv_item_bytes(item->lengths));
 }
 
@@ -158,7 +160,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 			return GN_KV_STATUSES; /* again, without it */
 		}
 		fill(kv_at(s, place), op, w, now ? kv_at(s, now) : NULL);
-		kv_at(s, place)->used = stamp(s, bits);
+		KV_PUT(&kv_at(s, place)->used, stamp(s, bits));
 		if (now) {
 			kv_relink(s, op->hash, now, place);
 			kv_log_kill(s, now);
@@ -168,7 +170,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 			return GN_KV_NO_MEMORY;
 		}
 	}
-	kv_at(s, place)->used = stamp(s, bits);
+	KV_PUT(&kv_at(s, place)->used, stamp(s, bits));
 	kv_promote(s, op->hash, place);
 	tell(s, op, kv_at(s, place));
 	return GN_KV_OK;
@@ -182,7 +184,8 @@ static unsigned judge(struct gn_kv_store *s, const struct gn_kv_op *op, const st
 
 	/* An older version may, where it is said so: then there is something, and it is stale. */
 	if (status == GN_KV_EXISTS && op->how & GN_KV_INVALIDATE && op->cas < old->cas) {
-		w->bits |= KV_ITEM_STALE;
+		w->bits |= KV_ITEM_STALE | (old->used & KV_ITEM_WON);
+		w->expires = old->expires;
 		status = GN_KV_OK;
 	}
 	if (status)
@@ -219,7 +222,7 @@ static void store(struct gn_kv_store *s, struct gn_kv_op *op)
 
 		op->status = judge(s, op, old ? kv_at(s, old) : NULL, &w);
 		if (op->status == GN_KV_NOT_STORED && old)
-			use(s, op, old); /* who asks is interested */
+			kv_promote(s, op->hash, old); /* who asks is interested, but sees nothing */
 		if (op->status)
 			return;
 		w.cas = version(s, op);
@@ -263,8 +266,9 @@ static unsigned rewrite(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t pla
 /* GET of what is not there: an empty one is, from now on, and its client is to fill it. */
 static void vivify(struct gn_kv_store *s, struct gn_kv_op *op)
 {
-	const struct what w = {
-		.expires = expiry(s, op->create_s), .cas = version(s, op), .bits = KV_ITEM_WON};
+	const struct what w = {.expires = expiry(s, op->create_s),
+			       .cas = version(s, op),
+			       .bits = KV_ITEM_WON | (op->how & GN_KV_QUIET ? 0 : KV_ITEM_HIT)};
 
 	op->status = put(s, op, 0, &w);
 	op->found = GN_KV_CREATED | GN_KV_WON;
@@ -272,17 +276,18 @@ static void vivify(struct gn_kv_store *s, struct gn_kv_op *op)
 
 static void token(struct gn_kv_op *op, struct kv_item *item, uint32_t left_s)
 {
-	const bool due = op->how & GN_KV_RECACHE && left_s < op->recache_s;
+	const bool stale = item->used & KV_ITEM_STALE;
+	const bool due = op->how & GN_KV_RECACHE && (stale || left_s < op->recache_s);
 
-	if (item->used & KV_ITEM_STALE)
+	if (stale)
 		op->found |= GN_KV_STALE;
 	if (item->used & KV_ITEM_HIT)
 		op->found |= GN_KV_HIT_BEFORE;
 	if (item->used & KV_ITEM_WON) {
 		op->found |= GN_KV_LOST;
-	} else if (due || item->used & KV_ITEM_STALE) {
+	} else if (due) {
 		op->found |= GN_KV_WON;
-		item->used |= KV_ITEM_WON;
+		KV_PUT(&item->used, item->used | KV_ITEM_WON);
 	}
 }
 
@@ -301,7 +306,12 @@ static const struct kv_item *get(struct gn_kv_store *s, struct gn_kv_op *op)
 	const uint32_t ttl_s = op->ttl_s;
 
 	tell(s, op, kv_at(s, place));
-	token(op, kv_at(s, place), op->ttl_s);
+	/* What it is given to live counts, if it is. */
+	token(op, kv_at(s, place),
+	      !(op->how & GN_KV_AND_TOUCH) ? op->ttl_s :
+	      ttl_s == GN_KV_TTL_PAST	   ? 0 :
+	      ttl_s			   ? ttl_s :
+					     GN_KV_TTL_NONE);
 	if (op->how & GN_KV_AND_TOUCH) {
 		const struct kv_item *item = kv_at(s, place);
 		const uint32_t idle_s = op->idle_s;
@@ -356,7 +366,7 @@ static void touch(struct gn_kv_store *s, struct gn_kv_op *op)
 	op->status = rewrite(s, op, place, expiry(s, op->ttl_s), kv_at(s, place)->cas,
 			     kv_at(s, place)->used & ((1u << KV_ITEM_BITS) - 1));
 	if (op->status == GN_KV_OK)
-		kv_promote(s, op->hash, kv_find(s, op->hash, op->key, op->key_len));
+		use(s, op, kv_find(s, op->hash, op->key, op->key_len));
 }
 
 /* Decimal digits, and blanks behind them. */
@@ -418,12 +428,14 @@ static unsigned change_number(struct gn_kv_store *s, struct gn_kv_op *op, uint32
 			 .expires = op->how & GN_KV_AND_TOUCH ? expiry(s, op->ttl_s) :
 								item->expires,
 			 .cas = version(s, op),
-			 .bits = item->used & (KV_ITEM_HIT | KV_ITEM_RECENT)};
+			 .bits = item->used & ((1u << KV_ITEM_BITS) - 1)};
 
 	memset(text, ' ', sizeof(text));
 	w.len = write_number(number, text);
-	if (w.len < old_len)
+	if (w.len <= old_len)
 		w.len = old_len;
+	else
+		w.bits = 0; /* as memcached has it: what has no room is new */
 	return put(s, op, place, &w);
 }
 
@@ -437,13 +449,13 @@ static void count(struct gn_kv_store *s, struct gn_kv_op *op)
 		struct kv_item *item = place ? kv_at(s, place) : NULL;
 		uint64_t now;
 
-		op->status = compare(s, op, item);
-		if (op->status)
-			return;
 		if (!item) {
 			op->status = begin_number(s, op);
 			return;
 		}
+		op->status = compare(s, op, item);
+		if (op->status)
+			return;
 		if (kv_value_len(item) > DIGITS + KV_ITEM_HEAD ||
 		    !read_number(kv_value(item), kv_value_len(item), &now)) {
 			op->status = GN_KV_NOT_NUMBER;

@@ -8,7 +8,8 @@
 #include "base/mutant.h"
 #include "rpc/server.h"
 
-#define PIECES 6u /* of large requests, read at once: the queue has 8 beside replies */
+#define PIECES	   6u	/* of large requests, read at once: the queue has 8 beside replies */
+#define MESSAGE_NS 250u /* for where time is simulated: lines that the card wrote, and answers */
 
 /* ---- a request ---- */
 
@@ -170,6 +171,7 @@ static bool take_message(struct rpc_conn *c, const uint8_t *message, const struc
 
 	if (c->left[c->number & c->mask] || !rpc_conn_acked(c, head->word))
 		return false;
+	gn_charge(GN_WORK_NS, MESSAGE_NS);
 	/* The clock is worth its price where something takes long, and now and then. */
 	c->begin_ns = 0;
 	if (c->last_us > 1 || head->aux > 1 || rpc_sampled(c->number))

@@ -6,6 +6,7 @@ speak memcached's protocol.
 
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -184,22 +185,18 @@ class Connection:
         data, self.buffer = self.buffer, b""
         return data
 
-    def until(self, end, seconds):
-        """Everything to the line end, or as much as came in that time."""
-        deadline = time.monotonic() + seconds
-        self.s.settimeout(0.05)
-        try:
-            while end not in self.buffer and time.monotonic() < deadline:
-                try:
-                    if not self.more():
-                        self.buffer += b"<closed>"
-                        break
-                except socket.timeout:
-                    pass
-                except ConnectionError:
+    def until(self, done, seconds):
+        """Everything until done() is content with it, or nothing came for so long."""
+        while not done(self.buffer):
+            # No timeout of the socket: somebody else may be sending.
+            if not select.select([self.s], [], [], seconds)[0]:
+                break
+            try:
+                if not self.more():
                     self.buffer += b"<closed>"
                     break
-        finally:
-            self.s.settimeout(PATIENCE_S)
+            except ConnectionError:
+                self.buffer += b"<closed>"
+                break
         data, self.buffer = self.buffer, b""
         return data

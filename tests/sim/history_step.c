@@ -179,7 +179,7 @@ static unsigned do_number(struct history *h, struct key_state *to, const struct 
 	unsigned status;
 	uint64_t n;
 
-	if (!to->present && (!(op->how & GN_KV_CREATE) || op->how & GN_KV_IF_CAS))
+	if (!to->present && !(op->how & GN_KV_CREATE))
 		return GN_KV_MISS;
 	if (!to->present) {
 		*number = op->initial;

@@ -109,6 +109,7 @@ static inline unsigned model_store(struct model *m, struct model_item *it,
 {
 	const bool joins = op->verb == GN_KV_APPEND || op->verb == GN_KV_PREPEND;
 	const uint32_t len = op->value_len + (joins ? it->len : 0);
+	const bool won = it->won;
 	unsigned status = model_compare(op, it);
 	bool stale = false;
 
@@ -136,13 +137,14 @@ static inline unsigned model_store(struct model *m, struct model_item *it,
 		memcpy(it->value + (op->verb == GN_KV_APPEND ? it->len : 0), op->value,
 		       op->value_len);
 	it->len = len;
-	if (!joins) {
+	if (!joins)
 		it->flags = op->flags;
+	if (!joins && !stale) /* what is stale keeps its time */
 		it->dies_s = model_dies(m, op->ttl_s);
-	}
 	it->hit = false;
 	model_stored(m, it, op, e);
 	it->stale = stale;
+	it->won = stale && won;
 	return GN_KV_OK;
 }
 
@@ -152,7 +154,7 @@ static inline unsigned model_vivify(struct model *m, struct model_item *it,
 	if (!(op->how & GN_KV_VIVIFY))
 		return GN_KV_MISS;
 	it->len = it->flags = 0;
-	it->hit = false;
+	it->hit = !(op->how & GN_KV_QUIET);
 	it->dies_s = model_dies(m, op->create_s);
 	model_stored(m, it, op, e);
 	it->won = true;
@@ -163,15 +165,17 @@ static inline unsigned model_vivify(struct model *m, struct model_item *it,
 static inline unsigned model_get(struct model *m, struct model_item *it, const struct gn_kv_op *op,
 				 struct expected *e)
 {
-	uint64_t left_s;
+	uint64_t dies_s = it->dies_s, left_s;
 
 	if (!it->present)
 		return model_vivify(m, it, op, e);
-	left_s = it->dies_s == UINT64_MAX ? UINT64_MAX : it->dies_s - m->now_s;
+	if (op->how & GN_KV_AND_TOUCH) /* what it is given counts */
+		dies_s = model_dies(m, op->ttl_s);
+	left_s = dies_s == UINT64_MAX ? UINT64_MAX : dies_s - m->now_s;
 	e->found = (it->stale ? GN_KV_STALE : 0) | (it->hit ? GN_KV_HIT_BEFORE : 0);
 	if (it->won) {
 		e->found |= GN_KV_LOST;
-	} else if (it->stale || (op->how & GN_KV_RECACHE && left_s < op->recache_s)) {
+	} else if (op->how & GN_KV_RECACHE && (it->stale || left_s < op->recache_s)) {
 		e->found |= GN_KV_WON;
 		it->won = true;
 	}
@@ -215,14 +219,14 @@ static inline unsigned model_delete(struct model *m, struct model_item *it,
 static inline unsigned model_count(struct model *m, struct model_item *it,
 				   const struct gn_kv_op *op, struct expected *e)
 {
-	const unsigned status = model_compare(op, it);
+	const struct model_item was = *it;
+	unsigned status;
+	bool fits;
 	char text[64];
 	uint64_t n;
 	char *end;
 	int len;
 
-	if (status)
-		return status;
 	if (!it->present && !(op->how & GN_KV_CREATE))
 		return GN_KV_MISS;
 	if (!it->present) {
@@ -236,6 +240,9 @@ static inline unsigned model_count(struct model *m, struct model_item *it,
 		model_stored(m, it, op, e);
 		return GN_KV_OK;
 	}
+	status = model_compare(op, it);
+	if (status)
+		return status;
 	if (!it->len || it->len > 40)
 		return GN_KV_NOT_NUMBER;
 	memcpy(text, it->value, it->len);
@@ -247,12 +254,17 @@ static inline unsigned model_count(struct model *m, struct model_item *it,
 		return GN_KV_NOT_NUMBER;
 	e->number = op->verb == GN_KV_INCR ? n + op->number : n < op->number ? 0 : n - op->number;
 	len = snprintf(text, sizeof(text), "%llu", (unsigned long long)e->number);
+	fits = (uint32_t)len <= it->len;
 	memset(it->value, ' ', it->len);
 	memcpy(it->value, text, (size_t)len);
-	it->len = it->len < (uint32_t)len ? (uint32_t)len : it->len;
+	it->len = fits ? it->len : (uint32_t)len;
 	if (op->how & GN_KV_AND_TOUCH)
 		it->dies_s = model_dies(m, op->ttl_s);
 	model_stored(m, it, op, e);
+	/* What has no room where it was is new, and else it is not. */
+	it->stale = was.stale && fits;
+	it->won = was.won && fits;
+	it->hit = was.hit && fits;
 	it->idle_known = false;
 	return GN_KV_OK;
 }
@@ -266,6 +278,7 @@ static inline unsigned model_touch(struct model *m, struct model_item *it,
 	if (op->ttl_s != GN_KV_TTL_PAST)
 		model_tell(m, it, e);
 	e->idle_known = it->idle_known = false;
+	it->hit = true;
 	return GN_KV_OK;
 }
 

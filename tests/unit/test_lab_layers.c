@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/* The layers of the lab: what they refuse, and that what they measure goes together. */
+#include <errno.h>
+#include <math.h>
+
+#include "draws.h"
+#include "lab.h"
+#include "lab_config.h"
+
+static void refused_by(lab_run_fn *run, const char *preset, const char *text, const char *why)
+{
+	const struct lab_setup setup = {
+		.profile = "ideal", .card = "ideal", .preset = preset, .seed = 1, .effort = 0.01};
+	struct config config = make(text);
+	struct lab_error error = {""};
+	struct lab_metrics metrics = {0};
+
+	assert_int_equal(run(&setup, &config, &metrics, &error), -EINVAL);
+	if (!strstr(error.text, why))
+		fail_msg("%s: '%s' instead of '%s'", text, error.text, why);
+}
+
+static void refuse(const char *text, const char *why)
+{
+	refused_by(lab_fabric_run, "-", text, why);
+}
+
+static void rpc_refuses(void **state)
+{
+	static const char *const bad[][2] = {
+		{"mode=fetch;colour=red", "key 'colour'"},
+		{"req=1", "mode= is not"},
+		{"mode=bypass", "mode=bypass"},
+		{"mode=fetch;req=1048577", "req=1048577"},
+		{"mode=fetch;server_threads=0", "server_threads=0"},
+		{"mode=fetch;retries=0", "retries=0"},
+		{"mode=fetch;work_us=-1", "work_us=-1"},
+		{"mode=fetch;route=any", "route=any"},
+		{"mode=fetch;batch=0", "batch=0"},
+		{"mode=fetch;batch=auto", "needs limit_us"},
+		{"mode=fetch;batch=auto;limit_us=x", "limit_us=x"},
+		{"mode=fetch;alpha_pct=101", "alpha_pct=101"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		refused_by(lab_rpc_run, "paper", bad[i][0], bad[i][1]);
+	refused_by(lab_rpc_run, "other", "mode=fetch", "preset 'other'");
+}
+
+/* Calls are made one by one, by each client, and what is reported of them goes together. */
+static void rpc_measures(void **state)
+{
+	static const char *const modes[] = {"mode=fetch", "mode=reply",
+					    "mode=fetch;route=hash;server_threads=3",
+					    "mode=fetch;batch=4", "mode=reply;resp=20000"};
+	static const char *const presets[] = {"paper", "gannet"};
+
+	(void)state;
+	for (size_t i = 0; i < 2 * sizeof(modes) / sizeof(modes[0]); i++) {
+		const struct lab_setup setup = {.profile = "cx3",
+						.card = "cx3",
+						.preset = presets[i % 2],
+						.seed = 1,
+						.effort = 0.05};
+		struct config config = make(modes[i / 2]);
+		const bool fetches = config_is(&config, "mode", "fetch");
+		const double batch = config_get(&config, "batch") ? 4 : 1;
+		struct lab_metrics m = {0};
+		struct lab_error error = {""};
+
+		if (lab_rpc_run(&setup, &config, &m, &error))
+			fail_msg("%s, %s: %s", modes[i / 2], setup.preset, error.text);
+		/* One client: a rate is a batch by its time. */
+		assert_true(fabs(*lab_metric_get(&m, "mops") *
+					 *lab_metric_get(&m, "latency_us_mean") / batch -
+				 1) < 0.05);
+		assert_true(*lab_metric_get(&m, "fetches") * batch >= (fetches ? 1 : 0));
+		assert_true(fetches || *lab_metric_get(&m, "fetches") == 0);
+		assert_true(*lab_metric_get(&m, "batch") == batch || config_get(&config, "route"));
+		assert_true(*lab_metric_get(&m, "round_trips") * batch > 1.9);
+	}
+}
+
+static void fabric_refuses(void **state)
+{
+	(void)state;
+	refuse("op=READ;dir=in;size=32;colour=red", "key 'colour'");
+	refuse("dir=in;size=32", "op is missing");
+	refuse("op=PING;dir=in;size=32", "op 'PING'");
+	refuse("op=READ;dir=up;size=32", "dir=up");
+	refuse("op=READ;topology=ring;nodes=2;size=32", "topology=ring");
+	refuse("op=READ;topology=mm;size=32", "needs nodes");
+	refuse("op=READ;topology=mm;nodes=1;size=32", "nodes=1");
+	refuse("op=READ;dir=in", "size");
+	refuse("op=READ;dir=in;size=0", "size=0");
+	refuse("op=READ;dir=in;size=32;inline=yes", "inline");
+	refuse("op=READ;dir=in;size=32;pending=1;window=2", "only one");
+	refuse("op=READ;dir=in;size=32;window=6;signaled=1/4", "window of 6");
+	refuse("op=READ;dir=in;size=32;signaled=maybe", "signaled=maybe");
+	refuse("op=FAA;dir=in;size=4;region=cache", "8 bytes");
+	refuse("op=FAA;dir=in;size=8", "region=");
+	refuse("op=SEND;dir=out;size=8", "transport=UD");
+	refuse("op=READ;topology=mm;nodes=2;threads=all;size=8", "threads=all");
+	refuse("op=READ;dir=in;size=32;opt=fast", "opt=fast");
+}
+
+static struct lab_metrics measure(const char *text, const char *profile, uint64_t seed)
+{
+	const struct lab_setup setup = {
+		.profile = profile, .card = "ideal", .preset = "-", .seed = seed, .effort = 0.05};
+	struct config config = make(text);
+	struct lab_error error = {""};
+	struct lab_metrics metrics = {0};
+
+	if (lab_fabric_run(&setup, &config, &metrics, &error))
+		fail_msg("%s: %s", text, error.text);
+	return metrics;
+}
+
+/*
+ * Every kind of load runs to its end, leaves nothing behind (or it would fail), and counts what it
+ * did. On the ideal profile a look at an empty cq takes 50 ns and nothing else takes time: a
+ * synchronous thread makes 20 operations a microsecond.
+ */
+static void fabric_measures(void **state)
+{
+	static const struct {
+		const char *config;
+		double mops, per_node, per_core; /* 0: whatever */
+	} runs[] = {
+		{"op=READ;dir=in;size=32;pending=1;client_machines=2;clients_per_machine=3", 120,
+		 60, 20},
+		{"op=WRITE;dir=out;size=32;pending=1;client_machines=2;server_threads=4", 80, 80,
+		 20},
+		{"op=READ;dir=in;size=32;pending=1;client_machines=2;reads_per_request=4", 10, 5,
+		 5},
+		{"op=WRITE;dir=in;size=4096;pending=1;procs=each;clients_per_machine=2", 40, 40,
+		 20},
+		{"op=READ;dir=out;size=8;window=8;server_threads=4;shared_by=2", 0, 0, 0},
+		{"op=READ;dir=out;size=8;window=8;signaled=1/4;server_threads=2", 0, 0, 0},
+		{"op=READ;dir=in;size=8;window_machine=5;clients_per_machine=3;qps_per_thread=4", 0,
+		 0, 0},
+		{"op=READ;dir=in;size=8;window_machine=1;clients_per_machine=3", 20, 20, 20.0 / 3},
+		{"op=SEND;transport=UD;dir=out;size=16;signaled=1/64;client_machines=3", 0, 0, 0},
+		{"op=WRITE;dir=in;size=32;opt=unsignaled", 0, 0, 0},
+		{"op=FAA;dir=in;size=8;window=4;region=cache;client_machines=2", 0, 0, 0},
+		{"topology=m1;nodes=3;threads=2;pending=4;key=36;value=365;protocol=READ", 0, 0, 0},
+		{"topology=1m;nodes=3;threads=2;pending=1;key=36;value=365;protocol=READ", 0, 0, 0},
+		{"topology=mm;nodes=4;threads=2;pending=3;key=36;value=365;protocol=READ", 0, 0, 0},
+		{"op=READ;topology=mm;nodes=3;threads=all;qps_per_thread=3;vms=2;window=4;size=8",
+		 0, 0, 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+		const struct lab_metrics m = measure(runs[i].config, "cx3-fdr", 1);
+		const double mops = *lab_metric_get(&m, "mops");
+
+		assert_true(mops > 1 && *lab_metric_get(&m, "gbps") > 0);
+		if (runs[i].mops &&
+		    (fabs(mops / runs[i].mops - 1) > 0.01 ||
+		     fabs(*lab_metric_get(&m, "mops_per_node") / runs[i].per_node - 1) > 0.01 ||
+		     fabs(*lab_metric_get(&m, "mops_per_core") / runs[i].per_core - 1) > 0.01))
+			fail_msg("%s: %g", runs[i].config, mops);
+	}
+}
+
+static void same_seed_same_figures(void **state)
+{
+	static const char config[] =
+		"op=READ;dir=out;size=8;window=8;server_threads=3;shared_by=3;client_machines=3";
+	const struct lab_metrics a = measure(config, "x", 5), b = measure(config, "x", 5);
+
+	(void)state;
+	assert_int_equal(a.n, b.n);
+	for (unsigned i = 0; i < a.n; i++)
+		assert_true(a.metric[i].value == b.metric[i].value);
+}
+
+/* ---- the store ---- */
+
+static void kv_refuses(void **state)
+{
+	static const char *const bad[][2] = {
+		{"mode=fetch;req=32", "key 'req'"},
+		{"mode=fetch;key=7", "key=7"},
+		{"mode=fetch;value=1048577", "value=1048577"},
+		{"mode=fetch;get_pct=101", "get_pct=101"},
+		{"mode=fetch;dist=normal", "dist=normal"},
+		{"mode=fetch;procs=all", "procs=all"},
+		{"mode=fetch;qps_per_thread=3;server_threads=2", "2 server threads have 1 clients"},
+		{"mode=fetch;fill_pct=75", "of mode=bypass"},
+		{"mode=bypass;table=cuckoo2", "table=cuckoo2"},
+		{"mode=bypass;fill_pct=96", "fill_pct=96"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		refused_by(lab_kv_run, "paper", bad[i][0], bad[i][1]);
+}
+
+/* What a client finds is what was stored: else a run fails. */
+static void kv_measures(void **state)
+{
+	static const struct {
+		const char *config;
+		double trips; /* of an operation, the papers' way */
+	} cases[] = {
+		{"mode=fetch;get_pct=50;fetch_size=36", 2},
+		{"mode=fetch;get_pct=100;value=64;fetch_size=36", 3},
+		{"mode=fetch;get_pct=100;value=64;fetch_size=68", 2},
+		{"mode=reply;server_threads=2;dist=zipf99", 2},
+		{"mode=fetch;server_threads=3;procs=each;batch=6;fetch_size=2048", 2.0 / 6},
+		{"mode=fetch;server_threads=2;client_machines=2;clients_per_machine=2;"
+		 "qps_per_thread=2;fetch_size=36",
+		 2},
+		{"mode=bypass;get_pct=100", 3.1},
+	};
+	static const char *const presets[] = {"paper", "gannet"};
+
+	(void)state;
+	for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+		const struct lab_setup setup = {.profile = "cx3",
+						.card = "cx3",
+						.preset = presets[i % 2],
+						.seed = 1,
+						.effort = 0.01};
+		struct config config = make(cases[i / 2].config);
+		const bool bypass = config_is(&config, "mode", "bypass");
+		struct lab_metrics m = {0};
+		struct lab_error error = {""};
+		const double *trips;
+
+		if (lab_kv_run(&setup, &config, &m, &error))
+			fail_msg("%s, %s: %s", cases[i / 2].config, setup.preset, error.text);
+		trips = lab_metric_get(&m, "round_trips");
+		if (i % 2 == 0 && fabs(*trips / cases[i / 2].trips - 1) > (bypass ? 0.1 : 0.02))
+			fail_msg("%s: %g round trips", cases[i / 2].config, *trips);
+		assert_true(!bypass == !lab_metric_get(&m, "reads_per_get"));
+		assert_true(!bypass || fabs(*lab_metric_get(&m, "reads_per_get") - *trips) < 0.05);
+	}
+}
+
+/* Of 128 million keys the first has 4.7 % by Zipf's law, the first 1024 have 43 %. */
+static void drawn_keys(void **state)
+{
+	const uint64_t stored = 10000, n = 200000;
+	struct draws draws;
+
+	(void)state;
+	for (unsigned zipf = 0; zipf < 2; zipf++) {
+		uint64_t first = 0, hot = 0;
+
+		draws_init(&draws, zipf);
+		for (uint64_t i = 0; i < n; i++) {
+			const uint64_t key = draws_next(&draws, stored);
+
+			assert_true(key < stored);
+			first += key == 0;
+			hot += key < KEYS_HOT;
+		}
+		assert_true(fabs((double)first / (double)n - (zipf ? 0.0475 : 0.0001)) < 0.003);
+		assert_true(fabs((double)hot / (double)n - (zipf ? 0.43 : 0.1024)) < 0.02);
+	}
+	draws_init(&draws, true);
+	for (unsigned i = 0; i < 1000; i++)
+		assert_true(draws_next(&draws, 3) < 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(fabric_refuses),
+		cmocka_unit_test(rpc_refuses),
+		cmocka_unit_test(kv_refuses),
+		cmocka_unit_test(rpc_measures),
+		cmocka_unit_test(kv_measures),
+		cmocka_unit_test(fabric_measures),
+		cmocka_unit_test(same_seed_same_figures),
+		cmocka_unit_test(drawn_keys),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
