@@ -675,7 +675,7 @@ static void check_connected(struct session *s, uint64_t begin_ns, int rc)
 			     rc == -ENOTCONN;
 
 	world_say(s->w, "connected: %s", gn_strerror(rc));
-	if (rc && !memory && !refused && !(rc == -EPROTO && plan->drain_us))
+	if (rc && !memory && !refused && !(rc == -EBUSY && (plan->drain_us || plan->no_memory)))
 		world_fail(s->w, "no connection: %s", gn_strerror(rc));
 	if (took_ns > most_ns + LATE_STALLED_NS)
 		world_fail(s->w, "connecting takes %llu ns", (unsigned long long)took_ns);

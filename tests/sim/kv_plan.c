@@ -300,6 +300,8 @@ void plan_draw(struct plan *plan, uint64_t seed)
 		draw_churn(plan, &rng);
 	draw_faults(plan, &rng);
 	plan->strict = !plan->breaks && !plan->no_memory && !plan->stalls;
+	/* A table that cannot grow has no room for all. */
+	plan->ample &= !(plan->no_memory && plan->server.bypass);
 }
 
 void plan_small(struct plan *plan, const char *faults, bool bypass)
