@@ -6,6 +6,7 @@
 #include "kv/wire.h"
 
 #define GROUP	    32u
+#define LARGE_MAX   (8u << 20) /* of a message: it has the results of one, or a value */
 #define RESULTS_MAX (4u << 20) /* bytes of a message with results; more is asked for again */
 
 struct kv_part {
@@ -233,6 +234,8 @@ static int make_calls(struct gn_kv_server *server, struct gn_fabric *fabric, con
 	int rc;
 
 	rpc.threads = server->n_parts;
+	if (!rpc.max_large)
+		rpc.max_large = LARGE_MAX;
 	rc = gn_rpc_server_create(fabric, addr, &rpc, &server->rpc);
 	for (size_t i = 0; i < sizeof(handlers) / sizeof(handlers[0]) && !rc; i++)
 		rc = gn_rpc_server_handle(server->rpc, handlers[i].method, handlers[i].fn, server);
