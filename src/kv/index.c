@@ -15,7 +15,7 @@
 #include "base/mutant.h"
 #include "kv/store.h"
 
-#define LOAD	   5u /* items for a bucket, before there is another */
+#define LOAD	   4u /* items for a bucket, before there is another */
 #define LINES_MAX  4u
 #define LINK	   (1ull << 31) /* in a slot: the rest is the place of a line */
 #define LINE_BYTES (KV_LINE * sizeof(uint64_t))
@@ -85,23 +85,41 @@ static uint32_t place_in(uint64_t slot)
 	return slot & LINK ? 0 : (uint32_t)slot;
 }
 
+static inline void prefetch_place(const struct gn_kv_store *s, uint32_t place)
+{
+	const uint8_t *at = s->base + (uint64_t)place * KV_UNIT;
+
+	__builtin_prefetch(at, 1);
+	__builtin_prefetch(at + LINE_BYTES, 1);
+}
+
 void kv_bucket_prepare(const struct gn_kv_store *s, uint64_t hash)
 {
 	__builtin_prefetch(bucket_of(s, hash), 1);
 }
 
+/* The first item with that hash, or where to look for it next. */
 void kv_bucket_prepare_more(const struct gn_kv_store *s, uint64_t hash)
 {
 	const uint64_t *line = bucket_of(s, hash);
 	const unsigned found = match(line, hash);
+	const uint64_t slot = line[found ? (unsigned)__builtin_ctz(found) : KV_LINE - 1];
 
-	if (found) {
-		const uint8_t *item =
-			s->base + (uint64_t)place_in(line[__builtin_ctz(found)]) * KV_UNIT;
+	if (found || slot & LINK)
+		prefetch_place(s, (uint32_t)(slot & ~LINK));
+}
 
-		__builtin_prefetch(item, 1);
-		__builtin_prefetch(item + LINE_BYTES, 1);
-	}
+/* … once that is there. */
+void kv_bucket_prepare_last(const struct gn_kv_store *s, uint64_t hash)
+{
+	const uint64_t *line = bucket_of(s, hash), *next = next_line(s, line);
+	unsigned found;
+
+	if (likely(!next) || match(line, hash))
+		return;
+	found = match(next, hash);
+	if (found)
+		prefetch_place(s, place_in(next[__builtin_ctz(found)]));
 }
 
 uint32_t kv_bucket_find(struct gn_kv_store *s, uint64_t hash, const void *key, uint32_t key_len)

@@ -96,6 +96,8 @@ static uint32_t do_group(const struct gn_kv_server *server, struct reply *r, con
 	}
 	for (unsigned i = 0; i < n && n > 1; i++)
 		kv_prepare_more(store, part->ops[i].hash);
+	for (unsigned i = 0; i < n && n > 1; i++)
+		kv_prepare_last(store, part->ops[i].hash);
 	for (unsigned i = 0; i < n && !r->full; i++)
 		r->full = !do_one(server, r, &part->ops[i]);
 	kv_charge(n);

@@ -171,6 +171,8 @@ static void do_group(struct gn_kv_store *s, struct gn_kv_op *ops, unsigned n)
 	}
 	for (unsigned i = 0; i < n && n > 1; i++)
 		kv_prepare_more(s, ops[i].hash);
+	for (unsigned i = 0; i < n && n > 1; i++)
+		kv_prepare_last(s, ops[i].hash);
 	for (unsigned i = 0; i < n; i++) {
 		const struct kv_item *item = kv_execute(s, &ops[i]);
 

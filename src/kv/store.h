@@ -120,6 +120,7 @@ void kv_log_unshrink(struct gn_kv_store *store, uint64_t bytes);
 KV_INDEX_OF(bucket);
 KV_INDEX_OF(cuckoo);
 #undef KV_INDEX_OF
+void kv_bucket_prepare_last(const struct gn_kv_store *store, uint64_t hash);
 void kv_bucket_promote(struct gn_kv_store *store, uint64_t hash, uint32_t place);
 uint32_t kv_bucket_oldest(const struct gn_kv_store *store, uint64_t hash);
 void kv_index_make(struct gn_kv_store *store);
@@ -194,6 +195,12 @@ static inline void kv_prepare_more(const struct gn_kv_store *s, uint64_t hash)
 		kv_cuckoo_prepare_more(s, hash);
 	else
 		kv_bucket_prepare_more(s, hash);
+}
+
+static inline void kv_prepare_last(const struct gn_kv_store *s, uint64_t hash)
+{
+	if (likely(!s->cuckoo))
+		kv_bucket_prepare_last(s, hash);
 }
 
 /* The item dies: of its index, and of its memory. */
