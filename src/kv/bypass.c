@@ -264,22 +264,23 @@ static uint32_t now_s(const struct kv_bypass *b)
 /* Whether it lives, if the server's clock can be told from ours. */
 static enum verdict judge_age(struct kv_bypass *b, const struct kv_item *item, struct gn_kv_op *op)
 {
-	const uint32_t now = item->expires || op->how & GN_KV_DETAILS ? now_s(b) : 0;
+	const uint32_t expires = kv_expires(item);
+	const uint32_t now = expires || op->how & GN_KV_DETAILS ? now_s(b) : 0;
 	const uint32_t used = item->used >> KV_ITEM_BITS;
 
 	op->ttl_s = GN_KV_TTL_NONE;
 	op->idle_s = used < now ? now - used : 0;
-	if (!item->expires)
+	if (!expires)
 		return FOUND;
 	if (gn_now_ns() > b->trust_ns) {
 		b->stale = true; /* it is asked again */
 		return UNSURE;
 	}
-	if (item->expires <= now && now - item->expires >= SLACK_S)
+	if (expires <= now && now - expires >= SLACK_S)
 		return EXPIRED;
-	if (item->expires <= now + SLACK_S)
+	if (expires <= now + SLACK_S)
 		return UNSURE;
-	op->ttl_s = item->expires - now;
+	op->ttl_s = expires - now;
 	return FOUND;
 }
 
@@ -308,7 +309,7 @@ static void take(struct kv_look *look, struct kv_item *item)
 {
 	struct gn_kv_op *op = look->op;
 
-	op->flags = item->flags;
+	op->flags = kv_flags(item);
 	op->cas = item->cas;
 	op->len = kv_value_len(item);
 	op->found = item->used & KV_ITEM_HIT ? GN_KV_HIT_BEFORE : 0;

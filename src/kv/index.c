@@ -90,7 +90,8 @@ static inline void prefetch_place(const struct gn_kv_store *s, uint32_t place)
 	const uint8_t *at = s->base + (uint64_t)place * KV_UNIT;
 
 	__builtin_prefetch(at, 1);
-	__builtin_prefetch(at + LINE_BYTES, 1);
+	if (s->wide)
+		__builtin_prefetch(at + LINE_BYTES, 1);
 }
 
 void kv_bucket_prepare(const struct gn_kv_store *s, uint64_t hash)
@@ -302,6 +303,7 @@ void kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 		split_one(s);
 	out = push(s, bucket_of(s, hash), slot_of(hash, place));
 	s->stats.items++;
+	s->wide = s->stats.item_bytes > s->stats.items * LINE_BYTES;
 	if (out) {
 		kv_log_kill(s, place_in(out));
 		s->stats.items--;

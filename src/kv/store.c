@@ -159,7 +159,7 @@ static void take_value(struct gn_kv_op *op, const struct kv_item *item)
 	if (op->len > op->room_bytes)
 		op->status = GN_KV_TOO_BIG;
 	else if (op->len)
-		memcpy(op->room, kv_value((struct kv_item *)item), op->len);
+		memcpy(op->room, kv_value(item), op->len);
 }
 
 static void do_group(struct gn_kv_store *s, struct gn_kv_op *ops, unsigned n)

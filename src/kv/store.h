@@ -54,6 +54,7 @@ struct gn_kv_store {
 	uint32_t spare;	       /* the first free line, as a place; 0: none */
 	uint32_t spare_next, spare_end; /* … and those that were never used */
 	uint32_t found_at;		/* the slot that was found last */
+	bool wide;			/* most items take more than a line */
 	bool wants_chunk;		/* the next segment that is free is for the index */
 
 	struct kv_cuckoo *cuckoo; /* in place of buckets, or NULL */

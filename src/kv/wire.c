@@ -216,7 +216,7 @@ uint8_t *kv_tell_write(uint8_t *to, const struct gn_kv_op *op, const struct kv_i
 		to = put_word(to, op->number);
 	if (value) {
 		memset(to + value - WORD, 0, WORD);
-		kv_copy(to, item->bytes + op->key_len, op->len);
+		kv_copy(to, kv_value(item), op->len);
 	}
 	return to + value;
 }
