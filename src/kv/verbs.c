@@ -2,6 +2,7 @@
 /* What operations do to a store. */
 #include <errno.h>
 
+#include "base/mutant.h"
 #include "kv/store.h"
 
 #define DIGITS	   20u /* of the largest number */
@@ -11,7 +12,8 @@
 
 static bool expired(const struct gn_kv_store *s, const struct kv_item *item)
 {
-	return kv_expires(item) && kv_expires(item) <= s->now_s;
+	return kv_expires(item) && kv_expires(item) <= s->now_s &&
+	       !mutant("kv-ttl-ignored", MUTANT_ALWAYS);
 }
 
 /* The place of what is there and lives; 0: nothing. */
@@ -80,7 +82,9 @@ static unsigned compare(struct gn_kv_store *s, const struct gn_kv_op *op,
 
 static uint64_t version(struct gn_kv_store *s, const struct gn_kv_op *op)
 {
-	return op->how & GN_KV_SET_CAS ? op->new_cas : ++s->cas;
+	if (op->how & GN_KV_SET_CAS)
+		return op->new_cas;
+	return mutant("kv-version-again", op->hash) ? s->cas : ++s->cas;
 }
 
 /* ---- storing ---- */
@@ -230,6 +234,8 @@ static void store(struct gn_kv_store *s, struct gn_kv_op *op)
 			return;
 		w.cas = version(s, op);
 		op->cas = w.cas;
+		if (mutant("kv-put-lost", w.cas))
+			return;
 		if (past && old && op->verb != GN_KV_APPEND && op->verb != GN_KV_PREPEND) {
 			kv_forget(s, op->hash, old);
 			return;
