@@ -168,6 +168,8 @@ static struct kv_item *draw_item(uint32_t *len)
 	item->cas = fuzz_any();
 	for (uint32_t i = 0; i < kv_item_end(lengths) - KV_ITEM_HEAD; i++)
 		item->bytes[i] = (uint8_t)fuzz_any();
+	if (kv_more(item))
+		kv_more(item)->expires = 0;
 	return item;
 }
 
@@ -265,9 +267,9 @@ static void test_items(void **state)
 		struct kv_item *item = draw_item(&len);
 		const struct kv_entry e = entry_of(item, len);
 		struct gn_kv_op op = {
-			.verb = GN_KV_GET, .key = item->bytes, .key_len = kv_key_len(item)};
+			.verb = GN_KV_GET, .key = kv_key(item), .key_len = kv_key_len(item)};
 		uint8_t *bytes = exactly((uint8_t *)item, len);
-		const uint32_t summed = KV_ITEM_HEAD + kv_key_len(item) + kv_value_len(item);
+		const uint32_t summed = kv_item_end(item->lengths);
 		enum verdict verdict;
 
 		assert_int_equal(judge_bytes(b, &e, &op, bytes, len), FOUND);
