@@ -43,7 +43,8 @@ struct kv_bypass {
 	struct kv_look *looks, *idle;
 	uint32_t n_looks, n_busy;
 	struct gn_kv_op *waiting, **waiting_end;      /* for one of them */
-	struct gn_rpc_read *gathered, **gathered_end; /* to be begun */
+	struct gn_rpc_read *gathered, **gathered_end; /* to be begun together */
+	struct gn_rpc_read *alone, **alone_end;	      /* … each by itself */
 	uint64_t until_ns;			      /* not later than the first deadline */
 	uint32_t polls;
 	/*
@@ -54,6 +55,16 @@ struct kv_bypass {
 	struct gn_kv_op *held, **held_end; /* that wait for others */
 };
 
+static inline struct kv_link *kv_bypass_link(const struct kv_bypass *b)
+{
+	return &b->client->links[b->part];
+}
+
+/* look.c: a GET by reading, for which there is an idle look; what is to be read is begun. */
+void kv_look_start(struct kv_bypass *bypass, struct gn_kv_op *op);
+void kv_look_post(struct kv_bypass *bypass);
+
+/* bypass.c */
 /* Asks a partition where its memory is; 0 also when it shows none. */
 int kv_bypass_make(struct gn_kv_client *client, uint32_t part, uint64_t deadline_ns);
 /* The connection is closed: what has not ended does. */
