@@ -94,11 +94,14 @@ static void fall_back(struct kv_look *look)
 
 /* ---- reads ---- */
 
+/* Nothing is begun before post(): to begin a read may be to end it. */
 static void gather(struct kv_bypass *b, struct gn_rpc_read *read)
 {
+	const bool alone = read->len > GN_RPC_READ_SHORT;
+
 	read->next = NULL;
-	*b->gathered_end = read;
-	b->gathered_end = &read->next;
+	*(alone ? b->alone_end : b->gathered_end) = read;
+	*(alone ? &b->alone_end : &b->gathered_end) = &read->next;
 }
 
 /* A read will not come. */
@@ -112,17 +115,30 @@ static void lose(struct kv_look *look, const struct gn_rpc_read *read, bool gone
 		think(look);
 }
 
-static void post(struct kv_bypass *b)
+static void begin_reads(struct kv_bypass *b, struct gn_rpc_read *read)
 {
-	struct gn_rpc_read *read = b->gathered, *next;
-	int rc;
+	struct gn_rpc_client *rpc = link_of(b)->rpc;
+	const int rc = rpc ? gn_rpc_read(rpc, read) : -ENOTCONN;
 
-	b->gathered = NULL;
-	b->gathered_end = &b->gathered;
-	rc = link_of(b)->rpc ? gn_rpc_read(link_of(b)->rpc, read) : -ENOTCONN;
-	for (; rc && read; read = next) {
+	for (struct gn_rpc_read *next; rc && read; read = next) {
 		next = read->next;
 		lose(read->arg, read, rc == -ENOTCONN);
+	}
+}
+
+static void post(struct kv_bypass *b)
+{
+	struct gn_rpc_read *gathered = b->gathered, *alone = b->alone, *next;
+
+	b->gathered = b->alone = NULL;
+	b->gathered_end = &b->gathered;
+	b->alone_end = &b->alone;
+	if (gathered)
+		begin_reads(b, gathered);
+	for (; alone; alone = next) {
+		next = alone->next;
+		alone->next = NULL;
+		begin_reads(b, alone);
 	}
 }
 
@@ -199,17 +215,16 @@ static bool ask_item(struct kv_look *look, unsigned way)
 	look->way = way;
 	look->pending = 1u << way;
 	b->client->count.value_reads++;
-	if (bytes <= GN_RPC_READ_SHORT) {
-		gather(b, read);
-		return true;
+	if (bytes > GN_RPC_READ_SHORT) {
+		gn_free(look->large);
+		look->large = gn_alloc(bytes, 0);
+		read->to = look->large;
+		look->failed = !look->large;
 	}
-	gn_free(look->large);
-	look->large = gn_alloc(bytes, 0);
-	read->to = look->large;
-	if (!look->large || !link_of(b)->rpc || gn_rpc_read(link_of(b)->rpc, read)) {
+	if (look->failed)
 		look->pending = 0;
-		look->failed = true;
-	}
+	else
+		gather(b, read);
 	return true;
 }
 
@@ -603,7 +618,7 @@ static void end_late(struct kv_bypass *b, uint64_t now_ns)
 
 void kv_bypass_poll(struct kv_bypass *b)
 {
-	if (b->gathered)
+	if (b->gathered || b->alone)
 		post(b);
 	if (unlikely(b->held))
 		release_held(b);
@@ -615,14 +630,14 @@ void kv_bypass_poll(struct kv_bypass *b)
 		if (now_ns >= b->until_ns)
 			end_late(b, now_ns);
 	}
-	if (b->gathered)
+	if (b->gathered || b->alone)
 		post(b);
 }
 
 /* What was read has ended with the connection. What waited for it begins, and finds nobody. */
 void kv_bypass_end_all(struct kv_bypass *b)
 {
-	while (b->gathered)
+	while (b->gathered || b->alone)
 		post(b);
 	while (b->held) {
 		struct gn_kv_op *op = b->held;

@@ -44,7 +44,8 @@ struct kv_bypass {
 	struct kv_look *looks, *idle;
 	uint32_t n_looks, n_busy;
 	struct gn_kv_op *waiting, **waiting_end;      /* for one of them */
-	struct gn_rpc_read *gathered, **gathered_end; /* to be begun */
+	struct gn_rpc_read *gathered, **gathered_end; /* to be begun together */
+	struct gn_rpc_read *alone, **alone_end;	      /* … each by itself */
 	uint64_t until_ns;			      /* not later than the first deadline */
 	uint32_t polls;
 	/*

@@ -60,6 +60,7 @@ int kv_bypass_make(struct gn_kv_client *c, uint32_t part, uint64_t deadline_ns)
 	b->paper = c->opts.flags & GN_KV_PAPER;
 	b->waiting_end = &b->waiting;
 	b->gathered_end = &b->gathered;
+	b->alone_end = &b->alone;
 	b->held_end = &b->held;
 	c->links[part].bypass = b;
 	rc = gn_rpc_limits(c->links[part].rpc, &limits);
