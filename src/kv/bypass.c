@@ -26,7 +26,6 @@
 #define TRIES	    8u	/* of a GET, after which it is called */
 #define CLOCK_EVERY 16u /* polls */
 #define SLACK_S	    2u	/* by which the server's clock may be another than we think */
-#define TRUST_NS    (3600ull * 1000000000) /* how long it is thought to go as ours does */
 #define SECOND_NS   1000000000ull
 #define MUTANT_NS   40000u
 #define ALL	    ((1u << KV_WAYS) - 1)
@@ -263,8 +262,7 @@ static uint32_t now_s(const struct kv_bypass *b)
 }
 
 /* Whether it lives, if the server's clock can be told from ours. */
-static enum verdict judge_age(const struct kv_bypass *b, const struct kv_item *item,
-			      struct gn_kv_op *op)
+static enum verdict judge_age(struct kv_bypass *b, const struct kv_item *item, struct gn_kv_op *op)
 {
 	const uint32_t now = item->expires || op->how & GN_KV_DETAILS ? now_s(b) : 0;
 	const uint32_t used = item->used >> KV_ITEM_BITS;
@@ -273,8 +271,10 @@ static enum verdict judge_age(const struct kv_bypass *b, const struct kv_item *i
 	op->idle_s = used < now ? now - used : 0;
 	if (!item->expires)
 		return FOUND;
-	if (gn_now_ns() - b->learnt_ns > TRUST_NS)
+	if (gn_now_ns() > b->trust_ns) {
+		b->stale = true; /* it is asked again */
 		return UNSURE;
+	}
 	if (item->expires <= now && now - item->expires >= SLACK_S)
 		return EXPIRED;
 	if (item->expires <= now + SLACK_S)
@@ -546,44 +546,6 @@ static void release_held(struct kv_bypass *b)
 	}
 }
 
-/* ---- where things are ---- */
-
-static bool layout_ok(const struct kv_layout *l)
-{
-	return l->bypass && l->table_bits && l->table_bits <= 32 &&
-	       l->table.bytes >= sizeof(struct kv_entry) << l->table_bits;
-}
-
-static void learn(struct kv_bypass *b)
-{
-	b->layout = b->answer;
-	b->learnt_ns = gn_now_ns();
-	b->stale = !layout_ok(&b->layout);
-}
-
-static void ask_done(struct gn_rpc_op *op)
-{
-	struct kv_bypass *b = op->arg;
-
-	b->asking = false;
-	if (op->status == GN_RPC_OK && op->result_len == sizeof(b->answer))
-		learn(b);
-}
-
-static const struct kv_layout_ask ask_to_show = {.show = 1};
-
-static void ask_layout(struct kv_bypass *b)
-{
-	b->ask = (struct gn_rpc_op){.method = KV_LAYOUT,
-				    .request = &ask_to_show,
-				    .request_len = sizeof(ask_to_show),
-				    .result = &b->answer,
-				    .result_room = sizeof(b->answer),
-				    .done = ask_done,
-				    .arg = b};
-	b->asking = !gn_rpc_submit(link_of(b)->rpc, &b->ask);
-}
-
 /* ---- moving on ---- */
 
 static bool is_late(struct kv_bypass *b, const struct gn_kv_op *op, uint64_t now_ns)
@@ -643,8 +605,8 @@ void kv_bypass_poll(struct kv_bypass *b)
 		post(b);
 	if (unlikely(b->held))
 		release_held(b);
-	if (unlikely(b->stale && !b->asking && layout_ok(&b->layout)))
-		ask_layout(b);
+	if (unlikely(b->stale))
+		kv_bypass_learn(b);
 	if (unlikely(b->until_ns != GN_FOREVER) && !(++b->polls % CLOCK_EVERY)) {
 		const uint64_t now_ns = gn_now_ns();
 
@@ -653,41 +615,6 @@ void kv_bypass_poll(struct kv_bypass *b)
 	}
 	if (b->gathered)
 		post(b);
-}
-
-/* ---- life ---- */
-
-int kv_bypass_make(struct gn_kv_client *c, uint32_t part, uint64_t deadline_ns)
-{
-	struct kv_bypass *b = gn_alloc(sizeof(*b), 0);
-	struct gn_rpc_limits limits;
-	int rc;
-
-	if (!b)
-		return -ENOMEM;
-	*b = (struct kv_bypass){.client = c, .part = part, .until_ns = GN_FOREVER};
-	b->paper = c->opts.flags & GN_KV_PAPER;
-	b->waiting_end = &b->waiting;
-	b->gathered_end = &b->gathered;
-	b->held_end = &b->held;
-	c->links[part].bypass = b;
-	rc = gn_rpc_limits(c->links[part].rpc, &limits);
-	if (!rc)
-		rc = kv_client_call(c, part, KV_LAYOUT, &ask_to_show, sizeof(ask_to_show),
-				    &b->answer, sizeof(b->answer), deadline_ns);
-	if (rc)
-		return rc;
-	learn(b);
-	b->n_looks = limits.reads / KV_WAYS;
-	b->looks = gn_alloc(b->n_looks * sizeof(*b->looks), 0);
-	if (!b->looks)
-		return -ENOMEM;
-	for (uint32_t i = b->n_looks; i > 0; i--) {
-		b->looks[i - 1].bypass = b;
-		b->looks[i - 1].next = b->idle;
-		b->idle = &b->looks[i - 1];
-	}
-	return 0;
 }
 
 /* What was read has ended with the connection. What waited for it begins, and finds nobody. */
@@ -702,15 +629,4 @@ void kv_bypass_end_all(struct kv_bypass *b)
 		link_of(b)->under_way--;
 		kv_op_end(b->client, op, GN_KV_GONE);
 	}
-}
-
-void kv_bypass_free(struct kv_link *link)
-{
-	struct kv_bypass *b = link->bypass;
-
-	if (!b)
-		return;
-	gn_free(b->looks);
-	gn_free(b);
-	link->bypass = NULL;
 }

@@ -41,6 +41,7 @@ struct gn_kv_client {
 	struct kv_link *links;
 	uint32_t n_links;
 	struct kv_message *idle;
+	unsigned n_large;  /* … of which have room for large results */
 	uint64_t n_ops;	   /* under way */
 	uint64_t n_waited; /* … of gn_kv_do() */
 	int ended;	   /* by this poll, of others */

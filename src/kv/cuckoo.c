@@ -21,17 +21,11 @@
 #include "base/mutant.h"
 #include "kv/cuckoo.h"
 
-/* How much memory there is for each entry of the first table, and when one is too full. */
-#ifdef GN_MUTANTS /* entries are to make room for others all the time */
-#define BYTES_PER_ENTRY 8192u
-#define FULL_PCT	100u
-#else
-#define BYTES_PER_ENTRY 256u
+#define BYTES_PER_ENTRY 256u /* of memory, for which the first table has an entry */
 #define FULL_PCT	85u
-#endif
-#define PATH_DEEP 16u
-#define MUTANT_NS 20000u
-#define WRITE_NS  25u /* half of an entry, where time is simulated */
+#define PATH_DEEP	16u
+#define MUTANT_NS	20000u
+#define WRITE_NS	25u /* half of an entry, where time is simulated */
 
 /* ---- entries ---- */
 
@@ -156,7 +150,7 @@ static struct kv_entry *make_way(struct gn_kv_store *s, struct kv_cuckoo *c,
 		struct kv_entry *from = &t->entries[c->steps[c->steps[step].from].at];
 		struct kv_entry *to = &t->entries[c->steps[step].at];
 
-		if (mutant("kv-cuckoo-clear-first", s->stats.kicks)) {
+		if (mutant("kv-cuckoo-clear-first", MUTANT_ALWAYS)) {
 			const struct kv_entry was = *from;
 
 			empty_entry(c, from);
@@ -254,6 +248,12 @@ static bool too_full(const struct gn_kv_store *s)
 	return (s->cuckoo->used + 1) * 100 > (uint64_t)FULL_PCT << table_of(s)->bits;
 }
 
+/* Keys without a way in a table that is not full are alike: a larger one would not help them. */
+static bool worth_growing(const struct gn_kv_store *s)
+{
+	return s->cuckoo->used >= 1ull << table_of(s)->bits >> 1;
+}
+
 /* Where a new key may be written; NULL: another has to go. */
 static struct kv_entry *free_entry(struct gn_kv_store *s, uint64_t tag)
 {
@@ -265,12 +265,12 @@ static struct kv_entry *free_entry(struct gn_kv_store *s, uint64_t tag)
 		way = find_way(table_of(s), c->steps, tag, KV_WAYS);
 	else
 		way = find_way(table_of(s), c->steps, tag, KV_PATH_MAX);
-	if (way == KV_PATH_MAX && grow(s))
+	if (way == KV_PATH_MAX && worth_growing(s) && grow(s))
 		way = find_way(table_of(s), c->steps, tag, KV_PATH_MAX);
 	return way < KV_PATH_MAX ? make_way(s, c, table_of(s), way) : NULL;
 }
 
-int kv_cuckoo_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+void kv_cuckoo_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 {
 	struct kv_entry *to = free_entry(s, kv_tag(hash));
 	uint32_t gone;
@@ -279,14 +279,13 @@ int kv_cuckoo_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 		write_item(s, to, hash, place);
 		s->stats.items++;
 		s->cuckoo->used++;
-		return 0;
+		return;
 	}
 	to = evict(s, kv_tag(hash));
 	gone = kv_entry_place(to);
 	write_item(s, to, hash, place);
 	kv_log_kill(s, gone);
 	s->stats.evicted_bucket++;
-	return 0;
 }
 
 uint32_t kv_cuckoo_find(struct gn_kv_store *s, uint64_t hash, const void *key, uint32_t key_len)

@@ -7,6 +7,8 @@
 
 #define REQUEST_ROOM 1024u
 #define RESULTS_MAX  (4u << 20) /* a server does not send more */
+#define SMALL	     (64u << 10)
+#define LARGE_KEPT   4u
 #define GATHER	     64u
 
 void kv_op_end(struct gn_kv_client *c, struct gn_kv_op *op, unsigned status)
@@ -51,10 +53,12 @@ static struct kv_message *get_message(struct gn_kv_client *c, uint32_t part)
 {
 	struct kv_message *m = c->idle;
 
-	if (m)
+	if (m) {
 		c->idle = m->next;
-	else
+		c->n_large -= m->result_room > SMALL;
+	} else {
 		m = gn_alloc(sizeof(*m), 0);
+	}
 	if (!m)
 		return NULL;
 	m->next = NULL;
@@ -67,8 +71,15 @@ static struct kv_message *get_message(struct gn_kv_client *c, uint32_t part)
 	return m;
 }
 
+/* Room for large results is kept, for some. */
 static void put_message(struct gn_kv_client *c, struct kv_message *m)
 {
+	if (m->result_room > SMALL && ++c->n_large > LARGE_KEPT) {
+		gn_free(m->result);
+		m->result = NULL;
+		m->result_room = 0;
+		c->n_large--;
+	}
 	m->next = c->idle;
 	c->idle = m;
 }

@@ -138,7 +138,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 	const uint32_t bytes = kv_item_bytes(lengths);
 	uint32_t place, bits = w->bits;
 
-	if (w->front + w->len + w->back > s->max_value)
+	if ((uint64_t)w->len + w->front + w->back > s->max_value)
 		return GN_KV_TOO_BIG;
 	/* Where others read, nothing changes in place. */
 	if (old && !s->mem && !w->front && !w->back &&
@@ -164,10 +164,8 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 		if (now) {
 			kv_relink(s, op->hash, now, place);
 			kv_log_kill(s, now);
-		} else if (kv_link(s, op->hash, place)) {
-			kv_log_undo(s, place, bytes);
-			s->stats.no_memory++;
-			return GN_KV_NO_MEMORY;
+		} else {
+			kv_link(s, op->hash, place);
 		}
 	}
 	KV_PUT(&kv_at(s, place)->used, stamp(s, bits));

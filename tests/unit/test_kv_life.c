@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gannet/kv.h"
+#include "kv/wire.h"
 #include "unit.h"
 
 #define LONG_US	 10000000u
@@ -310,12 +310,56 @@ static void test_arguments(void **state)
 	world_down(&w);
 }
 
+/* However many operations a message has, others have their turn after so many. */
+static void test_long_message(void **state)
+{
+	enum { OPS = 3 * GN_KV_GATHER_MAX };
+	const struct gn_kv_op op = {.verb = GN_KV_GET, .key = "key", .key_len = 3};
+	uint8_t *request = malloc((size_t)OPS * kv_ask_bytes(&op)), *at = request, *result;
+	uint32_t len = 0;
+	struct gn_rpc_client *client;
+	struct world w = {0};
+	unsigned status;
+
+	(void)state;
+	result = malloc((size_t)OPS * KV_TELL_MAX);
+	assert_non_null(request);
+	assert_non_null(result);
+	world_up(&w);
+	for (unsigned i = 0; i < OPS; i++)
+		at = kv_ask_write(at, &op);
+	assert_int_equal(gn_rpc_connect(w.fabric, w.addr, NULL, &client), 0);
+	assert_int_equal(gn_rpc_call(client, KV_DO, request, (uint32_t)(at - request), result,
+				     OPS * KV_TELL_MAX, &len, GN_FOREVER, &status),
+			 0);
+	assert_int_equal(status, GN_RPC_OK);
+	assert_int_equal(len, GN_KV_GATHER_MAX * sizeof(struct kv_tell));
+	assert_int_equal(gn_rpc_close(client), 0);
+	free(request);
+	free(result);
+	world_down(&w);
+}
+
+/* A server that says that a value is there has to send it. */
+static void test_value_lacks(void **state)
+{
+	const struct kv_tell tell = {.status = GN_KV_OK, .len = 1000};
+	char room[8];
+	struct gn_kv_op op = {.verb = GN_KV_GET, .room = room, .room_bytes = sizeof(room)};
+
+	(void)state;
+	assert_int_equal(kv_tell_read((const uint8_t *)&tell, sizeof(tell), &op), 0);
+	op.how = GN_KV_NO_VALUE;
+	assert_int_equal(kv_tell_read((const uint8_t *)&tell, sizeof(tell), &op), sizeof(tell));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_within_done), cmocka_unit_test(test_owned),
-		cmocka_unit_test(test_late),	    cmocka_unit_test(test_two_servers),
-		cmocka_unit_test(test_restart),	    cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_within_done),  cmocka_unit_test(test_owned),
+		cmocka_unit_test(test_late),	     cmocka_unit_test(test_two_servers),
+		cmocka_unit_test(test_restart),	     cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_long_message), cmocka_unit_test(test_value_lacks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
