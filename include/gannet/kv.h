@@ -210,8 +210,9 @@ GN_API int gn_kv_limits(const struct gn_kv_client *client, struct gn_kv_limits *
 
 /*
  * Do n operations and wait for all, by the deadline: 0, with a status in each. Operations for the
- * same partition travel together, and are done in their order; done is not called. A client that
- * has lost the server connects again, once it is back; what was under way then has GN_KV_GONE.
+ * same partition travel together, and those on the same key are done in their order. A client that
+ * has lost the server connects again, once it is back; what was under way then has GN_KV_GONE. done
+ * is not called.
  */
 GN_API int gn_kv_do(struct gn_kv_client *client, struct gn_kv_op *ops, unsigned n,
 		    uint64_t deadline_ns);

@@ -310,7 +310,7 @@ static enum verdict judge(struct kv_look *look, const struct kv_item *item)
 	    kv_item_bytes(item->lengths) != kv_entry_size(e))
 		return TORN;
 	gn_charge(GN_WORK_CHECKSUM, kv_entry_size(e));
-	/* Without the entry's CRC this would still find most of what is torn: the defect lacks both. */
+	/* This finds what is torn without the entry's CRC, too: the defect lacks both. */
 	if (kv_item_sum(item) != e->sum && !mutant("kv-entry-crc", MUTANT_ALWAYS))
 		return TORN;
 	if (!kv_key_is(item, op->key, op->key_len) && !mutant("kv-key-compare", op->hash))
