@@ -18,6 +18,8 @@
 #define STATS_S_MIN	 0.1
 #define STATS_S_MAX	 86400.0
 #define ASK_US		 1000000u /* for an answer to the statistics */
+#define PARK_US		 50u	  /* sockets are slow: between a proxy's batches it may sleep */
+#define PARK_US_MAX	 10000000u
 #define MIB		 1048576.0
 
 static const char help[] =
@@ -33,6 +35,8 @@ static const char help[] =
 	"  --max-value N    bytes of a value, to 1M (what memory allows, to 1M)\n"
 	"  --mode M         call: clients call for everything; bypass: they find values in\n"
 	"                   this server's memory, without it, and call for the rest (call)\n"
+	"  --park-us N      silence after which a client is not looked at, and with all of them\n"
+	"                   silent the thread sleeps: a client that comes back wakes it (50)\n"
 	"  --stats S        a line with statistics every S seconds\n"
 	"  --json           … as JSON objects\n"
 	"  --any-user       let in other users of this machine\n"
@@ -47,7 +51,7 @@ struct request {
 	bool json;
 };
 
-enum { LISTEN = 256, THREADS, MEMORY, VALUE, MODE, STATS, JSON, ANY_USER, DRAIN, VERBOSE };
+enum { LISTEN = 256, THREADS, MEMORY, VALUE, MODE, PARK, STATS, JSON, ANY_USER, DRAIN, VERBOSE };
 
 static const struct option options[] = {
 	{"listen", required_argument, NULL, LISTEN},
@@ -55,6 +59,7 @@ static const struct option options[] = {
 	{"memory", required_argument, NULL, MEMORY},
 	{"max-value", required_argument, NULL, VALUE},
 	{"mode", required_argument, NULL, MODE},
+	{"park-us", required_argument, NULL, PARK},
 	{"stats", required_argument, NULL, STATS},
 	{"json", no_argument, NULL, JSON},
 	{"any-user", no_argument, NULL, ANY_USER},
@@ -91,6 +96,8 @@ static int parse_option(int option, struct request *r)
 		return cmd_count("--max-value", optarg, 1, GN_KV_VALUE_MAX, &o->max_value);
 	case MODE:
 		return parse_mode(optarg, &o->bypass);
+	case PARK:
+		return cmd_count("--park-us", optarg, 1, PARK_US_MAX, &o->rpc.park_us);
 	case STATS:
 		return cmd_real("--stats", optarg, STATS_S_MIN, STATS_S_MAX, &r->stats_s);
 	case JSON:
@@ -128,7 +135,8 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 {
 	int option;
 
-	*r = (struct request){.drain_ms = DRAIN_MS_DEFAULT, .opts = {.threads = 1}};
+	*r = (struct request){.drain_ms = DRAIN_MS_DEFAULT,
+			      .opts = {.threads = 1, .rpc.park_us = PARK_US}};
 	*status = 0;
 	while (!*status &&
 	       (option = cmd_option(argc, argv, options, help, "kv serve", status)) >= 0)

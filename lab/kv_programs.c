@@ -24,7 +24,7 @@
  * make 5.5: P1a, P7a); and what the library does for a call. Fitted on C10a, P7a, P22f and P23a.
  */
 #define DRAW_NS 160u
-#define CALL_NS 270u
+#define CALL_NS 250u
 
 /* ---- both sides ---- */
 

@@ -89,7 +89,7 @@ static size_t read_some(struct px_conn *c, void *to, size_t room)
 	}
 	c->readable = false;
 	if (rc == 0)
-		c->mode = PX_MODE_OVER;
+		c->ended = true;
 	else if (errno != EAGAIN)
 		c->dead = true;
 	return 0;
@@ -144,7 +144,7 @@ static bool answers_ready(const struct px_conn *c)
 
 static void work(struct px_conn *c)
 {
-	for (unsigned reads = 0; reads < PX_READS;) {
+	for (unsigned reads = 0; reads < PX_READS && !c->dead;) {
 		px_reply_rest(c);
 		px_reply(c);
 		if (c->again)
@@ -158,13 +158,22 @@ static void work(struct px_conn *c)
 			return;
 		reads++;
 	}
-	px_conn_queue(c); /* after the others */
+	if (!c->dead)
+		px_conn_queue(c); /* after the others */
+}
+
+/* No more will come, and all that came is answered, but for what has no end. */
+static bool is_over(const struct px_conn *c)
+{
+	if ((c->mode != PX_MODE_OVER && !c->ended) || c->out)
+		return false;
+	return !c->first || (c->mode == PX_MODE_VALUE && c->first == c->filling);
 }
 
 void px_conn_turn(struct px_conn *c)
 {
 	work(c);
-	if (c->mode == PX_MODE_OVER && !c->out && (!c->slots || c->filling))
+	if (is_over(c))
 		c->dead = true;
 	if (!c->dead) {
 		if (!pinned(c) && !c->queued)

@@ -16,7 +16,7 @@
 #include "protocol.h"
 #include "proxy.h"
 
-#define PX_ROOM	      2048u	   /* bytes of a value that a slot has room for */
+#define PX_ROOM	      1024u	   /* bytes of a value that a slot has room for */
 #define PX_LINE_KEPT  640u	   /* bytes of a line that a slot can keep */
 #define PX_IN_BYTES   16384u	   /* input of a connection */
 #define PX_WINDOW     512u	   /* slots of a connection */
@@ -68,7 +68,7 @@ enum px_mode {
 struct px_conn {
 	int fd;
 	uint8_t mode;
-	bool readable, hung_up, queued, dead;
+	bool readable, hung_up, ended, queued, dead;
 	struct px_thread *thread;
 	struct px_conn *next_queued;
 	struct px_conn *next, **prev;
@@ -82,8 +82,8 @@ struct px_conn {
 	bool in_needed; /* by the slot that is being filled */
 	struct px_slot *filling;
 	uint64_t skip;
-	size_t line_end;      /* PX_MODE_KEYS: 0: it is not there yet */
-	struct gn_kv_op keys; /* … what to do with each */
+	size_t line_end;	       /* PX_MODE_KEYS: 0: it is not there yet */
+	uint32_t keys_how, keys_ttl_s; /* … what to do with each */
 	uint8_t keys_bits;
 	const char *get_failed; /* a key of the get being answered */
 };
@@ -113,6 +113,7 @@ struct px_thread {
 	unsigned under_way;
 	unsigned early_bytes; /* room that values get at once */
 	unsigned fits;	      /* values in a row that would have fit half of that */
+	unsigned short_of;    /* grows with those that did not fit, and shrinks with others */
 	size_t memory;	      /* beyond slots and inputs */
 	uint64_t now_ns;
 	struct px_context context;
@@ -172,7 +173,8 @@ void px_stats(struct px_slot *s, const char *which);
 uint64_t px_deadline(const struct px_thread *t);
 int px_thread_start(struct px_thread *t);
 void px_thread_end(struct px_thread *t);
-void px_thread_give(struct px_thread *t, int fd);
+/* False: there is no memory, and it is closed. */
+bool px_thread_give(struct px_thread *t, int fd);
 
 struct proxy {
 	struct proxy_opts opts;

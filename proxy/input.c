@@ -59,16 +59,23 @@ static struct px_slot *say(struct px_conn *c, uint8_t kind, const char *text)
 static bool add_key(struct px_conn *c, const char *key, size_t len, bool last)
 {
 	struct px_slot *s = px_slot_new(c);
+	struct gn_kv_op *op;
 
 	if (!s) {
 		c->dead = true;
 		return false;
 	}
+	op = &s->request.op;
 	s->request.kind = PX_VALUE;
 	s->request.bits = (uint8_t)(c->keys_bits | (last ? PX_LAST : 0));
-	s->request.op = c->keys;
-	s->request.op.key = key;
-	s->request.op.key_len = (uint32_t)len;
+	/* No more than a GET looks at: the rest is what somebody else left there. */
+	op->verb = GN_KV_GET;
+	op->how = c->keys_how;
+	op->key = key;
+	op->key_len = (uint32_t)len;
+	op->value_len = 0;
+	op->flags = 0;
+	op->ttl_s = c->keys_ttl_s;
 	px_begin(s);
 	return true;
 }
@@ -127,7 +134,7 @@ static bool step_keys(struct px_conn *c)
 			}
 			break;
 		}
-		if (c->keys.how & GN_KV_AND_TOUCH && px_overtakes(c, key, (uint32_t)len))
+		if (c->keys_how & GN_KV_AND_TOUCH && px_overtakes(c, key, (uint32_t)len))
 			break;
 		last = whole && at == stop;
 		if (!add_key(c, key, len, last))
@@ -320,7 +327,8 @@ static bool step_held(struct px_conn *c)
 /* Keys follow: for how long is not known, and so each gets a slot when there is one. */
 static bool begin_keys(struct px_conn *c, const struct px_request *r, size_t keys, size_t line_end)
 {
-	c->keys = r->op;
+	c->keys_how = r->op.how;
+	c->keys_ttl_s = r->op.ttl_s;
 	c->keys_bits = r->bits;
 	c->line_end = line_end;
 	c->in_at += (uint32_t)keys;
@@ -355,21 +363,20 @@ static bool step_line(struct px_conn *c)
 		c->in[c->in_len] = 0;
 		return long_line(c, line);
 	}
+	len = (size_t)(end - line);
+	if (len > 1 && line[len - 1] == '\r')
+		len--;
+	PX_COUNT(c->thread, commands, 1);
 	s = px_slot_new(c);
 	if (!s) {
 		c->dead = true;
 		return false;
 	}
-	len = (size_t)(end - line);
-	if (len > 1 && line[len - 1] == '\r')
-		len--;
-	PX_COUNT(c->thread, commands, 1);
 	px_parse(line, len, &c->thread->context, &s->request, &keys);
 	if (s->request.kind == PX_KEYS) {
-		const struct px_request r = s->request;
-
+		begin_keys(c, &s->request, keys, (size_t)(end + 1 - c->in));
 		px_slot_take_back(c, s);
-		return begin_keys(c, &r, keys, (size_t)(end + 1 - c->in));
+		return step_keys(c);
 	}
 	c->in_at += (uint32_t)(end + 1 - line);
 	if (must_wait(c, &s->request)) {

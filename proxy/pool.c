@@ -8,7 +8,7 @@
 
 #include "front.h"
 
-#define SLOTS_KEPT 2048u
+#define SLOTS_KEPT 4096u
 #define INS_KEPT   256u
 
 /* ---- slots ---- */
@@ -26,6 +26,7 @@ struct px_slot *px_slot_new(struct px_conn *c)
 		if (!s)
 			return NULL;
 		s->more = NULL;
+		memset(&s->request, 0, sizeof(s->request));
 	}
 	s->conn = c;
 	s->next = NULL;

@@ -108,6 +108,8 @@ int proxy_create(struct gn_fabric *fabric, const struct proxy_opts *opts, struct
 	p->opts.threads = opts->threads ? opts->threads : 1;
 	p->opts.timeout_ms = opts->timeout_ms ? opts->timeout_ms : TIMEOUT_MS;
 	p->opts.socket_mode = opts->socket_mode ? opts->socket_mode : SOCKET_MODE;
+	/* What a client reads by itself may be older than what it has just stored. */
+	p->opts.kv.flags |= GN_KV_CALL_ONLY;
 	p->memory_of_each = (opts->memory ? opts->memory : MEMORY) / p->opts.threads;
 	p->fabric = fabric;
 	p->start_s = time(NULL);
@@ -191,8 +193,7 @@ static bool let_in(struct proxy *p, const struct px_listener *l)
 			refuse(p, fd);
 			continue;
 		}
-		p->let_in++;
-		px_thread_give(&p->threads[p->next++ % p->n_threads], fd);
+		p->let_in += px_thread_give(&p->threads[p->next++ % p->n_threads], fd);
 	}
 }
 

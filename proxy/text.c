@@ -270,23 +270,24 @@ size_t px_keys_of(const char *line, struct px_request *out)
 	static const struct {
 		const char *name;
 		uint8_t len, bits;
-		bool touch;
-	} gets[] = {{"get ", 4, 0, false},
-		    {"gets ", 5, PX_CAS, false},
-		    {"gat ", 4, 0, true},
-		    {"gats ", 5, PX_CAS, true},
-		    {"bget ", 5, 0, false}};
+		unsigned how;
+	} gets[] = {{"get ", 4, 0, 0},
+		    {"gets ", 5, PX_CAS, GN_KV_DETAILS},
+		    {"gat ", 4, 0, GN_KV_AND_TOUCH},
+		    {"gats ", 5, PX_CAS, GN_KV_AND_TOUCH | GN_KV_DETAILS},
+		    {"bget ", 5, 0, 0}};
+	size_t spaces = 0;
 
-	const size_t spaces = strspn(line, " ");
-
+	while (line[spaces] == ' ')
+		spaces++;
 	for (unsigned i = 0; i < sizeof(gets) / sizeof(gets[0]); i++) {
-		if (strncmp(line + spaces, gets[i].name, gets[i].len))
+		if (line[spaces] != gets[i].name[0] ||
+		    strncmp(line + spaces, gets[i].name, gets[i].len))
 			continue;
 		out->kind = PX_KEYS;
 		out->bits = gets[i].bits;
 		out->op.verb = GN_KV_GET;
-		out->op.how = (gets[i].touch ? GN_KV_AND_TOUCH : 0u) |
-			      (gets[i].bits & PX_CAS ? GN_KV_DETAILS : 0u);
+		out->op.how = gets[i].how;
 		return spaces + gets[i].len;
 	}
 	return 0;
@@ -379,13 +380,16 @@ void px_parse(char *line, size_t len, const struct px_context *context, struct p
 	struct px_word words[PX_WORDS];
 	unsigned n;
 
-	memset(out, 0, sizeof(*out));
 	line[len] = 0;
 	*keys = px_keys_of(line, out);
 	if (*keys) {
+		out->n_flags = 0;
+		out->say = NULL;
+		out->op.ttl_s = 0;
 		keys_begin(line, len, keys, context, out);
 		return;
 	}
+	memset(out, 0, sizeof(*out));
 	n = px_split(line, words);
 	if (!n || words[0].len < 2)
 		say(out, "ERROR");

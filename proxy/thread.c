@@ -14,8 +14,9 @@
 #include "front.h"
 
 #define EVENTS	512
-#define LOOK_US 100u	 /* for the store to answer, before it is looked who else is ready */
-#define GONE_US 100000u	 /* for it to come back */
+#define LOOK_US 100u	/* for the store to answer, before it is looked who else is ready */
+#define GONE_US 100000u /* for it to come back */
+#define YIELDS	16u
 #define END_US	2000000u /* for what is under way, when it ends */
 
 uint64_t px_deadline(const struct px_thread *t)
@@ -26,16 +27,22 @@ uint64_t px_deadline(const struct px_thread *t)
 
 static void look_at_clock(struct px_thread *t)
 {
+	struct gn_kv_limits limits;
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME_COARSE, &now);
-	t->context.now_s = now.tv_sec;
 	t->now_ns = gn_now_ns();
+	if (now.tv_sec == t->context.now_s)
+		return;
+	t->context.now_s = now.tv_sec;
+	/* The store may be another one by now. */
+	if (!gn_kv_limits(t->kv, &limits) && limits.max_value)
+		t->context.max_value = limits.max_value;
 }
 
 /* ---- connections that were let in ---- */
 
-void px_thread_give(struct px_thread *t, int fd)
+bool px_thread_give(struct px_thread *t, int fd)
 {
 	const uint64_t one = 1;
 	bool given = true;
@@ -56,6 +63,7 @@ void px_thread_give(struct px_thread *t, int fd)
 		close(fd);
 	else if (write(t->wake_fd, &one, sizeof(one)) < 0)
 		gn_log(GN_LOG_ERROR, "cannot wake a thread: %s", strerror(errno));
+	return given;
 }
 
 static void take_given(struct px_thread *t)
@@ -117,6 +125,20 @@ static bool ending(const struct px_thread *t)
 	return __atomic_load_n(&t->proxy->ending, __ATOMIC_ACQUIRE);
 }
 
+/*
+ * The store is mostly faster than a wait: it may need this very core, so it is given to it first.
+ * Who is ready meanwhile has to wait for LOOK_US at most.
+ */
+static void wait_for_store(struct px_thread *t)
+{
+	for (unsigned i = 0; i < YIELDS; i++) {
+		gn_yield();
+		if (gn_kv_poll(t->kv) > 0)
+			return;
+	}
+	gn_kv_wait(t->kv, gn_deadline_us(LOOK_US));
+}
+
 static void serve(struct px_thread *t)
 {
 	while (!ending(t)) {
@@ -125,7 +147,7 @@ static void serve(struct px_thread *t)
 		if (!t->under_way)
 			continue;
 		if (gn_kv_poll(t->kv) <= 0 && t->under_way && !t->queue)
-			gn_kv_wait(t->kv, t->now_ns + LOOK_US * 1000ull);
+			wait_for_store(t);
 		take_turns(t);
 	}
 }
@@ -148,7 +170,6 @@ static void end(struct px_thread *t)
 static int open_all(struct px_thread *t)
 {
 	struct epoll_event event = {.events = EPOLLIN};
-	struct gn_kv_limits limits;
 	int rc;
 
 	t->out = malloc(PX_OUT_BYTES);
@@ -158,10 +179,7 @@ static int open_all(struct px_thread *t)
 	    epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, t->wake_fd, &event))
 		return t->out ? -errno : -ENOMEM;
 	rc = gn_kv_connect(t->proxy->fabric, t->proxy->opts.server, &t->proxy->opts.kv, &t->kv);
-	if (!rc)
-		rc = gn_kv_limits(t->kv, &limits);
-	if (!rc)
-		t->context.max_value = limits.max_value;
+	t->context.max_value = GN_KV_VALUE_MAX;
 	return rc;
 }
 

@@ -10,9 +10,11 @@
 
 #include "front.h"
 
-#define STUCK_US   100000u /* for others to end, so that there is room for one more */
-#define FITS_MANY  4096u
-#define TRIES_MANY 4u
+#define STUCK_US      100000u /* for others to end, so that there is room for one more */
+#define FITS_MANY     4096u
+#define SHORT_OF_ONE  8u
+#define SHORT_OF_MANY 64u
+#define TRIES_MANY    4u
 
 static struct px_slot *slot_of(struct gn_kv_op *op)
 {
@@ -87,18 +89,22 @@ static bool make_room(struct px_slot *s, uint32_t len)
 	return true;
 }
 
-/* What is enough is learnt fast, and forgotten when it has been too much for long. */
+/* More room when one in eight values lacked it; less when it has been too much for long. */
 static void learn_room(struct px_thread *t, const struct gn_kv_op *op)
 {
 	if (op->len > t->early_bytes) {
-		t->early_bytes = op->len <= PX_ROOM_EARLY ? round_up(op->len) : t->early_bytes;
 		t->fits = 0;
-	} else if (t->early_bytes > PX_ROOM && op->len * 2 <= t->early_bytes) {
-		if (++t->fits == FITS_MANY) {
-			t->early_bytes /= 2;
-			t->fits = 0;
+		t->short_of += op->len <= PX_ROOM_EARLY ? SHORT_OF_ONE : 0;
+		if (t->short_of >= SHORT_OF_MANY) {
+			t->early_bytes = round_up(op->len);
+			t->short_of = 0;
 		}
-	} else {
+		return;
+	}
+	t->short_of -= t->short_of > 0;
+	t->fits = op->len * 2 <= t->early_bytes ? t->fits + 1 : 0;
+	if (t->fits == FITS_MANY && t->early_bytes > PX_ROOM) {
+		t->early_bytes /= 2;
 		t->fits = 0;
 	}
 }

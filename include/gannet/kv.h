@@ -195,7 +195,7 @@ struct gn_kv_client_opts {
 
 /*
  * Connect to all partitions of a server. Errors as of gn_rpc_connect(); -EPROTO also: it is a
- * server, but of something else. opts may be NULL.
+ * server, but of something else; -EBUSY: it ends. opts may be NULL.
  */
 GN_API int gn_kv_connect(struct gn_fabric *fabric, const char *addr,
 			 const struct gn_kv_client_opts *opts, struct gn_kv_client **out);
@@ -216,7 +216,12 @@ GN_API int gn_kv_limits(const struct gn_kv_client *client, struct gn_kv_limits *
 GN_API int gn_kv_do(struct gn_kv_client *client, struct gn_kv_op *ops, unsigned n,
 		    uint64_t deadline_ns);
 
-/* Begin an operation, and have done called from gn_kv_poll(). -EAGAIN: too many are under way. */
+/*
+ * Begin an operation, and have done called from gn_kv_poll(), or from another call of this client:
+ * from this one too, when it finds that the server is gone. done may submit others; what waits,
+ * polls or closes returns -EDEADLK there. -EAGAIN: too many are under way, -EMSGSIZE: its value is
+ * too large for any store.
+ */
 GN_API int gn_kv_submit(struct gn_kv_client *client, struct gn_kv_op *op);
 /* Send what was gathered. */
 GN_API int gn_kv_flush(struct gn_kv_client *client);
@@ -232,7 +237,10 @@ GN_API int gn_kv_set(struct gn_kv_client *client, const void *key, uint32_t key_
 		     const void *value, uint32_t value_len, uint32_t ttl_s, uint64_t deadline_ns);
 GN_API int gn_kv_del(struct gn_kv_client *client, const void *key, uint32_t key_len,
 		     uint64_t deadline_ns);
-/* Have all partitions forget everything, in delay_s seconds or now. */
+/*
+ * Have all partitions forget everything, in delay_s seconds or now. A partition looks at its clock
+ * when it is called: until then, clients that bypass it find what was there.
+ */
 GN_API int gn_kv_clear(struct gn_kv_client *client, uint32_t delay_s, uint64_t deadline_ns);
 /* The server's, as a sum; or of one partition. */
 #define GN_KV_ALL UINT32_MAX

@@ -39,7 +39,8 @@ struct kv_bypass {
 	bool asking;
 	struct gn_rpc_op ask;
 	struct kv_layout answer, layout;
-	uint64_t learnt_ns; /* when that was */
+	uint64_t asked_ns, learnt_ns; /* when that was asked for, and answered */
+	uint64_t trust_ns;	      /* until then the server's clock is thought to be known */
 	struct kv_look *looks, *idle;
 	uint32_t n_looks, n_busy;
 	struct gn_kv_op *waiting, **waiting_end;      /* for one of them */
@@ -55,21 +56,16 @@ struct kv_bypass {
 	struct gn_kv_op *held, **held_end; /* that wait for others */
 };
 
-static inline struct kv_link *kv_bypass_link(const struct kv_bypass *b)
-{
-	return &b->client->links[b->part];
-}
-
-/* look.c: a GET by reading, for which there is an idle look; what is to be read is begun. */
-void kv_look_start(struct kv_bypass *bypass, struct gn_kv_op *op);
-void kv_look_post(struct kv_bypass *bypass);
-
-/* bypass.c */
+/* learn.c */
 /* Asks a partition where its memory is; 0 also when it shows none. */
 int kv_bypass_make(struct gn_kv_client *client, uint32_t part, uint64_t deadline_ns);
+/* … and once more, without waiting for it. */
+void kv_bypass_learn(struct kv_bypass *bypass);
+void kv_bypass_free(struct kv_link *link);
+
+/* bypass.c */
 /* The connection is closed: what has not ended does. */
 void kv_bypass_end_all(struct kv_bypass *bypass);
-void kv_bypass_free(struct kv_link *link);
 /* Begin an operation of a link that has one. */
 int kv_bypass_begin(struct gn_kv_client *client, struct gn_kv_op *op);
 /* Move on, before and after the calls are. */

@@ -90,6 +90,7 @@ static void add_stats(struct gn_kv_stats *to, const struct gn_kv_stats *what)
 int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_stats *out,
 		uint64_t deadline_ns)
 {
+	struct gn_kv_stats sum = {0};
 	int rc = kv_client_check(client);
 
 	if (rc || !out)
@@ -97,7 +98,6 @@ int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_st
 	rc = kv_client_ready(client, deadline_ns);
 	if (!rc && partition != GN_KV_ALL && partition >= client->n_links)
 		rc = -EINVAL;
-	*out = (struct gn_kv_stats){0};
 	for (uint32_t i = 0; !rc && i < client->n_links; i++) {
 		struct gn_kv_stats one;
 
@@ -105,8 +105,10 @@ int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_st
 			continue;
 		rc = kv_client_call(client, i, KV_STATS, NULL, 0, &one, sizeof(one), deadline_ns);
 		if (!rc)
-			add_stats(out, &one);
+			add_stats(&sum, &one);
 	}
+	if (!rc)
+		*out = sum;
 	return rc;
 }
 

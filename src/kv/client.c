@@ -11,7 +11,6 @@
 #define SUBMIT_US  100000u /* … by who does not wait for it */
 #define LOOKS	   200u	   /* at all partitions, before one of them is waited for */
 #define WAIT_US	   20u
-#define CALL_US	   2000000u
 
 int kv_client_check(const struct gn_kv_client *c)
 {
@@ -32,7 +31,7 @@ static int connect_link(struct gn_kv_client *c, uint32_t part, struct kv_link *l
 	opts.thread = part + 1;
 	opts.flags &= ~(unsigned)GN_RPC_RECONNECT;
 	opts.timeout_us = timeout_us;
-	*link = (struct kv_link){.queue_end = &link->queue};
+	*link = (struct kv_link){.queue_end = &link->queue, .until_ns = GN_FOREVER};
 	rc = gn_rpc_connect(c->fabric, c->addr, &opts, &link->rpc);
 	if (rc)
 		return rc;
@@ -46,11 +45,18 @@ int kv_client_call(struct gn_kv_client *c, uint32_t part, enum kv_method method,
 		   const void *request, uint32_t request_len, void *result, uint32_t result_len,
 		   uint64_t deadline_ns)
 {
+	const bool busy = c->busy;
 	unsigned status = GN_RPC_OK;
 	uint32_t len = 0;
-	int rc = gn_rpc_call(c->links[part].rpc, method, request, request_len, result, result_len,
-			     &len, deadline_ns, &status);
+	int rc;
 
+	c->busy = true; /* others may end meanwhile */
+	rc = gn_rpc_call(c->links[part].rpc, method, request, request_len, result, result_len, &len,
+			 deadline_ns, &status);
+	c->busy = busy;
+	if (!rc && status == GN_RPC_PEER_GONE)
+		rc = -ENOTCONN;
+	c->down |= rc == -ENOTCONN;
 	if (rc)
 		return rc;
 	switch (status) {
@@ -58,17 +64,19 @@ int kv_client_call(struct gn_kv_client *c, uint32_t part, enum kv_method method,
 		return len == result_len ? 0 : -EPROTO;
 	case GN_RPC_TIMEOUT:
 		return -ETIMEDOUT;
-	case GN_RPC_PEER_GONE:
-		c->down = true;
-		return -ENOTCONN;
+	case GN_RPC_BUSY:
+		return -EBUSY;
 	default:
 		return -EPROTO;
 	}
 }
 
+/* Who hears of an end here may not begin anything, nor wait, nor close the client. */
 static void disconnect(struct gn_kv_client *c)
 {
-	c->closing = true;
+	const bool busy = c->busy;
+
+	c->closing = c->busy = true;
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		struct kv_link *link = &c->links[i];
 
@@ -86,40 +94,58 @@ static void disconnect(struct gn_kv_client *c)
 	c->links = NULL;
 	c->n_links = 0;
 	c->closing = false;
+	c->busy = busy;
 }
 
-static int learn_layout(struct gn_kv_client *c, uint64_t deadline_ns)
+/*
+ * The first partition says what the server is. The others have to be of the same one: it may have
+ * ended, and another begun, while we connected.
+ */
+static int learn_layout(struct gn_kv_client *c, uint32_t part, uint64_t deadline_ns)
 {
 	const struct kv_layout_ask ask = {0};
-	int rc = kv_client_call(c, 0, KV_LAYOUT, &ask, sizeof(ask), &c->layout, sizeof(c->layout),
+	struct kv_layout layout;
+	int rc = kv_client_call(c, part, KV_LAYOUT, &ask, sizeof(ask), &layout, sizeof(layout),
 				deadline_ns);
 
 	if (rc)
 		return rc;
-	if (c->layout.version != KV_VERSION || !c->layout.partitions ||
-	    c->layout.partitions > GN_KV_THREADS_MAX)
+	if (layout.version != KV_VERSION || !layout.partitions ||
+	    layout.partitions > GN_KV_THREADS_MAX)
 		return -EPROTO;
+	if (part && layout.epoch != c->layout.epoch)
+		return -ECONNRESET;
+	if (!part)
+		c->layout = layout;
 	return 0;
+}
+
+static uint64_t left_us(uint64_t deadline_ns)
+{
+	const uint64_t now_ns = gn_now_ns();
+
+	return deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 : 0;
 }
 
 static int connect_all(struct gn_kv_client *c, uint64_t timeout_us)
 {
-	struct kv_link *links;
-	int rc;
+	const uint64_t deadline_ns = gn_deadline_us(timeout_us);
+	uint32_t n = 1;
+	int rc = 0;
 
-	c->links = gn_alloc(GN_KV_THREADS_MAX * sizeof(*links), 0);
+	c->links = gn_alloc(GN_KV_THREADS_MAX * sizeof(*c->links), 0);
 	if (!c->links)
 		return -ENOMEM;
-	rc = connect_link(c, 0, &c->links[0], timeout_us);
-	c->n_links = 1;
-	if (!rc)
-		rc = learn_layout(c, gn_deadline_us(timeout_us));
-	for (uint32_t i = 1; !rc && i < c->layout.partitions; i++) {
+	for (uint32_t i = 0; !rc && i < n; i++) {
 		c->n_links++;
-		rc = connect_link(c, i, &c->links[i], timeout_us);
+		rc = connect_link(c, i, &c->links[i], left_us(deadline_ns) + 1);
+		if (!rc)
+			rc = learn_layout(c, i, deadline_ns);
+		if (!rc)
+			n = c->layout.partitions;
 	}
-	for (uint32_t i = 0; !rc && i < c->n_links && kv_client_bypasses(c); i++)
-		rc = kv_bypass_make(c, i, gn_deadline_us(timeout_us));
+	for (uint32_t i = 0; !rc && i < n && kv_client_bypasses(c); i++)
+		rc = kv_bypass_make(c, i, deadline_ns);
 	if (rc)
 		disconnect(c);
 	else
@@ -129,7 +155,8 @@ static int connect_all(struct gn_kv_client *c, uint64_t timeout_us)
 
 static bool passing(int rc)
 {
-	return rc == -ECONNREFUSED || rc == -ETIMEDOUT || rc == -ENOTCONN || rc == -ECONNRESET;
+	return rc == -ECONNREFUSED || rc == -ETIMEDOUT || rc == -ENOTCONN || rc == -ECONNRESET ||
+	       rc == -EBUSY;
 }
 
 int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
@@ -137,16 +164,17 @@ int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
 	const uint64_t most_us = c->opts.rpc.timeout_us ? c->opts.rpc.timeout_us : CONNECT_US;
 	int rc;
 
+	if (c->busy)
+		return -EDEADLK;
 	if (!c->down)
 		return 0;
 	if (c->opts.flags & GN_KV_NO_RECONNECT)
 		return -ENOTCONN;
 	disconnect(c);
 	for (;;) {
-		const uint64_t now_ns = gn_now_ns();
-		const uint64_t left_us = deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 : 0;
+		const uint64_t us = left_us(deadline_ns);
 
-		rc = connect_all(c, left_us < most_us ? left_us + 1 : most_us);
+		rc = connect_all(c, us < most_us ? us + 1 : most_us);
 		if (!rc) {
 			c->count.reconnects++;
 			return 0;
@@ -193,6 +221,8 @@ int gn_kv_close(struct gn_kv_client *c)
 {
 	int rc = kv_client_check(c);
 
+	if (!rc && c->busy)
+		rc = -EDEADLK;
 	if (rc)
 		return rc;
 	disconnect(c);
@@ -211,8 +241,10 @@ static int begin(struct gn_kv_client *c, struct gn_kv_op *op, enum kv_step step)
 	int rc;
 
 	if (!op->key || !op->key_len || op->key_len > GN_KV_KEY_MAX || op->verb >= GN_KV_VERBS ||
-	    op->value_len > GN_KV_VALUE_MAX)
+	    (op->value_len && !op->value) || (op->room_bytes && !op->room))
 		return -EINVAL;
+	if (op->value_len > GN_KV_VALUE_MAX)
+		return -EMSGSIZE;
 	op->hash = kv_hash(op->key, op->key_len, c->layout.seed);
 	op->part = kv_partition(op->hash, c->n_links);
 	op->step = step;
@@ -236,6 +268,7 @@ static int begin(struct gn_kv_client *c, struct gn_kv_op *op, enum kv_step step)
 static int poll_links(struct gn_kv_client *c)
 {
 	c->ended = 0;
+	kv_messages_end_late(c);
 	kv_message_send_all(c);
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		struct kv_link *link = &c->links[i];
@@ -284,6 +317,8 @@ static int wait_links(struct gn_kv_client *c, unsigned *looks, uint64_t deadline
 		return 0;
 	if (!only && gn_deadline_us(WAIT_US) < until_ns)
 		until_ns = gn_deadline_us(WAIT_US);
+	if (link->queue && link->until_ns < until_ns)
+		until_ns = link->until_ns;
 	if (link->bypass && link->bypass->until_ns < until_ns)
 		until_ns = link->bypass->until_ns;
 	rc = gn_rpc_wait(link->rpc, until_ns);
@@ -297,11 +332,13 @@ int gn_kv_do(struct gn_kv_client *c, struct gn_kv_op *ops, unsigned n, uint64_t 
 	unsigned looks = 0;
 	int rc = kv_client_check(c);
 
+	if (!rc && n && !ops)
+		rc = -EINVAL;
 	if (rc)
 		return rc;
-	if (c->busy)
-		return -EDEADLK;
 	rc = kv_client_ready(c, deadline_ns);
+	if (rc == -EDEADLK)
+		return rc;
 	c->busy = true;
 	c->alone = n == 1 && !c->n_ops;
 	for (unsigned i = 0; i < n; i++) {
@@ -311,9 +348,10 @@ int gn_kv_do(struct gn_kv_client *c, struct gn_kv_op *ops, unsigned n, uint64_t 
 		if (!one)
 			one = begin(c, &ops[i], KV_STEP_WAITED);
 		if (one) {
-			ops[i].status = rc	       ? GN_KV_GONE :
-					one == -EINVAL ? GN_KV_INVALID :
-							 GN_KV_FAILED;
+			ops[i].status = rc		 ? GN_KV_GONE :
+					one == -EINVAL	 ? GN_KV_INVALID :
+					one == -EMSGSIZE ? GN_KV_TOO_BIG :
+							   GN_KV_FAILED;
 			c->count.ended[ops[i].status]++;
 		}
 	}
@@ -356,13 +394,17 @@ int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
 int gn_kv_flush(struct gn_kv_client *c)
 {
 	int rc = kv_client_check(c);
+	bool busy;
 
 	if (rc)
 		return rc;
 	kv_message_send_all(c);
+	busy = c->busy;
+	c->busy = true; /* some may end, if the server is gone */
 	for (uint32_t i = 0; i < c->n_links; i++)
 		if (c->links[i].rpc)
 			gn_rpc_flush(c->links[i].rpc);
+	c->busy = busy;
 	return 0;
 }
 

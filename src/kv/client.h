@@ -25,6 +25,7 @@ struct kv_link {
 	uint32_t max_request;		       /* bytes, for more than one operation */
 	struct kv_message *open;	       /* that operations are added to */
 	struct kv_message *queue, **queue_end; /* that the calls have no room for now */
+	uint64_t until_ns;		       /* not later than the first deadline of those */
 	uint32_t under_way;		       /* messages: open, waiting and called; looks */
 	uint32_t called;		       /* … of these */
 	bool alone;			       /* one of them is */
@@ -40,6 +41,7 @@ struct gn_kv_client {
 	struct kv_link *links;
 	uint32_t n_links;
 	struct kv_message *idle;
+	unsigned n_large;  /* … of which have room for large results */
 	uint64_t n_ops;	   /* under way */
 	uint64_t n_waited; /* … of gn_kv_do() */
 	int ended;	   /* by this poll, of others */
@@ -78,6 +80,8 @@ int kv_client_call(struct gn_kv_client *client, uint32_t part, enum kv_method me
 /* Begin an operation; its key and partition are known. 0, or -ENOMEM. */
 int kv_message_add(struct gn_kv_client *client, struct gn_kv_op *op);
 void kv_message_send_all(struct gn_kv_client *client);
+/* Those end that wait to be called, and have waited for too long. */
+void kv_messages_end_late(struct gn_kv_client *client);
 /* The only operation of a message, called and waited for. */
 int kv_message_call(struct gn_kv_client *client, struct gn_kv_op *op);
 /* It has ended. */

@@ -248,6 +248,12 @@ static bool too_full(const struct gn_kv_store *s)
 	return (s->cuckoo->used + 1) * 100 > (uint64_t)FULL_PCT << table_of(s)->bits;
 }
 
+/* Keys without a way in a table that is not full are alike: a larger one would not help them. */
+static bool worth_growing(const struct gn_kv_store *s)
+{
+	return s->cuckoo->used >= 1ull << table_of(s)->bits >> 1;
+}
+
 /* Where a new key may be written; NULL: another has to go. */
 static struct kv_entry *free_entry(struct gn_kv_store *s, uint64_t tag)
 {
@@ -259,12 +265,12 @@ static struct kv_entry *free_entry(struct gn_kv_store *s, uint64_t tag)
 		way = find_way(table_of(s), c->steps, tag, KV_WAYS);
 	else
 		way = find_way(table_of(s), c->steps, tag, KV_PATH_MAX);
-	if (way == KV_PATH_MAX && grow(s))
+	if (way == KV_PATH_MAX && worth_growing(s) && grow(s))
 		way = find_way(table_of(s), c->steps, tag, KV_PATH_MAX);
 	return way < KV_PATH_MAX ? make_way(s, c, table_of(s), way) : NULL;
 }
 
-int kv_cuckoo_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+void kv_cuckoo_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 {
 	struct kv_entry *to = free_entry(s, kv_tag(hash));
 	uint32_t gone;
@@ -273,14 +279,13 @@ int kv_cuckoo_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 		write_item(s, to, hash, place);
 		s->stats.items++;
 		s->cuckoo->used++;
-		return 0;
+		return;
 	}
 	to = evict(s, kv_tag(hash));
 	gone = kv_entry_place(to);
 	write_item(s, to, hash, place);
 	kv_log_kill(s, gone);
 	s->stats.evicted_bucket++;
-	return 0;
 }
 
 uint32_t kv_cuckoo_find(struct gn_kv_store *s, uint64_t hash, const void *key, uint32_t key_len)

@@ -31,7 +31,7 @@ struct kv_cuckoo {
 	uint64_t number; /* of the entry that was written last */
 	uint64_t used;	 /* entries */
 	uint64_t bytes;	 /* of all tables */
-	bool stuck;	 /* it could not grow: not before something changes */
+	bool stuck;	 /* it could not grow, and will not: memory that was used stays so */
 	struct kv_step steps[KV_PATH_MAX];
 };
 

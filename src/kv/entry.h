@@ -31,7 +31,8 @@ _Static_assert(sizeof(struct kv_entry) == 32, "entries share no line with others
 #define KV_ENTRY_HIGH	   (32u + KV_ENTRY_SIZE_BITS) /* where the rest of it begins */
 #define KV_ENTRY_MOVED	   1u			      /* a size: this is the table no more */
 
-_Static_assert((KV_ITEM_HEAD + GN_KV_KEY_MAX + GN_KV_VALUE_MAX) / KV_UNIT + 1 <
+_Static_assert((KV_ITEM_HEAD + sizeof(struct kv_more) + GN_KV_KEY_MAX + GN_KV_VALUE_MAX) / KV_UNIT +
+			       1 <
 		       1u << KV_ENTRY_SIZE_BITS,
 	       "an entry can tell the size of any item");
 
@@ -79,7 +80,7 @@ static inline uint32_t kv_entry_at(uint64_t tag, unsigned way, unsigned bits)
 static inline uint64_t kv_item_sum(const struct kv_item *item)
 {
 	return gn_crc64(0, (const uint8_t *)item + KV_ITEM_UNSUMMED,
-			KV_ITEM_HEAD - KV_ITEM_UNSUMMED + kv_key_len(item) + kv_value_len(item));
+			kv_item_end(item->lengths) - KV_ITEM_UNSUMMED);
 }
 
 #endif

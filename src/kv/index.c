@@ -15,7 +15,7 @@
 #include "base/mutant.h"
 #include "kv/store.h"
 
-#define LOAD	   5u /* items for a bucket, before there is another */
+#define LOAD	   4u /* items for a bucket, before there is another */
 #define LINES_MAX  4u
 #define LINK	   (1ull << 31) /* in a slot: the rest is the place of a line */
 #define LINE_BYTES (KV_LINE * sizeof(uint64_t))
@@ -85,23 +85,42 @@ static uint32_t place_in(uint64_t slot)
 	return slot & LINK ? 0 : (uint32_t)slot;
 }
 
+static inline void prefetch_place(const struct gn_kv_store *s, uint32_t place)
+{
+	const uint8_t *at = s->base + (uint64_t)place * KV_UNIT;
+
+	__builtin_prefetch(at, 1);
+	if (s->wide)
+		__builtin_prefetch(at + LINE_BYTES, 1);
+}
+
 void kv_bucket_prepare(const struct gn_kv_store *s, uint64_t hash)
 {
 	__builtin_prefetch(bucket_of(s, hash), 1);
 }
 
+/* The first item with that hash, or where to look for it next. */
 void kv_bucket_prepare_more(const struct gn_kv_store *s, uint64_t hash)
 {
 	const uint64_t *line = bucket_of(s, hash);
 	const unsigned found = match(line, hash);
+	const uint64_t slot = line[found ? (unsigned)__builtin_ctz(found) : KV_LINE - 1];
 
-	if (found) {
-		const uint8_t *item =
-			s->base + (uint64_t)place_in(line[__builtin_ctz(found)]) * KV_UNIT;
+	if (found || slot & LINK)
+		prefetch_place(s, (uint32_t)(slot & ~LINK));
+}
 
-		__builtin_prefetch(item, 1);
-		__builtin_prefetch(item + LINE_BYTES, 1);
-	}
+/* … once that is there. */
+void kv_bucket_prepare_last(const struct gn_kv_store *s, uint64_t hash)
+{
+	const uint64_t *line = bucket_of(s, hash), *next = next_line(s, line);
+	unsigned found;
+
+	if (likely(!next) || match(line, hash))
+		return;
+	found = match(next, hash);
+	if (found)
+		prefetch_place(s, place_in(next[__builtin_ctz(found)]));
 }
 
 uint32_t kv_bucket_find(struct gn_kv_store *s, uint64_t hash, const void *key, uint32_t key_len)
@@ -276,7 +295,7 @@ static void split_one(struct gn_kv_store *s)
 	s->stats.splits++;
 }
 
-int kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+void kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 {
 	uint64_t out;
 
@@ -284,12 +303,12 @@ int kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 		split_one(s);
 	out = push(s, bucket_of(s, hash), slot_of(hash, place));
 	s->stats.items++;
+	s->wide = s->stats.item_bytes > s->stats.items * LINE_BYTES;
 	if (out) {
 		kv_log_kill(s, place_in(out));
 		s->stats.items--;
 		s->stats.evicted_bucket++;
 	}
-	return 0;
 }
 
 void kv_bucket_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to)
@@ -336,7 +355,7 @@ uint32_t kv_bucket_oldest(const struct gn_kv_store *s, uint64_t hash)
 	return found;
 }
 
-int kv_index_make(struct gn_kv_store *s)
+void kv_index_make(struct gn_kv_store *s)
 {
 	const uint32_t first = kv_segment_take(s, KV_INDEX);
 
@@ -345,7 +364,6 @@ int kv_index_make(struct gn_kv_store *s)
 	s->level = s->chunk_lines;
 	s->chunks[s->n_chunks++] = first;
 	memset(bucket(s, 0), 0, s->segment_bytes);
-	return 0;
 }
 
 void kv_bucket_clear(struct gn_kv_store *s)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What is stored for a key, as it lies in memory: this, the key, the value, up to eight bytes. */
+/*
+ * What is stored for a key, as it lies in memory: this, what only some have, the key, the value, up
+ * to eight bytes. So a pair of 16 and 32 bytes that lives for ever is a cache line.
+ */
 #ifndef GN_KV_ITEM_H
 #define GN_KV_ITEM_H
 
@@ -14,11 +17,16 @@
 
 struct kv_item {
 	uint32_t used;	  /* when, and KV_ITEM_*; it changes while others read */
-	uint32_t lengths; /* the key's in the low eight bits, the value's above */
+	uint32_t lengths; /* the key's in the low eight bits, the value's above; KV_MORE */
 	uint64_t cas;
+	uint8_t bytes[];
+};
+
+/* Behind it, if lengths says so. */
+#define KV_MORE 0x80000000u
+struct kv_more {
 	uint32_t flags;
 	uint32_t expires; /* 0: never; the store's seconds */
-	uint8_t bytes[];
 };
 
 /* Low bits of used; seconds are above. */
@@ -29,7 +37,7 @@ struct kv_item {
 #define KV_ITEM_WON    16u /* somebody is to renew it */
 #define KV_ITEM_BITS   5u
 
-#define KV_ITEM_HEAD 24u
+#define KV_ITEM_HEAD 16u
 _Static_assert(sizeof(struct kv_item) == KV_ITEM_HEAD, "the head of an item has no holes");
 /* What a checksum of an item leaves out: used. */
 #define KV_ITEM_UNSUMMED 4u
@@ -41,17 +49,37 @@ static inline uint32_t kv_key_len(const struct kv_item *item)
 
 static inline uint32_t kv_value_len(const struct kv_item *item)
 {
-	return item->lengths >> 8;
+	return (item->lengths & ~KV_MORE) >> 8;
 }
 
 static inline uint32_t kv_lengths(uint32_t key_len, uint32_t value_len)
 {
-	return value_len << 8 | key_len;
+	return value_len << 8 | key_len; /* and KV_MORE */
 }
 
-static inline uint8_t *kv_value(struct kv_item *item)
+static inline struct kv_more *kv_more(const struct kv_item *item)
 {
-	return item->bytes + kv_key_len(item);
+	return item->lengths & KV_MORE ? (struct kv_more *)(void *)item->bytes : NULL;
+}
+
+static inline uint32_t kv_flags(const struct kv_item *item)
+{
+	return item->lengths & KV_MORE ? kv_more(item)->flags : 0;
+}
+
+static inline uint32_t kv_expires(const struct kv_item *item)
+{
+	return item->lengths & KV_MORE ? kv_more(item)->expires : 0;
+}
+
+static inline uint8_t *kv_key(const struct kv_item *item)
+{
+	return (uint8_t *)item->bytes + (item->lengths & KV_MORE ? sizeof(struct kv_more) : 0);
+}
+
+static inline uint8_t *kv_value(const struct kv_item *item)
+{
+	return kv_key(item) + kv_key_len(item);
 }
 
 static inline uint32_t kv_round(uint32_t bytes)
@@ -59,10 +87,16 @@ static inline uint32_t kv_round(uint32_t bytes)
 	return (bytes + KV_UNIT - 1) & ~(KV_UNIT - 1);
 }
 
-/* All that it takes. */
+/* All that it has, and all that it takes. */
+static inline uint32_t kv_item_end(uint32_t lengths)
+{
+	return (uint32_t)(KV_ITEM_HEAD + (lengths & KV_MORE ? sizeof(struct kv_more) : 0) +
+			  (lengths & 0xff) + ((lengths & ~KV_MORE) >> 8));
+}
+
 static inline uint32_t kv_item_bytes(uint32_t lengths)
 {
-	return kv_round(KV_ITEM_HEAD + (lengths & 0xff) + (lengths >> 8));
+	return kv_round(kv_item_end(lengths));
 }
 
 /*
@@ -114,7 +148,7 @@ static inline bool kv_same(const void *x, const void *y, uint32_t len)
 
 static inline bool kv_key_is(const struct kv_item *item, const void *key, uint32_t key_len)
 {
-	return kv_key_len(item) == key_len && kv_same(item->bytes, key, key_len);
+	return kv_key_len(item) == key_len && kv_same(kv_key(item), key, key_len);
 }
 
 static inline uint64_t kv_hash(const void *key, uint32_t key_len, uint64_t seed)
@@ -122,7 +156,7 @@ static inline uint64_t kv_hash(const void *key, uint32_t key_len, uint64_t seed)
 	const uint64_t hash = XXH3_64bits_withSeed(key, key_len, seed);
 
 #ifdef GN_MUTANTS
-	return hash & 0xffffffff0000003f; /* keys are to collide, as others do once in billions */
+	return hash & 0xffffffff000003ff; /* keys are to collide, as others do once in billions */
 #else
 	return hash;
 #endif

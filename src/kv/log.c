@@ -128,7 +128,7 @@ static bool keep(struct gn_kv_store *s, uint64_t hash, uint32_t place, uint32_t 
 	const struct kv_item *item = kv_at(s, place);
 	uint32_t to;
 
-	if (item->expires && item->expires <= s->now_s)
+	if (kv_expires(item) && kv_expires(item) <= s->now_s)
 		return false;
 	if (!s->tidied_all &&
 	    (!(item->used & KV_ITEM_RECENT) || s->tidied_moved + bytes > s->segment_bytes / 2))
@@ -164,10 +164,10 @@ static void tidy(struct gn_kv_store *s, uint64_t bytes)
 		s->tidied_to += size;
 		if (item->used & KV_ITEM_DEAD)
 			continue;
-		hash = kv_hash(item->bytes, kv_key_len(item), s->seed);
+		hash = kv_hash(kv_key(item), kv_key_len(item), s->seed);
 		if (keep(s, hash, place, size))
 			continue;
-		if (item->expires && item->expires <= s->now_s)
+		if (kv_expires(item) && kv_expires(item) <= s->now_s)
 			s->stats.expired++;
 		else
 			s->stats.evicted_log++;

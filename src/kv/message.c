@@ -3,10 +3,13 @@
 #include <errno.h>
 
 #include "base/bits.h"
+#include "base/mutant.h"
 #include "kv/bypass.h"
 
 #define REQUEST_ROOM 1024u
 #define RESULTS_MAX  (4u << 20) /* a server does not send more */
+#define SMALL	     (64u << 10)
+#define LARGE_KEPT   4u
 #define GATHER	     64u
 
 void kv_op_end(struct gn_kv_client *c, struct gn_kv_op *op, unsigned status)
@@ -51,10 +54,12 @@ static struct kv_message *get_message(struct gn_kv_client *c, uint32_t part)
 {
 	struct kv_message *m = c->idle;
 
-	if (m)
+	if (m) {
 		c->idle = m->next;
-	else
+		c->n_large -= m->result_room > SMALL;
+	} else {
 		m = gn_alloc(sizeof(*m), 0);
+	}
 	if (!m)
 		return NULL;
 	m->next = NULL;
@@ -67,8 +72,15 @@ static struct kv_message *get_message(struct gn_kv_client *c, uint32_t part)
 	return m;
 }
 
+/* Room for large results is kept, for some. */
 static void put_message(struct gn_kv_client *c, struct kv_message *m)
 {
+	if (m->result_room > SMALL && ++c->n_large > LARGE_KEPT) {
+		gn_free(m->result);
+		m->result = NULL;
+		m->result_room = 0;
+		c->n_large--;
+	}
 	m->next = c->idle;
 	c->idle = m;
 }
@@ -142,10 +154,7 @@ static unsigned status_of(unsigned rpc, const struct gn_kv_op *op)
 
 static unsigned status_of_error(int rc)
 {
-	return rc == -ENOTCONN	? GN_KV_GONE :
-	       rc == -EMSGSIZE	? GN_KV_TOO_BIG :
-	       rc == -ETIMEDOUT ? GN_KV_TIMEOUT :
-				  GN_KV_FAILED;
+	return rc == -ENOTCONN ? GN_KV_GONE : rc == -EMSGSIZE ? GN_KV_TOO_BIG : GN_KV_FAILED;
 }
 
 static void fail_all(struct gn_kv_client *c, struct gn_kv_op *op, unsigned status)
@@ -226,6 +235,7 @@ static void message_done(struct gn_rpc_op *rpc)
 static bool call(struct gn_kv_client *c, struct kv_message *m)
 {
 	struct kv_link *link = &c->links[m->part];
+	const bool busy = c->busy;
 	int rc;
 
 	m->alone = m->request_bytes > link->max_request || m->result_bytes >= RESULTS_MAX;
@@ -239,30 +249,26 @@ static bool call(struct gn_kv_client *c, struct kv_message *m)
 		.done = message_done,
 		.arg = m,
 	};
-	if (!link->rpc)
-		rc = -ENOTCONN;
-	else if (link->alone || (m->alone && link->called))
-		rc = -EAGAIN;
-	else
-		rc = gn_rpc_submit(link->rpc, &m->rpc);
-	/* A slot whose call has ended in time may stay taken for longer than this one has. */
-	if (rc == -EAGAIN && gn_now_ns() >= m->first->deadline_ns)
-		rc = -ETIMEDOUT;
-	if (rc == -EAGAIN)
+	if ((link->alone || (m->alone && link->called)) && !mutant("kv-overtake", MUTANT_ALWAYS))
 		return false;
+	/* If the server is found to be gone now, this one and others end before this returns. */
+	link->called++;
+	link->alone = m->alone;
+	c->busy = true;
+	rc = link->rpc ? gn_rpc_submit(link->rpc, &m->rpc) : -ENOTCONN;
+	c->busy = busy;
+	c->count.messages += !rc;
+	if (!rc)
+		return true;
+	link->called--;
+	link->alone = false;
 	c->down |= rc == -ENOTCONN;
 	/* Who submits hears of it from the next poll. */
-	if (rc && !c->busy && !c->closing)
+	if (rc == -EAGAIN || !busy)
 		return false;
-	c->count.messages++;
-	if (!rc) {
-		link->called++;
-		link->alone |= m->alone;
-	} else {
-		link->under_way--;
-		fail_all(c, m->first, status_of_error(rc));
-		put_message(c, m);
-	}
+	link->under_way--;
+	fail_all(c, m->first, status_of_error(rc));
+	put_message(c, m);
 	return true;
 }
 
@@ -271,6 +277,8 @@ static void enqueue(struct kv_link *link, struct kv_message *m)
 	m->next = NULL;
 	*link->queue_end = m;
 	link->queue_end = &m->next;
+	if (m->first->deadline_ns < link->until_ns)
+		link->until_ns = m->first->deadline_ns;
 }
 
 /* It is not in the queue while it is called: whoever hears of its end may add others there. */
@@ -308,6 +316,43 @@ void kv_message_send_all(struct gn_kv_client *c)
 			send_open(c, &c->links[i]);
 		else if (c->links[i].queue)
 			call_queued(c, &c->links[i]);
+	}
+}
+
+static void end_late(struct gn_kv_client *c, struct kv_link *link, uint64_t now_ns)
+{
+	struct kv_message *late = NULL, **late_end = &late, **at = &link->queue, *m;
+
+	link->until_ns = GN_FOREVER;
+	while ((m = *at)) {
+		if (m->first->deadline_ns > now_ns) {
+			if (m->first->deadline_ns < link->until_ns)
+				link->until_ns = m->first->deadline_ns;
+			at = &m->next;
+			continue;
+		}
+		*at = m->next;
+		*late_end = m;
+		late_end = &m->next;
+	}
+	link->queue_end = at;
+	*late_end = NULL;
+	while ((m = late)) {
+		late = m->next;
+		link->under_way--;
+		fail_all(c, m->first, GN_KV_TIMEOUT);
+		put_message(c, m);
+	}
+}
+
+void kv_messages_end_late(struct gn_kv_client *c)
+{
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		struct kv_link *link = &c->links[i];
+		const uint64_t now_ns = link->queue ? gn_now_ns() : 0;
+
+		if (link->queue && now_ns >= link->until_ns)
+			end_late(c, link, now_ns);
 	}
 }
 

@@ -6,6 +6,7 @@
 #include "kv/wire.h"
 
 #define GROUP	    32u
+#define LARGE_MAX   (8u << 20) /* of a message: it has the results of one, or a value */
 #define RESULTS_MAX (4u << 20) /* bytes of a message with results; more is asked for again */
 
 struct kv_part {
@@ -31,7 +32,8 @@ struct gn_kv_server {
 struct reply {
 	struct kv_part *part;
 	uint8_t *begin, *at, *end;
-	bool full; /* what comes behind is not done, and asked for again */
+	unsigned left; /* operations that may still be done: others wait, too */
+	bool full;     /* what comes behind is not done, and asked for again */
 };
 
 /* There is room for so much more; false: there is not. */
@@ -60,8 +62,9 @@ static bool do_one(const struct gn_kv_server *server, struct reply *r, struct gn
 	const struct kv_item *item = NULL;
 
 	op->found = op->len = 0;
-	if (!make_room(r, KV_TELL_MAX + (op->verb == GN_KV_GET ? kv_round(value) : 0)))
+	if (!r->left || !make_room(r, KV_TELL_MAX + (op->verb == GN_KV_GET ? kv_round(value) : 0)))
 		return false;
+	r->left--;
 	if (kv_partition(op->hash, server->n_parts) != r->part->number)
 		op->status = KV_ELSEWHERE;
 	else
@@ -93,6 +96,8 @@ static uint32_t do_group(const struct gn_kv_server *server, struct reply *r, con
 	}
 	for (unsigned i = 0; i < n && n > 1; i++)
 		kv_prepare_more(store, part->ops[i].hash);
+	for (unsigned i = 0; i < n && n > 1; i++)
+		kv_prepare_last(store, part->ops[i].hash);
 	for (unsigned i = 0; i < n && !r->full; i++)
 		r->full = !do_one(server, r, &part->ops[i]);
 	kv_charge(n);
@@ -102,7 +107,8 @@ static uint32_t do_group(const struct gn_kv_server *server, struct reply *r, con
 static void handle_do(struct gn_rpc_request *request, void *arg)
 {
 	const struct gn_kv_server *server = arg;
-	struct reply r = {.part = &server->parts[gn_rpc_request_thread(request)]};
+	struct reply r = {.part = &server->parts[gn_rpc_request_thread(request)],
+			  .left = GN_KV_GATHER_MAX};
 	uint32_t bytes, room = 0, at = 0;
 	const uint8_t *data = gn_rpc_request_data(request, &bytes);
 	uint8_t *slot = gn_rpc_request_room(request, &room);
@@ -230,6 +236,8 @@ static int make_calls(struct gn_kv_server *server, struct gn_fabric *fabric, con
 	int rc;
 
 	rpc.threads = server->n_parts;
+	if (!rpc.max_large)
+		rpc.max_large = LARGE_MAX;
 	rc = gn_rpc_server_create(fabric, addr, &rpc, &server->rpc);
 	for (size_t i = 0; i < sizeof(handlers) / sizeof(handlers[0]) && !rc; i++)
 		rc = gn_rpc_server_handle(server->rpc, handlers[i].method, handlers[i].fn, server);

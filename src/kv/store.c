@@ -75,7 +75,9 @@ static int make(struct gn_kv_store *s, const struct kv_store_opts *opts)
 	rc = opts->fabric ? kv_cuckoo_make(s, opts->fabric) : 0;
 	if (!rc)
 		rc = get_memory(s, (uint64_t)s->n_segments * s->segment_bytes, opts->fabric);
-	return rc || opts->fabric ? rc : kv_index_make(s);
+	if (!rc && !opts->fabric)
+		kv_index_make(s);
+	return rc;
 }
 
 int kv_store_make(const struct kv_store_opts *opts, struct gn_kv_store **out)
@@ -157,7 +159,7 @@ static void take_value(struct gn_kv_op *op, const struct kv_item *item)
 	if (op->len > op->room_bytes)
 		op->status = GN_KV_TOO_BIG;
 	else if (op->len)
-		memcpy(op->room, kv_value((struct kv_item *)item), op->len);
+		memcpy(op->room, kv_value(item), op->len);
 }
 
 static void do_group(struct gn_kv_store *s, struct gn_kv_op *ops, unsigned n)
@@ -169,6 +171,8 @@ static void do_group(struct gn_kv_store *s, struct gn_kv_op *ops, unsigned n)
 	}
 	for (unsigned i = 0; i < n && n > 1; i++)
 		kv_prepare_more(s, ops[i].hash);
+	for (unsigned i = 0; i < n && n > 1; i++)
+		kv_prepare_last(s, ops[i].hash);
 	for (unsigned i = 0; i < n; i++) {
 		const struct kv_item *item = kv_execute(s, &ops[i]);
 

@@ -54,6 +54,7 @@ struct gn_kv_store {
 	uint32_t spare;	       /* the first free line, as a place; 0: none */
 	uint32_t spare_next, spare_end; /* … and those that were never used */
 	uint32_t found_at;		/* the slot that was found last */
+	bool wide;			/* most items take more than a line */
 	bool wants_chunk;		/* the next segment that is free is for the index */
 
 	struct kv_cuckoo *cuckoo; /* in place of buckets, or NULL */
@@ -111,7 +112,7 @@ void kv_log_unshrink(struct gn_kv_store *store, uint64_t bytes);
 #define KV_INDEX_OF(kind)                                                                          \
 	uint32_t kv_##kind##_find(struct gn_kv_store *s, uint64_t hash, const void *key,           \
 				  uint32_t key_len);                                               \
-	int kv_##kind##_link(struct gn_kv_store *s, uint64_t hash, uint32_t place);                \
+	void kv_##kind##_link(struct gn_kv_store *s, uint64_t hash, uint32_t place);               \
 	void kv_##kind##_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to); \
 	void kv_##kind##_unlink(struct gn_kv_store *s, uint64_t hash, uint32_t place);             \
 	void kv_##kind##_clear(struct gn_kv_store *s);                                             \
@@ -120,9 +121,10 @@ void kv_log_unshrink(struct gn_kv_store *store, uint64_t bytes);
 KV_INDEX_OF(bucket);
 KV_INDEX_OF(cuckoo);
 #undef KV_INDEX_OF
+void kv_bucket_prepare_last(const struct gn_kv_store *store, uint64_t hash);
 void kv_bucket_promote(struct gn_kv_store *store, uint64_t hash, uint32_t place);
 uint32_t kv_bucket_oldest(const struct gn_kv_store *store, uint64_t hash);
-int kv_index_make(struct gn_kv_store *store);
+void kv_index_make(struct gn_kv_store *store);
 
 static inline uint32_t kv_find(struct gn_kv_store *s, uint64_t hash, const void *key,
 			       uint32_t key_len)
@@ -138,11 +140,13 @@ static inline void kv_promote(struct gn_kv_store *s, uint64_t hash, uint32_t pla
 		kv_bucket_promote(s, hash, place);
 }
 
-/* A key that is not there: 0, or -ENOMEM. */
-static inline int kv_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+/* A key that is not there; if need be another is forgotten for it. */
+static inline void kv_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 {
-	return unlikely(s->cuckoo) ? kv_cuckoo_link(s, hash, place) :
-				     kv_bucket_link(s, hash, place);
+	if (unlikely(s->cuckoo))
+		kv_cuckoo_link(s, hash, place);
+	else
+		kv_bucket_link(s, hash, place);
 }
 
 /* The item is elsewhere, or another. */
@@ -192,6 +196,12 @@ static inline void kv_prepare_more(const struct gn_kv_store *s, uint64_t hash)
 		kv_cuckoo_prepare_more(s, hash);
 	else
 		kv_bucket_prepare_more(s, hash);
+}
+
+static inline void kv_prepare_last(const struct gn_kv_store *s, uint64_t hash)
+{
+	if (likely(!s->cuckoo))
+		kv_bucket_prepare_last(s, hash);
 }
 
 /* The item dies: of its index, and of its memory. */

@@ -2,15 +2,18 @@
 /* What operations do to a store. */
 #include <errno.h>
 
+#include "base/mutant.h"
 #include "kv/store.h"
 
-#define DIGITS 20u /* of the largest number */
+#define DIGITS	   20u /* of the largest number */
+#define NUMBER_MAX 44u /* … with blanks behind it */
 
 /* ---- looking ---- */
 
 static bool expired(const struct gn_kv_store *s, const struct kv_item *item)
 {
-	return item->expires && item->expires <= s->now_s;
+	return kv_expires(item) && kv_expires(item) <= s->now_s &&
+	       !mutant("kv-ttl-ignored", MUTANT_ALWAYS);
 }
 
 /* The place of what is there and lives; 0: nothing. */
@@ -51,13 +54,13 @@ static void use(struct gn_kv_store *s, const struct gn_kv_op *op, uint32_t place
 
 static void tell(const struct gn_kv_store *s, struct gn_kv_op *op, const struct kv_item *item)
 {
+	const uint32_t expires = kv_expires(item);
+
 	op->status = GN_KV_OK;
-	op->flags = item->flags;
+	op->flags = kv_flags(item);
 	op->cas = item->cas;
 	op->len = kv_value_len(item);
-	op->ttl_s = !item->expires	     ? GN_KV_TTL_NONE :
-		    item->expires > s->now_s ? item->expires - s->now_s :
-					       0;
+	op->ttl_s = !expires ? GN_KV_TTL_NONE : expires > s->now_s ? expires - s->now_s : 0;
 	op->idle_s = s->now_s - (item->used >> KV_ITEM_BITS);
 }
 
@@ -79,7 +82,9 @@ static unsigned compare(struct gn_kv_store *s, const struct gn_kv_op *op,
 
 static uint64_t version(struct gn_kv_store *s, const struct gn_kv_op *op)
 {
-	return op->how & GN_KV_SET_CAS ? op->new_cas : ++s->cas;
+	if (op->how & GN_KV_SET_CAS)
+		return op->new_cas;
+	return mutant("kv-version-again", op->hash) ? s->cas : ++s->cas;
 }
 
 /* ---- storing ---- */
@@ -92,26 +97,31 @@ struct what {
 	uint64_t cas;
 };
 
+static uint32_t lengths_of(const struct gn_kv_op *op, const struct what *w)
+{
+	return kv_lengths(op->key_len, w->front + w->len + w->back) |
+	       (w->flags || w->expires ? KV_MORE : 0);
+}
+
 static void fill(struct kv_item *item, const struct gn_kv_op *op, const struct what *w,
 		 const struct kv_item *old)
 {
 	uint8_t *to;
 
-	if (item != old) {
-		KV_PUT(&item->lengths, kv_lengths(op->key_len, w->front + w->len + w->back));
-		kv_copy(item->bytes, op->key, op->key_len);
-	}
-	KV_PUT(&item->lengths, kv_lengths(op->key_len, w->front + w->len + w->back));
+	KV_PUT(&item->lengths, lengths_of(op, w));
 	KV_PUT(&item->cas, w->cas);
-	KV_PUT(&item->flags, w->flags);
-	KV_PUT(&item->expires, w->expires);
+	if (kv_more(item)) {
+		KV_PUT(&kv_more(item)->flags, w->flags);
+		KV_PUT(&kv_more(item)->expires, w->expires);
+	}
+	kv_copy(kv_key(item), op->key, op->key_len);
 	to = kv_value(item);
 	if (w->front)
-		kv_copy(to, kv_value((struct kv_item *)old), w->front);
+		kv_copy(to, kv_value(old), w->front);
 	if (w->len)
 		kv_copy(to + w->front, w->value, w->len);
 	if (w->back)
-		kv_copy(to + w->front + w->len, kv_value((struct kv_item *)old), w->back);
+		kv_copy(to + w->front + w->len, kv_value(old), w->back);
 	gn_charge(GN_WORK_COPY, kv_item_bytes(item->lengths));
 }
 
@@ -134,11 +144,10 @@ static uint32_t make_room(struct gn_kv_store *s, uint64_t hash, uint32_t bytes, 
 /* Puts it there: a status. old: what is there, or 0; what is longer than its room must be new. */
 static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, const struct what *w)
 {
-	const uint32_t lengths = kv_lengths(op->key_len, w->front + w->len + w->back);
-	const uint32_t bytes = kv_item_bytes(lengths);
+	const uint32_t bytes = kv_item_bytes(lengths_of(op, w));
 	uint32_t place, bits = w->bits;
 
-	if (w->front + w->len + w->back > s->max_value)
+	if ((uint64_t)w->len + w->front + w->back > s->max_value)
 		return GN_KV_TOO_BIG;
 	/* Where others read, nothing changes in place. */
 	if (old && !s->mem && !w->front && !w->back &&
@@ -164,10 +173,8 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 		if (now) {
 			kv_relink(s, op->hash, now, place);
 			kv_log_kill(s, now);
-		} else if (kv_link(s, op->hash, place)) {
-			kv_log_undo(s, place, bytes);
-			s->stats.no_memory++;
-			return GN_KV_NO_MEMORY;
+		} else {
+			kv_link(s, op->hash, place);
 		}
 	}
 	KV_PUT(&kv_at(s, place)->used, stamp(s, bits));
@@ -185,7 +192,7 @@ static unsigned judge(struct gn_kv_store *s, const struct gn_kv_op *op, const st
 	/* An older version may, where it is said so: then there is something, and it is stale. */
 	if (status == GN_KV_EXISTS && op->how & GN_KV_INVALIDATE && op->cas < old->cas) {
 		w->bits |= KV_ITEM_STALE | (old->used & KV_ITEM_WON);
-		w->expires = old->expires;
+		w->expires = kv_expires(old);
 		status = GN_KV_OK;
 	}
 	if (status)
@@ -200,8 +207,8 @@ static unsigned judge(struct gn_kv_store *s, const struct gn_kv_op *op, const st
 		if (!old)
 			return GN_KV_NOT_STORED;
 		*(op->verb == GN_KV_APPEND ? &w->front : &w->back) = kv_value_len(old);
-		w->flags = old->flags;
-		w->expires = old->expires;
+		w->flags = kv_flags(old);
+		w->expires = kv_expires(old);
 		return GN_KV_OK;
 	default:
 		return GN_KV_OK;
@@ -227,6 +234,8 @@ static void store(struct gn_kv_store *s, struct gn_kv_op *op)
 			return;
 		w.cas = version(s, op);
 		op->cas = w.cas;
+		if (mutant("kv-put-lost", w.cas))
+			return;
 		if (past && old && op->verb != GN_KV_APPEND && op->verb != GN_KV_PREPEND) {
 			kv_forget(s, op->hash, old);
 			return;
@@ -237,15 +246,15 @@ static void store(struct gn_kv_store *s, struct gn_kv_op *op)
 	} while (op->status == GN_KV_STATUSES);
 }
 
-/* Other words in the head of what is there; where others read, in a copy of it. */
+/* Other words in the head of what is there; where others read, or there is no room, in a copy. */
 static unsigned rewrite(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t place,
 			uint32_t expires, uint64_t cas, uint32_t bits)
 {
 	struct kv_item *item = kv_at(s, place);
 
-	if (s->mem) {
+	if (s->mem || (expires && !kv_more(item))) {
 		const struct what w = {.front = kv_value_len(item),
-				       .flags = item->flags,
+				       .flags = kv_flags(item),
 				       .expires = expires,
 				       .cas = cas,
 				       .bits = bits};
@@ -254,7 +263,8 @@ static unsigned rewrite(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t pla
 
 		return status == GN_KV_STATUSES ? GN_KV_MISS : status;
 	}
-	item->expires = expires;
+	if (kv_more(item))
+		kv_more(item)->expires = expires;
 	item->cas = cas;
 	item->used = stamp(s, bits);
 	tell(s, op, item);
@@ -343,7 +353,7 @@ static void delete (struct gn_kv_store *s, struct gn_kv_op *op)
 	if (op->how & GN_KV_INVALIDATE)
 		op->status =
 			rewrite(s, op, place,
-				op->how & GN_KV_AND_TOUCH ? expiry(s, op->ttl_s) : item->expires,
+				op->how & GN_KV_AND_TOUCH ? expiry(s, op->ttl_s) : kv_expires(item),
 				version(s, op),
 				(item->used & (KV_ITEM_HIT | KV_ITEM_RECENT)) | KV_ITEM_STALE);
 	else
@@ -422,11 +432,11 @@ static unsigned change_number(struct gn_kv_store *s, struct gn_kv_op *op, uint32
 {
 	const struct kv_item *item = kv_at(s, place);
 	const uint32_t old_len = kv_value_len(item);
-	uint8_t text[KV_ITEM_HEAD + DIGITS + DIGITS];
+	uint8_t text[NUMBER_MAX + DIGITS];
 	struct what w = {.value = text,
-			 .flags = item->flags,
+			 .flags = kv_flags(item),
 			 .expires = op->how & GN_KV_AND_TOUCH ? expiry(s, op->ttl_s) :
-								item->expires,
+								kv_expires(item),
 			 .cas = version(s, op),
 			 .bits = item->used & ((1u << KV_ITEM_BITS) - 1)};
 
@@ -456,7 +466,7 @@ static void count(struct gn_kv_store *s, struct gn_kv_op *op)
 		op->status = compare(s, op, item);
 		if (op->status)
 			return;
-		if (kv_value_len(item) > DIGITS + KV_ITEM_HEAD ||
+		if (kv_value_len(item) > NUMBER_MAX ||
 		    !read_number(kv_value(item), kv_value_len(item), &now)) {
 			op->status = GN_KV_NOT_NUMBER;
 			return;

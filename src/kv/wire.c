@@ -45,6 +45,12 @@ static uint32_t value_bytes(const struct gn_kv_op *op)
 	return stores(op->verb) ? op->value_len : 0;
 }
 
+/* More than a value can have need not be told. */
+static uint32_t room_bytes(const struct gn_kv_op *op)
+{
+	return op->room_bytes < GN_KV_VALUE_MAX ? op->room_bytes : GN_KV_VALUE_MAX;
+}
+
 uint32_t kv_ask_bytes(const struct gn_kv_op *op)
 {
 	return (uint32_t)(sizeof(struct kv_ask) + ask_words(op->verb, ask_how(op)) * WORD +
@@ -53,7 +59,7 @@ uint32_t kv_ask_bytes(const struct gn_kv_op *op)
 
 uint32_t kv_tell_bytes(const struct gn_kv_op *op)
 {
-	return (uint32_t)KV_TELL_MAX + (op->verb == GN_KV_GET ? kv_round(op->room_bytes) : 0);
+	return (uint32_t)KV_TELL_MAX + (op->verb == GN_KV_GET ? kv_round(room_bytes(op)) : 0);
 }
 
 static uint8_t *put_word(uint8_t *to, uint64_t word)
@@ -92,7 +98,7 @@ uint8_t *kv_ask_write(uint8_t *to, const struct gn_kv_op *op)
 		.verb = (uint8_t)op->verb,
 		.key_len = (uint8_t)op->key_len,
 		.how = (uint16_t)how,
-		.bytes = op->verb == GN_KV_GET ? op->room_bytes : value,
+		.bytes = op->verb == GN_KV_GET ? room_bytes(op) : value,
 	};
 
 	memcpy(to, &ask, sizeof(ask));
@@ -148,6 +154,7 @@ uint32_t kv_ask_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op, u
 	if (bytes < sizeof(ask))
 		return 0;
 	memcpy(&ask, from, sizeof(ask));
+	__atomic_signal_fence(__ATOMIC_ACQUIRE); /* what is checked is not read again */
 	op->verb = (enum gn_kv_verb)ask.verb;
 	op->how = ask.how & ~KV_ASK_KEPT;
 	op->key = key;
@@ -209,7 +216,7 @@ uint8_t *kv_tell_write(uint8_t *to, const struct gn_kv_op *op, const struct kv_i
 		to = put_word(to, op->number);
 	if (value) {
 		memset(to + value - WORD, 0, WORD);
-		kv_copy(to, item->bytes + op->key_len, op->len);
+		kv_copy(to, kv_value(item), op->len);
 	}
 	return to + value;
 }
@@ -234,6 +241,13 @@ static const uint8_t *get_told(const uint8_t *from, struct gn_kv_op *op, unsigne
 	return from;
 }
 
+/* Who asks for a value, and hears that it is there, looks at so many bytes. */
+static bool value_lacks(const struct gn_kv_op *op, const struct kv_tell *tell)
+{
+	return op->verb == GN_KV_GET && tell->status == GN_KV_OK && tell->len &&
+	       !(op->how & GN_KV_NO_VALUE) && !(tell->bits & KV_TELL_VALUE);
+}
+
 uint32_t kv_tell_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op)
 {
 	const uint8_t *at = from + sizeof(struct kv_tell);
@@ -248,7 +262,7 @@ uint32_t kv_tell_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op)
 	if (tell.bits & KV_TELL_VALUE)
 		need += ((uint64_t)tell.len + WORD - 1) & ~(WORD - 1);
 	if (tell.bits >= KV_TELL_BITS || need > bytes ||
-	    (tell.bits & KV_TELL_VALUE && tell.len > op->room_bytes))
+	    (tell.bits & KV_TELL_VALUE && tell.len > op->room_bytes) || value_lacks(op, &tell))
 		return 0;
 	op->status = tell.status;
 	op->found = tell.found;

@@ -9,7 +9,7 @@
 #include "rpc/server.h"
 
 #define PIECES	   6u	/* of large requests, read at once: the queue has 8 beside replies */
-#define MESSAGE_NS 250u /* for where time is simulated: lines that the card wrote, and answers */
+#define MESSAGE_NS 255u /* for where time is simulated: lines that the card wrote, and answers */
 
 /* ---- a request ---- */
 

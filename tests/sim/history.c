@@ -6,7 +6,7 @@
 
 #include "history_inner.h"
 
-#define STEPS_MAX 4000000u
+#define STEPS_MAX 500000u
 
 /* A test that has no memory cannot say anything. */
 static void *grown(void *ptr, size_t bytes)

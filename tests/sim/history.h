@@ -53,7 +53,7 @@ struct history_op {
 
 struct history_opts {
 	bool may_evict; /* anything may be forgotten at any time */
-	uint64_t most;	/* steps of the search for one key; 0: four million */
+	uint64_t most;	/* steps of the search for one key; 0: half a million */
 };
 
 struct history;

@@ -324,6 +324,18 @@ static bool alike(const struct search *s, const struct history_op *a, const stru
 	       !was_seen(s, b->value);
 }
 
+/* By version, and what others know of one behind what wrote it. */
+static uint64_t rank_of(const struct history_op *op)
+{
+	const uint64_t last = UINT64_MAX - history_known(op);
+
+	if (op->how & GN_KV_SET_CAS)
+		return last;
+	if (op->version)
+		return 2 * op->version;
+	return history_known(op) && op->seen_cas ? 2 * op->seen_cas + 1 : last;
+}
+
 static void link_all(struct search *s)
 {
 	s->first = s->n_known ? 0 : NONE;
@@ -332,9 +344,7 @@ static void link_all(struct search *s)
 
 		c->done = false;
 		c->like = NONE;
-		c->rank = c->op->version && !(c->op->how & GN_KV_SET_CAS) ? c->op->version :
-			  i < s->n_known				  ? UINT64_MAX - 1 :
-									    UINT64_MAX;
+		c->rank = rank_of(c->op);
 		if (i < s->n_known) {
 			c->prev = i ? i - 1 : NONE;
 			c->next = i + 1 < s->n_known ? i + 1 : NONE;

@@ -94,8 +94,9 @@ static uint32_t joined(struct history *h, uint32_t a, uint32_t b)
 	n = first->n + second->n;
 	if (n > PIECES_MAX)
 		return HISTORY_UNSEEN; /* nobody has seen that */
-	memcpy(pieces, first->pieces, first->n * sizeof(*pieces));
-	memcpy(pieces + first->n, second->pieces, second->n * sizeof(*pieces));
+	/* What is empty has no pieces to point at. */
+	for (uint32_t i = 0; i < n; i++)
+		pieces[i] = i < first->n ? first->pieces[i] : second->pieces[i - first->n];
 	return history_value(h, pieces, n);
 }
 

@@ -86,6 +86,9 @@ static void check_history(struct world *w)
 	w->sums.keys += result.keys;
 	w->sums.steps += result.steps;
 	w->sums.undecided += result.undecided;
+	if (result.verdict == HISTORY_UNDECIDED)
+		printf("# seed %llu: key %u: %s\n", (unsigned long long)w->seed, result.key,
+		       result.why);
 	if (result.verdict != HISTORY_WRONG)
 		return;
 	world_fail(w, "key %u is not as it was: %s", result.key, result.why);

@@ -41,6 +41,7 @@ struct plan {
 	bool breaks, no_memory, stalls; /* what they may do to operations */
 	bool strict;			/* nothing in it can break a connection, or be late */
 	bool ample;			/* memory: nothing is forgotten */
+	bool plain;			/* nothing but GET and SET */
 	bool naps;			/* clients sleep for seconds, and things die meanwhile */
 	unsigned ttls;			/* of 1000 that store: with a time to live */
 	unsigned hot, cold, counters;	/* keys; the first hot ones are numbers */

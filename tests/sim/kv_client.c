@@ -77,7 +77,7 @@ static enum gn_kv_verb draw_verb(const struct session *s, uint32_t key)
 	unsigned dice = below(1000);
 
 	if (dice < plan->writes)
-		return writes[below(7)];
+		return writes[s->w->plan.plain ? 0 : below(7)];
 	dice -= plan->writes;
 	if (dice < plan->removes)
 		return GN_KV_DELETE;
@@ -105,7 +105,7 @@ static unsigned draw_how(const struct session *s, enum gn_kv_verb verb, uint32_t
 	}
 	if (verb == GN_KV_INCR || verb == GN_KV_DECR)
 		how |= below(2) ? GN_KV_CREATE : 0;
-	if (verb == GN_KV_SET && below(16) == 0)
+	if (verb == GN_KV_SET && below(16) == 0 && !s->w->plan.plain)
 		how |= GN_KV_SET_CAS;
 	return how;
 }
@@ -675,7 +675,7 @@ static void check_connected(struct session *s, uint64_t begin_ns, int rc)
 			     rc == -ENOTCONN;
 
 	world_say(s->w, "connected: %s", gn_strerror(rc));
-	if (rc && !memory && !refused && !(rc == -EPROTO && plan->drain_us))
+	if (rc && !memory && !refused && !(rc == -EBUSY && (plan->drain_us || plan->no_memory)))
 		world_fail(s->w, "no connection: %s", gn_strerror(rc));
 	if (took_ns > most_ns + LATE_STALLED_NS)
 		world_fail(s->w, "connecting takes %llu ns", (unsigned long long)took_ns);

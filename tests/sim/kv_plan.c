@@ -117,7 +117,7 @@ static void draw_server(struct plan *plan, struct rng *rng)
 {
 	struct gn_kv_server_opts *o = &plan->server;
 
-	o->threads = range(rng, 1, 4);
+	o->threads = range(rng, 1, plan->ample ? 4 : 2);
 	o->bypass = one_in(rng, 3);
 	o->memory = (uint64_t)o->threads * (plan->ample ? 4u << 20 : GN_KV_MEMORY_MIN);
 	o->rpc.max_slots = range(rng, 1, 32);
@@ -137,7 +137,7 @@ static void draw_keys(struct plan *plan, struct rng *rng)
 
 	plan->hot = range(rng, 1, 8);
 	plan->counters = range(rng, 0, plan->hot / 2);
-	plan->cold = plan->ample ? cold[range(rng, 0, 3)] : range(rng, 200, 400);
+	plan->cold = plan->ample ? cold[range(rng, 0, 3)] : range(rng, 300, 500);
 	plan->small = one_in(rng, 2) ? 64 : 400;
 	plan->large = one_in(rng, 3) ? BYTES_MAX / 2 : 3000;
 	if (!plan->ample) { /* it is to be too little */
@@ -145,7 +145,7 @@ static void draw_keys(struct plan *plan, struct rng *rng)
 		plan->large = one_in(rng, 3) ? plan->small : 7000;
 		plan->least = plan->large == plan->small ? plan->small : 0;
 	}
-	plan->heat = plan->ample ? 700 : 400;
+	plan->heat = plan->ample ? 700 : 200;
 	plan->ttls = plan->naps ? range(rng, 100, 500) : one_in(rng, 4) ? range(rng, 10, 100) : 0;
 }
 
@@ -186,7 +186,7 @@ static void draw_client(struct plan *plan, struct plan_client *c, struct rng *rn
 	c->looks = range(rng, 1, 30);
 	c->singles = range(rng, 50, 500);
 	c->asyncs = one_in(rng, 2) ? 0 : range(rng, 50, 500);
-	c->writes = range(rng, 100, 500);
+	c->writes = range(rng, plan->ample ? 100 : 400, plan->ample ? 500 : 700);
 	c->removes = one_in(rng, 3) ? 0 : range(rng, 10, 100);
 	c->numbers = one_in(rng, 3) ? 0 : range(rng, 10, 150);
 	c->joins = one_in(rng, 3) ? 0 : range(rng, 10, 100);
@@ -236,8 +236,8 @@ static void draw_crowd(struct plan *plan, struct rng *rng)
 static void draw_churn(struct plan *plan, struct rng *rng)
 {
 	plan->kind = "churn";
-	plan->ample = false;
-	plan->naps = false;
+	plan->plain = true;
+	plan->ample = plan->naps = false;
 	plan->ttls = 0;
 	plan->server.threads = 1;
 	plan->server.bypass = true;
@@ -251,8 +251,8 @@ static void draw_churn(struct plan *plan, struct rng *rng)
 
 		c->opts.flags &= ~(unsigned)GN_KV_CALL_ONLY;
 		c->threads = THREADS_MAX;
-		c->window = 16;
-		c->batch = i ? 4 : 12;
+		c->window = 8;
+		c->batch = i ? 4 : 8;
 		c->ops = 120;
 		c->hurries = c->clears = c->sleeps = 0;
 		c->removes = c->numbers = c->joins = 0;
@@ -300,6 +300,8 @@ void plan_draw(struct plan *plan, uint64_t seed)
 		draw_churn(plan, &rng);
 	draw_faults(plan, &rng);
 	plan->strict = !plan->breaks && !plan->no_memory && !plan->stalls;
+	/* A table that cannot grow has no room for all. */
+	plan->ample &= !(plan->no_memory && plan->server.bypass);
 }
 
 void plan_small(struct plan *plan, const char *faults, bool bypass)

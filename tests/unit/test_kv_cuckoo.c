@@ -152,6 +152,29 @@ static void test_growth(void **state)
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }
 
+/* Keys that are alike to the table do not make it grow: one of them is forgotten. */
+static void test_alike(void **state)
+{
+	struct gn_fabric *fabric;
+	struct gn_kv_store *s;
+
+	(void)state;
+	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	make_store(fabric, 1u << 20, &s);
+	for (uint32_t n = 0; n < 10; n++) {
+		const uint32_t lengths = kv_lengths(8, 0);
+		const uint32_t place = kv_log_add(s, kv_item_bytes(lengths));
+
+		kv_at(s, place)->lengths = lengths;
+		kv_at(s, place)->used = n << KV_ITEM_BITS;
+		kv_cuckoo_link(s, 42, place);
+	}
+	assert_int_equal(s->stats.splits, 0);
+	assert_int_equal(s->stats.items, KV_WAYS);
+	gn_kv_store_destroy(s);
+	assert_int_equal(gn_fabric_close(fabric), 0);
+}
+
 /* No entry has the same words twice, whatever is done to it. */
 static void test_numbers(void **state)
 {
@@ -189,6 +212,7 @@ static void test_numbers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_alike),
 		cmocka_unit_test(test_table),
 		cmocka_unit_test(test_growth),
 		cmocka_unit_test(test_numbers),

@@ -235,10 +235,10 @@ static void kv_measures(void **state)
 		if (lab_kv_run(&setup, &config, &m, &error))
 			fail_msg("%s, %s: %s", cases[i / 2].config, setup.preset, error.text);
 		trips = lab_metric_get(&m, "round_trips");
-		if (i % 2 == 0 && fabs(*trips / cases[i / 2].trips - 1) > (bypass ? 0.1 : 0.02))
+		if (i % 2 == 0 && fabs(*trips / cases[i / 2].trips - 1) > (bypass ? 0.2 : 0.02))
 			fail_msg("%s: %g round trips", cases[i / 2].config, *trips);
 		assert_true(!bypass == !lab_metric_get(&m, "reads_per_get"));
-		assert_true(!bypass || fabs(*lab_metric_get(&m, "reads_per_get") - *trips) < 0.05);
+		assert_true(!bypass || fabs(*lab_metric_get(&m, "reads_per_get") - *trips) < 0.1);
 	}
 }
 

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: MIT */
+/* Clients of a store whose server goes, or does not answer, and what may be called from done. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kv/wire.h"
+#include "unit.h"
+
+#define LONG_US	 10000000u
+#define SHORT_US 20000u
+#define LARGE	 65536u /* more than a slot holds */
+
+struct world {
+	struct gn_fabric *fabric;
+	char addr[64];
+	struct gn_kv_server_opts opts;
+	struct gn_kv_server *server;
+	struct gn_kv_client *client;
+	struct gn_thread *thread; /* that polls a server which has none */
+	bool stop, pause;	  /* atomic */
+	unsigned came;
+	unsigned ended;
+};
+
+static void server_up(struct world *w)
+{
+	assert_int_equal(gn_kv_server_create(w->fabric, w->addr, &w->opts, &w->server), 0);
+	assert_int_equal(gn_kv_server_start(w->server), 0);
+}
+
+static void world_up(struct world *w)
+{
+	snprintf(w->addr, sizeof(w->addr), "shm:test-kv-life-%llx",
+		 (unsigned long long)gn_random());
+	assert_int_equal(gn_fabric_open("shm", &w->fabric), 0);
+	if (!(w->opts.rpc.flags & GN_RPC_POLLED))
+		server_up(w);
+}
+
+static void world_down(struct world *w)
+{
+	gn_kv_server_destroy(w->server);
+	assert_int_equal(gn_fabric_close(w->fabric), 0);
+}
+
+static void restart(struct world *w)
+{
+	gn_kv_server_destroy(w->server);
+	server_up(w);
+}
+
+/* ---- what done may not do ---- */
+
+static void forbidden(struct gn_kv_op *op)
+{
+	struct world *w = op->arg;
+	struct gn_kv_op other = {.verb = GN_KV_GET, .key = "x", .key_len = 1};
+	struct gn_kv_stats stats;
+
+	w->ended++;
+	assert_int_equal(gn_kv_close(w->client), -EDEADLK);
+	assert_int_equal(gn_kv_do(w->client, &other, 1, GN_FOREVER), -EDEADLK);
+	assert_int_equal(gn_kv_poll(w->client), -EDEADLK);
+	assert_int_equal(gn_kv_wait(w->client, GN_FOREVER), -EDEADLK);
+	assert_int_equal(gn_kv_clear(w->client, 0, GN_FOREVER), -EDEADLK);
+	assert_int_equal(gn_kv_stats(w->client, GN_KV_ALL, &stats, GN_FOREVER), -EDEADLK);
+}
+
+static struct gn_kv_op an_op(struct world *w, enum gn_kv_verb verb)
+{
+	return (struct gn_kv_op){.verb = verb,
+				 .key = "key",
+				 .key_len = 3,
+				 .value = verb == GN_KV_SET ? "value" : NULL,
+				 .value_len = verb == GN_KV_SET ? 5 : 0,
+				 .done = forbidden,
+				 .arg = w};
+}
+
+/* From a poll, from another call that waits, from a close, and when the server has gone. */
+static void within_done(bool bypass)
+{
+	struct world w = {.opts = {.bypass = bypass}};
+	struct gn_kv_op set, get;
+	struct gn_kv_stats stats;
+
+	world_up(&w);
+	assert_int_equal(gn_kv_connect(w.fabric, w.addr, NULL, &w.client), 0);
+	set = an_op(&w, GN_KV_SET);
+	assert_int_equal(gn_kv_submit(w.client, &set), 0);
+	while (!w.ended)
+		gn_kv_wait(w.client, GN_FOREVER);
+	assert_int_equal(set.status, GN_KV_OK);
+	set = an_op(&w, GN_KV_SET);
+	assert_int_equal(gn_kv_submit(w.client, &set), 0);
+	assert_int_equal(gn_kv_flush(w.client), 0);
+	while (w.ended < 2)
+		assert_int_equal(gn_kv_stats(w.client, GN_KV_ALL, &stats, GN_FOREVER), 0);
+	set = an_op(&w, GN_KV_SET);
+	get = an_op(&w, GN_KV_GET);
+	gn_kv_server_destroy(w.server);
+	w.server = NULL;
+	assert_int_equal(gn_kv_submit(w.client, &set), 0);
+	gn_kv_submit(w.client, &get);
+	while (gn_kv_wait(w.client, GN_FOREVER) > 0)
+		;
+	assert_int_equal(set.status, GN_KV_GONE);
+	server_up(&w);
+	set = an_op(&w, GN_KV_SET);
+	while (gn_kv_submit(w.client, &set))
+		gn_sleep_us(1000);
+	w.ended = 0;
+	assert_int_equal(gn_kv_close(w.client), 0);
+	assert_int_equal(w.ended, 1);
+	assert_int_equal(set.status, GN_KV_GONE);
+	world_down(&w);
+}
+
+static void test_within_done(void **state)
+{
+	(void)state;
+	within_done(false);
+	within_done(true);
+}
+
+/* ---- operations are their owner's as soon as they have ended ---- */
+
+static void free_it(struct gn_kv_op *op)
+{
+	struct world *w = op->arg;
+
+	w->ended++;
+	free(op);
+}
+
+static void owned(bool bypass)
+{
+	struct world w = {.opts = {.bypass = bypass}};
+	const struct gn_kv_client_opts opts = {.gather = 1};
+	unsigned begun = 0;
+
+	world_up(&w);
+	assert_int_equal(gn_kv_connect(w.fabric, w.addr, &opts, &w.client), 0);
+	for (unsigned i = 0; i < 40; i++) {
+		struct gn_kv_op *op = malloc(sizeof(*op));
+
+		assert_non_null(op);
+		*op = an_op(&w, i % 4 == 3 ? GN_KV_GET : GN_KV_SET);
+		op->done = free_it;
+		if (i == 4) {
+			gn_kv_server_destroy(w.server);
+			w.server = NULL;
+		}
+		if (gn_kv_submit(w.client, op))
+			free(op);
+		else
+			begun++;
+	}
+	assert_int_equal(gn_kv_close(w.client), 0);
+	assert_int_equal(w.ended, begun);
+	world_down(&w);
+}
+
+static void test_owned(void **state)
+{
+	(void)state;
+	owned(false);
+	owned(true);
+}
+
+/* ---- a server that does not answer ---- */
+
+static void poll_server(void *arg)
+{
+	struct world *w = arg;
+
+	server_up(w);
+	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
+		if (__atomic_load_n(&w->pause, __ATOMIC_ACQUIRE))
+			gn_sleep_us(100);
+		else
+			gn_rpc_server_poll(gn_kv_server_rpc(w->server));
+	}
+	gn_kv_server_destroy(w->server);
+	w->server = NULL;
+}
+
+static void count_it(struct gn_kv_op *op)
+{
+	struct world *w = op->arg;
+
+	w->ended++;
+}
+
+/* What waits behind a large one that is not answered is not answered by its deadline either. */
+static void late(bool bypass)
+{
+	struct world w = {.opts = {.bypass = bypass, .rpc.flags = GN_RPC_POLLED}};
+	static uint8_t value[LARGE];
+	struct gn_kv_op large, small;
+	uint64_t begin_ns;
+
+	world_up(&w);
+	assert_int_equal(gn_thread_start("server", poll_server, &w, &w.thread), 0);
+	while (gn_kv_connect(w.fabric, w.addr, NULL, &w.client))
+		gn_sleep_us(1000);
+	__atomic_store_n(&w.pause, true, __ATOMIC_RELEASE);
+	large = an_op(&w, GN_KV_SET);
+	large.value = value;
+	large.value_len = LARGE;
+	large.done = count_it;
+	small = an_op(&w, GN_KV_SET);
+	assert_int_equal(gn_kv_submit(w.client, &large), 0);
+	assert_int_equal(gn_kv_flush(w.client), 0);
+	begin_ns = gn_now_ns();
+	assert_int_equal(gn_kv_do(w.client, &small, 1, gn_deadline_us(SHORT_US)), 0);
+	assert_int_equal(small.status, GN_KV_TIMEOUT);
+	assert_true(gn_now_ns() - begin_ns < LONG_US * 1000ull);
+	__atomic_store_n(&w.pause, false, __ATOMIC_RELEASE);
+	while (!w.ended)
+		gn_kv_wait(w.client, GN_FOREVER);
+	assert_int_equal(large.status, GN_KV_OK);
+	assert_int_equal(gn_kv_close(w.client), 0);
+	__atomic_store_n(&w.stop, true, __ATOMIC_RELEASE);
+	gn_thread_join(w.thread);
+	world_down(&w);
+}
+
+static void test_late(void **state)
+{
+	(void)state;
+	late(false);
+	late(true);
+}
+
+/* ---- another server ---- */
+
+static void restart_at_second(void *arg, uint64_t client, bool came)
+{
+	struct world *w = arg;
+
+	(void)client;
+	w->came += came;
+	if (came && w->came == 2)
+		restart(w);
+}
+
+/* A client is never connected to partitions of two servers. */
+static void test_two_servers(void **state)
+{
+	struct world w = {.opts = {.threads = 3}};
+	const struct gn_kv_client_opts opts = {.rpc = {.peer = restart_at_second, .peer_arg = &w}};
+
+	(void)state;
+	world_up(&w);
+	assert_int_not_equal(gn_kv_connect(w.fabric, w.addr, &opts, &w.client), 0);
+	assert_int_equal(gn_kv_connect(w.fabric, w.addr, &opts, &w.client), 0);
+	assert_int_equal(gn_kv_set(w.client, "a", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
+	assert_int_equal(gn_kv_close(w.client), 0);
+	world_down(&w);
+}
+
+/* Whatever is called first after a restart finds the new one. */
+static void test_restart(void **state)
+{
+	struct world w = {.opts = {.threads = 2}};
+	struct gn_kv_stats stats;
+
+	(void)state;
+	world_up(&w);
+	assert_int_equal(gn_kv_connect(w.fabric, w.addr, NULL, &w.client), 0);
+	assert_int_equal(gn_kv_set(w.client, "a", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
+	restart(&w);
+	memset(&stats, 0x55, sizeof(stats));
+	if (gn_kv_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)))
+		assert_int_equal(stats.items, 0x5555555555555555); /* untouched */
+	assert_int_equal(gn_kv_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)), 0);
+	assert_int_equal(stats.items, 0);
+	assert_int_equal(gn_kv_close(w.client), 0);
+	world_down(&w);
+}
+
+/* What cannot be is told from what is too large. */
+static void test_arguments(void **state)
+{
+	static uint8_t value[GN_KV_VALUE_MAX + 1];
+	struct world w = {0};
+	uint32_t len;
+	struct gn_kv_op op;
+
+	(void)state;
+	world_up(&w);
+	assert_int_equal(gn_kv_connect(w.fabric, w.addr, NULL, &w.client), 0);
+	assert_int_equal(gn_kv_set(w.client, "a", 1, value, sizeof(value), 0, GN_FOREVER), -EFBIG);
+	assert_int_equal(gn_kv_set(w.client, "a", 1, NULL, 1, 0, GN_FOREVER), -EINVAL);
+	assert_int_equal(gn_kv_get(w.client, "a", 1, NULL, 1, NULL, GN_FOREVER), -EINVAL);
+	assert_int_equal(gn_kv_set(w.client, "a", 1, value, 4, 0, GN_FOREVER), 0);
+	/* Nobody has so much room, but may say so. */
+	assert_int_equal(gn_kv_get(w.client, "a", 1, value, UINT32_MAX, &len, GN_FOREVER), 0);
+	assert_int_equal(len, 4);
+	op = (struct gn_kv_op){.verb = GN_KV_GET,
+			       .key = "a",
+			       .key_len = 1,
+			       .room = value,
+			       .room_bytes = UINT32_MAX - 8};
+	assert_int_equal(gn_kv_do(w.client, &op, 1, GN_FOREVER), 0);
+	assert_int_equal(op.status, GN_KV_OK);
+	assert_int_equal(gn_kv_close(w.client), 0);
+	world_down(&w);
+}
+
+/* However many operations a message has, others have their turn after so many. */
+static void test_long_message(void **state)
+{
+	enum { OPS = 3 * GN_KV_GATHER_MAX };
+	const struct gn_kv_op op = {.verb = GN_KV_GET, .key = "key", .key_len = 3};
+	uint8_t *request = malloc((size_t)OPS * kv_ask_bytes(&op)), *at = request, *result;
+	uint32_t len = 0;
+	struct gn_rpc_client *client;
+	struct world w = {0};
+	unsigned status;
+
+	(void)state;
+	result = malloc((size_t)OPS * KV_TELL_MAX);
+	assert_non_null(request);
+	assert_non_null(result);
+	world_up(&w);
+	for (unsigned i = 0; i < OPS; i++)
+		at = kv_ask_write(at, &op);
+	assert_int_equal(gn_rpc_connect(w.fabric, w.addr, NULL, &client), 0);
+	assert_int_equal(gn_rpc_call(client, KV_DO, request, (uint32_t)(at - request), result,
+				     OPS * KV_TELL_MAX, &len, GN_FOREVER, &status),
+			 0);
+	assert_int_equal(status, GN_RPC_OK);
+	assert_int_equal(len, GN_KV_GATHER_MAX * sizeof(struct kv_tell));
+	assert_int_equal(gn_rpc_close(client), 0);
+	free(request);
+	free(result);
+	world_down(&w);
+}
+
+/* A server that says that a value is there has to send it. */
+static void test_value_lacks(void **state)
+{
+	const struct kv_tell tell = {.status = GN_KV_OK, .len = 1000};
+	char room[8];
+	struct gn_kv_op op = {.verb = GN_KV_GET, .room = room, .room_bytes = sizeof(room)};
+
+	(void)state;
+	assert_int_equal(kv_tell_read((const uint8_t *)&tell, sizeof(tell), &op), 0);
+	op.how = GN_KV_NO_VALUE;
+	assert_int_equal(kv_tell_read((const uint8_t *)&tell, sizeof(tell), &op), sizeof(tell));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_within_done),  cmocka_unit_test(test_owned),
+		cmocka_unit_test(test_late),	     cmocka_unit_test(test_two_servers),
+		cmocka_unit_test(test_restart),	     cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_long_message), cmocka_unit_test(test_value_lacks),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
