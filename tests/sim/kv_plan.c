@@ -2,52 +2,10 @@
 /* From a seed to a plan: cluster, server, clients, keys, and what goes wrong. */
 #include <stdio.h>
 
+#include "draw.h"
 #include "kv.h"
 
-struct rng {
-	uint64_t state;
-};
-
-static uint64_t rng_next(struct rng *rng)
-{
-	uint64_t x = rng->state += 0x9e3779b97f4a7c15u;
-
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-	return x ^ (x >> 31);
-}
-
-static uint32_t range(struct rng *rng, uint32_t low, uint32_t high)
-{
-	return low + (uint32_t)(rng_next(rng) % (high - low + 1));
-}
-
-static bool one_in(struct rng *rng, uint32_t n)
-{
-	return range(rng, 1, n) == 1;
-}
-
-static bool is_one_of(const char *kind, const char *const *list)
-{
-	while (*list && strcmp(kind, *list))
-		list++;
-	return *list;
-}
-
-/* ---- faults ---- */
-
-static const char *const of_nodes[] = {"crash",	    "pause", "slow-node", "slow-link",
-				       "partition", "drift", NULL};
-
-static void draw_rate(struct rng *rng, const char *kind, bool node, char *to, size_t size)
-{
-	static const char *const rare[] = {"qp-error", "rnr", "alloc", "register", NULL};
-	const uint32_t ppm = node		   ? range(rng, 2000, 50000) :
-			     is_one_of(kind, rare) ? range(rng, 100, 3000) :
-						     range(rng, 1000, 200000);
-
-	snprintf(to, size, "%s=%uppm", kind, ppm);
-}
+#define RARE_PPM 3000u
 
 /* A node's trouble lasts a while, or for good; an operation's hits the first one from then on. */
 static void draw_schedule(struct rng *rng, const char *kind, bool node, char *to, size_t size)
@@ -102,7 +60,7 @@ static void draw_faults(struct plan *plan, struct rng *rng)
 		if (one_in(rng, 2) || plan->naps)
 			draw_schedule(rng, kind, node, fault, sizeof(fault));
 		else
-			draw_rate(rng, kind, node, fault, sizeof(fault));
+			draw_rate(rng, kind, node, RARE_PPM, fault, sizeof(fault));
 		if (!chosen || !strncmp(kind, "ud-", 3))
 			continue;
 		note_effect(plan, kind);
