@@ -155,6 +155,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 		place = old;
 		bits |= KV_ITEM_RECENT;
 		fill(kv_at(s, place), op, w, kv_at(s, old));
+		KV_PUT(&kv_at(s, place)->used, stamp(s, bits));
 	} else {
 		place = old ? kv_log_add(s, bytes) : make_room(s, op->hash, bytes, &bits);
 		if (!place) {
@@ -177,7 +178,6 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 			kv_link(s, op->hash, place);
 		}
 	}
-	KV_PUT(&kv_at(s, place)->used, stamp(s, bits));
 	kv_promote(s, op->hash, place);
 	tell(s, op, kv_at(s, place));
 	return GN_KV_OK;
@@ -301,17 +301,23 @@ static void token(struct gn_kv_op *op, struct kv_item *item, uint32_t left_s)
 	}
 }
 
+static const struct kv_item *miss(struct gn_kv_store *s, struct gn_kv_op *op)
+{
+	s->stats.misses++;
+	op->status = GN_KV_MISS;
+	op->found = op->len = 0;
+	if (op->how & GN_KV_VIVIFY)
+		vivify(s, op);
+	return NULL;
+}
+
 static const struct kv_item *get(struct gn_kv_store *s, struct gn_kv_op *op)
 {
 	uint32_t place = look(s, op);
 
 	s->stats.gets++;
-	if (!place) {
-		s->stats.misses++;
-		if (op->how & GN_KV_VIVIFY)
-			vivify(s, op);
-		return NULL;
-	}
+	if (!place)
+		return miss(s, op);
 	s->stats.hits++;
 	const uint32_t ttl_s = op->ttl_s;
 
@@ -331,9 +337,9 @@ static const struct kv_item *get(struct gn_kv_store *s, struct gn_kv_op *op)
 				     item->used & ((1u << KV_ITEM_BITS) - 1));
 		op->idle_s = idle_s;
 		place = kv_find(s, op->hash, op->key, op->key_len);
-		if (!place) {
-			op->status = GN_KV_MISS;
-			return NULL;
+		if (!place) { /* it had to make room for itself */
+			s->stats.hits--;
+			return miss(s, op);
 		}
 	}
 	if (!(op->how & GN_KV_QUIET))
