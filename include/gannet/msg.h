@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gannet/msg.h - requests and answers by a protocol of one's choice.
+ *
+ * A requester asks, a responder answers, and the verbs that carry a request and its answer are a
+ * choice: "An Evaluation of RDMA-based Message Passing Protocols" compares five over connected
+ * qps, and two more are here. Which of them is best depends on who talks to whom, with what sizes
+ * and how many requests under way; docs/protocols.md says more, and "gannet advise" answers it for
+ * a cluster.
+ *
+ *                 request        answer         the responder's CPU
+ *   SEND/SEND     SEND           SEND           takes a receive, posts the next, answers
+ *   SEND/WRITE    SEND           WRITE          likewise
+ *   WRITE/SEND    WRITE          SEND           looks at memory, answers
+ *   WRITE/WRITE   WRITE          WRITE          likewise
+ *   READ          READ           -              does nothing: the requester knows where data is
+ *   WRITE_IMM     WRITE_IMM      WRITE_IMM      as SEND, but the bytes go to a known place
+ *   UD            SEND           SEND           datagrams: what is lost is asked again
+ *
+ * A requester belongs to one thread, and so do its connections; a responder belongs to one thread.
+ * Everything happens inside the calls: nothing runs behind them. What goes through one connection
+ * is answered in the order it was asked, except over UD. A request is executed once at most: a
+ * repeated datagram is answered with what is remembered.
+ */
+#ifndef GANNET_MSG_H
+#define GANNET_MSG_H
+
+#include <gannet/fabric.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GN_MSG_PENDING_MAX 4096u      /* requests under way on a connection */
+#define GN_MSG_BYTES_MAX   (1u << 20) /* of a request, and of an answer; READ: attr.max_msg */
+#define GN_MSG_CONNS_MAX   1024u      /* of a requester, and of a responder */
+
+enum gn_msg_protocol {
+	GN_MSG_SEND_SEND,
+	GN_MSG_SEND_WRITE,
+	GN_MSG_WRITE_SEND,
+	GN_MSG_WRITE_WRITE,
+	GN_MSG_READ,
+	GN_MSG_WRITE_IMM,
+	GN_MSG_UD,
+	GN_MSG_PROTOCOLS
+};
+
+/* "SEND/SEND", …, "READ", "WRITE_IMM", "UD". Never NULL; the string is static. */
+GN_API const char *gn_msg_protocol_str(unsigned protocol);
+/* Letters may be small; -EINVAL: there is no such protocol. */
+GN_API int gn_msg_protocol_parse(const char *text, enum gn_msg_protocol *out);
+
+enum gn_msg_status {
+	GN_MSG_OK,
+	GN_MSG_GONE,	/* the peer is not there any more; it may have been executed */
+	GN_MSG_LOST,	/* UD: no answer, however often it was asked; likewise */
+	GN_MSG_REFUSED, /* the responder's function did not answer it */
+	GN_MSG_BROKEN,	/* the answer makes no sense; the connection is closed */
+	GN_MSG_STATUSES
+};
+GN_API const char *gn_msg_status_str(unsigned status);
+
+enum gn_msg_flag {
+	/*
+	 * As the paper does it: each message is posted by itself, all are signaled, and where
+	 * WRITEs are placed in order a message in memory is a length, a marker, its bytes and a
+	 * marker, which are zeroed when it was read. Without it messages that are there together
+	 * are posted together, one in some is signaled, and a message is numbered at both ends.
+	 * Where WRITEs are not placed in order it is numbered and has a checksum, flag or not.
+	 */
+	GN_MSG_PAPER = 1 << 0,
+};
+
+struct gn_msg_stats {
+	uint64_t requests;  /* asked, or executed */
+	uint64_t answers;   /* taken, or given */
+	uint64_t failed;    /* requests that ended in another status than OK */
+	uint64_t repeats;   /* UD: asked again, or answered again from what is remembered */
+	uint64_t strays;    /* datagrams and messages that belong to nothing */
+	uint64_t looks;	    /* messages in memory that were looked for in vain */
+	uint64_t wrs;	    /* posted, without receives */
+	uint64_t doorbells; /* for them */
+	uint64_t recvs;	    /* posted */
+};
+
+/* ---- the side that answers ---- */
+
+struct gn_msg_responder;
+
+/*
+ * Answers a request: up to max bytes to value, and returns how many; or a negative number, which
+ * the requester sees as REFUSED. value holds what was answered last from this place (zeros to begin
+ * with), so what does not change need not be written. The peer may change the request's bytes in
+ * place at any time: look once.
+ */
+typedef int gn_msg_answer_fn(void *arg, const void *request, uint32_t len, void *value,
+			     uint32_t max);
+
+struct gn_msg_responder_opts {
+	gn_msg_answer_fn *answer; /* NULL: there are only READs to it */
+	void *arg;
+	/*
+	 * What READs may see: memory with GN_REMOTE_READ, all of it, for whoever connects. NULL:
+	 * none. It must outlive the responder.
+	 */
+	struct gn_mem *data;
+	struct gn_ctx *ctx;    /* NULL: one of its own */
+	uint32_t max_conns;    /* 0: 64 */
+	uint32_t max_pending;  /* that a connection may have; 0: 256 */
+	uint32_t max_request;  /* bytes, 0: 4096 */
+	uint32_t max_value;    /* bytes, 0: 65536 */
+	unsigned flags;	       /* GN_MSG_PAPER */
+	unsigned listen_flags; /* GN_ANY_USER */
+};
+
+/* Listens at addr, as gn_listen() has it. Requesters of all protocols are welcome. */
+GN_API int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
+				   const struct gn_msg_responder_opts *opts,
+				   struct gn_msg_responder **out);
+GN_API void gn_msg_responder_destroy(struct gn_msg_responder *responder);
+/*
+ * Takes connections, executes requests and answers them: how many, or 0 when there was nothing
+ * until the deadline (0: only looks), or -EINTR. A requester that is gone, or that breaks the
+ * rules, is forgotten, and the others never notice.
+ */
+GN_API int gn_msg_respond(struct gn_msg_responder *responder, uint64_t deadline_ns);
+/* Connections that it has now. */
+GN_API unsigned gn_msg_responder_conns(const struct gn_msg_responder *responder);
+GN_API void gn_msg_responder_stats(const struct gn_msg_responder *responder,
+				   struct gn_msg_stats *out);
+
+/* ---- the side that asks ---- */
+
+struct gn_msg_requester;
+struct gn_msg_conn;
+
+struct gn_msg_requester_opts {
+	enum gn_msg_protocol protocol;
+	uint32_t pending;	/* requests under way on each connection; 0: 16 */
+	uint32_t request_bytes; /* of the largest; 0: 64 */
+	uint32_t value_bytes;	/* of the largest answer, or READ; 0: 4096 */
+	uint32_t max_conns;	/* 0: 64 */
+	struct gn_ctx *ctx;	/* NULL: one of its own */
+	uint32_t timeout_us;	/* to connect, 0: 2 s */
+	uint32_t repeat_us;	/* UD: an unanswered request is asked again after this; 0: 1000 */
+	uint32_t repeats;	/* … so often, each time after twice as long; 0: 6 */
+	unsigned flags;		/* GN_MSG_PAPER */
+};
+
+/* -EMSGSIZE: UD cannot carry such values; -EOPNOTSUPP: the fabric has no datagrams. */
+GN_API int gn_msg_requester_create(struct gn_fabric *fabric,
+				   const struct gn_msg_requester_opts *opts,
+				   struct gn_msg_requester **out);
+/* Its connections are closed; what is under way is forgotten. */
+GN_API void gn_msg_requester_destroy(struct gn_msg_requester *requester);
+
+/*
+ * -ECONNREFUSED: nobody there, or refused; why (may be NULL) gets a static text. -EINVAL,
+ * -ETIMEDOUT, -ENOSPC: max_conns.
+ */
+GN_API int gn_msg_connect(struct gn_msg_requester *requester, const char *addr, const char **why,
+			  struct gn_msg_conn **out);
+/* What is under way ends as GONE, by the next gn_msg_take(). */
+GN_API void gn_msg_disconnect(struct gn_msg_conn *conn);
+/* Bytes at the responder that can be read. */
+GN_API uint64_t gn_msg_data_bytes(const struct gn_msg_conn *conn);
+/* Requests under way on it. */
+GN_API uint32_t gn_msg_pending(const struct gn_msg_conn *conn);
+
+/*
+ * Ask. The bytes are copied. -EAGAIN: pending requests are under way, take some answers; -ENOTCONN
+ * the connection is gone; -EMSGSIZE; -EINVAL with protocol READ. Without GN_MSG_PAPER it may stay
+ * here until gn_msg_take() or gn_msg_flush().
+ */
+GN_API int gn_msg_ask(struct gn_msg_conn *conn, const void *request, uint32_t len, uint64_t id);
+/* With protocol READ: len bytes of the responder's data at offset; else -EINVAL. -ERANGE. */
+GN_API int gn_msg_read(struct gn_msg_conn *conn, uint64_t offset, uint32_t len, uint64_t id);
+/* What was asked is on its way when it returns. */
+GN_API int gn_msg_flush(struct gn_msg_requester *requester);
+
+struct gn_msg_result {
+	uint64_t id;
+	struct gn_msg_conn *conn;
+	enum gn_msg_status status;
+	uint32_t len;
+	const void *value; /* until the next gn_msg_take() */
+};
+
+/*
+ * Up to n answers: how many, 0 when there was none until the deadline (0: only looks), or -EINTR.
+ * Also posts what was asked. A conn whose results are all taken after it was gone is to be
+ * disconnected by its owner.
+ */
+GN_API int gn_msg_take(struct gn_msg_requester *requester, struct gn_msg_result *out, unsigned n,
+		       uint64_t deadline_ns);
+GN_API void gn_msg_requester_stats(const struct gn_msg_requester *requester,
+				   struct gn_msg_stats *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
