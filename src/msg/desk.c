@@ -6,6 +6,7 @@
 #include "msg/end.h"
 
 #define POLL	    32u
+#define POLLS	    8u	 /* of a turn: datagrams are answered there, and who asks may never end */
 #define CHAN_EVERY  256u /* turns: to look at the channel costs a system call */
 #define EAGER_US    20u	 /* of waiting for messages and nothing else */
 #define TORN_NAP_US 1u	 /* the rest of a message is on its way, and its first word says nothing */
@@ -102,10 +103,10 @@ void msg_desk_turn(struct msg_desk *desk, bool now)
 {
 	struct gn_event event;
 	struct gn_wc wc[POLL];
-	int n;
+	int n = (int)POLL;
 
 	desk->torn = false;
-	do {
+	for (unsigned polls = 0; polls < POLLS && n == (int)POLL; polls++) {
 		n = gn_cq_poll(desk->cq, wc, POLL);
 		for (int i = 0; i < n; i++) {
 			struct msg_end *end = gn_qp_user(wc[i].qp);
@@ -115,7 +116,7 @@ void msg_desk_turn(struct msg_desk *desk, bool now)
 			else
 				msg_ud_completed(desk, &wc[i]);
 		}
-	} while (n == (int)POLL);
+	}
 	if (unlikely(n < 0))
 		all_fail(desk);
 	if (!now && ++desk->turns < CHAN_EVERY)
