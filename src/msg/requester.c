@@ -35,7 +35,8 @@ static int check(const struct gn_msg_requester_opts *o, const struct gn_attr *at
 	const bool reads = o->protocol == GN_MSG_READ;
 
 	if (o->protocol >= GN_MSG_PROTOCOLS || o->pending > GN_MSG_PENDING_MAX ||
-	    o->max_conns > GN_MSG_CONNS_MAX || o->repeats > REPEATS_MAX)
+	    o->max_conns > GN_MSG_CONNS_MAX || o->repeats > REPEATS_MAX ||
+	    (o->flags & ~(unsigned)GN_MSG_PAPER))
 		return -EINVAL;
 	if (o->request_bytes > GN_MSG_BYTES_MAX ||
 	    o->value_bytes > (reads ? attr->max_msg : GN_MSG_BYTES_MAX))
