@@ -25,7 +25,7 @@ struct session {
 	uint32_t asked[CONNS_MAX], taken[CONNS_MAX], under_way[CONNS_MAX];
 	bool gone[CONNS_MAX];
 	uint64_t try_ns[CONNS_MAX];
-	unsigned left, life, serials, orphans; /* … of connections that were left */
+	unsigned left, life, serials;
 	uint8_t *room;
 };
 
@@ -71,9 +71,15 @@ static void leave(struct session *s, unsigned c)
 	if (gn_msg_pending(s->conn[c]) != s->under_way[c])
 		world_fail(s->w, "%u requests are under way and not %u", s->under_way[c],
 			   gn_msg_pending(s->conn[c]));
-	s->orphans += s->under_way[c];
-	s->w->sums.left += s->under_way[c];
-	s->under_way[c] = 0;
+	for (uint32_t i = 0; i < s->w->n_asked && s->under_way[c]; i++) {
+		struct asked *asked = &s->w->asked[i];
+
+		if (asked->life != s->life || asked->conn != s->serial[c] || asked->ended)
+			continue;
+		asked->ended = 1; /* it is forgotten: no result may name it */
+		s->under_way[c]--;
+		s->w->sums.left++;
+	}
 	gn_msg_disconnect(s->conn[c]);
 	s->conn[c] = NULL;
 }
@@ -195,8 +201,7 @@ static void check_value(struct session *s, const struct asked *asked, uint32_t n
 	s->w->sums.reads += asked->protocol == GN_MSG_READ;
 }
 
-static bool may_end(const struct session *s, const struct asked *asked, enum gn_msg_status status,
-		    bool left)
+static bool may_end(const struct session *s, const struct asked *asked, enum gn_msg_status status)
 {
 	const struct plan *p = &s->w->plan;
 
@@ -206,7 +211,7 @@ static bool may_end(const struct session *s, const struct asked *asked, enum gn_
 	case GN_MSG_REFUSED:
 		return asked->refuse && asked->executed == 1;
 	case GN_MSG_GONE:
-		return left || p->breaks || p->no_memory || p->stop_us;
+		return p->breaks || p->no_memory || p->stop_us;
 	case GN_MSG_LOST:
 		return asked->protocol == GN_MSG_UD &&
 		       (p->breaks || p->drops || p->stalls || p->pauses || p->stop_us ||
@@ -232,20 +237,18 @@ static void take_one(struct session *s, const struct gn_msg_result *result)
 	while (c < CONNS_MAX && !(s->conn[c] && s->serial[c] == asked->conn))
 		c++;
 	if (c == CONNS_MAX) {
-		if (!s->orphans-- || result->status != GN_MSG_GONE)
-			world_fail(w, "request %u of a connection that was left ends: %s", number,
-				   gn_msg_status_str(result->status));
-	} else {
-		s->under_way[c]--;
-		s->gone[c] |= result->status == GN_MSG_GONE;
-		if (result->conn != s->conn[c])
-			world_fail(w, "request %u ends on another connection", number);
-		if (asked->protocol != GN_MSG_UD && asked->number != s->taken[c])
-			world_fail(w, "request %u is number %u and ends as number %u", number,
-				   asked->number, s->taken[c]);
-		s->taken[c]++;
+		world_fail(w, "request %u ends on a connection that was left", number);
+		return;
 	}
-	if (!may_end(s, asked, result->status, c == CONNS_MAX))
+	s->under_way[c]--;
+	s->gone[c] |= result->status == GN_MSG_GONE;
+	if (result->conn != s->conn[c])
+		world_fail(w, "request %u ends on another connection", number);
+	if (asked->protocol != GN_MSG_UD && asked->number != s->taken[c])
+		world_fail(w, "request %u is number %u and ends as number %u", number,
+			   asked->number, s->taken[c]);
+	s->taken[c]++;
+	if (!may_end(s, asked, result->status))
 		world_fail(w, "request %u (%s) ends: %s", number,
 			   gn_msg_protocol_str(asked->protocol),
 			   gn_msg_status_str(result->status));
@@ -271,7 +274,7 @@ static void take(struct session *s, uint64_t deadline_ns)
 
 static unsigned under_way(const struct session *s)
 {
-	unsigned n = s->orphans;
+	unsigned n = 0;
 
 	for (unsigned c = 0; c < CONNS_MAX; c++)
 		n += s->under_way[c];

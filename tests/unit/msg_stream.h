@@ -121,7 +121,7 @@ static inline int stream_begin(struct stream *s, const struct world *w, struct g
 		const char *why = NULL;
 
 		EXPECT(gn_msg_connect(s->requester, w->addr, &why, &s->conn[i]) == 0);
-		EXPECT(gn_msg_data_bytes(s->conn[i]) == w->data_bytes);
+		EXPECT(gn_msg_data_bytes(s->conn[i]) == readable(w));
 	}
 	return 0;
 }

@@ -25,6 +25,7 @@ struct world {
 	int (*program)(struct world *w, struct gn_fabric *fabric, unsigned client);
 	unsigned clients;  /* that run it at the same time */
 	size_t data_bytes; /* of what READs may see */
+	bool mute;	   /* the responder answers nothing */
 	/* where it runs, and how */
 	enum gn_msg_protocol protocol;
 	unsigned flags; /* GN_MSG_PAPER */
@@ -35,7 +36,8 @@ struct world {
 	struct gn_mem *data;
 	struct gn_msg_stats stats; /* of the last one that ended */
 	unsigned executed, refused, wrong;
-	bool wanted, still, up, stop; /* it is to be there, but to do nothing; is; ends */
+	bool wanted, up, stop;	/* it is to be there; it is; all is over */
+	unsigned still, stills; /* it is to do nothing, if odd; and so it is */
 	unsigned conns;
 	unsigned next, running; /* clients */
 	unsigned step;		/* the program's */
@@ -86,17 +88,20 @@ static inline int responder_once(struct world *w)
 	struct gn_msg_responder_opts opts = w->opts;
 	struct gn_msg_responder *r;
 
-	opts.answer = opts.answer ? opts.answer : answer;
+	opts.answer = w->mute ? NULL : opts.answer ? opts.answer : answer;
 	opts.arg = w;
 	opts.data = w->data;
 	opts.flags = w->flags;
 	EXPECT(gn_msg_responder_create(w->fabric, w->addr, &opts, &r) == 0);
 	STORE(w->up, true);
 	while (LOAD(w->wanted)) {
-		if (LOAD(w->still))
+		const unsigned still = LOAD(w->still);
+
+		if (still % 2)
 			gn_sleep_us(100);
 		else
 			EXPECT(gn_msg_respond(r, gn_deadline_us(500)) >= 0);
+		STORE(w->stills, still);
 		STORE(w->conns, gn_msg_responder_conns(r));
 	}
 	gn_msg_responder_stats(r, &w->stats);
@@ -149,6 +154,16 @@ static inline void world_down(struct world *w)
 		gn_sleep_us(20);
 }
 
+/* It does nothing any more, or goes on. */
+static inline void world_still(struct world *w)
+{
+	const unsigned still = LOAD(w->still) + 1;
+
+	STORE(w->still, still);
+	while (LOAD(w->stills) != still && !w->responder_failed)
+		gn_sleep_us(20);
+}
+
 /* Others wait for this one, who does not come if it failed. */
 static inline void world_await(struct world *w, const unsigned *what, unsigned n)
 {
@@ -162,7 +177,8 @@ static inline void world_begin(struct world *w)
 {
 	w->executed = w->refused = w->wrong = w->next = w->step = w->conns = 0;
 	w->wanted = true;
-	w->still = w->up = w->stop = false;
+	w->up = w->stop = false;
+	w->still = w->stills = 0;
 	w->running = w->clients;
 	w->responder_failed = 0;
 	memset(w->failed, 0, sizeof(w->failed));
@@ -339,6 +355,12 @@ static inline struct gn_msg_requester_opts requester_opts(const struct world *w)
 		opts.repeats = 8;
 	}
 	return opts;
+}
+
+/* Bytes that a connection can read. */
+static inline uint64_t readable(const struct world *w)
+{
+	return w->protocol == GN_MSG_READ ? w->data_bytes : 0;
 }
 
 /* What was asked, to know its answer by. */

@@ -283,7 +283,8 @@ static void test_kept(void **state)
 	run_protocols(&w, EVERYWHERE, BUT_READ);
 }
 
-int main(void)
+/* With the name of a case, only that one. */
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_names),	cmocka_unit_test(test_sizes),
@@ -291,5 +292,6 @@ int main(void)
 		cmocka_unit_test(test_mixed),	cmocka_unit_test(test_kept),
 	};
 
+	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
