@@ -156,7 +156,7 @@ static void shape(struct msg_end *end, const struct msg_end_opts *opts)
 	/* Whose data is READ has nothing to do, and no places. */
 	if (!opts->requester && answer == MSG_READ)
 		end->said.verb = MSG_NONE;
-	/* A responder wants requests all the time; a requester wants an answer when it has asked. */
+	/* A responder wants requests all the time, a requester an answer when it has asked. */
 	if (!opts->requester && receives(end))
 		end->told.wanted = opts->pending;
 	/* Places are zeroed to begin with: none of them has a message with such a number. */
