@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A thread's desk: where completions and events of all its connections come in, and how it waits. */
+/* A thread's desk: where completions and events of its connections come in, and how it waits. */
 #include <errno.h>
 
 #include "base/bits.h"

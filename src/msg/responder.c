@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The side that answers: takes connections, executes what comes over them, and forgets who is gone. */
+/* The side that answers: takes connections, executes what comes, and forgets who is gone. */
 #include <errno.h>
 #include <string.h>
 
