@@ -139,7 +139,7 @@ struct gn_msg_requester_opts {
 	enum gn_msg_protocol protocol;
 	uint32_t pending;	/* requests under way on each connection; 0: 16 */
 	uint32_t request_bytes; /* of the largest; 0: 64 */
-	uint32_t value_bytes;	/* of the largest answer, or READ; 0: 4096 */
+	uint32_t value_bytes;	/* of the largest answer, or READ; 0: 4096, or a datagram's most */
 	uint32_t max_conns;	/* 0: 64 */
 	struct gn_ctx *ctx;	/* NULL: one of its own */
 	uint32_t timeout_us;	/* to connect, 0: 2 s */

@@ -19,11 +19,14 @@
 
 /* ---- making ---- */
 
-static void set_defaults(struct gn_msg_requester_opts *o)
+static void set_defaults(struct gn_msg_requester_opts *o, const struct gn_attr *attr)
 {
+	const uint32_t most = o->protocol == GN_MSG_UD ? msg_ud_max(attr) : VALUE_DEFAULT;
+
 	o->pending = o->pending ? o->pending : PENDING_DEFAULT;
 	o->request_bytes = o->request_bytes ? o->request_bytes : REQUEST_DEFAULT;
-	o->value_bytes = o->value_bytes ? o->value_bytes : VALUE_DEFAULT;
+	if (!o->value_bytes)
+		o->value_bytes = most < VALUE_DEFAULT ? most : VALUE_DEFAULT;
 	o->max_conns = o->max_conns ? o->max_conns : CONNS_DEFAULT;
 	o->timeout_us = o->timeout_us ? o->timeout_us : CONNECT_US;
 	o->repeat_us = o->repeat_us ? o->repeat_us : REPEAT_US;
@@ -50,6 +53,13 @@ static int check(const struct gn_msg_requester_opts *o, const struct gn_attr *at
 		       0;
 }
 
+static int open_datagrams(struct gn_msg_requester *r)
+{
+	const uint32_t n = r->opts.max_conns * r->opts.pending;
+
+	return r->opts.protocol == GN_MSG_UD ? msg_ud_open(&r->desk, n, n, r->opts.value_bytes) : 0;
+}
+
 int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_requester_opts *opts,
 			    struct gn_msg_requester **out)
 {
@@ -67,7 +77,7 @@ int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_reques
 	if (!r)
 		return -ENOMEM;
 	r->opts = *opts;
-	set_defaults(&r->opts);
+	set_defaults(&r->opts, &attr);
 	rc = check(&r->opts, &attr);
 	/* Each connection: receives, requests, and some that are done without having said so. */
 	completions = (uint64_t)r->opts.max_conns * (2 * r->opts.pending + 64);
@@ -76,9 +86,8 @@ int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_reques
 				   completions < UINT32_MAX ? (uint32_t)completions : UINT32_MAX);
 	r->desk.flags = opts->flags;
 	r->desk.datagram = msg_requester_datagram;
-	if (!rc && opts->protocol == GN_MSG_UD)
-		rc = msg_ud_open(&r->desk, r->opts.max_conns * r->opts.pending,
-				 r->opts.max_conns * r->opts.pending, r->opts.value_bytes);
+	if (!rc)
+		rc = open_datagrams(r);
 	if (rc) {
 		gn_msg_requester_destroy(r);
 		return rc;
@@ -131,6 +140,9 @@ static int make_conn(struct gn_msg_requester *r, struct gn_msg_conn **out)
 
 	if (number < 0)
 		return number;
+	rc = open_datagrams(r); /* once more, if they had to end */
+	if (rc)
+		return rc;
 	c = gn_alloc(sizeof(*c), MSG_LINE);
 	if (!c)
 		return -ENOMEM;
