@@ -16,7 +16,7 @@
 #define ASKED_MAX      32768u
 #define LIVES_MAX      256u
 #define BYTES_MAX      6000u
-#define UD_BYTES_MAX   1500u
+#define UD_BYTES_MAX   1000u
 #define DATA_WORDS     4096u
 #define ADDR	       "sim:n0:7"
 

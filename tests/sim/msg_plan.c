@@ -37,9 +37,9 @@ static void note_effect(struct plan *plan, const char *kind)
 {
 	static const char *const breaks[] = {"crash", "partition", "qp-error", "rnr", NULL};
 	static const char *const no_memory[] = {"alloc", "register", NULL};
-	static const char *const stalls[] = {"pause",		"slow-node",	   "slow-link",
-					     "late-completion", "late-visibility", "drift",
-					     NULL};
+	static const char *const stalls[] = {
+		"pause",	   "slow-node", "slow-link", "late-completion",
+		"late-visibility", "drift",	NULL};
 
 	plan->breaks |= is_one_of(kind, breaks);
 	plan->no_memory |= is_one_of(kind, no_memory);
@@ -221,7 +221,7 @@ void plan_print(const struct plan *p)
 		       "repeats %u from %u us, %u requests, thinks %u us, flushes %u, leaves %u\n",
 		       i + 1, gn_msg_protocol_str(r->opts.protocol), r->opts.flags, r->conns,
 		       r->window, r->opts.pending, r->opts.request_bytes, r->opts.value_bytes,
-		       r->opts.repeats, r->opts.repeat_us, r->requests,
-		       r->thinks ? r->think_us : 0, r->flushes, r->leaves);
+		       r->opts.repeats, r->opts.repeat_us, r->requests, r->thinks ? r->think_us : 0,
+		       r->flushes, r->leaves);
 	}
 }

@@ -7,14 +7,14 @@
 
 #include "msg.h"
 
-#define ATTEMPTS   60u
-#define UNTIL_NS   40000000ull	 /* no new requests from here on */
-#define DRAIN_NS   2000000000ull /* a request ends when the responder's end is noticed */
-#define HEAL_NS	   3000000000ull /* what was cut off is reached again */
-#define MEMORY_US  1000u	 /* until there may be some again */
-#define TAKE	   8u
-#define WAIT_US	   200u
-#define TRY_EVERY  500000ull /* to connect, ns */
+#define ATTEMPTS  60u
+#define UNTIL_NS  40000000ull	/* no new requests from here on */
+#define DRAIN_NS  2000000000ull /* a request ends when the responder's end is noticed */
+#define HEAL_NS	  3000000000ull /* what was cut off is reached again */
+#define MEMORY_US 1000u		/* until there may be some again */
+#define TAKE	  8u
+#define WAIT_US	  200u
+#define TRY_EVERY 500000ull /* to connect, ns */
 
 struct session {
 	struct world *w;
@@ -171,9 +171,8 @@ static void check_words(struct session *s, const struct asked *asked, uint32_t n
 
 		if ((word[i] & 0xffff) != (index & 0xffff) || version < asked->least ||
 		    version > s->w->version + 1) {
-			world_fail(s->w,
-				   "request %u reads %llx as word %u; versions %llu to %llu", number,
-				   (unsigned long long)word[i], index,
+			world_fail(s->w, "request %u reads %llx as word %u; versions %llu to %llu",
+				   number, (unsigned long long)word[i], index,
 				   (unsigned long long)asked->least,
 				   (unsigned long long)s->w->version + 1);
 			return;
@@ -250,8 +249,7 @@ static void take_one(struct session *s, const struct gn_msg_result *result)
 	s->taken[c]++;
 	if (!may_end(s, asked, result->status))
 		world_fail(w, "request %u (%s) ends: %s", number,
-			   gn_msg_protocol_str(asked->protocol),
-			   gn_msg_status_str(result->status));
+			   gn_msg_protocol_str(asked->protocol), gn_msg_status_str(result->status));
 	if (result->status == GN_MSG_OK)
 		check_value(s, asked, number, result);
 	w->sums.statuses[result->status]++;

@@ -200,9 +200,9 @@ void seeds_points(struct seeds *w, const char *kind, unsigned node, const char *
 static void on_signal(int sig)
 {
 	char text[256];
-	const int n = snprintf(
-		text, sizeof(text), "# seed %llu: signal %d\n# replay: %s --seed %llu --verbose\n",
-		(unsigned long long)current, sig, path, (unsigned long long)current);
+	const int n = snprintf(text, sizeof(text),
+			       "# seed %llu: signal %d\n# replay: %s --seed %llu --verbose\n",
+			       (unsigned long long)current, sig, path, (unsigned long long)current);
 
 	if (write(STDOUT_FILENO, text, (size_t)n) < 0)
 		_exit(1);

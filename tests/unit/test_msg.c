@@ -72,7 +72,8 @@ static int ud_most(const struct world *w, struct gn_fabric *fabric, uint32_t *ou
 
 static int sizes(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
-	static const uint32_t lens[] = {0, 1, 7, 8, 9, 36, 63, 64, 65, 365, 1000, 4096, 65536, LARGE};
+	static const uint32_t lens[] = {0,  1,	7,   8,	   9,	 36,	63,
+					64, 65, 365, 1000, 4096, 65536, LARGE};
 	struct gn_msg_requester_opts opts = requester_opts(w);
 	struct gn_msg_requester *requester;
 	struct gn_msg_conn *conn;

@@ -4,7 +4,8 @@
  */
 #include "msg_stream.h"
 
-#define GONE_NS (unit_slow() ? 5000000000u : 1000000000u) /* until it is known that a peer is gone */
+#define GONE_NS \
+	(unit_slow() ? 5000000000u : 1000000000u) /* until it is known that a peer is gone */
 
 /* ---- words that cannot be ---- */
 
@@ -41,9 +42,12 @@ static int opts_of_requesters(struct world *w, struct gn_fabric *fabric, unsigne
 static int opts_of_responders(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
 	static const struct gn_msg_responder_opts bad[] = {
-		{.max_conns = GN_MSG_CONNS_MAX + 1},   {.max_pending = GN_MSG_PENDING_MAX + 1},
-		{.max_request = GN_MSG_BYTES_MAX + 1}, {.max_value = GN_MSG_BYTES_MAX + 1},
-		{.flags = 1u << 31},		       {.listen_flags = 1u << 31},
+		{.max_conns = GN_MSG_CONNS_MAX + 1},
+		{.max_pending = GN_MSG_PENDING_MAX + 1},
+		{.max_request = GN_MSG_BYTES_MAX + 1},
+		{.max_value = GN_MSG_BYTES_MAX + 1},
+		{.flags = 1u << 31},
+		{.listen_flags = 1u << 31},
 	};
 	struct gn_msg_responder *responder = NULL;
 	struct gn_mem *mem;
@@ -66,8 +70,7 @@ static int opts_of_responders(struct world *w, struct gn_fabric *fabric, unsigne
 				       &responder) < 0);
 	EXPECT(gn_mem_free(mem) == 0);
 	if (!w->simulated)
-		EXPECT(gn_msg_responder_create(fabric, w->addr, NULL, &responder) ==
-		       -EADDRINUSE);
+		EXPECT(gn_msg_responder_create(fabric, w->addr, NULL, &responder) == -EADDRINUSE);
 	EXPECT(responder == NULL);
 	gn_msg_responder_destroy(NULL);
 	return 0;
@@ -182,9 +185,9 @@ static int limits(struct world *w, struct gn_fabric *fabric, unsigned client)
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester[0]) == 0);
 	EXPECT(gn_msg_connect(requester[0], "nosuch:thing", &why, &conn[0]) == -EINVAL);
 	EXPECT(gn_msg_connect(requester[0],
-			      w->simulated   ? "sim:n0:7999" :
-			      given_addr()   ? "verbs:10.77.0.1:7999" :
-					       "shm:test-msg-nobody",
+			      w->simulated ? "sim:n0:7999" :
+			      given_addr() ? "verbs:10.77.0.1:7999" :
+					     "shm:test-msg-nobody",
 			      &why, &conn[0]) == -ECONNREFUSED);
 	gn_msg_requester_destroy(requester[0]);
 	return 0;
@@ -312,8 +315,7 @@ static int all_end(struct gn_msg_requester *requester, uint64_t n, enum gn_msg_s
 
 static int leaving(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
-	struct stream s = {
-		.conns = 2, .pending = 8, .max_request = 40, .max_value = 300, .n = 100};
+	struct stream s = {.conns = 2, .pending = 8, .max_request = 40, .max_value = 300, .n = 100};
 	uint8_t *data = data_of(w), room[48];
 	struct gn_msg_conn *conn;
 	uint64_t ended = 0;
@@ -371,8 +373,7 @@ static void test_leaving(void **state)
 /* Some ask all the time while the responder goes; nobody hangs, and all come back. */
 static int coming_and_going(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
-	struct stream s = {
-		.conns = 1, .pending = 16, .max_request = 40, .max_value = 300, .n = 50};
+	struct stream s = {.conns = 1, .pending = 16, .max_request = 40, .max_value = 300, .n = 50};
 	uint8_t *data = data_of(w);
 	uint64_t gone = 0, answered = 0;
 
@@ -627,10 +628,8 @@ static int changes(struct world *w, struct gn_fabric *fabric, unsigned client)
 
 static void test_changes(void **state)
 {
-	struct world w = {.program = changes,
-			  .clients = 1,
-			  .data_bytes = 8192,
-			  .opts = {.answer = changing}};
+	struct world w = {
+		.program = changes, .clients = 1, .data_bytes = 8192, .opts = {.answer = changing}};
 
 	(void)state;
 	run_protocols(&w, EVERYWHERE, 1u << GN_MSG_READ);
