@@ -143,9 +143,13 @@ struct gn_msg_requester_opts {
 	uint32_t max_conns;	/* 0: 64 */
 	struct gn_ctx *ctx;	/* NULL: one of its own */
 	uint32_t timeout_us;	/* to connect, 0: 2 s */
-	uint32_t repeat_us;	/* UD: an unanswered request is asked again after this; 0: 1000 */
-	uint32_t repeats;	/* … so often, each time after twice as long; 0: 6 */
-	unsigned flags;		/* GN_MSG_PAPER */
+	/*
+	 * UD: an unanswered request is asked again after this. 0: after 16 of the round trips that
+	 * it has seen, 100 us to 10 ms.
+	 */
+	uint32_t repeat_us;
+	uint32_t repeats; /* … so often, each time after twice as long; 0: 6 */
+	unsigned flags;	  /* GN_MSG_PAPER */
 };
 
 /* -EMSGSIZE: UD cannot carry such values; -EOPNOTSUPP: the fabric has no datagrams. */

@@ -13,7 +13,6 @@
 #define VALUE_DEFAULT	4096u
 #define CONNS_DEFAULT	64u
 #define CONNECT_US	2000000u
-#define REPEAT_US	1000u
 #define REPEATS		6u
 #define REPEATS_MAX	20u
 
@@ -29,7 +28,6 @@ static void set_defaults(struct gn_msg_requester_opts *o, const struct gn_attr *
 		o->value_bytes = most < VALUE_DEFAULT ? most : VALUE_DEFAULT;
 	o->max_conns = o->max_conns ? o->max_conns : CONNS_DEFAULT;
 	o->timeout_us = o->timeout_us ? o->timeout_us : CONNECT_US;
-	o->repeat_us = o->repeat_us ? o->repeat_us : REPEAT_US;
 	o->repeats = o->repeats ? o->repeats : REPEATS;
 }
 
