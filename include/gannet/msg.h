@@ -144,7 +144,7 @@ struct gn_msg_requester_opts {
 	struct gn_ctx *ctx;	/* NULL: one of its own */
 	uint32_t timeout_us;	/* to connect, 0: 2 s */
 	uint32_t repeat_us;	/* UD: an unanswered request is asked again after this; 0: 1000 */
-	uint32_t repeats;	/* … so often, each time after twice as long; 0: 6 */
+	uint32_t repeats;	/* … so often, each time after twice as long; 0: 6, at most 20 */
 	unsigned flags;		/* GN_MSG_PAPER */
 };
 
