@@ -20,6 +20,11 @@
 /* Two lines, since the prefetcher of some processors fetches them in pairs. */
 #define LINE _Alignas(128)
 
+static inline uint32_t least_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
 /* What the peer is told to do. It does it until the next order, unless said otherwise. */
 enum order {
 	ORDER_START,	 /* implied by the spawn: set up and listen; answered */
