@@ -120,11 +120,12 @@ static inline uint32_t request_get(const uint8_t *request, uint32_t bytes)
 	return check == (uint32_t)~key ? key : UINT32_MAX;
 }
 
-/* ---- who is who (msg_run.c) ---- */
+/* ---- who is who (msg_topology.c) ---- */
 
 /* The number of the responder that connection i of a requester goes to. */
 uint32_t msg_responder_of(const struct bench_msg_opts *opts, uint32_t requester, uint32_t i);
-/* Adds what a fabric has counted so far, or takes it away. */
+
+/* Adds what a fabric has counted so far, or takes it away (msg_run.c). */
 void msg_count(struct gn_fabric *fabric, int sign, uint64_t *wrs, uint64_t *doorbells,
 	       uint64_t *cqes);
 

@@ -31,22 +31,23 @@ static const char help[] =
 	"  --pending R      requests under way on each connection, 1 to 4096 (16)\n"
 	"  --request L      bytes of a request, 4 to 1M; K and M are understood (36)\n"
 	"  --value V        bytes of an answer, 1 to 1M (365)\n"
-	"  --preset P       gannet, or paper: each message posted by itself, all signaled (gannet)\n"
+	"  --preset P       gannet; paper: each message posted by itself, all signaled (gannet)\n"
 	"  --seconds S      to measure each (1); of a simulated cluster virtual ones (0.0002)\n"
 	"  --provider P     shm, verbs, verbs:DEVICE, or sim (shm)\n"
 	"  --addr HOST      for verbs: this machine's address on the RDMA network\n"
 	"  --profile P      for sim: of the network cards, a name, or a file with a '/' (cx3-fdr)\n"
 	"  --seed N         of values, and of what is left to chance in a simulation (1)\n"
 	"  --sweep KEY=RANGE\n"
-	"                   several values of protocol, topology, nodes, threads, pending, request\n"
-	"                   or value: 1..256x2, 1..4+1, 1..4, 365,1024,4096; several sweeps make\n"
-	"                   all combinations\n"
+	"                   several values of protocol, topology, nodes, threads, pending,\n"
+	"                   request or value: 1..256x2, 1..4+1, 1..4, 365,1024,4096; several\n"
+	"                   sweeps make all combinations\n"
 	"  --out FILE       append results as JSON, a line each; what is in it is not run again\n"
 	"  --json           one object a line instead of a table\n"
 	"\n"
-	"Over shm and verbs each thread of a node is a process; one that asks and one that answers\n"
-	"over shm run next to a bare loop that moves the same bytes between two cores. Values are\n"
-	"checked. WRs, bells (doorbells) and CQEs are of both sides, per request, without receives.";
+	"Over shm and verbs each thread of a node is a process. One that asks and one that\n"
+	"answers over shm run next to a bare loop that moves the same bytes between two cores.\n"
+	"Values are checked. WRs, bells (doorbells) and CQEs are of both sides, per request,\n"
+	"without receives.";
 
 /* ---- options ---- */
 
