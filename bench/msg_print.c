@@ -47,9 +47,9 @@ static void print_results(FILE *f, const struct bench_msg_opts *o, const struct 
 	fprintf(f, BENCH_MSG_RESULTS "%" PRIu64 ",", r->requests);
 	bench_json_number(f, "seconds", r->seconds, 6);
 	fprintf(f, "\"simulated\":%s,", o->profile ? "true" : "false");
-	bench_json_number(f, "mops", r->mops, 6);
-	bench_json_number(f, "gbps", r->gbps, 6);
-	bench_json_number(f, "gbps_per_node", r->gbps_per_node, 6);
+	bench_json_number(f, "mops", r->mops, 9);
+	bench_json_number(f, "gbps", r->gbps, 9);
+	bench_json_number(f, "gbps_per_node", r->gbps_per_node, 9);
 	bench_json_number(f, "p50_us", r->p50_us, 4);
 	bench_json_number(f, "p99_us", r->p99_us, 4);
 	bench_json_number(f, "wrs_per_request", r->wrs, 4);
