@@ -307,7 +307,8 @@ void gn_msg_responder_stats(const struct gn_msg_responder *r, struct gn_msg_stat
 static int check(const struct gn_msg_responder_opts *o)
 {
 	if (o->max_conns > GN_MSG_CONNS_MAX || o->max_pending > GN_MSG_PENDING_MAX ||
-	    o->max_request > GN_MSG_BYTES_MAX || o->max_value > GN_MSG_BYTES_MAX)
+	    o->max_request > GN_MSG_BYTES_MAX || o->max_value > GN_MSG_BYTES_MAX ||
+	    (o->flags & ~(unsigned)GN_MSG_PAPER))
 		return -EINVAL;
 	return o->answer || o->data ? 0 : -EINVAL;
 }
