@@ -13,6 +13,7 @@ struct option;
 int cmd_bench(int argc, char **argv);
 int cmd_bench_fabric(int argc, char **argv);
 int cmd_bench_kv(int argc, char **argv);
+int cmd_bench_msg(int argc, char **argv);
 int cmd_bench_rpc(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_bench_sim(int argc, char **argv);
@@ -31,6 +32,7 @@ int cmd_sim_soak(int argc, char **argv);
 int cmd_bench_peer(int argc, char **argv);
 int cmd_bench_rpc_peer(int argc, char **argv);
 int cmd_bench_kv_peer(int argc, char **argv);
+int cmd_bench_msg_peer(int argc, char **argv);
 
 #define EXIT_USAGE	 2
 #define EXIT_INTERRUPTED 130
