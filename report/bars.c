@@ -66,7 +66,8 @@ static void names(FILE *f, const struct frame *fr, const struct plot *plot)
 		char first[PLOT_TEXT_MAX];
 
 		snprintf(first, sizeof(first), "%.*s",
-			 at ? (int)(at - plot->x_text[x]) : (int)PLOT_TEXT_MAX - 1, plot->x_text[x]);
+			 at ? (int)(at - plot->x_text[x]) : (int)PLOT_TEXT_MAX - 1,
+			 plot->x_text[x]);
 		svg_text(f, middle, fr->bottom + 20 + TICK, TICK, SVG_MIDDLE, SVG_INK, first);
 		if (at)
 			svg_text(f, middle, fr->bottom + 23 + 2 * TICK, TICK, SVG_MIDDLE, SVG_INK,
@@ -119,7 +120,7 @@ static void bar(FILE *f, const struct frame *fr, const struct plot *plot, unsign
 			"<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"%s>"
 			"<title>",
 			at.left, frame_y(fr, y), at.width, fr->bottom - frame_y(fr, y),
-			svg_colour(series->style), series->extra ? " fill-opacity=\"0.55\"" : "");
+			svg_colour(series->style), series->extra ? " fill-opacity=\"0.5\"" : "");
 		svg_escape(f, tip);
 		fputs("</title></rect>\n", f);
 		number(f, fr, &at, y, mark);
@@ -137,9 +138,6 @@ void bars_draw(FILE *f, const struct frame *fr, const struct plot *plot)
 {
 	const double group = group_width(fr, plot);
 
-	for (unsigned x = 0; x < plot->n_x; x++)
-		for (unsigned s = 0; s < plot->n_series; s++)
-			bar(f, fr, plot, s, x);
 	for (unsigned x = 0; fr->ideal && x < plot->n_x; x++) {
 		const double y = frame_y(fr, plot->ideal[x]);
 
@@ -147,6 +145,9 @@ void bars_draw(FILE *f, const struct frame *fr, const struct plot *plot)
 			svg_line(f, fr->left + group * x + 4, y, fr->left + group * (x + 1) - 4, y,
 				 "#b00020", 1.8, "9 4");
 	}
+	for (unsigned x = 0; x < plot->n_x; x++)
+		for (unsigned s = 0; s < plot->n_series; s++)
+			bar(f, fr, plot, s, x);
 	svg_line(f, fr->left, fr->bottom, fr->right, fr->bottom, SVG_INK, 1.2, NULL);
 	names(f, fr, plot);
 }

@@ -7,7 +7,7 @@
 
 #define TICK   14.0
 #define PAD    16.0 /* between the frame and the first and last x */
-#define SMALL  3.6
+#define SMALL  3.2  /* and more for those below, which show where they are hidden */
 #define LARGE  6.2
 #define SPREAD 14.0 /* between points of the paper that would hide each other */
 
@@ -106,7 +106,7 @@ static void curve(FILE *f, const struct frame *fr, const struct plot *plot, unsi
 
 static double mark_x(const struct frame *fr, const struct plot *plot, const struct plot_mark *mark)
 {
-	return mark->highest ? fr->right - 8 : x_at(fr, plot, plot->x[mark->x]);
+	return mark->highest ? fr->right - 7 : x_at(fr, plot, plot->x[mark->x]);
 }
 
 static bool hides(const struct frame *fr, const struct plot *plot, unsigned a, unsigned b)
@@ -118,11 +118,12 @@ static bool hides(const struct frame *fr, const struct plot *plot, unsigned a, u
 	       fabs(frame_y(fr, m->y) - frame_y(fr, k->y)) < 9;
 }
 
-/* Those at one place stand side by side. */
+/* Those at one place stand side by side, and inside the frame. */
 static double aside(const struct frame *fr, const struct plot *plot, unsigned i)
 {
+	const double at = mark_x(fr, plot, &plot->marks[i]);
 	unsigned before = 0, all = 0;
-	double x = mark_x(fr, plot, &plot->marks[i]), over;
+	double first;
 
 	for (unsigned k = 0; k < plot->n_marks; k++) {
 		const bool beside = k == i || hides(fr, plot, i, k);
@@ -130,12 +131,10 @@ static double aside(const struct frame *fr, const struct plot *plot, unsigned i)
 		all += beside;
 		before += beside && k < i;
 	}
-	if (plot->marks[i].highest)
-		return x - SPREAD * (all - 1 - before);
-	x += SPREAD * (before - (all - 1) / 2.0);
-	/* … and inside the frame, all of them. */
-	over = mark_x(fr, plot, &plot->marks[i]) - SPREAD * (all - 1) / 2.0 - (fr->left + 8);
-	return over < 0 ? x - over : x;
+	first = at - SPREAD * (all - 1) / 2.0;
+	first = fmin(first, fr->right - 7 - SPREAD * (all - 1));
+	first = fmax(first, fr->left + 9);
+	return first + SPREAD * before;
 }
 
 static void mark(FILE *f, const struct frame *fr, const struct plot *plot, unsigned i)

@@ -7,16 +7,16 @@
 
 #define SIZE	14.0
 #define ROW	23.0
-#define SAMPLE	34.0
+#define SAMPLE	32.0
 #define GAP	7.0 /* between a sample and its text */
-#define BETWEEN 18.0
+#define BETWEEN 14.0
 
 struct flow {
 	FILE *f; /* NULL: only measure */
 	double left, right, x, y;
 };
 
-enum sample { CURVE, EXTRA, BAR, POINT, HIGHEST, IDEAL };
+enum sample { CURVE, EXTRA, BAR, BLOCK, PALE, POINT, HIGHEST, IDEAL };
 
 static void sample(FILE *f, enum sample what, unsigned style, double x, double y)
 {
@@ -30,9 +30,14 @@ static void sample(FILE *f, enum sample what, unsigned style, double x, double y
 		svg_symbol(f, style, middle, y, 4, false, NULL);
 		break;
 	case BAR:
-		fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"20\" height=\"12\" fill=\"%s\"/>\n",
-			x, y - 6, colour);
-		svg_symbol(f, style, x + 29, y, 4, false, NULL);
+	case BLOCK:
+	case PALE:
+		fprintf(f,
+			"<rect x=\"%.1f\" y=\"%.1f\" width=\"20\" height=\"12\" fill=\"%s\"%s/>\n",
+			what == BAR ? x : x + 9, y - 6, colour,
+			what == PALE ? " fill-opacity=\"0.5\"" : "");
+		if (what == BAR)
+			svg_symbol(f, style, x + 28, y, 4, false, NULL);
 		break;
 	case POINT:
 		svg_symbol(f, style, middle, y, 6, true, NULL);
@@ -67,40 +72,48 @@ static void entries_of_series(struct flow *at, const struct plot *plot)
 {
 	for (unsigned s = 0; s < plot->n_series; s++) {
 		const struct plot_series *series = &plot->series[s];
-		char text[PLOT_TEXT_MAX + 32];
 
-		snprintf(text, sizeof(text), "%s%s", series->label,
-			 series->extra ? " (not in the paper)" : "");
 		entry(at,
 		      plot->kind == PLOT_BARS ? BAR :
 		      series->extra	      ? EXTRA :
 						CURVE,
-		      series->style, text);
+		      series->style, series->label);
 	}
 }
 
-#define NEUTRAL 14u /* a circle, and grey only in the curve below */
+#define NEUTRAL 14u /* a circle, and grey */
 
-double svg_legend(FILE *f, const struct plot *plot, bool ideal, double left, double right, double y)
+/* What the papers, the simulator and the library each look like. */
+static void entries_of_kinds(struct flow *at, const struct plot *plot, bool ideal)
 {
-	struct flow at = {f, left, right, left, y};
-	bool points = false, highest = false;
+	bool points = false, highest = false, extra = false;
 
-	if (plot->n_series > 1 || plot->n_marks)
-		entries_of_series(&at, plot);
 	for (unsigned i = 0; i < plot->n_marks; i++) {
 		points = points || !plot->marks[i].highest;
 		highest = highest || plot->marks[i].highest;
 	}
-	if (points || highest || ideal) {
+	for (unsigned s = 0; s < plot->n_series; s++)
+		extra = extra || plot->series[s].extra;
+	entry(at, plot->kind == PLOT_BARS ? BLOCK : CURVE, NEUTRAL, plot->y_word);
+	if (points)
+		entry(at, POINT, NEUTRAL, "the paper");
+	if (highest)
+		entry(at, HIGHEST, NEUTRAL, "the paper’s highest");
+	if (extra)
+		entry(at, plot->kind == PLOT_BARS ? PALE : EXTRA, NEUTRAL, "not in the paper");
+	if (ideal)
+		entry(at, IDEAL, 0, plot->ideal_label);
+}
+
+double svg_legend(FILE *f, const struct plot *plot, bool ideal, double left, double right, double y)
+{
+	struct flow at = {f, left, right, left, y};
+
+	if (plot->n_series > 1 || plot->n_marks) {
+		entries_of_series(&at, plot);
 		at.x = left;
 		at.y += ROW;
 	}
-	if (points)
-		entry(&at, POINT, NEUTRAL, "hollow: the paper");
-	if (highest)
-		entry(&at, HIGHEST, NEUTRAL, "the paper’s highest");
-	if (ideal)
-		entry(&at, IDEAL, 0, plot->ideal_label);
+	entries_of_kinds(&at, plot, ideal);
 	return at.y + ROW - y;
 }

@@ -12,7 +12,7 @@
 
 static const char style[] =
 	"body{font:16px/1.5 system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;"
-	"color:#222;background:#fff;margin:0 auto;padding:1rem 1.25rem 3rem;max-width:66rem}\n"
+	"color:#222;background:#fff;margin:0 auto;padding:1rem 1.25rem 3rem;max-width:78rem}\n"
 	"h1{font-size:1.9rem;line-height:1.2;margin:.6rem 0 .4rem}\n"
 	"h2{font-size:1.35rem;margin:2.6rem 0 .5rem;padding-top:.6rem;"
 	"border-top:2px solid #222}\n"
@@ -20,19 +20,21 @@ static const char style[] =
 	"h3 span{color:#666;font-weight:400}\n"
 	"p{margin:.4rem 0;max-width:46rem}\n"
 	"a{color:#005a8c}\n"
-	".note,caption{color:#555}\n"
+	".note{color:#555}\n"
 	"dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:1rem 0}\n"
 	"dt{color:#555}dd{margin:0;overflow-wrap:anywhere}\n"
 	"nav ul{list-style:none;padding:0;margin:.2rem 0 .8rem;columns:2 22rem;column-gap:2rem}\n"
 	"nav li{break-inside:avoid;padding:.1rem 0}\n"
 	"nav h3{margin:.8rem 0 0;font-size:1rem}\n"
 	".plots{display:flex;flex-wrap:wrap;gap:.5rem 1.5rem;margin:.6rem 0}\n"
-	"figure{margin:0;flex:1 1 20rem;max-width:35rem}\n"
-	"figcaption{font-size:.85rem;color:#555}\n"
+	"figure{margin:0;flex:1 1 20rem;max-width:34rem}\n"
+	".tables{flex:1 1 34rem;min-width:0}\n"
 	"svg{display:block;width:100%;height:auto}\n"
 	".wide{overflow-x:auto;margin:.6rem 0}\n"
 	"table{border-collapse:collapse;font-size:.86rem;line-height:1.35}\n"
-	"caption{text-align:left;padding-bottom:.3rem}\n"
+	".lines{width:100%}.lines td{overflow-wrap:anywhere}\n"
+	".lines td:nth-child(7){min-width:5.5rem}.lines td:nth-child(6){min-width:3.6rem}\n"
+	".lines td:nth-child(1){white-space:nowrap}.o{min-width:6rem}\n"
 	"th{text-align:left;font-weight:600;border-bottom:1.5px solid #222;white-space:nowrap}\n"
 	"th,td{padding:.22rem .7rem .22rem 0;vertical-align:top}\n"
 	"td{border-bottom:1px solid #e4e4e4}\n"
@@ -137,15 +139,15 @@ static void scores(FILE *f, const struct results *r)
 		if (!score_of(r, layer->name, &score))
 			continue;
 		if (!any)
-			fputs("<h2 id=\"score\">Score</h2>\n<div class=\"wide\"><table>\n"
-			      "<caption>How many of the papers’ figures the simulator meets. Of "
-			      "those with a number 80 % are to be within their tolerance (5 or "
-			      "10 %) and none off by more than 25 %; of bounds, orders and peaks "
-			      "90 % are to be right.</caption>\n"
-			      "<thead><tr><th>Layer</th><th class=\"n\">within tolerance</th>"
-			      "<th class=\"n\">largest error</th><th class=\"n\">other lines right"
-			      "</th><th class=\"n\">cannot be run</th><th>verdict</th></tr></thead>"
-			      "\n<tbody>\n",
+			fputs("<h2 id=\"score\">Score</h2>\n<p class=\"note\">How many of the "
+			      "papers’ figures the simulator meets. Of those with a number 80 % are "
+			      "to be within their tolerance (5 or 10 %) and none off by more than "
+			      "25 %; of bounds, orders and peaks 90 % are to be right.</p>\n"
+			      "<div class=\"wide\"><table>\n<thead><tr><th>Layer</th>"
+			      "<th class=\"n\">within tolerance</th><th class=\"n\">largest error"
+			      "</th><th class=\"n\">other lines right</th>"
+			      "<th class=\"n\">cannot be run</th><th>verdict</th></tr></thead>\n"
+			      "<tbody>\n",
 			      f);
 		any = true;
 		fprintf(f,
@@ -220,15 +222,10 @@ static void contents(FILE *f, const struct results *r, bool other)
 
 /* ---- figures ---- */
 
-static void figure(FILE *f, const struct plot *plot, const char *caption)
+static void figure(FILE *f, const struct plot *plot)
 {
 	fputs("<figure>\n", f);
 	plot_svg(f, plot);
-	if (caption) {
-		fputs("<figcaption>", f);
-		svg_escape(f, caption);
-		fputs("</figcaption>\n", f);
-	}
 	fputs("</figure>\n", f);
 }
 
@@ -251,12 +248,13 @@ static void section(FILE *f, const struct results *r, const struct chart *chart,
 	}
 	fputs("<div class=\"plots\">\n", f);
 	if (r->chart[chart - r->charts->chart].n)
-		figure(f, &plot, NULL);
+		figure(f, &plot);
 	for (unsigned i = 0; draw_measured(r, chart, i, &drawn); i++)
-		figure(f, &drawn.plot, NULL);
-	fputs("</div>\n", f);
+		figure(f, &drawn.plot);
+	fputs("<div class=\"tables\">\n", f);
 	table_of_marks(f, r, chart, marks, n_marks);
 	table_of_values(f, &plot);
+	fputs("</div>\n</div>\n", f);
 	fputs("</section>\n", f);
 }
 

@@ -11,13 +11,9 @@
 #define HEIGHT	330.0 /* of what is above the x axis */
 #define TICK	14.0
 #define LABEL	15.0
+#define EDGE	10.0
 #define ABOVE	1.15 /* room that numbers above bars need */
 #define FAR_OFF 1.6  /* times the highest point: an ideal that would make the rest flat */
-
-static bool has_marks_only_at(double ideal, double highest)
-{
-	return isfinite(ideal) && ideal <= FAR_OFF * highest;
-}
 
 static double highest_of(const struct plot *plot)
 {
@@ -41,7 +37,7 @@ static void set_y(struct frame *fr, const struct plot *plot)
 		highest *= ABOVE;
 	/* Bars are there to be compared with their ideal. */
 	fr->ideal = plot->ideal_label && isfinite(ideal) &&
-		    (plot->kind == PLOT_BARS || has_marks_only_at(ideal, highest));
+		    (plot->kind == PLOT_BARS || ideal <= FAR_OFF * highest);
 	if (fr->ideal)
 		highest = fmax(highest, ideal * (plot->kind == PLOT_BARS ? 1 : 1.02));
 	fr->ticks = svg_ticks(highest);
@@ -130,7 +126,7 @@ void plot_svg(FILE *f, const struct plot *plot)
 	set_y(&fr, plot);
 	fr.left = left_of(&fr);
 	below = fr.bottom + (plot->kind == PLOT_BARS ? bars_below(&fr, plot) : 8 + TICK);
-	legend = svg_legend(NULL, plot, fr.ideal, fr.left, fr.right, 0);
+	legend = svg_legend(NULL, plot, fr.ideal, EDGE, fr.right, 0);
 	head(f, plot, below + LABEL + 16 + legend + 8);
 	if (above)
 		svg_text(f, fr.left, 24, LABEL + 1, SVG_START, SVG_INK,
@@ -142,6 +138,6 @@ void plot_svg(FILE *f, const struct plot *plot)
 		bars_draw(f, &fr, plot);
 	else
 		curves_draw(f, &fr, plot);
-	svg_legend(f, plot, fr.ideal, fr.left, fr.right, below + LABEL + 16);
+	svg_legend(f, plot, fr.ideal, EDGE, fr.right, below + LABEL + 16);
 	fputs("</svg>\n", f);
 }

@@ -75,11 +75,11 @@ double svg_width(const char *text, double size)
 		if ((c & 0xc0) == 0x80)
 			continue;
 		if (strchr("iljtfrI.,:;|'()[]/ -", c))
-			ems += 0.36;
+			ems += 0.35;
 		else if (c == 'm' || c == 'w' || c == 'M' || c == 'W' || c == '%')
 			ems += 0.92;
 		else
-			ems += isupper(c) ? 0.74 : 0.6;
+			ems += isupper(c) ? 0.7 : 0.59;
 	}
 	return ems * size;
 }
@@ -109,24 +109,30 @@ void svg_bytes(double value, char out[SVG_NUMBER_MAX])
 static const char *const anchors[] = {
 	[SVG_START] = "start", [SVG_MIDDLE] = "middle", [SVG_END] = "end"};
 
+/* It has a white edge, so that no line behind it crosses it. */
+static void text_at(FILE *f, double size, enum svg_anchor anchor, const char *fill,
+		    const char *text)
+{
+	fprintf(f,
+		" font-size=\"%g\" text-anchor=\"%s\" fill=\"%s\" stroke=\"#ffffff\" "
+		"stroke-width=\"3\" stroke-linejoin=\"round\" paint-order=\"stroke\">",
+		size, anchors[anchor], fill);
+	svg_escape(f, text);
+	fputs("</text>\n", f);
+}
+
 void svg_text(FILE *f, double x, double y, double size, enum svg_anchor anchor, const char *fill,
 	      const char *text)
 {
-	fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%g\" text-anchor=\"%s\" fill=\"%s\">",
-		x, y, size, anchors[anchor], fill);
-	svg_escape(f, text);
-	fputs("</text>\n", f);
+	fprintf(f, "<text x=\"%.1f\" y=\"%.1f\"", x, y);
+	text_at(f, size, anchor, fill, text);
 }
 
 void svg_text_up(FILE *f, double x, double y, double size, enum svg_anchor anchor, const char *fill,
 		 const char *text)
 {
-	fprintf(f,
-		"<text transform=\"translate(%.1f %.1f) rotate(-90)\" font-size=\"%g\" "
-		"text-anchor=\"%s\" fill=\"%s\">",
-		x, y, size, anchors[anchor], fill);
-	svg_escape(f, text);
-	fputs("</text>\n", f);
+	fprintf(f, "<text transform=\"translate(%.1f %.1f) rotate(-90)\"", x, y);
+	text_at(f, size, anchor, fill, text);
 }
 
 void svg_line(FILE *f, double x1, double y1, double x2, double y2, const char *stroke, double width,

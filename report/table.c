@@ -10,7 +10,7 @@
 
 static void head(FILE *f)
 {
-	fputs("<div class=\"wide\"><table>\n<thead><tr><th>Line</th><th>Configuration</th>"
+	fputs("<div class=\"wide\"><table class=\"lines\">\n<thead><tr><th>Line</th><th>Configuration</th>"
 	      "<th class=\"n\">Paper</th><th class=\"n\">Simulated</th><th class=\"n\">Error</th>"
 	      "<th>Verdict</th><th>Source</th></tr></thead>\n<tbody>\n",
 	      f);
@@ -31,8 +31,9 @@ static const char *unit_of(const struct paper_line *line)
 static void paper_cell(FILE *f, const struct paper_line *line)
 {
 	static const char *const before[] = {
-		[PAPER_EQUAL] = "",	  [PAPER_AT_MOST] = "≤ ",    [PAPER_AT_LEAST] = "≥ ",
-		[PAPER_ORDER] = "order ", [PAPER_PEAK] = "peak at ",
+		[PAPER_EQUAL] = "",	   [PAPER_AT_MOST] = "≤ ",
+		[PAPER_AT_LEAST] = "≥ ",   [PAPER_ORDER] = "best first: ",
+		[PAPER_PEAK] = "peak at ",
 	};
 	const char *list = line->value;
 	char item[CONFIG_VALUE_MAX];
@@ -84,16 +85,14 @@ static void verdict_cells(FILE *f, const struct figure *figure, bool judged)
 	else if (figure->status == FIGURE_FAILED)
 		fputs("failed: ", f);
 	else if (figure->status == FIGURE_WAITING)
-		fputs("not simulated here", f);
+		fputs("no result", f);
 	svg_escape(f, figure->reason);
 	fputs("</td>", f);
 }
 
-static void row(FILE *f, const struct paper_line *line, const struct figure *figure)
+static void row(FILE *f, const struct paper_line *line, const char *what,
+		const struct figure *figure)
 {
-	char what[WHAT_MAX];
-
-	report_what(line, what);
 	fputs("<tr><td>", f);
 	svg_escape(f, line->id);
 	fputs("</td><td>", f);
@@ -108,6 +107,42 @@ static void row(FILE *f, const struct paper_line *line, const struct figure *fig
 }
 
 /* ---- of a chart ---- */
+
+/* A sweep by the key that is swept: its values are those of the chart. */
+static void shorten(const struct chart *chart, struct paper_line *line)
+{
+	char key[CONFIG_KEY_MAX];
+	struct lab_error error;
+	const char *list;
+
+	for (unsigned i = 0; i < chart->config.n; i++)
+		if (config_is(&line->config, chart->config.pair[i].key,
+			      chart->config.pair[i].value))
+			config_drop(&line->config, chart->config.pair[i].key);
+	if (config_get(&line->config, "vary") && !config_vary(&line->config, key, &list, &error))
+		config_set(&line->config, "vary", key, &error);
+}
+
+/* What the line says beyond the chart. */
+static void what_of(const struct chart *chart, const struct chart_mark *mark, char out[WHAT_MAX])
+{
+	struct paper_line line = *mark->line;
+	const size_t profile = strlen(line.profile) + 1;
+
+	if (mark->where == CHART_AT_POINT) {
+		snprintf(out, WHAT_MAX, "%s at %s", chart->series[mark->series].label,
+			 chart->x[mark->x].label);
+		return;
+	}
+	if (mark->where == CHART_HIGHEST) {
+		snprintf(out, WHAT_MAX, "%s, its highest", chart->series[mark->series].label);
+		return;
+	}
+	shorten(chart, &line);
+	report_what(&line, out);
+	if (!strcmp(line.profile, chart->profile) && strlen(out) > profile)
+		memmove(out, out + profile, strlen(out + profile) + 1);
+}
 
 static double highest(const double *y, unsigned n)
 {
@@ -172,16 +207,20 @@ static void text_row(FILE *f, const struct chart *chart, const struct chart_mark
 void table_of_marks(FILE *f, const struct results *r, const struct chart *chart,
 		    const struct chart_mark *marks, unsigned n_marks)
 {
+	char what[WHAT_MAX];
+
 	if (!n_marks)
 		return;
 	head(f);
 	for (unsigned i = 0; i < n_marks; i++) {
 		const struct figure figure = figure_of(r, chart, &marks[i]);
 
-		if (marks[i].line)
-			row(f, marks[i].line, &figure);
-		else
+		if (marks[i].line) {
+			what_of(chart, &marks[i], what);
+			row(f, marks[i].line, what, &figure);
+		} else {
 			text_row(f, chart, &marks[i], &figure);
+		}
 	}
 	tail(f);
 }
@@ -247,11 +286,16 @@ bool table_has_others(const struct results *r)
 
 void table_of_others(FILE *f, const struct results *r)
 {
+	char what[WHAT_MAX];
+
 	fputs("<section id=\"other\">\n<h2>Lines that belong to no figure</h2>\n", f);
 	head(f);
-	for (unsigned i = 0; i < r->paper->n; i++)
-		if (is_other(r, i))
-			row(f, &r->paper->lines[i], &r->lines[i].figure);
+	for (unsigned i = 0; i < r->paper->n; i++) {
+		if (!is_other(r, i))
+			continue;
+		report_what(&r->paper->lines[i], what);
+		row(f, &r->paper->lines[i], what, &r->lines[i].figure);
+	}
 	tail(f);
 	fputs("</section>\n", f);
 }
