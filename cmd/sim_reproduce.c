@@ -23,7 +23,7 @@ static const char help[] =
 	"defaults, and what it is about. Lines that start with # are the score of each layer;\n"
 	"when one is missed, the exit status is 1.\n"
 	"\n"
-	"  --layer LIST       rpc, kv; all there are but fabric, which calibrate runs\n"
+	"  --layer LIST       rpc, kv, msg; all there are but fabric, which calibrate runs\n"
 	"  --only LIST        lines or whole experiments, as C7f,P20\n"
 	"  --json             one object a line\n"
 	"  --seed N           of everything left to chance (1)\n"

@@ -4,10 +4,8 @@
 
 #include "calls.h"
 
-#define NAP_US	   20u /* between two looks at what others have got ready */
-#define START_US   50u
-#define SCATTER_NS 5000u /* clients do not begin at one instant */
-#define QUICK_NS   7000u
+#define NAP_US	 20u /* between two looks at what others have got ready */
+#define QUICK_NS 7000u
 
 bool call_ok(struct call_run *run, int rc, const char *what)
 {
@@ -25,18 +23,7 @@ void call_server_waits(struct call_run *run)
 
 bool caller_starts(struct caller *c)
 {
-	struct load_run *load = &c->run->load;
-
-	if (++load->connected == load->n_threads)
-		load->start_ns = gn_now_ns() + START_US * 1000;
-	while (!load->start_ns && !load->failed)
-		gn_sleep_us(NAP_US);
-	if (load->failed)
-		return false;
-	if (load->start_ns > gn_now_ns())
-		gn_sleep_us((load->start_ns - gn_now_ns()) / 1000);
-	gn_charge(GN_WORK_NS, gn_random() % SCATTER_NS);
-	return true;
+	return load_starts(&c->run->load);
 }
 
 /* ---- counting ---- */

@@ -9,6 +9,7 @@ const struct lab_layer lab_layers[] = {
 	{"fabric", lab_fabric_run},
 	{"rpc", lab_rpc_run},
 	{"kv", lab_kv_run},
+	{"msg", lab_msg_run},
 	{NULL, NULL},
 };
 

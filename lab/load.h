@@ -100,6 +100,8 @@ static inline bool load_stops(const struct load_run *run)
 {
 	return run->failed || run->phase == LOAD_OVER;
 }
+/* A caller is ready. Returns at the common start; false when there will be none. */
+bool load_starts(struct load_run *run);
 /* n operations are done; they took since began_ns (0: unknown). Moves the phases on. */
 void load_count(struct load_run *run, uint64_t n, uint64_t began_ns);
 

@@ -8,7 +8,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define POLL_MAX 16 /* completions taken at once */
+#define POLL_MAX   16  /* completions taken at once */
+#define NAP_US	   20u /* between two looks at what others have got ready */
+#define START_US   50u
+#define SCATTER_NS 5000u /* callers do not begin at one instant */
 
 /* ---- counting ---- */
 
@@ -60,6 +63,20 @@ void load_count(struct load_run *run, uint64_t n, uint64_t began_ns)
 		if ((ops >= l->min_ops && ns >= l->min_ns) || ops >= l->max_ops || ns >= l->max_ns)
 			end(run, now_ns);
 	}
+}
+
+bool load_starts(struct load_run *run)
+{
+	if (++run->connected == run->n_threads)
+		run->start_ns = gn_now_ns() + START_US * 1000;
+	while (!run->start_ns && !run->failed)
+		gn_sleep_us(NAP_US);
+	if (run->failed)
+		return false;
+	if (run->start_ns > gn_now_ns())
+		gn_sleep_us((run->start_ns - gn_now_ns()) / 1000);
+	gn_charge(GN_WORK_NS, gn_random() % SCATTER_NS);
+	return true;
 }
 
 /* ---- posting ---- */
