@@ -181,10 +181,11 @@ static void add_climbs(struct search *s, unsigned first, double effort)
 		const struct advise_ladder *l = &s->answer->ladders[i];
 		const uint64_t nodes = s->answer->query.topology == ADVISE_MM ? l->nodes : 1;
 
-		add_task(s, (struct task){.kind = CLIMB,
-					  .ladder = i,
-					  .effort = effort * s->answer->query.effort,
-					  .cost = nodes * l->nodes * l->threads * (100 + l->value)});
+		add_task(s,
+			 (struct task){.kind = CLIMB,
+				       .ladder = i,
+				       .effort = effort * s->answer->query.effort,
+				       .cost = nodes * l->nodes * l->threads * (100 + l->value)});
 	}
 }
 
@@ -257,8 +258,8 @@ static void add_again(struct search *s, const struct advise_candidate *c, bool w
 		advise_point_of(&a->query, a->ladders, a->n_ladders, c, writes);
 	unsigned i = 0;
 
-	while (point && !(point >= a->ladders[i].point &&
-			  point < a->ladders[i].point + ADVISE_POINTS_MAX))
+	while (point &&
+	       !(point >= a->ladders[i].point && point < a->ladders[i].point + ADVISE_POINTS_MAX))
 		i++;
 	if (!point)
 		return;
@@ -359,8 +360,7 @@ static void plan_neighbours(struct search *s)
 	for (unsigned i = 0; i < a->n_neighbours; i++) {
 		const struct advise_query *n = &a->neighbour[i].query;
 
-		a->n_ladders =
-			advise_ladders(n, n->threads_min, true, a->ladders, a->n_ladders);
+		a->n_ladders = advise_ladders(n, n->threads_min, true, a->ladders, a->n_ladders);
 	}
 }
 

@@ -44,11 +44,11 @@ struct advise_query {
 	unsigned threads_min, threads_max; /* of each node that asks */
 	uint32_t request, value;	   /* bytes */
 	unsigned read_pct;
-	double latency_us;	/* that 99 of 100 requests keep; 0: any */
-	unsigned protocols;	/* a bit for each that is considered */
-	unsigned pending_max;	/* on each qp */
-	const char *profile;	/* a name, or a file's with a '/' */
-	const char *preset;	/* paper or gannet */
+	double latency_us;    /* that 99 of 100 requests keep; 0: any */
+	unsigned protocols;   /* a bit for each that is considered */
+	unsigned pending_max; /* on each qp */
+	const char *profile;  /* a name, or a file's with a '/' */
+	const char *preset;   /* paper or gannet */
 	uint64_t seed;
 	double effort;
 	unsigned jobs;
@@ -91,8 +91,8 @@ struct advise_candidate {
 	unsigned pending, writer_pending;
 	double mops, gbps, gbps_per_node; /* of values, whichever way they go */
 	double mean_us, p99_us;
-	bool late;	       /* above the query's latency */
-	bool longer;	       /* from longer runs */
+	bool late;		/* above the query's latency */
+	bool longer;		/* from longer runs */
 	const char *impossible; /* why, and nothing else is known; or NULL */
 };
 

@@ -7,13 +7,14 @@
 #include "advise.h"
 
 #include <errno.h>
-#include <string.h>
+#include <math.h>
 
 #define WRITE_ANSWER_BYTES 8u
 #define STEP		   4u
 #define HELPS		   1.02
 #define HURTS		   0.95
-#define VAIN_MAX	   2u /* large steps that did not help */
+#define VAIN_MAX	   2u	   /* large steps that did not help */
+#define ROUND_OPS	   60000.0 /* that a run of effort 1 counts */
 
 static const char *const topologies[ADVISE_TOPOLOGIES] = {"m1", "1m", "mm"};
 
@@ -115,12 +116,24 @@ struct climb {
 	struct advise_ladder *ladder;
 };
 
+/* A short run must still be long enough for all that is under way to come round. */
+static double effort_at(const struct climb *c, unsigned pending)
+{
+	struct advise_query q = *c->query;
+	double round;
+
+	q.nodes = c->ladder->nodes;
+	round = advise_conns(&q, c->ladder->threads) * (double)pending / ROUND_OPS;
+	return fmax(c->effort, fmin(round, 1) * c->query->effort);
+}
+
 /* -EINTR, 1: there is no point there, and the reason is kept; or 0. */
 static int run_at(const struct climb *c, unsigned pending)
 {
 	struct advise_point point;
 	struct lab_error error = {""};
-	int rc = advise_again(c->env, c->query, c->ladder, pending, c->effort, &point, &error);
+	int rc = advise_again(c->env, c->query, c->ladder, pending, effort_at(c, pending), &point,
+			      &error);
 
 	if (rc == -EINTR)
 		return rc;

@@ -135,8 +135,7 @@ static void keep_possible(const struct advise_neighbour *out, unsigned *n)
 {
 	struct lab_error error;
 
-	if (out[*n - 1].query.nodes > ADVISE_NODES_MAX ||
-	    advise_check(&out[*n - 1].query, &error))
+	if (out[*n - 1].query.nodes > ADVISE_NODES_MAX || advise_check(&out[*n - 1].query, &error))
 		(*n)--;
 }
 
@@ -224,8 +223,8 @@ static bool is_there(const struct advise_ladder *ladders, unsigned n,
 {
 	for (unsigned i = 0; i < n; i++)
 		if (ladders[i].nodes == wanted->nodes && ladders[i].threads == wanted->threads &&
-		    ladders[i].value == wanted->value &&
-		    ladders[i].protocol == wanted->protocol && ladders[i].writes == wanted->writes)
+		    ladders[i].value == wanted->value && ladders[i].protocol == wanted->protocol &&
+		    ladders[i].writes == wanted->writes)
 			return true;
 	return false;
 }

@@ -16,13 +16,12 @@
 
 /* Receives that are posted for a request by both sides, times ten, and what else it takes. */
 static const unsigned char effort_of[GN_MSG_PROTOCOLS + 1] = {
-	[GN_MSG_READ] = 0,
-	[GN_MSG_WRITE_WRITE] = 1,  /* looks at memory, on both sides */
-	[GN_MSG_WRITE_SEND] = 10,  /* … on one side */
-	[GN_MSG_SEND_WRITE] = 11,  /* … and the side that serves many posts the receives */
-	[GN_MSG_SEND_SEND] = 20,   /* … nowhere */
-	[GN_MSG_WRITE_IMM] = 21,   /* places to agree upon, too */
-	[GN_MSG_UD] = 29,	   /* losses */
+	[GN_MSG_READ] = 0,	  [GN_MSG_WRITE_WRITE] = 1, /* looks at memory, on both sides */
+	[GN_MSG_WRITE_SEND] = 10,			    /* … on one side */
+	[GN_MSG_SEND_WRITE] = 11, /* … and the side that serves many posts the receives */
+	[GN_MSG_SEND_SEND] = 20,  /* … nowhere */
+	[GN_MSG_WRITE_IMM] = 21,  /* places to agree upon, too */
+	[GN_MSG_UD] = 29,	  /* losses */
 	[ADVISE_NO_PROTOCOL] = 0,
 };
 
@@ -178,8 +177,7 @@ static struct advise_candidate make_best(const struct advise_query *q,
 	const unsigned n_counts = advise_threads(q, counts);
 
 	for (unsigned i = 0; i < n_counts; i++) {
-		struct advise_candidate c =
-			make_with(q, ladders, n, protocol, writer, counts[i]);
+		struct advise_candidate c = make_with(q, ladders, n, protocol, writer, counts[i]);
 
 		if (i == 0 || threads_preferred(&c, &most))
 			most = c;
@@ -277,8 +275,8 @@ void advise_rank(const struct advise_query *q, const struct advise_ladder *ladde
 struct advise_point *advise_point_of(const struct advise_query *q, struct advise_ladder *ladders,
 				     unsigned n, const struct advise_candidate *c, bool writes)
 {
-	const enum gn_msg_protocol by =
-		writes && c->writer != ADVISE_NO_PROTOCOL ? c->writer : c->protocol;
+	const enum gn_msg_protocol by = writes && c->writer != ADVISE_NO_PROTOCOL ? c->writer :
+										    c->protocol;
 	const struct advise_ladder *found = find(q, ladders, n, by, c->threads, writes);
 	const unsigned pending = writes && q->read_pct > 0 ? c->writer_pending : c->pending;
 	struct advise_ladder *ladder = found ? &ladders[found - ladders] : NULL;
