@@ -161,7 +161,7 @@ GN_API void gn_msg_requester_destroy(struct gn_msg_requester *requester);
  */
 GN_API int gn_msg_connect(struct gn_msg_requester *requester, const char *addr, const char **why,
 			  struct gn_msg_conn **out);
-/* What is under way ends as GONE, by the next gn_msg_take(). */
+/* What is under way is forgotten; no result names it any more. */
 GN_API void gn_msg_disconnect(struct gn_msg_conn *conn);
 /* Bytes at the responder that can be read. */
 GN_API uint64_t gn_msg_data_bytes(const struct gn_msg_conn *conn);
@@ -184,13 +184,17 @@ struct gn_msg_result {
 	struct gn_msg_conn *conn;
 	enum gn_msg_status status;
 	uint32_t len;
-	const void *value; /* until the next gn_msg_take() */
+	const void *value; /* see below */
 };
 
 /*
- * Up to n answers: how many, 0 when there was none until the deadline (0: only looks), or -EINTR.
- * Also posts what was asked. A conn whose results are all taken after it was gone is to be
- * disconnected by its owner.
+ * Up to n answers: how many, 0 when there was none until the deadline (0: only looks) or nothing is
+ * under way, or -EINTR. Also posts what was asked. A connection that is gone stays until its owner
+ * disconnects it.
+ *
+ * A value stays where it is until the next gn_msg_take(), but a request takes the place of the
+ * oldest result that was taken from its connection: look at results in their order, and at each
+ * before asking again. Values need not be aligned.
  */
 GN_API int gn_msg_take(struct gn_msg_requester *requester, struct gn_msg_result *out, unsigned n,
 		       uint64_t deadline_ns);

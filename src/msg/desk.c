@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/* A thread's desk: where completions and events of all its connections come in, and how it waits. */
+#include <errno.h>
+
+#include "base/bits.h"
+#include "msg/end.h"
+
+#define POLL	    32u
+#define CHAN_EVERY  256u /* turns: to look at the channel costs a system call */
+#define EAGER_US    20u	 /* of waiting for messages and nothing else */
+#define TORN_NAP_US 1u	 /* the rest of a message is on its way, and its first word says nothing */
+#define MANY_NAP_US 50u	 /* with more connections than a wait has room for */
+#define WORDS	    (GN_WAIT_MAX - 2)
+
+int msg_desk_open(struct msg_desk *desk, struct gn_fabric *fabric, struct gn_ctx *ctx,
+		  unsigned max_ends, uint32_t completions)
+{
+	struct gn_cq_opts cq = {.depth = completions};
+	int rc = gn_fabric_query(fabric, &desk->attr);
+
+	desk->fabric = fabric;
+	desk->ctx = ctx;
+	desk->max_ends = max_ends;
+	if (rc)
+		return rc;
+	desk->sums = !(desk->attr.caps & GN_CAP_INORDER_WRITE);
+	if (cq.depth > desk->attr.max_cqe)
+		cq.depth = desk->attr.max_cqe;
+	desk->cq_room = cq.depth;
+	desk->ends = gn_alloc(max_ends * sizeof(struct msg_end *), 0);
+	if (!desk->ends)
+		return -ENOMEM;
+	if (!ctx) {
+		rc = gn_ctx_create(fabric, &desk->ctx);
+		desk->own_ctx = !rc;
+	}
+	if (!rc)
+		rc = gn_chan_create(desk->ctx, &desk->chan);
+	cq.chan = desk->chan;
+	if (!rc)
+		rc = gn_cq_create(desk->ctx, &cq, &desk->cq);
+	return rc;
+}
+
+void msg_desk_close(struct msg_desk *desk)
+{
+	for (unsigned i = 0; desk->ends && i < desk->max_ends; i++)
+		if (desk->ends[i])
+			msg_end_free(desk->ends[i]);
+	msg_ud_close(desk);
+	gn_cq_destroy(desk->cq);
+	gn_chan_destroy(desk->chan);
+	if (desk->own_ctx)
+		gn_ctx_destroy(desk->ctx);
+	gn_free(desk->ends);
+}
+
+int msg_desk_number(const struct msg_desk *desk)
+{
+	for (unsigned i = 0; i < desk->max_ends; i++)
+		if (!desk->ends[i])
+			return (int)i;
+	return -ENOSPC;
+}
+
+/* ---- a turn ---- */
+
+static void take_event(struct msg_desk *desk, struct gn_event *event)
+{
+	struct msg_end *end = event->qp ? gn_qp_user(event->qp) : NULL;
+
+	switch (event->type) {
+	case GN_EVENT_CONNECT_REQUEST:
+		if (desk->request)
+			desk->request(desk, event);
+		else
+			gn_reject(event->req, NULL, 0);
+		break;
+	case GN_EVENT_ESTABLISHED:
+		if (end)
+			end->established = true;
+		break;
+	case GN_EVENT_UNREACHABLE:
+	case GN_EVENT_REJECTED:
+	case GN_EVENT_DISCONNECTED:
+		if (end)
+			msg_end_fail(end, GN_MSG_GONE);
+		break;
+	default:
+		break;
+	}
+}
+
+static void all_fail(struct msg_desk *desk)
+{
+	for (unsigned i = 0; i < desk->max_ends; i++)
+		if (desk->ends[i])
+			msg_end_fail(desk->ends[i], GN_MSG_GONE);
+}
+
+void msg_desk_turn(struct msg_desk *desk, bool now)
+{
+	struct gn_event event;
+	struct gn_wc wc[POLL];
+	int n;
+
+	desk->torn = false;
+	do {
+		n = gn_cq_poll(desk->cq, wc, POLL);
+		for (int i = 0; i < n; i++) {
+			struct msg_end *end = gn_qp_user(wc[i].qp);
+
+			if (likely(end))
+				msg_end_completed(end, &wc[i]);
+			else
+				msg_ud_completed(desk, &wc[i]);
+		}
+	} while (n == (int)POLL);
+	if (unlikely(n < 0))
+		all_fail(desk);
+	if (!now && ++desk->turns < CHAN_EVERY)
+		return;
+	desk->turns = 0;
+	while (!gn_chan_next(desk->chan, &event))
+		take_event(desk, &event);
+}
+
+/* ---- nothing to do ---- */
+
+/* Memory that peers may write. False: not all of it can be waited for. */
+static bool gather_words(const struct msg_desk *desk, struct gn_wait_item *items, unsigned *n,
+			 bool *begun)
+{
+	for (unsigned i = 0; i < desk->max_ends; i++) {
+		const struct msg_end *end = desk->ends[i];
+		const uint64_t *word = end && end->awaited ? msg_end_word(end) : NULL;
+		uint64_t seen;
+
+		if (!word)
+			continue;
+		if (*n == WORDS)
+			return false;
+		seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+		*begun |= msg_frame_begun(end->told.frame, seen, end->told.number);
+		items[(*n)++] = gn_wait_word(word, seen);
+	}
+	return true;
+}
+
+static uint64_t sooner(uint64_t a_ns, uint64_t b_ns)
+{
+	return a_ns < b_ns ? a_ns : b_ns;
+}
+
+/* To look at the channel costs a system call, so it is left out at first. */
+int msg_desk_wait(struct msg_desk *desk, uint64_t deadline_ns, const char *reason)
+{
+	struct gn_wait_item items[GN_WAIT_MAX];
+	unsigned n = 0;
+	bool begun = false;
+	const bool all = gather_words(desk, items, &n, &begun);
+	uint64_t until_ns;
+	int rc;
+
+	if (begun && !desk->torn)
+		return 0; /* it came after the last look, mostly all of it */
+	items[n++] = gn_wait_on(gn_cq_source(desk->cq));
+	until_ns = gn_deadline_us(begun ? TORN_NAP_US : EAGER_US);
+	rc = gn_wait(items, n, sooner(deadline_ns, until_ns), reason);
+	if (rc != -ETIMEDOUT)
+		return rc;
+	if (begun)
+		return gn_now_ns() < deadline_ns ? 0 : rc;
+	desk->turns = CHAN_EVERY;
+	items[n++] = gn_wait_on(gn_chan_source(desk->chan));
+	until_ns = all ? GN_FOREVER : gn_deadline_us(MANY_NAP_US);
+	return gn_wait(items, n, sooner(deadline_ns, until_ns), reason);
+}

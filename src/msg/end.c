@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: MIT */
+/* One end of a connection: its memory, its qp, what it says and what it is told. */
+#include "msg/end.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/mutant.h"
+
+#define INLINE_MAX   92u /* as the papers have it (S000 3.2): more costs the processor more */
+#define SIGNAL_EVERY 16u /* at most; a lost completion of so many is noticed by the next */
+
+/* ---- making ---- */
+
+static enum msg_verb request_verb(enum gn_msg_protocol protocol)
+{
+	switch (protocol) {
+	case GN_MSG_SEND_SEND:
+	case GN_MSG_SEND_WRITE:
+		return MSG_SEND;
+	case GN_MSG_WRITE_SEND:
+	case GN_MSG_WRITE_WRITE:
+		return MSG_WRITE;
+	case GN_MSG_WRITE_IMM:
+		return MSG_WRITE_IMM;
+	case GN_MSG_UD:
+		return MSG_DATAGRAM;
+	default:
+		return MSG_NONE;
+	}
+}
+
+static enum msg_verb answer_verb(enum gn_msg_protocol protocol)
+{
+	switch (protocol) {
+	case GN_MSG_SEND_SEND:
+	case GN_MSG_WRITE_SEND:
+		return MSG_SEND;
+	case GN_MSG_SEND_WRITE:
+	case GN_MSG_WRITE_WRITE:
+		return MSG_WRITE;
+	case GN_MSG_WRITE_IMM:
+		return MSG_WRITE_IMM;
+	case GN_MSG_UD:
+		return MSG_DATAGRAM;
+	default:
+		return MSG_READ;
+	}
+}
+
+static int make_lane(struct msg_end *end, struct msg_lane *lane, unsigned access)
+{
+	size_t bytes;
+	int rc;
+
+	if (lane->verb == MSG_NONE)
+		return 0;
+	lane->lengths = gn_alloc(end->pending * sizeof(*lane->lengths), 0);
+	if (!lane->lengths)
+		return -ENOMEM;
+	if (lane->verb == MSG_DATAGRAM)
+		lane->frame = MSG_HEADED;
+	else if (lane->verb != MSG_WRITE)
+		lane->frame = MSG_PLAIN;
+	lane->stride = msg_stride(lane->frame, lane->max);
+	bytes = (size_t)lane->stride * end->pending;
+	rc = gn_mem_alloc(end->desk->fabric, bytes, access & GN_REMOTE_WRITE, &lane->mem);
+	if (!rc)
+		rc = gn_mr_register(end->pd, lane->mem, 0, bytes, access, &lane->mr);
+	if (rc)
+		return rc;
+	lane->places = gn_mem_addr(lane->mem);
+	lane->lkey = gn_mr_lkey(lane->mr);
+	return 0;
+}
+
+static void free_lane(struct msg_lane *lane)
+{
+	gn_mr_deregister(lane->mr);
+	gn_mem_free(lane->mem);
+	gn_free(lane->lengths);
+}
+
+uint32_t msg_lane_key(const struct msg_lane *lane)
+{
+	struct gn_remote remote = {0};
+
+	if (lane->mr)
+		gn_mr_remote(lane->mr, &remote);
+	return remote.key;
+}
+
+static unsigned told_access(const struct msg_lane *lane)
+{
+	const bool written = lane->verb == MSG_WRITE || lane->verb == MSG_WRITE_IMM;
+
+	return GN_LOCAL_WRITE | (written ? GN_REMOTE_WRITE : 0);
+}
+
+static bool receives(const struct msg_end *end)
+{
+	return end->told.verb == MSG_SEND || end->told.verb == MSG_WRITE_IMM;
+}
+
+/*
+ * The send queue has room for all that may be under way and for what is done without having said
+ * so. What says nothing itself is known to be done when something later is.
+ */
+static int make_qp(struct msg_end *end)
+{
+	struct msg_desk *desk = end->desk;
+	struct gn_qp_opts opts = {
+		.type = GN_QP_RC,
+		.send_cq = desk->cq,
+		.recv_cq = desk->cq,
+		.chan = desk->chan,
+		.max_recv_wr = receives(end) ? end->pending : 1,
+		.max_inline = desk->attr.max_inline < INLINE_MAX ? desk->attr.max_inline :
+								   INLINE_MAX,
+		.user = end,
+	};
+	int rc;
+
+	end->signal_every = end->pending / 2 < SIGNAL_EVERY ? end->pending / 2 : SIGNAL_EVERY;
+	if (!end->signal_every || end->told.verb == MSG_READ || (desk->flags & GN_MSG_PAPER))
+		end->signal_every = 1;
+	end->depth = end->pending + 2 * end->signal_every;
+	if (end->depth > desk->attr.max_send_wr)
+		end->depth = desk->attr.max_send_wr;
+	/* A qp that only says who is there. */
+	if (end->said.verb == MSG_DATAGRAM || end->told.verb == MSG_NONE)
+		end->depth = 1;
+	if (opts.max_recv_wr > desk->attr.max_recv_wr)
+		return -EINVAL;
+	opts.max_send_wr = end->depth;
+	if (end->depth + opts.max_recv_wr > desk->cq_room)
+		return -ENOSPC;
+	rc = gn_qp_create(end->pd, &opts, &end->qp);
+	if (!rc)
+		desk->cq_room -= end->depth + opts.max_recv_wr;
+	return rc;
+}
+
+int msg_end_make(struct msg_desk *desk, const struct msg_end_opts *opts, struct msg_end **out)
+{
+	const enum msg_verb request = request_verb(opts->protocol);
+	const enum msg_verb answer = answer_verb(opts->protocol);
+	const int number = msg_desk_number(desk);
+	struct msg_end *end;
+	int rc;
+
+	if (number < 0)
+		return number;
+	end = gn_alloc(sizeof(*end), MSG_LINE);
+	if (!end)
+		return -ENOMEM;
+	end->desk = desk;
+	end->number = (unsigned)number;
+	end->pending = opts->pending;
+	end->nonce = opts->nonce;
+	end->said = (struct msg_lane){.verb = opts->requester ? request : answer,
+				      .frame = opts->said_frame,
+				      .max = opts->said_max};
+	end->told = (struct msg_lane){.verb = opts->requester ? answer : request,
+				      .frame = opts->told_frame,
+				      .max = opts->told_max};
+	/* Places are zeroed to begin with: none of them has a message with such a number. */
+	end->said.number = end->told.number = 1;
+	/* Whose data is READ has nothing to do, and no places. */
+	if (!opts->requester && answer == MSG_READ)
+		end->said.verb = MSG_NONE;
+	/* What is sent from the desk's datagram qp must be in that qp's pd; no peer has rights there. */
+	rc = opts->protocol == GN_MSG_UD ? msg_ud_pd(desk, &end->pd) :
+					   gn_pd_create(desk->ctx, &end->pd);
+	if (!rc)
+		rc = make_lane(end, &end->said, GN_LOCAL_WRITE);
+	if (!rc)
+		rc = make_lane(end, &end->told, told_access(&end->told));
+	if (!rc)
+		rc = make_qp(end);
+	if (rc) {
+		msg_end_free(end);
+		return rc;
+	}
+	/* A requester wants an answer when it has asked; a responder wants requests all the time. */
+	if (!opts->requester && receives(end))
+		end->told.wanted = end->pending;
+	desk->ends[number] = end;
+	desk->n_ends++;
+	*out = end;
+	return 0;
+}
+
+void msg_end_free(struct msg_end *end)
+{
+	struct msg_desk *desk = end->desk;
+
+	if (desk->ends[end->number] == end) {
+		desk->ends[end->number] = NULL;
+		desk->n_ends--;
+	}
+	msg_ud_forget(end);
+	if (end->qp) {
+		gn_qp_destroy(end->qp);
+		desk->cq_room += end->depth + (receives(end) ? end->pending : 1);
+	}
+	free_lane(&end->said);
+	free_lane(&end->told);
+	if (end->said.verb != MSG_DATAGRAM)
+		gn_pd_destroy(end->pd);
+	gn_free(end);
+}
+
+void msg_end_fail(struct msg_end *end, enum gn_msg_status fate)
+{
+	if (end->fate != GN_MSG_OK)
+		return;
+	end->fate = fate;
+	end->n_chain = 0;
+	end->told.wanted = 0;
+	gn_qp_error(end->qp);
+}
+
+/* ---- what is said ---- */
+
+static force_inline uint32_t after(const struct msg_end *end, uint32_t at)
+{
+	return at + 1 == end->pending ? 0 : at + 1;
+}
+
+static struct gn_wr *chain_add(struct msg_end *end, void *addr, uint32_t len, uint32_t lkey,
+			       uint32_t *flags)
+{
+	const uint32_t i = end->n_chain++;
+
+	end->sge[i] = (struct gn_sge){addr, len, lkey};
+	*flags = len <= INLINE_MAX && len <= end->desk->attr.max_inline ? GN_INLINE : 0;
+	if (++end->silent >= end->signal_every) {
+		end->silent = 0;
+		*flags |= GN_SIGNALED;
+	}
+	return &end->chain[i];
+}
+
+void msg_end_say(struct msg_end *end, uint32_t length)
+{
+	struct msg_lane *lane = &end->said;
+	const uint32_t len = length & ~MSG_REFUSED, i = end->n_chain;
+	const uint32_t bytes = msg_frame_bytes(lane->frame, len);
+	uint8_t *place = msg_place(lane, lane->at);
+	struct gn_wr *wr;
+	uint32_t flags;
+
+	if (end->fate != GN_MSG_OK)
+		return;
+	msg_frame_put(lane->frame, place, lane->number, end->nonce, length);
+	wr = chain_add(end, place, bytes, lane->lkey, &flags);
+	if (lane->verb == MSG_SEND) {
+		gn_wr_send(wr, end->queued, &end->sge[i], flags);
+		if (unlikely(length & MSG_REFUSED)) {
+			wr->op = GN_OP_SEND_IMM;
+			wr->imm = 1;
+		}
+	} else {
+		gn_wr_rdma(wr, lane->verb == MSG_WRITE ? GN_OP_WRITE : GN_OP_WRITE_IMM, end->queued,
+			   &end->sge[i], &end->to, (uint64_t)lane->at * lane->stride, flags);
+		wr->imm = length;
+	}
+	if (!bytes)
+		wr->n_sge = 0;
+	end->queued++;
+	lane->number++;
+	lane->at = after(end, lane->at);
+	if (end->n_chain == MSG_CHAIN || (end->desk->flags & GN_MSG_PAPER))
+		msg_end_flush(end);
+}
+
+void msg_end_read(struct msg_end *end, uint64_t offset, uint32_t len)
+{
+	struct msg_lane *lane = &end->told;
+	const uint32_t i = end->n_chain, at = lane->wanted_at;
+	struct gn_wr *wr;
+	uint32_t flags;
+
+	lane->lengths[at] = len;
+	wr = chain_add(end, msg_place(lane, at), len, lane->lkey, &flags);
+	gn_wr_rdma(wr, GN_OP_READ, end->queued++, &end->sge[i], &end->to, offset, GN_SIGNALED);
+	lane->wanted_at = after(end, at);
+	if (end->n_chain == MSG_CHAIN || (end->desk->flags & GN_MSG_PAPER))
+		msg_end_flush(end);
+}
+
+void msg_end_want(struct msg_end *end)
+{
+	end->told.wanted++;
+}
+
+static void flush_receives(struct msg_end *end)
+{
+	struct msg_lane *lane = &end->told;
+	const uint32_t most = end->desk->flags & GN_MSG_PAPER ? 1 : MSG_CHAIN;
+	struct gn_recv_wr wrs[MSG_CHAIN];
+	struct gn_sge sge[MSG_CHAIN];
+
+	while (lane->wanted) {
+		const uint32_t n = lane->wanted < most ? lane->wanted : most;
+
+		for (uint32_t i = 0; i < n; i++) {
+			sge[i] = (struct gn_sge){msg_place(lane, lane->wanted_at), lane->max,
+						 lane->lkey};
+			/* A WRITE_IMM has put its bytes elsewhere. */
+			wrs[i] = (struct gn_recv_wr){
+				.sge = &sge[i],
+				.n_sge = lane->verb == MSG_SEND && lane->max ? 1 : 0,
+				.next = i + 1 < n ? &wrs[i + 1] : NULL,
+			};
+			lane->wanted_at = after(end, lane->wanted_at);
+		}
+		lane->wanted -= n;
+		if (gn_post_recv(end->qp, wrs, NULL)) {
+			msg_end_fail(end, GN_MSG_GONE);
+			return;
+		}
+		end->desk->stats.recvs += n;
+	}
+}
+
+void msg_end_flush(struct msg_end *end)
+{
+	const struct gn_wr *bad = NULL;
+	uint32_t n = end->n_chain, posted = n;
+	int rc;
+
+	/* The peer sends when it is told something: the receive for that must be there. */
+	if (end->told.wanted)
+		flush_receives(end);
+	if (!n || end->fate != GN_MSG_OK)
+		return;
+	for (uint32_t i = 0; i + 1 < n; i++)
+		end->chain[i].next = &end->chain[i + 1];
+	end->n_chain = 0;
+	rc = gn_post_send(end->qp, end->chain, &bad);
+	if (unlikely(rc)) {
+		/* There was room by our own count, so this is not for want of it. */
+		posted = bad ? (uint32_t)(bad - end->chain) : 0;
+		msg_end_fail(end, GN_MSG_GONE);
+	}
+	end->desk->stats.wrs += posted;
+	end->desk->stats.doorbells += posted != 0;
+}
+
+/* ---- what is told ---- */
+
+static void arrived(struct msg_end *end, uint32_t length)
+{
+	struct msg_lane *lane = &end->told;
+
+	if ((length & ~MSG_REFUSED) > lane->max || lane->arrived == end->pending) {
+		msg_end_fail(end, GN_MSG_BROKEN);
+		return;
+	}
+	lane->lengths[lane->arrived_at] = length;
+	lane->arrived_at = after(end, lane->arrived_at);
+	lane->arrived++;
+}
+
+void msg_end_completed(struct msg_end *end, const struct gn_wc *wc)
+{
+	if (unlikely(wc->status != GN_WC_OK)) {
+		msg_end_fail(end, GN_MSG_GONE);
+		return;
+	}
+	switch (wc->op) {
+	case GN_OP_RECV:
+		arrived(end, wc->len_bytes | (wc->flags & GN_WC_IMM ? MSG_REFUSED : 0));
+		break;
+	case GN_OP_RECV_WRITE_IMM:
+		arrived(end, wc->imm);
+		break;
+	case GN_OP_READ:
+		arrived(end, end->told.lengths[end->told.arrived_at]);
+		end->done = (uint32_t)wc->id + 1;
+		break;
+	default:
+		end->done = (uint32_t)wc->id + 1;
+		break;
+	}
+}
+
+int64_t msg_end_next(struct msg_end *end, uint8_t **bytes)
+{
+	struct msg_lane *lane = &end->told;
+	uint8_t *place = msg_place(lane, lane->at);
+	int64_t length;
+
+	if (unlikely(end->fate == GN_MSG_BROKEN))
+		return -EAGAIN;
+	*bytes = place + msg_frame_head(lane->frame);
+	if (lane->verb != MSG_WRITE)
+		return lane->arrived ? (int64_t)lane->lengths[lane->at] : -EAGAIN;
+	length = msg_frame_look(lane->frame, place, lane->number, end->nonce, lane->max);
+	if (unlikely(length == -EPROTO)) {
+		msg_end_fail(end, GN_MSG_BROKEN);
+		return -EAGAIN;
+	}
+	if (length < 0) {
+		end->desk->stats.looks++;
+		end->desk->torn |= length == -EINPROGRESS;
+	}
+	return length;
+}
+
+void msg_end_took(struct msg_end *end, uint32_t length)
+{
+	struct msg_lane *lane = &end->told;
+
+	if (lane->verb == MSG_WRITE)
+		lane->lengths[lane->at] = length;
+	else
+		lane->arrived--;
+	lane->number++;
+	lane->at = after(end, lane->at);
+}
+
+void msg_end_clear(struct msg_end *end, uint32_t at)
+{
+	const struct msg_lane *lane = &end->told;
+	uint32_t bytes;
+
+	if (lane->frame != MSG_MARKERS || mutant("msg-zero", lane->number))
+		return;
+	bytes = msg_frame_bytes(MSG_MARKERS, lane->lengths[at] & ~MSG_REFUSED);
+	memset(msg_place(lane, at), 0, bytes);
+	gn_charge(GN_WORK_COPY, bytes);
+}
+
+const uint64_t *msg_end_word(const struct msg_end *end)
+{
+	const struct msg_lane *lane = &end->told;
+
+	return lane->verb == MSG_WRITE ? (const uint64_t *)(const void *)msg_place(lane, lane->at) :
+					 NULL;
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What requester and responder are made of. A desk is a thread's: its context, its completion
+ * queue, its channel, and the ends of its connections. An end has two lanes, one for what it says
+ * and one for what it is told; a requester says requests, a responder answers. That is all the
+ * difference between the two sides.
+ *
+ *     requester                                                responder
+ *     said  place 0 │ 1 │ … │ R-1   ── SEND, WRITE, WRITE_IMM ─▶   told  place 0 │ 1 │ … │ R-1
+ *     told  place 0 │ 1 │ … │ R-1  ◀─ SEND, WRITE, WRITE_IMM ──   said  place 0 │ 1 │ … │ R-1
+ *
+ * Message n of a lane is in place n mod R at both ends. Everything is in order, so what comes next
+ * is known, and where. Datagrams (ud.c) are not, and name their place.
+ *
+ * All of it is used by the desk's thread only.
+ */
+#ifndef GN_MSG_END_H
+#define GN_MSG_END_H
+
+#include "msg/wire.h"
+
+#define MSG_CHAIN 16u /* requests in a doorbell, receives likewise */
+
+enum msg_verb { MSG_NONE, MSG_SEND, MSG_WRITE, MSG_WRITE_IMM, MSG_READ, MSG_DATAGRAM };
+
+struct msg_lane {
+	enum msg_verb verb;
+	enum msg_frame frame;
+	uint32_t max;	 /* bytes of a message */
+	uint32_t stride; /* of a place */
+	uint32_t lkey;
+	struct gn_mem *mem;
+	struct gn_mr *mr;
+	uint8_t *places;
+	uint32_t number, at; /* of the next message, and its place */
+	/* Told by completions: */
+	uint32_t arrived, arrived_at; /* how many there are to take, and the next place */
+	uint32_t *lengths;	      /* of what is in each place; MSG_REFUSED */
+	uint32_t wanted, wanted_at;   /* receives to be posted, from that place on */
+};
+
+struct msg_desk;
+
+struct msg_end {
+	struct msg_desk *desk;
+	unsigned number; /* at the desk */
+	uint32_t pending;
+	uint32_t nonce;
+	struct gn_pd *pd;
+	struct gn_qp *qp;
+	struct msg_lane said, told;
+	struct gn_remote to;	       /* the peer's places, or data */
+	uint32_t queued, done, depth;  /* requests: put on the chain, known to be done, at most */
+	uint32_t signal_every, silent; /* … of which one is signaled; since the last one */
+	uint32_t n_chain;
+	struct gn_wr chain[MSG_CHAIN];
+	struct gn_sge sge[MSG_CHAIN];
+	uint32_t awaited; /* messages that may be told; 0: nobody looks for one */
+	bool established;
+	enum gn_msg_status fate; /* not OK: it is over */
+	void *owner;
+	struct msg_peer *peer; /* datagrams: where it is (ud.c) */
+};
+
+struct msg_ud;
+
+struct msg_desk {
+	struct gn_fabric *fabric;
+	struct gn_ctx *ctx;
+	bool own_ctx;
+	bool sums; /* what is written to this side needs a checksum */
+	unsigned flags;
+	struct gn_attr attr;
+	struct gn_chan *chan;
+	struct gn_cq *cq;
+	uint32_t cq_room; /* completions that no end has been promised */
+	struct msg_end **ends;
+	unsigned max_ends, n_ends; /* places, of which some may be NULL; ends there are */
+	unsigned turns;		   /* since the channel was looked at */
+	bool torn;		   /* part of a message was seen in the last turn */
+	struct gn_msg_stats stats;
+	struct msg_ud *ud;
+	/* A responder's: somebody wants to connect. */
+	void (*request)(struct msg_desk *desk, struct gn_event *event);
+	/* A datagram for an end, checked as far as the head goes. */
+	void (*datagram)(struct msg_end *end, const struct msg_datagram *head, const uint8_t *data);
+};
+
+/* ---- desk.c ---- */
+
+int msg_desk_open(struct msg_desk *desk, struct gn_fabric *fabric, struct gn_ctx *ctx,
+		  unsigned max_ends, uint32_t completions);
+void msg_desk_close(struct msg_desk *desk);
+/* A number for another end; -ENOSPC. */
+int msg_desk_number(const struct msg_desk *desk);
+/* Completions, and now and then (or with now) events. */
+void msg_desk_turn(struct msg_desk *desk, bool now);
+/* Until something may have come, or the deadline. 0, -ETIMEDOUT, -EINTR. */
+int msg_desk_wait(struct msg_desk *desk, uint64_t deadline_ns, const char *reason);
+
+/* ---- end.c ---- */
+
+struct msg_end_opts {
+	enum gn_msg_protocol protocol;
+	uint32_t pending, said_max, told_max;
+	enum msg_frame said_frame, told_frame; /* where it is written */
+	bool requester;
+	uint32_t nonce;
+};
+
+/* Makes its memory and its qp, and gives it a number; receives are wanted, not posted yet. */
+int msg_end_make(struct msg_desk *desk, const struct msg_end_opts *opts, struct msg_end **out);
+void msg_end_free(struct msg_end *end);
+/* It is over: nothing is posted to it or taken from it any more. The first reason stays. */
+void msg_end_fail(struct msg_end *end, enum gn_msg_status fate);
+void msg_end_completed(struct msg_end *end, const struct gn_wc *wc);
+
+/* Bytes from one place to the next; places begin cache lines. */
+static inline uint32_t msg_stride(enum msg_frame frame, uint32_t max)
+{
+	const uint32_t bytes = msg_frame_bytes(frame, max);
+
+	return bytes ? (bytes + MSG_LINE - 1) / MSG_LINE * MSG_LINE : MSG_LINE;
+}
+
+/* What the peer needs to write to a lane. */
+uint32_t msg_lane_key(const struct msg_lane *lane);
+
+/* Can another message be said? */
+static inline bool msg_end_has_room(const struct msg_end *end)
+{
+	return end->queued - end->done < end->depth;
+}
+
+static inline uint8_t *msg_place(const struct msg_lane *lane, uint32_t at)
+{
+	return lane->places + (size_t)at * lane->stride;
+}
+
+/* Where the bytes of the next message to be said go. */
+static inline uint8_t *msg_end_bytes(const struct msg_end *end)
+{
+	return msg_place(&end->said, end->said.at) + msg_frame_head(end->said.frame);
+}
+
+/* They are there: length, with MSG_REFUSED or not. Posted by msg_end_flush() at the latest. */
+void msg_end_say(struct msg_end *end, uint32_t length);
+/* The next message that is told is read from there. */
+void msg_end_read(struct msg_end *end, uint64_t offset, uint32_t len);
+/* A receive for the next place, before anything that is said from now on. */
+void msg_end_want(struct msg_end *end);
+void msg_end_flush(struct msg_end *end);
+
+/*
+ * The next message that was told, if it is there: its length with MSG_REFUSED or not, and where.
+ * -EAGAIN; -EINPROGRESS. Nonsense ends the connection.
+ */
+int64_t msg_end_next(struct msg_end *end, uint8_t **bytes);
+/* Go on to the one after it. Its bytes stay until msg_end_clear(). */
+void msg_end_took(struct msg_end *end, uint32_t length);
+/* What was told in this place is not needed any more: it must not look like the next message. */
+void msg_end_clear(struct msg_end *end, uint32_t at);
+/* What changes when the next message is told by a WRITE; NULL: a completion tells. */
+const uint64_t *msg_end_word(const struct msg_end *end);
+
+/* ---- ud.c ---- */
+
+/* The desk's datagram qp, with that many receives of that many bytes; once. */
+int msg_ud_open(struct msg_desk *desk, uint32_t receives, uint32_t sends, uint32_t bytes);
+void msg_ud_close(struct msg_desk *desk);
+int msg_ud_pd(const struct msg_desk *desk, struct gn_pd **out);
+int msg_ud_addr(struct msg_desk *desk, struct gn_ud_addr *out);
+/* Largest message of that fabric. */
+uint32_t msg_ud_max(const struct gn_attr *attr);
+int msg_ud_peer(struct msg_end *end, const struct gn_ud_addr *addr, uint32_t conn);
+void msg_ud_forget(struct msg_end *end);
+void msg_ud_completed(struct msg_desk *desk, const struct gn_wc *wc);
+/* Says what is in a place, as message number. -EAGAIN: no room now. */
+int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t length);
+void msg_ud_flush(struct msg_desk *desk);
+
+#endif

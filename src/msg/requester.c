@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: MIT */
+/* The side that asks: connections, requests under way, and their results. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/mutant.h"
+#include "msg/end.h"
+#include "msg/requester.h"
+
+#define PENDING_DEFAULT 16u
+#define REQUEST_DEFAULT 64u
+#define VALUE_DEFAULT	4096u
+#define CONNS_DEFAULT	64u
+#define CONNECT_US	2000000u
+#define REPEAT_US	1000u
+#define REPEATS		6u
+#define REPEATS_MAX	20u
+
+/* ---- making ---- */
+
+static void set_defaults(struct gn_msg_requester_opts *o)
+{
+	o->pending = o->pending ? o->pending : PENDING_DEFAULT;
+	o->request_bytes = o->request_bytes ? o->request_bytes : REQUEST_DEFAULT;
+	o->value_bytes = o->value_bytes ? o->value_bytes : VALUE_DEFAULT;
+	o->max_conns = o->max_conns ? o->max_conns : CONNS_DEFAULT;
+	o->timeout_us = o->timeout_us ? o->timeout_us : CONNECT_US;
+	o->repeat_us = o->repeat_us ? o->repeat_us : REPEAT_US;
+	o->repeats = o->repeats ? o->repeats : REPEATS;
+}
+
+static int check(const struct gn_msg_requester_opts *o, const struct gn_attr *attr)
+{
+	const bool reads = o->protocol == GN_MSG_READ;
+
+	if (o->protocol >= GN_MSG_PROTOCOLS || o->pending > GN_MSG_PENDING_MAX ||
+	    o->max_conns > GN_MSG_CONNS_MAX || o->repeats > REPEATS_MAX)
+		return -EINVAL;
+	if (o->request_bytes > GN_MSG_BYTES_MAX ||
+	    o->value_bytes > (reads ? attr->max_msg : GN_MSG_BYTES_MAX))
+		return -EMSGSIZE;
+	if (o->protocol != GN_MSG_UD)
+		return 0;
+	if (!(attr->caps & GN_CAP_UD))
+		return -EOPNOTSUPP;
+	return o->request_bytes > msg_ud_max(attr) || o->value_bytes > msg_ud_max(attr) ?
+		       -EMSGSIZE :
+		       0;
+}
+
+int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_requester_opts *opts,
+			    struct gn_msg_requester **out)
+{
+	struct gn_msg_requester *r;
+	struct gn_attr attr;
+	uint64_t completions;
+	int rc;
+
+	if (!fabric || !opts || !out)
+		return -EINVAL;
+	rc = gn_fabric_query(fabric, &attr);
+	if (rc)
+		return rc;
+	r = gn_alloc(sizeof(*r), MSG_LINE);
+	if (!r)
+		return -ENOMEM;
+	r->opts = *opts;
+	set_defaults(&r->opts);
+	rc = check(&r->opts, &attr);
+	/* Each connection: receives, requests, and some that are done without having said so. */
+	completions = (uint64_t)r->opts.max_conns * (2 * r->opts.pending + 64);
+	if (!rc)
+		rc = msg_desk_open(&r->desk, fabric, opts->ctx, r->opts.max_conns,
+				   completions < UINT32_MAX ? (uint32_t)completions : UINT32_MAX);
+	r->desk.flags = opts->flags;
+	r->desk.datagram = msg_requester_datagram;
+	if (!rc && opts->protocol == GN_MSG_UD)
+		rc = msg_ud_open(&r->desk, r->opts.max_conns * r->opts.pending,
+				 r->opts.max_conns * r->opts.pending, r->opts.value_bytes);
+	if (rc) {
+		gn_msg_requester_destroy(r);
+		return rc;
+	}
+	*out = r;
+	return 0;
+}
+
+static void free_conn(struct gn_msg_conn *c)
+{
+	if (c->end)
+		msg_end_free(c->end);
+	gn_free(c->ids);
+	gn_free(c->asked);
+	gn_free(c->idle.places);
+	gn_free(c->ready.places);
+	gn_free(c);
+}
+
+void gn_msg_requester_destroy(struct gn_msg_requester *r)
+{
+	if (!r)
+		return;
+	for (unsigned i = 0; r->desk.ends && i < r->desk.max_ends; i++)
+		if (r->desk.ends[i])
+			free_conn(r->desk.ends[i]->owner);
+	msg_desk_close(&r->desk);
+	gn_free(r);
+}
+
+/* ---- connecting ---- */
+
+static int make_conn(struct gn_msg_requester *r, struct gn_msg_conn **out)
+{
+	const struct gn_msg_requester_opts *o = &r->opts;
+	const int number = msg_desk_number(&r->desk);
+	struct msg_end_opts end = {
+		.protocol = o->protocol,
+		.pending = o->pending,
+		.said_max = o->request_bytes,
+		.told_max = o->value_bytes,
+		.told_frame = msg_frame_of(o->flags & GN_MSG_PAPER, r->desk.sums),
+		/* As large as any; what the responder needs is known when it has answered. */
+		.said_frame = MSG_SUMMED,
+		.requester = true,
+		.nonce = ((uint32_t)gn_random() & ~MSG_NONCE_CONN) | (uint32_t)(number & 0x3ff),
+	};
+	struct gn_msg_conn *c;
+	int rc;
+
+	if (number < 0)
+		return number;
+	c = gn_alloc(sizeof(*c), MSG_LINE);
+	if (!c)
+		return -ENOMEM;
+	c->requester = r;
+	c->ids = gn_alloc(o->pending * sizeof(*c->ids), 0);
+	rc = c->ids ? msg_end_make(&r->desk, &end, &c->end) : -ENOMEM;
+	if (!rc && o->protocol == GN_MSG_UD)
+		rc = msg_requester_places(c);
+	if (rc) {
+		free_conn(c);
+		return rc;
+	}
+	c->end->owner = c;
+	*out = c;
+	return 0;
+}
+
+static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
+{
+	const struct gn_msg_requester *r = c->requester;
+	struct msg_end *end = c->end;
+
+	end->established = true;
+	end->to.key = r->opts.protocol == GN_MSG_READ ? w->data_key : w->request_key;
+	end->to.length = r->opts.protocol == GN_MSG_READ ? w->data_bytes : 0;
+	c->data_bytes = w->data_bytes;
+	if (end->said.verb == MSG_WRITE) {
+		end->said.frame = msg_frame_of(r->opts.flags & GN_MSG_PAPER, w->sums);
+		end->said.stride = msg_stride(end->said.frame, end->said.max);
+	}
+	return r->opts.protocol == GN_MSG_UD ? msg_ud_peer(end, &w->ud, w->conn) : 0;
+}
+
+int gn_msg_connect(struct gn_msg_requester *r, const char *addr, const char **why,
+		   struct gn_msg_conn **out)
+{
+	struct gn_conn_opts opts = {0};
+	struct msg_welcome welcome;
+	struct gn_event reply = {0};
+	struct gn_msg_conn *c;
+	struct msg_hello hello;
+	int rc;
+
+	if (why)
+		*why = "";
+	if (!r || !addr || !out)
+		return -EINVAL;
+	rc = make_conn(r, &c);
+	if (rc)
+		return rc;
+	hello = (struct msg_hello){
+		.magic = MSG_MAGIC,
+		.version = MSG_VERSION,
+		.protocol = (uint8_t)r->opts.protocol,
+		.flags = (r->opts.flags & GN_MSG_PAPER ? MSG_HELLO_MARKERS : 0) |
+			 (r->desk.sums ? MSG_HELLO_SUMS : 0),
+		.pending = r->opts.pending,
+		.request_bytes = r->opts.request_bytes,
+		.value_bytes = r->opts.value_bytes,
+		.nonce = c->end->nonce,
+	};
+	if (r->opts.protocol == GN_MSG_UD)
+		rc = msg_ud_addr(&r->desk, &hello.ud);
+	else
+		hello.answer_key = msg_lane_key(&c->end->told);
+	opts.private_data = &hello;
+	opts.private_len = sizeof(hello);
+	opts.timeout_us = r->opts.timeout_us;
+	if (!rc)
+		rc = gn_connect_wait(c->end->qp, addr, &opts, &reply);
+	if (!rc || reply.type == GN_EVENT_REJECTED) {
+		int said = msg_welcome_check(reply.private_data, reply.private_len, &welcome);
+
+		if (!rc)
+			rc = said;
+		else if (!said && why)
+			*why = msg_refusal_text(welcome.refusal);
+	}
+	if (!rc)
+		rc = take_welcome(c, &welcome);
+	if (rc) {
+		free_conn(c);
+		return rc;
+	}
+	*out = c;
+	return 0;
+}
+
+void gn_msg_disconnect(struct gn_msg_conn *c)
+{
+	if (!c)
+		return;
+	c->requester->under_way -= c->under_way;
+	gn_disconnect(c->end->qp);
+	free_conn(c);
+}
+
+uint64_t gn_msg_data_bytes(const struct gn_msg_conn *c)
+{
+	return c->data_bytes;
+}
+
+uint32_t gn_msg_pending(const struct gn_msg_conn *c)
+{
+	return c->under_way;
+}
+
+/* ---- asking ---- */
+
+static force_inline void asked(struct gn_msg_conn *c)
+{
+	c->under_way++;
+	c->end->awaited = c->under_way;
+	c->requester->under_way++;
+	c->requester->desk.stats.requests++;
+}
+
+static force_inline int can_ask(struct gn_msg_conn *c, uint32_t len, uint32_t max)
+{
+	if (unlikely(c->end->fate != GN_MSG_OK))
+		return -ENOTCONN;
+	if (unlikely(len > max))
+		return -EMSGSIZE;
+	if (c->under_way == c->requester->opts.pending && !mutant("msg-reuse", c->end->queued))
+		return -EAGAIN;
+	if (unlikely(!msg_end_has_room(c->end)))
+		msg_desk_turn(&c->requester->desk, false);
+	return msg_end_has_room(c->end) ? 0 : -EAGAIN;
+}
+
+int gn_msg_ask(struct gn_msg_conn *c, const void *request, uint32_t len, uint64_t id)
+{
+	struct msg_end *end;
+	int rc;
+
+	if (!c || (len && !request) || c->requester->opts.protocol == GN_MSG_READ)
+		return -EINVAL;
+	end = c->end;
+	rc = can_ask(c, len, c->requester->opts.request_bytes);
+	if (unlikely(rc))
+		return rc;
+	if (end->said.verb == MSG_DATAGRAM)
+		return msg_requester_ask(c, request, len, id);
+	c->ids[end->said.at] = id;
+	memcpy(msg_end_bytes(end), request, len);
+	gn_charge(GN_WORK_COPY, len);
+	/* The answer comes to the same place: what was there before is not needed any more. */
+	msg_end_clear(end, end->said.at);
+	if (end->told.verb != MSG_WRITE)
+		msg_end_want(end);
+	msg_end_say(end, len);
+	asked(c);
+	return 0;
+}
+
+int gn_msg_read(struct gn_msg_conn *c, uint64_t offset, uint32_t len, uint64_t id)
+{
+	int rc;
+
+	if (!c || c->requester->opts.protocol != GN_MSG_READ)
+		return -EINVAL;
+	rc = can_ask(c, len, c->requester->opts.value_bytes);
+	if (unlikely(rc))
+		return rc;
+	if (len > c->data_bytes || offset > c->data_bytes - len)
+		return -ERANGE;
+	c->ids[c->end->told.wanted_at] = id;
+	msg_end_read(c->end, offset, len);
+	asked(c);
+	return 0;
+}
+
+int gn_msg_flush(struct gn_msg_requester *r)
+{
+	if (!r)
+		return -EINVAL;
+	for (unsigned i = 0; i < r->desk.max_ends; i++)
+		if (r->desk.ends[i] && r->desk.ends[i]->n_chain)
+			msg_end_flush(r->desk.ends[i]);
+	msg_ud_flush(&r->desk);
+	return 0;
+}
+
+/* ---- results ---- */
+
+void msg_requester_result(struct gn_msg_conn *c, uint32_t at, enum gn_msg_status status,
+			  uint32_t len, const void *value, struct gn_msg_result *out)
+{
+	struct gn_msg_stats *stats = &c->requester->desk.stats;
+
+	*out = (struct gn_msg_result){
+		.id = c->ids[at], .conn = c, .status = status, .len = len, .value = value};
+	c->under_way--;
+	c->end->awaited = c->under_way;
+	c->requester->under_way--;
+	if (status == GN_MSG_OK)
+		stats->answers++;
+	else
+		stats->failed++;
+}
+
+/* Up to n results of a connection in which all is in order. */
+static unsigned take_ordered(struct gn_msg_conn *c, struct gn_msg_result *out, unsigned n)
+{
+	struct msg_end *end = c->end;
+	unsigned got = 0;
+	uint8_t *bytes;
+
+	while (got < n && c->under_way) {
+		const int64_t length = msg_end_next(end, &bytes);
+		const uint32_t at = end->told.at;
+
+		if (length < 0 && end->fate == GN_MSG_OK)
+			break;
+		if (unlikely(length < 0)) {
+			end->told.at = at + 1 == end->pending ? 0 : at + 1;
+			msg_requester_result(c, at, end->fate, 0, NULL, &out[got++]);
+			continue;
+		}
+		msg_end_took(end, (uint32_t)length);
+		if (likely(!(length & MSG_REFUSED)))
+			msg_requester_result(c, at, GN_MSG_OK, (uint32_t)length, bytes,
+					     &out[got++]);
+		else
+			msg_requester_result(c, at, GN_MSG_REFUSED, 0, NULL, &out[got++]);
+	}
+	return got;
+}
+
+/* What is there now; the connections take turns at being first. */
+static unsigned collect(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned n)
+{
+	const uint64_t looks = r->desk.stats.looks;
+	unsigned got = 0, i = r->first;
+
+	for (unsigned k = 0; k < r->desk.max_ends && got < n; k++) {
+		struct msg_end *end = r->desk.ends[i];
+
+		i = i + 1 == r->desk.max_ends ? 0 : i + 1;
+		if (!end || !end->awaited)
+			continue;
+		if (end->told.verb == MSG_DATAGRAM)
+			got += msg_requester_take(end->owner, out + got, n - got);
+		else
+			got += take_ordered(end->owner, out + got, n - got);
+	}
+	r->first = i;
+	gn_charge(GN_WORK_SCAN, r->desk.stats.looks - looks);
+	return got;
+}
+
+int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned n,
+		uint64_t deadline_ns)
+{
+	bool now = false;
+
+	if (!r || !out)
+		return -EINVAL;
+	gn_msg_flush(r);
+	while (n && r->under_way) {
+		unsigned got;
+		int rc;
+
+		msg_desk_turn(&r->desk, now);
+		if (r->opts.protocol == GN_MSG_UD)
+			msg_requester_repeat(r);
+		got = collect(r, out, n);
+		if (got)
+			return (int)got;
+		if (deadline_ns == 0)
+			return 0;
+		if (r->opts.protocol == GN_MSG_UD)
+			rc = msg_requester_wait(r, deadline_ns);
+		else
+			rc = msg_desk_wait(&r->desk, deadline_ns, "answers");
+		if (rc == -EINTR)
+			return rc;
+		if (rc == -ETIMEDOUT && now)
+			return 0;
+		/* One more look, at the channel too, before there was nothing. */
+		now = rc == -ETIMEDOUT;
+	}
+	return 0;
+}
+
+void gn_msg_requester_stats(const struct gn_msg_requester *r, struct gn_msg_stats *out)
+{
+	*out = r->desk.stats;
+}

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: MIT */
+/* The side that answers: takes connections, executes what comes over them, and forgets who is gone. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/mutant.h"
+#include "msg/end.h"
+
+#define CONNS_DEFAULT	64u
+#define PENDING_DEFAULT 256u
+#define REQUEST_DEFAULT 4096u
+#define VALUE_DEFAULT	65536u
+#define UD_RECEIVES_MAX 8192u
+
+struct gn_msg_responder {
+	struct msg_desk desk;
+	struct gn_msg_responder_opts opts;
+	struct gn_listener *listener;
+	int answered; /* in this turn */
+	bool gone;    /* somebody may be */
+};
+
+/* What the responder keeps of a connection. */
+struct guest {
+	struct msg_end *end;
+	struct gn_mr *data;
+	/* Datagrams: the last message executed in each place. */
+	struct done {
+		uint32_t number, length;
+		bool is;
+	} * done;
+};
+
+static struct gn_msg_responder *responder_of(struct msg_desk *desk)
+{
+	return container_of(desk, struct gn_msg_responder, desk);
+}
+
+/* ---- executing ---- */
+
+/* The answer's bytes go where they are sent from. */
+static uint32_t execute(struct gn_msg_responder *r, const struct msg_end *end,
+			const uint8_t *request, uint32_t len, uint8_t *value)
+{
+	const int rc = r->opts.answer(r->opts.arg, request, len, value, end->said.max);
+
+	r->desk.stats.requests++;
+	r->answered++;
+	if (rc < 0)
+		r->desk.stats.failed++;
+	return rc < 0 ? MSG_REFUSED : (uint32_t)rc <= end->said.max ? (uint32_t)rc : end->said.max;
+}
+
+static void serve(struct gn_msg_responder *r, struct msg_end *end)
+{
+	uint8_t *request;
+
+	while (end->fate == GN_MSG_OK && msg_end_has_room(end)) {
+		const int64_t length = msg_end_next(end, &request);
+		const uint32_t at = end->told.at;
+		uint32_t answer;
+
+		if (length < 0)
+			break;
+		answer = execute(r, end, request, (uint32_t)length & ~MSG_REFUSED,
+				 msg_end_bytes(end));
+		msg_end_took(end, (uint32_t)length);
+		msg_end_clear(end, at);
+		if (end->told.verb != MSG_WRITE && !mutant("msg-receive", end->queued))
+			msg_end_want(end);
+		msg_end_say(end, answer);
+		r->desk.stats.answers++;
+	}
+	msg_end_flush(end);
+}
+
+/* ---- datagrams ---- */
+
+static void datagram(struct msg_end *end, const struct msg_datagram *head, const uint8_t *data)
+{
+	struct gn_msg_responder *r = responder_of(end->desk);
+	const struct guest *guest = end->owner;
+	struct done *done = &guest->done[head->place];
+	const uint32_t len = head->length & ~MSG_REFUSED;
+
+	if (len > end->told.max || (done->is && (int32_t)(head->number - done->number) < 0)) {
+		r->desk.stats.strays++;
+		return;
+	}
+	if (done->is && head->number == done->number && !mutant("msg-again", head->number)) {
+		r->desk.stats.repeats++;
+	} else {
+		*done = (struct done){.number = head->number, .is = true};
+		done->length = execute(r, end, data, len,
+				       msg_place(&end->said, head->place) +
+					       msg_frame_head(end->said.frame));
+		r->desk.stats.answers++;
+	}
+	/* Without room it is as if the network had lost it. */
+	msg_ud_say(end, head->place, done->number, done->length);
+}
+
+/* ---- connections ---- */
+
+static void free_guest(struct guest *guest)
+{
+	gn_mr_deregister(guest->data); /* before its pd */
+	if (guest->end)
+		msg_end_free(guest->end);
+	gn_free(guest->done);
+	gn_free(guest);
+}
+
+static enum msg_refusal judge(const struct gn_msg_responder *r, const struct msg_hello *hello)
+{
+	const bool reads = hello->protocol == GN_MSG_READ;
+
+	if (reads && !r->opts.data)
+		return MSG_NO_DATA;
+	if (!reads && !r->opts.answer)
+		return MSG_NO_ANSWERS;
+	if (!reads && hello->pending > r->opts.max_pending)
+		return MSG_TOO_MANY_PENDING;
+	if (!reads && hello->request_bytes > r->opts.max_request)
+		return MSG_TOO_LARGE_REQUEST;
+	if (!reads && hello->value_bytes > r->opts.max_value)
+		return MSG_TOO_LARGE_VALUE;
+	if (msg_desk_number(&r->desk) < 0)
+		return MSG_FULL;
+	return MSG_WELCOME;
+}
+
+static int open_datagrams(struct gn_msg_responder *r, const struct msg_hello *hello)
+{
+	const uint32_t max = msg_ud_max(&r->desk.attr);
+	const uint64_t all = (uint64_t)r->opts.max_conns * r->opts.max_pending;
+	const uint32_t n = all < UD_RECEIVES_MAX ? (uint32_t)all : UD_RECEIVES_MAX;
+
+	if (hello->request_bytes > max || hello->value_bytes > max)
+		return -EMSGSIZE;
+	return msg_ud_open(&r->desk, n, n, r->opts.max_request < max ? r->opts.max_request : max);
+}
+
+static int make_guest(struct gn_msg_responder *r, const struct msg_hello *hello, struct guest **out)
+{
+	const struct msg_end_opts opts = {
+		.protocol = hello->protocol,
+		.pending = hello->pending,
+		.said_max = hello->value_bytes,
+		.told_max = hello->request_bytes,
+		.said_frame = msg_frame_of(hello->flags & MSG_HELLO_MARKERS,
+					   hello->flags & MSG_HELLO_SUMS),
+		.told_frame = msg_frame_of(hello->flags & MSG_HELLO_MARKERS, r->desk.sums),
+		.nonce = hello->nonce,
+	};
+	struct guest *guest = gn_alloc(sizeof(*guest), 0);
+	int rc = guest ? 0 : -ENOMEM;
+
+	if (rc)
+		return rc;
+	if (hello->protocol == GN_MSG_UD) {
+		rc = open_datagrams(r, hello);
+		guest->done = gn_alloc(hello->pending * sizeof(*guest->done), 0);
+		if (!rc && !guest->done)
+			rc = -ENOMEM;
+	}
+	if (!rc)
+		rc = msg_end_make(&r->desk, &opts, &guest->end);
+	if (!rc) {
+		guest->end->owner = guest;
+		guest->end->awaited = 1;
+		guest->end->to.key = hello->answer_key;
+	}
+	if (!rc && hello->protocol == GN_MSG_READ)
+		rc = gn_mr_register(guest->end->pd, r->opts.data, 0, gn_mem_size(r->opts.data),
+				    GN_REMOTE_READ, &guest->data);
+	if (!rc && hello->protocol == GN_MSG_UD)
+		rc = msg_ud_peer(guest->end, &hello->ud, hello->nonce & MSG_NONCE_CONN);
+	if (rc) {
+		free_guest(guest);
+		return rc;
+	}
+	*out = guest;
+	return 0;
+}
+
+static int welcome(struct gn_msg_responder *r, struct guest *guest, struct msg_welcome *out)
+{
+	struct gn_remote remote;
+
+	out->sums = r->desk.sums;
+	out->request_key = msg_lane_key(&guest->end->told);
+	out->conn = guest->end->number;
+	if (guest->data) {
+		gn_mr_remote(guest->data, &remote);
+		out->data_key = remote.key;
+		out->data_bytes = remote.length;
+	}
+	return guest->done ? msg_ud_addr(&r->desk, &out->ud) : 0;
+}
+
+static enum msg_refusal refusal_of(int rc)
+{
+	switch (rc) {
+	case -EMSGSIZE:
+	case -EOPNOTSUPP:
+		return MSG_NO_DATAGRAMS;
+	case -ENOSPC:
+		return MSG_FULL;
+	case -EINVAL:
+		return MSG_TOO_MANY_PENDING;
+	default:
+		return MSG_NO_MEMORY;
+	}
+}
+
+static void request(struct msg_desk *desk, struct gn_event *event)
+{
+	struct gn_msg_responder *r = responder_of(desk);
+	struct msg_welcome reply = {.magic = MSG_MAGIC, .version = MSG_VERSION};
+	struct gn_conn_opts opts = {.private_data = &reply, .private_len = sizeof(reply)};
+	struct guest *guest = NULL;
+	struct msg_hello hello = {0};
+	enum msg_refusal refusal = msg_hello_check(event->private_data, event->private_len, &hello);
+	int rc;
+
+	if (refusal == MSG_WELCOME)
+		refusal = judge(r, &hello);
+	if (refusal == MSG_WELCOME) {
+		rc = make_guest(r, &hello, &guest);
+		if (!rc)
+			rc = welcome(r, guest, &reply);
+		if (rc)
+			refusal = refusal_of(rc);
+	}
+	if (refusal != MSG_WELCOME) {
+		if (guest)
+			free_guest(guest);
+		reply.refusal = (uint8_t)refusal;
+		gn_reject(event->req, &reply, offsetof(struct msg_welcome, request_key));
+		return;
+	}
+	/* The first requests may come with the acceptance: their receives are there. */
+	msg_end_flush(guest->end);
+	if (gn_accept(event->req, guest->end->qp, &opts))
+		free_guest(guest);
+}
+
+/* ---- turns ---- */
+
+static int turn(struct gn_msg_responder *r, bool now)
+{
+	struct msg_desk *desk = &r->desk;
+	const uint64_t looks = desk->stats.looks;
+
+	r->answered = 0;
+	msg_desk_turn(desk, now);
+	for (unsigned i = 0; i < desk->max_ends; i++) {
+		struct msg_end *end = desk->ends[i];
+
+		if (!end)
+			continue;
+		if (unlikely(end->fate != GN_MSG_OK))
+			free_guest(end->owner);
+		else if (end->told.arrived || end->told.verb == MSG_WRITE)
+			serve(r, end);
+	}
+	msg_ud_flush(desk);
+	gn_charge(GN_WORK_SCAN, desk->stats.looks - looks);
+	return r->answered;
+}
+
+int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
+{
+	bool now = deadline_ns == 0;
+
+	if (!r)
+		return -EINVAL;
+	for (;;) {
+		const int n = turn(r, now);
+		int rc;
+
+		if (n || deadline_ns == 0)
+			return n;
+		rc = msg_desk_wait(&r->desk, deadline_ns, "requests");
+		if (rc == -EINTR)
+			return rc;
+		if (rc == -ETIMEDOUT && now)
+			return 0;
+		now = rc == -ETIMEDOUT;
+	}
+}
+
+unsigned gn_msg_responder_conns(const struct gn_msg_responder *r)
+{
+	return r->desk.n_ends;
+}
+
+void gn_msg_responder_stats(const struct gn_msg_responder *r, struct gn_msg_stats *out)
+{
+	*out = r->desk.stats;
+}
+
+/* ---- making ---- */
+
+static int check(const struct gn_msg_responder_opts *o)
+{
+	if (o->max_conns > GN_MSG_CONNS_MAX || o->max_pending > GN_MSG_PENDING_MAX ||
+	    o->max_request > GN_MSG_BYTES_MAX || o->max_value > GN_MSG_BYTES_MAX)
+		return -EINVAL;
+	return o->answer || o->data ? 0 : -EINVAL;
+}
+
+int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
+			    const struct gn_msg_responder_opts *opts, struct gn_msg_responder **out)
+{
+	struct gn_msg_responder *r;
+	struct gn_msg_responder_opts *o;
+	uint64_t completions;
+	int rc;
+
+	if (!fabric || !addr || !opts || !out || check(opts))
+		return -EINVAL;
+	r = gn_alloc(sizeof(*r), MSG_LINE);
+	if (!r)
+		return -ENOMEM;
+	o = &r->opts;
+	*o = *opts;
+	o->max_conns = o->max_conns ? o->max_conns : CONNS_DEFAULT;
+	o->max_pending = o->max_pending ? o->max_pending : PENDING_DEFAULT;
+	o->max_request = o->max_request ? o->max_request : REQUEST_DEFAULT;
+	o->max_value = o->max_value ? o->max_value : VALUE_DEFAULT;
+	completions = (uint64_t)o->max_conns * (2 * o->max_pending + 64);
+	rc = msg_desk_open(&r->desk, fabric, o->ctx, o->max_conns,
+			   completions < UINT32_MAX ? (uint32_t)completions : UINT32_MAX);
+	r->desk.flags = o->flags;
+	r->desk.request = request;
+	r->desk.datagram = datagram;
+	if (!rc)
+		rc = gn_listen(r->desk.ctx, addr, r->desk.chan, o->listen_flags, &r->listener);
+	if (rc) {
+		gn_msg_responder_destroy(r);
+		return rc;
+	}
+	*out = r;
+	return 0;
+}
+
+void gn_msg_responder_destroy(struct gn_msg_responder *r)
+{
+	if (!r)
+		return;
+	gn_listener_close(r->listener);
+	for (unsigned i = 0; r->desk.ends && i < r->desk.max_ends; i++)
+		if (r->desk.ends[i]) {
+			gn_disconnect(r->desk.ends[i]->qp);
+			free_guest(r->desk.ends[i]->owner);
+		}
+	msg_desk_close(&r->desk);
+	gn_free(r);
+}
