@@ -10,6 +10,7 @@
 struct option;
 
 /* argv[0] is the subcommand's name. Each returns the exit status: 0, 1 failed, 2 wrong usage. */
+int cmd_advise(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_bench_fabric(int argc, char **argv);
 int cmd_bench_kv(int argc, char **argv);
