@@ -10,6 +10,7 @@
 struct option;
 
 /* argv[0] is the subcommand's name. Each returns the exit status: 0, 1 failed, 2 wrong usage. */
+int cmd_advise(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_bench_fabric(int argc, char **argv);
 int cmd_bench_kv(int argc, char **argv);
@@ -21,9 +22,11 @@ int cmd_bench_socket(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_kv(int argc, char **argv);
 int cmd_kv_proxy(int argc, char **argv);
+int cmd_report(int argc, char **argv);
 int cmd_rpc(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_sim_calibrate(int argc, char **argv);
+int cmd_sim_figures(int argc, char **argv);
 int cmd_sim_profile(int argc, char **argv);
 int cmd_sim_reproduce(int argc, char **argv);
 int cmd_sim_soak(int argc, char **argv);

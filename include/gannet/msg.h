@@ -148,7 +148,7 @@ struct gn_msg_requester_opts {
 	 * it has seen, 100 us to 10 ms.
 	 */
 	uint32_t repeat_us;
-	uint32_t repeats; /* … so often, each time after twice as long; 0: 6 */
+	uint32_t repeats; /* … so often, each time after twice as long; 0: 6, at most 20 */
 	unsigned flags;	  /* GN_MSG_PAPER */
 };
 

@@ -11,7 +11,7 @@
 #define EAGER_US    20u	 /* of waiting for messages and nothing else */
 #define TORN_NAP_US 1u	 /* the rest of a message is on its way, and its first word says nothing */
 #define MANY_NAP_US 50u	 /* with more connections than a wait has room for */
-#define PROBE_US    200000u
+#define PROBE_NS    100000000u /* of silence */
 #define WORDS	    (GN_WAIT_MAX - 2)
 
 int msg_desk_open(struct msg_desk *desk, struct gn_fabric *fabric, struct gn_ctx *ctx,
@@ -100,17 +100,27 @@ static void all_fail(struct msg_desk *desk)
 			msg_end_fail(desk->ends[i], GN_MSG_GONE);
 }
 
-/* A machine that died said nothing, and who waits for its messages would wait for ever. */
+/*
+ * Who crashed says nothing. Whoever has been silent for a while, and is waited for, is asked by a
+ * WRITE of nothing whether it is there: if not, that fails.
+ */
 static void probe(struct msg_desk *desk)
 {
 	const uint64_t now_ns = gn_now_ns();
+	const bool first = !desk->probe_ns;
 
 	if (now_ns < desk->probe_ns)
 		return;
-	desk->probe_ns = now_ns + PROBE_US * 1000ull;
-	for (unsigned i = 0; i < desk->max_ends; i++)
-		if (desk->ends[i])
-			msg_end_probe(desk->ends[i]);
+	desk->probe_ns = now_ns + PROBE_NS;
+	for (unsigned i = 0; i < desk->max_ends; i++) {
+		struct msg_end *end = desk->ends[i];
+
+		if (!end)
+			continue;
+		if (!first && end->awaited && end->probed == end->told.number)
+			msg_end_probe(end);
+		end->probed = end->told.number;
+	}
 }
 
 void msg_desk_turn(struct msg_desk *desk, bool now)
@@ -138,8 +148,7 @@ void msg_desk_turn(struct msg_desk *desk, bool now)
 	desk->turns = 0;
 	while (!gn_chan_next(desk->chan, &event))
 		take_event(desk, &event);
-	if (desk->n_ends)
-		probe(desk);
+	probe(desk);
 }
 
 /* ---- nothing to do ---- */
@@ -190,9 +199,9 @@ int msg_desk_wait(struct msg_desk *desk, uint64_t deadline_ns, const char *reaso
 		return gn_now_ns() < deadline_ns ? 0 : rc;
 	desk->turns = CHAN_EVERY;
 	items[n++] = gn_wait_on(gn_chan_source(desk->chan));
-	until_ns = !all ? gn_deadline_us(MANY_NAP_US) : desk->n_ends ? desk->probe_ns : GN_FOREVER;
-	if (until_ns >= deadline_ns)
-		return gn_wait(items, n, deadline_ns, reason);
-	rc = gn_wait(items, n, until_ns, reason);
-	return rc == -ETIMEDOUT ? 0 : rc;
+	until_ns = all ? GN_FOREVER : gn_deadline_us(MANY_NAP_US);
+	if (desk->n_ends)
+		until_ns = sooner(until_ns, desk->probe_ns);
+	rc = gn_wait(items, n, sooner(deadline_ns, until_ns), reason);
+	return rc == -ETIMEDOUT && gn_now_ns() < deadline_ns ? 0 : rc;
 }

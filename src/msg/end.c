@@ -356,28 +356,15 @@ void msg_end_flush(struct msg_end *end)
 	end->desk->stats.doorbells += posted != 0;
 }
 
-/*
- * A WRITE of nothing: any card that is there acknowledges it, whatever its machine does. When it
- * fails it is a completion like any other.
- */
 void msg_end_probe(struct msg_end *end)
 {
-	const uint32_t heard = end->told.number + end->done;
-	const bool silent = heard == end->heard;
-	struct gn_remote nowhere = {0};
 	struct gn_wr wr;
 
-	end->heard = heard;
-	if (!silent || end->fate != GN_MSG_OK || !end->established)
-		return;
-	if ((int32_t)(end->probed - end->done) > 0)
-		return; /* it is being asked */
 	msg_end_flush(end);
-	if (end->fate != GN_MSG_OK || !msg_end_has_room(end))
-		return;
-	gn_wr_rdma(&wr, GN_OP_WRITE, end->queued, NULL, &nowhere, 0, GN_SIGNALED);
-	wr.n_sge = 0;
-	end->probed = ++end->queued;
+	if (end->fate != GN_MSG_OK || !end->established || !msg_end_has_room(end))
+		return; /* what is under way asks it already */
+	gn_wr_init(&wr, GN_OP_WRITE, end->queued, NULL, 0, GN_SIGNALED);
+	end->queued++;
 	end->silent = 0;
 	if (gn_post_send(end->qp, &wr, NULL))
 		msg_end_fail(end, GN_MSG_GONE);

@@ -7,6 +7,12 @@
 #define GONE_NS \
 	(unit_slow() ? 5000000000u : 1000000000u) /* until it is known that a peer is gone */
 
+/* For what complains rightly. */
+static void be_silent(void *arg, enum gn_log_level level, const char *line)
+{
+	(void)arg, (void)level, (void)line;
+}
+
 /* ---- words that cannot be ---- */
 
 static int opts_of_requesters(struct world *w, struct gn_fabric *fabric, unsigned client)
@@ -22,6 +28,9 @@ static int opts_of_requesters(struct world *w, struct gn_fabric *fabric, unsigne
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EINVAL);
 	opts = requester_opts(w);
 	opts.max_conns = GN_MSG_CONNS_MAX + 1;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EINVAL);
+	opts = requester_opts(w);
+	opts.repeats = 21;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EINVAL);
 	opts = requester_opts(w);
 	opts.flags = 1u << 31;
@@ -69,8 +78,13 @@ static int opts_of_responders(struct world *w, struct gn_fabric *fabric, unsigne
 	EXPECT(gn_msg_responder_create(fabric, addr, &(struct gn_msg_responder_opts){.data = mem},
 				       &responder) < 0);
 	EXPECT(gn_mem_free(mem) == 0);
+	EXPECT(gn_msg_responder_create(fabric, addr, NULL, &responder) == -EINVAL);
+	EXPECT(gn_msg_responder_create(fabric, addr, &(struct gn_msg_responder_opts){0},
+				       &responder) == -EINVAL);
 	if (!w->simulated)
-		EXPECT(gn_msg_responder_create(fabric, w->addr, NULL, &responder) == -EADDRINUSE);
+		EXPECT(gn_msg_responder_create(fabric, w->addr,
+					       &(struct gn_msg_responder_opts){.answer = answer},
+					       &responder) == -EADDRINUSE);
 	EXPECT(responder == NULL);
 	gn_msg_responder_destroy(NULL);
 	return 0;
@@ -83,7 +97,9 @@ static void test_opts(void **state)
 	(void)state;
 	run_protocols(&w, EVERYWHERE, ALL);
 	w.program = opts_of_responders;
+	gn_log_to(be_silent, NULL);
 	run_where(&w, EVERYWHERE);
+	gn_log_to(NULL, NULL);
 }
 
 /* ---- what cannot be asked ---- */
@@ -191,11 +207,6 @@ static int limits(struct world *w, struct gn_fabric *fabric, unsigned client)
 			      &why, &conn[0]) == -ECONNREFUSED);
 	gn_msg_requester_destroy(requester[0]);
 	return 0;
-}
-
-static void be_silent(void *arg, enum gn_log_level level, const char *line)
-{
-	(void)arg, (void)level, (void)line;
 }
 
 static void test_limits(void **state)
@@ -536,20 +547,8 @@ static int lossy(struct world *w, struct gn_fabric *fabric, unsigned client)
 			   .rng = client};
 	struct gn_msg_stats stats;
 
+	s.repeats = 20;
 	EXPECT(stream_begin(&s, w, fabric) == 0);
-	gn_msg_requester_destroy(s.requester);
-	{
-		struct gn_msg_requester_opts opts = requester_opts(w);
-
-		opts.pending = s.pending;
-		opts.request_bytes = s.max_request;
-		opts.value_bytes = s.max_value;
-		opts.repeat_us = 100;
-		opts.repeats = 30;
-		EXPECT(gn_msg_requester_create(fabric, &opts, &s.requester) == 0);
-	}
-	for (unsigned i = 0; i < s.conns; i++)
-		EXPECT(gn_msg_connect(s.requester, w->addr, NULL, &s.conn[i]) == 0);
 	EXPECT(stream_run(&s) == 0);
 	gn_msg_requester_stats(s.requester, &stats);
 	EXPECT(stats.requests == 1000 && stats.answers == 1000 && stats.failed == 0);
