@@ -283,6 +283,20 @@ const char *json_parse(struct json *json, const char *line, size_t len)
 	return r.at == r.end ? NULL : "something after the object";
 }
 
+ssize_t json_line(FILE *f, char line[JSON_LINE_MAX], bool *ended)
+{
+	size_t len = 0;
+	int c;
+
+	while ((c = getc(f)) != EOF && c != '\n')
+		if (len < JSON_LINE_MAX)
+			line[len++] = (char)c;
+	if (c == EOF && !len)
+		return -1;
+	*ended = c == '\n';
+	return (ssize_t)len;
+}
+
 /* ---- what is in it ---- */
 
 const struct json_field *json_field(const struct json *json, const char *key)

@@ -213,18 +213,16 @@ int results_read(struct results *r, const char *file)
 	FILE *f = strcmp(file, "-") ? fopen(file, "re") : stdin;
 	struct json *json = malloc(sizeof(*json));
 	unsigned number = 0;
-	char *line = NULL;
-	size_t room = 0;
+	char line[JSON_LINE_MAX];
 	ssize_t len;
+	bool ended;
 	int rc = !f ? -errno : !json ? -ENOMEM : 0;
 
 	errno = 0;
-	while (!rc && (len = getline(&line, &room, f)) > 0) {
+	while (!rc && (len = json_line(f, line, &ended)) >= 0) {
 		const char *wrong;
 
 		number++;
-		if (line[len - 1] == '\n')
-			len--;
 		if (!len)
 			continue;
 		wrong = json_parse(json, line, (size_t)len);
@@ -238,7 +236,6 @@ int results_read(struct results *r, const char *file)
 	}
 	if (!rc && ferror(f))
 		rc = errno ? -errno : -EIO;
-	free(line);
 	free(json);
 	if (f && f != stdin)
 		fclose(f);
