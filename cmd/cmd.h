@@ -10,9 +10,11 @@
 struct option;
 
 /* argv[0] is the subcommand's name. Each returns the exit status: 0, 1 failed, 2 wrong usage. */
+int cmd_advise(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_bench_fabric(int argc, char **argv);
 int cmd_bench_kv(int argc, char **argv);
+int cmd_bench_msg(int argc, char **argv);
 int cmd_bench_rpc(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_bench_sim(int argc, char **argv);
@@ -33,6 +35,7 @@ int cmd_sim_soak(int argc, char **argv);
 int cmd_bench_peer(int argc, char **argv);
 int cmd_bench_rpc_peer(int argc, char **argv);
 int cmd_bench_kv_peer(int argc, char **argv);
+int cmd_bench_msg_peer(int argc, char **argv);
 
 #define EXIT_USAGE	 2
 #define EXIT_INTERRUPTED 130

@@ -356,6 +356,20 @@ void msg_end_flush(struct msg_end *end)
 	end->desk->stats.doorbells += posted != 0;
 }
 
+void msg_end_probe(struct msg_end *end)
+{
+	struct gn_wr wr;
+
+	msg_end_flush(end);
+	if (end->fate != GN_MSG_OK || !end->established || !msg_end_has_room(end))
+		return; /* what is under way asks it already */
+	gn_wr_init(&wr, GN_OP_WRITE, end->queued, NULL, 0, GN_SIGNALED);
+	end->queued++;
+	end->silent = 0;
+	if (gn_post_send(end->qp, &wr, NULL))
+		msg_end_fail(end, GN_MSG_GONE);
+}
+
 /* ---- what is told ---- */
 
 static void arrived(struct msg_end *end, uint32_t length)
