@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Result files: one flat JSON object a line. Read strictly and within bounds, because a file may be
+ * Result files: one JSON object a line, flat or nearly so. Read strictly and within bounds, because a file may be
  * half written, or be something else.
  */
 #ifndef GN_LAB_JSON_H
@@ -30,8 +30,8 @@ struct json {
 };
 
 /*
- * One object of len bytes, and nothing after it but blanks. Values are scalars or arrays of
- * scalars. NULL, or what is wrong, in a few words.
+ * One object of len bytes, and nothing after it but blanks. Values are scalars, arrays of scalars,
+ * or objects of these, whose fields are named OUTER.KEY. NULL, or what is wrong, in a few words.
  */
 const char *json_parse(struct json *json, const char *line, size_t len);
 

@@ -49,7 +49,8 @@ def measurements():
                        "request": 36, "value": 365, "seconds": 1, "mops": 1.5,
                        "gbps": 2 + p + pending / 40, "gbps_per_node": 1 + p, "p50_us": 1,
                        "p99_us": 2, "seed": 1, "version": "0.0.0",
-                       "machine": "a <machine> & its \"name\""}
+                       "preset": "gannet",
+                       "machine": {"cpu": "a <machine> & its \"name\"", "cores": 2}}
 
 
 def write(path, objects):

@@ -288,14 +288,17 @@ static void objects(void **state)
 {
 	static const char line[] =
 		" {\"a\": 1.5e2 , \"b\":\"x\\\"\\u00b5\\ud83d\\ude00\",\"c\":null,"
-		"\"d\":[1,\"two\",-3],\"e\":true,\"f\":[],\"g\":-0.5}\r";
+		"\"d\":[1,\"two\",-3],\"e\":true,\"f\":[],\"g\":-0.5,"
+		"\"m\":{\"a\":2,\"b\":\"in\"},\"o\":{}}\r";
 	struct json *json = calloc(1, sizeof(*json));
 	double number;
 
 	(void)state;
 	assert_non_null(json);
 	assert_null(json_parse(json, line, strlen(line)));
-	assert_int_equal(json->n, 7);
+	assert_int_equal(json->n, 9);
+	assert_string_equal(json_text(json, "m.b"), "in");
+	assert_true(json_number(json, "m.a", &number) && number == 2);
 	assert_true(json_number(json, "a", &number) && number == 150);
 	assert_string_equal(json_text(json, "b"), "x\"µ😀");
 	assert_int_equal(json_field(json, "c")->type, JSON_NULL);
@@ -325,7 +328,9 @@ static void bad_objects(void **state)
 		{"{\"a\"}", "a key without a value"},
 		{"{\"a\":1 \"b\":2}", "no comma between two fields"},
 		{"{\"a\":1,\"a\":2}", "a key that is there twice"},
-		{"{\"a\":{}}", "a value that is none"},
+		{"{\"a\":{\"b\":{}}}", "a value that is none"},
+		{"{\"a\":{\"b\":1,\"b\":2}}", "a key that is there twice"},
+		{"{\"a\":{\"b\":1", "a line that ends in the middle"},
 		{"{\"a\":[[1]]}", "a value that is none"},
 		{"{\"a\":[1}", "an array without an end"},
 		{"{\"a\":01}", "no comma between two fields"},
