@@ -103,7 +103,7 @@ static bool belongs(const struct chart *chart, const struct measured *m)
 static bool together(const struct chart *chart, const struct measured *a, const struct measured *b)
 {
 	return !strcmp(a->provider, b->provider) && !strcmp(a->profile, b->profile) &&
-	       !strcmp(a->machine, b->machine) &&
+	       !strcmp(a->machine, b->machine) && !strcmp(a->preset, b->preset) &&
 	       (a->nodes == b->nodes || !strcmp(chart->x_key, "nodes")) &&
 	       (a->threads == b->threads || !strcmp(chart->x_key, "threads"));
 }
@@ -184,8 +184,9 @@ static void say_where(const struct chart *chart, const struct measured *m,
 	if (strcmp(chart->x_key, "threads"))
 		snprintf(strchr(size, '\0'), sizeof(size) - strlen(size), ", S = %g", m->threads);
 	out->plot.y_word = sim ? "simulated" : "measured";
-	snprintf(out->heading, sizeof(out->heading), "%s on %s%s", sim ? "Simulated" : "Measured",
-		 sim && m->profile[0] ? m->profile : m->provider, size);
+	snprintf(out->heading, sizeof(out->heading), "%s on %s%s%s", sim ? "Simulated" : "Measured",
+		 sim && m->profile[0] ? m->profile : m->provider, size,
+		 strcmp(m->preset, "paper") ? "" : ", the paper’s way");
 	snprintf(out->title, sizeof(out->title), "%.80s: %.120s", chart->title, out->heading);
 	out->plot.heading = out->heading;
 	out->plot.title = out->title;

@@ -35,6 +35,7 @@ static const char style[] =
 	".lines{width:100%}.lines td{overflow-wrap:anywhere}\n"
 	".lines td:nth-child(7){min-width:5.5rem}.lines td:nth-child(6){min-width:3.6rem}\n"
 	".lines td:nth-child(1){white-space:nowrap}.o{min-width:6rem}\n"
+	".lines td:nth-child(2){min-width:9.5rem}\n"
 	"th{text-align:left;font-weight:600;border-bottom:1.5px solid #222;white-space:nowrap}\n"
 	"th,td{padding:.22rem .7rem .22rem 0;vertical-align:top}\n"
 	"td{border-bottom:1px solid #e4e4e4}\n"
@@ -140,8 +141,8 @@ static void scores(FILE *f, const struct results *r)
 			continue;
 		if (!any)
 			fputs("<h2 id=\"score\">Score</h2>\n<p class=\"note\">How many of the "
-			      "papers’ figures the simulator meets. Of those with a number 80 % are "
-			      "to be within their tolerance (5 or 10 %) and none off by more than "
+			      "papers’ figures the simulator meets. Of those with a number 80 % "
+			      "are to be within their tolerance (5 or 10 %) and none off by more than "
 			      "25 %; of bounds, orders and peaks 90 % are to be right.</p>\n"
 			      "<div class=\"wide\"><table>\n<thead><tr><th>Layer</th>"
 			      "<th class=\"n\">within tolerance</th><th class=\"n\">largest error"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One plot as SVG: curves or groups of bars, the paper's points, an ideal, axes and a legend. Colours
- * can be told apart by the colour-blind, and symbols without any colour.
+ * One plot as SVG: curves or groups of bars, the paper's points, an ideal, axes and a legend.
+ * Colours can be told apart by the colour-blind, and symbols without any colour.
  */
 #ifndef GN_REPORT_PLOT_H
 #define GN_REPORT_PLOT_H
