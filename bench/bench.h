@@ -10,6 +10,7 @@
 #ifndef GN_BENCH_H
 #define GN_BENCH_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -85,6 +86,8 @@ int bench_run(const struct bench_opts *opts, bench_progress_fn *progress, struct
 /* SIGINT, SIGTERM and SIGHUP end a run early and tidily. */
 void bench_stop_on_signals(void);
 bool bench_stopped(void);
+/* The same as a word, not 0 when stopped. */
+const volatile sig_atomic_t *bench_stop_flag(void);
 
 /* Two cores this process may use: two equal ones if there is only one. */
 void bench_pick_cpus(int cpus[2]);

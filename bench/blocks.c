@@ -80,6 +80,7 @@ static int take_turns(struct run *run, struct pair *pair, const struct load *own
 {
 	const struct bench_opts *opts = &pair->shared->opts;
 	const double block_ns = fmax(BLOCK_NS, opts->seconds * 1e9 / BLOCKS_MAX);
+	const double overtime_s = limit || part ? OVERTIME_S : 0;
 	unsigned n = 0;
 	int rc = 0;
 
@@ -102,7 +103,7 @@ static int take_turns(struct run *run, struct pair *pair, const struct load *own
 			rc = one_block(run, limit, block_ns * limit->share, &run->limit[n]);
 		if (progress)
 			progress(opts, fmin(1, result->seconds / opts->seconds));
-		if (result->seconds >= opts->seconds + (n < BLOCKS_MIN ? OVERTIME_S : 0))
+		if (result->seconds >= opts->seconds + (n < BLOCKS_MIN ? overtime_s : 0))
 			break;
 	}
 	result->blocks = n;

@@ -12,6 +12,7 @@
 #include "crew.h"
 
 #define JOIN_US 10000000u /* for all clients to connect, and to end */
+#define STOP_US 2000000u  /* … to end, after a signal */
 #define LOOK_US 1000u
 
 /* ---- the hall ---- */
@@ -169,10 +170,10 @@ void crew_let_go(struct crew *crew)
 
 int crew_end_clients(struct crew *crew)
 {
-	const uint64_t end_ns = gn_deadline_us(JOIN_US);
+	const uint64_t end_ns = gn_deadline_us(JOIN_US), stop_ns = gn_deadline_us(STOP_US);
 
 	__atomic_store_n(&crew->hall->signal, SIGNAL_END, __ATOMIC_RELEASE);
-	while (reap_clients(crew) && gn_now_ns() < end_ns && !bench_stopped())
+	while (reap_clients(crew) && gn_now_ns() < (bench_stopped() ? stop_ns : end_ns))
 		gn_sleep_us(LOOK_US);
 	if (!reap_clients(crew) && !crew->hall->failed)
 		return 0;

@@ -43,11 +43,6 @@ struct crew_hall {
 	LINE struct tally tally[CREW_CLIENTS_MAX];
 };
 
-static inline uint32_t least_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
 /* ---- the first client's (crew.c) ---- */
 
 struct crew {

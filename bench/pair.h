@@ -20,6 +20,11 @@
 /* Two lines, since the prefetcher of some processors fetches them in pairs. */
 #define LINE _Alignas(128)
 
+static inline uint32_t least_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
 /* What the peer is told to do. It does it until the next order, unless said otherwise. */
 enum order {
 	ORDER_START,	 /* implied by the spawn: set up and listen; answered */
@@ -274,6 +279,8 @@ int wake_sleep(struct messages *m, struct side *side, struct shared *shared, uin
 /* len bytes that differ from those of any other seed. */
 void pattern_fill(uint8_t *p, size_t len, uint64_t seed);
 bool pattern_matches(const uint8_t *p, size_t len, uint64_t seed);
+/* The first word and the last one, of one byte or more. */
+bool pattern_ends_match(const uint8_t *p, size_t len, uint64_t seed);
 
 /* The source buffers of a run, and its target buffers after that many operations. */
 void slots_fill(uint8_t *p, uint32_t slots, uint32_t stride, uint32_t size_bytes, uint64_t seed);

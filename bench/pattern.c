@@ -37,6 +37,15 @@ bool pattern_matches(const uint8_t *p, size_t len, uint64_t seed)
 	return true;
 }
 
+bool pattern_ends_match(const uint8_t *p, size_t len, uint64_t seed)
+{
+	const size_t last = (len - 1) / 8 * 8;
+	const uint64_t first_word = word_at(seed, 0), last_word = word_at(seed, last);
+
+	return !memcmp(p, &first_word, len < 8 ? len : 8) &&
+	       !memcmp(p + last, &last_word, len - last);
+}
+
 void slots_fill(uint8_t *p, uint32_t slots, uint32_t stride, uint32_t size_bytes, uint64_t seed)
 {
 	for (uint32_t i = 0; i < slots; i++)

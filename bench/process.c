@@ -40,6 +40,11 @@ bool bench_stopped(void)
 	return stopped;
 }
 
+const volatile sig_atomic_t *bench_stop_flag(void)
+{
+	return &stopped;
+}
+
 static void handle(int signo, void (*handler)(int))
 {
 	const struct sigaction action = {.sa_handler = handler};

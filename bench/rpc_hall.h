@@ -7,6 +7,7 @@
 #define GN_BENCH_RPC_HALL_H
 
 #include "crew.h"
+#include "limit.h"
 
 enum method {
 	METHOD_ECHO,
@@ -50,22 +51,25 @@ struct gn_rpc_client *caller_rest(void *caller);
 /* ---- the server (rpc_server.c) ---- */
 
 int server_main(struct hall *hall);
-/* The bytes of a result behind those that are the request's. */
-#define RESULT_SEED 0x726573756c74u
-void compute(double work_us);
+/* ---- the limit (limit.c) ---- */
 
-/* ---- the limit (rpc_limit.c) ---- */
+static inline struct limit_opts limit_opts_of(const struct bench_rpc_opts *o)
+{
+	return (struct limit_opts){.request_bytes = o->request_bytes,
+				   .result_bytes = o->result_bytes,
+				   .batch = o->batch,
+				   .inflight = o->inflight,
+				   .work_us = o->work_us,
+				   .seed = o->seed};
+}
 
-size_t limit_bytes(const struct bench_rpc_opts *opts);
-struct bare;
-int bare_create(struct pair *pair, struct hall *hall, struct bare **out);
-void bare_destroy(struct bare *b);
-int bare_run(void *bare, uint64_t block_ns, struct block *out);
-int bare_check(const struct bare *b);
-/* The same without an order: the other side is there. */
-int bare_block(struct bare *b, uint64_t block_ns, struct block *out);
-/* The other side, until the order is not mine any more. */
-int bare_answer(struct hall *hall, uint64_t mine);
+static inline struct limit_place limit_place_of(struct hall *hall)
+{
+	return (struct limit_place){.shared = &hall->crew.pair,
+				    .opts = limit_opts_of(&hall->opts),
+				    .answered = &hall->bare_batches,
+				    .lanes = hall->limit};
+}
 
 /* ---- a limit next to calls (rpc_hold.c) ---- */
 

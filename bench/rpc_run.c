@@ -45,6 +45,7 @@ static const struct load *limit_for(const struct bench_rpc_opts *o, const struct
 static int measure_calls(struct run *run)
 {
 	const struct bench_rpc_opts *o = &run->hall->opts;
+	const struct limit_place place = limit_place_of(run->hall);
 	struct pair *pair = &run->crew.pair;
 	struct hold_bare hold = {
 		.hold = {.pair = pair, .rest = caller_rest, .method = METHOD_CACHELINE},
@@ -57,7 +58,7 @@ static int measure_calls(struct run *run)
 	if (rc)
 		return rc;
 	hold.hold.caller = own.arg;
-	rc = bare_create(pair, run->hall, &hold.bare);
+	rc = bare_create(pair, &place, &hold.bare);
 	if (!rc)
 		rc = crew_start_clients(&run->crew);
 	crew_let_go(&run->crew);
@@ -82,12 +83,13 @@ static int measure_calls(struct run *run)
 static int measure_limit(struct run *run)
 {
 	const struct bench_rpc_opts *o = &run->hall->opts;
+	const struct limit_place place = limit_place_of(run->hall);
 	const struct load limit = {cacheline_run, &run->crew.pair, 0.25};
 	struct bench_rpc_result *r = &run->result;
 	struct comparison compared;
 	struct bare *bare;
 	struct load own = {.run = bare_run};
-	int rc = bare_create(&run->crew.pair, run->hall, &bare);
+	int rc = bare_create(&run->crew.pair, &place, &bare);
 
 	if (rc)
 		return rc;
@@ -106,8 +108,9 @@ static int measure_limit(struct run *run)
 int bench_rpc_run(const struct bench_rpc_opts *opts, bench_progress_fn *progress,
 		  struct bench_rpc_result *out)
 {
+	const struct limit_opts limit = limit_opts_of(opts);
 	const struct crew_opts crew = {.hidden_arg = "--bench-rpc",
-				       .bytes = sizeof(struct hall) + limit_bytes(opts),
+				       .bytes = sizeof(struct hall) + limit_bytes(&limit),
 				       .threads = opts->threads,
 				       .clients = opts->clients,
 				       .seconds = opts->seconds,

@@ -16,14 +16,6 @@ struct server {
 	struct gn_rpc_server *rpc;
 };
 
-void compute(double work_us)
-{
-	const uint64_t end_ns = gn_now_ns() + (uint64_t)(work_us * 1000);
-
-	while (gn_now_ns() < end_ns)
-		spin_pause();
-}
-
 static void echo(struct gn_rpc_request *request, void *arg)
 {
 	const struct server *s = arg;
@@ -50,12 +42,13 @@ static void echo(struct gn_rpc_request *request, void *arg)
 static void hold_lanes(struct gn_rpc_request *request, void *arg)
 {
 	const struct server *s = arg;
+	const struct limit_place place = limit_place_of(s->hall);
 	const uint64_t order = __atomic_load_n(&s->hall->crew.pair.order, __ATOMIC_ACQUIRE);
 	int rc;
 
 	/* Pairs with the acquire in hold_begin(). */
 	__atomic_store_n(&s->hall->held, order, __ATOMIC_RELEASE);
-	rc = bare_answer(s->hall, order);
+	rc = bare_answer(&place, order);
 	gn_rpc_answer(request, rc ? GN_RPC_FAILED : GN_RPC_OK, NULL, 0);
 }
 
@@ -106,6 +99,7 @@ static int serve_calls(struct hall *hall)
 
 static int serve_limit(struct hall *hall)
 {
+	const struct limit_place place = limit_place_of(hall);
 	uint64_t word = ORDER_START;
 	int rc = 0;
 
@@ -119,7 +113,7 @@ static int serve_limit(struct hall *hall)
 			rc = cacheline_answer(&hall->crew.pair);
 			break;
 		default:
-			rc = bare_answer(hall, word);
+			rc = bare_answer(&place, word);
 		}
 	}
 	peer_answer(&hall->crew.pair, word, rc);

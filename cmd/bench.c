@@ -12,12 +12,14 @@
 #include "choice.h"
 #include "cmd.h"
 #include "kv.h"
+#include "msg.h"
 #include "rpc.h"
 
 static const struct cmd_word words[] = {
 	{"fabric", cmd_bench_fabric, "writes, reads, atomics and messages between two processes"},
 	{"rpc", cmd_bench_rpc, "calls between a server and its clients"},
 	{"kv", cmd_bench_kv, "GETs and PUTs at a key-value store"},
+	{"msg", cmd_bench_msg, "message passing protocols in three topologies, also simulated"},
 	{"sim", cmd_bench_sim, "events per second of the simulator, on a cluster of READs"},
 	{"socket", cmd_bench_socket, "memcached, Redis and gannet kv proxy under one load"},
 	{NULL, NULL, NULL},
@@ -106,4 +108,9 @@ int cmd_bench_rpc_peer(int argc, char **argv)
 int cmd_bench_kv_peer(int argc, char **argv)
 {
 	return be_peer(argc, argv, bench_kv_peer_main);
+}
+
+int cmd_bench_msg_peer(int argc, char **argv)
+{
+	return be_peer(argc, argv, bench_msg_peer_main);
 }

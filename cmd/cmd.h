@@ -14,6 +14,7 @@ int cmd_advise(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_bench_fabric(int argc, char **argv);
 int cmd_bench_kv(int argc, char **argv);
+int cmd_bench_msg(int argc, char **argv);
 int cmd_bench_rpc(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_bench_sim(int argc, char **argv);
@@ -21,9 +22,11 @@ int cmd_bench_socket(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_kv(int argc, char **argv);
 int cmd_kv_proxy(int argc, char **argv);
+int cmd_report(int argc, char **argv);
 int cmd_rpc(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_sim_calibrate(int argc, char **argv);
+int cmd_sim_figures(int argc, char **argv);
 int cmd_sim_profile(int argc, char **argv);
 int cmd_sim_reproduce(int argc, char **argv);
 int cmd_sim_soak(int argc, char **argv);
@@ -32,6 +35,7 @@ int cmd_sim_soak(int argc, char **argv);
 int cmd_bench_peer(int argc, char **argv);
 int cmd_bench_rpc_peer(int argc, char **argv);
 int cmd_bench_kv_peer(int argc, char **argv);
+int cmd_bench_msg_peer(int argc, char **argv);
 
 #define EXIT_USAGE	 2
 #define EXIT_INTERRUPTED 130

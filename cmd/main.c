@@ -28,11 +28,12 @@ static int cmd_child(int argc, char **argv);
 static const struct subcommand subcommands[] = {
 	{"demo", cmd_demo, "a key-value store at work, over shared memory, in 20 seconds"},
 	{"doctor", cmd_doctor, "which providers work here, and what the others lack"},
-	{"bench", cmd_bench, "measure: gannet bench fabric, rpc, kv, sim, socket"},
+	{"bench", cmd_bench, "measure: gannet bench fabric, rpc, kv, msg, sim, socket"},
 	{"rpc", cmd_rpc, "calls by hand: gannet rpc serve, call, ping, stats, tune"},
 	{"kv", cmd_kv, "a key-value store: gannet kv serve, get, set, del, flush, stats"},
 	{"sim", cmd_sim, "clusters in virtual time: gannet sim calibrate, soak, profile"},
 	{"advise", cmd_advise, "which protocol is best for a cluster, simulated"},
+	{"report", cmd_report, "the papers' figures as a page, from files of results"},
 	{"help", cmd_help, "this text"},
 	{"--help", cmd_help, NULL},
 	{"-h", cmd_help, NULL},
@@ -40,6 +41,7 @@ static const struct subcommand subcommands[] = {
 	{"--bench-peer", cmd_bench_peer, NULL},
 	{"--bench-rpc", cmd_bench_rpc_peer, NULL},
 	{"--bench-kv", cmd_bench_kv_peer, NULL},
+	{"--bench-msg", cmd_bench_msg_peer, NULL},
 	{"--child", cmd_child, NULL},
 };
 

@@ -14,7 +14,8 @@
 #define HELPS		   1.02
 #define HURTS		   0.95
 #define VAIN_MAX	   2u	   /* large steps that did not help */
-#define ROUND_OPS	   60000.0 /* that a run of effort 1 counts */
+#define ROUNDS		   4	   /* that all that is under way comes round */
+#define RUN_OPS		   60000.0 /* of effort 1 */
 
 static const char *const topologies[ADVISE_TOPOLOGIES] = {"m1", "1m", "mm"};
 
@@ -76,7 +77,12 @@ int advise_again(const struct advise_env *env, const struct advise_query *q,
 	if (!mops || !mean || !p99 || !(*mops > 0))
 		return lab_error(error, "the run has ended without a figure");
 	*out = (struct advise_point){
-		.pending = pending, .mops = *mops, .mean_us = *mean, .p99_us = *p99};
+		.pending = pending,
+		.mops = *mops,
+		.mean_us = *mean,
+		.p99_us = *p99,
+		.effort = effort,
+	};
 	return 0;
 }
 
@@ -120,11 +126,11 @@ struct climb {
 static double effort_at(const struct climb *c, unsigned pending)
 {
 	struct advise_query q = *c->query;
-	double round;
+	double needed;
 
 	q.nodes = c->ladder->nodes;
-	round = advise_conns(&q, c->ladder->threads) * (double)pending / ROUND_OPS;
-	return fmax(c->effort, fmin(round, 1) * c->query->effort);
+	needed = ROUNDS * (double)pending * advise_conns(&q, c->ladder->threads) / RUN_OPS;
+	return fmax(c->effort, fmin(needed, 1) * c->query->effort);
 }
 
 /* -EINTR, 1: there is no point there, and the reason is kept; or 0. */

@@ -141,7 +141,12 @@ static struct advise_candidate make_with(const struct advise_query *q,
 					 enum gn_msg_protocol protocol, enum gn_msg_protocol writer,
 					 unsigned threads)
 {
-	struct advise_candidate c = {.protocol = protocol, .writer = writer, .threads = threads};
+	struct advise_candidate c = {
+		.protocol = protocol,
+		.writer = writer,
+		.threads = threads,
+		.apart = protocol == GN_MSG_UD && !q->datagrams,
+	};
 	const enum gn_msg_protocol by = writer == ADVISE_NO_PROTOCOL ? protocol : writer;
 	const struct advise_ladder *reads = NULL, *writes = NULL;
 
@@ -191,6 +196,8 @@ static bool is_better(const struct advise_candidate *a, const struct advise_cand
 {
 	if (!a->impossible != !b->impossible)
 		return !a->impossible;
+	if (a->apart != b->apart)
+		return b->apart;
 	if (a->late != b->late)
 		return b->late;
 	return a->late ? a->p99_us < b->p99_us : a->mops > b->mops;
@@ -215,7 +222,8 @@ static void add_pair(const struct advise_query *q, const struct advise_ladder *l
 	for (unsigned i = 0; i < GN_MSG_PROTOCOLS; i++) {
 		struct advise_candidate c;
 
-		if (i == GN_MSG_READ || !(q->protocols & 1u << i))
+		if (i == GN_MSG_READ || !(q->protocols & 1u << i) ||
+		    (i == GN_MSG_UD && !q->datagrams))
 			continue;
 		c = make_best(q, ladders, n, GN_MSG_READ, (enum gn_msg_protocol)i);
 		if (!c.impossible && is_better(&c, &most) &&
@@ -240,7 +248,7 @@ static void settle_ties(struct advise_result *r)
 	for (unsigned i = 1; i < r->n; i++) {
 		const struct advise_candidate *c = &r->candidate[i];
 
-		if (c->impossible || c->late || c->mops < (1 - ADVISE_TIE) * most)
+		if (c->impossible || c->apart || c->late || c->mops < (1 - ADVISE_TIE) * most)
 			break;
 		r->n_equal = i;
 		if (effort(c) < effort(&r->candidate[simplest]))

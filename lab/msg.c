@@ -283,6 +283,8 @@ static void metrics(const struct msg_run *run, const struct trial_result *r,
 	const double requests = (double)max_u64(run->requests, 1);
 
 	out->n = 0;
+	lab_metric_add(out, "requests", (double)r->ops);
+	lab_metric_add(out, "seconds", 1e-9 * (double)r->ns);
 	lab_metric_add(out, "mops", mops);
 	lab_metric_add(out, "gbps", gbps);
 	/* 1:M has one machine that takes values. */
@@ -293,6 +295,8 @@ static void metrics(const struct msg_run *run, const struct trial_result *r,
 	lab_metric_add(out, "p99_us", 1e-3 * r->p99_ns);
 	lab_metric_add(out, "wrs_per_request", (double)run->wrs / requests);
 	lab_metric_add(out, "doorbells_per_request", (double)run->doorbells / requests);
+	lab_metric_add(out, "cqes_per_request", (double)run->cqes / requests);
+	lab_metric_add(out, "repeats", (double)run->repeats);
 }
 
 int lab_msg_run(const struct lab_setup *setup, const struct config *config, struct lab_metrics *out,

@@ -29,7 +29,7 @@ struct msg_run {
 	struct load_run load;
 	const struct msg_load *opts;
 	/* Of all sides, when they are through. */
-	uint64_t requests, wrs, doorbells;
+	uint64_t requests, wrs, doorbells, cqes, repeats;
 	unsigned askers_gone;
 	uint8_t *key; /* that everyone asks for */
 };

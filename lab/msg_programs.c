@@ -27,6 +27,7 @@ static void add_stats(struct msg_run *run, const struct gn_msg_stats *stats)
 {
 	run->wrs += stats->wrs;
 	run->doorbells += stats->doorbells;
+	run->repeats += stats->repeats;
 }
 
 static void address(char out[LOAD_ADDR_MAX], unsigned node, unsigned thread)
@@ -259,6 +260,14 @@ static void run_sides(struct msg_site *site, struct side *sides)
 		gn_thread_join(sides[i].thread);
 }
 
+static void add_completions(struct msg_site *site)
+{
+	struct gn_counters counters = {0};
+
+	gn_fabric_counters(site->fabric, &counters);
+	site->run->cqes += counters.cqes;
+}
+
 int msg_program(struct gn_env *env, int argc, char **argv)
 {
 	struct msg_site *site = env->arg;
@@ -270,6 +279,7 @@ int msg_program(struct gn_env *env, int argc, char **argv)
 	if (sides && ok(run, gn_fabric_open(env->fabric, &site->fabric), "the fabric") &&
 	    (!run->opts->paper || ok(run, gn_ctx_create(site->fabric, &site->ctx), "a context"))) {
 		run_sides(site, sides);
+		add_completions(site);
 	} else {
 		load_fail(&run->load, "no memory for threads");
 		run->askers_gone += site->askers;

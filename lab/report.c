@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "json.h"
+
 /* ---- what a line is about ---- */
 
 /*
@@ -111,25 +113,6 @@ void report_row(FILE *f, const struct paper_line *line, const struct figure *fig
 
 /* ---- JSON ---- */
 
-static void json_string(FILE *f, const char *key, const char *value)
-{
-	fprintf(f, "\"%s\":\"", key);
-	for (; *value; value++) {
-		if (*value == '"' || *value == '\\')
-			fputc('\\', f);
-		fputc((unsigned char)*value < 0x20 ? ' ' : *value, f);
-	}
-	fputs("\",", f);
-}
-
-static void json_number(FILE *f, const char *key, double value)
-{
-	if (isfinite(value))
-		fprintf(f, "\"%s\":%.9g,", key, value);
-	else
-		fprintf(f, "\"%s\":null,", key);
-}
-
 /* The paper's value: a number, or the list of an order as strings. */
 static void json_paper(FILE *f, const struct paper_line *line)
 {
@@ -137,7 +120,7 @@ static void json_paper(FILE *f, const struct paper_line *line)
 	char item[CONFIG_VALUE_MAX];
 
 	if (line->op != PAPER_ORDER) {
-		json_number(f, "paper", line->number_value);
+		json_put_number(f, "paper", line->number_value);
 		return;
 	}
 	fputs("\"paper\":[", f);
@@ -149,7 +132,8 @@ static void json_paper(FILE *f, const struct paper_line *line)
 static void json_simulated(FILE *f, const char *key, const struct figure *figure)
 {
 	if (!figure->n_list) {
-		json_number(f, key, figure->status == FIGURE_MEASURED ? figure->simulated : NAN);
+		json_put_number(f, key,
+				figure->status == FIGURE_MEASURED ? figure->simulated : NAN);
 		return;
 	}
 	fprintf(f, "\"%s\":[", key);
@@ -166,24 +150,24 @@ void report_json(FILE *f, const struct paper_line *line, const struct figure *fi
 
 	report_what(line, what);
 	fputc('{', f);
-	json_string(f, "id", line->id);
-	json_string(f, "kind", line->kind == 'C' ? "C" : "P");
-	json_string(f, "layer", line->layer);
-	json_string(f, "preset", line->preset);
-	json_string(f, "what", what);
-	json_string(f, "unit", line->unit);
-	json_string(f, "op", paper_op_text(line->op));
+	json_put_text(f, "id", line->id);
+	json_put_text(f, "kind", line->kind == 'C' ? "C" : "P");
+	json_put_text(f, "layer", line->layer);
+	json_put_text(f, "preset", line->preset);
+	json_put_text(f, "what", what);
+	json_put_text(f, "unit", line->unit);
+	json_put_text(f, "op", paper_op_text(line->op));
 	json_paper(f, line);
 	json_simulated(f, "simulated", figure);
 	if (beside)
 		json_simulated(f, "gannet_simulated", beside);
-	json_number(f, "error_pct", measured ? figure->error_pct : NAN);
-	json_number(f, "tol_pct", line->tol_pct);
+	json_put_number(f, "error_pct", measured ? figure->error_pct : NAN);
+	json_put_number(f, "tol_pct", line->tol_pct);
 	fprintf(f, "\"hit\":%s,", !measured ? "null" : figure->hit ? "true" : "false");
-	json_string(f, "status", figure_status_text(figure->status));
+	json_put_text(f, "status", figure_status_text(figure->status));
 	if (figure->reason[0])
-		json_string(f, "reason", figure->reason);
-	json_string(f, "source", line->source);
+		json_put_text(f, "reason", figure->reason);
+	json_put_text(f, "source", line->source);
 	fprintf(f, "\"seconds\":%.3f}\n", figure->seconds);
 	fflush(f);
 }

@@ -139,13 +139,17 @@ struct gn_msg_requester_opts {
 	enum gn_msg_protocol protocol;
 	uint32_t pending;	/* requests under way on each connection; 0: 16 */
 	uint32_t request_bytes; /* of the largest; 0: 64 */
-	uint32_t value_bytes;	/* of the largest answer, or READ; 0: 4096 */
+	uint32_t value_bytes;	/* of the largest answer, or READ; 0: 4096, or a datagram's most */
 	uint32_t max_conns;	/* 0: 64 */
 	struct gn_ctx *ctx;	/* NULL: one of its own */
 	uint32_t timeout_us;	/* to connect, 0: 2 s */
-	uint32_t repeat_us;	/* UD: an unanswered request is asked again after this; 0: 1000 */
-	uint32_t repeats;	/* … so often, each time after twice as long; 0: 6 */
-	unsigned flags;		/* GN_MSG_PAPER */
+	/*
+	 * UD: an unanswered request is asked again after this. 0: after 16 of the round trips that
+	 * it has seen, 100 us to 10 ms.
+	 */
+	uint32_t repeat_us;
+	uint32_t repeats; /* … so often, each time after twice as long; 0: 6, at most 20 */
+	unsigned flags;	  /* GN_MSG_PAPER */
 };
 
 /* -EMSGSIZE: UD cannot carry such values; -EOPNOTSUPP: the fabric has no datagrams. */

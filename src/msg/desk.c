@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* A thread's desk: where completions and events of all its connections come in, and how it waits. */
+/* A thread's desk: where completions and events of its connections come in, and how it waits. */
 #include <errno.h>
 
 #include "base/bits.h"
 #include "msg/end.h"
 
 #define POLL	    32u
+#define POLLS	    8u	 /* of a turn: datagrams are answered there, and who asks may never end */
 #define CHAN_EVERY  256u /* turns: to look at the channel costs a system call */
 #define EAGER_US    20u	 /* of waiting for messages and nothing else */
 #define TORN_NAP_US 1u	 /* the rest of a message is on its way, and its first word says nothing */
 #define MANY_NAP_US 50u	 /* with more connections than a wait has room for */
+#define PROBE_NS    100000000u /* of silence */
 #define WORDS	    (GN_WAIT_MAX - 2)
 
 int msg_desk_open(struct msg_desk *desk, struct gn_fabric *fabric, struct gn_ctx *ctx,
@@ -98,14 +100,37 @@ static void all_fail(struct msg_desk *desk)
 			msg_end_fail(desk->ends[i], GN_MSG_GONE);
 }
 
+/*
+ * Who crashed says nothing. Whoever has been silent for a while, and is waited for, is asked by a
+ * WRITE of nothing whether it is there: if not, that fails.
+ */
+static void probe(struct msg_desk *desk)
+{
+	const uint64_t now_ns = gn_now_ns();
+	const bool first = !desk->probe_ns;
+
+	if (now_ns < desk->probe_ns)
+		return;
+	desk->probe_ns = now_ns + PROBE_NS;
+	for (unsigned i = 0; i < desk->max_ends; i++) {
+		struct msg_end *end = desk->ends[i];
+
+		if (!end)
+			continue;
+		if (!first && end->awaited && end->probed == end->told.number)
+			msg_end_probe(end);
+		end->probed = end->told.number;
+	}
+}
+
 void msg_desk_turn(struct msg_desk *desk, bool now)
 {
 	struct gn_event event;
 	struct gn_wc wc[POLL];
-	int n;
+	int n = (int)POLL;
 
 	desk->torn = false;
-	do {
+	for (unsigned polls = 0; polls < POLLS && n == (int)POLL; polls++) {
 		n = gn_cq_poll(desk->cq, wc, POLL);
 		for (int i = 0; i < n; i++) {
 			struct msg_end *end = gn_qp_user(wc[i].qp);
@@ -115,7 +140,7 @@ void msg_desk_turn(struct msg_desk *desk, bool now)
 			else
 				msg_ud_completed(desk, &wc[i]);
 		}
-	} while (n == (int)POLL);
+	}
 	if (unlikely(n < 0))
 		all_fail(desk);
 	if (!now && ++desk->turns < CHAN_EVERY)
@@ -123,6 +148,7 @@ void msg_desk_turn(struct msg_desk *desk, bool now)
 	desk->turns = 0;
 	while (!gn_chan_next(desk->chan, &event))
 		take_event(desk, &event);
+	probe(desk);
 }
 
 /* ---- nothing to do ---- */
@@ -174,5 +200,8 @@ int msg_desk_wait(struct msg_desk *desk, uint64_t deadline_ns, const char *reaso
 	desk->turns = CHAN_EVERY;
 	items[n++] = gn_wait_on(gn_chan_source(desk->chan));
 	until_ns = all ? GN_FOREVER : gn_deadline_us(MANY_NAP_US);
-	return gn_wait(items, n, sooner(deadline_ns, until_ns), reason);
+	if (desk->n_ends)
+		until_ns = sooner(until_ns, desk->probe_ns);
+	rc = gn_wait(items, n, sooner(deadline_ns, until_ns), reason);
+	return rc == -ETIMEDOUT && gn_now_ns() < deadline_ns ? 0 : rc;
 }

@@ -142,10 +142,29 @@ static int make_qp(struct msg_end *end)
 	return rc;
 }
 
-int msg_end_make(struct msg_desk *desk, const struct msg_end_opts *opts, struct msg_end **out)
+static void shape(struct msg_end *end, const struct msg_end_opts *opts)
 {
 	const enum msg_verb request = request_verb(opts->protocol);
 	const enum msg_verb answer = answer_verb(opts->protocol);
+
+	end->said = (struct msg_lane){.verb = opts->requester ? request : answer,
+				      .frame = opts->said_frame,
+				      .max = opts->said_max};
+	end->told = (struct msg_lane){.verb = opts->requester ? answer : request,
+				      .frame = opts->told_frame,
+				      .max = opts->told_max};
+	/* Whose data is READ has nothing to do, and no places. */
+	if (!opts->requester && answer == MSG_READ)
+		end->said.verb = MSG_NONE;
+	/* A responder wants requests all the time, a requester an answer when it has asked. */
+	if (!opts->requester && receives(end))
+		end->told.wanted = opts->pending;
+	/* Places are zeroed to begin with: none of them has a message with such a number. */
+	end->said.number = end->told.number = 1;
+}
+
+int msg_end_make(struct msg_desk *desk, const struct msg_end_opts *opts, struct msg_end **out)
+{
 	const int number = msg_desk_number(desk);
 	struct msg_end *end;
 	int rc;
@@ -159,18 +178,8 @@ int msg_end_make(struct msg_desk *desk, const struct msg_end_opts *opts, struct 
 	end->number = (unsigned)number;
 	end->pending = opts->pending;
 	end->nonce = opts->nonce;
-	end->said = (struct msg_lane){.verb = opts->requester ? request : answer,
-				      .frame = opts->said_frame,
-				      .max = opts->said_max};
-	end->told = (struct msg_lane){.verb = opts->requester ? answer : request,
-				      .frame = opts->told_frame,
-				      .max = opts->told_max};
-	/* Places are zeroed to begin with: none of them has a message with such a number. */
-	end->said.number = end->told.number = 1;
-	/* Whose data is READ has nothing to do, and no places. */
-	if (!opts->requester && answer == MSG_READ)
-		end->said.verb = MSG_NONE;
-	/* What is sent from the desk's datagram qp must be in that qp's pd; no peer has rights there. */
+	shape(end, opts);
+	/* The datagram qp sends from memory of its own pd; no peer has rights to any of it. */
 	rc = opts->protocol == GN_MSG_UD ? msg_ud_pd(desk, &end->pd) :
 					   gn_pd_create(desk->ctx, &end->pd);
 	if (!rc)
@@ -183,9 +192,6 @@ int msg_end_make(struct msg_desk *desk, const struct msg_end_opts *opts, struct 
 		msg_end_free(end);
 		return rc;
 	}
-	/* A requester wants an answer when it has asked; a responder wants requests all the time. */
-	if (!opts->requester && receives(end))
-		end->told.wanted = end->pending;
 	desk->ends[number] = end;
 	desk->n_ends++;
 	*out = end;
@@ -348,6 +354,20 @@ void msg_end_flush(struct msg_end *end)
 	}
 	end->desk->stats.wrs += posted;
 	end->desk->stats.doorbells += posted != 0;
+}
+
+void msg_end_probe(struct msg_end *end)
+{
+	struct gn_wr wr;
+
+	msg_end_flush(end);
+	if (end->fate != GN_MSG_OK || !end->established || !msg_end_has_room(end))
+		return; /* what is under way asks it already */
+	gn_wr_init(&wr, GN_OP_WRITE, end->queued, NULL, 0, GN_SIGNALED);
+	end->queued++;
+	end->silent = 0;
+	if (gn_post_send(end->qp, &wr, NULL))
+		msg_end_fail(end, GN_MSG_GONE);
 }
 
 /* ---- what is told ---- */

@@ -56,6 +56,7 @@ struct msg_end {
 	struct gn_wr chain[MSG_CHAIN];
 	struct gn_sge sge[MSG_CHAIN];
 	uint32_t awaited; /* messages that may be told; 0: nobody looks for one */
+	uint32_t probed;  /* told.number, when it was last seen whether it changes */
 	bool established;
 	enum gn_msg_status fate; /* not OK: it is over */
 	void *owner;
@@ -77,6 +78,7 @@ struct msg_desk {
 	struct msg_end **ends;
 	unsigned max_ends, n_ends; /* places, of which some may be NULL; ends there are */
 	unsigned turns;		   /* since the channel was looked at */
+	uint64_t probe_ns;	   /* when it is seen who is silent; 0: never yet */
 	bool torn;		   /* part of a message was seen in the last turn */
 	struct gn_msg_stats stats;
 	struct msg_ud *ud;
@@ -150,6 +152,8 @@ void msg_end_read(struct msg_end *end, uint64_t offset, uint32_t len);
 /* A receive for the next place, before anything that is said from now on. */
 void msg_end_want(struct msg_end *end);
 void msg_end_flush(struct msg_end *end);
+/* Is the peer there? If not, the end fails, in a while. */
+void msg_end_probe(struct msg_end *end);
 
 /*
  * The next message that was told, if it is there: its length with MSG_REFUSED or not, and where.

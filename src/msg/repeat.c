@@ -10,6 +10,10 @@
 #include "msg/requester.h"
 
 #define LOOKS_PER_REPEAT 4u /* how often, in the time after which something is asked again */
+#define TRIPS		 16u
+#define REPEAT_MIN_NS	 100000u
+#define REPEAT_MAX_NS	 10000000u
+#define TRIP_WEIGHT	 8u /* one part in so many is new */
 
 static void fifo_put(const struct gn_msg_conn *c, struct msg_fifo *fifo, uint32_t place)
 {
@@ -23,6 +27,16 @@ static uint32_t fifo_take(const struct gn_msg_conn *c, struct msg_fifo *fifo)
 	fifo->first = (fifo->first + 1) % c->end->pending;
 	fifo->n--;
 	return place;
+}
+
+/* How long an answer may take, before the first is there as long as it may ever. */
+static uint64_t patience_ns(const struct gn_msg_requester *r)
+{
+	const uint64_t ns = TRIPS * r->trip_ns;
+
+	if (r->opts.repeat_us)
+		return r->opts.repeat_us * 1000ull;
+	return !ns || ns > REPEAT_MAX_NS ? REPEAT_MAX_NS : ns < REPEAT_MIN_NS ? REPEAT_MIN_NS : ns;
 }
 
 int msg_requester_places(struct gn_msg_conn *c)
@@ -45,6 +59,7 @@ int msg_requester_ask(struct gn_msg_conn *c, const void *request, uint32_t len, 
 	struct msg_lane *said = &c->end->said;
 	const uint32_t at = c->idle.places[c->idle.first];
 	struct msg_asked *asked = &c->asked[at];
+	uint64_t now_ns;
 	int rc;
 
 	memcpy(msg_place(said, at) + msg_frame_head(said->frame), request, len);
@@ -53,8 +68,10 @@ int msg_requester_ask(struct gn_msg_conn *c, const void *request, uint32_t len, 
 	if (rc)
 		return rc;
 	fifo_take(c, &c->idle);
+	now_ns = gn_now_ns();
 	*asked = (struct msg_asked){
-		.due_ns = gn_deadline_us(r->opts.repeat_us),
+		.at_ns = now_ns,
+		.due_ns = now_ns + patience_ns(r),
 		.number = said->number++,
 		.length = len,
 		.under_way = true,
@@ -65,6 +82,17 @@ int msg_requester_ask(struct gn_msg_conn *c, const void *request, uint32_t len, 
 	r->under_way++;
 	r->desk.stats.requests++;
 	return 0;
+}
+
+/* What was asked twice may be answered twice, and does not tell how long that takes. */
+static void learn(struct gn_msg_requester *r, const struct msg_asked *asked)
+{
+	const uint64_t trip_ns = gn_now_ns() - asked->at_ns;
+
+	if (asked->tries)
+		return;
+	r->trip_ns = r->trip_ns ? (r->trip_ns * (TRIP_WEIGHT - 1) + trip_ns) / TRIP_WEIGHT :
+				  trip_ns;
 }
 
 /* The bytes are copied: the receive is needed for the next datagram. */
@@ -80,6 +108,7 @@ void msg_requester_datagram(struct msg_end *end, const struct msg_datagram *head
 		return;
 	}
 	asked->under_way = false;
+	learn(c->requester, asked);
 	end->told.lengths[head->place] = head->length;
 	memcpy(msg_place(&end->told, head->place), data, len);
 	gn_charge(GN_WORK_COPY, len);
@@ -133,7 +162,7 @@ static void repeat(struct gn_msg_conn *c, uint32_t at, uint64_t now_ns)
 	if (msg_ud_say(c->end, at, asked->number, asked->length))
 		return; /* no room: at the next look */
 	asked->tries++;
-	asked->due_ns = now_ns + (o->repeat_us * 1000ull << asked->tries);
+	asked->due_ns = now_ns + (patience_ns(c->requester) << asked->tries);
 	c->requester->desk.stats.repeats++;
 }
 
@@ -143,7 +172,7 @@ void msg_requester_repeat(struct gn_msg_requester *r)
 
 	if (now_ns < r->due_ns)
 		return;
-	r->due_ns = now_ns + r->opts.repeat_us * 1000ull / LOOKS_PER_REPEAT;
+	r->due_ns = now_ns + patience_ns(r) / LOOKS_PER_REPEAT;
 	for (unsigned i = 0; i < r->desk.max_ends; i++) {
 		struct gn_msg_conn *c = r->desk.ends[i] ? r->desk.ends[i]->owner : NULL;
 

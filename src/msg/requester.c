@@ -13,20 +13,21 @@
 #define VALUE_DEFAULT	4096u
 #define CONNS_DEFAULT	64u
 #define CONNECT_US	2000000u
-#define REPEAT_US	1000u
 #define REPEATS		6u
 #define REPEATS_MAX	20u
 
 /* ---- making ---- */
 
-static void set_defaults(struct gn_msg_requester_opts *o)
+static void set_defaults(struct gn_msg_requester_opts *o, const struct gn_attr *attr)
 {
+	const uint32_t most = o->protocol == GN_MSG_UD ? msg_ud_max(attr) : VALUE_DEFAULT;
+
 	o->pending = o->pending ? o->pending : PENDING_DEFAULT;
 	o->request_bytes = o->request_bytes ? o->request_bytes : REQUEST_DEFAULT;
-	o->value_bytes = o->value_bytes ? o->value_bytes : VALUE_DEFAULT;
+	if (!o->value_bytes)
+		o->value_bytes = most < VALUE_DEFAULT ? most : VALUE_DEFAULT;
 	o->max_conns = o->max_conns ? o->max_conns : CONNS_DEFAULT;
 	o->timeout_us = o->timeout_us ? o->timeout_us : CONNECT_US;
-	o->repeat_us = o->repeat_us ? o->repeat_us : REPEAT_US;
 	o->repeats = o->repeats ? o->repeats : REPEATS;
 }
 
@@ -35,7 +36,8 @@ static int check(const struct gn_msg_requester_opts *o, const struct gn_attr *at
 	const bool reads = o->protocol == GN_MSG_READ;
 
 	if (o->protocol >= GN_MSG_PROTOCOLS || o->pending > GN_MSG_PENDING_MAX ||
-	    o->max_conns > GN_MSG_CONNS_MAX || o->repeats > REPEATS_MAX)
+	    o->max_conns > GN_MSG_CONNS_MAX || o->repeats > REPEATS_MAX ||
+	    (o->flags & ~(unsigned)GN_MSG_PAPER))
 		return -EINVAL;
 	if (o->request_bytes > GN_MSG_BYTES_MAX ||
 	    o->value_bytes > (reads ? attr->max_msg : GN_MSG_BYTES_MAX))
@@ -47,6 +49,13 @@ static int check(const struct gn_msg_requester_opts *o, const struct gn_attr *at
 	return o->request_bytes > msg_ud_max(attr) || o->value_bytes > msg_ud_max(attr) ?
 		       -EMSGSIZE :
 		       0;
+}
+
+static int open_datagrams(struct gn_msg_requester *r)
+{
+	const uint32_t n = r->opts.max_conns * r->opts.pending;
+
+	return r->opts.protocol == GN_MSG_UD ? msg_ud_open(&r->desk, n, n, r->opts.value_bytes) : 0;
 }
 
 int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_requester_opts *opts,
@@ -66,7 +75,7 @@ int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_reques
 	if (!r)
 		return -ENOMEM;
 	r->opts = *opts;
-	set_defaults(&r->opts);
+	set_defaults(&r->opts, &attr);
 	rc = check(&r->opts, &attr);
 	/* Each connection: receives, requests, and some that are done without having said so. */
 	completions = (uint64_t)r->opts.max_conns * (2 * r->opts.pending + 64);
@@ -75,9 +84,8 @@ int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_reques
 				   completions < UINT32_MAX ? (uint32_t)completions : UINT32_MAX);
 	r->desk.flags = opts->flags;
 	r->desk.datagram = msg_requester_datagram;
-	if (!rc && opts->protocol == GN_MSG_UD)
-		rc = msg_ud_open(&r->desk, r->opts.max_conns * r->opts.pending,
-				 r->opts.max_conns * r->opts.pending, r->opts.value_bytes);
+	if (!rc)
+		rc = open_datagrams(r);
 	if (rc) {
 		gn_msg_requester_destroy(r);
 		return rc;
@@ -130,6 +138,9 @@ static int make_conn(struct gn_msg_requester *r, struct gn_msg_conn **out)
 
 	if (number < 0)
 		return number;
+	rc = open_datagrams(r); /* once more, if they had to end */
+	if (rc)
+		return rc;
 	c = gn_alloc(sizeof(*c), MSG_LINE);
 	if (!c)
 		return -ENOMEM;

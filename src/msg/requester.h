@@ -13,7 +13,7 @@ struct msg_fifo {
 
 /* A datagram that is under way. */
 struct msg_asked {
-	uint64_t due_ns; /* then it is asked again */
+	uint64_t at_ns, due_ns; /* when it was asked, and is to be asked again */
 	uint32_t number, length;
 	uint16_t tries;
 	bool under_way;
@@ -35,8 +35,10 @@ struct gn_msg_requester {
 	struct msg_desk desk;
 	struct gn_msg_requester_opts opts;
 	uint32_t under_way;
-	unsigned first;	 /* connection to be looked at first */
-	uint64_t due_ns; /* datagrams: look whether something must be asked again */
+	unsigned first; /* connection to be looked at first */
+	/* Datagrams: */
+	uint64_t due_ns;  /* look whether something must be asked again */
+	uint64_t trip_ns; /* from a request to its answer, as of late */
 };
 
 void msg_requester_result(struct gn_msg_conn *conn, uint32_t at, enum gn_msg_status status,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The side that answers: takes connections, executes what comes over them, and forgets who is gone. */
+/* The side that answers: takes connections, executes what comes, and forgets who is gone. */
 #include <errno.h>
 #include <string.h>
 
@@ -307,9 +307,28 @@ void gn_msg_responder_stats(const struct gn_msg_responder *r, struct gn_msg_stat
 static int check(const struct gn_msg_responder_opts *o)
 {
 	if (o->max_conns > GN_MSG_CONNS_MAX || o->max_pending > GN_MSG_PENDING_MAX ||
-	    o->max_request > GN_MSG_BYTES_MAX || o->max_value > GN_MSG_BYTES_MAX)
+	    o->max_request > GN_MSG_BYTES_MAX || o->max_value > GN_MSG_BYTES_MAX ||
+	    (o->flags & ~(unsigned)GN_MSG_PAPER))
 		return -EINVAL;
 	return o->answer || o->data ? 0 : -EINVAL;
+}
+
+/* Can it be read? Better known now than by the first who wants to. */
+static int check_data(const struct gn_msg_responder *r)
+{
+	struct gn_mem *data = r->opts.data;
+	struct gn_pd *pd = NULL;
+	struct gn_mr *mr = NULL;
+	int rc;
+
+	if (!data)
+		return 0;
+	rc = gn_pd_create(r->desk.ctx, &pd);
+	if (!rc)
+		rc = gn_mr_register(pd, data, 0, gn_mem_size(data), GN_REMOTE_READ, &mr);
+	gn_mr_deregister(mr);
+	gn_pd_destroy(pd);
+	return rc;
 }
 
 int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
@@ -337,6 +356,8 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 	r->desk.flags = o->flags;
 	r->desk.request = request;
 	r->desk.datagram = datagram;
+	if (!rc)
+		rc = check_data(r);
 	if (!rc)
 		rc = gn_listen(r->desk.ctx, addr, r->desk.chan, o->listen_flags, &r->listener);
 	if (rc) {

@@ -27,12 +27,20 @@ struct msg_ud {
 	struct gn_sge sge[MSG_CHAIN];
 	uint32_t again[MSG_CHAIN]; /* receives that are to be posted again */
 	bool broken;
+	struct msg_peer *dead; /* whose sends may still be under way */
 };
 
-/* Where the other end of a connection gets its datagrams. */
+/*
+ * Where the other end of a connection gets its datagrams. When its end is freed it stays, with what
+ * is sent from, until the last of its sends is done.
+ */
 struct msg_peer {
 	struct gn_ah *ah;
 	uint32_t qpn, qkey, conn;
+	uint32_t last; /* send, and one */
+	struct gn_mem *mem;
+	struct gn_mr *mr;
+	struct msg_peer *next;
 };
 
 uint32_t msg_ud_max(const struct gn_attr *attr)
@@ -80,10 +88,10 @@ static int post_all_receives(struct msg_desk *desk)
 
 /* ---- making ---- */
 
-static int make(struct msg_desk *desk, uint32_t bytes)
+static int make_qp(struct msg_desk *desk)
 {
 	struct msg_ud *ud = desk->ud;
-	struct gn_qp_opts opts = {
+	const struct gn_qp_opts opts = {
 		.type = GN_QP_UD,
 		.send_cq = desk->cq,
 		.recv_cq = desk->cq,
@@ -93,6 +101,14 @@ static int make(struct msg_desk *desk, uint32_t bytes)
 								   INLINE_MAX,
 		.qkey = QKEY,
 	};
+	const int rc = gn_qp_create(ud->pd, &opts, &ud->qp);
+
+	return rc ? rc : post_all_receives(desk);
+}
+
+static int make(struct msg_desk *desk, uint32_t bytes)
+{
+	struct msg_ud *ud = desk->ud;
 	size_t all;
 	int rc = gn_pd_create(desk->ctx, &ud->pd);
 
@@ -103,9 +119,93 @@ static int make(struct msg_desk *desk, uint32_t bytes)
 		rc = gn_mem_alloc(desk->fabric, all, 0, &ud->mem);
 	if (!rc)
 		rc = gn_mr_register(ud->pd, ud->mem, 0, all, GN_LOCAL_WRITE, &ud->mr);
-	if (!rc)
-		rc = gn_qp_create(ud->pd, &opts, &ud->qp);
-	return rc ? rc : post_all_receives(desk);
+	return rc ? rc : make_qp(desk);
+}
+
+/* ---- peers ---- */
+
+static void bury(struct msg_ud *ud, bool all)
+{
+	struct msg_peer **at = &ud->dead;
+
+	while (*at) {
+		struct msg_peer *peer = *at;
+
+		if (!all && (int32_t)(ud->done - peer->last) < 0) {
+			at = &peer->next;
+			continue;
+		}
+		*at = peer->next;
+		gn_ah_destroy(peer->ah);
+		gn_mr_deregister(peer->mr);
+		gn_mem_free(peer->mem);
+		gn_free(peer);
+	}
+}
+
+int msg_ud_peer(struct msg_end *end, const struct gn_ud_addr *addr, uint32_t conn)
+{
+	struct msg_ud *ud = end->desk->ud;
+	struct msg_peer *peer = gn_alloc(sizeof(*peer), 0);
+	int rc;
+
+	if (!peer)
+		return -ENOMEM;
+	*peer = (struct msg_peer){
+		.qpn = addr->qpn, .qkey = addr->qkey, .conn = conn, .last = ud->done};
+	rc = gn_ah_create(ud->qp, addr, &peer->ah);
+	if (rc)
+		gn_free(peer);
+	else
+		end->peer = peer;
+	return rc;
+}
+
+void msg_ud_forget(struct msg_end *end)
+{
+	struct msg_peer *peer = end->peer;
+	struct msg_ud *ud = end->desk->ud;
+
+	if (!peer)
+		return;
+	/* What is on the chain may name it. */
+	msg_ud_flush(end->desk);
+	end->peer = NULL;
+	peer->mem = end->said.mem;
+	peer->mr = end->said.mr;
+	end->said.mem = NULL;
+	end->said.mr = NULL;
+	peer->next = ud->dead;
+	ud->dead = peer;
+	bury(ud, false);
+}
+
+/* Another qp in place of one that is in error, with all that goes through it. */
+static int mend(struct msg_desk *desk)
+{
+	struct msg_ud *ud = desk->ud;
+	int rc;
+
+	for (unsigned i = 0; i < desk->max_ends; i++)
+		if (desk->ends[i])
+			msg_ud_forget(desk->ends[i]);
+	if (ud->qp)
+		gn_qp_error(ud->qp);
+	bury(ud, true);
+	gn_qp_destroy(ud->qp);
+	ud->qp = NULL;
+	ud->queued = ud->done = ud->silent = ud->n_chain = ud->n_again = 0;
+	ud->broken = false;
+	rc = make_qp(desk);
+	ud->broken |= rc != 0;
+	return rc;
+}
+
+static void all_fail(struct msg_desk *desk)
+{
+	for (unsigned i = 0; i < desk->max_ends; i++)
+		if (desk->ends[i] && desk->ends[i]->peer)
+			msg_end_fail(desk->ends[i], GN_MSG_GONE);
 }
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -119,7 +219,7 @@ int msg_ud_open(struct msg_desk *desk, uint32_t receives, uint32_t sends, uint32
 	int rc;
 
 	if (desk->ud)
-		return 0;
+		return desk->ud->broken ? mend(desk) : 0;
 	if (!(desk->attr.caps & GN_CAP_UD))
 		return -EOPNOTSUPP;
 	desk->ud = gn_alloc(sizeof(*desk->ud), MSG_LINE);
@@ -145,6 +245,9 @@ void msg_ud_close(struct msg_desk *desk)
 
 	if (!ud)
 		return;
+	if (ud->qp)
+		gn_qp_error(ud->qp); /* nothing is under way any more */
+	bury(ud, true);
 	gn_qp_destroy(ud->qp);
 	gn_mr_deregister(ud->mr);
 	gn_mem_free(ud->mem);
@@ -166,33 +269,6 @@ int msg_ud_addr(struct msg_desk *desk, struct gn_ud_addr *out)
 	return gn_qp_ud_addr(desk->ud->qp, out);
 }
 
-int msg_ud_peer(struct msg_end *end, const struct gn_ud_addr *addr, uint32_t conn)
-{
-	struct msg_peer *peer = gn_alloc(sizeof(*peer), 0);
-	int rc;
-
-	if (!peer)
-		return -ENOMEM;
-	*peer = (struct msg_peer){.qpn = addr->qpn, .qkey = addr->qkey, .conn = conn};
-	rc = gn_ah_create(end->desk->ud->qp, addr, &peer->ah);
-	if (rc)
-		gn_free(peer);
-	else
-		end->peer = peer;
-	return rc;
-}
-
-void msg_ud_forget(struct msg_end *end)
-{
-	if (!end->peer)
-		return;
-	/* What is on the chain may name it. */
-	msg_ud_flush(end->desk);
-	gn_ah_destroy(end->peer->ah);
-	gn_free(end->peer);
-	end->peer = NULL;
-}
-
 /* ---- sending ---- */
 
 void msg_ud_flush(struct msg_desk *desk)
@@ -201,39 +277,37 @@ void msg_ud_flush(struct msg_desk *desk)
 	const struct gn_wr *bad = NULL;
 	uint32_t n;
 
-	if (!ud)
+	if (!ud || ud->broken)
 		return;
 	post_receives(ud, ud->again, ud->n_again, &desk->stats);
 	ud->n_again = 0;
 	n = ud->n_chain;
-	if (!n)
-		return;
 	for (uint32_t i = 0; i + 1 < n; i++)
 		ud->chain[i].next = &ud->chain[i + 1];
 	ud->n_chain = 0;
-	if (gn_post_send(ud->qp, ud->chain, &bad)) {
+	if (n && gn_post_send(ud->qp, ud->chain, &bad)) {
 		n = bad ? (uint32_t)(bad - ud->chain) : 0;
 		ud->broken = true;
 	}
 	desk->stats.wrs += n;
 	desk->stats.doorbells += n != 0;
+	if (ud->broken)
+		all_fail(desk);
 }
 
 int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t length)
 {
 	struct msg_ud *ud = end->desk->ud;
-	const struct msg_peer *peer = end->peer;
-	const struct msg_datagram head = {.conn = (uint16_t)peer->conn,
-					  .place = (uint16_t)at,
-					  .nonce = end->nonce,
-					  .number = number,
-					  .length = length};
+	struct msg_peer *peer = end->peer;
+	struct msg_datagram head = {
+		.place = (uint16_t)at, .nonce = end->nonce, .number = number, .length = length};
 	const uint32_t bytes = (uint32_t)sizeof(head) + (length & ~MSG_REFUSED), i = ud->n_chain;
 	uint8_t *place = msg_place(&end->said, at);
 	uint32_t flags = bytes <= INLINE_MAX && bytes <= end->desk->attr.max_inline ? GN_INLINE : 0;
 
-	if (ud->broken || ud->queued - ud->done >= ud->depth)
+	if (ud->broken || !peer || ud->queued - ud->done >= ud->depth)
 		return -EAGAIN;
+	head.conn = (uint16_t)peer->conn;
 	memcpy(place, &head, sizeof(head));
 	if (++ud->silent >= ud->signal_every) {
 		ud->silent = 0;
@@ -242,6 +316,7 @@ int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t lengt
 	ud->sge[i] = (struct gn_sge){place, bytes, end->said.lkey};
 	gn_wr_ud(&ud->chain[i], ud->queued++, &ud->sge[i], peer->ah, peer->qpn, peer->qkey, flags);
 	ud->n_chain++;
+	peer->last = ud->queued;
 	if (ud->n_chain == MSG_CHAIN || (end->desk->flags & GN_MSG_PAPER))
 		msg_ud_flush(end->desk);
 	return 0;
@@ -293,9 +368,8 @@ void msg_ud_completed(struct msg_desk *desk, const struct gn_wc *wc)
 		received(desk, wc);
 	else
 		ud->done = (uint32_t)wc->id + 1;
-	if (!ud->broken)
-		return;
-	for (unsigned i = 0; i < desk->max_ends; i++)
-		if (desk->ends[i] && desk->ends[i]->peer)
-			msg_end_fail(desk->ends[i], GN_MSG_GONE);
+	if (ud->dead)
+		bury(ud, false);
+	if (ud->broken)
+		all_fail(desk);
 }

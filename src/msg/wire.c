@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Greetings, messages in memory and datagrams: written, and checked when a peer has written them. */
+/* Greetings, messages in memory, datagrams: written, and checked when a peer has written them. */
 #include "msg/wire.h"
 
 #include <errno.h>

@@ -6,12 +6,12 @@
  * A message that a WRITE brings is in a place of its own and says itself when it is whole:
  *
  *   numbered   number 4 │ length 4 │ checksum 4 │ 0 4 │ bytes, up to 8·n │ tail 8
- *   markers    length 4 │ marker 1 │ bytes │ marker 1            (S003 III), zeroed when it was read
+ *   markers    length 4 │ marker 1 │ bytes │ marker 1     (S003 III), zeroed when it was read
  *
  * The tail is a function of the number and of the connection that no earlier content of the place
  * can have by accident. The checksum is of bytes, number and length, and only where the reader's
- * card does not place the bytes of a WRITE in order; there markers cannot be used. Length and marker,
- * number and length are read at once.
+ * card does not place the bytes of a WRITE in order; there markers cannot be used. Length and
+ * marker, number and length are read at once.
  *
  * Everything here comes from a peer, which may write what it likes and change it at any time: what
  * is checked is read once.

@@ -11,6 +11,7 @@
 
 #include "gannet/rpc.h"
 #include "gannet/sim.h"
+#include "pattern.h"
 
 #define CLIENTS_MAX 4u
 #define BYTES_MAX   6000u   /* in a slot */
@@ -122,43 +123,6 @@ struct client_arg {
 	unsigned index;
 };
 gn_node_main client_main, raw_main, server_main;
-
-/* The bytes of a request or its result: a function of the call and of where they are. */
-static inline uint64_t pattern(uint64_t call, bool result, uint32_t word)
-{
-	uint64_t x = (call * 2 + result) * 0x9e3779b97f4a7c15u + word * 0xd6e8feb86659fd93u;
-
-	x ^= x >> 29;
-	return x * 0xbf58476d1ce4e5b9u;
-}
-
-static inline uint32_t pattern_part(uint32_t len, uint32_t i)
-{
-	return len - i < 8 ? len - i : 8;
-}
-
-static inline bool pattern_is(const uint8_t *bytes, uint32_t len, uint64_t call, bool result,
-			      uint32_t *bad)
-{
-	for (uint32_t i = 0; i < len; i += 8) {
-		const uint64_t word = pattern(call, result, i / 8);
-
-		if (memcmp(bytes + i, &word, pattern_part(len, i))) {
-			*bad = i;
-			return false;
-		}
-	}
-	return true;
-}
-
-static inline void pattern_fill(uint8_t *bytes, uint32_t len, uint64_t call, bool result)
-{
-	for (uint32_t i = 0; i < len; i += 8) {
-		const uint64_t word = pattern(call, result, i / 8);
-
-		memcpy(bytes + i, &word, pattern_part(len, i));
-	}
-}
 
 static inline unsigned own_status(uint64_t call)
 {

@@ -12,19 +12,9 @@
 #include "gannet/kv.h"
 #include "gannet/sim.h"
 #include "unit.h"
-
-#define EXPECT(cond)                                                                   \
-	do {                                                                           \
-		if (!(cond)) {                                                         \
-			print_error("%s:%d: not so: %s\n", __FILE__, __LINE__, #cond); \
-			return __LINE__;                                               \
-		}                                                                      \
-	} while (0)
+#include "unit_world.h"
 
 #define KV_SIM_ADDR "sim:n0:7000"
-#define KV_SIM_CAPS                                                                           \
-	(GN_CAP_ATOMIC_CPU | GN_CAP_INORDER_WRITE | GN_CAP_INORDER_128 | GN_CAP_WRITE_ORDER | \
-	 GN_CAP_READ_HEAD_FIRST)
 #define KV_CLIENTS_MAX 8u
 
 struct kv_world {
@@ -164,12 +154,6 @@ static inline void kv_run_shm(struct kv_world *w)
 	assert_int_equal(gn_fabric_close(w->fabric), 0);
 }
 
-#ifdef __SANITIZE_THREAD__
-#define THREADS_WATCHED true /* a simulation has one, and takes its time to be watched */
-#else
-#define THREADS_WATCHED false
-#endif
-
 /* One after the other: shared memory, and simulated cards. */
 static inline void kv_run_everywhere(struct kv_world *w)
 {
@@ -178,8 +162,8 @@ static inline void kv_run_everywhere(struct kv_world *w)
 	assert_true(w->clients <= KV_CLIENTS_MAX);
 	kv_run_shm(w);
 	for (unsigned k = 0; k < 2 && !getenv("GANNET_RPC_ADDR") && !THREADS_WATCHED; k++) {
-		kv_simulate(w, "ideal", k ? KV_SIM_CAPS : 0, seed);
-		kv_simulate(w, "cx3", k ? KV_SIM_CAPS : 0, seed + 1);
+		kv_simulate(w, "ideal", k ? SIM_CAPS : 0, seed);
+		kv_simulate(w, "cx3", k ? SIM_CAPS : 0, seed + 1);
 	}
 }
 

@@ -13,22 +13,12 @@
 #include "gannet/rpc.h"
 #include "gannet/sim.h"
 #include "unit.h"
-
-#define EXPECT(cond)                                                                   \
-	do {                                                                           \
-		if (!(cond)) {                                                         \
-			print_error("%s:%d: not so: %s\n", __FILE__, __LINE__, #cond); \
-			return __LINE__;                                               \
-		}                                                                      \
-	} while (0)
+#include "unit_world.h"
 
 #define MAX	  4096u
 #define SLOTS	  8u
 #define SIM_ADDR  "sim:n0:7000"
 #define MEM_BYTES (2u << 20)
-#define SIM_CAPS                                                                              \
-	(GN_CAP_ATOMIC_CPU | GN_CAP_INORDER_WRITE | GN_CAP_INORDER_128 | GN_CAP_WRITE_ORDER | \
-	 GN_CAP_READ_HEAD_FIRST)
 
 enum method {
 	ECHO = 1,
@@ -55,28 +45,6 @@ struct shown {
 	int rc;
 	struct gn_rpc_view view;
 };
-
-static inline void fill(uint8_t *bytes, uint32_t len, uint32_t seed)
-{
-	uint64_t word = seed * 0x9e3779b97f4a7c15u;
-
-	for (uint32_t i = 0; i < len; i += 8) {
-		word += 0xd6e8feb86659fd93u;
-		memcpy(bytes + i, &word, len - i < 8 ? len - i : 8);
-	}
-}
-
-static inline bool is_filled(const uint8_t *bytes, uint32_t len, uint32_t seed)
-{
-	uint64_t word = seed * 0x9e3779b97f4a7c15u;
-
-	for (uint32_t i = 0; i < len; i += 8) {
-		word += 0xd6e8feb86659fd93u;
-		if (memcmp(bytes + i, &word, len - i < 8 ? len - i : 8))
-			return false;
-	}
-	return true;
-}
 
 /* ---- the service ---- */
 
@@ -439,12 +407,6 @@ static inline void run_sim(struct world *w, unsigned clients)
 		simulate(w, "connect-ib", k ? SIM_CAPS : 0, seed + 2, 1);
 	}
 }
-
-#ifdef __SANITIZE_THREAD__
-#define THREADS_WATCHED true /* a simulation has one, and takes its time to be watched */
-#else
-#define THREADS_WATCHED false
-#endif
 
 /* One after the other: shared memory, and simulated cards, one kind with several clients. */
 static inline void run_everywhere(int (*program)(struct world *, struct gn_fabric *),

@@ -433,7 +433,7 @@ static double share_of_last(struct gn_kv_store *s, uint32_t bytes, uint64_t next
 }
 
 /* More than fits, in values of so many bytes. */
-static void fill(struct gn_kv_store *s, uint32_t bytes, uint64_t *next, uint64_t before)
+static void fill_up(struct gn_kv_store *s, uint32_t bytes, uint64_t *next, uint64_t before)
 {
 	static uint8_t value[GN_KV_VALUE_MAX];
 	const uint64_t n = 3 * LIMIT / (bytes + 48);
@@ -470,7 +470,7 @@ static void test_limit(void **state)
 	(void)state;
 	assert_int_equal(gn_kv_store_create(&opts, &s), 0);
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
-		fill(s, sizes[i], &next, before);
+		fill_up(s, sizes[i], &next, before);
 	gn_kv_store_destroy(s);
 }
 

@@ -10,6 +10,7 @@
 
 #include "gannet/sim.h"
 #include "unit.h"
+#include "unit_world.h"
 
 #define US 1000u
 #define MS 1000000u
@@ -82,15 +83,6 @@ static inline void sim_run_alone(gn_node_main *program, void *arg)
 	assert_int_equal(gn_sim_leaks(sim), 0);
 	gn_sim_destroy(sim);
 }
-
-/* For programs: what is not so becomes the exit status. */
-#define EXPECT(cond)                                                                   \
-	do {                                                                           \
-		if (!(cond)) {                                                         \
-			print_error("%s:%d: not so: %s\n", __FILE__, __LINE__, #cond); \
-			return __LINE__;                                               \
-		}                                                                      \
-	} while (0)
 
 #define PROGRAM(name)                                                         \
 	static int name(struct gn_env *env, int argc __attribute__((unused)), \

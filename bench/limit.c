@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "rpc_hall.h"
+#include "limit.h"
 
 #define DEEP_GROUP 8u	   /* deep windows are timed over so many times more calls */
 #define LOOK_US	   100000u /* of silence, then a look whether the other side lives */
@@ -18,12 +18,12 @@
  * Slot i of either direction: a batch of calls' bytes, then its number, which comes last. Slots are
  * lines of their own: two of them where the processor fetches pairs.
  */
-static size_t number_at(const struct bench_rpc_opts *opts, uint32_t bytes)
+static size_t number_at(const struct limit_opts *opts, uint32_t bytes)
 {
 	return ((size_t)opts->batch * bytes + 7) / 8 * 8;
 }
 
-static size_t stride_of(const struct bench_rpc_opts *opts, uint32_t bytes)
+static size_t stride_of(const struct limit_opts *opts, uint32_t bytes)
 {
 	const size_t line = 128;
 
@@ -31,12 +31,12 @@ static size_t stride_of(const struct bench_rpc_opts *opts, uint32_t bytes)
 }
 
 /* Batches under way. */
-static uint32_t window_of(const struct bench_rpc_opts *opts)
+static uint32_t window_of(const struct limit_opts *opts)
 {
 	return (opts->inflight + opts->batch - 1) / opts->batch;
 }
 
-size_t limit_bytes(const struct bench_rpc_opts *opts)
+size_t limit_bytes(const struct limit_opts *opts)
 {
 	return window_of(opts) *
 	       (stride_of(opts, opts->request_bytes) + stride_of(opts, opts->result_bytes));
@@ -55,14 +55,14 @@ struct lanes {
 	struct lane request, result;
 };
 
-static struct lanes lanes_of(struct hall *hall)
+static struct lanes lanes_of(const struct limit_place *place)
 {
-	const struct bench_rpc_opts *o = &hall->opts;
+	const struct limit_opts *o = &place->opts;
 	struct lanes l = {.window = window_of(o), .batch = o->batch, .work_us = o->work_us};
 
-	l.request = (struct lane){hall->limit, o->request_bytes, stride_of(o, o->request_bytes),
+	l.request = (struct lane){place->lanes, o->request_bytes, stride_of(o, o->request_bytes),
 				  number_at(o, o->request_bytes)};
-	l.result = (struct lane){hall->limit + l.window * l.request.stride, o->result_bytes,
+	l.result = (struct lane){place->lanes + l.window * l.request.stride, o->result_bytes,
 				 stride_of(o, o->result_bytes), number_at(o, o->result_bytes)};
 	return l;
 }
@@ -86,6 +86,14 @@ static inline void hand_over(const struct lane *lane, uint32_t at, uint64_t numb
 
 /* ---- the side that answers ---- */
 
+void compute(double work_us)
+{
+	const uint64_t end_ns = gn_now_ns() + (uint64_t)(work_us * 1000);
+
+	while (gn_now_ns() < end_ns)
+		spin_pause();
+}
+
 static void answer_batch(const struct lanes *l, uint32_t at, uint64_t number, uint8_t *copy,
 			 const uint8_t *fill)
 {
@@ -106,25 +114,26 @@ static void answer_batch(const struct lanes *l, uint32_t at, uint64_t number, ui
 	hand_over(&l->result, at, number);
 }
 
-int bare_answer(struct hall *hall, uint64_t mine)
+int bare_answer(const struct limit_place *place, uint64_t mine)
 {
-	const struct lanes lanes = lanes_of(hall);
-	struct patience patience = patience_for(&hall->crew.pair.opts, SILENCE_US);
-	uint8_t *copy = malloc(hall->opts.request_bytes + 1);
-	uint8_t *fill = malloc(hall->opts.result_bytes + 1);
+	const struct limit_opts *o = &place->opts;
+	const struct lanes lanes = lanes_of(place);
+	struct patience patience = patience_for(&place->shared->opts, SILENCE_US);
+	uint8_t *copy = malloc(o->request_bytes + 1);
+	uint8_t *fill = malloc(o->result_bytes + 1);
 	uint32_t at;
 	int rc = copy && fill ? 0 : -ENOMEM;
 
 	if (!rc)
-		pattern_fill(fill, hall->opts.result_bytes, hall->opts.seed ^ RESULT_SEED);
+		pattern_fill(fill, o->result_bytes, o->seed ^ RESULT_SEED);
 	/* A window has begun at number 1 in slot 0, or goes on where the last order left it. */
-	for (uint64_t number = hall->bare_batches + 1; !rc;) {
+	for (uint64_t number = *place->answered + 1; !rc;) {
 		at = (uint32_t)((number - 1) % lanes.window);
 		if (is_there(&lanes.request, at, number)) {
 			answer_batch(&lanes, at, number++, copy, fill);
-			hall->bare_batches++;
+			++*place->answered;
 			patience_reset(&patience);
-		} else if (__atomic_load_n(&hall->crew.pair.order, __ATOMIC_ACQUIRE) != mine) {
+		} else if (__atomic_load_n(&place->shared->order, __ATOMIC_ACQUIRE) != mine) {
 			break;
 		} else {
 			rc = patience_turn(&patience);
@@ -139,7 +148,7 @@ int bare_answer(struct hall *hall, uint64_t mine)
 
 struct bare {
 	struct pair *pair;
-	struct hall *hall;
+	struct limit_place place;
 	struct lanes lanes;
 	uint64_t sent, done;	     /* batches */
 	uint8_t *requests, *results; /* of each call in the window */
@@ -150,16 +159,16 @@ static uint32_t calls_of(const struct bare *b)
 	return b->lanes.window * b->lanes.batch;
 }
 
-int bare_create(struct pair *pair, struct hall *hall, struct bare **out)
+int bare_create(struct pair *pair, const struct limit_place *place, struct bare **out)
 {
-	const struct bench_rpc_opts *opts = &hall->opts;
+	const struct limit_opts *opts = &place->opts;
 	struct bare *b = calloc(1, sizeof(*b));
 
 	if (!b)
 		return -ENOMEM;
 	b->pair = pair;
-	b->hall = hall;
-	b->lanes = lanes_of(hall);
+	b->place = *place;
+	b->lanes = lanes_of(place);
 	b->requests = malloc((size_t)calls_of(b) * opts->request_bytes + 1);
 	b->results = malloc((size_t)calls_of(b) * opts->result_bytes + 1);
 	if (!b->requests || !b->results) {
@@ -228,7 +237,7 @@ static int silence(struct bare *b, struct patience *patience, unsigned *looks)
 /* Until that many batches are done, with the window full, or running dry when it is the end. */
 static int exchange(struct bare *b, uint64_t until, bool dry)
 {
-	struct patience patience = patience_for(&b->hall->crew.pair.opts, LOOK_US);
+	struct patience patience = patience_for(&b->place.shared->opts, LOOK_US);
 	unsigned looks = 0;
 	int rc = 0;
 
@@ -272,7 +281,7 @@ int bare_run(void *arg, uint64_t block_ns, struct block *out)
 
 int bare_check(const struct bare *b)
 {
-	const struct bench_rpc_opts *opts = &b->hall->opts;
+	const struct limit_opts *opts = &b->place.opts;
 	const uint32_t both = least_u32(opts->request_bytes, opts->result_bytes);
 	uint8_t *want = malloc(opts->result_bytes + 1);
 	int rc = want ? 0 : -ENOMEM;

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gannet report: results of gannet sim figures, reproduce and calibrate and of gannet bench msg as one
+ * page of figures. report/ reads and draws.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "cmd.h"
+#include "page.h"
+
+static const char help[] =
+	"Usage: gannet report [-o FILE] [--figure ID --svg] RESULTS…\n"
+	"\n"
+	"Draws the papers' figures from files of results, one JSON object a line, as written by\n"
+	"gannet sim figures --out, gannet sim reproduce --json, gannet sim calibrate --json and\n"
+	"gannet bench msg --json; - is standard input. Writes one HTML page that needs no network\n"
+	"and no script: the papers' points, simulated curves, measured ones where there are any,\n"
+	"and tables of errors. Lines that are not understood are named on stderr and left out.\n"
+	"\n"
+	"  -o, --output FILE  write it there, when it is whole (standard output)\n"
+	"  --figure ID        only this figure, as S003-8a; gannet sim figures --list names them\n"
+	"  --svg              … as an SVG picture of its own\n"
+	"\n"
+	"All curves are simulated, unless they say that they are measured.";
+
+struct request {
+	const char *output, *figure;
+	bool svg;
+	struct paper paper;
+	struct charts charts;
+	struct results results;
+	struct page_facts facts;
+};
+
+enum { OUTPUT = 256, FIGURE, SVG };
+
+static const struct option options[] = {
+	{"output", required_argument, NULL, OUTPUT},
+	{"figure", required_argument, NULL, FIGURE},
+	{"svg", no_argument, NULL, SVG},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+static int parse(int argc, char **argv, struct request *q, int *status)
+{
+	static char output[] = "--output";
+	int option;
+
+	/* Commands have long options only; this one is known by its letter everywhere. */
+	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+		if (!strcmp(argv[i], "-o"))
+			argv[i] = output;
+	while ((option = cmd_option_of(argc, argv, options, help, "report", argc, status)) >= 0) {
+		if (option == OUTPUT)
+			q->output = optarg;
+		else if (option == FIGURE)
+			q->figure = optarg;
+		else
+			q->svg = true;
+	}
+	if (option == CMD_LEAVE)
+		return -1;
+	*status = 0;
+	if (optind == argc)
+		*status = cmd_usage_error("no file of results; try gannet report --help");
+	else if (q->svg && !q->figure)
+		*status = cmd_usage_error("--svg needs --figure ID: a picture is of one figure");
+	else if (q->figure && !q->svg)
+		*status = cmd_usage_error("--figure needs --svg: a page has all figures");
+	return *status ? -1 : 0;
+}
+
+static int read_lists(struct request *q)
+{
+	struct lab_error error;
+
+	if (paper_parse(&q->paper, lab_paper_data, (size_t)(lab_paper_data_end - lab_paper_data),
+			&error))
+		return cmd_usage_error("data/paper.tsv: %s", error.text);
+	if (charts_parse(&q->charts, lab_figures_data,
+			 (size_t)(lab_figures_data_end - lab_figures_data), &error))
+		return cmd_usage_error("data/figures.tsv: %s", error.text);
+	if (q->figure && !charts_find(&q->charts, q->figure))
+		return cmd_usage_error("--figure: there is no figure '%s'; gannet sim figures "
+				       "--list names them",
+				       q->figure);
+	if (results_init(&q->results, &q->paper, &q->charts)) {
+		fputs("gannet: no memory for the results\n", stderr);
+		return EXIT_FAILURE;
+	}
+	return 0;
+}
+
+static int read_results(struct request *q, char **files, int n)
+{
+	for (int i = 0; i < n; i++) {
+		const char *name = strrchr(files[i], '/');
+		const int rc = results_read(&q->results, files[i]);
+
+		if (rc) {
+			fprintf(stderr, "gannet: %s: %s\n", files[i], strerror(-rc));
+			return EXIT_FAILURE;
+		}
+		words_add(&q->facts.files, name ? name + 1 : files[i]);
+	}
+	if (q->results.usable)
+		return 0;
+	fprintf(stderr, "gannet: no line of %s%s is a result\n", files[0],
+		n > 1 ? " and the other files" : "");
+	return EXIT_FAILURE;
+}
+
+/* ---- writing ---- */
+
+/* SOURCE_DATE_EPOCH, where it is set, makes the same page of the same results. */
+static void set_facts(struct request *q, char machine[512], char date[64])
+{
+	const char *epoch = getenv("SOURCE_DATE_EPOCH");
+	const time_t now = epoch ? (time_t)strtoll(epoch, NULL, 10) : time(NULL);
+	struct bench_machine here;
+	struct tm tm;
+
+	bench_machine_get(&here);
+	snprintf(machine, 512, "%s, %d cores, Linux %s", here.cpu, here.cores, here.kernel);
+	gmtime_r(&now, &tm);
+	strftime(date, 64, "%Y-%m-%d %H:%M UTC", &tm);
+	q->facts.machine = machine;
+	q->facts.date = date;
+}
+
+static int write_to(FILE *f, struct request *q)
+{
+	struct lab_error error;
+	char machine[512], date[64];
+	int rc;
+
+	set_facts(q, machine, date);
+	if (q->svg)
+		rc = page_svg(f, &q->results, charts_find(&q->charts, q->figure), &error);
+	else
+		rc = page_write(f, &q->results, &q->facts, &error);
+	if (!rc)
+		return 0;
+	fprintf(stderr, "gannet: data/figures.tsv: %s\n", error.text);
+	return EXIT_FAILURE;
+}
+
+static int fail(const char *output, int error)
+{
+	fprintf(stderr, "gannet: cannot write %s: %s\n", output, strerror(error));
+	return EXIT_FAILURE;
+}
+
+/* Beside it first, and renamed: who looks sees the old page or the new one. */
+static int write_file(struct request *q)
+{
+	const mode_t mask = umask(0);
+	char *part = NULL;
+	int fd, status;
+	FILE *f;
+
+	umask(mask);
+	if (asprintf(&part, "%s.XXXXXX", q->output) < 0)
+		return fail(q->output, ENOMEM);
+	fd = mkstemp(part);
+	f = fd < 0 ? NULL : fdopen(fd, "w");
+	if (!f) {
+		status = fail(q->output, errno);
+		if (fd >= 0)
+			close(fd);
+		goto done;
+	}
+	fchmod(fd, 0666 & ~mask);
+	status = write_to(f, q);
+	if (!status && (fflush(f) || ferror(f)))
+		status = fail(q->output, errno);
+	if (fclose(f) && !status)
+		status = fail(q->output, errno);
+	if (!status && rename(part, q->output))
+		status = fail(q->output, errno);
+done:
+	if (status && fd >= 0)
+		unlink(part);
+	free(part);
+	return status;
+}
+
+int cmd_report(int argc, char **argv)
+{
+	struct request q = {0};
+	int status;
+
+	if (parse(argc, argv, &q, &status))
+		return status;
+	status = read_lists(&q);
+	if (!status)
+		status = read_results(&q, argv + optind, argc - optind);
+	if (!status && q.output)
+		status = write_file(&q);
+	else if (!status) {
+		status = write_to(stdout, &q);
+		status = status ? status : cmd_flush_stdout();
+	}
+	results_free(&q.results);
+	charts_free(&q.charts);
+	paper_free(&q.paper);
+	return status;
+}

@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gannet sim figures: whole curves of the papers' figures on simulated clusters, point by point,
+ * for gannet report to draw. What a file has already is not run again, so that an interrupted run
+ * goes on where it stopped. lab/ has the list of charts and runs a point.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <gannet/base.h>
+#include <gannet/sim.h>
+
+#include "cmd.h"
+#include "figures.h"
+#include "json.h"
+#include "sim_lines.h"
+
+static const char help[] =
+	"Usage: gannet sim figures [OPTION…]\n"
+	"\n"
+	"Simulates the curves of the papers' figures, point by point, for gannet report.\n"
+	"Prints for each point: figure, series, x, the simulated value and its metric.\n"
+	"\n"
+	"  --figure LIST      these figures only, as S003-8a,S002-7; those of a paper as S003\n"
+	"  --list             what there is, and how many points each has\n"
+	"  --json             one object a line\n"
+	"  --out FILE         append the objects to FILE instead; points that it has already\n"
+	"                     (same settings, seed, effort and version) are not run again\n"
+	"  --seed N           of everything left to chance (1)\n"
+	"  --effort E         length of each run, 0.01 to 100 (1)\n"
+	"  --jobs J           processes to use (1)\n"
+	"  --profile NAME=P   simulate profile or file P where a figure asks for NAME\n"
+	"\n"
+	"All of it is simulated. Ctrl-C keeps what is done.";
+
+/* A point of a curve, and what came of it. */
+struct job {
+	const struct chart *chart;
+	unsigned series, x;
+	double weight; /* of the work, roughly */
+};
+
+struct outcome {
+	double y, seconds;
+	enum figure_status status;
+	char reason[LAB_ERROR_MAX];
+};
+
+static_assert(sizeof(struct outcome) <= WORKER_RESULT_MAX, "a worker sends it at once");
+
+struct run {
+	struct sim_lines options; /* those that the other commands have too */
+	const char *figures, *out;
+	bool list;
+	struct paper paper;
+	struct charts charts;
+	struct job *jobs;
+	unsigned *groups;
+	unsigned n, n_known, n_done, n_failed;
+	double weight, weight_done, began;
+	FILE *to; /* where objects go; NULL: a table */
+	bool broken;
+};
+
+/* ---- options ---- */
+
+enum { FIGURE = SIM_LINES_OPTIONS_END, LIST, OUT };
+
+static const struct option options[] = {
+	{"figure", required_argument, NULL, FIGURE},
+	{"list", no_argument, NULL, LIST},
+	{"out", required_argument, NULL, OUT},
+	{"json", no_argument, NULL, SIM_JSON},
+	{"seed", required_argument, NULL, SIM_SEED},
+	{"effort", required_argument, NULL, SIM_EFFORT},
+	{"jobs", required_argument, NULL, SIM_JOBS},
+	{"profile", required_argument, NULL, SIM_PROFILE},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+static int parse(int argc, char **argv, struct run *r, int *status)
+{
+	int option;
+
+	*status = 0;
+	while (!*status &&
+	       (option = cmd_option(argc, argv, options, help, "sim figures", status)) >= 0) {
+		if (option == FIGURE)
+			r->figures = optarg;
+		else if (option == LIST)
+			r->list = true;
+		else if (option == OUT)
+			r->out = optarg;
+		else
+			*status = sim_lines_option(&r->options, option);
+	}
+	return option == CMD_LEAVE || *status ? -1 : 0;
+}
+
+/* ---- the choice ---- */
+
+/* S003 stands for all of that paper, S003-8 for 8a, 8b and 8c. */
+static bool matches(const char *id, const char *item)
+{
+	const size_t len = strlen(item);
+
+	return !strncmp(id, item, len) &&
+	       (!id[len] || id[len] == '-' || (id[len] >= 'a' && id[len] <= 'z'));
+}
+
+static bool is_chosen(const struct run *r, const char *id)
+{
+	const char *list = r->figures;
+	char item[64];
+
+	while (list && list_next(&list, item, sizeof(item)))
+		if (matches(id, item))
+			return true;
+	return !r->figures;
+}
+
+static int check_choice(const struct run *r)
+{
+	const char *list = r->figures;
+	char item[64];
+
+	while (list && list_next(&list, item, sizeof(item))) {
+		unsigned i = 0;
+
+		while (i < r->charts.n && !matches(r->charts.chart[i].id, item))
+			i++;
+		if (!*item || i == r->charts.n)
+			return cmd_usage_error("--figure: there is no figure '%s'; gannet sim "
+					       "figures --list names them",
+					       item);
+	}
+	for (unsigned i = 0; i < r->options.env.n_cards; i++)
+		if (!gn_sim_profile_text(r->options.env.cards[i].profile))
+			return cmd_usage_error("--profile: no figure asks for '%s'",
+					       r->options.env.cards[i].profile);
+	return 0;
+}
+
+static int read_lists(struct run *r)
+{
+	struct lab_error error;
+
+	if (paper_parse(&r->paper, lab_paper_data, (size_t)(lab_paper_data_end - lab_paper_data),
+			&error))
+		return cmd_usage_error("data/paper.tsv: %s", error.text);
+	if (charts_parse(&r->charts, lab_figures_data,
+			 (size_t)(lab_figures_data_end - lab_figures_data), &error))
+		return cmd_usage_error("data/figures.tsv: %s", error.text);
+	r->options.env.paper = &r->paper;
+	return 0;
+}
+
+static int point_of(const struct job *job, struct point *point, const char **metric)
+{
+	struct lab_error error;
+
+	return chart_point(job->chart, job->series, job->x, point, metric, &error);
+}
+
+static double number_of(const struct config *config, const char *key)
+{
+	const char *text = config_get(config, key);
+	const double n = text ? strtod(text, NULL) : 1;
+
+	return n >= 1 ? n : 1;
+}
+
+/* How long it will take, roughly, compared with others: threads that ask, and what they sweep. */
+static double weigh(const struct job *job)
+{
+	struct point at;
+	const char *metric, *vary;
+	double weight;
+
+	if (point_of(job, &at, &metric))
+		return 1;
+	weight = number_of(&at.config, "client_machines") *
+		 number_of(&at.config, "clients_per_machine");
+	if (config_get(&at.config, "topology"))
+		weight = number_of(&at.config, "nodes") * number_of(&at.config, "threads");
+	vary = config_get(&at.config, "vary");
+	for (; vary && *vary; vary++)
+		weight += *vary == ',' ? weight : 0;
+	return config_get(&at.config, "over") ? 2 * weight : weight;
+}
+
+static int make_jobs(struct run *r)
+{
+	const size_t most = (size_t)r->charts.n * CHART_SERIES_MAX * CHART_X_MAX;
+
+	r->jobs = calloc(most, sizeof(r->jobs[0]));
+	r->groups = calloc(most, sizeof(r->groups[0]));
+	if (!r->jobs || !r->groups) {
+		fputs("gannet: no memory for the points\n", stderr);
+		return EXIT_FAILURE;
+	}
+	for (unsigned c = 0; c < r->charts.n; c++) {
+		const struct chart *chart = &r->charts.chart[c];
+
+		for (unsigned s = 0; s < chart->n_series && is_chosen(r, chart->id); s++)
+			for (unsigned x = 0; x < chart->n_x; x++)
+				r->jobs[r->n++] = (struct job){.chart = chart, .series = s, .x = x};
+	}
+	return 0;
+}
+
+static void print_list(const struct run *r)
+{
+	for (unsigned c = 0; c < r->charts.n; c++) {
+		const struct chart *chart = &r->charts.chart[c];
+
+		if (is_chosen(r, chart->id))
+			printf("%s\t%u\t%s\n", chart->id, chart->n_series * chart->n_x,
+			       chart->title);
+	}
+}
+
+/* ---- what a file has already ---- */
+
+static bool says(const struct json *json, const char *key, const char *text)
+{
+	const char *said = json_text(json, key);
+
+	return said && !strcmp(said, text);
+}
+
+static bool says_number(const struct json *json, const char *key, double number)
+{
+	double said;
+
+	return json_number(json, key, &said) && fabs(said - number) <= 1e-9 * fabs(number);
+}
+
+static const char *card_of(const struct run *r, const char *profile)
+{
+	for (unsigned i = 0; i < r->options.env.n_cards; i++)
+		if (!strcmp(r->options.env.cards[i].profile, profile))
+			return r->options.env.cards[i].card;
+	return profile;
+}
+
+static bool is_of(const struct run *r, const struct json *json, const struct job *job)
+{
+	char config[CONFIG_TEXT_MAX];
+	const char *metric;
+	struct point at;
+
+	if (!says(json, "figure", job->chart->id) ||
+	    !says(json, "series", job->chart->series[job->series].label) ||
+	    !says(json, "x", job->chart->x[job->x].label) || point_of(job, &at, &metric))
+		return false;
+	config_text(&at.config, config, sizeof(config));
+	return says(json, "config", config) && says(json, "metric", metric) &&
+	       says(json, "profile", at.profile) && says(json, "card", card_of(r, at.profile)) &&
+	       says(json, "version", gn_version()) &&
+	       says_number(json, "seed", (double)r->options.env.seed) &&
+	       says_number(json, "effort", r->options.env.effort) &&
+	       !says(json, "status", "failed");
+}
+
+static void forget_known(struct run *r, const struct json *json)
+{
+	for (unsigned i = 0; i < r->n; i++) {
+		if (!is_of(r, json, &r->jobs[i]))
+			continue;
+		r->n--;
+		memmove(&r->jobs[i], &r->jobs[i + 1], (r->n - i) * sizeof(r->jobs[0]));
+		r->n_known++;
+		return;
+	}
+}
+
+/* Takes from the jobs what the file has; *ends: its last line is whole. */
+static int read_known(struct run *r, struct json *json, bool *ends)
+{
+	FILE *f = fopen(r->out, "re");
+	char *line = NULL;
+	size_t room = 0;
+	unsigned number = 0;
+	ssize_t len;
+
+	*ends = true;
+	if (!f)
+		return errno == ENOENT ? 0 : -errno;
+	while ((len = getline(&line, &room, f)) > 0) {
+		const char *wrong;
+
+		number++;
+		*ends = line[len - 1] == '\n';
+		wrong = json_parse(json, line, (size_t)(len - *ends));
+		if (wrong)
+			fprintf(stderr, "gannet: %s line %u: %s; left as it is\n", r->out, number,
+				wrong);
+		else
+			forget_known(r, json);
+	}
+	free(line);
+	fclose(f);
+	return 0;
+}
+
+static int open_out(struct run *r)
+{
+	struct json *json = malloc(sizeof(*json));
+	bool ends;
+	int rc = json ? read_known(r, json, &ends) : -ENOMEM;
+
+	free(json);
+	if (!rc) {
+		r->to = fopen(r->out, "ae");
+		rc = r->to ? 0 : -errno;
+	}
+	/* A line that a crash cut short stays alone: what comes now begins another. */
+	if (!rc && !ends && fputc('\n', r->to) == EOF)
+		rc = -errno;
+	if (!rc)
+		return 0;
+	fprintf(stderr, "gannet: --out %s: %s\n", r->out, strerror(-rc));
+	return EXIT_FAILURE;
+}
+
+/* ---- running ---- */
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signo)
+{
+	(void)signo;
+	interrupted = 1;
+}
+
+static double wall_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+static int run_point(void *arg, unsigned i, void *result)
+{
+	struct run *r = arg;
+	struct outcome *out = result;
+	const double began = wall_now();
+	struct lab_error error = {""};
+	const char *metric;
+	struct point at;
+	int rc = point_of(&r->jobs[i], &at, &metric);
+
+	*out = (struct outcome){.y = NAN, .status = FIGURE_MEASURED};
+	if (!rc)
+		rc = point_figure(&r->options.env, &at, metric, &out->y, &error);
+	if (interrupted)
+		return -EINTR;
+	out->seconds = wall_now() - began;
+	if (!rc)
+		return 0;
+	out->y = NAN;
+	/* What is not the paper's may be something that the protocol cannot do. */
+	out->status = r->jobs[i].series >= r->jobs[i].chart->n_paper ? FIGURE_NO : FIGURE_FAILED;
+	if (rc == -ENOSYS)
+		lab_error(&error, "there is no layer %s yet", at.layer);
+	snprintf(out->reason, sizeof(out->reason), "%s", error.text);
+	return 0;
+}
+
+/* Points of one curve have runs in common, also with the same curve of other figures. */
+static void group(struct run *r)
+{
+	for (unsigned i = 0; i < r->n; i++) {
+		struct point at = {0}, other;
+		const char *metric;
+
+		r->groups[i] = i;
+		if (point_of(&r->jobs[i], &at, &metric))
+			continue;
+		for (unsigned k = 0; k < i; k++) {
+			const char *a = config_get(&at.config, "topology"), *b;
+
+			if (r->groups[k] != k || point_of(&r->jobs[k], &other, &metric) ||
+			    strcmp(at.layer, other.layer) ||
+			    strcmp(r->jobs[i].chart->series[r->jobs[i].series].label,
+				   r->jobs[k].chart->series[r->jobs[k].series].label))
+				continue;
+			b = config_get(&other.config, "topology");
+			if (strcmp(a ? a : "", b ? b : ""))
+				continue;
+			r->groups[i] = k;
+			break;
+		}
+	}
+}
+
+static void write_object(const struct run *r, const struct job *job, const struct outcome *o)
+{
+	char config[CONFIG_TEXT_MAX];
+	const char *metric;
+	struct point at;
+
+	if (point_of(job, &at, &metric))
+		return;
+	config_text(&at.config, config, sizeof(config));
+	fputc('{', r->to);
+	json_put_text(r->to, "figure", job->chart->id);
+	json_put_text(r->to, "series", job->chart->series[job->series].label);
+	json_put_text(r->to, "x", job->chart->x[job->x].label);
+	json_put_number(r->to, "y", o->y);
+	json_put_text(r->to, "metric", metric);
+	json_put_text(r->to, "layer", at.layer);
+	json_put_text(r->to, "profile", at.profile);
+	json_put_text(r->to, "card", card_of(r, at.profile));
+	json_put_text(r->to, "preset", at.preset);
+	json_put_text(r->to, "config", config);
+	json_put_number(r->to, "seed", (double)r->options.env.seed);
+	json_put_number(r->to, "effort", r->options.env.effort);
+	json_put_text(r->to, "version", gn_version());
+	json_put_text(r->to, "status", figure_status_text(o->status));
+	if (o->reason[0])
+		json_put_text(r->to, "reason", o->reason);
+	fprintf(r->to, "\"seconds\":%.3f}\n", o->seconds);
+}
+
+static void print_row(const struct job *job, const struct outcome *o)
+{
+	const char *metric;
+	struct point at;
+
+	if (point_of(job, &at, &metric))
+		return;
+	printf("%s\t%s\t%s\t", job->chart->id, job->chart->series[job->series].label,
+	       job->chart->x[job->x].label);
+	if (o->status == FIGURE_MEASURED)
+		printf("%.4g\t%s\n", o->y, metric);
+	else
+		printf("-\t%s: %s\n", figure_status_text(o->status), o->reason);
+}
+
+static void erase_progress(void)
+{
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr, "\r%70s\r", "");
+}
+
+static void show_progress(const struct run *r, const char *id)
+{
+	const double spent = wall_now() - r->began, left = r->weight - r->weight_done;
+
+	if (!isatty(STDERR_FILENO) || r->n_done == r->n)
+		return;
+	fprintf(stderr, "\r%u of %u points, %s", r->n_done, r->n, id);
+	if (r->n_done > 1 && r->weight_done > 0)
+		fprintf(stderr, ", about %.0f s left", ceil(spent * left / r->weight_done));
+}
+
+static void point_done(void *arg, unsigned i, const void *result)
+{
+	struct run *r = arg;
+	const struct outcome *o = result;
+	const struct job *job = &r->jobs[i];
+
+	r->n_done++;
+	r->weight_done += job->weight;
+	erase_progress();
+	if (o->status == FIGURE_FAILED) {
+		r->n_failed++;
+		fprintf(stderr, "gannet: %s, %s at %s: %s\n", job->chart->id,
+			job->chart->series[job->series].label, job->chart->x[job->x].label,
+			o->reason);
+	}
+	if (r->to)
+		write_object(r, job, o);
+	else
+		print_row(job, o);
+	/* One that cannot be kept need not be run: the others are not either. */
+	if (fflush(r->to ? r->to : stdout) && !r->broken) {
+		r->broken = true;
+		fprintf(stderr, "gannet: %s: %s\n", r->out ? r->out : "stdout", strerror(errno));
+		interrupted = 1;
+	}
+	show_progress(r, job->chart->id);
+}
+
+static int run_all(struct run *r)
+{
+	const struct workers_job job = {
+		.n = r->n,
+		.groups = r->groups,
+		.result_bytes = sizeof(struct outcome),
+		.run = run_point,
+		.done = point_done,
+		.arg = r,
+		.interrupted = &interrupted,
+	};
+	const struct sigaction action = {.sa_handler = interrupt};
+	int rc;
+
+	group(r);
+	for (unsigned i = 0; i < r->n; i++) {
+		r->jobs[i].weight = weigh(&r->jobs[i]);
+		r->weight += r->jobs[i].weight;
+	}
+	r->options.env.interrupted = &interrupted;
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+	fflush(stdout); /* or workers would inherit what is in it */
+	r->began = wall_now();
+	rc = workers_run(&job, r->options.jobs);
+	erase_progress();
+	if (r->broken)
+		return EXIT_FAILURE;
+	if (r->out)
+		printf("# %s: %u points simulated, %u were there, %u failed\n", r->out,
+		       r->n_done - r->n_failed, r->n_known, r->n_failed);
+	if (rc == -EINTR && r->out)
+		fprintf(stderr, "gannet: interrupted; the same command goes on from %s\n", r->out);
+	rc = sim_lines_status(rc);
+	return !rc && r->n_failed ? EXIT_FAILURE : rc;
+}
+
+static int start(struct run *r)
+{
+	int status = read_lists(r);
+
+	if (!status)
+		status = check_choice(r);
+	if (!status && r->list) {
+		print_list(r);
+		return cmd_flush_stdout();
+	}
+	if (!status)
+		status = make_jobs(r);
+	if (!status && r->out)
+		status = open_out(r);
+	else if (r->options.json)
+		r->to = stdout;
+	return status ? status : run_all(r);
+}
+
+int cmd_sim_figures(int argc, char **argv)
+{
+	struct run r = {0};
+	int status;
+
+	sim_lines_init(&r.options);
+	if (parse(argc, argv, &r, &status))
+		return status;
+	status = start(&r);
+	if (r.out && r.to && fclose(r.to) && !status) {
+		fprintf(stderr, "gannet: --out %s: %s\n", r.out, strerror(errno));
+		status = EXIT_FAILURE;
+	}
+	figure_forget(&r.options.env);
+	charts_free(&r.charts);
+	paper_free(&r.paper);
+	free(r.jobs);
+	free(r.groups);
+	return status;
+}

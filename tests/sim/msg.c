@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Messages under faults. Each seed draws a cluster, a responder, requesters with a protocol each,
+ * and what goes wrong, and then:
+ *
+ *  - a request is executed once at most, and as it was asked;
+ *  - every request ends, once: within 2 s when its responder is gone, whatever happened to that;
+ *  - a request that ended well was executed and has its own answer, all of it; a READ has words of
+ *    its place that were there after it was asked;
+ *  - over connected qps results come in the order of the requests;
+ *  - only datagrams are lost, and nobody is gone without a reason;
+ *  - after all is well again, who connects is served;
+ *  - the responder forgets requesters that are gone;
+ *  - no process that returned has left anything behind, and the run ends.
+ *
+ * Besides, the n-th allocation and registration fails, for every n there is.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "msg.h"
+
+#define LIMIT_NS    30000000000ull
+#define STACK_BYTES 131072u
+
+static void check_end(struct seeds *run)
+{
+	struct world *w = (struct world *)run;
+
+	for (uint32_t i = 0; i < w->n_asked; i++) {
+		const struct asked *asked = &w->asked[i];
+
+		if (w->over[asked->life] && asked->ended != 1)
+			world_fail(w, "request %u ended %u times", i, asked->ended);
+	}
+}
+
+static void run(struct seeds *run)
+{
+	struct world *w = (struct world *)run;
+	struct requester_arg arg[REQUESTERS_MAX];
+	struct seeds_process process[REQUESTERS_MAX + 1] = {{responder_main, w}};
+	const struct gn_sim_opts opts = {
+		.profile = w->plan.profile,
+		.seed = run->seed,
+		.nodes = w->plan.n_requesters + 1,
+		.stack_bytes = STACK_BYTES,
+		.limit_ns = LIMIT_NS,
+		.caps_off = w->plan.caps_off,
+		.faults = *w->plan.faults ? w->plan.faults : NULL,
+	};
+
+	w->n_asked = w->n_lives = w->requesters_over = 0;
+	w->version = 0;
+	memset(w->over, 0, sizeof(w->over));
+	for (unsigned i = 0; i < w->plan.n_requesters; i++) {
+		arg[i] = (struct requester_arg){w, i};
+		process[i + 1] = (struct seeds_process){requester_main, &arg[i]};
+	}
+	seeds_simulate(run, &opts, process, opts.nodes, !strstr(w->plan.faults, "crash"),
+		       check_end);
+}
+
+static void plan(struct seeds *run)
+{
+	plan_draw(&((struct world *)run)->plan, run->seed);
+}
+
+static void small(struct seeds *run, const char *faults)
+{
+	plan_small(&((struct world *)run)->plan, faults);
+}
+
+static void print(const struct seeds *run)
+{
+	plan_print(&((const struct world *)run)->plan);
+}
+
+static void points(struct seeds *run)
+{
+	seeds_points(run, "alloc", 0, "responder");
+	seeds_points(run, "alloc", 1, "requester");
+	seeds_points(run, "alloc", 2, "requester with datagrams");
+	seeds_points(run, "register", 0, "responder");
+	seeds_points(run, "register", 1, "requester");
+	seeds_points(run, "register", 2, "requester with datagrams");
+}
+
+static void breadth(struct seeds *run)
+{
+	const struct sums *s = &((const struct world *)run)->sums;
+	const struct seeds_sum all[] = {
+		{"executed", s->executed},
+		{"read", s->reads},
+		{"neighbours of different versions", s->torn_words},
+		{"as in the paper", s->papers},
+		{"asked or answered again", s->repeats},
+		{"belonged to nothing", s->strays},
+		{"looked for in vain", s->looks},
+		{"connected again", s->reconnects},
+		{"refused to connect", s->refused_conns},
+		{"responders begun again", s->restarts},
+		{"left under way", s->left},
+		{"served after all was well again", s->healed},
+	};
+	struct seeds_sum ways[GN_MSG_PROTOCOLS + GN_MSG_STATUSES];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < GN_MSG_PROTOCOLS; i++)
+		ways[n++] = (struct seeds_sum){gn_msg_protocol_str(i), s->protocols[i]};
+	for (unsigned i = 0; i < GN_MSG_STATUSES; i++)
+		if (i != GN_MSG_BROKEN) /* nobody here means ill */
+			ways[n++] = (struct seeds_sum){gn_msg_status_str(i), s->statuses[i]};
+	seeds_result(seeds_all_there(ways, n), "by every protocol, and end in every way there is");
+	seeds_result(seeds_all_there(all, sizeof(all) / sizeof(*all)),
+		     "having done everything there is");
+	seeds_all_faults(run, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct seeds_test test = {
+		.program = "sim-msg",
+		.what = "messages",
+		.seconds_max = 30,
+		.plan = plan,
+		.plan_small = small,
+		.print = print,
+		.run = run,
+		.points = points,
+		.breadth = breadth,
+	};
+	static struct world w;
+	int rc;
+
+	w.asked = calloc(ASKED_MAX, sizeof(*w.asked));
+	if (!w.asked)
+		return 1;
+	rc = seeds_main(argc, argv, &test, &w.run);
+	free(w.asked);
+	return rc;
+}

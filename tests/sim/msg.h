@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Messages under faults: what the files of this test share. The world is the test's own memory,
+ * which no simulated process has in its heap: what was asked, executed and ended is written down
+ * there, whoever crashes.
+ */
+#ifndef GN_TESTS_SIM_MSG_H
+#define GN_TESTS_SIM_MSG_H
+
+#include "gannet/msg.h"
+#include "pattern.h"
+#include "seeds.h"
+
+#define REQUESTERS_MAX 4u
+#define CONNS_MAX      3u
+#define ASKED_MAX      32768u
+#define LIVES_MAX      256u
+#define BYTES_MAX      6000u
+#define UD_BYTES_MAX   1000u
+#define DATA_WORDS     4096u
+#define ADDR	       "sim:n0:7"
+
+struct plan_requester {
+	struct gn_msg_requester_opts opts;
+	unsigned conns, window, requests;
+	uint32_t think_us;		  /* the most it does nothing */
+	unsigned thinks, flushes, leaves; /* of 1000 steps: it pauses, flushes, disconnects */
+};
+
+struct plan {
+	const char *profile;
+	uint64_t caps_off;
+	char faults[1024];
+	bool breaks, no_memory, stalls, drops; /* what they may do to requests */
+	bool heals; /* what goes wrong is over before the end, and nothing is random */
+	unsigned n_requesters;
+	struct plan_requester requester[REQUESTERS_MAX];
+	struct gn_msg_responder_opts responder;
+	uint32_t stop_us;  /* when the responder ends for the first time; 0: with the run */
+	uint32_t pause_us; /* the most it does nothing */
+	unsigned pauses;   /* of 1000 steps */
+};
+
+/* A request as the test knows it. */
+struct asked {
+	unsigned life; /* of its requester */
+	unsigned conn; /* its connection's number there, and its own there */
+	uint32_t number;
+	enum gn_msg_protocol protocol;
+	uint32_t len, value_len;
+	uint64_t offset; /* READ */
+	uint64_t least;	 /* version that it may see */
+	bool refuse;
+	uint32_t executed, ended;
+};
+
+/* What happened over all seeds. */
+struct sums {
+	uint64_t statuses[GN_MSG_STATUSES], protocols[GN_MSG_PROTOCOLS], papers;
+	uint64_t executed, reads, repeats, strays, looks, reconnects, restarts, refused_conns;
+	uint64_t left, healed, torn_words;
+};
+
+struct world {
+	struct seeds run;
+	struct plan plan;
+	struct asked *asked;
+	uint32_t n_asked;
+	bool over[LIVES_MAX]; /* a requester's process returned: all it asked must have ended */
+	unsigned n_lives;
+	unsigned requesters_over;
+	uint64_t version;      /* of the responder's data: it only grows */
+	uint64_t responder_ns; /* when the responder last did something */
+	struct sums sums;
+};
+
+#define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
+#define world_say(w, ...)  seeds_say(&(w)->run, __VA_ARGS__)
+
+/* msg_plan.c */
+void plan_draw(struct plan *plan, uint64_t seed);
+/* Small and regular, for one fault on schedule. */
+void plan_small(struct plan *plan, const char *faults);
+void plan_print(const struct plan *plan);
+
+/* msg_requester.c, msg_responder.c; arg: struct requester_arg, struct world */
+struct requester_arg {
+	struct world *w;
+	unsigned index;
+};
+gn_node_main requester_main, responder_main;
+
+/* A word of what READs see: its index, and the version that wrote it. */
+static inline uint64_t data_word(uint64_t version, uint32_t index)
+{
+	return version << 16 | (index & 0xffff);
+}
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/* What a seed stands for: a cluster, who asks whom by which protocol, and what goes wrong. */
+#include "draw.h"
+#include "msg.h"
+
+#define RARE_PPM 3000u
+
+/* ---- faults ---- */
+
+/* A node's trouble lasts a while, or for good; an operation's hits the first one from then on. */
+static void draw_schedule(struct rng *rng, const char *kind, bool node, bool good, char *to,
+			  size_t size)
+{
+	const unsigned where = range(rng, 0, 1);
+	const uint32_t at_us = range(rng, 0, 3000), for_us = range(rng, 20, 4000);
+	const uint32_t amount = range(rng, 1, 1000);
+	const bool other = one_in(rng, 2);
+	char span[32];
+
+	snprintf(span, sizeof(span), "+%uus", for_us);
+	if (good && other && (!strcmp(kind, "crash") || !strcmp(kind, "partition")))
+		*span = '\0';
+	if (!node)
+		snprintf(to, size, "%s@%uus:n%u:#%u", kind, other ? 0 : at_us, where,
+			 1 + amount % 100);
+	else if (!strcmp(kind, "drift"))
+		snprintf(to, size, "%s@%uus:n%u:%s%uppm", kind, at_us, where, other ? "-" : "",
+			 amount);
+	else if (!strncmp(kind, "slow-", 5))
+		snprintf(to, size, "%s@%uus%s:n%u:%ux", kind, at_us, span, where, 2 + amount % 30);
+	else
+		snprintf(to, size, "%s@%uus%s:n%u%s", kind, at_us, span, where,
+			 !strcmp(kind, "partition") && amount % 3 == 0 ? ">" : "");
+}
+
+static void note_effect(struct plan *plan, const char *kind)
+{
+	static const char *const breaks[] = {"crash", "partition", "qp-error", "rnr", NULL};
+	static const char *const no_memory[] = {"alloc", "register", NULL};
+	static const char *const stalls[] = {
+		"pause",	   "slow-node", "slow-link", "late-completion",
+		"late-visibility", "drift",	NULL};
+
+	plan->breaks |= is_one_of(kind, breaks);
+	plan->no_memory |= is_one_of(kind, no_memory);
+	plan->stalls |= is_one_of(kind, stalls);
+	plan->drops |= !strncmp(kind, "ud-", 3);
+}
+
+static void draw_faults(struct plan *plan, struct rng *rng)
+{
+	const bool none = one_in(rng, 8), healing = one_in(rng, 2);
+	const uint32_t share = range(rng, 2, 8);
+	const char *kind;
+	size_t len = 0;
+
+	plan->heals = healing;
+	for (unsigned i = 0; (kind = gn_sim_fault_name(i)); i++) {
+		const bool chosen = one_in(rng, share) && !none;
+		const bool node = is_one_of(kind, of_nodes);
+		char fault[64];
+
+		if (healing || one_in(rng, 2))
+			draw_schedule(rng, kind, node, !healing, fault, sizeof(fault));
+		else
+			draw_rate(rng, kind, node, RARE_PPM, fault, sizeof(fault));
+		if (!chosen)
+			continue;
+		note_effect(plan, kind);
+		len += (size_t)snprintf(plan->faults + len, sizeof(plan->faults) - len, "%s%s",
+					len ? "," : "", fault);
+	}
+}
+
+/* Datagrams, and what can happen to them; little else. */
+static void draw_lossy(struct plan *plan, struct rng *rng)
+{
+	static const char *const kinds[] = {"ud-loss", "ud-dup", "ud-reorder", "ud-delay"};
+	size_t len = 0;
+
+	for (unsigned i = 0; i < plan->n_requesters; i++) {
+		struct gn_msg_requester_opts *o = &plan->requester[i].opts;
+
+		o->protocol = GN_MSG_UD;
+		o->repeat_us = range(rng, 5, 200);
+		if (o->value_bytes > UD_BYTES_MAX)
+			o->value_bytes = UD_BYTES_MAX;
+		if (o->request_bytes > UD_BYTES_MAX)
+			o->request_bytes = UD_BYTES_MAX;
+	}
+	for (unsigned i = 0; i < 4; i++)
+		if (!one_in(rng, 4))
+			len += (size_t)snprintf(plan->faults + len, sizeof(plan->faults) - len,
+						"%s%s=%u%%", len ? "," : "", kinds[i],
+						range(rng, 1, 40));
+	plan->drops = true;
+	plan->heals = true;
+}
+
+/* ---- programs ---- */
+
+static uint32_t draw_bytes(struct rng *rng, bool datagram)
+{
+	static const uint32_t most[] = {12, 36, 64, 100, 365, 1000, 4096, BYTES_MAX};
+
+	return most[range(rng, 0, datagram ? 5 : 7)];
+}
+
+static void draw_requester(struct plan_requester *r, struct rng *rng)
+{
+	struct gn_msg_requester_opts *o = &r->opts;
+	const bool ud = one_in(rng, 4);
+
+	o->protocol = ud ? GN_MSG_UD : (enum gn_msg_protocol)range(rng, 0, GN_MSG_UD - 1);
+	o->pending = range(rng, 1, one_in(rng, 3) ? 2 : 32);
+	o->request_bytes = draw_bytes(rng, ud);
+	o->value_bytes = draw_bytes(rng, ud);
+	o->max_conns = CONNS_MAX + range(rng, 0, 2);
+	o->timeout_us = range(rng, 2000, 20000);
+	o->repeat_us = range(rng, 10, 1000);
+	o->repeats = range(rng, 1, 8);
+	o->flags = one_in(rng, 3) ? GN_MSG_PAPER : 0;
+	r->conns = range(rng, 1, CONNS_MAX);
+	r->window = one_in(rng, 2) ? o->pending : range(rng, 1, o->pending);
+	r->requests = range(rng, 20, 300);
+	r->think_us = range(rng, 1, one_in(rng, 4) ? 1000 : 30);
+	r->thinks = one_in(rng, 3) ? 0 : range(rng, 1, 100);
+	r->flushes = one_in(rng, 2) ? 0 : range(rng, 1, 300);
+	r->leaves = one_in(rng, 2) ? 0 : range(rng, 1, 20);
+}
+
+static void draw_responder(struct plan *plan, struct rng *rng)
+{
+	struct gn_msg_responder_opts *o = &plan->responder;
+
+	o->max_conns = REQUESTERS_MAX * CONNS_MAX + range(rng, 0, 4);
+	o->max_pending = 32;
+	o->max_request = o->max_value = BYTES_MAX;
+	o->flags = one_in(rng, 3) ? GN_MSG_PAPER : 0;
+	if (one_in(rng, 8)) { /* some are refused */
+		o->max_conns = range(rng, 1, 4);
+		o->max_pending = range(rng, 1, 32);
+	}
+	plan->stop_us = one_in(rng, 4) ? range(rng, 50, 3000) : 0;
+	plan->pauses = one_in(rng, 2) ? 0 : range(rng, 1, 50);
+	plan->pause_us = range(rng, 1, 300);
+}
+
+static uint64_t draw_caps_off(struct rng *rng)
+{
+	const uint64_t all = GN_CAP_INORDER_WRITE | GN_CAP_INORDER_128 | GN_CAP_WRITE_ORDER |
+			     GN_CAP_READ_HEAD_FIRST;
+	const uint64_t some = rng_next(rng) & all;
+
+	switch (range(rng, 0, 2)) {
+	case 0:
+		return 0;
+	case 1:
+		return all;
+	default:
+		return some;
+	}
+}
+
+void plan_draw(struct plan *plan, uint64_t seed)
+{
+	struct rng rng = {seed * 0xd6e8feb86659fd93u + 0x6d7367};
+	unsigned profiles = 0;
+
+	memset(plan, 0, sizeof(*plan));
+	while (gn_sim_profile_name(profiles))
+		profiles++;
+	plan->profile = gn_sim_profile_name(range(&rng, 0, profiles - 1));
+	plan->caps_off = draw_caps_off(&rng);
+	plan->n_requesters = range(&rng, 1, REQUESTERS_MAX);
+	draw_responder(plan, &rng);
+	for (unsigned i = 0; i < plan->n_requesters; i++)
+		draw_requester(&plan->requester[i], &rng);
+	if (one_in(&rng, 6))
+		draw_lossy(plan, &rng);
+	else
+		draw_faults(plan, &rng);
+}
+
+void plan_small(struct plan *plan, const char *faults)
+{
+	memset(plan, 0, sizeof(*plan));
+	plan->profile = "ideal";
+	plan->n_requesters = 3;
+	for (unsigned i = 0; i < plan->n_requesters; i++) {
+		static const enum gn_msg_protocol protocols[] = {GN_MSG_WRITE_SEND, GN_MSG_UD,
+								 GN_MSG_READ};
+		struct plan_requester *r = &plan->requester[i];
+
+		r->opts.protocol = protocols[i];
+		r->opts.pending = 2;
+		r->opts.max_conns = 2;
+		r->opts.request_bytes = r->opts.value_bytes = 64;
+		r->opts.timeout_us = 5000;
+		r->opts.repeat_us = 100;
+		r->conns = r->window = 2;
+		r->requests = 8;
+	}
+	plan->responder.max_conns = 6;
+	snprintf(plan->faults, sizeof(plan->faults), "%s", faults);
+	plan->no_memory = true;
+}
+
+void plan_print(const struct plan *p)
+{
+	const struct gn_msg_responder_opts *o = &p->responder;
+
+	printf("# profile %s, caps off %llx%s\n# faults %s\n", p->profile,
+	       (unsigned long long)p->caps_off, p->heals ? ", heals" : "", p->faults);
+	printf("# n0: flags %x, %u connections, %u pending, stops %u us, pauses %u us\n", o->flags,
+	       o->max_conns, o->max_pending, p->stop_us, p->pauses ? p->pause_us : 0);
+	for (unsigned i = 0; i < p->n_requesters; i++) {
+		const struct plan_requester *r = &p->requester[i];
+
+		printf("# n%u: %s, flags %x, %u connections, %u pending of %u, %u and %u bytes, "
+		       "repeats %u from %u us, %u requests, thinks %u us, flushes %u, leaves %u\n",
+		       i + 1, gn_msg_protocol_str(r->opts.protocol), r->opts.flags, r->conns,
+		       r->window, r->opts.pending, r->opts.request_bytes, r->opts.value_bytes,
+		       r->opts.repeats, r->opts.repeat_us, r->requests, r->thinks ? r->think_us : 0,
+		       r->flushes, r->leaves);
+	}
+}

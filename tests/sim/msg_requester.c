@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A requester of the test: connects, asks, flushes, thinks, leaves and comes back; and looks at each
+ * result.
+ */
+#include <errno.h>
+
+#include "msg.h"
+
+#define ATTEMPTS  60u
+#define UNTIL_NS  40000000ull	/* no new requests from here on */
+#define DRAIN_NS  2000000000ull /* a request ends when the responder's end is noticed */
+#define HEAL_NS	  3000000000ull /* what was cut off is reached again */
+#define MEMORY_US 1000u		/* until there may be some again */
+#define TAKE	  8u
+#define WAIT_US	  200u
+#define TRY_EVERY 500000ull /* to connect, ns */
+
+struct session {
+	struct world *w;
+	const struct plan_requester *plan;
+	struct gn_msg_requester *requester;
+	struct gn_msg_conn *conn[CONNS_MAX];
+	unsigned serial[CONNS_MAX]; /* of the connections there were */
+	uint32_t asked[CONNS_MAX], taken[CONNS_MAX], under_way[CONNS_MAX];
+	bool gone[CONNS_MAX];
+	uint64_t try_ns[CONNS_MAX];
+	unsigned left, life, serials;
+	uint8_t *room;
+};
+
+/* ---- connections ---- */
+
+static bool may_fail(const struct session *s, int rc)
+{
+	const struct plan *p = &s->w->plan;
+
+	if (rc == -ENOMEM)
+		return p->no_memory;
+	/* Nobody is there now, or it has had enough; or it does not answer. */
+	return rc == -ECONNREFUSED || rc == -ETIMEDOUT || rc == -ECONNRESET || rc == -EPIPE;
+}
+
+static void connect_one(struct session *s, unsigned c)
+{
+	const char *why = NULL;
+	int rc;
+
+	if (gn_now_ns() < s->try_ns[c])
+		return;
+	rc = gn_msg_connect(s->requester, ADDR, &why, &s->conn[c]);
+	world_say(s->w, "connection %u: %s %s", s->serials, gn_strerror(rc), why ? why : "");
+	s->try_ns[c] = gn_now_ns() + TRY_EVERY;
+	if (rc) {
+		s->w->sums.refused_conns += why && *why;
+		s->conn[c] = NULL;
+		if (!may_fail(s, rc))
+			world_fail(s->w, "cannot connect: %s", gn_strerror(rc));
+		return;
+	}
+	s->w->sums.reconnects += s->serials >= s->plan->conns;
+	s->serial[c] = s->serials++;
+	s->asked[c] = s->taken[c] = s->under_way[c] = 0;
+	s->gone[c] = false;
+}
+
+/* With requests under way, or without. */
+static void leave(struct session *s, unsigned c)
+{
+	world_say(s->w, "leaves connection %u with %u under way", s->serial[c], s->under_way[c]);
+	if (gn_msg_pending(s->conn[c]) != s->under_way[c])
+		world_fail(s->w, "%u requests are under way and not %u", s->under_way[c],
+			   gn_msg_pending(s->conn[c]));
+	for (uint32_t i = 0; i < s->w->n_asked && s->under_way[c]; i++) {
+		struct asked *asked = &s->w->asked[i];
+
+		if (asked->life != s->life || asked->conn != s->serial[c] || asked->ended)
+			continue;
+		asked->ended = 1; /* it is forgotten: no result may name it */
+		s->under_way[c]--;
+		s->w->sums.left++;
+	}
+	gn_msg_disconnect(s->conn[c]);
+	s->conn[c] = NULL;
+}
+
+/* ---- requests ---- */
+
+static uint32_t draw_len(uint32_t most)
+{
+	return (uint32_t)(gn_random() % 4 ? gn_random() % (most + 1) : most);
+}
+
+static uint32_t new_request(struct session *s, unsigned c)
+{
+	const struct gn_msg_requester_opts *o = &s->plan->opts;
+	const uint32_t head = (uint32_t)sizeof(uint32_t);
+	const uint32_t number = s->w->n_asked++;
+	struct asked *asked = &s->w->asked[number];
+
+	*asked = (struct asked){
+		.life = s->life,
+		.conn = s->serial[c],
+		.number = s->asked[c],
+		.protocol = o->protocol,
+		.len = head + draw_len(o->request_bytes - head),
+		.value_len = draw_len(o->value_bytes),
+		.refuse = gn_random() % 32 == 0,
+		.least = s->w->version,
+	};
+	if (o->protocol == GN_MSG_READ) {
+		const uint32_t words = asked->value_len / 8;
+
+		asked->value_len = words * 8;
+		asked->offset = gn_random() % (DATA_WORDS - words + 1) * 8;
+		asked->refuse = false;
+	}
+	return number;
+}
+
+static int begin(struct session *s, unsigned c, uint32_t number)
+{
+	const struct asked *asked = &s->w->asked[number];
+
+	if (asked->protocol == GN_MSG_READ)
+		return gn_msg_read(s->conn[c], asked->offset, asked->value_len, number);
+	memcpy(s->room, &number, sizeof(number));
+	pattern_fill(s->room + sizeof(number), asked->len - (uint32_t)sizeof(number), number,
+		     false);
+	return gn_msg_ask(s->conn[c], s->room, asked->len, number);
+}
+
+/* One more, if there may be; false: not now. */
+static bool ask(struct session *s, unsigned c)
+{
+	struct world *w = s->w;
+	uint32_t number;
+	int rc;
+
+	if (!s->conn[c] || s->gone[c] || !s->left || w->n_asked == ASKED_MAX ||
+	    s->under_way[c] >= s->plan->window)
+		return false;
+	number = new_request(s, c);
+	rc = begin(s, c, number);
+	world_say(w, "asks %u on connection %u: %s", number, s->serial[c], gn_strerror(rc));
+	if (!rc) {
+		s->asked[c]++;
+		s->under_way[c]++;
+		s->left--;
+		w->sums.protocols[s->plan->opts.protocol]++;
+		w->sums.papers += s->plan->opts.flags & GN_MSG_PAPER;
+		return true;
+	}
+	if (rc != -EAGAIN && rc != -ENOTCONN)
+		world_fail(w, "request %u cannot be asked: %s", number, gn_strerror(rc));
+	w->asked[number].ended = 1; /* it never was one */
+	w->n_asked--;
+	s->gone[c] |= rc == -ENOTCONN;
+	return false;
+}
+
+/* ---- results ---- */
+
+/* What is read is of its place, and not older than what was there when it was asked. */
+static void check_words(struct session *s, const struct asked *asked, uint32_t number,
+			const uint64_t *word)
+{
+	for (uint32_t i = 0; i < asked->value_len / 8; i++) {
+		const uint32_t index = (uint32_t)(asked->offset / 8) + i;
+		const uint64_t version = word[i] >> 16;
+
+		if ((word[i] & 0xffff) != (index & 0xffff) || version < asked->least ||
+		    version > s->w->version + 1) {
+			world_fail(s->w, "request %u reads %llx as word %u; versions %llu to %llu",
+				   number, (unsigned long long)word[i], index,
+				   (unsigned long long)asked->least,
+				   (unsigned long long)s->w->version + 1);
+			return;
+		}
+		s->w->sums.torn_words += i && version != word[i - 1] >> 16;
+	}
+}
+
+static void check_value(struct session *s, const struct asked *asked, uint32_t number,
+			const struct gn_msg_result *result)
+{
+	uint32_t bad;
+
+	if (result->len != asked->value_len)
+		world_fail(s->w, "request %u is answered with %u bytes instead of %u", number,
+			   result->len, asked->value_len);
+	else if (asked->protocol == GN_MSG_READ)
+		check_words(s, asked, number, result->value);
+	else if (asked->executed != 1 || asked->refuse)
+		world_fail(s->w, "request %u is answered and was executed %u times%s", number,
+			   asked->executed, asked->refuse ? ", and refused" : "");
+	else if (!pattern_is(result->value, result->len, number, true, &bad))
+		world_fail(s->w, "request %u: its answer of %u bytes is wrong from %u on", number,
+			   result->len, bad);
+	s->w->sums.reads += asked->protocol == GN_MSG_READ;
+}
+
+static bool may_end(const struct session *s, const struct asked *asked, enum gn_msg_status status)
+{
+	const struct plan *p = &s->w->plan;
+
+	switch (status) {
+	case GN_MSG_OK:
+		return true;
+	case GN_MSG_REFUSED:
+		return asked->refuse && asked->executed == 1;
+	case GN_MSG_GONE:
+		return p->breaks || p->no_memory || p->stop_us;
+	case GN_MSG_LOST:
+		return asked->protocol == GN_MSG_UD &&
+		       (p->breaks || p->drops || p->stalls || p->pauses || p->stop_us ||
+			p->no_memory || s->plan->opts.repeat_us < 1000);
+	default:
+		return false;
+	}
+}
+
+static void take_one(struct session *s, const struct gn_msg_result *result)
+{
+	struct world *w = s->w;
+	const uint32_t number = (uint32_t)result->id;
+	struct asked *asked = &w->asked[number];
+	unsigned c = 0;
+
+	world_say(w, "%u ends: %s", number, gn_msg_status_str(result->status));
+	if (result->id >= w->n_asked || asked->life != s->life || asked->ended++) {
+		world_fail(w, "request %llu ends, which is not under way",
+			   (unsigned long long)result->id);
+		return;
+	}
+	while (c < CONNS_MAX && !(s->conn[c] && s->serial[c] == asked->conn))
+		c++;
+	if (c == CONNS_MAX) {
+		world_fail(w, "request %u ends on a connection that was left", number);
+		return;
+	}
+	s->under_way[c]--;
+	s->gone[c] |= result->status == GN_MSG_GONE;
+	if (result->conn != s->conn[c])
+		world_fail(w, "request %u ends on another connection", number);
+	if (asked->protocol != GN_MSG_UD && asked->number != s->taken[c])
+		world_fail(w, "request %u is number %u and ends as number %u", number,
+			   asked->number, s->taken[c]);
+	s->taken[c]++;
+	if (!may_end(s, asked, result->status))
+		world_fail(w, "request %u (%s) ends: %s", number,
+			   gn_msg_protocol_str(asked->protocol), gn_msg_status_str(result->status));
+	if (result->status == GN_MSG_OK)
+		check_value(s, asked, number, result);
+	w->sums.statuses[result->status]++;
+}
+
+static void take(struct session *s, uint64_t deadline_ns)
+{
+	struct gn_msg_result result[TAKE];
+	const unsigned most = 1 + (unsigned)(gn_random() % TAKE);
+	const int n = gn_msg_take(s->requester, result, most, deadline_ns);
+
+	if (n < 0 || (unsigned)n > most)
+		world_fail(s->w, "results cannot be taken: %d", n);
+	for (int i = 0; i < n; i++)
+		take_one(s, &result[i]);
+	for (unsigned c = 0; c < CONNS_MAX; c++)
+		if (s->conn[c] && s->gone[c] && !s->under_way[c])
+			leave(s, c);
+}
+
+static unsigned under_way(const struct session *s)
+{
+	unsigned n = 0;
+
+	for (unsigned c = 0; c < CONNS_MAX; c++)
+		n += s->under_way[c];
+	return n;
+}
+
+/* ---- its life ---- */
+
+static void step(struct session *s)
+{
+	const unsigned c = (unsigned)(gn_random() % s->plan->conns);
+
+	if (!s->conn[c])
+		connect_one(s, c);
+	while (ask(s, c))
+		;
+	if (gn_random() % 1000 < s->plan->flushes)
+		gn_msg_flush(s->requester);
+	if (gn_random() % 1000 < s->plan->thinks)
+		gn_sleep_us(1 + gn_random() % s->plan->think_us);
+	if (gn_random() % 1000 < s->plan->leaves && s->conn[c])
+		leave(s, c);
+	if (under_way(s))
+		take(s, gn_random() % 4 ? gn_deadline_us(1 + gn_random() % WAIT_US) : 0);
+	else
+		gn_sleep_us(1 + gn_random() % 10);
+}
+
+/* What is under way ends; nothing is lost without a word. */
+static void drain(struct session *s)
+{
+	const uint64_t until_ns = gn_sim_now_ns(s->w->run.sim) + DRAIN_NS;
+
+	while (under_way(s) && gn_sim_now_ns(s->w->run.sim) < until_ns && !*s->w->run.failure)
+		take(s, gn_deadline_us(WAIT_US));
+	if (under_way(s))
+		world_fail(s->w, "%u requests do not end", under_way(s));
+}
+
+/* After all that went wrong, somebody new is served. */
+static void heal(struct session *s)
+{
+	const uint64_t until_ns = gn_sim_now_ns(s->w->run.sim) + HEAL_NS;
+	uint64_t answered;
+
+	for (unsigned c = 0; c < CONNS_MAX; c++)
+		if (s->conn[c])
+			leave(s, c);
+	drain(s);
+	answered = s->w->sums.statuses[GN_MSG_OK];
+	while (gn_sim_now_ns(s->w->run.sim) < until_ns && !*s->w->run.failure &&
+	       s->w->sums.statuses[GN_MSG_OK] == answered) {
+		s->left = 1;
+		if (!s->conn[0])
+			connect_one(s, 0);
+		ask(s, 0);
+		take(s, gn_deadline_us(1000));
+		if (!s->conn[0])
+			gn_sleep_us(1000);
+	}
+	if (s->w->sums.statuses[GN_MSG_OK] == answered)
+		world_fail(s->w, "nobody is answered after all is well again");
+	s->w->sums.healed++;
+	drain(s);
+}
+
+static void live(struct session *s)
+{
+	struct world *w = s->w;
+	struct gn_msg_stats stats;
+	unsigned c;
+
+	while ((s->left || under_way(s)) && gn_sim_now_ns(w->run.sim) < UNTIL_NS &&
+	       !*w->run.failure)
+		step(s);
+	s->left = 0;
+	drain(s);
+	if (w->plan.heals && !w->plan.no_memory && w->plan.responder.max_pending == 32 &&
+	    w->plan.responder.max_conns >= REQUESTERS_MAX * CONNS_MAX)
+		heal(s);
+	for (c = 0; c < CONNS_MAX && gn_random() % 2; c++)
+		if (s->conn[c])
+			leave(s, c);
+	gn_msg_requester_stats(s->requester, &stats);
+	w->sums.repeats += stats.repeats;
+	w->sums.strays += stats.strays;
+	w->sums.looks += stats.looks;
+}
+
+static int make(struct session *s, struct gn_fabric *fabric)
+{
+	int rc = gn_msg_requester_create(fabric, &s->plan->opts, &s->requester);
+
+	if (!rc)
+		s->room = gn_alloc(BYTES_MAX, 0);
+	if (!rc && !s->room) {
+		gn_msg_requester_destroy(s->requester);
+		rc = -ENOMEM;
+	}
+	return rc;
+}
+
+int requester_main(struct gn_env *env, int argc, char **argv)
+{
+	const struct requester_arg *arg = env->arg;
+	struct world *w = arg->w;
+	struct session s = {.w = w, .plan = &w->plan.requester[arg->index]};
+	struct gn_fabric *fabric = NULL;
+	int rc = -ENOMEM;
+
+	(void)argc, (void)argv;
+	if (w->n_lives == LIVES_MAX)
+		return 0;
+	s.life = w->n_lives++;
+	s.left = s.plan->requests;
+	for (unsigned i = 0; rc && i < ATTEMPTS; i++) {
+		if (!fabric)
+			rc = gn_fabric_open(env->fabric, &fabric);
+		if (fabric)
+			rc = make(&s, fabric);
+		if (rc)
+			gn_sleep_us(MEMORY_US);
+	}
+	if (rc && !w->plan.no_memory)
+		world_fail(w, "no requester: %s", gn_strerror(rc));
+	if (!rc) {
+		live(&s);
+		gn_msg_requester_destroy(s.requester);
+		gn_free(s.room);
+	}
+	if (fabric && gn_fabric_close(fabric))
+		world_fail(w, "a requester's fabric cannot be closed");
+	w->over[s.life] = true;
+	w->requesters_over++;
+	return 0;
+}

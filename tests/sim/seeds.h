@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What tests of programs under faults share: a run of a simulated cluster for each seed, what is
+ * said of one that failed and how to have it again, faults at every point, and the command line. A
+ * test's own world begins with a struct seeds, and is what its functions get.
+ */
+#ifndef GN_TESTS_SIM_SEEDS_H
+#define GN_TESTS_SIM_SEEDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gannet/sim.h"
+
+#define KINDS_MAX 32u /* of faults */
+
+struct seeds {
+	uint64_t seed;
+	bool verbose;
+	struct gn_sim *sim; /* of the run that is under way */
+	char failure[512];  /* the first one; empty: none */
+	char log[8192];
+	uint64_t faults[KINDS_MAX]; /* that happened, in all runs */
+};
+
+/* A test. Its functions begin with the world, whose first member is a struct seeds. */
+struct seeds_test {
+	const char *program;  /* "sim-rpc" */
+	const char *what;     /* has seeds: "calls" */
+	unsigned seconds_max; /* that a run may take */
+	/* What is run for w->seed; and something small and regular, for one fault on schedule. */
+	void (*plan)(struct seeds *w);
+	void (*plan_small)(struct seeds *w, const char *faults);
+	void (*print)(const struct seeds *w);
+	/* As planned, see seeds_simulate(). */
+	void (*run)(struct seeds *w);
+	void (*points)(struct seeds *w);  /* calls seeds_points() */
+	void (*breadth)(struct seeds *w); /* what must have happened in all of them */
+};
+
+/* All of it: what main() returns. */
+int seeds_main(int argc, char **argv, const struct seeds_test *test, struct seeds *w);
+
+/* The first failure counts. */
+__attribute__((format(printf, 2, 3))) void seeds_fail(struct seeds *w, const char *fmt, ...);
+/* If one wants to know. */
+__attribute__((format(printf, 2, 3))) void seeds_say(const struct seeds *w, const char *fmt, ...);
+
+/* A process of a run, on the node of its own number. */
+struct seeds_process {
+	gn_node_main *program;
+	void *arg;
+};
+
+/*
+ * Runs the processes, and has check look at the run with what it ended with, before it is gone. That
+ * it ended, nobody left anything behind, and with all_return that all returned 0, is checked here.
+ */
+void seeds_simulate(struct seeds *w, const struct gn_sim_opts *opts,
+		    const struct seeds_process *process, unsigned n, bool all_return,
+		    void (*check)(struct seeds *w));
+
+/* The n-th time on a node, for every n: until a run has fewer than that. who: "client, …". */
+void seeds_points(struct seeds *w, const char *kind, unsigned node, const char *who);
+
+/* A line of TAP. */
+void seeds_result(bool ok, const char *name);
+
+struct seeds_sum {
+	const char *what;
+	uint64_t n;
+};
+/* Prints them; false if one is 0. */
+bool seeds_all_there(const struct seeds_sum *sum, unsigned n);
+/* A line of TAP: every kind of fault has happened, but for those that begin with but (or NULL). */
+void seeds_all_faults(const struct seeds *w, const char *but);
+
+#endif

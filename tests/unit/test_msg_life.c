@@ -1,0 +1,651 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requesters and responders that come and go, what is refused, what is lost, and how long one waits.
+ */
+#include "msg_stream.h"
+
+#define GONE_NS \
+	(unit_slow() ? 5000000000u : 1000000000u) /* until it is known that a peer is gone */
+
+/* For what complains rightly. */
+static void be_silent(void *arg, enum gn_log_level level, const char *line)
+{
+	(void)arg, (void)level, (void)line;
+}
+
+/* ---- words that cannot be ---- */
+
+static int opts_of_requesters(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct gn_msg_requester_opts opts = requester_opts(w);
+	struct gn_msg_requester *requester = NULL;
+
+	(void)client;
+	opts.protocol = GN_MSG_PROTOCOLS;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EINVAL);
+	opts = requester_opts(w);
+	opts.pending = GN_MSG_PENDING_MAX + 1;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EINVAL);
+	opts = requester_opts(w);
+	opts.max_conns = GN_MSG_CONNS_MAX + 1;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EINVAL);
+	opts = requester_opts(w);
+	opts.repeats = 21;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EINVAL);
+	opts = requester_opts(w);
+	opts.flags = 1u << 31;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EINVAL);
+	if (w->protocol != GN_MSG_UD && w->protocol != GN_MSG_READ) {
+		opts = requester_opts(w);
+		opts.request_bytes = GN_MSG_BYTES_MAX + 1;
+		EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EMSGSIZE);
+		opts = requester_opts(w);
+		opts.value_bytes = GN_MSG_BYTES_MAX + 1;
+		EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EMSGSIZE);
+	}
+	EXPECT(requester == NULL);
+	gn_msg_requester_destroy(NULL);
+	return 0;
+}
+
+static int opts_of_responders(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	static const struct gn_msg_responder_opts bad[] = {
+		{.max_conns = GN_MSG_CONNS_MAX + 1},
+		{.max_pending = GN_MSG_PENDING_MAX + 1},
+		{.max_request = GN_MSG_BYTES_MAX + 1},
+		{.max_value = GN_MSG_BYTES_MAX + 1},
+		{.flags = 1u << 31},
+		{.listen_flags = 1u << 31},
+	};
+	struct gn_msg_responder *responder = NULL;
+	struct gn_mem *mem;
+	char addr[96];
+
+	(void)client;
+	snprintf(addr, sizeof(addr), "%s", w->simulated ? "sim:n1:7001" : w->addr);
+	if (!w->simulated && !given_addr())
+		snprintf(addr, sizeof(addr), "%s-more", w->addr);
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		struct gn_msg_responder_opts opts = bad[i];
+
+		opts.answer = answer;
+		opts.arg = w;
+		EXPECT(gn_msg_responder_create(fabric, addr, &opts, &responder) == -EINVAL);
+	}
+	/* Memory that nobody may read. */
+	EXPECT(gn_mem_alloc(fabric, GN_PAGE, 0, &mem) == 0);
+	EXPECT(gn_msg_responder_create(fabric, addr, &(struct gn_msg_responder_opts){.data = mem},
+				       &responder) < 0);
+	EXPECT(gn_mem_free(mem) == 0);
+	EXPECT(gn_msg_responder_create(fabric, addr, NULL, &responder) == -EINVAL);
+	EXPECT(gn_msg_responder_create(fabric, addr, &(struct gn_msg_responder_opts){0},
+				       &responder) == -EINVAL);
+	if (!w->simulated)
+		EXPECT(gn_msg_responder_create(fabric, w->addr,
+					       &(struct gn_msg_responder_opts){.answer = answer},
+					       &responder) == -EADDRINUSE);
+	EXPECT(responder == NULL);
+	gn_msg_responder_destroy(NULL);
+	return 0;
+}
+
+static void test_opts(void **state)
+{
+	struct world w = {.program = opts_of_requesters, .clients = 1};
+
+	(void)state;
+	run_protocols(&w, EVERYWHERE, ALL);
+	w.program = opts_of_responders;
+	gn_log_to(be_silent, NULL);
+	run_where(&w, EVERYWHERE);
+	gn_log_to(NULL, NULL);
+}
+
+/* ---- what cannot be asked ---- */
+
+static int askings(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct gn_msg_requester_opts opts = requester_opts(w);
+	struct gn_msg_requester *requester;
+	struct gn_msg_conn *conn, *second = NULL, *third = NULL;
+	uint8_t *data = data_of(w);
+	static uint8_t bytes[256];
+
+	(void)client;
+	opts.pending = 2;
+	opts.request_bytes = 100;
+	opts.value_bytes = 200;
+	opts.max_conns = 2;
+	EXPECT(data && gn_msg_requester_create(fabric, &opts, &requester) == 0);
+	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	EXPECT(gn_msg_data_bytes(conn) == readable(w));
+	if (w->protocol == GN_MSG_READ) {
+		EXPECT(gn_msg_ask(conn, bytes, 1, 1) == -EINVAL);
+		EXPECT(gn_msg_read(conn, 0, 201, 1) == -EMSGSIZE);
+		EXPECT(gn_msg_read(conn, MSG_DATA_BYTES, 1, 1) == -ERANGE);
+		EXPECT(gn_msg_read(conn, MSG_DATA_BYTES - 99, 100, 1) == -ERANGE);
+		EXPECT(gn_msg_read(conn, UINT64_MAX, 2, 1) == -ERANGE);
+		EXPECT(gn_msg_read(conn, UINT64_MAX - 99, 100, 1) == -ERANGE);
+	} else {
+		EXPECT(gn_msg_read(conn, 0, 1, 1) == -EINVAL);
+		EXPECT(gn_msg_ask(conn, bytes, 101, 1) == -EMSGSIZE);
+	}
+	EXPECT(gn_msg_pending(conn) == 0);
+	EXPECT(gn_msg_connect(requester, w->addr, NULL, &second) == 0);
+	EXPECT(gn_msg_connect(requester, w->addr, NULL, &third) == -ENOSPC && !third);
+	gn_msg_disconnect(second);
+	EXPECT(gn_msg_connect(requester, w->addr, NULL, &second) == 0);
+	for (unsigned i = 0; i < 5; i++) {
+		EXPECT(echo(w, requester, conn, 100, i, data) == 0);
+		EXPECT(echo(w, requester, second, 8 + i, i, data) == 0);
+	}
+	gn_msg_requester_destroy(requester);
+	gn_free(data);
+	return 0;
+}
+
+static void test_askings(void **state)
+{
+	struct world w = {.program = askings, .clients = 1, .data_bytes = MSG_DATA_BYTES};
+
+	(void)state;
+	run_protocols(&w, EVERYWHERE, ALL);
+}
+
+/* ---- who is refused ---- */
+
+static int refused(struct world *w, struct gn_fabric *fabric, struct gn_msg_requester_opts opts)
+{
+	struct gn_msg_requester *requester;
+	struct gn_msg_conn *conn = NULL;
+	const char *why = NULL;
+
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
+	EXPECT(gn_msg_connect(requester, w->addr, &why, &conn) == -ECONNREFUSED);
+	EXPECT(!conn && why && *why);
+	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == -ECONNREFUSED);
+	gn_msg_requester_destroy(requester);
+	return 0;
+}
+
+static int limits(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct gn_msg_requester_opts opts = requester_opts(w);
+	struct gn_msg_requester *requester[3];
+	struct gn_msg_conn *conn[3] = {NULL};
+	const char *why = NULL;
+
+	(void)client;
+	opts.pending = 4;
+	opts.request_bytes = 64;
+	opts.value_bytes = 128;
+	for (unsigned i = 0; i < 3 && w->protocol != GN_MSG_READ; i++) {
+		struct gn_msg_requester_opts more = opts;
+
+		*(uint32_t *[]){&more.pending, &more.request_bytes, &more.value_bytes}[i] += 1;
+		EXPECT(refused(w, fabric, more) == 0);
+	}
+	for (unsigned i = 0; i < 3; i++)
+		EXPECT(gn_msg_requester_create(fabric, &opts, &requester[i]) == 0);
+	EXPECT(gn_msg_connect(requester[0], w->addr, &why, &conn[0]) == 0);
+	EXPECT(gn_msg_connect(requester[1], w->addr, &why, &conn[1]) == 0);
+	EXPECT(gn_msg_connect(requester[2], w->addr, &why, &conn[2]) == -ECONNREFUSED);
+	EXPECT(!conn[2] && why && *why);
+	world_await(w, &w->conns, 2);
+	gn_msg_disconnect(conn[0]);
+	world_await(w, &w->conns, 1);
+	EXPECT(gn_msg_connect(requester[2], w->addr, &why, &conn[2]) == 0);
+	for (unsigned i = 0; i < 3; i++)
+		gn_msg_requester_destroy(requester[i]);
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester[0]) == 0);
+	EXPECT(gn_msg_connect(requester[0], "nosuch:thing", &why, &conn[0]) == -EINVAL);
+	EXPECT(gn_msg_connect(requester[0],
+			      w->simulated ? "sim:n0:7999" :
+			      given_addr() ? "verbs:10.77.0.1:7999" :
+					     "shm:test-msg-nobody",
+			      &why, &conn[0]) == -ECONNREFUSED);
+	gn_msg_requester_destroy(requester[0]);
+	return 0;
+}
+
+static void test_limits(void **state)
+{
+	struct world w = {
+		.program = limits,
+		.clients = 1,
+		.opts = {.max_conns = 2, .max_pending = 4, .max_request = 64, .max_value = 128},
+		.data_bytes = GN_PAGE};
+
+	(void)state;
+	gn_log_to(be_silent, NULL); /* of what is no address */
+	run_protocols(&w, EVERYWHERE, ALL);
+	gn_log_to(NULL, NULL);
+}
+
+/* ---- nothing to ask, nothing to read ---- */
+
+static int one_sided(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	const bool reads = w->protocol == GN_MSG_READ;
+	struct gn_msg_requester_opts opts = requester_opts(w);
+	struct gn_msg_requester *requester;
+	struct gn_msg_conn *conn;
+
+	(void)client;
+	if (reads == !w->data_bytes)
+		return refused(w, fabric, opts);
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
+	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	EXPECT(gn_msg_data_bytes(conn) == readable(w));
+	EXPECT(reads || gn_msg_read(conn, 0, 0, 0) == -EINVAL);
+	gn_msg_disconnect(conn);
+	gn_msg_requester_destroy(requester);
+	return 0;
+}
+
+static void test_one_sided(void **state)
+{
+	struct world w = {.program = one_sided, .clients = 1};
+
+	(void)state;
+	run_protocols(&w, EVERYWHERE, ALL);
+	w.data_bytes = GN_PAGE;
+	w.mute = true;
+	run_protocols(&w, EVERYWHERE, ALL);
+}
+
+/* ---- waiting ---- */
+
+static int waiting(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct gn_msg_requester_opts opts = requester_opts(w);
+	struct gn_msg_requester *requester;
+	struct gn_msg_result result;
+	struct gn_msg_conn *conn;
+	uint64_t until_ns;
+
+	(void)client;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
+	EXPECT(gn_msg_take(requester, &result, 1, 0) == 0);
+	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	EXPECT(gn_msg_take(requester, &result, 1, 0) == 0);
+	/* Nothing is under way, so there is nothing to wait for. */
+	EXPECT(gn_msg_take(requester, &result, 1, GN_FOREVER) == 0);
+	/* What is flushed is executed, though nobody takes the answer. */
+	EXPECT(gn_msg_ask(conn, "1234567", 7, 5) == 0);
+	EXPECT(gn_msg_flush(requester) == 0);
+	world_await(w, &w->executed, 1);
+	EXPECT(gn_msg_take(requester, &result, 1, gn_deadline_us(UNIT_PATIENCE_US)) == 1);
+	EXPECT(result.id == 5 && result.len == 7 && !memcmp(result.value, "1234567", 7));
+	/* And one waits for a responder that does nothing for a while. */
+	world_still(w);
+	EXPECT(gn_msg_ask(conn, "abc", 3, 6) == 0);
+	until_ns = gn_deadline_us(3000);
+	EXPECT(gn_msg_take(requester, &result, 1, until_ns) == 0);
+	EXPECT(gn_now_ns() >= until_ns && gn_msg_pending(conn) == 1);
+	world_still(w);
+	EXPECT(gn_msg_take(requester, &result, 1, gn_deadline_us(UNIT_PATIENCE_US)) == 1);
+	EXPECT(result.id == 6 && result.status == GN_MSG_OK && !memcmp(result.value, "abc", 3));
+	EXPECT(LOAD(w->executed) == 2);
+	gn_msg_requester_destroy(requester);
+	return 0;
+}
+
+static void test_waiting(void **state)
+{
+	struct world w = {.program = waiting, .clients = 1};
+
+	(void)state;
+	run_protocols(&w, EVERYWHERE, BUT_READ);
+}
+
+/* ---- a responder that goes ---- */
+
+/* All under way end in one status, each once, in time; or have been answered before. */
+static int all_end(struct gn_msg_requester *requester, uint64_t n, enum gn_msg_status as,
+		   uint64_t *ended)
+{
+	const uint64_t until_ns = gn_now_ns() + GONE_NS;
+	struct gn_msg_result result[16];
+
+	for (uint64_t got = 0; got < n;) {
+		const int k = gn_msg_take(requester, result, 16, until_ns);
+
+		EXPECT(k > 0);
+		for (int i = 0; i < k; i++) {
+			EXPECT(result[i].status == GN_MSG_OK || result[i].status == as);
+			*ended += result[i].status == as;
+			EXPECT(result[i].conn);
+		}
+		got += (uint64_t)k;
+	}
+	EXPECT(gn_msg_take(requester, result, 1, 0) == 0);
+	return 0;
+}
+
+static int leaving(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct stream s = {.conns = 2, .pending = 8, .max_request = 40, .max_value = 300, .n = 100};
+	uint8_t *data = data_of(w), room[48];
+	struct gn_msg_conn *conn;
+	uint64_t ended = 0;
+	int rc = 0;
+
+	(void)client;
+	s.data = data;
+	EXPECT(data && stream_begin(&s, w, fabric) == 0);
+	EXPECT(stream_run(&s) == 0);
+	world_still(w);
+	for (unsigned i = 0; i < 16; i++) {
+		const struct want want = {.seed = i, .len = 16, .value_len = 100};
+
+		EXPECT(begin(w, s.conn[i % 2], &want, i, room) == 0);
+	}
+	EXPECT(gn_msg_flush(s.requester) == 0);
+	world_down(w);
+	EXPECT(all_end(s.requester, 16, GN_MSG_GONE, &ended) == 0);
+	EXPECT(w->protocol == GN_MSG_READ || ended == 16);
+	EXPECT(gn_msg_pending(s.conn[0]) == 0 && gn_msg_pending(s.conn[1]) == 0);
+	/* Who has nothing under way finds out when asking, or at the latest by an answer. */
+	for (unsigned i = 0; i < 2; i++) {
+		const struct want want = {.len = 16, .value_len = 100};
+
+		rc = begin(w, s.conn[i], &want, i, room);
+		if (!rc)
+			EXPECT(all_end(s.requester, 1, GN_MSG_GONE, &ended) == 0);
+		else
+			EXPECT(rc == -ENOTCONN);
+		EXPECT(begin(w, s.conn[i], &want, i, room) == -ENOTCONN);
+	}
+	EXPECT(gn_msg_connect(s.requester, w->addr, NULL, &conn) == -ECONNREFUSED);
+	gn_msg_disconnect(s.conn[0]);
+	gn_msg_disconnect(s.conn[1]);
+	/* It is back, and so is who asks. */
+	STORE(w->still, 0);
+	world_up(w);
+	for (unsigned i = 0; i < 2; i++)
+		EXPECT(gn_msg_connect(s.requester, w->addr, NULL, &s.conn[i]) == 0);
+	s.n += 100;
+	EXPECT(stream_run(&s) == 0);
+	gn_msg_requester_destroy(s.requester);
+	gn_free(data);
+	return 0;
+}
+
+static void test_leaving(void **state)
+{
+	struct world w = {.program = leaving, .clients = 1, .data_bytes = MSG_DATA_BYTES};
+
+	(void)state;
+	run_protocols(&w, EVERYWHERE, ALL);
+}
+
+/* Some ask all the time while the responder goes; nobody hangs, and all come back. */
+static int coming_and_going(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct stream s = {.conns = 1, .pending = 16, .max_request = 40, .max_value = 300, .n = 50};
+	uint8_t *data = data_of(w);
+	uint64_t gone = 0, answered = 0;
+
+	s.data = data;
+	s.rng = client;
+	EXPECT(data && stream_begin(&s, w, fabric) == 0);
+	EXPECT(stream_run(&s) == 0);
+	__atomic_fetch_add(&w->step, 1, __ATOMIC_ACQ_REL);
+	if (!client) {
+		world_await(w, &w->step, w->clients);
+		world_down(w);
+	}
+	while (!gone) {
+		struct gn_msg_result result[16];
+		uint8_t room[48];
+		const struct want want = {.seed = 3, .len = 16, .value_len = 100};
+		int rc = 0, n;
+
+		while (!rc)
+			rc = begin(w, s.conn[0], &want, answered, room);
+		EXPECT(rc == -EAGAIN || rc == -ENOTCONN);
+		if (!gn_msg_pending(s.conn[0]))
+			break;
+		n = gn_msg_take(s.requester, result, 16, gn_now_ns() + GONE_NS);
+		EXPECT(n > 0);
+		for (int i = 0; i < n; i++) {
+			EXPECT(result[i].status == GN_MSG_OK || result[i].status == GN_MSG_GONE);
+			gone += result[i].status == GN_MSG_GONE;
+			answered += result[i].status == GN_MSG_OK;
+		}
+	}
+	EXPECT(all_end(s.requester, gn_msg_pending(s.conn[0]), GN_MSG_GONE, &gone) == 0);
+	gn_msg_disconnect(s.conn[0]);
+	if (!client)
+		world_up(w);
+	while (gn_msg_connect(s.requester, w->addr, NULL, &s.conn[0]))
+		gn_sleep_us(100);
+	s.n += 50;
+	EXPECT(stream_run(&s) == 0);
+	gn_msg_requester_destroy(s.requester);
+	gn_free(data);
+	return 0;
+}
+
+static void test_coming_and_going(void **state)
+{
+	struct world w = {.program = coming_and_going, .clients = 3, .data_bytes = MSG_DATA_BYTES};
+
+	(void)state;
+	run_protocols(&w, EVERYWHERE, ALL);
+}
+
+/* ---- a requester that goes, with requests under way ---- */
+
+static int going(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	uint8_t *data = data_of(w), room[48];
+
+	EXPECT(data);
+	for (unsigned round = 0; round < 6; round++) {
+		struct stream s = {
+			.conns = 2, .pending = 8, .max_request = 40, .max_value = 300, .n = 40};
+		uint64_t lost = 0;
+
+		s.data = data;
+		s.rng = client * 100 + round;
+		EXPECT(stream_begin(&s, w, fabric) == 0);
+		EXPECT(stream_run(&s) == 0);
+		for (unsigned i = 0; i < 8 + round; i++) {
+			const struct want want = {.seed = i, .len = 16, .value_len = 100};
+
+			EXPECT(begin(w, s.conn[i % 2], &want, i, room) == 0);
+		}
+		if (round % 2) {
+			gn_msg_flush(s.requester);
+			gn_msg_disconnect(s.conn[0]);
+			/* Its own are forgotten; the other's go on. */
+			EXPECT(all_end(s.requester, (8 + round) / 2, GN_MSG_GONE, &lost) == 0);
+			EXPECT(lost == 0);
+		}
+		gn_msg_requester_destroy(s.requester);
+	}
+	__atomic_fetch_add(&w->step, 1, __ATOMIC_ACQ_REL);
+	world_await(w, &w->step, w->clients);
+	world_await(w, &w->conns, 0);
+	gn_free(data);
+	return 0;
+}
+
+static void test_going(void **state)
+{
+	struct world w = {.program = going, .clients = 2, .data_bytes = MSG_DATA_BYTES};
+
+	(void)state;
+	run_protocols(&w, EVERYWHERE, ALL);
+}
+
+/* ---- datagrams ---- */
+
+/* Nobody answers, though somebody is there. */
+static int losing(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct gn_msg_requester_opts opts = requester_opts(w);
+	struct gn_msg_requester *requester;
+	struct gn_msg_result result;
+	struct gn_msg_stats stats;
+	struct gn_msg_conn *conn;
+	uint64_t begun_ns, lost = 0;
+
+	(void)client;
+	opts.pending = 4;
+	opts.repeat_us = 1000;
+	opts.repeats = 3;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
+	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	world_still(w);
+	begun_ns = gn_now_ns();
+	for (unsigned i = 0; i < 4; i++)
+		EXPECT(gn_msg_ask(conn, "abcd", 4, i) == 0);
+	EXPECT(all_end(requester, 4, GN_MSG_LOST, &lost) == 0);
+	EXPECT(lost == 4);
+	/* 1, 2, 4 and 8 ms. */
+	EXPECT(gn_now_ns() - begun_ns >= 14900000);
+	gn_msg_requester_stats(requester, &stats);
+	EXPECT(stats.requests == 4 && stats.repeats == 12 && stats.failed == 4);
+	EXPECT(stats.wrs == 16 && stats.answers == 0);
+	/* It wakes up: what comes now belongs to nothing, and new ones are answered as they are. */
+	world_still(w);
+	for (unsigned i = 0; i < 20; i++) {
+		EXPECT(gn_msg_ask(conn, &i, 4, i) == 0);
+		for (;;) {
+			EXPECT(gn_msg_take(requester, &result, 1, gn_now_ns() + GONE_NS) == 1);
+			if (result.status == GN_MSG_OK)
+				break;
+			EXPECT(result.status == GN_MSG_LOST);
+			EXPECT(gn_msg_ask(conn, &i, 4, i) == 0);
+		}
+		EXPECT(result.id == i && result.len == 4 && !memcmp(result.value, &i, 4));
+	}
+	gn_msg_requester_destroy(requester);
+	return 0;
+}
+
+static void test_losing(void **state)
+{
+	struct world w = {.program = losing, .clients = 1};
+
+	(void)state;
+	run_protocols(&w, EVERYWHERE, 1u << GN_MSG_UD);
+}
+
+/* Half of all datagrams are lost, some come twice, or late; nothing is executed twice. */
+static int lossy(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct stream s = {.conns = 3,
+			   .pending = 8,
+			   .max_request = 40,
+			   .max_value = 300,
+			   .n = 1000,
+			   .rng = client};
+	struct gn_msg_stats stats;
+
+	s.repeats = 20;
+	EXPECT(stream_begin(&s, w, fabric) == 0);
+	EXPECT(stream_run(&s) == 0);
+	gn_msg_requester_stats(s.requester, &stats);
+	EXPECT(stats.requests == 1000 && stats.answers == 1000 && stats.failed == 0);
+	EXPECT(stats.repeats > 100 && stats.wrs == stats.requests + stats.repeats);
+	EXPECT(w->executed == 1000);
+	gn_msg_requester_destroy(s.requester);
+	return 0;
+}
+
+static void test_lossy(void **state)
+{
+	struct world w = {.program = lossy, .clients = 1, .protocol = GN_MSG_UD};
+
+	(void)state;
+	for (unsigned paper = 0; paper < 2 && !given_addr() && !THREADS_WATCHED; paper++) {
+		w.flags = paper ? GN_MSG_PAPER : 0;
+		simulate(&w, "cx3-fdr", 0, unit_seed(),
+			 "ud-loss=30%,ud-dup=10%,ud-reorder=10%,ud-delay=5%");
+	}
+}
+
+/* ---- what changes while it is read ---- */
+
+static int changing(void *arg, const void *request, uint32_t len, void *value, uint32_t max)
+{
+	struct world *w = arg;
+	uint64_t *word = gn_mem_addr(w->data);
+
+	(void)request, (void)len, (void)value, (void)max;
+	w->executed++;
+	for (unsigned i = 0; i < w->data_bytes / 8; i++)
+		__atomic_store_n(&word[i], (uint64_t)w->executed << 32 | i, __ATOMIC_RELAXED);
+	return 0;
+}
+
+/* Whole words, each of its place, and never older than what was seen or answered before. */
+static int changes(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct gn_msg_requester_opts opts = requester_opts(w);
+	struct gn_msg_requester *reader, *asker;
+	struct gn_msg_conn *reads, *asks;
+	struct gn_msg_result result;
+
+	(void)client;
+	opts.value_bytes = (uint32_t)w->data_bytes;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &reader) == 0);
+	EXPECT(gn_msg_connect(reader, w->addr, NULL, &reads) == 0);
+	opts.protocol = GN_MSG_WRITE_WRITE;
+	opts.value_bytes = 64;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &asker) == 0);
+	EXPECT(gn_msg_connect(asker, w->addr, NULL, &asks) == 0);
+	for (uint64_t round = 1; round <= 100; round++) {
+		const uint64_t *word;
+
+		EXPECT(gn_msg_ask(asks, "", 0, round) == 0);
+		EXPECT(round % 2 || gn_msg_flush(asker) == 0);
+		if (round % 2) {
+			EXPECT(gn_msg_take(asker, &result, 1, gn_now_ns() + GONE_NS) == 1);
+			EXPECT(result.status == GN_MSG_OK && result.len == 0);
+		}
+		EXPECT(gn_msg_read(reads, 0, (uint32_t)w->data_bytes, round) == 0);
+		EXPECT(gn_msg_take(reader, &result, 1, gn_now_ns() + GONE_NS) == 1);
+		EXPECT(result.status == GN_MSG_OK && result.id == round);
+		word = result.value;
+		for (unsigned i = 0; i < w->data_bytes / 8 && round > 1; i++) {
+			EXPECT((uint32_t)word[i] == i && word[i] >> 32 <= round);
+			EXPECT(word[i] >> 32 >= (round % 2 ? round : round - 1));
+		}
+		if (round % 2 == 0)
+			EXPECT(gn_msg_take(asker, &result, 1, gn_now_ns() + GONE_NS) == 1);
+	}
+	gn_msg_requester_destroy(asker);
+	gn_msg_requester_destroy(reader);
+	return 0;
+}
+
+static void test_changes(void **state)
+{
+	struct world w = {
+		.program = changes, .clients = 1, .data_bytes = 8192, .opts = {.answer = changing}};
+
+	(void)state;
+	run_protocols(&w, EVERYWHERE, 1u << GN_MSG_READ);
+}
+
+/* With the name of a case, only that one. */
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_opts),	cmocka_unit_test(test_askings),
+		cmocka_unit_test(test_limits),	cmocka_unit_test(test_one_sided),
+		cmocka_unit_test(test_waiting), cmocka_unit_test(test_leaving),
+		cmocka_unit_test(test_going),	cmocka_unit_test(test_coming_and_going),
+		cmocka_unit_test(test_losing),	cmocka_unit_test(test_lossy),
+		cmocka_unit_test(test_changes),
+	};
+
+	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
