@@ -15,7 +15,8 @@
 #define HURTS		   0.95
 #define VAIN_MAX	   2u	   /* large steps that did not help */
 #define ROUNDS		   4	   /* that all that is under way comes round */
-#define RUN_OPS		   60000.0 /* of effort 1 */
+#define RUN_OPS		   60000.0 /* of effort 1, … */
+#define RUN_BYTES	   6.4e7   /* … or as many as these are values */
 
 static const char *const topologies[ADVISE_TOPOLOGIES] = {"m1", "1m", "mm"};
 
@@ -125,11 +126,12 @@ struct climb {
 /* A short run must still be long enough for all that is under way to come round. */
 static double effort_at(const struct climb *c, unsigned pending)
 {
+	const double ops = fmin(RUN_OPS, RUN_BYTES / c->ladder->value);
 	struct advise_query q = *c->query;
 	double needed;
 
 	q.nodes = c->ladder->nodes;
-	needed = ROUNDS * (double)pending * advise_conns(&q, c->ladder->threads) / RUN_OPS;
+	needed = ROUNDS * (double)pending * advise_conns(&q, c->ladder->threads) / ops;
 	return fmax(c->effort, fmin(needed, 1) * c->query->effort);
 }
 

@@ -12,8 +12,8 @@
 
 /* A simulation holds every buffer, and begins with all of them under way: so many at most. */
 #define BUFFERS_BYTES	    (512ull << 20)
-#define UNDER_WAY	    400000u
-#define UNDER_WAY_NEIGHBOUR 100000u
+#define UNDER_WAY	    100000u
+#define UNDER_WAY_NEIGHBOUR 30000u
 
 #define OTHER_VALUE 4096u
 #define SMALL_VALUE 365u /* S003's, where the question's is large */

@@ -156,6 +156,8 @@ static void print_row(FILE *f, const struct advise_query *q, const struct advise
 		fputs("  too late", f);
 	else if (c != best && !best->late)
 		fprintf(f, "  %+.0f %%", -less_pct(c, best));
+	if (c->apart)
+		fputs(", datagrams", f);
 	fputc('\n', f);
 }
 
