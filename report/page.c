@@ -27,7 +27,7 @@ static const char style[] =
 	"nav li{break-inside:avoid;padding:.1rem 0}\n"
 	"nav h3{margin:.8rem 0 0;font-size:1rem}\n"
 	".plots{display:flex;flex-wrap:wrap;gap:.5rem 1.5rem;margin:.6rem 0}\n"
-	"figure{margin:0;flex:1 1 20rem;max-width:34rem}\n"
+	"figure{margin:0;flex:1 1 30rem;min-width:0;max-width:34rem}\n"
 	".tables{flex:1 1 34rem;min-width:0}\n"
 	"svg{display:block;width:100%;height:auto}\n"
 	".wide{overflow-x:auto;margin:.6rem 0}\n"
