@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Result files: one JSON object a line, flat or nearly so. Read strictly and within bounds, because a file may be
- * half written, or be something else.
+ * Result files: one JSON object a line, flat or nearly so. Read strictly and within bounds, because
+ * a file may be half written, or be something else.
  */
 #ifndef GN_LAB_JSON_H
 #define GN_LAB_JSON_H

@@ -173,6 +173,18 @@ static struct plot_series *series_of(const struct chart *chart, struct plot *plo
 	return series;
 }
 
+/* Those that were measured, in the chart's order. */
+static void name_series(const struct results *r, const struct chart *chart,
+			const struct measured *first, struct plot *plot)
+{
+	for (unsigned s = 0; s < chart->n_series; s++)
+		for (unsigned k = 0; k < r->n_measured; k++)
+			if (!strcmp(r->measured[k].protocol, chart->series[s].label) &&
+			    belongs(chart, &r->measured[k]) &&
+			    together(chart, first, &r->measured[k]))
+				series_of(chart, plot, chart->series[s].label);
+}
+
 static void say_where(const struct chart *chart, const struct measured *m,
 		      struct draw_measured *out)
 {
@@ -204,6 +216,7 @@ bool draw_measured(const struct results *results, const struct chart *chart, uns
 	frame(chart, &out->plot);
 	snprintf(out->id, sizeof(out->id), "%s-m%u", chart->id, i);
 	say_where(chart, first, out);
+	name_series(results, chart, first, &out->plot);
 	for (unsigned k = 0; k < results->n_measured; k++) {
 		const struct measured *m = &results->measured[k];
 		struct plot_series *series;

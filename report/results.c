@@ -54,7 +54,7 @@ static void read_facts(struct results *r, const struct json *json)
 
 	if (json_text(json, "version"))
 		words_add(&r->versions, json_text(json, "version"));
-	if (json_text(json, "profile"))
+	if (json_text(json, "profile") && strcmp(json_text(json, "profile"), "-"))
 		words_add(&r->profiles, json_text(json, "profile"));
 	if (json_number(json, "seed", &number)) {
 		snprintf(text, sizeof(text), "%.17g", number);
