@@ -82,6 +82,7 @@ int sim_qp_init(struct gn_qp *base)
 		return rc;
 	}
 	qp->path = sim_ctx_path(base->pd->ctx);
+	sim_cq_of(base->send_cq)->requests += base->max_send_wr;
 	base->state = base->type == GN_QP_UD ? GN_QP_READY : GN_QP_NEW;
 	qp->up = true;
 	return 0;
@@ -107,6 +108,7 @@ void sim_qp_fini(struct gn_qp *base)
 	struct sim_qp *qp = sim_qp_of(base);
 
 	sim_flights_land(qp);
+	sim_cq_of(base->send_cq)->requests -= base->max_send_wr;
 	sim_qp_unplug(qp);
 	soft_cq_purge(container_of(base->send_cq, struct soft_cq, cq), base);
 	soft_cq_purge(container_of(base->recv_cq, struct soft_cq, cq), base);
