@@ -43,13 +43,25 @@ void sim_stage_kick(struct sim_qp *qp, enum sim_stage stage)
 		sim_event_at(sim_engine_of(qp), event, sim_send_at(qp, qp->passed[stage])->at_ps);
 }
 
+static enum sim_stage after(const struct sim_qp *qp, enum sim_stage stage)
+{
+	switch (stage) {
+	case SIM_RX:
+		return qp->passed[SIM_MOVE] < qp->passed[SIM_RX] ? SIM_MOVE : SIM_PLACE;
+	case SIM_MOVE:
+		return SIM_PLACE;
+	default:
+		return stage + 1;
+	}
+}
+
 /* Its next stage may have it at at_ps. */
 static void pass(struct sim_qp *qp, enum sim_stage stage, struct sim_send *send, uint64_t at_ps)
 {
 	send->at_ps = at_ps;
 	send->tries = 0;
 	qp->passed[stage]++;
-	sim_stage_kick(qp, stage == SIM_RX ? SIM_MOVE : stage == SIM_MOVE ? SIM_PLACE : stage + 1);
+	sim_stage_kick(qp, after(qp, stage));
 	sim_stage_kick(qp, stage);
 }
 

@@ -128,8 +128,8 @@ struct sim_qp {
 	bool cold;	  /* … which did not have its context any more */
 	/* What is ready to leave by then leaves together: requests, and answers to its READs. */
 	uint64_t visit_ps, answer_visit_ps;
-	uint32_t reads;	  /* READs and atomics not answered yet: what a fence waits for */
-	bool up;	  /* initialised: others may find it */
+	uint32_t reads; /* READs and atomics not answered yet: what a fence waits for */
+	bool up;	/* initialised: others may find it */
 	struct soft_rq rq;
 	struct sim_qp *nic_next, **nic_prev;
 };
