@@ -195,15 +195,16 @@ static bool check(struct asker *a, const struct gn_msg_result *r)
 
 /*
  * With all that may be under way asked at once, requests and answers would come in waves for a long
- * time, the ones without the others. So there are more with each answer.
+ * time, the ones without the others. So there are more with each answer. READs have no such answers.
  */
 static void ask_always(struct asker *a)
 {
 	const struct msg_load *o = a->run->opts;
 	struct load_run *load = &a->run->load;
+	const unsigned first = o->protocol == GN_MSG_READ ? o->pending : FIRST;
 	struct gn_msg_result results[TAKE_MAX];
 
-	for (unsigned i = 0; i < FIRST; i++)
+	for (unsigned i = 0; i < first; i++)
 		for (unsigned c = 0; c < a->n; c++)
 			if (load_stops(load) || !ask_more(a, c))
 				return;

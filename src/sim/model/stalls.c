@@ -112,7 +112,9 @@ static uint64_t take_request(struct sim_device *device, const struct sim_message
 		*stall_ps = gone ? READ_FETCHES * p->miss_ps : pages ? p->miss_inbound_ps : 0;
 	if (m->receive) {
 		service += p->rx_receive_ps;
-		from = fetch(device, from, gone ? n * p->miss_receive_ps : 0);
+		/* Further packets find it gone again, and there is no doorbell's unit to wait in. */
+		from = fetch(device, from, gone ? p->miss_receive_ps : 0);
+		*stall_ps = gone ? (n - 1) * p->miss_receive_ps : 0;
 	}
 	return sim_station_pass(&device->rx, from, service);
 }
