@@ -26,7 +26,7 @@
 #define MIN_OPS		60000u
 #define MIN_ROUNDS	6u /* times everything under way, up to that */
 #define MIN_NS		200000u
-#define MAX_NS		20000000u
+#define MAX_NS		400000000u
 #define OPS_ENOUGH	20u /* times min_ops, however little time that took */
 #define BYTES_ENOUGH	(64u << 20)
 
@@ -123,7 +123,7 @@ static int read_protocol(const struct config *c, struct msg_load *o, struct lab_
 			 text ? text : "");
 }
 
-/* resp_threads and qps_per_resp_thread are of M:1; elsewhere a thread answers for each that asks. */
+/* resp_threads and qps_per_resp_thread are of M:1; else a thread answers for each that asks. */
 static int read_answerers(const struct config *c, struct msg_load *o, struct lab_error *error)
 {
 	const unsigned usual = o->threads == 1 ? RESP_THREADS_ONE : RESP_THREADS;

@@ -195,7 +195,8 @@ static bool check(struct asker *a, const struct gn_msg_result *r)
 
 /*
  * With all that may be under way asked at once, requests and answers would come in waves for a long
- * time, the ones without the others. So there are more with each answer. READs have no such answers.
+ * time, the ones without the others. So there are more with each answer. READs have no answers of
+ * that kind.
  */
 static void ask_always(struct asker *a)
 {
