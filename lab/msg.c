@@ -27,8 +27,8 @@
 #define MIN_ROUNDS	6u /* times everything under way, up to that */
 #define MIN_NS		200000u
 #define MAX_NS		400000000u
-#define OPS_ENOUGH	20u /* times min_ops, however little time that took */
-#define BYTES_ENOUGH	(64u << 20)
+#define OPS_ENOUGH	20u	    /* times min_ops, however little time that took */
+#define BYTES_ENOUGH	(64u << 20) /* for the machine that is the busiest */
 
 /* S003 IV.A.2: 14 threads that answer when a machine asks with one thread, else 16. */
 #define RESP_THREADS_ONE 14u
@@ -206,7 +206,8 @@ static void set_length(struct msg_run *run, const struct lab_setup *setup)
 	const uint64_t qps = (uint64_t)msg_askers(o) * msg_conns_of_asker(o);
 	const uint64_t rounds = MIN_ROUNDS * qps * o->pending;
 	/* Large values: fewer of them tell as much. */
-	const uint64_t few = max_u64(BYTES_ENOUGH / o->value, 256);
+	const unsigned busy = o->topology == MSG_MANY_TO_MANY ? o->nodes : 1;
+	const uint64_t few = max_u64((uint64_t)busy * BYTES_ENOUGH / o->value, 256);
 	struct load_run *load = &run->load;
 	struct load_length *l = &load->length;
 
