@@ -11,6 +11,7 @@
 #define PORT_FIRST 20000u
 #define PORTS	   10000u
 #define PORT_TRIES 50
+#define IDLE_US	   50u
 #define LEAVE_US   3000000u /* for all requesters to be through, when one has failed */
 
 struct responder {
@@ -105,27 +106,26 @@ static bool is_over(const struct msg_hall *hall, uint64_t *since_ns)
 	       hall->crew.failed || gn_now_ns() - *since_ns > LEAVE_US * 1000ull;
 }
 
-/* Answers until there is nothing for a while. */
-static int answer_some(struct responder *s, struct patience *patience)
+/* Answers until there is nothing for a while: others on this core run at once then. */
+static int answer_some(struct responder *s)
 {
-	int n, rc = 0;
+	const uint64_t end_ns = s->hall->crowded ? 0 : gn_deadline_us(IDLE_US);
+	int n;
 
-	patience_reset(patience);
-	while (!rc && !patience->since_ns) {
-		n = gn_msg_respond(s->msg, 0);
-		if (n > 0)
-			patience_reset(patience);
-		else
-			rc = n && n != -EINTR ? n : patience_turn(patience);
-	}
-	return rc;
+	do
+		n = gn_msg_respond(s->msg, end_ns);
+	while (n > 0);
+	if (s->hall->crowded)
+		gn_yield();
+	if (bench_stopped())
+		return -EINTR;
+	return n == -EINTR ? 0 : n;
 }
 
 static int serve(struct responder *s)
 {
 	struct msg_hall *hall = s->hall;
 	const struct limit_place place = msg_limit_place(hall);
-	struct patience patience = msg_patience(hall);
 	uint64_t order, over_ns = 0;
 	int rc = 0;
 
@@ -137,7 +137,7 @@ static int serve(struct responder *s)
 		else if (!s->number && (order & 0xff) == ORDER_QUIT)
 			break;
 		else
-			rc = answer_some(s, &patience);
+			rc = answer_some(s);
 	}
 	return rc == -EINTR ? 0 : rc;
 }

@@ -10,8 +10,8 @@
 
 #include "bench_msg.h"
 
-#define BAR_COLUMNS  24u
-#define LINE_COLUMNS 110u
+#define BAR_COLUMNS  16u
+#define LINE_COLUMNS 79u /* of any terminal */
 
 static struct {
 	bool terminal, shown;

@@ -104,6 +104,19 @@ static bool receives(const struct msg_end *end)
 }
 
 /*
+ * A peer has nothing to do until a chain is posted: with all that may be under way on one, the two
+ * sides would take turns. Nobody does anything for a READ.
+ */
+static uint32_t longest_chain(const struct msg_end *end)
+{
+	const uint32_t part = end->pending < 4 ? 1 : end->pending / 4;
+
+	if (end->desk->flags & GN_MSG_PAPER)
+		return 1;
+	return end->told.verb == MSG_READ || part > MSG_CHAIN ? MSG_CHAIN : part;
+}
+
+/*
  * The send queue has room for all that may be under way and for what is done without having said
  * so. What says nothing itself is known to be done when something later is.
  */
@@ -125,6 +138,7 @@ static int make_qp(struct msg_end *end)
 	end->signal_every = end->pending / 2 < SIGNAL_EVERY ? end->pending / 2 : SIGNAL_EVERY;
 	if (!end->signal_every || end->told.verb == MSG_READ || (desk->flags & GN_MSG_PAPER))
 		end->signal_every = 1;
+	end->chain_max = longest_chain(end);
 	end->depth = end->pending + 2 * end->signal_every;
 	if (end->depth > desk->attr.max_send_wr)
 		end->depth = desk->attr.max_send_wr;
@@ -278,7 +292,7 @@ void msg_end_say(struct msg_end *end, uint32_t length)
 	end->queued++;
 	lane->number++;
 	lane->at = after(end, lane->at);
-	if (end->n_chain == MSG_CHAIN || (end->desk->flags & GN_MSG_PAPER))
+	if (end->n_chain >= end->chain_max)
 		msg_end_flush(end);
 }
 
@@ -293,7 +307,7 @@ void msg_end_read(struct msg_end *end, uint64_t offset, uint32_t len)
 	wr = chain_add(end, msg_place(lane, at), len, lane->lkey, &flags);
 	gn_wr_rdma(wr, GN_OP_READ, end->queued++, &end->sge[i], &end->to, offset, GN_SIGNALED);
 	lane->wanted_at = after(end, at);
-	if (end->n_chain == MSG_CHAIN || (end->desk->flags & GN_MSG_PAPER))
+	if (end->n_chain >= end->chain_max)
 		msg_end_flush(end);
 }
 

@@ -52,7 +52,7 @@ struct msg_end {
 	struct gn_remote to;	       /* the peer's places, or data */
 	uint32_t queued, done, depth;  /* requests: put on the chain, known to be done, at most */
 	uint32_t signal_every, silent; /* … of which one is signaled; since the last one */
-	uint32_t n_chain;
+	uint32_t n_chain, chain_max;   /* at most so many are posted together */
 	struct gn_wr chain[MSG_CHAIN];
 	struct gn_sge sge[MSG_CHAIN];
 	uint32_t awaited; /* messages that may be told; 0: nobody looks for one */
