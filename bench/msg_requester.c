@@ -33,7 +33,7 @@ struct requester {
 	struct slot *slots; /* of all connections, each with as many as may be under way */
 	uint32_t n_slots, keys;
 	uint32_t under_way;
-	uint8_t *request;
+	uint8_t *requests; /* one for each key: to write one and copy it at once is slow */
 	uint64_t asked, taken;
 	uint64_t now_ns; /* of this turn, once it was looked at */
 	struct patience patience;
@@ -47,7 +47,7 @@ static void destroy(void *arg)
 
 	gn_msg_requester_destroy(q->msg);
 	gn_fabric_close(q->fabric);
-	free(q->request);
+	free(q->requests);
 	free(q->slots);
 	free(q);
 }
@@ -115,6 +115,15 @@ static int open_requester(struct requester *q)
 	return rc;
 }
 
+static uint8_t *make_requests(const struct bench_msg_opts *o)
+{
+	uint8_t *requests = calloc(keys_of(o), o->request_bytes);
+
+	for (uint32_t key = 0; requests && key < keys_of(o); key++)
+		request_put(requests + (size_t)key * o->request_bytes, o->request_bytes, key);
+	return requests;
+}
+
 static int create(struct crew_hall *crew, uint32_t index, void **out)
 {
 	struct msg_hall *hall = (struct msg_hall *)crew; /* which begins with it */
@@ -131,10 +140,10 @@ static int create(struct crew_hall *crew, uint32_t index, void **out)
 	q->patience = msg_patience(hall);
 	q->n_slots = bench_msg_conns(o) * o->pending;
 	q->slots = calloc(q->n_slots, sizeof(*q->slots));
-	q->request = calloc(1, o->request_bytes);
+	q->requests = make_requests(o);
 	q->asked = (uint64_t)mine << 20; /* nobody asks for what its neighbour does */
 	q->taken = q->asked;
-	rc = q->slots && q->request ? open_requester(q) : -ENOMEM;
+	rc = q->slots && q->requests ? open_requester(q) : -ENOMEM;
 	if (!rc)
 		rc = connect_all(q, mine);
 	if (rc) {
@@ -165,8 +174,8 @@ static inline int ask(struct requester *q, struct slot *slot)
 	if (o->protocol == GN_MSG_READ) {
 		rc = gn_msg_read(slot->conn, slot->key * value_stride(o), o->value_bytes, id);
 	} else {
-		request_put(q->request, o->request_bytes, slot->key);
-		rc = gn_msg_ask(slot->conn, q->request, o->request_bytes, id);
+		rc = gn_msg_ask(slot->conn, q->requests + (size_t)slot->key * o->request_bytes,
+				o->request_bytes, id);
 	}
 	if (unlikely(rc)) {
 		gn_log(GN_LOG_ERROR, "bench: cannot ask: %s", gn_strerror(rc));
