@@ -29,15 +29,19 @@ demo: all ## build, then show Gannet working over shared memory
 	@$(BUILD)/gannet demo
 
 check: test-deps all sanitized ## every test, also under sanitizers and in guests
-	@tests/run --effort 1 $(BUILD) $(BUILD)-asan $(BUILD)-tsan
+	@tests/run --effort 1 --exclude full $(BUILD) $(BUILD)-asan $(BUILD)-tsan
 
 check-fast: test-deps all ## under a minute: no guests, no sanitizers
-	@tests/run --effort 1 --exclude vm --exclude slow $(BUILD)
+	@tests/run --effort 1 --exclude vm --exclude slow --exclude full $(BUILD)
 
-check-full: test-deps all sanitized ## every test at full counts, and clang
+check-full: test-deps all sanitized ## every test at full counts, clang, and a browser
+	@$(DEPS) full
 	$(call configure,$(BUILD)-clang,-Dwerror=true,CC=clang)
 	@$(NINJA) -C $(BUILD)-clang
 	@tests/run --effort 10 $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-clang
+
+report: all ## every figure of the papers, simulated anew, as one page
+	@scripts/report $(BUILD)
 
 bench-peers: all ## Gannet and UCX, memcached and Redis, each from one run
 	@$(DEPS) bench
@@ -68,4 +72,4 @@ sanitized: test-deps
 
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
-.PHONY: all demo check check-fast check-full bench-peers install clean format help test-deps sanitized
+.PHONY: all demo check check-fast check-full report bench-peers install clean format help test-deps sanitized

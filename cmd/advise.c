@@ -39,7 +39,7 @@ static const char help[] =
 	"  --profile P      the cards: a profile's name, or a file (cx3-fdr)\n"
 	"  --latency US     only what answers 99 of 100 requests within this\n"
 	"  --pending N      requests under way on a QP, at most (256)\n"
-	"  --protocols LIST of those to consider, as READ,SEND/SEND (all)\n"
+	"  --protocols LIST to choose from, as READ,UD (all, but UD stands only beside)\n"
 	"  --preset P       gannet: as the library sends messages; paper: as S003 did (gannet)\n"
 	"  --brief          only the answer, not what would change it\n"
 	"  --json           one object\n"
@@ -143,6 +143,7 @@ static int parse_protocols(const char *text, struct advise_query *q)
 					       "READ, WRITE_IMM and UD",
 					       item);
 		q->protocols |= 1u << protocol;
+		q->datagrams = q->datagrams || protocol == GN_MSG_UD;
 	}
 	return 0;
 }

@@ -31,7 +31,7 @@ static const struct subcommand subcommands[] = {
 	{"bench", cmd_bench, "measure: gannet bench fabric, rpc, kv, msg, sim, socket"},
 	{"rpc", cmd_rpc, "calls by hand: gannet rpc serve, call, ping, stats, tune"},
 	{"kv", cmd_kv, "a key-value store: gannet kv serve, get, set, del, flush, stats"},
-	{"sim", cmd_sim, "clusters in virtual time: gannet sim calibrate, soak, profile"},
+	{"sim", cmd_sim, "clusters in virtual time: gannet sim calibrate, figures, soak, profile"},
 	{"report", cmd_report, "the papers' figures as a page, from files of results"},
 	{"advise", cmd_advise, "which protocol is best for a cluster, simulated"},
 	{"help", cmd_help, "this text"},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gannet report: results of gannet sim figures, reproduce and calibrate and of gannet bench msg as one
- * page of figures. report/ reads and draws.
+ * gannet report: results of gannet sim figures, reproduce and calibrate and of gannet bench msg as
+ * one page of figures. report/ reads and draws.
  */
 #include <errno.h>
 #include <getopt.h>

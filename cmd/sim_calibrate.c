@@ -137,7 +137,7 @@ static int run_line(struct sim_lines *l, unsigned i, void *result)
 static void print_line(const struct sim_lines *l, unsigned i)
 {
 	if (l->json)
-		report_json(stdout, l->lines[i], figure_of(l, i), NULL);
+		report_json(stdout, &l->env, l->lines[i], figure_of(l, i), NULL);
 	else
 		report_row(stdout, l->lines[i], figure_of(l, i));
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -286,28 +287,33 @@ static void forget_known(struct run *r, const struct json *json)
 /* Takes from the jobs what the file has; *ends: its last line is whole. */
 static int read_known(struct run *r, struct json *json, bool *ends)
 {
-	FILE *f = fopen(r->out, "re");
-	char *line = NULL;
-	size_t room = 0;
+	char line[JSON_LINE_MAX];
 	unsigned number = 0;
+	struct stat st;
 	ssize_t len;
+	FILE *f;
 
 	*ends = true;
-	if (!f)
+	if (stat(r->out, &st))
 		return errno == ENOENT ? 0 : -errno;
-	while ((len = getline(&line, &room, f)) > 0) {
+	if (!S_ISREG(st.st_mode)) /* a pipe or a terminal has nothing yet */
+		return 0;
+	f = fopen(r->out, "re");
+	if (!f)
+		return -errno;
+	while ((len = json_line(f, line, ends)) >= 0) {
 		const char *wrong;
 
 		number++;
-		*ends = line[len - 1] == '\n';
-		wrong = json_parse(json, line, (size_t)(len - *ends));
+		if (!len)
+			continue;
+		wrong = json_parse(json, line, (size_t)len);
 		if (wrong)
 			fprintf(stderr, "gannet: %s line %u: %s; left as it is\n", r->out, number,
 				wrong);
 		else
 			forget_known(r, json);
 	}
-	free(line);
 	fclose(f);
 	return 0;
 }

@@ -155,7 +155,7 @@ static void print_line(const struct sim_lines *l, unsigned i)
 	const struct both *both = both_of(l, i);
 
 	if (l->json)
-		report_json(stdout, l->lines[i], &both->scored, &both->gannet);
+		report_json(stdout, &l->env, l->lines[i], &both->scored, &both->gannet);
 	else
 		print_row(l->lines[i], both);
 }

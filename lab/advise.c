@@ -17,7 +17,8 @@
 #define EFFORT_RPC	 0.05
 #define LEADS		 0.9 /* of the best: then it is run for longer */
 #define LEADERS_MAX	 4u
-#define MORE_THREADS	 2u /* numbers of threads that may be tried without a gain */
+#define LONG_ENOUGH	 0.5 /* of the effort: such a run is not made again */
+#define MORE_THREADS	 2u  /* numbers of threads that may be tried without a gain */
 
 /* Calls, for what they are next to messages: simulated where that is quick. */
 #define RPC_SERVER_THREADS 16u
@@ -261,7 +262,7 @@ static void add_again(struct search *s, const struct advise_candidate *c, bool w
 	while (point &&
 	       !(point >= a->ladders[i].point && point < a->ladders[i].point + ADVISE_POINTS_MAX))
 		i++;
-	if (!point)
+	if (!point || point->effort >= LONG_ENOUGH * a->query.effort)
 		return;
 	for (unsigned k = 0; k < s->n_tasks; k++)
 		if (s->task[k].ladder == i && s->task[k].pending == point->pending)
@@ -281,7 +282,7 @@ static int run_leaders(struct search *s)
 	for (unsigned i = 0; i < r->n && i < LEADERS_MAX; i++) {
 		const struct advise_candidate *c = &r->candidate[i];
 
-		if (c->impossible || c->mops < LEADS * r->candidate[0].mops ||
+		if (c->impossible || c->apart || c->mops < LEADS * r->candidate[0].mops ||
 		    (i && c->late != r->candidate[0].late))
 			continue;
 		add_again(s, c, false);
@@ -356,7 +357,7 @@ static void plan_neighbours(struct search *s)
 	if (a->result.n && !a->result.candidate[0].impossible)
 		q.threads_min = q.threads_max = a->result.candidate[0].threads;
 	q.latency_us = 0;
-	a->n_neighbours = advise_neighbours(&q, a->neighbour);
+	a->n_neighbours = advise_neighbours(&q, &a->result.candidate[0], a->neighbour);
 	for (unsigned i = 0; i < a->n_neighbours; i++) {
 		const struct advise_query *n = &a->neighbour[i].query;
 

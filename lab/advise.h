@@ -46,6 +46,7 @@ struct advise_query {
 	unsigned read_pct;
 	double latency_us;    /* that 99 of 100 requests keep; 0: any */
 	unsigned protocols;   /* a bit for each that is considered */
+	bool datagrams;	      /* UD may win, too, and not only stand beside */
 	unsigned pending_max; /* on each qp */
 	const char *profile;  /* a name, or a file's with a '/' */
 	const char *preset;   /* paper or gannet */
@@ -65,6 +66,7 @@ void advise_qps(const struct advise_query *query, enum gn_msg_protocol protocol,
 struct advise_point {
 	unsigned pending;
 	double mops, mean_us, p99_us;
+	double effort;
 	bool longer; /* a leader's second run */
 };
 
@@ -91,8 +93,9 @@ struct advise_candidate {
 	unsigned pending, writer_pending;
 	double mops, gbps, gbps_per_node; /* of values, whichever way they go */
 	double mean_us, p99_us;
-	bool late;		/* above the query's latency */
-	bool longer;		/* from longer runs */
+	bool late;   /* above the query's latency */
+	bool apart;  /* datagrams, which nobody has asked for: not compared with the others */
+	bool longer; /* from longer runs */
 	const char *impossible; /* why, and nothing else is known; or NULL */
 };
 
@@ -153,7 +156,7 @@ void advise_free(struct advise_answer *answer);
 /* The numbers of threads to try: how many. */
 unsigned advise_threads(const struct advise_query *query, unsigned out[ADVISE_COUNTS_MAX]);
 /* The question, with one thing changed: label and query of each are set; how many. */
-unsigned advise_neighbours(const struct advise_query *query,
+unsigned advise_neighbours(const struct advise_query *query, const struct advise_candidate *winner,
 			   struct advise_neighbour out[ADVISE_NEIGHBOURS]);
 /* Adds what answers the query with so many threads and is not there yet; how many there are. */
 unsigned advise_ladders(const struct advise_query *query, unsigned threads, bool is_neighbour,

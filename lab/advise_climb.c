@@ -14,7 +14,9 @@
 #define HELPS		   1.02
 #define HURTS		   0.95
 #define VAIN_MAX	   2u	   /* large steps that did not help */
-#define ROUND_OPS	   60000.0 /* that a run of effort 1 counts */
+#define ROUNDS		   4	   /* that all that is under way comes round */
+#define RUN_OPS		   60000.0 /* of effort 1, … */
+#define RUN_BYTES	   6.4e7   /* … or as many as these are values */
 
 static const char *const topologies[ADVISE_TOPOLOGIES] = {"m1", "1m", "mm"};
 
@@ -76,7 +78,12 @@ int advise_again(const struct advise_env *env, const struct advise_query *q,
 	if (!mops || !mean || !p99 || !(*mops > 0))
 		return lab_error(error, "the run has ended without a figure");
 	*out = (struct advise_point){
-		.pending = pending, .mops = *mops, .mean_us = *mean, .p99_us = *p99};
+		.pending = pending,
+		.mops = *mops,
+		.mean_us = *mean,
+		.p99_us = *p99,
+		.effort = effort,
+	};
 	return 0;
 }
 
@@ -119,12 +126,13 @@ struct climb {
 /* A short run must still be long enough for all that is under way to come round. */
 static double effort_at(const struct climb *c, unsigned pending)
 {
+	const double ops = fmin(RUN_OPS, RUN_BYTES / c->ladder->value);
 	struct advise_query q = *c->query;
-	double round;
+	double needed;
 
 	q.nodes = c->ladder->nodes;
-	round = advise_conns(&q, c->ladder->threads) * (double)pending / ROUND_OPS;
-	return fmax(c->effort, fmin(round, 1) * c->query->effort);
+	needed = ROUNDS * (double)pending * advise_conns(&q, c->ladder->threads) / ops;
+	return fmax(c->effort, fmin(needed, 1) * c->query->effort);
 }
 
 /* -EINTR, 1: there is no point there, and the reason is kept; or 0. */

@@ -12,13 +12,18 @@
 
 /* A simulation holds every buffer, and begins with all of them under way: so many at most. */
 #define BUFFERS_BYTES	    (512ull << 20)
-#define UNDER_WAY	    400000u
-#define UNDER_WAY_NEIGHBOUR 100000u
+#define UNDER_WAY	    100000u
+#define UNDER_WAY_NEIGHBOUR 30000u
 
 #define OTHER_VALUE 4096u
 #define SMALL_VALUE 365u /* S003's, where the question's is large */
 #define FEW_THREADS 1u
 #define ALL_THREADS 8u
+
+/* A neighbour with more connections takes long: then few protocols and few requests must do. */
+#define MANY_CONNS    1000u
+#define FEW_PENDING   2u
+#define FEW_PROTOCOLS (1u << GN_MSG_READ | 1u << GN_MSG_WRITE_WRITE | 1u << GN_MSG_SEND_SEND)
 
 static const char *const topologies[ADVISE_TOPOLOGIES] = {
 	[ADVISE_M1] = "M:1",
@@ -189,7 +194,20 @@ static void add_pending(const struct advise_query *q, struct advise_neighbour *o
 	snprintf(neighbour->label, sizeof(neighbour->label), "1 request under way on each qp");
 }
 
-unsigned advise_neighbours(const struct advise_query *q,
+/* The question itself was asked of all of them, whatever that took. */
+static void spare(const struct advise_query *q, const struct advise_candidate *winner,
+		  struct advise_query *there)
+{
+	const unsigned conns = advise_conns(there, there->threads_min);
+
+	if (conns <= MANY_CONNS || conns <= advise_conns(q, q->threads_min))
+		return;
+	there->protocols &= FEW_PROTOCOLS | 1u << winner->protocol | 1u << winner->writer;
+	if (there->pending_max > FEW_PENDING)
+		there->pending_max = FEW_PENDING;
+}
+
+unsigned advise_neighbours(const struct advise_query *q, const struct advise_candidate *winner,
 			   struct advise_neighbour out[ADVISE_NEIGHBOURS])
 {
 	unsigned n = 0;
@@ -202,6 +220,8 @@ unsigned advise_neighbours(const struct advise_query *q,
 	if (q->pending_max > 1)
 		add_pending(q, out, &n);
 	add_reads(q, out, &n);
+	for (unsigned i = 0; i < n; i++)
+		spare(q, winner, &out[i].query);
 	return n;
 }
 

@@ -49,7 +49,7 @@ static void print_others(FILE *f, const struct advise_result *r)
 		fprintf(f, " %s as good and less simple", r->n_equal == 1 ? "is" : "are");
 		return;
 	}
-	if (r->n < 2 || next->impossible) {
+	if (r->n < 2 || next->impossible || next->apart) {
 		fputs("; no other was possible", f);
 		return;
 	}
@@ -80,6 +80,28 @@ static void print_first(FILE *f, const struct advise_answer *a)
 	if (!c->late)
 		print_others(f, &a->result);
 	fputs(".\n", f);
+}
+
+/* What nobody has asked for is not kept from them. */
+static void print_datagrams(FILE *f, const struct advise_answer *a)
+{
+	const struct advise_candidate *best = &a->result.candidate[0];
+
+	for (unsigned i = 1; i < a->result.n; i++) {
+		const struct advise_candidate *c = &a->result.candidate[i];
+
+		if (!c->apart || c->impossible || c->late ||
+		    (!best->late && c->mops <= (1 + ADVISE_TIE) * best->mops))
+			continue;
+		fputs("UD would ", f);
+		if (best->late)
+			fputs("keep it", f);
+		else
+			fprintf(f, "have %.0f %% more", -less_pct(c, best));
+		fputs(": if datagrams, which may be lost and then are asked again, are welcome, "
+		      "name it in --protocols.\n",
+		      f);
+	}
 }
 
 /* ---- the table ---- */
@@ -134,6 +156,8 @@ static void print_row(FILE *f, const struct advise_query *q, const struct advise
 		fputs("  too late", f);
 	else if (c != best && !best->late)
 		fprintf(f, "  %+.0f %%", -less_pct(c, best));
+	if (c->apart)
+		fputs(", datagrams", f);
 	fputc('\n', f);
 }
 
@@ -242,6 +266,8 @@ static void print_neighbour(FILE *f, const struct advise_answer *a,
 	advise_name(now, name);
 	if (n->changes && there)
 		fprintf(f, "; %s %.0f %% less", name, less_pct(there, best));
+	if (n->query.protocols != a->query.protocols)
+		fprintf(f, " (fewer tried, %u pending)", n->query.pending_max);
 	fputc('\n', f);
 }
 
@@ -292,6 +318,7 @@ void advise_print(FILE *f, const struct advise_answer *a)
 		return;
 	}
 	print_first(f, a);
+	print_datagrams(f, a);
 	print_question(f, &a->query);
 	print_table(f, a);
 	print_setup(f, a);

@@ -141,7 +141,12 @@ static struct advise_candidate make_with(const struct advise_query *q,
 					 enum gn_msg_protocol protocol, enum gn_msg_protocol writer,
 					 unsigned threads)
 {
-	struct advise_candidate c = {.protocol = protocol, .writer = writer, .threads = threads};
+	struct advise_candidate c = {
+		.protocol = protocol,
+		.writer = writer,
+		.threads = threads,
+		.apart = protocol == GN_MSG_UD && !q->datagrams,
+	};
 	const enum gn_msg_protocol by = writer == ADVISE_NO_PROTOCOL ? protocol : writer;
 	const struct advise_ladder *reads = NULL, *writes = NULL;
 
@@ -191,6 +196,8 @@ static bool is_better(const struct advise_candidate *a, const struct advise_cand
 {
 	if (!a->impossible != !b->impossible)
 		return !a->impossible;
+	if (a->apart != b->apart)
+		return b->apart;
 	if (a->late != b->late)
 		return b->late;
 	return a->late ? a->p99_us < b->p99_us : a->mops > b->mops;
@@ -206,27 +213,6 @@ static void insert(struct advise_result *out, const struct advise_candidate *c)
 	out->candidate[at] = *c;
 }
 
-/* Of READ beside each of the others, the best. */
-static void add_pair(const struct advise_query *q, const struct advise_ladder *ladders, unsigned n,
-		     struct advise_result *out)
-{
-	struct advise_candidate most = {.impossible = ""};
-
-	for (unsigned i = 0; i < GN_MSG_PROTOCOLS; i++) {
-		struct advise_candidate c;
-
-		if (i == GN_MSG_READ || !(q->protocols & 1u << i))
-			continue;
-		c = make_best(q, ladders, n, GN_MSG_READ, (enum gn_msg_protocol)i);
-		if (!c.impossible && is_better(&c, &most) &&
-		    (most.impossible || c.late || c.mops * (1 - ADVISE_TIE) > most.mops ||
-		     effort(&c) < effort(&most)))
-			most = c;
-	}
-	if (!most.impossible)
-		insert(out, &most);
-}
-
 /* The simplest of those that are equal to the first comes to the front; they stay in order. */
 static void settle_ties(struct advise_result *r)
 {
@@ -240,7 +226,7 @@ static void settle_ties(struct advise_result *r)
 	for (unsigned i = 1; i < r->n; i++) {
 		const struct advise_candidate *c = &r->candidate[i];
 
-		if (c->impossible || c->late || c->mops < (1 - ADVISE_TIE) * most)
+		if (c->impossible || c->apart || c->late || c->mops < (1 - ADVISE_TIE) * most)
 			break;
 		r->n_equal = i;
 		if (effort(c) < effort(&r->candidate[simplest]))
@@ -249,6 +235,27 @@ static void settle_ties(struct advise_result *r)
 	first = r->candidate[simplest];
 	memmove(&r->candidate[1], &r->candidate[0], simplest * sizeof(first));
 	r->candidate[0] = first;
+}
+
+/* Of READ beside each of the others, the best; of equal ones, the simplest. */
+static void add_pair(const struct advise_query *q, const struct advise_ladder *ladders, unsigned n,
+		     struct advise_result *out)
+{
+	struct advise_result pairs = {0};
+
+	for (unsigned i = 0; i < GN_MSG_PROTOCOLS; i++) {
+		struct advise_candidate c;
+
+		if (i == GN_MSG_READ || !(q->protocols & 1u << i) ||
+		    (i == GN_MSG_UD && !q->datagrams))
+			continue;
+		c = make_best(q, ladders, n, GN_MSG_READ, (enum gn_msg_protocol)i);
+		if (!c.impossible)
+			insert(&pairs, &c);
+	}
+	settle_ties(&pairs);
+	if (pairs.n)
+		insert(out, &pairs.candidate[0]);
 }
 
 void advise_rank(const struct advise_query *q, const struct advise_ladder *ladders, unsigned n,

@@ -242,23 +242,56 @@ static bool array(struct reader *r, struct json_field *field)
 	return put(r, '\0');
 }
 
-static bool member(struct reader *r)
+/* OUTER.KEY of what is inside an object, KEY of what is not. */
+static bool key_of(struct reader *r, const char *outer, const char **out)
+{
+	const size_t start = r->json->used;
+	const char *rest;
+
+	for (const char *c = outer; c && *c; c++)
+		if (!put(r, (unsigned char)*c))
+			return false;
+	if ((outer && !put(r, '.')) || !string(r, &rest))
+		return false;
+	*out = r->json->text + start;
+	return true;
+}
+
+static bool members(struct reader *r, const char *outer);
+
+static bool member(struct reader *r, const char *outer)
 {
 	struct json *j = r->json;
-	struct json_field *field = &j->field[j->n];
+	struct json_field field;
 
-	if (j->n == JSON_FIELDS_MAX)
-		return fail(r, "more fields than a line of results has");
-	if (!string(r, &field->key))
+	if (!key_of(r, outer, &field.key))
 		return false;
 	if (!take(r, ':'))
 		return fail(r, "a key without a value");
-	if (json_field(j, field->key))
+	if (json_field(j, field.key))
 		return fail(r, "a key that is there twice");
-	if (take(r, '[') ? !array(r, field) : !scalar(r, field))
+	if (!outer && take(r, '{'))
+		return members(r, field.key);
+	if (take(r, '[') ? !array(r, &field) : !scalar(r, &field))
 		return false;
-	j->n++;
+	if (j->n == JSON_FIELDS_MAX)
+		return fail(r, "more fields than a line of results has");
+	j->field[j->n++] = field;
 	return true;
+}
+
+/* All of an object, after its first brace. */
+static bool members(struct reader *r, const char *outer)
+{
+	if (take(r, '}'))
+		return true;
+	do {
+		skip_blanks(r);
+		if (!member(r, outer))
+			return false;
+	} while (take(r, ','));
+	return take(r, '}') || fail(r, r->at == r->end ? "a line that ends in the middle" :
+							 "no comma between two fields");
 }
 
 const char *json_parse(struct json *json, const char *line, size_t len)
@@ -269,18 +302,24 @@ const char *json_parse(struct json *json, const char *line, size_t len)
 	json->used = 0;
 	if (!take(&r, '{'))
 		return "not a JSON object";
-	if (!take(&r, '}')) {
-		do {
-			skip_blanks(&r);
-			if (!member(&r))
-				return r.wrong;
-		} while (take(&r, ','));
-		if (!take(&r, '}'))
-			return r.at == r.end ? "a line that ends in the middle" :
-					       "no comma between two fields";
-	}
+	if (!members(&r, NULL))
+		return r.wrong;
 	skip_blanks(&r);
 	return r.at == r.end ? NULL : "something after the object";
+}
+
+ssize_t json_line(FILE *f, char line[JSON_LINE_MAX], bool *ended)
+{
+	size_t len = 0;
+	int c;
+
+	while ((c = getc(f)) != EOF && c != '\n')
+		if (len < JSON_LINE_MAX)
+			line[len++] = (char)c;
+	if (c == EOF && !len)
+		return -1;
+	*ended = c == '\n';
+	return (ssize_t)len;
 }
 
 /* ---- what is in it ---- */

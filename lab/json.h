@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Result files: one flat JSON object a line. Read strictly and within bounds, because a file may be
- * half written, or be something else.
+ * Result files: one JSON object a line, flat or nearly so. Read strictly and within bounds, because
+ * a file may be half written, or be something else.
  */
 #ifndef GN_LAB_JSON_H
 #define GN_LAB_JSON_H
@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #define JSON_FIELDS_MAX 64u
 #define JSON_TEXT_MAX	16384u
@@ -29,10 +30,18 @@ struct json {
 };
 
 /*
- * One object of len bytes, and nothing after it but blanks. Values are scalars or arrays of
- * scalars. NULL, or what is wrong, in a few words.
+ * One object of len bytes, and nothing after it but blanks. Values are scalars, arrays of scalars,
+ * or objects of these, whose fields are named OUTER.KEY. NULL, or what is wrong, in a few words.
  */
 const char *json_parse(struct json *json, const char *line, size_t len);
+
+/*
+ * The next line of a file, without its end: its length, -1 when there is none. What is longer than
+ * an object may be is cut; *ended: a newline came after it, or
+ * after the last there was.
+ */
+#define JSON_LINE_MAX (2 * JSON_TEXT_MAX)
+ssize_t json_line(FILE *f, char line[JSON_LINE_MAX], bool *ended);
 
 /* NULL and false: there is no such field, or it is of another type. */
 const char *json_text(const struct json *json, const char *key);

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include <gannet/base.h>
+
 #include "json.h"
 
 /* ---- what a line is about ---- */
@@ -142,8 +144,8 @@ static void json_simulated(FILE *f, const char *key, const struct figure *figure
 	fputs("],", f);
 }
 
-void report_json(FILE *f, const struct paper_line *line, const struct figure *figure,
-		 const struct figure *beside)
+void report_json(FILE *f, const struct figure_env *env, const struct paper_line *line,
+		 const struct figure *figure, const struct figure *beside)
 {
 	const bool measured = figure->status == FIGURE_MEASURED;
 	char what[WHAT_MAX];
@@ -153,6 +155,7 @@ void report_json(FILE *f, const struct paper_line *line, const struct figure *fi
 	json_put_text(f, "id", line->id);
 	json_put_text(f, "kind", line->kind == 'C' ? "C" : "P");
 	json_put_text(f, "layer", line->layer);
+	json_put_text(f, "profile", line->profile);
 	json_put_text(f, "preset", line->preset);
 	json_put_text(f, "what", what);
 	json_put_text(f, "unit", line->unit);
@@ -168,6 +171,9 @@ void report_json(FILE *f, const struct paper_line *line, const struct figure *fi
 	if (figure->reason[0])
 		json_put_text(f, "reason", figure->reason);
 	json_put_text(f, "source", line->source);
+	json_put_number(f, "seed", (double)env->seed);
+	json_put_number(f, "effort", env->effort);
+	json_put_text(f, "version", gn_version());
 	fprintf(f, "\"seconds\":%.3f}\n", figure->seconds);
 	fflush(f);
 }

@@ -14,8 +14,8 @@ void report_what(const struct paper_line *line, char out[WHAT_MAX]);
 void report_head(FILE *f);
 void report_row(FILE *f, const struct paper_line *line, const struct figure *figure);
 /* beside: the same line with the preset gannet; may be NULL. */
-void report_json(FILE *f, const struct paper_line *line, const struct figure *figure,
-		 const struct figure *beside);
+void report_json(FILE *f, const struct figure_env *env, const struct paper_line *line,
+		 const struct figure *figure, const struct figure *beside);
 /* A figure by itself: a number, or an order's, or "-". */
 void report_value(FILE *f, const struct figure *figure);
 /* Counts, reasons, and how the profiles were fitted. figures[i] is of lines[i], if it is done. */

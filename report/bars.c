@@ -109,7 +109,6 @@ static void number(FILE *f, const struct frame *fr, const struct place *at, doub
 static void bar(FILE *f, const struct frame *fr, const struct plot *plot, unsigned s, unsigned x)
 {
 	const struct plot_series *series = &plot->series[s];
-	const struct plot_mark *mark = mark_of(plot, s, x);
 	const struct place at = place_of(fr, plot, s, x);
 	const double middle = at.left + at.width / 2, y = series->y[x];
 	char tip[FRAME_TIP_MAX];
@@ -123,14 +122,26 @@ static void bar(FILE *f, const struct frame *fr, const struct plot *plot, unsign
 			svg_colour(series->style), series->extra ? " fill-opacity=\"0.5\"" : "");
 		svg_escape(f, tip);
 		fputs("</title></rect>\n", f);
-		number(f, fr, &at, y, mark);
 	}
 	svg_symbol(f, series->style, middle, fr->bottom + 11, SMALL, false, NULL);
+}
+
+/* What stands before the bars: numbers and the paper's points. */
+static void front(FILE *f, const struct frame *fr, const struct plot *plot, unsigned s, unsigned x)
+{
+	const struct plot_series *series = &plot->series[s];
+	const struct plot_mark *mark = mark_of(plot, s, x);
+	const struct place at = place_of(fr, plot, s, x);
+	char tip[FRAME_TIP_MAX];
+
+	if (isfinite(series->y[x]))
+		number(f, fr, &at, series->y[x], mark);
 	if (mark) {
 		frame_tip(plot, s, x, mark->y, "the paper", tip);
 		svg_line(f, at.left - 1, frame_y(fr, mark->y), at.left + at.width + 1,
 			 frame_y(fr, mark->y), SVG_INK, 1.8, NULL);
-		svg_symbol(f, series->style, middle, frame_y(fr, mark->y), LARGE, true, tip);
+		svg_symbol(f, series->style, at.left + at.width / 2, frame_y(fr, mark->y), LARGE,
+			   true, tip);
 	}
 }
 
@@ -138,6 +149,9 @@ void bars_draw(FILE *f, const struct frame *fr, const struct plot *plot)
 {
 	const double group = group_width(fr, plot);
 
+	for (unsigned x = 0; x < plot->n_x; x++)
+		for (unsigned s = 0; s < plot->n_series; s++)
+			bar(f, fr, plot, s, x);
 	for (unsigned x = 0; fr->ideal && x < plot->n_x; x++) {
 		const double y = frame_y(fr, plot->ideal[x]);
 
@@ -147,7 +161,7 @@ void bars_draw(FILE *f, const struct frame *fr, const struct plot *plot)
 	}
 	for (unsigned x = 0; x < plot->n_x; x++)
 		for (unsigned s = 0; s < plot->n_series; s++)
-			bar(f, fr, plot, s, x);
+			front(f, fr, plot, s, x);
 	svg_line(f, fr->left, fr->bottom, fr->right, fr->bottom, SVG_INK, 1.2, NULL);
 	names(f, fr, plot);
 }

@@ -103,7 +103,7 @@ static bool belongs(const struct chart *chart, const struct measured *m)
 static bool together(const struct chart *chart, const struct measured *a, const struct measured *b)
 {
 	return !strcmp(a->provider, b->provider) && !strcmp(a->profile, b->profile) &&
-	       !strcmp(a->machine, b->machine) &&
+	       !strcmp(a->machine, b->machine) && !strcmp(a->preset, b->preset) &&
 	       (a->nodes == b->nodes || !strcmp(chart->x_key, "nodes")) &&
 	       (a->threads == b->threads || !strcmp(chart->x_key, "threads"));
 }
@@ -173,6 +173,18 @@ static struct plot_series *series_of(const struct chart *chart, struct plot *plo
 	return series;
 }
 
+/* Those that were measured, in the chart's order. */
+static void name_series(const struct results *r, const struct chart *chart,
+			const struct measured *first, struct plot *plot)
+{
+	for (unsigned s = 0; s < chart->n_series; s++)
+		for (unsigned k = 0; k < r->n_measured; k++)
+			if (!strcmp(r->measured[k].protocol, chart->series[s].label) &&
+			    belongs(chart, &r->measured[k]) &&
+			    together(chart, first, &r->measured[k]))
+				series_of(chart, plot, chart->series[s].label);
+}
+
 static void say_where(const struct chart *chart, const struct measured *m,
 		      struct draw_measured *out)
 {
@@ -184,8 +196,9 @@ static void say_where(const struct chart *chart, const struct measured *m,
 	if (strcmp(chart->x_key, "threads"))
 		snprintf(strchr(size, '\0'), sizeof(size) - strlen(size), ", S = %g", m->threads);
 	out->plot.y_word = sim ? "simulated" : "measured";
-	snprintf(out->heading, sizeof(out->heading), "%s on %s%s", sim ? "Simulated" : "Measured",
-		 sim && m->profile[0] ? m->profile : m->provider, size);
+	snprintf(out->heading, sizeof(out->heading), "%s on %s%s%s", sim ? "Simulated" : "Measured",
+		 sim && m->profile[0] ? m->profile : m->provider, size,
+		 strcmp(m->preset, "paper") ? "" : ", the paper’s way");
 	snprintf(out->title, sizeof(out->title), "%.80s: %.120s", chart->title, out->heading);
 	out->plot.heading = out->heading;
 	out->plot.title = out->title;
@@ -203,6 +216,7 @@ bool draw_measured(const struct results *results, const struct chart *chart, uns
 	frame(chart, &out->plot);
 	snprintf(out->id, sizeof(out->id), "%s-m%u", chart->id, i);
 	say_where(chart, first, out);
+	name_series(results, chart, first, &out->plot);
 	for (unsigned k = 0; k < results->n_measured; k++) {
 		const struct measured *m = &results->measured[k];
 		struct plot_series *series;

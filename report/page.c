@@ -27,7 +27,7 @@ static const char style[] =
 	"nav li{break-inside:avoid;padding:.1rem 0}\n"
 	"nav h3{margin:.8rem 0 0;font-size:1rem}\n"
 	".plots{display:flex;flex-wrap:wrap;gap:.5rem 1.5rem;margin:.6rem 0}\n"
-	"figure{margin:0;flex:1 1 20rem;max-width:34rem}\n"
+	"figure{margin:0;flex:1 1 30rem;min-width:0;max-width:34rem}\n"
 	".tables{flex:1 1 34rem;min-width:0}\n"
 	"svg{display:block;width:100%;height:auto}\n"
 	".wide{overflow-x:auto;margin:.6rem 0}\n"
@@ -35,6 +35,7 @@ static const char style[] =
 	".lines{width:100%}.lines td{overflow-wrap:anywhere}\n"
 	".lines td:nth-child(7){min-width:5.5rem}.lines td:nth-child(6){min-width:3.6rem}\n"
 	".lines td:nth-child(1){white-space:nowrap}.o{min-width:6rem}\n"
+	".lines td:nth-child(2){min-width:9.5rem}\n"
 	"th{text-align:left;font-weight:600;border-bottom:1.5px solid #222;white-space:nowrap}\n"
 	"th,td{padding:.22rem .7rem .22rem 0;vertical-align:top}\n"
 	"td{border-bottom:1px solid #e4e4e4}\n"
@@ -140,9 +141,9 @@ static void scores(FILE *f, const struct results *r)
 			continue;
 		if (!any)
 			fputs("<h2 id=\"score\">Score</h2>\n<p class=\"note\">How many of the "
-			      "papers’ figures the simulator meets. Of those with a number 80 % are "
-			      "to be within their tolerance (5 or 10 %) and none off by more than "
-			      "25 %; of bounds, orders and peaks 90 % are to be right.</p>\n"
+			      "papers’ figures the simulator meets. Of those with a number 80 % "
+			      "are to be within their tolerance (5 or 10 %) and none off by more "
+			      "than 25 %; of bounds, orders and peaks 90 % are to be right.</p>\n"
 			      "<div class=\"wide\"><table>\n<thead><tr><th>Layer</th>"
 			      "<th class=\"n\">within tolerance</th><th class=\"n\">largest error"
 			      "</th><th class=\"n\">other lines right</th>"
@@ -175,22 +176,23 @@ static bool is_of(const struct chart *chart, unsigned paper)
 }
 
 /* S003-8a: Fig 8a; S000-T3: Table 3. */
-static void name_of(FILE *f, const struct chart *chart)
+#define NAME_MAX_BYTES 64u
+static void name_of(const struct chart *chart, char out[NAME_MAX_BYTES])
 {
 	const char *part = strchr(chart->id, '-');
 
-	if (!part)
-		svg_escape(f, chart->id);
-	else if (part[1] == 'T')
-		fprintf(f, "Table %s", part + 2);
-	else if (part[1] >= '0' && part[1] <= '9')
-		fprintf(f, "Fig %s", part + 1);
+	if (part && part[1] == 'T')
+		snprintf(out, NAME_MAX_BYTES, "Table %s", part + 2);
+	else if (part && part[1] >= '0' && part[1] <= '9')
+		snprintf(out, NAME_MAX_BYTES, "Fig %s", part + 1);
 	else
-		fputs("Text", f);
+		snprintf(out, NAME_MAX_BYTES, "Text");
 }
 
 static void contents(FILE *f, const struct results *r, bool other)
 {
+	char name[NAME_MAX_BYTES];
+
 	fputs("<nav aria-label=\"Figures\">\n<h2>Figures</h2>\n", f);
 	for (unsigned p = 0; p < PAPERS; p++) {
 		bool any = false;
@@ -206,8 +208,9 @@ static void contents(FILE *f, const struct results *r, bool other)
 				fputs("</h3>\n<ul>\n", f);
 			}
 			any = true;
+			name_of(chart, name);
 			fprintf(f, "<li><a href=\"#f-%s\">", chart->id);
-			name_of(f, chart);
+			svg_escape(f, name);
 			fputs("</a> ", f);
 			svg_escape(f, chart->title);
 			fputs("</li>\n", f);
@@ -233,11 +236,13 @@ static void section(FILE *f, const struct results *r, const struct chart *chart,
 		    const struct chart_mark *marks, unsigned n_marks)
 {
 	struct draw_measured drawn;
+	char name[NAME_MAX_BYTES];
 	struct plot plot;
 
 	draw_chart(r, chart, marks, n_marks, &plot);
+	name_of(chart, name);
 	fprintf(f, "<section id=\"f-%s\">\n<h3><span>", chart->id);
-	name_of(f, chart);
+	svg_escape(f, name);
 	fputs("</span> ", f);
 	svg_escape(f, chart->title);
 	fputs("</h3>\n", f);
@@ -306,6 +311,7 @@ int page_write(FILE *f, const struct results *r, const struct page_facts *facts,
 int page_svg(FILE *f, const struct results *r, const struct chart *chart, struct lab_error *error)
 {
 	struct chart_mark marks[CHART_MARKS_MAX];
+	char name[NAME_MAX_BYTES], heading[256];
 	struct plot plot;
 	unsigned n;
 	int rc = chart_marks(chart, r->paper, marks, &n, error);
@@ -313,7 +319,10 @@ int page_svg(FILE *f, const struct results *r, const struct chart *chart, struct
 	if (rc)
 		return rc;
 	draw_chart(r, chart, marks, n, &plot);
-	plot.alone = true;
+	name_of(chart, name);
+	snprintf(heading, sizeof(heading), "%.*s %s: %.160s", (int)strcspn(chart->id, "-"),
+		 chart->id, name, chart->title);
+	plot.heading = heading;
 	plot_svg(f, &plot);
 	return 0;
 }

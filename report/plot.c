@@ -118,8 +118,7 @@ static void head(FILE *f, const struct plot *plot, double height)
 
 void plot_svg(FILE *f, const struct plot *plot)
 {
-	const bool above = plot->alone || plot->heading;
-	struct frame fr = {.top = above ? 40 : 14, .right = WIDTH - 12};
+	struct frame fr = {.top = plot->heading ? 40 : 14, .right = WIDTH - 12};
 	double below, legend;
 
 	fr.bottom = fr.top + HEIGHT;
@@ -128,9 +127,8 @@ void plot_svg(FILE *f, const struct plot *plot)
 	below = fr.bottom + (plot->kind == PLOT_BARS ? bars_below(&fr, plot) : 8 + TICK);
 	legend = svg_legend(NULL, plot, fr.ideal, EDGE, fr.right, 0);
 	head(f, plot, below + LABEL + 16 + legend + 8);
-	if (above)
-		svg_text(f, fr.left, 24, LABEL + 1, SVG_START, SVG_INK,
-			 plot->heading ? plot->heading : plot->title);
+	if (plot->heading)
+		svg_text(f, fr.left, 24, LABEL + 1, SVG_START, SVG_INK, plot->heading);
 	y_axis(f, &fr, plot);
 	svg_text(f, (fr.left + fr.right) / 2, below + LABEL + 4, LABEL, SVG_MIDDLE, SVG_INK,
 		 plot->x_label);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One plot as SVG: curves or groups of bars, the paper's points, an ideal, axes and a legend. Colours
- * can be told apart by the colour-blind, and symbols without any colour.
+ * One plot as SVG: curves or groups of bars, the paper's points, an ideal, axes and a legend.
+ * Colours can be told apart by the colour-blind, and symbols without any colour.
  */
 #ifndef GN_REPORT_PLOT_H
 #define GN_REPORT_PLOT_H
@@ -33,13 +33,12 @@ struct plot_mark {
 
 struct plot {
 	const char *id;	     /* of the page's elements: letters, digits, dashes */
-	const char *title;   /* drawn when it stands alone, told to who cannot see it */
+	const char *title;   /* told to who cannot see it */
 	const char *heading; /* a line above the axes; NULL: none */
 	const char *y_word;  /* what the curves are: "simulated", "measured" */
 	const char *x_label, *y_label;
 	enum plot_kind kind;
 	bool x_bytes; /* 4096 is 4 Ki */
-	bool alone;   /* a file of its own, not a part of a page */
 	unsigned n_x, n_series, n_marks;
 	double x[PLOT_X_MAX]; /* of curves */
 	char x_text[PLOT_X_MAX][PLOT_TEXT_MAX];

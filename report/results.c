@@ -54,7 +54,7 @@ static void read_facts(struct results *r, const struct json *json)
 
 	if (json_text(json, "version"))
 		words_add(&r->versions, json_text(json, "version"));
-	if (json_text(json, "profile"))
+	if (json_text(json, "profile") && strcmp(json_text(json, "profile"), "-"))
 		words_add(&r->profiles, json_text(json, "profile"));
 	if (json_number(json, "seed", &number)) {
 		snprintf(text, sizeof(text), "%.17g", number);
@@ -141,6 +141,20 @@ static const char *read_line(struct results *r, const struct json *json)
 	return NULL;
 }
 
+/* "…, 2 cores, Linux 6.1" */
+static void add_machine(const struct json *json, struct measured *m)
+{
+	const char *kernel = json_text(json, "machine.kernel");
+	char *at = strchr(m->machine, '\0');
+	double cores;
+
+	if (at > m->machine && json_number(json, "machine.cores", &cores))
+		snprintf(at, sizeof(m->machine) - (size_t)(at - m->machine), ", %g cores", cores);
+	at = strchr(m->machine, '\0');
+	if (at > m->machine && kernel)
+		snprintf(at, sizeof(m->machine) - (size_t)(at - m->machine), ", Linux %s", kernel);
+}
+
 static const char *read_measured(struct results *r, const struct json *json)
 {
 	struct measured m = {0}, *all;
@@ -154,7 +168,8 @@ static const char *read_measured(struct results *r, const struct json *json)
 		{"profile", m.profile, sizeof(m.profile), false},
 		{"protocol", m.protocol, sizeof(m.protocol), true},
 		{"topology", m.topology, sizeof(m.topology), true},
-		{"machine", m.machine, sizeof(m.machine), false},
+		{"preset", m.preset, sizeof(m.preset), false},
+		{"machine.cpu", m.machine, sizeof(m.machine), false},
 	};
 	const struct {
 		const char *key;
@@ -176,6 +191,7 @@ static const char *read_measured(struct results *r, const struct json *json)
 	for (unsigned i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		if (!json_number(json, numbers[i].key, numbers[i].to))
 			return "not a whole result of gannet bench msg";
+	add_machine(json, &m);
 	if (r->n_measured == MEASURED_MAX)
 		return "more measurements than a page can show";
 	all = reallocarray(r->measured, r->n_measured + 1, sizeof(m));
@@ -213,18 +229,16 @@ int results_read(struct results *r, const char *file)
 	FILE *f = strcmp(file, "-") ? fopen(file, "re") : stdin;
 	struct json *json = malloc(sizeof(*json));
 	unsigned number = 0;
-	char *line = NULL;
-	size_t room = 0;
+	char line[JSON_LINE_MAX];
 	ssize_t len;
+	bool ended;
 	int rc = !f ? -errno : !json ? -ENOMEM : 0;
 
 	errno = 0;
-	while (!rc && (len = getline(&line, &room, f)) > 0) {
+	while (!rc && (len = json_line(f, line, &ended)) >= 0) {
 		const char *wrong;
 
 		number++;
-		if (line[len - 1] == '\n')
-			len--;
 		if (!len)
 			continue;
 		wrong = json_parse(json, line, (size_t)len);
@@ -238,7 +252,6 @@ int results_read(struct results *r, const char *file)
 	}
 	if (!rc && ferror(f))
 		rc = errno ? -errno : -EIO;
-	free(line);
 	free(json);
 	if (f && f != stdin)
 		fclose(f);

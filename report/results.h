@@ -34,7 +34,8 @@ struct chart_result {
 
 /* A run of gannet bench msg. */
 struct measured {
-	char provider[24], profile[48], protocol[24], topology[8], machine[RESULTS_WORD_MAX];
+	char provider[24], profile[48], preset[16], protocol[24], topology[8];
+	char machine[RESULTS_WORD_MAX];
 	double nodes, threads, pending, value, gbps, gbps_per_node;
 };
 

@@ -10,8 +10,9 @@
 
 static void head(FILE *f)
 {
-	fputs("<div class=\"wide\"><table class=\"lines\">\n<thead><tr><th>Line</th><th>Configuration</th>"
-	      "<th class=\"n\">Paper</th><th class=\"n\">Simulated</th><th class=\"n\">Error</th>"
+	fputs("<div class=\"wide\"><table class=\"lines\">\n<thead><tr><th>Line</th>"
+	      "<th>Configuration</th><th class=\"n\">Paper</th>"
+	      "<th class=\"n\">Simulated</th><th class=\"n\">Error</th>"
 	      "<th>Verdict</th><th>Source</th></tr></thead>\n<tbody>\n",
 	      f);
 }

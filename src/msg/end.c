@@ -428,7 +428,7 @@ int64_t msg_end_next(struct msg_end *end, uint8_t **bytes)
 	uint8_t *place = msg_place(lane, lane->at);
 	int64_t length;
 
-	if (unlikely(end->fate == GN_MSG_BROKEN))
+	if (unlikely(end->fate == GN_MSG_BROKEN || end->over))
 		return -EAGAIN;
 	*bytes = place + msg_frame_head(lane->frame);
 	if (lane->verb != MSG_WRITE)

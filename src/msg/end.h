@@ -58,6 +58,7 @@ struct msg_end {
 	uint32_t awaited; /* messages that may be told; 0: nobody looks for one */
 	uint32_t probed;  /* told.number, when it was last seen whether it changes */
 	bool established;
+	bool over; /* something ended without having been told: nothing is told any more */
 	enum gn_msg_status fate; /* not OK: it is over */
 	void *owner;
 	struct msg_peer *peer; /* datagrams: where it is (ud.c) */

@@ -356,6 +356,7 @@ static unsigned take_ordered(struct gn_msg_conn *c, struct gn_msg_result *out, u
 		if (length < 0 && end->fate == GN_MSG_OK)
 			break;
 		if (unlikely(length < 0)) {
+			end->over = true;
 			end->told.at = at + 1 == end->pending ? 0 : at + 1;
 			msg_requester_result(c, at, end->fate, 0, NULL, &out[got++]);
 			continue;

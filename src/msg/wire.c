@@ -151,6 +151,22 @@ bool msg_frame_begun(enum msg_frame frame, uint64_t word, uint32_t number)
 	return frame == MSG_MARKERS ? (word >> 32 & 0xff) == MARKER : (uint32_t)word == number;
 }
 
+/*
+ * The last bytes of a WRITE may come by several stores, each with release. The thread sanitizer does
+ * not know that who sees the last of them has seen the others: it is shown each.
+ */
+static void see_all(const uint8_t *last)
+{
+#ifdef __SANITIZE_THREAD__
+	const uint8_t *byte = (const uint8_t *)((uintptr_t)last & ~(uintptr_t)7);
+
+	for (; byte <= last; byte++)
+		(void)__atomic_load_n(byte, __ATOMIC_ACQUIRE);
+#else
+	(void)last;
+#endif
+}
+
 static int64_t look_for_markers(const uint8_t *place, uint32_t max)
 {
 	const uint64_t word = first_word(place);
@@ -164,6 +180,7 @@ static int64_t look_for_markers(const uint8_t *place, uint32_t max)
 	if (__atomic_load_n(&place[5 + len], __ATOMIC_ACQUIRE) != MARKER &&
 	    !mutant("msg-tail", MUTANT_ALWAYS))
 		return -EINPROGRESS;
+	see_all(&place[5 + len]);
 	return length;
 }
 

@@ -51,7 +51,7 @@ static void run(struct seeds *run)
 	};
 
 	w->n_asked = w->n_lives = w->requesters_over = 0;
-	w->version = 0;
+	w->version = w->active_ns = 0;
 	memset(w->over, 0, sizeof(w->over));
 	for (unsigned i = 0; i < w->plan.n_requesters; i++) {
 		arg[i] = (struct requester_arg){w, i};
@@ -123,6 +123,7 @@ int main(int argc, char **argv)
 		.program = "sim-msg",
 		.what = "messages",
 		.seconds_max = 30,
+		.more = 5,
 		.plan = plan,
 		.plan_small = small,
 		.print = print,

@@ -69,8 +69,8 @@ struct world {
 	bool over[LIVES_MAX]; /* a requester's process returned: all it asked must have ended */
 	unsigned n_lives;
 	unsigned requesters_over;
-	uint64_t version;      /* of the responder's data: it only grows */
-	uint64_t responder_ns; /* when the responder last did something */
+	uint64_t version;   /* of the responder's data: it only grows */
+	uint64_t active_ns; /* when a requester last did something */
 	struct sums sums;
 };
 

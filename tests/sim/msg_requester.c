@@ -23,7 +23,7 @@ struct session {
 	struct gn_msg_conn *conn[CONNS_MAX];
 	unsigned serial[CONNS_MAX]; /* of the connections there were */
 	uint32_t asked[CONNS_MAX], taken[CONNS_MAX], under_way[CONNS_MAX];
-	bool gone[CONNS_MAX];
+	bool gone[CONNS_MAX], ended[CONNS_MAX]; /* none can be asked; none can end well */
 	uint64_t try_ns[CONNS_MAX];
 	unsigned left, life, serials;
 	uint8_t *room;
@@ -61,7 +61,7 @@ static void connect_one(struct session *s, unsigned c)
 	s->w->sums.reconnects += s->serials >= s->plan->conns;
 	s->serial[c] = s->serials++;
 	s->asked[c] = s->taken[c] = s->under_way[c] = 0;
-	s->gone[c] = false;
+	s->gone[c] = s->ended[c] = false;
 }
 
 /* With requests under way, or without. */
@@ -137,12 +137,15 @@ static bool ask(struct session *s, unsigned c)
 	uint32_t number;
 	int rc;
 
+	/* Now and then one more than there may be, which must be refused. */
 	if (!s->conn[c] || s->gone[c] || !s->left || w->n_asked == ASKED_MAX ||
-	    s->under_way[c] >= s->plan->window)
+	    s->under_way[c] >= s->plan->window + (gn_random() % 8 == 0))
 		return false;
 	number = new_request(s, c);
 	rc = begin(s, c, number);
 	world_say(w, "asks %u on connection %u: %s", number, s->serial[c], gn_strerror(rc));
+	if (!rc && s->under_way[c] == s->plan->opts.pending)
+		world_fail(w, "request %u is one too many", number);
 	if (!rc) {
 		s->asked[c]++;
 		s->under_way[c]++;
@@ -154,7 +157,8 @@ static bool ask(struct session *s, unsigned c)
 	if (rc != -EAGAIN && rc != -ENOTCONN)
 		world_fail(w, "request %u cannot be asked: %s", number, gn_strerror(rc));
 	w->asked[number].ended = 1; /* it never was one */
-	w->n_asked--;
+	if (number == w->n_asked - 1)
+		w->n_asked--; /* nobody else has asked meanwhile */
 	s->gone[c] |= rc == -ENOTCONN;
 	return false;
 }
@@ -240,6 +244,9 @@ static void take_one(struct session *s, const struct gn_msg_result *result)
 		return;
 	}
 	s->under_way[c]--;
+	if (s->ended[c] && result->status != GN_MSG_GONE)
+		world_fail(w, "request %u comes after one that is gone", number);
+	s->ended[c] |= result->status == GN_MSG_GONE && asked->protocol != GN_MSG_UD;
 	s->gone[c] |= result->status == GN_MSG_GONE;
 	if (result->conn != s->conn[c])
 		world_fail(w, "request %u ends on another connection", number);
@@ -261,6 +268,7 @@ static void take(struct session *s, uint64_t deadline_ns)
 	const unsigned most = 1 + (unsigned)(gn_random() % TAKE);
 	const int n = gn_msg_take(s->requester, result, most, deadline_ns);
 
+	s->w->active_ns = gn_sim_now_ns(s->w->run.sim);
 	if (n < 0 || (unsigned)n > most)
 		world_fail(s->w, "results cannot be taken: %d", n);
 	for (int i = 0; i < n; i++)
@@ -284,6 +292,8 @@ static unsigned under_way(const struct session *s)
 static void step(struct session *s)
 {
 	const unsigned c = (unsigned)(gn_random() % s->plan->conns);
+
+	s->w->active_ns = gn_sim_now_ns(s->w->run.sim);
 
 	if (!s->conn[c])
 		connect_one(s, c);

@@ -7,12 +7,13 @@
 
 #include "msg.h"
 
-#define ATTEMPTS  300u
-#define TICK_US	  100u
-#define MEMORY_US 1000u /* until there may be some again */
-#define DOWN_US	  1000u
-#define CHUNK	  64u
-#define FORGET_NS 5000000000ull /* until it knows that nobody is left */
+#define ATTEMPTS   300u
+#define TICK_US	   100u
+#define MEMORY_US  1000u /* until there may be some again */
+#define DOWN_US	   1000u
+#define CHUNK	   64u
+#define SILENCE_NS 1000000000ull
+#define FORGET_NS  5000000000ull /* until it knows that nobody is left */
 
 struct service {
 	struct world *w;
@@ -70,9 +71,11 @@ static void change(struct service *s)
 	s->w->version = s->version++;
 }
 
+/* All have returned; or the others have crashed for good. */
 static bool all_over(const struct world *w)
 {
-	return w->requesters_over == w->plan.n_requesters;
+	return w->requesters_over == w->plan.n_requesters ||
+	       gn_sim_now_ns(w->run.sim) > w->active_ns + SILENCE_NS;
 }
 
 static void pass(struct service *s)

@@ -227,7 +227,8 @@ int seeds_main(int argc, char **argv, const struct seeds_test *the, struct seeds
 						{NULL, 0, NULL, 0}};
 	static const int signals[] = {SIGALRM, SIGABRT, SIGSEGV, SIGBUS, SIGFPE};
 	const char *effort = getenv("GANNET_EFFORT");
-	uint64_t seed = 0, seeds = effort && atoi(effort) >= 10 ? SEEDS_FULL : SEEDS;
+	const uint64_t times = the->more ? the->more : 1;
+	uint64_t seed = 0, seeds = times * (effort && atoi(effort) >= 10 ? SEEDS_FULL : SEEDS);
 	bool only = false;
 	int opt;
 

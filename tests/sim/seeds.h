@@ -28,6 +28,7 @@ struct seeds_test {
 	const char *program;  /* "sim-rpc" */
 	const char *what;     /* has seeds: "calls" */
 	unsigned seconds_max; /* that a run may take */
+	unsigned more;	      /* times as many seeds as others have: they are short */
 	/* What is run for w->seed; and something small and regular, for one fault on schedule. */
 	void (*plan)(struct seeds *w);
 	void (*plan_small)(struct seeds *w, const char *faults);

@@ -171,6 +171,12 @@ static inline void world_await(struct world *w, const unsigned *what, unsigned n
 		gn_sleep_us(20);
 }
 
+static inline void world_await_least(struct world *w, const unsigned *what, unsigned n)
+{
+	while (LOAD(*what) < n && !LOAD(w->failed[0]))
+		gn_sleep_us(20);
+}
+
 /* ---- worlds ---- */
 
 static inline void world_begin(struct world *w)

@@ -103,6 +103,7 @@ static struct advise_query question(void)
 		.value = 1000,
 		.read_pct = 100,
 		.protocols = ADVISE_ALL_PROTOCOLS,
+		.datagrams = true,
 		.pending_max = ADVISE_PENDING_MAX,
 		.profile = "ideal",
 		.preset = "gannet",
@@ -236,6 +237,31 @@ static void ties(void **state)
 	made.most[GN_MSG_WRITE_WRITE] = 11.6; /* of 12 */
 	a = ask(&q);
 	assert_int_equal(a.result.n_equal, 0);
+	advise_free(&a);
+}
+
+/* Datagrams are mentioned, and not chosen unless asked for. */
+static void datagrams(void **state)
+{
+	struct advise_query q = question();
+	struct advise_answer a;
+
+	(void)state;
+	made.most[GN_MSG_UD] = 18;
+	q.brief = true;
+	a = ask(&q);
+	assert_begins(&a, "UD: ");
+	advise_free(&a);
+	q.datagrams = false;
+	a = ask(&q);
+	assert_begins(&a, "READ: ");
+	assert_int_equal(a.result.candidate[6].protocol, GN_MSG_UD);
+	assert_says(&a, "UD would have 50 % more");
+	advise_free(&a);
+	made.most[GN_MSG_UD] = 12;
+	a = ask(&q);
+	assert_int_equal(a.result.n_equal, 0);
+	assert_says(&a, "the next best, WRITE/WRITE");
 	advise_free(&a);
 }
 
@@ -500,7 +526,7 @@ int main(void)
 		cmocka_unit_test(writes),     cmocka_unit_test(threads),
 		cmocka_unit_test(changes),    cmocka_unit_test(processes),
 		cmocka_unit_test(few_runs),   cmocka_unit_test(interrupts),
-		cmocka_unit_test(names),
+		cmocka_unit_test(names),      cmocka_unit_test(datagrams),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
