@@ -460,13 +460,20 @@ static void requests_and_values(void **state)
 	assert_int_equal(request_get(request, 3), UINT32_MAX);
 	for (uint32_t bytes = 1; bytes <= sizeof(value); bytes++) {
 		pattern_fill(value, bytes, 42);
-		assert_true(pattern_ends_match(value, bytes, 42));
-		assert_false(pattern_ends_match(value, bytes, 43) && bytes > 1);
-		value[bytes - 1] ^= 1;
-		assert_false(pattern_ends_match(value, bytes, 42));
-		value[bytes - 1] ^= 1;
-		value[0] ^= 1;
-		assert_false(pattern_ends_match(value, bytes, 42));
+		assert_true(pattern_matches(value, bytes, 42));
+		assert_false(pattern_matches(value, bytes, 43) && bytes > 1);
+		if (bytes >= 8) {
+			uint64_t ends[2];
+
+			pattern_ends(bytes, 42, ends);
+			assert_memory_equal(&ends[0], value, 8);
+			assert_memory_equal(&ends[1], value + bytes - 8, 8);
+		}
+		for (uint32_t i = 0; i < bytes; i++) {
+			value[i] ^= 1;
+			assert_false(pattern_matches(value, bytes, 42));
+			value[i] ^= 1;
+		}
 	}
 }
 
