@@ -206,8 +206,11 @@ static int mixed(struct world *w, struct gn_fabric *fabric, unsigned client)
 
 	EXPECT(data);
 	for (unsigned i = 0; i < GN_MSG_PROTOCOLS; i++) {
-		as[i] = *w; /* but for the protocol */
-		as[i].protocol = (enum gn_msg_protocol)i;
+		as[i] = (struct world){.addr = w->addr, /* but for the protocol */
+				       .simulated = w->simulated,
+				       .flags = w->flags,
+				       .data_bytes = w->data_bytes,
+				       .protocol = (enum gn_msg_protocol)i};
 		s[i] = (struct stream){.conns = 1 + client % 2,
 				       .pending = 1 + i * 3,
 				       .max_request = 40 + 8 * i,
