@@ -16,12 +16,12 @@
 #define LIMIT_NS    (20ull * 1000 * 1000 * 1000) /* of virtual time: something hangs */
 
 /*
- * A run's length; effort 1. What is under way has gone round once before anything is measured, or,
- * where that would take for ever, so many operations and so much time have gone by: the busiest
- * part of the cluster is busy from the first microsecond on.
+ * A run's length; effort 1. Everything is under way before anything is measured, whatever the
+ * effort. Where that would take for ever it is so many operations, or so many bytes.
  */
-#define WARM_OPS_PER_QP 4u
-#define WARM_OPS	60000u
+#define WARM_OPS_PER_QP 8u
+#define WARM_PCT	110u /* of what is under way */
+#define WARM_OPS	150000u
 #define WARM_NS		50000u
 #define MIN_OPS		60000u
 #define MIN_NS		200000u
@@ -201,7 +201,7 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 static void set_length(struct msg_run *run, const struct lab_setup *setup)
 {
 	const struct msg_load *o = run->opts;
-	const double effort = setup->effort, warm = effort < 1 ? effort : 1;
+	const double effort = setup->effort;
 	const uint64_t qps = (uint64_t)msg_askers(o) * msg_conns_of_asker(o);
 	/* Large values: fewer of them tell as much. */
 	const uint64_t few = max_u64(BYTES_ENOUGH / o->value, 256);
@@ -211,9 +211,9 @@ static void set_length(struct msg_run *run, const struct lab_setup *setup)
 	load->n_threads = msg_askers(o);
 	load->n_listeners = o->resp_threads * (o->topology == MSG_MANY_TO_ONE ? 1 : o->nodes);
 	load->interrupted = setup->interrupted;
-	l->warm_ops = min_u64(max_u64(qps * o->pending, WARM_OPS_PER_QP * qps), WARM_OPS);
-	l->warm_ops = scaled(min_u64(l->warm_ops, few), warm);
-	l->warm_ns = scaled(WARM_NS, warm);
+	l->warm_ops = max_u64(qps * o->pending * WARM_PCT / 100, WARM_OPS_PER_QP * qps);
+	l->warm_ops = min_u64(min_u64(l->warm_ops, WARM_OPS), few);
+	l->warm_ns = WARM_NS;
 	l->min_ops = scaled(min_u64(MIN_OPS, few), effort);
 	l->min_ns = scaled(MIN_NS, effort);
 	l->max_ns = scaled(MAX_NS, effort);

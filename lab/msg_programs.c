@@ -9,6 +9,7 @@
 #define NAP_US	   20u	 /* between two looks at what others have got ready */
 #define LOOK_US	   1000u /* answering threads see so often whether they are needed */
 #define TAKE_MAX   16u	 /* answers taken at once */
+#define FIRST	   8u	 /* requests of a connection to begin with */
 
 struct side {
 	struct msg_site *site;
@@ -105,6 +106,7 @@ struct asker {
 	struct gn_msg_requester *requester;
 	struct gn_msg_conn **conns;
 	uint64_t *bases;    /* where at its responder a connection's data begin */
+	unsigned *asked;    /* that are under way on a connection */
 	uint64_t *began_ns; /* of each request under way, by its number */
 	unsigned n;
 };
@@ -170,6 +172,16 @@ static bool ask(struct asker *a, uint64_t id)
 	return ok(a->run, rc, "asking");
 }
 
+/* One more is under way on a connection, up to its number. */
+static bool ask_more(struct asker *a, unsigned c)
+{
+	const unsigned pending = a->run->opts->pending;
+
+	if (a->asked[c] == pending)
+		return true;
+	return ask(a, (uint64_t)c * pending + a->asked[c]++);
+}
+
 static bool check(struct asker *a, const struct gn_msg_result *r)
 {
 	const struct msg_load *o = a->run->opts;
@@ -181,16 +193,19 @@ static bool check(struct asker *a, const struct gn_msg_result *r)
 	return false;
 }
 
+/*
+ * With all that may be under way asked at once, requests and answers would come in waves for a long
+ * time, the ones without the others. So there are more with each answer.
+ */
 static void ask_always(struct asker *a)
 {
 	const struct msg_load *o = a->run->opts;
 	struct load_run *load = &a->run->load;
 	struct gn_msg_result results[TAKE_MAX];
 
-	/* In turn, so that no connection waits for all requests of another. */
-	for (uint64_t i = 0; i < o->pending; i++)
+	for (unsigned i = 0; i < FIRST; i++)
 		for (unsigned c = 0; c < a->n; c++)
-			if (load_stops(load) || !ask(a, (uint64_t)c * o->pending + i))
+			if (load_stops(load) || !ask_more(a, c))
 				return;
 	while (!load_stops(load)) {
 		const int n = gn_msg_take(a->requester, results, TAKE_MAX, GN_FOREVER);
@@ -201,7 +216,9 @@ static void ask_always(struct asker *a)
 			if (!check(a, &results[i]))
 				return;
 			load_count(load, 1, a->began_ns[results[i].id]);
-			if (!load_stops(load) && !ask(a, results[i].id))
+			if (!load_stops(load) &&
+			    (!ask(a, results[i].id) ||
+			     !ask_more(a, (unsigned)(results[i].id / o->pending))))
 				return;
 		}
 	}
@@ -219,8 +236,9 @@ static void asker_main(void *arg)
 		gn_sleep_us(NAP_US);
 	a.conns = gn_alloc(a.n * sizeof(a.conns[0]), 0);
 	a.bases = gn_alloc(a.n * sizeof(a.bases[0]), 0);
+	a.asked = gn_alloc(a.n * sizeof(a.asked[0]), 0);
 	a.began_ns = gn_alloc((size_t)a.n * run->opts->pending * sizeof(a.began_ns[0]), 0);
-	if (!a.conns || !a.bases || !a.began_ns)
+	if (!a.conns || !a.bases || !a.asked || !a.began_ns)
 		load_fail(load, "no memory for requests");
 	else if (!load->failed && open_requester(&a) && load_starts(load))
 		ask_always(&a);
@@ -230,6 +248,7 @@ static void asker_main(void *arg)
 	gn_msg_requester_destroy(a.requester);
 	gn_free(a.conns);
 	gn_free(a.bases);
+	gn_free(a.asked);
 	gn_free(a.began_ns);
 	run->askers_gone++;
 }

@@ -75,6 +75,7 @@ enum gn_work {
 	GN_WORK_COPY,	  /* n bytes copied */
 	GN_WORK_CHECKSUM, /* n bytes checksummed */
 	GN_WORK_SCAN,	  /* n slots looked at and found empty */
+	GN_WORK_FOUND,	  /* n messages found in memory where a device has put them */
 	GN_WORK_KINDS
 };
 GN_API void gn_charge(enum gn_work kind, uint64_t n);

@@ -449,10 +449,12 @@ void msg_end_took(struct msg_end *end, uint32_t length)
 {
 	struct msg_lane *lane = &end->told;
 
-	if (lane->verb == MSG_WRITE)
+	if (lane->verb == MSG_WRITE) {
 		lane->lengths[lane->at] = length;
-	else
+		gn_charge(GN_WORK_FOUND, 1);
+	} else {
 		lane->arrived--;
+	}
 	lane->number++;
 	lane->at = after(end, lane->at);
 }

@@ -61,6 +61,7 @@ static const struct field {
 	{"copy_gbytes", GBYTES, AT(work_ps[GN_WORK_COPY]), 1000},
 	{"checksum_gbytes", GBYTES, AT(work_ps[GN_WORK_CHECKSUM]), 1000},
 	{"scan_ns", NS, AT(work_ps[GN_WORK_SCAN]), 1000000},
+	{"found_ns", NS, AT(work_ps[GN_WORK_FOUND]), 1000000},
 	{"look_ns", NS, AT(look_ps), 1000000},
 	{"yield_ns", NS, AT(yield_ps), 1000000},
 	{"post_ns", NS, AT(post_ps), 1000000},
@@ -68,6 +69,8 @@ static const struct field {
 	{"inline_line_ns", NS, AT(inline_line_ps), 1000000},
 	{"recv_ns", NS, AT(recv_ps), 1000000},
 	{"poll_ns", NS, AT(poll_ps), 1000000},
+	{"near_requests", COUNT, AT(near_requests), 1u << 24},
+	{"post_far_ns", NS, AT(post_far_ps), 1000000},
 	{"mutex_handover_ns", NS, AT(mutex_handover_ps), 1000000},
 	{"mutex_waiter_ns", NS, AT(mutex_waiter_ps), 1000000},
 	{"hold_ns", NS, AT(hold_ps), 1000000},
@@ -99,13 +102,19 @@ static const struct field {
 	{"mtu", COUNT, AT(mtu), 65536},
 	{"cache_units", COUNT, AT(cache_units), 1u << 20},
 	{"requester_units", COUNT, AT(requester_units), 1u << 16},
+	{"reader_units", COUNT, AT(reader_units), 1u << 16},
 	{"responder_units", COUNT, AT(responder_units), 1u << 16},
 	{"translation_bytes", COUNT, AT(translation_bytes), 1ull << 40},
+	{"translation_units", COUNT, AT(translation_units), 1u << 20},
 	{"miss_ns", NS, AT(miss_ps), 1000000},
 	{"miss_inbound_ns", NS, AT(miss_inbound_ps), 1000000},
 	{"miss_write_ns", NS, AT(miss_write_ps), 1000000},
 	{"wqe_slots", COUNT, AT(wqe_slots), 1u << 24},
 	{"wqe_miss_ns", NS, AT(wqe_miss_ps), 1000000},
+	{"stalls", COUNT, AT(stalls), 1},
+	{"visit_ns", NS, AT(visit_ps), 1000000},
+	{"visit_send_ns", NS, AT(visit_send_ps), 1000000},
+	{"miss_receive_ns", NS, AT(miss_receive_ps), 1000000},
 	{"cqe_ns", NS, AT(cqe_ps), 1000000},
 	{"interrupt_ns", NS, AT(interrupt_ps), 1000000000},
 	{"spin_ns", NS, AT(spin_ps), 1000000000},
@@ -345,6 +354,13 @@ static int check(const struct sim_profile *p, const char *name)
 	if (p->max_msg < MAX_MSG_LEAST) {
 		gn_log(GN_LOG_ERROR, "sim: profile %s: max_msg %llu is below %u", name,
 		       (unsigned long long)p->max_msg, MAX_MSG_LEAST);
+		return -EINVAL;
+	}
+	if (p->cache_units && p->stalls && (!p->reader_units || p->reader_units > p->cache_units)) {
+		gn_log(GN_LOG_ERROR,
+		       "sim: profile %s: reader_units is not within 1 and cache_units %llu, which "
+		       "stalls needs",
+		       name, (unsigned long long)p->cache_units);
 		return -EINVAL;
 	}
 	if (p->cache_units &&

@@ -38,6 +38,8 @@ struct sim_profile {
 	uint64_t look_ps; /* looking for something that is not there: an empty poll */
 	uint64_t yield_ps;
 	uint64_t post_ps, doorbell_ps, inline_line_ps, recv_ps, poll_ps;
+	/* More for a post by a thread with more requests under way than its core's cache holds. */
+	uint64_t near_requests, post_far_ps;
 	uint64_t mutex_handover_ps, mutex_waiter_ps;
 
 	/* the way of a doorbell through its context */
@@ -59,10 +61,13 @@ struct sim_profile {
 	uint64_t wire_ps, header_bytes, mtu;
 
 	/* its memory of contexts and translations */
-	uint64_t cache_units, requester_units, responder_units;
+	uint64_t cache_units, requester_units, reader_units, responder_units;
 	uint64_t translation_bytes; /* that one entry of one unit covers */
+	uint64_t translation_units; /* of a cache for them alone; 0: they are in that of contexts */
 	uint64_t miss_ps, miss_inbound_ps, miss_write_ps;
 	uint64_t wqe_slots, wqe_miss_ps;
+	/* A card that waits where others go on (stalls.c): 0 or 1; and what it waits for. */
+	uint64_t stalls, visit_ps, visit_send_ps, miss_receive_ps;
 
 	/* completions */
 	uint64_t cqe_ps, interrupt_ps, spin_ps;

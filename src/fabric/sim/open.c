@@ -103,7 +103,7 @@ const struct provider provider_sim = {
 	.size =
 		{
 			[OBJ_CTX] = sizeof(struct sim_ctx),
-			[OBJ_CQ] = sizeof(struct soft_cq),
+			[OBJ_CQ] = sizeof(struct sim_cq),
 			[OBJ_QP] = sizeof(struct sim_qp),
 			[OBJ_LISTENER] = sizeof(struct sim_listener),
 			[OBJ_REQ] = sizeof(struct sim_req),

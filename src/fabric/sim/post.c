@@ -32,13 +32,24 @@ struct sim_path *sim_ctx_path(struct gn_ctx *base)
 	return &ctx->paths[ctx->next_path++ % sim_fabric_of(&base->obj)->sim->profile.post_paths];
 }
 
+/*
+ * What a thread keeps of its READs until it has their bytes, and the rings that they go through, do
+ * not stay in its core's own cache when there are many.
+ */
+static uint64_t far_ps(const struct sim_qp *qp, const struct gn_wr *wr, const struct sim_profile *p)
+{
+	const uint64_t n = sim_cq_of(qp->qp.send_cq)->requests, near = p->near_requests;
+
+	return wr->op == GN_OP_READ && n > near && near ? p->post_far_ps * (n - near) / n : 0;
+}
+
 /* What the thread does for one chain. Returns when its doorbell rings. */
 static uint64_t pay(struct sim_qp *qp, const struct gn_wr *wr, unsigned n)
 {
 	struct gn_sim *sim = sim_fabric_of(&qp->qp.obj)->sim;
 	const struct sim_profile *p = &sim->profile;
 	struct sim_device *device = sim_device_of(qp);
-	uint64_t work = n * p->post_ps + p->doorbell_ps;
+	uint64_t work = n * (p->post_ps + far_ps(qp, wr, p)) + p->doorbell_ps;
 
 	for (unsigned i = 0; i < n; i++, wr = wr->next)
 		if (wr->flags & GN_INLINE) {

@@ -4,6 +4,8 @@
 
 #include "fabric/sim/sim.h"
 
+#define SIM_CONN_ID SIM_MOVE /* of the event of a connection, among the stages */
+
 static int init_queues(struct sim_qp *qp)
 {
 	int rc = soft_sq_init(&qp->sq, qp->qp.max_send_wr, qp->qp.max_send_sge, qp->qp.max_inline);
@@ -41,13 +43,13 @@ static int init_events(struct sim_qp *qp)
 	const uint64_t id = (uint64_t)sim_fabric_of(&qp->qp.obj)->nic->node->index << 32 |
 			    qp->qp.qpn;
 	int rc = sim_event_init(engine, &qp->conn.event, sim_conn_step, SIM_KIND_QP,
-				(uint64_t)SIM_STAGES << 48 | id);
+				(uint64_t)SIM_CONN_ID << 48 | id);
 
 	if (rc)
 		return rc;
 	for (unsigned i = 0; i < SIM_STAGES; i++) {
 		rc = sim_event_init(engine, &qp->stage[i], sim_stage_fn[i], SIM_KIND_QP,
-				    (uint64_t)i << 48 | id);
+				    (uint64_t)(i < SIM_CONN_ID ? i : i + 1) << 48 | id);
 		if (rc) {
 			while (i > 0)
 				sim_event_fini(engine, &qp->stage[--i]);
@@ -82,6 +84,7 @@ int sim_qp_init(struct gn_qp *base)
 		return rc;
 	}
 	qp->path = sim_ctx_path(base->pd->ctx);
+	sim_cq_of(base->send_cq)->requests += base->max_send_wr;
 	base->state = base->type == GN_QP_UD ? GN_QP_READY : GN_QP_NEW;
 	qp->up = true;
 	return 0;
@@ -107,6 +110,7 @@ void sim_qp_fini(struct gn_qp *base)
 	struct sim_qp *qp = sim_qp_of(base);
 
 	sim_flights_land(qp);
+	sim_cq_of(base->send_cq)->requests -= base->max_send_wr;
 	sim_qp_unplug(qp);
 	soft_cq_purge(container_of(base->send_cq, struct soft_cq, cq), base);
 	soft_cq_purge(container_of(base->recv_cq, struct soft_cq, cq), base);

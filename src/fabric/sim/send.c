@@ -23,7 +23,16 @@ static bool takes_receive(const struct gn_wr *wr)
 
 static uint64_t head_of(const struct sim_qp *qp, enum sim_stage stage)
 {
-	return stage == SIM_RING ? qp->sq.head : qp->passed[stage - 1];
+	switch (stage) {
+	case SIM_RING:
+		return qp->sq.head;
+	case SIM_MOVE:
+		return qp->passed[SIM_RX];
+	case SIM_PLACE:
+		return qp->passed[SIM_MOVE];
+	default:
+		return qp->passed[stage - 1];
+	}
 }
 
 void sim_stage_kick(struct sim_qp *qp, enum sim_stage stage)
@@ -34,13 +43,25 @@ void sim_stage_kick(struct sim_qp *qp, enum sim_stage stage)
 		sim_event_at(sim_engine_of(qp), event, sim_send_at(qp, qp->passed[stage])->at_ps);
 }
 
+static enum sim_stage after(const struct sim_qp *qp, enum sim_stage stage)
+{
+	switch (stage) {
+	case SIM_RX:
+		return qp->passed[SIM_MOVE] < qp->passed[SIM_RX] ? SIM_MOVE : SIM_PLACE;
+	case SIM_MOVE:
+		return SIM_PLACE;
+	default:
+		return stage + 1;
+	}
+}
+
 /* Its next stage may have it at at_ps. */
 static void pass(struct sim_qp *qp, enum sim_stage stage, struct sim_send *send, uint64_t at_ps)
 {
 	send->at_ps = at_ps;
 	send->tries = 0;
 	qp->passed[stage]++;
-	sim_stage_kick(qp, stage + 1);
+	sim_stage_kick(qp, after(qp, stage));
 	sim_stage_kick(qp, stage);
 }
 
@@ -84,47 +105,6 @@ static void trace(struct sim_qp *qp, const struct gn_wr *wr, const struct sim_se
 	}
 }
 
-/* ---- ring ---- */
-
-/* When the device has what it needs of a request to begin; one small request goes along. */
-static uint64_t fetched(struct sim_device *device, const struct gn_wr *wr,
-			const struct sim_send *send, uint64_t at_ps)
-{
-	const bool payload = send->bytes && !is_read(wr) && !(wr->flags & GN_INLINE);
-	const bool pushed = send->alone && (wr->flags & GN_INLINE || is_read(wr));
-
-	/* Of two reads the second waits for the first, which has found what to read. */
-	return sim_dma_read(device, at_ps, (pushed ? 0 : WQE_BYTES) + (payload ? send->bytes : 0),
-			    !pushed + payload);
-}
-
-/* What the doorbell tells of, all of it at once. */
-static void ring(struct sim_event *event)
-{
-	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_RING]);
-	struct sim_device *device = sim_device_of(qp);
-	const struct gn_wr *wr;
-	struct sim_send *send;
-
-	while ((send = head(qp, SIM_RING, &wr))) {
-		if (send->first)
-			qp->bell_ps = sim_doorbell(device, sim_engine_of(qp)->now_ps,
-						   send->alone && wr->flags & GN_INLINE);
-		send->at_ps = fetched(device, wr, send, qp->bell_ps);
-		qp->passed[SIM_RING]++;
-	}
-	sim_stage_kick(qp, SIM_TX);
-}
-
-/* ---- tx ---- */
-
-static bool local_ok(const struct sim_qp *qp, const struct gn_wr *wr)
-{
-	return wr->flags & GN_INLINE ||
-	       soft_sge_ok(&sim_fabric_of(&qp->qp.obj)->keys, qp->qp.pd, wr->sge, wr->n_sge,
-			   is_read(wr) ? GN_LOCAL_WRITE : 0);
-}
-
 /* What the requester's device looks up for a request: its context and where its first piece is. */
 static struct sim_message own_message(const struct sim_qp *qp, const struct gn_wr *wr,
 				      const struct sim_send *send, enum sim_packet packet)
@@ -149,6 +129,69 @@ static struct sim_message own_message(const struct sim_qp *qp, const struct gn_w
 	return m;
 }
 
+/* ---- ring ---- */
+
+/* When the device has what it needs of a request to begin; one small request goes along. */
+static uint64_t fetched(struct sim_qp *qp, const struct gn_wr *wr, const struct sim_send *send,
+			uint64_t at_ps)
+{
+	struct sim_device *device = sim_device_of(qp);
+	const bool payload = send->bytes && !is_read(wr) && !(wr->flags & GN_INLINE);
+	const bool pushed = send->alone && (wr->flags & GN_INLINE || is_read(wr));
+	struct sim_message message;
+
+	if (payload && device->profile->stalls) {
+		message = own_message(qp, wr, send, SIM_REQUEST);
+		at_ps = sim_dma_stall(device, at_ps, sim_gather_ps(device, &message));
+	}
+	/* Of two reads the second waits for the first, which has found what to read. */
+	return sim_dma_read(device, at_ps, (pushed ? 0 : WQE_BYTES) + (payload ? send->bytes : 0),
+			    !pushed + payload);
+}
+
+/* The doorbell of a chain, of which send is the first. False: it is not there yet. */
+static bool rung(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *send)
+{
+	struct sim_device *device = sim_device_of(qp);
+
+	if (!send->first || send->rung)
+		return true;
+	qp->cold = !is_read(wr) && qp->qp.type == GN_QP_RC && sim_is_cold(device, qp->qp.qpn);
+	qp->bell_ps = sim_doorbell(device, sim_engine_of(qp)->now_ps,
+				   send->alone && wr->flags & GN_INLINE, qp->cold);
+	if (!device->profile->stalls)
+		return true;
+	send->rung = true;
+	send->at_ps = qp->bell_ps;
+	return false;
+}
+
+/* What the doorbell tells of, all of it at once. */
+static void ring(struct sim_event *event)
+{
+	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_RING]);
+	const struct gn_wr *wr;
+	struct sim_send *send;
+
+	while ((send = head(qp, SIM_RING, &wr))) {
+		if (!rung(qp, wr, send))
+			continue;
+		send->cold = qp->cold && !(send->alone && wr->flags & GN_INLINE);
+		send->at_ps = fetched(qp, wr, send, qp->bell_ps);
+		qp->passed[SIM_RING]++;
+	}
+	sim_stage_kick(qp, SIM_TX);
+}
+
+/* ---- tx ---- */
+
+static bool local_ok(const struct sim_qp *qp, const struct gn_wr *wr)
+{
+	return wr->flags & GN_INLINE ||
+	       soft_sge_ok(&sim_fabric_of(&qp->qp.obj)->keys, qp->qp.pd, wr->sge, wr->n_sge,
+			   is_read(wr) ? GN_LOCAL_WRITE : 0);
+}
+
 static void tx_datagram(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *send)
 {
 	struct sim_device *device = sim_device_of(qp);
@@ -156,8 +199,8 @@ static void tx_datagram(struct sim_qp *qp, const struct gn_wr *wr, struct sim_se
 
 	if (send->status == GN_WC_OK)
 		sim_ud_send(qp, wr, leaves);
-	qp->passed[SIM_TX] = qp->passed[SIM_RX] = qp->passed[SIM_PLACE] = qp->passed[SIM_BACK] =
-		qp->passed[SIM_TX] + 1;
+	qp->passed[SIM_TX] = qp->passed[SIM_RX] = qp->passed[SIM_MOVE] = qp->passed[SIM_PLACE] =
+		qp->passed[SIM_BACK] = qp->passed[SIM_TX] + 1;
 	send->at_ps = sim_complete(device, leaves);
 	if (send->status != GN_WC_OK)
 		sim_qp_fail(qp);
@@ -181,6 +224,7 @@ static void tx(struct sim_event *event)
 	struct sim_message message;
 	const struct gn_wr *wr;
 	struct sim_send *send = head(qp, SIM_TX, &wr);
+	uint64_t leaves;
 
 	if (!send || has_to_wait(qp, wr))
 		return;
@@ -196,8 +240,13 @@ static void tx(struct sim_event *event)
 	send->sent = true;
 	qp->reads += is_read(wr);
 	message = own_message(qp, wr, send, SIM_REQUEST);
-	pass(qp, SIM_TX, send,
-	     sim_link_send(device, sim_tx(device, &message), is_read(wr) ? 0 : send->bytes));
+	message.cold = send->cold;
+	message.more = qp->sq.head - qp->passed[SIM_DONE] > 1;
+	message.visit = sim_engine_of(qp)->now_ps >= qp->visit_ps;
+	leaves = sim_tx(device, &message);
+	if (message.visit)
+		qp->visit_ps = leaves;
+	pass(qp, SIM_TX, send, sim_link_send(device, leaves, is_read(wr) ? 0 : send->bytes));
 }
 
 /* ---- rx ---- */
@@ -230,6 +279,23 @@ static uint64_t region_bytes(const struct sim_qp *to, const struct gn_wr *wr)
 	return key ? key->length : 0;
 }
 
+/* What was taken in at at_ps is in memory, or has come from there, at the result. */
+static uint64_t moved(const struct sim_qp *qp, const struct gn_wr *wr, const struct sim_send *send,
+		      uint64_t at_ps)
+{
+	const struct sim_qp *to = qp->conn.peer;
+	struct sim_device *device = sim_device_of(to);
+
+	at_ps = sim_dma_stall(device, at_ps, send->stall_ps);
+	if (wr->op == GN_OP_CAS || wr->op == GN_OP_FAA)
+		at_ps = sim_atomic_unit(device, at_ps, region_bytes(to, wr));
+	if (wr->op == GN_OP_READ)
+		at_ps = sim_dma_read(device, at_ps, send->bytes, 0) + device->profile->sample_ps;
+	else
+		at_ps = sim_dma_write(device, at_ps, send->bytes) + device->profile->place_ps;
+	return takes_receive(wr) ? sim_complete(device, at_ps) : at_ps;
+}
+
 /* The request arrives; when it has been taken in, its effect follows. */
 static void rx(struct sim_event *event)
 {
@@ -244,6 +310,7 @@ static void rx(struct sim_event *event)
 	if (!send || !reachable(qp, send, &to))
 		return;
 	if (send->status != GN_WC_OK) {
+		qp->passed[SIM_MOVE]++;
 		pass(qp, SIM_RX, send, now);
 		return;
 	}
@@ -257,25 +324,42 @@ static void rx(struct sim_event *event)
 		message.offset = wr->to.remote.offset;
 	}
 	message.receive = takes_receive(wr);
-	at_ps = sim_later(sim_rx(device, &message), in);
-	if (wr->op == GN_OP_CAS || wr->op == GN_OP_FAA)
-		at_ps = sim_atomic_unit(device, at_ps, region_bytes(to, wr));
-	if (wr->op == GN_OP_READ)
-		at_ps = sim_dma_read(device, at_ps, send->bytes, 0) + device->profile->sample_ps;
-	else
-		at_ps = sim_dma_write(device, at_ps, send->bytes) + device->profile->place_ps;
-	pass(qp, SIM_RX, send, message.receive ? sim_complete(device, at_ps) : at_ps);
+	at_ps = sim_later(sim_rx(device, &message, &send->stall_ps), in);
+	/* The way to memory may be busy with what comes before it is through the engine. */
+	if (device->profile->stalls) {
+		pass(qp, SIM_RX, send, at_ps);
+		return;
+	}
+	qp->passed[SIM_MOVE]++;
+	pass(qp, SIM_RX, send, moved(qp, wr, send, at_ps));
+}
+
+static void move(struct sim_event *event)
+{
+	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_MOVE]);
+	const struct gn_wr *wr;
+	struct sim_send *send = head(qp, SIM_MOVE, &wr);
+	uint64_t at_ps = sim_engine_of(qp)->now_ps;
+
+	if (!send)
+		return;
+	if (send->status == GN_WC_OK && qp->conn.peer)
+		at_ps = moved(qp, wr, send, at_ps);
+	pass(qp, SIM_MOVE, send, at_ps);
 }
 
 /* ---- place ---- */
 
-static struct sim_message answer_to(const struct sim_qp *to, const struct gn_wr *wr,
-				    const struct sim_send *send)
+static struct sim_message answer_to(const struct sim_qp *qp, const struct sim_qp *to,
+				    const struct gn_wr *wr, const struct sim_send *send)
 {
 	return (struct sim_message){
 		.packet = is_read(wr) ? SIM_READ_RESPONSE : SIM_ACK,
 		.qpn = to->qp.qpn,
+		.memory = is_read(wr) ? wr->to.remote.key : 0,
+		.offset = is_read(wr) ? wr->to.remote.offset : 0,
 		.bytes = is_read(wr) ? send->bytes : 0,
+		.visit = is_read(wr) && sim_engine_of(qp)->now_ps >= qp->answer_visit_ps,
 	};
 }
 
@@ -284,7 +368,8 @@ static void answer(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *s
 		   struct sim_qp *to)
 {
 	struct sim_device *device = sim_device_of(to);
-	const struct sim_message message = answer_to(to, wr, send);
+	const struct sim_message message = answer_to(qp, to, wr, send);
+	uint64_t leaves;
 
 	send->acted = true;
 	if (sim_fault_cut(sim_fabric_of(&qp->qp.obj)->sim, sim_node_of(to)->index,
@@ -296,7 +381,10 @@ static void answer(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *s
 		sim_qp_fail(qp);
 		return;
 	}
-	pass(qp, SIM_PLACE, send, sim_link_send(device, sim_tx(device, &message), message.bytes));
+	leaves = sim_tx(device, &message);
+	if (message.visit)
+		qp->answer_visit_ps = leaves;
+	pass(qp, SIM_PLACE, send, sim_link_send(device, leaves, message.bytes));
 }
 
 static void place(struct sim_event *event)
@@ -358,7 +446,7 @@ static void back(struct sim_event *event)
 	struct sim_device *device = sim_device_of(qp);
 	const struct gn_wr *wr;
 	struct sim_send *send = head(qp, SIM_BACK, &wr);
-	uint64_t at_ps = sim_engine_of(qp)->now_ps;
+	uint64_t at_ps = sim_engine_of(qp)->now_ps, stall_ps;
 
 	if (!send)
 		return;
@@ -367,7 +455,8 @@ static void back(struct sim_event *event)
 			own_message(qp, wr, send, is_read(wr) ? SIM_READ_RESPONSE : SIM_ACK);
 		const uint64_t in = sim_link_receive(device, is_read(wr) ? send->bytes : 0);
 
-		at_ps = sim_later(sim_rx(device, &message), in);
+		at_ps = sim_later(sim_rx(device, &message, &stall_ps), in);
+		at_ps = sim_dma_stall(device, at_ps, stall_ps);
 		if (is_read(wr))
 			at_ps = sim_dma_write(device, at_ps, send->bytes);
 		at_ps = sim_complete(device, at_ps);
@@ -434,11 +523,11 @@ void sim_stages_flush(struct sim_qp *qp)
 		send->status = GN_WC_FLUSHED;
 		send->at_ps = now;
 	}
-	qp->passed[SIM_RING] = qp->passed[SIM_TX] = qp->passed[SIM_RX] = qp->passed[SIM_PLACE] =
-		qp->sq.head;
+	qp->passed[SIM_RING] = qp->passed[SIM_TX] = qp->passed[SIM_RX] = qp->passed[SIM_MOVE] =
+		qp->passed[SIM_PLACE] = qp->sq.head;
 	sim_stage_kick(qp, SIM_BACK);
 }
 
 void (*const sim_stage_fn[SIM_STAGES])(struct sim_event *event) = {
-	[SIM_RING] = ring,   [SIM_TX] = tx,	[SIM_RX] = rx,
-	[SIM_PLACE] = place, [SIM_BACK] = back, [SIM_DONE] = done};
+	[SIM_RING] = ring, [SIM_TX] = tx,     [SIM_RX] = rx,	[SIM_PLACE] = place,
+	[SIM_BACK] = back, [SIM_DONE] = done, [SIM_MOVE] = move};

@@ -63,6 +63,11 @@ struct sim_ctx {
 	unsigned next_path;
 };
 
+struct sim_cq {
+	struct soft_cq soft;
+	uint64_t requests; /* that the queues have room for whose completions come to it */
+};
+
 /* How far a connection is, as one side sees it. */
 enum sim_phase {
 	SIM_CONN_NONE,
@@ -99,11 +104,15 @@ struct sim_send {
 	uint64_t at_ps;	   /* when its next stage may take it */
 	bool first, alone; /* in its chain, which has one doorbell */
 	bool sent;	   /* it has passed tx */
+	bool rung;	   /* its doorbell is at the device */
+	uint64_t stall_ps; /* the target waits for so long before it moves to or from memory */
+	bool cold;	   /* the device has to fetch it and its context, for all that wait */
 	uint32_t bytes;	   /* of payload */
 	struct sim_sample *sample; /* a READ that is taken bit by bit */
 };
 
-enum sim_stage { SIM_RING, SIM_TX, SIM_RX, SIM_PLACE, SIM_BACK, SIM_DONE, SIM_STAGES };
+/* In this order, but for MOVE, which is between RX and PLACE, and has events only if it takes time. */
+enum sim_stage { SIM_RING, SIM_TX, SIM_RX, SIM_PLACE, SIM_BACK, SIM_DONE, SIM_MOVE, SIM_STAGES };
 
 struct sim_qp {
 	struct gn_qp qp;
@@ -116,8 +125,11 @@ struct sim_qp {
 	struct sim_flight *flights; /* WRITEs to it that are not visible yet, oldest first */
 	struct sim_path *path;
 	uint64_t bell_ps; /* when the last doorbell came to the device */
-	uint32_t reads;	  /* READs and atomics not answered yet: what a fence waits for */
-	bool up;	  /* initialised: others may find it */
+	bool cold;	  /* … which did not have its context any more */
+	/* What is ready to leave by then leaves together: requests, and answers to its READs. */
+	uint64_t visit_ps, answer_visit_ps;
+	uint32_t reads; /* READs and atomics not answered yet: what a fence waits for */
+	bool up;	/* initialised: others may find it */
 	struct soft_rq rq;
 	struct sim_qp *nic_next, **nic_prev;
 };
@@ -142,6 +154,11 @@ static inline struct sim_fabric *sim_fabric_of(const struct obj *obj)
 static inline struct sim_qp *sim_qp_of(const struct gn_qp *qp)
 {
 	return (struct sim_qp *)qp;
+}
+
+static inline struct sim_cq *sim_cq_of(struct gn_cq *cq)
+{
+	return container_of(cq, struct sim_cq, soft.cq);
 }
 
 static inline struct sim_node *sim_node_of(const struct sim_qp *qp)

@@ -127,3 +127,35 @@ bool sim_cache_touch(struct sim_cache *cache, uint64_t key, uint32_t units)
 	cache->used += units;
 	return false;
 }
+
+int sim_set_init(struct sim_set *set, uint64_t units)
+{
+	*set = (struct sim_set){.units = units};
+	return sim_cache_init(&set->used, 2 * units);
+}
+
+void sim_set_fini(struct sim_set *set)
+{
+	sim_cache_fini(&set->used);
+}
+
+/*
+ * Qps take turns, so what is used next was used longest ago, and is what a full cache has just
+ * dropped. With n units in use of which c fit the share that is fetched is 2 (n - c) / n, up to
+ * all of it. It is kept exactly, by a running debt: in which order programs post makes no
+ * difference.
+ */
+bool sim_set_gone(struct sim_set *set, uint64_t key, uint32_t units)
+{
+	if (!set->units)
+		return false;
+	if (!sim_cache_touch(&set->used, key, units))
+		return true;
+	if (set->used.used <= set->units)
+		return false;
+	set->debt += 2 * (set->used.used - set->units);
+	if (set->debt < set->used.used)
+		return false;
+	set->debt -= set->used.used;
+	return true;
+}

@@ -5,13 +5,27 @@
 int sim_device_init(struct sim_device *device, struct sim_engine *engine,
 		    const struct sim_profile *profile)
 {
+	int rc;
+
 	*device = (struct sim_device){.profile = profile, .engine = engine};
-	return sim_cache_init(&device->cache, profile->cache_units);
+	rc = sim_cache_init(&device->cache, profile->stalls ? 0 : profile->cache_units);
+	if (!rc)
+		rc = sim_set_init(&device->contexts, profile->stalls * profile->cache_units);
+	if (!rc)
+		rc = sim_set_init(&device->scatter, profile->translation_units);
+	if (!rc)
+		rc = sim_set_init(&device->gather, profile->translation_units);
+	if (rc)
+		sim_device_fini(device);
+	return rc;
 }
 
 void sim_device_fini(struct sim_device *device)
 {
 	sim_cache_fini(&device->cache);
+	sim_set_fini(&device->contexts);
+	sim_set_fini(&device->scatter);
+	sim_set_fini(&device->gather);
 }
 
 uint64_t sim_jitter(const struct sim_device *device, uint64_t ps)

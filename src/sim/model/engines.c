@@ -5,13 +5,11 @@
  * more are fetched by one unit, a station of its own, from when the packet arrives. Packets pass in
  * order: one that waits for a fetch holds up those behind it, whose own fetches go on meanwhile.
  */
-#include "sim/model/model.h"
+#include "sim/model/engines.h"
 
 #define PAGES_MAX 16u /* of one message that are looked up: enough to tell small from large */
 
-enum object { REQUESTER = 1, RESPONDER, TRANSLATION };
-
-static uint64_t key_of(enum object object, uint64_t id, uint64_t page)
+uint64_t sim_object_key(enum sim_object object, uint64_t id, uint64_t page)
 {
 	return (uint64_t)object << 62 | (id & UINT32_MAX) << 28 | (page & 0xfffffffu);
 }
@@ -29,25 +27,35 @@ static bool look_up(struct sim_device *device, uint64_t key, uint64_t units, uin
 	return true;
 }
 
+bool sim_pages(const struct sim_device *device, const struct sim_message *m, uint64_t *first,
+	       uint64_t *n)
+{
+	const uint64_t covers = device->profile->translation_bytes;
+
+	if (!m->memory || !m->bytes || !covers)
+		return false;
+	*first = m->offset / covers;
+	*n = (m->offset + m->bytes - 1) / covers - *first + 1;
+	if (*n > PAGES_MAX)
+		*n = PAGES_MAX;
+	return true;
+}
+
 static unsigned translate(struct sim_device *device, const struct sim_message *m, uint64_t miss_ps,
 			  uint64_t *at_ps)
 {
-	const uint64_t covers = device->profile->translation_bytes;
 	unsigned misses = 0;
-	uint64_t page, last;
+	uint64_t page, n;
 
-	if (!m->memory || !m->bytes || !covers)
+	if (!sim_pages(device, m, &page, &n))
 		return 0;
-	page = m->offset / covers;
-	last = (m->offset + m->bytes - 1) / covers;
-	if (last - page >= PAGES_MAX)
-		last = page + PAGES_MAX - 1;
-	for (uint64_t n = last - page + 1; n > 0; n--, page++)
-		misses += look_up(device, key_of(TRANSLATION, m->memory, page), 1, miss_ps, at_ps);
+	for (; n > 0; n--, page++)
+		misses += look_up(device, sim_object_key(SIM_TRANSLATION, m->memory, page), 1,
+				  miss_ps, at_ps);
 	return misses;
 }
 
-static uint64_t packets(const struct sim_device *device, uint64_t bytes)
+uint64_t sim_packets(const struct sim_device *device, uint64_t bytes)
 {
 	const uint64_t mtu = device->profile->mtu;
 
@@ -59,20 +67,22 @@ uint64_t sim_tx(struct sim_device *device, const struct sim_message *m)
 	const struct sim_profile *p = device->profile;
 	uint64_t fetched = device->engine->now_ps, service;
 
+	if (p->stalls)
+		return sim_stall_tx(device, m);
 	switch (m->packet) {
 	case SIM_REQUEST: {
 		const uint64_t miss_ps = m->read ? p->miss_ps : p->miss_write_ps;
 
 		device->requests++;
-		look_up(device, key_of(REQUESTER, m->qpn, 0), p->requester_units, miss_ps,
-			&fetched);
+		look_up(device, sim_object_key(SIM_REQUESTER, m->qpn, 0), p->requester_units,
+			miss_ps, &fetched);
 		translate(device, m, miss_ps, &fetched);
 		service = sim_jitter(device, p->tx_request_ps) *
-			  (m->read ? 1 : packets(device, m->bytes));
+			  (m->read ? 1 : sim_packets(device, m->bytes));
 		break;
 	}
 	case SIM_READ_RESPONSE:
-		service = p->tx_response_ps * packets(device, m->bytes);
+		service = p->tx_response_ps * sim_packets(device, m->bytes);
 		break;
 	default:
 		service = p->tx_ack_ps;
@@ -85,7 +95,7 @@ uint64_t sim_tx(struct sim_device *device, const struct sim_message *m)
  * With more requests under way than the card has slots for, the share without a slot is fetched
  * again when it is answered.
  */
-static bool request_is_gone(struct sim_device *device)
+bool sim_request_gone(struct sim_device *device)
 {
 	const uint64_t slots = device->profile->wqe_slots;
 
@@ -95,6 +105,7 @@ static bool request_is_gone(struct sim_device *device)
 	if (device->wqe_debt < device->wqes)
 		return false;
 	device->wqe_debt -= device->wqes;
+	device->wqe_misses++;
 	return true;
 }
 
@@ -104,31 +115,33 @@ static void find_request(struct sim_device *device, const struct sim_message *m,
 {
 	const struct sim_profile *p = device->profile;
 
-	look_up(device, key_of(REQUESTER, m->qpn, 0), p->requester_units, miss_ps, at_ps);
-	if (request_is_gone(device)) {
-		device->wqe_misses++;
+	look_up(device, sim_object_key(SIM_REQUESTER, m->qpn, 0), p->requester_units, miss_ps,
+		at_ps);
+	if (sim_request_gone(device))
 		*at_ps = sim_station_pass(&device->icm, *at_ps, p->wqe_miss_ps);
-	}
 	translate(device, m, miss_ps, at_ps);
 }
 
-uint64_t sim_rx(struct sim_device *device, const struct sim_message *m)
+uint64_t sim_rx(struct sim_device *device, const struct sim_message *m, uint64_t *stall_ps)
 {
 	const struct sim_profile *p = device->profile;
 	uint64_t fetched = device->engine->now_ps, service;
 
+	*stall_ps = 0;
+	if (p->stalls)
+		return sim_stall_rx(device, m, stall_ps);
 	switch (m->packet) {
 	case SIM_REQUEST:
 		device->inbound++;
-		device->inbound_misses += look_up(device, key_of(RESPONDER, m->qpn, 0),
+		device->inbound_misses += look_up(device, sim_object_key(SIM_RESPONDER, m->qpn, 0),
 						  p->responder_units, p->miss_inbound_ps, &fetched);
 		device->inbound_misses += translate(device, m, p->miss_inbound_ps, &fetched);
-		service = p->rx_request_ps * (m->read ? 1 : packets(device, m->bytes)) +
+		service = p->rx_request_ps * (m->read ? 1 : sim_packets(device, m->bytes)) +
 			  (m->receive ? p->rx_receive_ps : 0);
 		break;
 	case SIM_READ_RESPONSE:
 		find_request(device, m, p->miss_ps, &fetched);
-		service = p->rx_response_ps * packets(device, m->bytes);
+		service = p->rx_response_ps * sim_packets(device, m->bytes);
 		break;
 	default:
 		find_request(device, m, p->miss_write_ps, &fetched);

@@ -72,6 +72,20 @@ void sim_cache_fini(struct sim_cache *cache);
 /* True if it was there; now it is, and the most recently used. Without units all is there. */
 bool sim_cache_touch(struct sim_cache *cache, uint64_t key, uint32_t units);
 
+/*
+ * What is in use of a kind of things of which a card holds so many units. More than that: each that
+ * does not fit pushes out another.
+ */
+struct sim_set {
+	struct sim_cache used; /* twice as many units: with more than that nothing is ever there */
+	uint64_t units, debt;
+};
+
+int sim_set_init(struct sim_set *set, uint64_t units);
+void sim_set_fini(struct sim_set *set);
+/* True if it has to be fetched. Without units nothing has. */
+bool sim_set_gone(struct sim_set *set, uint64_t key, uint32_t units);
+
 /* ---- a node's device ---- */
 
 struct sim_device {
@@ -80,6 +94,7 @@ struct sim_device {
 	struct sim_station doorbells, dma_read, dma_write, tx, rx, atomic, icm, link_out, link_in;
 	struct sim_slow slow; /* a fault of its link */
 	struct sim_cache cache;
+	struct sim_set contexts, scatter, gather; /* of a card that stalls, instead */
 	uint64_t wqes, wqe_debt; /* requests posted and not done; misses that are due, in 1/wqes */
 	uint64_t requests, packets_out, packets_in, bytes_out, bytes_in, inbound, interrupts;
 	uint64_t hits, misses, wqe_misses, inbound_misses;
@@ -115,12 +130,17 @@ uint64_t sim_path_pass(struct sim_path *path, const struct sim_device *device, u
 
 /* ---- pcie.c ---- */
 
-/* A doorbell rung at at_ps, with inline data or without: when it is at the card. */
-uint64_t sim_doorbell(struct sim_device *device, uint64_t at_ps, bool with_data);
+/*
+ * A doorbell rung at at_ps, with inline data or without: when it is at the card. cold: a card that
+ * stalls has to fetch the context first.
+ */
+uint64_t sim_doorbell(struct sim_device *device, uint64_t at_ps, bool with_data, bool cold);
 /* The card reads bytes from memory, by reads one of which waits for the other: when it has them. */
 uint64_t sim_dma_read(struct sim_device *device, uint64_t at_ps, uint64_t bytes, unsigned reads);
 /* … writes them to memory. */
 uint64_t sim_dma_write(struct sim_device *device, uint64_t at_ps, uint64_t bytes);
+/* A card that stalls: nothing moves for so long. */
+uint64_t sim_dma_stall(struct sim_device *device, uint64_t at_ps, uint64_t ps);
 
 /* ---- engines.c: requests, responses and acknowledgements of connected qps ---- */
 
@@ -132,14 +152,24 @@ struct sim_message {
 	bool read;	 /* the request is a READ or an atomic: misses are not overlapped */
 	uint32_t qpn;	 /* of the card's own qp */
 	bool receive;	 /* it takes a receive */
+	bool cold;	 /* its doorbell found the context gone (sim_is_cold()) */
+	bool more;	 /* other requests of its qp are under way */
+	bool visit;	 /* no other of its qp waits to leave: it is the first of a visit */
 	uint64_t memory; /* the key of what is touched of its memory, or 0 */
 	uint64_t offset, bytes;
 };
 
 /* It leaves at the result, from the engine. */
 uint64_t sim_tx(struct sim_device *device, const struct sim_message *message);
-/* It was taken in at the result. */
-uint64_t sim_rx(struct sim_device *device, const struct sim_message *message);
+/* A card that stalls: for how long, before payload is fetched? */
+uint64_t sim_gather_ps(struct sim_device *device, const struct sim_message *message);
+/* A card that stalls: is the context that a doorbell is about gone? Now it is there. */
+bool sim_is_cold(struct sim_device *device, uint32_t qpn);
+/*
+ * It was taken in at the result, and moves to or from memory after *stall_ps of waiting, of its own
+ * and of everything else.
+ */
+uint64_t sim_rx(struct sim_device *device, const struct sim_message *message, uint64_t *stall_ps);
 static inline uint64_t sim_later(uint64_t a_ps, uint64_t b_ps)
 {
 	return a_ps > b_ps ? a_ps : b_ps;

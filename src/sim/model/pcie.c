@@ -2,15 +2,19 @@
 /*
  * PCIe: doorbells take their time to the card and a gap between each other, one that brings inline
  * data along (BlueFlame) a longer one; reads by the card wait for an answer; and bytes of each
- * direction share its bandwidth.
+ * direction share its bandwidth. On a card that stalls (stalls.c) doorbells and contexts are one
+ * unit's work, and both directions share one bandwidth.
  */
 #include "sim/model/model.h"
 
-uint64_t sim_doorbell(struct sim_device *device, uint64_t at_ps, bool with_data)
+uint64_t sim_doorbell(struct sim_device *device, uint64_t at_ps, bool with_data, bool cold)
 {
 	const struct sim_profile *p = device->profile;
 	const uint64_t gap = with_data ? p->blueflame_gap_ps : p->doorbell_gap_ps;
 
+	if (p->stalls)
+		return sim_station_pass(&device->icm, at_ps, gap + (cold ? p->miss_write_ps : 0)) +
+		       p->mmio_ps;
 	return sim_station_pass(&device->doorbells, at_ps, gap) + p->mmio_ps;
 }
 
@@ -22,8 +26,15 @@ uint64_t sim_dma_read(struct sim_device *device, uint64_t at_ps, uint64_t bytes,
 	       reads * p->dma_read_ps;
 }
 
+uint64_t sim_dma_stall(struct sim_device *device, uint64_t at_ps, uint64_t ps)
+{
+	return ps ? sim_station_pass(&device->dma_read, at_ps, ps) : at_ps;
+}
+
 uint64_t sim_dma_write(struct sim_device *device, uint64_t at_ps, uint64_t bytes)
 {
-	return sim_station_pass(&device->dma_write, at_ps,
-				sim_rate_ps(device->profile->pcie, bytes));
+	const struct sim_profile *p = device->profile;
+
+	return sim_station_pass(p->stalls ? &device->dma_read : &device->dma_write, at_ps,
+				sim_rate_ps(p->pcie, bytes));
 }

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The engines of a card that waits where others go on. What a READ needs and the card does not hold
+ * any more is fetched while the way to memory stands still, in both directions: nothing else moves
+ * meanwhile. WRITEs and SENDs are spared that: what they need is fetched by the unit that takes the
+ * doorbells, one thing after the other, and the way to memory is free.
+ *
+ * Qps that have something to say take turns. A turn costs a visit, and what a qp has waiting by then
+ * goes with it. There is no queue here to see that by; but what comes before the first message of a
+ * visit has left is part of the visit.
+ */
+#include "sim/model/engines.h"
+
+/* An in-bound READ: its qp, the list of its READs, what it is about; its qp again, to answer. */
+#define READ_FETCHES 4u
+
+/* The unit that takes doorbells is busy for so long. */
+static uint64_t fetch(struct sim_device *device, uint64_t at_ps, uint64_t ps)
+{
+	return ps ? sim_station_pass(&device->icm, at_ps, ps) : at_ps;
+}
+
+/* True if the card has to fetch it. */
+static bool look_up(struct sim_device *device, struct sim_set *set, uint64_t key, uint64_t units)
+{
+	const bool gone = sim_set_gone(set, key, (uint32_t)units);
+
+	device->hits += !gone;
+	device->misses += gone;
+	return gone;
+}
+
+static bool context_gone(struct sim_device *device, const struct sim_message *m, bool asks)
+{
+	const struct sim_profile *p = device->profile;
+
+	if (!asks)
+		return look_up(device, &device->contexts, sim_object_key(SIM_RESPONDER, m->qpn, 0),
+			       p->responder_units);
+	return look_up(device, &device->contexts, sim_object_key(SIM_REQUESTER, m->qpn, 0),
+		       m->read ? p->reader_units : p->requester_units);
+}
+
+/* Of a message's translations, which are asked for together: one wait covers all. */
+static bool pages_gone(struct sim_device *device, struct sim_set *set, const struct sim_message *m)
+{
+	bool gone = false;
+	uint64_t page, n;
+
+	if (!sim_pages(device, m, &page, &n))
+		return false;
+	for (; n > 0; n--, page++)
+		gone |= look_up(device, set, sim_object_key(SIM_TRANSLATION, m->memory, page), 1);
+	return gone;
+}
+
+bool sim_is_cold(struct sim_device *device, uint32_t qpn)
+{
+	return device->profile->stalls &&
+	       context_gone(device, &(struct sim_message){.qpn = qpn}, true);
+}
+
+uint64_t sim_gather_ps(struct sim_device *device, const struct sim_message *m)
+{
+	const struct sim_profile *p = device->profile;
+
+	return p->stalls && pages_gone(device, &device->gather, m) ? p->miss_inbound_ps : 0;
+}
+
+uint64_t sim_stall_tx(struct sim_device *device, const struct sim_message *m)
+{
+	const struct sim_profile *p = device->profile;
+	uint64_t from = device->engine->now_ps, service;
+
+	switch (m->packet) {
+	case SIM_REQUEST:
+		device->requests++;
+		service = sim_jitter(device, p->tx_request_ps);
+		if (m->read) {
+			/* What was fetched of its requests with the context has gone with it. */
+			if (context_gone(device, m, true))
+				from = sim_dma_stall(device, from, (1u + m->more) * p->miss_ps);
+			break;
+		}
+		service = service * sim_packets(device, m->bytes) +
+			  (m->cold && m->visit ? p->visit_send_ps : 0);
+		break;
+	case SIM_READ_RESPONSE:
+		service = p->tx_response_ps * sim_packets(device, m->bytes) +
+			  (m->visit ? p->visit_ps : 0);
+		break;
+	default:
+		service = p->tx_ack_ps;
+		break;
+	}
+	return sim_station_pass(&device->tx, from, service);
+}
+
+/* Somebody else's request. */
+static uint64_t take_request(struct sim_device *device, const struct sim_message *m,
+			     uint64_t *stall_ps)
+{
+	const struct sim_profile *p = device->profile;
+	const uint64_t n = m->read ? 1 : sim_packets(device, m->bytes);
+	const bool gone = context_gone(device, m, false);
+	const bool pages = pages_gone(device, &device->gather, m);
+	uint64_t from = device->engine->now_ps, service = p->rx_request_ps * n;
+
+	device->inbound++;
+	device->inbound_misses += (unsigned)gone + pages;
+	if (m->read)
+		*stall_ps = gone ? READ_FETCHES * p->miss_ps : pages ? p->miss_inbound_ps : 0;
+	if (m->receive) {
+		service += p->rx_receive_ps;
+		from = fetch(device, from, gone ? n * p->miss_receive_ps : 0);
+	}
+	return sim_station_pass(&device->rx, from, service);
+}
+
+uint64_t sim_stall_rx(struct sim_device *device, const struct sim_message *m, uint64_t *stall_ps)
+{
+	const struct sim_profile *p = device->profile;
+	const uint64_t now = device->engine->now_ps;
+
+	switch (m->packet) {
+	case SIM_REQUEST:
+		return take_request(device, m, stall_ps);
+	case SIM_READ_RESPONSE:
+		*stall_ps = (context_gone(device, m, true) ? p->miss_ps : 0) +
+			    (pages_gone(device, &device->scatter, m) ? p->miss_ps : 0) +
+			    (sim_request_gone(device) ? p->wqe_miss_ps : 0);
+		return sim_station_pass(&device->rx, now,
+					p->rx_response_ps * sim_packets(device, m->bytes));
+	default:
+		context_gone(device, m, true);
+		return sim_station_pass(&device->rx, now, p->rx_ack_ps);
+	}
+}
