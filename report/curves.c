@@ -158,7 +158,7 @@ void curves_draw(FILE *f, const struct frame *fr, const struct plot *plot)
 	if (fr->ideal)
 		svg_line(f, fr->left, frame_y(fr, plot->ideal[0]), fr->right,
 			 frame_y(fr, plot->ideal[0]), "#b00020", 1.8, "9 4");
-	/* The first on top of the others, and what is dashed, and so hides little, on top of all. */
+	/* The first is above the others; what is dashed hides little and is above all. */
 	for (unsigned s = plot->n_series; s-- > 0;)
 		if (!plot->series[s].extra)
 			curve(f, fr, plot, s);
