@@ -24,8 +24,9 @@
 #define WARM_OPS	150000u
 #define WARM_NS		50000u
 #define MIN_OPS		60000u
+#define MIN_ROUNDS	6u /* times everything under way, up to that */
 #define MIN_NS		200000u
-#define MAX_NS		20000000u
+#define MAX_NS		400000000u
 #define OPS_ENOUGH	20u /* times min_ops, however little time that took */
 #define BYTES_ENOUGH	(64u << 20)
 
@@ -122,7 +123,7 @@ static int read_protocol(const struct config *c, struct msg_load *o, struct lab_
 			 text ? text : "");
 }
 
-/* resp_threads and qps_per_resp_thread are of M:1; elsewhere a thread answers for each that asks. */
+/* resp_threads and qps_per_resp_thread are of M:1; else a thread answers for each that asks. */
 static int read_answerers(const struct config *c, struct msg_load *o, struct lab_error *error)
 {
 	const unsigned usual = o->threads == 1 ? RESP_THREADS_ONE : RESP_THREADS;
@@ -203,6 +204,7 @@ static void set_length(struct msg_run *run, const struct lab_setup *setup)
 	const struct msg_load *o = run->opts;
 	const double effort = setup->effort;
 	const uint64_t qps = (uint64_t)msg_askers(o) * msg_conns_of_asker(o);
+	const uint64_t rounds = MIN_ROUNDS * qps * o->pending;
 	/* Large values: fewer of them tell as much. */
 	const uint64_t few = max_u64(BYTES_ENOUGH / o->value, 256);
 	struct load_run *load = &run->load;
@@ -214,7 +216,7 @@ static void set_length(struct msg_run *run, const struct lab_setup *setup)
 	l->warm_ops = max_u64(qps * o->pending * WARM_PCT / 100, WARM_OPS_PER_QP * qps);
 	l->warm_ops = min_u64(min_u64(l->warm_ops, WARM_OPS), few);
 	l->warm_ns = WARM_NS;
-	l->min_ops = scaled(min_u64(MIN_OPS, few), effort);
+	l->min_ops = min_u64(max_u64(scaled(MIN_OPS, effort), min_u64(rounds, MIN_OPS)), few);
 	l->min_ns = scaled(MIN_NS, effort);
 	l->max_ns = scaled(MAX_NS, effort);
 	l->max_ops = OPS_ENOUGH * l->min_ops;

@@ -10,6 +10,7 @@
 #define LOOK_US	   1000u /* answering threads see so often whether they are needed */
 #define TAKE_MAX   16u	 /* answers taken at once */
 #define FIRST	   8u	 /* requests of a connection to begin with */
+#define READS	   16u	 /* that cards have under way of a qp */
 
 struct side {
 	struct msg_site *site;
@@ -195,15 +196,18 @@ static bool check(struct asker *a, const struct gn_msg_result *r)
 
 /*
  * With all that may be under way asked at once, requests and answers would come in waves for a long
- * time, the ones without the others. So there are more with each answer.
+ * time, the ones without the others. So there are more with each answer. More READs than a card
+ * takes of a qp wait there, and make no waves.
  */
 static void ask_always(struct asker *a)
 {
 	const struct msg_load *o = a->run->opts;
 	struct load_run *load = &a->run->load;
+	const unsigned first = o->protocol == GN_MSG_READ && o->pending > READS ? o->pending :
+										  FIRST;
 	struct gn_msg_result results[TAKE_MAX];
 
-	for (unsigned i = 0; i < FIRST; i++)
+	for (unsigned i = 0; i < first; i++)
 		for (unsigned c = 0; c < a->n; c++)
 			if (load_stops(load) || !ask_more(a, c))
 				return;

@@ -111,7 +111,7 @@ struct sim_send {
 	struct sim_sample *sample; /* a READ that is taken bit by bit */
 };
 
-/* In this order, but for MOVE, which is between RX and PLACE, and has events only if it takes time. */
+/* In this order, but for MOVE, which is between RX and PLACE, and has events if it takes time. */
 enum sim_stage { SIM_RING, SIM_TX, SIM_RX, SIM_PLACE, SIM_BACK, SIM_DONE, SIM_MOVE, SIM_STAGES };
 
 struct sim_qp {

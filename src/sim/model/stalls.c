@@ -5,9 +5,9 @@
  * meanwhile. WRITEs and SENDs are spared that: what they need is fetched by the unit that takes the
  * doorbells, one thing after the other, and the way to memory is free.
  *
- * Qps that have something to say take turns. A turn costs a visit, and what a qp has waiting by then
- * goes with it. There is no queue here to see that by; but what comes before the first message of a
- * visit has left is part of the visit.
+ * Qps that have something to say take turns. A turn costs a visit, and what a qp has waiting by
+ * then goes with it. There is no queue here to see that by; but what comes before the first message
+ * of a visit has left is part of the visit.
  */
 #include "sim/model/engines.h"
 
@@ -112,7 +112,9 @@ static uint64_t take_request(struct sim_device *device, const struct sim_message
 		*stall_ps = gone ? READ_FETCHES * p->miss_ps : pages ? p->miss_inbound_ps : 0;
 	if (m->receive) {
 		service += p->rx_receive_ps;
-		from = fetch(device, from, gone ? n * p->miss_receive_ps : 0);
+		/* Further packets find it gone again, on their way to memory. */
+		from = fetch(device, from, gone ? p->miss_receive_ps : 0);
+		*stall_ps = gone ? (n - 1) * p->miss_receive_ps : 0;
 	}
 	return sim_station_pass(&device->rx, from, service);
 }
