@@ -17,7 +17,7 @@
 #define EFFORT_RPC	 0.05
 #define LEADS		 0.9 /* of the best: then it is run for longer */
 #define LEADERS_MAX	 4u
-#define LONG_ENOUGH	 0.5 /* of the effort: such a run is not made again */
+#define LONG_ENOUGH	 0.2 /* of the effort: such a run is not made again */
 #define MORE_THREADS	 2u  /* numbers of threads that may be tried without a gain */
 
 /* Calls, for what they are next to messages: simulated where that is quick. */
