@@ -151,8 +151,30 @@ struct bare {
 	struct limit_place place;
 	struct lanes lanes;
 	uint64_t sent, done;	     /* batches */
-	uint8_t *requests, *results; /* of each call in the window */
+	uint8_t *requests, *results; /* of each call in the window, as they are in slots */
+	void *memory[2];	     /* that they are in */
 };
+
+#define PAGE 4096u
+
+/*
+ * A copy of a lane, half a page away from it: a load that looks like an earlier store by its last
+ * 12 bits waits for that, and whether it does would depend on how memory happens to be laid out.
+ */
+static uint8_t *make_copy(const struct lane *lane, uint32_t window, void **memory)
+{
+	const size_t bytes = window * lane->stride + 2 * PAGE;
+	const uintptr_t apart = ((uintptr_t)lane->slots + PAGE / 2) % PAGE;
+
+	*memory = aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE);
+	return *memory ? (uint8_t *)*memory + apart : NULL;
+}
+
+/* Where call i of a window is. */
+static uint8_t *call_at(uint8_t *copy, const struct lane *lane, uint32_t batch, uint32_t i)
+{
+	return copy + i / batch * lane->stride + (size_t)(i % batch) * lane->bytes;
+}
 
 static uint32_t calls_of(const struct bare *b)
 {
@@ -169,15 +191,15 @@ int bare_create(struct pair *pair, const struct limit_place *place, struct bare 
 	b->pair = pair;
 	b->place = *place;
 	b->lanes = lanes_of(place);
-	b->requests = malloc((size_t)calls_of(b) * opts->request_bytes + 1);
-	b->results = malloc((size_t)calls_of(b) * opts->result_bytes + 1);
+	b->requests = make_copy(&b->lanes.request, b->lanes.window, &b->memory[0]);
+	b->results = make_copy(&b->lanes.result, b->lanes.window, &b->memory[1]);
 	if (!b->requests || !b->results) {
 		bare_destroy(b);
 		return -ENOMEM;
 	}
 	for (uint32_t i = 0; i < calls_of(b); i++)
-		pattern_fill(b->requests + (size_t)i * opts->request_bytes, opts->request_bytes,
-			     opts->seed + i);
+		pattern_fill(call_at(b->requests, &b->lanes.request, opts->batch, i),
+			     opts->request_bytes, opts->seed + i);
 	*out = b;
 	return 0;
 }
@@ -186,8 +208,8 @@ void bare_destroy(struct bare *b)
 {
 	if (!b)
 		return;
-	free(b->requests);
-	free(b->results);
+	free(b->memory[0]);
+	free(b->memory[1]);
 	free(b);
 }
 
@@ -203,8 +225,8 @@ static inline void send_batch(struct bare *b)
 	const struct lane *lane = &b->lanes.request;
 	const uint32_t at = (uint32_t)(b->sent % b->lanes.window), batch = b->lanes.batch;
 
-	copy_calls(lane->slots + at * lane->stride, b->requests + (size_t)at * batch * lane->bytes,
-		   lane->bytes, batch);
+	copy_calls(lane->slots + at * lane->stride, b->requests + at * lane->stride, lane->bytes,
+		   batch);
 	hand_over(lane, at, ++b->sent);
 }
 
@@ -215,8 +237,8 @@ static inline bool collect(struct bare *b)
 
 	if (!is_there(lane, at, b->done + 1))
 		return false;
-	copy_calls(b->results + (size_t)at * batch * lane->bytes, lane->slots + at * lane->stride,
-		   lane->bytes, batch);
+	copy_calls(b->results + at * lane->stride, lane->slots + at * lane->stride, lane->bytes,
+		   batch);
 	b->done++;
 	return true;
 }
@@ -288,8 +310,9 @@ int bare_check(const struct bare *b)
 
 	for (uint32_t i = 0; !rc && i < calls_of(b); i++) {
 		pattern_fill(want, opts->result_bytes, opts->seed ^ RESULT_SEED);
-		memcpy(want, b->requests + (size_t)i * opts->request_bytes, both);
-		if (!memcmp(want, b->results + (size_t)i * opts->result_bytes, opts->result_bytes))
+		memcpy(want, call_at(b->requests, &b->lanes.request, opts->batch, i), both);
+		if (!memcmp(want, call_at(b->results, &b->lanes.result, opts->batch, i),
+			    opts->result_bytes))
 			continue;
 		gn_log(GN_LOG_ERROR, "limit: the last result of call %u in the window is wrong", i);
 		rc = -EBADMSG;

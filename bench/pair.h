@@ -279,8 +279,8 @@ int wake_sleep(struct messages *m, struct side *side, struct shared *shared, uin
 /* len bytes that differ from those of any other seed. */
 void pattern_fill(uint8_t *p, size_t len, uint64_t seed);
 bool pattern_matches(const uint8_t *p, size_t len, uint64_t seed);
-/* The first word and the last one, of one byte or more. */
-bool pattern_ends_match(const uint8_t *p, size_t len, uint64_t seed);
+/* The first and the last 8 bytes, of 8 or more. */
+void pattern_ends(size_t len, uint64_t seed, uint64_t ends[2]);
 
 /* The source buffers of a run, and its target buffers after that many operations. */
 void slots_fill(uint8_t *p, uint32_t slots, uint32_t stride, uint32_t size_bytes, uint64_t seed);

@@ -28,22 +28,25 @@ void pattern_fill(uint8_t *p, size_t len, uint64_t seed)
 
 bool pattern_matches(const uint8_t *p, size_t len, uint64_t seed)
 {
-	for (size_t at = 0; at < len; at += 8) {
-		const uint64_t word = word_at(seed, at);
+	size_t at = 0;
+	uint64_t word, is;
 
-		if (memcmp(p + at, &word, len - at < 8 ? len - at : 8))
+	for (; at + 8 <= len; at += 8) {
+		memcpy(&is, p + at, 8);
+		if (is != word_at(seed, at))
 			return false;
 	}
-	return true;
+	word = word_at(seed, at);
+	return !memcmp(p + at, &word, len - at);
 }
 
-bool pattern_ends_match(const uint8_t *p, size_t len, uint64_t seed)
+void pattern_ends(size_t len, uint64_t seed, uint64_t ends[2])
 {
-	const size_t last = (len - 1) / 8 * 8;
-	const uint64_t first_word = word_at(seed, 0), last_word = word_at(seed, last);
+	const size_t at = (len - 8) / 8 * 8;
+	const uint64_t last[2] = {word_at(seed, at), word_at(seed, at + 8)};
 
-	return !memcmp(p, &first_word, len < 8 ? len : 8) &&
-	       !memcmp(p + last, &last_word, len - last);
+	ends[0] = word_at(seed, 0);
+	memcpy(&ends[1], (const uint8_t *)last + (len - 8 - at), 8);
 }
 
 void slots_fill(uint8_t *p, uint32_t slots, uint32_t stride, uint32_t size_bytes, uint64_t seed)

@@ -100,6 +100,13 @@ static int read_lists(struct request *q)
 	return 0;
 }
 
+static bool has_points(const struct request *q)
+{
+	const struct chart *chart = charts_find(&q->charts, q->figure);
+
+	return q->results.chart[chart - q->charts.chart].n > 0;
+}
+
 static int read_results(struct request *q, char **files, int n)
 {
 	for (int i = 0; i < n; i++) {
@@ -111,6 +118,11 @@ static int read_results(struct request *q, char **files, int n)
 			return EXIT_FAILURE;
 		}
 		words_add(&q->facts.files, name ? name + 1 : files[i]);
+	}
+	if (q->results.usable && q->svg && !has_points(q)) {
+		fprintf(stderr, "gannet: no point of %s is in %s%s\n", q->figure, files[0],
+			n > 1 ? " or the other files" : "");
+		return EXIT_FAILURE;
 	}
 	if (q->results.usable)
 		return 0;

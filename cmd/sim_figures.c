@@ -4,14 +4,12 @@
  * for gannet report to draw. What a file has already is not run again, so that an interrupted run
  * goes on where it stopped. lab/ has the list of charts and runs a point.
  */
-#include <assert.h>
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,9 +17,7 @@
 #include <gannet/sim.h>
 
 #include "cmd.h"
-#include "figures.h"
-#include "json.h"
-#include "sim_lines.h"
+#include "sim_figures.h"
 
 static const char help[] =
 	"Usage: gannet sim figures [OPTION…]\n"
@@ -41,34 +37,7 @@ static const char help[] =
 	"\n"
 	"All of it is simulated. Ctrl-C keeps what is done.";
 
-/* A point of a curve, and what came of it. */
-struct job {
-	const struct chart *chart;
-	unsigned series, x;
-	double weight; /* of the work, roughly */
-};
-
-struct outcome {
-	double y, seconds;
-	enum figure_status status;
-	char reason[LAB_ERROR_MAX];
-};
-
-static_assert(sizeof(struct outcome) <= WORKER_RESULT_MAX, "a worker sends it at once");
-
-struct run {
-	struct sim_lines options; /* those that the other commands have too */
-	const char *figures, *out;
-	bool list;
-	struct paper paper;
-	struct charts charts;
-	struct job *jobs;
-	unsigned *groups;
-	unsigned n, n_known, n_done, n_failed;
-	double weight, weight_done, began;
-	FILE *to; /* where objects go; NULL: a table */
-	bool broken;
-};
+#define SEED_MAX (1ull << 53) /* a larger one would not be known again: readers have doubles */
 
 /* ---- options ---- */
 
@@ -87,7 +56,7 @@ static const struct option options[] = {
 	{NULL, 0, NULL, 0},
 };
 
-static int parse(int argc, char **argv, struct run *r, int *status)
+static int parse(int argc, char **argv, struct sim_figures *r, int *status)
 {
 	int option;
 
@@ -117,7 +86,7 @@ static bool matches(const char *id, const char *item)
 	       (!id[len] || id[len] == '-' || (id[len] >= 'a' && id[len] <= 'z'));
 }
 
-static bool is_chosen(const struct run *r, const char *id)
+static bool is_chosen(const struct sim_figures *r, const char *id)
 {
 	const char *list = r->figures;
 	char item[64];
@@ -128,11 +97,15 @@ static bool is_chosen(const struct run *r, const char *id)
 	return !r->figures;
 }
 
-static int check_choice(const struct run *r)
+static int check_choice(const struct sim_figures *r)
 {
 	const char *list = r->figures;
 	char item[64];
 
+	if (r->options.env.seed > SEED_MAX)
+		return cmd_usage_error("--seed must be at most %llu here, not %llu",
+				       (unsigned long long)SEED_MAX,
+				       (unsigned long long)r->options.env.seed);
 	while (list && list_next(&list, item, sizeof(item))) {
 		unsigned i = 0;
 
@@ -150,7 +123,7 @@ static int check_choice(const struct run *r)
 	return 0;
 }
 
-static int read_lists(struct run *r)
+static int read_lists(struct sim_figures *r)
 {
 	struct lab_error error;
 
@@ -164,13 +137,6 @@ static int read_lists(struct run *r)
 	return 0;
 }
 
-static int point_of(const struct job *job, struct point *point, const char **metric)
-{
-	struct lab_error error;
-
-	return chart_point(job->chart, job->series, job->x, point, metric, &error);
-}
-
 static double number_of(const struct config *config, const char *key)
 {
 	const char *text = config_get(config, key);
@@ -180,13 +146,13 @@ static double number_of(const struct config *config, const char *key)
 }
 
 /* How long it will take, roughly, compared with others: threads that ask, and what they sweep. */
-static double weigh(const struct job *job)
+static double weigh(const struct sim_job *job)
 {
 	struct point at;
 	const char *metric, *vary;
 	double weight;
 
-	if (point_of(job, &at, &metric))
+	if (sim_figures_point(job, &at, &metric))
 		return 1;
 	weight = number_of(&at.config, "client_machines") *
 		 number_of(&at.config, "clients_per_machine");
@@ -198,7 +164,7 @@ static double weigh(const struct job *job)
 	return config_get(&at.config, "over") ? 2 * weight : weight;
 }
 
-static int make_jobs(struct run *r)
+static int make_jobs(struct sim_figures *r)
 {
 	const size_t most = (size_t)r->charts.n * CHART_SERIES_MAX * CHART_X_MAX;
 
@@ -213,12 +179,13 @@ static int make_jobs(struct run *r)
 
 		for (unsigned s = 0; s < chart->n_series && is_chosen(r, chart->id); s++)
 			for (unsigned x = 0; x < chart->n_x; x++)
-				r->jobs[r->n++] = (struct job){.chart = chart, .series = s, .x = x};
+				r->jobs[r->n++] =
+					(struct sim_job){.chart = chart, .series = s, .x = x};
 	}
 	return 0;
 }
 
-static void print_list(const struct run *r)
+static void print_list(const struct sim_figures *r)
 {
 	for (unsigned c = 0; c < r->charts.n; c++) {
 		const struct chart *chart = &r->charts.chart[c];
@@ -227,115 +194,6 @@ static void print_list(const struct run *r)
 			printf("%s\t%u\t%s\n", chart->id, chart->n_series * chart->n_x,
 			       chart->title);
 	}
-}
-
-/* ---- what a file has already ---- */
-
-static bool says(const struct json *json, const char *key, const char *text)
-{
-	const char *said = json_text(json, key);
-
-	return said && !strcmp(said, text);
-}
-
-static bool says_number(const struct json *json, const char *key, double number)
-{
-	double said;
-
-	return json_number(json, key, &said) && fabs(said - number) <= 1e-9 * fabs(number);
-}
-
-static const char *card_of(const struct run *r, const char *profile)
-{
-	for (unsigned i = 0; i < r->options.env.n_cards; i++)
-		if (!strcmp(r->options.env.cards[i].profile, profile))
-			return r->options.env.cards[i].card;
-	return profile;
-}
-
-static bool is_of(const struct run *r, const struct json *json, const struct job *job)
-{
-	char config[CONFIG_TEXT_MAX];
-	const char *metric;
-	struct point at;
-
-	if (!says(json, "figure", job->chart->id) ||
-	    !says(json, "series", job->chart->series[job->series].label) ||
-	    !says(json, "x", job->chart->x[job->x].label) || point_of(job, &at, &metric))
-		return false;
-	config_text(&at.config, config, sizeof(config));
-	return says(json, "config", config) && says(json, "metric", metric) &&
-	       says(json, "profile", at.profile) && says(json, "card", card_of(r, at.profile)) &&
-	       says(json, "version", gn_version()) &&
-	       says_number(json, "seed", (double)r->options.env.seed) &&
-	       says_number(json, "effort", r->options.env.effort) &&
-	       !says(json, "status", "failed");
-}
-
-static void forget_known(struct run *r, const struct json *json)
-{
-	for (unsigned i = 0; i < r->n; i++) {
-		if (!is_of(r, json, &r->jobs[i]))
-			continue;
-		r->n--;
-		memmove(&r->jobs[i], &r->jobs[i + 1], (r->n - i) * sizeof(r->jobs[0]));
-		r->n_known++;
-		return;
-	}
-}
-
-/* Takes from the jobs what the file has; *ends: its last line is whole. */
-static int read_known(struct run *r, struct json *json, bool *ends)
-{
-	char line[JSON_LINE_MAX];
-	unsigned number = 0;
-	struct stat st;
-	ssize_t len;
-	FILE *f;
-
-	*ends = true;
-	if (stat(r->out, &st))
-		return errno == ENOENT ? 0 : -errno;
-	if (!S_ISREG(st.st_mode)) /* a pipe or a terminal has nothing yet */
-		return 0;
-	f = fopen(r->out, "re");
-	if (!f)
-		return -errno;
-	while ((len = json_line(f, line, ends)) >= 0) {
-		const char *wrong;
-
-		number++;
-		if (!len)
-			continue;
-		wrong = json_parse(json, line, (size_t)len);
-		if (wrong)
-			fprintf(stderr, "gannet: %s line %u: %s; left as it is\n", r->out, number,
-				wrong);
-		else
-			forget_known(r, json);
-	}
-	fclose(f);
-	return 0;
-}
-
-static int open_out(struct run *r)
-{
-	struct json *json = malloc(sizeof(*json));
-	bool ends;
-	int rc = json ? read_known(r, json, &ends) : -ENOMEM;
-
-	free(json);
-	if (!rc) {
-		r->to = fopen(r->out, "ae");
-		rc = r->to ? 0 : -errno;
-	}
-	/* A line that a crash cut short stays alone: what comes now begins another. */
-	if (!rc && !ends && fputc('\n', r->to) == EOF)
-		rc = -errno;
-	if (!rc)
-		return 0;
-	fprintf(stderr, "gannet: --out %s: %s\n", r->out, strerror(-rc));
-	return EXIT_FAILURE;
 }
 
 /* ---- running ---- */
@@ -358,15 +216,15 @@ static double wall_now(void)
 
 static int run_point(void *arg, unsigned i, void *result)
 {
-	struct run *r = arg;
-	struct outcome *out = result;
+	struct sim_figures *r = arg;
+	struct sim_outcome *out = result;
 	const double began = wall_now();
 	struct lab_error error = {""};
 	const char *metric;
 	struct point at;
-	int rc = point_of(&r->jobs[i], &at, &metric);
+	int rc = sim_figures_point(&r->jobs[i], &at, &metric);
 
-	*out = (struct outcome){.y = NAN, .status = FIGURE_MEASURED};
+	*out = (struct sim_outcome){.y = NAN, .status = FIGURE_MEASURED};
 	if (!rc)
 		rc = point_figure(&r->options.env, &at, metric, &out->y, &error);
 	if (interrupted)
@@ -384,19 +242,19 @@ static int run_point(void *arg, unsigned i, void *result)
 }
 
 /* Points of one curve have runs in common, also with the same curve of other figures. */
-static void group(struct run *r)
+static void group(struct sim_figures *r)
 {
 	for (unsigned i = 0; i < r->n; i++) {
 		struct point at = {0}, other;
 		const char *metric;
 
 		r->groups[i] = i;
-		if (point_of(&r->jobs[i], &at, &metric))
+		if (sim_figures_point(&r->jobs[i], &at, &metric))
 			continue;
 		for (unsigned k = 0; k < i; k++) {
 			const char *a = config_get(&at.config, "topology"), *b;
 
-			if (r->groups[k] != k || point_of(&r->jobs[k], &other, &metric) ||
+			if (r->groups[k] != k || sim_figures_point(&r->jobs[k], &other, &metric) ||
 			    strcmp(at.layer, other.layer) ||
 			    strcmp(r->jobs[i].chart->series[r->jobs[i].series].label,
 				   r->jobs[k].chart->series[r->jobs[k].series].label))
@@ -410,41 +268,12 @@ static void group(struct run *r)
 	}
 }
 
-static void write_object(const struct run *r, const struct job *job, const struct outcome *o)
-{
-	char config[CONFIG_TEXT_MAX];
-	const char *metric;
-	struct point at;
-
-	if (point_of(job, &at, &metric))
-		return;
-	config_text(&at.config, config, sizeof(config));
-	fputc('{', r->to);
-	json_put_text(r->to, "figure", job->chart->id);
-	json_put_text(r->to, "series", job->chart->series[job->series].label);
-	json_put_text(r->to, "x", job->chart->x[job->x].label);
-	json_put_number(r->to, "y", o->y);
-	json_put_text(r->to, "metric", metric);
-	json_put_text(r->to, "layer", at.layer);
-	json_put_text(r->to, "profile", at.profile);
-	json_put_text(r->to, "card", card_of(r, at.profile));
-	json_put_text(r->to, "preset", at.preset);
-	json_put_text(r->to, "config", config);
-	json_put_number(r->to, "seed", (double)r->options.env.seed);
-	json_put_number(r->to, "effort", r->options.env.effort);
-	json_put_text(r->to, "version", gn_version());
-	json_put_text(r->to, "status", figure_status_text(o->status));
-	if (o->reason[0])
-		json_put_text(r->to, "reason", o->reason);
-	fprintf(r->to, "\"seconds\":%.3f}\n", o->seconds);
-}
-
-static void print_row(const struct job *job, const struct outcome *o)
+static void print_row(const struct sim_job *job, const struct sim_outcome *o)
 {
 	const char *metric;
 	struct point at;
 
-	if (point_of(job, &at, &metric))
+	if (sim_figures_point(job, &at, &metric))
 		return;
 	printf("%s\t%s\t%s\t", job->chart->id, job->chart->series[job->series].label,
 	       job->chart->x[job->x].label);
@@ -460,7 +289,7 @@ static void erase_progress(void)
 		fprintf(stderr, "\r%70s\r", "");
 }
 
-static void show_progress(const struct run *r, const char *id)
+static void show_progress(const struct sim_figures *r, const char *id)
 {
 	const double spent = wall_now() - r->began, left = r->weight - r->weight_done;
 
@@ -473,9 +302,9 @@ static void show_progress(const struct run *r, const char *id)
 
 static void point_done(void *arg, unsigned i, const void *result)
 {
-	struct run *r = arg;
-	const struct outcome *o = result;
-	const struct job *job = &r->jobs[i];
+	struct sim_figures *r = arg;
+	const struct sim_outcome *o = result;
+	const struct sim_job *job = &r->jobs[i];
 
 	r->n_done++;
 	r->weight_done += job->weight;
@@ -487,7 +316,7 @@ static void point_done(void *arg, unsigned i, const void *result)
 			o->reason);
 	}
 	if (r->to)
-		write_object(r, job, o);
+		sim_figures_write(r, job, o);
 	else
 		print_row(job, o);
 	/* One that cannot be kept need not be run: the others are not either. */
@@ -499,12 +328,12 @@ static void point_done(void *arg, unsigned i, const void *result)
 	show_progress(r, job->chart->id);
 }
 
-static int run_all(struct run *r)
+static int run_all(struct sim_figures *r)
 {
 	const struct workers_job job = {
 		.n = r->n,
 		.groups = r->groups,
-		.result_bytes = sizeof(struct outcome),
+		.result_bytes = sizeof(struct sim_outcome),
 		.run = run_point,
 		.done = point_done,
 		.arg = r,
@@ -537,7 +366,7 @@ static int run_all(struct run *r)
 	return !rc && r->n_failed ? EXIT_FAILURE : rc;
 }
 
-static int start(struct run *r)
+static int start(struct sim_figures *r)
 {
 	int status = read_lists(r);
 
@@ -550,7 +379,7 @@ static int start(struct run *r)
 	if (!status)
 		status = make_jobs(r);
 	if (!status && r->out)
-		status = open_out(r);
+		status = sim_figures_open(r);
 	else if (r->options.json)
 		r->to = stdout;
 	return status ? status : run_all(r);
@@ -558,7 +387,7 @@ static int start(struct run *r)
 
 int cmd_sim_figures(int argc, char **argv)
 {
-	struct run r = {0};
+	struct sim_figures r = {0};
 	int status;
 
 	sim_lines_init(&r.options);

@@ -17,7 +17,7 @@
 #define EFFORT_RPC	 0.05
 #define LEADS		 0.9 /* of the best: then it is run for longer */
 #define LEADERS_MAX	 4u
-#define LONG_ENOUGH	 0.5 /* of the effort: such a run is not made again */
+#define LONG_ENOUGH	 0.2 /* of the effort: such a run is not made again */
 #define MORE_THREADS	 2u  /* numbers of threads that may be tried without a gain */
 
 /* Calls, for what they are next to messages: simulated where that is quick. */
@@ -240,7 +240,7 @@ static int try_threads(struct search *s)
 	for (unsigned i = 0; i < n && vain < MORE_THREADS && !rc; i++) {
 		const unsigned first = a->n_ladders;
 
-		a->n_ladders = advise_ladders(&a->query, counts[i], false, a->ladders, first);
+		a->n_ladders = advise_ladders(&a->query, counts[i], a->ladders, first);
 		add_climbs(s, first, EFFORT_LADDER);
 		rc = run_tasks(s);
 		rank(s);
@@ -361,7 +361,7 @@ static void plan_neighbours(struct search *s)
 	for (unsigned i = 0; i < a->n_neighbours; i++) {
 		const struct advise_query *n = &a->neighbour[i].query;
 
-		a->n_ladders = advise_ladders(n, n->threads_min, true, a->ladders, a->n_ladders);
+		a->n_ladders = advise_ladders(n, n->threads_min, a->ladders, a->n_ladders);
 	}
 }
 

@@ -159,7 +159,7 @@ unsigned advise_threads(const struct advise_query *query, unsigned out[ADVISE_CO
 unsigned advise_neighbours(const struct advise_query *query, const struct advise_candidate *winner,
 			   struct advise_neighbour out[ADVISE_NEIGHBOURS]);
 /* Adds what answers the query with so many threads and is not there yet; how many there are. */
-unsigned advise_ladders(const struct advise_query *query, unsigned threads, bool is_neighbour,
+unsigned advise_ladders(const struct advise_query *query, unsigned threads,
 			struct advise_ladder *ladders, unsigned n);
 void advise_rank(const struct advise_query *query, const struct advise_ladder *ladders, unsigned n,
 		 struct advise_result *out);

@@ -14,7 +14,7 @@
 #define HELPS		   1.02
 #define HURTS		   0.95
 #define VAIN_MAX	   2u	   /* large steps that did not help */
-#define ROUNDS		   4	   /* that all that is under way comes round */
+#define ROUNDS		   2	   /* that all that is under way comes round */
 #define RUN_OPS		   60000.0 /* of effort 1, … */
 #define RUN_BYTES	   6.4e7   /* … or as many as these are values */
 

@@ -11,9 +11,8 @@
 #include <strings.h>
 
 /* A simulation holds every buffer, and begins with all of them under way: so many at most. */
-#define BUFFERS_BYTES	    (512ull << 20)
-#define UNDER_WAY	    100000u
-#define UNDER_WAY_NEIGHBOUR 30000u
+#define BUFFERS_BYTES (512ull << 20)
+#define UNDER_WAY     30000u
 
 #define OTHER_VALUE 4096u
 #define SMALL_VALUE 365u /* S003's, where the question's is large */
@@ -227,11 +226,11 @@ unsigned advise_neighbours(const struct advise_query *q, const struct advise_can
 
 /* ---- ladders ---- */
 
-static unsigned pending_max(const struct advise_query *q, unsigned threads, bool is_neighbour)
+static unsigned pending_max(const struct advise_query *q, unsigned threads)
 {
 	const uint64_t conns = advise_conns(q, threads);
 	const uint64_t buffers = BUFFERS_BYTES / (conns * (q->request + q->value));
-	const uint64_t requests = (is_neighbour ? UNDER_WAY_NEIGHBOUR : UNDER_WAY) / conns;
+	const uint64_t requests = UNDER_WAY / conns;
 	uint64_t most = q->pending_max < buffers ? q->pending_max : buffers;
 
 	most = most < requests ? most : requests;
@@ -249,7 +248,7 @@ static bool is_there(const struct advise_ladder *ladders, unsigned n,
 	return false;
 }
 
-unsigned advise_ladders(const struct advise_query *q, unsigned threads, bool is_neighbour,
+unsigned advise_ladders(const struct advise_query *q, unsigned threads,
 			struct advise_ladder *ladders, unsigned n)
 {
 	for (unsigned i = 0; i < 2 * GN_MSG_PROTOCOLS; i++) {
@@ -260,7 +259,7 @@ unsigned advise_ladders(const struct advise_query *q, unsigned threads, bool is_
 			.protocol = i % GN_MSG_PROTOCOLS,
 			.writes = i >= GN_MSG_PROTOCOLS,
 			.whole = q->read_pct > 0 && q->read_pct < 100,
-			.pending_max = pending_max(q, threads, is_neighbour),
+			.pending_max = pending_max(q, threads),
 		};
 
 		if (!(q->protocols & 1u << wanted.protocol) ||

@@ -369,3 +369,8 @@ void json_put_number(FILE *f, const char *key, double value)
 	else
 		fprintf(f, "\"%s\":null,", key);
 }
+
+void json_put_count(FILE *f, const char *key, uint64_t value)
+{
+	fprintf(f, "\"%s\":%llu,", key, (unsigned long long)value);
+}

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
 
@@ -51,5 +52,6 @@ const struct json_field *json_field(const struct json *json, const char *key);
 /* Writing: "key":value, with a comma after it. A number that is none is null. */
 void json_put_text(FILE *f, const char *key, const char *value);
 void json_put_number(FILE *f, const char *key, double value);
+void json_put_count(FILE *f, const char *key, uint64_t value);
 
 #endif

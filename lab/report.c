@@ -171,7 +171,7 @@ void report_json(FILE *f, const struct figure_env *env, const struct paper_line 
 	if (figure->reason[0])
 		json_put_text(f, "reason", figure->reason);
 	json_put_text(f, "source", line->source);
-	json_put_number(f, "seed", (double)env->seed);
+	json_put_count(f, "seed", env->seed);
 	json_put_number(f, "effort", env->effort);
 	json_put_text(f, "version", gn_version());
 	fprintf(f, "\"seconds\":%.3f}\n", figure->seconds);

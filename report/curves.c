@@ -7,7 +7,7 @@
 
 #define TICK   14.0
 #define PAD    16.0 /* between the frame and the first and last x */
-#define SMALL  3.2  /* and more for those below, which show where they are hidden */
+#define SMALL  3.0  /* and more for those below, which show where they are hidden */
 #define LARGE  6.2
 #define SPREAD 14.0 /* between points of the paper that would hide each other */
 
@@ -98,7 +98,7 @@ static void curve(FILE *f, const struct frame *fr, const struct plot *plot, unsi
 			continue;
 		frame_tip(plot, s, i, series->y[i], plot->y_word, tip);
 		svg_symbol(f, series->style, x_at(fr, plot, plot->x[i]), frame_y(fr, series->y[i]),
-			   SMALL, false, tip);
+			   series->extra ? SMALL + 1 : SMALL + 0.6 * s, false, tip);
 	}
 }
 
@@ -158,8 +158,13 @@ void curves_draw(FILE *f, const struct frame *fr, const struct plot *plot)
 	if (fr->ideal)
 		svg_line(f, fr->left, frame_y(fr, plot->ideal[0]), fr->right,
 			 frame_y(fr, plot->ideal[0]), "#b00020", 1.8, "9 4");
-	for (unsigned s = plot->n_series; s-- > 0;) /* the first on top */
-		curve(f, fr, plot, s);
+	/* The first is above the others; what is dashed hides little and is above all. */
+	for (unsigned s = plot->n_series; s-- > 0;)
+		if (!plot->series[s].extra)
+			curve(f, fr, plot, s);
+	for (unsigned s = plot->n_series; s-- > 0;)
+		if (plot->series[s].extra)
+			curve(f, fr, plot, s);
 	for (unsigned i = plot->n_marks; i-- > 0;)
 		mark(f, fr, plot, i);
 }

@@ -108,6 +108,16 @@ static bool together(const struct chart *chart, const struct measured *a, const 
 	       (a->threads == b->threads || !strcmp(chart->x_key, "threads"));
 }
 
+/* One place on the x axis is no curve. */
+static bool varies(const struct results *r, const struct chart *chart, const struct measured *m)
+{
+	for (unsigned k = 0; k < r->n_measured; k++)
+		if (belongs(chart, &r->measured[k]) && together(chart, &r->measured[k], m) &&
+		    field_of(&r->measured[k], chart->x_key) != field_of(m, chart->x_key))
+			return true;
+	return false;
+}
+
 /* The first of each plot's; NULL: there is no i-th. */
 static const struct measured *first_of(const struct results *r, const struct chart *chart,
 				       unsigned i)
@@ -121,7 +131,7 @@ static const struct measured *first_of(const struct results *r, const struct cha
 		while (before < k && !(belongs(chart, &r->measured[before]) &&
 				       together(chart, &r->measured[before], m)))
 			before++;
-		if (before == k && i-- == 0)
+		if (before == k && varies(r, chart, m) && i-- == 0)
 			return m;
 	}
 	return NULL;

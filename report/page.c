@@ -40,13 +40,13 @@ static const char style[] =
 	"th,td{padding:.22rem .7rem .22rem 0;vertical-align:top}\n"
 	"td{border-bottom:1px solid #e4e4e4}\n"
 	".n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
-	".hit{color:#00694d}.miss{color:#a33b00;font-weight:600}.no{color:#666}\n"
+	"small{color:#666}.hit{color:#00694d}.miss{color:#a33b00;font-weight:600}.no{color:#666}\n"
 	"details{margin:.3rem 0}summary{cursor:pointer;color:#005a8c;font-size:.9rem}\n"
 	"@media(max-width:40rem){body{padding:.5rem .6rem 2rem}h1{font-size:1.5rem}"
 	"dl{grid-template-columns:1fr;gap:0}dt{margin-top:.4rem}}\n"
-	"@media print{body{max-width:none;font-size:11pt}.plots,h3{break-inside:avoid;"
-	"break-after:avoid}figure{max-width:12cm}a{color:inherit;text-decoration:none}"
-	"tr{break-inside:avoid}}\n";
+	"@media print{body{max-width:none;font-size:11pt}.plots{display:block}"
+	"h2,h3,.note{break-after:avoid}figure{max-width:12cm;break-inside:avoid}"
+	"tr{break-inside:avoid}details{display:none}a{color:inherit;text-decoration:none}}\n";
 
 static const struct {
 	const char *id, *name;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEASURED_MAX 65536u
+#define MEASURED_MAX 4096u
 
 void words_add(struct words *words, const char *text)
 {

@@ -80,15 +80,11 @@ static void verdict_cells(FILE *f, const struct figure *figure, bool judged)
 			figure->hit ? "✓ hit" : "✗ miss");
 		return;
 	}
-	fputs("<td class=\"no\">", f);
-	if (figure->status == FIGURE_NO)
-		fputs("not run: ", f);
-	else if (figure->status == FIGURE_FAILED)
-		fputs("failed: ", f);
-	else if (figure->status == FIGURE_WAITING)
-		fputs("no result", f);
-	svg_escape(f, figure->reason);
-	fputs("</td>", f);
+	fprintf(f, "<td class=\"no\">%s</td>",
+		figure->status == FIGURE_NO	 ? "not run" :
+		figure->status == FIGURE_FAILED	 ? "failed" :
+		figure->status == FIGURE_WAITING ? "no result" :
+						   "");
 }
 
 static void row(FILE *f, const struct paper_line *line, const char *what,
@@ -98,6 +94,11 @@ static void row(FILE *f, const struct paper_line *line, const char *what,
 	svg_escape(f, line->id);
 	fputs("</td><td>", f);
 	svg_escape(f, what);
+	if (figure->reason[0]) { /* why there is none */
+		fputs("<br><small>", f);
+		svg_escape(f, figure->reason);
+		fputs("</small>", f);
+	}
 	fputs("</td>", f);
 	paper_cell(f, line);
 	simulated_cell(f, figure);

@@ -273,7 +273,7 @@ static int turn(struct gn_msg_responder *r, bool now)
 
 int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 {
-	bool now = deadline_ns == 0;
+	bool now = false;
 
 	if (!r)
 		return -EINVAL;

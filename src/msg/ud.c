@@ -215,7 +215,9 @@ static uint32_t least(uint32_t a, uint32_t b)
 
 int msg_ud_open(struct msg_desk *desk, uint32_t receives, uint32_t sends, uint32_t bytes)
 {
-	const uint32_t half = desk->cq_room / 2;
+	/* Each connection has a qp beside that says who is there, which needs completions too. */
+	const uint32_t beside = 2 * desk->max_ends;
+	const uint32_t half = desk->cq_room > beside ? (desk->cq_room - beside) / 2 : 0;
 	int rc;
 
 	if (desk->ud)

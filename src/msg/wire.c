@@ -152,8 +152,8 @@ bool msg_frame_begun(enum msg_frame frame, uint64_t word, uint32_t number)
 }
 
 /*
- * The last bytes of a WRITE may come by several stores, each with release. The thread sanitizer does
- * not know that who sees the last of them has seen the others: it is shown each.
+ * The last bytes of a WRITE may come by several stores, each with release. The thread sanitizer
+ * does not know that who sees the last of them has seen the others: it is shown each.
  */
 static void see_all(const uint8_t *last)
 {

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gannet/fabric.h"
+
 struct rng {
 	uint64_t state;
 };
@@ -53,6 +55,56 @@ static inline void draw_rate(struct rng *rng, const char *kind, bool node, uint3
 						     range(rng, 1000, 200000);
 
 	snprintf(to, size, "%s=%uppm", kind, ppm);
+}
+
+/* Whose crashes and partitions may be for good: a bit for each of the nodes n0 and n1. */
+enum { GOOD_NONE = 0, GOOD_CLIENT = 2, GOOD_ALL = 3 };
+
+/*
+ * By until_us. A node's trouble lasts a while, or for good; an operation's hits the first one from
+ * then on.
+ */
+static inline void draw_schedule(struct rng *rng, const char *kind, bool node, uint32_t until_us,
+				 unsigned good, char *to, size_t size)
+{
+	const unsigned where = range(rng, 0, 1);
+	const uint32_t at_us = range(rng, 0, until_us), for_us = range(rng, 20, 4000);
+	const uint32_t amount = range(rng, 1, 1000);
+	const bool other = one_in(rng, 2);
+	char span[32];
+
+	snprintf(span, sizeof(span), "+%uus", for_us);
+	if (other && good >> where & 1 && (!strcmp(kind, "crash") || !strcmp(kind, "partition")))
+		*span = '\0';
+	if (!node)
+		snprintf(to, size, "%s@%uus:n%u:#%u", kind, other ? 0 : at_us, where,
+			 1 + amount % 100);
+	else if (!strcmp(kind, "drift"))
+		snprintf(to, size, "%s@%uus:n%u:%s%uppm", kind, at_us, where, other ? "-" : "",
+			 amount);
+	else if (!strncmp(kind, "slow-", 5))
+		snprintf(to, size, "%s@%uus%s:n%u:%ux", kind, at_us, span, where, 2 + amount % 30);
+	else
+		snprintf(to, size, "%s@%uus%s:n%u%s", kind, at_us, span, where,
+			 !strcmp(kind, "partition") && amount % 3 == 0 ? ">" : "");
+}
+
+/* ---- promises that are not made ---- */
+
+static inline uint64_t draw_caps_off(struct rng *rng)
+{
+	const uint64_t all = GN_CAP_INORDER_WRITE | GN_CAP_INORDER_128 | GN_CAP_WRITE_ORDER |
+			     GN_CAP_READ_HEAD_FIRST;
+	const uint64_t some = rng_next(rng) & all;
+
+	switch (range(rng, 0, 2)) {
+	case 0:
+		return 0;
+	case 1:
+		return all;
+	default:
+		return some;
+	}
 }
 
 #endif

@@ -16,65 +16,15 @@
  *
  * Besides, the n-th allocation and registration fails, for every n there is.
  */
-#include <getopt.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "kv.h"
 #include "kv_lru.h"
 
-#define SEEDS	      200u
-#define SEEDS_FULL    5000u
 #define LIMIT_NS      30000000000ull
 #define STACK_BYTES   131072u
-#define SECONDS_MAX   30u
-#define POINTS_MAX    2000u
 #define UNDECIDED_MAX 1000u /* one key in so many */
-
-static uint64_t current; /* the seed, for who has no other way to know */
-static const char *program;
-
-/* ---- what is said ---- */
-
-void world_fail(struct world *w, const char *fmt, ...)
-{
-	va_list args;
-	int n;
-
-	if (*w->failure)
-		return;
-	n = snprintf(w->failure, sizeof(w->failure),
-		     "at %llu ns: ", (unsigned long long)(w->sim ? gn_sim_now_ns(w->sim) : 0));
-	va_start(args, fmt);
-	vsnprintf(w->failure + n, sizeof(w->failure) - (size_t)n, fmt, args);
-	va_end(args);
-	world_say(w, "FAILED %s", w->failure);
-}
-
-void world_say(const struct world *w, const char *fmt, ...)
-{
-	va_list args;
-
-	if (!w->verbose)
-		return;
-	printf("# %12llu ns %s: ", (unsigned long long)gn_sim_now_ns(w->sim), gn_node_name());
-	va_start(args, fmt);
-	vprintf(fmt, args);
-	va_end(args);
-	putchar('\n');
-}
-
-static void keep_line(void *arg, enum gn_log_level level, const char *line)
-{
-	struct world *w = arg;
-	const size_t len = strlen(w->log);
-
-	(void)level;
-	snprintf(w->log + len, sizeof(w->log) - len, "#   log: %s\n", line);
-}
 
 /* ---- one run ---- */
 
@@ -87,7 +37,7 @@ static void check_history(struct world *w)
 	w->sums.steps += result.steps;
 	w->sums.undecided += result.undecided;
 	if (result.verdict == HISTORY_UNDECIDED)
-		printf("# seed %llu: key %u: %s\n", (unsigned long long)w->seed, result.key,
+		printf("# seed %llu: key %u: %s\n", (unsigned long long)w->run.seed, result.key,
 		       result.why);
 	if (result.verdict != HISTORY_WRONG)
 		return;
@@ -95,27 +45,15 @@ static void check_history(struct world *w)
 	history_print(w->history, result.key);
 }
 
-static void check_end(struct world *w, int rc)
+static void check_end(struct seeds *run)
 {
+	struct world *w = (struct world *)run;
 	const bool crash = strstr(w->plan.faults, "crash");
 
-	if (rc)
-		world_fail(w, "the run ended with: %s", gn_strerror(rc));
-	for (unsigned i = 0; i <= w->plan.n_clients && !rc && !crash; i++) {
-		int status;
-
-		if (gn_sim_status(w->sim, i, &status) || status)
-			world_fail(w, "process %u did not end well", i);
-	}
-	if (gn_sim_leaks(w->sim))
-		world_fail(w, "%llu allocations were left behind",
-			   (unsigned long long)gn_sim_leaks(w->sim));
-	for (uint32_t i = 0; i < history_ops(w->history) && !rc && !crash; i++)
+	for (uint32_t i = 0; i < history_ops(w->history) && !crash && !*run->failure; i++)
 		if (history_at(w->history, i)->end_ns == HISTORY_NEVER)
 			world_fail(w, "op %u did not end", i);
-	for (unsigned i = 0; i < KINDS_MAX && gn_sim_fault_name(i); i++)
-		w->sums.faults[i] += gn_sim_fault_count(w->sim, i);
-	if (!*w->failure)
+	if (!*w->run.failure)
 		check_history(w);
 }
 
@@ -128,259 +66,131 @@ static void begin_world(struct world *w)
 	w->epoch = 0;
 	w->alive_ns = w->active_ns = 0;
 	memset(w->lives, 0, sizeof(w->lives));
-	*w->failure = *w->log = '\0';
 }
 
-/* As planned; false if it failed. */
-static bool run(struct world *w)
+static void run(struct seeds *run)
 {
+	struct world *w = (struct world *)run;
 	struct client_arg arg[CLIENTS_MAX];
+	struct seeds_process process[CLIENTS_MAX + 1] = {{server_main, w}};
 	const struct gn_sim_opts opts = {
 		.profile = w->plan.profile,
-		.seed = w->seed,
+		.seed = run->seed,
 		.nodes = w->plan.n_clients + 1,
 		.stack_bytes = STACK_BYTES,
 		.limit_ns = LIMIT_NS,
 		.caps_off = w->plan.caps_off,
 		.faults = *w->plan.faults ? w->plan.faults : NULL,
 	};
-	int rc;
 
-	current = w->seed;
-	alarm(SECONDS_MAX);
 	begin_world(w);
-	gn_log_to(keep_line, w);
-	rc = gn_sim_create(&opts, &w->sim);
-	if (!rc)
-		rc = gn_sim_spawn(w->sim, 0, server_main, 0, NULL, w, NULL);
-	for (unsigned i = 0; !rc && i < w->plan.n_clients; i++) {
+	for (unsigned i = 0; i < w->plan.n_clients; i++) {
 		arg[i] = (struct client_arg){w, i};
-		rc = gn_sim_spawn(w->sim, i + 1, client_main, 0, NULL, &arg[i], NULL);
+		process[i + 1] = (struct seeds_process){client_main, &arg[i]};
 	}
-	if (rc)
-		world_fail(w, "there is no cluster: %s", gn_strerror(rc));
-	else
-		check_end(w, gn_sim_run(w->sim));
-	gn_sim_destroy(w->sim);
-	w->sim = NULL;
-	gn_log_to(NULL, NULL);
+	seeds_simulate(run, &opts, process, opts.nodes, !strstr(w->plan.faults, "crash"),
+		       check_end);
 	history_destroy(w->history);
-	alarm(0);
-	return !*w->failure;
-}
-
-static bool run_seed(struct world *w, uint64_t seed)
-{
-	bool ok;
-
-	w->seed = seed;
-	plan_draw(&w->plan, seed);
-	if (w->verbose)
-		plan_print(&w->plan);
-	ok = run(w);
-	if (ok)
-		ok = kv_lru_check(seed, &w->sums.made_room, w->failure, sizeof(w->failure));
-	if (ok)
-		return true;
-	printf("# seed %llu failed %s\n", (unsigned long long)seed, w->failure);
-	plan_print(&w->plan);
-	printf("%s# replay: %s --seed %llu --verbose\n", w->log, program, (unsigned long long)seed);
-	fflush(stdout);
-	return false;
+	if (!*run->failure && !w->points)
+		kv_lru_check(run->seed, &w->sums.made_room, run->failure, sizeof(run->failure));
 }
 
 /* ---- cases ---- */
 
-static unsigned cases, failed;
-
-static void result(bool ok, const char *name)
-{
-	printf("%sok %u - %s\n", ok ? "" : "not ", ++cases, name);
-	failed += !ok;
-	fflush(stdout);
-}
-
-static void test_seeds(struct world *w, uint64_t n)
-{
-	uint64_t bad = 0;
-	char name[64];
-
-	for (uint64_t seed = 1; seed <= n && !bad; seed++)
-		bad += !run_seed(w, seed);
-	snprintf(name, sizeof(name), "keys of seeds 1 to %llu", (unsigned long long)n);
-	result(!bad, name);
-}
-
-struct sum {
-	const char *what;
-	uint64_t n;
-};
-
-static bool all_there(const struct sum *sum, unsigned n)
-{
-	bool ok = true;
-
-	for (unsigned i = 0; i < n; i++) {
-		printf("# %s: %llu\n", sum[i].what, (unsigned long long)sum[i].n);
-		ok = ok && sum[i].n;
-	}
-	return ok;
-}
-
 static void test_statuses(const struct sums *sums)
 {
-	struct sum all[GN_KV_STATUSES];
+	struct seeds_sum all[GN_KV_STATUSES];
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < GN_KV_STATUSES; i++)
 		if (i != GN_KV_INVALID && i != GN_KV_NO_MEMORY)
-			all[n++] = (struct sum){gn_kv_status_str(i), sums->statuses[i]};
-	result(all_there(all, n), "end in every way there is");
+			all[n++] = (struct seeds_sum){gn_kv_status_str(i), sums->statuses[i]};
+	seeds_result(seeds_all_there(all, n), "end in every way there is");
 }
 
 /* What happened in them. */
-static void test_breadth(const struct world *w)
+static void breadth(struct seeds *run)
 {
+	const struct world *w = (const struct world *)run;
 	const struct sums *s = &w->sums;
-	const struct sum all[] = {{"operations", s->ops},
-				  {"messages", s->messages},
-				  {"keys", s->keys},
-				  {"steps of the checker", s->steps},
-				  {"large values", s->large},
-				  {"connected again", s->reconnects},
-				  {"servers begun again", s->restarts},
-				  {"read past the server", s->bypassed},
-				  {"torn", s->torn},
-				  {"fell back to a message", s->fell_back},
-				  {"evicted from a bucket", s->evicted_bucket},
-				  {"evicted from the log", s->evicted_log},
-				  {"bytes moved", s->moved},
-				  {"buckets split, or tables grown", s->splits},
-				  {"made room for others in the table", s->kicks},
-				  {"expired", s->expired},
-				  {"made room in a bucket that was watched", s->made_room}};
+	const struct seeds_sum all[] = {{"operations", s->ops},
+					{"messages", s->messages},
+					{"keys", s->keys},
+					{"steps of the checker", s->steps},
+					{"large values", s->large},
+					{"connected again", s->reconnects},
+					{"servers begun again", s->restarts},
+					{"read past the server", s->bypassed},
+					{"torn", s->torn},
+					{"fell back to a message", s->fell_back},
+					{"evicted from a bucket", s->evicted_bucket},
+					{"evicted from the log", s->evicted_log},
+					{"bytes moved", s->moved},
+					{"buckets split, or tables grown", s->splits},
+					{"made room for others in the table", s->kicks},
+					{"expired", s->expired},
+					{"made room in a bucket that was watched", s->made_room}};
 	bool ok = true;
 
 	test_statuses(s);
-	result(all_there(all, sizeof(all) / sizeof(*all)), "having done everything there is");
+	seeds_result(seeds_all_there(all, sizeof(all) / sizeof(*all)),
+		     "having done everything there is");
 	for (unsigned i = 0; i < GN_KV_VERBS; i++)
 		ok = ok && s->verbs[i];
-	result(ok, "with every verb");
-	ok = true;
-	for (unsigned i = 0; i < KINDS_MAX && gn_sim_fault_name(i); i++) {
-		const char *kind = gn_sim_fault_name(i);
-
-		/* A store sends no datagrams. */
-		if (strncmp(kind, "ud-", 3) && !s->faults[i]) {
-			printf("# never: %s\n", kind);
-			ok = false;
-		}
-	}
-	result(ok, "while everything goes wrong");
+	seeds_result(ok, "with every verb");
+	seeds_all_faults(run, "ud-"); /* a store sends no datagrams */
 	printf("# undecided: %llu\n", (unsigned long long)s->undecided);
-	result(s->undecided * UNDECIDED_MAX <= s->keys, "and it is known of almost all keys");
+	seeds_result(s->undecided * UNDECIDED_MAX <= s->keys, "and it is known of almost all keys");
 }
 
-/* The n-th time on a node, for every n: until a run has fewer than that. */
-static void test_points(struct world *w, const char *kind, unsigned node, bool bypass)
+static void points(struct seeds *run)
 {
-	char faults[64], name[96];
-	unsigned which = 0, n = 1;
-	bool ok = true;
+	struct world *w = (struct world *)run;
 
-	while (gn_sim_fault_name(which) && strcmp(gn_sim_fault_name(which), kind))
-		which++;
-	for (; n < POINTS_MAX && ok; n++) {
-		const uint64_t before = w->sums.faults[which];
-
-		snprintf(faults, sizeof(faults), "%s@0ns:n%u:#%u", kind, node, n);
-		plan_small(&w->plan, faults, bypass);
-		w->seed = n;
-		ok = run(w);
-		if (!ok)
-			printf("# %s: failed %s\n%s", faults, w->failure, w->log);
-		if (w->sums.faults[which] == before)
-			break;
-	}
-	snprintf(name, sizeof(name), "%s fails at the %s, at every point of it%s", kind,
-		 node ? "client" : "server", bypass ? ", with bypass" : "");
-	printf("# %u points\n", n - 1);
-	result(ok && n > 1, name);
-}
-
-static void test_all_points(struct world *w)
-{
 	for (unsigned i = 0; i < 2; i++) {
-		test_points(w, "alloc", 0, i);
-		test_points(w, "alloc", 1, i);
-		test_points(w, "register", 0, i);
-		test_points(w, "register", 1, i);
+		w->bypass = i;
+		seeds_points(run, "alloc", 0, i ? "server, with bypass" : "server");
+		seeds_points(run, "alloc", 1, i ? "client, with bypass" : "client");
+		seeds_points(run, "register", 0, i ? "server, with bypass" : "server");
+		seeds_points(run, "register", 1, i ? "client, with bypass" : "client");
 	}
 }
 
-static void on_signal(int sig)
+static void plan(struct seeds *run)
 {
-	char text[256];
-	const int n = snprintf(
-		text, sizeof(text), "# seed %llu: signal %d\n# replay: %s --seed %llu --verbose\n",
-		(unsigned long long)current, sig, program, (unsigned long long)current);
+	struct world *w = (struct world *)run;
 
-	if (write(STDOUT_FILENO, text, (size_t)n) < 0)
-		_exit(1);
-	signal(sig, SIG_DFL);
-	raise(sig);
+	w->points = false;
+	plan_draw(&w->plan, run->seed);
 }
 
-static const char usage[] = "usage: sim-kv [--seeds N | --only-seeds N | --seed N [--verbose]]\n";
+static void small(struct seeds *run, const char *faults)
+{
+	struct world *w = (struct world *)run;
+
+	w->points = true;
+	plan_small(&w->plan, faults, w->bypass);
+}
+
+static void print(const struct seeds *run)
+{
+	plan_print(&((const struct world *)run)->plan);
+}
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-						{"seeds", required_argument, NULL, 'n'},
-						{"only-seeds", required_argument, NULL, 'o'},
-						{"verbose", no_argument, NULL, 'v'},
-						{"help", no_argument, NULL, 'h'},
-						{NULL, 0, NULL, 0}};
-	static const int signals[] = {SIGALRM, SIGABRT, SIGSEGV, SIGBUS, SIGFPE};
+	static const struct seeds_test test = {
+		.program = "sim-kv",
+		.what = "keys",
+		.seconds_max = 30,
+		.plan = plan,
+		.plan_small = small,
+		.print = print,
+		.run = run,
+		.points = points,
+		.breadth = breadth,
+	};
 	static struct world w;
-	const char *effort = getenv("GANNET_EFFORT");
-	uint64_t seed = 0, seeds = effort && atoi(effort) >= 10 ? SEEDS_FULL : SEEDS;
-	bool only = false;
-	int opt;
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		switch (opt) {
-		case 's':
-			seed = strtoull(optarg, NULL, 10);
-			break;
-		case 'o':
-			only = true;
-			seeds = strtoull(optarg, NULL, 10);
-			break;
-		case 'n':
-			seeds = strtoull(optarg, NULL, 10);
-			break;
-		case 'v':
-			w.verbose = true;
-			break;
-		default:
-			fputs(usage, opt == 'h' ? stdout : stderr);
-			return opt == 'h' ? 0 : 2;
-		}
-	}
-	program = argv[0];
-	for (unsigned i = 0; i < sizeof(signals) / sizeof(*signals); i++)
-		signal(signals[i], on_signal);
-	if (seed) {
-		result(run_seed(&w, seed), "the seed");
-	} else if (only) {
-		test_seeds(&w, seeds);
-	} else {
-		test_all_points(&w);
-		test_seeds(&w, seeds);
-		if (seeds >= SEEDS)
-			test_breadth(&w);
-	}
-	printf("1..%u\n", cases);
-	return failed ? 1 : 0;
+	return seeds_main(argc, argv, &test, &w.run);
 }

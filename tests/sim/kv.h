@@ -12,13 +12,13 @@
 #include "gannet/kv.h"
 #include "gannet/sim.h"
 #include "history.h"
+#include "seeds.h"
 
 #define CLIENTS_MAX 4u
 #define THREADS_MAX 3u
 #define KEYS_MAX    2048u
 #define BYTES_MAX   40000u /* of a value that is written */
 #define ROOM_MAX    65536u /* for one that is read */
-#define KINDS_MAX   32u
 #define ADDR	    "sim:n0:7"
 
 struct plan_client {
@@ -57,7 +57,7 @@ struct plan {
 
 /* What happened over all seeds. */
 struct sums {
-	uint64_t statuses[GN_KV_STATUSES], verbs[GN_KV_VERBS], faults[KINDS_MAX];
+	uint64_t statuses[GN_KV_STATUSES], verbs[GN_KV_VERBS];
 	uint64_t ops, keys, steps, undecided;
 	uint64_t reconnects, restarts, bypassed, torn, fell_back, messages;
 	uint64_t evicted_bucket, evicted_log, moved, splits, kicks, expired;
@@ -66,10 +66,9 @@ struct sums {
 };
 
 struct world {
-	uint64_t seed;
-	bool verbose;
+	struct seeds run;
+	bool points, bypass; /* what runs is small; with bypass */
 	struct plan plan;
-	struct gn_sim *sim;
 	struct history *history;
 	unsigned clients_over;
 	uint32_t batches;   /* of operations, so far */
@@ -77,14 +76,11 @@ struct world {
 	uint64_t alive_ns;  /* when it was last seen */
 	uint64_t active_ns; /* when a client last did something */
 	uint64_t lives[CLIENTS_MAX];
-	char failure[512];
-	char log[8192];
 	struct sums sums;
 };
 
-/* kv.c */
-__attribute__((format(printf, 2, 3))) void world_fail(struct world *w, const char *fmt, ...);
-__attribute__((format(printf, 2, 3))) void world_say(const struct world *w, const char *fmt, ...);
+#define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
+#define world_say(w, ...)  seeds_say(&(w)->run, __VA_ARGS__)
 
 /* kv_plan.c */
 void plan_draw(struct plan *plan, uint64_t seed);

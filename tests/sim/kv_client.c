@@ -54,7 +54,7 @@ static uint32_t below(uint64_t n)
 
 static uint64_t now(const struct session *s)
 {
-	return gn_sim_now_ns(s->w->sim);
+	return gn_sim_now_ns(s->w->run.sim);
 }
 
 /* ---- what is asked ---- */
@@ -363,7 +363,7 @@ static void done(struct gn_kv_op *op)
 	struct session *s = lane->session;
 
 	finish(s, lane);
-	if (below(3) == 0 && s->left && !*s->w->failure)
+	if (below(3) == 0 && s->left && !*s->w->run.failure)
 		begin_one(s);
 }
 
@@ -646,7 +646,7 @@ static void work(struct session *s)
 	const uint64_t until_ns = s->w->plan.naps ? UNTIL_NAPS_NS : UNTIL_NS;
 
 	gn_kv_limits(s->client, &s->limits);
-	while (!s->quit && s->left && now(s) < until_ns && !*s->w->failure)
+	while (!s->quit && s->left && now(s) < until_ns && !*s->w->run.failure)
 		step(s);
 	if (!s->quit) {
 		drain(s);
@@ -688,7 +688,8 @@ static void thread_main(void *arg)
 	const uint64_t until_ns = s->w->plan.naps ? UNTIL_NAPS_NS : UNTIL_NS;
 
 	s->left = s->plan->ops;
-	for (unsigned i = 0; i < ATTEMPTS && s->left && now(s) < until_ns && !*s->w->failure; i++) {
+	for (unsigned i = 0; i < ATTEMPTS && s->left && now(s) < until_ns && !*s->w->run.failure;
+	     i++) {
 		const uint64_t begin_ns = gn_now_ns();
 		const int rc = gn_kv_connect(s->fabric, ADDR, &s->plan->opts, &s->client);
 

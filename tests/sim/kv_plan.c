@@ -7,31 +7,6 @@
 
 #define RARE_PPM 3000u
 
-/* A node's trouble lasts a while, or for good; an operation's hits the first one from then on. */
-static void draw_schedule(struct rng *rng, const char *kind, bool node, char *to, size_t size)
-{
-	const unsigned where = range(rng, 0, 1);
-	const uint32_t at_us = range(rng, 0, 5000), for_us = range(rng, 20, 4000);
-	const uint32_t amount = range(rng, 1, 1000);
-	const bool other = one_in(rng, 2);
-	char span[32];
-
-	snprintf(span, sizeof(span), "+%uus", for_us);
-	if (other && where && (!strcmp(kind, "crash") || !strcmp(kind, "partition")))
-		*span = '\0'; /* for good; but there is always a server */
-	if (!node)
-		snprintf(to, size, "%s@%uus:n%u:#%u", kind, other ? 0 : at_us, where,
-			 1 + amount % 100);
-	else if (!strcmp(kind, "drift"))
-		snprintf(to, size, "%s@%uus:n%u:%s%uppm", kind, at_us, where, other ? "-" : "",
-			 amount);
-	else if (!strncmp(kind, "slow-", 5))
-		snprintf(to, size, "%s@%uus%s:n%u:%ux", kind, at_us, span, where, 2 + amount % 30);
-	else
-		snprintf(to, size, "%s@%uus%s:n%u%s", kind, at_us, span, where,
-			 !strcmp(kind, "partition") && amount % 3 == 0 ? ">" : "");
-}
-
 static void note_effect(struct plan *plan, const char *kind)
 {
 	static const char *const breaks[] = {"crash", "partition", "qp-error", "rnr", NULL};
@@ -58,7 +33,7 @@ static void draw_faults(struct plan *plan, struct rng *rng)
 
 		/* In seconds there would be too many of them. */
 		if (one_in(rng, 2) || plan->naps)
-			draw_schedule(rng, kind, node, fault, sizeof(fault));
+			draw_schedule(rng, kind, node, 5000, GOOD_CLIENT, fault, sizeof(fault));
 		else
 			draw_rate(rng, kind, node, RARE_PPM, fault, sizeof(fault));
 		if (!chosen || !strncmp(kind, "ud-", 3))
@@ -215,22 +190,6 @@ static void draw_churn(struct plan *plan, struct rng *rng)
 		c->hurries = c->clears = c->sleeps = 0;
 		c->removes = c->numbers = c->joins = 0;
 		c->writes = i ? range(rng, 50, 200) : 900;
-	}
-}
-
-static uint64_t draw_caps_off(struct rng *rng)
-{
-	const uint64_t all = GN_CAP_INORDER_WRITE | GN_CAP_INORDER_128 | GN_CAP_WRITE_ORDER |
-			     GN_CAP_READ_HEAD_FIRST;
-	const uint64_t some = rng_next(rng) & all;
-
-	switch (range(rng, 0, 2)) {
-	case 0:
-		return 0;
-	case 1:
-		return all;
-	default:
-		return some;
 	}
 }
 

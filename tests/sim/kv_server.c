@@ -16,7 +16,7 @@ static bool all_over(const struct world *w)
 	const uint64_t quiet_ns = w->plan.naps ? 4 * QUIET_NS : QUIET_NS;
 
 	return w->clients_over == w->plan.n_clients ||
-	       gn_sim_now_ns(w->sim) > w->active_ns + quiet_ns;
+	       gn_sim_now_ns(w->run.sim) > w->active_ns + quiet_ns;
 }
 
 static uint64_t clients_now(struct gn_kv_server *server)
@@ -32,14 +32,14 @@ static void serve(struct world *w, struct gn_kv_server *server, uint32_t stop_us
 {
 	uint64_t until;
 
-	while (!all_over(w) && (!stop_us || gn_sim_now_ns(w->sim) < stop_us * 1000ull)) {
+	while (!all_over(w) && (!stop_us || gn_sim_now_ns(w->run.sim) < stop_us * 1000ull)) {
 		gn_sleep_us(w->plan.naps ? 10 * TICK_US : TICK_US);
-		w->alive_ns = gn_sim_now_ns(w->sim);
+		w->alive_ns = gn_sim_now_ns(w->run.sim);
 	}
 	if (!all_over(w))
 		return;
-	until = gn_sim_now_ns(w->sim) + FORGET_NS;
-	while (clients_now(server) && gn_sim_now_ns(w->sim) < until)
+	until = gn_sim_now_ns(w->run.sim) + FORGET_NS;
+	while (clients_now(server) && gn_sim_now_ns(w->run.sim) < until)
 		gn_sleep_us(1000);
 	if (clients_now(server))
 		world_fail(w, "the server still has %llu clients, %llu ms after the last has gone",
@@ -64,12 +64,12 @@ static void new_epoch(struct world *w)
 		op = history_add(w->history, NULL);
 		op->verb = HISTORY_RESTART;
 		op->begin_ns = w->alive_ns;
-		op->end_ns = gn_sim_now_ns(w->sim);
+		op->end_ns = gn_sim_now_ns(w->run.sim);
 		op->status = GN_KV_OK;
 		w->epoch++;
 		w->sums.restarts++;
 	}
-	w->alive_ns = gn_sim_now_ns(w->sim);
+	w->alive_ns = gn_sim_now_ns(w->run.sim);
 }
 
 static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_us)
@@ -87,7 +87,7 @@ static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_u
 		if (stop_us && w->plan.drain_us && !all_over(w))
 			drain(w, server);
 		world_say(w, "the server ends");
-		w->alive_ns = gn_sim_now_ns(w->sim);
+		w->alive_ns = gn_sim_now_ns(w->run.sim);
 	} else if (rc != -ENOMEM || !w->plan.no_memory) {
 		world_fail(w, "no server: %s", gn_strerror(rc));
 	}

@@ -12,11 +12,11 @@
 #include "gannet/rpc.h"
 #include "gannet/sim.h"
 #include "pattern.h"
+#include "seeds.h"
 
 #define CLIENTS_MAX 4u
-#define BYTES_MAX   6000u   /* in a slot */
-#define FAR_MAX	    300000u /* more than that, of what is read */
-#define KINDS_MAX   32u
+#define BYTES_MAX   6000u	/* in a slot */
+#define FAR_MAX	    300000u	/* more than that, of what is read */
 #define PROMPT_NS   10000000ull /* where nothing goes wrong, everything is noticed by then */
 #define ADDR	    "sim:n0:7"
 
@@ -70,16 +70,14 @@ struct life {
 
 /* What happened over all seeds. */
 struct sums {
-	uint64_t statuses[GN_RPC_FAILED + 1], faults[KINDS_MAX];
+	uint64_t statuses[GN_RPC_FAILED + 1];
 	uint64_t executed, torn, twice_read, large, batched, switches, reconnects, parks, wakes;
 	uint64_t lent, drained, undrained, emsgsize, old, again;
 };
 
 struct world {
-	uint64_t seed;
-	bool verbose;
+	struct seeds run;
 	struct plan plan;
-	struct gn_sim *sim;
 	struct call *call;
 	uint32_t n_calls, calls_room;
 	struct life *life;
@@ -87,14 +85,13 @@ struct world {
 	unsigned clients_over;
 	bool drained;	    /* the first server was, in time */
 	uint64_t active_ns; /* when a client last did something */
-	char failure[512];
-	char log[8192];
 	struct sums sums;
 };
 
+#define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
+#define world_say(w, ...)  seeds_say(&(w)->run, __VA_ARGS__)
+
 /* rpc.c */
-__attribute__((format(printf, 2, 3))) void world_fail(struct world *w, const char *fmt, ...);
-__attribute__((format(printf, 2, 3))) void world_say(const struct world *w, const char *fmt, ...);
 /* A new call, or NULL when there are more than were planned; number may be 0 when it is NULL. */
 struct call *world_call(struct world *w, unsigned life, uint32_t *number);
 

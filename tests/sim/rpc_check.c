@@ -60,7 +60,7 @@ static void check_result(const struct check *c, const struct call *call, const s
 /* Where nothing goes wrong, what is there is noticed soon: a lost wake-up would show. */
 static void check_stall(const struct check *c, const struct call *call)
 {
-	const uint64_t now_ns = gn_sim_now_ns(c->w->sim);
+	const uint64_t now_ns = gn_sim_now_ns(c->w->run.sim);
 	const uint64_t prompt_ns = c->w->plan.prompt_us * 1000ull;
 	const uint64_t most_ns = (prompt_ns ? prompt_ns : PROMPT_NS) + c->idle_ns;
 	const uint64_t sent_ns = call->begun_ns + c->wait_us * 1000ull;

@@ -147,7 +147,7 @@ static void make_request(struct session *s, struct lane *lane)
 	};
 	lane->busy = true;
 	s->busy++;
-	s->w->active_ns = gn_sim_now_ns(s->w->sim);
+	s->w->active_ns = gn_sim_now_ns(s->w->run.sim);
 }
 
 /* As if it had never been. */
@@ -274,10 +274,10 @@ static void done(struct gn_rpc_op *op)
 
 static void sleep_us(struct session *s, uint64_t us)
 {
-	const uint64_t from_ns = gn_sim_now_ns(s->w->sim);
+	const uint64_t from_ns = gn_sim_now_ns(s->w->run.sim);
 
 	gn_sleep_us(us);
-	s->idle_ns += gn_sim_now_ns(s->w->sim) - from_ns;
+	s->idle_ns += gn_sim_now_ns(s->w->run.sim) - from_ns;
 }
 
 /* Up to the time after which it may be put aside, and often just that. */
@@ -299,10 +299,10 @@ static void wait_a_little(struct session *s, uint64_t us)
 /* Nothing is under way for a while, and then something is. */
 static void pause_then_call(struct session *s)
 {
-	const uint64_t until_ns = gn_sim_now_ns(s->w->sim) + PAUSE_NS;
+	const uint64_t until_ns = gn_sim_now_ns(s->w->run.sim) + PAUSE_NS;
 
 	s->hold = true;
-	while (s->busy && gn_sim_now_ns(s->w->sim) < until_ns)
+	while (s->busy && gn_sim_now_ns(s->w->run.sim) < until_ns)
 		wait_a_little(s, 100);
 	s->hold = false;
 	think(s);
@@ -398,7 +398,7 @@ static void check_connected(struct world *w, const struct plan_client *plan, uin
 		world_fail(w, "connecting takes %llu ns", (unsigned long long)took_ns);
 	if (rc)
 		check_refusal(w, rc);
-	w->active_ns = gn_sim_now_ns(w->sim);
+	w->active_ns = gn_sim_now_ns(w->run.sim);
 }
 
 static void reconnect(struct session *s)
@@ -496,11 +496,11 @@ static void step(struct session *s)
 /* All that is under way ends by itself. */
 static void drain(struct session *s)
 {
-	const uint64_t until_ns = gn_sim_now_ns(s->w->sim) + DRAIN_NS;
+	const uint64_t until_ns = gn_sim_now_ns(s->w->run.sim) + DRAIN_NS;
 
 	s->hold = true;
-	while (s->busy && gn_sim_now_ns(s->w->sim) < until_ns) {
-		s->w->active_ns = gn_sim_now_ns(s->w->sim);
+	while (s->busy && gn_sim_now_ns(s->w->run.sim) < until_ns) {
+		s->w->active_ns = gn_sim_now_ns(s->w->run.sim);
 		gn_rpc_wait(s->client, gn_deadline_us(10000));
 	}
 	for (unsigned i = 0; i <= s->plan->window && s->busy; i++)
@@ -544,7 +544,7 @@ static void session(struct session *s)
 {
 	gn_rpc_limits(s->client, &s->limits);
 	if (make_lanes(s)) {
-		while (!s->quit && *s->left && gn_sim_now_ns(s->w->sim) < UNTIL_NS)
+		while (!s->quit && *s->left && gn_sim_now_ns(s->w->run.sim) < UNTIL_NS)
 			s->plan->steady ? steady_step(s) : step(s);
 		if (!s->quit)
 			drain(s);
@@ -607,7 +607,7 @@ int client_main(struct gn_env *env, int argc, char **argv)
 			gn_sleep_us(10);
 	}
 	for (unsigned i = 0; !rc && i < ATTEMPTS && left; i++) {
-		if (gn_sim_now_ns(w->sim) > UNTIL_NS)
+		if (gn_sim_now_ns(w->run.sim) > UNTIL_NS)
 			break;
 		if (!try_once(w, plan, fabric, &left, life))
 			gn_sleep_us(100 + i * 50);

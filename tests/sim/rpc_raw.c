@@ -113,7 +113,7 @@ static bool post(struct raw *r, uint32_t number, uint64_t bytes)
 	wr.next = &wake;
 	if (gn_post_send(r->qp, &wr, NULL))
 		return false;
-	r->w->active_ns = gn_sim_now_ns(r->w->sim);
+	r->w->active_ns = gn_sim_now_ns(r->w->run.sim);
 	for (unsigned i = 0; i < TICKS && !n; i++) {
 		n = gn_cq_poll(r->cq, &wc, 1);
 		if (!n)

@@ -135,7 +135,7 @@ static bool take(struct service *s, struct gn_rpc_request *request, uint64_t *nu
 	if (call->executed++)
 		world_fail(w, "call %llu is executed twice", (unsigned long long)ask.call);
 	world_say(w, "call %llu came", (unsigned long long)ask.call);
-	call->received_ns = gn_sim_now_ns(w->sim);
+	call->received_ns = gn_sim_now_ns(w->run.sim);
 	w->sums.executed++;
 	*number = ask.call;
 	return true;
@@ -181,7 +181,7 @@ static void answer(struct service *s, struct gn_rpc_request *request, uint64_t n
 		gn_charge(GN_WORK_NS, gn_random() % SLOW_NS);
 	if (call->method == LENT)
 		lease = take_lease(s, call->result_len);
-	call->answered_ns = gn_sim_now_ns(s->w->sim);
+	call->answered_ns = gn_sim_now_ns(s->w->run.sim);
 	if (lease)
 		answer_lent(s, request, number, lease);
 	else
@@ -283,7 +283,7 @@ static uint64_t clients_now(const struct service *s)
 static bool all_over(const struct world *w)
 {
 	return w->clients_over == w->plan.n_clients + w->plan.raw ||
-	       gn_sim_now_ns(w->sim) > w->active_ns + QUIET_NS;
+	       gn_sim_now_ns(w->run.sim) > w->active_ns + QUIET_NS;
 }
 
 /* Time passes; a server without threads works meanwhile. */
@@ -311,12 +311,12 @@ static void serve(struct service *s, uint32_t stop_us)
 	struct world *w = s->w;
 	uint64_t until;
 
-	while (!all_over(w) && (!stop_us || gn_sim_now_ns(w->sim) < stop_us * 1000ull))
+	while (!all_over(w) && (!stop_us || gn_sim_now_ns(w->run.sim) < stop_us * 1000ull))
 		pass(s, TICK_US);
 	if (!all_over(w))
 		return;
-	until = gn_sim_now_ns(w->sim) + FORGET_NS;
-	while (clients_now(s) && gn_sim_now_ns(w->sim) < until)
+	until = gn_sim_now_ns(w->run.sim) + FORGET_NS;
+	while (clients_now(s) && gn_sim_now_ns(w->run.sim) < until)
 		pass(s, 1000);
 	if (clients_now(s))
 		world_fail(w, "the server still has %llu clients, %llu ms after the last has gone",

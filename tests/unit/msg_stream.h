@@ -124,8 +124,12 @@ static inline int stream_begin(struct stream *s, const struct world *w, struct g
 	EXPECT(gn_msg_requester_create(fabric, &opts, &s->requester) == 0);
 	for (unsigned i = 0; i < s->conns; i++) {
 		const char *why = NULL;
+		const int rc = gn_msg_connect(s->requester, w->addr, &why, &s->conn[i]);
 
-		EXPECT(gn_msg_connect(s->requester, w->addr, &why, &s->conn[i]) == 0);
+		if (rc)
+			print_error("connection %u with %u pending: %s %s\n", i, s->pending,
+				    gn_strerror(rc), why ? why : "");
+		EXPECT(rc == 0);
 		EXPECT(gn_msg_data_bytes(s->conn[i]) == readable(w));
 	}
 	return 0;

@@ -39,8 +39,8 @@ struct world {
 	bool wanted, up, stop;	/* it is to be there; it is; all is over */
 	unsigned still, stills; /* it is to do nothing, if odd; and so it is */
 	unsigned conns;
-	unsigned next, running; /* clients */
-	unsigned step;		/* the program's */
+	unsigned next, running, finished; /* clients */
+	unsigned step;			  /* the program's */
 	int failed[MSG_CLIENTS_MAX], responder_failed;
 };
 
@@ -181,7 +181,8 @@ static inline void world_await_least(struct world *w, const unsigned *what, unsi
 
 static inline void world_begin(struct world *w)
 {
-	w->executed = w->refused = w->wrong = w->next = w->step = w->conns = 0;
+	w->executed = w->refused = w->wrong = w->conns = 0;
+	w->next = w->step = w->finished = 0;
 	w->wanted = true;
 	w->up = w->stop = false;
 	w->still = w->stills = 0;
@@ -199,6 +200,7 @@ static inline int client_main(struct world *w, struct gn_fabric *fabric)
 		gn_sleep_us(20);
 	rc = w->program(w, fabric, client);
 	STORE(w->failed[client], rc);
+	__atomic_fetch_add(&w->finished, 1, __ATOMIC_ACQ_REL);
 	if (!__atomic_sub_fetch(&w->running, 1, __ATOMIC_ACQ_REL)) {
 		STORE(w->stop, true);
 		STORE(w->wanted, false);

@@ -7,9 +7,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -366,6 +368,40 @@ static void one_at_a_time(void **state)
 	unmake_place(&p);
 }
 
+/* A disk that is full, here a file that must not grow: the line is not there, and no part of it. */
+static void no_room(void **state)
+{
+	const struct place p = make_place();
+	const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+	struct rlimit limit;
+	struct result_file f;
+	size_t len, after;
+	char *text;
+
+	(void)state;
+	signal(SIGXFSZ, SIG_IGN);
+	open_it(&f, &p, false);
+	add_point(&f, 1);
+	text = read_text(&p, &len);
+	free(text);
+	limit = (struct rlimit){len + 10, RLIM_INFINITY};
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	assert_true(result_file_add(&f, "{\"bench\":\"msg\",\"requests\":1}\n") < 0);
+	limit.rlim_cur = len;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	assert_true(result_file_add(&f, "{\"bench\":\"msg\",\"requests\":1}\n") < 0);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+	text = read_text(&p, &after);
+	free(text);
+	assert_int_equal(after, len);
+	add_point(&f, 2);
+	result_file_close(&f);
+	open_it(&f, &p, false);
+	assert_int_equal(f.n, 2);
+	result_file_close(&f);
+	unmake_place(&p);
+}
+
 /* ---- who asks whom, and what ---- */
 
 /* Every responder has as many connections as S003 IV says, each from another requester. */
@@ -424,13 +460,20 @@ static void requests_and_values(void **state)
 	assert_int_equal(request_get(request, 3), UINT32_MAX);
 	for (uint32_t bytes = 1; bytes <= sizeof(value); bytes++) {
 		pattern_fill(value, bytes, 42);
-		assert_true(pattern_ends_match(value, bytes, 42));
-		assert_false(pattern_ends_match(value, bytes, 43) && bytes > 1);
-		value[bytes - 1] ^= 1;
-		assert_false(pattern_ends_match(value, bytes, 42));
-		value[bytes - 1] ^= 1;
-		value[0] ^= 1;
-		assert_false(pattern_ends_match(value, bytes, 42));
+		assert_true(pattern_matches(value, bytes, 42));
+		assert_false(pattern_matches(value, bytes, 43) && bytes > 1);
+		if (bytes >= 8) {
+			uint64_t ends[2];
+
+			pattern_ends(bytes, 42, ends);
+			assert_memory_equal(&ends[0], value, 8);
+			assert_memory_equal(&ends[1], value + bytes - 8, 8);
+		}
+		for (uint32_t i = 0; i < bytes; i++) {
+			value[i] ^= 1;
+			assert_false(pattern_matches(value, bytes, 42));
+			value[i] ^= 1;
+		}
 	}
 }
 
@@ -452,15 +495,11 @@ static void keys_change(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ranges),
-		cmocka_unit_test(impossible),
-		cmocka_unit_test(products),
-		cmocka_unit_test(what_is_there_is_known),
-		cmocka_unit_test(half_a_line),
-		cmocka_unit_test(not_ours),
-		cmocka_unit_test(one_at_a_time),
-		cmocka_unit_test(connections),
-		cmocka_unit_test(requests_and_values),
+		cmocka_unit_test(ranges),	 cmocka_unit_test(impossible),
+		cmocka_unit_test(products),	 cmocka_unit_test(what_is_there_is_known),
+		cmocka_unit_test(half_a_line),	 cmocka_unit_test(not_ours),
+		cmocka_unit_test(one_at_a_time), cmocka_unit_test(no_room),
+		cmocka_unit_test(connections),	 cmocka_unit_test(requests_and_values),
 		cmocka_unit_test(keys_change),
 	};
 
