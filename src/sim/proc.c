@@ -48,6 +48,7 @@ static void clear(struct sim_proc *proc)
 
 	while (proc->threads)
 		sim_thread_destroy(proc->threads);
+	sim_event_cancel(&sim->engine, &proc->words);
 	while (proc->hooks) {
 		struct sim_hook *hook = proc->hooks;
 
@@ -258,9 +259,12 @@ int gn_sim_spawn(struct gn_sim *sim, unsigned node, gn_node_main *program, int a
 	rc = sim_event_init(&sim->engine, &proc->end, end_event, SIM_KIND_PROC, sim->n_procs);
 	if (rc)
 		goto free_proc;
+	rc = sim_event_init(&sim->engine, &proc->words, sim_words_due, SIM_KIND_PROC, sim->n_procs);
+	if (rc)
+		goto fini_end;
 	rc = start(proc);
 	if (rc)
-		goto fini_event;
+		goto fini_words;
 	rc = add_proc(sim, proc);
 	if (rc)
 		goto destroy_thread;
@@ -270,7 +274,9 @@ int gn_sim_spawn(struct gn_sim *sim, unsigned node, gn_node_main *program, int a
 
 destroy_thread:
 	sim_thread_destroy(proc->threads);
-fini_event:
+fini_words:
+	sim_event_fini(&sim->engine, &proc->words);
+fini_end:
 	sim_event_fini(&sim->engine, &proc->end);
 free_proc:
 	free_proc(proc);
@@ -313,6 +319,7 @@ void sim_proc_destroy(struct sim_proc *proc)
 		proc->ending = proc->killed = true;
 		proc_end(proc);
 	}
+	sim_event_fini(&proc->sim->engine, &proc->words);
 	sim_event_fini(&proc->sim->engine, &proc->end);
 	free_proc(proc);
 }

@@ -99,6 +99,9 @@ struct sim_proc {
 	struct sim_hook *hooks;
 	struct gn_fiber *fibers;      /* made inside: exec_ops.fibers */
 	struct gn_wait_item *watched; /* memory words that its threads wait for */
+	uint32_t n_watched;
+	uint64_t looked_ps;	/* when all of them were last looked at */
+	struct sim_event words; /* … and are to be looked at again, if they are many */
 	const struct gn_slot *slot[SIM_SLOTS];
 	struct sim_block *blocks;
 	uint64_t n_blocks, block_bytes;
@@ -242,12 +245,15 @@ static inline bool sim_only_idle(const struct gn_sim *sim)
 /* wait.c */
 int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason);
 void sim_wait_unlink(struct sim_thread *thread); /* before it is destroyed */
-/* Memory of proc has changed: by the fabric, or (len_bytes SIZE_MAX) perhaps by its threads. */
-void sim_words_check(struct sim_proc *proc, const void *addr, size_t len_bytes);
-static inline void sim_words_changed(struct sim_proc *proc, const void *addr, size_t len_bytes)
+void sim_words_due(struct sim_event *event);	 /* proc->words */
+/* The fabric has placed something in memory of proc. */
+void sim_words_placed(struct sim_proc *proc, const void *addr, size_t len_bytes);
+/* A thread of proc may have stored something. */
+void sim_words_look(struct sim_proc *proc);
+static inline void sim_words_stored(struct sim_proc *proc)
 {
 	if (proc->watched)
-		sim_words_check(proc, addr, len_bytes);
+		sim_words_look(proc);
 }
 
 /* lock.c */

@@ -60,7 +60,7 @@ static void thread_main(void *arg)
 
 	self->fn(self->arg);
 	sim_slots_end(self);
-	sim_words_changed(self->proc, NULL, SIZE_MAX);
+	sim_words_stored(self->proc);
 	self->done = true;
 	if (self->joiner)
 		sim_unpark(self->joiner);
@@ -204,7 +204,7 @@ void sim_park(struct sim_thread *self, uint64_t until_ps, const char *reason)
 	self->unparked = false;
 	self->spins = 0;
 	/* From here on the others see what this thread has stored since it last let them run. */
-	sim_words_changed(self->proc, NULL, SIZE_MAX);
+	sim_words_stored(self->proc);
 	sim_event_at(&sim->engine, &self->run, until_ps > self->busy_ps ? until_ps : self->busy_ps);
 	switch_away(self);
 	self->reason = NULL;
@@ -246,7 +246,7 @@ void sim_spend(struct gn_sim *sim, uint64_t ps)
 		return;
 	sim_owe(sim, ps);
 	ps = self->busy_ps > sim->engine.now_ps ? self->busy_ps - sim->engine.now_ps : 0;
-	sim_words_changed(self->proc, NULL, SIZE_MAX);
+	sim_words_stored(self->proc);
 	if (sim_engine_skip(&sim->engine, ps)) {
 		if (ps)
 			self->spins = 0;

@@ -6,8 +6,12 @@
  */
 #include <errno.h>
 
+#include "base/bits.h"
 #include "base/mutant.h"
 #include "sim/sim.h"
+
+#define FEW_WORDS 64u
+#define LOOK_PS	  2000u /* for each word of many, from one look at all of them to the next */
 
 static void link_item(struct gn_wait_item **list, struct gn_wait_item *item)
 {
@@ -48,19 +52,46 @@ static bool word_changed(const struct gn_wait_item *item)
 	return __atomic_load_n(item->word, __ATOMIC_RELAXED) != item->seen;
 }
 
-void sim_words_check(struct sim_proc *proc, const void *addr, size_t len_bytes)
+void sim_words_placed(struct sim_proc *proc, const void *addr, size_t len_bytes)
 {
 	const uintptr_t from = (uintptr_t)addr;
 
 	for (struct gn_wait_item *item = proc->watched; item; item = item->next) {
 		const uintptr_t word = (uintptr_t)item->word;
 
-		if (len_bytes != SIZE_MAX &&
-		    (word + sizeof(*item->word) <= from || word >= from + len_bytes))
-			continue;
-		if (word_changed(item))
+		if (word + sizeof(*item->word) > from && word < from + len_bytes &&
+		    word_changed(item))
 			wake(item);
 	}
+}
+
+static void look_at_all(struct sim_proc *proc)
+{
+	proc->looked_ps = proc->sim->engine.now_ps;
+	for (struct gn_wait_item *item = proc->watched; item; item = item->next)
+		if (word_changed(item))
+			wake(item);
+}
+
+void sim_words_due(struct sim_event *event)
+{
+	look_at_all(container_of(event, struct sim_proc, words));
+}
+
+/*
+ * Stores are seen at once. Where very many words are waited for, to look at all of them each time a
+ * thread lets others run would take longer than all the rest; there they are seen a little later,
+ * as on real cores.
+ */
+void sim_words_look(struct sim_proc *proc)
+{
+	struct sim_engine *engine = &proc->sim->engine;
+	const uint64_t next_ps = proc->looked_ps + (uint64_t)proc->n_watched * LOOK_PS;
+
+	if (proc->n_watched <= FEW_WORDS || engine->now_ps >= next_ps)
+		look_at_all(proc);
+	else if (!sim_event_waits(&proc->words))
+		sim_event_at(engine, &proc->words, next_ps);
 }
 
 /* Before anybody looks: asking a source may park, and a change meanwhile must not be missed. */
@@ -73,6 +104,7 @@ static void link_all(struct sim_thread *self, struct gn_wait_item *items, unsign
 			link_item(&items[i].source->waiters, &items[i]);
 		} else {
 			link_item(&self->proc->watched, &items[i]);
+			self->proc->n_watched++;
 		}
 	}
 	self->items = items;
@@ -81,8 +113,10 @@ static void link_all(struct sim_thread *self, struct gn_wait_item *items, unsign
 
 void sim_wait_unlink(struct sim_thread *thread)
 {
-	for (unsigned i = 0; i < thread->n_items; i++)
+	for (unsigned i = 0; i < thread->n_items; i++) {
+		thread->proc->n_watched -= thread->items[i].kind == GN_WAIT_WORD;
 		unlink_item(&thread->items[i]);
+	}
 	thread->items = NULL;
 	thread->n_items = 0;
 }
