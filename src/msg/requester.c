@@ -266,6 +266,9 @@ static force_inline int can_ask(struct gn_msg_conn *c, uint32_t len, uint32_t ma
 		return -EMSGSIZE;
 	if (c->under_way == c->requester->opts.pending && !mutant("msg-reuse", c->end->queued))
 		return -EAGAIN;
+	/* Its own qp only says who is there; the one of all datagrams is asked by who says one. */
+	if (c->end->said.verb == MSG_DATAGRAM)
+		return 0;
 	if (unlikely(!msg_end_has_room(c->end)))
 		msg_desk_turn(&c->requester->desk, false);
 	return msg_end_has_room(c->end) ? 0 : -EAGAIN;

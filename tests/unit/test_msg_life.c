@@ -570,6 +570,41 @@ static void test_lossy(void **state)
 	}
 }
 
+/* ---- while it is seen who is there ---- */
+
+/* However that goes, whoever has less under way than it may can ask. */
+static int always_room(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct gn_msg_requester_opts opts = requester_opts(w);
+	struct gn_msg_requester *requester;
+	struct gn_msg_result result[4];
+	struct gn_msg_conn *conn;
+	uint64_t until_ns;
+
+	(void)client;
+	opts.pending = 4;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
+	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	for (unsigned round = 0; round < 3; round++) {
+		for (until_ns = gn_deadline_us(1500); gn_now_ns() < until_ns;) {
+			while (gn_msg_pending(conn) < opts.pending)
+				EXPECT(gn_msg_ask(conn, "1234567", 7, 1) == 0);
+			EXPECT(gn_msg_take(requester, result, 4, gn_now_ns() + GONE_NS) > 0);
+		}
+		gn_sleep_us(99000);
+	}
+	gn_msg_requester_destroy(requester);
+	return 0;
+}
+
+static void test_always_room(void **state)
+{
+	struct world w = {.program = always_room, .clients = 1};
+
+	(void)state;
+	run_protocols(&w, EVERYWHERE, 1u << GN_MSG_UD);
+}
+
 /* ---- what changes while it is read ---- */
 
 static int changing(void *arg, const void *request, uint32_t len, void *value, uint32_t max)
@@ -643,7 +678,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_waiting), cmocka_unit_test(test_leaving),
 		cmocka_unit_test(test_going),	cmocka_unit_test(test_coming_and_going),
 		cmocka_unit_test(test_losing),	cmocka_unit_test(test_lossy),
-		cmocka_unit_test(test_changes),
+		cmocka_unit_test(test_changes), cmocka_unit_test(test_always_room),
 	};
 
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
