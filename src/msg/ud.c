@@ -366,10 +366,10 @@ void msg_ud_completed(struct msg_desk *desk, const struct gn_wc *wc)
 		return;
 	if (wc->status != GN_WC_OK)
 		ud->broken = true;
-	else if (wc->op == GN_OP_RECV)
-		received(desk, wc);
-	else
+	else if (wc->op != GN_OP_RECV)
 		ud->done = (uint32_t)wc->id + 1;
+	else if (!ud->broken) /* else it could not be posted again, nor be noted for that */
+		received(desk, wc);
 	if (ud->dead)
 		bury(ud, false);
 	if (ud->broken)
