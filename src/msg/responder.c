@@ -18,7 +18,6 @@ struct gn_msg_responder {
 	struct gn_msg_responder_opts opts;
 	struct gn_listener *listener;
 	int answered; /* in this turn */
-	bool gone;    /* somebody may be */
 };
 
 /* What the responder keeps of a connection. */
@@ -110,6 +109,14 @@ static void free_guest(struct guest *guest)
 		msg_end_free(guest->end);
 	gn_free(guest->done);
 	gn_free(guest);
+}
+
+/* Not between completions: they may name it. */
+static void forget_gone(struct msg_desk *desk)
+{
+	for (unsigned i = 0; i < desk->max_ends; i++)
+		if (desk->ends[i] && desk->ends[i]->fate != GN_MSG_OK)
+			free_guest(desk->ends[i]->owner);
 }
 
 static enum msg_refusal judge(const struct gn_msg_responder *r, const struct msg_hello *hello)
@@ -225,6 +232,7 @@ static void request(struct msg_desk *desk, struct gn_event *event)
 	enum msg_refusal refusal = msg_hello_check(event->private_data, event->private_len, &hello);
 	int rc;
 
+	forget_gone(desk); /* who comes back may be in its own way */
 	if (refusal == MSG_WELCOME)
 		refusal = judge(r, &hello);
 	if (refusal == MSG_WELCOME) {

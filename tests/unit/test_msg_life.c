@@ -605,6 +605,38 @@ static void test_always_room(void **state)
 	run_protocols(&w, EVERYWHERE, 1u << GN_MSG_UD);
 }
 
+/* ---- as many connections as there may be ---- */
+
+/* Who has left makes room at once, where the responder hears of that before it comes again. */
+static int in_turn(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct gn_msg_requester_opts opts = requester_opts(w);
+	struct gn_msg_requester *requester;
+	struct gn_msg_conn *conn;
+
+	(void)client;
+	opts.max_conns = 1;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
+	for (unsigned i = 0; i < 20; i++) {
+		EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+		gn_msg_disconnect(conn);
+	}
+	gn_msg_requester_destroy(requester);
+	return 0;
+}
+
+static void test_full(void **state)
+{
+	struct world w = {.program = in_turn,
+			  .clients = 1,
+			  .data_bytes = MSG_DATA_BYTES,
+			  .opts = {.max_conns = 1}};
+
+	(void)state;
+	if (!given_addr())
+		run_protocols(&w, REAL, ALL);
+}
+
 /* ---- what changes while it is read ---- */
 
 static int changing(void *arg, const void *request, uint32_t len, void *value, uint32_t max)
@@ -679,6 +711,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_going),	cmocka_unit_test(test_coming_and_going),
 		cmocka_unit_test(test_losing),	cmocka_unit_test(test_lossy),
 		cmocka_unit_test(test_changes), cmocka_unit_test(test_always_room),
+		cmocka_unit_test(test_full),
 	};
 
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
