@@ -625,6 +625,28 @@ static int in_turn(struct world *w, struct gn_fabric *fabric, unsigned client)
 	return 0;
 }
 
+/* One by datagrams does not take the room of others. */
+static int as_many(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct gn_msg_requester_opts opts = requester_opts(w);
+	struct gn_msg_requester *requester, *datagrams;
+	struct gn_msg_conn *conn;
+
+	(void)client;
+	opts.pending = 0;
+	opts.protocol = GN_MSG_UD;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &datagrams) == 0);
+	EXPECT(gn_msg_connect(datagrams, w->addr, NULL, &conn) == 0);
+	opts.protocol = w->protocol;
+	opts.pending = 256;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
+	for (unsigned i = 1; i < 64; i++)
+		EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	gn_msg_requester_destroy(datagrams);
+	gn_msg_requester_destroy(requester);
+	return 0;
+}
+
 static void test_full(void **state)
 {
 	struct world w = {.program = in_turn,
@@ -635,6 +657,8 @@ static void test_full(void **state)
 	(void)state;
 	if (!given_addr())
 		run_protocols(&w, REAL, ALL);
+	w = (struct world){.program = as_many, .clients = 1};
+	run_protocols(&w, EVERYWHERE, 1u << GN_MSG_SEND_SEND);
 }
 
 /* ---- what changes while it is read ---- */
