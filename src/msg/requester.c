@@ -288,7 +288,8 @@ int gn_msg_ask(struct gn_msg_conn *c, const void *request, uint32_t len, uint64_
 	if (end->said.verb == MSG_DATAGRAM)
 		return msg_requester_ask(c, request, len, id);
 	c->ids[end->said.at] = id;
-	memcpy(msg_end_bytes(end), request, len);
+	if (likely(len))
+		memcpy(msg_end_bytes(end), request, len);
 	gn_charge(GN_WORK_COPY, len);
 	/* The answer comes to the same place: what was there before is not needed any more. */
 	msg_end_clear(end, end->said.at);

@@ -766,7 +766,7 @@ static int changes(struct world *w, struct gn_fabric *fabric, unsigned client)
 	for (uint64_t round = 1; round <= 100; round++) {
 		const uint64_t *word;
 
-		EXPECT(gn_msg_ask(asks, "", 0, round) == 0);
+		EXPECT(gn_msg_ask(asks, NULL, 0, round) == 0);
 		EXPECT(round % 2 || gn_msg_flush(asker) == 0);
 		if (round % 2) {
 			EXPECT(gn_msg_take(asker, &result, 1, gn_now_ns() + GONE_NS) == 1);
