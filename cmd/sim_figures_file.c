@@ -32,6 +32,14 @@ static bool says_number(const struct json *json, const char *key, double number)
 	return json_number(json, key, &said) && fabs(said - number) <= 1e-9 * fabs(number);
 }
 
+/* Two that are neighbours are not the same. */
+static bool says_count(const struct json *json, const char *key, uint64_t count)
+{
+	double said;
+
+	return json_number(json, key, &said) && said == (double)count;
+}
+
 static const char *card_of(const struct sim_figures *r, const char *profile)
 {
 	for (unsigned i = 0; i < r->options.env.n_cards; i++)
@@ -54,7 +62,7 @@ static bool is_of(const struct sim_figures *r, const struct json *json, const st
 	return says(json, "config", config) && says(json, "metric", metric) &&
 	       says(json, "profile", at.profile) && says(json, "card", card_of(r, at.profile)) &&
 	       says(json, "version", gn_version()) &&
-	       says_number(json, "seed", (double)r->options.env.seed) &&
+	       says_count(json, "seed", r->options.env.seed) &&
 	       says_number(json, "effort", r->options.env.effort) &&
 	       !says(json, "status", "failed");
 }

@@ -10,6 +10,8 @@
 #include "svg.h"
 #include "table.h"
 
+#define MEASURED_PLOTS_MAX 16u /* of a figure: to find another takes longer each time */
+
 static const char style[] =
 	"body{font:16px/1.5 system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;"
 	"color:#222;background:#fff;margin:0 auto;padding:1rem 1.25rem 3rem;max-width:78rem}\n"
@@ -254,8 +256,13 @@ static void section(FILE *f, const struct results *r, const struct chart *chart,
 	fputs("<div class=\"plots\">\n", f);
 	if (r->chart[chart - r->charts->chart].n)
 		figure(f, &plot);
-	for (unsigned i = 0; draw_measured(r, chart, i, &drawn); i++)
+	for (unsigned i = 0; draw_measured(r, chart, i, &drawn); i++) {
+		if (i == MEASURED_PLOTS_MAX) {
+			fputs("<p class=\"note\">More was measured than is drawn here.</p>\n", f);
+			break;
+		}
 		figure(f, &drawn.plot);
+	}
 	fputs("<div class=\"tables\">\n", f);
 	table_of_marks(f, r, chart, marks, n_marks);
 	table_of_values(f, &plot);

@@ -91,8 +91,8 @@ struct gn_msg_responder;
 /*
  * Answers a request: up to max bytes to value, and returns how many; or a negative number, which
  * the requester sees as REFUSED. value holds what was answered last from this place (zeros to begin
- * with), so what does not change need not be written. The peer may change the request's bytes in
- * place at any time: look once.
+ * with), so what does not change need not be written. What is beyond that is undefined, and after a
+ * refusal all of it. The peer may change the request's bytes in place at any time: look once.
  */
 typedef int gn_msg_answer_fn(void *arg, const void *request, uint32_t len, void *value,
 			     uint32_t max);

@@ -188,8 +188,9 @@ int msg_desk_wait(struct msg_desk *desk, uint64_t deadline_ns, const char *reaso
 	uint64_t until_ns;
 	int rc;
 
+	/* It came after the last look, mostly all of it; or there is no room for its answer yet. */
 	if (begun && !desk->torn)
-		return 0; /* it came after the last look, mostly all of it */
+		return gn_now_ns() < deadline_ns ? 0 : -ETIMEDOUT;
 	items[n++] = gn_wait_on(gn_cq_source(desk->cq));
 	until_ns = gn_deadline_us(begun ? TORN_NAP_US : EAGER_US);
 	rc = gn_wait(items, n, sooner(deadline_ns, until_ns), reason);

@@ -62,9 +62,15 @@ int msg_requester_ask(struct gn_msg_conn *c, const void *request, uint32_t len, 
 	uint64_t now_ns;
 	int rc;
 
-	memcpy(msg_place(said, at) + msg_frame_head(said->frame), request, len);
+	if (likely(len))
+		memcpy(msg_place(said, at) + msg_frame_head(said->frame), request, len);
 	gn_charge(GN_WORK_COPY, len);
 	rc = msg_ud_say(c->end, at, said->number, len);
+	if (unlikely(rc)) { /* what is done may not have been looked at */
+		msg_desk_turn(&r->desk, false);
+		rc = c->end->fate != GN_MSG_OK ? -ENOTCONN :
+						 msg_ud_say(c->end, at, said->number, len);
+	}
 	if (rc)
 		return rc;
 	fifo_take(c, &c->idle);

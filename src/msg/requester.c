@@ -266,6 +266,9 @@ static force_inline int can_ask(struct gn_msg_conn *c, uint32_t len, uint32_t ma
 		return -EMSGSIZE;
 	if (c->under_way == c->requester->opts.pending && !mutant("msg-reuse", c->end->queued))
 		return -EAGAIN;
+	/* Its own qp only says who is there; the one of all datagrams is asked by who says one. */
+	if (c->end->said.verb == MSG_DATAGRAM)
+		return 0;
 	if (unlikely(!msg_end_has_room(c->end)))
 		msg_desk_turn(&c->requester->desk, false);
 	return msg_end_has_room(c->end) ? 0 : -EAGAIN;
@@ -285,7 +288,8 @@ int gn_msg_ask(struct gn_msg_conn *c, const void *request, uint32_t len, uint64_
 	if (end->said.verb == MSG_DATAGRAM)
 		return msg_requester_ask(c, request, len, id);
 	c->ids[end->said.at] = id;
-	memcpy(msg_end_bytes(end), request, len);
+	if (likely(len))
+		memcpy(msg_end_bytes(end), request, len);
 	gn_charge(GN_WORK_COPY, len);
 	/* The answer comes to the same place: what was there before is not needed any more. */
 	msg_end_clear(end, end->said.at);

@@ -12,13 +12,13 @@
 #define REQUEST_DEFAULT 4096u
 #define VALUE_DEFAULT	65536u
 #define UD_RECEIVES_MAX 8192u
+#define UD_BESIDE	64u /* sends that are done without having said so, and more */
 
 struct gn_msg_responder {
 	struct msg_desk desk;
 	struct gn_msg_responder_opts opts;
 	struct gn_listener *listener;
 	int answered; /* in this turn */
-	bool gone;    /* somebody may be */
 };
 
 /* What the responder keeps of a connection. */
@@ -112,6 +112,14 @@ static void free_guest(struct guest *guest)
 	gn_free(guest);
 }
 
+/* Not between completions: they may name it. */
+static void forget_gone(struct msg_desk *desk)
+{
+	for (unsigned i = 0; i < desk->max_ends; i++)
+		if (desk->ends[i] && desk->ends[i]->fate != GN_MSG_OK)
+			free_guest(desk->ends[i]->owner);
+}
+
 static enum msg_refusal judge(const struct gn_msg_responder *r, const struct msg_hello *hello)
 {
 	const bool reads = hello->protocol == GN_MSG_READ;
@@ -131,11 +139,16 @@ static enum msg_refusal judge(const struct gn_msg_responder *r, const struct msg
 	return MSG_WELCOME;
 }
 
+static uint32_t datagram_receives(const struct gn_msg_responder_opts *o)
+{
+	const uint32_t all = o->max_conns * o->max_pending;
+
+	return all < UD_RECEIVES_MAX ? all : UD_RECEIVES_MAX;
+}
+
 static int open_datagrams(struct gn_msg_responder *r, const struct msg_hello *hello)
 {
-	const uint32_t max = msg_ud_max(&r->desk.attr);
-	const uint64_t all = (uint64_t)r->opts.max_conns * r->opts.max_pending;
-	const uint32_t n = all < UD_RECEIVES_MAX ? (uint32_t)all : UD_RECEIVES_MAX;
+	const uint32_t max = msg_ud_max(&r->desk.attr), n = datagram_receives(&r->opts);
 
 	if (hello->request_bytes > max || hello->value_bytes > max)
 		return -EMSGSIZE;
@@ -225,6 +238,7 @@ static void request(struct msg_desk *desk, struct gn_event *event)
 	enum msg_refusal refusal = msg_hello_check(event->private_data, event->private_len, &hello);
 	int rc;
 
+	forget_gone(desk); /* who comes back may be in its own way */
 	if (refusal == MSG_WELCOME)
 		refusal = judge(r, &hello);
 	if (refusal == MSG_WELCOME) {
@@ -350,7 +364,9 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 	o->max_pending = o->max_pending ? o->max_pending : PENDING_DEFAULT;
 	o->max_request = o->max_request ? o->max_request : REQUEST_DEFAULT;
 	o->max_value = o->max_value ? o->max_value : VALUE_DEFAULT;
-	completions = (uint64_t)o->max_conns * (2 * o->max_pending + 64);
+	/* Datagrams go through one qp beside those of the connections, when the first comes. */
+	completions = (uint64_t)o->max_conns * (2 * o->max_pending + 64) +
+		      2 * datagram_receives(o) + UD_BESIDE;
 	rc = msg_desk_open(&r->desk, fabric, o->ctx, o->max_conns,
 			   completions < UINT32_MAX ? (uint32_t)completions : UINT32_MAX);
 	r->desk.flags = o->flags;

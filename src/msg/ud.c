@@ -21,7 +21,8 @@ struct msg_ud {
 	struct gn_mem *mem;
 	struct gn_mr *mr;
 	uint32_t receives, stride;
-	uint32_t queued, done, depth, silent, signal_every;
+	uint64_t queued, done;
+	uint32_t depth, silent, signal_every;
 	uint32_t n_chain, n_again;
 	struct gn_wr chain[MSG_CHAIN];
 	struct gn_sge sge[MSG_CHAIN];
@@ -37,7 +38,7 @@ struct msg_ud {
 struct msg_peer {
 	struct gn_ah *ah;
 	uint32_t qpn, qkey, conn;
-	uint32_t last; /* send, and one */
+	uint64_t last; /* send, and one; who is silent for long must not seem to be ahead */
 	struct gn_mem *mem;
 	struct gn_mr *mr;
 	struct msg_peer *next;
@@ -131,7 +132,7 @@ static void bury(struct msg_ud *ud, bool all)
 	while (*at) {
 		struct msg_peer *peer = *at;
 
-		if (!all && (int32_t)(ud->done - peer->last) < 0) {
+		if (!all && ud->done < peer->last) {
 			at = &peer->next;
 			continue;
 		}
@@ -366,10 +367,10 @@ void msg_ud_completed(struct msg_desk *desk, const struct gn_wc *wc)
 		return;
 	if (wc->status != GN_WC_OK)
 		ud->broken = true;
-	else if (wc->op == GN_OP_RECV)
+	else if (wc->op != GN_OP_RECV)
+		ud->done = wc->id + 1;
+	else if (!ud->broken) /* else it could not be posted again, nor be noted for that */
 		received(desk, wc);
-	else
-		ud->done = (uint32_t)wc->id + 1;
 	if (ud->dead)
 		bury(ud, false);
 	if (ud->broken)

@@ -2,6 +2,7 @@
 /*
  * Requesters and responders that come and go, what is refused, what is lost, and how long one waits.
  */
+#include "msg/wire.h"
 #include "msg_stream.h"
 
 #define GONE_NS \
@@ -570,6 +571,168 @@ static void test_lossy(void **state)
 	}
 }
 
+/* ---- while it is seen who is there ---- */
+
+/* However that goes, whoever has less under way than it may can ask. */
+static int always_room(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct gn_msg_requester_opts opts = requester_opts(w);
+	struct gn_msg_requester *requester;
+	struct gn_msg_result result[4];
+	struct gn_msg_conn *conn;
+	uint64_t until_ns;
+
+	(void)client;
+	opts.pending = 4;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
+	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	for (unsigned round = 0; round < 3; round++) {
+		for (until_ns = gn_deadline_us(1500); gn_now_ns() < until_ns;) {
+			while (gn_msg_pending(conn) < opts.pending)
+				EXPECT(gn_msg_ask(conn, "1234567", 7, 1) == 0);
+			EXPECT(gn_msg_take(requester, result, 4, gn_now_ns() + GONE_NS) > 0);
+		}
+		gn_sleep_us(99000);
+	}
+	gn_msg_requester_destroy(requester);
+	return 0;
+}
+
+static void test_always_room(void **state)
+{
+	struct world w = {.program = always_room, .clients = 1};
+
+	(void)state;
+	run_protocols(&w, EVERYWHERE, 1u << GN_MSG_UD);
+}
+
+/* ---- as many connections as there may be ---- */
+
+/* Who has left makes room at once, where the responder hears of that before it comes again. */
+static int in_turn(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct gn_msg_requester_opts opts = requester_opts(w);
+	struct gn_msg_requester *requester;
+	struct gn_msg_conn *conn;
+
+	(void)client;
+	opts.max_conns = 1;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
+	for (unsigned i = 0; i < 20; i++) {
+		EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+		gn_msg_disconnect(conn);
+	}
+	gn_msg_requester_destroy(requester);
+	return 0;
+}
+
+/* One by datagrams does not take the room of others. */
+static int as_many(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct gn_msg_requester_opts opts = requester_opts(w);
+	struct gn_msg_requester *requester, *datagrams;
+	struct gn_msg_conn *conn;
+
+	(void)client;
+	opts.pending = 0;
+	opts.protocol = GN_MSG_UD;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &datagrams) == 0);
+	EXPECT(gn_msg_connect(datagrams, w->addr, NULL, &conn) == 0);
+	opts.protocol = w->protocol;
+	opts.pending = 256;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
+	for (unsigned i = 1; i < 64; i++)
+		EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	gn_msg_requester_destroy(datagrams);
+	gn_msg_requester_destroy(requester);
+	return 0;
+}
+
+static void test_full(void **state)
+{
+	struct world w = {.program = in_turn,
+			  .clients = 1,
+			  .data_bytes = MSG_DATA_BYTES,
+			  .opts = {.max_conns = 1}};
+
+	(void)state;
+	if (!given_addr())
+		run_protocols(&w, REAL, ALL);
+	w = (struct world){.program = as_many, .clients = 1};
+	run_protocols(&w, EVERYWHERE, 1u << GN_MSG_SEND_SEND);
+}
+
+/* ---- somebody who asks, and takes no answers ---- */
+
+#define UNTAKEN 5u /* one more than a responder says to who has two under way */
+
+static int ask_and_leave(struct gn_qp *qp, struct gn_cq *cq, const struct msg_welcome *welcome)
+{
+	const enum msg_frame frame = msg_frame_of(false, welcome->sums);
+	const struct gn_remote to = {.key = welcome->request_key};
+	uint8_t place[MSG_LINE] __attribute__((aligned(8))) = {0};
+	const struct gn_sge sge = {place, msg_frame_bytes(frame, 0), 0};
+	struct gn_wc wc;
+
+	for (uint32_t i = 0; i < UNTAKEN; i++) {
+		struct gn_wr wr;
+
+		msg_frame_put(frame, place, i + 1, 0, 0);
+		gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &to, i % 2 * MSG_LINE,
+			   GN_INLINE | GN_SIGNALED);
+		EXPECT(gn_post_send(qp, &wr, NULL) == 0);
+		gn_sleep_us(10);
+		EXPECT(gn_cq_poll(cq, &wc, 1) == 1 && wc.status == GN_WC_OK);
+	}
+	return 0;
+}
+
+/* The responder's owner gets its turn while answers wait for somebody to take them. */
+static int untaken(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	const struct msg_hello hello = {.magic = MSG_MAGIC,
+					.version = MSG_VERSION,
+					.protocol = GN_MSG_WRITE_SEND,
+					.pending = 2,
+					.request_bytes = 8,
+					.value_bytes = 8};
+	const struct gn_conn_opts conn = {.private_data = &hello, .private_len = sizeof(hello)};
+	struct gn_qp_opts opts = {.type = GN_QP_RC, .max_inline = MSG_LINE};
+	struct msg_welcome welcome;
+	struct gn_event event;
+	struct gn_ctx *ctx;
+	struct gn_pd *pd;
+	struct gn_qp *qp;
+	uint64_t since_ns;
+
+	(void)client;
+	EXPECT(gn_ctx_create(fabric, &ctx) == 0);
+	EXPECT(gn_chan_create(ctx, &opts.chan) == 0);
+	EXPECT(gn_cq_create(ctx, &(struct gn_cq_opts){.depth = 64}, &opts.send_cq) == 0);
+	opts.recv_cq = opts.send_cq;
+	EXPECT(gn_pd_create(ctx, &pd) == 0);
+	EXPECT(gn_qp_create(pd, &opts, &qp) == 0);
+	EXPECT(gn_connect_wait(qp, w->addr, &conn, &event) == 0);
+	memcpy(&welcome, event.private_data, sizeof(welcome));
+	EXPECT(ask_and_leave(qp, opts.send_cq, &welcome) == 0);
+	since_ns = gn_now_ns();
+	world_still(w);
+	EXPECT(gn_now_ns() - since_ns < 1000000);
+	world_still(w);
+	EXPECT(gn_qp_destroy(qp) == 0 && gn_pd_destroy(pd) == 0);
+	EXPECT(gn_cq_destroy(opts.send_cq) == 0 && gn_chan_destroy(opts.chan) == 0);
+	EXPECT(gn_ctx_destroy(ctx) == 0);
+	return 0;
+}
+
+static void test_untaken(void **state)
+{
+	struct world w = {.program = untaken, .clients = 1};
+
+	(void)state;
+	run_where(&w, SIMULATED);
+}
+
 /* ---- what changes while it is read ---- */
 
 static int changing(void *arg, const void *request, uint32_t len, void *value, uint32_t max)
@@ -603,7 +766,7 @@ static int changes(struct world *w, struct gn_fabric *fabric, unsigned client)
 	for (uint64_t round = 1; round <= 100; round++) {
 		const uint64_t *word;
 
-		EXPECT(gn_msg_ask(asks, "", 0, round) == 0);
+		EXPECT(gn_msg_ask(asks, NULL, 0, round) == 0);
 		EXPECT(round % 2 || gn_msg_flush(asker) == 0);
 		if (round % 2) {
 			EXPECT(gn_msg_take(asker, &result, 1, gn_now_ns() + GONE_NS) == 1);
@@ -643,7 +806,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_waiting), cmocka_unit_test(test_leaving),
 		cmocka_unit_test(test_going),	cmocka_unit_test(test_coming_and_going),
 		cmocka_unit_test(test_losing),	cmocka_unit_test(test_lossy),
-		cmocka_unit_test(test_changes),
+		cmocka_unit_test(test_changes), cmocka_unit_test(test_always_room),
+		cmocka_unit_test(test_full),	cmocka_unit_test(test_untaken),
 	};
 
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
