@@ -240,12 +240,12 @@ void gn_msg_disconnect(struct gn_msg_conn *c)
 
 uint64_t gn_msg_data_bytes(const struct gn_msg_conn *c)
 {
-	return c->data_bytes;
+	return c ? c->data_bytes : 0;
 }
 
 uint32_t gn_msg_pending(const struct gn_msg_conn *c)
 {
-	return c->under_way;
+	return c ? c->under_way : 0;
 }
 
 /* ---- asking ---- */
@@ -433,5 +433,6 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 
 void gn_msg_requester_stats(const struct gn_msg_requester *r, struct gn_msg_stats *out)
 {
-	*out = r->desk.stats;
+	if (out)
+		*out = r ? r->desk.stats : (struct gn_msg_stats){0};
 }

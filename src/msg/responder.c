@@ -308,12 +308,13 @@ int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 
 unsigned gn_msg_responder_conns(const struct gn_msg_responder *r)
 {
-	return r->desk.n_ends;
+	return r ? r->desk.n_ends : 0;
 }
 
 void gn_msg_responder_stats(const struct gn_msg_responder *r, struct gn_msg_stats *out)
 {
-	*out = r->desk.stats;
+	if (out)
+		*out = r ? r->desk.stats : (struct gn_msg_stats){0};
 }
 
 /* ---- making ---- */
