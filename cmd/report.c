@@ -143,6 +143,7 @@ static void set_facts(struct request *q, char machine[512], char date[64])
 
 	bench_machine_get(&here);
 	snprintf(machine, 512, "%s, %d cores, Linux %s", here.cpu, here.cores, here.kernel);
+	date[0] = '\0';
 	if (gmtime_r(&now, &tm))
 		strftime(date, 64, "%Y-%m-%d %H:%M UTC", &tm);
 	q->facts.machine = machine;
