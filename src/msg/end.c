@@ -13,41 +13,17 @@
 
 /* ---- making ---- */
 
-static enum msg_verb request_verb(enum gn_msg_protocol protocol)
-{
-	switch (protocol) {
-	case GN_MSG_SEND_SEND:
-	case GN_MSG_SEND_WRITE:
-		return MSG_SEND;
-	case GN_MSG_WRITE_SEND:
-	case GN_MSG_WRITE_WRITE:
-		return MSG_WRITE;
-	case GN_MSG_WRITE_IMM:
-		return MSG_WRITE_IMM;
-	case GN_MSG_UD:
-		return MSG_DATAGRAM;
-	default:
-		return MSG_NONE;
-	}
-}
-
-static enum msg_verb answer_verb(enum gn_msg_protocol protocol)
-{
-	switch (protocol) {
-	case GN_MSG_SEND_SEND:
-	case GN_MSG_WRITE_SEND:
-		return MSG_SEND;
-	case GN_MSG_SEND_WRITE:
-	case GN_MSG_WRITE_WRITE:
-		return MSG_WRITE;
-	case GN_MSG_WRITE_IMM:
-		return MSG_WRITE_IMM;
-	case GN_MSG_UD:
-		return MSG_DATAGRAM;
-	default:
-		return MSG_READ;
-	}
-}
+static const struct {
+	enum msg_verb request, answer;
+} verbs[GN_MSG_PROTOCOLS] = {
+	[GN_MSG_SEND_SEND] = {MSG_SEND, MSG_SEND},
+	[GN_MSG_SEND_WRITE] = {MSG_SEND, MSG_WRITE},
+	[GN_MSG_WRITE_SEND] = {MSG_WRITE, MSG_SEND},
+	[GN_MSG_WRITE_WRITE] = {MSG_WRITE, MSG_WRITE},
+	[GN_MSG_READ] = {MSG_NONE, MSG_READ},
+	[GN_MSG_WRITE_IMM] = {MSG_WRITE_IMM, MSG_WRITE_IMM},
+	[GN_MSG_UD] = {MSG_DATAGRAM, MSG_DATAGRAM},
+};
 
 static int make_lane(struct msg_end *end, struct msg_lane *lane, unsigned access)
 {
@@ -158,8 +134,8 @@ static int make_qp(struct msg_end *end)
 
 static void shape(struct msg_end *end, const struct msg_end_opts *opts)
 {
-	const enum msg_verb request = request_verb(opts->protocol);
-	const enum msg_verb answer = answer_verb(opts->protocol);
+	const enum msg_verb request = verbs[opts->protocol].request;
+	const enum msg_verb answer = verbs[opts->protocol].answer;
 
 	end->said = (struct msg_lane){.verb = opts->requester ? request : answer,
 				      .frame = opts->said_frame,
