@@ -639,7 +639,8 @@ static int as_many(struct world *w, struct gn_fabric *fabric, unsigned client)
 	EXPECT(gn_msg_requester_create(fabric, &opts, &datagrams) == 0);
 	EXPECT(gn_msg_connect(datagrams, w->addr, NULL, &conn) == 0);
 	opts.protocol = w->protocol;
-	opts.pending = 256;
+	/* A device may hold fewer completions than all of the largest would need. */
+	opts.pending = given_addr() ? 64 : 256;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
 	for (unsigned i = 1; i < 64; i++)
 		EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
