@@ -632,7 +632,7 @@ static int in_turn(struct world *w, struct gn_fabric *fabric, unsigned client)
 		EXPECT(rc == 0);
 		gn_msg_disconnect(conn);
 	}
-	EXPECT(refused < 10);
+	EXPECT(refused < 4);
 	gn_msg_requester_destroy(requester);
 	return 0;
 }
