@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a hostile peer costs its victim: resident bytes and descriptors of a process, and the time
+ * that honest calls take meanwhile. docs/limits.md states the limits that these tests assert.
+ */
+#ifndef GN_TESTS_HOSTILE_COST_H
+#define GN_TESTS_HOSTILE_COST_H
+
+#include <dirent.h>
+#include <grp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#define HOSTILE_UID 65534u /* nobody: another user than the victim's */
+
+/* Resident bytes of a process; 0 when it is gone. */
+static inline uint64_t cost_rss_bytes(pid_t pid)
+{
+	unsigned long long pages = 0;
+	char path[32];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
+	f = fopen(path, "r");
+	if (!f)
+		return 0;
+	if (fscanf(f, "%*u %llu", &pages) != 1)
+		pages = 0;
+	fclose(f);
+	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Open descriptors of a process; 0 when it is gone. */
+static inline unsigned cost_fds(pid_t pid)
+{
+	unsigned n = 0;
+	char path[32];
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	dir = opendir(path);
+	if (!dir)
+		return 0;
+	for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir))
+		n += entry->d_name[0] != '.';
+	closedir(dir);
+	return n;
+}
+
+/* Become another user, for good: 0, or -1 when this process may not. */
+static inline int cost_other_user(void)
+{
+	return setgroups(0, NULL) || setgid(HOSTILE_UID) || setuid(HOSTILE_UID) ? -1 : 0;
+}
+
+#endif
