@@ -165,14 +165,11 @@ void shm_listen_fini(struct gn_listener *base)
 
 static bool peer_allowed(const struct shm_listener *l, int sock)
 {
-	struct ucred cred;
-	socklen_t len = sizeof(cred);
+	uid_t uid;
 
-	if (l->listener.flags & GN_ANY_USER || wire_trusted(sock))
+	if (wire_peer(sock, &uid) != PEER_STRANGER || l->listener.flags & GN_ANY_USER)
 		return true;
-	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len))
-		return false;
-	gn_log(GN_LOG_WARN, "shm: '%s' refused process %d of user %u", l->name, cred.pid, cred.uid);
+	gn_log(GN_LOG_WARN, "shm: '%s' refused a process of user %u", l->name, uid);
 	return false;
 }
 
@@ -365,6 +362,7 @@ static int dial(struct shm_qp *qp)
 
 	if (connect(c->sock.fd, (struct sockaddr *)&c->dial_addr, sizeof(c->dial_addr)))
 		return errno == ENOENT ? -ECONNREFUSED : -errno;
+	c->who = wire_peer(c->sock.fd, NULL);
 	rc = wire_send(c->sock.fd, &c->hello, sizeof(c->hello), fds, 2);
 	if (rc)
 		return rc;
@@ -489,6 +487,7 @@ int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 	if (rc)
 		goto fail;
 	fcntl(c->sock.fd, F_SETFD, FD_CLOEXEC);
+	c->who = wire_peer(c->sock.fd, NULL);
 	c->rnr_budget_ns = rnr_budget(opts);
 	fill_hello(&hello, WIRE_ACCEPT, c->mine_rq_size, opts->private_data, opts->private_len);
 	rc = chan_fds_add(base->chan, &c->sock);

@@ -74,15 +74,16 @@ static int map_peer(struct shm_conn *c, uint32_t rq_size, int area_fd, int grant
 
 	if (rq_size < RQ_SIZE_MIN || rq_size > RQ_SIZE_MAX || rq_size & (rq_size - 1))
 		return -EPROTO;
-	rc = shm_map_peer(area_fd, area_bytes(rq_size), false, c->trusted, &c->peer_map);
+	rc = shm_map_peer(area_fd, area_bytes(rq_size), false, c->who, &c->peer_map);
 	if (rc)
 		return rc;
-	rc = shm_map_peer(grants_fd, SOFT_KEYS * sizeof(struct grant), false, c->trusted,
+	rc = shm_map_peer(grants_fd, SOFT_KEYS * sizeof(struct grant), false, c->who,
 			  &c->grants_map);
 	if (rc)
 		return rc;
 	/* Pairs with the acquire in peer_quiet(), which may run in another thread. */
-	__atomic_store_n(&c->peer, (struct area *)(void *)c->peer_map->addr, __ATOMIC_RELEASE);
+	__atomic_store_n(&c->peer, (const struct area *)(const void *)c->peer_map->addr,
+			 __ATOMIC_RELEASE);
 	c->peer_rq_size = rq_size;
 	c->grants = (const struct grant *)(const void *)c->grants_map->addr;
 	c->peer_sizes = (const uint32_t *)(const void *)c->peer->rest;
@@ -174,7 +175,6 @@ void shm_conn_await_credit(struct shm_qp *qp)
 
 int shm_conn_join(struct shm_qp *qp)
 {
-	qp->conn.trusted = wire_trusted(qp->conn.sock.fd);
 	wire_roomy(qp->conn.sock.fd);
 	return shm_grant_join(qp);
 }
@@ -262,14 +262,14 @@ static struct peer_mem *mem_slot(struct peer_mem *mems, uint32_t mask, uint64_t 
 	return &mems[at];
 }
 
-const struct shm_map *shm_peer_mem(const struct shm_conn *c, uint64_t id)
+const struct peer_mem *shm_peer_mem(const struct shm_conn *c, uint64_t id)
 {
 	const struct peer_mem *m;
 
 	if (unlikely(!id || id == MEM_TOMB))
 		return NULL;
 	m = mem_slot(c->mems, c->mems_mask, id);
-	return m->id ? m->map : NULL;
+	return m->id ? m : NULL;
 }
 
 /* Keeps the table at most half full of entries and tombs, so that a look-up ends. */
@@ -306,18 +306,20 @@ static int add_mem(struct shm_conn *c, const struct wire_mem *msg, int fd)
 
 	if (rc)
 		return rc;
-	if (!c->trusted &&
+	if (c->who == PEER_STRANGER &&
 	    (c->n_mems >= STRANGER_MEMS || msg->size > STRANGER_BYTES - c->mapped_bytes))
 		return -EDQUOT;
 	m = mem_slot(c->mems, c->mems_mask, msg->id);
 	if (m->id)
 		return -EPROTO;
-	rc = shm_map_peer(fd, msg->size, msg->writable, c->trusted, &m->map);
+	rc = shm_map_peer(fd, msg->size, msg->writable, c->who, &m->map);
 	if (rc)
 		return rc;
 	m->id = msg->id;
+	m->size = msg->size;
+	m->writable = msg->writable;
 	c->n_mems++;
-	c->mapped_bytes += m->map->size;
+	c->mapped_bytes += m->size;
 	return 0;
 }
 
@@ -329,7 +331,7 @@ static void forget_mem(struct shm_conn *c, uint64_t id)
 		return;
 	if (c->views[id % SHM_VIEWS].id == id)
 		c->views[id % SHM_VIEWS] = (struct peer_view){.id = 0};
-	c->mapped_bytes -= m->map->size;
+	c->mapped_bytes -= m->size;
 	shm_map_put(m->map);
 	*m = (struct peer_mem){.id = MEM_TOMB};
 }

@@ -45,25 +45,25 @@ static inline bool peer_open(const struct shm_conn *c)
  */
 static no_inline void fetch_mem(struct shm_qp *qp, uint64_t id, struct peer_view *view)
 {
-	const struct shm_map *map = shm_peer_mem(&qp->conn, id);
-	const uint64_t deadline_ns = map ? 0 : gn_deadline_us(FETCH_US);
+	const struct peer_mem *mem = shm_peer_mem(&qp->conn, id);
+	const uint64_t deadline_ns = mem ? 0 : gn_deadline_us(FETCH_US);
 
-	while (!map && !qp->conn.peer_ended) {
+	while (!mem && !qp->conn.peer_ended) {
 		const bool more = shm_conn_pump(qp);
 
-		map = shm_peer_mem(&qp->conn, id);
-		if (!map && gn_now_ns() >= deadline_ns)
+		mem = shm_peer_mem(&qp->conn, id);
+		if (!mem && gn_now_ns() >= deadline_ns)
 			break;
-		if (!map && !more)
+		if (!mem && !more)
 			gn_yield();
 	}
 	*view = (struct peer_view){.id = 0};
-	if (map)
+	if (mem)
 		*view = (struct peer_view){
 			.id = id,
-			.addr = map->addr,
-			.readable = map->size,
-			.writable = map->writable ? map->size : 0,
+			.addr = mem->map->addr,
+			.readable = mem->size,
+			.writable = mem->writable ? mem->size : 0,
 		};
 }
 

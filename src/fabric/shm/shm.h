@@ -16,7 +16,14 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
-/* ---- mappings (map.c): within a process a memfd is mapped once ---- */
+/* ---- mappings (map.c): our own memory, and what peers sent ---- */
+
+/* Who is at the other end of a control socket. */
+enum wire_peer {
+	PEER_STRANGER, /* another user's process */
+	PEER_USER,     /* our own user's, or the system's */
+	PEER_SELF,     /* this process: nothing is kept apart */
+};
 
 #define SHM_HUGE_PAGE	(2u * 1024 * 1024)
 #define SHM_LOCK_SUFFIX "~lock"
@@ -28,7 +35,8 @@ struct shm_map {
 	ino_t ino;
 	uint8_t *addr;
 	size_t size;
-	bool writable;
+	bool writable; /* the pages' protection */
+	bool own;      /* made by us; else what a peer sent, with exactly its rights */
 	uint32_t refs;
 };
 
@@ -36,10 +44,11 @@ struct shm_map {
 int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, struct shm_map **out,
 		   int *fd);
 /*
- * Map what a peer sent, after checking that it is a memfd of this size that cannot shrink. fd stays
- * open.
+ * Map what a peer sent, with the rights that it says and that its descriptor has, after checking
+ * that it is a memfd of this size that cannot shrink. What is our own and came back is mapped anew,
+ * unless the peer is ourselves. fd stays open.
  */
-int shm_map_peer(int fd, size_t size, bool writable, bool trusted, struct shm_map **out);
+int shm_map_peer(int fd, size_t size, bool writable, enum wire_peer who, struct shm_map **out);
 void shm_map_put(struct shm_map *map);
 
 /* ---- wire.c: the control socket ---- */
@@ -136,9 +145,9 @@ struct shm_mem {
 	uint64_t id;
 };
 
-/* A grant or a connection that ends: since which revocation, and until when peers are waited for. */
+/* A grant or a connection that ends: since when, and until when peers are waited for. */
 struct shm_ending {
-	uint64_t revocation; /* 0: not ending */
+	uint64_t revocation; /* counted in the fabric; 0: not ending */
 	uint64_t deadline_ns;
 };
 
@@ -183,9 +192,14 @@ struct shm_rx {
 	bool is_hot;
 };
 
-/* A peer's mem that was sent to us, by id. */
+/*
+ * A peer's mem that was sent to us, by id. What may be done with it is what this peer said on this
+ * connection, whatever the mapping could do: others may share that.
+ */
 struct peer_mem {
 	uint64_t id; /* 0: free; UINT64_MAX: was used */
+	uint64_t size;
+	bool writable;
 	struct shm_map *map;
 };
 
@@ -203,10 +217,11 @@ enum conn_phase { CONN_NONE, CONN_HELLO_SENT, CONN_UP, CONN_DOWN };
 /* A connection as one side sees it. */
 struct shm_conn {
 	enum conn_phase phase;
-	bool trusted;	      /* the peer is of our own user */
+	enum wire_peer who;
 	struct chan_fd sock;  /* in the channel's set */
 	struct chan_fd timer; /* while connecting */
-	struct area *mine, *peer;
+	struct area *mine;
+	const struct area *peer;
 	bool busy; /* mine->busy is odd */
 	struct shm_map *mine_map, *peer_map, *grants_map;
 	const struct grant *grants; /* the peer's */
@@ -347,8 +362,8 @@ bool wire_is(const union wire_any *msg, ssize_t len, enum wire_type type, size_t
 void wire_wake(int sock);
 /* As many messages in flight as the system allows. */
 void wire_roomy(int sock);
-/* Is the process at the other end our own user's (or the system's)? */
-bool wire_trusted(int sock);
+/* Whose process is at the other end? *uid (may be NULL): its user. */
+enum wire_peer wire_peer(int sock, uid_t *uid);
 
 /* ---- cm.c ---- */
 int shm_listen_init(struct gn_listener *listener, const char *name);
@@ -391,7 +406,7 @@ void shm_conn_catch_up(struct shm_qp *qp);
 /* Tell the peer that the receive cq is armed; that sends wait for credit. */
 void shm_conn_arm(struct shm_qp *qp);
 void shm_conn_await_credit(struct shm_qp *qp);
-const struct shm_map *shm_peer_mem(const struct shm_conn *conn, uint64_t id);
+const struct peer_mem *shm_peer_mem(const struct shm_conn *conn, uint64_t id);
 
 /* ---- qp.c ---- */
 int shm_qp_init(struct gn_qp *qp);
