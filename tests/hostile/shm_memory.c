@@ -9,8 +9,6 @@
 #include "shm_raw.h"
 #include "shm_side.h"
 
-#include <sys/stat.h>
-
 #define ADDR	"shm:memory-test"
 #define NAME	"memory-test"
 #define SECRET	"sealed"
@@ -101,8 +99,10 @@ static int evil_twice(struct raw *first, struct raw *second)
 {
 	void *mem;
 	const int fd = raw_memfd(2 * GN_PAGE, &mem);
+	int area_fd, grants_fd;
 
 	evil_hello(first);
+	raw_take_accept(first, &area_fd, &grants_fd); /* before the second: it is the first */
 	raw_send_mem(first, SENT_ID, fd, 2 * GN_PAGE, true);
 	raw_grant(first, SENT_ID, 2 * GN_PAGE);
 	evil_hello(second);
@@ -191,28 +191,19 @@ static void evil_sent_again(int ctl)
 	evil_turn(&r, ctl);
 }
 
-static const struct {
-	const char *role;
-	void (*run)(int ctl);
-} roles[] = {
-	{"own_memory", evil_own_memory},     {"own_writable", evil_own_writable},
-	{"own_area", evil_own_area},	     {"server", evil_server},
-	{"two_rights", evil_two_rights},     {"two_sizes", evil_two_sizes},
-	{"read_only_fd", evil_read_only_fd}, {"other_id", evil_other_id},
-	{"same_id", evil_same_id},	     {"sent_again", evil_sent_again},
+static const struct raw_role roles[] = {
+	{"own_memory", evil_own_memory},
+	{"own_writable", evil_own_writable},
+	{"own_area", evil_own_area},
+	{"server", evil_server},
+	{"two_rights", evil_two_rights},
+	{"two_sizes", evil_two_sizes},
+	{"read_only_fd", evil_read_only_fd},
+	{"other_id", evil_other_id},
+	{"same_id", evil_same_id},
+	{"sent_again", evil_sent_again},
+	{NULL, NULL},
 };
-
-static int evil_main(const char *role, int ctl)
-{
-	if (cost_other_user())
-		return 1;
-	for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
-		if (!strcmp(role, roles[i].role)) {
-			roles[i].run(ctl);
-			return 0;
-		}
-	return 1;
-}
 
 /* ---- the victim ---- */
 
@@ -454,14 +445,7 @@ static void sent_again(void **state)
 	victim_free(&v);
 }
 
-/* Where another user may come in, and make a socket. */
-static int open_folder(void **state)
-{
-	return side_folder_make(state) || chmod(getenv("GANNET_SHM_DIR"), 0777);
-}
-
-/* In a folder of its own: one that fails takes no other along. */
-#define CASE(name) cmocka_unit_test_setup_teardown(name, open_folder, side_folder_remove)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, raw_folder_make, side_folder_remove)
 
 int main(int argc, char **argv)
 {
@@ -475,7 +459,7 @@ int main(int argc, char **argv)
 	};
 
 	if (argc == 3)
-		return evil_main(argv[1], atoi(argv[2]));
+		return raw_main(roles, argv[1], atoi(argv[2]));
 	if (geteuid()) {
 		printf("1..0 # SKIP only root can be another user, too\n");
 		return 0;

@@ -6,7 +6,8 @@
 #ifndef GN_TESTS_SHM_RAW_H
 #define GN_TESTS_SHM_RAW_H
 
-#include "unit.h"
+#include "../hostile/cost.h"
+#include "shm_side.h"
 
 #include "fabric/shm/shm.h"
 
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -197,6 +199,30 @@ static inline void raw_start(struct raw_process *p, const char *role)
 	assert_true(p->pid > 0);
 	close(pair[1]);
 	p->ctl = pair[0];
+}
+
+/* What the other process does, by name; the last has none. */
+struct raw_role {
+	const char *name;
+	void (*run)(int ctl);
+};
+
+static inline int raw_main(const struct raw_role *roles, const char *name, int ctl)
+{
+	if (cost_other_user())
+		return 1;
+	for (; roles->name; roles++)
+		if (!strcmp(name, roles->name)) {
+			roles->run(ctl);
+			return 0;
+		}
+	return 1;
+}
+
+/* Set-up of a case: a folder of its own, where another user may come in and make sockets. */
+static inline int raw_folder_make(void **state)
+{
+	return side_folder_make(state) || chmod(getenv("GANNET_SHM_DIR"), 0777);
 }
 
 static inline void raw_end(struct raw_process *p)

@@ -18,7 +18,7 @@
 #define LOCK_TRIES    5
 #define LOCK_NAP_US   1000
 #define REQUESTS_MAX  1024 /* of one listener that wait to be taken */
-#define HANDSHAKE_MAX 64   /* messages taken at a time */
+#define HANDSHAKE_MAX 64   /* messages and mems taken at a time */
 #define BACKLOG	      4096
 #define PENDING_MAX   256     /* clients that said nothing yet; the oldest goes first */
 #define ACCEPT_MAX    64      /* clients taken at a time */
@@ -299,10 +299,10 @@ static void handshake(struct shm_qp *qp)
 	int fds[WIRE_FDS], rc = 0;
 	bool accepted, rejected;
 	ssize_t len;
-	int taken = 0;
+	uint32_t work = 0;
 
 	do {
-		if (taken++ == HANDSHAKE_MAX) /* more in a moment; others have their turn */
+		if (work >= HANDSHAKE_MAX) /* more in a moment; others have their turn */
 			return;
 		len = wire_recv(c->sock.fd, &msg, fds);
 		/* Who rejects has not read all that we sent: that is told before its word. */
@@ -316,6 +316,7 @@ static void handshake(struct shm_qp *qp)
 			break;
 		rc = shm_conn_handle(qp, &msg, len, fds);
 		wire_close_fds(fds);
+		work += wire_work(&msg);
 	} while (!rc);
 	if ((accepted || rejected) && msg.hello.private_len <= GN_PRIVATE_MAX) {
 		qp->qp.private_len = msg.hello.private_len;

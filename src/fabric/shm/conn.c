@@ -15,7 +15,7 @@
 #define MEMS_MIN       16u
 #define MEMS_MAX       65536u
 #define MEM_TOMB       UINT64_MAX
-#define PUMP_MAX       64    /* messages of one socket taken at a time */
+#define PUMP_MAX       64    /* messages and mems of one socket taken at a time */
 #define CATCH_UP_MAX   65536 /* batches: more than the longest message needs */
 #define STRANGER_MEMS  1024  /* mems, and bytes, another user's process may have us map */
 #define STRANGER_BYTES (1ull << 40)
@@ -61,6 +61,7 @@ int shm_conn_mine(struct shm_qp *qp, int *area_fd)
 	c->tx_slots = (struct slot *)(void *)(c->mine_map->addr + area_slots_at(rq_size));
 	c->tx_data = c->mine_map->addr + area_data_at(rq_size);
 	c->mine->mood.recv_floor = UINT32_MAX;
+	c->mine->mood.mems = UINT64_MAX; /* until shm_conn_join() */
 	publish_posted(qp);
 	c->mems = gn_alloc(MEMS_MIN * sizeof(*c->mems), 0);
 	c->mems_mask = MEMS_MIN - 1;
@@ -340,13 +341,19 @@ static void forget_mem(struct shm_conn *c, uint64_t id)
 
 int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, const int *fds)
 {
-	if (wire_is(msg, len, WIRE_WAKE, sizeof(msg->head)))
+	if (wire_is(msg, len, WIRE_WAKE, sizeof(msg->head))) {
+		/* The owner's look at what others write under the grant lock: it may be late. */
+		if (unlikely(__atomic_load_n(&qp->conn.mine->mood.mems, __ATOMIC_RELAXED) ==
+			     UINT64_MAX))
+			shm_grant_catch_up(qp);
 		return 0;
+	}
 	if (msg->mems.n <= WIRE_MEMS && wire_is(msg, len, WIRE_MEM, wire_mems_len(msg->mems.n))) {
 		int rc = 0;
 
 		for (uint32_t i = 0; i < msg->mems.n && !rc; i++)
 			rc = add_mem(&qp->conn, &msg->mems.mem[i], fds[i]);
+		qp->conn.mems_taken += msg->mems.n;
 		return rc;
 	}
 	if (wire_is(msg, len, WIRE_FORGET, wire_mems_len(1))) {
@@ -362,7 +369,7 @@ bool shm_conn_pump(struct shm_qp *qp)
 	union wire_any msg;
 	int fds[WIRE_FDS];
 
-	for (int i = 0; i < PUMP_MAX; i++) {
+	for (uint32_t work = 0; work < PUMP_MAX; work += wire_work(&msg)) {
 		ssize_t len;
 		int rc;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * memfds and their mappings. What several connections were sent with the same rights is mapped once:
- * page tables of a large store cost memory. A mapping is shared only by descriptors that would have
- * got the same one, so it gives nobody a right. Our own memory is mapped writable by us; what comes
- * back from a peer is a mapping of its own, with the peer's rights. Only a connection within this
- * process finds our own mapping again.
+ * memfds and their mappings. What several connections were sent with the same rights is mapped
+ * once: page tables of a large store cost memory. A mapping is shared only by descriptors that
+ * would have got the same one, so it gives nobody a right. Our own memory is mapped writable by us;
+ * what comes back from a peer is a mapping of its own, with the peer's rights. Only a connection
+ * within this process finds our own mapping again.
  */
 #include "fabric/shm/shm.h"
 

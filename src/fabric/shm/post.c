@@ -8,8 +8,6 @@
 
 #include "fabric/soft/copy.h"
 
-#define FETCH_US 50000 /* for memory that a grant names and that is not here yet */
-
 /*
  * Odd while we may be copying under the peer's keys. Begun by the first one-sided request of a
  * post: messages need no grant, and the fence would hold them up. Pairs with the fences in
@@ -39,24 +37,25 @@ static inline bool peer_open(const struct shm_conn *c)
 }
 
 /*
- * A grant may name memory that is still on its way through the control socket. It was sent before
- * the grant was in force, or is being sent right behind the handshake: wait a moment for it. A peer
- * that never sends it costs us that moment once, for the request fails and the qp with it.
+ * A grant may name memory that is still in the control socket: read that, without waiting. What is
+ * not there then is on its way only if the peer's area says that there is more than we have.
  */
 static no_inline void fetch_mem(struct shm_qp *qp, uint64_t id, struct peer_view *view)
 {
-	const struct peer_mem *mem = shm_peer_mem(&qp->conn, id);
-	const uint64_t deadline_ns = mem ? 0 : gn_deadline_us(FETCH_US);
+	struct shm_conn *c = &qp->conn;
+	const struct peer_mem *mem = shm_peer_mem(c, id);
 
-	while (!mem && !qp->conn.peer_ended) {
+	if (!mem && !c->peer_ended) {
 		const bool more = shm_conn_pump(qp);
 
-		mem = shm_peer_mem(&qp->conn, id);
-		if (!mem && gn_now_ns() >= deadline_ns)
-			break;
-		if (!mem && !more)
-			gn_yield();
+		mem = shm_peer_mem(c, id);
+		/* Pairs with the release in announce(). */
+		c->mem_due = !mem && !c->peer_ended &&
+			     (more || c->mems_taken < __atomic_load_n(&c->peer->mood.mems,
+								      __ATOMIC_ACQUIRE));
 	}
+	if (mem)
+		c->mem_since_ns = 0;
 	*view = (struct peer_view){.id = 0};
 	if (mem)
 		*view = (struct peer_view){
@@ -118,6 +117,23 @@ static enum gn_wc_status do_atomic(struct shm_qp *qp, const struct gn_wr *wr)
 	return GN_WC_OK;
 }
 
+/*
+ * A mem that the request needs is on its way: false when it was for too long. The peer sends what it
+ * held back when it hears that we read.
+ */
+static bool wait_for_mem(struct shm_conn *c)
+{
+	const uint64_t now = gn_now_ns();
+
+	if (!c->mem_since_ns)
+		c->mem_since_ns = now;
+	if (c->mem_asked != c->mems_taken + 1) {
+		c->mem_asked = c->mems_taken + 1;
+		wire_wake(c->sock.fd);
+	}
+	return now - c->mem_since_ns < SHM_MEM_WAIT_NS;
+}
+
 /* WRITE, READ, CAS, FAA, and the payload of WRITE_IMM. */
 static enum gn_wc_status do_one_sided(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len)
 {
@@ -169,9 +185,11 @@ static enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr,
 	}
 	/* A WRITE_IMM that waits for a receive has written its payload already. */
 	if (!message && !qp->conn.payload_done) {
+		qp->conn.mem_due = false;
 		*status = do_one_sided(qp, wr, len);
 		if (unlikely(*status != GN_WC_OK))
-			return SEND_FAILED;
+			return qp->conn.mem_due && wait_for_mem(&qp->conn) ? SEND_BLOCKED :
+									     SEND_FAILED;
 	}
 	if (message)
 		return shm_send(qp, wr, status);

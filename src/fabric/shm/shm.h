@@ -53,7 +53,7 @@ void shm_map_put(struct shm_map *map);
 
 /* ---- wire.c: the control socket ---- */
 #define WIRE_MAGIC   0x54454e47u /* "GNET" */
-#define WIRE_VERSION 1u
+#define WIRE_VERSION 2u
 
 enum wire_type {
 	WIRE_HELLO = 1,
@@ -203,7 +203,8 @@ struct peer_mem {
 	struct shm_map *map;
 };
 
-#define SHM_VIEWS 4u
+#define SHM_VIEWS	4u
+#define SHM_MEM_WAIT_NS 1000000000ull /* a request waits for the mem that a grant names */
 
 /* One of them ready for use: how much of it may be read and how much written, 0 for none. */
 struct peer_view {
@@ -256,9 +257,15 @@ struct shm_conn {
 	uint32_t mems_mask, n_mems;
 	uint64_t mapped_bytes;
 	struct peer_view views[SHM_VIEWS]; /* used last, by id: found without a search */
+	uint64_t mems_taken;		   /* all that were ever sent to us */
+	bool mem_due;	       /* the look-up that failed was for a mem that is on its way */
+	uint64_t mem_since_ns; /* 0: no request waits for a mem */
+	uint64_t mem_asked;    /* mems_taken when we last told the peer that we wait, and 1 */
 	/* memory we sent; under the grant lock */
 	uint64_t *sent;
 	uint32_t n_sent, sent_cap;
+	uint64_t mems_sent; /* all that were ever sent */
+	bool mems_behind;   /* the peer's socket was full: more is to be sent */
 
 	/* what we know of the peer's copies under our keys; under the grant lock: revoke.c */
 	struct shm_ending ending;
@@ -340,6 +347,8 @@ void shm_mr_fini(struct gn_mr *mr);
  */
 int shm_grant_join(struct shm_qp *qp);
 void shm_grant_leave(struct shm_qp *qp); /* does not wait for the peer */
+/* The peer reads its socket again: send it what did not fit before. */
+void shm_grant_catch_up(struct shm_qp *qp);
 
 /* ---- revoke.c: never waits. The grant lock is held. ---- */
 /* Begin to end: what comes of it is asked with shm_peers_quiet(). */
@@ -358,6 +367,11 @@ int wire_send(int sock, const void *msg, size_t len, const int *fds, int n_fds);
 /* One message and its fds (-1 where none), 0 bytes at the peer's end: length, or -errno. */
 ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS]);
 void wire_close_fds(int fds[WIRE_FDS]);
+/* What it costs to take a message: one, and one for each mem, which is mapped. */
+static inline uint32_t wire_work(const union wire_any *msg)
+{
+	return 1 + (msg->head.type == WIRE_MEM && msg->mems.n <= WIRE_MEMS ? msg->mems.n : 0);
+}
 bool wire_is(const union wire_any *msg, ssize_t len, enum wire_type type, size_t want);
 void wire_wake(int sock);
 /* As many messages in flight as the system allows. */
