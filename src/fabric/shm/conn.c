@@ -10,15 +10,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define RQ_SIZE_MIN    16u
-#define RQ_SIZE_MAX    16384u
-#define MEMS_MIN       16u
-#define MEMS_MAX       65536u
-#define MEM_TOMB       UINT64_MAX
-#define PUMP_MAX       64    /* messages and mems of one socket taken at a time */
-#define CATCH_UP_MAX   65536 /* batches: more than the longest message needs */
-#define STRANGER_MEMS  1024  /* mems, and bytes, another user's process may have us map */
-#define STRANGER_BYTES (1ull << 40)
+#define RQ_SIZE_MIN  16u
+#define RQ_SIZE_MAX  16384u
+#define MEMS_MIN     16u
+#define MEMS_MAX     65536u
+#define MEM_TOMB     UINT64_MAX
+#define PUMP_MAX     64	   /* messages and mems of one socket taken at a time */
+#define CATCH_UP_MAX 65536 /* batches: more than the longest message needs */
 
 void shm_conn_init(struct shm_conn *c)
 {
@@ -68,18 +66,31 @@ int shm_conn_mine(struct shm_qp *qp, int *area_fd)
 	return c->mems ? 0 : -ENOMEM;
 }
 
-/* Map what the peer sent. */
-static int map_peer(struct shm_conn *c, uint32_t rq_size, int area_fd, int grants_fd)
+/* Map what the peer sent, at its expense. */
+static int map_charged(struct shm_qp *qp, int fd, uint64_t size, bool writable,
+		       struct shm_map **out)
 {
+	int rc = shm_quota_take(qp, size);
+
+	if (rc)
+		return rc;
+	rc = shm_map_peer(fd, size, writable, qp->conn.who, out);
+	if (rc)
+		shm_quota_give(qp, size);
+	return rc;
+}
+
+static int map_peer(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
+{
+	struct shm_conn *c = &qp->conn;
 	int rc;
 
 	if (rq_size < RQ_SIZE_MIN || rq_size > RQ_SIZE_MAX || rq_size & (rq_size - 1))
 		return -EPROTO;
-	rc = shm_map_peer(area_fd, area_bytes(rq_size), false, c->who, &c->peer_map);
+	rc = map_charged(qp, area_fd, area_bytes(rq_size), false, &c->peer_map);
 	if (rc)
 		return rc;
-	rc = shm_map_peer(grants_fd, SOFT_KEYS * sizeof(struct grant), false, c->who,
-			  &c->grants_map);
+	rc = map_charged(qp, grants_fd, SOFT_KEYS * sizeof(struct grant), false, &c->grants_map);
 	if (rc)
 		return rc;
 	/* Pairs with the acquire in peer_quiet(), which may run in another thread. */
@@ -174,6 +185,14 @@ void shm_conn_await_credit(struct shm_qp *qp)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
+int shm_conn_identify(struct shm_qp *qp)
+{
+	uid_t uid;
+
+	qp->conn.who = wire_peer(qp->conn.sock.fd, &uid);
+	return shm_quota_join(qp, uid);
+}
+
 int shm_conn_join(struct shm_qp *qp)
 {
 	wire_roomy(qp->conn.sock.fd);
@@ -182,7 +201,7 @@ int shm_conn_join(struct shm_qp *qp)
 
 int shm_conn_meet(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
 {
-	const int rc = map_peer(&qp->conn, rq_size, area_fd, grants_fd);
+	const int rc = map_peer(qp, rq_size, area_fd, grants_fd);
 
 	return rc ? rc : watch(qp);
 }
@@ -246,6 +265,7 @@ void shm_conn_fini(struct shm_qp *qp)
 	shm_map_put(c->mine_map);
 	shm_map_put(c->peer_map);
 	shm_map_put(c->grants_map);
+	shm_quota_leave(qp);
 	if (c->hello_area_fd >= 0)
 		close(c->hello_area_fd);
 	shm_conn_init(c);
@@ -300,20 +320,18 @@ static int mems_room(struct shm_conn *c)
 	return 0;
 }
 
-static int add_mem(struct shm_conn *c, const struct wire_mem *msg, int fd)
+static int add_mem(struct shm_qp *qp, const struct wire_mem *msg, int fd)
 {
+	struct shm_conn *c = &qp->conn;
 	struct peer_mem *m;
 	int rc = fd < 0 || !msg->id || msg->id == MEM_TOMB ? -EPROTO : mems_room(c);
 
 	if (rc)
 		return rc;
-	if (c->who == PEER_STRANGER &&
-	    (c->n_mems >= STRANGER_MEMS || msg->size > STRANGER_BYTES - c->mapped_bytes))
-		return -EDQUOT;
 	m = mem_slot(c->mems, c->mems_mask, msg->id);
 	if (m->id)
 		return -EPROTO;
-	rc = shm_map_peer(fd, msg->size, msg->writable, c->who, &m->map);
+	rc = map_charged(qp, fd, msg->size, msg->writable, &m->map);
 	if (rc)
 		return rc;
 	m->id = msg->id;
@@ -324,8 +342,9 @@ static int add_mem(struct shm_conn *c, const struct wire_mem *msg, int fd)
 	return 0;
 }
 
-static void forget_mem(struct shm_conn *c, uint64_t id)
+static void forget_mem(struct shm_qp *qp, uint64_t id)
 {
+	struct shm_conn *c = &qp->conn;
 	struct peer_mem *m = id && id != MEM_TOMB ? mem_slot(c->mems, c->mems_mask, id) : NULL;
 
 	if (!m || !m->id)
@@ -333,6 +352,7 @@ static void forget_mem(struct shm_conn *c, uint64_t id)
 	if (c->views[id % SHM_VIEWS].id == id)
 		c->views[id % SHM_VIEWS] = (struct peer_view){.id = 0};
 	c->mapped_bytes -= m->size;
+	shm_quota_give(qp, m->size);
 	shm_map_put(m->map);
 	*m = (struct peer_mem){.id = MEM_TOMB};
 }
@@ -352,12 +372,12 @@ int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, c
 		int rc = 0;
 
 		for (uint32_t i = 0; i < msg->mems.n && !rc; i++)
-			rc = add_mem(&qp->conn, &msg->mems.mem[i], fds[i]);
+			rc = add_mem(qp, &msg->mems.mem[i], fds[i]);
 		qp->conn.mems_taken += msg->mems.n;
 		return rc;
 	}
 	if (wire_is(msg, len, WIRE_FORGET, wire_mems_len(1))) {
-		forget_mem(&qp->conn, msg->mems.mem[0].id);
+		forget_mem(qp, msg->mems.mem[0].id);
 		return 0;
 	}
 	return -EPROTO;

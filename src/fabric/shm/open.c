@@ -97,6 +97,7 @@ static int shm_open_fabric(struct gn_fabric *base, const char *device)
 		return rc;
 	shm_sweep(fabric);
 	gn_mutex_init(&fabric->grant_lock);
+	gn_mutex_init(&fabric->quota_lock);
 	fabric->gid_tail = gn_random();
 	fabric->next_mem_id = 1;
 	fabric->next_qpn = 1 + (uint32_t)(gn_random() & 0xffff);
@@ -120,6 +121,7 @@ static void shm_close_fabric(struct gn_fabric *base)
 {
 	struct shm_fabric *fabric = shm_fabric_of(base);
 
+	gn_mutex_fini(&fabric->quota_lock);
 	gn_mutex_fini(&fabric->grant_lock);
 	soft_keys_fini(&fabric->keys);
 }

@@ -118,8 +118,8 @@ static enum gn_wc_status do_atomic(struct shm_qp *qp, const struct gn_wr *wr)
 }
 
 /*
- * A mem that the request needs is on its way: false when it was for too long. The peer sends what it
- * held back when it hears that we read.
+ * A mem that the request needs is on its way: false when it was for too long. The peer sends what
+ * it held back when it hears that we read.
  */
 static bool wait_for_mem(struct shm_conn *c)
 {

@@ -123,7 +123,26 @@ union wire_any {
 
 #define WIRE_FDS 32 /* the most a message carries: WIRE_MEMS */
 
+/* ---- what a peer may make us hold; docs/limits.md ---- */
+
+#define SHM_HELLO_NS	  2000000000ull /* a client that connected says hello within this time */
+#define SHM_PENDING_MAX	  128u		/* … and so many may not have done so, of a listener */
+#define SHM_REQUESTS_MAX  256u		/* of a listener, said hello and were not answered */
+#define SHM_ACCEPT_NAP_NS 10000000ull	/* without descriptors: until the next try to accept */
+/* Mems of another user's process, and their bytes: on a connection, of a user, of all of them. */
+#define SHM_STRANGER_MEMS  1024u
+#define SHM_STRANGER_BYTES (1ull << 40)
+#define SHM_USER_MEMS	   4096u
+#define SHM_USER_BYTES	   (1ull << 42)
+#define SHM_OTHERS_MEMS	   16384u
+#define SHM_OTHERS_BYTES   (1ull << 44)
+
 /* ---- objects ---- */
+
+/* What is mapped of other users' processes. */
+struct shm_quota {
+	uint64_t mems, bytes;
+};
 
 struct shm_fabric {
 	struct gn_fabric fabric;
@@ -136,6 +155,9 @@ struct shm_fabric {
 	struct gn_mutex grant_lock; /* grants, conns, and what was sent to whom */
 	uint64_t revocations;	    /* so far, of grants and of connections; under the grant lock */
 	struct shm_qp *conns;
+	struct gn_mutex quota_lock; /* users and others: quota.c */
+	struct shm_user *users;
+	struct shm_quota others;
 };
 
 struct shm_mem {
@@ -256,6 +278,8 @@ struct shm_conn {
 	struct peer_mem *mems;
 	uint32_t mems_mask, n_mems;
 	uint64_t mapped_bytes;
+	struct shm_user *user; /* a stranger's: what it was charged with */
+	struct shm_quota charged;
 	struct peer_view views[SHM_VIEWS]; /* used last, by id: found without a search */
 	uint64_t mems_taken;		   /* all that were ever sent to us */
 	bool mem_due;	       /* the look-up that failed was for a mem that is on its way */
@@ -305,8 +329,10 @@ struct shm_ah {
 struct shm_listener {
 	struct gn_listener listener;
 	struct chan_fd sock;
-	struct shm_pending *pending; /* connected, but said nothing yet */
+	struct chan_fd timer;
+	struct shm_pending *pending; /* connected, but said nothing yet; the newest first */
 	uint32_t n_pending, n_requests;
+	uint64_t paused_to_ns; /* not 0: no descriptors, not accepting */
 	bool said_full;
 	int lock_fd;
 	char name[65];
@@ -399,6 +425,8 @@ static inline void shm_conn_publish_recv(struct shm_conn *c, uint64_t position, 
 void shm_conn_init(struct shm_conn *conn);
 /* Make our half of what is shared; area_fd is to be sent and closed. */
 int shm_conn_mine(struct shm_qp *qp, int *area_fd);
+/* Who is at the other end? Before anything of the peer is taken. */
+int shm_conn_identify(struct shm_qp *qp);
 /* Send the peer the memory it may reach, now and whenever there is more. */
 int shm_conn_join(struct shm_qp *qp);
 /* Take the peer's half. */
@@ -421,6 +449,15 @@ void shm_conn_catch_up(struct shm_qp *qp);
 void shm_conn_arm(struct shm_qp *qp);
 void shm_conn_await_credit(struct shm_qp *qp);
 const struct peer_mem *shm_peer_mem(const struct shm_conn *conn, uint64_t id);
+
+/* ---- quota.c: mappings of strangers count against three limits ---- */
+/* The user of a stranger at the other end; nothing is charged for anybody else. */
+int shm_quota_join(struct shm_qp *qp, uid_t uid);
+/* One more mapping: 0 or -EDQUOT. */
+int shm_quota_take(struct shm_qp *qp, uint64_t bytes);
+void shm_quota_give(struct shm_qp *qp, uint64_t bytes);
+/* All of it, and the user with it. */
+void shm_quota_leave(struct shm_qp *qp);
 
 /* ---- qp.c ---- */
 int shm_qp_init(struct gn_qp *qp);
