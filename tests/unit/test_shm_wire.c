@@ -4,28 +4,15 @@
  * The server must not be talked into writing its own sealed memory, into using memory that is not
  * there, or out of its fds.
  */
+#include "shm_raw.h"
 #include "shm_side.h"
 
-#include "fabric/shm/shm.h"
-
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#define ADDR	"shm:wire-test-" /* and the case, or one that fails would take others along */
-#define RQ_SIZE 16u
-#define KEY	0x10005u /* entry 1 of the grants */
-#define ROUNDS	3
-
-struct client {
-	int sock, area_fd, grants_fd;
-	struct area *area;
-	struct grant *grants;
-};
+#define ADDR   "shm:wire-test-" /* and the case, or one that fails would take others along */
+#define ROUNDS 3
 
 struct server {
 	struct side side;
@@ -35,46 +22,16 @@ struct server {
 
 /* ---- the client ---- */
 
-static int sealed_memfd(size_t size, void **out)
+static void client_dial(struct raw *c, const struct server *server)
 {
-	const int fd = memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, (off_t)size), 0);
-	*out = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	assert_ptr_not_equal(*out, MAP_FAILED);
-	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-	return fd;
-}
-
-static void client_dial(struct client *c, const struct server *server)
-{
-	struct sockaddr_un addr;
-	void *mem;
-
-	c->area_fd = sealed_memfd(area_bytes(RQ_SIZE), &mem);
-	c->area = mem;
-	c->grants_fd = sealed_memfd(SOFT_KEYS * sizeof(struct grant), &mem);
-	c->grants = mem;
-	c->sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	assert_true(c->sock >= 0);
-	shm_path((struct shm_fabric *)server->side.fabric, server->name, &addr);
-	assert_int_equal(connect(c->sock, (struct sockaddr *)&addr, sizeof(addr)), 0);
-}
-
-static void client_free(struct client *c)
-{
-	munmap(c->area, area_bytes(RQ_SIZE));
-	munmap(c->grants, SOFT_KEYS * sizeof(struct grant));
-	close(c->area_fd);
-	close(c->grants_fd);
-	close(c->sock);
+	raw_make(c);
+	c->sock = raw_dial(server->name);
 }
 
 /* Area, grants, and as many more as n_fds says. */
-static void client_hello(struct client *c, int n_fds)
+static void client_hello(struct raw *c, int n_fds)
 {
-	const struct wire_hello hello = {.head = wire_head(WIRE_HELLO), .rq_size = RQ_SIZE};
+	const struct wire_hello hello = {.head = wire_head(WIRE_HELLO), .rq_size = RAW_RQ_SIZE};
 	int fds[WIRE_FDS] = {c->area_fd, c->grants_fd};
 
 	for (int i = 2; i < WIRE_FDS; i++)
@@ -82,61 +39,13 @@ static void client_hello(struct client *c, int n_fds)
 	assert_int_equal(wire_send(c->sock, &hello, sizeof(hello), fds, n_fds), 0);
 }
 
-static void client_says_nothing(struct client *c)
+static void client_says_nothing(struct raw *c)
 {
 	int fds[WIRE_FDS];
 
 	for (int i = 0; i < WIRE_FDS; i++)
 		fds[i] = c->area_fd;
 	assert_int_equal(wire_send(c->sock, "", 0, fds, WIRE_FDS), 0);
-}
-
-static void client_sends_mem(struct client *c, uint64_t id, int fd)
-{
-	const struct wire_mems msg = {
-		.head = wire_head(WIRE_MEM),
-		.n = 1,
-		.mem[0] = {.id = id, .size = GN_PAGE, .writable = 1},
-	};
-
-	assert_int_equal(wire_send(c->sock, &msg, wire_mems_len(1), &fd, 1), 0);
-}
-
-static void client_forgets_mem(struct client *c, uint64_t id)
-{
-	const struct wire_mems msg = {.head = wire_head(WIRE_FORGET), .n = 1, .mem[0].id = id};
-
-	assert_int_equal(wire_send(c->sock, &msg, wire_mems_len(1), NULL, 0), 0);
-}
-
-static void client_grants(struct client *c, uint64_t mem_id)
-{
-	c->grants[KEY >> 16] = (struct grant){.key = KEY,
-					      .access = GN_REMOTE_WRITE | GN_REMOTE_READ,
-					      .mem_id = mem_id,
-					      .length = GN_PAGE};
-}
-
-/* The fd of the server's memory that is there for reading only. */
-static int client_gets_mem(struct client *c)
-{
-	int fds[WIRE_FDS], found = -1;
-	union wire_any msg;
-
-	while (found < 0) {
-		/* What the server has sent is here: -EAGAIN is a failure. */
-		assert_true(wire_recv(c->sock, &msg, fds) > 0);
-		if (msg.head.type == WIRE_MEM)
-			for (uint32_t i = 0; i < msg.mems.n; i++)
-				if (!msg.mems.mem[i].writable && found < 0) {
-					found = fds[i];
-					fds[i] = -1;
-				}
-		for (int i = 0; i < WIRE_FDS; i++)
-			if (fds[i] >= 0)
-				close(fds[i]);
-	}
-	return found;
 }
 
 /* ---- the server ---- */
@@ -169,7 +78,7 @@ static struct gn_qp *server_accept(struct server *s)
 }
 
 /* A well-behaved beginning. */
-static struct gn_qp *begin(struct client *c, struct server *s)
+static struct gn_qp *begin(struct raw *c, struct server *s)
 {
 	client_dial(c, s);
 	client_hello(c, 2);
@@ -179,7 +88,7 @@ static struct gn_qp *begin(struct client *c, struct server *s)
 static enum gn_wc_status server_writes(struct server *s, struct gn_qp *qp)
 {
 	struct gn_sge sge = {s->side.buf, 64, gn_mr_lkey(s->side.mr)};
-	const struct gn_remote remote = {.key = KEY};
+	const struct gn_remote remote = {.key = RAW_KEY};
 	struct gn_wr wr;
 	struct gn_wc wc;
 
@@ -203,17 +112,19 @@ static void server_hangs_up(struct server *s, struct gn_qp *qp)
 
 /* ---- memory ---- */
 
-/* The server's own memory comes back as the client's, to be written: a confused deputy. */
-static void own_memory_back(void **state)
+/*
+ * The server's own memory comes back as the client's: a confused deputy. Even in one process, where
+ * it is not mapped anew, it has the rights that the client says.
+ */
+static void own_memory_comes_back(bool writable)
 {
-	struct client client;
+	struct raw client;
 	struct server server;
 	struct gn_mem *mem;
 	struct gn_mr *mr;
 	struct gn_qp *qp;
 	int fd;
 
-	(void)state;
 	server_make(&server, ADDR "deputy");
 	assert_int_equal(gn_mem_alloc(server.side.fabric, GN_PAGE, GN_REMOTE_READ, &mem), 0);
 	assert_int_equal(gn_mr_register(server.side.pd, mem, 0, GN_PAGE,
@@ -222,23 +133,30 @@ static void own_memory_back(void **state)
 	memset(server.side.buf, 0x66, 64);
 	strcpy(gn_mem_addr(mem), "good");
 	qp = begin(&client, &server);
-	fd = client_gets_mem(&client);
-	client_sends_mem(&client, 77, fd);
-	client_grants(&client, 77);
+	fd = raw_take_sealed(&client);
+	raw_send_mem(&client, 77, fd, GN_PAGE, writable);
+	raw_grant(&client, 77, GN_PAGE);
 	assert_int_not_equal(server_writes(&server, qp), GN_WC_OK);
 	assert_string_equal(gn_mem_addr(mem), "good");
 	close(fd);
 	assert_int_equal(gn_qp_destroy(qp), 0);
-	client_free(&client);
+	raw_free(&client);
 	assert_int_equal(gn_mr_deregister(mr), 0);
 	assert_int_equal(gn_mem_free(mem), 0);
 	server_free(&server);
 }
 
+static void own_memory_back(void **state)
+{
+	(void)state;
+	own_memory_comes_back(true);
+	own_memory_comes_back(false);
+}
+
 /* No mem has the number 0: it is no way to reach one that was forgotten. */
 static void mem_zero(void **state)
 {
-	struct client client;
+	struct raw client;
 	struct server server;
 	struct gn_qp *qp;
 	void *mem;
@@ -247,40 +165,40 @@ static void mem_zero(void **state)
 	(void)state;
 	server_make(&server, ADDR "zero");
 	memset(server.side.buf, 0x66, 64);
-	fd = sealed_memfd(GN_PAGE, &mem);
+	fd = raw_memfd(GN_PAGE, &mem);
 
 	/* Granted, and nothing ever sent. */
 	qp = begin(&client, &server);
-	client_grants(&client, 0);
+	raw_grant(&client, 0, GN_PAGE);
 	assert_int_equal(server_writes(&server, qp), GN_WC_REMOTE_ACCESS);
 	assert_int_equal(gn_qp_destroy(qp), 0);
-	client_free(&client);
+	raw_free(&client);
 
 	/* Sent under that number. */
 	qp = begin(&client, &server);
-	client_sends_mem(&client, 0, fd);
-	client_grants(&client, 0);
+	raw_send_mem(&client, 0, fd, GN_PAGE, true);
+	raw_grant(&client, 0, GN_PAGE);
 	server_hangs_up(&server, qp);
 	assert_int_equal(gn_qp_destroy(qp), 0);
-	client_free(&client);
+	raw_free(&client);
 
 	/* Sent as it should be, used, forgotten, and granted under that number. */
 	qp = begin(&client, &server);
-	client_sends_mem(&client, 5, fd);
-	client_grants(&client, 5);
+	raw_send_mem(&client, 5, fd, GN_PAGE, true);
+	raw_grant(&client, 5, GN_PAGE);
 	assert_int_equal(server_writes(&server, qp), GN_WC_OK);
 	assert_memory_equal(mem, server.side.buf, 64);
-	client_forgets_mem(&client, 0);
+	raw_forget_mem(&client, 0);
 	side_drain(server.side.chan);
 	assert_int_equal(server_writes(&server, qp), GN_WC_OK);
-	client_forgets_mem(&client, 5);
+	raw_forget_mem(&client, 5);
 	side_drain(server.side.chan);
 	memset(mem, 0, 64);
-	client_grants(&client, 0);
+	raw_grant(&client, 0, GN_PAGE);
 	assert_int_equal(server_writes(&server, qp), GN_WC_REMOTE_ACCESS);
 	assert_int_equal(*(uint8_t *)mem, 0);
 	assert_int_equal(gn_qp_destroy(qp), 0);
-	client_free(&client);
+	raw_free(&client);
 
 	munmap(mem, GN_PAGE);
 	close(fd);
@@ -311,14 +229,14 @@ static void server_looks(struct server *s)
 			assert_int_equal(gn_reject(ev.req, NULL, 0), 0);
 }
 
-static void hello_with_many(struct client *c, struct server *s)
+static void hello_with_many(struct raw *c, struct server *s)
 {
 	client_dial(c, s);
 	client_hello(c, WIRE_FDS);
 	server_looks(s);
 }
 
-static void nothing_first(struct client *c, struct server *s)
+static void nothing_first(struct raw *c, struct server *s)
 {
 	client_dial(c, s);
 	client_says_nothing(c);
@@ -326,7 +244,7 @@ static void nothing_first(struct client *c, struct server *s)
 }
 
 /* The listener has it among those that said nothing yet when it speaks. */
-static void nothing_late(struct client *c, struct server *s)
+static void nothing_late(struct raw *c, struct server *s)
 {
 	client_dial(c, s);
 	server_looks(s);
@@ -334,7 +252,7 @@ static void nothing_late(struct client *c, struct server *s)
 	server_looks(s);
 }
 
-static void nothing_when_connected(struct client *c, struct server *s)
+static void nothing_when_connected(struct raw *c, struct server *s)
 {
 	struct gn_qp *qp = begin(c, s);
 
@@ -345,9 +263,9 @@ static void nothing_when_connected(struct client *c, struct server *s)
 
 static void no_fd_stays(void **state)
 {
-	static void (*const cases[])(struct client * c, struct server * s) = {
+	static void (*const cases[])(struct raw * c, struct server * s) = {
 		hello_with_many, nothing_first, nothing_late, nothing_when_connected};
-	struct client client;
+	struct raw client;
 	struct server server;
 	unsigned before = 0;
 
@@ -356,7 +274,7 @@ static void no_fd_stays(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		for (int round = 0; round <= ROUNDS; round++) {
 			cases[i](&client, &server);
-			client_free(&client);
+			raw_free(&client);
 			server_looks(&server);
 			/* Some fds are made when they are first needed, and stay. */
 			if (!round)

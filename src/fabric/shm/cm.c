@@ -17,15 +17,15 @@
 
 #define LOCK_TRIES    5
 #define LOCK_NAP_US   1000
-#define REQUESTS_MAX  1024 /* of one listener that wait to be taken */
-#define HANDSHAKE_MAX 64   /* messages taken at a time */
+#define HANDSHAKE_MAX 64 /* messages and mems taken at a time */
 #define BACKLOG	      4096
-#define PENDING_MAX   256     /* clients that said nothing yet; the oldest goes first */
 #define ACCEPT_MAX    64      /* clients taken at a time */
 #define RETRY_NS      1000000 /* a listener's backlog was full: try again */
 
 struct shm_pending {
 	struct chan_fd sock;
+	uid_t uid;
+	uint64_t deadline_ns;
 	struct shm_listener *listener;
 	struct shm_pending *next, **prev;
 };
@@ -68,6 +68,7 @@ static void lock_path(const struct shm_fabric *fabric, const char *name, char *o
 }
 
 static void listener_ready(struct chan_fd *cfd);
+static void listener_timer(struct chan_fd *cfd);
 
 static int bind_name(struct shm_listener *l)
 {
@@ -110,11 +111,21 @@ int shm_listen_init(struct gn_listener *base, const char *name)
 	if (rc)
 		goto unlock;
 	l->sock.ready = listener_ready;
+	l->timer =
+		(struct chan_fd){.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
+				 .ready = listener_timer};
+	rc = l->timer.fd < 0 ? -errno : chan_fds_add(base->chan, &l->timer);
+	if (rc)
+		goto close_timer;
 	rc = chan_fds_add(base->chan, &l->sock);
 	if (rc)
-		goto close_sock;
+		goto close_timer;
 	return 0;
-close_sock:
+close_timer:
+	if (l->timer.fd >= 0) {
+		chan_fds_del(base->chan, &l->timer);
+		close(l->timer.fd);
+	}
 	close(l->sock.fd);
 	shm_path(shm_of(&base->obj), name, &addr);
 	unlink(addr.sun_path);
@@ -154,6 +165,8 @@ void shm_listen_fini(struct gn_listener *base)
 
 	while (l->pending)
 		drop_pending(l->pending);
+	chan_fds_del(base->chan, &l->timer);
+	close(l->timer.fd);
 	chan_fds_del(base->chan, &l->sock);
 	close(l->sock.fd);
 	shm_path(shm_of(&base->obj), l->name, &addr);
@@ -163,16 +176,11 @@ void shm_listen_fini(struct gn_listener *base)
 	close(l->lock_fd);
 }
 
-static bool peer_allowed(const struct shm_listener *l, int sock)
+static bool peer_allowed(const struct shm_listener *l, int sock, uid_t *uid)
 {
-	struct ucred cred;
-	socklen_t len = sizeof(cred);
-
-	if (l->listener.flags & GN_ANY_USER || wire_trusted(sock))
+	if (wire_peer(sock, uid) != PEER_STRANGER || l->listener.flags & GN_ANY_USER)
 		return true;
-	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len))
-		return false;
-	gn_log(GN_LOG_WARN, "shm: '%s' refused process %d of user %u", l->name, cred.pid, cred.uid);
+	gn_log(GN_LOG_WARN, "shm: '%s' refused a process of user %u", l->name, *uid);
 	return false;
 }
 
@@ -190,7 +198,7 @@ static int take_hello(struct shm_listener *l, int sock)
 
 	if (len == -EAGAIN)
 		return -EAGAIN;
-	rc = __atomic_load_n(&l->n_requests, __ATOMIC_RELAXED) < REQUESTS_MAX ? 0 : -EBUSY;
+	rc = __atomic_load_n(&l->n_requests, __ATOMIC_RELAXED) < SHM_REQUESTS_MAX ? 0 : -EBUSY;
 	if (!rc && (!wire_is(&msg, len, WIRE_HELLO, sizeof(msg.hello)) || fds[1] < 0 ||
 		    fds[2] >= 0 || msg.hello.private_len > PRIVATE_CONNECT_MAX)) {
 		if (len > 0)
@@ -219,19 +227,64 @@ static int take_hello(struct shm_listener *l, int sock)
 	return 0;
 }
 
-static void keep_pending(struct shm_listener *l, int sock);
+/*
+ * ---- clients that connected and said nothing yet: few, and not for long ----
+ */
+
+static void set_timer(int fd, uint64_t ns)
+{
+	const struct itimerspec spec = {.it_value = {.tv_sec = (time_t)(ns / 1000000000),
+						     .tv_nsec = (long)(ns % 1000000000)}};
+
+	timerfd_settime(fd, 0, &spec, NULL);
+}
+
+/* The next thing that is due: a client's time is over, or accepting is tried again. */
+static void set_listener_timer(struct shm_listener *l)
+{
+	const uint64_t now = gn_now_ns();
+	uint64_t next = l->paused_to_ns ? l->paused_to_ns : UINT64_MAX;
+
+	for (const struct shm_pending *p = l->pending; p; p = p->next)
+		next = p->deadline_ns < next ? p->deadline_ns : next;
+	if (next != UINT64_MAX)
+		set_timer(l->timer.fd, next > now ? next - now : 1);
+}
+
+static void keep_pending(struct shm_listener *l, int sock, uid_t uid, uint64_t deadline_ns);
 
 static void pending_ready(struct chan_fd *cfd)
 {
 	struct shm_pending *p = container_of(cfd, struct shm_pending, sock);
 	struct shm_listener *l = p->listener;
+	const uint64_t deadline_ns = p->deadline_ns;
+	const uid_t uid = p->uid;
 	const int sock = release_pending(p);
 
 	if (take_hello(l, sock) == -EAGAIN)
-		keep_pending(l, sock);
+		keep_pending(l, sock, uid, deadline_ns);
 }
 
-static void keep_pending(struct shm_listener *l, int sock)
+/* The oldest of the user who has most of them: nobody drives out another user's. */
+static struct shm_pending *one_too_many(const struct shm_listener *l)
+{
+	struct shm_pending *victim = NULL;
+	unsigned most = 0;
+
+	for (struct shm_pending *p = l->pending; p; p = p->next) {
+		unsigned n = 0;
+
+		for (const struct shm_pending *q = l->pending; q; q = q->next)
+			n += q->uid == p->uid;
+		if (n >= most) { /* the list has the newest first */
+			most = n;
+			victim = p;
+		}
+	}
+	return victim;
+}
+
+static void keep_pending(struct shm_listener *l, int sock, uid_t uid, uint64_t deadline_ns)
 {
 	struct shm_pending *p = gn_alloc(sizeof(*p), 0);
 
@@ -239,14 +292,9 @@ static void keep_pending(struct shm_listener *l, int sock)
 		close(sock);
 		return;
 	}
-	if (l->n_pending == PENDING_MAX) {
-		struct shm_pending *oldest = l->pending;
-
-		while (oldest->next)
-			oldest = oldest->next;
-		drop_pending(oldest);
-	}
 	p->sock = (struct chan_fd){.fd = sock, .ready = pending_ready};
+	p->uid = uid;
+	p->deadline_ns = deadline_ns;
 	p->listener = l;
 	p->next = l->pending;
 	p->prev = &l->pending;
@@ -256,6 +304,40 @@ static void keep_pending(struct shm_listener *l, int sock)
 	l->n_pending++;
 	if (chan_fds_add(l->listener.chan, &p->sock))
 		drop_pending(p);
+	else if (l->n_pending > SHM_PENDING_MAX)
+		drop_pending(one_too_many(l));
+	set_listener_timer(l);
+}
+
+/* There is no descriptor for the next client: look away for a moment, or this would spin. */
+static void pause_listener(struct shm_listener *l, int error)
+{
+	if (!l->said_full)
+		gn_log(GN_LOG_ERROR, "shm: '%s' cannot take a client: %s%s", l->name,
+		       gn_strerror(-error), error == EMFILE ? " (ulimit -n)" : "");
+	l->said_full = true;
+	chan_fds_del(l->listener.chan, &l->sock);
+	l->paused_to_ns = gn_now_ns() + SHM_ACCEPT_NAP_NS;
+	set_listener_timer(l);
+}
+
+static void listener_timer(struct chan_fd *cfd)
+{
+	struct shm_listener *l = container_of(cfd, struct shm_listener, timer);
+	const uint64_t now = gn_now_ns();
+	uint64_t n;
+
+	if (read(cfd->fd, &n, sizeof(n)) < 0)
+		return;
+	for (struct shm_pending *p = l->pending, *next; p; p = next) {
+		next = p->next;
+		if (p->deadline_ns <= now)
+			drop_pending(p);
+	}
+	if (l->paused_to_ns && l->paused_to_ns <= now)
+		l->paused_to_ns =
+			chan_fds_add(l->listener.chan, &l->sock) ? now + SHM_ACCEPT_NAP_NS : 0;
+	set_listener_timer(l);
 }
 
 static void listener_ready(struct chan_fd *cfd)
@@ -264,21 +346,18 @@ static void listener_ready(struct chan_fd *cfd)
 
 	for (int i = 0; i < ACCEPT_MAX; i++) {
 		const int sock = accept4(l->sock.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		uid_t uid;
 
 		if (sock < 0) {
-			if ((errno == EMFILE || errno == ENFILE) && !l->said_full)
-				gn_log(GN_LOG_ERROR,
-				       "shm: '%s' cannot take a client: too many open files "
-				       "(ulimit -n)",
-				       l->name);
-			l->said_full = errno == EMFILE || errno == ENFILE;
+			if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+				pause_listener(l, errno);
 			return;
 		}
 		l->said_full = false;
-		if (!peer_allowed(l, sock))
+		if (!peer_allowed(l, sock, &uid))
 			close(sock);
 		else if (take_hello(l, sock) == -EAGAIN)
-			keep_pending(l, sock);
+			keep_pending(l, sock, uid, gn_now_ns() + SHM_HELLO_NS);
 	}
 }
 
@@ -302,10 +381,10 @@ static void handshake(struct shm_qp *qp)
 	int fds[WIRE_FDS], rc = 0;
 	bool accepted, rejected;
 	ssize_t len;
-	int taken = 0;
+	uint32_t work = 0;
 
 	do {
-		if (taken++ == HANDSHAKE_MAX) /* more in a moment; others have their turn */
+		if (work >= HANDSHAKE_MAX) /* more in a moment; others have their turn */
 			return;
 		len = wire_recv(c->sock.fd, &msg, fds);
 		/* Who rejects has not read all that we sent: that is told before its word. */
@@ -319,6 +398,7 @@ static void handshake(struct shm_qp *qp)
 			break;
 		rc = shm_conn_handle(qp, &msg, len, fds);
 		wire_close_fds(fds);
+		work += wire_work(&msg);
 	} while (!rc);
 	if ((accepted || rejected) && msg.hello.private_len <= GN_PRIVATE_MAX) {
 		qp->qp.private_len = msg.hello.private_len;
@@ -365,6 +445,9 @@ static int dial(struct shm_qp *qp)
 
 	if (connect(c->sock.fd, (struct sockaddr *)&c->dial_addr, sizeof(c->dial_addr)))
 		return errno == ENOENT ? -ECONNREFUSED : -errno;
+	rc = shm_conn_identify(qp);
+	if (rc)
+		return rc;
 	rc = wire_send(c->sock.fd, &c->hello, sizeof(c->hello), fds, 2);
 	if (rc)
 		return rc;
@@ -375,14 +458,6 @@ static int dial(struct shm_qp *qp)
 	if (!rc)
 		rc = shm_conn_join(qp);
 	return rc == -EPIPE ? 0 : rc; /* the listener has answered already, and says what */
-}
-
-static void set_timer(int fd, uint64_t ns)
-{
-	const struct itimerspec spec = {.it_value = {.tv_sec = (time_t)(ns / 1000000000),
-						     .tv_nsec = (long)(ns % 1000000000)}};
-
-	timerfd_settime(fd, 0, &spec, NULL);
 }
 
 /* Dial, or dial again when the timer says so. */
@@ -489,6 +564,9 @@ int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 	if (rc)
 		goto fail;
 	fcntl(c->sock.fd, F_SETFD, FD_CLOEXEC);
+	rc = shm_conn_identify(qp);
+	if (rc)
+		goto fail;
 	c->rnr_budget_ns = rnr_budget(opts);
 	fill_hello(&hello, WIRE_ACCEPT, c->mine_rq_size, opts->private_data, opts->private_len);
 	rc = chan_fds_add(base->chan, &c->sock);

@@ -10,15 +10,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define RQ_SIZE_MIN    16u
-#define RQ_SIZE_MAX    16384u
-#define MEMS_MIN       16u
-#define MEMS_MAX       65536u
-#define MEM_TOMB       UINT64_MAX
-#define PUMP_MAX       64    /* messages of one socket taken at a time */
-#define CATCH_UP_MAX   65536 /* batches: more than the longest message needs */
-#define STRANGER_MEMS  1024  /* mems, and bytes, another user's process may have us map */
-#define STRANGER_BYTES (1ull << 40)
+#define RQ_SIZE_MIN  16u
+#define RQ_SIZE_MAX  16384u
+#define MEMS_MIN     16u
+#define MEMS_MAX     65536u
+#define MEM_TOMB     UINT64_MAX
+#define PUMP_MAX     64	   /* messages and mems of one socket taken at a time */
+#define CATCH_UP_MAX 65536 /* batches: more than the longest message needs */
 
 void shm_conn_init(struct shm_conn *c)
 {
@@ -61,27 +59,43 @@ int shm_conn_mine(struct shm_qp *qp, int *area_fd)
 	c->tx_slots = (struct slot *)(void *)(c->mine_map->addr + area_slots_at(rq_size));
 	c->tx_data = c->mine_map->addr + area_data_at(rq_size);
 	c->mine->mood.recv_floor = UINT32_MAX;
+	c->mine->mood.mems = UINT64_MAX; /* until shm_conn_join() */
 	publish_posted(qp);
 	c->mems = gn_alloc(MEMS_MIN * sizeof(*c->mems), 0);
 	c->mems_mask = MEMS_MIN - 1;
 	return c->mems ? 0 : -ENOMEM;
 }
 
-/* Map what the peer sent. */
-static int map_peer(struct shm_conn *c, uint32_t rq_size, int area_fd, int grants_fd)
+/* Map what the peer sent, at its expense. */
+static int map_charged(struct shm_qp *qp, int fd, uint64_t size, bool writable,
+		       struct shm_map **out)
 {
+	int rc = shm_quota_take(qp, size);
+
+	if (rc)
+		return rc;
+	rc = shm_map_peer(fd, size, writable, qp->conn.who, out);
+	if (rc)
+		shm_quota_give(qp, size);
+	return rc;
+}
+
+static int map_peer(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
+{
+	struct shm_conn *c = &qp->conn;
 	int rc;
 
 	if (rq_size < RQ_SIZE_MIN || rq_size > RQ_SIZE_MAX || rq_size & (rq_size - 1))
 		return -EPROTO;
-	rc = shm_map_peer(area_fd, area_bytes(rq_size), false, c->trusted, &c->peer_map);
+	rc = map_charged(qp, area_fd, area_bytes(rq_size), false, &c->peer_map);
 	if (rc)
 		return rc;
-	rc = shm_map_peer(grants_fd, SOFT_KEYS * sizeof(struct grant), false, c->trusted,
-			  &c->grants_map);
+	rc = map_charged(qp, grants_fd, SOFT_KEYS * sizeof(struct grant), false, &c->grants_map);
 	if (rc)
 		return rc;
-	c->peer = (struct area *)(void *)c->peer_map->addr;
+	/* Pairs with the acquire in peer_quiet(), which may run in another thread. */
+	__atomic_store_n(&c->peer, (const struct area *)(const void *)c->peer_map->addr,
+			 __ATOMIC_RELEASE);
 	c->peer_rq_size = rq_size;
 	c->grants = (const struct grant *)(const void *)c->grants_map->addr;
 	c->peer_sizes = (const uint32_t *)(const void *)c->peer->rest;
@@ -171,16 +185,23 @@ void shm_conn_await_credit(struct shm_qp *qp)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
+int shm_conn_identify(struct shm_qp *qp)
+{
+	uid_t uid;
+
+	qp->conn.who = wire_peer(qp->conn.sock.fd, &uid);
+	return shm_quota_join(qp, uid);
+}
+
 int shm_conn_join(struct shm_qp *qp)
 {
-	qp->conn.trusted = wire_trusted(qp->conn.sock.fd);
 	wire_roomy(qp->conn.sock.fd);
 	return shm_grant_join(qp);
 }
 
 int shm_conn_meet(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
 {
-	const int rc = map_peer(&qp->conn, rq_size, area_fd, grants_fd);
+	const int rc = map_peer(qp, rq_size, area_fd, grants_fd);
 
 	return rc ? rc : watch(qp);
 }
@@ -193,6 +214,30 @@ void shm_conn_up(struct shm_qp *qp)
 	/* The cq may have been armed before the peer was known. */
 	shm_conn_arm(qp);
 	shm_conn_catch_up(qp);
+}
+
+int shm_conn_close(struct shm_qp *qp)
+{
+	struct shm_fabric *fabric = shm_of(&qp->qp.obj);
+	struct shm_conn *c = &qp->conn;
+	bool quiet;
+
+	if (!qp->prev_conn) /* no peer was ever given anything */
+		return 0;
+	if (!c->ending.revocation) {
+		__atomic_store_n(&c->mine->mood.state, AREA_CLOSED, __ATOMIC_RELAXED);
+		shm_rx_del(&qp->rx_recv);
+		shm_rx_del(&qp->rx_send);
+		unwatch(qp);
+		/* Our own half only: the peer's death is still to be seen. */
+		shutdown(c->sock.fd, SHUT_WR);
+	}
+	gn_mutex_lock(&fabric->grant_lock);
+	if (!c->ending.revocation)
+		shm_revoke(fabric, &c->ending);
+	quiet = shm_peers_quiet(fabric, NULL, qp, &c->ending);
+	gn_mutex_unlock(&fabric->grant_lock);
+	return quiet ? 0 : -EAGAIN;
 }
 
 void shm_conn_fini(struct shm_qp *qp)
@@ -220,6 +265,7 @@ void shm_conn_fini(struct shm_qp *qp)
 	shm_map_put(c->mine_map);
 	shm_map_put(c->peer_map);
 	shm_map_put(c->grants_map);
+	shm_quota_leave(qp);
 	if (c->hello_area_fd >= 0)
 		close(c->hello_area_fd);
 	shm_conn_init(c);
@@ -237,14 +283,14 @@ static struct peer_mem *mem_slot(struct peer_mem *mems, uint32_t mask, uint64_t 
 	return &mems[at];
 }
 
-const struct shm_map *shm_peer_mem(const struct shm_conn *c, uint64_t id)
+const struct peer_mem *shm_peer_mem(const struct shm_conn *c, uint64_t id)
 {
 	const struct peer_mem *m;
 
 	if (unlikely(!id || id == MEM_TOMB))
 		return NULL;
 	m = mem_slot(c->mems, c->mems_mask, id);
-	return m->id ? m->map : NULL;
+	return m->id ? m : NULL;
 }
 
 /* Keeps the table at most half full of entries and tombs, so that a look-up ends. */
@@ -274,37 +320,39 @@ static int mems_room(struct shm_conn *c)
 	return 0;
 }
 
-static int add_mem(struct shm_conn *c, const struct wire_mem *msg, int fd)
+static int add_mem(struct shm_qp *qp, const struct wire_mem *msg, int fd)
 {
+	struct shm_conn *c = &qp->conn;
 	struct peer_mem *m;
 	int rc = fd < 0 || !msg->id || msg->id == MEM_TOMB ? -EPROTO : mems_room(c);
 
 	if (rc)
 		return rc;
-	if (!c->trusted &&
-	    (c->n_mems >= STRANGER_MEMS || msg->size > STRANGER_BYTES - c->mapped_bytes))
-		return -EDQUOT;
 	m = mem_slot(c->mems, c->mems_mask, msg->id);
 	if (m->id)
 		return -EPROTO;
-	rc = shm_map_peer(fd, msg->size, msg->writable, c->trusted, &m->map);
+	rc = map_charged(qp, fd, msg->size, msg->writable, &m->map);
 	if (rc)
 		return rc;
 	m->id = msg->id;
+	m->size = msg->size;
+	m->writable = msg->writable;
 	c->n_mems++;
-	c->mapped_bytes += m->map->size;
+	c->mapped_bytes += m->size;
 	return 0;
 }
 
-static void forget_mem(struct shm_conn *c, uint64_t id)
+static void forget_mem(struct shm_qp *qp, uint64_t id)
 {
+	struct shm_conn *c = &qp->conn;
 	struct peer_mem *m = id && id != MEM_TOMB ? mem_slot(c->mems, c->mems_mask, id) : NULL;
 
 	if (!m || !m->id)
 		return;
 	if (c->views[id % SHM_VIEWS].id == id)
 		c->views[id % SHM_VIEWS] = (struct peer_view){.id = 0};
-	c->mapped_bytes -= m->map->size;
+	c->mapped_bytes -= m->size;
+	shm_quota_give(qp, m->size);
 	shm_map_put(m->map);
 	*m = (struct peer_mem){.id = MEM_TOMB};
 }
@@ -313,17 +361,23 @@ static void forget_mem(struct shm_conn *c, uint64_t id)
 
 int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, const int *fds)
 {
-	if (wire_is(msg, len, WIRE_WAKE, sizeof(msg->head)))
+	if (wire_is(msg, len, WIRE_WAKE, sizeof(msg->head))) {
+		/* The owner's look at what others write under the grant lock: it may be late. */
+		if (unlikely(__atomic_load_n(&qp->conn.mine->mood.mems, __ATOMIC_RELAXED) ==
+			     UINT64_MAX))
+			shm_grant_catch_up(qp);
 		return 0;
+	}
 	if (msg->mems.n <= WIRE_MEMS && wire_is(msg, len, WIRE_MEM, wire_mems_len(msg->mems.n))) {
 		int rc = 0;
 
 		for (uint32_t i = 0; i < msg->mems.n && !rc; i++)
-			rc = add_mem(&qp->conn, &msg->mems.mem[i], fds[i]);
+			rc = add_mem(qp, &msg->mems.mem[i], fds[i]);
+		qp->conn.mems_taken += msg->mems.n;
 		return rc;
 	}
 	if (wire_is(msg, len, WIRE_FORGET, wire_mems_len(1))) {
-		forget_mem(&qp->conn, msg->mems.mem[0].id);
+		forget_mem(qp, msg->mems.mem[0].id);
 		return 0;
 	}
 	return -EPROTO;
@@ -335,7 +389,7 @@ bool shm_conn_pump(struct shm_qp *qp)
 	union wire_any msg;
 	int fds[WIRE_FDS];
 
-	for (int i = 0; i < PUMP_MAX; i++) {
+	for (uint32_t work = 0; work < PUMP_MAX; work += wire_work(&msg)) {
 		ssize_t len;
 		int rc;
 
@@ -363,6 +417,9 @@ bool shm_conn_pump(struct shm_qp *qp)
 void shm_conn_end(struct shm_qp *qp)
 {
 	unwatch(qp);
-	/* If it was we who had enough, the peer hears of it. */
-	shutdown(qp->conn.sock.fd, SHUT_RDWR);
+	/*
+	 * If it was we who had enough, the peer hears of it. Our own half only: until the qp is
+	 * destroyed, its copies count, and so does its end.
+	 */
+	shutdown(qp->conn.sock.fd, SHUT_WR);
 }

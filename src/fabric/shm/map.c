@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * memfds and their mappings. A process maps a memfd once, however many of its fabrics and
- * connections use it: its own memory is found again when it comes back over a connection to itself.
+ * memfds and their mappings. What several connections were sent with the same rights is mapped
+ * once: page tables of a large store cost memory. A mapping is shared only by descriptors that
+ * would have got the same one, so it gives nobody a right. Our own memory is mapped writable by us;
+ * what comes back from a peer is a mapping of its own, with the peer's rights. Only a connection
+ * within this process finds our own mapping again.
  */
 #include "fabric/shm/shm.h"
 
@@ -17,15 +20,12 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shm_map *maps;
 
-/*
- * A mapping of this file that will do. A peer may have sent it for reading before its owner did for
- * writing.
- */
-static struct shm_map *find(const struct stat *st, size_t size, bool writable)
+/* A mapping of this file that is what this peer would get. */
+static struct shm_map *find(const struct stat *st, size_t size, bool writable, enum wire_peer who)
 {
 	for (struct shm_map *m = maps; m; m = m->next)
 		if (m->dev == st->st_dev && m->ino == st->st_ino && m->size >= size &&
-		    m->writable >= writable)
+		    (m->own ? who == PEER_SELF : m->writable == writable))
 			return m;
 	return NULL;
 }
@@ -84,6 +84,8 @@ int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, s
 	}
 	pthread_mutex_lock(&lock);
 	rc = enter(new_fd, &st, size, true, &map);
+	if (!rc)
+		map->own = true;
 	pthread_mutex_unlock(&lock);
 	if (rc)
 		goto close_fd;
@@ -100,9 +102,10 @@ close_fd:
 	return rc;
 }
 
-int shm_map_peer(int fd, size_t size, bool writable, bool trusted, struct shm_map **out)
+int shm_map_peer(int fd, size_t size, bool writable, enum wire_peer who, struct shm_map **out)
 {
-	const int seals = fcntl(fd, F_GET_SEALS);
+	const int seals = fcntl(fd, F_GET_SEALS), mode = fcntl(fd, F_GETFL) & O_ACCMODE;
+	const bool trusted = who != PEER_STRANGER;
 	struct shm_map *map;
 	struct statfs fs;
 	struct stat st;
@@ -112,10 +115,11 @@ int shm_map_peer(int fd, size_t size, bool writable, bool trusted, struct shm_ma
 	if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW))
 		return -EPROTO;
 	/*
-	 * It may be our own file, come back: what is sealed for others is not written for them
-	 * either.
+	 * What mmap() would refuse, because a mapping that is there already asks nobody. It may be
+	 * our own file, come back: what is sealed for others is not written for them either.
 	 */
-	if (writable && seals & (F_SEAL_FUTURE_WRITE | F_SEAL_WRITE))
+	if (mode == O_WRONLY ||
+	    (writable && (mode != O_RDWR || seals & (F_SEAL_FUTURE_WRITE | F_SEAL_WRITE))))
 		return -EACCES;
 	/* A hole in huge pages is filled only if there are free ones: SIGBUS again. */
 	if (fstatfs(fd, &fs) || (fs.f_type == HUGETLBFS_MAGIC && !trusted))
@@ -124,7 +128,7 @@ int shm_map_peer(int fd, size_t size, bool writable, bool trusted, struct shm_ma
 	    (uint64_t)st.st_size < size || !size)
 		return -EPROTO;
 	pthread_mutex_lock(&lock);
-	map = find(&st, size, writable);
+	map = find(&st, size, writable, who);
 	if (!map)
 		/*
 		 * No more than was asked for: a sparse file may be larger than our address space.

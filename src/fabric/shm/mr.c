@@ -11,11 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define REMOTE	    (GN_REMOTE_READ | GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
-#define WRITES	    (GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
-#define STUCK_NS    1000000000ull /* a peer that copies for longer than this is cut off */
-#define SEND_TRIES  100
-#define SEND_NAP_US 1000
+#define REMOTE (GN_REMOTE_READ | GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
+#define WRITES (GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
 
 /* The kernel wants whole huge pages back. */
 static size_t anonymous_size(const struct gn_mem *mem)
@@ -138,21 +135,8 @@ static int note_sent(struct shm_conn *conn, const struct wire_mems *mems)
 	}
 	for (uint32_t i = 0; i < mems->n; i++)
 		conn->sent[conn->n_sent++] = mems->mem[i].id;
+	conn->mems_sent += mems->n;
 	return 0;
-}
-
-/* A peer reads its socket when it polls; one that does not for so long is cut off by the caller. */
-static int send_patiently(int sock, const struct parcel *parcel)
-{
-	const size_t len = wire_mems_len(parcel->msg.n);
-	int rc = -EAGAIN;
-
-	for (int i = 0; rc == -EAGAIN && i < SEND_TRIES; i++) {
-		if (i)
-			gn_sleep_us(SEND_NAP_US);
-		rc = wire_send(sock, &parcel->msg, len, parcel->fds, (int)parcel->msg.n);
-	}
-	return rc;
 }
 
 static int send_parcel(struct shm_qp *qp, struct parcel *parcel)
@@ -161,7 +145,8 @@ static int send_parcel(struct shm_qp *qp, struct parcel *parcel)
 
 	if (parcel->msg.n) {
 		parcel->msg.head = wire_head(WIRE_MEM);
-		rc = send_patiently(qp->conn.sock.fd, parcel);
+		rc = wire_send(qp->conn.sock.fd, &parcel->msg, wire_mems_len(parcel->msg.n),
+			       parcel->fds, (int)parcel->msg.n);
 		if (!rc)
 			rc = note_sent(&qp->conn, &parcel->msg);
 	}
@@ -186,17 +171,22 @@ static int pack(struct shm_qp *qp, const struct shm_mem *mem, struct parcel *par
 	return parcel->msg.n == WIRE_MEMS ? send_parcel(qp, parcel) : 0;
 }
 
-/* Enter the region in its pd's table. The grant lock is held. */
-static void put_in_force(struct shm_pd *pd, struct shm_mr *shm)
+/* A region with remote rights in its pd. The grant lock is held. */
+static void enter(struct shm_pd *pd, struct shm_mr *shm)
 {
-	struct grant *grant =
-		(struct grant *)(void *)pd->grants->addr + soft_key_index(shm->mr.rkey);
-
 	shm->next = pd->granted;
 	shm->prev = &pd->granted;
 	if (shm->next)
 		shm->next->prev = &shm->next;
 	pd->granted = shm;
+}
+
+/* Peers may use it. Their memory is sent, or announced. */
+static void put_in_force(struct shm_pd *pd, struct shm_mr *shm)
+{
+	struct grant *grant =
+		(struct grant *)(void *)pd->grants->addr + soft_key_index(shm->mr.rkey);
+
 	grant->access = shm->mr.access;
 	grant->mem_id = ((struct shm_mem *)shm->mr.mem)->id;
 	grant->base = (uint64_t)(shm->mr.addr - shm->mr.mem->addr);
@@ -205,92 +195,80 @@ static void put_in_force(struct shm_pd *pd, struct shm_mr *shm)
 	__atomic_store_n(&grant->key, shm->mr.rkey, __ATOMIC_RELEASE);
 }
 
+/*
+ * Tell the peer how much it was sent: what a grant names and is not among it will never come. A
+ * peer that does not read its socket is not waited for: it is told that there is more, and gets it
+ * when it asks. The grant lock is held.
+ */
+static void announce(struct shm_qp *qp, int rc)
+{
+	struct shm_conn *c = &qp->conn;
+
+	/* The second: too many descriptors are on their way, to this peer or to others. */
+	c->mems_behind = rc == -EAGAIN || rc == -ETOOMANYREFS;
+	if (rc && !c->mems_behind && rc != -EPIPE && rc != -ECONNRESET) {
+		/* Its own connection suffers, not the others of this pd. */
+		gn_log(GN_LOG_WARN, "shm: a peer takes no memory (%s); its connection ends",
+		       gn_strerror(rc));
+		shutdown(c->sock.fd, SHUT_RDWR);
+	}
+	/* The release in put_in_force() comes behind this: who sees the grant sees the number. */
+	__atomic_store_n(&c->mine->mood.mems, c->mems_behind ? UINT64_MAX : c->mems_sent,
+			 __ATOMIC_RELEASE);
+}
+
 int shm_mr_init(struct gn_mr *mr)
 {
 	struct shm_fabric *fabric = shm_of(&mr->obj);
 	struct shm_pd *pd = (struct shm_pd *)mr->pd;
 	const struct shm_mem *mem = (struct shm_mem *)mr->mem;
-	struct parcel parcel = {.msg.n = 0};
 	int rc = soft_key_add(&fabric->keys, mr);
 
 	if (rc || !(mr->access & REMOTE))
 		return rc;
 	gn_mutex_lock(&fabric->grant_lock);
+	enter(pd, (struct shm_mr *)mr);
 	for (struct shm_qp *qp = fabric->conns; qp; qp = qp->next_conn) {
-		if (qp->qp.pd != mr->pd)
+		struct parcel parcel = {.msg.n = 0};
+
+		if (qp->qp.pd != mr->pd || qp->conn.mems_behind)
 			continue;
 		rc = pack(qp, mem, &parcel);
-		if (!rc)
-			rc = send_parcel(qp, &parcel);
-		if (rc && rc != -EPIPE) {
-			/* Its own connection suffers, not the others of this pd. */
-			gn_log(GN_LOG_WARN, "shm: a peer takes no memory (%s); its connection ends",
-			       gn_strerror(rc));
-			shutdown(qp->conn.sock.fd, SHUT_RDWR);
-		}
+		announce(qp, rc ? rc : send_parcel(qp, &parcel));
 	}
 	put_in_force(pd, (struct shm_mr *)mr);
 	gn_mutex_unlock(&fabric->grant_lock);
 	return 0;
 }
 
-/*
- * Wait until the peer is not in the middle of a post that may have seen the grant. A peer that
- * died, or that does not come out of its post in time, is no longer waited for: its connection
- * ends.
- */
-static void wait_out(struct shm_qp *qp, uint64_t deadline_ns)
-{
-	const uint64_t *posting;
-	uint64_t seen;
-	char byte;
-
-	if (!qp->conn.peer) /* still connecting */
-		return;
-	posting = &qp->conn.peer->busy.posting;
-	seen = __atomic_load_n(posting, __ATOMIC_ACQUIRE);
-	if (!(seen & 1))
-		return;
-	while (__atomic_load_n(posting, __ATOMIC_ACQUIRE) == seen) {
-		gn_yield();
-		if (recv(qp->conn.sock.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
-			return;
-		if (gn_now_ns() >= deadline_ns) {
-			gn_log(GN_LOG_WARN,
-			       "shm: a peer copies for over a second; its connection ends");
-			shutdown(qp->conn.sock.fd, SHUT_RDWR);
-			return;
-		}
-	}
-}
-
-void shm_mr_fini(struct gn_mr *mr)
+int shm_mr_revoke(struct gn_mr *mr)
 {
 	struct shm_fabric *fabric = shm_of(&mr->obj);
-	struct shm_pd *pd = (struct shm_pd *)mr->pd;
+	struct shm_mr *shm = (struct shm_mr *)mr;
+	bool quiet;
 
-	if (mr->access & REMOTE) {
-		struct shm_mr *shm = (struct shm_mr *)mr;
-		const uint64_t deadline_ns = gn_now_ns() + STUCK_NS;
+	if (!(mr->access & REMOTE))
+		return 0;
+	gn_mutex_lock(&fabric->grant_lock);
+	if (!shm->ending.revocation) {
 		struct grant *grant =
-			(struct grant *)(void *)pd->grants->addr + soft_key_index(mr->rkey);
+			(struct grant *)(void *)((struct shm_pd *)mr->pd)->grants->addr +
+			soft_key_index(mr->rkey);
 
-		gn_mutex_lock(&fabric->grant_lock);
 		__atomic_store_n(&grant->key, 0, __ATOMIC_RELAXED);
 		*shm->prev = shm->next;
 		if (shm->next)
 			shm->next->prev = shm->prev;
-		/*
-		 * Pairs with the fence in busy_begin(): either the peer sees no grant, or we see
-		 * it busy.
-		 */
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		for (struct shm_qp *qp = fabric->conns; qp; qp = qp->next_conn)
-			if (qp->qp.pd == mr->pd)
-				wait_out(qp, deadline_ns);
-		gn_mutex_unlock(&fabric->grant_lock);
+		shm_revoke(fabric, &shm->ending);
 	}
-	soft_key_remove(&fabric->keys, mr);
+	quiet = shm_peers_quiet(fabric, mr->pd, NULL, &shm->ending);
+	gn_mutex_unlock(&fabric->grant_lock);
+	return quiet ? 0 : -EAGAIN;
+}
+
+void shm_mr_fini(struct gn_mr *mr)
+{
+	soft_key_remove(&shm_of(&mr->obj)->keys, mr);
 }
 
 /*
@@ -307,6 +285,16 @@ static int send_all(struct shm_qp *qp)
 	return rc ? rc : send_parcel(qp, &parcel);
 }
 
+void shm_grant_catch_up(struct shm_qp *qp)
+{
+	struct shm_fabric *fabric = shm_of(&qp->qp.obj);
+
+	gn_mutex_lock(&fabric->grant_lock);
+	if (qp->prev_conn && qp->conn.mems_behind)
+		announce(qp, send_all(qp));
+	gn_mutex_unlock(&fabric->grant_lock);
+}
+
 int shm_grant_join(struct shm_qp *qp)
 {
 	struct shm_fabric *fabric = shm_of(&qp->qp.obj);
@@ -314,6 +302,9 @@ int shm_grant_join(struct shm_qp *qp)
 
 	gn_mutex_lock(&fabric->grant_lock);
 	rc = send_all(qp);
+	announce(qp, rc);
+	if (qp->conn.mems_behind)
+		rc = 0;
 	qp->next_conn = fabric->conns;
 	qp->prev_conn = &fabric->conns;
 	if (qp->next_conn)
@@ -329,14 +320,6 @@ void shm_grant_leave(struct shm_qp *qp)
 
 	gn_mutex_lock(&fabric->grant_lock);
 	if (qp->prev_conn) {
-		/*
-		 * Nobody will wait for this peer any more: see it out. It finds us closed after
-		 * this.
-		 */
-		if (qp->conn.mine)
-			__atomic_store_n(&qp->conn.mine->mood.state, AREA_CLOSED, __ATOMIC_RELAXED);
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		wait_out(qp, gn_now_ns() + STUCK_NS);
 		*qp->prev_conn = qp->next_conn;
 		if (qp->next_conn)
 			qp->next_conn->prev_conn = qp->prev_conn;

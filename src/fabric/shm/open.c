@@ -97,6 +97,7 @@ static int shm_open_fabric(struct gn_fabric *base, const char *device)
 		return rc;
 	shm_sweep(fabric);
 	gn_mutex_init(&fabric->grant_lock);
+	gn_mutex_init(&fabric->quota_lock);
 	fabric->gid_tail = gn_random();
 	fabric->next_mem_id = 1;
 	fabric->next_qpn = 1 + (uint32_t)(gn_random() & 0xffff);
@@ -120,6 +121,7 @@ static void shm_close_fabric(struct gn_fabric *base)
 {
 	struct shm_fabric *fabric = shm_fabric_of(base);
 
+	gn_mutex_fini(&fabric->quota_lock);
 	gn_mutex_fini(&fabric->grant_lock);
 	soft_keys_fini(&fabric->keys);
 }
@@ -150,6 +152,7 @@ const struct provider provider_shm = {
 	.pd_init = shm_pd_init,
 	.pd_fini = shm_pd_fini,
 	.mr_init = shm_mr_init,
+	.mr_revoke = shm_mr_revoke,
 	.mr_fini = shm_mr_fini,
 	.chan_init = chan_fds_init,
 	.chan_fini = chan_fds_fini,
@@ -160,6 +163,7 @@ const struct provider provider_shm = {
 	.cq_arm = shm_cq_arm,
 	.cq_ready = shm_cq_ready,
 	.qp_init = shm_qp_init,
+	.qp_close = shm_qp_close,
 	.qp_fini = shm_qp_fini,
 	.qp_error = shm_qp_error,
 	.ud_addr = shm_ud_addr,

@@ -8,12 +8,10 @@
 
 #include "fabric/soft/copy.h"
 
-#define FETCH_US 50000 /* for memory that a grant names and that is not here yet */
-
 /*
  * Odd while we may be copying under the peer's keys. Begun by the first one-sided request of a
  * post: messages need no grant, and the fence would hold them up. Pairs with the fences in
- * shm_mr_fini() and shm_grant_leave(): once those have cleared a grant or closed the connection, we
+ * shm_peers_quiet(): once a teardown has cleared a grant or closed the connection, we
  * either see that or are seen as busy until we are done.
  */
 static inline void busy_begin(struct shm_conn *c)
@@ -39,31 +37,32 @@ static inline bool peer_open(const struct shm_conn *c)
 }
 
 /*
- * A grant may name memory that is still on its way through the control socket. It was sent before
- * the grant was in force, or is being sent right behind the handshake: wait a moment for it. A peer
- * that never sends it costs us that moment once, for the request fails and the qp with it.
+ * A grant may name memory that is still in the control socket: read that, without waiting. What is
+ * not there then is on its way only if the peer's area says that there is more than we have.
  */
 static no_inline void fetch_mem(struct shm_qp *qp, uint64_t id, struct peer_view *view)
 {
-	const struct shm_map *map = shm_peer_mem(&qp->conn, id);
-	const uint64_t deadline_ns = map ? 0 : gn_deadline_us(FETCH_US);
+	struct shm_conn *c = &qp->conn;
+	const struct peer_mem *mem = shm_peer_mem(c, id);
 
-	while (!map && !qp->conn.peer_ended) {
+	if (!mem && !c->peer_ended) {
 		const bool more = shm_conn_pump(qp);
 
-		map = shm_peer_mem(&qp->conn, id);
-		if (!map && gn_now_ns() >= deadline_ns)
-			break;
-		if (!map && !more)
-			gn_yield();
+		mem = shm_peer_mem(c, id);
+		/* Pairs with the release in announce(). */
+		c->mem_due = !mem && !c->peer_ended &&
+			     (more || c->mems_taken < __atomic_load_n(&c->peer->mood.mems,
+								      __ATOMIC_ACQUIRE));
 	}
+	if (mem)
+		c->mem_since_ns = 0;
 	*view = (struct peer_view){.id = 0};
-	if (map)
+	if (mem)
 		*view = (struct peer_view){
 			.id = id,
-			.addr = map->addr,
-			.readable = map->size,
-			.writable = map->writable ? map->size : 0,
+			.addr = mem->map->addr,
+			.readable = mem->size,
+			.writable = mem->writable ? mem->size : 0,
 		};
 }
 
@@ -118,6 +117,23 @@ static enum gn_wc_status do_atomic(struct shm_qp *qp, const struct gn_wr *wr)
 	return GN_WC_OK;
 }
 
+/*
+ * A mem that the request needs is on its way: false when it was for too long. The peer sends what
+ * it held back when it hears that we read.
+ */
+static bool wait_for_mem(struct shm_conn *c)
+{
+	const uint64_t now = gn_now_ns();
+
+	if (!c->mem_since_ns)
+		c->mem_since_ns = now;
+	if (c->mem_asked != c->mems_taken + 1) {
+		c->mem_asked = c->mems_taken + 1;
+		wire_wake(c->sock.fd);
+	}
+	return now - c->mem_since_ns < SHM_MEM_WAIT_NS;
+}
+
 /* WRITE, READ, CAS, FAA, and the payload of WRITE_IMM. */
 static enum gn_wc_status do_one_sided(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len)
 {
@@ -169,9 +185,11 @@ static enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr,
 	}
 	/* A WRITE_IMM that waits for a receive has written its payload already. */
 	if (!message && !qp->conn.payload_done) {
+		qp->conn.mem_due = false;
 		*status = do_one_sided(qp, wr, len);
 		if (unlikely(*status != GN_WC_OK))
-			return SEND_FAILED;
+			return qp->conn.mem_due && wait_for_mem(&qp->conn) ? SEND_BLOCKED :
+									     SEND_FAILED;
 	}
 	if (message)
 		return shm_send(qp, wr, status);

@@ -40,7 +40,8 @@ struct area_mood {
 	uint32_t armed; /* generation << 2 | enum soft_armed: wake me once when a message arrives */
 	uint32_t tx_waiting; /* not 0: wake me once when there is credit again */
 	uint32_t recv_floor; /* no receive posted was ever smaller, so sizes need no look */
-	uint8_t pad[112];
+	uint64_t mems;	     /* sent to the peer so far; UINT64_MAX: more is on its way */
+	uint8_t pad[104];
 };
 
 struct area_busy {

@@ -16,7 +16,14 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
-/* ---- mappings (map.c): within a process a memfd is mapped once ---- */
+/* ---- mappings (map.c): our own memory, and what peers sent ---- */
+
+/* Who is at the other end of a control socket. */
+enum wire_peer {
+	PEER_STRANGER, /* another user's process */
+	PEER_USER,     /* our own user's, or the system's */
+	PEER_SELF,     /* this process: nothing is kept apart */
+};
 
 #define SHM_HUGE_PAGE	(2u * 1024 * 1024)
 #define SHM_LOCK_SUFFIX "~lock"
@@ -28,7 +35,8 @@ struct shm_map {
 	ino_t ino;
 	uint8_t *addr;
 	size_t size;
-	bool writable;
+	bool writable; /* the pages' protection */
+	bool own;      /* made by us; else what a peer sent, with exactly its rights */
 	uint32_t refs;
 };
 
@@ -36,15 +44,16 @@ struct shm_map {
 int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, struct shm_map **out,
 		   int *fd);
 /*
- * Map what a peer sent, after checking that it is a memfd of this size that cannot shrink. fd stays
- * open.
+ * Map what a peer sent, with the rights that it says and that its descriptor has, after checking
+ * that it is a memfd of this size that cannot shrink. What is our own and came back is mapped anew,
+ * unless the peer is ourselves. fd stays open.
  */
-int shm_map_peer(int fd, size_t size, bool writable, bool trusted, struct shm_map **out);
+int shm_map_peer(int fd, size_t size, bool writable, enum wire_peer who, struct shm_map **out);
 void shm_map_put(struct shm_map *map);
 
 /* ---- wire.c: the control socket ---- */
 #define WIRE_MAGIC   0x54454e47u /* "GNET" */
-#define WIRE_VERSION 1u
+#define WIRE_VERSION 2u
 
 enum wire_type {
 	WIRE_HELLO = 1,
@@ -114,7 +123,26 @@ union wire_any {
 
 #define WIRE_FDS 32 /* the most a message carries: WIRE_MEMS */
 
+/* ---- what a peer may make us hold; docs/limits.md ---- */
+
+#define SHM_HELLO_NS	  2000000000ull /* a client that connected says hello within this time */
+#define SHM_PENDING_MAX	  128u		/* … and so many may not have done so, of a listener */
+#define SHM_REQUESTS_MAX  256u		/* of a listener, said hello and were not answered */
+#define SHM_ACCEPT_NAP_NS 10000000ull	/* without descriptors: until the next try to accept */
+/* Mems of another user's process, and their bytes: on a connection, of a user, of all of them. */
+#define SHM_STRANGER_MEMS  1024u
+#define SHM_STRANGER_BYTES (1ull << 40)
+#define SHM_USER_MEMS	   4096u
+#define SHM_USER_BYTES	   (1ull << 42)
+#define SHM_OTHERS_MEMS	   16384u
+#define SHM_OTHERS_BYTES   (1ull << 44)
+
 /* ---- objects ---- */
+
+/* What is mapped of other users' processes. */
+struct shm_quota {
+	uint64_t mems, bytes;
+};
 
 struct shm_fabric {
 	struct gn_fabric fabric;
@@ -125,7 +153,11 @@ struct shm_fabric {
 	uint64_t next_mem_id;	    /* atomic */
 	uint32_t next_qpn;	    /* atomic */
 	struct gn_mutex grant_lock; /* grants, conns, and what was sent to whom */
+	uint64_t revocations;	    /* so far, of grants and of connections; under the grant lock */
 	struct shm_qp *conns;
+	struct gn_mutex quota_lock; /* users and others: quota.c */
+	struct shm_user *users;
+	struct shm_quota others;
 };
 
 struct shm_mem {
@@ -135,8 +167,15 @@ struct shm_mem {
 	uint64_t id;
 };
 
+/* A grant or a connection that ends: since when, and until when peers are waited for. */
+struct shm_ending {
+	uint64_t revocation; /* counted in the fabric; 0: not ending */
+	uint64_t deadline_ns;
+};
+
 struct shm_mr {
 	struct gn_mr mr;
+	struct shm_ending ending;
 	struct shm_mr *next, **prev; /* its pd's regions with remote rights */
 };
 
@@ -175,13 +214,19 @@ struct shm_rx {
 	bool is_hot;
 };
 
-/* A peer's mem that was sent to us, by id. */
+/*
+ * A peer's mem that was sent to us, by id. What may be done with it is what this peer said on this
+ * connection, whatever the mapping could do: others may share that.
+ */
 struct peer_mem {
 	uint64_t id; /* 0: free; UINT64_MAX: was used */
+	uint64_t size;
+	bool writable;
 	struct shm_map *map;
 };
 
-#define SHM_VIEWS 4u
+#define SHM_VIEWS	4u
+#define SHM_MEM_WAIT_NS 1000000000ull /* a request waits for the mem that a grant names */
 
 /* One of them ready for use: how much of it may be read and how much written, 0 for none. */
 struct peer_view {
@@ -195,10 +240,11 @@ enum conn_phase { CONN_NONE, CONN_HELLO_SENT, CONN_UP, CONN_DOWN };
 /* A connection as one side sees it. */
 struct shm_conn {
 	enum conn_phase phase;
-	bool trusted;	      /* the peer is of our own user */
+	enum wire_peer who;
 	struct chan_fd sock;  /* in the channel's set */
 	struct chan_fd timer; /* while connecting */
-	struct area *mine, *peer;
+	struct area *mine;
+	const struct area *peer;
 	bool busy; /* mine->busy is odd */
 	struct shm_map *mine_map, *peer_map, *grants_map;
 	const struct grant *grants; /* the peer's */
@@ -232,10 +278,25 @@ struct shm_conn {
 	struct peer_mem *mems;
 	uint32_t mems_mask, n_mems;
 	uint64_t mapped_bytes;
+	struct shm_user *user; /* a stranger's: what it was charged with */
+	struct shm_quota charged;
 	struct peer_view views[SHM_VIEWS]; /* used last, by id: found without a search */
+	uint64_t mems_taken;		   /* all that were ever sent to us */
+	bool mem_due;	       /* the look-up that failed was for a mem that is on its way */
+	uint64_t mem_since_ns; /* 0: no request waits for a mem */
+	uint64_t mem_asked;    /* mems_taken when we last told the peer that we wait, and 1 */
 	/* memory we sent; under the grant lock */
 	uint64_t *sent;
 	uint32_t n_sent, sent_cap;
+	uint64_t mems_sent; /* all that were ever sent */
+	bool mems_behind;   /* the peer's socket was full: more is to be sent */
+
+	/* what we know of the peer's copies under our keys; under the grant lock: revoke.c */
+	struct shm_ending ending;
+	uint64_t quiet_to;  /* no copy of the peer began before this revocation */
+	uint64_t busy_word; /* the peer's odd word that is waited for; 0: none */
+	uint64_t busy_to;   /* … and when it changes, quiet_to is this */
+	bool cut_off;	    /* the peer is not waited for any more */
 
 	/* while connecting */
 	struct sockaddr_un dial_addr;
@@ -268,8 +329,10 @@ struct shm_ah {
 struct shm_listener {
 	struct gn_listener listener;
 	struct chan_fd sock;
-	struct shm_pending *pending; /* connected, but said nothing yet */
+	struct chan_fd timer;
+	struct shm_pending *pending; /* connected, but said nothing yet; the newest first */
 	uint32_t n_pending, n_requests;
+	uint64_t paused_to_ns; /* not 0: no descriptors, not accepting */
 	bool said_full;
 	int lock_fd;
 	char name[65];
@@ -302,13 +365,26 @@ void shm_mem_fini(struct gn_mem *mem);
 int shm_pd_init(struct gn_pd *pd);
 void shm_pd_fini(struct gn_pd *pd);
 int shm_mr_init(struct gn_mr *mr);
+int shm_mr_revoke(struct gn_mr *mr);
 void shm_mr_fini(struct gn_mr *mr);
 /*
  * A qp was connected: send it the memory granted in its pd so far, and what will be. Takes the
  * grant lock.
  */
 int shm_grant_join(struct shm_qp *qp);
-void shm_grant_leave(struct shm_qp *qp);
+void shm_grant_leave(struct shm_qp *qp); /* does not wait for the peer */
+/* The peer reads its socket again: send it what did not fit before. */
+void shm_grant_catch_up(struct shm_qp *qp);
+
+/* ---- revoke.c: never waits. The grant lock is held. ---- */
+/* Begin to end: what comes of it is asked with shm_peers_quiet(). */
+void shm_revoke(struct shm_fabric *fabric, struct shm_ending *ending);
+/*
+ * Do the peers of this pd (pd NULL: this qp's) copy no more under what ended? A peer that is dead
+ * or beyond the deadline does not count.
+ */
+bool shm_peers_quiet(struct shm_fabric *fabric, const struct gn_pd *pd, struct shm_qp *qp,
+		     const struct shm_ending *ending);
 
 /* ---- wire.c ---- */
 struct wire_head wire_head(enum wire_type type);
@@ -317,12 +393,17 @@ int wire_send(int sock, const void *msg, size_t len, const int *fds, int n_fds);
 /* One message and its fds (-1 where none), 0 bytes at the peer's end: length, or -errno. */
 ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS]);
 void wire_close_fds(int fds[WIRE_FDS]);
+/* What it costs to take a message: one, and one for each mem, which is mapped. */
+static inline uint32_t wire_work(const union wire_any *msg)
+{
+	return 1 + (msg->head.type == WIRE_MEM && msg->mems.n <= WIRE_MEMS ? msg->mems.n : 0);
+}
 bool wire_is(const union wire_any *msg, ssize_t len, enum wire_type type, size_t want);
 void wire_wake(int sock);
 /* As many messages in flight as the system allows. */
 void wire_roomy(int sock);
-/* Is the process at the other end our own user's (or the system's)? */
-bool wire_trusted(int sock);
+/* Whose process is at the other end? *uid (may be NULL): its user. */
+enum wire_peer wire_peer(int sock, uid_t *uid);
 
 /* ---- cm.c ---- */
 int shm_listen_init(struct gn_listener *listener, const char *name);
@@ -344,6 +425,8 @@ static inline void shm_conn_publish_recv(struct shm_conn *c, uint64_t position, 
 void shm_conn_init(struct shm_conn *conn);
 /* Make our half of what is shared; area_fd is to be sent and closed. */
 int shm_conn_mine(struct shm_qp *qp, int *area_fd);
+/* Who is at the other end? Before anything of the peer is taken. */
+int shm_conn_identify(struct shm_qp *qp);
 /* Send the peer the memory it may reach, now and whenever there is more. */
 int shm_conn_join(struct shm_qp *qp);
 /* Take the peer's half. */
@@ -352,6 +435,8 @@ int shm_conn_meet(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_f
 void shm_conn_up(struct shm_qp *qp);
 /* A message of the control socket that is not of the handshake itself. */
 int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, const int *fds);
+/* End it, without waiting for the peer's copies: 0 when there are none, or -EAGAIN. */
+int shm_conn_close(struct shm_qp *qp);
 /* Everything of a connection goes, the peer is told. */
 void shm_conn_fini(struct shm_qp *qp);
 /* Read what came on the control socket; notices the peer's end. */
@@ -363,10 +448,20 @@ void shm_conn_catch_up(struct shm_qp *qp);
 /* Tell the peer that the receive cq is armed; that sends wait for credit. */
 void shm_conn_arm(struct shm_qp *qp);
 void shm_conn_await_credit(struct shm_qp *qp);
-const struct shm_map *shm_peer_mem(const struct shm_conn *conn, uint64_t id);
+const struct peer_mem *shm_peer_mem(const struct shm_conn *conn, uint64_t id);
+
+/* ---- quota.c: mappings of strangers count against three limits ---- */
+/* The user of a stranger at the other end; nothing is charged for anybody else. */
+int shm_quota_join(struct shm_qp *qp, uid_t uid);
+/* One more mapping: 0 or -EDQUOT. */
+int shm_quota_take(struct shm_qp *qp, uint64_t bytes);
+void shm_quota_give(struct shm_qp *qp, uint64_t bytes);
+/* All of it, and the user with it. */
+void shm_quota_leave(struct shm_qp *qp);
 
 /* ---- qp.c ---- */
 int shm_qp_init(struct gn_qp *qp);
+int shm_qp_close(struct gn_qp *qp);
 void shm_qp_fini(struct gn_qp *qp);
 int shm_qp_error(struct gn_qp *qp);
 /* To error, and everything outstanding flushes. */

@@ -27,6 +27,7 @@ struct ud_in {
 	struct shm_rx rx;
 	struct ud_port *port;
 	struct chan_fd sock;
+	enum wire_peer who;
 	struct shm_map *map;
 	struct ud_ring *ring;
 	uint64_t slot, data_at;
@@ -210,7 +211,7 @@ static bool greet(struct ud_in *in, const union wire_any *msg, ssize_t len, cons
 
 	if (!wire_is(msg, len, WIRE_UD, sizeof(msg->ud)) || fds[0] < 0 ||
 	    msg->ud.dst_qpn != in->port->qp->qp.qpn ||
-	    shm_map_peer(fds[0], sizeof(struct ud_ring), true, true, &in->map))
+	    shm_map_peer(fds[0], sizeof(struct ud_ring), true, in->who, &in->map))
 		return false;
 	in->ring = (struct ud_ring *)(void *)in->map->addr;
 	shm_rx_add(&in->rx, cq, progress_datagrams);
@@ -283,6 +284,7 @@ static void admit(struct ud_port *port, int sock)
 		return;
 	}
 	in->port = port;
+	in->who = wire_peer(sock, NULL);
 	in->sock = (struct chan_fd){.fd = sock, .ready = sender_ready};
 	in->next = port->senders;
 	in->prev = &port->senders;
@@ -306,7 +308,7 @@ static void door_ready(struct chan_fd *cfd)
 
 		if (sock < 0)
 			return;
-		if (!wire_trusted(sock))
+		if (wire_peer(sock, NULL) == PEER_STRANGER)
 			close(sock);
 		else
 			admit(port, sock);

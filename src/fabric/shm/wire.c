@@ -117,13 +117,17 @@ void wire_wake(int sock)
 	wire_send(sock, &msg, sizeof(msg), NULL, 0);
 }
 
-bool wire_trusted(int sock)
+enum wire_peer wire_peer(int sock, uid_t *uid)
 {
-	struct ucred cred;
+	struct ucred cred = {.uid = (uid_t)-1};
 	socklen_t len = sizeof(cred);
+	const bool known = !getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len);
 
-	return !getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) &&
-	       (cred.uid == geteuid() || cred.uid == 0);
+	if (uid)
+		*uid = cred.uid;
+	if (!known || (cred.uid != geteuid() && cred.uid != 0))
+		return PEER_STRANGER;
+	return cred.uid == geteuid() && cred.pid == getpid() ? PEER_SELF : PEER_USER;
 }
 
 void wire_roomy(int sock)
