@@ -107,30 +107,20 @@ static bool read_value(struct px_conn *c)
 	return n;
 }
 
-static bool pinned(const struct px_conn *c)
-{
-	const bool own = c->mode == PX_MODE_VALUE && !c->in_needed;
-
-	return c->slots > (own ? 1u : 0u);
-}
-
 static bool read_more(struct px_conn *c)
 {
 	size_t n;
+	int rc;
 
 	if (!c->readable)
 		return false;
 	if (c->mode == PX_MODE_VALUE && c->in_at == c->in_len)
 		return read_value(c);
-	if (!px_in_begin(c)) {
-		c->dead = true;
+	rc = px_in_ready(c);
+	c->dead |= rc == -ENOMEM;
+	if (rc)
 		return false;
-	}
-	if (!pinned(c))
-		px_in_tidy(c);
-	if (c->in_len == PX_IN_BYTES)
-		return false;
-	n = read_some(c, c->in + c->in_len, PX_IN_BYTES - c->in_len);
+	n = read_some(c, c->in->bytes + c->in_len, c->in->room - c->in_len);
 	c->in_len += (uint32_t)n;
 	return n;
 }
@@ -176,8 +166,8 @@ void px_conn_turn(struct px_conn *c)
 	if (is_over(c))
 		c->dead = true;
 	if (!c->dead) {
-		if (!pinned(c) && !c->queued)
-			px_in_rest(c);
+		if (!c->queued)
+			px_in_shrink(c);
 		return;
 	}
 	if (c->fd >= 0)

@@ -4,9 +4,13 @@
  *
  * A thread has an epoll set, a client of the store, and connections that nobody else touches. What
  * a connection asks for lies in slots, in the order in which it is to be answered; a slot's
- * operation is under way, or done. Lines and values stay where they were read, in the connection's
- * input, as long as a slot needs them: so input is read behind what is there, and moved only when
- * no slot is left.
+ * operation is under way, or done.
+ *
+ * Lines, keys and values stay where they were read, in the connection's input buffer, and slots
+ * point into it. The buffer is reference counted: the connection has a reference, and so has every
+ * slot, from px_slot_new() until px_slot_free() or px_slot_detach(). pool.c is the only place that
+ * moves or frees bytes of a buffer, and it asserts that no slot has a reference. A connection has
+ * one buffer: while slots refer to it, more is read behind what is there or not at all.
  */
 #ifndef GN_PROXY_FRONT_H
 #define GN_PROXY_FRONT_H
@@ -34,11 +38,20 @@ enum px_slot_state {
 	PX_DONE,
 };
 
+/* Input of a connection. */
+struct px_in {
+	uint32_t refs; /* the connection's, and one of each slot that may point into it */
+	uint32_t room; /* PX_IN_BYTES; less: the beginning of a command, kept while it is idle */
+	struct px_in *next_free;
+	char bytes[]; /* room, and PX_SLACK */
+};
+
 struct px_slot {
 	struct px_request request;
 	struct px_slot *next; /* of the connection, or of the free ones */
 	struct px_slot **prev;
 	struct px_conn *conn;
+	struct px_in *in;    /* what the request points into; NULL: nothing of it */
 	char *more;	     /* its own memory: a value, or an answer that is ready */
 	uint32_t more_bytes; /* … and how much */
 	uint32_t raw_bytes;  /* of more, that are the answer */
@@ -74,12 +87,10 @@ struct px_conn {
 	struct px_conn *next, **prev;
 	struct px_slot *first, **last;
 	unsigned slots, under_way, reading, again;
-	char *in; /* NULL: nothing was read */
+	struct px_in *in; /* NULL: nothing was read that is not taken apart */
 	uint32_t in_at, in_len;
-	uint32_t keep; /* bytes of in, when it is not as large as usual, but just kept */
-	char *out;     /* what could not be written yet */
+	char *out; /* what could not be written yet */
 	size_t out_at, out_len, out_bytes;
-	bool in_needed; /* by the slot that is being filled */
 	struct px_slot *filling;
 	uint64_t skip;
 	size_t line_end;	       /* PX_MODE_KEYS: 0: it is not there yet */
@@ -109,7 +120,7 @@ struct px_thread {
 	struct px_conn *queue, **queue_last; /* to be looked at */
 	struct px_slot *free_slots;
 	unsigned n_free, ins_free;
-	char *free_ins;
+	struct px_in *free_ins;
 	unsigned under_way;
 	unsigned early_bytes; /* room that values get at once */
 	unsigned fits;	      /* values in a row that would have fit half of that */
@@ -136,10 +147,15 @@ void px_slot_free(struct px_thread *t, struct px_slot *s);
 bool px_slot_more(struct px_thread *t, struct px_slot *s, uint32_t bytes);
 bool px_memory_take(struct px_thread *t, size_t bytes);
 void px_memory_give(struct px_thread *t, size_t bytes);
-bool px_in_begin(struct px_conn *c);
-/* No slot needs it: what is left of it is moved to its beginning, or kept in little room. */
-void px_in_tidy(struct px_conn *c);
-void px_in_rest(struct px_conn *c);
+/* The slot has copied what it needs of the input, and gives up its reference. */
+void px_slot_detach(struct px_slot *s);
+/*
+ * Room to read into, at in->bytes + in_len. -EAGAIN: there is none before slots have given up their
+ * references; -ENOMEM.
+ */
+int px_in_ready(struct px_conn *c);
+/* The connection is idle: what is left of its input is kept in as few bytes as it has, or none. */
+void px_in_shrink(struct px_conn *c);
 void px_in_end(struct px_conn *c);
 void px_pool_empty(struct px_thread *t);
 

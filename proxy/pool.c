@@ -3,6 +3,8 @@
  * Memory of a thread: slots and inputs are used again, last given back first, so that those in use
  * stay in the cache; everything else counts against a limit.
  */
+#include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +12,22 @@
 
 #define SLOTS_KEPT 4096u
 #define INS_KEPT   256u
+
+/* ---- references to inputs ---- */
+
+static void in_unref(struct px_thread *t, struct px_in *in)
+{
+	assert(in->refs);
+	if (--in->refs)
+		return;
+	if (in->room < PX_IN_BYTES || t->ins_free == INS_KEPT) {
+		free(in);
+		return;
+	}
+	in->next_free = t->free_ins;
+	t->free_ins = in;
+	t->ins_free++;
+}
 
 /* ---- slots ---- */
 
@@ -29,6 +47,9 @@ struct px_slot *px_slot_new(struct px_conn *c)
 		memset(&s->request, 0, sizeof(s->request));
 	}
 	s->conn = c;
+	s->in = c->in;
+	if (s->in)
+		s->in->refs++;
 	s->next = NULL;
 	s->raw_bytes = 0;
 	s->reads = false;
@@ -48,8 +69,16 @@ void px_slot_take_back(struct px_conn *c, struct px_slot *s)
 	px_slot_free(c->thread, s);
 }
 
+void px_slot_detach(struct px_slot *s)
+{
+	if (s->in)
+		in_unref(s->conn->thread, s->in);
+	s->in = NULL;
+}
+
 void px_slot_free(struct px_thread *t, struct px_slot *s)
 {
+	px_slot_detach(s);
 	if (s->more) {
 		px_memory_give(t, s->more_bytes);
 		free(s->more);
@@ -90,82 +119,79 @@ bool px_slot_more(struct px_thread *t, struct px_slot *s, uint32_t bytes)
 
 /* ---- inputs ---- */
 
-static char *take_in(struct px_thread *t)
+static struct px_in *in_new(struct px_thread *t, uint32_t room)
 {
-	char *in = t->free_ins;
+	struct px_in *in = room == PX_IN_BYTES ? t->free_ins : NULL;
 
+	if (in) {
+		t->free_ins = in->next_free;
+		t->ins_free--;
+	} else {
+		in = malloc(sizeof(*in) + room + PX_SLACK);
+	}
 	if (!in)
-		return malloc(PX_IN_BYTES + PX_SLACK);
-	memcpy(&t->free_ins, in, sizeof(in));
-	t->ins_free--;
+		return NULL;
+	in->refs = 1;
+	in->room = room;
 	return in;
 }
 
-static void give_in(struct px_thread *t, char *in)
+/* What is not taken apart yet goes to the beginning of to, which may be where it is. */
+static void in_move(struct px_conn *c, struct px_in *to)
 {
-	if (t->ins_free == INS_KEPT) {
-		free(in);
-		return;
-	}
-	memcpy(in, &t->free_ins, sizeof(in));
-	t->free_ins = in;
-	t->ins_free++;
-}
+	struct px_in *from = c->in;
 
-bool px_in_begin(struct px_conn *c)
-{
-	char *in;
-
-	if (c->in && !c->keep)
-		return true;
-	in = take_in(c->thread);
-	if (!in)
-		return false;
-	if (c->in) {
-		memcpy(in, c->in, c->in_len);
-		free(c->in);
-	}
-	c->in = in;
-	c->keep = 0;
-	return true;
-}
-
-void px_in_tidy(struct px_conn *c)
-{
-	if (!c->in_at)
-		return;
+	assert(from->refs == 1 && c->in_len - c->in_at <= to->room);
 	c->in_len -= c->in_at;
-	memmove(c->in, c->in + c->in_at, c->in_len);
+	memmove(to->bytes, from->bytes + c->in_at, c->in_len);
 	c->line_end -= c->line_end ? c->in_at : 0;
 	c->in_at = 0;
+	c->in = to;
+	if (from != to)
+		in_unref(c->thread, from);
 }
 
-void px_in_rest(struct px_conn *c)
+int px_in_ready(struct px_conn *c)
 {
-	char *kept;
+	struct px_in *in = c->in;
 
-	if (!c->in || c->keep)
+	if (in && in->refs > 1)
+		return c->in_len < in->room ? 0 : -EAGAIN;
+	if (!in || in->room < PX_IN_BYTES) {
+		in = in_new(c->thread, PX_IN_BYTES);
+		if (!in)
+			return -ENOMEM;
+	}
+	if (!c->in)
+		c->in = in;
+	else if (c->in_at || c->in != in)
+		in_move(c, in);
+	return c->in_len < in->room ? 0 : -EAGAIN;
+}
+
+void px_in_shrink(struct px_conn *c)
+{
+	const uint32_t left = c->in_len - c->in_at;
+	struct px_in *kept;
+
+	if (!c->in || c->in->refs > 1 || c->in->room < PX_IN_BYTES || left > PX_LINE_MAX)
 		return;
-	px_in_tidy(c);
-	if (c->in_len > PX_LINE_MAX)
+	if (!left) {
+		px_in_end(c);
 		return;
-	kept = c->in_len ? malloc(c->in_len + PX_SLACK) : NULL;
-	if (c->in_len && !kept)
-		return; /* then in all the room it has */
-	if (kept)
-		memcpy(kept, c->in, c->in_len);
-	give_in(c->thread, c->in);
-	c->in = kept;
-	c->keep = c->in_len;
+	}
+	kept = in_new(c->thread, left);
+	if (kept) /* else in all the room it has */
+		in_move(c, kept);
 }
 
 void px_in_end(struct px_conn *c)
 {
-	if (c->in && !c->keep)
-		give_in(c->thread, c->in);
-	else
-		free(c->in);
+	if (c->in)
+		in_unref(c->thread, c->in);
 	c->in = NULL;
+	c->in_at = c->in_len = 0;
+	c->line_end = 0;
 }
 
 void px_pool_empty(struct px_thread *t)
@@ -177,9 +203,9 @@ void px_pool_empty(struct px_thread *t)
 		free(s);
 	}
 	while (t->free_ins) {
-		char *in = t->free_ins;
+		struct px_in *in = t->free_ins;
 
-		memcpy(&t->free_ins, in, sizeof(in));
+		t->free_ins = in->next_free;
 		free(in);
 	}
 	t->n_free = t->ins_free = 0;
