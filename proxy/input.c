@@ -116,7 +116,7 @@ static bool step_keys(struct px_conn *c)
 
 	if (whole && stop > at && c->in->bytes[stop - 1] == '\r')
 		stop--;
-	while (c->slots < PX_WINDOW && !c->dead) {
+	while (!c->dead && px_slot_room(c)) {
 		const char *key;
 		const size_t len = px_key(c->in->bytes, stop, &at, &key);
 		bool last;
@@ -289,14 +289,8 @@ static void act(struct px_slot *s, const char *line, size_t len)
 		c->mode = PX_MODE_OVER;
 		return;
 	case PX_FLUSH:
-		r->kind = PX_SAY;
-		r->say = gn_kv_clear(c->thread->kv, r->op.ttl_s, px_deadline(c->thread)) ?
-				 "SERVER_ERROR the store is not there" :
-				 "OK";
-		return;
 	case PX_STATS:
-		r->kind = PX_SAY;
-		px_stats(s, r->say);
+		px_begin_control(s);
 		return;
 	default:
 		px_begin(s);
@@ -398,6 +392,17 @@ static bool step_new(struct px_conn *c)
 	return true;
 }
 
+/* A slot that waits has its place, whatever the window, and perhaps all that it needs. */
+static bool may_step(struct px_conn *c)
+{
+	if (c->dead || c->mode == PX_MODE_OVER || c->control)
+		return false;
+	if (c->filling)
+		return true;
+	return c->in_at < c->in_len &&
+	       (c->mode == PX_MODE_SKIP || c->mode == PX_MODE_SKIP_LINE || px_slot_room(c));
+}
+
 void px_input(struct px_conn *c)
 {
 	static bool (*const steps[])(struct px_conn * c) = {
@@ -411,8 +416,6 @@ void px_input(struct px_conn *c)
 	};
 	bool more = true;
 
-	/* A slot that waits has its place, whatever the window, and perhaps all that it needs. */
-	while (more && !c->dead && c->mode != PX_MODE_OVER &&
-	       (c->filling || (c->slots < PX_WINDOW && c->in_at < c->in_len)))
+	while (more && may_step(c))
 		more = steps[c->mode](c);
 }

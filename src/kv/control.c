@@ -11,6 +11,7 @@ static void control_end(struct gn_kv_control *k, int error)
 {
 	struct gn_kv_client *c = k->client;
 
+	c->links[k->part].under_way--;
 	*k->prev = k->next;
 	if (k->next)
 		k->next->prev = k->prev;
@@ -44,7 +45,6 @@ static void control_called(struct gn_rpc_op *op)
 	struct gn_kv_control *k = op->arg;
 	struct gn_kv_client *c = k->client;
 
-	c->links[k->part].under_way--;
 	k->called = false;
 	c->down |= op->status == GN_RPC_PEER_GONE;
 	if (op->status != GN_RPC_OK || op->result_len != op->result_room) {
@@ -53,10 +53,13 @@ static void control_called(struct gn_rpc_op *op)
 	}
 	if (k->verb == GN_KV_CONTROL_STATS)
 		kv_stats_add(&k->stats, &k->one);
-	if (++k->part == c->n_links)
+	if (k->part + 1 == c->n_links) {
 		control_end(k, 0);
-	else
-		control_call(k);
+		return;
+	}
+	c->links[k->part++].under_way--;
+	c->links[k->part].under_way++;
+	control_call(k);
 }
 
 /* The next partition; if its connection has no room for a call, the next poll tries again. */
@@ -80,12 +83,10 @@ static void control_call(struct gn_kv_control *k)
 		.arg = k,
 	};
 	/* If the server is found to be gone now, it may end before this returns. */
-	link->under_way++;
 	k->called = true;
 	rc = link->rpc ? gn_rpc_submit(link->rpc, &k->rpc) : -ENOTCONN;
 	if (!rc)
 		return;
-	link->under_way--;
 	k->called = false;
 	if (rc == -EAGAIN)
 		return;
@@ -153,6 +154,8 @@ int gn_kv_control(struct gn_kv_client *c, struct gn_kv_control *k)
 	k->prev = c->controls_end;
 	*c->controls_end = k;
 	c->controls_end = &k->next;
+	/* Also while it waits: slots of calls that timed out are free again after a poll. */
+	c->links[0].under_way++;
 	c->n_ops++;
 	return 0;
 }
