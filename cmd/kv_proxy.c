@@ -30,7 +30,11 @@ static const char help[] =
 	"                     0 is any that is free\n"
 	"  --threads N        1 to 64 (1); clients are spread over them\n"
 	"  --connections N    that may be open at a time (as many as ulimit -n allows)\n"
-	"  --memory N         for values on their way, to 4095M (256M)\n"
+	"  --memory N         for all that clients make it hold, to 4095M (256M, and 8M for\n"
+	"                     a thread at least)\n"
+	"  --stall-ms N       without a byte in the middle of a command or an answer, until a\n"
+	"                     client is closed (60000)\n"
+	"  --idle-ms N        without a command, until a client is closed (never)\n"
 	"  --timeout-ms N     for the store to answer (5000)\n"
 	"  --socket-mode N    who may connect to Unix sockets, octal (700)\n"
 	"  --mode M           of the store's results: hybrid, fetch or reply (hybrid)\n"
@@ -42,7 +46,18 @@ struct request {
 	const char *listen[PROXY_LISTEN_MAX];
 };
 
-enum { SERVER = 256, LISTEN, THREADS, CONNECTIONS, MEMORY, TIMEOUT, SOCKET_MODE, MODE };
+enum {
+	SERVER = 256,
+	LISTEN,
+	THREADS,
+	CONNECTIONS,
+	MEMORY,
+	STALL,
+	IDLE,
+	TIMEOUT,
+	SOCKET_MODE,
+	MODE
+};
 
 static const struct option options[] = {
 	{"server", required_argument, NULL, SERVER},
@@ -50,6 +65,8 @@ static const struct option options[] = {
 	{"threads", required_argument, NULL, THREADS},
 	{"connections", required_argument, NULL, CONNECTIONS},
 	{"memory", required_argument, NULL, MEMORY},
+	{"stall-ms", required_argument, NULL, STALL},
+	{"idle-ms", required_argument, NULL, IDLE},
 	{"timeout-ms", required_argument, NULL, TIMEOUT},
 	{"socket-mode", required_argument, NULL, SOCKET_MODE},
 	{"mode", required_argument, NULL, MODE},
@@ -92,9 +109,14 @@ static int take_option(int option, struct request *r)
 	case CONNECTIONS:
 		return cmd_count("--connections", optarg, 1, 1000000, &r->opts.max_conns);
 	case MEMORY:
-		status = cmd_count("--memory", optarg, 4u << 20, UINT32_MAX, &bytes);
+		status = cmd_count("--memory", optarg, (uint32_t)PROXY_MEMORY_MIN, UINT32_MAX,
+				   &bytes);
 		r->opts.memory = bytes;
 		return status;
+	case STALL:
+		return cmd_count("--stall-ms", optarg, 1, 86400000, &r->opts.stall_ms);
+	case IDLE:
+		return cmd_count("--idle-ms", optarg, 1, 86400000, &r->opts.idle_ms);
 	case TIMEOUT:
 		return cmd_count("--timeout-ms", optarg, 1, 3600000, &r->opts.timeout_ms);
 	case SOCKET_MODE:

@@ -32,11 +32,11 @@ static bool step_skip(struct px_conn *c)
 
 static bool step_skip_line(struct px_conn *c)
 {
-	char *end = memchr(c->in + c->in_at, '\n', c->in_len - c->in_at);
+	char *end = memchr(c->in->bytes + c->in_at, '\n', c->in_len - c->in_at);
 
 	if (end)
 		c->mode = PX_MODE_LINE;
-	c->in_at = end ? (uint32_t)(end + 1 - c->in) : c->in_len;
+	c->in_at = end ? (uint32_t)(end + 1 - c->in->bytes) : c->in_len;
 	return end;
 }
 
@@ -83,9 +83,9 @@ static bool add_key(struct px_conn *c, const char *key, size_t len, bool last)
 /* Of a line whose end is not there: what follows may belong to its last word. */
 static size_t whole_words(const struct px_conn *c)
 {
-	const char *space = memrchr(c->in + c->in_at, ' ', c->in_len - c->in_at);
+	const char *space = memrchr(c->in->bytes + c->in_at, ' ', c->in_len - c->in_at);
 
-	return space ? (size_t)(space - c->in) + 1 : c->in_at;
+	return space ? (size_t)(space - c->in->bytes) + 1 : c->in_at;
 }
 
 static void keys_end(struct px_conn *c)
@@ -102,9 +102,9 @@ static bool find_end(struct px_conn *c)
 
 	if (c->line_end)
 		return true;
-	end = memchr(c->in + c->in_at, '\n', c->in_len - c->in_at);
+	end = memchr(c->in->bytes + c->in_at, '\n', c->in_len - c->in_at);
 	if (end)
-		c->line_end = (size_t)(end + 1 - c->in);
+		c->line_end = (size_t)(end + 1 - c->in->bytes);
 	return end;
 }
 
@@ -114,11 +114,11 @@ static bool step_keys(struct px_conn *c)
 	size_t at = c->in_at, stop = whole ? c->line_end - 1 : whole_words(c);
 	const size_t first = at;
 
-	if (whole && stop > at && c->in[stop - 1] == '\r')
+	if (whole && stop > at && c->in->bytes[stop - 1] == '\r')
 		stop--;
-	while (c->slots < PX_WINDOW && !c->dead) {
+	while (!c->dead && px_slot_room(c)) {
 		const char *key;
-		const size_t len = px_key(c->in, stop, &at, &key);
+		const size_t len = px_key(c->in->bytes, stop, &at, &key);
 		bool last;
 
 		if (len > GN_KV_KEY_MAX || (!whole && c->in_len - at > GN_KV_KEY_MAX && !len)) {
@@ -168,18 +168,18 @@ static void have_value(struct px_slot *s, const char *value)
 	px_begin(s);
 }
 
-/* The line has to make way for what comes next: the slot keeps it. */
-static bool keep_line(struct px_slot *s, const char *line, size_t len)
+/* The value may be long in coming: the slot keeps its line, if it can, and not the whole input. */
+static void keep_line(struct px_slot *s, const char *line, size_t len)
 {
 	struct px_request *r = &s->request;
 
 	if (len > PX_LINE_KEPT)
-		return false;
+		return;
 	memcpy(s->line, line, len + 1);
 	r->op.key = s->line + ((const char *)r->op.key - line);
 	if (r->n_flags)
 		r->flags = s->line + (r->flags - line);
-	return true;
+	px_slot_detach(s);
 }
 
 /* A value that is not there as a whole goes to where it can stay. */
@@ -191,7 +191,7 @@ static void begin_value(struct px_slot *s, const char *line, size_t len)
 
 	if (have >= bytes) {
 		c->in_at += bytes;
-		have_value(s, c->in + c->in_at - bytes);
+		have_value(s, c->in->bytes + c->in_at - bytes);
 		return;
 	}
 	if (bytes > sizeof(s->room) && !px_slot_more(c->thread, s, bytes)) {
@@ -201,11 +201,11 @@ static void begin_value(struct px_slot *s, const char *line, size_t len)
 		skip(c, bytes);
 		return;
 	}
-	memcpy(bytes > sizeof(s->room) ? s->more : s->room, c->in + c->in_at, have);
+	memcpy(bytes > sizeof(s->room) ? s->more : s->room, c->in->bytes + c->in_at, have);
 	c->in_at = c->in_len;
 	s->filled = have;
 	s->state = PX_FILLING;
-	c->in_needed = !keep_line(s, line, len);
+	keep_line(s, line, len);
 	c->mode = PX_MODE_VALUE;
 	c->filling = s;
 }
@@ -218,7 +218,7 @@ static bool step_value(struct px_conn *c)
 	const uint32_t have = c->in_len - c->in_at, n = left < have ? left : have;
 
 	if (n)
-		memcpy(value + s->filled, c->in + c->in_at, n);
+		memcpy(value + s->filled, c->in->bytes + c->in_at, n);
 	s->filled += n;
 	c->in_at += n;
 	if (n < left)
@@ -289,14 +289,8 @@ static void act(struct px_slot *s, const char *line, size_t len)
 		c->mode = PX_MODE_OVER;
 		return;
 	case PX_FLUSH:
-		r->kind = PX_SAY;
-		r->say = gn_kv_clear(c->thread->kv, r->op.ttl_s, px_deadline(c->thread)) ?
-				 "SERVER_ERROR the store is not there" :
-				 "OK";
-		return;
 	case PX_STATS:
-		r->kind = PX_SAY;
-		px_stats(s, r->say);
+		px_begin_control(s);
 		return;
 	default:
 		px_begin(s);
@@ -351,7 +345,7 @@ static bool long_line(struct px_conn *c, const char *line)
 
 static bool step_line(struct px_conn *c)
 {
-	char *line = c->in + c->in_at, *end;
+	char *line = c->in->bytes + c->in_at, *end;
 	const uint32_t have = c->in_len - c->in_at;
 	struct px_slot *s;
 	size_t len, keys;
@@ -360,7 +354,7 @@ static bool step_line(struct px_conn *c)
 	if (!end && have <= PX_LINE_MAX)
 		return false;
 	if (!end) {
-		c->in[c->in_len] = 0;
+		c->in->bytes[c->in_len] = 0;
 		return long_line(c, line);
 	}
 	len = (size_t)(end - line);
@@ -374,7 +368,7 @@ static bool step_line(struct px_conn *c)
 	}
 	px_parse(line, len, &c->thread->context, &s->request, &keys);
 	if (s->request.kind == PX_KEYS) {
-		begin_keys(c, &s->request, keys, (size_t)(end + 1 - c->in));
+		begin_keys(c, &s->request, keys, (size_t)(end + 1 - c->in->bytes));
 		px_slot_take_back(c, s);
 		return step_keys(c);
 	}
@@ -394,8 +388,19 @@ static bool step_line(struct px_conn *c)
 static bool step_new(struct px_conn *c)
 {
 	/* The binary protocol is not spoken here, and who speaks it would not understand. */
-	c->mode = (uint8_t)c->in[c->in_at] == BINARY_REQUEST ? PX_MODE_OVER : PX_MODE_LINE;
+	c->mode = (uint8_t)c->in->bytes[c->in_at] == BINARY_REQUEST ? PX_MODE_OVER : PX_MODE_LINE;
 	return true;
+}
+
+/* A slot that waits has its place, whatever the window, and perhaps all that it needs. */
+static bool may_step(struct px_conn *c)
+{
+	if (c->dead || c->mode == PX_MODE_OVER || c->control)
+		return false;
+	if (c->filling)
+		return true;
+	return c->in_at < c->in_len &&
+	       (c->mode == PX_MODE_SKIP || c->mode == PX_MODE_SKIP_LINE || px_slot_room(c));
 }
 
 void px_input(struct px_conn *c)
@@ -411,8 +416,6 @@ void px_input(struct px_conn *c)
 	};
 	bool more = true;
 
-	/* A slot that waits has its place, whatever the window, and perhaps all that it needs. */
-	while (more && !c->dead && c->mode != PX_MODE_OVER &&
-	       (c->filling || (c->slots < PX_WINDOW && c->in_at < c->in_len)))
+	while (more && may_step(c))
 		more = steps[c->mode](c);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory of a thread: slots and inputs are used again, last given back first, so that those in use
- * stay in the cache; everything else counts against a limit.
+ * stay in the cache. All of it counts against a limit, what is kept to be used again, too.
  */
+#include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +12,109 @@
 
 #define SLOTS_KEPT 4096u
 #define INS_KEPT   256u
+#define WAKE_CONNS 64u	    /* starved connections that try again at a time */
+#define WAKE_NS	   1000000u /* … and then not before so long */
+
+/* ---- limits ---- */
+
+static size_t in_bytes(uint32_t room)
+{
+	return sizeof(struct px_in) + room + PX_SLACK;
+}
+
+static bool fits(const struct px_thread *t, size_t bytes)
+{
+	return t->work_bytes + bytes <= t->proxy->work_bytes;
+}
+
+static bool make_fit(struct px_thread *t, const struct px_conn *c, size_t bytes)
+{
+	while (!fits(t, bytes))
+		if (!px_conn_drop_waiting(t, c))
+			return false;
+	return true;
+}
+
+bool px_memory_take(struct px_thread *t, const struct px_conn *c, size_t bytes)
+{
+	if (!make_fit(t, c, bytes))
+		return false;
+	t->work_bytes += bytes;
+	return true;
+}
+
+void px_memory_give(struct px_thread *t, size_t bytes)
+{
+	assert(t->work_bytes >= bytes);
+	t->work_bytes -= bytes;
+}
+
+void px_starve(struct px_conn *c)
+{
+	if (c->starved)
+		return;
+	c->starved = true;
+	c->next_starved = NULL;
+	*c->thread->starved_last = c;
+	c->thread->starved_last = &c->next_starved;
+}
+
+void px_starved_wake(struct px_thread *t)
+{
+	if (!t->starved || t->now_ns < t->woke_ns + WAKE_NS)
+		return;
+	t->woke_ns = t->now_ns;
+	for (unsigned n = 0; n < WAKE_CONNS && t->starved; n++) {
+		struct px_conn *c = t->starved;
+
+		t->starved = c->next_starved;
+		if (!t->starved)
+			t->starved_last = &t->starved;
+		c->starved = false;
+		px_conn_queue(c);
+	}
+}
+
+/* ---- references to inputs ---- */
+
+static void in_unref(struct px_thread *t, struct px_in *in)
+{
+	assert(in->refs);
+	if (--in->refs)
+		return;
+	if (in->room < PX_IN_BYTES) {
+		px_memory_give(t, in_bytes(in->room));
+		free(in);
+	} else if (t->ins_free == INS_KEPT) {
+		t->ins_bytes -= in_bytes(in->room);
+		free(in);
+	} else {
+		in->next_free = t->free_ins;
+		t->free_ins = in;
+		t->ins_free++;
+	}
+}
 
 /* ---- slots ---- */
+
+bool px_slot_room(struct px_conn *c)
+{
+	struct px_thread *t = c->thread;
+	const struct proxy *p = t->proxy;
+
+	/*
+	 * With slots of its own it has a turn when they are answered, and leaves a quarter of the
+	 * memory and half of the operations to those that have none.
+	 */
+	if (c->slots)
+		return c->slots < PX_WINDOW && t->under_way < PX_OPS_MAX / 2 &&
+		       c->slots * sizeof(struct px_slot) + c->more_bytes < p->conn_bytes &&
+		       fits(t, sizeof(struct px_slot) + p->work_bytes / 4);
+	if (t->under_way < PX_OPS_MAX && make_fit(t, c, sizeof(struct px_slot)))
+		return true;
+	px_starve(c);
+	return false;
+}
 
 struct px_slot *px_slot_new(struct px_conn *c)
 {
@@ -28,7 +131,11 @@ struct px_slot *px_slot_new(struct px_conn *c)
 		s->more = NULL;
 		memset(&s->request, 0, sizeof(s->request));
 	}
+	t->work_bytes += sizeof(*s);
 	s->conn = c;
+	s->in = c->in;
+	if (s->in)
+		s->in->refs++;
 	s->next = NULL;
 	s->raw_bytes = 0;
 	s->reads = false;
@@ -37,6 +144,7 @@ struct px_slot *px_slot_new(struct px_conn *c)
 	*c->last = s;
 	c->last = &s->next;
 	c->slots++;
+	c->progressed = true;
 	return s;
 }
 
@@ -48,14 +156,29 @@ void px_slot_take_back(struct px_conn *c, struct px_slot *s)
 	px_slot_free(c->thread, s);
 }
 
+void px_slot_detach(struct px_slot *s)
+{
+	if (s->in)
+		in_unref(s->conn->thread, s->in);
+	s->in = NULL;
+}
+
+static void free_more(struct px_thread *t, struct px_slot *s)
+{
+	if (!s->more)
+		return;
+	px_memory_give(t, s->more_bytes);
+	s->conn->more_bytes -= s->more_bytes;
+	free(s->more);
+	s->more = NULL;
+}
+
 void px_slot_free(struct px_thread *t, struct px_slot *s)
 {
-	if (s->more) {
-		px_memory_give(t, s->more_bytes);
-		free(s->more);
-		s->more = NULL;
-	}
-	if (t->n_free == SLOTS_KEPT) {
+	px_slot_detach(s);
+	free_more(t, s);
+	px_memory_give(t, sizeof(*s));
+	if (t->n_free >= t->proxy->slots_kept || t->n_free == SLOTS_KEPT) {
 		free(s);
 		return;
 	}
@@ -64,108 +187,133 @@ void px_slot_free(struct px_thread *t, struct px_slot *s)
 	t->n_free++;
 }
 
-bool px_memory_take(struct px_thread *t, size_t bytes)
+/* bytes are taken from the limit already. */
+static bool set_more(struct px_thread *t, struct px_slot *s, uint32_t bytes)
 {
-	if (bytes > t->proxy->memory_of_each - t->memory)
+	free_more(t, s);
+	s->more = malloc(bytes);
+	if (!s->more) {
+		px_memory_give(t, bytes);
 		return false;
-	t->memory += bytes;
+	}
+	s->more_bytes = bytes;
+	s->conn->more_bytes += bytes;
 	return true;
-}
-
-void px_memory_give(struct px_thread *t, size_t bytes)
-{
-	t->memory -= bytes;
 }
 
 bool px_slot_more(struct px_thread *t, struct px_slot *s, uint32_t bytes)
 {
-	if (s->more) {
-		px_memory_give(t, s->more_bytes);
-		free(s->more);
-	}
-	s->more = px_memory_take(t, bytes) ? malloc(bytes) : NULL;
-	s->more_bytes = s->more ? bytes : 0;
-	return s->more;
+	return px_memory_take(t, s->conn, bytes) && set_more(t, s, bytes);
+}
+
+bool px_slot_more_early(struct px_slot *s, uint32_t bytes)
+{
+	struct px_thread *t = s->conn->thread;
+
+	/* Half of the memory is for what has no other choice. */
+	if (s->conn->more_bytes + bytes > t->proxy->conn_bytes ||
+	    !fits(t, bytes + t->proxy->work_bytes / 2))
+		return false;
+	t->work_bytes += bytes;
+	return set_more(t, s, bytes);
 }
 
 /* ---- inputs ---- */
 
-static char *take_in(struct px_thread *t)
+/* One of the usual size, within the limit of inputs; NULL: there is none. */
+static struct px_in *in_take(struct px_conn *c)
 {
-	char *in = t->free_ins;
+	const size_t bytes = in_bytes(PX_IN_BYTES);
+	struct px_thread *t = c->thread;
+	struct px_in *in;
 
-	if (!in)
-		return malloc(PX_IN_BYTES + PX_SLACK);
-	memcpy(&t->free_ins, in, sizeof(in));
-	t->ins_free--;
+	while (!t->free_ins && t->ins_bytes + bytes > t->proxy->ins_bytes)
+		if (!px_conn_drop_waiting(t, c))
+			return NULL;
+	in = t->free_ins;
+	if (in) {
+		t->free_ins = in->next_free;
+		t->ins_free--;
+	} else {
+		in = malloc(bytes);
+		if (!in)
+			return NULL;
+		t->ins_bytes += bytes;
+		in->room = PX_IN_BYTES;
+	}
+	in->refs = 1;
 	return in;
 }
 
-static void give_in(struct px_thread *t, char *in)
+/* A small one, instead of one that is given back right after. */
+static struct px_in *in_keep(struct px_conn *c, uint32_t room)
 {
-	if (t->ins_free == INS_KEPT) {
-		free(in);
-		return;
-	}
-	memcpy(in, &t->free_ins, sizeof(in));
-	t->free_ins = in;
-	t->ins_free++;
-}
+	struct px_in *in = malloc(in_bytes(room));
 
-bool px_in_begin(struct px_conn *c)
-{
-	char *in;
-
-	if (c->in && !c->keep)
-		return true;
-	in = take_in(c->thread);
 	if (!in)
-		return false;
-	if (c->in) {
-		memcpy(in, c->in, c->in_len);
-		free(c->in);
-	}
-	c->in = in;
-	c->keep = 0;
-	return true;
+		return NULL;
+	c->thread->work_bytes += in_bytes(room);
+	in->refs = 1;
+	in->room = room;
+	return in;
 }
 
-void px_in_tidy(struct px_conn *c)
+/* What is not taken apart yet goes to the beginning of to, which may be where it is. */
+static void in_move(struct px_conn *c, struct px_in *to)
 {
-	if (!c->in_at)
-		return;
+	struct px_in *from = c->in;
+
+	assert(from->refs == 1 && c->in_len - c->in_at <= to->room);
 	c->in_len -= c->in_at;
-	memmove(c->in, c->in + c->in_at, c->in_len);
+	memmove(to->bytes, from->bytes + c->in_at, c->in_len);
 	c->line_end -= c->line_end ? c->in_at : 0;
 	c->in_at = 0;
+	c->in = to;
+	if (from != to)
+		in_unref(c->thread, from);
 }
 
-void px_in_rest(struct px_conn *c)
+int px_in_ready(struct px_conn *c)
 {
-	char *kept;
+	struct px_in *in = c->in;
 
-	if (!c->in || c->keep)
+	if (in && in->refs > 1)
+		return c->in_len < in->room ? 0 : -EAGAIN;
+	if (!in || in->room < PX_IN_BYTES) {
+		in = in_take(c);
+		if (!in)
+			return -ENOMEM;
+	}
+	if (!c->in)
+		c->in = in;
+	else if (c->in_at || c->in != in)
+		in_move(c, in);
+	return c->in_len < in->room ? 0 : -EAGAIN;
+}
+
+void px_in_shrink(struct px_conn *c)
+{
+	const uint32_t left = c->in_len - c->in_at;
+	struct px_in *kept;
+
+	if (!c->in || c->in->refs > 1 || c->in->room < PX_IN_BYTES || left > PX_LINE_MAX)
 		return;
-	px_in_tidy(c);
-	if (c->in_len > PX_LINE_MAX)
+	if (!left) {
+		px_in_end(c);
 		return;
-	kept = c->in_len ? malloc(c->in_len + PX_SLACK) : NULL;
-	if (c->in_len && !kept)
-		return; /* then in all the room it has */
-	if (kept)
-		memcpy(kept, c->in, c->in_len);
-	give_in(c->thread, c->in);
-	c->in = kept;
-	c->keep = c->in_len;
+	}
+	kept = in_keep(c, left);
+	if (kept) /* else in all the room it has */
+		in_move(c, kept);
 }
 
 void px_in_end(struct px_conn *c)
 {
-	if (c->in && !c->keep)
-		give_in(c->thread, c->in);
-	else
-		free(c->in);
+	if (c->in)
+		in_unref(c->thread, c->in);
 	c->in = NULL;
+	c->in_at = c->in_len = 0;
+	c->line_end = 0;
 }
 
 void px_pool_empty(struct px_thread *t)
@@ -177,9 +325,10 @@ void px_pool_empty(struct px_thread *t)
 		free(s);
 	}
 	while (t->free_ins) {
-		char *in = t->free_ins;
+		struct px_in *in = t->free_ins;
 
-		memcpy(&t->free_ins, in, sizeof(in));
+		t->free_ins = in->next_free;
+		t->ins_bytes -= in_bytes(in->room);
 		free(in);
 	}
 	t->n_free = t->ins_free = 0;

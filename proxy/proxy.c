@@ -2,6 +2,7 @@
 /*
  * The whole of it: places to listen at, threads, and who lets clients in and hands them round.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -14,7 +15,12 @@
 
 #include "front.h"
 
-#define FDS_KEPT	 64u /* for all that is no client's connection */
+#define FDS_SPARE	 32u
+#define FDS_UNKNOWN	 256u /* … in use, without /proc */
+#define CONN_PART	 8u   /* of a thread's memory for work, for a connection */
+#define KEPT_PART	 16u  /* of a thread's memory, for slots that nobody uses now */
+#define STALL_MS	 60000u
+#define ACCEPTS		 64u /* of a listener, before the next has its turn */
 #define TIMEOUT_MS	 5000u
 #define MEMORY		 (256ull << 20)
 #define SOCKET_MODE	 0700u
@@ -36,16 +42,37 @@ static uint64_t descriptors(void)
 	return limit.rlim_cur;
 }
 
-static int set_limits(struct proxy *p)
+static unsigned open_descriptors(void)
 {
-	const uint64_t fds = descriptors();
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned n = 0;
 
-	if (fds <= FDS_KEPT) {
-		fprintf(stderr, "gannet: %llu descriptors are too few; raise ulimit -n\n",
-			(unsigned long long)fds);
+	if (!dir)
+		return FDS_UNKNOWN;
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+/*
+ * Descriptors that are no clients': those in use when all threads are connected to the store, as
+ * many again as these connections have, for a store that comes back with twice the partitions, and
+ * some for what is open for a moment.
+ */
+static int set_limits(struct proxy *p, unsigned fds_before)
+{
+	const uint64_t fds = descriptors(), used = open_descriptors();
+	const uint64_t kept = used + (used > fds_before ? used - fds_before : 0) + FDS_SPARE;
+
+	if (fds <= kept) {
+		fprintf(stderr,
+			"gannet: %llu descriptors are too few, %llu are for the store; raise "
+			"ulimit -n\n",
+			(unsigned long long)fds, (unsigned long long)kept);
 		return -EMFILE;
 	}
-	p->conns_max = fds - FDS_KEPT;
+	p->conns_max = fds - kept;
 	if (p->opts.max_conns && p->opts.max_conns < p->conns_max)
 		p->conns_max = p->opts.max_conns;
 	else if (p->opts.max_conns > p->conns_max)
@@ -53,6 +80,27 @@ static int set_limits(struct proxy *p)
 			"gannet: warning: %u connections need a higher ulimit -n; %llu it "
 			"is\n",
 			p->opts.max_conns, (unsigned long long)p->conns_max);
+	return 0;
+}
+
+static int share_memory(struct proxy *p)
+{
+	const uint64_t least = p->opts.threads * PROXY_MEMORY_MIN;
+	const uint64_t usual = MEMORY > least ? MEMORY : least;
+	const uint64_t memory = p->opts.memory ? p->opts.memory : usual;
+	const size_t each = memory / p->opts.threads;
+
+	if (memory < least) {
+		fprintf(stderr,
+			"gannet: --memory %lluM is too little for %u threads: each needs %lluM\n",
+			(unsigned long long)(memory >> 20), p->opts.threads,
+			PROXY_MEMORY_MIN >> 20);
+		return -EINVAL;
+	}
+	p->conns_bytes = p->ins_bytes = each / 4;
+	p->slots_kept = (unsigned)(each / KEPT_PART / sizeof(struct px_slot));
+	p->work_bytes = each / 2 - each / KEPT_PART;
+	p->conn_bytes = p->work_bytes / CONN_PART;
 	return 0;
 }
 
@@ -100,6 +148,7 @@ static int start_threads(struct proxy *p)
 int proxy_create(struct gn_fabric *fabric, const struct proxy_opts *opts, struct proxy **out)
 {
 	struct proxy *p = calloc(1, sizeof(*p));
+	unsigned fds_before;
 	int rc;
 
 	if (!p)
@@ -110,16 +159,20 @@ int proxy_create(struct gn_fabric *fabric, const struct proxy_opts *opts, struct
 	p->opts.socket_mode = opts->socket_mode ? opts->socket_mode : SOCKET_MODE;
 	/* What a client reads by itself may be older than what it has just stored. */
 	p->opts.kv.flags |= GN_KV_CALL_ONLY;
-	p->memory_of_each = (opts->memory ? opts->memory : MEMORY) / p->opts.threads;
+	p->opts.stall_ms = opts->stall_ms ? opts->stall_ms : STALL_MS;
 	p->fabric = fabric;
 	p->start_s = time(NULL);
 	gn_mutex_init(&p->lock);
 	gn_cond_init(&p->begun);
-	rc = set_limits(p);
+	rc = share_memory(p);
 	if (!rc)
 		rc = listen_all(p);
+	descriptors();
+	fds_before = open_descriptors();
 	if (!rc)
 		rc = start_threads(p);
+	if (!rc)
+		rc = set_limits(p, fds_before);
 	if (rc) {
 		proxy_destroy(p);
 		return rc;
@@ -167,7 +220,7 @@ void px_sum(const struct proxy *p, struct px_counters *out)
 		field[i] = sum(p, i * sizeof(*field));
 }
 
-static void refuse(struct proxy *p, int fd)
+void px_refuse(struct proxy *p, int fd)
 {
 	static const char text[] = "ERROR Too many open connections\r\n";
 
@@ -177,24 +230,34 @@ static void refuse(struct proxy *p, int fd)
 	close(fd);
 }
 
-/* False: there are no descriptors left. */
+/* Nobody is there, or nobody any more: the next may be. Anything else is a want of something. */
+static bool is_passing(int err)
+{
+	return err == EAGAIN || err == EINTR || err == ECONNABORTED || err == EPROTO;
+}
+
+/* False: there are no descriptors left, or no memory. */
 static bool let_in(struct proxy *p, const struct px_listener *l)
 {
-	for (;;) {
+	for (unsigned i = 0; i < ACCEPTS; i++) {
 		const int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
-		if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
-			gn_log(GN_LOG_WARN, "cannot let a client in: %s", strerror(errno));
+		if (fd < 0 && is_passing(errno))
+			return true;
+		if (fd < 0) {
+			if (!p->told_full)
+				gn_log(GN_LOG_WARN, "cannot let clients in: %s", strerror(errno));
+			p->told_full = true;
 			return false;
 		}
-		if (fd < 0)
-			return true;
+		p->told_full = false;
 		if (p->let_in - sum(p, offsetof(struct px_counters, gone)) >= p->conns_max) {
-			refuse(p, fd);
+			px_refuse(p, fd);
 			continue;
 		}
 		p->let_in += px_thread_give(&p->threads[p->next++ % p->n_threads], fd);
 	}
+	return true;
 }
 
 int proxy_run(struct proxy *p, int stop_fd)

@@ -12,6 +12,7 @@
 
 #define PROXY_THREADS_MAX 64u
 #define PROXY_LISTEN_MAX  16u
+#define PROXY_MEMORY_MIN  (8ull << 20) /* of a thread */
 
 struct proxy_opts {
 	const char *server;	   /* of the store */
@@ -21,7 +22,9 @@ struct proxy_opts {
 	unsigned socket_mode; /* of Unix sockets; 0: 0700 */
 	uint32_t max_conns;   /* 0: as many as descriptors allow */
 	uint32_t timeout_ms;  /* of an operation; 0: 5000 */
-	uint64_t memory;      /* for values under way, of all threads; 0: 256 MiB */
+	uint32_t stall_ms;    /* without a byte within a command or an answer; 0: 60000 */
+	uint32_t idle_ms;     /* without a command; 0: for ever */
+	uint64_t memory;      /* that clients make it hold, in all threads; 0: 256 MiB at least */
 	struct gn_kv_client_opts kv;
 };
 

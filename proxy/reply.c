@@ -110,7 +110,7 @@ static bool keep(struct px_conn *c, const struct gather *g, size_t written)
 	if (c->out_len + more > c->out_bytes) {
 		const size_t bytes = c->out_len + more;
 
-		if (!px_memory_take(t, bytes - c->out_bytes))
+		if (!px_memory_take(t, c, bytes - c->out_bytes))
 			return false;
 		out = realloc(c->out, bytes);
 		if (!out) {
@@ -145,6 +145,7 @@ static size_t write_out(struct px_conn *c, struct iovec *iov, unsigned n)
 	if (rc <= 0)
 		return 0;
 	PX_COUNT(c->thread, bytes_written, rc);
+	c->moved_ns = c->thread->now_ns;
 	return (size_t)rc;
 }
 
@@ -204,5 +205,6 @@ bool px_reply_rest(struct px_conn *c)
 	free(c->out);
 	c->out = NULL;
 	c->out_at = c->out_len = c->out_bytes = 0;
+	c->progressed = true;
 	return true;
 }

@@ -78,6 +78,8 @@ static void connections(struct text *text, const struct proxy *p)
 	count(text, "proxy_commands", sum.commands);
 	count(text, "proxy_values_asked_again", sum.rooms_short);
 	count(text, "proxy_closed_slow", sum.closed_slow);
+	count(text, "proxy_closed_stalled", sum.closed_stalled);
+	count(text, "idle_kicks", sum.closed_idle);
 }
 
 static void store(struct text *text, const struct gn_kv_stats *s)
@@ -202,26 +204,25 @@ static bool fill(struct text *text, const char *which, const struct px_thread *t
 	return true;
 }
 
-void px_stats(struct px_slot *s, const char *which)
+bool px_stats_local(struct px_slot *s, const char *which)
+{
+	if (strcmp(which, "reset") != 0)
+		return false;
+	s->request.say = "RESET"; /* what the store counts is not only this client's */
+	return true;
+}
+
+void px_stats(struct px_slot *s, const char *which, const struct gn_kv_stats *stats)
 {
 	struct px_thread *t = s->conn->thread;
-	struct gn_kv_stats stats;
 	struct text text = {0};
 
-	if (!strcmp(which, "reset")) {
-		s->request.say = "RESET"; /* what the store counts is not only this client's */
-		return;
-	}
-	if (gn_kv_stats(t->kv, GN_KV_ALL, &stats, px_deadline(t))) {
-		s->request.say = "SERVER_ERROR the store is not there";
-		return;
-	}
 	if (!px_slot_more(t, s, TEXT_BYTES)) {
 		s->request.say = "SERVER_ERROR out of memory writing stats";
 		return;
 	}
 	text.at = s->more;
-	if (!fill(&text, which, t, &stats)) {
+	if (!fill(&text, which, t, stats)) {
 		s->request.say = "ERROR";
 		return;
 	}

@@ -13,17 +13,11 @@
 
 #include "front.h"
 
-#define EVENTS	512
-#define LOOK_US 100u	/* for the store to answer, before it is looked who else is ready */
-#define GONE_US 100000u /* for it to come back */
-#define YIELDS	16u
-#define END_US	2000000u /* for what is under way, when it ends */
-
-uint64_t px_deadline(const struct px_thread *t)
-{
-	/* Who is gone is not waited for while connections are. */
-	return gn_deadline_us(gn_kv_rpc(t->kv, 0) ? t->proxy->opts.timeout_ms * 1000ull : GONE_US);
-}
+#define EVENTS	   512
+#define LOOK_US	   100u /* for the store to answer, before it is looked who else is ready */
+#define YIELDS	   16u
+#define STARVED_MS 1	    /* until it is looked again whether there is memory */
+#define END_US	   2000000u /* for what is under way, when it ends */
 
 static void look_at_clock(struct px_thread *t)
 {
@@ -81,12 +75,12 @@ static void take_given(struct px_thread *t)
 
 /* ---- the loop ---- */
 
-static void look_at_events(struct px_thread *t, bool sleep)
+static void look_at_events(struct px_thread *t, int sleep_ms)
 {
 	struct epoll_event events[EVENTS];
 	int n;
 
-	n = epoll_wait(t->epoll_fd, events, EVENTS, sleep ? -1 : 0);
+	n = epoll_wait(t->epoll_fd, events, EVENTS, sleep_ms);
 	look_at_clock(t);
 	for (int i = 0; i < n; i++) {
 		struct px_conn *c = events[i].data.ptr;
@@ -142,7 +136,14 @@ static void wait_for_store(struct px_thread *t)
 static void serve(struct px_thread *t)
 {
 	while (!ending(t)) {
-		look_at_events(t, !t->under_way && !t->queue);
+		int sleep_ms = px_conns_sweep(t);
+
+		px_starved_wake(t);
+		if (t->under_way || t->queue)
+			sleep_ms = 0;
+		else if (t->starved)
+			sleep_ms = STARVED_MS;
+		look_at_events(t, sleep_ms);
 		take_turns(t);
 		if (!t->under_way)
 			continue;
@@ -218,6 +219,8 @@ int px_thread_start(struct px_thread *t)
 {
 	t->epoll_fd = t->wake_fd = -1;
 	t->queue_last = &t->queue;
+	t->starved_last = &t->starved;
+	t->waiting_last = &t->waiting;
 	t->early_bytes = PX_ROOM;
 	return gn_thread_start("kv-proxy", run, t, &t->thread);
 }

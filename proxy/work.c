@@ -10,7 +10,6 @@
 
 #include "front.h"
 
-#define STUCK_US      100000u /* for others to end, so that there is room for one more */
 #define FITS_MANY     4096u
 #define SHORT_OF_ONE  8u
 #define SHORT_OF_MANY 64u
@@ -73,8 +72,8 @@ static uint32_t round_up(uint32_t bytes)
 	return room;
 }
 
-/* A value of len bytes, and CR LF, fit. */
-static bool make_room(struct px_slot *s, uint32_t len)
+/* A value of len bytes, and CR LF, fit. early: that it needs so much is just a guess. */
+static bool make_room(struct px_slot *s, uint32_t len, bool early)
 {
 	struct gn_kv_op *op = &s->request.op;
 
@@ -82,7 +81,7 @@ static bool make_room(struct px_slot *s, uint32_t len)
 	op->room_bytes = PX_ROOM;
 	if (len <= PX_ROOM)
 		return true;
-	if (!px_slot_more(s->conn->thread, s, len + 2))
+	if (early ? !px_slot_more_early(s, len + 2) : !px_slot_more(s->conn->thread, s, len + 2))
 		return false;
 	op->room = s->more;
 	op->room_bytes = len;
@@ -138,14 +137,34 @@ static void again(struct px_slot *s)
 	px_conn_queue(c);
 }
 
+/* What the store's client has of an operation until it ends: a request, and room for a result. */
+static size_t copy_bytes(const struct gn_kv_op *op)
+{
+	return PX_OP_BYTES + op->key_len + op->value_len + op->room_bytes;
+}
+
+static void began(struct px_slot *s)
+{
+	s->state = PX_UNDER_WAY;
+	s->conn->under_way++;
+	s->conn->thread->under_way++;
+	s->conn->thread->work_bytes += copy_bytes(&s->request.op);
+}
+
+static void ended(struct px_slot *s)
+{
+	s->conn->under_way--;
+	s->conn->thread->under_way--;
+	px_memory_give(s->conn->thread, copy_bytes(&s->request.op));
+}
+
 /* From within gn_kv_poll() and gn_kv_wait(). */
 static void done(struct gn_kv_op *op)
 {
 	struct px_slot *s = slot_of(op);
 	struct px_conn *c = s->conn;
 
-	c->under_way--;
-	c->thread->under_way--;
+	ended(s);
 	if (s->reads) {
 		learn_room(c->thread, op);
 		if (op->status == GN_KV_TOO_BIG) {
@@ -160,23 +179,18 @@ static void done(struct gn_kv_op *op)
 
 static void submit(struct px_slot *s)
 {
-	struct px_conn *c = s->conn;
-	struct px_thread *t = c->thread;
+	struct px_thread *t = s->conn->thread;
 	struct gn_kv_op *op = &s->request.op;
 	int rc;
 
 	op->done = done;
 	op->deadline_ns = t->now_ns + t->proxy->opts.timeout_ms * 1000000ull;
-	s->state = PX_UNDER_WAY;
-	c->under_way++;
-	t->under_way++;
-	while ((rc = gn_kv_submit(t->kv, op)) == -EAGAIN)
-		gn_kv_wait(t->kv, gn_deadline_us(STUCK_US));
+	began(s);
+	rc = gn_kv_submit(t->kv, op);
 	if (!rc)
 		return;
-	op->status = rc == -ENOTCONN ? GN_KV_GONE : GN_KV_FAILED;
-	c->under_way--;
-	t->under_way--;
+	op->status = rc == -ENOTCONN ? GN_KV_GONE : rc == -EAGAIN ? GN_KV_BUSY : GN_KV_FAILED;
+	ended(s);
 	finish(s);
 }
 
@@ -190,12 +204,85 @@ void px_begin(struct px_slot *s)
 		const bool once = op->how & GN_KV_AND_TOUCH && op->ttl_s == GN_KV_TTL_PAST;
 
 		s->tries = 0;
-		if (!make_room(s, once ? t->context.max_value : t->early_bytes))
-			make_room(s, 0);
+		if (!make_room(s, once ? t->context.max_value : t->early_bytes, !once))
+			make_room(s, 0, false);
 		read_begins(s);
 	}
 	submit(s);
 }
+
+/* ---- requests to the whole store ---- */
+
+struct control {
+	struct gn_kv_control kv;
+	struct px_slot *slot;
+};
+
+static void control_said(struct px_slot *s, int error, const struct gn_kv_stats *stats)
+{
+	struct px_request *r = &s->request;
+	const bool flush = r->kind == PX_FLUSH;
+
+	r->kind = PX_SAY;
+	if (error)
+		r->say = error == -ETIMEDOUT ? "SERVER_ERROR the store does not answer" :
+			 error == -ENOMEM    ? "SERVER_ERROR out of memory" :
+					       "SERVER_ERROR the store is not there";
+	else if (flush)
+		r->say = "OK";
+	else
+		px_stats(s, r->say, stats);
+}
+
+static void control_done(struct gn_kv_control *kv)
+{
+	struct control *k = kv->arg;
+	struct px_slot *s = k->slot;
+
+	s->conn->control = false;
+	ended(s);
+	if (!s->conn->dead)
+		control_said(s, kv->error, &kv->stats);
+	px_memory_give(s->conn->thread, sizeof(*k));
+	free(k);
+	finish(s);
+}
+
+void px_begin_control(struct px_slot *s)
+{
+	struct px_thread *t = s->conn->thread;
+	struct control *k;
+	int rc;
+
+	if (s->request.kind == PX_STATS && px_stats_local(s, s->request.say)) {
+		s->request.kind = PX_SAY;
+		return;
+	}
+	k = calloc(1, sizeof(*k));
+	if (!k) {
+		control_said(s, -ENOMEM, NULL);
+		return;
+	}
+	k->slot = s;
+	k->kv = (struct gn_kv_control){
+		.verb = s->request.kind == PX_FLUSH ? GN_KV_CONTROL_CLEAR : GN_KV_CONTROL_STATS,
+		.delay_s = s->request.op.ttl_s,
+		.deadline_ns = t->now_ns + t->proxy->opts.timeout_ms * 1000000ull,
+		.done = control_done,
+		.arg = k,
+	};
+	rc = gn_kv_control(t->kv, &k->kv);
+	if (rc) {
+		free(k);
+		control_said(s, rc, NULL);
+		return;
+	}
+	t->work_bytes += sizeof(*k);
+	s->conn->control = true;
+	began(s);
+}
+
+/* ---- values that had no room ---- */
 
 void px_begin_again(struct px_conn *c)
 {
@@ -206,7 +293,7 @@ void px_begin_again(struct px_conn *c)
 		/* One large one at a time, and only for who takes what it is given. */
 		if (s->state != PX_AGAIN || (len > PX_ROOM_EARLY && (s != c->first || c->out)))
 			continue;
-		if (make_room(s, len)) {
+		if (make_room(s, len, s != c->first)) {
 			c->again--;
 			submit(s);
 		} else if (s == c->first) {

@@ -248,6 +248,37 @@ GN_API int gn_kv_clear(struct gn_kv_client *client, uint32_t delay_s, uint64_t d
 GN_API int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_stats *out,
 		       uint64_t deadline_ns);
 
+/* The same without waiting for it. */
+enum gn_kv_control_verb {
+	GN_KV_CONTROL_CLEAR, /* as gn_kv_clear() */
+	GN_KV_CONTROL_STATS, /* as gn_kv_stats() of GN_KV_ALL */
+};
+
+/* A request to all partitions: the caller's again when done is called for it. Zeroed first. */
+struct gn_kv_control {
+	enum gn_kv_control_verb verb;
+	uint32_t delay_s;     /* CLEAR */
+	uint64_t deadline_ns; /* gn_now_ns(); 0: GN_FOREVER */
+	void (*done)(struct gn_kv_control *control);
+	void *arg;
+	/* out, valid in done */
+	int error; /* 0, -ETIMEDOUT, -ENOTCONN, …; then some partitions may have done it */
+	struct gn_kv_stats stats;
+	/* private */
+	struct gn_kv_control *next, **prev;
+	struct gn_kv_client *client;
+	uint32_t part, request[2];
+	bool called;
+	struct gn_rpc_op rpc;
+	struct gn_kv_stats one;
+};
+
+/*
+ * Begin it, and have done called from gn_kv_poll() or another call of this client, with the same
+ * rules as after gn_kv_submit(). -ENOTCONN: the server is gone.
+ */
+GN_API int gn_kv_control(struct gn_kv_client *client, struct gn_kv_control *control);
+
 /* What this client has done. */
 struct gn_kv_counters {
 	uint64_t ops;

@@ -74,7 +74,7 @@ int gn_kv_clear(struct gn_kv_client *client, uint32_t delay_s, uint64_t deadline
 }
 
 /* All of it counts, in eight bytes each. */
-static void add_stats(struct gn_kv_stats *to, const struct gn_kv_stats *what)
+void kv_stats_add(struct gn_kv_stats *to, const struct gn_kv_stats *what)
 {
 	uint64_t a[sizeof(*to) / sizeof(uint64_t)], b[sizeof(*to) / sizeof(uint64_t)];
 	const uint64_t uptime_s = what->uptime_s;
@@ -105,7 +105,7 @@ int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_st
 			continue;
 		rc = kv_client_call(client, i, KV_STATS, NULL, 0, &one, sizeof(one), deadline_ns);
 		if (!rc)
-			add_stats(&sum, &one);
+			kv_stats_add(&sum, &one);
 	}
 	if (!rc)
 		*out = sum;

@@ -83,6 +83,7 @@ static void disconnect(struct gn_kv_client *c)
 		gn_rpc_close(link->rpc);
 		link->rpc = NULL;
 	}
+	kv_controls_end_all(c);
 	/* What was not called yet finds nobody, and ends. */
 	for (uint32_t i = 0; i < c->n_links; i++)
 		if (c->links[i].bypass)
@@ -201,6 +202,7 @@ int gn_kv_connect(struct gn_fabric *fabric, const char *addr, const struct gn_kv
 		return -ENOMEM;
 	c->fabric = fabric;
 	c->owner = gn_thread_id();
+	c->controls_end = &c->controls;
 	c->opts = opts ? *opts : (struct gn_kv_client_opts){0};
 	c->addr = gn_alloc(len, 0);
 	if (c->addr)
@@ -270,6 +272,8 @@ static int poll_links(struct gn_kv_client *c)
 	c->ended = 0;
 	kv_messages_end_late(c);
 	kv_message_send_all(c);
+	if (c->controls)
+		kv_controls_poll(c);
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		struct kv_link *link = &c->links[i];
 
@@ -321,6 +325,8 @@ static int wait_links(struct gn_kv_client *c, unsigned *looks, uint64_t deadline
 		until_ns = link->until_ns;
 	if (link->bypass && link->bypass->until_ns < until_ns)
 		until_ns = link->bypass->until_ns;
+	if (c->controls && kv_controls_until(c) < until_ns)
+		until_ns = kv_controls_until(c);
 	rc = gn_rpc_wait(link->rpc, until_ns);
 	if (rc == -EINTR || (rc == -ETIMEDOUT && until_ns == deadline_ns))
 		return rc;
@@ -364,6 +370,27 @@ int gn_kv_do(struct gn_kv_client *c, struct gn_kv_op *ops, unsigned n, uint64_t 
 	return 0;
 }
 
+/*
+ * Who submits does not wait: the server is looked for now and then, when all that was under way has
+ * ended. A server that does not answer takes an attempt's time, and not more than a tenth of all.
+ */
+int kv_client_retry(struct gn_kv_client *c)
+{
+	uint64_t now_ns;
+
+	if (c->closing)
+		return -ENOTCONN;
+	if (!c->down)
+		return 0;
+	now_ns = gn_now_ns();
+	if (c->busy || c->n_ops || now_ns < c->retry_ns)
+		return -ENOTCONN;
+	if (!kv_client_ready(c, gn_deadline_us(SUBMIT_US)))
+		return 0;
+	c->retry_ns = gn_deadline_us(SUBMIT_US) + 9 * (gn_now_ns() - now_ns);
+	return -ENOTCONN;
+}
+
 int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
 {
 	int rc = kv_client_check(c);
@@ -372,22 +399,11 @@ int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
 		return rc;
 	if (!op)
 		return -EINVAL;
-	if (c->closing)
-		return -ENOTCONN;
-	if (c->n_ops >= OPS_MAX)
+	if (!c->closing && c->n_ops >= OPS_MAX)
 		return -EAGAIN;
-	/*
-	 * Who submits does not wait: the server is looked for now and then, when all that was under
-	 * way has ended.
-	 */
-	if (c->down && !c->busy && !c->n_ops &&
-	    (!c->tried_ns || gn_now_ns() > c->tried_ns + SUBMIT_US * 1000ull)) {
-		c->tried_ns = gn_now_ns();
-		if (!kv_client_ready(c, gn_deadline_us(SUBMIT_US)))
-			c->tried_ns = 0;
-	}
-	if (c->down)
-		return -ENOTCONN;
+	rc = kv_client_retry(c);
+	if (rc)
+		return rc;
 	return begin(c, op, KV_STEP_SUBMITTED);
 }
 

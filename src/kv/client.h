@@ -40,16 +40,17 @@ struct gn_kv_client {
 	struct kv_layout layout;
 	struct kv_link *links;
 	uint32_t n_links;
+	struct gn_kv_control *controls, **controls_end;
 	struct kv_message *idle;
 	unsigned n_large;  /* … of which have room for large results */
-	uint64_t n_ops;	   /* under way */
+	uint64_t n_ops;	   /* under way, with controls */
 	uint64_t n_waited; /* … of gn_kv_do() */
 	int ended;	   /* by this poll, of others */
 	bool down;	   /* the server is gone */
 	bool closing;
 	bool busy;	   /* in a call that may call done */
 	bool alone;	   /* what gn_kv_do() begins is all there is */
-	uint64_t tried_ns; /* when it was last looked for */
+	uint64_t retry_ns; /* when it may be looked for again */
 	struct gn_kv_counters count;
 };
 
@@ -75,6 +76,19 @@ int kv_client_ready(struct gn_kv_client *client, uint64_t deadline_ns);
 int kv_client_call(struct gn_kv_client *client, uint32_t part, enum kv_method method,
 		   const void *request, uint32_t request_len, void *result, uint32_t result_len,
 		   uint64_t deadline_ns);
+
+/* Look for a server that is gone, now and then: 0, or -ENOTCONN. */
+int kv_client_retry(struct gn_kv_client *client);
+
+/* calls.c */
+void kv_stats_add(struct gn_kv_stats *to, const struct gn_kv_stats *what);
+
+/* control.c */
+/* Calls those that had to wait, and ends those that have waited for too long. */
+void kv_controls_poll(struct gn_kv_client *client);
+/* … not before: the first deadline of those. */
+uint64_t kv_controls_until(const struct gn_kv_client *client);
+void kv_controls_end_all(struct gn_kv_client *client);
 
 /* message.c */
 /* Begin an operation; its key and partition are known. 0, or -ENOMEM. */

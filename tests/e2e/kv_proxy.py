@@ -6,6 +6,7 @@ speak memcached's protocol.
 
 import os
 import re
+import resource
 import select
 import shutil
 import signal
@@ -16,6 +17,22 @@ import tempfile
 import time
 
 PATIENCE_S = 30  # only a bug takes this long
+
+
+def expect(got, want):
+    """What is wrong, or None."""
+    return None if got == want else f"{got!r} instead of {want!r}"
+
+
+def rss_bytes(pid):
+    with open(f"/proc/{pid}/statm", encoding="ascii") as f:
+        return int(f.read().split()[1]) * resource.getpagesize()
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+        words = f.read().rsplit(")", 1)[1].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Tap:

@@ -234,6 +234,91 @@ static void test_late(void **state)
 	late(true);
 }
 
+/* ---- requests to all partitions that nobody waits for ---- */
+
+#define CONTROLS 100u /* more than a connection has slots */
+
+static void control_ended(struct gn_kv_control *k)
+{
+	struct world *w = k->arg;
+
+	w->ended++;
+	assert_int_equal(gn_kv_close(w->client), -EDEADLK);
+}
+
+/* Begins many, and waits until all have ended; each with that error. */
+static void controls(struct world *w, enum gn_kv_control_verb verb, uint64_t us, int error)
+{
+	static struct gn_kv_control k[CONTROLS];
+	const uint64_t begin_ns = gn_now_ns();
+
+	w->ended = 0;
+	for (unsigned i = 0; i < CONTROLS; i++) {
+		k[i] = (struct gn_kv_control){.verb = verb,
+					      .deadline_ns = gn_deadline_us(us),
+					      .done = control_ended,
+					      .arg = w};
+		assert_int_equal(gn_kv_control(w->client, &k[i]), 0);
+	}
+	while (w->ended < CONTROLS)
+		assert_true(gn_kv_wait(w->client, gn_deadline_us(LONG_US)) > 0);
+	assert_int_equal(w->ended, CONTROLS);
+	assert_true(gn_now_ns() - begin_ns < LONG_US * 1000ull);
+	for (unsigned i = 0; i < CONTROLS; i++) {
+		assert_int_equal(k[i].error, error);
+		if (verb == GN_KV_CONTROL_STATS && !error)
+			assert_int_equal(k[i].stats.items, 2);
+	}
+}
+
+static void test_controls(void **state)
+{
+	struct world w = {.opts = {.threads = 2}};
+	struct gn_kv_control bad = {.verb = GN_KV_CONTROL_STATS};
+	struct gn_kv_stats stats;
+
+	(void)state;
+	world_up(&w);
+	assert_int_equal(gn_kv_connect(w.fabric, w.addr, NULL, &w.client), 0);
+	assert_int_equal(gn_kv_control(w.client, NULL), -EINVAL);
+	assert_int_equal(gn_kv_control(w.client, &bad), -EINVAL);
+	assert_int_equal(gn_kv_set(w.client, "a", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
+	assert_int_equal(gn_kv_set(w.client, "b", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
+	controls(&w, GN_KV_CONTROL_STATS, LONG_US, 0);
+	controls(&w, GN_KV_CONTROL_CLEAR, LONG_US, 0);
+	assert_int_equal(gn_kv_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)), 0);
+	assert_int_equal(stats.items, 0);
+	gn_kv_server_destroy(w.server);
+	w.server = NULL;
+	controls(&w, GN_KV_CONTROL_STATS, LONG_US, -ENOTCONN);
+	bad.done = control_ended;
+	assert_int_equal(gn_kv_control(w.client, &bad), -ENOTCONN);
+	assert_int_equal(gn_kv_close(w.client), 0);
+	world_down(&w);
+}
+
+/* Of a server that hangs: each ends by its deadline, and the client serves on afterwards. */
+static void test_controls_late(void **state)
+{
+	struct world w = {.opts = {.rpc.flags = GN_RPC_POLLED}};
+
+	(void)state;
+	world_up(&w);
+	assert_int_equal(gn_thread_start("server", poll_server, &w, &w.thread), 0);
+	while (gn_kv_connect(w.fabric, w.addr, NULL, &w.client))
+		gn_sleep_us(1000);
+	__atomic_store_n(&w.pause, true, __ATOMIC_RELEASE);
+	controls(&w, GN_KV_CONTROL_CLEAR, SHORT_US, -ETIMEDOUT);
+	__atomic_store_n(&w.pause, false, __ATOMIC_RELEASE);
+	/* Calls that were given up have all slots, until they are answered. */
+	controls(&w, GN_KV_CONTROL_CLEAR, LONG_US, 0);
+	assert_int_equal(gn_kv_set(w.client, "a", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
+	assert_int_equal(gn_kv_close(w.client), 0);
+	__atomic_store_n(&w.stop, true, __ATOMIC_RELEASE);
+	gn_thread_join(w.thread);
+	world_down(&w);
+}
+
 /* ---- another server ---- */
 
 static void restart_at_second(void *arg, uint64_t client, bool came)
@@ -360,6 +445,7 @@ int main(void)
 		cmocka_unit_test(test_late),	     cmocka_unit_test(test_two_servers),
 		cmocka_unit_test(test_restart),	     cmocka_unit_test(test_arguments),
 		cmocka_unit_test(test_long_message), cmocka_unit_test(test_value_lacks),
+		cmocka_unit_test(test_controls),     cmocka_unit_test(test_controls_late),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

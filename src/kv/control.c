@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests to all partitions of a server that nobody waits for: one partition after the other, each
+ * a call by itself.
+ */
+#include <errno.h>
+
+#include "kv/client.h"
+
+static void control_end(struct gn_kv_control *k, int error)
+{
+	struct gn_kv_client *c = k->client;
+
+	c->links[k->part].under_way--;
+	*k->prev = k->next;
+	if (k->next)
+		k->next->prev = k->prev;
+	else
+		c->controls_end = k->prev;
+	c->n_ops--;
+	c->ended++;
+	k->error = error;
+	k->done(k);
+}
+
+static int control_error(unsigned status)
+{
+	switch (status) {
+	case GN_RPC_TIMEOUT:
+		return -ETIMEDOUT;
+	case GN_RPC_PEER_GONE:
+	case GN_RPC_CANCELED:
+		return -ENOTCONN;
+	case GN_RPC_BUSY:
+		return -EBUSY;
+	default:
+		return -EPROTO;
+	}
+}
+
+static void control_call(struct gn_kv_control *k);
+
+static void control_called(struct gn_rpc_op *op)
+{
+	struct gn_kv_control *k = op->arg;
+	struct gn_kv_client *c = k->client;
+
+	k->called = false;
+	c->down |= op->status == GN_RPC_PEER_GONE;
+	if (op->status != GN_RPC_OK || op->result_len != op->result_room) {
+		control_end(k, control_error(op->status));
+		return;
+	}
+	if (k->verb == GN_KV_CONTROL_STATS)
+		kv_stats_add(&k->stats, &k->one);
+	if (k->part + 1 == c->n_links) {
+		control_end(k, 0);
+		return;
+	}
+	c->links[k->part++].under_way--;
+	c->links[k->part].under_way++;
+	control_call(k);
+}
+
+/* The next partition; if its connection has no room for a call, the next poll tries again. */
+static void control_call(struct gn_kv_control *k)
+{
+	const bool stats = k->verb == GN_KV_CONTROL_STATS;
+	struct kv_link *link = &k->client->links[k->part];
+	struct kv_clear *clear = (struct kv_clear *)(void *)k->request;
+	int rc;
+
+	_Static_assert(sizeof(*clear) == sizeof(k->request), "a request of CLEAR");
+	*clear = (struct kv_clear){.delay_s = k->delay_s};
+	k->rpc = (struct gn_rpc_op){
+		.method = stats ? KV_STATS : KV_CLEAR,
+		.request = stats ? NULL : clear,
+		.request_len = stats ? 0 : sizeof(*clear),
+		.result = stats ? &k->one : NULL,
+		.result_room = stats ? sizeof(k->one) : 0,
+		.deadline_ns = k->deadline_ns,
+		.done = control_called,
+		.arg = k,
+	};
+	/* If the server is found to be gone now, it may end before this returns. */
+	k->called = true;
+	rc = link->rpc ? gn_rpc_submit(link->rpc, &k->rpc) : -ENOTCONN;
+	if (!rc)
+		return;
+	k->called = false;
+	if (rc == -EAGAIN)
+		return;
+	k->client->down |= rc == -ENOTCONN;
+	control_end(k, rc);
+}
+
+/* The first that has not been called; each that ends may begin or end others. */
+static struct gn_kv_control *first_waiting(const struct gn_kv_client *c)
+{
+	struct gn_kv_control *k = c->controls;
+
+	while (k && k->called)
+		k = k->next;
+	return k;
+}
+
+void kv_controls_poll(struct gn_kv_client *c)
+{
+	struct gn_kv_control *k = first_waiting(c);
+
+	while (k) {
+		const struct gn_kv_control *before = k;
+
+		if (k->deadline_ns <= gn_now_ns())
+			control_end(k, -ETIMEDOUT);
+		else
+			control_call(k);
+		k = first_waiting(c);
+		if (k == before) /* there is no room for it now */
+			return;
+	}
+}
+
+uint64_t kv_controls_until(const struct gn_kv_client *c)
+{
+	const struct gn_kv_control *k = first_waiting(c);
+
+	return k ? k->deadline_ns : GN_FOREVER;
+}
+
+void kv_controls_end_all(struct gn_kv_client *c)
+{
+	while (c->controls)
+		control_end(c->controls, -ENOTCONN);
+}
+
+int gn_kv_control(struct gn_kv_client *c, struct gn_kv_control *k)
+{
+	int rc = kv_client_check(c);
+
+	if (!rc && (!k || !k->done || k->verb > GN_KV_CONTROL_STATS))
+		rc = -EINVAL;
+	if (!rc)
+		rc = kv_client_retry(c);
+	if (rc)
+		return rc;
+	if (!k->deadline_ns)
+		k->deadline_ns = GN_FOREVER;
+	k->client = c;
+	k->part = 0;
+	k->called = false;
+	k->stats = (struct gn_kv_stats){0};
+	k->next = NULL;
+	k->prev = c->controls_end;
+	*c->controls_end = k;
+	c->controls_end = &k->next;
+	/* Also while it waits: slots of calls that timed out are free again after a poll. */
+	c->links[0].under_way++;
+	c->n_ops++;
+	return 0;
+}
