@@ -15,10 +15,14 @@
 #include "base/mutant.h"
 #include "kv/store.h"
 
-#define LOAD	   4u /* items for a bucket, before there is another */
-#define LINES_MAX  4u
-#define LINK	   (1ull << 31) /* in a slot: the rest is the place of a line */
-#define LINE_BYTES (KV_LINE * sizeof(uint64_t))
+#define LOAD	    4u /* items for a bucket, before there is another */
+#define LINES_MAX   4u
+#define LINK	    (1ull << 31) /* in a slot: the rest is the place of a line */
+#define LINE_BYTES  (KV_LINE * sizeof(uint64_t))
+#define STEP_LINES  64u /* by which the index grows */
+#define SPARE_LEAST 4u	/* lines that are there before the next item may need them */
+#define SPARE_SHARE 3u	/* spare lines for the most buckets: an eighth of memory */
+#define FIRST_SHARE 64u /* of memory is the index at first */
 
 static uint64_t *line_at(const struct gn_kv_store *s, uint32_t place)
 {
@@ -27,10 +31,7 @@ static uint64_t *line_at(const struct gn_kv_store *s, uint32_t place)
 
 static inline uint64_t *bucket(const struct gn_kv_store *s, uint32_t n)
 {
-	const uint64_t chunk = s->chunks[n >> s->chunk_shift];
-
-	return (uint64_t *)(void *)(s->base + chunk * s->segment_bytes +
-				    (n & (s->chunk_lines - 1)) * LINE_BYTES);
+	return (uint64_t *)(void *)(s->buckets_end - ((uint64_t)n + 1) * LINE_BYTES);
 }
 
 static inline uint64_t *bucket_of(const struct gn_kv_store *s, uint64_t hash)
@@ -148,6 +149,7 @@ static void free_line(struct gn_kv_store *s, uint64_t *line)
 {
 	line[0] = s->spare;
 	s->spare = (uint32_t)(((uint8_t *)line - s->base) / KV_UNIT);
+	s->spare_free++;
 	s->stats.spare_lines--;
 }
 
@@ -156,15 +158,8 @@ static uint64_t *new_line(struct gn_kv_store *s)
 {
 	uint64_t *line;
 
-	if (!s->spare && s->spare_next == s->spare_end) {
-		const uint32_t n = kv_segment_take(s, KV_SPARE);
-
-		if (n == KV_NONE)
-			return NULL;
-		s->spare_next = (uint32_t)((uint64_t)n * s->segment_bytes / KV_UNIT);
-		s->spare_end = s->spare_next + s->segment_bytes / KV_UNIT;
-		s->spare_next += n ? 0 : KV_LINE;
-	}
+	if (!s->spare_free)
+		return NULL;
 	if (s->spare) {
 		line = line_at(s, s->spare);
 		s->spare = (uint32_t)line[0];
@@ -173,6 +168,7 @@ static uint64_t *new_line(struct gn_kv_store *s)
 		s->spare_next += KV_LINE;
 	}
 	memset(line, 0, LINE_BYTES);
+	s->spare_free--;
 	s->stats.spare_lines++;
 	return line;
 }
@@ -238,22 +234,15 @@ static uint64_t pull(struct gn_kv_store *s, uint64_t *line, uint32_t place)
 
 /* ---- buckets ---- */
 
-static bool has_chunk(struct gn_kv_store *s, uint32_t bucket_number)
+void kv_index_reserve(struct gn_kv_store *s)
 {
-	uint32_t n;
-
-	if (bucket_number >> s->chunk_shift < s->n_chunks)
-		return true;
-	if (s->n_chunks == s->max_chunks)
-		return false;
-	n = kv_segment_take(s, KV_INDEX);
-	if (n == KV_NONE) {
-		s->wants_chunk = true;
-		return false;
-	}
-	s->wants_chunk = false;
-	s->chunks[s->n_chunks++] = n;
-	return true;
+	s->index_wants = false;
+	if (s->spare_free < SPARE_LEAST && s->stats.spare_lines < s->most / SPARE_SHARE &&
+	    kv_log_cut_bottom(s, STEP_LINES * KV_LINE))
+		s->spare_free += STEP_LINES;
+	if (s->level + s->split == s->room && s->room + STEP_LINES <= s->most &&
+	    kv_log_cut_top(s, STEP_LINES * KV_LINE))
+		s->room += STEP_LINES;
 }
 
 /* All slots of a bucket, the first first; its further lines are free. */
@@ -279,7 +268,7 @@ static void split_one(struct gn_kv_store *s)
 	uint64_t slots[LINES_MAX * KV_LINE], *old, *new;
 	unsigned n;
 
-	if (!has_chunk(s, new_number))
+	if (new_number == s->room)
 		return;
 	old = bucket(s, s->split);
 	new = bucket(s, new_number);
@@ -309,6 +298,7 @@ void kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 		s->stats.items--;
 		s->stats.evicted_bucket++;
 	}
+	s->index_wants = s->spare_free < SPARE_LEAST || s->level + s->split == s->room;
 }
 
 void kv_bucket_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to)
@@ -355,23 +345,32 @@ uint32_t kv_bucket_oldest(const struct gn_kv_store *s, uint64_t hash)
 	return found;
 }
 
+/* The least that there is: what there was at the beginning. */
+static void first_buckets(struct gn_kv_store *s)
+{
+	uint64_t lines = STEP_LINES;
+
+	while (2 * lines * LINE_BYTES <= s->stats.memory / FIRST_SHARE)
+		lines *= 2;
+	s->level = s->room = (uint32_t)lines;
+	s->split = s->spare = 0;
+	s->spare_next = KV_LINE; /* no line is at place 0 */
+	s->spare_free = STEP_LINES - 1;
+	s->index_wants = false;
+	s->stats.items = s->stats.spare_lines = 0;
+	memset(bucket(s, s->level - 1), 0, lines * LINE_BYTES);
+	kv_log_clear(s, STEP_LINES * KV_LINE,
+		     (uint32_t)(((uint8_t *)bucket(s, s->level - 1) - s->base) / KV_UNIT));
+}
+
 void kv_index_make(struct gn_kv_store *s)
 {
-	const uint32_t first = kv_segment_take(s, KV_INDEX);
-
-	s->chunk_lines = s->segment_bytes / LINE_BYTES;
-	s->chunk_shift = (uint32_t)__builtin_ctz(s->chunk_lines);
-	s->level = s->chunk_lines;
-	s->chunks[s->n_chunks++] = first;
-	memset(bucket(s, 0), 0, s->segment_bytes);
+	s->buckets_end = s->base + s->stats.memory / LINE_BYTES * LINE_BYTES;
+	s->most = (uint32_t)(s->stats.memory / LINE_BYTES * 3 / 8);
+	first_buckets(s);
 }
 
 void kv_bucket_clear(struct gn_kv_store *s)
 {
-	for (uint32_t i = 0; i < s->level + s->split; i++) {
-		uint64_t slots[LINES_MAX * KV_LINE];
-
-		empty(s, bucket(s, i), slots);
-	}
-	s->stats.items = 0;
+	first_buckets(s);
 }

@@ -1,107 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The log: where items are. It grows in the active segment. When the last free segment becomes the
- * active one, another is chosen and emptied, a little with every addition, so that it is free when
- * the active one is full: what lives there is moved to the active one, or forgotten. The segment
- * with the fewest living bytes is chosen, if they are not more than half of it: then all are kept.
- * Else memory is full, and it is the oldest's turn: those that were used since the last time are
- * kept, up to a half.
+ * The log: items are appended to the active gap, and while it shrinks the next one is made, a
+ * little with every item, in proportion: so it is there when it is needed. What the index needs is
+ * cut off the ends of the heap, and what lives there is appended.
  */
-#include "kv/store.h"
+#include <errno.h>
 
-#define PACE 4u /* bytes of the old segment that are looked at for one that is added */
+#include "kv/compact.h"
 
-static uint32_t n_free(const struct gn_kv_store *s)
+#define HEAP_LEAST_PCT 50u /* of memory that the index leaves to the heap */
+
+/* ---- items ---- */
+
+void kv_log_timed(struct gn_kv_store *s, uint32_t place)
 {
-	return s->n_idle + (s->n_segments - s->fresh);
+	const struct kv_item *item = kv_at(s, place);
+	const uint32_t expires = kv_expires(item);
+
+	if (unlikely(expires))
+		kv_expiry_add(&s->log.regions[place >> s->log.region_shift].expiry, expires,
+			      kv_item_bytes(item->lengths));
 }
 
-bool kv_log_short(const struct gn_kv_store *s)
+void kv_log_untimed(struct gn_kv_store *s, uint32_t place)
 {
-	return !n_free(s) && (s->tidied == KV_NONE || !s->tidied_all);
-}
+	const struct kv_item *item = kv_at(s, place);
+	const uint32_t expires = kv_expires(item);
 
-/* No item is at place 0. */
-static uint32_t first_byte(uint32_t segment)
-{
-	return segment ? 0 : KV_LINE * KV_UNIT;
-}
-
-uint32_t kv_segment_take(struct gn_kv_store *s, enum kv_kind kind)
-{
-	/* One is left for the log: it cannot be tidied without. */
-	if (n_free(s) <= (kind != KV_LOG && s->active != KV_NONE))
-		return KV_NONE;
-	const uint32_t n = s->n_idle ? s->idle[--s->n_idle] : s->fresh++;
-
-	s->segments[n] = (struct kv_segment){.used = first_byte(n), .kind = kind};
-	return n;
-}
-
-bool kv_log_shrink(struct gn_kv_store *s, uint64_t bytes)
-{
-	const uint64_t n = (bytes + s->segment_bytes - 1) / s->segment_bytes;
-
-	/* The log cannot do without one to go on with, and one to tidy. */
-	if (n + 2 > s->n_segments - s->fresh)
-		return false;
-	s->n_segments -= (uint32_t)n;
-	return true;
-}
-
-void kv_log_unshrink(struct gn_kv_store *s, uint64_t bytes)
-{
-	s->n_segments += (uint32_t)((bytes + s->segment_bytes - 1) / s->segment_bytes);
-}
-
-static void free_segment(struct gn_kv_store *s, uint32_t n)
-{
-	s->segments[n] = (struct kv_segment){.kind = KV_FREE};
-	s->idle[s->n_idle++] = n;
-}
-
-static bool is_better(const struct gn_kv_store *s, uint32_t n, uint32_t best)
-{
-	const struct kv_segment *a = &s->segments[n], *b = &s->segments[best];
-	const uint32_t half = s->segment_bytes / 2;
-
-	if (a->live <= half || b->live <= half)
-		return a->live < b->live;
-	return s->order - a->order > s->order - b->order;
-}
-
-static void begin_tidying(struct gn_kv_store *s)
-{
-	uint32_t best = KV_NONE;
-
-	for (uint32_t i = 0; i < s->fresh; i++)
-		if (s->segments[i].kind == KV_LOG && i != s->active &&
-		    (best == KV_NONE || is_better(s, i, best)))
-			best = i;
-	s->tidied = best;
-	if (best == KV_NONE)
-		return;
-	s->tidied_to = first_byte(best);
-	s->tidied_moved = 0;
-	s->tidied_all = s->segments[best].live <= s->segment_bytes / 2;
-}
-
-/* At the end of the active segment; 0: it is full. */
-static uint32_t append(struct gn_kv_store *s, uint32_t bytes)
-{
-	struct kv_segment *to;
-	uint64_t at;
-
-	if (s->active == KV_NONE)
-		return 0;
-	to = &s->segments[s->active];
-	if (to->used + bytes > s->segment_bytes)
-		return 0;
-	at = (uint64_t)s->active * s->segment_bytes + to->used;
-	to->used += bytes;
-	to->live += bytes;
-	s->stats.item_bytes += bytes;
-	return (uint32_t)(at / KV_UNIT);
+	if (unlikely(expires))
+		kv_expiry_remove(&s->log.regions[place >> s->log.region_shift].expiry, expires,
+				 kv_item_bytes(item->lengths));
 }
 
 void kv_log_kill(struct gn_kv_store *s, uint32_t place)
@@ -109,117 +37,283 @@ void kv_log_kill(struct gn_kv_store *s, uint32_t place)
 	struct kv_item *item = kv_at(s, place);
 	const uint32_t bytes = kv_item_bytes(item->lengths);
 
+	kv_log_untimed(s, place);
 	KV_PUT(&item->used, item->used | KV_ITEM_DEAD);
-	s->segments[kv_segment_of(s, place)].live -= bytes;
+	kv_heap_discount(s, place, bytes);
 	s->stats.item_bytes -= bytes;
 }
 
 void kv_log_undo(struct gn_kv_store *s, uint32_t place, uint32_t bytes)
 {
-	struct kv_segment *segment = &s->segments[kv_segment_of(s, place)];
-
-	segment->used -= bytes;
-	segment->live -= bytes;
+	kv_heap_fill(s, place, place + bytes / KV_UNIT);
+	kv_heap_discount(s, place, bytes);
 	s->stats.item_bytes -= bytes;
 }
 
-static bool keep(struct gn_kv_store *s, uint64_t hash, uint32_t place, uint32_t bytes)
-{
-	const struct kv_item *item = kv_at(s, place);
-	uint32_t to;
+/* ---- gaps ---- */
 
-	if (kv_expires(item) && kv_expires(item) <= s->now_s)
-		return false;
-	if (!s->tidied_all &&
-	    (!(item->used & KV_ITEM_RECENT) || s->tidied_moved + bytes > s->segment_bytes / 2))
-		return false;
-	to = append(s, bytes);
-	if (!to)
-		return false;
-	kv_copy(kv_at(s, to), item, bytes);
-	gn_charge(GN_WORK_COPY, bytes);
-	KV_PUT(&kv_at(s, to)->used, kv_at(s, to)->used & ~KV_ITEM_RECENT);
-	kv_relink(s, hash, place, to);
-	kv_log_kill(s, place);
-	s->tidied_moved += bytes;
-	s->stats.moved += bytes;
-	return true;
+static void close_gap(struct gn_kv_store *s, struct kv_gap *gap)
+{
+	kv_heap_fill(s, gap->at, gap->end);
+	*gap = (struct kv_gap){0, 0};
 }
 
-/* What is left of it is looked at, up to so many bytes; then it is free. */
-static void tidy(struct gn_kv_store *s, uint64_t bytes)
+static void next_gap(struct gn_kv_store *s)
 {
-	const uint32_t n = s->tidied;
+	struct kv_log *log = &s->log;
 
-	while (s->tidied_to < s->segments[n].used) {
-		const uint32_t place =
-			(uint32_t)(((uint64_t)n * s->segment_bytes + s->tidied_to) / KV_UNIT);
-		const struct kv_item *item = kv_at(s, place);
-		const uint32_t size = kv_item_bytes(item->lengths);
-		uint64_t hash;
-
-		if (!bytes)
-			return;
-		bytes -= size < bytes ? size : bytes;
-		s->tidied_to += size;
-		if (item->used & KV_ITEM_DEAD)
-			continue;
-		hash = kv_hash(kv_key(item), kv_key_len(item), s->seed);
-		if (keep(s, hash, place, size))
-			continue;
-		if (kv_expires(item) && kv_expires(item) <= s->now_s)
-			s->stats.expired++;
-		else
-			s->stats.evicted_log++;
-		kv_forget(s, hash, place);
-	}
-	s->tidied = KV_NONE;
-	if (s->wants_chunk) {
-		s->segments[n] = (struct kv_segment){.kind = KV_INDEX};
-		s->chunks[s->n_chunks++] = n;
-		s->wants_chunk = false;
-		begin_tidying(s);
-	} else {
-		free_segment(s, n);
-	}
+	close_gap(s, &log->active);
+	log->active = log->next;
+	log->next = (struct kv_gap){0, 0};
+	for (uint32_t n = log->active.at >> log->region_shift;
+	     n < log->n_regions && n << log->region_shift < log->active.end; n++)
+		log->regions[n].order = log->order;
+	log->order++;
 }
 
-static bool next_segment(struct gn_kv_store *s)
+/* 0: it does not fit. */
+static uint32_t append(struct gn_kv_store *s, uint32_t bytes)
 {
-	uint32_t n;
+	struct kv_log *log = &s->log;
+	const uint32_t at = log->active.at, end = at + bytes / KV_UNIT;
 
-	while (!n_free(s) && s->tidied != KV_NONE)
-		tidy(s, UINT64_MAX);
-	n = kv_segment_take(s, KV_LOG);
-	if (n == KV_NONE)
-		return false;
-	s->active = n;
-	s->segments[n].order = s->order++;
-	if (!n_free(s) && s->tidied == KV_NONE)
-		begin_tidying(s);
-	return true;
+	if (kv_gap_len(&log->active) < bytes / KV_UNIT)
+		return 0;
+	log->active.at = end;
+	if (at >> log->region_shift != end >> log->region_shift)
+		kv_heap_mark(log, at, end);
+	if (end > log->high) {
+		log->high = end;
+		log->fresh = end > log->fresh ? end : log->fresh;
+	}
+	kv_heap_count(s, at, bytes);
+	s->stats.item_bytes += bytes;
+	return at;
+}
+
+/* Compact as much as is due before the active gap is used up. */
+static void keep_pace(struct gn_kv_store *s, uint32_t bytes)
+{
+	struct kv_log *log = &s->log;
+	const struct kv_pass *p = &log->pass;
+	const uint64_t left = kv_gap_len(&log->active);
+
+	if (p->running)
+		kv_compact_some(s, left ? ((uint64_t)bytes * (p->end - p->at) + left - 1) / left :
+					  UINT64_MAX);
+	else if (left <= 1ull << log->region_shift && !kv_gap_len(&log->next))
+		kv_compact_begin(s);
+}
+
+static uint32_t add(struct gn_kv_store *s, uint32_t bytes)
+{
+	struct kv_log *log = &s->log;
+	uint32_t place;
+
+	keep_pace(s, bytes);
+	place = append(s, bytes);
+	if (likely(place))
+		return place;
+	if (log->pass.running && (uint64_t)(log->pass.end - log->pass.begin) * KV_UNIT >= bytes)
+		kv_compact_some(s, UINT64_MAX);
+	if (kv_gap_len(&log->next) < bytes / KV_UNIT) {
+		kv_compact_abort(s);
+		close_gap(s, &log->active);
+		close_gap(s, &log->next);
+		if (!kv_compact_now(s, bytes))
+			return 0;
+	}
+	next_gap(s);
+	return append(s, bytes);
 }
 
 uint32_t kv_log_add(struct gn_kv_store *s, uint32_t bytes)
 {
-	uint32_t place;
-
-	if (s->tidied != KV_NONE)
-		tidy(s, PACE * (uint64_t)bytes);
-	/* What was moved may have filled the next one too. */
-	for (unsigned tries = 0; tries < 4; tries++) {
-		place = append(s, bytes);
-		if (place || !next_segment(s))
-			return place;
-	}
-	return append(s, bytes);
+	if (unlikely(s->index_wants))
+		kv_index_reserve(s);
+	return add(s, bytes);
 }
 
-void kv_log_clear(struct gn_kv_store *s)
+/* ---- the ends of the heap ---- */
+
+/* Where the next item, filler or gap begins. */
+static uint32_t after(const struct gn_kv_store *s, uint32_t at)
 {
-	s->active = s->tidied = KV_NONE;
-	for (uint32_t i = 0; i < s->fresh; i++)
-		if (s->segments[i].kind == KV_LOG)
-			free_segment(s, i);
+	const struct kv_log *log = &s->log;
+
+	if (at == log->active.at && kv_gap_len(&log->active))
+		return log->active.end;
+	if (at == log->next.at && kv_gap_len(&log->next))
+		return log->next.end;
+	return at + kv_step(kv_at(s, at)) / KV_UNIT;
+}
+
+static void close_gaps(struct gn_kv_store *s, uint32_t from, uint32_t to)
+{
+	struct kv_log *log = &s->log;
+
+	if (log->active.at < to && log->active.end > from)
+		close_gap(s, &log->active);
+	if (log->next.at < to && log->next.end > from)
+		close_gap(s, &log->next);
+}
+
+/* A pass may be anywhere in what it has not looked at: it must not be there. */
+static void keep_off(struct gn_kv_store *s, uint32_t from, uint32_t to)
+{
+	if (s->log.pass.running && s->log.pass.begin < to && s->log.pass.end > from)
+		kv_compact_abort(s);
+}
+
+/* These are of the heap no more: what lives there is appended to the rest, or is evicted. */
+static void evacuate(struct gn_kv_store *s, uint32_t from, uint32_t to)
+{
+	for (uint32_t at = from; at < to; at += kv_step(kv_at(s, at)) / KV_UNIT)
+		if (!(kv_at(s, at)->used & KV_ITEM_DEAD)) {
+			const uint32_t bytes = kv_step(kv_at(s, at));
+
+			kv_log_untimed(s, at);
+			kv_heap_discount(s, at, bytes);
+			s->log.exiled += bytes;
+		}
+	for (uint32_t at = from; at < to; at += kv_step(kv_at(s, at)) / KV_UNIT) {
+		struct kv_item *item = kv_at(s, at);
+		const uint32_t bytes = kv_step(item);
+		uint64_t hash;
+		uint32_t place;
+
+		if (item->used & KV_ITEM_DEAD)
+			continue;
+		place = add(s, bytes);
+		hash = kv_hash(kv_key(item), kv_key_len(item), s->seed);
+		if (place) {
+			kv_heap_move(s, hash, at, place, bytes);
+		} else {
+			kv_unlink(s, hash, at);
+			s->stats.evicted_log++;
+		}
+		s->log.exiled -= bytes;
+		s->stats.item_bytes -= bytes;
+		s->log.work += bytes;
+	}
+}
+
+static bool may_cut(const struct gn_kv_store *s, uint32_t units)
+{
+	const uint64_t left = (uint64_t)(s->log.hi - s->log.lo) * KV_UNIT;
+
+	return left >= (uint64_t)units * KV_UNIT + s->stats.memory * HEAP_LEAST_PCT / 100;
+}
+
+bool kv_log_cut_top(struct gn_kv_store *s, uint32_t units)
+{
+	struct kv_log *log = &s->log;
+	const uint32_t old = log->hi, new = old - units;
+	uint32_t n, at;
+
+	if (!may_cut(s, units))
+		return false;
+	if (log->active.end == old && log->active.at <= new) {
+		log->hi = log->active.end = new;
+		return true;
+	}
+	/* The first item that lies beyond the new end, or across it. */
+	for (n = new >> log->region_shift; kv_region_start(log, n) > new; n--)
+		;
+	at = kv_region_start(log, n);
+	keep_off(s, at, old);
+	while (at < new &&after(s, at) <= new)
+		at = after(s, at);
+	close_gaps(s, at, old);
+	log->hi = at;
+	evacuate(s, at, old);
+	log->hi = new;
+	kv_heap_fill(s, at, new);
+	return true;
+}
+
+bool kv_log_cut_bottom(struct gn_kv_store *s, uint32_t units)
+{
+	struct kv_log *log = &s->log;
+	const uint32_t old = log->lo, new = old + units;
+	uint32_t at = old;
+
+	if (!may_cut(s, units))
+		return false;
+	for (; at < new; at = after(s, at)) {
+		keep_off(s, at, at + 1);
+		if (at == log->active.at && log->active.end > new) {
+			kv_heap_fill(s, at, new);
+			log->active.at = new; /* the rest of it stays, and may be large */
+		}
+	}
+	close_gaps(s, old, new);
+	log->lo = at;
+	evacuate(s, old, at);
+	log->lo = new;
+	for (uint32_t n = 0; n <= new >> log->region_shift; n++)
+		log->regions[n].first = new;
+	kv_heap_fill(s, new, at);
+	return true;
+}
+
+bool kv_log_shrink(struct gn_kv_store *s, uint64_t bytes)
+{
+	struct kv_log *log = &s->log;
+	const uint64_t units = (bytes + KV_UNIT - 1) / KV_UNIT;
+
+	/* Only what was never written: clients may still read the rest. */
+	if (units > log->hi - log->lo || !may_cut(s, (uint32_t)units) ||
+	    log->active.end != log->hi || log->hi - units < log->fresh ||
+	    log->hi - units < log->active.at)
+		return false;
+	log->hi -= (uint32_t)units;
+	log->active.end = log->hi;
+	return true;
+}
+
+void kv_log_unshrink(struct gn_kv_store *s, uint64_t bytes)
+{
+	s->log.hi += (uint32_t)((bytes + KV_UNIT - 1) / KV_UNIT);
+	s->log.active.end = s->log.hi;
+}
+
+/* ---- life ---- */
+
+void kv_log_clear(struct gn_kv_store *s, uint32_t lo, uint32_t hi)
+{
+	struct kv_log *log = &s->log;
+
+	log->lo = log->high = lo;
+	log->hi = hi;
+	log->pass.running = false;
+	log->next = (struct kv_gap){0, 0};
+	log->active = (struct kv_gap){lo, hi};
+	log->order = 1;
+	log->expired = log->exiled = 0;
+	log->fresh = log->fresh < lo ? lo : log->fresh;
+	for (uint32_t n = 0; n < log->n_regions; n++)
+		log->regions[n] =
+			(struct kv_region){.first = n << log->region_shift <= lo ? lo : hi};
 	s->stats.item_bytes = 0;
+}
+
+uint64_t kv_log_reserved(const struct gn_kv_store *s)
+{
+	return s->stats.memory - (uint64_t)(s->log.hi - s->log.lo) * KV_UNIT;
+}
+
+int kv_log_make(struct gn_kv_store *s)
+{
+	struct kv_log *log = &s->log;
+	unsigned shift = 0;
+
+	while (KV_UNIT << shift < KV_REGION_MIN ||
+	       (KV_UNIT << shift < KV_REGION_MAX &&
+		(2ull * KV_UNIT << shift) * KV_REGIONS <= s->stats.memory))
+		shift++;
+	log->region_shift = shift;
+	log->n_regions = (uint32_t)(s->stats.memory / KV_UNIT >> shift) + 1;
+	log->regions = gn_alloc(log->n_regions * sizeof(log->regions[0]), 0);
+	return log->regions ? 0 : -ENOMEM;
 }

@@ -4,33 +4,21 @@
 
 #include "kv/cuckoo.h"
 
-#define MEMORY_DEFAULT (64ull << 20)
-#define SEGMENTS       64u /* about so many there should be */
-#define SEGMENT_MIN    (16u << 10)
-#define SEGMENT_MAX    (4u << 20)
-#define LARGE	       (2u * GN_KV_VALUE_MAX) /* of a segment that holds any value */
-#define LARGE_FROM     (8ull * LARGE)	      /* memory with which there are enough of those */
-#define HUGE	       (2u << 20)
-#define GROUP	       32u /* operations whose memory is fetched together */
-#define SECOND_NS      1000000000ull
+#define MEMORY_DEFAULT	   (64ull << 20)
+#define VALUE_SHARE	   4u /* of memory that a value may take */
+#define VALUE_SHARE_BYPASS 16u
+#define HUGE		   (2u << 20)
+#define GROUP		   32u /* operations whose memory is fetched together */
+#define SECOND_NS	   1000000000ull
 /* What the processor does for an operation, for where time is simulated: it misses two lines. */
 #define OPERATION_NS 160u
 
-static uint32_t segment_bytes(uint64_t memory)
+/* With less than a few of the largest values in it, a store would be of no use for others. */
+uint32_t kv_max_value(uint64_t memory, bool bypass)
 {
-	uint32_t bytes = SEGMENT_MIN;
+	const uint64_t most = memory / (bypass ? VALUE_SHARE_BYPASS : VALUE_SHARE);
 
-	while (bytes < SEGMENT_MAX && 2ull * bytes * SEGMENTS <= memory)
-		bytes *= 2;
-	return bytes < LARGE && memory >= LARGE_FROM ? LARGE : bytes;
-}
-
-static uint32_t max_value(uint32_t segment, uint32_t asked)
-{
-	/* A large one may not find room where another lies: some of a segment is left. */
-	const uint32_t most = segment / 2 < GN_KV_VALUE_MAX ? segment / 2 : GN_KV_VALUE_MAX;
-
-	return asked && asked < most ? asked : most;
+	return most < GN_KV_VALUE_MAX ? (uint32_t)most : GN_KV_VALUE_MAX;
 }
 
 static int get_memory(struct gn_kv_store *s, uint64_t bytes, struct gn_fabric *fabric)
@@ -51,30 +39,36 @@ static int get_memory(struct gn_kv_store *s, uint64_t bytes, struct gn_fabric *f
 	return rc;
 }
 
+/* Bypass: the table is elsewhere, and what the heap has not is for the largest item on its way. */
+static int make_readable(struct gn_kv_store *s, struct gn_fabric *fabric)
+{
+	const uint32_t largest = kv_item_bytes(kv_lengths(GN_KV_KEY_MAX, s->max_value) | KV_MORE);
+	int rc;
+
+	s->log.scratch = KV_LINE; /* no item is at place 0 */
+	s->first_place = s->log.scratch + largest / KV_UNIT;
+	kv_log_clear(s, s->first_place, (uint32_t)(s->stats.memory / KV_UNIT));
+	rc = kv_cuckoo_make(s, fabric);
+	return rc ? rc : get_memory(s, (uint64_t)s->log.hi * KV_UNIT, fabric);
+}
+
 static int make(struct gn_kv_store *s, const struct kv_store_opts *opts)
 {
 	const struct gn_kv_store_opts *o = &opts->open;
 	const uint64_t memory = o->memory ? o->memory : MEMORY_DEFAULT;
 	int rc;
 
-	s->segment_bytes = segment_bytes(memory);
-	s->n_segments = (uint32_t)(memory / s->segment_bytes);
-	s->max_chunks = s->n_segments * 3 / 8;
-	s->active = s->tidied = KV_NONE;
-	s->max_value = max_value(s->segment_bytes, o->max_value);
+	s->stats.memory = memory;
+	s->stats.partitions = 1;
+	s->max_value = kv_max_value(memory, opts->fabric);
+	if (o->max_value && o->max_value < s->max_value)
+		s->max_value = o->max_value;
 	s->seed = o->seed ? o->seed : gn_random();
 	s->cas = s->seed >> 8; /* a version of another store is hardly one of this */
 	s->start_ns = gn_now_ns();
-	s->stats.memory = memory;
-	s->stats.partitions = 1;
-	s->segments = gn_alloc(s->n_segments * sizeof(s->segments[0]), 0);
-	s->idle = gn_alloc(s->n_segments * sizeof(s->idle[0]), 0);
-	s->chunks = gn_alloc(s->max_chunks * sizeof(s->chunks[0]), 0);
-	if (!s->segments || !s->idle || !s->chunks)
-		return -ENOMEM;
-	rc = opts->fabric ? kv_cuckoo_make(s, opts->fabric) : 0;
+	rc = kv_log_make(s);
 	if (!rc)
-		rc = get_memory(s, (uint64_t)s->n_segments * s->segment_bytes, opts->fabric);
+		rc = opts->fabric ? make_readable(s, opts->fabric) : get_memory(s, memory, NULL);
 	if (!rc && !opts->fabric)
 		kv_index_make(s);
 	return rc;
@@ -118,9 +112,7 @@ void gn_kv_store_destroy(struct gn_kv_store *s)
 		gn_mem_free(s->mem);
 	else
 		gn_free(s->memory);
-	gn_free(s->segments);
-	gn_free(s->idle);
-	gn_free(s->chunks);
+	gn_free(s->log.regions);
 	gn_free(s);
 }
 
@@ -128,7 +120,8 @@ static void clear(struct gn_kv_store *s)
 {
 	s->flush_at_s = 0;
 	kv_index_clear(s);
-	kv_log_clear(s);
+	if (s->cuckoo)
+		kv_log_clear(s, s->first_place, s->log.hi);
 }
 
 void kv_tick(struct gn_kv_store *s)
@@ -199,11 +192,13 @@ void gn_kv_store_stats(struct gn_kv_store *s, struct gn_kv_stats *out)
 	kv_tick(s);
 	*out = s->stats;
 	out->buckets = s->level + s->split;
-	out->used = (uint64_t)(s->fresh - s->n_idle) * s->segment_bytes;
-	if (s->cuckoo) {
+	if (s->cuckoo)
 		out->buckets = 1ull << kv_cuckoo_table(s->cuckoo)->bits;
-		out->used += s->cuckoo->bytes;
-	}
+	out->used = kv_log_reserved(s);
+	if (s->log.high > s->log.lo)
+		out->used += (uint64_t)((s->log.high < s->log.hi ? s->log.high : s->log.hi) -
+					s->log.lo) *
+			     KV_UNIT;
 	out->uptime_s = s->now_s - 1;
 }
 

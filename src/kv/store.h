@@ -2,10 +2,8 @@
 /*
  * A store as its files see it: a partition of keys, and the memory that it may use.
  *
- * Memory is one range, cut into segments of a size. Most are the log: items are appended to the
- * active segment, and stay where they are until they are dead, or the log is tidied. Others hold
- * the index, or lines for its buckets that have more than eight items. Segments are taken when they
- * are needed, so memory is touched as the store fills.
+ * Memory is one range (log.h): the heap, where items are, in its middle, and the index at its ends.
+ * Memory is touched as the store fills.
  *
  * An index says where the item with a key is, as a place: bytes from the beginning of memory, in
  * units of eight. There are two: buckets (index.c), and a table that clients read (cuckoo.c).
@@ -15,17 +13,7 @@
 
 #include "base/bits.h"
 #include "kv/item.h"
-
-#define KV_NONE UINT32_MAX /* no segment */
-
-enum kv_kind { KV_FREE, KV_LOG, KV_INDEX, KV_SPARE };
-
-struct kv_segment {
-	uint32_t used;	/* bytes from its beginning */
-	uint32_t live;	/* … of items that are not dead */
-	uint32_t order; /* KV_LOG: in which it became the active one */
-	enum kv_kind kind;
-};
+#include "kv/log.h"
 
 #define KV_LINE 8u /* slots of a bucket */
 
@@ -35,30 +23,22 @@ struct gn_kv_store {
 	/* memory */
 	void *memory; /* what base is in, if not in mem */
 	uint8_t *base;
-	uint32_t segment_bytes;	    /* a power of two */
-	uint32_t n_segments, fresh; /* from fresh on none was ever used */
-	struct kv_segment *segments;
-	uint32_t *idle; /* segments that were used and are free */
-	uint32_t n_idle;
-	uint32_t active;		  /* where the log grows */
-	uint32_t order;			  /* of the next one */
-	uint32_t tidied;		  /* the segment that is being emptied, or KV_NONE */
-	uint32_t tidied_to, tidied_moved; /* bytes */
-	bool tidied_all;		  /* what lives there is kept, recent or not */
+	struct kv_log log;
 
-	/* buckets */
-	uint32_t *chunks; /* the segments that hold them */
-	uint32_t n_chunks, max_chunks;
-	uint32_t chunk_lines, chunk_shift; /* buckets in a segment: 1 << chunk_shift */
+	/* buckets: the first ends where memory does, and each next one is before it */
+	uint8_t *buckets_end;
+	uint32_t room, most;   /* buckets for which there is memory, and could ever be */
 	uint32_t level, split; /* there are level + split buckets; level is a power of two */
 	uint32_t spare;	       /* the first free line, as a place; 0: none */
-	uint32_t spare_next, spare_end; /* … and those that were never used */
-	uint32_t found_at;		/* the slot that was found last */
-	bool wide;			/* most items take more than a line */
-	bool wants_chunk;		/* the next segment that is free is for the index */
+	uint32_t spare_next;   /* from here up to the heap none was ever used */
+	uint32_t spare_free;   /* lines, of both kinds */
+	uint32_t found_at;     /* the slot that was found last */
+	bool wide;	       /* most items take more than a line */
+	bool index_wants;      /* kv_index_reserve() has something to do */
 
 	struct kv_cuckoo *cuckoo; /* in place of buckets, or NULL */
 	struct gn_mem *mem;	  /* what base is in, then */
+	uint32_t first_place;	  /* … and the heap begins there */
 
 	uint64_t seed, cas;
 	uint32_t max_value;
@@ -73,16 +53,13 @@ static inline struct kv_item *kv_at(const struct gn_kv_store *s, uint32_t place)
 	return (struct kv_item *)(s->base + (uint64_t)place * KV_UNIT);
 }
 
-static inline uint32_t kv_segment_of(const struct gn_kv_store *s, uint32_t place)
-{
-	return (uint32_t)((uint64_t)place * KV_UNIT / s->segment_bytes);
-}
-
 /* store.c */
 struct kv_store_opts {
 	struct gn_kv_store_opts open;
 	struct gn_fabric *fabric; /* for a store that is read by clients; NULL: it is not */
 };
+/* The largest value that a store with so much memory takes. */
+uint32_t kv_max_value(uint64_t memory, bool bypass);
 int kv_store_make(const struct kv_store_opts *opts, struct gn_kv_store **out);
 /* Look at the clock, and do what is due. */
 void kv_tick(struct gn_kv_store *store);
@@ -93,20 +70,29 @@ void kv_charge(unsigned n);
 const struct kv_item *kv_execute(struct gn_kv_store *store, struct gn_kv_op *op);
 
 /*
- * log.c. Making room may move or forget any item: places that were known before are not valid
+ * log.c. Making room may move or evict any item: places that were known before are not valid
  * after kv_log_add(). 0: there is no room.
  */
+int kv_log_make(struct gn_kv_store *store);
 uint32_t kv_log_add(struct gn_kv_store *store, uint32_t bytes);
 /* What was added last is not wanted. */
 void kv_log_undo(struct gn_kv_store *store, uint32_t place, uint32_t bytes);
 void kv_log_kill(struct gn_kv_store *store, uint32_t place);
-/* No segment is free, and none will be without living items having been forgotten. */
-bool kv_log_short(const struct gn_kv_store *store);
-uint32_t kv_segment_take(struct gn_kv_store *store, enum kv_kind kind); /* or KV_NONE */
-void kv_log_clear(struct gn_kv_store *store);
-/* So many bytes are used elsewhere from now on; false: too much was used already. And back. */
+/* The item that is there has an expiry from now on, or will not have this one any more. */
+void kv_log_timed(struct gn_kv_store *store, uint32_t place);
+void kv_log_untimed(struct gn_kv_store *store, uint32_t place);
+/* Memory is full: an item can only be added if another one is evicted. */
+bool kv_log_short(struct gn_kv_store *store);
+/* Everything is forgotten; the heap is from lo to hi. */
+void kv_log_clear(struct gn_kv_store *store, uint32_t lo, uint32_t hi);
+/* Take so many units from an end of the heap; false: it has too few. Items may be moved. */
+bool kv_log_cut_top(struct gn_kv_store *store, uint32_t units);
+bool kv_log_cut_bottom(struct gn_kv_store *store, uint32_t units);
+/* So many bytes are used elsewhere from now on; false: too much was written already. And back. */
 bool kv_log_shrink(struct gn_kv_store *store, uint64_t bytes);
 void kv_log_unshrink(struct gn_kv_store *store, uint64_t bytes);
+/* Bytes of memory that are not the heap's: the index. */
+uint64_t kv_log_reserved(const struct gn_kv_store *store);
 
 /* index.c, cuckoo.c: the same for each kind of index. */
 #define KV_INDEX_OF(kind)                                                                          \
@@ -125,6 +111,8 @@ void kv_bucket_prepare_last(const struct gn_kv_store *store, uint64_t hash);
 void kv_bucket_promote(struct gn_kv_store *store, uint64_t hash, uint32_t place);
 uint32_t kv_bucket_oldest(const struct gn_kv_store *store, uint64_t hash);
 void kv_index_make(struct gn_kv_store *store);
+/* Make room for what the next item may need of the index. Items may be moved. */
+void kv_index_reserve(struct gn_kv_store *store);
 
 static inline uint32_t kv_find(struct gn_kv_store *s, uint64_t hash, const void *key,
 			       uint32_t key_len)

@@ -136,6 +136,7 @@ static uint32_t make_room(struct gn_kv_store *s, uint64_t hash, uint32_t bytes, 
 	if (!oldest || s->mem || kv_item_bytes(kv_at(s, oldest)->lengths) != bytes)
 		return kv_log_add(s, bytes);
 	kv_unlink(s, hash, oldest);
+	kv_log_untimed(s, oldest);
 	s->stats.evicted_bucket++;
 	*bits |= KV_ITEM_RECENT; /* though its segment is not */
 	return oldest;
@@ -154,6 +155,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 	    kv_item_bytes(kv_at(s, old)->lengths) == bytes) {
 		place = old;
 		bits |= KV_ITEM_RECENT;
+		kv_log_untimed(s, place);
 		fill(kv_at(s, place), op, w, kv_at(s, old));
 		KV_PUT(&kv_at(s, place)->used, stamp(s, bits));
 	} else {
@@ -178,6 +180,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 			kv_link(s, op->hash, place);
 		}
 	}
+	kv_log_timed(s, place);
 	kv_promote(s, op->hash, place);
 	tell(s, op, kv_at(s, place));
 	return GN_KV_OK;
@@ -263,8 +266,10 @@ static unsigned rewrite(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t pla
 
 		return status == GN_KV_STATUSES ? GN_KV_MISS : status;
 	}
+	kv_log_untimed(s, place);
 	if (kv_more(item))
 		kv_more(item)->expires = expires;
+	kv_log_timed(s, place);
 	item->cas = cas;
 	item->used = stamp(s, bits);
 	tell(s, op, item);
