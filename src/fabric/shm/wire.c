@@ -126,6 +126,16 @@ bool wire_trusted(int sock)
 	       (cred.uid == geteuid() || cred.uid == 0);
 }
 
+bool wire_same_peer(int sock, int other)
+{
+	struct ucred cred[2];
+	socklen_t len = sizeof(*cred);
+
+	return !getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred[0], &len) &&
+	       !getsockopt(other, SOL_SOCKET, SO_PEERCRED, &cred[1], &len) &&
+	       cred[0].pid == cred[1].pid;
+}
+
 void wire_roomy(int sock)
 {
 	const int bytes = 1 << 20;

@@ -126,6 +126,23 @@ void sim_qp_fail(struct sim_qp *qp)
 	sim_event_now(sim_engine_of(qp), &qp->stage[SIM_DONE]); /* for its receives */
 }
 
+/* What its stages still have an event for finds nothing to do. */
+int sim_qp_reset(struct gn_qp *base)
+{
+	struct sim_qp *qp = sim_qp_of(base);
+
+	for (uint64_t at = qp->passed[SIM_DONE]; at < qp->sq.head; at++)
+		sim_device_of(qp)->wqes--;
+	for (unsigned i = 0; i < SIM_STAGES; i++)
+		qp->passed[i] = qp->sq.head;
+	qp->sq.tail = qp->sq.head;
+	qp->rq.tail = qp->rq.head;
+	soft_cq_purge(container_of(base->send_cq, struct soft_cq, cq), base);
+	soft_cq_purge(container_of(base->recv_cq, struct soft_cq, cq), base);
+	base->state = GN_QP_READY;
+	return 0;
+}
+
 int sim_qp_error(struct gn_qp *base)
 {
 	sim_qp_fail(sim_qp_of(base));

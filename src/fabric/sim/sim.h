@@ -195,6 +195,7 @@ void sim_cq_push(struct gn_cq *cq, const struct gn_wc *wc, bool solicited);
 /* ---- qp.c ---- */
 int sim_qp_init(struct gn_qp *qp);
 void sim_qp_fini(struct gn_qp *qp);
+int sim_qp_reset(struct gn_qp *qp);
 int sim_qp_error(struct gn_qp *qp);
 /* The parts of its end that others would notice, for qps whose memory goes with their process. */
 void sim_qp_unplug(struct sim_qp *qp);
