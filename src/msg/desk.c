@@ -173,7 +173,7 @@ void msg_desk_turn(struct msg_desk *desk, bool now)
 	}
 	if (unlikely(n < 0))
 		all_fail(desk);
-	msg_ud_mend(desk);
+	msg_ud_tend(desk);
 	if (!now && ++desk->turns < CHAN_EVERY)
 		return;
 	desk->turns = 0;
@@ -237,7 +237,7 @@ int msg_desk_wait(struct msg_desk *desk, uint64_t deadline_ns, const char *reaso
 		until_ns = sooner(until_ns, desk->probe_ns);
 	if (desk->torn_down)
 		until_ns = sooner(until_ns, gn_deadline_us(MSG_SWEEP_US));
-	until_ns = sooner(until_ns, msg_ud_mend_ns(desk));
+	until_ns = sooner(until_ns, msg_ud_reset_ns(desk));
 	rc = gn_wait(items, n, sooner(deadline_ns, until_ns), reason);
 	return rc == -ETIMEDOUT && gn_now_ns() < deadline_ns ? 0 : rc;
 }

@@ -217,11 +217,14 @@ void msg_ud_completed(struct msg_desk *desk, const struct gn_wc *wc);
 bool msg_ud_writable(struct msg_end *end, uint32_t at);
 /* Says what is in a place, as message number, for the first time or again. -EAGAIN: no room now. */
 int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t length, bool again);
-/* Whatever is said next tells when it is done, and so when all before it is. */
-void msg_ud_signal_next(struct msg_desk *desk);
+/* If not: will its sends be known to be done? Not without another, if the last were not signaled. */
+bool msg_ud_will_tell(const struct msg_end *end, uint32_t at);
 void msg_ud_flush(struct msg_desk *desk);
-/* Resets a qp that broke, if it is time to; not between completions. When it will be time. */
-void msg_ud_mend(struct msg_desk *desk);
-uint64_t msg_ud_mend_ns(const struct msg_desk *desk);
+/*
+ * Between two polls: frees what was forgotten and is sent, and resets a qp that broke, if it is time
+ * to. When it will be.
+ */
+void msg_ud_tend(struct msg_desk *desk);
+uint64_t msg_ud_reset_ns(const struct msg_desk *desk);
 
 #endif

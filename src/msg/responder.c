@@ -93,9 +93,13 @@ static void datagram(struct msg_end *end, const struct msg_datagram *head, const
 		r->desk.stats.repeats++;
 		again = true;
 	} else if (!msg_ud_writable(end, head->place)) {
-		/* An earlier answer still waits to be sent: this one comes again, and later. */
-		msg_ud_signal_next(&r->desk);
-		return;
+		/*
+		 * An earlier answer may still wait to be sent. As if the network had lost it, this
+		 * request comes again, later. That answer, said once more, tells when it is done.
+		 */
+		if (msg_ud_will_tell(end, head->place))
+			return;
+		again = true;
 	} else {
 		*done = (struct done){.number = head->number, .is = true};
 		done->length = execute(r, end, data, len,

@@ -5,7 +5,8 @@
  *
  * Anybody who can reach the port can send to the qp, so nothing that arrives may harm it: it has a
  * random qkey, which only requesters that were accepted know, and each receive has room for the
- * longest datagram there is. If the qp breaks all the same, it is reset in place and its connections
+ * longest datagram there is. Sends have a completion queue of their own, which is polled when it
+ * matters that they are done. If the qp breaks all the same, it is reset in place and its connections
  * go on: they have lost what was under way, as datagrams may be, and ask again.
  */
 #include <errno.h>
@@ -26,13 +27,14 @@
 
 struct msg_ud {
 	struct gn_pd *pd;
+	struct gn_cq *send_cq;
 	struct gn_qp *qp;
 	struct gn_mem *mem;
 	struct gn_mr *mr;
 	uint32_t receives, stride;
 	uint32_t rest; /* bytes of the longest datagram that go to the end of mem, for nobody */
 	size_t bytes;
-	uint64_t queued, done;
+	uint64_t queued, done, told; /* sends; told: when this one is known to be done, plus one */
 	uint32_t depth, silent, signal_every;
 	uint32_t n_chain, n_again;
 	struct gn_wr chain[MSG_CHAIN];
@@ -84,7 +86,7 @@ static void post_receives(struct msg_ud *ud, const uint32_t *which, uint32_t n,
 		sge[i][0] = (struct gn_sge){base + (size_t)which[i] * ud->stride, ud->stride, lkey};
 		sge[i][1] =
 			(struct gn_sge){base + (size_t)ud->receives * ud->stride, ud->rest, lkey};
-		wrs[i] = (struct gn_recv_wr){.id = RECEIVE_ID | which[i],
+		wrs[i] = (struct gn_recv_wr){.id = which[i],
 					     .sge = sge[i],
 					     .n_sge = ud->rest ? 2 : 1,
 					     .next = i + 1 < n ? &wrs[i + 1] : NULL};
@@ -115,7 +117,7 @@ static int make_qp(struct msg_desk *desk)
 	struct msg_ud *ud = desk->ud;
 	const struct gn_qp_opts opts = {
 		.type = GN_QP_UD,
-		.send_cq = desk->cq,
+		.send_cq = ud->send_cq,
 		.recv_cq = desk->cq,
 		.max_send_wr = ud->depth,
 		.max_recv_wr = ud->receives,
@@ -162,6 +164,9 @@ static int make(struct msg_desk *desk, uint32_t bytes)
 		rc = gn_mem_alloc(desk->fabric, all, 0, &ud->mem);
 	if (!rc)
 		rc = gn_mr_register(ud->pd, ud->mem, 0, all, GN_LOCAL_WRITE, &ud->mr);
+	if (!rc)
+		rc = gn_cq_create(desk->ctx, &(struct gn_cq_opts){.depth = ud->depth},
+				  &ud->send_cq);
 	return rc ? rc : make_qp(desk);
 }
 
@@ -242,7 +247,7 @@ static int replace_qp(struct msg_desk *desk)
 	bury(desk, true);
 	gn_qp_destroy(ud->qp);
 	ud->qp = NULL;
-	ud->queued = ud->done = ud->silent = ud->n_chain = ud->n_again = 0;
+	ud->queued = ud->done = ud->told = ud->silent = ud->n_chain = ud->n_again = 0;
 	ud->broken = false;
 	ud->resets = 0;
 	rc = make_qp(desk);
@@ -278,7 +283,7 @@ int msg_ud_open(struct msg_desk *desk, uint32_t receives, uint32_t sends, uint32
 		return -ENOMEM;
 	desk->ud->signal_every = desk->flags & GN_MSG_PAPER ? 1 : SIGNAL_EVERY;
 	desk->ud->receives = least(least(receives, desk->attr.max_recv_wr), half);
-	desk->ud->depth = least(least(sends + BESIDE, desk->attr.max_send_wr), half);
+	desk->ud->depth = least(least(sends + BESIDE, desk->attr.max_send_wr), desk->attr.max_cqe);
 	if (desk->ud->receives < 1 || desk->ud->depth < BESIDE)
 		rc = -ENOSPC;
 	else
@@ -286,7 +291,7 @@ int msg_ud_open(struct msg_desk *desk, uint32_t receives, uint32_t sends, uint32
 	if (rc)
 		msg_ud_close(desk);
 	else
-		desk->cq_room -= desk->ud->receives + desk->ud->depth;
+		desk->cq_room -= desk->ud->receives;
 	return rc;
 }
 
@@ -300,6 +305,7 @@ void msg_ud_close(struct msg_desk *desk)
 		gn_qp_error(ud->qp); /* nothing is under way any more */
 	bury(desk, true);
 	gn_qp_destroy(ud->qp);
+	gn_cq_destroy(ud->send_cq);
 	gn_mr_deregister(ud->mr);
 	gn_mem_free(ud->mem);
 	msg_desk_give_bytes(desk, ud->bytes);
@@ -345,6 +351,23 @@ void msg_ud_flush(struct msg_desk *desk)
 	desk->stats.doorbells += n != 0;
 }
 
+static void poll_sends(struct msg_ud *ud)
+{
+	struct gn_wc wc[SIGNAL_EVERY];
+	int n = (int)SIGNAL_EVERY;
+
+	for (uint32_t polled = 0; polled < ud->depth && n == (int)SIGNAL_EVERY;
+	     polled += SIGNAL_EVERY) {
+		n = gn_cq_poll(ud->send_cq, wc, (int)SIGNAL_EVERY);
+		for (int i = 0; i < n; i++)
+			if (likely(wc[i].status == GN_WC_OK))
+				ud->done = wc[i].id + 1;
+			else
+				ud->broken = true;
+	}
+	ud->broken |= n < 0;
+}
+
 struct msg_sends *msg_ud_sends(uint32_t places)
 {
 	return gn_alloc(places * sizeof(struct msg_sends), 0);
@@ -352,13 +375,26 @@ struct msg_sends *msg_ud_sends(uint32_t places)
 
 bool msg_ud_writable(struct msg_end *end, uint32_t at)
 {
-	const struct msg_ud *ud = end->desk->ud;
+	struct msg_ud *ud = end->desk->ud;
 	const struct msg_sends *sends = &end->sends[at];
+	const uint64_t posted = ud->queued - ud->n_chain;
 
-	/* What is on the chain has not been read at all: the post reads what is sent inline. */
-	if (unlikely(sends->last > ud->queued - ud->n_chain))
+	if (mutant("msg-ud-reuse", MUTANT_ALWAYS))
+		return true;
+	/*
+	 * What is on the chain has not been read at all: a post reads what is sent inline. And what
+	 * tells that others are done must have been posted.
+	 */
+	if (unlikely(sends->last > posted) || (sends->read > ud->done && ud->told > posted))
 		msg_ud_flush(end->desk);
-	return likely(sends->read <= ud->done) || mutant("msg-ud-reuse", MUTANT_ALWAYS);
+	if (sends->read > ud->done)
+		poll_sends(ud);
+	return sends->read <= ud->done;
+}
+
+bool msg_ud_will_tell(const struct msg_end *end, uint32_t at)
+{
+	return end->sends[at].read <= end->desk->ud->told;
 }
 
 /*
@@ -390,11 +426,14 @@ int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t lengt
 	head.conn = (uint16_t)peer->conn;
 	if (!again) /* what is said again is there, and may be with the device */
 		memcpy(place, &head, sizeof(head));
+	if (unlikely(ud->queued - ud->done >= ud->depth))
+		poll_sends(ud);
 	if (ud->broken || ud->queued - ud->done >= ud->depth)
 		return -EAGAIN;
 	ud->silent++;
 	if (is_signaled(end, inlined, again)) {
 		ud->silent = 0;
+		ud->told = ud->queued + 1;
 		flags |= GN_SIGNALED;
 	}
 	ud->sge[i] = (struct gn_sge){place, bytes, end->said.lkey};
@@ -407,11 +446,6 @@ int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t lengt
 	if (ud->n_chain == MSG_CHAIN || (end->desk->flags & GN_MSG_PAPER))
 		msg_ud_flush(end->desk);
 	return 0;
-}
-
-void msg_ud_signal_next(struct msg_desk *desk)
-{
-	desk->ud->silent = SIGNAL_EVERY;
 }
 
 /* ---- receiving ---- */
@@ -459,13 +493,13 @@ static void received(struct msg_desk *desk, const struct gn_wc *wc)
 	receive_again(desk, which);
 }
 
-/* A receive may have failed alone, on a datagram that is none of ours; all else breaks the qp. */
+/* A receive may have failed alone, on a datagram that is none of ours; or the qp is broken. */
 static void failed(struct msg_desk *desk, const struct gn_wc *wc)
 {
 	struct gn_qp_attr attr;
 
-	if (wc->id & RECEIVE_ID && wc->status != GN_WC_FLUSHED &&
-	    !gn_qp_query(desk->ud->qp, &attr) && attr.state == GN_QP_READY) {
+	if (wc->status != GN_WC_FLUSHED && !gn_qp_query(desk->ud->qp, &attr) &&
+	    attr.state == GN_QP_READY) {
 		desk->stats.strays++;
 		receive_again(desk, (uint32_t)wc->id);
 	} else {
@@ -480,30 +514,32 @@ void msg_ud_completed(struct msg_desk *desk, const struct gn_wc *wc)
 	/* Of a broken qp nothing can be posted again, nor be noted for that: it is reset soon. */
 	if (!ud || ud->broken)
 		return;
-	if (unlikely(wc->status != GN_WC_OK))
-		failed(desk, wc);
-	else if (wc->id & RECEIVE_ID)
+	if (likely(wc->status == GN_WC_OK))
 		received(desk, wc);
 	else
-		ud->done = wc->id + 1;
-	if (ud->dead)
-		bury(desk, false);
+		failed(desk, wc);
 }
 
-/* ---- mending ---- */
+/* ---- upkeep ---- */
 
-uint64_t msg_ud_mend_ns(const struct msg_desk *desk)
+uint64_t msg_ud_reset_ns(const struct msg_desk *desk)
 {
 	return desk->ud && desk->ud->broken && desk->ud->resets < RESETS_MAX ? desk->ud->reset_ns :
 									       GN_FOREVER;
 }
 
-void msg_ud_mend(struct msg_desk *desk)
+void msg_ud_tend(struct msg_desk *desk)
 {
 	struct msg_ud *ud = desk->ud;
 	uint64_t now_ns;
 
-	if (likely(!ud || !ud->broken) || ud->resets >= RESETS_MAX)
+	if (!ud)
+		return;
+	if (unlikely(ud->dead)) {
+		poll_sends(ud);
+		bury(desk, false);
+	}
+	if (likely(!ud->broken) || ud->resets >= RESETS_MAX)
 		return;
 	now_ns = gn_now_ns();
 	if (now_ns < ud->reset_ns)
@@ -517,7 +553,7 @@ void msg_ud_mend(struct msg_desk *desk)
 	}
 	desk->stats.resets++;
 	/* Nothing is under way any more. What was on the chain was not posted, and is lost as well. */
-	ud->done = ud->queued;
+	ud->done = ud->told = ud->queued;
 	ud->silent = ud->n_chain = ud->n_again = 0;
 	ud->broken = false;
 	bury(desk, false);
