@@ -108,7 +108,7 @@ GN_API uint64_t gn_sim_events(const struct gn_sim *sim);
  * Of single operations, at the first chance from TIME on, or at every one for DURATION; AMOUNT #17:
  * not before the 17th:
  *     ud-loss ud-dup ud-reorder ud-delay     a datagram that the node sends
- *     qp-error late-completion late-visibility lines torn-read     a request that it posts
+ *     qp-error ack-loss late-completion late-visibility lines torn-read     a request that it posts
  *     rnr     a message that arrives at it finds no receive
  *     alloc register     its gn_alloc() gives NULL, its registration fails
  * Of nodes, for DURATION or, without, for good; at random for 0.1 to 12.8 ms:

@@ -106,6 +106,7 @@ void sim_qp_unplug(struct sim_qp *qp)
 		sim_sample_drop(sim_send_at(qp, at));
 		sim_device_of(qp)->wqes--;
 	}
+	sim_orphans_drop(qp);
 	sim_held_fini(qp);
 	sim_flights_drop(qp);
 	fini_events(qp);
@@ -125,6 +126,16 @@ void sim_qp_fini(struct gn_qp *base)
 }
 
 void sim_qp_fail(struct sim_qp *qp)
+{
+	if (qp->qp.state == GN_QP_ERROR)
+		return;
+	sim_orphans_leave(qp);
+	if (qp->qp.type == GN_QP_RC)
+		sim_stages_unanswered(qp);
+	sim_qp_fail_answered(qp);
+}
+
+void sim_qp_fail_answered(struct sim_qp *qp)
 {
 	if (qp->qp.state == GN_QP_ERROR)
 		return;

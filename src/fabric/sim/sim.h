@@ -124,7 +124,8 @@ struct sim_qp {
 	struct soft_sq sq;
 	struct sim_event stage[SIM_STAGES];
 	struct sim_conn conn;
-	struct sim_flight *flights; /* WRITEs to it that are not visible yet, oldest first */
+	struct sim_flight *flights;  /* WRITEs to it that are not visible yet, oldest first */
+	struct sim_orphans *orphans; /* requests to it whose sender has failed */
 	struct sim_path *path;
 	uint64_t bell_ps; /* when the last doorbell came to the device */
 	bool cold;	  /* … which did not have its context any more */
@@ -132,6 +133,7 @@ struct sim_qp {
 	uint64_t visit_ps, answer_visit_ps;
 	uint64_t heard; /* from its peer: requests that took effect here, answers to READs */
 	uint32_t reads; /* READs and atomics not answered yet: what a fence waits for */
+	bool placing;	/* the request at the head of place takes effect just now */
 	bool up;	/* initialised: others may find it */
 	struct soft_rq rq;
 	struct sim_qp *nic_next, **nic_prev;
@@ -201,8 +203,13 @@ void sim_qp_fini(struct gn_qp *qp);
 int sim_qp_error(struct gn_qp *qp);
 /* The parts of its end that others would notice, for qps whose memory goes with their process. */
 void sim_qp_unplug(struct sim_qp *qp);
-/* To error: everything not yet done flushes. */
+/*
+ * To error: everything not yet done flushes. Requests that have left it may still arrive, and those
+ * that took effect and are not answered may be among the flushed.
+ */
 void sim_qp_fail(struct sim_qp *qp);
+/* … by the answer to a request: what came before was answered, and nothing behind it counts. */
+void sim_qp_fail_answered(struct sim_qp *qp);
 /* The first posted receive completes. */
 void sim_recv_complete(struct sim_qp *qp, struct gn_wc *wc, bool solicited);
 
@@ -220,6 +227,10 @@ extern void (*const sim_stage_fn[SIM_STAGES])(struct sim_event *event);
 void sim_stage_kick(struct sim_qp *qp, enum sim_stage stage);
 /* Everything that has had no effect yet is flushed. */
 void sim_stages_flush(struct sim_qp *qp);
+/* So is, from some request on, what has had one and is not answered yet. */
+void sim_stages_unanswered(struct sim_qp *qp);
+/* Its local buffers can be used: inline, or in regions with the rights. */
+bool sim_local_ok(const struct sim_qp *qp, const struct gn_wr *wr);
 static inline struct sim_send *sim_send_at(const struct sim_qp *qp, uint64_t position)
 {
 	return &qp->sends[position & qp->sq.mask];
@@ -229,9 +240,12 @@ static inline struct sim_send *sim_send_at(const struct sim_qp *qp, uint64_t pos
 
 /* UNFINISHED: more of it at send->at_ps. NOT_READY: no receive. */
 enum sim_placed { SIM_PLACED, SIM_UNFINISHED, SIM_NOT_READY, SIM_REFUSED };
-/* REFUSED: send->status says why; what the target saw of it has been told there. */
-enum sim_placed sim_place(struct sim_qp *from, const struct gn_wr *wr, struct sim_send *send,
-			  struct sim_qp *to);
+/*
+ * REFUSED: send->status says why; what the target saw of it has been told there. from is NULL when
+ * its qp has failed: then it is no READ, and an atomic has no local pieces.
+ */
+enum sim_placed sim_place(struct sim_qp *from, unsigned from_node, const struct gn_wr *wr,
+			  struct sim_send *send, struct sim_qp *to);
 /* Bytes of qp's process were placed: whoever waits for them looks again. */
 void sim_changed(const struct sim_qp *qp, const void *addr, uint64_t len_bytes);
 /* The receive at the head of to's queue can take len_bytes, or why not. */
@@ -271,7 +285,7 @@ void sim_held_drop(struct sim_datagram *datagram); /* it is lost */
 /* ---- flight.c: what becomes visible late, or in pieces ---- */
 
 /* A WRITE takes its time. False: it does not, place it now. */
-bool sim_flight_begin(struct sim_qp *from, const struct gn_wr *wr, struct sim_qp *to, uint8_t *addr,
+bool sim_flight_begin(unsigned from_node, const struct gn_wr *wr, struct sim_qp *to, uint8_t *addr,
 		      uint64_t len_bytes);
 /* What is under way to a qp becomes visible now: all of it, or what is within one region. */
 void sim_flights_land(struct sim_qp *to);
@@ -282,6 +296,12 @@ void sim_flights_drop(struct sim_qp *to);
 bool sim_sample_more(struct sim_qp *from, const struct gn_wr *wr, struct sim_send *send,
 		     const uint8_t *addr, uint64_t len_bytes);
 void sim_sample_drop(struct sim_send *send);
+
+/* ---- orphan.c: requests whose qp has failed after they left it ---- */
+
+/* The qp fails, or goes: some of what it has sent goes on to its peer. */
+void sim_orphans_leave(struct sim_qp *qp);
+void sim_orphans_drop(struct sim_qp *to);
 
 /* ---- ud.c ---- */
 
