@@ -14,6 +14,8 @@
  *     it.
  *  3. A request that fails always completes, signaled or not. Then its qp is in error:
  *     everything outstanding and everything posted later completes as GN_WC_FLUSHED, once each.
+ *     A receive of a UD qp may also fail alone, on a datagram that does not fit it: the qp stays
+ *     ready, and gn_qp_query() tells which of the two has happened.
  *  4. A qp, a cq and an ah have one owner thread and no lock. The qps of a cq have the cq's
  *     owner, who also takes the events of their channel. Created GN_SHARED they may be used from
  *     any thread and share their context's lock; a shared qp needs shared cqs and the other way
@@ -304,6 +306,12 @@ GN_API int gn_qp_destroy_try(struct gn_qp *qp);
 GN_API int gn_qp_query(struct gn_qp *qp, struct gn_qp_attr *out);
 /* Put it in error: everything outstanding flushes. */
 GN_API int gn_qp_error(struct gn_qp *qp);
+/*
+ * Make a UD qp ready again, in error or not, with the same number and qkey, so that its peers' address
+ * handles stay good, and so do its own. Its queues are empty: what was outstanding is dropped, with
+ * the completions that were not polled yet. -EINVAL for an RC qp.
+ */
+GN_API int gn_qp_reset(struct gn_qp *qp);
 GN_API void *gn_qp_user(const struct gn_qp *qp);
 
 /* The address of a UD qp: send it as it is. */
@@ -318,8 +326,18 @@ struct gn_ud_addr {
 #define GN_GRH_BYTES 40u
 
 GN_API int gn_qp_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out);
-/* qp: the UD qp that will send through it, and whose owner owns it. */
+/*
+ * qp: the UD qp that will send through it, and whose owner owns it. A device may have to find out how
+ * addr is reached, which takes a second when it cannot be: do not serve others meanwhile.
+ */
 GN_API int gn_ah_create(struct gn_qp *qp, const struct gn_ud_addr *addr, struct gn_ah **out);
+/*
+ * To a UD qp of the peer that conn, an RC qp, is connected to (after gn_accept() or ESTABLISHED), for
+ * a thread that must not wait: datagrams take conn's path, which is known, whatever GID and LID addr
+ * names. -ENOTCONN; -EPERM: addr is another process's (shm, where the path does not tell the peer).
+ */
+GN_API int gn_ah_create_peer(struct gn_qp *qp, struct gn_qp *conn, const struct gn_ud_addr *addr,
+			     struct gn_ah **out);
 /*
  * The way back to the sender of a received datagram: wc as polled, grh the first 40 bytes of the
  * receive.
@@ -377,7 +395,9 @@ struct gn_recv_wr {
  * Post a chain, ringing one doorbell. On failure *bad (may be NULL) is the first request not
  * posted: -EINVAL bad request, -EMSGSIZE too long for the qp (inline, datagram), -ENOTCONN not
  * connected, -EAGAIN queue full. Chain, SGEs and inline data may be reused at return; other data
- * when it completed.
+ * when it completed: until then the device may read it at any time, in pieces and repeatedly. An
+ * answer of the peer to an RC request is as good as its completion: what the device then repeats,
+ * the peer has had.
  */
 GN_API int gn_post_send(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **bad);
 GN_API int gn_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr,

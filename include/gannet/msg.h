@@ -78,6 +78,7 @@ struct gn_msg_stats {
 	uint64_t failed;    /* requests that ended in another status than OK */
 	uint64_t repeats;   /* UD: asked again, or answered again from what is remembered */
 	uint64_t strays;    /* datagrams and messages that belong to nothing */
+	uint64_t resets;    /* UD: of the qp, which broke; what was under way was lost */
 	uint64_t looks;	    /* messages in memory that were looked for in vain */
 	uint64_t wrs;	    /* posted, without receives */
 	uint64_t doorbells; /* for them */
@@ -90,9 +91,9 @@ struct gn_msg_responder;
 
 /*
  * Answers a request: up to max bytes to value, and returns how many; or a negative number, which
- * the requester sees as REFUSED. value holds what was answered last from this place (zeros to begin
- * with), so what does not change need not be written. What is beyond that is undefined, and after a
- * refusal all of it. The peer may change the request's bytes in place at any time: look once.
+ * the requester sees as REFUSED. value is one of the connection's buffers, of which there are somewhat
+ * more than it may have pending. It holds what was answered last from it (zeros to begin with), so what
+ * does not change need not be written. What is beyond that is undefined, and after a refusal all of it. The peer may change the request's bytes in place at any time: look once.
  */
 typedef int gn_msg_answer_fn(void *arg, const void *request, uint32_t len, void *value,
 			     uint32_t max);
@@ -105,11 +106,17 @@ struct gn_msg_responder_opts {
 	 * none. It must outlive the responder.
 	 */
 	struct gn_mem *data;
-	struct gn_ctx *ctx;    /* NULL: one of its own */
-	uint32_t max_conns;    /* 0: 64 */
-	uint32_t max_pending;  /* that a connection may have; 0: 256 */
-	uint32_t max_request;  /* bytes, 0: 4096 */
-	uint32_t max_value;    /* bytes, 0: 65536 */
+	struct gn_ctx *ctx;   /* NULL: one of its own */
+	uint32_t max_conns;   /* 0: 64 */
+	uint32_t max_pending; /* that a connection may have; 0: 256 */
+	uint32_t max_request; /* bytes, 0: 4096 */
+	uint32_t max_value;   /* bytes, 0: 65536 */
+	/*
+	 * Bytes of buffers for all requesters together: for a connection about its pending requests
+	 * times its largest request and answer, as its requester asks for them. One that does not
+	 * fit is refused. 0: 256 MiB.
+	 */
+	uint64_t max_memory;
 	unsigned flags;	       /* GN_MSG_PAPER */
 	unsigned listen_flags; /* GN_ANY_USER */
 };

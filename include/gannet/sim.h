@@ -74,9 +74,10 @@ GN_API int gn_sim_kill(struct gn_sim *sim, unsigned process);
 /*
  * Run until every process has ended: 0. -EDEADLK when nothing can run any more (faults that are
  * still to come do not count, but for a crash on schedule) or a thread looks in vain for ever (a
- * million empty polls without a wait), having logged who waits for what; -ETIMEDOUT at the limit;
- * -EBUSY from inside a simulation. Processes that did not end stay as they are: one may kill or
- * spawn some, and run on.
+ * million empty polls without a wait), having logged who waits for what; -EFAULT when a program
+ * changed the buffer of a send, or deregistered it, before that had completed, having logged which;
+ * -ETIMEDOUT at the limit; -EBUSY from inside a simulation. Processes that did not end stay as they
+ * are: one may kill or spawn some, and run on.
  */
 GN_API int gn_sim_run(struct gn_sim *sim);
 
@@ -107,7 +108,7 @@ GN_API uint64_t gn_sim_events(const struct gn_sim *sim);
  * Of single operations, at the first chance from TIME on, or at every one for DURATION; AMOUNT #17:
  * not before the 17th:
  *     ud-loss ud-dup ud-reorder ud-delay     a datagram that the node sends
- *     qp-error late-completion late-visibility lines torn-read     a request that it posts
+ *     qp-error ack-loss late-completion late-visibility lines torn-read     a request that it posts
  *     rnr     a message that arrives at it finds no receive
  *     alloc register     its gn_alloc() gives NULL, its registration fails
  * Of nodes, for DURATION or, without, for good; at random for 0.1 to 12.8 ms:

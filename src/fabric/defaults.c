@@ -167,6 +167,7 @@ static const struct provider defaults = {
 	.qp_fini = qp_nothing,
 	.qp_query = qp_nothing,
 	.qp_error = qp_unsupported,
+	.qp_reset = qp_unsupported,
 	.ud_addr = no_ud_addr,
 	.ah_init = ah_unsupported,
 	.ah_fini = ah_nothing,

@@ -169,6 +169,7 @@ struct gn_qp {
 struct gn_ah {
 	struct obj obj;
 	struct gn_qp *qp;
+	struct gn_qp *conn; /* during init: the connection to the peer, or NULL */
 	struct gn_ud_addr addr;
 };
 
@@ -235,8 +236,10 @@ struct provider {
 	void (*qp_fini)(struct gn_qp *qp);
 	void (*qp_query)(struct gn_qp *qp); /* optional: brings state and caps up to date */
 	int (*qp_error)(struct gn_qp *qp);
+	int (*qp_reset)(struct gn_qp *qp); /* UD, in any state */
 	int (*ud_addr)(struct gn_qp *qp, struct gn_ud_addr *out);
-	int (*ah_init)(struct gn_ah *ah); /* addr is filled in */
+	/* addr is filled in. With conn, along its path, without resolving anything. */
+	int (*ah_init)(struct gn_ah *ah);
 	void (*ah_fini)(struct gn_ah *ah);
 	/* Complete an address from the completion and GRH of a received datagram. */
 	int (*ah_reverse)(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,

@@ -226,6 +226,24 @@ int gn_qp_error(struct gn_qp *qp)
 	return rc;
 }
 
+int gn_qp_reset(struct gn_qp *qp)
+{
+	int rc;
+
+	if (obj_check(qp, OBJ_QP) || qp->type != GN_QP_UD)
+		return -EINVAL;
+	qp_lock(qp);
+	rc = qp->obj.fabric->provider->qp_reset(qp);
+	if (!rc) {
+		qp->sq_tail = qp->sq_head;
+		qp->rq_tail = qp->rq_head;
+		qp->sq_bytes_done = qp->sq_bytes;
+		__atomic_store_n(&qp->count.bytes_in_flight, 0, __ATOMIC_RELAXED);
+	}
+	qp_unlock(qp);
+	return rc;
+}
+
 void *gn_qp_user(const struct gn_qp *qp)
 {
 	return obj_alive(qp, OBJ_QP) ? qp->user : NULL;
@@ -282,7 +300,8 @@ int gn_qp_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
 	return 0;
 }
 
-int gn_ah_create(struct gn_qp *qp, const struct gn_ud_addr *addr, struct gn_ah **out)
+static int ah_create(struct gn_qp *qp, struct gn_qp *conn, const struct gn_ud_addr *addr,
+		     struct gn_ah **out)
 {
 	struct gn_ah *ah;
 	int rc;
@@ -293,8 +312,10 @@ int gn_ah_create(struct gn_qp *qp, const struct gn_ud_addr *addr, struct gn_ah *
 	if (rc)
 		return rc;
 	ah->qp = qp;
+	ah->conn = conn;
 	ah->addr = *addr;
 	rc = qp->obj.fabric->provider->ah_init(ah);
+	ah->conn = NULL;
 	if (rc) {
 		obj_destroy(&ah->obj);
 		return rc;
@@ -302,6 +323,22 @@ int gn_ah_create(struct gn_qp *qp, const struct gn_ud_addr *addr, struct gn_ah *
 	obj_hold(&qp->obj);
 	*out = ah;
 	return 0;
+}
+
+int gn_ah_create(struct gn_qp *qp, const struct gn_ud_addr *addr, struct gn_ah **out)
+{
+	return ah_create(qp, NULL, addr, out);
+}
+
+int gn_ah_create_peer(struct gn_qp *qp, struct gn_qp *conn, const struct gn_ud_addr *addr,
+		      struct gn_ah **out)
+{
+	if (obj_check(conn, OBJ_QP) || conn->type != GN_QP_RC ||
+	    (obj_alive(qp, OBJ_QP) && conn->obj.fabric != qp->obj.fabric))
+		return -EINVAL;
+	if (conn->state != GN_QP_READY)
+		return -ENOTCONN;
+	return ah_create(qp, conn, addr, out);
 }
 
 int gn_ah_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *grh, struct gn_ah **out)

@@ -12,6 +12,8 @@
 #define TORN_NAP_US 1u	 /* the rest of a message is on its way, and its first word says nothing */
 #define MANY_NAP_US 50u	 /* with more connections than a wait has room for */
 #define PROBE_NS    100000000u /* of silence */
+#define EVENTS	    256u       /* of a turn */
+#define REQUESTS    16u	       /* to connect, of a turn */
 #define WORDS	    (GN_WAIT_MAX - 2)
 
 int msg_desk_open(struct msg_desk *desk, struct gn_fabric *fabric, struct gn_ctx *ctx,
@@ -49,6 +51,7 @@ void msg_desk_close(struct msg_desk *desk)
 	for (unsigned i = 0; desk->ends && i < desk->max_ends; i++)
 		if (desk->ends[i])
 			msg_end_free(desk->ends[i]);
+	msg_desk_sweep_all(desk);
 	msg_ud_close(desk);
 	gn_cq_destroy(desk->cq);
 	gn_chan_destroy(desk->chan);
@@ -65,19 +68,26 @@ int msg_desk_number(const struct msg_desk *desk)
 	return -ENOSPC;
 }
 
+int msg_desk_take_bytes(struct msg_desk *desk, uint64_t bytes)
+{
+	if (desk->max_bytes && bytes > desk->max_bytes - desk->bytes)
+		return -ENOBUFS;
+	desk->bytes += bytes;
+	return 0;
+}
+
+void msg_desk_give_bytes(struct msg_desk *desk, uint64_t bytes)
+{
+	desk->bytes -= bytes;
+}
+
 /* ---- a turn ---- */
 
-static void take_event(struct msg_desk *desk, struct gn_event *event)
+static void take_event(const struct gn_event *event)
 {
 	struct msg_end *end = event->qp ? gn_qp_user(event->qp) : NULL;
 
 	switch (event->type) {
-	case GN_EVENT_CONNECT_REQUEST:
-		if (desk->request)
-			desk->request(desk, event);
-		else
-			gn_reject(event->req, NULL, 0);
-		break;
 	case GN_EVENT_ESTABLISHED:
 		if (end)
 			end->established = true;
@@ -91,6 +101,27 @@ static void take_event(struct msg_desk *desk, struct gn_event *event)
 	default:
 		break;
 	}
+}
+
+/*
+ * Requests to connect come last: a peer that has left before, and of which the channel knows, does not
+ * stand in the way of who comes then.
+ */
+static void take_events(struct msg_desk *desk)
+{
+	struct gn_event event, requests[REQUESTS];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < EVENTS && n < REQUESTS && !gn_chan_next(desk->chan, &event); i++) {
+		if (event.type != GN_EVENT_CONNECT_REQUEST)
+			take_event(&event);
+		else if (desk->request)
+			requests[n++] = event;
+		else
+			gn_reject(event.req, NULL, 0);
+	}
+	for (unsigned i = 0; i < n; i++)
+		desk->request(desk, &requests[i]);
 }
 
 static void all_fail(struct msg_desk *desk)
@@ -125,7 +156,6 @@ static void probe(struct msg_desk *desk)
 
 void msg_desk_turn(struct msg_desk *desk, bool now)
 {
-	struct gn_event event;
 	struct gn_wc wc[POLL];
 	int n = (int)POLL;
 
@@ -143,11 +173,13 @@ void msg_desk_turn(struct msg_desk *desk, bool now)
 	}
 	if (unlikely(n < 0))
 		all_fail(desk);
+	msg_ud_tend(desk);
 	if (!now && ++desk->turns < CHAN_EVERY)
 		return;
 	desk->turns = 0;
-	while (!gn_chan_next(desk->chan, &event))
-		take_event(desk, &event);
+	take_events(desk);
+	if (unlikely(desk->torn_down))
+		msg_desk_sweep(desk);
 	probe(desk);
 }
 
@@ -203,6 +235,9 @@ int msg_desk_wait(struct msg_desk *desk, uint64_t deadline_ns, const char *reaso
 	until_ns = all ? GN_FOREVER : gn_deadline_us(MANY_NAP_US);
 	if (desk->n_ends)
 		until_ns = sooner(until_ns, desk->probe_ns);
+	if (desk->torn_down)
+		until_ns = sooner(until_ns, gn_deadline_us(MSG_SWEEP_US));
+	until_ns = sooner(until_ns, msg_ud_reset_ns(desk));
 	rc = gn_wait(items, n, sooner(deadline_ns, until_ns), reason);
 	return rc == -ETIMEDOUT && gn_now_ns() < deadline_ns ? 0 : rc;
 }

@@ -40,7 +40,11 @@ static int make_lane(struct msg_end *end, struct msg_lane *lane, unsigned access
 	else if (lane->verb != MSG_WRITE)
 		lane->frame = MSG_PLAIN;
 	lane->stride = msg_stride(lane->frame, lane->max);
-	bytes = (size_t)lane->stride * end->pending;
+	bytes = (size_t)lane->stride * lane->slots;
+	rc = msg_desk_take_bytes(end->desk, bytes);
+	if (rc)
+		return rc;
+	lane->bytes = bytes;
 	rc = gn_mem_alloc(end->desk->fabric, bytes, access & GN_REMOTE_WRITE, &lane->mem);
 	if (!rc)
 		rc = gn_mr_register(end->pd, lane->mem, 0, bytes, access, &lane->mr);
@@ -49,13 +53,6 @@ static int make_lane(struct msg_end *end, struct msg_lane *lane, unsigned access
 	lane->places = gn_mem_addr(lane->mem);
 	lane->lkey = gn_mr_lkey(lane->mr);
 	return 0;
-}
-
-static void free_lane(struct msg_lane *lane)
-{
-	gn_mr_deregister(lane->mr);
-	gn_mem_free(lane->mem);
-	gn_free(lane->lengths);
 }
 
 uint32_t msg_lane_key(const struct msg_lane *lane)
@@ -96,20 +93,9 @@ static uint32_t longest_chain(const struct msg_end *end)
  * The send queue has room for all that may be under way and for what is done without having said
  * so. What says nothing itself is known to be done when something later is.
  */
-static int make_qp(struct msg_end *end)
+static void size_queue(struct msg_end *end, bool requester)
 {
-	struct msg_desk *desk = end->desk;
-	struct gn_qp_opts opts = {
-		.type = GN_QP_RC,
-		.send_cq = desk->cq,
-		.recv_cq = desk->cq,
-		.chan = desk->chan,
-		.max_recv_wr = receives(end) ? end->pending : 1,
-		.max_inline = desk->attr.max_inline < INLINE_MAX ? desk->attr.max_inline :
-								   INLINE_MAX,
-		.user = end,
-	};
-	int rc;
+	const struct msg_desk *desk = end->desk;
 
 	end->signal_every = end->pending / 2 < SIGNAL_EVERY ? end->pending / 2 : SIGNAL_EVERY;
 	if (!end->signal_every || end->told.verb == MSG_READ || (desk->flags & GN_MSG_PAPER))
@@ -118,12 +104,41 @@ static int make_qp(struct msg_end *end)
 	end->depth = end->pending + 2 * end->signal_every;
 	if (end->depth > desk->attr.max_send_wr)
 		end->depth = desk->attr.max_send_wr;
-	/* A qp that only says who is there. */
+	end->said.slots = end->depth;
+	end->told.slots = end->pending;
+	if (end->said.verb == MSG_DATAGRAM) {
+		end->said.slots = end->pending;
+		if (requester) /* it waits for each before it asks in the same place again */
+			end->signal_every = 1;
+	}
+	/* A qp that only tells whether the peer is there. */
 	if (end->said.verb == MSG_DATAGRAM || end->told.verb == MSG_NONE)
 		end->depth = 1;
+}
+
+uint32_t msg_end_receives(const struct msg_end *end)
+{
+	return receives(end) ? end->pending : 1;
+}
+
+static int make_qp(struct msg_end *end)
+{
+	struct msg_desk *desk = end->desk;
+	struct gn_qp_opts opts = {
+		.type = GN_QP_RC,
+		.send_cq = desk->cq,
+		.recv_cq = desk->cq,
+		.chan = desk->chan,
+		.max_send_wr = end->depth,
+		.max_recv_wr = msg_end_receives(end),
+		.max_inline = desk->attr.max_inline < INLINE_MAX ? desk->attr.max_inline :
+								   INLINE_MAX,
+		.user = end,
+	};
+	int rc;
+
 	if (opts.max_recv_wr > desk->attr.max_recv_wr)
 		return -EINVAL;
-	opts.max_send_wr = end->depth;
 	if (end->depth + opts.max_recv_wr > desk->cq_room)
 		return -ENOSPC;
 	rc = gn_qp_create(end->pd, &opts, &end->qp);
@@ -169,9 +184,14 @@ int msg_end_make(struct msg_desk *desk, const struct msg_end_opts *opts, struct 
 	end->pending = opts->pending;
 	end->nonce = opts->nonce;
 	shape(end, opts);
+	size_queue(end, opts->requester);
 	/* The datagram qp sends from memory of its own pd; no peer has rights to any of it. */
 	rc = opts->protocol == GN_MSG_UD ? msg_ud_pd(desk, &end->pd) :
 					   gn_pd_create(desk->ctx, &end->pd);
+	if (!rc && opts->protocol == GN_MSG_UD) {
+		end->sends = msg_ud_sends(opts->pending);
+		rc = end->sends ? 0 : -ENOMEM;
+	}
 	if (!rc)
 		rc = make_lane(end, &end->said, GN_LOCAL_WRITE);
 	if (!rc)
@@ -186,26 +206,6 @@ int msg_end_make(struct msg_desk *desk, const struct msg_end_opts *opts, struct 
 	desk->n_ends++;
 	*out = end;
 	return 0;
-}
-
-void msg_end_free(struct msg_end *end)
-{
-	struct msg_desk *desk = end->desk;
-
-	if (desk->ends[end->number] == end) {
-		desk->ends[end->number] = NULL;
-		desk->n_ends--;
-	}
-	msg_ud_forget(end);
-	if (end->qp) {
-		gn_qp_destroy(end->qp);
-		desk->cq_room += end->depth + (receives(end) ? end->pending : 1);
-	}
-	free_lane(&end->said);
-	free_lane(&end->told);
-	if (end->said.verb != MSG_DATAGRAM)
-		gn_pd_destroy(end->pd);
-	gn_free(end);
 }
 
 void msg_end_fail(struct msg_end *end, enum gn_msg_status fate)
@@ -244,7 +244,7 @@ void msg_end_say(struct msg_end *end, uint32_t length)
 	struct msg_lane *lane = &end->said;
 	const uint32_t len = length & ~MSG_REFUSED, i = end->n_chain;
 	const uint32_t bytes = msg_frame_bytes(lane->frame, len);
-	uint8_t *place = msg_place(lane, lane->at);
+	uint8_t *place = msg_place(lane, lane->source);
 	struct gn_wr *wr;
 	uint32_t flags;
 
@@ -268,6 +268,7 @@ void msg_end_say(struct msg_end *end, uint32_t length)
 	end->queued++;
 	lane->number++;
 	lane->at = after(end, lane->at);
+	lane->source = lane->source + 1 == lane->slots ? 0 : lane->source + 1;
 	if (end->n_chain >= end->chain_max)
 		msg_end_flush(end);
 }

@@ -9,8 +9,14 @@
  *     said  place 0 │ 1 │ … │ R-1   ── SEND, WRITE, WRITE_IMM ─▶   told  place 0 │ 1 │ … │ R-1
  *     told  place 0 │ 1 │ … │ R-1  ◀─ SEND, WRITE, WRITE_IMM ──   said  place 0 │ 1 │ … │ R-1
  *
- * Message n of a lane is in place n mod R at both ends. Everything is in order, so what comes next
- * is known, and where. Datagrams (ud.c) are not, and name their place.
+ * Message n of a lane is told in place n mod R. Everything is in order, so what comes next is known,
+ * and where. Datagrams (ud.c) are not, and name their place.
+ *
+ * A buffer that was posted is the device's until the send has completed, whatever was answered
+ * meanwhile: the device may still be reading it, or read it again to repeat the send. So message n is
+ * said from buffer n mod depth, and no more than depth sends are posted and not known to be done. A
+ * datagram is said from the buffer of its place, which is free when the last send posted from it is
+ * done (msg_ud_writable()).
  *
  * All of it is used by the desk's thread only.
  */
@@ -19,7 +25,8 @@
 
 #include "msg/wire.h"
 
-#define MSG_CHAIN 16u /* requests in a doorbell, receives likewise */
+#define MSG_CHAIN    16u   /* requests in a doorbell, receives likewise */
+#define MSG_SWEEP_US 1000u /* between two looks whether a peer has let go */
 
 enum msg_verb { MSG_NONE, MSG_SEND, MSG_WRITE, MSG_WRITE_IMM, MSG_READ, MSG_DATAGRAM };
 
@@ -31,8 +38,10 @@ struct msg_lane {
 	uint32_t lkey;
 	struct gn_mem *mem;
 	struct gn_mr *mr;
+	size_t bytes;
 	uint8_t *places;
-	uint32_t number, at; /* of the next message, and its place */
+	uint32_t number, at;	/* of the next message, and its place */
+	uint32_t slots, source; /* said: buffers there are, and the next message's */
 	/* Told by completions: */
 	uint32_t arrived, arrived_at; /* how many there are to take, and the next place */
 	uint32_t *lengths;	      /* of what is in each place; MSG_REFUSED */
@@ -61,7 +70,10 @@ struct msg_end {
 	bool over; /* something ended without having been told: nothing is told any more */
 	enum gn_msg_status fate; /* not OK: it is over */
 	void *owner;
-	struct msg_peer *peer; /* datagrams: where it is (ud.c) */
+	struct gn_mr *data;	 /* that the peer may READ */
+	struct msg_peer *peer;	 /* datagrams: where it is (ud.c) */
+	struct msg_sends *sends; /* datagrams: of each place, what was posted from it (ud.c) */
+	struct msg_end *next;	 /* being torn down */
 };
 
 struct msg_ud;
@@ -78,6 +90,9 @@ struct msg_desk {
 	uint32_t cq_room; /* completions that no end has been promised */
 	struct msg_end **ends;
 	unsigned max_ends, n_ends; /* places, of which some may be NULL; ends there are */
+	struct msg_end *torn_down; /* whose peers may still be copying (teardown.c) */
+	unsigned n_torn_down;
+	uint64_t bytes, max_bytes; /* of buffers, for peers; max_bytes 0: no limit */
 	unsigned turns;		   /* since the channel was looked at */
 	uint64_t probe_ns;	   /* when it is seen who is silent; 0: never yet */
 	bool torn;		   /* part of a message was seen in the last turn */
@@ -96,6 +111,9 @@ int msg_desk_open(struct msg_desk *desk, struct gn_fabric *fabric, struct gn_ctx
 void msg_desk_close(struct msg_desk *desk);
 /* A number for another end; -ENOSPC. */
 int msg_desk_number(const struct msg_desk *desk);
+/* Memory for peers, within the limit; -ENOBUFS. */
+int msg_desk_take_bytes(struct msg_desk *desk, uint64_t bytes);
+void msg_desk_give_bytes(struct msg_desk *desk, uint64_t bytes);
 /* Completions, and now and then (or with now) events. */
 void msg_desk_turn(struct msg_desk *desk, bool now);
 /* Until something may have come, or the deadline. 0, -ETIMEDOUT, -EINTR. */
@@ -113,7 +131,8 @@ struct msg_end_opts {
 
 /* Makes its memory and its qp, and gives it a number; receives are wanted, not posted yet. */
 int msg_end_make(struct msg_desk *desk, const struct msg_end_opts *opts, struct msg_end **out);
-void msg_end_free(struct msg_end *end);
+/* Receives that its qp has room for. */
+uint32_t msg_end_receives(const struct msg_end *end);
 /* It is over: nothing is posted to it or taken from it any more. The first reason stays. */
 void msg_end_fail(struct msg_end *end, enum gn_msg_status fate);
 void msg_end_completed(struct msg_end *end, const struct gn_wc *wc);
@@ -143,7 +162,7 @@ static inline uint8_t *msg_place(const struct msg_lane *lane, uint32_t at)
 /* Where the bytes of the next message to be said go. */
 static inline uint8_t *msg_end_bytes(const struct msg_end *end)
 {
-	return msg_place(&end->said, end->said.at) + msg_frame_head(end->said.frame);
+	return msg_place(&end->said, end->said.source) + msg_frame_head(end->said.frame);
 }
 
 /* They are there: length, with MSG_REFUSED or not. Posted by msg_end_flush() at the latest. */
@@ -168,6 +187,17 @@ void msg_end_clear(struct msg_end *end, uint32_t at);
 /* What changes when the next message is told by a WRITE; NULL: a completion tells. */
 const uint64_t *msg_end_word(const struct msg_end *end);
 
+/* ---- teardown.c ---- */
+
+/*
+ * Ends the connection; its number is free at once. Never waits: what a peer may still be copying to
+ * stays for the sweeps, each at most GN_TEARDOWN_US.
+ */
+void msg_end_free(struct msg_end *end);
+void msg_desk_sweep(struct msg_desk *desk);
+/* Waits until nothing is left to be swept. */
+void msg_desk_sweep_all(struct msg_desk *desk);
+
 /* ---- ud.c ---- */
 
 /* The desk's datagram qp, with that many receives of that many bytes; once. */
@@ -177,11 +207,24 @@ int msg_ud_pd(const struct msg_desk *desk, struct gn_pd **out);
 int msg_ud_addr(struct msg_desk *desk, struct gn_ud_addr *out);
 /* Largest message of that fabric. */
 uint32_t msg_ud_max(const struct gn_attr *attr);
+/* For that many places, nothing posted from any yet; NULL without memory. */
+struct msg_sends *msg_ud_sends(uint32_t places);
+/* The peer's qp, along the end's connection, which is up. */
 int msg_ud_peer(struct msg_end *end, const struct gn_ud_addr *addr, uint32_t conn);
 void msg_ud_forget(struct msg_end *end);
 void msg_ud_completed(struct msg_desk *desk, const struct gn_wc *wc);
-/* Says what is in a place, as message number. -EAGAIN: no room now. */
-int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t length);
+/* May the buffer of a place be written? Not before every send posted from it is known to be done. */
+bool msg_ud_writable(struct msg_end *end, uint32_t at);
+/* Says what is in a place, as message number, for the first time or again. -EAGAIN: no room now. */
+int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t length, bool again);
+/* If not: will its sends be known to be done? Not without another, if the last were not signaled. */
+bool msg_ud_will_tell(const struct msg_end *end, uint32_t at);
 void msg_ud_flush(struct msg_desk *desk);
+/*
+ * Between two polls: frees what was forgotten and is sent, and resets a qp that broke, if it is time
+ * to. When it will be.
+ */
+void msg_ud_tend(struct msg_desk *desk);
+uint64_t msg_ud_reset_ns(const struct msg_desk *desk);
 
 #endif

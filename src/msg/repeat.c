@@ -62,14 +62,18 @@ int msg_requester_ask(struct gn_msg_conn *c, const void *request, uint32_t len, 
 	uint64_t now_ns;
 	int rc;
 
+	if (unlikely(!msg_ud_writable(c->end, at)))
+		msg_desk_turn(&r->desk, false); /* what is done may not have been looked at */
+	if (unlikely(!msg_ud_writable(c->end, at)))
+		return c->end->fate != GN_MSG_OK ? -ENOTCONN : -EAGAIN;
 	if (likely(len))
 		memcpy(msg_place(said, at) + msg_frame_head(said->frame), request, len);
 	gn_charge(GN_WORK_COPY, len);
-	rc = msg_ud_say(c->end, at, said->number, len);
-	if (unlikely(rc)) { /* what is done may not have been looked at */
+	rc = msg_ud_say(c->end, at, said->number, len, false);
+	if (unlikely(rc)) {
 		msg_desk_turn(&r->desk, false);
 		rc = c->end->fate != GN_MSG_OK ? -ENOTCONN :
-						 msg_ud_say(c->end, at, said->number, len);
+						 msg_ud_say(c->end, at, said->number, len, false);
 	}
 	if (rc)
 		return rc;
@@ -165,8 +169,10 @@ static void repeat(struct gn_msg_conn *c, uint32_t at, uint64_t now_ns)
 		give_up(c, at);
 		return;
 	}
-	if (msg_ud_say(c->end, at, asked->number, asked->length))
-		return; /* no room: at the next look */
+	/* Not before the last copy has left the device, nor without room: at the next look. */
+	if (!msg_ud_writable(c->end, at) ||
+	    msg_ud_say(c->end, at, asked->number, asked->length, true))
+		return;
 	asked->tries++;
 	asked->due_ns = now_ns + (patience_ns(c->requester) << asked->tries);
 	c->requester->desk.stats.repeats++;

@@ -162,6 +162,7 @@ static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 {
 	const struct gn_msg_requester *r = c->requester;
 	struct msg_end *end = c->end;
+	int rc;
 
 	end->established = true;
 	end->to.key = r->opts.protocol == GN_MSG_READ ? w->data_key : w->request_key;
@@ -171,7 +172,10 @@ static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 		end->said.frame = msg_frame_of(r->opts.flags & GN_MSG_PAPER, w->sums);
 		end->said.stride = msg_stride(end->said.frame, end->said.max);
 	}
-	return r->opts.protocol == GN_MSG_UD ? msg_ud_peer(end, &w->ud, w->conn) : 0;
+	if (r->opts.protocol != GN_MSG_UD)
+		return 0;
+	rc = msg_ud_peer(end, &w->ud, w->conn);
+	return rc == -ENOTCONN ? -ECONNRESET : rc; /* it has gone again already */
 }
 
 int gn_msg_connect(struct gn_msg_requester *r, const char *addr, const char **why,

@@ -11,6 +11,7 @@
 #define PENDING_DEFAULT 256u
 #define REQUEST_DEFAULT 4096u
 #define VALUE_DEFAULT	65536u
+#define MEMORY_DEFAULT	(256ull << 20)
 #define UD_RECEIVES_MAX 8192u
 #define UD_BESIDE	64u /* sends that are done without having said so, and more */
 
@@ -24,7 +25,6 @@ struct gn_msg_responder {
 /* What the responder keeps of a connection. */
 struct guest {
 	struct msg_end *end;
-	struct gn_mr *data;
 	/* Datagrams: the last message executed in each place. */
 	struct done {
 		uint32_t number, length;
@@ -83,6 +83,7 @@ static void datagram(struct msg_end *end, const struct msg_datagram *head, const
 	const struct guest *guest = end->owner;
 	struct done *done = &guest->done[head->place];
 	const uint32_t len = head->length & ~MSG_REFUSED;
+	bool again = false;
 
 	if (len > end->told.max || (done->is && (int32_t)(head->number - done->number) < 0)) {
 		r->desk.stats.strays++;
@@ -90,6 +91,15 @@ static void datagram(struct msg_end *end, const struct msg_datagram *head, const
 	}
 	if (done->is && head->number == done->number && !mutant("msg-again", head->number)) {
 		r->desk.stats.repeats++;
+		again = true;
+	} else if (!msg_ud_writable(end, head->place)) {
+		/*
+		 * An earlier answer may still wait to be sent. As if the network had lost it, this
+		 * request comes again, later. That answer, said once more, tells when it is done.
+		 */
+		if (msg_ud_will_tell(end, head->place))
+			return;
+		again = true;
 	} else {
 		*done = (struct done){.number = head->number, .is = true};
 		done->length = execute(r, end, data, len,
@@ -98,14 +108,13 @@ static void datagram(struct msg_end *end, const struct msg_datagram *head, const
 		r->desk.stats.answers++;
 	}
 	/* Without room it is as if the network had lost it. */
-	msg_ud_say(end, head->place, done->number, done->length);
+	msg_ud_say(end, head->place, done->number, done->length, again);
 }
 
 /* ---- connections ---- */
 
 static void free_guest(struct guest *guest)
 {
-	gn_mr_deregister(guest->data); /* before its pd */
 	if (guest->end)
 		msg_end_free(guest->end);
 	gn_free(guest->done);
@@ -134,7 +143,8 @@ static enum msg_refusal judge(const struct gn_msg_responder *r, const struct msg
 		return MSG_TOO_LARGE_REQUEST;
 	if (!reads && hello->value_bytes > r->opts.max_value)
 		return MSG_TOO_LARGE_VALUE;
-	if (msg_desk_number(&r->desk) < 0)
+	if (msg_desk_number(&r->desk) < 0 ||
+	    r->desk.n_ends + r->desk.n_torn_down >= 2 * r->opts.max_conns)
 		return MSG_FULL;
 	return MSG_WELCOME;
 }
@@ -187,9 +197,7 @@ static int make_guest(struct gn_msg_responder *r, const struct msg_hello *hello,
 	}
 	if (!rc && hello->protocol == GN_MSG_READ)
 		rc = gn_mr_register(guest->end->pd, r->opts.data, 0, gn_mem_size(r->opts.data),
-				    GN_REMOTE_READ, &guest->data);
-	if (!rc && hello->protocol == GN_MSG_UD)
-		rc = msg_ud_peer(guest->end, &hello->ud, hello->nonce & MSG_NONCE_CONN);
+				    GN_REMOTE_READ, &guest->end->data);
 	if (rc) {
 		free_guest(guest);
 		return rc;
@@ -205,8 +213,8 @@ static int welcome(struct gn_msg_responder *r, struct guest *guest, struct msg_w
 	out->sums = r->desk.sums;
 	out->request_key = msg_lane_key(&guest->end->told);
 	out->conn = guest->end->number;
-	if (guest->data) {
-		gn_mr_remote(guest->data, &remote);
+	if (guest->end->data) {
+		gn_mr_remote(guest->end->data, &remote);
 		out->data_key = remote.key;
 		out->data_bytes = remote.length;
 	}
@@ -257,7 +265,11 @@ static void request(struct msg_desk *desk, struct gn_event *event)
 	}
 	/* The first requests may come with the acceptance: their receives are there. */
 	msg_end_flush(guest->end);
-	if (gn_accept(event->req, guest->end->qp, &opts))
+	rc = gn_accept(event->req, guest->end->qp, &opts);
+	/* Now the way to it is known, and nothing that it says has to be resolved for that. */
+	if (!rc && guest->done)
+		rc = msg_ud_peer(guest->end, &hello.ud, hello.nonce & MSG_NONCE_CONN);
+	if (rc)
 		free_guest(guest);
 }
 
@@ -365,12 +377,14 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 	o->max_pending = o->max_pending ? o->max_pending : PENDING_DEFAULT;
 	o->max_request = o->max_request ? o->max_request : REQUEST_DEFAULT;
 	o->max_value = o->max_value ? o->max_value : VALUE_DEFAULT;
+	o->max_memory = o->max_memory ? o->max_memory : MEMORY_DEFAULT;
 	/* Datagrams go through one qp beside those of the connections, when the first comes. */
 	completions = (uint64_t)o->max_conns * (2 * o->max_pending + 64) +
 		      2 * datagram_receives(o) + UD_BESIDE;
 	rc = msg_desk_open(&r->desk, fabric, o->ctx, o->max_conns,
 			   completions < UINT32_MAX ? (uint32_t)completions : UINT32_MAX);
 	r->desk.flags = o->flags;
+	r->desk.max_bytes = o->max_memory;
 	r->desk.request = request;
 	r->desk.datagram = datagram;
 	if (!rc)

@@ -19,6 +19,7 @@ static const char *const names[SIM_FAULTS] = {
 	[SIM_UD_DELAY] = "ud-delay",
 	[SIM_QP_ERROR] = "qp-error",
 	[SIM_RNR] = "rnr",
+	[SIM_ACK_LOSS] = "ack-loss",
 	[SIM_LATE_COMPLETION] = "late-completion",
 	[SIM_LATE_VISIBILITY] = "late-visibility",
 	[SIM_LINES] = "lines",

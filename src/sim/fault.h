@@ -28,6 +28,7 @@ enum sim_fault {
 	/* of one request of a connected qp */
 	SIM_QP_ERROR,	     /* its qp fails instead */
 	SIM_RNR,	     /* its target says that no receive was posted */
+	SIM_ACK_LOSS,	     /* it takes effect, its answer is lost, and it is repeated */
 	SIM_LATE_COMPLETION, /* at the initiator */
 	SIM_LATE_VISIBILITY, /* a WRITE is seen at its target long after it completed */
 	SIM_LINES,	     /* … line by line, in any order (without GN_CAP_INORDER_WRITE) */

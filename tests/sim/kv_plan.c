@@ -11,8 +11,8 @@ static void note_effect(struct plan *plan, const char *kind)
 {
 	static const char *const breaks[] = {"crash", "partition", "qp-error", "rnr", NULL};
 	static const char *const no_memory[] = {"alloc", "register", NULL};
-	static const char *const stalls[] = {"pause", "slow-node", "slow-link", "late-completion",
-					     NULL};
+	static const char *const stalls[] = {"pause",		"slow-node", "slow-link",
+					     "late-completion", "ack-loss",  NULL};
 
 	plan->breaks |= is_one_of(kind, breaks);
 	plan->no_memory |= is_one_of(kind, no_memory);

@@ -166,6 +166,7 @@ const struct provider provider_shm = {
 	.qp_close = shm_qp_close,
 	.qp_fini = shm_qp_fini,
 	.qp_error = shm_qp_error,
+	.qp_reset = shm_qp_reset,
 	.ud_addr = shm_ud_addr,
 	.ah_init = shm_ah_init,
 	.ah_fini = shm_ah_fini,

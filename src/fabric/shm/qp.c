@@ -105,6 +105,18 @@ int shm_qp_error(struct gn_qp *qp)
 	return 0;
 }
 
+/* Failing empties the queues; senders that were not looked at meanwhile are asked again (ud.c). */
+int shm_qp_reset(struct gn_qp *base)
+{
+	struct shm_qp *qp = (struct shm_qp *)base;
+
+	shm_qp_fail(qp);
+	soft_cq_purge((struct soft_cq *)base->send_cq, base);
+	soft_cq_purge((struct soft_cq *)base->recv_cq, base);
+	base->state = GN_QP_READY;
+	return 0;
+}
+
 void shm_qp_fail(struct shm_qp *qp)
 {
 	struct gn_wc wc = {.qp = &qp->qp, .status = GN_WC_FLUSHED};

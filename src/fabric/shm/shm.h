@@ -404,6 +404,8 @@ void wire_wake(int sock);
 void wire_roomy(int sock);
 /* Whose process is at the other end? *uid (may be NULL): its user. */
 enum wire_peer wire_peer(int sock, uid_t *uid);
+/* Do both lead to the same process? */
+bool wire_same_peer(int sock, int other);
 
 /* ---- cm.c ---- */
 int shm_listen_init(struct gn_listener *listener, const char *name);
@@ -464,6 +466,7 @@ int shm_qp_init(struct gn_qp *qp);
 int shm_qp_close(struct gn_qp *qp);
 void shm_qp_fini(struct gn_qp *qp);
 int shm_qp_error(struct gn_qp *qp);
+int shm_qp_reset(struct gn_qp *qp);
 /* To error, and everything outstanding flushes. */
 void shm_qp_fail(struct shm_qp *qp);
 /* A cq was overrun: its qps are in error. */

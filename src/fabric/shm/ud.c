@@ -421,6 +421,10 @@ int shm_ah_init(struct gn_ah *base)
 		}
 		goto close_sock;
 	}
+	if (base->conn && !wire_same_peer(ah->sock, ((struct shm_qp *)base->conn)->conn.sock.fd)) {
+		rc = -EPERM;
+		goto close_sock;
+	}
 	rc = shm_map_create("gannet-ud", sizeof(struct ud_ring), false, false, &ah->map, &fd);
 	if (rc)
 		goto close_sock;

@@ -130,6 +130,16 @@ enum wire_peer wire_peer(int sock, uid_t *uid)
 	return cred.uid == geteuid() && cred.pid == getpid() ? PEER_SELF : PEER_USER;
 }
 
+bool wire_same_peer(int sock, int other)
+{
+	struct ucred cred[2];
+	socklen_t len = sizeof(*cred);
+
+	return !getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred[0], &len) &&
+	       !getsockopt(other, SOL_SOCKET, SO_PEERCRED, &cred[1], &len) &&
+	       cred[0].pid == cred[1].pid;
+}
+
 void wire_roomy(int sock)
 {
 	const int bytes = 1 << 20;

@@ -299,6 +299,7 @@ void sim_conn_leave(struct sim_qp *qp)
 	if (qp->conn.req)
 		part(qp->conn.req);
 	if (peer) {
+		sim_orphans_leave(qp);
 		peer->conn.peer = NULL;
 		qp->conn.peer = NULL;
 		/* A node that crashes says nothing; what is cut off is not heard. */
@@ -333,7 +334,7 @@ static void be_left(struct sim_qp *qp)
 		return;
 	}
 	qp->conn.phase = SIM_CONN_DOWN;
-	sim_qp_fail(qp);
+	sim_qp_fail_answered(qp); /* its answers have come before this */
 	qp_gone(&qp->qp);
 }
 

@@ -160,11 +160,10 @@ void sim_flights_drop(struct sim_qp *to)
 }
 
 /* How long until its first line shows; false when it is to be placed now. */
-static bool is_late(struct sim_qp *from, struct sim_qp *to, uint64_t len_bytes, uint64_t *ps)
+static bool is_late(unsigned node, struct sim_qp *to, uint64_t len_bytes, uint64_t *ps)
 {
 	struct gn_sim *sim = sim_fabric_of(&to->qp.obj)->sim;
 	const uint64_t caps = to->qp.caps;
-	const unsigned node = sim_node_of(from)->index;
 
 	*ps = 0;
 	if (sim_fault(sim, SIM_LATE_VISIBILITY, node)) {
@@ -213,7 +212,7 @@ static void land_under(struct sim_qp *to, const uint8_t *addr, uint64_t len_byte
 	}
 }
 
-bool sim_flight_begin(struct sim_qp *from, const struct gn_wr *wr, struct sim_qp *to, uint8_t *addr,
+bool sim_flight_begin(unsigned from_node, const struct gn_wr *wr, struct sim_qp *to, uint8_t *addr,
 		      uint64_t len_bytes)
 {
 	struct sim_engine *engine = sim_engine_of(to);
@@ -221,7 +220,7 @@ bool sim_flight_begin(struct sim_qp *from, const struct gn_wr *wr, struct sim_qp
 	uint64_t ps;
 
 	land_under(to, addr, len_bytes);
-	if (!is_late(from, to, len_bytes, &ps))
+	if (!is_late(from_node, to, len_bytes, &ps))
 		return false;
 	flight = calloc(1, sizeof(*flight) + len_bytes);
 	if (!flight)

@@ -125,6 +125,7 @@ const struct provider provider_sim = {
 	.qp_init = sim_qp_init,
 	.qp_fini = sim_qp_fini,
 	.qp_error = sim_qp_error,
+	.qp_reset = sim_qp_reset,
 	.ud_addr = sim_ud_addr,
 	.ah_init = sim_ah_init,
 	.ah_reverse = sim_ah_reverse,

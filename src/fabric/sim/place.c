@@ -32,7 +32,10 @@ static uint8_t *find_range(const struct sim_qp *to, const struct gn_wr *wr, uint
 
 void sim_changed(const struct sim_qp *qp, const void *addr, uint64_t len_bytes)
 {
-	sim_words_placed(sim_fabric_of(&qp->qp.obj)->proc, addr, len_bytes);
+	struct sim_proc *proc = sim_fabric_of(&qp->qp.obj)->proc;
+
+	sim_words_placed(proc, addr, len_bytes);
+	sim_held_placed(proc, addr, len_bytes);
 }
 
 static void changed_pieces(const struct sim_qp *qp, const struct gn_sge *sge, uint32_t n)
@@ -104,7 +107,7 @@ static enum sim_placed place_send(const struct gn_wr *wr, struct sim_send *send,
 
 /* ---- one-sided ---- */
 
-static enum sim_placed place_write(struct sim_qp *from, const struct gn_wr *wr,
+static enum sim_placed place_write(struct sim_qp *from, unsigned from_node, const struct gn_wr *wr,
 				   struct sim_send *send, struct sim_qp *to)
 {
 	const uint64_t len_bytes = send->bytes;
@@ -122,8 +125,8 @@ static enum sim_placed place_write(struct sim_qp *from, const struct gn_wr *wr,
 
 		if (!addr)
 			return refuse(to, GN_WC_REMOTE_ACCESS, send);
-		if (!mutant("write-dropped", from->passed[SIM_PLACE]) &&
-		    !sim_flight_begin(from, wr, to, addr, len_bytes)) {
+		if (!(from && mutant("write-dropped", from->passed[SIM_PLACE])) &&
+		    !sim_flight_begin(from_node, wr, to, addr, len_bytes)) {
 			soft_write(addr, wr->sge, wr->n_sge);
 			sim_changed(to, addr, len_bytes);
 		}
@@ -180,8 +183,8 @@ static enum sim_placed place_atomic(struct sim_qp *from, const struct gn_wr *wr,
 	return SIM_PLACED;
 }
 
-enum sim_placed sim_place(struct sim_qp *from, const struct gn_wr *wr, struct sim_send *send,
-			  struct sim_qp *to)
+enum sim_placed sim_place(struct sim_qp *from, unsigned from_node, const struct gn_wr *wr,
+			  struct sim_send *send, struct sim_qp *to)
 {
 	switch (wr->op) {
 	case GN_OP_SEND:
@@ -189,7 +192,7 @@ enum sim_placed sim_place(struct sim_qp *from, const struct gn_wr *wr, struct si
 		return place_send(wr, send, to);
 	case GN_OP_WRITE:
 	case GN_OP_WRITE_IMM:
-		return place_write(from, wr, send, to);
+		return place_write(from, from_node, wr, send, to);
 	case GN_OP_READ:
 		return place_read(from, wr, send, to);
 	case GN_OP_CAS:

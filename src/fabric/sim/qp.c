@@ -20,8 +20,13 @@ static int init_queues(struct sim_qp *qp)
 		rc = -ENOMEM;
 		goto fini_rq;
 	}
+	rc = sim_held_init(qp);
+	if (rc)
+		goto free_sends;
 	return 0;
 
+free_sends:
+	gn_free(qp->sends);
 fini_rq:
 	soft_rq_fini(&qp->rq);
 fini_sq:
@@ -31,6 +36,7 @@ fini_sq:
 
 static void fini_queues(struct sim_qp *qp)
 {
+	gn_free(qp->held);
 	gn_free(qp->sends);
 	soft_rq_fini(&qp->rq);
 	soft_sq_fini(&qp->sq);
@@ -100,6 +106,8 @@ void sim_qp_unplug(struct sim_qp *qp)
 		sim_sample_drop(sim_send_at(qp, at));
 		sim_device_of(qp)->wqes--;
 	}
+	sim_orphans_drop(qp);
+	sim_held_fini(qp);
 	sim_flights_drop(qp);
 	fini_events(qp);
 	sim_nic_del(qp);
@@ -121,9 +129,36 @@ void sim_qp_fail(struct sim_qp *qp)
 {
 	if (qp->qp.state == GN_QP_ERROR)
 		return;
+	sim_orphans_leave(qp);
+	if (qp->qp.type == GN_QP_RC)
+		sim_stages_unanswered(qp);
+	sim_qp_fail_answered(qp);
+}
+
+void sim_qp_fail_answered(struct sim_qp *qp)
+{
+	if (qp->qp.state == GN_QP_ERROR)
+		return;
 	qp->qp.state = GN_QP_ERROR;
 	sim_stages_flush(qp);
 	sim_event_now(sim_engine_of(qp), &qp->stage[SIM_DONE]); /* for its receives */
+}
+
+/* What its stages still have an event for finds nothing to do. */
+int sim_qp_reset(struct gn_qp *base)
+{
+	struct sim_qp *qp = sim_qp_of(base);
+
+	for (uint64_t at = qp->passed[SIM_DONE]; at < qp->sq.head; at++)
+		sim_device_of(qp)->wqes--;
+	for (unsigned i = 0; i < SIM_STAGES; i++)
+		qp->passed[i] = qp->sq.head;
+	qp->sq.tail = qp->sq.head;
+	qp->rq.tail = qp->rq.head;
+	soft_cq_purge(container_of(base->send_cq, struct soft_cq, cq), base);
+	soft_cq_purge(container_of(base->recv_cq, struct soft_cq, cq), base);
+	base->state = GN_QP_READY;
+	return 0;
 }
 
 int sim_qp_error(struct gn_qp *base)

@@ -185,7 +185,7 @@ static void ring(struct sim_event *event)
 
 /* ---- tx ---- */
 
-static bool local_ok(const struct sim_qp *qp, const struct gn_wr *wr)
+bool sim_local_ok(const struct sim_qp *qp, const struct gn_wr *wr)
 {
 	return wr->flags & GN_INLINE ||
 	       soft_sge_ok(&sim_fabric_of(&qp->qp.obj)->keys, qp->qp.pd, wr->sge, wr->n_sge,
@@ -229,7 +229,8 @@ static void tx(struct sim_event *event)
 	if (!send || has_to_wait(qp, wr))
 		return;
 	trace(qp, wr, send);
-	if (!local_ok(qp, wr))
+	sim_held_check(qp, qp->passed[SIM_TX]);
+	if (!sim_local_ok(qp, wr))
 		send->status = GN_WC_LOCAL_ACCESS;
 	else if (sim_fault(sim_fabric_of(&qp->qp.obj)->sim, SIM_QP_ERROR, sim_node_of(qp)->index))
 		send->status = GN_WC_LOCAL_QP;
@@ -367,18 +368,24 @@ static struct sim_message answer_to(const struct sim_qp *qp, const struct sim_qp
 static void answer(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *send,
 		   struct sim_qp *to)
 {
+	struct gn_sim *sim = sim_fabric_of(&qp->qp.obj)->sim;
 	struct sim_device *device = sim_device_of(to);
 	const struct sim_message message = answer_to(qp, to, wr, send);
 	uint64_t leaves;
 
+	if (!send->acted)
+		sim_held_acted(qp, qp->passed[SIM_PLACE]);
 	send->acted = true;
-	if (sim_fault_cut(sim_fabric_of(&qp->qp.obj)->sim, sim_node_of(to)->index,
-			  sim_node_of(qp)->index)) {
+	to->heard++;
+	qp->heard += is_read(wr);
+	if (sim_fault_cut(sim, sim_node_of(to)->index, sim_node_of(qp)->index) ||
+	    sim_fault(sim, SIM_ACK_LOSS, sim_node_of(qp)->index)) {
 		if (try_later(qp, SIM_PLACE, send, SIM_RETRIES, SIM_RETRY_PS))
 			return;
 		send->status = GN_WC_RETRY;
+		sim_orphans_leave(qp);
 		pass(qp, SIM_PLACE, send, sim_engine_of(qp)->now_ps);
-		sim_qp_fail(qp);
+		sim_qp_fail_answered(qp);
 		return;
 	}
 	leaves = sim_tx(device, &message);
@@ -403,11 +410,16 @@ static void place(struct sim_event *event)
 			return;
 		send->status = GN_WC_RETRY;
 	}
-	if (send->status == GN_WC_OK && !local_ok(qp, wr))
+	if (send->status == GN_WC_OK && !sim_local_ok(qp, wr))
 		send->status = GN_WC_LOCAL_ACCESS;
+	if (!send->acted)
+		sim_held_check(qp, qp->passed[SIM_PLACE]);
+	qp->placing = true;
 	if (send->status == GN_WC_OK)
-		placed = send->acted && wr->op != GN_OP_READ ? SIM_PLACED :
-							       sim_place(qp, wr, send, to);
+		placed = send->acted && wr->op != GN_OP_READ ?
+				 SIM_PLACED :
+				 sim_place(qp, sim_node_of(qp)->index, wr, send, to);
+	qp->placing = false;
 	if (qp->qp.state == GN_QP_ERROR) /* by what it did: it was a cq's last straw */
 		return;
 	switch (placed) {
@@ -427,7 +439,7 @@ static void place(struct sim_event *event)
 	}
 	sim_sample_drop(send);
 	pass(qp, SIM_PLACE, send, sim_engine_of(qp)->now_ps);
-	sim_qp_fail(qp);
+	sim_qp_fail_answered(qp);
 }
 
 /* ---- back, done ---- */
@@ -477,6 +489,7 @@ static bool complete_send(struct sim_qp *qp)
 	while ((send = head(qp, SIM_DONE, &wr))) {
 		const uint64_t position = qp->passed[SIM_DONE]++;
 
+		sim_held_end(qp, position);
 		qp->sq.tail = qp->passed[SIM_DONE];
 		sim_device_of(qp)->wqes--;
 		if (send->status == GN_WC_OK && !(wr->flags & GN_SIGNALED))
@@ -526,6 +539,17 @@ void sim_stages_flush(struct sim_qp *qp)
 	qp->passed[SIM_RING] = qp->passed[SIM_TX] = qp->passed[SIM_RX] = qp->passed[SIM_MOVE] =
 		qp->passed[SIM_PLACE] = qp->sq.head;
 	sim_stage_kick(qp, SIM_BACK);
+}
+
+void sim_stages_unanswered(struct sim_qp *qp)
+{
+	const uint64_t first = qp->passed[SIM_BACK], end = qp->passed[SIM_PLACE];
+	uint64_t at = first;
+
+	if (at < end)
+		at += sim_random_below(&sim_engine_of(qp)->random, (uint32_t)(end - at) + 1);
+	for (; at < end; at++)
+		sim_send_at(qp, at)->status = GN_WC_FLUSHED;
 }
 
 void (*const sim_stage_fn[SIM_STAGES])(struct sim_event *event) = {

@@ -26,6 +26,7 @@
 #define SIM_RETRIES  7u			     /* … this often, before RETRY */
 #define SIM_BACKLOG  1024u		     /* requests that wait at a listener */
 #define SIM_LINE     64u		     /* what becomes visible at once */
+#define SIM_COPIES   2u			     /* of a datagram, with a duplicate */
 
 /* ---- the node's device (nic.c): what the wire can address ---- */
 
@@ -119,16 +120,20 @@ struct sim_qp {
 	/* What every stage touches, together. */
 	uint64_t passed[SIM_STAGES]; /* positions below have passed the stage */
 	struct sim_send *sends;	     /* by position, like sq */
+	struct sim_held *held;	     /* … */
 	struct soft_sq sq;
 	struct sim_event stage[SIM_STAGES];
 	struct sim_conn conn;
-	struct sim_flight *flights; /* WRITEs to it that are not visible yet, oldest first */
+	struct sim_flight *flights;  /* WRITEs to it that are not visible yet, oldest first */
+	struct sim_orphans *orphans; /* requests to it whose sender has failed */
 	struct sim_path *path;
 	uint64_t bell_ps; /* when the last doorbell came to the device */
 	bool cold;	  /* … which did not have its context any more */
 	/* What is ready to leave by then leaves together: requests, and answers to its READs. */
 	uint64_t visit_ps, answer_visit_ps;
+	uint64_t heard; /* from its peer: requests that took effect here, answers to READs */
 	uint32_t reads; /* READs and atomics not answered yet: what a fence waits for */
+	bool placing;	/* the request at the head of place takes effect just now */
 	bool up;	/* initialised: others may find it */
 	struct soft_rq rq;
 	struct sim_qp *nic_next, **nic_prev;
@@ -195,11 +200,17 @@ void sim_cq_push(struct gn_cq *cq, const struct gn_wc *wc, bool solicited);
 /* ---- qp.c ---- */
 int sim_qp_init(struct gn_qp *qp);
 void sim_qp_fini(struct gn_qp *qp);
+int sim_qp_reset(struct gn_qp *qp);
 int sim_qp_error(struct gn_qp *qp);
 /* The parts of its end that others would notice, for qps whose memory goes with their process. */
 void sim_qp_unplug(struct sim_qp *qp);
-/* To error: everything not yet done flushes. */
+/*
+ * To error: everything not yet done flushes. Requests that have left it may still arrive, and those
+ * that took effect and are not answered may be among the flushed.
+ */
 void sim_qp_fail(struct sim_qp *qp);
+/* … by the answer to a request: what came before was answered, and nothing behind it counts. */
+void sim_qp_fail_answered(struct sim_qp *qp);
 /* The first posted receive completes. */
 void sim_recv_complete(struct sim_qp *qp, struct gn_wc *wc, bool solicited);
 
@@ -217,6 +228,10 @@ extern void (*const sim_stage_fn[SIM_STAGES])(struct sim_event *event);
 void sim_stage_kick(struct sim_qp *qp, enum sim_stage stage);
 /* Everything that has had no effect yet is flushed. */
 void sim_stages_flush(struct sim_qp *qp);
+/* So is, from some request on, what has had one and is not answered yet. */
+void sim_stages_unanswered(struct sim_qp *qp);
+/* Its local buffers can be used: inline, or in regions with the rights. */
+bool sim_local_ok(const struct sim_qp *qp, const struct gn_wr *wr);
 static inline struct sim_send *sim_send_at(const struct sim_qp *qp, uint64_t position)
 {
 	return &qp->sends[position & qp->sq.mask];
@@ -226,9 +241,12 @@ static inline struct sim_send *sim_send_at(const struct sim_qp *qp, uint64_t pos
 
 /* UNFINISHED: more of it at send->at_ps. NOT_READY: no receive. */
 enum sim_placed { SIM_PLACED, SIM_UNFINISHED, SIM_NOT_READY, SIM_REFUSED };
-/* REFUSED: send->status says why; what the target saw of it has been told there. */
-enum sim_placed sim_place(struct sim_qp *from, const struct gn_wr *wr, struct sim_send *send,
-			  struct sim_qp *to);
+/*
+ * REFUSED: send->status says why; what the target saw of it has been told there. from is NULL when
+ * its qp has failed: then it is no READ, and an atomic has no local pieces.
+ */
+enum sim_placed sim_place(struct sim_qp *from, unsigned from_node, const struct gn_wr *wr,
+			  struct sim_send *send, struct sim_qp *to);
 /* Bytes of qp's process were placed: whoever waits for them looks again. */
 void sim_changed(const struct sim_qp *qp, const void *addr, uint64_t len_bytes);
 /* The receive at the head of to's queue can take len_bytes, or why not. */
@@ -236,10 +254,39 @@ enum gn_wc_status sim_recv_check(const struct sim_qp *to, uint64_t len_bytes);
 /* Copy payload into it, from offset on. */
 void sim_recv_fill(struct sim_qp *to, uint64_t offset, const uint8_t *data, uint64_t len_bytes);
 
+/* ---- held.c: buffers of requests that have not completed ---- */
+
+static inline bool sim_op_gathers(enum gn_op op)
+{
+	return (1u << GN_OP_SEND | 1u << GN_OP_SEND_IMM | 1u << GN_OP_WRITE |
+		1u << GN_OP_WRITE_IMM) >>
+		       op &
+	       1;
+}
+
+int sim_held_init(struct sim_qp *qp);
+/* A request was posted: its buffers must not change before sim_held_end(). */
+void sim_held_add(struct sim_qp *qp, uint64_t position);
+/* The card looks at them. If they have changed, the run ends with a report. */
+void sim_held_check(struct sim_qp *qp, uint64_t position);
+/* Its target has all of it. */
+void sim_held_acted(struct sim_qp *qp, uint64_t position);
+/* It has completed, its status in its struct sim_send. */
+void sim_held_end(struct sim_qp *qp, uint64_t position);
+void sim_held_fini(struct sim_qp *qp); /* all of them */
+/* The fabric has placed bytes in the process's memory. */
+void sim_held_placed(struct sim_proc *proc, const void *addr, uint64_t len_bytes);
+/* A region goes: nothing in it can be gathered any more. */
+void sim_held_deregister(struct sim_qp *qp, const uint8_t *addr, uint64_t len_bytes);
+/* The bytes of a datagram: some now, the rest when it arrives or its request completes. */
+void sim_held_carry(struct sim_qp *qp, uint64_t position, struct sim_datagram *datagram);
+void sim_held_fill(struct sim_datagram *datagram);
+void sim_held_drop(struct sim_datagram *datagram); /* it is lost */
+
 /* ---- flight.c: what becomes visible late, or in pieces ---- */
 
 /* A WRITE takes its time. False: it does not, place it now. */
-bool sim_flight_begin(struct sim_qp *from, const struct gn_wr *wr, struct sim_qp *to, uint8_t *addr,
+bool sim_flight_begin(unsigned from_node, const struct gn_wr *wr, struct sim_qp *to, uint8_t *addr,
 		      uint64_t len_bytes);
 /* What is under way to a qp becomes visible now: all of it, or what is within one region. */
 void sim_flights_land(struct sim_qp *to);
@@ -251,7 +298,32 @@ bool sim_sample_more(struct sim_qp *from, const struct gn_wr *wr, struct sim_sen
 		     const uint8_t *addr, uint64_t len_bytes);
 void sim_sample_drop(struct sim_send *send);
 
+/* ---- orphan.c: requests whose qp has failed after they left it ---- */
+
+/* The qp fails, or goes: some of what it has sent goes on to its peer. */
+void sim_orphans_leave(struct sim_qp *qp);
+void sim_orphans_drop(struct sim_qp *to);
+
 /* ---- ud.c ---- */
+
+/* On the way. */
+struct sim_datagram {
+	struct sim_event event;
+	struct sim_nic *nic; /* where it goes */
+	struct sim_datagram *next, **prev;
+	struct sim_qp *from; /* NULL: it has all its bytes; otherwise lacks some of … */
+	uint64_t position;   /* … this request's: the lines in … */
+	uint64_t late;	     /* … this mask, of the line's number modulo 64 */
+	bool taken_in;
+	bool solicited;
+	unsigned from_node;
+	struct gn_wc wc; /* as the receiver will see it */
+	uint32_t qpn, qkey;
+	uint32_t len_bytes;
+	uint8_t data[];
+};
+
+/* The request at the head of tx leaves as a datagram. */
 void sim_ud_send(struct sim_qp *from, const struct gn_wr *wr, uint64_t leaves_ps);
 void sim_datagrams_drop(struct sim_nic *nic);
 int sim_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out);

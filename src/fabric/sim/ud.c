@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Datagrams. An address names a node and a qp; what finds no qp, a wrong qkey, no receive or too
- * small a one is lost, and nobody is told. Once sent, a datagram is on its own: it arrives, is
+ * Datagrams. An address names a node and a qp; what finds no qp, a wrong qkey or no receive is lost,
+ * and nobody is told. One that its receive has no room for ends as a draw decides. Once sent, a datagram is on its own: it arrives, is
  * taken in and is placed by one event of its own, whatever becomes of its sender.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,8 +41,11 @@ int sim_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
 
 int sim_ah_init(struct gn_ah *ah)
 {
-	(void)ah;
-	return 0;
+	const struct sim_qp *peer = ah->conn ? sim_qp_of(ah->conn)->conn.peer : NULL;
+
+	if (peer)
+		make_gid(sim_node_of(peer)->index, ah->addr.gid);
+	return ah->conn && !peer ? -ENOTCONN : 0;
 }
 
 int sim_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
@@ -55,21 +59,9 @@ int sim_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
 
 /* ---- on the way ---- */
 
-struct sim_datagram {
-	struct sim_event event;
-	struct sim_nic *nic; /* where it goes */
-	struct sim_datagram *next, **prev;
-	bool taken_in;
-	bool solicited;
-	unsigned from_node;
-	struct gn_wc wc; /* as the receiver will see it */
-	uint32_t qpn, qkey;
-	uint32_t len_bytes;
-	uint8_t data[];
-};
-
 static void forget(struct sim_datagram *datagram)
 {
+	sim_held_drop(datagram);
 	sim_event_fini(datagram->nic->node->device.engine, &datagram->event);
 	*datagram->prev = datagram->next;
 	if (datagram->next)
@@ -95,16 +87,43 @@ static void make_grh(const struct sim_datagram *datagram, uint8_t grh[GN_GRH_BYT
 	make_gid(datagram->nic->node->index, grh + DGID_AT);
 }
 
+/*
+ * The receive has no room for it. Devices differ: they drop it, fail the receive, or fail the receive
+ * and the qp with it.
+ */
+static void misfit(struct sim_qp *to)
+{
+	enum { DROPPED, RECEIVE_FAILS, QP_FAILS, OUTCOMES };
+	const uint64_t outcome = sim_random_below(&sim_engine_of(to)->random, OUTCOMES);
+	struct gn_wc wc = {.status = GN_WC_LOCAL_LENGTH, .op = GN_OP_RECV};
+
+	if (outcome == DROPPED) {
+		counter_add(&to->qp.count.drops, 1);
+		return;
+	}
+	sim_recv_complete(to, &wc, false);
+	if (outcome == QP_FAILS)
+		sim_qp_fail(to);
+}
+
 static void place(struct sim_datagram *datagram)
 {
 	struct sim_qp *to = sim_nic_find(datagram->nic, datagram->qpn);
+	enum gn_wc_status fits;
 	uint8_t grh[GN_GRH_BYTES];
 
 	if (!to || to->qp.type != GN_QP_UD || to->qp.state != GN_QP_READY)
 		return;
-	if (to->qp.qkey != datagram->qkey || soft_rq_empty(&to->rq) ||
-	    sim_recv_check(to, datagram->wc.len_bytes) != GN_WC_OK) {
+	if (to->qp.qkey != datagram->qkey || soft_rq_empty(&to->rq)) {
 		counter_add(&to->qp.count.drops, 1);
+		return;
+	}
+	fits = sim_recv_check(to, datagram->wc.len_bytes);
+	if (fits != GN_WC_OK) {
+		if (fits == GN_WC_LOCAL_LENGTH)
+			misfit(to);
+		else
+			counter_add(&to->qp.count.drops, 1);
 		return;
 	}
 	make_grh(datagram, grh);
@@ -124,6 +143,7 @@ static void step(struct sim_event *event)
 		forget(datagram);
 		return;
 	}
+	sim_held_fill(datagram);
 	datagram->taken_in = true;
 	in = sim_link_receive(device, datagram->len_bytes + GN_GRH_BYTES);
 	at_ps = sim_rx_datagram(device);
@@ -160,7 +180,7 @@ static void send_one(struct sim_qp *from, const struct gn_wr *wr, struct sim_nic
 		.flags = GN_WC_GRH | (wr->op == GN_OP_SEND_IMM ? GN_WC_IMM : 0),
 		.src_qpn = from->qp.qpn,
 	};
-	soft_gather(datagram->data, wr->sge, wr->n_sge, 0, len_bytes);
+	sim_held_carry(from, from->passed[SIM_TX], datagram);
 	datagram->next = nic->datagrams;
 	datagram->prev = &nic->datagrams;
 	if (datagram->next)

@@ -89,6 +89,16 @@ void vrb_cq_fini(struct gn_cq *base)
 	gn_free(cq->stash);
 }
 
+/* A datagram that a receive has no room for may end the receive alone. */
+static bool still_ready(struct vrb_qp *qp)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	return qp->base.state == GN_QP_READY &&
+	       !ibv_query_qp(qp->ibv, &attr, IBV_QP_STATE, &init) && attr.qp_state == IBV_QPS_RTS;
+}
+
 /*
  * An error completion: the device has the qp in error, or (UD, sends) half in it. After a failed
  * receive of a connected qp it gets there by itself, and is left to it: Soft-RoCE completes the
@@ -98,6 +108,9 @@ static void fail(struct vrb_qp *qp, const struct gn_wc *wc)
 {
 	const bool by_itself = wc->op == GN_OP_RECV && qp->base.type == GN_QP_RC;
 
+	if (wc->op == GN_OP_RECV && qp->base.type == GN_QP_UD && wc->status != GN_WC_FLUSHED &&
+	    still_ready(qp))
+		return;
 	if (qp->base.state != GN_QP_ERROR && by_itself)
 		vrb_qp_state(qp, GN_QP_ERROR);
 	else if (qp->base.state != GN_QP_ERROR)

@@ -37,6 +37,7 @@ const struct provider provider_verbs = {
 	.qp_fini = vrb_qp_fini,
 	.qp_query = vrb_qp_query,
 	.qp_error = vrb_qp_error,
+	.qp_reset = vrb_qp_reset,
 	.ud_addr = vrb_ud_addr,
 	.ah_init = vrb_ah_init,
 	.ah_fini = vrb_ah_fini,

@@ -181,6 +181,32 @@ int vrb_qp_error(struct gn_qp *qp)
 	return vrb_qp_fail(vrb_qp(qp));
 }
 
+/* A new tag makes completions of what was outstanding nobody's, also those the cq has already. */
+int vrb_qp_reset(struct gn_qp *base)
+{
+	struct vrb_table *table = &vrb_ctx(base->ctx)->table;
+	struct vrb_qp *qp = vrb_qp(base);
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+	const uint64_t old = qp->tag;
+	uint64_t tag;
+	int rc = vrb_table_add(table, qp, &tag);
+
+	if (rc)
+		return rc;
+	vrb_qp_state(qp, GN_QP_ERROR); /* until it is ready again */
+	rc = modify(qp, &attr, IBV_QP_STATE);
+	if (rc) {
+		vrb_table_del(table, tag);
+		return rc;
+	}
+	qp->tag = tag;
+	vrb_table_del(table, old);
+	vrb_cq_forget(base->send_cq);
+	if (base->recv_cq != base->send_cq)
+		vrb_cq_forget(base->recv_cq);
+	return to_ready_ud(qp);
+}
+
 /*
  * What the device says of the WRITEs that arrive through this qp, once it is connected. It holds
  * for regions that are not relaxed-ordering, as all of ours are.

@@ -41,25 +41,51 @@ static bool needs_gid(const struct vrb_fabric *fabric, const struct gn_ud_addr *
 	return !addr->lid || peer.global.subnet_prefix != own->gid.global.subnet_prefix;
 }
 
-int vrb_ah_init(struct gn_ah *base)
+static int attr_of_addr(const struct gn_ah *ah, struct ibv_ah_attr *out)
 {
-	struct vrb_ah *ah = container_of(base, struct vrb_ah, base);
-	const struct vrb_fabric *fabric = vrb_fabric(base->obj.fabric);
-	struct ibv_ah_attr attr = {.port_num = fabric->port, .dlid = base->addr.lid};
+	const struct vrb_fabric *fabric = vrb_fabric(ah->obj.fabric);
 	union ibv_gid peer;
 	struct vrb_gid own;
 	int rc;
 
-	memcpy(peer.raw, base->addr.gid, sizeof(peer.raw));
-	rc = vrb_gid_choose(vrb_ctx(base->qp->ctx)->ibv, fabric->port, &peer, &own);
+	memcpy(peer.raw, ah->addr.gid, sizeof(peer.raw));
+	rc = vrb_gid_choose(vrb_ctx(ah->qp->ctx)->ibv, fabric->port, &peer, &own);
 	if (rc)
 		return rc;
-	if (needs_gid(fabric, &base->addr, &own)) {
-		attr.is_global = 1;
-		attr.grh.dgid = peer;
-		attr.grh.sgid_index = own.index;
-		attr.grh.hop_limit = HOP_LIMIT;
+	*out = (struct ibv_ah_attr){.port_num = fabric->port, .dlid = ah->addr.lid};
+	if (needs_gid(fabric, &ah->addr, &own)) {
+		out->is_global = 1;
+		out->grh.dgid = peer;
+		out->grh.sgid_index = own.index;
+		out->grh.hop_limit = HOP_LIMIT;
 	}
+	return 0;
+}
+
+/*
+ * The path of a connected qp. The kernel has resolved it to bring the connection up, so a handle made
+ * of it needs no resolution that could wait.
+ */
+static int attr_of_conn(struct gn_qp *conn, struct ibv_ah_attr *out)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	const int rc = ibv_query_qp(vrb_qp(conn)->ibv, &attr, IBV_QP_AV, &init);
+
+	if (rc)
+		return -rc;
+	*out = attr.ah_attr;
+	return 0;
+}
+
+int vrb_ah_init(struct gn_ah *base)
+{
+	struct vrb_ah *ah = container_of(base, struct vrb_ah, base);
+	struct ibv_ah_attr attr;
+	int rc = base->conn ? attr_of_conn(base->conn, &attr) : attr_of_addr(base, &attr);
+
+	if (rc)
+		return rc;
 	ah->ibv = ibv_create_ah(vrb_pd(base->qp->pd)->ibv, &attr);
 	if (ah->ibv)
 		return 0;

@@ -259,6 +259,7 @@ int vrb_qp_init(struct gn_qp *qp);
 void vrb_qp_fini(struct gn_qp *qp);
 void vrb_qp_query(struct gn_qp *qp);
 int vrb_qp_error(struct gn_qp *qp);
+int vrb_qp_reset(struct gn_qp *qp);
 /* To error, if it is not there, and flush; once more flushes what was posted since. Any thread. */
 int vrb_qp_fail(struct vrb_qp *qp);
 /* What connecting a qp needs besides what rdma_cm knows. */
