@@ -187,20 +187,36 @@ static bool place(struct gn_rpc_request *r)
 	return true;
 }
 
+/*
+ * Have the result for longer than the handler's call: its bytes are copied, unless they are in
+ * memory that waits to be released, and count against the limits. Beyond them the result is lost.
+ */
+static void keep(struct gn_rpc_request *r)
+{
+	struct rpc_answer *a = &r->answer;
+
+	if (!a->len || a->charged)
+		return;
+	if (rpc_charge(r->conn, a->len)) {
+		a->charged = a->len;
+		if (a->mem)
+			return;
+		a->copy = gn_alloc(a->len, 0);
+		if (a->copy) {
+			memcpy(a->copy, a->data, a->len);
+			a->data = a->copy;
+			return;
+		}
+	}
+	rpc_answer_free(r);
+	a->status = GN_RPC_BUSY;
+}
+
 static void hold(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
-	struct rpc_answer *a = &r->answer;
 
-	/* What is still the handler's, or in a slot, is so no longer than this call. */
-	if (a->len && !a->copy && !a->mem) {
-		a->copy = gn_alloc(a->len, 0);
-		if (a->copy)
-			memcpy(a->copy, a->data, a->len);
-		else
-			*a = (struct rpc_answer){.status = GN_RPC_BUSY};
-		a->data = a->copy;
-	}
+	keep(r);
 	r->state = RPC_HELD;
 	r->next = NULL;
 	*c->held_end = r;
@@ -212,7 +228,7 @@ void rpc_answer(struct gn_rpc_request *r)
 	struct rpc_conn *c = r->conn;
 
 	if (unlikely(c->dead)) {
-		rpc_answer_free(&r->answer);
+		rpc_answer_free(r);
 		rpc_request_free(r);
 		return;
 	}
@@ -224,7 +240,7 @@ void rpc_answer(struct gn_rpc_request *r)
 		return;
 	}
 	if (unlikely(r->answer.copy || r->answer.mem))
-		rpc_answer_free(&r->answer);
+		rpc_answer_free(r);
 	if (!c->serving)
 		rpc_seal_results(c);
 	rpc_request_free(r);
@@ -255,7 +271,7 @@ void rpc_conn_release_held(struct rpc_conn *c)
 		c->held = r->next;
 		if (!c->held)
 			c->held_end = &c->held;
-		rpc_answer_free(&r->answer);
+		rpc_answer_free(r);
 		rpc_request_free(r);
 	}
 	if (!c->serving)
@@ -302,19 +318,10 @@ void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
 	return c->open_slot + sizeof(struct rpc_head) + c->at + sizeof(struct rpc_entry);
 }
 
-/* From another thread than the owner's: what is lent must be copied. */
+/* From another thread than the owner's. */
 static void send_answer(struct gn_rpc_request *r)
 {
-	struct rpc_answer *a = &r->answer;
-
-	if (a->len && !a->mem) {
-		a->copy = gn_alloc(a->len, 0);
-		if (a->copy)
-			memcpy(a->copy, a->data, a->len);
-		else
-			*a = (struct rpc_answer){.status = GN_RPC_BUSY};
-		a->data = a->copy;
-	}
+	keep(r);
 	r->work.ask = RPC_ASK_ANSWER;
 	rpc_thread_ask(r->conn->thread, &r->work);
 }

@@ -6,7 +6,7 @@ int rpc_area_make(struct gn_fabric *fabric, struct gn_pd *pd, uint64_t size, uns
 {
 	int rc;
 
-	*area = (struct rpc_area){.size = (size + GN_PAGE - 1) / GN_PAGE * GN_PAGE};
+	*area = (struct rpc_area){.size = rpc_area_bytes(size)};
 	rc = gn_mem_alloc(fabric, area->size, rights, &area->mem);
 	if (!rc)
 		rc = gn_mr_register(pd, area->mem, 0, area->size, GN_LOCAL_WRITE | rights,

@@ -11,6 +11,11 @@ struct rpc_area {
 	uint64_t size; /* that was allocated: whole pages */
 };
 
+/* Bytes that are allocated for so many. */
+static inline uint64_t rpc_area_bytes(uint64_t size)
+{
+	return (size + GN_PAGE - 1) / GN_PAGE * GN_PAGE;
+}
 /* rights: the remote ones. On failure nothing is left. */
 int rpc_area_make(struct gn_fabric *fabric, struct gn_pd *pd, uint64_t size, unsigned rights,
 		  struct rpc_area *area);

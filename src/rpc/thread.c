@@ -202,8 +202,10 @@ static void probe_all(struct rpc_thread *t, uint64_t now_ns)
 	if (now_ns < t->probe_ns)
 		return;
 	t->probe_ns = now_ns + RPC_PROBE_NS;
-	for (struct rpc_conn *c = t->conns; c; c = c->next)
+	for (struct rpc_conn *c = t->conns; c; c = c->next) {
 		rpc_conn_probe(c);
+		rpc_reclaim(c, 1);
+	}
 	/* With nobody else there the thread sleeps for that many rounds. */
 	if (++t->rounds % PARKED_EVERY && t->conns)
 		return;
@@ -212,6 +214,7 @@ static void probe_all(struct rpc_thread *t, uint64_t now_ns)
 		rpc_conn_probe(c);
 		if (unlikely(c->held || c->lent))
 			rpc_conn_look_acked(c);
+		rpc_reclaim(c, PARKED_EVERY);
 	}
 }
 
