@@ -167,6 +167,15 @@ GN_API int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, s
  * to the end of one within a second is cut off instead.
  */
 GN_API int gn_mr_deregister(struct gn_mr *mr);
+/*
+ * The same for a thread that must not wait for a peer. The first call revokes the region's keys; it
+ * must not be used any more. 0: the region is gone. -EAGAIN: a peer may still be copying under its
+ * keys, and the region and its mem stay; call again later (this, or gn_mr_deregister()).
+ * -EAGAIN ends GN_TEARDOWN_US after the first call: a peer that still copies then is cut off. Only
+ * shm ever answers -EAGAIN.
+ */
+GN_API int gn_mr_deregister_try(struct gn_mr *mr);
+#define GN_TEARDOWN_US 1000000u
 GN_API uint32_t gn_mr_lkey(const struct gn_mr *mr);
 GN_API void *gn_mr_addr(const struct gn_mr *mr);
 GN_API size_t gn_mr_length(const struct gn_mr *mr);
@@ -280,8 +289,18 @@ struct gn_qp_attr {
 
 /* A UD qp is ready at once; an RC qp takes receives at once and sends when connected. */
 GN_API int gn_qp_create(struct gn_pd *pd, const struct gn_qp_opts *opts, struct gn_qp **out);
-/* Completions of it that were not polled yet are dropped. */
+/*
+ * Completions and events of it that were not taken yet are dropped. Returns when the peer copies
+ * under no key of the qp's pd any more; on shm a peer that does not come to an end within a second
+ * is cut off instead.
+ */
 GN_API int gn_qp_destroy(struct gn_qp *qp);
+/*
+ * The same for a thread that must not wait for a peer, by the rules of gn_mr_deregister_try(). The
+ * first call ends the connection: the peer is told, and there are no more completions and events of
+ * the qp. After -EAGAIN only the destroy calls may be used on it.
+ */
+GN_API int gn_qp_destroy_try(struct gn_qp *qp);
 GN_API int gn_qp_query(struct gn_qp *qp, struct gn_qp_attr *out);
 /* Put it in error: everything outstanding flushes. */
 GN_API int gn_qp_error(struct gn_qp *qp);

@@ -33,6 +33,8 @@ INIT(ctx, fine, 0)
 INIT(mem, fine, 0)
 INIT(pd, fine, 0)
 INIT(chan, fine, 0)
+INIT(mr, fine, 0)
+INIT(qp, fine, 0)
 INIT(mem, unsupported, -EOPNOTSUPP)
 INIT(mr, unsupported, -EOPNOTSUPP)
 INIT(cq, unsupported, -EOPNOTSUPP)
@@ -150,6 +152,7 @@ static const struct provider defaults = {
 	.pd_init = pd_fine,
 	.pd_fini = pd_nothing,
 	.mr_init = mr_unsupported,
+	.mr_revoke = mr_fine,
 	.mr_fini = mr_nothing,
 	.chan_init = chan_fine,
 	.chan_fini = chan_nothing,
@@ -160,6 +163,7 @@ static const struct provider defaults = {
 	.cq_arm = no_arm,
 	.cq_ready = never_ready,
 	.qp_init = qp_unsupported,
+	.qp_close = qp_fine,
 	.qp_fini = qp_nothing,
 	.qp_query = qp_nothing,
 	.qp_error = qp_unsupported,

@@ -207,6 +207,12 @@ struct provider {
 	int (*pd_init)(struct gn_pd *pd);
 	void (*pd_fini)(struct gn_pd *pd);
 	int (*mr_init)(struct gn_mr *mr); /* sets lkey and rkey */
+	/*
+	 * Optional, before mr_fini and qp_fini; called again after -EAGAIN, and never waits. Revoke
+	 * the keys, end the connection: 0 when no peer copies under them any more, -EAGAIN for at
+	 * most GN_TEARDOWN_US after the first call.
+	 */
+	int (*mr_revoke)(struct gn_mr *mr);
 	void (*mr_fini)(struct gn_mr *mr);
 
 	int (*chan_init)(
@@ -224,7 +230,8 @@ struct provider {
 	int (*cq_arm)(struct gn_cq *cq, bool solicited_only);
 	bool (*cq_ready)(struct gn_cq *cq); /* would a poll find something? */
 
-	int (*qp_init)(struct gn_qp *qp); /* may raise max_* */
+	int (*qp_init)(struct gn_qp *qp);  /* may raise max_* */
+	int (*qp_close)(struct gn_qp *qp); /* see mr_revoke */
 	void (*qp_fini)(struct gn_qp *qp);
 	void (*qp_query)(struct gn_qp *qp); /* optional: brings state and caps up to date */
 	int (*qp_error)(struct gn_qp *qp);
@@ -282,6 +289,18 @@ static inline void obj_hold(struct obj *obj)
 static inline void obj_release(struct obj *obj)
 {
 	__atomic_fetch_sub(&obj->children, 1, __ATOMIC_RELEASE);
+}
+
+/*
+ * A blocking teardown's rest between two tries: most copies end within microseconds, a stuck one
+ * takes GN_TEARDOWN_US. No lock is held.
+ */
+static inline void teardown_pause(unsigned tries)
+{
+	if (tries < 1000)
+		gn_yield();
+	else
+		gn_sleep_us(100);
 }
 
 /* The lock of a shared qp or cq is its context's; one with an owner has none. */

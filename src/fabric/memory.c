@@ -196,13 +196,15 @@ int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t l
 	return 0;
 }
 
-int gn_mr_deregister(struct gn_mr *mr)
+int gn_mr_deregister_try(struct gn_mr *mr)
 {
 	int rc;
 
 	if (!mr)
 		return 0;
 	rc = obj_check_idle(mr, OBJ_MR);
+	if (!rc)
+		rc = mr->obj.fabric->provider->mr_revoke(mr);
 	if (rc)
 		return rc;
 	mr->obj.fabric->provider->mr_fini(mr);
@@ -210,6 +212,15 @@ int gn_mr_deregister(struct gn_mr *mr)
 	obj_release(&mr->mem->obj);
 	obj_destroy(&mr->obj);
 	return 0;
+}
+
+int gn_mr_deregister(struct gn_mr *mr)
+{
+	int rc;
+
+	for (unsigned tries = 0; (rc = gn_mr_deregister_try(mr)) == -EAGAIN; tries++)
+		teardown_pause(tries);
+	return rc;
 }
 
 uint32_t gn_mr_lkey(const struct gn_mr *mr)

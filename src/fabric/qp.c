@@ -153,7 +153,7 @@ static void add_counters(struct gn_counters *sum, const struct gn_counters *part
 		to[i] += counter_read(&from[i]);
 }
 
-int gn_qp_destroy(struct gn_qp *qp)
+int gn_qp_destroy_try(struct gn_qp *qp)
 {
 	struct gn_fabric *fabric;
 	int rc;
@@ -165,10 +165,15 @@ int gn_qp_destroy(struct gn_qp *qp)
 		return rc;
 	fabric = qp->obj.fabric;
 	qp_lock(qp);
-	fabric->provider->qp_fini(qp);
+	qp->gone_told = true; /* nobody wants to hear of it any more */
+	rc = fabric->provider->qp_close(qp);
+	if (!rc)
+		fabric->provider->qp_fini(qp);
 	qp_unlock(qp);
 	chan_remove(qp->chan, &qp->ev_outcome);
 	chan_remove(qp->chan, &qp->ev_gone);
+	if (rc)
+		return rc;
 	gn_mutex_lock(&fabric->lock);
 	qp->count.bytes_in_flight = 0;
 	add_counters(&fabric->gone, &qp->count);
@@ -178,6 +183,15 @@ int gn_qp_destroy(struct gn_qp *qp)
 	release_parts(qp);
 	obj_destroy(&qp->obj);
 	return 0;
+}
+
+int gn_qp_destroy(struct gn_qp *qp)
+{
+	int rc;
+
+	for (unsigned tries = 0; (rc = gn_qp_destroy_try(qp)) == -EAGAIN; tries++)
+		teardown_pause(tries);
+	return rc;
 }
 
 int gn_qp_query(struct gn_qp *qp, struct gn_qp_attr *out)

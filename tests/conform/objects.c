@@ -105,7 +105,11 @@ static bool pds(struct cf *cf)
 	CHECK_INT(gn_pd_destroy(pd), -EINVAL);
 	CHECK_INT(gn_pd_destroy(NULL), 0);
 	CHECK_INT(gn_mr_deregister(mr), -EINVAL);
+	CHECK_INT(gn_mr_deregister_try(mr), -EINVAL);
+	CHECK_INT(gn_mr_deregister_try(NULL), 0);
 	CHECK_INT(gn_qp_destroy(qp), -EINVAL);
+	CHECK_INT(gn_qp_destroy_try(qp), -EINVAL);
+	CHECK_INT(gn_qp_destroy_try(NULL), 0);
 	CHECK_INT(gn_mr_register(pd, mem, 0, GN_PAGE, GN_LOCAL_WRITE, &mr), -EINVAL);
 	return true;
 }

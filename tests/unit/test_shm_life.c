@@ -176,6 +176,148 @@ static void deregister_while_written(void **state)
 		end_while_written(ending);
 }
 
+/* ---- ends that wait for nobody ---- */
+
+#define QUICK_NS 200000000u /* what does not wait; a busy machine is slow */
+
+/* What the client's library does while it copies under a key of the server's. */
+static void client_copies(struct pair *p, bool copies)
+{
+	uint64_t *word = &((struct shm_qp *)p->c)->conn.mine->busy.posting;
+
+	__atomic_store_n(word, (*word + 1) | copies, __ATOMIC_SEQ_CST);
+	assert_int_equal(*word & 1, copies);
+}
+
+/* A region and a qp stay while a copy is under way, and go when it is over. No call waits. */
+static void teardown_tries(void **state)
+{
+	uint64_t begun_ns = gn_now_ns();
+	struct gn_remote remote;
+	struct gn_event ev;
+	struct gn_sge sge;
+	struct gn_wr wr;
+	struct pair p;
+
+	(void)state;
+	pair_make(&p, ADDR "tries", NULL);
+	assert_int_equal(gn_mr_remote(p.server.mr, &remote), 0);
+	client_copies(&p, true);
+	assert_int_equal(gn_mr_deregister_try(p.server.mr), -EAGAIN);
+	assert_int_equal(gn_mr_deregister_try(p.server.mr), -EAGAIN);
+	assert_int_equal(gn_mem_free(p.server.mem), -EBUSY);
+	/* The next copy is another one: it cannot know the grant. */
+	client_copies(&p, false);
+	client_copies(&p, true);
+	assert_int_equal(gn_mr_deregister_try(p.server.mr), 0);
+	assert_int_equal(side_recv(&p.server, p.s, 5, 0, 64), 0);
+	assert_int_equal(gn_qp_destroy_try(p.s), -EAGAIN);
+	side_drain(p.server.chan);
+	assert_int_equal(gn_qp_destroy_try(p.s), -EAGAIN);
+	assert_int_equal(gn_chan_next(p.server.chan, &ev), -EAGAIN);
+	client_copies(&p, false);
+	assert_int_equal(gn_qp_destroy_try(p.s), 0);
+	if (!unit_slow())
+		assert_true(gn_now_ns() - begun_ns < QUICK_NS);
+	p.s = NULL;
+	/* The client finds it closed. */
+	sge = (struct gn_sge){p.client.buf, 64, gn_mr_lkey(p.client.mr)};
+	gn_wr_rdma(&wr, GN_OP_WRITE, 1, &sge, &remote, 0, GN_SIGNALED);
+	assert_int_equal(gn_post_send(p.c, &wr, NULL), 0);
+	side_expect(p.client.cq, 1, GN_WC_RETRY);
+	assert_int_equal(gn_mr_register(p.server.pd, p.server.mem, 0, SIDE_BYTES, GN_LOCAL_WRITE,
+					&p.server.mr),
+			 0);
+	pair_free(&p);
+}
+
+/* A peer that copies for ever is cut off, and only that one. */
+static void teardown_bound(void **state)
+{
+	uint64_t begun_ns, took_ns;
+	struct gn_event ev;
+	struct pair p;
+	int rc;
+
+	(void)state;
+	gn_log_level_set(GN_LOG_ERROR);
+	pair_make(&p, ADDR "bound", NULL);
+	client_copies(&p, true);
+	begun_ns = gn_now_ns();
+	do {
+		rc = gn_mr_deregister_try(p.server.mr);
+		took_ns = gn_now_ns() - begun_ns;
+		gn_yield();
+	} while (rc == -EAGAIN && took_ns < 10ull * CUT_OFF_NS);
+	assert_int_equal(rc, 0);
+	assert_true(took_ns >= CUT_OFF_NS);
+	assert_int_equal(gn_chan_wait(p.client.chan, gn_deadline_us(UNIT_PATIENCE_US), &ev), 0);
+	assert_int_equal(ev.type, GN_EVENT_DISCONNECTED);
+	/* It is not waited for again. */
+	begun_ns = gn_now_ns();
+	assert_int_equal(gn_qp_destroy_try(p.s), 0);
+	p.s = NULL;
+	assert_int_equal(gn_mr_register(p.server.pd, p.server.mem, 0, SIDE_BYTES,
+					GN_LOCAL_WRITE | GN_REMOTE_READ, &p.server.mr),
+			 0);
+	gn_log_level_set(GN_LOG_WARN);
+	pair_free(&p);
+}
+
+struct stuck {
+	struct pair p;
+	bool done;
+};
+
+static void deregister_stuck(void *arg)
+{
+	struct stuck *stuck = arg;
+
+	assert_int_equal(gn_mr_deregister(stuck->p.server.mr), 0);
+	__atomic_store_n(&stuck->done, true, __ATOMIC_RELEASE);
+}
+
+/* While one thread waits for a peer, others of its fabric register, connect and end as ever. */
+static void teardown_holds_nobody_up(void **state)
+{
+	struct stuck stuck = {.done = false};
+	struct gn_thread *thread;
+	unsigned rounds = 0;
+	uint64_t worst_ns = 0;
+	struct gn_pd *pd;
+
+	(void)state;
+	gn_log_level_set(GN_LOG_ERROR);
+	pair_make(&stuck.p, ADDR "nobody", NULL);
+	assert_int_equal(gn_pd_create(stuck.p.server.ctx, &pd), 0);
+	client_copies(&stuck.p, true);
+	assert_int_equal(gn_thread_start("stuck", deregister_stuck, &stuck, &thread), 0);
+	while (!__atomic_load_n(&stuck.done, __ATOMIC_ACQUIRE)) {
+		const uint64_t begun_ns = gn_now_ns();
+		uint64_t took_ns;
+		struct gn_mr *mr;
+
+		assert_int_equal(gn_mr_register(pd, stuck.p.server.mem, 0, SIDE_BYTES,
+						GN_LOCAL_WRITE | GN_REMOTE_READ, &mr),
+				 0);
+		assert_int_equal(gn_mr_deregister(mr), 0);
+		took_ns = gn_now_ns() - begun_ns;
+		worst_ns = took_ns > worst_ns ? took_ns : worst_ns;
+		rounds++;
+		gn_sleep_us(100);
+	}
+	assert_int_equal(gn_thread_join(thread), 0);
+	print_message("# %u rounds, the longest %u us\n", rounds, (unsigned)(worst_ns / 1000));
+	assert_true(rounds > 1);
+	assert_true(worst_ns < CUT_OFF_NS / 2);
+	assert_int_equal(gn_pd_destroy(pd), 0);
+	assert_int_equal(gn_mr_register(stuck.p.server.pd, stuck.p.server.mem, 0, SIDE_BYTES,
+					GN_LOCAL_WRITE, &stuck.p.server.mr),
+			 0);
+	gn_log_level_set(GN_LOG_WARN);
+	pair_free(&stuck.p);
+}
+
 /* ---- files of others ---- */
 
 static void path_of(const char *name, char *out, size_t size)
@@ -244,6 +386,9 @@ int main(void)
 		cmocka_unit_test(newest_mem),
 		cmocka_unit_test(error_while_connecting),
 		cmocka_unit_test(deregister_while_written),
+		cmocka_unit_test(teardown_tries),
+		cmocka_unit_test(teardown_bound),
+		cmocka_unit_test(teardown_holds_nobody_up),
 		cmocka_unit_test(foreign_files),
 	};
 

@@ -81,7 +81,8 @@ static int map_peer(struct shm_conn *c, uint32_t rq_size, int area_fd, int grant
 			  &c->grants_map);
 	if (rc)
 		return rc;
-	c->peer = (struct area *)(void *)c->peer_map->addr;
+	/* Pairs with the acquire in peer_quiet(), which may run in another thread. */
+	__atomic_store_n(&c->peer, (struct area *)(void *)c->peer_map->addr, __ATOMIC_RELEASE);
 	c->peer_rq_size = rq_size;
 	c->grants = (const struct grant *)(const void *)c->grants_map->addr;
 	c->peer_sizes = (const uint32_t *)(const void *)c->peer->rest;
@@ -193,6 +194,30 @@ void shm_conn_up(struct shm_qp *qp)
 	/* The cq may have been armed before the peer was known. */
 	shm_conn_arm(qp);
 	shm_conn_catch_up(qp);
+}
+
+int shm_conn_close(struct shm_qp *qp)
+{
+	struct shm_fabric *fabric = shm_of(&qp->qp.obj);
+	struct shm_conn *c = &qp->conn;
+	bool quiet;
+
+	if (!qp->prev_conn) /* no peer was ever given anything */
+		return 0;
+	if (!c->ending.revocation) {
+		__atomic_store_n(&c->mine->mood.state, AREA_CLOSED, __ATOMIC_RELAXED);
+		shm_rx_del(&qp->rx_recv);
+		shm_rx_del(&qp->rx_send);
+		unwatch(qp);
+		/* Our own half only: the peer's death is still to be seen. */
+		shutdown(c->sock.fd, SHUT_WR);
+	}
+	gn_mutex_lock(&fabric->grant_lock);
+	if (!c->ending.revocation)
+		shm_revoke(fabric, &c->ending);
+	quiet = shm_peers_quiet(fabric, NULL, qp, &c->ending);
+	gn_mutex_unlock(&fabric->grant_lock);
+	return quiet ? 0 : -EAGAIN;
 }
 
 void shm_conn_fini(struct shm_qp *qp)
@@ -363,6 +388,9 @@ bool shm_conn_pump(struct shm_qp *qp)
 void shm_conn_end(struct shm_qp *qp)
 {
 	unwatch(qp);
-	/* If it was we who had enough, the peer hears of it. */
-	shutdown(qp->conn.sock.fd, SHUT_RDWR);
+	/*
+	 * If it was we who had enough, the peer hears of it. Our own half only: until the qp is
+	 * destroyed, its copies count, and so does its end.
+	 */
+	shutdown(qp->conn.sock.fd, SHUT_WR);
 }

@@ -13,7 +13,6 @@
 
 #define REMOTE	    (GN_REMOTE_READ | GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
 #define WRITES	    (GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
-#define STUCK_NS    1000000000ull /* a peer that copies for longer than this is cut off */
 #define SEND_TRIES  100
 #define SEND_NAP_US 1000
 
@@ -234,63 +233,34 @@ int shm_mr_init(struct gn_mr *mr)
 	return 0;
 }
 
-/*
- * Wait until the peer is not in the middle of a post that may have seen the grant. A peer that
- * died, or that does not come out of its post in time, is no longer waited for: its connection
- * ends.
- */
-static void wait_out(struct shm_qp *qp, uint64_t deadline_ns)
-{
-	const uint64_t *posting;
-	uint64_t seen;
-	char byte;
-
-	if (!qp->conn.peer) /* still connecting */
-		return;
-	posting = &qp->conn.peer->busy.posting;
-	seen = __atomic_load_n(posting, __ATOMIC_ACQUIRE);
-	if (!(seen & 1))
-		return;
-	while (__atomic_load_n(posting, __ATOMIC_ACQUIRE) == seen) {
-		gn_yield();
-		if (recv(qp->conn.sock.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
-			return;
-		if (gn_now_ns() >= deadline_ns) {
-			gn_log(GN_LOG_WARN,
-			       "shm: a peer copies for over a second; its connection ends");
-			shutdown(qp->conn.sock.fd, SHUT_RDWR);
-			return;
-		}
-	}
-}
-
-void shm_mr_fini(struct gn_mr *mr)
+int shm_mr_revoke(struct gn_mr *mr)
 {
 	struct shm_fabric *fabric = shm_of(&mr->obj);
-	struct shm_pd *pd = (struct shm_pd *)mr->pd;
+	struct shm_mr *shm = (struct shm_mr *)mr;
+	bool quiet;
 
-	if (mr->access & REMOTE) {
-		struct shm_mr *shm = (struct shm_mr *)mr;
-		const uint64_t deadline_ns = gn_now_ns() + STUCK_NS;
+	if (!(mr->access & REMOTE))
+		return 0;
+	gn_mutex_lock(&fabric->grant_lock);
+	if (!shm->ending.revocation) {
 		struct grant *grant =
-			(struct grant *)(void *)pd->grants->addr + soft_key_index(mr->rkey);
+			(struct grant *)(void *)((struct shm_pd *)mr->pd)->grants->addr +
+			soft_key_index(mr->rkey);
 
-		gn_mutex_lock(&fabric->grant_lock);
 		__atomic_store_n(&grant->key, 0, __ATOMIC_RELAXED);
 		*shm->prev = shm->next;
 		if (shm->next)
 			shm->next->prev = shm->prev;
-		/*
-		 * Pairs with the fence in busy_begin(): either the peer sees no grant, or we see
-		 * it busy.
-		 */
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		for (struct shm_qp *qp = fabric->conns; qp; qp = qp->next_conn)
-			if (qp->qp.pd == mr->pd)
-				wait_out(qp, deadline_ns);
-		gn_mutex_unlock(&fabric->grant_lock);
+		shm_revoke(fabric, &shm->ending);
 	}
-	soft_key_remove(&fabric->keys, mr);
+	quiet = shm_peers_quiet(fabric, mr->pd, NULL, &shm->ending);
+	gn_mutex_unlock(&fabric->grant_lock);
+	return quiet ? 0 : -EAGAIN;
+}
+
+void shm_mr_fini(struct gn_mr *mr)
+{
+	soft_key_remove(&shm_of(&mr->obj)->keys, mr);
 }
 
 /*
@@ -329,14 +299,6 @@ void shm_grant_leave(struct shm_qp *qp)
 
 	gn_mutex_lock(&fabric->grant_lock);
 	if (qp->prev_conn) {
-		/*
-		 * Nobody will wait for this peer any more: see it out. It finds us closed after
-		 * this.
-		 */
-		if (qp->conn.mine)
-			__atomic_store_n(&qp->conn.mine->mood.state, AREA_CLOSED, __ATOMIC_RELAXED);
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		wait_out(qp, gn_now_ns() + STUCK_NS);
 		*qp->prev_conn = qp->next_conn;
 		if (qp->next_conn)
 			qp->next_conn->prev_conn = qp->prev_conn;

@@ -13,7 +13,7 @@
 /*
  * Odd while we may be copying under the peer's keys. Begun by the first one-sided request of a
  * post: messages need no grant, and the fence would hold them up. Pairs with the fences in
- * shm_mr_fini() and shm_grant_leave(): once those have cleared a grant or closed the connection, we
+ * shm_peers_quiet(): once a teardown has cleared a grant or closed the connection, we
  * either see that or are seen as busy until we are done.
  */
 static inline void busy_begin(struct shm_conn *c)

@@ -57,6 +57,31 @@ fini_sq:
 	return rc;
 }
 
+/* Nothing of it is told any more. */
+static void purge(struct gn_qp *base)
+{
+	soft_cq_purge((struct soft_cq *)base->send_cq, base);
+	soft_cq_purge((struct soft_cq *)base->recv_cq, base);
+}
+
+int shm_qp_close(struct gn_qp *base)
+{
+	struct shm_qp *qp = (struct shm_qp *)base;
+	int rc;
+
+	if (qp->ud)
+		return 0;
+	rc = shm_conn_close(qp);
+	if (rc && base->state != GN_QP_ERROR) {
+		base->state = GN_QP_ERROR;
+		qp->sq.tail = qp->sq.head;
+		qp->rq.tail = qp->rq.head;
+	}
+	if (rc)
+		purge(base);
+	return rc;
+}
+
 void shm_qp_fini(struct gn_qp *base)
 {
 	struct shm_qp *qp = (struct shm_qp *)base;
@@ -67,8 +92,7 @@ void shm_qp_fini(struct gn_qp *base)
 		shm_conn_fini(qp);
 	leave_cq(qp, 0);
 	leave_cq(qp, 1);
-	soft_cq_purge((struct soft_cq *)base->send_cq, base);
-	soft_cq_purge((struct soft_cq *)base->recv_cq, base);
+	purge(base);
 	soft_sq_fini(&qp->sq);
 	soft_rq_fini(&qp->rq);
 }

@@ -143,7 +143,6 @@ static inline bool take_short(struct shm_qp *qp, struct shm_cq *cq, const struct
 static void peer_is_gone(struct shm_qp *qp)
 {
 	shm_qp_fail(qp);
-	shm_grant_leave(qp);
 	shm_conn_end(qp);
 	shm_rx_del(&qp->rx_recv);
 	qp_gone(&qp->qp);

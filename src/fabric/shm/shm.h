@@ -125,6 +125,7 @@ struct shm_fabric {
 	uint64_t next_mem_id;	    /* atomic */
 	uint32_t next_qpn;	    /* atomic */
 	struct gn_mutex grant_lock; /* grants, conns, and what was sent to whom */
+	uint64_t revocations;	    /* so far, of grants and of connections; under the grant lock */
 	struct shm_qp *conns;
 };
 
@@ -135,8 +136,15 @@ struct shm_mem {
 	uint64_t id;
 };
 
+/* A grant or a connection that ends: since which revocation, and until when peers are waited for. */
+struct shm_ending {
+	uint64_t revocation; /* 0: not ending */
+	uint64_t deadline_ns;
+};
+
 struct shm_mr {
 	struct gn_mr mr;
+	struct shm_ending ending;
 	struct shm_mr *next, **prev; /* its pd's regions with remote rights */
 };
 
@@ -237,6 +245,13 @@ struct shm_conn {
 	uint64_t *sent;
 	uint32_t n_sent, sent_cap;
 
+	/* what we know of the peer's copies under our keys; under the grant lock: revoke.c */
+	struct shm_ending ending;
+	uint64_t quiet_to;  /* no copy of the peer began before this revocation */
+	uint64_t busy_word; /* the peer's odd word that is waited for; 0: none */
+	uint64_t busy_to;   /* … and when it changes, quiet_to is this */
+	bool cut_off;	    /* the peer is not waited for any more */
+
 	/* while connecting */
 	struct sockaddr_un dial_addr;
 	uint64_t dial_deadline_ns;
@@ -302,13 +317,24 @@ void shm_mem_fini(struct gn_mem *mem);
 int shm_pd_init(struct gn_pd *pd);
 void shm_pd_fini(struct gn_pd *pd);
 int shm_mr_init(struct gn_mr *mr);
+int shm_mr_revoke(struct gn_mr *mr);
 void shm_mr_fini(struct gn_mr *mr);
 /*
  * A qp was connected: send it the memory granted in its pd so far, and what will be. Takes the
  * grant lock.
  */
 int shm_grant_join(struct shm_qp *qp);
-void shm_grant_leave(struct shm_qp *qp);
+void shm_grant_leave(struct shm_qp *qp); /* does not wait for the peer */
+
+/* ---- revoke.c: never waits. The grant lock is held. ---- */
+/* Begin to end: what comes of it is asked with shm_peers_quiet(). */
+void shm_revoke(struct shm_fabric *fabric, struct shm_ending *ending);
+/*
+ * Do the peers of this pd (pd NULL: this qp's) copy no more under what ended? A peer that is dead
+ * or beyond the deadline does not count.
+ */
+bool shm_peers_quiet(struct shm_fabric *fabric, const struct gn_pd *pd, struct shm_qp *qp,
+		     const struct shm_ending *ending);
 
 /* ---- wire.c ---- */
 struct wire_head wire_head(enum wire_type type);
@@ -352,6 +378,8 @@ int shm_conn_meet(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_f
 void shm_conn_up(struct shm_qp *qp);
 /* A message of the control socket that is not of the handshake itself. */
 int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, const int *fds);
+/* End it, without waiting for the peer's copies: 0 when there are none, or -EAGAIN. */
+int shm_conn_close(struct shm_qp *qp);
 /* Everything of a connection goes, the peer is told. */
 void shm_conn_fini(struct shm_qp *qp);
 /* Read what came on the control socket; notices the peer's end. */
@@ -367,6 +395,7 @@ const struct shm_map *shm_peer_mem(const struct shm_conn *conn, uint64_t id);
 
 /* ---- qp.c ---- */
 int shm_qp_init(struct gn_qp *qp);
+int shm_qp_close(struct gn_qp *qp);
 void shm_qp_fini(struct gn_qp *qp);
 int shm_qp_error(struct gn_qp *qp);
 /* To error, and everything outstanding flushes. */
