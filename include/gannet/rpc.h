@@ -78,7 +78,7 @@ enum gn_rpc_flag {
 	GN_RPC_EAGER = 1 << 2,	   /* … but for nothing else, nor do the others */
 	GN_RPC_BY_FAILS = 1 << 3,  /* hybrid: failed fetches decide, not the server's time */
 	/* of a server */
-	GN_RPC_SYNC_REPLY = 1 << 4, /* a thread waits until what it wrote back has arrived */
+	GN_RPC_SYNC_REPLY = 1 << 4, /* a thread waits, up to 1 ms, until a reply has arrived */
 	GN_RPC_ONE_CTX = 1 << 5,    /* its threads share one context */
 	GN_RPC_POLLED = 1 << 6,	    /* it has no thread: gn_rpc_server_poll() does the work */
 };
@@ -251,7 +251,8 @@ GN_API int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
 			  const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out);
 /*
  * Connect again, to the same address; calls under way end with GN_RPC_PEER_GONE. Errors as of
- * gn_rpc_connect(), and the client stays as it was: closed or to be connected again.
+ * gn_rpc_connect(), and the client stays as it was: closed or to be connected again. -EAGAIN: its
+ * earlier servers may still be copying from its memory, for up to GN_TEARDOWN_US.
  */
 GN_API int gn_rpc_reconnect(struct gn_rpc_client *client);
 /* Calls under way end with GN_RPC_CANCELED. */

@@ -12,6 +12,8 @@
 #include "rpc/copy.h"
 #include "rpc/server.h"
 
+#define SYNC_US 1000u /* that a thread waits for the completion of a reply, if it is told to */
+
 static uint8_t *result_slot(const struct rpc_conn *c, uint32_t number)
 {
 	return c->results + (number & c->mask) * c->result_stride;
@@ -24,14 +26,18 @@ static bool slot_is_free(const struct rpc_conn *c)
 
 /* ---- a message with results ---- */
 
-static void wait_for_replies(struct rpc_conn *c)
+/* GN_RPC_SYNC_REPLY: for a while. A client whose card does not answer must not stop the others. */
+static void wait_for_reply(struct rpc_conn *c)
 {
-	while (c->unsent && !c->failed) {
+	const uint64_t deadline_ns = gn_deadline_us(SYNC_US);
+	int rc = 0;
+
+	while (c->unsent && !c->failed && rc != -ETIMEDOUT) {
 		struct gn_wait_item item = gn_wait_on(gn_cq_source(c->thread->cq));
 
 		rpc_thread_completions(c->thread);
 		if (c->unsent && !c->failed)
-			gn_wait(&item, 1, GN_FOREVER, "the completion of a reply");
+			rc = gn_wait(&item, 1, deadline_ns, "the completion of a reply");
 	}
 }
 
@@ -62,8 +68,8 @@ static void write_back(struct rpc_conn *c, uint32_t bytes)
 		return;
 	}
 	c->unsent += sync;
-	if (sync)
-		wait_for_replies(c);
+	if (sync && c->unsent == 1)
+		wait_for_reply(c);
 }
 
 /* The server's time for the message's results; also noted for the method of the last of them. */

@@ -12,9 +12,9 @@
 
 /* ---- beginning ---- */
 
+/* With its qp gone nobody copies under its keys, and nothing here waits. */
 static void destroy(struct rpc_conn *c)
 {
-	gn_qp_destroy(c->qp);
 	for (uint32_t i = 0; i < c->n_made; i++) {
 		rpc_area_free(&rpc_conn_nth(c, i)->area);
 		rpc_answer_free(rpc_conn_nth(c, i));
@@ -194,6 +194,14 @@ static void unlink_conn(struct rpc_conn *c)
 		c->next->prev = c->prev;
 }
 
+/* To be torn down by rpc_conn_bury(). */
+static void retire(struct rpc_conn *c)
+{
+	c->dead = true;
+	c->next = c->thread->dying;
+	c->thread->dying = c;
+}
+
 void rpc_conn_accept(struct rpc_thread *t, struct rpc_newcomer *newcomer)
 {
 	struct gn_conn_req *req = newcomer->req;
@@ -216,7 +224,7 @@ void rpc_conn_accept(struct rpc_thread *t, struct rpc_newcomer *newcomer)
 	}
 	if (rc) {
 		if (c)
-			destroy(c);
+			retire(c);
 		return;
 	}
 	t->n_half_open++;
@@ -266,11 +274,9 @@ void rpc_conn_end(struct rpc_conn *c)
 
 	if (c->dead)
 		return;
-	c->dead = true;
 	__atomic_fetch_sub(&c->thread->n_conns, 1, __ATOMIC_RELAXED);
 	unlink_conn(c);
-	c->next = c->thread->dying;
-	c->thread->dying = c;
+	retire(c);
 	forget_come(c);
 	gn_disconnect(c->qp);
 	/* What nobody has seen, or everybody is done with, need not be waited for. */
@@ -288,7 +294,7 @@ void rpc_conn_bury(struct rpc_thread *t)
 	for (struct rpc_conn **at = &t->dying; *at;) {
 		struct rpc_conn *c = *at;
 
-		if (c->n_busy) {
+		if (c->n_busy || gn_qp_destroy_try(c->qp)) {
 			at = &c->next;
 			continue;
 		}

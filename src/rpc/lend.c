@@ -82,6 +82,7 @@ bool rpc_lend(struct gn_rpc_request *r, struct rpc_far *out)
 
 void rpc_lent_return(struct rpc_conn *c, bool all)
 {
+	c->returning = false;
 	for (struct rpc_lent **at = &c->lent; *at;) {
 		struct rpc_lent *lent = *at;
 
@@ -90,10 +91,14 @@ void rpc_lent_return(struct rpc_conn *c, bool all)
 			at = &lent->next;
 			continue;
 		}
+		/* One of them is there. A peer that copies is not waited for. */
+		if (gn_mr_deregister_try(lent->mr) || rpc_area_free_try(&lent->area)) {
+			c->returning = true;
+			at = &lent->next;
+			continue;
+		}
 		*at = lent->next;
 		rpc_uncharge(c, lent->bytes);
-		gn_mr_deregister(lent->mr);
-		rpc_area_free(&lent->area);
 		if (lent->release)
 			lent->release(lent->arg);
 		gn_free(lent);

@@ -78,10 +78,14 @@ void rpc_take_newcomer(struct rpc_thread *t, const struct gn_event *event)
 		to = server->next++ % server->opts.threads;
 	newcomer->work.ask = RPC_ASK_ACCEPT;
 	newcomer->req = event->req;
-	if (to == t->index)
+	if (to == t->index) {
 		rpc_conn_accept(t, newcomer);
-	else
-		rpc_thread_ask(&server->threads[to], &newcomer->work);
+	} else if (rpc_thread_try_ask(&server->threads[to], &newcomer->work)) {
+		/* Newcomers must not make this thread wait for one that is busy. */
+		gn_log(GN_LOG_WARN, "rpc: a client is refused: the queue of thread %u is full", to);
+		gn_reject(newcomer->req, NULL, 0);
+		gn_free(newcomer);
+	}
 }
 
 /* ---- beginning and end ---- */

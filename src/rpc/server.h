@@ -141,6 +141,7 @@ struct rpc_conn {
 	uint16_t last_us;	     /* what it took, the last time somebody has */
 	struct gn_rpc_request *held, **held_end;
 	struct rpc_lent *lent;
+	bool returning; /* some of it is acknowledged, but the client may still be copying */
 	struct rpc_shown *shown;
 	uint32_t n_shown;
 	uint32_t unsignaled, unsent; /* unsent: replies whose completion is waited for */
@@ -228,7 +229,7 @@ static inline void rpc_conn_fail(struct rpc_conn *conn)
 {
 	conn->failed = conn->thread->failed = true;
 }
-/* It is over: freed when its last request is answered (rpc_conn_bury()). */
+/* It is over: freed when its last request is answered and its peer copies nothing (rpc_conn_bury()). */
 void rpc_conn_end(struct rpc_conn *conn);
 void rpc_conn_bury(struct rpc_thread *thread);
 /* Every RPC_PROBE_NS: a client that was silent may have vanished without a word. */
@@ -298,6 +299,10 @@ void rpc_shown_hide(struct rpc_conn *conn);
 
 /* lend.c */
 bool rpc_lend(struct gn_rpc_request *request, struct rpc_far *out);
+/*
+ * Take back what is acknowledged, or all. What the client may be copying stays, to be tried again:
+ * conn->returning.
+ */
 void rpc_lent_return(struct rpc_conn *conn, bool all);
 static inline void rpc_answer_free(struct gn_rpc_request *r)
 {
@@ -317,6 +322,8 @@ int rpc_thread_turn(struct rpc_thread *thread);
 int rpc_thread_idle(struct rpc_thread *thread, uint64_t deadline_ns);
 void rpc_thread_end(struct rpc_thread *thread);
 void rpc_thread_ask(struct rpc_thread *thread, struct rpc_work *work);
+/* … or -EAGAIN: its queue is full. */
+int rpc_thread_try_ask(struct rpc_thread *thread, struct rpc_work *work);
 void rpc_thread_completions(struct rpc_thread *thread);
 int rpc_thread_work(struct rpc_thread *thread);
 

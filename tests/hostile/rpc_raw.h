@@ -149,19 +149,19 @@ static inline int raw_send(struct raw_client *r, uint16_t method, const void *da
 	struct rpc_seal seal = {
 		.seq = rpc_seq(r->welcome.epoch, r->number), .nonce = r->hello.nonce, .word = ack};
 	const uint32_t slot = r->number & (r->welcome.slots - 1);
+	struct gn_wr wake;
 
 	for (; seal.aux < copies && seal.len + each <= max; seal.aux++, seal.len += each) {
 		memcpy(r->buf + sizeof(struct rpc_head) + seal.len, &entry, sizeof(entry));
 		memcpy(r->buf + sizeof(struct rpc_head) + seal.len + sizeof(entry), data, len);
 	}
 	r->number++;
-	return raw_write(r, slot * rpc_stride(r->welcome.max_request),
-			 (uint32_t)rpc_seal(r->buf, &seal));
-}
-
-static inline uint64_t raw_sequence_of(const struct raw_client *r, uint32_t number)
-{
-	return rpc_seq(r->welcome.epoch, number);
+	if (raw_write(r, slot * rpc_stride(r->welcome.max_request),
+		      (uint32_t)rpc_seal(r->buf, &seal)))
+		return -EPIPE;
+	/* The server may have stopped polling this client's slots. */
+	gn_wr_init(&wake, GN_OP_WRITE_IMM, 0, NULL, 0, GN_SOLICITED);
+	return raw_post(r, &wake);
 }
 
 /* ---- the server under attack ---- */
