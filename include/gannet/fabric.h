@@ -377,7 +377,9 @@ struct gn_recv_wr {
  * Post a chain, ringing one doorbell. On failure *bad (may be NULL) is the first request not
  * posted: -EINVAL bad request, -EMSGSIZE too long for the qp (inline, datagram), -ENOTCONN not
  * connected, -EAGAIN queue full. Chain, SGEs and inline data may be reused at return; other data
- * when it completed.
+ * when it completed: until then the device may read it at any time, in pieces and repeatedly. An
+ * answer of the peer to an RC request is as good as its completion: what the device then repeats,
+ * the peer has had.
  */
 GN_API int gn_post_send(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **bad);
 GN_API int gn_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr,

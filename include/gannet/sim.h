@@ -74,9 +74,10 @@ GN_API int gn_sim_kill(struct gn_sim *sim, unsigned process);
 /*
  * Run until every process has ended: 0. -EDEADLK when nothing can run any more (faults that are
  * still to come do not count, but for a crash on schedule) or a thread looks in vain for ever (a
- * million empty polls without a wait), having logged who waits for what; -ETIMEDOUT at the limit;
- * -EBUSY from inside a simulation. Processes that did not end stay as they are: one may kill or
- * spawn some, and run on.
+ * million empty polls without a wait), having logged who waits for what; -EFAULT when a program
+ * changed the buffer of a send, or deregistered it, before that had completed, having logged which;
+ * -ETIMEDOUT at the limit; -EBUSY from inside a simulation. Processes that did not end stay as they
+ * are: one may kill or spawn some, and run on.
  */
 GN_API int gn_sim_run(struct gn_sim *sim);
 

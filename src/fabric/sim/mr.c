@@ -32,8 +32,12 @@ void sim_mr_fini(struct gn_mr *mr)
 {
 	struct sim_fabric *fabric = sim_fabric_of(&mr->obj);
 
-	for (struct obj *o = fabric->fabric.pool[OBJ_QP].live; o; o = o->next)
-		sim_flights_land_in(container_of(o, struct sim_qp, qp.obj), mr->addr, mr->length);
+	for (struct obj *o = fabric->fabric.pool[OBJ_QP].live; o; o = o->next) {
+		struct sim_qp *qp = container_of(o, struct sim_qp, qp.obj);
+
+		sim_flights_land_in(qp, mr->addr, mr->length);
+		sim_held_deregister(qp, mr->addr, mr->length);
+	}
 	sim_owe(fabric->sim, fabric->sim->profile.deregister_ps);
 	soft_key_remove(&fabric->keys, mr);
 }

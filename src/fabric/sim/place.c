@@ -32,7 +32,10 @@ static uint8_t *find_range(const struct sim_qp *to, const struct gn_wr *wr, uint
 
 void sim_changed(const struct sim_qp *qp, const void *addr, uint64_t len_bytes)
 {
-	sim_words_placed(sim_fabric_of(&qp->qp.obj)->proc, addr, len_bytes);
+	struct sim_proc *proc = sim_fabric_of(&qp->qp.obj)->proc;
+
+	sim_words_placed(proc, addr, len_bytes);
+	sim_held_placed(proc, addr, len_bytes);
 }
 
 static void changed_pieces(const struct sim_qp *qp, const struct gn_sge *sge, uint32_t n)

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 
+#include "base/mutant.h"
 #include "fabric/sim/sim.h"
 
 #define INLINE_OWN 32u /* inline bytes that fit a request's first line */
@@ -67,6 +68,13 @@ static uint64_t pay(struct sim_qp *qp, const struct gn_wr *wr, unsigned n)
 			     sim->engine.now_ps;
 }
 
+/* What a program must not do. */
+static void change_buffer(const struct gn_wr *wr)
+{
+	if (!(wr->flags & GN_INLINE) && sim_op_gathers(wr->op) && wr->n_sge && wr->sge->len_bytes)
+		++*(uint8_t *)wr->sge->addr;
+}
+
 unsigned sim_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
 {
 	struct sim_qp *qp = sim_qp_of(base);
@@ -82,6 +90,9 @@ unsigned sim_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
 			.alone = n == 1,
 			.bytes = (uint32_t)soft_sge_len(wr->sge, wr->n_sge),
 		};
+		sim_held_add(qp, position);
+		if (mutant("buffer-early", position))
+			change_buffer(wr);
 	}
 	sim_device_of(qp)->wqes += n;
 	if (base->state == GN_QP_ERROR) /* perhaps only since the post began */

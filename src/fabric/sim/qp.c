@@ -20,8 +20,13 @@ static int init_queues(struct sim_qp *qp)
 		rc = -ENOMEM;
 		goto fini_rq;
 	}
+	rc = sim_held_init(qp);
+	if (rc)
+		goto free_sends;
 	return 0;
 
+free_sends:
+	gn_free(qp->sends);
 fini_rq:
 	soft_rq_fini(&qp->rq);
 fini_sq:
@@ -31,6 +36,7 @@ fini_sq:
 
 static void fini_queues(struct sim_qp *qp)
 {
+	gn_free(qp->held);
 	gn_free(qp->sends);
 	soft_rq_fini(&qp->rq);
 	soft_sq_fini(&qp->sq);
@@ -100,6 +106,7 @@ void sim_qp_unplug(struct sim_qp *qp)
 		sim_sample_drop(sim_send_at(qp, at));
 		sim_device_of(qp)->wqes--;
 	}
+	sim_held_fini(qp);
 	sim_flights_drop(qp);
 	fini_events(qp);
 	sim_nic_del(qp);

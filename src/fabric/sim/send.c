@@ -229,6 +229,7 @@ static void tx(struct sim_event *event)
 	if (!send || has_to_wait(qp, wr))
 		return;
 	trace(qp, wr, send);
+	sim_held_check(qp, qp->passed[SIM_TX]);
 	if (!local_ok(qp, wr))
 		send->status = GN_WC_LOCAL_ACCESS;
 	else if (sim_fault(sim_fabric_of(&qp->qp.obj)->sim, SIM_QP_ERROR, sim_node_of(qp)->index))
@@ -371,7 +372,11 @@ static void answer(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *s
 	const struct sim_message message = answer_to(qp, to, wr, send);
 	uint64_t leaves;
 
+	if (!send->acted)
+		sim_held_acted(qp, qp->passed[SIM_PLACE]);
 	send->acted = true;
+	to->heard++;
+	qp->heard += is_read(wr);
 	if (sim_fault_cut(sim_fabric_of(&qp->qp.obj)->sim, sim_node_of(to)->index,
 			  sim_node_of(qp)->index)) {
 		if (try_later(qp, SIM_PLACE, send, SIM_RETRIES, SIM_RETRY_PS))
@@ -405,6 +410,8 @@ static void place(struct sim_event *event)
 	}
 	if (send->status == GN_WC_OK && !local_ok(qp, wr))
 		send->status = GN_WC_LOCAL_ACCESS;
+	if (!send->acted)
+		sim_held_check(qp, qp->passed[SIM_PLACE]);
 	if (send->status == GN_WC_OK)
 		placed = send->acted && wr->op != GN_OP_READ ? SIM_PLACED :
 							       sim_place(qp, wr, send, to);
@@ -477,6 +484,7 @@ static bool complete_send(struct sim_qp *qp)
 	while ((send = head(qp, SIM_DONE, &wr))) {
 		const uint64_t position = qp->passed[SIM_DONE]++;
 
+		sim_held_end(qp, position);
 		qp->sq.tail = qp->passed[SIM_DONE];
 		sim_device_of(qp)->wqes--;
 		if (send->status == GN_WC_OK && !(wr->flags & GN_SIGNALED))

@@ -26,6 +26,7 @@
 #define SIM_RETRIES  7u			     /* … this often, before RETRY */
 #define SIM_BACKLOG  1024u		     /* requests that wait at a listener */
 #define SIM_LINE     64u		     /* what becomes visible at once */
+#define SIM_COPIES   2u			     /* of a datagram, with a duplicate */
 
 /* ---- the node's device (nic.c): what the wire can address ---- */
 
@@ -119,6 +120,7 @@ struct sim_qp {
 	/* What every stage touches, together. */
 	uint64_t passed[SIM_STAGES]; /* positions below have passed the stage */
 	struct sim_send *sends;	     /* by position, like sq */
+	struct sim_held *held;	     /* … */
 	struct soft_sq sq;
 	struct sim_event stage[SIM_STAGES];
 	struct sim_conn conn;
@@ -128,6 +130,7 @@ struct sim_qp {
 	bool cold;	  /* … which did not have its context any more */
 	/* What is ready to leave by then leaves together: requests, and answers to its READs. */
 	uint64_t visit_ps, answer_visit_ps;
+	uint64_t heard; /* from its peer: requests that took effect here, answers to READs */
 	uint32_t reads; /* READs and atomics not answered yet: what a fence waits for */
 	bool up;	/* initialised: others may find it */
 	struct soft_rq rq;
@@ -236,6 +239,35 @@ enum gn_wc_status sim_recv_check(const struct sim_qp *to, uint64_t len_bytes);
 /* Copy payload into it, from offset on. */
 void sim_recv_fill(struct sim_qp *to, uint64_t offset, const uint8_t *data, uint64_t len_bytes);
 
+/* ---- held.c: buffers of requests that have not completed ---- */
+
+static inline bool sim_op_gathers(enum gn_op op)
+{
+	return (1u << GN_OP_SEND | 1u << GN_OP_SEND_IMM | 1u << GN_OP_WRITE |
+		1u << GN_OP_WRITE_IMM) >>
+		       op &
+	       1;
+}
+
+int sim_held_init(struct sim_qp *qp);
+/* A request was posted: its buffers must not change before sim_held_end(). */
+void sim_held_add(struct sim_qp *qp, uint64_t position);
+/* The card looks at them. If they have changed, the run ends with a report. */
+void sim_held_check(struct sim_qp *qp, uint64_t position);
+/* Its target has all of it. */
+void sim_held_acted(struct sim_qp *qp, uint64_t position);
+/* It has completed, its status in its struct sim_send. */
+void sim_held_end(struct sim_qp *qp, uint64_t position);
+void sim_held_fini(struct sim_qp *qp); /* all of them */
+/* The fabric has placed bytes in the process's memory. */
+void sim_held_placed(struct sim_proc *proc, const void *addr, uint64_t len_bytes);
+/* A region goes: nothing in it can be gathered any more. */
+void sim_held_deregister(struct sim_qp *qp, const uint8_t *addr, uint64_t len_bytes);
+/* The bytes of a datagram: some now, the rest when it arrives or its request completes. */
+void sim_held_carry(struct sim_qp *qp, uint64_t position, struct sim_datagram *datagram);
+void sim_held_fill(struct sim_datagram *datagram);
+void sim_held_drop(struct sim_datagram *datagram); /* it is lost */
+
 /* ---- flight.c: what becomes visible late, or in pieces ---- */
 
 /* A WRITE takes its time. False: it does not, place it now. */
@@ -252,6 +284,25 @@ bool sim_sample_more(struct sim_qp *from, const struct gn_wr *wr, struct sim_sen
 void sim_sample_drop(struct sim_send *send);
 
 /* ---- ud.c ---- */
+
+/* On the way. */
+struct sim_datagram {
+	struct sim_event event;
+	struct sim_nic *nic; /* where it goes */
+	struct sim_datagram *next, **prev;
+	struct sim_qp *from; /* NULL: it has all its bytes; otherwise lacks some of … */
+	uint64_t position;   /* … this request's: the lines in … */
+	uint64_t late;	     /* … this mask, of the line's number modulo 64 */
+	bool taken_in;
+	bool solicited;
+	unsigned from_node;
+	struct gn_wc wc; /* as the receiver will see it */
+	uint32_t qpn, qkey;
+	uint32_t len_bytes;
+	uint8_t data[];
+};
+
+/* The request at the head of tx leaves as a datagram. */
 void sim_ud_send(struct sim_qp *from, const struct gn_wr *wr, uint64_t leaves_ps);
 void sim_datagrams_drop(struct sim_nic *nic);
 int sim_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out);

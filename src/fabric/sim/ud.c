@@ -55,21 +55,9 @@ int sim_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
 
 /* ---- on the way ---- */
 
-struct sim_datagram {
-	struct sim_event event;
-	struct sim_nic *nic; /* where it goes */
-	struct sim_datagram *next, **prev;
-	bool taken_in;
-	bool solicited;
-	unsigned from_node;
-	struct gn_wc wc; /* as the receiver will see it */
-	uint32_t qpn, qkey;
-	uint32_t len_bytes;
-	uint8_t data[];
-};
-
 static void forget(struct sim_datagram *datagram)
 {
+	sim_held_drop(datagram);
 	sim_event_fini(datagram->nic->node->device.engine, &datagram->event);
 	*datagram->prev = datagram->next;
 	if (datagram->next)
@@ -124,6 +112,7 @@ static void step(struct sim_event *event)
 		forget(datagram);
 		return;
 	}
+	sim_held_fill(datagram);
 	datagram->taken_in = true;
 	in = sim_link_receive(device, datagram->len_bytes + GN_GRH_BYTES);
 	at_ps = sim_rx_datagram(device);
@@ -160,7 +149,7 @@ static void send_one(struct sim_qp *from, const struct gn_wr *wr, struct sim_nic
 		.flags = GN_WC_GRH | (wr->op == GN_OP_SEND_IMM ? GN_WC_IMM : 0),
 		.src_qpn = from->qp.qpn,
 	};
-	soft_gather(datagram->data, wr->sge, wr->n_sge, 0, len_bytes);
+	sim_held_carry(from, from->passed[SIM_TX], datagram);
 	datagram->next = nic->datagrams;
 	datagram->prev = &nic->datagrams;
 	if (datagram->next)

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Payload of sends between post and completion. Until a request has completed, its buffers belong
+ * to the card, which may gather them at any moment, in pieces, and again for a repetition. So they
+ * must not change: a sum is taken at the post, and compared whenever the card could be looking. A
+ * program that changed one has broken the contract of gn_post_send(): the run ends with a report.
+ *
+ * Bytes that the fabric itself places in such a buffer (an earlier READ, behind which a request
+ * with GN_FENCE waits; a peer's WRITE) are nobody's mistake: that buffer is not compared any more.
+ *
+ * One thing is as good as a completion: whoever hears from the target of an RC request, after it
+ * took effect there, may have been told so. A card that has not heard may still repeat the request,
+ * from a buffer that has changed; but the target ignores what it has had before.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "fabric/sim/sim.h"
+
+struct sim_held {
+	struct sim_held *next, **prev; /* of the process; prev is NULL: not held */
+	const struct gn_wr *wr;
+	uint64_t sum;
+	bool excused;	/* the fabric has placed something in it */
+	bool acted;	/* its target has all of it … */
+	uint64_t heard; /* … when this much had been heard from there */
+	uint64_t posted_ps, thread;
+	struct sim_datagram *datagram[SIM_COPIES]; /* that are to carry it, and lack some of it */
+};
+
+int sim_held_init(struct sim_qp *qp)
+{
+	qp->held = gn_alloc(((size_t)qp->sq.mask + 1) * sizeof(*qp->held), 0);
+	return qp->held ? 0 : -ENOMEM;
+}
+
+static struct sim_held *held_at(const struct sim_qp *qp, uint64_t position)
+{
+	struct sim_held *held = &qp->held[position & qp->sq.mask];
+
+	return held->prev ? held : NULL;
+}
+
+/* ---- sums ---- */
+
+static uint64_t add_word(uint64_t sum, uint64_t word)
+{
+	sum = (sum ^ word) * 0x9fb21c651e98df25u;
+	return sum ^ sum >> 32;
+}
+
+static uint64_t add_bytes(uint64_t sum, const uint8_t *data, uint64_t len_bytes)
+{
+	uint64_t word = 0;
+
+	for (; len_bytes >= sizeof(word); data += sizeof(word), len_bytes -= sizeof(word)) {
+		memcpy(&word, data, sizeof(word));
+		sum = add_word(sum, word);
+	}
+	word = len_bytes;
+	memcpy(&word, data, len_bytes);
+	return add_word(sum, word);
+}
+
+static uint64_t sum_of(const struct gn_wr *wr)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < wr->n_sge; i++)
+		sum = add_bytes(sum, wr->sge[i].addr, wr->sge[i].len_bytes);
+	return sum;
+}
+
+/* ---- the list ---- */
+
+static bool readable(const struct sim_qp *qp, const struct gn_wr *wr)
+{
+	return soft_sge_ok(&sim_fabric_of(&qp->qp.obj)->keys, qp->qp.pd, wr->sge, wr->n_sge, 0);
+}
+
+void sim_held_add(struct sim_qp *qp, uint64_t position)
+{
+	const struct gn_wr *wr = &qp->sq.wr[position & qp->sq.mask];
+	struct sim_held *held = &qp->held[position & qp->sq.mask];
+	struct sim_fabric *fabric = sim_fabric_of(&qp->qp.obj);
+	struct sim_held **first = &fabric->proc->held;
+
+	if (wr->flags & GN_INLINE || !sim_op_gathers(wr->op) || !sim_send_at(qp, position)->bytes ||
+	    !readable(qp, wr))
+		return;
+	*held = (struct sim_held){
+		.next = *first,
+		.prev = first,
+		.wr = wr,
+		.sum = sum_of(wr),
+		.posted_ps = fabric->sim->engine.now_ps,
+		.thread = fabric->sim->thread ? fabric->sim->thread->id : 0,
+	};
+	if (held->next)
+		held->next->prev = &held->next;
+	*first = held;
+}
+
+static void let_go(struct sim_held *held)
+{
+	*held->prev = held->next;
+	if (held->next)
+		held->next->prev = held->prev;
+	held->prev = NULL;
+}
+
+static bool overlaps(const struct gn_wr *wr, const uint8_t *addr, uint64_t len_bytes)
+{
+	for (uint32_t i = 0; i < wr->n_sge; i++) {
+		const uint8_t *piece = wr->sge[i].addr;
+
+		if (piece < addr + len_bytes && addr < piece + wr->sge[i].len_bytes)
+			return true;
+	}
+	return false;
+}
+
+void sim_held_placed(struct sim_proc *proc, const void *addr, uint64_t len_bytes)
+{
+	for (struct sim_held *held = proc->held; held; held = held->next)
+		if (unlikely(overlaps(held->wr, addr, len_bytes)))
+			held->excused = true;
+}
+
+/* ---- looking at it ---- */
+
+static void report(const struct sim_qp *qp, const struct sim_held *held, const char *what)
+{
+	const struct sim_fabric *fabric = sim_fabric_of(&qp->qp.obj);
+	struct gn_sim *sim = fabric->sim;
+
+	gn_log(GN_LOG_ERROR,
+	       "sim: %s process %u: the buffer of a %s %s: qp %u, id %llu, %u bytes, posted at "
+	       "%llu ns by thread %llu; noticed at %llu ns",
+	       sim_node_of(qp)->name, fabric->proc->number, gn_op_str(held->wr->op), what,
+	       qp->qp.qpn, (unsigned long long)held->wr->id,
+	       (unsigned)soft_sge_len(held->wr->sge, held->wr->n_sge),
+	       (unsigned long long)(held->posted_ps / SIM_PS_PER_NS),
+	       (unsigned long long)held->thread, (unsigned long long)gn_sim_now_ns(sim));
+	sim->stop = -EFAULT;
+}
+
+/* What the card would gather now. False: it is gone, or not what was posted, which was reported. */
+static bool intact(struct sim_qp *qp, struct sim_held *held, uint64_t sum)
+{
+	if (held->excused || likely(held->sum == sum))
+		return true;
+	held->excused = true; /* one report is enough */
+	report(qp, held, "changed before it completed");
+	return false;
+}
+
+void sim_held_check(struct sim_qp *qp, uint64_t position)
+{
+	struct sim_held *held = held_at(qp, position);
+
+	if (held && !held->excused && readable(qp, held->wr))
+		intact(qp, held, sum_of(held->wr));
+}
+
+void sim_held_acted(struct sim_qp *qp, uint64_t position)
+{
+	struct sim_held *held = held_at(qp, position);
+
+	if (!held)
+		return;
+	held->acted = true;
+	held->heard = qp->heard;
+}
+
+/* ---- datagrams: gathered in lines, some when they are sent, the others as late as can be ---- */
+
+static void gather_lines(const struct gn_wr *wr, uint8_t *data, uint64_t len_bytes, uint64_t mask)
+{
+	for (uint64_t at = 0, line = 0; at < len_bytes; at += SIM_LINE, line++)
+		if (mask >> line % 64 & 1)
+			soft_gather(data + at, wr->sge, wr->n_sge, at,
+				    len_bytes - at < SIM_LINE ? len_bytes - at : SIM_LINE);
+}
+
+void sim_held_carry(struct sim_qp *qp, uint64_t position, struct sim_datagram *datagram)
+{
+	const struct gn_wr *wr = &qp->sq.wr[position & qp->sq.mask];
+	struct sim_held *held = held_at(qp, position);
+	unsigned i = 0;
+
+	if (!held) {
+		gather_lines(wr, datagram->data, datagram->len_bytes, ~0ull);
+		return;
+	}
+	while (held->datagram[i])
+		i++;
+	held->datagram[i] = datagram;
+	datagram->from = qp;
+	datagram->position = position;
+	/* Which lines it has by now follows from what has happened, and costs the seed no draw. */
+	datagram->late = sim_mix(sim_engine_of(qp)->hash + i);
+	gather_lines(wr, datagram->data, datagram->len_bytes, ~datagram->late);
+}
+
+void sim_held_drop(struct sim_datagram *datagram)
+{
+	struct sim_held *held;
+
+	if (!datagram->from)
+		return;
+	held = held_at(datagram->from, datagram->position);
+	for (unsigned i = 0; i < SIM_COPIES; i++)
+		if (held->datagram[i] == datagram)
+			held->datagram[i] = NULL;
+	datagram->from = NULL;
+}
+
+static void fill(struct sim_qp *qp, struct sim_held *held, struct sim_datagram *datagram)
+{
+	gather_lines(held->wr, datagram->data, datagram->len_bytes, datagram->late);
+	sim_held_drop(datagram);
+	if (held->wr->n_sge == 1)
+		intact(qp, held, add_bytes(0, datagram->data, datagram->len_bytes));
+}
+
+void sim_held_fill(struct sim_datagram *datagram)
+{
+	struct sim_qp *qp = datagram->from;
+
+	if (qp)
+		fill(qp, held_at(qp, datagram->position), datagram);
+}
+
+/* ---- the end ---- */
+
+static void end(struct sim_qp *qp, struct sim_held *held)
+{
+	for (unsigned i = 0; i < SIM_COPIES; i++)
+		if (held->datagram[i])
+			fill(qp, held, held->datagram[i]);
+	let_go(held);
+}
+
+void sim_held_end(struct sim_qp *qp, uint64_t position)
+{
+	struct sim_held *held = held_at(qp, position);
+
+	if (!held)
+		return;
+	if (sim_send_at(qp, position)->status == GN_WC_OK &&
+	    !(held->acted && held->heard != qp->heard))
+		sim_held_check(qp, position);
+	end(qp, held);
+}
+
+void sim_held_fini(struct sim_qp *qp)
+{
+	for (uint64_t at = 0; at <= qp->sq.mask; at++)
+		if (qp->held[at].prev)
+			end(qp, &qp->held[at]);
+}
+
+void sim_held_deregister(struct sim_qp *qp, const uint8_t *addr, uint64_t len_bytes)
+{
+	for (uint64_t at = qp->passed[SIM_DONE]; at < qp->sq.head; at++) {
+		struct sim_held *held = held_at(qp, at);
+
+		if (!held || !overlaps(held->wr, addr, len_bytes))
+			continue;
+		if (qp->qp.state == GN_QP_READY)
+			report(qp, held, "was deregistered before it completed");
+		end(qp, held);
+	}
+}
