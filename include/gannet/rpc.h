@@ -59,6 +59,10 @@ enum gn_rpc_mode {
 #define GN_RPC_WINDOW_MAX    32768u /* calls of a client under way: slots * batch.entries */
 #define GN_RPC_METHODS_MAX   0xff00u
 
+/* Defaults of a server's limits, see struct gn_rpc_server_opts. */
+#define GN_RPC_CLIENTS_DEFAULT	    1024u
+#define GN_RPC_SERVER_BYTES_DEFAULT (1ull << 30)
+
 /* Methods that every server has. */
 enum gn_rpc_builtin {
 	GN_RPC_PING = 0xff00,	 /* answers with nothing */
@@ -74,7 +78,7 @@ enum gn_rpc_flag {
 	GN_RPC_EAGER = 1 << 2,	   /* … but for nothing else, nor do the others */
 	GN_RPC_BY_FAILS = 1 << 3,  /* hybrid: failed fetches decide, not the server's time */
 	/* of a server */
-	GN_RPC_SYNC_REPLY = 1 << 4, /* a thread waits until what it wrote back has arrived */
+	GN_RPC_SYNC_REPLY = 1 << 4, /* a thread waits, up to 1 ms, until a reply has arrived */
 	GN_RPC_ONE_CTX = 1 << 5,    /* its threads share one context */
 	GN_RPC_POLLED = 1 << 6,	    /* it has no thread: gn_rpc_server_poll() does the work */
 };
@@ -105,6 +109,14 @@ struct gn_rpc_server_opts {
 	unsigned listener_flags; /* as gn_listen() */
 	gn_rpc_peer_fn *peer;	 /* may be NULL */
 	void *peer_arg;
+	/*
+	 * What clients may make the server keep; docs/rpc.md says what counts. A hello beyond a
+	 * limit is granted less or refused, a call ends with GN_RPC_BUSY.
+	 */
+	uint32_t max_clients;	   /* connections; 0: GN_RPC_CLIENTS_DEFAULT for each thread */
+	uint32_t max_window;	   /* calls of a client under way; 0: 128 for each of max_slots */
+	uint64_t max_client_bytes; /* 0: what its slots and window need, and 4 * max_large */
+	uint64_t max_bytes;	   /* of all; 0: GN_RPC_SERVER_BYTES_DEFAULT, or four clients' */
 };
 
 /* Make a server for addr, which nobody can call before gn_rpc_server_start(). opts may be NULL. */
@@ -239,7 +251,8 @@ GN_API int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
 			  const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out);
 /*
  * Connect again, to the same address; calls under way end with GN_RPC_PEER_GONE. Errors as of
- * gn_rpc_connect(), and the client stays as it was: closed or to be connected again.
+ * gn_rpc_connect(), and the client stays as it was: closed or to be connected again. -EAGAIN: its
+ * earlier servers may still be copying from its memory, for up to GN_TEARDOWN_US.
  */
 GN_API int gn_rpc_reconnect(struct gn_rpc_client *client);
 /* Calls under way end with GN_RPC_CANCELED. */
@@ -363,6 +376,9 @@ struct gn_rpc_counters {
 	uint64_t parks, wakes;				/* clients put aside, and woken */
 	uint64_t reconnects;
 	uint64_t clients; /* of a server: connected now */
+	uint64_t bytes;	  /* of a server: kept for its clients now, see max_bytes */
+	uint64_t refused; /* of a server: clients that a limit kept out */
+	uint64_t dropped; /* of a server: requests and results that a limit turned into BUSY */
 };
 
 GN_API int gn_rpc_client_counters(const struct gn_rpc_client *client, struct gn_rpc_counters *out);

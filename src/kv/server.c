@@ -6,8 +6,9 @@
 #include "kv/wire.h"
 
 #define GROUP	    32u
-#define LARGE_MAX   (8u << 20) /* of a message: it has the results of one, or a value */
-#define RESULTS_MAX (4u << 20) /* bytes of a message with results; more is asked for again */
+#define LARGE_MAX   (8u << 20)	   /* of a message: it has the results of one, or a value */
+#define RESULTS_MAX (4u << 20)	   /* bytes of a message with results; more is asked for again */
+#define CONNS_BYTES (128ull << 20) /* of a thread, for its connections */
 
 struct kv_part {
 	struct gn_kv_store *store;
@@ -232,12 +233,15 @@ static int make_calls(struct gn_kv_server *server, struct gn_fabric *fabric, con
 			{KV_LAYOUT, handle_layout},
 			{KV_STATS, handle_stats},
 			{KV_CLEAR, handle_clear}};
+	const uint64_t conns_bytes = CONNS_BYTES * server->n_parts;
 	struct gn_rpc_server_opts rpc = o->rpc;
 	int rc;
 
 	rpc.threads = server->n_parts;
 	if (!rpc.max_large)
 		rpc.max_large = LARGE_MAX;
+	if (!rpc.max_bytes)
+		rpc.max_bytes = o->memory / 4 > conns_bytes ? o->memory / 4 : conns_bytes;
 	rc = gn_rpc_server_create(fabric, addr, &rpc, &server->rpc);
 	for (size_t i = 0; i < sizeof(handlers) / sizeof(handlers[0]) && !rc; i++)
 		rc = gn_rpc_server_handle(server->rpc, handlers[i].method, handlers[i].fn, server);

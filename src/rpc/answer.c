@@ -12,6 +12,8 @@
 #include "rpc/copy.h"
 #include "rpc/server.h"
 
+#define SYNC_US 1000u /* that a thread waits for the completion of a reply, if it is told to */
+
 static uint8_t *result_slot(const struct rpc_conn *c, uint32_t number)
 {
 	return c->results + (number & c->mask) * c->result_stride;
@@ -24,14 +26,18 @@ static bool slot_is_free(const struct rpc_conn *c)
 
 /* ---- a message with results ---- */
 
-static void wait_for_replies(struct rpc_conn *c)
+/* GN_RPC_SYNC_REPLY: for a while. A client whose card does not answer must not stop the others. */
+static void wait_for_reply(struct rpc_conn *c)
 {
-	while (c->unsent && !c->failed) {
+	const uint64_t deadline_ns = gn_deadline_us(SYNC_US);
+	int rc = 0;
+
+	while (c->unsent && !c->failed && rc != -ETIMEDOUT) {
 		struct gn_wait_item item = gn_wait_on(gn_cq_source(c->thread->cq));
 
 		rpc_thread_completions(c->thread);
 		if (c->unsent && !c->failed)
-			gn_wait(&item, 1, GN_FOREVER, "the completion of a reply");
+			rc = gn_wait(&item, 1, deadline_ns, "the completion of a reply");
 	}
 }
 
@@ -62,8 +68,8 @@ static void write_back(struct rpc_conn *c, uint32_t bytes)
 		return;
 	}
 	c->unsent += sync;
-	if (sync)
-		wait_for_replies(c);
+	if (sync && c->unsent == 1)
+		wait_for_reply(c);
 }
 
 /* The server's time for the message's results; also noted for the method of the last of them. */
@@ -187,20 +193,36 @@ static bool place(struct gn_rpc_request *r)
 	return true;
 }
 
+/*
+ * Have the result for longer than the handler's call: its bytes are copied, unless they are in
+ * memory that waits to be released, and count against the limits. Beyond them the result is lost.
+ */
+static void keep(struct gn_rpc_request *r)
+{
+	struct rpc_answer *a = &r->answer;
+
+	if (!a->len || a->charged)
+		return;
+	if (rpc_charge(r->conn, a->len)) {
+		a->charged = a->len;
+		if (a->mem)
+			return;
+		a->copy = gn_alloc(a->len, 0);
+		if (a->copy) {
+			memcpy(a->copy, a->data, a->len);
+			a->data = a->copy;
+			return;
+		}
+	}
+	rpc_answer_free(r);
+	a->status = GN_RPC_BUSY;
+}
+
 static void hold(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
-	struct rpc_answer *a = &r->answer;
 
-	/* What is still the handler's, or in a slot, is so no longer than this call. */
-	if (a->len && !a->copy && !a->mem) {
-		a->copy = gn_alloc(a->len, 0);
-		if (a->copy)
-			memcpy(a->copy, a->data, a->len);
-		else
-			*a = (struct rpc_answer){.status = GN_RPC_BUSY};
-		a->data = a->copy;
-	}
+	keep(r);
 	r->state = RPC_HELD;
 	r->next = NULL;
 	*c->held_end = r;
@@ -212,7 +234,7 @@ void rpc_answer(struct gn_rpc_request *r)
 	struct rpc_conn *c = r->conn;
 
 	if (unlikely(c->dead)) {
-		rpc_answer_free(&r->answer);
+		rpc_answer_free(r);
 		rpc_request_free(r);
 		return;
 	}
@@ -224,7 +246,7 @@ void rpc_answer(struct gn_rpc_request *r)
 		return;
 	}
 	if (unlikely(r->answer.copy || r->answer.mem))
-		rpc_answer_free(&r->answer);
+		rpc_answer_free(r);
 	if (!c->serving)
 		rpc_seal_results(c);
 	rpc_request_free(r);
@@ -255,7 +277,7 @@ void rpc_conn_release_held(struct rpc_conn *c)
 		c->held = r->next;
 		if (!c->held)
 			c->held_end = &c->held;
-		rpc_answer_free(&r->answer);
+		rpc_answer_free(r);
 		rpc_request_free(r);
 	}
 	if (!c->serving)
@@ -302,19 +324,10 @@ void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
 	return c->open_slot + sizeof(struct rpc_head) + c->at + sizeof(struct rpc_entry);
 }
 
-/* From another thread than the owner's: what is lent must be copied. */
+/* From another thread than the owner's. */
 static void send_answer(struct gn_rpc_request *r)
 {
-	struct rpc_answer *a = &r->answer;
-
-	if (a->len && !a->mem) {
-		a->copy = gn_alloc(a->len, 0);
-		if (a->copy)
-			memcpy(a->copy, a->data, a->len);
-		else
-			*a = (struct rpc_answer){.status = GN_RPC_BUSY};
-		a->data = a->copy;
-	}
+	keep(r);
 	r->work.ask = RPC_ASK_ANSWER;
 	rpc_thread_ask(r->conn->thread, &r->work);
 }

@@ -88,6 +88,24 @@ struct rpc_learn {
 	struct rpc_kind *kinds[0x10000 / RPC_PAGE_KINDS];
 };
 
+/*
+ * What a connection leaves behind, as long as its server may be copying: a client does not wait for
+ * that, except in gn_rpc_close().
+ */
+struct rpc_old_link {
+	struct rpc_old_link *next;
+	struct gn_qp *qp;
+	struct gn_chan *chan;
+	struct gn_cq *cq;
+	struct gn_pd *pd;
+	struct gn_mem *mem[2];
+	struct gn_mr *mr[2];
+	struct rpc_call *calls; /* their requests */
+	uint32_t n_calls;
+	struct rpc_area areas[3];
+	struct rpc_retired *retired;
+};
+
 struct gn_rpc_client {
 	uint64_t owner; /* gn_thread_id() */
 	enum gn_rpc_mode mode;
@@ -137,6 +155,9 @@ struct gn_rpc_client {
 	uint32_t piece; /* bytes of one, at most what the fabric can carry */
 	struct rpc_area bounce;
 	struct rpc_area spare; /* for the next large request */
+	struct rpc_retired *retired;
+	struct rpc_old_link *old_links;
+	uint32_t n_old_links;
 	struct rpc_reads look;
 
 	struct gn_fabric *fabric;
@@ -167,6 +188,9 @@ static inline uint64_t rpc_id(enum rpc_id id, uint32_t n)
 
 /* connect.c: by the deadline, if there is one */
 int rpc_reconnect(struct gn_rpc_client *client, uint64_t deadline_ns);
+
+/* connect.c: what is left of earlier connections, as far as nobody copies any more */
+void rpc_old_links_retry(struct gn_rpc_client *client);
 
 /* submit.c */
 int rpc_client_check(const struct gn_rpc_client *client); /* 0, -EINVAL, -EPERM */

@@ -10,21 +10,14 @@
 #include "rpc/copy.h"
 #include "rpc/server.h"
 
-/*
- * For words that it wakes us by: at most one with a message, and when messages are far apart, the
- * next that is timed has us look at them.
- */
-#define RECVS	    20u
-#define COMPLETIONS 32u /* that it may cause before anybody looks: those, replies, pieces, probes */
-
 /* ---- beginning ---- */
 
+/* With its qp gone nobody copies under its keys, and nothing here waits. */
 static void destroy(struct rpc_conn *c)
 {
-	gn_qp_destroy(c->qp);
-	for (uint32_t i = 0; c->requests_of && i < c->window; i++) {
-		rpc_area_free(&c->requests_of[i].area);
-		rpc_answer_free(&c->requests_of[i].answer);
+	for (uint32_t i = 0; i < c->n_made; i++) {
+		rpc_area_free(&rpc_conn_nth(c, i)->area);
+		rpc_answer_free(rpc_conn_nth(c, i));
 	}
 	rpc_lent_return(c, true);
 	rpc_shown_hide(c);
@@ -35,7 +28,10 @@ static void destroy(struct rpc_conn *c)
 	gn_pd_destroy(c->pd);
 	gn_free(c->scratch);
 	gn_free(c->left);
-	gn_free(c->requests_of);
+	for (uint32_t i = 0; i < c->n_made; i += RPC_BLOCK)
+		gn_free(c->blocks[i / RPC_BLOCK]);
+	gn_free(c->blocks);
+	rpc_dismiss(c);
 	gn_free(c);
 }
 
@@ -50,16 +46,29 @@ static int make_region(struct rpc_conn *c, uint64_t bytes, unsigned rights, stru
 	return gn_mr_register(c->pd, *mem, 0, bytes, GN_LOCAL_WRITE | rights, mr);
 }
 
+bool rpc_conn_grow(struct rpc_conn *c)
+{
+	const uint32_t left = c->window - c->n_made, n = left < RPC_BLOCK ? left : RPC_BLOCK;
+	struct gn_rpc_request *block = n ? gn_alloc(n * sizeof(*block), 0) : NULL;
+
+	if (!block)
+		return false;
+	for (uint32_t i = n; i > 0; i--) {
+		block[i - 1].conn = c;
+		block[i - 1].next = c->idle;
+		c->idle = &block[i - 1];
+	}
+	c->blocks[c->n_made / RPC_BLOCK] = block;
+	c->n_made += n;
+	return true;
+}
+
 static int make_tables(struct rpc_conn *c)
 {
-	c->requests_of = gn_alloc(c->window * sizeof(*c->requests_of), 0);
+	c->blocks = gn_alloc((c->window + RPC_BLOCK - 1) / RPC_BLOCK * sizeof(*c->blocks), 0);
 	c->left = gn_alloc((c->mask + 1) * sizeof(*c->left), 0);
-	if (!c->requests_of || !c->left)
+	if (!c->blocks || !c->left || !rpc_conn_grow(c))
 		return -ENOMEM;
-	for (uint32_t i = c->window; i > 0; i--) {
-		c->requests_of[i - 1].next = c->idle;
-		c->idle = &c->requests_of[i - 1];
-	}
 	if (!RPC_RACES_SHOW)
 		return 0;
 	c->scratch = gn_alloc(c->max_result + 1, 0);
@@ -76,8 +85,8 @@ static int make(struct rpc_conn *c)
 		.send_cq = t->cq,
 		.recv_cq = t->cq,
 		.chan = t->chan,
-		.max_send_wr = 2 * slots + 8,
-		.max_recv_wr = RECVS,
+		.max_send_wr = rpc_max_sends(slots),
+		.max_recv_wr = RPC_RECVS,
 		.max_inline = t->server->max_inline,
 		.user = c,
 	};
@@ -97,7 +106,7 @@ static int make(struct rpc_conn *c)
 	if (rc)
 		return rc;
 	rc = gn_qp_create(c->pd, &qp, &c->qp);
-	for (unsigned i = 0; i < RECVS && !rc; i++)
+	for (unsigned i = 0; i < RPC_RECVS && !rc; i++)
 		rc = rpc_conn_recv(c);
 	return rc;
 }
@@ -128,7 +137,7 @@ static struct rpc_conn *new_conn(struct rpc_thread *t, const struct rpc_hello *h
 	c->client = __atomic_add_fetch(&t->server->clients, 1, __ATOMIC_RELAXED);
 	c->epoch = (uint32_t)gn_random() | 1;
 	c->mask = slots - 1;
-	c->window = hello->window < GN_RPC_WINDOW_MAX ? hello->window : GN_RPC_WINDOW_MAX;
+	c->window = least(hello->window, o->max_window);
 	c->max_request = least(hello->max_request, o->max_request);
 	c->max_result = least(hello->max_result, o->max_result);
 	c->most = rpc_max_len(c->max_result);
@@ -185,28 +194,40 @@ static void unlink_conn(struct rpc_conn *c)
 		c->next->prev = c->prev;
 }
 
+/* To be torn down by rpc_conn_bury(). */
+static void retire(struct rpc_conn *c)
+{
+	c->dead = true;
+	c->next = c->thread->dying;
+	c->thread->dying = c;
+}
+
 void rpc_conn_accept(struct rpc_thread *t, struct rpc_newcomer *newcomer)
 {
 	struct gn_conn_req *req = newcomer->req;
 	struct rpc_conn *c = new_conn(t, &newcomer->hello);
-	int rc = c ? make(c) : -ENOMEM;
-
-	/* One that floods us must not overrun the queue that others have, too. */
-	if (!rc && (t->n_conns + 1) * COMPLETIONS > gn_cq_depth(t->cq))
-		rc = -ENOSPC;
+	int rc = -ENOMEM;
 
 	gn_free(newcomer);
+	if (c && !rpc_admit(c)) {
+		gn_reject(req, NULL, 0);
+		gn_free(c);
+		return;
+	}
+	if (c)
+		rc = make(c);
 	if (rc) {
-		gn_log(GN_LOG_WARN, "rpc: a client is turned away: %s", gn_strerror(rc));
+		gn_log(GN_LOG_WARN, "rpc: a client is refused: %s", gn_strerror(rc));
 		gn_reject(req, NULL, 0);
 	} else {
 		rc = accept_conn(c, req);
 	}
 	if (rc) {
 		if (c)
-			destroy(c);
+			retire(c);
 		return;
 	}
+	t->n_half_open++;
 	c->heard_ns = gn_now_ns();
 	link_to(c, &t->conns);
 	__atomic_fetch_add(&t->n_conns, 1, __ATOMIC_RELAXED);
@@ -229,6 +250,7 @@ void rpc_conn_established(struct rpc_conn *c)
 	if (c->dead || c->established)
 		return;
 	c->established = true;
+	c->thread->n_half_open--;
 	learn_promises(c);
 	if (o->peer)
 		o->peer(o->peer_arg, c->client, true);
@@ -252,17 +274,17 @@ void rpc_conn_end(struct rpc_conn *c)
 
 	if (c->dead)
 		return;
-	c->dead = true;
 	__atomic_fetch_sub(&c->thread->n_conns, 1, __ATOMIC_RELAXED);
 	unlink_conn(c);
-	c->next = c->thread->dying;
-	c->thread->dying = c;
+	retire(c);
 	forget_come(c);
 	gn_disconnect(c->qp);
 	/* What nobody has seen, or everybody is done with, need not be waited for. */
-	for (uint32_t i = 0; i < c->window; i++)
-		if (c->requests_of[i].state == RPC_COMING || c->requests_of[i].state == RPC_HELD)
+	for (uint32_t i = 0; i < c->n_made; i++)
+		if (rpc_conn_nth(c, i)->state == RPC_COMING ||
+		    rpc_conn_nth(c, i)->state == RPC_HELD)
 			c->n_busy--;
+	c->thread->n_half_open -= !c->established;
 	if (c->established && o->peer)
 		o->peer(o->peer_arg, c->client, false);
 }
@@ -272,7 +294,7 @@ void rpc_conn_bury(struct rpc_thread *t)
 	for (struct rpc_conn **at = &t->dying; *at;) {
 		struct rpc_conn *c = *at;
 
-		if (c->n_busy) {
+		if (c->n_busy || gn_qp_destroy_try(c->qp)) {
 			at = &c->next;
 			continue;
 		}

@@ -8,6 +8,7 @@
 #define TIMEOUT_US     2000000u
 #define PIECE	       (256u << 10)
 #define SENDS_PER_SLOT 3u /* a request, a read and the read of the rest */
+#define OLD_LINKS_MAX  4u /* of a client, which their servers may be copying */
 #define SENDS_BESIDE   8u /* words to the server, pieces of large results */
 
 /* ---- options ---- */
@@ -61,19 +62,65 @@ static void take_opts(struct gn_rpc_client *c)
 
 /* ---- the link: all that is made anew with a connection ---- */
 
+/* False: the server may be copying. With the qp gone it does not, and nothing waits for it. */
+static bool old_link_free(struct rpc_old_link *old)
+{
+	if (gn_qp_destroy_try(old->qp))
+		return false;
+	rpc_area_retry(&old->retired);
+	for (uint32_t i = 0; old->calls && i < old->n_calls; i++)
+		rpc_area_free(&old->calls[i].request);
+	for (unsigned i = 0; i < sizeof(old->areas) / sizeof(old->areas[0]); i++)
+		rpc_area_free(&old->areas[i]);
+	for (unsigned i = 0; i < sizeof(old->mr) / sizeof(old->mr[0]); i++) {
+		gn_mr_deregister(old->mr[i]);
+		gn_mem_free(old->mem[i]);
+	}
+	gn_pd_destroy(old->pd);
+	gn_cq_destroy(old->cq);
+	gn_chan_destroy(old->chan);
+	gn_free(old->calls);
+	return true;
+}
+
+void rpc_old_links_retry(struct gn_rpc_client *c)
+{
+	struct rpc_old_link **at = &c->old_links;
+
+	while (*at) {
+		struct rpc_old_link *old = *at;
+
+		if (!old_link_free(old)) {
+			at = &old->next;
+			continue;
+		}
+		*at = old->next;
+		c->n_old_links--;
+		gn_free(old);
+	}
+}
+
+/* The client has no link any more; what its server may be copying is left for later. */
 static void destroy_link(struct gn_rpc_client *c)
 {
-	gn_qp_destroy(c->qp);
+	struct rpc_old_link old = {
+		.qp = c->qp,
+		.chan = c->chan,
+		.cq = c->cq,
+		.pd = c->pd,
+		.mem = {c->reply_mem, c->local_mem},
+		.mr = {c->reply_mr, c->local_mr},
+		.calls = c->calls,
+		.n_calls = c->limits.window,
+		.areas = {c->bounce, c->spare, c->look.area},
+		.retired = c->retired,
+	};
+	struct rpc_old_link *kept;
+
+	c->bounce = c->spare = c->look.area = (struct rpc_area){0};
+	c->retired = NULL;
 	rpc_far_free(c);
 	rpc_reads_free(c);
-	gn_mr_deregister(c->reply_mr);
-	gn_mr_deregister(c->local_mr);
-	gn_mem_free(c->reply_mem);
-	gn_mem_free(c->local_mem);
-	gn_pd_destroy(c->pd);
-	gn_cq_destroy(c->cq);
-	gn_chan_destroy(c->chan);
-	gn_free(c->calls);
 	gn_free(c->idle);
 	gn_free(c->sent);
 	gn_free(c->got);
@@ -87,6 +134,19 @@ static void destroy_link(struct gn_rpc_client *c)
 	c->idle = NULL;
 	c->sent = NULL;
 	c->got = NULL;
+	if (old_link_free(&old))
+		return;
+	kept = gn_alloc(sizeof(*kept), 0);
+	if (!kept) {
+		gn_qp_destroy(old.qp);
+		old.qp = NULL;
+		old_link_free(&old);
+		return;
+	}
+	*kept = old;
+	kept->next = c->old_links;
+	c->old_links = kept;
+	c->n_old_links++;
 }
 
 static int make_memory(struct gn_rpc_client *c)
@@ -284,6 +344,11 @@ static int make_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 static void destroy(struct gn_rpc_client *c)
 {
 	destroy_link(c);
+	for (struct rpc_old_link *old = c->old_links; old; old = old->next) {
+		gn_qp_destroy(old->qp); /* waits, but not for ever */
+		old->qp = NULL;
+	}
+	rpc_old_links_retry(c);
 	gn_ctx_destroy(c->own_ctx);
 	rpc_learn_free(c);
 	rpc_mail_free(c);
@@ -350,6 +415,9 @@ int rpc_reconnect(struct gn_rpc_client *c, uint64_t deadline_ns)
 	if (c->qp)
 		gn_disconnect(c->qp);
 	destroy_link(c);
+	rpc_old_links_retry(c);
+	if (c->n_old_links >= OLD_LINKS_MAX)
+		return -EAGAIN;
 	rc = make_link(c, deadline_ns);
 	c->count.reconnects += !rc;
 	return rc;

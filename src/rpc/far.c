@@ -40,10 +40,10 @@ int rpc_far_lend(struct gn_rpc_client *c, struct rpc_call *call, const void *dat
 void rpc_far_return(struct gn_rpc_client *c, struct rpc_call *call)
 {
 	if (call->request.size > c->spare.size) {
-		rpc_area_free(&c->spare);
+		rpc_area_retire(&c->retired, &c->spare);
 		c->spare = call->request;
 	} else {
-		rpc_area_free(&call->request);
+		rpc_area_retire(&c->retired, &call->request);
 	}
 	call->request = (struct rpc_area){0};
 }
@@ -168,8 +168,4 @@ void rpc_far_free(struct gn_rpc_client *c)
 		gn_free(read);
 	}
 	c->far_end = &c->far_reads;
-	for (uint32_t i = 0; c->calls && i < c->limits.window; i++)
-		rpc_area_free(&c->calls[i].request);
-	rpc_area_free(&c->bounce);
-	rpc_area_free(&c->spare);
 }

@@ -607,6 +607,10 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 	if (c->polls >= CHAN_EVERY) {
 		c->polls = 0;
 		take_events(c);
+		if (unlikely(c->retired))
+			rpc_area_retry(&c->retired);
+		if (unlikely(c->old_links))
+			rpc_old_links_retry(c);
 	}
 	/* Calls may be late also while others end all the time. */
 	if (((clock && !c->ended) || !(c->polls % CLOCK_EVERY)) && !c->dead)

@@ -7,8 +7,6 @@
 #include "base/mutant.h"
 #include "rpc/server.h"
 
-#define LENT_MAX 4u /* times max_large, that one client may have at once */
-
 /* The handler's own memory: the pages that the result lies in. */
 static int lend_mem(struct rpc_conn *c, struct rpc_answer *a, struct rpc_lent *lent,
 		    struct rpc_far *out)
@@ -50,18 +48,26 @@ bool rpc_lend(struct gn_rpc_request *r, struct rpc_far *out)
 {
 	struct rpc_conn *c = r->conn;
 	struct rpc_answer *a = &r->answer;
-	const uint64_t most = (uint64_t)LENT_MAX * c->thread->server->opts.max_large;
 	struct rpc_lent *lent = NULL;
 	int rc = -ENOMEM;
 
-	if (a->len <= most - c->lent_bytes)
+	/* What was held until now is lent from now on: it counts once. */
+	if (a->charged)
+		rpc_uncharge(c, a->charged);
+	a->charged = 0;
+	if (rpc_charge(c, a->len)) {
 		lent = gn_alloc(sizeof(*lent), 0);
+		if (!lent)
+			rpc_uncharge(c, a->len);
+	}
 	/* Memory that was not made to be read by others is copied. */
 	if (lent && a->mem)
 		rc = lend_mem(c, a, lent, out);
 	if (lent && rc)
 		rc = lend_copy(c, a, lent, out);
 	if (rc) {
+		if (lent)
+			rpc_uncharge(c, a->len);
 		gn_free(lent);
 		a->status = GN_RPC_BUSY;
 		return false;
@@ -70,13 +76,13 @@ bool rpc_lend(struct gn_rpc_request *r, struct rpc_far *out)
 	lent->number = c->placed + 1;
 	lent->next = c->lent;
 	c->lent = lent;
-	c->lent_bytes += lent->bytes;
 	counter_add(&c->thread->count.large, 1);
 	return true;
 }
 
 void rpc_lent_return(struct rpc_conn *c, bool all)
 {
+	c->returning = false;
 	for (struct rpc_lent **at = &c->lent; *at;) {
 		struct rpc_lent *lent = *at;
 
@@ -85,10 +91,14 @@ void rpc_lent_return(struct rpc_conn *c, bool all)
 			at = &lent->next;
 			continue;
 		}
+		/* One of them is there. A peer that copies is not waited for. */
+		if (gn_mr_deregister_try(lent->mr) || rpc_area_free_try(&lent->area)) {
+			c->returning = true;
+			at = &lent->next;
+			continue;
+		}
 		*at = lent->next;
-		c->lent_bytes -= lent->bytes;
-		gn_mr_deregister(lent->mr);
-		rpc_area_free(&lent->area);
+		rpc_uncharge(c, lent->bytes);
 		if (lent->release)
 			lent->release(lent->arg);
 		gn_free(lent);

@@ -346,6 +346,9 @@ int gn_rpc_server_metrics(struct gn_rpc_server *server, enum gn_rpc_format forma
 	put_counters(&t, &c);
 	put_value(&t, "parks", "counter", c.parks);
 	put_value(&t, "clients", "gauge", c.clients);
+	put_value(&t, "bytes", "gauge", c.bytes);
+	put_value(&t, "refused", "counter", c.refused);
+	put_value(&t, "dropped", "counter", c.dropped);
 	put_value(&t, "threads", "gauge", server->opts.threads);
 	put_methods(&t, server, server_times, NULL);
 	return end(&t);

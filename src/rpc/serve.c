@@ -8,7 +8,7 @@
 #include "base/mutant.h"
 #include "rpc/server.h"
 
-#define PIECES	   6u	/* of large requests, read at once: the queue has 8 beside replies */
+#define PIECES	   6u	/* of large requests, read at once: of RPC_SENDS_BESIDE */
 #define MESSAGE_NS 255u /* for where time is simulated: lines that the card wrote, and answers */
 
 /* ---- a request ---- */
@@ -90,11 +90,23 @@ static void read_more(struct rpc_conn *c)
 	}
 }
 
+static bool make_area(struct gn_rpc_request *r)
+{
+	struct rpc_conn *c = r->conn;
+	const uint64_t bytes = rpc_area_bytes(r->len);
+
+	if (!rpc_charge(c, bytes))
+		return false;
+	if (!rpc_area_make(c->thread->server->fabric, c->pd, r->len, 0, &r->area))
+		return true;
+	rpc_uncharge(c, bytes);
+	return false;
+}
+
 static void begin_far(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
-	const struct gn_rpc_server *server = c->thread->server;
-	const uint32_t most = server->opts.max_large;
+	const uint32_t most = c->thread->server->opts.max_large;
 	unsigned status = GN_RPC_OK;
 
 	memcpy(&r->from, r->data, sizeof(r->from));
@@ -104,8 +116,7 @@ static void begin_far(struct gn_rpc_request *r)
 	r->state = RPC_BUSY;
 	if (!r->len || r->len > most)
 		status = GN_RPC_TOO_BIG;
-	else if (c->thread->draining || r->len > most - c->coming_bytes ||
-		 rpc_area_make(server->fabric, c->pd, r->len, 0, &r->area))
+	else if (c->thread->draining || r->len > most - c->coming_bytes || !make_area(r))
 		status = GN_RPC_BUSY;
 	if (status) {
 		gn_rpc_answer(r, status, NULL, 0);
@@ -140,13 +151,14 @@ void rpc_request_come(struct gn_rpc_request *r)
 static bool take_entry(struct rpc_conn *c, const struct rpc_entry *entry, const uint8_t *data,
 		       bool reply)
 {
-	struct gn_rpc_request *r = c->idle;
 	const bool far = entry->index & RPC_FAR;
+	struct gn_rpc_request *r;
 
-	if (unlikely(!r || (far && entry->len != sizeof(struct rpc_far))))
+	if (unlikely((!c->idle && !rpc_conn_grow(c)) ||
+		     (far && entry->len != sizeof(struct rpc_far))))
 		return false;
+	r = c->idle;
 	c->idle = r->next;
-	r->conn = c;
 	r->number = c->number;
 	r->method = entry->kind;
 	r->index = (uint16_t)(entry->index & RPC_INDEX);

@@ -8,7 +8,7 @@
 
 #define THREADS_MAX 256u
 #define QUEUE	    1024u
-#define CQ_DEPTH    32768u /* for a word each of many clients, and what those leave who go */
+#define CQ_DEPTH    (1u << 16) /* at most: a thread with as many completions takes no more clients */
 #define PARK_US	    1000u
 #define PIECE	    (1u << 20)
 #define DRAIN_US    1000u /* between two looks at who has its answers */
@@ -78,10 +78,14 @@ void rpc_take_newcomer(struct rpc_thread *t, const struct gn_event *event)
 		to = server->next++ % server->opts.threads;
 	newcomer->work.ask = RPC_ASK_ACCEPT;
 	newcomer->req = event->req;
-	if (to == t->index)
+	if (to == t->index) {
 		rpc_conn_accept(t, newcomer);
-	else
-		rpc_thread_ask(&server->threads[to], &newcomer->work);
+	} else if (rpc_thread_try_ask(&server->threads[to], &newcomer->work)) {
+		/* Newcomers must not make this thread wait for one that is busy. */
+		gn_log(GN_LOG_WARN, "rpc: a client is refused: the queue of thread %u is full", to);
+		gn_reject(newcomer->req, NULL, 0);
+		gn_free(newcomer);
+	}
 }
 
 /* ---- beginning and end ---- */
@@ -90,6 +94,7 @@ static int make_thread(struct gn_rpc_server *server, struct rpc_thread *t, unsig
 {
 	struct gn_cq_opts cq = {0};
 	struct gn_attr attr;
+	uint64_t need;
 	int rc;
 
 	t->server = server;
@@ -110,7 +115,11 @@ static int make_thread(struct gn_rpc_server *server, struct rpc_thread *t, unsig
 	rc = gn_fabric_query(server->fabric, &attr);
 	if (rc)
 		return rc;
+	/* A client may choose its thread: all of them may be on this one. */
+	need = (uint64_t)server->opts.max_clients * rpc_completions(server->opts.max_slots);
 	cq.depth = attr.max_cqe < CQ_DEPTH ? attr.max_cqe : CQ_DEPTH;
+	if (need < cq.depth)
+		cq.depth = (uint32_t)need;
 	cq.chan = t->chan;
 	return gn_cq_create(t->ctx, &cq, &t->cq);
 }
@@ -191,6 +200,7 @@ int gn_rpc_server_create(struct gn_fabric *fabric, const char *addr,
 	rc = check_opts(&server->opts);
 	if (rc)
 		goto destroy;
+	rpc_limits_default(&server->opts);
 	rc = -ENOMEM;
 	server->addr = gn_alloc(strlen(addr) + 1, 0);
 	server->threads = gn_alloc(server->opts.threads * sizeof(*server->threads), 0);
@@ -365,5 +375,8 @@ int gn_rpc_server_counters(struct gn_rpc_server *server, struct gn_rpc_counters 
 	*out = (struct gn_rpc_counters){0};
 	for (unsigned i = 0; i < server->opts.threads; i++)
 		add_counters(out, &server->threads[i]);
+	out->bytes = __atomic_load_n(&server->bytes, __ATOMIC_RELAXED);
+	out->refused = __atomic_load_n(&server->refused, __ATOMIC_RELAXED);
+	out->dropped = __atomic_load_n(&server->dropped, __ATOMIC_RELAXED);
 	return 0;
 }

@@ -6,11 +6,18 @@
 #ifndef GN_RPC_SERVER_H
 #define GN_RPC_SERVER_H
 
+#include "base/bits.h"
 #include "rpc/area.h"
 #include "rpc/times.h"
 #include "rpc/wire.h"
 
 #define RPC_PAGE_METHODS 256u
+/*
+ * Receives of a connection, for words that its client wakes us by: at most one with a message, and
+ * when messages are far apart, the next that is timed has us look at them.
+ */
+#define RPC_RECVS	 20u
+#define RPC_SENDS_BESIDE 8u /* beside replies: pieces of large requests, probes */
 #define RPC_WAKE_ID	 1u /* of the receives */
 #define RPC_SYNC_ID	 2u /* of a reply that is waited for; larger: a request that comes */
 
@@ -38,6 +45,7 @@ struct rpc_answer {
 	const void *data;
 	uint32_t len;
 	void *copy;	    /* data, if the library has it */
+	uint64_t charged;   /* bytes, while the library keeps it */
 	struct gn_mem *mem; /* of the handler, whose release is to be called */
 	size_t offset;
 	void (*release)(void *arg);
@@ -110,7 +118,10 @@ struct rpc_conn {
 	uint32_t number; /* of the next message */
 	uint32_t *left;	 /* by slot: requests without an answer */
 	uint32_t n_busy; /* requests that are not idle */
-	struct gn_rpc_request *requests_of, *idle;
+	struct gn_rpc_request *
+		*blocks; /* of the window: RPC_BLOCK each, made when they are needed */
+	uint32_t n_made; /* requests in them */
+	struct gn_rpc_request *idle;
 	struct gn_rpc_request *current;	       /* its handler runs */
 	uint64_t coming_bytes;		       /* of large ones */
 	struct gn_rpc_request *far, **far_end; /* … of which not all was asked for */
@@ -130,10 +141,14 @@ struct rpc_conn {
 	uint16_t last_us;	     /* what it took, the last time somebody has */
 	struct gn_rpc_request *held, **held_end;
 	struct rpc_lent *lent;
-	uint64_t lent_bytes;
+	bool returning; /* some of it is acknowledged, but the client may still be copying */
 	struct rpc_shown *shown;
 	uint32_t n_shown;
 	uint32_t unsignaled, unsent; /* unsent: replies whose completion is waited for */
+
+	uint64_t bytes;			       /* atomic: that are charged to it */
+	uint32_t completions;		       /* that it may cause before anybody looks */
+	uint32_t acked_before, rounds_unacked; /* of probes: for rpc_reclaim() */
 
 	struct gn_pd *pd;
 	struct gn_qp *qp;
@@ -162,8 +177,10 @@ struct rpc_thread {
 	uint64_t probe_ns;	      /* when clients are asked whether they are there */
 	uint64_t begun_ns, looked_ns; /* when a message was last taken, and the clock looked at */
 	uint32_t turns, rounds;
-	uint32_t n_conns; /* atomic: for others to read */
-	uint32_t unquiet; /* atomic: connections that are not drained yet */
+	uint32_t n_conns;     /* atomic: for others to read */
+	uint32_t n_half_open; /* of them: accepted, and not established yet */
+	uint32_t completions; /* that connections may cause, those that are being torn down too */
+	uint32_t unquiet;     /* atomic: connections that are not drained yet */
 	struct rpc_work stop_work, drain_work;
 	struct rpc_times **served[0x10000 / RPC_PAGE_METHODS]; /* atomic: pages, by method */
 	struct rpc_times *last_times;			       /* of last_method */
@@ -182,10 +199,28 @@ struct gn_rpc_server {
 	struct gn_listener *listener;
 	struct rpc_thread *threads;
 	unsigned started;
-	uint64_t clients;      /* atomic: ever */
-	unsigned next;	       /* thread of the next client */
-	struct rpc_post *post; /* level1.c */
+	uint64_t clients; /* atomic: ever */
+	uint64_t bytes;	  /* atomic: charged to clients */
+	uint32_t n_conns; /* atomic: connections, those that are being torn down too */
+	uint64_t refused, dropped, logged_ns; /* atomic */
+	unsigned next;			      /* thread of the next client */
+	struct rpc_post *post;		      /* level1.c */
 };
+
+/* limits.c; any thread */
+/* Keep so many bytes more for a client; false: that is beyond a limit, and counted as dropped. */
+bool rpc_charge(struct rpc_conn *conn, uint64_t bytes);
+void rpc_uncharge(struct rpc_conn *conn, uint64_t bytes);
+/* Owner only: */
+void rpc_limits_default(struct gn_rpc_server_opts *opts);
+/* Completions that a connection with so many slots may cause before anybody looks. */
+uint32_t rpc_completions(uint32_t slots);
+uint32_t rpc_max_sends(uint32_t slots);
+/* What the hello asked for, or less; false: the client is refused, and the log says why. */
+bool rpc_admit(struct rpc_conn *conn);
+void rpc_dismiss(struct rpc_conn *conn);
+/* With each round of probes: who keeps much and acknowledges nothing goes when memory is short. */
+void rpc_reclaim(struct rpc_conn *conn, uint32_t rounds);
 
 /* conn.c */
 void rpc_conn_accept(struct rpc_thread *thread, struct rpc_newcomer *newcomer);
@@ -194,7 +229,7 @@ static inline void rpc_conn_fail(struct rpc_conn *conn)
 {
 	conn->failed = conn->thread->failed = true;
 }
-/* It is over: freed when its last request is answered (rpc_conn_bury()). */
+/* It is over: freed when its last request is answered and its peer copies nothing (rpc_conn_bury()). */
 void rpc_conn_end(struct rpc_conn *conn);
 void rpc_conn_bury(struct rpc_thread *thread);
 /* Every RPC_PROBE_NS: a client that was silent may have vanished without a word. */
@@ -219,6 +254,15 @@ static inline const uint64_t *rpc_conn_word(const struct rpc_conn *conn)
 	return (const uint64_t *)(const void *)rpc_conn_request(conn, conn->number);
 }
 
+/* The i-th request of its window. */
+#define RPC_BLOCK 64u
+static inline struct gn_rpc_request *rpc_conn_nth(const struct rpc_conn *conn, uint32_t i)
+{
+	return &conn->blocks[i / RPC_BLOCK][i % RPC_BLOCK];
+}
+/* RPC_BLOCK more requests of the window; false: it has all of them, or there is no memory. */
+bool rpc_conn_grow(struct rpc_conn *conn);
+
 /* serve.c */
 /* Its memory changed, perhaps: handle the requests that are there. How many. */
 int rpc_conn_serve(struct rpc_conn *conn);
@@ -228,8 +272,9 @@ static inline void rpc_request_free(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
-	if (r->area.mem) {
+	if (unlikely(r->area.mem)) {
 		c->coming_bytes -= r->from.len;
+		rpc_uncharge(c, r->area.size);
 		rpc_area_free(&r->area);
 	}
 	c->left[r->number & c->mask]--;
@@ -254,10 +299,18 @@ void rpc_shown_hide(struct rpc_conn *conn);
 
 /* lend.c */
 bool rpc_lend(struct gn_rpc_request *request, struct rpc_far *out);
+/*
+ * Take back what is acknowledged, or all. What the client may be copying stays, to be tried again:
+ * conn->returning.
+ */
 void rpc_lent_return(struct rpc_conn *conn, bool all);
-static inline void rpc_answer_free(struct rpc_answer *a)
+static inline void rpc_answer_free(struct gn_rpc_request *r)
 {
+	struct rpc_answer *a = &r->answer;
+
 	gn_free(a->copy);
+	if (a->charged)
+		rpc_uncharge(r->conn, a->charged);
 	if (a->release)
 		a->release(a->arg);
 	*a = (struct rpc_answer){0};
@@ -269,6 +322,8 @@ int rpc_thread_turn(struct rpc_thread *thread);
 int rpc_thread_idle(struct rpc_thread *thread, uint64_t deadline_ns);
 void rpc_thread_end(struct rpc_thread *thread);
 void rpc_thread_ask(struct rpc_thread *thread, struct rpc_work *work);
+/* … or -EAGAIN: its queue is full. */
+int rpc_thread_try_ask(struct rpc_thread *thread, struct rpc_work *work);
 void rpc_thread_completions(struct rpc_thread *thread);
 int rpc_thread_work(struct rpc_thread *thread);
 

@@ -13,9 +13,20 @@
 #define CHAN_NS	     50000u	 /* … or this much, of which handlers may need a lot */
 #define EAGER_US     20u	 /* of waiting for requests and nothing else */
 #define MANY_NAP_US  50u	 /* with more clients than a wait has room for */
+#define DYING_NAP_US 1000u	 /* between two looks at a connection that is torn down */
 #define PARKED_EVERY 10u /* rounds of probes, until those that are put aside are asked, too */
 
 /* ---- what other threads ask ---- */
+
+int rpc_thread_try_ask(struct rpc_thread *t, struct rpc_work *work)
+{
+	int rc;
+
+	__atomic_fetch_add(&t->asking, 1, __ATOMIC_ACQUIRE);
+	rc = gn_queue_push(t->queue, work);
+	__atomic_fetch_sub(&t->asking, 1, __ATOMIC_RELEASE);
+	return rc;
+}
 
 void rpc_thread_ask(struct rpc_thread *t, struct rpc_work *work)
 {
@@ -177,6 +188,8 @@ static bool may_park(const struct rpc_conn *c, uint64_t now_ns)
 {
 	if (!c->established || c->failed || c->open || c->thread->draining)
 		return false;
+	if (c->returning)
+		return false;
 	return (!c->held && !c->lent) || now_ns >= c->heard_ns + RPC_PROBE_NS;
 }
 
@@ -194,6 +207,8 @@ static void park_quiet(struct rpc_thread *t, uint64_t now_ns)
 		} else if (now_ns >= c->heard_ns + park_ns && may_park(c, now_ns)) {
 			rpc_conn_park(c, now_ns >= c->heard_ns + RPC_PROBE_NS);
 		}
+		if (unlikely(c->returning))
+			rpc_lent_return(c, false);
 	}
 }
 
@@ -202,8 +217,10 @@ static void probe_all(struct rpc_thread *t, uint64_t now_ns)
 	if (now_ns < t->probe_ns)
 		return;
 	t->probe_ns = now_ns + RPC_PROBE_NS;
-	for (struct rpc_conn *c = t->conns; c; c = c->next)
+	for (struct rpc_conn *c = t->conns; c; c = c->next) {
 		rpc_conn_probe(c);
+		rpc_reclaim(c, 1);
+	}
 	/* With nobody else there the thread sleeps for that many rounds. */
 	if (++t->rounds % PARKED_EVERY && t->conns)
 		return;
@@ -212,6 +229,7 @@ static void probe_all(struct rpc_thread *t, uint64_t now_ns)
 		rpc_conn_probe(c);
 		if (unlikely(c->held || c->lent))
 			rpc_conn_look_acked(c);
+		rpc_reclaim(c, PARKED_EVERY);
 	}
 }
 
@@ -290,6 +308,9 @@ static uint64_t next_due(const struct rpc_thread *t, uint64_t now_ns)
 {
 	const uint64_t park_ns = t->server->opts.park_us * 1000ull;
 
+	/* An answer wakes us; a peer that has stopped copying does not. */
+	if (t->dying)
+		return now_ns + DYING_NAP_US * 1000;
 	if (t->conns && park_ns < RPC_PROBE_NS)
 		return now_ns + park_ns;
 	if (t->conns)
@@ -329,7 +350,7 @@ int rpc_thread_idle(struct rpc_thread *t, uint64_t deadline_ns)
 	now_ns = gn_now_ns();
 	if (torn)
 		until_ns = now_ns + RPC_TORN_NAP_US * 1000;
-	else if (!all || t->dying)
+	else if (!all)
 		until_ns = now_ns + MANY_NAP_US * 1000;
 	else
 		until_ns = next_due(t, now_ns);

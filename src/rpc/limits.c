@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What clients may make a server keep. A connection is charged for its slots, window and queues
+ * when it is accepted, and for held results and large messages as long as they are kept; all of it
+ * counts against a limit for each client and one for the server. A hello beyond them is granted
+ * less or refused, a call beyond them ends with BUSY.
+ */
+#include <errno.h>
+
+#include "rpc/server.h"
+
+#define WINDOW_PER_SLOT	 128u
+#define LARGE_PER_CLIENT 4u	     /* large messages, of a client by default */
+#define CLIENTS_AT_ONCE	 4u	     /* that may have all they may have, by default */
+#define CONN_BYTES	 (48u << 10) /* a connection, its pd and its qp, without what follows */
+#define WR_BYTES	 128u	     /* of a queue, for each request */
+#define LOG_NS		 1000000000u /* between two lines about limits: clients may come often */
+#define HALF_OPEN_MIN	 16u	     /* connections of a thread that are not established yet */
+#define UNACKED_ROUNDS	 10u	     /* of probes: a second */
+
+/* ---- options ---- */
+
+static uint64_t fixed_bytes(uint64_t slots, uint64_t window, uint32_t max_request,
+			    uint32_t max_result)
+{
+	return CONN_BYTES + rpc_area_bytes(slots * rpc_stride(max_request) + RPC_ALIGN) +
+	       rpc_area_bytes(slots * rpc_stride(max_result)) + slots * sizeof(uint32_t) +
+	       window * sizeof(struct gn_rpc_request) +
+	       rpc_completions((uint32_t)slots) * (uint64_t)WR_BYTES;
+}
+
+void rpc_limits_default(struct gn_rpc_server_opts *o)
+{
+	uint64_t fixed;
+
+	if (!o->max_clients)
+		o->max_clients = GN_RPC_CLIENTS_DEFAULT * o->threads;
+	if (!o->max_window)
+		o->max_window = o->max_slots * WINDOW_PER_SLOT;
+	if (o->max_window > GN_RPC_WINDOW_MAX)
+		o->max_window = GN_RPC_WINDOW_MAX;
+	fixed = fixed_bytes(o->max_slots, o->max_window, o->max_request, o->max_result);
+	if (!o->max_client_bytes)
+		o->max_client_bytes = fixed + LARGE_PER_CLIENT * (uint64_t)o->max_large;
+	if (!o->max_bytes) {
+		o->max_bytes = CLIENTS_AT_ONCE * o->max_client_bytes;
+		if (o->max_bytes < GN_RPC_SERVER_BYTES_DEFAULT)
+			o->max_bytes = GN_RPC_SERVER_BYTES_DEFAULT;
+	}
+	if (o->max_client_bytes > o->max_bytes)
+		o->max_client_bytes = o->max_bytes;
+}
+
+/*
+ * Every send and every receive may be flushed at once when a connection breaks, signaled or not.
+ * Replies that are not reclaimed yet are fewer than two rounds of slots: each round has a signal.
+ */
+uint32_t rpc_max_sends(uint32_t slots)
+{
+	return 2 * slots + RPC_SENDS_BESIDE;
+}
+
+uint32_t rpc_completions(uint32_t slots)
+{
+	return rpc_max_sends(slots) + RPC_RECVS;
+}
+
+/* ---- bytes ---- */
+
+/* A line about limits may be logged: not more often than somebody can read. */
+static bool may_log(struct gn_rpc_server *server)
+{
+	const uint64_t now_ns = gn_now_ns();
+	uint64_t last_ns = __atomic_load_n(&server->logged_ns, __ATOMIC_RELAXED);
+
+	return (!last_ns || now_ns - last_ns >= LOG_NS) &&
+	       __atomic_compare_exchange_n(&server->logged_ns, &last_ns, now_ns, false,
+					   __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+/* most: of max_bytes. NULL, or the option that is in the way. */
+static const char *charge(struct rpc_conn *c, uint64_t bytes, uint64_t most)
+{
+	struct gn_rpc_server *server = c->thread->server;
+	const char *limit = NULL;
+
+	if (__atomic_add_fetch(&c->bytes, bytes, __ATOMIC_RELAXED) > server->opts.max_client_bytes)
+		limit = "max_client_bytes";
+	if (__atomic_add_fetch(&server->bytes, bytes, __ATOMIC_RELAXED) > most)
+		limit = "max_bytes";
+	if (limit)
+		rpc_uncharge(c, bytes);
+	return limit;
+}
+
+void rpc_uncharge(struct rpc_conn *c, uint64_t bytes)
+{
+	__atomic_fetch_sub(&c->bytes, bytes, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&c->thread->server->bytes, bytes, __ATOMIC_RELAXED);
+}
+
+/* A quarter of max_bytes is for connections alone: a newcomer finds room whatever others keep. */
+bool rpc_charge(struct rpc_conn *c, uint64_t bytes)
+{
+	struct gn_rpc_server *server = c->thread->server;
+	const uint64_t most = server->opts.max_bytes;
+	const char *limit = charge(c, bytes, most - most / 4);
+
+	if (!limit)
+		return true;
+	__atomic_fetch_add(&server->dropped, 1, __ATOMIC_RELAXED);
+	if (may_log(server))
+		gn_log(GN_LOG_WARN,
+		       "rpc: client %llu is kept %llu bytes: %s is reached, calls that need more end with BUSY",
+		       (unsigned long long)c->client,
+		       (unsigned long long)__atomic_load_n(&c->bytes, __ATOMIC_RELAXED), limit);
+	return false;
+}
+
+/* ---- connections ---- */
+
+/* Less and less of what the hello asked for. NULL, or the option that is in the way. */
+static const char *charge_fixed(struct rpc_conn *c)
+{
+	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
+
+	for (;;) {
+		const uint32_t slots = c->mask + 1;
+		const char *limit =
+			charge(c, fixed_bytes(slots, c->window, c->max_request, c->max_result),
+			       o->max_bytes);
+
+		if (!limit)
+			return NULL;
+		if (c->window > slots) {
+			c->window = c->window / 2 > slots ? c->window / 2 : slots;
+			continue;
+		}
+		if (slots == 1)
+			return limit;
+		c->mask /= 2;
+		if (c->window > slots / 2)
+			c->window = slots / 2;
+	}
+}
+
+/* What rpc_dismiss() gives back is counted before it is checked. */
+static const char *refusal(struct rpc_conn *c)
+{
+	struct rpc_thread *t = c->thread;
+	const struct gn_rpc_server_opts *o = &t->server->opts;
+	const uint32_t half_open = o->max_clients / 4;
+	const char *limit;
+
+	if (__atomic_add_fetch(&t->server->n_conns, 1, __ATOMIC_RELAXED) > o->max_clients)
+		return "max_clients";
+	if (t->n_half_open >= (half_open > HALF_OPEN_MIN ? half_open : HALF_OPEN_MIN))
+		return "a quarter of max_clients, of connections that are not established,";
+	limit = charge_fixed(c);
+	if (limit)
+		return limit;
+	c->completions = rpc_completions(c->mask + 1);
+	t->completions += c->completions;
+	return t->completions <= gn_cq_depth(t->cq) ?
+		       NULL :
+		       "the end of a thread's completion queue (threads, max_slots)";
+}
+
+bool rpc_admit(struct rpc_conn *c)
+{
+	struct gn_rpc_server *server = c->thread->server;
+	const char *why = refusal(c);
+
+	if (!why)
+		return true;
+	rpc_dismiss(c);
+	__atomic_fetch_add(&server->refused, 1, __ATOMIC_RELAXED);
+	if (may_log(server))
+		gn_log(GN_LOG_WARN, "rpc: a client is refused: %s is reached", why);
+	return false;
+}
+
+void rpc_dismiss(struct rpc_conn *c)
+{
+	struct gn_rpc_server *server = c->thread->server;
+
+	rpc_uncharge(c, c->bytes);
+	c->thread->completions -= c->completions;
+	__atomic_fetch_sub(&server->n_conns, 1, __ATOMIC_RELAXED);
+}
+
+void rpc_reclaim(struct rpc_conn *c, uint32_t rounds)
+{
+	const struct gn_rpc_server *server = c->thread->server;
+
+	if ((!c->held && !c->lent) || c->acked != c->acked_before) {
+		c->acked_before = c->acked;
+		c->rounds_unacked = 0;
+		return;
+	}
+	c->rounds_unacked += rounds;
+	if (c->rounds_unacked < UNACKED_ROUNDS ||
+	    __atomic_load_n(&server->bytes, __ATOMIC_RELAXED) < server->opts.max_bytes / 2)
+		return;
+	gn_log(GN_LOG_WARN,
+	       "rpc: client %llu is disconnected: it acknowledges no result, and the server has "
+	       "half of max_bytes in use",
+	       (unsigned long long)c->client);
+	rpc_conn_fail(c);
+}

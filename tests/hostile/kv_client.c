@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/* What a client may make a key-value server keep beside its items. */
+#include "gannet/kv.h"
+#include "kv/wire.h"
+#include "rpc_raw.h"
+
+#define MIB	     (1u << 20)
+#define MEMORY_BYTES (64u * MIB)
+#define CONNS_BYTES  (128u * MIB) /* what connections may cost beside it, by default */
+#define SLACK_BYTES  (unit_slow() ? 64u * MIB : 16u * MIB)
+#define VALUE_BYTES  (1000u << 10)
+#define PAGE_BYTES   3900u /* takes a slot by itself */
+#define HOSTILE	     8u
+#define GETS	     4u /* in a call: as much as a message with results holds */
+
+static int serve(const char *addr, int ready, int stop, void *arg)
+{
+	const struct gn_kv_server_opts opts = {.memory = MEMORY_BYTES};
+	struct gn_kv_server *server;
+	struct gn_fabric *fabric;
+
+	(void)arg;
+	EXPECT(gn_fabric_open("shm", &fabric) == 0);
+	EXPECT(gn_kv_server_create(fabric, addr, &opts, &server) == 0);
+	EXPECT(gn_kv_server_start(server) == 0);
+	victim_wait(ready, stop);
+	gn_kv_server_destroy(server);
+	EXPECT(gn_fabric_close(fabric) == 0);
+	return 0;
+}
+
+static struct gn_kv_client *honest_connect(struct gn_fabric *fabric, const char *addr)
+{
+	struct gn_kv_client *client;
+
+	assert_int_equal(gn_kv_connect(fabric, addr, NULL, &client), 0);
+	return client;
+}
+
+static uint64_t honest_get_ns(struct gn_kv_client *client, const char *key)
+{
+	const uint64_t begin_ns = gn_now_ns();
+	char room[64];
+	struct gn_kv_op op = {.verb = GN_KV_GET,
+			      .key = key,
+			      .key_len = (uint32_t)strlen(key),
+			      .room = room,
+			      .room_bytes = sizeof(room)};
+
+	assert_int_equal(gn_kv_do(client, &op, 1, gn_deadline_us(UNIT_PATIENCE_US)), 0);
+	assert_int_equal(op.status, GN_KV_OK);
+	return gn_now_ns() - begin_ns;
+}
+
+static void store(struct gn_kv_client *client, const char *key, const void *value, uint32_t len)
+{
+	struct gn_kv_op op = {.verb = GN_KV_SET,
+			      .key = key,
+			      .key_len = (uint32_t)strlen(key),
+			      .value = value,
+			      .value_len = len};
+
+	assert_int_equal(gn_kv_do(client, &op, 1, gn_deadline_us(UNIT_PATIENCE_US)), 0);
+	assert_int_equal(op.status, GN_KV_OK);
+}
+
+/* Every result slot is taken, then GETs of a large value come; nothing is ever acknowledged. */
+static void test_never_acknowledged(void **state)
+{
+	struct raw_client raw[HOSTILE] = {0};
+	struct gn_kv_client *client, *newcomer;
+	struct gn_fabric *fabric;
+	struct victim victim;
+	uint8_t request[256], fill_slots[64];
+	const struct gn_kv_op page = {
+		.verb = GN_KV_GET, .key = "page", .key_len = 4, .room_bytes = PAGE_BYTES};
+	uint32_t bytes = 0;
+	uint64_t most = 0, slowest_ns = 0;
+	uint8_t *value = calloc(1, VALUE_BYTES);
+
+	(void)state;
+	assert_non_null(value);
+	victim_start(&victim, "kv", serve, NULL);
+	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	client = honest_connect(fabric, victim.addr);
+	store(client, "large", value, VALUE_BYTES);
+	store(client, "page", value, PAGE_BYTES);
+	store(client, "small", "s", 1);
+	kv_ask_write(fill_slots, &page);
+	for (unsigned i = 0; i < GETS; i++) {
+		const struct gn_kv_op get = {
+			.verb = GN_KV_GET, .key = "large", .key_len = 5, .room_bytes = VALUE_BYTES};
+
+		kv_ask_write(request + bytes, &get);
+		bytes += kv_ask_bytes(&get);
+	}
+	for (unsigned i = 0; i < HOSTILE; i++) {
+		raw[i].fabric = fabric;
+		assert_int_equal(raw_connect(&raw[i], victim.addr, raw_hello(GN_RPC_WINDOW_MAX)),
+				 0);
+		assert_int_equal(raw_send(&raw[i], KV_DO, fill_slots, kv_ask_bytes(&page), 32, 0),
+				 0);
+		for (unsigned k = 0; k < 4; k++) {
+			uint64_t ns, cost;
+
+			if (raw_send(&raw[i], KV_DO, request, bytes, UINT32_MAX, 0))
+				break;
+			ns = honest_get_ns(client, "small");
+			slowest_ns = ns > slowest_ns ? ns : slowest_ns;
+			cost = cost_rss_bytes(victim.pid);
+			most = cost > most ? cost : most;
+		}
+	}
+	print_message("# with --memory %u MiB the server holds %.1f MiB; the slowest GET beside "
+		      "took %.1f ms\n",
+		      MEMORY_BYTES / MIB, (double)most / MIB, (double)slowest_ns * 1e-6);
+	honest_get_ns(client, "small");
+	newcomer = honest_connect(fabric, victim.addr);
+	honest_get_ns(newcomer, "small");
+	assert_int_equal(gn_kv_close(newcomer), 0);
+	for (unsigned i = 0; i < HOSTILE; i++)
+		raw_end(&raw[i]);
+	honest_get_ns(client, "small");
+	assert_true(most < MEMORY_BYTES + CONNS_BYTES + SLACK_BYTES);
+	assert_int_equal(gn_kv_close(client), 0);
+	assert_int_equal(gn_fabric_close(fabric), 0);
+	victim_stop(&victim);
+	free(value);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_never_acknowledged),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

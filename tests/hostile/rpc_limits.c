@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a client may make a server of calls keep. Each test says what the server's process costs in
+ * resident bytes, and asserts it; beside the hostile clients an honest one calls, and is served.
+ */
+#include "rpc_raw.h"
+
+#define MIB	    (1u << 20)
+#define SLACK_BYTES (unit_slow() ? 64u * MIB : 8u * MIB) /* the allocator's, the threads' */
+#define STALL_NS    (unit_slow() ? 5000000000u : 1000000000u)
+
+struct setup {
+	struct gn_rpc_server_opts opts;
+};
+
+static int serve(const char *addr, int ready, int stop, void *arg)
+{
+	const struct setup *setup = arg;
+	struct gn_fabric *fabric;
+	struct service s;
+
+	EXPECT(gn_fabric_open("shm", &fabric) == 0);
+	EXPECT(service_start(&s, fabric, addr, &setup->opts) == 0);
+	victim_wait(ready, stop);
+	EXPECT(service_stop(&s) == 0);
+	EXPECT(gn_fabric_close(fabric) == 0);
+	return 0;
+}
+
+struct attack {
+	struct victim victim;
+	struct gn_fabric *fabric;
+	uint64_t before_bytes;
+	uint64_t slowest_ns;
+};
+
+static void begin(struct attack *a, const char *name, const struct gn_rpc_server_opts *opts)
+{
+	struct setup setup = {.opts = *opts};
+
+	*a = (struct attack){0};
+	victim_start(&a->victim, name, serve, &setup);
+	assert_int_equal(gn_fabric_open("shm", &a->fabric), 0);
+	a->before_bytes = cost_rss_bytes(a->victim.pid);
+}
+
+static void end(struct attack *a)
+{
+	assert_int_equal(gn_fabric_close(a->fabric), 0);
+	victim_stop(&a->victim);
+}
+
+static uint64_t cost_bytes(const struct attack *a)
+{
+	const uint64_t now = cost_rss_bytes(a->victim.pid);
+
+	return now > a->before_bytes ? now - a->before_bytes : 0;
+}
+
+/* An honest client comes, calls and goes: served in time. */
+static void honest(struct attack *a)
+{
+	struct gn_rpc_client *client;
+
+	assert_int_equal(gn_rpc_connect(a->fabric, a->victim.addr, NULL, &client), 0);
+	for (unsigned i = 0; i < 50; i++) {
+		const uint64_t begin_ns = gn_now_ns();
+
+		assert_int_equal(call_echo(client, ECHO, i * 20, i), 0);
+		if (gn_now_ns() - begin_ns > a->slowest_ns)
+			a->slowest_ns = gn_now_ns() - begin_ns;
+	}
+	assert_int_equal(gn_rpc_close(client), 0);
+	assert_true(a->slowest_ns < STALL_NS);
+}
+
+/* ---- the hello ---- */
+
+#define HELLOS 200u
+
+/* The largest window that can be asked for, many times: the server decides what it grants. */
+static void test_window(void **state)
+{
+	struct raw_client *clients = calloc(HELLOS, sizeof(*clients));
+	struct gn_rpc_server_opts opts = {0};
+	struct attack a;
+	uint64_t cost;
+
+	(void)state;
+	assert_non_null(clients);
+	begin(&a, "window", &opts);
+	for (unsigned i = 0; i < HELLOS; i++) {
+		clients[i].fabric = a.fabric;
+		assert_int_equal(
+			raw_connect(&clients[i], a.victim.addr, raw_hello(GN_RPC_WINDOW_MAX)), 0);
+	}
+	cost = cost_bytes(&a);
+	print_message("# %u hellos cost the server %.1f MiB, %.1f KiB each\n", HELLOS,
+		      (double)cost / MIB, (double)cost / HELLOS / 1024);
+	honest(&a);
+	for (unsigned i = 0; i < HELLOS; i++)
+		raw_end(&clients[i]);
+	assert_true(cost < HELLOS * 64u * 1024 + SLACK_BYTES);
+	end(&a);
+	free(clients);
+}
+
+/* ---- results that nobody takes ---- */
+
+/* Every result slot is taken, then calls for large results come; nothing is ever acknowledged. */
+static void test_held(void **state)
+{
+	const struct two page = {4000, 7}, want = {256u << 10, 7};
+	struct gn_rpc_server_opts opts = {.max_large = 4 * MIB};
+	struct raw_client raw = {0};
+	uint64_t cost, most = 0;
+	struct attack a;
+
+	(void)state;
+	begin(&a, "held", &opts);
+	raw.fabric = a.fabric;
+	assert_int_equal(raw_connect(&raw, a.victim.addr, raw_hello(GN_RPC_WINDOW_MAX)), 0);
+	assert_int_equal(raw_send(&raw, BLOB, &page, sizeof(page), 2 * raw.welcome.slots, 0), 0);
+	for (unsigned i = 1; i < raw.welcome.slots && raw.up; i++) {
+		if (raw_send(&raw, BLOB, &want, sizeof(want), 100, 0))
+			break;
+		honest(&a);
+		cost = cost_bytes(&a);
+		most = cost > most ? cost : most;
+	}
+	print_message("# results that nobody takes cost the server %.1f MiB; the slowest of the "
+		      "others' calls took %.1f ms\n",
+		      (double)most / MIB, (double)a.slowest_ns * 1e-6);
+	raw_end(&raw);
+	honest(&a);
+	/* max_client_bytes: by default its slots and window, and four times max_large */
+	assert_true(most < 16 * MIB + SLACK_BYTES);
+	end(&a);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_window),
+		cmocka_unit_test(test_held),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

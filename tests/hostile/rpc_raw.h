@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A client on the wire of RPC without the library's client: it says the hello that it is told to,
+ * writes the request messages that it is told to, and takes and acknowledges only what it is told
+ * to. The server under attack runs in a process of its own, so that what it costs can be measured.
+ */
+#ifndef GN_TESTS_HOSTILE_RPC_RAW_H
+#define GN_TESTS_HOSTILE_RPC_RAW_H
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "cost.h"
+#include "rpc/wire.h"
+#include "rpc_world.h"
+
+#define RAW_BYTES (64u << 10) /* of a client's own memory */
+#define RAW_SENDS 64u
+
+struct raw_client {
+	struct gn_fabric *fabric;
+	struct gn_ctx *ctx;
+	struct gn_chan *chan;
+	struct gn_cq *cq;
+	struct gn_pd *pd;
+	struct gn_qp *qp;
+	struct gn_mem *mem, *reply;
+	struct gn_mr *mr, *reply_mr;
+	uint8_t *buf;
+	struct rpc_hello hello;
+	struct rpc_welcome welcome;
+	uint32_t number;
+	bool up;
+};
+
+static inline struct rpc_hello raw_hello(uint32_t window)
+{
+	return (struct rpc_hello){.magic = RPC_MAGIC,
+				  .version = RPC_VERSION,
+				  .bytes = sizeof(struct rpc_hello),
+				  .slots = GN_RPC_SLOTS_DEFAULT,
+				  .max_request = GN_RPC_BYTES_DEFAULT,
+				  .max_result = GN_RPC_BYTES_DEFAULT,
+				  .window = window,
+				  .nonce = 0x5a5a};
+}
+
+static inline void raw_end(struct raw_client *r)
+{
+	gn_qp_destroy(r->qp);
+	gn_mr_deregister(r->mr);
+	gn_mr_deregister(r->reply_mr);
+	gn_mem_free(r->mem);
+	gn_mem_free(r->reply);
+	gn_pd_destroy(r->pd);
+	gn_cq_destroy(r->cq);
+	gn_chan_destroy(r->chan);
+	gn_ctx_destroy(r->ctx);
+	*r = (struct raw_client){.fabric = r->fabric};
+}
+
+static inline int raw_make(struct raw_client *r)
+{
+	struct gn_qp_opts qp = {.type = GN_QP_RC, .max_send_wr = RAW_SENDS, .max_inline = 64};
+
+	EXPECT(gn_ctx_create(r->fabric, &r->ctx) == 0);
+	EXPECT(gn_chan_create(r->ctx, &r->chan) == 0);
+	EXPECT(gn_cq_create(r->ctx, &(struct gn_cq_opts){.depth = 2 * RAW_SENDS, .chan = r->chan},
+			    &r->cq) == 0);
+	EXPECT(gn_pd_create(r->ctx, &r->pd) == 0);
+	EXPECT(gn_mem_alloc(r->fabric, RAW_BYTES, GN_REMOTE_READ, &r->mem) == 0);
+	EXPECT(gn_mr_register(r->pd, r->mem, 0, RAW_BYTES, GN_LOCAL_WRITE | GN_REMOTE_READ,
+			      &r->mr) == 0);
+	EXPECT(gn_mem_alloc(r->fabric, RAW_BYTES, GN_REMOTE_WRITE, &r->reply) == 0);
+	EXPECT(gn_mr_register(r->pd, r->reply, 0, RAW_BYTES, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
+			      &r->reply_mr) == 0);
+	qp.send_cq = qp.recv_cq = r->cq;
+	qp.chan = r->chan;
+	EXPECT(gn_qp_create(r->pd, &qp, &r->qp) == 0);
+	r->buf = gn_mem_addr(r->mem);
+	return 0;
+}
+
+/* Connect with this hello: 0 and a welcome, or the error of gn_connect_wait(). */
+static inline int raw_connect(struct raw_client *r, const char *addr, struct rpc_hello hello)
+{
+	const struct gn_conn_opts opts = {.private_data = &hello, .private_len = sizeof(hello)};
+	struct gn_remote reply;
+	struct gn_event event;
+	int rc;
+
+	EXPECT(raw_make(r) == 0);
+	EXPECT(gn_mr_remote(r->reply_mr, &reply) == 0);
+	if (!hello.reply_key)
+		hello.reply_key = reply.key;
+	rc = gn_connect_wait(r->qp, addr, &opts, &event);
+	if (rc)
+		return rc;
+	r->hello = hello;
+	memcpy(&r->welcome, event.private_data, sizeof(r->welcome));
+	r->number = 1;
+	r->up = true;
+	return 0;
+}
+
+/* 0, or an error when the server has ended the connection. */
+static inline int raw_post(struct raw_client *r, struct gn_wr *wr)
+{
+	struct gn_event event;
+	struct gn_wc wc;
+	int rc;
+
+	wr->flags |= GN_SIGNALED;
+	rc = gn_post_send(r->qp, wr, NULL);
+	while (!rc) {
+		const int n = gn_cq_poll(r->cq, &wc, 1);
+
+		if (n)
+			rc = n < 0 || wc.status != GN_WC_OK ? -EPIPE : 1;
+		else if (!gn_chan_next(r->chan, &event) && event.type == GN_EVENT_DISCONNECTED)
+			rc = -EPIPE;
+	}
+	r->up = rc == 1;
+	return rc == 1 ? 0 : rc;
+}
+
+static inline int raw_write(struct raw_client *r, uint64_t to, uint32_t len)
+{
+	const struct gn_sge sge = {r->buf, len, gn_mr_lkey(r->mr)};
+	struct gn_wr wr;
+
+	gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &(struct gn_remote){.key = r->welcome.request_key},
+		   to, 0);
+	return raw_post(r, &wr);
+}
+
+/*
+ * One message with as many copies of a request as fit, or so many; nothing is acknowledged that
+ * ack does not say.
+ */
+static inline int raw_send(struct raw_client *r, uint16_t method, const void *data, uint32_t len,
+			   uint32_t copies, uint32_t ack)
+{
+	const uint32_t max = rpc_max_len(r->welcome.max_request);
+	const uint32_t each = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
+	const struct rpc_entry entry = {.len = len, .kind = method};
+	struct rpc_seal seal = {
+		.seq = rpc_seq(r->welcome.epoch, r->number), .nonce = r->hello.nonce, .word = ack};
+	const uint32_t slot = r->number & (r->welcome.slots - 1);
+	struct gn_wr wake;
+
+	for (; seal.aux < copies && seal.len + each <= max; seal.aux++, seal.len += each) {
+		memcpy(r->buf + sizeof(struct rpc_head) + seal.len, &entry, sizeof(entry));
+		memcpy(r->buf + sizeof(struct rpc_head) + seal.len + sizeof(entry), data, len);
+	}
+	r->number++;
+	if (raw_write(r, slot * rpc_stride(r->welcome.max_request),
+		      (uint32_t)rpc_seal(r->buf, &seal)))
+		return -EPIPE;
+	/* The server may have stopped polling this client's slots. */
+	gn_wr_init(&wake, GN_OP_WRITE_IMM, 0, NULL, 0, GN_SOLICITED);
+	return raw_post(r, &wake);
+}
+
+/* ---- the server under attack ---- */
+
+struct victim {
+	pid_t pid;
+	int stop; /* closed: it is to end */
+	char addr[64];
+};
+
+/* Runs in a process of its own until the parent closes the pipe: 0 or a line. */
+typedef int victim_main(const char *addr, int ready, int stop, void *arg);
+
+static inline void victim_wait(int ready, int stop)
+{
+	char byte = 1;
+
+	if (write(ready, &byte, 1) != 1)
+		return;
+	while (read(stop, &byte, 1) > 0)
+		;
+}
+
+static inline void victim_start(struct victim *v, const char *name, victim_main *program, void *arg)
+{
+	int ready[2], stop[2];
+	char byte;
+
+	snprintf(v->addr, sizeof(v->addr), "shm:hostile-%s-%llx", name,
+		 (unsigned long long)gn_random());
+	assert_int_equal(pipe(ready), 0);
+	assert_int_equal(pipe(stop), 0);
+	v->pid = fork();
+	assert_true(v->pid >= 0);
+	if (!v->pid) {
+		close(ready[0]);
+		close(stop[1]);
+		_exit(program(v->addr, ready[1], stop[0], arg) ? 1 : 0);
+	}
+	close(ready[1]);
+	close(stop[0]);
+	v->stop = stop[1];
+	if (read(ready[0], &byte, 1) != 1)
+		fail_msg("the server did not start");
+	close(ready[0]);
+}
+
+static inline void victim_stop(struct victim *v)
+{
+	int status = -1;
+
+	close(v->stop);
+	assert_int_equal(waitpid(v->pid, &status, 0), v->pid);
+	assert_int_equal(status, 0);
+}
+
+#endif

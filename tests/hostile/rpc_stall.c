@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Clients that make a server of calls wait for them: their busy word says for ever that they copy
+ * under one of the server's keys (src/fabric/shm/post.c). The server ends their connections and
+ * takes its memory back from them, on the thread that serves an honest client, whose calls must go
+ * on as if nothing was.
+ */
+#include "fabric/shm/shm.h"
+#include "rpc/server.h"
+#include "rpc_raw.h"
+
+#define HOSTILE	 12u
+#define MOST_NS	 (unit_slow() ? 2000000000u : 800000000u) /* that an honest call may take */
+#define WATCH_US 1500000u				  /* longer than a copy is waited for */
+
+static int serve(const char *addr, int ready, int stop, void *arg)
+{
+	const struct gn_rpc_server_opts opts = {0};
+	struct gn_fabric *fabric;
+	struct service s;
+
+	(void)arg;
+	EXPECT(gn_fabric_open("shm", &fabric) == 0);
+	EXPECT(service_start(&s, fabric, addr, &opts) == 0);
+	victim_wait(ready, stop);
+	EXPECT(service_stop(&s) == 0);
+	EXPECT(gn_fabric_close(fabric) == 0);
+	return 0;
+}
+
+struct attack {
+	struct victim victim;
+	struct gn_fabric *fabric;
+	struct raw_client raw[HOSTILE];
+	struct gn_rpc_client *honest;
+	unsigned fds;
+};
+
+static void begin(struct attack *a, const char *name)
+{
+	*a = (struct attack){0};
+	victim_start(&a->victim, name, serve, NULL);
+	assert_int_equal(gn_fabric_open("shm", &a->fabric), 0);
+	assert_int_equal(gn_rpc_connect(a->fabric, a->victim.addr, NULL, &a->honest), 0);
+	a->fds = cost_fds(a->victim.pid);
+	for (unsigned i = 0; i < HOSTILE; i++) {
+		a->raw[i].fabric = a->fabric;
+		assert_int_equal(raw_connect(&a->raw[i], a->victim.addr, raw_hello(16)), 0);
+	}
+}
+
+/* It copies, says the word that its library would keep. Nothing posts from now on. */
+static void say_busy(struct raw_client *r)
+{
+	uint64_t *word = &((struct shm_qp *)r->qp)->conn.mine->busy.posting;
+
+	__atomic_store_n(word, *word | 1, __ATOMIC_SEQ_CST);
+}
+
+/* The server looks at nothing else for a while: what is written now it finds all at once. */
+static void hold_thread(struct attack *a)
+{
+	const uint32_t us = 50000;
+
+	assert_int_equal(raw_send(&a->raw[0], SLOW, &us, sizeof(us), 1, 0), 0);
+}
+
+/* The slowest of honest calls, for so long. */
+static uint64_t watch(struct attack *a)
+{
+	const uint64_t end_ns = gn_deadline_us(WATCH_US);
+	uint64_t slowest_ns = 0;
+
+	for (unsigned i = 0; gn_now_ns() < end_ns; i++) {
+		const uint64_t begin_ns = gn_now_ns();
+		uint64_t ns;
+
+		assert_int_equal(call_echo(a->honest, ECHO, i % 1000, i), 0);
+		ns = gn_now_ns() - begin_ns;
+		slowest_ns = ns > slowest_ns ? ns : slowest_ns;
+	}
+	return slowest_ns;
+}
+
+/* Nothing is left of them at the server. */
+static void finish(struct attack *a)
+{
+	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+
+	while (cost_fds(a->victim.pid) > a->fds) {
+		assert_true(gn_now_ns() < deadline_ns);
+		gn_sleep_us(1000);
+	}
+	for (unsigned i = 0; i < HOSTILE; i++)
+		raw_end(&a->raw[i]);
+	assert_int_equal(gn_rpc_close(a->honest), 0);
+	assert_int_equal(gn_fabric_close(a->fabric), 0);
+	victim_stop(&a->victim);
+}
+
+/* The server ends their connections, for nonsense, while they copy. */
+static void test_ended(void **state)
+{
+	struct attack a;
+	uint64_t slowest_ns;
+
+	(void)state;
+	begin(&a, "stall-end");
+	hold_thread(&a);
+	for (unsigned i = 0; i < HOSTILE; i++) {
+		assert_int_equal(raw_send(&a.raw[i], ECHO, "", 0, 1, 12345), 0);
+		say_busy(&a.raw[i]);
+	}
+	slowest_ns = watch(&a);
+	print_message("# %u connections end while their clients copy: the slowest honest call took "
+		      "%.1f ms\n",
+		      HOSTILE, (double)slowest_ns * 1e-6);
+	assert_true(slowest_ns < MOST_NS);
+	finish(&a);
+}
+
+/* They acknowledge large results, so that the server takes the memory back, while they copy. */
+static void test_lent(void **state)
+{
+	const struct two want = {100000, 3};
+	struct attack a;
+	uint64_t slowest_ns;
+
+	(void)state;
+	begin(&a, "stall-lent");
+	for (unsigned i = 0; i < HOSTILE; i++)
+		assert_int_equal(raw_send(&a.raw[i], BLOB, &want, sizeof(want), 1, 0), 0);
+	assert_int_equal(call_echo(a.honest, ECHO, 10, 1), 0);
+	hold_thread(&a);
+	for (unsigned i = 0; i < HOSTILE; i++) {
+		assert_int_equal(raw_send(&a.raw[i], ECHO, "", 0, 1, 1), 0);
+		say_busy(&a.raw[i]);
+	}
+	slowest_ns = watch(&a);
+	print_message("# %u clients give memory back and copy on: the slowest honest call took "
+		      "%.1f ms\n",
+		      HOSTILE, (double)slowest_ns * 1e-6);
+	assert_true(slowest_ns < MOST_NS);
+	finish(&a);
+}
+
+/* ---- a server that says so ---- */
+
+enum { BUSY_SERVER = 1 };
+
+static void stay_busy(struct gn_rpc_request *request, void *arg)
+{
+	uint64_t *word = &((struct shm_qp *)request->conn->qp)->conn.mine->busy.posting;
+	uint32_t len;
+
+	(void)arg;
+	gn_rpc_request_data(request, &len);
+	__atomic_store_n(word, *word | 1, __ATOMIC_SEQ_CST);
+	gn_rpc_answer(request, GN_RPC_OK, &len, sizeof(len));
+}
+
+static int serve_busy(const char *addr, int ready, int stop, void *arg)
+{
+	struct gn_rpc_server *server;
+	struct gn_fabric *fabric;
+
+	(void)arg;
+	EXPECT(gn_fabric_open("shm", &fabric) == 0);
+	EXPECT(gn_rpc_server_create(fabric, addr, NULL, &server) == 0);
+	EXPECT(gn_rpc_server_handle(server, BUSY_SERVER, stay_busy, NULL) == 0);
+	EXPECT(gn_rpc_server_start(server) == 0);
+	victim_wait(ready, stop);
+	gn_rpc_server_destroy(server);
+	EXPECT(gn_fabric_close(fabric) == 0);
+	return 0;
+}
+
+/* How long a call takes whose request is so large. */
+static uint64_t call_busy_ns(struct gn_rpc_client *client, uint32_t bytes)
+{
+	const uint64_t begin_ns = gn_now_ns();
+	uint8_t *request = calloc(1, bytes + 1);
+	uint32_t got = 0;
+	unsigned status;
+
+	assert_non_null(request);
+	assert_int_equal(gn_rpc_call(client, BUSY_SERVER, request, bytes, &got, sizeof(got), NULL,
+				     gn_deadline_us(200000), &status),
+			 0);
+	assert_int_equal(status, GN_RPC_OK);
+	assert_int_equal(got, bytes);
+	free(request);
+	return gn_now_ns() - begin_ns;
+}
+
+/* A client keeps to its deadlines whatever its server copies. */
+static void test_busy_server(void **state)
+{
+	const struct gn_rpc_client_opts opts = {.mode = GN_RPC_FETCH, .timeout_us = 300000};
+	struct gn_rpc_client *client;
+	struct gn_fabric *fabric;
+	struct victim victim;
+	uint64_t begin_ns, reconnect_ns, most_ns = 0;
+
+	(void)state;
+	victim_start(&victim, "stall-server", serve_busy, NULL);
+	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	assert_int_equal(gn_rpc_connect(fabric, victim.addr, &opts, &client), 0);
+	for (uint32_t bytes = 50000; bytes <= 500000; bytes *= 2) { /* smaller memory is freed */
+		const uint64_t ns = call_busy_ns(client, bytes);
+
+		most_ns = ns > most_ns ? ns : most_ns;
+	}
+	/* A process that is stopped ends no connection either. */
+	assert_int_equal(kill(victim.pid, SIGSTOP), 0);
+	begin_ns = gn_now_ns();
+	assert_int_equal(gn_rpc_reconnect(client), -ETIMEDOUT);
+	reconnect_ns = gn_now_ns() - begin_ns;
+	assert_int_equal(kill(victim.pid, SIGCONT), 0);
+	print_message(
+		"# a server copies for ever: the slowest call took %.1f ms; one that is stopped "
+		"too: a reconnection with 300 ms took %.1f ms\n",
+		(double)most_ns * 1e-6, (double)reconnect_ns * 1e-6);
+	assert_true(most_ns < MOST_NS && reconnect_ns < MOST_NS);
+	assert_int_equal(gn_rpc_close(client), 0);
+	assert_int_equal(gn_fabric_close(fabric), 0);
+	victim_stop(&victim);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ended),
+		cmocka_unit_test(test_lent),
+		cmocka_unit_test(test_busy_server),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
