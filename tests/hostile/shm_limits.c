@@ -6,6 +6,7 @@
  */
 #include "shm_raw.h"
 
+#include <sys/file.h>
 #include <sys/resource.h>
 
 #define ADDR	   "shm:limits-test"
@@ -479,14 +480,35 @@ static void ud_half_open(void **state)
 	side_free(&side);
 }
 
+/* Somebody who may enter the folder holds its lock, which a datagram qp wants for a moment. */
+static void folder_held(void **state)
+{
+	const int dir = open(getenv("GANNET_SHM_DIR"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	uint64_t begun_ns, took_ns;
+	struct gn_qp *qp;
+	struct side side;
+
+	(void)state;
+	side_make(&side);
+	assert_int_equal(flock(dir, LOCK_EX | LOCK_NB), 0);
+	begun_ns = gn_now_ns();
+	qp = side_qp(&side, GN_QP_UD);
+	took_ns = gn_now_ns() - begun_ns;
+	print_message("# a datagram qp took %u ms\n", (unsigned)(took_ns / 1000000));
+	assert_true(took_ns < 2000000000);
+	close(dir);
+	assert_int_equal(gn_qp_destroy(qp), 0);
+	side_free(&side);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, raw_folder_make, side_folder_remove)
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(half_open_time), CASE(half_open_count), CASE(asking),
-		CASE(hoard_mems),     CASE(hoard_bytes),     CASE(no_descriptors),
-		CASE(one_look),	      CASE(all_others),	     CASE(ud_half_open),
+		CASE(half_open_time), CASE(half_open_count), CASE(asking),   CASE(hoard_mems),
+		CASE(hoard_bytes),    CASE(no_descriptors),  CASE(one_look), CASE(all_others),
+		CASE(ud_half_open),   CASE(folder_held),
 	};
 	const struct rlimit fds = {.rlim_cur = 4096, .rlim_max = 4096};
 
