@@ -6,6 +6,7 @@
  */
 #include "shm_raw.h"
 
+#include <sys/file.h>
 #include <sys/resource.h>
 
 #define ADDR	   "shm:limits-test"
@@ -367,13 +368,147 @@ static void no_descriptors(void **state)
 	victim_end(&v);
 }
 
+/* One look at a socket takes 64 messages and mems, and the rest of the message it is at. */
+static void one_look(void **state)
+{
+	void *mem;
+	const int fd = raw_memfd(GN_PAGE, &mem);
+	struct gn_listener *listener;
+	const struct shm_conn *conn;
+	struct gn_event ev;
+	struct gn_qp *qp;
+	struct side side;
+	struct raw r;
+
+	(void)state;
+	side_make(&side);
+	assert_int_equal(gn_listen(side.ctx, ADDR, side.chan, 0, &listener), 0);
+	raw_make(&r);
+	r.sock = raw_dial(NAME);
+	raw_say(&r, WIRE_HELLO, r.area_fd, r.grants_fd);
+	assert_int_equal(gn_chan_wait(side.chan, gn_deadline_us(UNIT_PATIENCE_US), &ev), 0);
+	qp = side_qp(&side, GN_QP_RC);
+	assert_int_equal(gn_accept(ev.req, qp, NULL), 0);
+	assert_int_equal(gn_chan_next(side.chan, &ev), 0);
+	evil_hoards(&r, fd, GN_PAGE, 16 * WIRE_MEMS);
+	conn = &((struct shm_qp *)qp)->conn;
+	assert_int_equal(gn_chan_next(side.chan, &ev), -EAGAIN);
+	assert_in_range(conn->n_mems, 1, 64 + WIRE_MEMS);
+	assert_int_equal(gn_qp_destroy(qp), 0);
+	raw_free(&r);
+	munmap(mem, GN_PAGE);
+	close(fd);
+	assert_int_equal(gn_listener_close(listener), 0);
+	side_free(&side);
+}
+
+/* All other users together, whatever number of them. */
+static void all_others(void **state)
+{
+	enum { USERS = 6, EACH = SHM_USER_MEMS / SHM_STRANGER_MEMS };
+	struct shm_qp qps[USERS * EACH] = {{.conn.who = PEER_STRANGER}};
+	struct shm_fabric *fabric;
+	struct side side;
+	uint64_t taken = 0;
+
+	(void)state;
+	side_make(&side);
+	fabric = (struct shm_fabric *)side.fabric;
+	for (unsigned i = 0; i < USERS * EACH; i++) {
+		qps[i].qp.obj.fabric = side.fabric;
+		assert_int_equal(shm_quota_join(&qps[i], 70000 + i / EACH), 0);
+		for (unsigned n = 0; n < SHM_STRANGER_MEMS; n++)
+			taken += !shm_quota_take(&qps[i], 1);
+		assert_int_equal(shm_quota_take(&qps[i], 1), -EDQUOT);
+	}
+	assert_int_equal(taken, SHM_OTHERS_MEMS);
+	assert_int_equal(fabric->others.bytes, SHM_OTHERS_MEMS);
+	shm_quota_give(&qps[0], 1);
+	assert_int_equal(shm_quota_take(&qps[0], SHM_OTHERS_BYTES), -EDQUOT);
+	for (unsigned i = 0; i < USERS * EACH; i++)
+		shm_quota_leave(&qps[i]);
+	assert_int_equal(fabric->others.mems, 0);
+	assert_int_equal(fabric->others.bytes, 0);
+	assert_null(fabric->users);
+	side_free(&side);
+}
+
+/* The same for a datagram qp, where only our own user may come in; an honest sender still does. */
+static void ud_half_open(void **state)
+{
+	int socks[HALF_OPEN];
+	struct gn_ud_addr addr;
+	struct gn_qp *to, *from;
+	struct gn_ah *ah;
+	struct side side;
+	struct gn_sge sge;
+	struct gn_wr wr;
+	struct gn_wc wc;
+	char name[48];
+	unsigned cost;
+
+	(void)state;
+	side_make(&side);
+	to = side_qp(&side, GN_QP_UD);
+	from = side_qp(&side, GN_QP_UD);
+	assert_int_equal(gn_qp_ud_addr(to, &addr), 0);
+	snprintf(name, sizeof(name), SHM_UD_PREFIX "%016llx-%06x",
+		 (unsigned long long)((struct shm_fabric *)side.fabric)->gid_tail, addr.qpn);
+	cost = cost_fds(getpid()) + HALF_OPEN;
+	for (unsigned i = 0; i < HALF_OPEN; i++) {
+		socks[i] = raw_dial(name);
+		side_drain(side.chan);
+	}
+	for (unsigned i = 0; i < HALF_OPEN; i++)
+		side_drain(side.chan);
+	cost = cost_fds(getpid()) - cost;
+	print_message("# %u senders that say nothing cost %u descriptors\n", HALF_OPEN, cost);
+	assert_in_range(cost, 1, SHM_PENDING_MAX);
+	assert_int_equal(gn_ah_create(from, &addr, &ah), 0);
+	assert_int_equal(side_recv(&side, to, 3, 0, 128), 0);
+	sge = (struct gn_sge){side.buf + GN_PAGE, 8, gn_mr_lkey(side.mr)};
+	gn_wr_ud(&wr, 1, &sge, ah, addr.qpn, addr.qkey, 0);
+	assert_int_equal(gn_post_send(from, &wr, NULL), 0);
+	assert_int_equal(
+		gn_cq_wait(side.cq, &wc, 1, gn_deadline_us(UNIT_PATIENCE_US), "a datagram"), 1);
+	assert_int_equal(wc.id, 3);
+	for (unsigned i = 0; i < HALF_OPEN; i++)
+		close(socks[i]);
+	assert_int_equal(gn_ah_destroy(ah), 0);
+	assert_int_equal(gn_qp_destroy(from), 0);
+	assert_int_equal(gn_qp_destroy(to), 0);
+	side_free(&side);
+}
+
+/* Somebody who may enter the folder holds its lock, which a datagram qp wants for a moment. */
+static void folder_held(void **state)
+{
+	const int dir = open(getenv("GANNET_SHM_DIR"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	uint64_t begun_ns, took_ns;
+	struct gn_qp *qp;
+	struct side side;
+
+	(void)state;
+	side_make(&side);
+	assert_int_equal(flock(dir, LOCK_EX | LOCK_NB), 0);
+	begun_ns = gn_now_ns();
+	qp = side_qp(&side, GN_QP_UD);
+	took_ns = gn_now_ns() - begun_ns;
+	print_message("# a datagram qp took %u ms\n", (unsigned)(took_ns / 1000000));
+	assert_true(took_ns < 2000000000);
+	close(dir);
+	assert_int_equal(gn_qp_destroy(qp), 0);
+	side_free(&side);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, raw_folder_make, side_folder_remove)
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(half_open_time), CASE(half_open_count), CASE(asking),
-		CASE(hoard_mems),     CASE(hoard_bytes),     CASE(no_descriptors),
+		CASE(half_open_time), CASE(half_open_count), CASE(asking),   CASE(hoard_mems),
+		CASE(hoard_bytes),    CASE(no_descriptors),  CASE(one_look), CASE(all_others),
+		CASE(ud_half_open),   CASE(folder_held),
 	};
 	const struct rlimit fds = {.rlim_cur = 4096, .rlim_max = 4096};
 

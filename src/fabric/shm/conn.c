@@ -220,9 +220,12 @@ int shm_conn_close(struct shm_qp *qp)
 {
 	struct shm_fabric *fabric = shm_of(&qp->qp.obj);
 	struct shm_conn *c = &qp->conn;
-	bool quiet;
+	bool joined, quiet;
 
-	if (!qp->prev_conn) /* no peer was ever given anything */
+	gn_mutex_lock(&fabric->grant_lock);
+	joined = qp->prev_conn;
+	gn_mutex_unlock(&fabric->grant_lock);
+	if (!joined) /* no peer was ever given anything */
 		return 0;
 	if (!c->ending.revocation) {
 		__atomic_store_n(&c->mine->mood.state, AREA_CLOSED, __ATOMIC_RELAXED);

@@ -8,7 +8,7 @@
  * peer reads.
  *
  *   block 0 credit    as receiver: receives posted, slots and data bytes consumed
- *   block 1 mood      state, wake-ups wanted
+ *   block 1 mood      state, wake-ups wanted, mems sent
  *   block 2 busy      odd while this side copies under keys of the peer
  *   …       sizes     of the posted receives, a ring of rq_size
  *   …       slots     SHM_SLOTS lines: the messages, up to SLOT_INLINE bytes in the line itself

@@ -40,7 +40,7 @@ struct ud_port {
 	struct chan_fd door;
 	struct shm_qp *qp;
 	struct ud_in *senders, *dropped;
-	uint32_t n_senders;
+	uint32_t n_senders, n_unmet; /* unmet: connected, but brought no ring yet */
 	struct sockaddr_un addr;
 };
 
@@ -82,6 +82,7 @@ static void drop_sender(struct ud_in *in)
 	if (in->next)
 		in->next->prev = in->prev;
 	port->n_senders--;
+	port->n_unmet -= !in->map;
 	in->next = port->dropped;
 	port->dropped = in;
 }
@@ -214,6 +215,7 @@ static bool greet(struct ud_in *in, const union wire_any *msg, ssize_t len, cons
 	    shm_map_peer(fds[0], sizeof(struct ud_ring), true, in->who, &in->map))
 		return false;
 	in->ring = (struct ud_ring *)(void *)in->map->addr;
+	in->port->n_unmet--;
 	shm_rx_add(&in->rx, cq, progress_datagrams);
 	/*
 	 * The cq may have been armed before this sender was known. Pairs with shm_ud_send()'s
@@ -275,6 +277,16 @@ static void sender_ready(struct chan_fd *cfd)
 		drop_sender(in);
 }
 
+static void drop_oldest_unmet(struct ud_port *port)
+{
+	struct ud_in *oldest = NULL;
+
+	for (struct ud_in *in = port->senders; in; in = in->next)
+		if (!in->map)
+			oldest = in;
+	drop_sender(oldest);
+}
+
 static void admit(struct ud_port *port, int sock)
 {
 	struct ud_in *in = port->n_senders < SENDERS_MAX ? gn_alloc(sizeof(*in), 0) : NULL;
@@ -292,10 +304,14 @@ static void admit(struct ud_port *port, int sock)
 		in->next->prev = &in->next;
 	port->senders = in;
 	port->n_senders++;
-	if (watch(port->qp, &in->sock))
+	port->n_unmet++;
+	if (watch(port->qp, &in->sock)) {
 		drop_sender(in);
-	else
-		sender_ready(&in->sock);
+		return;
+	}
+	sender_ready(&in->sock);
+	if (port->n_unmet > SHM_PENDING_MAX)
+		drop_oldest_unmet(port);
 }
 
 static void door_ready(struct chan_fd *cfd)
