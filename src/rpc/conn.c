@@ -28,6 +28,7 @@ static void destroy(struct rpc_conn *c)
 	gn_pd_destroy(c->pd);
 	gn_free(c->scratch);
 	gn_free(c->left);
+	gn_free(c->writing);
 	for (uint32_t i = 0; i < c->n_made; i += RPC_BLOCK)
 		gn_free(c->blocks[i / RPC_BLOCK]);
 	gn_free(c->blocks);
@@ -67,7 +68,8 @@ static int make_tables(struct rpc_conn *c)
 {
 	c->blocks = gn_alloc((c->window + RPC_BLOCK - 1) / RPC_BLOCK * sizeof(*c->blocks), 0);
 	c->left = gn_alloc((c->mask + 1) * sizeof(*c->left), 0);
-	if (!c->blocks || !c->left || !rpc_conn_grow(c))
+	c->writing = gn_alloc((c->mask + 1) * sizeof(*c->writing), 0);
+	if (!c->blocks || !c->left || !c->writing || !rpc_conn_grow(c))
 		return -ENOMEM;
 	if (!RPC_RACES_SHOW)
 		return 0;
@@ -314,7 +316,7 @@ void rpc_conn_probe(struct rpc_conn *c)
 		c->silent = true;
 		return;
 	}
-	gn_wr_init(&wr, GN_OP_WRITE, 0, NULL, 0, GN_SIGNALED);
+	gn_wr_init(&wr, GN_OP_WRITE, RPC_OTHER_ID, NULL, 0, GN_SIGNALED);
 	rc = gn_post_send(c->qp, &wr, NULL);
 	counter_add(&c->thread->count.probes, !rc);
 	if (rc && rc != -EAGAIN)

@@ -18,8 +18,18 @@
  */
 #define RPC_RECVS	 20u
 #define RPC_SENDS_BESIDE 8u /* beside replies: pieces of large requests, probes */
-#define RPC_WAKE_ID	 1u /* of the receives */
-#define RPC_SYNC_ID	 2u /* of a reply that is waited for; larger: a request that comes */
+
+/* What completes, in a request's id: these, or a struct gn_rpc_request of which a piece has come. */
+enum rpc_wr_id {
+	RPC_OTHER_ID,
+	RPC_WAKE_ID,  /* a receive */
+	RPC_REPLY_ID, /* with its slot: rpc_reply_id() */
+	RPC_ID_MASK = 7,
+};
+static inline uint64_t rpc_reply_id(uint32_t slot, bool sync)
+{
+	return (uint64_t)slot << 4 | (sync ? 8 : 0) | RPC_REPLY_ID;
+}
 
 struct rpc_method {
 	gn_rpc_handler *fn;
@@ -144,6 +154,12 @@ struct rpc_conn {
 	bool returning; /* some of it is acknowledged, but the client may still be copying */
 	struct rpc_shown *shown;
 	uint32_t n_shown;
+	/*
+	 * By slot: a reply is being written from it. The client may have taken it by a READ and
+	 * acknowledged it, but the card may read the slot again until the WRITE has completed.
+	 */
+	bool *writing;
+	uint32_t n_writing;
 	uint32_t unsignaled, unsent; /* unsent: replies whose completion is waited for */
 
 	uint64_t bytes;			       /* atomic: that are charged to it */
@@ -174,6 +190,7 @@ struct rpc_thread {
 	struct rpc_conn *conns, *parked, *dying;
 	struct gn_rpc_request *come;  /* large ones of which a piece has come */
 	bool failed;		      /* some of them have */
+	bool written;		      /* a reply for whose slot a result is held, perhaps */
 	uint64_t probe_ns;	      /* when clients are asked whether they are there */
 	uint64_t begun_ns, looked_ns; /* when a message was last taken, and the clock looked at */
 	uint32_t turns, rounds;
