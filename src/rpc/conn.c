@@ -168,6 +168,7 @@ static int accept_conn(struct rpc_conn *c, struct gn_conn_req *req)
 		.window = c->window,
 		.max_large = o->max_large,
 		.park_us = o->park_us,
+		.thread = c->thread->index + 1,
 	};
 	const struct gn_conn_opts opts = {.private_data = &welcome,
 					  .private_len = sizeof(welcome),
@@ -303,6 +304,22 @@ void rpc_conn_bury(struct rpc_thread *t)
 		*at = c->next;
 		destroy(c);
 	}
+}
+
+static bool end_named(struct rpc_conn *list, uint64_t name)
+{
+	for (struct rpc_conn *c = list; c; c = c->next)
+		if (rpc_conn_name(c->epoch, c->nonce) == name) {
+			rpc_conn_end(c);
+			return true;
+		}
+	return false;
+}
+
+void rpc_conn_end_named(struct rpc_thread *t, uint64_t name)
+{
+	if (!end_named(t->conns, name))
+		end_named(t->parked, name);
 }
 
 /* ---- silence ---- */

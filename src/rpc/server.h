@@ -47,6 +47,7 @@ struct rpc_newcomer {
 	struct rpc_work work;
 	struct gn_conn_req *req;
 	struct rpc_hello hello;
+	unsigned thread; /* that is to serve it */
 };
 
 /* A result as it is answered. */
@@ -249,6 +250,8 @@ static inline void rpc_conn_fail(struct rpc_conn *conn)
 /* It is over: freed when its last request is answered and its peer copies nothing (rpc_conn_bury()). */
 void rpc_conn_end(struct rpc_conn *conn);
 void rpc_conn_bury(struct rpc_thread *thread);
+/* … of the connection with this name, if it is this thread's. */
+void rpc_conn_end_named(struct rpc_thread *thread, uint64_t name);
 /* Every RPC_PROBE_NS: a client that was silent may have vanished without a word. */
 void rpc_conn_probe(struct rpc_conn *conn);
 /* Put it aside until it says that there is something. long_silent: for RPC_PROBE_NS. */
@@ -347,6 +350,8 @@ int rpc_thread_work(struct rpc_thread *thread);
 /* server.c */
 const struct rpc_method *rpc_method_find(const struct gn_rpc_server *server, unsigned method);
 void rpc_take_newcomer(struct rpc_thread *thread, const struct gn_event *event);
+/* One more step to the thread that is to serve it. */
+void rpc_pass_newcomer(struct rpc_thread *thread, struct rpc_newcomer *newcomer);
 
 /* metrics.c */
 void rpc_metrics_handler(struct gn_rpc_request *request, void *arg);

@@ -40,7 +40,7 @@ void rpc_thread_ask(struct rpc_thread *t, struct rpc_work *work)
 static void take_in(struct rpc_thread *t, struct rpc_newcomer *newcomer)
 {
 	if (!t->stop && !t->draining) {
-		rpc_conn_accept(t, newcomer);
+		rpc_pass_newcomer(t, newcomer);
 		return;
 	}
 	gn_reject(newcomer->req, NULL, 0);
