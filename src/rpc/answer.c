@@ -54,7 +54,6 @@ static void write_back(struct rpc_conn *c, uint32_t bytes)
 	const struct gn_sge sge = {c->results + offset, bytes, gn_mr_lkey(c->result_mr)};
 	const struct gn_remote to = {.key = c->reply_key};
 	struct gn_wr wr;
-	int rc;
 
 	if (c->dead || c->failed)
 		return;
@@ -63,12 +62,7 @@ static void write_back(struct rpc_conn *c, uint32_t bytes)
 		   sync || !copied || !(++c->unsignaled & c->mask) ? GN_SIGNALED : 0);
 	if (copied)
 		wr.flags |= GN_INLINE;
-	rc = gn_post_send(c->qp, &wr, NULL);
-	if (rc == -EAGAIN) { /* what was sent is done, but nobody has looked */
-		rpc_thread_completions(c->thread);
-		rc = gn_post_send(c->qp, &wr, NULL);
-	}
-	if (rc) {
+	if (rpc_thread_post(c, &wr)) {
 		rpc_conn_fail(c);
 		return;
 	}

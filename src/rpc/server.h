@@ -345,6 +345,8 @@ void rpc_thread_ask(struct rpc_thread *thread, struct rpc_work *work);
 /* … or -EAGAIN: its queue is full. */
 int rpc_thread_try_ask(struct rpc_thread *thread, struct rpc_work *work);
 void rpc_thread_completions(struct rpc_thread *thread);
+/* Post one request of a connection; -EAGAIN: its queue is full of what is not done. */
+int rpc_thread_post(struct rpc_conn *conn, const struct gn_wr *wr);
 int rpc_thread_work(struct rpc_thread *thread);
 
 /* server.c */

@@ -148,6 +148,22 @@ void rpc_thread_completions(struct rpc_thread *t)
 	} while (n == COMPLETIONS && ++rounds < ROUNDS);
 }
 
+/*
+ * A queue that is full has been done with, perhaps, and nobody has looked: behind what others left
+ * in the cq when they went, which is less than its depth.
+ */
+int rpc_thread_post(struct rpc_conn *c, const struct gn_wr *wr)
+{
+	uint32_t left = gn_cq_depth(c->thread->cq) / (COMPLETIONS * ROUNDS) + 1;
+	int rc = gn_post_send(c->qp, wr, NULL);
+
+	for (; unlikely(rc == -EAGAIN) && left; left--) {
+		rpc_thread_completions(c->thread);
+		rc = gn_post_send(c->qp, wr, NULL);
+	}
+	return rc;
+}
+
 static int serve_come(struct rpc_thread *t)
 {
 	struct gn_rpc_request *r = t->come;
