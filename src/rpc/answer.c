@@ -19,10 +19,19 @@ static uint8_t *result_slot(const struct rpc_conn *c, uint32_t number)
 	return c->results + (number & c->mask) * c->result_stride;
 }
 
+/* A reply is still being written from the next slot: mostly it is done, and nobody has looked. */
+static bool being_written(const struct rpc_conn *c)
+{
+	const bool *writing = &c->writing[(c->placed + 1) & c->mask];
+
+	if (*writing)
+		rpc_thread_completions(c->thread);
+	return *writing;
+}
+
 static bool slot_is_free(const struct rpc_conn *c)
 {
-	if (unlikely(c->n_writing) && c->writing[(c->placed + 1) & c->mask] &&
-	    !mutant("rpc-reply-early", MUTANT_ALWAYS))
+	if (unlikely(c->n_writing) && being_written(c))
 		return false;
 	return c->placed - c->acked <= c->mask || mutant("rpc-result-early", 8);
 }

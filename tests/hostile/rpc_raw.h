@@ -32,7 +32,7 @@ struct raw_client {
 	struct rpc_hello hello;
 	struct rpc_welcome welcome;
 	uint32_t number;
-	uint16_t flags; /* of its messages */
+	uint16_t flags, index; /* of its messages, and of their entries */
 	bool up;
 };
 
@@ -148,7 +148,7 @@ static inline int raw_send(struct raw_client *r, uint16_t method, const void *da
 {
 	const uint32_t max = rpc_max_len(r->welcome.max_request);
 	const uint32_t each = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
-	const struct rpc_entry entry = {.len = len, .kind = method};
+	const struct rpc_entry entry = {.len = len, .kind = method, .index = r->index};
 	struct rpc_seal seal = {.seq = rpc_seq(r->welcome.epoch, r->number),
 				.nonce = r->hello.nonce,
 				.flags = r->flags,

@@ -197,11 +197,100 @@ static void test_flushed_at_once(void **state)
 	free(b);
 }
 
+/* ---- connections that are never established ---- */
+
+#define ASKED	 32u
+#define DEAFNESS "partition@60ms:n0>n1" /* n1 does not hear that it is accepted */
+
+/* It asks for connections, and hears nothing of the server. */
+PROGRAM(deaf)
+{
+	const struct rpc_hello hello = raw_hello(16);
+	const struct gn_conn_opts conn = {.private_data = &hello, .private_len = sizeof(hello)};
+	struct raw_client *group = gn_alloc(ASKED * sizeof(*group), 0);
+	struct gn_fabric *fabric;
+
+	EXPECT(group && gn_fabric_open(env->fabric, &fabric) == 0);
+	gn_sleep_us(20000); /* the server's thread is held */
+	for (unsigned i = 0; i < ASKED; i++) {
+		group[i].fabric = fabric;
+		EXPECT(raw_make(&group[i]) == 0);
+		EXPECT(gn_connect(group[i].qp, SIM_ADDR, &conn) == 0);
+	}
+	gn_sleep_us(3000000);
+	for (unsigned i = 0; i < ASKED; i++)
+		raw_end(&group[i]);
+	gn_free(group);
+	EXPECT(gn_fabric_close(fabric) == 0);
+	return 0;
+}
+
+PROGRAM(newcomer)
+{
+	struct broken *b = env->arg;
+	struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
+	struct gn_rpc_counters count;
+	struct gn_rpc_client *client;
+	struct gn_fabric *fabric;
+
+	EXPECT(gn_fabric_open(env->fabric, &fabric) == 0);
+	gn_sleep_us(1000);
+	EXPECT(gn_rpc_connect(fabric, SIM_ADDR, &opts, &client) == 0);
+	EXPECT(hold_thread(client, 100000) == 0);
+	gn_sleep_us(50000);
+	EXPECT(gn_rpc_server_counters(b->world.service.server, &count) == 0);
+	b->admitted = (unsigned)count.clients - 1;
+	b->refused = (unsigned)count.refused;
+	gn_sleep_us(1500000);
+	EXPECT(gn_rpc_server_counters(b->world.service.server, &count) == 0);
+	EXPECT(count.clients == 1);
+	for (unsigned i = 0; i < 20; i++)
+		EXPECT(call_echo(client, ECHO, i, i) == 0);
+	EXPECT(gn_rpc_close(client) == 0);
+	b->world.running = 0;
+	EXPECT(gn_fabric_close(fabric) == 0);
+	return 0;
+}
+
+/* A quarter of max_clients, 16 at least, for a second each. */
+static void test_half_open(void **state)
+{
+	const struct gn_sim_opts opts = {
+		.profile = "ideal", .seed = 4, .nodes = 3, .limit_ns = 60000000000u};
+	struct broken *b = calloc(1, sizeof(*b));
+	struct gn_sim *sim;
+	int status = -1;
+
+	(void)state;
+	assert_non_null(b);
+	b->world.simulated = true;
+	b->world.addr = SIM_ADDR;
+	b->world.running = 1;
+	b->world.opts = (struct gn_rpc_server_opts){.max_clients = ASKED};
+	assert_int_equal(gn_sim_create(&opts, &sim), 0);
+	assert_int_equal(gn_sim_inject(sim, DEAFNESS), 0);
+	assert_int_equal(gn_sim_spawn(sim, 0, sim_server, 0, NULL, &b->world, NULL), 0);
+	assert_int_equal(gn_sim_spawn(sim, 1, deaf, 0, NULL, b, NULL), 0);
+	assert_int_equal(gn_sim_spawn(sim, 2, newcomer, 0, NULL, b, NULL), 0);
+	assert_int_equal(gn_sim_run(sim), 0);
+	for (unsigned process = 0; process <= 2; process++) {
+		assert_int_equal(gn_sim_status(sim, process, &status), 0);
+		assert_int_equal(status, 0);
+	}
+	print_message("# of %u half-open connections %u were kept, and %u refused\n", ASKED,
+		      b->admitted, b->refused);
+	assert_int_equal(b->admitted, 16);
+	assert_int_equal(b->refused, ASKED - 16);
+	gn_sim_destroy(sim);
+	free(b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_early_ack, sim_setup, sim_teardown),
 		cmocka_unit_test_setup_teardown(test_flushed_at_once, sim_setup, sim_teardown),
+		cmocka_unit_test_setup_teardown(test_half_open, sim_setup, sim_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
