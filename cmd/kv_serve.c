@@ -35,6 +35,9 @@ static const char help[] =
 	"  --max-value N    bytes of a value, to 1M (what memory allows, to 1M)\n"
 	"  --mode M         call: clients call for everything; bypass: they find values in\n"
 	"                   this server's memory, without it, and call for the rest (call)\n"
+	"  --max-clients N  connections at once: a client has one to each thread (1024 for each)\n"
+	"  --conn-memory N  that connections may take beside --memory (128M for each thread, or\n"
+	"                   a quarter of --memory if that is more)\n"
 	"  --park-us N      silence after which a client is not looked at, and with all of them\n"
 	"                   silent the thread sleeps: a client that comes back wakes it (50)\n"
 	"  --stats S        a line with statistics every S seconds\n"
@@ -51,7 +54,21 @@ struct request {
 	bool json;
 };
 
-enum { LISTEN = 256, THREADS, MEMORY, VALUE, MODE, PARK, STATS, JSON, ANY_USER, DRAIN, VERBOSE };
+enum {
+	LISTEN = 256,
+	THREADS,
+	MEMORY,
+	VALUE,
+	MODE,
+	CLIENTS,
+	CONN_MEMORY,
+	PARK,
+	STATS,
+	JSON,
+	ANY_USER,
+	DRAIN,
+	VERBOSE
+};
 
 static const struct option options[] = {
 	{"listen", required_argument, NULL, LISTEN},
@@ -59,6 +76,8 @@ static const struct option options[] = {
 	{"memory", required_argument, NULL, MEMORY},
 	{"max-value", required_argument, NULL, VALUE},
 	{"mode", required_argument, NULL, MODE},
+	{"max-clients", required_argument, NULL, CLIENTS},
+	{"conn-memory", required_argument, NULL, CONN_MEMORY},
 	{"park-us", required_argument, NULL, PARK},
 	{"stats", required_argument, NULL, STATS},
 	{"json", no_argument, NULL, JSON},
@@ -96,6 +115,12 @@ static int parse_option(int option, struct request *r)
 		return cmd_count("--max-value", optarg, 1, GN_KV_VALUE_MAX, &o->max_value);
 	case MODE:
 		return parse_mode(optarg, &o->bypass);
+	case CLIENTS:
+		return cmd_count("--max-clients", optarg, 1, SERVING_CLIENTS_MAX,
+				 &o->rpc.max_clients);
+	case CONN_MEMORY:
+		return cmd_number("--conn-memory", optarg, SERVING_MEMORY_MIN, SERVING_MEMORY_MAX,
+				  &o->rpc.max_bytes);
 	case PARK:
 		return cmd_count("--park-us", optarg, 1, PARK_US_MAX, &o->rpc.park_us);
 	case STATS:

@@ -22,6 +22,10 @@ static const char help[] =
 	"  --max-request N  bytes in a slot, to 1M; the server reads larger ones (4K)\n"
 	"  --max-result N   the same; clients read larger ones (4K)\n"
 	"  --max-large N    bytes of anything, to 64M (64M)\n"
+	"  --max-clients N  connections at once (1024 for each thread)\n"
+	"  --max-window N   calls of a client under way, to 32768 (128 for each slot)\n"
+	"  --client-memory N  that a client may have the server keep (its slots, 4 * max-large)\n"
+	"  --conn-memory N  … all of them (1G, or four clients')\n"
 	"  --park-us N      silence after which a client is not looked at (1000)\n"
 	"  --any-user       let in other users of this machine\n"
 	"  --drain-ms N     for calls under way at the end (2000)\n"
@@ -39,7 +43,21 @@ struct request {
 	uint32_t drain_ms;
 };
 
-enum { THREADS = 256, SLOTS, REQUEST, RESULT, LARGE, PARK, ANY_USER, DRAIN, VERBOSE };
+enum {
+	THREADS = 256,
+	SLOTS,
+	REQUEST,
+	RESULT,
+	LARGE,
+	CLIENTS,
+	WINDOW,
+	CLIENT_MEMORY,
+	CONN_MEMORY,
+	PARK,
+	ANY_USER,
+	DRAIN,
+	VERBOSE
+};
 
 static const struct option options[] = {
 	{"threads", required_argument, NULL, THREADS},
@@ -47,6 +65,10 @@ static const struct option options[] = {
 	{"max-request", required_argument, NULL, REQUEST},
 	{"max-result", required_argument, NULL, RESULT},
 	{"max-large", required_argument, NULL, LARGE},
+	{"max-clients", required_argument, NULL, CLIENTS},
+	{"max-window", required_argument, NULL, WINDOW},
+	{"client-memory", required_argument, NULL, CLIENT_MEMORY},
+	{"conn-memory", required_argument, NULL, CONN_MEMORY},
 	{"park-us", required_argument, NULL, PARK},
 	{"any-user", no_argument, NULL, ANY_USER},
 	{"drain-ms", required_argument, NULL, DRAIN},
@@ -70,6 +92,16 @@ static int parse_option(int option, struct request *r)
 		return cmd_count("--max-result", optarg, 1, GN_RPC_BYTES_MAX, &o->max_result);
 	case LARGE:
 		return cmd_count("--max-large", optarg, 1, GN_RPC_LARGE_MAX, &o->max_large);
+	case CLIENTS:
+		return cmd_count("--max-clients", optarg, 1, SERVING_CLIENTS_MAX, &o->max_clients);
+	case WINDOW:
+		return cmd_count("--max-window", optarg, 1, GN_RPC_WINDOW_MAX, &o->max_window);
+	case CLIENT_MEMORY:
+		return cmd_number("--client-memory", optarg, SERVING_MEMORY_MIN, SERVING_MEMORY_MAX,
+				  &o->max_client_bytes);
+	case CONN_MEMORY:
+		return cmd_number("--conn-memory", optarg, SERVING_MEMORY_MIN, SERVING_MEMORY_MAX,
+				  &o->max_bytes);
 	case PARK:
 		return cmd_count("--park-us", optarg, 1, PARK_US_MAX, &o->park_us);
 	case ANY_USER:

@@ -11,6 +11,11 @@
 
 struct gn_fabric;
 
+/* Of limits on what clients may make a server keep. */
+#define SERVING_CLIENTS_MAX 1000000u
+#define SERVING_MEMORY_MIN  (1ull << 20)
+#define SERVING_MEMORY_MAX  (1ull << 40)
+
 /*
  * Calls serve with the provider of an address open, and the signals of *set blocked in all threads
  * and waited for: before any exists. The exit status.

@@ -58,19 +58,19 @@ static bool make_room(struct reply *r, uint64_t bytes)
 static bool do_one(const struct gn_kv_server *server, struct reply *r, struct gn_kv_op *op)
 {
 	struct gn_kv_store *store = r->part->store;
-	const uint32_t value = op->room_bytes < store->max_value ? op->room_bytes :
-								   store->max_value;
+	const uint32_t most = op->room_bytes < store->max_value ? op->room_bytes : store->max_value;
+	const uint32_t value = op->verb == GN_KV_GET ? most : 0;
 	const struct kv_item *item = NULL;
 
 	op->found = op->len = 0;
-	if (!r->left || !make_room(r, KV_TELL_MAX + (op->verb == GN_KV_GET ? kv_round(value) : 0)))
+	if (!r->left || !make_room(r, KV_TELL_MAX + kv_round(value)))
 		return false;
 	r->left--;
 	if (kv_partition(op->hash, server->n_parts) != r->part->number)
 		op->status = KV_ELSEWHERE;
 	else
 		item = kv_execute(store, op);
-	r->at = kv_tell_write(r->at, op, item);
+	r->at = kv_tell_write(r->at, value, op, item);
 	return true;
 }
 

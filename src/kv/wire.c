@@ -192,9 +192,10 @@ static unsigned tell_bits(const struct gn_kv_op *op, const struct kv_item *item)
 	return item ? bits | KV_TELL_VALUE : bits;
 }
 
-uint8_t *kv_tell_write(uint8_t *to, const struct gn_kv_op *op, const struct kv_item *item)
+uint8_t *kv_tell_write(uint8_t *to, uint32_t room_bytes, const struct gn_kv_op *op,
+		       const struct kv_item *item)
 {
-	const bool fits = !item || op->len <= op->room_bytes;
+	const bool fits = !item || op->len <= room_bytes;
 	const unsigned bits = fits ? tell_bits(op, item) : 0;
 	const struct kv_tell tell = {
 		.status = (uint8_t)(fits ? op->status : GN_KV_TOO_BIG),

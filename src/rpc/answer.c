@@ -19,8 +19,20 @@ static uint8_t *result_slot(const struct rpc_conn *c, uint32_t number)
 	return c->results + (number & c->mask) * c->result_stride;
 }
 
+/* A reply is still being written from the next slot: mostly it is done, and nobody has looked. */
+static bool being_written(const struct rpc_conn *c)
+{
+	const bool *writing = &c->writing[(c->placed + 1) & c->mask];
+
+	if (*writing)
+		rpc_thread_completions(c->thread);
+	return *writing;
+}
+
 static bool slot_is_free(const struct rpc_conn *c)
 {
+	if (unlikely(c->n_writing) && being_written(c))
+		return false;
 	return c->placed - c->acked <= c->mask || mutant("rpc-result-early", 8);
 }
 
@@ -44,28 +56,28 @@ static void wait_for_reply(struct rpc_conn *c)
 /* Write the message that was placed last to its client. */
 static void write_back(struct rpc_conn *c, uint32_t bytes)
 {
-	const uint64_t offset = (c->placed & c->mask) * c->result_stride;
+	const uint32_t slot = c->placed & c->mask;
+	const uint64_t offset = slot * c->result_stride;
+	const bool copied = bytes <= c->thread->server->max_inline;
 	const bool sync = c->thread->server->opts.flags & GN_RPC_SYNC_REPLY;
 	const struct gn_sge sge = {c->results + offset, bytes, gn_mr_lkey(c->result_mr)};
 	const struct gn_remote to = {.key = c->reply_key};
 	struct gn_wr wr;
-	int rc;
 
 	if (c->dead || c->failed)
 		return;
 	/* There are no more of them under way than slots, so every round has a signal. */
-	gn_wr_rdma(&wr, GN_OP_WRITE, sync ? RPC_SYNC_ID : 0, &sge, &to, offset,
-		   sync || !(++c->unsignaled & c->mask) ? GN_SIGNALED : 0);
-	if (bytes <= c->thread->server->max_inline)
+	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_reply_id(slot, sync), &sge, &to, offset,
+		   sync || !copied || !(++c->unsignaled & c->mask) ? GN_SIGNALED : 0);
+	if (copied)
 		wr.flags |= GN_INLINE;
-	rc = gn_post_send(c->qp, &wr, NULL);
-	if (rc == -EAGAIN) { /* what was sent is done, but nobody has looked */
-		rpc_thread_completions(c->thread);
-		rc = gn_post_send(c->qp, &wr, NULL);
-	}
-	if (rc) {
+	if (rpc_thread_post(c, &wr)) {
 		rpc_conn_fail(c);
 		return;
+	}
+	if (!copied) {
+		c->writing[slot] = true;
+		c->n_writing++;
 	}
 	c->unsent += sync;
 	if (sync && c->unsent == 1)

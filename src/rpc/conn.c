@@ -28,6 +28,7 @@ static void destroy(struct rpc_conn *c)
 	gn_pd_destroy(c->pd);
 	gn_free(c->scratch);
 	gn_free(c->left);
+	gn_free(c->writing);
 	for (uint32_t i = 0; i < c->n_made; i += RPC_BLOCK)
 		gn_free(c->blocks[i / RPC_BLOCK]);
 	gn_free(c->blocks);
@@ -67,7 +68,8 @@ static int make_tables(struct rpc_conn *c)
 {
 	c->blocks = gn_alloc((c->window + RPC_BLOCK - 1) / RPC_BLOCK * sizeof(*c->blocks), 0);
 	c->left = gn_alloc((c->mask + 1) * sizeof(*c->left), 0);
-	if (!c->blocks || !c->left || !rpc_conn_grow(c))
+	c->writing = gn_alloc((c->mask + 1) * sizeof(*c->writing), 0);
+	if (!c->blocks || !c->left || !c->writing || !rpc_conn_grow(c))
 		return -ENOMEM;
 	if (!RPC_RACES_SHOW)
 		return 0;
@@ -166,6 +168,7 @@ static int accept_conn(struct rpc_conn *c, struct gn_conn_req *req)
 		.window = c->window,
 		.max_large = o->max_large,
 		.park_us = o->park_us,
+		.thread = c->thread->index + 1,
 	};
 	const struct gn_conn_opts opts = {.private_data = &welcome,
 					  .private_len = sizeof(welcome),
@@ -303,6 +306,22 @@ void rpc_conn_bury(struct rpc_thread *t)
 	}
 }
 
+static bool end_named(struct rpc_conn *list, uint64_t name)
+{
+	for (struct rpc_conn *c = list; c; c = c->next)
+		if (rpc_conn_name(c->epoch, c->nonce) == name) {
+			rpc_conn_end(c);
+			return true;
+		}
+	return false;
+}
+
+void rpc_conn_end_named(struct rpc_thread *t, uint64_t name)
+{
+	if (!end_named(t->conns, name))
+		end_named(t->parked, name);
+}
+
 /* ---- silence ---- */
 
 void rpc_conn_probe(struct rpc_conn *c)
@@ -314,7 +333,7 @@ void rpc_conn_probe(struct rpc_conn *c)
 		c->silent = true;
 		return;
 	}
-	gn_wr_init(&wr, GN_OP_WRITE, 0, NULL, 0, GN_SIGNALED);
+	gn_wr_init(&wr, GN_OP_WRITE, RPC_OTHER_ID, NULL, 0, GN_SIGNALED);
 	rc = gn_post_send(c->qp, &wr, NULL);
 	counter_add(&c->thread->count.probes, !rc);
 	if (rc && rc != -EAGAIN)

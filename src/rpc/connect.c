@@ -259,6 +259,8 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 	c->result_key = w.result_key;
 	c->epoch = w.epoch;
 	c->park_us = w.park_us;
+	c->name = rpc_conn_name(c->epoch, c->nonce);
+	c->served_by = w.thread;
 	return 0;
 }
 
@@ -287,6 +289,8 @@ static int establish(struct gn_rpc_client *c, uint32_t timeout_us)
 		.window = c->limits.window,
 		.thread = c->opts.thread,
 		.nonce = c->nonce,
+		.previous = c->name,
+		.previous_thread = c->served_by,
 	};
 	const struct gn_conn_opts conn = {
 		.private_data = &hello,

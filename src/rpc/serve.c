@@ -52,16 +52,10 @@ static int read_piece(struct gn_rpc_request *r, uint32_t bytes)
 	const struct gn_sge sge = {(uint8_t *)gn_mem_addr(r->area.mem) + r->asked, bytes,
 				   gn_mr_lkey(r->area.mr)};
 	struct gn_wr wr;
-	int rc;
 
 	gn_wr_rdma(&wr, GN_OP_READ, (uintptr_t)r, &sge, &from, r->from.offset + r->asked,
 		   GN_SIGNALED);
-	rc = gn_post_send(c->qp, &wr, NULL);
-	if (rc == -EAGAIN) { /* what was sent is done, but nobody has looked */
-		rpc_thread_completions(c->thread);
-		rc = gn_post_send(c->qp, &wr, NULL);
-	}
-	return rc;
+	return rpc_thread_post(c, &wr);
 }
 
 /* Large requests are read in the order in which they came. */

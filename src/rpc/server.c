@@ -58,11 +58,37 @@ static bool hello_ok(const struct gn_event *event, struct rpc_hello *hello)
 	       hello->window && hello->window <= GN_RPC_WINDOW_MAX;
 }
 
+/*
+ * First the thread that served the client before, which ends that connection: what lies in its slots
+ * is not executed after requests of the new one.
+ */
+void rpc_pass_newcomer(struct rpc_thread *t, struct rpc_newcomer *newcomer)
+{
+	struct gn_rpc_server *server = t->server;
+	struct rpc_hello *hello = &newcomer->hello;
+	unsigned to = newcomer->thread;
+
+	if (hello->previous && hello->previous_thread - 1 < server->opts.threads)
+		to = hello->previous_thread - 1;
+	if (hello->previous && to == t->index) {
+		rpc_conn_end_named(t, hello->previous);
+		hello->previous = 0;
+		to = newcomer->thread;
+	}
+	if (to == t->index) {
+		rpc_conn_accept(t, newcomer);
+	} else if (rpc_thread_try_ask(&server->threads[to], &newcomer->work)) {
+		/* Newcomers must not make this thread wait for one that is busy. */
+		gn_log(GN_LOG_WARN, "rpc: a client is refused: the queue of thread %u is full", to);
+		gn_reject(newcomer->req, NULL, 0);
+		gn_free(newcomer);
+	}
+}
+
 void rpc_take_newcomer(struct rpc_thread *t, const struct gn_event *event)
 {
 	struct gn_rpc_server *server = t->server;
 	struct rpc_newcomer *newcomer = gn_alloc(sizeof(*newcomer), 0);
-	unsigned to;
 
 	if (!newcomer || !hello_ok(event, &newcomer->hello) || t->draining) {
 		gn_log(GN_LOG_WARN, "rpc: %s",
@@ -73,19 +99,12 @@ void rpc_take_newcomer(struct rpc_thread *t, const struct gn_event *event)
 		gn_reject(event->req, NULL, 0);
 		return;
 	}
-	to = newcomer->hello.thread - 1;
-	if (to >= server->opts.threads)
-		to = server->next++ % server->opts.threads;
+	newcomer->thread = newcomer->hello.thread - 1;
+	if (newcomer->thread >= server->opts.threads)
+		newcomer->thread = server->next++ % server->opts.threads;
 	newcomer->work.ask = RPC_ASK_ACCEPT;
 	newcomer->req = event->req;
-	if (to == t->index) {
-		rpc_conn_accept(t, newcomer);
-	} else if (rpc_thread_try_ask(&server->threads[to], &newcomer->work)) {
-		/* Newcomers must not make this thread wait for one that is busy. */
-		gn_log(GN_LOG_WARN, "rpc: a client is refused: the queue of thread %u is full", to);
-		gn_reject(newcomer->req, NULL, 0);
-		gn_free(newcomer);
-	}
+	rpc_pass_newcomer(t, newcomer);
 }
 
 /* ---- beginning and end ---- */

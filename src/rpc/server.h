@@ -18,8 +18,18 @@
  */
 #define RPC_RECVS	 20u
 #define RPC_SENDS_BESIDE 8u /* beside replies: pieces of large requests, probes */
-#define RPC_WAKE_ID	 1u /* of the receives */
-#define RPC_SYNC_ID	 2u /* of a reply that is waited for; larger: a request that comes */
+
+/* What completes, in a request's id: these, or a struct gn_rpc_request of which a piece has come. */
+enum rpc_wr_id {
+	RPC_OTHER_ID,
+	RPC_WAKE_ID,  /* a receive */
+	RPC_REPLY_ID, /* with its slot: rpc_reply_id() */
+	RPC_ID_MASK = 7,
+};
+static inline uint64_t rpc_reply_id(uint32_t slot, bool sync)
+{
+	return (uint64_t)slot << 4 | (sync ? 8 : 0) | RPC_REPLY_ID;
+}
 
 struct rpc_method {
 	gn_rpc_handler *fn;
@@ -37,6 +47,7 @@ struct rpc_newcomer {
 	struct rpc_work work;
 	struct gn_conn_req *req;
 	struct rpc_hello hello;
+	unsigned thread; /* that is to serve it */
 };
 
 /* A result as it is answered. */
@@ -144,6 +155,12 @@ struct rpc_conn {
 	bool returning; /* some of it is acknowledged, but the client may still be copying */
 	struct rpc_shown *shown;
 	uint32_t n_shown;
+	/*
+	 * By slot: a reply is being written from it. The client may have taken it by a READ and
+	 * acknowledged it, but the card may read the slot again until the WRITE has completed.
+	 */
+	bool *writing;
+	uint32_t n_writing;
 	uint32_t unsignaled, unsent; /* unsent: replies whose completion is waited for */
 
 	uint64_t bytes;			       /* atomic: that are charged to it */
@@ -174,6 +191,7 @@ struct rpc_thread {
 	struct rpc_conn *conns, *parked, *dying;
 	struct gn_rpc_request *come;  /* large ones of which a piece has come */
 	bool failed;		      /* some of them have */
+	bool written;		      /* a reply for whose slot a result is held, perhaps */
 	uint64_t probe_ns;	      /* when clients are asked whether they are there */
 	uint64_t begun_ns, looked_ns; /* when a message was last taken, and the clock looked at */
 	uint32_t turns, rounds;
@@ -232,6 +250,8 @@ static inline void rpc_conn_fail(struct rpc_conn *conn)
 /* It is over: freed when its last request is answered and its peer copies nothing (rpc_conn_bury()). */
 void rpc_conn_end(struct rpc_conn *conn);
 void rpc_conn_bury(struct rpc_thread *thread);
+/* … of the connection with this name, if it is this thread's. */
+void rpc_conn_end_named(struct rpc_thread *thread, uint64_t name);
 /* Every RPC_PROBE_NS: a client that was silent may have vanished without a word. */
 void rpc_conn_probe(struct rpc_conn *conn);
 /* Put it aside until it says that there is something. long_silent: for RPC_PROBE_NS. */
@@ -325,11 +345,15 @@ void rpc_thread_ask(struct rpc_thread *thread, struct rpc_work *work);
 /* … or -EAGAIN: its queue is full. */
 int rpc_thread_try_ask(struct rpc_thread *thread, struct rpc_work *work);
 void rpc_thread_completions(struct rpc_thread *thread);
+/* Post one request of a connection; -EAGAIN: its queue is full of what is not done. */
+int rpc_thread_post(struct rpc_conn *conn, const struct gn_wr *wr);
 int rpc_thread_work(struct rpc_thread *thread);
 
 /* server.c */
 const struct rpc_method *rpc_method_find(const struct gn_rpc_server *server, unsigned method);
 void rpc_take_newcomer(struct rpc_thread *thread, const struct gn_event *event);
+/* One more step to the thread that is to serve it. */
+void rpc_pass_newcomer(struct rpc_thread *thread, struct rpc_newcomer *newcomer);
 
 /* metrics.c */
 void rpc_metrics_handler(struct gn_rpc_request *request, void *arg);

@@ -40,7 +40,7 @@ void rpc_thread_ask(struct rpc_thread *t, struct rpc_work *work)
 static void take_in(struct rpc_thread *t, struct rpc_newcomer *newcomer)
 {
 	if (!t->stop && !t->draining) {
-		rpc_conn_accept(t, newcomer);
+		rpc_pass_newcomer(t, newcomer);
 		return;
 	}
 	gn_reject(newcomer->req, NULL, 0);
@@ -114,6 +114,17 @@ static void take_piece(struct rpc_thread *t, struct gn_rpc_request *r)
 	t->come = r;
 }
 
+/* A reply has arrived: its slot is the server's again. */
+static void take_written(struct rpc_conn *c, uint64_t id)
+{
+	const uint32_t slot = (uint32_t)(id >> 4);
+
+	c->unsent -= id == rpc_reply_id(slot, true);
+	c->n_writing -= c->writing[slot];
+	c->writing[slot] = false;
+	c->thread->written |= c->held != NULL;
+}
+
 void rpc_thread_completions(struct rpc_thread *t)
 {
 	struct gn_wc wc[COMPLETIONS];
@@ -129,12 +140,28 @@ void rpc_thread_completions(struct rpc_thread *t)
 				rpc_conn_fail(c);
 			else if (wc[i].id == RPC_WAKE_ID)
 				take_word(c);
-			else if (wc[i].id == RPC_SYNC_ID)
-				c->unsent--;
-			else if (wc[i].id)
+			else if ((wc[i].id & RPC_ID_MASK) == RPC_REPLY_ID)
+				take_written(c, wc[i].id);
+			else if (wc[i].id != RPC_OTHER_ID)
 				take_piece(t, (struct gn_rpc_request *)(uintptr_t)wc[i].id);
 		}
 	} while (n == COMPLETIONS && ++rounds < ROUNDS);
+}
+
+/*
+ * A queue that is full has been done with, perhaps, and nobody has looked: behind what others left
+ * in the cq when they went, which is less than its depth.
+ */
+int rpc_thread_post(struct rpc_conn *c, const struct gn_wr *wr)
+{
+	uint32_t left = gn_cq_depth(c->thread->cq) / (COMPLETIONS * ROUNDS) + 1;
+	int rc = gn_post_send(c->qp, wr, NULL);
+
+	for (; unlikely(rc == -EAGAIN) && left; left--) {
+		rpc_thread_completions(c->thread);
+		rc = gn_post_send(c->qp, wr, NULL);
+	}
+	return rc;
 }
 
 static int serve_come(struct rpc_thread *t)
@@ -162,6 +189,24 @@ static void end_failed(struct rpc_conn *list)
 	}
 }
 
+/* Results that were held until a reply had left their slot. */
+static int release_written(struct rpc_thread *t)
+{
+	struct rpc_conn *lists[] = {t->conns, t->parked};
+	int released = 0;
+
+	t->written = false;
+	for (unsigned i = 0; i < 2; i++)
+		for (struct rpc_conn *c = lists[i], *next; c; c = next) {
+			next = c->next;
+			if (!c->held)
+				continue;
+			rpc_conn_release_held(c);
+			released++;
+		}
+	return released;
+}
+
 static int serve_all(struct rpc_thread *t)
 {
 	int served = 0;
@@ -186,9 +231,9 @@ static int serve_all(struct rpc_thread *t)
  */
 static bool may_park(const struct rpc_conn *c, uint64_t now_ns)
 {
-	if (!c->established || c->failed || c->open || c->thread->draining)
+	if (!c->established || c->failed || c->open || c->thread->draining || c->returning)
 		return false;
-	if (c->returning)
+	if (c->n_writing) /* from the slot whose word says: parked, perhaps */
 		return false;
 	return (!c->held && !c->lent) || now_ns >= c->heard_ns + RPC_PROBE_NS;
 }
@@ -260,6 +305,8 @@ int rpc_thread_turn(struct rpc_thread *t)
 		t->turns = 0;
 		t->looked_ns = t->begun_ns = now_ns;
 		rpc_thread_completions(t);
+		if (unlikely(t->written))
+			busy += release_written(t);
 		busy += take_events(t);
 		rpc_conn_bury(t);
 		park_quiet(t, now_ns);

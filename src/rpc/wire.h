@@ -41,7 +41,13 @@ struct rpc_hello {
 	uint32_t reply_key; /* of the client's result slots */
 	uint32_t window;    /* calls under way */
 	uint64_t nonce;
-	uint64_t auth[2]; /* zero; for later */
+	/*
+	 * The client's earlier connection, rpc_conn_name(), and the thread that served it, from 1;
+	 * 0: there was none. No request of it is begun any more when this one is accepted.
+	 */
+	uint64_t previous;
+	uint32_t previous_thread;
+	uint32_t reserved; /* zero */
 };
 _Static_assert(sizeof(struct rpc_hello) == 56, "what every provider carries");
 
@@ -54,7 +60,7 @@ struct rpc_welcome {
 	uint32_t epoch;
 	uint32_t window, max_large;
 	uint32_t park_us; /* of silence, and the server does not look any more */
-	uint32_t reserved;
+	uint32_t thread;  /* that serves the client, from 1 */
 	uint64_t auth[2];
 };
 _Static_assert(sizeof(struct rpc_welcome) <= GN_PRIVATE_MAX, "what an acceptance carries");
@@ -168,6 +174,12 @@ static inline uint64_t rpc_tail(uint64_t seq, uint64_t nonce)
 
 	x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
 	return x ^ (x >> 32);
+}
+
+/* Names a connection: only its two ends know it. */
+static inline uint64_t rpc_conn_name(uint32_t epoch, uint64_t nonce)
+{
+	return rpc_tail(rpc_seq(epoch, 0), nonce);
 }
 
 /* With a right head, the crc that belongs into it. */

@@ -138,11 +138,77 @@ static void test_held(void **state)
 	end(&a);
 }
 
+/* ---- connections ---- */
+
+#define CLIENTS_MAX 32u
+
+/* As many as there may be, and one more; when one leaves, its place is free. */
+static void test_clients(void **state)
+{
+	struct gn_rpc_server_opts opts = {.max_clients = CLIENTS_MAX};
+	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+	struct raw_client clients[CLIENTS_MAX + 1] = {0};
+	struct attack a;
+	int rc;
+
+	(void)state;
+	begin(&a, "clients", &opts);
+	for (unsigned i = 0; i < CLIENTS_MAX; i++) {
+		clients[i].fabric = a.fabric;
+		assert_int_equal(raw_connect(&clients[i], a.victim.addr, raw_hello(16)), 0);
+	}
+	clients[CLIENTS_MAX].fabric = a.fabric;
+	assert_int_equal(raw_connect(&clients[CLIENTS_MAX], a.victim.addr, raw_hello(16)),
+			 -ECONNREFUSED);
+	raw_end(&clients[0]);
+	do {
+		raw_end(&clients[CLIENTS_MAX]);
+		rc = raw_connect(&clients[CLIENTS_MAX], a.victim.addr, raw_hello(16));
+		assert_true(gn_now_ns() < deadline_ns);
+	} while (rc == -ECONNREFUSED);
+	assert_int_equal(rc, 0);
+	for (unsigned i = 1; i <= CLIENTS_MAX; i++)
+		raw_end(&clients[i]);
+	end(&a);
+}
+
+/* ---- large requests ---- */
+
+/* Large requests that can be read, of which none is answered: they end with BUSY. */
+static void test_large_requests(void **state)
+{
+	struct gn_rpc_server_opts opts = {.max_large = 4 * MIB, .max_client_bytes = 2 * MIB};
+	struct raw_client raw = {0};
+	struct gn_remote mine;
+	struct rpc_far far;
+	struct attack a;
+	uint64_t cost;
+
+	(void)state;
+	begin(&a, "large", &opts);
+	raw.fabric = a.fabric;
+	assert_int_equal(raw_connect(&raw, a.victim.addr, raw_hello(GN_RPC_WINDOW_MAX)), 0);
+	assert_int_equal(gn_mr_remote(raw.mr, &mine), 0);
+	far = (struct rpc_far){.offset = mine.offset, .key = mine.key, .len = RAW_BYTES};
+	raw.index = RPC_FAR;
+	for (unsigned i = 1; i < raw.welcome.slots && raw.up; i++)
+		assert_int_equal(raw_send(&raw, LATER, &far, sizeof(far), 10, 0), 0);
+	honest(&a);
+	cost = cost_bytes(&a);
+	print_message("# large requests cost the server %.1f MiB\n", (double)cost / MIB);
+	raw_end(&raw);
+	honest(&a);
+	assert_true(cost < 2 * MIB + SLACK_BYTES);
+	end(&a);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_window),
 		cmocka_unit_test(test_held),
+		cmocka_unit_test(test_clients),
+		cmocka_unit_test(test_large_requests),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

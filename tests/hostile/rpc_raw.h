@@ -32,6 +32,7 @@ struct raw_client {
 	struct rpc_hello hello;
 	struct rpc_welcome welcome;
 	uint32_t number;
+	uint16_t flags, index; /* of its messages, and of their entries */
 	bool up;
 };
 
@@ -58,7 +59,7 @@ static inline void raw_end(struct raw_client *r)
 	gn_cq_destroy(r->cq);
 	gn_chan_destroy(r->chan);
 	gn_ctx_destroy(r->ctx);
-	*r = (struct raw_client){.fabric = r->fabric};
+	*r = (struct raw_client){.fabric = r->fabric, .flags = r->flags};
 }
 
 static inline int raw_make(struct raw_client *r)
@@ -121,6 +122,8 @@ static inline int raw_post(struct raw_client *r, struct gn_wr *wr)
 			rc = n < 0 || wc.status != GN_WC_OK ? -EPIPE : 1;
 		else if (!gn_chan_next(r->chan, &event) && event.type == GN_EVENT_DISCONNECTED)
 			rc = -EPIPE;
+		else
+			gn_yield();
 	}
 	r->up = rc == 1;
 	return rc == 1 ? 0 : rc;
@@ -145,9 +148,11 @@ static inline int raw_send(struct raw_client *r, uint16_t method, const void *da
 {
 	const uint32_t max = rpc_max_len(r->welcome.max_request);
 	const uint32_t each = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
-	const struct rpc_entry entry = {.len = len, .kind = method};
-	struct rpc_seal seal = {
-		.seq = rpc_seq(r->welcome.epoch, r->number), .nonce = r->hello.nonce, .word = ack};
+	const struct rpc_entry entry = {.len = len, .kind = method, .index = r->index};
+	struct rpc_seal seal = {.seq = rpc_seq(r->welcome.epoch, r->number),
+				.nonce = r->hello.nonce,
+				.flags = r->flags,
+				.word = ack};
 	const uint32_t slot = r->number & (r->welcome.slots - 1);
 	struct gn_wr wake;
 

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Clients whose timing is the attack, on simulated cards: they acknowledge a reply before it has
+ * been written, and vanish with as many requests under way as a server lets them have.
+ */
+#include "rpc_raw.h"
+#include "unit_sim.h"
+
+/* ---- a reply that is acknowledged while it is written ---- */
+
+#define CALLS 40u
+
+/* Only the head is fetched: that is quicker than the WRITE of all of it. */
+static int see_result(struct raw_client *r, uint32_t number)
+{
+	const struct gn_sge sge = {r->buf, RPC_ALIGN, gn_mr_lkey(r->mr)};
+	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+	const uint64_t at = (number & (r->welcome.slots - 1)) * rpc_stride(r->welcome.max_result);
+	struct gn_wr wr;
+	uint64_t seq;
+
+	do {
+		gn_wr_rdma(&wr, GN_OP_READ, 0, &sge,
+			   &(struct gn_remote){.key = r->welcome.result_key}, at, 0);
+		EXPECT(raw_post(r, &wr) == 0);
+		EXPECT(gn_now_ns() < deadline_ns);
+		memcpy(&seq, r->buf, sizeof(seq));
+	} while (seq != rpc_seq(r->welcome.epoch, number));
+	return 0;
+}
+
+static int early_ack(struct world *w, struct gn_fabric *fabric)
+{
+	struct raw_client r = {.fabric = fabric, .flags = RPC_REPLY};
+	struct rpc_hello hello = raw_hello(4);
+
+	(void)w;
+	hello.slots = 1 + (w->arg & 1);
+	EXPECT(raw_connect(&r, SIM_ADDR, hello) == 0);
+	for (uint32_t i = 1; i <= CALLS; i++) {
+		const struct two want = {4000, i};
+
+		EXPECT(raw_send(&r, BLOB, &want, sizeof(want), 1, i - 1) == 0);
+		EXPECT(see_result(&r, i) == 0);
+	}
+	raw_end(&r);
+	return 0;
+}
+
+/* The simulator ends the run when the buffer of a WRITE changes before it has completed. */
+static void test_early_ack(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	(void)state;
+	assert_non_null(w);
+	w->program = early_ack;
+	for (w->arg = 0; w->arg < 4; w->arg++)
+		simulate(w, w->arg & 2 ? "cx3" : "ideal", 0, 1 + w->arg, 1);
+	free(w);
+}
+
+/* ---- connections that break all at once ---- */
+
+#define GROUP	  70u /* hostile connections */
+#define GROUP_MAX 64u /* bytes in a slot */
+#define HOLD_US	  1000000u
+#define LONGER_US 6000000u /* than a card tries again */
+#define CRASH	  "crash@600ms:n1"
+
+struct broken {
+	struct world world;
+	unsigned admitted, refused;
+	uint64_t slots;
+};
+
+/* A message in every slot, written at once. */
+static int fill_slots(struct raw_client *r)
+{
+	const uint64_t stride = rpc_stride(r->welcome.max_request);
+	const uint32_t slots = r->welcome.slots;
+	const struct rpc_entry entry = {.kind = ECHO};
+	struct gn_wr wake;
+
+	for (uint32_t n = 1; n <= slots; n++) {
+		uint8_t *to = r->buf + (n & (slots - 1)) * stride;
+		const struct rpc_seal seal = {.seq = rpc_seq(r->welcome.epoch, n),
+					      .nonce = r->hello.nonce,
+					      .len = sizeof(entry),
+					      .aux = 1,
+					      .flags = RPC_REPLY};
+
+		memcpy(to + sizeof(struct rpc_head), &entry, sizeof(entry));
+		rpc_seal(to, &seal);
+	}
+	EXPECT(slots * stride <= RAW_BYTES);
+	EXPECT(raw_write(r, 0, (uint32_t)(slots * stride)) == 0);
+	gn_wr_init(&wake, GN_OP_WRITE_IMM, 0, NULL, 0, GN_SOLICITED);
+	EXPECT(raw_post(r, &wake) == 0);
+	return 0;
+}
+
+PROGRAM(vanish)
+{
+	struct broken *b = env->arg;
+	struct raw_client *group = gn_alloc(GROUP * sizeof(*group), 0);
+	struct gn_fabric *fabric;
+
+	EXPECT(group && gn_fabric_open(env->fabric, &fabric) == 0);
+	gn_sleep_us(20);
+	for (unsigned i = 0; i < GROUP; i++) {
+		struct rpc_hello hello = raw_hello(GN_RPC_WINDOW_MAX);
+		int rc;
+
+		hello.slots = GN_RPC_SLOTS_MAX / 2;
+		hello.max_request = hello.max_result = GROUP_MAX;
+		group[i].fabric = fabric;
+		rc = raw_connect(&group[i], SIM_ADDR, hello);
+		EXPECT(rc == 0 || rc == -ECONNREFUSED);
+		b->admitted += !rc;
+		b->refused += !!rc;
+		if (!rc)
+			b->slots += group[i].welcome.slots;
+	}
+	gn_sleep_us(200000); /* the other holds the server's thread */
+	for (unsigned i = 0; i < GROUP; i++)
+		if (group[i].up)
+			EXPECT(fill_slots(&group[i]) == 0);
+	gn_sleep_us(60000000); /* it does not live that long */
+	return 0;
+}
+
+static int hold_thread(struct gn_rpc_client *client, uint32_t us)
+{
+	unsigned status = GN_RPC_FAILED;
+
+	EXPECT(gn_rpc_call(client, SLOW, &us, sizeof(us), NULL, 0, NULL,
+			   gn_deadline_us(UNIT_PATIENCE_US), &status) == 0);
+	EXPECT(status == GN_RPC_OK);
+	return 0;
+}
+
+PROGRAM(witness)
+{
+	struct broken *b = env->arg;
+	struct gn_rpc_client_opts opts = in_mode(GN_RPC_REPLY);
+	struct gn_rpc_client *client;
+	struct gn_fabric *fabric;
+
+	EXPECT(gn_fabric_open(env->fabric, &fabric) == 0);
+	gn_sleep_us(100000);
+	EXPECT(gn_rpc_connect(fabric, SIM_ADDR, &opts, &client) == 0);
+	/* Requests are written meanwhile, and those who wrote them vanish. */
+	EXPECT(hold_thread(client, HOLD_US) == 0);
+	for (unsigned i = 0; i < 200; i++)
+		EXPECT(call_echo(client, ECHO, i, i) == 0);
+	/* Replies are under way to nobody; all of them are flushed while nobody looks. */
+	EXPECT(hold_thread(client, LONGER_US) == 0);
+	for (unsigned i = 0; i < 200; i++)
+		EXPECT(call_echo(client, ECHO, i, i) == 0);
+	EXPECT(gn_rpc_close(client) == 0);
+	b->world.running = 0;
+	EXPECT(gn_fabric_close(fabric) == 0);
+	return 0;
+}
+
+static void test_flushed_at_once(void **state)
+{
+	const struct gn_sim_opts opts = {
+		.profile = "ideal", .seed = 3, .nodes = 3, .limit_ns = 60000000000u};
+	struct broken *b = calloc(1, sizeof(*b));
+	struct gn_sim *sim;
+	int status = -1;
+
+	(void)state;
+	assert_non_null(b);
+	b->world.simulated = true;
+	b->world.addr = SIM_ADDR;
+	b->world.running = 1;
+	b->world.opts = (struct gn_rpc_server_opts){.max_slots = GN_RPC_SLOTS_MAX,
+						    .max_request = GROUP_MAX * 16,
+						    .max_result = GROUP_MAX * 16};
+	assert_int_equal(gn_sim_create(&opts, &sim), 0);
+	assert_int_equal(gn_sim_inject(sim, CRASH), 0);
+	assert_int_equal(gn_sim_spawn(sim, 0, sim_server, 0, NULL, &b->world, NULL), 0);
+	assert_int_equal(gn_sim_spawn(sim, 1, vanish, 0, NULL, b, NULL), 0);
+	assert_int_equal(gn_sim_spawn(sim, 2, witness, 0, NULL, b, NULL), 0);
+	assert_int_equal(gn_sim_run(sim), 0);
+	for (unsigned process = 0; process <= 2; process += 2) {
+		assert_int_equal(gn_sim_status(sim, process, &status), 0);
+		assert_int_equal(status, 0);
+	}
+	print_message("# %u clients with %llu slots vanished at once, %u had been refused\n",
+		      b->admitted, (unsigned long long)b->slots, b->refused);
+	assert_true(b->admitted > GROUP / 2);
+	gn_sim_destroy(sim);
+	free(b);
+}
+
+/* ---- connections that are never established ---- */
+
+#define ASKED	 32u
+#define DEAFNESS "partition@60ms:n0>n1" /* n1 does not hear that it is accepted */
+
+/* It asks for connections, and hears nothing of the server. */
+PROGRAM(deaf)
+{
+	const struct rpc_hello hello = raw_hello(16);
+	const struct gn_conn_opts conn = {.private_data = &hello, .private_len = sizeof(hello)};
+	struct raw_client *group = gn_alloc(ASKED * sizeof(*group), 0);
+	struct gn_fabric *fabric;
+
+	EXPECT(group && gn_fabric_open(env->fabric, &fabric) == 0);
+	gn_sleep_us(20000); /* the server's thread is held */
+	for (unsigned i = 0; i < ASKED; i++) {
+		group[i].fabric = fabric;
+		EXPECT(raw_make(&group[i]) == 0);
+		EXPECT(gn_connect(group[i].qp, SIM_ADDR, &conn) == 0);
+	}
+	gn_sleep_us(3000000);
+	for (unsigned i = 0; i < ASKED; i++)
+		raw_end(&group[i]);
+	gn_free(group);
+	EXPECT(gn_fabric_close(fabric) == 0);
+	return 0;
+}
+
+PROGRAM(newcomer)
+{
+	struct broken *b = env->arg;
+	struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
+	struct gn_rpc_counters count;
+	struct gn_rpc_client *client;
+	struct gn_fabric *fabric;
+
+	EXPECT(gn_fabric_open(env->fabric, &fabric) == 0);
+	gn_sleep_us(1000);
+	EXPECT(gn_rpc_connect(fabric, SIM_ADDR, &opts, &client) == 0);
+	EXPECT(hold_thread(client, 100000) == 0);
+	gn_sleep_us(50000);
+	EXPECT(gn_rpc_server_counters(b->world.service.server, &count) == 0);
+	b->admitted = (unsigned)count.clients - 1;
+	b->refused = (unsigned)count.refused;
+	gn_sleep_us(1500000);
+	EXPECT(gn_rpc_server_counters(b->world.service.server, &count) == 0);
+	EXPECT(count.clients == 1);
+	for (unsigned i = 0; i < 20; i++)
+		EXPECT(call_echo(client, ECHO, i, i) == 0);
+	EXPECT(gn_rpc_close(client) == 0);
+	b->world.running = 0;
+	EXPECT(gn_fabric_close(fabric) == 0);
+	return 0;
+}
+
+/* A quarter of max_clients, 16 at least, for a second each. */
+static void test_half_open(void **state)
+{
+	const struct gn_sim_opts opts = {
+		.profile = "ideal", .seed = 4, .nodes = 3, .limit_ns = 60000000000u};
+	struct broken *b = calloc(1, sizeof(*b));
+	struct gn_sim *sim;
+	int status = -1;
+
+	(void)state;
+	assert_non_null(b);
+	b->world.simulated = true;
+	b->world.addr = SIM_ADDR;
+	b->world.running = 1;
+	b->world.opts = (struct gn_rpc_server_opts){.max_clients = ASKED};
+	assert_int_equal(gn_sim_create(&opts, &sim), 0);
+	assert_int_equal(gn_sim_inject(sim, DEAFNESS), 0);
+	assert_int_equal(gn_sim_spawn(sim, 0, sim_server, 0, NULL, &b->world, NULL), 0);
+	assert_int_equal(gn_sim_spawn(sim, 1, deaf, 0, NULL, b, NULL), 0);
+	assert_int_equal(gn_sim_spawn(sim, 2, newcomer, 0, NULL, b, NULL), 0);
+	assert_int_equal(gn_sim_run(sim), 0);
+	for (unsigned process = 0; process <= 2; process++) {
+		assert_int_equal(gn_sim_status(sim, process, &status), 0);
+		assert_int_equal(status, 0);
+	}
+	print_message("# of %u half-open connections %u were kept, and %u refused\n", ASKED,
+		      b->admitted, b->refused);
+	assert_int_equal(b->admitted, 16);
+	assert_int_equal(b->refused, ASKED - 16);
+	gn_sim_destroy(sim);
+	free(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_early_ack, sim_setup, sim_teardown),
+		cmocka_unit_test_setup_teardown(test_flushed_at_once, sim_setup, sim_teardown),
+		cmocka_unit_test_setup_teardown(test_half_open, sim_setup, sim_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
