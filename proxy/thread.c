@@ -3,6 +3,7 @@
  * A thread: looks which connections are ready, takes apart what they sent, has the store work on
  * all of it at once, and answers. It sleeps while there is nothing to do.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,6 +167,8 @@ static void end(struct px_thread *t)
 	while (t->conns)
 		px_conn_free(t->conns);
 	px_pool_empty(t);
+	/* What was counted was given back. */
+	assert(!t->work_bytes && !t->ins_bytes && !t->conns_bytes);
 }
 
 static int open_all(struct px_thread *t)

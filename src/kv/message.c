@@ -50,13 +50,18 @@ static bool grow(uint8_t **buf, uint32_t *room, uint32_t used, uint64_t need)
 	return true;
 }
 
+static bool is_large(const struct kv_message *m)
+{
+	return m->result_room > SMALL || m->request_room > SMALL;
+}
+
 static struct kv_message *get_message(struct gn_kv_client *c, uint32_t part)
 {
 	struct kv_message *m = c->idle;
 
 	if (m) {
 		c->idle = m->next;
-		c->n_large -= m->result_room > SMALL;
+		c->n_large -= is_large(m);
 	} else {
 		m = gn_alloc(sizeof(*m), 0);
 	}
@@ -72,13 +77,14 @@ static struct kv_message *get_message(struct gn_kv_client *c, uint32_t part)
 	return m;
 }
 
-/* Room for large results is kept, for some. */
+/* Buffers for large requests and results are kept, for some. */
 static void put_message(struct gn_kv_client *c, struct kv_message *m)
 {
-	if (m->result_room > SMALL && ++c->n_large > LARGE_KEPT) {
+	if (is_large(m) && ++c->n_large > LARGE_KEPT) {
+		gn_free(m->request);
 		gn_free(m->result);
-		m->result = NULL;
-		m->result_room = 0;
+		m->request = m->result = NULL;
+		m->request_room = m->result_room = 0;
 		c->n_large--;
 	}
 	m->next = c->idle;

@@ -110,7 +110,7 @@ class World:
         self.env = dict(os.environ, XDG_RUNTIME_DIR=os.path.join(self.folder, "run"))
         os.mkdir(self.env["XDG_RUNTIME_DIR"], 0o700)
         self.processes = []
-        self.addr = f"shm:px-{os.getpid()}"
+        self.addr = f"shm:px-{os.path.basename(self.folder)}"
 
     def start(self, name, args):
         process = Process(self.folder, name, args, env=self.env)

@@ -3,8 +3,10 @@
  * Connections of the proxy whose peers pipeline commands, stop reading and read on at random
  * moments. The proxy is the real one, with a store in this process; each connection has keys of its
  * own, so a model knows every byte of every answer. The proxy's end of a connection has a small
- * send buffer: its output is blocked most of the time. Runs for some time, after a seed that is
- * printed and can be given (GN_SEED).
+ * send buffer: its output is blocked most of the time. Then the same with more connections than
+ * memory: they may be closed or hear of it, but what they hear before is right, and all memory is
+ * given back in the end. Runs for some time, after a seed that is printed and can be given
+ * (GN_SEED).
  */
 #include <errno.h>
 #include <poll.h>
@@ -16,6 +18,7 @@
 #include "fuzz.h"
 
 #define CONNS	   3u
+#define MANY_CONNS 60u
 #define KEYS	   12u
 #define COMMANDS   300u
 #define PATIENT_MS 20000
@@ -37,6 +40,9 @@ struct peer {
 	int fd;
 	unsigned commands;
 	bool reads;
+	bool may_fail; /* memory is short */
+	bool failed;   /* … for it: nothing is compared any more */
+	bool deaf;     /* it reads nothing before the end */
 	char keys[KEYS][GN_KV_KEY_MAX + 1];
 	struct model_value values[KEYS];
 	uint64_t number;
@@ -352,9 +358,24 @@ static void send_some(struct peer *p)
 	if (!most)
 		return;
 	n = send(p->fd, p->out.at + p->out.from, piece < most ? piece : most, MSG_NOSIGNAL);
-	if (n < 0 && errno != EAGAIN)
-		fail_msg("the proxy closed a connection: %s", strerror(errno));
+	if (n < 0 && errno != EAGAIN) {
+		if (!p->may_fail)
+			fail_msg("the proxy closed a connection: %s", strerror(errno));
+		p->failed = true;
+	}
 	p->out.from += n > 0 ? (size_t)n : 0;
+}
+
+/* Instead of an answer, or behind values of a get; it may begin as the answer does. */
+static bool is_refusal(const char *got, size_t n, size_t at)
+{
+	static const char text[] = "SERVER_ERROR out of memory";
+	size_t back = 0;
+
+	while (back < at && back < sizeof(text) && got[at - back - 1] != '\n')
+		back++;
+	n -= at - back;
+	return !memcmp(got + at - back, text, n < sizeof(text) - 1 ? n : sizeof(text) - 1);
 }
 
 static void compare(struct peer *p, const char *got, size_t n)
@@ -364,6 +385,10 @@ static void compare(struct peer *p, const char *got, size_t n)
 
 	while (same < n && same < p->want.len - p->want.from && got[same] == want[same])
 		same++;
+	if (same < n && p->may_fail && is_refusal(got, n, same)) {
+		p->failed = true;
+		return;
+	}
 	if (same < n)
 		fail_msg("byte %llu of the answers: '%.*s' instead of '%.*s'",
 			 (unsigned long long)(p->compared + same),
@@ -384,6 +409,10 @@ static bool read_some(struct peer *p, size_t most)
 
 	if (n < 0 && errno == EAGAIN)
 		return false;
+	if (n <= 0 && p->may_fail) {
+		p->failed = true;
+		return false;
+	}
 	if (n <= 0)
 		fail_msg("the proxy closed a connection that waits for %zu bytes",
 			 p->want.len - p->want.from);
@@ -393,9 +422,13 @@ static bool read_some(struct peer *p, size_t most)
 
 static void move(struct peer *p)
 {
+	if (p->failed)
+		p->commands = COMMANDS;
+	if (p->failed)
+		return;
 	switch (fuzz_pick(8)) {
 	case 0:
-		p->reads = !fuzz_pick(3);
+		p->reads = !p->deaf && !fuzz_pick(3);
 		break;
 	case 1:
 		gn_sleep_us(fuzz_pick(400));
@@ -423,7 +456,8 @@ static void finish(struct peer *p)
 	const bool half_close = fuzz_pick(2);
 	bool closed = false;
 
-	while (p->want.from < p->want.len || p->out.from < p->out.len || (half_close && !closed)) {
+	while (!p->failed && (p->want.from < p->want.len || p->out.from < p->out.len ||
+			      (half_close && !closed))) {
 		const bool more = p->out.from < p->out.len;
 		struct pollfd ready = {.fd = p->fd,
 				       .events = (short)(POLLIN | (more ? POLLOUT : 0))};
@@ -440,7 +474,7 @@ static void finish(struct peer *p)
 		if (p->want.from < p->want.len)
 			read_some(p, 1 << 16);
 	}
-	if (half_close) {
+	if (half_close && !p->failed) {
 		struct pollfd ready = {.fd = p->fd, .events = POLLIN};
 		char byte;
 
@@ -457,10 +491,10 @@ struct world {
 	struct proxy *proxy;
 };
 
-static void open_world(struct world *w)
+static void open_world(struct world *w, unsigned threads, uint64_t memory)
 {
 	const struct gn_kv_server_opts server = {.threads = 2, .memory = 256u << 20};
-	struct proxy_opts opts = {.threads = 2, .memory = 256u << 20, .timeout_ms = 60000};
+	struct proxy_opts opts = {.threads = threads, .memory = memory, .timeout_ms = 60000};
 	char addr[64];
 
 	snprintf(addr, sizeof(addr), "shm:fuzz-px-conn-%d", getpid());
@@ -511,44 +545,95 @@ static void close_peer(struct peer *p)
 	free(p->want.at);
 }
 
+/* It asks for far more than it takes: the proxy has to keep that. */
+static void make_deaf(struct peer *p)
+{
+	const size_t len = 20000;
+
+	p->deaf = true;
+	p->reads = false;
+	put_text(&p->out, "set %s 0 0 %zu\r\n", p->keys[0], len);
+	model_set(&p->values[0], send_value(p, len), len, 0);
+	put_text(&p->want, "STORED\r\n");
+	for (unsigned i = 0; i < PX_WINDOW; i++) {
+		put_text(&p->out, "get %s\r\n", p->keys[0]);
+		want_value(p, 0);
+		put_text(&p->want, "END\r\n");
+	}
+}
+
+struct totals {
+	uint64_t commands, bytes, failed;
+};
+
+static void episode(const struct world *w, unsigned n, bool may_fail, struct totals *totals)
+{
+	static struct peer peers[MANY_CONNS];
+	bool more = true;
+
+	for (unsigned i = 0; i < n; i++) {
+		open_peer(w, &peers[i]);
+		peers[i].may_fail = may_fail;
+		if (may_fail && fuzz_pick(2))
+			make_deaf(&peers[i]);
+	}
+	while (more) {
+		more = false;
+		for (unsigned i = 0; i < n; i++) {
+			move(&peers[i]);
+			more |= peers[i].commands < COMMANDS;
+		}
+	}
+	for (unsigned i = 0; i < n; i++) {
+		finish(&peers[i]);
+		totals->commands += peers[i].commands;
+		totals->bytes += peers[i].compared;
+		totals->failed += peers[i].failed;
+		close_peer(&peers[i]);
+	}
+}
+
+static void tell(const struct totals *totals)
+{
+	print_message("# %llu commands, %llu bytes of answers compared, %llu connections failed\n",
+		      (unsigned long long)totals->commands, (unsigned long long)totals->bytes,
+		      (unsigned long long)totals->failed);
+	assert_true(totals->bytes);
+}
+
 static void test_blocked_output(void **state)
 {
 	const uint64_t end_ns = fuzz_begin();
-	uint64_t commands = 0, bytes = 0;
+	struct totals totals = {0};
 	struct world w = {0};
 
 	(void)state;
-	open_world(&w);
-	while (gn_now_ns() < end_ns) {
-		struct peer peers[CONNS];
-		bool more = true;
-
-		for (unsigned i = 0; i < CONNS; i++)
-			open_peer(&w, &peers[i]);
-		while (more) {
-			more = false;
-			for (unsigned i = 0; i < CONNS; i++) {
-				move(&peers[i]);
-				more |= peers[i].commands < COMMANDS;
-			}
-		}
-		for (unsigned i = 0; i < CONNS; i++) {
-			finish(&peers[i]);
-			commands += peers[i].commands;
-			bytes += peers[i].compared;
-			close_peer(&peers[i]);
-		}
-	}
-	print_message("# %llu commands, %llu bytes of answers compared\n",
-		      (unsigned long long)commands, (unsigned long long)bytes);
-	assert_true(commands);
+	open_world(&w, 2, 256u << 20);
+	while (gn_now_ns() < end_ns)
+		episode(&w, CONNS, false, &totals);
 	close_world(&w);
+	tell(&totals);
+}
+
+static void test_short_memory(void **state)
+{
+	const uint64_t end_ns = fuzz_begin();
+	struct totals totals = {0};
+	struct world w = {0};
+
+	(void)state;
+	open_world(&w, 1, PROXY_MEMORY_MIN);
+	while (gn_now_ns() < end_ns)
+		episode(&w, MANY_CONNS / 2 + fuzz_pick(MANY_CONNS / 2 + 1), true, &totals);
+	close_world(&w); /* its thread asserts that it holds nothing */
+	tell(&totals);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_blocked_output),
+		cmocka_unit_test(test_short_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
