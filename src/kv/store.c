@@ -64,7 +64,7 @@ static int make(struct gn_kv_store *s, const struct kv_store_opts *opts)
 	if (o->max_value && o->max_value < s->max_value)
 		s->max_value = o->max_value;
 	s->seed = o->seed ? o->seed : gn_random();
-	s->cas = s->seed >> 8; /* a version of another store is hardly one of this */
+	s->version = gn_random() >> (64 - KV_VERSION_BITS + 1);
 	s->start_ns = gn_now_ns();
 	rc = kv_log_make(s);
 	if (!rc)

@@ -40,7 +40,8 @@ struct gn_kv_store {
 	struct gn_mem *mem;	  /* what base is in, then */
 	uint32_t first_place;	  /* … and the heap begins there */
 
-	uint64_t seed, cas;
+	uint64_t seed;	  /* of the hash: nothing that clients see may derive from it */
+	uint64_t version; /* of the item that was stored last */
 	uint32_t max_value;
 	uint64_t start_ns;
 	uint32_t now_s;	     /* since then, from 1 */
@@ -51,6 +52,20 @@ struct gn_kv_store {
 static inline struct kv_item *kv_at(const struct gn_kv_store *s, uint32_t place)
 {
 	return (struct kv_item *)(s->base + (uint64_t)place * KV_UNIT);
+}
+
+/*
+ * Versions are below 2^53, so that clients may keep them in a double, and 0 is none. They begin
+ * anywhere in the lower half, by a number drawn for them alone, so a version of a store that was
+ * there before is hardly one of this, and the first 2^52 are all different.
+ */
+#define KV_VERSION_BITS 53u
+
+static inline uint64_t kv_next_version(struct gn_kv_store *s)
+{
+	s->version = (s->version + 1) & ((1ull << KV_VERSION_BITS) - 1);
+	s->version += !s->version;
+	return s->version;
 }
 
 /* store.c */
