@@ -73,8 +73,6 @@ struct kv_store_opts {
 	struct gn_kv_store_opts open;
 	struct gn_fabric *fabric; /* for a store that is read by clients; NULL: it is not */
 };
-/* The largest value that a store with so much memory takes. */
-uint32_t kv_max_value(uint64_t memory, bool bypass);
 int kv_store_make(const struct kv_store_opts *opts, struct gn_kv_store **out);
 /* Look at the clock, and do what is due. */
 void kv_tick(struct gn_kv_store *store);

@@ -16,10 +16,13 @@
 #define KEYS_MAX 150000u
 #define MIB	 (1ull << 20)
 
-enum pattern { CHURN, GROWING, SHRINKING, MIXED, DELETES, NUMBERS, APPENDS, PATTERNS };
+enum pattern { CHURN, GROWING, SHRINKING, MIXED, DELETES, NUMBERS, APPENDS, PATTERNS, STEADY };
 
-static const char *const pattern_names[PATTERNS] = {"churn",   "growing", "shrinking", "mixed",
-						    "deletes", "numbers", "appends"};
+static const char *const pattern_names[] = {
+	[CHURN] = "churn",     [GROWING] = "growing", [SHRINKING] = "shrinking",
+	[MIXED] = "mixed",     [DELETES] = "deletes", [NUMBERS] = "numbers",
+	[APPENDS] = "appends", [STEADY] = "steady",
+};
 
 struct load {
 	enum pattern pattern;
@@ -246,6 +249,9 @@ static void step(struct run *r)
 	case NUMBERS:
 		count_key(r, key);
 		break;
+	case STEADY:
+		set_key(r, key, 10 + pick(r, 2000));
+		break;
 	default:
 		append_key(r, key);
 	}
@@ -295,22 +301,24 @@ static void check_all(struct run *r)
 /* About twice as many as fit. */
 static unsigned keys_of(const struct run *r)
 {
-	static const uint32_t usual[PATTERNS] = {
-		[CHURN] = 24,	[GROWING] = 400, [SHRINKING] = 400, [MIXED] = 2000,
-		[DELETES] = 80, [NUMBERS] = 24,	 [APPENDS] = 1200};
-	const uint32_t scale = r->load->pattern == MIXED || r->load->pattern == NUMBERS ? 1 :
-											  r->scale;
-	const uint64_t n = (uint64_t)((double)r->load->memory * r->load->fill * 2) /
-			   (usual[r->load->pattern] * scale + 24);
+	static const uint32_t usual[] = {
+		[STEADY] = 1000, [CHURN] = 24,	 [GROWING] = 400, [SHRINKING] = 400,
+		[MIXED] = 2000,	 [DELETES] = 80, [NUMBERS] = 24,  [APPENDS] = 1200};
+	const enum pattern p = r->load->pattern;
+	const uint32_t scale = p == MIXED || p == NUMBERS || p == STEADY ? 1 : r->scale;
+	const uint64_t n =
+		(uint64_t)((double)r->load->memory * r->load->fill * 2) / (usual[p] * scale + 24);
 
 	return n > KEYS_MAX ? KEYS_MAX : (unsigned)n;
 }
 
-static void run_load(const struct load *load, struct gn_fabric *fabric)
+/* Returns how many bytes compaction moved for each that was stored. */
+static double run_load(const struct load *load, struct gn_fabric *fabric)
 {
 	const struct kv_store_opts opts = {.open = {.memory = load->memory, .seed = load->seed + 1},
 					   .fabric = load->bypass ? fabric : NULL};
 	struct run *r = calloc(1, sizeof(*r));
+	double moved;
 
 	assert_non_null(r);
 	r->load = load;
@@ -323,16 +331,17 @@ static void run_load(const struct load *load, struct gn_fabric *fabric)
 		step(r);
 	check_all(r);
 	assert_true(r->s->stats.item_bytes <= load->memory);
+	moved = (double)r->s->stats.moved / (double)(r->stored + 1);
 	if (load->fill < 0.81)
 		assert_int_equal(r->evictions, 0);
 	print_message("# %-9s %6.2f MiB, fill %.2f: %u ops, stored %.1f of it, moved %.2f times, "
 		      "%llu evictions with %.1f %% garbage at most, %.1f KiB looked at at most\n",
 		      pattern_names[load->pattern], (double)load->memory / MIB, load->fill,
-		      load->ops, (double)r->stored / (double)load->memory,
-		      (double)r->s->stats.moved / (double)(r->stored + 1),
+		      load->ops, (double)r->stored / (double)load->memory, moved,
 		      (unsigned long long)r->evictions, r->worst, (double)r->work / 1024);
 	gn_kv_store_destroy(r->s);
 	free(r);
+	return moved;
 }
 
 /* ---- tests ---- */
@@ -420,6 +429,25 @@ static void test_too_much(void **state)
 	for (unsigned i = 0; i < 4; i++)
 		run_all(MIB + unit_next(&rng) % (20 * MIB), 0.85 + 0.05 * (unit_next(&rng) % 10),
 			seed + i, NULL);
+}
+
+/* What compaction costs, when values of 10 to 2000 bytes come and go. */
+static void test_amplification(void **state)
+{
+	static const struct {
+		double fill, most;
+	} at[] = {{0.5, 0.35}, {0.7, 1.1}, {0.85, 3.0}};
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		const struct load load = {.pattern = STEADY,
+					  .memory = 8 * MIB,
+					  .seed = i,
+					  .fill = at[i].fill,
+					  .ops = 60000};
+
+		assert_true(run_load(&load, NULL) <= at[i].most);
+	}
 }
 
 /*
@@ -552,11 +580,9 @@ static void test_bins(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_half_churn),
-		cmocka_unit_test(test_fits),
-		cmocka_unit_test(test_too_much),
-		cmocka_unit_test(test_bypass),
-		SIM_TEST(test_expiry),
+		cmocka_unit_test(test_half_churn), cmocka_unit_test(test_fits),
+		cmocka_unit_test(test_too_much),   cmocka_unit_test(test_amplification),
+		cmocka_unit_test(test_bypass),	   SIM_TEST(test_expiry),
 		cmocka_unit_test(test_bins),
 	};
 
