@@ -32,7 +32,8 @@ static const char help[] =
 	"  --threads N      1 to 256 (1)\n"
 	"  --memory N       for keys, values and index, of all threads; K, M and G are\n"
 	"                   understood (64M for each thread)\n"
-	"  --max-value N    bytes of a value, to 1M (what memory allows, to 1M)\n"
+	"  --max-value N    bytes of a value, to 1M and to a quarter of a thread's memory, or\n"
+	"                   a sixteenth with --mode bypass (that)\n"
 	"  --mode M         call: clients call for everything; bypass: they find values in\n"
 	"                   this server's memory, without it, and call for the rest (call)\n"
 	"  --max-clients N  connections at once: a client has one to each thread (1024 for each)\n"
@@ -139,9 +140,45 @@ static int parse_option(int option, struct request *r)
 	}
 }
 
+static uint64_t value_part(const struct gn_kv_server_opts *o)
+{
+	return o->bypass ? GN_KV_VALUE_PART_BYPASS : GN_KV_VALUE_PART;
+}
+
+/* Bytes of the largest value that fits. */
+static uint64_t value_most(const struct gn_kv_server_opts *o)
+{
+	const uint64_t most = o->memory / o->threads / value_part(o);
+
+	return most < GN_KV_VALUE_MAX ? most : GN_KV_VALUE_MAX;
+}
+
+static int check_value(const struct gn_kv_server_opts *o)
+{
+	if (o->max_value <= value_most(o))
+		return 0;
+	return cmd_usage_error("--max-value %u needs --memory %" PRIu64 " with %u thread%s; with "
+			       "%" PRIu64 " it is at most %" PRIu64,
+			       o->max_value, value_part(o) * o->max_value * o->threads, o->threads,
+			       o->threads > 1 ? "s" : "", o->memory, value_most(o));
+}
+
+/* Where less than the usual fits, and nobody asked for that. */
+static void tell_value(const struct gn_kv_server_opts *o)
+{
+	if (o->max_value || value_most(o) == GN_KV_VALUE_MAX)
+		return;
+	fprintf(stderr,
+		"gannet: values have at most %" PRIu64 " bytes: for %u, give --memory %" PRIu64
+		"M%s\n",
+		value_most(o), GN_KV_VALUE_MAX, value_part(o) * GN_KV_VALUE_MAX * o->threads >> 20,
+		o->threads > 1 ? ", or fewer --threads" : "");
+}
+
 static int check(struct request *r)
 {
 	struct gn_kv_server_opts *o = &r->opts;
+	int status;
 
 	if (!r->addr)
 		return cmd_usage_error("kv serve needs --listen shm:NAME or verbs:HOST:PORT");
@@ -153,7 +190,8 @@ static int check(struct request *r)
 				       "thread%s, not %" PRIu64 " bytes for all",
 				       GN_KV_MEMORY_MIN >> 10, GN_KV_MEMORY_MAX >> 30, o->threads,
 				       o->threads > 1 ? "s" : "", o->memory);
-	return rpc_check_addr(r->addr, "kv serve");
+	status = check_value(o);
+	return status ? status : rpc_check_addr(r->addr, "kv serve");
 }
 
 static int parse(int argc, char **argv, struct request *r, int *status)
@@ -298,6 +336,7 @@ static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 
 	if (start(r, fabric, &server))
 		return EXIT_FAILURE;
+	tell_value(&r->opts);
 	printf("serving at %s with %u thread%s and %.1f MiB%s; Ctrl-C ends\n", r->addr,
 	       r->opts.threads, r->opts.threads > 1 ? "s" : "", (double)r->opts.memory / MIB,
 	       r->opts.bypass ? ", which clients read" : "");

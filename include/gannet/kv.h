@@ -23,11 +23,14 @@ extern "C" {
 #endif
 
 #define GN_KV_KEY_MAX	  250u
-#define GN_KV_VALUE_MAX	  (1u << 20) /* less where memory is small: see gn_kv_limits() */
+#define GN_KV_VALUE_MAX	  (1u << 20)
 #define GN_KV_THREADS_MAX 256u
 #define GN_KV_MEMORY_MIN  (256u << 10) /* of a partition */
 #define GN_KV_MEMORY_MAX  (16ull << 30)
-#define GN_KV_GATHER_MAX  1024u /* operations in a message */
+/* A value takes at most this part of its partition's memory: a quarter; with bypass a sixteenth. */
+#define GN_KV_VALUE_PART	4u
+#define GN_KV_VALUE_PART_BYPASS 16u
+#define GN_KV_GATHER_MAX	1024u /* operations in a message */
 
 enum gn_kv_status {
 	GN_KV_OK,
@@ -125,7 +128,7 @@ struct gn_kv_store;
 
 struct gn_kv_store_opts {
 	uint64_t memory;    /* bytes, for values, keys and index; 0: 64 MiB */
-	uint32_t max_value; /* 0: GN_KV_VALUE_MAX, or what memory allows */
+	uint32_t max_value; /* 0: GN_KV_VALUE_MAX, or what memory allows; more is -EINVAL */
 	uint64_t seed;	    /* of its hash; 0: drawn */
 };
 
@@ -145,9 +148,9 @@ struct gn_kv_stats {
 		numbers; /* done; hits and misses of GET */
 	uint64_t cas_ok, cas_bad;
 	uint64_t evicted_bucket; /* the least recently used of a bucket */
-	uint64_t evicted_log;	 /* not used since memory was last tidied */
+	uint64_t evicted_log;	 /* of memory that was written longest ago */
 	uint64_t expired, flushes;
-	uint64_t moved;	 /* bytes, to tidy memory */
+	uint64_t moved;	 /* bytes, by compaction */
 	uint64_t splits; /* of buckets; bypass: how often the table grew */
 	uint64_t kicks;	 /* bypass: entries that made room for others */
 	uint64_t no_memory;
@@ -163,7 +166,7 @@ struct gn_kv_server;
 struct gn_kv_server_opts {
 	unsigned threads;	       /* partitions; 0: 1 */
 	uint64_t memory;	       /* of all; 0: 64 MiB for each */
-	uint32_t max_value;	       /* 0: GN_KV_VALUE_MAX, or what memory allows */
+	uint32_t max_value;	       /* as of a store, for each partition */
 	bool bypass;		       /* clients may find values by themselves */
 	struct gn_rpc_server_opts rpc; /* threads: see above; GN_RPC_POLLED with one only */
 };

@@ -35,7 +35,7 @@ void kv_compact_begin(struct gn_kv_store *s);
 void kv_compact_some(struct gn_kv_store *s, uint64_t bytes);
 /* End a pass as it is: its gap becomes garbage. */
 void kv_compact_abort(struct gn_kv_store *s);
-/* Make a gap of so many bytes at least, at once; there must be no other. False: there is no room. */
+/* Make a gap of so many bytes at least, at once, while there is no other. False: no room. */
 bool kv_compact_now(struct gn_kv_store *s, uint32_t bytes);
 
 #endif

@@ -158,13 +158,6 @@ static void close_gaps(struct gn_kv_store *s, uint32_t from, uint32_t to)
 		close_gap(s, &log->next);
 }
 
-/* A pass may be anywhere in what it has not looked at: it must not be there. */
-static void keep_off(struct gn_kv_store *s, uint32_t from, uint32_t to)
-{
-	if (s->log.pass.running && s->log.pass.begin < to && s->log.pass.end > from)
-		kv_compact_abort(s);
-}
-
 /* These are of the heap no more: what lives there is appended to the rest, or is evicted. */
 static void evacuate(struct gn_kv_store *s, uint32_t from, uint32_t to)
 {
@@ -205,11 +198,21 @@ static bool may_cut(const struct gn_kv_store *s, uint32_t units)
 	return left >= (uint64_t)units * KV_UNIT + s->stats.memory * HEAP_LEAST_PCT / 100;
 }
 
+/* Of a region that begins with an item not behind place. */
+static uint32_t last_start(const struct kv_log *log, uint32_t place)
+{
+	uint32_t n = place >> log->region_shift;
+
+	while (kv_region_start(log, n) > place)
+		n--;
+	return kv_region_start(log, n);
+}
+
 bool kv_log_cut_top(struct gn_kv_store *s, uint32_t units)
 {
 	struct kv_log *log = &s->log;
 	const uint32_t old = log->hi, new = old - units;
-	uint32_t n, at;
+	uint32_t at;
 
 	if (!may_cut(s, units))
 		return false;
@@ -218,10 +221,11 @@ bool kv_log_cut_top(struct gn_kv_store *s, uint32_t units)
 		return true;
 	}
 	/* The first item that lies beyond the new end, or across it. */
-	for (n = new >> log->region_shift; kv_region_start(log, n) > new; n--)
-		;
-	at = kv_region_start(log, n);
-	keep_off(s, at, old);
+	at = last_start(log, new);
+	if (log->pass.running && log->pass.end > at) {
+		kv_compact_abort(s);
+		at = last_start(log, new); /* the accounts of its regions are right again */
+	}
 	while (at < new &&after(s, at) <= new)
 		at = after(s, at);
 	close_gaps(s, at, old);
@@ -241,7 +245,8 @@ bool kv_log_cut_bottom(struct gn_kv_store *s, uint32_t units)
 	if (!may_cut(s, units))
 		return false;
 	for (; at < new; at = after(s, at)) {
-		keep_off(s, at, at + 1);
+		if (log->pass.running && at == log->pass.begin)
+			kv_compact_abort(s);
 		if (at == log->active.at && log->active.end > new) {
 			kv_heap_fill(s, at, new);
 			log->active.at = new; /* the rest of it stays, and may be large */

@@ -54,6 +54,17 @@ static bool make_room(struct reply *r, uint64_t bytes)
 	return (uint64_t)(r->end - r->at) >= bytes;
 }
 
+/* Clients choose the partition by a hash whose seed they are told. The index has another. */
+static bool is_ours(const struct gn_kv_server *server, const struct kv_part *part,
+		    const struct gn_kv_op *op)
+{
+	if (server->n_parts == 1)
+		return true;
+	return part->number ==
+	       kv_partition(server->bypass ? op->hash : kv_hash(op->key, op->key_len, server->seed),
+			    server->n_parts);
+}
+
 /* Done only if there is room for what may come of it: else this is all, and false. */
 static bool do_one(const struct gn_kv_server *server, struct reply *r, struct gn_kv_op *op)
 {
@@ -66,7 +77,7 @@ static bool do_one(const struct gn_kv_server *server, struct reply *r, struct gn
 	if (!r->left || !make_room(r, KV_TELL_MAX + kv_round(value)))
 		return false;
 	r->left--;
-	if (kv_partition(op->hash, server->n_parts) != r->part->number)
+	if (!is_ours(server, r->part, op))
 		op->status = KV_ELSEWHERE;
 	else
 		item = kv_execute(store, op);
@@ -205,7 +216,7 @@ static int make_parts(struct gn_kv_server *server, struct gn_fabric *fabric,
 	const struct kv_store_opts opts = {
 		.open = {.memory = o->memory / server->n_parts,
 			 .max_value = o->max_value,
-			 .seed = server->seed},
+			 .seed = o->bypass ? server->seed : 0},
 		.fabric = o->bypass ? fabric : NULL,
 	};
 	int rc = 0;

@@ -14,9 +14,9 @@
 #define OPERATION_NS 160u
 
 /* With less than a few of the largest values in it, a store would be of no use for others. */
-uint32_t kv_max_value(uint64_t memory, bool bypass)
+static uint32_t max_value(uint64_t memory, bool bypass)
 {
-	const uint64_t most = memory / (bypass ? VALUE_SHARE_BYPASS : VALUE_SHARE);
+	const uint64_t most = memory / (bypass ? GN_KV_VALUE_PART_BYPASS : GN_KV_VALUE_PART);
 
 	return most < GN_KV_VALUE_MAX ? (uint32_t)most : GN_KV_VALUE_MAX;
 }
@@ -60,11 +60,13 @@ static int make(struct gn_kv_store *s, const struct kv_store_opts *opts)
 
 	s->stats.memory = memory;
 	s->stats.partitions = 1;
-	s->max_value = kv_max_value(memory, opts->fabric);
-	if (o->max_value && o->max_value < s->max_value)
+	s->max_value = max_value(memory, opts->fabric);
+	if (o->max_value > s->max_value)
+		return -EINVAL;
+	if (o->max_value)
 		s->max_value = o->max_value;
 	s->seed = o->seed ? o->seed : gn_random();
-	s->cas = s->seed >> 8; /* a version of another store is hardly one of this */
+	s->version = gn_random() >> (64 - KV_VERSION_BITS + 1);
 	s->start_ns = gn_now_ns();
 	rc = kv_log_make(s);
 	if (!rc)

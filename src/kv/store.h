@@ -40,7 +40,8 @@ struct gn_kv_store {
 	struct gn_mem *mem;	  /* what base is in, then */
 	uint32_t first_place;	  /* … and the heap begins there */
 
-	uint64_t seed, cas;
+	uint64_t seed;	  /* of the hash: nothing that clients see may derive from it */
+	uint64_t version; /* of the item that was stored last */
 	uint32_t max_value;
 	uint64_t start_ns;
 	uint32_t now_s;	     /* since then, from 1 */
@@ -53,13 +54,25 @@ static inline struct kv_item *kv_at(const struct gn_kv_store *s, uint32_t place)
 	return (struct kv_item *)(s->base + (uint64_t)place * KV_UNIT);
 }
 
+/*
+ * Versions are below 2^53, so that clients may keep them in a double, and 0 is none. They begin
+ * anywhere in the lower half, by a number drawn for them alone, so a version of a store that was
+ * there before is hardly one of this, and the first 2^52 are all different.
+ */
+#define KV_VERSION_BITS 53u
+
+static inline uint64_t kv_next_version(struct gn_kv_store *s)
+{
+	s->version = (s->version + 1) & ((1ull << KV_VERSION_BITS) - 1);
+	s->version += !s->version;
+	return s->version;
+}
+
 /* store.c */
 struct kv_store_opts {
 	struct gn_kv_store_opts open;
 	struct gn_fabric *fabric; /* for a store that is read by clients; NULL: it is not */
 };
-/* The largest value that a store with so much memory takes. */
-uint32_t kv_max_value(uint64_t memory, bool bypass);
 int kv_store_make(const struct kv_store_opts *opts, struct gn_kv_store **out);
 /* Look at the clock, and do what is due. */
 void kv_tick(struct gn_kv_store *store);

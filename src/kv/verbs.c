@@ -84,7 +84,7 @@ static uint64_t version(struct gn_kv_store *s, const struct gn_kv_op *op)
 {
 	if (op->how & GN_KV_SET_CAS)
 		return op->new_cas;
-	return mutant("kv-version-again", op->hash) ? s->cas : ++s->cas;
+	return mutant("kv-version-again", op->hash) ? s->version : kv_next_version(s);
 }
 
 /* ---- storing ---- */

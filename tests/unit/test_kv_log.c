@@ -16,10 +16,13 @@
 #define KEYS_MAX 150000u
 #define MIB	 (1ull << 20)
 
-enum pattern { CHURN, GROWING, SHRINKING, MIXED, DELETES, NUMBERS, APPENDS, PATTERNS };
+enum pattern { CHURN, GROWING, SHRINKING, MIXED, DELETES, NUMBERS, APPENDS, PATTERNS, STEADY };
 
-static const char *const pattern_names[PATTERNS] = {"churn",   "growing", "shrinking", "mixed",
-						    "deletes", "numbers", "appends"};
+static const char *const pattern_names[] = {
+	[CHURN] = "churn",     [GROWING] = "growing", [SHRINKING] = "shrinking",
+	[MIXED] = "mixed",     [DELETES] = "deletes", [NUMBERS] = "numbers",
+	[APPENDS] = "appends", [STEADY] = "steady",
+};
 
 struct load {
 	enum pattern pattern;
@@ -246,6 +249,9 @@ static void step(struct run *r)
 	case NUMBERS:
 		count_key(r, key);
 		break;
+	case STEADY:
+		set_key(r, key, 10 + pick(r, 2000));
+		break;
 	default:
 		append_key(r, key);
 	}
@@ -295,22 +301,24 @@ static void check_all(struct run *r)
 /* About twice as many as fit. */
 static unsigned keys_of(const struct run *r)
 {
-	static const uint32_t usual[PATTERNS] = {
-		[CHURN] = 24,	[GROWING] = 400, [SHRINKING] = 400, [MIXED] = 2000,
-		[DELETES] = 80, [NUMBERS] = 24,	 [APPENDS] = 1200};
-	const uint32_t scale = r->load->pattern == MIXED || r->load->pattern == NUMBERS ? 1 :
-											  r->scale;
-	const uint64_t n = (uint64_t)((double)r->load->memory * r->load->fill * 2) /
-			   (usual[r->load->pattern] * scale + 24);
+	static const uint32_t usual[] = {
+		[STEADY] = 1000, [CHURN] = 24,	 [GROWING] = 400, [SHRINKING] = 400,
+		[MIXED] = 2000,	 [DELETES] = 80, [NUMBERS] = 24,  [APPENDS] = 1200};
+	const enum pattern p = r->load->pattern;
+	const uint32_t scale = p == MIXED || p == NUMBERS || p == STEADY ? 1 : r->scale;
+	const uint64_t n =
+		(uint64_t)((double)r->load->memory * r->load->fill * 2) / (usual[p] * scale + 24);
 
 	return n > KEYS_MAX ? KEYS_MAX : (unsigned)n;
 }
 
-static void run_load(const struct load *load, struct gn_fabric *fabric)
+/* Returns how many bytes compaction moved for each that was stored. */
+static double run_load(const struct load *load, struct gn_fabric *fabric)
 {
 	const struct kv_store_opts opts = {.open = {.memory = load->memory, .seed = load->seed + 1},
 					   .fabric = load->bypass ? fabric : NULL};
 	struct run *r = calloc(1, sizeof(*r));
+	double moved;
 
 	assert_non_null(r);
 	r->load = load;
@@ -323,16 +331,17 @@ static void run_load(const struct load *load, struct gn_fabric *fabric)
 		step(r);
 	check_all(r);
 	assert_true(r->s->stats.item_bytes <= load->memory);
+	moved = (double)r->s->stats.moved / (double)(r->stored + 1);
 	if (load->fill < 0.81)
 		assert_int_equal(r->evictions, 0);
 	print_message("# %-9s %6.2f MiB, fill %.2f: %u ops, stored %.1f of it, moved %.2f times, "
 		      "%llu evictions with %.1f %% garbage at most, %.1f KiB looked at at most\n",
 		      pattern_names[load->pattern], (double)load->memory / MIB, load->fill,
-		      load->ops, (double)r->stored / (double)load->memory,
-		      (double)r->s->stats.moved / (double)(r->stored + 1),
+		      load->ops, (double)r->stored / (double)load->memory, moved,
 		      (unsigned long long)r->evictions, r->worst, (double)r->work / 1024);
 	gn_kv_store_destroy(r->s);
 	free(r);
+	return moved;
 }
 
 /* ---- tests ---- */
@@ -422,12 +431,159 @@ static void test_too_much(void **state)
 			seed + i, NULL);
 }
 
+/* What compaction costs, when values of 10 to 2000 bytes come and go. */
+static void test_amplification(void **state)
+{
+	static const struct {
+		double fill, most;
+	} at[] = {{0.5, 0.35}, {0.7, 1.1}, {0.85, 3.0}};
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		const struct load load = {.pattern = STEADY,
+					  .memory = 8 * MIB,
+					  .seed = i,
+					  .fill = at[i].fill,
+					  .ops = 60000};
+
+		assert_true(run_load(&load, NULL) <= at[i].most);
+	}
+}
+
+/*
+ * Where clients read, the table and a place for the largest item take their share; and items must be
+ * so large that the table, which may not be able to grow, has an entry for each.
+ */
+static void test_bypass(void **state)
+{
+	static const enum pattern fit[] = {GROWING, SHRINKING, MIXED, APPENDS};
+	static const uint64_t memory[] = {MIB, 4 * MIB, 16 * MIB};
+	const uint64_t seed = unit_seed();
+	struct gn_fabric *fabric;
+
+	(void)state;
+	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		struct load load = {.memory = memory[i], .seed = seed + i, .bypass = true};
+
+		load.fill = 0.55;
+		load.ops = 6000;
+		for (unsigned k = 0; k < 4; k++) {
+			load.pattern = fit[k];
+			run_load(&load, fabric);
+		}
+		load.fill = 0.9 + 0.2 * i;
+		for (unsigned k = 2; k < 4; k++) {
+			load.pattern = fit[k];
+			run_load(&load, fabric);
+		}
+	}
+	assert_int_equal(gn_fabric_close(fabric), 0);
+}
+
+/* ---- items that expire, and that nobody asks for any more ---- */
+
+#define SECOND_US  1000000u
+#define SECONDS	   60u
+#define TTL_MOST_S 20u
+
+/* A third of the memory is for items that stay, and a third for those that live ten seconds. */
+static int expire_in(uint64_t memory, uint64_t *rng)
+{
+	const struct gn_kv_store_opts opts = {.memory = memory, .seed = 3};
+	const uint32_t stay = (uint32_t)(memory * 35 / 100 / cost(100));
+	const uint32_t each_s = (uint32_t)(memory * 33 / 100 / cost(108) / (TTL_MOST_S / 2));
+	struct gn_kv_store *s;
+	uint32_t key = 0;
+
+	EXPECT(gn_kv_store_create(&opts, &s) == 0);
+	for (unsigned second = 0; second < SECONDS; second++) {
+		for (uint32_t i = 0; i < (second ? each_s : stay); i++, key++) {
+			struct gn_kv_op op = {.verb = GN_KV_SET,
+					      .key = &key,
+					      .key_len = sizeof(key),
+					      .value = value,
+					      .value_len = 100};
+
+			if (second)
+				op.ttl_s = 1 + unit_next(rng) % TTL_MOST_S;
+			gn_kv_store_do(s, &op, 1);
+			EXPECT(op.status == GN_KV_OK);
+		}
+		gn_sleep_us(SECOND_US);
+	}
+	print_message("# %llu MiB: %u stay, %u a second expire, %llu evicted, %llu expired\n",
+		      (unsigned long long)(memory / MIB), stay, each_s,
+		      (unsigned long long)(s->stats.evicted_bucket + s->stats.evicted_log),
+		      (unsigned long long)s->stats.expired);
+	for (key = 0; key < stay; key++)
+		EXPECT(kv_find(s, kv_hash(&key, sizeof(key), s->seed), &key, sizeof(key)));
+	EXPECT(s->stats.evicted_bucket + s->stats.evicted_log == 0);
+	EXPECT(s->stats.expired > each_s);
+	gn_kv_store_destroy(s);
+	return 0;
+}
+
+PROGRAM(expire)
+{
+	static const uint64_t memory[] = {MIB, 3 * MIB, 16 * MIB};
+	uint64_t rng = *(const uint64_t *)env->arg;
+
+	for (unsigned i = 0; i < 3; i++)
+		EXPECT(expire_in(memory[i], &rng) == 0);
+	return 0;
+}
+
+static void test_expiry(void **state)
+{
+	uint64_t seed = unit_seed();
+
+	(void)state;
+	sim_run_alone(expire, &seed);
+}
+
+/* Bytes by the second they expire in: what the bins say is never too much, nor late by more than one. */
+static void test_bins(void **state)
+{
+	enum { ITEMS = 400 };
+	uint64_t rng = unit_seed();
+
+	(void)state;
+	for (unsigned round = 0; round < 300; round++) {
+		const uint32_t base = unit_next(&rng) >> unit_next(&rng) % 32;
+		const uint32_t spread = 1u << unit_next(&rng) % 30;
+		struct kv_expiry e = {0};
+		uint32_t when[ITEMS];
+
+		for (unsigned i = 0; i < ITEMS; i++) {
+			when[i] = base / 2 + 1 + unit_next(&rng) % spread;
+			kv_expiry_add(&e, when[i], 8);
+		}
+		for (unsigned i = ITEMS / 2; i < ITEMS; i++) /* half of them die */
+			kv_expiry_remove(&e, when[i], 8);
+		for (unsigned t = 0; t < 50; t++) {
+			const uint32_t now = base / 2 + 1 + unit_next(&rng) % spread;
+			const uint64_t width = 1ull << e.shift;
+			uint32_t most = 0, least = 0;
+
+			for (unsigned i = 0; i < ITEMS / 2; i++) {
+				most += when[i] <= now ? 8 : 0;
+				least += when[i] + width <= now ? 8 : 0;
+			}
+			assert_in_range(kv_expiry_by(&e, now), least, most);
+		}
+		assert_true(e.shift == 0 || spread >> e.shift >= KV_EXPIRY_BINS / 4);
+		assert_true(kv_expiry_by(&e, UINT32_MAX) == ITEMS / 2 * 8);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_half_churn),
-		cmocka_unit_test(test_fits),
-		cmocka_unit_test(test_too_much),
+		cmocka_unit_test(test_half_churn), cmocka_unit_test(test_fits),
+		cmocka_unit_test(test_too_much),   cmocka_unit_test(test_amplification),
+		cmocka_unit_test(test_bypass),	   SIM_TEST(test_expiry),
+		cmocka_unit_test(test_bins),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

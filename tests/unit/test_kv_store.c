@@ -301,6 +301,8 @@ PROGRAM(batches)
 	r->m = gn_alloc(sizeof(*r->m), 0);
 	EXPECT(r->m && gn_kv_store_create(&opts, &r->store) == 0);
 	EXPECT(gn_kv_store_create(&opts, &other) == 0);
+	EXPECT(other->version != r->store->version); /* the seed has nothing to do with them */
+	other->version = r->store->version;
 	for (unsigned i = 0; i < MODEL_KEYS; i++) {
 		memcpy(r->key[i], &i, 4);
 		r->key_len[i] = 4 + i % 30;
@@ -382,6 +384,29 @@ static void test_edges(void **state)
 	gn_kv_store_destroy(s);
 	gn_kv_store_destroy(NULL);
 	free(value);
+}
+
+/* Below 2^53 whatever was stored, never 0, and none twice. */
+static void test_versions(void **state)
+{
+	enum { TIMES = 100 };
+	struct gn_kv_op op = {.verb = GN_KV_SET, .key = "k", .key_len = 1};
+	uint64_t seen[TIMES];
+	struct gn_kv_store *s;
+
+	(void)state;
+	assert_int_equal(gn_kv_store_create(NULL, &s), 0);
+	assert_true(s->version < 1ull << (KV_VERSION_BITS - 1));
+	s->version = (1ull << KV_VERSION_BITS) - TIMES / 2;
+	for (unsigned i = 0; i < TIMES; i++) {
+		gn_kv_store_do(s, &op, 1);
+		assert_int_equal(op.status, GN_KV_OK);
+		assert_in_range(op.cas, 1, (1ull << KV_VERSION_BITS) - 1);
+		seen[i] = op.cas;
+		for (unsigned k = 0; k < i; k++)
+			assert_true(seen[k] != op.cas);
+	}
+	gn_kv_store_destroy(s);
 }
 
 static void test_lru(void **state)
@@ -532,10 +557,15 @@ static void test_pairs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		SIM_TEST(test_ample),	      SIM_TEST(test_little),
-		SIM_TEST(test_batches),	      cmocka_unit_test(test_edges),
-		cmocka_unit_test(test_lru),   cmocka_unit_test(test_limit),
-		cmocka_unit_test(test_pairs), cmocka_unit_test(test_rewritten),
+		SIM_TEST(test_ample),
+		SIM_TEST(test_little),
+		SIM_TEST(test_batches),
+		cmocka_unit_test(test_edges),
+		cmocka_unit_test(test_lru),
+		cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_pairs),
+		cmocka_unit_test(test_rewritten),
+		cmocka_unit_test(test_versions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

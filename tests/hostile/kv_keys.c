@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A client of the store that chooses its keys and looks at its versions: it learns nothing of what
+ * the server keeps for itself, and cannot make the server evict others' items while memory is free.
+ */
+#include <string.h>
+
+#include "kv/client.h"
+#include "unit.h"
+
+#define LONG_US	     10000000u
+#define FLOOD	     64u
+#define LOW_BITS     14u /* of the hash that a bucket is chosen by, in a store of 64 MiB */
+#define VERSION_2_53 (1ull << 53)
+
+struct world {
+	struct gn_fabric *fabric;
+	char addr[64];
+	struct gn_kv_server *server;
+	struct gn_kv_client *client;
+};
+
+static void world_up(struct world *w, const struct gn_kv_server_opts *opts)
+{
+	snprintf(w->addr, sizeof(w->addr), "shm:hostile-kv-%llx", (unsigned long long)gn_random());
+	assert_int_equal(gn_fabric_open("shm", &w->fabric), 0);
+	assert_int_equal(gn_kv_server_create(w->fabric, w->addr, opts, &w->server), 0);
+	assert_int_equal(gn_kv_server_start(w->server), 0);
+	assert_int_equal(gn_kv_connect(w->fabric, w->addr, NULL, &w->client), 0);
+}
+
+static void world_down(struct world *w)
+{
+	assert_int_equal(gn_kv_close(w->client), 0);
+	gn_kv_server_destroy(w->server);
+	assert_int_equal(gn_fabric_close(w->fabric), 0);
+}
+
+static uint64_t set(struct world *w, const void *key, uint32_t key_len)
+{
+	struct gn_kv_op op = {
+		.verb = GN_KV_SET, .key = key, .key_len = key_len, .value = "v", .value_len = 1};
+
+	assert_int_equal(gn_kv_do(w->client, &op, 1, gn_deadline_us(LONG_US)), 0);
+	assert_int_equal(op.status, GN_KV_OK);
+	op.verb = GN_KV_GET;
+	op.how = GN_KV_DETAILS | GN_KV_NO_VALUE;
+	assert_int_equal(gn_kv_do(w->client, &op, 1, gn_deadline_us(LONG_US)), 0);
+	assert_int_equal(op.status, GN_KV_OK);
+	return op.cas;
+}
+
+static uint64_t distance(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : b - a;
+}
+
+/* No version is near the seed, or near bits of it: that is chance in 2^26 cases. */
+static void test_versions(void **state)
+{
+	static const struct gn_kv_server_opts opts[] = {
+		{.threads = 1}, {.threads = 3}, {.bypass = true}};
+
+	(void)state;
+	for (unsigned i = 0; i < 9; i++) {
+		struct world w = {.client = NULL};
+		uint64_t version;
+
+		world_up(&w, &opts[i % 3]);
+		version = set(&w, "key", 3);
+		for (unsigned shift = 0; shift < 24; shift++) {
+			assert_true(distance(version, w.client->layout.seed >> shift) > 1u << 20);
+			assert_true(distance(version, w.client->layout.epoch >> shift) > 1u << 20);
+		}
+		assert_in_range(version, 1, VERSION_2_53 - 1);
+		world_down(&w);
+	}
+}
+
+/* Keys whose hash, by all that a client is told, is alike; they have a thread each, by the same. */
+static void test_flood(void **state)
+{
+	static const struct gn_kv_server_opts opts[] = {{.threads = 1}, {.threads = 2}};
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		uint32_t keys[FLOOD], n = 0, there = 0;
+		struct world w = {.client = NULL};
+		struct gn_kv_stats stats;
+
+		world_up(&w, &opts[i]);
+		for (uint32_t key = 1; n < FLOOD; key++)
+			if (!(kv_hash(&key, sizeof(key), w.client->layout.seed) &
+			      ((1u << LOW_BITS) - 1)))
+				keys[n++] = key;
+		for (unsigned k = 0; k < FLOOD; k++)
+			set(&w, &keys[k], sizeof(keys[k]));
+		for (unsigned k = 0; k < FLOOD; k++) {
+			struct gn_kv_op op = {.verb = GN_KV_GET,
+					      .how = GN_KV_NO_VALUE,
+					      .key = &keys[k],
+					      .key_len = sizeof(keys[k])};
+
+			assert_int_equal(gn_kv_do(w.client, &op, 1, gn_deadline_us(LONG_US)), 0);
+			there += op.status == GN_KV_OK;
+		}
+		assert_int_equal(gn_kv_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)),
+				 0);
+		print_message("# %u of %u chosen keys are there, %llu were evicted\n", there, FLOOD,
+			      (unsigned long long)stats.evicted_bucket);
+		assert_int_equal(there, FLOOD);
+		assert_int_equal(stats.evicted_bucket + stats.evicted_log, 0);
+		world_down(&w);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_versions),
+		cmocka_unit_test(test_flood),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
