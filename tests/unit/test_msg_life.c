@@ -571,6 +571,44 @@ static void test_lossy(void **state)
 	}
 }
 
+/* The datagram qp breaks, again and again: it is reset, and no connection ends for that. */
+static int mended(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct stream s = {.conns = 3,
+			   .pending = 8,
+			   .max_request = 40,
+			   .max_value = 300,
+			   .n = 0,
+			   .rng = client};
+
+	const uint64_t until_ns = gn_deadline_us(40000);
+	struct gn_msg_stats stats;
+
+	s.repeats = 20;
+	EXPECT(stream_begin(&s, w, fabric) == 0);
+	while (gn_now_ns() < until_ns) {
+		s.n += 100;
+		EXPECT(stream_run(&s) == 0);
+	}
+	gn_msg_requester_stats(s.requester, &stats);
+	EXPECT(stats.resets == 2 && stats.failed == 0);
+	EXPECT(w->executed == s.n);
+	gn_msg_requester_destroy(s.requester);
+	return 0;
+}
+
+static void test_mended(void **state)
+{
+	struct world w = {.program = mended, .clients = 1, .protocol = GN_MSG_UD};
+
+	(void)state;
+	for (unsigned caps = 0; caps < 2 && !given_addr() && !THREADS_WATCHED; caps++) {
+		simulate(&w, "cx3-fdr", caps ? SIM_CAPS : 0, unit_seed(),
+			 "qp-error@3ms:n0,qp-error@3100us:n1,qp-error@14ms:n0,qp-error@25ms:n1");
+		assert_int_equal(w.stats.resets, 2);
+	}
+}
+
 /* ---- while it is seen who is there ---- */
 
 /* However that goes, whoever has less under way than it may can ask. */
@@ -820,6 +858,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_losing),	cmocka_unit_test(test_lossy),
 		cmocka_unit_test(test_changes), cmocka_unit_test(test_always_room),
 		cmocka_unit_test(test_full),	cmocka_unit_test(test_untaken),
+		cmocka_unit_test(test_mended),
 	};
 
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
