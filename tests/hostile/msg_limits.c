@@ -89,6 +89,60 @@ static void test_stuck(void **state)
 	run_where(&w, REAL);
 }
 
+/* ---- more than there may be ---- */
+
+#define CROWD  10u
+#define PLACES 4u
+
+/* Connections, requests under way and bytes: one more than allowed is refused, and says which. */
+static int beyond(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	static const enum msg_refusal why[] = {MSG_TOO_MANY_PENDING, MSG_TOO_LARGE_REQUEST,
+					       MSG_TOO_LARGE_VALUE};
+	struct msg_hello hello;
+	struct raw raw[CROWD];
+	struct honest h;
+
+	(void)client;
+	EXPECT(honest_begin(&h, w, fabric) == 0);
+	for (unsigned i = 0; i < 3; i++) {
+		EXPECT(raw_make(&raw[0], fabric) == 0);
+		hello = raw_hello(&raw[0], w->protocol);
+		hello.pending = w->opts.max_pending + (i == 0);
+		hello.request_bytes = w->opts.max_request + (i == 1);
+		hello.value_bytes = w->opts.max_value + (i == 2);
+		EXPECT(raw_greet(&raw[0], w->addr, &hello) == -ECONNREFUSED);
+		EXPECT(raw[0].welcome.refusal == why[i]);
+		raw_free(&raw[0]);
+	}
+	for (unsigned i = 0; i < CROWD; i++) {
+		const bool fits = i < PLACES - 1;
+
+		EXPECT(raw_make(&raw[i], fabric) == 0);
+		hello = raw_hello(&raw[i], w->protocol);
+		EXPECT(raw_greet(&raw[i], w->addr, &hello) == (fits ? 0 : -ECONNREFUSED));
+		EXPECT(fits || raw[i].welcome.refusal == MSG_FULL);
+		EXPECT(honest_ask(&h) == 0);
+	}
+	for (unsigned i = 0; i < CROWD; i++)
+		raw_free(&raw[i]);
+	gn_msg_requester_destroy(h.requester);
+	return 0;
+}
+
+static void test_beyond(void **state)
+{
+	struct world w = {.program = beyond,
+			  .clients = 1,
+			  .opts = {.max_conns = PLACES,
+				   .max_pending = 16,
+				   .max_request = 64,
+				   .max_value = 256}};
+
+	(void)state;
+	run_protocols(&w, REAL, BUT_READ);
+}
+
 /* ---- memory ---- */
 
 #define HUNGRY	     20u
@@ -251,9 +305,8 @@ static void test_reflected(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stuck),
-		cmocka_unit_test(test_hungry),
-		cmocka_unit_test(test_hungry_by_datagrams),
+		cmocka_unit_test(test_stuck),	  cmocka_unit_test(test_beyond),
+		cmocka_unit_test(test_hungry),	  cmocka_unit_test(test_hungry_by_datagrams),
 		cmocka_unit_test(test_reflected),
 	};
 
