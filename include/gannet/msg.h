@@ -129,7 +129,13 @@ GN_API void gn_msg_responder_destroy(struct gn_msg_responder *responder);
 /*
  * Takes connections, executes requests and answers them: how many, or 0 when there was nothing
  * until the deadline (0: only looks), or -EINTR. A requester that is gone, or that breaks the
- * rules, is forgotten, and the others never notice.
+ * rules, is forgotten, and the others never notice: no call waits for a peer, and the datagram qp,
+ * which all share, is reset when it breaks, at the cost of what was under way.
+ *
+ * The place of a requester that has disconnected is free when its farewell is at the responder's
+ * host: for whoever connects on the same host (shm) after gn_msg_disconnect() has returned, at once;
+ * across a network after the one-way trip. One that crashed is noticed when its process ends (shm),
+ * or does not answer (verbs: 2 to 8 s).
  */
 GN_API int gn_msg_respond(struct gn_msg_responder *responder, uint64_t deadline_ns);
 /* Connections that it has now. */
@@ -180,8 +186,9 @@ GN_API uint64_t gn_msg_data_bytes(const struct gn_msg_conn *conn);
 GN_API uint32_t gn_msg_pending(const struct gn_msg_conn *conn);
 
 /*
- * Ask. The bytes are copied. -EAGAIN: pending requests are under way, take some answers; -ENOTCONN
- * the connection is gone; -EMSGSIZE; -EINVAL with protocol READ. Without GN_MSG_PAPER it may stay
+ * Ask. The bytes are copied. -EAGAIN: pending requests are under way, take some answers; or (UD) the
+ * device has not yet sent what was asked from the same buffer before; -ENOTCONN: the connection is
+ * gone; -EMSGSIZE; -EINVAL with protocol READ. Without GN_MSG_PAPER it may stay
  * here until gn_msg_take() or gn_msg_flush().
  */
 GN_API int gn_msg_ask(struct gn_msg_conn *conn, const void *request, uint32_t len, uint64_t id);

@@ -12,8 +12,8 @@
 #define TORN_NAP_US 1u	 /* the rest of a message is on its way, and its first word says nothing */
 #define MANY_NAP_US 50u	 /* with more connections than a wait has room for */
 #define PROBE_NS    100000000u /* of silence */
-#define EVENTS	    256u       /* of a turn */
-#define REQUESTS    16u	       /* to connect, of a turn */
+#define EVENTS	    512u       /* of a turn */
+#define REQUESTS    64u	       /* to connect, of a turn */
 #define WORDS	    (GN_WAIT_MAX - 2)
 
 int msg_desk_open(struct msg_desk *desk, struct gn_fabric *fabric, struct gn_ctx *ctx,

@@ -151,6 +151,7 @@ int sim_qp_reset(struct gn_qp *base)
 
 	for (uint64_t at = qp->passed[SIM_DONE]; at < qp->sq.head; at++)
 		sim_device_of(qp)->wqes--;
+	sim_held_fini(qp);
 	for (unsigned i = 0; i < SIM_STAGES; i++)
 		qp->passed[i] = qp->sq.head;
 	qp->sq.tail = qp->sq.head;

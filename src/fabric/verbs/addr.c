@@ -47,7 +47,7 @@ static int split(const char *addr, char host[HOST_MAX + 1], uint16_t *port)
 	return parse_port(colon + 1, port);
 }
 
-/* One socket for both families: rdma_cm takes IPv4 requests on it too. */
+/* One listener for both families (listen.c). */
 static void any_address(uint16_t port, struct sockaddr_storage *out)
 {
 	const struct sockaddr_in6 any = {

@@ -122,6 +122,8 @@ void vrb_cm_fini(struct vrb_qp *qp)
 	vrb_chan_expect_no_more(chan, qp);
 	/* Destroying a connection's id says goodbye to the peer; once, even if that gets lost. */
 	drop_id(qp);
+	/* Until the device's qp is destroyed, another thread may take an event of it. */
+	qp->conn.state = VRB_CONN_DOWN;
 	gn_mutex_unlock(&chan->lock);
 }
 

@@ -26,11 +26,24 @@ static bool is_available(struct vrb_chan *chan, struct sockaddr_storage at)
 	return available;
 }
 
+/* At any address of IPv6 it takes IPv4 too, whatever the system does with sockets (bindv6only). */
+static void take_both(struct rdma_cm_id *id, const struct sockaddr_storage *at)
+{
+	int only = 0;
+
+	if (at->ss_family == AF_INET6 &&
+	    IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)at)->sin6_addr) &&
+	    rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only)))
+		gn_log(GN_LOG_WARN, "verbs: this listener may take IPv6 only: %s",
+		       gn_strerror(vrb_errno()));
+}
+
 static int bind_and_listen(struct vrb_chan *chan, struct rdma_cm_id *id,
 			   struct sockaddr_storage *at)
 {
 	int rc;
 
+	take_both(id, at);
 	if (!rdma_bind_addr(id, (struct sockaddr *)at) && !rdma_listen(id, BACKLOG))
 		return 0;
 	rc = vrb_errno();
