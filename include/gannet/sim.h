@@ -110,7 +110,9 @@ GN_API uint64_t gn_sim_events(const struct gn_sim *sim);
  *     ud-loss ud-dup ud-reorder ud-delay     a datagram that the node sends
  *     qp-error ack-loss late-completion late-visibility lines torn-read     a request that it posts
  *     rnr     a message that arrives at it finds no receive
+ *     late-established     a connection that it accepted: its client's messages come before that
  *     alloc register     its gn_alloc() gives NULL, its registration fails
+ *     preempt     a thread of it, between two loads of memory that peers may write
  * Of nodes, for DURATION or, without, for good; at random for 0.1 to 12.8 ms:
  *     crash       all of it is gone without a word; after DURATION what gn_sim_spawn() had started
  *                 there and had not returned starts again

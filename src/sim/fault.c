@@ -24,6 +24,7 @@ static const char *const names[SIM_FAULTS] = {
 	[SIM_LATE_VISIBILITY] = "late-visibility",
 	[SIM_LINES] = "lines",
 	[SIM_TORN_READ] = "torn-read",
+	[SIM_LATE_ESTABLISHED] = "late-established",
 	[SIM_CRASH] = "crash",
 	[SIM_PAUSE] = "pause",
 	[SIM_SLOW_NODE] = "slow-node",
@@ -32,6 +33,7 @@ static const char *const names[SIM_FAULTS] = {
 	[SIM_DRIFT] = "drift",
 	[SIM_ALLOC] = "alloc",
 	[SIM_REGISTER] = "register",
+	[SIM_PREEMPT] = "preempt",
 };
 
 const char *gn_sim_fault_name(unsigned kind)

@@ -33,6 +33,8 @@ enum sim_fault {
 	SIM_LATE_VISIBILITY, /* a WRITE is seen at its target long after it completed */
 	SIM_LINES,	     /* … line by line, in any order (without GN_CAP_INORDER_WRITE) */
 	SIM_TORN_READ,	     /* a READ is sampled over a time (without GN_CAP_READ_HEAD_FIRST) */
+	/* of one connection that a node accepted */
+	SIM_LATE_ESTABLISHED, /* what its client sends first comes before that news */
 	/* of a node */
 	SIM_CRASH,
 	SIM_PAUSE,
@@ -43,6 +45,7 @@ enum sim_fault {
 	/* of one call on a node */
 	SIM_ALLOC,
 	SIM_REGISTER,
+	SIM_PREEMPT, /* between two loads of memory that peers may write */
 	SIM_FAULTS
 };
 

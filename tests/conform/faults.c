@@ -56,6 +56,8 @@ static bool can_happen(const struct point *point, const char *kind)
 		return !(point->caps & GN_CAP_INORDER_WRITE);
 	if (!strcmp(kind, "torn-read")) /* without the promise every READ is, and no fault */
 		return point->caps & GN_CAP_READ_HEAD_FIRST;
+	if (!strcmp(kind, "preempt")) /* it is the layers above the fabric that can be */
+		return false;
 	return true;
 }
 
