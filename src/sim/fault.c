@@ -11,6 +11,8 @@
 
 #define DELAY_LEAST_PS	(1000ull * 1000) /* 1 us */
 #define DELAY_DOUBLINGS 10u
+#define LONG_LEAST_PS	(1000ull * 1000 * 1000) /* 1 ms */
+#define LONG_DOUBLINGS	12u
 
 static const char *const names[SIM_FAULTS] = {
 	[SIM_UD_LOSS] = "ud-loss",
@@ -26,6 +28,7 @@ static const char *const names[SIM_FAULTS] = {
 	[SIM_TORN_READ] = "torn-read",
 	[SIM_LATE_ESTABLISHED] = "late-established",
 	[SIM_CRASH] = "crash",
+	[SIM_KILL] = "kill",
 	[SIM_PAUSE] = "pause",
 	[SIM_SLOW_NODE] = "slow-node",
 	[SIM_SLOW_LINK] = "slow-link",
@@ -207,6 +210,13 @@ uint64_t sim_fault_span_ps(struct gn_sim *sim, uint64_t least_ps, unsigned doubl
 uint64_t sim_fault_delay_ps(struct gn_sim *sim)
 {
 	return sim_fault_span_ps(sim, DELAY_LEAST_PS, DELAY_DOUBLINGS);
+}
+
+uint64_t sim_fault_long_delay_ps(struct gn_sim *sim)
+{
+	if (sim_random_below(&sim->engine.random, SIM_LONG_ONE_IN))
+		return sim_fault_delay_ps(sim);
+	return sim_fault_span_ps(sim, LONG_LEAST_PS, LONG_DOUBLINGS);
 }
 
 /* ---- partitions ---- */

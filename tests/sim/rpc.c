@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "draw.h"
 #include "rpc.h"
 
 #define LIMIT_NS    20000000000ull
@@ -82,8 +83,7 @@ static void run(struct seeds *run)
 										scribbler_main,
 							&arg[i]};
 	}
-	seeds_simulate(run, &opts, process, opts.nodes, !strstr(w->plan.faults, "crash"),
-		       check_end);
+	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.faults), check_end);
 }
 
 /* ---- cases ---- */
