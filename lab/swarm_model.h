@@ -101,6 +101,7 @@ void plan_draw(struct swarm *s);
 void plan_print(const struct swarm *s);
 /* Whether this kind of fault may happen in this run. */
 bool plan_fault(const struct swarm *s, const char *kind);
+bool plan_ends_programs(const struct swarm *s);
 
 /* ---- memory with one remote writer (swarm_area.c) ---- */
 

@@ -39,6 +39,11 @@ bool plan_fault(const struct swarm *s, const char *kind)
 	return names(s->plan.faults, kind);
 }
 
+bool plan_ends_programs(const struct swarm *s)
+{
+	return plan_fault(s, "crash") || plan_fault(s, "kill");
+}
+
 bool swarm_faults_known(const char *list, const char **bad, size_t *bad_len)
 {
 	for (list += strspn(list, ", \t"); *list; list = next_name(list)) {
@@ -82,7 +87,8 @@ static void draw_schedule(struct rng *rng, const char *kind, char *to, size_t si
 {
 	const bool slow = !strncmp(kind, "slow-", strlen("slow-"));
 	const unsigned node = rng_below(rng, 2);
-	const uint32_t at_us = rng_below(rng, 3000), for_us = rng_range(rng, 20, 4000);
+	const uint32_t at_us = rng_below(rng, 3000), longer = rng_one_in(rng, 12) ? 500 : 1;
+	const uint32_t for_us = rng_range(rng, 20, 4000) * longer; /* up to 2 s */
 	const bool one_way = rng_one_in(rng, 2);
 	const uint32_t amount = rng_range(rng, 1, 1000);
 
@@ -99,8 +105,8 @@ static void draw_schedule(struct rng *rng, const char *kind, char *to, size_t si
 
 static void draw_faults(struct swarm *s, struct rng *rng)
 {
-	static const char *const of_nodes[] = {"crash",	    "pause", "slow-node", "slow-link",
-					       "partition", "drift", NULL};
+	static const char *const of_nodes[] = {"crash",	    "kill",	 "pause", "slow-node",
+					       "slow-link", "partition", "drift", NULL};
 	const bool none = rng_one_in(rng, 8);
 	char *text = s->plan.faults;
 	size_t len = 0;
@@ -125,7 +131,7 @@ static void draw_faults(struct swarm *s, struct rng *rng)
 
 static void set_faults(struct swarm *s)
 {
-	s->breaks = plan_fault(s, "qp-error") || plan_fault(s, "crash") ||
+	s->breaks = plan_fault(s, "qp-error") || plan_ends_programs(s) ||
 		    plan_fault(s, "partition") || plan_fault(s, "rnr");
 	s->no_memory = plan_fault(s, "alloc") || plan_fault(s, "register");
 	s->stalls = plan_fault(s, "pause") || plan_fault(s, "slow-node") || plan_fault(s, "drift");

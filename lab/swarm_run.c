@@ -92,7 +92,7 @@ static void check_end(struct swarm *s, int rc)
 {
 	if (rc)
 		fail_after(s, "the run ended with %s\n%s", gn_strerror(rc), s->log);
-	for (unsigned i = 0; i < s->plan.n_procs && !plan_fault(s, "crash"); i++) {
+	for (unsigned i = 0; i < s->plan.n_procs && !plan_ends_programs(s); i++) {
 		int status;
 
 		if (gn_sim_status(s->sim, i, &status) || status)

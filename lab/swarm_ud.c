@@ -282,7 +282,7 @@ static void check_losses(struct end *e, uint64_t now)
 	const struct swarm *s = e->s;
 
 	if (e->ud->may_lose || plan_fault(s, "ud-loss") || plan_fault(s, "ud-dup") ||
-	    plan_fault(s, "partition") || plan_fault(s, "crash"))
+	    plan_fault(s, "ud-delay") || plan_fault(s, "partition") || plan_ends_programs(s))
 		return;
 	for (uint32_t i = 0; i < e->ud->n_in; i++) {
 		const struct datagram *d = &e->ud->in[i];

@@ -110,10 +110,14 @@ GN_API uint64_t gn_sim_events(const struct gn_sim *sim);
  *     ud-loss ud-dup ud-reorder ud-delay     a datagram that the node sends
  *     qp-error ack-loss late-completion late-visibility lines torn-read     a request that it posts
  *     rnr     a message that arrives at it finds no receive
+ *     late-established     a connection that it accepted: its client's messages come before that
  *     alloc register     its gn_alloc() gives NULL, its registration fails
- * Of nodes, for DURATION or, without, for good; at random for 0.1 to 12.8 ms:
- *     crash       all of it is gone without a word; after DURATION what gn_sim_spawn() had started
- *                 there and had not returned starts again
+ *     preempt     a thread of it, between two loads of memory that peers may write
+ * Of nodes, for DURATION or, without, for good; at random for 0.1 to 12.8 ms, seldom for longer:
+ *     crash       all of it is gone without a word, and silent; after DURATION what gn_sim_spawn()
+ *                 had started there and had not returned starts again
+ *     kill        its programs end in the same way, but the node lives: peers are told, and whoever
+ *                 connects is refused
  *     pause       its threads stand still (DURATION is needed); its network card does not
  *     slow-node   work takes AMOUNT times as long (20x, 1.5x)
  *     slow-link   so do bytes on its link

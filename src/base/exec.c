@@ -8,17 +8,18 @@
 
 #include "base/bits.h"
 #include "base/exec.h"
+#include "base/preempt.h"
 #include "base/real.h"
 
 /*
  * NULL in a process. initial-exec makes the load one instruction in the shared library too; it
  * takes one pointer of the static TLS reserve if that is loaded with dlopen().
  */
-static _Thread_local const struct exec_ops *installed __attribute__((tls_model("initial-exec")));
+_Thread_local const struct exec_ops *exec_installed __attribute__((tls_model("initial-exec")));
 
 static inline const struct exec_ops *ops(void)
 {
-	return unlikely(installed) ? installed : &exec_real;
+	return unlikely(exec_installed) ? exec_installed : &exec_real;
 }
 
 const struct exec_ops *exec_current(void)
@@ -30,15 +31,15 @@ const struct exec_ops *exec_install(const struct exec_ops *next)
 {
 	const struct exec_ops *last = ops();
 
-	installed = next == &exec_real ? NULL : next;
+	exec_installed = next == &exec_real ? NULL : next;
 	return last;
 }
 
 uint64_t gn_now_ns(void)
 {
-	if (likely(!installed))
+	if (likely(!exec_installed))
 		return real_clock_ns();
-	return installed->now_ns();
+	return exec_installed->now_ns();
 }
 
 uint64_t gn_deadline_us(uint64_t us)
@@ -71,8 +72,13 @@ void gn_free(void *ptr)
 
 void gn_charge(enum gn_work kind, uint64_t n)
 {
-	if (unlikely(installed))
-		installed->charge(kind, n);
+	if (unlikely(exec_installed))
+		exec_installed->charge(kind, n);
+}
+
+void exec_preempted(void)
+{
+	exec_installed->preempt();
 }
 
 int gn_thread_start(const char *name, void (*fn)(void *arg), void *arg, struct gn_thread **out)
@@ -87,9 +93,9 @@ int gn_thread_join(struct gn_thread *thread)
 
 uint64_t gn_thread_id(void)
 {
-	if (likely(!installed))
+	if (likely(!exec_installed))
 		return real_thread_id();
-	return installed->thread_id();
+	return exec_installed->thread_id();
 }
 
 const char *gn_node_name(void)
@@ -178,7 +184,7 @@ int gn_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const 
 {
 	if (n > GN_WAIT_MAX)
 		return -EINVAL;
-	if (likely(!installed))
+	if (likely(!exec_installed))
 		return real_wait(items, n, deadline_ns, reason);
-	return installed->wait(items, n, deadline_ns, reason);
+	return exec_installed->wait(items, n, deadline_ns, reason);
 }

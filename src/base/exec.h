@@ -16,6 +16,7 @@ struct exec_ops {
 	void *(*alloc)(size_t size, size_t align);
 	void (*free)(void *ptr);
 	void (*charge)(enum gn_work kind, uint64_t n);
+	void (*preempt)(void); /* base/preempt.h */
 
 	int (*thread_start)(const char *name, void (*fn)(void *), void *arg,
 			    struct gn_thread **out);

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "base/mutant.h"
+#include "base/preempt.h"
 #include "kv/store.h"
 
 #define DIGITS	   20u /* of the largest number */
@@ -118,6 +119,7 @@ static void fill(struct kv_item *item, const struct gn_kv_op *op, const struct w
 	to = kv_value(item);
 	if (w->front)
 		kv_copy(to, kv_value(old), w->front);
+	exec_preempt(); /* the value may still be in memory of its client's */
 	if (w->len)
 		kv_copy(to + w->front, w->value, w->len);
 	if (w->back)

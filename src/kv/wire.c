@@ -2,6 +2,8 @@
 /* Operations and results as bytes. */
 #include "kv/wire.h"
 
+#include "base/preempt.h"
+
 #define WORD sizeof(uint64_t)
 
 static bool stores(enum gn_kv_verb verb)
@@ -155,6 +157,7 @@ uint32_t kv_ask_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op, u
 		return 0;
 	memcpy(&ask, from, sizeof(ask));
 	__atomic_signal_fence(__ATOMIC_ACQUIRE); /* what is checked is not read again */
+	exec_preempt();
 	op->verb = (enum gn_kv_verb)ask.verb;
 	op->how = ask.how & ~KV_ASK_KEPT;
 	op->key = key;
@@ -168,6 +171,7 @@ uint32_t kv_ask_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op, u
 		return 0;
 	if (ask.how || counts(op->verb))
 		at = get_words(at, op, ask.how);
+	exec_preempt();
 	kv_copy(key, at, op->key_len);
 	op->value = at + op->key_len;
 	return (uint32_t)need;

@@ -8,6 +8,7 @@
 
 #include "base/bits.h"
 #include "base/mutant.h"
+#include "base/preempt.h"
 
 #define MARKER 0xa5u
 
@@ -116,6 +117,7 @@ static uint32_t sum_of(const uint8_t *place, uint32_t number, uint32_t length, u
 	const uint32_t about[2] = {number, length};
 
 	gn_charge(GN_WORK_CHECKSUM, len);
+	exec_preempt();
 	return gn_crc32c(gn_crc32c(0, about, sizeof(about)), place + sizeof(struct head), len);
 }
 
@@ -176,6 +178,7 @@ static int64_t look_for_markers(const uint8_t *place, uint32_t max)
 		return -EAGAIN;
 	if (len > max)
 		return -EPROTO;
+	exec_preempt();
 	/* Pairs with the WRITE, whose last bytes come last. */
 	if (__atomic_load_n(&place[5 + len], __ATOMIC_ACQUIRE) != MARKER &&
 	    !mutant("msg-tail", MUTANT_ALWAYS))
@@ -200,6 +203,7 @@ int64_t msg_frame_look(enum msg_frame frame, const uint8_t *place, uint32_t numb
 		return -EAGAIN;
 	if (len > max)
 		return -EPROTO;
+	exec_preempt();
 	/* Pairs with the WRITE, whose last word comes last where there is no checksum. */
 	tail = (const uint64_t *)(const void *)(place + msg_frame_bytes(frame, len) - 8);
 	if (__atomic_load_n(tail, __ATOMIC_ACQUIRE) != msg_tail(nonce, number) &&

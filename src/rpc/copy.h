@@ -11,12 +11,15 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/preempt.h"
+
 #ifdef __SANITIZE_THREAD__
 
 #define RPC_RACES_SHOW 1
 
 static inline void rpc_load(void *to, const void *shared, size_t len)
 {
+	exec_preempt();
 	for (size_t i = 0; i < len; i++)
 		((uint8_t *)to)[i] = __atomic_load_n((const uint8_t *)shared + i, __ATOMIC_RELAXED);
 }
@@ -34,6 +37,7 @@ static inline void rpc_store(void *shared, const void *from, size_t len)
 
 static inline void rpc_load(void *to, const void *shared, size_t len)
 {
+	exec_preempt();
 	memcpy(to, shared, len);
 }
 

@@ -14,27 +14,26 @@ uint32_t rpc_checksum(const void *slot, struct rpc_head head)
 		head.word = 0;
 	crc = gn_crc32c(0, &head, sizeof(head));
 	gn_charge(GN_WORK_CHECKSUM, rpc_message_bytes(head.len));
+	exec_preempt();
 	return gn_crc32c(crc, (const char *)slot + sizeof(head),
 			 rpc_message_bytes(head.len) - sizeof(head));
 }
 
-enum rpc_found rpc_look(const void *slot, uint64_t have, uint64_t seq, uint64_t nonce, uint32_t max,
-			bool check, struct rpc_head *head)
+/* Its sequence is there. By itself, so that looking in vain costs nothing of it. */
+static no_inline enum rpc_found look_closer(const void *slot, uint64_t have, uint64_t seq,
+					    uint64_t nonce, uint32_t max, bool check,
+					    struct rpc_head *head)
 {
-	const uint64_t is = __atomic_load_n((const uint64_t *)slot, __ATOMIC_ACQUIRE);
 	uint64_t tail;
 	uint32_t len;
 
-	if (mutant("rpc-epoch-unchecked", 8) && (uint32_t)is == (uint32_t)seq)
-		seq = is;
-	if (is != seq)
-		return RPC_NOTHING;
 	rpc_load(head, slot, sizeof(*head));
 	head->seq = seq;
 	if (head->len > max || head->len < sizeof(struct rpc_entry) || head->len % 8)
 		return RPC_TORN;
 	if (have < rpc_message_bytes(head->len))
 		return RPC_FOUND;
+	exec_preempt();
 	/* What was there before the tail became visible is there now. */
 	tail = __atomic_load_n(
 		(const uint64_t *)(const void *)((const char *)slot + rpc_tail_at(head->len)),
@@ -45,10 +44,22 @@ enum rpc_found rpc_look(const void *slot, uint64_t have, uint64_t seq, uint64_t 
 	len = head->len;
 	rpc_load(head, slot, sizeof(*head));
 	head->seq = seq;
-	if (head->len != len)
+	if (head->len != len && !mutant("rpc-double-fetch", MUTANT_ALWAYS))
 		return RPC_TORN;
 	if (!check || mutant("rpc-crc-unchecked", seq))
 		return RPC_FOUND;
 	return head->flags & RPC_CRC && head->crc == rpc_checksum(slot, *head) ? RPC_FOUND :
 										 RPC_TORN;
+}
+
+enum rpc_found rpc_look(const void *slot, uint64_t have, uint64_t seq, uint64_t nonce, uint32_t max,
+			bool check, struct rpc_head *head)
+{
+	const uint64_t is = __atomic_load_n((const uint64_t *)slot, __ATOMIC_ACQUIRE);
+
+	if (mutant("rpc-epoch-unchecked", 8) && (uint32_t)is == (uint32_t)seq)
+		seq = is;
+	if (is != seq)
+		return RPC_NOTHING;
+	return look_closer(slot, have, seq, nonce, max, check, head);
 }

@@ -27,6 +27,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/preempt.h"
 #include "gannet/rpc.h"
 
 #define RPC_MAGIC   0x67635250u /* "gcRP" */
@@ -235,6 +236,7 @@ static inline bool rpc_entry(const void *slot, uint32_t len, uint32_t *at, struc
 
 	if (len - *at < sizeof(*entry))
 		return false;
+	exec_preempt();
 	memcpy(entry, from, sizeof(*entry));
 	if (entry->len > len - *at - sizeof(*entry))
 		return false;

@@ -7,6 +7,8 @@
 
 #include "sim/sim.h"
 
+#define PREEMPT_MAX_PS (3000u * SIM_PS_PER_NS)
+
 static uint64_t now_ns(void)
 {
 	struct gn_sim *sim = sim_current();
@@ -35,6 +37,18 @@ static void charge(enum gn_work kind, uint64_t n)
 		sim_looked(sim, sim->profile.look_ps + ps);
 	else if (ps)
 		sim_spend(sim, ps);
+}
+
+/* For a moment, or for about as long as a WRITE takes; but not with a lock: see maybe_preempt(). */
+static void preempt(void)
+{
+	struct gn_sim *sim = sim_current();
+
+	if (sim->thread && !sim->thread->locks &&
+	    sim_fault(sim, SIM_PREEMPT, sim->proc->node->index))
+		sim_spend(sim, sim_random_below(&sim->engine.random, 2) ?
+				       0 :
+				       sim_random_below(&sim->engine.random, PREEMPT_MAX_PS));
 }
 
 static int thread_start(const char *name, void (*fn)(void *), void *arg, struct gn_thread **out)
@@ -94,6 +108,7 @@ const struct exec_ops exec_sim = {
 	.alloc = sim_heap_alloc,
 	.free = sim_heap_free,
 	.charge = charge,
+	.preempt = preempt,
 	.thread_start = thread_start,
 	.thread_join = thread_join,
 	.thread_id = thread_id,

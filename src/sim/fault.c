@@ -11,6 +11,8 @@
 
 #define DELAY_LEAST_PS	(1000ull * 1000) /* 1 us */
 #define DELAY_DOUBLINGS 10u
+#define LONG_LEAST_PS	(1000ull * 1000 * 1000) /* 1 ms */
+#define LONG_DOUBLINGS	12u
 
 static const char *const names[SIM_FAULTS] = {
 	[SIM_UD_LOSS] = "ud-loss",
@@ -24,7 +26,9 @@ static const char *const names[SIM_FAULTS] = {
 	[SIM_LATE_VISIBILITY] = "late-visibility",
 	[SIM_LINES] = "lines",
 	[SIM_TORN_READ] = "torn-read",
+	[SIM_LATE_ESTABLISHED] = "late-established",
 	[SIM_CRASH] = "crash",
+	[SIM_KILL] = "kill",
 	[SIM_PAUSE] = "pause",
 	[SIM_SLOW_NODE] = "slow-node",
 	[SIM_SLOW_LINK] = "slow-link",
@@ -32,6 +36,7 @@ static const char *const names[SIM_FAULTS] = {
 	[SIM_DRIFT] = "drift",
 	[SIM_ALLOC] = "alloc",
 	[SIM_REGISTER] = "register",
+	[SIM_PREEMPT] = "preempt",
 };
 
 const char *gn_sim_fault_name(unsigned kind)
@@ -205,6 +210,13 @@ uint64_t sim_fault_span_ps(struct gn_sim *sim, uint64_t least_ps, unsigned doubl
 uint64_t sim_fault_delay_ps(struct gn_sim *sim)
 {
 	return sim_fault_span_ps(sim, DELAY_LEAST_PS, DELAY_DOUBLINGS);
+}
+
+uint64_t sim_fault_long_delay_ps(struct gn_sim *sim)
+{
+	if (sim_random_below(&sim->engine.random, SIM_LONG_ONE_IN))
+		return sim_fault_delay_ps(sim);
+	return sim_fault_span_ps(sim, LONG_LEAST_PS, LONG_DOUBLINGS);
 }
 
 /* ---- partitions ---- */

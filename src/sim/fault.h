@@ -33,8 +33,11 @@ enum sim_fault {
 	SIM_LATE_VISIBILITY, /* a WRITE is seen at its target long after it completed */
 	SIM_LINES,	     /* … line by line, in any order (without GN_CAP_INORDER_WRITE) */
 	SIM_TORN_READ,	     /* a READ is sampled over a time (without GN_CAP_READ_HEAD_FIRST) */
+	/* of one connection that a node accepted */
+	SIM_LATE_ESTABLISHED, /* what its client sends first comes before that news */
 	/* of a node */
-	SIM_CRASH,
+	SIM_CRASH, /* the machine: it is silent */
+	SIM_KILL,  /* its programs: the kernel and the card say so to who asks */
 	SIM_PAUSE,
 	SIM_SLOW_NODE,
 	SIM_SLOW_LINK,
@@ -43,12 +46,19 @@ enum sim_fault {
 	/* of one call on a node */
 	SIM_ALLOC,
 	SIM_REGISTER,
+	SIM_PREEMPT, /* between two loads of memory that peers may write */
 	SIM_FAULTS
 };
 
 static inline bool sim_fault_is_of_node(enum sim_fault kind)
 {
 	return kind >= SIM_CRASH && kind <= SIM_DRIFT;
+}
+
+/* Its programs end. */
+static inline bool sim_fault_ends(enum sim_fault kind)
+{
+	return kind == SIM_CRASH || kind == SIM_KILL;
 }
 
 #define SIM_ANY_NODE	   UINT32_MAX
@@ -103,6 +113,9 @@ struct sim_faults {
 
 /* A delay such as faults have: mostly short, sometimes long (1 us to 1 ms). */
 uint64_t sim_fault_delay_ps(struct gn_sim *sim);
+/* … or, one time in SIM_LONG_ONE_IN, longer than anybody waits (1 ms to 4 s). */
+uint64_t sim_fault_long_delay_ps(struct gn_sim *sim);
+#define SIM_LONG_ONE_IN 16u
 /* least_ps to least_ps << doublings, each octave as likely as another. */
 uint64_t sim_fault_span_ps(struct gn_sim *sim, uint64_t least_ps, unsigned doublings);
 bool sim_fault_taken(struct gn_sim *sim, enum sim_fault kind, unsigned node);

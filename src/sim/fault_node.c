@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What happens to a node: crash, pause, slowness, partition, drift.
+ * What happens to a node: crash, kill, pause, slowness, partition, drift.
  *
  * At random, each kind with a rate has one event for all nodes together. Its chances are numbered:
  * a millisecond of virtual time holds one for each node, one after the other, and the event jumps
@@ -11,9 +11,15 @@
 
 #include "sim/sim.h"
 
-/* What is left open is drawn: times of 100 us to 12.8 ms, 2 to 32 times slower, 500 ppm. */
+/*
+ * What is left open is drawn: times of 100 us to 12.8 ms, seldom up to 3.3 s, which is more than
+ * anybody's patience; 2 to 32 times slower, 500 ppm.
+ */
 #define SPAN_LEAST_PS	 (100ull * 1000 * 1000)
 #define SPAN_DOUBLINGS	 7u
+#define LONG_DOUBLINGS	 8u
+#define STILL_DOUBLINGS	 5u   /* … up to 410 ms where programs go on and poll */
+#define LONG_ONE_IN	 256u /* so that a node of 10% a millisecond still has its good times */
 #define FACTOR_DOUBLINGS 4u
 #define PPM_RANGE	 500u
 
@@ -44,7 +50,7 @@ static void restart(struct sim_event *event)
 
 	if (node->restart_is_idle)
 		sim->faults.n_idle--;
-	node->crashed = false;
+	node->down = node->crashed = false;
 	gn_log(GN_LOG_INFO, "sim: %s is up again at %llu ns", node->name,
 	       (unsigned long long)gn_sim_now_ns(sim));
 	for (unsigned i = 0; i < sim->n_procs; i++)
@@ -52,17 +58,18 @@ static void restart(struct sim_event *event)
 			sim_proc_restart(sim->procs[i]);
 }
 
-/* A second crash of a node that is down only makes it longer. */
-static void crash(struct sim_node *node, uint64_t up_ps)
+/* A second one while the node is down only makes it longer, or silent. */
+static void crash(struct sim_node *node, uint64_t up_ps, bool silent)
 {
 	struct gn_sim *sim = node->sim;
 	unsigned down = 0;
 
-	if (node->crashed && up_ps <= node->up_ps)
+	node->crashed |= silent;
+	if (node->down && up_ps <= node->up_ps)
 		return;
-	if (!node->crashed)
+	if (!node->down)
 		node->incarnation++;
-	node->crashed = true;
+	node->down = true;
 	node->up_ps = up_ps;
 	node->paused_until_ps = 0;
 	for (unsigned i = 0; i < sim->n_procs; i++) {
@@ -134,7 +141,7 @@ static void pause_node(struct sim_node *node, uint64_t until_ps)
 	const uint64_t now_ps = node->sim->engine.now_ps;
 	const uint64_t was_ps = node->paused_until_ps > now_ps ? node->paused_until_ps : now_ps;
 
-	if (until_ps <= was_ps || node->crashed)
+	if (until_ps <= was_ps || node->down)
 		return;
 	node->paused_until_ps = until_ps;
 	each_thread(node, work_longer, until_ps - was_ps);
@@ -210,7 +217,8 @@ static void begins(struct sim_node *node, enum sim_fault kind, const struct exte
 	       (unsigned long long)gn_sim_now_ns(sim));
 	switch (kind) {
 	case SIM_CRASH:
-		crash(node, extent->until_ps);
+	case SIM_KILL:
+		crash(node, extent->until_ps, kind == SIM_CRASH);
 		break;
 	case SIM_PAUSE:
 		pause_node(node, extent->until_ps);
@@ -261,7 +269,7 @@ static void plan_begins(struct sim_event *event)
 	for (at = &sim->faults.plans[plan->kind]; *at != plan;)
 		at = &(*at)->next;
 	*at = plan->next;
-	if (plan->kind != SIM_CRASH)
+	if (!sim_fault_ends(plan->kind))
 		sim->faults.n_idle--;
 	if (plan->groups) {
 		cut_groups(plan, extent.until_ps);
@@ -281,7 +289,7 @@ int sim_plan_prepare(struct sim_plan *plan)
 	if (rc)
 		return rc;
 	plan->has_event = true;
-	return plan->kind == SIM_CRASH ? crash_prepare(plan->sim) : 0;
+	return sim_fault_ends(plan->kind) ? crash_prepare(plan->sim) : 0;
 }
 
 /*
@@ -290,7 +298,7 @@ int sim_plan_prepare(struct sim_plan *plan)
  */
 void sim_plan_arm(struct sim_plan *plan)
 {
-	if (plan->kind == SIM_CRASH)
+	if (sim_fault_ends(plan->kind))
 		sim_event_at(&plan->sim->engine, &plan->event, plan->at_ps);
 	else
 		idle_at(plan->sim, &plan->event, plan->at_ps);
@@ -299,13 +307,20 @@ void sim_plan_arm(struct sim_plan *plan)
 /* ---- at random ---- */
 
 /* Draw by draw: in one initialiser a compiler could choose their order. */
-static struct extent draw_extent(struct gn_sim *sim)
+static struct extent draw_extent(struct gn_sim *sim, enum sim_fault kind)
 {
 	struct sim_random *random = &sim->engine.random;
 	struct extent extent;
+	uint64_t span_ps;
 
-	extent.until_ps =
-		sim_after(&sim->engine, sim_fault_span_ps(sim, SPAN_LEAST_PS, SPAN_DOUBLINGS));
+	if (sim_random_below(random, LONG_ONE_IN))
+		span_ps = sim_fault_span_ps(sim, SPAN_LEAST_PS, SPAN_DOUBLINGS);
+	else
+		span_ps = sim_fault_span_ps(sim, SPAN_LEAST_PS << SPAN_DOUBLINGS,
+					    sim_fault_ends(kind) || kind == SIM_PARTITION ?
+						    LONG_DOUBLINGS :
+						    STILL_DOUBLINGS);
+	extent.until_ps = sim_after(&sim->engine, span_ps);
 	extent.factor = 2 * SIM_FACTOR_ONE << sim_random_below(random, FACTOR_DOUBLINGS);
 	extent.factor += sim_random_below(random, extent.factor);
 	extent.ppm = (int32_t)sim_random_below(random, 2 * PPM_RANGE + 1) - (int32_t)PPM_RANGE;
@@ -349,7 +364,7 @@ static void arrives(struct sim_event *event)
 
 	sim->faults.n_idle--;
 	if (arrivals->strikes) {
-		const struct extent extent = draw_extent(sim);
+		const struct extent extent = draw_extent(sim, arrivals->kind);
 
 		begins(&sim->nodes[arrivals->chance % sim->n_nodes], arrivals->kind, &extent);
 	}
@@ -370,7 +385,7 @@ int sim_arrivals_prepare(struct gn_sim *sim, enum sim_fault kind)
 		arrivals->sim = sim;
 		arrivals->kind = kind;
 	}
-	return kind == SIM_CRASH ? crash_prepare(sim) : 0;
+	return sim_fault_ends(kind) ? crash_prepare(sim) : 0;
 }
 
 void sim_arrivals_arm(struct gn_sim *sim, enum sim_fault kind)

@@ -310,6 +310,7 @@ static int parse_amount(const struct parser *p, struct piece text, struct sim_pl
 	case SIM_DRIFT:
 		return parse_drift(p, text, &plan->ppm);
 	case SIM_CRASH:
+	case SIM_KILL:
 	case SIM_PAUSE:
 	case SIM_PARTITION:
 		return refuse(p, "'%.*s' is too much: %s has no AMOUNT", PIECE(text),

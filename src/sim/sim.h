@@ -121,9 +121,10 @@ struct sim_node {
 
 	struct sim_clock clock;
 	/* What is wrong with it, each until a moment (fault_node.c). */
-	bool crashed;	      /* it is down, and silent */
-	uint32_t incarnation; /* how often it has crashed */
-	uint64_t up_ps;	      /* crashed: until */
+	bool crashed;	      /* it is silent, and … */
+	bool down;	      /* its programs have ended, or will start again at up_ps */
+	uint32_t incarnation; /* how often it went down */
+	uint64_t up_ps;	      /* down: until */
 	struct sim_event restart;
 	bool has_restart, restart_is_idle;
 	uint64_t paused_until_ps; /* no thread of it runs; its device does */

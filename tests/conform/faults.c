@@ -24,10 +24,16 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-	{"crash", "", ""},	     {"crash", "+200us", ""}, /* and starts again */
-	{"pause", "+50us", ""},	     {"slow-node", "+1ms", ":20x"}, {"slow-link", "+1ms", ":20x"},
-	{"partition", "", ""},					   /* for good */
-	{"partition", "+300us", ""}, {"partition", "+300us", ">"}, /* it hears, and is not heard */
+	{"crash", "", ""},
+	{"crash", "+200us", ""}, /* and starts again */
+	{"kill", "", ""},
+	{"kill", "+200us", ""},
+	{"pause", "+50us", ""},
+	{"slow-node", "+1ms", ":20x"},
+	{"slow-link", "+1ms", ":20x"},
+	{"partition", "", ""}, /* for good */
+	{"partition", "+300us", ""},
+	{"partition", "+300us", ">"}, /* it hears, and is not heard */
 	{"drift", "", ":200ppm"},
 };
 
@@ -56,6 +62,8 @@ static bool can_happen(const struct point *point, const char *kind)
 		return !(point->caps & GN_CAP_INORDER_WRITE);
 	if (!strcmp(kind, "torn-read")) /* without the promise every READ is, and no fault */
 		return point->caps & GN_CAP_READ_HEAD_FIRST;
+	if (!strcmp(kind, "preempt")) /* it is the layers above the fabric that can be */
+		return false;
 	return true;
 }
 
@@ -91,7 +99,7 @@ static bool spawn_and_run(struct cf *cf, struct gn_sim *sim, struct point *point
 static bool run_point(struct cf *cf, const char *faults, struct point *point, struct gn_sim *sim)
 {
 	memset(point, 0, sizeof(*point));
-	point->crashes = !strncmp(faults, "crash", 5);
+	point->crashes = !strncmp(faults, "crash", 5) || !strncmp(faults, "kill", 4);
 	if (faults[0])
 		CHECK_INT(gn_sim_inject(sim, faults), 0);
 	CHECK(spawn_and_run(cf, sim, point));

@@ -42,8 +42,8 @@ static inline bool is_one_of(const char *kind, const char *const *list)
 
 /* ---- faults ---- */
 
-static const char *const of_nodes[] = {"crash",	    "pause", "slow-node", "slow-link",
-				       "partition", "drift", NULL};
+static const char *const of_nodes[] = {"crash",	    "kill",	 "pause", "slow-node",
+				       "slow-link", "partition", "drift", NULL};
 
 /* rare_ppm: at most, of what ends a connection or a program. */
 static inline void draw_rate(struct rng *rng, const char *kind, bool node, uint32_t rare_ppm,
@@ -61,6 +61,19 @@ static inline void draw_rate(struct rng *rng, const char *kind, bool node, uint3
 enum { GOOD_NONE = 0, GOOD_CLIENT = 2, GOOD_ALL = 3 };
 
 /*
+ * How much longer than usual trouble may last: seconds, which is more than anybody's patience. But
+ * who polls a node that stands still does so for as long, and that takes its time here.
+ */
+static inline uint32_t draw_longer(struct rng *rng, const char *kind)
+{
+	static const char *const gone[] = {"crash", "kill", "partition", NULL};
+
+	if (!one_in(rng, 12))
+		return 1;
+	return is_one_of(kind, gone) ? 500 : !strcmp(kind, "pause") ? 25 : 1;
+}
+
+/*
  * By until_us. A node's trouble lasts a while, or for good; an operation's hits the first one from
  * then on.
  */
@@ -68,13 +81,15 @@ static inline void draw_schedule(struct rng *rng, const char *kind, bool node, u
 				 unsigned good, char *to, size_t size)
 {
 	const unsigned where = range(rng, 0, 1);
-	const uint32_t at_us = range(rng, 0, until_us), for_us = range(rng, 20, 4000);
+	const uint32_t at_us = range(rng, 0, until_us), longer = draw_longer(rng, kind);
+	const uint32_t for_us = range(rng, 20, 4000) * longer;
 	const uint32_t amount = range(rng, 1, 1000);
 	const bool other = one_in(rng, 2);
 	char span[32];
 
 	snprintf(span, sizeof(span), "+%uus", for_us);
-	if (other && good >> where & 1 && (!strcmp(kind, "crash") || !strcmp(kind, "partition")))
+	if (other && good >> where & 1 &&
+	    (!strcmp(kind, "crash") || !strcmp(kind, "kill") || !strcmp(kind, "partition")))
 		*span = '\0';
 	if (!node)
 		snprintf(to, size, "%s@%uus:n%u:#%u", kind, other ? 0 : at_us, where,
@@ -87,6 +102,12 @@ static inline void draw_schedule(struct rng *rng, const char *kind, bool node, u
 	else
 		snprintf(to, size, "%s@%uus%s:n%u%s", kind, at_us, span, where,
 			 !strcmp(kind, "partition") && amount % 3 == 0 ? ">" : "");
+}
+
+/* Some programs of the run may not return. */
+static inline bool ends_programs(const char *faults)
+{
+	return strstr(faults, "crash") || strstr(faults, "kill");
 }
 
 /* ---- promises that are not made ---- */

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "draw.h"
 #include "kv.h"
 #include "kv_lru.h"
 
@@ -48,7 +49,7 @@ static void check_history(struct world *w)
 static void check_end(struct seeds *run)
 {
 	struct world *w = (struct world *)run;
-	const bool crash = strstr(w->plan.faults, "crash");
+	const bool crash = ends_programs(w->plan.faults);
 
 	for (uint32_t i = 0; i < history_ops(w->history) && !crash && !*run->failure; i++)
 		if (history_at(w->history, i)->end_ns == HISTORY_NEVER)
@@ -88,8 +89,7 @@ static void run(struct seeds *run)
 		arg[i] = (struct client_arg){w, i};
 		process[i + 1] = (struct seeds_process){client_main, &arg[i]};
 	}
-	seeds_simulate(run, &opts, process, opts.nodes, !strstr(w->plan.faults, "crash"),
-		       check_end);
+	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.faults), check_end);
 	history_destroy(w->history);
 	if (!*run->failure && !w->points)
 		kv_lru_check(run->seed, &w->sums.made_room, run->failure, sizeof(run->failure));

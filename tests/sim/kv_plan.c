@@ -9,7 +9,7 @@
 
 static void note_effect(struct plan *plan, const char *kind)
 {
-	static const char *const breaks[] = {"crash", "partition", "qp-error", "rnr", NULL};
+	static const char *const breaks[] = {"crash", "kill", "partition", "qp-error", "rnr", NULL};
 	static const char *const no_memory[] = {"alloc", "register", NULL};
 	static const char *const stalls[] = {"pause",		"slow-node", "slow-link",
 					     "late-completion", "ack-loss",  NULL};

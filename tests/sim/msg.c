@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "draw.h"
 #include "msg.h"
 
 #define LIMIT_NS    30000000000ull
@@ -57,8 +58,7 @@ static void run(struct seeds *run)
 		arg[i] = (struct requester_arg){w, i};
 		process[i + 1] = (struct seeds_process){requester_main, &arg[i]};
 	}
-	seeds_simulate(run, &opts, process, opts.nodes, !strstr(w->plan.faults, "crash"),
-		       check_end);
+	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.faults), check_end);
 }
 
 static void plan(struct seeds *run)

@@ -12,7 +12,7 @@
 #define MEMORY_US  1000u /* until there may be some again */
 #define DOWN_US	   1000u
 #define CHUNK	   64u
-#define SILENCE_NS 1000000000ull
+#define SILENCE_NS 4000000000ull /* longer than a node of a run that heals is down */
 #define FORGET_NS  5000000000ull /* until it knows that nobody is left */
 
 struct service {

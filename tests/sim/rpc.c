@@ -11,6 +11,8 @@
  *  - where nothing goes wrong calls end as they must, and nobody waits for 10 ms for anything that
  *    is there: a lost wake-up would show;
  *  - a server that was drained has lost no answer, and forgets clients that are gone within 3 s;
+ *  - nobody notices a client that writes over its requests while they are looked at; its handler
+ *    is given no more than such a request can have;
  *  - no process that returned has left anything behind, and the run ends.
  *
  * Besides, the n-th allocation and registration fails, for every n there is.
@@ -20,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "draw.h"
 #include "rpc.h"
 
 #define LIMIT_NS    20000000000ull
@@ -54,9 +57,9 @@ static void check_end(struct seeds *run)
 static void run(struct seeds *run)
 {
 	struct world *w = (struct world *)run;
-	const unsigned clients = w->plan.n_clients + w->plan.raw;
-	struct client_arg arg[CLIENTS_MAX + 1];
-	struct seeds_process process[CLIENTS_MAX + 2] = {{server_main, w}};
+	const unsigned raw = w->plan.n_clients + w->plan.raw, clients = raw + w->plan.scribblers;
+	struct client_arg arg[CLIENTS_MAX + 2];
+	struct seeds_process process[CLIENTS_MAX + 3] = {{server_main, w}};
 	const struct gn_sim_opts opts = {
 		.profile = w->plan.profile,
 		.seed = run->seed,
@@ -75,11 +78,12 @@ static void run(struct seeds *run)
 	memset(w->life, 0, LIVES_MAX * sizeof(*w->life));
 	for (unsigned i = 0; i < clients; i++) {
 		arg[i] = (struct client_arg){w, i};
-		process[i + 1] = (struct seeds_process){
-			i < w->plan.n_clients ? client_main : raw_main, &arg[i]};
+		process[i + 1] = (struct seeds_process){i < w->plan.n_clients ? client_main :
+							i < raw		      ? raw_main :
+										scribbler_main,
+							&arg[i]};
 	}
-	seeds_simulate(run, &opts, process, opts.nodes, !strstr(w->plan.faults, "crash"),
-		       check_end);
+	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.faults), check_end);
 }
 
 /* ---- cases ---- */
@@ -101,7 +105,9 @@ static bool test_sums(const struct sums *sums)
 					{"drained", sums->drained},
 					{"drained in vain", sums->undrained},
 					{"requests of another epoch", sums->old},
-					{"requests written again", sums->again}};
+					{"requests written again", sums->again},
+					{"messages written over", sums->scribbled},
+					{"requests of those", sums->taken}};
 
 	return seeds_all_there(all, sizeof(all) / sizeof(*all));
 }

@@ -20,7 +20,7 @@
 #define PROMPT_NS   10000000ull /* where nothing goes wrong, everything is noticed by then */
 #define ADDR	    "sim:n0:7"
 
-enum method { NOW = 1, LATER, SLOW, LENT, OWN, NOBODY, METHODS };
+enum method { NOW = 1, LATER, SLOW, LENT, OWN, NOBODY, METHODS, SCRIBBLED };
 #define OWN_STATUS (GN_RPC_FAILED + 34u)
 
 struct plan_client {
@@ -42,11 +42,12 @@ struct plan {
 	unsigned n_clients;
 	struct plan_client client[CLIENTS_MAX];
 	struct gn_rpc_server_opts server;
-	uint32_t defer_us;  /* the most that an answer is put off */
-	uint32_t stop_us;   /* when the server ends for the first time; 0: with the run */
-	uint32_t drain_us;  /* and how long it drains before; 0: not at all */
-	uint32_t prompt_us; /* how soon what is there is noticed, if it is strict; 0: 10 ms */
-	unsigned raw;	    /* clients of our own making, 0 or 1 */
+	uint32_t defer_us;   /* the most that an answer is put off */
+	uint32_t stop_us;    /* when the server ends for the first time; 0: with the run */
+	uint32_t drain_us;   /* and how long it drains before; 0: not at all */
+	uint32_t prompt_us;  /* how soon what is there is noticed, if it is strict; 0: 10 ms */
+	unsigned raw;	     /* clients of our own making, 0 or 1 */
+	unsigned scribblers; /* … that write over their requests, 0 or 1 */
 };
 
 /* A call as the test knows it. */
@@ -72,7 +73,7 @@ struct life {
 struct sums {
 	uint64_t statuses[GN_RPC_FAILED + 1];
 	uint64_t executed, torn, twice_read, large, batched, switches, reconnects, parks, wakes;
-	uint64_t lent, drained, undrained, emsgsize, old, again;
+	uint64_t lent, drained, undrained, emsgsize, old, again, scribbled, taken;
 };
 
 struct world {
@@ -114,12 +115,12 @@ struct check {
 /* A call has ended: may it, like this, now? */
 void check_ended(const struct check *c, const struct gn_rpc_op *op);
 
-/* rpc_client.c, rpc_raw.c, rpc_server.c; arg: struct client_arg, struct world */
+/* rpc_client.c, rpc_raw.c, rpc_scribbler.c, rpc_server.c; arg: struct client_arg, struct world */
 struct client_arg {
 	struct world *w;
 	unsigned index;
 };
-gn_node_main client_main, raw_main, server_main;
+gn_node_main client_main, raw_main, scribbler_main, server_main;
 
 static inline unsigned own_status(uint64_t call)
 {

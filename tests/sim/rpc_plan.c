@@ -10,7 +10,7 @@
 
 static void note_effect(struct plan *plan, const char *kind)
 {
-	static const char *const breaks[] = {"crash", "partition", "qp-error", "rnr", NULL};
+	static const char *const breaks[] = {"crash", "kill", "partition", "qp-error", "rnr", NULL};
 	static const char *const no_memory[] = {"alloc", "register", NULL};
 	static const char *const stalls[] = {"pause",		"slow-node", "slow-link",
 					     "late-completion", "ack-loss",  NULL};
@@ -149,7 +149,7 @@ static void draw_parking(struct plan *plan, struct rng *rng)
 {
 	const struct gn_rpc_client_opts opts = {.timeout_us = 20000, .slots = 4};
 
-	plan->raw = 0;
+	plan->raw = plan->scribblers = 0;
 	/* Else a request may become visible to one that has just looked for the last time. */
 	plan->caps_off &= GN_CAP_READ_HEAD_FIRST;
 	plan->n_clients = range(rng, 2, CLIENTS_MAX);
@@ -177,7 +177,7 @@ static void draw_parking(struct plan *plan, struct rng *rng)
 /* Clients that have many calls under way at any time, and some that take longer than they may. */
 static void draw_steady(struct plan *plan, struct rng *rng)
 {
-	plan->raw = 0;
+	plan->raw = plan->scribblers = 0;
 	plan->n_clients = range(rng, 1, 2);
 	plan->defer_us = 5000;
 	plan->server = (struct gn_rpc_server_opts){.threads = range(rng, 1, 2), .max_slots = 64};
@@ -209,6 +209,7 @@ void plan_draw(struct plan *plan, uint64_t seed)
 	plan->caps_off = draw_caps_off(&rng);
 	plan->n_clients = range(&rng, 1, CLIENTS_MAX);
 	plan->raw = one_in(&rng, 4);
+	plan->scribblers = one_in(&rng, 4);
 	draw_server(plan, &rng);
 	for (unsigned i = 0; i < plan->n_clients; i++)
 		draw_client(&plan->client[i], &rng, plan->server.park_us);
@@ -218,6 +219,13 @@ void plan_draw(struct plan *plan, uint64_t seed)
 		draw_steady(plan, &rng);
 	else
 		draw_faults(plan, &rng);
+	if (plan->scribblers) { /* where all of it shows: without checksums, and with preemption */
+		const size_t len = strlen(plan->faults);
+
+		snprintf(plan->faults + len, sizeof(plan->faults) - len, "%spreempt=30%%",
+			 len ? "," : "");
+		plan->caps_off &= one_in(&rng, 2) ? ~0ull : 0;
+	}
 	plan->strict = !plan->breaks && !plan->no_memory && !plan->stalls;
 }
 
@@ -245,7 +253,11 @@ void plan_print(const struct plan *p)
 	const struct gn_rpc_server_opts *o = &p->server;
 
 	printf("# profile %s, caps off %llx%s%s\n# faults %s\n", p->profile,
-	       (unsigned long long)p->caps_off, p->strict ? ", strict" : "", p->raw ? ", raw" : "",
+	       (unsigned long long)p->caps_off, p->strict ? ", strict" : "",
+	       p->raw && p->scribblers ? ", raw, scribbler" :
+	       p->raw		       ? ", raw" :
+	       p->scribblers	       ? ", scribbler" :
+					 "",
 	       p->faults);
 	printf("# n0: %u threads, flags %x, %u slots, %u and %u bytes, %u large, parks %u us, "
 	       "defers %u us, stops %u us, drains %u us, prompt %u us\n",

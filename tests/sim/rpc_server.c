@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "rpc.h"
+#include "scribble.h"
 
 #define ASIDE_MAX 512u
 #define QUIET_NS  1000000000ull /* no client has done anything: they are gone */
@@ -198,6 +199,20 @@ static void handle(struct gn_rpc_request *request, void *arg)
 		gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
 }
 
+/* Its length was checked, whatever its client has written there since. */
+static void take_scribbled(struct gn_rpc_request *request, void *arg)
+{
+	struct service *s = arg;
+	uint32_t len;
+	const uint8_t *data = gn_rpc_request_data(request, &len);
+
+	if (len > SCRIBBLE_BYTES)
+		world_fail(s->w, "a request of %u bytes in a slot of %u", len, SCRIBBLE_BYTES);
+	else
+		gn_rpc_answer(request, GN_RPC_OK, data, len);
+	s->w->sums.taken++;
+}
+
 static void put_aside(struct gn_rpc_request *request, void *arg)
 {
 	struct service *s = arg;
@@ -266,6 +281,8 @@ static int begin(struct service *s, struct gn_fabric *fabric)
 		rc = gn_rpc_server_handle(s->server, method, method == LATER ? put_aside : handle,
 					  s);
 	if (!rc)
+		rc = gn_rpc_server_handle(s->server, SCRIBBLED, take_scribbled, s);
+	if (!rc)
 		rc = gn_thread_start("answerer", answer_later, s, &s->answerer);
 	if (!rc)
 		rc = gn_rpc_server_start(s->server);
@@ -282,7 +299,7 @@ static uint64_t clients_now(const struct service *s)
 
 static bool all_over(const struct world *w)
 {
-	return w->clients_over == w->plan.n_clients + w->plan.raw ||
+	return w->clients_over == w->plan.n_clients + w->plan.raw + w->plan.scribblers ||
 	       gn_sim_now_ns(w->run.sim) > w->active_ns + QUIET_NS;
 }
 

@@ -289,12 +289,155 @@ static void test_open(void **state)
 	gn_sim_destroy(sim);
 }
 
+/* ---- what comes before the news that there is a connection ---- */
+
+static unsigned early; /* messages that came first */
+
+static int hears_early(struct gn_env *env, int argc, char **argv)
+{
+	struct gn_conn_opts opts = {.rnr_retry = 6};
+	struct gn_listener *listener;
+	struct gn_event ev;
+	struct side s;
+	struct gn_wc wc;
+
+	(void)argc, (void)argv;
+	OR_RETURN(side_open(&s, env->fabric));
+	EXPECT(side_recv(&s, 1, 0, 64) == 0);
+	EXPECT(gn_listen(s.ctx, "sim:n0:1", s.chan, 0, &listener) == 0);
+	EXPECT(gn_chan_wait(s.chan, GN_FOREVER, &ev) == 0);
+	EXPECT(gn_accept(ev.req, s.qp, &opts) == 0);
+	OR_RETURN(side_expect(&s, 1, GN_WC_OK, &wc));
+	early += gn_chan_next(s.chan, &ev) == -EAGAIN;
+	EXPECT(gn_chan_wait(s.chan, gn_deadline_us(2000), &ev) == 0 || ev.qp == s.qp);
+	EXPECT(ev.type == GN_EVENT_ESTABLISHED);
+	EXPECT(gn_listener_close(listener) == 0);
+	return side_close(&s);
+}
+
+static int says_early(struct gn_env *env, int argc, char **argv)
+{
+	struct gn_sge sge;
+	struct gn_wr wr;
+	struct gn_wc wc;
+	struct side s;
+
+	(void)argc, (void)argv;
+	OR_RETURN(side_open(&s, env->fabric));
+	gn_sleep_us(10);
+	EXPECT(gn_connect_wait(s.qp, "sim:n0:1", NULL, NULL) == 0);
+	sge = (struct gn_sge){s.buf, 8, gn_mr_lkey(s.mr)};
+	gn_wr_send(&wr, 1, &sge, GN_SIGNALED);
+	OR_RETURN(request(&s, &wr, &wc));
+	gn_sleep_us(3000);
+	return side_close(&s);
+}
+
+/* Never without the fault, which is what the models were fitted with; with it, mostly. */
+static void test_established_late(void **state)
+{
+	struct gn_sim_opts opts = {.profile = "cx3", .nodes = 2, .seed = unit_seed()};
+
+	(void)state;
+	for (unsigned i = 0; i < 100; i++, opts.seed++) {
+		struct gn_sim *sim;
+		int status;
+
+		if (i == 50)
+			assert_int_equal(early, 0);
+		opts.faults = i < 50 ? NULL : "late-established=100%";
+		assert_int_equal(gn_sim_create(&opts, &sim), 0);
+		assert_int_equal(gn_sim_spawn(sim, 0, hears_early, 0, NULL, NULL, NULL), 0);
+		assert_int_equal(gn_sim_spawn(sim, 1, says_early, 0, NULL, NULL, NULL), 0);
+		assert_int_equal(gn_sim_run(sim), 0);
+		for (unsigned p = 0; p < 2; p++) {
+			assert_int_equal(gn_sim_status(sim, p, &status), 0);
+			assert_int_equal(status, 0);
+		}
+		gn_sim_destroy(sim);
+	}
+	print_message("# %u of 50 first messages came before ESTABLISHED\n", early);
+	assert_in_range(early, 1, 50);
+}
+
+/* ---- a machine that is gone, and one whose program is ---- */
+
+static int stays(struct gn_env *env, int argc, char **argv)
+{
+	struct side s;
+
+	(void)argc, (void)argv;
+	OR_RETURN(side_open(&s, env->fabric));
+	OR_RETURN(server_connect(&s, "sim:n0:1"));
+	gn_sleep_us(10000000);
+	return 0;
+}
+
+/* Connected before, and again after what happened at 1 ms: what it was told, and when. */
+static struct {
+	bool told;
+	int again;
+	uint64_t took_ns;
+} lost;
+
+static int loses(struct gn_env *env, int argc, char **argv)
+{
+	const struct gn_conn_opts opts = {.timeout_us = 5000};
+	struct gn_event ev;
+	struct side s, t;
+
+	(void)argc, (void)argv;
+	OR_RETURN(side_open(&s, env->fabric));
+	OR_RETURN(side_open(&t, env->fabric));
+	gn_sleep_us(10);
+	OR_RETURN(client_connect(&s, "sim:n0:1"));
+	lost.told = gn_chan_wait(s.chan, gn_deadline_us(5000), &ev) == 0;
+	EXPECT(!lost.told || ev.type == GN_EVENT_DISCONNECTED);
+	lost.took_ns = gn_now_ns();
+	lost.again = gn_connect_wait(t.qp, "sim:n0:1", &opts, NULL);
+	lost.took_ns = gn_now_ns() - lost.took_ns;
+	OR_RETURN(side_close(&s));
+	return side_close(&t);
+}
+
+static void lose(const char *fault)
+{
+	const struct gn_sim_opts opts = {.profile = "cx3", .nodes = 2, .faults = fault};
+	struct gn_sim *sim;
+	int status;
+
+	assert_int_equal(gn_sim_create(&opts, &sim), 0);
+	assert_int_equal(gn_sim_spawn(sim, 0, stays, 0, NULL, NULL, NULL), 0);
+	assert_int_equal(gn_sim_spawn(sim, 1, loses, 0, NULL, NULL, NULL), 0);
+	assert_int_equal(gn_sim_run(sim), 0);
+	assert_int_equal(gn_sim_status(sim, 0, &status), 0);
+	assert_int_equal(status, GN_SIM_KILLED);
+	assert_int_equal(gn_sim_status(sim, 1, &status), 0);
+	assert_int_equal(status, 0);
+	gn_sim_destroy(sim);
+}
+
+/* A machine that is down says nothing to anybody; one that lives tells, and refuses. */
+static void test_silence(void **state)
+{
+	(void)state;
+	lose("crash@1ms:n0");
+	assert_false(lost.told);
+	assert_int_equal(lost.again, -ETIMEDOUT);
+	assert_in_range(lost.took_ns, 5000000, 5200000);
+	lose("kill@1ms:n0");
+	assert_true(lost.told);
+	assert_int_equal(lost.again, -ECONNREFUSED);
+	assert_in_range(lost.took_ns, 0, 200000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_open),	       cmocka_unit_test(test_pair),
 		cmocka_unit_test(test_peer_ends),      cmocka_unit_test(test_killed_any_time),
-		cmocka_unit_test(test_polls_for_ever),
+		cmocka_unit_test(test_polls_for_ever), cmocka_unit_test(test_established_late),
+		cmocka_unit_test(test_silence),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

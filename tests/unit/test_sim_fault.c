@@ -248,6 +248,7 @@ static void test_rates(void **state)
 static void test_delays(void **state)
 {
 	struct gn_sim *sim = sim_make(1, 7);
+	uint64_t longest = 0;
 	unsigned brief = 0;
 
 	(void)state;
@@ -258,6 +259,16 @@ static void test_delays(void **state)
 		brief += ps < 100ull * 1000 * 1000;
 	}
 	assert_in_range(brief, 6000, 7500);
+	brief = 0;
+	for (int i = 0; i < 10000; i++) {
+		const uint64_t ps = sim_fault_long_delay_ps(sim);
+
+		assert_in_range(ps, 1000 * 1000, 4096ull * 1000 * 1000 * 1000 - 1);
+		brief += ps < 1024ull * 1000 * 1000;
+		longest = ps > longest ? ps : longest;
+	}
+	assert_in_range(brief, 9200, 9600);
+	assert_true(longest > 1000ull * 1000 * 1000 * 1000); /* a second */
 	gn_sim_destroy(sim);
 }
 

@@ -341,10 +341,17 @@ static void be_left(struct sim_qp *qp)
 /* The server learns that its answer has arrived, if it is there and can be reached. */
 static void confirm(struct sim_qp *qp)
 {
+	struct gn_sim *sim = sim_fabric_of(&qp->qp.obj)->sim;
 	struct sim_qp *peer = qp->conn.peer;
 
-	if (peer && peer->conn.phase == SIM_CONN_REPLYING &&
-	    hears(qp, sim_node_of(qp)->index, sim_node_of(peer)->index))
+	if (!peer || peer->conn.phase != SIM_CONN_REPLYING ||
+	    !hears(qp, sim_node_of(qp)->index, sim_node_of(peer)->index))
+		return;
+	if (sim_fault(sim, SIM_LATE_ESTABLISHED, sim_node_of(peer)->index))
+		step_at(peer, SIM_CONN_CONFIRMED,
+			sim_after(&sim->engine, sim_device_of(qp)->profile->wire_ps +
+							sim_fault_delay_ps(sim)));
+	else
 		step_soon(peer, SIM_CONN_CONFIRMED);
 }
 

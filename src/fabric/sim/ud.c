@@ -200,10 +200,10 @@ void sim_ud_send(struct sim_qp *from, const struct gn_wr *wr, uint64_t leaves_ps
 	if (!nic || sim_fault_cut(sim, me, node) || sim_fault(sim, SIM_UD_LOSS, me))
 		return;
 	if (sim_fault(sim, SIM_UD_DUP, me))
-		send_one(from, wr, nic, arrives_ps + sim_fault_delay_ps(sim));
+		send_one(from, wr, nic, arrives_ps + sim_fault_long_delay_ps(sim));
 	if (sim_fault(sim, SIM_UD_REORDER, me))
 		arrives_ps += sim_random_below(&sim->engine.random, UD_OVERTAKE_PS);
 	if (sim_fault(sim, SIM_UD_DELAY, me))
-		arrives_ps += sim_fault_delay_ps(sim);
+		arrives_ps += sim_fault_long_delay_ps(sim);
 	send_one(from, wr, nic, arrives_ps);
 }

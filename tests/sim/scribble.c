@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT */
+#include "scribble.h"
+
+#include <string.h>
+
+#include "rpc/wire.h"
+
+#define NONCE	 0x73637269626cu
+#define SLOTS	 4u
+#define MESSAGES 12u
+#define STROKES	 12u /* over each message */
+#define WORDS	 512u
+#define TICK_US	 5u
+
+struct hand {
+	const struct scribbler *s;
+	struct gn_ctx *ctx;
+	struct gn_chan *chan;
+	struct gn_cq *cq;
+	struct gn_pd *pd;
+	struct gn_qp *qp;
+	struct gn_mem *mem; /* messages, a page each; then the words */
+	struct gn_mr *mr;
+	struct rpc_welcome welcome;
+	uint32_t n_words;
+};
+
+static int make(struct hand *h, struct gn_fabric *fabric)
+{
+	const size_t bytes = (MESSAGES + 1) * (size_t)GN_PAGE;
+	const struct gn_cq_opts cq = {.depth = 64};
+	struct gn_qp_opts qp = {.type = GN_QP_RC, .max_send_wr = 64, .max_recv_wr = 1};
+	int rc = gn_ctx_create(fabric, &h->ctx);
+
+	if (!rc)
+		rc = gn_chan_create(h->ctx, &h->chan);
+	if (!rc)
+		rc = gn_cq_create(h->ctx, &cq, &h->cq);
+	if (!rc)
+		rc = gn_pd_create(h->ctx, &h->pd);
+	if (!rc)
+		rc = gn_mem_alloc(fabric, bytes, GN_REMOTE_WRITE, &h->mem);
+	if (!rc)
+		rc = gn_mr_register(h->pd, h->mem, 0, bytes, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
+				    &h->mr);
+	qp.send_cq = qp.recv_cq = h->cq;
+	qp.chan = h->chan;
+	return rc ? rc : gn_qp_create(h->pd, &qp, &h->qp);
+}
+
+static void destroy(struct hand *h)
+{
+	gn_qp_destroy(h->qp);
+	gn_mr_deregister(h->mr);
+	gn_mem_free(h->mem);
+	gn_pd_destroy(h->pd);
+	gn_cq_destroy(h->cq);
+	gn_chan_destroy(h->chan);
+	gn_ctx_destroy(h->ctx);
+}
+
+static int say_hello(struct hand *h)
+{
+	struct gn_remote reply;
+	struct gn_event event;
+	struct rpc_hello hello = {
+		.magic = RPC_MAGIC,
+		.version = RPC_VERSION,
+		.bytes = sizeof(hello),
+		.slots = SLOTS,
+		.max_request = SCRIBBLE_BYTES,
+		.max_result = SCRIBBLE_BYTES,
+		.window = SLOTS,
+		.nonce = NONCE,
+	};
+	const struct gn_conn_opts opts = {
+		.private_data = &hello, .private_len = sizeof(hello), .timeout_us = 5000};
+	int rc = gn_mr_remote(h->mr, &reply);
+
+	hello.reply_key = reply.key;
+	if (!rc)
+		rc = gn_connect_wait(h->qp, h->s->addr, &opts, &event);
+	if (!rc)
+		memcpy(&h->welcome, event.private_data, sizeof(h->welcome));
+	return rc;
+}
+
+/* ---- what it writes ---- */
+
+static uint64_t compose(struct hand *h, uint32_t message, uint8_t *to)
+{
+	struct rpc_seal seal = {
+		.seq = rpc_seq(h->welcome.epoch, message),
+		.nonce = NONCE,
+		.aux = 1,
+		.flags = RPC_CRC,
+		.word = message - 1,
+	};
+	struct rpc_entry entry = {.kind = (uint16_t)h->s->method};
+	uint8_t *at = to + sizeof(struct rpc_head);
+
+	entry.len = h->s->body(at + sizeof(entry));
+	memcpy(at, &entry, sizeof(entry));
+	seal.len = (uint32_t)sizeof(entry) + entry.len;
+	return rpc_seal(to, &seal);
+}
+
+/* A length: right, a little wrong, or far beyond. */
+static uint32_t some_length(uint32_t right)
+{
+	const uint32_t lengths[] = {right, 0,	  8,	       right + 8,
+				    1024,  65536, 0xfffffff8u, (uint32_t)gn_random() & ~7u};
+
+	return lengths[gn_random() % (sizeof(lengths) / sizeof(lengths[0]))];
+}
+
+/* Word i of a message: that of lengths in its head, its entry's, then those of its body. */
+static uint64_t some_word(const struct hand *h, const uint8_t *message, unsigned i)
+{
+	struct rpc_head head;
+	struct rpc_entry entry;
+	uint64_t word;
+
+	if (i == 0) {
+		memcpy(&head, message, sizeof(head));
+		head.len = some_length(head.len);
+		head.aux = (uint16_t)(gn_random() % 4 ? 1 : gn_random());
+		memcpy(&word, (const uint8_t *)&head + 8, 8);
+		return word;
+	}
+	if (i > 1)
+		return h->s->word(i - 2);
+	memcpy(&entry, message + sizeof(head), sizeof(entry));
+	entry.len = some_length(entry.len);
+	entry.index = (uint16_t)(gn_random() & RPC_INDEX);
+	memcpy(&word, &entry, 8);
+	return word;
+}
+
+static int stroke(struct hand *h, const uint8_t *message, uint64_t slot, bool last)
+{
+	const unsigned i = (unsigned)(gn_random() % (2 + h->s->words));
+	const uint64_t at = i == 0 ? 8 : sizeof(struct rpc_head) + 8ull * (i - 1);
+	uint64_t *word =
+		(uint64_t *)gn_mem_addr(h->mem) + MESSAGES * (GN_PAGE / 8) + h->n_words++ % WORDS;
+	const struct gn_remote to = {.key = h->welcome.request_key};
+	struct gn_sge sge = {word, 8, gn_mr_lkey(h->mr)};
+	struct gn_wr wr;
+
+	*word = some_word(h, message, i);
+	gn_wr_rdma(&wr, GN_OP_WRITE, 1, &sge, &to, slot + at, last ? GN_SIGNALED : 0);
+	return gn_post_send(h->qp, &wr, NULL);
+}
+
+/* One message, and what is written over it. False: the server has had enough. */
+static bool attack(struct hand *h, uint32_t message)
+{
+	uint8_t *bytes = (uint8_t *)gn_mem_addr(h->mem) + (message - 1) * (size_t)GN_PAGE;
+	const uint64_t slot =
+		(message & (h->welcome.slots - 1)) * rpc_stride(h->welcome.max_request);
+	const struct gn_remote to = {.key = h->welcome.request_key};
+	struct gn_sge sge = {bytes, (uint32_t)compose(h, message, bytes), gn_mr_lkey(h->mr)};
+	struct gn_wr wr, wake;
+	struct gn_wc wc;
+	int rc;
+
+	gn_wr_rdma(&wr, GN_OP_WRITE, 1, &sge, &to, slot, 0);
+	gn_wr_init(&wake, GN_OP_WRITE_IMM, 2, NULL, 0, GN_SOLICITED);
+	wr.next = &wake;
+	rc = gn_post_send(h->qp, &wr, NULL);
+	for (unsigned i = 1; i <= STROKES && !rc; i++) {
+		if (gn_random() % 2)
+			gn_charge(GN_WORK_NS, gn_random() % 1000);
+		rc = stroke(h, bytes, slot, i == STROKES);
+	}
+	if (rc || gn_cq_wait(h->cq, &wc, 1, gn_deadline_us(20000), "strokes") != 1 ||
+	    wc.status != GN_WC_OK)
+		return false;
+	gn_sleep_us(gn_random() % TICK_US);
+	return true;
+}
+
+int scribble(const struct scribbler *s)
+{
+	struct gn_fabric *fabric;
+	int n = 0, rc = gn_fabric_open(s->fabric, &fabric);
+
+	for (unsigned round = 0; !rc && round < s->rounds; round++) {
+		struct hand h = {.s = s};
+
+		if (!make(&h, fabric) && !say_hello(&h)) {
+			uint32_t i = 1;
+
+			while (i <= MESSAGES && attack(&h, i))
+				i++;
+			n += (int)i;
+			gn_disconnect(h.qp);
+		}
+		destroy(&h);
+		if (s->posted)
+			s->posted(s->arg);
+		gn_sleep_us(gn_random() % 50);
+	}
+	if (!rc)
+		rc = gn_fabric_close(fabric);
+	return rc ? rc : n;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A hostile client of an RPC server: it sends well-formed messages, and writes over their lengths
+ * and counts while the server looks at them, again and again. With the fault "preempt" the server
+ * finds another value whenever it loads one for the second time. Whatever comes of its own requests,
+ * the server and its other clients must not notice.
+ */
+#ifndef GN_TESTS_SIM_SCRIBBLE_H
+#define GN_TESTS_SIM_SCRIBBLE_H
+
+#include <stdint.h>
+
+#include "gannet/fabric.h"
+
+#define SCRIBBLE_BYTES 128u /* of its requests, at most */
+
+struct scribbler {
+	const char *fabric, *addr;
+	unsigned method;
+	unsigned rounds; /* connections, one after the other */
+	/* A well-formed request, a multiple of 8 bytes. Returns its length. */
+	uint32_t (*body)(uint8_t *to);
+	/* Words of it that are written over, from the first one on, and with what. */
+	unsigned words;
+	uint64_t (*word)(unsigned i);
+	void (*posted)(void *arg); /* now and then, while it is at work */
+	void *arg;
+};
+
+/* Returns how many messages it wrote over; negative errno when there is no fabric. */
+int scribble(const struct scribbler *s);
+
+#endif
