@@ -7,7 +7,7 @@
 #define MIB	     (1u << 20)
 #define MEMORY_BYTES (64u * MIB)
 #define CONNS_BYTES  (128u * MIB) /* what connections may cost beside it, by default */
-#define SLACK_BYTES  (unit_slow() ? 64u * MIB : 16u * MIB)
+#define SLACK_BYTES  (unit_slow() ? 384u * MIB : 16u * MIB) /* a sanitizer keeps what is freed */
 #define VALUE_BYTES  (1000u << 10)
 #define PAGE_BYTES   3900u /* takes a slot by itself */
 #define HOSTILE	     8u
