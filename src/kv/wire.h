@@ -83,8 +83,8 @@ uint32_t kv_ask_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op, u
 
 /*
  * Writes a result, with the value of item if it is not NULL: where the next goes. There are
- * KV_TELL_MAX bytes for it and kv_round(room_bytes) for a value; a longer value is too big, whatever
- * the client has room for.
+ * KV_TELL_MAX bytes for it and kv_round(room_bytes) for a value; a longer value is too big,
+ * whatever the client has room for.
  */
 uint8_t *kv_tell_write(uint8_t *to, uint32_t room_bytes, const struct gn_kv_op *op,
 		       const struct kv_item *item);

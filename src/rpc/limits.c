@@ -111,9 +111,10 @@ bool rpc_charge(struct rpc_conn *c, uint64_t bytes)
 	__atomic_fetch_add(&server->dropped, 1, __ATOMIC_RELAXED);
 	if (may_log(server))
 		gn_log(GN_LOG_WARN,
-		       "rpc: client %llu is kept %llu bytes: %s is reached, calls that need more end with BUSY",
-		       (unsigned long long)c->client,
-		       (unsigned long long)__atomic_load_n(&c->bytes, __ATOMIC_RELAXED), limit);
+		       "rpc: %llu bytes are kept for client %llu: %s is reached, calls that need "
+		       "more end with BUSY",
+		       (unsigned long long)__atomic_load_n(&c->bytes, __ATOMIC_RELAXED),
+		       (unsigned long long)c->client, limit);
 	return false;
 }
 

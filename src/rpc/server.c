@@ -8,7 +8,7 @@
 
 #define THREADS_MAX 256u
 #define QUEUE	    1024u
-#define CQ_DEPTH    (1u << 16) /* at most: a thread with as many completions takes no more clients */
+#define CQ_DEPTH    (1u << 16) /* at most; a thread whose clients need more refuses the next */
 #define PARK_US	    1000u
 #define PIECE	    (1u << 20)
 #define DRAIN_US    1000u /* between two looks at who has its answers */
@@ -59,8 +59,8 @@ static bool hello_ok(const struct gn_event *event, struct rpc_hello *hello)
 }
 
 /*
- * First the thread that served the client before, which ends that connection: what lies in its slots
- * is not executed after requests of the new one.
+ * First the thread that served the client before, which ends that connection: what lies in its
+ * slots is not executed after requests of the new one.
  */
 void rpc_pass_newcomer(struct rpc_thread *t, struct rpc_newcomer *newcomer)
 {

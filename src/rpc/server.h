@@ -19,7 +19,7 @@
 #define RPC_RECVS	 20u
 #define RPC_SENDS_BESIDE 8u /* beside replies: pieces of large requests, probes */
 
-/* What completes, in a request's id: these, or a struct gn_rpc_request of which a piece has come. */
+/* What completes, in a request's id: these, or the address of a large request's. */
 enum rpc_wr_id {
 	RPC_OTHER_ID,
 	RPC_WAKE_ID,  /* a receive */
@@ -247,7 +247,7 @@ static inline void rpc_conn_fail(struct rpc_conn *conn)
 {
 	conn->failed = conn->thread->failed = true;
 }
-/* It is over: freed when its last request is answered and its peer copies nothing (rpc_conn_bury()). */
+/* It is over: rpc_conn_bury() frees it when requests are answered and its peer copies nothing. */
 void rpc_conn_end(struct rpc_conn *conn);
 void rpc_conn_bury(struct rpc_thread *thread);
 /* … of the connection with this name, if it is this thread's. */

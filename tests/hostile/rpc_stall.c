@@ -201,6 +201,7 @@ static void test_busy_server(void **state)
 	struct gn_fabric *fabric;
 	struct victim victim;
 	uint64_t begin_ns, reconnect_ns, most_ns = 0;
+	int status;
 
 	(void)state;
 	victim_start(&victim, "stall-server", serve_busy, NULL);
@@ -213,6 +214,8 @@ static void test_busy_server(void **state)
 	}
 	/* A process that is stopped ends no connection either. */
 	assert_int_equal(kill(victim.pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(victim.pid, &status, WUNTRACED), victim.pid);
+	assert_true(WIFSTOPPED(status));
 	begin_ns = gn_now_ns();
 	assert_int_equal(gn_rpc_reconnect(client), -ETIMEDOUT);
 	reconnect_ns = gn_now_ns() - begin_ns;
