@@ -11,6 +11,8 @@
 
 #include "front.h"
 
+#define DROP_LOOKS 64u /* at connections, to find the one that is dropped */
+
 void px_conn_queue(struct px_conn *c)
 {
 	if (c->queued)
@@ -108,6 +110,15 @@ static void leave_starved(struct px_conn *c)
 		c->thread->starved_last = at;
 }
 
+static void forget_read(struct px_slot *s)
+{
+	if (!s->reads)
+		return;
+	s->reads = false;
+	s->conn->thread->reading[s->tag]--;
+	s->conn->reading--;
+}
+
 /* All but itself, and slots that the store's client knows of. */
 static void release(struct px_conn *c)
 {
@@ -125,8 +136,7 @@ static void release(struct px_conn *c)
 	for (struct px_slot *next; s; s = next) {
 		next = s->next;
 		if (s->state != PX_UNDER_WAY) {
-			t->reading[s->tag] -= s->reads;
-			c->reading -= s->reads;
+			forget_read(s);
 			px_slot_free(t, s);
 			continue;
 		}
@@ -151,13 +161,26 @@ void px_conn_drop(struct px_conn *c)
 	px_conn_queue(c);
 }
 
+/*
+ * The longest waiting of those that have not moved a byte lately; if all have, the longest waiting.
+ * A client that takes its time with a large value is not the first to go.
+ */
 bool px_conn_drop_waiting(struct px_thread *t, const struct px_conn *but)
 {
-	struct px_conn *c = t->waiting;
+	struct px_conn *still = NULL, *slow = NULL, *c = t->waiting;
 
-	if (c == but && c)
-		c = c->next_waiting;
-	if (!c || t->now_ns < c->since_ns + PX_YOUNG_MS * 1000000ull)
+	for (unsigned n = 0; c && !still && n < DROP_LOOKS; c = c->next_waiting, n++) {
+		const uint64_t last_ns = c->moved_ns > c->since_ns ? c->moved_ns : c->since_ns;
+
+		if (c == but)
+			continue;
+		if (t->now_ns >= last_ns + PX_STILL_MS * 1000000ull)
+			still = c;
+		else if (!slow && t->now_ns >= c->since_ns + PX_SLOW_MS * 1000000ull)
+			slow = c;
+	}
+	c = still ? still : slow;
+	if (!c)
 		return false;
 	PX_COUNT(t, closed_slow, 1);
 	px_conn_drop(c);
@@ -204,7 +227,7 @@ void px_conn_free(struct px_conn *c)
 		struct px_slot *s = c->first;
 
 		c->first = s->next;
-		t->reading[s->tag] -= s->reads;
+		forget_read(s);
 		px_slot_free(t, s);
 	}
 	release(c);

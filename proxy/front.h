@@ -39,7 +39,8 @@
 #define PX_READS      8u     /* of a connection, before it is others' turn */
 #define PX_OPS_MAX    65536u /* operations of a thread under way */
 #define PX_OP_BYTES   64u    /* that the store's client has for an operation, besides its bytes */
-#define PX_YOUNG_MS   100u   /* a peer may be waited for so long, however short memory is */
+#define PX_STILL_MS   100u   /* without a byte, before a connection is closed for its memory */
+#define PX_SLOW_MS    1000u  /* … in spite of bytes */
 
 enum px_slot_state {
 	PX_FILLING,   /* its value is on its way */
