@@ -55,11 +55,16 @@ static uint64_t distance(uint64_t a, uint64_t b)
 	return a > b ? a - b : b - a;
 }
 
-/* No version is near the seed, or near bits of it: that is chance in 2^26 cases. */
+/*
+ * No version is near what clients are told, or bits of it, nor near a version of the server before:
+ * by chance that is so in one of 2^20 runs.
+ */
 static void test_versions(void **state)
 {
 	static const struct gn_kv_server_opts opts[] = {
 		{.threads = 1}, {.threads = 3}, {.bypass = true}};
+
+	uint64_t last = 0; /* of the server before */
 
 	(void)state;
 	for (unsigned i = 0; i < 9; i++) {
@@ -73,6 +78,8 @@ static void test_versions(void **state)
 			assert_true(distance(version, w.client->layout.epoch >> shift) > 1u << 20);
 		}
 		assert_in_range(version, 1, VERSION_2_53 - 1);
+		assert_true(distance(version, last) > 1u << 20);
+		last = version;
 		world_down(&w);
 	}
 }

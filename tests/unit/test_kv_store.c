@@ -372,6 +372,20 @@ static void test_edges(void **state)
 		assert_int_equal(gn_kv_store_create(&opts, &s), -EINVAL);
 		assert_null(s);
 	}
+	for (unsigned i = 0; i < 2; i++) { /* a value has at most a quarter of the memory */
+		const struct gn_kv_store_opts opts = {.memory = (4ull << 20) - i * 4,
+						      .max_value = GN_KV_VALUE_MAX};
+
+		assert_int_equal(gn_kv_store_create(&opts, &s), i ? -EINVAL : 0);
+		for (unsigned n = 0; n < 20 && !i; n++, key[0]++)
+			assert_int_equal(do_one(s, GN_KV_SET, key, GN_KV_KEY_MAX, value,
+						GN_KV_VALUE_MAX - n % 3),
+					 GN_KV_OK);
+		if (!i)
+			assert_true(s->stats.items == 3);
+		gn_kv_store_destroy(s);
+		s = NULL;
+	}
 	assert_int_equal(gn_kv_store_create(NULL, &s), 0);
 	assert_int_equal(do_one(s, GN_KV_SET, key, 0, value, 1), GN_KV_INVALID);
 	assert_int_equal(do_one(s, GN_KV_SET, key, GN_KV_KEY_MAX + 1, value, 1), GN_KV_INVALID);
