@@ -12,8 +12,8 @@
 #define RECEIVES_MIN   64u	  /* posted at a time */
 #define RECEIVES_BYTES (1u << 20) /* … unless that takes more than this */
 #define SEND_WRS_MIN   256u
-#define INLINE_MAX     64u /* what a program would send inline */
-#define QKEY	       0x67616e6eu
+#define INLINE_MAX     64u	   /* what a program would send inline */
+#define QKEY_MASK      0x7fffffffu /* the highest bit is for privileged qkeys */
 #define CONNECT_US     5000000u
 #define PORT_FIRST     20000u
 #define PORTS	       10000u
@@ -165,7 +165,7 @@ static int open_qp(struct side *side)
 				.max_send_wr = plan->send_wrs,
 				.max_recv_wr = plan->receives,
 				.max_inline = small ? side->opts.size_bytes : 0,
-				.qkey = QKEY};
+				.qkey = (uint32_t)gn_random() & QKEY_MASK};
 	int rc;
 
 	side->inline_max = qp.max_inline;
