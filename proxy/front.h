@@ -49,6 +49,7 @@ struct px_slot {
 	bool reads;    /* it counts in reading[tag] */
 	uint8_t tries; /* … and was asked for so often; what was found first: */
 	unsigned found;
+	uint32_t was_ttl_s;
 	uint8_t state;
 	char line[PX_LINE_KEPT + PX_SLACK];
 	char room[PX_ROOM + 2];

@@ -54,8 +54,9 @@ struct px_request {
 	uint8_t kind; /* enum px_kind */
 	uint8_t bits; /* enum px_bit */
 	uint8_t n_flags;
-	const char *flags; /* of a meta command: its words, with spaces or NULs between */
-	const char *say;   /* without CR LF */
+	uint32_t first_ttl_s; /* of a meta command: what the first of T and N says */
+	const char *flags;    /* of a meta command: its words, with spaces or NULs between */
+	const char *say;      /* without CR LF */
 	struct gn_kv_op op;
 };
 

@@ -129,8 +129,10 @@ static void again(struct px_slot *s)
 	struct gn_kv_op *op = &s->request.op;
 
 	PX_COUNT(c->thread, rooms_short, 1);
-	if (!s->tries++)
+	if (!s->tries++) {
 		s->found = op->found;
+		s->was_ttl_s = op->was_ttl_s;
+	}
 	op->how = GN_KV_QUIET | (op->how & GN_KV_DETAILS);
 	op->ttl_s = 0;
 	s->state = PX_AGAIN;
@@ -152,8 +154,10 @@ static void done(struct gn_kv_op *op)
 			again(s);
 			return;
 		}
-		if (s->tries)
+		if (s->tries) {
 			op->found = s->found;
+			op->was_ttl_s = s->was_ttl_s;
+		}
 	}
 	finish(s);
 }

@@ -34,7 +34,7 @@ enum gn_kv_status {
 	GN_KV_MISS,	  /* there is no such key */
 	GN_KV_EXISTS,	  /* its version is not the one that was named */
 	GN_KV_NOT_STORED, /* ADD: it is there; REPLACE, APPEND, PREPEND: it is not */
-	GN_KV_NOT_NUMBER, /* INCR, DECR: the value is not decimal digits for 64 bits */
+	GN_KV_NOT_NUMBER, /* INCR, DECR: the value does not begin with a number of 64 bits */
 	GN_KV_TOO_BIG,	  /* the value does not fit the store, or what GET has room for (len) */
 	GN_KV_NO_MEMORY,  /* all of it is used by others, and nothing could be forgotten */
 	GN_KV_INVALID,	  /* the server does not take such an operation */
@@ -63,16 +63,19 @@ enum gn_kv_verb {
 
 /* How, in gn_kv_op.how; several. */
 enum gn_kv_how {
-	GN_KV_IF_CAS = 1 << 0,	   /* only if its version is cas; else EXISTS, or MISS */
-	GN_KV_SET_CAS = 1 << 1,	   /* what is stored has version new_cas */
-	GN_KV_NO_VALUE = 1 << 2,   /* GET: all but the value */
-	GN_KV_AND_TOUCH = 1 << 3,  /* GET, INCR, DECR: its time to live becomes ttl_s */
-	GN_KV_CREATE = 1 << 4,	   /* INCR, DECR: if there is none, store initial, for create_s */
-	GN_KV_VIVIFY = 1 << 5,	   /* GET: if there is none, store an empty one, for create_s */
-	GN_KV_RECACHE = 1 << 6,	   /* GET: with less than recache_s left, one client has WON */
-	GN_KV_INVALIDATE = 1 << 7, /* DELETE: leave it, STALE; SET: an older version may, STALE */
-	GN_KV_QUIET = 1 << 8,	   /* GET: it does not count as used */
-	GN_KV_DETAILS = 1 << 9,	   /* GET: cas, ttl_s and idle_s are wanted too */
+	GN_KV_IF_CAS = 1 << 0,	  /* only if its version is cas; else EXISTS, or MISS */
+	GN_KV_SET_CAS = 1 << 1,	  /* what is stored has version new_cas */
+	GN_KV_NO_VALUE = 1 << 2,  /* GET: all but the value */
+	GN_KV_AND_TOUCH = 1 << 3, /* GET, INCR, DECR: its time to live becomes ttl_s */
+	GN_KV_CREATE = 1 << 4,	  /* INCR, DECR: if there is none, store initial, for create_s */
+	GN_KV_VIVIFY = 1 << 5,	  /* GET: if there is none, store an empty one, for create_s */
+	GN_KV_RECACHE = 1 << 6,	  /* GET: with less than recache_s left, one client has WON */
+	/* DELETE: leave it, STALE; SET with IF_CAS: an older cas (not 0) may, STALE, for its time */
+	GN_KV_INVALIDATE = 1 << 7,
+	GN_KV_QUIET = 1 << 8,	/* GET: it does not count as used */
+	GN_KV_DETAILS = 1 << 9, /* GET: cas, ttl_s and idle_s are wanted too */
+	/* GET with RECACHE and AND_TOUCH: what was left before is compared with recache_s */
+	GN_KV_RECACHE_FIRST = 1 << 10,
 };
 
 /* What was found, in gn_kv_op.found; several. */
@@ -113,6 +116,8 @@ struct gn_kv_op {
 	unsigned found;	 /* enum gn_kv_found */
 	uint32_t len;	 /* of the value that is there */
 	uint32_t idle_s; /* since it was last used */
+	/* GET with DETAILS, INCR, DECR: as ttl_s, but before this operation; TTL_NONE: CREATED */
+	uint32_t was_ttl_s;
 	/* private */
 	struct gn_kv_op *next;
 	uint64_t hash;

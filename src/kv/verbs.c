@@ -5,8 +5,7 @@
 #include "base/mutant.h"
 #include "kv/store.h"
 
-#define DIGITS	   20u /* of the largest number */
-#define NUMBER_MAX 44u /* … with blanks behind it */
+#define DIGITS 20u /* of the largest number */
 
 /* ---- looking ---- */
 
@@ -52,6 +51,12 @@ static void use(struct gn_kv_store *s, const struct gn_kv_op *op, uint32_t place
 		KV_PUT(&item->used, now);
 }
 
+/* Seconds until then. */
+static uint32_t left(const struct gn_kv_store *s, uint32_t expires)
+{
+	return !expires ? GN_KV_TTL_NONE : expires > s->now_s ? expires - s->now_s : 0;
+}
+
 static void tell(const struct gn_kv_store *s, struct gn_kv_op *op, const struct kv_item *item)
 {
 	const uint32_t expires = kv_expires(item);
@@ -60,7 +65,7 @@ static void tell(const struct gn_kv_store *s, struct gn_kv_op *op, const struct 
 	op->flags = kv_flags(item);
 	op->cas = item->cas;
 	op->len = kv_value_len(item);
-	op->ttl_s = !expires ? GN_KV_TTL_NONE : expires > s->now_s ? expires - s->now_s : 0;
+	op->ttl_s = left(s, expires);
 	op->idle_s = s->now_s - (item->used >> KV_ITEM_BITS);
 }
 
@@ -93,13 +98,14 @@ static uint64_t version(struct gn_kv_store *s, const struct gn_kv_op *op)
 struct what {
 	const void *value;
 	uint32_t len, front, back; /* bytes: given; of the old one, before and behind */
+	uint32_t blanks;	   /* bytes: spaces at the end */
 	uint32_t flags, expires, bits;
 	uint64_t cas;
 };
 
 static uint32_t lengths_of(const struct gn_kv_op *op, const struct what *w)
 {
-	return kv_lengths(op->key_len, w->front + w->len + w->back) |
+	return kv_lengths(op->key_len, w->front + w->len + w->back + w->blanks) |
 	       (w->flags || w->expires ? KV_MORE : 0);
 }
 
@@ -122,6 +128,8 @@ static void fill(struct kv_item *item, const struct gn_kv_op *op, const struct w
 		kv_copy(to + w->front, w->value, w->len);
 	if (w->back)
 		kv_copy(to + w->front + w->len, kv_value(old), w->back);
+	for (uint32_t i = 0; i < w->blanks; i++)
+		KV_PUT(to + w->front + w->len + w->back + i, ' ');
 	gn_charge(GN_WORK_COPY, kv_item_bytes(item->lengths));
 }
 
@@ -147,7 +155,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 	const uint32_t bytes = kv_item_bytes(lengths_of(op, w));
 	uint32_t place, bits = w->bits;
 
-	if ((uint64_t)w->len + w->front + w->back > s->max_value)
+	if ((uint64_t)w->len + w->front + w->back + w->blanks > s->max_value)
 		return GN_KV_TOO_BIG;
 	/* Where others read, nothing changes in place. */
 	if (old && !s->mem && !w->front && !w->back &&
@@ -189,8 +197,11 @@ static unsigned judge(struct gn_kv_store *s, const struct gn_kv_op *op, const st
 {
 	unsigned status = compare(s, op, old);
 
-	/* An older version may, where it is said so: then there is something, and it is stale. */
-	if (status == GN_KV_EXISTS && op->how & GN_KV_INVALIDATE && op->cas < old->cas) {
+	/*
+	 * An older version may, where it is said so: then there is something, and it is stale. 0 is
+	 * no version, and so not an older one.
+	 */
+	if (status == GN_KV_EXISTS && op->how & GN_KV_INVALIDATE && op->cas && op->cas < old->cas) {
 		w->bits |= KV_ITEM_STALE | (old->used & KV_ITEM_WON);
 		w->expires = kv_expires(old);
 		status = GN_KV_OK;
@@ -217,11 +228,10 @@ static unsigned judge(struct gn_kv_store *s, const struct gn_kv_op *op, const st
 
 static void store(struct gn_kv_store *s, struct gn_kv_op *op)
 {
-	const bool past = op->ttl_s == GN_KV_TTL_PAST;
-
 	s->stats.sets++;
 	do {
 		const uint32_t old = look(s, op);
+		bool past;
 		struct what w = {.value = op->value,
 				 .len = op->value_len,
 				 .flags = op->flags,
@@ -236,7 +246,9 @@ static void store(struct gn_kv_store *s, struct gn_kv_op *op)
 		op->cas = w.cas;
 		if (mutant("kv-put-lost", w.cas))
 			return;
-		if (past && old && op->verb != GN_KV_APPEND && op->verb != GN_KV_PREPEND) {
+		/* What is added to, or becomes stale, keeps the time that it has. */
+		past = w.expires && w.expires <= s->now_s;
+		if (past && old) {
 			kv_forget(s, op->hash, old);
 			return;
 		}
@@ -281,6 +293,7 @@ static void vivify(struct gn_kv_store *s, struct gn_kv_op *op)
 			       .bits = KV_ITEM_WON | (op->how & GN_KV_QUIET ? 0 : KV_ITEM_HIT)};
 
 	op->status = put(s, op, 0, &w);
+	op->was_ttl_s = GN_KV_TTL_NONE;
 	op->found = GN_KV_CREATED | GN_KV_WON;
 }
 
@@ -322,12 +335,12 @@ static const struct kv_item *get(struct gn_kv_store *s, struct gn_kv_op *op)
 	const uint32_t ttl_s = op->ttl_s;
 
 	tell(s, op, kv_at(s, place));
-	/* What it is given to live counts, if it is. */
+	op->was_ttl_s = op->ttl_s;
+	/* What it is given to live counts, if it is, and not asked for otherwise. */
 	token(op, kv_at(s, place),
-	      !(op->how & GN_KV_AND_TOUCH) ? op->ttl_s :
-	      ttl_s == GN_KV_TTL_PAST	   ? 0 :
-	      ttl_s			   ? ttl_s :
-					     GN_KV_TTL_NONE);
+	      !(op->how & GN_KV_AND_TOUCH) || op->how & GN_KV_RECACHE_FIRST ?
+		      op->ttl_s :
+		      left(s, expiry(s, ttl_s)));
 	if (op->how & GN_KV_AND_TOUCH) {
 		const struct kv_item *item = kv_at(s, place);
 		const uint32_t idle_s = op->idle_s;
@@ -385,20 +398,34 @@ static void touch(struct gn_kv_store *s, struct gn_kv_op *op)
 		use(s, op, kv_find(s, op->hash, op->key, op->key_len));
 }
 
-/* Decimal digits, and blanks behind them. */
+static bool is_space(uint8_t c)
+{
+	return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/*
+ * As memcached reads them, which has strtoull() do it: white space, a sign, digits, and then the
+ * end, a NUL, or white space and anything. A value of 2^63 or more has no minus sign anywhere.
+ */
 static bool read_number(const uint8_t *text, uint32_t len, uint64_t *out)
 {
-	uint32_t i = 0;
+	uint32_t at = 0, digits;
+	bool minus;
 
+	while (at < len && is_space(text[at]))
+		at++;
+	minus = at < len && text[at] == '-';
+	at += at < len && (text[at] == '-' || text[at] == '+');
 	*out = 0;
-	for (; i < len && text[i] >= '0' && text[i] <= '9'; i++)
+	for (digits = at; at < len && text[at] >= '0' && text[at] <= '9'; at++)
 		if (__builtin_mul_overflow(*out, 10, out) ||
-		    __builtin_add_overflow(*out, (uint64_t)(text[i] - '0'), out))
+		    __builtin_add_overflow(*out, (uint64_t)(text[at] - '0'), out))
 			return false;
-	for (uint32_t j = i; j < len; j++)
-		if (text[j] != ' ')
-			return false;
-	return i > 0;
+	if (at == digits || (at < len && text[at] && !is_space(text[at])))
+		return false;
+	if (minus)
+		*out = -*out;
+	return !(*out >> 63) || !memchr(text, '-', strnlen((const char *)text, len));
 }
 
 static uint32_t write_number(uint64_t number, uint8_t out[DIGITS])
@@ -427,6 +454,7 @@ static unsigned begin_number(struct gn_kv_store *s, struct gn_kv_op *op)
 	w.len = write_number(op->initial, text);
 	w.cas = version(s, op);
 	op->number = op->initial;
+	op->was_ttl_s = GN_KV_TTL_NONE;
 	status = put(s, op, 0, &w);
 	op->found = GN_KV_CREATED;
 	return status;
@@ -438,7 +466,7 @@ static unsigned change_number(struct gn_kv_store *s, struct gn_kv_op *op, uint32
 {
 	const struct kv_item *item = kv_at(s, place);
 	const uint32_t old_len = kv_value_len(item);
-	uint8_t text[NUMBER_MAX + DIGITS];
+	uint8_t text[DIGITS];
 	struct what w = {.value = text,
 			 .flags = kv_flags(item),
 			 .expires = op->how & GN_KV_AND_TOUCH ? expiry(s, op->ttl_s) :
@@ -446,10 +474,9 @@ static unsigned change_number(struct gn_kv_store *s, struct gn_kv_op *op, uint32
 			 .cas = version(s, op),
 			 .bits = item->used & ((1u << KV_ITEM_BITS) - 1)};
 
-	memset(text, ' ', sizeof(text));
 	w.len = write_number(number, text);
 	if (w.len <= old_len)
-		w.len = old_len;
+		w.blanks = old_len - w.len;
 	else
 		w.bits = 0; /* as memcached has it: what has no room is new */
 	return put(s, op, place, &w);
@@ -469,14 +496,15 @@ static void count(struct gn_kv_store *s, struct gn_kv_op *op)
 			op->status = begin_number(s, op);
 			return;
 		}
-		op->status = compare(s, op, item);
+		/* What is empty is no number, whatever its version. */
+		op->status = kv_value_len(item) ? compare(s, op, item) : GN_KV_NOT_NUMBER;
 		if (op->status)
 			return;
-		if (kv_value_len(item) > NUMBER_MAX ||
-		    !read_number(kv_value(item), kv_value_len(item), &now)) {
+		if (!read_number(kv_value(item), kv_value_len(item), &now)) {
 			op->status = GN_KV_NOT_NUMBER;
 			return;
 		}
+		op->was_ttl_s = left(s, kv_expires(item));
 		op->number = op->verb == GN_KV_INCR ? now + by : now < by ? 0 : now - by;
 		op->status = change_number(s, op, place, op->number);
 	} while (op->status == GN_KV_STATUSES);
@@ -486,7 +514,7 @@ const struct kv_item *kv_execute(struct gn_kv_store *s, struct gn_kv_op *op)
 {
 	op->status = GN_KV_MISS;
 	op->found = 0;
-	op->len = op->idle_s = 0;
+	op->len = op->idle_s = op->was_ttl_s = 0;
 	if (!op->key_len || op->key_len > GN_KV_KEY_MAX) {
 		op->status = GN_KV_INVALID;
 		return NULL;

@@ -189,13 +189,15 @@ static unsigned tell_bits(const struct gn_kv_op *op, const struct kv_item *item)
 		bits |= KV_TELL_FLAGS;
 	if (op->verb == GN_KV_INCR || op->verb == GN_KV_DECR)
 		bits |= KV_TELL_NUMBER | KV_TELL_TIMES;
+	if (bits & KV_TELL_TIMES && op->was_ttl_s != op->ttl_s)
+		bits |= KV_TELL_WAS;
 	return item ? bits | KV_TELL_VALUE : bits;
 }
 
 uint8_t *kv_tell_write(uint8_t *to, const struct gn_kv_op *op, const struct kv_item *item)
 {
 	const bool fits = !item || op->len <= op->room_bytes;
-	const unsigned bits = fits ? tell_bits(op, item) : 0;
+	const unsigned bits = tell_bits(op, fits ? item : NULL);
 	const struct kv_tell tell = {
 		.status = (uint8_t)(fits ? op->status : GN_KV_TOO_BIG),
 		.found = (uint8_t)op->found,
@@ -214,6 +216,8 @@ uint8_t *kv_tell_write(uint8_t *to, const struct gn_kv_op *op, const struct kv_i
 		to = put_word(to, two(op->ttl_s, op->idle_s));
 	if (bits & KV_TELL_NUMBER)
 		to = put_word(to, op->number);
+	if (bits & KV_TELL_WAS)
+		to = put_word(to, op->was_ttl_s);
 	if (value) {
 		memset(to + value - WORD, 0, WORD);
 		kv_copy(to, kv_value(item), op->len);
@@ -223,7 +227,7 @@ uint8_t *kv_tell_write(uint8_t *to, const struct gn_kv_op *op, const struct kv_i
 
 static uint32_t tell_words(unsigned bits)
 {
-	return (bits & 1) + (bits >> 1 & 1) + (bits >> 2 & 1) + (bits >> 3 & 1);
+	return (bits & 1) + (bits >> 1 & 1) + (bits >> 2 & 1) + (bits >> 3 & 1) + (bits >> 4 & 1);
 }
 
 static const uint8_t *get_told(const uint8_t *from, struct gn_kv_op *op, unsigned bits)
@@ -236,8 +240,11 @@ static const uint8_t *get_told(const uint8_t *from, struct gn_kv_op *op, unsigne
 		from = get_word(from, &op->cas);
 	if (bits & KV_TELL_TIMES)
 		from = get_two(from, &op->ttl_s, &op->idle_s);
+	op->was_ttl_s = op->ttl_s;
 	if (bits & KV_TELL_NUMBER)
 		from = get_word(from, &op->number);
+	if (bits & KV_TELL_WAS)
+		from = get_two(from, &op->was_ttl_s, &zero);
 	return from;
 }
 

@@ -10,7 +10,7 @@
 
 #include "kv/item.h"
 
-#define KV_VERSION 1u
+#define KV_VERSION 2u
 
 enum kv_method { KV_DO = 1, KV_LAYOUT, KV_STATS, KV_CLEAR };
 
@@ -33,8 +33,9 @@ enum kv_tell_bit {
 	KV_TELL_CAS = 1 << 1,
 	KV_TELL_TIMES = 1 << 2, /* ttl_s, idle_s */
 	KV_TELL_NUMBER = 1 << 3,
-	KV_TELL_VALUE = 1 << 4, /* len bytes follow */
-	KV_TELL_BITS = 1 << 5,
+	KV_TELL_WAS = 1 << 4,	/* was_ttl_s, if it is not ttl_s */
+	KV_TELL_VALUE = 1 << 5, /* len bytes follow */
+	KV_TELL_BITS = 1 << 6,
 };
 
 /* On the wire only: the key belongs to another partition. */
@@ -42,7 +43,7 @@ enum kv_tell_bit {
 
 /* The most words that an operation has between its head and its key, and likewise a result. */
 #define KV_ASK_WORDS  6u
-#define KV_TELL_WORDS 4u
+#define KV_TELL_WORDS 5u
 #define KV_TELL_MAX   (sizeof(struct kv_tell) + KV_TELL_WORDS * sizeof(uint64_t))
 
 /* KV_LAYOUT's request. */

@@ -50,7 +50,7 @@ static unsigned draw_how(struct run *r, enum gn_kv_verb verb)
 {
 	static const unsigned fits[GN_KV_VERBS] = {
 		[GN_KV_GET] = GN_KV_NO_VALUE | GN_KV_AND_TOUCH | GN_KV_VIVIFY | GN_KV_RECACHE |
-			      GN_KV_QUIET | GN_KV_SET_CAS,
+			      GN_KV_QUIET | GN_KV_SET_CAS | GN_KV_RECACHE_FIRST,
 		[GN_KV_SET] = GN_KV_IF_CAS | GN_KV_SET_CAS | GN_KV_INVALIDATE,
 		[GN_KV_ADD] = GN_KV_SET_CAS,
 		[GN_KV_REPLACE] = GN_KV_IF_CAS | GN_KV_SET_CAS,
@@ -77,9 +77,25 @@ static uint32_t draw_ttl(struct run *r)
 /* Numbers, what is almost one, and any bytes. */
 static uint32_t draw_value(struct run *r, uint8_t *to)
 {
-	static const char *const texts[] = {
-		"0",   "7", "99", "18446744073709551615", "18446744073709551616", "12 ",
-		" 12", "",  "1x"};
+	static const char *const texts[] = {"0",
+					    "7",
+					    "99",
+					    "18446744073709551615",
+					    "18446744073709551616",
+					    "12 ",
+					    " 12",
+					    "",
+					    "1x",
+					    "18446744073709551615 -",
+					    "-18446744073709551615",
+					    "-0",
+					    "+5",
+					    "5\n",
+					    "5 x\t y",
+					    "-5",
+					    "\t\r\n+8 ",
+					    "+",
+					    "9\vx"};
 	const uint32_t len = pick(r, 4) ? pick(r, 60) : pick(r, r->set->value_max + 1);
 
 	if (pick(r, 3) == 0) {
@@ -120,7 +136,7 @@ static void draw_op(struct run *r, unsigned i)
 	op->how = draw_how(r, op->verb);
 	op->value_len = draw_value(r, r->value[i]);
 	if (pick(r, 4) == 0)
-		op->cas += pick(r, 2) ? 1 : UINT64_MAX;
+		op->cas = pick(r, 4) ? op->cas + (pick(r, 2) ? 1 : UINT64_MAX) : 0;
 	memset(r->room[i], 0x5a, ROOM);
 }
 
