@@ -143,18 +143,30 @@ GN_API void gn_kv_store_flush(struct gn_kv_store *store, uint32_t delay_s);
 
 /* Of a store, or the sum over a server's partitions. */
 struct gn_kv_stats {
-	uint64_t items, item_bytes;    /* stored now; bytes with all that belongs to them */
-	uint64_t memory, used;	       /* the limit, and what is taken of it */
-	uint64_t buckets, spare_lines; /* of the index; bypass: entries of the table, 0 */
-	uint64_t gets, hits, misses, sets, deletes, touches,
-		numbers; /* done; hits and misses of GET */
-	uint64_t cas_ok, cas_bad;
-	uint64_t evicted_bucket; /* the least recently used of a bucket */
-	uint64_t evicted_log;	 /* not used since memory was last tidied */
-	uint64_t expired, flushes;
-	uint64_t moved;	 /* bytes, to tidy memory */
-	uint64_t splits; /* of buckets; bypass: how often the table grew */
-	uint64_t kicks;	 /* bypass: entries that made room for others */
+	uint64_t items, item_bytes;	 /* stored now; bytes with all that belongs to them */
+	uint64_t memory, used;		 /* the limit, and what is taken of it */
+	uint64_t buckets, spare_lines;	 /* of the index; bypass: entries of the table, 0 */
+	uint64_t gets, hits, misses;	 /* GETs without AND_TOUCH */
+	uint64_t touches, touch_misses;	 /* TOUCH, and GETs with AND_TOUCH: found, and not */
+	uint64_t sets, stored;		 /* asked for; items stored, by any operation */
+	uint64_t deletes, delete_misses; /* misses: also of another version */
+	uint64_t numbers;		 /* INCR and DECR asked for */
+	uint64_t incr_hits, incr_misses;
+	uint64_t decr_hits, decr_misses;
+	uint64_t cas_ok, cas_bad, cas_misses; /* SET and REPLACE with IF_CAS */
+	uint64_t evicted_bucket;	      /* the least recently used of a bucket */
+	uint64_t evicted_log;		      /* not used since memory was last tidied */
+	uint64_t evicted_unfetched;	      /* … of both, those that nobody had read */
+	uint64_t evicted_ttl;		      /* … and those that had a time to live */
+	uint64_t evicted_idle_s; /* since when the last of them was not used; of a sum the most */
+	uint64_t expired;	 /* found to be over, and removed */
+	uint64_t expired_get;	 /* … by an operation on that key */
+	uint64_t expired_unfetched; /* … that nobody had read */
+	uint64_t flushes;
+	uint64_t too_big; /* values that the store does not take */
+	uint64_t moved;	  /* bytes, to tidy memory */
+	uint64_t splits;  /* of buckets; bypass: how often the table grew */
+	uint64_t kicks;	  /* bypass: entries that made room for others */
 	uint64_t no_memory;
 	uint64_t partitions;
 	uint64_t uptime_s;

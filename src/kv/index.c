@@ -305,6 +305,7 @@ void kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 	s->stats.items++;
 	s->wide = s->stats.item_bytes > s->stats.items * LINE_BYTES;
 	if (out) {
+		kv_count_evicted(s, kv_at(s, place_in(out)));
 		kv_log_kill(s, place_in(out));
 		s->stats.items--;
 		s->stats.evicted_bucket++;

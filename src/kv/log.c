@@ -168,9 +168,9 @@ static void tidy(struct gn_kv_store *s, uint64_t bytes)
 		if (keep(s, hash, place, size))
 			continue;
 		if (kv_expires(item) && kv_expires(item) <= s->now_s)
-			s->stats.expired++;
+			kv_count_expired(s, item);
 		else
-			s->stats.evicted_log++;
+			s->stats.evicted_log++, kv_count_evicted(s, item);
 		kv_forget(s, hash, place);
 	}
 	s->tidied = KV_NONE;

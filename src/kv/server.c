@@ -174,10 +174,12 @@ static void handle_layout(struct gn_rpc_request *request, void *arg)
 static void handle_stats(struct gn_rpc_request *request, void *arg)
 {
 	const struct gn_kv_server *server = arg;
+	uint64_t words[KV_STATS_WORDS];
 	struct gn_kv_stats stats;
 
 	gn_kv_store_stats(server->parts[gn_rpc_request_thread(request)].store, &stats);
-	gn_rpc_answer(request, GN_RPC_OK, &stats, sizeof(stats));
+	kv_stats_write(words, &stats);
+	gn_rpc_answer(request, GN_RPC_OK, words, sizeof(words));
 }
 
 static void handle_clear(struct gn_rpc_request *request, void *arg)

@@ -22,7 +22,8 @@ static uint32_t look(struct gn_kv_store *s, const struct gn_kv_op *op)
 
 	if (!place || !expired(s, kv_at(s, place)))
 		return place;
-	s->stats.expired++;
+	kv_count_expired(s, kv_at(s, place));
+	s->stats.expired_get++;
 	kv_forget(s, op->hash, place);
 	return 0;
 }
@@ -70,19 +71,22 @@ static void tell(const struct gn_kv_store *s, struct gn_kv_op *op, const struct 
 }
 
 /* IF_CAS: GN_KV_OK, or why not. */
-static unsigned compare(struct gn_kv_store *s, const struct gn_kv_op *op,
-			const struct kv_item *item)
+static unsigned compare(const struct gn_kv_op *op, const struct kv_item *item)
 {
 	if (!(op->how & GN_KV_IF_CAS))
 		return GN_KV_OK;
 	if (!item)
 		return GN_KV_MISS;
-	if (item->cas == op->cas) {
-		s->stats.cas_ok++;
-		return GN_KV_OK;
-	}
-	s->stats.cas_bad++;
-	return GN_KV_EXISTS;
+	return item->cas == op->cas ? GN_KV_OK : GN_KV_EXISTS;
+}
+
+static void count_cas(struct gn_kv_store *s, const struct gn_kv_op *op, unsigned status)
+{
+	if (!(op->how & GN_KV_IF_CAS) || (op->verb != GN_KV_SET && op->verb != GN_KV_REPLACE))
+		return;
+	s->stats.cas_ok += status == GN_KV_OK;
+	s->stats.cas_bad += status == GN_KV_EXISTS;
+	s->stats.cas_misses += status == GN_KV_MISS;
 }
 
 static uint64_t version(struct gn_kv_store *s, const struct gn_kv_op *op)
@@ -144,6 +148,7 @@ static uint32_t make_room(struct gn_kv_store *s, uint64_t hash, uint32_t bytes, 
 	if (!oldest || s->mem || kv_item_bytes(kv_at(s, oldest)->lengths) != bytes)
 		return kv_log_add(s, bytes);
 	kv_unlink(s, hash, oldest);
+	kv_count_evicted(s, kv_at(s, oldest));
 	s->stats.evicted_bucket++;
 	*bits |= KV_ITEM_RECENT; /* though its segment is not */
 	return oldest;
@@ -155,8 +160,10 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 	const uint32_t bytes = kv_item_bytes(lengths_of(op, w));
 	uint32_t place, bits = w->bits;
 
-	if ((uint64_t)w->len + w->front + w->back + w->blanks > s->max_value)
+	if ((uint64_t)w->len + w->front + w->back + w->blanks > s->max_value) {
+		s->stats.too_big++;
 		return GN_KV_TOO_BIG;
+	}
 	/* Where others read, nothing changes in place. */
 	if (old && !s->mem && !w->front && !w->back &&
 	    kv_item_bytes(kv_at(s, old)->lengths) == bytes) {
@@ -187,6 +194,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 		}
 	}
 	kv_promote(s, op->hash, place);
+	s->stats.stored++;
 	tell(s, op, kv_at(s, place));
 	return GN_KV_OK;
 }
@@ -195,7 +203,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 static unsigned judge(struct gn_kv_store *s, const struct gn_kv_op *op, const struct kv_item *old,
 		      struct what *w)
 {
-	unsigned status = compare(s, op, old);
+	unsigned status = compare(op, old);
 
 	/*
 	 * An older version may, where it is said so: then there is something, and it is stale. 0 is
@@ -206,6 +214,7 @@ static unsigned judge(struct gn_kv_store *s, const struct gn_kv_op *op, const st
 		w->expires = kv_expires(old);
 		status = GN_KV_OK;
 	}
+	count_cas(s, op, status);
 	if (status)
 		return status;
 	switch (op->verb) {
@@ -316,7 +325,10 @@ static void token(struct gn_kv_op *op, struct kv_item *item, uint32_t left_s)
 
 static const struct kv_item *miss(struct gn_kv_store *s, struct gn_kv_op *op)
 {
-	s->stats.misses++;
+	if (op->how & GN_KV_AND_TOUCH)
+		s->stats.touch_misses++;
+	else
+		s->stats.gets++, s->stats.misses++;
 	op->status = GN_KV_MISS;
 	op->found = op->len = 0;
 	if (op->how & GN_KV_VIVIFY)
@@ -328,10 +340,8 @@ static const struct kv_item *get(struct gn_kv_store *s, struct gn_kv_op *op)
 {
 	uint32_t place = look(s, op);
 
-	s->stats.gets++;
 	if (!place)
 		return miss(s, op);
-	s->stats.hits++;
 	const uint32_t ttl_s = op->ttl_s;
 
 	tell(s, op, kv_at(s, place));
@@ -345,15 +355,16 @@ static const struct kv_item *get(struct gn_kv_store *s, struct gn_kv_op *op)
 		const struct kv_item *item = kv_at(s, place);
 		const uint32_t idle_s = op->idle_s;
 
-		s->stats.touches++;
 		op->status = rewrite(s, op, place, expiry(s, ttl_s), item->cas,
 				     item->used & ((1u << KV_ITEM_BITS) - 1));
 		op->idle_s = idle_s;
 		place = kv_find(s, op->hash, op->key, op->key_len);
 		if (!place) { /* it had to make room for itself */
-			s->stats.hits--;
 			return miss(s, op);
 		}
+		s->stats.touches++;
+	} else {
+		s->stats.gets++, s->stats.hits++;
 	}
 	if (!(op->how & GN_KV_QUIET))
 		use(s, op, place);
@@ -365,10 +376,10 @@ static void delete (struct gn_kv_store *s, struct gn_kv_op *op)
 	const uint32_t place = look(s, op);
 	const struct kv_item *item = place ? kv_at(s, place) : NULL;
 
-	op->status = item ? compare(s, op, item) : GN_KV_MISS;
+	op->status = item ? compare(op, item) : GN_KV_MISS;
+	s->stats.delete_misses += op->status != GN_KV_OK;
 	if (op->status)
 		return;
-	s->stats.deletes++;
 	if (op->how & GN_KV_INVALIDATE)
 		op->status =
 			rewrite(s, op, place,
@@ -376,7 +387,7 @@ static void delete (struct gn_kv_store *s, struct gn_kv_op *op)
 				version(s, op),
 				(item->used & (KV_ITEM_HIT | KV_ITEM_RECENT)) | KV_ITEM_STALE);
 	else
-		kv_forget(s, op->hash, place);
+		s->stats.deletes++, kv_forget(s, op->hash, place);
 }
 
 static void touch(struct gn_kv_store *s, struct gn_kv_op *op)
@@ -384,6 +395,7 @@ static void touch(struct gn_kv_store *s, struct gn_kv_op *op)
 	const uint32_t place = look(s, op);
 
 	op->status = GN_KV_MISS;
+	s->stats.touch_misses += !place;
 	if (!place)
 		return;
 	s->stats.touches++;
@@ -449,8 +461,10 @@ static unsigned begin_number(struct gn_kv_store *s, struct gn_kv_op *op)
 	struct what w = {.value = text, .expires = expiry(s, op->create_s)};
 	unsigned status;
 
-	if (!(op->how & GN_KV_CREATE))
+	if (!(op->how & GN_KV_CREATE)) {
+		*(op->verb == GN_KV_INCR ? &s->stats.incr_misses : &s->stats.decr_misses) += 1;
 		return GN_KV_MISS;
+	}
 	w.len = write_number(op->initial, text);
 	w.cas = version(s, op);
 	op->number = op->initial;
@@ -497,7 +511,7 @@ static void count(struct gn_kv_store *s, struct gn_kv_op *op)
 			return;
 		}
 		/* What is empty is no number, whatever its version. */
-		op->status = kv_value_len(item) ? compare(s, op, item) : GN_KV_NOT_NUMBER;
+		op->status = kv_value_len(item) ? compare(op, item) : GN_KV_NOT_NUMBER;
 		if (op->status)
 			return;
 		if (!read_number(kv_value(item), kv_value_len(item), &now)) {
@@ -508,6 +522,8 @@ static void count(struct gn_kv_store *s, struct gn_kv_op *op)
 		op->number = op->verb == GN_KV_INCR ? now + by : now < by ? 0 : now - by;
 		op->status = change_number(s, op, place, op->number);
 	} while (op->status == GN_KV_STATUSES);
+	if (op->status == GN_KV_OK)
+		*(op->verb == GN_KV_INCR ? &s->stats.incr_hits : &s->stats.decr_hits) += 1;
 }
 
 const struct kv_item *kv_execute(struct gn_kv_store *s, struct gn_kv_op *op)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Operations and results as bytes. */
+#include <endian.h>
+
 #include "kv/wire.h"
 
 #define WORD sizeof(uint64_t)
@@ -281,4 +283,18 @@ uint32_t kv_tell_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op)
 	if (tell.bits & KV_TELL_VALUE && tell.len)
 		kv_copy(op->room, at, tell.len);
 	return (uint32_t)need;
+}
+
+/* ---- statistics ---- */
+
+void kv_stats_write(uint64_t to[KV_STATS_WORDS], const struct gn_kv_stats *stats)
+{
+#define KV_STATS_WRITE(field) *to++ = htole64(stats->field);
+	KV_STATS_FIELDS(KV_STATS_WRITE)
+}
+
+void kv_stats_read(const uint64_t from[KV_STATS_WORDS], struct gn_kv_stats *out)
+{
+#define KV_STATS_READ(field) out->field = le64toh(*from++);
+	KV_STATS_FIELDS(KV_STATS_READ)
 }

@@ -36,6 +36,7 @@ struct run {
 	unsigned which[BATCH];
 	struct gn_kv_op op[BATCH], done[BATCH];
 	uint64_t statuses[GN_KV_STATUSES];
+	struct gn_kv_stats tally; /* what the store should have counted */
 	unsigned found;
 };
 
@@ -142,6 +143,53 @@ static void draw_op(struct run *r, unsigned i)
 
 /* ---- and what becomes of them ---- */
 
+static void tally(struct gn_kv_stats *t, const struct gn_kv_op *op, const struct gn_kv_op *done)
+{
+	const bool missed = done->status == GN_KV_MISS, made = done->found & GN_KV_CREATED;
+	const bool touches = op->verb == GN_KV_TOUCH || op->how & GN_KV_AND_TOUCH;
+	const bool ok = done->status == GN_KV_OK;
+
+	switch (op->verb) {
+	case GN_KV_GET:
+	case GN_KV_TOUCH:
+		*(touches ? &t->touches : &t->hits) += !missed && !made;
+		*(touches ? &t->touch_misses : &t->misses) += missed || made;
+		t->gets += !touches;
+		break;
+	case GN_KV_DELETE:
+		t->deletes += ok && !(op->how & GN_KV_INVALIDATE);
+		t->delete_misses += missed || done->status == GN_KV_EXISTS;
+		break;
+	case GN_KV_INCR:
+		t->incr_hits += ok && !made;
+		t->incr_misses += missed;
+		break;
+	case GN_KV_DECR:
+		t->decr_hits += ok && !made;
+		t->decr_misses += missed;
+		break;
+	default:
+		t->sets++;
+		if (!(op->how & GN_KV_IF_CAS) || op->verb > GN_KV_REPLACE || op->verb == GN_KV_ADD)
+			break;
+		t->cas_bad += done->status == GN_KV_EXISTS;
+		t->cas_misses += missed;
+		t->cas_ok += !missed && done->status != GN_KV_EXISTS;
+	}
+}
+
+static int check_tally(const struct gn_kv_stats *t, const struct gn_kv_stats *s)
+{
+	EXPECT(s->gets == t->gets && s->hits == t->hits && s->misses == t->misses);
+	EXPECT(s->touches == t->touches && s->touch_misses == t->touch_misses);
+	EXPECT(s->deletes == t->deletes && s->delete_misses == t->delete_misses);
+	EXPECT(s->incr_hits == t->incr_hits && s->incr_misses == t->incr_misses);
+	EXPECT(s->decr_hits == t->decr_hits && s->decr_misses == t->decr_misses);
+	EXPECT(s->cas_ok == t->cas_ok && s->cas_bad == t->cas_bad);
+	EXPECT(s->cas_misses == t->cas_misses && s->sets == t->sets);
+	return 0;
+}
+
 static const char *compare(struct run *r, unsigned i)
 {
 	const struct gn_kv_op *op = &r->op[i], *done = &r->done[i];
@@ -156,6 +204,7 @@ static const char *compare(struct run *r, unsigned i)
 		e = model_do(r->m, k, op);
 		wrong = model_compare_to(r->m, k, op, done, &e, &r->last_cas);
 	}
+	tally(&r->tally, op, done);
 	r->statuses[done->status]++;
 	r->found |= done->status == GN_KV_OK ? done->found : 0;
 	if (wrong)
@@ -202,6 +251,9 @@ static int check_memory(const struct run *r)
 	EXPECT(stats.item_bytes <= stats.used);
 	EXPECT(r->set->may_evict || stats.evicted_bucket + stats.evicted_log == 0);
 	EXPECT(r->forgotten <= stats.evicted_bucket + stats.evicted_log);
+	EXPECT(stats.evicted_unfetched <= stats.evicted_bucket + stats.evicted_log);
+	EXPECT(stats.expired_get <= stats.expired && stats.expired_unfetched <= stats.expired);
+	EXPECT(r->set->may_evict || check_tally(&r->tally, &stats) == 0);
 	return 0;
 }
 
