@@ -58,6 +58,7 @@ enum gn_kv_verb {
 	GN_KV_INCR, /* wraps at 64 bits */
 	GN_KV_DECR, /* stops at 0 */
 	GN_KV_TOUCH,
+	GN_KV_SCAN, /* a page of keys: see gn_kv_scan() */
 	GN_KV_VERBS
 };
 
@@ -264,6 +265,44 @@ GN_API int gn_kv_clear(struct gn_kv_client *client, uint32_t delay_s, uint64_t d
 #define GN_KV_ALL UINT32_MAX
 GN_API int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_stats *out,
 		       uint64_t deadline_ns);
+
+/*
+ * A scan lists the keys of all partitions, a page at a time; servers keep nothing of it. It begins
+ * with a zeroed cursor, and goes on with the one that a page ends with, as long as there is more.
+ * Every key that is there during all of the scan is told at least once, whatever else is stored,
+ * deleted or moved meanwhile; others may be, and any may be told twice.
+ */
+struct gn_kv_cursor {
+	uint64_t opaque[3];
+};
+
+struct gn_kv_key {
+	const void *key; /* as long as the page */
+	uint32_t key_len;
+	uint32_t len; /* of its value */
+	uint32_t flags, ttl_s, idle_s;
+	unsigned found; /* GN_KV_STALE, LOST, HIT_BEFORE */
+	uint64_t cas;
+};
+
+/*
+ * A page, waited for: fn is called for each of its keys, and the cursor is moved. 1: there is more,
+ * 0: that was all; or an errno: the cursor is where it was. -EIO also: the server's table changes
+ * too fast to be listed (bypass).
+ */
+typedef void gn_kv_key_fn(const struct gn_kv_key *key, void *arg);
+GN_API int gn_kv_scan(struct gn_kv_client *client, struct gn_kv_cursor *cursor, gn_kv_key_fn *fn,
+		      void *arg, uint64_t deadline_ns);
+
+/*
+ * … or as an operation, GN_KV_SCAN, whose key is the cursor (all of its bytes), and whose room, of
+ * at least GN_KV_PAGE_MIN bytes, gets the page. When it has ended: the next key from *at on, which
+ * is 0 for the first; false: there are no more in it. And the cursor to go on with; false: that was
+ * all.
+ */
+#define GN_KV_PAGE_MIN 16384u
+GN_API bool gn_kv_page_next(const struct gn_kv_op *op, uint32_t *at, struct gn_kv_key *out);
+GN_API bool gn_kv_page_more(const struct gn_kv_op *op, struct gn_kv_cursor *next);
 
 /* What this client has done. */
 struct gn_kv_counters {

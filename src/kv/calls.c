@@ -18,7 +18,7 @@ static int error_of(unsigned status)
 	return errors[status];
 }
 
-static int do_one(struct gn_kv_client *client, struct gn_kv_op *op, uint64_t deadline_ns)
+int kv_do_one(struct gn_kv_client *client, struct gn_kv_op *op, uint64_t deadline_ns)
 {
 	int rc = gn_kv_do(client, op, 1, deadline_ns);
 
@@ -33,7 +33,7 @@ int gn_kv_get(struct gn_kv_client *client, const void *key, uint32_t key_len, vo
 			      .key_len = key_len,
 			      .room = room,
 			      .room_bytes = room_bytes};
-	int rc = do_one(client, &op, deadline_ns);
+	int rc = kv_do_one(client, &op, deadline_ns);
 
 	if (len)
 		*len = op.len;
@@ -50,14 +50,14 @@ int gn_kv_set(struct gn_kv_client *client, const void *key, uint32_t key_len, co
 			      .value_len = value_len,
 			      .ttl_s = ttl_s};
 
-	return do_one(client, &op, deadline_ns);
+	return kv_do_one(client, &op, deadline_ns);
 }
 
 int gn_kv_del(struct gn_kv_client *client, const void *key, uint32_t key_len, uint64_t deadline_ns)
 {
 	struct gn_kv_op op = {.verb = GN_KV_DELETE, .key = key, .key_len = key_len};
 
-	return do_one(client, &op, deadline_ns);
+	return kv_do_one(client, &op, deadline_ns);
 }
 
 int gn_kv_clear(struct gn_kv_client *client, uint32_t delay_s, uint64_t deadline_ns)

@@ -76,6 +76,9 @@ int kv_client_call(struct gn_kv_client *client, uint32_t part, enum kv_method me
 		   const void *request, uint32_t request_len, void *result, uint32_t result_len,
 		   uint64_t deadline_ns);
 
+/* calls.c: waits for it. 0, or why it was not done. */
+int kv_do_one(struct gn_kv_client *client, struct gn_kv_op *op, uint64_t deadline_ns);
+
 /* message.c */
 /* Begin an operation; its key and partition are known. 0, or -ENOMEM. */
 int kv_message_add(struct gn_kv_client *client, struct gn_kv_op *op);

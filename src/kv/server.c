@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "kv/cuckoo.h"
+#include "kv/scan.h"
 #include "kv/wire.h"
 
 #define GROUP	    32u
@@ -53,6 +54,26 @@ static bool make_room(struct reply *r, uint64_t bytes)
 	return (uint64_t)(r->end - r->at) >= bytes;
 }
 
+/* A page of keys takes as long as many operations: those behind it are asked for again. */
+static bool do_scan(const struct gn_kv_server *server, struct reply *r, struct gn_kv_op *op)
+{
+	const uint32_t room = op->room_bytes < KV_PAGE_MAX ? op->room_bytes : KV_PAGE_MAX;
+	struct kv_tell tell = {.bits = KV_TELL_VALUE};
+
+	if (!r->left || !make_room(r, sizeof(tell) + room))
+		return false;
+	r->left = 0;
+	if (kv_scan_partition(op) == r->part->number)
+		kv_scan(r->part->store, server->n_parts, op, r->at + sizeof(tell), room);
+	else
+		op->status = GN_KV_INVALID, op->len = 0;
+	tell.status = (uint8_t)op->status;
+	tell.len = op->len;
+	memcpy(r->at, &tell, sizeof(tell));
+	r->at += sizeof(tell) + op->len;
+	return true;
+}
+
 /* Done only if there is room for what may come of it: else this is all, and false. */
 static bool do_one(const struct gn_kv_server *server, struct reply *r, struct gn_kv_op *op)
 {
@@ -62,6 +83,8 @@ static bool do_one(const struct gn_kv_server *server, struct reply *r, struct gn
 	const struct kv_item *item = NULL;
 
 	op->found = op->len = 0;
+	if (op->verb == GN_KV_SCAN)
+		return do_scan(server, r, op);
 	if (!r->left || !make_room(r, KV_TELL_MAX + (op->verb == GN_KV_GET ? kv_round(value) : 0)))
 		return false;
 	r->left--;

@@ -16,6 +16,12 @@ static bool counts(enum gn_kv_verb verb)
 	return verb == GN_KV_INCR || verb == GN_KV_DECR;
 }
 
+/* Its result has a value, for which there is so much room. */
+static bool reads(enum gn_kv_verb verb)
+{
+	return verb == GN_KV_GET || verb == GN_KV_SCAN;
+}
+
 static bool keeps(const struct gn_kv_op *op)
 {
 	return op->ttl_s || (op->flags && stores(op->verb));
@@ -61,7 +67,7 @@ uint32_t kv_ask_bytes(const struct gn_kv_op *op)
 
 uint32_t kv_tell_bytes(const struct gn_kv_op *op)
 {
-	return (uint32_t)KV_TELL_MAX + (op->verb == GN_KV_GET ? kv_round(room_bytes(op)) : 0);
+	return (uint32_t)KV_TELL_MAX + (reads(op->verb) ? kv_round(room_bytes(op)) : 0);
 }
 
 static uint8_t *put_word(uint8_t *to, uint64_t word)
@@ -100,7 +106,7 @@ uint8_t *kv_ask_write(uint8_t *to, const struct gn_kv_op *op)
 		.verb = (uint8_t)op->verb,
 		.key_len = (uint8_t)op->key_len,
 		.how = (uint16_t)how,
-		.bytes = op->verb == GN_KV_GET ? room_bytes(op) : value,
+		.bytes = reads(op->verb) ? room_bytes(op) : value,
 	};
 
 	memcpy(to, &ask, sizeof(ask));

@@ -74,18 +74,18 @@ struct kv_clear {
  * KV_STATS' answer: a word for each, little-endian, in this order. What is new comes last, and
  * KV_VERSION changes with it.
  */
-#define KV_STATS_FIELDS(X)                                                                         \
-	X(items)                                                                                   \
-	X(item_bytes) X(memory) X(used) X(buckets) X(spare_lines) X(gets) X(hits) X(misses)        \
-		X(touches) X(touch_misses) X(sets) X(stored) X(deletes) X(delete_misses)           \
-			X(numbers) X(incr_hits) X(incr_misses) X(decr_hits) X(decr_misses)         \
-				X(cas_ok) X(cas_bad) X(cas_misses) X(evicted_bucket)               \
-					X(evicted_log) X(evicted_unfetched) X(evicted_ttl)         \
-						X(evicted_idle_s) X(expired) X(expired_get)        \
-							X(expired_unfetched) X(flushes) X(too_big) \
-								X(moved) X(splits) X(kicks)        \
-									X(no_memory) X(partitions) \
-										X(uptime_s)
+#define KV_STATS_FIELDS(X)                                                                       \
+	X(items)                                                                                 \
+	X(item_bytes)                                                                            \
+	X(memory) X(used) X(buckets) X(spare_lines) X(gets) X(hits) X(misses) X(touches)         \
+		X(touch_misses) X(sets) X(stored) X(deletes) X(delete_misses) X(numbers)         \
+			X(incr_hits) X(incr_misses) X(decr_hits) X(decr_misses) X(cas_ok)        \
+				X(cas_bad) X(cas_misses) X(evicted_bucket) X(evicted_log)        \
+					X(evicted_unfetched) X(evicted_ttl) X(evicted_idle_s)    \
+						X(expired) X(expired_get) X(expired_unfetched)   \
+							X(flushes) X(too_big) X(moved) X(splits) \
+								X(kicks) X(no_memory)            \
+									X(partitions) X(uptime_s)
 
 #define KV_STATS_ONE(field) +1
 #define KV_STATS_WORDS	    (0 KV_STATS_FIELDS(KV_STATS_ONE))
