@@ -73,7 +73,7 @@ static const struct field {
 	{AT(touches), "touches_total", false, "times to live that were set anew"},
 	{AT(touch_misses), "touch_misses_total", false, "… that were to be, of keys not there"},
 	{AT(sets), "sets_total", false, "values that were to be stored"},
-	{AT(stored), "stored_total", false, "items that were, by whatever operation"},
+	{AT(stored), "stored_total", false, "new items, by whatever operation"},
 	{AT(deletes), "deletes_total", false, "deletions done"},
 	{AT(delete_misses), "delete_misses_total", false,
 	 "deletions of keys not there, or with another version"},

@@ -291,7 +291,7 @@ static void debug(struct px_word *words, unsigned n, struct px_request *out)
 	out->op.key = key->at;
 	out->op.key_len = key->len;
 	out->op.verb = GN_KV_GET;
-	out->op.how = GN_KV_QUIET | GN_KV_NO_VALUE | GN_KV_DETAILS;
+	out->op.how = GN_KV_QUIET | GN_KV_UNCOUNTED | GN_KV_NO_VALUE | GN_KV_DETAILS;
 }
 
 /* What can be said before flags are looked at. False: it was. */
@@ -382,7 +382,7 @@ static char *put_key(const struct px_request *r, char *at)
 	return at + r->op.key_len;
 }
 
-/* What t tells depends on which of N and T were before it: each sets the time when it is its turn. */
+/* What t tells depends on which of N and T are before it: each sets the time in its turn. */
 struct times {
 	unsigned set, sets; /* so far; in all */
 };

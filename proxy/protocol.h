@@ -36,9 +36,12 @@ enum px_kind {
 	PX_META_DEBUG,
 	PX_FLUSH, /* the store, in op.ttl_s seconds */
 	PX_STATS, /* say: which */
+	PX_DUMP,  /* keys: op.flags says how, enum px_dump_format, and op.number how many */
 	PX_QUIT,
 	PX_CLOSE, /* at once */
 };
+
+enum px_dump_format { PX_DUMP_META, PX_DUMP_ITEMS };
 
 enum px_bit {
 	PX_NOREPLY = 1 << 0,

@@ -16,7 +16,7 @@
 #define SHORT_OF_MANY 64u
 #define TRIES_MANY    4u
 
-static struct px_slot *slot_of(struct gn_kv_op *op)
+struct px_slot *px_slot_of(struct gn_kv_op *op)
 {
 	return (struct px_slot *)((char *)op - offsetof(struct px_slot, request.op));
 }
@@ -115,6 +115,8 @@ static void finish(struct px_slot *s)
 {
 	struct px_conn *c = s->conn;
 
+	if (px_detail_on(c->thread->proxy))
+		px_detail_count(s);
 	s->state = PX_DONE;
 	if (s->reads)
 		read_ends(s);
@@ -133,17 +135,24 @@ static void again(struct px_slot *s)
 		s->found = op->found;
 		s->was_ttl_s = op->was_ttl_s;
 	}
-	op->how = GN_KV_QUIET | (op->how & GN_KV_DETAILS);
+	op->how = GN_KV_QUIET | GN_KV_UNCOUNTED | (op->how & GN_KV_DETAILS);
 	op->ttl_s = 0;
 	s->state = PX_AGAIN;
 	c->again++;
 	px_conn_queue(c);
 }
 
+void px_ended(struct px_slot *s)
+{
+	s->conn->under_way--;
+	s->conn->thread->under_way--;
+	finish(s);
+}
+
 /* From within gn_kv_poll() and gn_kv_wait(). */
 static void done(struct gn_kv_op *op)
 {
-	struct px_slot *s = slot_of(op);
+	struct px_slot *s = px_slot_of(op);
 	struct px_conn *c = s->conn;
 
 	c->under_way--;
@@ -162,14 +171,14 @@ static void done(struct gn_kv_op *op)
 	finish(s);
 }
 
-static void submit(struct px_slot *s)
+void px_submit(struct px_slot *s, void (*ended)(struct gn_kv_op *op))
 {
 	struct px_conn *c = s->conn;
 	struct px_thread *t = c->thread;
 	struct gn_kv_op *op = &s->request.op;
 	int rc;
 
-	op->done = done;
+	op->done = ended;
 	op->deadline_ns = t->now_ns + t->proxy->opts.timeout_ms * 1000000ull;
 	s->state = PX_UNDER_WAY;
 	c->under_way++;
@@ -179,9 +188,7 @@ static void submit(struct px_slot *s)
 	if (!rc)
 		return;
 	op->status = rc == -ENOTCONN ? GN_KV_GONE : GN_KV_FAILED;
-	c->under_way--;
-	t->under_way--;
-	finish(s);
+	px_ended(s);
 }
 
 void px_begin(struct px_slot *s)
@@ -198,7 +205,7 @@ void px_begin(struct px_slot *s)
 			make_room(s, 0);
 		read_begins(s);
 	}
-	submit(s);
+	px_submit(s, done);
 }
 
 void px_begin_again(struct px_conn *c)
@@ -212,7 +219,7 @@ void px_begin_again(struct px_conn *c)
 			continue;
 		if (make_room(s, len)) {
 			c->again--;
-			submit(s);
+			px_submit(s, done);
 		} else if (s == c->first) {
 			c->again--;
 			s->request.op.status = GN_KV_NO_MEMORY;

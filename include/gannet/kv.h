@@ -71,12 +71,13 @@ enum gn_kv_how {
 	GN_KV_CREATE = 1 << 4,	  /* INCR, DECR: if there is none, store initial, for create_s */
 	GN_KV_VIVIFY = 1 << 5,	  /* GET: if there is none, store an empty one, for create_s */
 	GN_KV_RECACHE = 1 << 6,	  /* GET: with less than recache_s left, one client has WON */
-	/* DELETE: leave it, STALE; SET with IF_CAS: an older cas (not 0) may, STALE, for its time */
+	/* DELETE: leave it, STALE; SET with IF_CAS: an older cas, not 0, may: STALE, for its time */
 	GN_KV_INVALIDATE = 1 << 7,
 	GN_KV_QUIET = 1 << 8,	/* GET: it does not count as used */
 	GN_KV_DETAILS = 1 << 9, /* GET: cas, ttl_s and idle_s are wanted too */
 	/* GET with RECACHE and AND_TOUCH: what was left before is compared with recache_s */
 	GN_KV_RECACHE_FIRST = 1 << 10,
+	GN_KV_UNCOUNTED = 1 << 11, /* GET: it is not counted: see gn_kv_stats */
 };
 
 /* What was found, in gn_kv_op.found; several. */
@@ -149,7 +150,7 @@ struct gn_kv_stats {
 	uint64_t buckets, spare_lines;	 /* of the index; bypass: entries of the table, 0 */
 	uint64_t gets, hits, misses;	 /* GETs without AND_TOUCH */
 	uint64_t touches, touch_misses;	 /* TOUCH, and GETs with AND_TOUCH: found, and not */
-	uint64_t sets, stored;		 /* asked for; items stored, by any operation */
+	uint64_t sets, stored;		 /* asked for; new items, by any operation */
 	uint64_t deletes, delete_misses; /* misses: also of another version */
 	uint64_t numbers;		 /* INCR and DECR asked for */
 	uint64_t incr_hits, incr_misses;

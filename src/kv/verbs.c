@@ -105,6 +105,7 @@ struct what {
 	uint32_t blanks;	   /* bytes: spaces at the end */
 	uint32_t flags, expires, bits;
 	uint64_t cas;
+	bool stored; /* it counts as a new item */
 };
 
 static uint32_t lengths_of(const struct gn_kv_op *op, const struct what *w)
@@ -194,7 +195,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 		}
 	}
 	kv_promote(s, op->hash, place);
-	s->stats.stored++;
+	s->stats.stored += w->stored;
 	tell(s, op, kv_at(s, place));
 	return GN_KV_OK;
 }
@@ -244,7 +245,8 @@ static void store(struct gn_kv_store *s, struct gn_kv_op *op)
 		struct what w = {.value = op->value,
 				 .len = op->value_len,
 				 .flags = op->flags,
-				 .expires = expiry(s, op->ttl_s)};
+				 .expires = expiry(s, op->ttl_s),
+				 .stored = true};
 
 		op->status = judge(s, op, old ? kv_at(s, old) : NULL, &w);
 		if (op->status == GN_KV_NOT_STORED && old)
@@ -257,6 +259,7 @@ static void store(struct gn_kv_store *s, struct gn_kv_op *op)
 			return;
 		/* What is added to, or becomes stale, keeps the time that it has. */
 		past = w.expires && w.expires <= s->now_s;
+		s->stats.stored += past;
 		if (past && old) {
 			kv_forget(s, op->hash, old);
 			return;
@@ -299,6 +302,7 @@ static void vivify(struct gn_kv_store *s, struct gn_kv_op *op)
 {
 	const struct what w = {.expires = expiry(s, op->create_s),
 			       .cas = version(s, op),
+			       .stored = true,
 			       .bits = KV_ITEM_WON | (op->how & GN_KV_QUIET ? 0 : KV_ITEM_HIT)};
 
 	op->status = put(s, op, 0, &w);
@@ -323,12 +327,21 @@ static void token(struct gn_kv_op *op, struct kv_item *item, uint32_t left_s)
 	}
 }
 
+static void count_get(struct gn_kv_store *s, const struct gn_kv_op *op, bool hit)
+{
+	if (op->how & GN_KV_UNCOUNTED)
+		return;
+	if (op->how & GN_KV_AND_TOUCH) {
+		*(hit ? &s->stats.touches : &s->stats.touch_misses) += 1;
+		return;
+	}
+	s->stats.gets++;
+	*(hit ? &s->stats.hits : &s->stats.misses) += 1;
+}
+
 static const struct kv_item *miss(struct gn_kv_store *s, struct gn_kv_op *op)
 {
-	if (op->how & GN_KV_AND_TOUCH)
-		s->stats.touch_misses++;
-	else
-		s->stats.gets++, s->stats.misses++;
+	count_get(s, op, false);
 	op->status = GN_KV_MISS;
 	op->found = op->len = 0;
 	if (op->how & GN_KV_VIVIFY)
@@ -362,10 +375,8 @@ static const struct kv_item *get(struct gn_kv_store *s, struct gn_kv_op *op)
 		if (!place) { /* it had to make room for itself */
 			return miss(s, op);
 		}
-		s->stats.touches++;
-	} else {
-		s->stats.gets++, s->stats.hits++;
 	}
+	count_get(s, op, true);
 	if (!(op->how & GN_KV_QUIET))
 		use(s, op, place);
 	return op->how & GN_KV_NO_VALUE ? NULL : kv_at(s, place);
@@ -458,7 +469,7 @@ static uint32_t write_number(uint64_t number, uint8_t out[DIGITS])
 static unsigned begin_number(struct gn_kv_store *s, struct gn_kv_op *op)
 {
 	uint8_t text[DIGITS];
-	struct what w = {.value = text, .expires = expiry(s, op->create_s)};
+	struct what w = {.value = text, .expires = expiry(s, op->create_s), .stored = true};
 	unsigned status;
 
 	if (!(op->how & GN_KV_CREATE)) {
@@ -489,6 +500,7 @@ static unsigned change_number(struct gn_kv_store *s, struct gn_kv_op *op, uint32
 			 .bits = item->used & ((1u << KV_ITEM_BITS) - 1)};
 
 	w.len = write_number(number, text);
+	w.stored = w.len > old_len;
 	if (w.len <= old_len)
 		w.blanks = old_len - w.len;
 	else
