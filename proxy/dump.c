@@ -12,7 +12,7 @@
 
 #define PAGE_BYTES GN_KV_PAGE_MIN
 #define LINE_MAX   900u /* of a key: 750 bytes for it, and numbers */
-/* A key of a page has 40 bytes or more; a line less than 130, and three for each byte of its key. */
+/* A key of a page has 40 bytes or more; a line up to 130, and three for each byte of its key. */
 #define TEXT_BYTES (4u * PAGE_BYTES + LINE_MAX)
 #define CLASS	   "1"
 #define HEAD_BYTES 24u /* of an item, as me has it */
