@@ -11,6 +11,7 @@ static const struct cmd_word words[] = {
 	{"get", cmd_kv_get, "print values"},
 	{"set", cmd_kv_set, "store a value"},
 	{"del", cmd_kv_del, "delete keys"},
+	{"keys", cmd_kv_keys, "list what a running server holds"},
 	{"flush", cmd_kv_flush, "have a server forget everything"},
 	{"proxy", cmd_kv_proxy, "memcached's protocols, for programs that speak them"},
 	{"stats", cmd_kv_stats, "what a running server holds and has counted"},

@@ -14,6 +14,7 @@
 int cmd_kv_del(int argc, char **argv);
 int cmd_kv_flush(int argc, char **argv);
 int cmd_kv_get(int argc, char **argv);
+int cmd_kv_keys(int argc, char **argv);
 int cmd_kv_serve(int argc, char **argv);
 int cmd_kv_set(int argc, char **argv);
 int cmd_kv_stats(int argc, char **argv);

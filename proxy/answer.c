@@ -80,6 +80,8 @@ static char *put(const struct px_request *r, char *at, bool *value)
 		return stpcpy(at, r->say ? r->say : "END");
 	case PX_SAY:
 		return r->bits & PX_NOREPLY ? at : stpcpy(at, r->say);
+	case PX_DUMP:
+		return stpcpy(at, px_failure(r));
 	case PX_STORE:
 	case PX_DELETE:
 	case PX_TOUCH:

@@ -40,6 +40,7 @@ void px_conn_add(struct px_thread *t, int fd)
 	t->conns_bytes += sizeof(*c);
 	c->fd = fd;
 	c->thread = t;
+	c->last_ns = t->now_ns;
 	c->last = &c->first;
 	c->moved_ns = c->command_ns = t->now_ns;
 	c->next = t->conns;
@@ -327,7 +328,7 @@ static void work(struct px_conn *c)
 /* No more will come, and all that came is answered, but for what has no end. */
 static bool is_over(const struct px_conn *c)
 {
-	if ((c->mode != PX_MODE_OVER && !c->ended) || c->out)
+	if ((c->mode != PX_MODE_OVER && !c->ended) || c->out || c->mode == PX_MODE_DUMP)
 		return false;
 	return !c->first || (c->mode == PX_MODE_VALUE && c->first == c->filling);
 }

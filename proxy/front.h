@@ -73,6 +73,7 @@ struct px_slot {
 	bool reads;    /* it counts in reading[tag] */
 	uint8_t tries; /* … and was asked for so often; what was found first: */
 	unsigned found;
+	uint32_t was_ttl_s;
 	uint8_t state;
 	char line[PX_LINE_KEPT + PX_SLACK];
 	char room[PX_ROOM + 2];
@@ -86,7 +87,16 @@ enum px_mode {
 	PX_MODE_HELD,  /* the last slot may not begin yet */
 	PX_MODE_SKIP,  /* bytes that are of no use */
 	PX_MODE_SKIP_LINE,
+	PX_MODE_DUMP, /* keys are listed */
 	PX_MODE_OVER, /* nothing is read any more */
+};
+
+/* A list of keys that is being answered. */
+struct px_dump {
+	struct gn_kv_cursor cursor;
+	uint32_t told, limit; /* keys; 0: all of them */
+	uint8_t format;	      /* enum px_dump_format */
+	bool more;
 };
 
 struct px_conn {
@@ -116,12 +126,15 @@ struct px_conn {
 	uint32_t keys_how, keys_ttl_s; /* … what to do with each */
 	uint8_t keys_bits;
 	const char *get_failed; /* a key of the get being answered */
+	uint64_t last_ns;	/* when its last command came */
+	struct px_dump dump;
 };
 
 /* Written by their thread only, read by all. */
 struct px_counters {
 	uint64_t came, gone; /* connections */
 	uint64_t commands, bytes_read, bytes_written;
+	uint64_t debugs;	 /* me */
 	uint64_t rooms_short;	 /* values that were asked for again */
 	uint64_t closed_slow;	 /* connections, for want of memory */
 	uint64_t closed_stalled; /* … whose peers sent or took nothing, see proxy_opts.stall_ms */
@@ -219,6 +232,14 @@ bool px_overtakes(const struct px_conn *c, const void *key, uint32_t len);
 void px_begin_control(struct px_slot *s);
 /* Values that had no room get it. */
 void px_begin_again(struct px_conn *c);
+/* An operation of the slot, and who hears of its end; which says so with px_ended(). */
+void px_submit(struct px_slot *s, void (*on_end)(struct gn_kv_op *op));
+void px_ended(struct px_slot *s);
+struct px_slot *px_slot_of(struct gn_kv_op *op);
+
+/* dump.c: keys are listed from now on, and the next page of them. */
+void px_dump_start(struct px_conn *c, enum px_dump_format format, uint32_t limit);
+bool px_dump_step(struct px_conn *c);
 
 /* reply.c: writes what is done, from the first slot on. False: not all of it could be. */
 bool px_reply(struct px_conn *c);
@@ -229,11 +250,21 @@ void px_stats(struct px_slot *s, const char *which, const struct gn_kv_stats *st
 /* Those that need no store. */
 bool px_stats_local(struct px_slot *s, const char *which);
 
+/* detail.c: what is done to keys, by the part before a colon. */
+void px_detail_free(struct proxy *p);
+void px_detail_switch(struct proxy *p, bool on);
+void px_detail_clear(struct proxy *p);
+void px_detail_count(const struct px_slot *s);
+/* Lines, into the slot; false: there is no memory. */
+bool px_detail_dump(struct px_slot *s);
+
 /* thread.c */
 int px_thread_start(struct px_thread *t);
 void px_thread_end(struct px_thread *t);
 /* False: there is no memory, and it is closed. */
 bool px_thread_give(struct px_thread *t, int fd);
+
+struct px_detail;
 
 struct proxy {
 	struct proxy_opts opts;
@@ -252,7 +283,18 @@ struct proxy {
 	unsigned n_begun;
 	struct px_listener *listeners;
 	unsigned n_listeners;
+	bool detail_on; /* atomic */
+	struct px_detail *detail;
+	/* counters at the last stats reset; under the lock */
+	struct gn_kv_stats reset_store;
+	struct px_counters reset_proxy;
+	uint64_t reset_rejected;
 };
+
+static inline bool px_detail_on(const struct proxy *p)
+{
+	return __atomic_load_n(&p->detail_on, __ATOMIC_RELAXED);
+}
 
 struct px_listener {
 	int fd;

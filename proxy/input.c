@@ -292,7 +292,13 @@ static void act(struct px_slot *s, const char *line, size_t len)
 	case PX_STATS:
 		px_begin_control(s);
 		return;
+	case PX_DUMP:
+		r->kind = PX_SAY;
+		r->bits = PX_NOREPLY;
+		px_dump_start(c, (enum px_dump_format)r->op.flags, (uint32_t)r->op.number);
+		return;
 	default:
+		PX_COUNT(c->thread, debugs, r->kind == PX_META_DEBUG);
 		px_begin(s);
 		return;
 	}
@@ -361,6 +367,7 @@ static bool step_line(struct px_conn *c)
 	if (len > 1 && line[len - 1] == '\r')
 		len--;
 	PX_COUNT(c->thread, commands, 1);
+	c->last_ns = c->thread->now_ns;
 	s = px_slot_new(c);
 	if (!s) {
 		c->dead = true;
@@ -397,7 +404,7 @@ static bool may_step(struct px_conn *c)
 {
 	if (c->dead || c->mode == PX_MODE_OVER || c->control)
 		return false;
-	if (c->filling)
+	if (c->filling || c->mode == PX_MODE_DUMP)
 		return true;
 	return c->in_at < c->in_len &&
 	       (c->mode == PX_MODE_SKIP || c->mode == PX_MODE_SKIP_LINE || px_slot_room(c));
@@ -413,6 +420,7 @@ void px_input(struct px_conn *c)
 		[PX_MODE_HELD] = step_held,
 		[PX_MODE_SKIP] = step_skip,
 		[PX_MODE_SKIP_LINE] = step_skip_line,
+		[PX_MODE_DUMP] = px_dump_step,
 	};
 	bool more = true;
 

@@ -18,7 +18,8 @@ struct flags {
 	char mode;
 	bool value, quiet, stale, lru, base64, opaque_bad, details;
 	bool has_cas, has_ttl, has_create, has_recache, has_new_cas;
-	uint32_t client_flags, ttl_s, create_s, recache_s;
+	bool recache_first; /* R came before T */
+	uint32_t client_flags, ttl_s, create_s, recache_s, first_ttl_s;
 	uint64_t cas, new_cas, initial, delta;
 };
 
@@ -68,13 +69,17 @@ static const char *take_more(const struct px_word *word, const struct px_context
 
 	switch (word->at[0]) {
 	case 'N':
-		return take_ttl(word->at + 1, context, &f->has_create, &f->create_s);
+		wrong = take_ttl(word->at + 1, context, &f->has_create, &f->create_s);
+		f->first_ttl_s = f->has_ttl ? f->ttl_s : f->create_s;
+		return wrong;
 	case 'T':
 		wrong = take_ttl(word->at + 1, context, &f->has_ttl, &f->ttl_s);
+		f->first_ttl_s = f->has_create ? f->create_s : f->ttl_s;
 		if (f->has_create) /* of both the last counts */
 			f->create_s = f->ttl_s;
 		return wrong;
 	case 'R':
+		f->recache_first = !f->has_ttl;
 		return take_ttl(word->at + 1, context, &f->has_recache, &f->recache_s);
 	case 'F':
 		return px_u32(word->at + 1, &f->client_flags) ? NULL : bad_line;
@@ -178,6 +183,7 @@ static void common(const struct flags *f, const struct px_word *key, struct px_r
 	out->op.how |= f->has_new_cas ? GN_KV_SET_CAS : 0;
 	out->op.ttl_s = f->ttl_s;
 	out->op.create_s = f->create_s;
+	out->first_ttl_s = f->first_ttl_s;
 }
 
 static void get(const struct flags *f, struct px_request *out)
@@ -189,7 +195,7 @@ static void get(const struct flags *f, struct px_request *out)
 	/* Who asks for a stale one is offered to renew it, so that is always asked for. */
 	op->how |= GN_KV_RECACHE | (f->value ? 0 : GN_KV_NO_VALUE) | (f->lru ? GN_KV_QUIET : 0) |
 		   (f->has_ttl ? GN_KV_AND_TOUCH : 0) | (f->has_create ? GN_KV_VIVIFY : 0) |
-		   (f->details ? GN_KV_DETAILS : 0);
+		   (f->details ? GN_KV_DETAILS : 0) | (f->recache_first ? GN_KV_RECACHE_FIRST : 0);
 	op->recache_s = f->recache_s == GN_KV_TTL_PAST ? 0 : f->recache_s;
 }
 
@@ -285,7 +291,7 @@ static void debug(struct px_word *words, unsigned n, struct px_request *out)
 	out->op.key = key->at;
 	out->op.key_len = key->len;
 	out->op.verb = GN_KV_GET;
-	out->op.how = GN_KV_QUIET | GN_KV_NO_VALUE | GN_KV_DETAILS;
+	out->op.how = GN_KV_QUIET | GN_KV_UNCOUNTED | GN_KV_NO_VALUE | GN_KV_DETAILS;
 }
 
 /* What can be said before flags are looked at. False: it was. */
@@ -376,6 +382,27 @@ static char *put_key(const struct px_request *r, char *at)
 	return at + r->op.key_len;
 }
 
+/* What t tells depends on which of N and T are before it: each sets the time in its turn. */
+struct times {
+	unsigned set, sets; /* so far; in all */
+};
+
+static bool sets_time(const struct px_request *r, char flag)
+{
+	return flag == 'T' || (flag == 'N' && r->op.found & GN_KV_CREATED);
+}
+
+static uint32_t time_now(const struct px_request *r, const struct times *times)
+{
+	if (times->set == times->sets)
+		return r->op.ttl_s;
+	if (!times->set)
+		return r->op.was_ttl_s;
+	return !r->first_ttl_s			? GN_KV_TTL_NONE :
+	       r->first_ttl_s == GN_KV_TTL_PAST ? 0 :
+						  r->first_ttl_s;
+}
+
 static char *put_ttl(uint32_t ttl_s, char *at)
 {
 	if (ttl_s != GN_KV_TTL_NONE)
@@ -387,7 +414,7 @@ static char *put_ttl(uint32_t ttl_s, char *at)
 
 /* The one that begins at flag, if such a command answers it. */
 static char *put_flag(const struct px_request *r, const char *flag, size_t len, bool found,
-		      char *at)
+		      const struct times *times, char *at)
 {
 	const bool get = r->kind == PX_META_GET && found;
 	const bool number = r->kind == PX_META_NUMBER && found;
@@ -412,7 +439,7 @@ static char *put_flag(const struct px_request *r, const char *flag, size_t len, 
 		if (!get && !number)
 			return at;
 		*at++ = ' ', *at++ = 't';
-		return put_ttl(r->op.ttl_s, at);
+		return put_ttl(time_now(r, times), at);
 	default:
 		break;
 	}
@@ -426,17 +453,31 @@ static char *put_flag(const struct px_request *r, const char *flag, size_t len, 
 					     !!(r->op.found & GN_KV_HIT_BEFORE));
 }
 
+/* The next one of a request, from at on: its length. */
+static size_t next_flag(const char **at)
+{
+	while (!**at || **at == ' ')
+		(*at)++;
+	return strcspn(*at, " ");
+}
+
 static char *put_flags(const struct px_request *r, bool found, char *at)
 {
+	struct times times = {0};
 	const char *flag = r->flags;
 
 	for (unsigned i = 0; i < r->n_flags; i++) {
-		size_t len;
+		const size_t len = next_flag(&flag);
 
-		while (!*flag || *flag == ' ')
-			flag++;
-		len = strcspn(flag, " ");
-		at = put_flag(r, flag, len, found, at);
+		times.sets += sets_time(r, *flag);
+		flag += len;
+	}
+	flag = r->flags;
+	for (unsigned i = 0; i < r->n_flags; i++) {
+		const size_t len = next_flag(&flag);
+
+		times.set += sets_time(r, *flag);
+		at = put_flag(r, flag, len, found, &times, at);
 		flag += len;
 	}
 	if (r->kind != PX_META_GET || !found)
@@ -483,6 +524,9 @@ static const char *code(const struct px_request *r)
 		return "EX";
 	case GN_KV_NOT_STORED:
 		return "NS";
+	case GN_KV_TOO_BIG:
+		/* What is there and what is added are each of a size that is taken. */
+		return r->op.verb == GN_KV_APPEND || r->op.verb == GN_KV_PREPEND ? "NS" : NULL;
 	case GN_KV_MISS:
 		/* Who appends to nothing has not stored it, also where the version was named. */
 		return r->kind == PX_META_GET || r->kind == PX_META_DEBUG ? "EN" :

@@ -36,9 +36,12 @@ enum px_kind {
 	PX_META_DEBUG,
 	PX_FLUSH, /* the store, in op.ttl_s seconds */
 	PX_STATS, /* say: which */
+	PX_DUMP,  /* keys: op.flags says how, enum px_dump_format, and op.number how many */
 	PX_QUIT,
 	PX_CLOSE, /* at once */
 };
+
+enum px_dump_format { PX_DUMP_META, PX_DUMP_ITEMS };
 
 enum px_bit {
 	PX_NOREPLY = 1 << 0,
@@ -54,8 +57,9 @@ struct px_request {
 	uint8_t kind; /* enum px_kind */
 	uint8_t bits; /* enum px_bit */
 	uint8_t n_flags;
-	const char *flags; /* of a meta command: its words, with spaces or NULs between */
-	const char *say;   /* without CR LF */
+	uint32_t first_ttl_s; /* of a meta command: what the first of T and N says */
+	const char *flags;    /* of a meta command: its words, with spaces or NULs between */
+	const char *say;      /* without CR LF */
 	struct gn_kv_op op;
 };
 

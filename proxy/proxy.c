@@ -192,6 +192,7 @@ void proxy_destroy(struct proxy *p)
 		px_thread_end(&p->threads[i]);
 	gn_free(p->threads);
 	free(p->listeners);
+	px_detail_free(p);
 	gn_mutex_fini(&p->lock);
 	gn_cond_fini(&p->begun);
 	free(p);

@@ -3,21 +3,28 @@
  * Statistics under the names that memcached's tools look for, as far as there is something behind
  * them: of the store, over all of its clients, and of this proxy.
  */
+#include <arpa/inet.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "front.h"
 
-#define TEXT_BYTES 16384u
-#define LINE_BYTES 256u
+#define TEXT_BYTES    16384u
+#define LINE_BYTES    256u
+#define ADDRESS_BYTES 160u
+
+static const char no_memory[] = "SERVER_ERROR out of memory writing stats";
 
 struct text {
 	char *at;
-	size_t len;
+	size_t len, room;
 };
 
 static void line(struct text *text, const char *name, const char *fmt, ...)
@@ -30,7 +37,7 @@ static void line(struct text *text, const char *name, const char *fmt, ...)
 	va_list args;
 	int n;
 
-	if (text->len + 2 * LINE_BYTES > TEXT_BYTES)
+	if (text->len + 2 * LINE_BYTES > text->room)
 		return;
 	n = snprintf(at, LINE_BYTES, "STAT %s ", name);
 	va_start(args, fmt);
@@ -62,47 +69,128 @@ static void process(struct text *text, const struct px_thread *t)
 	     (long)usage.ru_stime.tv_usec);
 }
 
-static void connections(struct text *text, const struct proxy *p)
-{
-	struct px_counters sum;
+/* ---- what was counted since the last reset ---- */
 
-	px_sum(p, &sum);
+/* A store that began anew after it has counted from then. */
+static uint64_t since(uint64_t now, uint64_t then)
+{
+	return now >= then ? now - then : now;
+}
+
+#define STORE_COUNTERS(X)                                                                     \
+	X(gets)                                                                               \
+	X(hits)                                                                               \
+	X(misses)                                                                             \
+	X(touches) X(touch_misses) X(sets) X(stored) X(deletes) X(delete_misses) X(numbers)   \
+		X(incr_hits) X(incr_misses) X(decr_hits) X(decr_misses) X(cas_ok) X(cas_bad)  \
+			X(cas_misses) X(evicted_bucket) X(evicted_log) X(evicted_unfetched)   \
+				X(evicted_ttl) X(expired) X(expired_get) X(expired_unfetched) \
+					X(flushes) X(too_big) X(moved) X(no_memory)
+
+static void since_reset(struct proxy *p, struct gn_kv_stats *s, struct px_counters *c,
+			uint64_t *rejected)
+{
+	px_sum(p, c);
+	gn_mutex_lock(&p->lock);
+	const struct gn_kv_stats *store = &p->reset_store;
+	const struct px_counters *own = &p->reset_proxy;
+
+#define SINCE(field) s->field = since(s->field, store->field);
+	STORE_COUNTERS(SINCE)
+	c->gone -= own->gone; /* what is there now stays */
+	c->came -= own->gone;
+	c->bytes_read -= own->bytes_read;
+	c->bytes_written -= own->bytes_written;
+	c->commands -= own->commands;
+	c->debugs -= own->debugs;
+	c->rooms_short -= own->rooms_short;
+	c->closed_slow -= own->closed_slow;
+	c->closed_stalled -= own->closed_stalled;
+	c->closed_idle -= own->closed_idle;
+	*rejected = __atomic_load_n(&p->rejected, __ATOMIC_RELAXED) - p->reset_rejected;
+	gn_mutex_unlock(&p->lock);
+}
+
+static void reset(struct proxy *p, const struct gn_kv_stats *s)
+{
+	struct px_counters now;
+
+	px_sum(p, &now);
+	gn_mutex_lock(&p->lock);
+	p->reset_store = *s;
+	p->reset_proxy = now;
+	p->reset_rejected = __atomic_load_n(&p->rejected, __ATOMIC_RELAXED);
+	gn_mutex_unlock(&p->lock);
+	px_detail_clear(p);
+}
+
+/* ---- kinds ---- */
+
+static void connections(struct text *text, const struct proxy *p, const struct px_counters *sum,
+			uint64_t rejected)
+{
 	count(text, "max_connections", p->conns_max);
-	count(text, "curr_connections", sum.came - sum.gone);
-	count(text, "total_connections", sum.came);
-	count(text, "rejected_connections", __atomic_load_n(&p->rejected, __ATOMIC_RELAXED));
-	count(text, "connection_structures", sum.came - sum.gone);
-	count(text, "bytes_read", sum.bytes_read);
-	count(text, "bytes_written", sum.bytes_written);
+	count(text, "curr_connections", sum->came - sum->gone);
+	count(text, "total_connections", sum->came);
+	count(text, "rejected_connections", rejected);
+	count(text, "connection_structures", sum->came - sum->gone);
+	count(text, "bytes_read", sum->bytes_read);
+	count(text, "bytes_written", sum->bytes_written);
+	count(text, "accepting_conns", 1);
 	count(text, "threads", p->n_threads);
-	count(text, "proxy_commands", sum.commands);
-	count(text, "proxy_values_asked_again", sum.rooms_short);
-	count(text, "proxy_closed_slow", sum.closed_slow);
-	count(text, "proxy_closed_stalled", sum.closed_stalled);
-	count(text, "idle_kicks", sum.closed_idle);
+	count(text, "cmd_meta", sum->debugs);
+	count(text, "proxy_commands", sum->commands);
+	count(text, "proxy_values_asked_again", sum->rooms_short);
+	count(text, "proxy_closed_slow", sum->closed_slow);
+	count(text, "proxy_closed_stalled", sum->closed_stalled);
+	count(text, "idle_kicks", sum->closed_idle);
+}
+
+static uint64_t evictions(const struct gn_kv_stats *s)
+{
+	return s->evicted_bucket + s->evicted_log;
+}
+
+static void commands(struct text *text, const struct gn_kv_stats *s)
+{
+	count(text, "cmd_get", s->gets);
+	count(text, "cmd_set", s->sets);
+	count(text, "cmd_flush", s->flushes / (s->partitions ? s->partitions : 1));
+	count(text, "cmd_touch", s->touches + s->touch_misses);
+	count(text, "get_hits", s->hits);
+	count(text, "get_misses", s->misses);
+	count(text, "get_expired", s->expired_get);
+	count(text, "delete_misses", s->delete_misses);
+	count(text, "delete_hits", s->deletes);
+	count(text, "incr_misses", s->incr_misses);
+	count(text, "incr_hits", s->incr_hits);
+	count(text, "decr_misses", s->decr_misses);
+	count(text, "decr_hits", s->decr_hits);
+	count(text, "cas_misses", s->cas_misses);
+	count(text, "cas_hits", s->cas_ok);
+	count(text, "cas_badval", s->cas_bad);
+	count(text, "touch_hits", s->touches);
+	count(text, "touch_misses", s->touch_misses);
+	count(text, "store_too_large", s->too_big);
+	count(text, "store_no_memory", s->no_memory);
 }
 
 static void store(struct text *text, const struct gn_kv_stats *s)
 {
-	count(text, "cmd_get", s->gets);
-	count(text, "cmd_set", s->sets);
-	count(text, "cmd_flush", s->flushes);
-	count(text, "cmd_touch", s->touches);
-	count(text, "get_hits", s->hits);
-	count(text, "get_misses", s->misses);
-	count(text, "delete_hits", s->deletes);
-	count(text, "cas_hits", s->cas_ok);
-	count(text, "cas_badval", s->cas_bad);
+	unsigned power = 0;
+
+	while (s->buckets >> power > 1)
+		power++;
 	count(text, "limit_maxbytes", s->memory);
-	count(text, "accepting_conns", 1);
+	count(text, "hash_power_level", power);
 	count(text, "hash_bytes", s->buckets * 64);
-	count(text, "curr_items", s->items);
-	count(text, "total_items", s->sets);
 	count(text, "bytes", s->item_bytes);
-	count(text, "evictions", s->evicted_bucket + s->evicted_log);
+	count(text, "curr_items", s->items);
+	count(text, "total_items", s->stored);
+	count(text, "expired_unfetched", s->expired_unfetched);
+	count(text, "evicted_unfetched", s->evicted_unfetched);
+	count(text, "evictions", evictions(s));
 	count(text, "reclaimed", s->expired);
-	count(text, "store_incr_decr", s->numbers);
-	count(text, "store_no_memory", s->no_memory);
 	count(text, "store_partitions", s->partitions);
 	count(text, "store_uptime", s->uptime_s);
 	count(text, "store_used", s->used);
@@ -117,14 +205,21 @@ static void settings(struct text *text, const struct px_thread *t, const struct 
 		line(text, "inter", "%s", t->proxy->listeners[i].name);
 	count(text, "verbosity", 0);
 	line(text, "evictions", "on");
+	line(text, "shutdown_command", "no");
 	count(text, "num_threads", t->proxy->n_threads);
+	line(text, "stat_key_prefix", ":");
+	line(text, "detail_enabled", "%s", px_detail_on(t->proxy) ? "yes" : "no");
 	line(text, "cas_enabled", "yes");
+	line(text, "auth_enabled_sasl", "no");
 	line(text, "auth_enabled_ascii", "no");
 	count(text, "item_size_max", t->context.max_value);
 	line(text, "hash_algorithm", "xxh3");
 	line(text, "binding_protocol", "ascii");
 	line(text, "flush_enabled", "yes");
-	line(text, "dump_enabled", "no");
+	line(text, "dump_enabled", "yes");
+	line(text, "track_sizes", "no");
+	count(text, "idle_timeout", 0);
+	line(text, "ssl_enabled", "no");
 	line(text, "store", "%s", t->proxy->opts.server);
 }
 
@@ -135,19 +230,26 @@ static void items(struct text *text, const struct gn_kv_stats *s)
 		return;
 	count(text, "items:1:number", s->items);
 	count(text, "items:1:mem_requested", s->item_bytes);
-	count(text, "items:1:evicted", s->evicted_bucket + s->evicted_log);
+	count(text, "items:1:evicted", evictions(s));
+	count(text, "items:1:evicted_nonzero", s->evicted_ttl);
+	count(text, "items:1:evicted_time", s->evicted_idle_s);
 	count(text, "items:1:outofmemory", s->no_memory);
 	count(text, "items:1:reclaimed", s->expired);
+	count(text, "items:1:expired_unfetched", s->expired_unfetched);
+	count(text, "items:1:evicted_unfetched", s->evicted_unfetched);
 }
 
 static void slabs(struct text *text, const struct gn_kv_stats *s)
 {
 	if (s->items) {
+		count(text, "1:chunk_size", s->item_bytes / s->items); /* on average */
 		count(text, "1:used_chunks", s->items);
 		count(text, "1:mem_requested", s->item_bytes);
 		count(text, "1:get_hits", s->hits);
 		count(text, "1:cmd_set", s->sets);
 		count(text, "1:delete_hits", s->deletes);
+		count(text, "1:incr_hits", s->incr_hits);
+		count(text, "1:decr_hits", s->decr_hits);
 		count(text, "1:cas_hits", s->cas_ok);
 		count(text, "1:cas_badval", s->cas_bad);
 		count(text, "1:touch_hits", s->touches);
@@ -156,37 +258,89 @@ static void slabs(struct text *text, const struct gn_kv_stats *s)
 	count(text, "total_malloced", s->used);
 }
 
+/* ---- connections ---- */
+
+/* As memcached writes addresses. */
+static void address(int fd, bool peer, char out[ADDRESS_BYTES])
+{
+	struct sockaddr_storage a = {0};
+	socklen_t len = sizeof(a);
+	char host[INET6_ADDRSTRLEN] = "";
+
+	if (peer ? getpeername(fd, (struct sockaddr *)&a, &len) :
+		   getsockname(fd, (struct sockaddr *)&a, &len)) {
+		snprintf(out, ADDRESS_BYTES, "?");
+	} else if (a.ss_family == AF_INET) {
+		const struct sockaddr_in *in = (const void *)&a;
+
+		inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
+		snprintf(out, ADDRESS_BYTES, "tcp:%s:%u", host, ntohs(in->sin_port));
+	} else if (a.ss_family == AF_INET6) {
+		const struct sockaddr_in6 *in = (const void *)&a;
+
+		inet_ntop(AF_INET6, &in->sin6_addr, host, sizeof(host));
+		snprintf(out, ADDRESS_BYTES, "tcp6:[%s]:%u", host, ntohs(in->sin6_port));
+	} else {
+		snprintf(out, ADDRESS_BYTES, "unix:%.*s", (int)(len - sizeof(a.ss_family)),
+			 ((const struct sockaddr_un *)(const void *)&a)->sun_path);
+	}
+}
+
+static void conn_line(struct text *text, int fd, const char *what, const char *value)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "%d:%s", fd, what);
+	line(text, name, "%s", value);
+}
+
+static const char *state_of(const struct px_conn *c)
+{
+	return c->out || c->mode == PX_MODE_DUMP ? "conn_mwrite" :
+	       c->mode == PX_MODE_VALUE		 ? "conn_nread" :
+	       c->mode == PX_MODE_SKIP		 ? "conn_swallow" :
+	       c->slots || c->in_at < c->in_len	 ? "conn_parse_cmd" :
+						   "conn_read";
+}
+
 /* Those of this thread, which are the ones that it may look at. */
 static void conns(struct text *text, const struct px_thread *t)
 {
-	for (unsigned i = 0; i < t->proxy->n_listeners; i++) {
-		char name[32];
+	char where[ADDRESS_BYTES], seconds[24];
 
-		snprintf(name, sizeof(name), "%d:addr", t->proxy->listeners[i].fd);
-		line(text, name, "%s", t->proxy->listeners[i].name);
-		snprintf(name, sizeof(name), "%d:state", t->proxy->listeners[i].fd);
-		line(text, name, "conn_listening");
+	for (unsigned i = 0; i < t->proxy->n_listeners; i++) {
+		const int fd = t->proxy->listeners[i].fd;
+
+		address(fd, false, where);
+		conn_line(text, fd, "addr", where);
+		conn_line(text, fd, "state", "conn_listening");
 	}
 	for (const struct px_conn *c = t->conns; c; c = c->next) {
-		char name[32];
-
-		snprintf(name, sizeof(name), "%d:state", c->fd);
-		line(text, name, "%s",
-		     c->out			      ? "conn_mwrite" :
-		     c->mode == PX_MODE_VALUE	      ? "conn_nread" :
-		     c->mode == PX_MODE_SKIP	      ? "conn_swallow" :
-		     c->slots || c->in_at < c->in_len ? "conn_parse_cmd" :
-							"conn_read");
+		if (c->fd < 0)
+			continue;
+		address(c->fd, true, where);
+		conn_line(text, c->fd, "addr", where);
+		address(c->fd, false, where);
+		conn_line(text, c->fd, "listen_addr", where);
+		conn_line(text, c->fd, "state", state_of(c));
+		snprintf(seconds, sizeof(seconds), "%" PRIu64,
+			 (t->now_ns - c->last_ns) / 1000000000u);
+		conn_line(text, c->fd, "secs_since_last_cmd", seconds);
 	}
 }
 
 /* False: there is no such kind. */
 static bool fill(struct text *text, const char *which, const struct px_thread *t,
-		 const struct gn_kv_stats *s)
+		 struct gn_kv_stats *s)
 {
+	struct px_counters sum;
+	uint64_t rejected;
+
+	since_reset(t->proxy, s, &sum, &rejected);
 	if (!*which) {
 		process(text, t);
-		connections(text, t->proxy);
+		connections(text, t->proxy, &sum, rejected);
+		commands(text, s);
 		store(text, s);
 	} else if (!strcmp(which, "settings")) {
 		settings(text, t, s);
@@ -206,23 +360,49 @@ static bool fill(struct text *text, const char *which, const struct px_thread *t
 
 bool px_stats_local(struct px_slot *s, const char *which)
 {
-	if (strcmp(which, "reset") != 0)
+	struct proxy *p = s->conn->thread->proxy;
+	const bool on = !strcmp(which, "detail on"), off = !strcmp(which, "detail off");
+
+	if (on || off) {
+		px_detail_switch(p, on);
+		s->request.say = "OK";
+		return true;
+	}
+	if (strcmp(which, "detail dump"))
 		return false;
-	s->request.say = "RESET"; /* what the store counts is not only this client's */
+	if (!px_detail_dump(s))
+		s->request.say = no_memory;
 	return true;
+}
+
+/* Four lines for each connection; of anything else there is less. */
+static uint32_t text_bytes(const char *which, const struct px_thread *t)
+{
+	uint64_t bytes = TEXT_BYTES;
+
+	for (const struct px_conn *c = t->conns; c && !strcmp(which, "conns"); c = c->next)
+		bytes += 4 * LINE_BYTES;
+	return bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
 }
 
 void px_stats(struct px_slot *s, const char *which, const struct gn_kv_stats *stats)
 {
 	struct px_thread *t = s->conn->thread;
+	struct gn_kv_stats counted = *stats;
 	struct text text = {0};
 
-	if (!px_slot_more(t, s, TEXT_BYTES)) {
-		s->request.say = "SERVER_ERROR out of memory writing stats";
+	if (!strcmp(which, "reset")) {
+		reset(t->proxy, stats); /* for this proxy: others may count on the store's */
+		s->request.say = "RESET";
+		return;
+	}
+	text.room = text_bytes(which, t);
+	if (!px_slot_more(t, s, (uint32_t)text.room)) {
+		s->request.say = no_memory;
 		return;
 	}
 	text.at = s->more;
-	if (!fill(&text, which, t, stats)) {
+	if (!fill(&text, which, t, &counted)) {
 		s->request.say = "ERROR";
 		return;
 	}

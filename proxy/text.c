@@ -6,7 +6,8 @@
 
 #include "protocol.h"
 
-#define DAYS_30 (30 * 24 * 3600)
+#define DAYS_30	    (30 * 24 * 3600)
+#define CLASSES_MAX 64u /* memcached has no more slab classes */
 
 static const char bad_line[] = "CLIENT_ERROR bad command line format";
 
@@ -247,16 +248,59 @@ static void verbosity(struct px_word *words, unsigned n, struct px_request *out)
 	say(out, px_u32(words[1].at, &level) ? "OK" : bad_line);
 }
 
+static void detail(struct px_word *words, unsigned n, struct px_request *out)
+{
+	static const char *const known[] = {"detail on", "detail off", "detail dump"};
+
+	out->kind = PX_STATS;
+	for (unsigned i = 0; n > 2 && i < sizeof(known) / sizeof(known[0]); i++) {
+		out->say = known[i];
+		if (is(&words[2], known[i] + strlen("detail ")))
+			return;
+	}
+	say(out, "CLIENT_ERROR usage: stats detail on|off|dump");
+}
+
+/* All items are of class 1. */
+static void cachedump(struct px_word *words, unsigned n, struct px_request *out)
+{
+	uint32_t class, limit;
+
+	if (n < 4)
+		say(out, "CLIENT_ERROR bad command line");
+	else if (!px_u32(words[2].at, &class) || !px_u32(words[3].at, &limit))
+		say(out, bad_line);
+	else if (class >= CLASSES_MAX)
+		say(out, "CLIENT_ERROR Illegal slab id");
+	else if (class != 1)
+		say(out, "END");
+	else {
+		out->kind = PX_DUMP;
+		out->op.flags = PX_DUMP_ITEMS;
+		out->op.number = limit;
+	}
+}
+
+static void lru_crawler(struct px_word *words, unsigned n, struct px_request *out)
+{
+	if (n != 3 || !is(&words[1], "metadump")) {
+		say(out, "ERROR");
+	} else if (!is(&words[2], "all") && !is(&words[2], "hash") && !is(&words[2], "1")) {
+		say(out, "BADCLASS invalid class id");
+	} else {
+		out->kind = PX_DUMP;
+		out->op.flags = PX_DUMP_META;
+	}
+}
+
 static void stats(struct px_word *words, unsigned n, struct px_request *out)
 {
 	if (n > 1 && is(&words[1], "detail")) {
-		const bool known = n > 2 && (is(&words[2], "on") || is(&words[2], "off"));
-
-		/* There are none by prefix, and so never any to show. */
-		say(out, known				? "OK" :
-			 n > 2 && is(&words[2], "dump") ? "END" :
-							  "CLIENT_ERROR usage: stats detail "
-							  "on|off|dump");
+		detail(words, n, out);
+		return;
+	}
+	if (n > 1 && is(&words[1], "cachedump")) {
+		cachedump(words, n, out);
 		return;
 	}
 	out->kind = PX_STATS;
@@ -334,6 +378,8 @@ static void rest(struct px_word *words, unsigned n, const struct px_context *con
 		verbosity(words, n, out);
 	else if (is(&words[0], "stats"))
 		stats(words, n, out);
+	else if (is(&words[0], "lru_crawler"))
+		lru_crawler(words, n, out);
 	else if (is(&words[0], "shutdown"))
 		say(out, "ERROR: shutdown not enabled");
 	else if (!strchr("gsacidt", words[0].at[0]) && !strncmp(words[n - 1].at, "HTTP/", 5))

@@ -15,7 +15,7 @@
 #define SHORT_OF_MANY 64u
 #define TRIES_MANY    4u
 
-static struct px_slot *slot_of(struct gn_kv_op *op)
+struct px_slot *px_slot_of(struct gn_kv_op *op)
 {
 	return (struct px_slot *)((char *)op - offsetof(struct px_slot, request.op));
 }
@@ -114,6 +114,8 @@ static void finish(struct px_slot *s)
 {
 	struct px_conn *c = s->conn;
 
+	if (px_detail_on(c->thread->proxy))
+		px_detail_count(s);
 	s->state = PX_DONE;
 	if (s->reads)
 		read_ends(s);
@@ -128,9 +130,11 @@ static void again(struct px_slot *s)
 	struct gn_kv_op *op = &s->request.op;
 
 	PX_COUNT(c->thread, rooms_short, 1);
-	if (!s->tries++)
+	if (!s->tries++) {
 		s->found = op->found;
-	op->how = GN_KV_QUIET | (op->how & GN_KV_DETAILS);
+		s->was_ttl_s = op->was_ttl_s;
+	}
+	op->how = GN_KV_QUIET | GN_KV_UNCOUNTED | (op->how & GN_KV_DETAILS);
 	op->ttl_s = 0;
 	s->state = PX_AGAIN;
 	c->again++;
@@ -158,10 +162,16 @@ static void ended(struct px_slot *s)
 	px_memory_give(s->conn->thread, copy_bytes(&s->request.op));
 }
 
+void px_ended(struct px_slot *s)
+{
+	ended(s);
+	finish(s);
+}
+
 /* From within gn_kv_poll() and gn_kv_wait(). */
 static void done(struct gn_kv_op *op)
 {
-	struct px_slot *s = slot_of(op);
+	struct px_slot *s = px_slot_of(op);
 	struct px_conn *c = s->conn;
 
 	ended(s);
@@ -171,27 +181,28 @@ static void done(struct gn_kv_op *op)
 			again(s);
 			return;
 		}
-		if (s->tries)
+		if (s->tries) {
 			op->found = s->found;
+			op->was_ttl_s = s->was_ttl_s;
+		}
 	}
 	finish(s);
 }
 
-static void submit(struct px_slot *s)
+void px_submit(struct px_slot *s, void (*on_end)(struct gn_kv_op *op))
 {
 	struct px_thread *t = s->conn->thread;
 	struct gn_kv_op *op = &s->request.op;
 	int rc;
 
-	op->done = done;
+	op->done = on_end;
 	op->deadline_ns = t->now_ns + t->proxy->opts.timeout_ms * 1000000ull;
 	began(s);
 	rc = gn_kv_submit(t->kv, op);
 	if (!rc)
 		return;
 	op->status = rc == -ENOTCONN ? GN_KV_GONE : rc == -EAGAIN ? GN_KV_BUSY : GN_KV_FAILED;
-	ended(s);
-	finish(s);
+	px_ended(s);
 }
 
 void px_begin(struct px_slot *s)
@@ -208,7 +219,7 @@ void px_begin(struct px_slot *s)
 			make_room(s, 0, false);
 		read_begins(s);
 	}
-	submit(s);
+	px_submit(s, done);
 }
 
 /* ---- requests to the whole store ---- */
@@ -295,7 +306,7 @@ void px_begin_again(struct px_conn *c)
 			continue;
 		if (make_room(s, len, s != c->first)) {
 			c->again--;
-			submit(s);
+			px_submit(s, done);
 		} else if (s == c->first) {
 			c->again--;
 			s->request.op.status = GN_KV_NO_MEMORY;

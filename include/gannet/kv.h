@@ -37,7 +37,7 @@ enum gn_kv_status {
 	GN_KV_MISS,	  /* there is no such key */
 	GN_KV_EXISTS,	  /* its version is not the one that was named */
 	GN_KV_NOT_STORED, /* ADD: it is there; REPLACE, APPEND, PREPEND: it is not */
-	GN_KV_NOT_NUMBER, /* INCR, DECR: the value is not decimal digits for 64 bits */
+	GN_KV_NOT_NUMBER, /* INCR, DECR: the value does not begin with a number of 64 bits */
 	GN_KV_TOO_BIG,	  /* the value does not fit the store, or what GET has room for (len) */
 	GN_KV_NO_MEMORY,  /* all of it is used by others, and nothing could be forgotten */
 	GN_KV_INVALID,	  /* the server does not take such an operation */
@@ -61,21 +61,26 @@ enum gn_kv_verb {
 	GN_KV_INCR, /* wraps at 64 bits */
 	GN_KV_DECR, /* stops at 0 */
 	GN_KV_TOUCH,
+	GN_KV_SCAN, /* a page of keys: see gn_kv_scan() */
 	GN_KV_VERBS
 };
 
 /* How, in gn_kv_op.how; several. */
 enum gn_kv_how {
-	GN_KV_IF_CAS = 1 << 0,	   /* only if its version is cas; else EXISTS, or MISS */
-	GN_KV_SET_CAS = 1 << 1,	   /* what is stored has version new_cas */
-	GN_KV_NO_VALUE = 1 << 2,   /* GET: all but the value */
-	GN_KV_AND_TOUCH = 1 << 3,  /* GET, INCR, DECR: its time to live becomes ttl_s */
-	GN_KV_CREATE = 1 << 4,	   /* INCR, DECR: if there is none, store initial, for create_s */
-	GN_KV_VIVIFY = 1 << 5,	   /* GET: if there is none, store an empty one, for create_s */
-	GN_KV_RECACHE = 1 << 6,	   /* GET: with less than recache_s left, one client has WON */
-	GN_KV_INVALIDATE = 1 << 7, /* DELETE: leave it, STALE; SET: an older version may, STALE */
-	GN_KV_QUIET = 1 << 8,	   /* GET: it does not count as used */
-	GN_KV_DETAILS = 1 << 9,	   /* GET: cas, ttl_s and idle_s are wanted too */
+	GN_KV_IF_CAS = 1 << 0,	  /* only if its version is cas; else EXISTS, or MISS */
+	GN_KV_SET_CAS = 1 << 1,	  /* what is stored has version new_cas */
+	GN_KV_NO_VALUE = 1 << 2,  /* GET: all but the value */
+	GN_KV_AND_TOUCH = 1 << 3, /* GET, INCR, DECR: its time to live becomes ttl_s */
+	GN_KV_CREATE = 1 << 4,	  /* INCR, DECR: if there is none, store initial, for create_s */
+	GN_KV_VIVIFY = 1 << 5,	  /* GET: if there is none, store an empty one, for create_s */
+	GN_KV_RECACHE = 1 << 6,	  /* GET: with less than recache_s left, one client has WON */
+	/* DELETE: leave it, STALE; SET with IF_CAS: an older cas, not 0, may: STALE, its old ttl_s */
+	GN_KV_INVALIDATE = 1 << 7,
+	GN_KV_QUIET = 1 << 8,	/* GET: it does not count as used */
+	GN_KV_DETAILS = 1 << 9, /* GET: cas, ttl_s and idle_s are wanted too */
+	/* GET with RECACHE and AND_TOUCH: what was left before is compared with recache_s */
+	GN_KV_RECACHE_FIRST = 1 << 10,
+	GN_KV_UNCOUNTED = 1 << 11, /* GET: it is not counted: see gn_kv_stats */
 };
 
 /* What was found, in gn_kv_op.found; several. */
@@ -116,6 +121,8 @@ struct gn_kv_op {
 	unsigned found;	 /* enum gn_kv_found */
 	uint32_t len;	 /* of the value that is there */
 	uint32_t idle_s; /* since it was last used */
+	/* GET with DETAILS, INCR, DECR: as ttl_s, but before this operation; TTL_NONE: CREATED */
+	uint32_t was_ttl_s;
 	/* private */
 	struct gn_kv_op *next;
 	uint64_t hash;
@@ -141,18 +148,30 @@ GN_API void gn_kv_store_flush(struct gn_kv_store *store, uint32_t delay_s);
 
 /* Of a store, or the sum over a server's partitions. */
 struct gn_kv_stats {
-	uint64_t items, item_bytes;    /* stored now; bytes with all that belongs to them */
-	uint64_t memory, used;	       /* the limit, and what is taken of it */
-	uint64_t buckets, spare_lines; /* of the index; bypass: entries of the table, 0 */
-	uint64_t gets, hits, misses, sets, deletes, touches,
-		numbers; /* done; hits and misses of GET */
-	uint64_t cas_ok, cas_bad;
-	uint64_t evicted_bucket; /* the least recently used of a bucket */
-	uint64_t evicted_log;	 /* of memory that was written longest ago */
-	uint64_t expired, flushes;
-	uint64_t moved;	 /* bytes, by compaction */
-	uint64_t splits; /* of buckets; bypass: how often the table grew */
-	uint64_t kicks;	 /* bypass: entries that made room for others */
+	uint64_t items, item_bytes;	 /* stored now; bytes with all that belongs to them */
+	uint64_t memory, used;		 /* the limit, and what is taken of it */
+	uint64_t buckets, spare_lines;	 /* of the index; bypass: entries of the table, 0 */
+	uint64_t gets, hits, misses;	 /* GETs without AND_TOUCH */
+	uint64_t touches, touch_misses;	 /* TOUCH, and GETs with AND_TOUCH: found, and not */
+	uint64_t sets, stored;		 /* asked for; new items, by any operation */
+	uint64_t deletes, delete_misses; /* misses: also of another version */
+	uint64_t numbers;		 /* INCR and DECR asked for */
+	uint64_t incr_hits, incr_misses;
+	uint64_t decr_hits, decr_misses;
+	uint64_t cas_ok, cas_bad, cas_misses; /* SET and REPLACE with IF_CAS */
+	uint64_t evicted_bucket;	      /* the least recently used of a bucket */
+	uint64_t evicted_log;		      /* of memory that was written longest ago */
+	uint64_t evicted_unfetched;	      /* … of both, those that nobody had read */
+	uint64_t evicted_ttl;		      /* … and those that had a time to live */
+	uint64_t evicted_idle_s; /* since when the last of them was not used; of a sum the most */
+	uint64_t expired;	 /* found to be over, and removed */
+	uint64_t expired_get;	 /* … by an operation on that key */
+	uint64_t expired_unfetched; /* … that nobody had read */
+	uint64_t flushes;
+	uint64_t too_big; /* values that the store does not take */
+	uint64_t moved;	  /* bytes, by compaction */
+	uint64_t splits;  /* of buckets; bypass: how often the table grew */
+	uint64_t kicks;	  /* bypass: entries that made room for others */
 	uint64_t no_memory;
 	uint64_t partitions;
 	uint64_t uptime_s;
@@ -273,7 +292,7 @@ struct gn_kv_control {
 	uint32_t part, request[2];
 	bool called;
 	struct gn_rpc_op rpc;
-	struct gn_kv_stats one;
+	uint64_t answer[sizeof(struct gn_kv_stats) / sizeof(uint64_t)];
 };
 
 /*
@@ -281,6 +300,44 @@ struct gn_kv_control {
  * rules as after gn_kv_submit(). -ENOTCONN: the server is gone.
  */
 GN_API int gn_kv_control(struct gn_kv_client *client, struct gn_kv_control *control);
+
+/*
+ * A scan lists the keys of all partitions, a page at a time; servers keep nothing of it. It begins
+ * with a zeroed cursor, and goes on with the one that a page ends with, as long as there is more.
+ * Every key that is there during all of the scan is told at least once, whatever else is stored,
+ * deleted or moved meanwhile; others may be, and any may be told twice.
+ */
+struct gn_kv_cursor {
+	uint64_t opaque[3];
+};
+
+struct gn_kv_key {
+	const void *key; /* as long as the page */
+	uint32_t key_len;
+	uint32_t len; /* of its value */
+	uint32_t flags, ttl_s, idle_s;
+	unsigned found; /* GN_KV_STALE, LOST, HIT_BEFORE */
+	uint64_t cas;
+};
+
+/*
+ * A page, waited for: fn is called for each of its keys, and the cursor is moved. 1: there is more,
+ * 0: that was all; or an errno: the cursor is where it was. -EIO also: the server's table changes
+ * too fast to be listed (bypass).
+ */
+typedef void gn_kv_key_fn(const struct gn_kv_key *key, void *arg);
+GN_API int gn_kv_scan(struct gn_kv_client *client, struct gn_kv_cursor *cursor, gn_kv_key_fn *fn,
+		      void *arg, uint64_t deadline_ns);
+
+/*
+ * … or as an operation, GN_KV_SCAN, whose key is the cursor (all of its bytes), and whose room, of
+ * at least GN_KV_PAGE_MIN bytes, gets the page. When it has ended: the next key from *at on, which
+ * is 0 for the first; false: there are no more in it. And the cursor to go on with; false: that was
+ * all.
+ */
+#define GN_KV_PAGE_MIN 16384u
+GN_API bool gn_kv_page_next(const struct gn_kv_op *op, uint32_t *at, struct gn_kv_key *out);
+GN_API bool gn_kv_page_more(const struct gn_kv_op *op, struct gn_kv_cursor *next);
 
 /* What this client has done. */
 struct gn_kv_counters {

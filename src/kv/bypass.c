@@ -283,7 +283,7 @@ static enum verdict judge_age(struct kv_bypass *b, const struct kv_item *item, s
 	const uint32_t now = expires || op->how & GN_KV_DETAILS ? now_s(b) : 0;
 	const uint32_t used = item->used >> KV_ITEM_BITS;
 
-	op->ttl_s = GN_KV_TTL_NONE;
+	op->ttl_s = op->was_ttl_s = GN_KV_TTL_NONE;
 	op->idle_s = used < now ? now - used : 0;
 	if (!expires)
 		return FOUND;
@@ -295,7 +295,7 @@ static enum verdict judge_age(struct kv_bypass *b, const struct kv_item *item, s
 		return EXPIRED;
 	if (expires <= now + SLACK_S)
 		return UNSURE;
-	op->ttl_s = expires - now;
+	op->ttl_s = op->was_ttl_s = expires - now;
 	return FOUND;
 }
 

@@ -18,7 +18,7 @@ static int error_of(unsigned status)
 	return errors[status];
 }
 
-static int do_one(struct gn_kv_client *client, struct gn_kv_op *op, uint64_t deadline_ns)
+int kv_do_one(struct gn_kv_client *client, struct gn_kv_op *op, uint64_t deadline_ns)
 {
 	int rc = gn_kv_do(client, op, 1, deadline_ns);
 
@@ -33,7 +33,7 @@ int gn_kv_get(struct gn_kv_client *client, const void *key, uint32_t key_len, vo
 			      .key_len = key_len,
 			      .room = room,
 			      .room_bytes = room_bytes};
-	int rc = do_one(client, &op, deadline_ns);
+	int rc = kv_do_one(client, &op, deadline_ns);
 
 	if (len)
 		*len = op.len;
@@ -50,14 +50,14 @@ int gn_kv_set(struct gn_kv_client *client, const void *key, uint32_t key_len, co
 			      .value_len = value_len,
 			      .ttl_s = ttl_s};
 
-	return do_one(client, &op, deadline_ns);
+	return kv_do_one(client, &op, deadline_ns);
 }
 
 int gn_kv_del(struct gn_kv_client *client, const void *key, uint32_t key_len, uint64_t deadline_ns)
 {
 	struct gn_kv_op op = {.verb = GN_KV_DELETE, .key = key, .key_len = key_len};
 
-	return do_one(client, &op, deadline_ns);
+	return kv_do_one(client, &op, deadline_ns);
 }
 
 int gn_kv_clear(struct gn_kv_client *client, uint32_t delay_s, uint64_t deadline_ns)
@@ -73,18 +73,16 @@ int gn_kv_clear(struct gn_kv_client *client, uint32_t delay_s, uint64_t deadline
 	return rc;
 }
 
-/* All of it counts, in eight bytes each. */
+/* Everything is a sum, but for these two. */
 void kv_stats_add(struct gn_kv_stats *to, const struct gn_kv_stats *what)
 {
-	uint64_t a[sizeof(*to) / sizeof(uint64_t)], b[sizeof(*to) / sizeof(uint64_t)];
-	const uint64_t uptime_s = what->uptime_s;
+	const uint64_t idle_s = to->evicted_idle_s > what->evicted_idle_s ? to->evicted_idle_s :
+									    what->evicted_idle_s;
 
-	memcpy(a, to, sizeof(a));
-	memcpy(b, what, sizeof(b));
-	for (size_t i = 0; i < sizeof(a) / sizeof(a[0]); i++)
-		a[i] += b[i];
-	memcpy(to, a, sizeof(a));
-	to->uptime_s = uptime_s;
+#define KV_STATS_ADD(field) to->field += what->field;
+	KV_STATS_FIELDS(KV_STATS_ADD)
+	to->evicted_idle_s = idle_s;
+	to->uptime_s = what->uptime_s;
 }
 
 int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_stats *out,
@@ -99,13 +97,17 @@ int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_st
 	if (!rc && partition != GN_KV_ALL && partition >= client->n_links)
 		rc = -EINVAL;
 	for (uint32_t i = 0; !rc && i < client->n_links; i++) {
+		uint64_t words[KV_STATS_WORDS];
 		struct gn_kv_stats one;
 
 		if (partition != GN_KV_ALL && partition != i)
 			continue;
-		rc = kv_client_call(client, i, KV_STATS, NULL, 0, &one, sizeof(one), deadline_ns);
-		if (!rc)
-			kv_stats_add(&sum, &one);
+		rc = kv_client_call(client, i, KV_STATS, NULL, 0, words, sizeof(words),
+				    deadline_ns);
+		if (rc)
+			break;
+		kv_stats_read(words, &one);
+		kv_stats_add(&sum, &one);
 	}
 	if (!rc)
 		*out = sum;

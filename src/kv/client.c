@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "kv/bypass.h"
+#include "kv/scan.h"
 
 #define SLOT_HEADS 128u	  /* of a slot's bytes, for the call itself */
 #define OPS_MAX	   65536u /* under way */
@@ -248,7 +249,10 @@ static int begin(struct gn_kv_client *c, struct gn_kv_op *op, enum kv_step step)
 	if (op->value_len > GN_KV_VALUE_MAX)
 		return -EMSGSIZE;
 	op->hash = kv_hash(op->key, op->key_len, c->layout.seed);
-	op->part = kv_partition(op->hash, c->n_links);
+	op->part = op->verb == GN_KV_SCAN ? kv_scan_partition(op) :
+					    kv_partition(op->hash, c->n_links);
+	if (op->part >= c->n_links)
+		return -EINVAL;
 	op->step = step;
 	if (!op->deadline_ns)
 		op->deadline_ns = GN_FOREVER;
@@ -256,7 +260,7 @@ static int begin(struct gn_kv_client *c, struct gn_kv_op *op, enum kv_step step)
 	c->n_ops++;
 	c->n_waited += step == KV_STEP_WAITED;
 	call = step == KV_STEP_WAITED && c->n_waited == 1 && c->alone;
-	if (c->links[op->part].bypass && (!call || op->verb == GN_KV_GET))
+	if (c->links[op->part].bypass && (!call || op->verb == GN_KV_GET) && op->verb != GN_KV_SCAN)
 		rc = kv_bypass_begin(c, op);
 	else
 		rc = call ? kv_message_call(c, op) : kv_message_add(c, op);

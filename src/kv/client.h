@@ -81,6 +81,8 @@ int kv_client_call(struct gn_kv_client *client, uint32_t part, enum kv_method me
 int kv_client_retry(struct gn_kv_client *client);
 
 /* calls.c */
+/* Waits for it. 0, or why it was not done. */
+int kv_do_one(struct gn_kv_client *client, struct gn_kv_op *op, uint64_t deadline_ns);
 void kv_stats_add(struct gn_kv_stats *to, const struct gn_kv_stats *what);
 
 /* control.c */

@@ -224,10 +224,11 @@ static void look_at(struct gn_kv_store *s, struct kv_item *item, uint32_t bytes)
 	hash = kv_hash(kv_key(item), kv_key_len(item), s->seed);
 	if (!keep(s, item, bytes)) {
 		if (is_expired(s, item)) {
-			s->stats.expired++;
+			kv_count_expired(s, item);
 			s->log.expired -= bytes < s->log.expired ? bytes : s->log.expired;
 		} else {
 			s->stats.evicted_log++;
+			kv_count_evicted(s, item);
 		}
 		kv_forget(s, hash, p->at);
 		return;

@@ -51,8 +51,12 @@ static void control_called(struct gn_rpc_op *op)
 		control_end(k, control_error(op->status));
 		return;
 	}
-	if (k->verb == GN_KV_CONTROL_STATS)
-		kv_stats_add(&k->stats, &k->one);
+	if (k->verb == GN_KV_CONTROL_STATS) {
+		struct gn_kv_stats one;
+
+		kv_stats_read(k->answer, &one);
+		kv_stats_add(&k->stats, &one);
+	}
 	if (k->part + 1 == c->n_links) {
 		control_end(k, 0);
 		return;
@@ -76,8 +80,8 @@ static void control_call(struct gn_kv_control *k)
 		.method = stats ? KV_STATS : KV_CLEAR,
 		.request = stats ? NULL : clear,
 		.request_len = stats ? 0 : sizeof(*clear),
-		.result = stats ? &k->one : NULL,
-		.result_room = stats ? sizeof(k->one) : 0,
+		.result = stats ? k->answer : NULL,
+		.result_room = stats ? sizeof(k->answer) : 0,
 		.deadline_ns = k->deadline_ns,
 		.done = control_called,
 		.arg = k,

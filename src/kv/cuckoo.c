@@ -20,6 +20,7 @@
 #include "base/bits.h"
 #include "base/mutant.h"
 #include "kv/cuckoo.h"
+#include "kv/scan.h"
 
 #define BYTES_PER_ENTRY 256u /* of memory, for which the first table has an entry */
 #define FULL_PCT	85u
@@ -159,6 +160,7 @@ static struct kv_entry *make_way(struct gn_kv_store *s, struct kv_cuckoo *c,
 		} else {
 			copy_entry(c, to, from);
 		}
+		c->moved_to[c->moves++ % KV_MOVES_KEPT] = c->steps[step].at;
 		s->stats.kicks++;
 	}
 	return &t->entries[c->steps[step].at];
@@ -194,6 +196,7 @@ static void carry_over(struct gn_kv_store *s, const struct kv_table *to, const s
 		copy_entry(c, make_way(s, c, to, way), e);
 		return;
 	}
+	kv_count_evicted(s, kv_at(s, kv_entry_place(e)));
 	kv_log_kill(s, kv_entry_place(e));
 	s->stats.items--;
 	s->stats.evicted_bucket++;
@@ -284,6 +287,7 @@ void kv_cuckoo_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 	to = evict(s, kv_tag(hash));
 	gone = kv_entry_place(to);
 	write_item(s, to, hash, place);
+	kv_count_evicted(s, kv_at(s, gone));
 	kv_log_kill(s, gone);
 	s->stats.evicted_bucket++;
 }
@@ -351,6 +355,60 @@ void kv_cuckoo_prepare_more(const struct gn_kv_store *s, uint64_t hash)
 		if (kv_entry_place(e) && kv_entry_tag(e) == kv_tag(hash))
 			__builtin_prefetch(kv_at(s, kv_entry_place(e)), 1);
 	}
+}
+
+/* ---- scans ---- */
+
+/* The mark of a cursor: the table, and how many moves there were. 0 is no mark. */
+#define MARK_BITS 6u
+
+static uint64_t mark_of(const struct gn_kv_store *s, uint64_t moves)
+{
+	return moves << MARK_BITS | table_of(s)->bits;
+}
+
+static bool tell_entry(const struct gn_kv_store *s, uint64_t at, struct kv_page *page)
+{
+	const uint32_t place = kv_entry_place(&table_of(s)->entries[at]);
+
+	return !place || kv_page_add(s, page, kv_at(s, place));
+}
+
+/* Keys that went to where the cursor has been. False: the page is full. */
+static bool tell_moved(const struct gn_kv_store *s, struct kv_cursor *cursor, struct kv_page *page)
+{
+	const struct kv_cuckoo *c = s->cuckoo;
+
+	for (uint64_t n = cursor->mark >> MARK_BITS; n < c->moves; n++) {
+		const uint32_t at = c->moved_to[n % KV_MOVES_KEPT];
+
+		if (at < cursor->at && !tell_entry(s, at, page)) {
+			cursor->mark = mark_of(s, n);
+			return false;
+		}
+	}
+	cursor->mark = mark_of(s, c->moves);
+	return true;
+}
+
+int kv_cuckoo_scan(const struct gn_kv_store *s, struct kv_cursor *cursor, struct kv_page *page)
+{
+	const struct kv_cuckoo *c = s->cuckoo;
+	const uint64_t entries = 1ull << table_of(s)->bits, seen = cursor->mark >> MARK_BITS;
+
+	if (!cursor->at || (cursor->mark ^ mark_of(s, 0)) & ((1u << MARK_BITS) - 1) ||
+	    seen > c->moves || c->moves - seen > KV_MOVES_KEPT) {
+		if (cursor->at && ++cursor->restarts > KV_SCAN_RESTARTS)
+			return -EAGAIN;
+		cursor->at = 0;
+		cursor->mark = mark_of(s, c->moves);
+	}
+	if (!tell_moved(s, cursor, page))
+		return 1;
+	for (uint32_t looked = 0; cursor->at < entries; cursor->at++, looked++)
+		if (looked == KV_SCAN_ENTRIES || !tell_entry(s, cursor->at, page))
+			return 1;
+	return 0;
 }
 
 int kv_cuckoo_make(struct gn_kv_store *s, struct gn_fabric *fabric)

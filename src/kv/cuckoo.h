@@ -10,6 +10,7 @@
 #include "kv/store.h"
 
 #define KV_TABLES_MAX 32u
+#define KV_MOVES_KEPT 4096u
 #define KV_PATH_MAX   384u /* entries that are looked at for a free one */
 
 struct kv_table {
@@ -31,7 +32,9 @@ struct kv_cuckoo {
 	uint64_t number; /* of the entry that was written last */
 	uint64_t used;	 /* entries */
 	uint64_t bytes;	 /* of all tables */
-	bool stuck;	 /* it could not grow, and will not: memory that was used stays so */
+	uint64_t moves;	 /* of entries to where others were, and where the last of them went */
+	uint32_t moved_to[KV_MOVES_KEPT];
+	bool stuck; /* it could not grow, and will not: memory that was used stays so */
 	struct kv_step steps[KV_PATH_MAX];
 };
 

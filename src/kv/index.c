@@ -13,7 +13,7 @@
 #endif
 
 #include "base/mutant.h"
-#include "kv/store.h"
+#include "kv/scan.h"
 
 #define LOAD	    4u /* items for a bucket, before there is another */
 #define LINES_MAX   4u
@@ -294,6 +294,7 @@ void kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 	s->stats.items++;
 	s->wide = s->stats.item_bytes > s->stats.items * LINE_BYTES;
 	if (out) {
+		kv_count_evicted(s, kv_at(s, place_in(out)));
 		kv_log_kill(s, place_in(out));
 		s->stats.items--;
 		s->stats.evicted_bucket++;
@@ -373,4 +374,34 @@ void kv_index_make(struct gn_kv_store *s)
 void kv_bucket_clear(struct gn_kv_store *s)
 {
 	first_buckets(s);
+}
+
+/* A bucket is told as a whole, or with the next page: the smallest page has room for any. */
+_Static_assert(GN_KV_PAGE_MIN >= sizeof(struct kv_page_head) + LINES_MAX * KV_LINE *
+								       (sizeof(struct kv_page_key) +
+									GN_KV_KEY_MAX + KV_UNIT),
+	       "a page has room for all keys of a bucket");
+
+static bool tell_bucket(const struct gn_kv_store *s, const uint64_t *line, struct kv_page *page)
+{
+	const struct kv_page was = *page;
+
+	for (; line; line = next_line(s, line))
+		for (unsigned i = 0; i < room_of(line) && line[i]; i++)
+			if (!kv_page_add(s, page, kv_at(s, place_in(line[i])))) {
+				*page = was;
+				return false;
+			}
+	return true;
+}
+
+int kv_bucket_scan(const struct gn_kv_store *s, struct kv_cursor *cursor, struct kv_page *page)
+{
+	const uint64_t buckets = (uint64_t)s->level + s->split;
+
+	for (uint32_t looked = 0; cursor->at < buckets; cursor->at++, looked++)
+		if (looked == KV_SCAN_BUCKETS ||
+		    !tell_bucket(s, bucket(s, (uint32_t)cursor->at), page))
+			return 1;
+	return 0;
 }

@@ -149,7 +149,7 @@ static unsigned status_of(unsigned rpc, const struct gn_kv_op *op)
 	case GN_RPC_CANCELED:
 		return GN_KV_GONE;
 	case GN_RPC_BUSY:
-		return op->verb == GN_KV_GET ? GN_KV_BUSY : GN_KV_FAILED;
+		return op->verb == GN_KV_GET || op->verb == GN_KV_SCAN ? GN_KV_BUSY : GN_KV_FAILED;
 	case GN_RPC_NO_METHOD:
 	case GN_RPC_DENIED:
 		return GN_KV_INVALID;

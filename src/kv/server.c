@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "kv/cuckoo.h"
+#include "kv/scan.h"
 #include "kv/wire.h"
 
 #define GROUP	    32u
@@ -65,6 +66,26 @@ static bool is_ours(const struct gn_kv_server *server, const struct kv_part *par
 			    server->n_parts);
 }
 
+/* A page of keys takes as long as many operations: those behind it are asked for again. */
+static bool do_scan(const struct gn_kv_server *server, struct reply *r, struct gn_kv_op *op)
+{
+	const uint32_t room = op->room_bytes < KV_PAGE_MAX ? op->room_bytes : KV_PAGE_MAX;
+	struct kv_tell tell = {.bits = KV_TELL_VALUE};
+
+	if (!r->left || !make_room(r, sizeof(tell) + room))
+		return false;
+	r->left = 0;
+	if (kv_scan_partition(op) == r->part->number)
+		kv_scan(r->part->store, server->n_parts, op, r->at + sizeof(tell), room);
+	else
+		op->status = GN_KV_INVALID, op->len = 0;
+	tell.status = (uint8_t)op->status;
+	tell.len = op->len;
+	memcpy(r->at, &tell, sizeof(tell));
+	r->at += sizeof(tell) + op->len;
+	return true;
+}
+
 /* Done only if there is room for what may come of it: else this is all, and false. */
 static bool do_one(const struct gn_kv_server *server, struct reply *r, struct gn_kv_op *op)
 {
@@ -74,6 +95,8 @@ static bool do_one(const struct gn_kv_server *server, struct reply *r, struct gn
 	const struct kv_item *item = NULL;
 
 	op->found = op->len = 0;
+	if (op->verb == GN_KV_SCAN)
+		return do_scan(server, r, op);
 	if (!r->left || !make_room(r, KV_TELL_MAX + kv_round(value)))
 		return false;
 	r->left--;
@@ -186,10 +209,12 @@ static void handle_layout(struct gn_rpc_request *request, void *arg)
 static void handle_stats(struct gn_rpc_request *request, void *arg)
 {
 	const struct gn_kv_server *server = arg;
+	uint64_t words[KV_STATS_WORDS];
 	struct gn_kv_stats stats;
 
 	gn_kv_store_stats(server->parts[gn_rpc_request_thread(request)].store, &stats);
-	gn_rpc_answer(request, GN_RPC_OK, &stats, sizeof(stats));
+	kv_stats_write(words, &stats);
+	gn_rpc_answer(request, GN_RPC_OK, words, sizeof(words));
 }
 
 static void handle_clear(struct gn_rpc_request *request, void *arg)

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "kv/cuckoo.h"
+#include "kv/scan.h"
 
 #define MEMORY_DEFAULT	   (64ull << 20)
 #define VALUE_SHARE	   4u /* of memory that a value may take */
@@ -169,8 +170,13 @@ static void do_group(struct gn_kv_store *s, struct gn_kv_op *ops, unsigned n)
 	for (unsigned i = 0; i < n && n > 1; i++)
 		kv_prepare_last(s, ops[i].hash);
 	for (unsigned i = 0; i < n; i++) {
-		const struct kv_item *item = kv_execute(s, &ops[i]);
+		const struct kv_item *item;
 
+		if (ops[i].verb == GN_KV_SCAN) {
+			kv_scan(s, 1, &ops[i], ops[i].room, ops[i].room_bytes);
+			continue;
+		}
+		item = kv_execute(s, &ops[i]);
 		if (item)
 			take_value(&ops[i], item);
 	}

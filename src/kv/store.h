@@ -205,6 +205,20 @@ static inline void kv_prepare_last(const struct gn_kv_store *s, uint64_t hash)
 		kv_bucket_prepare_last(s, hash);
 }
 
+/* Counts an item that is forgotten although it lives, or because its time is over. */
+static inline void kv_count_evicted(struct gn_kv_store *s, const struct kv_item *item)
+{
+	s->stats.evicted_unfetched += !(item->used & KV_ITEM_HIT);
+	s->stats.evicted_ttl += kv_expires(item) != 0;
+	s->stats.evicted_idle_s = s->now_s - (item->used >> KV_ITEM_BITS);
+}
+
+static inline void kv_count_expired(struct gn_kv_store *s, const struct kv_item *item)
+{
+	s->stats.expired++;
+	s->stats.expired_unfetched += !(item->used & KV_ITEM_HIT);
+}
+
 /* The item dies: of its index, and of its memory. */
 void kv_forget(struct gn_kv_store *store, uint64_t hash, uint32_t place);
 

@@ -6,8 +6,7 @@
 #include "base/preempt.h"
 #include "kv/store.h"
 
-#define DIGITS	   20u /* of the largest number */
-#define NUMBER_MAX 44u /* … with blanks behind it */
+#define DIGITS 20u /* of the largest number */
 
 /* ---- looking ---- */
 
@@ -24,7 +23,8 @@ static uint32_t look(struct gn_kv_store *s, const struct gn_kv_op *op)
 
 	if (!place || !expired(s, kv_at(s, place)))
 		return place;
-	s->stats.expired++;
+	kv_count_expired(s, kv_at(s, place));
+	s->stats.expired_get++;
 	kv_forget(s, op->hash, place);
 	return 0;
 }
@@ -53,6 +53,12 @@ static void use(struct gn_kv_store *s, const struct gn_kv_op *op, uint32_t place
 		KV_PUT(&item->used, now);
 }
 
+/* Seconds until then. */
+static uint32_t left(const struct gn_kv_store *s, uint32_t expires)
+{
+	return !expires ? GN_KV_TTL_NONE : expires > s->now_s ? expires - s->now_s : 0;
+}
+
 static void tell(const struct gn_kv_store *s, struct gn_kv_op *op, const struct kv_item *item)
 {
 	const uint32_t expires = kv_expires(item);
@@ -61,24 +67,27 @@ static void tell(const struct gn_kv_store *s, struct gn_kv_op *op, const struct 
 	op->flags = kv_flags(item);
 	op->cas = item->cas;
 	op->len = kv_value_len(item);
-	op->ttl_s = !expires ? GN_KV_TTL_NONE : expires > s->now_s ? expires - s->now_s : 0;
+	op->ttl_s = left(s, expires);
 	op->idle_s = s->now_s - (item->used >> KV_ITEM_BITS);
 }
 
 /* IF_CAS: GN_KV_OK, or why not. */
-static unsigned compare(struct gn_kv_store *s, const struct gn_kv_op *op,
-			const struct kv_item *item)
+static unsigned compare(const struct gn_kv_op *op, const struct kv_item *item)
 {
 	if (!(op->how & GN_KV_IF_CAS))
 		return GN_KV_OK;
 	if (!item)
 		return GN_KV_MISS;
-	if (item->cas == op->cas) {
-		s->stats.cas_ok++;
-		return GN_KV_OK;
-	}
-	s->stats.cas_bad++;
-	return GN_KV_EXISTS;
+	return item->cas == op->cas ? GN_KV_OK : GN_KV_EXISTS;
+}
+
+static void count_cas(struct gn_kv_store *s, const struct gn_kv_op *op, unsigned status)
+{
+	if (!(op->how & GN_KV_IF_CAS) || (op->verb != GN_KV_SET && op->verb != GN_KV_REPLACE))
+		return;
+	s->stats.cas_ok += status == GN_KV_OK;
+	s->stats.cas_bad += status == GN_KV_EXISTS;
+	s->stats.cas_misses += status == GN_KV_MISS;
 }
 
 static uint64_t version(struct gn_kv_store *s, const struct gn_kv_op *op)
@@ -94,13 +103,15 @@ static uint64_t version(struct gn_kv_store *s, const struct gn_kv_op *op)
 struct what {
 	const void *value;
 	uint32_t len, front, back; /* bytes: given; of the old one, before and behind */
+	uint32_t blanks;	   /* bytes: spaces at the end */
 	uint32_t flags, expires, bits;
 	uint64_t cas;
+	bool stored; /* it counts as a new item */
 };
 
 static uint32_t lengths_of(const struct gn_kv_op *op, const struct what *w)
 {
-	return kv_lengths(op->key_len, w->front + w->len + w->back) |
+	return kv_lengths(op->key_len, w->front + w->len + w->back + w->blanks) |
 	       (w->flags || w->expires ? KV_MORE : 0);
 }
 
@@ -124,6 +135,8 @@ static void fill(struct kv_item *item, const struct gn_kv_op *op, const struct w
 		kv_copy(to + w->front, w->value, w->len);
 	if (w->back)
 		kv_copy(to + w->front + w->len, kv_value(old), w->back);
+	for (uint32_t i = 0; i < w->blanks; i++)
+		KV_PUT(to + w->front + w->len + w->back + i, ' ');
 	gn_charge(GN_WORK_COPY, kv_item_bytes(item->lengths));
 }
 
@@ -139,6 +152,7 @@ static uint32_t make_room(struct gn_kv_store *s, uint64_t hash, uint32_t bytes, 
 		return kv_log_add(s, bytes);
 	kv_unlink(s, hash, oldest);
 	kv_log_untimed(s, oldest);
+	kv_count_evicted(s, kv_at(s, oldest));
 	s->stats.evicted_bucket++;
 	*bits |= KV_ITEM_RECENT; /* though its segment is not */
 	return oldest;
@@ -150,8 +164,10 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 	const uint32_t bytes = kv_item_bytes(lengths_of(op, w));
 	uint32_t place, bits = w->bits;
 
-	if ((uint64_t)w->len + w->front + w->back > s->max_value)
+	if ((uint64_t)w->len + w->front + w->back + w->blanks > s->max_value) {
+		s->stats.too_big++;
 		return GN_KV_TOO_BIG;
+	}
 	/* Where others read, nothing changes in place. */
 	if (old && !s->mem && !w->front && !w->back &&
 	    kv_item_bytes(kv_at(s, old)->lengths) == bytes) {
@@ -184,6 +200,7 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 	}
 	kv_log_timed(s, place);
 	kv_promote(s, op->hash, place);
+	s->stats.stored += w->stored;
 	tell(s, op, kv_at(s, place));
 	return GN_KV_OK;
 }
@@ -192,14 +209,18 @@ static unsigned put(struct gn_kv_store *s, struct gn_kv_op *op, uint32_t old, co
 static unsigned judge(struct gn_kv_store *s, const struct gn_kv_op *op, const struct kv_item *old,
 		      struct what *w)
 {
-	unsigned status = compare(s, op, old);
+	unsigned status = compare(op, old);
 
-	/* An older version may, where it is said so: then there is something, and it is stale. */
-	if (status == GN_KV_EXISTS && op->how & GN_KV_INVALIDATE && op->cas < old->cas) {
+	/*
+	 * An older version may, where it is said so: then there is something, and it is stale. 0 is
+	 * no version, and so not an older one.
+	 */
+	if (status == GN_KV_EXISTS && op->how & GN_KV_INVALIDATE && op->cas && op->cas < old->cas) {
 		w->bits |= KV_ITEM_STALE | (old->used & KV_ITEM_WON);
 		w->expires = kv_expires(old);
 		status = GN_KV_OK;
 	}
+	count_cas(s, op, status);
 	if (status)
 		return status;
 	switch (op->verb) {
@@ -222,15 +243,15 @@ static unsigned judge(struct gn_kv_store *s, const struct gn_kv_op *op, const st
 
 static void store(struct gn_kv_store *s, struct gn_kv_op *op)
 {
-	const bool past = op->ttl_s == GN_KV_TTL_PAST;
-
 	s->stats.sets++;
 	do {
 		const uint32_t old = look(s, op);
+		bool past;
 		struct what w = {.value = op->value,
 				 .len = op->value_len,
 				 .flags = op->flags,
-				 .expires = expiry(s, op->ttl_s)};
+				 .expires = expiry(s, op->ttl_s),
+				 .stored = true};
 
 		op->status = judge(s, op, old ? kv_at(s, old) : NULL, &w);
 		if (op->status == GN_KV_NOT_STORED && old)
@@ -241,7 +262,10 @@ static void store(struct gn_kv_store *s, struct gn_kv_op *op)
 		op->cas = w.cas;
 		if (mutant("kv-put-lost", w.cas))
 			return;
-		if (past && old && op->verb != GN_KV_APPEND && op->verb != GN_KV_PREPEND) {
+		/* What is added to, or becomes stale, keeps the time that it has. */
+		past = w.expires && w.expires <= s->now_s;
+		s->stats.stored += past;
+		if (past && old) {
 			kv_forget(s, op->hash, old);
 			return;
 		}
@@ -285,9 +309,11 @@ static void vivify(struct gn_kv_store *s, struct gn_kv_op *op)
 {
 	const struct what w = {.expires = expiry(s, op->create_s),
 			       .cas = version(s, op),
+			       .stored = true,
 			       .bits = KV_ITEM_WON | (op->how & GN_KV_QUIET ? 0 : KV_ITEM_HIT)};
 
 	op->status = put(s, op, 0, &w);
+	op->was_ttl_s = GN_KV_TTL_NONE;
 	op->found = GN_KV_CREATED | GN_KV_WON;
 }
 
@@ -308,9 +334,21 @@ static void token(struct gn_kv_op *op, struct kv_item *item, uint32_t left_s)
 	}
 }
 
+static void count_get(struct gn_kv_store *s, const struct gn_kv_op *op, bool hit)
+{
+	if (op->how & GN_KV_UNCOUNTED)
+		return;
+	if (op->how & GN_KV_AND_TOUCH) {
+		*(hit ? &s->stats.touches : &s->stats.touch_misses) += 1;
+		return;
+	}
+	s->stats.gets++;
+	*(hit ? &s->stats.hits : &s->stats.misses) += 1;
+}
+
 static const struct kv_item *miss(struct gn_kv_store *s, struct gn_kv_op *op)
 {
-	s->stats.misses++;
+	count_get(s, op, false);
 	op->status = GN_KV_MISS;
 	op->found = op->len = 0;
 	if (op->how & GN_KV_VIVIFY)
@@ -322,33 +360,30 @@ static const struct kv_item *get(struct gn_kv_store *s, struct gn_kv_op *op)
 {
 	uint32_t place = look(s, op);
 
-	s->stats.gets++;
 	if (!place)
 		return miss(s, op);
-	s->stats.hits++;
 	const uint32_t ttl_s = op->ttl_s;
 
 	tell(s, op, kv_at(s, place));
-	/* What it is given to live counts, if it is. */
+	op->was_ttl_s = op->ttl_s;
+	/* What it is given to live counts, if it is, and not asked for otherwise. */
 	token(op, kv_at(s, place),
-	      !(op->how & GN_KV_AND_TOUCH) ? op->ttl_s :
-	      ttl_s == GN_KV_TTL_PAST	   ? 0 :
-	      ttl_s			   ? ttl_s :
-					     GN_KV_TTL_NONE);
+	      !(op->how & GN_KV_AND_TOUCH) || op->how & GN_KV_RECACHE_FIRST ?
+		      op->ttl_s :
+		      left(s, expiry(s, ttl_s)));
 	if (op->how & GN_KV_AND_TOUCH) {
 		const struct kv_item *item = kv_at(s, place);
 		const uint32_t idle_s = op->idle_s;
 
-		s->stats.touches++;
 		op->status = rewrite(s, op, place, expiry(s, ttl_s), item->cas,
 				     item->used & ((1u << KV_ITEM_BITS) - 1));
 		op->idle_s = idle_s;
 		place = kv_find(s, op->hash, op->key, op->key_len);
 		if (!place) { /* it had to make room for itself */
-			s->stats.hits--;
 			return miss(s, op);
 		}
 	}
+	count_get(s, op, true);
 	if (!(op->how & GN_KV_QUIET))
 		use(s, op, place);
 	return op->how & GN_KV_NO_VALUE ? NULL : kv_at(s, place);
@@ -359,10 +394,10 @@ static void delete (struct gn_kv_store *s, struct gn_kv_op *op)
 	const uint32_t place = look(s, op);
 	const struct kv_item *item = place ? kv_at(s, place) : NULL;
 
-	op->status = item ? compare(s, op, item) : GN_KV_MISS;
+	op->status = item ? compare(op, item) : GN_KV_MISS;
+	s->stats.delete_misses += op->status != GN_KV_OK;
 	if (op->status)
 		return;
-	s->stats.deletes++;
 	if (op->how & GN_KV_INVALIDATE)
 		op->status =
 			rewrite(s, op, place,
@@ -370,7 +405,7 @@ static void delete (struct gn_kv_store *s, struct gn_kv_op *op)
 				version(s, op),
 				(item->used & (KV_ITEM_HIT | KV_ITEM_RECENT)) | KV_ITEM_STALE);
 	else
-		kv_forget(s, op->hash, place);
+		s->stats.deletes++, kv_forget(s, op->hash, place);
 }
 
 static void touch(struct gn_kv_store *s, struct gn_kv_op *op)
@@ -378,6 +413,7 @@ static void touch(struct gn_kv_store *s, struct gn_kv_op *op)
 	const uint32_t place = look(s, op);
 
 	op->status = GN_KV_MISS;
+	s->stats.touch_misses += !place;
 	if (!place)
 		return;
 	s->stats.touches++;
@@ -392,20 +428,34 @@ static void touch(struct gn_kv_store *s, struct gn_kv_op *op)
 		use(s, op, kv_find(s, op->hash, op->key, op->key_len));
 }
 
-/* Decimal digits, and blanks behind them. */
+static bool is_space(uint8_t c)
+{
+	return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/*
+ * As memcached reads them, which has strtoull() do it: white space, a sign, digits, and then the
+ * end, a NUL, or white space and anything. A value of 2^63 or more has no minus sign anywhere.
+ */
 static bool read_number(const uint8_t *text, uint32_t len, uint64_t *out)
 {
-	uint32_t i = 0;
+	uint32_t at = 0, digits;
+	bool minus;
 
+	while (at < len && is_space(text[at]))
+		at++;
+	minus = at < len && text[at] == '-';
+	at += at < len && (text[at] == '-' || text[at] == '+');
 	*out = 0;
-	for (; i < len && text[i] >= '0' && text[i] <= '9'; i++)
+	for (digits = at; at < len && text[at] >= '0' && text[at] <= '9'; at++)
 		if (__builtin_mul_overflow(*out, 10, out) ||
-		    __builtin_add_overflow(*out, (uint64_t)(text[i] - '0'), out))
+		    __builtin_add_overflow(*out, (uint64_t)(text[at] - '0'), out))
 			return false;
-	for (uint32_t j = i; j < len; j++)
-		if (text[j] != ' ')
-			return false;
-	return i > 0;
+	if (at == digits || (at < len && text[at] && !is_space(text[at])))
+		return false;
+	if (minus)
+		*out = -*out;
+	return !(*out >> 63) || !memchr(text, '-', strnlen((const char *)text, len));
 }
 
 static uint32_t write_number(uint64_t number, uint8_t out[DIGITS])
@@ -426,14 +476,17 @@ static uint32_t write_number(uint64_t number, uint8_t out[DIGITS])
 static unsigned begin_number(struct gn_kv_store *s, struct gn_kv_op *op)
 {
 	uint8_t text[DIGITS];
-	struct what w = {.value = text, .expires = expiry(s, op->create_s)};
+	struct what w = {.value = text, .expires = expiry(s, op->create_s), .stored = true};
 	unsigned status;
 
-	if (!(op->how & GN_KV_CREATE))
+	if (!(op->how & GN_KV_CREATE)) {
+		*(op->verb == GN_KV_INCR ? &s->stats.incr_misses : &s->stats.decr_misses) += 1;
 		return GN_KV_MISS;
+	}
 	w.len = write_number(op->initial, text);
 	w.cas = version(s, op);
 	op->number = op->initial;
+	op->was_ttl_s = GN_KV_TTL_NONE;
 	status = put(s, op, 0, &w);
 	op->found = GN_KV_CREATED;
 	return status;
@@ -445,7 +498,7 @@ static unsigned change_number(struct gn_kv_store *s, struct gn_kv_op *op, uint32
 {
 	const struct kv_item *item = kv_at(s, place);
 	const uint32_t old_len = kv_value_len(item);
-	uint8_t text[NUMBER_MAX + DIGITS];
+	uint8_t text[DIGITS];
 	struct what w = {.value = text,
 			 .flags = kv_flags(item),
 			 .expires = op->how & GN_KV_AND_TOUCH ? expiry(s, op->ttl_s) :
@@ -453,10 +506,10 @@ static unsigned change_number(struct gn_kv_store *s, struct gn_kv_op *op, uint32
 			 .cas = version(s, op),
 			 .bits = item->used & ((1u << KV_ITEM_BITS) - 1)};
 
-	memset(text, ' ', sizeof(text));
 	w.len = write_number(number, text);
+	w.stored = w.len > old_len;
 	if (w.len <= old_len)
-		w.len = old_len;
+		w.blanks = old_len - w.len;
 	else
 		w.bits = 0; /* as memcached has it: what has no room is new */
 	return put(s, op, place, &w);
@@ -476,24 +529,27 @@ static void count(struct gn_kv_store *s, struct gn_kv_op *op)
 			op->status = begin_number(s, op);
 			return;
 		}
-		op->status = compare(s, op, item);
+		/* What is empty is no number, whatever its version. */
+		op->status = kv_value_len(item) ? compare(op, item) : GN_KV_NOT_NUMBER;
 		if (op->status)
 			return;
-		if (kv_value_len(item) > NUMBER_MAX ||
-		    !read_number(kv_value(item), kv_value_len(item), &now)) {
+		if (!read_number(kv_value(item), kv_value_len(item), &now)) {
 			op->status = GN_KV_NOT_NUMBER;
 			return;
 		}
+		op->was_ttl_s = left(s, kv_expires(item));
 		op->number = op->verb == GN_KV_INCR ? now + by : now < by ? 0 : now - by;
 		op->status = change_number(s, op, place, op->number);
 	} while (op->status == GN_KV_STATUSES);
+	if (op->status == GN_KV_OK)
+		*(op->verb == GN_KV_INCR ? &s->stats.incr_hits : &s->stats.decr_hits) += 1;
 }
 
 const struct kv_item *kv_execute(struct gn_kv_store *s, struct gn_kv_op *op)
 {
 	op->status = GN_KV_MISS;
 	op->found = 0;
-	op->len = op->idle_s = 0;
+	op->len = op->idle_s = op->was_ttl_s = 0;
 	if (!op->key_len || op->key_len > GN_KV_KEY_MAX) {
 		op->status = GN_KV_INVALID;
 		return NULL;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Operations and results as bytes. */
+#include <endian.h>
+
 #include "kv/wire.h"
 
 #include "base/preempt.h"
@@ -14,6 +16,12 @@ static bool stores(enum gn_kv_verb verb)
 static bool counts(enum gn_kv_verb verb)
 {
 	return verb == GN_KV_INCR || verb == GN_KV_DECR;
+}
+
+/* Its result has a value, for which there is so much room. */
+static bool reads(enum gn_kv_verb verb)
+{
+	return verb == GN_KV_GET || verb == GN_KV_SCAN;
 }
 
 static bool keeps(const struct gn_kv_op *op)
@@ -61,7 +69,7 @@ uint32_t kv_ask_bytes(const struct gn_kv_op *op)
 
 uint32_t kv_tell_bytes(const struct gn_kv_op *op)
 {
-	return (uint32_t)KV_TELL_MAX + (op->verb == GN_KV_GET ? kv_round(room_bytes(op)) : 0);
+	return (uint32_t)KV_TELL_MAX + (reads(op->verb) ? kv_round(room_bytes(op)) : 0);
 }
 
 static uint8_t *put_word(uint8_t *to, uint64_t word)
@@ -100,7 +108,7 @@ uint8_t *kv_ask_write(uint8_t *to, const struct gn_kv_op *op)
 		.verb = (uint8_t)op->verb,
 		.key_len = (uint8_t)op->key_len,
 		.how = (uint16_t)how,
-		.bytes = op->verb == GN_KV_GET ? room_bytes(op) : value,
+		.bytes = reads(op->verb) ? room_bytes(op) : value,
 	};
 
 	memcpy(to, &ask, sizeof(ask));
@@ -193,6 +201,8 @@ static unsigned tell_bits(const struct gn_kv_op *op, const struct kv_item *item)
 		bits |= KV_TELL_FLAGS;
 	if (op->verb == GN_KV_INCR || op->verb == GN_KV_DECR)
 		bits |= KV_TELL_NUMBER | KV_TELL_TIMES;
+	if (bits & KV_TELL_TIMES && op->was_ttl_s != op->ttl_s)
+		bits |= KV_TELL_WAS;
 	return item ? bits | KV_TELL_VALUE : bits;
 }
 
@@ -200,7 +210,7 @@ uint8_t *kv_tell_write(uint8_t *to, uint32_t room_bytes, const struct gn_kv_op *
 		       const struct kv_item *item)
 {
 	const bool fits = !item || op->len <= room_bytes;
-	const unsigned bits = fits ? tell_bits(op, item) : 0;
+	const unsigned bits = tell_bits(op, fits ? item : NULL);
 	const struct kv_tell tell = {
 		.status = (uint8_t)(fits ? op->status : GN_KV_TOO_BIG),
 		.found = (uint8_t)op->found,
@@ -219,6 +229,8 @@ uint8_t *kv_tell_write(uint8_t *to, uint32_t room_bytes, const struct gn_kv_op *
 		to = put_word(to, two(op->ttl_s, op->idle_s));
 	if (bits & KV_TELL_NUMBER)
 		to = put_word(to, op->number);
+	if (bits & KV_TELL_WAS)
+		to = put_word(to, op->was_ttl_s);
 	if (value) {
 		memset(to + value - WORD, 0, WORD);
 		kv_copy(to, kv_value(item), op->len);
@@ -228,7 +240,7 @@ uint8_t *kv_tell_write(uint8_t *to, uint32_t room_bytes, const struct gn_kv_op *
 
 static uint32_t tell_words(unsigned bits)
 {
-	return (bits & 1) + (bits >> 1 & 1) + (bits >> 2 & 1) + (bits >> 3 & 1);
+	return (bits & 1) + (bits >> 1 & 1) + (bits >> 2 & 1) + (bits >> 3 & 1) + (bits >> 4 & 1);
 }
 
 static const uint8_t *get_told(const uint8_t *from, struct gn_kv_op *op, unsigned bits)
@@ -241,8 +253,11 @@ static const uint8_t *get_told(const uint8_t *from, struct gn_kv_op *op, unsigne
 		from = get_word(from, &op->cas);
 	if (bits & KV_TELL_TIMES)
 		from = get_two(from, &op->ttl_s, &op->idle_s);
+	op->was_ttl_s = op->ttl_s;
 	if (bits & KV_TELL_NUMBER)
 		from = get_word(from, &op->number);
+	if (bits & KV_TELL_WAS)
+		from = get_two(from, &op->was_ttl_s, &zero);
 	return from;
 }
 
@@ -279,4 +294,18 @@ uint32_t kv_tell_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op)
 	if (tell.bits & KV_TELL_VALUE && tell.len)
 		kv_copy(op->room, at, tell.len);
 	return (uint32_t)need;
+}
+
+/* ---- statistics ---- */
+
+void kv_stats_write(uint64_t to[KV_STATS_WORDS], const struct gn_kv_stats *stats)
+{
+#define KV_STATS_WRITE(field) *to++ = htole64(stats->field);
+	KV_STATS_FIELDS(KV_STATS_WRITE)
+}
+
+void kv_stats_read(const uint64_t from[KV_STATS_WORDS], struct gn_kv_stats *out)
+{
+#define KV_STATS_READ(field) out->field = le64toh(*from++);
+	KV_STATS_FIELDS(KV_STATS_READ)
 }

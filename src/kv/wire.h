@@ -10,7 +10,7 @@
 
 #include "kv/item.h"
 
-#define KV_VERSION 1u
+#define KV_VERSION 2u
 
 enum kv_method { KV_DO = 1, KV_LAYOUT, KV_STATS, KV_CLEAR };
 
@@ -33,8 +33,9 @@ enum kv_tell_bit {
 	KV_TELL_CAS = 1 << 1,
 	KV_TELL_TIMES = 1 << 2, /* ttl_s, idle_s */
 	KV_TELL_NUMBER = 1 << 3,
-	KV_TELL_VALUE = 1 << 4, /* len bytes follow */
-	KV_TELL_BITS = 1 << 5,
+	KV_TELL_WAS = 1 << 4,	/* was_ttl_s, if it is not ttl_s */
+	KV_TELL_VALUE = 1 << 5, /* len bytes follow */
+	KV_TELL_BITS = 1 << 6,
 };
 
 /* On the wire only: the key belongs to another partition. */
@@ -42,7 +43,7 @@ enum kv_tell_bit {
 
 /* The most words that an operation has between its head and its key, and likewise a result. */
 #define KV_ASK_WORDS  6u
-#define KV_TELL_WORDS 4u
+#define KV_TELL_WORDS 5u
 #define KV_TELL_MAX   (sizeof(struct kv_tell) + KV_TELL_WORDS * sizeof(uint64_t))
 
 /* KV_LAYOUT's request. */
@@ -68,6 +69,33 @@ struct kv_layout {
 struct kv_clear {
 	uint32_t delay_s, zero;
 };
+
+/*
+ * KV_STATS' answer: a word for each, little-endian, in this order. What is new comes last, and
+ * KV_VERSION changes with it.
+ */
+#define KV_STATS_FIELDS(X)                                                                       \
+	X(items)                                                                                 \
+	X(item_bytes)                                                                            \
+	X(memory)                                                                                \
+	X(used) X(buckets) X(spare_lines) X(gets) X(hits) X(misses) X(touches) X(touch_misses)   \
+		X(sets) X(stored) X(deletes) X(delete_misses) X(numbers) X(incr_hits)            \
+			X(incr_misses) X(decr_hits) X(decr_misses) X(cas_ok) X(cas_bad)          \
+				X(cas_misses) X(evicted_bucket) X(evicted_log)                   \
+					X(evicted_unfetched) X(evicted_ttl) X(evicted_idle_s)    \
+						X(expired) X(expired_get) X(expired_unfetched)   \
+							X(flushes) X(too_big) X(moved) X(splits) \
+								X(kicks) X(no_memory)            \
+									X(partitions) X(uptime_s)
+
+#define KV_STATS_ONE(field) +1
+#define KV_STATS_WORDS	    (0 KV_STATS_FIELDS(KV_STATS_ONE))
+_Static_assert(sizeof(struct gn_kv_stats) == KV_STATS_WORDS * sizeof(uint64_t),
+	       "everything that is counted is sent");
+_Static_assert(KV_STATS_WORDS == 39, "the words of version 2");
+
+void kv_stats_write(uint64_t to[KV_STATS_WORDS], const struct gn_kv_stats *stats);
+void kv_stats_read(const uint64_t from[KV_STATS_WORDS], struct gn_kv_stats *out);
 
 /* How many bytes an operation takes in a request, and at most in a result. */
 uint32_t kv_ask_bytes(const struct gn_kv_op *op);

@@ -52,6 +52,8 @@ static const char *const good[] = {"get a",
 				   "stats",
 				   "stats items",
 				   "stats detail on",
+				   "stats cachedump 1 0",
+				   "lru_crawler metadump all",
 				   "shutdown",
 				   "GET / HTTP/1.1",
 				   "mg a",
@@ -208,8 +210,8 @@ static void check(struct px_request *r, const char *line, size_t len)
 		assert_true(!r->n_flags || within(r->flags, 1, line, len));
 		break;
 	default:
-		assert_true(r->kind == PX_FLUSH || r->kind == PX_STATS || r->kind == PX_QUIT ||
-			    r->kind == PX_CLOSE);
+		assert_true(r->kind == PX_FLUSH || r->kind == PX_STATS || r->kind == PX_DUMP ||
+			    r->kind == PX_QUIT || r->kind == PX_CLOSE);
 		return;
 	}
 	answer(r);

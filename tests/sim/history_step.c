@@ -100,13 +100,27 @@ static uint32_t joined(struct history *h, uint32_t a, uint32_t b)
 	return history_value(h, pieces, n);
 }
 
+static uint32_t digits(uint64_t number)
+{
+	uint32_t len = 1;
+
+	for (; number >= 10; number /= 10)
+		len++;
+	return len;
+}
+
+/* It is a number, or begins with one that has become shorter: behind blanks may be anything. */
+static bool is_number(const struct history_value *value)
+{
+	return value->n && value->pieces[0].number &&
+	       (value->n == 1 || value->pieces[0].len > digits(value->pieces[0].what));
+}
+
 /* A number that has become shorter has blanks behind it. */
 static uint32_t number_value(struct history *h, uint64_t number, uint32_t least)
 {
-	struct piece piece = {.what = number, .len = 1, .number = true};
+	struct piece piece = {.what = number, .len = digits(number), .number = true};
 
-	for (uint64_t n = number; n >= 10; n /= 10)
-		piece.len++;
 	if (piece.len < least)
 		piece.len = least;
 	return history_value(h, &piece, 1);
@@ -189,13 +203,16 @@ static unsigned do_number(struct history *h, struct key_state *to, const struct 
 		live_for(to, op, op->create_s);
 		return GN_KV_OK;
 	}
+	/* What is empty is none, whatever its version. */
+	if (to->value != HISTORY_UNSEEN && !h->value[to->value].n)
+		return GN_KV_NOT_NUMBER;
 	status = condition(h, to, op);
 	if (status != GN_KV_OK)
 		return status;
 	if (to->value == HISTORY_UNSEEN)
 		return GN_KV_NOT_NUMBER;
 	value = &h->value[to->value];
-	if (value->n != 1 || !value->pieces[0].number)
+	if (!is_number(value))
 		return GN_KV_NOT_NUMBER;
 	n = value->pieces[0].what;
 	if (op->verb == GN_KV_INCR)

@@ -516,6 +516,28 @@ static void sleep_some(struct session *s)
 	s->idle_ns += now(s) - from_ns;
 }
 
+/* Keys are what this test made, whatever happens meanwhile. */
+static void count_key(const struct gn_kv_key *key, void *arg)
+{
+	struct session *s = arg;
+
+	if (!key->key_len || key->key_len > GN_KV_KEY_MAX || key->len > GN_KV_VALUE_MAX)
+		world_fail(s->w, "a scan told of a key with %u bytes and a value with %u",
+			   key->key_len, key->len);
+}
+
+static void list(struct session *s)
+{
+	struct gn_kv_cursor cursor = {{0}};
+	int rc;
+
+	do {
+		rc = gn_kv_scan(s->client, &cursor, count_key, s, gn_deadline_us(PATIENCE_US));
+	} while (rc == 1);
+	s->lost |= rc == -ENOTCONN;
+	s->w->sums.verbs[GN_KV_SCAN] += !rc;
+}
+
 static void look(struct session *s)
 {
 	struct sums *sums = &s->w->sums;
@@ -538,6 +560,8 @@ static void look(struct session *s)
 	sums->splits += stats.splits;
 	sums->kicks += stats.kicks;
 	sums->expired += stats.expired;
+	if (below(4) == 0)
+		list(s);
 }
 
 static void clear(struct session *s)

@@ -6,6 +6,7 @@
 #ifndef GN_TESTS_UNIT_KV_MODEL_H
 #define GN_TESTS_UNIT_KV_MODEL_H
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,8 +38,9 @@ struct model {
 /* What is expected of an operation. */
 struct expected {
 	unsigned status, found;
-	uint32_t len, flags, ttl_s, idle_s;
+	uint32_t len, flags, ttl_s, was_ttl_s, idle_s;
 	uint64_t number;
+	bool was_told;
 	bool told;	/* len, flags, ttl_s and cas are */
 	bool new_cas;	/* the version is one that was not there before */
 	bool has_value; /* GET: these bytes */
@@ -71,13 +73,24 @@ static inline void model_tick(struct model *m, uint64_t now_s)
 		m->flush_s = UINT64_MAX;
 }
 
+static inline uint32_t model_left(const struct model *m, const struct model_item *it)
+{
+	return it->dies_s == UINT64_MAX ? GN_KV_TTL_NONE : (uint32_t)(it->dies_s - m->now_s);
+}
+
+static inline void model_was(const struct model *m, const struct model_item *it, struct expected *e)
+{
+	e->was_told = true;
+	e->was_ttl_s = it->present ? model_left(m, it) : GN_KV_TTL_NONE;
+}
+
 static inline void model_tell(const struct model *m, const struct model_item *it,
 			      struct expected *e)
 {
 	e->told = true;
 	e->len = it->len;
 	e->flags = it->flags;
-	e->ttl_s = it->dies_s == UINT64_MAX ? GN_KV_TTL_NONE : (uint32_t)(it->dies_s - m->now_s);
+	e->ttl_s = model_left(m, it);
 	e->idle_s = (uint32_t)(m->now_s - it->used_s);
 	e->idle_known = it->idle_known;
 }
@@ -113,7 +126,7 @@ static inline unsigned model_store(struct model *m, struct model_item *it,
 	unsigned status = model_compare(op, it);
 	bool stale = false;
 
-	if (status == GN_KV_EXISTS && op->how & GN_KV_INVALIDATE && op->cas < it->cas) {
+	if (status == GN_KV_EXISTS && op->how & GN_KV_INVALIDATE && op->cas && op->cas < it->cas) {
 		stale = true;
 		status = GN_KV_OK;
 	}
@@ -125,7 +138,7 @@ static inline unsigned model_store(struct model *m, struct model_item *it,
 		it->idle_known = false; /* it may count as used, or not */
 	if (status)
 		return status;
-	if (op->ttl_s == GN_KV_TTL_PAST && !joins) {
+	if (op->ttl_s == GN_KV_TTL_PAST && !joins && !stale) {
 		model_forget(it);
 		return GN_KV_OK;
 	}
@@ -167,9 +180,10 @@ static inline unsigned model_get(struct model *m, struct model_item *it, const s
 {
 	uint64_t dies_s = it->dies_s, left_s;
 
+	model_was(m, it, e);
 	if (!it->present)
 		return model_vivify(m, it, op, e);
-	if (op->how & GN_KV_AND_TOUCH) /* what it is given counts */
+	if (op->how & GN_KV_AND_TOUCH && !(op->how & GN_KV_RECACHE_FIRST))
 		dies_s = model_dies(m, op->ttl_s);
 	left_s = dies_s == UINT64_MAX ? UINT64_MAX : dies_s - m->now_s;
 	e->found = (it->stale ? GN_KV_STALE : 0) | (it->hit ? GN_KV_HIT_BEFORE : 0);
@@ -216,6 +230,22 @@ static inline unsigned model_delete(struct model *m, struct model_item *it,
 	return GN_KV_OK;
 }
 
+/* As memcached does it, with the C library. */
+static inline bool model_number(const struct model_item *it, uint64_t *out)
+{
+	char *text = strndup((const char *)it->value, it->len), *end;
+	bool ok;
+
+	if (!text)
+		abort();
+	errno = 0;
+	*out = strtoull(text, &end, 10);
+	ok = !errno && end != text && (!*end || isspace((unsigned char)*end)) &&
+	     ((int64_t)*out >= 0 || !strchr(text, '-'));
+	free(text);
+	return ok;
+}
+
 static inline unsigned model_count(struct model *m, struct model_item *it,
 				   const struct gn_kv_op *op, struct expected *e)
 {
@@ -224,9 +254,9 @@ static inline unsigned model_count(struct model *m, struct model_item *it,
 	bool fits;
 	char text[64];
 	uint64_t n;
-	char *end;
 	int len;
 
+	model_was(m, it, e);
 	if (!it->present && !(op->how & GN_KV_CREATE))
 		return GN_KV_MISS;
 	if (!it->present) {
@@ -240,17 +270,12 @@ static inline unsigned model_count(struct model *m, struct model_item *it,
 		model_stored(m, it, op, e);
 		return GN_KV_OK;
 	}
+	if (!it->len)
+		return GN_KV_NOT_NUMBER;
 	status = model_compare(op, it);
 	if (status)
 		return status;
-	if (!it->len || it->len > 40)
-		return GN_KV_NOT_NUMBER;
-	memcpy(text, it->value, it->len);
-	text[it->len] = '\0';
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (text[0] < '0' || text[0] > '9' || errno ||
-	    strspn(end, " ") != it->len - (size_t)(end - text))
+	if (!model_number(it, &n))
 		return GN_KV_NOT_NUMBER;
 	e->number = op->verb == GN_KV_INCR ? n + op->number : n < op->number ? 0 : n - op->number;
 	len = snprintf(text, sizeof(text), "%llu", (unsigned long long)e->number);
@@ -328,6 +353,8 @@ static inline const char *model_compare_to(struct model *m, unsigned key, const 
 		return "version or flags";
 	if (e->told && (done->len != e->len || done->ttl_s != e->ttl_s))
 		return "length or time to live";
+	if (e->was_told && done->was_ttl_s != e->was_ttl_s)
+		return "time to live before";
 	if (e->told && op->verb == GN_KV_GET && e->idle_known && done->idle_s != e->idle_s)
 		return "idle time";
 	if ((op->verb == GN_KV_INCR || op->verb == GN_KV_DECR) && done->number != e->number)

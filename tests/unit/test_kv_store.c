@@ -36,6 +36,7 @@ struct run {
 	unsigned which[BATCH];
 	struct gn_kv_op op[BATCH], done[BATCH];
 	uint64_t statuses[GN_KV_STATUSES];
+	struct gn_kv_stats tally; /* what the store should have counted */
 	unsigned found;
 };
 
@@ -50,7 +51,7 @@ static unsigned draw_how(struct run *r, enum gn_kv_verb verb)
 {
 	static const unsigned fits[GN_KV_VERBS] = {
 		[GN_KV_GET] = GN_KV_NO_VALUE | GN_KV_AND_TOUCH | GN_KV_VIVIFY | GN_KV_RECACHE |
-			      GN_KV_QUIET | GN_KV_SET_CAS,
+			      GN_KV_QUIET | GN_KV_SET_CAS | GN_KV_RECACHE_FIRST,
 		[GN_KV_SET] = GN_KV_IF_CAS | GN_KV_SET_CAS | GN_KV_INVALIDATE,
 		[GN_KV_ADD] = GN_KV_SET_CAS,
 		[GN_KV_REPLACE] = GN_KV_IF_CAS | GN_KV_SET_CAS,
@@ -77,9 +78,25 @@ static uint32_t draw_ttl(struct run *r)
 /* Numbers, what is almost one, and any bytes. */
 static uint32_t draw_value(struct run *r, uint8_t *to)
 {
-	static const char *const texts[] = {
-		"0",   "7", "99", "18446744073709551615", "18446744073709551616", "12 ",
-		" 12", "",  "1x"};
+	static const char *const texts[] = {"0",
+					    "7",
+					    "99",
+					    "18446744073709551615",
+					    "18446744073709551616",
+					    "12 ",
+					    " 12",
+					    "",
+					    "1x",
+					    "18446744073709551615 -",
+					    "-18446744073709551615",
+					    "-0",
+					    "+5",
+					    "5\n",
+					    "5 x\t y",
+					    "-5",
+					    "\t\r\n+8 ",
+					    "+",
+					    "9\vx"};
 	const uint32_t len = pick(r, 4) ? pick(r, 60) : pick(r, r->set->value_max + 1);
 
 	if (pick(r, 3) == 0) {
@@ -120,11 +137,58 @@ static void draw_op(struct run *r, unsigned i)
 	op->how = draw_how(r, op->verb);
 	op->value_len = draw_value(r, r->value[i]);
 	if (pick(r, 4) == 0)
-		op->cas += pick(r, 2) ? 1 : UINT64_MAX;
+		op->cas = pick(r, 4) ? op->cas + (pick(r, 2) ? 1 : UINT64_MAX) : 0;
 	memset(r->room[i], 0x5a, ROOM);
 }
 
 /* ---- and what becomes of them ---- */
+
+static void tally(struct gn_kv_stats *t, const struct gn_kv_op *op, const struct gn_kv_op *done)
+{
+	const bool missed = done->status == GN_KV_MISS, made = done->found & GN_KV_CREATED;
+	const bool touches = op->verb == GN_KV_TOUCH || op->how & GN_KV_AND_TOUCH;
+	const bool ok = done->status == GN_KV_OK;
+
+	switch (op->verb) {
+	case GN_KV_GET:
+	case GN_KV_TOUCH:
+		*(touches ? &t->touches : &t->hits) += !missed && !made;
+		*(touches ? &t->touch_misses : &t->misses) += missed || made;
+		t->gets += !touches;
+		break;
+	case GN_KV_DELETE:
+		t->deletes += ok && !(op->how & GN_KV_INVALIDATE);
+		t->delete_misses += missed || done->status == GN_KV_EXISTS;
+		break;
+	case GN_KV_INCR:
+		t->incr_hits += ok && !made;
+		t->incr_misses += missed;
+		break;
+	case GN_KV_DECR:
+		t->decr_hits += ok && !made;
+		t->decr_misses += missed;
+		break;
+	default:
+		t->sets++;
+		if (!(op->how & GN_KV_IF_CAS) || op->verb > GN_KV_REPLACE || op->verb == GN_KV_ADD)
+			break;
+		t->cas_bad += done->status == GN_KV_EXISTS;
+		t->cas_misses += missed;
+		t->cas_ok += !missed && done->status != GN_KV_EXISTS;
+	}
+}
+
+static int check_tally(const struct gn_kv_stats *t, const struct gn_kv_stats *s)
+{
+	EXPECT(s->gets == t->gets && s->hits == t->hits && s->misses == t->misses);
+	EXPECT(s->touches == t->touches && s->touch_misses == t->touch_misses);
+	EXPECT(s->deletes == t->deletes && s->delete_misses == t->delete_misses);
+	EXPECT(s->incr_hits == t->incr_hits && s->incr_misses == t->incr_misses);
+	EXPECT(s->decr_hits == t->decr_hits && s->decr_misses == t->decr_misses);
+	EXPECT(s->cas_ok == t->cas_ok && s->cas_bad == t->cas_bad);
+	EXPECT(s->cas_misses == t->cas_misses && s->sets == t->sets);
+	return 0;
+}
 
 static const char *compare(struct run *r, unsigned i)
 {
@@ -140,6 +204,7 @@ static const char *compare(struct run *r, unsigned i)
 		e = model_do(r->m, k, op);
 		wrong = model_compare_to(r->m, k, op, done, &e, &r->last_cas);
 	}
+	tally(&r->tally, op, done);
 	r->statuses[done->status]++;
 	r->found |= done->status == GN_KV_OK ? done->found : 0;
 	if (wrong)
@@ -186,6 +251,9 @@ static int check_memory(const struct run *r)
 	EXPECT(stats.item_bytes <= stats.used);
 	EXPECT(r->set->may_evict || stats.evicted_bucket + stats.evicted_log == 0);
 	EXPECT(r->forgotten <= stats.evicted_bucket + stats.evicted_log);
+	EXPECT(stats.evicted_unfetched <= stats.evicted_bucket + stats.evicted_log);
+	EXPECT(stats.expired_get <= stats.expired && stats.expired_unfetched <= stats.expired);
+	EXPECT(r->set->may_evict || check_tally(&r->tally, &stats) == 0);
 	return 0;
 }
 
