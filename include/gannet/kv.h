@@ -74,7 +74,7 @@ enum gn_kv_how {
 	GN_KV_CREATE = 1 << 4,	  /* INCR, DECR: if there is none, store initial, for create_s */
 	GN_KV_VIVIFY = 1 << 5,	  /* GET: if there is none, store an empty one, for create_s */
 	GN_KV_RECACHE = 1 << 6,	  /* GET: with less than recache_s left, one client has WON */
-	/* DELETE: leave it, STALE; SET with IF_CAS: an older cas, not 0, may: STALE, its old ttl_s */
+	/* DELETE: leave it, STALE; SET with IF_CAS: an older cas, not 0, may: STALE, same time */
 	GN_KV_INVALIDATE = 1 << 7,
 	GN_KV_QUIET = 1 << 8,	/* GET: it does not count as used */
 	GN_KV_DETAILS = 1 << 9, /* GET: cas, ttl_s and idle_s are wanted too */
