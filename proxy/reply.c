@@ -100,7 +100,10 @@ static void put_slot(struct gather *g, struct px_slot *s)
 
 /* ---- writing ---- */
 
-/* Keeps what is left of it, behind what is left already. False: it is too much. */
+/*
+ * Keeps what is left of it, behind what is left already. It counts, but is not refused: the slots
+ * that give back as much are freed right after. False: there is no memory at all.
+ */
 static bool keep(struct px_conn *c, const struct gather *g, size_t written)
 {
 	const size_t more = g->bytes - written;
@@ -110,13 +113,10 @@ static bool keep(struct px_conn *c, const struct gather *g, size_t written)
 	if (c->out_len + more > c->out_bytes) {
 		const size_t bytes = c->out_len + more;
 
-		if (!px_memory_take(t, c, bytes - c->out_bytes))
-			return false;
 		out = realloc(c->out, bytes);
-		if (!out) {
-			px_memory_give(t, bytes - c->out_bytes);
+		if (!out)
 			return false;
-		}
+		t->work_bytes += bytes - c->out_bytes;
 		c->out = out;
 		c->out_bytes = bytes;
 	}
