@@ -307,9 +307,9 @@ GN_API int gn_qp_query(struct gn_qp *qp, struct gn_qp_attr *out);
 /* Put it in error: everything outstanding flushes. */
 GN_API int gn_qp_error(struct gn_qp *qp);
 /*
- * Make a UD qp ready again, in error or not, with the same number and qkey, so that its peers' address
- * handles stay good, and so do its own. Its queues are empty: what was outstanding is dropped, with
- * the completions that were not polled yet. -EINVAL for an RC qp.
+ * Make a UD qp ready again, in error or not, with the same number and qkey, so that its peers'
+ * address handles stay good, and so do its own. Its queues are empty: what was outstanding is
+ * dropped, with the completions that were not polled yet. -EINVAL for an RC qp.
  */
 GN_API int gn_qp_reset(struct gn_qp *qp);
 GN_API void *gn_qp_user(const struct gn_qp *qp);
@@ -327,14 +327,15 @@ struct gn_ud_addr {
 
 GN_API int gn_qp_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out);
 /*
- * qp: the UD qp that will send through it, and whose owner owns it. A device may have to find out how
- * addr is reached, which takes a second when it cannot be: do not serve others meanwhile.
+ * qp: the UD qp that will send through it, and whose owner owns it. A device may have to find out
+ * how addr is reached, which takes a second when it cannot be: do not serve others meanwhile.
  */
 GN_API int gn_ah_create(struct gn_qp *qp, const struct gn_ud_addr *addr, struct gn_ah **out);
 /*
- * To a UD qp of the peer that conn, an RC qp, is connected to (after gn_accept() or ESTABLISHED), for
- * a thread that must not wait: datagrams take conn's path, which is known, whatever GID and LID addr
- * names. -ENOTCONN; -EPERM: addr is another process's (shm, where the path does not tell the peer).
+ * To a UD qp of the peer that conn, an RC qp, is connected to (after gn_accept() or ESTABLISHED),
+ * for a thread that must not wait: datagrams take conn's path, which is known, whatever GID and LID
+ * addr names. -ENOTCONN; -EPERM: addr is another process's (shm, where the path does not tell the
+ * peer).
  */
 GN_API int gn_ah_create_peer(struct gn_qp *qp, struct gn_qp *conn, const struct gn_ud_addr *addr,
 			     struct gn_ah **out);

@@ -91,9 +91,10 @@ struct gn_msg_responder;
 
 /*
  * Answers a request: up to max bytes to value, and returns how many; or a negative number, which
- * the requester sees as REFUSED. value is one of the connection's buffers, of which there are somewhat
- * more than it may have pending. It holds what was answered last from it (zeros to begin with), so what
- * does not change need not be written. What is beyond that is undefined, and after a refusal all of it. The peer may change the request's bytes in place at any time: look once.
+ * the requester sees as REFUSED. value is one of the connection's buffers, of which there are
+ * somewhat more than it may have pending. It holds what was answered last from it (zeros to begin
+ * with), so what does not change need not be written. What is beyond that is undefined, and after a
+ * refusal all of it. The peer may change the request's bytes in place at any time: look once.
  */
 typedef int gn_msg_answer_fn(void *arg, const void *request, uint32_t len, void *value,
 			     uint32_t max);
@@ -133,9 +134,9 @@ GN_API void gn_msg_responder_destroy(struct gn_msg_responder *responder);
  * which all share, is reset when it breaks, at the cost of what was under way.
  *
  * The place of a requester that has disconnected is free when its farewell is at the responder's
- * host: for whoever connects on the same host (shm) after gn_msg_disconnect() has returned, at once;
- * across a network after the one-way trip. One that crashed is noticed when its process ends (shm),
- * or does not answer (verbs: 2 to 8 s).
+ * host: for whoever connects on the same host (shm) after gn_msg_disconnect() has returned, at
+ * once; across a network after the one-way trip. One that crashed is noticed when its process ends
+ * (shm), or does not answer (verbs: 2 to 8 s).
  */
 GN_API int gn_msg_respond(struct gn_msg_responder *responder, uint64_t deadline_ns);
 /* Connections that it has now. */
@@ -186,10 +187,10 @@ GN_API uint64_t gn_msg_data_bytes(const struct gn_msg_conn *conn);
 GN_API uint32_t gn_msg_pending(const struct gn_msg_conn *conn);
 
 /*
- * Ask. The bytes are copied. -EAGAIN: pending requests are under way, take some answers; or (UD) the
- * device has not yet sent what was asked from the same buffer before; -ENOTCONN: the connection is
- * gone; -EMSGSIZE; -EINVAL with protocol READ. Without GN_MSG_PAPER it may stay
- * here until gn_msg_take() or gn_msg_flush().
+ * Ask. The bytes are copied. -EAGAIN: pending requests are under way, take some answers; or (UD)
+ * the device has not yet sent what was asked from the same buffer before; -ENOTCONN: the connection
+ * is gone; -EMSGSIZE; -EINVAL with protocol READ. Without GN_MSG_PAPER it may stay here until
+ * gn_msg_take() or gn_msg_flush().
  */
 GN_API int gn_msg_ask(struct gn_msg_conn *conn, const void *request, uint32_t len, uint64_t id);
 /* With protocol READ: len bytes of the responder's data at offset; else -EINVAL. -ERANGE. */

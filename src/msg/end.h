@@ -9,14 +9,14 @@
  *     said  place 0 │ 1 │ … │ R-1   ── SEND, WRITE, WRITE_IMM ─▶   told  place 0 │ 1 │ … │ R-1
  *     told  place 0 │ 1 │ … │ R-1  ◀─ SEND, WRITE, WRITE_IMM ──   said  place 0 │ 1 │ … │ R-1
  *
- * Message n of a lane is told in place n mod R. Everything is in order, so what comes next is known,
- * and where. Datagrams (ud.c) are not, and name their place.
+ * Message n of a lane is told in place n mod R. Everything is in order, so what comes next is
+ * known, and where. Datagrams (ud.c) are not, and name their place.
  *
  * A buffer that was posted is the device's until the send has completed, whatever was answered
- * meanwhile: the device may still be reading it, or read it again to repeat the send. So message n is
- * said from buffer n mod depth, and no more than depth sends are posted and not known to be done. A
- * datagram is said from the buffer of its place, which is free when the last send posted from it is
- * done (msg_ud_writable()).
+ * meanwhile: the device may still be reading it, or read it again to repeat the send. So message n
+ * is said from buffer n mod depth, and no more than depth sends are posted and not known to be
+ * done. A datagram is said from the buffer of its place, which is free when the last send posted
+ * from it is done (msg_ud_writable()).
  *
  * All of it is used by the desk's thread only.
  */
@@ -213,16 +213,20 @@ struct msg_sends *msg_ud_sends(uint32_t places);
 int msg_ud_peer(struct msg_end *end, const struct gn_ud_addr *addr, uint32_t conn);
 void msg_ud_forget(struct msg_end *end);
 void msg_ud_completed(struct msg_desk *desk, const struct gn_wc *wc);
-/* May the buffer of a place be written? Not before every send posted from it is known to be done. */
+/*
+ * May the buffer of a place be written? Not before every send posted from it is known to be done.
+ */
 bool msg_ud_writable(struct msg_end *end, uint32_t at);
 /* Says what is in a place, as message number, for the first time or again. -EAGAIN: no room now. */
 int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t length, bool again);
-/* If not: will its sends be known to be done? Not without another, if the last were not signaled. */
+/*
+ * If not: will its sends be known to be done? Not without another, if the last were not signaled.
+ */
 bool msg_ud_will_tell(const struct msg_end *end, uint32_t at);
 void msg_ud_flush(struct msg_desk *desk);
 /*
- * Between two polls: frees what was forgotten and is sent, and resets a qp that broke, if it is time
- * to. When it will be.
+ * Between two polls: frees what was forgotten and is sent, and resets a qp that broke, if it is
+ * time to. When it will be.
  */
 void msg_ud_tend(struct msg_desk *desk);
 uint64_t msg_ud_reset_ns(const struct msg_desk *desk);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The end of a connection. A peer on shared memory may stop in the middle of a copy to ours, and only
- * time tells whether it goes on. A responder serves others meanwhile: an end whose peer has not let go
- * yet waits on the desk's list, and is tried again whenever the channel is looked at.
+ * The end of a connection. A peer on shared memory may stop in the middle of a copy to ours, and
+ * only time tells whether it goes on. A responder serves others meanwhile: an end whose peer has
+ * not let go yet waits on the desk's list, and is tried again whenever the channel is looked at.
  */
 #include <errno.h>
 

@@ -6,8 +6,8 @@
  * Anybody who can reach the port can send to the qp, so nothing that arrives may harm it: it has a
  * random qkey, which only requesters that were accepted know, and each receive has room for the
  * longest datagram there is. Sends have a completion queue of their own, which is polled when it
- * matters that they are done. If the qp breaks all the same, it is reset in place and its connections
- * go on: they have lost what was under way, as datagrams may be, and ask again.
+ * matters that they are done. If the qp breaks all the same, it is reset in place and its
+ * connections go on: they have lost what was under way, as datagrams may be, and ask again.
  */
 #include <errno.h>
 #include <string.h>
@@ -60,7 +60,9 @@ struct msg_peer {
 	struct msg_peer *next;
 };
 
-/* What was posted from a place: its last send, and the last that the device reads it for; plus one. */
+/*
+ * What was posted from a place: its last send, and the last that the device reads it for; plus one.
+ */
 struct msg_sends {
 	uint64_t last, read;
 };
@@ -132,8 +134,8 @@ static int make_qp(struct msg_desk *desk)
 }
 
 /*
- * What is longer than any message of ours goes on in memory that all receives share and nobody reads:
- * a receive is never too short, and costs no more than its message.
+ * What is longer than any message of ours goes on in memory that all receives share and nobody
+ * reads: a receive is never too short, and costs no more than its message.
  */
 static void size_receives(struct msg_desk *desk, uint32_t bytes)
 {
@@ -552,7 +554,9 @@ void msg_ud_tend(struct msg_desk *desk)
 		return;
 	}
 	desk->stats.resets++;
-	/* Nothing is under way any more. What was on the chain was not posted, and is lost as well. */
+	/*
+	 * Nothing is under way any more. What was on the chain was not posted, and is lost as well.
+	 */
 	ud->done = ud->told = ud->queued;
 	ud->silent = ud->n_chain = ud->n_again = 0;
 	ud->broken = false;

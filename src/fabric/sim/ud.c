@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Datagrams. An address names a node and a qp; what finds no qp, a wrong qkey or no receive is lost,
- * and nobody is told. One that its receive has no room for ends as a draw decides. Once sent, a datagram is on its own: it arrives, is
- * taken in and is placed by one event of its own, whatever becomes of its sender.
+ * Datagrams. An address names a node and a qp; what finds no qp, a wrong qkey or no receive is
+ * lost, and nobody is told. One that its receive has no room for ends as a draw decides. Once sent,
+ * a datagram is on its own: it arrives, is taken in and is placed by one event of its own, whatever
+ * becomes of its sender.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -88,8 +89,8 @@ static void make_grh(const struct sim_datagram *datagram, uint8_t grh[GN_GRH_BYT
 }
 
 /*
- * The receive has no room for it. Devices differ: they drop it, fail the receive, or fail the receive
- * and the qp with it.
+ * The receive has no room for it. Devices differ: they drop it, fail the receive, or fail the
+ * receive and the qp with it.
  */
 static void misfit(struct sim_qp *to)
 {

@@ -63,8 +63,8 @@ static int attr_of_addr(const struct gn_ah *ah, struct ibv_ah_attr *out)
 }
 
 /*
- * The path of a connected qp. The kernel has resolved it to bring the connection up, so a handle made
- * of it needs no resolution that could wait.
+ * The path of a connected qp. The kernel has resolved it to bring the connection up, so a handle
+ * made of it needs no resolution that could wait.
  */
 static int attr_of_conn(struct gn_qp *conn, struct ibv_ah_attr *out)
 {
