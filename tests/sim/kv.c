@@ -73,11 +73,11 @@ static void run(struct seeds *run)
 {
 	struct world *w = (struct world *)run;
 	struct client_arg arg[CLIENTS_MAX];
-	struct seeds_process process[CLIENTS_MAX + 1] = {{server_main, w}};
+	struct seeds_process process[CLIENTS_MAX + 2] = {{server_main, w}};
 	const struct gn_sim_opts opts = {
 		.profile = w->plan.profile,
 		.seed = run->seed,
-		.nodes = w->plan.n_clients + 1,
+		.nodes = w->plan.n_clients + w->plan.scribblers + 1,
 		.stack_bytes = STACK_BYTES,
 		.limit_ns = LIMIT_NS,
 		.caps_off = w->plan.caps_off,
@@ -89,6 +89,8 @@ static void run(struct seeds *run)
 		arg[i] = (struct client_arg){w, i};
 		process[i + 1] = (struct seeds_process){client_main, &arg[i]};
 	}
+	if (w->plan.scribblers)
+		process[w->plan.n_clients + 1] = (struct seeds_process){scribbler_main, w};
 	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.faults), check_end);
 	history_destroy(w->history);
 	if (!*run->failure && !w->points)

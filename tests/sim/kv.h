@@ -48,6 +48,7 @@ struct plan {
 	uint32_t small, large;		/* bytes of a value: mostly up to, at most */
 	uint32_t least;			/* … and at least */
 	unsigned heat;			/* of 1000 operations: on hot keys */
+	unsigned scribblers;		/* hostile clients, 0 or 1 */
 	unsigned n_clients;
 	struct plan_client client[CLIENTS_MAX];
 	struct gn_kv_server_opts server;
@@ -62,7 +63,7 @@ struct sums {
 	uint64_t reconnects, restarts, bypassed, torn, fell_back, messages;
 	uint64_t evicted_bucket, evicted_log, moved, splits, kicks, expired;
 	uint64_t made_room; /* in kv_lru.c */
-	uint64_t large;
+	uint64_t large, scribbled;
 };
 
 struct world {
@@ -97,11 +98,11 @@ uint32_t value_len(uint32_t wanted);
 #define PIECES 128
 int value_parse(const uint8_t *from, uint32_t len, uint32_t key, struct piece *out);
 
-/* kv_client.c, kv_server.c; arg: struct client_arg, struct world */
+/* kv_client.c, kv_scribbler.c, kv_server.c; arg: struct client_arg, or struct world */
 struct client_arg {
 	struct world *w;
 	unsigned index;
 };
-gn_node_main client_main, server_main;
+gn_node_main client_main, scribbler_main, server_main;
 
 #endif

@@ -216,6 +216,13 @@ void plan_draw(struct plan *plan, uint64_t seed)
 	else if (one_in(&rng, 5))
 		draw_churn(plan, &rng);
 	draw_faults(plan, &rng);
+	plan->scribblers = one_in(&rng, 5) && plan->ample;
+	if (plan->scribblers) { /* with whom others run between any two loads */
+		const size_t len = strlen(plan->faults);
+
+		snprintf(plan->faults + len, sizeof(plan->faults) - len, "%spreempt=30%%",
+			 len ? "," : "");
+	}
 	plan->strict = !plan->breaks && !plan->no_memory && !plan->stalls;
 	/* A table that cannot grow has no room for all. */
 	plan->ample &= !(plan->no_memory && plan->server.bypass);

@@ -15,7 +15,7 @@ static bool all_over(const struct world *w)
 {
 	const uint64_t quiet_ns = w->plan.naps ? 4 * QUIET_NS : QUIET_NS;
 
-	return w->clients_over == w->plan.n_clients ||
+	return w->clients_over == w->plan.n_clients + w->plan.scribblers ||
 	       gn_sim_now_ns(w->run.sim) > w->active_ns + quiet_ns;
 }
 

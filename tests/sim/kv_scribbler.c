@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A client of the store that writes over its operations while they are read: see scribble.h. All
+ * bytes of its keys and values are the same, which no other key has: whatever lengths the server
+ * believes, it can reach no key but its own.
+ */
+#include "kv.h"
+#include "kv/wire.h"
+#include "scribble.h"
+
+#define ROUNDS 6u
+#define BYTE   0xee
+#define KEY    4u
+#define VALUE  16u
+
+static uint64_t some_head(unsigned i)
+{
+	static const uint8_t verbs[] = {GN_KV_GET, GN_KV_SET, GN_KV_SET, GN_KV_APPEND, 0xff};
+	static const uint8_t keys[] = {KEY, KEY, 0, 12, 250, 255};
+	static const uint32_t bytes[] = {VALUE, VALUE, 0, 8, 64, 1000, 65536, 0xfffffff8u};
+	struct kv_ask ask = {0};
+	uint64_t word;
+
+	(void)i;
+	ask.verb = verbs[gn_random() % sizeof(verbs)];
+	ask.key_len = keys[gn_random() % sizeof(keys)];
+	ask.bytes = bytes[gn_random() % (sizeof(bytes) / sizeof(bytes[0]))];
+	memcpy(&word, &ask, sizeof(word));
+	return word;
+}
+
+static uint32_t body(uint8_t *to)
+{
+	const struct kv_ask ask = {.verb = GN_KV_SET, .key_len = KEY, .bytes = VALUE};
+	const uint32_t rest = (KEY + VALUE + 7) & ~7u;
+
+	memcpy(to, &ask, sizeof(ask));
+	memset(to + sizeof(ask), BYTE, rest);
+	return (uint32_t)sizeof(ask) + rest;
+}
+
+static void posted(void *arg)
+{
+	struct world *w = arg;
+
+	w->active_ns = gn_sim_now_ns(w->run.sim);
+}
+
+int scribbler_main(struct gn_env *env, int argc, char **argv)
+{
+	struct world *w = env->arg;
+	const struct scribbler s = {
+		.fabric = env->fabric,
+		.addr = ADDR,
+		.method = KV_DO,
+		.rounds = ROUNDS,
+		.body = body,
+		.words = 1,
+		.word = some_head,
+		.posted = posted,
+		.arg = w,
+	};
+	const int n = scribble(&s);
+
+	(void)argc;
+	(void)argv;
+	w->sums.scribbled += n > 0 ? (uint64_t)n : 0;
+	w->clients_over++;
+	return 0;
+}
