@@ -38,7 +38,7 @@ struct model_value {
 
 struct peer {
 	int fd;
-	unsigned commands;
+	unsigned id, commands;
 	bool reads;
 	bool may_fail; /* memory is short */
 	bool failed;   /* … for it: nothing is compared any more */
@@ -162,7 +162,8 @@ static void cmd_get(struct peer *p, unsigned n)
 static void cmd_set(struct peer *p)
 {
 	const unsigned k = fuzz_pick(KEYS), flags = fuzz_pick(1000);
-	const bool noreply = !fuzz_pick(4);
+	/* Where memory is short a set may be refused, and with noreply nobody hears of it. */
+	const bool noreply = !p->may_fail && !fuzz_pick(4);
 	const size_t len = pick_size();
 
 	put_text(&p->out, "set %s %u 0 %zu%s\r\n", p->keys[k], flags, len,
@@ -272,7 +273,7 @@ static void cmd_meta_set(struct peer *p)
 	const size_t len = pick_size();
 	struct meta_flags f;
 
-	draw_flags(&f, p->keys[k], NULL, "kOq");
+	draw_flags(&f, p->keys[k], NULL, p->may_fail ? "kO" : "kOq");
 	put_text(&p->out, "ms %s %zu%s\r\n", p->keys[k], len, f.asked);
 	model_set(&p->values[k], send_value(p, len), len, 0);
 	if (!f.quiet)
@@ -366,16 +367,26 @@ static void send_some(struct peer *p)
 	p->out.from += n > 0 ? (size_t)n : 0;
 }
 
-/* Instead of an answer, or behind values of a get; it may begin as the answer does. */
-static bool is_refusal(const char *got, size_t n, size_t at)
+/*
+ * For want of memory: an error instead of an answer, or a value that a get leaves out (it ends with
+ * an error then): the next value is this peer's, too. The line may begin as the expected one does.
+ */
+static bool is_refusal(const struct peer *p, const char *got, size_t n, size_t at)
 {
-	static const char text[] = "SERVER_ERROR out of memory";
-	size_t back = 0;
+	static const char error[] = "SERVER_ERROR out of memory";
+	const char *want = p->want.at + p->want.from + at;
+	char line[64] = "", value[32];
+	size_t len = 0;
 
-	while (back < at && back < sizeof(text) && got[at - back - 1] != '\n')
-		back++;
-	n -= at - back;
-	return !memcmp(got + at - back, text, n < sizeof(text) - 1 ? n : sizeof(text) - 1);
+	while (want - len > p->want.at && len < sizeof(line) / 2 &&
+	       want[-1 - (ptrdiff_t)len] != '\n')
+		len++;
+	memcpy(line, want - len, len);
+	while (at < n && len < sizeof(line))
+		line[len++] = got[at++];
+	snprintf(value, sizeof(value), "VALUE p%u-", p->id);
+	return !memcmp(line, error, len < sizeof(error) - 1 ? len : sizeof(error) - 1) ||
+	       !memcmp(line, value, len < strlen(value) ? len : strlen(value));
 }
 
 static void compare(struct peer *p, const char *got, size_t n)
@@ -385,7 +396,7 @@ static void compare(struct peer *p, const char *got, size_t n)
 
 	while (same < n && same < p->want.len - p->want.from && got[same] == want[same])
 		same++;
-	if (same < n && p->may_fail && is_refusal(got, n, same)) {
+	if (same < n && p->may_fail && is_refusal(p, got, n, same)) {
 		p->failed = true;
 		return;
 	}
@@ -518,7 +529,7 @@ static void open_peer(const struct world *w, struct peer *p)
 	const int bytes = send_bytes[fuzz_pick(sizeof(send_bytes) / sizeof(send_bytes[0]))];
 	int fds[2];
 
-	*p = (struct peer){.reads = true};
+	*p = (struct peer){.id = peers_made, .reads = true};
 	for (unsigned k = 0; k < KEYS; k++) {
 		int n = sprintf(p->keys[k], "p%u-%u-", peers_made, k);
 
@@ -581,7 +592,7 @@ static void episode(const struct world *w, unsigned n, bool may_fail, struct tot
 		more = false;
 		for (unsigned i = 0; i < n; i++) {
 			move(&peers[i]);
-			more |= peers[i].commands < COMMANDS;
+			more |= !peers[i].deaf && peers[i].commands < COMMANDS;
 		}
 	}
 	for (unsigned i = 0; i < n; i++) {
