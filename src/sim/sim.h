@@ -81,6 +81,7 @@ struct sim_hook {
 
 struct sim_block; /* an allocation */
 struct sim_held;  /* a buffer that a card may look at: the sim provider's */
+#define SIM_HELD_LISTS 64u
 
 struct sim_proc {
 	struct gn_sim *sim;
@@ -104,7 +105,7 @@ struct sim_proc {
 	uint64_t looked_ps;	/* when all of them were last looked at */
 	struct sim_event words; /* … and are to be looked at again, if they are many */
 	const struct gn_slot *slot[SIM_SLOTS];
-	struct sim_held *held;
+	struct sim_held *held[SIM_HELD_LISTS + 1]; /* by address; the last: in several ranges */
 	struct sim_block *blocks;
 	uint64_t n_blocks, block_bytes;
 };

@@ -78,16 +78,35 @@ static bool readable(const struct sim_qp *qp, const struct gn_wr *wr)
 	return soft_sge_ok(&sim_fabric_of(&qp->qp.obj)->keys, qp->qp.pd, wr->sge, wr->n_sge, 0);
 }
 
+/* Address ranges of this size have their own lists, so that a placement looks at few buffers. */
+#define RANGE_BYTES 16384u
+
+static uint64_t range_of(const void *addr)
+{
+	return (uintptr_t)addr / RANGE_BYTES;
+}
+
+static struct sim_held **list_of(struct sim_proc *proc, const struct gn_wr *wr)
+{
+	const struct gn_sge *sge = wr->sge;
+	const uint64_t range = range_of(sge->addr);
+
+	if (wr->n_sge > 1 || range_of((const uint8_t *)sge->addr + sge->len_bytes - 1) != range)
+		return &proc->held[SIM_HELD_LISTS];
+	return &proc->held[range % SIM_HELD_LISTS];
+}
+
 void sim_held_add(struct sim_qp *qp, uint64_t position)
 {
 	const struct gn_wr *wr = &qp->sq.wr[position & qp->sq.mask];
 	struct sim_held *held = &qp->held[position & qp->sq.mask];
 	struct sim_fabric *fabric = sim_fabric_of(&qp->qp.obj);
-	struct sim_held **first = &fabric->proc->held;
+	struct sim_held **first;
 
 	if (wr->flags & GN_INLINE || !sim_op_gathers(wr->op) || !sim_send_at(qp, position)->bytes ||
 	    !readable(qp, wr))
 		return;
+	first = list_of(fabric->proc, wr);
 	*held = (struct sim_held){
 		.next = *first,
 		.prev = first,
@@ -120,11 +139,21 @@ static bool overlaps(const struct gn_wr *wr, const uint8_t *addr, uint64_t len_b
 	return false;
 }
 
-void sim_held_placed(struct sim_proc *proc, const void *addr, uint64_t len_bytes)
+static void excuse(struct sim_held *held, const void *addr, uint64_t len_bytes)
 {
-	for (struct sim_held *held = proc->held; held; held = held->next)
+	for (; held; held = held->next)
 		if (unlikely(overlaps(held->wr, addr, len_bytes)))
 			held->excused = true;
+}
+
+void sim_held_placed(struct sim_proc *proc, const void *addr, uint64_t len_bytes)
+{
+	const uint64_t first = range_of(addr);
+	const uint64_t last = len_bytes ? range_of((const uint8_t *)addr + len_bytes - 1) : first;
+
+	for (uint64_t range = first; range <= last && range - first < SIM_HELD_LISTS; range++)
+		excuse(proc->held[range % SIM_HELD_LISTS], addr, len_bytes);
+	excuse(proc->held[SIM_HELD_LISTS], addr, len_bytes);
 }
 
 /* ---- looking at it ---- */
