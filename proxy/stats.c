@@ -218,7 +218,7 @@ static void settings(struct text *text, const struct px_thread *t, const struct 
 	line(text, "flush_enabled", "yes");
 	line(text, "dump_enabled", "yes");
 	line(text, "track_sizes", "no");
-	count(text, "idle_timeout", 0);
+	count(text, "idle_timeout", t->proxy->opts.idle_ms / 1000);
 	line(text, "ssl_enabled", "no");
 	line(text, "store", "%s", t->proxy->opts.server);
 }
