@@ -294,6 +294,57 @@ static const struct setup setups[] = {
 	{"bypass, items of all sizes", 1u << 20, 3000, 40, 1000, 600, 50000, true},
 };
 
+/* However large the index is: the largest value that a store takes finds room. */
+static int store_largest(struct gn_fabric *fabric, uint64_t memory)
+{
+	const struct kv_store_opts opts = {.open = {.memory = memory, .seed = 3}, .fabric = fabric};
+	struct gn_kv_store *s;
+
+	EXPECT(kv_store_make(&opts, &s) == 0);
+	for (uint32_t round = 0; round < 3; round++) {
+		char key[GN_KV_KEY_MAX] = {(char)('a' + round)};
+		struct gn_kv_op largest = {.verb = GN_KV_SET,
+					   .key = key,
+					   .key_len = sizeof(key),
+					   .flags = 1,
+					   .value = value,
+					   .value_len = s->max_value};
+
+		for (uint32_t n = 0; n < memory / 16; n++) {
+			struct gn_kv_op op = {.verb = GN_KV_SET, .key = &n, .key_len = 3};
+
+			gn_kv_store_do(s, &op, 1);
+			EXPECT(op.status == GN_KV_OK);
+		}
+		print_message("# %llu bytes: index of %llu, items of %llu\n",
+			      (unsigned long long)memory, (unsigned long long)kv_log_reserved(s),
+			      (unsigned long long)s->stats.item_bytes);
+		gn_kv_store_do(s, &largest, 1);
+		EXPECT(largest.status == GN_KV_OK);
+	}
+	gn_kv_store_destroy(s);
+	return 0;
+}
+
+PROGRAM(largest)
+{
+	struct gn_fabric *fabric;
+
+	EXPECT(gn_fabric_open(env->fabric, &fabric) == 0);
+	for (uint64_t memory = 1u << 20; memory <= 2u << 20; memory += 1u << 20) {
+		EXPECT(store_largest(NULL, memory) == 0);
+		EXPECT(store_largest(fabric, memory) == 0);
+	}
+	EXPECT(gn_fabric_close(fabric) == 0);
+	return 0;
+}
+
+static void test_largest(void **state)
+{
+	(void)state;
+	sim_run_alone(largest, NULL);
+}
+
 PROGRAM(keep_books)
 {
 	const uint64_t seed = *(const uint64_t *)env->arg;
@@ -316,7 +367,7 @@ static void test_books(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {SIM_TEST(test_books)};
+	const struct CMUnitTest tests[] = {SIM_TEST(test_books), SIM_TEST(test_largest)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
