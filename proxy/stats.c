@@ -90,8 +90,8 @@ static uint64_t since(uint64_t now, uint64_t then)
 static void since_reset(struct proxy *p, struct gn_kv_stats *s, struct px_counters *c,
 			uint64_t *rejected)
 {
-	px_sum(p, c);
 	gn_mutex_lock(&p->lock);
+	px_sum(p, c); /* not before: a reset in between would be later than what is summed */
 	const struct gn_kv_stats *store = &p->reset_store;
 	const struct px_counters *own = &p->reset_proxy;
 
@@ -115,8 +115,8 @@ static void reset(struct proxy *p, const struct gn_kv_stats *s)
 {
 	struct px_counters now;
 
-	px_sum(p, &now);
 	gn_mutex_lock(&p->lock);
+	px_sum(p, &now);
 	p->reset_store = *s;
 	p->reset_proxy = now;
 	p->reset_rejected = __atomic_load_n(&p->rejected, __ATOMIC_RELAXED);
@@ -218,7 +218,7 @@ static void settings(struct text *text, const struct px_thread *t, const struct 
 	line(text, "flush_enabled", "yes");
 	line(text, "dump_enabled", "yes");
 	line(text, "track_sizes", "no");
-	count(text, "idle_timeout", 0);
+	count(text, "idle_timeout", t->proxy->opts.idle_ms / 1000);
 	line(text, "ssl_enabled", "no");
 	line(text, "store", "%s", t->proxy->opts.server);
 }

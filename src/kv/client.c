@@ -204,6 +204,7 @@ int gn_kv_connect(struct gn_fabric *fabric, const char *addr, const struct gn_kv
 	c->fabric = fabric;
 	c->owner = gn_thread_id();
 	c->controls_end = &c->controls;
+	c->controls_due_ns = GN_FOREVER;
 	c->opts = opts ? *opts : (struct gn_kv_client_opts){0};
 	c->addr = gn_alloc(len, 0);
 	if (c->addr)
@@ -329,8 +330,8 @@ static int wait_links(struct gn_kv_client *c, unsigned *looks, uint64_t deadline
 		until_ns = link->until_ns;
 	if (link->bypass && link->bypass->until_ns < until_ns)
 		until_ns = link->bypass->until_ns;
-	if (c->controls && kv_controls_until(c) < until_ns)
-		until_ns = kv_controls_until(c);
+	if (c->controls && c->controls_due_ns < until_ns)
+		until_ns = c->controls_due_ns;
 	rc = gn_rpc_wait(link->rpc, until_ns);
 	if (rc == -EINTR || (rc == -ETIMEDOUT && until_ns == deadline_ns))
 		return rc;

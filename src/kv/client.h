@@ -41,6 +41,7 @@ struct gn_kv_client {
 	struct kv_link *links;
 	uint32_t n_links;
 	struct gn_kv_control *controls, **controls_end;
+	uint64_t controls_due_ns; /* no deadline of those that wait for a slot is earlier */
 	struct kv_message *idle;
 	unsigned n_large;  /* … of which have room for large results */
 	uint64_t n_ops;	   /* under way, with controls */
@@ -88,8 +89,6 @@ void kv_stats_add(struct gn_kv_stats *to, const struct gn_kv_stats *what);
 /* control.c */
 /* Calls those that had to wait, and ends those that have waited for too long. */
 void kv_controls_poll(struct gn_kv_client *client);
-/* … not before: the first deadline of those. */
-uint64_t kv_controls_until(const struct gn_kv_client *client);
 void kv_controls_end_all(struct gn_kv_client *client);
 
 /* message.c */

@@ -49,11 +49,6 @@ void kv_heap_discount(struct gn_kv_store *s, uint32_t place, uint32_t bytes)
 	s->log.regions[region_of(&s->log, place)].live -= bytes;
 }
 
-static bool is_expired(const struct gn_kv_store *s, const struct kv_item *item)
-{
-	return kv_expires(item) && kv_expires(item) <= s->now_s;
-}
-
 /* What is garbage beyond an item of so many bytes, which may be negative. */
 static int64_t garbage_beside(const struct gn_kv_store *s, uint32_t bytes)
 {
@@ -203,7 +198,7 @@ static bool keep(struct gn_kv_store *s, struct kv_item *item, uint32_t bytes)
 {
 	struct kv_pass *p = &s->log.pass;
 
-	if (is_expired(s, item))
+	if (kv_has_expired(s, item))
 		return false;
 	if (!p->evict || !may_evict(s, p->need))
 		return true;
@@ -223,13 +218,9 @@ static void look_at(struct gn_kv_store *s, struct kv_item *item, uint32_t bytes)
 		return;
 	hash = kv_hash(kv_key(item), kv_key_len(item), s->seed);
 	if (!keep(s, item, bytes)) {
-		if (is_expired(s, item)) {
-			kv_count_expired(s, item);
+		if (kv_has_expired(s, item))
 			s->log.expired -= bytes < s->log.expired ? bytes : s->log.expired;
-		} else {
-			s->stats.evicted_log++;
-			kv_count_evicted(s, item);
-		}
+		kv_count_dropped(s, item, &s->stats.evicted_log);
 		kv_forget(s, hash, p->at);
 		return;
 	}

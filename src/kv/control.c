@@ -38,6 +38,16 @@ static int control_error(unsigned status)
 	}
 }
 
+/* It waits until its connection has a free slot. */
+static void control_wait(struct gn_kv_control *k)
+{
+	struct gn_kv_client *c = k->client;
+
+	k->called = false;
+	if (k->deadline_ns < c->controls_due_ns)
+		c->controls_due_ns = k->deadline_ns;
+}
+
 static void control_call(struct gn_kv_control *k);
 
 static void control_called(struct gn_rpc_op *op)
@@ -91,11 +101,33 @@ static void control_call(struct gn_kv_control *k)
 	rc = link->rpc ? gn_rpc_submit(link->rpc, &k->rpc) : -ENOTCONN;
 	if (!rc)
 		return;
-	k->called = false;
-	if (rc == -EAGAIN)
+	if (rc == -EAGAIN) {
+		control_wait(k);
 		return;
+	}
 	k->client->down |= rc == -ENOTCONN;
 	control_end(k, rc);
+}
+
+/* Ends those that wait for a slot and whose deadline has passed, wherever they are in the list. */
+static void end_late(struct gn_kv_client *c)
+{
+	const uint64_t now_ns = gn_now_ns();
+	struct gn_kv_control *k = c->controls;
+
+	if (now_ns < c->controls_due_ns)
+		return;
+	c->controls_due_ns = GN_FOREVER;
+	while (k) {
+		if (!k->called && k->deadline_ns <= now_ns) {
+			control_end(k, -ETIMEDOUT);
+			k = c->controls; /* done may have begun or ended others */
+			continue;
+		}
+		if (!k->called)
+			control_wait(k);
+		k = k->next;
+	}
 }
 
 /* The first that has not been called; each that ends may begin or end others. */
@@ -110,26 +142,18 @@ static struct gn_kv_control *first_waiting(const struct gn_kv_client *c)
 
 void kv_controls_poll(struct gn_kv_client *c)
 {
-	struct gn_kv_control *k = first_waiting(c);
+	struct gn_kv_control *k;
 
+	end_late(c);
+	k = first_waiting(c);
 	while (k) {
 		const struct gn_kv_control *before = k;
 
-		if (k->deadline_ns <= gn_now_ns())
-			control_end(k, -ETIMEDOUT);
-		else
-			control_call(k);
+		control_call(k);
 		k = first_waiting(c);
 		if (k == before) /* there is no room for it now */
 			return;
 	}
-}
-
-uint64_t kv_controls_until(const struct gn_kv_client *c)
-{
-	const struct gn_kv_control *k = first_waiting(c);
-
-	return k ? k->deadline_ns : GN_FOREVER;
 }
 
 void kv_controls_end_all(struct gn_kv_client *c)
@@ -152,7 +176,7 @@ int gn_kv_control(struct gn_kv_client *c, struct gn_kv_control *k)
 		k->deadline_ns = GN_FOREVER;
 	k->client = c;
 	k->part = 0;
-	k->called = false;
+	control_wait(k);
 	k->stats = (struct gn_kv_stats){0};
 	k->next = NULL;
 	k->prev = c->controls_end;

@@ -196,10 +196,9 @@ static void carry_over(struct gn_kv_store *s, const struct kv_table *to, const s
 		copy_entry(c, make_way(s, c, to, way), e);
 		return;
 	}
-	kv_count_evicted(s, kv_at(s, kv_entry_place(e)));
+	kv_count_dropped(s, kv_at(s, kv_entry_place(e)), &s->stats.evicted_bucket);
 	kv_log_kill(s, kv_entry_place(e));
 	s->stats.items--;
-	s->stats.evicted_bucket++;
 	c->used--;
 }
 
@@ -287,9 +286,8 @@ void kv_cuckoo_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 	to = evict(s, kv_tag(hash));
 	gone = kv_entry_place(to);
 	write_item(s, to, hash, place);
-	kv_count_evicted(s, kv_at(s, gone));
+	kv_count_dropped(s, kv_at(s, gone), &s->stats.evicted_bucket);
 	kv_log_kill(s, gone);
-	s->stats.evicted_bucket++;
 }
 
 uint32_t kv_cuckoo_find(struct gn_kv_store *s, uint64_t hash, const void *key, uint32_t key_len)

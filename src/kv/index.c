@@ -294,10 +294,9 @@ void kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 	s->stats.items++;
 	s->wide = s->stats.item_bytes > s->stats.items * LINE_BYTES;
 	if (out) {
-		kv_count_evicted(s, kv_at(s, place_in(out)));
+		kv_count_dropped(s, kv_at(s, place_in(out)), &s->stats.evicted_bucket);
 		kv_log_kill(s, place_in(out));
 		s->stats.items--;
-		s->stats.evicted_bucket++;
 	}
 	s->index_wants = s->spare_free < SPARE_LEAST || s->level + s->split == s->room;
 }

@@ -177,13 +177,13 @@ static void evacuate(struct gn_kv_store *s, uint32_t from, uint32_t to)
 
 		if (item->used & KV_ITEM_DEAD)
 			continue;
-		place = add(s, bytes);
+		place = kv_has_expired(s, item) ? 0 : add(s, bytes);
 		hash = kv_hash(kv_key(item), kv_key_len(item), s->seed);
 		if (place) {
 			kv_heap_move(s, hash, at, place, bytes);
 		} else {
 			kv_unlink(s, hash, at);
-			s->stats.evicted_log++;
+			kv_count_dropped(s, item, &s->stats.evicted_log);
 		}
 		s->log.exiled -= bytes;
 		s->stats.item_bytes -= bytes;

@@ -205,18 +205,31 @@ static inline void kv_prepare_last(const struct gn_kv_store *s, uint64_t hash)
 		kv_bucket_prepare_last(s, hash);
 }
 
-/* Counts an item that is forgotten although it lives, or because its time is over. */
-static inline void kv_count_evicted(struct gn_kv_store *s, const struct kv_item *item)
+static inline bool kv_has_expired(const struct gn_kv_store *s, const struct kv_item *item)
 {
-	s->stats.evicted_unfetched += !(item->used & KV_ITEM_HIT);
-	s->stats.evicted_ttl += kv_expires(item) != 0;
-	s->stats.evicted_idle_s = s->now_s - (item->used >> KV_ITEM_BITS);
+	const uint32_t expires = kv_expires(item);
+
+	return expires && expires <= s->now_s;
 }
 
 static inline void kv_count_expired(struct gn_kv_store *s, const struct kv_item *item)
 {
 	s->stats.expired++;
 	s->stats.expired_unfetched += !(item->used & KV_ITEM_HIT);
+}
+
+/* Counts an item that is dropped to make room: if it lives in *evicted, else as expired. */
+static inline void kv_count_dropped(struct gn_kv_store *s, const struct kv_item *item,
+				    uint64_t *evicted)
+{
+	if (kv_has_expired(s, item)) {
+		kv_count_expired(s, item);
+		return;
+	}
+	*evicted += 1;
+	s->stats.evicted_unfetched += !(item->used & KV_ITEM_HIT);
+	s->stats.evicted_ttl += kv_expires(item) != 0;
+	s->stats.evicted_idle_s = s->now_s - (item->used >> KV_ITEM_BITS);
 }
 
 /* The item dies: of its index, and of its memory. */

@@ -12,8 +12,7 @@
 
 static bool expired(const struct gn_kv_store *s, const struct kv_item *item)
 {
-	return kv_expires(item) && kv_expires(item) <= s->now_s &&
-	       !mutant("kv-ttl-ignored", MUTANT_ALWAYS);
+	return kv_has_expired(s, item) && !mutant("kv-ttl-ignored", MUTANT_ALWAYS);
 }
 
 /* The place of what is there and lives; 0: nothing. */
@@ -152,8 +151,7 @@ static uint32_t make_room(struct gn_kv_store *s, uint64_t hash, uint32_t bytes, 
 		return kv_log_add(s, bytes);
 	kv_unlink(s, hash, oldest);
 	kv_log_untimed(s, oldest);
-	kv_count_evicted(s, kv_at(s, oldest));
-	s->stats.evicted_bucket++;
+	kv_count_dropped(s, kv_at(s, oldest), &s->stats.evicted_bucket);
 	*bits |= KV_ITEM_RECENT; /* though its segment is not */
 	return oldest;
 }

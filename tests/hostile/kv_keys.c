@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A client of the store that chooses its keys and looks at its versions: it learns nothing of what
- * the server keeps for itself, and cannot make the server evict others' items while memory is free.
+ * the server keeps for itself, and cannot make the server evict others' items while memory is free,
+ * but for those of a bucket whose keys a scan has listed.
  */
 #include <string.h>
 
@@ -121,11 +122,83 @@ static void test_flood(void **state)
 	}
 }
 
+/* ---- keys that a scan lists side by side ---- */
+
+#define BATCH	     900u /* keys, so few that no bucket of a store of 1 MiB is split */
+#define HONEST	     500u
+#define BUCKET_ITEMS 29u /* of four lines */
+
+struct listed {
+	uint32_t keys[FLOOD], n, most;
+};
+
+static void list_key(const struct gn_kv_key *key, void *arg)
+{
+	struct listed *l = arg;
+
+	if (l->n < l->most)
+		memcpy(&l->keys[l->n++], key->key, sizeof(l->keys[0]));
+}
+
+static unsigned count_there(struct world *w, const uint32_t *keys, unsigned n)
+{
+	unsigned there = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		there += !gn_kv_get(w->client, &keys[i], sizeof(keys[i]), &(char){0}, 1, NULL,
+				    gn_deadline_us(LONG_US));
+	return there;
+}
+
+/*
+ * A scan begins with the keys of the first bucket. Who collects such keys and stores them all evicts
+ * the other items of that bucket, and no more.
+ */
+static void test_listed(void **state)
+{
+	const struct gn_kv_server_opts opts = {.memory = 1u << 20};
+	struct world w = {.client = NULL};
+	struct listed l = {.n = 0};
+	uint32_t key = 0, honest[HONEST];
+	struct gn_kv_stats stats;
+
+	(void)state;
+	world_up(&w, &opts);
+	while (l.n < FLOOD) {
+		struct gn_kv_cursor cursor = {{0}};
+
+		assert_int_equal(gn_kv_clear(w.client, 0, gn_deadline_us(LONG_US)), 0);
+		for (unsigned i = 0; i < BATCH; i++, key++)
+			assert_int_equal(gn_kv_set(w.client, &key, sizeof(key), "v", 1, 0,
+						   gn_deadline_us(LONG_US)),
+					 0);
+		l.most = l.n + 2;
+		assert_true(gn_kv_scan(w.client, &cursor, list_key, &l, gn_deadline_us(LONG_US)) >=
+			    0);
+	}
+	assert_int_equal(gn_kv_clear(w.client, 0, gn_deadline_us(LONG_US)), 0);
+	for (unsigned i = 0; i < HONEST; i++) {
+		honest[i] = key++;
+		set(&w, &honest[i], sizeof(honest[i]));
+	}
+	for (unsigned i = 0; i < FLOOD; i++)
+		set(&w, &l.keys[i], sizeof(l.keys[i]));
+	assert_int_equal(gn_kv_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)), 0);
+	print_message("# %u of %u listed keys are there, and %u of %u others\n",
+		      count_there(&w, l.keys, FLOOD), FLOOD, count_there(&w, honest, HONEST),
+		      HONEST);
+	assert_true(stats.evicted_bucket > 0 && stats.evicted_log == 0);
+	assert_true(count_there(&w, l.keys, FLOOD) >= BUCKET_ITEMS);
+	assert_true(count_there(&w, honest, HONEST) >= HONEST - BUCKET_ITEMS);
+	world_down(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_versions),
 		cmocka_unit_test(test_flood),
+		cmocka_unit_test(test_listed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -319,6 +319,40 @@ static void test_controls_late(void **state)
 	world_down(&w);
 }
 
+/* A request that waits behind others, which have all slots and more time, ends by its deadline. */
+static void test_control_behind(void **state)
+{
+	static struct gn_kv_control k[CONTROLS];
+	struct world w = {.opts = {.rpc.flags = GN_RPC_POLLED}};
+
+	(void)state;
+	world_up(&w);
+	assert_int_equal(gn_thread_start("server", poll_server, &w, &w.thread), 0);
+	while (gn_kv_connect(w.fabric, w.addr, NULL, &w.client))
+		gn_sleep_us(1000);
+	__atomic_store_n(&w.pause, true, __ATOMIC_RELEASE);
+	for (unsigned i = 0; i < CONTROLS; i++) {
+		const bool last = i == CONTROLS - 1;
+
+		k[i] = (struct gn_kv_control){.verb = GN_KV_CONTROL_STATS,
+					      .deadline_ns = last ? gn_deadline_us(SHORT_US) : 0,
+					      .done = control_ended,
+					      .arg = &w};
+		assert_int_equal(gn_kv_control(w.client, &k[i]), 0);
+	}
+	assert_int_equal(gn_kv_wait(w.client, gn_deadline_us(LONG_US)), 1);
+	assert_int_equal(k[CONTROLS - 1].error, -ETIMEDOUT);
+	__atomic_store_n(&w.pause, false, __ATOMIC_RELEASE);
+	while (w.ended < CONTROLS)
+		assert_true(gn_kv_wait(w.client, gn_deadline_us(LONG_US)) > 0);
+	for (unsigned i = 0; i < CONTROLS - 1; i++)
+		assert_int_equal(k[i].error, 0);
+	assert_int_equal(gn_kv_close(w.client), 0);
+	__atomic_store_n(&w.stop, true, __ATOMIC_RELEASE);
+	gn_thread_join(w.thread);
+	world_down(&w);
+}
+
 /* ---- another server ---- */
 
 static void restart_at_second(void *arg, uint64_t client, bool came)
@@ -441,11 +475,12 @@ static void test_value_lacks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_within_done),  cmocka_unit_test(test_owned),
-		cmocka_unit_test(test_late),	     cmocka_unit_test(test_two_servers),
-		cmocka_unit_test(test_restart),	     cmocka_unit_test(test_arguments),
-		cmocka_unit_test(test_long_message), cmocka_unit_test(test_value_lacks),
-		cmocka_unit_test(test_controls),     cmocka_unit_test(test_controls_late),
+		cmocka_unit_test(test_within_done),    cmocka_unit_test(test_owned),
+		cmocka_unit_test(test_late),	       cmocka_unit_test(test_two_servers),
+		cmocka_unit_test(test_restart),	       cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_long_message),   cmocka_unit_test(test_value_lacks),
+		cmocka_unit_test(test_controls),       cmocka_unit_test(test_controls_late),
+		cmocka_unit_test(test_control_behind),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
