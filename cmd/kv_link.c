@@ -74,7 +74,7 @@ static const char *advice(int rc)
 {
 	switch (rc) {
 	case -ECONNREFUSED:
-		return "; is a server running there?";
+		return "; is a server running there? One that refuses clients logs why";
 	case -EPROTO:
 		return "; who listens there is no gannet kv serve of this version";
 	default:

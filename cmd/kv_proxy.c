@@ -148,30 +148,48 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 	return *status ? -1 : 0;
 }
 
-/* 0: the store is there; -EINTR: a signal came first. */
-static int wait_for_store(const struct request *r, struct gn_fabric *fabric, int stop_fd)
+static int try_store(const struct request *r, struct gn_fabric *fabric)
+{
+	struct gn_kv_client *client;
+	const int rc = gn_kv_connect(fabric, r->opts.server, NULL, &client);
+
+	if (!rc)
+		return gn_kv_close(client);
+	if (!proxy_may_wait(rc))
+		fprintf(stderr, "gannet: cannot connect to %s: %s%s\n", r->opts.server,
+			gn_strerror(rc),
+			rc == -EPROTO ?
+				"; who listens there is no gannet kv serve of this version" :
+				"");
+	return rc;
+}
+
+/*
+ * With a store that is not there yet, or that is full: until it lets us in. -EINTR: a signal came
+ * first.
+ */
+static int create(const struct request *r, struct gn_fabric *fabric, int stop_fd,
+		  struct proxy **out)
 {
 	struct pollfd stop = {.fd = stop_fd, .events = POLLIN};
-	struct gn_kv_client *client;
 	bool told = false;
 	int rc;
 
-	while ((rc = gn_kv_connect(fabric, r->opts.server, NULL, &client)) == -ECONNREFUSED ||
-	       rc == -ETIMEDOUT) {
+	for (;;) {
+		rc = try_store(r, fabric);
+		if (!rc)
+			rc = proxy_create(fabric, &r->opts, out);
+		if (!proxy_may_wait(rc))
+			return rc;
 		if (!told)
 			fprintf(stderr,
-				"gannet: nobody serves at %s (%s); waiting for gannet kv "
-				"serve\n",
+				"gannet: cannot connect to %s (%s): no store runs there, or it "
+				"refuses clients and logs why; waiting for gannet kv serve\n",
 				r->opts.server, gn_strerror(rc));
 		told = true;
 		if (poll(&stop, 1, WAIT_MS) > 0)
 			return -EINTR;
 	}
-	if (!rc)
-		return gn_kv_close(client);
-	fprintf(stderr, "gannet: cannot connect to %s: %s%s\n", r->opts.server, gn_strerror(rc),
-		rc == -EPROTO ? "; who listens there is no gannet kv serve of this version" : "");
-	return rc;
 }
 
 static int tell_begin(const struct request *r, const struct proxy *proxy)
@@ -191,11 +209,11 @@ static int serve(const struct request *r, struct gn_fabric *fabric, int stop_fd)
 	struct signalfd_siginfo signal = {0};
 	uint64_t conns, commands;
 	struct proxy *proxy;
-	int status, rc = wait_for_store(r, fabric, stop_fd);
+	int status, rc = create(r, fabric, stop_fd, &proxy);
 
 	if (rc == -EINTR && read(stop_fd, &signal, sizeof(signal)) > 0)
 		return signal.ssi_signo == SIGINT ? EXIT_INTERRUPTED : EXIT_SUCCESS;
-	if (rc || proxy_create(fabric, &r->opts, &proxy))
+	if (rc)
 		return EXIT_FAILURE;
 	status = tell_begin(r, proxy);
 	if (!status && (rc = proxy_run(proxy, stop_fd))) {

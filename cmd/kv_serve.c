@@ -14,6 +14,7 @@
 
 #define MEMORY_DEFAULT	 (64ull << 20) /* for each thread */
 #define DRAIN_MS_DEFAULT 2000u
+#define CONN_BYTES	 262144u /* more than a connection takes, slots and window */
 #define DRAIN_MS_MAX	 3600000u
 #define STATS_S_MIN	 0.1
 #define STATS_S_MAX	 86400.0
@@ -37,8 +38,8 @@ static const char help[] =
 	"  --mode M         call: clients call for everything; bypass: they find values in\n"
 	"                   this server's memory, without it, and call for the rest (call)\n"
 	"  --max-clients N  connections at once: a client has one to each thread (1024 for each)\n"
-	"  --conn-memory N  that connections may take beside --memory (128M for each thread, or\n"
-	"                   a quarter of --memory if that is more)\n"
+	"  --conn-memory N  bytes kept for connections, beside --memory (128M for each thread, or\n"
+	"                   a quarter of --memory if that is more); max_bytes in the log\n"
 	"  --park-us N      silence after which a client is not looked at, and with all of them\n"
 	"                   silent the thread sleeps: a client that comes back wakes it (50)\n"
 	"  --stats S        a line with statistics every S seconds\n"
@@ -173,6 +174,23 @@ static void tell_value(const struct gn_kv_server_opts *o)
 		"M%s\n",
 		value_most(o), GN_KV_VALUE_MAX, value_part(o) * GN_KV_VALUE_MAX * o->threads >> 20,
 		o->threads > 1 ? ", or fewer --threads" : "");
+}
+
+/*
+ * A large value is read into memory of connections, of which a quarter is for newcomers, beside the
+ * slots of its client.
+ */
+static void tell_conn_memory(const struct gn_kv_server_opts *o)
+{
+	const uint64_t value = o->max_value ? o->max_value : value_most(o);
+	const uint64_t need = (value + CONN_BYTES * o->threads) / 3 * 4;
+
+	if (o->rpc.max_bytes && o->rpc.max_bytes < need)
+		fprintf(stderr,
+			"gannet: --conn-memory %" PRIu64
+			" is too little to store values of %" PRIu64 " bytes: give %" PRIu64
+			"M, or a smaller --max-value\n",
+			o->rpc.max_bytes, value, (need >> 20) + 1);
 }
 
 static int check(struct request *r)
@@ -337,6 +355,7 @@ static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 	if (start(r, fabric, &server))
 		return EXIT_FAILURE;
 	tell_value(&r->opts);
+	tell_conn_memory(&r->opts);
 	printf("serving at %s with %u thread%s and %.1f MiB%s; Ctrl-C ends\n", r->addr,
 	       r->opts.threads, r->opts.threads > 1 ? "s" : "", (double)r->opts.memory / MIB,
 	       r->opts.bypass ? ", which clients read" : "");

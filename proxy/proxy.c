@@ -139,10 +139,15 @@ static int start_threads(struct proxy *p)
 	gn_mutex_unlock(&p->lock);
 	for (unsigned i = 0; !rc && i < p->n_threads; i++)
 		rc = p->threads[i].error;
-	if (rc)
+	if (rc && !proxy_may_wait(rc))
 		fprintf(stderr, "gannet: cannot connect to %s: %s\n", p->opts.server,
 			gn_strerror(rc));
 	return rc;
+}
+
+bool proxy_may_wait(int rc)
+{
+	return rc == -ECONNREFUSED || rc == -ETIMEDOUT;
 }
 
 int proxy_create(struct gn_fabric *fabric, const struct proxy_opts *opts, struct proxy **out)

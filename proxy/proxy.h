@@ -30,7 +30,13 @@ struct proxy_opts {
 
 struct proxy;
 
-/* Connects, listens and begins to serve. What went wrong has been told on stderr. */
+/* The store is not there, or lets nobody in: it can be tried again later. */
+bool proxy_may_wait(int rc);
+
+/*
+ * Connects, listens and begins to serve. What went wrong has been told on stderr, unless the caller
+ * may wait.
+ */
 int proxy_create(struct gn_fabric *fabric, const struct proxy_opts *opts, struct proxy **out);
 /* Lets clients in until the descriptor is readable. From one thread. */
 int proxy_run(struct proxy *proxy, int stop_fd);

@@ -177,7 +177,11 @@ bool rpc_admit(struct rpc_conn *c)
 	rpc_dismiss(c);
 	__atomic_fetch_add(&server->refused, 1, __ATOMIC_RELAXED);
 	if (may_log(server))
-		gn_log(GN_LOG_WARN, "rpc: a client is refused: %s is reached", why);
+		gn_log(GN_LOG_WARN,
+		       "rpc: a client is refused: %s is reached; %u clients are connected, for "
+		       "which %llu bytes are kept",
+		       why, __atomic_load_n(&server->n_conns, __ATOMIC_RELAXED),
+		       (unsigned long long)__atomic_load_n(&server->bytes, __ATOMIC_RELAXED));
 	return false;
 }
 
