@@ -60,6 +60,48 @@ static void test_early_ack(void **state)
 	free(w);
 }
 
+/* ---- a reply whose completion is late, and the next from the same slot ---- */
+
+#define TINY	   8u /* bytes: posted inline */
+#define MORE_CALLS 600u
+
+/*
+ * Inline replies and longer ones by turns, all from one slot. An inline reply leaves its slot at
+ * once, so its completion says nothing of the reply that is written from the slot by then.
+ */
+static int late_inline(struct world *w, struct gn_fabric *fabric)
+{
+	struct raw_client r = {.fabric = fabric, .flags = RPC_REPLY};
+	struct rpc_hello hello = raw_hello(4);
+
+	(void)w;
+	hello.slots = 1;
+	EXPECT(raw_connect(&r, SIM_ADDR, hello) == 0);
+	for (uint32_t i = 1; i <= MORE_CALLS; i++) {
+		const struct two want = {i % 3 == 1 ? TINY : 4000, i};
+
+		EXPECT(raw_send(&r, BLOB, &want, sizeof(want), 1, i - 1) == 0);
+		EXPECT(see_result(&r, i) == 0);
+	}
+	raw_end(&r);
+	return 0;
+}
+
+static void test_late_inline(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	(void)state;
+	assert_non_null(w);
+	w->program = late_inline;
+	w->faults = "late-completion@0ms+10s:n0";
+	for (w->arg = 0; w->arg < 8; w->arg++) {
+		w->opts.flags = w->arg & 1 ? GN_RPC_SYNC_REPLY : 0;
+		simulate(w, w->arg & 2 ? "cx3" : "ideal", 0, 1 + w->arg, 1);
+	}
+	free(w);
+}
+
 /* ---- connections that break all at once ---- */
 
 #define GROUP	  70u /* hostile connections */
@@ -289,6 +331,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_early_ack, sim_setup, sim_teardown),
+		cmocka_unit_test_setup_teardown(test_late_inline, sim_setup, sim_teardown),
 		cmocka_unit_test_setup_teardown(test_flushed_at_once, sim_setup, sim_teardown),
 		cmocka_unit_test_setup_teardown(test_half_open, sim_setup, sim_teardown),
 	};
