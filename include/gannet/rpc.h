@@ -114,8 +114,8 @@ struct gn_rpc_server_opts {
 	 * limit is granted less or refused, a call ends with GN_RPC_BUSY.
 	 */
 	uint32_t max_clients;	   /* connections; 0: GN_RPC_CLIENTS_DEFAULT for each thread */
-	uint32_t max_window;	   /* calls of a client under way; 0: 128 for each of max_slots */
-	uint64_t max_client_bytes; /* 0: what its slots and window need, and 4 * max_large */
+	uint32_t max_window;	   /* calls of a client under way; 0: see docs/rpc.md */
+	uint64_t max_client_bytes; /* 0: its slots, window and its results, 4 * max_large */
 	uint64_t max_bytes;	   /* of all; 0: GN_RPC_SERVER_BYTES_DEFAULT, or four clients' */
 };
 

@@ -215,7 +215,7 @@ static void keep(struct gn_rpc_request *r)
 
 	if (!a->len || a->charged)
 		return;
-	if (rpc_charge(r->conn, a->len)) {
+	if (rpc_charge(r->conn, a->len, a->len > r->conn->max_result)) {
 		a->charged = a->len;
 		if (a->mem)
 			return;

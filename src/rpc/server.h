@@ -234,7 +234,7 @@ struct gn_rpc_server {
 
 /* limits.c; any thread */
 /* Keep so many bytes more for a client; false: that is beyond a limit, and counted as dropped. */
-bool rpc_charge(struct rpc_conn *conn, uint64_t bytes);
+bool rpc_charge(struct rpc_conn *conn, uint64_t bytes, bool large);
 void rpc_uncharge(struct rpc_conn *conn, uint64_t bytes);
 /* Owner only: */
 void rpc_limits_default(struct gn_rpc_server_opts *opts);
