@@ -40,6 +40,7 @@ struct gn_kv_client {
 	struct kv_layout layout;
 	struct kv_link *links;
 	uint32_t n_links;
+	struct gn_rpc_conn_id *previous; /* by partition: the last connection */
 	struct gn_kv_control *controls, **controls_end;
 	struct kv_message *idle;
 	unsigned n_large;  /* … of which have room for large results */
