@@ -24,7 +24,7 @@ static const char help[] =
 	"  --max-large N    bytes of anything, to 64M (64M)\n"
 	"  --max-clients N  connections at once (1024 for each thread)\n"
 	"  --max-window N   calls of a client under way, to 32768 (128 for each slot)\n"
-	"  --client-memory N  that a client may have the server keep (its slots and calls, 4 * max-large)\n"
+	"  --client-memory N  that a client may have kept (its slots and calls, 4 * max-large)\n"
 	"  --conn-memory N  … all of them (1G, or four clients')\n"
 	"  --park-us N      silence after which a client is not looked at (1000)\n"
 	"  --any-user       let in other users of this machine\n"
