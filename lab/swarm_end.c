@@ -274,7 +274,7 @@ static void wait_for_all(struct end *e, bool recvs, const char *what)
 		      "%s: %u of %u requests and %u of %u receives completed in %u ms", what,
 		      e->half->done, e->half->n_req, e->half->recv_done, e->half->n_recv,
 		      PATIENCE_US / 1000);
-		worker_wait(e->worker, PATIENCE_US / 4, false);
+		worker_wait(e->worker, PATIENCE_US, false);
 	}
 }
 
@@ -286,7 +286,7 @@ void end_sync(struct end *e)
 		CHECK(e->s, worker_now(e->worker) < deadline,
 		      "a send queue stays full for %u ms: %u of %u done", PATIENCE_US / 1000,
 		      e->half->done, e->half->n_req);
-		worker_wait(e->worker, PATIENCE_US / 4, false);
+		worker_wait(e->worker, PATIENCE_US, false);
 		worker_poll(e->worker);
 	}
 	wait_for_all(e, false, "a connection that works");
@@ -301,7 +301,7 @@ void end_drain(struct end *e)
 		CHECK(e->s, worker_now(e->worker) < deadline,
 		      "a failed qp flushes %u of %u requests in %u ms", e->half->done,
 		      e->half->n_req, PATIENCE_US / 1000);
-		worker_wait(e->worker, PATIENCE_US / 4, false);
+		worker_wait(e->worker, PATIENCE_US, false);
 		worker_poll(e->worker);
 	}
 	end_post_recvs(e, 1);

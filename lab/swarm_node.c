@@ -60,7 +60,7 @@ void worker_wait(struct worker *w, uint64_t us, bool events)
 
 	CHECK(w->s, rc >= 0 || (rc == -ETIMEDOUT && worker_now(w) >= deadline),
 	      "a wait gave %s before its time", gn_strerror(rc));
-	/* Nothing comes as late as that by itself, and none of it just then. */
+	/* Nothing comes as late as that by itself, nor does a pause last as long as PATIENCE_US. */
 	CHECK(w->s, rc <= 0 || us < LONG_WAIT_US || worker_now(w) < deadline,
 	      "a wait of %llu us slept over what it waited for", (unsigned long long)us);
 }

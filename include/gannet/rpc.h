@@ -114,8 +114,8 @@ struct gn_rpc_server_opts {
 	 * limit is granted less or refused, a call ends with GN_RPC_BUSY.
 	 */
 	uint32_t max_clients;	   /* connections; 0: GN_RPC_CLIENTS_DEFAULT for each thread */
-	uint32_t max_window;	   /* calls of a client under way; 0: 128 for each of max_slots */
-	uint64_t max_client_bytes; /* 0: what its slots and window need, and 4 * max_large */
+	uint32_t max_window;	   /* calls of a client under way; 0: see docs/rpc.md */
+	uint64_t max_client_bytes; /* 0: its slots, window and its results, 4 * max_large */
 	uint64_t max_bytes;	   /* of all; 0: GN_RPC_SERVER_BYTES_DEFAULT, or four clients' */
 };
 
@@ -223,6 +223,12 @@ struct gn_rpc_batch {
 	uint32_t alpha_pct; /* 0: 5 */
 };
 
+/* A connection, as gn_rpc_limits() names it: for the client that is connected in its place. */
+struct gn_rpc_conn_id {
+	uint64_t name; /* 0: none */
+	uint32_t thread;
+};
+
 struct gn_rpc_client_opts {
 	enum gn_rpc_mode mode;
 	unsigned flags;	      /* enum gn_rpc_flag */
@@ -240,6 +246,8 @@ struct gn_rpc_client_opts {
 	uint64_t timeout_us;		    /* to connect; 0: 2 s */
 	gn_rpc_peer_fn *peer;		    /* the server came, or went; may be NULL */
 	void *peer_arg;
+	/* Of a client that was closed: its requests are not begun when this one is connected. */
+	struct gn_rpc_conn_id previous;
 };
 
 /* The papers' way: everything synchronous, nothing learnt from the server's time. */
@@ -262,6 +270,7 @@ struct gn_rpc_limits {
 	uint32_t slots, max_request, max_result, max_large; /* as granted */
 	uint32_t window;				    /* calls under way */
 	uint32_t reads;					    /* gn_rpc_read() under way */
+	struct gn_rpc_conn_id conn;			    /* this connection */
 };
 GN_API int gn_rpc_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out);
 

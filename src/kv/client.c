@@ -32,11 +32,13 @@ static int connect_link(struct gn_kv_client *c, uint32_t part, struct kv_link *l
 	opts.thread = part + 1;
 	opts.flags &= ~(unsigned)GN_RPC_RECONNECT;
 	opts.timeout_us = timeout_us;
+	opts.previous = c->previous[part];
 	*link = (struct kv_link){.queue_end = &link->queue, .until_ns = GN_FOREVER};
 	rc = gn_rpc_connect(c->fabric, c->addr, &opts, &link->rpc);
 	if (rc)
 		return rc;
 	rc = gn_rpc_limits(link->rpc, &limits);
+	c->previous[part] = limits.conn;
 	link->max_request = limits.max_request > 2 * SLOT_HEADS ? limits.max_request - SLOT_HEADS :
 								  SLOT_HEADS;
 	return rc;
@@ -209,10 +211,12 @@ int gn_kv_connect(struct gn_fabric *fabric, const char *addr, const struct gn_kv
 	c->addr = gn_alloc(len, 0);
 	if (c->addr)
 		memcpy(c->addr, addr, len);
-	rc = c->addr ?
+	c->previous = gn_alloc(GN_KV_THREADS_MAX * sizeof(*c->previous), 0);
+	rc = c->addr && c->previous ?
 		     connect_all(c, c->opts.rpc.timeout_us ? c->opts.rpc.timeout_us : CONNECT_US) :
 		     -ENOMEM;
 	if (rc) {
+		gn_free(c->previous);
 		gn_free(c->addr);
 		gn_free(c);
 		return rc;
@@ -231,6 +235,7 @@ int gn_kv_close(struct gn_kv_client *c)
 		return rc;
 	disconnect(c);
 	kv_messages_free(c);
+	gn_free(c->previous);
 	gn_free(c->addr);
 	gn_free(c);
 	return 0;

@@ -40,6 +40,7 @@ struct gn_kv_client {
 	struct kv_layout layout;
 	struct kv_link *links;
 	uint32_t n_links;
+	struct gn_rpc_conn_id *previous; /* by partition: the last connection */
 	struct gn_kv_control *controls, **controls_end;
 	uint64_t controls_due_ns; /* no deadline of those that wait for a slot is earlier */
 	struct kv_message *idle;

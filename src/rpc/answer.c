@@ -67,7 +67,7 @@ static void write_back(struct rpc_conn *c, uint32_t bytes)
 	if (c->dead || c->failed)
 		return;
 	/* There are no more of them under way than slots, so every round has a signal. */
-	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_reply_id(slot, sync), &sge, &to, offset,
+	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_reply_id(slot, sync, copied), &sge, &to, offset,
 		   sync || !copied || !(++c->unsignaled & c->mask) ? GN_SIGNALED : 0);
 	if (copied)
 		wr.flags |= GN_INLINE;
@@ -215,7 +215,7 @@ static void keep(struct gn_rpc_request *r)
 
 	if (!a->len || a->charged)
 		return;
-	if (rpc_charge(r->conn, a->len)) {
+	if (rpc_charge(r->conn, a->len, a->len > r->conn->max_result)) {
 		a->charged = a->len;
 		if (a->mem)
 			return;

@@ -116,8 +116,7 @@ struct gn_rpc_client {
 	struct gn_rpc_limits limits;
 	uint64_t nonce, request_stride, result_stride;
 	uint32_t request_key, result_key, local_key, park_us;
-	uint64_t name;	    /* of its connection, or of the last that it had; 0: none yet */
-	uint32_t served_by; /* the server's thread, from 1 */
+	struct gn_rpc_conn_id previous; /* its connection, or the last that it had */
 
 	/* requests */
 	uint32_t number;   /* of the message that is, or will be, put together */

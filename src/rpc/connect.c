@@ -250,7 +250,9 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 		.max_large = w.max_large < c->opts.max_large ? w.max_large : c->opts.max_large,
 		.window = w.window,
 		.reads = rpc_reads_most(w.slots),
+		.conn = {rpc_conn_name(w.epoch, c->nonce), w.thread},
 	};
+	c->previous = c->limits.conn;
 	c->mask = w.slots - 1;
 	c->most = rpc_max_len(w.max_request);
 	c->request_stride = rpc_stride(w.max_request);
@@ -259,8 +261,6 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 	c->result_key = w.result_key;
 	c->epoch = w.epoch;
 	c->park_us = w.park_us;
-	c->name = rpc_conn_name(c->epoch, c->nonce);
-	c->served_by = w.thread;
 	return 0;
 }
 
@@ -289,8 +289,8 @@ static int establish(struct gn_rpc_client *c, uint32_t timeout_us)
 		.window = c->limits.window,
 		.thread = c->opts.thread,
 		.nonce = c->nonce,
-		.previous = c->name,
-		.previous_thread = c->served_by,
+		.previous = c->previous.name,
+		.previous_thread = c->previous.thread,
 	};
 	const struct gn_conn_opts conn = {
 		.private_data = &hello,
@@ -402,6 +402,7 @@ int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
 	c->opts = *opts;
 	c->mode = opts->mode;
 	c->flags = opts->flags;
+	c->previous = opts->previous;
 	rc = make(c, addr);
 	if (rc) {
 		destroy(c);

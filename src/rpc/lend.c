@@ -55,7 +55,7 @@ bool rpc_lend(struct gn_rpc_request *r, struct rpc_far *out)
 	if (a->charged)
 		rpc_uncharge(c, a->charged);
 	a->charged = 0;
-	if (rpc_charge(c, a->len)) {
+	if (rpc_charge(c, a->len, true)) {
 		lent = gn_alloc(sizeof(*lent), 0);
 		if (!lent)
 			rpc_uncharge(c, a->len);

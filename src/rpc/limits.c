@@ -10,6 +10,7 @@
 #include "rpc/server.h"
 
 #define WINDOW_PER_SLOT	 128u
+#define HELD_BYTES	 (64u << 20) /* results of a window that no slot is free for, by default */
 #define LARGE_PER_CLIENT 4u	     /* large messages, of a client by default */
 #define CLIENTS_AT_ONCE	 4u	     /* that may have all they may have, by default */
 #define CONN_BYTES	 (48u << 10) /* a connection, its pd and its qp, without what follows */
@@ -29,19 +30,37 @@ static uint64_t fixed_bytes(uint64_t slots, uint64_t window, uint32_t max_reques
 	       rpc_completions((uint32_t)slots) * (uint64_t)WR_BYTES;
 }
 
+/* Every call of a window may be answered before the first result is acknowledged. */
+static uint64_t held_bytes(uint64_t window, uint32_t max_result)
+{
+	return window * max_result;
+}
+
+/* As many calls as slots can carry in batches, if the results of all of them can be held. */
+static uint32_t default_window(const struct gn_rpc_server_opts *o)
+{
+	const uint64_t most = HELD_BYTES / o->max_result;
+	uint64_t window = (uint64_t)o->max_slots * WINDOW_PER_SLOT;
+
+	if (window > most)
+		window = most;
+	return window > o->max_slots ? (uint32_t)window : o->max_slots;
+}
+
 void rpc_limits_default(struct gn_rpc_server_opts *o)
 {
-	uint64_t fixed;
+	uint64_t need;
 
 	if (!o->max_clients)
 		o->max_clients = GN_RPC_CLIENTS_DEFAULT * o->threads;
 	if (!o->max_window)
-		o->max_window = o->max_slots * WINDOW_PER_SLOT;
+		o->max_window = default_window(o);
 	if (o->max_window > GN_RPC_WINDOW_MAX)
 		o->max_window = GN_RPC_WINDOW_MAX;
-	fixed = fixed_bytes(o->max_slots, o->max_window, o->max_request, o->max_result);
+	need = fixed_bytes(o->max_slots, o->max_window, o->max_request, o->max_result) +
+	       held_bytes(o->max_window, o->max_result);
 	if (!o->max_client_bytes)
-		o->max_client_bytes = fixed + LARGE_PER_CLIENT * (uint64_t)o->max_large;
+		o->max_client_bytes = need + LARGE_PER_CLIENT * (uint64_t)o->max_large;
 	if (!o->max_bytes) {
 		o->max_bytes = CLIENTS_AT_ONCE * o->max_client_bytes;
 		if (o->max_bytes < GN_RPC_SERVER_BYTES_DEFAULT)
@@ -78,13 +97,13 @@ static bool may_log(struct gn_rpc_server *server)
 					   __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-/* most: of max_bytes. NULL, or the option that is in the way. */
-static const char *charge(struct rpc_conn *c, uint64_t bytes, uint64_t most)
+/* client_most, most: of max_client_bytes and max_bytes. NULL, or the option that is in the way. */
+static const char *charge(struct rpc_conn *c, uint64_t bytes, uint64_t client_most, uint64_t most)
 {
 	struct gn_rpc_server *server = c->thread->server;
 	const char *limit = NULL;
 
-	if (__atomic_add_fetch(&c->bytes, bytes, __ATOMIC_RELAXED) > server->opts.max_client_bytes)
+	if (__atomic_add_fetch(&c->bytes, bytes, __ATOMIC_RELAXED) > client_most)
 		limit = "max_client_bytes";
 	if (__atomic_add_fetch(&server->bytes, bytes, __ATOMIC_RELAXED) > most)
 		limit = "max_bytes";
@@ -99,12 +118,30 @@ void rpc_uncharge(struct rpc_conn *c, uint64_t bytes)
 	__atomic_fetch_sub(&c->thread->server->bytes, bytes, __ATOMIC_RELAXED);
 }
 
+/*
+ * What large messages of a client may not use of max_client_bytes: the results of its window find
+ * room whatever else is kept for it. Where max_client_bytes was set to too little for both, large
+ * messages may have half of what slots and window leave.
+ */
+static uint64_t reserved(const struct rpc_conn *c)
+{
+	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
+	const uint64_t held = held_bytes(c->window, c->max_result);
+	const uint64_t left = o->max_client_bytes -
+			      fixed_bytes(c->mask + 1, c->window, c->max_request, c->max_result);
+	const uint64_t large = LARGE_PER_CLIENT * (uint64_t)o->max_large;
+	const uint64_t most = left - (large < left / 2 ? large : left / 2);
+
+	return held < most ? held : most;
+}
+
 /* A quarter of max_bytes is for connections alone: a newcomer finds room whatever others keep. */
-bool rpc_charge(struct rpc_conn *c, uint64_t bytes)
+bool rpc_charge(struct rpc_conn *c, uint64_t bytes, bool large)
 {
 	struct gn_rpc_server *server = c->thread->server;
+	const uint64_t client_most = server->opts.max_client_bytes - (large ? reserved(c) : 0);
 	const uint64_t most = server->opts.max_bytes;
-	const char *limit = charge(c, bytes, most - most / 4);
+	const char *limit = charge(c, bytes, client_most, most - most / 4);
 
 	if (!limit)
 		return true;
@@ -129,7 +166,7 @@ static const char *charge_fixed(struct rpc_conn *c)
 		const uint32_t slots = c->mask + 1;
 		const char *limit =
 			charge(c, fixed_bytes(slots, c->window, c->max_request, c->max_result),
-			       o->max_bytes);
+			       o->max_client_bytes, o->max_bytes);
 
 		if (!limit)
 			return NULL;

@@ -89,7 +89,7 @@ static bool make_area(struct gn_rpc_request *r)
 	struct rpc_conn *c = r->conn;
 	const uint64_t bytes = rpc_area_bytes(r->len);
 
-	if (!rpc_charge(c, bytes))
+	if (!rpc_charge(c, bytes, true))
 		return false;
 	if (!rpc_area_make(c->thread->server->fabric, c->pd, r->len, 0, &r->area))
 		return true;

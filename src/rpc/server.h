@@ -23,12 +23,19 @@
 enum rpc_wr_id {
 	RPC_OTHER_ID,
 	RPC_WAKE_ID,  /* a receive */
-	RPC_REPLY_ID, /* with its slot: rpc_reply_id() */
+	RPC_REPLY_ID, /* with its slot and RPC_REPLY_SYNC, RPC_REPLY_INLINE: rpc_reply_id() */
 	RPC_ID_MASK = 7,
+	RPC_REPLY_SYNC = 8,
+	RPC_REPLY_INLINE = 16, /* of a slot that the next reply may use before this one completes */
 };
-static inline uint64_t rpc_reply_id(uint32_t slot, bool sync)
+static inline uint64_t rpc_reply_id(uint32_t slot, bool sync, bool copied)
 {
-	return (uint64_t)slot << 4 | (sync ? 8 : 0) | RPC_REPLY_ID;
+	return (uint64_t)slot << 5 | (sync ? RPC_REPLY_SYNC : 0) | (copied ? RPC_REPLY_INLINE : 0) |
+	       RPC_REPLY_ID;
+}
+static inline uint32_t rpc_reply_slot(uint64_t id)
+{
+	return (uint32_t)(id >> 5);
 }
 
 struct rpc_method {
@@ -227,7 +234,7 @@ struct gn_rpc_server {
 
 /* limits.c; any thread */
 /* Keep so many bytes more for a client; false: that is beyond a limit, and counted as dropped. */
-bool rpc_charge(struct rpc_conn *conn, uint64_t bytes);
+bool rpc_charge(struct rpc_conn *conn, uint64_t bytes, bool large);
 void rpc_uncharge(struct rpc_conn *conn, uint64_t bytes);
 /* Owner only: */
 void rpc_limits_default(struct gn_rpc_server_opts *opts);

@@ -114,14 +114,19 @@ static void take_piece(struct rpc_thread *t, struct gn_rpc_request *r)
 	t->come = r;
 }
 
-/* A reply has arrived: its slot is the server's again. */
+/*
+ * A reply has arrived: its slot is the server's again. The slot of an inline one has been all the
+ * time, and another reply may be being written from it by now.
+ */
 static void take_written(struct rpc_conn *c, uint64_t id)
 {
-	const uint32_t slot = (uint32_t)(id >> 4);
+	bool *writing = &c->writing[rpc_reply_slot(id)];
 
-	c->unsent -= id == rpc_reply_id(slot, true);
-	c->n_writing -= c->writing[slot];
-	c->writing[slot] = false;
+	c->unsent -= !!(id & RPC_REPLY_SYNC);
+	if (id & RPC_REPLY_INLINE)
+		return;
+	c->n_writing -= *writing;
+	*writing = false;
 	c->thread->written |= c->held != NULL;
 }
 

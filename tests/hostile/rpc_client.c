@@ -23,7 +23,7 @@ struct evil {
 	struct gn_fabric *fabric;
 	uint64_t seed;
 	bool *stop;
-	unsigned lives, requests, answered;
+	unsigned lives, requests, answered; /* atomic */
 	int failed;
 
 	struct gn_ctx *ctx;
@@ -123,7 +123,7 @@ static int evil_begin(struct evil *e)
 	e->number = 1;
 	e->results = 0;
 	e->up = true;
-	e->lives++;
+	__atomic_fetch_add(&e->lives, 1, __ATOMIC_RELAXED);
 	return 0;
 }
 
@@ -220,7 +220,7 @@ static void send_request(struct evil *e)
 		bytes = max + 32;
 	write_at(e, 0, to, fuzz_pick(20) ? bytes : fuzz_pick(bytes), e->welcome.request_key);
 	e->number++;
-	e->requests++;
+	__atomic_fetch_add(&e->requests, 1, __ATOMIC_RELAXED);
 	for (unsigned i = fuzz_pick(6); i > 3; i--) { /* changed while it is being served */
 		const uint32_t off = fuzz_pick(bytes), len = fuzz_pick(bytes - off);
 
@@ -245,7 +245,7 @@ static void read_results(struct evil *e)
 	memcpy(&seq, e->buf, sizeof(seq)); /* shared memory: it is there already */
 	if (e->up && seq == rpc_seq(e->welcome.epoch, next)) {
 		e->results++;
-		e->answered++;
+		__atomic_fetch_add(&e->answered, 1, __ATOMIC_RELAXED);
 	}
 }
 
@@ -354,19 +354,44 @@ static void evil_main(void *arg)
 
 /* ---- the honest one ---- */
 
-static int honest_calls(struct world *w, struct gn_fabric *fabric, uint64_t end_ns, unsigned *calls)
+/* What the hostile clients have done so far. */
+struct sums {
+	unsigned lives, requests, answered;
+};
+
+static struct sums sum_up(const struct evil *evils)
 {
+	struct sums sums = {0};
+
+	for (unsigned i = 0; i < EVILS; i++) {
+		sums.lives += __atomic_load_n(&evils[i].lives, __ATOMIC_RELAXED);
+		sums.requests += __atomic_load_n(&evils[i].requests, __ATOMIC_RELAXED);
+		sums.answered += __atomic_load_n(&evils[i].answered, __ATOMIC_RELAXED);
+	}
+	return sums;
+}
+
+static bool is_enough(struct sums sums, unsigned calls)
+{
+	return calls > 100 && sums.lives > 5 && sums.answered > 20;
+}
+
+/* Until end_ns; beside hostile clients, which may be NULL, until enough has been done. */
+static int honest_calls(struct world *w, const struct evil *evils, uint64_t end_ns, unsigned *calls)
+{
+	const uint64_t deadline_ns = end_ns + UNIT_PATIENCE_US * 1000ull;
 	struct gn_rpc_client *clients[GN_RPC_MODES];
 	uint64_t slowest_ns = 0;
 
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
 		const struct gn_rpc_client_opts opts = in_mode(mode);
 
-		EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &clients[mode]) == 0);
+		EXPECT(gn_rpc_connect(w->fabric, w->addr, &opts, &clients[mode]) == 0);
 	}
-	while (gn_now_ns() < end_ns) {
+	while (gn_now_ns() < end_ns || (evils && !is_enough(sum_up(evils), *calls))) {
 		const uint64_t begin_ns = gn_now_ns();
 
+		EXPECT(begin_ns < deadline_ns);
 		EXPECT(call_echo(clients[*calls % 3], *calls % 11 ? ECHO : LATER, *calls % 700,
 				 *calls) == 0);
 		if (gn_now_ns() - begin_ns > slowest_ns)
@@ -466,9 +491,10 @@ static void test_hostile_clients(void **state)
 	struct world *w = calloc(1, sizeof(*w));
 	struct evil *evils = calloc(EVILS, sizeof(*evils));
 	struct gn_thread *threads[EVILS];
-	unsigned calls = 0, fds, lives = 0, requests = 0, answered = 0;
+	unsigned calls = 0, fds;
 	const uint64_t end_ns = fuzz_begin() + fuzz_us() * 2000;
 	bool stop = false;
+	struct sums sums;
 	char addr[64];
 	int rc;
 
@@ -485,25 +511,23 @@ static void test_hostile_clients(void **state)
 					 .stop = &stop};
 		assert_int_equal(gn_thread_start("evil", evil_main, &evils[i], &threads[i]), 0);
 	}
-	rc = honest_calls(w, w->fabric, end_ns, &calls);
+	rc = honest_calls(w, evils, end_ns, &calls);
 	__atomic_store_n(&stop, true, __ATOMIC_RELEASE);
 	for (unsigned i = 0; i < EVILS; i++) {
 		assert_int_equal(gn_thread_join(threads[i]), 0);
 		assert_int_equal(evils[i].failed, 0);
-		lives += evils[i].lives;
-		requests += evils[i].requests;
-		answered += evils[i].answered;
 	}
 	assert_int_equal(rc, 0);
-	print_message("# the others: %u lives, %u requests, %u results\n", lives, requests,
-		      answered);
-	assert_true(calls > 100 && lives > 5 && answered > 20);
+	sums = sum_up(evils);
+	print_message("# the others: %u lives, %u requests, %u results\n", sums.lives,
+		      sums.requests, sums.answered);
+	assert_true(is_enough(sums, calls));
 	/* What they had is free again, and those that are yet to come find all well. */
 	assert_int_equal(clients_are(w->service.server, 0), 0);
 	gn_sleep_us(200000);
 	assert_true(open_fds() <= fds + 1); /* the service may look at one meanwhile */
 	calls = 0;
-	assert_int_equal(honest_calls(w, w->fabric, gn_deadline_us(100000), &calls), 0);
+	assert_int_equal(honest_calls(w, NULL, gn_deadline_us(100000), &calls), 0);
 	assert_int_equal(finish(w), 0);
 	gn_log_to(NULL, NULL);
 	free(evils);
@@ -586,7 +610,7 @@ static void test_silence(void **state)
 		print_message("# left behind: %s; %.1f %% of a core\n", what[k], share * 100);
 		if (!unit_slow())
 			assert_true(share < 0.1);
-		assert_int_equal(honest_calls(w, w->fabric, gn_deadline_us(50000), &calls), 0);
+		assert_int_equal(honest_calls(w, NULL, gn_deadline_us(50000), &calls), 0);
 		evil_end(&e);
 		assert_int_equal(gn_ctx_destroy(e.ctx), 0);
 	}

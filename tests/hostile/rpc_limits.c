@@ -134,7 +134,7 @@ static void test_held(void **state)
 		      (double)most / MIB, (double)a.slowest_ns * 1e-6);
 	raw_end(&raw);
 	honest(&a);
-	/* max_client_bytes: by default its slots and window, and four times max_large */
+	/* large results: four times max_large, beside slots and window */
 	assert_true(most < 16 * MIB + SLACK_BYTES);
 	end(&a);
 }

@@ -60,6 +60,137 @@ static void test_early_ack(void **state)
 	free(w);
 }
 
+/* ---- a reply whose completion is late, and the next from the same slot ---- */
+
+#define TINY	   8u /* bytes: posted inline */
+#define MORE_CALLS 600u
+
+/*
+ * Inline replies and longer ones by turns, all from one slot. An inline reply leaves its slot at
+ * once, so its completion says nothing of the reply that is written from the slot by then.
+ */
+static int late_inline(struct world *w, struct gn_fabric *fabric)
+{
+	struct raw_client r = {.fabric = fabric, .flags = RPC_REPLY};
+	struct rpc_hello hello = raw_hello(4);
+
+	(void)w;
+	hello.slots = 1;
+	EXPECT(raw_connect(&r, SIM_ADDR, hello) == 0);
+	for (uint32_t i = 1; i <= MORE_CALLS; i++) {
+		const struct two want = {i % 3 == 1 ? TINY : 4000, i};
+
+		EXPECT(raw_send(&r, BLOB, &want, sizeof(want), 1, i - 1) == 0);
+		EXPECT(see_result(&r, i) == 0);
+	}
+	raw_end(&r);
+	return 0;
+}
+
+static void test_late_inline(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	(void)state;
+	assert_non_null(w);
+	w->program = late_inline;
+	w->faults = "late-completion@0ms+10s:n0";
+	for (w->arg = 0; w->arg < 8; w->arg++) {
+		w->opts.flags = w->arg & 1 ? GN_RPC_SYNC_REPLY : 0;
+		simulate(w, w->arg & 2 ? "cx3" : "ideal", 0, 1 + w->arg, 1);
+	}
+	free(w);
+}
+
+/* ---- an honest client that is slow ---- */
+
+#define ENTRIES	   128u
+#define WINDOW	   (GN_RPC_SLOTS_DEFAULT * ENTRIES)
+#define BLOB_BYTES 4000u
+#define LARGE_MOST (32u << 10)
+#define LARGE	   16u /* of the calls */
+
+struct slow_call {
+	struct gn_rpc_op op;
+	struct two want;
+	uint8_t *result;
+	bool done;
+};
+
+static void note_done(struct gn_rpc_op *op)
+{
+	struct slow_call *call = op->arg;
+
+	call->done = true;
+}
+
+/* Large results may be refused, but not those that fit in a slot. */
+static int check_slow(const struct slow_call *call)
+{
+	const bool large = call->want.bytes > BLOB_BYTES;
+
+	EXPECT(call->done);
+	if (large && call->op.status == GN_RPC_BUSY)
+		return 0;
+	EXPECT(call->op.status == GN_RPC_OK && call->op.result_len == call->want.bytes);
+	EXPECT(is_filled(call->result, call->want.bytes, call->want.arg));
+	return 0;
+}
+
+/* The whole window is under way, and the client looks at no result until all are there. */
+static int slow_client(struct world *w, struct gn_fabric *fabric)
+{
+	struct slow_call *calls = gn_alloc(WINDOW * sizeof(*calls), 0);
+	uint8_t *results = gn_alloc((size_t)WINDOW * LARGE_MOST, 0);
+	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
+	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+	struct gn_rpc_client *client;
+	struct gn_rpc_counters count;
+
+	EXPECT(calls && results);
+	opts.batch = (struct gn_rpc_batch){ENTRIES, 0, 1000, 0, 0};
+	EXPECT(gn_rpc_connect(fabric, SIM_ADDR, &opts, &client) == 0);
+	for (unsigned i = 0; i < WINDOW; i++) {
+		struct slow_call *call = &calls[i];
+
+		call->want = (struct two){i < LARGE ? LARGE_MOST : BLOB_BYTES, i};
+		call->result = results + (size_t)i * LARGE_MOST;
+		call->op = (struct gn_rpc_op){.method = BLOB,
+					      .request = &call->want,
+					      .request_len = sizeof(call->want),
+					      .result = call->result,
+					      .result_room = LARGE_MOST,
+					      .done = note_done,
+					      .arg = call};
+		EXPECT(gn_rpc_submit(client, &call->op) == 0);
+	}
+	EXPECT(gn_rpc_flush(client) == 0);
+	gn_sleep_us(50000);
+	EXPECT(gn_rpc_server_counters(w->service.server, &count) == 0);
+	EXPECT(count.calls == WINDOW);
+	while (gn_rpc_wait(client, deadline_ns) > 0 && !calls[WINDOW - 1].done)
+		EXPECT(gn_now_ns() < deadline_ns);
+	for (unsigned i = 0; i < WINDOW; i++)
+		EXPECT(check_slow(&calls[i]) == 0);
+	EXPECT(gn_rpc_close(client) == 0);
+	gn_free(results);
+	gn_free(calls);
+	return 0;
+}
+
+/* By default a window's results find room, however little is left for large messages. */
+static void test_slow_client(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	(void)state;
+	assert_non_null(w);
+	w->program = slow_client;
+	w->opts.max_large = LARGE_MOST;
+	simulate(w, "ideal", 0, 1, 1);
+	free(w);
+}
+
 /* ---- connections that break all at once ---- */
 
 #define GROUP	  70u /* hostile connections */
@@ -289,6 +420,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_early_ack, sim_setup, sim_teardown),
+		cmocka_unit_test_setup_teardown(test_late_inline, sim_setup, sim_teardown),
+		cmocka_unit_test_setup_teardown(test_slow_client, sim_setup, sim_teardown),
 		cmocka_unit_test_setup_teardown(test_flushed_at_once, sim_setup, sim_teardown),
 		cmocka_unit_test_setup_teardown(test_half_open, sim_setup, sim_teardown),
 	};

@@ -66,6 +66,7 @@ static void begin_world(struct world *w)
 	w->clients_over = 0;
 	w->epoch = 0;
 	w->alive_ns = w->active_ns = 0;
+	w->begun = false;
 	memset(w->lives, 0, sizeof(w->lives));
 }
 

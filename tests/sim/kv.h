@@ -74,6 +74,7 @@ struct world {
 	unsigned clients_over;
 	uint32_t batches;   /* of operations, so far */
 	uint32_t epoch;	    /* of the server */
+	bool begun;	    /* a server, at least once */
 	uint64_t alive_ns;  /* when it was last seen */
 	uint64_t active_ns; /* when a client last did something */
 	uint64_t lives[CLIENTS_MAX];

@@ -60,7 +60,7 @@ static void new_epoch(struct world *w)
 {
 	struct history_op *op;
 
-	if (w->alive_ns) {
+	if (w->begun) {
 		op = history_add(w->history, NULL);
 		op->verb = HISTORY_RESTART;
 		op->begin_ns = w->alive_ns;
@@ -69,6 +69,7 @@ static void new_epoch(struct world *w)
 		w->epoch++;
 		w->sums.restarts++;
 	}
+	w->begun = true; /* at 0 ns, perhaps */
 	w->alive_ns = gn_sim_now_ns(w->run.sim);
 }
 

@@ -24,6 +24,7 @@ struct kv_world {
 	struct gn_kv_server *server;
 	int (*program)(struct kv_world *w, struct gn_fabric *fabric, unsigned client);
 	bool simulated;
+	const char *faults; /* of the simulator, or NULL */
 	unsigned clients, running, next; /* atomic */
 	unsigned step;			 /* atomic: the program's */
 	int failed[KV_CLIENTS_MAX];
@@ -104,6 +105,7 @@ static inline void kv_simulate(struct kv_world *w, const char *profile, uint64_t
 	w->running = w->clients;
 	w->next = w->step = 0;
 	assert_int_equal(gn_sim_create(&opts, &sim), 0);
+	assert_int_equal(gn_sim_inject(sim, w->faults ? w->faults : ""), 0);
 	assert_int_equal(gn_sim_spawn(sim, 0, kv_sim_server, 0, NULL, w, NULL), 0);
 	for (unsigned i = 1; i <= w->clients; i++)
 		assert_int_equal(gn_sim_spawn(sim, i, kv_sim_client, 0, NULL, w, NULL), 0);

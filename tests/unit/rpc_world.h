@@ -283,6 +283,7 @@ struct world {
 	struct service service;
 	int (*program)(struct world *w, struct gn_fabric *fabric);
 	bool simulated;
+	const char *faults;	       /* of the simulator, or NULL */
 	unsigned arg;		       /* the program's */
 	unsigned asked, done, running; /* restarts; clients */
 	int failed;
@@ -358,6 +359,7 @@ static inline void simulate(struct world *w, const char *profile, uint64_t caps_
 	w->addr = SIM_ADDR;
 	w->running = clients;
 	assert_int_equal(gn_sim_create(&opts, &sim), 0);
+	assert_int_equal(gn_sim_inject(sim, w->faults ? w->faults : ""), 0);
 	assert_int_equal(gn_sim_spawn(sim, 0, sim_server, 0, NULL, w, NULL), 0);
 	for (unsigned i = 1; i <= clients; i++)
 		assert_int_equal(gn_sim_spawn(sim, i, sim_client, 0, NULL, w, NULL), 0);
