@@ -139,6 +139,63 @@ static void test_held(void **state)
 	end(&a);
 }
 
+/* ---- results for which there are hardly slots ---- */
+
+/* What was written back for the message with this number, when it has come; its length. */
+static uint32_t reply_len(const struct raw_client *r, uint32_t number)
+{
+	const uint64_t at = (number & (r->welcome.slots - 1)) * rpc_stride(r->welcome.max_result);
+	const struct rpc_head *head = (const void *)((const uint8_t *)gn_mem_addr(r->reply) + at);
+	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+
+	while (__atomic_load_n(&head->seq, __ATOMIC_ACQUIRE) != rpc_seq(r->welcome.epoch, number)) {
+		assert_true(gn_now_ns() < deadline_ns);
+		gn_yield();
+	}
+	return head->len;
+}
+
+/*
+ * Slots in which hardly the place of a large result fits, and a message with many requests: what is
+ * put together for them stays in its slot.
+ */
+static void test_tiny_slots(void **state)
+{
+	struct gn_rpc_server_opts opts = {0};
+	const uint8_t bytes[24] = {1};
+	struct attack a;
+
+	(void)state;
+	begin(&a, "tiny", &opts);
+	for (uint32_t max = 0; max < sizeof(bytes); max++) {
+		struct raw_client raw = {.fabric = a.fabric, .flags = RPC_REPLY};
+		struct rpc_hello hello = raw_hello(GN_RPC_WINDOW_MAX);
+		uint32_t len;
+
+		hello.max_result = max;
+		assert_int_equal(raw_connect(&raw, a.victim.addr, hello), 0);
+		assert_int_equal(raw_send(&raw, ECHO, bytes, max + 1, UINT16_MAX, 0), 0);
+		len = reply_len(&raw, 1);
+		if (rpc_message_bytes(len) > rpc_stride(max))
+			fail_msg(
+				"a message of %u bytes for slots of %u, which are for results of %u",
+				(unsigned)rpc_message_bytes(len), (unsigned)rpc_stride(max), max);
+		raw_end(&raw);
+	}
+	/* The library's own client has the same slots, and gets its results. */
+	for (uint32_t max = 1; max < sizeof(bytes); max++) {
+		const struct gn_rpc_client_opts tiny = {.max_request = max, .max_result = max};
+		struct gn_rpc_client *client;
+
+		assert_int_equal(gn_rpc_connect(a.fabric, a.victim.addr, &tiny, &client), 0);
+		for (uint32_t len = 0; len < 2 * sizeof(bytes); len++)
+			assert_int_equal(call_echo(client, ECHO, len, len), 0);
+		assert_int_equal(gn_rpc_close(client), 0);
+	}
+	honest(&a);
+	end(&a);
+}
+
 /* ---- connections ---- */
 
 #define CLIENTS_MAX 32u
@@ -206,10 +263,9 @@ static void test_large_requests(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_window),
-		cmocka_unit_test(test_held),
-		cmocka_unit_test(test_clients),
-		cmocka_unit_test(test_large_requests),
+		cmocka_unit_test(test_window),	   cmocka_unit_test(test_held),
+		cmocka_unit_test(test_tiny_slots), cmocka_unit_test(test_small_large_results),
+		cmocka_unit_test(test_clients),	   cmocka_unit_test(test_large_requests),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
