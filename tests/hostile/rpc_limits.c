@@ -5,6 +5,8 @@
  */
 #include "rpc_raw.h"
 
+#include "rpc/server.h"
+
 #define MIB (1u << 20)
 /* The allocator's and the threads'; a sanitizer keeps what is freed, up to 256 MiB. */
 #define SLACK_BYTES (unit_slow() ? 384u * MIB : 8u * MIB)
@@ -194,6 +196,35 @@ static void test_tiny_slots(void **state)
 	}
 	honest(&a);
 	end(&a);
+}
+
+#define BATCH 150u /* requests in a message */
+
+/* Results just too large for a slot, as many as slots name: each has memory of its own. */
+static void test_small_large_results(void **state)
+{
+	const struct two want = {GN_RPC_BYTES_DEFAULT + 8, 7};
+	struct gn_rpc_server_opts opts = {0};
+	struct raw_client raw = {0};
+	unsigned before, fds;
+	struct attack a;
+
+	(void)state;
+	begin(&a, "small", &opts);
+	honest(&a);
+	before = cost_fds(a.victim.pid);
+	raw.fabric = a.fabric;
+	assert_int_equal(raw_connect(&raw, a.victim.addr, raw_hello(GN_RPC_WINDOW_MAX)), 0);
+	for (unsigned sent = 0; sent + BATCH <= raw.welcome.window; sent += BATCH)
+		assert_int_equal(raw_send(&raw, BLOB, &want, sizeof(want), BATCH, 0), 0);
+	honest(&a);
+	fds = cost_fds(a.victim.pid);
+	print_message("# large results that nobody takes cost the server %u descriptors\n",
+		      fds - before);
+	raw_end(&raw);
+	honest(&a);
+	end(&a);
+	assert_true(fds > before && fds - before < 2 * RPC_LENT_MAX);
 }
 
 /* ---- connections ---- */
