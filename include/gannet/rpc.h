@@ -115,7 +115,7 @@ struct gn_rpc_server_opts {
 	 */
 	uint32_t max_clients;	   /* connections; 0: GN_RPC_CLIENTS_DEFAULT for each thread */
 	uint32_t max_window;	   /* calls of a client under way; 0: 128 for each of max_slots */
-	uint64_t max_client_bytes; /* 0: what its slots and window need, and 4 * max_large */
+	uint64_t max_client_bytes; /* 0: as much as the calls of its window may need */
 	uint64_t max_bytes;	   /* of all; 0: GN_RPC_SERVER_BYTES_DEFAULT, or four clients' */
 };
 

@@ -31,7 +31,7 @@ static uint64_t fixed_bytes(uint64_t slots, uint64_t window, uint32_t max_reques
 
 void rpc_limits_default(struct gn_rpc_server_opts *o)
 {
-	uint64_t fixed;
+	uint64_t fixed, large, results;
 
 	if (!o->max_clients)
 		o->max_clients = GN_RPC_CLIENTS_DEFAULT * o->threads;
@@ -40,8 +40,11 @@ void rpc_limits_default(struct gn_rpc_server_opts *o)
 	if (o->max_window > GN_RPC_WINDOW_MAX)
 		o->max_window = GN_RPC_WINDOW_MAX;
 	fixed = fixed_bytes(o->max_slots, o->max_window, o->max_request, o->max_result);
+	/* Results of all calls of a window may have to wait for slots. */
+	large = LARGE_PER_CLIENT * (uint64_t)o->max_large;
+	results = (uint64_t)o->max_window * o->max_result;
 	if (!o->max_client_bytes)
-		o->max_client_bytes = fixed + LARGE_PER_CLIENT * (uint64_t)o->max_large;
+		o->max_client_bytes = fixed + (large > results ? large : results);
 	if (!o->max_bytes) {
 		o->max_bytes = CLIENTS_AT_ONCE * o->max_client_bytes;
 		if (o->max_bytes < GN_RPC_SERVER_BYTES_DEFAULT)
