@@ -291,12 +291,77 @@ static void test_large_requests(void **state)
 	end(&a);
 }
 
+/* ---- what is counted is given back ---- */
+
+#define COMERS 60u
+
+/* Some of what a client can leave behind: nothing acknowledged, half read, of too large a size. */
+static void misbehave(struct raw_client *raw)
+{
+	struct gn_remote mine;
+	struct rpc_far far;
+
+	assert_int_equal(gn_mr_remote(raw->mr, &mine), 0);
+	for (unsigned i = 1; i < raw->welcome.slots && raw->up; i++) {
+		const uint64_t what = gn_random();
+		const struct two want = {(uint32_t)(what >> 8) % (64u << 10), 7};
+
+		far = (struct rpc_far){.offset = mine.offset,
+				       .key = what & 0x30 ? mine.key : 5,
+				       .len = (uint32_t)(what >> 8) % (2 * RAW_BYTES)};
+		raw->index = what & 1 ? RPC_FAR : 0;
+		if (what & 1)
+			raw_send(raw, what & 2 ? ECHO : BLOB, &far, sizeof(far), what >> 2 & 3, 0);
+		else
+			raw_send(raw, BLOB, &want, sizeof(want), what >> 2 & 15,
+				 what & 64 ? i / 2 : 0);
+	}
+}
+
+/* Clients come, misbehave and go: when all are gone, nothing is counted. */
+static void test_given_back(void **state)
+{
+	struct gn_rpc_server_opts opts = {.max_large = MIB, .max_client_bytes = MIB};
+	struct gn_rpc_counters counters;
+	struct gn_fabric *fabric;
+	uint64_t deadline_ns;
+	struct service s;
+	char addr[64];
+
+	(void)state;
+	snprintf(addr, sizeof(addr), "shm:back-%llx", (unsigned long long)gn_random());
+	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	assert_int_equal(service_start(&s, fabric, addr, &opts), 0);
+	for (unsigned i = 0; i < COMERS; i++) {
+		struct raw_client raw = {.fabric = fabric, .flags = gn_random() & RPC_REPLY};
+		struct rpc_hello hello = raw_hello(1u << gn_random() % 14);
+
+		hello.slots = 1u << gn_random() % 8;
+		hello.max_result = (uint32_t)gn_random() % GN_RPC_BYTES_DEFAULT;
+		hello.reply_key = (uint32_t)(gn_random() % 4 ? 0 : gn_random());
+		hello.previous = gn_random();
+		hello.previous_thread = (uint32_t)gn_random() % 4;
+		if (!raw_connect(&raw, addr, hello))
+			misbehave(&raw);
+		raw_end(&raw);
+	}
+	deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+	do {
+		assert_true(gn_now_ns() < deadline_ns);
+		gn_sleep_us(1000);
+		assert_int_equal(gn_rpc_server_counters(s.server, &counters), 0);
+	} while (counters.bytes || counters.clients);
+	assert_int_equal(service_stop(&s), 0);
+	assert_int_equal(gn_fabric_close(fabric), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_window),	   cmocka_unit_test(test_held),
-		cmocka_unit_test(test_tiny_slots), cmocka_unit_test(test_small_large_results),
-		cmocka_unit_test(test_clients),	   cmocka_unit_test(test_large_requests),
+		cmocka_unit_test(test_window),	       cmocka_unit_test(test_held),
+		cmocka_unit_test(test_tiny_slots),     cmocka_unit_test(test_small_large_results),
+		cmocka_unit_test(test_clients),	       cmocka_unit_test(test_given_back),
+		cmocka_unit_test(test_large_requests),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
