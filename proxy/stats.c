@@ -260,6 +260,14 @@ static void slabs(struct text *text, const struct gn_kv_stats *s)
 
 /* ---- connections ---- */
 
+/* The path of a socket is its owner's choice, and no line of somebody else's answer. */
+static void keep_in_line(char *text)
+{
+	for (; *text; text++)
+		if ((unsigned char)*text <= ' ' || *text == 0x7f)
+			*text = '?';
+}
+
 /* As memcached writes addresses. */
 static void address(int fd, bool peer, char out[ADDRESS_BYTES])
 {
@@ -283,6 +291,7 @@ static void address(int fd, bool peer, char out[ADDRESS_BYTES])
 	} else {
 		snprintf(out, ADDRESS_BYTES, "unix:%.*s", (int)(len - sizeof(a.ss_family)),
 			 ((const struct sockaddr_un *)(const void *)&a)->sun_path);
+		keep_in_line(out);
 	}
 }
 

@@ -97,6 +97,8 @@ struct gn_rpc_request {
 	struct rpc_answer answer;
 };
 
+#define RPC_LENT_MAX 16u /* of a connection: each may have a descriptor and a key of its own */
+
 /* A large result, until its client has read it. */
 struct rpc_lent {
 	struct rpc_lent *next;
@@ -159,6 +161,7 @@ struct rpc_conn {
 	uint16_t last_us;	     /* what it took, the last time somebody has */
 	struct gn_rpc_request *held, **held_end;
 	struct rpc_lent *lent;
+	uint32_t n_lent;
 	bool returning; /* some of it is acknowledged, but the client may still be copying */
 	struct rpc_shown *shown;
 	uint32_t n_shown;

@@ -129,10 +129,15 @@ static inline uint32_t rpc_align8(uint32_t len)
 	return (len + 7) & ~7u;
 }
 
-/* The most that entries and their bytes may be, with max bytes in one entry. */
+/*
+ * The most that entries and their bytes may be, with max bytes in one entry: at least the place of
+ * bytes that are elsewhere, because there is no other way for what is larger than max.
+ */
 static inline uint32_t rpc_max_len(uint32_t max)
 {
-	return (uint32_t)sizeof(struct rpc_entry) + rpc_align8(max);
+	const uint32_t least = (uint32_t)sizeof(struct rpc_far);
+
+	return (uint32_t)sizeof(struct rpc_entry) + rpc_align8(max < least ? least : max);
 }
 
 /* Bytes of a slot for such messages. */

@@ -5,6 +5,8 @@
  */
 #include "rpc_raw.h"
 
+#include "rpc/server.h"
+
 #define MIB (1u << 20)
 /* The allocator's and the threads'; a sanitizer keeps what is freed, up to 256 MiB. */
 #define SLACK_BYTES (unit_slow() ? 384u * MIB : 8u * MIB)
@@ -139,6 +141,92 @@ static void test_held(void **state)
 	end(&a);
 }
 
+/* ---- results for which there are hardly slots ---- */
+
+/* What was written back for the message with this number, when it has come; its length. */
+static uint32_t reply_len(const struct raw_client *r, uint32_t number)
+{
+	const uint64_t at = (number & (r->welcome.slots - 1)) * rpc_stride(r->welcome.max_result);
+	const struct rpc_head *head = (const void *)((const uint8_t *)gn_mem_addr(r->reply) + at);
+	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+
+	while (__atomic_load_n(&head->seq, __ATOMIC_ACQUIRE) != rpc_seq(r->welcome.epoch, number)) {
+		assert_true(gn_now_ns() < deadline_ns);
+		gn_yield();
+	}
+	return head->len;
+}
+
+/*
+ * Slots in which hardly the place of a large result fits, and a message with many requests: what is
+ * put together for them stays in its slot.
+ */
+static void test_tiny_slots(void **state)
+{
+	struct gn_rpc_server_opts opts = {0};
+	const uint8_t bytes[24] = {1};
+	struct attack a;
+
+	(void)state;
+	begin(&a, "tiny", &opts);
+	for (uint32_t max = 0; max < sizeof(bytes); max++) {
+		struct raw_client raw = {.fabric = a.fabric, .flags = RPC_REPLY};
+		struct rpc_hello hello = raw_hello(GN_RPC_WINDOW_MAX);
+		uint32_t len;
+
+		hello.max_result = max;
+		assert_int_equal(raw_connect(&raw, a.victim.addr, hello), 0);
+		assert_int_equal(raw_send(&raw, ECHO, bytes, max + 1, UINT16_MAX, 0), 0);
+		len = reply_len(&raw, 1);
+		if (rpc_message_bytes(len) > rpc_stride(max))
+			fail_msg(
+				"a message of %u bytes for slots of %u, which are for results of %u",
+				(unsigned)rpc_message_bytes(len), (unsigned)rpc_stride(max), max);
+		raw_end(&raw);
+	}
+	/* The library's own client has the same slots, and gets its results. */
+	for (uint32_t max = 1; max < sizeof(bytes); max++) {
+		const struct gn_rpc_client_opts tiny = {.max_request = max, .max_result = max};
+		struct gn_rpc_client *client;
+
+		assert_int_equal(gn_rpc_connect(a.fabric, a.victim.addr, &tiny, &client), 0);
+		for (uint32_t len = 0; len < 2 * sizeof(bytes); len++)
+			assert_int_equal(call_echo(client, ECHO, len, len), 0);
+		assert_int_equal(gn_rpc_close(client), 0);
+	}
+	honest(&a);
+	end(&a);
+}
+
+#define BATCH 150u /* requests in a message */
+
+/* Results just too large for a slot, as many as slots name: each has memory of its own. */
+static void test_small_large_results(void **state)
+{
+	const struct two want = {GN_RPC_BYTES_DEFAULT + 8, 7};
+	struct gn_rpc_server_opts opts = {0};
+	struct raw_client raw = {0};
+	unsigned before, fds;
+	struct attack a;
+
+	(void)state;
+	begin(&a, "small", &opts);
+	honest(&a);
+	before = cost_fds(a.victim.pid);
+	raw.fabric = a.fabric;
+	assert_int_equal(raw_connect(&raw, a.victim.addr, raw_hello(GN_RPC_WINDOW_MAX)), 0);
+	for (unsigned sent = 0; sent + BATCH <= raw.welcome.window; sent += BATCH)
+		assert_int_equal(raw_send(&raw, BLOB, &want, sizeof(want), BATCH, 0), 0);
+	honest(&a);
+	fds = cost_fds(a.victim.pid);
+	print_message("# large results that nobody takes cost the server %u descriptors\n",
+		      fds - before);
+	raw_end(&raw);
+	honest(&a);
+	end(&a);
+	assert_true(fds > before && fds - before < 2 * RPC_LENT_MAX);
+}
+
 /* ---- connections ---- */
 
 #define CLIENTS_MAX 32u
@@ -203,12 +291,76 @@ static void test_large_requests(void **state)
 	end(&a);
 }
 
+/* ---- what is counted is given back ---- */
+
+#define COMERS 60u
+
+/* Some of what a client can leave behind: nothing acknowledged, half read, of too large a size. */
+static void misbehave(struct raw_client *raw)
+{
+	struct gn_remote mine;
+	struct rpc_far far;
+
+	assert_int_equal(gn_mr_remote(raw->mr, &mine), 0);
+	for (unsigned i = 1; i < raw->welcome.slots && raw->up; i++) {
+		const uint64_t what = gn_random();
+		const struct two want = {(uint32_t)(what >> 8) % (64u << 10), 7};
+
+		far = (struct rpc_far){.offset = mine.offset,
+				       .key = what & 0x30 ? mine.key : 5,
+				       .len = (uint32_t)(what >> 8) % (2 * RAW_BYTES)};
+		raw->index = what & 1 ? RPC_FAR : 0;
+		if (what & 1)
+			raw_send(raw, what & 2 ? ECHO : BLOB, &far, sizeof(far), what >> 2 & 3, 0);
+		else
+			raw_send(raw, BLOB, &want, sizeof(want), what >> 2 & 15,
+				 what & 64 ? i / 2 : 0);
+	}
+}
+
+/* Clients come, misbehave and go: when all are gone, nothing is counted. */
+static void test_given_back(void **state)
+{
+	struct gn_rpc_server_opts opts = {.max_large = MIB, .max_client_bytes = MIB};
+	struct gn_rpc_counters counters;
+	struct gn_fabric *fabric;
+	uint64_t deadline_ns;
+	struct service s;
+	char addr[64];
+
+	(void)state;
+	snprintf(addr, sizeof(addr), "shm:back-%llx", (unsigned long long)gn_random());
+	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	assert_int_equal(service_start(&s, fabric, addr, &opts), 0);
+	for (unsigned i = 0; i < COMERS; i++) {
+		struct raw_client raw = {.fabric = fabric, .flags = gn_random() & RPC_REPLY};
+		struct rpc_hello hello = raw_hello(1u << gn_random() % 14);
+
+		hello.slots = 1u << gn_random() % 8;
+		hello.max_result = (uint32_t)gn_random() % GN_RPC_BYTES_DEFAULT;
+		hello.reply_key = (uint32_t)(gn_random() % 4 ? 0 : gn_random());
+		hello.previous = gn_random();
+		hello.previous_thread = (uint32_t)gn_random() % 4;
+		if (!raw_connect(&raw, addr, hello))
+			misbehave(&raw);
+		raw_end(&raw);
+	}
+	deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+	do {
+		assert_true(gn_now_ns() < deadline_ns);
+		gn_sleep_us(1000);
+		assert_int_equal(gn_rpc_server_counters(s.server, &counters), 0);
+	} while (counters.bytes || counters.clients);
+	assert_int_equal(service_stop(&s), 0);
+	assert_int_equal(gn_fabric_close(fabric), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_window),
-		cmocka_unit_test(test_held),
-		cmocka_unit_test(test_clients),
+		cmocka_unit_test(test_window),	       cmocka_unit_test(test_held),
+		cmocka_unit_test(test_tiny_slots),     cmocka_unit_test(test_small_large_results),
+		cmocka_unit_test(test_clients),	       cmocka_unit_test(test_given_back),
 		cmocka_unit_test(test_large_requests),
 	};
 

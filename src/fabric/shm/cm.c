@@ -154,7 +154,7 @@ static int release_pending(struct shm_pending *p)
 
 static void drop_pending(struct shm_pending *p)
 {
-	close(release_pending(p));
+	shm_close_sock(release_pending(p));
 }
 
 void shm_listen_fini(struct gn_listener *base)
@@ -168,9 +168,9 @@ void shm_listen_fini(struct gn_listener *base)
 	chan_fds_del(base->chan, &l->timer);
 	close(l->timer.fd);
 	chan_fds_del(base->chan, &l->sock);
-	close(l->sock.fd);
 	shm_path(shm_of(&base->obj), l->name, &addr);
 	unlink(addr.sun_path);
+	shm_close_listener(l->sock.fd);
 	lock_path(shm_of(&base->obj), l->name, path, sizeof(path));
 	unlink(path);
 	close(l->lock_fd);
@@ -212,7 +212,7 @@ static int take_hello(struct shm_listener *l, int sock)
 	if (rc) {
 		if (len > 0)
 			wire_close_fds(fds);
-		close(sock);
+		shm_close_sock(sock);
 		return rc == -EAGAIN ? -EBUSY : rc;
 	}
 	req = (struct shm_req *)base;
@@ -289,7 +289,7 @@ static void keep_pending(struct shm_listener *l, int sock, uid_t uid, uint64_t d
 	struct shm_pending *p = gn_alloc(sizeof(*p), 0);
 
 	if (!p) {
-		close(sock);
+		shm_close_sock(sock);
 		return;
 	}
 	p->sock = (struct chan_fd){.fd = sock, .ready = pending_ready};
@@ -355,7 +355,7 @@ static void listener_ready(struct chan_fd *cfd)
 		}
 		l->said_full = false;
 		if (!peer_allowed(l, sock, &uid))
-			close(sock);
+			shm_close_sock(sock);
 		else if (take_hello(l, sock) == -EAGAIN)
 			keep_pending(l, sock, uid, gn_now_ns() + SHM_HELLO_NS);
 	}
@@ -546,9 +546,9 @@ static void close_req(struct shm_req *req)
 	if (req->req.listener)
 		__atomic_fetch_sub(&((struct shm_listener *)req->req.listener)->n_requests, 1,
 				   __ATOMIC_RELAXED);
-	close(req->sock);
-	close(req->area_fd);
-	close(req->grants_fd);
+	shm_close_sock(req->sock);
+	shm_close_fd(req->area_fd);
+	shm_close_fd(req->grants_fd);
 }
 
 int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn_conn_opts *opts)
@@ -581,6 +581,8 @@ int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 		goto fail;
 	shm_conn_up(qp);
 	close(fds[0]);
+	close(req->sock); /* the qp has it, too */
+	req->sock = -1;
 	close_req(req);
 	qp_established(base);
 	return 0;

@@ -258,8 +258,7 @@ void shm_conn_fini(struct shm_qp *qp)
 	}
 	if (c->sock.fd >= 0) {
 		unwatch(qp);
-		shutdown(c->sock.fd, SHUT_RDWR);
-		close(c->sock.fd);
+		shm_close_sock(c->sock.fd);
 	}
 	for (uint32_t i = 0; c->mems && i <= c->mems_mask; i++)
 		shm_map_put(c->mems[i].map);

@@ -2,8 +2,9 @@
 /*
  * The shared-memory provider: peers are processes on this host, one-sided operations are the
  * initiator's own loads and stores, messages are rings. No hidden threads: everything happens in
- * the caller's post, poll and gn_chan_next(). The control socket of a connection carries the
- * handshake, the fds of memory, and wake-ups; its end is how a peer's death shows.
+ * the caller's post, poll and gn_chan_next(), but that a thread of its own closes what a peer sent
+ * and is no memory (discard.c). The control socket of a connection carries the handshake, the fds
+ * of memory, and wake-ups; its end is how a peer's death shows.
  */
 #ifndef GN_SHM_SHM_H
 #define GN_SHM_SHM_H
@@ -393,6 +394,8 @@ int wire_send(int sock, const void *msg, size_t len, const int *fds, int n_fds);
 /* One message and its fds (-1 where none), 0 bytes at the peer's end: length, or -errno. */
 ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS]);
 void wire_close_fds(int fds[WIRE_FDS]);
+/* Shut it down and close the fds that nobody took. False: there are many more messages. */
+bool wire_drain(int sock);
 /* What it costs to take a message: one, and one for each mem, which is mapped. */
 static inline uint32_t wire_work(const union wire_any *msg)
 {
@@ -406,6 +409,13 @@ void wire_roomy(int sock);
 enum wire_peer wire_peer(int sock, uid_t *uid);
 /* Do both lead to the same process? */
 bool wire_same_peer(int sock, int other);
+
+/* ---- discard.c: none of these waits for a peer ---- */
+void shm_close_fd(int fd); /* that came from a peer; -1 is none */
+/* A control socket, with the fds in what was not read of it; -1 is none. It is shut down. */
+void shm_close_sock(int sock);
+/* … and one that listens, with those who were not let in. */
+void shm_close_listener(int sock);
 
 /* ---- cm.c ---- */
 int shm_listen_init(struct gn_listener *listener, const char *name);

@@ -76,7 +76,7 @@ static void drop_sender(struct ud_in *in)
 
 	shm_rx_del(&in->rx);
 	unwatch(port->qp, &in->sock);
-	close(in->sock.fd);
+	shm_close_sock(in->sock.fd);
 	shm_map_put(in->map);
 	*in->prev = in->next;
 	if (in->next)
@@ -292,7 +292,7 @@ static void admit(struct ud_port *port, int sock)
 	struct ud_in *in = port->n_senders < SENDERS_MAX ? gn_alloc(sizeof(*in), 0) : NULL;
 
 	if (!in) {
-		close(sock);
+		shm_close_sock(sock);
 		return;
 	}
 	in->port = port;
@@ -325,7 +325,7 @@ static void door_ready(struct chan_fd *cfd)
 		if (sock < 0)
 			return;
 		if (wire_peer(sock, NULL) == PEER_STRANGER)
-			close(sock);
+			shm_close_sock(sock);
 		else
 			admit(port, sock);
 	}
@@ -383,8 +383,8 @@ void shm_ud_fini(struct shm_qp *qp)
 		drop_sender(qp->ud->senders);
 	bury(qp->ud);
 	unwatch(qp, &qp->ud->door);
-	close(qp->ud->door.fd);
 	unlink(qp->ud->addr.sun_path);
+	shm_close_listener(qp->ud->door.fd);
 	gn_free(qp->ud);
 }
 
@@ -463,8 +463,7 @@ void shm_ah_fini(struct gn_ah *base)
 {
 	struct shm_ah *ah = (struct shm_ah *)base;
 
-	if (ah->sock >= 0)
-		close(ah->sock);
+	shm_close_sock(ah->sock);
 	shm_map_put(ah->map);
 }
 

@@ -9,6 +9,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define KERNEL_FDS 253u /* the most that a message has: SCM_MAX_FD */
+#define DRAIN_MAX  64u	/* messages of a socket that is closed, taken at once */
+
 struct wire_head wire_head(enum wire_type type)
 {
 	return (struct wire_head){
@@ -39,42 +42,47 @@ int wire_send(int sock, const void *msg, size_t len, const int *fds, int n_fds)
 	return 0;
 }
 
-/* Take the fds of a message; those beyond WIRE_FDS are closed. */
-static void take_fds(struct msghdr *hdr, int fds[WIRE_FDS])
+/* Take the fds of a message; those beyond WIRE_FDS are closed. False: there were some. */
+static bool take_fds(struct msghdr *hdr, int fds[WIRE_FDS])
 {
-	int taken = 0;
+	size_t taken = 0;
 
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(hdr); c; c = CMSG_NXTHDR(hdr, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 			continue;
 		const size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 
-		for (size_t i = 0; i < n; i++) {
+		for (size_t i = 0; i < n; i++, taken++) {
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
 			if (taken < WIRE_FDS)
-				fds[taken++] = fd;
+				fds[taken] = fd;
 			else
-				close(fd);
+				shm_close_fd(fd);
 		}
 	}
+	return taken <= WIRE_FDS;
 }
 
 void wire_close_fds(int fds[WIRE_FDS])
 {
 	for (int i = 0; i < WIRE_FDS; i++) {
-		if (fds[i] >= 0)
-			close(fds[i]);
+		shm_close_fd(fds[i]);
 		fds[i] = -1;
 	}
 }
 
-ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS])
+/*
+ * One message, whatever it is: its length, or -errno. Room for all fds that it can have: what did
+ * not fit would be closed in here. came: it is none but the end when this stays false and the
+ * socket has SO_PASSCRED.
+ */
+static ssize_t receive(int sock, union wire_any *msg, int fds[WIRE_FDS], int *flags, bool *came)
 {
 	union {
 		struct cmsghdr align;
-		char buf[CMSG_SPACE(WIRE_FDS * sizeof(int))];
+		char buf[CMSG_SPACE(KERNEL_FDS * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
 	} control;
 	struct iovec iov = {.iov_base = msg, .iov_len = sizeof(*msg)};
 	struct msghdr hdr = {.msg_iov = &iov,
@@ -85,23 +93,58 @@ ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS])
 
 	for (int i = 0; i < WIRE_FDS; i++)
 		fds[i] = -1;
-	memset(msg, 0, sizeof(*msg));
 	do {
 		len = recvmsg(sock, &hdr, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	} while (len < 0 && errno == EINTR);
 	if (len < 0)
 		return -errno;
-	take_fds(&hdr, fds);
-	if (len && !(hdr.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) && msg->head.magic == WIRE_MAGIC)
+	*flags = hdr.msg_flags;
+	*came = len || hdr.msg_controllen;
+	if (!take_fds(&hdr, fds))
+		*flags |= MSG_TRUNC;
+	return len;
+}
+
+ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS])
+{
+	bool came;
+	ssize_t len;
+	int flags;
+
+	memset(msg, 0, sizeof(*msg));
+	len = receive(sock, msg, fds, &flags, &came);
+	if (len < 0)
+		return len;
+	if (len && !(flags & (MSG_TRUNC | MSG_CTRUNC)) && msg->head.magic == WIRE_MAGIC)
 		return len;
 	wire_close_fds(fds); /* even an empty message can bring some */
-	if (hdr.msg_flags & MSG_CTRUNC) {
+	if (flags & MSG_CTRUNC) {
 		gn_log(GN_LOG_ERROR,
 		       "shm: a peer's memory could not be taken over: too many open files "
 		       "(ulimit -n)");
 		return -EMFILE;
 	}
 	return len ? -EPROTO : 0;
+}
+
+/* Nothing is sent to it after the shutdown. With credentials an empty message is not the end. */
+bool wire_drain(int sock)
+{
+	const int on = 1;
+
+	shutdown(sock, SHUT_RDWR);
+	setsockopt(sock, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
+	for (unsigned i = 0; i < DRAIN_MAX; i++) {
+		int fds[WIRE_FDS], flags;
+		union wire_any msg;
+		bool came = true;
+		const ssize_t len = receive(sock, &msg, fds, &flags, &came);
+
+		wire_close_fds(fds);
+		if (len == -EAGAIN || !came)
+			return true;
+	}
+	return false;
 }
 
 bool wire_is(const union wire_any *msg, ssize_t len, enum wire_type type, size_t want)

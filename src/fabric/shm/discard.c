@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Closing descriptors that a peer sent. Memory is closed at once. To close anything else may take as
+ * long as the peer likes: a socket lingers, a file system of the peer's own has to answer. That is
+ * done in a thread of its own, which is there while there is something to close. What waits for it
+ * are descriptors, of which a process has only so many: without more, nobody new is let in.
+ */
+#include "fabric/shm/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct discarded {
+	int fd;
+	struct discarded *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct discarded *discarded;
+static bool running;
+
+static void *close_all(void *arg)
+{
+	(void)arg;
+	for (;;) {
+		struct discarded *d;
+
+		pthread_mutex_lock(&lock);
+		d = discarded;
+		if (d)
+			discarded = d->next;
+		else
+			running = false;
+		pthread_mutex_unlock(&lock);
+		if (!d)
+			return NULL;
+		close(d->fd);
+		gn_free(d);
+	}
+}
+
+/* The lock is held. Signals are for the program's own threads. */
+static bool start(void)
+{
+	sigset_t all, before;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int rc;
+
+	if (pthread_attr_init(&attr))
+		return false;
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(&thread, &attr, close_all, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+	return !rc;
+}
+
+static void discard(int fd)
+{
+	const struct linger none = {.l_onoff = 0};
+	struct discarded *d = gn_alloc(sizeof(*d), 0);
+
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+	if (!d) {
+		close(fd);
+		return;
+	}
+	d->fd = fd;
+	pthread_mutex_lock(&lock);
+	d->next = discarded;
+	discarded = d;
+	/* Without a thread it waits for the next one. */
+	running = running || start();
+	pthread_mutex_unlock(&lock);
+}
+
+void shm_close_fd(int fd)
+{
+	if (fd < 0)
+		return;
+	if (fcntl(fd, F_GET_SEALS) >= 0)
+		close(fd);
+	else
+		discard(fd);
+}
+
+void shm_close_sock(int sock)
+{
+	if (sock < 0)
+		return;
+	if (wire_drain(sock))
+		close(sock);
+	else
+		discard(sock);
+}
+
+void shm_close_listener(int sock)
+{
+	shutdown(sock, SHUT_RDWR);
+	for (;;) {
+		const int waiting = accept4(sock, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (waiting >= 0)
+			shm_close_sock(waiting);
+		else if (errno != EINTR && errno != ECONNABORTED)
+			break;
+	}
+	close(sock);
+}
