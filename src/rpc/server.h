@@ -237,7 +237,9 @@ uint32_t rpc_max_sends(uint32_t slots);
 /* What the hello asked for, or less; false: the client is refused, and the log says why. */
 bool rpc_admit(struct rpc_conn *conn);
 void rpc_dismiss(struct rpc_conn *conn);
-/* With each round of probes: who keeps much and acknowledges nothing goes when memory is short. */
+/*
+ * With each round of probes: disconnect a client that acknowledges no result while memory is short.
+ */
 void rpc_reclaim(struct rpc_conn *conn, uint32_t rounds);
 
 /* conn.c */
