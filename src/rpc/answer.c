@@ -178,7 +178,7 @@ static inline struct rpc_entry entry_of(const struct gn_rpc_request *r, unsigned
 	return (struct rpc_entry){.len = len, .kind = (uint16_t)status, .index = r->index};
 }
 
-/* False: there is no slot. */
+/* False: there is no slot, or there are too many large results already. */
 static bool place(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
@@ -191,7 +191,7 @@ static bool place(struct gn_rpc_request *r)
 		append(c, r, entry_of(r, a->status, a->len), a->data);
 		return true;
 	}
-	if (!open_message(c, r->reply, sizeof(far)))
+	if (c->n_lent >= RPC_LENT_MAX || !open_message(c, r->reply, sizeof(far)))
 		return false;
 	if (rpc_lend(r, &far)) {
 		struct rpc_entry entry = entry_of(r, a->status, sizeof(far));
@@ -291,7 +291,7 @@ void rpc_conn_release_held(struct rpc_conn *c)
 		struct gn_rpc_request *r = c->held;
 
 		if (!place(r))
-			return;
+			break;
 		c->held = r->next;
 		if (!c->held)
 			c->held_end = &c->held;

@@ -76,6 +76,7 @@ bool rpc_lend(struct gn_rpc_request *r, struct rpc_far *out)
 	lent->number = c->placed + 1;
 	lent->next = c->lent;
 	c->lent = lent;
+	c->n_lent++;
 	counter_add(&c->thread->count.large, 1);
 	return true;
 }
@@ -98,6 +99,7 @@ void rpc_lent_return(struct rpc_conn *c, bool all)
 			continue;
 		}
 		*at = lent->next;
+		c->n_lent--;
 		rpc_uncharge(c, lent->bytes);
 		if (lent->release)
 			lent->release(lent->arg);

@@ -16,7 +16,12 @@
  * Receives of a connection, for words that its client wakes us by: at most one with a message, and
  * when messages are far apart, the next that is timed has us look at them.
  */
-#define RPC_RECVS	 20u
+#define RPC_RECVS 20u
+/*
+ * Large results of a connection that are not acknowledged yet: each is a registration, and on shared
+ * memory a descriptor. More of them are held.
+ */
+#define RPC_LENT_MAX	 64u
 #define RPC_SENDS_BESIDE 8u /* beside replies: pieces of large requests, probes */
 
 /* What completes, in a request's id: these, or the address of a large request's. */
@@ -152,6 +157,7 @@ struct rpc_conn {
 	uint16_t last_us;	     /* what it took, the last time somebody has */
 	struct gn_rpc_request *held, **held_end;
 	struct rpc_lent *lent;
+	uint32_t n_lent;
 	bool returning; /* some of it is acknowledged, but the client may still be copying */
 	struct rpc_shown *shown;
 	uint32_t n_shown;

@@ -3,6 +3,7 @@
  * What a client may make a server of calls keep. Each test says what the server's process costs in
  * resident bytes, and asserts it; beside the hostile clients an honest one calls, and is served.
  */
+#include "rpc/server.h"
 #include "rpc_raw.h"
 
 #define MIB (1u << 20)
@@ -139,6 +140,38 @@ static void test_held(void **state)
 	end(&a);
 }
 
+/*
+ * Results that are just too large for a slot: few bytes each, but on shared memory each has a
+ * descriptor until it is acknowledged, which never happens.
+ */
+static void test_many_large(void **state)
+{
+	const struct two want = {5000, 7};
+	struct gn_rpc_server_opts opts = {.max_result = 4096};
+	struct raw_client raw = {0};
+	unsigned before, most = 0;
+	struct attack a;
+
+	(void)state;
+	begin(&a, "many-large", &opts);
+	raw.fabric = a.fabric;
+	assert_int_equal(raw_connect(&raw, a.victim.addr, raw_hello(GN_RPC_WINDOW_MAX)), 0);
+	before = cost_fds(a.victim.pid);
+	for (unsigned i = 1; i < raw.welcome.slots && raw.up; i++) {
+		if (raw_send(&raw, BLOB, &want, sizeof(want), 100, 0))
+			break;
+		honest(&a);
+		most = cost_fds(a.victim.pid) > most ? cost_fds(a.victim.pid) : most;
+	}
+	print_message("# results that nobody takes cost the server %u descriptors\n",
+		      most - before);
+	raw_end(&raw);
+	honest(&a);
+	/* The honest client that has just left may still have some. */
+	assert_true(most - before <= RPC_LENT_MAX + 16);
+	end(&a);
+}
+
 /* ---- connections ---- */
 
 #define CLIENTS_MAX 32u
@@ -206,9 +239,8 @@ static void test_large_requests(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_window),
-		cmocka_unit_test(test_held),
-		cmocka_unit_test(test_clients),
+		cmocka_unit_test(test_window),	       cmocka_unit_test(test_held),
+		cmocka_unit_test(test_many_large),     cmocka_unit_test(test_clients),
 		cmocka_unit_test(test_large_requests),
 	};
 

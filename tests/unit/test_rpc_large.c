@@ -257,6 +257,53 @@ static void test_crowd(void **state)
 	run_everywhere(crowd, &tiny, 2);
 }
 
+/* More large results than a connection may have before they are acknowledged. */
+static int many_results_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
+{
+	enum { CALLS = 320, LEN = SLOT + 50 };
+	struct gn_rpc_client_opts opts = in_mode(mode);
+	uint8_t *results = gn_alloc(CALLS * LEN, 0);
+	struct gn_rpc_client *client;
+	struct gn_rpc_op *ops = gn_alloc(CALLS * sizeof(*ops), 0);
+	struct two *want = gn_alloc(CALLS * sizeof(*want), 0);
+
+	EXPECT(results && ops && want);
+	opts.slots = 16;
+	opts.batch.entries = CALLS / opts.slots;
+	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	for (unsigned i = 0; i < CALLS; i++) {
+		want[i] = (struct two){LEN - i % 20, i};
+		ops[i] = (struct gn_rpc_op){.method = BLOB,
+					    .request = &want[i],
+					    .request_len = sizeof(want[i]),
+					    .result = results + i * LEN,
+					    .result_room = LEN};
+	}
+	EXPECT(gn_rpc_call_all(client, ops, CALLS) == 0);
+	for (unsigned i = 0; i < CALLS; i++) {
+		EXPECT(ops[i].status == GN_RPC_OK && ops[i].result_len == want[i].bytes);
+		EXPECT(is_filled(results + i * LEN, want[i].bytes, i));
+	}
+	EXPECT(gn_rpc_close(client) == 0);
+	gn_free(results);
+	gn_free(ops);
+	gn_free(want);
+	return 0;
+}
+
+static int many_results(struct world *w, struct gn_fabric *fabric)
+{
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
+		EXPECT(many_results_in(w, fabric, mode) == 0);
+	return 0;
+}
+
+static void test_many_results(void **state)
+{
+	(void)state;
+	run_everywhere(many_results, &tiny, 2);
+}
+
 /* ---- ends in the middle ---- */
 
 /* Whenever its deadline comes, what was the caller's stays as it is from then on. */
@@ -487,6 +534,7 @@ int main(void)
 		cmocka_unit_test(test_go_away),
 		cmocka_unit_test(test_own_memory),
 		cmocka_unit_test(test_own_memory_later),
+		cmocka_unit_test(test_many_results),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
