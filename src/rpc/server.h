@@ -18,8 +18,8 @@
  */
 #define RPC_RECVS 20u
 /*
- * Large results of a connection that are not acknowledged yet: each is a registration, and on shared
- * memory a descriptor. More of them are held.
+ * Large results of a connection that are not acknowledged yet: each is a registration, and on
+ * shared memory a descriptor. More of them are held.
  */
 #define RPC_LENT_MAX	 64u
 #define RPC_SENDS_BESIDE 8u /* beside replies: pieces of large requests, probes */
