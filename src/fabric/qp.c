@@ -165,7 +165,7 @@ int gn_qp_destroy_try(struct gn_qp *qp)
 		return rc;
 	fabric = qp->obj.fabric;
 	qp_lock(qp);
-	qp->gone_told = true; /* nobody wants to hear of it any more */
+	qp->gone_told = true; /* no event of it any more */
 	rc = fabric->provider->qp_close(qp);
 	if (!rc)
 		fabric->provider->qp_fini(qp);

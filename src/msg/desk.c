@@ -104,8 +104,8 @@ static void take_event(const struct gn_event *event)
 }
 
 /*
- * Requests to connect come last: a peer that has left before, and of which the channel knows, does
- * not stand in the way of who comes then.
+ * Requests to connect come last: the place of a peer whose disconnect is in the channel is free
+ * for them.
  */
 static void take_events(struct msg_desk *desk)
 {

@@ -21,7 +21,6 @@
 #define BESIDE	     (2 * SIGNAL_EVERY) /* sends that are done without having said so */
 #define QKEY_MASK    0x7fffffffu	/* the highest bit is for privileged qkeys */
 #define MTU_MAX	     4096u		/* of any port: a peer's may be larger than ours */
-#define RECEIVE_ID   (1ull << 63) /* in the id of a receive; a failed one does not tell its op */
 #define RESETS_MAX   8u		  /* in a row, without a datagram that made sense */
 #define RESET_NS     10000000u	  /* between two: all receives are posted again */
 

@@ -208,6 +208,7 @@ static bool place(struct gn_rpc_request *r)
 /*
  * Have the result for longer than the handler's call: its bytes are copied, unless they are in
  * memory that waits to be released, and count against the limits. Beyond them the result is lost.
+ * Any thread: so nothing is released here.
  */
 static void keep(struct gn_rpc_request *r)
 {
@@ -216,18 +217,17 @@ static void keep(struct gn_rpc_request *r)
 	if (!a->len || a->charged)
 		return;
 	if (rpc_charge(r->conn, a->len, a->len > r->conn->max_result)) {
-		a->charged = a->len;
-		if (a->mem)
-			return;
-		a->copy = gn_alloc(a->len, 0);
-		if (a->copy) {
-			memcpy(a->copy, a->data, a->len);
-			a->data = a->copy;
+		a->copy = a->mem ? NULL : gn_alloc(a->len, 0);
+		if (a->copy)
+			a->data = memcpy(a->copy, a->data, a->len);
+		if (a->copy || a->mem) {
+			a->charged = a->len;
 			return;
 		}
+		rpc_uncharge(r->conn, a->len);
 	}
-	rpc_answer_free(r);
 	a->status = GN_RPC_BUSY;
+	a->len = 0;
 }
 
 static void hold(struct gn_rpc_request *r)
@@ -235,6 +235,12 @@ static void hold(struct gn_rpc_request *r)
 	struct rpc_conn *c = r->conn;
 
 	keep(r);
+	if (!r->answer.len) { /* its memory is not needed */
+		const uint16_t status = r->answer.status;
+
+		rpc_answer_free(r);
+		r->answer.status = status;
+	}
 	r->state = RPC_HELD;
 	r->next = NULL;
 	*c->held_end = r;
@@ -285,7 +291,7 @@ void rpc_conn_release_held(struct rpc_conn *c)
 		struct gn_rpc_request *r = c->held;
 
 		if (!place(r))
-			return;
+			break;
 		c->held = r->next;
 		if (!c->held)
 			c->held_end = &c->held;

@@ -97,7 +97,11 @@ struct gn_rpc_request {
 	struct rpc_answer answer;
 };
 
-#define RPC_LENT_MAX 16u /* of a connection: each may have a descriptor and a key of its own */
+/*
+ * Large results of a connection that are not acknowledged yet: each is a registration, and on
+ * shared memory a descriptor. More of them are held.
+ */
+#define RPC_LENT_MAX 16u
 
 /* A large result, until its client has read it. */
 struct rpc_lent {
@@ -247,7 +251,9 @@ uint32_t rpc_max_sends(uint32_t slots);
 /* What the hello asked for, or less; false: the client is refused, and the log says why. */
 bool rpc_admit(struct rpc_conn *conn);
 void rpc_dismiss(struct rpc_conn *conn);
-/* With each round of probes: who keeps much and acknowledges nothing goes when memory is short. */
+/*
+ * With each round of probes: disconnect a client that acknowledges no result while memory is short.
+ */
 void rpc_reclaim(struct rpc_conn *conn, uint32_t rounds);
 
 /* conn.c */

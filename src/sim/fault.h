@@ -37,7 +37,7 @@ enum sim_fault {
 	SIM_LATE_ESTABLISHED, /* what its client sends first comes before that news */
 	/* of a node */
 	SIM_CRASH, /* the machine: it is silent */
-	SIM_KILL,  /* its programs: the kernel and the card say so to who asks */
+	SIM_KILL,  /* its programs: the kernel and the card tell their peers */
 	SIM_PAUSE,
 	SIM_SLOW_NODE,
 	SIM_SLOW_LINK,

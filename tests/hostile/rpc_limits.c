@@ -3,9 +3,8 @@
  * What a client may make a server of calls keep. Each test says what the server's process costs in
  * resident bytes, and asserts it; beside the hostile clients an honest one calls, and is served.
  */
-#include "rpc_raw.h"
-
 #include "rpc/server.h"
+#include "rpc_raw.h"
 
 #define MIB (1u << 20)
 /* The allocator's and the threads'; a sanitizer keeps what is freed, up to 256 MiB. */

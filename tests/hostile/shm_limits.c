@@ -406,7 +406,7 @@ static void one_look(void **state)
 static void all_others(void **state)
 {
 	enum { USERS = 6, EACH = SHM_USER_MEMS / SHM_STRANGER_MEMS };
-	struct shm_qp qps[USERS * EACH] = {{.conn.who = PEER_STRANGER}};
+	struct shm_qp qps[USERS * EACH] = {{.conn.peer_kind = PEER_STRANGER}};
 	struct shm_fabric *fabric;
 	struct side side;
 	uint64_t taken = 0;

@@ -30,6 +30,7 @@ enum method {
 	ROOM_LATER = 7, /* LATER, but it asks for room first */
 	SHOW = 8,	/* {which}: a struct shown */
 	SHOW_LATER = 9, /* … when it must not */
+	MEM_LATER = 10, /* MEM, by another thread */
 	SUM = 700,	/* of its bytes, put together in the slot */
 	NEVER = 60000,
 };
@@ -59,6 +60,8 @@ struct service {
 	unsigned came, went;
 	struct gn_mem *mem;
 	unsigned lent, released;
+	uint64_t answerer_id;	     /* gn_thread_id(); atomic */
+	unsigned released_by_caller; /* release runs in the server's threads: none */
 	struct gn_fabric *fabric;
 	struct gn_mem *more[GN_RPC_VIEWS_MAX + 1], *own;
 };
@@ -119,6 +122,8 @@ static inline void mem_released(void *arg)
 {
 	struct service *s = arg;
 
+	if (gn_thread_id() == __atomic_load_n(&s->answerer_id, __ATOMIC_RELAXED))
+		s->released_by_caller++;
 	__atomic_fetch_add(&s->released, 1, __ATOMIC_RELAXED);
 }
 
@@ -187,6 +192,7 @@ static inline void answer_later(void *arg)
 {
 	struct service *s = arg;
 
+	__atomic_store_n(&s->answerer_id, gn_thread_id(), __ATOMIC_RELAXED);
 	while (!__atomic_load_n(&s->stop, __ATOMIC_ACQUIRE)) {
 		struct gn_rpc_request *request = NULL;
 
@@ -200,6 +206,8 @@ static inline void answer_later(void *arg)
 		gn_mutex_unlock(&s->lock);
 		if (request && gn_rpc_request_method(request) == SHOW_LATER)
 			show(request, s);
+		else if (request && gn_rpc_request_method(request) == MEM_LATER)
+			mem(request, s);
 		else if (request)
 			echo(request, NULL);
 		else
@@ -252,6 +260,7 @@ static inline int service_start(struct service *s, struct gn_fabric *fabric, con
 	EXPECT(gn_rpc_server_handle(s->server, SLOW, slow, NULL) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, SHOW, show, s) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, SHOW_LATER, put_aside, s) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, MEM_LATER, put_aside, s) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, OWN_STATUS, own_status, NULL) == 0);
 	EXPECT(gn_rpc_server_start(s->server) == 0);
 	EXPECT(gn_thread_start("answerer", answer_later, s, &s->answerer) == 0);
@@ -267,6 +276,7 @@ static inline int service_stop(struct service *s)
 	gn_mutex_fini(&s->lock);
 	EXPECT(s->came == s->went);
 	EXPECT(s->lent == s->released);
+	EXPECT(!s->released_by_caller);
 	EXPECT(gn_mem_free(s->mem) == 0);
 	for (unsigned i = 0; i < GN_RPC_VIEWS_MAX + 1; i++)
 		EXPECT(gn_mem_free(s->more[i]) == 0);

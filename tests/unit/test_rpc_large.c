@@ -257,6 +257,53 @@ static void test_crowd(void **state)
 	run_everywhere(crowd, &tiny, 2);
 }
 
+/* More large results than a connection may have before they are acknowledged. */
+static int many_results_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
+{
+	enum { CALLS = 320, LEN = SLOT + 50 };
+	struct gn_rpc_client_opts opts = in_mode(mode);
+	uint8_t *results = gn_alloc(CALLS * LEN, 0);
+	struct gn_rpc_client *client;
+	struct gn_rpc_op *ops = gn_alloc(CALLS * sizeof(*ops), 0);
+	struct two *want = gn_alloc(CALLS * sizeof(*want), 0);
+
+	EXPECT(results && ops && want);
+	opts.slots = 16;
+	opts.batch.entries = CALLS / opts.slots;
+	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	for (unsigned i = 0; i < CALLS; i++) {
+		want[i] = (struct two){LEN - i % 20, i};
+		ops[i] = (struct gn_rpc_op){.method = BLOB,
+					    .request = &want[i],
+					    .request_len = sizeof(want[i]),
+					    .result = results + i * LEN,
+					    .result_room = LEN};
+	}
+	EXPECT(gn_rpc_call_all(client, ops, CALLS) == 0);
+	for (unsigned i = 0; i < CALLS; i++) {
+		EXPECT(ops[i].status == GN_RPC_OK && ops[i].result_len == want[i].bytes);
+		EXPECT(is_filled(results + i * LEN, want[i].bytes, i));
+	}
+	EXPECT(gn_rpc_close(client) == 0);
+	gn_free(results);
+	gn_free(ops);
+	gn_free(want);
+	return 0;
+}
+
+static int many_results(struct world *w, struct gn_fabric *fabric)
+{
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
+		EXPECT(many_results_in(w, fabric, mode) == 0);
+	return 0;
+}
+
+static void test_many_results(void **state)
+{
+	(void)state;
+	run_everywhere(many_results, &tiny, 2);
+}
+
 /* ---- ends in the middle ---- */
 
 /* Whenever its deadline comes, what was the caller's stays as it is from then on. */
@@ -387,15 +434,16 @@ static int await_release(struct service *s)
 	return 0;
 }
 
-static int mem_call(struct gn_rpc_client *client, struct two want, uint8_t *all, unsigned expected)
+static int mem_call(struct gn_rpc_client *client, enum method method, struct two want,
+		    const uint8_t *all, unsigned expected)
 {
 	uint8_t *result = gn_alloc(want.bytes + 1, 0);
 	unsigned status = GN_RPC_FAILED;
 	uint32_t len = 0;
 
 	EXPECT(result);
-	EXPECT(gn_rpc_call(client, MEM, &want, sizeof(want), result, want.bytes, &len, GN_FOREVER,
-			   &status) == 0);
+	EXPECT(gn_rpc_call(client, method, &want, sizeof(want), result, want.bytes, &len,
+			   GN_FOREVER, &status) == 0);
 	EXPECT(status == expected);
 	if (status == GN_RPC_OK)
 		EXPECT(len == want.bytes && !memcmp(result, all + want.arg, len));
@@ -419,11 +467,11 @@ static int own_memory_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_
 	EXPECT(link_up(w, fabric, mode, &client) == 0);
 	for (unsigned round = 0; round < 3; round++) {
 		for (unsigned i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-			EXPECT(mem_call(client, good[i], all, GN_RPC_OK) == 0);
+			EXPECT(mem_call(client, MEM, good[i], all, GN_RPC_OK) == 0);
 			EXPECT(await_release(&w->service) == 0);
 		}
 		for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-			EXPECT(mem_call(client, bad[i], all, GN_RPC_TOO_BIG) == 0);
+			EXPECT(mem_call(client, MEM, bad[i], all, GN_RPC_TOO_BIG) == 0);
 			EXPECT(await_release(&w->service) == 0);
 		}
 		EXPECT(large_blob(client, 5000) == 0); /* the same place in the window, a copy */
@@ -446,12 +494,47 @@ static void test_own_memory(void **state)
 	run_everywhere(own_memory, &tiny, 1);
 }
 
+/* Answers from another thread: within the limits, and beyond max_client_bytes. */
+static int own_memory_later(struct world *w, struct gn_fabric *fabric)
+{
+	uint8_t *all = gn_alloc(MEM_BYTES, 0);
+	struct gn_rpc_client *client;
+
+	EXPECT(all);
+	fill(all, MEM_BYTES, 1);
+	EXPECT(link_up(w, fabric, GN_RPC_HYBRID, &client) == 0);
+	for (unsigned i = 0; i < 20; i++) {
+		const struct two want = {i % 2 ? SLOT + 1 : LIM, i};
+
+		EXPECT(mem_call(client, MEM_LATER, want, all, i % 2 ? GN_RPC_OK : GN_RPC_BUSY) ==
+		       0);
+		EXPECT(await_release(&w->service) == 0);
+	}
+	EXPECT(gn_rpc_close(client) == 0);
+	gn_free(all);
+	return 0;
+}
+
+static void test_own_memory_later(void **state)
+{
+	struct gn_rpc_server_opts opts = tiny;
+
+	(void)state;
+	opts.max_client_bytes = LIM / 2;
+	run_everywhere(own_memory_later, &opts, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),	cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_crowd),	cmocka_unit_test(test_in_the_middle),
-		cmocka_unit_test(test_go_away), cmocka_unit_test(test_own_memory),
+		cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_crowd),
+		cmocka_unit_test(test_in_the_middle),
+		cmocka_unit_test(test_go_away),
+		cmocka_unit_test(test_own_memory),
+		cmocka_unit_test(test_own_memory_later),
+		cmocka_unit_test(test_many_results),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,7 +74,7 @@ static int map_charged(struct shm_qp *qp, int fd, uint64_t size, bool writable,
 
 	if (rc)
 		return rc;
-	rc = shm_map_peer(fd, size, writable, qp->conn.who, out);
+	rc = shm_map_peer(fd, size, writable, qp->conn.peer_kind, out);
 	if (rc)
 		shm_quota_give(qp, size);
 	return rc;
@@ -189,7 +189,7 @@ int shm_conn_identify(struct shm_qp *qp)
 {
 	uid_t uid;
 
-	qp->conn.who = wire_peer(qp->conn.sock.fd, &uid);
+	qp->conn.peer_kind = wire_peer(qp->conn.sock.fd, &uid);
 	return shm_quota_join(qp, uid);
 }
 
@@ -420,8 +420,8 @@ void shm_conn_end(struct shm_qp *qp)
 {
 	unwatch(qp);
 	/*
-	 * If it was we who had enough, the peer hears of it. Our own half only: until the qp is
-	 * destroyed, its copies count, and so does its end.
+	 * Tells the peer, if the end is our decision. Our own half only: until the qp is destroyed,
+	 * the peer's copies are waited for, and its close has to be noticed.
 	 */
 	shutdown(qp->conn.sock.fd, SHUT_WR);
 }

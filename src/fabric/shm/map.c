@@ -21,11 +21,11 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shm_map *maps;
 
 /* A mapping of this file that is what this peer would get. */
-static struct shm_map *find(const struct stat *st, size_t size, bool writable, enum wire_peer who)
+static struct shm_map *find(const struct stat *st, size_t size, bool writable, enum wire_peer kind)
 {
 	for (struct shm_map *m = maps; m; m = m->next)
 		if (m->dev == st->st_dev && m->ino == st->st_ino && m->size >= size &&
-		    (m->own ? who == PEER_SELF : m->writable == writable))
+		    (m->own ? kind == PEER_SELF : m->writable == writable))
 			return m;
 	return NULL;
 }
@@ -102,10 +102,10 @@ close_fd:
 	return rc;
 }
 
-int shm_map_peer(int fd, size_t size, bool writable, enum wire_peer who, struct shm_map **out)
+int shm_map_peer(int fd, size_t size, bool writable, enum wire_peer kind, struct shm_map **out)
 {
 	const int seals = fcntl(fd, F_GET_SEALS), mode = fcntl(fd, F_GETFL) & O_ACCMODE;
-	const bool trusted = who != PEER_STRANGER;
+	const bool trusted = kind != PEER_STRANGER;
 	struct shm_map *map;
 	struct statfs fs;
 	struct stat st;
@@ -128,7 +128,7 @@ int shm_map_peer(int fd, size_t size, bool writable, enum wire_peer who, struct 
 	    (uint64_t)st.st_size < size || !size)
 		return -EPROTO;
 	pthread_mutex_lock(&lock);
-	map = find(&st, size, writable, who);
+	map = find(&st, size, writable, kind);
 	if (!map)
 		/*
 		 * No more than was asked for: a sparse file may be larger than our address space.

@@ -212,7 +212,7 @@ static void announce(struct shm_qp *qp, int rc)
 		       gn_strerror(rc));
 		shutdown(c->sock.fd, SHUT_RDWR);
 	}
-	/* The release in put_in_force() comes behind this: who sees the grant sees the number. */
+	/* The release in put_in_force() comes behind this: a peer that sees the grant sees this. */
 	__atomic_store_n(&c->mine->mood.mems, c->mems_behind ? UINT64_MAX : c->mems_sent,
 			 __ATOMIC_RELEASE);
 }

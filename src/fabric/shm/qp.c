@@ -111,8 +111,7 @@ int shm_qp_reset(struct gn_qp *base)
 	struct shm_qp *qp = (struct shm_qp *)base;
 
 	shm_qp_fail(qp);
-	soft_cq_purge((struct soft_cq *)base->send_cq, base);
-	soft_cq_purge((struct soft_cq *)base->recv_cq, base);
+	purge(base);
 	base->state = GN_QP_READY;
 	return 0;
 }

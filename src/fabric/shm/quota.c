@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What processes of other users may have us map. A connection, a user and all other users together
- * have a limit each: the number of a process's mappings and its address space end, and who is the
- * first to reach the end is not to be who hoards.
+ * Limits on what processes of other users have us map: of a connection, of a user, of all other
+ * users together. A process has a limited number of mappings and a limited address space, so
+ * without these a peer that hoards mappings would take them from all others.
  */
 #include "fabric/shm/shm.h"
 
@@ -20,7 +20,7 @@ int shm_quota_join(struct shm_qp *qp, uid_t uid)
 	struct shm_fabric *fabric = shm_of(&qp->qp.obj);
 	struct shm_user *user;
 
-	if (qp->conn.who != PEER_STRANGER)
+	if (qp->conn.peer_kind != PEER_STRANGER)
 		return 0;
 	gn_mutex_lock(&fabric->quota_lock);
 	for (user = fabric->users; user && user->uid != uid; user = user->next)

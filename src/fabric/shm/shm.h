@@ -19,7 +19,7 @@
 
 /* ---- mappings (map.c): our own memory, and what peers sent ---- */
 
-/* Who is at the other end of a control socket. */
+/* Whose process the peer of a control socket is. */
 enum wire_peer {
 	PEER_STRANGER, /* another user's process */
 	PEER_USER,     /* our own user's, or the system's */
@@ -49,7 +49,7 @@ int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, s
  * that it is a memfd of this size that cannot shrink. What is our own and came back is mapped anew,
  * unless the peer is ourselves. fd stays open.
  */
-int shm_map_peer(int fd, size_t size, bool writable, enum wire_peer who, struct shm_map **out);
+int shm_map_peer(int fd, size_t size, bool writable, enum wire_peer kind, struct shm_map **out);
 void shm_map_put(struct shm_map *map);
 
 /* ---- wire.c: the control socket ---- */
@@ -241,7 +241,7 @@ enum conn_phase { CONN_NONE, CONN_HELLO_SENT, CONN_UP, CONN_DOWN };
 /* A connection as one side sees it. */
 struct shm_conn {
 	enum conn_phase phase;
-	enum wire_peer who;
+	enum wire_peer peer_kind;
 	struct chan_fd sock;  /* in the channel's set */
 	struct chan_fd timer; /* while connecting */
 	struct area *mine;
@@ -437,7 +437,7 @@ static inline void shm_conn_publish_recv(struct shm_conn *c, uint64_t position, 
 void shm_conn_init(struct shm_conn *conn);
 /* Make our half of what is shared; area_fd is to be sent and closed. */
 int shm_conn_mine(struct shm_qp *qp, int *area_fd);
-/* Who is at the other end? Before anything of the peer is taken. */
+/* Find out whose process the peer is: before anything of it is taken. */
 int shm_conn_identify(struct shm_qp *qp);
 /* Send the peer the memory it may reach, now and whenever there is more. */
 int shm_conn_join(struct shm_qp *qp);

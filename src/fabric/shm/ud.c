@@ -27,7 +27,7 @@ struct ud_in {
 	struct shm_rx rx;
 	struct ud_port *port;
 	struct chan_fd sock;
-	enum wire_peer who;
+	enum wire_peer kind;
 	struct shm_map *map;
 	struct ud_ring *ring;
 	uint64_t slot, data_at;
@@ -212,7 +212,7 @@ static bool greet(struct ud_in *in, const union wire_any *msg, ssize_t len, cons
 
 	if (!wire_is(msg, len, WIRE_UD, sizeof(msg->ud)) || fds[0] < 0 ||
 	    msg->ud.dst_qpn != in->port->qp->qp.qpn ||
-	    shm_map_peer(fds[0], sizeof(struct ud_ring), true, in->who, &in->map))
+	    shm_map_peer(fds[0], sizeof(struct ud_ring), true, in->kind, &in->map))
 		return false;
 	in->ring = (struct ud_ring *)(void *)in->map->addr;
 	in->port->n_unmet--;
@@ -296,7 +296,7 @@ static void admit(struct ud_port *port, int sock)
 		return;
 	}
 	in->port = port;
-	in->who = wire_peer(sock, NULL);
+	in->kind = wire_peer(sock, NULL);
 	in->sock = (struct chan_fd){.fd = sock, .ready = sender_ready};
 	in->next = port->senders;
 	in->prev = &port->senders;
