@@ -307,6 +307,9 @@ void px_begin_again(struct px_conn *c)
 		if (make_room(s, len, s != c->first)) {
 			c->again--;
 			px_submit(s, done);
+		} else if (s == c->first && c->thread->now_ns < s->request.op.deadline_ns) {
+			px_starve(c); /* until others give memory back, or are closed */
+			return;
 		} else if (s == c->first) {
 			c->again--;
 			s->request.op.status = GN_KV_NO_MEMORY;

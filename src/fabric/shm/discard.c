@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Closing descriptors that a peer sent. Memory is closed at once. To close anything else may take as
- * long as the peer likes: a socket lingers, a file system of the peer's own has to answer. That is
- * done in a thread of its own, which is there while there is something to close. What waits for it
- * are descriptors, of which a process has only so many: without more, nobody new is let in.
+ * Closing descriptors that a peer sent. Memory is closed at once. Closing anything else may take as
+ * long as the peer likes: a socket may linger, a file system of the peer's may not answer. A thread
+ * of its own closes those; it exists while there is something to close. Descriptors that wait for
+ * it count against the process's limit: when that is reached, no new connection is accepted.
  */
 #include "fabric/shm/shm.h"
 
