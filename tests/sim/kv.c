@@ -132,7 +132,8 @@ static void breadth(struct seeds *run)
 					{"buckets split, or tables grown", s->splits},
 					{"made room for others in the table", s->kicks},
 					{"expired", s->expired},
-					{"made room in a bucket that was watched", s->made_room}};
+					{"made room in a bucket that was watched", s->made_room},
+					{"messages written over", s->scribbled}};
 	bool ok = true;
 
 	test_statuses(s);
