@@ -307,8 +307,10 @@ void px_begin_again(struct px_conn *c)
 		if (make_room(s, len, s != c->first)) {
 			c->again--;
 			px_submit(s, done);
-		} else if (s == c->first && c->thread->now_ns < s->request.op.deadline_ns) {
-			px_starve(c); /* until others give memory back, or are closed */
+		} else if (s == c->first && c->slots == 1 &&
+			   c->thread->now_ns < s->request.op.deadline_ns) {
+			/* Others give memory back or are closed. Pipelining may not hoard. */
+			px_starve(c);
 			return;
 		} else if (s == c->first) {
 			c->again--;

@@ -35,6 +35,9 @@ void sim_mr_fini(struct gn_mr *mr)
 	for (struct obj *o = fabric->fabric.pool[OBJ_QP].live; o; o = o->next) {
 		struct sim_qp *qp = container_of(o, struct sim_qp, qp.obj);
 
+		/* Another thread of the process may just be making or destroying it. */
+		if (!qp->up)
+			continue;
 		sim_flights_land_in(qp, mr->addr, mr->length);
 		sim_held_deregister(qp, mr->addr, mr->length);
 	}
