@@ -424,7 +424,7 @@ static void test_go_away(void **state)
 
 static int await_release(struct service *s)
 {
-	const uint64_t deadline_ns = gn_deadline_us(1000000);
+	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
 
 	while (__atomic_load_n(&s->released, __ATOMIC_RELAXED) !=
 	       __atomic_load_n(&s->lent, __ATOMIC_RELAXED)) {
