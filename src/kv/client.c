@@ -381,7 +381,7 @@ int gn_kv_do(struct gn_kv_client *c, struct gn_kv_op *ops, unsigned n, uint64_t 
 }
 
 /*
- * Who submits does not wait: the server is looked for now and then, when all that was under way has
+ * A submit does not wait: it tries to reconnect now and then, when all that was under way has
  * ended. A server that does not answer takes an attempt's time, and not more than a tenth of all.
  */
 int kv_client_retry(struct gn_kv_client *c)

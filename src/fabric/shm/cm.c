@@ -265,7 +265,7 @@ static void pending_ready(struct chan_fd *cfd)
 		keep_pending(l, sock, uid, deadline_ns);
 }
 
-/* The oldest of the user who has most of them: nobody drives out another user's. */
+/* The oldest of the user with most of them, so that no user can drive out another's. */
 static struct shm_pending *one_too_many(const struct shm_listener *l)
 {
 	struct shm_pending *victim = NULL;
