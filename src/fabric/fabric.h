@@ -150,6 +150,12 @@ struct gn_qp {
 	void *user;
 	/* Up to where a WRITE (0), a READ (1), an inline WRITE (2) needs no other look: post.c. */
 	uint32_t plain_len[4];
+	/*
+	 * gn_post_one(): post_one_any(), unless the provider's init has set its own, which is given
+	 * any wr in any state, and passes on to post_one_any() what it does not do at once. It
+	 * answers 1 only while sq_head is sq_tail, enters nothing in sq, and calls post_counted().
+	 */
+	int (*post_one)(struct gn_qp *qp, const struct gn_wr *wr);
 
 	/* Positions count posted requests since creation; entry = position & mask. */
 	struct sq_entry *sq;
@@ -269,6 +275,8 @@ struct provider {
 
 /* post.c: once max_inline is known */
 void qp_set_plain(struct gn_qp *qp);
+#define PLAIN_LEN 65536u /* up to here no provider asks how long a message is */
+int post_one_any(struct gn_qp *qp, const struct gn_wr *wr);
 
 /* own, with a default for each call it does not have. */
 void provider_fill(struct provider *out, const struct provider *own);
@@ -278,10 +286,13 @@ extern const struct provider provider_shm, provider_verbs, provider_sim;
 /* object.c */
 int obj_create(struct gn_fabric *fabric, enum obj_type type, size_t base_size, void *out);
 void obj_destroy(struct obj *obj); /* back to the pool */
-extern const uint32_t obj_magic[OBJ_TYPES];
+static inline uint32_t obj_magic(enum obj_type type)
+{
+	return 0x67634301u + (uint32_t)type;
+}
 static inline bool obj_alive(const void *obj, enum obj_type type) /* NULL is not */
 {
-	return obj && ((const struct obj *)obj)->magic == obj_magic[type];
+	return obj && ((const struct obj *)obj)->magic == obj_magic(type);
 }
 int obj_check(const void *obj, enum obj_type type); /* 0 or -EINVAL, logged when it looks freed */
 int obj_check_idle(const void *obj, enum obj_type type); /* … or -EBUSY */
@@ -304,6 +315,14 @@ static inline void teardown_pause(unsigned tries)
 		gn_yield();
 	else
 		gn_sleep_us(100);
+}
+
+/* A request was posted that nothing of the send queue is kept for. */
+static inline void post_counted(struct gn_qp *qp, enum gn_op op, uint64_t len_bytes)
+{
+	counter_add(&qp->count.wrs[op], 1);
+	counter_add(&qp->count.bytes[op], len_bytes);
+	counter_add(&qp->count.doorbells, 1);
 }
 
 /* The lock of a shared qp or cq is its context's; one with an owner has none. */
