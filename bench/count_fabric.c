@@ -51,11 +51,13 @@ static int collect(void *arg)
 	return n == 1 ? (int)in->base.batch : n;
 }
 
+/* Of what is done a poll finds nothing. */
 static int collect_one(void *arg)
 {
 	struct initiator *in = arg;
+	const int n = collect(arg);
 
-	return in->done ? 1 : collect(arg);
+	return in->done && !n ? 1 : n;
 }
 
 static int check(struct count_client *base)

@@ -10,6 +10,8 @@
 #ifndef GN_FABRIC_FABRIC_H
 #define GN_FABRIC_FABRIC_H
 
+#include <assert.h>
+
 #include "base/bits.h"
 #include "base/counter.h"
 #include "base/exec.h"
@@ -122,6 +124,11 @@ struct gn_cq {
 	bool user_armed;  /* by gn_cq_arm(), and no event told yet; atomic */
 	struct chan_node ev_completion, ev_overrun;
 	uint64_t polls_empty, arms;
+	/*
+	 * gn_cq_poll() with checked arguments: cq_poll_any(), unless the provider's init has set its
+	 * own for a cq that is not shared, which does all that cq_poll_any() does.
+	 */
+	int (*poll)(struct gn_cq *cq, struct gn_wc *wc, int n);
 };
 
 /* What the generic layer remembers of a posted send. */
@@ -278,6 +285,9 @@ void qp_set_plain(struct gn_qp *qp);
 #define PLAIN_LEN 65536u /* up to here no provider asks how long a message is */
 int post_one_any(struct gn_qp *qp, const struct gn_wr *wr);
 
+/* cq.c */
+int cq_poll_any(struct gn_cq *cq, struct gn_wc *wc, int n);
+
 /* own, with a default for each call it does not have. */
 void provider_fill(struct provider *out, const struct provider *own);
 
@@ -323,6 +333,39 @@ static inline void post_counted(struct gn_qp *qp, enum gn_op op, uint64_t len_by
 	counter_add(&qp->count.wrs[op], 1);
 	counter_add(&qp->count.bytes[op], len_bytes);
 	counter_add(&qp->count.doorbells, 1);
+}
+
+/* Free the send slots up to position; they are done even if nobody asked to be told. */
+static inline void sq_reclaim(struct gn_qp *qp, uint64_t position)
+{
+	assert(position < qp->sq_head);
+	qp->sq_tail = position + 1;
+	qp->sq_bytes_done = qp->sq[position & qp->sq_mask].bytes_to;
+	__atomic_store_n(&qp->count.bytes_in_flight, qp->sq_bytes - qp->sq_bytes_done,
+			 __ATOMIC_RELAXED);
+}
+
+/* A completion as the provider reports it, with a position for an id, becomes the user's. */
+static inline void cq_finish(struct gn_wc *wc)
+{
+	struct gn_qp *qp = wc->qp;
+	const uint64_t position = wc->id;
+
+	if (wc->op == GN_OP_RECV || wc->op == GN_OP_RECV_WRITE_IMM) {
+		assert(position < qp->rq_head);
+		wc->id = qp->rq[position & qp->rq_mask];
+		qp->rq_tail = position + 1;
+		if (likely(wc->status == GN_WC_OK)) {
+			counter_add(&qp->count.inbound, 1);
+			counter_add(&qp->count.bytes[wc->op], wc->len_bytes);
+		}
+	} else {
+		wc->id = qp->sq[position & qp->sq_mask].id;
+		sq_reclaim(qp, position);
+	}
+	counter_add(&qp->count.cqes, 1);
+	if (unlikely(wc->status != GN_WC_OK))
+		counter_add(&qp->count.errors, 1);
 }
 
 /* The lock of a shared qp or cq is its context's; one with an owner has none. */

@@ -90,6 +90,30 @@ static inline bool soft_cq_full(const struct soft_cq *cq)
 	return cq->head - cq->tail == cq->cq.depth;
 }
 
+/*
+ * Field by field, which volatile insists on: a load wider than the stores before it waits until
+ * they have left the core's store buffer, and what is polled has often just been pushed.
+ */
+static inline void soft_copy_wc(struct gn_wc *to, const volatile struct gn_wc *from)
+{
+	to->id = from->id;
+	to->qp = from->qp;
+	to->status = from->status;
+	to->op = from->op;
+	to->len_bytes = from->len_bytes;
+	to->imm = from->imm;
+	to->flags = from->flags;
+	to->src_qpn = from->src_qpn;
+	to->src_lid = from->src_lid;
+	to->vendor = from->vendor;
+}
+
+/* The oldest completion of a ring that has one. */
+static inline void soft_cq_pop(struct soft_cq *cq, struct gn_wc *to)
+{
+	soft_copy_wc(to, &cq->ring[cq->tail++ & cq->mask]);
+}
+
 /* There is room; and a poll, if one is looking, has not got all it asked for yet. */
 static inline bool soft_cq_wants(const struct soft_cq *cq)
 {
