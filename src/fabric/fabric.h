@@ -125,8 +125,8 @@ struct gn_cq {
 	struct chan_node ev_completion, ev_overrun;
 	uint64_t polls_empty, arms;
 	/*
-	 * gn_cq_poll() with checked arguments: cq_poll_any(), unless the provider's init has set its
-	 * own for a cq that is not shared, which does all that cq_poll_any() does.
+	 * gn_cq_poll() with checked arguments: cq_poll_any(), unless the provider's init has set
+	 * its own for a cq that is not shared, which does all that cq_poll_any() does.
 	 */
 	int (*poll)(struct gn_cq *cq, struct gn_wc *wc, int n);
 };
