@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The short way of what most requests are: one WRITE, READ or atomic of one piece, which nothing is
- * posted before and nothing is wrong with. Everything is checked that post.c checks; a request that any
- * check does not like, or that is new here, is left to post.c as it came.
+ * posted before and nothing is wrong with. Everything is checked that post.c checks; a request that
+ * any check does not like, or whose key is new here, is left to post.c as it came.
  */
 #include "fabric/shm/access.h"
 
