@@ -164,7 +164,7 @@ static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 	struct msg_end *end = c->end;
 	int rc;
 
-	end->established = true;
+	link_conn_begin(&end->link, LINK_UP);
 	end->to.key = r->opts.protocol == GN_MSG_READ ? w->data_key : w->request_key;
 	end->to.length = r->opts.protocol == GN_MSG_READ ? w->data_bytes : 0;
 	c->data_bytes = w->data_bytes;
@@ -214,7 +214,7 @@ int gn_msg_connect(struct gn_msg_requester *r, const char *addr, const char **wh
 	opts.private_len = sizeof(hello);
 	opts.timeout_us = r->opts.timeout_us;
 	if (!rc)
-		rc = gn_connect_wait(c->end->qp, addr, &opts, &reply);
+		rc = gn_connect_wait(c->end->link.qp, addr, &opts, &reply);
 	if (!rc || reply.type == GN_EVENT_REJECTED) {
 		int said = msg_welcome_check(reply.private_data, reply.private_len, &welcome);
 
@@ -238,7 +238,6 @@ void gn_msg_disconnect(struct gn_msg_conn *c)
 	if (!c)
 		return;
 	c->requester->under_way -= c->under_way;
-	gn_disconnect(c->end->qp);
 	free_conn(c);
 }
 
