@@ -11,7 +11,7 @@
  *               link_loop_tend()   now and then: the clock, events, timers, teardown
  *     idle      link_loop_wait()   until a message may be there, an event, a timer, a posted task
  *
- *     connection   NEW ── begin ──▶ OPENING ── established ──▶ UP ── fail ──▶ FAILED ── close ──▶ CLOSING
+ *     a connection: NEW ─ begin ▶ OPENING ─ established ▶ UP ─ fail ▶ FAILED ─ close ▶ CLOSING
  *
  * A connection that fails is only marked; its layer is told (ended) in the same turn, outside of
  * any post and any completion, and closes it. Closing never waits: a peer that is still copying is

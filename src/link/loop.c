@@ -156,7 +156,7 @@ void link_loop_post(struct link_loop *loop, struct link_task *task)
 	__atomic_fetch_add(&loop->pushing, 1, __ATOMIC_ACQUIRE);
 	do {
 		task->next = newest;
-		/* Sequentially consistent before the look at asleep: pairs with link_loop_wait(). */
+		/* Sequentially consistent before the look at asleep: see sleep_on(). */
 	} while (!__atomic_compare_exchange_n(&loop->tasks, &newest, task, true, __ATOMIC_SEQ_CST,
 					      __ATOMIC_RELAXED));
 	if (unlikely(__atomic_load_n(&loop->asleep, __ATOMIC_SEQ_CST)))

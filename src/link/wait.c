@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How a loop waits. First, for a short while, for what peers write and other threads post: to look
- * at a channel costs a system call, and most waits end here. Then for events, completions and timers
- * as well; asleep, if nothing has to be found in memory.
+ * at a channel costs a system call, and most waits end here. Then for events, completions and
+ * timers as well; asleep, if nothing has to be found in memory.
  */
 #include <errno.h>
 

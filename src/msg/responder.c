@@ -392,7 +392,8 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 	if (!rc)
 		rc = check_data(r);
 	if (!rc)
-		rc = gn_listen(r->desk.loop.ctx, addr, r->desk.loop.chan, o->listen_flags, &r->listener);
+		rc = gn_listen(r->desk.loop.ctx, addr, r->desk.loop.chan, o->listen_flags,
+			       &r->listener);
 	if (rc) {
 		gn_msg_responder_destroy(r);
 		return rc;

@@ -124,7 +124,7 @@ static int make_qp(struct msg_desk *desk)
 		.max_recv_wr = ud->receives,
 		.max_recv_sge = ud->rest ? 2 : 1,
 		.max_inline = desk->loop.attr.max_inline < INLINE_MAX ? desk->loop.attr.max_inline :
-								   INLINE_MAX,
+									INLINE_MAX,
 		.qkey = (uint32_t)gn_random() & QKEY_MASK,
 	};
 	const int rc = gn_qp_create(ud->pd, &opts, &ud->qp);
@@ -284,7 +284,8 @@ int msg_ud_open(struct msg_desk *desk, uint32_t receives, uint32_t sends, uint32
 		return -ENOMEM;
 	desk->ud->signal_every = desk->flags & GN_MSG_PAPER ? 1 : SIGNAL_EVERY;
 	desk->ud->receives = least(least(receives, desk->loop.attr.max_recv_wr), half);
-	desk->ud->depth = least(least(sends + BESIDE, desk->loop.attr.max_send_wr), desk->loop.attr.max_cqe);
+	desk->ud->depth =
+		least(least(sends + BESIDE, desk->loop.attr.max_send_wr), desk->loop.attr.max_cqe);
 	if (desk->ud->receives < 1 || desk->ud->depth < BESIDE)
 		rc = -ENOSPC;
 	else
