@@ -2,6 +2,7 @@
 /* A connection's life: made, established, silent, failed, closed. */
 #include <errno.h>
 
+#include "base/counter.h"
 #include "link/link.h"
 
 #define SWEEP_NS     1000000u /* between two looks at what is closing */
@@ -42,6 +43,7 @@ static void probe(struct link_conn *conn)
 	gn_wr_init(&wr, GN_OP_WRITE, LINK_PROBE_ID, NULL, 0, GN_SIGNALED);
 	rc = gn_post_send(conn->qp, &wr, NULL);
 	conn->probing = !rc;
+	counter_add(&conn->loop->probes, !rc);
 	if (rc && rc != -EAGAIN) /* a full queue asks the peer already */
 		link_conn_fail(conn);
 }
@@ -86,8 +88,11 @@ int link_conn_make(struct link_conn *conn, struct gn_pd *pd, struct gn_qp_opts *
 	struct link_loop *loop = conn->loop;
 	int rc;
 
-	if (completions > loop->cq_free)
+	if (__atomic_sub_fetch(&loop->cq_free, completions, __ATOMIC_RELAXED) > INT32_MAX) {
+		__atomic_fetch_add(&loop->cq_free, completions, __ATOMIC_RELAXED);
 		return -ENOSPC;
+	}
+	conn->completions = completions;
 	opts->max_send_wr += LINK_PROBE_SENDS;
 	opts->send_cq = opts->recv_cq = loop->cq;
 	opts->chan = loop->chan;
@@ -95,33 +100,42 @@ int link_conn_make(struct link_conn *conn, struct gn_pd *pd, struct gn_qp_opts *
 	rc = gn_qp_create(pd, opts, &conn->qp);
 	if (rc)
 		return rc;
-	conn->completions = completions;
-	loop->cq_free -= completions;
+	conn->opening = true;
+	__atomic_fetch_add(&loop->n_opening, 1, __ATOMIC_RELAXED);
 	return 0;
+}
+
+/* It is not half open any more. */
+static void opened(struct link_conn *conn)
+{
+	if (!conn->opening)
+		return;
+	conn->opening = false;
+	__atomic_fetch_sub(&conn->loop->n_opening, 1, __ATOMIC_RELAXED);
 }
 
 void link_conn_begin(struct link_conn *conn, enum link_state state)
 {
 	struct link_loop *loop = conn->loop;
 
-	conn->state = state;
+	conn->state = LINK_OPENING;
 	list_add(conn, &loop->conns);
 	loop->n_conns++;
 	loop->now_ns = gn_now_ns();
-	if (state == LINK_OPENING) {
-		loop->n_opening++;
-		link_timer_set(&loop->timers, &conn->timer, loop->now_ns + LINK_ESTABLISH_NS);
-	} else {
-		look_later(conn, loop->now_ns);
-	}
+	link_timer_set(&loop->timers, &conn->timer, loop->now_ns + LINK_ESTABLISH_NS);
+	if (state == LINK_UP || conn->early)
+		link_conn_established(conn);
+	if (conn->gone)
+		link_conn_fail(conn);
 }
 
 void link_conn_established(struct link_conn *conn)
 {
+	conn->early |= conn->state == LINK_NEW;
 	if (conn->state != LINK_OPENING)
 		return;
 	conn->state = LINK_UP;
-	conn->loop->n_opening--;
+	opened(conn);
 	look_later(conn, conn->loop->now_ns);
 	if (conn->loop->ops->established)
 		conn->loop->ops->established(conn);
@@ -129,9 +143,10 @@ void link_conn_established(struct link_conn *conn)
 
 void link_conn_fail(struct link_conn *conn)
 {
-	if (conn->state >= LINK_FAILED)
+	conn->gone |= conn->state == LINK_NEW;
+	if (conn->state == LINK_NEW || conn->state >= LINK_FAILED)
 		return;
-	conn->loop->n_opening -= conn->state == LINK_OPENING;
+	opened(conn);
 	conn->state = LINK_FAILED;
 	conn->loop->failed = true;
 	link_timer_set(&conn->loop->timers, &conn->timer, GN_FOREVER);
@@ -159,8 +174,8 @@ void link_conn_close(struct link_conn *conn)
 
 	if (conn->state == LINK_CLOSING)
 		return;
+	opened(conn);
 	if (conn->state != LINK_NEW) {
-		loop->n_opening -= conn->state == LINK_OPENING;
 		list_del(conn);
 		loop->n_conns--;
 		gn_disconnect(conn->qp);
@@ -182,7 +197,7 @@ void link_conns_sweep(struct link_loop *loop)
 		if (c->qp && gn_qp_destroy_try(c->qp) == -EAGAIN)
 			continue;
 		c->qp = NULL;
-		loop->cq_free += c->completions;
+		__atomic_fetch_add(&loop->cq_free, c->completions, __ATOMIC_RELAXED);
 		c->completions = 0;
 		list_del(c);
 		loop->n_closing--;

@@ -20,7 +20,8 @@
  * A peer that dies without a word is found by asking: who has sent nothing for LINK_PROBE_NS gets a
  * WRITE of no bytes, one at a time, and the card says if nobody answers.
  *
- * All of it belongs to the loop's thread, except link_loop_post().
+ * All of it belongs to the loop's thread, except link_loop_post() and what an acceptor's thread does
+ * before it hands a connection over: link_conn_init(), link_conn_make().
  */
 #ifndef GN_LINK_LINK_H
 #define GN_LINK_LINK_H
@@ -32,6 +33,7 @@
 #define LINK_PROBE_NS	  100000000u  /* of silence */
 #define LINK_ESTABLISH_NS 1000000000u /* from the acceptance to the news that it has arrived */
 #define LINK_PROBE_ID	  UINT64_MAX  /* a layer's own requests have other ids */
+#define LINK_POLL_MAX	  1024u	      /* completions that a poll takes at most */
 #define LINK_PROBE_SENDS  1u	      /* of a connection's send queue */
 
 struct link_loop;
@@ -52,6 +54,8 @@ struct link_conn {
 	bool heard;		 /* the layer sets it when something came from the peer */
 	bool probing;		 /* it was asked, and has not answered yet */
 	bool told;		 /* its layer knows that it has failed */
+	bool opening;		 /* it is counted as half open */
+	bool early, gone;	 /* NEW: it was established, or is gone already */
 	uint32_t completions;	 /* that are reserved for it in the cq */
 	uint64_t probe_ns;	 /* between two looks whether it is silent */
 	struct link_timer timer; /* … or until it is established */
@@ -117,10 +121,12 @@ struct link_loop {
 	uint32_t cq_free;	 /* completions that are not reserved */
 	struct link_conn *conns; /* NEW ones are not in it */
 	struct link_conn *closing;
-	unsigned n_conns, n_opening, n_closing;
+	unsigned n_conns, n_closing;
+	unsigned n_opening;	    /* atomic: made, and not known to be established */
 	unsigned turns, tend_every; /* turns since it was tended, at most */
 	uint64_t now_ns;	    /* when it was tended, or the layer has read the clock */
 	uint64_t tended_ns;
+	uint64_t probes; /* atomic: silent peers that were asked */
 	struct link_timers timers;
 	struct link_timer sweep; /* a look at what is closing */
 	/* The inbox: tasks, the newest first; the pushing threads; is the owner asleep? */
@@ -195,5 +201,27 @@ void link_conns_sweep(struct link_loop *loop);
 void link_conns_sweep_all(struct link_loop *loop);
 /* Tells the layer which ones have failed. */
 void link_conns_end_failed(struct link_loop *loop);
+
+/* ---- accept.c ---- */
+
+struct link_acceptor {
+	struct gn_chan *chan;
+	struct gn_listener *listener;
+	struct gn_thread *thread;
+	void (*request)(void *arg, struct gn_event *event);
+	void *arg;
+	bool stop; /* atomic */
+};
+
+/*
+ * Listens, and calls request in a thread of its own for everybody who wants to connect. request
+ * makes the connection for the loop that is to have it, with link_conn_make() and gn_accept(), and
+ * hands it over by a task that calls link_conn_begin().
+ */
+int link_acceptor_start(struct link_acceptor *acceptor, struct gn_ctx *ctx, const char *addr,
+			unsigned flags, void (*request)(void *arg, struct gn_event *event),
+			void *arg);
+/* Closes the listener and ends the thread; one that was not started is left alone. */
+void link_acceptor_stop(struct link_acceptor *acceptor);
 
 #endif

@@ -6,7 +6,6 @@
 #include "link/link.h"
 
 #define POLL_BATCH    32
-#define POLL_BATCHES  32u    /* of a poll: a peer may never stop sending */
 #define EVENTS	      512u   /* of a tend */
 #define REQUESTS      64u    /* … that are requests to connect */
 #define EVENTS_A_POLL 16u    /* whoever goes leaves completions behind: not too many for the cq */
@@ -90,7 +89,7 @@ void link_loop_poll(struct link_loop *loop)
 		n = gn_cq_poll(loop->cq, wc, POLL_BATCH);
 		for (int i = 0; i < n; i++)
 			take_completion(loop, &wc[i]);
-	} while (n == POLL_BATCH && ++batches < POLL_BATCHES);
+	} while (n == POLL_BATCH && ++batches < LINK_POLL_MAX / POLL_BATCH);
 	/* Completions were lost, and their requests will never end. */
 	for (struct link_conn *c = n < 0 ? loop->conns : NULL; c; c = c->next)
 		link_conn_fail(c);

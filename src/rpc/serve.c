@@ -63,7 +63,7 @@ static void read_more(struct rpc_conn *c)
 {
 	const uint32_t piece = c->thread->server->piece;
 
-	while (c->far && c->reading < PIECES && !c->failed) {
+	while (c->far && c->reading < PIECES && c->link.state == LINK_UP) {
 		struct gn_rpc_request *r = c->far;
 		const uint32_t left = r->from.len - r->asked, bytes = left < piece ? left : piece;
 		const int rc = read_piece(r, bytes);
@@ -181,7 +181,7 @@ static bool take_message(struct rpc_conn *c, const uint8_t *message, const struc
 	/* The clock is worth its price where something takes long, and now and then. */
 	c->begin_ns = 0;
 	if (c->last_us > 1 || head->aux > 1 || rpc_sampled(c->number))
-		c->begin_ns = c->thread->begun_ns = gn_now_ns();
+		c->begin_ns = c->thread->loop.now_ns = gn_now_ns();
 	for (unsigned i = 0; i < head->aux; i++)
 		if (!rpc_entry(message, head->len, &at, &entry, &data) ||
 		    !take_entry(c, &entry, data, head->flags & RPC_REPLY))
@@ -196,8 +196,8 @@ int rpc_conn_serve(struct rpc_conn *c)
 	if (unlikely(c->held || c->lent || c->thread->draining))
 		rpc_conn_look_acked(c);
 	/* A request may overtake the news of its connection, before which no promise is known. */
-	while (c->established && !c->failed) {
-		const uint8_t *message = rpc_conn_request(c, c->number);
+	while (c->link.state == LINK_UP) {
+		const uint8_t *message = rpc_conn_slot(c, c->number);
 		struct rpc_head head;
 		const enum rpc_found found =
 			rpc_look(message, c->request_stride, rpc_seq(c->epoch, c->number), c->nonce,
