@@ -90,8 +90,8 @@ struct gn_rpc_request; /* a call as its handler sees it, until it is answered */
 
 /*
  * Handles one call: runs on a server thread, and answers with gn_rpc_answer(), before it returns or
- * later and from any thread. Until then the request's bytes are the handler's to read; the client
- * may change them, so what is checked must be copied first.
+ * later and from any thread. While it runs, the client may change the request's bytes, so what is
+ * checked must be copied first.
  */
 typedef void gn_rpc_handler(struct gn_rpc_request *request, void *arg);
 
@@ -145,7 +145,12 @@ GN_API int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_n
 GN_API void gn_rpc_server_destroy(struct gn_rpc_server *server);
 
 GN_API unsigned gn_rpc_request_method(const struct gn_rpc_request *request);
-GN_API const void *gn_rpc_request_data(const struct gn_rpc_request *request, uint32_t *len_bytes);
+/*
+ * The request's bytes. A pointer got on the handler's thread while the handler runs is good until
+ * it returns or answers; every other one until the request is answered: who answers later, asks
+ * again.
+ */
+GN_API const void *gn_rpc_request_data(struct gn_rpc_request *request, uint32_t *len_bytes);
 /* Numbers clients in the order of their coming, from 1. */
 GN_API uint64_t gn_rpc_request_client(const struct gn_rpc_request *request);
 /* Which of the server's threads runs the handler. */
