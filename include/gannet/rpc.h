@@ -280,8 +280,9 @@ struct gn_rpc_limits {
 GN_API int gn_rpc_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out);
 
 /*
- * Call and wait. Returns 0 with *status and *result_len (both may be NULL), or -EAGAIN when all
- * slots are taken, -EMSGSIZE when the request is too large, -ENOTCONN when the server is gone.
+ * Call and wait. Returns 0 with *status and *result_len (both may be NULL), or -EAGAIN when as many
+ * calls as may be were under way until the deadline, -EMSGSIZE when the request is too large,
+ * -ENOTCONN when the server is gone.
  * deadline_ns: absolute, gn_now_ns(), or GN_FOREVER.
  */
 GN_API int gn_rpc_call(struct gn_rpc_client *client, unsigned method, const void *request,
@@ -306,12 +307,17 @@ struct gn_rpc_op {
 	struct gn_rpc_client *client;
 };
 
-/* Call several and wait for all: 0, with a status in each that began, or the error of the first
- * that did not; those behind it did not either, and have GN_RPC_CANCELED. done may be NULL.
+/*
+ * Call several and wait for all: 0, with a status in each that began, or the error of the first
+ * that did not; those behind it did not either, and have GN_RPC_CANCELED. Each waits until it may
+ * begin, as gn_rpc_call() does. done may be NULL.
  */
 GN_API int gn_rpc_call_all(struct gn_rpc_client *client, struct gn_rpc_op *ops, unsigned n);
 
-/* Begin a call: 0, or an error as gn_rpc_call(), and then done is not called. */
+/*
+ * Begin a call: 0, or an error as gn_rpc_call(), and then done is not called. -EAGAIN: as many calls
+ * as may be are under way, or the server has not taken the message in the next slot.
+ */
 GN_API int gn_rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);
 /* Send the batch that is being gathered, if there is one. */
 GN_API int gn_rpc_flush(struct gn_rpc_client *client);
@@ -320,7 +326,10 @@ GN_API int gn_rpc_flush(struct gn_rpc_client *client);
  * others.
  */
 GN_API int gn_rpc_poll(struct gn_rpc_client *client);
-/* … until at least one has ended: how many, or -ETIMEDOUT, -EINTR. 0 when none is under way. */
+/*
+ * … until at least one has ended: how many, or -ETIMEDOUT, -EINTR. 0 when none is under way; but
+ * after a call was refused with -EAGAIN, 0 when it can be begun.
+ */
 GN_API int gn_rpc_wait(struct gn_rpc_client *client, uint64_t deadline_ns);
 /* End it now, with GN_RPC_CANCELED; done is called before this returns. -ESRCH: it has ended. */
 GN_API int gn_rpc_cancel(struct gn_rpc_op *op);

@@ -2,8 +2,8 @@
 /*
  * What clients may make a server keep. A connection is charged for its slots, window and queues
  * when it is accepted, and for held results, deferred requests and large messages as long as they
- * are kept; all of it counts against a limit for each client and one for the server. A hello beyond them is granted
- * less or refused, a call beyond them ends with BUSY.
+ * are kept; all of it counts against a limit for each client and one for the server. A hello beyond
+ * them is granted less or refused, a call beyond them ends with BUSY.
  */
 #include <errno.h>
 

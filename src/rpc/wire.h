@@ -102,7 +102,7 @@ static inline uint32_t rpc_state_word(uint32_t taken, uint32_t parked)
 {
 	return taken << RPC_PARKED_BITS | parked;
 }
-/* How many messages more than so many the word says are taken; not more than ahead: else it is old. */
+/* How many messages more than taken the word tells of; 0 if more than ahead: then it is old. */
 static inline uint32_t rpc_newly_taken(uint32_t word, uint32_t taken, uint32_t ahead)
 {
 	const uint32_t more = ((word >> RPC_PARKED_BITS) - taken) & (UINT32_MAX >> RPC_PARKED_BITS);

@@ -191,6 +191,135 @@ static void test_all_wait(void **state)
 	run_everywhere(all_wait, &roomy, 1);
 }
 
+/* ---- waiting for a slot ---- */
+
+#define OPEN_US 20000u
+
+struct opener {
+	struct service *service;
+	uint64_t opened_ns;
+};
+
+static void open_later(void *arg)
+{
+	struct opener *o = arg;
+
+	gn_sleep_us(OPEN_US);
+	o->opened_ns = gn_now_ns();
+	shut(o->service, false);
+}
+
+/* All calls that may be under way are, and nobody waits for them any more. */
+static int fill_and_cancel(struct world *w, struct gn_rpc_client *client, struct flight *f,
+			   unsigned n)
+{
+	shut(&w->service, true);
+	for (unsigned i = 0; i < n; i++)
+		EXPECT(fly(client, &f[i], LATER, 0) == 0);
+	EXPECT(gn_rpc_flush(client) == 0);
+	for (unsigned i = 0; i < n; i++)
+		EXPECT(gn_rpc_cancel(&f[i].op) == 0);
+	return 0;
+}
+
+static int call_waits(struct world *w, struct gn_rpc_client *client)
+{
+	struct opener o = {.service = &w->service};
+	struct gn_thread *thread;
+	struct flight f[4];
+	uint64_t from_ns;
+
+	EXPECT(fill_and_cancel(w, client, f, 4) == 0);
+	from_ns = gn_now_ns();
+	EXPECT(gn_rpc_call(client, ECHO, NULL, 0, NULL, 0, NULL, gn_deadline_us(3000), NULL) ==
+	       -EAGAIN);
+	EXPECT(gn_now_ns() - from_ns >= 3000000);
+	EXPECT(gn_thread_start("opener", open_later, &o, &thread) == 0);
+	EXPECT(call_echo(client, ECHO, 100, 5) == 0);
+	EXPECT(gn_thread_join(thread) == 0);
+	EXPECT(gn_now_ns() >= o.opened_ns);
+	return 0;
+}
+
+/* More of them than may be under way, of which some are taken by calls that take long. */
+static int call_all_waits(struct world *w, struct gn_rpc_client *client)
+{
+	struct opener o = {.service = &w->service};
+	struct gn_thread *thread;
+	struct flight f[4], more[9];
+	struct gn_rpc_op ops[9];
+
+	EXPECT(fill_and_cancel(w, client, f, 4) == 0);
+	for (unsigned i = 0; i < 9; i++) {
+		flight_make(&more[i], ECHO, 100, i, gn_deadline_us(UNIT_PATIENCE_US));
+		ops[i] = more[i].op;
+	}
+	EXPECT(gn_thread_start("opener", open_later, &o, &thread) == 0);
+	EXPECT(gn_rpc_call_all(client, ops, 9) == 0);
+	EXPECT(gn_thread_join(thread) == 0);
+	for (unsigned i = 0; i < 9; i++) {
+		more[i].op = ops[i];
+		EXPECT(flight_check(&more[i]) == 0);
+	}
+	return 0;
+}
+
+/* After -EAGAIN a wait returns when there is a place, though no call ends that anybody waits for. */
+static int wait_waits(struct world *w, struct gn_rpc_client *client, bool live)
+{
+	struct opener o = {.service = &w->service};
+	struct gn_thread *thread;
+	struct flight f[4], next;
+	unsigned turns = 0;
+	int rc;
+
+	EXPECT(fill_and_cancel(w, client, f, live ? 3 : 4) == 0);
+	if (live)
+		EXPECT(fly(client, &f[3], LATER, 0) == 0);
+	EXPECT(gn_rpc_wait(client, gn_deadline_us(live ? 100 : UNIT_PATIENCE_US)) ==
+	       (live ? -ETIMEDOUT : 0)); /* nobody wants a place yet */
+	EXPECT(fly(client, &next, ECHO, 0) == -EAGAIN);
+	EXPECT(gn_rpc_wait(client, gn_deadline_us(1000)) == -ETIMEDOUT);
+	EXPECT(gn_thread_start("opener", open_later, &o, &thread) == 0);
+	do {
+		EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) >= 0);
+		rc = gn_rpc_submit(client, &next.op);
+		turns++;
+	} while (rc == -EAGAIN);
+	EXPECT(rc == 0 && turns <= 4);
+	EXPECT(wait_all(client, &next, 1) == 0 && flight_check(&next) == 0);
+	if (live)
+		EXPECT(wait_all(client, &f[3], 1) == 0 && flight_check(&f[3]) == 0);
+	EXPECT(gn_thread_join(thread) == 0);
+	return 0;
+}
+
+static int slots_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
+{
+	struct gn_rpc_client *client;
+
+	EXPECT(connect_with(w, fabric, mode, 4, 1, &client) == 0);
+	EXPECT(call_waits(w, client) == 0);
+	EXPECT(call_all_waits(w, client) == 0);
+	EXPECT(wait_waits(w, client, false) == 0);
+	EXPECT(wait_waits(w, client, true) == 0);
+	EXPECT(gn_rpc_close(client) == 0);
+	return 0;
+}
+
+static int slots(struct world *w, struct gn_fabric *fabric)
+{
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
+		EXPECT(slots_in(w, fabric, mode) == 0);
+	return 0;
+}
+
+static void test_slots(void **state)
+{
+	(void)state;
+	run_everywhere(slots, &roomy, 1);
+}
+
 /* ---- limits ---- */
 
 #define COPY_BYTES 300u
@@ -247,6 +376,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_beside),
 		cmocka_unit_test(test_all_wait),
+		cmocka_unit_test(test_slots),
 		cmocka_unit_test(test_no_memory),
 	};
 
