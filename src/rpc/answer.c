@@ -128,6 +128,9 @@ void rpc_seal_results(struct rpc_conn *c)
 		seal.flags |= RPC_ACK;
 	gn_charge(GN_WORK_COPY, c->at);
 	seal.seq = rpc_seq(c->epoch, ++c->placed);
+	seal.word = rpc_state_word(c->taken, 0);
+	c->taken_told = c->taken;
+	c->untold = false;
 	/* From here on a client that fetches has its result. */
 	bytes = rpc_seal(result_slot(c, c->placed + mutant("rpc-slot-wrong", c->placed)), &seal);
 	if (c->open_reply)
@@ -276,6 +279,28 @@ void rpc_answer_posted(struct link_task *task)
 }
 
 /* ---- slots that are free again ---- */
+
+void rpc_conn_advance(struct rpc_conn *c)
+{
+	while (c->taken + 1 != c->number && !c->keep_slot[(c->taken + 1) & c->mask])
+		c->taken++;
+}
+
+/* Where the client looks for its next result, unless the card may be reading there. */
+void rpc_conn_tell_taken(struct rpc_conn *c)
+{
+	struct rpc_head *head = (void *)result_slot(c, c->placed + 1);
+
+	c->untold = false;
+	if (c->taken == c->taken_told)
+		return;
+	if (c->n_writing && being_written(c)) {
+		c->untold = true;
+		return;
+	}
+	__atomic_store_n(&head->word, rpc_state_word(c->taken, 0), __ATOMIC_RELEASE);
+	c->taken_told = c->taken;
+}
 
 bool rpc_conn_acked(struct rpc_conn *c, uint32_t number)
 {

@@ -24,6 +24,7 @@ bool rpc_conn_destroy(struct link_conn *link)
 
 	for (uint32_t i = 0; i < c->n_made; i++) {
 		rpc_area_free(&rpc_conn_nth(c, i)->area);
+		gn_free(rpc_conn_nth(c, i)->copy);
 		rpc_answer_free(rpc_conn_nth(c, i));
 	}
 	rpc_lent_return(c, true);
@@ -34,7 +35,7 @@ bool rpc_conn_destroy(struct link_conn *link)
 	gn_mem_free(c->result_mem);
 	gn_pd_destroy(c->pd);
 	gn_free(c->scratch);
-	gn_free(c->left);
+	gn_free(c->keep_slot);
 	gn_free(c->writing);
 	for (uint32_t i = 0; i < c->n_made; i += RPC_BLOCK)
 		gn_free(c->blocks[i / RPC_BLOCK]);
@@ -75,9 +76,9 @@ bool rpc_conn_grow(struct rpc_conn *c)
 static int make_tables(struct rpc_conn *c)
 {
 	c->blocks = gn_alloc((c->window + RPC_BLOCK - 1) / RPC_BLOCK * sizeof(*c->blocks), 0);
-	c->left = gn_alloc((c->mask + 1) * sizeof(*c->left), 0);
+	c->keep_slot = gn_alloc((c->mask + 1) * sizeof(*c->keep_slot), 0);
 	c->writing = gn_alloc((c->mask + 1) * sizeof(*c->writing), 0);
-	if (!c->blocks || !c->left || !c->writing || !rpc_conn_grow(c))
+	if (!c->blocks || !c->keep_slot || !c->writing || !rpc_conn_grow(c))
 		return -ENOMEM;
 	if (!RPC_RACES_SHOW)
 		return 0;
@@ -347,12 +348,14 @@ void rpc_conn_end(struct link_conn *link)
 
 /* ---- silence ---- */
 
-/* The word that its client fetches when it looks for its next result. */
-static uint32_t *park_word(const struct rpc_conn *c)
+/* Where its client looks for its next result; parked: 0, or one of RPC_PARKED_MAX. */
+static void say_parked(struct rpc_conn *c, uint32_t parked, int order)
 {
 	uint8_t *slot = c->results + ((c->placed + 1) & c->mask) * c->result_stride;
 
-	return (uint32_t *)(void *)(slot + offsetof(struct rpc_head, word));
+	__atomic_store_n((uint32_t *)(void *)(slot + offsetof(struct rpc_head, word)),
+			 rpc_state_word(c->taken, parked), order);
+	c->taken_told = c->taken;
 }
 
 /* Is there a request, or half of one? After a long silence only a whole one counts. */
@@ -374,12 +377,11 @@ static bool has_request(const struct rpc_conn *c, bool long_silent)
  */
 void rpc_conn_park(struct rpc_conn *c, bool long_silent)
 {
-	if (!++c->park_word)
-		c->park_word = 1;
-	__atomic_store_n(park_word(c), c->park_word, __ATOMIC_SEQ_CST);
+	c->park_count = c->park_count % RPC_PARKED_MAX + 1;
+	say_parked(c, c->park_count, __ATOMIC_SEQ_CST);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (has_request(c, long_silent) && !mutant("rpc-park-blindly", 8)) {
-		__atomic_store_n(park_word(c), 0, __ATOMIC_RELAXED);
+		say_parked(c, 0, __ATOMIC_RELAXED);
 		return;
 	}
 	c->parked = true;
@@ -395,7 +397,7 @@ void rpc_conn_unpark(struct rpc_conn *c)
 		return;
 	c->parked = false;
 	if (!c->open)
-		__atomic_store_n(park_word(c), 0, __ATOMIC_RELAXED);
+		say_parked(c, 0, __ATOMIC_RELAXED);
 	unlink_conn(c);
 	link_to(c, &c->thread->conns);
 	link_conn_watch(&c->link, LINK_PROBE_NS);

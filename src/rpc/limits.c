@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What clients may make a server keep. A connection is charged for its slots, window and queues
- * when it is accepted, and for held results and large messages as long as they are kept; all of it
- * counts against a limit for each client and one for the server. A hello beyond them is granted
- * less or refused, a call beyond them ends with BUSY.
+ * when it is accepted, and for held results, deferred requests and large messages as long as they
+ * are kept; all of it counts against a limit for each client and one for the server. A hello beyond
+ * them is granted less or refused, a call beyond them ends with BUSY.
  */
 #include <errno.h>
 
@@ -136,12 +136,23 @@ static uint64_t reserved(const struct rpc_conn *c)
 }
 
 /* A quarter of max_bytes is for connections alone: a newcomer finds room whatever others keep. */
+static const char *charge_kept(struct rpc_conn *c, uint64_t bytes, bool large)
+{
+	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
+
+	return charge(c, bytes, o->max_client_bytes - (large ? reserved(c) : 0),
+		      o->max_bytes - o->max_bytes / 4);
+}
+
+bool rpc_charge_spare(struct rpc_conn *c, uint64_t bytes)
+{
+	return !charge_kept(c, bytes, true);
+}
+
 bool rpc_charge(struct rpc_conn *c, uint64_t bytes, bool large)
 {
 	struct gn_rpc_server *server = c->thread->server;
-	const uint64_t client_most = server->opts.max_client_bytes - (large ? reserved(c) : 0);
-	const uint64_t most = server->opts.max_bytes;
-	const char *limit = charge(c, bytes, client_most, most - most / 4);
+	const char *limit = charge_kept(c, bytes, large);
 
 	if (!limit)
 		return true;

@@ -65,6 +65,14 @@ enum rpc_state {
 	RPC_HELD,   /* it is answered, but there is no slot for the result */
 };
 
+/*
+ * Where the bytes of a request are. Those of one that is answered after its handler has returned
+ * are copied out of the slot, by the first thread that needs them there: the owner when the handler
+ * returns, or another that asks for them before. Without memory for that they stay, and keep the
+ * slot.
+ */
+enum rpc_bytes { RPC_IN_SLOT, RPC_COPYING, RPC_STAYING, RPC_APART };
+
 /* A request of the window, idle or under way. */
 struct gn_rpc_request {
 	struct link_task task; /* an answer of another thread */
@@ -76,7 +84,10 @@ struct gn_rpc_request {
 	bool reply;
 	const uint8_t *data;
 	uint32_t len;
+	uint32_t bytes; /* enum rpc_bytes, atomic */
+	bool keeps_slot;
 	uint64_t begin_ns;
+	uint8_t *copy;	      /* data, if it was copied */
 	struct rpc_area area; /* of a large one */
 	struct rpc_far from;
 	uint32_t asked, done;	      /* bytes of it that are being read, that were read */
@@ -125,14 +136,17 @@ struct rpc_conn {
 	uint64_t heard_ns;
 	uint32_t mask, epoch, window;
 	uint32_t max_request, max_result;
-	uint32_t park_word;
+	uint32_t park_count; /* 1 … RPC_PARKED_MAX */
 	uint32_t reply_key;
 	uint64_t nonce, request_stride, result_stride;
 
 	/* requests */
-	uint32_t number; /* of the next message */
-	uint32_t *left;	 /* by slot: requests without an answer */
-	uint32_t n_busy; /* requests that are not idle */
+	uint32_t number;     /* of the next message */
+	uint32_t taken;	     /* up to here the slots of messages are free */
+	uint32_t taken_told; /* … and the client can know */
+	bool untold;	     /* it should, but the slot of the next result is being written from */
+	uint32_t *keep_slot; /* by slot: requests that keep it */
+	uint32_t n_busy;     /* requests that are not idle */
 	struct gn_rpc_request *
 		*blocks; /* of the window: RPC_BLOCK each, made when they are needed */
 	uint32_t n_made; /* requests in them */
@@ -223,6 +237,8 @@ struct gn_rpc_server {
 /* limits.c; any thread */
 /* Keep so many bytes more for a client; false: that is beyond a limit, and counted as dropped. */
 bool rpc_charge(struct rpc_conn *conn, uint64_t bytes, bool large);
+/* … that can be done without: false is no reason to count or to log. */
+bool rpc_charge_spare(struct rpc_conn *conn, uint64_t bytes);
 void rpc_uncharge(struct rpc_conn *conn, uint64_t bytes);
 /* Owner only: */
 void rpc_limits_default(struct gn_rpc_server_opts *opts);
@@ -284,16 +300,14 @@ bool rpc_conn_grow(struct rpc_conn *conn);
 int rpc_conn_serve(struct rpc_conn *conn);
 /* A piece of a large request has come. */
 void rpc_request_come(struct gn_rpc_request *request);
+/* Its bytes were elsewhere than in its slot, or kept it. */
+void rpc_request_release(struct gn_rpc_request *request);
 static inline void rpc_request_free(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
-	if (unlikely(r->area.mem)) {
-		c->coming_bytes -= r->from.len;
-		rpc_uncharge(c, r->area.size);
-		rpc_area_free(&r->area);
-	}
-	c->left[r->number & c->mask]--;
+	if (unlikely(__atomic_load_n(&r->bytes, __ATOMIC_RELAXED) != RPC_IN_SLOT))
+		rpc_request_release(r);
 	c->n_busy--;
 	r->state = RPC_IDLE;
 	r->next = c->idle;
@@ -310,6 +324,9 @@ bool rpc_conn_acked(struct rpc_conn *conn, uint32_t number);
 /* … and it may have said so without a request. */
 void rpc_conn_look_acked(struct rpc_conn *conn);
 void rpc_conn_release_held(struct rpc_conn *conn);
+/* More messages are taken, perhaps; tell the client if no result does. */
+void rpc_conn_advance(struct rpc_conn *conn);
+void rpc_conn_tell_taken(struct rpc_conn *conn);
 
 /* show.c */
 void rpc_shown_hide(struct rpc_conn *conn);
