@@ -86,8 +86,9 @@ struct msg_desk {
 	struct msg_ud *ud;
 	/* A responder's: somebody wants to connect. */
 	void (*request)(struct msg_desk *desk, struct gn_event *event);
-	/* A datagram for an end, checked as far as the head goes. */
-	void (*datagram)(struct msg_end *end, const struct msg_datagram *head, const uint8_t *data);
+	/* A datagram for an end, checked as far as the head goes, and msg_ud_say()'s copy. */
+	void (*datagram)(struct msg_end *end, const struct msg_datagram *head, uint32_t copy,
+			 const uint8_t *data);
 };
 
 /* ---- desk.c ---- */
@@ -198,8 +199,12 @@ void msg_ud_completed(struct msg_desk *desk, const struct gn_wc *wc);
  * May the buffer of a place be written? Not before every send posted from it is known to be done.
  */
 bool msg_ud_writable(struct msg_end *end, uint32_t at);
-/* Says what is in a place, as message number, for the first time or again. -EAGAIN: no room now. */
-int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t length, bool again);
+/*
+ * Says what is in a place, as message number, for the first time or again. -EAGAIN: no room now.
+ * copy: of a request, 0 the first; an answer names the copy that it answers.
+ */
+int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t length, uint32_t copy,
+	       bool again);
 /*
  * If not: will its sends be known to be done? Not without another, if the last were not signaled.
  */

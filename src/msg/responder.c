@@ -77,7 +77,8 @@ static void serve(struct gn_msg_responder *r, struct msg_end *end)
 
 /* ---- datagrams ---- */
 
-static void datagram(struct msg_end *end, const struct msg_datagram *head, const uint8_t *data)
+static void datagram(struct msg_end *end, const struct msg_datagram *head, uint32_t copy,
+		     const uint8_t *data)
 {
 	struct gn_msg_responder *r = responder_of(end->desk);
 	const struct guest *guest = end->owner;
@@ -108,7 +109,7 @@ static void datagram(struct msg_end *end, const struct msg_datagram *head, const
 		r->desk.stats.answers++;
 	}
 	/* Without room it is as if the network had lost it. */
-	msg_ud_say(end, head->place, done->number, done->length, again);
+	msg_ud_say(end, head->place, done->number, done->length, copy, again);
 }
 
 /* ---- connections ---- */

@@ -21,8 +21,8 @@
 #define BESIDE	     (2 * SIGNAL_EVERY) /* sends that are done without having said so */
 #define QKEY_MASK    0x7fffffffu	/* the highest bit is for privileged qkeys */
 #define MTU_MAX	     4096u		/* of any port: a peer's may be larger than ours */
-#define RESETS_MAX   8u		  /* in a row, without a datagram that made sense */
-#define RESET_NS     10000000u	  /* between two: all receives are posted again */
+#define RESETS_MAX   8u			/* in a row, without a datagram that made sense */
+#define RESET_NS     10000000u		/* between two: all receives are posted again */
 
 struct msg_ud {
 	struct gn_pd *pd;
@@ -412,7 +412,17 @@ static bool is_signaled(const struct msg_end *end, bool inlined, bool again)
 	       (!inlined && ud->silent >= end->signal_every);
 }
 
-int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t length, bool again)
+/* The copy is immediate data: the bytes of what is said again may be with the device. */
+static void name_copy(struct gn_wr *wr, uint32_t copy)
+{
+	if (likely(!copy))
+		return;
+	wr->op = GN_OP_SEND_IMM;
+	wr->imm = copy;
+}
+
+int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t length, uint32_t copy,
+	       bool again)
 {
 	struct msg_ud *ud = end->desk->ud;
 	struct msg_peer *peer = end->peer;
@@ -440,6 +450,7 @@ int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t lengt
 	}
 	ud->sge[i] = (struct gn_sge){place, bytes, end->said.lkey};
 	gn_wr_ud(&ud->chain[i], ud->queued++, &ud->sge[i], peer->ah, peer->qpn, peer->qkey, flags);
+	name_copy(&ud->chain[i], copy);
 	ud->n_chain++;
 	peer->last = ud->queued;
 	end->sends[at].last = ud->queued;
@@ -488,7 +499,8 @@ static void received(struct msg_desk *desk, const struct gn_wc *wc)
 		end = find(desk, wc, &head);
 	if (end) {
 		ud->resets = 0;
-		desk->datagram(end, &head, data + sizeof(head));
+		desk->datagram(end, &head, wc->flags & GN_WC_IMM ? wc->imm : 0,
+			       data + sizeof(head));
 	} else {
 		desk->stats.strays++;
 	}
