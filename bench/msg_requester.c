@@ -234,7 +234,7 @@ static inline int check(struct requester *q, const struct slot *slot, const stru
 static inline int turn(struct requester *q, bool again)
 {
 	struct gn_msg_result results[TAKE_MAX];
-	const int n = gn_msg_take(q->msg, results, TAKE_MAX, 0);
+	const int n = gn_msg_take(q->msg, results, TAKE_MAX, GN_NO_WAIT);
 	int rc = 0;
 
 	if (unlikely(n <= 0))

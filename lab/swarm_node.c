@@ -50,7 +50,7 @@ void worker_poll(struct worker *w)
 
 void worker_wait(struct worker *w, uint64_t us, bool events)
 {
-	const uint64_t deadline = worker_now(w) + us * 1000;
+	const uint64_t deadline = gn_deadline_us(us);
 	struct gn_wait_item items[3] = {
 		gn_wait_on(gn_cq_source(w->send_cq)),
 		gn_wait_on(gn_cq_source(w->recv_cq)),

@@ -45,6 +45,8 @@
  *     length memory regions are not legal.
  * 13. GN_INLINE copies the payload during the post: the buffer is reusable at once and its lkey
  *     is not looked at.
+ *
+ * A deadline_ns is a time of gn_now_ns(): GN_FOREVER and 0 mean none, GN_NO_WAIT only looks.
  */
 #ifndef GANNET_FABRIC_H
 #define GANNET_FABRIC_H

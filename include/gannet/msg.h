@@ -21,6 +21,8 @@
  * Everything happens inside the calls: nothing runs behind them. What goes through one connection
  * is answered in the order it was asked, except over UD. A request is executed once at most: a
  * repeated datagram is answered with what is remembered.
+ *
+ * A deadline_ns is a time of gn_now_ns(): GN_FOREVER and 0 mean none, GN_NO_WAIT only looks.
  */
 #ifndef GANNET_MSG_H
 #define GANNET_MSG_H
@@ -129,7 +131,7 @@ GN_API int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 GN_API void gn_msg_responder_destroy(struct gn_msg_responder *responder);
 /*
  * Takes connections, executes requests and answers them: how many, or 0 when there was nothing
- * until the deadline (0: only looks), or -EINTR. A requester that is gone, or that breaks the
+ * until the deadline, or -EINTR. A requester that is gone, or that breaks the
  * rules, is forgotten, and the others never notice: no call waits for a peer, and the datagram qp,
  * which all share, is reset when it breaks, at the cost of what was under way.
  *
@@ -207,7 +209,7 @@ struct gn_msg_result {
 };
 
 /*
- * Up to n answers: how many, 0 when there was none until the deadline (0: only looks) or nothing is
+ * Up to n answers: how many, 0 when there was none until the deadline or nothing is
  * under way, or -EINTR. Also posts what was asked. A connection that is gone stays until its owner
  * disconnects it.
  *

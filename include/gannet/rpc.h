@@ -17,6 +17,8 @@
  *
  * A client belongs to the thread that connected it; calls from another return -EPERM. A server has
  * threads of its own. Calls return 0 or a negative errno; what became of a call is in its status.
+ *
+ * A deadline_ns is a time of gn_now_ns(): GN_FOREVER and 0 mean none, GN_NO_WAIT only looks.
  */
 #ifndef GANNET_RPC_H
 #define GANNET_RPC_H
@@ -277,7 +279,6 @@ GN_API int gn_rpc_limits(const struct gn_rpc_client *client, struct gn_rpc_limit
 /*
  * Call and wait. Returns 0 with *status and *result_len (both may be NULL), or -EAGAIN when all
  * slots are taken, -EMSGSIZE when the request is too large, -ENOTCONN when the server is gone.
- * deadline_ns: absolute, gn_now_ns(), or GN_FOREVER.
  */
 GN_API int gn_rpc_call(struct gn_rpc_client *client, unsigned method, const void *request,
 		       uint32_t request_len, void *result, uint32_t result_room,
@@ -290,7 +291,7 @@ struct gn_rpc_op {
 	uint32_t request_len;
 	void *result;
 	uint32_t result_room;
-	uint64_t deadline_ns; /* 0: GN_FOREVER */
+	uint64_t deadline_ns;
 	void (*done)(struct gn_rpc_op *op);
 	void *arg;
 	/* out, valid in done */

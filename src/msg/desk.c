@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "base/bits.h"
+#include "base/deadline.h"
 #include "msg/end.h"
 
 #define POLL	    32u
@@ -234,10 +235,10 @@ int msg_desk_wait(struct msg_desk *desk, uint64_t deadline_ns, const char *reaso
 	items[n++] = gn_wait_on(gn_chan_source(desk->chan));
 	until_ns = all ? GN_FOREVER : gn_deadline_us(MANY_NAP_US);
 	if (desk->n_ends)
-		until_ns = sooner(until_ns, desk->probe_ns);
+		until_ns = sooner(until_ns, deadline_due(desk->probe_ns));
 	if (desk->torn_down)
 		until_ns = sooner(until_ns, gn_deadline_us(MSG_SWEEP_US));
-	until_ns = sooner(until_ns, msg_ud_reset_ns(desk));
+	until_ns = sooner(until_ns, deadline_due(msg_ud_reset_ns(desk)));
 	rc = gn_wait(items, n, sooner(deadline_ns, until_ns), reason);
 	return rc == -ETIMEDOUT && gn_now_ns() < deadline_ns ? 0 : rc;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/deadline.h"
 #include "base/mutant.h"
 #include "msg/end.h"
 #include "msg/requester.h"
@@ -408,6 +409,7 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 
 	if (!r || !out)
 		return -EINVAL;
+	deadline_ns = deadline_given(deadline_ns);
 	gn_msg_flush(r);
 	while (n && r->under_way) {
 		unsigned got;
@@ -419,7 +421,7 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 		got = collect(r, out, n);
 		if (got)
 			return (int)got;
-		if (deadline_ns == 0)
+		if (deadline_ns == GN_NO_WAIT)
 			return 0;
 		if (r->opts.protocol == GN_MSG_UD)
 			rc = msg_requester_wait(r, deadline_ns);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/deadline.h"
 #include "base/mutant.h"
 #include "msg/end.h"
 
@@ -303,11 +304,12 @@ int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 
 	if (!r)
 		return -EINVAL;
+	deadline_ns = deadline_given(deadline_ns);
 	for (;;) {
 		const int n = turn(r, now);
 		int rc;
 
-		if (n || deadline_ns == 0)
+		if (n || deadline_ns == GN_NO_WAIT)
 			return n;
 		rc = msg_desk_wait(&r->desk, deadline_ns, "requests");
 		if (rc == -EINTR)

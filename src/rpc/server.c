@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/counter.h"
+#include "base/deadline.h"
 #include "rpc/server.h"
 
 #define THREADS_MAX 256u
@@ -315,6 +316,7 @@ int gn_rpc_server_wait(struct gn_rpc_server *server, uint64_t deadline_ns)
 
 	if (rc)
 		return rc;
+	deadline_ns = deadline_given(deadline_ns);
 	rc = rpc_thread_idle(&server->threads[0], deadline_ns);
 	if (rc == -ETIMEDOUT && gn_now_ns() < deadline_ns)
 		rc = 0; /* something is due */
@@ -339,6 +341,7 @@ int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_ns)
 		return -EINVAL;
 	if (polled(server) && server->threads[0].id != gn_thread_id())
 		return -EPERM;
+	deadline_ns = deadline_given(deadline_ns);
 	for (unsigned i = 0; i < server->started; i++) {
 		struct rpc_thread *t = &server->threads[i];
 

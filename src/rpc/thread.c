@@ -4,6 +4,7 @@
 
 #include "base/bits.h"
 #include "base/counter.h"
+#include "base/deadline.h"
 #include "rpc/server.h"
 
 #define COMPLETIONS  16
@@ -366,7 +367,7 @@ static uint64_t next_due(const struct rpc_thread *t, uint64_t now_ns)
 	if (t->conns && park_ns < RPC_PROBE_NS)
 		return now_ns + park_ns;
 	if (t->conns)
-		return t->probe_ns;
+		return deadline_due(t->probe_ns);
 	return t->parked ? now_ns + RPC_PROBE_NS * PARKED_EVERY : GN_FOREVER;
 }
 

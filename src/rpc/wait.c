@@ -2,6 +2,7 @@
 /* Waiting for a client's calls. */
 #include <errno.h>
 
+#include "base/deadline.h"
 #include "rpc/client.h"
 
 #define EAGER_US     20u /* of waiting for a reply and nothing else */
@@ -84,6 +85,7 @@ int gn_rpc_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 		rc = -EDEADLK;
 	if (rc)
 		return rc;
+	deadline_ns = deadline_given(deadline_ns);
 	rpc_flush(c); /* nobody adds to it meanwhile */
 	for (unsigned turn = 0;; turn++) {
 		const bool clock = turn % CLOCK_EVERY == CLOCK_EVERY - 1;
@@ -183,7 +185,7 @@ int gn_rpc_call_all(struct gn_rpc_client *c, struct gn_rpc_op *ops, unsigned n)
 		begun += !rc;
 		if (rc != -EAGAIN || !c->n_live)
 			continue;
-		rc = gn_rpc_wait(c, ops[begun].deadline_ns ? ops[begun].deadline_ns : GN_FOREVER);
+		rc = gn_rpc_wait(c, ops[begun].deadline_ns);
 		if (rc > 0 || rc == -EINTR)
 			rc = 0;
 		else if (rc == -ETIMEDOUT)

@@ -306,7 +306,7 @@ static void step(struct session *s)
 	if (gn_random() % 1000 < s->plan->leaves && s->conn[c])
 		leave(s, c);
 	if (under_way(s))
-		take(s, gn_random() % 4 ? gn_deadline_us(1 + gn_random() % WAIT_US) : 0);
+		take(s, gn_random() % 4 ? gn_deadline_us(1 + gn_random() % WAIT_US) : GN_NO_WAIT);
 	else
 		gn_sleep_us(1 + gn_random() % 10);
 }

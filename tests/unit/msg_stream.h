@@ -102,7 +102,7 @@ static inline int stream_run(struct stream *s)
 			EXPECT(stream_ask(s, (first + i) % s->conns) == 0);
 		EXPECT(stream_take(s) == 0);
 	}
-	EXPECT(gn_msg_take(s->requester, &result, 1, 0) == 0);
+	EXPECT(gn_msg_take(s->requester, &result, 1, GN_NO_WAIT) == 0);
 	gn_free(s->room);
 	gn_free(s->want);
 	return 0;

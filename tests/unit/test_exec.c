@@ -200,7 +200,7 @@ static void test_cond(void **state)
 	assert_int_equal(turn, 3000);
 
 	gn_mutex_lock(&mutex);
-	assert_int_equal(gn_cond_wait(&cond, &mutex, 0, "test"), -ETIMEDOUT);
+	assert_int_equal(gn_cond_wait(&cond, &mutex, GN_NO_WAIT, "test"), -ETIMEDOUT);
 	deadline_ns = gn_deadline_us(2000);
 	do
 		rc = gn_cond_wait(&cond, &mutex, deadline_ns, "test");

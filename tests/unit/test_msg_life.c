@@ -268,9 +268,9 @@ static int waiting(struct world *w, struct gn_fabric *fabric, unsigned client)
 
 	(void)client;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
-	EXPECT(gn_msg_take(requester, &result, 1, 0) == 0);
+	EXPECT(gn_msg_take(requester, &result, 1, GN_NO_WAIT) == 0);
 	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
-	EXPECT(gn_msg_take(requester, &result, 1, 0) == 0);
+	EXPECT(gn_msg_take(requester, &result, 1, GN_NO_WAIT) == 0);
 	/* Nothing is under way, so there is nothing to wait for. */
 	EXPECT(gn_msg_take(requester, &result, 1, GN_FOREVER) == 0);
 	/* What is flushed is executed, though nobody takes the answer. */
@@ -321,7 +321,7 @@ static int all_end(struct gn_msg_requester *requester, uint64_t n, enum gn_msg_s
 		}
 		got += (uint64_t)k;
 	}
-	EXPECT(gn_msg_take(requester, result, 1, 0) == 0);
+	EXPECT(gn_msg_take(requester, result, 1, GN_NO_WAIT) == 0);
 	return 0;
 }
 

@@ -151,12 +151,12 @@ static void try_from_elsewhere(void *arg)
 	char buf[8];
 
 	e->refused = gn_rpc_submit(e->client, &op) == -EPERM && gn_rpc_poll(e->client) == -EPERM &&
-		     gn_rpc_wait(e->client, 0) == -EPERM && gn_rpc_flush(e->client) == -EPERM &&
+		     gn_rpc_wait(e->client, GN_NO_WAIT) == -EPERM && gn_rpc_flush(e->client) == -EPERM &&
 		     gn_rpc_close(e->client) == -EPERM && gn_rpc_reconnect(e->client) == -EPERM &&
 		     gn_rpc_call_all(e->client, &op, 1) == -EPERM &&
 		     gn_rpc_call(e->client, ECHO, NULL, 0, NULL, 0, NULL, 0, NULL) == -EPERM &&
 		     gn_rpc_client_send(e->client, buf, 1) == -EPERM &&
-		     gn_rpc_client_recv(e->client, buf, 1, 0) == -EPERM &&
+		     gn_rpc_client_recv(e->client, buf, 1, GN_NO_WAIT) == -EPERM &&
 		     gn_rpc_client_metrics(e->client, GN_RPC_JSON, NULL, 0) == -EPERM;
 }
 
@@ -186,9 +186,9 @@ static void try_from_done(struct gn_rpc_op *op)
 	char buf[8];
 
 	n->refused = gn_rpc_call(c, ECHO, NULL, 0, NULL, 0, NULL, 0, NULL) == -EDEADLK &&
-		     gn_rpc_wait(c, 0) == -EDEADLK && gn_rpc_poll(c) == -EDEADLK &&
+		     gn_rpc_wait(c, GN_NO_WAIT) == -EDEADLK && gn_rpc_poll(c) == -EDEADLK &&
 		     gn_rpc_close(c) == -EDEADLK && gn_rpc_reconnect(c) == -EDEADLK &&
-		     gn_rpc_client_recv(c, buf, 1, 0) == -EDEADLK &&
+		     gn_rpc_client_recv(c, buf, 1, GN_NO_WAIT) == -EDEADLK &&
 		     gn_rpc_call_all(c, &n->next.op, 1) == -EDEADLK &&
 		     fly(c, &n->next, ECHO, 0) == 0 && gn_rpc_flush(c) == 0;
 	n->n++;
@@ -334,9 +334,9 @@ static void test_server_options(void **state)
 	assert_int_equal(gn_rpc_server_handle(server, ECHO, echo, NULL), -EEXIST);
 	assert_int_equal(gn_rpc_server_handle(server, GN_RPC_METHODS_MAX, echo, NULL), -EINVAL);
 	assert_int_equal(gn_rpc_server_handle(server, 77, NULL, NULL), -EINVAL);
-	assert_int_equal(gn_rpc_server_drain(server, 0), -EINVAL);
+	assert_int_equal(gn_rpc_server_drain(server, GN_NO_WAIT), -EINVAL);
 	assert_int_equal(gn_rpc_server_poll(server), -EINVAL);
-	assert_int_equal(gn_rpc_server_wait(server, 0), -EINVAL);
+	assert_int_equal(gn_rpc_server_wait(server, GN_NO_WAIT), -EINVAL);
 	assert_int_equal(gn_rpc_server_start(server), 0);
 	assert_int_equal(gn_rpc_server_start(server), -EINVAL);
 	assert_int_equal(gn_rpc_server_handle(server, 77, echo, NULL), -EBUSY);

@@ -330,8 +330,8 @@ static void test_polled(void **state)
 		gn_sleep_us(100);
 	assert_int_equal(p.failed, 0);
 	assert_int_equal(gn_rpc_server_poll(p.server), -EPERM);
-	assert_int_equal(gn_rpc_server_wait(p.server, 0), -EPERM);
-	assert_int_equal(gn_rpc_server_drain(p.server, 0), -EPERM);
+	assert_int_equal(gn_rpc_server_wait(p.server, GN_NO_WAIT), -EPERM);
+	assert_int_equal(gn_rpc_server_drain(p.server, GN_NO_WAIT), -EPERM);
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
 		const struct gn_rpc_client_opts opts = in_mode(mode);
 
@@ -372,8 +372,8 @@ static int serve_letters(struct post_office *p)
 	EXPECT(gn_rpc_server_start(server) == 0);
 	__atomic_store_n(&p->ready, true, __ATOMIC_RELEASE);
 	EXPECT(gn_rpc_server_send(server, 1, buf, 1) == -ESRCH);
-	EXPECT(gn_rpc_server_recv(server, NULL, buf, 1, 0) == -EINVAL);
-	EXPECT(gn_rpc_server_recv(server, &client, buf, 1, 0) == -ETIMEDOUT);
+	EXPECT(gn_rpc_server_recv(server, NULL, buf, 1, GN_NO_WAIT) == -EINVAL);
+	EXPECT(gn_rpc_server_recv(server, &client, buf, 1, GN_NO_WAIT) == -ETIMEDOUT);
 	while (!__atomic_load_n(&p->stop, __ATOMIC_ACQUIRE)) {
 		len = gn_rpc_server_recv(server, &client, buf, sizeof(buf), gn_deadline_us(1000));
 		if (len == -ETIMEDOUT || len == -EINTR || len == -EMSGSIZE)
@@ -398,7 +398,7 @@ static int write_letters(struct gn_rpc_client *client)
 	uint8_t out[2 * MAX], in[2 * MAX];
 	const uint64_t patience_ns = gn_deadline_us(UNIT_PATIENCE_US);
 
-	EXPECT(gn_rpc_client_recv(client, in, sizeof(in), 0) == -ESRCH);
+	EXPECT(gn_rpc_client_recv(client, in, sizeof(in), GN_NO_WAIT) == -ESRCH);
 	for (uint32_t i = 0; i < LETTERS; i++) {
 		const uint32_t len = i * 61 % 1000;
 
