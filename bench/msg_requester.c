@@ -84,7 +84,7 @@ static int connect_all(struct requester *q, uint32_t index)
 		const char *addr = q->hall->addr[responder], *why = NULL;
 		struct gn_msg_conn *conn;
 
-		rc = gn_msg_connect(q->msg, addr, &why, &conn);
+		rc = gn_msg_conn_open(q->msg, addr, &why, &conn);
 		if (rc) {
 			gn_log(GN_LOG_ERROR, "bench: cannot connect to %s: %s", addr,
 			       why ? why : gn_strerror(rc));

@@ -129,7 +129,7 @@ GN_API void gn_cond_broadcast(struct gn_cond *cond);
 GN_API void gn_cond_fini(struct gn_cond *cond);
 
 /* Runs fn once; every call returns after it has. fn must not come back to the same once. */
-GN_API void gn_once(struct gn_once *once, void (*fn)(void *arg), void *arg);
+GN_API void gn_once_run(struct gn_once *once, void (*fn)(void *arg), void *arg);
 
 /*
  * One pointer per thread and slot. destroy (may be NULL) gets a thread's non-NULL value when the

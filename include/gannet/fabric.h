@@ -345,8 +345,8 @@ GN_API int gn_ah_create_peer(struct gn_qp *qp, struct gn_qp *conn, const struct 
  * The way back to the sender of a received datagram: wc as polled, grh the first 40 bytes of the
  * receive.
  */
-GN_API int gn_ah_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
-			 struct gn_ah **out);
+GN_API int gn_ah_create_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
+				struct gn_ah **out);
 GN_API int gn_ah_destroy(struct gn_ah *ah);
 
 /* ---- work requests ---- */
@@ -520,10 +520,10 @@ struct gn_conn_opts {
  * addr: "shm:NAME", "verbs:HOST:PORT" (HOST may be empty or *: any), "sim:NODE:PORT". -EADDRINUSE
  * when taken.
  */
-GN_API int gn_listen(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan, unsigned flags,
-		     struct gn_listener **out);
+GN_API int gn_listener_create(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan,
+			      unsigned flags, struct gn_listener **out);
 /* Requests nobody has taken yet are refused; taken ones stay valid. */
-GN_API int gn_listener_close(struct gn_listener *listener);
+GN_API int gn_listener_destroy(struct gn_listener *listener);
 
 /*
  * Begin to connect an RC qp. Its channel gets ESTABLISHED, REJECTED or UNREACHABLE. opts may be

@@ -218,7 +218,7 @@ struct gn_kv_client_opts {
 };
 
 /*
- * Connect to all partitions of a server. Errors as of gn_rpc_connect(); -EPROTO also: it is a
+ * Connect to all partitions of a server. Errors as of gn_rpc_client_open(); -EPROTO also: it is a
  * server, but of something else; -EBUSY: it ends. opts may be NULL.
  */
 GN_API int gn_kv_connect(struct gn_fabric *fabric, const char *addr,

@@ -108,7 +108,7 @@ struct gn_rpc_server_opts {
 	uint32_t max_large;	 /* bytes of anything; 0: GN_RPC_LARGE_MAX */
 	uint32_t park_us;	 /* silence after which a client is not looked at; 0: 1000 */
 	unsigned flags;		 /* enum gn_rpc_flag */
-	unsigned listener_flags; /* as gn_listen() */
+	unsigned listener_flags; /* as gn_listener_create() */
 	gn_rpc_peer_fn *peer;	 /* may be NULL */
 	void *peer_arg;
 	/*
@@ -225,7 +225,7 @@ struct gn_rpc_batch {
 	uint32_t alpha_pct; /* 0: 5 */
 };
 
-/* A connection, as gn_rpc_limits() names it: for the client that is connected in its place. */
+/* A connection, as gn_rpc_client_limits() names it: for the client that takes its place. */
 struct gn_rpc_conn_id {
 	uint64_t name; /* 0: none */
 	uint32_t thread;
@@ -257,16 +257,16 @@ struct gn_rpc_client_opts {
 #define GN_RPC_SERVER_PAPER (GN_RPC_SYNC_REPLY | GN_RPC_ONE_CTX)
 
 /* -ECONNREFUSED, -ETIMEDOUT, -EPROTO (no RPC server of this version). opts may be NULL. */
-GN_API int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
-			  const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out);
+GN_API int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
+			      const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out);
 /*
  * Connect again, to the same address; calls under way end with GN_RPC_PEER_GONE. Errors as of
- * gn_rpc_connect(), and the client stays as it was: closed or to be connected again. -EAGAIN: its
- * earlier servers may still be copying from its memory, for up to GN_TEARDOWN_US.
+ * gn_rpc_client_open(), and the client stays as it was: closed or to be connected again. -EAGAIN:
+ * its earlier servers may still be copying from its memory, for up to GN_TEARDOWN_US.
  */
 GN_API int gn_rpc_reconnect(struct gn_rpc_client *client);
 /* Calls under way end with GN_RPC_CANCELED. */
-GN_API int gn_rpc_close(struct gn_rpc_client *client);
+GN_API int gn_rpc_client_close(struct gn_rpc_client *client);
 
 struct gn_rpc_limits {
 	uint32_t slots, max_request, max_result, max_large; /* as granted */
@@ -274,7 +274,7 @@ struct gn_rpc_limits {
 	uint32_t reads;					    /* gn_rpc_read() under way */
 	struct gn_rpc_conn_id conn;			    /* this connection */
 };
-GN_API int gn_rpc_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out);
+GN_API int gn_rpc_client_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out);
 
 /*
  * Call and wait. Returns 0 with *status and *result_len (both may be NULL), or -EAGAIN when all
@@ -326,15 +326,15 @@ GN_API int gn_rpc_cancel(struct gn_rpc_op *op);
 #define GN_RPC_READ_SHORT 4096u
 
 /* A read of what a server shows, without it: the caller's again when done is called for it. */
-struct gn_rpc_read {
+struct gn_rpc_read_op {
 	struct gn_rpc_view view;
 	uint64_t offset;
 	uint32_t len;
 	/* Where the bytes go. NULL: nowhere, done finds a short one's in data. */
 	void *to;
-	void (*done)(struct gn_rpc_read *read);
+	void (*done)(struct gn_rpc_read_op *read);
 	void *arg;
-	struct gn_rpc_read *next; /* to be begun with it; short ones only */
+	struct gn_rpc_read_op *next; /* to be begun with it; short ones only */
 	/* out, valid in done */
 	unsigned status; /* GN_RPC_OK, GN_RPC_PEER_GONE or GN_RPC_CANCELED */
 	const void *data;
@@ -349,7 +349,7 @@ struct gn_rpc_read {
  * what is read must tell by itself whether it is whole. -EINVAL: outside of the view, -ESTALE: it
  * is another connection's, -EAGAIN: too many are under way, -ENOTCONN.
  */
-GN_API int gn_rpc_read(struct gn_rpc_client *client, struct gn_rpc_read *read);
+GN_API int gn_rpc_read(struct gn_rpc_client *client, struct gn_rpc_read_op *read);
 
 /* ---- the papers' own interface ---- */
 
@@ -399,8 +399,8 @@ struct gn_rpc_choice {
 	enum gn_rpc_mode mode; /* FETCH or REPLY */
 	uint32_t retries, fetch_bytes, switch_us, batch;
 };
-GN_API int gn_rpc_choice(const struct gn_rpc_client *client, unsigned method,
-			 struct gn_rpc_choice *out);
+GN_API int gn_rpc_client_choice(const struct gn_rpc_client *client, unsigned method,
+				struct gn_rpc_choice *out);
 
 /*
  * All of that and a latency histogram per method, as text: how long it is, without its NUL; at most

@@ -35,10 +35,10 @@ static int connect_link(struct gn_kv_client *c, uint32_t part, struct kv_link *l
 	opts.timeout_us = timeout_us;
 	opts.previous = c->previous[part];
 	*link = (struct kv_link){.queue_end = &link->queue, .until_ns = GN_FOREVER};
-	rc = gn_rpc_connect(c->fabric, c->addr, &opts, &link->rpc);
+	rc = gn_rpc_client_open(c->fabric, c->addr, &opts, &link->rpc);
 	if (rc)
 		return rc;
-	rc = gn_rpc_limits(link->rpc, &limits);
+	rc = gn_rpc_client_limits(link->rpc, &limits);
 	c->previous[part] = limits.conn;
 	link->max_request = limits.max_request > 2 * SLOT_HEADS ? limits.max_request - SLOT_HEADS :
 								  SLOT_HEADS;
@@ -84,7 +84,7 @@ static void disconnect(struct gn_kv_client *c)
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		struct kv_link *link = &c->links[i];
 
-		gn_rpc_close(link->rpc);
+		gn_rpc_client_close(link->rpc);
 		link->rpc = NULL;
 	}
 	kv_controls_end_all(c);

@@ -179,8 +179,8 @@ static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 	return rc == -ENOTCONN ? -ECONNRESET : rc; /* it has gone again already */
 }
 
-int gn_msg_connect(struct gn_msg_requester *r, const char *addr, const char **why,
-		   struct gn_msg_conn **out)
+int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **why,
+		     struct gn_msg_conn **out)
 {
 	struct gn_conn_opts opts = {0};
 	struct msg_welcome welcome;
@@ -234,7 +234,7 @@ int gn_msg_connect(struct gn_msg_requester *r, const char *addr, const char **wh
 	return 0;
 }
 
-void gn_msg_disconnect(struct gn_msg_conn *c)
+void gn_msg_conn_close(struct gn_msg_conn *c)
 {
 	if (!c)
 		return;

@@ -392,7 +392,8 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 	if (!rc)
 		rc = check_data(r);
 	if (!rc)
-		rc = gn_listen(r->desk.ctx, addr, r->desk.chan, o->listen_flags, &r->listener);
+		rc = gn_listener_create(r->desk.ctx, addr, r->desk.chan, o->listener_flags,
+					&r->listener);
 	if (rc) {
 		gn_msg_responder_destroy(r);
 		return rc;
@@ -405,7 +406,7 @@ void gn_msg_responder_destroy(struct gn_msg_responder *r)
 {
 	if (!r)
 		return;
-	gn_listener_close(r->listener);
+	gn_listener_destroy(r->listener);
 	for (unsigned i = 0; r->desk.ends && i < r->desk.max_ends; i++)
 		if (r->desk.ends[i]) {
 			gn_disconnect(r->desk.ends[i]->qp);

@@ -287,8 +287,9 @@ int gn_rpc_server_start(struct gn_rpc_server *server)
 		rc = start_thread(server, &server->threads[server->started]);
 	/* Nobody comes before there is a thread for everybody. */
 	if (!rc)
-		rc = gn_listen(server->threads[0].ctx, server->addr, server->threads[0].chan,
-			       server->opts.listener_flags, &server->listener);
+		rc = gn_listener_create(server->threads[0].ctx, server->addr,
+					server->threads[0].chan, server->opts.listener_flags,
+					&server->listener);
 	if (rc)
 		stop_threads(server);
 	return rc;
@@ -365,7 +366,7 @@ void gn_rpc_server_destroy(struct gn_rpc_server *server)
 		return;
 	rpc_post_free(server);
 	stop_threads(server);
-	gn_listener_close(server->listener);
+	gn_listener_destroy(server->listener);
 	for (unsigned i = 0; server->threads && i < server->opts.threads; i++)
 		if (server->threads[i].server)
 			destroy_thread(&server->threads[i]);

@@ -198,7 +198,7 @@ int gn_rpc_call_all(struct gn_rpc_client *c, struct gn_rpc_op *ops, unsigned n)
 	return rc;
 }
 
-int gn_rpc_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out)
+int gn_rpc_client_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out)
 {
 	if (!client || !out)
 		return -EINVAL;

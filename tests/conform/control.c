@@ -61,7 +61,7 @@ static int listen_on(struct cf_ctl *ctl)
 
 	if (err)
 		return err;
-	return gn_listen(ctl->ctx, ctl->addr, ctl->listen_chan, 0, &ctl->listener);
+	return gn_listener_create(ctl->ctx, ctl->addr, ctl->listen_chan, 0, &ctl->listener);
 }
 
 int cf_ctl_open(const char *fabric_name, const char *addr, bool listen, struct cf_ctl **out)
@@ -99,7 +99,7 @@ void cf_ctl_close(struct cf_ctl *ctl)
 	if (!ctl)
 		return;
 	cf_ctl_hangup(ctl);
-	gn_listener_close(ctl->listener);
+	gn_listener_destroy(ctl->listener);
 	gn_chan_destroy(ctl->listen_chan);
 	gn_mr_deregister(ctl->mr);
 	gn_mem_free(ctl->mem);

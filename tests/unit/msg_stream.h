@@ -124,7 +124,7 @@ static inline int stream_begin(struct stream *s, const struct world *w, struct g
 	EXPECT(gn_msg_requester_create(fabric, &opts, &s->requester) == 0);
 	for (unsigned i = 0; i < s->conns; i++) {
 		const char *why = NULL;
-		const int rc = gn_msg_connect(s->requester, w->addr, &why, &s->conn[i]);
+		const int rc = gn_msg_conn_open(s->requester, w->addr, &why, &s->conn[i]);
 
 		if (rc)
 			print_error("connection %u with %u pending: %s %s\n", i, s->pending,

@@ -163,7 +163,7 @@ static int call_chan_wait(struct stage *s, uint64_t deadline_ns)
 	int rc;
 
 	EXPECT(gn_ctx_create(s->fabric, &ctx) == 0 && gn_chan_create(ctx, &chan) == 0);
-	EXPECT(gn_listen(ctx, s->own_addr, chan, 0, &listener) == 0);
+	EXPECT(gn_listener_create(ctx, s->own_addr, chan, 0, &listener) == 0);
 	if (deadline_ns != GN_NO_WAIT)
 		EXPECT(later(&l, knock_main, s) == 0);
 	rc = gn_chan_wait(chan, deadline_ns, &ev);
@@ -172,7 +172,7 @@ static int call_chan_wait(struct stage *s, uint64_t deadline_ns)
 		EXPECT(gn_reject(ev.req, NULL, 0) == 0);
 		EXPECT(gn_thread_join(l.thread) == 0);
 	}
-	EXPECT(gn_listener_close(listener) == 0);
+	EXPECT(gn_listener_destroy(listener) == 0);
 	EXPECT(gn_chan_destroy(chan) == 0 && gn_ctx_destroy(ctx) == 0);
 	return rc ? found(rc) : 1;
 }
@@ -246,10 +246,10 @@ static int ping(struct stage *s)
 	struct gn_rpc_client *client;
 	char buf[8];
 
-	EXPECT(gn_rpc_connect(s->fabric, s->own_addr, NULL, &client) == 0);
+	EXPECT(gn_rpc_client_open(s->fabric, s->own_addr, NULL, &client) == 0);
 	EXPECT(gn_rpc_client_send(client, "ask", 3) == 0);
 	EXPECT(gn_rpc_client_recv(client, buf, sizeof(buf), GN_FOREVER) == 3);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -332,10 +332,10 @@ static void call_main(void *arg)
 	struct stage *s = arg;
 	struct gn_rpc_client *client;
 
-	if (gn_rpc_connect(s->fabric, s->own_addr, NULL, &client))
+	if (gn_rpc_client_open(s->fabric, s->own_addr, NULL, &client))
 		return;
 	gn_rpc_call(client, ECHO, NULL, 0, NULL, 0, NULL, GN_FOREVER, NULL);
-	gn_rpc_close(client);
+	gn_rpc_client_close(client);
 }
 
 static int call_rpc_server_drain(struct stage *s, uint64_t deadline_ns)
@@ -516,7 +516,7 @@ static int ask(struct stage *s)
 	struct gn_msg_conn *conn;
 
 	EXPECT(gn_msg_requester_create(s->fabric, &opts, &requester) == 0);
-	EXPECT(gn_msg_connect(requester, s->own_addr, NULL, &conn) == 0);
+	EXPECT(gn_msg_conn_open(requester, s->own_addr, NULL, &conn) == 0);
 	EXPECT(gn_msg_ask(conn, "ask", 3, 1) == 0);
 	EXPECT(gn_msg_take(requester, &result, 1, GN_FOREVER) == 1);
 	gn_msg_requester_destroy(requester);
@@ -611,10 +611,10 @@ static int stage_up(struct stage *s)
 	while (!LOAD(s->up))
 		gn_sleep_us(50);
 	EXPECT(s->server_failed == 0);
-	EXPECT(gn_rpc_connect(s->fabric, s->rpc_addr, NULL, &s->rpc) == 0);
+	EXPECT(gn_rpc_client_open(s->fabric, s->rpc_addr, NULL, &s->rpc) == 0);
 	EXPECT(gn_kv_connect(s->fabric, s->kv_addr, NULL, &s->kv) == 0);
 	EXPECT(gn_msg_requester_create(s->fabric, &opts, &s->requester) == 0);
-	EXPECT(gn_msg_connect(s->requester, s->msg_addr, NULL, &s->conn) == 0);
+	EXPECT(gn_msg_conn_open(s->requester, s->msg_addr, NULL, &s->conn) == 0);
 	return 0;
 }
 
@@ -627,7 +627,7 @@ static int play(struct stage *s)
 		EXPECT(try_one(s, i, GN_FOREVER, "GN_FOREVER") == 0);
 	}
 	gn_msg_requester_destroy(s->requester);
-	EXPECT(gn_kv_close(s->kv) == 0 && gn_rpc_close(s->rpc) == 0);
+	EXPECT(gn_kv_close(s->kv) == 0 && gn_rpc_client_close(s->rpc) == 0);
 	STORE(s->stop, true);
 	EXPECT(gn_thread_join(s->server_thread) == 0);
 	EXPECT(s->server_failed == 0);

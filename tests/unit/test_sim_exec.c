@@ -139,7 +139,7 @@ static void want_once(void *arg)
 {
 	struct shared *s = arg;
 
-	gn_once(&s->once, only_once, s);
+	gn_once_run(&s->once, only_once, s);
 	s->total += s->runs;
 }
 
