@@ -45,6 +45,8 @@
  *     length memory regions are not legal.
  * 13. GN_INLINE copies the payload during the post: the buffer is reusable at once and its lkey
  *     is not looked at.
+ *
+ * A deadline_ns is a time of gn_now_ns(): GN_FOREVER and 0 mean none, GN_NO_WAIT only looks.
  */
 #ifndef GANNET_FABRIC_H
 #define GANNET_FABRIC_H
@@ -343,8 +345,8 @@ GN_API int gn_ah_create_peer(struct gn_qp *qp, struct gn_qp *conn, const struct 
  * The way back to the sender of a received datagram: wc as polled, grh the first 40 bytes of the
  * receive.
  */
-GN_API int gn_ah_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
-			 struct gn_ah **out);
+GN_API int gn_ah_create_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
+				struct gn_ah **out);
 GN_API int gn_ah_destroy(struct gn_ah *ah);
 
 /* ---- work requests ---- */
@@ -521,10 +523,10 @@ struct gn_conn_opts {
  * addr: "shm:NAME", "verbs:HOST:PORT" (HOST may be empty or *: any), "sim:NODE:PORT". -EADDRINUSE
  * when taken.
  */
-GN_API int gn_listen(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan, unsigned flags,
-		     struct gn_listener **out);
+GN_API int gn_listener_create(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan,
+			      unsigned flags, struct gn_listener **out);
 /* Requests nobody has taken yet are refused; taken ones stay valid. */
-GN_API int gn_listener_close(struct gn_listener *listener);
+GN_API int gn_listener_destroy(struct gn_listener *listener);
 
 /*
  * Begin to connect an RC qp. Its channel gets ESTABLISHED, REJECTED or UNREACHABLE. opts may be
