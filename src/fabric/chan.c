@@ -87,21 +87,27 @@ struct gn_source *gn_chan_source(struct gn_chan *chan)
 	return obj_check(chan, OBJ_CHAN) ? NULL : &chan->source;
 }
 
+void chan_push_locked(struct gn_chan *chan, struct chan_node *node)
+{
+	const bool was_empty = !chan->first;
+
+	if (node->queued)
+		return;
+	node->queued = true;
+	node->next = NULL;
+	/* Its owner looks at the first one without the lock. */
+	__atomic_store_n(chan->last, node, __ATOMIC_RELAXED);
+	chan->last = &node->next;
+	if (was_empty && chan->wake_fd >= 0)
+		eventfd_write(chan->wake_fd, 1);
+}
+
 void chan_push(struct gn_chan *chan, struct chan_node *node)
 {
 	if (!chan)
 		return;
 	gn_mutex_lock(&chan->lock);
-	if (!node->queued) {
-		const bool was_empty = !chan->first;
-
-		node->queued = true;
-		node->next = NULL;
-		*chan->last = node;
-		chan->last = &node->next;
-		if (was_empty && chan->wake_fd >= 0)
-			eventfd_write(chan->wake_fd, 1);
-	}
+	chan_push_locked(chan, node);
 	gn_mutex_unlock(&chan->lock);
 	source_wake(&chan->source);
 }
@@ -112,7 +118,7 @@ static void unlink_node(struct gn_chan *chan, struct chan_node **at)
 	struct chan_node *node = *at;
 	eventfd_t n;
 
-	*at = node->next;
+	__atomic_store_n(at, node->next, __ATOMIC_RELAXED);
 	if (!node->next)
 		chan->last = at;
 	node->queued = false;
@@ -169,7 +175,7 @@ static bool wanted(const struct chan_node *node)
 static bool take(struct gn_chan *chan, const struct obj *about, struct gn_event *ev)
 {
 	struct chan_node **at = &chan->first;
-	bool found = false;
+	bool found = false, shared = false;
 
 	gn_mutex_lock(&chan->lock);
 	while (*at && !found) {
@@ -181,11 +187,16 @@ static bool take(struct gn_chan *chan, const struct obj *about, struct gn_event 
 		}
 		unlink_node(chan, at);
 		found = wanted(node);
-		if (found)
+		if (found) {
 			fill_event(node, ev);
+			shared = ev->qp && ev->qp->shared;
+		}
 	}
 	counter_add(&chan->events, found);
 	gn_mutex_unlock(&chan->lock);
+	/* Any thread may use a shared qp, and even destroy it meanwhile. */
+	if (found && ev->type == GN_EVENT_ESTABLISHED && !shared)
+		chan->obj.fabric->provider->qp_adopt(ev->qp);
 	return found;
 }
 

@@ -232,9 +232,16 @@ struct provider {
 	bool (*cq_ready)(struct gn_cq *cq); /* would a poll find something? */
 
 	int (*qp_init)(struct gn_qp *qp);  /* may raise max_* */
+	/*
+	 * RC: end the connection and leave cqs and channel, for good: no completion, no event. Later
+	 * calls, qp_close and qp_fini may come from any thread.
+	 */
+	void (*qp_detach)(struct gn_qp *qp);
 	int (*qp_close)(struct gn_qp *qp); /* see mr_revoke */
 	void (*qp_fini)(struct gn_qp *qp);
 	void (*qp_query)(struct gn_qp *qp); /* optional: brings state and caps up to date */
+	/* Optional: the owner of a qp that is not shared has taken its ESTABLISHED. */
+	void (*qp_adopt)(struct gn_qp *qp);
 	int (*qp_error)(struct gn_qp *qp);
 	int (*qp_reset)(struct gn_qp *qp); /* UD, in any state */
 	int (*ud_addr)(struct gn_qp *qp, struct gn_ud_addr *out);
@@ -260,7 +267,11 @@ struct provider {
 	int (*listen_init)(struct gn_listener *listener,
 			   const char *addr); /* addr: behind "provider:" */
 	void (*listen_fini)(struct gn_listener *listener);
-	/* opts: defaults filled in. They set qp->state. */
+	/*
+	 * opts: defaults filled in. They set qp->state. accept and reject may run beside the thread
+	 * that owns the qp's cqs and channel; once accept has handed the qp over to that thread, it
+	 * touches the qp no more.
+	 */
 	int (*connect)(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts);
 	int (*accept)(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts);
 	int (*reject)(struct gn_conn_req *req, const void *private_data, uint32_t private_len);
@@ -335,6 +346,7 @@ static inline void cq_unlock(struct gn_cq *cq)
 
 /* chan.c: queueing events. Any thread. */
 void chan_push(struct gn_chan *chan, struct chan_node *node);
+void chan_push_locked(struct gn_chan *chan, struct chan_node *node); /* … that has the lock */
 void chan_remove(struct gn_chan *chan, struct chan_node *node);
 /* Create a request object for a provider's listener, to be filled and pushed with req_push(). */
 int req_create(struct gn_listener *listener, struct gn_conn_req **out);
@@ -343,6 +355,12 @@ void req_drop(struct gn_conn_req *req); /* before it was pushed */
 
 /* What a provider says of a connection; each queues its event, with qp->private_data. */
 void qp_established(struct gn_qp *qp);
+/*
+ * … by another thread than the qp's owner: hand_over() lets the owner find the qp, and runs under
+ * the channel's lock. The owner cannot destroy the qp before that is released, and nothing of the
+ * qp is touched then.
+ */
+void qp_established_for(struct gn_qp *qp, void (*hand_over)(struct gn_qp *qp));
 void qp_refused(struct gn_qp *qp, enum gn_event_type type, int status);
 void qp_gone(struct gn_qp *qp); /* at most one DISCONNECTED per connection */
 

@@ -123,6 +123,7 @@ const struct provider provider_sim = {
 	.cq_arm = sim_cq_arm,
 	.cq_ready = sim_cq_ready,
 	.qp_init = sim_qp_init,
+	.qp_detach = sim_qp_detach,
 	.qp_fini = sim_qp_fini,
 	.qp_error = sim_qp_error,
 	.qp_reset = sim_qp_reset,

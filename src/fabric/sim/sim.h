@@ -199,6 +199,7 @@ void sim_cq_push(struct gn_cq *cq, const struct gn_wc *wc, bool solicited);
 
 /* ---- qp.c ---- */
 int sim_qp_init(struct gn_qp *qp);
+void sim_qp_detach(struct gn_qp *qp);
 void sim_qp_fini(struct gn_qp *qp);
 int sim_qp_reset(struct gn_qp *qp);
 int sim_qp_error(struct gn_qp *qp);
