@@ -231,7 +231,7 @@ struct provider {
 	int (*cq_arm)(struct gn_cq *cq, bool solicited_only);
 	bool (*cq_ready)(struct gn_cq *cq); /* would a poll find something? */
 
-	int (*qp_init)(struct gn_qp *qp);  /* may raise max_* */
+	int (*qp_init)(struct gn_qp *qp); /* may raise max_* */
 	/*
 	 * RC: end the connection and leave cqs and channel, for good: no completion, no event. Later
 	 * calls, qp_close and qp_fini may come from any thread.

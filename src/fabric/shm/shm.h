@@ -321,7 +321,7 @@ struct shm_qp {
 	bool on_cqs;   /* of which nothing is touched before */
 	bool incoming; /* in its receive cq's list, or on the way there */
 	bool detached;
-	struct ud_port *ud;			 /* UD */
+	struct ud_port *ud; /* UD */
 };
 
 struct shm_ah {

@@ -34,6 +34,7 @@ const struct provider provider_verbs = {
 	.cq_arm = vrb_cq_arm,
 	.cq_ready = vrb_cq_ready,
 	.qp_init = vrb_qp_init,
+	.qp_detach = vrb_qp_detach,
 	.qp_fini = vrb_qp_fini,
 	.qp_query = vrb_qp_query,
 	.qp_error = vrb_qp_error,
