@@ -482,6 +482,7 @@ enum gn_event_type {
 	GN_EVENT_REJECTED,     /* by the listener's owner, with private data */
 	GN_EVENT_UNREACHABLE,  /* nobody there, or no answer in time: status */
 	GN_EVENT_DISCONNECTED, /* by either side, or the peer is gone; once */
+	GN_EVENT_TIMER,	       /* the time of gn_chan_timer() has come */
 	GN_EVENTS
 };
 
@@ -511,6 +512,13 @@ GN_API int gn_chan_fd(const struct gn_chan *chan);
 GN_API int gn_chan_next(struct gn_chan *chan, struct gn_event *out);
 GN_API int gn_chan_wait(struct gn_chan *chan, uint64_t deadline_ns, struct gn_event *out);
 GN_API struct gn_source *gn_chan_source(struct gn_chan *chan);
+/*
+ * The channel's timer: at deadline_ns (of gn_now_ns()), or at once if that has passed, the channel
+ * gets GN_EVENT_TIMER, which makes its fd readable and wakes a wait. Once; then the timer is off.
+ * Each call replaces the deadline of the one before, and drops an event of it that was not taken.
+ * 0 or GN_FOREVER: off. By the thread that takes the channel's events.
+ */
+GN_API int gn_chan_timer(struct gn_chan *chan, uint64_t deadline_ns);
 
 struct gn_conn_opts {
 	const void *private_data; /* at most attr.max_private bytes, to accept GN_PRIVATE_MAX */

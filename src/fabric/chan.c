@@ -41,7 +41,8 @@ int gn_chan_create(struct gn_ctx *ctx, struct gn_chan **out)
 	if (rc)
 		return rc;
 	chan->ctx = ctx;
-	chan->fd = chan->wake_fd = -1;
+	chan->fd = chan->wake_fd = chan->timer.fd = -1;
+	chan->ev_timer = (struct chan_node){.type = GN_EVENT_TIMER, .about = &chan->obj};
 	chan->last = &chan->first;
 	source_init(&chan->source, &chan_source);
 	gn_mutex_init(&chan->lock);
@@ -150,6 +151,8 @@ static void fill_event(const struct chan_node *node, struct gn_event *ev)
 	memset(ev, 0, sizeof(*ev));
 	ev->type = node->type;
 	ev->status = node->status;
+	if (node->about->type == OBJ_CHAN)
+		return;
 	if (node->about->type == OBJ_CQ) {
 		ev->cq = container_of(node->about, struct gn_cq, obj);
 	} else if (node->about->type == OBJ_QP) {
@@ -215,6 +218,14 @@ int gn_chan_next(struct gn_chan *chan, struct gn_event *out)
 	return next_about(chan, NULL, out);
 }
 
+int gn_chan_timer(struct gn_chan *chan, uint64_t deadline_ns)
+{
+	if (obj_check(chan, OBJ_CHAN))
+		return -EINVAL;
+	chan_remove(chan, &chan->ev_timer);
+	return chan->obj.fabric->provider->chan_timer(chan, deadline_ns ? deadline_ns : GN_FOREVER);
+}
+
 static int wait_about(struct gn_chan *chan, const struct obj *about, uint64_t deadline_ns,
 		      const char *reason, struct gn_event *out)
 {
@@ -275,6 +286,7 @@ static const char *const event_names[GN_EVENTS] = {
 	[GN_EVENT_REJECTED] = "rejected",
 	[GN_EVENT_UNREACHABLE] = "unreachable",
 	[GN_EVENT_DISCONNECTED] = "disconnected",
+	[GN_EVENT_TIMER] = "timer",
 };
 
 const char *gn_event_str(enum gn_event_type type)

@@ -95,7 +95,13 @@ struct chan_node {
 	bool queued;
 	enum gn_event_type type;
 	int status;
-	struct obj *about; /* a cq, a qp or a req */
+	struct obj *about; /* a cq, a qp, a req or the channel itself */
+};
+
+/* fds.c: an fd in a channel's epoll set, and what is done when it is readable. */
+struct chan_fd {
+	int fd;
+	void (*ready)(struct chan_fd *self);
 };
 
 struct gn_chan {
@@ -104,8 +110,10 @@ struct gn_chan {
 	struct gn_source source;
 	struct gn_mutex lock; /* the queue */
 	struct chan_node *first, **last;
-	int fd;			   /* epoll, or -1 */
-	int wake_fd;		   /* eventfd in it: readable while the queue is not empty */
+	int fd;		      /* epoll, or -1 */
+	int wake_fd;	      /* eventfd in it: readable while the queue is not empty */
+	struct chan_fd timer; /* gn_chan_timer()'s; fd -1: not used yet */
+	struct chan_node ev_timer;
 	struct epoll_event *batch; /* being worked through, by the pumping thread */
 	int n_batch;
 	uint64_t events;
@@ -220,6 +228,8 @@ struct provider {
 		struct gn_chan *chan); /* optional; chan_fds_init() for providers with fds */
 	void (*chan_fini)(struct gn_chan *chan);
 	void (*chan_pump)(struct gn_chan *chan); /* move connections on, queue what happened */
+	/* Queue ev_timer at deadline_ns, in place of an earlier deadline; GN_FOREVER: never. */
+	int (*chan_timer)(struct gn_chan *chan, uint64_t deadline_ns);
 
 	int (*cq_init)(struct gn_cq *cq); /* may raise depth */
 	void (*cq_fini)(struct gn_cq *cq);
@@ -365,13 +375,10 @@ void qp_refused(struct gn_qp *qp, enum gn_event_type type, int status);
 void qp_gone(struct gn_qp *qp); /* at most one DISCONNECTED per connection */
 
 /* fds.c: channels made of fds, for providers that have them. */
-struct chan_fd {
-	int fd;
-	void (*ready)(struct chan_fd *self);
-};
 int chan_fds_init(struct gn_chan *chan);
 void chan_fds_fini(struct gn_chan *chan);
 void chan_fds_pump(struct gn_chan *chan);
+int chan_fds_timer(struct gn_chan *chan, uint64_t deadline_ns);
 int chan_fds_add(struct gn_chan *chan, struct chan_fd *cfd);
 void chan_fds_del(struct gn_chan *chan, struct chan_fd *cfd);
 

@@ -72,6 +72,7 @@ extern const struct cf_case cf_cases_visible[];	   /* 73, 74 */
 extern const struct cf_case cf_cases_repeat[];	   /* 76, 78 */
 extern const struct cf_case cf_cases_faults[];	   /* 77 */
 extern const struct cf_case cf_cases_beside[];	   /* 79, 80 */
+extern const struct cf_case cf_cases_timer[];	   /* 81 */
 
 /* ---- a side ---- */
 

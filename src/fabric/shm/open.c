@@ -157,6 +157,7 @@ const struct provider provider_shm = {
 	.chan_init = chan_fds_init,
 	.chan_fini = chan_fds_fini,
 	.chan_pump = shm_chan_pump,
+	.chan_timer = chan_fds_timer,
 	.cq_init = shm_cq_init,
 	.cq_fini = shm_cq_fini,
 	.cq_poll = shm_cq_poll,

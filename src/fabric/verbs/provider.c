@@ -28,6 +28,7 @@ const struct provider provider_verbs = {
 	.chan_init = vrb_chan_init,
 	.chan_fini = vrb_chan_fini,
 	.chan_pump = chan_fds_pump,
+	.chan_timer = chan_fds_timer,
 	.cq_init = vrb_cq_init,
 	.cq_fini = vrb_cq_fini,
 	.cq_poll = vrb_cq_poll,
