@@ -412,6 +412,15 @@ struct gn_recv_wr {
  * the peer has had.
  */
 GN_API int gn_post_send(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **bad);
+/*
+ * Post one request; wr->next is not looked at. 0, or an error as of gn_post_send(): it was posted
+ * like that, or it was not. 1: it was executed and has succeeded, after everything that was posted
+ * before it. Then it has no completion, signaled or not, and takes no slot of the send queue; its
+ * buffers are the caller's again, and what a READ or atomic brought is there. A request that fails
+ * is never answered with 1: it completes. Which of 0 and 1 a request gets is the provider's choice,
+ * each time; only those that execute requests in the caller's time ever answer 1.
+ */
+GN_API int gn_post_one(struct gn_qp *qp, const struct gn_wr *wr);
 GN_API int gn_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr,
 			const struct gn_recv_wr **bad);
 
@@ -579,7 +588,7 @@ struct gn_counters {
 	uint64_t wrs[GN_OPS];	/* requests posted, by operation; receives under GN_OP_RECV */
 	uint64_t bytes[GN_OPS]; /* their payload; GN_OP_RECV*: messages received */
 	uint64_t inbound;	/* messages received (one-sided accesses are seen by no CPU) */
-	uint64_t doorbells;	/* gn_post_send() calls that posted something */
+	uint64_t doorbells;	/* gn_post_send() and gn_post_one() calls that posted something */
 	uint64_t recv_doorbells;
 	uint64_t cqes;	      /* completions polled */
 	uint64_t errors;      /* … with a status other than OK */

@@ -10,6 +10,8 @@
 #ifndef GN_FABRIC_FABRIC_H
 #define GN_FABRIC_FABRIC_H
 
+#include <assert.h>
+
 #include "base/bits.h"
 #include "base/counter.h"
 #include "base/exec.h"
@@ -130,6 +132,11 @@ struct gn_cq {
 	bool user_armed;  /* by gn_cq_arm(), and no event told yet; atomic */
 	struct chan_node ev_completion, ev_overrun;
 	uint64_t polls_empty, arms;
+	/*
+	 * gn_cq_poll() with checked arguments: cq_poll_any(), unless the provider's init has set its
+	 * own for a cq that is not shared, which does all that cq_poll_any() does.
+	 */
+	int (*poll)(struct gn_cq *cq, struct gn_wc *wc, int n);
 };
 
 /* What the generic layer remembers of a posted send. */
@@ -158,6 +165,12 @@ struct gn_qp {
 	void *user;
 	/* Up to where a WRITE (0), a READ (1), an inline WRITE (2) needs no other look: post.c. */
 	uint32_t plain_len[4];
+	/*
+	 * gn_post_one(): post_one_any(), unless the provider's init has set its own, which is given
+	 * any wr in any state, and passes on to post_one_any() what it does not do at once. It
+	 * answers 1 only while sq_head is sq_tail, enters nothing in sq, and calls post_counted().
+	 */
+	int (*post_one)(struct gn_qp *qp, const struct gn_wr *wr);
 
 	/* Positions count posted requests since creation; entry = position & mask. */
 	struct sq_entry *sq;
@@ -290,6 +303,11 @@ struct provider {
 
 /* post.c: once max_inline is known */
 void qp_set_plain(struct gn_qp *qp);
+#define PLAIN_LEN 65536u /* up to here no provider asks how long a message is */
+int post_one_any(struct gn_qp *qp, const struct gn_wr *wr);
+
+/* cq.c */
+int cq_poll_any(struct gn_cq *cq, struct gn_wc *wc, int n);
 
 /* own, with a default for each call it does not have. */
 void provider_fill(struct provider *out, const struct provider *own);
@@ -299,10 +317,13 @@ extern const struct provider provider_shm, provider_verbs, provider_sim;
 /* object.c */
 int obj_create(struct gn_fabric *fabric, enum obj_type type, size_t base_size, void *out);
 void obj_destroy(struct obj *obj); /* back to the pool */
-extern const uint32_t obj_magic[OBJ_TYPES];
+static inline uint32_t obj_magic(enum obj_type type)
+{
+	return 0x67634301u + (uint32_t)type;
+}
 static inline bool obj_alive(const void *obj, enum obj_type type) /* NULL is not */
 {
-	return obj && ((const struct obj *)obj)->magic == obj_magic[type];
+	return obj && ((const struct obj *)obj)->magic == obj_magic(type);
 }
 int obj_check(const void *obj, enum obj_type type); /* 0 or -EINVAL, logged when it looks freed */
 int obj_check_idle(const void *obj, enum obj_type type); /* … or -EBUSY */
@@ -325,6 +346,47 @@ static inline void teardown_pause(unsigned tries)
 		gn_yield();
 	else
 		gn_sleep_us(100);
+}
+
+/* A request was posted that nothing of the send queue is kept for. */
+static inline void post_counted(struct gn_qp *qp, enum gn_op op, uint64_t len_bytes)
+{
+	counter_add(&qp->count.wrs[op], 1);
+	counter_add(&qp->count.bytes[op], len_bytes);
+	counter_add(&qp->count.doorbells, 1);
+}
+
+/* Free the send slots up to position; they are done even if nobody asked to be told. */
+static inline void sq_reclaim(struct gn_qp *qp, uint64_t position)
+{
+	assert(position < qp->sq_head);
+	qp->sq_tail = position + 1;
+	qp->sq_bytes_done = qp->sq[position & qp->sq_mask].bytes_to;
+	__atomic_store_n(&qp->count.bytes_in_flight, qp->sq_bytes - qp->sq_bytes_done,
+			 __ATOMIC_RELAXED);
+}
+
+/* A completion as the provider reports it, with a position for an id, becomes the user's. */
+static inline void cq_finish(struct gn_wc *wc)
+{
+	struct gn_qp *qp = wc->qp;
+	const uint64_t position = wc->id;
+
+	if (wc->op == GN_OP_RECV || wc->op == GN_OP_RECV_WRITE_IMM) {
+		assert(position < qp->rq_head);
+		wc->id = qp->rq[position & qp->rq_mask];
+		qp->rq_tail = position + 1;
+		if (likely(wc->status == GN_WC_OK)) {
+			counter_add(&qp->count.inbound, 1);
+			counter_add(&qp->count.bytes[wc->op], wc->len_bytes);
+		}
+	} else {
+		wc->id = qp->sq[position & qp->sq_mask].id;
+		sq_reclaim(qp, position);
+	}
+	counter_add(&qp->count.cqes, 1);
+	if (unlikely(wc->status != GN_WC_OK))
+		counter_add(&qp->count.errors, 1);
 }
 
 /* The lock of a shared qp or cq is its context's; one with an owner has none. */

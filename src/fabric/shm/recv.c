@@ -65,7 +65,7 @@ static enum gn_wc_status place(struct shm_qp *qp, const struct slot *slot, uint3
 	} else if (piece > SLOT_INLINE) {
 		return GN_WC_LOCAL_QP;
 	}
-	if (unlikely(!soft_sge_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, sge, n_sge,
+	if (unlikely(!soft_sge_ok(qp->keys, qp->qp.pd, sge, n_sge,
 				  GN_LOCAL_WRITE)))
 		return GN_WC_LOCAL_ACCESS;
 	if (likely(n_sge == 1))
@@ -124,7 +124,7 @@ static inline bool take_short(struct shm_qp *qp, struct shm_cq *cq, const struct
 	if (slot_flags(head) != (SLOT_FIRST | SLOT_LAST | SLOT_INLINED) || len > SLOT_INLINE ||
 	    rq->n_sge[at] != 1 || len > sge->len_bytes || qp->conn.rx_off)
 		return false;
-	if (unlikely(!soft_piece_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, sge, GN_LOCAL_WRITE)))
+	if (unlikely(!soft_piece_ok(qp->keys, qp->qp.pd, sge, GN_LOCAL_WRITE)))
 		return false;
 	wc = soft_cq_direct(&cq->soft);
 	if (unlikely(!wc))

@@ -154,6 +154,7 @@ struct shm_fabric {
 	uint64_t next_mem_id;	    /* atomic */
 	uint32_t next_qpn;	    /* atomic */
 	struct gn_mutex grant_lock; /* grants, conns, and what was sent to whom */
+	uint32_t grant_serial;	    /* under the grant lock */
 	uint64_t revocations;	    /* so far, of grants and of connections; under the grant lock */
 	struct shm_qp *conns;
 	struct gn_mutex quota_lock; /* users and others: quota.c */
@@ -227,15 +228,21 @@ struct peer_mem {
 	struct shm_map *map;
 };
 
-#define SHM_VIEWS	4u
+#define SHM_VIEWS	8u
 #define SHM_MEM_WAIT_NS 1000000000ull /* a request waits for the mem that a grant names */
 
-/* One of them ready for use: how much of it may be read and how much written, 0 for none. */
+/*
+ * A grant of the peer that was looked up and checked against what it sent: good while the grant has
+ * the same word. A line each.
+ */
+enum view_use { VIEW_WRITE, VIEW_READ, VIEW_ATOMIC, VIEW_USES };
 struct peer_view {
-	uint64_t id;
-	uint8_t *addr;
-	uint64_t readable, writable;
+	uint64_t word;
+	uint8_t *addr;		   /* of the region's first byte */
+	uint64_t limit[VIEW_USES]; /* how much of the region may be used so; 0: nothing */
+	uint64_t reserved[3];
 };
+_Static_assert(sizeof(struct peer_view) == GN_CACHELINE, "found by a shift");
 
 enum conn_phase { CONN_NONE, CONN_HELLO_SENT, CONN_UP, CONN_DOWN };
 
@@ -283,7 +290,7 @@ struct shm_conn {
 	uint64_t mapped_bytes;
 	struct shm_user *user; /* a stranger's: what it was charged with */
 	struct shm_quota charged;
-	struct peer_view views[SHM_VIEWS]; /* used last, by id: found without a search */
+	struct peer_view views[SHM_VIEWS]; /* used last, by the key's index */
 	uint64_t mems_taken;		   /* all that were ever sent to us */
 	bool mem_due;	       /* the look-up that failed was for a mem that is on its way */
 	uint64_t mem_since_ns; /* 0: no request waits for a mem */
@@ -310,6 +317,7 @@ struct shm_conn {
 
 struct shm_qp {
 	struct gn_qp qp;
+	const struct soft_key *keys; /* the fabric's table */
 	struct soft_sq sq;
 	struct soft_rq rq;
 	struct shm_rx rx_send, rx_recv; /* on the send and the receive cq */
@@ -513,7 +521,8 @@ static inline void shm_complete(struct shm_cq *cq, const struct gn_wc *wc, bool 
 
 /* ---- post.c, send.c, recv.c ---- */
 unsigned shm_post_send(struct gn_qp *qp, const struct gn_wr *wr, unsigned n);
-bool shm_post_plain(struct gn_qp *qp, const struct gn_wr *wr);
+bool shm_post_plain(struct gn_qp *qp, const struct gn_wr *wr); /* plain.c, and so is … */
+int shm_post_one(struct gn_qp *qp, const struct gn_wr *wr);
 unsigned shm_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr, unsigned n);
 bool shm_progress_sends(struct shm_rx *rx);
 bool shm_progress_recvs(struct shm_rx *rx);
