@@ -315,8 +315,8 @@ struct gn_rpc_op {
 GN_API int gn_rpc_call_all(struct gn_rpc_client *client, struct gn_rpc_op *ops, unsigned n);
 
 /*
- * Begin a call: 0, or an error as gn_rpc_call(), and then done is not called. -EAGAIN: as many calls
- * as may be are under way, or the server has not taken the message in the next slot.
+ * Begin a call: 0, or an error as gn_rpc_call(), and then done is not called. -EAGAIN: as many
+ * calls as may be are under way, or the server has not taken the message in the next slot.
  */
 GN_API int gn_rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);
 /* Send the batch that is being gathered, if there is one. */
