@@ -473,6 +473,7 @@ enum gn_event_type {
 	GN_EVENT_REJECTED,     /* by the listener's owner, with private data */
 	GN_EVENT_UNREACHABLE,  /* nobody there, or no answer in time: status */
 	GN_EVENT_DISCONNECTED, /* by either side, or the peer is gone; once */
+	GN_EVENT_WAKE,	       /* gn_chan_wake() was called, once or more often */
 	GN_EVENTS
 };
 
@@ -502,6 +503,8 @@ GN_API int gn_chan_fd(const struct gn_chan *chan);
 GN_API int gn_chan_next(struct gn_chan *chan, struct gn_event *out);
 GN_API int gn_chan_wait(struct gn_chan *chan, uint64_t deadline_ns, struct gn_event *out);
 GN_API struct gn_source *gn_chan_source(struct gn_chan *chan);
+/* Any thread: queue GN_EVENT_WAKE, so that a thread that waits for the channel looks up. */
+GN_API int gn_chan_wake(struct gn_chan *chan);
 
 struct gn_conn_opts {
 	const void *private_data; /* at most attr.max_private bytes, to accept GN_PRIVATE_MAX */

@@ -25,7 +25,7 @@ static bool being_written(const struct rpc_conn *c)
 	const bool *writing = &c->writing[(c->placed + 1) & c->mask];
 
 	if (*writing)
-		rpc_thread_completions(c->thread);
+		link_loop_poll(&c->thread->loop);
 	return *writing;
 }
 
@@ -44,11 +44,11 @@ static void wait_for_reply(struct rpc_conn *c)
 	const uint64_t deadline_ns = gn_deadline_us(SYNC_US);
 	int rc = 0;
 
-	while (c->unsent && !c->failed && rc != -ETIMEDOUT) {
-		struct gn_wait_item item = gn_wait_on(gn_cq_source(c->thread->cq));
+	while (c->unsent && c->link.state == LINK_UP && rc != -ETIMEDOUT) {
+		struct gn_wait_item item = gn_wait_on(gn_cq_source(c->thread->loop.cq));
 
-		rpc_thread_completions(c->thread);
-		if (c->unsent && !c->failed)
+		link_loop_poll(&c->thread->loop);
+		if (c->unsent && c->link.state == LINK_UP)
 			rc = gn_wait(&item, 1, deadline_ns, "the completion of a reply");
 	}
 }
@@ -64,7 +64,7 @@ static void write_back(struct rpc_conn *c, uint32_t bytes)
 	const struct gn_remote to = {.key = c->reply_key};
 	struct gn_wr wr;
 
-	if (c->dead || c->failed)
+	if (c->link.state != LINK_UP)
 		return;
 	/* There are no more of them under way than slots, so every round has a signal. */
 	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_reply_id(slot, sync, copied), &sge, &to, offset,
@@ -278,6 +278,11 @@ void rpc_answer(struct gn_rpc_request *r)
 	rpc_request_free(r);
 }
 
+void rpc_answer_posted(struct link_task *task)
+{
+	rpc_answer(container_of(task, struct gn_rpc_request, task));
+}
+
 /* ---- slots that are free again ---- */
 
 void rpc_conn_advance(struct rpc_conn *c)
@@ -376,8 +381,8 @@ void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
 static void send_answer(struct gn_rpc_request *r)
 {
 	keep(r);
-	r->work.ask = RPC_ASK_ANSWER;
-	rpc_thread_ask(r->conn->thread, &r->work);
+	r->task.run = rpc_answer_posted;
+	link_loop_post(&r->conn->thread->loop, &r->task);
 }
 
 static void answer(struct gn_rpc_request *r)

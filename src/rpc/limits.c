@@ -81,7 +81,7 @@ uint32_t rpc_max_sends(uint32_t slots)
 
 uint32_t rpc_completions(uint32_t slots)
 {
-	return rpc_max_sends(slots) + RPC_RECVS;
+	return rpc_max_sends(slots) + LINK_PROBE_SENDS + RPC_RECVS;
 }
 
 /* ---- bytes ---- */
@@ -203,14 +203,13 @@ static const char *refusal(struct rpc_conn *c)
 
 	if (__atomic_add_fetch(&t->server->n_conns, 1, __ATOMIC_RELAXED) > o->max_clients)
 		return "max_clients";
-	if (t->n_half_open >= (half_open > HALF_OPEN_MIN ? half_open : HALF_OPEN_MIN))
+	if (__atomic_load_n(&t->loop.n_opening, __ATOMIC_RELAXED) >=
+	    (half_open > HALF_OPEN_MIN ? half_open : HALF_OPEN_MIN))
 		return "a quarter of max_clients, of connections that are not established,";
 	limit = charge_fixed(c);
 	if (limit)
 		return limit;
-	c->completions = rpc_completions(c->mask + 1);
-	t->completions += c->completions;
-	return t->completions <= gn_cq_depth(t->cq) ?
+	return rpc_completions(c->mask + 1) <= __atomic_load_n(&t->loop.cq_free, __ATOMIC_RELAXED) ?
 		       NULL :
 		       "the end of a thread's completion queue (threads, max_slots)";
 }
@@ -238,7 +237,6 @@ void rpc_dismiss(struct rpc_conn *c)
 	struct gn_rpc_server *server = c->thread->server;
 
 	rpc_uncharge(c, c->bytes);
-	c->thread->completions -= c->completions;
 	__atomic_fetch_sub(&server->n_conns, 1, __ATOMIC_RELAXED);
 }
 

@@ -19,7 +19,7 @@ static no_inline void run_timed(const struct rpc_method *method, struct gn_rpc_r
 {
 	struct rpc_conn *c = r->conn;
 	const bool slow = times->last_us >= RPC_SLOW_US;
-	const uint64_t begin_ns = c->thread->begun_ns = gn_now_ns();
+	const uint64_t begin_ns = c->thread->loop.now_ns = gn_now_ns();
 	bool alone; /* its message will tell its time */
 
 	if (slow)
@@ -163,7 +163,7 @@ static void read_more(struct rpc_conn *c)
 {
 	const uint32_t piece = c->thread->server->piece;
 
-	while (c->far && c->reading < PIECES && !c->failed) {
+	while (c->far && c->reading < PIECES && c->link.state == LINK_UP) {
 		struct gn_rpc_request *r = c->far;
 		const uint32_t left = r->from.len - r->asked, bytes = left < piece ? left : piece;
 		const int rc = read_piece(r, bytes);
@@ -283,7 +283,7 @@ static bool take_message(struct rpc_conn *c, const uint8_t *message, const struc
 	gn_charge(GN_WORK_NS, MESSAGE_NS);
 	c->begin_ns = 0;
 	if (head->aux > 1)
-		c->begin_ns = c->thread->begun_ns = gn_now_ns();
+		c->begin_ns = c->thread->loop.now_ns = gn_now_ns();
 	for (unsigned i = 0; i < head->aux; i++)
 		if (!rpc_entry(message, head->len, &at, &entry, &data) ||
 		    !take_entry(c, &entry, data, head->flags & RPC_REPLY))
@@ -300,8 +300,8 @@ int rpc_conn_serve(struct rpc_conn *c)
 		rpc_conn_tell_taken(c);
 	}
 	/* A request may overtake the news of its connection, before which no promise is known. */
-	while (c->established && !c->failed) {
-		const uint8_t *message = rpc_conn_request(c, c->number);
+	while (c->link.state == LINK_UP) {
+		const uint8_t *message = rpc_conn_slot(c, c->number);
 		struct rpc_head head;
 		const enum rpc_found found =
 			rpc_look(message, c->request_stride, rpc_seq(c->epoch, c->number), c->nonce,

@@ -137,7 +137,7 @@ static int wait_for_room(struct gn_rpc_client *c, uint64_t deadline_ns)
 	for (unsigned turn = 0; !c->dead && !has_room(c); turn++) {
 		const bool clock = turn % CLOCK_EVERY == CLOCK_EVERY - 1;
 
-		if (rpc_client_poll(c, clock) || has_room(c))
+		if (rpc_client_poll(c, clock) || c->dead || has_room(c))
 			continue;
 		if (clock && gn_now_ns() >= deadline_ns)
 			return -EAGAIN;
