@@ -84,23 +84,28 @@ static void write_back(struct rpc_conn *c, uint32_t bytes)
 		wait_for_reply(c);
 }
 
-/* The server's time for the message's results; also noted for the method of the last of them. */
-static uint16_t time_us(struct rpc_conn *c)
+/*
+ * The server's time for the message's results; also noted for the method of the last of them. Where
+ * nobody has looked at the clock, what that method took when somebody has.
+ */
+static uint64_t time_us(struct rpc_conn *c)
 {
+	struct rpc_times *times = NULL;
 	uint64_t ns;
 
-	if (!c->begin_ns)
-		return c->last_us;
-	ns = gn_now_ns() - c->begin_ns;
 	/* Methods that nobody handles are many: a client might name them all. */
-	if (likely(rpc_method_find(c->thread->server, c->open_method))) {
-		struct rpc_times *times = rpc_served(c->thread, c->open_method);
-
-		if (times)
-			rpc_times_add(times, ns, c->entries);
+	if (likely(rpc_method_find(c->thread->server, c->open_method)))
+		times = rpc_served(c->thread, c->open_method);
+	if (!c->begin_ns)
+		return times ? times->last_us : 0;
+	ns = gn_now_ns() - c->begin_ns;
+	c->time_each = ns > c->entries * (uint64_t)RPC_TIMED_NS;
+	if (times) {
+		rpc_times_add(times, ns, c->entries);
+		if (c->entries == 1)
+			rpc_times_last(times, ns);
 	}
-	c->last_us = ns / 1000 < UINT16_MAX ? (uint16_t)(ns / 1000) : UINT16_MAX;
-	return c->last_us;
+	return ns / 1000;
 }
 
 void rpc_seal_results(struct rpc_conn *c)
@@ -123,7 +128,7 @@ void rpc_seal_results(struct rpc_conn *c)
 	c->open = false;
 	c->heard = true;
 	counter_add(&c->thread->count.results, 1);
-	seal.aux = time_us(c);
+	seal.aux = rpc_time_pack(time_us(c));
 	if (unlikely(c->open_ack || c->thread->draining))
 		seal.flags |= RPC_ACK;
 	gn_charge(GN_WORK_COPY, c->at);

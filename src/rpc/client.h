@@ -23,7 +23,7 @@ struct rpc_sent {
 	uint32_t number;
 	uint32_t left; /* requests without a result */
 	bool reply;
-	uint16_t time_us; /* that the server is thought to take */
+	uint32_t time_us; /* that the server is thought to take */
 	uint64_t ns;	  /* when the first was put in; 0: nobody has looked */
 };
 
@@ -63,8 +63,8 @@ struct rpc_reads {
 struct rpc_kind {
 	bool reply;
 	uint8_t strikes;	   /* calls in a row that speak for the other mode */
-	uint16_t switched_us;	   /* the server's, when the mode changed */
-	uint16_t last_us, time_us; /* the server's: the last, and the shorter of the last two */
+	uint32_t switched_us;	   /* the server's, when the mode changed */
+	uint32_t last_us, time_us; /* the server's: the last, and the shorter of the last two */
 	struct rpc_times *latency;
 };
 
@@ -246,7 +246,7 @@ struct rpc_lesson {
 	uint32_t calls;
 	uint64_t sent_ns, now_ns; /* now_ns 0: nobody has looked */
 	uint32_t fails;		  /* fetches in vain */
-	uint16_t time_us;	  /* the server's */
+	uint32_t time_us;	  /* the server's */
 };
 void rpc_learn_calls(struct gn_rpc_client *client, const struct rpc_lesson *lesson);
 /* Is it worth the clock to know when this message came? */
@@ -305,6 +305,9 @@ static inline void rpc_close_message(struct gn_rpc_client *c, struct rpc_sent *s
 	c->n_fetch -= !sent->reply;
 	sent->next = c->idle_sent;
 	c->idle_sent = sent;
+	/* All have their results: so they are taken, even if no result has told so. */
+	if (!c->n_sent)
+		c->taken = c->number - 1;
 }
 
 /* Its result has come: its name is free. */

@@ -154,6 +154,7 @@ static struct rpc_conn *new_conn(struct rpc_thread *t, const struct rpc_hello *h
 	c->reply_key = hello->reply_key;
 	c->nonce = hello->nonce;
 	c->number = 1;
+	c->time_each = true;
 	c->held_end = &c->held;
 	c->far_end = &c->far;
 	return c;

@@ -279,7 +279,7 @@ static void take_message(struct gn_rpc_client *c, const uint8_t *message,
 	struct rpc_got *got = &c->got[number & c->mask];
 	struct rpc_lesson lesson = {.now_ns = rpc_learn_timed(c, number) ? gn_now_ns() : 0,
 				    .fails = got->fails,
-				    .time_us = head->aux};
+				    .time_us = rpc_time_us(head->aux)};
 	struct rpc_entry entry;
 	const uint8_t *bytes;
 	uint32_t at = 0;

@@ -13,13 +13,50 @@
 
 /* ---- a request ---- */
 
+/* One that takes long, or whose turn it is to be timed. */
+static no_inline void run_timed(const struct rpc_method *method, struct gn_rpc_request *r,
+				struct rpc_times *times)
+{
+	struct rpc_conn *c = r->conn;
+	const bool slow = times->last_us >= RPC_SLOW_US;
+	const uint64_t begin_ns = c->thread->loop.now_ns = gn_now_ns();
+	bool alone; /* its message will tell its time */
+
+	if (slow)
+		rpc_seal_results(c);
+	alone = slow || !c->begin_ns;
+	if (alone)
+		c->begin_ns = begin_ns;
+	r->begin_ns = begin_ns;
+	method->fn(r, method->arg);
+	if (!alone && r->state != RPC_BUSY)
+		rpc_times_last(times, gn_now_ns() - begin_ns);
+	if (!slow)
+		return;
+	rpc_seal_results(c);
+	c->begin_ns = 0;
+}
+
+/*
+ * The clock is worth its price where something takes long, and now and then. Of a batch all is
+ * timed together, and each by itself only if that took long.
+ */
 static void run(const struct rpc_method *method, struct gn_rpc_request *r)
 {
-	struct rpc_times *times = rpc_served(r->conn->thread, r->method);
+	struct rpc_conn *c = r->conn;
+	struct rpc_times *times = rpc_served(c->thread, r->method);
+	bool timed;
 
-	if (likely(times))
-		counter_add(&times->calls, 1);
-	method->fn(r, method->arg);
+	if (unlikely(!times)) {
+		method->fn(r, method->arg);
+		return;
+	}
+	counter_add(&times->calls, 1);
+	timed = c->begin_ns ? c->time_each : rpc_sampled((uint32_t)times->calls);
+	if (unlikely(timed || times->last_us >= RPC_TIMED_NS / 1000))
+		run_timed(method, r, times);
+	else
+		method->fn(r, method->arg);
 }
 
 static void handle(struct gn_rpc_request *r)
@@ -72,6 +109,8 @@ static void defer(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
+	if (!r->begin_ns)
+		r->begin_ns = gn_now_ns();
 	copy_out(r);
 	if (__atomic_load_n(&r->bytes, __ATOMIC_ACQUIRE) == RPC_APART)
 		return;
@@ -242,9 +281,8 @@ static bool take_message(struct rpc_conn *c, const uint8_t *message, const struc
 	if (c->number - c->taken > c->mask + 1 || !rpc_conn_acked(c, head->word))
 		return false;
 	gn_charge(GN_WORK_NS, MESSAGE_NS);
-	/* The clock is worth its price where something takes long, and now and then. */
 	c->begin_ns = 0;
-	if (c->last_us > 1 || head->aux > 1 || rpc_sampled(c->number))
+	if (head->aux > 1)
 		c->begin_ns = c->thread->loop.now_ns = gn_now_ns();
 	for (unsigned i = 0; i < head->aux; i++)
 		if (!rpc_entry(message, head->len, &at, &entry, &data) ||

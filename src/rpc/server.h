@@ -21,6 +21,14 @@
 #define RPC_RECVS	 20u
 #define RPC_SENDS_BESIDE 8u /* beside replies: pieces of large requests, probes */
 
+/*
+ * A method that takes longer than RPC_TIMED_NS is timed each time: the clock costs little then. Its
+ * results have a message of their own if it takes RPC_SLOW_US, so that others do not wait for them,
+ * and are not taken for slow.
+ */
+#define RPC_TIMED_NS 2000u
+#define RPC_SLOW_US  20u
+
 /* What completes, in a request's id: these, or the address of a large request's. */
 enum rpc_wr_id {
 	RPC_OTHER_ID,
@@ -167,7 +175,7 @@ struct rpc_conn {
 	uint32_t at, entries, last_len;
 	struct gn_rpc_request *room; /* it may be writing behind the message */
 	uint64_t begin_ns;	     /* of the work whose results it has; 0: nobody has looked */
-	uint16_t last_us;	     /* what it took, the last time somebody has */
+	bool time_each;		     /* each request by itself: one of them takes long */
 	struct gn_rpc_request *held, **held_end;
 	struct rpc_lent *lent;
 	uint32_t n_lent;

@@ -78,7 +78,7 @@ enum rpc_flag {
 struct rpc_head {
 	uint64_t seq;	/* epoch << 32 | number; first, so that a READ samples it first */
 	uint32_t len;	/* of entries and their bytes */
-	uint16_t aux;	/* request: entries; result: the server's time in us, saturating */
+	uint16_t aux;	/* request: entries; result: the server's time, rpc_time_pack() */
 	uint16_t flags; /* enum rpc_flag */
 	uint32_t crc;	/* CRC-32C of head (this 0, a result's word 0), entries, bytes and tail */
 	/*
@@ -108,6 +108,22 @@ static inline uint32_t rpc_newly_taken(uint32_t word, uint32_t taken, uint32_t a
 	const uint32_t more = ((word >> RPC_PARKED_BITS) - taken) & (UINT32_MAX >> RPC_PARKED_BITS);
 
 	return more <= ahead ? more : 0;
+}
+
+/* Microseconds in 16 bits: 12 of them, and by how many powers of two more. Up to two minutes. */
+#define RPC_TIME_BITS 12u
+#define RPC_TIME_MAX  ((1u << RPC_TIME_BITS) - 1)
+static inline uint16_t rpc_time_pack(uint64_t us)
+{
+	uint32_t power = 0;
+
+	for (; us > RPC_TIME_MAX && power < 15; power++)
+		us >>= 1;
+	return (uint16_t)(power << RPC_TIME_BITS | (us < RPC_TIME_MAX ? us : RPC_TIME_MAX));
+}
+static inline uint32_t rpc_time_us(uint16_t packed)
+{
+	return (packed & RPC_TIME_MAX) << (packed >> RPC_TIME_BITS);
 }
 
 /* Each begins at a multiple of 8 bytes. */
