@@ -120,11 +120,14 @@ struct gn_kv_op {
 	unsigned status; /* enum gn_kv_status */
 	unsigned found;	 /* enum gn_kv_found */
 	uint32_t len;	 /* of the value that is there */
-	uint32_t idle_s; /* since it was last used */
+	uint32_t idle_s; /* since it was last used; up to 8 s too many while memory is not short */
 	/* GET with DETAILS, INCR, DECR: as ttl_s, but before this operation; TTL_NONE: CREATED */
 	uint32_t was_ttl_s;
 	/* private */
-	struct gn_kv_op *next;
+	union {
+		struct gn_kv_op *next; /* a client's */
+		const void *line;      /* a store's */
+	};
 	uint64_t hash;
 	uint32_t part, step;
 };

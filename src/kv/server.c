@@ -2,21 +2,25 @@
 /* A server: a store for each thread, and the calls that reach it. */
 #include <errno.h>
 
+#include "kv/bucket.h"
 #include "kv/cuckoo.h"
 #include "kv/scan.h"
 #include "kv/wire.h"
 
-#define GROUP	    32u
+#define RING	    32u /* operations of a message that are looked up at the same time */
+#define KEY_STRIDE  256u
 #define LARGE_MAX   (8u << 20)	   /* of a message: it has the results of one, or a value */
 #define RESULTS_MAX (4u << 20)	   /* bytes of a message with results; more is asked for again */
 #define CONNS_BYTES (128ull << 20) /* of a thread, for its connections */
 
+_Static_assert(RING > 2 * KV_AHEAD && !(RING & (RING - 1)), "steps fit the ring");
+
 struct kv_part {
 	struct gn_kv_store *store;
 	uint32_t number;
-	/* a group of operations, while it is done */
-	struct gn_kv_op ops[GROUP];
-	uint8_t keys[GROUP][GN_KV_KEY_MAX];
+	/* operations of a message, from the first step of their look-up to the last */
+	struct gn_kv_op ops[RING];
+	uint8_t keys[RING][KEY_STRIDE];
 	uint8_t *results; /* RESULTS_MAX, where a slot is too small */
 };
 
@@ -108,35 +112,34 @@ static bool do_one(const struct gn_kv_server *server, struct reply *r, struct gn
 	return true;
 }
 
-/* Up to GROUP operations: how many bytes they take, 0 if they are not what they should be. */
-static uint32_t do_group(const struct gn_kv_server *server, struct reply *r, const uint8_t *data,
-			 uint32_t bytes)
+/* All operations of a message, as far as there is room for results: 0, or -EINVAL. */
+static int do_all(const struct gn_kv_server *server, struct reply *r, const uint8_t *data,
+		  uint32_t bytes)
 {
 	struct kv_part *part = r->part;
 	struct gn_kv_store *store = part->store;
-	uint32_t at = 0;
-	unsigned n = 0;
+	unsigned read = 0, looked = 0, done = 0;
 
-	while (n < GROUP && at < bytes) {
-		struct gn_kv_op *op = &part->ops[n];
-		const uint32_t used = kv_ask_read(data + at, bytes - at, op, part->keys[n]);
+	for (uint32_t at = 0; (at < bytes || done < read) && !r->full;) {
+		if (at < bytes) {
+			struct gn_kv_op *op = &part->ops[read % RING];
+			const uint32_t used =
+				kv_ask_read(data + at, bytes - at, op, part->keys[read % RING]);
 
-		if (!used)
-			return 0;
-		at += used;
-		n++;
-		op->hash = kv_hash(op->key, op->key_len, store->seed);
-		if (n > 1 || at < bytes)
-			kv_prepare(store, op->hash);
+			if (!used)
+				return -EINVAL;
+			at += used;
+			read++;
+			op->hash = kv_hash(op->key, op->key_len, store->seed);
+			kv_prefetch_bucket(store, op);
+		}
+		if (looked < read && (read - looked > KV_AHEAD || at == bytes))
+			kv_prefetch_item(store, &part->ops[looked++ % RING]);
+		if (done < looked && (looked - done > KV_AHEAD || looked == read))
+			r->full = !do_one(server, r, &part->ops[done++ % RING]);
 	}
-	for (unsigned i = 0; i < n && n > 1; i++)
-		kv_prepare_more(store, part->ops[i].hash);
-	for (unsigned i = 0; i < n && n > 1; i++)
-		kv_prepare_last(store, part->ops[i].hash);
-	for (unsigned i = 0; i < n && !r->full; i++)
-		r->full = !do_one(server, r, &part->ops[i]);
-	kv_charge(n);
-	return at;
+	kv_charge(done);
+	return 0;
 }
 
 static void handle_do(struct gn_rpc_request *request, void *arg)
@@ -144,23 +147,17 @@ static void handle_do(struct gn_rpc_request *request, void *arg)
 	const struct gn_kv_server *server = arg;
 	struct reply r = {.part = &server->parts[gn_rpc_request_thread(request)],
 			  .left = GN_KV_GATHER_MAX};
-	uint32_t bytes, room = 0, at = 0;
+	uint32_t bytes, room = 0;
 	const uint8_t *data = gn_rpc_request_data(request, &bytes);
 	uint8_t *slot = gn_rpc_request_room(request, &room);
 
 	r.begin = r.at = slot ? slot : r.part->results;
 	r.end = r.begin + (slot ? room : RESULTS_MAX);
 	kv_tick(r.part->store);
-	while (at < bytes && !r.full) {
-		const uint32_t used = do_group(server, &r, data + at, bytes - at);
-
-		at += used;
-		if (!used) {
-			gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
-			return;
-		}
-	}
-	gn_rpc_answer(request, GN_RPC_OK, r.begin, (uint32_t)(r.at - r.begin));
+	if (do_all(server, &r, data, bytes))
+		gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
+	else
+		gn_rpc_answer(request, GN_RPC_OK, r.begin, (uint32_t)(r.at - r.begin));
 }
 
 /* ---- what else is asked ---- */
