@@ -7,20 +7,18 @@
 #include "kv/scan.h"
 #include "kv/wire.h"
 
-#define RING	    32u /* operations of a message that are looked up at the same time */
+#define BLOCKS	    3u /* of operations, one for each step of their look-ups */
 #define KEY_STRIDE  256u
 #define LARGE_MAX   (8u << 20)	   /* of a message: it has the results of one, or a value */
 #define RESULTS_MAX (4u << 20)	   /* bytes of a message with results; more is asked for again */
 #define CONNS_BYTES (128ull << 20) /* of a thread, for its connections */
 
-_Static_assert(RING > 2 * KV_AHEAD && !(RING & (RING - 1)), "steps fit the ring");
-
 struct kv_part {
 	struct gn_kv_store *store;
 	uint32_t number;
 	/* operations of a message, from the first step of their look-up to the last */
-	struct gn_kv_op ops[RING];
-	uint8_t keys[RING][KEY_STRIDE];
+	struct gn_kv_op ops[BLOCKS][KV_AHEAD];
+	uint8_t keys[BLOCKS][KV_AHEAD][KEY_STRIDE];
 	uint8_t *results; /* RESULTS_MAX, where a slot is too small */
 };
 
@@ -112,33 +110,53 @@ static bool do_one(const struct gn_kv_server *server, struct reply *r, struct gn
 	return true;
 }
 
+/* Reads an operation, and begins to look it up: how many bytes it takes, 0 if it is none. */
+static inline uint32_t begin_one(struct kv_part *part, struct gn_kv_op *op, uint8_t *key,
+				 const uint8_t *data, uint32_t bytes)
+{
+	const uint32_t used = kv_ask_read(data, bytes, op, key);
+
+	if (likely(used)) {
+		op->hash = kv_hash(key, op->key_len, part->store->seed);
+		kv_prefetch_bucket(part->store, op);
+	}
+	return used;
+}
+
 /* All operations of a message, as far as there is room for results: 0, or -EINVAL. */
 static int do_all(const struct gn_kv_server *server, struct reply *r, const uint8_t *data,
 		  uint32_t bytes)
 {
 	struct kv_part *part = r->part;
-	struct gn_kv_store *store = part->store;
-	unsigned read = 0, looked = 0, done = 0;
+	unsigned n_begun, n_looked = 0, n_old = 0, block = 0;
+	struct gn_kv_op *looked = NULL, *old = NULL;
+	uint32_t at = 0;
 
-	for (uint32_t at = 0; (at < bytes || done < read) && !r->full;) {
-		if (at < bytes) {
-			struct gn_kv_op *op = &part->ops[read % RING];
-			const uint32_t used =
-				kv_ask_read(data + at, bytes - at, op, part->keys[read % RING]);
+	do {
+		struct gn_kv_op *op = part->ops[block];
 
-			if (!used)
-				return -EINVAL;
-			at += used;
-			read++;
-			op->hash = kv_hash(op->key, op->key_len, store->seed);
-			kv_prefetch_bucket(store, op);
+		n_begun = 0;
+		for (unsigned i = 0; i < KV_AHEAD && (at < bytes || i < n_looked || i < n_old);
+		     i++) {
+			if (at < bytes) {
+				const uint32_t used = begin_one(part, &op[i], part->keys[block][i],
+								data + at, bytes - at);
+
+				if (unlikely(!used))
+					return -EINVAL;
+				at += used;
+				n_begun++;
+			}
+			if (i < n_looked)
+				kv_prefetch_item(part->store, &looked[i]);
+			if (i < n_old && !r->full)
+				r->full = !do_one(server, r, &old[i]);
 		}
-		if (looked < read && (read - looked > KV_AHEAD || at == bytes))
-			kv_prefetch_item(store, &part->ops[looked++ % RING]);
-		if (done < looked && (looked - done > KV_AHEAD || looked == read))
-			r->full = !do_one(server, r, &part->ops[done++ % RING]);
-	}
-	kv_charge(done);
+		kv_charge(n_old);
+		old = looked, n_old = n_looked;
+		looked = op, n_looked = n_begun;
+		block = (block + 1) % BLOCKS;
+	} while ((n_looked || n_old) && !r->full);
 	return 0;
 }
 
