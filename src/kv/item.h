@@ -8,6 +8,7 @@
 
 #include <gannet/kv.h>
 
+#include <stddef.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -42,7 +43,9 @@ _Static_assert(!(KV_ITEM_FOUND & (KV_ITEM_DEAD | KV_ITEM_RECENT)) &&
 	       "each bit of used means one thing");
 
 #define KV_ITEM_HEAD 16u
-_Static_assert(sizeof(struct kv_item) == KV_ITEM_HEAD, "the head of an item has no holes");
+_Static_assert(sizeof(struct kv_item) == KV_ITEM_HEAD && offsetof(struct kv_item, lengths) == 4 &&
+		       offsetof(struct kv_item, cas) == 8 && sizeof(struct kv_more) == 8,
+	       "what clients of a store with bypass read");
 /* What a checksum of an item leaves out: used. */
 #define KV_ITEM_UNSUMMED 4u
 

@@ -186,11 +186,17 @@ static void show_memory(struct gn_rpc_request *request, const struct gn_kv_store
 {
 	const struct kv_table *table = kv_cuckoo_table(store->cuckoo);
 
+	struct gn_rpc_view items, entries;
+
 	layout->age_ns = gn_now_ns() - store->start_ns;
 	layout->table_bits = table->bits;
-	if (gn_rpc_request_show(request, store->mem, &layout->items) ||
-	    gn_rpc_request_show(request, table->mem, &layout->table))
+	if (gn_rpc_request_show(request, store->mem, &items) ||
+	    gn_rpc_request_show(request, table->mem, &entries)) {
 		layout->bypass = 0;
+		return;
+	}
+	layout->items = kv_view_write(&items);
+	layout->table = kv_view_write(&entries);
 }
 
 static void handle_layout(struct gn_rpc_request *request, void *arg)
@@ -244,7 +250,7 @@ static void handle_clear(struct gn_rpc_request *request, void *arg)
 		return;
 	}
 	memcpy(&clear, data, sizeof(clear));
-	gn_kv_store_flush(server->parts[gn_rpc_request_thread(request)].store, clear.delay_s);
+	gn_kv_store_clear(server->parts[gn_rpc_request_thread(request)].store, clear.delay_s);
 	gn_rpc_answer(request, GN_RPC_OK, NULL, 0);
 }
 

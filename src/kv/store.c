@@ -121,7 +121,7 @@ void gn_kv_store_destroy(struct gn_kv_store *s)
 
 static void clear(struct gn_kv_store *s)
 {
-	s->flush_at_s = 0;
+	s->clear_at_s = 0;
 	kv_index_clear(s);
 	if (s->cuckoo)
 		kv_log_clear(s, s->first_place, s->log.hi);
@@ -131,18 +131,18 @@ void kv_tick(struct gn_kv_store *s)
 {
 	s->now_s = (uint32_t)((gn_now_ns() - s->start_ns) / SECOND_NS) + 1;
 	kv_log_judge_uses(s);
-	if (s->flush_at_s && s->now_s >= s->flush_at_s)
+	if (s->clear_at_s && s->now_s >= s->clear_at_s)
 		clear(s);
 }
 
-void gn_kv_store_flush(struct gn_kv_store *s, uint32_t delay_s)
+void gn_kv_store_clear(struct gn_kv_store *s, uint32_t delay_s)
 {
 	kv_tick(s);
-	s->stats.flushes++;
+	s->stats.clears++;
 	if (!delay_s)
 		clear(s);
 	else
-		s->flush_at_s = s->now_s + delay_s < s->now_s ? 0 : s->now_s + delay_s;
+		s->clear_at_s = s->now_s + delay_s < s->now_s ? 0 : s->now_s + delay_s;
 }
 
 void kv_forget(struct gn_kv_store *s, uint64_t hash, uint32_t place)

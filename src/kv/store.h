@@ -53,7 +53,7 @@ struct gn_kv_store {
 	uint64_t start_ns;
 	uint32_t now_s;	     /* since then, from 1 */
 	uint32_t recent_use; /* the next use of an item that was used since then is not recorded */
-	uint32_t flush_at_s; /* 0: never */
+	uint32_t clear_at_s; /* 0: never */
 	struct gn_kv_stats stats;
 };
 

@@ -239,7 +239,7 @@ static void flush(struct run *r)
 
 	if (pick(r, 1000))
 		return;
-	gn_kv_store_flush(r->store, delay);
+	gn_kv_store_clear(r->store, delay);
 	r->m->flush_s = r->m->now_s + delay;
 	model_tick(r->m, r->m->now_s);
 }
