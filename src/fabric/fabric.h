@@ -133,8 +133,8 @@ struct gn_cq {
 	struct chan_node ev_completion, ev_overrun;
 	uint64_t polls_empty, arms;
 	/*
-	 * gn_cq_poll() with checked arguments: cq_poll_any(), unless the provider's init has set its
-	 * own for a cq that is not shared, which does all that cq_poll_any() does.
+	 * gn_cq_poll() with checked arguments: cq_poll_any(), unless the provider's init has set
+	 * its own for a cq that is not shared, which does all that cq_poll_any() does.
 	 */
 	int (*poll)(struct gn_cq *cq, struct gn_wc *wc, int n);
 };
@@ -256,8 +256,8 @@ struct provider {
 
 	int (*qp_init)(struct gn_qp *qp); /* may raise max_* */
 	/*
-	 * RC: end the connection and leave cqs and channel, for good: no completion, no event. Later
-	 * calls, qp_close and qp_fini may come from any thread.
+	 * RC: end the connection and leave cqs and channel, for good: no completion, no event.
+	 * Later calls, qp_close and qp_fini may come from any thread.
 	 */
 	void (*qp_detach)(struct gn_qp *qp);
 	int (*qp_close)(struct gn_qp *qp); /* see mr_revoke */

@@ -87,8 +87,8 @@ void kv_stats_add(struct gn_kv_stats *to, const struct gn_kv_stats *what)
 	to->uptime_s = what->uptime_s;
 }
 
-int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_stats *out,
-		uint64_t deadline_ns)
+int gn_kv_client_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_stats *out,
+		       uint64_t deadline_ns)
 {
 	struct gn_kv_stats sum = {0};
 	int rc = kv_client_check(client);
@@ -117,7 +117,7 @@ int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_st
 	return rc;
 }
 
-int gn_kv_limits(const struct gn_kv_client *client, struct gn_kv_limits *out)
+int gn_kv_client_limits(const struct gn_kv_client *client, struct gn_kv_limits *out)
 {
 	int rc = kv_client_check(client);
 
@@ -129,7 +129,7 @@ int gn_kv_limits(const struct gn_kv_client *client, struct gn_kv_limits *out)
 	return 0;
 }
 
-int gn_kv_counters(const struct gn_kv_client *client, struct gn_kv_counters *out)
+int gn_kv_client_counters(const struct gn_kv_client *client, struct gn_kv_counters *out)
 {
 	int rc = kv_client_check(client);
 
@@ -139,7 +139,7 @@ int gn_kv_counters(const struct gn_kv_client *client, struct gn_kv_counters *out
 	return 0;
 }
 
-struct gn_rpc_client *gn_kv_rpc(const struct gn_kv_client *client, uint32_t partition)
+struct gn_rpc_client *gn_kv_client_rpc(const struct gn_kv_client *client, uint32_t partition)
 {
 	return kv_client_check(client) || partition >= client->n_links ?
 		       NULL :

@@ -397,7 +397,7 @@ static void server_make(struct server *s, bool cq_apart)
 	cq.chan = s->side.cq_chan;
 	assert_int_equal(gn_cq_create(s->side.ctx, &cq, &s->cq), 0);
 	assert_int_equal(gn_chan_create(s->side.ctx, &s->door), 0);
-	assert_int_equal(gn_listen(s->side.ctx, ADDR, s->door, 0, &s->listener), 0);
+	assert_int_equal(gn_listener_create(s->side.ctx, ADDR, s->door, 0, &s->listener), 0);
 	assert_int_equal(gn_queue_create(CONNS + CHILDREN, &s->leaving), 0);
 	assert_int_equal(gn_queue_create(2, &s->bell), 0);
 	assert_int_equal(gn_thread_start("acceptor", acceptor_main, s, &s->acceptor), 0);
@@ -491,7 +491,7 @@ static void run(bool cq_apart)
 	assert_int_equal(count.inbound, sent);
 	gn_queue_destroy(s->bell);
 	gn_queue_destroy(s->leaving);
-	assert_int_equal(gn_listener_close(s->listener), 0);
+	assert_int_equal(gn_listener_destroy(s->listener), 0);
 	assert_int_equal(gn_chan_destroy(s->door), 0);
 	assert_int_equal(gn_cq_destroy(s->cq), 0);
 	side_free(&s->side);
