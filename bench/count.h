@@ -20,6 +20,7 @@ struct count_opts {
 	struct bench_rpc_opts rpc; /* one thread, one client */
 	struct bench_kv_opts kv;
 	struct bench_opts fabric; /* a one-sided operation; depth: requests of a chain */
+	bool post_one;		  /* fabric: by gn_post_one() */
 	const char *keep;	  /* where callgrind's file is left; NULL: nowhere */
 };
 

@@ -15,6 +15,7 @@ struct initiator {
 	struct shared *shared;
 	struct gn_sge sge[BENCH_DEPTH_MAX];
 	struct gn_wr wr[BENCH_DEPTH_MAX];
+	bool done; /* without a completion */
 };
 
 static int prepare(struct count_client *base)
@@ -30,6 +31,15 @@ static int submit(void *arg)
 	return gn_post_send(in->ours.qp, in->wr, NULL);
 }
 
+static int submit_one(void *arg)
+{
+	struct initiator *in = arg;
+	const int rc = gn_post_one(in->ours.qp, in->wr);
+
+	in->done = rc == 1;
+	return rc < 0 ? rc : 0;
+}
+
 static int collect(void *arg)
 {
 	struct initiator *in = arg;
@@ -39,6 +49,15 @@ static int collect(void *arg)
 	if (n == 1 && unlikely(wc.status != GN_WC_OK))
 		return -EIO;
 	return n == 1 ? (int)in->base.batch : n;
+}
+
+/* Of what is done a poll finds nothing. */
+static int collect_one(void *arg)
+{
+	struct initiator *in = arg;
+	const int n = collect(arg);
+
+	return in->done && !n ? 1 : n;
 }
 
 static int check(struct count_client *base)
@@ -111,8 +130,8 @@ int count_fabric_main(struct count_page *page)
 		return -ENOMEM;
 	in->base = (struct count_client){.batch = page->opts.fabric.depth,
 					 .prepare = prepare,
-					 .submit = submit,
-					 .collect = collect,
+					 .submit = page->opts.post_one ? submit_one : submit,
+					 .collect = page->opts.post_one ? collect_one : collect,
 					 .check = check};
 	in->shared = aligned_alloc(_Alignof(struct shared), sizeof(*in->shared));
 	rc = in->shared ? side_open(&in->ours, INITIATOR, &page->opts.fabric) : -ENOMEM;

@@ -35,19 +35,19 @@ int count_file_read(FILE *f, struct count_function *functions, unsigned n)
 {
 	struct count_function *called = NULL;
 	bool events = false, cost_follows = false;
-	unsigned long long number;
+	const char *rest, *number;
 	char *line = NULL;
-	const char *rest;
 	size_t room = 0;
 	int rc = 0;
 
 	while (!rc && getline(&line, &room, f) >= 0) {
 		if (cost_follows) {
 			cost_follows = false;
-			if (sscanf(line, "%*s %llu", &number) != 1)
+			number = strrchr(line, ' '); /* behind one position or two */
+			if (!number)
 				rc = -EBADMSG;
 			else if (called)
-				called->instructions += number;
+				called->instructions += strtoull(number, NULL, 10);
 		} else if (starts_with(line, "events: Ir", &rest)) {
 			events = true;
 		} else if (starts_with(line, "cfn=", &rest)) {

@@ -34,6 +34,7 @@ static const char help[] =
 	"  --cpus A,B     where to run (two cores of those allowed)\n"
 	"  --json         one object a line; --machine adds cpu, cores and kernel to it\n"
 	"  --instructions counted by callgrind instead; --callgrind F keeps its profile in F\n"
+	"  --one          with it: by gn_post_one() instead of gn_post_send()\n"
 	"\n"
 	"Times are of one operation: a round trip, or a request's share of its chain; p50 and p99\n"
 	"of groups of 32 round trips or about 512 requests. Requests walk through 64 KiB at the\n"
@@ -56,6 +57,7 @@ static const struct {
 struct request {
 	struct bench_opts opts;
 	bool has_op, json, machine, instructions;
+	bool one;   /* gn_post_one() */
 	bool timed; /* options that make sense only in time */
 	const char *callgrind;
 	uint32_t size_bytes, depth; /* 0: the operation's own */
@@ -141,7 +143,8 @@ enum {
 	JSON,
 	MACHINE,
 	INSTRUCTIONS,
-	CALLGRIND
+	CALLGRIND,
+	ONE
 };
 
 static const struct option options[] = {
@@ -156,6 +159,7 @@ static const struct option options[] = {
 	{"machine", no_argument, NULL, MACHINE},
 	{"instructions", no_argument, NULL, INSTRUCTIONS},
 	{"callgrind", required_argument, NULL, CALLGRIND},
+	{"one", no_argument, NULL, ONE},
 	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
@@ -190,6 +194,9 @@ static int parse_option(int option, struct request *r)
 	case CALLGRIND:
 		r->callgrind = optarg;
 		return 0;
+	case ONE:
+		r->one = true;
+		return 0;
 	default:
 		r->machine = true;
 		return 0;
@@ -205,6 +212,8 @@ static int check_counted(const struct request *r)
 {
 	if (r->callgrind && (!r->instructions || !r->has_op))
 		return cmd_usage_error("--callgrind belongs to --instructions and one --op");
+	if (r->one && (!r->instructions || !r->has_op || r->depth > 1))
+		return cmd_usage_error("--one belongs to --instructions and one --op, of depth 1");
 	if (r->instructions && r->timed)
 		return cmd_usage_error("--instructions takes no time and no cores; leave "
 				       "--seconds, --cpus and --machine out");
@@ -333,9 +342,11 @@ static void choose(const struct request *r, size_t i, struct bench_opts *opts)
 static const struct {
 	enum bench_op op;
 	uint32_t size_bytes, depth;
+	bool one;
 } counted[] = {
-	{BENCH_WRITE, 32, 1}, {BENCH_WRITE, 40, 1},  {BENCH_READ, 32, 1},  {BENCH_READ, 64, 1},
-	{BENCH_CAS, 8, 1},    {BENCH_WRITE, 32, 16}, {BENCH_READ, 32, 16},
+	{BENCH_WRITE, 32, 1, true},   {BENCH_WRITE, 40, 1, true},  {BENCH_READ, 32, 1, true},
+	{BENCH_READ, 64, 1, true},    {BENCH_WRITE, 40, 1, false}, {BENCH_READ, 64, 1, false},
+	{BENCH_WRITE, 32, 16, false}, {BENCH_READ, 32, 16, false}, {BENCH_CAS, 8, 1, false},
 };
 
 #define COUNTED (sizeof(counted) / sizeof(counted[0]))
@@ -354,6 +365,7 @@ static int count_instructions(const struct request *r)
 			o->op = counted[i].op;
 		o->size_bytes = r->has_op ? bench_traits[o->op].size_bytes : counted[i].size_bytes;
 		o->depth = r->has_op ? 1 : counted[i].depth;
+		cases[i].post_one = r->has_op ? r->one : counted[i].one;
 		if (r->size_bytes && bench_traits[o->op].kind != BENCH_ATOMIC)
 			o->size_bytes = r->size_bytes;
 		if (r->depth)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A thread that accepts, beside the threads that serve: a handler that takes long, or a loop that is
- * busy, keeps nobody from connecting.
+ * A thread that accepts, beside the threads that serve: a handler that takes long, or a loop that
+ * is busy, keeps nobody from connecting.
  */
 #include "link/link.h"
 
@@ -17,15 +17,14 @@ static void acceptor_main(void *arg)
 }
 
 int link_acceptor_start(struct link_acceptor *acceptor, struct gn_ctx *ctx, const char *addr,
-			unsigned flags, void (*request)(void *arg, struct gn_event *event),
-			void *arg)
+			unsigned flags, link_request_fn *request, void *arg)
 {
 	int rc;
 
 	*acceptor = (struct link_acceptor){.request = request, .arg = arg};
 	rc = gn_chan_create(ctx, &acceptor->chan);
 	if (!rc)
-		rc = gn_listen(ctx, addr, acceptor->chan, flags, &acceptor->listener);
+		rc = gn_listener_create(ctx, addr, acceptor->chan, flags, &acceptor->listener);
 	if (!rc)
 		rc = gn_thread_start("accept", acceptor_main, acceptor, &acceptor->thread);
 	if (rc)
@@ -42,7 +41,7 @@ void link_acceptor_stop(struct link_acceptor *acceptor)
 		gn_chan_wake(acceptor->chan);
 		gn_thread_join(acceptor->thread);
 	}
-	gn_listener_close(acceptor->listener);
+	gn_listener_destroy(acceptor->listener);
 	while (acceptor->chan && !gn_chan_next(acceptor->chan, &event))
 		if (event.type == GN_EVENT_CONNECT_REQUEST)
 			gn_reject(event.req, NULL, 0);

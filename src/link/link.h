@@ -20,8 +20,8 @@
  * A peer that dies without a word is found by asking: who has sent nothing for LINK_PROBE_NS gets a
  * WRITE of no bytes, one at a time, and the card says if nobody answers.
  *
- * All of it belongs to the loop's thread, except link_loop_post() and what an acceptor's thread does
- * before it hands a connection over: link_conn_init(), link_conn_make().
+ * All of it belongs to the loop's thread, except link_loop_post() and what an acceptor's thread
+ * does before it hands a connection over: link_conn_init(), link_conn_make().
  */
 #ifndef GN_LINK_LINK_H
 #define GN_LINK_LINK_H
@@ -204,11 +204,13 @@ void link_conns_end_failed(struct link_loop *loop);
 
 /* ---- accept.c ---- */
 
+typedef void link_request_fn(void *arg, struct gn_event *event);
+
 struct link_acceptor {
 	struct gn_chan *chan;
 	struct gn_listener *listener;
 	struct gn_thread *thread;
-	void (*request)(void *arg, struct gn_event *event);
+	link_request_fn *request;
 	void *arg;
 	bool stop; /* atomic */
 };
@@ -219,8 +221,7 @@ struct link_acceptor {
  * hands it over by a task that calls link_conn_begin().
  */
 int link_acceptor_start(struct link_acceptor *acceptor, struct gn_ctx *ctx, const char *addr,
-			unsigned flags, void (*request)(void *arg, struct gn_event *event),
-			void *arg);
+			unsigned flags, link_request_fn *request, void *arg);
 /* Closes the listener and ends the thread; one that was not started is left alone. */
 void link_acceptor_stop(struct link_acceptor *acceptor);
 

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 
+#include "base/deadline.h"
 #include "link/link.h"
 
 #define EAGER_US    20u
@@ -69,7 +70,7 @@ int link_loop_wait(struct link_loop *loop, uint64_t deadline_ns, const char *rea
 	until_ns = words.torn ? gn_deadline_us(TORN_NAP_US) :
 		   words.more ? gn_deadline_us(MANY_NAP_US) :
 				GN_FOREVER;
-	until_ns = sooner(until_ns, link_timers_due(&loop->timers));
+	until_ns = sooner(until_ns, deadline_due(link_timers_due(&loop->timers)));
 	until_ns = sooner(until_ns, deadline_ns);
 	n = words.n;
 	items[n++] = gn_wait_on(gn_chan_source(loop->chan));

@@ -2,6 +2,7 @@
 /* A thread's desk: a loop, and the ends of its connections by number. */
 #include <errno.h>
 
+#include "base/deadline.h"
 #include "msg/end.h"
 
 #define TEND_EVERY 256u /* turns: to look at the channel costs a system call */
@@ -147,7 +148,7 @@ void msg_desk_turn(struct msg_desk *desk, bool now)
 
 int msg_desk_wait(struct msg_desk *desk, uint64_t deadline_ns, const char *reason)
 {
-	const uint64_t reset_ns = msg_ud_reset_ns(desk);
+	const uint64_t reset_ns = deadline_due(msg_ud_reset_ns(desk));
 	int rc;
 
 	rc = link_loop_wait(&desk->loop, reset_ns < deadline_ns ? reset_ns : deadline_ns, reason);

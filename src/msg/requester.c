@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/deadline.h"
 #include "base/mutant.h"
 #include "msg/end.h"
 #include "msg/requester.h"
@@ -177,8 +178,8 @@ static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 	return rc == -ENOTCONN ? -ECONNRESET : rc; /* it has gone again already */
 }
 
-int gn_msg_connect(struct gn_msg_requester *r, const char *addr, const char **why,
-		   struct gn_msg_conn **out)
+int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **why,
+		     struct gn_msg_conn **out)
 {
 	struct gn_conn_opts opts = {0};
 	struct msg_welcome welcome;
@@ -232,7 +233,7 @@ int gn_msg_connect(struct gn_msg_requester *r, const char *addr, const char **wh
 	return 0;
 }
 
-void gn_msg_disconnect(struct gn_msg_conn *c)
+void gn_msg_conn_close(struct gn_msg_conn *c)
 {
 	if (!c)
 		return;
@@ -406,6 +407,7 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 
 	if (!r || !out)
 		return -EINVAL;
+	deadline_ns = deadline_given(deadline_ns);
 	gn_msg_flush(r);
 	while (n && r->under_way) {
 		unsigned got;
@@ -417,7 +419,7 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 		got = collect(r, out, n);
 		if (got)
 			return (int)got;
-		if (deadline_ns == 0)
+		if (deadline_ns == GN_NO_WAIT)
 			return 0;
 		if (r->opts.protocol == GN_MSG_UD)
 			rc = msg_requester_wait(r, deadline_ns);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/deadline.h"
 #include "base/mutant.h"
 #include "msg/end.h"
 
@@ -306,11 +307,12 @@ int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 
 	if (!r)
 		return -EINVAL;
+	deadline_ns = deadline_given(deadline_ns);
 	for (;;) {
 		const int n = turn(r, now);
 		int rc;
 
-		if (n || deadline_ns == 0)
+		if (n || deadline_ns == GN_NO_WAIT)
 			return n;
 		rc = msg_desk_wait(&r->desk, deadline_ns, "requests");
 		if (rc == -EINTR)
@@ -393,8 +395,8 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 	if (!rc)
 		rc = check_data(r);
 	if (!rc)
-		rc = gn_listen(r->desk.loop.ctx, addr, r->desk.loop.chan, o->listen_flags,
-			       &r->listener);
+		rc = gn_listener_create(r->desk.loop.ctx, addr, r->desk.loop.chan,
+					o->listener_flags, &r->listener);
 	if (rc) {
 		gn_msg_responder_destroy(r);
 		return rc;
@@ -407,7 +409,7 @@ void gn_msg_responder_destroy(struct gn_msg_responder *r)
 {
 	if (!r)
 		return;
-	gn_listener_close(r->listener);
+	gn_listener_destroy(r->listener);
 	for (unsigned i = 0; r->desk.ends && i < r->desk.max_ends; i++)
 		if (r->desk.ends[i])
 			free_guest(r->desk.ends[i]->owner);

@@ -41,7 +41,7 @@ struct rpc_got {
 struct rpc_far_read {
 	struct rpc_far_read *next;
 	bool is_read;
-	struct gn_rpc_read *read; /* NULL: it has ended early */
+	struct gn_rpc_read_op *read; /* NULL: it has ended early */
 	uint32_t call, number;	  /* of a result: of the message that told of it */
 	uint16_t status;
 	struct rpc_far from;
@@ -54,8 +54,8 @@ struct rpc_reads {
 	uint32_t n_short;	   /* … without them */
 	uint32_t slots, n_idle;	   /* slots: 0 as long as nobody has read anything */
 	uint32_t *idle;		   /* … that are not taken */
-	struct gn_rpc_read **read; /* by slot */
-	struct gn_rpc_read *late;  /* for which the queue had no room */
+	struct gn_rpc_read_op **read; /* by slot */
+	struct gn_rpc_read_op *late;  /* for which the queue had no room */
 	struct rpc_area area;
 };
 
@@ -94,7 +94,7 @@ struct rpc_learn {
 
 /*
  * What a connection leaves behind, as long as its server may be copying: a client does not wait for
- * that, except in gn_rpc_close().
+ * that, except in gn_rpc_client_close().
  */
 struct rpc_old_link {
 	struct rpc_old_link *next;
@@ -247,7 +247,7 @@ uint32_t rpc_reads_most(uint32_t slots); /* that may be under way */
 void rpc_read_late(struct gn_rpc_client *client);
 /* The read in this slot is there. */
 void rpc_read_done(struct gn_rpc_client *client, uint32_t slot);
-void rpc_read_end(struct gn_rpc_client *client, struct gn_rpc_read *read, unsigned status);
+void rpc_read_end(struct gn_rpc_client *client, struct gn_rpc_read_op *read, unsigned status);
 /* All that are under way end. */
 void rpc_reads_end(struct gn_rpc_client *client, unsigned status);
 void rpc_reads_free(struct gn_rpc_client *client);

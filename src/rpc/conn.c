@@ -223,8 +223,8 @@ static void conn_end_named(struct rpc_conn *list, uint64_t name)
 }
 
 /*
- * It comes to the thread that is to serve it: by way of the one that served its client before, which
- * ends that connection, so that no request of the old one is begun after one of the new.
+ * It comes to the thread that is to serve it: by way of the one that served its client before,
+ * which ends that connection, so that no request of the old one is begun after one of the new.
  */
 static void adopt(struct link_task *task)
 {

@@ -391,8 +391,8 @@ static int make(struct gn_rpc_client *c, const char *addr)
 	return make_link(c, 0);
 }
 
-int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
-		   const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out)
+int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
+		       const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out)
 {
 	const struct gn_rpc_client_opts none = {0};
 	struct gn_rpc_client *c;
@@ -448,7 +448,7 @@ int gn_rpc_reconnect(struct gn_rpc_client *c)
 	return rc ? rc : rpc_reconnect(c, 0);
 }
 
-int gn_rpc_close(struct gn_rpc_client *c)
+int gn_rpc_client_close(struct gn_rpc_client *c)
 {
 	int rc;
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/counter.h"
+#include "base/deadline.h"
 #include "rpc/server.h"
 
 #define THREADS_MAX 256u
@@ -206,7 +207,8 @@ static int start_listening(struct gn_rpc_server *server)
 	const unsigned flags = server->opts.listener_flags;
 
 	if (polled(server))
-		return gn_listen(loop->ctx, server->addr, loop->chan, flags, &server->listener);
+		return gn_listener_create(loop->ctx, server->addr, loop->chan, flags,
+					  &server->listener);
 	return link_acceptor_start(&server->acceptor, loop->ctx, server->addr, flags, request,
 				   server);
 }
@@ -251,7 +253,7 @@ int gn_rpc_server_wait(struct gn_rpc_server *server, uint64_t deadline_ns)
 
 	if (rc)
 		return rc;
-	return rpc_thread_idle(&server->threads[0], deadline_ns);
+	return rpc_thread_idle(&server->threads[0], deadline_given(deadline_ns));
 }
 
 /* ---- the end ---- */
@@ -272,6 +274,7 @@ int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_ns)
 		return -EINVAL;
 	if (polled(server) && server->threads[0].id != gn_thread_id())
 		return -EPERM;
+	deadline_ns = deadline_given(deadline_ns);
 	__atomic_store_n(&server->draining, true, __ATOMIC_RELEASE);
 	for (unsigned i = 0; i < server->started; i++) {
 		struct rpc_thread *t = &server->threads[i];
@@ -296,7 +299,7 @@ void gn_rpc_server_destroy(struct gn_rpc_server *server)
 		return;
 	rpc_post_free(server);
 	stop_threads(server);
-	gn_listener_close(server->listener);
+	gn_listener_destroy(server->listener);
 	for (unsigned i = 0; server->threads && i < server->opts.threads; i++)
 		if (server->threads[i].server)
 			destroy_thread(&server->threads[i]);

@@ -4,6 +4,7 @@
 
 #include "base/bits.h"
 #include "base/counter.h"
+#include "base/deadline.h"
 #include "rpc/server.h"
 
 #define PARKED_EVERY 10u /* looks at a client, until one at a client that is parked */

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "base/bits.h"
+#include "base/deadline.h"
 #include "rpc/client.h"
 
 #define EAGER_US     20u /* of waiting for a reply and nothing else */
@@ -142,6 +143,7 @@ int gn_rpc_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 		rc = -EDEADLK;
 	if (rc)
 		return rc;
+	deadline_ns = deadline_given(deadline_ns);
 	rpc_flush(c); /* nobody adds to it meanwhile */
 	for (unsigned turn = 0;; turn++) {
 		const bool clock = turn % CLOCK_EVERY == CLOCK_EVERY - 1;
@@ -275,7 +277,7 @@ int gn_rpc_call_all(struct gn_rpc_client *c, struct gn_rpc_op *ops, unsigned n)
 	return rc;
 }
 
-int gn_rpc_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out)
+int gn_rpc_client_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out)
 {
 	if (!client || !out)
 		return -EINVAL;

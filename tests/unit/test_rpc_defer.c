@@ -17,7 +17,7 @@ static int connect_with(struct world *w, struct gn_fabric *fabric, enum gn_rpc_m
 
 	opts.slots = slots;
 	opts.batch.entries = entries;
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, out) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, out) == 0);
 	return 0;
 }
 
@@ -126,7 +126,7 @@ static int beside_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode
 	EXPECT(heartbeats(client, 2) == 0);
 	gn_rpc_server_counters(w->service.server, &count);
 	EXPECT(count.bytes == bytes); /* what was kept for them is not any more */
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -174,7 +174,7 @@ static int all_wait_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mo
 	EXPECT(wait_all(client, f, 12) == 0);
 	for (unsigned i = 0; i < 12; i++)
 		EXPECT(flight_check(&f[i]) == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -316,7 +316,7 @@ static int slots_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 	EXPECT(call_all_waits(w, client) == 0);
 	EXPECT(wait_waits(w, client, false) == 0);
 	EXPECT(wait_waits(w, client, true) == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -352,7 +352,7 @@ static int no_memory(struct world *w, struct gn_fabric *fabric)
 	fixed = count.bytes;
 	if (!w->opts.max_client_bytes) { /* now it is known what a client costs */
 		w->opts.max_client_bytes = fixed + 3 * COPY_BYTES;
-		EXPECT(gn_rpc_close(client) == 0);
+		EXPECT(gn_rpc_client_close(client) == 0);
 		EXPECT(world_restart(w) == 0);
 		return no_memory(w, fabric);
 	}
@@ -371,7 +371,7 @@ static int no_memory(struct world *w, struct gn_fabric *fabric)
 	shut(&w->service, false);
 	EXPECT(wait_all(client, f, 2) == 0);
 	EXPECT(flight_check(&f[0]) == 0 && flight_check(&f[1]) == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 

@@ -75,24 +75,24 @@ static void test_connect_beside_handler(void **state)
 	snprintf(addr, sizeof(addr), "shm:test-rpc-%llx", (unsigned long long)gn_random());
 	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
 	server = serve(fabric, addr, 1);
-	assert_int_equal(gn_rpc_connect(fabric, addr, NULL, &first), 0);
+	assert_int_equal(gn_rpc_client_open(fabric, addr, NULL, &first), 0);
 	assert_int_equal(gn_rpc_submit(first, &op), 0);
 	while (!__atomic_load_n(&held, __ATOMIC_ACQUIRE))
 		gn_rpc_poll(first);
 	for (unsigned i = 0; i < 3; i++)
-		assert_int_equal(gn_rpc_connect(fabric, addr, NULL, &second[i]), 0);
+		assert_int_equal(gn_rpc_client_open(fabric, addr, NULL, &second[i]), 0);
 	__atomic_store_n(&release, true, __ATOMIC_RELEASE);
 	for (unsigned i = 0; i < 3; i++) {
 		assert_int_equal(gn_rpc_call(second[i], GN_RPC_PING, NULL, 0, NULL, 0, NULL,
 					     gn_deadline_us(UNIT_PATIENCE_US), &status),
 				 0);
 		assert_int_equal(status, GN_RPC_OK);
-		assert_int_equal(gn_rpc_close(second[i]), 0);
+		assert_int_equal(gn_rpc_client_close(second[i]), 0);
 	}
 	while (op.client)
 		assert_true(gn_rpc_wait(first, gn_deadline_us(UNIT_PATIENCE_US)) >= 0);
 	assert_int_equal(op.status, GN_RPC_OK);
-	assert_int_equal(gn_rpc_close(first), 0);
+	assert_int_equal(gn_rpc_client_close(first), 0);
 	gn_rpc_server_destroy(server);
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }
@@ -114,7 +114,7 @@ static void test_answer_each_other(void **state)
 	for (unsigned i = 0; i < 2; i++) {
 		const struct gn_rpc_client_opts opts = {.thread = i + 1, .batch.entries = 128};
 
-		assert_int_equal(gn_rpc_connect(fabric, addr, &opts, &client[i]), 0);
+		assert_int_equal(gn_rpc_client_open(fabric, addr, &opts, &client[i]), 0);
 		for (unsigned k = 0; k <= CALLS; k++) {
 			ops[i][k] = (struct gn_rpc_op){.method = k < CALLS ? LEAVE : ANSWER_ALL,
 						       .result = &results[i][k % CALLS],
@@ -134,7 +134,7 @@ static void test_answer_each_other(void **state)
 			assert_true(k == CALLS || results[i][k] == k);
 		}
 	for (unsigned i = 0; i < 2; i++)
-		assert_int_equal(gn_rpc_close(client[i]), 0);
+		assert_int_equal(gn_rpc_client_close(client[i]), 0);
 	gn_rpc_server_destroy(server);
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }
