@@ -243,8 +243,8 @@ struct provider {
 
 	int (*qp_init)(struct gn_qp *qp); /* may raise max_* */
 	/*
-	 * RC: end the connection and leave cqs and channel, for good: no completion, no event. Later
-	 * calls, qp_close and qp_fini may come from any thread.
+	 * RC: end the connection and leave cqs and channel, for good: no completion, no event.
+	 * Later calls, qp_close and qp_fini may come from any thread.
 	 */
 	void (*qp_detach)(struct gn_qp *qp);
 	int (*qp_close)(struct gn_qp *qp); /* see mr_revoke */
