@@ -152,7 +152,7 @@ static int connect_user(struct user *u, const char *addr)
 	opts.rpc.slots = kv_slots(o);
 	opts.rpc.max_request = opts.rpc.max_result = kv_slot_bytes(o);
 	opts.rpc.timeout_us = FILL_US; /* callgrind takes its time */
-	return rc ? rc : gn_kv_connect(u->fabric, addr, &opts, &u->kv);
+	return rc ? rc : gn_kv_client_open(u->fabric, addr, &opts, &u->kv);
 }
 
 /* What is asked for. */
@@ -224,7 +224,7 @@ int count_kv_main(struct count_page *page)
 	rc = set_up(&u, server.addr);
 	if (!rc)
 		rc = count_turns_run(turns, &u.base, page);
-	gn_kv_close(u.kv);
+	gn_kv_client_close(u.kv);
 	count_turns_end(turns);
 	gn_fabric_close(u.fabric);
 	kv_load_destroy(&u.load);

@@ -32,6 +32,14 @@ static bool source_ready(struct gn_source *source)
 	return ready;
 }
 
+/* An event that nobody has armed the cq for, and nobody sleeps for, is nobody's. */
+static void drop_unwanted(struct gn_cq *cq)
+{
+	if (!__atomic_load_n(&cq->waiters, __ATOMIC_RELAXED) &&
+	    !__atomic_load_n(&cq->user_armed, __ATOMIC_RELAXED))
+		chan_remove(cq->chan, &cq->ev_completion);
+}
+
 static int source_arm(struct gn_source *source)
 {
 	struct gn_cq *cq = container_of(source, struct gn_cq, source);
@@ -44,6 +52,8 @@ static int source_arm(struct gn_source *source)
 		return rc;
 	if (source_ready(source))
 		return -EAGAIN;
+	if (unlikely(__atomic_load_n(&cq->chan->first, __ATOMIC_RELAXED)))
+		drop_unwanted(cq);
 	/* Events that nobody takes keep the channel readable: rest a little instead of spinning. */
 	if (__atomic_load_n(&cq->chan->first, __ATOMIC_RELAXED)) {
 		gn_sleep_us(OTHERS_NAP_US);
@@ -59,9 +69,8 @@ static void source_disarm(struct gn_source *source)
 	struct gn_cq *cq = container_of(source, struct gn_cq, source);
 
 	cq->obj.fabric->provider->chan_pump(cq->chan);
-	if (__atomic_sub_fetch(&cq->waiters, 1, __ATOMIC_RELAXED) == 0 &&
-	    !__atomic_load_n(&cq->user_armed, __ATOMIC_RELAXED))
-		chan_remove(cq->chan, &cq->ev_completion);
+	__atomic_fetch_sub(&cq->waiters, 1, __ATOMIC_RELAXED);
+	drop_unwanted(cq);
 }
 
 static const struct source_ops cq_source = {

@@ -97,7 +97,13 @@ struct chan_node {
 	bool queued;
 	enum gn_event_type type;
 	int status;
-	struct obj *about; /* a cq, a qp or a req */
+	struct obj *about; /* a cq, a qp, a req or the channel itself */
+};
+
+/* fds.c: an fd in a channel's epoll set, and what is done when it is readable. */
+struct chan_fd {
+	int fd;
+	void (*ready)(struct chan_fd *self);
 };
 
 struct gn_chan {
@@ -106,8 +112,10 @@ struct gn_chan {
 	struct gn_source source;
 	struct gn_mutex lock; /* the queue */
 	struct chan_node *first, **last;
-	int fd;			   /* epoll, or -1 */
-	int wake_fd;		   /* eventfd in it: readable while the queue is not empty */
+	int fd;		      /* epoll, or -1 */
+	int wake_fd;	      /* eventfd in it: readable while the queue is not empty */
+	struct chan_fd timer; /* gn_chan_timer()'s; fd -1: not used yet */
+	struct chan_node ev_timer, ev_wake;
 	struct epoll_event *batch; /* being worked through, by the pumping thread */
 	int n_batch;
 	uint64_t events;
@@ -233,6 +241,8 @@ struct provider {
 		struct gn_chan *chan); /* optional; chan_fds_init() for providers with fds */
 	void (*chan_fini)(struct gn_chan *chan);
 	void (*chan_pump)(struct gn_chan *chan); /* move connections on, queue what happened */
+	/* Queue ev_timer at deadline_ns, in place of an earlier deadline; GN_FOREVER: never. */
+	int (*chan_timer)(struct gn_chan *chan, uint64_t deadline_ns);
 
 	int (*cq_init)(struct gn_cq *cq); /* may raise depth */
 	void (*cq_fini)(struct gn_cq *cq);
@@ -244,10 +254,17 @@ struct provider {
 	int (*cq_arm)(struct gn_cq *cq, bool solicited_only);
 	bool (*cq_ready)(struct gn_cq *cq); /* would a poll find something? */
 
-	int (*qp_init)(struct gn_qp *qp);  /* may raise max_* */
+	int (*qp_init)(struct gn_qp *qp); /* may raise max_* */
+	/*
+	 * RC: end the connection and leave cqs and channel, for good: no completion, no event.
+	 * Later calls, qp_close and qp_fini may come from any thread.
+	 */
+	void (*qp_detach)(struct gn_qp *qp);
 	int (*qp_close)(struct gn_qp *qp); /* see mr_revoke */
 	void (*qp_fini)(struct gn_qp *qp);
 	void (*qp_query)(struct gn_qp *qp); /* optional: brings state and caps up to date */
+	/* Optional: the owner of a qp that is not shared has taken its ESTABLISHED. */
+	void (*qp_adopt)(struct gn_qp *qp);
 	int (*qp_error)(struct gn_qp *qp);
 	int (*qp_reset)(struct gn_qp *qp); /* UD, in any state */
 	int (*ud_addr)(struct gn_qp *qp, struct gn_ud_addr *out);
@@ -273,7 +290,11 @@ struct provider {
 	int (*listen_init)(struct gn_listener *listener,
 			   const char *addr); /* addr: behind "provider:" */
 	void (*listen_fini)(struct gn_listener *listener);
-	/* opts: defaults filled in. They set qp->state. */
+	/*
+	 * opts: defaults filled in. They set qp->state. accept and reject may run beside the thread
+	 * that owns the qp's cqs and channel; once accept has handed the qp over to that thread, it
+	 * touches the qp no more.
+	 */
 	int (*connect)(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts);
 	int (*accept)(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts);
 	int (*reject)(struct gn_conn_req *req, const void *private_data, uint32_t private_len);
@@ -397,6 +418,7 @@ static inline void cq_unlock(struct gn_cq *cq)
 
 /* chan.c: queueing events. Any thread. */
 void chan_push(struct gn_chan *chan, struct chan_node *node);
+void chan_push_locked(struct gn_chan *chan, struct chan_node *node); /* … that has the lock */
 void chan_remove(struct gn_chan *chan, struct chan_node *node);
 /* Create a request object for a provider's listener, to be filled and pushed with req_push(). */
 int req_create(struct gn_listener *listener, struct gn_conn_req **out);
@@ -405,17 +427,20 @@ void req_drop(struct gn_conn_req *req); /* before it was pushed */
 
 /* What a provider says of a connection; each queues its event, with qp->private_data. */
 void qp_established(struct gn_qp *qp);
+/*
+ * … by another thread than the qp's owner: hand_over() lets the owner find the qp, and runs under
+ * the channel's lock. The owner cannot destroy the qp before that is released, and nothing of the
+ * qp is touched then.
+ */
+void qp_established_for(struct gn_qp *qp, void (*hand_over)(struct gn_qp *qp));
 void qp_refused(struct gn_qp *qp, enum gn_event_type type, int status);
 void qp_gone(struct gn_qp *qp); /* at most one DISCONNECTED per connection */
 
 /* fds.c: channels made of fds, for providers that have them. */
-struct chan_fd {
-	int fd;
-	void (*ready)(struct chan_fd *self);
-};
 int chan_fds_init(struct gn_chan *chan);
 void chan_fds_fini(struct gn_chan *chan);
 void chan_fds_pump(struct gn_chan *chan);
+int chan_fds_timer(struct gn_chan *chan, uint64_t deadline_ns);
 int chan_fds_add(struct gn_chan *chan, struct chan_fd *cfd);
 void chan_fds_del(struct gn_chan *chan, struct chan_fd *cfd);
 

@@ -181,7 +181,7 @@ static int make_tables(struct gn_rpc_client *c)
 
 	c->calls = gn_alloc(window * sizeof(*c->calls), 0);
 	c->idle = gn_alloc(window * sizeof(*c->idle), 0);
-	c->sent = gn_alloc(slots * sizeof(*c->sent), 0);
+	c->sent = gn_alloc(window * sizeof(*c->sent), 0);
 	c->got = gn_alloc(slots * sizeof(*c->got), 0);
 	return c->calls && c->idle && c->sent && c->got ? 0 : -ENOMEM;
 }
@@ -191,7 +191,8 @@ static int make_endpoint(struct gn_rpc_client *c)
 	const uint32_t sends =
 		c->limits.slots * SENDS_PER_SLOT + rpc_reads_most(c->limits.slots) + SENDS_BESIDE;
 	struct gn_attr attr;
-	struct gn_qp_opts qp = {.type = GN_QP_RC, .max_recv_wr = 1, .max_send_wr = sends};
+	struct gn_qp_opts qp = {
+		.type = GN_QP_RC, .max_recv_wr = RPC_NOTIFY_RECVS, .max_send_wr = sends};
 	int rc = gn_fabric_query(c->fabric, &attr);
 
 	if (rc)
@@ -204,14 +205,18 @@ static int make_endpoint(struct gn_rpc_client *c)
 	rc = gn_pd_create(c->ctx, &c->pd);
 	if (rc)
 		return rc;
-	rc = gn_cq_create(c->ctx, &(struct gn_cq_opts){.depth = sends + 1, .chan = c->chan},
+	rc = gn_cq_create(c->ctx,
+			  &(struct gn_cq_opts){.depth = sends + RPC_NOTIFY_RECVS, .chan = c->chan},
 			  &c->cq);
 	if (rc)
 		return rc;
 	qp.send_cq = qp.recv_cq = c->cq;
 	qp.chan = c->chan;
 	qp.max_inline = c->max_inline;
-	return gn_qp_create(c->pd, &qp, &c->qp);
+	rc = gn_qp_create(c->pd, &qp, &c->qp);
+	for (unsigned i = 0; i < RPC_NOTIFY_RECVS && !rc; i++)
+		rc = rpc_notify_recv(c);
+	return rc;
 }
 
 /* ---- hello and welcome ---- */
@@ -327,16 +332,22 @@ static int make_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 		return rc;
 	}
 	c->number = c->expected = 1;
-	c->spent = c->told = 0;
+	c->spent = c->told = c->taken = 0;
 	c->entries = c->n_sent = c->n_fetch = 0;
 	c->posted = c->reads = c->unconfirmed = c->unsignaled = 0;
-	c->due = c->tell = c->slow_reads = c->waking = false;
+	c->due = c->tell = c->slow_reads = c->waking = c->starved = c->notify = false;
+	c->notify_after_ns = RPC_NOTIFY_NS;
 	c->woken = 0;
 	c->first_ns = 0;
 	c->heard_ns = c->sent_ns = c->asked_ns = gn_now_ns();
 	c->until_ns = GN_FOREVER;
-	for (c->n_idle = 0; c->n_idle < c->limits.window; c->n_idle++)
+	c->idle_sent = NULL;
+	for (c->n_idle = 0; c->n_idle < c->limits.window; c->n_idle++) {
 		c->idle[c->n_idle] = c->limits.window - 1 - c->n_idle;
+		c->sent[c->n_idle].next = c->idle_sent;
+		c->idle_sent = &c->sent[c->n_idle];
+	}
+	c->open = c->newest = c->idle_sent;
 	c->dead = false;
 	if (c->opts.peer)
 		c->opts.peer(c->opts.peer_arg, c->epoch, true);
@@ -380,8 +391,8 @@ static int make(struct gn_rpc_client *c, const char *addr)
 	return make_link(c, 0);
 }
 
-int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
-		   const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out)
+int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
+		       const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out)
 {
 	const struct gn_rpc_client_opts none = {0};
 	struct gn_rpc_client *c;
@@ -437,7 +448,7 @@ int gn_rpc_reconnect(struct gn_rpc_client *c)
 	return rc ? rc : rpc_reconnect(c, 0);
 }
 
-int gn_rpc_close(struct gn_rpc_client *c)
+int gn_rpc_client_close(struct gn_rpc_client *c)
 {
 	int rc;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cases 79-83: a request by itself, which may be done when the post returns.
+ * Cases 82-86: a request by itself, which may be done when the post returns.
  */
 #include <errno.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static bool post_and_end(struct cf *cf, struct cf_rc *rc, const struct gn_wr *wr
 	return true;
 }
 
-/* ---- 79 ---- */
+/* ---- 82 ---- */
 
 #define WHERE 16384u /* of the half that is read into */
 
@@ -98,7 +98,7 @@ static bool idle_b(struct cf *cf)
 	return true;
 }
 
-/* ---- 80 ---- */
+/* ---- 83 ---- */
 
 /* It completes with an error, and then so does everything. */
 static bool fail_one(struct cf *cf, struct cf_rc *rc, const struct gn_wr *wr,
@@ -155,7 +155,7 @@ static bool fails_b(struct cf *cf)
 	return true;
 }
 
-/* ---- 81 ---- */
+/* ---- 84 ---- */
 
 /*
  * Behind a SEND that waits for its receive nothing is done: not by being answered so, and not in
@@ -213,7 +213,7 @@ static bool in_order_b(struct cf *cf)
 	return true;
 }
 
-/* ---- 82 ---- */
+/* ---- 85 ---- */
 
 static bool arguments_a(struct cf *cf)
 {
@@ -262,7 +262,7 @@ static bool arguments_a(struct cf *cf)
 	return true;
 }
 
-/* ---- 83 ---- */
+/* ---- 86 ---- */
 
 /* Each finds what the last has left. */
 static bool atomics_a(struct cf *cf)
@@ -306,11 +306,11 @@ static bool atomics_b(struct cf *cf)
 }
 
 const struct cf_case cf_cases_one[] = {
-	{79, "a request by itself is done or completes, never both", done_or_complete_a, idle_b, 0,
+	{82, "a request by itself is done or completes, never both", done_or_complete_a, idle_b, 0,
 	 0},
-	{80, "a request by itself that fails completes", fails_a, fails_b, 0, 0},
-	{81, "a request by itself waits for those before it", in_order_a, in_order_b, 0, 0},
-	{82, "what may be posted by itself, and what not", arguments_a, idle_b, 0, 0},
-	{83, "an atomic by itself", atomics_a, atomics_b, GN_CAP_ATOMICS, 0},
+	{83, "a request by itself that fails completes", fails_a, fails_b, 0, 0},
+	{84, "a request by itself waits for those before it", in_order_a, in_order_b, 0, 0},
+	{85, "what may be posted by itself, and what not", arguments_a, idle_b, 0, 0},
+	{86, "an atomic by itself", atomics_a, atomics_b, GN_CAP_ATOMICS, 0},
 	{0, NULL, NULL, NULL, 0, 0},
 };

@@ -64,7 +64,7 @@ static void honest(struct attack *a)
 {
 	struct gn_rpc_client *client;
 
-	assert_int_equal(gn_rpc_connect(a->fabric, a->victim.addr, NULL, &client), 0);
+	assert_int_equal(gn_rpc_client_open(a->fabric, a->victim.addr, NULL, &client), 0);
 	for (unsigned i = 0; i < 50; i++) {
 		const uint64_t begin_ns = gn_now_ns();
 
@@ -72,7 +72,7 @@ static void honest(struct attack *a)
 		if (gn_now_ns() - begin_ns > a->slowest_ns)
 			a->slowest_ns = gn_now_ns() - begin_ns;
 	}
-	assert_int_equal(gn_rpc_close(client), 0);
+	assert_int_equal(gn_rpc_client_close(client), 0);
 	assert_true(a->slowest_ns < STALL_NS);
 }
 
@@ -188,10 +188,10 @@ static void test_tiny_slots(void **state)
 		const struct gn_rpc_client_opts tiny = {.max_request = max, .max_result = max};
 		struct gn_rpc_client *client;
 
-		assert_int_equal(gn_rpc_connect(a.fabric, a.victim.addr, &tiny, &client), 0);
+		assert_int_equal(gn_rpc_client_open(a.fabric, a.victim.addr, &tiny, &client), 0);
 		for (uint32_t len = 0; len < 2 * sizeof(bytes); len++)
 			assert_int_equal(call_echo(client, ECHO, len, len), 0);
-		assert_int_equal(gn_rpc_close(client), 0);
+		assert_int_equal(gn_rpc_client_close(client), 0);
 	}
 	honest(&a);
 	end(&a);
@@ -354,13 +354,50 @@ static void test_given_back(void **state)
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }
 
+/* ---- who wants to be notified all the time ---- */
+
+#define NOTIFIES 5000u
+
+/* Of results that are there, and that never will be; and has no receives for the answers. */
+static void test_notifies(void **state)
+{
+	struct gn_rpc_server_opts opts = {0};
+	struct raw_client raw = {0};
+	struct attack a;
+	uint64_t cost;
+	unsigned i;
+
+	(void)state;
+	begin(&a, "notifies", &opts);
+	raw.fabric = a.fabric;
+	assert_int_equal(raw_connect(&raw, a.victim.addr, raw_hello(16)), 0);
+	assert_int_equal(raw_send(&raw, ECHO, "abc", 3, 1, 0), 0);
+	for (i = 0; i < NOTIFIES && raw.up; i++) {
+		struct gn_wr wr;
+
+		gn_wr_init(&wr, GN_OP_WRITE_IMM, 0, NULL, 0, GN_SOLICITED);
+		wr.imm = i % 3 ? 1 : (uint32_t)gn_random();
+		raw_post(&raw, &wr);
+		if (i % 500 == 0)
+			honest(&a);
+	}
+	cost = cost_bytes(&a);
+	print_message("# %u times asked to be notified: %.1f MiB; the slowest of the others' calls "
+		      "took %.1f ms\n",
+		      i, (double)cost / MIB, (double)a.slowest_ns * 1e-6);
+	raw_end(&raw);
+	honest(&a);
+	assert_true(cost < SLACK_BYTES);
+	end(&a);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_window),	       cmocka_unit_test(test_held),
 		cmocka_unit_test(test_tiny_slots),     cmocka_unit_test(test_small_large_results),
 		cmocka_unit_test(test_clients),	       cmocka_unit_test(test_given_back),
-		cmocka_unit_test(test_large_requests),
+		cmocka_unit_test(test_large_requests), cmocka_unit_test(test_notifies),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

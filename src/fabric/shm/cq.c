@@ -128,6 +128,44 @@ static inline void look_at_all(struct shm_cq *cq)
 		look_at_cold(cq);
 }
 
+/* ---- connections that another thread has accepted ---- */
+
+void shm_cq_hand_over(struct gn_qp *base)
+{
+	struct shm_cq *cq = (struct shm_cq *)base->recv_cq;
+	struct shm_qp *qp = (struct shm_qp *)base;
+	struct shm_qp *first = __atomic_load_n(&cq->incoming, __ATOMIC_RELAXED);
+
+	qp->incoming = true;
+	do {
+		qp->next_incoming = first;
+		/* Pairs with the acquire in shm_cq_admit(): all that was made of the qp is seen. */
+	} while (!__atomic_compare_exchange_n(&cq->incoming, &first, qp, true, __ATOMIC_RELEASE,
+					      __ATOMIC_RELAXED));
+}
+
+void shm_cq_admit(struct shm_cq *cq)
+{
+	struct shm_qp *qp = __atomic_exchange_n(&cq->incoming, NULL, __ATOMIC_ACQUIRE);
+	struct shm_qp *oldest = NULL, *next;
+
+	for (; qp; qp = next) {
+		next = qp->next_incoming;
+		qp->next_incoming = oldest;
+		oldest = qp;
+	}
+	for (qp = oldest; qp; qp = next) {
+		next = qp->next_incoming;
+		shm_conn_admit(qp);
+	}
+}
+
+static inline void admit_incoming(struct shm_cq *cq)
+{
+	if (unlikely(__atomic_load_n(&cq->incoming, __ATOMIC_RELAXED)))
+		shm_cq_admit(cq);
+}
+
 /* ---- life and death ---- */
 
 int shm_cq_watch(struct shm_cq *cq, struct chan_fd *sock)
@@ -255,6 +293,7 @@ int shm_cq_poll(struct gn_cq *base, struct gn_wc *wc, int n)
 	struct shm_cq *cq = (struct shm_cq *)base;
 	int got;
 
+	admit_incoming(cq);
 	if (!soft_cq_empty(&cq->soft))
 		return soft_cq_poll(&cq->soft, wc, n);
 	cq->soft.direct = wc;
@@ -271,6 +310,7 @@ bool shm_cq_ready(struct gn_cq *base)
 {
 	struct shm_cq *cq = (struct shm_cq *)base;
 
+	admit_incoming(cq);
 	if (soft_cq_empty(&cq->soft)) {
 		look_at_all(cq);
 		if (soft_cq_empty(&cq->soft))
@@ -336,9 +376,12 @@ static void arm_one(struct shm_cq *cq, struct shm_rx *rx, bool *blocked)
 int shm_cq_arm(struct gn_cq *base, bool solicited_only)
 {
 	struct shm_cq *cq = (struct shm_cq *)base;
-	struct shm_rx *const circles[] = {cq->hot, cq->cold};
+	struct shm_rx *circles[2];
 	bool blocked = false;
 
+	admit_incoming(cq);
+	circles[0] = cq->hot;
+	circles[1] = cq->cold;
 	if (!solicited_only)
 		cq->soft.armed = SOFT_ARMED;
 	else if (cq->soft.armed != SOFT_ARMED) /* which stays in force */

@@ -140,7 +140,7 @@ static inline bool take_short(struct shm_qp *qp, struct shm_cq *cq, const struct
 	return true;
 }
 
-static void peer_is_gone(struct shm_qp *qp)
+void shm_conn_lost(struct shm_qp *qp)
 {
 	shm_qp_fail(qp);
 	shm_conn_end(qp);
@@ -187,7 +187,7 @@ bool shm_progress_recvs(struct shm_rx *rx)
 	if (unlikely(c->peer_ended || qp->qp.state != GN_QP_READY)) {
 		rx->peek = NULL;
 		if (c->peer_ended && drained && !soft_cq_full(&cq->soft))
-			peer_is_gone(qp);
+			shm_conn_lost(qp);
 	} else {
 		shm_rx_expect(rx, &c->rx_slots[c->rx_slot & (SHM_SLOTS - 1)].head, c->rx_slot);
 	}
