@@ -77,7 +77,7 @@ static void swept_name_is_free(void **state)
 	assert_int_equal(gn_thread_start("sweep", open_once, NULL, &thread), 0);
 	while (!__atomic_load_n(&sweeps.sweeping, __ATOMIC_ACQUIRE))
 		gn_yield();
-	assert_int_equal(gn_listen(s.ctx, ADDR, s.chan, 0, &listener), 0);
+	assert_int_equal(gn_listener_create(s.ctx, ADDR, s.chan, 0, &listener), 0);
 	assert_int_equal(gn_thread_join(thread), 0);
 	__atomic_store_n(&sweeps.slow, false, __ATOMIC_RELEASE);
 	/* And nothing of it was swept away. */
@@ -87,14 +87,14 @@ static void swept_name_is_free(void **state)
 		struct gn_qp *c, *a;
 		struct side other;
 
-		assert_int_equal(gn_listen(s.ctx, ADDR, s.chan, 0, &second), -EADDRINUSE);
+		assert_int_equal(gn_listener_create(s.ctx, ADDR, s.chan, 0, &second), -EADDRINUSE);
 		side_make(&other);
 		side_connect(&other, &s, ADDR, &c, &a);
 		assert_int_equal(gn_qp_destroy(c), 0);
 		assert_int_equal(gn_qp_destroy(a), 0);
 		side_free(&other);
 	}
-	assert_int_equal(gn_listener_close(listener), 0);
+	assert_int_equal(gn_listener_destroy(listener), 0);
 	side_free(&s);
 }
 
@@ -130,10 +130,11 @@ static void listen_while_others_open(void **state)
 			gn_thread_start("opener", open_and_close, &openers[i], &openers[i].thread),
 			0);
 	for (unsigned n = 0; n < LISTENS && gn_now_ns() < until_ns; n++) {
-		assert_int_equal(gn_listen(s.ctx, ADDR, s.chan, 0, &listener), 0);
+		assert_int_equal(gn_listener_create(s.ctx, ADDR, s.chan, 0, &listener), 0);
 		if (n % 50 == 0) /* each says so in the log */
-			assert_int_equal(gn_listen(s.ctx, ADDR, s.chan, 0, &second), -EADDRINUSE);
-		assert_int_equal(gn_listener_close(listener), 0);
+			assert_int_equal(gn_listener_create(s.ctx, ADDR, s.chan, 0, &second),
+					 -EADDRINUSE);
+		assert_int_equal(gn_listener_destroy(listener), 0);
 	}
 	for (unsigned i = 0; i < OPENERS; i++) {
 		__atomic_store_n(&openers[i].stop, true, __ATOMIC_RELEASE);
