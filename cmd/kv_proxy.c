@@ -153,10 +153,10 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 static int try_store(const struct request *r, struct gn_fabric *fabric)
 {
 	struct gn_kv_client *client;
-	const int rc = gn_kv_connect(fabric, r->opts.server, NULL, &client);
+	const int rc = gn_kv_client_open(fabric, r->opts.server, NULL, &client);
 
 	if (!rc)
-		return gn_kv_close(client);
+		return gn_kv_client_close(client);
 	if (!proxy_may_wait(rc))
 		fprintf(stderr, "gannet: cannot connect to %s: %s%s\n", r->opts.server,
 			gn_strerror(rc),

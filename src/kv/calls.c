@@ -2,6 +2,7 @@
 /* The usual operations in a line, and what a client can be asked. */
 #include <errno.h>
 
+#include "base/deadline.h"
 #include "kv/client.h"
 
 static int error_of(unsigned status)
@@ -65,6 +66,7 @@ int gn_kv_clear(struct gn_kv_client *client, uint32_t delay_s, uint64_t deadline
 	const struct kv_clear clear = {.delay_s = delay_s};
 	int rc = kv_client_check(client);
 
+	deadline_ns = deadline_given(deadline_ns);
 	if (!rc)
 		rc = kv_client_ready(client, deadline_ns);
 	for (uint32_t i = 0; !rc && i < client->n_links; i++)
@@ -85,14 +87,15 @@ void kv_stats_add(struct gn_kv_stats *to, const struct gn_kv_stats *what)
 	to->uptime_s = what->uptime_s;
 }
 
-int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_stats *out,
-		uint64_t deadline_ns)
+int gn_kv_client_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_stats *out,
+		       uint64_t deadline_ns)
 {
 	struct gn_kv_stats sum = {0};
 	int rc = kv_client_check(client);
 
 	if (rc || !out)
 		return rc ? rc : -EINVAL;
+	deadline_ns = deadline_given(deadline_ns);
 	rc = kv_client_ready(client, deadline_ns);
 	if (!rc && partition != GN_KV_ALL && partition >= client->n_links)
 		rc = -EINVAL;
@@ -114,7 +117,7 @@ int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_st
 	return rc;
 }
 
-int gn_kv_limits(const struct gn_kv_client *client, struct gn_kv_limits *out)
+int gn_kv_client_limits(const struct gn_kv_client *client, struct gn_kv_limits *out)
 {
 	int rc = kv_client_check(client);
 
@@ -126,7 +129,7 @@ int gn_kv_limits(const struct gn_kv_client *client, struct gn_kv_limits *out)
 	return 0;
 }
 
-int gn_kv_counters(const struct gn_kv_client *client, struct gn_kv_counters *out)
+int gn_kv_client_counters(const struct gn_kv_client *client, struct gn_kv_counters *out)
 {
 	int rc = kv_client_check(client);
 
@@ -136,7 +139,7 @@ int gn_kv_counters(const struct gn_kv_client *client, struct gn_kv_counters *out
 	return 0;
 }
 
-struct gn_rpc_client *gn_kv_rpc(const struct gn_kv_client *client, uint32_t partition)
+struct gn_rpc_client *gn_kv_client_rpc(const struct gn_kv_client *client, uint32_t partition)
 {
 	return kv_client_check(client) || partition >= client->n_links ?
 		       NULL :

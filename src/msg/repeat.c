@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/deadline.h"
 #include "msg/requester.h"
 
 #define TIMEOUT_FIRST_NS   10000000u   /* before the round trip was measured */
@@ -273,7 +274,8 @@ void msg_requester_repeat(struct gn_msg_requester *r)
 
 int msg_requester_wait(struct gn_msg_requester *r, uint64_t deadline_ns)
 {
-	const uint64_t until_ns = r->due_ns < deadline_ns ? r->due_ns : deadline_ns;
+	const uint64_t due_ns = deadline_due(r->due_ns);
+	const uint64_t until_ns = due_ns < deadline_ns ? due_ns : deadline_ns;
 	const int rc = msg_desk_wait(&r->desk, until_ns, "answers by datagram");
 
 	return rc == -ETIMEDOUT && until_ns != deadline_ns ? 0 : rc;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/deadline.h"
 #include "base/mutant.h"
 #include "msg/end.h"
 #include "msg/requester.h"
@@ -163,7 +164,7 @@ static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 	struct msg_end *end = c->end;
 	int rc;
 
-	end->established = true;
+	link_conn_begin(&end->link, LINK_UP);
 	end->to.key = r->opts.protocol == GN_MSG_READ ? w->data_key : w->request_key;
 	end->to.length = r->opts.protocol == GN_MSG_READ ? w->data_bytes : 0;
 	c->data_bytes = w->data_bytes;
@@ -177,8 +178,8 @@ static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 	return rc == -ENOTCONN ? -ECONNRESET : rc; /* it has gone again already */
 }
 
-int gn_msg_connect(struct gn_msg_requester *r, const char *addr, const char **why,
-		   struct gn_msg_conn **out)
+int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **why,
+		     struct gn_msg_conn **out)
 {
 	struct gn_conn_opts opts = {0};
 	struct msg_welcome welcome;
@@ -213,7 +214,7 @@ int gn_msg_connect(struct gn_msg_requester *r, const char *addr, const char **wh
 	opts.private_len = sizeof(hello);
 	opts.timeout_us = r->opts.timeout_us;
 	if (!rc)
-		rc = gn_connect_wait(c->end->qp, addr, &opts, &reply);
+		rc = gn_connect_wait(c->end->link.qp, addr, &opts, &reply);
 	if (!rc || reply.type == GN_EVENT_REJECTED) {
 		int said = msg_welcome_check(reply.private_data, reply.private_len, &welcome);
 
@@ -232,12 +233,11 @@ int gn_msg_connect(struct gn_msg_requester *r, const char *addr, const char **wh
 	return 0;
 }
 
-void gn_msg_disconnect(struct gn_msg_conn *c)
+void gn_msg_conn_close(struct gn_msg_conn *c)
 {
 	if (!c)
 		return;
 	c->requester->under_way -= c->under_way;
-	gn_disconnect(c->end->qp);
 	free_conn(c);
 }
 
@@ -407,6 +407,7 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 
 	if (!r || !out)
 		return -EINVAL;
+	deadline_ns = deadline_given(deadline_ns);
 	gn_msg_flush(r);
 	while (n && r->under_way) {
 		unsigned got;
@@ -418,7 +419,7 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 		got = collect(r, out, n);
 		if (got)
 			return (int)got;
-		if (deadline_ns == 0)
+		if (deadline_ns == GN_NO_WAIT)
 			return 0;
 		if (r->opts.protocol == GN_MSG_UD)
 			rc = msg_requester_wait(r, deadline_ns);

@@ -49,7 +49,7 @@ static void connect_one(struct session *s, unsigned c)
 
 	if (gn_now_ns() < s->try_ns[c])
 		return;
-	rc = gn_msg_connect(s->requester, ADDR, &why, &s->conn[c]);
+	rc = gn_msg_conn_open(s->requester, ADDR, &why, &s->conn[c]);
 	world_say(s->w, "connection %u: %s %s", s->serials, gn_strerror(rc), why ? why : "");
 	s->try_ns[c] = gn_now_ns() + TRY_EVERY;
 	if (rc) {
@@ -81,7 +81,7 @@ static void leave(struct session *s, unsigned c)
 		s->under_way[c]--;
 		s->w->sums.left++;
 	}
-	gn_msg_disconnect(s->conn[c]);
+	gn_msg_conn_close(s->conn[c]);
 	s->conn[c] = NULL;
 }
 
@@ -314,7 +314,7 @@ static void step(struct session *s)
 	if (gn_random() % 1000 < s->plan->leaves && s->conn[c])
 		leave(s, c);
 	if (under_way(s))
-		take(s, gn_random() % 4 ? gn_deadline_us(1 + gn_random() % WAIT_US) : 0);
+		take(s, gn_random() % 4 ? gn_deadline_us(1 + gn_random() % WAIT_US) : GN_NO_WAIT);
 	else
 		gn_sleep_us(1 + gn_random() % 10);
 }

@@ -102,7 +102,7 @@ static inline int stream_run(struct stream *s)
 			EXPECT(stream_ask(s, (first + i) % s->conns) == 0);
 		EXPECT(stream_take(s) == 0);
 	}
-	EXPECT(gn_msg_take(s->requester, &result, 1, 0) == 0);
+	EXPECT(gn_msg_take(s->requester, &result, 1, GN_NO_WAIT) == 0);
 	gn_free(s->room);
 	gn_free(s->want);
 	return 0;
@@ -122,7 +122,7 @@ static inline int stream_begin(struct stream *s, const struct world *w, struct g
 	EXPECT(gn_msg_requester_create(fabric, &opts, &s->requester) == 0);
 	for (unsigned i = 0; i < s->conns; i++) {
 		const char *why = NULL;
-		const int rc = gn_msg_connect(s->requester, w->addr, &why, &s->conn[i]);
+		const int rc = gn_msg_conn_open(s->requester, w->addr, &why, &s->conn[i]);
 
 		if (rc)
 			print_error("connection %u with %u pending: %s %s\n", i, s->pending,

@@ -76,7 +76,7 @@ static int ask_all(struct cast *cast)
 	for (unsigned i = 0; i < cast->peers; i++) {
 		while (!LOAD(cast->peer[i].up))
 			gn_sleep_us(20);
-		EXPECT(gn_msg_connect(cast->requester, cast->peer[i].addr, NULL, &cast->conn[i]) ==
+		EXPECT(gn_msg_conn_open(cast->requester, cast->peer[i].addr, NULL, &cast->conn[i]) ==
 		       0);
 	}
 	EXPECT(cast->program(cast) == 0);
