@@ -544,7 +544,7 @@ static void sleep_apart(bool arms)
 	side_make(&p.client);
 	side_make_as(&p.server, 0, true);
 	sleeper = (struct sleeper){.side = &p.server, .arms = arms};
-	assert_int_equal(gn_listen(p.server.ctx, ADDR, p.server.chan, 0, &p.listener), 0);
+	assert_int_equal(gn_listener_create(p.server.ctx, ADDR, p.server.chan, 0, &p.listener), 0);
 	p.c = side_qp(&p.client, GN_QP_RC);
 	assert_int_equal(gn_connect(p.c, ADDR, NULL), 0);
 	assert_int_equal(gn_chan_wait(p.server.chan, gn_deadline_us(UNIT_PATIENCE_US), &ev), 0);
@@ -590,7 +590,7 @@ static void unwatched(void **state)
 	(void)state;
 	side_make(&p.client);
 	side_make(&p.server);
-	assert_int_equal(gn_listen(p.server.ctx, ADDR, p.server.chan, 0, &p.listener), 0);
+	assert_int_equal(gn_listener_create(p.server.ctx, ADDR, p.server.chan, 0, &p.listener), 0);
 	p.s = side_qp(&p.server, GN_QP_RC);
 	p.c = side_qp(&p.client, GN_QP_RC);
 	assert_int_equal(side_recv(&p.server, p.s, 1, 0, 8), 0);
