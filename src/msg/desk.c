@@ -20,9 +20,11 @@
 int msg_desk_open(struct msg_desk *desk, struct gn_fabric *fabric, struct gn_ctx *ctx,
 		  unsigned max_ends, uint32_t completions)
 {
-	struct gn_cq_opts cq = {.depth = completions};
-	int rc = gn_fabric_query(fabric, &desk->attr);
+	struct gn_cq_opts cq = {.size = sizeof(cq), .depth = completions};
+	int rc;
 
+	desk->attr.size = sizeof(desk->attr);
+	rc = gn_fabric_query(fabric, &desk->attr);
 	desk->fabric = fabric;
 	desk->ctx = ctx;
 	desk->max_ends = max_ends;

@@ -125,6 +125,7 @@ static int make_qp(struct msg_end *end)
 {
 	struct msg_desk *desk = end->desk;
 	struct gn_qp_opts opts = {
+		.size = sizeof(opts),
 		.type = GN_QP_RC,
 		.send_cq = desk->cq,
 		.recv_cq = desk->cq,

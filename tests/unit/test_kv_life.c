@@ -25,6 +25,7 @@ struct world {
 
 static void server_up(struct world *w)
 {
+	w->opts.size = sizeof(w->opts);
 	assert_int_equal(gn_kv_server_create(w->fabric, w->addr, &w->opts, &w->server), 0);
 	assert_int_equal(gn_kv_server_start(w->server), 0);
 }
@@ -56,7 +57,7 @@ static void forbidden(struct gn_kv_op *op)
 {
 	struct world *w = op->arg;
 	struct gn_kv_op other = {.verb = GN_KV_GET, .key = "x", .key_len = 1};
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	w->ended++;
 	assert_int_equal(gn_kv_close(w->client), -EDEADLK);
@@ -83,7 +84,7 @@ static void within_done(bool bypass)
 {
 	struct world w = {.opts = {.bypass = bypass}};
 	struct gn_kv_op set, get;
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	world_up(&w);
 	assert_int_equal(gn_kv_connect(w.fabric, w.addr, NULL, &w.client), 0);
@@ -137,7 +138,7 @@ static void free_it(struct gn_kv_op *op)
 static void owned(bool bypass)
 {
 	struct world w = {.opts = {.bypass = bypass}};
-	const struct gn_kv_client_opts opts = {.gather = 1};
+	const struct gn_kv_client_opts opts = {.size = sizeof(opts), .gather = 1};
 	unsigned begun = 0;
 
 	world_up(&w);
@@ -275,7 +276,7 @@ static void test_controls(void **state)
 {
 	struct world w = {.opts = {.threads = 2}};
 	struct gn_kv_control bad = {.verb = GN_KV_CONTROL_STATS};
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	(void)state;
 	world_up(&w);
@@ -369,7 +370,8 @@ static void restart_at_second(void *arg, uint64_t client, bool came)
 static void test_two_servers(void **state)
 {
 	struct world w = {.opts = {.threads = 3}};
-	const struct gn_kv_client_opts opts = {.rpc = {.peer = restart_at_second, .peer_arg = &w}};
+	const struct gn_kv_client_opts opts = {.size = sizeof(opts),
+					       .rpc = {.peer = restart_at_second, .peer_arg = &w}};
 
 	(void)state;
 	world_up(&w);
@@ -384,7 +386,7 @@ static void test_two_servers(void **state)
 static void test_restart(void **state)
 {
 	struct world w = {.opts = {.threads = 2}};
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	(void)state;
 	world_up(&w);
@@ -392,6 +394,7 @@ static void test_restart(void **state)
 	assert_int_equal(gn_kv_set(w.client, "a", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
 	restart(&w);
 	memset(&stats, 0x55, sizeof(stats));
+	stats.size = sizeof(stats);
 	if (gn_kv_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)))
 		assert_int_equal(stats.items, 0x5555555555555555); /* untouched */
 	assert_int_equal(gn_kv_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)), 0);
