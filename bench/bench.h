@@ -133,6 +133,8 @@ int bench_spawn(const char *hidden_arg, int fd, int *pid);
  * "--child PID WORD…".
  */
 int bench_spawn_words(const char *const *words, int out_fd, int *pid);
+/* Any program that is found in PATH, with the descriptor fd as BENCH_PEER_FD. */
+int bench_spawn_file(const char *file, char *const *argv, int fd, int *pid);
 int bench_die_with_parent(const char *parent);
 
 /* The second process of a run, spawned as "--bench-peer". Returns its exit status. */

@@ -43,9 +43,9 @@ static int connect_user(struct user *u)
 	opts.rpc.slots = kv_slots(o);
 	opts.rpc.max_request = opts.rpc.max_result = kv_slot_bytes(o);
 	if (!rc)
-		rc = gn_kv_connect(u->fabric, u->hall->crew.pair.addr, &opts, &u->kv);
+		rc = gn_kv_client_open(u->fabric, u->hall->crew.pair.addr, &opts, &u->kv);
 	if (!rc)
-		rc = gn_kv_limits(u->kv, &limits);
+		rc = gn_kv_client_limits(u->kv, &limits);
 	if (!rc && limits.bypass != (o->mode == BENCH_KV_BYPASS))
 		rc = -EPROTO;
 	u->partitions = limits.partitions;
@@ -87,7 +87,7 @@ static void user_destroy(void *arg)
 {
 	struct user *u = arg;
 
-	gn_kv_close(u->kv);
+	gn_kv_client_close(u->kv);
 	gn_fabric_close(u->fabric);
 	kv_load_destroy(&u->load);
 	kv_errands_free(&u->errands);
@@ -216,15 +216,15 @@ static void tally_up(struct user *u, int sign)
 	struct kv_tally *kv = &u->hall->tally[u->index];
 	struct gn_kv_counters counters = {.size = sizeof(counters)};
 
-	gn_kv_counters(u->kv, &counters);
+	gn_kv_client_counters(u->kv, &counters);
 	t->calls += factor * counters.ops;
 	kv->bypass_gets += factor * counters.bypass_gets;
 	kv->reads += factor * (counters.entry_reads + counters.value_reads);
 	tally_fabric(t, u->fabric, sign);
 	t->switches = 0;
 	for (uint32_t i = 0; i < u->partitions; i++) {
-		const struct gn_rpc_client *rpc = gn_kv_rpc(u->kv, i);
-		struct gn_rpc_counters calls = {.size = sizeof(calls)};
+		const struct gn_rpc_client *rpc = gn_kv_client_rpc(u->kv, i);
+		struct gn_rpc_counters calls = {0};
 
 		if (!rpc)
 			continue;
@@ -271,7 +271,7 @@ struct gn_rpc_client *kv_user_rest(void *arg)
 {
 	struct user *u = arg;
 
-	return rest(u) ? NULL : gn_kv_rpc(u->kv, 0);
+	return rest(u) ? NULL : gn_kv_client_rpc(u->kv, 0);
 }
 
 static int finish(void *arg)
@@ -300,7 +300,7 @@ int kv_user_stats(void *arg, struct gn_kv_stats *out)
 {
 	struct user *u = arg;
 
-	return gn_kv_stats(u->kv, GN_KV_ALL, out, gn_deadline_us(GROUP_US));
+	return gn_kv_client_stats(u->kv, GN_KV_ALL, out, gn_deadline_us(GROUP_US));
 }
 
 const struct crew_client kv_user_ops = {

@@ -60,7 +60,7 @@ void bench_stop_on_signals(void)
 }
 
 /* With a descriptor of ours as another of the child's. */
-static int spawn(char *const *argv, int from, int to, int *pid)
+static int spawn(const char *file, char *const *argv, int from, int to, int *pid)
 {
 	posix_spawn_file_actions_t actions;
 	int child, rc = posix_spawn_file_actions_init(&actions);
@@ -69,14 +69,21 @@ static int spawn(char *const *argv, int from, int to, int *pid)
 		return -rc;
 	rc = posix_spawn_file_actions_adddup2(&actions, from, to);
 	if (!rc)
-		rc = posix_spawn(&child, "/proc/self/exe", &actions, NULL, argv, environ);
+		rc = posix_spawnp(&child, file, &actions, NULL, argv, environ);
 	posix_spawn_file_actions_destroy(&actions);
-	if (rc) {
-		gn_log(GN_LOG_ERROR, "cannot start the second process: %s", gn_strerror(-rc));
+	if (rc)
 		return -rc;
-	}
 	*pid = child;
 	return 0;
+}
+
+static int spawn_self(char *const *argv, int from, int to, int *pid)
+{
+	const int rc = spawn("/proc/self/exe", argv, from, to, pid);
+
+	if (rc)
+		gn_log(GN_LOG_ERROR, "cannot start the second process: %s", gn_strerror(rc));
+	return rc;
 }
 
 int bench_spawn(const char *hidden_arg, int fd, int *pid)
@@ -86,7 +93,7 @@ int bench_spawn(const char *hidden_arg, int fd, int *pid)
 
 	snprintf(arg, sizeof(arg), "%s", hidden_arg);
 	snprintf(parent, sizeof(parent), "%d", (int)getpid());
-	return spawn(argv, fd, BENCH_PEER_FD, pid);
+	return spawn_self(argv, fd, BENCH_PEER_FD, pid);
 }
 
 int bench_spawn_words(const char *const *words, int out_fd, int *pid)
@@ -101,7 +108,12 @@ int bench_spawn_words(const char *const *words, int out_fd, int *pid)
 			return -E2BIG;
 		argv[n++] = (char *)*words;
 	}
-	return spawn(argv, out_fd, STDOUT_FILENO, pid);
+	return spawn_self(argv, out_fd, STDOUT_FILENO, pid);
+}
+
+int bench_spawn_file(const char *file, char *const *argv, int fd, int *pid)
+{
+	return spawn(file, argv, fd, BENCH_PEER_FD, pid);
 }
 
 /*

@@ -86,6 +86,26 @@ int bench_end(int rc)
 	return rc ? EXIT_FAILURE : 0;
 }
 
+int bench_count(const struct count_opts *cases, unsigned n, bool json)
+{
+	struct count_result result;
+	int rc = 0;
+
+	bench_stop_on_signals();
+	if (!json)
+		count_print_head(stdout);
+	for (unsigned i = 0; i < n && !rc; i++) {
+		rc = count_run(&cases[i], &result);
+		if (!rc && json)
+			count_print_json(stdout, &cases[i], &result);
+		else if (!rc)
+			count_print_row(stdout, &cases[i], &result);
+	}
+	if (rc == -EINTR)
+		return EXIT_INTERRUPTED;
+	return cmd_flush_stdout() || rc ? EXIT_FAILURE : 0;
+}
+
 /* ---- processes ---- */
 
 static int be_peer(int argc, char **argv, int (*run)(void))
@@ -113,4 +133,9 @@ int cmd_bench_kv_peer(int argc, char **argv)
 int cmd_bench_msg_peer(int argc, char **argv)
 {
 	return be_peer(argc, argv, bench_msg_peer_main);
+}
+
+int cmd_bench_count_peer(int argc, char **argv)
+{
+	return be_peer(argc, argv, count_main);
 }

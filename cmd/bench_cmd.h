@@ -6,6 +6,7 @@
 #define GN_CMD_BENCH_H
 
 #include "bench.h"
+#include "count.h"
 
 /* --provider; 0 or EXIT_USAGE. */
 int bench_check_provider(const char *text);
@@ -17,5 +18,7 @@ void bench_begin(int cpus[2]);
 bench_progress_fn *bench_progress(void);
 /* After a run: 0, or the exit status to leave with. */
 int bench_end(int rc);
+/* --instructions: counts n cases and prints each. The exit status. */
+int bench_count(const struct count_opts *cases, unsigned n, bool json);
 
 #endif

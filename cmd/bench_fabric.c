@@ -14,7 +14,7 @@
 
 #include <gannet/base.h>
 
-#include "bench.h"
+#include "bench_cmd.h"
 #include "cmd.h"
 
 static const char help[] =
@@ -33,6 +33,8 @@ static const char help[] =
 	"  --addr HOST    for verbs: this machine's address on the RDMA network\n"
 	"  --cpus A,B     where to run (two cores of those allowed)\n"
 	"  --json         one object a line; --machine adds cpu, cores and kernel to it\n"
+	"  --instructions counted by callgrind instead; --callgrind F keeps its profile in F\n"
+	"  --one          with it: by gn_post_one() instead of gn_post_send()\n"
 	"\n"
 	"Times are of one operation: a round trip, or a request's share of its chain; p50 and p99\n"
 	"of groups of 32 round trips or about 512 requests. Requests walk through 64 KiB at the\n"
@@ -54,7 +56,10 @@ static const struct {
 
 struct request {
 	struct bench_opts opts;
-	bool has_op, json, machine;
+	bool has_op, json, machine, instructions;
+	bool one;   /* gn_post_one() */
+	bool timed; /* options that make sense only in time */
+	const char *callgrind;
 	uint32_t size_bytes, depth; /* 0: the operation's own */
 };
 
@@ -127,7 +132,20 @@ static int parse_text(const char *option, const char *text, char *to, size_t siz
 	return 0;
 }
 
-enum { OP = 256, SIZE, DEPTH, SECONDS, PROVIDER, ADDR, CPUS, JSON, MACHINE };
+enum {
+	OP = 256,
+	SIZE,
+	DEPTH,
+	SECONDS,
+	PROVIDER,
+	ADDR,
+	CPUS,
+	JSON,
+	MACHINE,
+	INSTRUCTIONS,
+	CALLGRIND,
+	ONE
+};
 
 static const struct option options[] = {
 	{"op", required_argument, NULL, OP},
@@ -139,6 +157,9 @@ static const struct option options[] = {
 	{"cpus", required_argument, NULL, CPUS},
 	{"json", no_argument, NULL, JSON},
 	{"machine", no_argument, NULL, MACHINE},
+	{"instructions", no_argument, NULL, INSTRUCTIONS},
+	{"callgrind", required_argument, NULL, CALLGRIND},
+	{"one", no_argument, NULL, ONE},
 	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
@@ -147,6 +168,7 @@ static int parse_option(int option, struct request *r)
 {
 	struct bench_opts *opts = &r->opts;
 
+	r->timed |= option == SECONDS || option == CPUS || option == MACHINE;
 	switch (option) {
 	case OP:
 		r->has_op = true;
@@ -166,10 +188,41 @@ static int parse_option(int option, struct request *r)
 	case JSON:
 		r->json = true;
 		return 0;
+	case INSTRUCTIONS:
+		r->instructions = true;
+		return 0;
+	case CALLGRIND:
+		r->callgrind = optarg;
+		return 0;
+	case ONE:
+		r->one = true;
+		return 0;
 	default:
 		r->machine = true;
 		return 0;
 	}
+}
+
+static bool is_one_sided(enum bench_op op)
+{
+	return bench_traits[op].kind == BENCH_ONE_SIDED || bench_traits[op].kind == BENCH_ATOMIC;
+}
+
+static int check_counted(const struct request *r)
+{
+	if (r->callgrind && (!r->instructions || !r->has_op))
+		return cmd_usage_error("--callgrind belongs to --instructions and one --op");
+	if (r->one && (!r->instructions || !r->has_op || r->depth > 1))
+		return cmd_usage_error("--one belongs to --instructions and one --op, of depth 1");
+	if (r->instructions && r->timed)
+		return cmd_usage_error("--instructions takes no time and no cores; leave "
+				       "--seconds, --cpus and --machine out");
+	if (r->instructions && strcmp(r->opts.provider, "shm"))
+		return cmd_usage_error("--instructions counts those of shm; leave --provider out");
+	if (r->instructions && r->has_op && !is_one_sided(r->opts.op))
+		return cmd_usage_error("--instructions counts write, read, cas and faa, not '%s'",
+				       bench_traits[r->opts.op].name);
+	return 0;
 }
 
 /* What only makes sense together. */
@@ -196,7 +249,7 @@ static int check(const struct request *r)
 	if ((uint64_t)r->size_bytes * r->depth > BENCH_IN_FLIGHT_MAX)
 		return cmd_usage_error("--size times --depth must not exceed %u MiB",
 				       BENCH_IN_FLIGHT_MAX >> 20);
-	return 0;
+	return check_counted(r);
 }
 
 /* 0, or -1 and *status: print nothing more and leave with that. */
@@ -282,6 +335,46 @@ static void choose(const struct request *r, size_t i, struct bench_opts *opts)
 		opts->depth = r->depth;
 }
 
+/* ---- instructions ---- */
+
+#define COUNT_SEED 1u
+
+static const struct {
+	enum bench_op op;
+	uint32_t size_bytes, depth;
+	bool one;
+} counted[] = {
+	{BENCH_WRITE, 32, 1, true},   {BENCH_WRITE, 40, 1, true},  {BENCH_READ, 32, 1, true},
+	{BENCH_READ, 64, 1, true},    {BENCH_WRITE, 40, 1, false}, {BENCH_READ, 64, 1, false},
+	{BENCH_WRITE, 32, 16, false}, {BENCH_READ, 32, 16, false}, {BENCH_CAS, 8, 1, false},
+};
+
+#define COUNTED (sizeof(counted) / sizeof(counted[0]))
+
+static int count_instructions(const struct request *r)
+{
+	struct count_opts cases[COUNTED];
+	const unsigned n = r->has_op ? 1 : COUNTED;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct bench_opts *o = &cases[i].fabric;
+
+		cases[i] = (struct count_opts){
+			.kind = COUNT_FABRIC, .fabric = r->opts, .keep = r->callgrind};
+		if (!r->has_op)
+			o->op = counted[i].op;
+		o->size_bytes = r->has_op ? bench_traits[o->op].size_bytes : counted[i].size_bytes;
+		o->depth = r->has_op ? 1 : counted[i].depth;
+		cases[i].post_one = r->has_op ? r->one : counted[i].one;
+		if (r->size_bytes && bench_traits[o->op].kind != BENCH_ATOMIC)
+			o->size_bytes = r->size_bytes;
+		if (r->depth)
+			o->depth = r->depth;
+		o->seed = COUNT_SEED;
+	}
+	return bench_count(cases, n, r->json);
+}
+
 int cmd_bench_fabric(int argc, char **argv)
 {
 	struct request r;
@@ -289,6 +382,8 @@ int cmd_bench_fabric(int argc, char **argv)
 
 	if (parse(argc, argv, &r, &status))
 		return status;
+	if (r.instructions)
+		return count_instructions(&r);
 	if (r.opts.cpus[0] == r.opts.cpus[1])
 		fprintf(stderr, "gannet: there is only one core for both processes: latencies are "
 				"the scheduler's\n");

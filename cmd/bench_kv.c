@@ -29,6 +29,7 @@ static const char help[] =
 	"  --inflight W   operations that a client has under way (4 batches for each thread)\n"
 	"  --seconds S    not counting what is next to it (1)\n"
 	"  --provider P   shm (shm)                          --json         one object\n"
+	"  --instructions counted by callgrind instead; --callgrind F keeps its profile in F\n"
 	"\n"
 	"One client runs next to the same store in its own thread (local), in blocks that take\n"
 	"turns; and one operation at a time also next to a bare cache line: overhead_ns is what\n"
@@ -38,7 +39,9 @@ static const char help[] =
 
 struct request {
 	struct bench_kv_opts opts;
-	bool json;
+	bool json, instructions;
+	bool one_case, timed; /* options that choose what is counted, or make sense only in time */
+	const char *callgrind;
 };
 
 enum {
@@ -55,7 +58,9 @@ enum {
 	INFLIGHT,
 	SECONDS,
 	PROVIDER,
-	JSON
+	JSON,
+	INSTRUCTIONS,
+	CALLGRIND
 };
 
 static const struct option options[] = {
@@ -73,6 +78,8 @@ static const struct option options[] = {
 	{"seconds", required_argument, NULL, SECONDS},
 	{"provider", required_argument, NULL, PROVIDER},
 	{"json", no_argument, NULL, JSON},
+	{"instructions", no_argument, NULL, INSTRUCTIONS},
+	{"callgrind", required_argument, NULL, CALLGRIND},
 	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
@@ -93,6 +100,9 @@ static int parse_option(int option, struct request *r)
 {
 	struct bench_kv_opts *o = &r->opts;
 
+	r->one_case |= option == MODE || option == BATCH || option == CALLGRIND;
+	r->timed |= option == THREADS || option == CLIENTS || option == INFLIGHT ||
+		    option == SECONDS;
 	switch (option) {
 	case MODE:
 		return parse_mode(optarg, &o->mode);
@@ -121,6 +131,12 @@ static int parse_option(int option, struct request *r)
 		return cmd_real("--seconds", optarg, 0.01, BENCH_SECONDS_MAX, &o->seconds);
 	case PROVIDER:
 		return bench_check_provider(optarg);
+	case INSTRUCTIONS:
+		r->instructions = true;
+		return 0;
+	case CALLGRIND:
+		r->callgrind = optarg;
+		return 0;
 	default:
 		r->json = true;
 		return 0;
@@ -144,6 +160,32 @@ static int check(const struct bench_kv_opts *o)
 	return 0;
 }
 
+static int check_counted(const struct request *r)
+{
+	if (r->callgrind && !r->instructions)
+		return cmd_usage_error("--callgrind belongs to --instructions");
+	if (r->instructions && r->timed)
+		return cmd_usage_error("--instructions counts one client and one server thread; "
+				       "leave --threads, --clients, --inflight and --seconds out");
+	if (r->instructions && r->opts.mode == BENCH_KV_LOCAL)
+		return cmd_usage_error("--mode local has no calls whose --instructions could be "
+				       "counted");
+	return 0;
+}
+
+#define KEYS		  1000000u
+#define COUNTED_KEYS	  10000u /* storing more takes long under callgrind */
+#define GET_PERCENT	  95
+#define NOT_GIVEN_PERCENT (-1)
+
+static void take_defaults(struct request *r)
+{
+	if (!r->opts.keys)
+		r->opts.keys = r->instructions ? COUNTED_KEYS : KEYS;
+	if (r->opts.get_percent < 0)
+		r->opts.get_percent = r->instructions ? 100 : GET_PERCENT;
+}
+
 static uint32_t default_inflight(const struct bench_kv_opts *o)
 {
 	const uint32_t several = BENCH_KV_BATCHES * o->batch * o->threads;
@@ -161,10 +203,9 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 
 	*r = (struct request){.opts = {.threads = 1,
 				       .clients = 1,
-				       .keys = 1000000,
 				       .key_bytes = 16,
 				       .value_bytes = 32,
-				       .get_percent = 95,
+				       .get_percent = NOT_GIVEN_PERCENT,
 				       .batch = 1,
 				       .seconds = 1}};
 	*status = 0;
@@ -175,9 +216,48 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 		return -1;
 	if (!o->inflight)
 		o->inflight = default_inflight(o);
+	take_defaults(r);
 	if (!*status)
 		*status = check(o);
+	if (!*status)
+		*status = check_counted(r);
 	return *status ? -1 : 0;
+}
+
+/* ---- instructions ---- */
+
+#define COUNT_SEED 1u
+
+static const struct {
+	enum bench_kv_mode mode;
+	uint32_t batch;
+} usual[] = {
+	{BENCH_KV_FETCH, 1},
+	{BENCH_KV_FETCH, 32},
+	{BENCH_KV_REPLY, 1},
+	{BENCH_KV_REPLY, 32},
+};
+
+#define USUAL (sizeof(usual) / sizeof(usual[0]))
+
+static int count_instructions(const struct request *r)
+{
+	struct count_opts cases[USUAL];
+	const unsigned n = r->one_case ? 1 : USUAL;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct bench_kv_opts *o = &cases[i].kv;
+
+		cases[i] =
+			(struct count_opts){.kind = COUNT_KV, .kv = r->opts, .keep = r->callgrind};
+		if (!r->one_case) {
+			o->mode = usual[i].mode;
+			o->batch = usual[i].batch;
+		}
+		o->inflight = o->batch;
+		o->seed = COUNT_SEED;
+	}
+	return bench_count(cases, n, r->json);
 }
 
 int cmd_bench_kv(int argc, char **argv)
@@ -188,6 +268,8 @@ int cmd_bench_kv(int argc, char **argv)
 
 	if (parse(argc, argv, &r, &status))
 		return status;
+	if (r.instructions)
+		return count_instructions(&r);
 	bench_begin(r.opts.cpus);
 	r.opts.seed = gn_random();
 	rc = bench_kv_run(&r.opts, bench_progress(), &result);

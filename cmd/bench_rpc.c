@@ -29,12 +29,11 @@ static const char help[] =
 	"  --inflight W   calls that a client has under way; 1 to 32K (4 batches)\n"
 	"  --fetch-bytes N\n"
 	"                 of a result that its first read brings (as results are)\n"
-	"  --threads T    of the server; 1 to 64 (1)\n"
-	"  --clients C    1 to 64 (1)\n"
+	"  --threads T    of the server; 1 to 64 (1)         --clients C    1 to 64 (1)\n"
 	"  --work-us P    that the handler computes for each call (0)\n"
 	"  --seconds S    not counting the limit next to it (1)\n"
-	"  --provider P   shm (shm)\n"
-	"  --json         one object a line\n"
+	"  --provider P   shm (shm)                          --json         one object a line\n"
+	"  --instructions counted by callgrind instead; --callgrind F keeps its profile in F\n"
 	"\n"
 	"One client runs next to a limit on the same cores, in blocks that take turns: with one\n"
 	"call at a time a bare cache line, else --mode limit. p50 and p99 are of groups of 32\n"
@@ -42,7 +41,9 @@ static const char help[] =
 
 struct request {
 	struct bench_rpc_opts opts;
-	bool json;
+	bool json, instructions;
+	bool one_case, timed; /* options that choose what is counted, or make sense only in time */
+	const char *callgrind;
 };
 
 static int parse_mode(const char *text, enum bench_rpc_mode *out)
@@ -68,7 +69,9 @@ enum {
 	WORK,
 	SECONDS,
 	PROVIDER,
-	JSON
+	JSON,
+	INSTRUCTIONS,
+	CALLGRIND
 };
 
 static const struct option options[] = {
@@ -84,6 +87,8 @@ static const struct option options[] = {
 	{"seconds", required_argument, NULL, SECONDS},
 	{"provider", required_argument, NULL, PROVIDER},
 	{"json", no_argument, NULL, JSON},
+	{"instructions", no_argument, NULL, INSTRUCTIONS},
+	{"callgrind", required_argument, NULL, CALLGRIND},
 	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
@@ -92,6 +97,8 @@ static int parse_option(int option, struct request *r)
 {
 	struct bench_rpc_opts *o = &r->opts;
 
+	r->one_case |= option <= BATCH || option == FETCH_BYTES || option == CALLGRIND;
+	r->timed |= option == INFLIGHT || (option >= THREADS && option <= SECONDS);
 	switch (option) {
 	case MODE:
 		return parse_mode(optarg, &o->mode);
@@ -115,6 +122,12 @@ static int parse_option(int option, struct request *r)
 		return cmd_real("--seconds", optarg, 0.01, BENCH_SECONDS_MAX, &o->seconds);
 	case PROVIDER:
 		return bench_check_provider(optarg);
+	case INSTRUCTIONS:
+		r->instructions = true;
+		return 0;
+	case CALLGRIND:
+		r->callgrind = optarg;
+		return 0;
 	default:
 		r->json = true;
 		return 0;
@@ -140,6 +153,20 @@ static int check(const struct bench_rpc_opts *o)
 	return 0;
 }
 
+static int check_counted(const struct request *r)
+{
+	if (r->callgrind && !r->instructions)
+		return cmd_usage_error("--callgrind belongs to --instructions");
+	if (r->instructions && r->timed)
+		return cmd_usage_error("--instructions counts one client and one server thread; "
+				       "leave --inflight, --threads, --clients, --work-us and "
+				       "--seconds out");
+	if (r->instructions && r->opts.mode == BENCH_RPC_LIMIT)
+		return cmd_usage_error("--mode limit has no calls whose --instructions could be "
+				       "counted");
+	return 0;
+}
+
 /* 0, or -1 and *status: print nothing more and leave with that. */
 static int parse(int argc, char **argv, struct request *r, int *status)
 {
@@ -161,7 +188,44 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 		r->opts.inflight = r->opts.batch > 1 ? BATCHES * r->opts.batch : 1;
 	if (!*status)
 		*status = check(&r->opts);
+	if (!*status)
+		*status = check_counted(r);
 	return *status ? -1 : 0;
+}
+
+/* ---- instructions ---- */
+
+#define COUNT_SEED 1u
+
+static const struct {
+	enum bench_rpc_mode mode;
+	uint32_t bytes, batch;
+} usual[] = {
+	{BENCH_RPC_FETCH, 0, 1}, {BENCH_RPC_FETCH, 32, 1},  {BENCH_RPC_FETCH, 32, 32},
+	{BENCH_RPC_REPLY, 0, 1}, {BENCH_RPC_REPLY, 32, 32},
+};
+
+#define USUAL (sizeof(usual) / sizeof(usual[0]))
+
+static int count_instructions(const struct request *r)
+{
+	struct count_opts cases[USUAL];
+	const unsigned n = r->one_case ? 1 : USUAL;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct bench_rpc_opts *o = &cases[i].rpc;
+
+		cases[i] = (struct count_opts){
+			.kind = COUNT_RPC, .rpc = r->opts, .keep = r->callgrind};
+		if (!r->one_case) {
+			o->mode = usual[i].mode;
+			o->request_bytes = o->result_bytes = usual[i].bytes;
+			o->batch = usual[i].batch;
+		}
+		o->inflight = o->batch;
+		o->seed = COUNT_SEED;
+	}
+	return bench_count(cases, n, r->json);
 }
 
 int cmd_bench_rpc(int argc, char **argv)
@@ -172,6 +236,8 @@ int cmd_bench_rpc(int argc, char **argv)
 
 	if (parse(argc, argv, &r, &status))
 		return status;
+	if (r.instructions)
+		return count_instructions(&r);
 	bench_begin(r.opts.cpus);
 	r.opts.seed = gn_random();
 	rc = bench_rpc_run(&r.opts, bench_progress(), &result);

@@ -36,6 +36,7 @@ int cmd_bench_peer(int argc, char **argv);
 int cmd_bench_rpc_peer(int argc, char **argv);
 int cmd_bench_kv_peer(int argc, char **argv);
 int cmd_bench_msg_peer(int argc, char **argv);
+int cmd_bench_count_peer(int argc, char **argv);
 
 #define EXIT_USAGE	 2
 #define EXIT_INTERRUPTED 130

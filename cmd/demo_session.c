@@ -114,10 +114,10 @@ static int store_one(const struct session *s)
 	int rc = gn_fabric_open("shm", &fabric);
 
 	if (!rc)
-		rc = gn_kv_connect(fabric, s->addr, NULL, &client);
+		rc = gn_kv_client_open(fabric, s->addr, NULL, &client);
 	if (!rc)
 		rc = gn_kv_set(client, "fish", 4, "herring", 7, 0, gn_deadline_us(READY_US));
-	gn_kv_close(client);
+	gn_kv_client_close(client);
 	gn_fabric_close(fabric);
 	if (rc)
 		return failed("store a value", rc);

@@ -12,7 +12,7 @@ static const struct cmd_word words[] = {
 	{"set", cmd_kv_set, "store a value"},
 	{"del", cmd_kv_del, "delete keys"},
 	{"keys", cmd_kv_keys, "list what a running server holds"},
-	{"flush", cmd_kv_flush, "have a server forget everything"},
+	{"clear", cmd_kv_clear, "have a server forget everything"},
 	{"proxy", cmd_kv_proxy, "memcached's protocols, for programs that speak them"},
 	{"stats", cmd_kv_stats, "what a running server holds and has counted"},
 	{NULL, NULL, NULL},

@@ -12,7 +12,7 @@
 #include "cmd.h"
 
 int cmd_kv_del(int argc, char **argv);
-int cmd_kv_flush(int argc, char **argv);
+int cmd_kv_clear(int argc, char **argv);
 int cmd_kv_get(int argc, char **argv);
 int cmd_kv_keys(int argc, char **argv);
 int cmd_kv_serve(int argc, char **argv);

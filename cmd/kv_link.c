@@ -19,14 +19,14 @@
 
 struct kv_target kv_target_default(void)
 {
-	return (struct kv_target){.timeout_ms = TIMEOUT_MS_DEFAULT};
+	return (struct kv_target){.opts.flags = GN_KV_RECONNECT, .timeout_ms = TIMEOUT_MS_DEFAULT};
 }
 
 /* Who asks for a way to call means calls. */
 static int parse_mode(const char *text, struct kv_target *target)
 {
 	target->bypass = !strcmp(text, "bypass");
-	target->opts.flags = target->bypass ? 0 : GN_KV_CALL_ONLY;
+	target->opts.flags = GN_KV_RECONNECT | (target->bypass ? 0u : GN_KV_CALL_ONLY);
 	target->opts.rpc.mode = GN_RPC_HYBRID;
 	if (target->bypass || !rpc_find_mode(text, &target->opts.rpc.mode))
 		return 0;
@@ -91,10 +91,9 @@ int kv_link_open(struct kv_link *link, const struct kv_target *target)
 	rc = rpc_open(target->addr, &link->fabric);
 	if (rc)
 		return rc;
-	link->limits.size = sizeof(link->limits);
-	rc = gn_kv_connect(link->fabric, target->addr, &target->opts, &link->client);
+	rc = gn_kv_client_open(link->fabric, target->addr, &target->opts, &link->client);
 	if (!rc)
-		rc = gn_kv_limits(link->client, &link->limits);
+		rc = gn_kv_client_limits(link->client, &link->limits);
 	if (rc) {
 		cmd_connect_failed(target->addr, rc, advice(rc));
 	} else if (target->bypass && !link->limits.bypass) {
@@ -113,7 +112,7 @@ int kv_link_open(struct kv_link *link, const struct kv_target *target)
 
 void kv_link_close(struct kv_link *link)
 {
-	gn_kv_close(link->client);
+	gn_kv_client_close(link->client);
 	gn_fabric_close(link->fabric);
 	*link = (struct kv_link){.target = link->target};
 }

@@ -284,7 +284,7 @@ static void look(const struct request *r, struct watch *w, struct gn_kv_server *
 	struct gn_rpc_counters calls = {.size = sizeof(calls)};
 	struct gn_kv_stats now = {.size = sizeof(now)};
 	const uint64_t now_ns = gn_now_ns();
-	const int rc = gn_kv_stats(w->client, GN_KV_ALL, &now, gn_deadline_us(ASK_US));
+	const int rc = gn_kv_client_stats(w->client, GN_KV_ALL, &now, gn_deadline_us(ASK_US));
 
 	if (rc) {
 		fprintf(stderr, "gannet: no statistics: %s\n", gn_strerror(rc));
@@ -305,10 +305,10 @@ static void look(const struct request *r, struct watch *w, struct gn_kv_server *
 static int watch(const struct request *r, struct gn_fabric *fabric, struct gn_kv_server *server,
 		 const sigset_t *set)
 {
-	const struct gn_kv_client_opts opts = {.size = sizeof(opts), .flags = GN_KV_CALL_ONLY};
+	const struct gn_kv_client_opts opts = {.flags = GN_KV_CALL_ONLY | GN_KV_RECONNECT};
 	struct watch w = {.last_ns = 0};
 	int signo = 0;
-	const int rc = gn_kv_connect(fabric, r->addr, &opts, &w.client);
+	const int rc = gn_kv_client_open(fabric, r->addr, &opts, &w.client);
 
 	if (rc) {
 		fprintf(stderr, "gannet: no statistics: cannot connect to myself: %s\n",
@@ -320,7 +320,7 @@ static int watch(const struct request *r, struct gn_fabric *fabric, struct gn_kv
 		signo = serving_wait(set, (uint64_t)(r->stats_s * 1000));
 		look(r, &w, server);
 	}
-	gn_kv_close(w.client);
+	gn_kv_client_close(w.client);
 	return signo;
 }
 

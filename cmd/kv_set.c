@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gannet kv set, del and flush: what changes a store. Silent when all went well.
+ * gannet kv set, del and clear: what changes a store. Silent when all went well.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -264,10 +264,10 @@ int cmd_kv_del(int argc, char **argv)
 	return leave(&link, rc, failed);
 }
 
-/* ---- flush ---- */
+/* ---- clear ---- */
 
-static const char flush_help[] =
-	"Usage: gannet kv flush --server ADDR [OPTION…]\n"
+static const char clear_help[] =
+	"Usage: gannet kv clear --server ADDR [OPTION…]\n"
 	"\n"
 	"Has the server forget everything that it holds, now or later.\n"
 	"\n" KV_TARGET_HELP "\n"
@@ -275,14 +275,14 @@ static const char flush_help[] =
 
 enum { DELAY = 256 };
 
-static const struct option flush_options[] = {
+static const struct option clear_options[] = {
 	KV_TARGET_OPTIONS,
 	{"delay", required_argument, NULL, DELAY},
 	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
 
-static int flush_parse(int argc, char **argv, struct kv_target *target, uint32_t *delay_s,
+static int clear_parse(int argc, char **argv, struct kv_target *target, uint32_t *delay_s,
 		       int *status)
 {
 	int option;
@@ -290,30 +290,30 @@ static int flush_parse(int argc, char **argv, struct kv_target *target, uint32_t
 	*target = kv_target_default();
 	*delay_s = 0;
 	*status = 0;
-	while (!*status && (option = cmd_option(argc, argv, flush_options, flush_help, "kv flush",
+	while (!*status && (option = cmd_option(argc, argv, clear_options, clear_help, "kv clear",
 						status)) >= 0)
 		*status = option == DELAY ? cmd_count("--delay", optarg, 0, TTL_MAX, delay_s) :
 					    kv_target_option(option, optarg, target);
 	if (option == CMD_LEAVE)
 		return -1;
 	if (!*status)
-		*status = kv_target_check(target, "kv flush");
+		*status = kv_target_check(target, "kv clear");
 	return *status ? -1 : 0;
 }
 
-int cmd_kv_flush(int argc, char **argv)
+int cmd_kv_clear(int argc, char **argv)
 {
 	struct kv_target target;
 	struct kv_link link;
 	uint32_t delay_s;
 	int status, rc;
 
-	if (flush_parse(argc, argv, &target, &delay_s, &status))
+	if (clear_parse(argc, argv, &target, &delay_s, &status))
 		return status;
 	if (kv_link_open(&link, &target))
 		return EXIT_FAILURE;
 	rc = gn_kv_clear(link.client, delay_s, kv_deadline(&target));
 	if (rc && rc != -EINTR)
-		fprintf(stderr, "gannet: cannot flush %s: %s\n", target.addr, gn_strerror(rc));
+		fprintf(stderr, "gannet: cannot clear %s: %s\n", target.addr, gn_strerror(rc));
 	return leave(&link, rc, false);
 }

@@ -98,7 +98,7 @@ static const struct field {
 	{AT(expired), "expired_total", false, "found dead after their time to live"},
 	{AT(expired_get), "expired_get_total", false, "… by an operation on their key"},
 	{AT(expired_unfetched), "expired_unfetched_total", false, "… before anybody had read them"},
-	{AT(flushes), "flushes_total", false, "times that everything was forgotten"},
+	{AT(clears), "clears_total", false, "times that everything was forgotten"},
 	{AT(too_big), "too_big_total", false, "values that the store does not take"},
 	{AT(moved), "moved_bytes_total", false, "bytes moved by compaction"},
 	{AT(splits), "splits_total", false, "buckets split, or times that a table grew"},
@@ -185,7 +185,7 @@ static void print_prometheus(const struct report *report)
 static int ask_store(const struct request *r, struct kv_link *link, struct report *report)
 {
 	const uint64_t deadline_ns = kv_deadline(&r->target);
-	int rc;
+	int rc = gn_kv_client_stats(link->client, GN_KV_ALL, &report->all, deadline_ns);
 
 	report->all.size = sizeof(report->all);
 	rc = gn_kv_stats(link->client, GN_KV_ALL, &report->all, deadline_ns);
@@ -194,7 +194,7 @@ static int ask_store(const struct request *r, struct kv_link *link, struct repor
 	if (!report->parts)
 		rc = -ENOMEM;
 	for (uint32_t p = 0; !rc && p < report->n; p++)
-		rc = gn_kv_stats(link->client, p, &report->parts[p], deadline_ns);
+		rc = gn_kv_client_stats(link->client, p, &report->parts[p], deadline_ns);
 	if (rc && rc != -EINTR)
 		fprintf(stderr, "gannet: %s: %s\n", r->target.addr, gn_strerror(rc));
 	return rc;
@@ -203,7 +203,7 @@ static int ask_store(const struct request *r, struct kv_link *link, struct repor
 /* One connection is as good as the other: what is counted is the server's. */
 static int ask_calls(const struct request *r, struct kv_link *link, struct report *report)
 {
-	struct rpc_link rpc = {.addr = r->target.addr, .client = gn_kv_rpc(link->client, 0)};
+	struct rpc_link rpc = {.addr = r->target.addr, .client = gn_kv_client_rpc(link->client, 0)};
 
 	if (!rpc.client) {
 		fprintf(stderr, "gannet: %s: %s\n", rpc.addr, gn_kv_status_str(GN_KV_GONE));

@@ -42,6 +42,7 @@ static const struct subcommand subcommands[] = {
 	{"--bench-rpc", cmd_bench_rpc_peer, NULL},
 	{"--bench-kv", cmd_bench_kv_peer, NULL},
 	{"--bench-msg", cmd_bench_msg_peer, NULL},
+	{"--bench-count", cmd_bench_count_peer, NULL},
 	{"--child", cmd_child, NULL},
 };
 

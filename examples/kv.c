@@ -101,10 +101,10 @@ int main(int argc, char **argv)
 	}
 	snprintf(provider, sizeof(provider), "%.*s", (int)strcspn(argv[1], ":"), argv[1]);
 	must(gn_fabric_open(provider, &fabric), provider);
-	must(gn_kv_connect(fabric, argv[1], NULL, &cache), argv[1]);
+	must(gn_kv_client_open(fabric, argv[1], NULL, &cache), argv[1]);
 	look_up(cache, questions, ops, n);
 	for (unsigned i = 0; i < n; i++)
 		answer(cache, &questions[i], &ops[i]);
-	gn_kv_close(cache);
+	gn_kv_client_close(cache);
 	gn_fabric_close(fabric);
 }

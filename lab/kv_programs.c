@@ -101,7 +101,7 @@ static bool is_full(struct loader *l, bool *full)
 	*full = true;
 	if (!o->call.bypass)
 		return true;
-	if (!call_ok(&l->run->call, gn_kv_stats(l->client, GN_KV_ALL, &stats, GN_FOREVER),
+	if (!call_ok(&l->run->call, gn_kv_client_stats(l->client, GN_KV_ALL, &stats, GN_FOREVER),
 		     "statistics"))
 		return false;
 	*full = stats.items * 100 >= stats.buckets * o->fill_pct;
@@ -139,10 +139,10 @@ static bool load_server(struct kv_run *run, struct gn_fabric *fabric, unsigned s
 		goto done;
 	}
 	*l = (struct loader){.run = run, .server = server, .bytes = bytes};
-	if (!call_ok(&run->call, gn_kv_connect(fabric, addr, NULL, &l->client), "connecting"))
+	if (!call_ok(&run->call, gn_kv_client_open(fabric, addr, NULL, &l->client), "connecting"))
 		goto done;
 	good = fill_store(l);
-	gn_kv_close(l->client);
+	gn_kv_client_close(l->client);
 done:
 	gn_free(bytes);
 	gn_free(l);
@@ -254,7 +254,8 @@ static bool connect_to(struct kv_caller *k, unsigned server)
 	char addr[KV_ADDRESS_MAX];
 
 	kv_address(server, addr);
-	if (!call_ok(c->run, gn_kv_connect(c->site->fabric, addr, &opts, &k->clients[k->n_clients]),
+	if (!call_ok(c->run,
+		     gn_kv_client_open(c->site->fabric, addr, &opts, &k->clients[k->n_clients]),
 		     "connecting"))
 		return false;
 	k->n_clients++;
@@ -273,7 +274,7 @@ static bool list_calls(struct kv_caller *k)
 		return false;
 	for (unsigned i = 0; i < k->n_clients; i++)
 		for (unsigned p = 0; p < partitions; p++)
-			c->to[c->n_to++] = gn_kv_rpc(k->clients[i], p);
+			c->to[c->n_to++] = gn_kv_client_rpc(k->clients[i], p);
 	return true;
 }
 
@@ -359,7 +360,7 @@ static void read_reads(const struct kv_caller *k, uint64_t *gets, uint64_t *read
 	for (unsigned i = 0; i < k->n_clients; i++) {
 		struct gn_kv_counters now = {.size = sizeof(now)};
 
-		if (gn_kv_counters(k->clients[i], &now))
+		if (gn_kv_client_counters(k->clients[i], &now))
 			continue;
 		*gets += now.bypass_gets;
 		*reads += now.entry_reads + now.value_reads;
@@ -405,7 +406,7 @@ void kv_call(struct caller *c)
 	caller_ends(c);
 	add_reads(&k);
 	for (unsigned i = 0; i < k.n_clients; i++)
-		gn_kv_close(k.clients[i]);
+		gn_kv_client_close(k.clients[i]);
 	gn_free(k.clients);
 	gn_free(c->to);
 	gn_free(k.ops);

@@ -85,7 +85,7 @@ static uint64_t since(uint64_t now, uint64_t then)
 		X(incr_hits) X(incr_misses) X(decr_hits) X(decr_misses) X(cas_ok) X(cas_bad)  \
 			X(cas_misses) X(evicted_bucket) X(evicted_log) X(evicted_unfetched)   \
 				X(evicted_ttl) X(expired) X(expired_get) X(expired_unfetched) \
-					X(flushes) X(too_big) X(moved) X(no_memory)
+					X(clears) X(too_big) X(moved) X(no_memory)
 
 static void since_reset(struct proxy *p, struct gn_kv_stats *s, struct px_counters *c,
 			uint64_t *rejected)
@@ -155,7 +155,7 @@ static void commands(struct text *text, const struct gn_kv_stats *s)
 {
 	count(text, "cmd_get", s->gets);
 	count(text, "cmd_set", s->sets);
-	count(text, "cmd_flush", s->flushes / (s->partitions ? s->partitions : 1));
+	count(text, "cmd_flush", s->clears / (s->partitions ? s->partitions : 1));
 	count(text, "cmd_touch", s->touches + s->touch_misses);
 	count(text, "get_hits", s->hits);
 	count(text, "get_misses", s->misses);

@@ -31,7 +31,7 @@ static void look_at_clock(struct px_thread *t)
 		return;
 	t->context.now_s = now.tv_sec;
 	/* The store may be another one by now. */
-	if (!gn_kv_limits(t->kv, &limits) && limits.max_value)
+	if (!gn_kv_client_limits(t->kv, &limits) && limits.max_value)
 		t->context.max_value = limits.max_value;
 }
 
@@ -163,7 +163,7 @@ static void end(struct px_thread *t)
 	while (t->under_way && gn_now_ns() < end_ns)
 		gn_kv_wait(t->kv, end_ns);
 	take_turns(t); /* answers that are there */
-	gn_kv_close(t->kv);
+	gn_kv_client_close(t->kv);
 	while (t->conns)
 		px_conn_free(t->conns);
 	px_pool_empty(t);
@@ -182,8 +182,7 @@ static int open_all(struct px_thread *t)
 	if (!t->out || t->epoll_fd < 0 || t->wake_fd < 0 ||
 	    epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, t->wake_fd, &event))
 		return t->out ? -errno : -ENOMEM;
-	t->proxy->opts.kv.size = sizeof(t->proxy->opts.kv);
-	rc = gn_kv_connect(t->proxy->fabric, t->proxy->opts.server, &t->proxy->opts.kv, &t->kv);
+	rc = gn_kv_client_open(t->proxy->fabric, t->proxy->opts.server, &t->proxy->opts.kv, &t->kv);
 	t->context.max_value = GN_KV_VALUE_MAX;
 	return rc;
 }
@@ -211,7 +210,7 @@ static void run(void *arg)
 	gn_cond_signal(&t->proxy->begun);
 	gn_mutex_unlock(&t->proxy->lock);
 	if (rc) {
-		gn_kv_close(t->kv);
+		gn_kv_client_close(t->kv);
 		return;
 	}
 	look_at_clock(t);

@@ -282,7 +282,7 @@ void px_begin_control(struct px_slot *s)
 		.done = control_done,
 		.arg = k,
 	};
-	rc = gn_kv_control(t->kv, &k->kv);
+	rc = gn_kv_control_submit(t->kv, &k->kv);
 	if (rc) {
 		free(k);
 		control_said(s, rc, NULL);

@@ -21,7 +21,8 @@
  *     any thread and share their context's lock; a shared qp needs shared cqs and the other way
  *     round. A channel's events are taken by one thread at a time. Fabric, ctx, mem, pd, mr,
  *     listener and connection request may be used from any thread, but destroyed only when no
- *     other thread uses them.
+ *     other thread uses them. An RC qp may begin and end in other threads than its owner's:
+ *     see gn_accept() and gn_qp_detach().
  *  5. Branch on capabilities, never on a provider's name.
  *  6. Without GN_CAP_INORDER_WRITE the bytes of one WRITE become visible in any order: a message
  *     in memory must validate itself (sequence at both ends and a checksum). Without
@@ -309,6 +310,14 @@ GN_API int gn_qp_destroy(struct gn_qp *qp);
  * the qp. After -EAGAIN only the destroy calls may be used on it.
  */
 GN_API int gn_qp_destroy_try(struct gn_qp *qp);
+/*
+ * The owner's part of destroying an RC qp, for one that leaves the rest to another thread: ends the
+ * connection, tells the peer, and leaves the cqs and the channel. It waits for nobody and unmaps
+ * nothing. There are no more completions and events of the qp; those not taken yet are dropped.
+ * Then any one thread may call gn_qp_destroy() or gn_qp_destroy_try(), and nobody anything else on
+ * the qp. The regions, mems and the pd that only this qp used may go in that thread, too.
+ */
+GN_API int gn_qp_detach(struct gn_qp *qp);
 GN_API int gn_qp_query(struct gn_qp *qp, struct gn_qp_attr *out);
 /* Put it in error: everything outstanding flushes. */
 GN_API int gn_qp_error(struct gn_qp *qp);
@@ -407,6 +416,15 @@ struct gn_recv_wr {
  * the peer has had.
  */
 GN_API int gn_post_send(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **bad);
+/*
+ * Post one request; wr->next is not looked at. 0, or an error as of gn_post_send(): it was posted
+ * like that, or it was not. 1: it was executed and has succeeded, after everything that was posted
+ * before it. Then it has no completion, signaled or not, and takes no slot of the send queue; its
+ * buffers are the caller's again, and what a READ or atomic brought is there. A request that fails
+ * is never answered with 1: it completes. Which of 0 and 1 a request gets is the provider's choice,
+ * each time; only those that execute requests in the caller's time ever answer 1.
+ */
+GN_API int gn_post_one(struct gn_qp *qp, const struct gn_wr *wr);
 GN_API int gn_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr,
 			const struct gn_recv_wr **bad);
 
@@ -479,6 +497,8 @@ enum gn_event_type {
 	GN_EVENT_REJECTED,     /* by the listener's owner, with private data */
 	GN_EVENT_UNREACHABLE,  /* nobody there, or no answer in time: status */
 	GN_EVENT_DISCONNECTED, /* by either side, or the peer is gone; once */
+	GN_EVENT_WAKE,	       /* gn_chan_wake() was called, once or more often */
+	GN_EVENT_TIMER,	       /* the time of gn_chan_timer() has come */
 	GN_EVENTS
 };
 
@@ -508,6 +528,15 @@ GN_API int gn_chan_fd(const struct gn_chan *chan);
 GN_API int gn_chan_next(struct gn_chan *chan, struct gn_event *out);
 GN_API int gn_chan_wait(struct gn_chan *chan, uint64_t deadline_ns, struct gn_event *out);
 GN_API struct gn_source *gn_chan_source(struct gn_chan *chan);
+/* Any thread: queue GN_EVENT_WAKE, so that a thread that waits for the channel looks up. */
+GN_API int gn_chan_wake(struct gn_chan *chan);
+/*
+ * The channel's timer: at deadline_ns (of gn_now_ns()), or at once if that has passed, the channel
+ * gets GN_EVENT_TIMER, which makes its fd readable and wakes a wait. Once; then the timer is off.
+ * Each call replaces the deadline of the one before, and drops an event of it that was not taken.
+ * 0 or GN_FOREVER: off. By the thread that takes the channel's events.
+ */
+GN_API int gn_chan_timer(struct gn_chan *chan, uint64_t deadline_ns);
 
 struct gn_conn_opts {
 	size_t size; /* sizeof(struct gn_conn_opts) */
@@ -543,7 +572,15 @@ GN_API int gn_connect_wait(struct gn_qp *qp, const char *addr, const struct gn_c
 			   struct gn_event *reply);
 /*
  * Both consume req, whatever they return. After 0 the qp may be posted to; ESTABLISHED or
- * UNREACHABLE follows.
+ * UNREACHABLE follows. After a failure the qp has no completions and no events: destroy it.
+ *
+ * Another thread than the owner of the qp's cqs and channel may create an RC qp, post receives to
+ * it, query it, and accept a request with it, while the owner polls, arms or sleeps on them. Until
+ * gn_accept() the qp is that thread's; it may also destroy it, and must after a failure. With 0 the
+ * qp is the owner's, and the accepting thread does not touch it any more. Completions, ESTABLISHED
+ * and DISCONNECTED may come to the owner, and wake it, before gn_accept() has returned in the
+ * other thread; the owner may do all it likes with the qp then. The cqs and the channel live until
+ * gn_accept() has returned.
  */
 GN_API int gn_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts);
 GN_API int gn_reject(struct gn_conn_req *req, const void *private_data, uint32_t private_len);
@@ -557,7 +594,7 @@ struct gn_counters {
 	uint64_t wrs[GN_OPS];	/* requests posted, by operation; receives under GN_OP_RECV */
 	uint64_t bytes[GN_OPS]; /* their payload; GN_OP_RECV*: messages received */
 	uint64_t inbound;	/* messages received (one-sided accesses are seen by no CPU) */
-	uint64_t doorbells;	/* gn_post_send() calls that posted something */
+	uint64_t doorbells;	/* gn_post_send() and gn_post_one() calls that posted something */
 	uint64_t recv_doorbells;
 	uint64_t cqes;	      /* completions polled */
 	uint64_t errors;      /* … with a status other than OK */

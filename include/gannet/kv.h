@@ -122,11 +122,14 @@ struct gn_kv_op {
 	unsigned status; /* enum gn_kv_status */
 	unsigned found;	 /* enum gn_kv_found */
 	uint32_t len;	 /* of the value that is there */
-	uint32_t idle_s; /* since it was last used */
+	uint32_t idle_s; /* since it was last used; up to 8 s too many while memory is not short */
 	/* GET with DETAILS, INCR, DECR: as ttl_s, but before this operation; TTL_NONE: CREATED */
 	uint32_t was_ttl_s;
 	/* private */
-	struct gn_kv_op *next;
+	union {
+		struct gn_kv_op *next; /* a client's */
+		const void *line;      /* a store's */
+	};
 	uint64_t hash;
 	uint32_t part, step;
 };
@@ -147,7 +150,7 @@ GN_API void gn_kv_store_destroy(struct gn_kv_store *store);
 /* Does n operations, in their order; done is not called. Lookups of several overlap. */
 GN_API void gn_kv_store_do(struct gn_kv_store *store, struct gn_kv_op *ops, unsigned n);
 /* Forget everything, in delay_s seconds or now. */
-GN_API void gn_kv_store_flush(struct gn_kv_store *store, uint32_t delay_s);
+GN_API void gn_kv_store_clear(struct gn_kv_store *store, uint32_t delay_s);
 
 /* Of a store, or the sum over a server's partitions. */
 struct gn_kv_stats {
@@ -171,7 +174,7 @@ struct gn_kv_stats {
 	uint64_t expired;	 /* found to be over, and removed */
 	uint64_t expired_get;	 /* … by an operation on that key */
 	uint64_t expired_unfetched; /* … that nobody had read */
-	uint64_t flushes;
+	uint64_t clears;
 	uint64_t too_big; /* values that the store does not take */
 	uint64_t moved;	  /* bytes, by compaction */
 	uint64_t splits;  /* of buckets; bypass: how often the table grew */
@@ -212,7 +215,8 @@ struct gn_kv_client;
 enum gn_kv_client_flag {
 	GN_KV_CALL_ONLY = 1 << 0, /* also GET is called where it could bypass the server */
 	GN_KV_PAPER = 1 << 1,	  /* bypass: as Pilaf has it, entry by entry, each with its pair */
-	GN_KV_NO_RECONNECT = 1 << 2, /* who has lost the server stays alone */
+	/* After the connection broke, connect again: see gn_kv_do() and gn_kv_poll(). */
+	GN_KV_RECONNECT = 1 << 2,
 };
 
 struct gn_kv_client_opts {
@@ -226,17 +230,17 @@ struct gn_kv_client_opts {
  * Connect to all partitions of a server. Errors as of gn_rpc_client_open(); -EPROTO also: it is a
  * server, but of something else; -EBUSY: it ends. opts may be NULL.
  */
-GN_API int gn_kv_connect(struct gn_fabric *fabric, const char *addr,
-			 const struct gn_kv_client_opts *opts, struct gn_kv_client **out);
+GN_API int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
+			     const struct gn_kv_client_opts *opts, struct gn_kv_client **out);
 /* Operations under way end with GN_KV_GONE. */
-GN_API int gn_kv_close(struct gn_kv_client *client);
+GN_API int gn_kv_client_close(struct gn_kv_client *client);
 
 struct gn_kv_limits {
 	size_t size; /* sizeof(struct gn_kv_limits) */
 	uint32_t partitions, max_value;
 	bool bypass; /* GETs of this client bypass the server */
 };
-GN_API int gn_kv_limits(const struct gn_kv_client *client, struct gn_kv_limits *out);
+GN_API int gn_kv_client_limits(const struct gn_kv_client *client, struct gn_kv_limits *out);
 
 /*
  * Do n operations and wait for all, by the deadline: 0, with a status in each. Operations for the
@@ -275,13 +279,13 @@ GN_API int gn_kv_del(struct gn_kv_client *client, const void *key, uint32_t key_
 GN_API int gn_kv_clear(struct gn_kv_client *client, uint32_t delay_s, uint64_t deadline_ns);
 /* The server's, as a sum; or of one partition. */
 #define GN_KV_ALL UINT32_MAX
-GN_API int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_stats *out,
-		       uint64_t deadline_ns);
+GN_API int gn_kv_client_stats(struct gn_kv_client *client, uint32_t partition,
+			      struct gn_kv_stats *out, uint64_t deadline_ns);
 
 /* The same without waiting for it. */
 enum gn_kv_control_verb {
 	GN_KV_CONTROL_CLEAR, /* as gn_kv_clear() */
-	GN_KV_CONTROL_STATS, /* as gn_kv_stats() of GN_KV_ALL */
+	GN_KV_CONTROL_STATS, /* as gn_kv_client_stats() of GN_KV_ALL */
 };
 
 /* A request to all partitions: the caller's again when done is called for it. Zeroed first. */
@@ -307,7 +311,7 @@ struct gn_kv_control {
  * Begin it, and have done called from gn_kv_poll() or another call of this client, with the same
  * rules as after gn_kv_submit(). -ENOTCONN: the server is gone.
  */
-GN_API int gn_kv_control(struct gn_kv_client *client, struct gn_kv_control *control);
+GN_API int gn_kv_control_submit(struct gn_kv_client *client, struct gn_kv_control *control);
 
 /*
  * A scan lists the keys of all partitions, a page at a time; servers keep nothing of it. It begins
@@ -359,9 +363,10 @@ struct gn_kv_counters {
 	uint64_t fell_back;		   /* GETs that called the server in the end */
 	uint64_t reconnects;
 };
-GN_API int gn_kv_counters(const struct gn_kv_client *client, struct gn_kv_counters *out);
+GN_API int gn_kv_client_counters(const struct gn_kv_client *client, struct gn_kv_counters *out);
 /* The calls of a partition, for its counters, choices and metrics; NULL: there is none now. */
-GN_API struct gn_rpc_client *gn_kv_rpc(const struct gn_kv_client *client, uint32_t partition);
+GN_API struct gn_rpc_client *gn_kv_client_rpc(const struct gn_kv_client *client,
+					      uint32_t partition);
 
 #ifdef __cplusplus
 }

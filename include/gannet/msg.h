@@ -56,7 +56,7 @@ GN_API int gn_msg_protocol_parse(const char *text, enum gn_msg_protocol *out);
 enum gn_msg_status {
 	GN_MSG_OK,
 	GN_MSG_GONE,	/* the peer is not there any more; it may have been executed */
-	GN_MSG_LOST,	/* UD: no answer, however often it was asked; likewise */
+	GN_MSG_LOST,	/* UD: no answer within request_timeout_us; likewise */
 	GN_MSG_REFUSED, /* the responder's function did not answer it */
 	GN_MSG_BROKEN,	/* the answer makes no sense; the connection is closed */
 	GN_MSG_STATUSES
@@ -163,12 +163,20 @@ struct gn_msg_requester_opts {
 	struct gn_ctx *ctx;	/* NULL: one of its own */
 	uint32_t timeout_us;	/* to connect, 0: 2 s */
 	/*
-	 * UD: an unanswered request is asked again after this. 0: after 16 of the round trips that
-	 * it has seen, 100 us to 10 ms.
+	 * UD: the shortest time after which an unanswered request is repeated, and the time until
+	 * the first answer of a peer is there; 0: 100 us, and 10 ms. From then on the time-out is
+	 * twice the peer's round trip at least, and more when that varies, each connection's its
+	 * own. Each repeat doubles it, up to 2 s (or repeat_us, if that is more), and the next
+	 * requests wait as long, until one is answered without a repeat.
 	 */
 	uint32_t repeat_us;
-	uint32_t repeats; /* … so often, each time after twice as long; 0: 6, at most 20 */
-	unsigned flags;	  /* GN_MSG_PAPER */
+	/*
+	 * UD: a request without an answer ends as GN_MSG_LOST after this, however often it was
+	 * repeated; 0: 30 s. When the peer is gone it ends as GN_MSG_GONE before. With the other
+	 * protocols requests have no time-out: they end when they are answered or the peer is gone.
+	 */
+	uint32_t request_timeout_us;
+	unsigned flags; /* GN_MSG_PAPER */
 };
 
 /* -EMSGSIZE: UD cannot carry such values; -EOPNOTSUPP: the fabric has no datagrams. */

@@ -92,8 +92,8 @@ struct gn_rpc_request; /* a call as its handler sees it, until it is answered */
 
 /*
  * Handles one call: runs on a server thread, and answers with gn_rpc_answer(), before it returns or
- * later and from any thread. Until then the request's bytes are the handler's to read; the client
- * may change them, so what is checked must be copied first.
+ * later and from any thread. While it runs, the client may change the request's bytes, so what is
+ * checked must be copied first.
  */
 typedef void gn_rpc_handler(struct gn_rpc_request *request, void *arg);
 
@@ -148,7 +148,12 @@ GN_API int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_n
 GN_API void gn_rpc_server_destroy(struct gn_rpc_server *server);
 
 GN_API unsigned gn_rpc_request_method(const struct gn_rpc_request *request);
-GN_API const void *gn_rpc_request_data(const struct gn_rpc_request *request, uint32_t *len_bytes);
+/*
+ * The request's bytes. A pointer got on the handler's thread while the handler runs is good until
+ * it returns or answers; every other one until the request is answered: who answers later, asks
+ * again.
+ */
+GN_API const void *gn_rpc_request_data(struct gn_rpc_request *request, uint32_t *len_bytes);
 /* Numbers clients in the order of their coming, from 1. */
 GN_API uint64_t gn_rpc_request_client(const struct gn_rpc_request *request);
 /* Which of the server's threads runs the handler. */
@@ -281,8 +286,9 @@ struct gn_rpc_limits {
 GN_API int gn_rpc_client_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out);
 
 /*
- * Call and wait. Returns 0 with *status and *result_len (both may be NULL), or -EAGAIN when all
- * slots are taken, -EMSGSIZE when the request is too large, -ENOTCONN when the server is gone.
+ * Call and wait. Returns 0 with *status and *result_len (both may be NULL), or -EAGAIN when as many
+ * calls as may be were under way until the deadline, -EMSGSIZE when the request is too large,
+ * -ENOTCONN when the server is gone.
  */
 GN_API int gn_rpc_call(struct gn_rpc_client *client, unsigned method, const void *request,
 		       uint32_t request_len, void *result, uint32_t result_room,
@@ -306,12 +312,17 @@ struct gn_rpc_op {
 	struct gn_rpc_client *client;
 };
 
-/* Call several and wait for all: 0, with a status in each that began, or the error of the first
- * that did not; those behind it did not either, and have GN_RPC_CANCELED. done may be NULL.
+/*
+ * Call several and wait for all: 0, with a status in each that began, or the error of the first
+ * that did not; those behind it did not either, and have GN_RPC_CANCELED. Each waits until it may
+ * begin, as gn_rpc_call() does. done may be NULL.
  */
 GN_API int gn_rpc_call_all(struct gn_rpc_client *client, struct gn_rpc_op *ops, unsigned n);
 
-/* Begin a call: 0, or an error as gn_rpc_call(), and then done is not called. */
+/*
+ * Begin a call: 0, or an error as gn_rpc_call(), and then done is not called. -EAGAIN: as many
+ * calls as may be are under way, or the server has not taken the message in the next slot.
+ */
 GN_API int gn_rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);
 /* Send the batch that is being gathered, if there is one. */
 GN_API int gn_rpc_flush(struct gn_rpc_client *client);
@@ -320,7 +331,10 @@ GN_API int gn_rpc_flush(struct gn_rpc_client *client);
  * others.
  */
 GN_API int gn_rpc_poll(struct gn_rpc_client *client);
-/* … until at least one has ended: how many, or -ETIMEDOUT, -EINTR. 0 when none is under way. */
+/*
+ * … until at least one has ended: how many, or -ETIMEDOUT, -EINTR. 0 when none is under way; but
+ * after a call was refused with -EAGAIN, 0 when it can be begun.
+ */
 GN_API int gn_rpc_wait(struct gn_rpc_client *client, uint64_t deadline_ns);
 /* End it now, with GN_RPC_CANCELED; done is called before this returns. -ESRCH: it has ended. */
 GN_API int gn_rpc_cancel(struct gn_rpc_op *op);

@@ -21,6 +21,13 @@ uint64_t real_now_ns(void);
 /* The same for who has just made sure of that. */
 uint64_t real_clock_ns(void);
 
+/*
+ * What real_clock_ns() reads: clock_gettime(), by a pointer, which costs what the linkage table
+ * does. A process that counts its own instructions (bench/count_clock.c) sets a clock that
+ * advances by fixed steps.
+ */
+extern int (*real_clock)(clockid_t id, struct timespec *out);
+
 /* This thread's number; 0 until real_thread_number() has given it one. */
 extern _Thread_local uint64_t real_own_number __attribute__((tls_model("initial-exec")));
 uint64_t real_thread_number(void);

@@ -44,8 +44,10 @@ int gn_chan_create(struct gn_ctx *ctx, struct gn_chan **out)
 	if (rc)
 		return rc;
 	chan->ctx = ctx;
-	chan->fd = chan->wake_fd = -1;
+	chan->fd = chan->wake_fd = chan->timer.fd = -1;
+	chan->ev_timer = (struct chan_node){.type = GN_EVENT_TIMER, .about = &chan->obj};
 	chan->last = &chan->first;
+	chan->ev_wake = (struct chan_node){.type = GN_EVENT_WAKE, .about = &chan->obj};
 	source_init(&chan->source, &chan_source);
 	gn_mutex_init(&chan->lock);
 	rc = p->chan_init(chan);
@@ -90,21 +92,35 @@ struct gn_source *gn_chan_source(struct gn_chan *chan)
 	return obj_check(chan, OBJ_CHAN) ? NULL : &chan->source;
 }
 
+int gn_chan_wake(struct gn_chan *chan)
+{
+	if (obj_check(chan, OBJ_CHAN))
+		return -EINVAL;
+	chan_push(chan, &chan->ev_wake);
+	return 0;
+}
+
+void chan_push_locked(struct gn_chan *chan, struct chan_node *node)
+{
+	const bool was_empty = !chan->first;
+
+	if (node->queued)
+		return;
+	node->queued = true;
+	node->next = NULL;
+	/* Its owner looks at the first one without the lock. */
+	__atomic_store_n(chan->last, node, __ATOMIC_RELAXED);
+	chan->last = &node->next;
+	if (was_empty && chan->wake_fd >= 0)
+		eventfd_write(chan->wake_fd, 1);
+}
+
 void chan_push(struct gn_chan *chan, struct chan_node *node)
 {
 	if (!chan)
 		return;
 	gn_mutex_lock(&chan->lock);
-	if (!node->queued) {
-		const bool was_empty = !chan->first;
-
-		node->queued = true;
-		node->next = NULL;
-		*chan->last = node;
-		chan->last = &node->next;
-		if (was_empty && chan->wake_fd >= 0)
-			eventfd_write(chan->wake_fd, 1);
-	}
+	chan_push_locked(chan, node);
 	gn_mutex_unlock(&chan->lock);
 	source_wake(&chan->source);
 }
@@ -115,7 +131,7 @@ static void unlink_node(struct gn_chan *chan, struct chan_node **at)
 	struct chan_node *node = *at;
 	eventfd_t n;
 
-	*at = node->next;
+	__atomic_store_n(at, node->next, __ATOMIC_RELAXED);
 	if (!node->next)
 		chan->last = at;
 	node->queued = false;
@@ -147,13 +163,15 @@ static void fill_event(const struct chan_node *node, struct gn_event *ev)
 	memset(ev, 0, sizeof(*ev));
 	ev->type = node->type;
 	ev->status = node->status;
+	if (node->about->type == OBJ_CHAN)
+		return;
 	if (node->about->type == OBJ_CQ) {
 		ev->cq = container_of(node->about, struct gn_cq, obj);
 	} else if (node->about->type == OBJ_QP) {
 		ev->qp = container_of(node->about, struct gn_qp, obj);
 		if (node->type == GN_EVENT_ESTABLISHED || node->type == GN_EVENT_REJECTED)
 			fill_private(ev, ev->qp->private_data, ev->qp->private_len);
-	} else {
+	} else if (node->about->type == OBJ_REQ) {
 		ev->req = container_of(node->about, struct gn_conn_req, obj);
 		ev->listener = ev->req->listener;
 		fill_private(ev, ev->req->private_data, ev->req->private_len);
@@ -172,7 +190,7 @@ static bool wanted(const struct chan_node *node)
 static bool take(struct gn_chan *chan, const struct obj *about, struct gn_event *ev)
 {
 	struct chan_node **at = &chan->first;
-	bool found = false;
+	bool found = false, shared = false;
 
 	gn_mutex_lock(&chan->lock);
 	while (*at && !found) {
@@ -184,11 +202,16 @@ static bool take(struct gn_chan *chan, const struct obj *about, struct gn_event 
 		}
 		unlink_node(chan, at);
 		found = wanted(node);
-		if (found)
+		if (found) {
 			fill_event(node, ev);
+			shared = ev->qp && ev->qp->shared;
+		}
 	}
 	counter_add(&chan->events, found);
 	gn_mutex_unlock(&chan->lock);
+	/* Any thread may use a shared qp, and even destroy it meanwhile. */
+	if (found && ev->type == GN_EVENT_ESTABLISHED && !shared)
+		chan->obj.fabric->provider->qp_adopt(ev->qp);
 	return found;
 }
 
@@ -207,6 +230,14 @@ int gn_chan_next(struct gn_chan *chan, struct gn_event *out)
 	if (!out)
 		return gn_fail(-EINVAL, "gn_chan_next(): out is NULL");
 	return next_about(chan, NULL, out);
+}
+
+int gn_chan_timer(struct gn_chan *chan, uint64_t deadline_ns)
+{
+	if (obj_check(chan, OBJ_CHAN))
+		return -EINVAL;
+	chan_remove(chan, &chan->ev_timer);
+	return chan->obj.fabric->provider->chan_timer(chan, deadline_ns ? deadline_ns : GN_FOREVER);
 }
 
 static int wait_about(struct gn_chan *chan, const struct obj *about, uint64_t deadline_ns,
@@ -271,6 +302,8 @@ static const char *const event_names[GN_EVENTS] = {
 	[GN_EVENT_REJECTED] = "rejected",
 	[GN_EVENT_UNREACHABLE] = "unreachable",
 	[GN_EVENT_DISCONNECTED] = "disconnected",
+	[GN_EVENT_WAKE] = "wake",
+	[GN_EVENT_TIMER] = "timer",
 };
 
 const char *gn_event_str(enum gn_event_type type)

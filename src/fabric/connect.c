@@ -199,7 +199,8 @@ void req_drop(struct gn_conn_req *req)
 
 int gn_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts)
 {
-	struct gn_conn_opts full = {.size = sizeof(full)};
+	struct gn_conn_opts full;
+	struct gn_ctx *shared_in;
 	int rc;
 
 	if (obj_check(req, OBJ_REQ))
@@ -211,12 +212,15 @@ int gn_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_op
 		rc = fill_opts(req->obj.fabric, opts, GN_PRIVATE_MAX, &full);
 	if (rc)
 		goto refuse;
+	shared_in = qp->shared ? qp->ctx : NULL;
 	qp_lock(qp);
 	rc = check_new(qp);
 	if (!rc) {
+		/* Then the qp is its owner's, who may have destroyed it. */
 		rc = req->obj.fabric->provider->accept(req, qp, &full);
 		req_drop(req);
-		qp_unlock(qp);
+		if (shared_in)
+			gn_mutex_unlock(&shared_in->lock);
 		return rc;
 	}
 	qp_unlock(qp);
@@ -261,6 +265,20 @@ void qp_established(struct gn_qp *qp)
 	qp->ev_outcome.type = GN_EVENT_ESTABLISHED;
 	qp->ev_outcome.status = 0;
 	chan_push(qp->chan, &qp->ev_outcome);
+}
+
+void qp_established_for(struct gn_qp *qp, void (*hand_over)(struct gn_qp *qp))
+{
+	struct gn_chan *chan = qp->chan;
+
+	obj_hold(&chan->obj);
+	qp->ev_outcome.type = GN_EVENT_ESTABLISHED;
+	qp->ev_outcome.status = 0;
+	gn_mutex_lock(&chan->lock);
+	hand_over(qp);
+	chan_push_locked(chan, &qp->ev_outcome);
+	gn_mutex_unlock(&chan->lock);
+	obj_release(&chan->obj);
 }
 
 void qp_refused(struct gn_qp *qp, enum gn_event_type type, int status)

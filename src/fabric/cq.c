@@ -8,7 +8,6 @@
 #include "base/sized.h"
 #include "fabric/fabric.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -35,6 +34,14 @@ static bool source_ready(struct gn_source *source)
 	return ready;
 }
 
+/* An event that nobody has armed the cq for, and nobody sleeps for, is nobody's. */
+static void drop_unwanted(struct gn_cq *cq)
+{
+	if (!__atomic_load_n(&cq->waiters, __ATOMIC_RELAXED) &&
+	    !__atomic_load_n(&cq->user_armed, __ATOMIC_RELAXED))
+		chan_remove(cq->chan, &cq->ev_completion);
+}
+
 static int source_arm(struct gn_source *source)
 {
 	struct gn_cq *cq = container_of(source, struct gn_cq, source);
@@ -47,6 +54,8 @@ static int source_arm(struct gn_source *source)
 		return rc;
 	if (source_ready(source))
 		return -EAGAIN;
+	if (unlikely(__atomic_load_n(&cq->chan->first, __ATOMIC_RELAXED)))
+		drop_unwanted(cq);
 	/* Events that nobody takes keep the channel readable: rest a little instead of spinning. */
 	if (__atomic_load_n(&cq->chan->first, __ATOMIC_RELAXED)) {
 		gn_sleep_us(OTHERS_NAP_US);
@@ -62,9 +71,8 @@ static void source_disarm(struct gn_source *source)
 	struct gn_cq *cq = container_of(source, struct gn_cq, source);
 
 	cq->obj.fabric->provider->chan_pump(cq->chan);
-	if (__atomic_sub_fetch(&cq->waiters, 1, __ATOMIC_RELAXED) == 0 &&
-	    !__atomic_load_n(&cq->user_armed, __ATOMIC_RELAXED))
-		chan_remove(cq->chan, &cq->ev_completion);
+	__atomic_fetch_sub(&cq->waiters, 1, __ATOMIC_RELAXED);
+	drop_unwanted(cq);
 }
 
 static const struct source_ops cq_source = {
@@ -101,6 +109,7 @@ int gn_cq_create(struct gn_ctx *ctx, const struct gn_cq_opts *given, struct gn_c
 	cq->chan = opts->chan;
 	cq->depth = opts->depth;
 	cq->shared = opts->flags & GN_SHARED;
+	cq->poll = cq_poll_any;
 	cq->ev_completion = (struct chan_node){.type = GN_EVENT_CQ, .about = &cq->obj};
 	cq->ev_overrun = (struct chan_node){.type = GN_EVENT_CQ_OVERRUN, .about = &cq->obj};
 	source_init(&cq->source, &cq_source);
@@ -155,51 +164,15 @@ struct gn_source *gn_cq_source(struct gn_cq *cq)
 	return obj_check(cq, OBJ_CQ) ? NULL : &cq->source;
 }
 
-/* Free the send slots up to position; they are done even if nobody asked to be told. */
-static inline void reclaim(struct gn_qp *qp, uint64_t position)
-{
-	assert(position < qp->sq_head);
-	qp->sq_tail = position + 1;
-	qp->sq_bytes_done = qp->sq[position & qp->sq_mask].bytes_to;
-	__atomic_store_n(&qp->count.bytes_in_flight, qp->sq_bytes - qp->sq_bytes_done,
-			 __ATOMIC_RELAXED);
-}
-
-static inline void finish(struct gn_wc *wc)
-{
-	struct gn_qp *qp = wc->qp;
-	const uint64_t position = wc->id;
-
-	if (wc->op == GN_OP_RECV || wc->op == GN_OP_RECV_WRITE_IMM) {
-		assert(position < qp->rq_head);
-		wc->id = qp->rq[position & qp->rq_mask];
-		qp->rq_tail = position + 1;
-		if (likely(wc->status == GN_WC_OK)) {
-			counter_add(&qp->count.inbound, 1);
-			counter_add(&qp->count.bytes[wc->op], wc->len_bytes);
-		}
-	} else {
-		wc->id = qp->sq[position & qp->sq_mask].id;
-		reclaim(qp, position);
-	}
-	counter_add(&qp->count.cqes, 1);
-	if (unlikely(wc->status != GN_WC_OK))
-		counter_add(&qp->count.errors, 1);
-}
-
-int gn_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n)
+int cq_poll_any(struct gn_cq *cq, struct gn_wc *wc, int n)
 {
 	int got;
 
-	if (unlikely(!obj_alive(cq, OBJ_CQ) || !wc || n < 0)) {
-		obj_check(cq, OBJ_CQ);
-		return -EINVAL;
-	}
 	cq_lock(cq);
 	got = cq->obj.fabric->provider->cq_poll(cq, wc, n);
 	if (likely(got > 0)) {
 		for (int i = 0; i < got; i++)
-			finish(&wc[i]);
+			cq_finish(&wc[i]);
 	} else if (unlikely(cq->overrun)) {
 		got = -EOVERFLOW;
 	} else {
@@ -207,6 +180,15 @@ int gn_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n)
 	}
 	cq_unlock(cq);
 	return got;
+}
+
+int gn_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n)
+{
+	if (unlikely(!obj_alive(cq, OBJ_CQ) || !wc || n < 0)) {
+		obj_check(cq, OBJ_CQ);
+		return -EINVAL;
+	}
+	return cq->poll(cq, wc, n);
 }
 
 int gn_cq_arm(struct gn_cq *cq, bool solicited_only)

@@ -59,6 +59,13 @@ static int no_completions(struct gn_cq *cq, struct gn_wc *wc, int n)
 	return 0;
 }
 
+static int no_timer(struct gn_chan *chan, uint64_t deadline_ns)
+{
+	(void)chan;
+	(void)deadline_ns;
+	return -EOPNOTSUPP;
+}
+
 static int no_arm(struct gn_cq *cq, bool solicited_only)
 {
 	(void)cq;
@@ -157,15 +164,18 @@ static const struct provider defaults = {
 	.chan_init = chan_fine,
 	.chan_fini = chan_nothing,
 	.chan_pump = chan_nothing,
+	.chan_timer = no_timer,
 	.cq_init = cq_unsupported,
 	.cq_fini = cq_nothing,
 	.cq_poll = no_completions,
 	.cq_arm = no_arm,
 	.cq_ready = never_ready,
 	.qp_init = qp_unsupported,
+	.qp_detach = qp_nothing,
 	.qp_close = qp_fine,
 	.qp_fini = qp_nothing,
 	.qp_query = qp_nothing,
+	.qp_adopt = qp_nothing,
 	.qp_error = qp_unsupported,
 	.qp_reset = qp_unsupported,
 	.ud_addr = no_ud_addr,

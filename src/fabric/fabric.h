@@ -10,6 +10,8 @@
 #ifndef GN_FABRIC_FABRIC_H
 #define GN_FABRIC_FABRIC_H
 
+#include <assert.h>
+
 #include "base/bits.h"
 #include "base/counter.h"
 #include "base/exec.h"
@@ -95,7 +97,13 @@ struct chan_node {
 	bool queued;
 	enum gn_event_type type;
 	int status;
-	struct obj *about; /* a cq, a qp or a req */
+	struct obj *about; /* a cq, a qp, a req or the channel itself */
+};
+
+/* fds.c: an fd in a channel's epoll set, and what is done when it is readable. */
+struct chan_fd {
+	int fd;
+	void (*ready)(struct chan_fd *self);
 };
 
 struct gn_chan {
@@ -104,8 +112,10 @@ struct gn_chan {
 	struct gn_source source;
 	struct gn_mutex lock; /* the queue */
 	struct chan_node *first, **last;
-	int fd;			   /* epoll, or -1 */
-	int wake_fd;		   /* eventfd in it: readable while the queue is not empty */
+	int fd;		      /* epoll, or -1 */
+	int wake_fd;	      /* eventfd in it: readable while the queue is not empty */
+	struct chan_fd timer; /* gn_chan_timer()'s; fd -1: not used yet */
+	struct chan_node ev_timer, ev_wake;
 	struct epoll_event *batch; /* being worked through, by the pumping thread */
 	int n_batch;
 	uint64_t events;
@@ -122,6 +132,11 @@ struct gn_cq {
 	bool user_armed;  /* by gn_cq_arm(), and no event told yet; atomic */
 	struct chan_node ev_completion, ev_overrun;
 	uint64_t polls_empty, arms;
+	/*
+	 * gn_cq_poll() with checked arguments: cq_poll_any(), unless the provider's init has set
+	 * its own for a cq that is not shared, which does all that cq_poll_any() does.
+	 */
+	int (*poll)(struct gn_cq *cq, struct gn_wc *wc, int n);
 };
 
 /* What the generic layer remembers of a posted send. */
@@ -150,6 +165,12 @@ struct gn_qp {
 	void *user;
 	/* Up to where a WRITE (0), a READ (1), an inline WRITE (2) needs no other look: post.c. */
 	uint32_t plain_len[4];
+	/*
+	 * gn_post_one(): post_one_any(), unless the provider's init has set its own, which is given
+	 * any wr in any state, and passes on to post_one_any() what it does not do at once. It
+	 * answers 1 only while sq_head is sq_tail, enters nothing in sq, and calls post_counted().
+	 */
+	int (*post_one)(struct gn_qp *qp, const struct gn_wr *wr);
 
 	/* Positions count posted requests since creation; entry = position & mask. */
 	struct sq_entry *sq;
@@ -220,6 +241,8 @@ struct provider {
 		struct gn_chan *chan); /* optional; chan_fds_init() for providers with fds */
 	void (*chan_fini)(struct gn_chan *chan);
 	void (*chan_pump)(struct gn_chan *chan); /* move connections on, queue what happened */
+	/* Queue ev_timer at deadline_ns, in place of an earlier deadline; GN_FOREVER: never. */
+	int (*chan_timer)(struct gn_chan *chan, uint64_t deadline_ns);
 
 	int (*cq_init)(struct gn_cq *cq); /* may raise depth */
 	void (*cq_fini)(struct gn_cq *cq);
@@ -231,10 +254,17 @@ struct provider {
 	int (*cq_arm)(struct gn_cq *cq, bool solicited_only);
 	bool (*cq_ready)(struct gn_cq *cq); /* would a poll find something? */
 
-	int (*qp_init)(struct gn_qp *qp);  /* may raise max_* */
+	int (*qp_init)(struct gn_qp *qp); /* may raise max_* */
+	/*
+	 * RC: end the connection and leave cqs and channel, for good: no completion, no event.
+	 * Later calls, qp_close and qp_fini may come from any thread.
+	 */
+	void (*qp_detach)(struct gn_qp *qp);
 	int (*qp_close)(struct gn_qp *qp); /* see mr_revoke */
 	void (*qp_fini)(struct gn_qp *qp);
 	void (*qp_query)(struct gn_qp *qp); /* optional: brings state and caps up to date */
+	/* Optional: the owner of a qp that is not shared has taken its ESTABLISHED. */
+	void (*qp_adopt)(struct gn_qp *qp);
 	int (*qp_error)(struct gn_qp *qp);
 	int (*qp_reset)(struct gn_qp *qp); /* UD, in any state */
 	int (*ud_addr)(struct gn_qp *qp, struct gn_ud_addr *out);
@@ -260,7 +290,11 @@ struct provider {
 	int (*listen_init)(struct gn_listener *listener,
 			   const char *addr); /* addr: behind "provider:" */
 	void (*listen_fini)(struct gn_listener *listener);
-	/* opts: defaults filled in. They set qp->state. */
+	/*
+	 * opts: defaults filled in. They set qp->state. accept and reject may run beside the thread
+	 * that owns the qp's cqs and channel; once accept has handed the qp over to that thread, it
+	 * touches the qp no more.
+	 */
 	int (*connect)(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts);
 	int (*accept)(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts);
 	int (*reject)(struct gn_conn_req *req, const void *private_data, uint32_t private_len);
@@ -269,6 +303,11 @@ struct provider {
 
 /* post.c: once max_inline is known */
 void qp_set_plain(struct gn_qp *qp);
+#define PLAIN_LEN 65536u /* up to here no provider asks how long a message is */
+int post_one_any(struct gn_qp *qp, const struct gn_wr *wr);
+
+/* cq.c */
+int cq_poll_any(struct gn_cq *cq, struct gn_wc *wc, int n);
 
 /* own, with a default for each call it does not have. */
 void provider_fill(struct provider *out, const struct provider *own);
@@ -278,10 +317,13 @@ extern const struct provider provider_shm, provider_verbs, provider_sim;
 /* object.c */
 int obj_create(struct gn_fabric *fabric, enum obj_type type, size_t base_size, void *out);
 void obj_destroy(struct obj *obj); /* back to the pool */
-extern const uint32_t obj_magic[OBJ_TYPES];
+static inline uint32_t obj_magic(enum obj_type type)
+{
+	return 0x67634301u + (uint32_t)type;
+}
 static inline bool obj_alive(const void *obj, enum obj_type type) /* NULL is not */
 {
-	return obj && ((const struct obj *)obj)->magic == obj_magic[type];
+	return obj && ((const struct obj *)obj)->magic == obj_magic(type);
 }
 int fabric_check(const struct gn_fabric *fabric); /* 0 or -EINVAL */
 int obj_check(const void *obj, enum obj_type type); /* 0 or -EINVAL, logged when it looks freed */
@@ -305,6 +347,47 @@ static inline void teardown_pause(unsigned tries)
 		gn_yield();
 	else
 		gn_sleep_us(100);
+}
+
+/* A request was posted that nothing of the send queue is kept for. */
+static inline void post_counted(struct gn_qp *qp, enum gn_op op, uint64_t len_bytes)
+{
+	counter_add(&qp->count.wrs[op], 1);
+	counter_add(&qp->count.bytes[op], len_bytes);
+	counter_add(&qp->count.doorbells, 1);
+}
+
+/* Free the send slots up to position; they are done even if nobody asked to be told. */
+static inline void sq_reclaim(struct gn_qp *qp, uint64_t position)
+{
+	assert(position < qp->sq_head);
+	qp->sq_tail = position + 1;
+	qp->sq_bytes_done = qp->sq[position & qp->sq_mask].bytes_to;
+	__atomic_store_n(&qp->count.bytes_in_flight, qp->sq_bytes - qp->sq_bytes_done,
+			 __ATOMIC_RELAXED);
+}
+
+/* A completion as the provider reports it, with a position for an id, becomes the user's. */
+static inline void cq_finish(struct gn_wc *wc)
+{
+	struct gn_qp *qp = wc->qp;
+	const uint64_t position = wc->id;
+
+	if (wc->op == GN_OP_RECV || wc->op == GN_OP_RECV_WRITE_IMM) {
+		assert(position < qp->rq_head);
+		wc->id = qp->rq[position & qp->rq_mask];
+		qp->rq_tail = position + 1;
+		if (likely(wc->status == GN_WC_OK)) {
+			counter_add(&qp->count.inbound, 1);
+			counter_add(&qp->count.bytes[wc->op], wc->len_bytes);
+		}
+	} else {
+		wc->id = qp->sq[position & qp->sq_mask].id;
+		sq_reclaim(qp, position);
+	}
+	counter_add(&qp->count.cqes, 1);
+	if (unlikely(wc->status != GN_WC_OK))
+		counter_add(&qp->count.errors, 1);
 }
 
 /* The lock of a shared qp or cq is its context's; one with an owner has none. */
@@ -336,6 +419,7 @@ static inline void cq_unlock(struct gn_cq *cq)
 
 /* chan.c: queueing events. Any thread. */
 void chan_push(struct gn_chan *chan, struct chan_node *node);
+void chan_push_locked(struct gn_chan *chan, struct chan_node *node); /* … that has the lock */
 void chan_remove(struct gn_chan *chan, struct chan_node *node);
 /* Create a request object for a provider's listener, to be filled and pushed with req_push(). */
 int req_create(struct gn_listener *listener, struct gn_conn_req **out);
@@ -344,17 +428,20 @@ void req_drop(struct gn_conn_req *req); /* before it was pushed */
 
 /* What a provider says of a connection; each queues its event, with qp->private_data. */
 void qp_established(struct gn_qp *qp);
+/*
+ * … by another thread than the qp's owner: hand_over() lets the owner find the qp, and runs under
+ * the channel's lock. The owner cannot destroy the qp before that is released, and nothing of the
+ * qp is touched then.
+ */
+void qp_established_for(struct gn_qp *qp, void (*hand_over)(struct gn_qp *qp));
 void qp_refused(struct gn_qp *qp, enum gn_event_type type, int status);
 void qp_gone(struct gn_qp *qp); /* at most one DISCONNECTED per connection */
 
 /* fds.c: channels made of fds, for providers that have them. */
-struct chan_fd {
-	int fd;
-	void (*ready)(struct chan_fd *self);
-};
 int chan_fds_init(struct gn_chan *chan);
 void chan_fds_fini(struct gn_chan *chan);
 void chan_fds_pump(struct gn_chan *chan);
+int chan_fds_timer(struct gn_chan *chan, uint64_t deadline_ns);
 int chan_fds_add(struct gn_chan *chan, struct chan_fd *cfd);
 void chan_fds_del(struct gn_chan *chan, struct chan_fd *cfd);
 

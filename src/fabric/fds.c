@@ -9,9 +9,11 @@
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #define PUMP_BATCH  32
+#define NS_PER_S    1000000000ull
 #define PUMP_ROUNDS 8 /* then others get a turn; what is left keeps the set readable */
 
 static int fail(const char *what)
@@ -49,6 +51,8 @@ close_epoll:
 
 void chan_fds_fini(struct gn_chan *chan)
 {
+	if (chan->timer.fd >= 0)
+		close(chan->timer.fd);
 	close(chan->wake_fd);
 	close(chan->fd);
 }
@@ -75,6 +79,52 @@ void chan_fds_pump(struct gn_chan *chan)
 	}
 	chan->batch = NULL;
 	chan->n_batch = 0;
+}
+
+static void timer_due(struct chan_fd *cfd)
+{
+	struct gn_chan *chan = container_of(cfd, struct gn_chan, timer);
+	uint64_t n;
+
+	if (read(cfd->fd, &n, sizeof(n)) == sizeof(n))
+		chan_push(chan, &chan->ev_timer);
+}
+
+static int make_timer(struct gn_chan *chan)
+{
+	const int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	int rc;
+
+	if (fd < 0)
+		return fail("cannot make a channel's timer");
+	chan->timer = (struct chan_fd){.fd = fd, .ready = timer_due};
+	rc = chan_fds_add(chan, &chan->timer);
+	if (rc) {
+		close(fd);
+		chan->timer.fd = -1;
+	}
+	return rc;
+}
+
+int chan_fds_timer(struct gn_chan *chan, uint64_t deadline_ns)
+{
+	struct itimerspec spec = {.it_value.tv_nsec = 0}; /* off */
+	int rc;
+
+	if (chan->timer.fd < 0) {
+		if (deadline_ns == GN_FOREVER)
+			return 0;
+		rc = make_timer(chan);
+		if (rc)
+			return rc;
+	}
+	if (deadline_ns != GN_FOREVER)
+		spec.it_value = (struct timespec){.tv_sec = (time_t)(deadline_ns / NS_PER_S),
+						  .tv_nsec = (long)(deadline_ns % NS_PER_S)};
+	/* gn_now_ns() is CLOCK_MONOTONIC here. */
+	return timerfd_settime(chan->timer.fd, TFD_TIMER_ABSTIME, &spec, NULL) ?
+		       fail("cannot set a channel's timer") :
+		       0;
 }
 
 int chan_fds_add(struct gn_chan *chan, struct chan_fd *cfd)

@@ -14,13 +14,6 @@
 #define QUARANTINE 64u /* dead objects of a type that are kept before one is reused */
 #define MAGIC_DEAD 0xdeadd1edu
 
-const uint32_t obj_magic[OBJ_TYPES] = {
-	[OBJ_CTX] = 0x67634301u, [OBJ_MEM] = 0x67634302u, [OBJ_PD] = 0x67634303u,
-	[OBJ_MR] = 0x67634304u,	 [OBJ_CQ] = 0x67634305u,  [OBJ_CHAN] = 0x67634306u,
-	[OBJ_QP] = 0x67634307u,	 [OBJ_AH] = 0x67634308u,  [OBJ_LISTENER] = 0x67634309u,
-	[OBJ_REQ] = 0x6763430au,
-};
-
 static const char *const names[OBJ_TYPES] = {
 	[OBJ_CTX] = "context",
 	[OBJ_MEM] = "mem",
@@ -64,7 +57,7 @@ int obj_create(struct gn_fabric *fabric, enum obj_type type, size_t base_size, v
 	if (!obj)
 		return -ENOMEM;
 
-	obj->magic = obj_magic[type];
+	obj->magic = obj_magic(type);
 	obj->type = type;
 	obj->fabric = fabric;
 	gn_mutex_lock(&fabric->lock);

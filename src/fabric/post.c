@@ -17,7 +17,6 @@
 #define ATOMIC_OPS (BIT(GN_OP_CAS) | BIT(GN_OP_FAA))
 /* Requests that need none of the special checks. */
 #define PLAIN_OPS (BIT(GN_OP_WRITE) | BIT(GN_OP_READ) | BIT(GN_OP_SEND) | BIT(GN_OP_WRITE_IMM))
-#define PLAIN_LEN 65536u /* every provider's max_msg is larger */
 #define WR_FLAGS  (GN_SIGNALED | GN_INLINE | GN_FENCE | GN_SOLICITED)
 
 static int check_atomic(const struct gn_qp *qp, const struct gn_wr *wr, uint64_t len)
@@ -233,6 +232,25 @@ int gn_post_send(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **
 		rc = refuse_send(qp, wr, bad);
 	qp_unlock(qp);
 	return rc;
+}
+
+int post_one_any(struct gn_qp *qp, const struct gn_wr *wr)
+{
+	struct gn_wr alone;
+
+	if (unlikely(wr && wr->next)) { /* which a post of one does not look at */
+		alone = *wr;
+		alone.next = NULL;
+		wr = &alone;
+	}
+	return gn_post_send(qp, wr, NULL);
+}
+
+int gn_post_one(struct gn_qp *qp, const struct gn_wr *wr)
+{
+	if (unlikely(!obj_alive(qp, OBJ_QP)))
+		return refuse_send(qp, wr, NULL);
+	return qp->post_one(qp, wr);
 }
 
 static int check_recv(const struct gn_qp *qp, const struct gn_recv_wr *wr)

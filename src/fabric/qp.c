@@ -67,6 +67,7 @@ static void fill(struct gn_qp *qp, struct gn_pd *pd, const struct gn_qp_opts *o)
 	qp->max_inline = o->max_inline;
 	qp->caps = pd->obj.fabric->attr.caps;
 	qp->user = o->user;
+	qp->post_one = post_one_any;
 	qp->ev_outcome = (struct chan_node){.about = &qp->obj};
 	qp->ev_gone = (struct chan_node){.type = GN_EVENT_DISCONNECTED, .about = &qp->obj};
 }
@@ -157,6 +158,24 @@ static void add_counters(struct gn_counters *sum, const struct gn_counters *part
 		to[i] += counter_read(&from[i]);
 }
 
+static void drop_events(struct gn_qp *qp)
+{
+	chan_remove(qp->chan, &qp->ev_outcome);
+	chan_remove(qp->chan, &qp->ev_gone);
+}
+
+int gn_qp_detach(struct gn_qp *qp)
+{
+	if (obj_check(qp, OBJ_QP) || qp->type != GN_QP_RC)
+		return -EINVAL;
+	qp_lock(qp);
+	qp->gone_told = true; /* no event of it any more */
+	qp->obj.fabric->provider->qp_detach(qp);
+	qp_unlock(qp);
+	drop_events(qp);
+	return 0;
+}
+
 int gn_qp_destroy_try(struct gn_qp *qp)
 {
 	struct gn_fabric *fabric;
@@ -174,8 +193,7 @@ int gn_qp_destroy_try(struct gn_qp *qp)
 	if (!rc)
 		fabric->provider->qp_fini(qp);
 	qp_unlock(qp);
-	chan_remove(qp->chan, &qp->ev_outcome);
-	chan_remove(qp->chan, &qp->ev_gone);
+	drop_events(qp);
 	if (rc)
 		return rc;
 	gn_mutex_lock(&fabric->lock);

@@ -156,7 +156,7 @@ static void ask_entry(struct kv_look *look, unsigned way, uint32_t at, uint32_t 
 	const uint64_t n = kv_entry_at(kv_tag(look->op->hash), way, b->layout.table_bits);
 
 	look->read[way] = (struct gn_rpc_read_op){
-		.view = b->layout.table,
+		.view = kv_view_read(&b->layout.table),
 		.offset = n * sizeof(struct kv_entry) + at,
 		.len = bytes,
 		.to = to,
@@ -206,7 +206,7 @@ static bool ask_item(struct kv_look *look, unsigned way)
 	    offset > b->layout.items.bytes - bytes)
 		return false;
 	*read = (struct gn_rpc_read_op){
-		.view = b->layout.items,
+		.view = kv_view_read(&b->layout.items),
 		.offset = offset,
 		.len = bytes,
 		.done = item_done,

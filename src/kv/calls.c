@@ -88,8 +88,8 @@ void kv_stats_add(struct gn_kv_stats *to, const struct gn_kv_stats *what)
 	to->uptime_s = what->uptime_s;
 }
 
-int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_stats *out,
-		uint64_t deadline_ns)
+int gn_kv_client_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_stats *out,
+		       uint64_t deadline_ns)
 {
 	struct gn_kv_stats sum = {.size = sizeof(sum)};
 	int rc = kv_client_check(client);
@@ -116,7 +116,7 @@ int gn_kv_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_st
 	return rc ? rc : SIZED_WRITE(out, &sum, "gn_kv_stats");
 }
 
-int gn_kv_limits(const struct gn_kv_client *client, struct gn_kv_limits *out)
+int gn_kv_client_limits(const struct gn_kv_client *client, struct gn_kv_limits *out)
 {
 	struct gn_kv_limits limits = {.size = sizeof(limits)};
 	int rc = kv_client_check(client);
@@ -130,14 +130,14 @@ int gn_kv_limits(const struct gn_kv_client *client, struct gn_kv_limits *out)
 	return SIZED_WRITE(out, &limits, "gn_kv_limits");
 }
 
-int gn_kv_counters(const struct gn_kv_client *client, struct gn_kv_counters *out)
+int gn_kv_client_counters(const struct gn_kv_client *client, struct gn_kv_counters *out)
 {
 	int rc = kv_client_check(client);
 
 	return rc ? rc : SIZED_WRITE(out, &client->count, "gn_kv_counters");
 }
 
-struct gn_rpc_client *gn_kv_rpc(const struct gn_kv_client *client, uint32_t partition)
+struct gn_rpc_client *gn_kv_client_rpc(const struct gn_kv_client *client, uint32_t partition)
 {
 	return kv_client_check(client) || partition >= client->n_links ?
 		       NULL :

@@ -178,10 +178,8 @@ int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
 		return -EDEADLK;
 	if (!c->down)
 		return 0;
-	if (c->opts.flags & GN_KV_NO_RECONNECT)
-		return gn_fail(-ENOTCONN,
-			       "kv: the server at %s is gone, and this client does not reconnect",
-			       c->addr);
+	if (!(c->opts.flags & GN_KV_RECONNECT))
+		return -ENOTCONN;
 	disconnect(c);
 	for (;;) {
 		const uint64_t us = left_us(deadline_ns);
@@ -199,8 +197,8 @@ int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
 	}
 }
 
-int gn_kv_connect(struct gn_fabric *fabric, const char *addr, const struct gn_kv_client_opts *opts,
-		  struct gn_kv_client **out)
+int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
+		      const struct gn_kv_client_opts *opts, struct gn_kv_client **out)
 {
 	const size_t len = addr ? strlen(addr) + 1 : 0;
 	struct gn_kv_client_opts own = {.size = sizeof(own)};
@@ -239,7 +237,7 @@ int gn_kv_connect(struct gn_fabric *fabric, const char *addr, const struct gn_kv
 	return 0;
 }
 
-int gn_kv_close(struct gn_kv_client *c)
+int gn_kv_client_close(struct gn_kv_client *c)
 {
 	int rc = kv_client_check(c);
 

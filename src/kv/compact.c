@@ -11,6 +11,9 @@
  */
 #include "kv/compact.h"
 
+#define ROOMY_SHIFT 2u
+_Static_assert(ROOMY_SHIFT < KV_EVICT_SHIFT, "uses are recorded before they are asked for");
+
 /* ---- accounts ---- */
 
 static uint32_t region_of(const struct kv_log *log, uint32_t place)
@@ -78,6 +81,14 @@ static void find_expired(struct gn_kv_store *s)
 	log->expired_s = s->now_s;
 	for (uint32_t i = 0; i < log->n_regions; i++)
 		log->expired += kv_expiry_by(&log->regions[i].expiry, s->now_s);
+}
+
+void kv_log_judge_uses(struct gn_kv_store *s)
+{
+	const uint32_t since_s = s->now_s > KV_USE_S ? s->now_s - KV_USE_S : 0;
+	const bool roomy = garbage_beside(s, 0) > (int64_t)(s->stats.memory >> ROOMY_SHIFT);
+
+	s->recent_use = roomy ? since_s << KV_ITEM_BITS : UINT32_MAX;
 }
 
 bool kv_log_short(struct gn_kv_store *s)

@@ -163,7 +163,7 @@ void kv_controls_end_all(struct gn_kv_client *c)
 		control_end(c->controls, -ENOTCONN);
 }
 
-int gn_kv_control(struct gn_kv_client *c, struct gn_kv_control *k)
+int gn_kv_control_submit(struct gn_kv_client *c, struct gn_kv_control *k)
 {
 	int rc = kv_client_check(c);
 

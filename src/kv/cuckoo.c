@@ -335,7 +335,7 @@ void kv_cuckoo_clear(struct gn_kv_store *s)
 	s->stats.items = 0;
 }
 
-void kv_cuckoo_prepare(const struct gn_kv_store *s, uint64_t hash)
+void kv_cuckoo_prefetch_entries(const struct gn_kv_store *s, uint64_t hash)
 {
 	const struct kv_table *t = table_of(s);
 
@@ -343,7 +343,7 @@ void kv_cuckoo_prepare(const struct gn_kv_store *s, uint64_t hash)
 		__builtin_prefetch(&t->entries[kv_entry_at(kv_tag(hash), way, t->bits)], 1);
 }
 
-void kv_cuckoo_prepare_more(const struct gn_kv_store *s, uint64_t hash)
+void kv_cuckoo_prefetch_item(const struct gn_kv_store *s, uint64_t hash)
 {
 	const struct kv_table *t = table_of(s);
 

@@ -24,6 +24,9 @@ struct kv_entry {
 	uint64_t id, where, sum, crc;
 };
 _Static_assert(sizeof(struct kv_entry) == 32, "entries share no line with others but one");
+_Static_assert(offsetof(struct kv_entry, where) == 8 && offsetof(struct kv_entry, sum) == 16 &&
+		       offsetof(struct kv_entry, crc) == 24,
+	       "what clients read");
 
 #define KV_ENTRY_TAG_BITS  40u
 #define KV_ENTRY_LOW_BITS  (64u - KV_ENTRY_TAG_BITS) /* of the number, in id */

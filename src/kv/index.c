@@ -1,137 +1,38 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where items are: buckets of a cache line, with eight slots, the most recently used first. A slot
- * is 32 bits of the key's hash and the item's place.
+ * Where items are: buckets of a cache line, with eight slots. A slot is 32 bits of the key's hash
+ * and the item's place. New slots come first; one in the back half of its bucket moves to the front
+ * when its item is used, so those that were not used for long are at the end.
  *
  * Buckets are added one by one as items are (linear hashing): bucket n is split when it is its
  * turn, and those of its slots whose hash says so go to the new one, in their order. A bucket with
  * more than eight items has its last slot link to another line, as long as there is memory that
  * nobody needs; else what was used least recently makes room.
  */
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
 #include "base/mutant.h"
+#include "kv/bucket.h"
 #include "kv/scan.h"
 
 #define LOAD	    4u /* items for a bucket, before there is another */
 #define LINES_MAX   4u
-#define LINK	    (1ull << 31) /* in a slot: the rest is the place of a line */
-#define LINE_BYTES  (KV_LINE * sizeof(uint64_t))
 #define STEP_LINES  64u /* by which the index grows */
 #define SPARE_LEAST 4u	/* lines that are there before the next item may need them */
 #define SPARE_SHARE 3u	/* spare lines for the most buckets: an eighth of memory */
 #define FIRST_SHARE 64u /* of memory is the index at first */
-
-static uint64_t *line_at(const struct gn_kv_store *s, uint32_t place)
-{
-	return (uint64_t *)(void *)(s->base + (uint64_t)place * KV_UNIT);
-}
-
-static inline uint64_t *bucket(const struct gn_kv_store *s, uint32_t n)
-{
-	return (uint64_t *)(void *)(s->buckets_end - ((uint64_t)n + 1) * LINE_BYTES);
-}
-
-static inline uint64_t *bucket_of(const struct gn_kv_store *s, uint64_t hash)
-{
-	uint32_t n = (uint32_t)hash & (s->level - 1);
-
-	if (n < s->split)
-		n = (uint32_t)hash & (2 * s->level - 1);
-	return bucket(s, n);
-}
 
 static uint64_t slot_of(uint64_t hash, uint32_t place)
 {
 	return hash << 32 | place;
 }
 
-static unsigned room_of(const uint64_t *line)
-{
-	return KV_LINE - !!(line[KV_LINE - 1] & LINK);
-}
-
-static uint64_t *next_line(const struct gn_kv_store *s, const uint64_t *line)
-{
-	const uint64_t last = line[KV_LINE - 1];
-
-	return last & LINK ? line_at(s, (uint32_t)(last & ~LINK)) : NULL;
-}
-
-/* A bit for each slot with that hash. */
-static inline unsigned match(const uint64_t *line, uint64_t hash)
-{
-#ifdef __SSE2__
-	const __m128 *two = (const __m128 *)(const void *)line;
-	const __m128i wanted = _mm_set1_epi32((int)hash);
-	/* The upper halves of four slots each. */
-	const __m128i low = _mm_castps_si128(_mm_shuffle_ps(two[0], two[1], 0xdd));
-	const __m128i high = _mm_castps_si128(_mm_shuffle_ps(two[2], two[3], 0xdd));
-
-	return (unsigned)_mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(low, wanted))) |
-	       (unsigned)_mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(high, wanted))) << 4;
-#else
-	unsigned found = 0;
-
-	for (unsigned i = 0; i < KV_LINE; i++)
-		found |= (unsigned)((uint32_t)(line[i] >> 32) == (uint32_t)hash) << i;
-	return found;
-#endif
-}
-
-static uint32_t place_in(uint64_t slot)
-{
-	return slot & LINK ? 0 : (uint32_t)slot;
-}
-
-static inline void prefetch_place(const struct gn_kv_store *s, uint32_t place)
-{
-	const uint8_t *at = s->base + (uint64_t)place * KV_UNIT;
-
-	__builtin_prefetch(at, 1);
-	if (s->wide)
-		__builtin_prefetch(at + LINE_BYTES, 1);
-}
-
-void kv_bucket_prepare(const struct gn_kv_store *s, uint64_t hash)
-{
-	__builtin_prefetch(bucket_of(s, hash), 1);
-}
-
-/* The first item with that hash, or where to look for it next. */
-void kv_bucket_prepare_more(const struct gn_kv_store *s, uint64_t hash)
-{
-	const uint64_t *line = bucket_of(s, hash);
-	const unsigned found = match(line, hash);
-	const uint64_t slot = line[found ? (unsigned)__builtin_ctz(found) : KV_LINE - 1];
-
-	if (found || slot & LINK)
-		prefetch_place(s, (uint32_t)(slot & ~LINK));
-}
-
-/* … once that is there. */
-void kv_bucket_prepare_last(const struct gn_kv_store *s, uint64_t hash)
-{
-	const uint64_t *line = bucket_of(s, hash), *next = next_line(s, line);
-	unsigned found;
-
-	if (likely(!next) || match(line, hash))
-		return;
-	found = match(next, hash);
-	if (found)
-		prefetch_place(s, place_in(next[__builtin_ctz(found)]));
-}
-
 uint32_t kv_bucket_find(struct gn_kv_store *s, uint64_t hash, const void *key, uint32_t key_len)
 {
-	const uint64_t *line = bucket_of(s, hash);
+	const uint64_t *line = kv_bucket_of(s, hash);
 
-	for (; line; line = next_line(s, line)) {
-		for (unsigned found = match(line, hash); found; found &= found - 1) {
+	for (; line; line = kv_line_next(s, line)) {
+		for (unsigned found = kv_line_match(line, hash); found; found &= found - 1) {
 			const unsigned at = (unsigned)__builtin_ctz(found);
-			const uint32_t place = place_in(line[at]);
+			const uint32_t place = kv_slot_place(line[at]);
 
 			if (place && (kv_key_is(kv_at(s, place), key, key_len) ||
 				      mutant("kv-key-compare", hash))) {
@@ -161,13 +62,13 @@ static uint64_t *new_line(struct gn_kv_store *s)
 	if (!s->spare_free)
 		return NULL;
 	if (s->spare) {
-		line = line_at(s, s->spare);
+		line = kv_line_at(s, s->spare);
 		s->spare = (uint32_t)line[0];
 	} else {
-		line = line_at(s, s->spare_next);
+		line = kv_line_at(s, s->spare_next);
 		s->spare_next += KV_LINE;
 	}
-	memset(line, 0, LINE_BYTES);
+	memset(line, 0, KV_LINE_BYTES);
 	s->spare_free--;
 	s->stats.spare_lines++;
 	return line;
@@ -179,13 +80,13 @@ static uint64_t push(struct gn_kv_store *s, uint64_t *line, uint64_t slot)
 	unsigned lines = 1;
 
 	for (uint64_t *next;; line = next, lines++) {
-		const unsigned last = room_of(line) - 1;
+		const unsigned last = kv_line_slots(line) - 1;
 		const uint64_t out = line[last];
 
 		memmove(line + 1, line, last * sizeof(line[0]));
 		line[0] = slot;
 		slot = out;
-		next = next_line(s, line);
+		next = kv_line_next(s, line);
 		if (!slot || !next)
 			break;
 	}
@@ -196,7 +97,7 @@ static uint64_t push(struct gn_kv_store *s, uint64_t *line, uint64_t slot)
 			return slot;
 		more[0] = line[KV_LINE - 1];
 		more[1] = slot;
-		line[KV_LINE - 1] = LINK | (uint64_t)((uint8_t *)more - s->base) / KV_UNIT;
+		line[KV_LINE - 1] = KV_LINK | (uint64_t)((uint8_t *)more - s->base) / KV_UNIT;
 		return 0;
 	}
 	return slot;
@@ -208,19 +109,19 @@ static uint64_t pull(struct gn_kv_store *s, uint64_t *line, uint32_t place)
 	uint64_t *before = NULL, *next, slot = 0;
 	unsigned at = 0;
 
-	for (; line; before = line, line = next_line(s, line)) {
-		for (at = 0; at < room_of(line) && place_in(line[at]) != place; at++)
+	for (; line; before = line, line = kv_line_next(s, line)) {
+		for (at = 0; at < kv_line_slots(line) && kv_slot_place(line[at]) != place; at++)
 			;
-		if (at < room_of(line))
+		if (at < kv_line_slots(line))
 			break;
 	}
 	if (!line)
 		return 0;
 	for (slot = line[at];; before = line, line = next, at = 0) {
-		const unsigned last = room_of(line) - 1;
+		const unsigned last = kv_line_slots(line) - 1;
 
 		memmove(line + at, line + at + 1, (last - at) * sizeof(line[0]));
-		next = next_line(s, line);
+		next = kv_line_next(s, line);
 		line[last] = next ? next[0] : 0;
 		if (!next)
 			break;
@@ -251,13 +152,13 @@ static unsigned empty(struct gn_kv_store *s, uint64_t *line, uint64_t *out)
 	unsigned n = 0;
 
 	for (uint64_t *next, *first = line; line; line = next) {
-		next = next_line(s, line);
-		for (unsigned i = 0; i < room_of(line) && line[i]; i++)
+		next = kv_line_next(s, line);
+		for (unsigned i = 0; i < kv_line_slots(line) && line[i]; i++)
 			out[n++] = line[i];
 		if (line != first)
 			free_line(s, line);
 		else
-			memset(line, 0, LINE_BYTES);
+			memset(line, 0, KV_LINE_BYTES);
 	}
 	return n;
 }
@@ -270,9 +171,9 @@ static void split_one(struct gn_kv_store *s)
 
 	if (new_number == s->room)
 		return;
-	old = bucket(s, s->split);
-	new = bucket(s, new_number);
-	memset(new, 0, LINE_BYTES);
+	old = kv_bucket(s, s->split);
+	new = kv_bucket(s, new_number);
+	memset(new, 0, KV_LINE_BYTES);
 	n = empty(s, old, slots);
 	/* They fit: there are as many lines as before, at least. */
 	while (n--)
@@ -290,12 +191,12 @@ void kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 
 	if (s->stats.items >= (uint64_t)LOAD * (s->level + s->split))
 		split_one(s);
-	out = push(s, bucket_of(s, hash), slot_of(hash, place));
+	out = push(s, kv_bucket_of(s, hash), slot_of(hash, place));
 	s->stats.items++;
-	s->wide = s->stats.item_bytes > s->stats.items * LINE_BYTES;
+	s->wide = s->stats.item_bytes > s->stats.items * KV_LINE_BYTES;
 	if (out) {
-		kv_count_dropped(s, kv_at(s, place_in(out)), &s->stats.evicted_bucket);
-		kv_log_kill(s, place_in(out));
+		kv_count_dropped(s, kv_at(s, kv_slot_place(out)), &s->stats.evicted_bucket);
+		kv_log_kill(s, kv_slot_place(out));
 		s->stats.items--;
 	}
 	s->index_wants = s->spare_free < SPARE_LEAST || s->level + s->split == s->room;
@@ -303,9 +204,9 @@ void kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 
 void kv_bucket_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to)
 {
-	for (uint64_t *line = bucket_of(s, hash); line; line = next_line(s, line))
-		for (unsigned i = 0; i < room_of(line); i++)
-			if (place_in(line[i]) == from) {
+	for (uint64_t *line = kv_bucket_of(s, hash); line; line = kv_line_next(s, line))
+		for (unsigned i = 0; i < kv_line_slots(line); i++)
+			if (kv_slot_place(line[i]) == from) {
 				line[i] = slot_of(hash, to);
 				return;
 			}
@@ -313,16 +214,19 @@ void kv_bucket_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint3
 
 void kv_bucket_unlink(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 {
-	if (pull(s, bucket_of(s, hash), place))
+	if (pull(s, kv_bucket_of(s, hash), place))
 		s->stats.items--;
 }
 
 void kv_bucket_promote(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 {
-	uint64_t *first = bucket_of(s, hash), slot;
+	uint64_t *first = kv_bucket_of(s, hash), slot;
 	unsigned at = s->found_at;
 
-	if (likely(place_in(first[at]) == place)) {
+	if (likely(kv_slot_place(first[at]) == place)) {
+		/* It is in the front half: more slots are behind it than before it. */
+		if (at < KV_LINE / 2 && first[2 * at + 1])
+			return;
 		for (slot = first[at]; at; at--)
 			first[at] = first[at - 1];
 		first[0] = slot;
@@ -335,13 +239,13 @@ void kv_bucket_promote(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 
 uint32_t kv_bucket_oldest(const struct gn_kv_store *s, uint64_t hash)
 {
-	const uint64_t *line = bucket_of(s, hash);
+	const uint64_t *line = kv_bucket_of(s, hash);
 	uint32_t found = 0;
 
-	for (; line; line = next_line(s, line))
-		for (unsigned i = 0; i < room_of(line) && line[i]; i++)
+	for (; line; line = kv_line_next(s, line))
+		for (unsigned i = 0; i < kv_line_slots(line) && line[i]; i++)
 			if (!found || !mutant("kv-evict-wrong", hash))
-				found = place_in(line[i]);
+				found = kv_slot_place(line[i]);
 	return found;
 }
 
@@ -350,7 +254,7 @@ static void first_buckets(struct gn_kv_store *s)
 {
 	uint64_t lines = STEP_LINES;
 
-	while (2 * lines * LINE_BYTES <= s->stats.memory / FIRST_SHARE)
+	while (2 * lines * KV_LINE_BYTES <= s->stats.memory / FIRST_SHARE)
 		lines *= 2;
 	s->level = s->room = (uint32_t)lines;
 	s->split = s->spare = 0;
@@ -358,15 +262,15 @@ static void first_buckets(struct gn_kv_store *s)
 	s->spare_free = STEP_LINES - 1;
 	s->index_wants = false;
 	s->stats.items = s->stats.spare_lines = 0;
-	memset(bucket(s, s->level - 1), 0, lines * LINE_BYTES);
+	memset(kv_bucket(s, s->level - 1), 0, lines * KV_LINE_BYTES);
 	kv_log_clear(s, STEP_LINES * KV_LINE,
-		     (uint32_t)(((uint8_t *)bucket(s, s->level - 1) - s->base) / KV_UNIT));
+		     (uint32_t)(((uint8_t *)kv_bucket(s, s->level - 1) - s->base) / KV_UNIT));
 }
 
 void kv_index_make(struct gn_kv_store *s)
 {
-	s->buckets_end = s->base + s->stats.memory / LINE_BYTES * LINE_BYTES;
-	s->most = (uint32_t)(s->stats.memory / LINE_BYTES * 3 / 8);
+	s->buckets_end = s->base + s->stats.memory / KV_LINE_BYTES * KV_LINE_BYTES;
+	s->most = (uint32_t)(s->stats.memory / KV_LINE_BYTES * 3 / 8);
 	first_buckets(s);
 }
 
@@ -385,9 +289,9 @@ static bool tell_bucket(const struct gn_kv_store *s, const uint64_t *line, struc
 {
 	const struct kv_page was = *page;
 
-	for (; line; line = next_line(s, line))
-		for (unsigned i = 0; i < room_of(line) && line[i]; i++)
-			if (!kv_page_add(s, page, kv_at(s, place_in(line[i])))) {
+	for (; line; line = kv_line_next(s, line))
+		for (unsigned i = 0; i < kv_line_slots(line) && line[i]; i++)
+			if (!kv_page_add(s, page, kv_at(s, kv_slot_place(line[i])))) {
 				*page = was;
 				return false;
 			}
@@ -400,7 +304,7 @@ int kv_bucket_scan(const struct gn_kv_store *s, struct kv_cursor *cursor, struct
 
 	for (uint32_t looked = 0; cursor->at < buckets; cursor->at++, looked++)
 		if (looked == KV_SCAN_BUCKETS ||
-		    !tell_bucket(s, bucket(s, (uint32_t)cursor->at), page))
+		    !tell_bucket(s, kv_bucket(s, (uint32_t)cursor->at), page))
 			return 1;
 	return 0;
 }

@@ -8,6 +8,7 @@
 
 #include <gannet/kv.h>
 
+#include <stddef.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -29,16 +30,22 @@ struct kv_more {
 	uint32_t expires; /* 0: never; the store's seconds */
 };
 
-/* Low bits of used; seconds are above. */
-#define KV_ITEM_DEAD   1u /* nobody's, until its segment is used again */
-#define KV_ITEM_RECENT 2u /* used since the log was last tidied there */
-#define KV_ITEM_HIT    4u /* … since it was stored */
-#define KV_ITEM_STALE  8u
-#define KV_ITEM_WON    16u /* somebody is to renew it */
+/* Low bits of used; seconds are above. Three are as GETs find them. */
+#define KV_ITEM_STALE  ((uint32_t)GN_KV_STALE)
+#define KV_ITEM_DEAD   2u			    /* nobody's, until its segment is used again */
+#define KV_ITEM_WON    ((uint32_t)GN_KV_LOST)	    /* somebody is to renew it */
+#define KV_ITEM_HIT    ((uint32_t)GN_KV_HIT_BEFORE) /* used since it was stored */
+#define KV_ITEM_RECENT 16u			    /* … since the log was last tidied there */
 #define KV_ITEM_BITS   5u
+#define KV_ITEM_FOUND  (KV_ITEM_STALE | KV_ITEM_WON | KV_ITEM_HIT)
+_Static_assert(!(KV_ITEM_FOUND & (KV_ITEM_DEAD | KV_ITEM_RECENT)) &&
+		       KV_ITEM_FOUND < 1u << KV_ITEM_BITS,
+	       "each bit of used means one thing");
 
 #define KV_ITEM_HEAD 16u
-_Static_assert(sizeof(struct kv_item) == KV_ITEM_HEAD, "the head of an item has no holes");
+_Static_assert(sizeof(struct kv_item) == KV_ITEM_HEAD && offsetof(struct kv_item, lengths) == 4 &&
+		       offsetof(struct kv_item, cas) == 8 && sizeof(struct kv_more) == 8,
+	       "what clients of a store with bypass read");
 /* What a checksum of an item leaves out: used. */
 #define KV_ITEM_UNSUMMED 4u
 

@@ -41,6 +41,7 @@ void kv_log_kill(struct gn_kv_store *s, uint32_t place)
 	KV_PUT(&item->used, item->used | KV_ITEM_DEAD);
 	kv_heap_discount(s, place, bytes);
 	s->stats.item_bytes -= bytes;
+	kv_log_judge_uses(s);
 }
 
 void kv_log_undo(struct gn_kv_store *s, uint32_t place, uint32_t bytes)
@@ -48,6 +49,7 @@ void kv_log_undo(struct gn_kv_store *s, uint32_t place, uint32_t bytes)
 	kv_heap_fill(s, place, place + bytes / KV_UNIT);
 	kv_heap_discount(s, place, bytes);
 	s->stats.item_bytes -= bytes;
+	kv_log_judge_uses(s);
 }
 
 /* ---- gaps ---- */
@@ -129,9 +131,13 @@ static uint32_t add(struct gn_kv_store *s, uint32_t bytes)
 
 uint32_t kv_log_add(struct gn_kv_store *s, uint32_t bytes)
 {
+	uint32_t place;
+
 	if (unlikely(s->index_wants))
 		kv_index_reserve(s);
-	return add(s, bytes);
+	place = add(s, bytes);
+	kv_log_judge_uses(s);
+	return place;
 }
 
 /* ---- the ends of the heap ---- */

@@ -65,8 +65,8 @@ struct kv_pass {
 
 struct kv_log {
 	uint32_t lo, hi; /* of the heap */
-	uint32_t fresh;	 /* from here on memory was never written, not even before a flush */
-	uint32_t high;	 /* … since the last flush */
+	uint32_t fresh;	 /* from here on memory was never written, not even before a clear */
+	uint32_t high;	 /* … since the last clear */
 	struct kv_gap active, next;
 	struct kv_pass pass;
 	struct kv_region *regions;

@@ -108,21 +108,17 @@ void kv_messages_free(struct gn_kv_client *c)
 	}
 }
 
-static uint32_t results_with(const struct kv_message *m, const struct gn_kv_op *op)
+/* So many bytes more, of the request and of results; false: there is no memory. */
+static bool add(struct kv_message *m, struct gn_kv_op *op, uint32_t bytes, uint32_t results)
 {
-	const uint64_t all = (uint64_t)m->result_bytes + kv_tell_bytes(op);
+	const uint64_t all = (uint64_t)m->result_bytes + results;
 
-	return all < RESULTS_MAX ? (uint32_t)all : RESULTS_MAX;
-}
-
-/* False: there is no memory. */
-static bool add(struct kv_message *m, struct gn_kv_op *op, uint32_t bytes)
-{
-	const uint32_t results = results_with(m, op);
-
-	if (!grow(&m->request, &m->request_room, m->request_bytes,
-		  (uint64_t)m->request_bytes + bytes) ||
-	    !grow(&m->result, &m->result_room, 0, results))
+	results = all < RESULTS_MAX ? (uint32_t)all : RESULTS_MAX;
+	if (unlikely((uint64_t)m->request_bytes + bytes > m->request_room ||
+		     results > m->result_room) &&
+	    (!grow(&m->request, &m->request_room, m->request_bytes,
+		   (uint64_t)m->request_bytes + bytes) ||
+	     !grow(&m->result, &m->result_room, 0, results)))
 		return false;
 	kv_ask_write(m->request + m->request_bytes, op);
 	m->request_bytes += bytes;
@@ -367,10 +363,10 @@ int kv_message_add(struct gn_kv_client *c, struct gn_kv_op *op)
 	const unsigned gather = c->opts.gather ? c->opts.gather : GATHER;
 	struct kv_link *link = &c->links[op->part];
 	const struct kv_message *open = link->open;
-	const uint32_t bytes = kv_ask_bytes(op);
+	const uint32_t bytes = kv_ask_bytes(op), results = kv_tell_bytes(op);
 
 	if (open && (open->request_bytes + bytes > link->max_request ||
-		     (uint64_t)open->result_bytes + kv_tell_bytes(op) > RESULTS_MAX ||
+		     (uint64_t)open->result_bytes + results > RESULTS_MAX ||
 		     open->first->deadline_ns != op->deadline_ns))
 		send_open(c, link);
 	if (!link->open) {
@@ -379,7 +375,7 @@ int kv_message_add(struct gn_kv_client *c, struct gn_kv_op *op)
 			return -ENOMEM;
 		link->under_way++;
 	}
-	if (!add(link->open, op, bytes)) {
+	if (!add(link->open, op, bytes, results)) {
 		if (!link->open->n) {
 			put_message(c, link->open);
 			link->open = NULL;
@@ -402,7 +398,7 @@ int kv_message_call(struct gn_kv_client *c, struct gn_kv_op *op)
 
 	if (!m)
 		return -ENOMEM;
-	if (!add(m, op, kv_ask_bytes(op))) {
+	if (!add(m, op, kv_ask_bytes(op), kv_tell_bytes(op))) {
 		put_message(c, m);
 		return -ENOMEM;
 	}

@@ -48,9 +48,7 @@ bool kv_page_add(const struct gn_kv_store *s, struct kv_page *page, const struct
 		.ttl_s = htole32(expires ? expires - s->now_s : GN_KV_TTL_NONE),
 		.idle_s = htole32(s->now_s - (item->used >> KV_ITEM_BITS)),
 		.key_len = (uint8_t)key_len,
-		.found = (item->used & KV_ITEM_STALE ? GN_KV_STALE : 0) |
-			 (item->used & KV_ITEM_WON ? GN_KV_LOST : 0) |
-			 (item->used & KV_ITEM_HIT ? GN_KV_HIT_BEFORE : 0),
+		.found = item->used & KV_ITEM_FOUND,
 	};
 
 	if (expires && expires <= s->now_s)

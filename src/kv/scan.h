@@ -35,7 +35,11 @@ struct kv_page_head {
 	struct kv_cursor next;
 	uint32_t n, more;
 };
-_Static_assert(sizeof(struct kv_page_head) == 32, "the head of a page has no holes");
+_Static_assert(sizeof(struct kv_page_head) == 32 && offsetof(struct kv_cursor, at) == 8 &&
+		       offsetof(struct kv_cursor, mark) == 16 &&
+		       offsetof(struct kv_page_head, n) == 24 &&
+		       offsetof(struct kv_page_head, more) == 28,
+	       "wire");
 
 struct kv_page_key {
 	uint64_t cas;
@@ -43,7 +47,11 @@ struct kv_page_key {
 	uint8_t key_len, found;
 	uint8_t zero[6];
 };
-_Static_assert(sizeof(struct kv_page_key) == 32, "the head of a key has no holes");
+_Static_assert(sizeof(struct kv_page_key) == 32 && offsetof(struct kv_page_key, len) == 8 &&
+		       offsetof(struct kv_page_key, idle_s) == 20 &&
+		       offsetof(struct kv_page_key, key_len) == 24 &&
+		       offsetof(struct kv_page_key, found) == 25,
+	       "wire");
 
 /* A page that is being made. */
 struct kv_page {

@@ -2,13 +2,13 @@
 /* A server: a store for each thread, and the calls that reach it. */
 #include <errno.h>
 
-#include "base/fail.h"
-#include "base/sized.h"
+#include "kv/bucket.h"
 #include "kv/cuckoo.h"
 #include "kv/scan.h"
 #include "kv/wire.h"
 
-#define GROUP	    32u
+#define BLOCKS	    3u /* of operations, one for each step of their look-ups */
+#define KEY_STRIDE  256u
 #define LARGE_MAX   (8u << 20)	   /* of a message: it has the results of one, or a value */
 #define RESULTS_MAX (4u << 20)	   /* bytes of a message with results; more is asked for again */
 #define CONNS_BYTES (128ull << 20) /* of a thread, for its connections */
@@ -16,9 +16,9 @@
 struct kv_part {
 	struct gn_kv_store *store;
 	uint32_t number;
-	/* a group of operations, while it is done */
-	struct gn_kv_op ops[GROUP];
-	uint8_t keys[GROUP][GN_KV_KEY_MAX];
+	/* operations of a message, from the first step of their look-up to the last */
+	struct gn_kv_op ops[BLOCKS][KV_AHEAD];
+	uint8_t keys[BLOCKS][KV_AHEAD][KEY_STRIDE];
 	uint8_t *results; /* RESULTS_MAX, where a slot is too small */
 };
 
@@ -110,35 +110,54 @@ static bool do_one(const struct gn_kv_server *server, struct reply *r, struct gn
 	return true;
 }
 
-/* Up to GROUP operations: how many bytes they take, 0 if they are not what they should be. */
-static uint32_t do_group(const struct gn_kv_server *server, struct reply *r, const uint8_t *data,
-			 uint32_t bytes)
+/* Reads an operation, and begins to look it up: how many bytes it takes, 0 if it is none. */
+static inline uint32_t begin_one(struct kv_part *part, struct gn_kv_op *op, uint8_t *key,
+				 const uint8_t *data, uint32_t bytes)
+{
+	const uint32_t used = kv_ask_read(data, bytes, op, key);
+
+	if (likely(used)) {
+		op->hash = kv_hash(key, op->key_len, part->store->seed);
+		kv_prefetch_bucket(part->store, op);
+	}
+	return used;
+}
+
+/* All operations of a message, as far as there is room for results: 0, or -EINVAL. */
+static int do_all(const struct gn_kv_server *server, struct reply *r, const uint8_t *data,
+		  uint32_t bytes)
 {
 	struct kv_part *part = r->part;
-	struct gn_kv_store *store = part->store;
+	unsigned n_begun, n_looked = 0, n_old = 0, block = 0;
+	struct gn_kv_op *looked = NULL, *old = NULL;
 	uint32_t at = 0;
-	unsigned n = 0;
 
-	while (n < GROUP && at < bytes) {
-		struct gn_kv_op *op = &part->ops[n];
-		const uint32_t used = kv_ask_read(data + at, bytes - at, op, part->keys[n]);
+	do {
+		struct gn_kv_op *op = part->ops[block];
 
-		if (!used)
-			return 0;
-		at += used;
-		n++;
-		op->hash = kv_hash(op->key, op->key_len, store->seed);
-		if (n > 1 || at < bytes)
-			kv_prepare(store, op->hash);
-	}
-	for (unsigned i = 0; i < n && n > 1; i++)
-		kv_prepare_more(store, part->ops[i].hash);
-	for (unsigned i = 0; i < n && n > 1; i++)
-		kv_prepare_last(store, part->ops[i].hash);
-	for (unsigned i = 0; i < n && !r->full; i++)
-		r->full = !do_one(server, r, &part->ops[i]);
-	kv_charge(n);
-	return at;
+		n_begun = 0;
+		for (unsigned i = 0; i < KV_AHEAD && (at < bytes || i < n_looked || i < n_old);
+		     i++) {
+			if (at < bytes) {
+				const uint32_t used = begin_one(part, &op[i], part->keys[block][i],
+								data + at, bytes - at);
+
+				if (unlikely(!used))
+					return -EINVAL;
+				at += used;
+				n_begun++;
+			}
+			if (i < n_looked)
+				kv_prefetch_item(part->store, &looked[i]);
+			if (i < n_old && !r->full)
+				r->full = !do_one(server, r, &old[i]);
+		}
+		kv_charge(n_old);
+		old = looked, n_old = n_looked;
+		looked = op, n_looked = n_begun;
+		block = (block + 1) % BLOCKS;
+	} while ((n_looked || n_old) && !r->full);
+	return 0;
 }
 
 static void handle_do(struct gn_rpc_request *request, void *arg)
@@ -146,23 +165,17 @@ static void handle_do(struct gn_rpc_request *request, void *arg)
 	const struct gn_kv_server *server = arg;
 	struct reply r = {.part = &server->parts[gn_rpc_request_thread(request)],
 			  .left = GN_KV_GATHER_MAX};
-	uint32_t bytes, room = 0, at = 0;
+	uint32_t bytes, room = 0;
 	const uint8_t *data = gn_rpc_request_data(request, &bytes);
 	uint8_t *slot = gn_rpc_request_room(request, &room);
 
 	r.begin = r.at = slot ? slot : r.part->results;
 	r.end = r.begin + (slot ? room : RESULTS_MAX);
 	kv_tick(r.part->store);
-	while (at < bytes && !r.full) {
-		const uint32_t used = do_group(server, &r, data + at, bytes - at);
-
-		at += used;
-		if (!used) {
-			gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
-			return;
-		}
-	}
-	gn_rpc_answer(request, GN_RPC_OK, r.begin, (uint32_t)(r.at - r.begin));
+	if (do_all(server, &r, data, bytes))
+		gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
+	else
+		gn_rpc_answer(request, GN_RPC_OK, r.begin, (uint32_t)(r.at - r.begin));
 }
 
 /* ---- what else is asked ---- */
@@ -173,11 +186,17 @@ static void show_memory(struct gn_rpc_request *request, const struct gn_kv_store
 {
 	const struct kv_table *table = kv_cuckoo_table(store->cuckoo);
 
+	struct gn_rpc_view items, entries;
+
 	layout->age_ns = gn_now_ns() - store->start_ns;
 	layout->table_bits = table->bits;
-	if (gn_rpc_request_show(request, store->mem, &layout->items) ||
-	    gn_rpc_request_show(request, table->mem, &layout->table))
+	if (gn_rpc_request_show(request, store->mem, &items) ||
+	    gn_rpc_request_show(request, table->mem, &entries)) {
 		layout->bypass = 0;
+		return;
+	}
+	layout->items = kv_view_write(&items);
+	layout->table = kv_view_write(&entries);
 }
 
 static void handle_layout(struct gn_rpc_request *request, void *arg)
@@ -231,7 +250,7 @@ static void handle_clear(struct gn_rpc_request *request, void *arg)
 		return;
 	}
 	memcpy(&clear, data, sizeof(clear));
-	gn_kv_store_flush(server->parts[gn_rpc_request_thread(request)].store, clear.delay_s);
+	gn_kv_store_clear(server->parts[gn_rpc_request_thread(request)].store, clear.delay_s);
 	gn_rpc_answer(request, GN_RPC_OK, NULL, 0);
 }
 

@@ -2,8 +2,7 @@
 /* A store: how it is made and ends, and how several operations are done at once. */
 #include <errno.h>
 
-#include "base/fail.h"
-#include "base/sized.h"
+#include "kv/bucket.h"
 #include "kv/cuckoo.h"
 #include "kv/scan.h"
 
@@ -11,7 +10,6 @@
 #define VALUE_SHARE	   4u /* of memory that a value may take */
 #define VALUE_SHARE_BYPASS 16u
 #define HUGE		   (2u << 20)
-#define GROUP		   32u /* operations whose memory is fetched together */
 #define SECOND_NS	   1000000000ull
 /* What the processor does for an operation, for where time is simulated: it misses two lines. */
 #define OPERATION_NS 160u
@@ -124,7 +122,7 @@ void gn_kv_store_destroy(struct gn_kv_store *s)
 
 static void clear(struct gn_kv_store *s)
 {
-	s->flush_at_s = 0;
+	s->clear_at_s = 0;
 	kv_index_clear(s);
 	if (s->cuckoo)
 		kv_log_clear(s, s->first_place, s->log.hi);
@@ -133,18 +131,19 @@ static void clear(struct gn_kv_store *s)
 void kv_tick(struct gn_kv_store *s)
 {
 	s->now_s = (uint32_t)((gn_now_ns() - s->start_ns) / SECOND_NS) + 1;
-	if (s->flush_at_s && s->now_s >= s->flush_at_s)
+	kv_log_judge_uses(s);
+	if (s->clear_at_s && s->now_s >= s->clear_at_s)
 		clear(s);
 }
 
-void gn_kv_store_flush(struct gn_kv_store *s, uint32_t delay_s)
+void gn_kv_store_clear(struct gn_kv_store *s, uint32_t delay_s)
 {
 	kv_tick(s);
-	s->stats.flushes++;
+	s->stats.clears++;
 	if (!delay_s)
 		clear(s);
 	else
-		s->flush_at_s = s->now_s + delay_s < s->now_s ? 0 : s->now_s + delay_s;
+		s->clear_at_s = s->now_s + delay_s < s->now_s ? 0 : s->now_s + delay_s;
 }
 
 void kv_forget(struct gn_kv_store *s, uint64_t hash, uint32_t place)
@@ -153,37 +152,21 @@ void kv_forget(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 	kv_log_kill(s, place);
 }
 
-static void take_value(struct gn_kv_op *op, const struct kv_item *item)
+static void do_one(struct gn_kv_store *s, struct gn_kv_op *op)
 {
-	if (op->len > op->room_bytes)
+	const struct kv_item *item;
+
+	if (unlikely(op->verb == GN_KV_SCAN)) {
+		kv_scan(s, 1, op, op->room, op->room_bytes);
+		return;
+	}
+	item = kv_execute(s, op);
+	if (!item)
+		return;
+	if (unlikely(op->len > op->room_bytes))
 		op->status = GN_KV_TOO_BIG;
 	else if (op->len)
-		memcpy(op->room, kv_value(item), op->len);
-}
-
-static void do_group(struct gn_kv_store *s, struct gn_kv_op *ops, unsigned n)
-{
-	for (unsigned i = 0; i < n; i++) {
-		ops[i].hash = kv_hash(ops[i].key, ops[i].key_len, s->seed);
-		if (n > 1)
-			kv_prepare(s, ops[i].hash);
-	}
-	for (unsigned i = 0; i < n && n > 1; i++)
-		kv_prepare_more(s, ops[i].hash);
-	for (unsigned i = 0; i < n && n > 1; i++)
-		kv_prepare_last(s, ops[i].hash);
-	for (unsigned i = 0; i < n; i++) {
-		const struct kv_item *item;
-
-		if (ops[i].verb == GN_KV_SCAN) {
-			kv_scan(s, 1, &ops[i], ops[i].room, ops[i].room_bytes);
-			continue;
-		}
-		item = kv_execute(s, &ops[i]);
-		if (item)
-			take_value(&ops[i], item);
-	}
-	kv_charge(n);
+		kv_copy(op->room, kv_value(item), op->len);
 }
 
 void kv_charge(unsigned n)
@@ -194,8 +177,17 @@ void kv_charge(unsigned n)
 void gn_kv_store_do(struct gn_kv_store *s, struct gn_kv_op *ops, unsigned n)
 {
 	kv_tick(s);
-	for (unsigned i = 0; i < n; i += GROUP)
-		do_group(s, ops + i, n - i < GROUP ? n - i : GROUP);
+	for (uint64_t i = 0; i < (uint64_t)n + 2 * KV_AHEAD; i++) {
+		if (i < n) {
+			ops[i].hash = kv_hash(ops[i].key, ops[i].key_len, s->seed);
+			kv_prefetch_bucket(s, &ops[i]);
+		}
+		if (i >= KV_AHEAD && i - KV_AHEAD < n)
+			kv_prefetch_item(s, &ops[i - KV_AHEAD]);
+		if (i >= 2 * KV_AHEAD)
+			do_one(s, &ops[i - 2 * KV_AHEAD]);
+	}
+	kv_charge(n);
 }
 
 static void collect_stats(struct gn_kv_store *s, struct gn_kv_stats *out)

@@ -17,6 +17,13 @@
 
 #define KV_LINE 8u /* slots of a bucket */
 
+/*
+ * While more than a quarter of memory is free or garbage, a use is recorded (in the item, and in
+ * the order of its bucket) only if the last recorded one is older than this: so most GETs write
+ * nothing. With less, every use is recorded, because soon it decides what is evicted.
+ */
+#define KV_USE_S 8u
+
 struct kv_cuckoo;
 
 struct gn_kv_store {
@@ -45,7 +52,8 @@ struct gn_kv_store {
 	uint32_t max_value;
 	uint64_t start_ns;
 	uint32_t now_s;	     /* since then, from 1 */
-	uint32_t flush_at_s; /* 0: never */
+	uint32_t recent_use; /* the next use of an item that was used since then is not recorded */
+	uint32_t clear_at_s; /* 0: never */
 	struct gn_kv_stats stats;
 };
 
@@ -96,6 +104,8 @@ void kv_log_timed(struct gn_kv_store *store, uint32_t place);
 void kv_log_untimed(struct gn_kv_store *store, uint32_t place);
 /* Memory is full: an item can only be added if another one is evicted. */
 bool kv_log_short(struct gn_kv_store *store);
+/* Which uses are recorded from now on: after a change of memory, or of the time. See KV_USE_S. */
+void kv_log_judge_uses(struct gn_kv_store *store);
 /* Everything is forgotten; the heap is from lo to hi. */
 void kv_log_clear(struct gn_kv_store *store, uint32_t lo, uint32_t hi);
 /* Take so many units from an end of the heap; false: it has too few. Items may be moved. */
@@ -114,13 +124,12 @@ uint64_t kv_log_reserved(const struct gn_kv_store *store);
 	void kv_##kind##_link(struct gn_kv_store *s, uint64_t hash, uint32_t place);               \
 	void kv_##kind##_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to); \
 	void kv_##kind##_unlink(struct gn_kv_store *s, uint64_t hash, uint32_t place);             \
-	void kv_##kind##_clear(struct gn_kv_store *s);                                             \
-	void kv_##kind##_prepare(const struct gn_kv_store *s, uint64_t hash);                      \
-	void kv_##kind##_prepare_more(const struct gn_kv_store *s, uint64_t hash)
+	void kv_##kind##_clear(struct gn_kv_store *s)
 KV_INDEX_OF(bucket);
 KV_INDEX_OF(cuckoo);
 #undef KV_INDEX_OF
-void kv_bucket_prepare_last(const struct gn_kv_store *store, uint64_t hash);
+void kv_cuckoo_prefetch_entries(const struct gn_kv_store *store, uint64_t hash);
+void kv_cuckoo_prefetch_item(const struct gn_kv_store *store, uint64_t hash);
 void kv_bucket_promote(struct gn_kv_store *store, uint64_t hash, uint32_t place);
 uint32_t kv_bucket_oldest(const struct gn_kv_store *store, uint64_t hash);
 void kv_index_make(struct gn_kv_store *store);
@@ -180,29 +189,6 @@ static inline void kv_index_clear(struct gn_kv_store *s)
 		kv_cuckoo_clear(s);
 	else
 		kv_bucket_clear(s);
-}
-
-/* Prefetch what will be looked at first, and then what that points to. */
-static inline void kv_prepare(const struct gn_kv_store *s, uint64_t hash)
-{
-	if (unlikely(s->cuckoo))
-		kv_cuckoo_prepare(s, hash);
-	else
-		kv_bucket_prepare(s, hash);
-}
-
-static inline void kv_prepare_more(const struct gn_kv_store *s, uint64_t hash)
-{
-	if (unlikely(s->cuckoo))
-		kv_cuckoo_prepare_more(s, hash);
-	else
-		kv_bucket_prepare_more(s, hash);
-}
-
-static inline void kv_prepare_last(const struct gn_kv_store *s, uint64_t hash)
-{
-	if (likely(!s->cuckoo))
-		kv_bucket_prepare_last(s, hash);
 }
 
 static inline bool kv_has_expired(const struct gn_kv_store *s, const struct kv_item *item)

@@ -4,7 +4,7 @@
 
 #include "base/mutant.h"
 #include "base/preempt.h"
-#include "kv/store.h"
+#include "kv/bucket.h"
 
 #define DIGITS 20u /* of the largest number */
 
@@ -15,17 +15,28 @@ static bool expired(const struct gn_kv_store *s, const struct kv_item *item)
 	return kv_has_expired(s, item) && !mutant("kv-ttl-ignored", MUTANT_ALWAYS);
 }
 
-/* The place of what is there and lives; 0: nothing. */
-static uint32_t look(struct gn_kv_store *s, const struct gn_kv_op *op)
+static no_inline void drop_expired(struct gn_kv_store *s, uint64_t hash, uint32_t place)
 {
-	const uint32_t place = kv_find(s, op->hash, op->key, op->key_len);
-
-	if (!place || !expired(s, kv_at(s, place)))
-		return place;
 	kv_count_expired(s, kv_at(s, place));
 	s->stats.expired_get++;
-	kv_forget(s, op->hash, place);
+	kv_forget(s, hash, place);
+}
+
+/* The place of what is there and lives; 0: nothing. */
+static force_inline uint32_t look_now(struct gn_kv_store *s, const struct gn_kv_op *op)
+{
+	const uint32_t place = kv_look_up(s, op);
+
+	if (likely(!place || !expired(s, kv_at(s, place))))
+		return place;
+	drop_expired(s, op->hash, place);
 	return 0;
+}
+
+/* … where a call does not matter. */
+static no_inline uint32_t look(struct gn_kv_store *s, const struct gn_kv_op *op)
+{
+	return look_now(s, op);
 }
 
 static uint32_t expiry(const struct gn_kv_store *s, uint32_t ttl_s)
@@ -41,7 +52,7 @@ static uint32_t stamp(const struct gn_kv_store *s, uint32_t bits)
 	return s->now_s << KV_ITEM_BITS | bits;
 }
 
-static void use(struct gn_kv_store *s, const struct gn_kv_op *op, uint32_t place)
+static no_inline void record_use(struct gn_kv_store *s, const struct gn_kv_op *op, uint32_t place)
 {
 	struct kv_item *item = kv_at(s, place);
 	const uint32_t now =
@@ -52,13 +63,23 @@ static void use(struct gn_kv_store *s, const struct gn_kv_op *op, uint32_t place
 		KV_PUT(&item->used, now);
 }
 
+/* See KV_USE_S. */
+static force_inline void use(struct gn_kv_store *s, const struct gn_kv_op *op, uint32_t place)
+{
+	const uint32_t used = kv_at(s, place)->used;
+
+	if (used < s->recent_use || ~used & (KV_ITEM_HIT | KV_ITEM_RECENT))
+		record_use(s, op, place);
+}
+
 /* Seconds until then. */
 static uint32_t left(const struct gn_kv_store *s, uint32_t expires)
 {
 	return !expires ? GN_KV_TTL_NONE : expires > s->now_s ? expires - s->now_s : 0;
 }
 
-static void tell(const struct gn_kv_store *s, struct gn_kv_op *op, const struct kv_item *item)
+static inline void tell(const struct gn_kv_store *s, struct gn_kv_op *op,
+			const struct kv_item *item)
 {
 	const uint32_t expires = kv_expires(item);
 
@@ -317,16 +338,11 @@ static void vivify(struct gn_kv_store *s, struct gn_kv_op *op)
 
 static void token(struct gn_kv_op *op, struct kv_item *item, uint32_t left_s)
 {
-	const bool stale = item->used & KV_ITEM_STALE;
-	const bool due = op->how & GN_KV_RECACHE && (stale || left_s < op->recache_s);
+	const bool due = op->how & GN_KV_RECACHE &&
+			 (item->used & KV_ITEM_STALE || left_s < op->recache_s);
 
-	if (stale)
-		op->found |= GN_KV_STALE;
-	if (item->used & KV_ITEM_HIT)
-		op->found |= GN_KV_HIT_BEFORE;
-	if (item->used & KV_ITEM_WON) {
-		op->found |= GN_KV_LOST;
-	} else if (due) {
+	op->found = item->used & KV_ITEM_FOUND;
+	if (due && !(op->found & GN_KV_LOST)) {
 		op->found |= GN_KV_WON;
 		KV_PUT(&item->used, item->used | KV_ITEM_WON);
 	}
@@ -344,22 +360,20 @@ static void count_get(struct gn_kv_store *s, const struct gn_kv_op *op, bool hit
 	*(hit ? &s->stats.hits : &s->stats.misses) += 1;
 }
 
-static const struct kv_item *miss(struct gn_kv_store *s, struct gn_kv_op *op)
+static no_inline const struct kv_item *miss(struct gn_kv_store *s, struct gn_kv_op *op)
 {
 	count_get(s, op, false);
 	op->status = GN_KV_MISS;
-	op->found = op->len = 0;
+	op->found = op->len = op->idle_s = op->was_ttl_s = 0;
 	if (op->how & GN_KV_VIVIFY)
 		vivify(s, op);
 	return NULL;
 }
 
-static const struct kv_item *get(struct gn_kv_store *s, struct gn_kv_op *op)
+/* GET with anything but GN_KV_NO_VALUE and GN_KV_DETAILS. */
+static no_inline const struct kv_item *get_and(struct gn_kv_store *s, struct gn_kv_op *op,
+					       uint32_t place)
 {
-	uint32_t place = look(s, op);
-
-	if (!place)
-		return miss(s, op);
 	const uint32_t ttl_s = op->ttl_s;
 
 	tell(s, op, kv_at(s, place));
@@ -385,6 +399,24 @@ static const struct kv_item *get(struct gn_kv_store *s, struct gn_kv_op *op)
 	if (!(op->how & GN_KV_QUIET))
 		use(s, op, place);
 	return op->how & GN_KV_NO_VALUE ? NULL : kv_at(s, place);
+}
+
+static inline const struct kv_item *get(struct gn_kv_store *s, struct gn_kv_op *op)
+{
+	const uint32_t place = look_now(s, op);
+	const struct kv_item *item = kv_at(s, place);
+
+	if (unlikely(!place))
+		return miss(s, op);
+	if (unlikely(op->how & ~(unsigned)(GN_KV_NO_VALUE | GN_KV_DETAILS)))
+		return get_and(s, op, place);
+	tell(s, op, item);
+	op->was_ttl_s = op->ttl_s;
+	op->found = item->used & KV_ITEM_FOUND;
+	s->stats.gets++;
+	s->stats.hits++;
+	use(s, op, place);
+	return op->how & GN_KV_NO_VALUE ? NULL : item;
 }
 
 static void delete (struct gn_kv_store *s, struct gn_kv_op *op)
@@ -543,37 +575,43 @@ static void count(struct gn_kv_store *s, struct gn_kv_op *op)
 		*(op->verb == GN_KV_INCR ? &s->stats.incr_hits : &s->stats.decr_hits) += 1;
 }
 
-const struct kv_item *kv_execute(struct gn_kv_store *s, struct gn_kv_op *op)
+static no_inline void execute_other(struct gn_kv_store *s, struct gn_kv_op *op)
 {
 	op->status = GN_KV_MISS;
 	op->found = 0;
 	op->len = op->idle_s = op->was_ttl_s = 0;
-	if (!op->key_len || op->key_len > GN_KV_KEY_MAX) {
+	if (op->key_len - 1 >= GN_KV_KEY_MAX) {
 		op->status = GN_KV_INVALID;
-		return NULL;
+		return;
 	}
 	switch (op->verb) {
-	case GN_KV_GET:
-		return get(s, op);
 	case GN_KV_SET:
 	case GN_KV_ADD:
 	case GN_KV_REPLACE:
 	case GN_KV_APPEND:
 	case GN_KV_PREPEND:
 		store(s, op);
-		return NULL;
+		return;
 	case GN_KV_DELETE:
 		delete (s, op);
-		return NULL;
+		return;
 	case GN_KV_INCR:
 	case GN_KV_DECR:
 		count(s, op);
-		return NULL;
+		return;
 	case GN_KV_TOUCH:
 		touch(s, op);
-		return NULL;
+		return;
 	default:
 		op->status = GN_KV_INVALID;
-		return NULL;
+		return;
 	}
+}
+
+const struct kv_item *kv_execute(struct gn_kv_store *s, struct gn_kv_op *op)
+{
+	if (likely(op->verb == GN_KV_GET && op->key_len - 1 < GN_KV_KEY_MAX))
+		return get(s, op);
+	execute_other(s, op);
+	return NULL;
 }

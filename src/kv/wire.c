@@ -4,16 +4,17 @@
 
 #include "kv/wire.h"
 
+#include "base/bits.h"
 #include "base/preempt.h"
 
 #define WORD sizeof(uint64_t)
 
-static bool stores(enum gn_kv_verb verb)
+static inline bool stores(enum gn_kv_verb verb)
 {
 	return verb >= GN_KV_SET && verb <= GN_KV_PREPEND;
 }
 
-static bool counts(enum gn_kv_verb verb)
+static inline bool counts(enum gn_kv_verb verb)
 {
 	return verb == GN_KV_INCR || verb == GN_KV_DECR;
 }
@@ -24,12 +25,20 @@ static bool reads(enum gn_kv_verb verb)
 	return verb == GN_KV_GET || verb == GN_KV_SCAN;
 }
 
+/* Of a GET that was used before, ttl_s is what it found. */
 static bool keeps(const struct gn_kv_op *op)
 {
-	return op->ttl_s || (op->flags && stores(op->verb));
+	if (stores(op->verb))
+		return op->ttl_s || op->flags;
+	return op->ttl_s && (op->verb == GN_KV_TOUCH || op->how & GN_KV_AND_TOUCH);
 }
 
 #define SECONDS (GN_KV_CREATE | GN_KV_VIVIFY | GN_KV_RECACHE)
+
+static inline bool is_plain_get(const struct gn_kv_op *op)
+{
+	return op->verb == GN_KV_GET && !op->how;
+}
 
 /* Words between head and key. */
 static uint32_t ask_words(enum gn_kv_verb verb, unsigned how)
@@ -63,6 +72,8 @@ static uint32_t room_bytes(const struct gn_kv_op *op)
 
 uint32_t kv_ask_bytes(const struct gn_kv_op *op)
 {
+	if (likely(is_plain_get(op)))
+		return (uint32_t)sizeof(struct kv_ask) + kv_round(op->key_len);
 	return (uint32_t)(sizeof(struct kv_ask) + ask_words(op->verb, ask_how(op)) * WORD +
 			  kv_round(op->key_len + value_bytes(op)));
 }
@@ -102,8 +113,9 @@ static uint8_t *put_words(uint8_t *to, const struct gn_kv_op *op, unsigned how)
 
 uint8_t *kv_ask_write(uint8_t *to, const struct gn_kv_op *op)
 {
-	const unsigned how = ask_how(op);
-	const uint32_t value = value_bytes(op), tail = kv_round(op->key_len + value);
+	const bool plain = is_plain_get(op);
+	const unsigned how = plain ? 0 : ask_how(op);
+	const uint32_t value = plain ? 0 : value_bytes(op), tail = kv_round(op->key_len + value);
 	const struct kv_ask ask = {
 		.verb = (uint8_t)op->verb,
 		.key_len = (uint8_t)op->key_len,
@@ -113,7 +125,7 @@ uint8_t *kv_ask_write(uint8_t *to, const struct gn_kv_op *op)
 
 	memcpy(to, &ask, sizeof(ask));
 	to += sizeof(ask);
-	if (how || counts(op->verb))
+	if (unlikely(how || counts(op->verb)))
 		to = put_words(to, op, how);
 	memset(to + tail - WORD, 0, WORD); /* no byte is sent that nobody wrote */
 	kv_copy(to, op->key, op->key_len);
@@ -170,14 +182,18 @@ uint32_t kv_ask_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op, u
 	op->how = ask.how & ~KV_ASK_KEPT;
 	op->key = key;
 	op->key_len = ask.key_len;
-	op->value_len = stores(op->verb) ? ask.bytes : 0;
+	op->value_len = 0;
 	op->room_bytes = ask.bytes;
 	op->flags = op->ttl_s = 0;
-	need = sizeof(ask) + ask_words(op->verb, ask.how) * WORD +
-	       (((uint64_t)op->key_len + op->value_len + WORD - 1) & ~(WORD - 1));
-	if (ask.verb >= GN_KV_VERBS || !ask.key_len || ask.key_len > GN_KV_KEY_MAX || need > bytes)
+	need = sizeof(ask) + kv_round(ask.key_len);
+	if (unlikely(ask.verb != GN_KV_GET || ask.how)) {
+		op->value_len = stores(op->verb) ? ask.bytes : 0;
+		need = sizeof(ask) + ask_words(op->verb, ask.how) * WORD +
+		       (((uint64_t)op->key_len + op->value_len + WORD - 1) & ~(WORD - 1));
+	}
+	if (ask.verb >= GN_KV_VERBS || ask.key_len - 1u >= GN_KV_KEY_MAX || need > bytes)
 		return 0;
-	if (ask.how || counts(op->verb))
+	if (unlikely(ask.how || counts(op->verb)))
 		at = get_words(at, op, ask.how);
 	exec_preempt();
 	kv_copy(key, at, op->key_len);
@@ -193,6 +209,8 @@ static unsigned tell_bits(const struct gn_kv_op *op, const struct kv_item *item)
 
 	if (op->status != GN_KV_OK)
 		return 0;
+	if (likely(op->verb == GN_KV_GET && !(op->how & GN_KV_DETAILS)))
+		return (item ? KV_TELL_VALUE : 0) | (op->flags ? KV_TELL_FLAGS : 0);
 	if (op->verb != GN_KV_GET && op->verb != GN_KV_DELETE)
 		bits |= KV_TELL_CAS;
 	if (op->how & GN_KV_DETAILS)
@@ -204,6 +222,21 @@ static unsigned tell_bits(const struct gn_kv_op *op, const struct kv_item *item)
 	if (bits & KV_TELL_TIMES && op->was_ttl_s != op->ttl_s)
 		bits |= KV_TELL_WAS;
 	return item ? bits | KV_TELL_VALUE : bits;
+}
+
+static uint8_t *put_told(uint8_t *to, const struct gn_kv_op *op, unsigned bits)
+{
+	if (bits & KV_TELL_FLAGS)
+		to = put_word(to, op->flags);
+	if (bits & KV_TELL_CAS)
+		to = put_word(to, op->cas);
+	if (bits & KV_TELL_TIMES)
+		to = put_word(to, two(op->ttl_s, op->idle_s));
+	if (bits & KV_TELL_NUMBER)
+		to = put_word(to, op->number);
+	if (bits & KV_TELL_WAS)
+		to = put_word(to, op->was_ttl_s);
+	return to;
 }
 
 uint8_t *kv_tell_write(uint8_t *to, uint32_t room_bytes, const struct gn_kv_op *op,
@@ -221,16 +254,8 @@ uint8_t *kv_tell_write(uint8_t *to, uint32_t room_bytes, const struct gn_kv_op *
 
 	memcpy(to, &tell, sizeof(tell));
 	to += sizeof(tell);
-	if (bits & KV_TELL_FLAGS)
-		to = put_word(to, op->flags);
-	if (bits & KV_TELL_CAS)
-		to = put_word(to, op->cas);
-	if (bits & KV_TELL_TIMES)
-		to = put_word(to, two(op->ttl_s, op->idle_s));
-	if (bits & KV_TELL_NUMBER)
-		to = put_word(to, op->number);
-	if (bits & KV_TELL_WAS)
-		to = put_word(to, op->was_ttl_s);
+	if (unlikely(bits & (KV_TELL_VALUE - 1)))
+		to = put_told(to, op, bits);
 	if (value) {
 		memset(to + value - WORD, 0, WORD);
 		kv_copy(to, kv_value(item), op->len);
@@ -277,7 +302,7 @@ uint32_t kv_tell_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op)
 	if (bytes < sizeof(tell))
 		return 0;
 	memcpy(&tell, from, sizeof(tell));
-	if (tell.bits & (KV_TELL_VALUE - 1))
+	if (unlikely(tell.bits & (KV_TELL_VALUE - 1)))
 		need += tell_words(tell.bits) * WORD;
 	if (tell.bits & KV_TELL_VALUE)
 		need += ((uint64_t)tell.len + WORD - 1) & ~(WORD - 1);
@@ -287,9 +312,9 @@ uint32_t kv_tell_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op)
 	op->status = tell.status;
 	op->found = tell.found;
 	op->len = tell.len;
-	if (tell.status == GN_KV_OK)
+	if (likely(tell.status == GN_KV_OK))
 		op->flags = 0;
-	if (tell.bits & (KV_TELL_VALUE - 1))
+	if (unlikely(tell.bits & (KV_TELL_VALUE - 1)))
 		at = get_told(at, op, tell.bits);
 	if (tell.bits & KV_TELL_VALUE && tell.len)
 		kv_copy(op->room, at, tell.len);

@@ -16,8 +16,7 @@
 #define VALUE_DEFAULT	4096u
 #define CONNS_DEFAULT	64u
 #define CONNECT_US	2000000u
-#define REPEATS		6u
-#define REPEATS_MAX	20u
+#define REQUEST_US	30000000u
 
 /* ---- making ---- */
 
@@ -31,7 +30,7 @@ static void set_defaults(struct gn_msg_requester_opts *o, const struct gn_attr *
 		o->value_bytes = most < VALUE_DEFAULT ? most : VALUE_DEFAULT;
 	o->max_conns = o->max_conns ? o->max_conns : CONNS_DEFAULT;
 	o->timeout_us = o->timeout_us ? o->timeout_us : CONNECT_US;
-	o->repeats = o->repeats ? o->repeats : REPEATS;
+	o->request_timeout_us = o->request_timeout_us ? o->request_timeout_us : REQUEST_US;
 }
 
 static int check(const struct gn_msg_requester_opts *o, const struct gn_attr *attr)
@@ -39,8 +38,7 @@ static int check(const struct gn_msg_requester_opts *o, const struct gn_attr *at
 	const bool reads = o->protocol == GN_MSG_READ;
 
 	if (o->protocol >= GN_MSG_PROTOCOLS || o->pending > GN_MSG_PENDING_MAX ||
-	    o->max_conns > GN_MSG_CONNS_MAX || o->repeats > REPEATS_MAX ||
-	    (o->flags & ~(unsigned)GN_MSG_PAPER))
+	    o->max_conns > GN_MSG_CONNS_MAX || (o->flags & ~(unsigned)GN_MSG_PAPER))
 		return -EINVAL;
 	if (o->request_bytes > GN_MSG_BYTES_MAX ||
 	    o->value_bytes > (reads ? attr->max_msg : GN_MSG_BYTES_MAX))
@@ -89,7 +87,8 @@ int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_reques
 	if (!rc)
 		rc = msg_desk_open(&r->desk, fabric, r->opts.ctx, r->opts.max_conns,
 				   completions < UINT32_MAX ? (uint32_t)completions : UINT32_MAX);
-	r->desk.flags = r->opts.flags;
+	r->due_ns = GN_FOREVER;
+	r->desk.flags = opts->flags;
 	r->desk.datagram = msg_requester_datagram;
 	if (!rc)
 		rc = open_datagrams(r);
@@ -171,7 +170,7 @@ static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 	struct msg_end *end = c->end;
 	int rc;
 
-	end->established = true;
+	link_conn_begin(&end->link, LINK_UP);
 	end->to.key = r->opts.protocol == GN_MSG_READ ? w->data_key : w->request_key;
 	end->to.length = r->opts.protocol == GN_MSG_READ ? w->data_bytes : 0;
 	c->data_bytes = w->data_bytes;
@@ -221,7 +220,7 @@ int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **
 	opts.private_len = sizeof(hello);
 	opts.timeout_us = r->opts.timeout_us;
 	if (!rc)
-		rc = gn_connect_wait(c->end->qp, addr, &opts, &reply);
+		rc = gn_connect_wait(c->end->link.qp, addr, &opts, &reply);
 	if (!rc || reply.type == GN_EVENT_REJECTED) {
 		int said = msg_welcome_check(reply.private_data, reply.private_len, &welcome);
 
@@ -248,7 +247,6 @@ void gn_msg_conn_close(struct gn_msg_conn *c)
 	if (!c)
 		return;
 	c->requester->under_way -= c->under_way;
-	gn_disconnect(c->end->qp);
 	free_conn(c);
 }
 

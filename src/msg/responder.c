@@ -80,7 +80,8 @@ static void serve(struct gn_msg_responder *r, struct msg_end *end)
 
 /* ---- datagrams ---- */
 
-static void datagram(struct msg_end *end, const struct msg_datagram *head, const uint8_t *data)
+static void datagram(struct msg_end *end, const struct msg_datagram *head, uint32_t copy,
+		     const uint8_t *data)
 {
 	struct gn_msg_responder *r = responder_of(end->desk);
 	const struct guest *guest = end->owner;
@@ -111,7 +112,7 @@ static void datagram(struct msg_end *end, const struct msg_datagram *head, const
 		r->desk.stats.answers++;
 	}
 	/* Without room it is as if the network had lost it. */
-	msg_ud_say(end, head->place, done->number, done->length, again);
+	msg_ud_say(end, head->place, done->number, done->length, copy, again);
 }
 
 /* ---- connections ---- */
@@ -147,7 +148,7 @@ static enum msg_refusal judge(const struct gn_msg_responder *r, const struct msg
 	if (!reads && hello->value_bytes > r->opts.max_value)
 		return MSG_TOO_LARGE_VALUE;
 	if (msg_desk_number(&r->desk) < 0 ||
-	    r->desk.n_ends + r->desk.n_torn_down >= 2 * r->opts.max_conns)
+	    r->desk.n_ends + r->desk.loop.n_closing >= 2 * r->opts.max_conns)
 		return MSG_FULL;
 	return MSG_WELCOME;
 }
@@ -161,7 +162,7 @@ static uint32_t datagram_receives(const struct gn_msg_responder_opts *o)
 
 static int open_datagrams(struct gn_msg_responder *r, const struct msg_hello *hello)
 {
-	const uint32_t max = msg_ud_max(&r->desk.attr), n = datagram_receives(&r->opts);
+	const uint32_t max = msg_ud_max(&r->desk.loop.attr), n = datagram_receives(&r->opts);
 
 	if (hello->request_bytes > max || hello->value_bytes > max)
 		return -EMSGSIZE;
@@ -269,7 +270,9 @@ static void request(struct msg_desk *desk, struct gn_event *event)
 	}
 	/* The first requests may come with the acceptance: their receives are there. */
 	msg_end_flush(guest->end);
-	rc = gn_accept(event->req, guest->end->qp, &opts);
+	rc = gn_accept(event->req, guest->end->link.qp, &opts);
+	if (!rc)
+		link_conn_begin(&guest->end->link, LINK_OPENING);
 	/* Now the way to it is known, and nothing that it says has to be resolved for that. */
 	if (!rc && guest->done)
 		rc = msg_ud_peer(guest->end, &hello.ud, hello.nonce & MSG_NONCE_CONN);
@@ -356,7 +359,7 @@ static int check_data(const struct gn_msg_responder *r)
 
 	if (!data)
 		return 0;
-	rc = gn_pd_create(r->desk.ctx, &pd);
+	rc = gn_pd_create(r->desk.loop.ctx, &pd);
 	if (!rc)
 		rc = gn_mr_register(pd, data, 0, gn_mem_size(data), GN_REMOTE_READ, &mr);
 	gn_mr_deregister(mr);
@@ -405,8 +408,8 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 	if (!rc)
 		rc = check_data(r);
 	if (!rc)
-		rc = gn_listener_create(r->desk.ctx, addr, r->desk.chan, o->listener_flags,
-					&r->listener);
+		rc = gn_listener_create(r->desk.loop.ctx, addr, r->desk.loop.chan,
+					o->listener_flags, &r->listener);
 	if (rc) {
 		gn_msg_responder_destroy(r);
 		return rc;
@@ -421,10 +424,8 @@ void gn_msg_responder_destroy(struct gn_msg_responder *r)
 		return;
 	gn_listener_destroy(r->listener);
 	for (unsigned i = 0; r->desk.ends && i < r->desk.max_ends; i++)
-		if (r->desk.ends[i]) {
-			gn_disconnect(r->desk.ends[i]->qp);
+		if (r->desk.ends[i])
 			free_guest(r->desk.ends[i]->owner);
-		}
 	msg_desk_close(&r->desk);
 	gn_free(r);
 }

@@ -112,7 +112,7 @@ uint32_t rpc_learn_switch(const struct gn_rpc_client *c)
 
 /* Does this call speak for the other mode? */
 static bool strikes(const struct gn_rpc_client *c, const struct rpc_kind *kind, uint32_t fails,
-		    uint16_t time_us)
+		    uint32_t time_us)
 {
 	const bool by_fails = c->flags & GN_RPC_BY_FAILS;
 
@@ -120,14 +120,14 @@ static bool strikes(const struct gn_rpc_client *c, const struct rpc_kind *kind, 
 		return fails >= c->learn.retries;
 	/* What failed fetches have led to, a shorter time than it was then ends. */
 	if (by_fails && !c->learn.switch_us)
-		return time_us * 5u < kind->switched_us * 4u;
+		return time_us * 5ull < kind->switched_us * 4ull;
 	if (kind->reply)
-		return time_us * 5u < rpc_learn_switch(c) * 4u;
+		return time_us * 5ull < rpc_learn_switch(c) * 4ull;
 	return time_us > rpc_learn_switch(c);
 }
 
 static void choose_mode(struct gn_rpc_client *c, struct rpc_kind *kind, uint32_t fails,
-			uint16_t time_us)
+			uint32_t time_us)
 {
 	if (likely(!strikes(c, kind, fails, time_us))) {
 		kind->strikes = 0;

@@ -14,6 +14,7 @@
 
 struct rpc_times {
 	uint64_t calls;		/* that there were */
+	uint32_t last_us;	/* of a server: what the last took that was timed by itself */
 	uint64_t count, sum_ns; /* of those that were timed */
 	uint64_t bucket[RPC_TIMES_BUCKETS];
 };
@@ -30,6 +31,11 @@ static inline unsigned rpc_times_bucket(uint64_t ns)
 static inline uint64_t rpc_times_end(unsigned i)
 {
 	return (uint64_t)(5 + i % 4) << (i / 4) >> 2;
+}
+
+static inline void rpc_times_last(struct rpc_times *t, uint64_t ns)
+{
+	t->last_us = ns / 1000 < UINT32_MAX ? (uint32_t)(ns / 1000) : UINT32_MAX;
 }
 
 static inline void rpc_times_add(struct rpc_times *t, uint64_t ns, uint64_t n)

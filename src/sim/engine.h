@@ -21,7 +21,13 @@
 #define SIM_NS_MAX    (SIM_NEVER / SIM_PS_PER_NS - 1) /* virtual time that fits: 213 days */
 
 /* What an event or a note in the trace is about; its number follows. Never an address. */
-enum sim_kind { SIM_KIND_THREAD = 1, SIM_KIND_PROC, SIM_KIND_QP, SIM_KIND_FAULT = 15 };
+enum sim_kind {
+	SIM_KIND_THREAD = 1,
+	SIM_KIND_PROC,
+	SIM_KIND_QP,
+	SIM_KIND_ALARM,
+	SIM_KIND_FAULT = 15
+};
 
 struct sim_engine {
 	uint64_t now_ps;

@@ -164,6 +164,7 @@ static void drift(struct sim_node *node, int32_t ppm)
 {
 	sim_clock_drift(&node->clock, node->sim->engine.now_ps, ppm);
 	each_thread(node, wait_anew, 0);
+	sim_alarms_drift(node);
 }
 
 static void longer(uint64_t *until_ps, uint64_t than_ps)

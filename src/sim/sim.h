@@ -123,6 +123,8 @@ struct sim_node {
 	void (*nic_free)(void *nic);
 
 	struct sim_clock clock;
+	struct sim_alarm *alarms;
+	uint32_t n_alarms; /* ever made */
 	/* What is wrong with it, each until a moment (fault_node.c). */
 	bool crashed;	      /* it is silent, and … */
 	bool down;	      /* its programs have ended, or will start again at up_ps */
@@ -135,6 +137,22 @@ struct sim_node {
 	uint64_t cut_out_until_ps, cut_in_until_ps; /* it is not heard, does not hear */
 	bool side;				    /* sim_faults.split_until_ps */
 };
+
+/* Rings once, when its node's clock shows deadline_ns; alarm.c. */
+struct sim_alarm {
+	struct sim_event event;
+	struct sim_node *node;
+	uint64_t deadline_ns; /* GN_FOREVER: off */
+	void (*ring)(struct sim_alarm *alarm);
+	struct sim_alarm *next, **prev;
+};
+
+int sim_alarm_init(struct sim_alarm *alarm, struct sim_node *node,
+		   void (*ring)(struct sim_alarm *alarm));
+void sim_alarm_fini(struct sim_alarm *alarm);
+void sim_alarm_set(struct sim_alarm *alarm, uint64_t deadline_ns);
+/* The node's clock runs differently from now on. */
+void sim_alarms_drift(struct sim_node *node);
 
 struct gn_sim {
 	struct sim_engine engine;

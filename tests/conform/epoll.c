@@ -13,6 +13,7 @@
 #define MSG_BYTES    32u
 #define EDGE_ROUNDS  200u
 #define DRAIN_ROUNDS 8u
+#define TIMER_US     2000u
 
 static int wait_fd(int epfd, uint64_t deadline_ns)
 {
@@ -85,6 +86,8 @@ static bool fd_rounds(struct cf *cf, int epfd, struct cf_rc *rc)
 	CHECK_INT(epoll_ctl(epfd, EPOLL_CTL_MOD, fd, &edge), 0);
 	for (unsigned i = 0; cf_more_both(cf, i, EDGE_ROUNDS); i++)
 		CHECK(fd_round(cf, epfd, rc, false));
+	CHECK_INT(gn_chan_timer(rc->chan, gn_deadline_us(TIMER_US)), 0);
+	CHECK(fd_event(cf, epfd, rc->chan, GN_EVENT_TIMER));
 	CHECK(cf_sync(cf)); /* B disconnects: a connection's event, through the same fd */
 	CHECK(fd_event(cf, epfd, rc->chan, GN_EVENT_DISCONNECTED));
 	return cf_sync(cf);

@@ -35,6 +35,18 @@ def cpu_seconds(pid):
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def queued_seconds(pid):
+    """For how long its threads were ready to run and had no processor, so far."""
+    total = 0
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as f:
+                total += int(f.read().split()[1])
+    except OSError:
+        pass  # it has ended, or this kernel does not count
+    return total / 1e9
+
+
 class Tap:
     def __init__(self):
         self.n = 0

@@ -101,8 +101,7 @@ static void asker_make(struct asker *a, struct gn_fabric *fabric, const char *ad
 						   .pending = PENDING,
 						   .request_bytes = BYTES,
 						   .value_bytes = BYTES,
-						   .repeat_us = 100000,
-						   .repeats = 8};
+						   .repeat_us = 100000};
 	const int rc = gn_msg_requester_create(fabric, &opts, &a->requester);
 
 	if (rc)

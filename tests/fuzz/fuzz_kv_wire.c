@@ -84,12 +84,13 @@ static struct gn_kv_op draw_op(struct given *g)
 static void check_ask(const struct gn_kv_op *op, const struct gn_kv_op *got)
 {
 	const bool stores = op->verb >= GN_KV_SET && op->verb <= GN_KV_PREPEND;
+	const bool has_ttl = stores || op->verb == GN_KV_TOUCH || op->how & GN_KV_AND_TOUCH;
 
 	assert_int_equal(got->verb, op->verb);
 	assert_int_equal(got->how, op->how);
 	assert_int_equal(got->key_len, op->key_len);
 	assert_memory_equal(got->key, op->key, op->key_len);
-	assert_int_equal(got->ttl_s, op->ttl_s);
+	assert_int_equal(got->ttl_s, has_ttl ? op->ttl_s : 0);
 	assert_int_equal(got->value_len, stores ? op->value_len : 0);
 	assert_memory_equal(got->value, op->value, got->value_len);
 	if (op->how & GN_KV_IF_CAS)
@@ -337,14 +338,14 @@ static void target_start(struct target *t, bool bypass)
 	assert_int_equal(gn_fabric_open("shm", &t->fabric), 0);
 	assert_int_equal(gn_kv_server_create(t->fabric, t->addr, &opts, &t->server), 0);
 	assert_int_equal(gn_kv_server_start(t->server), 0);
-	assert_int_equal(gn_kv_connect(t->fabric, t->addr, &kv, &t->honest), 0);
+	assert_int_equal(gn_kv_client_open(t->fabric, t->addr, &kv, &t->honest), 0);
 	assert_int_equal(gn_rpc_client_open(t->fabric, t->addr, &rpc, &t->evil), 0);
 }
 
 static void target_stop(struct target *t)
 {
 	assert_int_equal(gn_rpc_client_close(t->evil), 0);
-	assert_int_equal(gn_kv_close(t->honest), 0);
+	assert_int_equal(gn_kv_client_close(t->honest), 0);
 	gn_kv_server_destroy(t->server);
 	assert_int_equal(gn_fabric_close(t->fabric), 0);
 }
@@ -423,8 +424,9 @@ static void run_server(bool bypass)
 		if (n % 8 == 0)
 			call_honest(&t, n);
 	}
-	assert_int_equal(gn_kv_stats(t.honest, GN_KV_ALL, &stats, gn_deadline_us(UNIT_PATIENCE_US)),
-			 0);
+	assert_int_equal(
+		gn_kv_client_stats(t.honest, GN_KV_ALL, &stats, gn_deadline_us(UNIT_PATIENCE_US)),
+		0);
 	assert_true(stats.used <= stats.memory);
 	target_stop(&t);
 	gn_log_to(NULL, NULL);

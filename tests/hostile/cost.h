@@ -49,6 +49,19 @@ static inline unsigned cost_fds(pid_t pid)
 	return n;
 }
 
+/* For how long this thread was ready to run and had no processor, so far; 0: the kernel is silent. */
+static inline uint64_t cost_queued_ns(void)
+{
+	FILE *f = fopen("/proc/thread-self/schedstat", "r");
+	unsigned long long ns = 0;
+
+	if (f && fscanf(f, "%*u %llu", &ns) != 1)
+		ns = 0;
+	if (f)
+		fclose(f);
+	return ns;
+}
+
 /* Become another user, for good: 0, or -1 when this process may not. */
 static inline int cost_other_user(void)
 {

@@ -33,7 +33,7 @@ static struct gn_kv_client *honest_connect(struct gn_fabric *fabric, const char 
 {
 	struct gn_kv_client *client;
 
-	assert_int_equal(gn_kv_connect(fabric, addr, NULL, &client), 0);
+	assert_int_equal(gn_kv_client_open(fabric, addr, NULL, &client), 0);
 	return client;
 }
 
@@ -117,12 +117,12 @@ static void test_never_acknowledged(void **state)
 	honest_get_ns(client, "small");
 	newcomer = honest_connect(fabric, victim.addr);
 	honest_get_ns(newcomer, "small");
-	assert_int_equal(gn_kv_close(newcomer), 0);
+	assert_int_equal(gn_kv_client_close(newcomer), 0);
 	for (unsigned i = 0; i < HOSTILE; i++)
 		raw_end(&raw[i]);
 	honest_get_ns(client, "small");
 	assert_true(most < MEMORY_BYTES + CONNS_BYTES + SLACK_BYTES);
-	assert_int_equal(gn_kv_close(client), 0);
+	assert_int_equal(gn_kv_client_close(client), 0);
 	assert_int_equal(gn_fabric_close(fabric), 0);
 	victim_stop(&victim);
 	free(value);

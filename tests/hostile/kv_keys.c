@@ -27,12 +27,12 @@ static void world_up(struct world *w, const struct gn_kv_server_opts *opts)
 	assert_int_equal(gn_fabric_open("shm", &w->fabric), 0);
 	assert_int_equal(gn_kv_server_create(w->fabric, w->addr, opts, &w->server), 0);
 	assert_int_equal(gn_kv_server_start(w->server), 0);
-	assert_int_equal(gn_kv_connect(w->fabric, w->addr, NULL, &w->client), 0);
+	assert_int_equal(gn_kv_client_open(w->fabric, w->addr, NULL, &w->client), 0);
 }
 
 static void world_down(struct world *w)
 {
-	assert_int_equal(gn_kv_close(w->client), 0);
+	assert_int_equal(gn_kv_client_close(w->client), 0);
 	gn_kv_server_destroy(w->server);
 	assert_int_equal(gn_fabric_close(w->fabric), 0);
 }
@@ -114,8 +114,9 @@ static void test_flood(void **state)
 			assert_int_equal(gn_kv_do(w.client, &op, 1, gn_deadline_us(LONG_US)), 0);
 			there += op.status == GN_KV_OK;
 		}
-		assert_int_equal(gn_kv_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)),
-				 0);
+		assert_int_equal(
+			gn_kv_client_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)),
+			0);
 		print_message("# %u of %u chosen keys are there, %llu were evicted\n", there, FLOOD,
 			      (unsigned long long)stats.evicted_bucket);
 		assert_int_equal(there, FLOOD);
@@ -185,7 +186,8 @@ static void test_listed(void **state)
 	}
 	for (unsigned i = 0; i < FLOOD; i++)
 		set(&w, &l.keys[i], sizeof(l.keys[i]));
-	assert_int_equal(gn_kv_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)), 0);
+	assert_int_equal(gn_kv_client_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)),
+			 0);
 	print_message("# %u of %u listed keys are there, and %u of %u others\n",
 		      count_there(&w, l.keys, FLOOD), FLOOD, count_there(&w, honest, HONEST),
 		      HONEST);

@@ -112,7 +112,7 @@ static int program(struct kv_world *w, struct gn_fabric *fabric, unsigned number
 
 	(void)number;
 	EXPECT(request && result);
-	EXPECT(gn_kv_connect(fabric, w->addr, NULL, &client) == 0);
+	EXPECT(gn_kv_client_open(fabric, w->addr, NULL, &client) == 0);
 	for (unsigned i = 0; i < KEYS; i++) {
 		const int len = snprintf(key, sizeof(key), "key-%u", i);
 
@@ -126,7 +126,7 @@ static int program(struct kv_world *w, struct gn_fabric *fabric, unsigned number
 		EXPECT(strange(rpc, request, result, room) == 0);
 	EXPECT(honest(client) == 0);
 	gn_rpc_client_close(rpc);
-	EXPECT(gn_kv_close(client) == 0);
+	EXPECT(gn_kv_client_close(client) == 0);
 	gn_free(request);
 	gn_free(result);
 	return 0;

@@ -150,7 +150,7 @@ enum { BUSY_SERVER = 1 };
 
 static void stay_busy(struct gn_rpc_request *request, void *arg)
 {
-	uint64_t *word = &((struct shm_qp *)request->conn->qp)->conn.mine->busy.posting;
+	uint64_t *word = &((struct shm_qp *)request->conn->link.qp)->conn.mine->busy.posting;
 	uint32_t len;
 
 	(void)arg;

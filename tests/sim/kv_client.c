@@ -541,8 +541,9 @@ static void list(struct session *s)
 static void look(struct session *s)
 {
 	struct sums *sums = &s->w->sums;
-	struct gn_kv_stats stats = {.size = sizeof(stats)};
-	const int rc = gn_kv_stats(s->client, GN_KV_ALL, &stats, gn_deadline_us(PATIENCE_US));
+	struct gn_kv_stats stats;
+	const int rc =
+		gn_kv_client_stats(s->client, GN_KV_ALL, &stats, gn_deadline_us(PATIENCE_US));
 
 	s->lost |= rc == -ENOTCONN;
 	if (rc)
@@ -617,7 +618,7 @@ static void step(struct session *s)
 	if (s->busy && below(4) == 0)
 		poll_some(s);
 	/* Who may not connect again by itself has to leave. */
-	s->quit |= s->lost && (plan->opts.flags & GN_KV_NO_RECONNECT || below(8) == 0);
+	s->quit |= s->lost && (!(plan->opts.flags & GN_KV_RECONNECT) || below(8) == 0);
 	s->lost = false;
 }
 
@@ -656,7 +657,7 @@ static void add_counters(struct session *s)
 	struct sums *sums = &s->w->sums;
 	struct gn_kv_counters count = {.size = sizeof(count)};
 
-	if (gn_kv_counters(s->client, &count))
+	if (gn_kv_client_counters(s->client, &count))
 		return;
 	sums->reconnects += count.reconnects;
 	sums->bypassed += count.bypass_gets;
@@ -669,8 +670,7 @@ static void work(struct session *s)
 {
 	const uint64_t until_ns = s->w->plan.naps ? UNTIL_NAPS_NS : UNTIL_NS;
 
-	s->limits.size = sizeof(s->limits);
-	gn_kv_limits(s->client, &s->limits);
+	gn_kv_client_limits(s->client, &s->limits);
 	while (!s->quit && s->left && now(s) < until_ns && !*s->w->run.failure)
 		step(s);
 	if (!s->quit) {
@@ -679,7 +679,7 @@ static void work(struct session *s)
 	}
 	add_counters(s);
 	s->closing = true;
-	gn_kv_close(s->client);
+	gn_kv_client_close(s->client);
 	s->closing = s->quit = false;
 	if (s->busy)
 		world_fail(s->w, "%u operations have not ended with their client", s->busy);
@@ -716,8 +716,7 @@ static void thread_main(void *arg)
 	for (unsigned i = 0; i < ATTEMPTS && s->left && now(s) < until_ns && !*s->w->run.failure;
 	     i++) {
 		const uint64_t begin_ns = gn_now_ns();
-		struct gn_kv_client_opts opts = s->plan->opts;
-		int rc;
+		const int rc = gn_kv_client_open(s->fabric, ADDR, &s->plan->opts, &s->client);
 
 		opts.size = sizeof(opts);
 		rc = gn_kv_connect(s->fabric, ADDR, &opts, &s->client);

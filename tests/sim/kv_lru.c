@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A store with little memory, and beside it the order in which its keys were used. Whenever a bucket
- * has lost a key to make room for another it must be the one that was used before all the others
- * there. What the log forgets when it is tidied is forgotten here, too, and says nothing.
+ * A store with little memory, and beside it the order in which its keys were used. When a bucket
+ * evicts a key, few of the keys that stay there may have been used before it: as many as were in
+ * front of it after its last use, which leaves a key in the front half of its bucket, or at the
+ * front. While memory is not short, a use may be recorded or not (KV_USE_S). What the log evicts
+ * when it is compacted is forgotten here too, and says nothing.
  */
 #include "kv_lru.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kv/store.h"
+#include "kv/bucket.h"
 
 #define KEYS	  3000u
 #define OPS	  6000u
@@ -20,7 +22,9 @@ struct lru {
 	uint64_t rng;
 	uint64_t clock;
 	uint64_t hash[KEYS];
-	uint64_t used[KEYS]; /* when, 0: it is not there */
+	uint64_t used[KEYS];	 /* when, 0: it is not there */
+	uint64_t recorded[KEYS]; /* … and that was recorded for certain */
+	unsigned ahead[KEYS];	 /* keys that may have been in front of it then */
 	uint32_t sizes[2];
 	uint64_t evicted;
 	uint8_t value[VALUE_MAX];
@@ -32,13 +36,30 @@ static uint32_t draw(struct lru *l, uint32_t below)
 	return (uint32_t)((l->rng >> 32) % below);
 }
 
-static uint32_t bucket_of(const struct lru *l, uint32_t key)
+static uint64_t *bucket_of(const struct lru *l, uint32_t key)
 {
-	const struct gn_kv_store *s = l->store;
-	const uint64_t hash = l->hash[key];
-	const uint32_t n = (uint32_t)hash & (s->level - 1);
+	return kv_bucket_of(l->store, l->hash[key]);
+}
 
-	return n < s->split ? (uint32_t)hash & (2 * s->level - 1) : n;
+static unsigned bucket_items(const struct lru *l, uint32_t key)
+{
+	unsigned n = 0;
+
+	for (uint64_t *line = bucket_of(l, key); line; line = kv_line_next(l->store, line))
+		for (unsigned i = 0; i < kv_line_slots(line); i++)
+			n += line[i] != 0;
+	return n;
+}
+
+static void note_use(struct lru *l, uint32_t key, bool recorded)
+{
+	const unsigned items = bucket_items(l, key);
+
+	l->used[key] = ++l->clock;
+	if (!recorded)
+		return;
+	l->recorded[key] = l->clock;
+	l->ahead[key] = items < 2 ? 0 : (items - 2) / 2;
 }
 
 static bool is_there(const struct lru *l, uint32_t key)
@@ -70,32 +91,30 @@ static void forget_absent(struct lru *l)
 			l->used[i] = 0;
 }
 
-/* One of key's bucket made room: which, and was it its turn? */
+/* A key of this one's bucket was evicted: which, and could it be its turn? */
 static bool check_evicted(struct lru *l, uint32_t key, char *why, size_t room)
 {
-	const uint32_t bucket = bucket_of(l, key);
-	uint32_t gone = KEYS, oldest = KEYS;
-	unsigned n = 0;
+	const uint64_t *bucket = bucket_of(l, key);
+	uint32_t gone = KEYS;
+	unsigned n = 0, older = 0;
 
-	for (uint32_t i = 0; i < KEYS; i++) {
-		if (i == key || !l->used[i] || bucket_of(l, i) != bucket)
-			continue;
-		if (oldest == KEYS || l->used[i] < l->used[oldest])
-			oldest = i;
-		if (!is_there(l, i)) {
+	for (uint32_t i = 0; i < KEYS; i++)
+		if (i != key && l->used[i] && bucket_of(l, i) == bucket && !is_there(l, i)) {
 			gone = i;
 			n++;
 		}
-	}
-	if (n == 1 && gone == oldest) {
+	for (uint32_t i = 0; i < KEYS && n == 1; i++)
+		older += i != key && l->used[i] && bucket_of(l, i) == bucket &&
+			 l->used[i] < l->recorded[gone];
+	if (n == 1 && older <= l->ahead[gone]) {
 		l->used[gone] = 0;
 		return true;
 	}
 	snprintf(why, room,
-		 "bucket %u lost %u keys for key %u: the last %u, used at %llu, but %u was used at "
-		 "%llu",
-		 bucket, n, key, gone, (unsigned long long)(n ? l->used[gone] : 0), oldest,
-		 (unsigned long long)(oldest < KEYS ? l->used[oldest] : 0));
+		 "a bucket lost %u keys for key %u: the last %u, used at %llu; %u that stay were "
+		 "used before it, and %u were in front of it",
+		 n, key, gone, (unsigned long long)(n ? l->used[gone] : 0), older,
+		 n ? l->ahead[gone] : 0);
 	return false;
 }
 
@@ -117,7 +136,7 @@ static bool set_one(struct lru *l, uint32_t key, char *why, size_t room)
 	}
 	if (after->evicted_log > before.evicted_log)
 		forget_absent(l);
-	l->used[key] = ++l->clock;
+	note_use(l, key, true);
 	return true;
 }
 
@@ -128,7 +147,7 @@ static bool step(struct lru *l, char *why, size_t room)
 	if (dice < 60)
 		return set_one(l, key, why, room);
 	if (dice < 95) {
-		const bool quiet = dice < 70;
+		const bool quiet = dice < 70, recorded = l->store->recent_use == UINT32_MAX;
 		const unsigned status = do_op(l, GN_KV_GET, key, quiet ? GN_KV_QUIET : 0);
 
 		if ((status == GN_KV_OK) != (l->used[key] != 0)) {
@@ -136,7 +155,7 @@ static bool step(struct lru *l, char *why, size_t room)
 			return false;
 		}
 		if (status == GN_KV_OK && !quiet)
-			l->used[key] = ++l->clock;
+			note_use(l, key, recorded);
 		return true;
 	}
 	do_op(l, GN_KV_DELETE, key, 0);

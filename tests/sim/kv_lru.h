@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether it is always the least recently used of a bucket that makes room. */
+/* Whether what a bucket evicts is always among its least recently used items. */
 #ifndef GN_TESTS_SIM_KV_LRU_H
 #define GN_TESTS_SIM_KV_LRU_H
 

@@ -91,7 +91,7 @@ static void draw_opts(struct gn_kv_client_opts *o, struct rng *rng)
 
 	o->size = sizeof(*o);
 	o->flags = (one_in(rng, 4) ? GN_KV_CALL_ONLY : 0) | (one_in(rng, 3) ? GN_KV_PAPER : 0) |
-		   (one_in(rng, 6) ? GN_KV_NO_RECONNECT : 0);
+		   (one_in(rng, 6) ? 0 : GN_KV_RECONNECT);
 	o->gather = one_in(rng, 2) ? 0 : range(rng, 1, 20);
 	o->rpc.mode = (enum gn_rpc_mode)range(rng, 0, GN_RPC_MODES - 1);
 	o->rpc.flags = flags[range(rng, 0, 4)] | (one_in(rng, 4) ? GN_RPC_BY_FAILS : 0);

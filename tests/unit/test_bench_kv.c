@@ -173,7 +173,7 @@ static void a_miss_is_no_hit(void **state)
 
 	(void)state;
 	make(&f, &usual);
-	gn_kv_store_flush(f.store, 0);
+	gn_kv_store_clear(f.store, 0);
 	get = do_until_get(&f);
 	assert_int_equal(f.errands.ops[get].status, GN_KV_MISS);
 	assert_int_equal(kv_errand_check(&f.load, &f.errands, get), 0);

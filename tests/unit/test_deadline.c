@@ -443,8 +443,8 @@ static int call_kv_clear(struct stage *s, uint64_t deadline_ns)
 
 static int call_kv_stats(struct stage *s, uint64_t deadline_ns)
 {
-	struct gn_kv_stats stats = {.size = sizeof(stats)};
-	const int rc = gn_kv_stats(s->kv, GN_KV_ALL, &stats, deadline_ns);
+	struct gn_kv_stats stats;
+	const int rc = gn_kv_client_stats(s->kv, GN_KV_ALL, &stats, deadline_ns);
 
 	return rc ? found(rc) : 1;
 }
@@ -461,7 +461,7 @@ static int call_kv_control(struct stage *s, uint64_t deadline_ns)
 					.done = control_done,
 					.arg = s};
 
-	EXPECT(gn_kv_control(s->kv, &control) == 0);
+	EXPECT(gn_kv_control_submit(s->kv, &control) == 0);
 	while (control.arg)
 		EXPECT(gn_kv_wait(s->kv, GN_FOREVER) >= 0);
 	return control.error ? found(control.error) : 1;
@@ -614,7 +614,7 @@ static int stage_up(struct stage *s)
 		gn_sleep_us(50);
 	EXPECT(s->server_failed == 0);
 	EXPECT(gn_rpc_client_open(s->fabric, s->rpc_addr, NULL, &s->rpc) == 0);
-	EXPECT(gn_kv_connect(s->fabric, s->kv_addr, NULL, &s->kv) == 0);
+	EXPECT(gn_kv_client_open(s->fabric, s->kv_addr, NULL, &s->kv) == 0);
 	EXPECT(gn_msg_requester_create(s->fabric, &opts, &s->requester) == 0);
 	EXPECT(gn_msg_conn_open(s->requester, s->msg_addr, NULL, &s->conn) == 0);
 	return 0;
@@ -629,7 +629,7 @@ static int play(struct stage *s)
 		EXPECT(try_one(s, i, GN_FOREVER, "GN_FOREVER") == 0);
 	}
 	gn_msg_requester_destroy(s->requester);
-	EXPECT(gn_kv_close(s->kv) == 0 && gn_rpc_client_close(s->rpc) == 0);
+	EXPECT(gn_kv_client_close(s->kv) == 0 && gn_rpc_client_close(s->rpc) == 0);
 	STORE(s->stop, true);
 	EXPECT(gn_thread_join(s->server_thread) == 0);
 	EXPECT(s->server_failed == 0);

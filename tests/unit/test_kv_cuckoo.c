@@ -149,7 +149,7 @@ static void test_growth(void **state)
 		assert_true(kv_entry_moved(&first->entries[i]));
 		assert_true(first->entries[i].crc == kv_entry_crc(&first->entries[i]));
 	}
-	gn_kv_store_flush(s, 0);
+	gn_kv_store_clear(s, 0);
 	gn_kv_store_stats(s, &stats);
 	assert_int_equal(stats.items, 0);
 	assert_int_equal(store_op(s, GN_KV_GET, 1, 0), GN_KV_MISS);

@@ -11,6 +11,8 @@
 #define SHORT_US 20000u
 #define LARGE	 65536u /* more than a slot holds */
 
+static const struct gn_kv_client_opts reconnects = {.flags = GN_KV_RECONNECT};
+
 struct world {
 	struct gn_fabric *fabric;
 	char addr[64];
@@ -60,12 +62,12 @@ static void forbidden(struct gn_kv_op *op)
 	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	w->ended++;
-	assert_int_equal(gn_kv_close(w->client), -EDEADLK);
+	assert_int_equal(gn_kv_client_close(w->client), -EDEADLK);
 	assert_int_equal(gn_kv_do(w->client, &other, 1, GN_FOREVER), -EDEADLK);
 	assert_int_equal(gn_kv_poll(w->client), -EDEADLK);
 	assert_int_equal(gn_kv_wait(w->client, GN_FOREVER), -EDEADLK);
 	assert_int_equal(gn_kv_clear(w->client, 0, GN_FOREVER), -EDEADLK);
-	assert_int_equal(gn_kv_stats(w->client, GN_KV_ALL, &stats, GN_FOREVER), -EDEADLK);
+	assert_int_equal(gn_kv_client_stats(w->client, GN_KV_ALL, &stats, GN_FOREVER), -EDEADLK);
 }
 
 static struct gn_kv_op an_op(struct world *w, enum gn_kv_verb verb)
@@ -87,7 +89,7 @@ static void within_done(bool bypass)
 	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	world_up(&w);
-	assert_int_equal(gn_kv_connect(w.fabric, w.addr, NULL, &w.client), 0);
+	assert_int_equal(gn_kv_client_open(w.fabric, w.addr, &reconnects, &w.client), 0);
 	set = an_op(&w, GN_KV_SET);
 	assert_int_equal(gn_kv_submit(w.client, &set), 0);
 	while (!w.ended)
@@ -97,7 +99,7 @@ static void within_done(bool bypass)
 	assert_int_equal(gn_kv_submit(w.client, &set), 0);
 	assert_int_equal(gn_kv_flush(w.client), 0);
 	while (w.ended < 2)
-		assert_int_equal(gn_kv_stats(w.client, GN_KV_ALL, &stats, GN_FOREVER), 0);
+		assert_int_equal(gn_kv_client_stats(w.client, GN_KV_ALL, &stats, GN_FOREVER), 0);
 	set = an_op(&w, GN_KV_SET);
 	get = an_op(&w, GN_KV_GET);
 	gn_kv_server_destroy(w.server);
@@ -112,7 +114,7 @@ static void within_done(bool bypass)
 	while (gn_kv_submit(w.client, &set))
 		gn_sleep_us(1000);
 	w.ended = 0;
-	assert_int_equal(gn_kv_close(w.client), 0);
+	assert_int_equal(gn_kv_client_close(w.client), 0);
 	assert_int_equal(w.ended, 1);
 	assert_int_equal(set.status, GN_KV_GONE);
 	world_down(&w);
@@ -138,11 +140,11 @@ static void free_it(struct gn_kv_op *op)
 static void owned(bool bypass)
 {
 	struct world w = {.opts = {.bypass = bypass}};
-	const struct gn_kv_client_opts opts = {.size = sizeof(opts), .gather = 1};
+	const struct gn_kv_client_opts opts = {.flags = GN_KV_RECONNECT, .gather = 1};
 	unsigned begun = 0;
 
 	world_up(&w);
-	assert_int_equal(gn_kv_connect(w.fabric, w.addr, &opts, &w.client), 0);
+	assert_int_equal(gn_kv_client_open(w.fabric, w.addr, &opts, &w.client), 0);
 	for (unsigned i = 0; i < 40; i++) {
 		struct gn_kv_op *op = malloc(sizeof(*op));
 
@@ -158,7 +160,7 @@ static void owned(bool bypass)
 		else
 			begun++;
 	}
-	assert_int_equal(gn_kv_close(w.client), 0);
+	assert_int_equal(gn_kv_client_close(w.client), 0);
 	assert_int_equal(w.ended, begun);
 	world_down(&w);
 }
@@ -204,7 +206,7 @@ static void late(bool bypass)
 
 	world_up(&w);
 	assert_int_equal(gn_thread_start("server", poll_server, &w, &w.thread), 0);
-	while (gn_kv_connect(w.fabric, w.addr, NULL, &w.client))
+	while (gn_kv_client_open(w.fabric, w.addr, &reconnects, &w.client))
 		gn_sleep_us(1000);
 	__atomic_store_n(&w.pause, true, __ATOMIC_RELEASE);
 	large = an_op(&w, GN_KV_SET);
@@ -222,7 +224,7 @@ static void late(bool bypass)
 	while (!w.ended)
 		gn_kv_wait(w.client, GN_FOREVER);
 	assert_int_equal(large.status, GN_KV_OK);
-	assert_int_equal(gn_kv_close(w.client), 0);
+	assert_int_equal(gn_kv_client_close(w.client), 0);
 	__atomic_store_n(&w.stop, true, __ATOMIC_RELEASE);
 	gn_thread_join(w.thread);
 	world_down(&w);
@@ -244,7 +246,7 @@ static void control_ended(struct gn_kv_control *k)
 	struct world *w = k->arg;
 
 	w->ended++;
-	assert_int_equal(gn_kv_close(w->client), -EDEADLK);
+	assert_int_equal(gn_kv_client_close(w->client), -EDEADLK);
 }
 
 /* Begins many, and waits until all have ended; each with that error. */
@@ -259,7 +261,7 @@ static void controls(struct world *w, enum gn_kv_control_verb verb, uint64_t us,
 					      .deadline_ns = gn_deadline_us(us),
 					      .done = control_ended,
 					      .arg = w};
-		assert_int_equal(gn_kv_control(w->client, &k[i]), 0);
+		assert_int_equal(gn_kv_control_submit(w->client, &k[i]), 0);
 	}
 	while (w->ended < CONTROLS)
 		assert_true(gn_kv_wait(w->client, gn_deadline_us(LONG_US)) > 0);
@@ -280,21 +282,22 @@ static void test_controls(void **state)
 
 	(void)state;
 	world_up(&w);
-	assert_int_equal(gn_kv_connect(w.fabric, w.addr, NULL, &w.client), 0);
-	assert_int_equal(gn_kv_control(w.client, NULL), -EINVAL);
-	assert_int_equal(gn_kv_control(w.client, &bad), -EINVAL);
+	assert_int_equal(gn_kv_client_open(w.fabric, w.addr, &reconnects, &w.client), 0);
+	assert_int_equal(gn_kv_control_submit(w.client, NULL), -EINVAL);
+	assert_int_equal(gn_kv_control_submit(w.client, &bad), -EINVAL);
 	assert_int_equal(gn_kv_set(w.client, "a", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
 	assert_int_equal(gn_kv_set(w.client, "b", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
 	controls(&w, GN_KV_CONTROL_STATS, LONG_US, 0);
 	controls(&w, GN_KV_CONTROL_CLEAR, LONG_US, 0);
-	assert_int_equal(gn_kv_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)), 0);
+	assert_int_equal(gn_kv_client_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)),
+			 0);
 	assert_int_equal(stats.items, 0);
 	gn_kv_server_destroy(w.server);
 	w.server = NULL;
 	controls(&w, GN_KV_CONTROL_STATS, LONG_US, -ENOTCONN);
 	bad.done = control_ended;
-	assert_int_equal(gn_kv_control(w.client, &bad), -ENOTCONN);
-	assert_int_equal(gn_kv_close(w.client), 0);
+	assert_int_equal(gn_kv_control_submit(w.client, &bad), -ENOTCONN);
+	assert_int_equal(gn_kv_client_close(w.client), 0);
 	world_down(&w);
 }
 
@@ -306,7 +309,7 @@ static void test_controls_late(void **state)
 	(void)state;
 	world_up(&w);
 	assert_int_equal(gn_thread_start("server", poll_server, &w, &w.thread), 0);
-	while (gn_kv_connect(w.fabric, w.addr, NULL, &w.client))
+	while (gn_kv_client_open(w.fabric, w.addr, &reconnects, &w.client))
 		gn_sleep_us(1000);
 	__atomic_store_n(&w.pause, true, __ATOMIC_RELEASE);
 	controls(&w, GN_KV_CONTROL_CLEAR, SHORT_US, -ETIMEDOUT);
@@ -314,7 +317,7 @@ static void test_controls_late(void **state)
 	/* Calls that were given up have all slots, until they are answered. */
 	controls(&w, GN_KV_CONTROL_CLEAR, LONG_US, 0);
 	assert_int_equal(gn_kv_set(w.client, "a", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
-	assert_int_equal(gn_kv_close(w.client), 0);
+	assert_int_equal(gn_kv_client_close(w.client), 0);
 	__atomic_store_n(&w.stop, true, __ATOMIC_RELEASE);
 	gn_thread_join(w.thread);
 	world_down(&w);
@@ -329,7 +332,7 @@ static void test_control_behind(void **state)
 	(void)state;
 	world_up(&w);
 	assert_int_equal(gn_thread_start("server", poll_server, &w, &w.thread), 0);
-	while (gn_kv_connect(w.fabric, w.addr, NULL, &w.client))
+	while (gn_kv_client_open(w.fabric, w.addr, &reconnects, &w.client))
 		gn_sleep_us(1000);
 	__atomic_store_n(&w.pause, true, __ATOMIC_RELEASE);
 	for (unsigned i = 0; i < CONTROLS; i++) {
@@ -339,7 +342,7 @@ static void test_control_behind(void **state)
 					      .deadline_ns = last ? gn_deadline_us(SHORT_US) : 0,
 					      .done = control_ended,
 					      .arg = &w};
-		assert_int_equal(gn_kv_control(w.client, &k[i]), 0);
+		assert_int_equal(gn_kv_control_submit(w.client, &k[i]), 0);
 	}
 	assert_int_equal(gn_kv_wait(w.client, gn_deadline_us(LONG_US)), 1);
 	assert_int_equal(k[CONTROLS - 1].error, -ETIMEDOUT);
@@ -348,7 +351,7 @@ static void test_control_behind(void **state)
 		assert_true(gn_kv_wait(w.client, gn_deadline_us(LONG_US)) > 0);
 	for (unsigned i = 0; i < CONTROLS - 1; i++)
 		assert_int_equal(k[i].error, 0);
-	assert_int_equal(gn_kv_close(w.client), 0);
+	assert_int_equal(gn_kv_client_close(w.client), 0);
 	__atomic_store_n(&w.stop, true, __ATOMIC_RELEASE);
 	gn_thread_join(w.thread);
 	world_down(&w);
@@ -370,15 +373,15 @@ static void restart_at_second(void *arg, uint64_t client, bool came)
 static void test_two_servers(void **state)
 {
 	struct world w = {.opts = {.threads = 3}};
-	const struct gn_kv_client_opts opts = {.size = sizeof(opts),
+	const struct gn_kv_client_opts opts = {.flags = GN_KV_RECONNECT,
 					       .rpc = {.peer = restart_at_second, .peer_arg = &w}};
 
 	(void)state;
 	world_up(&w);
-	assert_int_not_equal(gn_kv_connect(w.fabric, w.addr, &opts, &w.client), 0);
-	assert_int_equal(gn_kv_connect(w.fabric, w.addr, &opts, &w.client), 0);
+	assert_int_not_equal(gn_kv_client_open(w.fabric, w.addr, &opts, &w.client), 0);
+	assert_int_equal(gn_kv_client_open(w.fabric, w.addr, &opts, &w.client), 0);
 	assert_int_equal(gn_kv_set(w.client, "a", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
-	assert_int_equal(gn_kv_close(w.client), 0);
+	assert_int_equal(gn_kv_client_close(w.client), 0);
 	world_down(&w);
 }
 
@@ -390,16 +393,16 @@ static void test_restart(void **state)
 
 	(void)state;
 	world_up(&w);
-	assert_int_equal(gn_kv_connect(w.fabric, w.addr, NULL, &w.client), 0);
+	assert_int_equal(gn_kv_client_open(w.fabric, w.addr, &reconnects, &w.client), 0);
 	assert_int_equal(gn_kv_set(w.client, "a", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
 	restart(&w);
 	memset(&stats, 0x55, sizeof(stats));
-	stats.size = sizeof(stats);
-	if (gn_kv_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)))
+	if (gn_kv_client_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)))
 		assert_int_equal(stats.items, 0x5555555555555555); /* untouched */
-	assert_int_equal(gn_kv_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)), 0);
+	assert_int_equal(gn_kv_client_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)),
+			 0);
 	assert_int_equal(stats.items, 0);
-	assert_int_equal(gn_kv_close(w.client), 0);
+	assert_int_equal(gn_kv_client_close(w.client), 0);
 	world_down(&w);
 }
 
@@ -413,7 +416,7 @@ static void test_arguments(void **state)
 
 	(void)state;
 	world_up(&w);
-	assert_int_equal(gn_kv_connect(w.fabric, w.addr, NULL, &w.client), 0);
+	assert_int_equal(gn_kv_client_open(w.fabric, w.addr, &reconnects, &w.client), 0);
 	assert_int_equal(gn_kv_set(w.client, "a", 1, value, sizeof(value), 0, GN_FOREVER), -EFBIG);
 	assert_int_equal(gn_kv_set(w.client, "a", 1, NULL, 1, 0, GN_FOREVER), -EINVAL);
 	assert_int_equal(gn_kv_get(w.client, "a", 1, NULL, 1, NULL, GN_FOREVER), -EINVAL);
@@ -428,7 +431,7 @@ static void test_arguments(void **state)
 			       .room_bytes = UINT32_MAX - 8};
 	assert_int_equal(gn_kv_do(w.client, &op, 1, GN_FOREVER), 0);
 	assert_int_equal(op.status, GN_KV_OK);
-	assert_int_equal(gn_kv_close(w.client), 0);
+	assert_int_equal(gn_kv_client_close(w.client), 0);
 	world_down(&w);
 }
 
@@ -475,6 +478,32 @@ static void test_value_lacks(void **state)
 	assert_int_equal(kv_tell_read((const uint8_t *)&tell, sizeof(tell), &op), sizeof(tell));
 }
 
+/* Without GN_KV_RECONNECT a client whose server went away does not connect again. */
+static void test_no_reconnect(void **state)
+{
+	struct world w = {.opts = {.threads = 2}};
+	struct gn_kv_op op = {.verb = GN_KV_GET, .key = "a", .key_len = 1};
+	struct gn_kv_counters count;
+	struct gn_kv_stats stats;
+
+	(void)state;
+	world_up(&w);
+	assert_int_equal(gn_kv_client_open(w.fabric, w.addr, NULL, &w.client), 0);
+	restart(&w);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(gn_kv_do(w.client, &op, 1, gn_deadline_us(LONG_US)), 0);
+		assert_int_equal(op.status, GN_KV_GONE);
+	}
+	assert_int_equal(gn_kv_submit(w.client, &op), -ENOTCONN);
+	assert_int_equal(gn_kv_clear(w.client, 0, gn_deadline_us(LONG_US)), -ENOTCONN);
+	assert_int_equal(gn_kv_client_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)),
+			 -ENOTCONN);
+	assert_int_equal(gn_kv_client_counters(w.client, &count), 0);
+	assert_int_equal(count.reconnects, 0);
+	assert_int_equal(gn_kv_client_close(w.client), 0);
+	world_down(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -483,7 +512,7 @@ int main(void)
 		cmocka_unit_test(test_restart),	       cmocka_unit_test(test_arguments),
 		cmocka_unit_test(test_long_message),   cmocka_unit_test(test_value_lacks),
 		cmocka_unit_test(test_controls),       cmocka_unit_test(test_controls_late),
-		cmocka_unit_test(test_control_behind),
+		cmocka_unit_test(test_control_behind), cmocka_unit_test(test_no_reconnect),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

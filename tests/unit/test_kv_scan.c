@@ -277,7 +277,7 @@ static int served(struct kv_world *w, struct gn_fabric *fabric, unsigned number)
 
 	(void)number;
 	EXPECT(out.told && out.ever);
-	EXPECT(gn_kv_connect(fabric, w->addr, NULL, &client) == 0);
+	EXPECT(gn_kv_client_open(fabric, w->addr, NULL, &client) == 0);
 	EXPECT(gn_kv_scan(client, &cursor, told_by_server, &out, GN_FOREVER) >= 0);
 	cursor = (struct gn_kv_cursor){{0}};
 	for (uint32_t n = 0; n < SERVED; n++) {
@@ -296,7 +296,7 @@ static int served(struct kv_world *w, struct gn_fabric *fabric, unsigned number)
 	EXPECT(rc == 0 && !out.wrong);
 	for (uint32_t n = 0; n < SERVED; n++)
 		EXPECT(out.told[n] == 1);
-	EXPECT(gn_kv_close(client) == 0);
+	EXPECT(gn_kv_client_close(client) == 0);
 	gn_free(out.told);
 	gn_free(out.ever);
 	return 0;

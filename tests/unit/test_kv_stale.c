@@ -20,14 +20,14 @@ static int set(struct gn_kv_client *client, uint32_t key, enum gn_kv_status *sta
 
 static int connects_again(struct kv_world *w, struct gn_fabric *fabric, unsigned number)
 {
-	struct gn_kv_client_opts opts = {.size = sizeof(opts)};
+	struct gn_kv_client_opts opts = {.flags = GN_KV_RECONNECT};
 	struct gn_kv_client *client;
 	struct gn_rpc_counters count = {.size = sizeof(count)};
 	enum gn_kv_status status;
 
 	(void)number;
 	opts.rpc.timeout_us = 3000; /* it tries again soon, before the server asks silent clients */
-	EXPECT(gn_kv_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_kv_client_open(fabric, w->addr, &opts, &client) == 0);
 	EXPECT(set(client, 1, &status) == 0 && status == GN_KV_OK);
 	gn_sleep_us(6000);
 	EXPECT(set(client, 1, &status) == 0 && status == GN_KV_GONE);
@@ -37,7 +37,7 @@ static int connects_again(struct kv_world *w, struct gn_fabric *fabric, unsigned
 		print_message("# the server has %llu connections\n",
 			      (unsigned long long)count.clients);
 	EXPECT(count.clients == PARTITIONS);
-	EXPECT(gn_kv_close(client) == 0);
+	EXPECT(gn_kv_client_close(client) == 0);
 	return 0;
 }
 

@@ -31,9 +31,6 @@ static int opts_of_requesters(struct world *w, struct gn_fabric *fabric, unsigne
 	opts.max_conns = GN_MSG_CONNS_MAX + 1;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EINVAL);
 	opts = requester_opts(w);
-	opts.repeats = 21;
-	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EINVAL);
-	opts = requester_opts(w);
 	opts.flags = 1u << 31;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EINVAL);
 	if (w->protocol != GN_MSG_UD && w->protocol != GN_MSG_READ) {
@@ -506,7 +503,7 @@ static int losing(struct world *w, struct gn_fabric *fabric, unsigned client)
 	(void)client;
 	opts.pending = 4;
 	opts.repeat_us = 1000;
-	opts.repeats = 3;
+	opts.request_timeout_us = 15000;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
 	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == 0);
 	world_still(w);
@@ -515,11 +512,12 @@ static int losing(struct world *w, struct gn_fabric *fabric, unsigned client)
 		EXPECT(gn_msg_ask(conn, "abcd", 4, i) == 0);
 	EXPECT(all_end(requester, 4, GN_MSG_LOST, &lost) == 0);
 	EXPECT(lost == 4);
-	/* 1, 2, 4 and 8 ms. */
-	EXPECT(gn_now_ns() - begun_ns >= 14900000);
+	EXPECT(gn_now_ns() - begun_ns >= 15000000);
 	gn_msg_requester_stats(requester, &stats);
-	EXPECT(stats.requests == 4 && stats.repeats == 12 && stats.failed == 4);
-	EXPECT(stats.wrs == 16 && stats.answers == 0);
+	/* After 1, 2 and 4 ms; a thread that does not run for a while misses some. */
+	EXPECT(stats.requests == 4 && stats.repeats <= 12 && stats.failed == 4);
+	EXPECT(stats.repeats == 12 || !w->simulated);
+	EXPECT(stats.wrs == 4 + stats.repeats && stats.answers == 0);
 	/* It wakes up: what comes now belongs to nothing, and new ones are answered as they are. */
 	world_still(w);
 	for (unsigned i = 0; i < 20; i++) {
@@ -556,7 +554,7 @@ static int lossy(struct world *w, struct gn_fabric *fabric, unsigned client)
 			   .rng = client};
 	struct gn_msg_stats stats = {.size = sizeof(stats)};
 
-	s.repeats = 20;
+	s.repeat_us = 20;
 	EXPECT(stream_begin(&s, w, fabric) == 0);
 	EXPECT(stream_run(&s) == 0);
 	gn_msg_requester_stats(s.requester, &stats);
@@ -592,7 +590,7 @@ static int mended(struct world *w, struct gn_fabric *fabric, unsigned client)
 	const uint64_t until_ns = gn_deadline_us(40000);
 	struct gn_msg_stats stats = {.size = sizeof(stats)};
 
-	s.repeats = 20;
+	s.repeat_us = 20;
 	EXPECT(stream_begin(&s, w, fabric) == 0);
 	while (gn_now_ns() < until_ns) {
 		s.n += 100;

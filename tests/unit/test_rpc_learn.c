@@ -74,6 +74,79 @@ static void test_by_time(void **state)
 	run_everywhere(by_time, NULL, 1);
 }
 
+/* ---- a slow method beside a quick one ---- */
+
+#define SEEN_WITHIN 4u /* calls of a slow method, until it is known to be slow */
+
+/* How many fetches in vain a call and a quick one behind it take, in so many rounds. */
+static int slow_rounds(struct gn_rpc_client *client, uint32_t us, unsigned rounds, uint64_t *vain)
+{
+	struct gn_rpc_counters before, after;
+
+	EXPECT(gn_rpc_client_counters(client, &before) == 0);
+	for (unsigned i = 0; i < rounds; i++) {
+		EXPECT(call_slow(client, us) == 0);
+		EXPECT(call_echo(client, ECHO, 10, i) == 0);
+	}
+	EXPECT(gn_rpc_client_counters(client, &after) == 0);
+	*vain = after.failed_fetches - before.failed_fetches;
+	return 0;
+}
+
+static int slow_beside_quick(struct world *w, struct gn_fabric *fabric)
+{
+	static const uint32_t us[] = {200, 20000, 120000, 2000000};
+
+	for (unsigned i = 0; i < (w->simulated ? 4 : 3); i++) {
+		struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
+		struct gn_rpc_client *client;
+		uint64_t vain, vain_later;
+
+		opts.switch_us = 100;
+		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+		EXPECT(slow_rounds(client, us[i], SEEN_WITHIN, &vain) == 0);
+		EXPECT(replies(client, SLOW));
+		EXPECT(slow_rounds(client, us[i], SEEN_WITHIN, &vain_later) == 0);
+		EXPECT(replies(client, SLOW));
+		/* Elsewhere a thread that is not ours may make anything slow. */
+		EXPECT(!w->simulated || (!replies(client, ECHO) && vain_later < 64 * SEEN_WITHIN));
+		EXPECT(gn_rpc_client_close(client) == 0);
+	}
+	return 0;
+}
+
+/* In one message: the quick ones do not wait for the slow one, when it is known to be slow. */
+static int slow_in_batch(struct world *w, struct gn_fabric *fabric)
+{
+	const uint32_t us = 5000;
+	struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
+	struct gn_rpc_client *client;
+
+	opts.batch.entries = 3;
+	opts.switch_us = 1000;
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+	for (unsigned round = 0; round < 2 * SEEN_WITHIN; round++) {
+		struct gn_rpc_op ops[3] = {{.method = ECHO},
+					   {.method = SLOW, .request = &us, .request_len = 4},
+					   {.method = ECHO}};
+
+		EXPECT(gn_rpc_call_all(client, ops, 3) == 0);
+		for (unsigned i = 0; i < 3; i++)
+			EXPECT(ops[i].status == GN_RPC_OK);
+	}
+	EXPECT(replies(client, SLOW));
+	EXPECT(!w->simulated || !replies(client, ECHO));
+	EXPECT(gn_rpc_client_close(client) == 0);
+	return 0;
+}
+
+static void test_slow_beside_quick(void **state)
+{
+	(void)state;
+	run_everywhere(slow_beside_quick, NULL, 1);
+	run_everywhere(slow_in_batch, NULL, 1);
+}
+
 /* ---- failed fetches decide, as in the papers ---- */
 
 static int by_fails(struct world *w, struct gn_fabric *fabric)
@@ -336,9 +409,8 @@ static void test_metrics(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_by_time),
-		cmocka_unit_test(test_by_fails),
-		cmocka_unit_test(test_fetch_size),
+		cmocka_unit_test(test_by_time),	 cmocka_unit_test(test_slow_beside_quick),
+		cmocka_unit_test(test_by_fails), cmocka_unit_test(test_fetch_size),
 		cmocka_unit_test(test_metrics),
 	};
 

@@ -409,6 +409,8 @@ static void handshake(struct shm_qp *qp)
 		close(c->timer.fd);
 		c->timer.fd = -1;
 		rc = shm_conn_meet(qp, msg.hello.rq_size, fds[0], fds[1]);
+		if (!rc)
+			rc = shm_conn_watch(qp);
 	}
 	if (len > 0)
 		wire_close_fds(fds);
@@ -419,7 +421,8 @@ static void handshake(struct shm_qp *qp)
 	} else if (!accepted || rc) {
 		give_up(qp, GN_EVENT_UNREACHABLE, rc ? rc : len < 0 ? (int)len : -ECONNREFUSED);
 	} else {
-		shm_conn_up(qp);
+		shm_conn_ready(qp);
+		shm_conn_start(qp);
 		qp_established(&qp->qp);
 	}
 }
@@ -455,8 +458,10 @@ static int dial(struct shm_qp *qp)
 	c->hello_area_fd = -1;
 	c->phase = CONN_HELLO_SENT;
 	rc = chan_fds_add(qp->qp.chan, &c->sock);
-	if (!rc)
+	if (!rc) {
+		c->watched = true;
 		rc = shm_conn_join(qp);
+	}
 	return rc == -EPIPE ? 0 : rc; /* the listener has answered already, and says what */
 }
 
@@ -509,9 +514,11 @@ int shm_connect(struct gn_qp *base, const char *name, const struct gn_conn_opts 
 	struct shm_conn *c = &qp->conn;
 	int rc;
 
-	if (!shm_name_ok(name))
-		return gn_fail_log(-EINVAL, "shm: '%.80s' is no name: 1 to 64 of A-Z a-z 0-9 . _ -",
-				   name);
+	if (!shm_name_ok(name)) {
+		gn_log(GN_LOG_ERROR, "shm: '%.80s' is no name: 1 to 64 of A-Z a-z 0-9 . _ -", name);
+		return -EINVAL;
+	}
+	shm_qp_join(qp);
 	c->sock = (struct chan_fd){.ready = conn_ready};
 	c->sock.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	c->timer = (struct chan_fd){.ready = timer_ready};
@@ -550,10 +557,25 @@ static void close_req(struct shm_req *req)
 	shm_close_fd(req->grants_fd);
 }
 
+/* The owner may be asleep on the channel of the cq, which the qp's event does not wake. */
+static void hand_over(struct shm_qp *qp)
+{
+	struct gn_chan *chan = qp->qp.chan;
+	struct gn_cq *cq = qp->qp.recv_cq;
+
+	obj_hold(&cq->obj);
+	qp_established_for(&qp->qp, shm_cq_hand_over);
+	if (cq->chan && cq->chan != chan)
+		chan_push(cq->chan, &cq->ev_completion);
+	obj_release(&cq->obj);
+}
+
+/* Nothing of the cqs and of the channel is touched before the end, when nothing can fail. */
 int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn_conn_opts *opts)
 {
 	struct shm_req *req = (struct shm_req *)base_req;
 	struct shm_qp *qp = (struct shm_qp *)base;
+	struct shm_cq *cq = (struct shm_cq *)base->recv_cq;
 	struct shm_conn *c = &qp->conn;
 	struct wire_hello hello;
 	int rc, fds[2] = {-1, ((struct shm_pd *)base->pd)->grants_fd};
@@ -568,9 +590,7 @@ int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 		goto fail;
 	c->rnr_budget_ns = rnr_budget(opts);
 	fill_hello(&hello, WIRE_ACCEPT, c->mine_rq_size, opts->private_data, opts->private_len);
-	rc = chan_fds_add(base->chan, &c->sock);
-	if (!rc)
-		rc = shm_conn_meet(qp, req->rq_size, req->area_fd, req->grants_fd);
+	rc = shm_conn_meet(qp, req->rq_size, req->area_fd, req->grants_fd);
 	/* The memory goes before the word that it may be used. */
 	if (!rc)
 		rc = shm_conn_join(qp);
@@ -578,12 +598,17 @@ int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 		rc = wire_send(c->sock.fd, &hello, sizeof(hello), fds, 2);
 	if (rc)
 		goto fail;
-	shm_conn_up(qp);
 	close(fds[0]);
 	close(req->sock); /* the qp has it, too */
 	req->sock = -1;
 	close_req(req);
-	qp_established(base);
+	shm_conn_ready(qp);
+	if (base->shared) { /* its owner is who has the lock: we */
+		qp_established_for(base, shm_cq_hand_over);
+		shm_cq_admit(cq);
+	} else {
+		hand_over(qp);
+	}
 	return 0;
 fail:
 	gn_log(GN_LOG_WARN, "shm: cannot accept a connection: %s",
@@ -612,6 +637,7 @@ int shm_disconnect(struct gn_qp *base)
 {
 	struct shm_qp *qp = (struct shm_qp *)base;
 
+	shm_qp_adopt(base);
 	if (base->state == GN_QP_CONNECTING) {
 		give_up(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
 		return 0;

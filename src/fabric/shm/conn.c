@@ -107,12 +107,13 @@ static int map_peer(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants
 	return 0;
 }
 
-/* The channels and cqs that hear of the control socket. The qp's channel has it already. */
-static int watch(struct shm_qp *qp)
+int shm_conn_watch(struct shm_qp *qp)
 {
 	struct gn_cq *const cqs[] = {qp->qp.recv_cq, qp->qp.send_cq};
-	int rc = 0;
+	/* While it connects, the channel has the socket already. */
+	int rc = qp->conn.watched ? 0 : chan_fds_add(qp->qp.chan, &qp->conn.sock);
 
+	qp->conn.watched = true; /* perhaps in part */
 	for (int i = 0; i < 2 && !rc; i++) {
 		if (i && cqs[1] == cqs[0])
 			break;
@@ -128,6 +129,9 @@ static void unwatch(struct shm_qp *qp)
 {
 	struct gn_cq *const cqs[] = {qp->qp.recv_cq, qp->qp.send_cq};
 
+	if (!qp->conn.watched)
+		return;
+	qp->conn.watched = false;
 	chan_fds_del(qp->qp.chan, &qp->conn.sock);
 	for (int i = 0; i < 2; i++) {
 		shm_cq_unwatch((struct shm_cq *)cqs[i], &qp->conn.sock);
@@ -201,44 +205,74 @@ int shm_conn_join(struct shm_qp *qp)
 
 int shm_conn_meet(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
 {
-	const int rc = map_peer(qp, rq_size, area_fd, grants_fd);
-
-	return rc ? rc : watch(qp);
+	return map_peer(qp, rq_size, area_fd, grants_fd);
 }
 
-void shm_conn_up(struct shm_qp *qp)
+void shm_conn_ready(struct shm_qp *qp)
 {
 	qp->conn.phase = CONN_UP;
 	qp->qp.state = GN_QP_READY;
+}
+
+void shm_conn_start(struct shm_qp *qp)
+{
 	shm_rx_add(&qp->rx_recv, (struct shm_cq *)qp->qp.recv_cq, shm_progress_recvs);
 	/* The cq may have been armed before the peer was known. */
 	shm_conn_arm(qp);
 	shm_conn_catch_up(qp);
 }
 
+/* A failure is a connection that ends: the acceptor has told the peer that it is there. */
+void shm_conn_admit(struct shm_qp *qp)
+{
+	int rc;
+
+	qp->incoming = false;
+	shm_qp_join(qp);
+	rc = shm_conn_watch(qp);
+	if (qp->qp.send_cq->overrun || qp->qp.recv_cq->overrun)
+		shm_qp_fail(qp);
+	shm_conn_start(qp);
+	if (rc)
+		shm_conn_lost(qp);
+}
+
+static void stop_timer(struct shm_qp *qp)
+{
+	if (qp->conn.timer.fd < 0)
+		return;
+	chan_fds_del(qp->qp.chan, &qp->conn.timer);
+	close(qp->conn.timer.fd);
+	qp->conn.timer.fd = -1;
+}
+
+void shm_conn_detach(struct shm_qp *qp)
+{
+	struct shm_conn *c = &qp->conn;
+
+	if (c->mine)
+		__atomic_store_n(&c->mine->mood.state, AREA_CLOSED, __ATOMIC_RELEASE);
+	shm_rx_del(&qp->rx_recv);
+	shm_rx_del(&qp->rx_send);
+	stop_timer(qp);
+	unwatch(qp);
+	/* Our own half only: the peer's death is still to be seen. */
+	if (c->sock.fd >= 0)
+		shutdown(c->sock.fd, SHUT_WR);
+}
+
 int shm_conn_close(struct shm_qp *qp)
 {
 	struct shm_fabric *fabric = shm_of(&qp->qp.obj);
 	struct shm_conn *c = &qp->conn;
-	bool joined, quiet;
+	bool quiet = true;
 
 	gn_mutex_lock(&fabric->grant_lock);
-	joined = qp->prev_conn;
-	gn_mutex_unlock(&fabric->grant_lock);
-	if (!joined) /* no peer was ever given anything */
-		return 0;
-	if (!c->ending.revocation) {
-		__atomic_store_n(&c->mine->mood.state, AREA_CLOSED, __ATOMIC_RELAXED);
-		shm_rx_del(&qp->rx_recv);
-		shm_rx_del(&qp->rx_send);
-		unwatch(qp);
-		/* Our own half only: the peer's death is still to be seen. */
-		shutdown(c->sock.fd, SHUT_WR);
+	if (qp->prev_conn) { /* else no peer was ever given anything */
+		if (!c->ending.revocation)
+			shm_revoke(fabric, &c->ending);
+		quiet = shm_peers_quiet(fabric, NULL, qp, &c->ending);
 	}
-	gn_mutex_lock(&fabric->grant_lock);
-	if (!c->ending.revocation)
-		shm_revoke(fabric, &c->ending);
-	quiet = shm_peers_quiet(fabric, NULL, qp, &c->ending);
 	gn_mutex_unlock(&fabric->grant_lock);
 	return quiet ? 0 : -EAGAIN;
 }
@@ -252,10 +286,7 @@ void shm_conn_fini(struct shm_qp *qp)
 	shm_grant_leave(qp);
 	shm_rx_del(&qp->rx_recv);
 	shm_rx_del(&qp->rx_send);
-	if (c->timer.fd >= 0) {
-		chan_fds_del(qp->qp.chan, &c->timer);
-		close(c->timer.fd);
-	}
+	stop_timer(qp);
 	if (c->sock.fd >= 0) {
 		unwatch(qp);
 		shm_close_sock(c->sock.fd);
@@ -351,8 +382,7 @@ static void forget_mem(struct shm_qp *qp, uint64_t id)
 
 	if (!m || !m->id)
 		return;
-	if (c->views[id % SHM_VIEWS].id == id)
-		c->views[id % SHM_VIEWS] = (struct peer_view){.id = 0};
+	memset(c->views, 0, sizeof(c->views)); /* one may be of this mem */
 	c->mapped_bytes -= m->size;
 	shm_quota_give(qp, m->size);
 	shm_map_put(m->map);

@@ -129,6 +129,44 @@ static inline void look_at_all(struct shm_cq *cq)
 		look_at_cold(cq);
 }
 
+/* ---- connections that another thread has accepted ---- */
+
+void shm_cq_hand_over(struct gn_qp *base)
+{
+	struct shm_cq *cq = (struct shm_cq *)base->recv_cq;
+	struct shm_qp *qp = (struct shm_qp *)base;
+	struct shm_qp *first = __atomic_load_n(&cq->incoming, __ATOMIC_RELAXED);
+
+	qp->incoming = true;
+	do {
+		qp->next_incoming = first;
+		/* Pairs with the acquire in shm_cq_admit(): all that was made of the qp is seen. */
+	} while (!__atomic_compare_exchange_n(&cq->incoming, &first, qp, true, __ATOMIC_RELEASE,
+					      __ATOMIC_RELAXED));
+}
+
+void shm_cq_admit(struct shm_cq *cq)
+{
+	struct shm_qp *qp = __atomic_exchange_n(&cq->incoming, NULL, __ATOMIC_ACQUIRE);
+	struct shm_qp *oldest = NULL, *next;
+
+	for (; qp; qp = next) {
+		next = qp->next_incoming;
+		qp->next_incoming = oldest;
+		oldest = qp;
+	}
+	for (qp = oldest; qp; qp = next) {
+		next = qp->next_incoming;
+		shm_conn_admit(qp);
+	}
+}
+
+static inline void admit_incoming(struct shm_cq *cq)
+{
+	if (unlikely(__atomic_load_n(&cq->incoming, __ATOMIC_RELAXED)))
+		shm_cq_admit(cq);
+}
+
 /* ---- life and death ---- */
 
 int shm_cq_watch(struct shm_cq *cq, struct chan_fd *sock)
@@ -188,9 +226,50 @@ static void check_life(struct shm_cq *cq)
 
 /* ---- the provider's calls ---- */
 
+/* One look at the only peer that may have sent something finds nothing. */
+static inline bool is_quiet(const struct shm_cq *cq)
+{
+	const struct shm_rx *rx = cq->hot;
+
+	return !cq->cold && rx && rx->next == rx && shm_rx_quiet(rx);
+}
+
+/* What is complete. */
+static no_inline int poll_ring(struct shm_cq *cq, struct gn_wc *wc, int n)
+{
+	int got = 0;
+
+	for (; got < n && !soft_cq_empty(&cq->soft); got++) {
+		soft_cq_pop(&cq->soft, &wc[got]);
+		cq_finish(&wc[got]);
+	}
+	counter_add(&cq->soft.cq.polls_empty, !got);
+	return got;
+}
+
+/*
+ * cq_poll_any() for a cq that has one owner. Most polls find nothing, or what is complete already:
+ * what takes longer is left to cq_poll_any().
+ */
+static int poll_own(struct gn_cq *base, struct gn_wc *wc, int n)
+{
+	struct shm_cq *cq = (struct shm_cq *)base;
+
+	if (!soft_cq_empty(&cq->soft))
+		return poll_ring(cq, wc, n);
+	if (unlikely(!is_quiet(cq) || base->overrun || (cq->empty_polls + 1) % CLOCK_EVERY == 0))
+		return cq_poll_any(base, wc, n);
+	cq->empty_polls++;
+	counter_add(&base->polls_empty, 1);
+	return 0;
+}
+
 int shm_cq_init(struct gn_cq *base)
 {
 	struct shm_cq *cq = (struct shm_cq *)base;
+
+	if (!base->shared)
+		base->poll = poll_own;
 
 	cq->life_fd = cq->timer.fd = -1;
 	return soft_cq_init(&cq->soft);
@@ -216,6 +295,7 @@ int shm_cq_poll(struct gn_cq *base, struct gn_wc *wc, int n)
 
 	if (!soft_cq_empty(&cq->soft))
 		return soft_cq_poll(&cq->soft, wc, n);
+	admit_incoming(cq);
 	cq->soft.direct = wc;
 	cq->soft.direct_room = n;
 	look_at_all(cq);
@@ -231,6 +311,7 @@ bool shm_cq_ready(struct gn_cq *base)
 	struct shm_cq *cq = (struct shm_cq *)base;
 
 	if (soft_cq_empty(&cq->soft)) {
+		admit_incoming(cq);
 		look_at_all(cq);
 		if (soft_cq_empty(&cq->soft))
 			check_life(cq);
@@ -295,9 +376,12 @@ static void arm_one(struct shm_cq *cq, struct shm_rx *rx, bool *blocked)
 int shm_cq_arm(struct gn_cq *base, bool solicited_only)
 {
 	struct shm_cq *cq = (struct shm_cq *)base;
-	struct shm_rx *const circles[] = {cq->hot, cq->cold};
+	struct shm_rx *circles[2];
 	bool blocked = false;
 
+	admit_incoming(cq);
+	circles[0] = cq->hot;
+	circles[1] = cq->cold;
 	if (!solicited_only)
 		cq->soft.armed = SOFT_ARMED;
 	else if (cq->soft.armed != SOFT_ARMED) /* which stays in force */

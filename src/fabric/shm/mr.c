@@ -183,17 +183,17 @@ static void enter(struct shm_pd *pd, struct shm_mr *shm)
 }
 
 /* Peers may use it. Their memory is sent, or announced. */
-static void put_in_force(struct shm_pd *pd, struct shm_mr *shm)
+static void put_in_force(struct shm_fabric *fabric, struct shm_pd *pd, struct shm_mr *shm)
 {
 	struct grant *grant =
 		(struct grant *)(void *)pd->grants->addr + soft_key_index(shm->mr.rkey);
+	const uint32_t access = shm->mr.access | fabric->grant_serial++ << GRANT_SERIAL;
 
-	grant->access = shm->mr.access;
 	grant->mem_id = ((struct shm_mem *)shm->mr.mem)->id;
 	grant->base = (uint64_t)(shm->mr.addr - shm->mr.mem->addr);
 	grant->length = shm->mr.length;
-	/* Pairs with the acquire in the peer's find_remote(). */
-	__atomic_store_n(&grant->key, shm->mr.rkey, __ATOMIC_RELEASE);
+	/* Pairs with the acquires in the peer's find_remote() and shm_view_find(). */
+	__atomic_store_n(&grant->word, (uint64_t)access << 32 | shm->mr.rkey, __ATOMIC_RELEASE);
 }
 
 /*
@@ -237,7 +237,7 @@ int shm_mr_init(struct gn_mr *mr)
 		rc = pack(qp, mem, &parcel);
 		announce(qp, rc ? rc : send_parcel(qp, &parcel));
 	}
-	put_in_force(pd, (struct shm_mr *)mr);
+	put_in_force(fabric, pd, (struct shm_mr *)mr);
 	gn_mutex_unlock(&fabric->grant_lock);
 	return 0;
 }
@@ -256,7 +256,7 @@ int shm_mr_revoke(struct gn_mr *mr)
 			(struct grant *)(void *)((struct shm_pd *)mr->pd)->grants->addr +
 			soft_key_index(mr->rkey);
 
-		__atomic_store_n(&grant->key, 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&grant->word, 0, __ATOMIC_RELAXED);
 		*shm->prev = shm->next;
 		if (shm->next)
 			shm->next->prev = shm->prev;

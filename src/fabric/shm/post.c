@@ -4,23 +4,17 @@
  * from the peer's memory after a look into its table of grants. What has to wait for the peer waits
  * in a queue, with everything posted behind it, and goes on when its cq is polled.
  */
-#include "fabric/shm/shm.h"
+#include "fabric/shm/access.h"
 
 #include "fabric/soft/copy.h"
 
-/*
- * Odd while we may be copying under the peer's keys. Begun by the first one-sided request of a
- * post: messages need no grant, and the fence would hold them up. Pairs with the fences in
- * shm_peers_quiet(): once a teardown has cleared a grant or closed the connection, we
- * either see that or are seen as busy until we are done.
- */
+/* By the first one-sided request of a post: messages need no grant, and the fence takes time. */
 static inline void busy_begin(struct shm_conn *c)
 {
 	if (c->busy)
 		return;
 	c->busy = true;
-	__atomic_store_n(&c->mine->busy.posting, c->mine->busy.posting + 1, __ATOMIC_RELAXED);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	shm_busy_begin(&c->mine->busy.posting);
 }
 
 static inline void busy_end(struct shm_conn *c)
@@ -28,19 +22,14 @@ static inline void busy_end(struct shm_conn *c)
 	if (!c->busy)
 		return;
 	c->busy = false;
-	__atomic_store_n(&c->mine->busy.posting, c->mine->busy.posting + 1, __ATOMIC_RELEASE);
-}
-
-static inline bool peer_open(const struct shm_conn *c)
-{
-	return likely(__atomic_load_n(&c->peer->mood.state, __ATOMIC_RELAXED) == AREA_OPEN);
+	shm_busy_end(&c->mine->busy.posting);
 }
 
 /*
  * A grant may name memory that is still in the control socket: read that, without waiting. What is
  * not there then is on its way only if the peer's area says that there is more than we have.
  */
-static no_inline void fetch_mem(struct shm_qp *qp, uint64_t id, struct peer_view *view)
+static const struct peer_mem *fetch_mem(struct shm_qp *qp, uint64_t id)
 {
 	struct shm_conn *c = &qp->conn;
 	const struct peer_mem *mem = shm_peer_mem(c, id);
@@ -56,51 +45,59 @@ static no_inline void fetch_mem(struct shm_qp *qp, uint64_t id, struct peer_view
 	}
 	if (mem)
 		c->mem_since_ns = 0;
-	*view = (struct peer_view){.id = 0};
-	if (mem)
-		*view = (struct peer_view){
-			.id = id,
-			.addr = mem->map->addr,
-			.readable = mem->size,
-			.writable = mem->writable ? mem->size : 0,
-		};
+	return mem;
+}
+
+/*
+ * The table is the peer's to scribble on: each value is read once, and what is kept is within what
+ * the peer has sent.
+ */
+no_inline void shm_view_make(struct shm_qp *qp, uint32_t key)
+{
+	const struct grant *g = &qp->conn.grants[soft_key_index(key)];
+	/* Pairs with the release in put_in_force(). */
+	const uint64_t word = __atomic_load_n(&g->word, __ATOMIC_ACQUIRE);
+	const uint64_t base = __atomic_load_n(&g->base, __ATOMIC_RELAXED);
+	const uint64_t length = __atomic_load_n(&g->length, __ATOMIC_RELAXED);
+	const uint64_t mem_id = __atomic_load_n(&g->mem_id, __ATOMIC_RELAXED);
+	const uint32_t access = (uint32_t)(word >> 32);
+	struct peer_view *view = &qp->conn.views[soft_key_index(key) % SHM_VIEWS];
+	const struct peer_mem *mem;
+	uint64_t most;
+
+	if (!key || (uint32_t)word != key)
+		return;
+	mem = fetch_mem(qp, mem_id);
+	/* Regions start on a page: copies rely on the alignment of offsets. */
+	if (!mem || base > mem->size || base % GN_PAGE)
+		return;
+	most = length < mem->size - base ? length : mem->size - base;
+	*view = (struct peer_view){
+		.word = word,
+		.addr = mem->map->addr + base,
+		.limit = {[VIEW_WRITE] = access & GN_REMOTE_WRITE && mem->writable ? most : 0,
+			  [VIEW_READ] = access & GN_REMOTE_READ ? most : 0,
+			  [VIEW_ATOMIC] = access & GN_REMOTE_ATOMIC && mem->writable ? most : 0},
+	};
 }
 
 /* Where the peer's bytes are, at least one, or NULL when the peer does not allow it. */
-static force_inline uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len,
-					 uint32_t access)
+static uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len,
+			    enum view_use use)
 {
-	struct peer_view *view;
 	const uint32_t key = wr->to.remote.key;
-	const struct grant *g = &qp->conn.grants[soft_key_index(key)];
-	const uint64_t offset = wr->to.remote.offset, end = offset + len;
-	uint64_t base, mem_id, size;
+	const uint64_t offset = wr->to.remote.offset;
+	uint8_t *remote;
 
-	/* Pairs with the release in put_in_force(). */
-	if (unlikely(!key || __atomic_load_n(&g->key, __ATOMIC_ACQUIRE) != key))
-		return NULL;
-	/*
-	 * The table is the peer's to scribble on: each value is read once, and checked against the
-	 * mapping.
-	 */
-	base = __atomic_load_n(&g->base, __ATOMIC_RELAXED);
-	if (unlikely((__atomic_load_n(&g->access, __ATOMIC_RELAXED) & access) != access))
-		return NULL;
-	if (unlikely(end < len || end > __atomic_load_n(&g->length, __ATOMIC_RELAXED)))
-		return NULL;
-	mem_id = __atomic_load_n(&g->mem_id, __ATOMIC_RELAXED);
-	view = &qp->conn.views[mem_id % SHM_VIEWS];
-	if (unlikely(mem_id != view->id))
-		fetch_mem(qp, mem_id, view);
-	size = access == GN_REMOTE_READ ? view->readable : view->writable;
-	if (unlikely(base > size || end > size - base))
-		return NULL;
-	return view->addr + base + offset;
+	if (likely(shm_view_find(&qp->conn, key, offset, len, use, &remote)))
+		return remote;
+	shm_view_make(qp, key);
+	return shm_view_find(&qp->conn, key, offset, len, use, &remote) ? remote : NULL;
 }
 
 static enum gn_wc_status do_atomic(struct shm_qp *qp, const struct gn_wr *wr)
 {
-	uint8_t *remote = find_remote(qp, wr, 8, GN_REMOTE_ATOMIC);
+	uint8_t *remote = find_remote(qp, wr, 8, VIEW_ATOMIC);
 	uint64_t old = wr->to.remote.compare;
 
 	if (!remote)
@@ -143,7 +140,7 @@ static enum gn_wc_status do_one_sided(struct shm_qp *qp, const struct gn_wr *wr,
 		return do_atomic(qp, wr);
 	if (!len)
 		return GN_WC_OK;
-	remote = find_remote(qp, wr, len, wr->op == GN_OP_READ ? GN_REMOTE_READ : GN_REMOTE_WRITE);
+	remote = find_remote(qp, wr, len, wr->op == GN_OP_READ ? VIEW_READ : VIEW_WRITE);
 	if (unlikely(!remote))
 		return GN_WC_REMOTE_ACCESS;
 	if (wr->op == GN_OP_READ)
@@ -157,7 +154,7 @@ static bool local_ok(const struct shm_qp *qp, const struct gn_wr *wr)
 {
 	const bool stores = wr->op == GN_OP_READ || wr->op == GN_OP_CAS || wr->op == GN_OP_FAA;
 
-	return wr->flags & GN_INLINE || soft_sge_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, wr->sge,
+	return wr->flags & GN_INLINE || soft_sge_ok(qp->keys, qp->qp.pd, wr->sge,
 						    wr->n_sge, stores ? GN_LOCAL_WRITE : 0);
 }
 
@@ -179,7 +176,7 @@ static enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr,
 	}
 	if (!message)
 		busy_begin(&qp->conn);
-	if (!peer_open(&qp->conn)) {
+	if (!shm_peer_open(&qp->conn)) {
 		*status = GN_WC_RETRY;
 		return SEND_FAILED;
 	}
@@ -257,10 +254,10 @@ static force_inline bool access_short(struct shm_qp *qp, const struct gn_wr *wr,
 {
 	uint8_t *remote;
 
-	if (unlikely(!peer_open(&qp->conn)))
+	if (unlikely(!shm_peer_open(&qp->conn)))
 		return false;
-	remote = find_remote(qp, wr, len, reads ? GN_REMOTE_READ : GN_REMOTE_WRITE);
-	if (unlikely(!remote))
+	if (unlikely(!shm_view_find(&qp->conn, wr->to.remote.key, wr->to.remote.offset, len,
+				    reads ? VIEW_READ : VIEW_WRITE, &remote)))
 		return false;
 	if (reads)
 		copy_fetch(local, remote, len);
@@ -270,11 +267,10 @@ static force_inline bool access_short(struct shm_qp *qp, const struct gn_wr *wr,
 }
 
 /* Our own end of it is in order. */
-static force_inline bool local_short(const struct shm_qp *qp, const struct soft_keys *keys,
-				     const struct gn_wr *wr, bool reads)
+static force_inline bool local_short(const struct shm_qp *qp, const struct gn_wr *wr, bool reads)
 {
 	return (!reads && wr->flags & GN_INLINE) ||
-	       likely(soft_piece_ok(keys, qp->qp.pd, wr->sge, reads ? GN_LOCAL_WRITE : 0));
+	       likely(soft_piece_ok(qp->keys, qp->qp.pd, wr->sge, reads ? GN_LOCAL_WRITE : 0));
 }
 
 /*
@@ -282,19 +278,18 @@ static force_inline bool local_short(const struct shm_qp *qp, const struct soft_
  * nobody wants to hear of. Does it and returns true, or leaves it, with whatever may be wrong with
  * it, to step(). Nothing needs a fence here, where everything before it is done.
  */
-static inline bool step_short(struct shm_qp *qp, const struct soft_keys *keys,
-			      const struct gn_wr *wr, uint64_t position)
+static inline bool step_short(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position)
 {
 	const struct gn_sge *sge = wr->sge;
 
 	if (wr->op == GN_OP_SEND)
 		return wr->n_sge == 1 && sge->len_bytes <= SLOT_INLINE &&
-		       !(wr->flags & (GN_SOLICITED | GN_SIGNALED)) && peer_open(&qp->conn) &&
-		       (wr->flags & GN_INLINE || soft_piece_ok(keys, qp->qp.pd, sge, 0)) &&
+		       !(wr->flags & (GN_SOLICITED | GN_SIGNALED)) && shm_peer_open(&qp->conn) &&
+		       (wr->flags & GN_INLINE || soft_piece_ok(qp->keys, qp->qp.pd, sge, 0)) &&
 		       shm_send_short(qp, wr);
 	if (unlikely(wr->op > GN_OP_READ || wr->n_sge != 1 || !sge->len_bytes))
 		return false;
-	if (unlikely(!local_short(qp, keys, wr, wr->op == GN_OP_READ)))
+	if (unlikely(!local_short(qp, wr, wr->op == GN_OP_READ)))
 		return false;
 	busy_begin(&qp->conn);
 	if (unlikely(!access_short(qp, wr, sge->addr, sge->len_bytes, wr->op == GN_OP_READ)))
@@ -308,7 +303,6 @@ static inline bool step_short(struct shm_qp *qp, const struct soft_keys *keys,
 static inline unsigned run_chain(struct shm_qp *qp, const struct gn_wr **first, unsigned n,
 				 uint64_t *position)
 {
-	const struct soft_keys *keys = &shm_of(&qp->qp.obj)->keys;
 	const struct gn_wr *wr = *first;
 	uint64_t at = *position;
 
@@ -316,7 +310,7 @@ static inline unsigned run_chain(struct shm_qp *qp, const struct gn_wr **first, 
 		/* A failure flushes what comes behind it. */
 		if (unlikely(qp->qp.state == GN_QP_ERROR))
 			break;
-		if (unlikely(!step_short(qp, keys, wr, at) && !step(qp, wr, at)))
+		if (unlikely(!step_short(qp, wr, at) && !step(qp, wr, at)))
 			break;
 	}
 	busy_end(&qp->conn);
@@ -340,31 +334,6 @@ static void flush_rest(struct shm_qp *qp, const struct gn_wr *wr, unsigned n, ui
 {
 	for (; n; n--, wr = wr->next)
 		complete(qp, wr, position++, GN_WC_FLUSHED);
-}
-
-/* One for WRITEs and one for READs, so that neither asks what it is. */
-static force_inline bool post_plain(struct shm_qp *qp, const struct gn_wr *wr, bool reads)
-{
-	const struct gn_sge *sge = wr->sge;
-	bool did;
-
-	if (unlikely(!local_short(qp, &shm_of(&qp->qp.obj)->keys, wr, reads)))
-		return false;
-	busy_begin(&qp->conn);
-	did = access_short(qp, wr, sge->addr, sge->len_bytes, reads);
-	busy_end(&qp->conn);
-	if (likely(did) && wr->flags & GN_SIGNALED)
-		complete_short(qp, wr, qp->qp.sq_head);
-	return did;
-}
-
-bool shm_post_plain(struct gn_qp *base, const struct gn_wr *wr)
-{
-	struct shm_qp *qp = (struct shm_qp *)base;
-
-	if (unlikely(base->state != GN_QP_READY || !soft_sq_empty(&qp->sq)))
-		return false;
-	return wr->op == GN_OP_READ ? post_plain(qp, wr, true) : post_plain(qp, wr, false);
 }
 
 /* What could not be done at once waits in the queue, or is flushed with a qp that is in error. */

@@ -30,12 +30,25 @@ static void leave_cq(struct shm_qp *qp, int way)
 		qp->next_on[way]->prev_on[way] = qp->prev_on[way];
 }
 
+void shm_qp_join(struct shm_qp *qp)
+{
+	if (qp->on_cqs)
+		return;
+	qp->on_cqs = true;
+	join_cq(qp, 0, qp->qp.send_cq);
+	join_cq(qp, 1, qp->qp.recv_cq);
+}
+
+/* An RC qp touches its cqs when it is connected: another thread may make it. */
 int shm_qp_init(struct gn_qp *base)
 {
 	struct shm_qp *qp = (struct shm_qp *)base;
 	int rc;
 
 	shm_conn_init(&qp->conn);
+	qp->keys = shm_of(&base->obj)->keys.table;
+	if (base->type == GN_QP_RC && !base->shared)
+		base->post_one = shm_post_one;
 	base->qpn = __atomic_fetch_add(&shm_of(&base->obj)->next_qpn, 1, __ATOMIC_RELAXED) &
 		    0xffffffu;
 	rc = soft_sq_init(&qp->sq, base->max_send_wr, base->max_send_sge, base->max_inline);
@@ -47,8 +60,8 @@ int shm_qp_init(struct gn_qp *base)
 	rc = base->type == GN_QP_UD ? shm_ud_init(qp) : 0;
 	if (rc)
 		goto fini_rq;
-	join_cq(qp, 0, base->send_cq);
-	join_cq(qp, 1, base->recv_cq);
+	if (qp->ud)
+		shm_qp_join(qp);
 	return 0;
 fini_rq:
 	soft_rq_fini(&qp->rq);
@@ -64,22 +77,45 @@ static void purge(struct gn_qp *base)
 	soft_cq_purge((struct soft_cq *)base->recv_cq, base);
 }
 
+static void leave_cqs(struct shm_qp *qp)
+{
+	if (!qp->on_cqs)
+		return;
+	qp->on_cqs = false;
+	leave_cq(qp, 0);
+	leave_cq(qp, 1);
+	purge(&qp->qp);
+}
+
+void shm_qp_adopt(struct gn_qp *base)
+{
+	if (((struct shm_qp *)base)->incoming)
+		shm_cq_admit((struct shm_cq *)base->recv_cq);
+}
+
+void shm_qp_detach(struct gn_qp *base)
+{
+	struct shm_qp *qp = (struct shm_qp *)base;
+
+	if (qp->detached)
+		return;
+	shm_qp_adopt(base);
+	qp->detached = true;
+	base->state = GN_QP_ERROR;
+	qp->sq.tail = qp->sq.head;
+	qp->rq.tail = qp->rq.head;
+	shm_conn_detach(qp);
+	leave_cqs(qp);
+}
+
 int shm_qp_close(struct gn_qp *base)
 {
 	struct shm_qp *qp = (struct shm_qp *)base;
-	int rc;
 
 	if (qp->ud)
 		return 0;
-	rc = shm_conn_close(qp);
-	if (rc && base->state != GN_QP_ERROR) {
-		base->state = GN_QP_ERROR;
-		qp->sq.tail = qp->sq.head;
-		qp->rq.tail = qp->rq.head;
-	}
-	if (rc)
-		purge(base);
-	return rc;
+	shm_qp_detach(base);
+	return shm_conn_close(qp);
 }
 
 void shm_qp_fini(struct gn_qp *base)
@@ -90,15 +126,14 @@ void shm_qp_fini(struct gn_qp *base)
 		shm_ud_fini(qp);
 	else
 		shm_conn_fini(qp);
-	leave_cq(qp, 0);
-	leave_cq(qp, 1);
-	purge(base);
+	leave_cqs(qp);
 	soft_sq_fini(&qp->sq);
 	soft_rq_fini(&qp->rq);
 }
 
 int shm_qp_error(struct gn_qp *qp)
 {
+	shm_qp_adopt(qp);
 	if (qp->state == GN_QP_CONNECTING)
 		return shm_disconnect(qp);
 	shm_qp_fail((struct shm_qp *)qp);
@@ -123,6 +158,7 @@ void shm_qp_fail(struct shm_qp *qp)
 	if (qp->qp.state == GN_QP_ERROR)
 		return;
 	qp->qp.state = GN_QP_ERROR;
+	shm_qp_join(qp);
 	if (qp->conn.mine)
 		__atomic_store_n(&qp->conn.mine->mood.state, AREA_ERROR, __ATOMIC_RELEASE);
 	shm_rx_del(&qp->rx_send);

@@ -65,7 +65,7 @@ static enum gn_wc_status place(struct shm_qp *qp, const struct slot *slot, uint3
 	} else if (piece > SLOT_INLINE) {
 		return GN_WC_LOCAL_QP;
 	}
-	if (unlikely(!soft_sge_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, sge, n_sge,
+	if (unlikely(!soft_sge_ok(qp->keys, qp->qp.pd, sge, n_sge,
 				  GN_LOCAL_WRITE)))
 		return GN_WC_LOCAL_ACCESS;
 	if (likely(n_sge == 1))
@@ -124,7 +124,7 @@ static inline bool take_short(struct shm_qp *qp, struct shm_cq *cq, const struct
 	if (slot_flags(head) != (SLOT_FIRST | SLOT_LAST | SLOT_INLINED) || len > SLOT_INLINE ||
 	    rq->n_sge[at] != 1 || len > sge->len_bytes || qp->conn.rx_off)
 		return false;
-	if (unlikely(!soft_piece_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, sge, GN_LOCAL_WRITE)))
+	if (unlikely(!soft_piece_ok(qp->keys, qp->qp.pd, sge, GN_LOCAL_WRITE)))
 		return false;
 	wc = soft_cq_direct(&cq->soft);
 	if (unlikely(!wc))
@@ -140,7 +140,7 @@ static inline bool take_short(struct shm_qp *qp, struct shm_cq *cq, const struct
 	return true;
 }
 
-static void peer_is_gone(struct shm_qp *qp)
+void shm_conn_lost(struct shm_qp *qp)
 {
 	shm_qp_fail(qp);
 	shm_conn_end(qp);
@@ -187,7 +187,7 @@ bool shm_progress_recvs(struct shm_rx *rx)
 	if (unlikely(c->peer_ended || qp->qp.state != GN_QP_READY)) {
 		rx->peek = NULL;
 		if (c->peer_ended && drained && !soft_cq_full(&cq->soft))
-			peer_is_gone(qp);
+			shm_conn_lost(qp);
 	} else {
 		shm_rx_expect(rx, &c->rx_slots[c->rx_slot & (SHM_SLOTS - 1)].head, c->rx_slot);
 	}

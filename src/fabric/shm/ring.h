@@ -145,14 +145,26 @@ struct ud_ring {
 	uint8_t data[UD_DATA];
 };
 
-/* An entry of a pd's table of grants, written by its owner and read by the peers of its qps. */
+/*
+ * An entry of a pd's table of grants, written by its owner and read by the peers of its qps. Its
+ * word is stored last with release and cleared first: key in the low half, access in the high half.
+ * Bits from GRANT_SERIAL on of access number the grants, so that no two of an entry have the same
+ * word: a peer that has seen the word before knows the rest.
+ */
+#define GRANT_SERIAL 8u
 struct grant {
-	uint32_t key; /* 0: none; stored last with release, cleared first */
-	uint32_t access;
+	union {
+		struct {
+			uint32_t key; /* 0: none */
+			uint32_t access;
+		};
+		uint64_t word;
+	};
 	uint64_t mem_id;
 	uint64_t base; /* where in the mem the region starts */
 	uint64_t length;
 };
 _Static_assert(sizeof(struct grant) == 32, "two to a line");
+_Static_assert(offsetof(struct grant, access) == 4, "the word's high half: little-endian only");
 
 #endif

@@ -154,6 +154,7 @@ struct shm_fabric {
 	uint64_t next_mem_id;	    /* atomic */
 	uint32_t next_qpn;	    /* atomic */
 	struct gn_mutex grant_lock; /* grants, conns, and what was sent to whom */
+	uint32_t grant_serial;	    /* under the grant lock */
 	uint64_t revocations;	    /* so far, of grants and of connections; under the grant lock */
 	struct shm_qp *conns;
 	struct gn_mutex quota_lock; /* users and others: quota.c */
@@ -192,6 +193,7 @@ struct shm_cq {
 	struct soft_cq soft;
 	struct shm_qp *qps[2];	   /* that send, that receive through it */
 	struct shm_rx *hot, *cold; /* who may send something; cold ones are looked at in turn */
+	struct shm_qp *incoming;   /* atomic: accepted by other threads, for the owner to admit */
 	bool look_at_cold;	   /* the next poll looks at all of them */
 	bool ticking;
 	uint32_t n_rx;
@@ -226,15 +228,21 @@ struct peer_mem {
 	struct shm_map *map;
 };
 
-#define SHM_VIEWS	4u
+#define SHM_VIEWS	8u
 #define SHM_MEM_WAIT_NS 1000000000ull /* a request waits for the mem that a grant names */
 
-/* One of them ready for use: how much of it may be read and how much written, 0 for none. */
+/*
+ * A grant of the peer that was looked up and checked against what it sent: good while the grant has
+ * the same word. A line each.
+ */
+enum view_use { VIEW_WRITE, VIEW_READ, VIEW_ATOMIC, VIEW_USES };
 struct peer_view {
-	uint64_t id;
-	uint8_t *addr;
-	uint64_t readable, writable;
+	uint64_t word;
+	uint8_t *addr;		   /* of the region's first byte */
+	uint64_t limit[VIEW_USES]; /* how much of the region may be used so; 0: nothing */
+	uint64_t reserved[3];
 };
+_Static_assert(sizeof(struct peer_view) == GN_CACHELINE, "found by a shift");
 
 enum conn_phase { CONN_NONE, CONN_HELLO_SENT, CONN_UP, CONN_DOWN };
 
@@ -242,7 +250,8 @@ enum conn_phase { CONN_NONE, CONN_HELLO_SENT, CONN_UP, CONN_DOWN };
 struct shm_conn {
 	enum conn_phase phase;
 	enum wire_peer peer_kind;
-	struct chan_fd sock;  /* in the channel's set */
+	struct chan_fd sock;
+	bool watched;	      /* … is in the sets of the channel and, when met, of the cqs */
 	struct chan_fd timer; /* while connecting */
 	struct area *mine;
 	const struct area *peer;
@@ -281,7 +290,7 @@ struct shm_conn {
 	uint64_t mapped_bytes;
 	struct shm_user *user; /* a stranger's: what it was charged with */
 	struct shm_quota charged;
-	struct peer_view views[SHM_VIEWS]; /* used last, by id: found without a search */
+	struct peer_view views[SHM_VIEWS]; /* used last, by the key's index */
 	uint64_t mems_taken;		   /* all that were ever sent to us */
 	bool mem_due;	       /* the look-up that failed was for a mem that is on its way */
 	uint64_t mem_since_ns; /* 0: no request waits for a mem */
@@ -308,6 +317,7 @@ struct shm_conn {
 
 struct shm_qp {
 	struct gn_qp qp;
+	const struct soft_key *keys; /* the fabric's table */
 	struct soft_sq sq;
 	struct soft_rq rq;
 	struct shm_rx rx_send, rx_recv; /* on the send and the receive cq */
@@ -315,7 +325,11 @@ struct shm_qp {
 	struct shm_qp *next_conn,
 		**prev_conn; /* the fabric's connected ones, under the grant lock */
 	struct shm_qp *next_on[2], **prev_on[2]; /* the qps of its send cq, of its receive cq */
-	struct ud_port *ud;			 /* UD */
+	struct shm_qp *next_incoming;
+	bool on_cqs;   /* of which nothing is touched before */
+	bool incoming; /* in its receive cq's list, or on the way there */
+	bool detached;
+	struct ud_port *ud; /* UD */
 };
 
 struct shm_ah {
@@ -444,11 +458,22 @@ int shm_conn_join(struct shm_qp *qp);
 /* Take the peer's half. */
 int shm_conn_meet(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd);
 /* Both are done: the qp is ready. */
-void shm_conn_up(struct shm_qp *qp);
+void shm_conn_ready(struct shm_qp *qp);
+/*
+ * The owner: watch the control socket, for the qp's channel and cqs; look for messages; both for a
+ * qp that was accepted by another thread.
+ */
+int shm_conn_watch(struct shm_qp *qp);
+void shm_conn_start(struct shm_qp *qp);
+void shm_conn_admit(struct shm_qp *qp);
+/* The owner: the connection ends, the peer is told; cqs and channel know nothing of it any more. */
+void shm_conn_detach(struct shm_qp *qp);
 /* A message of the control socket that is not of the handshake itself. */
 int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, const int *fds);
-/* End it, without waiting for the peer's copies: 0 when there are none, or -EAGAIN. */
+/* Once detached, without waiting for the peer's copies: 0 when there are none, or -EAGAIN. */
 int shm_conn_close(struct shm_qp *qp);
+/* The peer is gone, and all its messages were taken; or it cannot be watched. */
+void shm_conn_lost(struct shm_qp *qp);
 /* Everything of a connection goes, the peer is told. */
 void shm_conn_fini(struct shm_qp *qp);
 /* Read what came on the control socket; notices the peer's end. */
@@ -473,6 +498,10 @@ void shm_quota_leave(struct shm_qp *qp);
 
 /* ---- qp.c ---- */
 int shm_qp_init(struct gn_qp *qp);
+/* The owner: its cqs know the qp from now on. */
+void shm_qp_join(struct shm_qp *qp);
+void shm_qp_adopt(struct gn_qp *qp);
+void shm_qp_detach(struct gn_qp *qp);
 int shm_qp_close(struct gn_qp *qp);
 void shm_qp_fini(struct gn_qp *qp);
 int shm_qp_error(struct gn_qp *qp);
@@ -492,7 +521,8 @@ static inline void shm_complete(struct shm_cq *cq, const struct gn_wc *wc, bool 
 
 /* ---- post.c, send.c, recv.c ---- */
 unsigned shm_post_send(struct gn_qp *qp, const struct gn_wr *wr, unsigned n);
-bool shm_post_plain(struct gn_qp *qp, const struct gn_wr *wr);
+bool shm_post_plain(struct gn_qp *qp, const struct gn_wr *wr); /* plain.c, and so is … */
+int shm_post_one(struct gn_qp *qp, const struct gn_wr *wr);
 unsigned shm_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr, unsigned n);
 bool shm_progress_sends(struct shm_rx *rx);
 bool shm_progress_recvs(struct shm_rx *rx);
@@ -538,6 +568,10 @@ void shm_cq_fini(struct gn_cq *cq);
 int shm_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n);
 int shm_cq_arm(struct gn_cq *cq, bool solicited_only);
 bool shm_cq_ready(struct gn_cq *cq);
+/* Any thread: the owner will admit the qp, which is its own from now on. */
+void shm_cq_hand_over(struct gn_qp *qp);
+/* The owner: take in all that were handed over. */
+void shm_cq_admit(struct shm_cq *cq);
 void shm_rx_add(struct shm_rx *rx, struct shm_cq *cq, bool (*progress)(struct shm_rx *));
 void shm_rx_del(struct shm_rx *rx);
 /* What the peers of an armed cq are to be told. */

@@ -132,7 +132,7 @@ static bool deliver(struct ud_in *in, const struct ud_slot *slot, const uint8_t 
 		return false;
 	if (soft_rq_empty(&qp->rq) || soft_rq_len(&qp->rq) < len + GN_GRH_BYTES)
 		return false;
-	if (soft_sge_ok(&shm_of(&qp->qp.obj)->keys, qp->qp.pd, sge, n_sge, GN_LOCAL_WRITE)) {
+	if (soft_sge_ok(qp->keys, qp->qp.pd, sge, n_sge, GN_LOCAL_WRITE)) {
 		fill_grh(grh, in, len);
 		soft_scatter(sge, n_sge, 0, grh, GN_GRH_BYTES);
 		soft_scatter(sge, n_sge, GN_GRH_BYTES, src, len);

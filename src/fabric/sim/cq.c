@@ -57,6 +57,36 @@ void sim_chan_pump(struct gn_chan *chan)
 		sim_looked(sim, sim->profile.look_ps);
 }
 
+static void timer_due(struct sim_alarm *timer)
+{
+	struct gn_chan *chan = &container_of(timer, struct sim_chan, timer)->chan;
+
+	chan_push(chan, &chan->ev_timer);
+}
+
+int sim_chan_timer(struct gn_chan *base, uint64_t deadline_ns)
+{
+	struct sim_chan *chan = container_of(base, struct sim_chan, chan);
+	int rc = 0;
+
+	if (!chan->has_timer && deadline_ns != GN_FOREVER) {
+		rc = sim_alarm_init(&chan->timer, sim_fabric_of(&base->obj)->nic->node, timer_due);
+		chan->has_timer = !rc;
+	}
+	if (chan->has_timer)
+		sim_alarm_set(&chan->timer, deadline_ns);
+	return rc;
+}
+
+void sim_chan_fini(struct gn_chan *base)
+{
+	struct sim_chan *chan = container_of(base, struct sim_chan, chan);
+
+	if (chan->has_timer)
+		sim_alarm_fini(&chan->timer);
+	chan->has_timer = false;
+}
+
 static void fail_qps(struct gn_cq *cq)
 {
 	for (struct obj *o = cq->obj.fabric->pool[OBJ_QP].live; o; o = o->next) {

@@ -75,7 +75,8 @@ static uint64_t sum_of(const struct gn_wr *wr)
 
 static bool readable(const struct sim_qp *qp, const struct gn_wr *wr)
 {
-	return soft_sge_ok(&sim_fabric_of(&qp->qp.obj)->keys, qp->qp.pd, wr->sge, wr->n_sge, 0);
+	return soft_sge_ok(sim_fabric_of(&qp->qp.obj)->keys.table, qp->qp.pd, wr->sge, wr->n_sge,
+			   0);
 }
 
 /* Address ranges of this size have their own lists, so that a placement looks at few buffers. */

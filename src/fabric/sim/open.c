@@ -45,6 +45,8 @@ static void process_ended(struct sim_hook *hook)
 		sim_req_unplug(container_of(o, struct sim_req, req.obj));
 	for (struct obj *o = pool[OBJ_QP].live; o; o = o->next)
 		sim_qp_unplug(container_of(o, struct sim_qp, qp.obj));
+	for (struct obj *o = pool[OBJ_CHAN].live; o; o = o->next)
+		sim_chan_fini(container_of(o, struct gn_chan, obj));
 }
 
 static int open_fabric(struct gn_fabric *base, const char *device)
@@ -101,6 +103,7 @@ const struct provider provider_sim = {
 	.size =
 		{
 			[OBJ_CTX] = sizeof(struct sim_ctx),
+			[OBJ_CHAN] = sizeof(struct sim_chan),
 			[OBJ_CQ] = sizeof(struct sim_cq),
 			[OBJ_QP] = sizeof(struct sim_qp),
 			[OBJ_LISTENER] = sizeof(struct sim_listener),
@@ -114,13 +117,16 @@ const struct provider provider_sim = {
 	.mem_fini = sim_mem_fini,
 	.mr_init = sim_mr_init,
 	.mr_fini = sim_mr_fini,
+	.chan_fini = sim_chan_fini,
 	.chan_pump = sim_chan_pump,
+	.chan_timer = sim_chan_timer,
 	.cq_init = sim_cq_init,
 	.cq_fini = sim_cq_fini,
 	.cq_poll = sim_cq_poll,
 	.cq_arm = sim_cq_arm,
 	.cq_ready = sim_cq_ready,
 	.qp_init = sim_qp_init,
+	.qp_detach = sim_qp_detach,
 	.qp_fini = sim_qp_fini,
 	.qp_error = sim_qp_error,
 	.qp_reset = sim_qp_reset,

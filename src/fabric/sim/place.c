@@ -20,7 +20,7 @@ static uint8_t *find_range(const struct sim_qp *to, const struct gn_wr *wr, uint
 			   uint32_t access)
 {
 	const struct soft_key *key =
-		soft_key_find(&sim_fabric_of(&to->qp.obj)->keys, wr->to.remote.key, to->qp.pd);
+		soft_key_find(sim_fabric_of(&to->qp.obj)->keys.table, wr->to.remote.key, to->qp.pd);
 	const uint64_t offset = wr->to.remote.offset;
 
 	if (!key || (key->access & access) != access)
@@ -48,7 +48,7 @@ static void changed_pieces(const struct sim_qp *qp, const struct gn_sge *sge, ui
 
 enum gn_wc_status sim_recv_check(const struct sim_qp *to, uint64_t len_bytes)
 {
-	const struct soft_keys *keys = &sim_fabric_of(&to->qp.obj)->keys;
+	const struct soft_key *keys = sim_fabric_of(&to->qp.obj)->keys.table;
 
 	if (soft_rq_len(&to->rq) < len_bytes)
 		return GN_WC_LOCAL_LENGTH;

@@ -113,16 +113,22 @@ void sim_qp_unplug(struct sim_qp *qp)
 	sim_nic_del(qp);
 }
 
-void sim_qp_fini(struct gn_qp *base)
+void sim_qp_detach(struct gn_qp *base)
 {
 	struct sim_qp *qp = sim_qp_of(base);
 
 	sim_flights_land(qp);
-	sim_cq_of(base->send_cq)->requests -= base->max_send_wr;
 	sim_qp_unplug(qp);
+	base->state = GN_QP_ERROR;
 	soft_cq_purge(container_of(base->send_cq, struct soft_cq, cq), base);
 	soft_cq_purge(container_of(base->recv_cq, struct soft_cq, cq), base);
-	fini_queues(qp);
+}
+
+void sim_qp_fini(struct gn_qp *base)
+{
+	sim_cq_of(base->send_cq)->requests -= base->max_send_wr;
+	sim_qp_detach(base);
+	fini_queues(sim_qp_of(base));
 }
 
 void sim_qp_fail(struct sim_qp *qp)

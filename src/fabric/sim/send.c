@@ -121,7 +121,7 @@ static struct sim_message own_message(const struct sim_qp *qp, const struct gn_w
 	if (!wr->n_sge || !wr->sge[0].len_bytes || wr->flags & GN_INLINE ||
 	    m.read != (packet == SIM_READ_RESPONSE))
 		return m;
-	key = soft_key_find(&sim_fabric_of(&qp->qp.obj)->keys, wr->sge[0].lkey, qp->qp.pd);
+	key = soft_key_find(sim_fabric_of(&qp->qp.obj)->keys.table, wr->sge[0].lkey, qp->qp.pd);
 	if (key) {
 		m.memory = key->key;
 		m.offset = (uint64_t)((uint8_t *)wr->sge[0].addr - key->addr);
@@ -188,7 +188,7 @@ static void ring(struct sim_event *event)
 bool sim_local_ok(const struct sim_qp *qp, const struct gn_wr *wr)
 {
 	return wr->flags & GN_INLINE ||
-	       soft_sge_ok(&sim_fabric_of(&qp->qp.obj)->keys, qp->qp.pd, wr->sge, wr->n_sge,
+	       soft_sge_ok(sim_fabric_of(&qp->qp.obj)->keys.table, qp->qp.pd, wr->sge, wr->n_sge,
 			   is_read(wr) ? GN_LOCAL_WRITE : 0);
 }
 
@@ -275,7 +275,7 @@ static bool reachable(struct sim_qp *qp, struct sim_send *send, struct sim_qp **
 static uint64_t region_bytes(const struct sim_qp *to, const struct gn_wr *wr)
 {
 	const struct soft_key *key =
-		soft_key_find(&sim_fabric_of(&to->qp.obj)->keys, wr->to.remote.key, to->qp.pd);
+		soft_key_find(sim_fabric_of(&to->qp.obj)->keys.table, wr->to.remote.key, to->qp.pd);
 
 	return key ? key->length : 0;
 }

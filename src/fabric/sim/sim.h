@@ -64,6 +64,12 @@ struct sim_ctx {
 	unsigned next_path;
 };
 
+struct sim_chan {
+	struct gn_chan chan;
+	struct sim_alarm timer;
+	bool has_timer;
+};
+
 struct sim_cq {
 	struct soft_cq soft;
 	uint64_t requests; /* that the queues have room for whose completions come to it */
@@ -194,11 +200,14 @@ int sim_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n);
 int sim_cq_arm(struct gn_cq *cq, bool solicited_only);
 bool sim_cq_ready(struct gn_cq *cq);
 void sim_chan_pump(struct gn_chan *chan);
+int sim_chan_timer(struct gn_chan *chan, uint64_t deadline_ns);
+void sim_chan_fini(struct gn_chan *chan);
 /* Queue a completion; an overrun puts the cq's qps in error. */
 void sim_cq_push(struct gn_cq *cq, const struct gn_wc *wc, bool solicited);
 
 /* ---- qp.c ---- */
 int sim_qp_init(struct gn_qp *qp);
+void sim_qp_detach(struct gn_qp *qp);
 void sim_qp_fini(struct gn_qp *qp);
 int sim_qp_reset(struct gn_qp *qp);
 int sim_qp_error(struct gn_qp *qp);

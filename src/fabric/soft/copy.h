@@ -73,6 +73,34 @@ static force_inline void copy_few_words(uint8_t *dst, const uint8_t *src, size_t
 	}
 }
 
+typedef uint64_t copy_pair __attribute__((vector_size(16), aligned(1), may_alias));
+
+static inline void copy_16(uint8_t *dst, const uint8_t *src)
+{
+	*(copy_pair *)dst = *(const copy_pair *)src;
+}
+
+/*
+ * Whole words, at most 56 bytes of them, in any order: pieces of 16 bytes that may overlap, which
+ * the processor stores word by word at worst.
+ */
+static force_inline void copy_short_words(uint8_t *dst, const uint8_t *src, size_t len)
+{
+	if (COPY_BY_WORD) {
+		copy_few_words(dst, src, len);
+	} else if (len > 32) {
+		copy_16(dst, src);
+		copy_16(dst + 16, src + 16);
+		copy_16(dst + len - 32, src + len - 32);
+		copy_16(dst + len - 16, src + len - 16);
+	} else if (len >= 16) {
+		copy_16(dst, src);
+		copy_16(dst + len - 16, src + len - 16);
+	} else if (len) {
+		copy_word(dst, src, 0);
+	}
+}
+
 static inline void copy_bytes(uint8_t *dst, const uint8_t *src, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
@@ -150,22 +178,35 @@ static inline void copy_first(uint8_t *dst, const uint8_t *src, size_t len)
 	}
 }
 
+/* copy_publish() and copy_fetch() of whole aligned words: 8 to COPY_SMALL bytes. */
+static force_inline void copy_publish_short(uint8_t *dst, const uint8_t *src, size_t len)
+{
+	/* GN_CAP_WRITE_ORDER: nothing of this WRITE before the end of the last one. Free on x86. */
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+	copy_short_words(dst, src, len - 8);
+	__atomic_store_n((copy_u64 *)(dst + len - 8),
+			 __atomic_load_n((const copy_u64 *)(src + len - 8), __ATOMIC_RELAXED),
+			 __ATOMIC_RELEASE);
+}
+
+static force_inline void copy_fetch_short(uint8_t *dst, const uint8_t *src, size_t len)
+{
+	__atomic_store_n((copy_u64 *)dst, __atomic_load_n((const copy_u64 *)src, __ATOMIC_ACQUIRE),
+			 __ATOMIC_RELAXED);
+	copy_short_words(dst + 8, src + 8, len - 8);
+}
+
 static force_inline void copy_publish(uint8_t *dst, const uint8_t *src, size_t len)
 {
 	size_t body;
 
 	if (!len)
 		return;
-	/* GN_CAP_WRITE_ORDER: nothing of this WRITE before the end of the last one. Free on x86. */
-	__atomic_thread_fence(__ATOMIC_RELEASE);
 	if (len <= COPY_SMALL && (((uintptr_t)dst | (uintptr_t)src | len) & 7) == 0) {
-		copy_few_words(dst, src, len - 8);
-		__atomic_store_n(
-			(copy_u64 *)(dst + len - 8),
-			__atomic_load_n((const copy_u64 *)(src + len - 8), __ATOMIC_RELAXED),
-			__ATOMIC_RELEASE);
+		copy_publish_short(dst, src, len);
 		return;
 	}
+	__atomic_thread_fence(__ATOMIC_RELEASE);	   /* as in copy_publish_short() */
 	body = ((uintptr_t)dst + len - 1) & ~(uintptr_t)7; /* where the last word starts */
 	body = body > (uintptr_t)dst ? body - (uintptr_t)dst : 0;
 	copy_relaxed(dst, src, body);
@@ -177,12 +218,8 @@ static force_inline void copy_fetch(uint8_t *dst, const uint8_t *src, size_t len
 	const size_t head = (uintptr_t)src % 8 == 0 && len >= 8 ? 8 : 0;
 
 	if (len <= COPY_SMALL && (((uintptr_t)dst | (uintptr_t)src | len) & 7) == 0) {
-		if (!len)
-			return;
-		__atomic_store_n((copy_u64 *)dst,
-				 __atomic_load_n((const copy_u64 *)src, __ATOMIC_ACQUIRE),
-				 __ATOMIC_RELAXED);
-		copy_few_words(dst + 8, src + 8, len - 8);
+		if (len)
+			copy_fetch_short(dst, src, len);
 		return;
 	}
 	if (head) {

@@ -45,30 +45,12 @@ bool soft_cq_push_slow(struct soft_cq *cq, const struct gn_wc *wc, bool solicite
 	return true;
 }
 
-/*
- * Field by field, which volatile insists on: a load wider than the stores before it waits until
- * they have left the core's store buffer, and what is polled has often just been pushed.
- */
-static inline void copy_wc(struct gn_wc *to, const volatile struct gn_wc *from)
-{
-	to->id = from->id;
-	to->qp = from->qp;
-	to->status = from->status;
-	to->op = from->op;
-	to->len_bytes = from->len_bytes;
-	to->imm = from->imm;
-	to->flags = from->flags;
-	to->src_qpn = from->src_qpn;
-	to->src_lid = from->src_lid;
-	to->vendor = from->vendor;
-}
-
 int soft_cq_poll(struct soft_cq *cq, struct gn_wc *wc, int n)
 {
 	int got = 0;
 
-	while (got < n && cq->tail != cq->head)
-		copy_wc(&wc[got++], &cq->ring[cq->tail++ & cq->mask]);
+	for (; got < n && !soft_cq_empty(cq); got++)
+		soft_cq_pop(cq, &wc[got]);
 	return got;
 }
 

@@ -15,6 +15,7 @@ int soft_keys_init(struct soft_keys *keys)
 		return -ENOMEM;
 	}
 	keys->fresh = 1; /* so that no key is 0 */
+	keys->table[0].key = UINT32_MAX; /* nor is 0 found there, as in an entry that is free */
 	keys->free_head = keys->free_tail = 0;
 	gn_mutex_init(&keys->lock);
 	return 0;

@@ -44,13 +44,13 @@ static inline uint32_t soft_key_index(uint32_t key)
 }
 
 /* The entry in force under key in pd, or NULL. */
-static inline const struct soft_key *soft_key_find(const struct soft_keys *keys, uint32_t key,
+static inline const struct soft_key *soft_key_find(const struct soft_key *table, uint32_t key,
 						   const struct gn_pd *pd)
 {
-	const struct soft_key *k = &keys->table[soft_key_index(key)];
+	const struct soft_key *k = &table[soft_key_index(key)];
 
 	/* Pairs with the release in soft_key_add(). */
-	if (likely(key && __atomic_load_n(&k->key, __ATOMIC_ACQUIRE) == key && k->pd == pd))
+	if (likely(__atomic_load_n(&k->key, __ATOMIC_ACQUIRE) == key && k->pd == pd))
 		return k;
 	return NULL;
 }
@@ -88,6 +88,30 @@ static inline bool soft_cq_empty(const struct soft_cq *cq)
 static inline bool soft_cq_full(const struct soft_cq *cq)
 {
 	return cq->head - cq->tail == cq->cq.depth;
+}
+
+/*
+ * Field by field, which volatile insists on: a load wider than the stores before it waits until
+ * they have left the core's store buffer, and what is polled has often just been pushed.
+ */
+static inline void soft_copy_wc(struct gn_wc *to, const volatile struct gn_wc *from)
+{
+	to->id = from->id;
+	to->qp = from->qp;
+	to->status = from->status;
+	to->op = from->op;
+	to->len_bytes = from->len_bytes;
+	to->imm = from->imm;
+	to->flags = from->flags;
+	to->src_qpn = from->src_qpn;
+	to->src_lid = from->src_lid;
+	to->vendor = from->vendor;
+}
+
+/* The oldest completion of a ring that has one. */
+static inline void soft_cq_pop(struct soft_cq *cq, struct gn_wc *to)
+{
+	soft_copy_wc(to, &cq->ring[cq->tail++ & cq->mask]);
 }
 
 /* There is room; and a poll, if one is looking, has not got all it asked for yet. */
@@ -192,7 +216,7 @@ static inline uint64_t soft_sge_len(const struct gn_sge *sge, uint32_t n)
 }
 
 /* The piece lies in a region of pd that has the rights. */
-static inline bool soft_piece_ok(const struct soft_keys *keys, const struct gn_pd *pd,
+static inline bool soft_piece_ok(const struct soft_key *keys, const struct gn_pd *pd,
 				 const struct gn_sge *sge, uint32_t access)
 {
 	const uint32_t len = sge->len_bytes;
@@ -207,7 +231,7 @@ static inline bool soft_piece_ok(const struct soft_keys *keys, const struct gn_p
 }
 
 /* Every piece lies in a region of pd that has the rights. */
-static inline bool soft_sge_ok(const struct soft_keys *keys, const struct gn_pd *pd,
+static inline bool soft_sge_ok(const struct soft_key *keys, const struct gn_pd *pd,
 			       const struct gn_sge *sge, uint32_t n, uint32_t access)
 {
 	for (uint32_t i = 0; i < n; i++)

@@ -111,6 +111,21 @@ void vrb_cm_heard(struct vrb_qp *qp)
 	gn_mutex_unlock(&chan->lock);
 }
 
+void vrb_cm_leave(struct vrb_qp *qp)
+{
+	struct vrb_chan *chan = chan_of(qp);
+
+	gn_mutex_lock(&chan->lock);
+	if (is_pending(qp)) {
+		vrb_chan_expect_no_more(chan, qp);
+		drop_id(qp);
+	} else if (qp->conn.state == VRB_CONN_UP && rdma_disconnect(qp->conn.id)) {
+		gn_log(GN_LOG_DEBUG, "verbs: goodbye: %s", gn_strerror(vrb_errno()));
+	}
+	qp->conn.state = VRB_CONN_DOWN;
+	gn_mutex_unlock(&chan->lock);
+}
+
 void vrb_cm_fini(struct vrb_qp *qp)
 {
 	struct vrb_chan *chan;

@@ -133,28 +133,37 @@ static void release(struct vrb_req *req)
 	obj_release(&req->chan->base.obj);
 }
 
-static int answer(struct vrb_qp *qp, struct vrb_req *req, const struct gn_conn_opts *opts)
+/* From here on events of it may come to the channel, whose lock is held. */
+static int answer(struct vrb_qp *qp, struct vrb_req *req, const struct gn_conn_opts *opts,
+		  const struct vrb_path *path)
 {
-	struct vrb_path path = {
-		.rnr_retry = opts->rnr_retry,
-		.rnr_timer_us = opts->rnr_timer_us,
-	};
+	struct vrb_chan *chan = vrb_chan(qp->base.chan);
 	struct rdma_conn_param param = {
 		.private_data = opts->private_data,
 		.private_data_len = (uint8_t)opts->private_len,
 		.rnr_retry_count = (uint8_t)opts->rnr_retry,
 		.qp_num = qp->base.qpn,
+		.responder_resources = path->rd_atomic_in,
+		.initiator_depth = path->rd_atomic_out,
 	};
 	int rc;
 
-	vrb_path_depths(&path, qp->base.obj.fabric, req->responder_resources, req->initiator_depth);
-	param.responder_resources = path.rd_atomic_in;
-	param.initiator_depth = path.rd_atomic_out;
-	rc = vrb_qp_bring_up(qp, req->id, &path);
-	if (!rc && rdma_accept(req->id, &param))
-		rc = vrb_errno();
-	/* What rdma_cm calls an invalid state is a client that did not wait for us. */
-	return rc == -EINVAL ? -ECONNABORTED : rc;
+	/* No event of it can be under way: rdma_cm drops them until it is accepted. */
+	if (chan != req->chan && rdma_migrate_id(req->id, chan->cm))
+		return vrb_errno();
+	req->id->context = &qp->base.obj;
+	qp->conn.id = req->id;
+	qp->conn.state = VRB_CONN_ACCEPTED;
+	qp->conn.deadline_ns = gn_deadline_us(opts->timeout_us);
+	vrb_qp_state(qp, GN_QP_READY);
+	vrb_chan_expect(chan, qp);
+	if (!rdma_accept(req->id, &param))
+		return 0;
+	rc = vrb_errno();
+	vrb_chan_expect_no_more(chan, qp);
+	qp->conn.state = VRB_CONN_NONE;
+	qp->conn.id = NULL;
+	return rc;
 }
 
 int vrb_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn_conn_opts *opts)
@@ -162,27 +171,27 @@ int vrb_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 	struct vrb_req *req = container_of(base_req, struct vrb_req, base);
 	struct vrb_qp *qp = vrb_qp(base);
 	struct vrb_chan *chan = vrb_chan(base->chan);
-	int rc = 0;
+	struct vrb_path path = {
+		.rnr_retry = opts->rnr_retry,
+		.rnr_timer_us = opts->rnr_timer_us,
+	};
+	int rc;
 
-	gn_mutex_lock(&chan->lock);
-	/* No event of it can be under way: rdma_cm drops them until it is accepted. */
-	if (chan != req->chan && rdma_migrate_id(req->id, chan->cm))
-		rc = vrb_errno();
-	req->id->context = &base->obj;
-	if (!rc)
-		rc = answer(qp, req, opts);
+	vrb_path_depths(&path, base->obj.fabric, req->responder_resources, req->initiator_depth);
+	rc = vrb_qp_bring_up(qp, req->id, &path);
 	if (!rc) {
-		qp->conn.id = req->id;
-		qp->conn.state = VRB_CONN_ACCEPTED;
-		qp->conn.deadline_ns = gn_deadline_us(opts->timeout_us);
-		vrb_qp_state(qp, GN_QP_READY);
-		vrb_chan_expect(chan, qp);
-	} else {
+		/* The qp's owner may be at work; when the lock is free, the qp is the owner's. */
+		gn_mutex_lock(&chan->lock);
+		rc = answer(qp, req, opts, &path);
+		gn_mutex_unlock(&chan->lock);
+	}
+	if (rc) {
+		/* What rdma_cm calls an invalid state is a client that did not wait for us. */
+		rc = rc == -EINVAL ? -ECONNABORTED : rc;
 		gn_log(GN_LOG_INFO, "verbs: a connection was not accepted: %s", gn_strerror(rc));
 		rdma_destroy_id(req->id);
-		vrb_qp_fail(qp);
+		vrb_qp_silence(qp);
 	}
-	gn_mutex_unlock(&chan->lock);
 	release(req);
 	return rc;
 }

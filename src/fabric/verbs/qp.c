@@ -151,20 +151,54 @@ destroy_qp:
 	return rc;
 }
 
+void vrb_qp_silence(struct vrb_qp *qp)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+
+	if (qp->silent)
+		return;
+	qp->silent = true;
+	vrb_table_del(&vrb_ctx(qp->base.ctx)->table, qp->tag);
+	vrb_qp_state(qp, GN_QP_ERROR);
+	modify(qp, &attr, IBV_QP_STATE);
+}
+
+/* Some of its completions may be in the cqs. The cqs' owner makes them free. */
+static void forget(struct gn_qp *qp)
+{
+	if (qp->sq_head != qp->sq_tail)
+		vrb_cq_forget(qp->send_cq);
+	if (qp->rq_head != qp->rq_tail)
+		vrb_cq_forget(qp->recv_cq);
+}
+
+void vrb_qp_detach(struct gn_qp *base)
+{
+	struct vrb_qp *qp = vrb_qp(base);
+
+	if (qp->silent)
+		return;
+	vrb_cm_leave(qp);
+	vrb_qp_silence(qp);
+	forget(base);
+}
+
 void vrb_qp_fini(struct gn_qp *base)
 {
 	struct vrb_qp *qp = vrb_qp(base);
+	/* Another thread may have made one that was never connected; a device completes nothing. */
+	const bool was_used = base->type == GN_QP_UD || base->state != GN_QP_NEW;
 	int rc;
 
 	vrb_cm_fini(qp);
-	vrb_table_del(&vrb_ctx(base->ctx)->table, qp->tag);
+	if (!qp->silent)
+		vrb_table_del(&vrb_ctx(base->ctx)->table, qp->tag);
 	rc = ibv_destroy_qp(qp->ibv);
 	if (rc)
-		gn_fail_log(0, "verbs: qp %u is left behind: %s", base->qpn, gn_strerror(-rc));
-	if (base->sq_head != base->sq_tail)
-		vrb_cq_forget(base->send_cq);
-	if (base->rq_head != base->rq_tail)
-		vrb_cq_forget(base->recv_cq);
+		gn_log(GN_LOG_ERROR, "verbs: qp %u is left behind: %s", base->qpn,
+		       gn_strerror(-rc));
+	if (was_used && !qp->silent)
+		forget(base);
 	vrb_post_fini(qp);
 }
 

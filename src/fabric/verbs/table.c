@@ -76,8 +76,9 @@ int vrb_table_add(struct vrb_table *table, struct vrb_qp *qp, uint64_t *tag)
 		table->free_first = slot->next_free;
 		slot->generation = slot->generation % GENERATION_MAX + 1;
 		slot->qp = qp;
+		/* Pairs with the acquire in vrb_table_find(). */
 		__atomic_store_n(&slot->tag, (uint64_t)slot->generation << VRB_INDEX_BITS | index,
-				 __ATOMIC_RELAXED);
+				 __ATOMIC_RELEASE);
 		*tag = slot->tag << VRB_TAG_SHIFT;
 	}
 	gn_mutex_unlock(&table->lock);

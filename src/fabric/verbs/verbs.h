@@ -134,6 +134,7 @@ struct vrb_qp {
 	struct ibv_recv_wr *recv_wr;
 	struct vrb_conn conn;
 	bool asked_order; /* data_in_order is in caps */
+	bool silent;	  /* reset, and in no table: nothing of it is in a cq, or comes to one */
 };
 
 struct vrb_ah {
@@ -227,10 +228,11 @@ static inline struct vrb_qp *vrb_table_find(const struct vrb_table *table, uint6
 		return NULL;
 	slot = &chunk[index % VRB_CHUNK];
 	/*
-	 * Relaxed: if the tag is that of a living qp, its owner is who polls, and wrote it. If it
-	 * is not, then others may be changing it now, but never to the one looked for.
+	 * Pairs with the release in vrb_table_add(), which another thread than the owner may have
+	 * called. If the tag is not that of a living qp, then others may be changing it now, but
+	 * never to the one looked for.
 	 */
-	return likely(__atomic_load_n(&slot->tag, __ATOMIC_RELAXED) == tag) ? slot->qp : NULL;
+	return likely(__atomic_load_n(&slot->tag, __ATOMIC_ACQUIRE) == tag) ? slot->qp : NULL;
 }
 
 /* chan.c */
@@ -256,7 +258,10 @@ void vrb_cq_events(struct vrb_chan *chan);
 
 /* qp.c */
 int vrb_qp_init(struct gn_qp *qp);
+void vrb_qp_detach(struct gn_qp *qp);
 void vrb_qp_fini(struct gn_qp *qp);
+/* Whoever owns it: the device drops what was posted, and completions of it are nobody's. */
+void vrb_qp_silence(struct vrb_qp *qp);
 void vrb_qp_query(struct gn_qp *qp);
 int vrb_qp_error(struct gn_qp *qp);
 int vrb_qp_reset(struct gn_qp *qp);
@@ -331,6 +336,7 @@ int vrb_disconnect(struct gn_qp *qp);
 void vrb_cm_events(struct vrb_chan *chan);
 void vrb_cm_expired(struct vrb_qp *qp);
 /* And is not in these. */
+void vrb_cm_leave(struct vrb_qp *qp); /* say goodbye; no event of it comes any more */
 void vrb_cm_fini(struct vrb_qp *qp);
 void vrb_cm_lost(struct vrb_qp *qp); /* the peer does not answer, or the device is gone */
 /* From the peer, before its last word of the handshake came. */

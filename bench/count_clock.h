@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A clock that repeats: it advances by what it is told, and by a little each time it is read.
+ */
+#ifndef GN_BENCH_COUNT_CLOCK_H
+#define GN_BENCH_COUNT_CLOCK_H
+
+#include <stdint.h>
+
+/* The library's clock in this process, from start_ns on, until count_clock_end(). */
+void count_clock_begin(uint64_t start_ns);
+void count_clock_end(void);
+void count_clock_step(uint64_t ns);
+/* Does not advance it. */
+uint64_t count_clock_ns(void);
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Counted operations of the store: gn_kv_submit() and gn_kv_flush(), then gn_kv_wait().
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "count_turns.h"
+#include "kv_hall.h"
+
+#define FILL_US 60000000u
+
+struct store_server {
+	struct count_server base;
+	const struct bench_kv_opts *opts;
+	struct gn_fabric *fabric;
+	struct gn_kv_server *kv;
+	char addr[64];
+};
+
+struct user {
+	struct count_client base;
+	const struct bench_kv_opts *opts;
+	struct gn_fabric *fabric;
+	struct gn_kv_client *kv;
+	struct kv_load load;
+	struct kv_errands errands;
+	struct kv_tally tally;
+};
+
+/* ---- the server ---- */
+
+static void stop(struct count_server *base)
+{
+	struct store_server *s = (struct store_server *)base; /* which it begins with */
+
+	gn_kv_server_destroy(s->kv);
+	gn_fabric_close(s->fabric);
+}
+
+static int start(struct count_server *base)
+{
+	struct store_server *s = (struct store_server *)base;
+	const struct bench_kv_opts *o = s->opts;
+	const struct gn_kv_server_opts opts = {.memory = kv_memory(o),
+					       .bypass = o->mode == BENCH_KV_BYPASS,
+					       .rpc = {.flags = GN_RPC_POLLED,
+						       .max_slots = kv_slots(o),
+						       .max_request = kv_slot_bytes(o),
+						       .max_result = kv_slot_bytes(o)}};
+	int rc = gn_fabric_open("shm", &s->fabric);
+
+	if (!rc)
+		rc = gn_kv_server_create(s->fabric, s->addr, &opts, &s->kv);
+	if (!rc)
+		rc = gn_kv_server_start(s->kv);
+	if (!rc)
+		base->rpc = gn_kv_server_rpc(s->kv);
+	return rc;
+}
+
+/* ---- the client ---- */
+
+static int prepare(struct count_client *base)
+{
+	struct user *u = (struct user *)base; /* which it begins with */
+
+	for (uint32_t i = 0; i < base->batch; i++)
+		kv_errand_next(&u->load, &u->errands, i);
+	return 0;
+}
+
+static int submit(void *arg)
+{
+	struct user *u = arg;
+	const uint32_t n = u->base.batch;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const int rc = gn_kv_submit(u->kv, &u->errands.ops[i]);
+
+		if (unlikely(rc))
+			return rc;
+	}
+	return gn_kv_flush(u->kv);
+}
+
+static void note_end(struct gn_kv_op *op)
+{
+	(void)op;
+}
+
+static int collect(void *arg)
+{
+	struct user *u = arg;
+
+	return gn_kv_wait(u->kv, u->base.deadline_ns);
+}
+
+static int check(struct count_client *base)
+{
+	struct user *u = (struct user *)base;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < base->batch && !rc; i++)
+		rc = kv_errand_check(&u->load, &u->errands, i);
+	return rc;
+}
+
+static int do_some(void *arg, struct gn_kv_op *ops, unsigned n)
+{
+	struct user *u = arg;
+
+	return gn_kv_do(u->kv, ops, n, gn_deadline_us(FILL_US));
+}
+
+static int connect_user(struct user *u, const char *addr)
+{
+	const struct bench_kv_opts *o = u->opts;
+	struct gn_kv_client_opts opts = {.gather = o->batch > 1 ? o->batch : 0};
+	const int rc = gn_fabric_open("shm", &u->fabric);
+
+	opts.rpc.mode = o->mode == BENCH_KV_FETCH ? GN_RPC_FETCH :
+			o->mode == BENCH_KV_REPLY ? GN_RPC_REPLY :
+						    GN_RPC_HYBRID;
+	opts.flags = o->mode == BENCH_KV_BYPASS ? 0 : GN_KV_CALL_ONLY;
+	opts.rpc.slots = kv_slots(o);
+	opts.rpc.max_request = opts.rpc.max_result = kv_slot_bytes(o);
+	return rc ? rc : gn_kv_client_open(u->fabric, addr, &opts, &u->kv);
+}
+
+static int set_up(struct user *u, const char *addr)
+{
+	const uint64_t deadline_ns = gn_deadline_us(FILL_US); /* the same, or they go apart */
+	int rc = kv_load_create(&u->load, u->opts, u->opts->seed, &u->tally);
+
+	if (!rc)
+		rc = kv_errands_make(&u->errands, u->opts, u->opts->batch);
+	for (uint32_t i = 0; !rc && i < u->opts->batch; i++) {
+		u->errands.ops[i].done = note_end;
+		u->errands.ops[i].deadline_ns = deadline_ns;
+	}
+	if (!rc)
+		rc = connect_user(u, addr);
+	return rc ? rc : kv_fill(&u->load, do_some, u);
+}
+
+int count_kv_main(struct count_page *page)
+{
+	struct store_server server = {.base = {.start = start, .stop = stop},
+				      .opts = &page->opts.kv};
+	struct user u = {.base = {.batch = page->opts.kv.batch,
+				  .prepare = prepare,
+				  .submit = submit,
+				  .collect = collect,
+				  .check = check},
+			 .opts = &page->opts.kv};
+	struct count_turns *turns;
+	int rc;
+
+	snprintf(server.addr, sizeof(server.addr), "shm:count-kv-%d", (int)getpid());
+	rc = count_turns_begin(&server.base, &turns);
+	if (rc)
+		return rc;
+	rc = set_up(&u, server.addr);
+	if (!rc)
+		rc = count_turns_run(turns, &u.base, page);
+	gn_kv_client_close(u.kv);
+	count_turns_end(turns);
+	gn_fabric_close(u.fabric);
+	kv_load_destroy(&u.load);
+	kv_errands_free(&u.errands);
+	return rc;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* Events at a time of a node's own clock. When the clock drifts, the moment is another. */
+#include "sim/sim.h"
+
+static void place(struct sim_alarm *alarm)
+{
+	struct sim_engine *engine = &alarm->node->sim->engine;
+	const uint64_t at_ps = alarm->deadline_ns == GN_FOREVER ?
+				       SIM_NEVER :
+				       sim_clock_until_ps(&alarm->node->clock, alarm->deadline_ns);
+
+	if (at_ps == SIM_NEVER)
+		sim_event_cancel(engine, &alarm->event);
+	else
+		sim_event_at(engine, &alarm->event, at_ps);
+}
+
+static void due(struct sim_event *event)
+{
+	struct sim_alarm *alarm = container_of(event, struct sim_alarm, event);
+
+	alarm->deadline_ns = GN_FOREVER;
+	alarm->ring(alarm);
+}
+
+int sim_alarm_init(struct sim_alarm *alarm, struct sim_node *node,
+		   void (*ring)(struct sim_alarm *alarm))
+{
+	int rc = sim_event_init(&node->sim->engine, &alarm->event, due, SIM_KIND_ALARM,
+				(uint64_t)node->index << 32 | ++node->n_alarms);
+
+	if (rc)
+		return rc;
+	alarm->node = node;
+	alarm->ring = ring;
+	alarm->deadline_ns = GN_FOREVER;
+	alarm->next = node->alarms;
+	alarm->prev = &node->alarms;
+	if (alarm->next)
+		alarm->next->prev = &alarm->next;
+	node->alarms = alarm;
+	return 0;
+}
+
+void sim_alarm_fini(struct sim_alarm *alarm)
+{
+	*alarm->prev = alarm->next;
+	if (alarm->next)
+		alarm->next->prev = alarm->prev;
+	sim_event_fini(&alarm->node->sim->engine, &alarm->event);
+}
+
+void sim_alarm_set(struct sim_alarm *alarm, uint64_t deadline_ns)
+{
+	alarm->deadline_ns = deadline_ns;
+	place(alarm);
+}
+
+void sim_alarms_drift(struct sim_node *node)
+{
+	for (struct sim_alarm *alarm = node->alarms; alarm; alarm = alarm->next)
+		place(alarm);
+}
