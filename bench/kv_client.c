@@ -224,7 +224,7 @@ static void tally_up(struct user *u, int sign)
 	t->switches = 0;
 	for (uint32_t i = 0; i < u->partitions; i++) {
 		const struct gn_rpc_client *rpc = gn_kv_client_rpc(u->kv, i);
-		struct gn_rpc_counters calls = {0};
+		struct gn_rpc_counters calls = {.size = sizeof(calls)};
 
 		if (!rpc)
 			continue;

@@ -61,6 +61,7 @@ static int set_up(struct probe *p, const char *fabric)
 
 	if (rc)
 		return rc;
+	p->result->attr.size = sizeof(p->result->attr);
 	p->result->opened = !gn_fabric_query(p->fabric, &p->result->attr);
 	p->deadline_ns = gn_deadline_us(LIMIT_US);
 	rc = step(p, "making a context", gn_ctx_create(p->fabric, &p->ctx));

@@ -91,6 +91,7 @@ int kv_link_open(struct kv_link *link, const struct kv_target *target)
 	rc = rpc_open(target->addr, &link->fabric);
 	if (rc)
 		return rc;
+	link->limits.size = sizeof(link->limits);
 	rc = gn_kv_client_open(link->fabric, target->addr, &target->opts, &link->client);
 	if (!rc)
 		rc = gn_kv_client_limits(link->client, &link->limits);

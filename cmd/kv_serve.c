@@ -305,7 +305,8 @@ static void look(const struct request *r, struct watch *w, struct gn_kv_server *
 static int watch(const struct request *r, struct gn_fabric *fabric, struct gn_kv_server *server,
 		 const sigset_t *set)
 {
-	const struct gn_kv_client_opts opts = {.flags = GN_KV_CALL_ONLY | GN_KV_RECONNECT};
+	const struct gn_kv_client_opts opts = {.size = sizeof(opts),
+					       .flags = GN_KV_CALL_ONLY | GN_KV_RECONNECT};
 	struct watch w = {.last_ns = 0};
 	int signo = 0;
 	const int rc = gn_kv_client_open(fabric, r->addr, &opts, &w.client);

@@ -199,7 +199,7 @@ void req_drop(struct gn_conn_req *req)
 
 int gn_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts)
 {
-	struct gn_conn_opts full;
+	struct gn_conn_opts full = {.size = sizeof(full)};
 	struct gn_ctx *shared_in;
 	int rc;
 

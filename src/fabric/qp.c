@@ -166,8 +166,10 @@ static void drop_events(struct gn_qp *qp)
 
 int gn_qp_detach(struct gn_qp *qp)
 {
-	if (obj_check(qp, OBJ_QP) || qp->type != GN_QP_RC)
+	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
+	if (qp->type != GN_QP_RC)
+		return gn_fail(-EINVAL, "gn_qp_detach(): qp->type is not GN_QP_RC");
 	qp_lock(qp);
 	qp->gone_told = true; /* no event of it any more */
 	qp->obj.fabric->provider->qp_detach(qp);

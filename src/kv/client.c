@@ -179,7 +179,9 @@ int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
 	if (!c->down)
 		return 0;
 	if (!(c->opts.flags & GN_KV_RECONNECT))
-		return -ENOTCONN;
+		return gn_fail(-ENOTCONN,
+			       "kv: the server at %s is gone; GN_KV_RECONNECT connects again",
+			       c->addr);
 	disconnect(c);
 	for (;;) {
 		const uint64_t us = left_us(deadline_ns);
@@ -210,7 +212,8 @@ int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 	if (!fabric || !addr || !out || own.gather > GN_KV_GATHER_MAX)
 		return gn_fail(
 			-EINVAL,
-			"gn_kv_connect(): fabric, addr or out is NULL, or gather is more than %u",
+			"gn_kv_client_open(): fabric, addr or out is NULL, or gather is more than "
+			"%u",
 			GN_KV_GATHER_MAX);
 	c = gn_alloc(sizeof(*c), 0);
 	if (!c)
@@ -242,7 +245,7 @@ int gn_kv_client_close(struct gn_kv_client *c)
 	int rc = kv_client_check(c);
 
 	if (!rc && c->busy)
-		rc = gn_fail(-EDEADLK, "gn_kv_close(): not from within a done function");
+		rc = gn_fail(-EDEADLK, "gn_kv_client_close(): not from within a done function");
 	if (rc)
 		return rc;
 	disconnect(c);

@@ -2,6 +2,8 @@
 /* A server: a store for each thread, and the calls that reach it. */
 #include <errno.h>
 
+#include "base/fail.h"
+#include "base/sized.h"
 #include "kv/bucket.h"
 #include "kv/cuckoo.h"
 #include "kv/scan.h"

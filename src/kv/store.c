@@ -2,6 +2,8 @@
 /* A store: how it is made and ends, and how several operations are done at once. */
 #include <errno.h>
 
+#include "base/fail.h"
+#include "base/sized.h"
 #include "kv/bucket.h"
 #include "kv/cuckoo.h"
 #include "kv/scan.h"

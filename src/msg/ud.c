@@ -168,8 +168,10 @@ static int make(struct msg_desk *desk, uint32_t bytes)
 	if (!rc)
 		rc = gn_mr_register(ud->pd, ud->mem, 0, all, GN_LOCAL_WRITE, &ud->mr);
 	if (!rc)
-		rc = gn_cq_create(desk->loop.ctx, &(struct gn_cq_opts){.depth = ud->depth},
-				  &ud->send_cq);
+		rc = gn_cq_create(
+			desk->loop.ctx,
+			&(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts), .depth = ud->depth},
+			&ud->send_cq);
 	return rc ? rc : make_qp(desk);
 }
 

@@ -92,6 +92,7 @@ static int make(struct rpc_conn *c)
 	struct rpc_thread *t = c->thread;
 	const uint32_t slots = c->mask + 1;
 	struct gn_qp_opts qp = {
+		.size = sizeof(qp),
 		.type = GN_QP_RC,
 		.max_send_wr = rpc_max_sends(slots),
 		.max_recv_wr = RPC_RECVS,

@@ -175,7 +175,8 @@ static int open_message(struct gn_rpc_client *c, bool reply, uint32_t len)
 		return c->due ? -EAGAIN : 0;
 	if (rpc_slots_full(c) && !mutant("rpc-slot-early", c->number)) {
 		c->first_ns = 0; /* a read tells what is free */
-		return -EAGAIN;
+		return gn_fail(-EAGAIN, "rpc: all %u slots are taken; gn_rpc_wait() for some",
+			       c->limits.slots);
 	}
 	sent = c->open = c->idle_sent;
 	c->idle_sent = sent->next;
@@ -289,7 +290,10 @@ int gn_rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 	if (likely(!rc))
 		rc = check_op(c, op);
 	if (likely(!rc) && unlikely(!c->n_idle)) {
-		rc = -EAGAIN;
+		rc = gn_fail(-EAGAIN,
+			     "rpc: %u calls are under way, all that this client may have; "
+			     "gn_rpc_wait() for some",
+			     c->limits.window);
 		c->starved = true;
 	}
 	if (unlikely(rc))

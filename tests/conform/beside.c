@@ -64,7 +64,8 @@ struct house {
 /* Everything a connection has of its own, as a server would make it. */
 static int make_guest(struct house *house, struct guest *guest)
 {
-	struct gn_qp_opts opts = {.type = GN_QP_RC,
+	struct gn_qp_opts opts = {.size = sizeof(opts),
+				  .type = GN_QP_RC,
 				  .send_cq = house->cq,
 				  .recv_cq = house->cq,
 				  .chan = house->chan,
@@ -105,7 +106,7 @@ static int destroy_guest(struct guest *guest)
 
 static int accept_guest(struct house *house, struct gn_conn_req *req, struct guest *guest)
 {
-	struct gn_conn_opts conn = {.private_len = sizeof(struct gn_remote)};
+	struct gn_conn_opts conn = {.size = sizeof(conn), .private_len = sizeof(struct gn_remote)};
 	struct gn_remote remote;
 	int rc = make_guest(house, guest);
 
@@ -406,8 +407,11 @@ static bool client_init(struct cf *cf, struct client *client, unsigned number)
 
 static bool client_qp(struct cf *cf, struct client *client)
 {
-	struct gn_qp_opts opts = {
-		.type = GN_QP_RC, .send_cq = client->cq, .recv_cq = client->cq, .chan = cf->chan};
+	struct gn_qp_opts opts = {.size = sizeof(opts),
+				  .type = GN_QP_RC,
+				  .send_cq = client->cq,
+				  .recv_cq = client->cq,
+				  .chan = cf->chan};
 
 	CHECK((client->qp = cf_make_qp(cf, cf->pd, &opts)));
 	return true;
@@ -467,7 +471,7 @@ static bool unmet_a(struct cf *cf)
 
 static bool unmet_b(struct cf *cf)
 {
-	const struct gn_conn_opts hurry = {.timeout_us = HURRY_US};
+	const struct gn_conn_opts hurry = {.size = sizeof(hurry), .timeout_us = HURRY_US};
 	struct client client;
 
 	CHECK(client_init(cf, &client, 0));

@@ -443,7 +443,7 @@ static int call_kv_clear(struct stage *s, uint64_t deadline_ns)
 
 static int call_kv_stats(struct stage *s, uint64_t deadline_ns)
 {
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 	const int rc = gn_kv_client_stats(s->kv, GN_KV_ALL, &stats, deadline_ns);
 
 	return rc ? found(rc) : 1;

@@ -134,13 +134,13 @@ static void kv_and_msg_calls(void)
 	op.value = addr; /* not looked at */
 	CHECK(gn_kv_server_create(fabric, addr, OPTS(gn_kv_server_opts, .memory = 1), OUT), -EINVAL,
 	      "memory");
-	CHECK(gn_kv_connect(fabric, NULL, NULL, OUT), -EINVAL, "addr");
-	CHECK(gn_kv_connect(fabric, "shm:test-error-nobody", NULL, OUT), -ECONNREFUSED,
+	CHECK(gn_kv_client_open(fabric, NULL, NULL, OUT), -EINVAL, "addr");
+	CHECK(gn_kv_client_open(fabric, "shm:test-error-nobody", NULL, OUT), -ECONNREFUSED,
 	      "test-error-nobody");
 	CHECK(gn_kv_poll(NULL), -EINVAL, "client");
 	CHECK(gn_kv_submit(kv, NULL), -EINVAL, "op");
 	CHECK(gn_kv_submit(kv, &op), -EMSGSIZE, "value");
-	CHECK(gn_kv_limits(kv, NULL), -EINVAL, "gn_kv_limits");
+	CHECK(gn_kv_client_limits(kv, NULL), -EINVAL, "gn_kv_limits");
 	CHECK(gn_msg_requester_create(fabric, NULL, OUT), -EINVAL, "opts");
 	CHECK(gn_msg_responder_create(fabric, NULL, NULL, OUT), -EINVAL, "addr");
 	CHECK(gn_msg_take(NULL, NULL, 0, 0), -EINVAL, "requester");
@@ -200,7 +200,7 @@ static void test_process(void **state)
 	set_up();
 	assert_int_equal(gn_kv_server_create(fabric, kv_addr, NULL, &kv_server), 0);
 	assert_int_equal(gn_kv_server_start(kv_server), 0);
-	assert_int_equal(gn_kv_connect(fabric, kv_addr, NULL, &kv), 0);
+	assert_int_equal(gn_kv_client_open(fabric, kv_addr, NULL, &kv), 0);
 	assert_string_equal(gn_error(), ""); /* what succeeds says nothing */
 	base_calls();
 	fabric_calls();
@@ -210,7 +210,7 @@ static void test_process(void **state)
 	assert_int_equal(gn_thread_start("else", elsewhere, &wrong, &thread), 0);
 	assert_int_equal(gn_thread_join(thread), 0);
 	assert_int_equal(wrong, 0);
-	assert_int_equal(gn_kv_close(kv), 0);
+	assert_int_equal(gn_kv_client_close(kv), 0);
 	gn_kv_server_destroy(kv_server);
 	assert_int_equal(gn_rpc_client_close(client), 0);
 	gn_rpc_server_destroy(server);

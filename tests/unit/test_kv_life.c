@@ -11,7 +11,8 @@
 #define SHORT_US 20000u
 #define LARGE	 65536u /* more than a slot holds */
 
-static const struct gn_kv_client_opts reconnects = {.flags = GN_KV_RECONNECT};
+static const struct gn_kv_client_opts reconnects = {.size = sizeof(reconnects),
+						    .flags = GN_KV_RECONNECT};
 
 struct world {
 	struct gn_fabric *fabric;
@@ -140,7 +141,8 @@ static void free_it(struct gn_kv_op *op)
 static void owned(bool bypass)
 {
 	struct world w = {.opts = {.bypass = bypass}};
-	const struct gn_kv_client_opts opts = {.flags = GN_KV_RECONNECT, .gather = 1};
+	const struct gn_kv_client_opts opts = {
+		.size = sizeof(opts), .flags = GN_KV_RECONNECT, .gather = 1};
 	unsigned begun = 0;
 
 	world_up(&w);
@@ -373,7 +375,8 @@ static void restart_at_second(void *arg, uint64_t client, bool came)
 static void test_two_servers(void **state)
 {
 	struct world w = {.opts = {.threads = 3}};
-	const struct gn_kv_client_opts opts = {.flags = GN_KV_RECONNECT,
+	const struct gn_kv_client_opts opts = {.size = sizeof(opts),
+					       .flags = GN_KV_RECONNECT,
 					       .rpc = {.peer = restart_at_second, .peer_arg = &w}};
 
 	(void)state;
@@ -397,6 +400,7 @@ static void test_restart(void **state)
 	assert_int_equal(gn_kv_set(w.client, "a", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
 	restart(&w);
 	memset(&stats, 0x55, sizeof(stats));
+	stats.size = sizeof(stats);
 	if (gn_kv_client_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)))
 		assert_int_equal(stats.items, 0x5555555555555555); /* untouched */
 	assert_int_equal(gn_kv_client_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)),
@@ -483,8 +487,8 @@ static void test_no_reconnect(void **state)
 {
 	struct world w = {.opts = {.threads = 2}};
 	struct gn_kv_op op = {.verb = GN_KV_GET, .key = "a", .key_len = 1};
-	struct gn_kv_counters count;
-	struct gn_kv_stats stats;
+	struct gn_kv_counters count = {.size = sizeof(count)};
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	(void)state;
 	world_up(&w);

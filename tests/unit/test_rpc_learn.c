@@ -81,7 +81,7 @@ static void test_by_time(void **state)
 /* How many fetches in vain a call and a quick one behind it take, in so many rounds. */
 static int slow_rounds(struct gn_rpc_client *client, uint32_t us, unsigned rounds, uint64_t *vain)
 {
-	struct gn_rpc_counters before, after;
+	struct gn_rpc_counters before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
 
 	EXPECT(gn_rpc_client_counters(client, &before) == 0);
 	for (unsigned i = 0; i < rounds; i++) {

@@ -121,10 +121,10 @@ static int with_kv_server_opts(struct made *m, void *opts)
 static int with_kv_client_opts(struct made *m, void *opts)
 {
 	struct gn_kv_client *client = NULL;
-	const int rc = gn_kv_connect(m->fabric, m->kv_addr, opts, &client);
+	const int rc = gn_kv_client_open(m->fabric, m->kv_addr, opts, &client);
 
 	if (client)
-		gn_kv_close(client);
+		gn_kv_client_close(client);
 	return rc;
 }
 
@@ -204,17 +204,17 @@ static int out_rpc_choice(struct made *m, void *out)
 
 static int out_kv_limits(struct made *m, void *out)
 {
-	return gn_kv_limits(m->kv, out);
+	return gn_kv_client_limits(m->kv, out);
 }
 
 static int out_kv_counters(struct made *m, void *out)
 {
-	return gn_kv_counters(m->kv, out);
+	return gn_kv_client_counters(m->kv, out);
 }
 
 static int out_kv_stats(struct made *m, void *out)
 {
-	return gn_kv_stats(m->kv, GN_KV_ALL, out, GN_FOREVER);
+	return gn_kv_client_stats(m->kv, GN_KV_ALL, out, GN_FOREVER);
 }
 
 static int out_kv_store_stats(struct made *m, void *out)
@@ -349,7 +349,7 @@ static void make_layers(struct made *m)
 	assert_int_equal(gn_rpc_client_open(m->fabric, m->addr, NULL, &m->rpc), 0);
 	assert_int_equal(gn_kv_server_create(m->fabric, m->kv_addr, NULL, &m->kv_server), 0);
 	assert_int_equal(gn_kv_server_start(m->kv_server), 0);
-	assert_int_equal(gn_kv_connect(m->fabric, m->kv_addr, NULL, &m->kv), 0);
+	assert_int_equal(gn_kv_client_open(m->fabric, m->kv_addr, NULL, &m->kv), 0);
 	assert_int_equal(gn_kv_store_create(NULL, &m->store), 0);
 	assert_int_equal(gn_msg_responder_create(m->fabric, m->msg_addr, &msg_opts, &m->responder),
 			 0);
@@ -363,7 +363,7 @@ static void unmake(struct made *m)
 	gn_msg_requester_destroy(m->requester);
 	gn_msg_responder_destroy(m->responder);
 	gn_kv_store_destroy(m->store);
-	assert_int_equal(gn_kv_close(m->kv), 0);
+	assert_int_equal(gn_kv_client_close(m->kv), 0);
 	gn_kv_server_destroy(m->kv_server);
 	assert_int_equal(gn_rpc_client_close(m->rpc), 0);
 	gn_rpc_server_destroy(m->rpc_server);
@@ -395,7 +395,7 @@ static void test_sizes(void **state)
 /* A tuning is both: read from a file, written to one, and an option. */
 static void test_tuning(void **state)
 {
-	struct gn_rpc_tuning tuning = {.n_sizes = 0};
+	struct gn_rpc_tuning tuning = {.size = 0};
 	char path[] = "/tmp/gannet-test-sized-XXXXXX";
 	const int fd = mkstemp(path);
 

@@ -514,10 +514,9 @@ int shm_connect(struct gn_qp *base, const char *name, const struct gn_conn_opts 
 	struct shm_conn *c = &qp->conn;
 	int rc;
 
-	if (!shm_name_ok(name)) {
-		gn_log(GN_LOG_ERROR, "shm: '%.80s' is no name: 1 to 64 of A-Z a-z 0-9 . _ -", name);
-		return -EINVAL;
-	}
+	if (!shm_name_ok(name))
+		return gn_fail_log(-EINVAL, "shm: '%.80s' is no name: 1 to 64 of A-Z a-z 0-9 . _ -",
+				   name);
 	shm_qp_join(qp);
 	c->sock = (struct chan_fd){.ready = conn_ready};
 	c->sock.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

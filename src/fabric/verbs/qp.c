@@ -195,8 +195,7 @@ void vrb_qp_fini(struct gn_qp *base)
 		vrb_table_del(&vrb_ctx(base->ctx)->table, qp->tag);
 	rc = ibv_destroy_qp(qp->ibv);
 	if (rc)
-		gn_log(GN_LOG_ERROR, "verbs: qp %u is left behind: %s", base->qpn,
-		       gn_strerror(-rc));
+		gn_fail_log(0, "verbs: qp %u is left behind: %s", base->qpn, gn_strerror(-rc));
 	if (was_used && !qp->silent)
 		forget(base);
 	vrb_post_fini(qp);
