@@ -12,8 +12,9 @@ NINJA ?= ninja
 
 options = --prefix=$(prefix) $(if $(libdir),--libdir=$(libdir)) \
 	-Dwerror=$(if $(filter true,$(CI)),true,false)
-asan = -Db_sanitize=address,undefined -Db_lundef=false
-tsan = -Db_sanitize=thread -Db_lundef=false
+# Optimized less: half the time to compile, and the sanitizers see as much.
+asan = -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1
+tsan = -Db_sanitize=thread -Db_lundef=false -Doptimization=1
 
 # $(call configure,DIR,OPTIONS[,ENV]): set up DIR, or change its options if it was set up with others.
 configure = @echo '$(strip $(2))' | cmp -s - $(1)/made-with || { \
@@ -29,7 +30,7 @@ demo: all ## build, then show Gannet working over shared memory
 	@$(BUILD)/gannet demo
 
 check: test-deps all sanitized ## every test, also under sanitizers and in guests
-	@tests/run --effort 1 --exclude full $(BUILD) $(BUILD)-asan $(BUILD)-tsan
+	@tests/run --effort 1 --exclude full --slowest 20 $(BUILD) $(BUILD)-asan $(BUILD)-tsan
 
 check-fast: test-deps all ## under a minute: no guests, no sanitizers
 	@tests/run --effort 1 --exclude vm --exclude slow --exclude full $(BUILD)
@@ -71,8 +72,8 @@ test-deps:
 sanitized: test-deps
 	$(call configure,$(BUILD)-asan,$(asan))
 	$(call configure,$(BUILD)-tsan,$(tsan))
-	@$(NINJA) -C $(BUILD)-asan
-	@$(NINJA) -C $(BUILD)-tsan
+	@$(NINJA) -C $(BUILD)-asan meson-test-prereq
+	@$(NINJA) -C $(BUILD)-tsan meson-test-prereq
 
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:

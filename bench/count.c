@@ -127,7 +127,9 @@ static int take_figures(const struct count_page *page, FILE *f, struct count_res
 				      {.name = "bench_count_collect"},
 				      {.name = "bench_count_server"}};
 	const double calls = (double)page->calls, messages = (double)page->messages;
-	const bool has_server = page->opts.kind != COUNT_FABRIC;
+	const bool has_server =
+		page->opts.kind == COUNT_RPC ||
+		(page->opts.kind == COUNT_KV && page->opts.kv.mode != BENCH_KV_LOCAL);
 	const int rc = count_file_read(f, fn, sizeof(fn) / sizeof(fn[0]));
 
 	if (rc || fn[0].calls != page->messages || (has_server && !fn[2].calls)) {

@@ -27,8 +27,8 @@ struct count_opts {
 /* Instructions per call, operation or request; turns per message or chain. */
 struct count_result {
 	uint64_t calls;
-	double submit, collect; /* the client's; fabric: the post and the poll */
-	double server;		/* fabric: NAN */
+	double submit, collect; /* the client's; fabric: post and poll; a local store: all of it */
+	double server;		/* NAN where there is none */
 	double collect_turns, server_turns;
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Counted operations of the store: gn_kv_submit() and gn_kv_flush(), then gn_kv_wait().
+ * Counted operations of the store: gn_kv_submit() and gn_kv_flush(), then gn_kv_wait(). Local:
+ * gn_kv_store_do().
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ struct user {
 	const struct bench_kv_opts *opts;
 	struct gn_fabric *fabric;
 	struct gn_kv_client *kv;
+	struct gn_kv_store *store; /* local */
 	struct kv_load load;
 	struct kv_errands errands;
 	struct kv_tally tally;
@@ -108,6 +110,29 @@ static int check(struct count_client *base)
 	return rc;
 }
 
+static int submit_local(void *arg)
+{
+	struct user *u = arg;
+
+	gn_kv_store_do(u->store, u->errands.ops, u->base.batch);
+	return 0;
+}
+
+static int collect_local(void *arg)
+{
+	struct user *u = arg;
+
+	return (int)u->base.batch;
+}
+
+static int do_some_local(void *arg, struct gn_kv_op *ops, unsigned n)
+{
+	struct user *u = arg;
+
+	gn_kv_store_do(u->store, ops, n);
+	return 0;
+}
+
 static int do_some(void *arg, struct gn_kv_op *ops, unsigned n)
 {
 	struct user *u = arg;
@@ -128,10 +153,12 @@ static int connect_user(struct user *u, const char *addr)
 	opts.flags = o->mode == BENCH_KV_BYPASS ? 0 : GN_KV_CALL_ONLY;
 	opts.rpc.slots = kv_slots(o);
 	opts.rpc.max_request = opts.rpc.max_result = kv_slot_bytes(o);
+	opts.rpc.timeout_us = FILL_US; /* callgrind takes its time */
 	return rc ? rc : gn_kv_client_open(u->fabric, addr, &opts, &u->kv);
 }
 
-static int set_up(struct user *u, const char *addr)
+/* What is asked for. */
+static int make_load(struct user *u)
 {
 	const uint64_t deadline_ns = gn_deadline_us(FILL_US); /* the same, or they go apart */
 	int rc = kv_load_create(&u->load, u->opts, u->opts->seed, &u->tally);
@@ -142,9 +169,39 @@ static int set_up(struct user *u, const char *addr)
 		u->errands.ops[i].done = note_end;
 		u->errands.ops[i].deadline_ns = deadline_ns;
 	}
+	return rc;
+}
+
+static int set_up(struct user *u, const char *addr)
+{
+	int rc = make_load(u);
+
 	if (!rc)
 		rc = connect_user(u, addr);
 	return rc ? rc : kv_fill(&u->load, do_some, u);
+}
+
+static int count_local(struct count_page *page)
+{
+	const struct gn_kv_store_opts store = {.memory = kv_memory(&page->opts.kv)};
+	struct user u = {.base = {.batch = page->opts.kv.batch,
+				  .prepare = prepare,
+				  .submit = submit_local,
+				  .collect = collect_local,
+				  .check = check},
+			 .opts = &page->opts.kv};
+	int rc = make_load(&u);
+
+	if (!rc)
+		rc = gn_kv_store_create(&store, &u.store);
+	if (!rc)
+		rc = kv_fill(&u.load, do_some_local, &u);
+	if (!rc)
+		rc = count_alone(&u.base, page);
+	gn_kv_store_destroy(u.store);
+	kv_load_destroy(&u.load);
+	kv_errands_free(&u.errands);
+	return rc;
 }
 
 int count_kv_main(struct count_page *page)
@@ -160,6 +217,8 @@ int count_kv_main(struct count_page *page)
 	struct count_turns *turns;
 	int rc;
 
+	if (page->opts.kv.mode == BENCH_KV_LOCAL)
+		return count_local(page);
 	snprintf(server.addr, sizeof(server.addr), "shm:count-kv-%d", (int)getpid());
 	rc = count_turns_begin(&server.base, &turns);
 	if (rc)

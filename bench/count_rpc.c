@@ -161,7 +161,8 @@ static int connect_caller(struct caller *c, const char *addr)
 					  .batch.entries = o->batch,
 					  .max_request = room_for(o->request_bytes, o->batch),
 					  .max_result = room_for(o->result_bytes, o->batch),
-					  .fetch_bytes = o->fetch_bytes};
+					  .fetch_bytes = o->fetch_bytes,
+					  .timeout_us = CALL_US}; /* callgrind takes its time */
 	const int rc = gn_fabric_open("shm", &c->fabric);
 
 	opts.mode = o->mode == BENCH_RPC_REPLY	? GN_RPC_REPLY :

@@ -12,8 +12,9 @@
 #define WARM_MESSAGES	 256u
 #define COUNTED_CALLS	 4096u
 #define COUNTED_MESSAGES 256u /* at least */
-#define TURNS_MAX	 64u  /* of each side for a message; then something is wrong */
-#define FREE_US		 1000u
+/* Of each side for a message; then something is wrong. A parked client takes many, at first. */
+#define TURNS_MAX 10000u
+#define FREE_US	  1000u
 /* By which the clock advances: about as fast as time passes without callgrind. */
 #define TURN_NS	   200u /* for each turn, and … */
 #define CALL_NS	   50u	/* … for each call of a message */

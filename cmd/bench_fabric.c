@@ -346,7 +346,8 @@ static const struct {
 } counted[] = {
 	{BENCH_WRITE, 32, 1, true},   {BENCH_WRITE, 40, 1, true},  {BENCH_READ, 32, 1, true},
 	{BENCH_READ, 64, 1, true},    {BENCH_WRITE, 40, 1, false}, {BENCH_READ, 64, 1, false},
-	{BENCH_WRITE, 32, 16, false}, {BENCH_READ, 32, 16, false}, {BENCH_CAS, 8, 1, false},
+	{BENCH_WRITE, 32, 16, false}, {BENCH_READ, 32, 16, false}, {BENCH_CAS, 8, 1, true},
+	{BENCH_CAS, 8, 1, false},
 };
 
 #define COUNTED (sizeof(counted) / sizeof(counted[0]))

@@ -167,9 +167,6 @@ static int check_counted(const struct request *r)
 	if (r->instructions && r->timed)
 		return cmd_usage_error("--instructions counts one client and one server thread; "
 				       "leave --threads, --clients, --inflight and --seconds out");
-	if (r->instructions && r->opts.mode == BENCH_KV_LOCAL)
-		return cmd_usage_error("--mode local has no calls whose --instructions could be "
-				       "counted");
 	return 0;
 }
 
@@ -232,10 +229,8 @@ static const struct {
 	enum bench_kv_mode mode;
 	uint32_t batch;
 } usual[] = {
-	{BENCH_KV_FETCH, 1},
-	{BENCH_KV_FETCH, 32},
-	{BENCH_KV_REPLY, 1},
-	{BENCH_KV_REPLY, 32},
+	{BENCH_KV_FETCH, 1},  {BENCH_KV_FETCH, 32}, {BENCH_KV_REPLY, 1},
+	{BENCH_KV_REPLY, 32}, {BENCH_KV_LOCAL, 1},  {BENCH_KV_LOCAL, 32},
 };
 
 #define USUAL (sizeof(usual) / sizeof(usual[0]))

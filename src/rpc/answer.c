@@ -140,6 +140,22 @@ void rpc_seal_results(struct rpc_conn *c)
 	bytes = rpc_seal(result_slot(c, c->placed + mutant("rpc-slot-wrong", c->placed)), &seal);
 	if (c->open_reply)
 		write_back(c, (uint32_t)bytes);
+	if (unlikely(c->notify))
+		rpc_conn_notify(c);
+}
+
+void rpc_conn_notify(struct rpc_conn *c)
+{
+	struct gn_wr wr;
+
+	if (!c->notify || c->notifying || (int32_t)(c->placed - c->notify) < 0 || c->dead ||
+	    mutant("rpc-notify-lost", 8))
+		return;
+	gn_wr_init(&wr, GN_OP_WRITE_IMM, RPC_NOTIFY_ID, NULL, 0, GN_SIGNALED | GN_SOLICITED);
+	c->notify = 0;
+	c->notifying = true;
+	if (rpc_thread_post(c, &wr))
+		rpc_conn_fail(c);
 }
 
 /* Begin a message in the next slot; false: it is not free. */

@@ -69,6 +69,9 @@ struct rpc_kind {
 };
 
 #define RPC_PAGE_KINDS 256u
+/* A client that has waited for so long asks to be notified, and sleeps. */
+#define RPC_NOTIFY_NS	  100000u
+#define RPC_NOTIFY_MAX_NS 3200000u
 #define RPC_SAMPLES    32u
 
 /* What a client learns, and what it is told to do. */
@@ -152,6 +155,9 @@ struct gn_rpc_client {
 	uint64_t first_ns; /* not before then is the next result read */
 	bool torn;	   /* the next reply was not there in full when it was last looked at */
 	bool waking;	   /* the server was woken, and nothing has come since */
+	bool notify;	   /* the server will say when the next result is there */
+	uint64_t notify_ns;	  /* when it was asked to */
+	uint64_t notify_after_ns; /* of waiting, until it is asked to */
 	uint32_t woken;	   /* the last that said: parked; 0: none since something came or went */
 	uint64_t heard_ns; /* when something came or went, about */
 	uint64_t sent_ns;  /* when a request went */
@@ -185,7 +191,14 @@ struct gn_rpc_client {
 };
 
 /* What completes, in a request's id. */
-enum rpc_id { RPC_ID_OTHER, RPC_ID_REQUEST, RPC_ID_RESULT, RPC_ID_FAR, RPC_ID_READ };
+enum rpc_id {
+	RPC_ID_OTHER,
+	RPC_ID_REQUEST,
+	RPC_ID_RESULT,
+	RPC_ID_FAR,
+	RPC_ID_READ,
+	RPC_ID_NOTIFY, /* a receive */
+};
 static inline uint64_t rpc_id(enum rpc_id id, uint32_t n)
 {
 	return (uint64_t)id << 32 | n;
@@ -210,6 +223,9 @@ int rpc_client_poll(struct gn_rpc_client *client, bool clock);
 void rpc_move_spent(struct gn_rpc_client *client);
 /* The server does not look at this client any more, and should; false: it cannot be told now. */
 bool rpc_wake(struct gn_rpc_client *client);
+/* The server is to say when the next result is there; false: it cannot be asked now. */
+bool rpc_notify(struct gn_rpc_client *client, uint64_t now_ns);
+int rpc_notify_recv(struct gn_rpc_client *client);
 /* Look whether the server is there and looks at this client; and when it is time to. */
 void rpc_ask(struct gn_rpc_client *client, uint64_t now_ns);
 uint64_t rpc_ask_ns(const struct gn_rpc_client *client);

@@ -292,7 +292,8 @@ void rpc_conn_request(struct gn_rpc_server *server, struct gn_event *event)
 	} else {
 		rc = accept_conn(c, event->req);
 	}
-	c->dead = rc != 0;
+	if (rc) /* else it is its thread's from now on */
+		c->dead = true;
 	link_loop_post(&(c->previous ? &server->threads[c->previous_thread] : c->thread)->loop,
 		       &c->task);
 }
@@ -384,7 +385,7 @@ void rpc_conn_park(struct rpc_conn *c, bool long_silent)
 	say_parked(c, c->park_count, __ATOMIC_SEQ_CST);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (has_request(c, long_silent) && !mutant("rpc-park-blindly", 8)) {
-		say_parked(c, 0, __ATOMIC_RELAXED);
+		say_parked(c, 0, __ATOMIC_RELEASE);
 		return;
 	}
 	c->parked = true;
@@ -400,7 +401,7 @@ void rpc_conn_unpark(struct rpc_conn *c)
 		return;
 	c->parked = false;
 	if (!c->open)
-		say_parked(c, 0, __ATOMIC_RELAXED);
+		say_parked(c, 0, __ATOMIC_RELEASE);
 	unlink_conn(c);
 	link_to(c, &c->thread->conns);
 	link_conn_watch(&c->link, LINK_PROBE_NS);

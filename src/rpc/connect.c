@@ -189,9 +189,9 @@ static int make_endpoint(struct gn_rpc_client *c)
 {
 	const uint32_t sends =
 		c->limits.slots * SENDS_PER_SLOT + rpc_reads_most(c->limits.slots) + SENDS_BESIDE;
-	struct gn_attr attr = {.size = sizeof(attr)};
+	struct gn_attr attr;
 	struct gn_qp_opts qp = {
-		.size = sizeof(qp), .type = GN_QP_RC, .max_recv_wr = 1, .max_send_wr = sends};
+		.type = GN_QP_RC, .max_recv_wr = RPC_NOTIFY_RECVS, .max_send_wr = sends};
 	int rc = gn_fabric_query(c->fabric, &attr);
 
 	if (rc)
@@ -205,16 +205,17 @@ static int make_endpoint(struct gn_rpc_client *c)
 	if (rc)
 		return rc;
 	rc = gn_cq_create(c->ctx,
-			  &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts),
-					       .depth = sends + 1,
-					       .chan = c->chan},
+			  &(struct gn_cq_opts){.depth = sends + RPC_NOTIFY_RECVS, .chan = c->chan},
 			  &c->cq);
 	if (rc)
 		return rc;
 	qp.send_cq = qp.recv_cq = c->cq;
 	qp.chan = c->chan;
 	qp.max_inline = c->max_inline;
-	return gn_qp_create(c->pd, &qp, &c->qp);
+	rc = gn_qp_create(c->pd, &qp, &c->qp);
+	for (unsigned i = 0; i < RPC_NOTIFY_RECVS && !rc; i++)
+		rc = rpc_notify_recv(c);
+	return rc;
 }
 
 /* ---- hello and welcome ---- */
@@ -333,7 +334,8 @@ static int make_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 	c->spent = c->told = c->taken = 0;
 	c->entries = c->n_sent = c->n_fetch = 0;
 	c->posted = c->reads = c->unconfirmed = c->unsignaled = 0;
-	c->due = c->tell = c->slow_reads = c->waking = c->starved = false;
+	c->due = c->tell = c->slow_reads = c->waking = c->starved = c->notify = false;
+	c->notify_after_ns = RPC_NOTIFY_NS;
 	c->woken = 0;
 	c->first_ns = 0;
 	c->heard_ns = c->sent_ns = c->asked_ns = gn_now_ns();

@@ -166,6 +166,55 @@ bool rpc_wake(struct gn_rpc_client *c)
 	return true;
 }
 
+/* ---- asleep ---- */
+
+int rpc_notify_recv(struct gn_rpc_client *c)
+{
+	const struct gn_recv_wr wr = {.id = rpc_id(RPC_ID_NOTIFY, 0)};
+
+	return gn_post_recv(c->qp, &wr, NULL);
+}
+
+/* Until it has come, results are only read to see that the server is there. */
+bool rpc_notify(struct gn_rpc_client *c, uint64_t now_ns)
+{
+	struct gn_wr wr;
+
+	if (c->notify)
+		return true;
+	gn_wr_init(&wr, GN_OP_WRITE_IMM, rpc_id(RPC_ID_OTHER, 0), NULL, 0,
+		   GN_SIGNALED | GN_SOLICITED);
+	wr.imm = c->expected;
+	if (!wr.imm || gn_post_send(c->qp, &wr, NULL))
+		return false;
+	c->posted += 2; /* this, and the answer */
+	c->notify = true;
+	c->notify_ns = now_ns;
+	if (c->first_ns)
+		c->first_ns = now_ns + RPC_PROBE_NS;
+	c->count.notifies++;
+	return true;
+}
+
+/* Waits that are over at once are not worth it: with many clients they would be work for all. */
+static void take_notified(struct gn_rpc_client *c)
+{
+	const uint64_t slept_ns = gn_now_ns() - c->notify_ns;
+
+	c->notify = false;
+	c->first_ns = 0;
+	if (slept_ns < RPC_NOTIFY_NS)
+		c->notify_after_ns *= 2;
+	else
+		c->notify_after_ns /= 2;
+	if (c->notify_after_ns < RPC_NOTIFY_NS)
+		c->notify_after_ns = RPC_NOTIFY_NS;
+	if (c->notify_after_ns > RPC_NOTIFY_MAX_NS)
+		c->notify_after_ns = RPC_NOTIFY_MAX_NS;
+	if (rpc_notify_recv(c))
+		rpc_client_die(c);
+}
+
 /* The server does not poll this client's slots, says the slot of its next result. */
 static void see_parked(struct gn_rpc_client *c, uint32_t parked)
 {
@@ -320,7 +369,9 @@ static void put_off(struct gn_rpc_client *c)
 	if (!sent->ns)
 		sent->ns = now_ns;
 	age_ns = now_ns - (sent->ns > c->heard_ns ? sent->ns : c->heard_ns);
-	if (age_ns > PATIENCE_NS)
+	if (c->notify)
+		c->first_ns = now_ns + RPC_PROBE_NS;
+	else if (age_ns > PATIENCE_NS)
 		c->first_ns = now_ns + (age_ns / 8 < SELDOM_NS ? age_ns / 8 : SELDOM_NS);
 }
 
@@ -414,6 +465,9 @@ static void take_completions(struct gn_rpc_client *c)
 			break;
 		case RPC_ID_READ:
 			rpc_read_done(c, (uint32_t)wc[i].id);
+			break;
+		case RPC_ID_NOTIFY:
+			take_notified(c);
 			break;
 		case RPC_ID_OTHER:
 			break;

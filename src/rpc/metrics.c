@@ -277,6 +277,7 @@ int gn_rpc_client_metrics(const struct gn_rpc_client *c, enum gn_rpc_format form
 	put_value(&t, "second_reads", "counter", c->count.second_reads);
 	put_value(&t, "switches", "counter", c->count.switches);
 	put_value(&t, "reconnects", "counter", c->count.reconnects);
+	put_value(&t, "notifies", "counter", c->count.notifies);
 	put_choices(&t, c);
 	put_statuses(&t, &c->count);
 	put_methods(&t, c, kind_times, put_kind);

@@ -96,7 +96,7 @@ static void copy_out(struct gn_rpc_request *r)
 
 		r->copy = charged ? gn_alloc(r->len, 0) : NULL;
 		if (r->copy)
-			r->data = memcpy(r->copy, r->data, r->len);
+			memcpy(r->copy, r->data, r->len);
 		else if (charged)
 			rpc_uncharge(r->conn, r->len);
 		is = r->copy ? RPC_APART : RPC_STAYING;
@@ -342,12 +342,17 @@ unsigned gn_rpc_request_method(const struct gn_rpc_request *request)
 /* While the handler runs, and perhaps returns, another thread gets bytes that stay. */
 const void *gn_rpc_request_data(struct gn_rpc_request *r, uint32_t *len_bytes)
 {
+	uint32_t bytes;
+
 	if (len_bytes)
 		*len_bytes = r->len;
 	if (__atomic_load_n(&r->bytes, __ATOMIC_ACQUIRE) == RPC_IN_SLOT &&
 	    unlikely(r->conn->thread->id != gn_thread_id()))
 		copy_out(r);
-	return r->data;
+	/* A copy that another thread has begun is the only one: the slot may be written soon. */
+	while (unlikely((bytes = __atomic_load_n(&r->bytes, __ATOMIC_ACQUIRE)) == RPC_COPYING))
+		gn_yield();
+	return unlikely(bytes == RPC_APART && r->copy) ? r->copy : r->data;
 }
 
 uint64_t gn_rpc_request_client(const struct gn_rpc_request *request)

@@ -19,7 +19,7 @@
  * when messages are far apart, the next that is timed has us look at them.
  */
 #define RPC_RECVS	 20u
-#define RPC_SENDS_BESIDE 8u /* beside replies: pieces of large requests, probes */
+#define RPC_SENDS_BESIDE 9u /* beside replies: pieces of large requests, probes */
 
 /*
  * A method that takes longer than RPC_TIMED_NS is timed each time: the clock costs little then. Its
@@ -31,9 +31,9 @@
 
 /* What completes, in a request's id: these, or the address of a large request's. */
 enum rpc_wr_id {
-	RPC_OTHER_ID,
-	RPC_WAKE_ID,  /* a receive */
-	RPC_REPLY_ID, /* with its slot and RPC_REPLY_SYNC, RPC_REPLY_INLINE: rpc_reply_id() */
+	RPC_NOTIFY_ID, /* 0: no address of a request's */
+	RPC_WAKE_ID,   /* a receive */
+	RPC_REPLY_ID,  /* with its slot and RPC_REPLY_SYNC, RPC_REPLY_INLINE: rpc_reply_id() */
 	RPC_ID_MASK = 7,
 	RPC_REPLY_SYNC = 8,
 	RPC_REPLY_INLINE = 16, /* of a slot that the next reply may use before this one completes */
@@ -189,6 +189,8 @@ struct rpc_conn {
 	bool *writing;
 	uint32_t n_writing;
 	uint32_t unsignaled, unsent; /* unsent: replies whose completion is waited for */
+	uint32_t notify;	     /* the result that its client sleeps for; 0: none */
+	bool notifying;		     /* it is just being told that one is there */
 
 	uint64_t bytes;			       /* atomic: that are charged to it */
 	uint32_t acked_before, rounds_unacked; /* of probes: for rpc_reclaim() */
@@ -332,6 +334,8 @@ bool rpc_conn_acked(struct rpc_conn *conn, uint32_t number);
 /* … and it may have said so without a request. */
 void rpc_conn_look_acked(struct rpc_conn *conn);
 void rpc_conn_release_held(struct rpc_conn *conn);
+/* Tell a client that sleeps, if the result that it sleeps for is there. */
+void rpc_conn_notify(struct rpc_conn *conn);
 /* More messages are taken, perhaps; tell the client if no result does. */
 void rpc_conn_advance(struct rpc_conn *conn);
 void rpc_conn_tell_taken(struct rpc_conn *conn);

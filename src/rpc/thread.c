@@ -36,13 +36,20 @@ void rpc_thread_drain(struct link_task *task)
 
 /* ---- what the fabric says ---- */
 
-/* A word from a client that was put aside; there must be a receive for the next. */
-static void take_word(struct rpc_conn *c)
+/*
+ * A client that was put aside is there, or one sleeps until this result is there. There must be a
+ * receive for the next. One that asks all the time is told no more often than it takes to tell it.
+ */
+static void take_word(struct rpc_conn *c, uint32_t notify)
 {
 	link_conn_established(&c->link); /* or how could it send? The news of that may be lost. */
 	rpc_conn_unpark(c);
 	if (!c->dead && rpc_conn_recv(c))
 		rpc_conn_fail(c);
+	if (!notify)
+		return;
+	c->notify = notify;
+	rpc_conn_notify(c);
 }
 
 /* Handlers are not run from here: one of them may be what waits for a completion. */
@@ -75,12 +82,16 @@ static void completed(struct link_conn *link, const struct gn_wc *wc)
 {
 	struct rpc_conn *c = conn_of(link);
 
-	if (wc->id == RPC_WAKE_ID)
-		take_word(c);
-	else if ((wc->id & RPC_ID_MASK) == RPC_REPLY_ID)
+	if (wc->id == RPC_WAKE_ID) {
+		take_word(c, wc->imm);
+	} else if (wc->id == RPC_NOTIFY_ID) {
+		c->notifying = false;
+		rpc_conn_notify(c);
+	} else if ((wc->id & RPC_ID_MASK) == RPC_REPLY_ID) {
 		take_written(c, wc->id);
-	else
+	} else {
 		take_piece(c->thread, (struct gn_rpc_request *)(uintptr_t)wc->id);
+	}
 }
 
 /*

@@ -19,6 +19,27 @@ static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 }
 
 /*
+ * Nothing has come for a while: have the server say when something has, and sleep meanwhile. The
+ * papers' clients look again and again.
+ */
+static bool may_sleep(struct gn_rpc_client *c, uint64_t now_ns)
+{
+	if (c->flags & GN_RPC_EAGER)
+		return false;
+	return (c->notify || now_ns >= c->heard_ns + c->notify_after_ns) && rpc_notify(c, now_ns);
+}
+
+static int sleep_until(struct gn_rpc_client *c, uint64_t until_ns)
+{
+	struct gn_wait_item items[2];
+
+	items[0] = gn_wait_on(gn_cq_source(c->cq));
+	items[1] = gn_wait_on(gn_chan_source(c->chan));
+	c->polls = UINT32_MAX / 2; /* look at the channel next */
+	return gn_wait(items, 2, until_ns, "the result of a call");
+}
+
+/*
  * Until the next result is written here, or something completes. To look at the channel costs a
  * system call, so it is left out at first.
  */
@@ -46,9 +67,26 @@ static int wait_for_reply(struct gn_rpc_client *c, uint64_t until_ns)
 	rc = gn_wait(items, n, earlier(eager_ns, until_ns), "the result of a call");
 	if (rc != -ETIMEDOUT || torn || until_ns <= eager_ns)
 		return rc;
+	if (may_sleep(c, gn_now_ns()))
+		return sleep_until(c, earlier(until_ns, rpc_ask_ns(c)));
 	items[n++] = gn_wait_on(gn_chan_source(c->chan));
 	c->polls = UINT32_MAX / 2; /* look at it now */
+	until_ns = earlier(until_ns, c->heard_ns + c->notify_after_ns);
 	return gn_wait(items, n, earlier(until_ns, rpc_ask_ns(c)), "the result of a call");
+}
+
+/* Until the next result is worth a look. */
+static int wait_to_fetch(struct gn_rpc_client *c, uint64_t until_ns)
+{
+	struct gn_wait_item item = gn_wait_on(gn_cq_source(c->cq));
+	const uint64_t now_ns = gn_now_ns();
+
+	if (c->first_ns <= now_ns)
+		return 0;
+	if (may_sleep(c, now_ns))
+		return sleep_until(c, earlier(until_ns, c->first_ns));
+	until_ns = earlier(until_ns, c->heard_ns + c->notify_after_ns);
+	return gn_wait(&item, 1, earlier(until_ns, c->first_ns), "the time to fetch");
 }
 
 /* Nothing has come: until something may have. */
@@ -65,7 +103,7 @@ static int rest(struct gn_rpc_client *c, uint64_t deadline_ns, unsigned turn)
 	if (c->reads && c->slow_reads)
 		return gn_wait(items, 1, until_ns, "the read of a result");
 	if (c->first_ns)
-		return gn_wait(items, 1, earlier(until_ns, c->first_ns), "the time to fetch");
+		return wait_to_fetch(c, until_ns);
 	if (turn % YIELD_EVERY == YIELD_EVERY - 1)
 		gn_yield();
 	return 0;

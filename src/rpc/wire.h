@@ -153,6 +153,14 @@ static inline bool rpc_sampled(uint32_t number)
 	return (number - 1) * 0x9e3779b1u >> 29 == 0;
 }
 
+/*
+ * A WRITE of no bytes with immediate data goes to a server whose client does something after a long
+ * silence: look at its slots. With the number of a result, not 0, it also asks for the same back,
+ * when that result is there: its client sleeps. A server has at most one such WRITE under way to
+ * each client, a client asks for the next when the last has come, and has RPC_NOTIFY_RECVS.
+ */
+#define RPC_NOTIFY_RECVS 2u
+
 /* How long to wait for the rest of a message, which may never come: its sender may be gone. */
 #define RPC_TORN_NAP_US 1u
 

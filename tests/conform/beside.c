@@ -8,13 +8,14 @@
 
 #include "conform.h"
 
-#define DOOR	  7u
-#define GUESTS	  60u /* connections of a round */
-#define RECVS	  3u
-#define MSG_BYTES 16u
-#define QUEUE	  64u
-#define ECHO_ID	  99u
-#define HURRY_US  5000u /* a client that waits no longer than this */
+#define DOOR	   7u
+#define GUESTS	   60u /* connections of a round */
+#define RECVS	   3u
+#define MSG_BYTES  16u
+#define QUEUE	   64u
+#define ECHO_ID	   99u
+#define HURRY_US   5000u /* a client that waits no longer than this */
+#define PATIENT_US 30000000u
 
 /* How the owner waits for its guests. */
 enum manner { POLLING, WAITING, ARMED };
@@ -28,8 +29,8 @@ static const struct cf_round {
 
 #define ROUNDS (sizeof(rounds) / sizeof(*rounds))
 
-/* What becomes of a client of case 80, by its number. */
-enum luck { REJECTED, LATE, UNMET, LUCKS };
+/* What becomes of a client of case 80, which says so itself: one in a hurry may never arrive. */
+enum luck { REJECTED = 1, LATE, UNMET, LAST };
 
 /* One connection at the server: the acceptor's until gn_accept(), then the owner's. */
 struct guest {
@@ -155,8 +156,13 @@ static void acceptor_main(void *arg)
 		}
 		if (!rc && ev.type != GN_EVENT_CONNECT_REQUEST)
 			rc = -EPROTO;
+		if (!rc && house->luck && ev.private_data[0] == LAST) {
+			rc = gn_reject(ev.req, NULL, 0);
+			break;
+		}
 		if (!rc && house->luck)
-			rc = try_luck(house, ev.req, &house->guest[i], (enum luck)(i % LUCKS));
+			rc = try_luck(house, ev.req, &house->guest[i],
+				      (enum luck)ev.private_data[0]);
 		else if (!rc)
 			rc = accept_guest(house, ev.req, &house->guest[i]);
 		i++;
@@ -374,7 +380,7 @@ static bool round_a(struct cf *cf, unsigned number, bool luck)
 	CHECK(house, "no memory");
 	ok = open_house(cf, house, number, rounds[number].apart);
 	if (ok) {
-		house->guests = (unsigned)cf_count(cf, GUESTS);
+		house->guests = luck ? GUESTS : (unsigned)cf_count(cf, GUESTS);
 		house->luck = luck;
 		ok = !gn_queue_create(QUEUE, &house->leaving) &&
 		     !gn_thread_start("cleaner", cleaner_main, house, &house->cleaner) &&
@@ -420,6 +426,7 @@ static bool client_qp(struct cf *cf, struct client *client)
 /* One connection: a message, the answer, and the end in one of two ways. */
 static bool visit(struct cf *cf, struct client *client, bool disconnects)
 {
+	const struct gn_conn_opts patient = {.timeout_us = PATIENT_US};
 	struct gn_sge sge = {gn_mr_addr(client->mr), MSG_BYTES, gn_mr_lkey(client->mr)};
 	struct gn_recv_wr recv = {.id = 1, .sge = &sge, .n_sge = 1};
 	struct gn_remote remote;
@@ -429,7 +436,7 @@ static bool visit(struct cf *cf, struct client *client, bool disconnects)
 
 	CHECK(client_qp(cf, client));
 	CHECK_INT(gn_post_recv(client->qp, &recv, NULL), 0);
-	CHECK_INT(gn_connect_wait(client->qp, client->addr, NULL, &ev), 0);
+	CHECK_INT(gn_connect_wait(client->qp, client->addr, &patient, &ev), 0);
 	memcpy(&remote, ev.private_data, sizeof(remote));
 	gn_wr_rdma(&wr, GN_OP_WRITE_IMM, 2, &sge, &remote, 0, GN_SIGNALED);
 	CHECK(cf_post(cf, client->qp, &wr));
@@ -471,18 +478,23 @@ static bool unmet_a(struct cf *cf)
 
 static bool unmet_b(struct cf *cf)
 {
-	const struct gn_conn_opts hurry = {.size = sizeof(hurry), .timeout_us = HURRY_US};
+	const unsigned clients = (unsigned)cf_count(cf, GUESTS);
 	struct client client;
 
 	CHECK(client_init(cf, &client, 0));
-	for (unsigned k = 0; k < cf_count(cf, GUESTS); k++) {
-		const bool late = k % LUCKS == LATE;
+	for (unsigned k = 1; k <= clients; k++) {
+		const uint8_t luck = k == clients ? LAST : (uint8_t)(REJECTED + k % 3);
+		const struct gn_conn_opts opts = {
+			.private_data = &luck,
+			.private_len = 1,
+			.timeout_us = luck == LATE ? HURRY_US : PATIENT_US,
+		};
 		struct gn_event ev;
 		int rc;
 
 		CHECK(client_qp(cf, &client));
-		rc = gn_connect_wait(client.qp, client.addr, late ? &hurry : NULL, &ev);
-		if (!late)
+		rc = gn_connect_wait(client.qp, client.addr, &opts, &ev);
+		if (luck != LATE)
 			CHECK(rc == -ECONNREFUSED && ev.type == GN_EVENT_REJECTED, "%s",
 			      gn_strerror(rc));
 		CHECK(cf_destroy(cf, client.qp));

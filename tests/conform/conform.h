@@ -73,7 +73,7 @@ extern const struct cf_case cf_cases_repeat[];	   /* 76, 78 */
 extern const struct cf_case cf_cases_faults[];	   /* 77 */
 extern const struct cf_case cf_cases_beside[];	   /* 79, 80 */
 extern const struct cf_case cf_cases_timer[];	   /* 81 */
-extern const struct cf_case cf_cases_one[];	   /* 82-85 */
+extern const struct cf_case cf_cases_one[];	   /* 82-86 */
 
 /* ---- a side ---- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cases 82-85: a request by itself, which may be done when the post returns.
+ * Cases 82-86: a request by itself, which may be done when the post returns.
  */
 #include <errno.h>
 #include <string.h>
@@ -262,11 +262,55 @@ static bool arguments_a(struct cf *cf)
 	return true;
 }
 
+/* ---- 86 ---- */
+
+/* Each finds what the last has left. */
+static bool atomics_a(struct cf *cf)
+{
+	struct answers answers = {0, 0};
+	uint64_t value = 0, old, next;
+	struct gn_sge sge;
+	struct cf_rc rc;
+	struct gn_wr wr;
+
+	CHECK(cf_rc_pair(cf, NULL, &rc));
+	sge = cf_sge(&rc, 4, 8); /* only the target's end is aligned */
+	for (uint64_t i = 0; cf_more(cf, i, 3000); i++) {
+		next = cf_rand(cf);
+		if (i % 3 == 0)
+			gn_wr_faa(&wr, i, &sge, &rc.peer, 64, next, GN_SIGNALED);
+		else /* the second of two misses */
+			gn_wr_cas(&wr, i, &sge, &rc.peer, 64, value + (i % 3 - 1), next,
+				  GN_SIGNALED);
+		CHECK(post_and_end(cf, &rc, &wr, &answers));
+		memcpy(&old, rc.buf + 4, sizeof(old));
+		CHECK(old == value, "round %llu", (unsigned long long)i);
+		value = i % 3 == 0 ? value + next : i % 3 == 1 ? next : value;
+	}
+	gn_wr_faa(&wr, 1, &sge, &rc.peer, 12, 1, GN_SIGNALED);
+	CHECK_INT(gn_post_one(rc.qp, &wr), -EINVAL); /* not aligned */
+	CHECK(cf_expect_none(cf, rc.send_cq));
+	gn_wr_faa(&wr, 1, &sge, &rc.peer, rc.peer.length, 1, GN_SIGNALED);
+	CHECK(fail_one(cf, &rc, &wr, GN_WC_REMOTE_ACCESS));
+	CHECK(cf_sync(cf));
+	return true;
+}
+
+static bool atomics_b(struct cf *cf)
+{
+	struct cf_rc rc;
+
+	CHECK(cf_rc_pair(cf, NULL, &rc));
+	CHECK(cf_sync(cf));
+	return true;
+}
+
 const struct cf_case cf_cases_one[] = {
 	{82, "a request by itself is done or completes, never both", done_or_complete_a, idle_b, 0,
 	 0},
 	{83, "a request by itself that fails completes", fails_a, fails_b, 0, 0},
 	{84, "a request by itself waits for those before it", in_order_a, in_order_b, 0, 0},
 	{85, "what may be posted by itself, and what not", arguments_a, idle_b, 0, 0},
+	{86, "an atomic by itself", atomics_a, atomics_b, GN_CAP_ATOMICS, 0},
 	{0, NULL, NULL, NULL, 0, 0},
 };

@@ -102,6 +102,21 @@ class Process:
             time.sleep(0.02)
         raise RuntimeError(f"no '{pattern}' in: {self.text()[-1000:]}")
 
+    def stop(self):
+        """SIGSTOP, and until it works: one thread takes it, when it runs, and then stops the others."""
+        self.p.send_signal(signal.SIGSTOP)
+        tasks, end = f"/proc/{self.p.pid}/task", time.monotonic() + PATIENCE_S
+        while True:
+            states = set()
+            for task in os.listdir(tasks):
+                with open(f"{tasks}/{task}/stat", encoding="ascii") as f:
+                    states.add(f.read().rsplit(")", 1)[1].split()[0])
+            if states == {"T"}:
+                return
+            if time.monotonic() > end:
+                raise RuntimeError(f"it is not stopped: {states}")
+            time.sleep(0.005)
+
     def end(self, signo=signal.SIGTERM):
         if self.p.poll() is None:
             self.p.send_signal(signo)

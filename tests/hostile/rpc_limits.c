@@ -357,13 +357,50 @@ static void test_given_back(void **state)
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }
 
+/* ---- who wants to be notified all the time ---- */
+
+#define NOTIFIES 5000u
+
+/* Of results that are there, and that never will be; and has no receives for the answers. */
+static void test_notifies(void **state)
+{
+	struct gn_rpc_server_opts opts = {0};
+	struct raw_client raw = {0};
+	struct attack a;
+	uint64_t cost;
+	unsigned i;
+
+	(void)state;
+	begin(&a, "notifies", &opts);
+	raw.fabric = a.fabric;
+	assert_int_equal(raw_connect(&raw, a.victim.addr, raw_hello(16)), 0);
+	assert_int_equal(raw_send(&raw, ECHO, "abc", 3, 1, 0), 0);
+	for (i = 0; i < NOTIFIES && raw.up; i++) {
+		struct gn_wr wr;
+
+		gn_wr_init(&wr, GN_OP_WRITE_IMM, 0, NULL, 0, GN_SOLICITED);
+		wr.imm = i % 3 ? 1 : (uint32_t)gn_random();
+		raw_post(&raw, &wr);
+		if (i % 500 == 0)
+			honest(&a);
+	}
+	cost = cost_bytes(&a);
+	print_message("# %u times asked to be notified: %.1f MiB; the slowest of the others' calls "
+		      "took %.1f ms\n",
+		      i, (double)cost / MIB, (double)a.slowest_ns * 1e-6);
+	raw_end(&raw);
+	honest(&a);
+	assert_true(cost < SLACK_BYTES);
+	end(&a);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_window),	       cmocka_unit_test(test_held),
 		cmocka_unit_test(test_tiny_slots),     cmocka_unit_test(test_small_large_results),
 		cmocka_unit_test(test_clients),	       cmocka_unit_test(test_given_back),
-		cmocka_unit_test(test_large_requests),
+		cmocka_unit_test(test_large_requests), cmocka_unit_test(test_notifies),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

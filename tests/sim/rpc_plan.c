@@ -170,6 +170,8 @@ static void draw_parking(struct plan *plan, struct rng *rng)
 		if (!i)
 			continue;
 		c->opts.mode = one_in(rng, 4) ? GN_RPC_FETCH : GN_RPC_REPLY;
+		/* Else it asks to be notified, soon, and wakes a server that overlooked it. */
+		c->opts.flags = one_in(rng, 4) ? 0 : GN_RPC_EAGER;
 		c->think_us = plan->server.park_us;
 		c->window = 1;
 		c->calls = 30;

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #define ADDR	 "shm:accept-test"
@@ -508,6 +509,119 @@ static void run(bool cq_apart)
 	gn_free(s);
 }
 
+/* ---- an owner that sleeps on its cq only, whose channel is another than the qp's ---- */
+
+struct sleeper {
+	struct side *side;
+	bool arms; /* and sleeps on the channel; else gn_cq_wait() */
+	int got;
+	struct gn_wc wc;
+};
+
+static void sleeper_main(void *arg)
+{
+	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+	struct sleeper *s = arg;
+	struct gn_event ev;
+
+	if (!s->arms) {
+		s->got = gn_cq_wait(s->side->cq, &s->wc, 1, deadline_ns, "a message");
+		return;
+	}
+	do {
+		gn_cq_arm(s->side->cq, false);
+		s->got = gn_cq_poll(s->side->cq, &s->wc, 1);
+		if (!s->got && gn_chan_wait(s->side->cq_chan, deadline_ns, &ev))
+			s->got = -ETIMEDOUT;
+	} while (!s->got);
+}
+
+static void sleep_apart(bool arms)
+{
+	struct gn_thread *thread;
+	struct sleeper sleeper;
+	struct gn_event ev;
+	struct pair p;
+
+	side_make(&p.client);
+	side_make_as(&p.server, 0, true);
+	sleeper = (struct sleeper){.side = &p.server, .arms = arms};
+	assert_int_equal(gn_listener_create(p.server.ctx, ADDR, p.server.chan, 0, &p.listener), 0);
+	p.c = side_qp(&p.client, GN_QP_RC);
+	assert_int_equal(gn_connect(p.c, ADDR, NULL), 0);
+	assert_int_equal(gn_chan_wait(p.server.chan, gn_deadline_us(UNIT_PATIENCE_US), &ev), 0);
+	assert_int_equal(gn_thread_start("sleeper", sleeper_main, &sleeper, &thread), 0);
+	gn_sleep_us(20000); /* asleep, most likely; it must be right in any case */
+	p.s = side_qp(&p.server, GN_QP_RC);
+	assert_int_equal(side_recv(&p.server, p.s, 1, 0, 8), 0);
+	assert_int_equal(gn_accept(ev.req, p.s, NULL), 0);
+	assert_int_equal(gn_chan_wait(p.client.chan, gn_deadline_us(UNIT_PATIENCE_US), &ev), 0);
+	assert_int_equal(side_send(&p.client, p.c, 2, 0, 8), 0);
+	gn_thread_join(thread);
+	assert_int_equal(sleeper.got, 1);
+	assert_int_equal(sleeper.wc.status, GN_WC_OK);
+	assert_ptr_equal(sleeper.wc.qp, p.s);
+	pair_free(&p);
+}
+
+static void asleep_on_cq(void **state)
+{
+	(void)state;
+	sleep_apart(false);
+	sleep_apart(true);
+}
+
+/* ---- the owner has no descriptors left ---- */
+
+static void say_nothing(void *arg, enum gn_log_level level, const char *line)
+{
+	(void)arg;
+	(void)level;
+	(void)line;
+}
+
+/* What the client was told is a connection that ends, not one that hangs. */
+static void unwatched(void **state)
+{
+	struct rlimit limit, none;
+	struct gn_event ev;
+	struct pair p;
+	struct gn_wc wc;
+	int got;
+
+	(void)state;
+	side_make(&p.client);
+	side_make(&p.server);
+	assert_int_equal(gn_listener_create(p.server.ctx, ADDR, p.server.chan, 0, &p.listener), 0);
+	p.s = side_qp(&p.server, GN_QP_RC);
+	p.c = side_qp(&p.client, GN_QP_RC);
+	assert_int_equal(side_recv(&p.server, p.s, 1, 0, 8), 0);
+	assert_int_equal(gn_connect(p.c, ADDR, NULL), 0);
+	assert_int_equal(gn_chan_wait(p.server.chan, gn_deadline_us(UNIT_PATIENCE_US), &ev), 0);
+	assert_int_equal(gn_accept(ev.req, p.s, NULL), 0);
+	/* The cq makes its epoll set with its first connection. */
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	gn_log_to(say_nothing, NULL);
+	got = gn_cq_poll(p.server.cq, &wc, 1);
+	gn_log_to(NULL, NULL);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	assert_int_equal(got, 1);
+	assert_int_equal(wc.status, GN_WC_FLUSHED);
+	assert_int_equal(gn_chan_next(p.server.chan, &ev), 0);
+	assert_int_equal(ev.type, GN_EVENT_ESTABLISHED);
+	assert_int_equal(gn_chan_next(p.server.chan, &ev), 0);
+	assert_int_equal(ev.type, GN_EVENT_DISCONNECTED);
+	assert_int_equal(gn_chan_next(p.server.chan, &ev), -EAGAIN);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(gn_chan_wait(p.client.chan, gn_deadline_us(UNIT_PATIENCE_US), &ev),
+				 0);
+		assert_int_equal(ev.type, i ? GN_EVENT_DISCONNECTED : GN_EVENT_ESTABLISHED);
+	}
+	pair_free(&p);
+}
+
 static void one_channel(void **state)
 {
 	(void)state;
@@ -523,6 +637,8 @@ static void channels_apart(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(asleep_on_cq, side_folder_make, side_folder_remove),
+		cmocka_unit_test_setup_teardown(unwatched, side_folder_make, side_folder_remove),
 		cmocka_unit_test_setup_teardown(one_channel, side_folder_make, side_folder_remove),
 		cmocka_unit_test_setup_teardown(channels_apart, side_folder_make,
 						side_folder_remove),

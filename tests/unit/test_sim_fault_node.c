@@ -530,6 +530,55 @@ static void test_drift(void **state)
 	assert_int_equal(t[1].local, t[1].waited - 100 * US);
 }
 
+/* A channel's timer goes by its node's clock, and ends with its process. */
+struct timing {
+	struct gn_sim *sim;
+	uint64_t at_ps;
+};
+
+PROGRAM(takes_timer)
+{
+	struct timing *timing = env->arg;
+	struct gn_fabric *fabric;
+	struct gn_chan *chan;
+	struct gn_ctx *ctx;
+	struct gn_event ev;
+
+	EXPECT(gn_fabric_open(env->fabric, &fabric) == 0);
+	EXPECT(gn_ctx_create(fabric, &ctx) == 0);
+	EXPECT(gn_chan_create(ctx, &chan) == 0);
+	EXPECT(gn_chan_timer(chan, 1500 * US) == 0);
+	EXPECT(gn_chan_wait(chan, GN_FOREVER, &ev) == 0);
+	EXPECT(ev.type == GN_EVENT_TIMER);
+	timing->at_ps = timing->sim->engine.now_ps;
+	EXPECT(gn_chan_destroy(chan) == 0);
+	EXPECT(gn_ctx_destroy(ctx) == 0);
+	return gn_fabric_close(fabric);
+}
+
+static void test_drift_timer(void **state)
+{
+	static const struct {
+		const char *faults;
+		uint64_t at_ns;
+	} runs[] = {
+		{"drift@1ms:n0:0ppm", 1500 * US},
+		{"drift@1ms:n0:100000ppm", 1000 * US + 454545},
+		{"drift@1ms:n0:-100000ppm", 1000 * US + 555555},
+		{"kill@1ms:n0", 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+		struct timing timing = {.sim = make(2, runs[i].faults)};
+
+		sim_spawn(timing.sim, 0, takes_timer, &timing);
+		assert_int_equal(gn_sim_run(timing.sim), 0);
+		assert_in_range(timing.at_ps, runs[i].at_ns * 1000, runs[i].at_ns * 1000 + 1999);
+		gn_sim_destroy(timing.sim);
+	}
+}
+
 static void test_clock(void **state)
 {
 	struct sim_clock clock = {0};
@@ -601,7 +650,8 @@ int main(void)
 		SIM_TEST(test_pause_device),	SIM_TEST(test_slow_node),
 		SIM_TEST(test_slow_link),	SIM_TEST(test_partitions),
 		SIM_TEST(test_partition_drawn), SIM_TEST(test_drift),
-		SIM_TEST(test_clock),		SIM_TEST(test_drift_in_pause),
+		SIM_TEST(test_drift_timer),	SIM_TEST(test_clock),
+		SIM_TEST(test_drift_in_pause),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,6 +63,20 @@ static force_inline bool shm_view_find(const struct shm_conn *c, uint32_t key, u
 	return true;
 }
 
+/*
+ * A CAS or FAA of an aligned word (regions start on a page, offsets are checked): the old value.
+ */
+static inline uint64_t shm_atomic(const struct gn_wr *wr, uint8_t *remote)
+{
+	uint64_t old = wr->to.remote.compare;
+
+	if (wr->op == GN_OP_FAA)
+		return __atomic_fetch_add((copy_u64 *)remote, old, __ATOMIC_SEQ_CST);
+	__atomic_compare_exchange_n((copy_u64 *)remote, &old, wr->to.remote.swap, false,
+				    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	return old;
+}
+
 /* Look the grant of this key up and keep what may be done with it, if anything may be. */
 void shm_view_make(struct shm_qp *qp, uint32_t key);
 

@@ -18,7 +18,8 @@
 
 #define LOCK_TRIES    5
 #define LOCK_NAP_US   1000
-#define HANDSHAKE_MAX 64 /* messages and mems taken at a time */
+#define SWEEP_US      1000000 /* that a sweep is waited for; it takes microseconds, if it runs */
+#define HANDSHAKE_MAX 64      /* messages and mems taken at a time */
 #define BACKLOG	      4096
 #define ACCEPT_MAX    64      /* clients taken at a time */
 #define RETRY_NS      1000000 /* a listener's backlog was full: try again */
@@ -33,33 +34,40 @@ struct shm_pending {
 
 /* ---- listening ---- */
 
-/* The lock says who owns the name; a dead owner's lock is free, whatever files it left. */
+/*
+ * The lock says who owns the name; a dead owner's lock is free, whatever files it left. An owner
+ * has it exclusively. A sweep has it shared while it removes what a dead owner left (sweep.c), and
+ * may lose its core meanwhile: it is waited for.
+ */
 static int lock_name(struct shm_listener *l, const char *path)
 {
+	const uint64_t deadline_ns = gn_deadline_us(SWEEP_US);
 	struct stat by_fd, by_path;
-	int rc = -EADDRINUSE;
 
-	for (int tries = 0; tries < LOCK_TRIES; tries++) {
+	for (int owned = 0; owned < LOCK_TRIES;) {
 		const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		int rc;
 
 		if (fd < 0)
 			return -errno;
-		if (flock(fd, LOCK_EX | LOCK_NB)) {
-			rc = errno == EWOULDBLOCK ? -EADDRINUSE : -errno;
-			close(fd);
-			if (rc != -EADDRINUSE)
-				return rc;
-			gn_sleep_us(LOCK_NAP_US); /* a sweep holds it for a moment only */
-			continue;
-		}
-		/* The last owner may have removed the file between our open and our lock. */
-		if (!fstat(fd, &by_fd) && !stat(path, &by_path) && by_fd.st_ino == by_path.st_ino) {
+		rc = flock(fd, LOCK_EX | LOCK_NB) ? -errno : 0;
+		/* Who had it may have removed the file between our open and our lock. */
+		if (!rc && !fstat(fd, &by_fd) && !stat(path, &by_path) &&
+		    by_fd.st_ino == by_path.st_ino) {
 			l->lock_fd = fd;
 			return 0;
 		}
+		if (rc)
+			owned += flock(fd, LOCK_SH | LOCK_NB) != 0;
 		close(fd);
+		if (rc && rc != -EWOULDBLOCK)
+			return rc;
+		if (gn_now_ns() >= deadline_ns)
+			break;
+		if (rc)
+			gn_sleep_us(LOCK_NAP_US); /* an owner may be about to go */
 	}
-	return rc;
+	return -EADDRINUSE;
 }
 
 /* No name has a tilde in it, so no listener can take this one's lock. */

@@ -293,9 +293,9 @@ int shm_cq_poll(struct gn_cq *base, struct gn_wc *wc, int n)
 	struct shm_cq *cq = (struct shm_cq *)base;
 	int got;
 
+	admit_incoming(cq);
 	if (!soft_cq_empty(&cq->soft))
 		return soft_cq_poll(&cq->soft, wc, n);
-	admit_incoming(cq);
 	cq->soft.direct = wc;
 	cq->soft.direct_room = n;
 	look_at_all(cq);
@@ -310,8 +310,8 @@ bool shm_cq_ready(struct gn_cq *base)
 {
 	struct shm_cq *cq = (struct shm_cq *)base;
 
+	admit_incoming(cq);
 	if (soft_cq_empty(&cq->soft)) {
-		admit_incoming(cq);
 		look_at_all(cq);
 		if (soft_cq_empty(&cq->soft))
 			check_life(cq);

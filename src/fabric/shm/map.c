@@ -144,17 +144,22 @@ int shm_map_peer(int fd, size_t size, bool writable, enum wire_peer kind, struct
 
 void shm_map_put(struct shm_map *map)
 {
+	bool last;
+
 	if (!map)
 		return;
 	pthread_mutex_lock(&lock);
-	if (!--map->refs) {
+	last = !--map->refs;
+	if (last) {
 		struct shm_map **at = &maps;
 
 		while (*at != map)
 			at = &(*at)->next;
 		*at = map->next;
+	}
+	pthread_mutex_unlock(&lock);
+	if (last) { /* others need not wait for this, which takes its time */
 		munmap(map->addr, map->size);
 		gn_free(map);
 	}
-	pthread_mutex_unlock(&lock);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The short way of what most requests are: one WRITE or READ of one piece, which nothing is posted
- * before and nothing is wrong with. Everything is checked that post.c checks; a request that any
- * check does not like, or that is new here, is left to post.c as it came.
+ * The short way of what most requests are: one WRITE, READ or atomic of one piece, which nothing is
+ * posted before and nothing is wrong with. Everything is checked that post.c checks; a request that
+ * any check does not like, or whose key is new here, is left to post.c as it came.
  */
 #include "fabric/shm/access.h"
 
@@ -27,25 +27,26 @@ struct piece {
 };
 
 /* Our own end of it is in order: flags, length, and the region. Not for lengths of 0. */
-static force_inline bool local_ok(const struct shm_qp *qp, const struct gn_wr *wr, bool reads)
+static force_inline bool local_ok(const struct shm_qp *qp, const struct gn_wr *wr,
+				  const struct piece *p, bool reads)
 {
+	const struct gn_sge sge = {p->addr, p->len, wr->sge->lkey};
 	const uint32_t flags = wr->flags;
 
 	if (likely(!(flags & ~(uint32_t)(WR_FLAGS & ~GN_INLINE))))
-		return likely(
-			soft_piece_ok(qp->keys, qp->qp.pd, wr->sge, reads ? GN_LOCAL_WRITE : 0));
-	return flags <= WR_FLAGS && !reads && wr->sge->len_bytes <= qp->qp.max_inline;
+		return likely(soft_piece_ok(qp->keys, qp->qp.pd, &sge, reads ? GN_LOCAL_WRITE : 0));
+	return flags <= WR_FLAGS && !reads && p->len <= qp->qp.max_inline;
 }
 
 /* Done, or nothing was. small: of 8 to COPY_SMALL bytes, aligned, and so is the length. */
 static force_inline bool copy_plain(struct shm_qp *qp, const struct piece *p, bool reads,
 				    bool small)
 {
-	uint64_t *busy = &qp->conn.mine->busy.posting;
+	struct area_busy *busy = &qp->conn.mine->busy;
 	uint8_t *remote;
 	bool did;
 
-	shm_busy_begin(busy);
+	shm_busy_begin(&busy->posting);
 	did = likely(shm_peer_open(&qp->conn) &&
 		     shm_view_find(&qp->conn, p->key, p->offset, p->len,
 				   reads ? VIEW_READ : VIEW_WRITE, &remote));
@@ -57,7 +58,7 @@ static force_inline bool copy_plain(struct shm_qp *qp, const struct piece *p, bo
 		copy_fetch(p->addr, remote, p->len);
 	else if (did)
 		copy_publish(remote, p->addr, p->len);
-	shm_busy_end(busy);
+	shm_busy_end(&busy->posting);
 	return did;
 }
 
@@ -74,7 +75,7 @@ static no_inline int post_one_long(struct shm_qp *qp, const struct gn_wr *wr, bo
 {
 	const struct piece p = piece_of(wr);
 
-	if (unlikely(p.len - 1 >= PLAIN_LEN || !local_ok(qp, wr, reads) ||
+	if (unlikely(p.len - 1 >= PLAIN_LEN || !local_ok(qp, wr, &p, reads) ||
 		     !copy_plain(qp, &p, reads, false)))
 		return post_one_any(&qp->qp, wr);
 	post_counted(&qp->qp, reads ? GN_OP_READ : GN_OP_WRITE, p.len);
@@ -94,9 +95,37 @@ static force_inline int post_one(struct shm_qp *qp, const struct gn_wr *wr, bool
 	p = piece_of(wr);
 	if (unlikely(p.len - 1 >= COPY_SMALL || ((uintptr_t)p.addr | p.offset | p.len) & 7))
 		return post_one_long(qp, wr, reads);
-	if (unlikely(!local_ok(qp, wr, reads) || !copy_plain(qp, &p, reads, true)))
+	if (unlikely(!local_ok(qp, wr, &p, reads) || !copy_plain(qp, &p, reads, true)))
 		return post_one_any(&qp->qp, wr);
 	post_counted(&qp->qp, reads ? GN_OP_READ : GN_OP_WRITE, p.len);
+	return 1;
+}
+
+/* A CAS or FAA: 8 bytes at both ends, aligned at the target. */
+static no_inline int post_one_atomic(struct shm_qp *qp, const struct gn_wr *wr)
+{
+	struct area_busy *busy = &qp->conn.mine->busy;
+	uint64_t old = 0;
+	uint8_t *remote;
+	struct piece p;
+	bool did;
+
+	if (unlikely(!wr->sge))
+		return post_one_any(&qp->qp, wr);
+	p = piece_of(wr);
+	if (unlikely(p.len != 8 || p.offset % 8 || !(qp->qp.caps & GN_CAP_ATOMICS) ||
+		     !local_ok(qp, wr, &p, true)))
+		return post_one_any(&qp->qp, wr);
+	shm_busy_begin(&busy->posting);
+	did = shm_peer_open(&qp->conn) &&
+	      shm_view_find(&qp->conn, p.key, p.offset, p.len, VIEW_ATOMIC, &remote);
+	if (likely(did))
+		old = shm_atomic(wr, remote);
+	shm_busy_end(&busy->posting);
+	if (unlikely(!did))
+		return post_one_any(&qp->qp, wr);
+	memcpy(p.addr, &old, sizeof(old));
+	post_counted(&qp->qp, wr->op, p.len);
 	return 1;
 }
 
@@ -112,6 +141,8 @@ int shm_post_one(struct gn_qp *base, const struct gn_wr *wr)
 			return post_one(qp, wr, false);
 		if (what == ONE_PIECE(GN_OP_READ))
 			return post_one(qp, wr, true);
+		if (what == ONE_PIECE(GN_OP_CAS) || what == ONE_PIECE(GN_OP_FAA))
+			return post_one_atomic(qp, wr);
 	}
 	return post_one_any(base, wr);
 }
@@ -139,7 +170,7 @@ static force_inline bool post_plain(struct shm_qp *qp, const struct gn_wr *wr, b
 {
 	const struct piece p = piece_of(wr);
 
-	if (unlikely(!local_ok(qp, wr, reads) || !copy_plain(qp, &p, reads, false)))
+	if (unlikely(!local_ok(qp, wr, &p, reads) || !copy_plain(qp, &p, reads, false)))
 		return false;
 	if (wr->flags & GN_SIGNALED)
 		complete_plain(qp, wr, reads);

@@ -98,18 +98,11 @@ static uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, uint64_t 
 static enum gn_wc_status do_atomic(struct shm_qp *qp, const struct gn_wr *wr)
 {
 	uint8_t *remote = find_remote(qp, wr, 8, VIEW_ATOMIC);
-	uint64_t old = wr->to.remote.compare;
+	uint64_t old;
 
 	if (!remote)
 		return GN_WC_REMOTE_ACCESS;
-	if ((uintptr_t)remote % 8)
-		return GN_WC_REMOTE_INVALID;
-	if (wr->op == GN_OP_CAS)
-		__atomic_compare_exchange_n((copy_u64 *)remote, &old, wr->to.remote.swap, false,
-					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-	else
-		old = __atomic_fetch_add((copy_u64 *)remote, wr->to.remote.compare,
-					 __ATOMIC_SEQ_CST);
+	old = shm_atomic(wr, remote);
 	soft_scatter(wr->sge, wr->n_sge, 0, (const uint8_t *)&old, sizeof(old));
 	return GN_WC_OK;
 }
@@ -154,8 +147,8 @@ static bool local_ok(const struct shm_qp *qp, const struct gn_wr *wr)
 {
 	const bool stores = wr->op == GN_OP_READ || wr->op == GN_OP_CAS || wr->op == GN_OP_FAA;
 
-	return wr->flags & GN_INLINE || soft_sge_ok(qp->keys, qp->qp.pd, wr->sge,
-						    wr->n_sge, stores ? GN_LOCAL_WRITE : 0);
+	return wr->flags & GN_INLINE ||
+	       soft_sge_ok(qp->keys, qp->qp.pd, wr->sge, wr->n_sge, stores ? GN_LOCAL_WRITE : 0);
 }
 
 /* One request: done, failed with *status, or it has to wait. */

@@ -38,10 +38,11 @@ static void sweep_name(const struct shm_fabric *fabric, const char *lock)
 	if (fd < 0)
 		return;
 	/*
-	 * Whoever has this lock owns the name, if the file is still the one of that name. Only our
-	 * own are touched: in a shared folder anybody may make a file that looks like a lock.
+	 * Whoever has this lock exclusively owns the name. We take it shared: who wants the name
+	 * meanwhile can tell (lock_name()). No two sweep at a time. Only our own files are touched:
+	 * in a shared folder anybody may make one that looks like a lock.
 	 */
-	if (!flock(fd, LOCK_EX | LOCK_NB) && !fstat(fd, &by_fd) &&
+	if (!flock(fd, LOCK_SH | LOCK_NB) && !fstat(fd, &by_fd) &&
 	    !lstat(path.sun_path, &by_path) && by_fd.st_ino == by_path.st_ino &&
 	    S_ISREG(by_fd.st_mode) && by_fd.st_uid == geteuid()) {
 		if (is_socket(name.sun_path))

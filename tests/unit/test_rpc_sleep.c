@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A client that waits for a call that takes long sleeps, and is woken when its result is there: in
+ * every mode, beside quick calls, and again and again.
+ */
+#include <time.h>
+
+#include "rpc_world.h"
+
+#define LONG_US	    100000u
+#define ROUNDS	    7u
+#define CPU_US	    1000000u /* of a wait whose cost is looked at */
+#define CPU_SHARE   100u     /* at most one part in so many */
+#define LATE_NS	    2500000u /* of the median; a machine that is not ours alone */
+#define LATE_SIM_NS 100000u
+
+struct answerer {
+	struct service *service;
+	uint32_t us;
+	uint64_t ns; /* when it answered; atomic */
+	struct gn_thread *thread;
+};
+
+/* Answers the one request that was put aside, when its time has come. */
+static void answer_one(void *arg)
+{
+	struct answerer *a = arg;
+	struct gn_rpc_request *request;
+
+	gn_sleep_us(a->us);
+	while (!aside(a->service))
+		gn_sleep_us(10);
+	gn_mutex_lock(&a->service->lock);
+	request = a->service->aside[--a->service->n_aside];
+	gn_mutex_unlock(&a->service->lock);
+	a->ns = gn_now_ns();
+	gn_rpc_answer(request, GN_RPC_OK, NULL, 0);
+}
+
+static int wait_long(struct world *w, struct gn_rpc_client *client, uint32_t us, uint64_t *late_ns)
+{
+	struct answerer a = {.service = &w->service, .us = us};
+	unsigned status = GN_RPC_FAILED;
+	uint64_t now_ns;
+
+	EXPECT(gn_thread_start("answerer", answer_one, &a, &a.thread) == 0);
+	EXPECT(gn_rpc_call(client, LATER, NULL, 0, NULL, 0, NULL, gn_deadline_us(UNIT_PATIENCE_US),
+			   &status) == 0);
+	now_ns = gn_now_ns();
+	EXPECT(gn_thread_join(a.thread) == 0);
+	EXPECT(status == GN_RPC_OK && now_ns >= a.ns);
+	*late_ns = now_ns - a.ns;
+	return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int sleeps_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
+{
+	const struct gn_rpc_client_opts opts = in_mode(mode);
+	uint64_t late_ns[ROUNDS], spent_ns;
+	struct gn_rpc_client *client;
+
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+	shut(&w->service, true);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		EXPECT(wait_long(w, client, LONG_US + 997 * i, &late_ns[i]) == 0);
+		EXPECT(call_echo(client, ECHO, 100, i) == 0);
+	}
+	qsort(late_ns, ROUNDS, sizeof(late_ns[0]), by_value);
+	print_message("# mode %d: woken %llu us late at the median, %llu us at most\n", mode,
+		      (unsigned long long)late_ns[ROUNDS / 2] / 1000,
+		      (unsigned long long)late_ns[ROUNDS - 1] / 1000);
+	EXPECT(late_ns[ROUNDS / 2] < (w->simulated ? LATE_SIM_NS : LATE_NS));
+	if (!w->simulated) {
+		spent_ns = cpu_ns();
+		EXPECT(wait_long(w, client, CPU_US, &late_ns[0]) == 0);
+		spent_ns = cpu_ns() - spent_ns;
+		print_message("# mode %d: %llu us of the processor in a second\n", mode,
+			      (unsigned long long)spent_ns / 1000);
+		EXPECT(spent_ns < CPU_US * 1000ull / CPU_SHARE);
+	}
+	EXPECT(gn_rpc_client_close(client) == 0);
+	return 0;
+}
+
+static int sleeps(struct world *w, struct gn_fabric *fabric)
+{
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
+		EXPECT(sleeps_in(w, fabric, mode) == 0);
+	return 0;
+}
+
+static void test_sleeps(void **state)
+{
+	(void)state;
+	run_everywhere(sleeps, NULL, 1);
+}
+
+/* Asleep for one call, a deadline passes, and another thread's server goes: each wakes it. */
+static int others_wake(struct world *w, struct gn_fabric *fabric)
+{
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
+		const struct gn_rpc_client_opts opts = in_mode(mode);
+		struct gn_rpc_client *client;
+		struct flight lock, late;
+		uint64_t now_ns;
+
+		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+		shut(&w->service, true);
+		EXPECT(fly(client, &lock, LATER, 0) == 0);
+		EXPECT(fly(client, &late, LATER, gn_deadline_us(20000)) == 0);
+		now_ns = gn_now_ns();
+		EXPECT(wait_all(client, &late, 1) == 0);
+		EXPECT(late.op.status == GN_RPC_TIMEOUT);
+		EXPECT(!w->simulated || gn_now_ns() - now_ns < 21000000);
+		EXPECT(gn_rpc_wait(client, gn_deadline_us(10000)) == -ETIMEDOUT);
+		EXPECT(world_restart(w) == 0);
+		EXPECT(wait_all(client, &lock, 1) == 0);
+		EXPECT(gn_rpc_client_close(client) == 0);
+	}
+	return 0;
+}
+
+static void test_others_wake(void **state)
+{
+	(void)state;
+	run_everywhere(others_wake, NULL, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_sleeps),
+		cmocka_unit_test(test_others_wake),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
