@@ -183,7 +183,8 @@ static int set_up(struct user *u, const char *addr)
 
 static int count_local(struct count_page *page)
 {
-	const struct gn_kv_store_opts store = {.memory = kv_memory(&page->opts.kv)};
+	const struct gn_kv_store_opts store = {.size = sizeof(store),
+					       .memory = kv_memory(&page->opts.kv)};
 	struct user u = {.base = {.batch = page->opts.kv.batch,
 				  .prepare = prepare,
 				  .submit = submit_local,

@@ -189,9 +189,11 @@ static int make_endpoint(struct gn_rpc_client *c)
 {
 	const uint32_t sends =
 		c->limits.slots * SENDS_PER_SLOT + rpc_reads_most(c->limits.slots) + SENDS_BESIDE;
-	struct gn_attr attr;
-	struct gn_qp_opts qp = {
-		.type = GN_QP_RC, .max_recv_wr = RPC_NOTIFY_RECVS, .max_send_wr = sends};
+	struct gn_attr attr = {.size = sizeof(attr)};
+	struct gn_qp_opts qp = {.size = sizeof(qp),
+				.type = GN_QP_RC,
+				.max_recv_wr = RPC_NOTIFY_RECVS,
+				.max_send_wr = sends};
 	int rc = gn_fabric_query(c->fabric, &attr);
 
 	if (rc)
@@ -205,7 +207,9 @@ static int make_endpoint(struct gn_rpc_client *c)
 	if (rc)
 		return rc;
 	rc = gn_cq_create(c->ctx,
-			  &(struct gn_cq_opts){.depth = sends + RPC_NOTIFY_RECVS, .chan = c->chan},
+			  &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts),
+					       .depth = sends + RPC_NOTIFY_RECVS,
+					       .chan = c->chan},
 			  &c->cq);
 	if (rc)
 		return rc;

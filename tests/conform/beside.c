@@ -426,7 +426,7 @@ static bool client_qp(struct cf *cf, struct client *client)
 /* One connection: a message, the answer, and the end in one of two ways. */
 static bool visit(struct cf *cf, struct client *client, bool disconnects)
 {
-	const struct gn_conn_opts patient = {.timeout_us = PATIENT_US};
+	const struct gn_conn_opts patient = {.size = sizeof(patient), .timeout_us = PATIENT_US};
 	struct gn_sge sge = {gn_mr_addr(client->mr), MSG_BYTES, gn_mr_lkey(client->mr)};
 	struct gn_recv_wr recv = {.id = 1, .sge = &sge, .n_sge = 1};
 	struct gn_remote remote;
@@ -485,6 +485,7 @@ static bool unmet_b(struct cf *cf)
 	for (unsigned k = 1; k <= clients; k++) {
 		const uint8_t luck = k == clients ? LAST : (uint8_t)(REJECTED + k % 3);
 		const struct gn_conn_opts opts = {
+			.size = sizeof(opts),
 			.private_data = &luck,
 			.private_len = 1,
 			.timeout_us = luck == LATE ? HURRY_US : PATIENT_US,

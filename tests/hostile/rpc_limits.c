@@ -364,7 +364,7 @@ static void test_given_back(void **state)
 /* Of results that are there, and that never will be; and has no receives for the answers. */
 static void test_notifies(void **state)
 {
-	struct gn_rpc_server_opts opts = {0};
+	struct gn_rpc_server_opts opts = {.size = sizeof(opts)};
 	struct raw_client raw = {0};
 	struct attack a;
 	uint64_t cost;
