@@ -41,6 +41,10 @@ check-full: test-deps all sanitized ## every test at full counts, clang, and a b
 	@$(NINJA) -C $(BUILD)-clang
 	@tests/run --effort 10 $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-clang
 
+abi: all ## write src/gannet.map and abi/ anew, after a change of the headers that was meant
+	@$(DEPS) test
+	@scripts/abi
+
 report: all ## every figure of the papers, simulated anew, as one page
 	@scripts/report $(BUILD)
 
@@ -73,4 +77,4 @@ sanitized: test-deps
 
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
-.PHONY: all demo check check-fast check-full report bench-peers install clean format help test-deps sanitized
+.PHONY: all abi demo check check-fast check-full report bench-peers install clean format help test-deps sanitized

@@ -45,7 +45,8 @@ static int start(struct count_server *base)
 {
 	struct store_server *s = (struct store_server *)base;
 	const struct bench_kv_opts *o = s->opts;
-	const struct gn_kv_server_opts opts = {.memory = kv_memory(o),
+	const struct gn_kv_server_opts opts = {.size = sizeof(opts),
+					       .memory = kv_memory(o),
 					       .bypass = o->mode == BENCH_KV_BYPASS,
 					       .rpc = {.flags = GN_RPC_POLLED,
 						       .max_slots = kv_slots(o),
@@ -142,7 +143,8 @@ static int do_some(void *arg, struct gn_kv_op *ops, unsigned n)
 static int connect_user(struct user *u, const char *addr)
 {
 	const struct bench_kv_opts *o = u->opts;
-	struct gn_kv_client_opts opts = {.gather = o->batch > 1 ? o->batch : 0};
+	struct gn_kv_client_opts opts = {.size = sizeof(opts),
+					 .gather = o->batch > 1 ? o->batch : 0};
 	const int rc = gn_fabric_open("shm", &u->fabric);
 
 	opts.rpc.mode = o->mode == BENCH_KV_FETCH ? GN_RPC_FETCH :
@@ -181,7 +183,8 @@ static int set_up(struct user *u, const char *addr)
 
 static int count_local(struct count_page *page)
 {
-	const struct gn_kv_store_opts store = {.memory = kv_memory(&page->opts.kv)};
+	const struct gn_kv_store_opts store = {.size = sizeof(store),
+					       .memory = kv_memory(&page->opts.kv)};
 	struct user u = {.base = {.batch = page->opts.kv.batch,
 				  .prepare = prepare,
 				  .submit = submit_local,

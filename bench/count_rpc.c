@@ -62,7 +62,8 @@ static int start(struct count_server *base)
 {
 	struct echo_server *s = (struct echo_server *)base;
 	const struct bench_rpc_opts *o = s->opts;
-	const struct gn_rpc_server_opts opts = {.flags = GN_RPC_POLLED,
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts),
+						.flags = GN_RPC_POLLED,
 						.max_slots = slots_for(o),
 						.max_request = room_for(o->request_bytes, o->batch),
 						.max_result = room_for(o->result_bytes, o->batch)};
@@ -155,7 +156,8 @@ static int make_ops(struct caller *c)
 static int connect_caller(struct caller *c, const char *addr)
 {
 	const struct bench_rpc_opts *o = c->opts;
-	struct gn_rpc_client_opts opts = {.slots = slots_for(o),
+	struct gn_rpc_client_opts opts = {.size = sizeof(opts),
+					  .slots = slots_for(o),
 					  .batch.entries = o->batch,
 					  .max_request = room_for(o->request_bytes, o->batch),
 					  .max_result = room_for(o->result_bytes, o->batch),

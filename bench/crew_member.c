@@ -53,8 +53,8 @@ static uint64_t ns_of(const struct timeval *t)
 
 static void report(struct crew_hall *hall, struct gn_fabric *fabric, struct gn_rpc_server *server)
 {
-	struct gn_rpc_counters rpc = {0};
-	struct gn_counters wrs = {0};
+	struct gn_rpc_counters rpc = {.size = sizeof(rpc)};
+	struct gn_counters wrs = {.size = sizeof(wrs)};
 	struct rusage usage = {0};
 
 	gn_rpc_server_counters(server, &rpc);

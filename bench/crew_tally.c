@@ -9,7 +9,7 @@
 void tally_calls(struct tally *t, const struct gn_rpc_client *client, int sign)
 {
 	const uint64_t factor = (uint64_t)(int64_t)sign;
-	struct gn_rpc_counters rpc = {0};
+	struct gn_rpc_counters rpc = {.size = sizeof(rpc)};
 
 	gn_rpc_client_counters(client, &rpc);
 	t->fetches += factor * rpc.fetches;
@@ -22,7 +22,7 @@ void tally_calls(struct tally *t, const struct gn_rpc_client *client, int sign)
 void tally_fabric(struct tally *t, const struct gn_fabric *fabric, int sign)
 {
 	const uint64_t factor = (uint64_t)(int64_t)sign;
-	struct gn_counters counters = {0};
+	struct gn_counters counters = {.size = sizeof(counters)};
 
 	gn_fabric_counters((struct gn_fabric *)fabric, &counters);
 	for (int op = 0; op < GN_OP_RECV; op++)

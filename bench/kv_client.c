@@ -31,8 +31,9 @@ struct user {
 static int connect_user(struct user *u)
 {
 	const struct bench_kv_opts *o = u->opts;
-	struct gn_kv_client_opts opts = {.gather = o->batch > 1 ? o->batch : 0};
-	struct gn_kv_limits limits = {0};
+	struct gn_kv_client_opts opts = {.size = sizeof(opts),
+					 .gather = o->batch > 1 ? o->batch : 0};
+	struct gn_kv_limits limits = {.size = sizeof(limits)};
 	int rc = gn_fabric_open("shm", &u->fabric);
 
 	opts.rpc.mode = o->mode == BENCH_KV_FETCH ? GN_RPC_FETCH :
@@ -213,7 +214,7 @@ static void tally_up(struct user *u, int sign)
 	const uint64_t factor = (uint64_t)(int64_t)sign;
 	struct tally *t = &u->hall->crew.tally[u->index];
 	struct kv_tally *kv = &u->hall->tally[u->index];
-	struct gn_kv_counters counters = {0};
+	struct gn_kv_counters counters = {.size = sizeof(counters)};
 
 	gn_kv_client_counters(u->kv, &counters);
 	t->calls += factor * counters.ops;
@@ -223,7 +224,7 @@ static void tally_up(struct user *u, int sign)
 	t->switches = 0;
 	for (uint32_t i = 0; i < u->partitions; i++) {
 		const struct gn_rpc_client *rpc = gn_kv_client_rpc(u->kv, i);
-		struct gn_rpc_counters calls = {0};
+		struct gn_rpc_counters calls = {.size = sizeof(calls)};
 
 		if (!rpc)
 			continue;

@@ -24,7 +24,7 @@ static int do_some(void *arg, struct gn_kv_op *ops, unsigned n)
 
 int kv_local_create(const struct bench_kv_opts *opts, struct kv_tally *tally, struct kv_local **out)
 {
-	const struct gn_kv_store_opts store = {.memory = kv_memory(opts)};
+	const struct gn_kv_store_opts store = {.size = sizeof(store), .memory = kv_memory(opts)};
 	struct kv_local *l = calloc(1, sizeof(*l));
 	int rc;
 

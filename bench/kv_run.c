@@ -114,7 +114,7 @@ static int measure_many(struct run *run)
 static int measure_user(struct run *run)
 {
 	struct pair *pair = &run->crew.pair;
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 	uint64_t cpu_ns, since_ns;
 	int rc = kv_user_fill(run->user);
 
@@ -161,7 +161,7 @@ static int measure_local(struct run *run)
 	const struct bench_kv_opts *o = &run->hall->opts;
 	struct bench_kv_result *r = &run->result;
 	struct load own = {.run = kv_local_run};
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 	struct comparison compared;
 	int rc = kv_local_create(o, &run->hall->tally[0], &run->local);
 

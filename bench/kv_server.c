@@ -42,7 +42,8 @@ uint32_t kv_slot_bytes(const struct bench_kv_opts *o)
 static int start(struct kv_hall *hall, struct gn_fabric *fabric, struct gn_kv_server **out)
 {
 	const struct bench_kv_opts *o = &hall->opts;
-	const struct gn_kv_server_opts opts = {.threads = o->threads,
+	const struct gn_kv_server_opts opts = {.size = sizeof(opts),
+					       .threads = o->threads,
 					       .memory = kv_memory(o),
 					       .bypass = o->mode == BENCH_KV_BYPASS,
 					       .rpc = {.max_slots = kv_slots(o),

@@ -106,6 +106,7 @@ static int open_requester(struct requester *q)
 {
 	const struct bench_msg_opts *o = &q->hall->opts;
 	const struct gn_msg_requester_opts opts = {
+		.size = sizeof(opts),
 		.protocol = o->protocol,
 		.pending = o->pending,
 		.request_bytes = o->request_bytes,
@@ -334,7 +335,7 @@ static int run(void *arg, uint64_t block_ns, struct block *out)
 static int finish(void *arg)
 {
 	struct requester *q = arg;
-	struct gn_msg_stats stats = {0};
+	struct gn_msg_stats stats = {.size = sizeof(stats)};
 	const int rc = msg_requester_rest(q);
 
 	gn_msg_requester_stats(q->msg, &stats);

@@ -54,6 +54,7 @@ static int listen_somewhere(struct responder *s)
 {
 	const struct bench_msg_opts *o = &s->hall->opts;
 	const struct gn_msg_responder_opts opts = {
+		.size = sizeof(opts),
 		.answer = answer,
 		.arg = s,
 		.data = s->data,
@@ -145,7 +146,7 @@ static int serve(struct responder *s)
 static void account(struct responder *s)
 {
 	struct msg_account *a = &s->hall->answered[s->number];
-	struct gn_msg_stats stats = {0};
+	struct gn_msg_stats stats = {.size = sizeof(stats)};
 
 	gn_msg_responder_stats(s->msg, &stats);
 	a->requests = stats.requests;

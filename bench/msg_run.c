@@ -11,6 +11,7 @@
 int bench_msg_try(struct gn_fabric *fabric, const struct bench_msg_opts *o)
 {
 	const struct gn_msg_requester_opts opts = {
+		.size = sizeof(opts),
 		.protocol = o->protocol,
 		.pending = o->pending,
 		.request_bytes = o->request_bytes,
@@ -67,7 +68,7 @@ void msg_count(struct gn_fabric *fabric, int sign, uint64_t *wrs, uint64_t *door
 	       uint64_t *cqes)
 {
 	const uint64_t factor = (uint64_t)(int64_t)sign;
-	struct gn_counters counters = {0};
+	struct gn_counters counters = {.size = sizeof(counters)};
 
 	gn_fabric_counters(fabric, &counters);
 	for (int op = 0; op < GN_OP_RECV; op++)

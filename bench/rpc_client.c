@@ -40,7 +40,7 @@ static uint64_t seed_of(const struct caller *c, uint32_t i)
 static int connect_caller(struct caller *c)
 {
 	const struct bench_rpc_opts *o = &c->hall->opts;
-	struct gn_rpc_client_opts opts = {0};
+	struct gn_rpc_client_opts opts = {.size = sizeof(opts)};
 	int rc = gn_fabric_open(c->hall->crew.pair.opts.provider, &c->fabric);
 
 	opts.mode = o->mode == BENCH_RPC_REPLY	? GN_RPC_REPLY :
@@ -243,7 +243,7 @@ static uint64_t group_calls(const struct bench_rpc_opts *opts)
 static void tally_up(struct caller *c, int sign)
 {
 	struct tally *t = &c->hall->crew.tally[c->index];
-	struct gn_rpc_counters rpc = {0};
+	struct gn_rpc_counters rpc = {.size = sizeof(rpc)};
 
 	tally_calls(t, c->rpc, sign);
 	tally_fabric(t, c->fabric, sign);

@@ -56,6 +56,7 @@ static int start(struct server *s)
 {
 	const struct bench_rpc_opts *opts = &s->hall->opts;
 	const struct gn_rpc_server_opts rpc = {
+		.size = sizeof(rpc),
 		.threads = opts->threads,
 		.max_slots = slots_for(opts),
 		.max_request = room_for(opts->request_bytes, opts->batch),

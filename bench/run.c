@@ -31,12 +31,13 @@ struct measure {
 
 static void count_from_here(struct measure *m)
 {
+	m->before.size = sizeof(m->before);
 	gn_fabric_counters(m->pair.side.fabric, &m->before);
 }
 
 static void count_to_here(struct measure *m)
 {
-	struct gn_counters now;
+	struct gn_counters now = {.size = sizeof(now)};
 
 	gn_fabric_counters(m->pair.side.fabric, &now);
 	for (int op = 0; op < GN_OP_RECV; op++)

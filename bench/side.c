@@ -160,8 +160,9 @@ static int open_qp(struct side *side)
 	const struct plan *plan = &side->plan;
 	const bool small = side->opts.size_bytes <= INLINE_MAX &&
 			   side->opts.size_bytes <= side->attr.max_inline;
-	struct gn_cq_opts cq = {.depth = plan->receives + plan->send_wrs};
-	struct gn_qp_opts qp = {.type = plan->ud ? GN_QP_UD : GN_QP_RC,
+	struct gn_cq_opts cq = {.size = sizeof(cq), .depth = plan->receives + plan->send_wrs};
+	struct gn_qp_opts qp = {.size = sizeof(qp),
+				.type = plan->ud ? GN_QP_UD : GN_QP_RC,
 				.max_send_wr = plan->send_wrs,
 				.max_recv_wr = plan->receives,
 				.max_inline = small ? side->opts.size_bytes : 0,
@@ -217,6 +218,7 @@ int side_open(struct side *side, enum role role, const struct bench_opts *opts)
 	rc = gn_fabric_open(opts->provider, &side->fabric);
 	if (rc) /* anything else has been logged */
 		return rc == -EINVAL ? failed("open the fabric", rc) : rc;
+	side->attr.size = sizeof(side->attr);
 	gn_fabric_query(side->fabric, &side->attr);
 	rc = side->plan.needs_qp ? check_limits(side) : 0;
 	if (!rc)
@@ -299,8 +301,8 @@ int side_accept(struct side *side)
 
 int side_connect(struct side *side, struct shared *shared)
 {
-	const struct gn_conn_opts opts = {.rnr_retry = GN_RNR_RETRY_DEFAULT,
-					  .timeout_us = CONNECT_US};
+	const struct gn_conn_opts opts = {
+		.size = sizeof(opts), .rnr_retry = GN_RNR_RETRY_DEFAULT, .timeout_us = CONNECT_US};
 	int rc;
 
 	if (side->plan.ud)

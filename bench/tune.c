@@ -148,7 +148,9 @@ static void fill_in(struct samples *s, struct tune_result *out)
 {
 	struct gn_rpc_tuning *t = &out->tuning;
 
-	*t = (struct gn_rpc_tuning){.n_retries = GN_RPC_TUNING_RETRIES, .n_sizes = SIZES};
+	*t = (struct gn_rpc_tuning){.size = sizeof(struct gn_rpc_tuning),
+				    .n_retries = GN_RPC_TUNING_RETRIES,
+				    .n_sizes = SIZES};
 	memcpy(t->bytes, sizes, sizeof(sizes));
 	for (unsigned i = 0; i < TUNE_STEPS; i++) {
 		const struct tune_step step = step_at(i);

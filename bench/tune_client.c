@@ -33,7 +33,8 @@ struct client {
 
 static int open_reads(struct client *c)
 {
-	const struct gn_qp_opts qp = {.type = GN_QP_RC, .max_inline = WRITE_BYTES};
+	const struct gn_qp_opts qp = {
+		.size = sizeof(qp), .type = GN_QP_RC, .max_inline = WRITE_BYTES};
 	struct gn_qp_opts opts = qp;
 	char addr[TUNE_ADDR_BYTES + 16];
 	struct gn_event event;
@@ -42,7 +43,10 @@ static int open_reads(struct client *c)
 	if (!rc)
 		rc = gn_chan_create(c->ctx, &c->chan);
 	if (!rc)
-		rc = gn_cq_create(c->ctx, &(struct gn_cq_opts){.depth = 128}, &c->cq);
+		rc = gn_cq_create(
+			c->ctx,
+			&(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts), .depth = 128},
+			&c->cq);
 	if (!rc)
 		rc = gn_pd_create(c->ctx, &c->pd);
 	if (!rc)
@@ -110,6 +114,7 @@ static int open_calls(struct client *c)
 {
 	const struct tune_hall *hall = c->hall;
 	const struct gn_rpc_client_opts opts = {
+		.size = sizeof(opts),
 		.mode = hall->step.way == TUNE_REPLY ? GN_RPC_REPLY : GN_RPC_FETCH,
 		.flags = hall->step.way == TUNE_EAGER ? GN_RPC_SIGNALED | GN_RPC_EAGER : 0,
 		.slots = 1,
@@ -136,7 +141,7 @@ static int call_once(struct client *c)
 
 static uint64_t fetches_of(const struct client *c)
 {
-	struct gn_rpc_counters counters = {0};
+	struct gn_rpc_counters counters = {.size = sizeof(counters)};
 
 	if (c->hall->step.calls)
 		gn_rpc_client_counters(c->rpc[c->hall->step.way], &counters);

@@ -55,7 +55,7 @@ static void work(struct gn_rpc_request *request, void *arg)
 
 static int start_calls(struct tune_server *s, const struct tune_opts *opts)
 {
-	const struct gn_rpc_server_opts rpc = {.threads = opts->threads};
+	const struct gn_rpc_server_opts rpc = {.size = sizeof(rpc), .threads = opts->threads};
 	int rc = gn_rpc_server_create(s->fabric, opts->addr, &rpc, &s->rpc);
 
 	if (!rc)
@@ -88,7 +88,10 @@ static int open_target(struct tune_server *s, const struct tune_opts *opts)
 	if (!rc)
 		rc = gn_chan_create(t->ctx, &t->chan);
 	if (!rc)
-		rc = gn_cq_create(t->ctx, &(struct gn_cq_opts){.depth = 16}, &t->cq);
+		rc = gn_cq_create(
+			t->ctx,
+			&(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts), .depth = 16},
+			&t->cq);
 	if (!rc)
 		rc = gn_pd_create(t->ctx, &t->pd);
 	if (!rc)
@@ -114,14 +117,16 @@ static void close_target(struct target *t)
 
 static void let_in(struct target *t, struct gn_conn_req *req)
 {
-	const struct gn_qp_opts opts = {.type = GN_QP_RC,
+	const struct gn_qp_opts opts = {.size = sizeof(opts),
+					.type = GN_QP_RC,
 					.send_cq = t->cq,
 					.recv_cq = t->cq,
 					.chan = t->chan,
 					.max_send_wr = 1,
 					.max_recv_wr = 1};
 	struct gn_remote remote;
-	const struct gn_conn_opts conn = {.private_data = &remote, .private_len = sizeof(remote)};
+	const struct gn_conn_opts conn = {
+		.size = sizeof(conn), .private_data = &remote, .private_len = sizeof(remote)};
 	uint32_t i = 0;
 
 	while (i < TUNE_CLIENTS_MAX && t->qp[i])

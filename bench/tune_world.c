@@ -147,7 +147,8 @@ static int client_node(struct gn_env *env, int argc, char **argv)
 
 static int run_simulated(struct tune_hall *hall, struct tune_result *out)
 {
-	const struct gn_sim_opts opts = {.profile = hall->opts.profile,
+	const struct gn_sim_opts opts = {.size = sizeof(opts),
+					 .profile = hall->opts.profile,
 					 .seed = hall->opts.seed,
 					 .nodes = 1 + SIM_NODES,
 					 .limit_ns = SIM_LIMIT_NS};

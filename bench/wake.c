@@ -87,7 +87,7 @@ int wake_sleep(struct messages *m, struct side *side, struct shared *shared, uin
 	const bool by_message = (mine & 0xff) == ORDER_WAKE;
 	struct wakes *wakes = by_message ? &shared->wake.by_message : &shared->wake.by_eventfd;
 	const uint64_t cpu_before_ns = cpu_ns(), wall_before_ns = gn_now_ns();
-	struct gn_counters before, after;
+	struct gn_counters before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
 	int rc = 0;
 
 	gn_fabric_counters(side->fabric, &before);

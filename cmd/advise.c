@@ -222,7 +222,8 @@ static int check(const struct request *r)
 		return cmd_usage_error("--topology is missing: who asks whom? M:1, 1:M or M:M");
 	if (advise_check(&r->query, &error))
 		return cmd_usage_error("%s", error.text);
-	return cmd_sim_check(&(struct gn_sim_opts){.profile = r->query.profile, .nodes = 1});
+	return cmd_sim_check(&(struct gn_sim_opts){
+		.size = sizeof(struct gn_sim_opts), .profile = r->query.profile, .nodes = 1});
 }
 
 static int parse(int argc, char **argv, struct request *r, int *status)

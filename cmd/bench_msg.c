@@ -207,7 +207,10 @@ static int check_provider(struct request *r)
 	if (r->seconds && cmd_real("--seconds", r->seconds, sim ? MSG_SIM_SECONDS_MIN : 0.01,
 				   sim ? MSG_SIM_SECONDS_MAX : BENCH_SECONDS_MAX, &o->seconds))
 		return EXIT_USAGE;
-	return sim ? cmd_sim_check(&(struct gn_sim_opts){.profile = o->profile, .nodes = 1}) : 0;
+	return sim ? cmd_sim_check(&(struct gn_sim_opts){.size = sizeof(struct gn_sim_opts),
+							 .profile = o->profile,
+							 .nodes = 1}) :
+		     0;
 }
 
 /* Protocols vary fastest, unless there is a sweep of them. */

@@ -126,7 +126,10 @@ int msg_simulate_tries(const struct bench_msg_opts *opts, unsigned n, int *rcs)
 
 	if (!n)
 		return 0;
-	rc = gn_sim_create(&(struct gn_sim_opts){.profile = opts->profile, .nodes = 1}, &sim);
+	rc = gn_sim_create(&(struct gn_sim_opts){.size = sizeof(struct gn_sim_opts),
+						 .profile = opts->profile,
+						 .nodes = 1},
+			   &sim);
 	if (rc)
 		return rc;
 	rc = gn_sim_spawn(sim, 0, try_all, 0, NULL, &tries, NULL);

@@ -138,7 +138,8 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 	if (option == CMD_LEAVE)
 		return -1;
 	if (!*status)
-		*status = cmd_sim_check(&(struct gn_sim_opts){.profile = r->profile, .nodes = 1});
+		*status = cmd_sim_check(&(struct gn_sim_opts){
+			.size = sizeof(struct gn_sim_opts), .profile = r->profile, .nodes = 1});
 	return *status ? -1 : 0;
 }
 

@@ -44,6 +44,11 @@ int cmd_bench_count_peer(int argc, char **argv);
 /* One line on stderr, "gannet: …", that says what to do; returns EXIT_USAGE. */
 int cmd_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* Why a call of Gannet's returned rc: in its own words, or the C library's if it has none. */
+const char *cmd_why(int rc);
+/* One line on stderr for an address that could not be reached; advice follows it, or is empty. */
+void cmd_connect_failed(const char *addr, int rc, const char *advice);
+
 /* Can such a cluster be? If not, says why in one line, and returns EXIT_USAGE. */
 struct gn_sim_opts;
 int cmd_sim_check(const struct gn_sim_opts *opts);

@@ -44,8 +44,11 @@ static int step(struct probe *p, const char *what, int rc)
 
 static int make_qp(struct probe *p, struct gn_qp **out)
 {
-	const struct gn_qp_opts opts = {
-		.type = GN_QP_RC, .send_cq = p->cq, .recv_cq = p->cq, .chan = p->chan};
+	const struct gn_qp_opts opts = {.size = sizeof(opts),
+					.type = GN_QP_RC,
+					.send_cq = p->cq,
+					.recv_cq = p->cq,
+					.chan = p->chan};
 
 	return gn_qp_create(p->pd, &opts, out);
 }
@@ -53,11 +56,12 @@ static int make_qp(struct probe *p, struct gn_qp **out)
 static int set_up(struct probe *p, const char *fabric)
 {
 	const unsigned rights = GN_REMOTE_WRITE | GN_REMOTE_READ;
-	struct gn_cq_opts cq_opts = {.depth = 64};
+	struct gn_cq_opts cq_opts = {.size = sizeof(cq_opts), .depth = 64};
 	int rc = step(p, "opening it", gn_fabric_open(fabric, &p->fabric));
 
 	if (rc)
 		return rc;
+	p->result->attr.size = sizeof(p->result->attr);
 	p->result->opened = !gn_fabric_query(p->fabric, &p->result->attr);
 	p->deadline_ns = gn_deadline_us(LIMIT_US);
 	rc = step(p, "making a context", gn_ctx_create(p->fabric, &p->ctx));
@@ -306,8 +310,10 @@ static int run(struct gn_sim *sim, struct probe_result *out)
 
 int probe_sim(struct probe_result *out)
 {
-	const struct gn_sim_opts opts = {
-		.seed = SIM_SEED, .nodes = 2, .limit_ns = 2 * LIMIT_US * 1000ull};
+	const struct gn_sim_opts opts = {.size = sizeof(opts),
+					 .seed = SIM_SEED,
+					 .nodes = 2,
+					 .limit_ns = 2 * LIMIT_US * 1000ull};
 	struct gn_sim *sim;
 	int rc;
 

@@ -50,6 +50,7 @@ int kv_target_check(struct kv_target *target, const char *command)
 {
 	if (!target->addr)
 		return cmd_usage_error("%s needs --server shm:NAME or verbs:HOST:PORT", command);
+	target->opts.size = sizeof(target->opts);
 	target->opts.rpc.timeout_us = (uint64_t)target->timeout_ms * 1000;
 	return rpc_check_addr(target->addr, command);
 }
@@ -90,12 +91,12 @@ int kv_link_open(struct kv_link *link, const struct kv_target *target)
 	rc = rpc_open(target->addr, &link->fabric);
 	if (rc)
 		return rc;
+	link->limits.size = sizeof(link->limits);
 	rc = gn_kv_client_open(link->fabric, target->addr, &target->opts, &link->client);
 	if (!rc)
 		rc = gn_kv_client_limits(link->client, &link->limits);
 	if (rc) {
-		fprintf(stderr, "gannet: cannot connect to %s: %s%s\n", target->addr,
-			gn_strerror(rc), advice(rc));
+		cmd_connect_failed(target->addr, rc, advice(rc));
 	} else if (target->bypass && !link->limits.bypass) {
 		fprintf(stderr,
 			"gannet: clients of %s cannot bypass it; it must be started with "

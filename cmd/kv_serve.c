@@ -217,7 +217,9 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 	int option;
 
 	*r = (struct request){.drain_ms = DRAIN_MS_DEFAULT,
-			      .opts = {.threads = 1, .rpc.park_us = PARK_US}};
+			      .opts = {.size = sizeof(struct gn_kv_server_opts),
+				       .threads = 1,
+				       .rpc.park_us = PARK_US}};
 	*status = 0;
 	while (!*status &&
 	       (option = cmd_option(argc, argv, options, help, "kv serve", status)) >= 0)
@@ -279,8 +281,8 @@ static void print_json(const struct gn_kv_stats *now, const struct gn_kv_stats *
 
 static void look(const struct request *r, struct watch *w, struct gn_kv_server *server)
 {
-	struct gn_rpc_counters calls = {0};
-	struct gn_kv_stats now;
+	struct gn_rpc_counters calls = {.size = sizeof(calls)};
+	struct gn_kv_stats now = {.size = sizeof(now)};
 	const uint64_t now_ns = gn_now_ns();
 	const int rc = gn_kv_client_stats(w->client, GN_KV_ALL, &now, gn_deadline_us(ASK_US));
 
@@ -303,7 +305,8 @@ static void look(const struct request *r, struct watch *w, struct gn_kv_server *
 static int watch(const struct request *r, struct gn_fabric *fabric, struct gn_kv_server *server,
 		 const sigset_t *set)
 {
-	const struct gn_kv_client_opts opts = {.flags = GN_KV_CALL_ONLY | GN_KV_RECONNECT};
+	const struct gn_kv_client_opts opts = {.size = sizeof(opts),
+					       .flags = GN_KV_CALL_ONLY | GN_KV_RECONNECT};
 	struct watch w = {.last_ns = 0};
 	int signo = 0;
 	const int rc = gn_kv_client_open(fabric, r->addr, &opts, &w.client);
@@ -348,7 +351,7 @@ static int start(const struct request *r, struct gn_fabric *fabric, struct gn_kv
 static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 {
 	const struct request *r = arg;
-	struct gn_rpc_counters counters = {0};
+	struct gn_rpc_counters counters = {.size = sizeof(counters)};
 	struct gn_kv_server *server;
 	int signo, status;
 

@@ -185,8 +185,10 @@ static void print_prometheus(const struct report *report)
 static int ask_store(const struct request *r, struct kv_link *link, struct report *report)
 {
 	const uint64_t deadline_ns = kv_deadline(&r->target);
-	int rc = gn_kv_client_stats(link->client, GN_KV_ALL, &report->all, deadline_ns);
+	int rc;
 
+	report->all.size = sizeof(report->all);
+	rc = gn_kv_client_stats(link->client, GN_KV_ALL, &report->all, deadline_ns);
 	report->n = link->limits.partitions;
 	report->parts = calloc(report->n, sizeof(*report->parts));
 	if (!report->parts)

@@ -60,6 +60,21 @@ int cmd_usage_error(const char *fmt, ...)
 	return EXIT_USAGE;
 }
 
+const char *cmd_why(int rc)
+{
+	return *gn_error() ? gn_error() : gn_strerror(rc);
+}
+
+void cmd_connect_failed(const char *addr, int rc, const char *advice)
+{
+	const char *why = cmd_why(rc);
+
+	if (strstr(why, addr))
+		fprintf(stderr, "gannet: %s%s\n", why, advice);
+	else
+		fprintf(stderr, "gannet: cannot connect to %s: %s%s\n", addr, why, advice);
+}
+
 int cmd_flush_stdout(void)
 {
 	if (fflush(stdout))

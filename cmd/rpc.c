@@ -80,6 +80,7 @@ int rpc_link_open(struct rpc_link *link, const char *addr, const struct gn_rpc_c
 	rc = rpc_open(addr, &link->fabric);
 	if (rc)
 		return rc;
+	link->limits.size = sizeof(link->limits);
 	rc = gn_rpc_client_open(link->fabric, addr, opts, &link->client);
 	if (!rc)
 		rc = gn_rpc_client_limits(link->client, &link->limits);
@@ -87,7 +88,7 @@ int rpc_link_open(struct rpc_link *link, const char *addr, const struct gn_rpc_c
 		bench_stop_on_signals(); /* until here a signal may end the process as it likes */
 		return 0;
 	}
-	fprintf(stderr, "gannet: cannot connect to %s: %s%s\n", addr, gn_strerror(rc), advice(rc));
+	cmd_connect_failed(addr, rc, advice(rc));
 	rpc_link_close(link);
 	return rc;
 }
@@ -117,7 +118,7 @@ int rpc_link_call(struct rpc_link *link, struct gn_rpc_op *op, uint32_t timeout_
 		fprintf(stderr, "gannet: %u bytes are too many for %s, which takes %u\n",
 			op->request_len, link->addr, link->limits.max_large);
 	else if (rc && rc != -ENOTCONN)
-		fprintf(stderr, "gannet: cannot call: %s\n", gn_strerror(rc));
+		fprintf(stderr, "gannet: cannot call: %s\n", cmd_why(rc));
 	if (rc == -ENOTCONN) { /* it broke before: the same as if it had a moment later */
 		op->status = GN_RPC_PEER_GONE;
 		return 0;

@@ -184,7 +184,7 @@ static int call(const struct request *r, struct rpc_link *link)
 
 int cmd_rpc_call(int argc, char **argv)
 {
-	struct gn_rpc_client_opts opts = {0};
+	struct gn_rpc_client_opts opts = {.size = sizeof(opts)};
 	struct rpc_link link;
 	struct request r;
 	int status, rc;

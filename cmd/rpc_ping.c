@@ -85,6 +85,7 @@ static int parse(int argc, char **argv, struct pings *p, int *status)
 	if (option == CMD_LEAVE)
 		return -1;
 	p->addr = argv[optind];
+	p->opts.size = sizeof(p->opts);
 	p->opts.timeout_us = (uint64_t)p->timeout_ms * 1000;
 	if (!*status)
 		*status = rpc_check_addr(p->addr, "rpc ping");

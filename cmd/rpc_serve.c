@@ -136,7 +136,11 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 static int start(const struct request *r, struct gn_fabric *fabric, struct gn_rpc_server **out)
 {
 	struct gn_rpc_server *server = NULL;
-	int rc = gn_rpc_server_create(fabric, r->addr, &r->opts, &server);
+	struct gn_rpc_server_opts opts = r->opts;
+	int rc;
+
+	opts.size = sizeof(opts);
+	rc = gn_rpc_server_create(fabric, r->addr, &opts, &server);
 
 	for (unsigned i = 0; !rc && i < rpc_n_methods; i++)
 		if (rpc_methods[i].handler)
@@ -161,7 +165,7 @@ static int drain(void *server, uint64_t deadline_ns)
 static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 {
 	const struct request *r = arg;
-	struct gn_rpc_counters counters = {0};
+	struct gn_rpc_counters counters = {.size = sizeof(counters)};
 	struct gn_rpc_server *server;
 	int signo, status;
 

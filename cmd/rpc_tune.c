@@ -186,8 +186,9 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 	if (!*status)
 		*status = check(r);
 	if (!*status && r->opts.profile)
-		*status = cmd_sim_check(
-			&(struct gn_sim_opts){.profile = r->opts.profile, .nodes = 2});
+		*status = cmd_sim_check(&(struct gn_sim_opts){.size = sizeof(struct gn_sim_opts),
+							      .profile = r->opts.profile,
+							      .nodes = 2});
 	take_defaults(&r->opts);
 	return *status ? -1 : 0;
 }
@@ -218,7 +219,7 @@ static int keep(const char *path, const struct gn_rpc_tuning *tuning)
 	const int rc = gn_rpc_tuning_write(path, tuning);
 
 	if (rc) {
-		fprintf(stderr, "gannet: cannot write %s: %s\n", path, gn_strerror(rc));
+		fprintf(stderr, "gannet: cannot write %s: %s\n", path, cmd_why(rc));
 		return EXIT_FAILURE;
 	}
 	fprintf(stderr, "written: clients take it with GANNET_RPC_TUNING=%s\n", path);

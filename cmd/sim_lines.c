@@ -66,7 +66,8 @@ static int parse_profile(struct sim_lines *l, const char *text)
 		return cmd_usage_error("--profile: '%s' is neither a profile nor a file: %s",
 				       is + 1, strerror(errno));
 	l->env.cards[l->env.n_cards++] = (struct figure_card){kept, kept + name + 1};
-	return cmd_sim_check(&(struct gn_sim_opts){.profile = kept + name + 1, .nodes = 1});
+	return cmd_sim_check(&(struct gn_sim_opts){
+		.size = sizeof(struct gn_sim_opts), .profile = kept + name + 1, .nodes = 1});
 }
 
 void sim_lines_init(struct sim_lines *l)

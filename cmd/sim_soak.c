@@ -176,6 +176,7 @@ static int check_lengths(const struct soak *soak)
 static int check_cluster(const struct soak *soak)
 {
 	const struct gn_sim_opts opts = {
+		.size = sizeof(opts),
 		.profile = soak->swarm.profile,
 		.nodes = 2,
 		.faults = soak->swarm.faults && *soak->swarm.faults ? soak->swarm.faults : NULL,

@@ -39,7 +39,7 @@ static uint32_t find(char **pairs, const char *key, char *result)
 
 static void serve(const char *addr, char **pairs)
 {
-	const struct gn_rpc_server_opts opts = {.flags = GN_RPC_POLLED};
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .flags = GN_RPC_POLLED};
 	char *result = gn_rpc_buf_alloc(fabric, ROOM), key[256];
 	struct gn_rpc_server *server;
 	uint64_t client;

@@ -25,11 +25,14 @@ static char *text; /* what is sent; at text + LEN is room for what arrives */
 static void must(int rc, const char *what)
 {
 	if (rc < 0)
-		errx(1, "%s: %s", what, gn_strerror(rc));
+		errx(1, "%s: %s", what, *gn_error() ? gn_error() : gn_strerror(rc));
 }
 
 static void set_up(const char *addr, unsigned rights)
 {
+	struct gn_cq_opts cq_opts = {.size = sizeof(cq_opts), .depth = 16};
+	struct gn_qp_opts qp_opts = {.size = sizeof(qp_opts), .type = GN_QP_RC};
+
 	snprintf(provider, sizeof(provider), "%.*s", (int)strcspn(addr, ":"), addr);
 	must(gn_fabric_open(provider, &fabric), provider);
 	must(gn_ctx_create(fabric, &ctx), "context");
@@ -37,8 +40,10 @@ static void set_up(const char *addr, unsigned rights)
 	must(gn_pd_create(ctx, &pd), "protection domain");
 	must(gn_mem_alloc(fabric, 2 * LEN, rights, &mem), "memory");
 	must(gn_mr_register(pd, mem, 0, 2 * LEN, GN_LOCAL_WRITE | rights, &mr), "region");
-	must(gn_cq_create(ctx, &(struct gn_cq_opts){.depth = 16, .chan = chan}, &cq), "cq");
-	must(gn_qp_create(pd, &(struct gn_qp_opts){GN_QP_RC, cq, cq, .chan = chan}, &qp), "qp");
+	cq_opts.chan = qp_opts.chan = chan;
+	must(gn_cq_create(ctx, &cq_opts, &cq), "cq");
+	qp_opts.send_cq = qp_opts.recv_cq = cq;
+	must(gn_qp_create(pd, &qp_opts, &qp), "qp");
 	text = gn_mem_addr(mem);
 }
 
@@ -54,7 +59,8 @@ static void done(const char *what) /* sleeps until a receive or a signaled reque
 static void serve(const char *addr)
 {
 	struct gn_sge sge = {text + LEN, LEN, gn_mr_lkey(mr)};
-	struct gn_conn_opts opts = {.private_data = &window, .private_len = sizeof(window)};
+	struct gn_conn_opts opts = {
+		.size = sizeof(opts), .private_data = &window, .private_len = sizeof(window)};
 	struct gn_listener *listener;
 
 	must(gn_mr_remote(mr, &window), "region");

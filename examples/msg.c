@@ -51,7 +51,7 @@ static void serve(struct gn_fabric *fabric, const char *addr)
 	static const char names[MONTHS][NAME_BYTES] = {
 		"January", "February", "March",	    "April",   "May",	   "June",
 		"July",	   "August",   "September", "October", "November", "December"};
-	struct gn_msg_responder_opts opts = {.answer = answer};
+	struct gn_msg_responder_opts opts = {.size = sizeof(opts), .answer = answer};
 	struct gn_msg_responder *responder;
 
 	must(gn_mem_alloc(fabric, sizeof(names), GN_REMOTE_READ, &opts.data), "memory");
@@ -76,8 +76,10 @@ static void print(const struct gn_msg_result *result)
 static void ask(struct gn_fabric *fabric, const char *addr, enum gn_msg_protocol protocol,
 		const uint32_t *months, int n)
 {
-	const struct gn_msg_requester_opts opts = {
-		.protocol = protocol, .pending = MOST, .value_bytes = NAME_BYTES};
+	const struct gn_msg_requester_opts opts = {.size = sizeof(opts),
+						   .protocol = protocol,
+						   .pending = MOST,
+						   .value_bytes = NAME_BYTES};
 	struct gn_msg_requester *requester;
 	struct gn_msg_result result[MOST];
 	struct gn_msg_conn *conn;

@@ -32,7 +32,7 @@ static void read_counters(const struct caller *c, struct call_sums *out)
 {
 	*out = c->count;
 	for (unsigned i = 0; i < c->n_to; i++) {
-		struct gn_rpc_counters now;
+		struct gn_rpc_counters now = {.size = sizeof(now)};
 
 		if (gn_rpc_client_counters(c->to[i], &now))
 			continue;
@@ -67,7 +67,7 @@ void caller_note(struct caller *c)
 static void add_choices(const struct caller *c, struct call_sums *sums)
 {
 	for (unsigned i = 0; i < c->n_to; i++) {
-		struct gn_rpc_choice choice;
+		struct gn_rpc_choice choice = {.size = sizeof(choice)};
 
 		if (gn_rpc_client_choice(c->to[i], c->run->method, &choice))
 			continue;

@@ -96,7 +96,7 @@ static bool store_some(struct loader *l, unsigned n)
 static bool is_full(struct loader *l, bool *full)
 {
 	const struct kv_load *o = l->run->opts;
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	*full = true;
 	if (!o->call.bypass)
@@ -156,6 +156,7 @@ static bool start_server(struct kv_run *run, struct gn_fabric *fabric, unsigned 
 	const unsigned threads = o->call.server_threads / o->servers;
 	const uint64_t pairs = (uint64_t)KEYS / o->servers * (o->key + o->value + EACH_BYTES);
 	const struct gn_kv_server_opts opts = {
+		.size = sizeof(opts),
 		.threads = threads,
 		.memory = MEMORY_MORE * pairs + (uint64_t)threads * MEMORY_MIN,
 		.bypass = o->call.bypass,
@@ -228,6 +229,7 @@ static bool connect_to(struct kv_caller *k, unsigned server)
 	const struct kv_load *o = k->run->opts;
 	struct caller *c = k->c;
 	const struct gn_kv_client_opts opts = {
+		.size = sizeof(opts),
 		.flags = o->call.paper ? GN_KV_PAPER : 0,
 		/* A batch is one message; or calls are gathered where its size is chosen. */
 		.gather = o->call.chosen ? 1 :
@@ -328,7 +330,8 @@ static bool check_op(struct kv_caller *k, const struct gn_kv_op *op)
 static bool call_once(struct kv_caller *k)
 {
 	const struct kv_load *o = k->run->opts;
-	struct gn_rpc_choice now = {.batch = o->call.batch ? o->call.batch : 1};
+	struct gn_rpc_choice now = {.size = sizeof(now),
+				    .batch = o->call.batch ? o->call.batch : 1};
 	const unsigned pick = k->n_clients > 1 ? (unsigned)(gn_random() % k->n_clients) : 0;
 	struct caller *c = k->c;
 
@@ -355,7 +358,7 @@ static void read_reads(const struct kv_caller *k, uint64_t *gets, uint64_t *read
 {
 	*gets = *reads = 0;
 	for (unsigned i = 0; i < k->n_clients; i++) {
-		struct gn_kv_counters now;
+		struct gn_kv_counters now = {.size = sizeof(now)};
 
 		if (gn_kv_client_counters(k->clients[i], &now))
 			continue;

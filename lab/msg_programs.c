@@ -58,7 +58,7 @@ static int answer(void *arg, const void *request, uint32_t len, void *value, uin
 static void answer_all(struct msg_run *run, struct gn_msg_responder *responder)
 {
 	struct load_run *load = &run->load;
-	struct gn_msg_stats stats;
+	struct gn_msg_stats stats = {.size = sizeof(stats)};
 
 	load->listening++;
 	while (run->askers_gone < load->n_threads)
@@ -75,6 +75,7 @@ static void answerer_main(void *arg)
 	struct msg_run *run = site->run;
 	const struct msg_load *o = run->opts;
 	struct gn_msg_responder_opts opts = {
+		.size = sizeof(opts),
 		.answer = answer,
 		.arg = run,
 		.ctx = site->ctx,
@@ -133,6 +134,7 @@ static bool open_requester(struct asker *a)
 {
 	const struct msg_load *o = a->run->opts;
 	const struct gn_msg_requester_opts opts = {
+		.size = sizeof(opts),
 		.protocol = o->protocol,
 		.pending = o->pending,
 		.request_bytes = o->key,
@@ -234,7 +236,7 @@ static void asker_main(void *arg)
 	struct msg_run *run = side->site->run;
 	struct load_run *load = &run->load;
 	struct asker a = {.side = side, .run = run, .n = msg_conns_of_asker(run->opts)};
-	struct gn_msg_stats stats = {0};
+	struct gn_msg_stats stats = {.size = sizeof(stats)};
 
 	while (load->listening < load->n_listeners && !load->failed)
 		gn_sleep_us(NAP_US);
@@ -285,7 +287,7 @@ static void run_sides(struct msg_site *site, struct side *sides)
 
 static void add_completions(struct msg_site *site)
 {
-	struct gn_counters counters = {0};
+	struct gn_counters counters = {.size = sizeof(counters)};
 
 	gn_fabric_counters(site->fabric, &counters);
 	site->run->cqes += counters.cqes;

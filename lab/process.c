@@ -116,6 +116,7 @@ static bool open_receiver(struct load_side *s, struct gn_qp **out)
 {
 	const uint32_t size = s->run->opts.size_bytes + GN_GRH_BYTES;
 	const struct gn_qp_opts opts = {
+		.size = sizeof(opts),
 		.type = GN_QP_UD,
 		.send_cq = s->cq,
 		.recv_cq = s->cq,
@@ -139,7 +140,7 @@ static bool open_receiver(struct load_side *s, struct gn_qp **out)
 static bool open_listener(struct load_side *s)
 {
 	const struct load_opts *o = &s->run->opts;
-	const struct gn_cq_opts cq = {.depth = 1 + o->receivers * RECV_RING};
+	const struct gn_cq_opts cq = {.size = sizeof(cq), .depth = 1 + o->receivers * RECV_RING};
 
 	if (!s->proc->expected)
 		return true;
@@ -172,6 +173,7 @@ static void accept_one(struct load_side *s, struct gn_conn_req *req)
 {
 	const struct load_opts *o = &s->run->opts;
 	const struct gn_qp_opts opts = {
+		.size = sizeof(opts),
 		.type = GN_QP_RC,
 		.send_cq = s->cq,
 		.recv_cq = s->cq,
@@ -181,7 +183,8 @@ static void accept_one(struct load_side *s, struct gn_conn_req *req)
 	};
 	const unsigned i = s->n_accepted;
 	struct hello hello = {0};
-	const struct gn_conn_opts conn = {.private_data = &hello, .private_len = sizeof(hello)};
+	const struct gn_conn_opts conn = {
+		.size = sizeof(conn), .private_data = &hello, .private_len = sizeof(hello)};
 
 	if (i == s->proc->expected || !ok(s, gn_qp_create(s->pd, &opts, &s->accepted[i]), "a qp")) {
 		gn_reject(req, NULL, 0);
@@ -228,6 +231,7 @@ static bool connect_link(struct load_side *s, struct load_end *end, const struct
 	const struct load_opts *o = &s->run->opts;
 	const unsigned chains = o->per_qp ? o->window : requests_of(s->proc, 0);
 	const struct gn_qp_opts opts = {
+		.size = sizeof(opts),
 		.type = GN_QP_RC,
 		.send_cq = end->cq,
 		.recv_cq = end->cq,
@@ -237,7 +241,7 @@ static bool connect_link(struct load_side *s, struct load_end *end, const struct
 		.max_inline = o->inlined && !o->ud ? o->size_bytes : 0,
 		.flags = o->shared_by > 1 ? GN_SHARED : 0,
 	};
-	const struct gn_conn_opts conn = {.timeout_us = CONN_TIME_US};
+	const struct gn_conn_opts conn = {.size = sizeof(conn), .timeout_us = CONN_TIME_US};
 	struct load_link *link = &end->links[end->n_links];
 	struct gn_event reply;
 	struct hello hello;
@@ -261,8 +265,10 @@ static bool connect_link(struct load_side *s, struct load_end *end, const struct
 static bool open_end(struct load_side *s, struct load_end *end, unsigned first)
 {
 	const struct load_opts *o = &s->run->opts;
-	struct gn_cq_opts cq = {.depth = 1, .flags = o->shared_by > 1 ? GN_SHARED : 0};
-	struct gn_qp_opts ud = {.type = GN_QP_UD, .max_recv_wr = 1, .qkey = QKEY};
+	struct gn_cq_opts cq = {
+		.size = sizeof(cq), .depth = 1, .flags = o->shared_by > 1 ? GN_SHARED : 0};
+	struct gn_qp_opts ud = {
+		.size = sizeof(ud), .type = GN_QP_UD, .max_recv_wr = 1, .qkey = QKEY};
 
 	for (unsigned i = 0; i < end->n_threads; i++)
 		cq.depth += requests_of(s->proc, first + i);

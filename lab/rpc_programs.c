@@ -48,6 +48,7 @@ int rpc_server_program(struct gn_env *env, int argc, char **argv)
 	struct rpc_run *run = env->arg;
 	const struct rpc_load *o = run->opts;
 	const struct gn_rpc_server_opts opts = {
+		.size = sizeof(opts),
 		.threads = o->call.server_threads,
 		.max_request = slot_bytes(o, o->req),
 		.max_result = slot_bytes(o, o->resp),
@@ -82,6 +83,7 @@ static bool connect_to(struct rpc_caller *r, unsigned thread)
 	struct caller *c = r->c;
 	const struct rpc_load *o = r->run->opts;
 	const struct gn_rpc_client_opts opts = {
+		.size = sizeof(opts),
 		.mode = o->call.mode,
 		.flags = o->call.paper ? GN_RPC_CLIENT_PAPER : 0,
 		.slots = o->call.paper ? 1 : 0,
@@ -183,7 +185,7 @@ static void call_batches(struct rpc_caller *r)
 		};
 	while (!load_stops(&c->run->load)) {
 		struct gn_rpc_client *to = choose(c);
-		struct gn_rpc_choice now = {.batch = o->call.batch};
+		struct gn_rpc_choice now = {.size = sizeof(now), .batch = o->call.batch};
 
 		c->began_ns = gn_now_ns();
 		if ((o->call.chosen &&

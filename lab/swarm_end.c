@@ -27,7 +27,7 @@ bool got(struct swarm *s, int rc, const char *call)
 
 static void query_qp(struct end *e)
 {
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 	int rc = gn_qp_query(e->qp, &attr);
 
 	CHECK(e->s, rc == 0, "gn_qp_query gave %s", gn_strerror(rc));
@@ -113,6 +113,7 @@ static bool open_life(struct end *e, struct life *life)
 	const uint32_t inline_max = e->worker->house->attr.max_inline;
 	struct rng *rng = &e->worker->rng;
 	const struct gn_qp_opts opts = {
+		.size = sizeof(opts),
 		.type = GN_QP_RC,
 		.send_cq = e->worker->send_cq,
 		.recv_cq = e->worker->recv_cq,
@@ -163,7 +164,7 @@ void end_connect(struct end *e)
 {
 	const struct plan *plan = &e->s->plan;
 	const unsigned server = plan->link[e->link].server;
-	struct gn_conn_opts opts;
+	struct gn_conn_opts opts = {.size = sizeof(opts)};
 	struct hello hello;
 	char addr[32];
 
@@ -183,7 +184,7 @@ void end_connect(struct end *e)
 void end_accept(struct end *e, struct gn_conn_req *req, const struct hello *hello)
 {
 	struct life *life = life_find(e->s, hello->link, hello->number);
-	struct gn_conn_opts opts;
+	struct gn_conn_opts opts = {.size = sizeof(opts)};
 	struct hello answer;
 	int rc;
 

@@ -337,7 +337,8 @@ static bool open_worker(struct worker *w)
 {
 	struct house *house = w->house;
 	const unsigned flags = house->plan->shared ? GN_SHARED : 0;
-	struct gn_cq_opts opts = {.depth = 64u * (LINKS_MAX + 1), .flags = flags};
+	struct gn_cq_opts opts = {
+		.size = sizeof(opts), .depth = 64u * (LINKS_MAX + 1), .flags = flags};
 	char addr[32];
 
 	snprintf(addr, sizeof(addr), "sim:n%u:%u", house->plan->node, w->index + 1);
@@ -425,6 +426,7 @@ static bool open_house(struct house *house, const char *fabric)
 
 	if (!got(s, gn_fabric_open(fabric, &house->fabric), "gn_fabric_open"))
 		return false;
+	house->attr.size = sizeof(house->attr);
 	CHECK(s, gn_fabric_query(house->fabric, &house->attr) == 0, "gn_fabric_query failed");
 	CHECK(s, !(house->attr.caps & s->plan.caps_off), "capabilities %llx with %llx off",
 	      (unsigned long long)house->attr.caps, (unsigned long long)s->plan.caps_off);

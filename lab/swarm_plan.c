@@ -211,6 +211,7 @@ static void draw_link(struct plan *plan, struct plan_link *link, struct rng *rng
 	link->sloppy = rng_one_in(rng, 4);
 	link->hostile = rng_one_in(rng, 4);
 	link->close_one_in = rng_one_in(rng, 2) ? 60 : 400;
+	link->conn.size = sizeof(link->conn);
 	link->conn.rnr_retry = rng_one_in(rng, 8) ? GN_RNR_NONE : rng_range(rng, 1, 6);
 	link->conn.rnr_timer_us = rng_one_in(rng, 4) ? rng_range(rng, 10, 100) : 640;
 	link->conn.timeout_us = rng_range(rng, 2000, 20000);

@@ -110,6 +110,7 @@ static void check_end(struct swarm *s, int rc)
 static int run(struct swarm *s)
 {
 	const struct gn_sim_opts opts = {
+		.size = sizeof(opts),
 		.profile = s->plan.profile,
 		.seed = s->opts->seed,
 		.nodes = s->plan.n_nodes,

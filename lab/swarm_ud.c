@@ -40,6 +40,7 @@ void ud_open(struct end *e)
 	const struct house *house = e->worker->house;
 	struct swarm *s = e->s;
 	const struct gn_qp_opts opts = {
+		.size = sizeof(opts),
 		.type = GN_QP_UD,
 		.send_cq = e->worker->send_cq,
 		.recv_cq = e->worker->recv_cq,

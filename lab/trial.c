@@ -40,7 +40,7 @@ static void mark(struct load_run *run, enum load_phase phase)
 	const double now = wall_now();
 
 	for (unsigned i = 0; i < m->nodes; i++) {
-		struct gn_sim_stats stats;
+		struct gn_sim_stats stats = {.size = sizeof(stats)};
 
 		gn_sim_node_stats(m->sim, i, &stats);
 		if (phase == LOAD_OVER)
@@ -81,6 +81,7 @@ static int simulate(const struct trial *trial, struct load_run *run, struct tria
 		    struct lab_error *error)
 {
 	const struct gn_sim_opts opts = {
+		.size = sizeof(opts),
 		.profile = trial->card,
 		.seed = trial->seed,
 		.nodes = trial->nodes,

@@ -26,7 +26,20 @@ extern "C" {
 /* Text for 0 or a negative errno as Gannet returns it. Never NULL; the string is static. */
 GN_API const char *gn_strerror(int err);
 
-/* "0.1.0" */
+/*
+ * Why the last call of this thread that failed did so, in words that say what to do: "" when none
+ * has. It stays until the next one fails, a call that succeeds changes nothing. Each thread,
+ * simulated ones too, has its own text.
+ */
+GN_API const char *gn_error(void);
+
+#define GN_VERSION_MAJOR 0
+#define GN_VERSION_MINOR 2
+#define GN_VERSION_PATCH 0
+/* As one number, to be compared: 0x000200 is 0.2.0. */
+#define GN_VERSION (GN_VERSION_MAJOR << 16 | GN_VERSION_MINOR << 8 | GN_VERSION_PATCH)
+
+/* The library's, which may be newer than the headers': "0.2.0". */
 GN_API const char *gn_version(void);
 
 /* ---- log ---- */

@@ -94,6 +94,7 @@ enum gn_cap {
 };
 
 struct gn_attr {
+	size_t size; /* sizeof(struct gn_attr) */
 	char provider[16];
 	char device[64];
 	uint64_t caps;		/* enum gn_cap */
@@ -243,6 +244,7 @@ enum gn_flag {
 };
 
 struct gn_cq_opts {
+	size_t size; /* sizeof(struct gn_cq_opts) */
 	uint32_t depth;	      /* completions it can hold, at least 1 */
 	struct gn_chan *chan; /* where its events go; with NULL a wait on it cannot sleep */
 	unsigned flags;	      /* GN_SHARED */
@@ -271,6 +273,7 @@ enum gn_qp_type { GN_QP_RC, GN_QP_UD };
 enum gn_qp_state { GN_QP_NEW, GN_QP_CONNECTING, GN_QP_READY, GN_QP_ERROR };
 
 struct gn_qp_opts {
+	size_t size; /* sizeof(struct gn_qp_opts) */
 	enum gn_qp_type type;
 	struct gn_cq *send_cq, *recv_cq;
 	struct gn_chan *chan;  /* where its connection events go; RC needs one */
@@ -285,6 +288,7 @@ struct gn_qp_opts {
 };
 
 struct gn_qp_attr {
+	size_t size; /* sizeof(struct gn_qp_attr) */
 	enum gn_qp_state state;
 	uint64_t caps; /* the fabric's, and what this connection promises beyond them */
 	uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge,
@@ -535,6 +539,7 @@ GN_API int gn_chan_wake(struct gn_chan *chan);
 GN_API int gn_chan_timer(struct gn_chan *chan, uint64_t deadline_ns);
 
 struct gn_conn_opts {
+	size_t size; /* sizeof(struct gn_conn_opts) */
 	const void *private_data; /* at most attr.max_private bytes, to accept GN_PRIVATE_MAX */
 	uint32_t private_len;
 	uint32_t rnr_retry;    /* how often a missing receive is waited for, 1 to 6; 0: 6 */
@@ -585,6 +590,7 @@ GN_API int gn_disconnect(struct gn_qp *qp);
 /* ---- counters ---- */
 
 struct gn_counters {
+	size_t size; /* sizeof(struct gn_counters) */
 	uint64_t wrs[GN_OPS];	/* requests posted, by operation; receives under GN_OP_RECV */
 	uint64_t bytes[GN_OPS]; /* their payload; GN_OP_RECV*: messages received */
 	uint64_t inbound;	/* messages received (one-sided accesses are seen by no CPU) */

@@ -139,6 +139,7 @@ struct gn_kv_op {
 struct gn_kv_store;
 
 struct gn_kv_store_opts {
+	size_t size;	    /* sizeof(struct gn_kv_store_opts) */
 	uint64_t memory;    /* bytes, for values, keys and index; 0: 64 MiB */
 	uint32_t max_value; /* 0: GN_KV_VALUE_MAX, or what memory allows; more is -EINVAL */
 	uint64_t seed;	    /* of its hash; 0: drawn */
@@ -153,6 +154,7 @@ GN_API void gn_kv_store_clear(struct gn_kv_store *store, uint32_t delay_s);
 
 /* Of a store, or the sum over a server's partitions. */
 struct gn_kv_stats {
+	size_t size;			 /* sizeof(struct gn_kv_stats) */
 	uint64_t items, item_bytes;	 /* stored now; bytes with all that belongs to them */
 	uint64_t memory, used;		 /* the limit, and what is taken of it */
 	uint64_t buckets, spare_lines;	 /* of the index; bypass: entries of the table, 0 */
@@ -181,18 +183,20 @@ struct gn_kv_stats {
 	uint64_t partitions;
 	uint64_t uptime_s;
 };
-GN_API void gn_kv_store_stats(struct gn_kv_store *store, struct gn_kv_stats *out);
+GN_API int gn_kv_store_stats(struct gn_kv_store *store, struct gn_kv_stats *out);
 
 /* ---- server ---- */
 
 struct gn_kv_server;
 
 struct gn_kv_server_opts {
-	unsigned threads;	       /* partitions; 0: 1 */
-	uint64_t memory;	       /* of all; 0: 64 MiB for each */
-	uint32_t max_value;	       /* as of a store, for each partition */
-	bool bypass;		       /* clients may find values by themselves */
-	struct gn_rpc_server_opts rpc; /* threads: see above; GN_RPC_POLLED with one only */
+	size_t size;	    /* sizeof(struct gn_kv_server_opts) */
+	unsigned threads;   /* partitions; 0: 1 */
+	uint64_t memory;    /* of all; 0: 64 MiB for each */
+	uint32_t max_value; /* as of a store, for each partition */
+	bool bypass;	    /* clients may find values by themselves */
+	struct gn_rpc_server_opts
+		rpc; /* size and threads are set for it; GN_RPC_POLLED with one only */
 };
 
 GN_API int gn_kv_server_create(struct gn_fabric *fabric, const char *addr,
@@ -216,9 +220,10 @@ enum gn_kv_client_flag {
 };
 
 struct gn_kv_client_opts {
+	size_t size;		       /* sizeof(struct gn_kv_client_opts) */
 	unsigned flags;		       /* enum gn_kv_client_flag */
 	unsigned gather;	       /* operations in a message, at most; 0: 64 */
-	struct gn_rpc_client_opts rpc; /* mode and all that; thread and ctx are set for it */
+	struct gn_rpc_client_opts rpc; /* mode and all that; size, thread and ctx are set for it */
 };
 
 /*
@@ -231,6 +236,7 @@ GN_API int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 GN_API int gn_kv_client_close(struct gn_kv_client *client);
 
 struct gn_kv_limits {
+	size_t size; /* sizeof(struct gn_kv_limits) */
 	uint32_t partitions, max_value;
 	bool bypass; /* GETs of this client bypass the server */
 };
@@ -285,7 +291,7 @@ enum gn_kv_control_verb {
 /* A request to all partitions: the caller's again when done is called for it. Zeroed first. */
 struct gn_kv_control {
 	enum gn_kv_control_verb verb;
-	uint32_t delay_s;     /* CLEAR */
+	uint32_t delay_s; /* CLEAR */
 	uint64_t deadline_ns;
 	void (*done)(struct gn_kv_control *control);
 	void *arg;
@@ -298,7 +304,7 @@ struct gn_kv_control {
 	uint32_t part, request[2];
 	bool called;
 	struct gn_rpc_op rpc;
-	uint64_t answer[sizeof(struct gn_kv_stats) / sizeof(uint64_t)];
+	uint64_t answer[(sizeof(struct gn_kv_stats) - sizeof(size_t)) / sizeof(uint64_t)];
 };
 
 /*
@@ -347,6 +353,7 @@ GN_API bool gn_kv_page_more(const struct gn_kv_op *op, struct gn_kv_cursor *next
 
 /* What this client has done. */
 struct gn_kv_counters {
+	size_t size; /* sizeof(struct gn_kv_counters) */
 	uint64_t ops;
 	uint64_t ended[GN_KV_STATUSES];
 	uint64_t messages;		   /* that carried them */

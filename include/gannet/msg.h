@@ -75,6 +75,7 @@ enum gn_msg_flag {
 };
 
 struct gn_msg_stats {
+	size_t size; /* sizeof(struct gn_msg_stats) */
 	uint64_t requests;  /* asked, or executed */
 	uint64_t answers;   /* taken, or given */
 	uint64_t failed;    /* requests that ended in another status than OK */
@@ -102,6 +103,7 @@ typedef int gn_msg_answer_fn(void *arg, const void *request, uint32_t len, void 
 			     uint32_t max);
 
 struct gn_msg_responder_opts {
+	size_t size; /* sizeof(struct gn_msg_responder_opts) */
 	gn_msg_answer_fn *answer; /* NULL: there are only READs to it */
 	void *arg;
 	/*
@@ -143,7 +145,7 @@ GN_API void gn_msg_responder_destroy(struct gn_msg_responder *responder);
 GN_API int gn_msg_respond(struct gn_msg_responder *responder, uint64_t deadline_ns);
 /* Connections that it has now. */
 GN_API unsigned gn_msg_responder_conns(const struct gn_msg_responder *responder);
-GN_API void gn_msg_responder_stats(const struct gn_msg_responder *responder,
+GN_API int gn_msg_responder_stats(const struct gn_msg_responder *responder,
 				   struct gn_msg_stats *out);
 
 /* ---- the side that asks ---- */
@@ -152,6 +154,7 @@ struct gn_msg_requester;
 struct gn_msg_conn;
 
 struct gn_msg_requester_opts {
+	size_t size; /* sizeof(struct gn_msg_requester_opts) */
 	enum gn_msg_protocol protocol;
 	uint32_t pending;	/* requests under way on each connection; 0: 16 */
 	uint32_t request_bytes; /* of the largest; 0: 64 */
@@ -227,7 +230,7 @@ struct gn_msg_result {
  */
 GN_API int gn_msg_take(struct gn_msg_requester *requester, struct gn_msg_result *out, unsigned n,
 		       uint64_t deadline_ns);
-GN_API void gn_msg_requester_stats(const struct gn_msg_requester *requester,
+GN_API int gn_msg_requester_stats(const struct gn_msg_requester *requester,
 				   struct gn_msg_stats *out);
 
 #ifdef __cplusplus

@@ -101,6 +101,7 @@ typedef void gn_rpc_handler(struct gn_rpc_request *request, void *arg);
 typedef void gn_rpc_peer_fn(void *arg, uint64_t client, bool came);
 
 struct gn_rpc_server_opts {
+	size_t size; /* sizeof(struct gn_rpc_server_opts) */
 	unsigned threads;	 /* 0: 1 */
 	uint32_t max_slots;	 /* calls a client may have under way; 0: GN_RPC_SLOTS_DEFAULT */
 	uint32_t max_request;	 /* bytes in a slot; 0: GN_RPC_BYTES_DEFAULT */
@@ -206,6 +207,7 @@ struct gn_rpc_client;
 #define GN_RPC_TUNING_RETRIES 8u
 #define GN_RPC_TUNING_SIZES   16u
 struct gn_rpc_tuning {
+	size_t size; /* sizeof(struct gn_rpc_tuning) */
 	uint32_t retries;   /* R: the most fetches with which fetch is 10 % better than reply */
 	uint32_t switch_us; /* Tx: the server's time from which on it is not */
 	uint32_t n_retries, n_sizes;
@@ -237,6 +239,7 @@ struct gn_rpc_conn_id {
 };
 
 struct gn_rpc_client_opts {
+	size_t size; /* sizeof(struct gn_rpc_client_opts) */
 	enum gn_rpc_mode mode;
 	unsigned flags;	      /* enum gn_rpc_flag */
 	uint32_t slots;	      /* requests or batches under way; 0: GN_RPC_SLOTS_DEFAULT */
@@ -274,6 +277,7 @@ GN_API int gn_rpc_reconnect(struct gn_rpc_client *client);
 GN_API int gn_rpc_client_close(struct gn_rpc_client *client);
 
 struct gn_rpc_limits {
+	size_t size; /* sizeof(struct gn_rpc_limits) */
 	uint32_t slots, max_request, max_result, max_large; /* as granted */
 	uint32_t window;				    /* calls under way */
 	uint32_t reads;					    /* gn_rpc_read() under way */
@@ -387,6 +391,7 @@ GN_API void gn_rpc_buf_free(void *buf);
 /* ---- counters ---- */
 
 struct gn_rpc_counters {
+	size_t size; /* sizeof(struct gn_rpc_counters) */
 	uint64_t calls; /* begun; of a server: executed */
 	uint64_t ended[GN_RPC_FAILED + 1];
 	uint64_t batches;				/* messages with requests */
@@ -411,6 +416,7 @@ GN_API int gn_rpc_server_counters(struct gn_rpc_server *server, struct gn_rpc_co
 
 /* What a client has chosen, for a method. */
 struct gn_rpc_choice {
+	size_t size; /* sizeof(struct gn_rpc_choice) */
 	enum gn_rpc_mode mode; /* FETCH or REPLY */
 	uint32_t retries, fetch_bytes, switch_us, batch;
 };

@@ -32,6 +32,7 @@ struct gn_sim;
 #define GN_SIM_STACK_DEFAULT (256u * 1024u)
 
 struct gn_sim_opts {
+	size_t size; /* sizeof(struct gn_sim_opts) */
 	/*
 	 * What the machines and their network cards cost: "ideal" (or NULL; only polling in vain
 	 * and yielding take time), "cx3", "cx3-fdr", "cx3-roce", "cx4", "connect-ib", or a file of
@@ -136,6 +137,7 @@ GN_API uint64_t gn_sim_fault_count(const struct gn_sim *sim, unsigned kind);
 
 /* What a node's network card and processors did so far. */
 struct gn_sim_stats {
+	size_t size; /* sizeof(struct gn_sim_stats) */
 	uint64_t requests; /* taken from send queues */
 	uint64_t packets_out, packets_in;
 	uint64_t bytes_out, bytes_in;	   /* on the wire, with headers */

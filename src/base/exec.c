@@ -9,6 +9,7 @@
 #include "base/bits.h"
 #include "base/deadline.h"
 #include "base/exec.h"
+#include "base/fail.h"
 #include "base/preempt.h"
 #include "base/real.h"
 
@@ -184,7 +185,7 @@ void gn_slot_destroy(struct gn_slot *slot)
 int gn_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
 {
 	if (n > GN_WAIT_MAX)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_wait(): n is more than GN_WAIT_MAX");
 	deadline_ns = deadline_given(deadline_ns);
 	if (likely(!exec_installed))
 		return real_wait(items, n, deadline_ns, reason);

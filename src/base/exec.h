@@ -23,6 +23,8 @@ struct exec_ops {
 	int (*thread_join)(struct gn_thread *thread);
 	uint64_t (*thread_id)(void);
 	const char *(*node_name)(void);
+	/* Where this thread keeps the text of gn_error(): FAIL_TEXT_MAX bytes. */
+	char *(*error)(void);
 	/* Where the process keeps the list of its fibers; NULL: it keeps none. Optional. */
 	struct gn_fiber **(*fibers)(void);
 	void (*yield)(void);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/exec.h"
+#include "base/fail.h"
 #include "base/fiber_context.h"
 #include "base/fiber_hooks.h"
 #include "gannet/base.h"
@@ -113,7 +114,8 @@ int gn_fiber_create(void (*fn)(void *arg), void *arg, size_t stack_bytes, struct
 	int err;
 
 	if (stack_bytes < GN_FIBER_STACK_MIN)
-		return -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_fiber_create(): stack_bytes is less than GN_FIBER_STACK_MIN");
 	if (stack_bytes > SIZE_MAX / 2)
 		return -ENOMEM;
 	err = fiber_map(page, (stack_bytes + STRUCT_BYTES + SHIFTS * LINE + page - 1) / page * page,

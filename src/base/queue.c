@@ -17,6 +17,7 @@
 
 #include "base/bits.h"
 #include "base/exec.h"
+#include "base/fail.h"
 
 #define CAPACITY_MIN 2u /* with one cell, "full" and "free for the next" would be the same number */
 #define CAPACITY_MAX (1u << 24)
@@ -132,7 +133,7 @@ int gn_queue_push(struct gn_queue *queue, void *item)
 	struct cell *cell;
 
 	if (!item)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_queue_push(): item is NULL");
 	for (;;) {
 		int64_t turn;
 
@@ -183,7 +184,7 @@ int gn_queue_create(uint32_t capacity, struct gn_queue **out)
 	int err = -ENOMEM;
 
 	if (capacity == 0 || capacity > CAPACITY_MAX)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_queue_create(): capacity is 0, or more than 2^24");
 	while (size < capacity)
 		size *= 2;
 	queue = gn_alloc(sizeof(*queue), _Alignof(struct gn_queue));

@@ -17,6 +17,7 @@
 
 #include "base/bits.h"
 #include "base/exec.h"
+#include "base/fail.h"
 #include "base/real.h"
 
 /* A simulation that asked for anything real, by whatever mistake, would not repeat. */
@@ -220,6 +221,13 @@ static const char *real_node_name(void)
 	return host;
 }
 
+static char *real_error(void)
+{
+	static _Thread_local char text[FAIL_TEXT_MAX];
+
+	return text;
+}
+
 static void real_yield(void)
 {
 	sched_yield();
@@ -360,6 +368,7 @@ const struct exec_ops exec_real = {
 	.thread_join = real_thread_join,
 	.thread_id = real_thread_id,
 	.node_name = real_node_name,
+	.error = real_error,
 	.yield = real_yield,
 	.sleep_us = real_sleep_us,
 	.mutex_init = real_mutex_init,

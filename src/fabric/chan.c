@@ -3,6 +3,7 @@
  * Event channels: a queue of events that live in the objects they are about, so that queueing one
  * never fails, and destroying an object takes its events along.
  */
+#include "base/fail.h"
 #include "fabric/fabric.h"
 
 #include <errno.h>
@@ -34,8 +35,10 @@ int gn_chan_create(struct gn_ctx *ctx, struct gn_chan **out)
 	struct gn_chan *chan;
 	int rc;
 
-	if (obj_check(ctx, OBJ_CTX) || !out)
+	if (obj_check(ctx, OBJ_CTX))
 		return -EINVAL;
+	if (!out)
+		return gn_fail(-EINVAL, "gn_chan_create(): out is NULL");
 	p = ctx->obj.fabric->provider;
 	rc = obj_create(ctx->obj.fabric, OBJ_CHAN, sizeof(*chan), &chan);
 	if (rc)
@@ -222,8 +225,10 @@ static int next_about(struct gn_chan *chan, const struct obj *about, struct gn_e
 
 int gn_chan_next(struct gn_chan *chan, struct gn_event *out)
 {
-	if (obj_check(chan, OBJ_CHAN) || !out)
+	if (obj_check(chan, OBJ_CHAN))
 		return -EINVAL;
+	if (!out)
+		return gn_fail(-EINVAL, "gn_chan_next(): out is NULL");
 	return next_about(chan, NULL, out);
 }
 
@@ -256,8 +261,10 @@ static int wait_about(struct gn_chan *chan, const struct obj *about, uint64_t de
 
 int gn_chan_wait(struct gn_chan *chan, uint64_t deadline_ns, struct gn_event *out)
 {
-	if (obj_check(chan, OBJ_CHAN) || !out)
+	if (obj_check(chan, OBJ_CHAN))
 		return -EINVAL;
+	if (!out)
+		return gn_fail(-EINVAL, "gn_chan_wait(): out is NULL");
 	return wait_about(chan, NULL, deadline_ns, "an event of a channel", out);
 }
 
@@ -281,9 +288,9 @@ int gn_connect_wait(struct gn_qp *qp, const char *addr, const struct gn_conn_opt
 	case GN_EVENT_ESTABLISHED:
 		return 0;
 	case GN_EVENT_UNREACHABLE:
-		return ev.status;
+		return gn_fail(ev.status, "cannot connect to %s: %s", addr, gn_strerror(ev.status));
 	default:
-		return -ECONNREFUSED;
+		return gn_fail(-ECONNREFUSED, "cannot connect to %s: it was refused there", addr);
 	}
 }
 

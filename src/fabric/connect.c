@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Listening, connecting, accepting: checks, defaults, and the events providers report. */
+#include "base/fail.h"
+#include "base/sized.h"
 #include "fabric/fabric.h"
 
 #include <errno.h>
@@ -16,8 +18,8 @@ static const char *own_address(const struct gn_fabric *fabric, const char *addr)
 
 	if (addr && !strncmp(addr, fabric->provider->name, len) && addr[len] == ':')
 		return addr + len + 1;
-	gn_log(GN_LOG_ERROR, "fabric: '%s' is no address of provider %s: it starts with '%s:'",
-	       addr ? addr : "", fabric->provider->name, fabric->provider->name);
+	gn_fail_log(0, "fabric: '%s' is no address of provider %s: it starts with '%s:'",
+		    addr ? addr : "", fabric->provider->name, fabric->provider->name);
 	return NULL;
 }
 
@@ -29,9 +31,14 @@ int gn_listener_create(struct gn_ctx *ctx, const char *addr, struct gn_chan *cha
 	const char *own;
 	int rc;
 
-	if (obj_check(ctx, OBJ_CTX) || obj_check(chan, OBJ_CHAN) || !out || chan->ctx != ctx ||
-	    flags & ~(unsigned)GN_ANY_USER)
+	if (obj_check(ctx, OBJ_CTX) || obj_check(chan, OBJ_CHAN))
 		return -EINVAL;
+	if (!out || chan->ctx != ctx || flags & ~(unsigned)GN_ANY_USER)
+		return gn_fail(
+			-EINVAL,
+			"gn_listener_create(): out is NULL, chan is another context's, or flags "
+			"has bits other than "
+			"GN_ANY_USER");
 	fabric = ctx->obj.fabric;
 	own = own_address(fabric, addr);
 	if (!own)
@@ -109,7 +116,10 @@ int gn_listener_destroy(struct gn_listener *listener)
 static int fill_opts(const struct gn_fabric *fabric, const struct gn_conn_opts *in,
 		     uint32_t max_private, struct gn_conn_opts *out)
 {
-	*out = in ? *in : (struct gn_conn_opts){.rnr_retry = 0};
+	int rc = SIZED_READ(out, in, "gn_conn_opts");
+
+	if (rc)
+		return rc;
 	if (!out->rnr_retry)
 		out->rnr_retry = GN_RNR_RETRY_DEFAULT;
 	else if (out->rnr_retry == GN_RNR_NONE)
@@ -119,30 +129,34 @@ static int fill_opts(const struct gn_fabric *fabric, const struct gn_conn_opts *
 	if (!out->rnr_timer_us)
 		out->rnr_timer_us = DEFAULT_RNR_TIMER_US;
 	if (out->rnr_retry > RNR_RETRY_MAX || out->private_len > max_private ||
-	    (out->private_len && !out->private_data)) {
-		gn_log(GN_LOG_ERROR,
-		       "fabric: connection options: rnr_retry %u (at most %u), %u bytes of private "
-		       "data (at most %u on %s)",
-		       out->rnr_retry, RNR_RETRY_MAX, out->private_len, max_private,
-		       fabric->attr.provider);
-		return -EINVAL;
-	}
+	    (out->private_len && !out->private_data))
+		return gn_fail_log(
+			-EINVAL,
+			"fabric: connection options: rnr_retry %u (at most %u), %u bytes of "
+			"private "
+			"data (at most %u on %s)",
+			out->rnr_retry, RNR_RETRY_MAX, out->private_len, max_private,
+			fabric->attr.provider);
 	return 0;
 }
 
 static int check_new(const struct gn_qp *qp)
 {
-	return qp->state == GN_QP_NEW ? 0 : -EISCONN;
+	if (qp->state == GN_QP_NEW)
+		return 0;
+	return gn_fail(-EISCONN, "fabric: a qp is connected once; make another");
 }
 
 int gn_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts)
 {
-	struct gn_conn_opts full;
+	struct gn_conn_opts full = {.size = sizeof(full)};
 	const char *own;
 	int rc;
 
-	if (obj_check(qp, OBJ_QP) || qp->type != GN_QP_RC)
+	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
+	if (qp->type != GN_QP_RC)
+		return gn_fail(-EINVAL, "gn_connect(): qp->type is not GN_QP_RC");
 	own = own_address(qp->obj.fabric, addr);
 	if (!own)
 		return -EINVAL;
@@ -185,7 +199,7 @@ void req_drop(struct gn_conn_req *req)
 
 int gn_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts)
 {
-	struct gn_conn_opts full;
+	struct gn_conn_opts full = {.size = sizeof(full)};
 	struct gn_ctx *shared_in;
 	int rc;
 
@@ -234,10 +248,14 @@ int gn_disconnect(struct gn_qp *qp)
 {
 	int rc;
 
-	if (obj_check(qp, OBJ_QP) || qp->type != GN_QP_RC)
+	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
+	if (qp->type != GN_QP_RC)
+		return gn_fail(-EINVAL, "gn_disconnect(): qp->type is not GN_QP_RC");
 	qp_lock(qp);
-	rc = qp->state == GN_QP_NEW ? -ENOTCONN : qp->obj.fabric->provider->disconnect(qp);
+	rc = qp->state == GN_QP_NEW ?
+		     gn_fail(-ENOTCONN, "gn_disconnect(): the qp is not connected") :
+		     qp->obj.fabric->provider->disconnect(qp);
 	qp_unlock(qp);
 	return rc;
 }

@@ -4,6 +4,8 @@
  * reports a completion by its request's position; here the position becomes the user's id and frees
  * the slots up to it.
  */
+#include "base/fail.h"
+#include "base/sized.h"
 #include "fabric/fabric.h"
 
 #include <errno.h>
@@ -76,19 +78,30 @@ static void source_disarm(struct gn_source *source)
 static const struct source_ops cq_source = {
 	.ready = source_ready, .arm = source_arm, .disarm = source_disarm};
 
-int gn_cq_create(struct gn_ctx *ctx, const struct gn_cq_opts *opts, struct gn_cq **out)
+int gn_cq_create(struct gn_ctx *ctx, const struct gn_cq_opts *given, struct gn_cq **out)
 {
+	struct gn_cq_opts own = {.size = sizeof(own)}, *opts = &own;
 	struct gn_fabric *fabric;
 	struct gn_cq *cq;
 	int rc;
 
-	if (obj_check(ctx, OBJ_CTX) || !opts || !out || opts->flags & ~(unsigned)GN_SHARED)
+	if (obj_check(ctx, OBJ_CTX))
 		return -EINVAL;
+	if (!given || !out)
+		return gn_fail(-EINVAL, "gn_cq_create(): opts is NULL, or out is NULL");
+	rc = SIZED_READ(opts, given, "gn_cq_opts");
+	if (rc)
+		return rc;
+	if (opts->flags & ~(unsigned)GN_SHARED)
+		return gn_fail(-EINVAL,
+			       "gn_cq_create(): opts->flags has other bits than GN_SHARED");
 	fabric = ctx->obj.fabric;
 	if (!opts->depth || opts->depth > fabric->attr.max_cqe)
-		return -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_cq_create(): depth %u: at least 1, at most %u on this provider",
+			       opts->depth, fabric->attr.max_cqe);
 	if (opts->chan && (obj_check(opts->chan, OBJ_CHAN) || opts->chan->ctx != ctx))
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_cq_create(): opts->chan is no channel of this context");
 	rc = obj_create(fabric, OBJ_CQ, sizeof(*cq), &cq);
 	if (rc)
 		return rc;
@@ -180,8 +193,10 @@ int gn_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n)
 
 int gn_cq_arm(struct gn_cq *cq, bool solicited_only)
 {
-	if (obj_check(cq, OBJ_CQ) || !cq->chan)
+	if (obj_check(cq, OBJ_CQ))
 		return -EINVAL;
+	if (!cq->chan)
+		return gn_fail(-EINVAL, "gn_cq_arm(): cq->chan is NULL");
 	__atomic_store_n(&cq->user_armed, true, __ATOMIC_RELAXED);
 	return arm_locked(cq, solicited_only);
 }

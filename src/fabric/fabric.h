@@ -325,6 +325,7 @@ static inline bool obj_alive(const void *obj, enum obj_type type) /* NULL is not
 {
 	return obj && ((const struct obj *)obj)->magic == obj_magic(type);
 }
+int fabric_check(const struct gn_fabric *fabric); /* 0 or -EINVAL */
 int obj_check(const void *obj, enum obj_type type); /* 0 or -EINVAL, logged when it looks freed */
 int obj_check_idle(const void *obj, enum obj_type type); /* … or -EBUSY */
 static inline void obj_hold(struct obj *obj)

@@ -3,6 +3,7 @@
  * Channels made of fds: an epoll set that holds the provider's fds and one eventfd that is readable
  * while events are queued. The set's own fd is what users poll.
  */
+#include "base/fail.h"
 #include "fabric/fabric.h"
 
 #include <errno.h>
@@ -19,9 +20,8 @@ static int fail(const char *what)
 {
 	const int rc = -errno;
 
-	gn_log(GN_LOG_ERROR, "fabric: %s: %s%s", what, gn_strerror(rc),
-	       rc == -EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
-	return rc;
+	return gn_fail_log(rc, "fabric: %s: %s%s", what, gn_strerror(rc),
+			   rc == -EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
 }
 
 int chan_fds_init(struct gn_chan *chan)

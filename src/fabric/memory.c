@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory, protection domains and memory regions: the checks all providers share. */
+#include "base/fail.h"
 #include "fabric/fabric.h"
 
 #include <errno.h>
@@ -32,14 +33,16 @@ static int mem_create(struct gn_fabric *fabric, void *addr, size_t size, unsigne
 
 int gn_mem_alloc(struct gn_fabric *fabric, size_t size, unsigned rights, struct gn_mem **out)
 {
-	struct gn_attr attr;
-
 	if (!out || !size || size > SIZE_MAX / 2 ||
 	    rights & ~(unsigned)(REMOTE_RIGHTS | GN_MEM_HUGE))
+		return gn_fail(
+			-EINVAL,
+			"gn_mem_alloc(): out is NULL, size is 0 or too large, or rights has bits "
+			"other than "
+			"GN_REMOTE_* and GN_MEM_HUGE");
+	if (fabric_check(fabric))
 		return -EINVAL;
-	if (gn_fabric_query(fabric, &attr))
-		return -EINVAL;
-	if (rights & GN_MEM_HUGE && !(attr.caps & GN_CAP_HUGE))
+	if (rights & GN_MEM_HUGE && !(fabric->attr.caps & GN_CAP_HUGE))
 		return -EOPNOTSUPP;
 	return mem_create(fabric, NULL, size, rights, out);
 }
@@ -65,18 +68,16 @@ static bool is_mapped(uint8_t *addr, size_t size)
 
 int gn_mem_wrap(struct gn_fabric *fabric, void *addr, size_t size, struct gn_mem **out)
 {
-	struct gn_attr attr;
-
 	if (!out || !addr || !size || (uintptr_t)addr + size < (uintptr_t)addr)
+		return gn_fail(-EINVAL,
+			       "gn_mem_wrap(): out or addr is NULL, or size is 0 or too large");
+	if (fabric_check(fabric))
 		return -EINVAL;
-	if (gn_fabric_query(fabric, &attr))
-		return -EINVAL;
-	if (!is_mapped(addr, size)) {
-		gn_log(GN_LOG_ERROR, "fabric: memory to wrap is not mapped, or not all of it");
-		return -EFAULT;
-	}
-	return mem_create(fabric, addr, size, attr.caps & GN_CAP_FOREIGN_REMOTE ? REMOTE_RIGHTS : 0,
-			  out);
+	if (!is_mapped(addr, size))
+		return gn_fail_log(-EFAULT,
+				   "fabric: memory to wrap is not mapped, or not all of it");
+	return mem_create(fabric, addr, size,
+			  fabric->attr.caps & GN_CAP_FOREIGN_REMOTE ? REMOTE_RIGHTS : 0, out);
 }
 
 int gn_mem_free(struct gn_mem *mem)
@@ -152,14 +153,13 @@ static int check_region(const struct gn_mem *mem, size_t offset, size_t length, 
 	/* Remote offsets count from the region's start, and devices map whole pages. */
 	if (access & REMOTE_RIGHTS && ((uintptr_t)mem->addr + offset) % GN_PAGE)
 		return -EINVAL;
-	if (access & (unsigned)REMOTE_RIGHTS & ~mem->rights) {
-		gn_log(GN_LOG_ERROR,
-		       mem->foreign ? "fabric: this provider cannot give peers access to wrapped "
-				      "memory; use gn_mem_alloc()" :
-				      "fabric: a region asks for remote rights its mem was not "
-				      "allocated with");
-		return mem->foreign ? -EOPNOTSUPP : -EINVAL;
-	}
+	if (access & (unsigned)REMOTE_RIGHTS & ~mem->rights)
+		return gn_fail_log(
+			mem->foreign ? -EOPNOTSUPP : -EINVAL,
+			mem->foreign ? "fabric: this provider cannot give peers access to wrapped "
+				       "memory; use gn_mem_alloc()" :
+				       "fabric: a region asks for remote rights its mem was not "
+				       "allocated with");
 	return 0;
 }
 
@@ -170,9 +170,12 @@ int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t l
 	struct gn_mr *mr;
 	int rc;
 
-	if (obj_check(pd, OBJ_PD) || obj_check(mem, OBJ_MEM) || !out ||
-	    pd->obj.fabric != mem->obj.fabric)
+	if (obj_check(pd, OBJ_PD) || obj_check(mem, OBJ_MEM))
 		return -EINVAL;
+	if (!out || pd->obj.fabric != mem->obj.fabric)
+		return gn_fail(
+			-EINVAL,
+			"gn_mr_register(): out is NULL, or pd and mem are of different fabrics");
 	rc = check_region(mem, offset, length, access);
 	if (rc)
 		return rc;
@@ -240,8 +243,10 @@ size_t gn_mr_length(const struct gn_mr *mr)
 
 int gn_mr_remote(const struct gn_mr *mr, struct gn_remote *out)
 {
-	if (obj_check(mr, OBJ_MR) || !out)
+	if (obj_check(mr, OBJ_MR))
 		return -EINVAL;
+	if (!out)
+		return gn_fail(-EINVAL, "gn_mr_remote(): out is NULL");
 	*out = (struct gn_remote){.offset = mr->iova, .length = mr->length, .key = mr->rkey};
 	return 0;
 }

@@ -4,6 +4,7 @@
  * until many others of its type have been destroyed after it: using or destroying it again is
  * noticed instead of corrupting memory.
  */
+#include "base/fail.h"
 #include "fabric/fabric.h"
 
 #include <assert.h>
@@ -92,11 +93,11 @@ int obj_check(const void *ptr, enum obj_type type)
 	if (likely(obj_alive(ptr, type)))
 		return 0;
 	if (!obj)
-		gn_log(GN_LOG_ERROR, "fabric: a %s is NULL", names[type]);
+		gn_fail_log(0, "fabric: a %s is NULL", names[type]);
 	else if (obj->magic == MAGIC_DEAD)
-		gn_log(GN_LOG_ERROR, "fabric: a %s was used after it was destroyed", names[type]);
+		gn_fail_log(0, "fabric: a %s was used after it was destroyed", names[type]);
 	else
-		gn_log(GN_LOG_ERROR, "fabric: a pointer given as %s is none", names[type]);
+		gn_fail_log(0, "fabric: a pointer given as %s is none", names[type]);
 	return -EINVAL;
 }
 
@@ -111,7 +112,9 @@ int obj_check_idle(const void *ptr, enum obj_type type)
 	if (__atomic_load_n(&obj->children, __ATOMIC_ACQUIRE)) {
 		gn_log(GN_LOG_WARN, "fabric: a %s is still used by %u other objects", names[type],
 		       obj->children);
-		return -EBUSY;
+		return gn_fail(-EBUSY,
+			       "fabric: a %s is still used by %u other objects; destroy them first",
+			       names[type], obj->children);
 	}
 	return 0;
 }

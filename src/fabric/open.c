@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening a provider by name, and contexts. */
+#include "base/fail.h"
+#include "base/sized.h"
 #include "fabric/fabric.h"
 
 #include <assert.h>
@@ -21,30 +23,29 @@ static int find_provider(const char *name, const struct provider **out, const ch
 		*device = name[len] ? name + len + 1 : "";
 		return 0;
 	}
-	gn_log(GN_LOG_ERROR,
-	       "fabric: no provider is called '%s'; there are shm, verbs[:DEVICE] and sim:NODE",
-	       name);
-	return -EINVAL;
+	return gn_fail_log(
+		-EINVAL,
+		"fabric: no provider is called '%s'; there are shm, verbs[:DEVICE] and sim:NODE",
+		name);
 }
 
 int gn_fabric_open(const char *name, struct gn_fabric **out)
 {
-	const struct provider *provider;
+	const struct provider *provider = NULL;
 	struct gn_fabric *fabric;
-	const char *device;
+	const char *device = NULL;
 	int rc;
 
 	if (!name || !out)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_fabric_open(): name is NULL, or out is NULL");
 	rc = find_provider(name, &provider, &device);
 	if (rc)
 		return rc;
-	if (exec_current() != &exec_real && provider != &provider_sim) {
-		gn_log(GN_LOG_ERROR,
-		       "fabric: '%s' leads out of the simulation; open what gn_env.fabric says",
-		       name);
-		return -EOPNOTSUPP;
-	}
+	if (exec_current() != &exec_real && provider != &provider_sim)
+		return gn_fail_log(
+			-EOPNOTSUPP,
+			"fabric: '%s' leads out of the simulation; open what gn_env.fabric says",
+			name);
 
 	assert(!provider->fabric_size || provider->fabric_size >= sizeof(*fabric));
 	fabric = gn_alloc(provider->fabric_size ? provider->fabric_size : sizeof(*fabric),
@@ -73,12 +74,11 @@ free_fabric:
 	return rc;
 }
 
-static int fabric_check(const struct gn_fabric *fabric)
+int fabric_check(const struct gn_fabric *fabric)
 {
 	if (fabric && fabric->magic == MAGIC_FABRIC)
 		return 0;
-	gn_log(GN_LOG_ERROR, "fabric: a pointer given as fabric is none");
-	return -EINVAL;
+	return gn_fail_log(-EINVAL, "fabric: a pointer given as fabric is none");
 }
 
 int gn_fabric_close(struct gn_fabric *fabric)
@@ -93,7 +93,9 @@ int gn_fabric_close(struct gn_fabric *fabric)
 	for (int type = 0; type < OBJ_TYPES; type++)
 		if (fabric->pool[type].live) {
 			gn_log(GN_LOG_WARN, "fabric: objects of it still live");
-			return -EBUSY;
+			return gn_fail(
+				-EBUSY,
+				"gn_fabric_close(): objects of it still live; destroy them first");
 		}
 	for (int type = 0; type < OBJ_TYPES; type++)
 		for (struct obj *obj = fabric->pool[type].dead_first, *next; obj; obj = next) {
@@ -112,10 +114,7 @@ int gn_fabric_query(const struct gn_fabric *fabric, struct gn_attr *out)
 {
 	int rc = fabric_check(fabric);
 
-	if (rc || !out)
-		return -EINVAL;
-	*out = fabric->attr;
-	return 0;
+	return rc ? rc : SIZED_WRITE(out, &fabric->attr, "gn_attr");
 }
 
 int gn_ctx_create(struct gn_fabric *fabric, struct gn_ctx **out)

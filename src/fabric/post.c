@@ -3,6 +3,7 @@
  * Posting: every argument check happens here, once, and the queues' bookkeeping with it; a provider
  * gets requests that are well-formed and fit its queues.
  */
+#include "base/fail.h"
 #include "fabric/fabric.h"
 
 #include <errno.h>
@@ -211,9 +212,11 @@ static no_inline int refuse_send(const struct gn_qp *qp, const struct gn_wr *wr,
 {
 	if (bad)
 		*bad = wr;
-	if (obj_check(qp, OBJ_QP) || !wr)
+	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
-	return -ENOTCONN;
+	if (!wr)
+		return gn_fail(-EINVAL, "gn_post_send(): wr is NULL");
+	return gn_fail(-ENOTCONN, "gn_post_send(): the qp is not connected");
 }
 
 int gn_post_send(struct gn_qp *qp, const struct gn_wr *wr, const struct gn_wr **bad)

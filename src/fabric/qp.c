@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Endpoints and datagram addresses: creation with all checks, query, error, counters. */
+#include "base/fail.h"
+#include "base/sized.h"
 #include "fabric/fabric.h"
 
 #include <errno.h>
@@ -36,16 +38,11 @@ static int check_opts(const struct gn_pd *pd, const struct gn_qp_opts *o)
 	if (o->send_cq->ctx != pd->ctx || o->recv_cq->ctx != pd->ctx ||
 	    o->flags & ~(unsigned)GN_SHARED)
 		return -EINVAL;
-	if (o->send_cq->shared != shared || o->recv_cq->shared != shared) {
-		gn_log(GN_LOG_ERROR,
-		       "fabric: a shared qp needs shared cqs, an owned one owned ones");
-		return -EINVAL;
-	}
-	if (o->chan ? obj_check(o->chan, OBJ_CHAN) || o->chan->ctx != pd->ctx :
-		      o->type == GN_QP_RC) {
-		gn_log(GN_LOG_ERROR, "fabric: an RC qp needs a channel of its own context");
-		return -EINVAL;
-	}
+	if (o->send_cq->shared != shared || o->recv_cq->shared != shared)
+		return gn_fail_log(-EINVAL,
+				   "fabric: a shared qp needs shared cqs, an owned one owned ones");
+	if (o->chan ? obj_check(o->chan, OBJ_CHAN) || o->chan->ctx != pd->ctx : o->type == GN_QP_RC)
+		return gn_fail_log(-EINVAL, "fabric: an RC qp needs a channel of its own context");
 	if (o->max_send_wr > a->max_send_wr || o->max_recv_wr > a->max_recv_wr ||
 	    o->max_send_sge > a->max_sge || o->max_recv_sge > a->max_sge ||
 	    o->max_inline > a->max_inline)
@@ -108,22 +105,27 @@ static void release_parts(struct gn_qp *qp)
 		obj_release(&qp->chan->obj);
 }
 
-int gn_qp_create(struct gn_pd *pd, const struct gn_qp_opts *opts, struct gn_qp **out)
+int gn_qp_create(struct gn_pd *pd, const struct gn_qp_opts *given, struct gn_qp **out)
 {
 	const struct provider *p;
+	struct gn_qp_opts opts = {.size = sizeof(opts)};
 	struct gn_qp *qp;
 	int rc;
 
-	if (obj_check(pd, OBJ_PD) || !opts || !out)
+	if (obj_check(pd, OBJ_PD))
 		return -EINVAL;
-	rc = check_opts(pd, opts);
+	if (!given || !out)
+		return gn_fail(-EINVAL, "gn_qp_create(): opts is NULL, or out is NULL");
+	rc = SIZED_READ(&opts, given, "gn_qp_opts");
+	if (!rc)
+		rc = check_opts(pd, &opts);
 	if (rc)
 		return rc;
 	p = pd->obj.fabric->provider;
 	rc = obj_create(pd->obj.fabric, OBJ_QP, sizeof(*qp), &qp);
 	if (rc)
 		return rc;
-	fill(qp, pd, opts);
+	fill(qp, pd, &opts);
 	qp_lock(qp);
 	rc = p->qp_init(qp);
 	if (rc)
@@ -146,11 +148,13 @@ destroy_obj:
 
 static void add_counters(struct gn_counters *sum, const struct gn_counters *part)
 {
-	const uint64_t *from = (const uint64_t *)part;
-	uint64_t *to = (uint64_t *)sum;
+	const uint64_t *from = part->wrs;
+	uint64_t *to = sum->wrs;
 
-	_Static_assert(sizeof(*sum) % sizeof(*to) == 0, "counters are all uint64_t");
-	for (size_t i = 0; i < sizeof(*sum) / sizeof(*to); i++)
+	enum { BYTES = sizeof(*sum) - offsetof(struct gn_counters, wrs) };
+
+	_Static_assert(BYTES % sizeof(*to) == 0, "counters are all uint64_t");
+	for (size_t i = 0; i < BYTES / sizeof(*to); i++)
 		to[i] += counter_read(&from[i]);
 }
 
@@ -162,8 +166,10 @@ static void drop_events(struct gn_qp *qp)
 
 int gn_qp_detach(struct gn_qp *qp)
 {
-	if (obj_check(qp, OBJ_QP) || qp->type != GN_QP_RC)
+	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
+	if (qp->type != GN_QP_RC)
+		return gn_fail(-EINVAL, "gn_qp_detach(): qp->type is not GN_QP_RC");
 	qp_lock(qp);
 	qp->gone_told = true; /* no event of it any more */
 	qp->obj.fabric->provider->qp_detach(qp);
@@ -214,11 +220,14 @@ int gn_qp_destroy(struct gn_qp *qp)
 
 int gn_qp_query(struct gn_qp *qp, struct gn_qp_attr *out)
 {
-	if (obj_check(qp, OBJ_QP) || !out)
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
+
+	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
 	qp_lock(qp);
 	qp->obj.fabric->provider->qp_query(qp);
-	*out = (struct gn_qp_attr){
+	attr = (struct gn_qp_attr){
+		.size = sizeof(struct gn_qp_attr),
 		.state = qp->state,
 		.caps = qp->caps,
 		.max_send_wr = qp->max_send_wr,
@@ -229,7 +238,7 @@ int gn_qp_query(struct gn_qp *qp, struct gn_qp_attr *out)
 		.qpn = qp->qpn,
 	};
 	qp_unlock(qp);
-	return 0;
+	return SIZED_WRITE(out, &attr, "gn_qp_attr");
 }
 
 int gn_qp_error(struct gn_qp *qp)
@@ -248,8 +257,10 @@ int gn_qp_reset(struct gn_qp *qp)
 {
 	int rc;
 
-	if (obj_check(qp, OBJ_QP) || qp->type != GN_QP_UD)
+	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
+	if (qp->type != GN_QP_UD)
+		return gn_fail(-EINVAL, "gn_qp_reset(): qp->type is not GN_QP_UD");
 	qp_lock(qp);
 	rc = qp->obj.fabric->provider->qp_reset(qp);
 	if (!rc) {
@@ -269,19 +280,19 @@ void *gn_qp_user(const struct gn_qp *qp)
 
 int gn_qp_counters(const struct gn_qp *qp, struct gn_counters *out)
 {
-	if (obj_check(qp, OBJ_QP) || !out)
+	struct gn_counters sum = {.size = sizeof(sum)};
+
+	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
-	memset(out, 0, sizeof(*out));
-	add_counters(out, &qp->count);
-	return 0;
+	add_counters(&sum, &qp->count);
+	return SIZED_WRITE(out, &sum, "gn_counters");
 }
 
 int gn_fabric_counters(struct gn_fabric *fabric, struct gn_counters *out)
 {
-	struct gn_attr attr;
-	struct gn_counters sum;
+	struct gn_counters sum = {.size = sizeof(sum)};
 
-	if (!out || gn_fabric_query(fabric, &attr))
+	if (fabric_check(fabric))
 		return -EINVAL;
 	gn_mutex_lock(&fabric->lock);
 	sum = fabric->gone;
@@ -296,8 +307,7 @@ int gn_fabric_counters(struct gn_fabric *fabric, struct gn_counters *out)
 	for (struct obj *o = fabric->pool[OBJ_CHAN].live; o; o = o->next)
 		sum.events += counter_read(&container_of(o, struct gn_chan, obj)->events);
 	gn_mutex_unlock(&fabric->lock);
-	*out = sum;
-	return 0;
+	return SIZED_WRITE(out, &sum, "gn_counters");
 }
 
 /* ---- datagram addresses ---- */
@@ -307,8 +317,11 @@ int gn_qp_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
 	struct gn_ud_addr addr = {.lid = 0};
 	int rc;
 
-	if (obj_check(qp, OBJ_QP) || !out || qp->type != GN_QP_UD)
+	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
+	if (!out || qp->type != GN_QP_UD)
+		return gn_fail(-EINVAL,
+			       "gn_qp_ud_addr(): out is NULL, or qp->type is not GN_QP_UD");
 	rc = qp->obj.fabric->provider->ud_addr(qp, &addr);
 	if (rc)
 		return rc;
@@ -351,9 +364,10 @@ int gn_ah_create(struct gn_qp *qp, const struct gn_ud_addr *addr, struct gn_ah *
 int gn_ah_create_peer(struct gn_qp *qp, struct gn_qp *conn, const struct gn_ud_addr *addr,
 		      struct gn_ah **out)
 {
-	if (obj_check(conn, OBJ_QP) || conn->type != GN_QP_RC ||
-	    (obj_alive(qp, OBJ_QP) && conn->obj.fabric != qp->obj.fabric))
+	if (obj_check(conn, OBJ_QP))
 		return -EINVAL;
+	if (conn->type != GN_QP_RC || (obj_alive(qp, OBJ_QP) && conn->obj.fabric != qp->obj.fabric))
+		return gn_fail(-EINVAL, "gn_ah_create_peer(): conn is no RC qp of the same fabric");
 	if (conn->state != GN_QP_READY)
 		return -ENOTCONN;
 	return ah_create(qp, conn, addr, out);
@@ -365,10 +379,14 @@ int gn_ah_create_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *g
 	struct gn_ud_addr addr = {.lid = 0};
 	int rc;
 
-	if (obj_check(qp, OBJ_QP) || !wc || !grh || !out || qp->type != GN_QP_UD)
+	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
+	if (!wc || !grh || !out || qp->type != GN_QP_UD)
+		return gn_fail(-EINVAL,
+			       "gn_ah_create_from_wc(): wc, grh or out is NULL, or qp is no UD qp");
 	if (wc->status != GN_WC_OK || !(wc->flags & GN_WC_GRH))
-		return -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_ah_create_from_wc(): wc is not that of a received datagram");
 	rc = qp->obj.fabric->provider->ah_reverse(qp, wc, grh, &addr);
 	if (rc)
 		return rc;

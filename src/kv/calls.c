@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "base/deadline.h"
+#include "base/sized.h"
 #include "kv/client.h"
 
 static int error_of(unsigned status)
@@ -90,18 +91,18 @@ void kv_stats_add(struct gn_kv_stats *to, const struct gn_kv_stats *what)
 int gn_kv_client_stats(struct gn_kv_client *client, uint32_t partition, struct gn_kv_stats *out,
 		       uint64_t deadline_ns)
 {
-	struct gn_kv_stats sum = {0};
+	struct gn_kv_stats sum = {.size = sizeof(sum)};
 	int rc = kv_client_check(client);
 
-	if (rc || !out)
-		return rc ? rc : -EINVAL;
+	if (rc)
+		return rc;
 	deadline_ns = deadline_given(deadline_ns);
 	rc = kv_client_ready(client, deadline_ns);
 	if (!rc && partition != GN_KV_ALL && partition >= client->n_links)
 		rc = -EINVAL;
 	for (uint32_t i = 0; !rc && i < client->n_links; i++) {
 		uint64_t words[KV_STATS_WORDS];
-		struct gn_kv_stats one;
+		struct gn_kv_stats one = {.size = sizeof(one)};
 
 		if (partition != GN_KV_ALL && partition != i)
 			continue;
@@ -112,31 +113,28 @@ int gn_kv_client_stats(struct gn_kv_client *client, uint32_t partition, struct g
 		kv_stats_read(words, &one);
 		kv_stats_add(&sum, &one);
 	}
-	if (!rc)
-		*out = sum;
-	return rc;
+	return rc ? rc : SIZED_WRITE(out, &sum, "gn_kv_stats");
 }
 
 int gn_kv_client_limits(const struct gn_kv_client *client, struct gn_kv_limits *out)
 {
+	struct gn_kv_limits limits = {.size = sizeof(limits)};
 	int rc = kv_client_check(client);
 
-	if (rc || !out)
-		return rc ? rc : -EINVAL;
-	*out = (struct gn_kv_limits){.partitions = client->layout.partitions,
-				     .max_value = client->layout.max_value,
-				     .bypass = kv_client_bypasses(client)};
-	return 0;
+	if (rc)
+		return rc;
+	limits = (struct gn_kv_limits){.size = sizeof(struct gn_kv_limits),
+				       .partitions = client->layout.partitions,
+				       .max_value = client->layout.max_value,
+				       .bypass = kv_client_bypasses(client)};
+	return SIZED_WRITE(out, &limits, "gn_kv_limits");
 }
 
 int gn_kv_client_counters(const struct gn_kv_client *client, struct gn_kv_counters *out)
 {
 	int rc = kv_client_check(client);
 
-	if (rc || !out)
-		return rc ? rc : -EINVAL;
-	*out = client->count;
-	return 0;
+	return rc ? rc : SIZED_WRITE(out, &client->count, "gn_kv_counters");
 }
 
 struct gn_rpc_client *gn_kv_client_rpc(const struct gn_kv_client *client, uint32_t partition)

@@ -3,6 +3,8 @@
 #include <errno.h>
 
 #include "base/deadline.h"
+#include "base/fail.h"
+#include "base/sized.h"
 #include "kv/bypass.h"
 #include "kv/scan.h"
 
@@ -17,8 +19,10 @@
 int kv_client_check(const struct gn_kv_client *c)
 {
 	if (!c)
-		return -EINVAL;
-	return c->owner == gn_thread_id() ? 0 : -EPERM;
+		return gn_fail(-EINVAL, "kv: client is NULL");
+	if (c->owner == gn_thread_id())
+		return 0;
+	return gn_fail(-EPERM, "kv: this client belongs to another thread, the one that opened it");
 }
 
 /* ---- connections ---- */
@@ -27,9 +31,10 @@ static int connect_link(struct gn_kv_client *c, uint32_t part, struct kv_link *l
 			uint64_t timeout_us)
 {
 	struct gn_rpc_client_opts opts = c->opts.rpc;
-	struct gn_rpc_limits limits;
+	struct gn_rpc_limits limits = {.size = sizeof(limits)};
 	int rc;
 
+	opts.size = sizeof(opts);
 	opts.thread = part + 1;
 	opts.flags &= ~(unsigned)GN_RPC_RECONNECT;
 	opts.timeout_us = timeout_us;
@@ -174,7 +179,9 @@ int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
 	if (!c->down)
 		return 0;
 	if (!(c->opts.flags & GN_KV_RECONNECT))
-		return -ENOTCONN;
+		return gn_fail(-ENOTCONN,
+			       "kv: the server at %s is gone; GN_KV_RECONNECT connects again",
+			       c->addr);
 	disconnect(c);
 	for (;;) {
 		const uint64_t us = left_us(deadline_ns);
@@ -196,11 +203,18 @@ int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 		      const struct gn_kv_client_opts *opts, struct gn_kv_client **out)
 {
 	const size_t len = addr ? strlen(addr) + 1 : 0;
+	struct gn_kv_client_opts own = {.size = sizeof(own)};
 	struct gn_kv_client *c;
-	int rc;
+	int rc = SIZED_READ(&own, opts, "gn_kv_client_opts");
 
-	if (!fabric || !addr || !out || (opts && opts->gather > GN_KV_GATHER_MAX))
-		return -EINVAL;
+	if (rc)
+		return rc;
+	if (!fabric || !addr || !out || own.gather > GN_KV_GATHER_MAX)
+		return gn_fail(
+			-EINVAL,
+			"gn_kv_client_open(): fabric, addr or out is NULL, or gather is more than "
+			"%u",
+			GN_KV_GATHER_MAX);
 	c = gn_alloc(sizeof(*c), 0);
 	if (!c)
 		return -ENOMEM;
@@ -208,7 +222,7 @@ int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 	c->owner = gn_thread_id();
 	c->controls_end = &c->controls;
 	c->controls_due_ns = GN_FOREVER;
-	c->opts = opts ? *opts : (struct gn_kv_client_opts){0};
+	c->opts = own;
 	c->addr = gn_alloc(len, 0);
 	if (c->addr)
 		memcpy(c->addr, addr, len);
@@ -231,7 +245,7 @@ int gn_kv_client_close(struct gn_kv_client *c)
 	int rc = kv_client_check(c);
 
 	if (!rc && c->busy)
-		rc = -EDEADLK;
+		rc = gn_fail(-EDEADLK, "gn_kv_client_close(): not from within a done function");
 	if (rc)
 		return rc;
 	disconnect(c);
@@ -254,7 +268,8 @@ static int begin(struct gn_kv_client *c, struct gn_kv_op *op, enum kv_step step)
 	    (op->value_len && !op->value) || (op->room_bytes && !op->room))
 		return -EINVAL;
 	if (op->value_len > GN_KV_VALUE_MAX)
-		return -EMSGSIZE;
+		return gn_fail(-EMSGSIZE, "kv: a value of %u bytes: no store takes more than %u",
+			       op->value_len, GN_KV_VALUE_MAX);
 	op->hash = kv_hash(op->key, op->key_len, c->layout.seed);
 	op->part = op->verb == GN_KV_SCAN ? kv_scan_partition(op) :
 					    kv_partition(op->hash, c->n_links);
@@ -409,9 +424,12 @@ int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
 	if (rc)
 		return rc;
 	if (!op)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_kv_submit(): op is NULL");
 	if (!c->closing && c->n_ops >= OPS_MAX)
-		return -EAGAIN;
+		return gn_fail(-EAGAIN,
+			       "gn_kv_submit(): %llu operations are under way; gn_kv_wait() "
+			       "for some",
+			       (unsigned long long)c->n_ops);
 	rc = kv_client_retry(c);
 	if (rc)
 		return rc;

@@ -63,7 +63,7 @@ static void control_called(struct gn_rpc_op *op)
 		return;
 	}
 	if (k->verb == GN_KV_CONTROL_STATS) {
-		struct gn_kv_stats one;
+		struct gn_kv_stats one = {.size = sizeof(one)};
 
 		kv_stats_read(k->answer, &one);
 		kv_stats_add(&k->stats, &one);
@@ -177,7 +177,7 @@ int gn_kv_control_submit(struct gn_kv_client *c, struct gn_kv_control *k)
 	k->client = c;
 	k->part = 0;
 	control_wait(k);
-	k->stats = (struct gn_kv_stats){0};
+	k->stats = (struct gn_kv_stats){.size = sizeof(struct gn_kv_stats)};
 	k->next = NULL;
 	k->prev = c->controls_end;
 	*c->controls_end = k;

@@ -51,7 +51,7 @@ void kv_bypass_learn(struct kv_bypass *b)
 int kv_bypass_make(struct gn_kv_client *c, uint32_t part, uint64_t deadline_ns)
 {
 	struct kv_bypass *b = gn_alloc(sizeof(*b), 0);
-	struct gn_rpc_limits limits;
+	struct gn_rpc_limits limits = {.size = sizeof(limits)};
 	int rc;
 
 	if (!b)

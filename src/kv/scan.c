@@ -3,6 +3,7 @@
 #include <endian.h>
 #include <errno.h>
 
+#include "base/fail.h"
 #include "kv/client.h"
 #include "kv/scan.h"
 
@@ -140,7 +141,7 @@ int gn_kv_scan(struct gn_kv_client *client, struct gn_kv_cursor *cursor, gn_kv_k
 	int rc;
 
 	if (!cursor || !fn)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_kv_scan(): cursor is NULL, or fn is NULL");
 	op.room = gn_alloc(op.room_bytes, 0);
 	if (!op.room)
 		return -ENOMEM;

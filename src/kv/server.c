@@ -2,6 +2,8 @@
 /* A server: a store for each thread, and the calls that reach it. */
 #include <errno.h>
 
+#include "base/fail.h"
+#include "base/sized.h"
 #include "kv/bucket.h"
 #include "kv/cuckoo.h"
 #include "kv/scan.h"
@@ -231,7 +233,7 @@ static void handle_stats(struct gn_rpc_request *request, void *arg)
 {
 	const struct gn_kv_server *server = arg;
 	uint64_t words[KV_STATS_WORDS];
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	gn_kv_store_stats(server->parts[gn_rpc_request_thread(request)].store, &stats);
 	kv_stats_write(words, &stats);
@@ -294,6 +296,7 @@ static int make_calls(struct gn_kv_server *server, struct gn_fabric *fabric, con
 	struct gn_rpc_server_opts rpc = o->rpc;
 	int rc;
 
+	rpc.size = sizeof(rpc);
 	rpc.threads = server->n_parts;
 	if (!rpc.max_large)
 		rpc.max_large = LARGE_MAX;
@@ -308,15 +311,23 @@ static int make_calls(struct gn_kv_server *server, struct gn_fabric *fabric, con
 int gn_kv_server_create(struct gn_fabric *fabric, const char *addr,
 			const struct gn_kv_server_opts *opts, struct gn_kv_server **out)
 {
-	const struct gn_kv_server_opts o = opts ? *opts : (struct gn_kv_server_opts){0};
-	const unsigned n = o.threads ? o.threads : 1;
+	struct gn_kv_server_opts o = {.size = sizeof(o)};
 	struct gn_kv_server *server;
-	int rc;
+	int rc = SIZED_READ(&o, opts, "gn_kv_server_opts");
+	unsigned n;
 
+	if (rc)
+		return rc;
+	n = o.threads ? o.threads : 1;
 	if (!fabric || !addr || !out || n > GN_KV_THREADS_MAX ||
 	    (o.rpc.flags & GN_RPC_POLLED && n > 1) ||
 	    (o.memory && (o.memory / n < GN_KV_MEMORY_MIN || o.memory / n > GN_KV_MEMORY_MAX)))
-		return -EINVAL;
+		return gn_fail(
+			-EINVAL,
+			"gn_kv_server_create(): fabric, addr or out is NULL; threads is more than "
+			"%u, or more than "
+			"1 and polled; or memory is not %u KiB to %llu GiB for each thread",
+			GN_KV_THREADS_MAX, GN_KV_MEMORY_MIN >> 10, GN_KV_MEMORY_MAX >> 30);
 	server = gn_alloc(sizeof(*server), 0);
 	if (!server)
 		return -ENOMEM;

@@ -2,6 +2,8 @@
 /* A store: how it is made and ends, and how several operations are done at once. */
 #include <errno.h>
 
+#include "base/fail.h"
+#include "base/sized.h"
 #include "kv/bucket.h"
 #include "kv/cuckoo.h"
 #include "kv/scan.h"
@@ -101,9 +103,10 @@ int kv_store_make(const struct kv_store_opts *opts, struct gn_kv_store **out)
 
 int gn_kv_store_create(const struct gn_kv_store_opts *opts, struct gn_kv_store **out)
 {
-	const struct kv_store_opts all = {.open = opts ? *opts : (struct gn_kv_store_opts){0}};
+	struct kv_store_opts all = {.fabric = NULL};
+	int rc = SIZED_READ(&all.open, opts, "gn_kv_store_opts");
 
-	return kv_store_make(&all, out);
+	return rc ? rc : kv_store_make(&all, out);
 }
 
 void gn_kv_store_destroy(struct gn_kv_store *s)
@@ -189,7 +192,7 @@ void gn_kv_store_do(struct gn_kv_store *s, struct gn_kv_op *ops, unsigned n)
 	kv_charge(n);
 }
 
-void gn_kv_store_stats(struct gn_kv_store *s, struct gn_kv_stats *out)
+static void collect_stats(struct gn_kv_store *s, struct gn_kv_stats *out)
 {
 	kv_tick(s);
 	*out = s->stats;
@@ -202,6 +205,16 @@ void gn_kv_store_stats(struct gn_kv_store *s, struct gn_kv_stats *out)
 					s->log.lo) *
 			     KV_UNIT;
 	out->uptime_s = s->now_s - 1;
+}
+
+int gn_kv_store_stats(struct gn_kv_store *s, struct gn_kv_stats *out)
+{
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
+
+	if (!s)
+		return gn_fail(-EINVAL, "gn_kv_store_stats(): store is NULL");
+	collect_stats(s, &stats);
+	return SIZED_WRITE(out, &stats, "gn_kv_stats");
 }
 
 const char *gn_kv_status_str(unsigned status)

@@ -128,7 +128,7 @@ _Static_assert(sizeof(struct kv_clear) == 8 && offsetof(struct kv_clear, zero) =
 
 #define KV_STATS_ONE(field) +1
 #define KV_STATS_WORDS	    (0 KV_STATS_FIELDS(KV_STATS_ONE))
-_Static_assert(sizeof(struct gn_kv_stats) == KV_STATS_WORDS * sizeof(uint64_t),
+_Static_assert(sizeof(struct gn_kv_stats) - sizeof(size_t) == KV_STATS_WORDS * sizeof(uint64_t),
 	       "everything that is counted is sent");
 _Static_assert(KV_STATS_WORDS == 39, "the words of version 3");
 

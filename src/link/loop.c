@@ -22,7 +22,7 @@ static void sweep_due(struct link_timer *timer, uint64_t now_ns)
 int link_loop_open(struct link_loop *loop, const struct link_ops *ops,
 		   const struct link_loop_opts *opts)
 {
-	struct gn_cq_opts cq = {.depth = opts->completions};
+	struct gn_cq_opts cq = {.size = sizeof(cq), .depth = opts->completions};
 	int rc;
 
 	*loop = (struct link_loop){.ops = ops,
@@ -31,6 +31,7 @@ int link_loop_open(struct link_loop *loop, const struct link_ops *ops,
 				   .eager = opts->eager,
 				   .tend_every = opts->tend_every};
 	link_timer_init(&loop->sweep, sweep_due);
+	loop->attr.size = sizeof(loop->attr);
 	rc = gn_fabric_query(opts->fabric, &loop->attr);
 	if (!rc && !loop->ctx) {
 		rc = gn_ctx_create(opts->fabric, &loop->ctx);

@@ -125,6 +125,7 @@ static int make_qp(struct msg_end *end)
 {
 	const struct gn_attr *attr = &end->desk->loop.attr;
 	struct gn_qp_opts opts = {
+		.size = sizeof(opts),
 		.type = GN_QP_RC,
 		.max_send_wr = end->depth,
 		.max_recv_wr = msg_end_receives(end),

@@ -5,7 +5,9 @@
 
 #include "base/bits.h"
 #include "base/deadline.h"
+#include "base/fail.h"
 #include "base/mutant.h"
+#include "base/sized.h"
 #include "msg/end.h"
 #include "msg/requester.h"
 
@@ -61,25 +63,29 @@ int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_reques
 			    struct gn_msg_requester **out)
 {
 	struct gn_msg_requester *r;
-	struct gn_attr attr;
+	struct gn_attr attr = {.size = sizeof(attr)};
 	uint64_t completions;
 	int rc;
 
 	if (!fabric || !opts || !out)
-		return -EINVAL;
+		return gn_fail(
+			-EINVAL,
+			"gn_msg_requester_create(): fabric is NULL, or opts is NULL, or out is "
+			"NULL");
 	rc = gn_fabric_query(fabric, &attr);
 	if (rc)
 		return rc;
 	r = gn_alloc(sizeof(*r), MSG_LINE);
 	if (!r)
 		return -ENOMEM;
-	r->opts = *opts;
+	rc = SIZED_READ(&r->opts, opts, "gn_msg_requester_opts");
 	set_defaults(&r->opts, &attr);
-	rc = check(&r->opts, &attr);
+	if (!rc)
+		rc = check(&r->opts, &attr);
 	/* Each connection: receives, requests, and some that are done without having said so. */
 	completions = (uint64_t)r->opts.max_conns * (2 * r->opts.pending + 64);
 	if (!rc)
-		rc = msg_desk_open(&r->desk, fabric, opts->ctx, r->opts.max_conns,
+		rc = msg_desk_open(&r->desk, fabric, r->opts.ctx, r->opts.max_conns,
 				   completions < UINT32_MAX ? (uint32_t)completions : UINT32_MAX);
 	r->due_ns = GN_FOREVER;
 	r->desk.flags = opts->flags;
@@ -181,7 +187,7 @@ static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **why,
 		     struct gn_msg_conn **out)
 {
-	struct gn_conn_opts opts = {0};
+	struct gn_conn_opts opts = {.size = sizeof(opts)};
 	struct msg_welcome welcome;
 	struct gn_event reply = {0};
 	struct gn_msg_conn *c;
@@ -191,7 +197,7 @@ int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **
 	if (why)
 		*why = "";
 	if (!r || !addr || !out)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_msg_conn_open(): requester, addr or out is NULL");
 	rc = make_conn(r, &c);
 	if (rc)
 		return rc;
@@ -220,7 +226,10 @@ int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **
 
 		if (!rc)
 			rc = said;
-		else if (!said && why)
+		else if (!said)
+			gn_fail(rc, "%s refused the connection: %s", addr,
+				msg_refusal_text(welcome.refusal));
+		if (rc && !said && why)
 			*why = msg_refusal_text(welcome.refusal);
 	}
 	if (!rc)
@@ -264,9 +273,10 @@ static force_inline void asked(struct gn_msg_conn *c)
 static force_inline int can_ask(struct gn_msg_conn *c, uint32_t len, uint32_t max)
 {
 	if (unlikely(c->end->fate != GN_MSG_OK))
-		return -ENOTCONN;
+		return gn_fail(-ENOTCONN,
+			       "msg: this connection is gone; close it and open another");
 	if (unlikely(len > max))
-		return -EMSGSIZE;
+		return gn_fail(-EMSGSIZE, "msg: %u bytes: this connection takes %u", len, max);
 	if (c->under_way == c->requester->opts.pending && !mutant("msg-reuse", c->end->queued))
 		return -EAGAIN;
 	/* Its own qp only says who is there; the one of all datagrams is asked by who says one. */
@@ -283,7 +293,10 @@ int gn_msg_ask(struct gn_msg_conn *c, const void *request, uint32_t len, uint64_
 	int rc;
 
 	if (!c || (len && !request) || c->requester->opts.protocol == GN_MSG_READ)
-		return -EINVAL;
+		return gn_fail(
+			-EINVAL,
+			"gn_msg_ask(): conn is NULL, request is NULL but len is not 0, or the "
+			"protocol is READ");
 	end = c->end;
 	rc = can_ask(c, len, c->requester->opts.request_bytes);
 	if (unlikely(rc))
@@ -308,7 +321,9 @@ int gn_msg_read(struct gn_msg_conn *c, uint64_t offset, uint32_t len, uint64_t i
 	int rc;
 
 	if (!c || c->requester->opts.protocol != GN_MSG_READ)
-		return -EINVAL;
+		return gn_fail(
+			-EINVAL,
+			"gn_msg_read(): conn is NULL, or the requester's protocol is not READ");
 	rc = can_ask(c, len, c->requester->opts.value_bytes);
 	if (unlikely(rc))
 		return rc;
@@ -323,7 +338,7 @@ int gn_msg_read(struct gn_msg_conn *c, uint64_t offset, uint32_t len, uint64_t i
 int gn_msg_flush(struct gn_msg_requester *r)
 {
 	if (!r)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_msg_flush(): requester is NULL");
 	for (unsigned i = 0; i < r->desk.max_ends; i++)
 		if (r->desk.ends[i] && r->desk.ends[i]->n_chain)
 			msg_end_flush(r->desk.ends[i]);
@@ -406,7 +421,7 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 	bool now = false;
 
 	if (!r || !out)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_msg_take(): requester is NULL, or out is NULL");
 	deadline_ns = deadline_given(deadline_ns);
 	gn_msg_flush(r);
 	while (n && r->under_way) {
@@ -435,8 +450,9 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 	return 0;
 }
 
-void gn_msg_requester_stats(const struct gn_msg_requester *r, struct gn_msg_stats *out)
+int gn_msg_requester_stats(const struct gn_msg_requester *r, struct gn_msg_stats *out)
 {
-	if (out)
-		*out = r ? r->desk.stats : (struct gn_msg_stats){0};
+	if (!r)
+		return gn_fail(-EINVAL, "gn_msg_requester_stats(): requester is NULL");
+	return SIZED_WRITE(out, &r->desk.stats, "gn_msg_stats");
 }

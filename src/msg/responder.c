@@ -5,7 +5,9 @@
 
 #include "base/bits.h"
 #include "base/deadline.h"
+#include "base/fail.h"
 #include "base/mutant.h"
+#include "base/sized.h"
 #include "msg/end.h"
 
 #define CONNS_DEFAULT	64u
@@ -242,7 +244,8 @@ static void request(struct msg_desk *desk, struct gn_event *event)
 {
 	struct gn_msg_responder *r = responder_of(desk);
 	struct msg_welcome reply = {.magic = MSG_MAGIC, .version = MSG_VERSION};
-	struct gn_conn_opts opts = {.private_data = &reply, .private_len = sizeof(reply)};
+	struct gn_conn_opts opts = {
+		.size = sizeof(opts), .private_data = &reply, .private_len = sizeof(reply)};
 	struct guest *guest = NULL;
 	struct msg_hello hello = {0};
 	enum msg_refusal refusal = msg_hello_check(event->private_data, event->private_len, &hello);
@@ -306,7 +309,7 @@ int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 	bool now = false;
 
 	if (!r)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_msg_respond(): responder is NULL");
 	deadline_ns = deadline_given(deadline_ns);
 	for (;;) {
 		const int n = turn(r, now);
@@ -328,10 +331,11 @@ unsigned gn_msg_responder_conns(const struct gn_msg_responder *r)
 	return r ? r->desk.n_ends : 0;
 }
 
-void gn_msg_responder_stats(const struct gn_msg_responder *r, struct gn_msg_stats *out)
+int gn_msg_responder_stats(const struct gn_msg_responder *r, struct gn_msg_stats *out)
 {
-	if (out)
-		*out = r ? r->desk.stats : (struct gn_msg_stats){0};
+	if (!r)
+		return gn_fail(-EINVAL, "gn_msg_responder_stats(): responder is NULL");
+	return SIZED_WRITE(out, &r->desk.stats, "gn_msg_stats");
 }
 
 /* ---- making ---- */
@@ -371,13 +375,22 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 	uint64_t completions;
 	int rc;
 
-	if (!fabric || !addr || !opts || !out || check(opts))
-		return -EINVAL;
+	if (!fabric || !addr || !opts || !out)
+		return gn_fail(
+			-EINVAL,
+			"gn_msg_responder_create(): fabric is NULL, or addr is NULL, or opts is "
+			"NULL, or out is NULL");
 	r = gn_alloc(sizeof(*r), MSG_LINE);
 	if (!r)
 		return -ENOMEM;
 	o = &r->opts;
-	*o = *opts;
+	rc = SIZED_READ(o, opts, "gn_msg_responder_opts");
+	if (!rc)
+		rc = check(o);
+	if (rc) {
+		gn_free(r);
+		return rc;
+	}
 	o->max_conns = o->max_conns ? o->max_conns : CONNS_DEFAULT;
 	o->max_pending = o->max_pending ? o->max_pending : PENDING_DEFAULT;
 	o->max_request = o->max_request ? o->max_request : REQUEST_DEFAULT;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/fail.h"
 #include "base/mutant.h"
 #include "msg/end.h"
 
@@ -117,6 +118,7 @@ static int make_qp(struct msg_desk *desk)
 {
 	struct msg_ud *ud = desk->ud;
 	const struct gn_qp_opts opts = {
+		.size = sizeof(opts),
 		.type = GN_QP_UD,
 		.send_cq = ud->send_cq,
 		.recv_cq = desk->loop.cq,
@@ -166,8 +168,10 @@ static int make(struct msg_desk *desk, uint32_t bytes)
 	if (!rc)
 		rc = gn_mr_register(ud->pd, ud->mem, 0, all, GN_LOCAL_WRITE, &ud->mr);
 	if (!rc)
-		rc = gn_cq_create(desk->loop.ctx, &(struct gn_cq_opts){.depth = ud->depth},
-				  &ud->send_cq);
+		rc = gn_cq_create(
+			desk->loop.ctx,
+			&(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts), .depth = ud->depth},
+			&ud->send_cq);
 	return rc ? rc : make_qp(desk);
 }
 
@@ -510,7 +514,7 @@ static void received(struct msg_desk *desk, const struct gn_wc *wc)
 /* A receive may have failed alone, on a datagram that is none of ours; or the qp is broken. */
 static void failed(struct msg_desk *desk, const struct gn_wc *wc)
 {
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 
 	if (wc->status != GN_WC_FLUSHED && !gn_qp_query(desk->ud->qp, &attr) &&
 	    attr.state == GN_QP_READY) {
@@ -560,7 +564,7 @@ void msg_ud_tend(struct msg_desk *desk)
 		return;
 	ud->reset_ns = now_ns + RESET_NS;
 	if (++ud->resets >= RESETS_MAX || gn_qp_reset(ud->qp)) {
-		gn_log(GN_LOG_ERROR, "msg: the datagram qp cannot be mended; its connections end");
+		gn_fail_log(0, "msg: the datagram qp cannot be mended; its connections end");
 		ud->resets = RESETS_MAX;
 		all_fail(desk);
 		return;

@@ -92,6 +92,7 @@ static int make(struct rpc_conn *c)
 	struct rpc_thread *t = c->thread;
 	const uint32_t slots = c->mask + 1;
 	struct gn_qp_opts qp = {
+		.size = sizeof(qp),
 		.type = GN_QP_RC,
 		.max_send_wr = rpc_max_sends(slots),
 		.max_recv_wr = RPC_RECVS,
@@ -177,7 +178,8 @@ static int accept_conn(struct rpc_conn *c, struct gn_conn_req *req)
 		.park_us = o->park_us,
 		.thread = c->thread->index + 1,
 	};
-	const struct gn_conn_opts opts = {.private_data = &welcome,
+	const struct gn_conn_opts opts = {.size = sizeof(opts),
+					  .private_data = &welcome,
 					  .private_len = sizeof(welcome),
 					  .rnr_timer_us = RPC_RNR_US};
 
@@ -298,7 +300,7 @@ void rpc_conn_request(struct gn_rpc_server *server, struct gn_event *event)
 
 static void learn_promises(struct rpc_conn *c)
 {
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 
 	if (gn_qp_query(c->link.qp, &attr))
 		return;

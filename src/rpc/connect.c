@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/fail.h"
+#include "base/sized.h"
 #include "rpc/client.h"
 
 #define TIMEOUT_US     2000000u
@@ -15,26 +17,22 @@
 
 static int check_opts(const struct gn_rpc_client_opts *o)
 {
-	if (o->mode >= GN_RPC_MODES) {
-		gn_log(GN_LOG_ERROR, "rpc: mode %d: there is none", (int)o->mode);
-		return -EINVAL;
-	}
+	if (o->mode >= GN_RPC_MODES)
+		return gn_fail_log(-EINVAL, "rpc: mode %d: there is none", (int)o->mode);
 	if (o->slots > GN_RPC_SLOTS_MAX || o->max_request > GN_RPC_BYTES_MAX ||
 	    o->max_result > GN_RPC_BYTES_MAX || o->fetch_bytes > GN_RPC_BYTES_MAX ||
-	    o->max_large > GN_RPC_LARGE_MAX || o->batch.entries > GN_RPC_BATCH_MAX) {
-		gn_log(GN_LOG_ERROR,
-		       "rpc: slots %u, max_request %u, max_result %u, fetch_bytes %u, max_large "
-		       "%u, batch.entries %u: at most %u slots, %u bytes in a slot, %u bytes of "
-		       "anything, %u entries",
-		       o->slots, o->max_request, o->max_result, o->fetch_bytes, o->max_large,
-		       o->batch.entries, GN_RPC_SLOTS_MAX, GN_RPC_BYTES_MAX, GN_RPC_LARGE_MAX,
-		       GN_RPC_BATCH_MAX);
-		return -EINVAL;
-	}
-	if (o->batch.alpha_pct > 100) {
-		gn_log(GN_LOG_ERROR, "rpc: batch.alpha_pct %u: at most 100", o->batch.alpha_pct);
-		return -EINVAL;
-	}
+	    o->max_large > GN_RPC_LARGE_MAX || o->batch.entries > GN_RPC_BATCH_MAX)
+		return gn_fail_log(
+			-EINVAL,
+			"rpc: slots %u, max_request %u, max_result %u, fetch_bytes %u, max_large "
+			"%u, batch.entries %u: at most %u slots, %u bytes in a slot, %u bytes of "
+			"anything, %u entries",
+			o->slots, o->max_request, o->max_result, o->fetch_bytes, o->max_large,
+			o->batch.entries, GN_RPC_SLOTS_MAX, GN_RPC_BYTES_MAX, GN_RPC_LARGE_MAX,
+			GN_RPC_BATCH_MAX);
+	if (o->batch.alpha_pct > 100)
+		return gn_fail_log(-EINVAL, "rpc: batch.alpha_pct %u: at most 100",
+				   o->batch.alpha_pct);
 	return 0;
 }
 
@@ -52,6 +50,7 @@ static void take_opts(struct gn_rpc_client *c)
 
 	c->opts.max_large = given_or(o->max_large, GN_RPC_LARGE_MAX);
 	c->limits = (struct gn_rpc_limits){
+		.size = sizeof(struct gn_rpc_limits),
 		.slots = slots,
 		.max_request = given_or(o->max_request, GN_RPC_BYTES_DEFAULT),
 		.max_result = given_or(o->max_result, GN_RPC_BYTES_DEFAULT),
@@ -190,9 +189,11 @@ static int make_endpoint(struct gn_rpc_client *c)
 {
 	const uint32_t sends =
 		c->limits.slots * SENDS_PER_SLOT + rpc_reads_most(c->limits.slots) + SENDS_BESIDE;
-	struct gn_attr attr;
-	struct gn_qp_opts qp = {
-		.type = GN_QP_RC, .max_recv_wr = RPC_NOTIFY_RECVS, .max_send_wr = sends};
+	struct gn_attr attr = {.size = sizeof(attr)};
+	struct gn_qp_opts qp = {.size = sizeof(qp),
+				.type = GN_QP_RC,
+				.max_recv_wr = RPC_NOTIFY_RECVS,
+				.max_send_wr = sends};
 	int rc = gn_fabric_query(c->fabric, &attr);
 
 	if (rc)
@@ -206,7 +207,9 @@ static int make_endpoint(struct gn_rpc_client *c)
 	if (rc)
 		return rc;
 	rc = gn_cq_create(c->ctx,
-			  &(struct gn_cq_opts){.depth = sends + RPC_NOTIFY_RECVS, .chan = c->chan},
+			  &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts),
+					       .depth = sends + RPC_NOTIFY_RECVS,
+					       .chan = c->chan},
 			  &c->cq);
 	if (rc)
 		return rc;
@@ -234,21 +237,20 @@ static bool welcome_ok(const struct gn_rpc_client *c, const struct gn_event *eve
 static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 {
 	struct rpc_welcome w;
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 	int rc;
 
 	memcpy(&w, event->private_data, sizeof(w));
-	if (!welcome_ok(c, event, &w)) {
-		gn_log(GN_LOG_ERROR, "rpc: who listens there is no RPC server of version %u",
-		       RPC_VERSION);
-		return -EPROTO;
-	}
+	if (!welcome_ok(c, event, &w))
+		return gn_fail_log(-EPROTO, "rpc: who listens there is no RPC server of version %u",
+				   RPC_VERSION);
 	rc = gn_qp_query(c->qp, &attr);
 	if (rc)
 		return rc;
 	c->check_reply = !(attr.caps & GN_CAP_INORDER_WRITE);
 	c->check_fetch = !(attr.caps & GN_CAP_READ_HEAD_FIRST);
 	c->limits = (struct gn_rpc_limits){
+		.size = sizeof(struct gn_rpc_limits),
 		.slots = w.slots,
 		.max_request = w.max_request,
 		.max_result = w.max_result,
@@ -298,6 +300,7 @@ static int establish(struct gn_rpc_client *c, uint32_t timeout_us)
 		.previous_thread = c->previous.thread,
 	};
 	const struct gn_conn_opts conn = {
+		.size = sizeof(conn),
 		.private_data = &hello,
 		.private_len = sizeof(hello),
 		.timeout_us = timeout_us,
@@ -392,17 +395,19 @@ static int make(struct gn_rpc_client *c, const char *addr)
 }
 
 int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
-		       const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out)
+		       const struct gn_rpc_client_opts *given, struct gn_rpc_client **out)
 {
-	const struct gn_rpc_client_opts none = {0};
+	struct gn_rpc_client_opts opts = {.size = sizeof(opts)};
 	struct gn_rpc_client *c;
 	int rc;
 
-	if (!opts)
-		opts = &none;
 	if (!fabric || !addr || !out)
-		return -EINVAL;
-	rc = check_opts(opts);
+		return gn_fail(
+			-EINVAL,
+			"gn_rpc_client_open(): fabric is NULL, or addr is NULL, or out is NULL");
+	rc = SIZED_READ(&opts, given, "gn_rpc_client_opts");
+	if (!rc)
+		rc = check_opts(&opts);
 	if (rc)
 		return rc;
 	c = gn_alloc(sizeof(*c), 0);
@@ -410,10 +415,10 @@ int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
 		return -ENOMEM;
 	c->owner = gn_thread_id();
 	c->fabric = fabric;
-	c->opts = *opts;
-	c->mode = opts->mode;
-	c->flags = opts->flags;
-	c->previous = opts->previous;
+	c->opts = opts;
+	c->mode = opts.mode;
+	c->flags = opts.flags;
+	c->previous = opts.previous;
 	rc = make(c, addr);
 	if (rc) {
 		destroy(c);
@@ -444,7 +449,7 @@ int gn_rpc_reconnect(struct gn_rpc_client *c)
 	int rc = rpc_client_check(c);
 
 	if (!rc && c->busy)
-		rc = -EDEADLK;
+		rc = gn_fail(-EDEADLK, "gn_rpc_reconnect(): not from within a done function");
 	return rc ? rc : rpc_reconnect(c, 0);
 }
 
@@ -456,7 +461,7 @@ int gn_rpc_client_close(struct gn_rpc_client *c)
 		return 0;
 	rc = rpc_client_check(c);
 	if (!rc && c->busy)
-		rc = -EDEADLK;
+		rc = gn_fail(-EDEADLK, "gn_rpc_client_close(): not from within a done function");
 	if (rc)
 		return rc;
 	c->dead = c->busy = true; /* what done begins now would end in nothing */

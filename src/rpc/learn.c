@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/fail.h"
+#include "base/sized.h"
 #include "rpc/client.h"
 
 #define RETRIES	      5u
@@ -32,10 +34,11 @@
 static int read_tuning(struct rpc_learn *l, const struct gn_rpc_tuning *given)
 {
 	const char *path = getenv("GANNET_RPC_TUNING");
+	int rc = SIZED_READ(&l->tuning, given, "gn_rpc_tuning");
 
-	if (given)
-		l->tuning = *given;
-	else if (path && *path)
+	if (rc)
+		return rc;
+	if (!given && path && *path)
 		return gn_rpc_tuning_read(path, &l->tuning);
 	if (l->tuning.n_sizes > GN_RPC_TUNING_SIZES || l->tuning.n_retries > GN_RPC_TUNING_RETRIES)
 		return -EINVAL;
@@ -282,11 +285,15 @@ uint64_t rpc_learn_delay(const struct gn_rpc_client *c, const struct rpc_sent *s
 int gn_rpc_client_choice(const struct gn_rpc_client *c, unsigned method, struct gn_rpc_choice *out)
 {
 	const struct rpc_kind *page;
+	struct gn_rpc_choice choice = {.size = sizeof(choice)};
 
-	if (!c || !out || method >= GN_RPC_BUILTIN_END)
-		return -EINVAL;
+	if (!c || method >= GN_RPC_BUILTIN_END)
+		return gn_fail(-EINVAL,
+			       "gn_rpc_client_choice(): client is NULL, or method is not below "
+			       "GN_RPC_BUILTIN_END");
 	page = c->learn.kinds[method / RPC_PAGE_KINDS];
-	*out = (struct gn_rpc_choice){
+	choice = (struct gn_rpc_choice){
+		.size = sizeof(struct gn_rpc_choice),
 		.mode = c->mode == GN_RPC_REPLY || (page && page[method % RPC_PAGE_KINDS].reply) ?
 				GN_RPC_REPLY :
 				GN_RPC_FETCH,
@@ -295,5 +302,5 @@ int gn_rpc_client_choice(const struct gn_rpc_client *c, unsigned method, struct 
 		.switch_us = rpc_learn_switch(c),
 		.batch = c->learn.entries,
 	};
-	return 0;
+	return SIZED_WRITE(out, &choice, "gn_rpc_choice");
 }

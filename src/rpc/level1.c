@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "rpc/client.h"
 #include "rpc/server.h"
 
@@ -272,7 +273,10 @@ int gn_rpc_server_recv(struct gn_rpc_server *server, uint64_t *client, void *buf
 	int rc;
 
 	if (!server || !client || (room && !buf))
-		return -EINVAL;
+		return gn_fail(
+			-EINVAL,
+			"gn_rpc_server_recv(): server or client is NULL, or buf is NULL but room "
+			"is not 0");
 	while (!(at = next_unreceived(server))) {
 		rc = gn_rpc_server_poll(server);
 		if (!rc)
@@ -296,7 +300,10 @@ int gn_rpc_server_send(struct gn_rpc_server *server, uint64_t client, const void
 		       uint32_t len_bytes)
 {
 	if (!server || (len_bytes && !buf))
-		return -EINVAL;
+		return gn_fail(
+			-EINVAL,
+			"gn_rpc_server_send(): server is NULL, or len_bytes is set and buf is "
+			"NULL");
 	for (struct rpc_parcel **at = server->post ? &server->post->first : NULL; at && *at;
 	     at = &(*at)->next)
 		if ((*at)->received && gn_rpc_request_client((*at)->request) == client) {

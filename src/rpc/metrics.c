@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/fail.h"
 #include "rpc/client.h"
 #include "rpc/server.h"
 
@@ -264,7 +265,10 @@ int gn_rpc_client_metrics(const struct gn_rpc_client *c, enum gn_rpc_format form
 	if (rc)
 		return rc;
 	if (format > GN_RPC_PROMETHEUS || (room && !buf))
-		return -EINVAL;
+		return gn_fail(
+			-EINVAL,
+			"gn_rpc_client_metrics(): there is no such format, or buf is NULL but room "
+			"is not 0");
 	t = begin(format, "client", buf, room);
 	put_counters(&t, &c->count);
 	put_value(&t, "fetches", "counter", c->count.fetches);
@@ -335,14 +339,17 @@ static bool server_times(const void *of, unsigned method, struct rpc_times *out)
 int gn_rpc_server_metrics(struct gn_rpc_server *server, enum gn_rpc_format format, char *buf,
 			  size_t room)
 {
-	struct gn_rpc_counters c;
+	struct gn_rpc_counters c = {.size = sizeof(c)};
 	struct text t;
 	int rc = gn_rpc_server_counters(server, &c);
 
 	if (rc)
 		return rc;
 	if (format > GN_RPC_PROMETHEUS || (room && !buf))
-		return -EINVAL;
+		return gn_fail(
+			-EINVAL,
+			"gn_rpc_server_metrics(): there is no such format, or buf is NULL but room "
+			"is not 0");
 	t = begin(format, "server", buf, room);
 	put_counters(&t, &c);
 	put_value(&t, "parks", "counter", c.parks);

@@ -5,6 +5,8 @@
 
 #include "base/counter.h"
 #include "base/deadline.h"
+#include "base/fail.h"
+#include "base/sized.h"
 #include "rpc/server.h"
 
 #define THREADS_MAX 256u
@@ -30,7 +32,7 @@ static int add_method(struct gn_rpc_server *server, unsigned method, gn_rpc_hand
 	struct rpc_method **page;
 
 	if (rpc_method_find(server, method))
-		return -EEXIST;
+		return gn_fail(-EEXIST, "rpc: method %u has a handler already", method);
 	page = &server->methods[method / RPC_PAGE_METHODS];
 	if (!*page)
 		*page = gn_alloc(RPC_PAGE_METHODS * sizeof(**page), 0);
@@ -44,8 +46,13 @@ int gn_rpc_server_handle(struct gn_rpc_server *server, unsigned method, gn_rpc_h
 			 void *arg)
 {
 	if (!server || !fn || method >= GN_RPC_METHODS_MAX)
-		return -EINVAL;
-	return server->started ? -EBUSY : add_method(server, method, fn, arg);
+		return gn_fail(
+			-EINVAL,
+			"gn_rpc_server_handle(): server or fn is NULL, or method is not below "
+			"GN_RPC_METHODS_MAX");
+	if (server->started)
+		return gn_fail(-EBUSY, "gn_rpc_server_handle(): the server has started");
+	return add_method(server, method, fn, arg);
 }
 
 /* ---- beginning and end ---- */
@@ -90,27 +97,26 @@ static int check_opts(struct gn_rpc_server_opts *o)
 		o->max_large = GN_RPC_LARGE_MAX;
 	if (!o->park_us)
 		o->park_us = PARK_US;
-	if (o->flags & GN_RPC_POLLED && o->threads > 1) {
-		gn_log(GN_LOG_ERROR, "rpc: threads %u: a polled server has one, the caller's",
-		       o->threads);
-		return -EINVAL;
-	}
+	if (o->flags & GN_RPC_POLLED && o->threads > 1)
+		return gn_fail_log(-EINVAL,
+				   "rpc: threads %u: a polled server has one, the caller's",
+				   o->threads);
 	if (o->threads <= THREADS_MAX && o->max_large <= GN_RPC_LARGE_MAX &&
 	    o->max_slots <= GN_RPC_SLOTS_MAX && o->max_request <= GN_RPC_BYTES_MAX &&
 	    o->max_result <= GN_RPC_BYTES_MAX)
 		return 0;
-	gn_log(GN_LOG_ERROR,
-	       "rpc: threads %u, max_slots %u, max_request %u, max_result %u, max_large %u: at "
-	       "most %u threads, %u slots, %u bytes in a slot and %u of anything",
-	       o->threads, o->max_slots, o->max_request, o->max_result, o->max_large, THREADS_MAX,
-	       GN_RPC_SLOTS_MAX, GN_RPC_BYTES_MAX, GN_RPC_LARGE_MAX);
-	return -EINVAL;
+	return gn_fail_log(
+		-EINVAL,
+		"rpc: threads %u, max_slots %u, max_request %u, max_result %u, max_large %u: at "
+		"most %u threads, %u slots, %u bytes in a slot and %u of anything",
+		o->threads, o->max_slots, o->max_request, o->max_result, o->max_large, THREADS_MAX,
+		GN_RPC_SLOTS_MAX, GN_RPC_BYTES_MAX, GN_RPC_LARGE_MAX);
 }
 
 /* What its threads share. */
 static int prepare(struct gn_rpc_server *server)
 {
-	struct gn_attr attr;
+	struct gn_attr attr = {.size = sizeof(attr)};
 	int rc = gn_fabric_query(server->fabric, &attr);
 
 	if (rc)
@@ -131,14 +137,16 @@ int gn_rpc_server_create(struct gn_fabric *fabric, const char *addr,
 	int rc;
 
 	if (!fabric || !addr || !out)
-		return -EINVAL;
+		return gn_fail(
+			-EINVAL,
+			"gn_rpc_server_create(): fabric is NULL, or addr is NULL, or out is NULL");
 	server = gn_alloc(sizeof(*server), 0);
 	if (!server)
 		return -ENOMEM;
-	if (opts)
-		server->opts = *opts;
 	server->fabric = fabric;
-	rc = check_opts(&server->opts);
+	rc = SIZED_READ(&server->opts, opts, "gn_rpc_server_opts");
+	if (!rc)
+		rc = check_opts(&server->opts);
 	if (rc)
 		goto destroy;
 	rpc_limits_default(&server->opts);
@@ -218,7 +226,8 @@ int gn_rpc_server_start(struct gn_rpc_server *server)
 	int rc = 0;
 
 	if (!server || server->started)
-		return -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_rpc_server_start(): server is NULL, or was started before");
 	if (polled(server) && !rpc_method_find(server, 0))
 		rc = add_method(server, 0, rpc_post_handler, server);
 	for (; !rc && server->started < server->opts.threads; server->started += !rc)
@@ -236,8 +245,10 @@ int gn_rpc_server_start(struct gn_rpc_server *server)
 static int check_polled(const struct gn_rpc_server *server)
 {
 	if (!server || !polled(server) || !server->started)
-		return -EINVAL;
-	return server->threads[0].id == gn_thread_id() ? 0 : -EPERM;
+		return gn_fail(-EINVAL, "rpc: server is NULL, not GN_RPC_POLLED, or not started");
+	if (server->threads[0].id == gn_thread_id())
+		return 0;
+	return gn_fail(-EPERM, "rpc: a polled server belongs to the thread that started it");
 }
 
 int gn_rpc_server_poll(struct gn_rpc_server *server)
@@ -271,7 +282,8 @@ static bool drained(struct gn_rpc_server *server)
 int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_ns)
 {
 	if (!server || !server->started)
-		return -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_rpc_server_drain(): server is NULL, or was not started");
 	if (polled(server) && server->threads[0].id != gn_thread_id())
 		return -EPERM;
 	deadline_ns = deadline_given(deadline_ns);
@@ -326,13 +338,14 @@ static void add_counters(struct gn_rpc_counters *to, const struct rpc_thread *t)
 
 int gn_rpc_server_counters(struct gn_rpc_server *server, struct gn_rpc_counters *out)
 {
-	if (!server || !out)
-		return -EINVAL;
-	*out = (struct gn_rpc_counters){0};
+	struct gn_rpc_counters sum = {.size = sizeof(sum)};
+
+	if (!server)
+		return gn_fail(-EINVAL, "gn_rpc_server_counters(): server is NULL");
 	for (unsigned i = 0; i < server->opts.threads; i++)
-		add_counters(out, &server->threads[i]);
-	out->bytes = __atomic_load_n(&server->bytes, __ATOMIC_RELAXED);
-	out->refused = __atomic_load_n(&server->refused, __ATOMIC_RELAXED);
-	out->dropped = __atomic_load_n(&server->dropped, __ATOMIC_RELAXED);
-	return 0;
+		add_counters(&sum, &server->threads[i]);
+	sum.bytes = __atomic_load_n(&server->bytes, __ATOMIC_RELAXED);
+	sum.refused = __atomic_load_n(&server->refused, __ATOMIC_RELAXED);
+	sum.dropped = __atomic_load_n(&server->dropped, __ATOMIC_RELAXED);
+	return SIZED_WRITE(out, &sum, "gn_rpc_counters");
 }

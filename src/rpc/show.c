@@ -2,6 +2,7 @@
 /* Memory that a server shows to a client, as long as that is connected. */
 #include <errno.h>
 
+#include "base/fail.h"
 #include "rpc/server.h"
 
 static int show(struct rpc_conn *c, struct gn_mem *mem, struct rpc_shown **out)
@@ -35,7 +36,7 @@ int gn_rpc_request_show(struct gn_rpc_request *request, struct gn_mem *mem, stru
 	int rc = 0;
 
 	if (!mem || !out)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_rpc_request_show(): mem is NULL, or out is NULL");
 	if (c->thread->id != gn_thread_id() || c->current != request)
 		return -EPERM;
 	for (shown = c->shown; shown && shown->mem != mem; shown = shown->next)

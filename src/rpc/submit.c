@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/fail.h"
 #include "base/mutant.h"
 #include "rpc/client.h"
 
@@ -26,9 +27,12 @@ const char *gn_rpc_status_str(unsigned status)
 
 int rpc_client_check(const struct gn_rpc_client *client)
 {
-	if (!client)
-		return -EINVAL;
-	return client->owner == gn_thread_id() ? 0 : -EPERM;
+	if (unlikely(!client))
+		return gn_fail(-EINVAL, "rpc: client is NULL");
+	if (likely(client->owner == gn_thread_id()))
+		return 0;
+	return gn_fail(-EPERM,
+		       "rpc: this client belongs to another thread, the one that opened it");
 }
 
 void rpc_client_die(struct gn_rpc_client *c)
@@ -171,7 +175,8 @@ static int open_message(struct gn_rpc_client *c, bool reply, uint32_t len)
 		return c->due ? -EAGAIN : 0;
 	if (rpc_slots_full(c) && !mutant("rpc-slot-early", c->number)) {
 		c->first_ns = 0; /* a read tells what is free */
-		return -EAGAIN;
+		return gn_fail(-EAGAIN, "rpc: all %u slots are taken; gn_rpc_wait() for some",
+			       c->limits.slots);
 	}
 	sent = c->open = c->idle_sent;
 	c->idle_sent = sent->next;
@@ -189,10 +194,17 @@ static int check_op(const struct gn_rpc_client *c, const struct gn_rpc_op *op)
 {
 	if (!op || op->method >= GN_RPC_BUILTIN_END || (op->request_len && !op->request) ||
 	    (op->result_room && !op->result))
-		return -EINVAL;
+		return gn_fail(-EINVAL,
+			       "rpc: op is NULL, its method is not below %u, or its request "
+			       "or result is NULL but not empty",
+			       GN_RPC_BUILTIN_END);
 	if (op->request_len > c->limits.max_request && op->request_len > c->limits.max_large)
-		return -EMSGSIZE;
-	return c->dead ? -ENOTCONN : 0;
+		return gn_fail(-EMSGSIZE,
+			       "rpc: a request of %u bytes: this connection takes %u (max_large)",
+			       op->request_len, c->limits.max_large);
+	return c->dead ? gn_fail(-ENOTCONN, "rpc: the server at %s is gone; gn_rpc_reconnect()",
+				 c->addr) :
+			 0;
 }
 
 /* Does it go into the message that is put together, with its likes? */
@@ -278,7 +290,10 @@ int gn_rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 	if (likely(!rc))
 		rc = check_op(c, op);
 	if (likely(!rc) && unlikely(!c->n_idle)) {
-		rc = -EAGAIN;
+		rc = gn_fail(-EAGAIN,
+			     "rpc: %u calls are under way, all that this client may have; "
+			     "gn_rpc_wait() for some",
+			     c->limits.window);
 		c->starved = true;
 	}
 	if (unlikely(rc))
@@ -308,9 +323,9 @@ int gn_rpc_cancel(struct gn_rpc_op *op)
 	int rc;
 
 	if (!op)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_rpc_cancel(): op is NULL");
 	if (!op->client)
-		return -ESRCH;
+		return gn_fail(-ESRCH, "gn_rpc_cancel(): the call has ended");
 	rc = rpc_client_check(op->client);
 	if (rc)
 		return rc;

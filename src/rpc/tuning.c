@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
+#include "base/sized.h"
 #include "gannet/rpc.h"
 
 #define MAGIC	    "gannet-rpc-tuning"
@@ -25,9 +27,9 @@ struct reader {
 
 static int wrong(const struct reader *r, const char *what, const char *value)
 {
-	gn_log(GN_LOG_ERROR, "%s, line %u: %s: '%s'; gannet rpc tune --out makes such a file",
-	       r->path, r->line, what, value);
-	return -EINVAL;
+	return gn_fail_log(-EINVAL,
+			   "%s, line %u: %s: '%s'; gannet rpc tune --out makes such a file",
+			   r->path, r->line, what, value);
 }
 
 /* The numbers behind a line's name: how many, or an error. */
@@ -155,12 +157,11 @@ int gn_rpc_tuning_read(const char *path, struct gn_rpc_tuning *out)
 	int rc;
 
 	if (!path || !out)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_rpc_tuning_read(): path is NULL, or out is NULL");
 	f = fopen(path, "re");
 	if (!f) {
 		rc = -errno;
-		gn_log(GN_LOG_ERROR, "cannot read the tuning %s: %s", path, gn_strerror(rc));
-		return rc;
+		return gn_fail_log(rc, "cannot read the tuning %s: %s", path, gn_strerror(rc));
 	}
 	rc = read_lines(&r, f);
 	fclose(f);
@@ -171,8 +172,7 @@ int gn_rpc_tuning_read(const char *path, struct gn_rpc_tuning *out)
 	why = impossible(&r.tuning);
 	if (why)
 		return wrong(&r, "cannot be", why);
-	*out = r.tuning;
-	return 0;
+	return SIZED_WRITE(out, &r.tuning, "gn_rpc_tuning");
 }
 
 static void print_row(FILE *f, const uint32_t *numbers, uint32_t n)
@@ -182,16 +182,18 @@ static void print_row(FILE *f, const uint32_t *numbers, uint32_t n)
 	fputc('\n', f);
 }
 
-int gn_rpc_tuning_write(const char *path, const struct gn_rpc_tuning *t)
+int gn_rpc_tuning_write(const char *path, const struct gn_rpc_tuning *given)
 {
-	const char *why = path && t ? impossible(t) : "no path or no tuning";
-	int rc = 0;
+	struct gn_rpc_tuning tuning = {.size = sizeof(tuning)}, *t = &tuning;
+	const char *why;
+	int rc = SIZED_READ(t, given, "gn_rpc_tuning");
 	FILE *f;
 
-	if (why) {
-		gn_log(GN_LOG_ERROR, "no tuning that can be written: %s", why);
-		return -EINVAL;
-	}
+	if (rc)
+		return rc;
+	why = path && given ? impossible(t) : "no path or no tuning";
+	if (why)
+		return gn_fail_log(-EINVAL, "no tuning that can be written: %s", why);
 	f = fopen(path, "we");
 	if (!f)
 		return -errno;

@@ -4,6 +4,8 @@
 
 #include "base/bits.h"
 #include "base/deadline.h"
+#include "base/fail.h"
+#include "base/sized.h"
 #include "rpc/client.h"
 
 #define EAGER_US     20u /* of waiting for a reply and nothing else */
@@ -112,7 +114,7 @@ int gn_rpc_poll(struct gn_rpc_client *c)
 	int rc = rpc_client_check(c);
 
 	if (!rc && c->busy)
-		rc = -EDEADLK;
+		rc = gn_fail(-EDEADLK, "gn_rpc_poll(): not from within a done function");
 	return rc ? rc : rpc_client_poll(c, true);
 }
 
@@ -140,7 +142,7 @@ int gn_rpc_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 	int rc = rpc_client_check(c);
 
 	if (!rc && c->busy)
-		rc = -EDEADLK;
+		rc = gn_fail(-EDEADLK, "gn_rpc_wait(): not from within a done function");
 	if (rc)
 		return rc;
 	deadline_ns = deadline_given(deadline_ns);
@@ -241,7 +243,7 @@ int gn_rpc_call(struct gn_rpc_client *client, unsigned method, const void *reque
 	int rc = rpc_client_check(client);
 
 	if (!rc && client->busy)
-		rc = -EDEADLK;
+		rc = gn_fail(-EDEADLK, "gn_rpc_call(): not from within a done function");
 	if (rc)
 		return rc;
 	client->waits = true;
@@ -279,16 +281,14 @@ int gn_rpc_call_all(struct gn_rpc_client *c, struct gn_rpc_op *ops, unsigned n)
 
 int gn_rpc_client_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out)
 {
-	if (!client || !out)
-		return -EINVAL;
-	*out = client->limits;
-	return 0;
+	if (!client)
+		return gn_fail(-EINVAL, "gn_rpc_client_limits(): client is NULL");
+	return SIZED_WRITE(out, &client->limits, "gn_rpc_limits");
 }
 
 int gn_rpc_client_counters(const struct gn_rpc_client *client, struct gn_rpc_counters *out)
 {
-	if (!client || !out)
-		return -EINVAL;
-	*out = client->count;
-	return 0;
+	if (!client)
+		return gn_fail(-EINVAL, "gn_rpc_client_counters(): client is NULL");
+	return SIZED_WRITE(out, &client->count, "gn_rpc_counters");
 }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/fail.h"
+#include "base/sized.h"
 #include "sim/sim.h"
 
 /* The only mutable static of the simulator. initial-exec as in base/exec.c: one instruction. */
@@ -20,9 +22,8 @@ int sim_check_home(const struct gn_sim *sim)
 {
 	if (sim && sim->home == &current)
 		return 0;
-	gn_log(GN_LOG_ERROR, "sim: %s",
-	       sim ? "used by another OS thread than it belongs to" : "it is NULL");
-	return -EINVAL;
+	return gn_fail_log(-EINVAL, "sim: %s",
+			   sim ? "used by another OS thread than it belongs to" : "it is NULL");
 }
 
 struct sim_entry sim_enter(struct gn_sim *sim)
@@ -43,21 +44,16 @@ void sim_leave(struct sim_entry before)
 
 static int check_opts(const struct gn_sim_opts *opts)
 {
-	if (opts->nodes < 1 || opts->nodes > GN_SIM_NODES_MAX) {
-		gn_log(GN_LOG_ERROR, "sim: nodes %u is not within 1 to %u", opts->nodes,
-		       GN_SIM_NODES_MAX);
-		return -EINVAL;
-	}
-	if (opts->stack_bytes && opts->stack_bytes < GN_FIBER_STACK_MIN) {
-		gn_log(GN_LOG_ERROR, "sim: stack_bytes %zu is below %u", opts->stack_bytes,
-		       GN_FIBER_STACK_MIN);
-		return -EINVAL;
-	}
-	if (opts->limit_ns > SIM_NS_MAX) {
-		gn_log(GN_LOG_ERROR, "sim: limit_ns %llu is above %llu",
-		       (unsigned long long)opts->limit_ns, (unsigned long long)SIM_NS_MAX);
-		return -EINVAL;
-	}
+	if (opts->nodes < 1 || opts->nodes > GN_SIM_NODES_MAX)
+		return gn_fail_log(-EINVAL, "sim: nodes %u is not within 1 to %u", opts->nodes,
+				   GN_SIM_NODES_MAX);
+	if (opts->stack_bytes && opts->stack_bytes < GN_FIBER_STACK_MIN)
+		return gn_fail_log(-EINVAL, "sim: stack_bytes %zu is below %u", opts->stack_bytes,
+				   GN_FIBER_STACK_MIN);
+	if (opts->limit_ns > SIM_NS_MAX)
+		return gn_fail_log(-EINVAL, "sim: limit_ns %llu is above %llu",
+				   (unsigned long long)opts->limit_ns,
+				   (unsigned long long)SIM_NS_MAX);
 	return 0;
 }
 
@@ -99,14 +95,17 @@ static int create_nodes(struct gn_sim *sim, unsigned n)
 	return 0;
 }
 
-int gn_sim_create(const struct gn_sim_opts *opts, struct gn_sim **out)
+int gn_sim_create(const struct gn_sim_opts *given, struct gn_sim **out)
 {
+	struct gn_sim_opts own = {.size = sizeof(own)}, *opts = &own;
 	struct gn_sim *sim;
 	int rc;
 
-	if (!opts || !out)
-		return -EINVAL;
-	rc = check_opts(opts);
+	if (!given || !out)
+		return gn_fail(-EINVAL, "gn_sim_create(): opts is NULL, or out is NULL");
+	rc = SIZED_READ(opts, given, "gn_sim_opts");
+	if (!rc)
+		rc = check_opts(opts);
 	if (rc)
 		return rc;
 	sim = calloc(1, sizeof(*sim));
@@ -148,7 +147,7 @@ void gn_sim_destroy(struct gn_sim *sim)
 	if (!sim || sim_check_home(sim))
 		return;
 	if (sim->running) {
-		gn_log(GN_LOG_ERROR, "sim: destroyed while it runs; it is left alone");
+		gn_fail_log(0, "sim: destroyed while it runs; it is left alone");
 		return;
 	}
 	before = sim_enter(sim);
@@ -214,16 +213,14 @@ static int run_events(struct gn_sim *sim)
 
 		if (rc == -ETIMEDOUT)
 			return rc;
-		if (rc) {
-			gn_log(GN_LOG_ERROR, "sim: deadlock at %llu ns: nothing can run any more",
-			       (unsigned long long)gn_sim_now_ns(sim));
-			return -EDEADLK;
-		}
+		if (rc)
+			return gn_fail_log(-EDEADLK,
+					   "sim: deadlock at %llu ns: nothing can run any more",
+					   (unsigned long long)gn_sim_now_ns(sim));
 		if (engine->taken_instant > SIM_INSTANT_MAX) {
 			engine->taken_instant = 0;
-			gn_log(GN_LOG_ERROR, "sim: time stands still at %llu ns: %u events",
-			       (unsigned long long)gn_sim_now_ns(sim), SIM_INSTANT_MAX);
-			return -EDEADLK;
+			return gn_fail_log(-EDEADLK, "sim: time stands still at %llu ns: %u events",
+					   (unsigned long long)gn_sim_now_ns(sim), SIM_INSTANT_MAX);
 		}
 	}
 	return sim->stop;
@@ -237,10 +234,8 @@ int gn_sim_run(struct gn_sim *sim)
 	rc = sim_check_home(sim);
 	if (rc)
 		return rc;
-	if (current) {
-		gn_log(GN_LOG_ERROR, "sim: a run inside of a run");
-		return -EBUSY;
-	}
+	if (current)
+		return gn_fail_log(-EBUSY, "sim: a run inside of a run");
 	sim->running = true;
 	sim->stop = 0;
 	before = sim_enter(sim);
@@ -281,9 +276,14 @@ uint64_t gn_sim_leaks(const struct gn_sim *sim)
 
 int gn_sim_node_stats(const struct gn_sim *sim, unsigned node, struct gn_sim_stats *out)
 {
-	if (!sim || !out || node >= sim->n_nodes)
-		return -EINVAL;
-	*out = (struct gn_sim_stats){.cpu_busy_ns = sim->nodes[node].cpu.busy_ps / SIM_PS_PER_NS};
-	sim_device_stats(&sim->nodes[node].device, out);
-	return 0;
+	struct gn_sim_stats stats = {.size = sizeof(stats)};
+
+	if (!sim || node >= sim->n_nodes)
+		return gn_fail(
+			-EINVAL,
+			"gn_sim_node_stats(): sim is NULL, or node is at least sim->n_nodes");
+	stats = (struct gn_sim_stats){.size = sizeof(struct gn_sim_stats),
+				      .cpu_busy_ns = sim->nodes[node].cpu.busy_ps / SIM_PS_PER_NS};
+	sim_device_stats(&sim->nodes[node].device, &stats);
+	return SIZED_WRITE(out, &stats, "gn_sim_stats");
 }

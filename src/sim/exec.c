@@ -78,6 +78,14 @@ static const char *node_name(void)
 	return sim_current()->proc->node->name;
 }
 
+/* What the engine does for no thread has a text of its own. */
+static char *error(void)
+{
+	struct gn_sim *sim = sim_current();
+
+	return sim->thread ? sim->thread->error : sim->error;
+}
+
 static struct gn_fiber **fibers(void)
 {
 	struct sim_proc *proc = sim_current()->proc;
@@ -113,6 +121,7 @@ const struct exec_ops exec_sim = {
 	.thread_join = thread_join,
 	.thread_id = thread_id,
 	.node_name = node_name,
+	.error = error,
 	.fibers = fibers,
 	.yield = yield,
 	.sleep_us = sleep_us,

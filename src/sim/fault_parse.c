@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "sim/sim.h"
 
 #define FACTOR_MAX  10000u
@@ -43,8 +44,7 @@ __attribute__((format(printf, 2, 3))) static int refuse(const struct parser *p, 
 	va_start(args, fmt);
 	vsnprintf(message, sizeof(message), fmt, args);
 	va_end(args);
-	gn_log(GN_LOG_ERROR, "sim: faults: %.*s: %s", (int)len, p->item.at, message);
-	return -EINVAL;
+	return gn_fail_log(-EINVAL, "sim: faults: %.*s: %s", (int)len, p->item.at, message);
 }
 
 static bool is_digit(char c)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/fail.h"
 #include "sim/sim.h"
 
 #define PROCS_MAX 65536u
@@ -123,7 +124,7 @@ int gn_sim_kill(struct gn_sim *sim, unsigned process)
 	struct sim_entry before;
 
 	if (!proc)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_sim_kill(): there is no such process");
 	if (proc->ending)
 		return -ESRCH;
 	self = sim->thread;
@@ -144,7 +145,8 @@ int gn_sim_status(const struct gn_sim *sim, unsigned process, int *out)
 	const struct sim_proc *proc = find(sim, process);
 
 	if (!proc || !out)
-		return -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_sim_status(): there is no such process, or out is NULL");
 	if (!proc->ended)
 		return -EAGAIN;
 	*out = proc->status;

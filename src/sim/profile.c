@@ -4,6 +4,7 @@
  * so that they mean the same everywhere.
  */
 #include "sim/profile.h"
+#include "base/fail.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -154,8 +155,8 @@ struct reader {
 
 static int refuse(const struct reader *r, const char *what, const char *value)
 {
-	gn_log(GN_LOG_ERROR, "sim: profile %s, line %u: %s '%s'", r->name, r->line, what, value);
-	return -EINVAL;
+	return gn_fail_log(-EINVAL, "sim: profile %s, line %u: %s '%s'", r->name, r->line, what,
+			   value);
 }
 
 /* A decimal number in thousandths, or more than any field may have; false for what is none. */
@@ -200,16 +201,14 @@ static uint64_t most(const struct field *field)
 static int refuse_value(const struct reader *r, const struct field *field, const char *value,
 			const char *what)
 {
-	gn_log(GN_LOG_ERROR, "sim: profile %s, line %u: %s '%s' %s", r->name, r->line, field->name,
-	       value, what);
-	return -EINVAL;
+	return gn_fail_log(-EINVAL, "sim: profile %s, line %u: %s '%s' %s", r->name, r->line,
+			   field->name, value, what);
 }
 
 static int too_large(const struct reader *r, const struct field *field, const char *value)
 {
-	gn_log(GN_LOG_ERROR, "sim: profile %s, line %u: %s '%s' is above %llu", r->name, r->line,
-	       field->name, value, (unsigned long long)field->max);
-	return -EINVAL;
+	return gn_fail_log(-EINVAL, "sim: profile %s, line %u: %s '%s' is above %llu", r->name,
+			   r->line, field->name, value, (unsigned long long)field->max);
 }
 
 static int set_field(const struct reader *r, const struct field *field, const char *value)
@@ -345,33 +344,27 @@ static int check(const struct sim_profile *p, const char *name)
 	};
 
 	for (unsigned i = 0; i < sizeof(positive) / sizeof(positive[0]); i++) {
-		if (!positive[i].value) {
-			gn_log(GN_LOG_ERROR, "sim: profile %s: %s is 0 or not given", name,
-			       positive[i].name);
-			return -EINVAL;
-		}
+		if (!positive[i].value)
+			return gn_fail_log(-EINVAL, "sim: profile %s: %s is 0 or not given", name,
+					   positive[i].name);
 	}
-	if (p->max_msg < MAX_MSG_LEAST) {
-		gn_log(GN_LOG_ERROR, "sim: profile %s: max_msg %llu is below %u", name,
-		       (unsigned long long)p->max_msg, MAX_MSG_LEAST);
-		return -EINVAL;
-	}
-	if (p->cache_units && p->stalls && (!p->reader_units || p->reader_units > p->cache_units)) {
-		gn_log(GN_LOG_ERROR,
-		       "sim: profile %s: reader_units is not within 1 and cache_units %llu, which "
-		       "stalls needs",
-		       name, (unsigned long long)p->cache_units);
-		return -EINVAL;
-	}
+	if (p->max_msg < MAX_MSG_LEAST)
+		return gn_fail_log(-EINVAL, "sim: profile %s: max_msg %llu is below %u", name,
+				   (unsigned long long)p->max_msg, MAX_MSG_LEAST);
+	if (p->cache_units && p->stalls && (!p->reader_units || p->reader_units > p->cache_units))
+		return gn_fail_log(
+			-EINVAL,
+			"sim: profile %s: reader_units is not within 1 and cache_units %llu, which "
+			"stalls needs",
+			name, (unsigned long long)p->cache_units);
 	if (p->cache_units &&
 	    (!p->requester_units || !p->responder_units || p->requester_units > p->cache_units ||
-	     p->responder_units > p->cache_units)) {
-		gn_log(GN_LOG_ERROR,
-		       "sim: profile %s: requester_units and responder_units are not within 1 and "
-		       "cache_units %llu",
-		       name, (unsigned long long)p->cache_units);
-		return -EINVAL;
-	}
+	     p->responder_units > p->cache_units))
+		return gn_fail_log(
+			-EINVAL,
+			"sim: profile %s: requester_units and responder_units are not within 1 and "
+			"cache_units %llu",
+			name, (unsigned long long)p->cache_units);
 	return 0;
 }
 
@@ -383,26 +376,21 @@ static int read_file(const char *name, char *text)
 	if (!file) {
 		const int err = errno;
 
-		gn_log(GN_LOG_ERROR, "sim: profile %s: %s", name, gn_strerror(-err));
-		return -err;
+		return gn_fail_log(-err, "sim: profile %s: %s", name, gn_strerror(-err));
 	}
 	len = fread(text, 1, FILE_MAX, file);
 	if (ferror(file)) {
 		const int err = errno;
 
 		fclose(file);
-		gn_log(GN_LOG_ERROR, "sim: profile %s: %s", name, gn_strerror(-err));
-		return -err;
+		return gn_fail_log(-err, "sim: profile %s: %s", name, gn_strerror(-err));
 	}
 	fclose(file);
-	if (memchr(text, '\0', len)) {
-		gn_log(GN_LOG_ERROR, "sim: profile %s: no text: a byte of it is 0", name);
-		return -EINVAL;
-	}
-	if (len == FILE_MAX) {
-		gn_log(GN_LOG_ERROR, "sim: profile %s: longer than %u bytes", name, FILE_MAX - 1);
-		return -EINVAL;
-	}
+	if (memchr(text, '\0', len))
+		return gn_fail_log(-EINVAL, "sim: profile %s: no text: a byte of it is 0", name);
+	if (len == FILE_MAX)
+		return gn_fail_log(-EINVAL, "sim: profile %s: longer than %u bytes", name,
+				   FILE_MAX - 1);
 	text[len] = '\0';
 	return 0;
 }
@@ -414,9 +402,10 @@ static void log_unknown(const char *name)
 
 	for (unsigned i = 0; i < BUILTIN; i++)
 		at += (size_t)snprintf(list + at, sizeof(list) - at, " %s", builtin[i].name);
-	gn_log(GN_LOG_ERROR,
-	       "sim: profile '%s' is not known; there are%s, and files with a '/' in their name",
-	       name, list);
+	gn_fail_log(
+		0,
+		"sim: profile '%s' is not known; there are%s, and files with a '/' in their name",
+		name, list);
 }
 
 int sim_profile_load(const char *name, struct sim_profile *out)

@@ -10,6 +10,7 @@
 #define GN_SIM_SIM_H
 
 #include "base/exec.h"
+#include "base/fail.h"
 #include "gannet/sim.h"
 #include "sim/clock.h"
 #include "sim/engine.h"
@@ -71,6 +72,7 @@ struct sim_thread {
 	void *arg;
 	char name[SIM_THREAD_NAME];
 	void *slot[SIM_SLOTS];
+	char error[FAIL_TEXT_MAX]; /* gn_error() */
 };
 
 /* Called, by the engine, when a process ends with it still linked. Lives in the process's heap. */
@@ -168,6 +170,7 @@ struct gn_sim {
 	uint64_t n_threads;	    /* ever started */
 	uint32_t n_stacks;	    /* that there are now */
 	uint64_t leaks;
+	char error[FAIL_TEXT_MAX]; /* of what the engine did for no thread */
 
 	struct sim_node *nodes;
 	unsigned n_nodes;

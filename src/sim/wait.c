@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #include "base/bits.h"
+#include "base/fail.h"
 #include "base/mutant.h"
 #include "sim/sim.h"
 
@@ -180,12 +181,10 @@ int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const
 	int rc;
 
 	for (unsigned i = 0; i < n; i++) {
-		if (items[i].kind == GN_WAIT_FD) {
-			gn_log(GN_LOG_ERROR,
-			       "sim: a wait for fd %d: there are none in a simulation",
-			       items[i].fd);
-			return -EOPNOTSUPP;
-		}
+		if (items[i].kind == GN_WAIT_FD)
+			return gn_fail_log(-EOPNOTSUPP,
+					   "sim: a wait for fd %d: there are none in a simulation",
+					   items[i].fd);
 	}
 	if (sim_passed(self, deadline_ns)) {
 		rc = look(self, items, n);

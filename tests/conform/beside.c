@@ -65,7 +65,8 @@ struct house {
 /* Everything a connection has of its own, as a server would make it. */
 static int make_guest(struct house *house, struct guest *guest)
 {
-	struct gn_qp_opts opts = {.type = GN_QP_RC,
+	struct gn_qp_opts opts = {.size = sizeof(opts),
+				  .type = GN_QP_RC,
 				  .send_cq = house->cq,
 				  .recv_cq = house->cq,
 				  .chan = house->chan,
@@ -106,7 +107,7 @@ static int destroy_guest(struct guest *guest)
 
 static int accept_guest(struct house *house, struct gn_conn_req *req, struct guest *guest)
 {
-	struct gn_conn_opts conn = {.private_len = sizeof(struct gn_remote)};
+	struct gn_conn_opts conn = {.size = sizeof(conn), .private_len = sizeof(struct gn_remote)};
 	struct gn_remote remote;
 	int rc = make_guest(house, guest);
 
@@ -412,8 +413,11 @@ static bool client_init(struct cf *cf, struct client *client, unsigned number)
 
 static bool client_qp(struct cf *cf, struct client *client)
 {
-	struct gn_qp_opts opts = {
-		.type = GN_QP_RC, .send_cq = client->cq, .recv_cq = client->cq, .chan = cf->chan};
+	struct gn_qp_opts opts = {.size = sizeof(opts),
+				  .type = GN_QP_RC,
+				  .send_cq = client->cq,
+				  .recv_cq = client->cq,
+				  .chan = cf->chan};
 
 	CHECK((client->qp = cf_make_qp(cf, cf->pd, &opts)));
 	return true;
@@ -422,7 +426,7 @@ static bool client_qp(struct cf *cf, struct client *client)
 /* One connection: a message, the answer, and the end in one of two ways. */
 static bool visit(struct cf *cf, struct client *client, bool disconnects)
 {
-	const struct gn_conn_opts patient = {.timeout_us = PATIENT_US};
+	const struct gn_conn_opts patient = {.size = sizeof(patient), .timeout_us = PATIENT_US};
 	struct gn_sge sge = {gn_mr_addr(client->mr), MSG_BYTES, gn_mr_lkey(client->mr)};
 	struct gn_recv_wr recv = {.id = 1, .sge = &sge, .n_sge = 1};
 	struct gn_remote remote;
@@ -481,6 +485,7 @@ static bool unmet_b(struct cf *cf)
 	for (unsigned k = 1; k <= clients; k++) {
 		const uint8_t luck = k == clients ? LAST : (uint8_t)(REJECTED + k % 3);
 		const struct gn_conn_opts opts = {
+			.size = sizeof(opts),
 			.private_data = &luck,
 			.private_len = 1,
 			.timeout_us = luck == LATE ? HURRY_US : PATIENT_US,

@@ -54,7 +54,7 @@ static bool never_signaled_a(struct cf *cf)
 {
 	struct cf_rc_opts opts = {.send_wr = 16};
 	const struct gn_wr *bad = NULL;
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 	struct gn_sge sge;
 	struct gn_wr wr;
 	struct cf_rc rc;
@@ -149,7 +149,8 @@ static bool quiet_error_b(struct cf *cf)
 #define BURST 16u
 
 /* Long enough for B to be scheduled and to post its receives after A's messages. */
-static const struct gn_conn_opts held = {.rnr_retry = GN_RNR_RETRY_DEFAULT, .rnr_timer_us = 160000};
+static const struct gn_conn_opts held = {
+	.size = sizeof(held), .rnr_retry = GN_RNR_RETRY_DEFAULT, .rnr_timer_us = 160000};
 
 static uint32_t inline_max(const struct cf *cf)
 {
@@ -244,7 +245,7 @@ static bool inline_b(struct cf *cf)
 
 static bool chain_a(struct cf *cf)
 {
-	struct gn_counters before, after;
+	struct gn_counters before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
 	struct gn_sge sge[CHAIN];
 	struct gn_wr wr[CHAIN];
 	struct cf_rc rc;
@@ -278,7 +279,7 @@ static bool chain_b(struct cf *cf)
 {
 	struct gn_recv_wr wr[CHAIN / 2];
 	struct gn_sge sge[CHAIN / 2];
-	struct gn_counters before, after;
+	struct gn_counters before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
 	struct cf_rc rc;
 
 	CHECK(cf_rc_pair(cf, NULL, &rc));

@@ -18,6 +18,7 @@ enum { DOOR = 1, NOBODY, UNSERVED };
 static struct gn_qp *make_end(struct cf *cf, struct gn_cq *cq, struct gn_chan *chan)
 {
 	struct gn_qp_opts opts = {
+		.size = sizeof(opts),
 		.type = GN_QP_RC,
 		.send_cq = cq,
 		.recv_cq = cq,
@@ -55,7 +56,8 @@ static uint32_t private_len(const struct cf *cf, unsigned i)
 static bool accept_private(struct cf *cf, struct gn_cq *cq, unsigned i)
 {
 	uint8_t data[GN_PRIVATE_MAX];
-	struct gn_conn_opts opts = {.private_data = data, .private_len = private_len(cf, i + 1)};
+	struct gn_conn_opts opts = {
+		.size = sizeof(opts), .private_data = data, .private_len = private_len(cf, i + 1)};
 	struct gn_event ev;
 	struct gn_qp *qp;
 
@@ -75,7 +77,8 @@ static bool private_a(struct cf *cf)
 {
 	char addr[CF_ADDR_MAX];
 	uint8_t data[GN_PRIVATE_MAX + 1] = {0};
-	struct gn_conn_opts opts = {.private_data = data, .private_len = sizeof(data)};
+	struct gn_conn_opts opts = {
+		.size = sizeof(opts), .private_data = data, .private_len = sizeof(data)};
 	struct gn_event ev;
 	struct gn_cq *cq;
 	struct gn_qp *qp;
@@ -97,7 +100,7 @@ static bool private_a(struct cf *cf)
 static bool connect_badly(struct cf *cf, struct gn_qp *qp, const char *addr)
 {
 	uint8_t data[GN_PRIVATE_MAX + 1] = {0};
-	struct gn_conn_opts opts = {.private_data = data};
+	struct gn_conn_opts opts = {.size = sizeof(opts), .private_data = data};
 
 	CHECK(cf->attr.max_private >= PORTABLE_PRIVATE && cf->attr.max_private <= GN_PRIVATE_MAX,
 	      "max_private %u", cf->attr.max_private);
@@ -118,7 +121,7 @@ static bool connect_badly(struct cf *cf, struct gn_qp *qp, const char *addr)
 static bool private_b(struct cf *cf)
 {
 	uint8_t data[GN_PRIVATE_MAX];
-	struct gn_conn_opts opts = {.private_data = data};
+	struct gn_conn_opts opts = {.size = sizeof(opts), .private_data = data};
 	char addr[CF_ADDR_MAX];
 	struct gn_event ev;
 	struct gn_cq *cq;
@@ -202,7 +205,7 @@ static bool bad_addresses(struct cf *cf, struct gn_qp *qp)
 /* Nobody there, nobody who answers, and on a network also no such host. */
 static bool unreachable(struct cf *cf, struct gn_cq *cq)
 {
-	struct gn_conn_opts opts = {.timeout_us = TIMEOUT_US};
+	struct gn_conn_opts opts = {.size = sizeof(opts), .timeout_us = TIMEOUT_US};
 	char addr[CF_ADDR_MAX];
 	struct gn_event ev;
 	struct gn_qp *qp;
@@ -269,8 +272,9 @@ struct visitor {
 static int visit(struct visitor *v, struct gn_chan *chan, struct gn_cq *cq)
 {
 	const uint64_t look_us = 1000;
-	struct gn_conn_opts conn = {.timeout_us = PATIENT_US};
-	struct gn_qp_opts opts = {.type = GN_QP_RC, .send_cq = cq, .recv_cq = cq, .chan = chan};
+	struct gn_conn_opts conn = {.size = sizeof(conn), .timeout_us = PATIENT_US};
+	struct gn_qp_opts opts = {
+		.size = sizeof(opts), .type = GN_QP_RC, .send_cq = cq, .recv_cq = cq, .chan = chan};
 	struct gn_event ev;
 	struct gn_qp *qp;
 	int err = gn_qp_create(v->pd, &opts, &qp);
@@ -288,7 +292,7 @@ static int visit(struct visitor *v, struct gn_chan *chan, struct gn_cq *cq)
 
 static void visitor_main(void *arg)
 {
-	struct gn_cq_opts opts = {.depth = 256};
+	struct gn_cq_opts opts = {.size = sizeof(opts), .depth = 256};
 	struct visitor *v = arg;
 	struct gn_chan *chan = NULL;
 	struct gn_cq *cq = NULL;
@@ -495,7 +499,8 @@ static bool crowd_hear(struct cf *cf, struct crowd *crowd, bool heard[CROWD])
 
 static bool accept_crowd(struct cf *cf, struct crowd *crowd)
 {
-	struct gn_conn_opts conn = {.rnr_retry = GN_RNR_RETRY_DEFAULT, .timeout_us = PATIENT_US};
+	struct gn_conn_opts conn = {
+		.size = sizeof(conn), .rnr_retry = GN_RNR_RETRY_DEFAULT, .timeout_us = PATIENT_US};
 	unsigned accepted = 0, established = 0;
 	struct gn_event ev;
 
@@ -536,7 +541,8 @@ static bool crowd_a(struct cf *cf, struct crowd *crowd)
 
 static bool crowd_b(struct cf *cf, struct crowd *crowd, const char *addr)
 {
-	struct gn_conn_opts conn = {.rnr_retry = GN_RNR_RETRY_DEFAULT, .timeout_us = PATIENT_US};
+	struct gn_conn_opts conn = {
+		.size = sizeof(conn), .rnr_retry = GN_RNR_RETRY_DEFAULT, .timeout_us = PATIENT_US};
 	bool heard[CROWD];
 
 	for (unsigned i = 0; i < crowd->n; i++) {

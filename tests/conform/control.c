@@ -73,6 +73,7 @@ int cf_ctl_open(const char *fabric_name, const char *addr, bool listen, struct c
 		return -ENOMEM;
 	snprintf(ctl->addr, sizeof(ctl->addr), "%s", addr);
 	err = gn_fabric_open(fabric_name, &ctl->fabric);
+	ctl->attr.size = sizeof(ctl->attr);
 	if (!err)
 		err = gn_fabric_query(ctl->fabric, &ctl->attr);
 	if (!err)
@@ -125,8 +126,9 @@ static int post_slot(struct cf_ctl *ctl, uint32_t slot)
 /* A qp that can be connected, with all its receives. */
 static int make_endpoint(struct cf_ctl *ctl)
 {
-	struct gn_cq_opts cq_opts = {.depth = CTL_SLOTS};
+	struct gn_cq_opts cq_opts = {.size = sizeof(cq_opts), .depth = CTL_SLOTS};
 	struct gn_qp_opts qp_opts = {
+		.size = sizeof(qp_opts),
 		.type = GN_QP_RC,
 		.max_send_wr = CTL_SLOTS,
 		.max_recv_wr = CTL_SLOTS,
@@ -166,6 +168,7 @@ bool cf_ctl_up(const struct cf_ctl *ctl)
 }
 
 static const struct gn_conn_opts ctl_conn = {
+	.size = sizeof(ctl_conn),
 	.rnr_retry = GN_RNR_RETRY_DEFAULT,
 	.rnr_timer_us = CTL_RNR_US,
 };

@@ -79,7 +79,8 @@ static bool post_too_late(struct cf *cf, struct cf_rc *rc)
 static bool leave_round(struct cf *cf, unsigned i)
 {
 	/* The other side posts no receive; the sends wait for one longer than the round lasts. */
-	struct gn_conn_opts conn = {.rnr_retry = GN_RNR_RETRY_DEFAULT, .rnr_timer_us = 490000};
+	struct gn_conn_opts conn = {
+		.size = sizeof(conn), .rnr_retry = GN_RNR_RETRY_DEFAULT, .rnr_timer_us = 490000};
 	struct cf_rc_opts opts = {.conn = &conn};
 	const bool busy = i % 2 == (unsigned)cf->role;
 	struct cf_rc rc;
@@ -158,7 +159,7 @@ struct loop {
 
 static bool loop_open(struct cf *cf, struct loop *loop)
 {
-	struct gn_qp_opts opts = {.type = GN_QP_RC, .chan = cf->chan};
+	struct gn_qp_opts opts = {.size = sizeof(opts), .type = GN_QP_RC, .chan = cf->chan};
 	char addr[CF_ADDR_MAX];
 	unsigned established = 0;
 	struct gn_event ev;

@@ -105,7 +105,7 @@ bool cf_expect_state(struct cf *cf, struct gn_qp *qp, enum gn_qp_state state)
 {
 	const uint64_t pause_us = 100;
 	uint64_t deadline_ns = cf_deadline(cf);
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 	int err;
 
 	for (;;) {

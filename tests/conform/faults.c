@@ -112,6 +112,7 @@ static bool run_point(struct cf *cf, const char *faults, struct point *point, st
 static bool try_point(struct cf *cf, const char *faults, struct point *point, unsigned kind)
 {
 	struct gn_sim_opts opts = {
+		.size = sizeof(opts),
 		.profile = cf->sim->profile,
 		.seed = cf->seed,
 		.nodes = NODES,

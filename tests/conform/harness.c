@@ -106,6 +106,7 @@ static bool set_up(struct cf *cf)
 {
 	CHECK_INT(gn_fabric_open(cf->fabric_name, &cf->fabric), 0);
 	cf_own_fabric(cf, cf->fabric);
+	cf->attr.size = sizeof(cf->attr);
 	CHECK_INT(gn_fabric_query(cf->fabric, &cf->attr), 0);
 	CHECK_INT(gn_ctx_create(cf->fabric, &cf->ctx), 0);
 	cf_own_ctx(cf, cf->ctx);

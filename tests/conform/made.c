@@ -213,7 +213,7 @@ void cf_own_listener(struct cf *cf, struct gn_listener *listener)
 
 struct gn_cq *cf_make_cq(struct cf *cf, uint32_t depth, struct gn_chan *chan)
 {
-	struct gn_cq_opts opts = {.depth = depth, .chan = chan};
+	struct gn_cq_opts opts = {.size = sizeof(opts), .depth = depth, .chan = chan};
 	struct gn_cq *made;
 
 	MADE(CQ, gn_cq_create(cf->ctx, &opts, &made));

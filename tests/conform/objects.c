@@ -78,7 +78,7 @@ static bool query(struct cf *cf)
 
 static bool pds(struct cf *cf)
 {
-	struct gn_qp_opts qp_opts = {.type = GN_QP_RC, .chan = cf->chan};
+	struct gn_qp_opts qp_opts = {.size = sizeof(qp_opts), .type = GN_QP_RC, .chan = cf->chan};
 	struct gn_pd *pd = NULL, *many[50];
 	struct gn_mem *mem;
 	struct gn_mr *mr;
@@ -119,7 +119,7 @@ static bool pds(struct cf *cf)
 static bool cq_sizes(struct cf *cf)
 {
 	const uint32_t good[] = {1, 2, 3, 1000, cf->attr.max_cqe};
-	struct gn_cq_opts opts = {.depth = cf->attr.max_cqe + 1};
+	struct gn_cq_opts opts = {.size = sizeof(opts), .depth = cf->attr.max_cqe + 1};
 	struct gn_cq *cq = NULL;
 	struct gn_wc wc;
 
@@ -140,7 +140,7 @@ static bool cq_sizes(struct cf *cf)
 	CHECK_INT(gn_cq_create(cf->ctx, &opts, &cq), -EINVAL);
 	CHECK_INT(gn_cq_create(cf->ctx, NULL, &cq), -EINVAL);
 	CHECK(!cq, "a failed call wrote to its output");
-	opts = (struct gn_cq_opts){.depth = 1, .flags = ~0u};
+	opts = (struct gn_cq_opts){.size = sizeof(struct gn_cq_opts), .depth = 1, .flags = ~0u};
 	CHECK_INT(gn_cq_create(cf->ctx, &opts, &cq), -EINVAL);
 	CHECK(!cq, "a failed call wrote to its output");
 	return true;
@@ -195,7 +195,7 @@ static uint32_t field(const void *base, size_t offset)
 static bool qp_limit(struct cf *cf, struct gn_qp_opts opts, const struct limit *limit)
 {
 	uint32_t *value = (uint32_t *)((uint8_t *)&opts + limit->in_opts);
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 	struct gn_qp *qp = NULL;
 
 	*value = limit->max;
@@ -229,7 +229,7 @@ static bool qp_limits(struct cf *cf)
 		LIMIT(max_send_sge, cf->attr.max_sge),	  LIMIT(max_recv_sge, cf->attr.max_sge),
 		LIMIT(max_inline, cf->attr.max_inline),
 	};
-	struct gn_qp_opts opts = {.chan = cf->chan};
+	struct gn_qp_opts opts = {.size = sizeof(opts), .chan = cf->chan};
 
 	CHECK(opts.send_cq = opts.recv_cq = cf_make_cq(cf, 16, NULL));
 	for (unsigned i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
@@ -252,6 +252,7 @@ static uint32_t draw(struct cf *cf, uint32_t max, uint32_t most)
 static bool qp_draw(struct cf *cf, struct gn_cq *cq, enum gn_qp_type type, uint32_t *last_qpn)
 {
 	struct gn_qp_opts opts = {
+		.size = sizeof(opts),
 		.type = type,
 		.send_cq = cq,
 		.recv_cq = cq,
@@ -263,7 +264,7 @@ static bool qp_draw(struct cf *cf, struct gn_cq *cq, enum gn_qp_type type, uint3
 		.max_inline = draw(cf, cf->attr.max_inline, 300),
 		.user = &opts,
 	};
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 	struct gn_qp *qp;
 
 	CHECK(qp = cf_make_qp(cf, cf->pd, &opts));
@@ -328,8 +329,8 @@ struct family {
 
 static int family_make(struct cf *cf, struct family *f, int which)
 {
-	struct gn_cq_opts cq_opts = {.depth = 8, .chan = f->chan};
-	struct gn_qp_opts qp_opts = {.type = GN_QP_RC, .chan = f->chan};
+	struct gn_cq_opts cq_opts = {.size = sizeof(cq_opts), .depth = 8, .chan = f->chan};
+	struct gn_qp_opts qp_opts = {.size = sizeof(qp_opts), .type = GN_QP_RC, .chan = f->chan};
 	char addr[CF_ADDR_MAX];
 
 	qp_opts.send_cq = qp_opts.recv_cq = f->cq;

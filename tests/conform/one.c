@@ -59,7 +59,7 @@ static bool write_and_read(struct cf *cf, struct cf_rc *rc, uint64_t i, struct a
 static bool counted(struct cf *cf, const struct cf_rc *rc, const struct answers *answers,
 		    uint64_t rounds)
 {
-	struct gn_counters c;
+	struct gn_counters c = {.size = sizeof(c)};
 
 	CHECK_INT(gn_qp_counters(rc->qp, &c), 0);
 	CHECK_INT(c.wrs[GN_OP_WRITE], rounds);
@@ -161,8 +161,8 @@ static bool fails_b(struct cf *cf)
  * Behind a SEND that waits for its receive nothing is done: not by being answered so, and not in
  * the target's memory.
  */
-static const struct gn_conn_opts patient = {.rnr_retry = GN_RNR_RETRY_DEFAULT,
-					    .rnr_timer_us = 100000};
+static const struct gn_conn_opts patient = {
+	.size = sizeof(patient), .rnr_retry = GN_RNR_RETRY_DEFAULT, .rnr_timer_us = 100000};
 static const struct cf_rc_opts waits = {.conn = &patient};
 
 static bool in_order_a(struct cf *cf)
@@ -217,7 +217,7 @@ static bool in_order_b(struct cf *cf)
 
 static bool arguments_a(struct cf *cf)
 {
-	struct gn_qp_opts opts = {.type = GN_QP_RC, .chan = cf->chan};
+	struct gn_qp_opts opts = {.size = sizeof(opts), .type = GN_QP_RC, .chan = cf->chan};
 	struct answers answers = {0, 0};
 	struct gn_wr wr, next;
 	struct gn_cq *cq;

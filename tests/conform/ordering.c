@@ -225,7 +225,7 @@ static bool stream(struct cf *cf, struct stream *st)
 
 static bool in_order(struct cf *cf)
 {
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 	struct stream st;
 
 	CHECK(stream_open(cf, LAST_OF_MESSAGE, &st));
@@ -242,7 +242,7 @@ static bool in_order(struct cf *cf)
 
 static bool write_order(struct cf *cf)
 {
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 	struct stream st;
 
 	CHECK(stream_open(cf, LAST_IS_FLAG, &st));

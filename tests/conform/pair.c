@@ -20,8 +20,8 @@ unsigned cf_all_rights(const struct cf *cf)
 /* ---- making one ---- */
 
 /* A side that the machine is too busy for may be late with its receives. */
-static const struct gn_conn_opts default_conn = {.rnr_retry = GN_RNR_RETRY_DEFAULT,
-						 .rnr_timer_us = 40000};
+static const struct gn_conn_opts default_conn = {
+	.size = sizeof(default_conn), .rnr_retry = GN_RNR_RETRY_DEFAULT, .rnr_timer_us = 40000};
 
 static bool make_buffer(struct cf *cf, const struct cf_rc_opts *opts, struct cf_rc *rc)
 {
@@ -51,6 +51,7 @@ static struct gn_cq *make_cq(struct cf *cf, const struct cf_rc_opts *opts, struc
 	uint32_t send_wr = opts->send_wr ? opts->send_wr : default_wr;
 	uint32_t recv_wr = opts->recv_wr ? opts->recv_wr : default_wr;
 	struct gn_cq_opts cq_opts = {
+		.size = sizeof(cq_opts),
 		.depth = opts->cq_depth ? opts->cq_depth : send_wr + recv_wr,
 		.chan = opts->events ? chan : NULL,
 		.flags = opts->flags,
@@ -69,6 +70,7 @@ static struct gn_cq *make_cq(struct cf *cf, const struct cf_rc_opts *opts, struc
 static bool make_endpoint(struct cf *cf, const struct cf_rc_opts *opts, struct cf_rc *rc)
 {
 	struct gn_qp_opts qp_opts = {
+		.size = sizeof(qp_opts),
 		.type = GN_QP_RC,
 		.max_send_wr = opts->send_wr,
 		.max_recv_wr = opts->recv_wr,

@@ -134,14 +134,15 @@ static bool open_memory(struct end *end)
 
 static bool open_queues(struct end *end)
 {
-	struct gn_cq_opts cq = {.depth = 2 * LEDGER_MAX, .chan = end->chan};
+	struct gn_cq_opts cq = {.size = sizeof(cq), .depth = 2 * LEDGER_MAX, .chan = end->chan};
 	struct gn_qp_opts rc = {
+		.size = sizeof(rc),
 		.type = GN_QP_RC,
 		.chan = end->chan,
 		.max_send_wr = LEDGER_MAX,
 		.max_recv_wr = LEDGER_MAX,
 	};
-	struct gn_qp_opts ud = {.type = GN_QP_UD, .qkey = QKEY};
+	struct gn_qp_opts ud = {.size = sizeof(ud), .type = GN_QP_UD, .qkey = QKEY};
 
 	if (!went_well(end, "gn_cq_create", gn_cq_create(end->ctx, &cq, &end->send_cq)) ||
 	    !went_well(end, "gn_cq_create", gn_cq_create(end->ctx, &cq, &end->recv_cq)) ||
@@ -158,6 +159,7 @@ static bool open_queues(struct end *end)
 
 static bool end_open(struct end *end, const struct gn_env *env)
 {
+	end->attr.size = sizeof(end->attr);
 	if (!went_well(end, "gn_fabric_open", gn_fabric_open(env->fabric, &end->fabric)) ||
 	    !went_well(end, "gn_fabric_query", gn_fabric_query(end->fabric, &end->attr)) ||
 	    !went_well(end, "gn_ctx_create", gn_ctx_create(end->fabric, &end->ctx)) ||
@@ -193,7 +195,7 @@ static void end_close(struct end *end)
 /* A completion that must be the next of its queue. */
 static bool enter(struct end *end, struct ledger *ledger, const struct gn_wc *wc)
 {
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 
 	if (ledger->done == ledger->posted || wc->id != ledger->done)
 		return wrong(end, "completion %llu of %llu posted comes after %llu",
@@ -372,7 +374,8 @@ static void take_datagrams(struct end *end)
 static bool greet(struct end *end, struct gn_conn_req *req)
 {
 	struct greeting greeting;
-	struct gn_conn_opts opts = {.private_data = &greeting, .private_len = sizeof(greeting)};
+	struct gn_conn_opts opts = {
+		.size = sizeof(opts), .private_data = &greeting, .private_len = sizeof(greeting)};
 	struct gn_event ev;
 	bool ok;
 
@@ -429,7 +432,7 @@ int point_server(struct gn_env *env, int argc, char **argv)
 /* The server may not listen yet. */
 static bool meet(struct end *end, struct greeting *greeting)
 {
-	const struct gn_conn_opts opts = {.timeout_us = WAIT_US / 2};
+	const struct gn_conn_opts opts = {.size = sizeof(opts), .timeout_us = WAIT_US / 2};
 	struct gn_event ev;
 
 	if (!went_well(end, "gn_connect_wait", gn_connect_wait(end->qp, ADDR, &opts, &ev)))
@@ -482,7 +485,7 @@ static bool add(struct end *end, const struct gn_remote *remote)
 static bool send_datagrams(struct end *end, const struct gn_ud_addr *to)
 {
 	struct gn_sge sge = {end->buf + UD_AT, MSG_BYTES, gn_mr_lkey(end->mr)};
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 	struct gn_wr wr;
 	struct gn_wc wc;
 	int n;

@@ -78,7 +78,7 @@ static bool ping_pong(struct cf *cf)
 		.inline_bytes = cf->attr.max_inline < 256 ? cf->attr.max_inline : 256,
 	};
 	uint32_t sizes[] = {0, 1, opts.inline_bytes, opts.inline_bytes + 1, 4096, 65536, MIB};
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 	struct cf_rc rc;
 
 	CHECK(cf_rc_pair(cf, &opts, &rc));
@@ -302,9 +302,10 @@ static bool too_small_b(struct cf *cf)
 /* ---- 20 ---- */
 
 /* Long enough for B to be scheduled, hear that the message is on its way, and post. */
-static const struct gn_conn_opts patient = {.rnr_retry = GN_RNR_RETRY_DEFAULT,
-					    .rnr_timer_us = 490000};
-static const struct gn_conn_opts impatient = {.rnr_retry = GN_RNR_NONE, .rnr_timer_us = 1000};
+static const struct gn_conn_opts patient = {
+	.size = sizeof(patient), .rnr_retry = GN_RNR_RETRY_DEFAULT, .rnr_timer_us = 490000};
+static const struct gn_conn_opts impatient = {
+	.size = sizeof(impatient), .rnr_retry = GN_RNR_NONE, .rnr_timer_us = 1000};
 
 static bool late_recv_a(struct cf *cf)
 {

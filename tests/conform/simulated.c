@@ -61,6 +61,7 @@ bool cf_caps_parse(const char *list, uint64_t *out)
 static int create(const struct cf_sim *how, uint64_t seed, struct gn_sim **out)
 {
 	struct gn_sim_opts opts = {
+		.size = sizeof(opts),
 		.profile = how->profile,
 		.seed = seed,
 		.nodes = 2,

@@ -12,9 +12,9 @@
 
 static bool send_too_early(struct cf *cf)
 {
-	struct gn_qp_opts opts = {.type = GN_QP_RC, .chan = cf->chan};
+	struct gn_qp_opts opts = {.size = sizeof(opts), .type = GN_QP_RC, .chan = cf->chan};
 	const struct gn_wr *bad = NULL;
-	struct gn_counters counters;
+	struct gn_counters counters = {.size = sizeof(counters)};
 	struct gn_wr wr[2];
 	struct gn_wc wc;
 	struct gn_qp *qp;
@@ -81,7 +81,7 @@ static bool fill_recv_queue(struct cf *cf, struct cf_rc *rc, unsigned *n)
 {
 	const struct gn_recv_wr *bad = NULL;
 	struct gn_recv_wr wr = {.n_sge = 1};
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 	struct gn_sge sge;
 
 	CHECK_INT(gn_qp_query(rc->qp, &attr), 0);
@@ -125,7 +125,7 @@ static bool fill_send_queue(struct cf *cf, struct cf_rc *rc, unsigned n)
 static bool full_a(struct cf *cf)
 {
 	struct cf_rc_opts opts = {.send_wr = 32, .recv_wr = 32, .cq_depth = 1024};
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 	struct cf_rc rc;
 
 	CHECK(cf_rc_pair(cf, &opts, &rc));
@@ -147,7 +147,7 @@ static bool full_a(struct cf *cf)
 static bool full_b(struct cf *cf)
 {
 	struct cf_rc_opts opts = {.send_wr = 32, .recv_wr = 32, .cq_depth = 1024};
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 	unsigned coming, posted;
 	struct cf_rc rc;
 
@@ -182,7 +182,7 @@ static bool too_many_sges(struct cf *cf, struct cf_rc *rc)
 	const struct gn_wr *bad_send = NULL;
 	struct gn_sge sge[SGE_MOST];
 	struct gn_recv_wr recv = {.sge = sge};
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 	struct gn_wr wr;
 
 	CHECK_INT(gn_qp_query(rc->qp, &attr), 0);
@@ -263,7 +263,7 @@ static bool bad_chain(struct cf *cf, struct cf_rc *rc, unsigned at, enum badness
 	const struct gn_wr *bad = NULL;
 	struct gn_sge sge[CHAIN];
 	struct gn_wr wr[CHAIN];
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 	int err = 0;
 
 	CHECK_INT(gn_qp_query(rc->qp, &attr), 0);
@@ -290,7 +290,7 @@ static bool bad_recv_chain(struct cf *cf, struct cf_rc *rc, unsigned at)
 {
 	const struct gn_recv_wr *bad = NULL;
 	struct gn_recv_wr wr[CHAIN];
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 
 	CHECK_INT(gn_qp_query(rc->qp, &attr), 0);
 	for (unsigned i = 0; i < CHAIN; i++) {

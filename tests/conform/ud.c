@@ -43,6 +43,7 @@ static bool port_buffer(struct cf *cf, unsigned slots, struct port *port)
 static bool port_qp(struct cf *cf, uint32_t recv_wr, struct port *port)
 {
 	struct gn_qp_opts opts = {
+		.size = sizeof(opts),
 		.type = GN_QP_UD,
 		.send_cq = port->send_cq,
 		.recv_cq = port->recv_cq,

@@ -55,7 +55,7 @@ static int turn_over(void *arg, const void *request, uint32_t len, void *value, 
 
 static int serve(const char *addr)
 {
-	struct gn_msg_responder_opts opts = {.answer = turn_over};
+	struct gn_msg_responder_opts opts = {.size = sizeof(opts), .answer = turn_over};
 	struct gn_msg_responder *responder;
 	struct gn_fabric *fabric;
 	uint64_t *word;
@@ -96,7 +96,8 @@ static void asker_connect(struct asker *a, const char *addr)
 static void asker_make(struct asker *a, struct gn_fabric *fabric, const char *addr,
 		       enum gn_msg_protocol protocol)
 {
-	const struct gn_msg_requester_opts opts = {.protocol = protocol,
+	const struct gn_msg_requester_opts opts = {.size = sizeof(opts),
+						   .protocol = protocol,
 						   .pending = PENDING,
 						   .request_bytes = BYTES,
 						   .value_bytes = BYTES,

@@ -78,7 +78,7 @@ static void echo(struct gn_rpc_request *request, void *arg)
 
 static int serve(const char *addr)
 {
-	const struct gn_rpc_server_opts opts = {.threads = 1};
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .threads = 1};
 	struct gn_rpc_server *server;
 	struct gn_fabric *fabric;
 
@@ -116,7 +116,7 @@ static int check_echo(struct gn_rpc_client *client, unsigned method, uint32_t le
 static struct gn_rpc_client *connect_to(struct gn_fabric *fabric, const char *addr,
 					enum gn_rpc_mode mode, uint32_t batch)
 {
-	struct gn_rpc_client_opts opts = {0};
+	struct gn_rpc_client_opts opts = {.size = sizeof(opts)};
 	const uint64_t deadline_ns = gn_deadline_us(PATIENCE_US);
 	struct gn_rpc_client *client;
 	int rc;
@@ -164,8 +164,11 @@ static int call(const char *addr, unsigned seed)
 /* Connected, and silent ever after. A line on stdout tells when all are. */
 static _Noreturn void crowd(const char *addr, unsigned n)
 {
-	struct gn_rpc_client_opts opts = {
-		.slots = 2, .max_request = 64, .max_result = 64, .timeout_us = PATIENCE_US};
+	struct gn_rpc_client_opts opts = {.size = sizeof(opts),
+					  .slots = 2,
+					  .max_request = 64,
+					  .max_result = 64,
+					  .timeout_us = PATIENCE_US};
 	struct gn_fabric *fabric;
 	struct gn_ctx *ctx = NULL;
 	int rc = gn_fabric_open("shm", &fabric);

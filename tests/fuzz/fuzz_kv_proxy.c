@@ -318,7 +318,8 @@ static void let_in(void *arg)
 
 static void open_world(struct world *w)
 {
-	const struct gn_kv_server_opts server = {.threads = 2, .memory = 16u << 20};
+	const struct gn_kv_server_opts server = {
+		.size = sizeof(server), .threads = 2, .memory = 16u << 20};
 	const char *where = w->place;
 	struct proxy_opts opts = {.listen = &where, .n_listen = 1, .memory = 32u << 20};
 	char addr[64];

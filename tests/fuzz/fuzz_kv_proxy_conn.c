@@ -505,7 +505,8 @@ struct world {
 
 static void open_world(struct world *w, unsigned threads, uint64_t memory)
 {
-	const struct gn_kv_server_opts server = {.threads = 2, .memory = 256u << 20};
+	const struct gn_kv_server_opts server = {
+		.size = sizeof(server), .threads = 2, .memory = 256u << 20};
 	struct proxy_opts opts = {.threads = threads, .memory = memory, .timeout_ms = 60000};
 	char addr[64];
 

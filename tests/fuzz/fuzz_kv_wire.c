@@ -329,9 +329,10 @@ struct target {
 
 static void target_start(struct target *t, bool bypass)
 {
-	const struct gn_kv_server_opts opts = {.threads = 1, .memory = 8u << 20, .bypass = bypass};
-	struct gn_rpc_client_opts rpc = {.timeout_us = UNIT_PATIENCE_US};
-	struct gn_kv_client_opts kv = {.rpc = rpc};
+	const struct gn_kv_server_opts opts = {
+		.size = sizeof(opts), .threads = 1, .memory = 8u << 20, .bypass = bypass};
+	struct gn_rpc_client_opts rpc = {.size = sizeof(rpc), .timeout_us = UNIT_PATIENCE_US};
+	struct gn_kv_client_opts kv = {.size = sizeof(kv), .rpc = rpc};
 
 	snprintf(t->addr, sizeof(t->addr), "shm:fuzz-kv-%llx", (unsigned long long)gn_random());
 	assert_int_equal(gn_fabric_open("shm", &t->fabric), 0);
@@ -410,7 +411,7 @@ static void run_server(bool bypass)
 {
 	const uint64_t end_ns = fuzz_begin();
 	unsigned ok = 0, denied = 0, n = 0;
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 	struct target t;
 
 	gn_log_to(fuzz_be_silent, NULL);

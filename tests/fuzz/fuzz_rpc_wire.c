@@ -245,7 +245,8 @@ static void test_tuning(void **state)
 	assert_int_equal(close(mkstemp(path)), 0);
 	gn_log_to(fuzz_be_silent, NULL);
 	while (gn_now_ns() < end_ns) {
-		struct gn_rpc_tuning tuning = {0}, again = {0};
+		struct gn_rpc_tuning tuning = {.size = sizeof(tuning)},
+				     again = {.size = sizeof(again)};
 		char text[FILE_BYTES];
 		size_t len = sizeof(good) - 1;
 

@@ -15,7 +15,7 @@
 
 static int serve(const char *addr, int ready, int stop, void *arg)
 {
-	const struct gn_kv_server_opts opts = {.memory = MEMORY_BYTES};
+	const struct gn_kv_server_opts opts = {.size = sizeof(opts), .memory = MEMORY_BYTES};
 	struct gn_kv_server *server;
 	struct gn_fabric *fabric;
 

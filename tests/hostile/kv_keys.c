@@ -62,8 +62,9 @@ static uint64_t distance(uint64_t a, uint64_t b)
  */
 static void test_versions(void **state)
 {
-	static const struct gn_kv_server_opts opts[] = {
-		{.threads = 1}, {.threads = 3}, {.bypass = true}};
+	static const struct gn_kv_server_opts opts[] = {{.size = sizeof(opts[0]), .threads = 1},
+							{.size = sizeof(opts[0]), .threads = 3},
+							{.size = sizeof(opts[0]), .bypass = true}};
 
 	uint64_t last = 0; /* of the server before */
 
@@ -88,13 +89,14 @@ static void test_versions(void **state)
 /* Keys whose hash, by all that a client is told, is alike; they have a thread each, by the same. */
 static void test_flood(void **state)
 {
-	static const struct gn_kv_server_opts opts[] = {{.threads = 1}, {.threads = 2}};
+	static const struct gn_kv_server_opts opts[] = {{.size = sizeof(opts[0]), .threads = 1},
+							{.size = sizeof(opts[0]), .threads = 2}};
 
 	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		uint32_t keys[FLOOD], n = 0, there = 0;
 		struct world w = {.client = NULL};
-		struct gn_kv_stats stats;
+		struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 		world_up(&w, &opts[i]);
 		for (uint32_t key = 1; n < FLOOD; key++)
@@ -157,11 +159,11 @@ static unsigned count_there(struct world *w, const uint32_t *keys, unsigned n)
  */
 static void test_listed(void **state)
 {
-	const struct gn_kv_server_opts opts = {.memory = 1u << 20};
+	const struct gn_kv_server_opts opts = {.size = sizeof(opts), .memory = 1u << 20};
 	struct world w = {.client = NULL};
 	struct listed l = {.n = 0};
 	uint32_t key = 0, honest[HONEST];
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	(void)state;
 	world_up(&w, &opts);

@@ -105,7 +105,7 @@ static int program(struct kv_world *w, struct gn_fabric *fabric, unsigned number
 {
 	const uint32_t room = 2u << 20;
 	uint8_t *request = gn_alloc(1u << 20, 0), *result = gn_alloc(room, 0);
-	struct gn_rpc_client_opts opts = {.thread = 1};
+	struct gn_rpc_client_opts opts = {.size = sizeof(opts), .thread = 1};
 	struct gn_kv_client *client;
 	struct gn_rpc_client *rpc;
 	char key[32];

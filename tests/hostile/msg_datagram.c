@@ -37,7 +37,7 @@ static int send_long(struct raw *raw, uint32_t qkey, uint32_t len)
 static int stranger_sends(struct world *w, struct gn_fabric *fabric)
 {
 	const struct gn_ud_addr *to;
-	struct gn_attr attr;
+	struct gn_attr attr = {.size = sizeof(attr)};
 	struct msg_hello hello;
 	struct raw raw;
 

@@ -27,13 +27,19 @@ struct raw {
 
 static inline int raw_make(struct raw *raw, struct gn_fabric *fabric)
 {
-	struct gn_qp_opts opts = {
-		.type = GN_QP_RC, .max_send_wr = RAW_WRS, .max_recv_wr = RAW_WRS, .qkey = RAW_QKEY};
+	struct gn_qp_opts opts = {.size = sizeof(opts),
+				  .type = GN_QP_RC,
+				  .max_send_wr = RAW_WRS,
+				  .max_recv_wr = RAW_WRS,
+				  .qkey = RAW_QKEY};
 
 	*raw = (struct raw){.qp = NULL};
 	EXPECT(gn_ctx_create(fabric, &raw->ctx) == 0);
 	EXPECT(gn_chan_create(raw->ctx, &raw->chan) == 0);
-	EXPECT(gn_cq_create(raw->ctx, &(struct gn_cq_opts){.depth = 4 * RAW_WRS, .chan = raw->chan},
+	EXPECT(gn_cq_create(raw->ctx,
+			    &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts),
+						 .depth = 4 * RAW_WRS,
+						 .chan = raw->chan},
 			    &raw->cq) == 0);
 	EXPECT(gn_pd_create(raw->ctx, &raw->pd) == 0);
 	EXPECT(gn_mem_alloc(fabric, RAW_BYTES, GN_REMOTE_WRITE, &raw->mem) == 0);
@@ -63,7 +69,8 @@ static inline void raw_free(struct raw *raw)
 /* As gn_connect_wait(); a refusal says why in welcome.refusal. */
 static inline int raw_greet(struct raw *raw, const char *addr, const struct msg_hello *hello)
 {
-	const struct gn_conn_opts opts = {.private_data = hello,
+	const struct gn_conn_opts opts = {.size = sizeof(opts),
+					  .private_data = hello,
 					  .private_len = sizeof(*hello),
 					  .timeout_us = UNIT_PATIENCE_US};
 	struct gn_event event = {.private_len = 0};

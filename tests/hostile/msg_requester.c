@@ -58,11 +58,17 @@ static void evil_end(struct evil *e)
 
 static int evil_make(struct evil *e)
 {
-	struct gn_qp_opts qp = {
-		.type = GN_QP_RC, .max_send_wr = SENDS, .max_recv_wr = RECEIVES, .max_inline = 64};
+	struct gn_qp_opts qp = {.size = sizeof(qp),
+				.type = GN_QP_RC,
+				.max_send_wr = SENDS,
+				.max_recv_wr = RECEIVES,
+				.max_inline = 64};
 
 	EXPECT(gn_chan_create(e->ctx, &e->chan) == 0);
-	EXPECT(gn_cq_create(e->ctx, &(struct gn_cq_opts){.depth = 8 * SENDS, .chan = e->chan},
+	EXPECT(gn_cq_create(e->ctx,
+			    &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts),
+						 .depth = 8 * SENDS,
+						 .chan = e->chan},
 			    &e->cq) == 0);
 	EXPECT(gn_pd_create(e->ctx, &e->pd) == 0);
 	EXPECT(gn_mem_alloc(e->fabric, BUF_BYTES, GN_REMOTE_WRITE, &e->mem) == 0);
@@ -109,7 +115,8 @@ static void draw_hello(struct evil *e)
 /* Connected, or not, which is no failure. */
 static int evil_begin(struct evil *e)
 {
-	struct gn_conn_opts opts = {.private_data = &e->hello, .private_len = sizeof(e->hello)};
+	struct gn_conn_opts opts = {
+		.size = sizeof(opts), .private_data = &e->hello, .private_len = sizeof(e->hello)};
 	struct gn_event event;
 
 	EXPECT(evil_make(e) == 0);

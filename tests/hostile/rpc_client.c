@@ -67,10 +67,14 @@ static void evil_end(struct evil *e)
 
 static int evil_make(struct evil *e)
 {
-	struct gn_qp_opts qp = {.type = GN_QP_RC, .max_send_wr = SENDS, .max_inline = 64};
+	struct gn_qp_opts qp = {
+		.size = sizeof(qp), .type = GN_QP_RC, .max_send_wr = SENDS, .max_inline = 64};
 
 	EXPECT(gn_chan_create(e->ctx, &e->chan) == 0);
-	EXPECT(gn_cq_create(e->ctx, &(struct gn_cq_opts){.depth = 4 * SENDS, .chan = e->chan},
+	EXPECT(gn_cq_create(e->ctx,
+			    &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts),
+						 .depth = 4 * SENDS,
+						 .chan = e->chan},
 			    &e->cq) == 0);
 	EXPECT(gn_pd_create(e->ctx, &e->pd) == 0);
 	EXPECT(gn_mem_alloc(e->fabric, BUF_BYTES, GN_REMOTE_READ, &e->mem) == 0);
@@ -110,7 +114,8 @@ static void draw_hello(struct evil *e)
 /* Connected, with a welcome that fits what was asked for; or not, which is no failure. */
 static int evil_begin(struct evil *e)
 {
-	struct gn_conn_opts opts = {.private_data = &e->hello, .private_len = sizeof(e->hello)};
+	struct gn_conn_opts opts = {
+		.size = sizeof(opts), .private_data = &e->hello, .private_len = sizeof(e->hello)};
 	struct gn_event event;
 
 	EXPECT(evil_make(e) == 0);
@@ -448,7 +453,8 @@ static int start(struct world *w, const char *addr)
 	gn_mutex_init(&s->lock);
 	EXPECT(gn_fabric_open("shm", &w->fabric) == 0);
 	w->addr = addr;
-	w->opts = (struct gn_rpc_server_opts){.peer = service_peer, .peer_arg = s};
+	w->opts = (struct gn_rpc_server_opts){
+		.size = sizeof(struct gn_rpc_server_opts), .peer = service_peer, .peer_arg = s};
 	EXPECT(gn_rpc_server_create(w->fabric, addr, &w->opts, &s->server) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, ECHO, echo, NULL) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, LATER, put_aside, s) == 0);
@@ -476,7 +482,7 @@ static int finish(struct world *w)
 static int clients_are(struct gn_rpc_server *server, uint64_t n)
 {
 	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 
 	do {
 		EXPECT(gn_rpc_server_counters(server, &count) == 0);

@@ -84,7 +84,7 @@ static void honest(struct attack *a)
 static void test_window(void **state)
 {
 	struct raw_client *clients = calloc(HELLOS, sizeof(*clients));
-	struct gn_rpc_server_opts opts = {0};
+	struct gn_rpc_server_opts opts = {.size = sizeof(opts)};
 	struct attack a;
 	uint64_t cost;
 
@@ -113,7 +113,7 @@ static void test_window(void **state)
 static void test_held(void **state)
 {
 	const struct two page = {4000, 7}, want = {256u << 10, 7};
-	struct gn_rpc_server_opts opts = {.max_large = 4 * MIB};
+	struct gn_rpc_server_opts opts = {.size = sizeof(opts), .max_large = 4 * MIB};
 	struct raw_client raw = {0};
 	uint64_t cost, most = 0;
 	struct attack a;
@@ -162,7 +162,7 @@ static uint32_t reply_len(const struct raw_client *r, uint32_t number)
  */
 static void test_tiny_slots(void **state)
 {
-	struct gn_rpc_server_opts opts = {0};
+	struct gn_rpc_server_opts opts = {.size = sizeof(opts)};
 	const uint8_t bytes[24] = {1};
 	struct attack a;
 
@@ -185,7 +185,8 @@ static void test_tiny_slots(void **state)
 	}
 	/* The library's own client has the same slots, and gets its results. */
 	for (uint32_t max = 1; max < sizeof(bytes); max++) {
-		const struct gn_rpc_client_opts tiny = {.max_request = max, .max_result = max};
+		const struct gn_rpc_client_opts tiny = {
+			.size = sizeof(tiny), .max_request = max, .max_result = max};
 		struct gn_rpc_client *client;
 
 		assert_int_equal(gn_rpc_client_open(a.fabric, a.victim.addr, &tiny, &client), 0);
@@ -203,7 +204,7 @@ static void test_tiny_slots(void **state)
 static void test_small_large_results(void **state)
 {
 	const struct two want = {GN_RPC_BYTES_DEFAULT + 8, 7};
-	struct gn_rpc_server_opts opts = {0};
+	struct gn_rpc_server_opts opts = {.size = sizeof(opts)};
 	struct raw_client raw = {0};
 	unsigned before, fds;
 	struct attack a;
@@ -233,7 +234,7 @@ static void test_small_large_results(void **state)
 /* As many as there may be, and one more; when one leaves, its place is free. */
 static void test_clients(void **state)
 {
-	struct gn_rpc_server_opts opts = {.max_clients = CLIENTS_MAX};
+	struct gn_rpc_server_opts opts = {.size = sizeof(opts), .max_clients = CLIENTS_MAX};
 	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
 	struct raw_client clients[CLIENTS_MAX + 1] = {0};
 	struct attack a;
@@ -265,7 +266,8 @@ static void test_clients(void **state)
 /* Large requests that can be read, of which none is answered: they end with BUSY. */
 static void test_large_requests(void **state)
 {
-	struct gn_rpc_server_opts opts = {.max_large = 4 * MIB, .max_client_bytes = 2 * MIB};
+	struct gn_rpc_server_opts opts = {
+		.size = sizeof(opts), .max_large = 4 * MIB, .max_client_bytes = 2 * MIB};
 	struct raw_client raw = {0};
 	struct gn_remote mine;
 	struct rpc_far far;
@@ -320,8 +322,9 @@ static void misbehave(struct raw_client *raw)
 /* Clients come, misbehave and go: when all are gone, nothing is counted. */
 static void test_given_back(void **state)
 {
-	struct gn_rpc_server_opts opts = {.max_large = MIB, .max_client_bytes = MIB};
-	struct gn_rpc_counters counters;
+	struct gn_rpc_server_opts opts = {
+		.size = sizeof(opts), .max_large = MIB, .max_client_bytes = MIB};
+	struct gn_rpc_counters counters = {.size = sizeof(counters)};
 	struct gn_fabric *fabric;
 	uint64_t deadline_ns;
 	struct service s;
@@ -361,7 +364,7 @@ static void test_given_back(void **state)
 /* Of results that are there, and that never will be; and has no receives for the answers. */
 static void test_notifies(void **state)
 {
-	struct gn_rpc_server_opts opts = {0};
+	struct gn_rpc_server_opts opts = {.size = sizeof(opts)};
 	struct raw_client raw = {0};
 	struct attack a;
 	uint64_t cost;

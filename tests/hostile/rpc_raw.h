@@ -64,11 +64,15 @@ static inline void raw_end(struct raw_client *r)
 
 static inline int raw_make(struct raw_client *r)
 {
-	struct gn_qp_opts qp = {.type = GN_QP_RC, .max_send_wr = RAW_SENDS, .max_inline = 64};
+	struct gn_qp_opts qp = {
+		.size = sizeof(qp), .type = GN_QP_RC, .max_send_wr = RAW_SENDS, .max_inline = 64};
 
 	EXPECT(gn_ctx_create(r->fabric, &r->ctx) == 0);
 	EXPECT(gn_chan_create(r->ctx, &r->chan) == 0);
-	EXPECT(gn_cq_create(r->ctx, &(struct gn_cq_opts){.depth = 2 * RAW_SENDS, .chan = r->chan},
+	EXPECT(gn_cq_create(r->ctx,
+			    &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts),
+						 .depth = 2 * RAW_SENDS,
+						 .chan = r->chan},
 			    &r->cq) == 0);
 	EXPECT(gn_pd_create(r->ctx, &r->pd) == 0);
 	EXPECT(gn_mem_alloc(r->fabric, RAW_BYTES, GN_REMOTE_READ, &r->mem) == 0);
@@ -87,7 +91,8 @@ static inline int raw_make(struct raw_client *r)
 /* Connect with this hello: 0 and a welcome, or the error of gn_connect_wait(). */
 static inline int raw_connect(struct raw_client *r, const char *addr, struct rpc_hello hello)
 {
-	const struct gn_conn_opts opts = {.private_data = &hello, .private_len = sizeof(hello)};
+	const struct gn_conn_opts opts = {
+		.size = sizeof(opts), .private_data = &hello, .private_len = sizeof(hello)};
 	struct gn_remote reply;
 	struct gn_event event;
 	int rc;

@@ -63,7 +63,8 @@ static int conn_make(struct evil *e, struct conn *c)
 	const uint64_t bytes[3] = {requests, rpc_stride(c->welcome.max_result) * c->welcome.slots,
 				   FAR_BYTES};
 	const unsigned rights[3] = {GN_REMOTE_WRITE, GN_REMOTE_READ, GN_REMOTE_READ};
-	const struct gn_qp_opts qp = {.type = GN_QP_RC,
+	const struct gn_qp_opts qp = {.size = sizeof(qp),
+				      .type = GN_QP_RC,
 				      .send_cq = e->cq,
 				      .recv_cq = e->cq,
 				      .chan = e->chan,
@@ -86,7 +87,8 @@ static int conn_make(struct evil *e, struct conn *c)
 /* What a server of ours would say, but for a field now and then. */
 static int let_in(struct evil *e, const struct gn_event *event)
 {
-	struct gn_conn_opts opts = {.private_len = sizeof(struct rpc_welcome)};
+	struct gn_conn_opts opts = {.size = sizeof(opts),
+				    .private_len = sizeof(struct rpc_welcome)};
 	struct gn_remote remote[2];
 	struct rpc_welcome said;
 	struct conn *c = &e->conns[fuzz_pick(CONNS)];
@@ -293,8 +295,11 @@ static int evil_serves(struct evil *e)
 
 	EXPECT(gn_ctx_create(e->fabric, &e->ctx) == 0);
 	EXPECT(gn_chan_create(e->ctx, &e->chan) == 0);
-	EXPECT(gn_cq_create(e->ctx, &(struct gn_cq_opts){.depth = 1024, .chan = e->chan}, &e->cq) ==
-	       0);
+	EXPECT(gn_cq_create(e->ctx,
+			    &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts),
+						 .depth = 1024,
+						 .chan = e->chan},
+			    &e->cq) == 0);
 	EXPECT(gn_listener_create(e->ctx, e->addr, e->chan, 0, &listener) == 0);
 	__atomic_store_n(&e->ready, true, __ATOMIC_RELEASE);
 	while (!__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE)) {

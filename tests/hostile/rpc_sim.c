@@ -145,7 +145,7 @@ static int slow_client(struct world *w, struct gn_fabric *fabric)
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
 	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
 	struct gn_rpc_client *client;
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 
 	EXPECT(calls && results);
 	opts.batch = (struct gn_rpc_batch){ENTRIES, 0, 1000, 0, 0};
@@ -297,8 +297,11 @@ PROGRAM(witness)
 
 static void test_flushed_at_once(void **state)
 {
-	const struct gn_sim_opts opts = {
-		.profile = "ideal", .seed = 3, .nodes = 3, .limit_ns = 60000000000u};
+	const struct gn_sim_opts opts = {.size = sizeof(opts),
+					 .profile = "ideal",
+					 .seed = 3,
+					 .nodes = 3,
+					 .limit_ns = 60000000000u};
 	struct broken *b = calloc(1, sizeof(*b));
 	struct gn_sim *sim;
 	int status = -1;
@@ -308,7 +311,8 @@ static void test_flushed_at_once(void **state)
 	b->world.simulated = true;
 	b->world.addr = SIM_ADDR;
 	b->world.running = 1;
-	b->world.opts = (struct gn_rpc_server_opts){.max_slots = GN_RPC_SLOTS_MAX,
+	b->world.opts = (struct gn_rpc_server_opts){.size = sizeof(struct gn_rpc_server_opts),
+						    .max_slots = GN_RPC_SLOTS_MAX,
 						    .max_request = GROUP_MAX * 16,
 						    .max_result = GROUP_MAX * 16};
 	assert_int_equal(gn_sim_create(&opts, &sim), 0);
@@ -337,7 +341,8 @@ static void test_flushed_at_once(void **state)
 PROGRAM(deaf)
 {
 	const struct rpc_hello hello = raw_hello(16);
-	const struct gn_conn_opts conn = {.private_data = &hello, .private_len = sizeof(hello)};
+	const struct gn_conn_opts conn = {
+		.size = sizeof(conn), .private_data = &hello, .private_len = sizeof(hello)};
 	struct raw_client *group = gn_alloc(ASKED * sizeof(*group), 0);
 	struct gn_fabric *fabric;
 
@@ -360,7 +365,7 @@ PROGRAM(newcomer)
 {
 	struct broken *b = env->arg;
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 	struct gn_rpc_client *client;
 	struct gn_fabric *fabric;
 
@@ -386,8 +391,11 @@ PROGRAM(newcomer)
 /* A quarter of max_clients, 16 at least, for a second each. */
 static void test_half_open(void **state)
 {
-	const struct gn_sim_opts opts = {
-		.profile = "ideal", .seed = 4, .nodes = 3, .limit_ns = 60000000000u};
+	const struct gn_sim_opts opts = {.size = sizeof(opts),
+					 .profile = "ideal",
+					 .seed = 4,
+					 .nodes = 3,
+					 .limit_ns = 60000000000u};
 	struct broken *b = calloc(1, sizeof(*b));
 	struct gn_sim *sim;
 	int status = -1;
@@ -397,7 +405,8 @@ static void test_half_open(void **state)
 	b->world.simulated = true;
 	b->world.addr = SIM_ADDR;
 	b->world.running = 1;
-	b->world.opts = (struct gn_rpc_server_opts){.max_clients = ASKED};
+	b->world.opts = (struct gn_rpc_server_opts){.size = sizeof(struct gn_rpc_server_opts),
+						    .max_clients = ASKED};
 	assert_int_equal(gn_sim_create(&opts, &sim), 0);
 	assert_int_equal(gn_sim_inject(sim, DEAFNESS), 0);
 	assert_int_equal(gn_sim_spawn(sim, 0, sim_server, 0, NULL, &b->world, NULL), 0);

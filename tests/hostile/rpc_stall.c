@@ -15,7 +15,7 @@
 
 static int serve(const char *addr, int ready, int stop, void *arg)
 {
-	const struct gn_rpc_server_opts opts = {0};
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts)};
 	struct gn_fabric *fabric;
 	struct service s;
 
@@ -196,7 +196,8 @@ static uint64_t call_busy_ns(struct gn_rpc_client *client, uint32_t bytes)
 /* A client keeps to its deadlines whatever its server copies. */
 static void test_busy_server(void **state)
 {
-	const struct gn_rpc_client_opts opts = {.mode = GN_RPC_FETCH, .timeout_us = 300000};
+	const struct gn_rpc_client_opts opts = {
+		.size = sizeof(opts), .mode = GN_RPC_FETCH, .timeout_us = 300000};
 	struct gn_rpc_client *client;
 	struct gn_fabric *fabric;
 	struct victim victim;

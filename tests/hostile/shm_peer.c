@@ -257,7 +257,7 @@ static void hostile_connection(void **state)
 	gn_mr_remote(evil.mr, &remote);
 	for (uint32_t round = 0; round < (unit_slow() ? ROUNDS / 4 : ROUNDS); round++) {
 		struct shm_conn *conn = &((struct shm_qp *)ec)->conn;
-		struct gn_qp_attr attr;
+		struct gn_qp_attr attr = {.size = sizeof(attr)};
 
 		switch (pick(8)) {
 		case 0:

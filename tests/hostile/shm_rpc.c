@@ -245,8 +245,8 @@ static void echo(struct gn_rpc_request *request, void *arg)
 static void service_start(struct service *s)
 {
 	/* The hostile client cannot wake a server that parked it. */
-	const struct gn_rpc_server_opts opts = {.listener_flags = GN_ANY_USER,
-						.park_us = UNIT_PATIENCE_US};
+	const struct gn_rpc_server_opts opts = {
+		.size = sizeof(opts), .listener_flags = GN_ANY_USER, .park_us = UNIT_PATIENCE_US};
 
 	gn_log_level_set(GN_LOG_ERROR);
 	assert_int_equal(gn_fabric_open("shm", &s->fabric), 0);

@@ -76,6 +76,7 @@ static void run(struct seeds *run)
 	struct client_arg arg[CLIENTS_MAX];
 	struct seeds_process process[CLIENTS_MAX + 2] = {{server_main, w}};
 	const struct gn_sim_opts opts = {
+		.size = sizeof(opts),
 		.profile = w->plan.profile,
 		.seed = run->seed,
 		.nodes = w->plan.n_clients + w->plan.scribblers + 1,

@@ -541,7 +541,7 @@ static void list(struct session *s)
 static void look(struct session *s)
 {
 	struct sums *sums = &s->w->sums;
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 	const int rc =
 		gn_kv_client_stats(s->client, GN_KV_ALL, &stats, gn_deadline_us(PATIENCE_US));
 
@@ -655,7 +655,7 @@ static bool make_lanes(struct session *s)
 static void add_counters(struct session *s)
 {
 	struct sums *sums = &s->w->sums;
-	struct gn_kv_counters count;
+	struct gn_kv_counters count = {.size = sizeof(count)};
 
 	if (gn_kv_client_counters(s->client, &count))
 		return;
@@ -670,6 +670,7 @@ static void work(struct session *s)
 {
 	const uint64_t until_ns = s->w->plan.naps ? UNTIL_NAPS_NS : UNTIL_NS;
 
+	s->limits.size = sizeof(s->limits);
 	gn_kv_client_limits(s->client, &s->limits);
 	while (!s->quit && s->left && now(s) < until_ns && !*s->w->run.failure)
 		step(s);
@@ -716,8 +717,11 @@ static void thread_main(void *arg)
 	for (unsigned i = 0; i < ATTEMPTS && s->left && now(s) < until_ns && !*s->w->run.failure;
 	     i++) {
 		const uint64_t begin_ns = gn_now_ns();
-		const int rc = gn_kv_client_open(s->fabric, ADDR, &s->plan->opts, &s->client);
+		struct gn_kv_client_opts opts = s->plan->opts;
+		int rc;
 
+		opts.size = sizeof(opts);
+		rc = gn_kv_client_open(s->fabric, ADDR, &opts, &s->client);
 		check_connected(s, begin_ns, rc);
 		if (rc)
 			gn_sleep_us(100 + i * 50);

@@ -166,7 +166,8 @@ static bool step(struct lru *l, char *why, size_t room)
 bool kv_lru_check(uint64_t seed, uint64_t *evicted, char *why, size_t room)
 {
 	struct lru *l = calloc(1, sizeof(*l));
-	const struct gn_kv_store_opts opts = {.memory = GN_KV_MEMORY_MIN, .seed = seed};
+	const struct gn_kv_store_opts opts = {
+		.size = sizeof(opts), .memory = GN_KV_MEMORY_MIN, .seed = seed};
 	bool ok = l && !gn_kv_store_create(&opts, &l->store);
 
 	if (!ok)

@@ -50,6 +50,7 @@ static void draw_server(struct plan *plan, struct rng *rng)
 {
 	struct gn_kv_server_opts *o = &plan->server;
 
+	o->size = sizeof(*o);
 	o->threads = range(rng, 1, plan->ample ? 4 : 2);
 	o->bypass = one_in(rng, 3);
 	o->memory = (uint64_t)o->threads * (plan->ample ? 4u << 20 : GN_KV_MEMORY_MIN);
@@ -88,6 +89,7 @@ static void draw_opts(struct gn_kv_client_opts *o, struct rng *rng)
 {
 	static const unsigned flags[] = {0, 0, GN_RPC_SIGNALED, GN_RPC_CLIENT_PAPER, GN_RPC_EAGER};
 
+	o->size = sizeof(*o);
 	o->flags = (one_in(rng, 4) ? GN_KV_CALL_ONLY : 0) | (one_in(rng, 3) ? GN_KV_PAPER : 0) |
 		   (one_in(rng, 6) ? 0 : GN_KV_RECONNECT);
 	o->gather = one_in(rng, 2) ? 0 : range(rng, 1, 20);

@@ -21,7 +21,7 @@ static bool all_over(const struct world *w)
 
 static uint64_t clients_now(struct gn_kv_server *server)
 {
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 
 	gn_rpc_server_counters(gn_kv_server_rpc(server), &count);
 	return count.clients;
@@ -76,8 +76,10 @@ static void new_epoch(struct world *w)
 static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_us)
 {
 	struct gn_kv_server *server = NULL;
-	int rc = gn_kv_server_create(fabric, ADDR, &w->plan.server, &server);
+	int rc;
 
+	w->plan.server.size = sizeof(w->plan.server);
+	rc = gn_kv_server_create(fabric, ADDR, &w->plan.server, &server);
 	if (!rc) {
 		new_epoch(w);
 		rc = gn_kv_server_start(server);

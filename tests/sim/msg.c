@@ -42,6 +42,7 @@ static void run(struct seeds *run)
 	struct requester_arg arg[REQUESTERS_MAX];
 	struct seeds_process process[REQUESTERS_MAX + 1] = {{responder_main, w}};
 	const struct gn_sim_opts opts = {
+		.size = sizeof(opts),
 		.profile = w->plan.profile,
 		.seed = run->seed,
 		.nodes = w->plan.n_requesters + 1,

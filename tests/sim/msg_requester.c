@@ -361,7 +361,7 @@ static void heal(struct session *s)
 static void live(struct session *s)
 {
 	struct world *w = s->w;
-	struct gn_msg_stats stats;
+	struct gn_msg_stats stats = {.size = sizeof(stats)};
 	unsigned c;
 
 	while ((s->left || under_way(s)) && gn_sim_now_ns(w->run.sim) < UNTIL_NS &&
@@ -383,8 +383,11 @@ static void live(struct session *s)
 
 static int make(struct session *s, struct gn_fabric *fabric)
 {
-	int rc = gn_msg_requester_create(fabric, &s->plan->opts, &s->requester);
+	struct gn_msg_requester_opts opts = s->plan->opts;
+	int rc;
 
+	opts.size = sizeof(opts);
+	rc = gn_msg_requester_create(fabric, &opts, &s->requester);
 	if (!rc)
 		s->room = gn_alloc(BYTES_MAX, 0);
 	if (!rc && !s->room) {

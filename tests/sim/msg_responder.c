@@ -120,6 +120,7 @@ static int begin(struct service *s, struct gn_fabric *fabric)
 	do
 		change(s);
 	while (s->next);
+	opts.size = sizeof(opts);
 	opts.answer = answer;
 	opts.arg = s;
 	opts.data = s->data;
@@ -129,7 +130,7 @@ static int begin(struct service *s, struct gn_fabric *fabric)
 static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_us)
 {
 	struct service s = {.w = w};
-	struct gn_msg_stats stats;
+	struct gn_msg_stats stats = {.size = sizeof(stats)};
 	int rc = begin(&s, fabric);
 
 	world_say(w, "the responder begins: %s", gn_strerror(rc));

@@ -61,6 +61,7 @@ static void run(struct seeds *run)
 	struct client_arg arg[CLIENTS_MAX + 2];
 	struct seeds_process process[CLIENTS_MAX + 3] = {{server_main, w}};
 	const struct gn_sim_opts opts = {
+		.size = sizeof(opts),
 		.profile = w->plan.profile,
 		.seed = run->seed,
 		.nodes = clients + 1,

@@ -418,6 +418,7 @@ static void reconnect(struct session *s)
 	}
 	s->breaking = s->lost = false;
 	s->quit |= rc < 0;
+	s->limits.size = sizeof(s->limits);
 	gn_rpc_client_limits(s->client, &s->limits);
 }
 
@@ -528,7 +529,7 @@ static bool make_lanes(struct session *s)
 static void add_counters(struct session *s)
 {
 	struct sums *sums = &s->w->sums;
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 
 	gn_rpc_client_counters(s->client, &count);
 	sums->torn += count.torn;
@@ -542,6 +543,7 @@ static void add_counters(struct session *s)
 
 static void session(struct session *s)
 {
+	s->limits.size = sizeof(s->limits);
 	gn_rpc_client_limits(s->client, &s->limits);
 	if (make_lanes(s)) {
 		while (!s->quit && *s->left && gn_sim_now_ns(s->w->run.sim) < UNTIL_NS)
@@ -580,6 +582,7 @@ static bool try_once(struct world *w, const struct plan_client *plan, struct gn_
 	const uint64_t begin_ns = gn_now_ns();
 	int rc;
 
+	opts.size = sizeof(opts);
 	opts.peer = peer;
 	opts.peer_arg = &s;
 	rc = gn_rpc_client_open(fabric, ADDR, &opts, &s.client);

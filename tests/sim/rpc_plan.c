@@ -147,14 +147,17 @@ static void draw_server(struct plan *plan, struct rng *rng)
  */
 static void draw_parking(struct plan *plan, struct rng *rng)
 {
-	const struct gn_rpc_client_opts opts = {.timeout_us = 20000, .slots = 4};
+	const struct gn_rpc_client_opts opts = {
+		.size = sizeof(opts), .timeout_us = 20000, .slots = 4};
 
 	plan->raw = plan->scribblers = 0;
 	/* Else a request may become visible to one that has just looked for the last time. */
 	plan->caps_off &= GN_CAP_READ_HEAD_FIRST;
 	plan->n_clients = range(rng, 2, CLIENTS_MAX);
 	plan->defer_us = 20;
-	plan->server = (struct gn_rpc_server_opts){.threads = 1, .park_us = range(rng, 600, 1000)};
+	plan->server = (struct gn_rpc_server_opts){.size = sizeof(struct gn_rpc_server_opts),
+						   .threads = 1,
+						   .park_us = range(rng, 600, 1000)};
 	plan->server.flags = one_in(rng, 4) ? GN_RPC_POLLED : 0;
 	plan->stop_us = plan->drain_us = 0;
 	plan->prompt_us = plan->server.park_us / 2;
@@ -182,7 +185,9 @@ static void draw_steady(struct plan *plan, struct rng *rng)
 	plan->raw = plan->scribblers = 0;
 	plan->n_clients = range(rng, 1, 2);
 	plan->defer_us = 5000;
-	plan->server = (struct gn_rpc_server_opts){.threads = range(rng, 1, 2), .max_slots = 64};
+	plan->server = (struct gn_rpc_server_opts){.size = sizeof(struct gn_rpc_server_opts),
+						   .threads = range(rng, 1, 2),
+						   .max_slots = 64};
 	plan->stop_us = plan->drain_us = 0;
 	for (unsigned i = 0; i < plan->n_clients; i++) {
 		struct plan_client *c = &plan->client[i];

@@ -34,8 +34,9 @@ struct raw {
 
 static int make(struct raw *r)
 {
-	const struct gn_cq_opts cq = {.depth = 64};
-	struct gn_qp_opts qp = {.type = GN_QP_RC, .max_send_wr = 32, .max_recv_wr = 1};
+	const struct gn_cq_opts cq = {.size = sizeof(cq), .depth = 64};
+	struct gn_qp_opts qp = {
+		.size = sizeof(qp), .type = GN_QP_RC, .max_send_wr = 32, .max_recv_wr = 1};
 	int rc = gn_ctx_create(r->fabric, &r->ctx);
 
 	if (!rc)
@@ -86,8 +87,10 @@ static int connect_raw(struct raw *r)
 		.window = 2,
 		.nonce = NONCE,
 	};
-	const struct gn_conn_opts opts = {
-		.private_data = &hello, .private_len = sizeof(hello), .timeout_us = 5000};
+	const struct gn_conn_opts opts = {.size = sizeof(opts),
+					  .private_data = &hello,
+					  .private_len = sizeof(hello),
+					  .timeout_us = 5000};
 	int rc = gn_mr_remote(r->mr, &reply);
 
 	hello.reply_key = reply.key;

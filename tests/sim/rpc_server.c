@@ -290,6 +290,7 @@ static int begin(struct service *s, struct gn_fabric *fabric)
 	struct gn_rpc_server_opts opts = s->w->plan.server;
 	int rc;
 
+	opts.size = sizeof(opts);
 	opts.peer = peer;
 	opts.peer_arg = s;
 	rc = gn_rpc_server_create(fabric, ADDR, &opts, &s->server);
@@ -307,7 +308,7 @@ static int begin(struct service *s, struct gn_fabric *fabric)
 
 static uint64_t clients_now(const struct service *s)
 {
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 
 	gn_rpc_server_counters(s->server, &count);
 	return count.clients;
@@ -376,7 +377,7 @@ static void drain(struct service *s)
 static void end(struct service *s)
 {
 	const uint64_t begin_ns = gn_now_ns();
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 
 	if (!gn_rpc_server_counters(s->server, &count)) {
 		s->w->sums.parks += count.parks;

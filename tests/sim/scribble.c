@@ -28,8 +28,9 @@ struct hand {
 static int make(struct hand *h, struct gn_fabric *fabric)
 {
 	const size_t bytes = (MESSAGES + 1) * (size_t)GN_PAGE;
-	const struct gn_cq_opts cq = {.depth = 64};
-	struct gn_qp_opts qp = {.type = GN_QP_RC, .max_send_wr = 64, .max_recv_wr = 1};
+	const struct gn_cq_opts cq = {.size = sizeof(cq), .depth = 64};
+	struct gn_qp_opts qp = {
+		.size = sizeof(qp), .type = GN_QP_RC, .max_send_wr = 64, .max_recv_wr = 1};
 	int rc = gn_ctx_create(fabric, &h->ctx);
 
 	if (!rc)
@@ -73,8 +74,10 @@ static int say_hello(struct hand *h)
 		.window = SLOTS,
 		.nonce = NONCE,
 	};
-	const struct gn_conn_opts opts = {
-		.private_data = &hello, .private_len = sizeof(hello), .timeout_us = 5000};
+	const struct gn_conn_opts opts = {.size = sizeof(opts),
+					  .private_data = &hello,
+					  .private_len = sizeof(hello),
+					  .timeout_us = 5000};
 	int rc = gn_mr_remote(h->mr, &reply);
 
 	hello.reply_key = reply.key;

@@ -52,9 +52,9 @@ static inline int answer(void *arg, const void *request, uint32_t len, void *val
 
 static inline int serve(struct stage *s)
 {
-	const struct gn_rpc_server_opts opts = {.flags = GN_RPC_POLLED};
-	const struct gn_kv_server_opts kv_opts = {.rpc = opts};
-	const struct gn_msg_responder_opts msg_opts = {.answer = answer};
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .flags = GN_RPC_POLLED};
+	const struct gn_kv_server_opts kv_opts = {.size = sizeof(kv_opts), .rpc = opts};
+	const struct gn_msg_responder_opts msg_opts = {.size = sizeof(msg_opts), .answer = answer};
 	struct gn_msg_responder *responder;
 	struct gn_rpc_server *rpc;
 	struct gn_kv_server *kv;

@@ -54,6 +54,7 @@ static inline void world_await(const struct kv_world *w, unsigned step)
 
 static inline int kv_server_up(struct kv_world *w)
 {
+	w->opts.size = sizeof(w->opts);
 	EXPECT(gn_kv_server_create(w->fabric, w->addr, &w->opts, &w->server) == 0);
 	EXPECT(gn_kv_server_start(w->server) == 0);
 	return 0;
@@ -92,7 +93,8 @@ static inline int kv_sim_client(struct gn_env *env, int argc, char **argv)
 static inline void kv_simulate(struct kv_world *w, const char *profile, uint64_t caps_off,
 			       uint64_t seed)
 {
-	const struct gn_sim_opts opts = {.profile = profile,
+	const struct gn_sim_opts opts = {.size = sizeof(opts),
+					 .profile = profile,
 					 .seed = seed,
 					 .nodes = 1 + w->clients,
 					 .caps_off = caps_off,

@@ -88,6 +88,7 @@ static inline int responder_once(struct world *w)
 	struct gn_msg_responder_opts opts = w->opts;
 	struct gn_msg_responder *r;
 
+	opts.size = sizeof(opts);
 	opts.answer = w->mute ? NULL : opts.answer ? opts.answer : answer;
 	opts.arg = w;
 	opts.data = w->data;
@@ -104,6 +105,7 @@ static inline int responder_once(struct world *w)
 		STORE(w->stills, still);
 		STORE(w->conns, gn_msg_responder_conns(r));
 	}
+	w->stats.size = sizeof(w->stats);
 	gn_msg_responder_stats(r, &w->stats);
 	gn_msg_responder_destroy(r);
 	STORE(w->up, false);
@@ -245,7 +247,8 @@ static inline void say_where(const struct world *w, int rc)
 static inline void simulate(struct world *w, const char *profile, uint64_t caps_off, uint64_t seed,
 			    const char *faults)
 {
-	const struct gn_sim_opts opts = {.profile = profile,
+	const struct gn_sim_opts opts = {.size = sizeof(opts),
+					 .profile = profile,
 					 .seed = seed,
 					 .nodes = 1 + w->clients,
 					 .caps_off = caps_off,
@@ -355,7 +358,8 @@ static inline void run_protocols(struct world *w, unsigned where, unsigned proto
  */
 static inline struct gn_msg_requester_opts requester_opts(const struct world *w)
 {
-	struct gn_msg_requester_opts opts = {.protocol = w->protocol, .flags = w->flags};
+	struct gn_msg_requester_opts opts = {
+		.size = sizeof(opts), .protocol = w->protocol, .flags = w->flags};
 
 	opts.timeout_us = UNIT_PATIENCE_US;
 	if (!w->simulated)

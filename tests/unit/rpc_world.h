@@ -246,6 +246,7 @@ static inline int service_start(struct service *s, struct gn_fabric *fabric, con
 	memset(s, 0, sizeof(*s));
 	s->fabric = fabric;
 	gn_mutex_init(&s->lock);
+	opts.size = sizeof(opts);
 	opts.peer = service_peer;
 	opts.peer_arg = s;
 	EXPECT(gn_mem_alloc(fabric, MEM_BYTES, GN_REMOTE_READ, &s->mem) == 0);
@@ -357,7 +358,8 @@ static inline int sim_client(struct gn_env *env, int argc, char **argv)
 static inline void simulate(struct world *w, const char *profile, uint64_t caps_off, uint64_t seed,
 			    unsigned clients)
 {
-	const struct gn_sim_opts opts = {.profile = profile,
+	const struct gn_sim_opts opts = {.size = sizeof(opts),
+					 .profile = profile,
 					 .seed = seed,
 					 .nodes = 1 + clients,
 					 .caps_off = caps_off,
@@ -441,7 +443,7 @@ static inline void run_everywhere(int (*program)(struct world *, struct gn_fabri
 /* The words for a client that waits for its server, if need be, and asks for this mode. */
 static inline struct gn_rpc_client_opts in_mode(enum gn_rpc_mode mode)
 {
-	struct gn_rpc_client_opts opts = {0};
+	struct gn_rpc_client_opts opts = {.size = sizeof(opts)};
 
 	opts.mode = mode;
 	opts.timeout_us = UNIT_PATIENCE_US;

@@ -59,7 +59,7 @@ struct side {
 /* cq_apart: the cq's events go to a channel of their own. */
 static inline void side_make_as(struct side *s, unsigned flags, bool cq_apart)
 {
-	struct gn_cq_opts cq = {.depth = 1024, .flags = flags};
+	struct gn_cq_opts cq = {.size = sizeof(cq), .depth = 1024, .flags = flags};
 
 	s->flags = flags;
 	assert_int_equal(gn_fabric_open("shm", &s->fabric), 0);
@@ -98,7 +98,8 @@ static inline void side_free(struct side *s)
 
 static inline struct gn_qp *side_qp(struct side *s, enum gn_qp_type type)
 {
-	struct gn_qp_opts opts = {.type = type,
+	struct gn_qp_opts opts = {.size = sizeof(opts),
+				  .type = type,
 				  .send_cq = s->cq,
 				  .recv_cq = s->cq,
 				  .chan = s->chan,

@@ -38,7 +38,7 @@ static int do_some(void *arg, struct gn_kv_op *ops, unsigned n)
 
 static void make(struct fixture *f, const struct bench_kv_opts *opts)
 {
-	const struct gn_kv_store_opts store = {.memory = 64u << 20};
+	const struct gn_kv_store_opts store = {.size = sizeof(store), .memory = 64u << 20};
 
 	*f = (struct fixture){.opts = *opts};
 	assert_int_equal(kv_load_create(&f->load, &f->opts, 42, &f->tally), 0);
@@ -56,7 +56,7 @@ static void unmake(struct fixture *f)
 
 static uint64_t items(struct fixture *f)
 {
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	gn_kv_store_stats(f->store, &stats);
 	return stats.items;

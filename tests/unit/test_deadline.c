@@ -102,8 +102,8 @@ static void break_qp(void *arg)
 
 static int call_cq_wait(struct stage *s, uint64_t deadline_ns)
 {
-	const struct gn_cq_opts cq_opts = {.depth = 8, .flags = GN_SHARED};
-	struct gn_qp_opts qp_opts = {.type = GN_QP_UD, .flags = GN_SHARED};
+	const struct gn_cq_opts cq_opts = {.size = sizeof(cq_opts), .depth = 8, .flags = GN_SHARED};
+	struct gn_qp_opts qp_opts = {.size = sizeof(qp_opts), .type = GN_QP_UD, .flags = GN_SHARED};
 	const struct gn_recv_wr wr = {.id = 1};
 	struct gn_ctx *ctx;
 	struct gn_pd *pd;
@@ -130,8 +130,8 @@ static int call_cq_wait(struct stage *s, uint64_t deadline_ns)
 /* Connects, and is refused. */
 static int knock(struct stage *s)
 {
-	const struct gn_cq_opts cq_opts = {.depth = 8};
-	struct gn_qp_opts qp_opts = {.type = GN_QP_RC};
+	const struct gn_cq_opts cq_opts = {.size = sizeof(cq_opts), .depth = 8};
+	struct gn_qp_opts qp_opts = {.size = sizeof(qp_opts), .type = GN_QP_RC};
 	struct gn_ctx *ctx;
 	struct gn_pd *pd;
 	struct gn_qp *qp;
@@ -260,7 +260,7 @@ static void ping_main(void *arg)
 
 static int own_server(struct stage *s, struct gn_rpc_server **out)
 {
-	const struct gn_rpc_server_opts opts = {.flags = GN_RPC_POLLED};
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .flags = GN_RPC_POLLED};
 
 	EXPECT(gn_rpc_server_create(s->fabric, s->own_addr, &opts, out) == 0);
 	EXPECT(gn_rpc_server_start(*out) == 0);
@@ -443,7 +443,7 @@ static int call_kv_clear(struct stage *s, uint64_t deadline_ns)
 
 static int call_kv_stats(struct stage *s, uint64_t deadline_ns)
 {
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 	const int rc = gn_kv_client_stats(s->kv, GN_KV_ALL, &stats, deadline_ns);
 
 	return rc ? found(rc) : 1;
@@ -510,7 +510,8 @@ static int call_msg_take(struct stage *s, uint64_t deadline_ns)
 
 static int ask(struct stage *s)
 {
-	const struct gn_msg_requester_opts opts = {.protocol = GN_MSG_SEND_SEND};
+	const struct gn_msg_requester_opts opts = {.size = sizeof(opts),
+						   .protocol = GN_MSG_SEND_SEND};
 	struct gn_msg_requester *requester;
 	struct gn_msg_result result;
 	struct gn_msg_conn *conn;
@@ -530,7 +531,7 @@ static void ask_main(void *arg)
 
 static int call_msg_respond(struct stage *s, uint64_t deadline_ns)
 {
-	const struct gn_msg_responder_opts opts = {.answer = answer};
+	const struct gn_msg_responder_opts opts = {.size = sizeof(opts), .answer = answer};
 	struct gn_msg_responder *responder;
 	struct later l;
 	int rc;
@@ -605,7 +606,8 @@ static int try_one(struct stage *s, unsigned row, uint64_t deadline_ns, const ch
 
 static int stage_up(struct stage *s)
 {
-	const struct gn_msg_requester_opts opts = {.protocol = GN_MSG_SEND_SEND};
+	const struct gn_msg_requester_opts opts = {.size = sizeof(opts),
+						   .protocol = GN_MSG_SEND_SEND};
 
 	EXPECT(gn_thread_start("server", serve_main, s, &s->server_thread) == 0);
 	while (!LOAD(s->up))

@@ -86,7 +86,7 @@ static int details(struct gn_kv_client *client)
 /* What may be dead is asked for; what must be is not there. */
 static int ages(const struct kv_world *w, struct gn_kv_client *client)
 {
-	struct gn_kv_counters before, after;
+	struct gn_kv_counters before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
 	char room[8];
 	uint32_t len;
 
@@ -110,9 +110,9 @@ static int ages(const struct kv_world *w, struct gn_kv_client *client)
 static int found(struct kv_world *w, struct gn_fabric *fabric, unsigned number)
 {
 	struct gn_kv_client *client;
-	struct gn_kv_counters count;
-	struct gn_kv_limits limits;
-	struct gn_kv_stats stats;
+	struct gn_kv_counters count = {.size = sizeof(count)};
+	struct gn_kv_limits limits = {.size = sizeof(limits)};
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 	uint8_t room[64];
 	uint32_t len;
 
@@ -142,7 +142,10 @@ static void test_found(void **state)
 	struct kv_world w = {.program = found, .clients = 1};
 
 	(void)state;
-	w.opts = (struct gn_kv_server_opts){.bypass = true, .threads = 2, .memory = 16u << 20};
+	w.opts = (struct gn_kv_server_opts){.size = sizeof(struct gn_kv_server_opts),
+					    .bypass = true,
+					    .threads = 2,
+					    .memory = 16u << 20};
 	kv_run_everywhere(&w);
 }
 
@@ -195,7 +198,8 @@ static void test_order(void **state)
 	struct kv_world w = {.program = order, .clients = 1};
 
 	(void)state;
-	w.opts = (struct gn_kv_server_opts){.bypass = true, .memory = 1u << 20};
+	w.opts = (struct gn_kv_server_opts){
+		.size = sizeof(struct gn_kv_server_opts), .bypass = true, .memory = 1u << 20};
 	kv_run_everywhere(&w);
 }
 
@@ -255,9 +259,9 @@ static int get_all(struct gn_kv_client *client, uint32_t from, uint32_t to, uint
 static int reads_of(struct kv_world *w, struct gn_fabric *fabric, unsigned flags, uint32_t keys,
 		    unsigned *percent)
 {
-	const struct gn_kv_client_opts opts = {.flags = flags};
+	const struct gn_kv_client_opts opts = {.size = sizeof(opts), .flags = flags};
 	struct gn_kv_client *client;
-	struct gn_kv_counters count;
+	struct gn_kv_counters count = {.size = sizeof(count)};
 	uint32_t missing;
 
 	EXPECT(gn_kv_client_open(fabric, w->addr, &opts, &client) == 0);
@@ -274,7 +278,7 @@ static int reads(struct kv_world *w, struct gn_fabric *fabric, unsigned number)
 {
 	const uint32_t entries = (uint32_t)(w->opts.memory / 256), keys = entries / 4 * 3;
 	struct gn_kv_client *client;
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 	unsigned paper, ours;
 
 	(void)number;
@@ -298,7 +302,8 @@ static void test_reads(void **state)
 	struct kv_world w = {.program = reads, .clients = 1};
 
 	(void)state;
-	w.opts = (struct gn_kv_server_opts){.bypass = true, .memory = 4u << 20};
+	w.opts = (struct gn_kv_server_opts){
+		.size = sizeof(struct gn_kv_server_opts), .bypass = true, .memory = 4u << 20};
 	kv_run_shm(&w);
 	w.opts.memory = 1u << 20;
 	kv_run_everywhere(&w);
@@ -398,10 +403,11 @@ static int reader(struct kv_world *w, struct gn_kv_client *client)
 
 static int storm(struct kv_world *w, struct gn_fabric *fabric, unsigned number)
 {
-	const struct gn_kv_client_opts opts = {.flags = number % 2 ? GN_KV_PAPER : 0};
+	const struct gn_kv_client_opts opts = {.size = sizeof(opts),
+					       .flags = number % 2 ? GN_KV_PAPER : 0};
 	struct gn_kv_client *client;
-	struct gn_kv_counters count;
-	struct gn_kv_stats stats;
+	struct gn_kv_counters count = {.size = sizeof(count)};
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 	int rc = 0;
 
 	EXPECT(gn_kv_client_open(fabric, w->addr, &opts, &client) == 0);
@@ -432,7 +438,8 @@ static void test_storm(void **state)
 	struct kv_world w = {.program = storm, .clients = WRITERS + 2};
 
 	(void)state;
-	w.opts = (struct gn_kv_server_opts){.bypass = true, .memory = 1u << 20};
+	w.opts = (struct gn_kv_server_opts){
+		.size = sizeof(struct gn_kv_server_opts), .bypass = true, .memory = 1u << 20};
 	kv_run_everywhere(&w);
 }
 
@@ -509,7 +516,8 @@ static void make_lie(struct liar *liar, struct kv_entry *e, uint64_t tag)
 /* Whatever it says, each GET ends, and nothing is read or written that is not there. */
 static void test_lies(void **state)
 {
-	const struct gn_kv_client_opts opts[2] = {{0}, {.flags = GN_KV_PAPER}};
+	const struct gn_kv_client_opts opts[2] = {{.size = sizeof(opts[0])},
+						  {.size = sizeof(opts[0]), .flags = GN_KV_PAPER}};
 	struct liar liar = {.layout = {.version = KV_VERSION,
 				       .partitions = 1,
 				       .max_value = GN_KV_VALUE_MAX,

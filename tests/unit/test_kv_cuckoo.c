@@ -74,7 +74,7 @@ static void test_table(void **state)
 	enum { KEYS = 50000 };
 	bool *there = calloc(KEYS, sizeof(*there));
 	uint64_t random = unit_seed(), n_there = 0;
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 	struct gn_fabric *fabric;
 	struct gn_kv_store *s;
 	char key[ROOM];
@@ -120,7 +120,7 @@ static void test_table(void **state)
 static void test_growth(void **state)
 {
 	enum { KEYS = 200000 };
-	struct gn_kv_stats stats = {0};
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 	struct gn_fabric *fabric;
 	const struct kv_table *first;
 	struct gn_kv_store *s;

@@ -11,7 +11,8 @@
 #define SHORT_US 20000u
 #define LARGE	 65536u /* more than a slot holds */
 
-static const struct gn_kv_client_opts reconnects = {.flags = GN_KV_RECONNECT};
+static const struct gn_kv_client_opts reconnects = {.size = sizeof(reconnects),
+						    .flags = GN_KV_RECONNECT};
 
 struct world {
 	struct gn_fabric *fabric;
@@ -27,6 +28,7 @@ struct world {
 
 static void server_up(struct world *w)
 {
+	w->opts.size = sizeof(w->opts);
 	assert_int_equal(gn_kv_server_create(w->fabric, w->addr, &w->opts, &w->server), 0);
 	assert_int_equal(gn_kv_server_start(w->server), 0);
 }
@@ -58,7 +60,7 @@ static void forbidden(struct gn_kv_op *op)
 {
 	struct world *w = op->arg;
 	struct gn_kv_op other = {.verb = GN_KV_GET, .key = "x", .key_len = 1};
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	w->ended++;
 	assert_int_equal(gn_kv_client_close(w->client), -EDEADLK);
@@ -85,7 +87,7 @@ static void within_done(bool bypass)
 {
 	struct world w = {.opts = {.bypass = bypass}};
 	struct gn_kv_op set, get;
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	world_up(&w);
 	assert_int_equal(gn_kv_client_open(w.fabric, w.addr, &reconnects, &w.client), 0);
@@ -139,7 +141,8 @@ static void free_it(struct gn_kv_op *op)
 static void owned(bool bypass)
 {
 	struct world w = {.opts = {.bypass = bypass}};
-	const struct gn_kv_client_opts opts = {.flags = GN_KV_RECONNECT, .gather = 1};
+	const struct gn_kv_client_opts opts = {
+		.size = sizeof(opts), .flags = GN_KV_RECONNECT, .gather = 1};
 	unsigned begun = 0;
 
 	world_up(&w);
@@ -277,7 +280,7 @@ static void test_controls(void **state)
 {
 	struct world w = {.opts = {.threads = 2}};
 	struct gn_kv_control bad = {.verb = GN_KV_CONTROL_STATS};
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	(void)state;
 	world_up(&w);
@@ -372,7 +375,8 @@ static void restart_at_second(void *arg, uint64_t client, bool came)
 static void test_two_servers(void **state)
 {
 	struct world w = {.opts = {.threads = 3}};
-	const struct gn_kv_client_opts opts = {.flags = GN_KV_RECONNECT,
+	const struct gn_kv_client_opts opts = {.size = sizeof(opts),
+					       .flags = GN_KV_RECONNECT,
 					       .rpc = {.peer = restart_at_second, .peer_arg = &w}};
 
 	(void)state;
@@ -388,7 +392,7 @@ static void test_two_servers(void **state)
 static void test_restart(void **state)
 {
 	struct world w = {.opts = {.threads = 2}};
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	(void)state;
 	world_up(&w);
@@ -396,6 +400,7 @@ static void test_restart(void **state)
 	assert_int_equal(gn_kv_set(w.client, "a", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
 	restart(&w);
 	memset(&stats, 0x55, sizeof(stats));
+	stats.size = sizeof(stats);
 	if (gn_kv_client_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)))
 		assert_int_equal(stats.items, 0x5555555555555555); /* untouched */
 	assert_int_equal(gn_kv_client_stats(w.client, GN_KV_ALL, &stats, gn_deadline_us(LONG_US)),
@@ -482,8 +487,8 @@ static void test_no_reconnect(void **state)
 {
 	struct world w = {.opts = {.threads = 2}};
 	struct gn_kv_op op = {.verb = GN_KV_GET, .key = "a", .key_len = 1};
-	struct gn_kv_counters count;
-	struct gn_kv_stats stats;
+	struct gn_kv_counters count = {.size = sizeof(count)};
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	(void)state;
 	world_up(&w);

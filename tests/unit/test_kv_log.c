@@ -359,7 +359,8 @@ static void test_half_churn(void **state)
 					  .memory = (uint64_t)(mib[i] * MIB),
 					  .seed = 12,
 					  .fill = 0.8};
-		const struct gn_kv_store_opts opts = {.memory = load.memory, .seed = 13};
+		const struct gn_kv_store_opts opts = {
+			.size = sizeof(opts), .memory = load.memory, .seed = 13};
 		uint64_t lost = 0;
 
 		*r = (struct run){.load = &load, .rng = 1, .want = UINT64_MAX, .keys = 140000};
@@ -490,7 +491,7 @@ static void test_bypass(void **state)
 /* A third of the memory is for items that stay, and a third for those that live ten seconds. */
 static int expire_in(uint64_t memory, uint64_t *rng)
 {
-	const struct gn_kv_store_opts opts = {.memory = memory, .seed = 3};
+	const struct gn_kv_store_opts opts = {.size = sizeof(opts), .memory = memory, .seed = 3};
 	const uint32_t stay = (uint32_t)(memory * 35 / 100 / cost(100));
 	const uint32_t each_s = (uint32_t)(memory * 33 / 100 / cost(108) / (TTL_MOST_S / 2));
 	struct gn_kv_store *s;

@@ -111,7 +111,7 @@ static void scan_changing(const struct plan *plan, struct gn_kv_stats *during)
 {
 	struct kv_store_opts opts = {.open = {.memory = plan->memory, .seed = 5}};
 	struct gn_kv_cursor cursor = {{0}};
-	struct gn_kv_stats before, after;
+	struct gn_kv_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
 	struct scanned out = {calloc(KEYS, 1), calloc(KEYS, 1), 0};
 	bool *there = calloc(KEYS, sizeof(*there)), more;
 	uint64_t random = unit_seed();
@@ -143,7 +143,8 @@ static void scan_changing(const struct plan *plan, struct gn_kv_stats *during)
 	for (uint32_t n = 0; n < plan->stay; n++)
 		missed += !out.told[n];
 	assert_int_equal(missed, 0);
-	*during = (struct gn_kv_stats){.splits = after.splits - before.splits,
+	*during = (struct gn_kv_stats){.size = sizeof(struct gn_kv_stats),
+				       .splits = after.splits - before.splits,
 				       .kicks = after.kicks - before.kicks,
 				       .moved = after.moved - before.moved};
 	gn_kv_store_destroy(s);
@@ -158,7 +159,7 @@ static void test_buckets(void **state)
 {
 	const struct plan plan = {
 		.stay = 9000, .most = 40000, .each = 400, .memory = 12u << 20, .table = false};
-	struct gn_kv_stats during;
+	struct gn_kv_stats during = {.size = sizeof(during)};
 
 	(void)state;
 	scan_changing(&plan, &during);
@@ -169,7 +170,7 @@ static void test_moved_entries(void **state)
 {
 	const struct plan plan = {
 		.stay = 22000, .most = 5600, .each = 300, .memory = 8u << 20, .table = true};
-	struct gn_kv_stats during;
+	struct gn_kv_stats during = {.size = sizeof(during)};
 
 	(void)state;
 	scan_changing(&plan, &during);
@@ -182,7 +183,7 @@ static void test_grown_table(void **state)
 		.stay = 22000, .most = 20000, .each = 300, .memory = 16u << 20, .table = true};
 	const struct plan grows = {
 		.stay = 22000, .most = 12000, .each = 300, .memory = 8u << 20, .table = true};
-	struct gn_kv_stats during;
+	struct gn_kv_stats during = {.size = sizeof(during)};
 
 	(void)state;
 	scan_changing(&plan, &during);

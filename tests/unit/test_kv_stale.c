@@ -20,9 +20,9 @@ static int set(struct gn_kv_client *client, uint32_t key, enum gn_kv_status *sta
 
 static int connects_again(struct kv_world *w, struct gn_fabric *fabric, unsigned number)
 {
-	struct gn_kv_client_opts opts = {.flags = GN_KV_RECONNECT};
+	struct gn_kv_client_opts opts = {.size = sizeof(opts), .flags = GN_KV_RECONNECT};
 	struct gn_kv_client *client;
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 	enum gn_kv_status status;
 
 	(void)number;

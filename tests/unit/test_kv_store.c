@@ -246,7 +246,7 @@ static void flush(struct run *r)
 
 static int check_memory(const struct run *r)
 {
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	gn_kv_store_stats(r->store, &stats);
 	EXPECT(stats.used <= stats.memory && stats.memory == r->set->memory);
@@ -360,9 +360,10 @@ PROGRAM(batches)
 {
 	static const struct setting set = {.keys = 300, .value_max = 300};
 	struct run *r = gn_alloc(sizeof(*r), 0);
-	struct gn_kv_store_opts opts = {.memory = GN_KV_MEMORY_MIN, .seed = 77};
+	struct gn_kv_store_opts opts = {
+		.size = sizeof(opts), .memory = GN_KV_MEMORY_MIN, .seed = 77};
 	struct gn_kv_store *other;
-	struct gn_kv_stats a, b;
+	struct gn_kv_stats a = {.size = sizeof(a)}, b = {.size = sizeof(b)};
 	uint8_t room[ROOM];
 
 	EXPECT(r);
@@ -439,13 +440,14 @@ static void test_edges(void **state)
 	(void)state;
 	assert_non_null(value);
 	for (unsigned i = 0; i < 3; i++) {
-		const struct gn_kv_store_opts opts = {.memory = wrong[i]};
+		const struct gn_kv_store_opts opts = {.size = sizeof(opts), .memory = wrong[i]};
 
 		assert_int_equal(gn_kv_store_create(&opts, &s), -EINVAL);
 		assert_null(s);
 	}
 	for (unsigned i = 0; i < 2; i++) { /* a value has at most a quarter of the memory */
-		const struct gn_kv_store_opts opts = {.memory = (4ull << 20) - i * 4,
+		const struct gn_kv_store_opts opts = {.size = sizeof(opts),
+						      .memory = (4ull << 20) - i * 4,
 						      .max_value = GN_KV_VALUE_MAX};
 
 		assert_int_equal(gn_kv_store_create(&opts, &s), i ? -EINVAL : 0);
@@ -534,7 +536,7 @@ static void fill_up(struct gn_kv_store *s, uint32_t bytes, uint64_t *next, uint6
 {
 	static uint8_t value[GN_KV_VALUE_MAX];
 	const uint64_t n = 3 * LIMIT / (bytes + 48);
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 	uint64_t grown;
 	double last;
 
@@ -559,7 +561,7 @@ static void fill_up(struct gn_kv_store *s, uint32_t bytes, uint64_t *next, uint6
 static void test_limit(void **state)
 {
 	static const uint32_t sizes[] = {32, 1000, 100000, 1000, 32, 500000, 32};
-	const struct gn_kv_store_opts opts = {.memory = LIMIT};
+	const struct gn_kv_store_opts opts = {.size = sizeof(opts), .memory = LIMIT};
 	const uint64_t before = rss();
 	struct gn_kv_store *s;
 	uint64_t next = 1;
@@ -574,7 +576,7 @@ static void test_limit(void **state)
 /* What is written again and again is used, too: others make room for what passes by. */
 static void test_rewritten(void **state)
 {
-	const struct gn_kv_store_opts opts = {.memory = 2u << 20, .seed = 5};
+	const struct gn_kv_store_opts opts = {.size = sizeof(opts), .memory = 2u << 20, .seed = 5};
 	static uint8_t value[2000];
 	struct gn_kv_store *s;
 	unsigned lost = 0;
@@ -603,10 +605,10 @@ static void test_rewritten(void **state)
 
 static void test_pairs(void **state)
 {
-	const struct gn_kv_store_opts opts = {.memory = 256ull << 20};
+	const struct gn_kv_store_opts opts = {.size = sizeof(opts), .memory = 256ull << 20};
 	const uint64_t before = rss();
 	uint64_t key[2] = {0}, value[4] = {1, 2, 3, 4};
-	struct gn_kv_stats stats;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
 	struct gn_kv_store *s;
 	double each;
 

@@ -40,7 +40,7 @@ static int get_all(struct gn_kv_store *s, uint32_t first, uint32_t n)
 /* Nothing, while memory is not short and the last use that was recorded is not old. */
 PROGRAM(clean_gets)
 {
-	const struct gn_kv_store_opts opts = {.memory = 1u << 20};
+	const struct gn_kv_store_opts opts = {.size = sizeof(opts), .memory = 1u << 20};
 	uint8_t *before = gn_alloc(opts.memory, 0);
 	struct gn_kv_store *s;
 

@@ -44,7 +44,7 @@ static int ud_most(const struct world *w, struct gn_fabric *fabric, uint32_t *ou
 {
 	struct gn_msg_requester_opts opts = requester_opts(w);
 	struct gn_msg_requester *requester;
-	struct gn_attr attr;
+	struct gn_attr attr = {.size = sizeof(attr)};
 	uint32_t low = 1, high;
 
 	EXPECT(gn_fabric_query(fabric, &attr) == 0);

@@ -65,7 +65,7 @@ static uint64_t doorbells(const struct world *w)
 static int check_requester(const struct world *w, struct gn_msg_requester *requester,
 			   const struct gn_counters *before, const struct gn_counters *after)
 {
-	struct gn_msg_stats s;
+	struct gn_msg_stats s = {.size = sizeof(s)};
 	const uint64_t receives = answer_received(w) ? ASKED : 0;
 
 	gn_msg_requester_stats(requester, &s);
@@ -88,10 +88,10 @@ static int check_requester(const struct world *w, struct gn_msg_requester *reque
 static int costs(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
 	struct gn_msg_requester_opts opts = requester_opts(w);
-	struct gn_counters before, after;
+	struct gn_counters before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
 	struct gn_msg_requester *requester;
 	struct gn_msg_conn *conn;
-	struct gn_msg_stats s;
+	struct gn_msg_stats s = {.size = sizeof(s)};
 
 	(void)client;
 	opts.pending = PENDING;
@@ -143,7 +143,7 @@ static int failures(struct world *w, struct gn_fabric *fabric, unsigned client)
 	struct gn_msg_requester *requester;
 	struct gn_msg_result result;
 	struct gn_msg_conn *conn;
-	struct gn_msg_stats s;
+	struct gn_msg_stats s = {.size = sizeof(s)};
 	uint8_t room[16];
 
 	(void)client;

@@ -67,21 +67,29 @@ static int opts_of_responders(struct world *w, struct gn_fabric *fabric, unsigne
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		struct gn_msg_responder_opts opts = bad[i];
 
+		opts.size = sizeof(opts);
 		opts.answer = answer;
 		opts.arg = w;
 		EXPECT(gn_msg_responder_create(fabric, addr, &opts, &responder) == -EINVAL);
 	}
 	/* Memory that nobody may read. */
 	EXPECT(gn_mem_alloc(fabric, GN_PAGE, 0, &mem) == 0);
-	EXPECT(gn_msg_responder_create(fabric, addr, &(struct gn_msg_responder_opts){.data = mem},
-				       &responder) < 0);
+	EXPECT(gn_msg_responder_create(
+		       fabric, addr,
+		       &(struct gn_msg_responder_opts){.size = sizeof(struct gn_msg_responder_opts),
+						       .data = mem},
+		       &responder) < 0);
 	EXPECT(gn_mem_free(mem) == 0);
 	EXPECT(gn_msg_responder_create(fabric, addr, NULL, &responder) == -EINVAL);
-	EXPECT(gn_msg_responder_create(fabric, addr, &(struct gn_msg_responder_opts){0},
+	EXPECT(gn_msg_responder_create(fabric, addr,
+				       &(struct gn_msg_responder_opts){
+					       .size = sizeof(struct gn_msg_responder_opts)},
 				       &responder) == -EINVAL);
 	if (!w->simulated)
 		EXPECT(gn_msg_responder_create(fabric, w->addr,
-					       &(struct gn_msg_responder_opts){.answer = answer},
+					       &(struct gn_msg_responder_opts){
+						       .size = sizeof(struct gn_msg_responder_opts),
+						       .answer = answer},
 					       &responder) == -EADDRINUSE);
 	EXPECT(responder == NULL);
 	gn_msg_responder_destroy(NULL);
@@ -488,7 +496,7 @@ static int losing(struct world *w, struct gn_fabric *fabric, unsigned client)
 	struct gn_msg_requester_opts opts = requester_opts(w);
 	struct gn_msg_requester *requester;
 	struct gn_msg_result result;
-	struct gn_msg_stats stats;
+	struct gn_msg_stats stats = {.size = sizeof(stats)};
 	struct gn_msg_conn *conn;
 	uint64_t begun_ns, lost = 0;
 
@@ -544,7 +552,7 @@ static int lossy(struct world *w, struct gn_fabric *fabric, unsigned client)
 			   .max_value = 300,
 			   .n = 1000,
 			   .rng = client};
-	struct gn_msg_stats stats;
+	struct gn_msg_stats stats = {.size = sizeof(stats)};
 
 	s.repeat_us = 20;
 	EXPECT(stream_begin(&s, w, fabric) == 0);
@@ -580,7 +588,7 @@ static int mended(struct world *w, struct gn_fabric *fabric, unsigned client)
 			   .rng = client};
 
 	const uint64_t until_ns = gn_deadline_us(40000);
-	struct gn_msg_stats stats;
+	struct gn_msg_stats stats = {.size = sizeof(stats)};
 
 	s.repeat_us = 20;
 	EXPECT(stream_begin(&s, w, fabric) == 0);
@@ -742,8 +750,9 @@ static int untaken(struct world *w, struct gn_fabric *fabric, unsigned client)
 					.pending = 2,
 					.request_bytes = 8,
 					.value_bytes = 8};
-	const struct gn_conn_opts conn = {.private_data = &hello, .private_len = sizeof(hello)};
-	struct gn_qp_opts opts = {.type = GN_QP_RC, .max_inline = MSG_LINE};
+	const struct gn_conn_opts conn = {
+		.size = sizeof(conn), .private_data = &hello, .private_len = sizeof(hello)};
+	struct gn_qp_opts opts = {.size = sizeof(opts), .type = GN_QP_RC, .max_inline = MSG_LINE};
 	struct msg_welcome welcome;
 	struct gn_event event;
 	struct gn_ctx *ctx;
@@ -754,7 +763,9 @@ static int untaken(struct world *w, struct gn_fabric *fabric, unsigned client)
 	(void)client;
 	EXPECT(gn_ctx_create(fabric, &ctx) == 0);
 	EXPECT(gn_chan_create(ctx, &opts.chan) == 0);
-	EXPECT(gn_cq_create(ctx, &(struct gn_cq_opts){.depth = 64}, &opts.send_cq) == 0);
+	EXPECT(gn_cq_create(ctx,
+			    &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts), .depth = 64},
+			    &opts.send_cq) == 0);
 	opts.recv_cq = opts.send_cq;
 	EXPECT(gn_pd_create(ctx, &pd) == 0);
 	EXPECT(gn_qp_create(pd, &opts, &qp) == 0);

@@ -49,7 +49,7 @@ static int work(void *arg, const void *request, uint32_t len, void *value, uint3
 
 static int respond(struct peer *p)
 {
-	const struct gn_msg_responder_opts opts = {.answer = work, .arg = p};
+	const struct gn_msg_responder_opts opts = {.size = sizeof(opts), .answer = work, .arg = p};
 	struct gn_msg_responder *r;
 
 	EXPECT(gn_msg_responder_create(p->fabric, p->addr, &opts, &r) == 0);
@@ -119,7 +119,8 @@ static int sim_requester_of(struct gn_env *env, int argc, char **argv)
 
 static void in_sim(struct cast *cast, uint64_t seed, const char *faults)
 {
-	const struct gn_sim_opts opts = {.profile = "cx3-fdr",
+	const struct gn_sim_opts opts = {.size = sizeof(opts),
+					 .profile = "cx3-fdr",
 					 .seed = seed,
 					 .nodes = 1 + cast->peers,
 					 .faults = faults,
@@ -198,7 +199,7 @@ static int ask_in_turn(struct cast *cast, unsigned peer, unsigned n, struct tall
 
 static uint64_t repeats(const struct cast *cast)
 {
-	struct gn_msg_stats stats;
+	struct gn_msg_stats stats = {.size = sizeof(stats)};
 
 	gn_msg_requester_stats(cast->requester, &stats);
 	return stats.repeats;

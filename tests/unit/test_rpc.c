@@ -8,8 +8,11 @@
 
 #define ROUNDS 300u
 
-static const struct gn_rpc_server_opts small = {
-	.threads = 2, .max_slots = SLOTS, .max_request = MAX, .max_result = MAX};
+static const struct gn_rpc_server_opts small = {.size = sizeof(small),
+						.threads = 2,
+						.max_slots = SLOTS,
+						.max_request = MAX,
+						.max_result = MAX};
 
 /* ---- one after the other ---- */
 
@@ -215,8 +218,8 @@ static int all_calls(struct gn_fabric *fabric, const char *addr, enum gn_rpc_mod
 {
 	struct gn_rpc_client_opts opts = in_mode(mode);
 	struct gn_rpc_client *client;
-	struct gn_rpc_counters count;
-	struct gn_rpc_limits limits;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
+	struct gn_rpc_limits limits = {.size = sizeof(limits)};
 
 	opts.slots = 2 * SLOTS;
 	opts.max_request = opts.max_result = 2 * MAX;
@@ -280,11 +283,13 @@ static void test_full_window(void **state)
 static void test_client_options(void **state)
 {
 	struct gn_rpc_client_opts bad[9] = {0};
-	struct gn_rpc_tuning tuning = {.n_sizes = GN_RPC_TUNING_SIZES + 1};
+	struct gn_rpc_tuning tuning = {.size = sizeof(tuning), .n_sizes = GN_RPC_TUNING_SIZES + 1};
 	struct gn_rpc_client *client = NULL;
 	struct gn_fabric *fabric;
 
 	(void)state;
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		bad[i].size = sizeof(bad[i]);
 	bad[0].mode = GN_RPC_MODES;
 	bad[1].slots = GN_RPC_SLOTS_MAX + 1;
 	bad[2].max_request = GN_RPC_BYTES_MAX + 1;
@@ -315,12 +320,14 @@ static void test_server_options(void **state)
 {
 	struct gn_rpc_server_opts bad[6] = {0};
 	struct gn_rpc_server *server = NULL, *second = NULL;
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 	struct gn_fabric *fabric;
 	char addr[64];
 
 	(void)state;
 	snprintf(addr, sizeof(addr), "shm:test-rpc-%llx", (unsigned long long)gn_random());
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		bad[i].size = sizeof(bad[i]);
 	bad[0].threads = 257;
 	bad[1].max_slots = GN_RPC_SLOTS_MAX + 1;
 	bad[2].max_request = GN_RPC_BYTES_MAX + 1;

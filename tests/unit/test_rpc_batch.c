@@ -9,7 +9,7 @@
 
 static int count_batches(struct gn_rpc_client *client, uint64_t *out)
 {
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 
 	EXPECT(gn_rpc_client_counters(client, &count) == 0);
 	*out = count.batches;
@@ -231,7 +231,7 @@ static int split_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 	static uint8_t results[CALLS][EACH];
 	struct two want[CALLS];
 	struct gn_rpc_client *client;
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 
 	opts.slots = 2;
 	opts.batch.entries = CALLS;
@@ -318,7 +318,7 @@ static void test_call_all(void **state)
 static int push(struct gn_rpc_client *client, unsigned method, uint32_t us, bool up, uint32_t want,
 		uint32_t *batch)
 {
-	struct gn_rpc_choice choice = {0};
+	struct gn_rpc_choice choice = {.size = sizeof(choice)};
 	struct gn_rpc_op ops[64];
 
 	for (unsigned round = 0; round < 4000; round++) {
@@ -339,7 +339,7 @@ static int auto_batch(struct world *w, struct gn_fabric *fabric)
 {
 	struct gn_rpc_client_opts opts = in_mode(w->arg ? GN_RPC_REPLY : GN_RPC_FETCH);
 	struct gn_rpc_client *client;
-	struct gn_rpc_choice choice;
+	struct gn_rpc_choice choice = {.size = sizeof(choice)};
 	uint32_t batch;
 
 	opts.batch.entries = 16;

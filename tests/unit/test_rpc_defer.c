@@ -8,7 +8,7 @@
 
 #define SLOTS_MOST 16u
 
-static const struct gn_rpc_server_opts roomy = {.max_slots = SLOTS_MOST};
+static const struct gn_rpc_server_opts roomy = {.size = sizeof(roomy), .max_slots = SLOTS_MOST};
 
 static int connect_with(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode,
 			uint32_t slots, uint32_t entries, struct gn_rpc_client **out)
@@ -111,7 +111,7 @@ static int beside_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode
 		     uint32_t slots, uint32_t entries)
 {
 	struct gn_rpc_client *client;
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 	uint64_t bytes;
 
 	EXPECT(connect_with(w, fabric, mode, slots, entries, &client) == 0);
@@ -341,7 +341,7 @@ static void test_slots(void **state)
 static int no_memory(struct world *w, struct gn_fabric *fabric)
 {
 	struct gn_rpc_client *client;
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 	struct gn_rpc_op more = {.method = ECHO}, refused = more;
 	struct flight f[2];
 	uint64_t fixed;

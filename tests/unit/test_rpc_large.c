@@ -10,7 +10,7 @@
 #define LARGEST (THREADS_WATCHED ? 4 * LIM : GN_RPC_LARGE_MAX)
 
 static const struct gn_rpc_server_opts tiny = {
-	.max_request = SLOT, .max_result = SLOT, .park_us = 300};
+	.size = sizeof(tiny), .max_request = SLOT, .max_result = SLOT, .park_us = 300};
 
 static int link_up(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode,
 		   struct gn_rpc_client **out)
@@ -63,7 +63,7 @@ static int sizes_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 		SLOT,	    SLOT + 1,	      SLOT + 8, 4095, 4096,    4097,	   (256u << 10) - 1,
 		256u << 10, (256u << 10) + 1, LIM - 1,	LIM,  LIM + 1, 3 * LIM + 5};
 	struct gn_rpc_client *client;
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 
 	EXPECT(link_up(w, fabric, mode, &client) == 0);
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {

@@ -18,7 +18,7 @@ static int call_slow(struct gn_rpc_client *client, uint32_t us)
 
 static bool replies(const struct gn_rpc_client *client, unsigned method)
 {
-	struct gn_rpc_choice choice = {.mode = GN_RPC_MODES};
+	struct gn_rpc_choice choice = {.size = sizeof(choice), .mode = GN_RPC_MODES};
 
 	gn_rpc_client_choice(client, method, &choice);
 	return choice.mode == GN_RPC_REPLY;
@@ -38,8 +38,8 @@ static int by_time(struct world *w, struct gn_fabric *fabric)
 {
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
 	struct gn_rpc_client *client;
-	struct gn_rpc_counters count;
-	struct gn_rpc_choice choice;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
+	struct gn_rpc_choice choice = {.size = sizeof(choice)};
 
 	opts.switch_us = w->simulated ? 100 : 20000;
 	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
@@ -81,7 +81,7 @@ static void test_by_time(void **state)
 /* How many fetches in vain a call and a quick one behind it take, in so many rounds. */
 static int slow_rounds(struct gn_rpc_client *client, uint32_t us, unsigned rounds, uint64_t *vain)
 {
-	struct gn_rpc_counters before, after;
+	struct gn_rpc_counters before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
 
 	EXPECT(gn_rpc_client_counters(client, &before) == 0);
 	for (unsigned i = 0; i < rounds; i++) {
@@ -153,7 +153,7 @@ static int by_fails(struct world *w, struct gn_fabric *fabric)
 {
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
 	struct gn_rpc_client *client;
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 	unsigned n = 0;
 
 	opts.flags = GN_RPC_CLIENT_PAPER;
@@ -178,7 +178,8 @@ static int by_fails(struct world *w, struct gn_fabric *fabric)
 
 static void test_by_fails(void **state)
 {
-	const struct gn_rpc_server_opts paper = {.flags = GN_RPC_SERVER_PAPER, .threads = 2};
+	const struct gn_rpc_server_opts paper = {
+		.size = sizeof(paper), .flags = GN_RPC_SERVER_PAPER, .threads = 2};
 
 	(void)state;
 	run_everywhere(by_fails, NULL, 1);
@@ -191,8 +192,8 @@ static int fetch_size(struct world *w, struct gn_fabric *fabric)
 {
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
 	struct gn_rpc_client *client;
-	struct gn_rpc_choice choice;
-	struct gn_rpc_counters before, after;
+	struct gn_rpc_choice choice = {.size = sizeof(choice)};
+	struct gn_rpc_counters before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
 
 	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	for (unsigned i = 0; i < 64 * TIMED_WITHIN; i++)
@@ -370,8 +371,8 @@ static int metrics(struct world *w, struct gn_fabric *fabric)
 {
 	const struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
 	struct gn_rpc_client *client;
-	struct gn_rpc_counters count;
-	struct gn_rpc_limits limits;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
+	struct gn_rpc_limits limits = {.size = sizeof(limits)};
 	unsigned status;
 
 	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);

@@ -11,7 +11,7 @@ static int comes_back_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_
 {
 	const struct gn_rpc_client_opts opts = in_mode(mode);
 	struct gn_rpc_client *client;
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 	struct flight f[3];
 
 	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
@@ -55,7 +55,7 @@ static int by_itself(struct world *w, struct gn_fabric *fabric)
 {
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
 	struct gn_rpc_client *client;
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 	unsigned status = GN_RPC_OK, gone = 0;
 	char result[4];
 
@@ -256,7 +256,7 @@ static int parked_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode
 
 static int parked(struct world *w, struct gn_fabric *fabric)
 {
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
 		EXPECT(parked_in(w, fabric, mode, 1) == 0);
@@ -269,7 +269,7 @@ static int parked(struct world *w, struct gn_fabric *fabric)
 
 static void test_parked(void **state)
 {
-	const struct gn_rpc_server_opts opts = {.park_us = 200};
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .park_us = 200};
 
 	(void)state;
 	run_everywhere(parked, &opts, 3);
@@ -288,7 +288,7 @@ struct poller {
 
 static int poll_server(struct poller *p)
 {
-	const struct gn_rpc_server_opts opts = {.flags = GN_RPC_POLLED};
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .flags = GN_RPC_POLLED};
 	int rc;
 
 	EXPECT(gn_rpc_server_create(p->fabric, p->addr, &opts, &p->server) == 0);
@@ -362,7 +362,8 @@ struct post_office {
 /* Receives letters and answers each with its own bytes, the second of two first. */
 static int serve_letters(struct post_office *p)
 {
-	const struct gn_rpc_server_opts opts = {.flags = GN_RPC_POLLED, .max_large = MAX * 4};
+	const struct gn_rpc_server_opts opts = {
+		.size = sizeof(opts), .flags = GN_RPC_POLLED, .max_large = MAX * 4};
 	struct gn_rpc_server *server;
 	static uint8_t buf[2 * MAX];
 	uint64_t client = 0;

@@ -5,7 +5,7 @@
  */
 #include "rpc_world.h"
 
-static const struct gn_rpc_server_opts quick = {.park_us = 300};
+static const struct gn_rpc_server_opts quick = {.size = sizeof(quick), .park_us = 300};
 
 static int show_of(struct gn_rpc_client *client, unsigned method, uint32_t which, struct shown *out)
 {
@@ -110,7 +110,7 @@ static int sizes(struct world *w, struct gn_fabric *fabric)
 					4096, 4097, 256u << 10, 300000, MEM_BYTES};
 	uint8_t *all = all_of_it();
 	struct gn_rpc_client *client;
-	struct gn_rpc_counters count;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
 	struct gn_rpc_view view;
 	uint64_t reads = 0;
 
@@ -157,9 +157,9 @@ static unsigned chain_up(struct item *items, unsigned n, const struct gn_rpc_vie
 static int chain(struct world *w, struct gn_fabric *fabric)
 {
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
-	struct gn_counters before, after;
+	struct gn_counters before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
 	uint8_t *all = all_of_it();
-	struct gn_rpc_limits limits;
+	struct gn_rpc_limits limits = {.size = sizeof(limits)};
 	struct gn_rpc_client *client;
 	struct shown shown;
 	struct item *items;
@@ -201,7 +201,7 @@ static int chain(struct world *w, struct gn_fabric *fabric)
 
 static void test_chain(void **state)
 {
-	const struct gn_rpc_server_opts opts = {.max_slots = 64};
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .max_slots = 64};
 
 	(void)state;
 	run_everywhere(chain, &opts, 2);

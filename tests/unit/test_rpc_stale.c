@@ -33,7 +33,8 @@ static void take_record(struct gn_rpc_request *request, void *arg)
 static int serve_records(struct gn_fabric *fabric, const char *addr, unsigned threads,
 			 struct gn_rpc_server **out)
 {
-	const struct gn_rpc_server_opts opts = {.threads = threads, .park_us = 1000000};
+	const struct gn_rpc_server_opts opts = {
+		.size = sizeof(opts), .threads = threads, .park_us = 1000000};
 
 	EXPECT(gn_rpc_server_create(fabric, addr, &opts, out) == 0);
 	EXPECT(gn_rpc_server_handle(*out, RECORD, take_record, NULL) == 0);
@@ -64,7 +65,7 @@ static int connect_again(struct gn_fabric *fabric, const char *addr, bool anew,
 			 struct gn_rpc_client **client)
 {
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
-	struct gn_rpc_limits limits;
+	struct gn_rpc_limits limits = {.size = sizeof(limits)};
 
 	if (!anew)
 		return gn_rpc_reconnect(*client);

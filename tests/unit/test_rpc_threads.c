@@ -51,7 +51,8 @@ static void answer_all(struct gn_rpc_request *request, void *arg)
 
 static struct gn_rpc_server *serve(struct gn_fabric *fabric, const char *addr, unsigned threads)
 {
-	const struct gn_rpc_server_opts opts = {.threads = threads, .max_window = 4096};
+	const struct gn_rpc_server_opts opts = {
+		.size = sizeof(opts), .threads = threads, .max_window = 4096};
 	struct gn_rpc_server *server;
 
 	assert_int_equal(gn_rpc_server_create(fabric, addr, &opts, &server), 0);
@@ -112,7 +113,8 @@ static void test_answer_each_other(void **state)
 	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
 	server = serve(fabric, addr, 2);
 	for (unsigned i = 0; i < 2; i++) {
-		const struct gn_rpc_client_opts opts = {.thread = i + 1, .batch.entries = 128};
+		const struct gn_rpc_client_opts opts = {
+			.size = sizeof(opts), .thread = i + 1, .batch.entries = 128};
 
 		assert_int_equal(gn_rpc_client_open(fabric, addr, &opts, &client[i]), 0);
 		for (unsigned k = 0; k <= CALLS; k++) {

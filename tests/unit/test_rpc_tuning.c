@@ -40,8 +40,9 @@ static int tear_down(void **state)
 
 static void there_and_back(void **state)
 {
-	struct gn_rpc_tuning t = {.retries = 5, .switch_us = 7, .n_retries = 8, .n_sizes = 16};
-	struct gn_rpc_tuning back;
+	struct gn_rpc_tuning t = {
+		.size = sizeof(t), .retries = 5, .switch_us = 7, .n_retries = 8, .n_sizes = 16};
+	struct gn_rpc_tuning back = {.size = sizeof(back)};
 
 	(void)state;
 	for (uint32_t f = 0; f < t.n_sizes; f++) {
@@ -51,14 +52,19 @@ static void there_and_back(void **state)
 	}
 	assert_int_equal(gn_rpc_tuning_write(path, &t), 0);
 	memset(&back, 0xa5, sizeof(back));
+	assert_int_equal(gn_rpc_tuning_read(path, &back), -E2BIG); /* its size is nonsense */
+	back.size = sizeof(back);
 	assert_int_equal(gn_rpc_tuning_read(path, &back), 0);
 	assert_memory_equal(&back, &t, sizeof(t));
 }
 
 static void impossible_ones(void **state)
 {
-	const struct gn_rpc_tuning good = {
-		.retries = 1, .n_retries = 1, .n_sizes = 2, .bytes = {32, 64}};
+	const struct gn_rpc_tuning good = {.size = sizeof(good),
+					   .retries = 1,
+					   .n_retries = 1,
+					   .n_sizes = 2,
+					   .bytes = {32, 64}};
 	struct gn_rpc_tuning t = good;
 
 	(void)state;
@@ -119,7 +125,7 @@ static const struct {
 
 static void strange_files(void **state)
 {
-	struct gn_rpc_tuning t = {.retries = 77};
+	struct gn_rpc_tuning t = {.size = sizeof(t), .retries = 77};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
@@ -133,7 +139,8 @@ static void strange_files(void **state)
 		if (files[i].word && !strstr(said, files[i].word))
 			fail_msg("file %zu: \"%s\" has no \"%s\"", i, said, files[i].word);
 		if (!files[i].word)
-			t = (struct gn_rpc_tuning){.retries = 77};
+			t = (struct gn_rpc_tuning){.size = sizeof(struct gn_rpc_tuning),
+						   .retries = 77};
 		assert_int_equal(t.retries, 77);
 	}
 }
@@ -141,7 +148,7 @@ static void strange_files(void **state)
 /* A NUL, bytes beyond ASCII and a line without an end are no numbers either. */
 static void bytes_at_random(void **state)
 {
-	struct gn_rpc_tuning t;
+	struct gn_rpc_tuning t = {.size = sizeof(t)};
 	uint64_t seed = unit_seed();
 
 	(void)state;

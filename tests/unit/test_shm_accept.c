@@ -62,14 +62,15 @@ static int post_receives(struct server *s, struct gn_qp *qp)
 static int accept_one(struct server *s, struct gn_conn_req *req)
 {
 	struct guest *guest = &s->guest[s->accepted];
-	struct gn_qp_opts opts = {.type = GN_QP_RC,
+	struct gn_qp_opts opts = {.size = sizeof(opts),
+				  .type = GN_QP_RC,
 				  .send_cq = s->cq,
 				  .recv_cq = s->cq,
 				  .chan = s->side.chan,
 				  .max_recv_wr = RECVS,
 				  .max_inline = 8,
 				  .user = guest};
-	struct gn_conn_opts conn = {.timeout_us = 0};
+	struct gn_conn_opts conn = {.size = sizeof(conn), .timeout_us = 0};
 	struct gn_remote remote;
 	struct gn_qp *qp;
 	int rc = gn_mr_remote(s->side.mr, &remote);
@@ -392,7 +393,7 @@ static unsigned open_fds(void)
 
 static void server_make(struct server *s, bool cq_apart)
 {
-	struct gn_cq_opts cq = {.depth = DEPTH};
+	struct gn_cq_opts cq = {.size = sizeof(cq), .depth = DEPTH};
 
 	side_make_as(&s->side, 0, cq_apart);
 	cq.chan = s->side.cq_chan;
@@ -408,7 +409,8 @@ static void server_make(struct server *s, bool cq_apart)
 /* Told apart by its private data, and behind all others: the acceptor stops. */
 static void stop_acceptor(struct client *c)
 {
-	const struct gn_conn_opts opts = {.private_data = "end", .private_len = 3};
+	const struct gn_conn_opts opts = {
+		.size = sizeof(opts), .private_data = "end", .private_len = 3};
 	struct gn_qp *qp = side_qp(&c->side, GN_QP_RC);
 
 	assert_int_equal(gn_connect_wait(qp, ADDR, &opts, NULL), -ECONNREFUSED);
@@ -447,7 +449,7 @@ static void run(bool cq_apart)
 	struct server *s = gn_alloc(sizeof(*s), 0);
 	struct crowd *crowd = gn_alloc(sizeof(*crowd), 0);
 	struct gn_thread *thread;
-	struct gn_counters count;
+	struct gn_counters count = {.size = sizeof(count)};
 	struct pair warm;
 	uint64_t deadline_ns;
 	unsigned fds, sent;

@@ -55,7 +55,7 @@ static void newest_mem(void **state)
 
 static enum gn_qp_state state_of(struct gn_qp *qp)
 {
-	struct gn_qp_attr attr;
+	struct gn_qp_attr attr = {.size = sizeof(attr)};
 
 	assert_int_equal(gn_qp_query(qp, &attr), 0);
 	return attr.state;

@@ -158,7 +158,8 @@ static void long_message(void **state)
 /* A send that finds no receive after its cq was armed goes on when one is posted. */
 static void blocked_after_arm(void **state)
 {
-	const struct gn_conn_opts patient = {.rnr_retry = 6, .rnr_timer_us = WAKE_US};
+	const struct gn_conn_opts patient = {
+		.size = sizeof(patient), .rnr_retry = 6, .rnr_timer_us = WAKE_US};
 	struct pair p;
 
 	(void)state;
@@ -174,7 +175,8 @@ static void blocked_after_arm(void **state)
 /* … and fails when none is posted in time, asleep or not. */
 static void rnr_while_asleep(void **state)
 {
-	const struct gn_conn_opts hasty = {.rnr_retry = 1, .rnr_timer_us = 2000};
+	const struct gn_conn_opts hasty = {
+		.size = sizeof(hasty), .rnr_retry = 1, .rnr_timer_us = 2000};
 	struct pair p;
 
 	(void)state;
@@ -200,7 +202,7 @@ static void datagram(struct side *s, struct gn_qp *qp, struct gn_ah *ah, uint32_
 static void dropped_datagram(void **state)
 {
 	const uint64_t deadline_ns = gn_deadline_us(WAKE_US);
-	struct gn_counters counters;
+	struct gn_counters counters = {.size = sizeof(counters)};
 	struct side client, server;
 	struct gn_qp *c, *s;
 	struct gn_ud_addr addr;
@@ -262,7 +264,7 @@ static void wait_one(void *arg)
 
 static uint64_t arms_of(struct side *s)
 {
-	struct gn_counters counters;
+	struct gn_counters counters = {.size = sizeof(counters)};
 
 	assert_int_equal(gn_fabric_counters(s->fabric, &counters), 0);
 	return counters.arms;

@@ -15,21 +15,23 @@
 
 static void test_bad_options(void **state)
 {
-	struct gn_sim_opts opts = {.profile = "cx9", .nodes = 1};
+	struct gn_sim_opts opts = {.size = sizeof(opts), .profile = "cx9", .nodes = 1};
 	struct gn_sim *sim = NULL;
 
 	assert_int_equal(gn_sim_create(&opts, &sim), -EINVAL);
 	sim_assert_logged(state, "profile 'cx9'");
-	opts = (struct gn_sim_opts){.nodes = 0};
+	opts = (struct gn_sim_opts){.size = sizeof(struct gn_sim_opts), .nodes = 0};
 	assert_int_equal(gn_sim_create(&opts, &sim), -EINVAL);
 	sim_assert_logged(state, "nodes 0");
-	opts = (struct gn_sim_opts){.nodes = 123456};
+	opts = (struct gn_sim_opts){.size = sizeof(struct gn_sim_opts), .nodes = 123456};
 	assert_int_equal(gn_sim_create(&opts, &sim), -EINVAL);
 	sim_assert_logged(state, "nodes 123456");
-	opts = (struct gn_sim_opts){.nodes = 1, .stack_bytes = 100};
+	opts = (struct gn_sim_opts){
+		.size = sizeof(struct gn_sim_opts), .nodes = 1, .stack_bytes = 100};
 	assert_int_equal(gn_sim_create(&opts, &sim), -EINVAL);
 	sim_assert_logged(state, "stack_bytes 100");
-	opts = (struct gn_sim_opts){.nodes = 1, .limit_ns = UINT64_MAX};
+	opts = (struct gn_sim_opts){
+		.size = sizeof(struct gn_sim_opts), .nodes = 1, .limit_ns = UINT64_MAX};
 	assert_int_equal(gn_sim_create(&opts, &sim), -EINVAL);
 	sim_assert_logged(state, "limit_ns 18446744073709551615");
 	assert_int_equal(gn_sim_create(NULL, &sim), -EINVAL);
@@ -62,7 +64,8 @@ static void test_bad_spawn(void **state)
 
 static void test_stack_too_large(void **state)
 {
-	struct gn_sim_opts opts = {.nodes = 1, .stack_bytes = (size_t)1 << 62};
+	struct gn_sim_opts opts = {
+		.size = sizeof(opts), .nodes = 1, .stack_bytes = (size_t)1 << 62};
 	struct gn_sim *sim;
 
 	assert_int_equal(gn_sim_create(&opts, &sim), 0);
@@ -259,7 +262,7 @@ static void test_virtual_time(void **state)
 
 static void test_limit(void **state)
 {
-	struct gn_sim_opts opts = {.nodes = 1, .limit_ns = 1 * MS};
+	struct gn_sim_opts opts = {.size = sizeof(opts), .nodes = 1, .limit_ns = 1 * MS};
 	struct gn_sim *sim;
 
 	assert_int_equal(gn_sim_create(&opts, &sim), 0);

@@ -139,9 +139,9 @@ static void pass_time(void *arg)
 /* The fabric has deadlines too: of a connection that nobody answers, and of a wait for it. */
 static int connect_in_vain(const struct gn_env *env, struct watch *watch)
 {
-	const struct gn_conn_opts opts = {.timeout_us = 100};
-	struct gn_cq_opts cq_opts = {.depth = 4};
-	struct gn_qp_opts qp_opts = {.type = GN_QP_RC};
+	const struct gn_conn_opts opts = {.size = sizeof(opts), .timeout_us = 100};
+	struct gn_cq_opts cq_opts = {.size = sizeof(cq_opts), .depth = 4};
+	struct gn_qp_opts qp_opts = {.size = sizeof(qp_opts), .type = GN_QP_RC};
 	struct gn_fabric *fabric;
 	struct gn_ctx *ctx;
 	struct gn_pd *pd;

@@ -55,7 +55,7 @@ static int client(struct gn_env *env, int argc, char **argv)
 	struct gn_sge sge;
 	struct gn_wr wr;
 	struct gn_wc wc;
-	struct gn_counters count;
+	struct gn_counters count = {.size = sizeof(count)};
 	uint64_t *old;
 
 	(void)argc, (void)argv;
@@ -105,7 +105,8 @@ static int client(struct gn_env *env, int argc, char **argv)
 
 static void run_pair(uint64_t seed, uint64_t *hash)
 {
-	struct gn_sim_opts opts = {.nodes = 2, .seed = seed, .limit_ns = 10000000000u};
+	struct gn_sim_opts opts = {
+		.size = sizeof(opts), .nodes = 2, .seed = seed, .limit_ns = 10000000000u};
 	struct gn_sim *sim;
 	int status;
 
@@ -170,7 +171,7 @@ static int deserted(struct gn_env *env, int argc, char **argv)
 
 static void test_peer_ends(void **state)
 {
-	struct gn_sim_opts opts = {.nodes = 2};
+	struct gn_sim_opts opts = {.size = sizeof(opts), .nodes = 2};
 	struct gn_sim *sim;
 	int status;
 
@@ -209,7 +210,8 @@ static void drop_line(void *arg, enum gn_log_level level, const char *line)
  */
 static void test_killed_any_time(void **state)
 {
-	struct gn_sim_opts opts = {.nodes = 2, .limit_ns = 10000000000u, .seed = unit_seed()};
+	struct gn_sim_opts opts = {
+		.size = sizeof(opts), .nodes = 2, .limit_ns = 10000000000u, .seed = unit_seed()};
 	unsigned ended = 0;
 
 	(void)state;
@@ -248,7 +250,7 @@ static int poller(struct gn_env *env, int argc, char **argv)
 
 static void test_polls_for_ever(void **state)
 {
-	struct gn_sim_opts opts = {.nodes = 1};
+	struct gn_sim_opts opts = {.size = sizeof(opts), .nodes = 1};
 	struct gn_sim *sim;
 
 	(void)state;
@@ -274,7 +276,7 @@ static int opener(struct gn_env *env, int argc, char **argv)
 
 static void test_open(void **state)
 {
-	struct gn_sim_opts opts = {.nodes = 2};
+	struct gn_sim_opts opts = {.size = sizeof(opts), .nodes = 2};
 	struct gn_fabric *fabric;
 	struct gn_sim *sim;
 	int status;
@@ -295,7 +297,7 @@ static unsigned early; /* messages that came first */
 
 static int hears_early(struct gn_env *env, int argc, char **argv)
 {
-	struct gn_conn_opts opts = {.rnr_retry = 6};
+	struct gn_conn_opts opts = {.size = sizeof(opts), .rnr_retry = 6};
 	struct gn_listener *listener;
 	struct gn_event ev;
 	struct side s;
@@ -336,7 +338,8 @@ static int says_early(struct gn_env *env, int argc, char **argv)
 /* Never without the fault, which is what the models were fitted with; with it, mostly. */
 static void test_established_late(void **state)
 {
-	struct gn_sim_opts opts = {.profile = "cx3", .nodes = 2, .seed = unit_seed()};
+	struct gn_sim_opts opts = {
+		.size = sizeof(opts), .profile = "cx3", .nodes = 2, .seed = unit_seed()};
 
 	(void)state;
 	for (unsigned i = 0; i < 100; i++, opts.seed++) {
@@ -382,7 +385,7 @@ static struct {
 
 static int loses(struct gn_env *env, int argc, char **argv)
 {
-	const struct gn_conn_opts opts = {.timeout_us = 5000};
+	const struct gn_conn_opts opts = {.size = sizeof(opts), .timeout_us = 5000};
 	struct gn_event ev;
 	struct side s, t;
 
@@ -402,7 +405,8 @@ static int loses(struct gn_env *env, int argc, char **argv)
 
 static void lose(const char *fault)
 {
-	const struct gn_sim_opts opts = {.profile = "cx3", .nodes = 2, .faults = fault};
+	const struct gn_sim_opts opts = {
+		.size = sizeof(opts), .profile = "cx3", .nodes = 2, .faults = fault};
 	struct gn_sim *sim;
 	int status;
 

@@ -102,7 +102,8 @@ static void test_refused(void **state)
 
 static void test_refused_create(void **state)
 {
-	struct gn_sim_opts opts = {.nodes = 2, .faults = "crash@1ms+1ms:n1, crash@1ms:n2"};
+	struct gn_sim_opts opts = {
+		.size = sizeof(opts), .nodes = 2, .faults = "crash@1ms+1ms:n1, crash@1ms:n2"};
 	struct gn_sim *sim = NULL;
 
 	assert_int_equal(gn_sim_create(&opts, &sim), -EINVAL);
@@ -279,8 +280,8 @@ static void test_delays(void **state)
 static int open_all(const char *name)
 {
 	const unsigned rights = GN_REMOTE_READ | GN_REMOTE_WRITE;
-	struct gn_cq_opts cq_opts = {.depth = 64};
-	struct gn_qp_opts qp_opts = {.type = GN_QP_RC, .max_inline = 64};
+	struct gn_cq_opts cq_opts = {.size = sizeof(cq_opts), .depth = 64};
+	struct gn_qp_opts qp_opts = {.size = sizeof(qp_opts), .type = GN_QP_RC, .max_inline = 64};
 	struct gn_fabric *fabric;
 	struct gn_ctx *ctx;
 	struct gn_pd *pd;

@@ -11,7 +11,8 @@
 
 static struct gn_sim *make(unsigned nodes, const char *faults)
 {
-	struct gn_sim_opts opts = {.nodes = nodes, .seed = 11, .faults = faults};
+	struct gn_sim_opts opts = {
+		.size = sizeof(opts), .nodes = nodes, .seed = 11, .faults = faults};
 	struct gn_sim *sim;
 
 	assert_int_equal(gn_sim_create(&opts, &sim), 0);
@@ -265,7 +266,8 @@ static void test_pause(void **state)
 
 static void test_pause_reported(void **state)
 {
-	struct gn_sim_opts opts = {.nodes = 1, .limit_ns = 2 * MS, .faults = "pause@1ms+5ms"};
+	struct gn_sim_opts opts = {
+		.size = sizeof(opts), .nodes = 1, .limit_ns = 2 * MS, .faults = "pause@1ms+5ms"};
 	struct times times = {0};
 	struct gn_sim *sim;
 
@@ -300,8 +302,8 @@ struct meeting {
 
 static int side_open(struct side *s, const char *name)
 {
-	struct gn_cq_opts cq = {.depth = 16};
-	struct gn_qp_opts qp = {.type = GN_QP_RC};
+	struct gn_cq_opts cq = {.size = sizeof(cq), .depth = 16};
+	struct gn_qp_opts qp = {.size = sizeof(qp), .type = GN_QP_RC};
 	struct gn_fabric *fabric;
 	struct gn_mem *mem;
 
@@ -323,7 +325,7 @@ PROGRAM(is_written_to)
 {
 	struct meeting *meeting = env->arg;
 	struct gn_listener *listener;
-	struct gn_conn_opts opts = {0};
+	struct gn_conn_opts opts = {.size = sizeof(opts)};
 	struct gn_wait_item item;
 	struct gn_event ev;
 	struct side s;
@@ -343,7 +345,7 @@ PROGRAM(is_written_to)
 PROGRAM(writes)
 {
 	struct meeting *meeting = env->arg;
-	struct gn_conn_opts opts = {0};
+	struct gn_conn_opts opts = {.size = sizeof(opts)};
 	struct gn_event ev;
 	struct gn_wc wc;
 	struct side s;

@@ -12,7 +12,8 @@
 
 static struct gn_sim *make(unsigned nodes, const char *faults)
 {
-	struct gn_sim_opts opts = {.nodes = nodes, .seed = 11, .faults = faults};
+	struct gn_sim_opts opts = {
+		.size = sizeof(opts), .nodes = nodes, .seed = 11, .faults = faults};
 	struct gn_sim *sim;
 
 	assert_int_equal(gn_sim_create(&opts, &sim), 0);
@@ -243,7 +244,8 @@ static char *take_maps(unsigned long n, size_t page)
 /* More threads than the kernel has mappings for: one line says so, and the others are well. */
 static void test_too_many_threads(void **state)
 {
-	struct gn_sim_opts opts = {.nodes = 4, .stack_bytes = GN_FIBER_STACK_MIN};
+	struct gn_sim_opts opts = {
+		.size = sizeof(opts), .nodes = 4, .stack_bytes = GN_FIBER_STACK_MIN};
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	const unsigned long limit = map_limit(), taken = limit - SPARE_MAPS;
 	struct gn_sim *sim;

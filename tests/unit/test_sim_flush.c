@@ -120,6 +120,7 @@ struct sums {
 static void run(const char *profile, uint64_t seed, struct sums *sums)
 {
 	const struct gn_sim_opts opts = {
+		.size = sizeof(opts),
 		.profile = profile,
 		.nodes = 2,
 		.seed = seed,

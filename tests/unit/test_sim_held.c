@@ -103,8 +103,8 @@ struct point {
 
 static int point_open(struct point *p, const char *name)
 {
-	struct gn_cq_opts cq = {.depth = 64};
-	struct gn_qp_opts qp = {.type = GN_QP_UD};
+	struct gn_cq_opts cq = {.size = sizeof(cq), .depth = 64};
+	struct gn_qp_opts qp = {.size = sizeof(qp), .type = GN_QP_UD};
 
 	EXPECT(gn_fabric_open(name, &p->fabric) == 0);
 	EXPECT(gn_ctx_create(p->fabric, &p->ctx) == 0);
@@ -171,8 +171,11 @@ PROGRAM(talker)
 
 static int run(const struct deed *which, const char *profile, uint64_t seed)
 {
-	const struct gn_sim_opts opts = {
-		.profile = profile, .nodes = 2, .seed = seed, .limit_ns = 1000000000u};
+	const struct gn_sim_opts opts = {.size = sizeof(opts),
+					 .profile = profile,
+					 .nodes = 2,
+					 .seed = seed,
+					 .limit_ns = 1000000000u};
 	struct gn_sim *sim;
 	int rc, status = 0;
 

@@ -22,11 +22,15 @@ static struct gn_fabric *fabric;
 
 static void side_make(struct side *side)
 {
-	struct gn_qp_opts opts = {.type = GN_QP_RC};
+	struct gn_qp_opts opts = {.size = sizeof(opts), .type = GN_QP_RC};
 
 	assert_int_equal(gn_ctx_create(fabric, &side->ctx), 0);
 	assert_int_equal(gn_chan_create(side->ctx, &side->chan), 0);
-	assert_int_equal(gn_cq_create(side->ctx, &(struct gn_cq_opts){.depth = 512}, &side->cq), 0);
+	assert_int_equal(
+		gn_cq_create(side->ctx,
+			     &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts), .depth = 512},
+			     &side->cq),
+		0);
 	assert_int_equal(gn_pd_create(side->ctx, &side->pd), 0);
 	opts.chan = side->chan;
 	opts.send_cq = opts.recv_cq = side->cq;
@@ -58,8 +62,10 @@ static struct gn_listener *begin(struct side *server, struct side *client, const
 	side_make(server);
 	side_make(client);
 	assert_int_equal(gn_listener_create(server->ctx, at, server->chan, 0, &listener), 0);
-	assert_int_equal(
-		gn_connect(client->qp, to, &(struct gn_conn_opts){.timeout_us = PATIENCE_US}), 0);
+	assert_int_equal(gn_connect(client->qp, to,
+				    &(struct gn_conn_opts){.size = sizeof(struct gn_conn_opts),
+							   .timeout_us = PATIENCE_US}),
+			 0);
 	/* The client takes its own steps when its channel is looked at. */
 	for (const uint64_t until_ns = gn_deadline_us(PATIENCE_US);
 	     gn_chan_next(server->chan, &event) == -EAGAIN && gn_now_ns() < until_ns;) {

@@ -58,7 +58,8 @@ static inline void sim_assert_logged(void **state, const char *text)
 
 static inline struct gn_sim *sim_make(unsigned nodes, uint64_t seed)
 {
-	struct gn_sim_opts opts = {.profile = "ideal", .nodes = nodes, .seed = seed};
+	struct gn_sim_opts opts = {
+		.size = sizeof(opts), .profile = "ideal", .nodes = nodes, .seed = seed};
 	struct gn_sim *sim;
 
 	assert_int_equal(gn_sim_create(&opts, &sim), 0);

@@ -43,8 +43,8 @@ struct side {
 static inline int side_open(struct side *s, const char *name)
 {
 	const unsigned rights = GN_REMOTE_READ | GN_REMOTE_WRITE | GN_REMOTE_ATOMIC;
-	struct gn_cq_opts cq = {.depth = 64};
-	struct gn_qp_opts qp = {.type = GN_QP_RC, .max_inline = 64};
+	struct gn_cq_opts cq = {.size = sizeof(cq), .depth = 64};
+	struct gn_qp_opts qp = {.size = sizeof(qp), .type = GN_QP_RC, .max_inline = 64};
 
 	memset(s, 0, sizeof(*s));
 	EXPECT(gn_fabric_open(name, &s->fabric) == 0);
@@ -95,7 +95,7 @@ static inline int side_expect(struct side *s, uint64_t id, enum gn_wc_status sta
 static inline int server_connect(struct side *s, const char *addr)
 {
 	struct gn_listener *listener;
-	struct gn_conn_opts opts = {.rnr_retry = 6};
+	struct gn_conn_opts opts = {.size = sizeof(opts), .rnr_retry = 6};
 	struct gn_remote remote;
 	struct gn_event ev;
 
@@ -116,7 +116,8 @@ static inline int server_connect(struct side *s, const char *addr)
 
 static inline int client_connect(struct side *s, const char *addr)
 {
-	struct gn_conn_opts opts = {.rnr_retry = 6, .private_len = sizeof(struct gn_remote)};
+	struct gn_conn_opts opts = {
+		.size = sizeof(opts), .rnr_retry = 6, .private_len = sizeof(struct gn_remote)};
 	struct gn_remote remote;
 	struct gn_event ev;
 

@@ -3,6 +3,7 @@
  * Names and handshakes. A listener is a Unix socket under a lock file in our folder; the client's
  * first message brings its area and grants, the answer brings the server's.
  */
+#include "base/fail.h"
 #include "fabric/shm/shm.h"
 
 #include <errno.h>
@@ -106,10 +107,9 @@ int shm_listen_init(struct gn_listener *base, const char *name)
 	struct sockaddr_un addr;
 	int rc;
 
-	if (!shm_name_ok(name)) {
-		gn_log(GN_LOG_ERROR, "shm: '%.80s' is no name: 1 to 64 of A-Z a-z 0-9 . _ -", name);
-		return -EINVAL;
-	}
+	if (!shm_name_ok(name))
+		return gn_fail_log(-EINVAL, "shm: '%.80s' is no name: 1 to 64 of A-Z a-z 0-9 . _ -",
+				   name);
 	snprintf(l->name, sizeof(l->name), "%s", name);
 	lock_path(shm_of(&base->obj), name, path, sizeof(path));
 	rc = lock_name(l, path);
@@ -141,8 +141,8 @@ unlock:
 	unlink(path);
 	close(l->lock_fd);
 say:
-	gn_log(GN_LOG_ERROR, "shm: cannot listen as '%s' in %s: %s", name, shm_of(&base->obj)->dir,
-	       rc == -EADDRINUSE ? "another process serves this name" : gn_strerror(rc));
+	gn_fail_log(0, "shm: cannot listen as '%s' in %s: %s", name, shm_of(&base->obj)->dir,
+		    rc == -EADDRINUSE ? "another process serves this name" : gn_strerror(rc));
 	return rc;
 }
 
@@ -321,8 +321,8 @@ static void keep_pending(struct shm_listener *l, int sock, uid_t uid, uint64_t d
 static void pause_listener(struct shm_listener *l, int error)
 {
 	if (!l->said_full)
-		gn_log(GN_LOG_ERROR, "shm: '%s' cannot take a client: %s%s", l->name,
-		       gn_strerror(-error), error == EMFILE ? " (ulimit -n)" : "");
+		gn_fail_log(0, "shm: '%s' cannot take a client: %s%s", l->name, gn_strerror(-error),
+			    error == EMFILE ? " (ulimit -n)" : "");
 	l->said_full = true;
 	chan_fds_del(l->listener.chan, &l->sock);
 	l->paused_to_ns = gn_now_ns() + SHM_ACCEPT_NAP_NS;
@@ -522,10 +522,9 @@ int shm_connect(struct gn_qp *base, const char *name, const struct gn_conn_opts 
 	struct shm_conn *c = &qp->conn;
 	int rc;
 
-	if (!shm_name_ok(name)) {
-		gn_log(GN_LOG_ERROR, "shm: '%.80s' is no name: 1 to 64 of A-Z a-z 0-9 . _ -", name);
-		return -EINVAL;
-	}
+	if (!shm_name_ok(name))
+		return gn_fail_log(-EINVAL, "shm: '%.80s' is no name: 1 to 64 of A-Z a-z 0-9 . _ -",
+				   name);
 	shm_qp_join(qp);
 	c->sock = (struct chan_fd){.ready = conn_ready};
 	c->sock.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -533,7 +532,7 @@ int shm_connect(struct gn_qp *base, const char *name, const struct gn_conn_opts 
 	c->timer.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (c->sock.fd < 0 || c->timer.fd < 0) {
 		rc = -errno;
-		gn_log(GN_LOG_ERROR, "shm: cannot connect: %s", gn_strerror(rc));
+		gn_fail_log(0, "shm: cannot connect: %s", gn_strerror(rc));
 		goto undo;
 	}
 	rc = shm_conn_mine(qp, &c->hello_area_fd);

@@ -3,6 +3,7 @@
  * A connection between two qps: the areas they share, the memory they were handed, the control
  * socket, and the end.
  */
+#include "base/fail.h"
 #include "fabric/shm/shm.h"
 
 #include <errno.h>
@@ -49,10 +50,9 @@ int shm_conn_mine(struct shm_qp *qp, int *area_fd)
 	int rc = shm_map_create("gannet-conn", area_bytes(rq_size), false, true, &c->mine_map,
 				area_fd);
 
-	if (rc) {
-		gn_log(GN_LOG_ERROR, "shm: cannot make a connection's memory: %s", gn_strerror(rc));
-		return rc;
-	}
+	if (rc)
+		return gn_fail_log(rc, "shm: cannot make a connection's memory: %s",
+				   gn_strerror(rc));
 	c->mine = (struct area *)(void *)c->mine_map->addr;
 	c->mine_rq_size = rq_size;
 	c->my_sizes = (uint32_t *)(void *)c->mine->rest;

@@ -5,6 +5,7 @@
  * thousand idle connections cost a poll next to nothing. Once a millisecond an empty poll also asks
  * the kernel whether a peer died.
  */
+#include "base/fail.h"
 #include "fabric/shm/shm.h"
 
 #include <errno.h>
@@ -177,8 +178,7 @@ int shm_cq_watch(struct shm_cq *cq, struct chan_fd *sock)
 	if (cq->life_fd < 0 || epoll_ctl(cq->life_fd, EPOLL_CTL_ADD, sock->fd, &ev)) {
 		const int rc = -errno;
 
-		gn_log(GN_LOG_ERROR, "shm: cannot watch a connection: %s", gn_strerror(rc));
-		return rc;
+		return gn_fail_log(rc, "shm: cannot watch a connection: %s", gn_strerror(rc));
 	}
 	return 0;
 }

@@ -4,6 +4,7 @@
  * they may do, and they check it before every copy. What they cannot do at all is reach memory
  * whose fd was never sent to them.
  */
+#include "base/fail.h"
 #include "fabric/shm/shm.h"
 
 #include <errno.h>
@@ -43,11 +44,11 @@ int shm_mem_alloc(struct gn_mem *base)
 		base->addr = rc ? NULL : addr;
 	}
 	if (rc)
-		gn_log(GN_LOG_ERROR, "shm: cannot allocate %zu bytes of memory: %s%s", base->size,
-		       gn_strerror(rc),
-		       huge	     ? "; are there huge pages? (sysctl vm.nr_hugepages)" :
-		       rc == -EMFILE ? "; raise the limit on open files (ulimit -n)" :
-				       "");
+		gn_fail_log(0, "shm: cannot allocate %zu bytes of memory: %s%s", base->size,
+			    gn_strerror(rc),
+			    huge	  ? "; are there huge pages? (sysctl vm.nr_hugepages)" :
+			    rc == -EMFILE ? "; raise the limit on open files (ulimit -n)" :
+					    "");
 	return rc;
 }
 
@@ -91,8 +92,8 @@ int shm_pd_init(struct gn_pd *base)
 				&pd->grants, &pd->grants_fd);
 
 	if (rc)
-		gn_log(GN_LOG_ERROR, "shm: cannot make a protection domain: %s%s", gn_strerror(rc),
-		       rc == -EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
+		gn_fail_log(0, "shm: cannot make a protection domain: %s%s", gn_strerror(rc),
+			    rc == -EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
 	return rc;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening the shared-memory provider: its folder, its limits, its table. */
+#include "base/fail.h"
 #include "fabric/shm/shm.h"
 
 #include <errno.h>
@@ -39,16 +40,14 @@ static int check_own_dir(const char *dir)
 	if (mkdir(dir, 0700) && errno != EEXIST) {
 		const int rc = -errno;
 
-		gn_log(GN_LOG_ERROR, "shm: cannot make the folder %s: %s", dir, gn_strerror(rc));
-		return rc;
+		return gn_fail_log(rc, "shm: cannot make the folder %s: %s", dir, gn_strerror(rc));
 	}
-	if (lstat(dir, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077) {
-		gn_log(GN_LOG_ERROR,
-		       "shm: %s must be a folder of yours with mode 0700; remove it or set "
-		       "GANNET_SHM_DIR",
-		       dir);
-		return -EACCES;
-	}
+	if (lstat(dir, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077)
+		return gn_fail_log(
+			-EACCES,
+			"shm: %s must be a folder of yours with mode 0700; remove it or set "
+			"GANNET_SHM_DIR",
+			dir);
 	return 0;
 }
 
@@ -61,22 +60,19 @@ static int find_dir(struct shm_fabric *fabric)
 	if (given && *given) {
 		/* Chosen by the user, perhaps shared with others: taken as it is. */
 		len = snprintf(fabric->dir, sizeof(fabric->dir), "%s", given);
-		if (len < (int)sizeof(fabric->dir) && (stat(given, &st) || !S_ISDIR(st.st_mode))) {
-			gn_log(GN_LOG_ERROR, "shm: GANNET_SHM_DIR=%s is no folder", given);
-			return -ENOTDIR;
-		}
+		if (len < (int)sizeof(fabric->dir) && (stat(given, &st) || !S_ISDIR(st.st_mode)))
+			return gn_fail_log(-ENOTDIR, "shm: GANNET_SHM_DIR=%s is no folder", given);
 	} else if (runtime && *runtime && !stat(runtime, &st) && S_ISDIR(st.st_mode)) {
 		len = snprintf(fabric->dir, sizeof(fabric->dir), "%s/gannet", runtime);
 	} else {
 		len = snprintf(fabric->dir, sizeof(fabric->dir), "/tmp/gannet-%u",
 			       (unsigned)geteuid());
 	}
-	if (len >= (int)sizeof(fabric->dir)) {
-		gn_log(GN_LOG_ERROR,
-		       "shm: the folder's path is longer than %zu bytes; set GANNET_SHM_DIR",
-		       sizeof(fabric->dir) - 1);
-		return -ENAMETOOLONG;
-	}
+	if (len >= (int)sizeof(fabric->dir))
+		return gn_fail_log(
+			-ENAMETOOLONG,
+			"shm: the folder's path is longer than %zu bytes; set GANNET_SHM_DIR",
+			sizeof(fabric->dir) - 1);
 	return given && *given ? 0 : check_own_dir(fabric->dir);
 }
 
@@ -85,10 +81,9 @@ static int shm_open_fabric(struct gn_fabric *base, const char *device)
 	struct shm_fabric *fabric = shm_fabric_of(base);
 	int rc;
 
-	if (*device) {
-		gn_log(GN_LOG_ERROR, "shm: there are no devices to choose from; open \"shm\"");
-		return -EINVAL;
-	}
+	if (*device)
+		return gn_fail_log(-EINVAL,
+				   "shm: there are no devices to choose from; open \"shm\"");
 	rc = find_dir(fabric);
 	if (rc)
 		return rc;

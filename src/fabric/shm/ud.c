@@ -4,6 +4,7 @@
  * over on the receiver's socket. The sender need not wait for the receiver to take it; what is in a
  * full ring's way is dropped.
  */
+#include "base/fail.h"
 #include "fabric/shm/shm.h"
 
 #include "fabric/soft/copy.h"
@@ -362,7 +363,7 @@ int shm_ud_init(struct shm_qp *qp)
 	path_of(fabric, fabric->gid_tail, qp->qp.qpn, &port->addr);
 	rc = port->door.fd < 0 ? -errno : shm_ud_bind(fabric, port->door.fd, &port->addr, BACKLOG);
 	if (rc) {
-		gn_log(GN_LOG_ERROR, "shm: cannot make a datagram qp: %s", gn_strerror(rc));
+		gn_fail_log(0, "shm: cannot make a datagram qp: %s", gn_strerror(rc));
 		if (port->door.fd >= 0)
 			close(port->door.fd);
 		gn_free(port);
@@ -418,10 +419,9 @@ int shm_ah_init(struct gn_ah *base)
 	uint64_t tail;
 	int rc, fd;
 
-	if (memcmp(base->addr.gid, GID_PREFIX, 8)) {
-		gn_log(GN_LOG_ERROR, "shm: this is no address of a datagram qp on shared memory");
-		return -EINVAL;
-	}
+	if (memcmp(base->addr.gid, GID_PREFIX, 8))
+		return gn_fail_log(-EINVAL,
+				   "shm: this is no address of a datagram qp on shared memory");
 	memcpy(&tail, base->addr.gid + 8, 8);
 	path_of(fabric, tail, base->addr.qpn, &to);
 	ah->sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -455,8 +455,7 @@ int shm_ah_init(struct gn_ah *base)
 	shm_map_put(ah->map);
 close_sock:
 	close(ah->sock);
-	gn_log(GN_LOG_ERROR, "shm: cannot reach a datagram qp: %s", gn_strerror(rc));
-	return rc;
+	return gn_fail_log(rc, "shm: cannot reach a datagram qp: %s", gn_strerror(rc));
 }
 
 void shm_ah_fini(struct gn_ah *base)

@@ -2,6 +2,7 @@
 /*
  * Messages on the control socket, with fds. Nothing here blocks, and whatever arrives is checked.
  */
+#include "base/fail.h"
 #include "fabric/shm/shm.h"
 
 #include <errno.h>
@@ -118,12 +119,11 @@ ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS])
 	if (len && !(flags & (MSG_TRUNC | MSG_CTRUNC)) && msg->head.magic == WIRE_MAGIC)
 		return len;
 	wire_close_fds(fds); /* even an empty message can bring some */
-	if (flags & MSG_CTRUNC) {
-		gn_log(GN_LOG_ERROR,
-		       "shm: a peer's memory could not be taken over: too many open files "
-		       "(ulimit -n)");
-		return -EMFILE;
-	}
+	if (flags & MSG_CTRUNC)
+		return gn_fail_log(
+			-EMFILE,
+			"shm: a peer's memory could not be taken over: too many open files "
+			"(ulimit -n)");
 	return len ? -EPROTO : 0;
 }
 

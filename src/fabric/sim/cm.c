@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "fabric/sim/sim.h"
 
 #define PORT_MAX 65535u
@@ -43,11 +44,10 @@ static int parse(const struct gn_sim *sim, const char *addr, unsigned *node, uns
 		if (*end || n > PORT_MAX)
 			n = 0;
 	}
-	if (!n) {
-		gn_log(GN_LOG_ERROR, "sim: 'sim:%s' is not sim:NODE:PORT with a port of 1 to %u",
-		       addr, PORT_MAX);
-		return -EINVAL;
-	}
+	if (!n)
+		return gn_fail_log(-EINVAL,
+				   "sim: 'sim:%s' is not sim:NODE:PORT with a port of 1 to %u",
+				   addr, PORT_MAX);
 	*port = (unsigned)n;
 	for (*node = 0; *node < sim->n_nodes; (*node)++) {
 		const char *name = sim->nodes[*node].name;
@@ -85,15 +85,11 @@ int sim_listen_init(struct gn_listener *base, const char *addr)
 
 	if (rc)
 		return rc;
-	if (node != fabric->nic->node->index) {
-		gn_log(GN_LOG_ERROR, "sim: 'sim:%s' is no address of node %s", addr,
-		       fabric->nic->node->name);
-		return -EADDRNOTAVAIL;
-	}
-	if (find_listener(fabric->nic, port)) {
-		gn_log(GN_LOG_ERROR, "sim: 'sim:%s' is taken", addr);
-		return -EADDRINUSE;
-	}
+	if (node != fabric->nic->node->index)
+		return gn_fail_log(-EADDRNOTAVAIL, "sim: 'sim:%s' is no address of node %s", addr,
+				   fabric->nic->node->name);
+	if (find_listener(fabric->nic, port))
+		return gn_fail_log(-EADDRINUSE, "sim: 'sim:%s' is taken", addr);
 	listener->port = port;
 	listener->next = fabric->nic->listeners;
 	listener->prev = &fabric->nic->listeners;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "fabric/sim/sim.h"
 
 static const uint64_t cap_of[SIM_PROMISES] = {
@@ -54,17 +55,14 @@ static int open_fabric(struct gn_fabric *base, const char *device)
 	struct gn_sim *sim = sim_current();
 	int rc;
 
-	if (!sim) {
-		gn_log(GN_LOG_ERROR,
-		       "sim: 'sim:%s' can be opened only by a program that gn_sim_run() runs",
-		       device);
-		return -ENODEV;
-	}
-	if (strcmp(device, sim->proc->node->name)) {
-		gn_log(GN_LOG_ERROR, "sim: this process runs on node '%s', not on '%s'",
-		       sim->proc->node->name, device);
-		return -ENODEV;
-	}
+	if (!sim)
+		return gn_fail_log(
+			-ENODEV,
+			"sim: 'sim:%s' can be opened only by a program that gn_sim_run() runs",
+			device);
+	if (strcmp(device, sim->proc->node->name))
+		return gn_fail_log(-ENODEV, "sim: this process runs on node '%s', not on '%s'",
+				   sim->proc->node->name, device);
 	rc = sim_nic_get(sim->proc->node, &fabric->nic);
 	if (rc)
 		return rc;

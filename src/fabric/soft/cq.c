@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The completion ring of software providers, and when its events fire. */
+#include "base/fail.h"
 #include "fabric/soft/soft.h"
 
 #include <errno.h>
@@ -25,9 +26,8 @@ bool soft_cq_push_slow(struct soft_cq *cq, const struct gn_wc *wc, bool solicite
 	if (unlikely(soft_cq_full(cq))) {
 		if (!cq->cq.overrun) {
 			cq->cq.overrun = true;
-			gn_log(GN_LOG_ERROR,
-			       "fabric: a cq of depth %u was overrun; its qps are in error",
-			       cq->cq.depth);
+			gn_fail_log(0, "fabric: a cq of depth %u was overrun; its qps are in error",
+				    cq->cq.depth);
 			chan_push(cq->cq.chan, &cq->cq.ev_overrun);
 		}
 		return false;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Keys of memory regions: handed out, looked up, and reused as late as possible. */
+#include "base/fail.h"
 #include "fabric/soft/soft.h"
 
 #include <errno.h>
@@ -39,8 +40,8 @@ int soft_key_add(struct soft_keys *keys, struct gn_mr *mr)
 		index = keys->free[keys->free_tail++ % SOFT_KEYS];
 	} else {
 		gn_mutex_unlock(&keys->lock);
-		gn_log(GN_LOG_ERROR, "fabric: all %u memory regions are in use", SOFT_KEYS - 1);
-		return -ENOSPC;
+		return gn_fail_log(-ENOSPC, "fabric: all %u memory regions are in use",
+				   SOFT_KEYS - 1);
 	}
 	gn_mutex_unlock(&keys->lock);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Stands in for the verbs provider where its libraries were missing when Gannet was built. */
+#include "base/fail.h"
 #include "fabric/fabric.h"
 
 #include <errno.h>
@@ -8,10 +9,10 @@ static int open_absent(struct gn_fabric *fabric, const char *device)
 {
 	(void)fabric;
 	(void)device;
-	gn_log(GN_LOG_ERROR,
-	       "verbs: not built in; install libibverbs-dev and librdmacm-dev and build "
-	       "again with -Dverbs=enabled");
-	return -EOPNOTSUPP;
+	return gn_fail_log(
+		-EOPNOTSUPP,
+		"verbs: not built in; install libibverbs-dev and librdmacm-dev and build "
+		"again with -Dverbs=enabled");
 }
 
 const struct provider provider_verbs = {.name = "verbs", .open = open_absent};

@@ -3,6 +3,7 @@
  * Addresses as users write them: 10.0.0.1:7000, [fd00::1]:7000, host:7000; to listen also :7000 and
  * *:7000.
  */
+#include "base/fail.h"
 #include "fabric/verbs/verbs.h"
 
 #include <assert.h>
@@ -63,10 +64,9 @@ static int look_up(const char *host, uint16_t port, struct sockaddr_storage *out
 	struct addrinfo *list;
 	const int rc = getaddrinfo(host, NULL, &hints, &list);
 
-	if (rc) {
-		gn_log(GN_LOG_ERROR, "verbs: no address for '%s': %s", host, gai_strerror(rc));
-		return -EHOSTUNREACH;
-	}
+	if (rc)
+		return gn_fail_log(-EHOSTUNREACH, "verbs: no address for '%s': %s", host,
+				   gai_strerror(rc));
 	memset(out, 0, sizeof(*out));
 	memcpy(out, list->ai_addr, list->ai_addrlen);
 	freeaddrinfo(list);
@@ -83,18 +83,16 @@ int vrb_addr_parse(const char *addr, bool passive, struct sockaddr_storage *out)
 	char host[HOST_MAX + 1];
 	uint16_t port;
 
-	if (split(addr, host, &port)) {
-		gn_log(GN_LOG_ERROR, "verbs: '%s' is not HOST:PORT; an IPv6 HOST goes in brackets",
-		       addr);
-		return -EINVAL;
-	}
+	if (split(addr, host, &port))
+		return gn_fail_log(-EINVAL,
+				   "verbs: '%s' is not HOST:PORT; an IPv6 HOST goes in brackets",
+				   addr);
 	if (*host && strcmp(host, "*"))
 		return look_up(host, port, out);
-	if (!passive) {
-		gn_log(GN_LOG_ERROR,
-		       "verbs: 'verbs:%s' is an address to listen at, not to connect to", addr);
-		return -EINVAL;
-	}
+	if (!passive)
+		return gn_fail_log(
+			-EINVAL, "verbs: 'verbs:%s' is an address to listen at, not to connect to",
+			addr);
 	any_address(port, out);
 	return 0;
 }

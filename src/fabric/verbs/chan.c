@@ -5,6 +5,7 @@
  * and a timer for connections that are being made, because rdma_cm itself would ask a silent peer
  * for a minute.
  */
+#include "base/fail.h"
 #include "fabric/verbs/verbs.h"
 
 #include <errno.h>
@@ -137,21 +138,21 @@ int vrb_chan_init(struct gn_chan *base)
 		return rc;
 	rc = open_comp(chan);
 	if (rc) {
-		gn_log(GN_LOG_ERROR, "verbs: no completion channel: %s", gn_strerror(rc));
+		gn_fail_log(0, "verbs: no completion channel: %s", gn_strerror(rc));
 		goto fini_fds;
 	}
 	rc = open_cm(chan);
 	if (rc) {
-		gn_log(GN_LOG_ERROR,
-		       "verbs: no connection manager: %s; is /dev/infiniband/rdma_cm there? "
-		       "(`modprobe rdma_ucm`)",
-		       gn_strerror(rc));
+		gn_fail_log(0,
+			    "verbs: no connection manager: %s; is /dev/infiniband/rdma_cm there? "
+			    "(`modprobe rdma_ucm`)",
+			    gn_strerror(rc));
 		goto destroy_comp;
 	}
 	timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (timer < 0) {
 		rc = -errno;
-		gn_log(GN_LOG_ERROR, "verbs: no timer: %s", gn_strerror(rc));
+		gn_fail_log(0, "verbs: no timer: %s", gn_strerror(rc));
 		goto destroy_cm;
 	}
 	chan->comp_fd = (struct chan_fd){chan->comp->fd, comp_ready};

@@ -13,6 +13,7 @@
  * handling may destroy its id, and destroying waits for acknowledgements. An id's context is the
  * object it belongs to.
  */
+#include "base/fail.h"
 #include "fabric/verbs/verbs.h"
 
 #include <errno.h>
@@ -47,8 +48,7 @@ int vrb_cm_new_id(struct vrb_chan *chan, void *context, struct rdma_cm_id **out)
 	if (!rdma_create_id(chan->cm, out, context, RDMA_PS_TCP))
 		return 0;
 	rc = vrb_errno();
-	gn_log(GN_LOG_ERROR, "verbs: no connection identifier: %s", gn_strerror(rc));
-	return rc;
+	return gn_fail_log(rc, "verbs: no connection identifier: %s", gn_strerror(rc));
 }
 
 /* ---- the end of an attempt, and of a connection ---- */
@@ -206,12 +206,14 @@ static void addr_resolved(struct vrb_qp *qp)
 	struct gn_fabric *fabric = qp->base.obj.fabric;
 
 	if (!vrb_cm_on_our_device(qp->conn.id, fabric)) {
-		gn_log(GN_LOG_ERROR,
-		       "verbs: the way to this address is through %s, not %s; open that device, or "
-		       "change the route",
-		       qp->conn.id->verbs ? ibv_get_device_name(qp->conn.id->verbs->device) :
-					    "no RDMA device",
-		       fabric->attr.device);
+		gn_fail_log(
+			0,
+			"verbs: the way to this address is through %s, not %s; open that device, "
+			"or "
+			"change the route",
+			qp->conn.id->verbs ? ibv_get_device_name(qp->conn.id->verbs->device) :
+					     "no RDMA device",
+			fabric->attr.device);
 		give_up(qp, GN_EVENT_UNREACHABLE, -ENETUNREACH);
 	} else if (rdma_resolve_route(qp->conn.id, left_ms(qp))) {
 		give_up(qp, GN_EVENT_UNREACHABLE, vrb_errno());
@@ -344,8 +346,7 @@ static void handle_qp(struct vrb_qp *qp, const struct vrb_happening *what)
 		peer_gone(qp);
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
-		gn_log(GN_LOG_ERROR, "verbs: device %s was removed",
-		       qp->base.obj.fabric->attr.device);
+		gn_fail_log(0, "verbs: device %s was removed", qp->base.obj.fabric->attr.device);
 		peer_gone(qp);
 		break;
 	default: /* TIMEWAIT_EXIT, ADDR_CHANGE: nothing to be done */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Completion queues: polling with translation, arming, and the events of the completion channel. */
+#include "base/fail.h"
 #include "fabric/verbs/verbs.h"
 
 #include <arpa/inet.h>
@@ -57,8 +58,8 @@ int vrb_cq_init(struct gn_cq *base)
 				base->chan ? vrb_chan(base->chan)->comp : NULL, 0);
 	if (!cq->ibv) {
 		rc = vrb_errno();
-		gn_log(GN_LOG_ERROR, "verbs: no completion queue of %u entries: %s", base->depth,
-		       gn_strerror(rc));
+		gn_fail_log(0, "verbs: no completion queue of %u entries: %s", base->depth,
+			    gn_strerror(rc));
 		gn_free(cq->stash);
 		return rc;
 	}
@@ -84,8 +85,7 @@ void vrb_cq_fini(struct gn_cq *base)
 	/* Waits for acknowledgements that other threads owe, so no lock is held. */
 	rc = ibv_destroy_cq(cq->ibv);
 	if (rc)
-		gn_log(GN_LOG_ERROR, "verbs: a completion queue is left behind: %s",
-		       gn_strerror(-rc));
+		gn_fail_log(0, "verbs: a completion queue is left behind: %s", gn_strerror(-rc));
 	gn_free(cq->stash);
 }
 
@@ -124,10 +124,9 @@ static int find_position(const struct ibv_wc *in, uint64_t tail, uint64_t head, 
 {
 	const uint64_t position = tail + (((in->wr_id >> 1) - tail) & VRB_POSITION_MASK);
 
-	if (unlikely(position >= head)) {
-		gn_log(GN_LOG_ERROR, "verbs: a device completed what was not posted; ignored");
-		return -ERANGE;
-	}
+	if (unlikely(position >= head))
+		return gn_fail_log(-ERANGE,
+				   "verbs: a device completed what was not posted; ignored");
 	*out = position;
 	return 0;
 }
@@ -193,7 +192,7 @@ static unsigned take_batch(struct vrb_cq *cq)
 	int n = ibv_poll_cq(cq->ibv, POLL_BATCH, &cq->stash[cq->stash_end]);
 
 	if (unlikely(n < 0)) {
-		gn_log(GN_LOG_ERROR, "verbs: polling a completion queue failed: it is lost");
+		gn_fail_log(0, "verbs: polling a completion queue failed: it is lost");
 		cq->base.overrun = true;
 		n = 0;
 	}

@@ -3,6 +3,7 @@
  * Choosing a device and saying honestly what it can do, and contexts: each is an ibv_context of its
  * own, because that is what posts contend on.
  */
+#include "base/fail.h"
 #include "fabric/verbs/verbs.h"
 
 #include <errno.h>
@@ -125,14 +126,12 @@ static int use_device(struct vrb_fabric *fabric, struct ibv_device *device)
 	fabric->ibv = ibv_open_device(device);
 	if (!fabric->ibv) {
 		rc = vrb_errno();
-		gn_log(GN_LOG_ERROR, "verbs: cannot open %s: %s", name, gn_strerror(rc));
-		return rc;
+		return gn_fail_log(rc, "verbs: cannot open %s: %s", name, gn_strerror(rc));
 	}
 	rc = ibv_query_device(fabric->ibv, &dev);
 	if (rc) {
 		rc = -rc;
-		gn_log(GN_LOG_ERROR, "verbs: %s does not say what it can do: %s", name,
-		       gn_strerror(rc));
+		gn_fail_log(0, "verbs: %s does not say what it can do: %s", name, gn_strerror(rc));
 		goto close_device;
 	}
 	rc = find_port(fabric->ibv, dev.phys_port_cnt, &port);
@@ -198,22 +197,23 @@ int vrb_open(struct gn_fabric *base, const char *device)
 	if (list)
 		ibv_free_device_list(list);
 	if (rc == -ENODEV && *device)
-		gn_log(GN_LOG_ERROR,
-		       "verbs: there is no RDMA device %s; `ibv_devices` lists those there are",
-		       device);
+		gn_fail_log(
+			0, "verbs: there is no RDMA device %s; `ibv_devices` lists those there are",
+			device);
 	else if (rc == -ENODEV)
-		gn_log(GN_LOG_ERROR,
-		       "verbs: there is no RDMA device; without hardware, make one with `rdma link "
-		       "add rxe0 type rxe netdev eth0`");
+		gn_fail_log(0,
+			    "verbs: there is no RDMA device; without hardware, make one with `rdma "
+			    "link "
+			    "add rxe0 type rxe netdev eth0`");
 	else if (rc == -ENETDOWN)
-		gn_log(GN_LOG_ERROR,
-		       "verbs: no port of %s is active; bring its network interface up, or wait "
-		       "for the subnet manager; `ibv_devinfo` shows the ports",
-		       *device ? device : "any RDMA device");
+		gn_fail_log(
+			0,
+			"verbs: no port of %s is active; bring its network interface up, or wait "
+			"for the subnet manager; `ibv_devinfo` shows the ports",
+			*device ? device : "any RDMA device");
 	else if (rc == -EOPNOTSUPP)
-		gn_log(GN_LOG_ERROR,
-		       "verbs: %s is neither InfiniBand nor RoCE, and only those work here",
-		       *device ? device : "every RDMA device");
+		gn_fail_log(0, "verbs: %s is neither InfiniBand nor RoCE, and only those work here",
+			    *device ? device : "every RDMA device");
 	return rc;
 }
 
@@ -230,9 +230,8 @@ int vrb_ctx_init(struct gn_ctx *base)
 	ctx->ibv = ibv_open_device(vrb_fabric(base->obj.fabric)->ibv->device);
 	if (!ctx->ibv) {
 		rc = vrb_errno();
-		gn_log(GN_LOG_ERROR, "verbs: cannot open %s again: %s",
-		       base->obj.fabric->attr.device, gn_strerror(rc));
-		return rc;
+		return gn_fail_log(rc, "verbs: cannot open %s again: %s",
+				   base->obj.fabric->attr.device, gn_strerror(rc));
 	}
 	rc = vrb_nonblocking(ctx->ibv->async_fd);
 	if (rc) {

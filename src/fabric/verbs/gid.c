@@ -4,6 +4,7 @@
  * versions of the protocol; only version 2 is routed, and only GIDs of one kind can talk to each
  * other. The table is read anew each time, because addresses come and go.
  */
+#include "base/fail.h"
 #include "fabric/verbs/verbs.h"
 
 #include <errno.h>
@@ -69,9 +70,9 @@ int vrb_gid_choose(struct ibv_context *ibv, uint8_t port, const union ibv_gid *p
 		out->index = (uint8_t)found->gid_index;
 	} else {
 		rc = -EADDRNOTAVAIL;
-		gn_log(GN_LOG_ERROR,
-		       "verbs: port %u of %s has no GID; give its network interface an address",
-		       port, ibv_get_device_name(ibv->device));
+		gn_fail_log(
+			0, "verbs: port %u of %s has no GID; give its network interface an address",
+			port, ibv_get_device_name(ibv->device));
 	}
 	gn_free(table);
 	return rc;

@@ -3,6 +3,7 @@
  * The passive side of connections (cm.c has the picture): listeners, and the requests that come to
  * them, which wait for somebody to accept or reject them.
  */
+#include "base/fail.h"
 #include "fabric/verbs/verbs.h"
 
 #include <netinet/in.h>
@@ -65,10 +66,10 @@ int vrb_listen_init(struct gn_listener *base, const char *addr)
 		goto unlock;
 	rc = bind_and_listen(chan, listener->id, &at);
 	if (rc) {
-		gn_log(GN_LOG_ERROR, "verbs: cannot listen at '%s': %s%s", addr, gn_strerror(rc),
-		       rc == -EADDRNOTAVAIL || rc == -ENODEV ?
-			       "; it is no address of an RDMA device here" :
-			       "");
+		gn_fail_log(0, "verbs: cannot listen at '%s': %s%s", addr, gn_strerror(rc),
+			    rc == -EADDRNOTAVAIL || rc == -ENODEV ?
+				    "; it is no address of an RDMA device here" :
+				    "");
 		rdma_destroy_id(listener->id);
 	}
 unlock:
@@ -96,12 +97,13 @@ void vrb_requested(struct vrb_listener *listener, const struct vrb_happening *wh
 
 	if (!vrb_cm_on_our_device(what->id, fabric)) {
 		if (!listener->told_device)
-			gn_log(GN_LOG_ERROR,
-			       "verbs: a request that came through %s is refused: this fabric is "
-			       "%s; listen at an address of that device only, not at any",
-			       what->id->verbs ? ibv_get_device_name(what->id->verbs->device) :
-						 "no RDMA device",
-			       fabric->attr.device);
+			gn_fail_log(
+				0,
+				"verbs: a request that came through %s is refused: this fabric is "
+				"%s; listen at an address of that device only, not at any",
+				what->id->verbs ? ibv_get_device_name(what->id->verbs->device) :
+						  "no RDMA device",
+				fabric->attr.device);
 		listener->told_device = true;
 		goto refuse;
 	}

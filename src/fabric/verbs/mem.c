@@ -3,6 +3,7 @@
  * Memory to register: anonymous pages, huge ones on request. Whatever is mapped can be registered,
  * so wrapped memory needs nothing.
  */
+#include "base/fail.h"
 #include "fabric/verbs/verbs.h"
 
 #include <errno.h>
@@ -29,10 +30,10 @@ int vrb_mem_alloc(struct gn_mem *base)
 		return 0;
 	}
 	if (huge)
-		gn_log(GN_LOG_ERROR,
-		       "verbs: no %zu huge pages are free; reserve them with `sysctl "
-		       "vm.nr_hugepages=N`",
-		       mem->mapped_bytes / HUGE_BYTES);
+		gn_fail_log(0,
+			    "verbs: no %zu huge pages are free; reserve them with `sysctl "
+			    "vm.nr_hugepages=N`",
+			    mem->mapped_bytes / HUGE_BYTES);
 	return -ENOMEM;
 }
 

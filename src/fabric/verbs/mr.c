@@ -10,6 +10,7 @@
  * Never relaxed ordering, which would let a later WRITE overtake an earlier one; never on-demand
  * paging, which would turn a page fault into a retry storm.
  */
+#include "base/fail.h"
 #include "fabric/verbs/verbs.h"
 
 #include <errno.h>
@@ -25,8 +26,7 @@ int vrb_pd_init(struct gn_pd *base)
 	if (pd->ibv)
 		return 0;
 	rc = vrb_errno();
-	gn_log(GN_LOG_ERROR, "verbs: no protection domain: %s", gn_strerror(rc));
-	return rc;
+	return gn_fail_log(rc, "verbs: no protection domain: %s", gn_strerror(rc));
 }
 
 void vrb_pd_fini(struct gn_pd *base)
@@ -34,8 +34,7 @@ void vrb_pd_fini(struct gn_pd *base)
 	const int rc = ibv_dealloc_pd(vrb_pd(base)->ibv);
 
 	if (rc)
-		gn_log(GN_LOG_ERROR, "verbs: a protection domain is left behind: %s",
-		       gn_strerror(-rc));
+		gn_fail_log(0, "verbs: a protection domain is left behind: %s", gn_strerror(-rc));
 }
 
 static int fail(const struct gn_mr *mr)
@@ -44,14 +43,14 @@ static int fail(const struct gn_mr *mr)
 	struct rlimit limit;
 
 	if (rc == -ENOMEM && !getrlimit(RLIMIT_MEMLOCK, &limit) && limit.rlim_cur != RLIM_INFINITY)
-		gn_log(GN_LOG_ERROR,
-		       "verbs: cannot register %zu bytes: this process may lock %zu (regions with "
-		       "remote rights count twice); raise that with `ulimit -l unlimited`, or "
-		       "LimitMEMLOCK=infinity in a systemd unit",
-		       mr->length, (size_t)limit.rlim_cur);
+		gn_fail_log(
+			0,
+			"verbs: cannot register %zu bytes: this process may lock %zu (regions with "
+			"remote rights count twice); raise that with `ulimit -l unlimited`, or "
+			"LimitMEMLOCK=infinity in a systemd unit",
+			mr->length, (size_t)limit.rlim_cur);
 	else
-		gn_log(GN_LOG_ERROR, "verbs: cannot register %zu bytes: %s", mr->length,
-		       gn_strerror(rc));
+		gn_fail_log(0, "verbs: cannot register %zu bytes: %s", mr->length, gn_strerror(rc));
 	return rc;
 }
 
@@ -68,8 +67,7 @@ static void deregister(struct ibv_mr *mr)
 	const int rc = mr ? ibv_dereg_mr(mr) : 0;
 
 	if (rc)
-		gn_log(GN_LOG_ERROR, "verbs: a memory region is left registered: %s",
-		       gn_strerror(-rc));
+		gn_fail_log(0, "verbs: a memory region is left registered: %s", gn_strerror(-rc));
 }
 
 int vrb_mr_init(struct gn_mr *base)

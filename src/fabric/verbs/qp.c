@@ -3,6 +3,7 @@
  * Queue pairs: creation, the way through the states of verbs, error, and what a connection
  * promises.
  */
+#include "base/fail.h"
 #include "fabric/verbs/verbs.h"
 
 #include <errno.h>
@@ -50,8 +51,8 @@ static int modify(struct vrb_qp *qp, struct ibv_qp_attr *attr, int mask)
 	const int rc = ibv_modify_qp(qp->ibv, attr, mask);
 
 	if (rc)
-		gn_log(GN_LOG_ERROR, "verbs: qp %u does not go to state %d: %s", qp->base.qpn,
-		       (int)attr->qp_state, gn_strerror(-rc));
+		gn_fail_log(0, "verbs: qp %u does not go to state %d: %s", qp->base.qpn,
+			    (int)attr->qp_state, gn_strerror(-rc));
 	return -rc;
 }
 
@@ -110,9 +111,9 @@ static int create(struct vrb_qp *qp)
 	qp->ibv = ibv_create_qp(vrb_pd(base->pd)->ibv, &init);
 	if (!qp->ibv) {
 		rc = vrb_errno();
-		gn_log(GN_LOG_ERROR, "verbs: no queue pair (%u sends, %u receives, %u inline): %s",
-		       base->max_send_wr, base->max_recv_wr, base->max_inline, gn_strerror(rc));
-		return rc;
+		return gn_fail_log(
+			rc, "verbs: no queue pair (%u sends, %u receives, %u inline): %s",
+			base->max_send_wr, base->max_recv_wr, base->max_inline, gn_strerror(rc));
 	}
 	base->qpn = qp->ibv->qp_num;
 	/*
@@ -194,8 +195,7 @@ void vrb_qp_fini(struct gn_qp *base)
 		vrb_table_del(&vrb_ctx(base->ctx)->table, qp->tag);
 	rc = ibv_destroy_qp(qp->ibv);
 	if (rc)
-		gn_log(GN_LOG_ERROR, "verbs: qp %u is left behind: %s", base->qpn,
-		       gn_strerror(-rc));
+		gn_fail_log(0, "verbs: qp %u is left behind: %s", base->qpn, gn_strerror(-rc));
 	if (was_used && !qp->silent)
 		forget(base);
 	vrb_post_fini(qp);

@@ -4,6 +4,7 @@
  * the qp is gone. Slots live in chunks that never move, so looking one up takes no lock
  * (vrb_table_find).
  */
+#include "base/fail.h"
 #include "fabric/verbs/verbs.h"
 
 #include <assert.h>
@@ -47,10 +48,8 @@ static int add_chunk(struct vrb_table *table)
 	const uint32_t n = table->n_chunks;
 	struct vrb_slot *chunk;
 
-	if (n == VRB_QPS_MAX / VRB_CHUNK) {
-		gn_log(GN_LOG_ERROR, "verbs: a context has at most %u qps", VRB_QPS_MAX);
-		return -ENOSPC;
-	}
+	if (n == VRB_QPS_MAX / VRB_CHUNK)
+		return gn_fail_log(-ENOSPC, "verbs: a context has at most %u qps", VRB_QPS_MAX);
 	chunk = gn_alloc(VRB_CHUNK * sizeof(*chunk), GN_CACHELINE);
 	if (!chunk)
 		return -ENOMEM;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Datagram addresses: ours, a peer's as an address handle, and the way back to a sender. */
+#include "base/fail.h"
 #include "fabric/verbs/verbs.h"
 
 #include <assert.h>
@@ -90,8 +91,7 @@ int vrb_ah_init(struct gn_ah *base)
 	if (ah->ibv)
 		return 0;
 	rc = vrb_errno();
-	gn_log(GN_LOG_ERROR, "verbs: cannot address a datagram peer: %s", gn_strerror(rc));
-	return rc;
+	return gn_fail_log(rc, "verbs: cannot address a datagram peer: %s", gn_strerror(rc));
 }
 
 void vrb_ah_fini(struct gn_ah *base)
@@ -99,8 +99,7 @@ void vrb_ah_fini(struct gn_ah *base)
 	const int rc = ibv_destroy_ah(container_of(base, struct vrb_ah, base)->ibv);
 
 	if (rc)
-		gn_log(GN_LOG_ERROR, "verbs: an address handle is left behind: %s",
-		       gn_strerror(-rc));
+		gn_fail_log(0, "verbs: an address handle is left behind: %s", gn_strerror(-rc));
 }
 
 int vrb_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh_bytes,
@@ -117,10 +116,9 @@ int vrb_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh_byt
 	/* InfiniBand leaves the header out within a subnet, and then the bytes are anything. */
 	if (fabric->roce)
 		ibv_wc.wc_flags = IBV_WC_GRH;
-	if (ibv_init_ah_from_wc(vrb_ctx(qp->ctx)->ibv, fabric->port, &ibv_wc, &grh, &attr)) {
-		gn_log(GN_LOG_ERROR, "verbs: a datagram's header names no GID of ours");
-		return -EADDRNOTAVAIL;
-	}
+	if (ibv_init_ah_from_wc(vrb_ctx(qp->ctx)->ibv, fabric->port, &ibv_wc, &grh, &attr))
+		return gn_fail_log(-EADDRNOTAVAIL,
+				   "verbs: a datagram's header names no GID of ours");
 	if (attr.is_global)
 		memcpy(out->gid, attr.grh.dgid.raw, sizeof(out->gid));
 	out->lid = attr.dlid;
