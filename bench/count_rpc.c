@@ -165,7 +165,7 @@ static int connect_caller(struct caller *c, const char *addr)
 	opts.mode = o->mode == BENCH_RPC_REPLY	? GN_RPC_REPLY :
 		    o->mode == BENCH_RPC_HYBRID ? GN_RPC_HYBRID :
 						  GN_RPC_FETCH;
-	return rc ? rc : gn_rpc_connect(c->fabric, addr, &opts, &c->rpc);
+	return rc ? rc : gn_rpc_client_open(c->fabric, addr, &opts, &c->rpc);
 }
 
 int count_rpc_main(struct count_page *page)
@@ -190,7 +190,7 @@ int count_rpc_main(struct count_page *page)
 		rc = connect_caller(&c, server.addr);
 	if (!rc)
 		rc = count_turns_run(turns, &c.base, page);
-	gn_rpc_close(c.rpc);
+	gn_rpc_client_close(c.rpc);
 	count_turns_end(turns);
 	gn_fabric_close(c.fabric);
 	free(c.ops);

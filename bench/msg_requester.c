@@ -84,7 +84,7 @@ static int connect_all(struct requester *q, uint32_t index)
 		const char *addr = q->hall->addr[responder], *why = NULL;
 		struct gn_msg_conn *conn;
 
-		rc = gn_msg_connect(q->msg, addr, &why, &conn);
+		rc = gn_msg_conn_open(q->msg, addr, &why, &conn);
 		if (rc) {
 			gn_log(GN_LOG_ERROR, "bench: cannot connect to %s: %s", addr,
 			       why ? why : gn_strerror(rc));
@@ -234,7 +234,7 @@ static inline int check(struct requester *q, const struct slot *slot, const stru
 static inline int turn(struct requester *q, bool again)
 {
 	struct gn_msg_result results[TAKE_MAX];
-	const int n = gn_msg_take(q->msg, results, TAKE_MAX, 0);
+	const int n = gn_msg_take(q->msg, results, TAKE_MAX, GN_NO_WAIT);
 	int rc = 0;
 
 	if (unlikely(n <= 0))

@@ -109,7 +109,7 @@ static bool is_over(const struct msg_hall *hall, uint64_t *since_ns)
 /* Answers until there is nothing for a while: others on this core run at once then. */
 static int answer_some(struct responder *s)
 {
-	const uint64_t end_ns = s->hall->crowded ? 0 : gn_deadline_us(IDLE_US);
+	const uint64_t end_ns = s->hall->crowded ? GN_NO_WAIT : gn_deadline_us(IDLE_US);
 	int n;
 
 	do

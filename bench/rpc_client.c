@@ -52,7 +52,7 @@ static int connect_caller(struct caller *c)
 	opts.max_result = room_for(o->result_bytes, o->batch);
 	opts.fetch_bytes = o->fetch_bytes;
 	if (!rc)
-		rc = gn_rpc_connect(c->fabric, c->hall->crew.pair.addr, &opts, &c->rpc);
+		rc = gn_rpc_client_open(c->fabric, c->hall->crew.pair.addr, &opts, &c->rpc);
 	if (rc)
 		gn_log(GN_LOG_ERROR, "bench: cannot connect to the server: %s", gn_strerror(rc));
 	return rc;
@@ -123,7 +123,7 @@ static void caller_destroy(void *arg)
 {
 	struct caller *c = arg;
 
-	gn_rpc_close(c->rpc);
+	gn_rpc_client_close(c->rpc);
 	gn_fabric_close(c->fabric);
 	free(c->calls);
 	free(c->idle);

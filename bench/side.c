@@ -232,7 +232,7 @@ void side_close(struct side *side)
 {
 	gn_ah_destroy(side->ah);
 	gn_qp_destroy(side->qp);
-	gn_listener_close(side->listener);
+	gn_listener_destroy(side->listener);
 	gn_mr_deregister(side->local_mr);
 	gn_mr_deregister(side->exposed_mr);
 	gn_mem_free(side->local_mem);
@@ -272,7 +272,7 @@ int side_listen(struct side *side, struct shared *shared)
 				 PORT_FIRST + (unsigned)(gn_random() % PORTS));
 		else
 			snprintf(shared->addr, sizeof(shared->addr), "shm:bench-%d", getpid());
-		rc = gn_listen(side->ctx, shared->addr, side->chan, 0, &side->listener);
+		rc = gn_listener_create(side->ctx, shared->addr, side->chan, 0, &side->listener);
 	}
 	return rc ? failed("listen", rc) : 0;
 }
@@ -292,7 +292,7 @@ int side_accept(struct side *side)
 		rc = gn_chan_wait(side->chan, gn_deadline_us(CONNECT_US), &event);
 	if (!rc && event.type != GN_EVENT_ESTABLISHED)
 		rc = -EPROTO;
-	gn_listener_close(side->listener); /* now, so that a killed process leaves no socket */
+	gn_listener_destroy(side->listener); /* now, so that a killed process leaves no socket */
 	side->listener = NULL;
 	return rc ? failed("accept", rc) : 0;
 }

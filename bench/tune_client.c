@@ -118,7 +118,7 @@ static int open_calls(struct client *c)
 
 	if (c->rpc[hall->step.way])
 		return 0;
-	return gn_rpc_connect(c->fabric, hall->opts.addr, &opts, &c->rpc[hall->step.way]);
+	return gn_rpc_client_open(c->fabric, hall->opts.addr, &opts, &c->rpc[hall->step.way]);
 }
 
 static int call_once(struct client *c)
@@ -202,7 +202,7 @@ void tune_client(struct tune_hall *hall, uint32_t index, const char *fabric)
 	if (rc)
 		tune_fail(hall, what, rc);
 	for (int way = 0; way < TUNE_WAYS; way++)
-		gn_rpc_close(c.rpc[way]);
+		gn_rpc_client_close(c.rpc[way]);
 	close_reads(&c);
 	gn_fabric_close(c.fabric);
 	__atomic_add_fetch(&hall->left, 1, __ATOMIC_RELEASE);

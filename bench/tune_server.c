@@ -96,12 +96,12 @@ static int open_target(struct tune_server *s, const struct tune_opts *opts)
 	if (!rc)
 		rc = gn_mr_register(t->pd, t->mem, 0, bytes, GN_LOCAL_WRITE | rights, &t->mr);
 	tune_reads_addr(opts->addr, addr, sizeof(addr));
-	return rc ? rc : gn_listen(t->ctx, addr, t->chan, 0, &t->listener);
+	return rc ? rc : gn_listener_create(t->ctx, addr, t->chan, 0, &t->listener);
 }
 
 static void close_target(struct target *t)
 {
-	gn_listener_close(t->listener);
+	gn_listener_destroy(t->listener);
 	for (uint32_t i = 0; i < TUNE_CLIENTS_MAX; i++)
 		gn_qp_destroy(t->qp[i]);
 	gn_mr_deregister(t->mr);

@@ -88,7 +88,7 @@ static void tear_down(struct probe *p)
 {
 	gn_qp_destroy(p->qp);
 	gn_qp_destroy(p->accepted);
-	gn_listener_close(p->listener);
+	gn_listener_destroy(p->listener);
 	gn_mr_deregister(p->mr);
 	gn_mem_free(p->mem);
 	gn_cq_destroy(p->cq);
@@ -126,7 +126,7 @@ static int take_event(struct probe *p, unsigned *up)
 static int shake_hands(struct probe *p, const char *addr)
 {
 	unsigned up = 0;
-	int rc = step(p, "listening", gn_listen(p->ctx, addr, p->chan, 0, &p->listener));
+	int rc = step(p, "listening", gn_listener_create(p->ctx, addr, p->chan, 0, &p->listener));
 
 	if (!rc)
 		rc = step(p, "connecting", gn_connect(p->qp, addr, NULL));
@@ -233,7 +233,7 @@ static int serve(struct probe *p)
 	int rc = post_recv(p, p->qp);
 
 	if (!rc)
-		rc = gn_listen(p->ctx, SIM_ADDR, p->chan, 0, &p->listener);
+		rc = gn_listener_create(p->ctx, SIM_ADDR, p->chan, 0, &p->listener);
 	if (!rc)
 		rc = gn_chan_wait(p->chan, p->deadline_ns, &ev);
 	if (!rc)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,7 +17,8 @@
 #include "proxy.h"
 #include "rpc_cmd.h"
 
-#define WAIT_MS 100 /* between looks whether there is a server by now */
+#define WAIT_MS	    100		/* between looks whether there is a server by now */
+#define LARGE_BYTES (128 << 10) /* blocks of memory that go back to the system when they are free */
 
 static const char help[] =
 	"Usage: gannet kv proxy --server ADDR --listen WHERE [--listen WHERE…] [OPTION…]\n"
@@ -240,6 +242,12 @@ int cmd_kv_proxy(int argc, char **argv)
 
 	if (parse(argc, argv, &r, &status))
 		return status;
+	/*
+	 * glibc's limit of both, but fixed: it would grow with each large block that is given back,
+	 * and answers that nobody takes would leave holes in the heap, beyond --memory.
+	 */
+	mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
+	mallopt(M_TRIM_THRESHOLD, LARGE_BYTES);
 	/* Blocked in all threads: they are read from a descriptor. */
 	sigemptyset(&set);
 	sigaddset(&set, SIGINT);

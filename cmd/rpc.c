@@ -80,9 +80,9 @@ int rpc_link_open(struct rpc_link *link, const char *addr, const struct gn_rpc_c
 	rc = rpc_open(addr, &link->fabric);
 	if (rc)
 		return rc;
-	rc = gn_rpc_connect(link->fabric, addr, opts, &link->client);
+	rc = gn_rpc_client_open(link->fabric, addr, opts, &link->client);
 	if (!rc)
-		rc = gn_rpc_limits(link->client, &link->limits);
+		rc = gn_rpc_client_limits(link->client, &link->limits);
 	if (!rc) {
 		bench_stop_on_signals(); /* until here a signal may end the process as it likes */
 		return 0;
@@ -94,7 +94,7 @@ int rpc_link_open(struct rpc_link *link, const char *addr, const struct gn_rpc_c
 
 void rpc_link_close(struct rpc_link *link)
 {
-	gn_rpc_close(link->client);
+	gn_rpc_client_close(link->client);
 	gn_fabric_close(link->fabric);
 	*link = (struct rpc_link){.addr = link->addr};
 }

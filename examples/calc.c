@@ -112,9 +112,9 @@ int main(int argc, char **argv)
 		serve(fabric, addr);
 	} else {
 		at = argv[2];
-		must(gn_rpc_connect(fabric, addr, NULL, &client), addr);
+		must(gn_rpc_client_open(fabric, addr, NULL, &client), addr);
 		printf("%g\n", expression(true));
-		gn_rpc_close(client);
+		gn_rpc_client_close(client);
 	}
 	gn_fabric_close(fabric);
 }

@@ -69,14 +69,14 @@ static int get(const char *addr, const char *key)
 	int len;
 
 	must(value ? 0 : -ENOMEM, "buffer");
-	must(gn_rpc_connect(fabric, addr, NULL, &client), addr);
+	must(gn_rpc_client_open(fabric, addr, NULL, &client), addr);
 	must(gn_rpc_client_send(client, key, (uint32_t)strlen(key)), "send");
 	must(len = gn_rpc_client_recv(client, value, ROOM, gn_deadline_us(2000000)), "receive");
 	if (value[0] == '+')
 		printf("%.*s\n", len - 1, value + 1);
 	else
 		warnx("there is no %s", key);
-	gn_rpc_close(client);
+	gn_rpc_client_close(client);
 	len = value[0] == '+' ? 0 : 1;
 	gn_rpc_buf_free(value);
 	return len;

@@ -59,9 +59,9 @@ static void serve(const char *addr)
 
 	must(gn_mr_remote(mr, &window), "region");
 	must(gn_post_recv(qp, &(struct gn_recv_wr){.sge = &sge, .n_sge = 1}, NULL), "receive");
-	must(gn_listen(ctx, addr, chan, 0, &listener), addr);
+	must(gn_listener_create(ctx, addr, chan, 0, &listener), addr);
 	must(gn_chan_wait(chan, GN_FOREVER, &event), "a client");
-	must(gn_listener_close(listener), "listener"); /* one client is enough */
+	must(gn_listener_destroy(listener), "listener"); /* one client is enough */
 	must(gn_accept(event.req, qp, &opts), "accept");
 	must(gn_chan_wait(chan, GN_FOREVER, &event), "connection"); /* ESTABLISHED */
 	done("message");

@@ -85,7 +85,7 @@ static void ask(struct gn_fabric *fabric, const char *addr, enum gn_msg_protocol
 	int rc;
 
 	must(gn_msg_requester_create(fabric, &opts, &requester), gn_msg_protocol_str(protocol));
-	rc = gn_msg_connect(requester, addr, &why, &conn);
+	rc = gn_msg_conn_open(requester, addr, &why, &conn);
 	if (rc)
 		errx(1, "%s: %s %s", addr, gn_strerror(rc), why);
 	for (int i = 0; i < n; i++)

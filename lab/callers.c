@@ -69,7 +69,7 @@ static void add_choices(const struct caller *c, struct call_sums *sums)
 	for (unsigned i = 0; i < c->n_to; i++) {
 		struct gn_rpc_choice choice;
 
-		if (gn_rpc_choice(c->to[i], c->run->method, &choice))
+		if (gn_rpc_client_choice(c->to[i], c->run->method, &choice))
 			continue;
 		sums->batches += choice.batch;
 		sums->connections++;

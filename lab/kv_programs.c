@@ -333,7 +333,7 @@ static bool call_once(struct kv_caller *k)
 	struct caller *c = k->c;
 
 	if (o->call.chosen &&
-	    !call_ok(c->run, gn_rpc_choice(c->to[pick], KV_METHOD, &now), "its choice"))
+	    !call_ok(c->run, gn_rpc_client_choice(c->to[pick], KV_METHOD, &now), "its choice"))
 		return false;
 	for (unsigned i = 0; i < now.batch; i++)
 		make_op(k, (k->first + pick) % o->servers, i);

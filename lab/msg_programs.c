@@ -121,7 +121,7 @@ static bool connect_to(struct asker *a, unsigned i)
 	int rc;
 
 	address(addr, to.node, to.thread);
-	rc = gn_msg_connect(a->requester, addr, &why, &a->conns[i]);
+	rc = gn_msg_conn_open(a->requester, addr, &why, &a->conns[i]);
 	if (rc)
 		load_fail(&a->run->load, "connecting %s to %s: %s", gn_node_name(), addr,
 			  why ? why : gn_strerror(rc));

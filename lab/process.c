@@ -152,7 +152,8 @@ static bool open_listener(struct load_side *s)
 	for (unsigned i = 0; i < o->receivers; i++)
 		if (!open_receiver(s, &s->receivers[i]))
 			return false;
-	if (!ok(s, gn_listen(s->ctx, s->proc->addr, s->chan, 0, &s->listener), "listening"))
+	if (!ok(s, gn_listener_create(s->ctx, s->proc->addr, s->chan, 0, &s->listener),
+		"listening"))
 		return false;
 	s->run->listening++;
 	return true;
@@ -409,7 +410,7 @@ static void side_close(struct load_side *s)
 		gn_qp_destroy(s->receivers[i]);
 	gn_free(s->accepted);
 	gn_free(s->receivers);
-	gn_listener_close(s->listener);
+	gn_listener_destroy(s->listener);
 	gn_cq_destroy(s->cq);
 	gn_chan_destroy(s->chan);
 	gn_mr_deregister(s->target);

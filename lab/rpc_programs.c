@@ -96,7 +96,7 @@ static bool connect_to(struct rpc_caller *r, unsigned thread)
 		.ctx = c->site->ctx,
 	};
 
-	if (!call_ok(c->run, gn_rpc_connect(c->site->fabric, ADDRESS, &opts, &c->to[c->n_to]),
+	if (!call_ok(c->run, gn_rpc_client_open(c->site->fabric, ADDRESS, &opts, &c->to[c->n_to]),
 		     "connecting"))
 		return false;
 	c->n_to++;
@@ -187,7 +187,7 @@ static void call_batches(struct rpc_caller *r)
 
 		c->began_ns = gn_now_ns();
 		if ((o->call.chosen &&
-		     !call_ok(c->run, gn_rpc_choice(to, RPC_METHOD, &now), "its choice")) ||
+		     !call_ok(c->run, gn_rpc_client_choice(to, RPC_METHOD, &now), "its choice")) ||
 		    !call_ok(c->run, gn_rpc_call_all(to, r->ops, now.batch), "calls"))
 			return;
 		caller_note(c);
@@ -209,7 +209,7 @@ void rpc_call(struct caller *c)
 		o->call.batch ? call_batches(&r) : call_always(&r);
 	caller_ends(c);
 	for (unsigned i = 0; i < c->n_to; i++)
-		gn_rpc_close(c->to[i]);
+		gn_rpc_client_close(c->to[i]);
 	gn_free(c->to);
 	gn_free(r.request);
 	gn_free(r.result);

@@ -50,7 +50,7 @@ void worker_poll(struct worker *w)
 
 void worker_wait(struct worker *w, uint64_t us, bool events)
 {
-	const uint64_t deadline = worker_now(w) + us * 1000;
+	const uint64_t deadline = gn_deadline_us(us);
 	struct gn_wait_item items[3] = {
 		gn_wait_on(gn_cq_source(w->send_cq)),
 		gn_wait_on(gn_cq_source(w->recv_cq)),
@@ -349,7 +349,8 @@ static bool open_worker(struct worker *w)
 	opts.chan = w->chan;
 	return got(w->s, gn_cq_create(w->ctx, &opts, &w->send_cq), "gn_cq_create") &&
 	       got(w->s, gn_cq_create(w->ctx, &opts, &w->recv_cq), "gn_cq_create") &&
-	       got(w->s, gn_listen(w->ctx, addr, w->chan, 0, &w->listener), "gn_listen");
+	       got(w->s, gn_listener_create(w->ctx, addr, w->chan, 0, &w->listener),
+		   "gn_listener_create");
 }
 
 static void close_worker(struct worker *w)
@@ -358,7 +359,7 @@ static void close_worker(struct worker *w)
 	struct gn_listener *listener = w->listener;
 
 	w->listener = NULL;
-	CHECK(w->s, gn_listener_close(listener) == 0, "gn_listener_close failed");
+	CHECK(w->s, gn_listener_destroy(listener) == 0, "gn_listener_destroy failed");
 	CHECK(w->s, gn_cq_destroy(w->send_cq) == 0 && gn_cq_destroy(w->recv_cq) == 0,
 	      "gn_cq_destroy failed");
 	CHECK(w->s, gn_chan_destroy(w->chan) == 0, "gn_chan_destroy failed");

@@ -236,7 +236,7 @@ static void check_way_back(struct end *e, const struct gn_wc *wc, const uint8_t 
 	struct gn_ah *ah;
 
 	memcpy(header, grh, sizeof(header));
-	if (got(e->s, gn_ah_from_wc(e->qp, wc, header, &ah), "gn_ah_from_wc"))
+	if (got(e->s, gn_ah_create_from_wc(e->qp, wc, header, &ah), "gn_ah_create_from_wc"))
 		CHECK(e->s, gn_ah_destroy(ah) == 0, "gn_ah_destroy failed");
 }
 

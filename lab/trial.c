@@ -42,7 +42,7 @@ static void mark(struct load_run *run, enum load_phase phase)
 	for (unsigned i = 0; i < m->nodes; i++) {
 		struct gn_sim_stats stats;
 
-		gn_sim_stats(m->sim, i, &stats);
+		gn_sim_node_stats(m->sim, i, &stats);
 		if (phase == LOAD_OVER)
 			subtract(&stats, &out->stats[i]);
 		out->stats[i] = stats;

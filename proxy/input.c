@@ -150,6 +150,45 @@ static bool step_keys(struct px_conn *c)
 
 /* ---- values ---- */
 
+/* What was stored is not what its owner wants to be there any more. */
+static void forget(struct px_conn *c, const struct px_request *r)
+{
+	struct px_slot *s = say(c, PX_DELETE, NULL);
+
+	if (!s)
+		return;
+	s->request.bits = PX_NOREPLY;
+	s->request.op.verb = GN_KV_DELETE;
+	s->request.op.key = r->op.key;
+	s->request.op.key_len = r->op.key_len;
+	px_begin(s);
+}
+
+/* The value is not stored. A quiet ms is silent about success only; "noreply" about everything. */
+static void refuse(struct px_slot *s, const char *text)
+{
+	struct px_request *r = &s->request;
+
+	if (r->kind == PX_META_SET)
+		r->bits &= (uint8_t)~PX_NOREPLY;
+	r->kind = PX_SAY;
+	r->say = text;
+	s->state = PX_DONE;
+}
+
+/* As memcached does: a value that its owner could not replace is outdated. */
+static void refuse_for_memory(struct px_slot *s)
+{
+	const struct px_request *r = &s->request;
+	const bool outdates = r->kind == PX_META_SET ||
+			      (r->op.verb == GN_KV_SET && !(r->op.how & GN_KV_IF_CAS));
+
+	refuse(s, "SERVER_ERROR out of memory storing object");
+	skip(s->conn, r->op.value_len + 2);
+	if (outdates)
+		forget(s->conn, r);
+}
+
 /* It is there, with what should be CR LF. */
 static void have_value(struct px_slot *s, const char *value)
 {
@@ -157,11 +196,7 @@ static void have_value(struct px_slot *s, const char *value)
 
 	s->conn->mode = PX_MODE_LINE;
 	if (memcmp(value + r->op.value_len, "\r\n", 2)) {
-		if (r->kind == PX_META_SET)
-			r->bits &= (uint8_t)~PX_NOREPLY;
-		r->kind = PX_SAY;
-		r->say = "CLIENT_ERROR bad data chunk";
-		s->state = PX_DONE;
+		refuse(s, "CLIENT_ERROR bad data chunk");
 		return;
 	}
 	r->op.value = value;
@@ -195,10 +230,7 @@ static void begin_value(struct px_slot *s, const char *line, size_t len)
 		return;
 	}
 	if (bytes > sizeof(s->room) && !px_slot_more(c->thread, s, bytes)) {
-		r->kind = PX_SAY;
-		r->say = "SERVER_ERROR out of memory storing object";
-		s->state = PX_DONE;
-		skip(c, bytes);
+		refuse_for_memory(s);
 		return;
 	}
 	memcpy(bytes > sizeof(s->room) ? s->more : s->room, c->in->bytes + c->in_at, have);
@@ -246,20 +278,6 @@ static bool changes(const struct px_request *r)
 	default:
 		return r->bits & PX_FORGET;
 	}
-}
-
-/* What was stored is not what its owner wants to be there any more. */
-static void forget(struct px_conn *c, const struct px_request *r)
-{
-	struct px_slot *s = say(c, PX_DELETE, NULL);
-
-	if (!s)
-		return;
-	s->request.bits = PX_NOREPLY;
-	s->request.op.verb = GN_KV_DELETE;
-	s->request.op.key = r->op.key;
-	s->request.op.key_len = r->op.key_len;
-	px_begin(s);
 }
 
 /* Everything but get. */

@@ -48,12 +48,17 @@ GN_API void gn_log_level_set(enum gn_log_level level);
 
 /* ---- time, randomness, memory ---- */
 
-#define GN_FOREVER UINT64_MAX
-
 /* Monotonic nanoseconds; virtual in a simulation. */
 GN_API uint64_t gn_now_ns(void);
 
-/* now + us, saturating at GN_FOREVER. */
+/*
+ * A deadline_ns is a time of gn_now_ns(): GN_FOREVER and 0 mean none, GN_NO_WAIT only looks.
+ * GN_NO_WAIT is a time that has always passed; a deadline that has passed already means the same.
+ */
+#define GN_FOREVER UINT64_MAX
+#define GN_NO_WAIT UINT64_C(1)
+
+/* The deadline us microseconds from now: never 0, and GN_FOREVER when it is beyond all time. */
 GN_API uint64_t gn_deadline_us(uint64_t us);
 
 /* 64 random bits. Unpredictable in a process; drawn from the run's seed in a simulation. */
@@ -114,7 +119,9 @@ GN_API void gn_mutex_unlock(struct gn_mutex *mutex);
 GN_API void gn_mutex_fini(struct gn_mutex *mutex);
 
 GN_API void gn_cond_init(struct gn_cond *cond);
-/* -ETIMEDOUT past the deadline. Like every condition, it may return for no reason. */
+/*
+ * -ETIMEDOUT past the deadline (see GN_FOREVER). Like every condition, it may return for no reason.
+ */
 GN_API int gn_cond_wait(struct gn_cond *cond, struct gn_mutex *mutex, uint64_t deadline_ns,
 			const char *reason);
 GN_API void gn_cond_signal(struct gn_cond *cond);
@@ -122,7 +129,7 @@ GN_API void gn_cond_broadcast(struct gn_cond *cond);
 GN_API void gn_cond_fini(struct gn_cond *cond);
 
 /* Runs fn once; every call returns after it has. fn must not come back to the same once. */
-GN_API void gn_once(struct gn_once *once, void (*fn)(void *arg), void *arg);
+GN_API void gn_once_run(struct gn_once *once, void (*fn)(void *arg), void *arg);
 
 /*
  * One pointer per thread and slot. destroy (may be NULL) gets a thread's non-NULL value when the
@@ -190,7 +197,7 @@ static inline struct gn_wait_item gn_wait_fd(int fd)
 
 /*
  * What a loop calls when it found nothing: returns how many members are ready, -ETIMEDOUT past the
- * deadline (absolute, gn_now_ns(); 0 only looks), or -EINTR when a signal ended its sleep. It may
+ * deadline (see GN_FOREVER), or -EINTR when a signal ended its sleep. It may
  * return 0 early: look again. In a process it spins, yields, then sleeps, but sleeps only if every
  * member can wake it: a memory word cannot, because a remote WRITE raises no event. In a simulation
  * it parks until a member changes. reason is what a deadlock report prints; it must outlive the

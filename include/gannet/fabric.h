@@ -45,6 +45,8 @@
  *     length memory regions are not legal.
  * 13. GN_INLINE copies the payload during the post: the buffer is reusable at once and its lkey
  *     is not looked at.
+ *
+ * A deadline_ns is a time of gn_now_ns(): GN_FOREVER and 0 mean none, GN_NO_WAIT only looks.
  */
 #ifndef GANNET_FABRIC_H
 #define GANNET_FABRIC_H
@@ -343,8 +345,8 @@ GN_API int gn_ah_create_peer(struct gn_qp *qp, struct gn_qp *conn, const struct 
  * The way back to the sender of a received datagram: wc as polled, grh the first 40 bytes of the
  * receive.
  */
-GN_API int gn_ah_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
-			 struct gn_ah **out);
+GN_API int gn_ah_create_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
+				struct gn_ah **out);
 GN_API int gn_ah_destroy(struct gn_ah *ah);
 
 /* ---- work requests ---- */
@@ -473,6 +475,7 @@ enum gn_event_type {
 	GN_EVENT_REJECTED,     /* by the listener's owner, with private data */
 	GN_EVENT_UNREACHABLE,  /* nobody there, or no answer in time: status */
 	GN_EVENT_DISCONNECTED, /* by either side, or the peer is gone; once */
+	GN_EVENT_WAKE,	       /* gn_chan_wake() was called, once or more often */
 	GN_EVENTS
 };
 
@@ -502,6 +505,8 @@ GN_API int gn_chan_fd(const struct gn_chan *chan);
 GN_API int gn_chan_next(struct gn_chan *chan, struct gn_event *out);
 GN_API int gn_chan_wait(struct gn_chan *chan, uint64_t deadline_ns, struct gn_event *out);
 GN_API struct gn_source *gn_chan_source(struct gn_chan *chan);
+/* Any thread: queue GN_EVENT_WAKE, so that a thread that waits for the channel looks up. */
+GN_API int gn_chan_wake(struct gn_chan *chan);
 
 struct gn_conn_opts {
 	const void *private_data; /* at most attr.max_private bytes, to accept GN_PRIVATE_MAX */
@@ -518,10 +523,10 @@ struct gn_conn_opts {
  * addr: "shm:NAME", "verbs:HOST:PORT" (HOST may be empty or *: any), "sim:NODE:PORT". -EADDRINUSE
  * when taken.
  */
-GN_API int gn_listen(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan, unsigned flags,
-		     struct gn_listener **out);
+GN_API int gn_listener_create(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan,
+			      unsigned flags, struct gn_listener **out);
 /* Requests nobody has taken yet are refused; taken ones stay valid. */
-GN_API int gn_listener_close(struct gn_listener *listener);
+GN_API int gn_listener_destroy(struct gn_listener *listener);
 
 /*
  * Begin to connect an RC qp. Its channel gets ESTABLISHED, REJECTED or UNREACHABLE. opts may be

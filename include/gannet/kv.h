@@ -12,6 +12,8 @@
  *
  * A client belongs to the thread that connected it, a store to whoever calls it, one at a time.
  * Calls return 0 or a negative errno; what became of an operation is in its status.
+ *
+ * A deadline_ns is a time of gn_now_ns(): GN_FOREVER and 0 mean none, GN_NO_WAIT only looks.
  */
 #ifndef GANNET_KV_H
 #define GANNET_KV_H
@@ -113,7 +115,7 @@ struct gn_kv_op {
 	uint64_t number;  /* INCR, DECR: by how much; out: what it is now */
 	uint64_t initial;
 	/* asynchronous */
-	uint64_t deadline_ns; /* gn_now_ns(); 0: GN_FOREVER */
+	uint64_t deadline_ns;
 	void (*done)(struct gn_kv_op *op);
 	void *arg;
 	/* out, valid when it has ended */
@@ -220,7 +222,7 @@ struct gn_kv_client_opts {
 };
 
 /*
- * Connect to all partitions of a server. Errors as of gn_rpc_connect(); -EPROTO also: it is a
+ * Connect to all partitions of a server. Errors as of gn_rpc_client_open(); -EPROTO also: it is a
  * server, but of something else; -EBUSY: it ends. opts may be NULL.
  */
 GN_API int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
@@ -284,7 +286,7 @@ enum gn_kv_control_verb {
 struct gn_kv_control {
 	enum gn_kv_control_verb verb;
 	uint32_t delay_s;     /* CLEAR */
-	uint64_t deadline_ns; /* gn_now_ns(); 0: GN_FOREVER */
+	uint64_t deadline_ns;
 	void (*done)(struct gn_kv_control *control);
 	void *arg;
 	/* out, valid in done */

@@ -21,6 +21,8 @@
  * Everything happens inside the calls: nothing runs behind them. What goes through one connection
  * is answered in the order it was asked, except over UD. A request is executed once at most: a
  * repeated datagram is answered with what is remembered.
+ *
+ * A deadline_ns is a time of gn_now_ns(): GN_FOREVER and 0 mean none, GN_NO_WAIT only looks.
  */
 #ifndef GANNET_MSG_H
 #define GANNET_MSG_H
@@ -54,7 +56,7 @@ GN_API int gn_msg_protocol_parse(const char *text, enum gn_msg_protocol *out);
 enum gn_msg_status {
 	GN_MSG_OK,
 	GN_MSG_GONE,	/* the peer is not there any more; it may have been executed */
-	GN_MSG_LOST,	/* UD: no answer, however often it was asked; likewise */
+	GN_MSG_LOST,	/* UD: no answer within request_timeout_us; likewise */
 	GN_MSG_REFUSED, /* the responder's function did not answer it */
 	GN_MSG_BROKEN,	/* the answer makes no sense; the connection is closed */
 	GN_MSG_STATUSES
@@ -119,22 +121,22 @@ struct gn_msg_responder_opts {
 	 */
 	uint64_t max_memory;
 	unsigned flags;	       /* GN_MSG_PAPER */
-	unsigned listen_flags; /* GN_ANY_USER */
+	unsigned listener_flags; /* GN_ANY_USER */
 };
 
-/* Listens at addr, as gn_listen() has it. Requesters of all protocols are welcome. */
+/* Listens at addr, as gn_listener_create() has it. Requesters of all protocols are welcome. */
 GN_API int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 				   const struct gn_msg_responder_opts *opts,
 				   struct gn_msg_responder **out);
 GN_API void gn_msg_responder_destroy(struct gn_msg_responder *responder);
 /*
  * Takes connections, executes requests and answers them: how many, or 0 when there was nothing
- * until the deadline (0: only looks), or -EINTR. A requester that is gone, or that breaks the
+ * until the deadline, or -EINTR. A requester that is gone, or that breaks the
  * rules, is forgotten, and the others never notice: no call waits for a peer, and the datagram qp,
  * which all share, is reset when it breaks, at the cost of what was under way.
  *
  * The place of a requester that has disconnected is free when its farewell is at the responder's
- * host: for whoever connects on the same host (shm) after gn_msg_disconnect() has returned, at
+ * host: for whoever connects on the same host (shm) after gn_msg_conn_close() has returned, at
  * once; across a network after the one-way trip. One that crashed is noticed when its process ends
  * (shm), or does not answer (verbs: 2 to 8 s).
  */
@@ -158,12 +160,20 @@ struct gn_msg_requester_opts {
 	struct gn_ctx *ctx;	/* NULL: one of its own */
 	uint32_t timeout_us;	/* to connect, 0: 2 s */
 	/*
-	 * UD: an unanswered request is asked again after this. 0: after 16 of the round trips that
-	 * it has seen, 100 us to 10 ms.
+	 * UD: the shortest time after which an unanswered request is repeated, and the time until
+	 * the first answer of a peer is there; 0: 100 us, and 10 ms. From then on the time-out is
+	 * twice the peer's round trip at least, and more when that varies, each connection's its
+	 * own. Each repeat doubles it, up to 2 s (or repeat_us, if that is more), and the next
+	 * requests wait as long, until one is answered without a repeat.
 	 */
 	uint32_t repeat_us;
-	uint32_t repeats; /* … so often, each time after twice as long; 0: 6, at most 20 */
-	unsigned flags;	  /* GN_MSG_PAPER */
+	/*
+	 * UD: a request without an answer ends as GN_MSG_LOST after this, however often it was
+	 * repeated; 0: 30 s. When the peer is gone it ends as GN_MSG_GONE before. With the other
+	 * protocols requests have no time-out: they end when they are answered or the peer is gone.
+	 */
+	uint32_t request_timeout_us;
+	unsigned flags; /* GN_MSG_PAPER */
 };
 
 /* -EMSGSIZE: UD cannot carry such values; -EOPNOTSUPP: the fabric has no datagrams. */
@@ -177,10 +187,10 @@ GN_API void gn_msg_requester_destroy(struct gn_msg_requester *requester);
  * -ECONNREFUSED: nobody there, or refused; why (may be NULL) gets a static text. -EINVAL,
  * -ETIMEDOUT, -ENOSPC: max_conns.
  */
-GN_API int gn_msg_connect(struct gn_msg_requester *requester, const char *addr, const char **why,
-			  struct gn_msg_conn **out);
+GN_API int gn_msg_conn_open(struct gn_msg_requester *requester, const char *addr, const char **why,
+			    struct gn_msg_conn **out);
 /* What is under way is forgotten; no result names it any more. */
-GN_API void gn_msg_disconnect(struct gn_msg_conn *conn);
+GN_API void gn_msg_conn_close(struct gn_msg_conn *conn);
 /* Bytes at the responder that can be read. */
 GN_API uint64_t gn_msg_data_bytes(const struct gn_msg_conn *conn);
 /* Requests under way on it. */
@@ -207,7 +217,7 @@ struct gn_msg_result {
 };
 
 /*
- * Up to n answers: how many, 0 when there was none until the deadline (0: only looks) or nothing is
+ * Up to n answers: how many, 0 when there was none until the deadline or nothing is
  * under way, or -EINTR. Also posts what was asked. A connection that is gone stays until its owner
  * disconnects it.
  *

@@ -17,6 +17,8 @@
  *
  * A client belongs to the thread that connected it; calls from another return -EPERM. A server has
  * threads of its own. Calls return 0 or a negative errno; what became of a call is in its status.
+ *
+ * A deadline_ns is a time of gn_now_ns(): GN_FOREVER and 0 mean none, GN_NO_WAIT only looks.
  */
 #ifndef GANNET_RPC_H
 #define GANNET_RPC_H
@@ -90,8 +92,8 @@ struct gn_rpc_request; /* a call as its handler sees it, until it is answered */
 
 /*
  * Handles one call: runs on a server thread, and answers with gn_rpc_answer(), before it returns or
- * later and from any thread. Until then the request's bytes are the handler's to read; the client
- * may change them, so what is checked must be copied first.
+ * later and from any thread. While it runs, the client may change the request's bytes, so what is
+ * checked must be copied first.
  */
 typedef void gn_rpc_handler(struct gn_rpc_request *request, void *arg);
 
@@ -106,7 +108,7 @@ struct gn_rpc_server_opts {
 	uint32_t max_large;	 /* bytes of anything; 0: GN_RPC_LARGE_MAX */
 	uint32_t park_us;	 /* silence after which a client is not looked at; 0: 1000 */
 	unsigned flags;		 /* enum gn_rpc_flag */
-	unsigned listener_flags; /* as gn_listen() */
+	unsigned listener_flags; /* as gn_listener_create() */
 	gn_rpc_peer_fn *peer;	 /* may be NULL */
 	void *peer_arg;
 	/*
@@ -145,7 +147,12 @@ GN_API int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_n
 GN_API void gn_rpc_server_destroy(struct gn_rpc_server *server);
 
 GN_API unsigned gn_rpc_request_method(const struct gn_rpc_request *request);
-GN_API const void *gn_rpc_request_data(const struct gn_rpc_request *request, uint32_t *len_bytes);
+/*
+ * The request's bytes. A pointer got on the handler's thread while the handler runs is good until
+ * it returns or answers; every other one until the request is answered: who answers later, asks
+ * again.
+ */
+GN_API const void *gn_rpc_request_data(struct gn_rpc_request *request, uint32_t *len_bytes);
 /* Numbers clients in the order of their coming, from 1. */
 GN_API uint64_t gn_rpc_request_client(const struct gn_rpc_request *request);
 /* Which of the server's threads runs the handler. */
@@ -223,7 +230,7 @@ struct gn_rpc_batch {
 	uint32_t alpha_pct; /* 0: 5 */
 };
 
-/* A connection, as gn_rpc_limits() names it: for the client that is connected in its place. */
+/* A connection, as gn_rpc_client_limits() names it: for the client that takes its place. */
 struct gn_rpc_conn_id {
 	uint64_t name; /* 0: none */
 	uint32_t thread;
@@ -255,16 +262,16 @@ struct gn_rpc_client_opts {
 #define GN_RPC_SERVER_PAPER (GN_RPC_SYNC_REPLY | GN_RPC_ONE_CTX)
 
 /* -ECONNREFUSED, -ETIMEDOUT, -EPROTO (no RPC server of this version). opts may be NULL. */
-GN_API int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
-			  const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out);
+GN_API int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
+			      const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out);
 /*
  * Connect again, to the same address; calls under way end with GN_RPC_PEER_GONE. Errors as of
- * gn_rpc_connect(), and the client stays as it was: closed or to be connected again. -EAGAIN: its
- * earlier servers may still be copying from its memory, for up to GN_TEARDOWN_US.
+ * gn_rpc_client_open(), and the client stays as it was: closed or to be connected again. -EAGAIN:
+ * its earlier servers may still be copying from its memory, for up to GN_TEARDOWN_US.
  */
 GN_API int gn_rpc_reconnect(struct gn_rpc_client *client);
 /* Calls under way end with GN_RPC_CANCELED. */
-GN_API int gn_rpc_close(struct gn_rpc_client *client);
+GN_API int gn_rpc_client_close(struct gn_rpc_client *client);
 
 struct gn_rpc_limits {
 	uint32_t slots, max_request, max_result, max_large; /* as granted */
@@ -272,12 +279,12 @@ struct gn_rpc_limits {
 	uint32_t reads;					    /* gn_rpc_read() under way */
 	struct gn_rpc_conn_id conn;			    /* this connection */
 };
-GN_API int gn_rpc_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out);
+GN_API int gn_rpc_client_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out);
 
 /*
- * Call and wait. Returns 0 with *status and *result_len (both may be NULL), or -EAGAIN when all
- * slots are taken, -EMSGSIZE when the request is too large, -ENOTCONN when the server is gone.
- * deadline_ns: absolute, gn_now_ns(), or GN_FOREVER.
+ * Call and wait. Returns 0 with *status and *result_len (both may be NULL), or -EAGAIN when as many
+ * calls as may be were under way until the deadline, -EMSGSIZE when the request is too large,
+ * -ENOTCONN when the server is gone.
  */
 GN_API int gn_rpc_call(struct gn_rpc_client *client, unsigned method, const void *request,
 		       uint32_t request_len, void *result, uint32_t result_room,
@@ -290,7 +297,7 @@ struct gn_rpc_op {
 	uint32_t request_len;
 	void *result;
 	uint32_t result_room;
-	uint64_t deadline_ns; /* 0: GN_FOREVER */
+	uint64_t deadline_ns;
 	void (*done)(struct gn_rpc_op *op);
 	void *arg;
 	/* out, valid in done */
@@ -301,12 +308,17 @@ struct gn_rpc_op {
 	struct gn_rpc_client *client;
 };
 
-/* Call several and wait for all: 0, with a status in each that began, or the error of the first
- * that did not; those behind it did not either, and have GN_RPC_CANCELED. done may be NULL.
+/*
+ * Call several and wait for all: 0, with a status in each that began, or the error of the first
+ * that did not; those behind it did not either, and have GN_RPC_CANCELED. Each waits until it may
+ * begin, as gn_rpc_call() does. done may be NULL.
  */
 GN_API int gn_rpc_call_all(struct gn_rpc_client *client, struct gn_rpc_op *ops, unsigned n);
 
-/* Begin a call: 0, or an error as gn_rpc_call(), and then done is not called. */
+/*
+ * Begin a call: 0, or an error as gn_rpc_call(), and then done is not called. -EAGAIN: as many
+ * calls as may be are under way, or the server has not taken the message in the next slot.
+ */
 GN_API int gn_rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);
 /* Send the batch that is being gathered, if there is one. */
 GN_API int gn_rpc_flush(struct gn_rpc_client *client);
@@ -315,7 +327,10 @@ GN_API int gn_rpc_flush(struct gn_rpc_client *client);
  * others.
  */
 GN_API int gn_rpc_poll(struct gn_rpc_client *client);
-/* … until at least one has ended: how many, or -ETIMEDOUT, -EINTR. 0 when none is under way. */
+/*
+ * … until at least one has ended: how many, or -ETIMEDOUT, -EINTR. 0 when none is under way; but
+ * after a call was refused with -EAGAIN, 0 when it can be begun.
+ */
 GN_API int gn_rpc_wait(struct gn_rpc_client *client, uint64_t deadline_ns);
 /* End it now, with GN_RPC_CANCELED; done is called before this returns. -ESRCH: it has ended. */
 GN_API int gn_rpc_cancel(struct gn_rpc_op *op);
@@ -325,15 +340,15 @@ GN_API int gn_rpc_cancel(struct gn_rpc_op *op);
 #define GN_RPC_READ_SHORT 4096u
 
 /* A read of what a server shows, without it: the caller's again when done is called for it. */
-struct gn_rpc_read {
+struct gn_rpc_read_op {
 	struct gn_rpc_view view;
 	uint64_t offset;
 	uint32_t len;
 	/* Where the bytes go. NULL: nowhere, done finds a short one's in data. */
 	void *to;
-	void (*done)(struct gn_rpc_read *read);
+	void (*done)(struct gn_rpc_read_op *read);
 	void *arg;
-	struct gn_rpc_read *next; /* to be begun with it; short ones only */
+	struct gn_rpc_read_op *next; /* to be begun with it; short ones only */
 	/* out, valid in done */
 	unsigned status; /* GN_RPC_OK, GN_RPC_PEER_GONE or GN_RPC_CANCELED */
 	const void *data;
@@ -348,7 +363,7 @@ struct gn_rpc_read {
  * what is read must tell by itself whether it is whole. -EINVAL: outside of the view, -ESTALE: it
  * is another connection's, -EAGAIN: too many are under way, -ENOTCONN.
  */
-GN_API int gn_rpc_read(struct gn_rpc_client *client, struct gn_rpc_read *read);
+GN_API int gn_rpc_read(struct gn_rpc_client *client, struct gn_rpc_read_op *read);
 
 /* ---- the papers' own interface ---- */
 
@@ -398,8 +413,8 @@ struct gn_rpc_choice {
 	enum gn_rpc_mode mode; /* FETCH or REPLY */
 	uint32_t retries, fetch_bytes, switch_us, batch;
 };
-GN_API int gn_rpc_choice(const struct gn_rpc_client *client, unsigned method,
-			 struct gn_rpc_choice *out);
+GN_API int gn_rpc_client_choice(const struct gn_rpc_client *client, unsigned method,
+				struct gn_rpc_choice *out);
 
 /*
  * All of that and a latency histogram per method, as text: how long it is, without its NUL; at most

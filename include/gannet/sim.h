@@ -147,7 +147,7 @@ struct gn_sim_stats {
 	uint64_t tx_busy_ns, rx_busy_ns, link_out_busy_ns, link_in_busy_ns, cpu_busy_ns;
 };
 
-GN_API int gn_sim_stats(const struct gn_sim *sim, unsigned node, struct gn_sim_stats *out);
+GN_API int gn_sim_node_stats(const struct gn_sim *sim, unsigned node, struct gn_sim_stats *out);
 
 /* The names of the profiles there are, 0 and on; NULL: there are no more. */
 GN_API const char *gn_sim_profile_name(unsigned i);

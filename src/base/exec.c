@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #include "base/bits.h"
+#include "base/deadline.h"
 #include "base/exec.h"
 #include "base/preempt.h"
 #include "base/real.h"
@@ -49,7 +50,7 @@ uint64_t gn_deadline_us(uint64_t us)
 	if (__builtin_mul_overflow(us, NS_PER_US, &ns) ||
 	    __builtin_add_overflow(gn_now_ns(), ns, &deadline_ns))
 		return GN_FOREVER;
-	return deadline_ns;
+	return deadline_due(deadline_ns); /* a simulation begins at 0 */
 }
 
 uint64_t gn_random(void)
@@ -141,7 +142,7 @@ void gn_cond_init(struct gn_cond *cond)
 int gn_cond_wait(struct gn_cond *cond, struct gn_mutex *mutex, uint64_t deadline_ns,
 		 const char *reason)
 {
-	return ops()->cond_wait(cond, mutex, deadline_ns, reason);
+	return ops()->cond_wait(cond, mutex, deadline_given(deadline_ns), reason);
 }
 
 void gn_cond_signal(struct gn_cond *cond)
@@ -184,6 +185,7 @@ int gn_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const 
 {
 	if (n > GN_WAIT_MAX)
 		return -EINVAL;
+	deadline_ns = deadline_given(deadline_ns);
 	if (likely(!exec_installed))
 		return real_wait(items, n, deadline_ns, reason);
 	return exec_installed->wait(items, n, deadline_ns, reason);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gn_once() for both worlds: the first caller runs fn, the others wait until it is done. fn may
+ * gn_once_run() for both worlds: the first caller runs fn, the others wait until it is done. fn may
  * block, in a simulation its fiber parks, so waiting is by yielding and then by short sleeps, never
  * by a lock.
  */
@@ -12,7 +12,7 @@ enum { ONCE_NEW, ONCE_RUNNING, ONCE_DONE };
 #define ONCE_YIELDS   64
 #define ONCE_SLEEP_US 50
 
-void gn_once(struct gn_once *once, void (*fn)(void *arg), void *arg)
+void gn_once_run(struct gn_once *once, void (*fn)(void *arg), void *arg)
 {
 	uint32_t *state = &once->opaque[0];
 	uint32_t seen = ONCE_NEW;

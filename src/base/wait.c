@@ -188,5 +188,5 @@ int real_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, cons
 	(void)reason;
 	if (likely(ready))
 		return ready;
-	return deadline_ns == 0 ? -ETIMEDOUT : wait_long(items, n, deadline_ns);
+	return deadline_ns == GN_NO_WAIT ? -ETIMEDOUT : wait_long(items, n, deadline_ns);
 }

@@ -43,6 +43,7 @@ int gn_chan_create(struct gn_ctx *ctx, struct gn_chan **out)
 	chan->ctx = ctx;
 	chan->fd = chan->wake_fd = -1;
 	chan->last = &chan->first;
+	chan->ev_wake = (struct chan_node){.type = GN_EVENT_WAKE, .about = &chan->obj};
 	source_init(&chan->source, &chan_source);
 	gn_mutex_init(&chan->lock);
 	rc = p->chan_init(chan);
@@ -85,6 +86,14 @@ int gn_chan_fd(const struct gn_chan *chan)
 struct gn_source *gn_chan_source(struct gn_chan *chan)
 {
 	return obj_check(chan, OBJ_CHAN) ? NULL : &chan->source;
+}
+
+int gn_chan_wake(struct gn_chan *chan)
+{
+	if (obj_check(chan, OBJ_CHAN))
+		return -EINVAL;
+	chan_push(chan, &chan->ev_wake);
+	return 0;
 }
 
 void chan_push(struct gn_chan *chan, struct chan_node *node)
@@ -150,7 +159,7 @@ static void fill_event(const struct chan_node *node, struct gn_event *ev)
 		ev->qp = container_of(node->about, struct gn_qp, obj);
 		if (node->type == GN_EVENT_ESTABLISHED || node->type == GN_EVENT_REJECTED)
 			fill_private(ev, ev->qp->private_data, ev->qp->private_len);
-	} else {
+	} else if (node->about->type == OBJ_REQ) {
 		ev->req = container_of(node->about, struct gn_conn_req, obj);
 		ev->listener = ev->req->listener;
 		fill_private(ev, ev->req->private_data, ev->req->private_len);
@@ -264,6 +273,7 @@ static const char *const event_names[GN_EVENTS] = {
 	[GN_EVENT_REJECTED] = "rejected",
 	[GN_EVENT_UNREACHABLE] = "unreachable",
 	[GN_EVENT_DISCONNECTED] = "disconnected",
+	[GN_EVENT_WAKE] = "wake",
 };
 
 const char *gn_event_str(enum gn_event_type type)

@@ -21,8 +21,8 @@ static const char *own_address(const struct gn_fabric *fabric, const char *addr)
 	return NULL;
 }
 
-int gn_listen(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan, unsigned flags,
-	      struct gn_listener **out)
+int gn_listener_create(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan, unsigned flags,
+		       struct gn_listener **out)
 {
 	struct gn_listener *listener;
 	struct gn_fabric *fabric;
@@ -81,7 +81,7 @@ static void orphan_requests(struct gn_listener *listener)
 	} while (refused);
 }
 
-int gn_listener_close(struct gn_listener *listener)
+int gn_listener_destroy(struct gn_listener *listener)
 {
 	struct gn_ctx *ctx;
 	int rc;

@@ -95,7 +95,7 @@ struct chan_node {
 	bool queued;
 	enum gn_event_type type;
 	int status;
-	struct obj *about; /* a cq, a qp or a req */
+	struct obj *about; /* a cq, a qp, a req, or the channel itself */
 };
 
 struct gn_chan {
@@ -104,6 +104,7 @@ struct gn_chan {
 	struct gn_source source;
 	struct gn_mutex lock; /* the queue */
 	struct chan_node *first, **last;
+	struct chan_node ev_wake;
 	int fd;			   /* epoll, or -1 */
 	int wake_fd;		   /* eventfd in it: readable while the queue is not empty */
 	struct epoll_event *batch; /* being worked through, by the pumping thread */

@@ -341,7 +341,8 @@ int gn_ah_create_peer(struct gn_qp *qp, struct gn_qp *conn, const struct gn_ud_a
 	return ah_create(qp, conn, addr, out);
 }
 
-int gn_ah_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *grh, struct gn_ah **out)
+int gn_ah_create_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
+			 struct gn_ah **out)
 {
 	struct gn_ud_addr addr = {.lid = 0};
 	int rc;

@@ -95,7 +95,7 @@ static void fall_back(struct kv_look *look)
 /* ---- reads ---- */
 
 /* Nothing is begun before post(): to begin a read may be to end it. */
-static void gather(struct kv_bypass *b, struct gn_rpc_read *read)
+static void gather(struct kv_bypass *b, struct gn_rpc_read_op *read)
 {
 	const bool alone = read->len > GN_RPC_READ_SHORT;
 
@@ -105,7 +105,7 @@ static void gather(struct kv_bypass *b, struct gn_rpc_read *read)
 }
 
 /* A read will not come. */
-static void lose(struct kv_look *look, const struct gn_rpc_read *read, bool gone)
+static void lose(struct kv_look *look, const struct gn_rpc_read_op *read, bool gone)
 {
 	look->pending &= ~(1u << (read - look->read));
 	look->failed = true;
@@ -115,12 +115,12 @@ static void lose(struct kv_look *look, const struct gn_rpc_read *read, bool gone
 		think(look);
 }
 
-static void begin_reads(struct kv_bypass *b, struct gn_rpc_read *read)
+static void begin_reads(struct kv_bypass *b, struct gn_rpc_read_op *read)
 {
 	struct gn_rpc_client *rpc = link_of(b)->rpc;
 	const int rc = rpc ? gn_rpc_read(rpc, read) : -ENOTCONN;
 
-	for (struct gn_rpc_read *next; rc && read; read = next) {
+	for (struct gn_rpc_read_op *next; rc && read; read = next) {
 		next = read->next;
 		lose(read->arg, read, rc == -ENOTCONN);
 	}
@@ -128,7 +128,7 @@ static void begin_reads(struct kv_bypass *b, struct gn_rpc_read *read)
 
 static void post(struct kv_bypass *b)
 {
-	struct gn_rpc_read *gathered = b->gathered, *alone = b->alone, *next;
+	struct gn_rpc_read_op *gathered = b->gathered, *alone = b->alone, *next;
 
 	b->gathered = b->alone = NULL;
 	b->gathered_end = &b->gathered;
@@ -142,11 +142,11 @@ static void post(struct kv_bypass *b)
 	}
 }
 
-static void entry_done(struct gn_rpc_read *read);
-static void crc_done(struct gn_rpc_read *read);
-static void item_done(struct gn_rpc_read *read);
+static void entry_done(struct gn_rpc_read_op *read);
+static void crc_done(struct gn_rpc_read_op *read);
+static void item_done(struct gn_rpc_read_op *read);
 
-typedef void read_done(struct gn_rpc_read *read);
+typedef void read_done(struct gn_rpc_read_op *read);
 
 /* Bytes of an entry, from at on. */
 static void ask_entry(struct kv_look *look, unsigned way, uint32_t at, uint32_t bytes, void *to,
@@ -155,7 +155,7 @@ static void ask_entry(struct kv_look *look, unsigned way, uint32_t at, uint32_t 
 	struct kv_bypass *b = look->bypass;
 	const uint64_t n = kv_entry_at(kv_tag(look->op->hash), way, b->layout.table_bits);
 
-	look->read[way] = (struct gn_rpc_read){
+	look->read[way] = (struct gn_rpc_read_op){
 		.view = kv_view_read(&b->layout.table),
 		.offset = n * sizeof(struct kv_entry) + at,
 		.len = bytes,
@@ -200,12 +200,12 @@ static bool ask_item(struct kv_look *look, unsigned way)
 	struct kv_bypass *b = look->bypass;
 	const uint64_t offset = (uint64_t)kv_entry_place(e) * KV_UNIT;
 	const uint32_t bytes = kv_entry_size(e);
-	struct gn_rpc_read *read = &look->read[way];
+	struct gn_rpc_read_op *read = &look->read[way];
 
 	if (bytes <= KV_ITEM_HEAD || bytes > b->layout.items.bytes ||
 	    offset > b->layout.items.bytes - bytes)
 		return false;
-	*read = (struct gn_rpc_read){
+	*read = (struct gn_rpc_read_op){
 		.view = kv_view_read(&b->layout.items),
 		.offset = offset,
 		.len = bytes,
@@ -248,7 +248,7 @@ static bool whole(const struct kv_entry *e)
 	return true;
 }
 
-static void entry_done(struct gn_rpc_read *read)
+static void entry_done(struct gn_rpc_read_op *read)
 {
 	struct kv_look *look = read->arg;
 	const unsigned way = (unsigned)(read - look->read);
@@ -346,7 +346,7 @@ static void miss(struct kv_look *look)
 	end(look, GN_KV_MISS);
 }
 
-static void item_done(struct gn_rpc_read *read)
+static void item_done(struct gn_rpc_read_op *read)
 {
 	struct kv_look *look = read->arg;
 	const unsigned way = look->way;
@@ -427,7 +427,7 @@ static void think(struct kv_look *look)
 }
 
 /* Nothing was found; if all is as it was then, nothing was there. */
-static void crc_done(struct gn_rpc_read *read)
+static void crc_done(struct gn_rpc_read_op *read)
 {
 	struct kv_look *look = read->arg;
 	bool same = true;

@@ -15,7 +15,7 @@ struct kv_look {
 	struct kv_look *next; /* that is idle, or has another after it */
 	struct kv_bypass *bypass;
 	struct gn_kv_op *op; /* NULL: it has ended early */
-	struct gn_rpc_read read[KV_WAYS];
+	struct gn_rpc_read_op read[KV_WAYS];
 	struct kv_entry entry[KV_WAYS];
 	uint64_t crc[KV_WAYS];	   /* when they were read once more */
 	uint64_t refuted[KV_WAYS]; /* crc of an entry whose item was read, and is another's */
@@ -44,8 +44,8 @@ struct kv_bypass {
 	struct kv_look *looks, *idle;
 	uint32_t n_looks, n_busy;
 	struct gn_kv_op *waiting, **waiting_end;      /* for one of them */
-	struct gn_rpc_read *gathered, **gathered_end; /* to be begun together */
-	struct gn_rpc_read *alone, **alone_end;	      /* … each by itself */
+	struct gn_rpc_read_op *gathered, **gathered_end; /* to be begun together */
+	struct gn_rpc_read_op *alone, **alone_end;	 /* … each by itself */
 	uint64_t until_ns;			      /* not later than the first deadline */
 	uint32_t polls;
 	/*

@@ -2,6 +2,7 @@
 /* The usual operations in a line, and what a client can be asked. */
 #include <errno.h>
 
+#include "base/deadline.h"
 #include "kv/client.h"
 
 static int error_of(unsigned status)
@@ -65,6 +66,7 @@ int gn_kv_clear(struct gn_kv_client *client, uint32_t delay_s, uint64_t deadline
 	const struct kv_clear clear = {.delay_s = delay_s};
 	int rc = kv_client_check(client);
 
+	deadline_ns = deadline_given(deadline_ns);
 	if (!rc)
 		rc = kv_client_ready(client, deadline_ns);
 	for (uint32_t i = 0; !rc && i < client->n_links; i++)
@@ -93,6 +95,7 @@ int gn_kv_client_stats(struct gn_kv_client *client, uint32_t partition, struct g
 
 	if (rc || !out)
 		return rc ? rc : -EINVAL;
+	deadline_ns = deadline_given(deadline_ns);
 	rc = kv_client_ready(client, deadline_ns);
 	if (!rc && partition != GN_KV_ALL && partition >= client->n_links)
 		rc = -EINVAL;

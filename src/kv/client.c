@@ -2,6 +2,7 @@
 /* A client: connected to each partition of a server, and again when that was gone. */
 #include <errno.h>
 
+#include "base/deadline.h"
 #include "kv/bypass.h"
 #include "kv/scan.h"
 
@@ -34,10 +35,10 @@ static int connect_link(struct gn_kv_client *c, uint32_t part, struct kv_link *l
 	opts.timeout_us = timeout_us;
 	opts.previous = c->previous[part];
 	*link = (struct kv_link){.queue_end = &link->queue, .until_ns = GN_FOREVER};
-	rc = gn_rpc_connect(c->fabric, c->addr, &opts, &link->rpc);
+	rc = gn_rpc_client_open(c->fabric, c->addr, &opts, &link->rpc);
 	if (rc)
 		return rc;
-	rc = gn_rpc_limits(link->rpc, &limits);
+	rc = gn_rpc_client_limits(link->rpc, &limits);
 	c->previous[part] = limits.conn;
 	link->max_request = limits.max_request > 2 * SLOT_HEADS ? limits.max_request - SLOT_HEADS :
 								  SLOT_HEADS;
@@ -83,7 +84,7 @@ static void disconnect(struct gn_kv_client *c)
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		struct kv_link *link = &c->links[i];
 
-		gn_rpc_close(link->rpc);
+		gn_rpc_client_close(link->rpc);
 		link->rpc = NULL;
 	}
 	kv_controls_end_all(c);
@@ -260,8 +261,7 @@ static int begin(struct gn_kv_client *c, struct gn_kv_op *op, enum kv_step step)
 	if (op->part >= c->n_links)
 		return -EINVAL;
 	op->step = step;
-	if (!op->deadline_ns)
-		op->deadline_ns = GN_FOREVER;
+	op->deadline_ns = deadline_given(op->deadline_ns);
 	c->count.ops++;
 	c->n_ops++;
 	c->n_waited += step == KV_STEP_WAITED;
@@ -352,6 +352,7 @@ int gn_kv_do(struct gn_kv_client *c, struct gn_kv_op *ops, unsigned n, uint64_t 
 		rc = -EINVAL;
 	if (rc)
 		return rc;
+	deadline_ns = deadline_given(deadline_ns);
 	rc = kv_client_ready(c, deadline_ns);
 	if (rc == -EDEADLK)
 		return rc;
@@ -453,6 +454,7 @@ int gn_kv_wait(struct gn_kv_client *c, uint64_t deadline_ns)
 	unsigned looks = 0;
 	int rc;
 
+	deadline_ns = deadline_given(deadline_ns);
 	for (;;) {
 		rc = gn_kv_poll(c);
 		if (rc || !c->n_ops)

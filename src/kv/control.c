@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 
+#include "base/deadline.h"
 #include "kv/client.h"
 
 static void control_end(struct gn_kv_control *k, int error)
@@ -172,8 +173,7 @@ int gn_kv_control_submit(struct gn_kv_client *c, struct gn_kv_control *k)
 		rc = kv_client_retry(c);
 	if (rc)
 		return rc;
-	if (!k->deadline_ns)
-		k->deadline_ns = GN_FOREVER;
+	k->deadline_ns = deadline_given(k->deadline_ns);
 	k->client = c;
 	k->part = 0;
 	control_wait(k);

@@ -63,7 +63,7 @@ int kv_bypass_make(struct gn_kv_client *c, uint32_t part, uint64_t deadline_ns)
 	b->alone_end = &b->alone;
 	b->held_end = &b->held;
 	c->links[part].bypass = b;
-	rc = gn_rpc_limits(c->links[part].rpc, &limits);
+	rc = gn_rpc_client_limits(c->links[part].rpc, &limits);
 	b->asked_ns = gn_now_ns();
 	if (!rc)
 		rc = kv_client_call(c, part, KV_LAYOUT, &ask_to_show, sizeof(ask_to_show),

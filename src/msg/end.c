@@ -45,7 +45,7 @@ static int make_lane(struct msg_end *end, struct msg_lane *lane, unsigned access
 	if (rc)
 		return rc;
 	lane->bytes = bytes;
-	rc = gn_mem_alloc(end->desk->fabric, bytes, access & GN_REMOTE_WRITE, &lane->mem);
+	rc = gn_mem_alloc(end->desk->loop.fabric, bytes, access & GN_REMOTE_WRITE, &lane->mem);
 	if (!rc)
 		rc = gn_mr_register(end->pd, lane->mem, 0, bytes, access, &lane->mr);
 	if (rc)
@@ -102,8 +102,8 @@ static void size_queue(struct msg_end *end, bool requester)
 		end->signal_every = 1;
 	end->chain_max = longest_chain(end);
 	end->depth = end->pending + 2 * end->signal_every;
-	if (end->depth > desk->attr.max_send_wr)
-		end->depth = desk->attr.max_send_wr;
+	if (end->depth > desk->loop.attr.max_send_wr - LINK_PROBE_SENDS)
+		end->depth = desk->loop.attr.max_send_wr - LINK_PROBE_SENDS;
 	end->said.slots = end->depth;
 	end->told.slots = end->pending;
 	if (end->said.verb == MSG_DATAGRAM) {
@@ -123,28 +123,16 @@ uint32_t msg_end_receives(const struct msg_end *end)
 
 static int make_qp(struct msg_end *end)
 {
-	struct msg_desk *desk = end->desk;
+	const struct gn_attr *attr = &end->desk->loop.attr;
 	struct gn_qp_opts opts = {
 		.type = GN_QP_RC,
-		.send_cq = desk->cq,
-		.recv_cq = desk->cq,
-		.chan = desk->chan,
 		.max_send_wr = end->depth,
 		.max_recv_wr = msg_end_receives(end),
-		.max_inline = desk->attr.max_inline < INLINE_MAX ? desk->attr.max_inline :
-								   INLINE_MAX,
-		.user = end,
+		.max_inline = attr->max_inline < INLINE_MAX ? attr->max_inline : INLINE_MAX,
 	};
-	int rc;
 
-	if (opts.max_recv_wr > desk->attr.max_recv_wr)
-		return -EINVAL;
-	if (end->depth + opts.max_recv_wr > desk->cq_room)
-		return -ENOSPC;
-	rc = gn_qp_create(end->pd, &opts, &end->qp);
-	if (!rc)
-		desk->cq_room -= end->depth + opts.max_recv_wr;
-	return rc;
+	return opts.max_recv_wr > attr->max_recv_wr ? -EINVAL :
+						      link_conn_make(&end->link, end->pd, &opts);
 }
 
 static void shape(struct msg_end *end, const struct msg_end_opts *opts)
@@ -179,6 +167,7 @@ int msg_end_make(struct msg_desk *desk, const struct msg_end_opts *opts, struct 
 	end = gn_alloc(sizeof(*end), MSG_LINE);
 	if (!end)
 		return -ENOMEM;
+	link_conn_init(&desk->loop, &end->link);
 	end->desk = desk;
 	end->number = (unsigned)number;
 	end->pending = opts->pending;
@@ -187,7 +176,7 @@ int msg_end_make(struct msg_desk *desk, const struct msg_end_opts *opts, struct 
 	size_queue(end, opts->requester);
 	/* The datagram qp sends from memory of its own pd; no peer has rights to any of it. */
 	rc = opts->protocol == GN_MSG_UD ? msg_ud_pd(desk, &end->pd) :
-					   gn_pd_create(desk->ctx, &end->pd);
+					   gn_pd_create(desk->loop.ctx, &end->pd);
 	if (!rc && opts->protocol == GN_MSG_UD) {
 		end->sends = msg_ud_sends(opts->pending);
 		rc = end->sends ? 0 : -ENOMEM;
@@ -208,6 +197,47 @@ int msg_end_make(struct msg_desk *desk, const struct msg_end_opts *opts, struct 
 	return 0;
 }
 
+static bool lane_freed(struct msg_desk *desk, struct msg_lane *lane)
+{
+	if (gn_mr_deregister_try(lane->mr) == -EAGAIN)
+		return false;
+	lane->mr = NULL;
+	gn_mem_free(lane->mem);
+	lane->mem = NULL;
+	msg_desk_give_bytes(desk, lane->bytes);
+	lane->bytes = 0;
+	gn_free(lane->lengths);
+	lane->lengths = NULL;
+	return true;
+}
+
+bool msg_end_destroy(struct msg_end *end)
+{
+	if (gn_mr_deregister_try(end->data) == -EAGAIN)
+		return false;
+	end->data = NULL;
+	if (!lane_freed(end->desk, &end->said) || !lane_freed(end->desk, &end->told))
+		return false;
+	if (end->said.verb != MSG_DATAGRAM)
+		gn_pd_destroy(end->pd);
+	gn_free(end->sends);
+	gn_free(end);
+	return true;
+}
+
+void msg_end_free(struct msg_end *end)
+{
+	struct msg_desk *desk = end->desk;
+
+	if (desk->ends[end->number] == end) {
+		desk->ends[end->number] = NULL;
+		desk->n_ends--;
+	}
+	msg_ud_forget(end);
+	link_conn_close(&end->link);
+	link_conns_sweep(&desk->loop);
+}
+
 void msg_end_fail(struct msg_end *end, enum gn_msg_status fate)
 {
 	if (end->fate != GN_MSG_OK)
@@ -215,7 +245,7 @@ void msg_end_fail(struct msg_end *end, enum gn_msg_status fate)
 	end->fate = fate;
 	end->n_chain = 0;
 	end->told.wanted = 0;
-	gn_qp_error(end->qp);
+	gn_qp_error(end->link.qp);
 }
 
 /* ---- what is said ---- */
@@ -231,7 +261,7 @@ static struct gn_wr *chain_add(struct msg_end *end, void *addr, uint32_t len, ui
 	const uint32_t i = end->n_chain++;
 
 	end->sge[i] = (struct gn_sge){addr, len, lkey};
-	*flags = len <= INLINE_MAX && len <= end->desk->attr.max_inline ? GN_INLINE : 0;
+	*flags = len <= INLINE_MAX && len <= end->desk->loop.attr.max_inline ? GN_INLINE : 0;
 	if (++end->silent >= end->signal_every) {
 		end->silent = 0;
 		*flags |= GN_SIGNALED;
@@ -315,7 +345,7 @@ static void flush_receives(struct msg_end *end)
 			lane->wanted_at = after(end, lane->wanted_at);
 		}
 		lane->wanted -= n;
-		if (gn_post_recv(end->qp, wrs, NULL)) {
+		if (gn_post_recv(end->link.qp, wrs, NULL)) {
 			msg_end_fail(end, GN_MSG_GONE);
 			return;
 		}
@@ -337,7 +367,7 @@ void msg_end_flush(struct msg_end *end)
 	for (uint32_t i = 0; i + 1 < n; i++)
 		end->chain[i].next = &end->chain[i + 1];
 	end->n_chain = 0;
-	rc = gn_post_send(end->qp, end->chain, &bad);
+	rc = gn_post_send(end->link.qp, end->chain, &bad);
 	if (unlikely(rc)) {
 		/* There was room by our own count, so this is not for want of it. */
 		posted = bad ? (uint32_t)(bad - end->chain) : 0;
@@ -345,20 +375,6 @@ void msg_end_flush(struct msg_end *end)
 	}
 	end->desk->stats.wrs += posted;
 	end->desk->stats.doorbells += posted != 0;
-}
-
-void msg_end_probe(struct msg_end *end)
-{
-	struct gn_wr wr;
-
-	msg_end_flush(end);
-	if (end->fate != GN_MSG_OK || !end->established || !msg_end_has_room(end))
-		return; /* what is under way asks it already */
-	gn_wr_init(&wr, GN_OP_WRITE, end->queued, NULL, 0, GN_SIGNALED);
-	end->queued++;
-	end->silent = 0;
-	if (gn_post_send(end->qp, &wr, NULL))
-		msg_end_fail(end, GN_MSG_GONE);
 }
 
 /* ---- what is told ---- */
@@ -378,10 +394,6 @@ static void arrived(struct msg_end *end, uint32_t length)
 
 void msg_end_completed(struct msg_end *end, const struct gn_wc *wc)
 {
-	if (unlikely(wc->status != GN_WC_OK)) {
-		msg_end_fail(end, GN_MSG_GONE);
-		return;
-	}
 	switch (wc->op) {
 	case GN_OP_RECV:
 		arrived(end, wc->len_bytes | (wc->flags & GN_WC_IMM ? MSG_REFUSED : 0));
@@ -415,10 +427,7 @@ int64_t msg_end_next(struct msg_end *end, uint8_t **bytes)
 		msg_end_fail(end, GN_MSG_BROKEN);
 		return -EAGAIN;
 	}
-	if (length < 0) {
-		end->desk->stats.looks++;
-		end->desk->torn |= length == -EINPROGRESS;
-	}
+	end->desk->stats.looks += length < 0;
 	return length;
 }
 
@@ -426,6 +435,9 @@ void msg_end_took(struct msg_end *end, uint32_t length)
 {
 	struct msg_lane *lane = &end->told;
 
+	end->link.heard = true;
+	if (unlikely(end->link.state == LINK_OPENING)) /* the news of that may be lost */
+		link_conn_established(&end->link);
 	if (lane->verb == MSG_WRITE) {
 		lane->lengths[lane->at] = length;
 		gn_charge(GN_WORK_FOUND, 1);

@@ -23,10 +23,10 @@
 #ifndef GN_MSG_END_H
 #define GN_MSG_END_H
 
+#include "link/link.h"
 #include "msg/wire.h"
 
-#define MSG_CHAIN    16u   /* requests in a doorbell, receives likewise */
-#define MSG_SWEEP_US 1000u /* between two looks whether a peer has let go */
+#define MSG_CHAIN 16u /* requests in a doorbell, receives likewise */
 
 enum msg_verb { MSG_NONE, MSG_SEND, MSG_WRITE, MSG_WRITE_IMM, MSG_READ, MSG_DATAGRAM };
 
@@ -51,12 +51,12 @@ struct msg_lane {
 struct msg_desk;
 
 struct msg_end {
+	struct link_conn link;
 	struct msg_desk *desk;
 	unsigned number; /* at the desk */
 	uint32_t pending;
 	uint32_t nonce;
 	struct gn_pd *pd;
-	struct gn_qp *qp;
 	struct msg_lane said, told;
 	struct gn_remote to;	       /* the peer's places, or data */
 	uint32_t queued, done, depth;  /* requests: put on the chain, known to be done, at most */
@@ -65,43 +65,30 @@ struct msg_end {
 	struct gn_wr chain[MSG_CHAIN];
 	struct gn_sge sge[MSG_CHAIN];
 	uint32_t awaited; /* messages that may be told; 0: nobody looks for one */
-	uint32_t probed;  /* told.number, when it was last seen whether it changes */
-	bool established;
 	bool over; /* something ended without having been told: nothing is told any more */
 	enum gn_msg_status fate; /* not OK: it is over */
 	void *owner;
 	struct gn_mr *data;	 /* that the peer may READ */
 	struct msg_peer *peer;	 /* datagrams: where it is (ud.c) */
 	struct msg_sends *sends; /* datagrams: of each place, what was posted from it (ud.c) */
-	struct msg_end *next;	 /* being torn down */
 };
 
 struct msg_ud;
 
 struct msg_desk {
-	struct gn_fabric *fabric;
-	struct gn_ctx *ctx;
-	bool own_ctx;
+	struct link_loop loop;
 	bool sums; /* what is written to this side needs a checksum */
 	unsigned flags;
-	struct gn_attr attr;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
-	uint32_t cq_room; /* completions that no end has been promised */
 	struct msg_end **ends;
 	unsigned max_ends, n_ends; /* places, of which some may be NULL; ends there are */
-	struct msg_end *torn_down; /* whose peers may still be copying (teardown.c) */
-	unsigned n_torn_down;
 	uint64_t bytes, max_bytes; /* of buffers, for peers; max_bytes 0: no limit */
-	unsigned turns;		   /* since the channel was looked at */
-	uint64_t probe_ns;	   /* when it is seen who is silent; 0: never yet */
-	bool torn;		   /* part of a message was seen in the last turn */
 	struct gn_msg_stats stats;
 	struct msg_ud *ud;
 	/* A responder's: somebody wants to connect. */
 	void (*request)(struct msg_desk *desk, struct gn_event *event);
-	/* A datagram for an end, checked as far as the head goes. */
-	void (*datagram)(struct msg_end *end, const struct msg_datagram *head, const uint8_t *data);
+	/* A datagram for an end, checked as far as the head goes, and msg_ud_say()'s copy. */
+	void (*datagram)(struct msg_end *end, const struct msg_datagram *head, uint32_t copy,
+			 const uint8_t *data);
 };
 
 /* ---- desk.c ---- */
@@ -135,7 +122,15 @@ int msg_end_make(struct msg_desk *desk, const struct msg_end_opts *opts, struct 
 uint32_t msg_end_receives(const struct msg_end *end);
 /* It is over: nothing is posted to it or taken from it any more. The first reason stays. */
 void msg_end_fail(struct msg_end *end, enum gn_msg_status fate);
+/* A request or receive of its own has succeeded. */
 void msg_end_completed(struct msg_end *end, const struct gn_wc *wc);
+/*
+ * Ends the connection; its number is free at once. Never waits: what a peer may still be copying to
+ * stays with the loop until it has let go.
+ */
+void msg_end_free(struct msg_end *end);
+/* The qp is gone: the rest. False: a peer is copying. */
+bool msg_end_destroy(struct msg_end *end);
 
 /* Bytes from one place to the next; places begin cache lines. */
 static inline uint32_t msg_stride(enum msg_frame frame, uint32_t max)
@@ -172,8 +167,6 @@ void msg_end_read(struct msg_end *end, uint64_t offset, uint32_t len);
 /* A receive for the next place, before anything that is said from now on. */
 void msg_end_want(struct msg_end *end);
 void msg_end_flush(struct msg_end *end);
-/* Is the peer there? If not, the end fails, in a while. */
-void msg_end_probe(struct msg_end *end);
 
 /*
  * The next message that was told, if it is there: its length with MSG_REFUSED or not, and where.
@@ -186,17 +179,6 @@ void msg_end_took(struct msg_end *end, uint32_t length);
 void msg_end_clear(struct msg_end *end, uint32_t at);
 /* What changes when the next message is told by a WRITE; NULL: a completion tells. */
 const uint64_t *msg_end_word(const struct msg_end *end);
-
-/* ---- teardown.c ---- */
-
-/*
- * Ends the connection; its number is free at once. Never waits: what a peer may still be copying to
- * stays for the sweeps, each at most GN_TEARDOWN_US.
- */
-void msg_end_free(struct msg_end *end);
-void msg_desk_sweep(struct msg_desk *desk);
-/* Waits until nothing is left to be swept. */
-void msg_desk_sweep_all(struct msg_desk *desk);
 
 /* ---- ud.c ---- */
 
@@ -217,8 +199,12 @@ void msg_ud_completed(struct msg_desk *desk, const struct gn_wc *wc);
  * May the buffer of a place be written? Not before every send posted from it is known to be done.
  */
 bool msg_ud_writable(struct msg_end *end, uint32_t at);
-/* Says what is in a place, as message number, for the first time or again. -EAGAIN: no room now. */
-int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t length, bool again);
+/*
+ * Says what is in a place, as message number, for the first time or again. -EAGAIN: no room now.
+ * copy: of a request, 0 the first; an answer names the copy that it answers.
+ */
+int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t length, uint32_t copy,
+	       bool again);
 /*
  * If not: will its sends be known to be done? Not without another, if the last were not signaled.
  */

@@ -1,19 +1,31 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests by datagrams: answers come in any order or not at all, and what is not answered in time
- * is asked again, with the same number, so that it is executed once at most.
+ * Requests by datagrams: answers come in any order or not at all, and a request that is not
+ * answered in time is repeated with the same number, so that it is executed once at most.
+ *
+ * The time-out is the peer's: its round trip and the variation of it are estimated as TCP does
+ * (RFC 6298). A repeat doubles the time-out of its request, and that of the peer's next requests
+ * with it, until an answer gives a new estimate (Karn and Partridge, SIGCOMM '87). So a peer that
+ * becomes slow is measured after some repeats, however slow it is.
+ *
+ * An answer says which copy of its request it answers, as TCP's timestamps do, and is a sample if
+ * that is the first or the last copy. With unrepeated requests as the only samples, a time-out
+ * that is doubled by each loss would grow without end where one datagram in six is lost.
+ *
+ * No number of repeats means that a request is lost: the peer is gone when its connection says
+ * so, and a peer that lives may answer late. A request is given up at its deadline only.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/deadline.h"
 #include "msg/requester.h"
 
-#define LOOKS_PER_REPEAT 4u /* how often, in the time after which something is asked again */
-#define TRIPS		 16u
-#define REPEAT_MIN_NS	 100000u
-#define REPEAT_MAX_NS	 10000000u
-#define TRIP_WEIGHT	 8u /* one part in so many is new */
+#define TIMEOUT_FIRST_NS   10000000u   /* before the round trip was measured */
+#define TIMEOUT_MIN_NS	   100000u     /* a thread of the peer may not run for a while */
+#define TIMEOUT_MAX_NS	   2000000000u /* a peer that lives is asked at least so often */
+#define CHECKS_PER_TIMEOUT 4u	       /* of the shortest: how exactly a time-out is kept */
 
 static void fifo_put(const struct gn_msg_conn *c, struct msg_fifo *fifo, uint32_t place)
 {
@@ -29,20 +41,75 @@ static uint32_t fifo_take(const struct gn_msg_conn *c, struct msg_fifo *fifo)
 	return place;
 }
 
-/* How long an answer may take, before the first is there as long as it may ever. */
-static uint64_t patience_ns(const struct gn_msg_requester *r)
-{
-	const uint64_t ns = TRIPS * r->trip_ns;
+/* ---- time-outs ---- */
 
-	if (r->opts.repeat_us)
-		return r->opts.repeat_us * 1000ull;
-	return !ns || ns > REPEAT_MAX_NS ? REPEAT_MAX_NS : ns < REPEAT_MIN_NS ? REPEAT_MIN_NS : ns;
+static uint64_t shortest_timeout_ns(const struct gn_msg_requester *r)
+{
+	return r->opts.repeat_us ? r->opts.repeat_us * 1000ull : TIMEOUT_MIN_NS;
 }
+
+/* The option is a lower bound, so it is also an upper one when it is beyond ours. */
+static uint64_t bounded_timeout_ns(const struct gn_msg_requester *r, uint64_t ns)
+{
+	const uint64_t min_ns = shortest_timeout_ns(r);
+
+	ns = ns < TIMEOUT_MAX_NS ? ns : TIMEOUT_MAX_NS;
+	return ns > min_ns ? ns : min_ns;
+}
+
+/*
+ * Twice the round trip at least: where the variation is small the margin would be, too, and a peer
+ * that shares its processor with others is late now and then.
+ */
+static void rtt_sample(struct gn_msg_conn *c, uint64_t ns)
+{
+	struct msg_rtt *rtt = &c->rtt;
+	const uint64_t was_ns = rtt->smoothed_ns;
+	const uint64_t off_ns = was_ns > ns ? was_ns - ns : ns - was_ns;
+	uint64_t margin_ns;
+
+	rtt->variation_ns = was_ns ? (3 * rtt->variation_ns + off_ns) / 4 : ns / 2;
+	rtt->smoothed_ns = was_ns ? (7 * was_ns + ns) / 8 : ns;
+	margin_ns = 4 * rtt->variation_ns;
+	if (margin_ns < rtt->smoothed_ns)
+		margin_ns = rtt->smoothed_ns;
+	rtt->timeout_ns = bounded_timeout_ns(c->requester, rtt->smoothed_ns + margin_ns);
+}
+
+static void due_at_latest(struct gn_msg_requester *r, uint64_t ns)
+{
+	r->due_ns = ns < r->due_ns ? ns : r->due_ns;
+}
+
+static void schedule(struct gn_msg_conn *c, struct msg_asked *asked, uint64_t now_ns)
+{
+	asked->last_ns = now_ns;
+	asked->repeat_ns = now_ns + asked->timeout_ns;
+	if (asked->repeat_ns > asked->deadline_ns)
+		asked->repeat_ns = asked->deadline_ns;
+	due_at_latest(c->requester, asked->repeat_ns);
+}
+
+/*
+ * Of several requests that were sent together each doubles its own time-out, and the peer's is the
+ * longest of them: it is doubled once, not once for each.
+ */
+static void back_off(struct gn_msg_conn *c, struct msg_asked *asked)
+{
+	asked->timeout_ns = bounded_timeout_ns(c->requester, 2 * asked->timeout_ns);
+	if (c->rtt.timeout_ns < asked->timeout_ns)
+		c->rtt.timeout_ns = asked->timeout_ns;
+}
+
+/* ---- requests ---- */
 
 int msg_requester_places(struct gn_msg_conn *c)
 {
+	const struct gn_msg_requester *r = c->requester;
 	const uint32_t n = c->end->pending;
 
+	c->rtt.timeout_ns =
+		bounded_timeout_ns(r, r->opts.repeat_us ? 0 : (uint64_t)TIMEOUT_FIRST_NS);
 	c->asked = gn_alloc(n * sizeof(*c->asked), 0);
 	c->idle.places = gn_alloc(n * sizeof(*c->idle.places), 0);
 	c->ready.places = gn_alloc(n * sizeof(*c->ready.places), 0);
@@ -69,23 +136,26 @@ int msg_requester_ask(struct gn_msg_conn *c, const void *request, uint32_t len, 
 	if (likely(len))
 		memcpy(msg_place(said, at) + msg_frame_head(said->frame), request, len);
 	gn_charge(GN_WORK_COPY, len);
-	rc = msg_ud_say(c->end, at, said->number, len, false);
+	rc = msg_ud_say(c->end, at, said->number, len, 0, false);
 	if (unlikely(rc)) {
 		msg_desk_turn(&r->desk, false);
-		rc = c->end->fate != GN_MSG_OK ? -ENOTCONN :
-						 msg_ud_say(c->end, at, said->number, len, false);
+		rc = c->end->fate != GN_MSG_OK ?
+			     -ENOTCONN :
+			     msg_ud_say(c->end, at, said->number, len, 0, false);
 	}
 	if (rc)
 		return rc;
 	fifo_take(c, &c->idle);
 	now_ns = gn_now_ns();
 	*asked = (struct msg_asked){
-		.at_ns = now_ns,
-		.due_ns = now_ns + patience_ns(r),
+		.first_ns = now_ns,
+		.deadline_ns = now_ns + r->opts.request_timeout_us * 1000ull,
+		.timeout_ns = c->rtt.timeout_ns,
 		.number = said->number++,
 		.length = len,
 		.under_way = true,
 	};
+	schedule(c, asked, now_ns);
 	c->ids[at] = id;
 	c->under_way++;
 	c->end->awaited = c->under_way;
@@ -94,19 +164,8 @@ int msg_requester_ask(struct gn_msg_conn *c, const void *request, uint32_t len, 
 	return 0;
 }
 
-/* What was asked twice may be answered twice, and does not tell how long that takes. */
-static void learn(struct gn_msg_requester *r, const struct msg_asked *asked)
-{
-	const uint64_t trip_ns = gn_now_ns() - asked->at_ns;
-
-	if (asked->tries)
-		return;
-	r->trip_ns = r->trip_ns ? (r->trip_ns * (TRIP_WEIGHT - 1) + trip_ns) / TRIP_WEIGHT :
-				  trip_ns;
-}
-
 /* The bytes are copied: the receive is needed for the next datagram. */
-void msg_requester_datagram(struct msg_end *end, const struct msg_datagram *head,
+void msg_requester_datagram(struct msg_end *end, const struct msg_datagram *head, uint32_t copy,
 			    const uint8_t *data)
 {
 	struct gn_msg_conn *c = end->owner;
@@ -118,7 +177,8 @@ void msg_requester_datagram(struct msg_end *end, const struct msg_datagram *head
 		return;
 	}
 	asked->under_way = false;
-	learn(c->requester, asked);
+	if (copy == 0 || copy == asked->repeats)
+		rtt_sample(c, gn_now_ns() - (copy ? asked->last_ns : asked->first_ns));
 	end->told.lengths[head->place] = head->length;
 	memcpy(msg_place(&end->told, head->place), data, len);
 	gn_charge(GN_WORK_COPY, len);
@@ -158,46 +218,64 @@ unsigned msg_requester_take(struct gn_msg_conn *c, struct gn_msg_result *out, un
 	return got;
 }
 
-/* ---- what is late ---- */
+/* ---- repeats ---- */
 
 static void repeat(struct gn_msg_conn *c, uint32_t at, uint64_t now_ns)
 {
-	const struct gn_msg_requester_opts *o = &c->requester->opts;
 	struct msg_asked *asked = &c->asked[at];
 
-	if (asked->tries == o->repeats) {
+	if (asked->deadline_ns <= now_ns) {
 		give_up(c, at);
 		return;
 	}
-	/* Not before the last copy has left the device, nor without room: at the next look. */
+	/* Not before the last copy has left the device, nor without room: at the next check. */
 	if (!msg_ud_writable(c->end, at) ||
-	    msg_ud_say(c->end, at, asked->number, asked->length, true))
+	    msg_ud_say(c->end, at, asked->number, asked->length, asked->repeats + 1, true)) {
+		due_at_latest(c->requester, now_ns);
 		return;
-	asked->tries++;
-	asked->due_ns = now_ns + (patience_ns(c->requester) << asked->tries);
+	}
+	asked->repeats++;
+	back_off(c, asked);
+	schedule(c, asked, now_ns);
 	c->requester->desk.stats.repeats++;
+}
+
+static void repeat_conn(struct gn_msg_conn *c, uint64_t now_ns)
+{
+	for (uint32_t at = 0; c->under_way && at < c->end->pending; at++) {
+		const struct msg_asked *asked = &c->asked[at];
+
+		if (!asked->under_way)
+			continue;
+		if (asked->repeat_ns <= now_ns)
+			repeat(c, at, now_ns);
+		else
+			due_at_latest(c->requester, asked->repeat_ns);
+	}
 }
 
 void msg_requester_repeat(struct gn_msg_requester *r)
 {
 	const uint64_t now_ns = gn_now_ns();
+	uint64_t soonest_ns;
 
 	if (now_ns < r->due_ns)
 		return;
-	r->due_ns = now_ns + patience_ns(r) / LOOKS_PER_REPEAT;
-	for (unsigned i = 0; i < r->desk.max_ends; i++) {
-		struct gn_msg_conn *c = r->desk.ends[i] ? r->desk.ends[i]->owner : NULL;
-
-		for (uint32_t at = 0; c && c->under_way && at < c->end->pending; at++)
-			if (c->asked[at].under_way && c->asked[at].due_ns <= now_ns)
-				repeat(c, at, now_ns);
-	}
+	r->due_ns = GN_FOREVER;
+	for (unsigned i = 0; i < r->desk.max_ends; i++)
+		if (r->desk.ends[i])
+			repeat_conn(r->desk.ends[i]->owner, now_ns);
+	/* Requests sent one after the other are due one after the other: check some at a time. */
+	soonest_ns = now_ns + shortest_timeout_ns(r) / CHECKS_PER_TIMEOUT;
+	if (r->due_ns < soonest_ns)
+		r->due_ns = soonest_ns;
 	msg_ud_flush(&r->desk);
 }
 
 int msg_requester_wait(struct gn_msg_requester *r, uint64_t deadline_ns)
 {
-	const uint64_t until_ns = r->due_ns < deadline_ns ? r->due_ns : deadline_ns;
+	const uint64_t due_ns = deadline_due(r->due_ns);
+	const uint64_t until_ns = due_ns < deadline_ns ? due_ns : deadline_ns;
 	const int rc = msg_desk_wait(&r->desk, until_ns, "answers by datagram");
 
 	return rc == -ETIMEDOUT && until_ns != deadline_ns ? 0 : rc;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/deadline.h"
 #include "base/mutant.h"
 #include "msg/end.h"
 #include "msg/requester.h"
@@ -13,8 +14,7 @@
 #define VALUE_DEFAULT	4096u
 #define CONNS_DEFAULT	64u
 #define CONNECT_US	2000000u
-#define REPEATS		6u
-#define REPEATS_MAX	20u
+#define REQUEST_US	30000000u
 
 /* ---- making ---- */
 
@@ -28,7 +28,7 @@ static void set_defaults(struct gn_msg_requester_opts *o, const struct gn_attr *
 		o->value_bytes = most < VALUE_DEFAULT ? most : VALUE_DEFAULT;
 	o->max_conns = o->max_conns ? o->max_conns : CONNS_DEFAULT;
 	o->timeout_us = o->timeout_us ? o->timeout_us : CONNECT_US;
-	o->repeats = o->repeats ? o->repeats : REPEATS;
+	o->request_timeout_us = o->request_timeout_us ? o->request_timeout_us : REQUEST_US;
 }
 
 static int check(const struct gn_msg_requester_opts *o, const struct gn_attr *attr)
@@ -36,8 +36,7 @@ static int check(const struct gn_msg_requester_opts *o, const struct gn_attr *at
 	const bool reads = o->protocol == GN_MSG_READ;
 
 	if (o->protocol >= GN_MSG_PROTOCOLS || o->pending > GN_MSG_PENDING_MAX ||
-	    o->max_conns > GN_MSG_CONNS_MAX || o->repeats > REPEATS_MAX ||
-	    (o->flags & ~(unsigned)GN_MSG_PAPER))
+	    o->max_conns > GN_MSG_CONNS_MAX || (o->flags & ~(unsigned)GN_MSG_PAPER))
 		return -EINVAL;
 	if (o->request_bytes > GN_MSG_BYTES_MAX ||
 	    o->value_bytes > (reads ? attr->max_msg : GN_MSG_BYTES_MAX))
@@ -82,6 +81,7 @@ int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_reques
 	if (!rc)
 		rc = msg_desk_open(&r->desk, fabric, opts->ctx, r->opts.max_conns,
 				   completions < UINT32_MAX ? (uint32_t)completions : UINT32_MAX);
+	r->due_ns = GN_FOREVER;
 	r->desk.flags = opts->flags;
 	r->desk.datagram = msg_requester_datagram;
 	if (!rc)
@@ -164,7 +164,7 @@ static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 	struct msg_end *end = c->end;
 	int rc;
 
-	end->established = true;
+	link_conn_begin(&end->link, LINK_UP);
 	end->to.key = r->opts.protocol == GN_MSG_READ ? w->data_key : w->request_key;
 	end->to.length = r->opts.protocol == GN_MSG_READ ? w->data_bytes : 0;
 	c->data_bytes = w->data_bytes;
@@ -178,8 +178,8 @@ static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 	return rc == -ENOTCONN ? -ECONNRESET : rc; /* it has gone again already */
 }
 
-int gn_msg_connect(struct gn_msg_requester *r, const char *addr, const char **why,
-		   struct gn_msg_conn **out)
+int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **why,
+		     struct gn_msg_conn **out)
 {
 	struct gn_conn_opts opts = {0};
 	struct msg_welcome welcome;
@@ -214,7 +214,7 @@ int gn_msg_connect(struct gn_msg_requester *r, const char *addr, const char **wh
 	opts.private_len = sizeof(hello);
 	opts.timeout_us = r->opts.timeout_us;
 	if (!rc)
-		rc = gn_connect_wait(c->end->qp, addr, &opts, &reply);
+		rc = gn_connect_wait(c->end->link.qp, addr, &opts, &reply);
 	if (!rc || reply.type == GN_EVENT_REJECTED) {
 		int said = msg_welcome_check(reply.private_data, reply.private_len, &welcome);
 
@@ -233,12 +233,11 @@ int gn_msg_connect(struct gn_msg_requester *r, const char *addr, const char **wh
 	return 0;
 }
 
-void gn_msg_disconnect(struct gn_msg_conn *c)
+void gn_msg_conn_close(struct gn_msg_conn *c)
 {
 	if (!c)
 		return;
 	c->requester->under_way -= c->under_way;
-	gn_disconnect(c->end->qp);
 	free_conn(c);
 }
 
@@ -408,6 +407,7 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 
 	if (!r || !out)
 		return -EINVAL;
+	deadline_ns = deadline_given(deadline_ns);
 	gn_msg_flush(r);
 	while (n && r->under_way) {
 		unsigned got;
@@ -419,7 +419,7 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 		got = collect(r, out, n);
 		if (got)
 			return (int)got;
-		if (deadline_ns == 0)
+		if (deadline_ns == GN_NO_WAIT)
 			return 0;
 		if (r->opts.protocol == GN_MSG_UD)
 			rc = msg_requester_wait(r, deadline_ns);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Between the files of the requester: requester.c, and repeat.c, which asks again what is lost. */
+/* Between the files of the requester: requester.c, and repeat.c, which repeats datagrams. */
 #ifndef GN_MSG_REQUESTER_H
 #define GN_MSG_REQUESTER_H
 
@@ -11,13 +11,21 @@ struct msg_fifo {
 	uint32_t first, n;
 };
 
-/* A datagram that is under way. */
+/* A request that was sent as a datagram. */
 struct msg_asked {
-	uint64_t at_ns, due_ns; /* when it was asked, and is to be asked again */
+	uint64_t first_ns, last_ns;	 /* when the first and the last copy were sent */
+	uint64_t repeat_ns, deadline_ns; /* when it is repeated, and given up */
+	uint64_t timeout_ns;		 /* of the last copy */
 	uint32_t number, length;
-	uint16_t tries;
+	uint32_t repeats;
 	bool under_way;
 	bool lost;
+};
+
+/* The round trip to a peer (RFC 6298), and how long its answers are waited for now. */
+struct msg_rtt {
+	uint64_t smoothed_ns, variation_ns; /* 0: not measured yet */
+	uint64_t timeout_ns;		    /* of the next request; doubled by each repeat */
 };
 
 struct gn_msg_conn {
@@ -29,16 +37,15 @@ struct gn_msg_conn {
 	/* Datagrams: */
 	struct msg_asked *asked;     /* of each place */
 	struct msg_fifo idle, ready; /* places to ask in, and with results to be taken */
+	struct msg_rtt rtt;
 };
 
 struct gn_msg_requester {
 	struct msg_desk desk;
 	struct gn_msg_requester_opts opts;
 	uint32_t under_way;
-	unsigned first; /* connection to be looked at first */
-	/* Datagrams: */
-	uint64_t due_ns;  /* look whether something must be asked again */
-	uint64_t trip_ns; /* from a request to its answer, as of late */
+	unsigned first;	 /* connection to be looked at first */
+	uint64_t due_ns; /* datagrams: a request may have to be repeated or given up then */
 };
 
 void msg_requester_result(struct gn_msg_conn *conn, uint32_t at, enum gn_msg_status status,
@@ -49,10 +56,10 @@ void msg_requester_result(struct gn_msg_conn *conn, uint32_t at, enum gn_msg_sta
 int msg_requester_places(struct gn_msg_conn *conn);
 int msg_requester_ask(struct gn_msg_conn *conn, const void *request, uint32_t len, uint64_t id);
 unsigned msg_requester_take(struct gn_msg_conn *conn, struct gn_msg_result *out, unsigned n);
-/* Asks again what has not been answered in time, if it is time to look. */
+/* Repeats requests that were not answered in time, and gives up those whose deadline is over. */
 void msg_requester_repeat(struct gn_msg_requester *requester);
 int msg_requester_wait(struct gn_msg_requester *requester, uint64_t deadline_ns);
-void msg_requester_datagram(struct msg_end *end, const struct msg_datagram *head,
+void msg_requester_datagram(struct msg_end *end, const struct msg_datagram *head, uint32_t copy,
 			    const uint8_t *data);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/deadline.h"
 #include "base/mutant.h"
 #include "msg/end.h"
 
@@ -77,7 +78,8 @@ static void serve(struct gn_msg_responder *r, struct msg_end *end)
 
 /* ---- datagrams ---- */
 
-static void datagram(struct msg_end *end, const struct msg_datagram *head, const uint8_t *data)
+static void datagram(struct msg_end *end, const struct msg_datagram *head, uint32_t copy,
+		     const uint8_t *data)
 {
 	struct gn_msg_responder *r = responder_of(end->desk);
 	const struct guest *guest = end->owner;
@@ -108,7 +110,7 @@ static void datagram(struct msg_end *end, const struct msg_datagram *head, const
 		r->desk.stats.answers++;
 	}
 	/* Without room it is as if the network had lost it. */
-	msg_ud_say(end, head->place, done->number, done->length, again);
+	msg_ud_say(end, head->place, done->number, done->length, copy, again);
 }
 
 /* ---- connections ---- */
@@ -144,7 +146,7 @@ static enum msg_refusal judge(const struct gn_msg_responder *r, const struct msg
 	if (!reads && hello->value_bytes > r->opts.max_value)
 		return MSG_TOO_LARGE_VALUE;
 	if (msg_desk_number(&r->desk) < 0 ||
-	    r->desk.n_ends + r->desk.n_torn_down >= 2 * r->opts.max_conns)
+	    r->desk.n_ends + r->desk.loop.n_closing >= 2 * r->opts.max_conns)
 		return MSG_FULL;
 	return MSG_WELCOME;
 }
@@ -158,7 +160,7 @@ static uint32_t datagram_receives(const struct gn_msg_responder_opts *o)
 
 static int open_datagrams(struct gn_msg_responder *r, const struct msg_hello *hello)
 {
-	const uint32_t max = msg_ud_max(&r->desk.attr), n = datagram_receives(&r->opts);
+	const uint32_t max = msg_ud_max(&r->desk.loop.attr), n = datagram_receives(&r->opts);
 
 	if (hello->request_bytes > max || hello->value_bytes > max)
 		return -EMSGSIZE;
@@ -265,7 +267,9 @@ static void request(struct msg_desk *desk, struct gn_event *event)
 	}
 	/* The first requests may come with the acceptance: their receives are there. */
 	msg_end_flush(guest->end);
-	rc = gn_accept(event->req, guest->end->qp, &opts);
+	rc = gn_accept(event->req, guest->end->link.qp, &opts);
+	if (!rc)
+		link_conn_begin(&guest->end->link, LINK_OPENING);
 	/* Now the way to it is known, and nothing that it says has to be resolved for that. */
 	if (!rc && guest->done)
 		rc = msg_ud_peer(guest->end, &hello.ud, hello.nonce & MSG_NONCE_CONN);
@@ -303,11 +307,12 @@ int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 
 	if (!r)
 		return -EINVAL;
+	deadline_ns = deadline_given(deadline_ns);
 	for (;;) {
 		const int n = turn(r, now);
 		int rc;
 
-		if (n || deadline_ns == 0)
+		if (n || deadline_ns == GN_NO_WAIT)
 			return n;
 		rc = msg_desk_wait(&r->desk, deadline_ns, "requests");
 		if (rc == -EINTR)
@@ -350,7 +355,7 @@ static int check_data(const struct gn_msg_responder *r)
 
 	if (!data)
 		return 0;
-	rc = gn_pd_create(r->desk.ctx, &pd);
+	rc = gn_pd_create(r->desk.loop.ctx, &pd);
 	if (!rc)
 		rc = gn_mr_register(pd, data, 0, gn_mem_size(data), GN_REMOTE_READ, &mr);
 	gn_mr_deregister(mr);
@@ -390,7 +395,8 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 	if (!rc)
 		rc = check_data(r);
 	if (!rc)
-		rc = gn_listen(r->desk.ctx, addr, r->desk.chan, o->listen_flags, &r->listener);
+		rc = gn_listener_create(r->desk.loop.ctx, addr, r->desk.loop.chan,
+					o->listener_flags, &r->listener);
 	if (rc) {
 		gn_msg_responder_destroy(r);
 		return rc;
@@ -403,12 +409,10 @@ void gn_msg_responder_destroy(struct gn_msg_responder *r)
 {
 	if (!r)
 		return;
-	gn_listener_close(r->listener);
+	gn_listener_destroy(r->listener);
 	for (unsigned i = 0; r->desk.ends && i < r->desk.max_ends; i++)
-		if (r->desk.ends[i]) {
-			gn_disconnect(r->desk.ends[i]->qp);
+		if (r->desk.ends[i])
 			free_guest(r->desk.ends[i]->owner);
-		}
 	msg_desk_close(&r->desk);
 	gn_free(r);
 }

@@ -21,8 +21,8 @@
 #define BESIDE	     (2 * SIGNAL_EVERY) /* sends that are done without having said so */
 #define QKEY_MASK    0x7fffffffu	/* the highest bit is for privileged qkeys */
 #define MTU_MAX	     4096u		/* of any port: a peer's may be larger than ours */
-#define RESETS_MAX   8u		  /* in a row, without a datagram that made sense */
-#define RESET_NS     10000000u	  /* between two: all receives are posted again */
+#define RESETS_MAX   8u			/* in a row, without a datagram that made sense */
+#define RESET_NS     10000000u		/* between two: all receives are posted again */
 
 struct msg_ud {
 	struct gn_pd *pd;
@@ -119,12 +119,12 @@ static int make_qp(struct msg_desk *desk)
 	const struct gn_qp_opts opts = {
 		.type = GN_QP_UD,
 		.send_cq = ud->send_cq,
-		.recv_cq = desk->cq,
+		.recv_cq = desk->loop.cq,
 		.max_send_wr = ud->depth,
 		.max_recv_wr = ud->receives,
 		.max_recv_sge = ud->rest ? 2 : 1,
-		.max_inline = desk->attr.max_inline < INLINE_MAX ? desk->attr.max_inline :
-								   INLINE_MAX,
+		.max_inline = desk->loop.attr.max_inline < INLINE_MAX ? desk->loop.attr.max_inline :
+									INLINE_MAX,
 		.qkey = (uint32_t)gn_random() & QKEY_MASK,
 	};
 	const int rc = gn_qp_create(ud->pd, &opts, &ud->qp);
@@ -139,11 +139,11 @@ static int make_qp(struct msg_desk *desk)
 static void size_receives(struct msg_desk *desk, uint32_t bytes)
 {
 	struct msg_ud *ud = desk->ud;
-	const uint32_t mtu = desk->attr.ud_mtu > MTU_MAX ? desk->attr.ud_mtu : MTU_MAX;
+	const uint32_t mtu = desk->loop.attr.ud_mtu > MTU_MAX ? desk->loop.attr.ud_mtu : MTU_MAX;
 	const uint32_t longest = GN_GRH_BYTES + mtu;
 
 	ud->stride = GN_GRH_BYTES + (uint32_t)sizeof(struct msg_datagram) + bytes;
-	if (desk->attr.max_sge < 2)
+	if (desk->loop.attr.max_sge < 2)
 		ud->stride = longest;
 	ud->stride = (ud->stride + MSG_LINE - 1) / MSG_LINE * MSG_LINE;
 	ud->rest = ud->stride < longest ? longest - ud->stride : 0;
@@ -153,7 +153,7 @@ static int make(struct msg_desk *desk, uint32_t bytes)
 {
 	struct msg_ud *ud = desk->ud;
 	size_t all;
-	int rc = gn_pd_create(desk->ctx, &ud->pd);
+	int rc = gn_pd_create(desk->loop.ctx, &ud->pd);
 
 	size_receives(desk, bytes);
 	all = (size_t)ud->stride * ud->receives + ud->rest;
@@ -162,11 +162,11 @@ static int make(struct msg_desk *desk, uint32_t bytes)
 	if (!rc)
 		ud->bytes = all;
 	if (!rc)
-		rc = gn_mem_alloc(desk->fabric, all, 0, &ud->mem);
+		rc = gn_mem_alloc(desk->loop.fabric, all, 0, &ud->mem);
 	if (!rc)
 		rc = gn_mr_register(ud->pd, ud->mem, 0, all, GN_LOCAL_WRITE, &ud->mr);
 	if (!rc)
-		rc = gn_cq_create(desk->ctx, &(struct gn_cq_opts){.depth = ud->depth},
+		rc = gn_cq_create(desk->loop.ctx, &(struct gn_cq_opts){.depth = ud->depth},
 				  &ud->send_cq);
 	return rc ? rc : make_qp(desk);
 }
@@ -205,7 +205,7 @@ int msg_ud_peer(struct msg_end *end, const struct gn_ud_addr *addr, uint32_t con
 	*peer = (struct msg_peer){
 		.qpn = addr->qpn, .qkey = addr->qkey, .conn = conn, .last = ud->done};
 	/* Of the address only the qp is the peer's to choose; where it is, the connection tells. */
-	rc = gn_ah_create_peer(ud->qp, end->qp, addr, &peer->ah);
+	rc = gn_ah_create_peer(ud->qp, end->link.qp, addr, &peer->ah);
 	if (rc)
 		gn_free(peer);
 	else
@@ -272,19 +272,20 @@ int msg_ud_open(struct msg_desk *desk, uint32_t receives, uint32_t sends, uint32
 {
 	/* Each connection has a qp beside that says who is there, which needs completions too. */
 	const uint32_t beside = 2 * desk->max_ends;
-	const uint32_t half = desk->cq_room > beside ? (desk->cq_room - beside) / 2 : 0;
+	const uint32_t half = desk->loop.cq_free > beside ? (desk->loop.cq_free - beside) / 2 : 0;
 	int rc;
 
 	if (desk->ud)
 		return desk->ud->broken && desk->ud->resets >= RESETS_MAX ? replace_qp(desk) : 0;
-	if (!(desk->attr.caps & GN_CAP_UD))
+	if (!(desk->loop.attr.caps & GN_CAP_UD))
 		return -EOPNOTSUPP;
 	desk->ud = gn_alloc(sizeof(*desk->ud), MSG_LINE);
 	if (!desk->ud)
 		return -ENOMEM;
 	desk->ud->signal_every = desk->flags & GN_MSG_PAPER ? 1 : SIGNAL_EVERY;
-	desk->ud->receives = least(least(receives, desk->attr.max_recv_wr), half);
-	desk->ud->depth = least(least(sends + BESIDE, desk->attr.max_send_wr), desk->attr.max_cqe);
+	desk->ud->receives = least(least(receives, desk->loop.attr.max_recv_wr), half);
+	desk->ud->depth =
+		least(least(sends + BESIDE, desk->loop.attr.max_send_wr), desk->loop.attr.max_cqe);
 	if (desk->ud->receives < 1 || desk->ud->depth < BESIDE)
 		rc = -ENOSPC;
 	else
@@ -292,7 +293,7 @@ int msg_ud_open(struct msg_desk *desk, uint32_t receives, uint32_t sends, uint32
 	if (rc)
 		msg_ud_close(desk);
 	else
-		desk->cq_room -= desk->ud->receives;
+		desk->loop.cq_free -= desk->ud->receives;
 	return rc;
 }
 
@@ -411,14 +412,24 @@ static bool is_signaled(const struct msg_end *end, bool inlined, bool again)
 	       (!inlined && ud->silent >= end->signal_every);
 }
 
-int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t length, bool again)
+/* The copy is immediate data: the bytes of what is said again may be with the device. */
+static void name_copy(struct gn_wr *wr, uint32_t copy)
+{
+	if (likely(!copy))
+		return;
+	wr->op = GN_OP_SEND_IMM;
+	wr->imm = copy;
+}
+
+int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t length, uint32_t copy,
+	       bool again)
 {
 	struct msg_ud *ud = end->desk->ud;
 	struct msg_peer *peer = end->peer;
 	struct msg_datagram head = {
 		.place = (uint16_t)at, .nonce = end->nonce, .number = number, .length = length};
 	const uint32_t bytes = (uint32_t)sizeof(head) + (length & ~MSG_REFUSED), i = ud->n_chain;
-	const bool inlined = bytes <= INLINE_MAX && bytes <= end->desk->attr.max_inline;
+	const bool inlined = bytes <= INLINE_MAX && bytes <= end->desk->loop.attr.max_inline;
 	uint8_t *place = msg_place(&end->said, at);
 	uint32_t flags = inlined ? GN_INLINE : 0;
 
@@ -439,6 +450,7 @@ int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t lengt
 	}
 	ud->sge[i] = (struct gn_sge){place, bytes, end->said.lkey};
 	gn_wr_ud(&ud->chain[i], ud->queued++, &ud->sge[i], peer->ah, peer->qpn, peer->qkey, flags);
+	name_copy(&ud->chain[i], copy);
 	ud->n_chain++;
 	peer->last = ud->queued;
 	end->sends[at].last = ud->queued;
@@ -487,7 +499,8 @@ static void received(struct msg_desk *desk, const struct gn_wc *wc)
 		end = find(desk, wc, &head);
 	if (end) {
 		ud->resets = 0;
-		desk->datagram(end, &head, data + sizeof(head));
+		desk->datagram(end, &head, wc->flags & GN_WC_IMM ? wc->imm : 0,
+			       data + sizeof(head));
 	} else {
 		desk->stats.strays++;
 	}

@@ -25,7 +25,7 @@ static bool being_written(const struct rpc_conn *c)
 	const bool *writing = &c->writing[(c->placed + 1) & c->mask];
 
 	if (*writing)
-		rpc_thread_completions(c->thread);
+		link_loop_poll(&c->thread->loop);
 	return *writing;
 }
 
@@ -44,11 +44,11 @@ static void wait_for_reply(struct rpc_conn *c)
 	const uint64_t deadline_ns = gn_deadline_us(SYNC_US);
 	int rc = 0;
 
-	while (c->unsent && !c->failed && rc != -ETIMEDOUT) {
-		struct gn_wait_item item = gn_wait_on(gn_cq_source(c->thread->cq));
+	while (c->unsent && c->link.state == LINK_UP && rc != -ETIMEDOUT) {
+		struct gn_wait_item item = gn_wait_on(gn_cq_source(c->thread->loop.cq));
 
-		rpc_thread_completions(c->thread);
-		if (c->unsent && !c->failed)
+		link_loop_poll(&c->thread->loop);
+		if (c->unsent && c->link.state == LINK_UP)
 			rc = gn_wait(&item, 1, deadline_ns, "the completion of a reply");
 	}
 }
@@ -64,7 +64,7 @@ static void write_back(struct rpc_conn *c, uint32_t bytes)
 	const struct gn_remote to = {.key = c->reply_key};
 	struct gn_wr wr;
 
-	if (c->dead || c->failed)
+	if (c->link.state != LINK_UP)
 		return;
 	/* There are no more of them under way than slots, so every round has a signal. */
 	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_reply_id(slot, sync, copied), &sge, &to, offset,
@@ -128,6 +128,9 @@ void rpc_seal_results(struct rpc_conn *c)
 		seal.flags |= RPC_ACK;
 	gn_charge(GN_WORK_COPY, c->at);
 	seal.seq = rpc_seq(c->epoch, ++c->placed);
+	seal.word = rpc_state_word(c->taken, 0);
+	c->taken_told = c->taken;
+	c->untold = false;
 	/* From here on a client that fetches has its result. */
 	bytes = rpc_seal(result_slot(c, c->placed + mutant("rpc-slot-wrong", c->placed)), &seal);
 	if (c->open_reply)
@@ -270,7 +273,34 @@ void rpc_answer(struct gn_rpc_request *r)
 	rpc_request_free(r);
 }
 
+void rpc_answer_posted(struct link_task *task)
+{
+	rpc_answer(container_of(task, struct gn_rpc_request, task));
+}
+
 /* ---- slots that are free again ---- */
+
+void rpc_conn_advance(struct rpc_conn *c)
+{
+	while (c->taken + 1 != c->number && !c->keep_slot[(c->taken + 1) & c->mask])
+		c->taken++;
+}
+
+/* Where the client looks for its next result, unless the card may be reading there. */
+void rpc_conn_tell_taken(struct rpc_conn *c)
+{
+	struct rpc_head *head = (void *)result_slot(c, c->placed + 1);
+
+	c->untold = false;
+	if (c->taken == c->taken_told)
+		return;
+	if (c->n_writing && being_written(c)) {
+		c->untold = true;
+		return;
+	}
+	__atomic_store_n(&head->word, rpc_state_word(c->taken, 0), __ATOMIC_RELEASE);
+	c->taken_told = c->taken;
+}
 
 bool rpc_conn_acked(struct rpc_conn *c, uint32_t number)
 {
@@ -346,8 +376,8 @@ void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
 static void send_answer(struct gn_rpc_request *r)
 {
 	keep(r);
-	r->work.ask = RPC_ASK_ANSWER;
-	rpc_thread_ask(r->conn->thread, &r->work);
+	r->task.run = rpc_answer_posted;
+	link_loop_post(&r->conn->thread->loop, &r->task);
 }
 
 static void answer(struct gn_rpc_request *r)

@@ -11,14 +11,15 @@
 struct rpc_call {
 	struct gn_rpc_op *op; /* NULL: it ended early, nobody waits for the result */
 	struct rpc_kind *kind;
-	uint32_t number; /* of the message that its request is in */
+	struct rpc_sent *sent; /* the message that its request is in */
 	bool taken;
 	bool far;		 /* its result is being read from elsewhere */
 	struct rpc_area request; /* one that is read by the server */
 };
 
-/* A slot of requests, and the message in it. */
+/* A message with requests, until all of them have their results: longer than its slot is taken. */
 struct rpc_sent {
+	struct rpc_sent *next; /* idle */
 	uint32_t number;
 	uint32_t left; /* requests without a result */
 	bool reply;
@@ -40,7 +41,7 @@ struct rpc_got {
 struct rpc_far_read {
 	struct rpc_far_read *next;
 	bool is_read;
-	struct gn_rpc_read *read; /* NULL: it has ended early */
+	struct gn_rpc_read_op *read; /* NULL: it has ended early */
 	uint32_t call, number;	  /* of a result: of the message that told of it */
 	uint16_t status;
 	struct rpc_far from;
@@ -53,8 +54,8 @@ struct rpc_reads {
 	uint32_t n_short;	   /* … without them */
 	uint32_t slots, n_idle;	   /* slots: 0 as long as nobody has read anything */
 	uint32_t *idle;		   /* … that are not taken */
-	struct gn_rpc_read **read; /* by slot */
-	struct gn_rpc_read *late;  /* for which the queue had no room */
+	struct gn_rpc_read_op **read; /* by slot */
+	struct gn_rpc_read_op *late;  /* for which the queue had no room */
 	struct rpc_area area;
 };
 
@@ -90,7 +91,7 @@ struct rpc_learn {
 
 /*
  * What a connection leaves behind, as long as its server may be copying: a client does not wait for
- * that, except in gn_rpc_close().
+ * that, except in gn_rpc_client_close().
  */
 struct rpc_old_link {
 	struct rpc_old_link *next;
@@ -126,7 +127,10 @@ struct gn_rpc_client {
 	bool due;	   /* it should have been sent */
 	bool waits;	   /* who adds to it will wait for nothing else */
 	bool far;	   /* it has large ones */
-	struct rpc_sent *sent;
+	bool starved;	   /* a call was refused because slot or index were missing */
+	uint32_t taken;	   /* up to here the server has taken messages: their slots are free */
+	struct rpc_sent *sent, *idle_sent; /* as many as calls */
+	struct rpc_sent *open, *newest;	   /* the message that is put together, that went last */
 	uint32_t unsignaled, unconfirmed;
 	struct rpc_call *calls;
 	uint32_t *idle; /* calls that are not taken */
@@ -148,7 +152,7 @@ struct gn_rpc_client {
 	uint64_t first_ns; /* not before then is the next result read */
 	bool torn;	   /* the next reply was not there in full when it was last looked at */
 	bool waking;	   /* the server was woken, and nothing has come since */
-	uint32_t woken;	   /* the last word that said: parked */
+	uint32_t woken;	   /* the last that said: parked; 0: none since something came or went */
 	uint64_t heard_ns; /* when something came or went, about */
 	uint64_t sent_ns;  /* when a request went */
 	uint64_t asked_ns; /* when the server was looked at, in the mode reply */
@@ -227,7 +231,7 @@ uint32_t rpc_reads_most(uint32_t slots); /* that may be under way */
 void rpc_read_late(struct gn_rpc_client *client);
 /* The read in this slot is there. */
 void rpc_read_done(struct gn_rpc_client *client, uint32_t slot);
-void rpc_read_end(struct gn_rpc_client *client, struct gn_rpc_read *read, unsigned status);
+void rpc_read_end(struct gn_rpc_client *client, struct gn_rpc_read_op *read, unsigned status);
 /* All that are under way end. */
 void rpc_reads_end(struct gn_rpc_client *client, unsigned status);
 void rpc_reads_free(struct gn_rpc_client *client);
@@ -284,24 +288,36 @@ static inline void rpc_end(struct gn_rpc_client *c, struct rpc_call *call, unsig
 		op->done(op);
 }
 
-static inline void rpc_close_message(struct gn_rpc_client *c, const struct rpc_sent *sent)
+/* The server has not taken the message that was in the slot of the next. */
+static inline bool rpc_slots_full(const struct gn_rpc_client *c)
+{
+	return c->number - c->taken > c->mask + 1;
+}
+
+static inline void rpc_note_taken(struct gn_rpc_client *c, uint32_t word)
+{
+	c->taken += rpc_newly_taken(word, c->taken, c->number - 1 - c->taken);
+}
+
+static inline void rpc_close_message(struct gn_rpc_client *c, struct rpc_sent *sent)
 {
 	c->n_sent--;
 	c->n_fetch -= !sent->reply;
+	sent->next = c->idle_sent;
+	c->idle_sent = sent;
 }
 
 /* Its result has come: its name is free. */
 static inline void rpc_call_over(struct gn_rpc_client *c, uint32_t index)
 {
 	struct rpc_call *call = &c->calls[index];
-	struct rpc_sent *sent = &c->sent[call->number & c->mask];
 
 	if (call->request.mem)
 		rpc_far_return(c, call);
 	call->taken = call->far = false;
 	c->idle[c->n_idle++] = index;
-	if (!--sent->left)
-		rpc_close_message(c, sent);
+	if (!--call->sent->left)
+		rpc_close_message(c, call->sent);
 }
 
 /* level1.c */

@@ -12,11 +12,19 @@
 
 /* ---- beginning ---- */
 
-/* With its qp gone nobody copies under its keys, and nothing here waits. */
-static void destroy(struct rpc_conn *c)
+bool rpc_conn_busy(const struct link_conn *link)
 {
+	return container_of(link, const struct rpc_conn, link)->n_busy;
+}
+
+/* With its qp gone nobody copies under its keys, and nothing here waits. */
+bool rpc_conn_destroy(struct link_conn *link)
+{
+	struct rpc_conn *c = container_of(link, struct rpc_conn, link);
+
 	for (uint32_t i = 0; i < c->n_made; i++) {
 		rpc_area_free(&rpc_conn_nth(c, i)->area);
+		gn_free(rpc_conn_nth(c, i)->copy);
 		rpc_answer_free(rpc_conn_nth(c, i));
 	}
 	rpc_lent_return(c, true);
@@ -27,13 +35,14 @@ static void destroy(struct rpc_conn *c)
 	gn_mem_free(c->result_mem);
 	gn_pd_destroy(c->pd);
 	gn_free(c->scratch);
-	gn_free(c->left);
+	gn_free(c->keep_slot);
 	gn_free(c->writing);
 	for (uint32_t i = 0; i < c->n_made; i += RPC_BLOCK)
 		gn_free(c->blocks[i / RPC_BLOCK]);
 	gn_free(c->blocks);
 	rpc_dismiss(c);
 	gn_free(c);
+	return true;
 }
 
 static int make_region(struct rpc_conn *c, uint64_t bytes, unsigned rights, struct gn_mem **mem,
@@ -67,9 +76,9 @@ bool rpc_conn_grow(struct rpc_conn *c)
 static int make_tables(struct rpc_conn *c)
 {
 	c->blocks = gn_alloc((c->window + RPC_BLOCK - 1) / RPC_BLOCK * sizeof(*c->blocks), 0);
-	c->left = gn_alloc((c->mask + 1) * sizeof(*c->left), 0);
+	c->keep_slot = gn_alloc((c->mask + 1) * sizeof(*c->keep_slot), 0);
 	c->writing = gn_alloc((c->mask + 1) * sizeof(*c->writing), 0);
-	if (!c->blocks || !c->left || !c->writing || !rpc_conn_grow(c))
+	if (!c->blocks || !c->keep_slot || !c->writing || !rpc_conn_grow(c))
 		return -ENOMEM;
 	if (!RPC_RACES_SHOW)
 		return 0;
@@ -82,20 +91,16 @@ static int make(struct rpc_conn *c)
 {
 	struct rpc_thread *t = c->thread;
 	const uint32_t slots = c->mask + 1;
-	const struct gn_qp_opts qp = {
+	struct gn_qp_opts qp = {
 		.type = GN_QP_RC,
-		.send_cq = t->cq,
-		.recv_cq = t->cq,
-		.chan = t->chan,
 		.max_send_wr = rpc_max_sends(slots),
 		.max_recv_wr = RPC_RECVS,
 		.max_inline = t->server->max_inline,
-		.user = c,
 	};
 	int rc = make_tables(c);
 
 	if (!rc)
-		rc = gn_pd_create(t->ctx, &c->pd);
+		rc = gn_pd_create(t->loop.ctx, &c->pd);
 	if (rc)
 		return rc;
 	/* Behind the slots: the word that says which results are not needed any more. */
@@ -107,7 +112,7 @@ static int make(struct rpc_conn *c)
 			 &c->results);
 	if (rc)
 		return rc;
-	rc = gn_qp_create(c->pd, &qp, &c->qp);
+	rc = link_conn_make(&c->link, c->pd, &qp);
 	for (unsigned i = 0; i < RPC_RECVS && !rc; i++)
 		rc = rpc_conn_recv(c);
 	return rc;
@@ -117,7 +122,7 @@ int rpc_conn_recv(struct rpc_conn *c)
 {
 	const struct gn_recv_wr wr = {.id = RPC_WAKE_ID};
 
-	return gn_post_recv(c->qp, &wr, NULL);
+	return gn_post_recv(c->link.qp, &wr, NULL);
 }
 
 static uint32_t least(uint32_t asked, uint32_t most)
@@ -135,6 +140,7 @@ static struct rpc_conn *new_conn(struct rpc_thread *t, const struct rpc_hello *h
 		return NULL;
 	if (slots > hello->slots || slots > o->max_slots)
 		slots /= 2;
+	link_conn_init(&t->loop, &c->link);
 	c->thread = t;
 	c->client = __atomic_add_fetch(&t->server->clients, 1, __ATOMIC_RELAXED);
 	c->epoch = (uint32_t)gn_random() | 1;
@@ -178,7 +184,7 @@ static int accept_conn(struct rpc_conn *c, struct gn_conn_req *req)
 	gn_mr_remote(c->result_mr, &result);
 	welcome.request_key = request.key;
 	welcome.result_key = result.key;
-	return gn_accept(req, c->qp, &opts);
+	return gn_accept(req, c->link.qp, &opts);
 }
 
 static void link_to(struct rpc_conn *c, struct rpc_conn **list)
@@ -197,64 +203,114 @@ static void unlink_conn(struct rpc_conn *c)
 		c->next->prev = c->prev;
 }
 
-/* To be torn down by rpc_conn_bury(). */
-static void retire(struct rpc_conn *c)
+static bool hello_ok(const struct gn_event *event, struct rpc_hello *hello)
 {
-	c->dead = true;
-	c->next = c->thread->dying;
-	c->thread->dying = c;
+	memcpy(hello, event->private_data, sizeof(*hello));
+	return event->private_len >= sizeof(*hello) && hello->magic == RPC_MAGIC &&
+	       hello->version == RPC_VERSION && hello->slots && hello->slots <= GN_RPC_SLOTS_MAX &&
+	       hello->max_request <= GN_RPC_BYTES_MAX && hello->max_result <= GN_RPC_BYTES_MAX &&
+	       hello->window && hello->window <= GN_RPC_WINDOW_MAX;
 }
 
-void rpc_conn_accept(struct rpc_thread *t, struct rpc_newcomer *newcomer)
+static void conn_end_named(struct rpc_conn *list, uint64_t name)
 {
-	struct gn_conn_req *req = newcomer->req;
-	struct rpc_conn *c = new_conn(t, &newcomer->hello);
-	int rc = -ENOMEM;
+	for (struct rpc_conn *c = list; c; c = c->next)
+		if (rpc_conn_name(c->epoch, c->nonce) == name) {
+			rpc_conn_end(&c->link);
+			return;
+		}
+}
 
-	gn_free(newcomer);
-	if (c && !rpc_admit(c)) {
-		gn_reject(req, NULL, 0);
+/*
+ * It comes to the thread that is to serve it: by way of the one that served its client before,
+ * which ends that connection, so that no request of the old one is begun after one of the new.
+ */
+static void adopt(struct link_task *task)
+{
+	struct rpc_conn *c = container_of(task, struct rpc_conn, task);
+	struct rpc_thread *t = c->thread, *first = &t->server->threads[c->previous_thread];
+
+	if (c->previous) {
+		conn_end_named(first->conns, c->previous);
+		conn_end_named(first->parked, c->previous);
+		c->previous = 0;
+		if (first != t) {
+			link_loop_post(&t->loop, task);
+			return;
+		}
+	}
+	if (c->dead) { /* it could not be accepted */
+		link_conn_close(&c->link);
+		return;
+	}
+	link_to(c, &t->conns);
+	__atomic_fetch_add(&t->n_conns, 1, __ATOMIC_RELAXED);
+	c->heard_ns = gn_now_ns();
+	link_conn_begin(&c->link, LINK_OPENING);
+}
+
+static struct rpc_thread *choose_thread(struct gn_rpc_server *server, const struct rpc_hello *hello)
+{
+	unsigned thread = hello->thread - 1;
+
+	if (thread >= server->opts.threads)
+		thread = server->next++ % server->opts.threads;
+	return &server->threads[thread];
+}
+
+void rpc_conn_request(struct gn_rpc_server *server, struct gn_event *event)
+{
+	const bool draining = __atomic_load_n(&server->draining, __ATOMIC_ACQUIRE);
+	struct rpc_hello hello;
+	struct rpc_conn *c;
+	int rc;
+
+	if (!hello_ok(event, &hello) || draining) {
+		gn_log(GN_LOG_WARN, "rpc: a client is refused: %s",
+		       draining ? "the server is about to end" : "it speaks another protocol");
+		gn_reject(event->req, NULL, 0);
+		return;
+	}
+	c = new_conn(choose_thread(server, &hello), &hello);
+	if (!c || !rpc_admit(c)) {
+		gn_reject(event->req, NULL, 0);
 		gn_free(c);
 		return;
 	}
-	if (c)
-		rc = make(c);
+	c->task.run = adopt;
+	if (hello.previous && hello.previous_thread - 1 < server->opts.threads) {
+		c->previous = hello.previous;
+		c->previous_thread = hello.previous_thread - 1;
+	}
+	rc = make(c);
 	if (rc) {
 		gn_log(GN_LOG_WARN, "rpc: a client is refused: %s", gn_strerror(rc));
-		gn_reject(req, NULL, 0);
+		gn_reject(event->req, NULL, 0);
 	} else {
-		rc = accept_conn(c, req);
+		rc = accept_conn(c, event->req);
 	}
-	if (rc) {
-		if (c)
-			retire(c);
-		return;
-	}
-	t->n_half_open++;
-	c->heard_ns = gn_now_ns();
-	link_to(c, &t->conns);
-	__atomic_fetch_add(&t->n_conns, 1, __ATOMIC_RELAXED);
+	c->dead = rc != 0;
+	link_loop_post(&(c->previous ? &server->threads[c->previous_thread] : c->thread)->loop,
+		       &c->task);
 }
 
 static void learn_promises(struct rpc_conn *c)
 {
 	struct gn_qp_attr attr;
 
-	if (gn_qp_query(c->qp, &attr))
+	if (gn_qp_query(c->link.qp, &attr))
 		return;
 	c->check_request = !(attr.caps & GN_CAP_INORDER_WRITE);
 	c->check_fetch = !(attr.caps & GN_CAP_READ_HEAD_FIRST);
 }
 
-void rpc_conn_established(struct rpc_conn *c)
+void rpc_conn_established(struct link_conn *link)
 {
+	struct rpc_conn *c = container_of(link, struct rpc_conn, link);
 	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
 
-	if (c->dead || c->established)
-		return;
-	c->established = true;
-	c->thread->n_half_open--;
 	learn_promises(c);
+	c->told = true;
 	if (o->peer)
 		o->peer(o->peer_arg, c->client, true);
 }
@@ -271,81 +327,35 @@ static void forget_come(struct rpc_conn *c)
 			at = &(*at)->next;
 }
 
-void rpc_conn_end(struct rpc_conn *c)
+void rpc_conn_end(struct link_conn *link)
 {
+	struct rpc_conn *c = container_of(link, struct rpc_conn, link);
 	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
 
-	if (c->dead)
-		return;
 	__atomic_fetch_sub(&c->thread->n_conns, 1, __ATOMIC_RELAXED);
 	unlink_conn(c);
-	retire(c);
+	c->dead = true;
 	forget_come(c);
-	gn_disconnect(c->qp);
+	link_conn_close(link);
 	/* What nobody has seen, or everybody is done with, need not be waited for. */
 	for (uint32_t i = 0; i < c->n_made; i++)
 		if (rpc_conn_nth(c, i)->state == RPC_COMING ||
 		    rpc_conn_nth(c, i)->state == RPC_HELD)
 			c->n_busy--;
-	c->thread->n_half_open -= !c->established;
-	if (c->established && o->peer)
+	if (c->told && o->peer)
 		o->peer(o->peer_arg, c->client, false);
-}
-
-void rpc_conn_bury(struct rpc_thread *t)
-{
-	for (struct rpc_conn **at = &t->dying; *at;) {
-		struct rpc_conn *c = *at;
-
-		if (c->n_busy || gn_qp_destroy_try(c->qp)) {
-			at = &c->next;
-			continue;
-		}
-		*at = c->next;
-		destroy(c);
-	}
-}
-
-static bool end_named(struct rpc_conn *list, uint64_t name)
-{
-	for (struct rpc_conn *c = list; c; c = c->next)
-		if (rpc_conn_name(c->epoch, c->nonce) == name) {
-			rpc_conn_end(c);
-			return true;
-		}
-	return false;
-}
-
-void rpc_conn_end_named(struct rpc_thread *t, uint64_t name)
-{
-	if (!end_named(t->conns, name))
-		end_named(t->parked, name);
 }
 
 /* ---- silence ---- */
 
-void rpc_conn_probe(struct rpc_conn *c)
-{
-	struct gn_wr wr;
-	int rc;
-
-	if (!c->established || c->failed || !c->silent) {
-		c->silent = true;
-		return;
-	}
-	gn_wr_init(&wr, GN_OP_WRITE, RPC_OTHER_ID, NULL, 0, GN_SIGNALED);
-	rc = gn_post_send(c->qp, &wr, NULL);
-	counter_add(&c->thread->count.probes, !rc);
-	if (rc && rc != -EAGAIN)
-		rpc_conn_fail(c);
-}
-
-/* The word that its client fetches when it looks for its next result. */
-static uint32_t *park_word(const struct rpc_conn *c)
+/* Where its client looks for its next result; parked: 0, or one of RPC_PARKED_MAX. */
+static void say_parked(struct rpc_conn *c, uint32_t parked, int order)
 {
 	uint8_t *slot = c->results + ((c->placed + 1) & c->mask) * c->result_stride;
 
-	return (uint32_t *)(void *)(slot + offsetof(struct rpc_head, word));
+	__atomic_store_n((uint32_t *)(void *)(slot + offsetof(struct rpc_head, word)),
+			 rpc_state_word(c->taken, parked), order);
+	c->taken_told = c->taken;
 }
 
 /* Is there a request, or half of one? After a long silence only a whole one counts. */
@@ -356,7 +366,7 @@ static bool has_request(const struct rpc_conn *c, bool long_silent)
 	if (__atomic_load_n(rpc_conn_word(c), __ATOMIC_SEQ_CST) != rpc_seq(c->epoch, c->number))
 		return false;
 	return !long_silent ||
-	       rpc_look(rpc_conn_request(c, c->number), c->request_stride,
+	       rpc_look(rpc_conn_slot(c, c->number), c->request_stride,
 			rpc_seq(c->epoch, c->number), c->nonce, rpc_max_len(c->max_request),
 			c->check_request, &head) == RPC_FOUND;
 }
@@ -367,15 +377,14 @@ static bool has_request(const struct rpc_conn *c, bool long_silent)
  */
 void rpc_conn_park(struct rpc_conn *c, bool long_silent)
 {
-	if (!++c->park_word)
-		c->park_word = 1;
-	__atomic_store_n(park_word(c), c->park_word, __ATOMIC_SEQ_CST);
+	c->park_count = c->park_count % RPC_PARKED_MAX + 1;
+	say_parked(c, c->park_count, __ATOMIC_SEQ_CST);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (has_request(c, long_silent) && !mutant("rpc-park-blindly", 8)) {
-		__atomic_store_n(park_word(c), 0, __ATOMIC_RELAXED);
+		say_parked(c, 0, __ATOMIC_RELAXED);
 		return;
 	}
-	c->parked = c->silent = true;
+	c->parked = true;
 	unlink_conn(c);
 	link_to(c, &c->thread->parked);
 	counter_add(&c->thread->count.parks, 1);
@@ -388,8 +397,9 @@ void rpc_conn_unpark(struct rpc_conn *c)
 		return;
 	c->parked = false;
 	if (!c->open)
-		__atomic_store_n(park_word(c), 0, __ATOMIC_RELAXED);
+		say_parked(c, 0, __ATOMIC_RELAXED);
 	unlink_conn(c);
 	link_to(c, &c->thread->conns);
+	link_conn_watch(&c->link, LINK_PROBE_NS);
 	counter_add(&c->thread->count.wakes, 1);
 }

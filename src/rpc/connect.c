@@ -181,7 +181,7 @@ static int make_tables(struct gn_rpc_client *c)
 
 	c->calls = gn_alloc(window * sizeof(*c->calls), 0);
 	c->idle = gn_alloc(window * sizeof(*c->idle), 0);
-	c->sent = gn_alloc(slots * sizeof(*c->sent), 0);
+	c->sent = gn_alloc(window * sizeof(*c->sent), 0);
 	c->got = gn_alloc(slots * sizeof(*c->got), 0);
 	return c->calls && c->idle && c->sent && c->got ? 0 : -ENOMEM;
 }
@@ -327,16 +327,21 @@ static int make_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 		return rc;
 	}
 	c->number = c->expected = 1;
-	c->spent = c->told = 0;
+	c->spent = c->told = c->taken = 0;
 	c->entries = c->n_sent = c->n_fetch = 0;
 	c->posted = c->reads = c->unconfirmed = c->unsignaled = 0;
-	c->due = c->tell = c->slow_reads = c->waking = false;
+	c->due = c->tell = c->slow_reads = c->waking = c->starved = false;
 	c->woken = 0;
 	c->first_ns = 0;
 	c->heard_ns = c->sent_ns = c->asked_ns = gn_now_ns();
 	c->until_ns = GN_FOREVER;
-	for (c->n_idle = 0; c->n_idle < c->limits.window; c->n_idle++)
+	c->idle_sent = NULL;
+	for (c->n_idle = 0; c->n_idle < c->limits.window; c->n_idle++) {
 		c->idle[c->n_idle] = c->limits.window - 1 - c->n_idle;
+		c->sent[c->n_idle].next = c->idle_sent;
+		c->idle_sent = &c->sent[c->n_idle];
+	}
+	c->open = c->newest = c->idle_sent;
 	c->dead = false;
 	if (c->opts.peer)
 		c->opts.peer(c->opts.peer_arg, c->epoch, true);
@@ -380,8 +385,8 @@ static int make(struct gn_rpc_client *c, const char *addr)
 	return make_link(c, 0);
 }
 
-int gn_rpc_connect(struct gn_fabric *fabric, const char *addr,
-		   const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out)
+int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
+		       const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out)
 {
 	const struct gn_rpc_client_opts none = {0};
 	struct gn_rpc_client *c;
@@ -437,7 +442,7 @@ int gn_rpc_reconnect(struct gn_rpc_client *c)
 	return rc ? rc : rpc_reconnect(c, 0);
 }
 
-int gn_rpc_close(struct gn_rpc_client *c)
+int gn_rpc_client_close(struct gn_rpc_client *c)
 {
 	int rc;
 

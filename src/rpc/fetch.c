@@ -10,7 +10,7 @@
 #define COMPLETIONS 16
 #define LOOK_NS	    20u
 #define CHAN_EVERY  64u	   /* polls after which the connection is looked at in any case */
-#define CLOCK_EVERY 16u	   /* … and the clock */
+#define CLOCK_EVERY 16u	   /* … and the clock; or ends of calls in one poll */
 #define PATIENCE_NS 20000u /* of a call, until it is fetched more and more seldom */
 #define SELDOM_NS   10000000u
 #define AHEAD	    16u	   /* results that are read at once */
@@ -166,14 +166,14 @@ bool rpc_wake(struct gn_rpc_client *c)
 	return true;
 }
 
-/* The server looks at this client no more, says the word that is where its result would be. */
-static void see_parked(struct gn_rpc_client *c, uint32_t word)
+/* The server does not poll this client's slots, says the slot of its next result. */
+static void see_parked(struct gn_rpc_client *c, uint32_t parked)
 {
-	if (word == c->woken)
+	if (parked == c->woken)
 		return;
 	c->waking = false;
 	if (rpc_wake(c))
-		c->woken = word;
+		c->woken = parked;
 }
 
 /* ---- a message with results ---- */
@@ -251,9 +251,10 @@ static bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry, c
 	uint64_t sent_ns;
 
 	if (unlikely(index >= c->limits.window || !call->taken || call->far ||
-		     call->number == c->number || (far && entry->len != sizeof(struct rpc_far))))
+		     call->sent->number == c->number ||
+		     (far && entry->len != sizeof(struct rpc_far))))
 		return false;
-	sent_ns = c->sent[call->number & c->mask].ns;
+	sent_ns = call->sent->ns;
 	if (unlikely(call->kind != lesson->kind || sent_ns != lesson->sent_ns)) {
 		if (lesson->kind)
 			rpc_learn_calls(c, lesson);
@@ -283,7 +284,9 @@ static void take_message(struct gn_rpc_client *c, const uint8_t *message,
 	const uint8_t *bytes;
 	uint32_t at = 0;
 
+	rpc_note_taken(c, head->word);
 	c->waking = false;
+	c->woken = 0;
 	c->first_ns = 0;
 	c->count.results++;
 	got->read = RPC_UNREAD;
@@ -307,14 +310,13 @@ static void take_message(struct gn_rpc_client *c, const uint8_t *message,
 static void put_off(struct gn_rpc_client *c)
 {
 	const uint32_t fails = c->got[c->expected & c->mask].fails;
-	struct rpc_sent *sent;
+	struct rpc_sent *sent = c->newest;
 	uint64_t now_ns, age_ns;
 
 	if (c->flags & GN_RPC_EAGER || fails <= c->learn.retries ||
 	    (!c->slow_reads && fails % ALONE))
 		return;
 	now_ns = gn_now_ns();
-	sent = &c->sent[(c->number - 1) & c->mask];
 	if (!sent->ns)
 		sent->ns = now_ns;
 	age_ns = now_ns - (sent->ns > c->heard_ns ? sent->ns : c->heard_ns);
@@ -342,8 +344,9 @@ static void miss(struct gn_rpc_client *c, uint32_t number, enum rpc_found found)
 
 		memcpy(&word, c->fetched + result_at(c, number) + offsetof(struct rpc_head, word),
 		       sizeof(word));
-		if (unlikely(word))
-			see_parked(c, word);
+		rpc_note_taken(c, word);
+		if (unlikely(word & RPC_PARKED_MAX))
+			see_parked(c, word & RPC_PARKED_MAX);
 	}
 	put_off(c);
 }
@@ -418,10 +421,18 @@ static void take_completions(struct gn_rpc_client *c)
 	}
 }
 
-/* Results that may be in the server's memory, to be fetched: messages of requests it has. */
+/* Messages of requests that the server has, whose results are to be fetched. */
 static uint32_t fetchable(const struct gn_rpc_client *c)
 {
 	return c->n_fetch - (c->entries && !c->reply);
+}
+
+/* How many results may be there: of messages that the server has not taken, as far as is known. */
+static uint32_t results_due(const struct gn_rpc_client *c, uint32_t n)
+{
+	const uint32_t most = c->number - 1 - c->taken;
+
+	return n <= most ? n : most ? most : 1;
 }
 
 /*
@@ -480,8 +491,7 @@ static void fetch(struct gn_rpc_client *c)
 		c->first_ns = 0;
 	}
 	/* While the next is not there, those behind it are not either. */
-	if (got->fails || !c->slow_reads)
-		n = 1;
+	n = got->fails || !c->slow_reads ? 1 : results_due(c, n);
 	if (n == 1 && fetch_alone(c))
 		return;
 	if (n == 1)
@@ -528,6 +538,12 @@ void rpc_ask(struct gn_rpc_client *c, uint64_t now_ns)
 	read_one(c);
 }
 
+/* A call was refused because the server had not taken enough messages, as far as is known. */
+static bool wants_slot(const struct gn_rpc_client *c)
+{
+	return unlikely(c->starved) && rpc_slots_full(c);
+}
+
 /*
  * A request may become visible to a server that has put its client aside just then, when a read has
  * found that it had not. So it is looked at more than once: less and less often.
@@ -535,10 +551,11 @@ void rpc_ask(struct gn_rpc_client *c, uint64_t now_ns)
 uint64_t rpc_ask_ns(const struct gn_rpc_client *c)
 {
 	const uint64_t last_ns = c->asked_ns > c->heard_ns ? c->asked_ns : c->heard_ns;
+	const uint64_t least_ns = wants_slot(c) ? ASK_NS : c->park_us * 1000ull + ASK_NS;
 	uint64_t wait_ns = last_ns - c->heard_ns;
 
-	if (wait_ns < c->park_us * 1000ull + ASK_NS)
-		wait_ns = c->park_us * 1000ull + ASK_NS;
+	if (wait_ns < least_ns)
+		wait_ns = least_ns;
 	return last_ns + (wait_ns < RPC_PROBE_NS ? wait_ns : RPC_PROBE_NS);
 }
 
@@ -572,12 +589,11 @@ static void look_at_clock(struct gn_rpc_client *c)
 {
 	const uint64_t now_ns = gn_now_ns();
 
-	if (c->entries &&
-	    now_ns - c->sent[c->number & c->mask].ns > c->learn.batch.wait_us * 1000ull)
+	if (c->entries && now_ns - c->open->ns > c->learn.batch.wait_us * 1000ull)
 		rpc_flush(c);
 	if (now_ns >= c->until_ns)
 		end_late(c, now_ns);
-	if (c->n_sent > c->n_fetch && !c->dead && now_ns > rpc_ask_ns(c))
+	if ((c->n_sent > c->n_fetch || wants_slot(c)) && !c->dead && now_ns > rpc_ask_ns(c))
 		rpc_ask(c, now_ns);
 }
 
@@ -613,7 +629,9 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 			rpc_old_links_retry(c);
 	}
 	/* Calls may be late also while others end all the time. */
-	if (((clock && !c->ended) || !(c->polls % CLOCK_EVERY)) && !c->dead)
+	if (((clock && !c->ended) || !(c->polls % CLOCK_EVERY) ||
+	     (c->until_ns != GN_FOREVER && c->ended >= (int)CLOCK_EVERY)) &&
+	    !c->dead)
 		look_at_clock(c);
 	c->busy = false;
 	return c->ended;

@@ -279,7 +279,7 @@ uint64_t rpc_learn_delay(const struct gn_rpc_client *c, const struct rpc_sent *s
 	return sent->time_us > 1 ? sent->ns + sent->time_us * 1000ull : 0;
 }
 
-int gn_rpc_choice(const struct gn_rpc_client *c, unsigned method, struct gn_rpc_choice *out)
+int gn_rpc_client_choice(const struct gn_rpc_client *c, unsigned method, struct gn_rpc_choice *out)
 {
 	const struct rpc_kind *page;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What clients may make a server keep. A connection is charged for its slots, window and queues
- * when it is accepted, and for held results and large messages as long as they are kept; all of it
- * counts against a limit for each client and one for the server. A hello beyond them is granted
- * less or refused, a call beyond them ends with BUSY.
+ * when it is accepted, and for held results, deferred requests and large messages as long as they
+ * are kept; all of it counts against a limit for each client and one for the server. A hello beyond
+ * them is granted less or refused, a call beyond them ends with BUSY.
  */
 #include <errno.h>
 
@@ -81,7 +81,7 @@ uint32_t rpc_max_sends(uint32_t slots)
 
 uint32_t rpc_completions(uint32_t slots)
 {
-	return rpc_max_sends(slots) + RPC_RECVS;
+	return rpc_max_sends(slots) + LINK_PROBE_SENDS + RPC_RECVS;
 }
 
 /* ---- bytes ---- */
@@ -136,12 +136,23 @@ static uint64_t reserved(const struct rpc_conn *c)
 }
 
 /* A quarter of max_bytes is for connections alone: a newcomer finds room whatever others keep. */
+static const char *charge_kept(struct rpc_conn *c, uint64_t bytes, bool large)
+{
+	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
+
+	return charge(c, bytes, o->max_client_bytes - (large ? reserved(c) : 0),
+		      o->max_bytes - o->max_bytes / 4);
+}
+
+bool rpc_charge_spare(struct rpc_conn *c, uint64_t bytes)
+{
+	return !charge_kept(c, bytes, true);
+}
+
 bool rpc_charge(struct rpc_conn *c, uint64_t bytes, bool large)
 {
 	struct gn_rpc_server *server = c->thread->server;
-	const uint64_t client_most = server->opts.max_client_bytes - (large ? reserved(c) : 0);
-	const uint64_t most = server->opts.max_bytes;
-	const char *limit = charge(c, bytes, client_most, most - most / 4);
+	const char *limit = charge_kept(c, bytes, large);
 
 	if (!limit)
 		return true;
@@ -192,14 +203,13 @@ static const char *refusal(struct rpc_conn *c)
 
 	if (__atomic_add_fetch(&t->server->n_conns, 1, __ATOMIC_RELAXED) > o->max_clients)
 		return "max_clients";
-	if (t->n_half_open >= (half_open > HALF_OPEN_MIN ? half_open : HALF_OPEN_MIN))
+	if (__atomic_load_n(&t->loop.n_opening, __ATOMIC_RELAXED) >=
+	    (half_open > HALF_OPEN_MIN ? half_open : HALF_OPEN_MIN))
 		return "a quarter of max_clients, of connections that are not established,";
 	limit = charge_fixed(c);
 	if (limit)
 		return limit;
-	c->completions = rpc_completions(c->mask + 1);
-	t->completions += c->completions;
-	return t->completions <= gn_cq_depth(t->cq) ?
+	return rpc_completions(c->mask + 1) <= __atomic_load_n(&t->loop.cq_free, __ATOMIC_RELAXED) ?
 		       NULL :
 		       "the end of a thread's completion queue (threads, max_slots)";
 }
@@ -227,7 +237,6 @@ void rpc_dismiss(struct rpc_conn *c)
 	struct gn_rpc_server *server = c->thread->server;
 
 	rpc_uncharge(c, c->bytes);
-	c->thread->completions -= c->completions;
 	__atomic_fetch_sub(&server->n_conns, 1, __ATOMIC_RELAXED);
 }
 

@@ -35,7 +35,7 @@ static int make_slots(struct gn_rpc_client *c)
 	if (rc)
 		return rc;
 	look->idle = gn_alloc(slots * sizeof(*look->idle), 0);
-	look->read = gn_alloc(slots * sizeof(struct gn_rpc_read *), 0);
+	look->read = gn_alloc(slots * sizeof(struct gn_rpc_read_op *), 0);
 	if (!look->idle || !look->read) {
 		rpc_reads_free(c);
 		return -ENOMEM;
@@ -46,7 +46,7 @@ static int make_slots(struct gn_rpc_client *c)
 	return 0;
 }
 
-static int check(const struct gn_rpc_client *c, const struct gn_rpc_read *read, bool alone)
+static int check(const struct gn_rpc_client *c, const struct gn_rpc_read_op *read, bool alone)
 {
 	const struct gn_rpc_view *view = &read->view;
 
@@ -57,7 +57,7 @@ static int check(const struct gn_rpc_client *c, const struct gn_rpc_read *read, 
 	return view->epoch == c->epoch ? 0 : -ESTALE;
 }
 
-static int begin_large(struct gn_rpc_client *c, struct gn_rpc_read *read)
+static int begin_large(struct gn_rpc_client *c, struct gn_rpc_read_op *read)
 {
 	const struct rpc_far_read far = {
 		.is_read = true,
@@ -89,7 +89,8 @@ void rpc_read_late(struct gn_rpc_client *c)
 		unsigned made = 0;
 		int rc;
 
-		for (struct gn_rpc_read *r = look->late; r && made < CHAIN; r = r->next, made++) {
+		for (struct gn_rpc_read_op *r = look->late; r && made < CHAIN;
+		     r = r->next, made++) {
 			const struct gn_remote from = {.key = r->view.key};
 
 			sges[made] = (struct gn_sge){landing(c, r->slot), r->len, key};
@@ -100,7 +101,7 @@ void rpc_read_late(struct gn_rpc_client *c)
 		}
 		rc = gn_post_send(c->qp, wrs, &bad);
 		for (unsigned i = 0; i < made && !(rc && &wrs[i] == bad); i++) {
-			struct gn_rpc_read *r = look->late;
+			struct gn_rpc_read_op *r = look->late;
 
 			look->late = r->next;
 			r->next = NULL;
@@ -113,15 +114,15 @@ void rpc_read_late(struct gn_rpc_client *c)
 	}
 }
 
-static void begin(struct gn_rpc_client *c, struct gn_rpc_read *first)
+static void begin(struct gn_rpc_client *c, struct gn_rpc_read_op *first)
 {
 	struct rpc_reads *look = &c->look;
-	struct gn_rpc_read **end = &look->late;
+	struct gn_rpc_read_op **end = &look->late;
 
 	while (unlikely(*end))
 		end = &(*end)->next;
 	*end = first;
-	for (struct gn_rpc_read *r = first; r; r = r->next) {
+	for (struct gn_rpc_read_op *r = first; r; r = r->next) {
 		r->slot = look->idle[--look->n_idle];
 		look->read[r->slot] = r;
 		look->n_short++;
@@ -131,7 +132,7 @@ static void begin(struct gn_rpc_client *c, struct gn_rpc_read *first)
 	rpc_read_late(c);
 }
 
-int gn_rpc_read(struct gn_rpc_client *c, struct gn_rpc_read *first)
+int gn_rpc_read(struct gn_rpc_client *c, struct gn_rpc_read_op *first)
 {
 	uint32_t n = 0;
 	int rc = rpc_client_check(c);
@@ -140,7 +141,7 @@ int gn_rpc_read(struct gn_rpc_client *c, struct gn_rpc_read *first)
 		rc = -EINVAL;
 	if (!rc && c->dead)
 		rc = -ENOTCONN;
-	for (const struct gn_rpc_read *r = first; r && !rc; r = r->next, n++)
+	for (const struct gn_rpc_read_op *r = first; r && !rc; r = r->next, n++)
 		rc = check(c, r, !first->next);
 	if (!rc && first->len > GN_RPC_READ_SHORT)
 		return begin_large(c, first);
@@ -155,7 +156,7 @@ int gn_rpc_read(struct gn_rpc_client *c, struct gn_rpc_read *first)
 
 /* ---- end ---- */
 
-void rpc_read_end(struct gn_rpc_client *c, struct gn_rpc_read *read, unsigned status)
+void rpc_read_end(struct gn_rpc_client *c, struct gn_rpc_read_op *read, unsigned status)
 {
 	read->status = status;
 	c->look.n--;
@@ -168,7 +169,7 @@ void rpc_read_end(struct gn_rpc_client *c, struct gn_rpc_read *read, unsigned st
 void rpc_read_done(struct gn_rpc_client *c, uint32_t slot)
 {
 	struct rpc_reads *look = &c->look;
-	struct gn_rpc_read *read = look->read[slot];
+	struct gn_rpc_read_op *read = look->read[slot];
 
 	look->read[slot] = NULL;
 	look->n_short--;
@@ -187,14 +188,14 @@ void rpc_reads_end(struct gn_rpc_client *c, unsigned status)
 
 	look->late = NULL;
 	for (uint32_t i = 0; i < look->slots; i++) {
-		struct gn_rpc_read *read = look->read[i];
+		struct gn_rpc_read_op *read = look->read[i];
 
 		look->read[i] = NULL;
 		if (read)
 			rpc_read_end(c, read, status);
 	}
 	for (struct rpc_far_read *far = c->far_reads; far; far = far->next) {
-		struct gn_rpc_read *read = far->read;
+		struct gn_rpc_read_op *read = far->read;
 
 		far->read = NULL;
 		if (read)

@@ -43,6 +43,67 @@ static void handle(struct gn_rpc_request *r)
 	c->room = NULL;
 }
 
+/* ---- one that is answered later ---- */
+
+/* Any thread. */
+static void copy_out(struct gn_rpc_request *r)
+{
+	uint32_t is = RPC_IN_SLOT;
+
+	if (!__atomic_compare_exchange_n(&r->bytes, &is, RPC_COPYING, false, __ATOMIC_RELAXED,
+					 __ATOMIC_RELAXED))
+		return;
+	is = RPC_APART;
+	if (r->len && !mutant("rpc-defer-uncopied", MUTANT_ALWAYS)) {
+		const bool charged = rpc_charge_spare(r->conn, r->len);
+
+		r->copy = charged ? gn_alloc(r->len, 0) : NULL;
+		if (r->copy)
+			r->data = memcpy(r->copy, r->data, r->len);
+		else if (charged)
+			rpc_uncharge(r->conn, r->len);
+		is = r->copy ? RPC_APART : RPC_STAYING;
+	}
+	__atomic_store_n(&r->bytes, is, __ATOMIC_RELEASE);
+}
+
+/* The handler has returned without an answer. */
+static void defer(struct gn_rpc_request *r)
+{
+	struct rpc_conn *c = r->conn;
+
+	copy_out(r);
+	if (__atomic_load_n(&r->bytes, __ATOMIC_ACQUIRE) == RPC_APART)
+		return;
+	/* There is no memory, or another thread is just copying and not worth waiting for. */
+	r->keeps_slot = true;
+	c->keep_slot[r->number & c->mask]++;
+}
+
+void rpc_request_release(struct gn_rpc_request *r)
+{
+	struct rpc_conn *c = r->conn;
+
+	if (r->area.mem) {
+		c->coming_bytes -= r->from.len;
+		rpc_uncharge(c, r->area.size);
+		rpc_area_free(&r->area);
+	}
+	if (r->copy) {
+		rpc_uncharge(c, r->len);
+		gn_free(r->copy);
+		r->copy = NULL;
+	}
+	if (r->keeps_slot) {
+		r->keeps_slot = false;
+		c->keep_slot[r->number & c->mask]--;
+		if (!c->dead) {
+			rpc_conn_advance(c);
+			rpc_conn_tell_taken(c);
+		}
+	}
+}
+
 /* ---- a large one, which is read ---- */
 
 static int read_piece(struct gn_rpc_request *r, uint32_t bytes)
@@ -63,7 +124,7 @@ static void read_more(struct rpc_conn *c)
 {
 	const uint32_t piece = c->thread->server->piece;
 
-	while (c->far && c->reading < PIECES && !c->failed) {
+	while (c->far && c->reading < PIECES && c->link.state == LINK_UP) {
 		struct gn_rpc_request *r = c->far;
 		const uint32_t left = r->from.len - r->asked, bytes = left < piece ? left : piece;
 		const int rc = read_piece(r, bytes);
@@ -160,12 +221,15 @@ static bool take_entry(struct rpc_conn *c, const struct rpc_entry *entry, const 
 	r->data = data;
 	r->len = entry->len;
 	r->begin_ns = c->begin_ns;
-	c->left[c->number & c->mask]++;
+	__atomic_store_n(&r->bytes, far ? RPC_APART : RPC_IN_SLOT, __ATOMIC_RELAXED);
 	c->n_busy++;
-	if (unlikely(far))
+	if (unlikely(far)) {
 		begin_far(r);
-	else
-		handle(r);
+		return true;
+	}
+	handle(r);
+	if (unlikely(r->state == RPC_BUSY))
+		defer(r);
 	return true;
 }
 
@@ -175,13 +239,13 @@ static bool take_message(struct rpc_conn *c, const uint8_t *message, const struc
 	const uint8_t *data;
 	uint32_t at = 0;
 
-	if (c->left[c->number & c->mask] || !rpc_conn_acked(c, head->word))
+	if (c->number - c->taken > c->mask + 1 || !rpc_conn_acked(c, head->word))
 		return false;
 	gn_charge(GN_WORK_NS, MESSAGE_NS);
 	/* The clock is worth its price where something takes long, and now and then. */
 	c->begin_ns = 0;
 	if (c->last_us > 1 || head->aux > 1 || rpc_sampled(c->number))
-		c->begin_ns = c->thread->begun_ns = gn_now_ns();
+		c->begin_ns = c->thread->loop.now_ns = gn_now_ns();
 	for (unsigned i = 0; i < head->aux; i++)
 		if (!rpc_entry(message, head->len, &at, &entry, &data) ||
 		    !take_entry(c, &entry, data, head->flags & RPC_REPLY))
@@ -193,11 +257,13 @@ int rpc_conn_serve(struct rpc_conn *c)
 {
 	int served = 0, again = 0;
 
-	if (unlikely(c->held || c->lent || c->thread->draining))
+	if (unlikely(c->held || c->lent || c->untold || c->thread->draining)) {
 		rpc_conn_look_acked(c);
+		rpc_conn_tell_taken(c);
+	}
 	/* A request may overtake the news of its connection, before which no promise is known. */
-	while (c->established && !c->failed) {
-		const uint8_t *message = rpc_conn_request(c, c->number);
+	while (c->link.state == LINK_UP) {
+		const uint8_t *message = rpc_conn_slot(c, c->number);
 		struct rpc_head head;
 		const enum rpc_found found =
 			rpc_look(message, c->request_stride, rpc_seq(c->epoch, c->number), c->nonce,
@@ -215,11 +281,16 @@ int rpc_conn_serve(struct rpc_conn *c)
 		if (!mutant("rpc-run-twice", c->number) || again++)
 			c->number++;
 		served++;
+		rpc_conn_advance(c);
 		rpc_seal_results(c);
 		if (served > (int)c->mask)
 			break; /* others wait, too */
 	}
-	c->heard |= served > 0;
+	if (!served)
+		return 0;
+	c->heard = true;
+	if (unlikely(c->taken != c->taken_told))
+		rpc_conn_tell_taken(c);
 	return served;
 }
 
@@ -230,11 +301,15 @@ unsigned gn_rpc_request_method(const struct gn_rpc_request *request)
 	return request->method;
 }
 
-const void *gn_rpc_request_data(const struct gn_rpc_request *request, uint32_t *len_bytes)
+/* While the handler runs, and perhaps returns, another thread gets bytes that stay. */
+const void *gn_rpc_request_data(struct gn_rpc_request *r, uint32_t *len_bytes)
 {
 	if (len_bytes)
-		*len_bytes = request->len;
-	return request->data;
+		*len_bytes = r->len;
+	if (__atomic_load_n(&r->bytes, __ATOMIC_ACQUIRE) == RPC_IN_SLOT &&
+	    unlikely(r->conn->thread->id != gn_thread_id()))
+		copy_out(r);
+	return r->data;
 }
 
 uint64_t gn_rpc_request_client(const struct gn_rpc_request *request)

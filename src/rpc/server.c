@@ -4,11 +4,12 @@
 #include <string.h>
 
 #include "base/counter.h"
+#include "base/deadline.h"
 #include "rpc/server.h"
 
 #define THREADS_MAX 256u
-#define QUEUE	    1024u
 #define CQ_DEPTH    (1u << 16) /* at most; a thread whose clients need more refuses the next */
+#define TEND_EVERY  64u	       /* turns */
 #define PARK_US	    1000u
 #define PIECE	    (1u << 20)
 #define DRAIN_US    1000u /* between two looks at who has its answers */
@@ -47,110 +48,31 @@ int gn_rpc_server_handle(struct gn_rpc_server *server, unsigned method, gn_rpc_h
 	return server->started ? -EBUSY : add_method(server, method, fn, arg);
 }
 
-/* ---- newcomers ---- */
-
-static bool hello_ok(const struct gn_event *event, struct rpc_hello *hello)
-{
-	memcpy(hello, event->private_data, sizeof(*hello));
-	return event->private_len >= sizeof(*hello) && hello->magic == RPC_MAGIC &&
-	       hello->version == RPC_VERSION && hello->slots && hello->slots <= GN_RPC_SLOTS_MAX &&
-	       hello->max_request <= GN_RPC_BYTES_MAX && hello->max_result <= GN_RPC_BYTES_MAX &&
-	       hello->window && hello->window <= GN_RPC_WINDOW_MAX;
-}
-
-/*
- * First the thread that served the client before, which ends that connection: what lies in its
- * slots is not executed after requests of the new one.
- */
-void rpc_pass_newcomer(struct rpc_thread *t, struct rpc_newcomer *newcomer)
-{
-	struct gn_rpc_server *server = t->server;
-	struct rpc_hello *hello = &newcomer->hello;
-	unsigned to = newcomer->thread;
-
-	if (hello->previous && hello->previous_thread - 1 < server->opts.threads)
-		to = hello->previous_thread - 1;
-	if (hello->previous && to == t->index) {
-		rpc_conn_end_named(t, hello->previous);
-		hello->previous = 0;
-		to = newcomer->thread;
-	}
-	if (to == t->index) {
-		rpc_conn_accept(t, newcomer);
-	} else if (rpc_thread_try_ask(&server->threads[to], &newcomer->work)) {
-		/* Newcomers must not make this thread wait for one that is busy. */
-		gn_log(GN_LOG_WARN, "rpc: a client is refused: the queue of thread %u is full", to);
-		gn_reject(newcomer->req, NULL, 0);
-		gn_free(newcomer);
-	}
-}
-
-void rpc_take_newcomer(struct rpc_thread *t, const struct gn_event *event)
-{
-	struct gn_rpc_server *server = t->server;
-	struct rpc_newcomer *newcomer = gn_alloc(sizeof(*newcomer), 0);
-
-	if (!newcomer || !hello_ok(event, &newcomer->hello) || t->draining) {
-		gn_log(GN_LOG_WARN, "rpc: %s",
-		       !newcomer   ? "no memory for a client" :
-		       t->draining ? "somebody connects when the server is about to end" :
-				     "somebody connects who is no RPC client of this version");
-		gn_free(newcomer);
-		gn_reject(event->req, NULL, 0);
-		return;
-	}
-	newcomer->thread = newcomer->hello.thread - 1;
-	if (newcomer->thread >= server->opts.threads)
-		newcomer->thread = server->next++ % server->opts.threads;
-	newcomer->work.ask = RPC_ASK_ACCEPT;
-	newcomer->req = event->req;
-	rpc_pass_newcomer(t, newcomer);
-}
-
 /* ---- beginning and end ---- */
 
 static int make_thread(struct gn_rpc_server *server, struct rpc_thread *t, unsigned index)
 {
-	struct gn_cq_opts cq = {0};
-	struct gn_attr attr;
-	uint64_t need;
-	int rc;
+	/* A client may choose its thread: all of them may be on this one. */
+	const uint64_t need =
+		(uint64_t)server->opts.max_clients * rpc_completions(server->opts.max_slots);
+	const struct link_loop_opts loop = {
+		.fabric = server->fabric,
+		.ctx = server->ctx,
+		.completions = need < CQ_DEPTH ? (uint32_t)need : CQ_DEPTH,
+		.tend_every = TEND_EVERY,
+	};
 
 	t->server = server;
 	t->index = index;
-	t->stop_work.ask = RPC_ASK_STOP;
-	t->drain_work.ask = RPC_ASK_DRAIN;
-	rc = gn_queue_create(QUEUE, &t->queue);
-	if (rc)
-		return rc;
-	t->ctx = server->ctx;
-	if (!t->ctx)
-		rc = gn_ctx_create(server->fabric, &t->ctx);
-	if (rc)
-		return rc;
-	rc = gn_chan_create(t->ctx, &t->chan);
-	if (rc)
-		return rc;
-	rc = gn_fabric_query(server->fabric, &attr);
-	if (rc)
-		return rc;
-	/* A client may choose its thread: all of them may be on this one. */
-	need = (uint64_t)server->opts.max_clients * rpc_completions(server->opts.max_slots);
-	cq.depth = attr.max_cqe < CQ_DEPTH ? attr.max_cqe : CQ_DEPTH;
-	if (need < cq.depth)
-		cq.depth = (uint32_t)need;
-	cq.chan = t->chan;
-	return gn_cq_create(t->ctx, &cq, &t->cq);
+	t->stop_task.run = rpc_thread_stop;
+	t->drain_task.run = rpc_thread_drain;
+	link_timer_init(&t->park, rpc_thread_park_due);
+	return link_loop_open(&t->loop, &rpc_thread_ops, &loop);
 }
 
 static void destroy_thread(struct rpc_thread *t)
 {
-	gn_cq_destroy(t->cq);
-	gn_chan_destroy(t->chan);
-	if (t->ctx != t->server->ctx)
-		gn_ctx_destroy(t->ctx);
-	if (t->queue)
-		gn_queue_destroy(t->queue);
+	link_loop_close(&t->loop);
 	rpc_served_free(t);
 }
 
@@ -247,31 +169,48 @@ static bool polled(const struct gn_rpc_server *server)
 	return server->opts.flags & GN_RPC_POLLED;
 }
 
+/* Nobody is accepted any more; then what is still on its way to a thread finds it. */
 static void stop_threads(struct gn_rpc_server *server)
 {
+	link_acceptor_stop(&server->acceptor);
 	for (unsigned i = 0; i < server->started && !polled(server); i++)
-		rpc_thread_ask(&server->threads[i], &server->threads[i].stop_work);
+		link_loop_post(&server->threads[i].loop, &server->threads[i].stop_task);
+	for (unsigned i = 0; i < server->started && !polled(server); i++)
+		gn_thread_join(server->threads[i].thread);
 	for (unsigned i = 0; i < server->started; i++) {
-		if (polled(server))
-			rpc_thread_end(&server->threads[i]);
-		else
-			gn_thread_join(server->threads[i].thread);
 		server->threads[i].stop = true;
+		rpc_thread_end(&server->threads[i]);
 	}
-	/* One that ended late may have sent newcomers to one that ended early. */
-	for (unsigned i = 0; i < server->started; i++)
-		rpc_thread_work(&server->threads[i]);
+	for (unsigned i = 0; i < server->started; i++) /* passed on by one that was behind it */
+		rpc_thread_end(&server->threads[i]);
 	server->started = 0;
 }
 
 static int start_thread(struct gn_rpc_server *server, struct rpc_thread *t)
 {
-	t->stop = t->draining = false;
+	t->stop = t->draining = server->draining = false;
 	t->unquiet = 0;
 	if (!polled(server))
 		return gn_thread_start("rpc", rpc_thread_main, t, &t->thread);
 	t->id = gn_thread_id();
 	return 0;
+}
+
+static void request(void *server, struct gn_event *event)
+{
+	rpc_conn_request(server, event);
+}
+
+static int start_listening(struct gn_rpc_server *server)
+{
+	const struct link_loop *loop = &server->threads[0].loop;
+	const unsigned flags = server->opts.listener_flags;
+
+	if (polled(server))
+		return gn_listener_create(loop->ctx, server->addr, loop->chan, flags,
+					  &server->listener);
+	return link_acceptor_start(&server->acceptor, loop->ctx, server->addr, flags, request,
+				   server);
 }
 
 int gn_rpc_server_start(struct gn_rpc_server *server)
@@ -286,8 +225,7 @@ int gn_rpc_server_start(struct gn_rpc_server *server)
 		rc = start_thread(server, &server->threads[server->started]);
 	/* Nobody comes before there is a thread for everybody. */
 	if (!rc)
-		rc = gn_listen(server->threads[0].ctx, server->addr, server->threads[0].chan,
-			       server->opts.listener_flags, &server->listener);
+		rc = start_listening(server);
 	if (rc)
 		stop_threads(server);
 	return rc;
@@ -315,10 +253,7 @@ int gn_rpc_server_wait(struct gn_rpc_server *server, uint64_t deadline_ns)
 
 	if (rc)
 		return rc;
-	rc = rpc_thread_idle(&server->threads[0], deadline_ns);
-	if (rc == -ETIMEDOUT && gn_now_ns() < deadline_ns)
-		rc = 0; /* something is due */
-	return rc > 0 ? 0 : rc;
+	return rpc_thread_idle(&server->threads[0], deadline_given(deadline_ns));
 }
 
 /* ---- the end ---- */
@@ -339,11 +274,13 @@ int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_ns)
 		return -EINVAL;
 	if (polled(server) && server->threads[0].id != gn_thread_id())
 		return -EPERM;
+	deadline_ns = deadline_given(deadline_ns);
+	__atomic_store_n(&server->draining, true, __ATOMIC_RELEASE);
 	for (unsigned i = 0; i < server->started; i++) {
 		struct rpc_thread *t = &server->threads[i];
 
 		if (!__atomic_exchange_n(&t->drain_asked, true, __ATOMIC_ACQ_REL))
-			rpc_thread_ask(t, &t->drain_work);
+			link_loop_post(&t->loop, &t->drain_task);
 	}
 	while (!drained(server)) {
 		if (gn_now_ns() >= deadline_ns)
@@ -362,7 +299,7 @@ void gn_rpc_server_destroy(struct gn_rpc_server *server)
 		return;
 	rpc_post_free(server);
 	stop_threads(server);
-	gn_listener_close(server->listener);
+	gn_listener_destroy(server->listener);
 	for (unsigned i = 0; server->threads && i < server->opts.threads; i++)
 		if (server->threads[i].server)
 			destroy_thread(&server->threads[i]);
@@ -378,7 +315,7 @@ static void add_counters(struct gn_rpc_counters *to, const struct rpc_thread *t)
 {
 	to->calls += counter_read(&t->count.calls);
 	to->torn += counter_read(&t->count.torn);
-	to->probes += counter_read(&t->count.probes);
+	to->probes += counter_read(&t->loop.probes);
 	to->parks += counter_read(&t->count.parks);
 	to->wakes += counter_read(&t->count.wakes);
 	to->large += counter_read(&t->count.large);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A server as its files see it. Every thread owns its connections with all that belongs to them. A
- * request may be answered by any thread: another than the owner sends it the answer by a queue.
+ * A server as its files see it. Every thread is a loop (src/link) and owns its connections with all
+ * that belongs to them; an acceptor's thread makes them. A request may be answered by any thread:
+ * another than the owner posts the answer to the owner's loop.
  */
 #ifndef GN_RPC_SERVER_H
 #define GN_RPC_SERVER_H
 
 #include "base/bits.h"
+#include "link/link.h"
 #include "rpc/area.h"
 #include "rpc/times.h"
 #include "rpc/wire.h"
@@ -43,20 +45,6 @@ struct rpc_method {
 	void *arg;
 };
 
-/* What other threads ask of a server thread. */
-enum rpc_ask { RPC_ASK_STOP, RPC_ASK_DRAIN, RPC_ASK_ACCEPT, RPC_ASK_ANSWER };
-
-struct rpc_work {
-	enum rpc_ask ask;
-};
-
-struct rpc_newcomer {
-	struct rpc_work work;
-	struct gn_conn_req *req;
-	struct rpc_hello hello;
-	unsigned thread; /* that is to serve it */
-};
-
 /* A result as it is answered. */
 struct rpc_answer {
 	uint16_t status;
@@ -77,9 +65,17 @@ enum rpc_state {
 	RPC_HELD,   /* it is answered, but there is no slot for the result */
 };
 
+/*
+ * Where the bytes of a request are. Those of one that is answered after its handler has returned
+ * are copied out of the slot, by the first thread that needs them there: the owner when the handler
+ * returns, or another that asks for them before. Without memory for that they stay, and keep the
+ * slot.
+ */
+enum rpc_bytes { RPC_IN_SLOT, RPC_COPYING, RPC_STAYING, RPC_APART };
+
 /* A request of the window, idle or under way. */
 struct gn_rpc_request {
-	struct rpc_work work;
+	struct link_task task; /* an answer of another thread */
 	struct rpc_conn *conn;
 	struct gn_rpc_request *next; /* idle, held, or in rpc_thread.come */
 	enum rpc_state state;
@@ -88,7 +84,10 @@ struct gn_rpc_request {
 	bool reply;
 	const uint8_t *data;
 	uint32_t len;
+	uint32_t bytes; /* enum rpc_bytes, atomic */
+	bool keeps_slot;
 	uint64_t begin_ns;
+	uint8_t *copy;	      /* data, if it was copied */
 	struct rpc_area area; /* of a large one */
 	struct rpc_far from;
 	uint32_t asked, done;	      /* bytes of it that are being read, that were read */
@@ -122,26 +121,32 @@ struct rpc_shown {
 };
 
 struct rpc_conn {
+	struct link_conn link;
 	struct rpc_thread *thread;
-	struct rpc_conn *next, **prev;
+	struct rpc_conn *next, **prev; /* in rpc_thread.conns or parked */
+	struct link_task task;	       /* it is handed over to its thread */
+	uint64_t previous; /* … which ends this connection first, or another thread: */
+	unsigned previous_thread;
 	uint64_t client;
-	bool established, dead;
+	bool dead; /* its client is gone, or was never let in */
+	bool told; /* opts.peer knows that the client came */
 	bool parked;
-	bool failed; /* it is to end, when nobody looks at it: rpc_thread.failed */
 	bool check_request, check_fetch; /* no order is promised */
 	bool heard;			 /* since the clock was looked at */
-	bool silent;			 /* since the last round of probes */
 	uint64_t heard_ns;
 	uint32_t mask, epoch, window;
 	uint32_t max_request, max_result;
-	uint32_t park_word;
+	uint32_t park_count; /* 1 … RPC_PARKED_MAX */
 	uint32_t reply_key;
 	uint64_t nonce, request_stride, result_stride;
 
 	/* requests */
-	uint32_t number; /* of the next message */
-	uint32_t *left;	 /* by slot: requests without an answer */
-	uint32_t n_busy; /* requests that are not idle */
+	uint32_t number;     /* of the next message */
+	uint32_t taken;	     /* up to here the slots of messages are free */
+	uint32_t taken_told; /* … and the client can know */
+	bool untold;	     /* it should, but the slot of the next result is being written from */
+	uint32_t *keep_slot; /* by slot: requests that keep it */
+	uint32_t n_busy;     /* requests that are not idle */
 	struct gn_rpc_request *
 		*blocks; /* of the window: RPC_BLOCK each, made when they are needed */
 	uint32_t n_made; /* requests in them */
@@ -178,11 +183,9 @@ struct rpc_conn {
 	uint32_t unsignaled, unsent; /* unsent: replies whose completion is waited for */
 
 	uint64_t bytes;			       /* atomic: that are charged to it */
-	uint32_t completions;		       /* that it may cause before anybody looks */
 	uint32_t acked_before, rounds_unacked; /* of probes: for rpc_reclaim() */
 
 	struct gn_pd *pd;
-	struct gn_qp *qp;
 	struct gn_mem *request_mem, *result_mem;
 	struct gn_mr *request_mr, *result_mr;
 	uint8_t *requests, *results;
@@ -190,30 +193,20 @@ struct rpc_conn {
 };
 
 struct rpc_thread {
+	struct link_loop loop;
 	struct gn_rpc_server *server;
 	unsigned index;
 	struct gn_thread *thread;
 	uint64_t id; /* gn_thread_id(), once it runs */
 	bool stop, draining;
-	bool torn;	  /* some request was not there in full when it was last looked at */
 	bool drain_asked; /* atomic */
-	struct gn_ctx *ctx;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
-	struct gn_queue *queue;
-	uint32_t asking; /* atomic: threads that are just pushing */
-	struct rpc_conn *conns, *parked, *dying;
-	struct gn_rpc_request *come;  /* large ones of which a piece has come */
-	bool failed;		      /* some of them have */
-	bool written;		      /* a reply for whose slot a result is held, perhaps */
-	uint64_t probe_ns;	      /* when clients are asked whether they are there */
-	uint64_t begun_ns, looked_ns; /* when a message was last taken, and the clock looked at */
-	uint32_t turns, rounds;
-	uint32_t n_conns;     /* atomic: for others to read */
-	uint32_t n_half_open; /* of them: accepted, and not established yet */
-	uint32_t completions; /* that connections may cause, those that are being torn down too */
-	uint32_t unquiet;     /* atomic: connections that are not drained yet */
-	struct rpc_work stop_work, drain_work;
+	struct rpc_conn *conns, *parked;
+	struct link_timer park;	     /* look whether somebody is to be parked */
+	struct gn_rpc_request *come; /* large ones of which a piece has come */
+	bool written;		     /* a reply for whose slot a result is held, perhaps */
+	uint32_t n_conns;	     /* atomic: for others to read */
+	uint32_t unquiet;	     /* atomic: connections that are not drained yet */
+	struct link_task stop_task, drain_task;
 	struct rpc_times **served[0x10000 / RPC_PAGE_METHODS]; /* atomic: pages, by method */
 	struct rpc_times *last_times;			       /* of last_method */
 	unsigned last_method;
@@ -228,7 +221,9 @@ struct gn_rpc_server {
 	uint32_t max_inline;
 	struct rpc_method *methods[0x10000 / RPC_PAGE_METHODS];
 	struct gn_ctx *ctx; /* GN_RPC_ONE_CTX */
-	struct gn_listener *listener;
+	struct link_acceptor acceptor;
+	struct gn_listener *listener; /* of a polled one, which has no acceptor */
+	bool draining;		      /* atomic: nobody is let in */
 	struct rpc_thread *threads;
 	unsigned started;
 	uint64_t clients; /* atomic: ever */
@@ -242,6 +237,8 @@ struct gn_rpc_server {
 /* limits.c; any thread */
 /* Keep so many bytes more for a client; false: that is beyond a limit, and counted as dropped. */
 bool rpc_charge(struct rpc_conn *conn, uint64_t bytes, bool large);
+/* … that can be done without: false is no reason to count or to log. */
+bool rpc_charge_spare(struct rpc_conn *conn, uint64_t bytes);
 void rpc_uncharge(struct rpc_conn *conn, uint64_t bytes);
 /* Owner only: */
 void rpc_limits_default(struct gn_rpc_server_opts *opts);
@@ -257,24 +254,23 @@ void rpc_dismiss(struct rpc_conn *conn);
 void rpc_reclaim(struct rpc_conn *conn, uint32_t rounds);
 
 /* conn.c */
-void rpc_conn_accept(struct rpc_thread *thread, struct rpc_newcomer *newcomer);
-void rpc_conn_established(struct rpc_conn *conn);
+/* The acceptor's thread: somebody wants to connect. */
+void rpc_conn_request(struct gn_rpc_server *server, struct gn_event *event);
+/* It is over, and ends in this turn. */
 static inline void rpc_conn_fail(struct rpc_conn *conn)
 {
-	conn->failed = conn->thread->failed = true;
+	link_conn_fail(&conn->link);
 }
-/* It is over: rpc_conn_bury() frees it when requests are answered and its peer copies nothing. */
-void rpc_conn_end(struct rpc_conn *conn);
-void rpc_conn_bury(struct rpc_thread *thread);
-/* … of the connection with this name, if it is this thread's. */
-void rpc_conn_end_named(struct rpc_thread *thread, uint64_t name);
-/* Every RPC_PROBE_NS: a client that was silent may have vanished without a word. */
-void rpc_conn_probe(struct rpc_conn *conn);
-/* Put it aside until it says that there is something. long_silent: for RPC_PROBE_NS. */
+/* What the loop is told; conn_ops has the rest. */
+void rpc_conn_established(struct link_conn *link);
+void rpc_conn_end(struct link_conn *link);
+bool rpc_conn_busy(const struct link_conn *link);
+bool rpc_conn_destroy(struct link_conn *link);
+/* Put it aside until it says that there is something. long_silent: for LINK_PROBE_NS. */
 void rpc_conn_park(struct rpc_conn *conn, bool long_silent);
 void rpc_conn_unpark(struct rpc_conn *conn);
 int rpc_conn_recv(struct rpc_conn *conn);
-static inline uint8_t *rpc_conn_request(const struct rpc_conn *conn, uint32_t number)
+static inline uint8_t *rpc_conn_slot(const struct rpc_conn *conn, uint32_t number)
 {
 	return conn->requests + (number & conn->mask) * conn->request_stride;
 }
@@ -287,7 +283,7 @@ static inline const uint64_t *rpc_conn_ack(const struct rpc_conn *conn)
 }
 static inline const uint64_t *rpc_conn_word(const struct rpc_conn *conn)
 {
-	return (const uint64_t *)(const void *)rpc_conn_request(conn, conn->number);
+	return (const uint64_t *)(const void *)rpc_conn_slot(conn, conn->number);
 }
 
 /* The i-th request of its window. */
@@ -304,16 +300,14 @@ bool rpc_conn_grow(struct rpc_conn *conn);
 int rpc_conn_serve(struct rpc_conn *conn);
 /* A piece of a large request has come. */
 void rpc_request_come(struct gn_rpc_request *request);
+/* Its bytes were elsewhere than in its slot, or kept it. */
+void rpc_request_release(struct gn_rpc_request *request);
 static inline void rpc_request_free(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
-	if (unlikely(r->area.mem)) {
-		c->coming_bytes -= r->from.len;
-		rpc_uncharge(c, r->area.size);
-		rpc_area_free(&r->area);
-	}
-	c->left[r->number & c->mask]--;
+	if (unlikely(__atomic_load_n(&r->bytes, __ATOMIC_RELAXED) != RPC_IN_SLOT))
+		rpc_request_release(r);
 	c->n_busy--;
 	r->state = RPC_IDLE;
 	r->next = c->idle;
@@ -322,6 +316,7 @@ static inline void rpc_request_free(struct gn_rpc_request *r)
 
 /* answer.c; owner only */
 void rpc_answer(struct gn_rpc_request *request);
+void rpc_answer_posted(struct link_task *task);
 /* No more results come for the message that is put together. */
 void rpc_seal_results(struct rpc_conn *conn);
 /* The client needs no result up to this one any more; false: it has not even got it. */
@@ -329,6 +324,9 @@ bool rpc_conn_acked(struct rpc_conn *conn, uint32_t number);
 /* … and it may have said so without a request. */
 void rpc_conn_look_acked(struct rpc_conn *conn);
 void rpc_conn_release_held(struct rpc_conn *conn);
+/* More messages are taken, perhaps; tell the client if no result does. */
+void rpc_conn_advance(struct rpc_conn *conn);
+void rpc_conn_tell_taken(struct rpc_conn *conn);
 
 /* show.c */
 void rpc_shown_hide(struct rpc_conn *conn);
@@ -357,19 +355,17 @@ void rpc_thread_main(void *thread);
 int rpc_thread_turn(struct rpc_thread *thread);
 int rpc_thread_idle(struct rpc_thread *thread, uint64_t deadline_ns);
 void rpc_thread_end(struct rpc_thread *thread);
-void rpc_thread_ask(struct rpc_thread *thread, struct rpc_work *work);
-/* … or -EAGAIN: its queue is full. */
-int rpc_thread_try_ask(struct rpc_thread *thread, struct rpc_work *work);
-void rpc_thread_completions(struct rpc_thread *thread);
+/* The table of its loop. */
+extern const struct link_ops rpc_thread_ops;
+/* Look at clients after park_us, as long as there are some that are not parked. */
+void rpc_thread_park_due(struct link_timer *timer, uint64_t now_ns);
 /* Post one request of a connection; -EAGAIN: its queue is full of what is not done. */
 int rpc_thread_post(struct rpc_conn *conn, const struct gn_wr *wr);
-int rpc_thread_work(struct rpc_thread *thread);
+void rpc_thread_stop(struct link_task *task);
+void rpc_thread_drain(struct link_task *task);
 
 /* server.c */
 const struct rpc_method *rpc_method_find(const struct gn_rpc_server *server, unsigned method);
-void rpc_take_newcomer(struct rpc_thread *thread, const struct gn_event *event);
-/* One more step to the thread that is to serve it. */
-void rpc_pass_newcomer(struct rpc_thread *thread, struct rpc_newcomer *newcomer);
 
 /* metrics.c */
 void rpc_metrics_handler(struct gn_rpc_request *request, void *arg);

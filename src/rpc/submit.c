@@ -72,13 +72,26 @@ static uint32_t request_flags(struct gn_rpc_client *c, uint64_t bytes)
  */
 static void end_silence(struct gn_rpc_client *c, uint64_t now_ns)
 {
+	c->woken = 0;
 	if (now_ns - c->heard_ns > c->park_us * 2000ull && !c->waking)
 		rpc_wake(c);
 	else if (c->reply)
 		rpc_ask(c, now_ns);
 }
 
-/* If nothing else is under way, its result is worth a look after what the server took last time. */
+/*
+ * The next result is not fetched before then. While others are under way it may be theirs, and
+ * theirs may have been put off for long: fetches in vain for them say nothing of this one.
+ */
+static void fetch_from(struct gn_rpc_client *c, uint64_t ns)
+{
+	if (c->n_sent > 1 && ns >= c->first_ns)
+		return;
+	c->first_ns = ns;
+	c->got[c->expected & c->mask].fails = 0;
+}
+
+/* Its result is worth a look after what the server took last time. */
 static void note_sent(struct gn_rpc_client *c, const struct rpc_sent *sent, bool waited)
 {
 	const uint64_t now_ns = waited ? gn_now_ns() : sent->ns;
@@ -89,8 +102,8 @@ static void note_sent(struct gn_rpc_client *c, const struct rpc_sent *sent, bool
 	if (unlikely(now_ns - c->sent_ns > c->park_us * 250ull))
 		end_silence(c, now_ns);
 	c->heard_ns = c->sent_ns = now_ns;
-	if (c->n_sent == 1 && !c->reply && !(c->flags & GN_RPC_EAGER))
-		c->first_ns = rpc_learn_delay(c, sent);
+	if (!c->reply && !(c->flags & GN_RPC_EAGER) && (c->n_sent == 1 || c->first_ns))
+		fetch_from(c, rpc_learn_delay(c, sent));
 }
 
 void rpc_flush(struct gn_rpc_client *c)
@@ -129,7 +142,9 @@ void rpc_flush(struct gn_rpc_client *c)
 	c->tell = false;
 	c->count.batches++;
 	c->entries = 0;
-	note_sent(c, &c->sent[c->number++ & c->mask], waited);
+	c->number++;
+	c->newest = c->open;
+	note_sent(c, c->open, waited);
 }
 
 /*
@@ -138,7 +153,8 @@ void rpc_flush(struct gn_rpc_client *c)
  */
 static bool timeless(const struct gn_rpc_client *c, bool reply)
 {
-	return c->waits && !reply && !c->slow_reads && !rpc_learn_timed(c, c->number);
+	return c->waits && !reply && !c->slow_reads && !c->first_ns &&
+	       !rpc_learn_timed(c, c->number);
 }
 
 /* A message for an entry of so many bytes is there, or -EAGAIN. */
@@ -153,11 +169,14 @@ static int open_message(struct gn_rpc_client *c, bool reply, uint32_t len)
 		return -ENOTCONN;
 	if (c->entries)
 		return c->due ? -EAGAIN : 0;
-	sent = &c->sent[c->number & c->mask];
-	if (sent->left && !mutant("rpc-slot-early", c->number))
+	if (rpc_slots_full(c) && !mutant("rpc-slot-early", c->number)) {
+		c->first_ns = 0; /* a read tells what is free */
 		return -EAGAIN;
+	}
+	sent = c->open = c->idle_sent;
+	c->idle_sent = sent->next;
 	c->at = 0;
-	c->far = false;
+	c->far = c->starved = false;
 	c->reply = reply;
 	c->n_sent++;
 	c->n_fetch += !reply;
@@ -201,10 +220,10 @@ static inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, const voi
 		memcpy(to + sizeof(entry), data, len);
 	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
 	c->entries++;
-	c->sent[c->number & c->mask].left++;
+	c->open->left++;
 	call->op = op;
 	call->kind = c->learn.last;
-	call->number = c->number;
+	call->sent = c->open;
 	call->taken = true;
 	op->slot = index;
 	op->client = c;
@@ -223,7 +242,7 @@ static int join_far(struct gn_rpc_client *c, struct gn_rpc_op *op)
 
 	if (rc) {
 		if (!c->entries) /* the message was opened in vain */
-			rpc_close_message(c, &c->sent[c->number & c->mask]);
+			rpc_close_message(c, c->open);
 		return rc;
 	}
 	c->far = true;
@@ -236,7 +255,6 @@ static int begin(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
 	const bool far = op->request_len > c->limits.max_request;
 	const struct rpc_kind *kind = rpc_kind_of(c, op->method);
-	struct rpc_sent *sent;
 	int rc;
 
 	if (!kind)
@@ -245,9 +263,8 @@ static int begin(struct gn_rpc_client *c, struct gn_rpc_op *op)
 			  far ? (uint32_t)sizeof(struct rpc_far) : op->request_len);
 	if (rc)
 		return rc;
-	sent = &c->sent[c->number & c->mask];
-	if (sent->time_us < kind->time_us)
-		sent->time_us = kind->time_us;
+	if (c->open->time_us < kind->time_us)
+		c->open->time_us = kind->time_us;
 	if (far)
 		return join_far(c, op);
 	join(c, op, op->request, op->request_len, 0);
@@ -260,14 +277,17 @@ int gn_rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 
 	if (likely(!rc))
 		rc = check_op(c, op);
-	if (likely(!rc) && unlikely(!c->n_idle))
+	if (likely(!rc) && unlikely(!c->n_idle)) {
 		rc = -EAGAIN;
+		c->starved = true;
+	}
 	if (unlikely(rc))
 		return rc;
 	if (likely(goes_along(c, op)))
 		join(c, op, op->request, op->request_len, 0);
 	else
 		rc = begin(c, op);
+	c->starved |= rc == -EAGAIN;
 	if (!rc && (c->entries >= c->learn.entries || c->at >= c->learn.batch.bytes))
 		rpc_flush(c);
 	return rc;

@@ -1,104 +1,45 @@
 /* SPDX-License-Identifier: MIT */
-/* A server thread: what it does all day, and what it does when there is nothing to do. */
+/* A server thread: a loop, what it does all day, and what it does when there is nothing to do. */
 #include <errno.h>
 
 #include "base/bits.h"
 #include "base/counter.h"
+#include "base/deadline.h"
 #include "rpc/server.h"
 
-#define COMPLETIONS  16
-#define ROUNDS	     64u /* of completions at once: words without end are no reason to stay */
-#define CHAN_EVERY   64u /* turns after which connections and clock are looked at */
-#define ESTABLISH_NS 1000000000u /* from the acceptance to the news that it has arrived */
-#define CHAN_NS	     50000u	 /* … or this much, of which handlers may need a lot */
-#define EAGER_US     20u	 /* of waiting for requests and nothing else */
-#define MANY_NAP_US  50u	 /* with more clients than a wait has room for */
-#define DYING_NAP_US 1000u	 /* between two looks at a connection that is torn down */
-#define PARKED_EVERY 10u /* rounds of probes, until those that are put aside are asked, too */
+#define PARKED_EVERY 10u /* looks at a client, until one at a client that is parked */
+
+static struct rpc_conn *conn_of(struct link_conn *link)
+{
+	return container_of(link, struct rpc_conn, link);
+}
+
+static struct rpc_thread *thread_of(struct link_loop *loop)
+{
+	return container_of(loop, struct rpc_thread, loop);
+}
 
 /* ---- what other threads ask ---- */
 
-int rpc_thread_try_ask(struct rpc_thread *t, struct rpc_work *work)
+void rpc_thread_stop(struct link_task *task)
 {
-	int rc;
-
-	__atomic_fetch_add(&t->asking, 1, __ATOMIC_ACQUIRE);
-	rc = gn_queue_push(t->queue, work);
-	__atomic_fetch_sub(&t->asking, 1, __ATOMIC_RELEASE);
-	return rc;
+	container_of(task, struct rpc_thread, stop_task)->stop = true;
 }
 
-void rpc_thread_ask(struct rpc_thread *t, struct rpc_work *work)
+void rpc_thread_drain(struct link_task *task)
 {
-	__atomic_fetch_add(&t->asking, 1, __ATOMIC_ACQUIRE);
-	while (gn_queue_push(t->queue, work) == -EAGAIN)
-		gn_yield();
-	__atomic_fetch_sub(&t->asking, 1, __ATOMIC_RELEASE);
-}
+	struct rpc_thread *t = container_of(task, struct rpc_thread, drain_task);
 
-/* Who comes when it is over is refused. */
-static void take_in(struct rpc_thread *t, struct rpc_newcomer *newcomer)
-{
-	if (!t->stop && !t->draining) {
-		rpc_pass_newcomer(t, newcomer);
-		return;
-	}
-	gn_reject(newcomer->req, NULL, 0);
-	gn_free(newcomer);
-}
-
-int rpc_thread_work(struct rpc_thread *t)
-{
-	struct rpc_work *work;
-	int n = 0;
-
-	for (; (work = gn_queue_pop(t->queue)); n++) {
-		switch (work->ask) {
-		case RPC_ASK_STOP:
-			t->stop = true;
-			break;
-		case RPC_ASK_DRAIN:
-			t->draining = true;
-			t->turns = CHAN_EVERY; /* who waits is told in this turn */
-			break;
-		case RPC_ASK_ACCEPT:
-			take_in(t, container_of(work, struct rpc_newcomer, work));
-			break;
-		case RPC_ASK_ANSWER:
-			rpc_answer(container_of(work, struct gn_rpc_request, work));
-			break;
-		}
-	}
-	return n;
+	t->draining = true;
+	link_loop_must_tend(&t->loop); /* whoever waits is told in this turn */
 }
 
 /* ---- what the fabric says ---- */
 
-static int take_events(struct rpc_thread *t)
-{
-	struct gn_event event;
-	int n = 0;
-
-	for (; !gn_chan_next(t->chan, &event); n++) {
-		struct rpc_conn *c = event.qp ? gn_qp_user(event.qp) : NULL;
-
-		if (event.type == GN_EVENT_CONNECT_REQUEST)
-			rpc_take_newcomer(t, &event);
-		else if (event.type == GN_EVENT_ESTABLISHED && c)
-			rpc_conn_established(c);
-		else if (c)
-			rpc_conn_end(c);
-		/* Who goes leaves completions behind; when many do, too many for one queue. */
-		if (n % COMPLETIONS == COMPLETIONS - 1)
-			rpc_thread_completions(t);
-	}
-	return n;
-}
-
 /* A word from a client that was put aside; there must be a receive for the next. */
 static void take_word(struct rpc_conn *c)
 {
-	rpc_conn_established(c); /* or how could it send? The news of that may be lost. */
+	link_conn_established(&c->link); /* or how could it send? The news of that may be lost. */
 	rpc_conn_unpark(c);
 	if (!c->dead && rpc_conn_recv(c))
 		rpc_conn_fail(c);
@@ -130,27 +71,16 @@ static void take_written(struct rpc_conn *c, uint64_t id)
 	c->thread->written |= c->held != NULL;
 }
 
-void rpc_thread_completions(struct rpc_thread *t)
+static void completed(struct link_conn *link, const struct gn_wc *wc)
 {
-	struct gn_wc wc[COMPLETIONS];
-	unsigned rounds = 0;
-	int n;
+	struct rpc_conn *c = conn_of(link);
 
-	do {
-		n = gn_cq_poll(t->cq, wc, COMPLETIONS);
-		for (int i = 0; i < n; i++) {
-			struct rpc_conn *c = gn_qp_user(wc[i].qp);
-
-			if (wc[i].status != GN_WC_OK)
-				rpc_conn_fail(c);
-			else if (wc[i].id == RPC_WAKE_ID)
-				take_word(c);
-			else if ((wc[i].id & RPC_ID_MASK) == RPC_REPLY_ID)
-				take_written(c, wc[i].id);
-			else if (wc[i].id != RPC_OTHER_ID)
-				take_piece(t, (struct gn_rpc_request *)(uintptr_t)wc[i].id);
-		}
-	} while (n == COMPLETIONS && ++rounds < ROUNDS);
+	if (wc->id == RPC_WAKE_ID)
+		take_word(c);
+	else if ((wc->id & RPC_ID_MASK) == RPC_REPLY_ID)
+		take_written(c, wc->id);
+	else
+		take_piece(c->thread, (struct gn_rpc_request *)(uintptr_t)wc->id);
 }
 
 /*
@@ -159,12 +89,13 @@ void rpc_thread_completions(struct rpc_thread *t)
  */
 int rpc_thread_post(struct rpc_conn *c, const struct gn_wr *wr)
 {
-	uint32_t left = gn_cq_depth(c->thread->cq) / (COMPLETIONS * ROUNDS) + 1;
-	int rc = gn_post_send(c->qp, wr, NULL);
+	struct link_loop *loop = &c->thread->loop;
+	uint32_t left = gn_cq_depth(loop->cq) / LINK_POLL_MAX + 1;
+	int rc = gn_post_send(c->link.qp, wr, NULL);
 
 	for (; unlikely(rc == -EAGAIN) && left; left--) {
-		rpc_thread_completions(c->thread);
-		rc = gn_post_send(c->qp, wr, NULL);
+		link_loop_poll(loop);
+		rc = gn_post_send(c->link.qp, wr, NULL);
 	}
 	return rc;
 }
@@ -184,15 +115,6 @@ static int serve_come(struct rpc_thread *t)
 }
 
 /* ---- clients ---- */
-
-static void end_failed(struct rpc_conn *list)
-{
-	for (struct rpc_conn *c = list, *next; c; c = next) {
-		next = c->next;
-		if (c->failed)
-			rpc_conn_end(c);
-	}
-}
 
 /* Results that were held until a reply had left their slot. */
 static int release_written(struct rpc_thread *t)
@@ -236,11 +158,11 @@ static int serve_all(struct rpc_thread *t)
  */
 static bool may_park(const struct rpc_conn *c, uint64_t now_ns)
 {
-	if (!c->established || c->failed || c->open || c->thread->draining || c->returning)
+	if (c->link.state != LINK_UP || c->open || c->thread->draining || c->returning)
 		return false;
 	if (c->n_writing) /* from the slot whose word says: parked, perhaps */
 		return false;
-	return (!c->held && !c->lent) || now_ns >= c->heard_ns + RPC_PROBE_NS;
+	return (!c->held && !c->lent) || now_ns >= c->heard_ns + LINK_PROBE_NS;
 }
 
 static void park_quiet(struct rpc_thread *t, uint64_t now_ns)
@@ -250,37 +172,34 @@ static void park_quiet(struct rpc_thread *t, uint64_t now_ns)
 	for (struct rpc_conn *c = t->conns, *next; c; c = next) {
 		next = c->next;
 		if (c->heard) {
-			c->heard = c->silent = false;
+			c->heard = false;
+			c->link.heard = true;
 			c->heard_ns = now_ns;
-		} else if (!c->established && now_ns >= c->heard_ns + ESTABLISH_NS) {
-			rpc_conn_fail(c); /* no news of it: it must not wait for us for ever */
 		} else if (now_ns >= c->heard_ns + park_ns && may_park(c, now_ns)) {
-			rpc_conn_park(c, now_ns >= c->heard_ns + RPC_PROBE_NS);
+			rpc_conn_park(c, now_ns >= c->heard_ns + LINK_PROBE_NS);
+			link_conn_watch(&c->link, LINK_PROBE_NS * PARKED_EVERY);
 		}
 		if (unlikely(c->returning))
 			rpc_lent_return(c, false);
 	}
 }
 
-static void probe_all(struct rpc_thread *t, uint64_t now_ns)
+void rpc_thread_park_due(struct link_timer *timer, uint64_t now_ns)
 {
-	if (now_ns < t->probe_ns)
-		return;
-	t->probe_ns = now_ns + RPC_PROBE_NS;
-	for (struct rpc_conn *c = t->conns; c; c = c->next) {
-		rpc_conn_probe(c);
-		rpc_reclaim(c, 1);
-	}
-	/* With nobody else there the thread sleeps for that many rounds. */
-	if (++t->rounds % PARKED_EVERY && t->conns)
-		return;
-	for (struct rpc_conn *c = t->parked, *next; c; c = next) {
-		next = c->next;
-		rpc_conn_probe(c);
-		if (unlikely(c->held || c->lent))
-			rpc_conn_look_acked(c);
-		rpc_reclaim(c, PARKED_EVERY);
-	}
+	struct rpc_thread *t = container_of(timer, struct rpc_thread, park);
+
+	if (t->conns)
+		link_timer_set(&t->loop.timers, timer, now_ns + t->server->opts.park_us * 1000ull);
+}
+
+/* With each look whether a client is silent. */
+static void looked(struct link_conn *link)
+{
+	struct rpc_conn *c = conn_of(link);
+
+	if (unlikely(c->parked && (c->held || c->lent)))
+		rpc_conn_look_acked(c);
+	rpc_reclaim(c, c->parked ? PARKED_EVERY : 1);
 }
 
 /* How many clients have not got all their answers, for who drains the server. */
@@ -292,7 +211,7 @@ static void count_unquiet(struct rpc_thread *t, uint64_t now_ns)
 		rpc_conn_unpark(t->parked);
 	for (const struct rpc_conn *c = t->conns; c; c = c->next)
 		n += c->n_busy || c->heard ||
-		     (c->placed != c->acked && now_ns - c->heard_ns < RPC_PROBE_NS);
+		     (c->placed != c->acked && now_ns - c->heard_ns < LINK_PROBE_NS);
 	__atomic_store_n(&t->unquiet, n + 1, __ATOMIC_RELEASE);
 }
 
@@ -300,129 +219,75 @@ static void count_unquiet(struct rpc_thread *t, uint64_t now_ns)
 
 int rpc_thread_turn(struct rpc_thread *t)
 {
-	int busy = serve_all(t) + rpc_thread_work(t);
+	int busy = serve_all(t) + link_loop_tasks(&t->loop);
 
 	if (unlikely(t->come))
 		busy += serve_come(t);
-	if (++t->turns >= CHAN_EVERY || t->begun_ns - t->looked_ns > CHAN_NS) {
-		const uint64_t now_ns = gn_now_ns();
-
-		t->turns = 0;
-		t->looked_ns = t->begun_ns = now_ns;
-		rpc_thread_completions(t);
-		if (unlikely(t->written))
-			busy += release_written(t);
-		busy += take_events(t);
-		rpc_conn_bury(t);
-		park_quiet(t, now_ns);
-		probe_all(t, now_ns);
-		if (unlikely(t->draining))
-			count_unquiet(t, now_ns);
-	}
-	if (unlikely(t->failed)) {
-		t->failed = false;
-		end_failed(t->conns);
-		end_failed(t->parked);
-	}
+	if (!link_loop_tend(&t->loop))
+		return busy;
+	if (unlikely(t->written))
+		busy += release_written(t);
+	park_quiet(t, t->loop.now_ns);
+	if (unlikely(t->draining))
+		count_unquiet(t, t->loop.now_ns);
 	return busy;
 }
 
-/* ---- nothing to do ---- */
-
-#define WORDS (GN_WAIT_MAX - 3) /* beside queue, channel and cq */
-
-/* What clients may write. False: not all of it can be waited for. */
-static bool gather_words(const struct rpc_thread *t, struct gn_wait_item *items, unsigned *n,
-			 bool *torn)
+/* What clients may write. */
+static void words(struct link_loop *loop, struct link_words *out)
 {
-	const unsigned most = *n + WORDS;
+	const struct rpc_thread *t = thread_of(loop);
 
 	for (const struct rpc_conn *c = t->conns; c; c = c->next) {
 		const uint64_t *word = rpc_conn_word(c);
 		const uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 
-		if (*n + 2 > most)
-			return false;
-		if (!c->established)
+		if (c->link.state != LINK_UP)
 			continue;
 		if (c->held || c->lent || t->draining)
-			items[(*n)++] = gn_wait_word(rpc_conn_ack(c), c->ack_seen);
+			link_words_add(out, rpc_conn_ack(c), c->ack_seen);
 		if (seen == rpc_seq(c->epoch, c->number))
-			*torn = true; /* or here since just now */
-		else
-			items[(*n)++] = gn_wait_word(word, seen);
+			out->torn = true; /* or here since just now */
+		else if (!link_words_add(out, word, seen))
+			return;
 	}
-	return true;
 }
 
-/* When something is due that no event tells. */
-static uint64_t next_due(const struct rpc_thread *t, uint64_t now_ns)
+static void request(struct link_loop *loop, struct gn_event *event)
 {
-	const uint64_t park_ns = t->server->opts.park_us * 1000ull;
-
-	/* An answer wakes us; a peer that has stopped copying does not. */
-	if (t->dying)
-		return now_ns + DYING_NAP_US * 1000;
-	if (t->conns && park_ns < RPC_PROBE_NS)
-		return now_ns + park_ns;
-	if (t->conns)
-		return t->probe_ns;
-	return t->parked ? now_ns + RPC_PROBE_NS * PARKED_EVERY : GN_FOREVER;
+	rpc_conn_request(thread_of(loop)->server, event);
 }
 
-/*
- * Until a client writes, an event, or another thread's word. To look at channel and cq costs a
- * system call, so they are left out at first: who calls now and then does not pay for them each
- * time.
- */
+const struct link_ops rpc_thread_ops = {
+	.completed = completed,
+	.request = request,
+	.established = rpc_conn_established,
+	.ended = rpc_conn_end,
+	.looked = looked,
+	.busy = rpc_conn_busy,
+	.destroy = rpc_conn_destroy,
+	.words = words,
+};
+
 int rpc_thread_idle(struct rpc_thread *t, uint64_t deadline_ns)
 {
-	struct gn_wait_item items[GN_WAIT_MAX];
-	uint64_t until_ns, now_ns;
-	bool torn = false, all;
-	unsigned n = 1;
-	int rc = -ETIMEDOUT;
-
-	items[0] = gn_wait_on(gn_queue_source(t->queue));
-	all = gather_words(t, items, &n, &torn);
-	/* Mostly it has just come, all of it. */
-	if (torn && !t->torn) {
-		t->torn = true;
-		return 0;
-	}
-	t->torn = torn;
-	if (n > 1) {
-		until_ns = gn_deadline_us(torn ? RPC_TORN_NAP_US : EAGER_US);
-		rc = gn_wait(items, n, until_ns < deadline_ns ? until_ns : deadline_ns,
-			     "requests of clients");
-	}
-	if (rc != -ETIMEDOUT)
-		return rc;
-	t->turns = CHAN_EVERY;
-	now_ns = gn_now_ns();
-	if (torn)
-		until_ns = now_ns + RPC_TORN_NAP_US * 1000;
-	else if (!all)
-		until_ns = now_ns + MANY_NAP_US * 1000;
-	else
-		until_ns = next_due(t, now_ns);
-	items[n++] = gn_wait_on(gn_chan_source(t->chan));
-	items[n++] = gn_wait_on(gn_cq_source(t->cq));
-	return gn_wait(items, n, until_ns < deadline_ns ? until_ns : deadline_ns,
-		       "requests of clients");
+	if (t->conns && t->park.due_ns == GN_FOREVER)
+		rpc_thread_park_due(&t->park, gn_now_ns());
+	return link_loop_wait(&t->loop, deadline_ns, "requests of clients");
 }
 
 void rpc_thread_end(struct rpc_thread *t)
 {
-	while (t->conns)
-		rpc_conn_end(t->conns);
-	while (t->parked)
-		rpc_conn_end(t->parked);
-	for (rpc_conn_bury(t); t->dying || __atomic_load_n(&t->asking, __ATOMIC_ACQUIRE);
-	     rpc_conn_bury(t)) {
-		rpc_thread_work(t);
-		gn_yield();
-	}
+	do {
+		link_loop_tasks(&t->loop);
+		while (t->conns)
+			rpc_conn_end(&t->conns->link);
+		while (t->parked)
+			rpc_conn_end(&t->parked->link);
+		link_conns_sweep(&t->loop);
+		if (t->loop.closing || !link_loop_quiet(&t->loop))
+			gn_yield();
+	} while (t->loop.closing || t->loop.tasks || !link_loop_quiet(&t->loop));
 }
 
 void rpc_thread_main(void *arg)

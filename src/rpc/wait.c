@@ -2,6 +2,8 @@
 /* Waiting for a client's calls. */
 #include <errno.h>
 
+#include "base/bits.h"
+#include "base/deadline.h"
 #include "rpc/client.h"
 
 #define EAGER_US     20u /* of waiting for a reply and nothing else */
@@ -76,6 +78,25 @@ int gn_rpc_poll(struct gn_rpc_client *c)
 	return rc ? rc : rpc_client_poll(c, true);
 }
 
+/* Is there an index and a slot for one more call? */
+static bool has_room(const struct gn_rpc_client *c)
+{
+	return c->n_idle && !c->due && (c->entries || !rpc_slots_full(c));
+}
+
+/* Nothing that a caller waits for can come, unless a place for a call that was refused. */
+static bool nothing_to_come(struct gn_rpc_client *c)
+{
+	if (c->dead)
+		return true;
+	if (likely(!c->starved))
+		return !c->n_live && !c->look.n;
+	if (!has_room(c))
+		return false;
+	c->starved = false;
+	return true;
+}
+
 int gn_rpc_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 {
 	int rc = rpc_client_check(c);
@@ -84,12 +105,13 @@ int gn_rpc_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 		rc = -EDEADLK;
 	if (rc)
 		return rc;
+	deadline_ns = deadline_given(deadline_ns);
 	rpc_flush(c); /* nobody adds to it meanwhile */
 	for (unsigned turn = 0;; turn++) {
 		const bool clock = turn % CLOCK_EVERY == CLOCK_EVERY - 1;
 
 		rc = rpc_client_poll(c, clock);
-		if (rc || (!c->n_live && !c->look.n))
+		if (rc || nothing_to_come(c))
 			return rc;
 		if (clock && gn_now_ns() >= deadline_ns)
 			return -ETIMEDOUT;
@@ -108,6 +130,38 @@ static void finish(struct gn_rpc_client *c, const struct gn_rpc_op *op)
 			rest(c, GN_FOREVER, turn);
 }
 
+/* Until a call can be begun: 0, or -ENOTCONN, or -EAGAIN at the deadline, if there is one. */
+static int wait_for_room(struct gn_rpc_client *c, uint64_t deadline_ns)
+{
+	if (!deadline_ns)
+		deadline_ns = GN_FOREVER;
+	rpc_flush(c);
+	for (unsigned turn = 0; !c->dead && !has_room(c); turn++) {
+		const bool clock = turn % CLOCK_EVERY == CLOCK_EVERY - 1;
+
+		if (rpc_client_poll(c, clock) || c->dead || has_room(c))
+			continue;
+		if (clock && gn_now_ns() >= deadline_ns)
+			return -EAGAIN;
+		rest(c, deadline_ns, turn);
+	}
+	return c->dead ? -ENOTCONN : 0;
+}
+
+/* Begin a call, when there is room for it. */
+static int submit_waiting(struct gn_rpc_client *c, struct gn_rpc_op *op)
+{
+	int rc = gn_rpc_submit(c, op);
+
+	while (unlikely(rc == -EAGAIN)) {
+		rc = wait_for_room(c, op->deadline_ns);
+		if (rc)
+			break;
+		rc = gn_rpc_submit(c, op);
+	}
+	return rc;
+}
+
 /* deadline_ns: 0 is none. */
 static void nap(uint64_t deadline_ns)
 {
@@ -122,18 +176,14 @@ static void nap(uint64_t deadline_ns)
 /* Once more after a server has gone, until the deadline. */
 static int submit_again(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
-	int rc = gn_rpc_submit(c, op);
+	int rc = submit_waiting(c, op);
 
-	if (rc == -EAGAIN) { /* the slot's last call ended early, and nobody has looked since */
-		rpc_client_poll(c, true);
-		rc = gn_rpc_submit(c, op);
-	}
 	while (rc == -ENOTCONN && c->flags & GN_RPC_RECONNECT &&
 	       (!op->deadline_ns || gn_now_ns() < op->deadline_ns)) {
 		if (rpc_reconnect(c, op->deadline_ns))
 			nap(op->deadline_ns);
 		else
-			rc = gn_rpc_submit(c, op);
+			rc = submit_waiting(c, op);
 	}
 	return rc;
 }
@@ -179,15 +229,8 @@ int gn_rpc_call_all(struct gn_rpc_client *c, struct gn_rpc_op *ops, unsigned n)
 	if (rc)
 		return rc;
 	while (begun < n && !rc) {
-		rc = gn_rpc_submit(c, &ops[begun]);
+		rc = submit_waiting(c, &ops[begun]);
 		begun += !rc;
-		if (rc != -EAGAIN || !c->n_live)
-			continue;
-		rc = gn_rpc_wait(c, ops[begun].deadline_ns ? ops[begun].deadline_ns : GN_FOREVER);
-		if (rc > 0 || rc == -EINTR)
-			rc = 0;
-		else if (rc == -ETIMEDOUT)
-			rc = -EAGAIN;
 	}
 	for (unsigned i = begun; i < n; i++)
 		ops[i].status = GN_RPC_CANCELED;
@@ -196,7 +239,7 @@ int gn_rpc_call_all(struct gn_rpc_client *c, struct gn_rpc_op *ops, unsigned n)
 	return rc;
 }
 
-int gn_rpc_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out)
+int gn_rpc_client_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out)
 {
 	if (!client || !out)
 		return -EINVAL;

@@ -13,7 +13,9 @@
  * order in which bytes appear, also its checksum must be right. The tail is a function of the
  * sequence that no earlier content of the slot can have by accident.
  *
- * A slot of requests is free when each of them has its result. A slot of results is free when the
+ * A slot of requests is free when the server has taken its message: its handlers have run, and the
+ * bytes of requests that are answered later were copied. Results say up to which number that is so,
+ * and so does the slot of the next result, while there is none. A slot of results is free when the
  * client has said that it needs it no more: in the head of a later message, or by writing the word
  * behind the slots of requests.
  *
@@ -31,7 +33,7 @@
 #include "gannet/rpc.h"
 
 #define RPC_MAGIC   0x67635250u /* "gcRP" */
-#define RPC_VERSION 2u
+#define RPC_VERSION 3u
 
 /* Client to server, with the connection request. */
 struct rpc_hello {
@@ -80,13 +82,33 @@ struct rpc_head {
 	uint16_t flags; /* enum rpc_flag */
 	uint32_t crc;	/* CRC-32C of head (this 0, a result's word 0), entries, bytes and tail */
 	/*
-	 * Request: up to which number results are not needed any more. Where the next result will
-	 * be: not 0 while the client is parked; a new value each time.
+	 * Request: up to which number results are not needed any more. Result, and the slot where
+	 * the next result will be: rpc_state_word().
 	 */
 	uint32_t word;
 };
 _Static_assert(sizeof(struct rpc_head) == 24, "wire");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is, and so are we");
+
+/*
+ * Up to which number requests are taken, and whether the server polls this client's slots: parked
+ * is 0 while it does, else 1 … RPC_PARKED_MAX, another one each time. Numbers of 30 bits are enough
+ * to tell an old word from a new one: a slot of results is used again after RPC_SLOTS_MAX results,
+ * which take at most as many messages each.
+ */
+#define RPC_PARKED_BITS 2u
+#define RPC_PARKED_MAX	((1u << RPC_PARKED_BITS) - 1)
+static inline uint32_t rpc_state_word(uint32_t taken, uint32_t parked)
+{
+	return taken << RPC_PARKED_BITS | parked;
+}
+/* How many messages more than taken the word tells of; 0 if more than ahead: then it is old. */
+static inline uint32_t rpc_newly_taken(uint32_t word, uint32_t taken, uint32_t ahead)
+{
+	const uint32_t more = ((word >> RPC_PARKED_BITS) - taken) & (UINT32_MAX >> RPC_PARKED_BITS);
+
+	return more <= ahead ? more : 0;
+}
 
 /* Each begins at a multiple of 8 bytes. */
 struct rpc_entry {

@@ -279,7 +279,7 @@ uint64_t gn_sim_leaks(const struct gn_sim *sim)
 	return sim->leaks;
 }
 
-int gn_sim_stats(const struct gn_sim *sim, unsigned node, struct gn_sim_stats *out)
+int gn_sim_node_stats(const struct gn_sim *sim, unsigned node, struct gn_sim_stats *out)
 {
 	if (!sim || !out || node >= sim->n_nodes)
 		return -EINVAL;

@@ -172,7 +172,7 @@ static bool bad_address(struct cf *cf, struct gn_qp *qp, const char *addr)
 	struct gn_listener *listener = NULL;
 
 	CHECK_INT(gn_connect(qp, addr, NULL), -EINVAL);
-	CHECK_INT(gn_listen(cf->ctx, addr, cf->chan, 0, &listener), -EINVAL);
+	CHECK_INT(gn_listener_create(cf->ctx, addr, cf->chan, 0, &listener), -EINVAL);
 	CHECK(!listener, "an output was touched");
 	return true;
 }
@@ -391,7 +391,7 @@ static bool pending_a(struct cf *cf)
 
 	CHECK((cq = cf_make_cq(cf, 64, NULL)));
 	CHECK((listener = cf_make_listener(cf, cf_addr(cf, CF_A, DOOR, addr), cf->chan)));
-	CHECK_INT(gn_listen(cf->ctx, addr, cf->chan, 0, &second), -EADDRINUSE);
+	CHECK_INT(gn_listener_create(cf->ctx, addr, cf->chan, 0, &second), -EADDRINUSE);
 	CHECK(!second, "an output was touched");
 	CHECK(cf_sync(cf)); /* B tries to listen there too */
 	CHECK(cf_sync(cf));
@@ -411,7 +411,7 @@ static bool pending_b(struct cf *cf)
 	CHECK((cq = cf_make_cq(cf, 64, NULL)));
 	CHECK(cf_sync(cf));
 	cf_addr(cf, CF_A, DOOR, addr);
-	CHECK(gn_listen(cf->ctx, addr, cf->chan, 0, &listener) < 0, "the address is A's");
+	CHECK(gn_listener_create(cf->ctx, addr, cf->chan, 0, &listener) < 0, "the address is A's");
 	CHECK(cf_sync(cf));
 	CHECK(come_and_go(cf));
 	CHECK(come_and_go(cf));

@@ -61,7 +61,7 @@ static int listen_on(struct cf_ctl *ctl)
 
 	if (err)
 		return err;
-	return gn_listen(ctl->ctx, ctl->addr, ctl->listen_chan, 0, &ctl->listener);
+	return gn_listener_create(ctl->ctx, ctl->addr, ctl->listen_chan, 0, &ctl->listener);
 }
 
 int cf_ctl_open(const char *fabric_name, const char *addr, bool listen, struct cf_ctl **out)
@@ -99,7 +99,7 @@ void cf_ctl_close(struct cf_ctl *ctl)
 	if (!ctl)
 		return;
 	cf_ctl_hangup(ctl);
-	gn_listener_close(ctl->listener);
+	gn_listener_destroy(ctl->listener);
 	gn_chan_destroy(ctl->listen_chan);
 	gn_mr_deregister(ctl->mr);
 	gn_mem_free(ctl->mem);
@@ -279,7 +279,7 @@ static int pump(struct cf_ctl *ctl, uint64_t deadline_ns)
 	if (!ctl->up)
 		return ctl->taken < ctl->arrived ? 0 : -EPIPE;
 	if (ctl->taken < ctl->arrived)
-		deadline_ns = 0;
+		deadline_ns = GN_NO_WAIT;
 	n = gn_cq_wait(ctl->recv_cq, wc, CTL_SLOTS, deadline_ns, "control message");
 	if (n == -ETIMEDOUT && ctl->taken < ctl->arrived)
 		return 0;
@@ -323,7 +323,7 @@ bool cf_ctl_ended(struct cf_ctl *ctl)
 	struct ctl_head head;
 	bool bad = false;
 
-	pump(ctl, 0);
+	pump(ctl, GN_NO_WAIT);
 	for (uint64_t n = ctl->taken; n < ctl->arrived; n++) {
 		const uint8_t *slot = recv_slot(ctl, ctl->inbox[n % CTL_SLOTS]);
 

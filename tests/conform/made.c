@@ -71,7 +71,7 @@ static int destroy_object(const struct cf_made *made)
 	case AH:
 		return gn_ah_destroy(object);
 	case LISTENER:
-		return gn_listener_close(object);
+		return gn_listener_destroy(object);
 	case PAGES:
 		return munmap(object, made->size) ? -errno : 0;
 	}
@@ -265,7 +265,7 @@ struct gn_listener *cf_make_listener(struct cf *cf, const char *addr, struct gn_
 {
 	struct gn_listener *made;
 
-	MADE(LISTENER, gn_listen(cf->ctx, addr, chan, 0, &made));
+	MADE(LISTENER, gn_listener_create(cf->ctx, addr, chan, 0, &made));
 }
 
 uint8_t *cf_make_pages(struct cf *cf, size_t size, void *hint)

@@ -351,7 +351,8 @@ static int family_make(struct cf *cf, struct family *f, int which)
 	case QP:
 		return gn_qp_create(f->pd, &qp_opts, &f->qp);
 	default:
-		return gn_listen(f->ctx, cf_addr(cf, CF_A, 1, addr), f->chan, 0, &f->listener);
+		return gn_listener_create(f->ctx, cf_addr(cf, CF_A, 1, addr), f->chan, 0,
+					  &f->listener);
 	}
 }
 
@@ -375,7 +376,7 @@ static int family_unmake(struct family *f, int which)
 	case QP:
 		return gn_qp_destroy(f->qp);
 	default:
-		return gn_listener_close(f->listener);
+		return gn_listener_destroy(f->listener);
 	}
 }
 

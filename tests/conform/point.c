@@ -174,7 +174,7 @@ static void end_close(struct end *end)
 
 	err = gn_qp_destroy(end->ud) ?: err;
 	err = gn_qp_destroy(end->qp) ?: err;
-	err = gn_listener_close(end->listener) ?: err;
+	err = gn_listener_destroy(end->listener) ?: err;
 	err = gn_cq_destroy(end->ud_cq) ?: err;
 	err = gn_cq_destroy(end->recv_cq) ?: err;
 	err = gn_cq_destroy(end->send_cq) ?: err;
@@ -395,7 +395,8 @@ static void serve(struct end *end)
 	struct gn_event ev;
 
 	if (!post_receive(end) || !post_datagrams(end) ||
-	    !went_well(end, "gn_listen", gn_listen(end->ctx, ADDR, end->chan, 0, &end->listener)) ||
+	    !went_well(end, "gn_listener_create",
+		       gn_listener_create(end->ctx, ADDR, end->chan, 0, &end->listener)) ||
 	    !next_event(end, GN_EVENT_CONNECT_REQUEST, &ev) || !greet(end, ev.req))
 		return;
 	if (!hear_message(end, 'c'))

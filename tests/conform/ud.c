@@ -204,7 +204,7 @@ static bool echo_b(struct cf *cf)
 		CHECK(recv_into(cf, &port, i, port.slot_bytes));
 		CHECK(cf_sync(cf));
 		CHECK(expect_in(cf, &port, i, i, len, &peer, &wc));
-		CHECK_INT(gn_ah_from_wc(port.qp, &wc, port.buf + slot_at(&port, i), &ah), 0);
+		CHECK_INT(gn_ah_create_from_wc(port.qp, &wc, port.buf + slot_at(&port, i), &ah), 0);
 		cf_own_ah(cf, ah);
 		CHECK(send_to(cf, &port, ah, &peer, PORT_TAG + i, len));
 	}
@@ -551,7 +551,7 @@ static bool answer_all(struct cf *cf, struct port *port, const struct gn_ud_addr
 		CHECK_INT(wc.src_qpn, a->qpn);
 		CHECK(cf_check_fill(cf, slot + GN_GRH_BYTES, SMALL_LEN,
 				    peer_tag(round, (unsigned)wc.id)));
-		CHECK_INT(gn_ah_from_wc(p->qp, &wc, slot, &ah), 0);
+		CHECK_INT(gn_ah_create_from_wc(p->qp, &wc, slot, &ah), 0);
 		cf_own_ah(cf, ah);
 		CHECK(send_to(cf, p, ah, a, PORT_TAG + peer_tag(round, (unsigned)wc.id),
 			      SMALL_LEN));

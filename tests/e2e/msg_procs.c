@@ -86,7 +86,8 @@ static void asker_connect(struct asker *a, const char *addr)
 	const uint64_t until_ns = gn_deadline_us(PATIENCE_US);
 	int rc;
 
-	while ((rc = gn_msg_connect(a->requester, addr, NULL, &a->conn)) && gn_now_ns() < until_ns)
+	while ((rc = gn_msg_conn_open(a->requester, addr, NULL, &a->conn)) &&
+	       gn_now_ns() < until_ns)
 		gn_sleep_us(1000); /* it has just been started */
 	if (rc)
 		die("connecting", rc);
@@ -99,8 +100,7 @@ static void asker_make(struct asker *a, struct gn_fabric *fabric, const char *ad
 						   .pending = PENDING,
 						   .request_bytes = BYTES,
 						   .value_bytes = BYTES,
-						   .repeat_us = 100000,
-						   .repeats = 8};
+						   .repeat_us = 100000};
 	const int rc = gn_msg_requester_create(fabric, &opts, &a->requester);
 
 	if (rc)
@@ -221,7 +221,7 @@ static bool kill_responder(pid_t *responder, const char *addr, struct asker *a)
 	if (good && !asker_fill(a)) /* nobody had asked: now one finds out */
 		while (good && gn_msg_pending(a->conn))
 			good = asker_take(a, since_ns + 2 * (uint64_t)GONE_NS);
-	gn_msg_disconnect(a->conn);
+	gn_msg_conn_close(a->conn);
 	*responder = start("serve", addr, NULL);
 	asker_connect(a, addr);
 	a->gone = 0;

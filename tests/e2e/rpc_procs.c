@@ -123,7 +123,7 @@ static struct gn_rpc_client *connect_to(struct gn_fabric *fabric, const char *ad
 
 	opts.mode = mode;
 	opts.batch.entries = batch;
-	while ((rc = gn_rpc_connect(fabric, addr, &opts, &client)) && gn_now_ns() < deadline_ns)
+	while ((rc = gn_rpc_client_open(fabric, addr, &opts, &client)) && gn_now_ns() < deadline_ns)
 		gn_sleep_us(1000); /* it has just been started */
 	if (rc)
 		die("connecting", rc);
@@ -177,7 +177,7 @@ static _Noreturn void crowd(const char *addr, unsigned n)
 		struct gn_rpc_client *client;
 		unsigned status;
 
-		rc = gn_rpc_connect(fabric, addr, &opts, &client);
+		rc = gn_rpc_client_open(fabric, addr, &opts, &client);
 		if (!rc)
 			rc = gn_rpc_call(client, ECHO, "x", 1, &status, 1, NULL,
 					 gn_deadline_us(PATIENCE_US), NULL);
@@ -361,7 +361,7 @@ static void kill_servers(struct gn_fabric *fabric, const char *addr)
 	ok(slowest_ns < GONE_NS, "kill: clients know soon");
 	ok(open_fds(getpid()) <= fds, "kill: and keep nothing of those that are gone");
 	for (unsigned i = 0; i < GN_RPC_MODES; i++)
-		gn_rpc_close(clients[i]);
+		gn_rpc_client_close(clients[i]);
 }
 
 /* ---- who kills clients ---- */
@@ -439,7 +439,7 @@ static void kill_clients(struct gn_fabric *fabric, const char *addr)
 	       memory, memory_of(server));
 	ok(open_fds(server) <= fds, "kill: it keeps no files of theirs");
 	ok(memory_of(server) < memory + 8192, "kill: and no memory");
-	gn_rpc_close(client);
+	gn_rpc_client_close(client);
 	end(server);
 }
 
@@ -598,8 +598,8 @@ static void scale(void)
 		end(crowds[i]);
 	ok(become(beside, 1), "scale: all of them are killed at once, and it knows");
 	ok(calls_per_s(beside) > 0, "scale: and serves on");
-	gn_rpc_close(alone);
-	gn_rpc_close(beside);
+	gn_rpc_client_close(alone);
+	gn_rpc_client_close(beside);
 	end(servers[0]);
 	end(servers[1]);
 	gn_fabric_close(fabric);

@@ -338,12 +338,12 @@ static void target_start(struct target *t, bool bypass)
 	assert_int_equal(gn_kv_server_create(t->fabric, t->addr, &opts, &t->server), 0);
 	assert_int_equal(gn_kv_server_start(t->server), 0);
 	assert_int_equal(gn_kv_client_open(t->fabric, t->addr, &kv, &t->honest), 0);
-	assert_int_equal(gn_rpc_connect(t->fabric, t->addr, &rpc, &t->evil), 0);
+	assert_int_equal(gn_rpc_client_open(t->fabric, t->addr, &rpc, &t->evil), 0);
 }
 
 static void target_stop(struct target *t)
 {
-	assert_int_equal(gn_rpc_close(t->evil), 0);
+	assert_int_equal(gn_rpc_client_close(t->evil), 0);
 	assert_int_equal(gn_kv_client_close(t->honest), 0);
 	gn_kv_server_destroy(t->server);
 	assert_int_equal(gn_fabric_close(t->fabric), 0);

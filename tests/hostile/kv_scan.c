@@ -119,13 +119,13 @@ static int program(struct kv_world *w, struct gn_fabric *fabric, unsigned number
 		EXPECT(gn_kv_set(client, key, (uint32_t)len, "value", 5, 0,
 				 gn_deadline_us(LONG_US)) == 0);
 	}
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &rpc) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &rpc) == 0);
 	for (unsigned i = 0; i < 20; i++)
 		EXPECT(many(rpc, request, result, room) == 0 && honest(client) == 0);
 	for (unsigned i = 0; i < 800; i++)
 		EXPECT(strange(rpc, request, result, room) == 0);
 	EXPECT(honest(client) == 0);
-	gn_rpc_close(rpc);
+	gn_rpc_client_close(rpc);
 	EXPECT(gn_kv_client_close(client) == 0);
 	gn_free(request);
 	gn_free(result);

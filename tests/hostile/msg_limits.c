@@ -210,13 +210,13 @@ static int hungry_by_datagrams(struct world *w, struct gn_fabric *fabric, unsign
 	(void)client;
 	opts.value_bytes = 64;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
-	EXPECT(gn_msg_connect(requester, w->addr, &why, &conn) == -ECONNREFUSED);
+	EXPECT(gn_msg_conn_open(requester, w->addr, &why, &conn) == -ECONNREFUSED);
 	EXPECT(!strcmp(why, msg_refusal_text(MSG_NO_MEMORY)));
 	gn_msg_requester_destroy(requester);
 	/* Others are welcome: nothing is left of the attempt. */
 	opts.protocol = GN_MSG_WRITE_WRITE;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
-	EXPECT(gn_msg_connect(requester, w->addr, &why, &conn) == 0);
+	EXPECT(gn_msg_conn_open(requester, w->addr, &why, &conn) == 0);
 	gn_msg_requester_destroy(requester);
 	return 0;
 }

@@ -106,7 +106,7 @@ static inline int honest_begin(struct honest *h, struct world *w, struct gn_fabr
 	*h = (struct honest){.conn = NULL};
 	opts.request_bytes = opts.value_bytes = 16;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &h->requester) == 0);
-	EXPECT(gn_msg_connect(h->requester, w->addr, NULL, &h->conn) == 0);
+	EXPECT(gn_msg_conn_open(h->requester, w->addr, NULL, &h->conn) == 0);
 	return 0;
 }
 

@@ -207,6 +207,10 @@ static void evil_datagram(struct evil *e)
 	}
 	memcpy(e->buf, &head, sizeof(head));
 	gn_wr_ud(&wr, 0, &sge, e->ah, e->welcome.ud.qpn, e->welcome.ud.qkey, 0);
+	if (fuzz_pick(2)) { /* which copy of a request it is */
+		wr.op = GN_OP_SEND_IMM;
+		wr.imm = fuzz_strange();
+	}
 	post(e, e->ud, &wr);
 }
 

@@ -386,7 +386,7 @@ static int honest_calls(struct world *w, const struct evil *evils, uint64_t end_
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
 		const struct gn_rpc_client_opts opts = in_mode(mode);
 
-		EXPECT(gn_rpc_connect(w->fabric, w->addr, &opts, &clients[mode]) == 0);
+		EXPECT(gn_rpc_client_open(w->fabric, w->addr, &opts, &clients[mode]) == 0);
 	}
 	while (gn_now_ns() < end_ns || (evils && !is_enough(sum_up(evils), *calls))) {
 		const uint64_t begin_ns = gn_now_ns();
@@ -400,7 +400,7 @@ static int honest_calls(struct world *w, const struct evil *evils, uint64_t end_
 			gn_sleep_us(3000);
 	}
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
-		EXPECT(gn_rpc_close(clients[mode]) == 0);
+		EXPECT(gn_rpc_client_close(clients[mode]) == 0);
 	print_message("# the honest client: %u calls, the slowest took %.1f ms\n", *calls,
 		      (double)slowest_ns * 1e-6);
 	EXPECT(slowest_ns < STALL_NS);

@@ -64,7 +64,7 @@ static void honest(struct attack *a)
 {
 	struct gn_rpc_client *client;
 
-	assert_int_equal(gn_rpc_connect(a->fabric, a->victim.addr, NULL, &client), 0);
+	assert_int_equal(gn_rpc_client_open(a->fabric, a->victim.addr, NULL, &client), 0);
 	for (unsigned i = 0; i < 50; i++) {
 		const uint64_t begin_ns = gn_now_ns();
 
@@ -72,7 +72,7 @@ static void honest(struct attack *a)
 		if (gn_now_ns() - begin_ns > a->slowest_ns)
 			a->slowest_ns = gn_now_ns() - begin_ns;
 	}
-	assert_int_equal(gn_rpc_close(client), 0);
+	assert_int_equal(gn_rpc_client_close(client), 0);
 	assert_true(a->slowest_ns < STALL_NS);
 }
 
@@ -188,10 +188,10 @@ static void test_tiny_slots(void **state)
 		const struct gn_rpc_client_opts tiny = {.max_request = max, .max_result = max};
 		struct gn_rpc_client *client;
 
-		assert_int_equal(gn_rpc_connect(a.fabric, a.victim.addr, &tiny, &client), 0);
+		assert_int_equal(gn_rpc_client_open(a.fabric, a.victim.addr, &tiny, &client), 0);
 		for (uint32_t len = 0; len < 2 * sizeof(bytes); len++)
 			assert_int_equal(call_echo(client, ECHO, len, len), 0);
-		assert_int_equal(gn_rpc_close(client), 0);
+		assert_int_equal(gn_rpc_client_close(client), 0);
 	}
 	honest(&a);
 	end(&a);

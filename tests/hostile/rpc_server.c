@@ -294,7 +294,7 @@ static int evil_serves(struct evil *e)
 	EXPECT(gn_chan_create(e->ctx, &e->chan) == 0);
 	EXPECT(gn_cq_create(e->ctx, &(struct gn_cq_opts){.depth = 1024, .chan = e->chan}, &e->cq) ==
 	       0);
-	EXPECT(gn_listen(e->ctx, e->addr, e->chan, 0, &listener) == 0);
+	EXPECT(gn_listener_create(e->ctx, e->addr, e->chan, 0, &listener) == 0);
 	__atomic_store_n(&e->ready, true, __ATOMIC_RELEASE);
 	while (!__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE)) {
 		EXPECT(turn(e) == 0);
@@ -302,7 +302,7 @@ static int evil_serves(struct evil *e)
 	}
 	for (unsigned i = 0; i < CONNS; i++)
 		conn_end(&e->conns[i]);
-	EXPECT(gn_listener_close(listener) == 0);
+	EXPECT(gn_listener_destroy(listener) == 0);
 	EXPECT(gn_cq_destroy(e->cq) == 0);
 	EXPECT(gn_chan_destroy(e->chan) == 0);
 	EXPECT(gn_ctx_destroy(e->ctx) == 0);
@@ -404,7 +404,7 @@ static int one_life(struct gn_fabric *fabric, const char *addr, uint64_t end_ns,
 	opts.max_request = 300;
 	opts.batch.entries = 1 + fuzz_pick(4);
 	opts.timeout_us = 100000;
-	rc = gn_rpc_connect(fabric, addr, &opts, &client);
+	rc = gn_rpc_client_open(fabric, addr, &opts, &client);
 	EXPECT(rc <= 0); /* it may be refused, cut off, or let in with nonsense */
 	if (rc)
 		return 0;
@@ -412,7 +412,7 @@ static int one_life(struct gn_fabric *fabric, const char *addr, uint64_t end_ns,
 		rc = burst(client, statuses, latest_ns);
 		EXPECT(rc == 0 || rc == 1);
 	}
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 

@@ -149,7 +149,7 @@ static int slow_client(struct world *w, struct gn_fabric *fabric)
 
 	EXPECT(calls && results);
 	opts.batch = (struct gn_rpc_batch){ENTRIES, 0, 1000, 0, 0};
-	EXPECT(gn_rpc_connect(fabric, SIM_ADDR, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, SIM_ADDR, &opts, &client) == 0);
 	for (unsigned i = 0; i < WINDOW; i++) {
 		struct slow_call *call = &calls[i];
 
@@ -172,7 +172,7 @@ static int slow_client(struct world *w, struct gn_fabric *fabric)
 		EXPECT(gn_now_ns() < deadline_ns);
 	for (unsigned i = 0; i < WINDOW; i++)
 		EXPECT(check_slow(&calls[i]) == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	gn_free(results);
 	gn_free(calls);
 	return 0;
@@ -280,7 +280,7 @@ PROGRAM(witness)
 
 	EXPECT(gn_fabric_open(env->fabric, &fabric) == 0);
 	gn_sleep_us(100000);
-	EXPECT(gn_rpc_connect(fabric, SIM_ADDR, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, SIM_ADDR, &opts, &client) == 0);
 	/* Requests are written meanwhile, and those who wrote them vanish. */
 	EXPECT(hold_thread(client, HOLD_US) == 0);
 	for (unsigned i = 0; i < 200; i++)
@@ -289,7 +289,7 @@ PROGRAM(witness)
 	EXPECT(hold_thread(client, LONGER_US) == 0);
 	for (unsigned i = 0; i < 200; i++)
 		EXPECT(call_echo(client, ECHO, i, i) == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	b->world.running = 0;
 	EXPECT(gn_fabric_close(fabric) == 0);
 	return 0;
@@ -366,7 +366,7 @@ PROGRAM(newcomer)
 
 	EXPECT(gn_fabric_open(env->fabric, &fabric) == 0);
 	gn_sleep_us(1000);
-	EXPECT(gn_rpc_connect(fabric, SIM_ADDR, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, SIM_ADDR, &opts, &client) == 0);
 	EXPECT(hold_thread(client, 100000) == 0);
 	gn_sleep_us(50000);
 	EXPECT(gn_rpc_server_counters(b->world.service.server, &count) == 0);
@@ -377,7 +377,7 @@ PROGRAM(newcomer)
 	EXPECT(count.clients == 1);
 	for (unsigned i = 0; i < 20; i++)
 		EXPECT(call_echo(client, ECHO, i, i) == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	b->world.running = 0;
 	EXPECT(gn_fabric_close(fabric) == 0);
 	return 0;

@@ -41,7 +41,7 @@ static void begin(struct attack *a, const char *name)
 	*a = (struct attack){0};
 	victim_start(&a->victim, name, serve, NULL);
 	assert_int_equal(gn_fabric_open("shm", &a->fabric), 0);
-	assert_int_equal(gn_rpc_connect(a->fabric, a->victim.addr, NULL, &a->honest), 0);
+	assert_int_equal(gn_rpc_client_open(a->fabric, a->victim.addr, NULL, &a->honest), 0);
 	a->fds = cost_fds(a->victim.pid);
 	for (unsigned i = 0; i < HOSTILE; i++) {
 		a->raw[i].fabric = a->fabric;
@@ -93,7 +93,7 @@ static void finish(struct attack *a)
 	}
 	for (unsigned i = 0; i < HOSTILE; i++)
 		raw_end(&a->raw[i]);
-	assert_int_equal(gn_rpc_close(a->honest), 0);
+	assert_int_equal(gn_rpc_client_close(a->honest), 0);
 	assert_int_equal(gn_fabric_close(a->fabric), 0);
 	victim_stop(&a->victim);
 }
@@ -150,7 +150,7 @@ enum { BUSY_SERVER = 1 };
 
 static void stay_busy(struct gn_rpc_request *request, void *arg)
 {
-	uint64_t *word = &((struct shm_qp *)request->conn->qp)->conn.mine->busy.posting;
+	uint64_t *word = &((struct shm_qp *)request->conn->link.qp)->conn.mine->busy.posting;
 	uint32_t len;
 
 	(void)arg;
@@ -206,7 +206,7 @@ static void test_busy_server(void **state)
 	(void)state;
 	victim_start(&victim, "stall-server", serve_busy, NULL);
 	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
-	assert_int_equal(gn_rpc_connect(fabric, victim.addr, &opts, &client), 0);
+	assert_int_equal(gn_rpc_client_open(fabric, victim.addr, &opts, &client), 0);
 	for (uint32_t bytes = 50000; bytes <= 500000; bytes *= 2) { /* smaller memory is freed */
 		const uint64_t ns = call_busy_ns(client, bytes);
 
@@ -225,7 +225,7 @@ static void test_busy_server(void **state)
 		"too: a reconnection with 300 ms took %.1f ms\n",
 		(double)most_ns * 1e-6, (double)reconnect_ns * 1e-6);
 	assert_true(most_ns < MOST_NS && reconnect_ns < MOST_NS);
-	assert_int_equal(gn_rpc_close(client), 0);
+	assert_int_equal(gn_rpc_client_close(client), 0);
 	assert_int_equal(gn_fabric_close(fabric), 0);
 	victim_stop(&victim);
 }

@@ -181,7 +181,7 @@ static void serve(const char *role)
 
 	gn_log_level_set(GN_LOG_ERROR);
 	side_make(&side);
-	assert_int_equal(gn_listen(side.ctx, ADDR, side.chan, GN_ANY_USER, &listener), 0);
+	assert_int_equal(gn_listener_create(side.ctx, ADDR, side.chan, GN_ANY_USER, &listener), 0);
 	raw_start(&evil, role);
 	fds = cost_fds(getpid());
 	raw_turn_wait(evil.ctl);
@@ -205,7 +205,7 @@ static void serve(const char *role)
 		turn(&side);
 		gn_sleep_us(1000);
 	}
-	assert_int_equal(gn_listener_close(listener), 0);
+	assert_int_equal(gn_listener_destroy(listener), 0);
 	side_free(&side);
 }
 

@@ -151,7 +151,8 @@ static void victim_begin(struct victim *v, const char *role)
 {
 	gn_log_level_set(GN_LOG_ERROR);
 	side_make(&v->side);
-	assert_int_equal(gn_listen(v->side.ctx, ADDR, v->side.chan, GN_ANY_USER, &v->listener), 0);
+	assert_int_equal(
+		gn_listener_create(v->side.ctx, ADDR, v->side.chan, GN_ANY_USER, &v->listener), 0);
 	raw_start(&v->evil, role);
 }
 
@@ -159,7 +160,7 @@ static void victim_end(struct victim *v)
 {
 	raw_turn_end(v->evil.ctl);
 	raw_end(&v->evil);
-	assert_int_equal(gn_listener_close(v->listener), 0);
+	assert_int_equal(gn_listener_destroy(v->listener), 0);
 	side_free(&v->side);
 }
 
@@ -382,7 +383,7 @@ static void one_look(void **state)
 
 	(void)state;
 	side_make(&side);
-	assert_int_equal(gn_listen(side.ctx, ADDR, side.chan, 0, &listener), 0);
+	assert_int_equal(gn_listener_create(side.ctx, ADDR, side.chan, 0, &listener), 0);
 	raw_make(&r);
 	r.sock = raw_dial(NAME);
 	raw_say(&r, WIRE_HELLO, r.area_fd, r.grants_fd);
@@ -398,7 +399,7 @@ static void one_look(void **state)
 	raw_free(&r);
 	munmap(mem, GN_PAGE);
 	close(fd);
-	assert_int_equal(gn_listener_close(listener), 0);
+	assert_int_equal(gn_listener_destroy(listener), 0);
 	side_free(&side);
 }
 

@@ -237,7 +237,7 @@ static void victim_free(struct victim *v)
 	assert_string_equal(gn_mem_addr(v->mem), SECRET);
 	for (unsigned i = 0; i < v->n_qps; i++)
 		assert_int_equal(gn_qp_destroy(v->qps[i]), 0);
-	assert_int_equal(gn_listener_close(v->listener), 0);
+	assert_int_equal(gn_listener_destroy(v->listener), 0);
 	assert_int_equal(gn_mr_deregister(v->mr), 0);
 	assert_int_equal(gn_mem_free(v->mem), 0);
 	side_free(&v->side);
@@ -245,7 +245,8 @@ static void victim_free(struct victim *v)
 
 static void victim_listen(struct victim *v)
 {
-	assert_int_equal(gn_listen(v->side.ctx, ADDR, v->side.chan, GN_ANY_USER, &v->listener), 0);
+	assert_int_equal(
+		gn_listener_create(v->side.ctx, ADDR, v->side.chan, GN_ANY_USER, &v->listener), 0);
 }
 
 /* The next connection of the hostile client. */

@@ -251,7 +251,7 @@ static void hostile_connection(void **state)
 	side_make(&server);
 	side_make(&honest);
 	side_make(&evil);
-	assert_int_equal(gn_listen(server.ctx, ADDR, server.chan, 0, &listener), 0);
+	assert_int_equal(gn_listener_create(server.ctx, ADDR, server.chan, 0, &listener), 0);
 	side_connect(&honest, &server, ADDR, &hc, &hs);
 	side_connect(&evil, &server, ADDR, &ec, &es);
 	gn_mr_remote(evil.mr, &remote);
@@ -298,7 +298,7 @@ static void hostile_connection(void **state)
 	assert_int_equal(gn_qp_destroy(ec), 0);
 	assert_int_equal(gn_qp_destroy(hs), 0);
 	assert_int_equal(gn_qp_destroy(hc), 0);
-	assert_int_equal(gn_listener_close(listener), 0);
+	assert_int_equal(gn_listener_destroy(listener), 0);
 	side_free(&evil);
 	side_free(&honest);
 	side_free(&server);

@@ -277,14 +277,14 @@ static void honest_call(struct service *s)
 	unsigned status;
 	char out[8];
 
-	assert_int_equal(gn_rpc_connect(s->fabric, ADDR, NULL, &client), 0);
+	assert_int_equal(gn_rpc_client_open(s->fabric, ADDR, NULL, &client), 0);
 	assert_int_equal(gn_rpc_call(client, ECHO, "honest", 7, out, sizeof(out), &len,
 				     gn_deadline_us(UNIT_PATIENCE_US), &status),
 			 0);
 	assert_int_equal(status, GN_RPC_OK);
 	assert_int_equal(len, 7);
 	assert_string_equal(out, "honest");
-	gn_rpc_close(client);
+	gn_rpc_client_close(client);
 }
 
 static void untouched(const struct gn_mem *mem)

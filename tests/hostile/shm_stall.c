@@ -124,7 +124,8 @@ static void victim_begin(struct victim *v, const char *role, unsigned n)
 	*v = (struct victim){.n_qps = 0};
 	gn_log_level_set(GN_LOG_ERROR);
 	side_make(&v->side);
-	assert_int_equal(gn_listen(v->side.ctx, ADDR, v->side.chan, GN_ANY_USER, &v->listener), 0);
+	assert_int_equal(
+		gn_listener_create(v->side.ctx, ADDR, v->side.chan, GN_ANY_USER, &v->listener), 0);
 	raw_start(&v->evil, role);
 	while (v->n_qps < n) {
 		struct gn_event ev;
@@ -145,7 +146,7 @@ static void victim_end(struct victim *v)
 	raw_end(&v->evil);
 	for (unsigned i = 0; i < v->n_qps; i++)
 		assert_int_equal(gn_qp_destroy(v->qps[i]), 0);
-	assert_int_equal(gn_listener_close(v->listener), 0);
+	assert_int_equal(gn_listener_destroy(v->listener), 0);
 	side_free(&v->side);
 }
 

@@ -21,7 +21,7 @@
 #include "draw.h"
 #include "msg.h"
 
-#define LIMIT_NS    30000000000ull
+#define LIMIT_NS    100000000000ull
 #define STACK_BYTES 131072u
 
 static void check_end(struct seeds *run)

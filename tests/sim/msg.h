@@ -31,7 +31,7 @@ struct plan {
 	const char *profile;
 	uint64_t caps_off;
 	char faults[1024];
-	bool breaks, no_memory, stalls, drops; /* what they may do to requests */
+	bool breaks, no_memory; /* what they may do to requests */
 	bool heals; /* what goes wrong is over before the end, and nothing is random */
 	unsigned n_requesters;
 	struct plan_requester requester[REQUESTERS_MAX];
@@ -50,6 +50,7 @@ struct asked {
 	uint32_t len, value_len;
 	uint64_t offset; /* READ */
 	uint64_t least;	 /* version that it may see */
+	uint64_t at_ns;	 /* by its node's clock */
 	bool refuse;
 	uint32_t executed, ended;
 };

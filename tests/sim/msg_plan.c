@@ -11,14 +11,9 @@ static void note_effect(struct plan *plan, const char *kind)
 {
 	static const char *const breaks[] = {"crash", "kill", "partition", "qp-error", "rnr", NULL};
 	static const char *const no_memory[] = {"alloc", "register", NULL};
-	static const char *const stalls[] = {"pause",		"slow-node", "slow-link",
-					     "late-completion", "ack-loss",  "late-visibility",
-					     "drift",		NULL};
 
 	plan->breaks |= is_one_of(kind, breaks);
 	plan->no_memory |= is_one_of(kind, no_memory);
-	plan->stalls |= is_one_of(kind, stalls);
-	plan->drops |= !strncmp(kind, "ud-", 3);
 }
 
 static void draw_faults(struct plan *plan, struct rng *rng)
@@ -68,7 +63,6 @@ static void draw_lossy(struct plan *plan, struct rng *rng)
 			len += (size_t)snprintf(plan->faults + len, sizeof(plan->faults) - len,
 						"%s%s=%u%%", len ? "," : "", kinds[i],
 						range(rng, 1, 40));
-	plan->drops = true;
 	plan->heals = true;
 }
 
@@ -93,7 +87,7 @@ static void draw_requester(struct plan_requester *r, struct rng *rng)
 	o->max_conns = CONNS_MAX + range(rng, 0, 2);
 	o->timeout_us = range(rng, 2000, 20000);
 	o->repeat_us = range(rng, 10, 1000);
-	o->repeats = range(rng, 1, 8);
+	o->request_timeout_us = one_in(rng, 4) ? range(rng, 100, 20000) : 0;
 	o->flags = one_in(rng, 3) ? GN_MSG_PAPER : 0;
 	r->conns = range(rng, 1, CONNS_MAX);
 	r->window = one_in(rng, 2) ? o->pending : range(rng, 1, o->pending);
@@ -177,10 +171,10 @@ void plan_print(const struct plan *p)
 		const struct plan_requester *r = &p->requester[i];
 
 		printf("# n%u: %s, flags %x, %u connections, %u pending of %u, %u and %u bytes, "
-		       "repeats %u from %u us, %u requests, thinks %u us, flushes %u, leaves %u\n",
+		       "repeats from %u us for %u us, %u requests, thinks %u us, flushes %u, leaves %u\n",
 		       i + 1, gn_msg_protocol_str(r->opts.protocol), r->opts.flags, r->conns,
 		       r->window, r->opts.pending, r->opts.request_bytes, r->opts.value_bytes,
-		       r->opts.repeats, r->opts.repeat_us, r->requests, r->thinks ? r->think_us : 0,
-		       r->flushes, r->leaves);
+		       r->opts.repeat_us, r->opts.request_timeout_us, r->requests,
+		       r->thinks ? r->think_us : 0, r->flushes, r->leaves);
 	}
 }

@@ -7,14 +7,15 @@
 
 #include "msg.h"
 
-#define ATTEMPTS  60u
-#define UNTIL_NS  40000000ull	/* no new requests from here on */
-#define DRAIN_NS  2000000000ull /* a request ends when the responder's end is noticed */
-#define HEAL_NS	  3000000000ull /* what was cut off is reached again */
-#define MEMORY_US 1000u		/* until there may be some again */
-#define TAKE	  8u
-#define WAIT_US	  200u
-#define TRY_EVERY 500000ull /* to connect, ns */
+#define ATTEMPTS   60u
+#define UNTIL_NS   40000000ull	  /* no new requests from here on */
+#define DRAIN_NS   2000000000ull  /* a request ends when the responder's end is noticed */
+#define REQUEST_NS 30000000000ull /* the default time-out of datagrams */
+#define HEAL_NS	   3000000000ull  /* what was cut off is reached again */
+#define MEMORY_US  1000u	  /* until there may be some again */
+#define TAKE	   8u
+#define WAIT_US	   200u
+#define TRY_EVERY  500000ull /* to connect, ns */
 
 struct session {
 	struct world *w;
@@ -48,7 +49,7 @@ static void connect_one(struct session *s, unsigned c)
 
 	if (gn_now_ns() < s->try_ns[c])
 		return;
-	rc = gn_msg_connect(s->requester, ADDR, &why, &s->conn[c]);
+	rc = gn_msg_conn_open(s->requester, ADDR, &why, &s->conn[c]);
 	world_say(s->w, "connection %u: %s %s", s->serials, gn_strerror(rc), why ? why : "");
 	s->try_ns[c] = gn_now_ns() + TRY_EVERY;
 	if (rc) {
@@ -80,7 +81,7 @@ static void leave(struct session *s, unsigned c)
 		s->under_way[c]--;
 		s->w->sums.left++;
 	}
-	gn_msg_disconnect(s->conn[c]);
+	gn_msg_conn_close(s->conn[c]);
 	s->conn[c] = NULL;
 }
 
@@ -107,6 +108,7 @@ static uint32_t new_request(struct session *s, unsigned c)
 		.value_len = draw_len(o->value_bytes),
 		.refuse = gn_random() % 32 == 0,
 		.least = s->w->version,
+		.at_ns = gn_now_ns(),
 	};
 	if (o->protocol == GN_MSG_READ) {
 		const uint32_t words = asked->value_len / 8;
@@ -204,6 +206,13 @@ static void check_value(struct session *s, const struct asked *asked, uint32_t n
 	s->w->sums.reads += asked->protocol == GN_MSG_READ;
 }
 
+static uint64_t request_timeout_ns(const struct session *s)
+{
+	const uint32_t us = s->plan->opts.request_timeout_us;
+
+	return us ? us * 1000ull : REQUEST_NS;
+}
+
 static bool may_end(const struct session *s, const struct asked *asked, enum gn_msg_status status)
 {
 	const struct plan *p = &s->w->plan;
@@ -215,10 +224,9 @@ static bool may_end(const struct session *s, const struct asked *asked, enum gn_
 		return asked->refuse && asked->executed == 1;
 	case GN_MSG_GONE:
 		return p->breaks || p->no_memory || p->stop_us;
-	case GN_MSG_LOST:
+	case GN_MSG_LOST: /* not before its time is over, whatever happened to its copies */
 		return asked->protocol == GN_MSG_UD &&
-		       (p->breaks || p->drops || p->stalls || p->pauses || p->stop_us ||
-			p->no_memory || s->plan->opts.repeat_us < 1000);
+		       gn_now_ns() - asked->at_ns >= request_timeout_ns(s);
 	default:
 		return false;
 	}
@@ -306,7 +314,7 @@ static void step(struct session *s)
 	if (gn_random() % 1000 < s->plan->leaves && s->conn[c])
 		leave(s, c);
 	if (under_way(s))
-		take(s, gn_random() % 4 ? gn_deadline_us(1 + gn_random() % WAIT_US) : 0);
+		take(s, gn_random() % 4 ? gn_deadline_us(1 + gn_random() % WAIT_US) : GN_NO_WAIT);
 	else
 		gn_sleep_us(1 + gn_random() % 10);
 }
@@ -314,7 +322,8 @@ static void step(struct session *s)
 /* What is under way ends; nothing is lost without a word. */
 static void drain(struct session *s)
 {
-	const uint64_t until_ns = gn_sim_now_ns(s->w->run.sim) + DRAIN_NS;
+	const uint64_t timeout_ns = s->plan->opts.protocol == GN_MSG_UD ? request_timeout_ns(s) : 0;
+	const uint64_t until_ns = gn_sim_now_ns(s->w->run.sim) + DRAIN_NS + timeout_ns;
 
 	while (under_way(s) && gn_sim_now_ns(s->w->run.sim) < until_ns && !*s->w->run.failure)
 		take(s, gn_deadline_us(WAIT_US));

@@ -418,7 +418,7 @@ static void reconnect(struct session *s)
 	}
 	s->breaking = s->lost = false;
 	s->quit |= rc < 0;
-	gn_rpc_limits(s->client, &s->limits);
+	gn_rpc_client_limits(s->client, &s->limits);
 }
 
 static void begin_all(struct session *s)
@@ -542,7 +542,7 @@ static void add_counters(struct session *s)
 
 static void session(struct session *s)
 {
-	gn_rpc_limits(s->client, &s->limits);
+	gn_rpc_client_limits(s->client, &s->limits);
 	if (make_lanes(s)) {
 		while (!s->quit && *s->left && gn_sim_now_ns(s->w->run.sim) < UNTIL_NS)
 			s->plan->steady ? steady_step(s) : step(s);
@@ -551,7 +551,7 @@ static void session(struct session *s)
 	}
 	add_counters(s);
 	s->closing = true;
-	gn_rpc_close(s->client);
+	gn_rpc_client_close(s->client);
 	if (s->busy)
 		world_fail(s->w, "%u calls have not ended with their client", s->busy);
 	for (unsigned i = 0; s->lane && s->memory && i <= s->plan->window; i++)
@@ -582,7 +582,7 @@ static bool try_once(struct world *w, const struct plan_client *plan, struct gn_
 
 	opts.peer = peer;
 	opts.peer_arg = &s;
-	rc = gn_rpc_connect(fabric, ADDR, &opts, &s.client);
+	rc = gn_rpc_client_open(fabric, ADDR, &opts, &s.client);
 	check_connected(w, plan, begin_ns, rc);
 	if (!rc)
 		session(&s);

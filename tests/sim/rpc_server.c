@@ -235,6 +235,20 @@ static void put_aside(struct gn_rpc_request *request, void *arg)
 		answer(s, request, number);
 }
 
+/* The bytes of a deferred request are still those that came, however much has come since. */
+static void check_kept(struct service *s, struct gn_rpc_request *request, uint64_t number)
+{
+	const struct call *call = &s->w->call[number];
+	uint32_t len, bad;
+	const uint8_t *data = gn_rpc_request_data(request, &len);
+
+	if (len != call->request_len ||
+	    !pattern_is(data + sizeof(struct ask), len - (uint32_t)sizeof(struct ask), number,
+			false, &bad))
+		world_fail(s->w, "call %llu: its request is another one when it is answered",
+			   (unsigned long long)number);
+}
+
 static void answer_later(void *arg)
 {
 	struct service *s = arg;
@@ -251,8 +265,10 @@ static void answer_later(void *arg)
 			s->aside[i] = s->aside[--s->n_aside];
 		}
 		gn_mutex_unlock(&s->lock);
-		if (aside.request)
+		if (aside.request) {
+			check_kept(s, aside.request, aside.call);
 			answer(s, aside.request, aside.call);
+		}
 		gn_sleep_us(s->n_aside ? gn_random() % most / (s->n_aside + 1) : 5);
 	}
 }

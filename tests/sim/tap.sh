@@ -34,6 +34,15 @@ run() {
 	return 1
 }
 
+# noticed DEFECT PROGRAM: with the defect a seed fails, or crashes as a defect may, and is named.
+noticed() {
+	env GANNET_MUTANT="$1" "$2" --only-seeds 200 >"$tmp/out" 2>"$tmp/err" </dev/null
+	got=$?
+	grep -q '^# replay: ' "$tmp/out" && [ $got = 1 -o $got = 139 ] && return 0
+	echo "# exit status $got instead of 1 (a seed failed) or 139 (it crashed): $1"
+	return 1
+}
+
 finish() {
 	echo "1..$n"
 	exit $failed

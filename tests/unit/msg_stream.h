@@ -17,7 +17,7 @@ struct stream {
 	struct gn_msg_conn *conn[STREAM_CONNS];
 	unsigned conns;
 	uint32_t pending, max_request, max_value;
-	uint32_t repeats;	 /* of datagrams; 0: as ever */
+	uint32_t repeat_us;	 /* of datagrams; 0: as ever */
 	unsigned refused_one_in; /* 0: none */
 	uint64_t n;		 /* requests in all */
 	uint64_t rng;
@@ -102,7 +102,7 @@ static inline int stream_run(struct stream *s)
 			EXPECT(stream_ask(s, (first + i) % s->conns) == 0);
 		EXPECT(stream_take(s) == 0);
 	}
-	EXPECT(gn_msg_take(s->requester, &result, 1, 0) == 0);
+	EXPECT(gn_msg_take(s->requester, &result, 1, GN_NO_WAIT) == 0);
 	gn_free(s->room);
 	gn_free(s->want);
 	return 0;
@@ -117,14 +117,12 @@ static inline int stream_begin(struct stream *s, const struct world *w, struct g
 	opts.pending = s->pending;
 	opts.request_bytes = s->max_request;
 	opts.value_bytes = s->max_value;
-	if (s->repeats) {
-		opts.repeats = s->repeats;
-		opts.repeat_us = 20;
-	}
+	if (s->repeat_us)
+		opts.repeat_us = s->repeat_us;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &s->requester) == 0);
 	for (unsigned i = 0; i < s->conns; i++) {
 		const char *why = NULL;
-		const int rc = gn_msg_connect(s->requester, w->addr, &why, &s->conn[i]);
+		const int rc = gn_msg_conn_open(s->requester, w->addr, &why, &s->conn[i]);
 
 		if (rc)
 			print_error("connection %u with %u pending: %s %s\n", i, s->pending,

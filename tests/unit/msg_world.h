@@ -358,10 +358,8 @@ static inline struct gn_msg_requester_opts requester_opts(const struct world *w)
 	struct gn_msg_requester_opts opts = {.protocol = w->protocol, .flags = w->flags};
 
 	opts.timeout_us = UNIT_PATIENCE_US;
-	if (!w->simulated) {
+	if (!w->simulated)
 		opts.repeat_us = 200000;
-		opts.repeats = 8;
-	}
 	return opts;
 }
 

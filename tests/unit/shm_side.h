@@ -186,7 +186,8 @@ struct pair {
 
 static inline void pair_connect(struct pair *p, const char *addr, const struct gn_conn_opts *opts)
 {
-	assert_int_equal(gn_listen(p->server.ctx, addr, p->server.chan, 0, &p->listener), 0);
+	assert_int_equal(gn_listener_create(p->server.ctx, addr, p->server.chan, 0, &p->listener),
+			 0);
 	side_connect_as(&p->client, &p->server, addr, opts, &p->c, &p->s);
 	side_drain(p->client.chan);
 	side_drain(p->server.chan);
@@ -203,7 +204,7 @@ static inline void pair_free(struct pair *p)
 {
 	assert_int_equal(gn_qp_destroy(p->c), 0);
 	assert_int_equal(gn_qp_destroy(p->s), 0);
-	assert_int_equal(gn_listener_close(p->listener), 0);
+	assert_int_equal(gn_listener_destroy(p->listener), 0);
 	side_free(&p->client);
 	side_free(&p->server);
 }

@@ -200,7 +200,7 @@ static void test_cond(void **state)
 	assert_int_equal(turn, 3000);
 
 	gn_mutex_lock(&mutex);
-	assert_int_equal(gn_cond_wait(&cond, &mutex, 0, "test"), -ETIMEDOUT);
+	assert_int_equal(gn_cond_wait(&cond, &mutex, GN_NO_WAIT, "test"), -ETIMEDOUT);
 	deadline_ns = gn_deadline_us(2000);
 	do
 		rc = gn_cond_wait(&cond, &mutex, deadline_ns, "test");
@@ -279,7 +279,7 @@ static void run_once(void *arg)
 
 static void call_once(void *arg)
 {
-	gn_once(&once, run_once, arg);
+	gn_once_run(&once, run_once, arg);
 	if (once_runs != 1)
 		atomic_fetch_add(&once_wrong, 1);
 }
@@ -347,7 +347,7 @@ static void once_on_fiber(void *arg)
 {
 	struct gn_once *shared = arg;
 
-	gn_once(shared, block_in_once, NULL);
+	gn_once_run(shared, block_in_once, NULL);
 	finished += blocking_runs;
 	if (finished == 2)
 		gn_fiber_switch(running, world);
@@ -374,7 +374,7 @@ static void test_other_table(void **state)
 	gn_charge(GN_WORK_COPY, 7);
 	assert_int_equal(charged, 1007);
 
-	/* gn_once() where both callers share one OS thread and the first blocks in it. */
+	/* gn_once_run() where both callers share one OS thread and the first blocks in it. */
 	assert_int_equal(gn_fiber_adopt(&world), 0);
 	assert_int_equal(gn_fiber_create(once_on_fiber, &shared, 65536, &first), 0);
 	assert_int_equal(gn_fiber_create(once_on_fiber, &shared, 65536, &second), 0);

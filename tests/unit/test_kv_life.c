@@ -452,13 +452,13 @@ static void test_long_message(void **state)
 	world_up(&w);
 	for (unsigned i = 0; i < OPS; i++)
 		at = kv_ask_write(at, &op);
-	assert_int_equal(gn_rpc_connect(w.fabric, w.addr, NULL, &client), 0);
+	assert_int_equal(gn_rpc_client_open(w.fabric, w.addr, NULL, &client), 0);
 	assert_int_equal(gn_rpc_call(client, KV_DO, request, (uint32_t)(at - request), result,
 				     OPS * KV_TELL_MAX, &len, GN_FOREVER, &status),
 			 0);
 	assert_int_equal(status, GN_RPC_OK);
 	assert_int_equal(len, GN_KV_GATHER_MAX * sizeof(struct kv_tell));
-	assert_int_equal(gn_rpc_close(client), 0);
+	assert_int_equal(gn_rpc_client_close(client), 0);
 	free(request);
 	free(result);
 	world_down(&w);

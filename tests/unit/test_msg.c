@@ -86,7 +86,7 @@ static int sizes(struct world *w, struct gn_fabric *fabric, unsigned client)
 	opts.pending = 2;
 	opts.request_bytes = opts.value_bytes = most;
 	EXPECT(data && gn_msg_requester_create(fabric, &opts, &requester) == 0);
-	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == 0);
 	for (unsigned i = 0; i < sizeof(lens) / sizeof(*lens); i++) {
 		const uint32_t len = lens[i] < most ? lens[i] : most;
 		const uint32_t other = lens[(i * 5 + 3) % 12];
@@ -101,7 +101,7 @@ static int sizes(struct world *w, struct gn_fabric *fabric, unsigned client)
 		EXPECT(one(w, requester, conn, &up, data) == 0);
 		EXPECT(one(w, requester, conn, &down, data) == 0);
 	}
-	gn_msg_disconnect(conn);
+	gn_msg_conn_close(conn);
 	gn_msg_requester_destroy(requester);
 	gn_free(data);
 	return 0;
@@ -186,7 +186,7 @@ static int many(struct world *w, struct gn_fabric *fabric, unsigned client)
 	__atomic_fetch_add(&w->step, 1, __ATOMIC_ACQ_REL); /* all have seen all */
 	world_await(w, &w->step, 2 * w->clients);
 	for (unsigned i = 0; i < s.conns; i++)
-		gn_msg_disconnect(s.conn[i]);
+		gn_msg_conn_close(s.conn[i]);
 	world_await(w, &w->conns, 0);
 	gn_msg_requester_destroy(s.requester);
 	gn_free(data);
@@ -300,7 +300,7 @@ static int kept(struct world *w, struct gn_fabric *fabric, unsigned client)
 	opts.pending = 1;
 	opts.value_bytes = 100;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
-	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == 0);
 	for (uint64_t i = 1; i < 20; i++) {
 		uint64_t got;
 

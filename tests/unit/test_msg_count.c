@@ -99,12 +99,12 @@ static int costs(struct world *w, struct gn_fabric *fabric, unsigned client)
 	opts.value_bytes = 50;
 	opts.max_conns = 1;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
-	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == 0);
 	EXPECT(gn_fabric_counters(fabric, &before) == 0);
 	EXPECT(batches(w, requester, conn) == 0);
 	EXPECT(gn_fabric_counters(fabric, &after) == 0);
 	EXPECT(check_requester(w, requester, &before, &after) == 0);
-	gn_msg_disconnect(conn);
+	gn_msg_conn_close(conn);
 	gn_msg_requester_destroy(requester);
 	world_down(w);
 	s = w->stats;
@@ -148,7 +148,7 @@ static int failures(struct world *w, struct gn_fabric *fabric, unsigned client)
 
 	(void)client;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
-	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == 0);
 	EXPECT(one(w, requester, conn, &bad, NULL) == 0);
 	EXPECT(one(w, requester, conn, &good, NULL) == 0);
 	EXPECT(one(w, requester, conn, &bad, NULL) == 0);

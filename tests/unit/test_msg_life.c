@@ -31,9 +31,6 @@ static int opts_of_requesters(struct world *w, struct gn_fabric *fabric, unsigne
 	opts.max_conns = GN_MSG_CONNS_MAX + 1;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EINVAL);
 	opts = requester_opts(w);
-	opts.repeats = 21;
-	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EINVAL);
-	opts = requester_opts(w);
 	opts.flags = 1u << 31;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == -EINVAL);
 	if (w->protocol != GN_MSG_UD && w->protocol != GN_MSG_READ) {
@@ -57,7 +54,7 @@ static int opts_of_responders(struct world *w, struct gn_fabric *fabric, unsigne
 		{.max_request = GN_MSG_BYTES_MAX + 1},
 		{.max_value = GN_MSG_BYTES_MAX + 1},
 		{.flags = 1u << 31},
-		{.listen_flags = 1u << 31},
+		{.listener_flags = 1u << 31},
 	};
 	struct gn_msg_responder *responder = NULL;
 	struct gn_mem *mem;
@@ -119,7 +116,7 @@ static int askings(struct world *w, struct gn_fabric *fabric, unsigned client)
 	opts.value_bytes = 200;
 	opts.max_conns = 2;
 	EXPECT(data && gn_msg_requester_create(fabric, &opts, &requester) == 0);
-	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == 0);
 	EXPECT(gn_msg_data_bytes(conn) == readable(w));
 	if (w->protocol == GN_MSG_READ) {
 		EXPECT(gn_msg_ask(conn, bytes, 1, 1) == -EINVAL);
@@ -133,10 +130,10 @@ static int askings(struct world *w, struct gn_fabric *fabric, unsigned client)
 		EXPECT(gn_msg_ask(conn, bytes, 101, 1) == -EMSGSIZE);
 	}
 	EXPECT(gn_msg_pending(conn) == 0);
-	EXPECT(gn_msg_connect(requester, w->addr, NULL, &second) == 0);
-	EXPECT(gn_msg_connect(requester, w->addr, NULL, &third) == -ENOSPC && !third);
-	gn_msg_disconnect(second);
-	EXPECT(gn_msg_connect(requester, w->addr, NULL, &second) == 0);
+	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &second) == 0);
+	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &third) == -ENOSPC && !third);
+	gn_msg_conn_close(second);
+	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &second) == 0);
 	for (unsigned i = 0; i < 5; i++) {
 		EXPECT(echo(w, requester, conn, 100, i, data) == 0);
 		EXPECT(echo(w, requester, second, 8 + i, i, data) == 0);
@@ -163,9 +160,9 @@ static int refused(struct world *w, struct gn_fabric *fabric, struct gn_msg_requ
 	const char *why = NULL;
 
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
-	EXPECT(gn_msg_connect(requester, w->addr, &why, &conn) == -ECONNREFUSED);
+	EXPECT(gn_msg_conn_open(requester, w->addr, &why, &conn) == -ECONNREFUSED);
 	EXPECT(!conn && why && *why);
-	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == -ECONNREFUSED);
+	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == -ECONNREFUSED);
 	gn_msg_requester_destroy(requester);
 	return 0;
 }
@@ -189,23 +186,23 @@ static int limits(struct world *w, struct gn_fabric *fabric, unsigned client)
 	}
 	for (unsigned i = 0; i < 3; i++)
 		EXPECT(gn_msg_requester_create(fabric, &opts, &requester[i]) == 0);
-	EXPECT(gn_msg_connect(requester[0], w->addr, &why, &conn[0]) == 0);
-	EXPECT(gn_msg_connect(requester[1], w->addr, &why, &conn[1]) == 0);
-	EXPECT(gn_msg_connect(requester[2], w->addr, &why, &conn[2]) == -ECONNREFUSED);
+	EXPECT(gn_msg_conn_open(requester[0], w->addr, &why, &conn[0]) == 0);
+	EXPECT(gn_msg_conn_open(requester[1], w->addr, &why, &conn[1]) == 0);
+	EXPECT(gn_msg_conn_open(requester[2], w->addr, &why, &conn[2]) == -ECONNREFUSED);
 	EXPECT(!conn[2] && why && *why);
 	world_await(w, &w->conns, 2);
-	gn_msg_disconnect(conn[0]);
+	gn_msg_conn_close(conn[0]);
 	world_await(w, &w->conns, 1);
-	EXPECT(gn_msg_connect(requester[2], w->addr, &why, &conn[2]) == 0);
+	EXPECT(gn_msg_conn_open(requester[2], w->addr, &why, &conn[2]) == 0);
 	for (unsigned i = 0; i < 3; i++)
 		gn_msg_requester_destroy(requester[i]);
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester[0]) == 0);
-	EXPECT(gn_msg_connect(requester[0], "nosuch:thing", &why, &conn[0]) == -EINVAL);
-	EXPECT(gn_msg_connect(requester[0],
-			      w->simulated ? "sim:n0:7999" :
-			      given_addr() ? "verbs:10.77.0.1:7999" :
-					     "shm:test-msg-nobody",
-			      &why, &conn[0]) == -ECONNREFUSED);
+	EXPECT(gn_msg_conn_open(requester[0], "nosuch:thing", &why, &conn[0]) == -EINVAL);
+	EXPECT(gn_msg_conn_open(requester[0],
+				w->simulated ? "sim:n0:7999" :
+				given_addr() ? "verbs:10.77.0.1:7999" :
+					       "shm:test-msg-nobody",
+				&why, &conn[0]) == -ECONNREFUSED);
 	gn_msg_requester_destroy(requester[0]);
 	return 0;
 }
@@ -237,10 +234,10 @@ static int one_sided(struct world *w, struct gn_fabric *fabric, unsigned client)
 	if (reads == !w->data_bytes)
 		return refused(w, fabric, opts);
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
-	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == 0);
 	EXPECT(gn_msg_data_bytes(conn) == readable(w));
 	EXPECT(reads || gn_msg_read(conn, 0, 0, 0) == -EINVAL);
-	gn_msg_disconnect(conn);
+	gn_msg_conn_close(conn);
 	gn_msg_requester_destroy(requester);
 	return 0;
 }
@@ -268,9 +265,9 @@ static int waiting(struct world *w, struct gn_fabric *fabric, unsigned client)
 
 	(void)client;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
-	EXPECT(gn_msg_take(requester, &result, 1, 0) == 0);
-	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
-	EXPECT(gn_msg_take(requester, &result, 1, 0) == 0);
+	EXPECT(gn_msg_take(requester, &result, 1, GN_NO_WAIT) == 0);
+	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == 0);
+	EXPECT(gn_msg_take(requester, &result, 1, GN_NO_WAIT) == 0);
 	/* Nothing is under way, so there is nothing to wait for. */
 	EXPECT(gn_msg_take(requester, &result, 1, GN_FOREVER) == 0);
 	/* What is flushed is executed, though nobody takes the answer. */
@@ -321,7 +318,7 @@ static int all_end(struct gn_msg_requester *requester, uint64_t n, enum gn_msg_s
 		}
 		got += (uint64_t)k;
 	}
-	EXPECT(gn_msg_take(requester, result, 1, 0) == 0);
+	EXPECT(gn_msg_take(requester, result, 1, GN_NO_WAIT) == 0);
 	return 0;
 }
 
@@ -359,14 +356,14 @@ static int leaving(struct world *w, struct gn_fabric *fabric, unsigned client)
 			EXPECT(rc == -ENOTCONN);
 		EXPECT(begin(w, s.conn[i], &want, i, room) == -ENOTCONN);
 	}
-	EXPECT(gn_msg_connect(s.requester, w->addr, NULL, &conn) == -ECONNREFUSED);
-	gn_msg_disconnect(s.conn[0]);
-	gn_msg_disconnect(s.conn[1]);
+	EXPECT(gn_msg_conn_open(s.requester, w->addr, NULL, &conn) == -ECONNREFUSED);
+	gn_msg_conn_close(s.conn[0]);
+	gn_msg_conn_close(s.conn[1]);
 	/* It is back, and so is who asks. */
 	STORE(w->still, 0);
 	world_up(w);
 	for (unsigned i = 0; i < 2; i++)
-		EXPECT(gn_msg_connect(s.requester, w->addr, NULL, &s.conn[i]) == 0);
+		EXPECT(gn_msg_conn_open(s.requester, w->addr, NULL, &s.conn[i]) == 0);
 	s.n += 100;
 	EXPECT(stream_run(&s) == 0);
 	gn_msg_requester_destroy(s.requester);
@@ -418,10 +415,10 @@ static int coming_and_going(struct world *w, struct gn_fabric *fabric, unsigned 
 		}
 	}
 	EXPECT(all_end(s.requester, gn_msg_pending(s.conn[0]), GN_MSG_GONE, &gone) == 0);
-	gn_msg_disconnect(s.conn[0]);
+	gn_msg_conn_close(s.conn[0]);
 	if (!client)
 		world_up(w);
-	while (gn_msg_connect(s.requester, w->addr, NULL, &s.conn[0]))
+	while (gn_msg_conn_open(s.requester, w->addr, NULL, &s.conn[0]))
 		gn_sleep_us(100);
 	s.n += 50;
 	EXPECT(stream_run(&s) == 0);
@@ -461,7 +458,7 @@ static int going(struct world *w, struct gn_fabric *fabric, unsigned client)
 		}
 		if (round % 2) {
 			gn_msg_flush(s.requester);
-			gn_msg_disconnect(s.conn[0]);
+			gn_msg_conn_close(s.conn[0]);
 			/* Its own are forgotten; the other's go on. */
 			EXPECT(all_end(s.requester, (8 + round) / 2, GN_MSG_GONE, &lost) == 0);
 			EXPECT(lost == 0);
@@ -498,20 +495,21 @@ static int losing(struct world *w, struct gn_fabric *fabric, unsigned client)
 	(void)client;
 	opts.pending = 4;
 	opts.repeat_us = 1000;
-	opts.repeats = 3;
+	opts.request_timeout_us = 15000;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
-	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == 0);
 	world_still(w);
 	begun_ns = gn_now_ns();
 	for (unsigned i = 0; i < 4; i++)
 		EXPECT(gn_msg_ask(conn, "abcd", 4, i) == 0);
 	EXPECT(all_end(requester, 4, GN_MSG_LOST, &lost) == 0);
 	EXPECT(lost == 4);
-	/* 1, 2, 4 and 8 ms. */
-	EXPECT(gn_now_ns() - begun_ns >= 14900000);
+	EXPECT(gn_now_ns() - begun_ns >= 15000000);
 	gn_msg_requester_stats(requester, &stats);
-	EXPECT(stats.requests == 4 && stats.repeats == 12 && stats.failed == 4);
-	EXPECT(stats.wrs == 16 && stats.answers == 0);
+	/* After 1, 2 and 4 ms; a thread that does not run for a while misses some. */
+	EXPECT(stats.requests == 4 && stats.repeats <= 12 && stats.failed == 4);
+	EXPECT(stats.repeats == 12 || !w->simulated);
+	EXPECT(stats.wrs == 4 + stats.repeats && stats.answers == 0);
 	/* It wakes up: what comes now belongs to nothing, and new ones are answered as they are. */
 	world_still(w);
 	for (unsigned i = 0; i < 20; i++) {
@@ -548,7 +546,7 @@ static int lossy(struct world *w, struct gn_fabric *fabric, unsigned client)
 			   .rng = client};
 	struct gn_msg_stats stats;
 
-	s.repeats = 20;
+	s.repeat_us = 20;
 	EXPECT(stream_begin(&s, w, fabric) == 0);
 	EXPECT(stream_run(&s) == 0);
 	gn_msg_requester_stats(s.requester, &stats);
@@ -584,7 +582,7 @@ static int mended(struct world *w, struct gn_fabric *fabric, unsigned client)
 	const uint64_t until_ns = gn_deadline_us(40000);
 	struct gn_msg_stats stats;
 
-	s.repeats = 20;
+	s.repeat_us = 20;
 	EXPECT(stream_begin(&s, w, fabric) == 0);
 	while (gn_now_ns() < until_ns) {
 		s.n += 100;
@@ -623,7 +621,7 @@ static int always_room(struct world *w, struct gn_fabric *fabric, unsigned clien
 	(void)client;
 	opts.pending = 4;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
-	EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == 0);
 	for (unsigned round = 0; round < 3; round++) {
 		for (until_ns = gn_deadline_us(1500); gn_now_ns() < until_ns;) {
 			while (gn_msg_pending(conn) < opts.pending)
@@ -647,7 +645,7 @@ static void test_always_room(void **state)
 /* ---- as many connections as there may be ---- */
 
 /*
- * As gannet/msg.h promises: whoever connects after a gn_msg_disconnect() on the same host finds the
+ * As gannet/msg.h promises: whoever connects after a gn_msg_conn_close() on the same host finds the
  * place free. Across a network the farewell and the next request to connect are on their way at the
  * same time: the place is free when the farewell is there.
  */
@@ -662,11 +660,11 @@ static int in_turn(struct world *w, struct gn_fabric *fabric, unsigned client)
 	opts.max_conns = 1;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
 	for (unsigned i = 0; i < 20; i++) {
-		EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
-		EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == -ENOSPC);
+		EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == 0);
+		EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == -ENOSPC);
 		if (!one_host)
 			world_await(w, &w->conns, 1);
-		gn_msg_disconnect(conn);
+		gn_msg_conn_close(conn);
 		if (!one_host)
 			world_await(w, &w->conns, 0);
 	}
@@ -685,13 +683,13 @@ static int as_many(struct world *w, struct gn_fabric *fabric, unsigned client)
 	opts.pending = 0;
 	opts.protocol = GN_MSG_UD;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &datagrams) == 0);
-	EXPECT(gn_msg_connect(datagrams, w->addr, NULL, &conn) == 0);
+	EXPECT(gn_msg_conn_open(datagrams, w->addr, NULL, &conn) == 0);
 	opts.protocol = w->protocol;
 	/* A device may hold fewer completions than all of the largest would need. */
 	opts.pending = given_addr() ? 64 : 256;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
 	for (unsigned i = 1; i < 64; i++)
-		EXPECT(gn_msg_connect(requester, w->addr, NULL, &conn) == 0);
+		EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == 0);
 	gn_msg_requester_destroy(datagrams);
 	gn_msg_requester_destroy(requester);
 	return 0;
@@ -806,11 +804,11 @@ static int changes(struct world *w, struct gn_fabric *fabric, unsigned client)
 	(void)client;
 	opts.value_bytes = (uint32_t)w->data_bytes;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &reader) == 0);
-	EXPECT(gn_msg_connect(reader, w->addr, NULL, &reads) == 0);
+	EXPECT(gn_msg_conn_open(reader, w->addr, NULL, &reads) == 0);
 	opts.protocol = GN_MSG_WRITE_WRITE;
 	opts.value_bytes = 64;
 	EXPECT(gn_msg_requester_create(fabric, &opts, &asker) == 0);
-	EXPECT(gn_msg_connect(asker, w->addr, NULL, &asks) == 0);
+	EXPECT(gn_msg_conn_open(asker, w->addr, NULL, &asks) == 0);
 	for (uint64_t round = 1; round <= 100; round++) {
 		const uint64_t *word;
 

@@ -212,7 +212,7 @@ static void test_wait_is_woken(void **state)
 		int rc;
 
 		wait = gn_wait_on(gn_queue_source(queue));
-		assert_int_equal(gn_wait(&wait, 1, 0, "nothing yet"), -ETIMEDOUT);
+		assert_int_equal(gn_wait(&wait, 1, GN_NO_WAIT, "nothing yet"), -ETIMEDOUT);
 		assert_int_equal(gn_thread_start("late", push_late, &delays_us[i], &thread), 0);
 		do
 			rc = gn_wait(&wait, 1, deadline_ns, "a late push");

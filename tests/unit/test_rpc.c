@@ -76,7 +76,7 @@ static int async_calls(struct gn_rpc_client *client)
 		EXPECT(fly(client, &flights[i], i % 2 ? ECHO : LATER, 0) == 0);
 	EXPECT(fly(client, &flights[SLOTS], ECHO, 0) == -EAGAIN);
 	while (ended < begun) {
-		EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) > 0);
+		EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) >= 0);
 		for (unsigned i = 0; i < SLOTS; i++) {
 			if (!flights[i].ended)
 				continue;
@@ -150,14 +150,15 @@ static void try_from_elsewhere(void *arg)
 	struct gn_rpc_op op = {.method = ECHO};
 	char buf[8];
 
-	e->refused = gn_rpc_submit(e->client, &op) == -EPERM && gn_rpc_poll(e->client) == -EPERM &&
-		     gn_rpc_wait(e->client, 0) == -EPERM && gn_rpc_flush(e->client) == -EPERM &&
-		     gn_rpc_close(e->client) == -EPERM && gn_rpc_reconnect(e->client) == -EPERM &&
-		     gn_rpc_call_all(e->client, &op, 1) == -EPERM &&
-		     gn_rpc_call(e->client, ECHO, NULL, 0, NULL, 0, NULL, 0, NULL) == -EPERM &&
-		     gn_rpc_client_send(e->client, buf, 1) == -EPERM &&
-		     gn_rpc_client_recv(e->client, buf, 1, 0) == -EPERM &&
-		     gn_rpc_client_metrics(e->client, GN_RPC_JSON, NULL, 0) == -EPERM;
+	e->refused =
+		gn_rpc_submit(e->client, &op) == -EPERM && gn_rpc_poll(e->client) == -EPERM &&
+		gn_rpc_wait(e->client, GN_NO_WAIT) == -EPERM && gn_rpc_flush(e->client) == -EPERM &&
+		gn_rpc_client_close(e->client) == -EPERM && gn_rpc_reconnect(e->client) == -EPERM &&
+		gn_rpc_call_all(e->client, &op, 1) == -EPERM &&
+		gn_rpc_call(e->client, ECHO, NULL, 0, NULL, 0, NULL, 0, NULL) == -EPERM &&
+		gn_rpc_client_send(e->client, buf, 1) == -EPERM &&
+		gn_rpc_client_recv(e->client, buf, 1, GN_NO_WAIT) == -EPERM &&
+		gn_rpc_client_metrics(e->client, GN_RPC_JSON, NULL, 0) == -EPERM;
 }
 
 static int wrong_thread(struct gn_rpc_client *client)
@@ -186,9 +187,9 @@ static void try_from_done(struct gn_rpc_op *op)
 	char buf[8];
 
 	n->refused = gn_rpc_call(c, ECHO, NULL, 0, NULL, 0, NULL, 0, NULL) == -EDEADLK &&
-		     gn_rpc_wait(c, 0) == -EDEADLK && gn_rpc_poll(c) == -EDEADLK &&
-		     gn_rpc_close(c) == -EDEADLK && gn_rpc_reconnect(c) == -EDEADLK &&
-		     gn_rpc_client_recv(c, buf, 1, 0) == -EDEADLK &&
+		     gn_rpc_wait(c, GN_NO_WAIT) == -EDEADLK && gn_rpc_poll(c) == -EDEADLK &&
+		     gn_rpc_client_close(c) == -EDEADLK && gn_rpc_reconnect(c) == -EDEADLK &&
+		     gn_rpc_client_recv(c, buf, 1, GN_NO_WAIT) == -EDEADLK &&
 		     gn_rpc_call_all(c, &n->next.op, 1) == -EDEADLK &&
 		     fly(c, &n->next, ECHO, 0) == 0 && gn_rpc_flush(c) == 0;
 	n->n++;
@@ -218,8 +219,8 @@ static int all_calls(struct gn_fabric *fabric, const char *addr, enum gn_rpc_mod
 
 	opts.slots = 2 * SLOTS;
 	opts.max_request = opts.max_result = 2 * MAX;
-	EXPECT(gn_rpc_connect(fabric, addr, &opts, &client) == 0);
-	EXPECT(gn_rpc_limits(client, &limits) == 0);
+	EXPECT(gn_rpc_client_open(fabric, addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_limits(client, &limits) == 0);
 	EXPECT(limits.slots == SLOTS && limits.max_request == MAX && limits.max_result == MAX);
 	EXPECT(sizes_and_statuses(client) == 0);
 	EXPECT(async_calls(client) == 0);
@@ -231,7 +232,7 @@ static int all_calls(struct gn_fabric *fabric, const char *addr, enum gn_rpc_mod
 	/* Replies are not fetched: the server is asked now and then, and may have an answer. */
 	EXPECT(mode != GN_RPC_REPLY || count.fetches <= count.probes + count.second_reads);
 	EXPECT(mode != GN_RPC_FETCH || count.second_reads > 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -251,12 +252,12 @@ static int full_window(struct world *w, struct gn_fabric *fabric)
 		struct gn_rpc_client *client;
 
 		opts.slots = 1;
-		EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 		for (uint32_t i = 0; i < ROUNDS; i++) {
 			EXPECT(call_echo(client, ECHO, 4, i) == 0);
 			EXPECT(client->n_sent == 0);
 		}
-		EXPECT(gn_rpc_close(client) == 0);
+		EXPECT(gn_rpc_client_close(client) == 0);
 	}
 	return 0;
 }
@@ -294,16 +295,17 @@ static void test_client_options(void **state)
 	bad[8].tuning = &tuning;
 	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		assert_int_equal(gn_rpc_connect(fabric, "shm:nobody", &bad[i], &client), -EINVAL);
-	assert_int_equal(gn_rpc_connect(fabric, "shm:nobody", NULL, &client), -ECONNREFUSED);
-	assert_int_equal(gn_rpc_connect(NULL, "shm:nobody", NULL, &client), -EINVAL);
-	assert_int_equal(gn_rpc_connect(fabric, NULL, NULL, &client), -EINVAL);
-	assert_int_equal(gn_rpc_connect(fabric, "shm:nobody", NULL, NULL), -EINVAL);
+		assert_int_equal(gn_rpc_client_open(fabric, "shm:nobody", &bad[i], &client),
+				 -EINVAL);
+	assert_int_equal(gn_rpc_client_open(fabric, "shm:nobody", NULL, &client), -ECONNREFUSED);
+	assert_int_equal(gn_rpc_client_open(NULL, "shm:nobody", NULL, &client), -EINVAL);
+	assert_int_equal(gn_rpc_client_open(fabric, NULL, NULL, &client), -EINVAL);
+	assert_int_equal(gn_rpc_client_open(fabric, "shm:nobody", NULL, NULL), -EINVAL);
 	assert_null(client);
-	assert_int_equal(gn_rpc_close(NULL), 0);
-	assert_int_equal(gn_rpc_limits(NULL, NULL), -EINVAL);
+	assert_int_equal(gn_rpc_client_close(NULL), 0);
+	assert_int_equal(gn_rpc_client_limits(NULL, NULL), -EINVAL);
 	assert_int_equal(gn_rpc_client_counters(NULL, NULL), -EINVAL);
-	assert_int_equal(gn_rpc_choice(NULL, 0, NULL), -EINVAL);
+	assert_int_equal(gn_rpc_client_choice(NULL, 0, NULL), -EINVAL);
 	assert_int_equal(gn_rpc_submit(NULL, NULL), -EINVAL);
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }
@@ -334,9 +336,9 @@ static void test_server_options(void **state)
 	assert_int_equal(gn_rpc_server_handle(server, ECHO, echo, NULL), -EEXIST);
 	assert_int_equal(gn_rpc_server_handle(server, GN_RPC_METHODS_MAX, echo, NULL), -EINVAL);
 	assert_int_equal(gn_rpc_server_handle(server, 77, NULL, NULL), -EINVAL);
-	assert_int_equal(gn_rpc_server_drain(server, 0), -EINVAL);
+	assert_int_equal(gn_rpc_server_drain(server, GN_NO_WAIT), -EINVAL);
 	assert_int_equal(gn_rpc_server_poll(server), -EINVAL);
-	assert_int_equal(gn_rpc_server_wait(server, 0), -EINVAL);
+	assert_int_equal(gn_rpc_server_wait(server, GN_NO_WAIT), -EINVAL);
 	assert_int_equal(gn_rpc_server_start(server), 0);
 	assert_int_equal(gn_rpc_server_start(server), -EINVAL);
 	assert_int_equal(gn_rpc_server_handle(server, 77, echo, NULL), -EBUSY);

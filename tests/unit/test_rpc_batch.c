@@ -35,7 +35,7 @@ static int connect_batch(struct world *w, struct gn_fabric *fabric, enum gn_rpc_
 	struct gn_rpc_client_opts opts = in_mode(mode);
 
 	opts.batch = batch;
-	return gn_rpc_connect(fabric, w->addr, &opts, out);
+	return gn_rpc_client_open(fabric, w->addr, &opts, out);
 }
 
 /* ---- when a batch goes ---- */
@@ -76,7 +76,7 @@ static int by_entries(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mod
 	EXPECT(call_echo(client, ECHO, 10, 10) == 0);
 	EXPECT(wait_all(client, f, 1) == 0);
 	EXPECT(count_batches(client, &before) == 0 && before == after + 3);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -95,7 +95,7 @@ static int by_bytes(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 	}
 	EXPECT(count_batches(client, &batches) == 0 && batches == N / 4);
 	EXPECT(polls_until(client, f, N) == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	EXPECT(connect_batch(w, fabric, mode, (struct gn_rpc_batch){1000, 0, 1000000, 0, 0},
 			     &client) == 0);
 	for (unsigned i = 0; i < N; i++) { /* eight of 500 are just under 4096 */
@@ -106,7 +106,7 @@ static int by_bytes(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 	EXPECT(wait_all(client, f, N) == 0);
 	for (unsigned i = 0; i < N; i++)
 		EXPECT(flight_check(&f[i]) == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -136,7 +136,7 @@ static int by_time(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode m
 	}
 	EXPECT(fastest_ns >= 5000000);
 	EXPECT(w->simulated ? slowest_ns < 10000000 : fastest_ns < 50000000);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -187,7 +187,7 @@ static int mixed_with(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mod
 				EXPECT(f[i].ended == 1 && f[i].op.status == GN_RPC_NO_METHOD);
 		}
 	}
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	gn_free(f);
 	return 0;
 }
@@ -198,10 +198,10 @@ static int room_in_vain(struct world *w, struct gn_fabric *fabric, enum gn_rpc_m
 	struct gn_rpc_client_opts opts = in_mode(mode);
 	struct gn_rpc_client *client;
 
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	for (unsigned i = 0; i < 40; i++)
 		EXPECT(call_echo(client, i % 3 ? ROOM_LATER : ECHO, 100, i) == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -235,7 +235,7 @@ static int split_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 
 	opts.slots = 2;
 	opts.batch.entries = CALLS;
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	for (unsigned i = 0; i < CALLS; i++) {
 		want[i] = (struct two){EACH - i, i};
 		ops[i] = (struct gn_rpc_op){.method = BLOB,
@@ -251,7 +251,7 @@ static int split_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 	}
 	EXPECT(gn_rpc_client_counters(client, &count) == 0);
 	EXPECT(count.batches == 1 && count.results >= CALLS * (EACH - CALLS) / 4096);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -280,7 +280,7 @@ static int all_of_them(struct world *w, struct gn_fabric *fabric)
 
 	opts.slots = 4;
 	opts.batch.entries = 8;
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	for (unsigned i = 0; i < 500; i++) {
 		requests[i] = i * i;
 		ops[i] = (struct gn_rpc_op){.method = i % 7 ? ECHO : LATER,
@@ -302,7 +302,7 @@ static int all_of_them(struct world *w, struct gn_fabric *fabric)
 		EXPECT(ops[i].status == GN_RPC_OK && results[i] == requests[i]);
 	for (unsigned i = 20; i < 40; i++)
 		EXPECT(ops[i].status == GN_RPC_CANCELED && results[i] == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -326,7 +326,7 @@ static int push(struct gn_rpc_client *client, unsigned method, uint32_t us, bool
 			ops[i] = (struct gn_rpc_op){
 				.method = method, .request = &us, .request_len = sizeof(us)};
 		EXPECT(gn_rpc_call_all(client, ops, 64) == 0);
-		EXPECT(gn_rpc_choice(client, method, &choice) == 0);
+		EXPECT(gn_rpc_client_choice(client, method, &choice) == 0);
 		*batch = choice.batch;
 		if (up ? choice.batch >= want : choice.batch <= want)
 			return 0;
@@ -344,8 +344,8 @@ static int auto_batch(struct world *w, struct gn_fabric *fabric)
 
 	opts.batch.entries = 16;
 	opts.batch.limit_us = w->simulated ? 1000 : 100000;
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
-	EXPECT(gn_rpc_choice(client, SLOW, &choice) == 0 && choice.batch == 1);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_choice(client, SLOW, &choice) == 0 && choice.batch == 1);
 	EXPECT(push(client, SLOW, 0, true, 16, &batch) == 0);
 	EXPECT(batch == 16);
 	/* Calls of 100 us: only so many of them are over in 1 ms. Real ones would take long. */
@@ -353,7 +353,7 @@ static int auto_batch(struct world *w, struct gn_fabric *fabric)
 		EXPECT(push(client, SLOW, 100, false, 1, &batch) == 0);
 	if (w->simulated)
 		EXPECT(push(client, SLOW, 0, true, 16, &batch) == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 

@@ -17,7 +17,7 @@ static int link_up(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode m
 {
 	const struct gn_rpc_client_opts opts = in_mode(mode);
 
-	return gn_rpc_connect(fabric, w->addr, &opts, out);
+	return gn_rpc_client_open(fabric, w->addr, &opts, out);
 }
 
 /* ---- sizes ---- */
@@ -74,7 +74,7 @@ static int sizes_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 	}
 	EXPECT(gn_rpc_client_counters(client, &count) == 0);
 	EXPECT(count.large == 5 * (sizeof(sizes) / sizeof(sizes[0]) - 1));
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -89,7 +89,7 @@ static int sizes(struct world *w, struct gn_fabric *fabric)
 	EXPECT(link_up(w, fabric, GN_RPC_HYBRID, &client) == 0);
 	EXPECT(large_echo(client, ECHO, LARGEST) == 0);
 	EXPECT(large_blob(client, LARGEST) == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -114,7 +114,7 @@ static int too_big(struct world *w, struct gn_fabric *fabric)
 	EXPECT(buf);
 	memset(buf, 0xee, 2 * LIM);
 	opts.max_large = LIM / 2;
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	EXPECT(gn_rpc_call(client, ECHO, buf, LIM + 1, NULL, 0, &len, GN_FOREVER, &status) ==
 	       -EMSGSIZE);
 	EXPECT(gn_rpc_call(client, BLOB, &want, sizeof(want), buf, 2 * LIM, &len, GN_FOREVER,
@@ -131,7 +131,7 @@ static int too_big(struct world *w, struct gn_fabric *fabric)
 	for (uint32_t i = 0; i < 2 * LIM; i++)
 		EXPECT(buf[i] == 0xee);
 	EXPECT(call_echo(client, ECHO, 9, 9) == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	gn_free(buf);
 	return 0;
 }
@@ -148,7 +148,7 @@ static int busy(struct world *w, struct gn_fabric *fabric)
 	unsigned ok = 0, status;
 
 	EXPECT(buf);
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	shut(&w->service, true);
 	ops[0] = (struct gn_rpc_op){.method = LATER,
 				    .request = buf,
@@ -184,7 +184,7 @@ static int busy(struct world *w, struct gn_fabric *fabric)
 		EXPECT(ops[i].status || is_filled(buf + i * LIM, LIM, 1));
 	}
 	EXPECT(ok == 4);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	gn_free(buf);
 	return 0;
 }
@@ -218,7 +218,7 @@ static int crowd_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 	EXPECT(requests && results);
 	opts.slots = slots;
 	opts.batch.entries = CALLS / slots;
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	for (unsigned i = 0; i < CALLS; i++) {
 		const uint32_t bytes = i % 3 == 1 ? 16 : len - i;
 
@@ -234,7 +234,7 @@ static int crowd_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 		EXPECT(ops[i].status == GN_RPC_OK && ops[i].result_len == ops[i].request_len);
 		EXPECT(is_filled(results + i * len, ops[i].result_len, i));
 	}
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	gn_free(requests);
 	gn_free(results);
 	return 0;
@@ -270,7 +270,7 @@ static int many_results_in(struct world *w, struct gn_fabric *fabric, enum gn_rp
 	EXPECT(results && ops && want);
 	opts.slots = 16;
 	opts.batch.entries = CALLS / opts.slots;
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	for (unsigned i = 0; i < CALLS; i++) {
 		want[i] = (struct two){LEN - i % 20, i};
 		ops[i] = (struct gn_rpc_op){.method = BLOB,
@@ -284,7 +284,7 @@ static int many_results_in(struct world *w, struct gn_fabric *fabric, enum gn_rp
 		EXPECT(ops[i].status == GN_RPC_OK && ops[i].result_len == want[i].bytes);
 		EXPECT(is_filled(results + i * LEN, want[i].bytes, i));
 	}
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	gn_free(results);
 	gn_free(ops);
 	gn_free(want);
@@ -361,7 +361,7 @@ static int in_the_middle_of(struct world *w, struct gn_fabric *fabric, enum gn_r
 	}
 	EXPECT(ended > 3 || w->simulated); /* some cards need no time */
 	EXPECT(large_echo(client, ECHO, bytes) == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	gn_free(buf);
 	return 0;
 }
@@ -406,7 +406,7 @@ static int go_away(struct world *w, struct gn_fabric *fabric)
 			EXPECT(gn_rpc_poll(client) >= 0);
 			gn_sleep_us(i % 7 * 10);
 		}
-		EXPECT(gn_rpc_close(client) == 0);
+		EXPECT(gn_rpc_client_close(client) == 0);
 		for (unsigned i = 0; i < 6; i++)
 			EXPECT(!ops[i].client && ops[i].status != GN_RPC_PEER_GONE);
 	}
@@ -476,7 +476,7 @@ static int own_memory_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_
 		}
 		EXPECT(large_blob(client, 5000) == 0); /* the same place in the window, a copy */
 	}
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	gn_free(all);
 	return 0;
 }
@@ -510,7 +510,7 @@ static int own_memory_later(struct world *w, struct gn_fabric *fabric)
 		       0);
 		EXPECT(await_release(&w->service) == 0);
 	}
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	gn_free(all);
 	return 0;
 }

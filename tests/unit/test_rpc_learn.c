@@ -20,7 +20,7 @@ static bool replies(const struct gn_rpc_client *client, unsigned method)
 {
 	struct gn_rpc_choice choice = {.mode = GN_RPC_MODES};
 
-	gn_rpc_choice(client, method, &choice);
+	gn_rpc_client_choice(client, method, &choice);
 	return choice.mode == GN_RPC_REPLY;
 }
 
@@ -42,7 +42,7 @@ static int by_time(struct world *w, struct gn_fabric *fabric)
 	struct gn_rpc_choice choice;
 
 	opts.switch_us = w->simulated ? 100 : 20000;
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	EXPECT(slow_calls(client, 0, 10) == 0);
 	EXPECT(call_echo(client, ECHO, 10, 1) == 0);
 	EXPECT(!replies(client, SLOW));
@@ -61,10 +61,10 @@ static int by_time(struct world *w, struct gn_fabric *fabric)
 	EXPECT(!replies(client, SLOW));
 	EXPECT(gn_rpc_client_counters(client, &count) == 0);
 	EXPECT(count.switches == 2);
-	EXPECT(gn_rpc_choice(client, SLOW, &choice) == 0);
+	EXPECT(gn_rpc_client_choice(client, SLOW, &choice) == 0);
 	EXPECT(choice.switch_us == opts.switch_us && choice.retries && choice.batch == 1);
-	EXPECT(gn_rpc_choice(client, GN_RPC_BUILTIN_END, &choice) == -EINVAL);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_choice(client, GN_RPC_BUILTIN_END, &choice) == -EINVAL);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -86,7 +86,7 @@ static int by_fails(struct world *w, struct gn_fabric *fabric)
 	opts.flags = GN_RPC_CLIENT_PAPER;
 	opts.retries = w->simulated ? 5 : 1000;
 	opts.switch_us = w->simulated ? 100 : 20000;
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	/* Fetches fail for as long as the handler takes. */
 	EXPECT(slow_calls(client, 2 * opts.switch_us, TIMED_WITHIN) == 0);
 	for (; n < 10 && !replies(client, SLOW); n++)
@@ -99,7 +99,7 @@ static int by_fails(struct world *w, struct gn_fabric *fabric)
 	for (n = 0; n < 100 && replies(client, SLOW); n++)
 		EXPECT(slow_calls(client, 0, 1) == 0);
 	EXPECT(n >= 2 && n < 100);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -121,10 +121,10 @@ static int fetch_size(struct world *w, struct gn_fabric *fabric)
 	struct gn_rpc_choice choice;
 	struct gn_rpc_counters before, after;
 
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	for (unsigned i = 0; i < 64 * TIMED_WITHIN; i++)
 		EXPECT(call_echo(client, ECHO, 2000, i) == 0);
-	EXPECT(gn_rpc_choice(client, ECHO, &choice) == 0 && choice.fetch_bytes >= 2000);
+	EXPECT(gn_rpc_client_choice(client, ECHO, &choice) == 0 && choice.fetch_bytes >= 2000);
 	EXPECT(gn_rpc_client_counters(client, &before) == 0);
 	for (unsigned i = 0; i < 20; i++)
 		EXPECT(call_echo(client, ECHO, 2000, i) == 0);
@@ -133,16 +133,16 @@ static int fetch_size(struct world *w, struct gn_fabric *fabric)
 	EXPECT(!w->simulated || after.second_reads == before.second_reads);
 	for (unsigned i = 0; i < 64 * TIMED_WITHIN; i++)
 		EXPECT(call_echo(client, ECHO, 8, i) == 0);
-	EXPECT(gn_rpc_choice(client, ECHO, &choice) == 0 && choice.fetch_bytes < 500);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_choice(client, ECHO, &choice) == 0 && choice.fetch_bytes < 500);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	opts.fetch_bytes = 64;
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	for (unsigned i = 0; i < 100; i++)
 		EXPECT(call_echo(client, ECHO, i % 2 ? 64 : 65, i) == 0);
-	EXPECT(gn_rpc_choice(client, ECHO, &choice) == 0 && choice.fetch_bytes == 64);
+	EXPECT(gn_rpc_client_choice(client, ECHO, &choice) == 0 && choice.fetch_bytes == 64);
 	EXPECT(gn_rpc_client_counters(client, &after) == 0);
 	EXPECT(after.second_reads >= 1);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -301,7 +301,7 @@ static int metrics(struct world *w, struct gn_fabric *fabric)
 	struct gn_rpc_limits limits;
 	unsigned status;
 
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	for (unsigned i = 0; i < 21; i++)
 		EXPECT(call_echo(client, ECHO, 100, i) == 0);
 	EXPECT(gn_rpc_call(client, NEVER, NULL, 0, NULL, 0, NULL, GN_FOREVER, &status) == 0);
@@ -314,10 +314,10 @@ static int metrics(struct world *w, struct gn_fabric *fabric)
 	EXPECT(gn_rpc_client_counters(client, &count) == 0);
 	EXPECT(count.calls == 24 && count.ended[GN_RPC_OK] == 23 &&
 	       count.ended[GN_RPC_NO_METHOD] == 1 && count.batches == 24 && count.results == 24);
-	EXPECT(gn_rpc_limits(client, &limits) == 0);
+	EXPECT(gn_rpc_client_limits(client, &limits) == 0);
 	EXPECT(limits.slots == GN_RPC_SLOTS_DEFAULT && limits.window == GN_RPC_SLOTS_DEFAULT &&
 	       limits.max_large == GN_RPC_LARGE_MAX);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 

@@ -14,7 +14,7 @@ static int comes_back_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_
 	struct gn_rpc_counters count;
 	struct flight f[3];
 
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	for (unsigned round = 0; round < 3; round++) {
 		EXPECT(call_echo(client, ECHO, 100, round) == 0);
 		for (unsigned i = 0; i < 3; i++)
@@ -33,7 +33,7 @@ static int comes_back_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_
 	}
 	EXPECT(call_echo(client, LATER, 100, 7) == 0);
 	EXPECT(gn_rpc_client_counters(client, &count) == 0 && count.reconnects == 3);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -60,7 +60,7 @@ static int by_itself(struct world *w, struct gn_fabric *fabric)
 	char result[4];
 
 	opts.flags = GN_RPC_RECONNECT;
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	for (unsigned round = 0; round < 5; round++) {
 		EXPECT(call_echo(client, ECHO, 100, round) == 0);
 		EXPECT(world_restart(w) == 0);
@@ -73,7 +73,7 @@ static int by_itself(struct world *w, struct gn_fabric *fabric)
 	}
 	EXPECT(gone <= 5);
 	EXPECT(gn_rpc_client_counters(client, &count) == 0 && count.reconnects == 5);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -99,7 +99,7 @@ static void test_nobody_comes_back(void **state)
 	opts.flags = GN_RPC_RECONNECT;
 	assert_int_equal(gn_fabric_open("shm", &w->fabric), 0);
 	assert_int_equal(service_start(&w->service, w->fabric, addr, &w->opts), 0);
-	assert_int_equal(gn_rpc_connect(w->fabric, addr, &opts, &client), 0);
+	assert_int_equal(gn_rpc_client_open(w->fabric, addr, &opts, &client), 0);
 	assert_int_equal(call_echo(client, ECHO, 1, 1), 0);
 	assert_int_equal(service_stop(&w->service), 0);
 	do { /* the first may not have noticed */
@@ -115,7 +115,7 @@ static void test_nobody_comes_back(void **state)
 	assert_int_equal(service_start(&w->service, w->fabric, addr, &w->opts), 0);
 	assert_int_equal(gn_rpc_reconnect(client), 0);
 	assert_int_equal(call_echo(client, ECHO, 1, 1), 0);
-	assert_int_equal(gn_rpc_close(client), 0);
+	assert_int_equal(gn_rpc_client_close(client), 0);
 	assert_int_equal(service_stop(&w->service), 0);
 	assert_int_equal(gn_fabric_close(w->fabric), 0);
 	free(w);
@@ -132,7 +132,7 @@ static void close_from_done(struct gn_rpc_op *op)
 {
 	struct closer *c = op->arg;
 
-	c->said = gn_rpc_close(c->client);
+	c->said = gn_rpc_client_close(c->client);
 	c->n++;
 }
 
@@ -145,7 +145,7 @@ static int close_in_close(struct world *w, struct gn_fabric *fabric)
 	shut(&w->service, true);
 	for (unsigned way = 0; way < 2; way++) {
 		c.n = 0;
-		EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &c.client) == 0);
+		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &c.client) == 0);
 		for (unsigned i = 0; i < 3; i++) {
 			ops[i] = (struct gn_rpc_op){
 				.method = LATER, .done = close_from_done, .arg = &c};
@@ -155,7 +155,7 @@ static int close_in_close(struct world *w, struct gn_fabric *fabric)
 			EXPECT(gn_rpc_reconnect(c.client) == 0);
 			EXPECT(c.n == 3 && ops[2].status == GN_RPC_PEER_GONE);
 		}
-		EXPECT(gn_rpc_close(c.client) == 0);
+		EXPECT(gn_rpc_client_close(c.client) == 0);
 		EXPECT(c.n == 3 && c.said == -EDEADLK);
 	}
 	shut(&w->service, false);
@@ -177,7 +177,7 @@ static int drain_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 	struct flight f[4];
 	int rc;
 
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	EXPECT(call_echo(client, ECHO, 8, 8) == 0);
 	shut(&w->service, true);
 	for (unsigned i = 0; i < 4; i++)
@@ -186,7 +186,7 @@ static int drain_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 		EXPECT(gn_rpc_poll(client) == 0);
 	EXPECT(gn_rpc_server_drain(w->service.server, gn_deadline_us(20000)) == -ETIMEDOUT);
 	for (unsigned i = 0; i < 8; i++)
-		EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &late) == -ECONNREFUSED);
+		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &late) == -ECONNREFUSED);
 	EXPECT(gn_rpc_call(client, ECHO, NULL, 0, NULL, 0, NULL, GN_FOREVER, &f[0].ended) == 0);
 	EXPECT(f[0].ended == GN_RPC_BUSY);
 	f[0].ended = 0;
@@ -200,7 +200,7 @@ static int drain_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 		rc = gn_rpc_server_drain(w->service.server, gn_deadline_us(5000));
 	} while (rc == -ETIMEDOUT);
 	EXPECT(rc == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -238,7 +238,7 @@ static int parked_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode
 	const unsigned rounds = w->simulated ? 200 : 60;
 
 	opts.batch.entries = batch;
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	for (unsigned i = 0; i < rounds; i++) {
 		uint64_t ns;
 
@@ -250,7 +250,7 @@ static int parked_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode
 	EXPECT(slow <= (w->simulated ? 0 : rounds / 4)); /* a real machine may stop for a while */
 	gn_sleep_us(5000);
 	EXPECT(call_echo(client, ECHO, 32, 1) == 0);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -330,18 +330,18 @@ static void test_polled(void **state)
 		gn_sleep_us(100);
 	assert_int_equal(p.failed, 0);
 	assert_int_equal(gn_rpc_server_poll(p.server), -EPERM);
-	assert_int_equal(gn_rpc_server_wait(p.server, 0), -EPERM);
-	assert_int_equal(gn_rpc_server_drain(p.server, 0), -EPERM);
+	assert_int_equal(gn_rpc_server_wait(p.server, GN_NO_WAIT), -EPERM);
+	assert_int_equal(gn_rpc_server_drain(p.server, GN_NO_WAIT), -EPERM);
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
 		const struct gn_rpc_client_opts opts = in_mode(mode);
 
-		assert_int_equal(gn_rpc_connect(p.fabric, addr, &opts, &client), 0);
+		assert_int_equal(gn_rpc_client_open(p.fabric, addr, &opts, &client), 0);
 		for (unsigned i = 0; i < 100; i++) {
 			if (i % 20 == 0)
 				gn_sleep_us(3000); /* it is put aside meanwhile */
 			assert_int_equal(call_echo(client, ECHO, i, i), 0);
 		}
-		assert_int_equal(gn_rpc_close(client), 0);
+		assert_int_equal(gn_rpc_client_close(client), 0);
 	}
 	__atomic_store_n(&p.stop, true, __ATOMIC_RELEASE);
 	assert_int_equal(gn_thread_join(thread), 0);
@@ -372,8 +372,8 @@ static int serve_letters(struct post_office *p)
 	EXPECT(gn_rpc_server_start(server) == 0);
 	__atomic_store_n(&p->ready, true, __ATOMIC_RELEASE);
 	EXPECT(gn_rpc_server_send(server, 1, buf, 1) == -ESRCH);
-	EXPECT(gn_rpc_server_recv(server, NULL, buf, 1, 0) == -EINVAL);
-	EXPECT(gn_rpc_server_recv(server, &client, buf, 1, 0) == -ETIMEDOUT);
+	EXPECT(gn_rpc_server_recv(server, NULL, buf, 1, GN_NO_WAIT) == -EINVAL);
+	EXPECT(gn_rpc_server_recv(server, &client, buf, 1, GN_NO_WAIT) == -ETIMEDOUT);
 	while (!__atomic_load_n(&p->stop, __ATOMIC_ACQUIRE)) {
 		len = gn_rpc_server_recv(server, &client, buf, sizeof(buf), gn_deadline_us(1000));
 		if (len == -ETIMEDOUT || len == -EINTR || len == -EMSGSIZE)
@@ -398,7 +398,7 @@ static int write_letters(struct gn_rpc_client *client)
 	uint8_t out[2 * MAX], in[2 * MAX];
 	const uint64_t patience_ns = gn_deadline_us(UNIT_PATIENCE_US);
 
-	EXPECT(gn_rpc_client_recv(client, in, sizeof(in), 0) == -ESRCH);
+	EXPECT(gn_rpc_client_recv(client, in, sizeof(in), GN_NO_WAIT) == -ESRCH);
 	for (uint32_t i = 0; i < LETTERS; i++) {
 		const uint32_t len = i * 61 % 1000;
 
@@ -460,23 +460,23 @@ static void test_letters(void **state)
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES && !p.failed; mode++) {
 		const struct gn_rpc_client_opts opts = in_mode(mode);
 
-		assert_int_equal(gn_rpc_connect(p.fabric, addr, &opts, &client), 0);
+		assert_int_equal(gn_rpc_client_open(p.fabric, addr, &opts, &client), 0);
 		assert_int_equal(write_letters(client), 0);
 		assert_int_equal(large_letters(client), 0);
-		assert_int_equal(gn_rpc_close(client), 0);
+		assert_int_equal(gn_rpc_client_close(client), 0);
 	}
 	/* Nobody answers any more: letters time out, and are lost with the server. */
 	{
 		const struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
 		uint8_t in[8];
 
-		assert_int_equal(gn_rpc_connect(p.fabric, addr, &opts, &client), 0);
+		assert_int_equal(gn_rpc_client_open(p.fabric, addr, &opts, &client), 0);
 		__atomic_store_n(&p.stop, true, __ATOMIC_RELEASE);
 		assert_int_equal(gn_thread_join(p.thread), 0);
 		assert_int_equal(p.failed, 0);
 		if (!gn_rpc_client_send(client, "x", 1))
 			assert_int_equal(gn_rpc_client_recv(client, in, 8, GN_FOREVER), -ENOTCONN);
-		assert_int_equal(gn_rpc_close(client), 0);
+		assert_int_equal(gn_rpc_client_close(client), 0);
 	}
 	assert_int_equal(gn_fabric_close(p.fabric), 0);
 }

@@ -24,7 +24,7 @@ static int link_up(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode m
 	struct gn_rpc_client_opts opts = in_mode(mode);
 	struct shown shown;
 
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, out) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, out) == 0);
 	EXPECT(show_of(*out, SHOW, 0, &shown) == 0);
 	EXPECT(shown.rc == 0 && shown.view.bytes == MEM_BYTES);
 	*view = shown.view;
@@ -33,14 +33,14 @@ static int link_up(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode m
 
 /* A read, its bytes, and what became of it. */
 struct item {
-	struct gn_rpc_read read;
+	struct gn_rpc_read_op read;
 	unsigned ended;
 	const uint8_t *want;
 	bool same; /* short ones: what was found where they landed */
 	uint8_t bytes[GN_RPC_READ_SHORT];
 };
 
-static void item_done(struct gn_rpc_read *read)
+static void item_done(struct gn_rpc_read_op *read)
 {
 	struct item *item = read->arg;
 
@@ -49,8 +49,8 @@ static void item_done(struct gn_rpc_read *read)
 		item->same = !memcmp(read->data, item->want, read->len);
 }
 
-static struct gn_rpc_read *item_set(struct item *item, const struct gn_rpc_view *view,
-				    const uint8_t *all, uint64_t offset, uint32_t len)
+static struct gn_rpc_read_op *item_set(struct item *item, const struct gn_rpc_view *view,
+				       const uint8_t *all, uint64_t offset, uint32_t len)
 {
 	*item = (struct item){
 		.read = {.view = *view,
@@ -128,7 +128,7 @@ static int sizes(struct world *w, struct gn_fabric *fabric)
 		reads = 3 * sizeof(lens) / sizeof(lens[0]);
 		EXPECT(gn_rpc_client_counters(client, &count) == 0);
 		EXPECT(count.reads == reads && count.large == 0);
-		EXPECT(gn_rpc_close(client) == 0);
+		EXPECT(gn_rpc_client_close(client) == 0);
 	}
 	gn_free(all);
 	return 0;
@@ -166,9 +166,9 @@ static int chain(struct world *w, struct gn_fabric *fabric)
 	unsigned n;
 
 	opts.slots = 64;
-	EXPECT(all && gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(all && gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	EXPECT(show_of(client, SHOW, 0, &shown) == 0 && shown.rc == 0);
-	EXPECT(gn_rpc_limits(client, &limits) == 0 && limits.reads == 64);
+	EXPECT(gn_rpc_client_limits(client, &limits) == 0 && limits.reads == 64);
 	items = gn_alloc((limits.reads + 1) * sizeof(*items), 0);
 	EXPECT(items);
 	n = chain_up(items, limits.reads + 1, &shown.view, all);
@@ -193,7 +193,7 @@ static int chain(struct world *w, struct gn_fabric *fabric)
 	}
 	EXPECT(gn_rpc_read(client, &items[n].read) == 0);
 	EXPECT(wait_for(client, &items[n]) == 0 && items[n].same);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	gn_free(items);
 	gn_free(all);
 	return 0;
@@ -214,7 +214,7 @@ static int refused(struct world *w, struct gn_fabric *fabric)
 	uint8_t *all = all_of_it(), *buf = gn_alloc(2 * GN_RPC_READ_SHORT, 0);
 	struct item *item = gn_alloc(2 * sizeof(*item), 0);
 	struct gn_rpc_client *client;
-	struct gn_rpc_read *read;
+	struct gn_rpc_read_op *read;
 	struct gn_rpc_view view;
 
 	EXPECT(all && buf && item);
@@ -244,7 +244,7 @@ static int refused(struct world *w, struct gn_fabric *fabric)
 	read->to = NULL;
 	EXPECT(gn_rpc_read(client, read) == 0);
 	EXPECT(wait_for(client, item) == 0 && item->same);
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	gn_free(item);
 	gn_free(buf);
 	gn_free(all);
@@ -269,7 +269,7 @@ static int show_limits(struct world *w, struct gn_fabric *fabric)
 	EXPECT(show_of(client, SHOW, GN_RPC_VIEWS_MAX, &shown) == 0 && shown.rc == -ENOSPC);
 	EXPECT(show_of(client, SHOW, 0, &shown) == 0 && shown.rc == 0);
 	EXPECT(!memcmp(&shown.view, &view, sizeof(view)));
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -290,14 +290,14 @@ static void test_limits(void **state)
 
 struct walk {
 	struct gn_rpc_client *client;
-	struct gn_rpc_read read;
+	struct gn_rpc_read_op read;
 	const uint8_t *all;
 	uint8_t *large;
 	unsigned steps, wrong;
 };
 
 /* Each read begins the next, by where it landed: as one who follows pointers does. */
-static void step(struct gn_rpc_read *read)
+static void step(struct gn_rpc_read_op *read)
 {
 	struct walk *walk = read->arg;
 	const uint8_t *bytes = read->to ? read->to : read->data;
@@ -357,7 +357,7 @@ static int beside_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode
 		EXPECT(walks[i].steps == UINT32_MAX && !walks[i].wrong);
 		gn_free(walks[i].large);
 	}
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	gn_free(walks);
 	gn_free(all);
 	gn_free(result);
@@ -412,7 +412,7 @@ static int restart(struct world *w, struct gn_fabric *fabric)
 		EXPECT(read_one(client, &view, all, 77, 777) == 0);
 		EXPECT(read_one(client, &view, all, 77, 77777) == 0);
 	}
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	gn_free(all);
 	gn_free(items);
 	gn_free(large);
@@ -442,7 +442,7 @@ static int go_away(struct world *w, struct gn_fabric *fabric)
 		EXPECT(gn_rpc_read(client, &items[3].read) == 0);
 		if (round % 2)
 			EXPECT(gn_rpc_poll(client) >= 0);
-		EXPECT(gn_rpc_close(client) == 0);
+		EXPECT(gn_rpc_client_close(client) == 0);
 		for (unsigned i = 0; i < 4; i++)
 			EXPECT(items[i].ended == 1 &&
 			       (items[i].read.status == GN_RPC_CANCELED ||

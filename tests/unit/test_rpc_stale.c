@@ -48,7 +48,7 @@ static int connect_to(struct gn_fabric *fabric, const char *addr, uint32_t threa
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
 
 	opts.thread = thread;
-	return gn_rpc_connect(fabric, addr, &opts, out);
+	return gn_rpc_client_open(fabric, addr, &opts, out);
 }
 
 static void submit(struct gn_rpc_client *client, struct gn_rpc_op *op, unsigned method,
@@ -68,10 +68,10 @@ static int connect_again(struct gn_fabric *fabric, const char *addr, bool anew,
 
 	if (!anew)
 		return gn_rpc_reconnect(*client);
-	EXPECT(gn_rpc_limits(*client, &limits) == 0);
-	EXPECT(gn_rpc_close(*client) == 0);
+	EXPECT(gn_rpc_client_limits(*client, &limits) == 0);
+	EXPECT(gn_rpc_client_close(*client) == 0);
 	opts.previous = limits.conn;
-	return gn_rpc_connect(fabric, addr, &opts, client);
+	return gn_rpc_client_open(fabric, addr, &opts, client);
 }
 
 /*
@@ -117,9 +117,9 @@ static void test_stale(void **state)
 		assert_true(record.n > 0);
 		stale += record.what[record.n - 1] == before;
 		gn_mutex_unlock(&record.lock);
-		assert_int_equal(gn_rpc_close(client), 0);
-		assert_int_equal(gn_rpc_close(blocker), 0);
-		assert_int_equal(gn_rpc_close(first), 0);
+		assert_int_equal(gn_rpc_client_close(client), 0);
+		assert_int_equal(gn_rpc_client_close(blocker), 0);
+		assert_int_equal(gn_rpc_client_close(first), 0);
 	}
 	print_message("# of 8 reconnections, requests of an earlier connection were executed after "
 		      "%u\n",

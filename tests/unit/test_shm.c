@@ -40,14 +40,14 @@ static void names_leave_nothing(void **state)
 	side_make(&b);
 	assert_int_equal(stat(((struct shm_fabric *)a.fabric)->dir, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0700);
-	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
+	assert_int_equal(gn_listener_create(a.ctx, ADDR, a.chan, 0, &listener), 0);
 	assert_true(left(&a, &ADDR[4]) && left(&a, "unit-test" SHM_LOCK_SUFFIX));
-	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &second), -EADDRINUSE);
-	assert_int_equal(gn_listen(b.ctx, ADDR, b.chan, 0, &second), -EADDRINUSE);
-	assert_int_equal(gn_listener_close(listener), 0);
+	assert_int_equal(gn_listener_create(a.ctx, ADDR, a.chan, 0, &second), -EADDRINUSE);
+	assert_int_equal(gn_listener_create(b.ctx, ADDR, b.chan, 0, &second), -EADDRINUSE);
+	assert_int_equal(gn_listener_destroy(listener), 0);
 	assert_false(left(&a, &ADDR[4]) || left(&a, "unit-test" SHM_LOCK_SUFFIX));
-	assert_int_equal(gn_listen(b.ctx, ADDR, b.chan, 0, &second), 0);
-	assert_int_equal(gn_listener_close(second), 0);
+	assert_int_equal(gn_listener_create(b.ctx, ADDR, b.chan, 0, &second), 0);
+	assert_int_equal(gn_listener_destroy(second), 0);
 	side_free(&a);
 	side_free(&b);
 }
@@ -73,8 +73,8 @@ static void stale_name(void **state)
 	if (pid == 0) {
 		side_make(&a);
 		q = side_qp(&a, GN_QP_UD);
-		if (gn_listen(a.ctx, ADDR, a.chan, 0, &listener) || gn_qp_ud_addr(q, &addr) ||
-		    write(ready[1], &addr, sizeof(addr)) != sizeof(addr))
+		if (gn_listener_create(a.ctx, ADDR, a.chan, 0, &listener) ||
+		    gn_qp_ud_addr(q, &addr) || write(ready[1], &addr, sizeof(addr)) != sizeof(addr))
 			_exit(1);
 		for (;;)
 			pause();
@@ -82,7 +82,7 @@ static void stale_name(void **state)
 	assert_int_equal(read(ready[0], &addr, sizeof(addr)), sizeof(addr));
 	side_make(&a);
 	side_make(&b);
-	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), -EADDRINUSE);
+	assert_int_equal(gn_listener_create(a.ctx, ADDR, a.chan, 0, &listener), -EADDRINUSE);
 	kill(pid, SIGKILL);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	/* Nobody there, though a socket lies about. */
@@ -96,11 +96,11 @@ static void stale_name(void **state)
 	side_free(&b);
 	side_make(&b);
 	assert_false(left(&a, &ADDR[4]) || left(&a, ud));
-	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
+	assert_int_equal(gn_listener_create(a.ctx, ADDR, a.chan, 0, &listener), 0);
 	side_connect(&b, &a, ADDR, &c, &q);
 	assert_int_equal(gn_qp_destroy(c), 0);
 	assert_int_equal(gn_qp_destroy(q), 0);
-	assert_int_equal(gn_listener_close(listener), 0);
+	assert_int_equal(gn_listener_destroy(listener), 0);
 	side_free(&a);
 	side_free(&b);
 	close(ready[0]);
@@ -123,7 +123,7 @@ static void no_more_files(void **state)
 	gn_log_level_set(GN_LOG_ERROR);
 	side_make(&a);
 	side_make(&b);
-	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
+	assert_int_equal(gn_listener_create(a.ctx, ADDR, a.chan, 0, &listener), 0);
 	side_connect(&b, &a, ADDR, &c, &s);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
 	low = old;
@@ -150,7 +150,7 @@ static void no_more_files(void **state)
 		assert_int_equal(gn_mem_free(mem[--n_mems]), 0);
 	assert_int_equal(gn_qp_destroy(c), 0);
 	assert_int_equal(gn_qp_destroy(s), 0);
-	assert_int_equal(gn_listener_close(listener), 0);
+	assert_int_equal(gn_listener_destroy(listener), 0);
 	side_free(&a);
 	side_free(&b);
 }
@@ -185,7 +185,7 @@ static void memory_comes_and_goes(void **state)
 	(void)state;
 	side_make(&a);
 	side_make(&b);
-	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
+	assert_int_equal(gn_listener_create(a.ctx, ADDR, a.chan, 0, &listener), 0);
 	side_connect(&b, &a, ADDR, &c, &s);
 	for (uint64_t i = 0; i < CYCLES; i++) {
 		struct gn_sge sge = {b.buf, 64, gn_mr_lkey(b.mr)};
@@ -215,7 +215,7 @@ static void memory_comes_and_goes(void **state)
 	assert_true(((struct shm_qp *)c)->conn.n_mems < 1024);
 	assert_int_equal(gn_qp_destroy(c), 0);
 	assert_int_equal(gn_qp_destroy(s), 0);
-	assert_int_equal(gn_listener_close(listener), 0);
+	assert_int_equal(gn_listener_destroy(listener), 0);
 	side_free(&a);
 	side_free(&b);
 }
@@ -245,7 +245,7 @@ static void many_mems(void **state)
 		assert_int_equal(gn_mr_register(a.pd, mem[i], 0, 4096, GN_REMOTE_READ, &mr[i]), 0);
 		memset(gn_mem_addr(mem[i]), (int)i, 64);
 	}
-	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
+	assert_int_equal(gn_listener_create(a.ctx, ADDR, a.chan, 0, &listener), 0);
 	side_connect(&b, &a, ADDR, &c, &s);
 	for (unsigned i = 0; i < MEMS; i++) {
 		struct gn_sge sge = {b.buf, 64, gn_mr_lkey(b.mr)};
@@ -264,7 +264,7 @@ static void many_mems(void **state)
 		assert_int_equal(gn_mr_deregister(mr[i]), 0);
 		assert_int_equal(gn_mem_free(mem[i]), 0);
 	}
-	assert_int_equal(gn_listener_close(listener), 0);
+	assert_int_equal(gn_listener_destroy(listener), 0);
 	side_free(&a);
 	side_free(&b);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
@@ -314,7 +314,7 @@ static void deregister_waits(void **state)
 
 		side_make(&a);
 		side_make(&b);
-		assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
+		assert_int_equal(gn_listener_create(a.ctx, ADDR, a.chan, 0, &listener), 0);
 		side_connect(&b, &a, ADDR, &c, &s);
 		assert_int_equal(gn_mem_alloc(a.fabric, 8192, GN_REMOTE_WRITE, &mem), 0);
 		assert_int_equal(
@@ -336,7 +336,7 @@ static void deregister_waits(void **state)
 		assert_int_equal(gn_qp_destroy(c), 0);
 		assert_int_equal(gn_qp_destroy(s), 0);
 		assert_int_equal(gn_mem_free(mem), 0);
-		assert_int_equal(gn_listener_close(listener), 0);
+		assert_int_equal(gn_listener_destroy(listener), 0);
 		side_free(&a);
 		side_free(&b);
 	}
@@ -357,7 +357,7 @@ static void many_quiet_ones(void **state)
 	(void)state;
 	side_make(&a);
 	side_make(&b);
-	assert_int_equal(gn_listen(a.ctx, ADDR, a.chan, 0, &listener), 0);
+	assert_int_equal(gn_listener_create(a.ctx, ADDR, a.chan, 0, &listener), 0);
 	for (uint64_t i = 0; i < MANY; i++) {
 		side_connect(&b, &a, ADDR, &c[i], &s[i]);
 		assert_int_equal(side_recv(&a, s[i], i, 0, 64), 0);
@@ -374,7 +374,7 @@ static void many_quiet_ones(void **state)
 		assert_int_equal(gn_qp_destroy(c[i]), 0);
 		assert_int_equal(gn_qp_destroy(s[i]), 0);
 	}
-	assert_int_equal(gn_listener_close(listener), 0);
+	assert_int_equal(gn_listener_destroy(listener), 0);
 	side_free(&a);
 	side_free(&b);
 }

@@ -71,7 +71,8 @@ static void error_while_connecting(void **state)
 	(void)state;
 	side_make(&p.client);
 	side_make(&p.server);
-	assert_int_equal(gn_listen(p.server.ctx, ADDR "error", p.server.chan, 0, &p.listener), 0);
+	assert_int_equal(
+		gn_listener_create(p.server.ctx, ADDR "error", p.server.chan, 0, &p.listener), 0);
 	p.c = side_qp(&p.client, GN_QP_RC);
 	p.s = side_qp(&p.server, GN_QP_RC);
 	assert_int_equal(side_recv(&p.client, p.c, 1, 0, 64), 0);
@@ -369,12 +370,12 @@ static void memory_comes_first(void **state)
 	(void)state;
 	side_make(&a);
 	side_make(&b);
-	assert_int_equal(gn_listen(a.ctx, ADDR "first", a.chan, 0, &listener), 0);
+	assert_int_equal(gn_listener_create(a.ctx, ADDR "first", a.chan, 0, &listener), 0);
 	side_connect(&b, &a, ADDR "first", &c, &s);
 	assert_int_equal(((struct shm_qp *)c)->conn.n_mems, 1);
 	assert_int_equal(gn_qp_destroy(c), 0);
 	assert_int_equal(gn_qp_destroy(s), 0);
-	assert_int_equal(gn_listener_close(listener), 0);
+	assert_int_equal(gn_listener_destroy(listener), 0);
 	side_free(&a);
 	side_free(&b);
 }

@@ -94,7 +94,7 @@ static void cold_peers(void **state)
 	(void)state;
 	side_make(&client);
 	side_make(&server);
-	assert_int_equal(gn_listen(server.ctx, ADDR "cold", server.chan, 0, &listener), 0);
+	assert_int_equal(gn_listener_create(server.ctx, ADDR "cold", server.chan, 0, &listener), 0);
 	for (uint64_t i = 0; i < COLD; i++) {
 		side_connect(&client, &server, ADDR "cold", &c[i], &s[i]);
 		assert_int_equal(side_recv(&server, s[i], i, i * MSG, MSG), 0);
@@ -119,7 +119,7 @@ static void cold_peers(void **state)
 		assert_int_equal(gn_qp_destroy(c[i]), 0);
 		assert_int_equal(gn_qp_destroy(s[i]), 0);
 	}
-	assert_int_equal(gn_listener_close(listener), 0);
+	assert_int_equal(gn_listener_destroy(listener), 0);
 	side_free(&client);
 	side_free(&server);
 }
@@ -325,7 +325,8 @@ static void untaken_event(void **state)
 	(void)state;
 	side_make(&p.client);
 	side_make(&p.server);
-	assert_int_equal(gn_listen(p.server.ctx, ADDR "untaken", p.server.chan, 0, &p.listener), 0);
+	assert_int_equal(
+		gn_listener_create(p.server.ctx, ADDR "untaken", p.server.chan, 0, &p.listener), 0);
 	side_connect(&p.client, &p.server, ADDR "untaken", &p.c, &p.s);
 	/* The server's ESTABLISHED is still in its channel. */
 	wall = gn_now_ns();

@@ -55,12 +55,12 @@ static void server_make(struct server *s, const char *addr)
 	gn_log_level_set(GN_LOG_ERROR);
 	side_make(&s->side);
 	s->name = addr + strlen("shm:");
-	assert_int_equal(gn_listen(s->side.ctx, addr, s->side.chan, 0, &s->listener), 0);
+	assert_int_equal(gn_listener_create(s->side.ctx, addr, s->side.chan, 0, &s->listener), 0);
 }
 
 static void server_free(struct server *s)
 {
-	assert_int_equal(gn_listener_close(s->listener), 0);
+	assert_int_equal(gn_listener_destroy(s->listener), 0);
 	side_free(&s->side);
 }
 

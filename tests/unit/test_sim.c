@@ -244,7 +244,7 @@ PROGRAM(sleeps)
 	EXPECT(gn_now_ns() == start + HOUR_NS);
 	EXPECT(gn_wait(NULL, 0, gn_deadline_us(7), "nothing") == -ETIMEDOUT);
 	EXPECT(gn_now_ns() == start + HOUR_NS + 7 * US);
-	EXPECT(gn_wait(NULL, 0, 0, "nothing") == -ETIMEDOUT); /* looking in vain takes time */
+	EXPECT(gn_wait(NULL, 0, GN_NO_WAIT, "nothing") == -ETIMEDOUT); /* looking in vain takes time */
 	EXPECT(gn_now_ns() > start + HOUR_NS + 7 * US);
 	gn_charge(GN_WORK_NS, 300);
 	gn_charge(GN_WORK_COPY, 1 << 20); /* free in this profile */
@@ -430,7 +430,7 @@ PROGRAM(yields_for_ever)
 
 	for (;;) {
 		gn_yield();
-		gn_wait(&nothing_there, 1, 0, "nothing");
+		gn_wait(&nothing_there, 1, GN_NO_WAIT, "nothing");
 	}
 	return 0;
 }

@@ -139,7 +139,7 @@ static void want_once(void *arg)
 {
 	struct shared *s = arg;
 
-	gn_once(&s->once, only_once, s);
+	gn_once_run(&s->once, only_once, s);
 	s->total += s->runs;
 }
 
@@ -273,7 +273,7 @@ PROGRAM(waits_for_words)
 	items[1] = gn_wait_word(&words[1], 7);
 	EXPECT(gn_wait(items, 2, GN_FOREVER, "the other word") == 1);
 	EXPECT(items[0].ready && gn_now_ns() == 10 * US);
-	EXPECT(gn_wait(items, 2, 0, "now") == 1);
+	EXPECT(gn_wait(items, 2, GN_NO_WAIT, "now") == 1);
 	EXPECT(gn_thread_join(thread) == 0);
 	gn_free(words);
 	return 0;

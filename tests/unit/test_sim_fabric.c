@@ -304,14 +304,14 @@ static int hears_early(struct gn_env *env, int argc, char **argv)
 	(void)argc, (void)argv;
 	OR_RETURN(side_open(&s, env->fabric));
 	EXPECT(side_recv(&s, 1, 0, 64) == 0);
-	EXPECT(gn_listen(s.ctx, "sim:n0:1", s.chan, 0, &listener) == 0);
+	EXPECT(gn_listener_create(s.ctx, "sim:n0:1", s.chan, 0, &listener) == 0);
 	EXPECT(gn_chan_wait(s.chan, GN_FOREVER, &ev) == 0);
 	EXPECT(gn_accept(ev.req, s.qp, &opts) == 0);
 	OR_RETURN(side_expect(&s, 1, GN_WC_OK, &wc));
 	early += gn_chan_next(s.chan, &ev) == -EAGAIN;
 	EXPECT(gn_chan_wait(s.chan, gn_deadline_us(2000), &ev) == 0 || ev.qp == s.qp);
 	EXPECT(ev.type == GN_EVENT_ESTABLISHED);
-	EXPECT(gn_listener_close(listener) == 0);
+	EXPECT(gn_listener_destroy(listener) == 0);
 	return side_close(&s);
 }
 

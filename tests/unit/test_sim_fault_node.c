@@ -330,7 +330,7 @@ PROGRAM(is_written_to)
 
 	EXPECT(side_open(&s, env->fabric) == 0);
 	EXPECT(gn_mr_remote(s.mr, &meeting->target) == 0);
-	EXPECT(gn_listen(s.ctx, "sim:n1:1", s.chan, 0, &listener) == 0);
+	EXPECT(gn_listener_create(s.ctx, "sim:n1:1", s.chan, 0, &listener) == 0);
 	EXPECT(gn_chan_wait(s.chan, GN_FOREVER, &ev) == 0);
 	EXPECT(gn_accept(ev.req, s.qp, &opts) == 0);
 	item = gn_wait_word(s.word, 0);

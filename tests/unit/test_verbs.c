@@ -57,7 +57,7 @@ static struct gn_listener *begin(struct side *server, struct side *client, const
 
 	side_make(server);
 	side_make(client);
-	assert_int_equal(gn_listen(server->ctx, at, server->chan, 0, &listener), 0);
+	assert_int_equal(gn_listener_create(server->ctx, at, server->chan, 0, &listener), 0);
 	assert_int_equal(
 		gn_connect(client->qp, to, &(struct gn_conn_opts){.timeout_us = PATIENCE_US}), 0);
 	/* The client takes its own steps when its channel is looked at. */
@@ -74,7 +74,7 @@ static struct gn_listener *begin(struct side *server, struct side *client, const
 
 static void end(struct gn_listener *listener, struct side *server, struct side *client)
 {
-	assert_int_equal(gn_listener_close(listener), 0);
+	assert_int_equal(gn_listener_destroy(listener), 0);
 	side_free(server);
 	side_free(client);
 }
@@ -143,10 +143,11 @@ static void test_any_address_taken(void **state)
 	gn_log_to(be_silent, NULL);
 	side_make(&side);
 	for (unsigned i = 0; i < 3; i++) {
-		assert_int_equal(gn_listen(side.ctx, "verbs:*:7503", side.chan, 0, &any), 0);
-		assert_int_equal(gn_listen(side.ctx, "verbs:*:7503", side.chan, 0, &other),
+		assert_int_equal(gn_listener_create(side.ctx, "verbs:*:7503", side.chan, 0, &any),
+				 0);
+		assert_int_equal(gn_listener_create(side.ctx, "verbs:*:7503", side.chan, 0, &other),
 				 -EADDRINUSE);
-		assert_int_equal(gn_listener_close(any), 0);
+		assert_int_equal(gn_listener_destroy(any), 0);
 	}
 	side_free(&side);
 	gn_log_to(NULL, NULL);

@@ -55,7 +55,7 @@ static void test_word(void **state)
 
 	(void)state;
 	word = 1;
-	assert_int_equal(gn_wait(&item, 1, 0, "test"), -ETIMEDOUT);
+	assert_int_equal(gn_wait(&item, 1, GN_NO_WAIT, "test"), -ETIMEDOUT);
 	assert_false(item.ready);
 	for (size_t i = 0; i < sizeof(delays_us) / sizeof(delays_us[0]); i++) {
 		int rc;
@@ -67,7 +67,7 @@ static void test_word(void **state)
 		assert_int_equal(rc, 1);
 		assert_true(item.ready);
 	}
-	assert_int_equal(gn_wait(&item, 1, 0, "test"), 1);
+	assert_int_equal(gn_wait(&item, 1, GN_NO_WAIT, "test"), 1);
 }
 
 /* ---- deadlines ---- */
@@ -100,10 +100,10 @@ static void test_too_many(void **state)
 	word = 1;
 	for (int i = 0; i <= GN_WAIT_MAX; i++)
 		items[i] = gn_wait_word(&word, 1);
-	assert_int_equal(gn_wait(items, GN_WAIT_MAX + 1, 0, "test"), -EINVAL);
-	assert_int_equal(gn_wait(items, GN_WAIT_MAX, 0, "test"), -ETIMEDOUT);
+	assert_int_equal(gn_wait(items, GN_WAIT_MAX + 1, GN_NO_WAIT, "test"), -EINVAL);
+	assert_int_equal(gn_wait(items, GN_WAIT_MAX, GN_NO_WAIT, "test"), -ETIMEDOUT);
 	items[3].seen = 0;
-	assert_int_equal(gn_wait(items, GN_WAIT_MAX, 0, "test"), 1);
+	assert_int_equal(gn_wait(items, GN_WAIT_MAX, GN_NO_WAIT, "test"), 1);
 	assert_true(items[3].ready);
 	assert_false(items[4].ready);
 }
@@ -139,7 +139,7 @@ static void test_fd(void **state)
 	assert_false(items[0].ready);
 	assert_true(items[1].ready);
 	close(quiet[1]); /* a hang-up is ready too */
-	assert_int_equal(gn_wait(items, 2, 0, "test"), 2);
+	assert_int_equal(gn_wait(items, 2, GN_NO_WAIT, "test"), 2);
 	close(fds[0]);
 	close(fds[1]);
 	close(quiet[0]);

@@ -99,7 +99,7 @@ static inline int server_connect(struct side *s, const char *addr)
 	struct gn_remote remote;
 	struct gn_event ev;
 
-	EXPECT(gn_listen(s->ctx, addr, s->chan, 0, &listener) == 0);
+	EXPECT(gn_listener_create(s->ctx, addr, s->chan, 0, &listener) == 0);
 	EXPECT(gn_chan_wait(s->chan, GN_FOREVER, &ev) == 0);
 	EXPECT(ev.type == GN_EVENT_CONNECT_REQUEST && ev.listener == listener);
 	EXPECT(ev.private_len >= sizeof(s->peer));
@@ -110,7 +110,7 @@ static inline int server_connect(struct side *s, const char *addr)
 	EXPECT(gn_accept(ev.req, s->qp, &opts) == 0);
 	EXPECT(gn_chan_wait(s->chan, GN_FOREVER, &ev) == 0);
 	EXPECT(ev.type == GN_EVENT_ESTABLISHED);
-	EXPECT(gn_listener_close(listener) == 0);
+	EXPECT(gn_listener_destroy(listener) == 0);
 	return 0;
 }
 

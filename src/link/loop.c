@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/* A loop: made and closed, its turns, and what other threads post to it. */
+#include <errno.h>
+
+#include "base/counter.h"
+#include "link/link.h"
+
+#define POLL_BATCH    32
+#define EVENTS	      512u   /* of a tend */
+#define REQUESTS      64u    /* … that are requests to connect */
+#define EVENTS_A_POLL 16u    /* whoever goes leaves completions behind: not too many for the cq */
+#define TEND_NS	      50000u /* between two, if the layer has read the clock */
+
+/* ---- made and closed ---- */
+
+static void sweep_due(struct link_timer *timer, uint64_t now_ns)
+{
+	(void)now_ns;
+	link_conns_sweep(container_of(timer, struct link_loop, sweep));
+}
+
+int link_loop_open(struct link_loop *loop, const struct link_ops *ops,
+		   const struct link_loop_opts *opts)
+{
+	struct gn_cq_opts cq = {.depth = opts->completions};
+	int rc;
+
+	*loop = (struct link_loop){.ops = ops,
+				   .fabric = opts->fabric,
+				   .ctx = opts->ctx,
+				   .eager = opts->eager,
+				   .tend_every = opts->tend_every};
+	link_timer_init(&loop->sweep, sweep_due);
+	rc = gn_fabric_query(opts->fabric, &loop->attr);
+	if (!rc && !loop->ctx) {
+		rc = gn_ctx_create(opts->fabric, &loop->ctx);
+		loop->own_ctx = !rc;
+	}
+	if (!rc)
+		rc = gn_chan_create(loop->ctx, &loop->chan);
+	if (rc)
+		return rc;
+	if (cq.depth > loop->attr.max_cqe)
+		cq.depth = loop->attr.max_cqe;
+	cq.chan = loop->chan;
+	loop->cq_free = cq.depth;
+	return gn_cq_create(loop->ctx, &cq, &loop->cq);
+}
+
+void link_loop_close(struct link_loop *loop)
+{
+	link_conns_sweep_all(loop);
+	while (!link_loop_quiet(loop))
+		gn_yield();
+	gn_cq_destroy(loop->cq);
+	gn_chan_destroy(loop->chan);
+	if (loop->own_ctx)
+		gn_ctx_destroy(loop->ctx);
+	loop->cq = NULL;
+	loop->chan = NULL;
+	loop->own_ctx = false;
+}
+
+/* ---- completions and events ---- */
+
+static void take_completion(struct link_loop *loop, const struct gn_wc *wc)
+{
+	struct link_conn *conn = gn_qp_user(wc->qp);
+
+	if (unlikely(!conn))
+		loop->ops->datagram(loop, wc);
+	else if (unlikely(conn->state == LINK_CLOSING))
+		return;
+	else if (unlikely(wc->status != GN_WC_OK))
+		link_conn_fail(conn);
+	else if (unlikely(wc->id == LINK_PROBE_ID))
+		conn->probing = false;
+	else
+		loop->ops->completed(conn, wc);
+}
+
+void link_loop_poll(struct link_loop *loop)
+{
+	struct gn_wc wc[POLL_BATCH];
+	unsigned batches = 0;
+	int n;
+
+	do {
+		n = gn_cq_poll(loop->cq, wc, POLL_BATCH);
+		for (int i = 0; i < n; i++)
+			take_completion(loop, &wc[i]);
+	} while (n == POLL_BATCH && ++batches < LINK_POLL_MAX / POLL_BATCH);
+	/* Completions were lost, and their requests will never end. */
+	for (struct link_conn *c = n < 0 ? loop->conns : NULL; c; c = c->next)
+		link_conn_fail(c);
+}
+
+static void take_event(const struct gn_event *event)
+{
+	struct link_conn *conn = event->qp ? gn_qp_user(event->qp) : NULL;
+
+	if (!conn)
+		return;
+	if (event->type == GN_EVENT_ESTABLISHED)
+		link_conn_established(conn);
+	else
+		link_conn_fail(conn);
+}
+
+/* Requests to connect come last: a peer that comes back finds its old connection closed. */
+static void take_events(struct link_loop *loop)
+{
+	struct gn_event event, requests[REQUESTS];
+	unsigned n = 0;
+
+	for (unsigned i = 1; i <= EVENTS && n < REQUESTS && !gn_chan_next(loop->chan, &event);
+	     i++) {
+		if (event.type != GN_EVENT_CONNECT_REQUEST)
+			take_event(&event);
+		else if (loop->ops->request)
+			requests[n++] = event;
+		else
+			gn_reject(event.req, NULL, 0);
+		if (i % EVENTS_A_POLL == 0)
+			link_loop_poll(loop);
+	}
+	link_conns_end_failed(loop);
+	for (unsigned i = 0; i < n; i++)
+		loop->ops->request(loop, &requests[i]);
+}
+
+bool link_loop_tend(struct link_loop *loop)
+{
+	bool tended = false;
+
+	if (++loop->turns >= loop->tend_every || loop->now_ns - loop->tended_ns > TEND_NS) {
+		loop->turns = 0;
+		loop->now_ns = loop->tended_ns = gn_now_ns();
+		link_loop_poll(loop);
+		take_events(loop);
+		link_timers_run(&loop->timers, loop->now_ns);
+		tended = true;
+	}
+	if (unlikely(loop->failed))
+		link_conns_end_failed(loop);
+	return tended;
+}
+
+/* ---- the inbox ---- */
+
+void link_loop_post(struct link_loop *loop, struct link_task *task)
+{
+	struct link_task *newest = __atomic_load_n(&loop->tasks, __ATOMIC_RELAXED);
+
+	__atomic_fetch_add(&loop->pushing, 1, __ATOMIC_ACQUIRE);
+	do {
+		task->next = newest;
+		/* Sequentially consistent before the look at asleep: see sleep_on(). */
+	} while (!__atomic_compare_exchange_n(&loop->tasks, &newest, task, true, __ATOMIC_SEQ_CST,
+					      __ATOMIC_RELAXED));
+	if (unlikely(__atomic_load_n(&loop->asleep, __ATOMIC_SEQ_CST)))
+		gn_chan_wake(loop->chan);
+	__atomic_fetch_sub(&loop->pushing, 1, __ATOMIC_RELEASE);
+}
+
+int link_loop_tasks(struct link_loop *loop)
+{
+	struct link_task *task, *oldest = NULL;
+	int n = 0;
+
+	if (likely(!__atomic_load_n(&loop->tasks, __ATOMIC_RELAXED))) {
+		gn_charge(GN_WORK_SCAN, 1);
+		return 0;
+	}
+	/* Pairs with the push: what the task is about is there. */
+	task = __atomic_exchange_n(&loop->tasks, NULL, __ATOMIC_ACQUIRE);
+	while (task) {
+		struct link_task *next = task->next;
+
+		task->next = oldest;
+		oldest = task;
+		task = next;
+	}
+	for (; oldest; n++) {
+		task = oldest;
+		oldest = task->next;
+		task->run(task);
+	}
+	return n;
+}

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls whose answer takes long beside calls that are quick: a lock wait and heartbeats on one
+ * client. A deferred request holds up nobody, keeps its bytes, and costs its server nothing any
+ * more when it is answered.
+ */
+#include "rpc_world.h"
+
+#define SLOTS_MOST 16u
+
+static const struct gn_rpc_server_opts roomy = {.max_slots = SLOTS_MOST};
+
+static int connect_with(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode,
+			uint32_t slots, uint32_t entries, struct gn_rpc_client **out)
+{
+	struct gn_rpc_client_opts opts = in_mode(mode);
+
+	opts.slots = slots;
+	opts.batch.entries = entries;
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, out) == 0);
+	return 0;
+}
+
+/* Quick calls, more of them than there are slots: each ends well, with its own bytes. */
+static int heartbeats(struct gn_rpc_client *client, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		EXPECT(call_echo(client, ECHO, i * 37 % 3000, i) == 0);
+	return 0;
+}
+
+static int wait_aside(struct world *w, unsigned n)
+{
+	const uint64_t until_ns = gn_deadline_us(UNIT_PATIENCE_US);
+
+	while (aside(&w->service) != n) {
+		EXPECT(gn_now_ns() < until_ns);
+		gn_sleep_us(50);
+	}
+	return 0;
+}
+
+/* Requests wait for their answers, and as many indexes are left as the others need. */
+static int waits_and_beats(struct world *w, struct gn_rpc_client *client, unsigned waiting,
+			   uint32_t beats)
+{
+	struct flight f[SLOTS_MOST];
+
+	shut(&w->service, true);
+	for (unsigned i = 0; i < waiting; i++) {
+		EXPECT(fly(client, &f[i], i % 2 ? ROOM_LATER : LATER, 0) == 0);
+		EXPECT(gn_rpc_flush(client) == 0);
+		EXPECT(heartbeats(client, 3) == 0);
+	}
+	EXPECT(wait_aside(w, waiting) == 0);
+	EXPECT(heartbeats(client, beats) == 0);
+	shut(&w->service, false);
+	EXPECT(wait_all(client, f, waiting) == 0);
+	for (unsigned i = 0; i < waiting; i++)
+		EXPECT(flight_check(&f[i]) == 0);
+	return 0;
+}
+
+/* A call that was cancelled, or is late, keeps its index, and nothing else. */
+static int cancelled_and_beats(struct world *w, struct gn_rpc_client *client, uint32_t beats)
+{
+	struct flight gone, late;
+
+	shut(&w->service, true);
+	EXPECT(fly(client, &gone, LATER, 0) == 0);
+	EXPECT(fly(client, &late, LATER, gn_deadline_us(200)) == 0);
+	EXPECT(gn_rpc_flush(client) == 0);
+	EXPECT(gn_rpc_cancel(&gone.op) == 0);
+	EXPECT(wait_all(client, &late, 1) == 0);
+	EXPECT(late.op.status == GN_RPC_TIMEOUT);
+	EXPECT(heartbeats(client, beats) == 0);
+	shut(&w->service, false);
+	EXPECT(heartbeats(client, beats) == 0);
+	EXPECT(gone.ended == 1 && late.ended == 1);
+	return 0;
+}
+
+/* One that is too large for a slot: its bytes are the server's own already. */
+static int large_and_beats(struct world *w, struct gn_rpc_client *client, uint32_t beats)
+{
+	const uint32_t len = 3 * MAX;
+	uint8_t *request = gn_alloc(2 * len, 0), *result = request + len;
+	struct gn_rpc_op op = {.method = LATER,
+			       .request = request,
+			       .request_len = len,
+			       .result = result,
+			       .result_room = len};
+	int rc;
+
+	EXPECT(request);
+	fill(request, len, 99);
+	shut(&w->service, true);
+	EXPECT(gn_rpc_submit(client, &op) == 0);
+	EXPECT(gn_rpc_flush(client) == 0);
+	rc = heartbeats(client, beats);
+	shut(&w->service, false);
+	while (!rc && op.client)
+		EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) >= 0);
+	EXPECT(rc ||
+	       (op.status == GN_RPC_OK && op.result_len == len && is_filled(result, len, 99)));
+	gn_free(request);
+	return rc;
+}
+
+static int beside_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode,
+		     uint32_t slots, uint32_t entries)
+{
+	struct gn_rpc_client *client;
+	struct gn_rpc_counters count;
+	uint64_t bytes;
+
+	EXPECT(connect_with(w, fabric, mode, slots, entries, &client) == 0);
+	EXPECT(heartbeats(client, 2) == 0);
+	gn_rpc_server_counters(w->service.server, &count);
+	bytes = count.bytes;
+	EXPECT(waits_and_beats(w, client, 1, 3 * slots) == 0);
+	EXPECT(waits_and_beats(w, client, slots - 1, 3 * slots) == 0);
+	EXPECT(cancelled_and_beats(w, client, 2 * slots) == 0);
+	EXPECT(large_and_beats(w, client, 2 * slots) == 0);
+	EXPECT(wait_aside(w, 0) == 0);
+	EXPECT(heartbeats(client, 2) == 0);
+	gn_rpc_server_counters(w->service.server, &count);
+	EXPECT(count.bytes == bytes); /* what was kept for them is not any more */
+	EXPECT(gn_rpc_client_close(client) == 0);
+	return 0;
+}
+
+static int beside(struct world *w, struct gn_fabric *fabric)
+{
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
+		EXPECT(beside_in(w, fabric, mode, 4, 1) == 0);
+		EXPECT(beside_in(w, fabric, mode, 16, 1) == 0);
+		EXPECT(beside_in(w, fabric, mode, 4, 4) == 0);
+	}
+	return 0;
+}
+
+static void test_beside(void **state)
+{
+	(void)state;
+	run_everywhere(beside, &roomy, 1);
+}
+
+/*
+ * Messages of which no request is answered: the client learns that their slots are free although no
+ * result tells it.
+ */
+static int all_wait_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
+{
+	struct gn_rpc_client *client;
+	struct flight f[12];
+
+	EXPECT(connect_with(w, fabric, mode, 4, 4, &client) == 0);
+	shut(&w->service, true);
+	for (unsigned i = 0; i < 12; i++) {
+		const uint64_t until_ns = gn_deadline_us(UNIT_PATIENCE_US);
+		int rc = fly(client, &f[i], LATER, 0);
+
+		while (rc == -EAGAIN && gn_now_ns() < until_ns) {
+			EXPECT(gn_rpc_poll(client) == 0);
+			gn_yield();
+			rc = gn_rpc_submit(client, &f[i].op);
+		}
+		EXPECT(rc == 0);
+		EXPECT(gn_rpc_flush(client) == 0);
+	}
+	EXPECT(wait_aside(w, 12) == 0);
+	shut(&w->service, false);
+	EXPECT(wait_all(client, f, 12) == 0);
+	for (unsigned i = 0; i < 12; i++)
+		EXPECT(flight_check(&f[i]) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
+	return 0;
+}
+
+static int all_wait(struct world *w, struct gn_fabric *fabric)
+{
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
+		EXPECT(all_wait_in(w, fabric, mode) == 0);
+	return 0;
+}
+
+static void test_all_wait(void **state)
+{
+	(void)state;
+	run_everywhere(all_wait, &roomy, 1);
+}
+
+/* ---- waiting for a slot ---- */
+
+#define OPEN_US 20000u
+
+struct opener {
+	struct service *service;
+	uint64_t opened_ns;
+};
+
+static void open_later(void *arg)
+{
+	struct opener *o = arg;
+
+	gn_sleep_us(OPEN_US);
+	o->opened_ns = gn_now_ns();
+	shut(o->service, false);
+}
+
+/* All calls that may be under way are, and nobody waits for them any more. */
+static int fill_and_cancel(struct world *w, struct gn_rpc_client *client, struct flight *f,
+			   unsigned n)
+{
+	shut(&w->service, true);
+	for (unsigned i = 0; i < n; i++)
+		EXPECT(fly(client, &f[i], LATER, 0) == 0);
+	EXPECT(gn_rpc_flush(client) == 0);
+	for (unsigned i = 0; i < n; i++)
+		EXPECT(gn_rpc_cancel(&f[i].op) == 0);
+	return 0;
+}
+
+static int call_waits(struct world *w, struct gn_rpc_client *client)
+{
+	struct opener o = {.service = &w->service};
+	struct gn_thread *thread;
+	struct flight f[4];
+	uint64_t from_ns;
+
+	EXPECT(fill_and_cancel(w, client, f, 4) == 0);
+	from_ns = gn_now_ns();
+	EXPECT(gn_rpc_call(client, ECHO, NULL, 0, NULL, 0, NULL, gn_deadline_us(3000), NULL) ==
+	       -EAGAIN);
+	EXPECT(gn_now_ns() - from_ns >= 3000000);
+	EXPECT(gn_thread_start("opener", open_later, &o, &thread) == 0);
+	EXPECT(call_echo(client, ECHO, 100, 5) == 0);
+	EXPECT(gn_thread_join(thread) == 0);
+	EXPECT(gn_now_ns() >= o.opened_ns);
+	return 0;
+}
+
+/* More of them than may be under way, of which some are taken by calls that take long. */
+static int call_all_waits(struct world *w, struct gn_rpc_client *client)
+{
+	struct opener o = {.service = &w->service};
+	struct gn_thread *thread;
+	struct flight f[4], more[9];
+	struct gn_rpc_op ops[9];
+
+	EXPECT(fill_and_cancel(w, client, f, 4) == 0);
+	for (unsigned i = 0; i < 9; i++) {
+		flight_make(&more[i], ECHO, 100, i, gn_deadline_us(UNIT_PATIENCE_US));
+		ops[i] = more[i].op;
+	}
+	EXPECT(gn_thread_start("opener", open_later, &o, &thread) == 0);
+	EXPECT(gn_rpc_call_all(client, ops, 9) == 0);
+	EXPECT(gn_thread_join(thread) == 0);
+	for (unsigned i = 0; i < 9; i++) {
+		more[i].op = ops[i];
+		EXPECT(flight_check(&more[i]) == 0);
+	}
+	return 0;
+}
+
+/* After -EAGAIN a wait returns when there is a place, though no call ends that anybody waits for. */
+static int wait_waits(struct world *w, struct gn_rpc_client *client, bool live)
+{
+	struct opener o = {.service = &w->service};
+	struct gn_thread *thread;
+	struct flight f[4], next;
+	unsigned turns = 0;
+	int rc;
+
+	EXPECT(fill_and_cancel(w, client, f, live ? 3 : 4) == 0);
+	if (live)
+		EXPECT(fly(client, &f[3], LATER, 0) == 0);
+	EXPECT(gn_rpc_wait(client, gn_deadline_us(live ? 100 : UNIT_PATIENCE_US)) ==
+	       (live ? -ETIMEDOUT : 0)); /* nobody wants a place yet */
+	EXPECT(fly(client, &next, ECHO, 0) == -EAGAIN);
+	EXPECT(gn_rpc_wait(client, gn_deadline_us(1000)) == -ETIMEDOUT);
+	EXPECT(gn_thread_start("opener", open_later, &o, &thread) == 0);
+	do {
+		EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) >= 0);
+		rc = gn_rpc_submit(client, &next.op);
+		turns++;
+	} while (rc == -EAGAIN);
+	EXPECT(rc == 0 && turns <= 4);
+	EXPECT(wait_all(client, &next, 1) == 0 && flight_check(&next) == 0);
+	if (live)
+		EXPECT(wait_all(client, &f[3], 1) == 0 && flight_check(&f[3]) == 0);
+	EXPECT(gn_thread_join(thread) == 0);
+	return 0;
+}
+
+static int slots_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
+{
+	struct gn_rpc_client *client;
+
+	EXPECT(connect_with(w, fabric, mode, 4, 1, &client) == 0);
+	EXPECT(call_waits(w, client) == 0);
+	EXPECT(call_all_waits(w, client) == 0);
+	EXPECT(wait_waits(w, client, false) == 0);
+	EXPECT(wait_waits(w, client, true) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
+	return 0;
+}
+
+static int slots(struct world *w, struct gn_fabric *fabric)
+{
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
+		EXPECT(slots_in(w, fabric, mode) == 0);
+	return 0;
+}
+
+static void test_slots(void **state)
+{
+	(void)state;
+	run_everywhere(slots, &roomy, 1);
+}
+
+/* ---- limits ---- */
+
+#define COPY_BYTES 300u
+
+/* A server that has memory for the copy of one request, and not of two. */
+static int no_memory(struct world *w, struct gn_fabric *fabric)
+{
+	struct gn_rpc_client *client;
+	struct gn_rpc_counters count;
+	struct gn_rpc_op more = {.method = ECHO}, refused = more;
+	struct flight f[2];
+	uint64_t fixed;
+
+	EXPECT(connect_with(w, fabric, GN_RPC_FETCH, 4, 1, &client) == 0);
+	EXPECT(heartbeats(client, 1) == 0);
+	gn_rpc_server_counters(w->service.server, &count);
+	fixed = count.bytes;
+	if (!w->opts.max_client_bytes) { /* now it is known what a client costs */
+		w->opts.max_client_bytes = fixed + 3 * COPY_BYTES;
+		EXPECT(gn_rpc_client_close(client) == 0);
+		EXPECT(world_restart(w) == 0);
+		return no_memory(w, fabric);
+	}
+	shut(&w->service, true);
+	for (unsigned i = 0; i < 2; i++) {
+		flight_make(&f[i], LATER, COPY_BYTES, i, 0);
+		EXPECT(gn_rpc_submit(client, &f[i].op) == 0);
+	}
+	EXPECT(wait_aside(w, 2) == 0);
+	EXPECT(heartbeats(client, 2) == 0);
+	gn_rpc_server_counters(w->service.server, &count);
+	EXPECT(count.bytes == fixed + COPY_BYTES && !count.dropped);
+	/* The slot of the one that was not copied is the next. */
+	EXPECT(gn_rpc_submit(client, &more) == 0);
+	EXPECT(gn_rpc_submit(client, &refused) == -EAGAIN);
+	shut(&w->service, false);
+	EXPECT(wait_all(client, f, 2) == 0);
+	EXPECT(flight_check(&f[0]) == 0 && flight_check(&f[1]) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
+	return 0;
+}
+
+static void test_no_memory(void **state)
+{
+	struct gn_rpc_server_opts opts = roomy;
+
+	(void)state;
+	opts.max_slots = 4;
+	run_everywhere(no_memory, &opts, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_beside),
+		cmocka_unit_test(test_all_wait),
+		cmocka_unit_test(test_slots),
+		cmocka_unit_test(test_no_memory),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
