@@ -163,6 +163,7 @@ struct px_thread {
 	size_t ins_bytes;     /* of inputs of the usual size, in use or not */
 	size_t work_bytes;    /* of everything else */
 	struct px_conn *starved, **starved_last;
+	bool store_gone; /* polls connect to it again */
 	struct px_conn *waiting, **waiting_last; /* the longest waiting first */
 	uint64_t swept_ns, woke_ns;
 	uint64_t now_ns;

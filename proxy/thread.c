@@ -18,6 +18,7 @@
 #define LOOK_US	   100u /* for the store to answer, before it is looked who else is ready */
 #define YIELDS	   16u
 #define STARVED_MS 1	    /* until it is looked again whether there is memory */
+#define GONE_MS	   5	    /* … whether the store is back */
 #define END_US	   2000000u /* for what is under way, when it ends */
 
 static void look_at_clock(struct px_thread *t)
@@ -142,12 +143,17 @@ static void serve(struct px_thread *t)
 		px_starved_wake(t);
 		if (t->under_way || t->queue)
 			sleep_ms = 0;
+		else if (t->store_gone)
+			sleep_ms = GONE_MS;
 		else if (t->starved)
 			sleep_ms = STARVED_MS;
 		look_at_events(t, sleep_ms);
 		take_turns(t);
-		if (!t->under_way)
+		if (!t->under_way) {
+			if (t->store_gone)
+				gn_kv_poll(t->kv); /* it connects again */
 			continue;
+		}
 		if (gn_kv_poll(t->kv) <= 0 && t->under_way && !t->queue)
 			wait_for_store(t);
 		take_turns(t);

@@ -174,6 +174,7 @@ static void done(struct gn_kv_op *op)
 	struct px_slot *s = px_slot_of(op);
 	struct px_conn *c = s->conn;
 
+	c->thread->store_gone |= op->status == GN_KV_GONE;
 	ended(s);
 	if (s->reads) {
 		learn_room(c->thread, op);
@@ -199,6 +200,7 @@ void px_submit(struct px_slot *s, void (*on_end)(struct gn_kv_op *op))
 	op->deadline_ns = t->now_ns + t->proxy->opts.timeout_ms * 1000000ull;
 	began(s);
 	rc = gn_kv_submit(t->kv, op);
+	t->store_gone = rc && (t->store_gone || rc == -ENOTCONN);
 	if (!rc)
 		return;
 	op->status = rc == -ENOTCONN ? GN_KV_GONE : rc == -EAGAIN ? GN_KV_BUSY : GN_KV_FAILED;
@@ -251,6 +253,7 @@ static void control_done(struct gn_kv_control *kv)
 	struct px_slot *s = k->slot;
 
 	s->conn->control = false;
+	s->conn->thread->store_gone |= kv->error == -ENOTCONN;
 	ended(s);
 	if (!s->conn->dead)
 		control_said(s, kv->error, &kv->stats);

@@ -244,9 +244,9 @@ GN_API int gn_kv_client_limits(const struct gn_kv_client *client, struct gn_kv_l
 
 /*
  * Do n operations and wait for all, by the deadline: 0, with a status in each. Operations for the
- * same partition travel together, and those on the same key are done in their order. A client that
- * has lost the server connects again, once it is back; what was under way then has GN_KV_GONE. done
- * is not called.
+ * same partition travel together, and those on the same key are done in their order. With
+ * GN_KV_RECONNECT a client whose connection broke connects again first; what was under way then has
+ * GN_KV_GONE. done is not called.
  */
 GN_API int gn_kv_do(struct gn_kv_client *client, struct gn_kv_op *ops, unsigned n,
 		    uint64_t deadline_ns);
@@ -254,13 +254,17 @@ GN_API int gn_kv_do(struct gn_kv_client *client, struct gn_kv_op *ops, unsigned 
 /*
  * Begin an operation, and have done called from gn_kv_poll(), or from another call of this client:
  * from this one too, when it finds that the server is gone. done may submit others; what waits,
- * polls or closes returns -EDEADLK there. -EAGAIN: too many are under way, -EMSGSIZE: its value is
- * too large for any store.
+ * polls or closes returns -EDEADLK there. Never waits, neither for the server nor for a connection.
+ * -EAGAIN: too many are under way, -EMSGSIZE: its value is too large for any store, -ENOTCONN: the
+ * connection broke; with GN_KV_RECONNECT gn_kv_poll() connects again, and then this works.
  */
 GN_API int gn_kv_submit(struct gn_kv_client *client, struct gn_kv_op *op);
 /* Send what was gathered. */
 GN_API int gn_kv_flush(struct gn_kv_client *client);
-/* Send what was gathered and move operations on: how many have ended. */
+/*
+ * Send what was gathered and move operations on: how many have ended. Does not wait either. With
+ * GN_KV_RECONNECT it also moves on with connecting again, once nothing is under way.
+ */
 GN_API int gn_kv_poll(struct gn_kv_client *client);
 /* … until at least one has: how many, or -ETIMEDOUT, -EINTR. 0 when none is under way. */
 GN_API int gn_kv_wait(struct gn_kv_client *client, uint64_t deadline_ns);

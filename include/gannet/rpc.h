@@ -268,6 +268,15 @@ struct gn_rpc_client_opts {
 GN_API int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
 			      const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out);
 /*
+ * The same in two steps, so that nobody has to wait: begin, and then ask whether the client is
+ * connected: 0; -EAGAIN: not by the deadline; or why it will not be, and then it is to be closed.
+ * Until it is connected calls return -ENOTCONN.
+ */
+GN_API int gn_rpc_client_open_begin(struct gn_fabric *fabric, const char *addr,
+				    const struct gn_rpc_client_opts *opts,
+				    struct gn_rpc_client **out);
+GN_API int gn_rpc_client_open_wait(struct gn_rpc_client *client, uint64_t deadline_ns);
+/*
  * Connect again, to the same address; calls under way end with GN_RPC_PEER_GONE. Errors as of
  * gn_rpc_client_open(), and the client stays as it was: closed or to be connected again. -EAGAIN:
  * its earlier servers may still be copying from its memory, for up to GN_TEARDOWN_US.

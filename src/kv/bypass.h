@@ -43,10 +43,10 @@ struct kv_bypass {
 	uint64_t trust_ns;	      /* until then the server's clock is thought to be known */
 	struct kv_look *looks, *idle;
 	uint32_t n_looks, n_busy;
-	struct gn_kv_op *waiting, **waiting_end;      /* for one of them */
+	struct gn_kv_op *waiting, **waiting_end;	 /* for one of them */
 	struct gn_rpc_read_op *gathered, **gathered_end; /* to be begun together */
 	struct gn_rpc_read_op *alone, **alone_end;	 /* … each by itself */
-	uint64_t until_ns;			      /* not later than the first deadline */
+	uint64_t until_ns;				 /* not later than the first deadline */
 	uint32_t polls;
 	/*
 	 * Operations on a key are done in the order in which they were begun, though some are calls
@@ -57,8 +57,9 @@ struct kv_bypass {
 };
 
 /* learn.c */
-/* Asks a partition where its memory is; 0 also when it shows none. */
-int kv_bypass_make(struct gn_kv_client *client, uint32_t part, uint64_t deadline_ns);
+/* For a partition that has told where its memory is, or that it shows none. */
+int kv_bypass_make(struct gn_kv_client *client, uint32_t part, const struct kv_layout *layout,
+		   uint64_t asked_ns);
 /* … and once more, without waiting for it. */
 void kv_bypass_learn(struct kv_bypass *bypass);
 void kv_bypass_free(struct kv_link *link);

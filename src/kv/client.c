@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* A client: connected to each partition of a server, and again when that was gone. */
+/* A client: its beginning and end, and operations. */
 #include <errno.h>
 
+#include "base/bits.h"
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "base/sized.h"
 #include "kv/bypass.h"
 #include "kv/scan.h"
 
-#define SLOT_HEADS 128u	  /* of a slot's bytes, for the call itself */
-#define OPS_MAX	   65536u /* under way */
-#define CONNECT_US 2000000u
-#define RETRY_US   10000u  /* between two looks for a server that is gone */
-#define SUBMIT_US  100000u /* … by who does not wait for it */
-#define LOOKS	   200u	   /* at all partitions, before one of them is waited for */
-#define WAIT_US	   20u
+#define OPS_MAX 65536u /* under way */
+#define LOOKS	200u   /* at all partitions, before one of them is waited for */
+#define WAIT_US 20u
 
 int kv_client_check(const struct gn_kv_client *c)
 {
@@ -23,31 +20,6 @@ int kv_client_check(const struct gn_kv_client *c)
 	if (c->owner == gn_thread_id())
 		return 0;
 	return gn_fail(-EPERM, "kv: this client belongs to another thread, the one that opened it");
-}
-
-/* ---- connections ---- */
-
-static int connect_link(struct gn_kv_client *c, uint32_t part, struct kv_link *link,
-			uint64_t timeout_us)
-{
-	struct gn_rpc_client_opts opts = c->opts.rpc;
-	struct gn_rpc_limits limits = {.size = sizeof(limits)};
-	int rc;
-
-	opts.size = sizeof(opts);
-	opts.thread = part + 1;
-	opts.flags &= ~(unsigned)GN_RPC_RECONNECT;
-	opts.timeout_us = timeout_us;
-	opts.previous = c->previous[part];
-	*link = (struct kv_link){.queue_end = &link->queue, .until_ns = GN_FOREVER};
-	rc = gn_rpc_client_open(c->fabric, c->addr, &opts, &link->rpc);
-	if (rc)
-		return rc;
-	rc = gn_rpc_client_limits(link->rpc, &limits);
-	c->previous[part] = limits.conn;
-	link->max_request = limits.max_request > 2 * SLOT_HEADS ? limits.max_request - SLOT_HEADS :
-								  SLOT_HEADS;
-	return rc;
 }
 
 int kv_client_call(struct gn_kv_client *c, uint32_t part, enum kv_method method,
@@ -80,125 +52,6 @@ int kv_client_call(struct gn_kv_client *c, uint32_t part, enum kv_method method,
 	}
 }
 
-/* Who hears of an end here may not begin anything, nor wait, nor close the client. */
-static void disconnect(struct gn_kv_client *c)
-{
-	const bool busy = c->busy;
-
-	c->closing = c->busy = true;
-	for (uint32_t i = 0; i < c->n_links; i++) {
-		struct kv_link *link = &c->links[i];
-
-		gn_rpc_client_close(link->rpc);
-		link->rpc = NULL;
-	}
-	kv_controls_end_all(c);
-	/* What was not called yet finds nobody, and ends. */
-	for (uint32_t i = 0; i < c->n_links; i++)
-		if (c->links[i].bypass)
-			kv_bypass_end_all(c->links[i].bypass);
-	kv_message_send_all(c);
-	for (uint32_t i = 0; i < c->n_links; i++)
-		kv_bypass_free(&c->links[i]);
-	gn_free(c->links);
-	c->links = NULL;
-	c->n_links = 0;
-	c->closing = false;
-	c->busy = busy;
-}
-
-/*
- * The first partition says what the server is. The others have to be of the same one: it may have
- * ended, and another begun, while we connected.
- */
-static int learn_layout(struct gn_kv_client *c, uint32_t part, uint64_t deadline_ns)
-{
-	const struct kv_layout_ask ask = {0};
-	struct kv_layout layout;
-	int rc = kv_client_call(c, part, KV_LAYOUT, &ask, sizeof(ask), &layout, sizeof(layout),
-				deadline_ns);
-
-	if (rc)
-		return rc;
-	if (layout.version != KV_VERSION || !layout.partitions ||
-	    layout.partitions > GN_KV_THREADS_MAX)
-		return -EPROTO;
-	if (part && layout.epoch != c->layout.epoch)
-		return -ECONNRESET;
-	if (!part)
-		c->layout = layout;
-	return 0;
-}
-
-static uint64_t left_us(uint64_t deadline_ns)
-{
-	const uint64_t now_ns = gn_now_ns();
-
-	return deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 : 0;
-}
-
-static int connect_all(struct gn_kv_client *c, uint64_t timeout_us)
-{
-	const uint64_t deadline_ns = gn_deadline_us(timeout_us);
-	uint32_t n = 1;
-	int rc = 0;
-
-	c->links = gn_alloc(GN_KV_THREADS_MAX * sizeof(*c->links), 0);
-	if (!c->links)
-		return -ENOMEM;
-	for (uint32_t i = 0; !rc && i < n; i++) {
-		c->n_links++;
-		rc = connect_link(c, i, &c->links[i], left_us(deadline_ns) + 1);
-		if (!rc)
-			rc = learn_layout(c, i, deadline_ns);
-		if (!rc)
-			n = c->layout.partitions;
-	}
-	for (uint32_t i = 0; !rc && i < n && kv_client_bypasses(c); i++)
-		rc = kv_bypass_make(c, i, deadline_ns);
-	if (rc)
-		disconnect(c);
-	else
-		c->down = false;
-	return rc;
-}
-
-static bool passing(int rc)
-{
-	return rc == -ECONNREFUSED || rc == -ETIMEDOUT || rc == -ENOTCONN || rc == -ECONNRESET ||
-	       rc == -EBUSY;
-}
-
-int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
-{
-	const uint64_t most_us = c->opts.rpc.timeout_us ? c->opts.rpc.timeout_us : CONNECT_US;
-	int rc;
-
-	if (c->busy)
-		return -EDEADLK;
-	if (!c->down)
-		return 0;
-	if (!(c->opts.flags & GN_KV_RECONNECT))
-		return gn_fail(-ENOTCONN,
-			       "kv: the server at %s is gone; GN_KV_RECONNECT connects again",
-			       c->addr);
-	disconnect(c);
-	for (;;) {
-		const uint64_t us = left_us(deadline_ns);
-
-		rc = connect_all(c, us < most_us ? us + 1 : most_us);
-		if (!rc) {
-			c->count.reconnects++;
-			return 0;
-		}
-		if (!passing(rc))
-			return rc;
-		if (gn_now_ns() + RETRY_US * 1000ull >= deadline_ns)
-			return -ENOTCONN;
-		gn_sleep_us(RETRY_US);
-	}
-}
-
 int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 		      const struct gn_kv_client_opts *opts, struct gn_kv_client **out)
 {
@@ -227,9 +80,7 @@ int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 	if (c->addr)
 		memcpy(c->addr, addr, len);
 	c->previous = gn_alloc(GN_KV_THREADS_MAX * sizeof(*c->previous), 0);
-	rc = c->addr && c->previous ?
-		     connect_all(c, c->opts.rpc.timeout_us ? c->opts.rpc.timeout_us : CONNECT_US) :
-		     -ENOMEM;
+	rc = c->addr && c->previous ? kv_connect(c) : -ENOMEM;
 	if (rc) {
 		gn_free(c->previous);
 		gn_free(c->addr);
@@ -248,7 +99,7 @@ int gn_kv_client_close(struct gn_kv_client *c)
 		rc = gn_fail(-EDEADLK, "gn_kv_client_close(): not from within a done function");
 	if (rc)
 		return rc;
-	disconnect(c);
+	kv_disconnect(c);
 	kv_messages_free(c);
 	gn_free(c->previous);
 	gn_free(c->addr);
@@ -396,27 +247,6 @@ int gn_kv_do(struct gn_kv_client *c, struct gn_kv_op *ops, unsigned n, uint64_t 
 	return 0;
 }
 
-/*
- * A submit does not wait: it tries to reconnect now and then, when all that was under way has
- * ended. A server that does not answer takes an attempt's time, and not more than a tenth of all.
- */
-int kv_client_retry(struct gn_kv_client *c)
-{
-	uint64_t now_ns;
-
-	if (c->closing)
-		return -ENOTCONN;
-	if (!c->down)
-		return 0;
-	now_ns = gn_now_ns();
-	if (c->busy || c->n_ops || now_ns < c->retry_ns)
-		return -ENOTCONN;
-	if (!kv_client_ready(c, gn_deadline_us(SUBMIT_US)))
-		return 0;
-	c->retry_ns = gn_deadline_us(SUBMIT_US) + 9 * (gn_now_ns() - now_ns);
-	return -ENOTCONN;
-}
-
 int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
 {
 	int rc = kv_client_check(c);
@@ -425,14 +255,13 @@ int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
 		return rc;
 	if (!op)
 		return gn_fail(-EINVAL, "gn_kv_submit(): op is NULL");
-	if (!c->closing && c->n_ops >= OPS_MAX)
+	if (c->closing || c->down)
+		return gn_fail(-ENOTCONN, "gn_kv_submit(): the server at %s is gone", c->addr);
+	if (c->n_ops >= OPS_MAX)
 		return gn_fail(-EAGAIN,
 			       "gn_kv_submit(): %llu operations are under way; gn_kv_wait() "
 			       "for some",
 			       (unsigned long long)c->n_ops);
-	rc = kv_client_retry(c);
-	if (rc)
-		return rc;
 	return begin(c, op, KV_STEP_SUBMITTED);
 }
 
@@ -463,6 +292,8 @@ int gn_kv_poll(struct gn_kv_client *c)
 		return -EDEADLK;
 	c->busy = true;
 	rc = poll_links(c);
+	if (unlikely(c->down))
+		kv_reconnect_some(c);
 	c->busy = false;
 	return rc;
 }

@@ -18,6 +18,9 @@ struct kv_message {
 	bool alone;			      /* others could overtake it, and wait: see call() */
 };
 
+/* What an attempt to connect waits for, with the last of links. */
+enum kv_connect_step { KV_CONNECT_IDLE, KV_CONNECT_OPEN, KV_CONNECT_ASK };
+
 struct kv_bypass;
 
 struct kv_link {
@@ -48,11 +51,19 @@ struct gn_kv_client {
 	uint64_t n_ops;	   /* under way, with controls */
 	uint64_t n_waited; /* … of gn_kv_do() */
 	int ended;	   /* by this poll, of others */
-	bool down;	   /* the server is gone */
+	bool down;	   /* the server is gone, and perhaps being connected to again */
 	bool closing;
 	bool busy;	   /* in a call that may call done */
 	bool alone;	   /* what gn_kv_do() begins is all there is */
-	uint64_t retry_ns; /* when it may be looked for again */
+	uint64_t retry_ns; /* when a poll may look for the server again */
+	/* while it is connected: connect.c */
+	enum kv_connect_step connect;
+	uint64_t connect_until_ns, asked_ns;
+	struct kv_layout_ask ask;
+	struct kv_layout answer;
+	struct gn_rpc_op asked;
+	bool told;	 /* asked has ended */
+	unsigned failed; /* attempts of polls, one after the other */
 	struct gn_kv_counters count;
 };
 
@@ -72,15 +83,20 @@ static inline bool kv_client_bypasses(const struct gn_kv_client *c)
 
 /* client.c */
 int kv_client_check(const struct gn_kv_client *client); /* 0, -EINVAL, -EPERM */
-/* Connected, or again, by the deadline: 0, or why not. */
-int kv_client_ready(struct gn_kv_client *client, uint64_t deadline_ns);
 /* Call something else of a partition. */
 int kv_client_call(struct gn_kv_client *client, uint32_t part, enum kv_method method,
 		   const void *request, uint32_t request_len, void *result, uint32_t result_len,
 		   uint64_t deadline_ns);
 
-/* Look for a server that is gone, now and then: 0, or -ENOTCONN. */
-int kv_client_retry(struct gn_kv_client *client);
+/* connect.c */
+/* One attempt, waited for: 0, or why not. */
+int kv_connect(struct gn_kv_client *client);
+/* Whatever is under way ends with GN_KV_GONE. */
+void kv_disconnect(struct gn_kv_client *client);
+/* Connected, or again, by the deadline: 0, or why not. */
+int kv_client_ready(struct gn_kv_client *client, uint64_t deadline_ns);
+/* Move on with connecting to a server that was gone, without waiting. */
+void kv_reconnect_some(struct gn_kv_client *client);
 
 /* calls.c */
 /* Waits for it. 0, or why it was not done. */

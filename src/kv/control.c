@@ -169,8 +169,8 @@ int gn_kv_control_submit(struct gn_kv_client *c, struct gn_kv_control *k)
 
 	if (!rc && (!k || !k->done || k->verb > GN_KV_CONTROL_STATS))
 		rc = -EINVAL;
-	if (!rc)
-		rc = kv_client_retry(c);
+	if (!rc && (c->closing || c->down))
+		rc = -ENOTCONN;
 	if (rc)
 		return rc;
 	k->deadline_ns = deadline_given(k->deadline_ns);

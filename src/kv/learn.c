@@ -48,7 +48,8 @@ void kv_bypass_learn(struct kv_bypass *b)
 	b->asking = !gn_rpc_submit(b->client->links[b->part].rpc, &b->ask);
 }
 
-int kv_bypass_make(struct gn_kv_client *c, uint32_t part, uint64_t deadline_ns)
+int kv_bypass_make(struct gn_kv_client *c, uint32_t part, const struct kv_layout *layout,
+		   uint64_t asked_ns)
 {
 	struct kv_bypass *b = gn_alloc(sizeof(*b), 0);
 	struct gn_rpc_limits limits = {.size = sizeof(limits)};
@@ -64,12 +65,10 @@ int kv_bypass_make(struct gn_kv_client *c, uint32_t part, uint64_t deadline_ns)
 	b->held_end = &b->held;
 	c->links[part].bypass = b;
 	rc = gn_rpc_client_limits(c->links[part].rpc, &limits);
-	b->asked_ns = gn_now_ns();
-	if (!rc)
-		rc = kv_client_call(c, part, KV_LAYOUT, &ask_to_show, sizeof(ask_to_show),
-				    &b->answer, sizeof(b->answer), deadline_ns);
 	if (rc)
 		return rc;
+	b->asked_ns = asked_ns;
+	b->answer = *layout;
 	learn(b);
 	b->n_looks = limits.reads / KV_WAYS;
 	b->looks = gn_alloc(b->n_looks * sizeof(*b->looks), 0);

@@ -91,7 +91,8 @@ static bool do_scan(const struct gn_kv_server *server, struct reply *r, struct g
 }
 
 /* Done only if there is room for what may come of it: else this is all, and false. */
-static bool do_one(const struct gn_kv_server *server, struct reply *r, struct gn_kv_op *op)
+static force_inline bool do_one(const struct gn_kv_server *server, struct reply *r,
+				struct gn_kv_op *op)
 {
 	struct gn_kv_store *store = r->part->store;
 	const uint32_t most = op->room_bytes < store->max_value ? op->room_bytes : store->max_value;
@@ -113,8 +114,8 @@ static bool do_one(const struct gn_kv_server *server, struct reply *r, struct gn
 }
 
 /* Reads an operation, and begins to look it up: how many bytes it takes, 0 if it is none. */
-static inline uint32_t begin_one(struct kv_part *part, struct gn_kv_op *op, uint8_t *key,
-				 const uint8_t *data, uint32_t bytes)
+static force_inline uint32_t begin_one(struct kv_part *part, struct gn_kv_op *op, uint8_t *key,
+				       const uint8_t *data, uint32_t bytes)
 {
 	const uint32_t used = kv_ask_read(data, bytes, op, key);
 
@@ -132,8 +133,17 @@ static int do_all(const struct gn_kv_server *server, struct reply *r, const uint
 	struct kv_part *part = r->part;
 	unsigned n_begun, n_looked = 0, n_old = 0, block = 0;
 	struct gn_kv_op *looked = NULL, *old = NULL;
-	uint32_t at = 0;
+	uint32_t at = begin_one(part, part->ops[0], part->keys[0][0], data, bytes);
 
+	if (unlikely(!at))
+		return bytes ? -EINVAL : 0;
+	if (at == bytes) { /* the only one: nothing can overlap */
+		kv_prefetch_item(part->store, part->ops[0]);
+		do_one(server, r, part->ops[0]);
+		kv_charge(1);
+		return 0;
+	}
+	at = 0;
 	do {
 		struct gn_kv_op *op = part->ops[block];
 

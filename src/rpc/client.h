@@ -115,6 +115,7 @@ struct gn_rpc_client {
 	enum gn_rpc_mode mode;
 	unsigned flags;
 	bool dead, busy;	       /* busy: in a poll */
+	bool opening;		       /* dead, and to be connected */
 	bool check_reply, check_fetch; /* no order is promised */
 	uint32_t max_inline, epoch, mask;
 	struct gn_rpc_limits limits;

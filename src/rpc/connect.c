@@ -282,10 +282,9 @@ static uint32_t connect_us(const struct gn_rpc_client *c, uint64_t deadline_ns)
 	return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 }
 
-static int establish(struct gn_rpc_client *c, uint32_t timeout_us)
+static int say_hello(struct gn_rpc_client *c, uint32_t timeout_us)
 {
 	struct gn_remote reply;
-	struct gn_event event;
 	struct rpc_hello hello = {
 		.magic = RPC_MAGIC,
 		.version = RPC_VERSION,
@@ -311,15 +310,15 @@ static int establish(struct gn_rpc_client *c, uint32_t timeout_us)
 	if (rc)
 		return rc;
 	hello.reply_key = reply.key;
-	rc = gn_connect_wait(c->qp, c->addr, &conn, &event);
-	return rc ? rc : take_welcome(c, &event);
+	return gn_connect(c->qp, c->addr, &conn);
 }
 
-/* A client without a link gets one, and is as new. */
-static int make_link(struct gn_rpc_client *c, uint64_t deadline_ns)
+/* A client without a link begins to make one. */
+static int begin_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 {
 	int rc;
 
+	c->dead = c->opening = true;
 	take_opts(c);
 	c->nonce = gn_random();
 	c->far_end = &c->far_reads;
@@ -329,11 +328,15 @@ static int make_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 	if (!rc)
 		rc = make_tables(c);
 	if (!rc)
-		rc = establish(c, connect_us(c, deadline_ns));
-	if (rc) {
+		rc = say_hello(c, connect_us(c, deadline_ns));
+	if (rc)
 		destroy_link(c);
-		return rc;
-	}
+	return rc;
+}
+
+/* It is connected, and as new. */
+static void start_link(struct gn_rpc_client *c)
+{
 	c->number = c->expected = 1;
 	c->spent = c->told = c->taken = 0;
 	c->entries = c->n_sent = c->n_fetch = 0;
@@ -351,10 +354,40 @@ static int make_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 		c->idle_sent = &c->sent[c->n_idle];
 	}
 	c->open = c->newest = c->idle_sent;
-	c->dead = false;
+	c->dead = c->opening = false;
 	if (c->opts.peer)
 		c->opts.peer(c->opts.peer_arg, c->epoch, true);
+}
+
+/* The provider bounds an attempt: its outcome comes by itself. */
+static int finish_link(struct gn_rpc_client *c, uint64_t deadline_ns)
+{
+	struct gn_event event;
+	int rc;
+
+	do {
+		rc = gn_chan_wait(c->chan, deadline_ns, &event);
+	} while (rc == -EINTR);
+	if (rc == -ETIMEDOUT)
+		return -EAGAIN;
+	if (!rc)
+		rc = event.type == GN_EVENT_ESTABLISHED ? take_welcome(c, &event) :
+		     event.type == GN_EVENT_UNREACHABLE ? event.status :
+							  -ECONNREFUSED;
+	if (rc) {
+		c->opening = false;
+		destroy_link(c);
+		return rc;
+	}
+	start_link(c);
 	return 0;
+}
+
+static int make_link(struct gn_rpc_client *c, uint64_t deadline_ns)
+{
+	const int rc = begin_link(c, deadline_ns);
+
+	return rc ? rc : finish_link(c, GN_FOREVER);
 }
 
 /* ---- a client ---- */
@@ -391,11 +424,11 @@ static int make(struct gn_rpc_client *c, const char *addr)
 		return rc;
 	if (!c->ctx)
 		c->ctx = c->own_ctx;
-	return make_link(c, 0);
+	return begin_link(c, 0);
 }
 
-int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
-		       const struct gn_rpc_client_opts *given, struct gn_rpc_client **out)
+int gn_rpc_client_open_begin(struct gn_fabric *fabric, const char *addr,
+			     const struct gn_rpc_client_opts *given, struct gn_rpc_client **out)
 {
 	struct gn_rpc_client_opts opts = {.size = sizeof(opts)};
 	struct gn_rpc_client *c;
@@ -426,6 +459,30 @@ int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
 	}
 	*out = c;
 	return 0;
+}
+
+int gn_rpc_client_open_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
+{
+	int rc = rpc_client_check(c);
+
+	if (!rc && !c->opening)
+		rc = c->dead ? -ENOTCONN : -EISCONN;
+	return rc ? rc : finish_link(c, deadline_ns);
+}
+
+int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
+		       const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out)
+{
+	struct gn_rpc_client *c = NULL;
+	int rc = out ? gn_rpc_client_open_begin(fabric, addr, opts, &c) : -EINVAL;
+
+	if (!rc)
+		rc = finish_link(c, GN_FOREVER);
+	if (!rc)
+		*out = c;
+	else if (c)
+		destroy(c);
+	return rc;
 }
 
 int rpc_reconnect(struct gn_rpc_client *c, uint64_t deadline_ns)

@@ -21,7 +21,7 @@ struct world {
 	struct gn_kv_server *server;
 	struct gn_kv_client *client;
 	struct gn_thread *thread; /* that polls a server which has none */
-	bool stop, pause;	  /* atomic */
+	bool stop, pause, paused; /* atomic */
 	unsigned came;
 	unsigned ended;
 };
@@ -112,8 +112,10 @@ static void within_done(bool bypass)
 	assert_int_equal(set.status, GN_KV_GONE);
 	server_up(&w);
 	set = an_op(&w, GN_KV_SET);
-	while (gn_kv_submit(w.client, &set))
+	while (gn_kv_submit(w.client, &set)) {
 		gn_sleep_us(1000);
+		gn_kv_poll(w.client); /* it connects again */
+	}
 	w.ended = 0;
 	assert_int_equal(gn_kv_client_close(w.client), 0);
 	assert_int_equal(w.ended, 1);
@@ -182,13 +184,24 @@ static void poll_server(void *arg)
 
 	server_up(w);
 	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
-		if (__atomic_load_n(&w->pause, __ATOMIC_ACQUIRE))
+		if (__atomic_load_n(&w->pause, __ATOMIC_ACQUIRE)) {
+			__atomic_store_n(&w->paused, true, __ATOMIC_RELEASE);
 			gn_sleep_us(100);
-		else
+		} else {
 			gn_rpc_server_poll(gn_kv_server_rpc(w->server));
+		}
 	}
 	gn_kv_server_destroy(w->server);
 	w->server = NULL;
+}
+
+/* It answers nothing more, also of what it was about to. */
+static void pause_server(struct world *w)
+{
+	__atomic_store_n(&w->paused, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&w->pause, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&w->paused, __ATOMIC_ACQUIRE))
+		gn_sleep_us(100);
 }
 
 static void count_it(struct gn_kv_op *op)
@@ -210,7 +223,7 @@ static void late(bool bypass)
 	assert_int_equal(gn_thread_start("server", poll_server, &w, &w.thread), 0);
 	while (gn_kv_client_open(w.fabric, w.addr, &reconnects, &w.client))
 		gn_sleep_us(1000);
-	__atomic_store_n(&w.pause, true, __ATOMIC_RELEASE);
+	pause_server(&w);
 	large = an_op(&w, GN_KV_SET);
 	large.value = value;
 	large.value_len = LARGE;
@@ -313,7 +326,7 @@ static void test_controls_late(void **state)
 	assert_int_equal(gn_thread_start("server", poll_server, &w, &w.thread), 0);
 	while (gn_kv_client_open(w.fabric, w.addr, &reconnects, &w.client))
 		gn_sleep_us(1000);
-	__atomic_store_n(&w.pause, true, __ATOMIC_RELEASE);
+	pause_server(&w);
 	controls(&w, GN_KV_CONTROL_CLEAR, SHORT_US, -ETIMEDOUT);
 	__atomic_store_n(&w.pause, false, __ATOMIC_RELEASE);
 	/* Calls that were given up have all slots, until they are answered. */
@@ -336,7 +349,7 @@ static void test_control_behind(void **state)
 	assert_int_equal(gn_thread_start("server", poll_server, &w, &w.thread), 0);
 	while (gn_kv_client_open(w.fabric, w.addr, &reconnects, &w.client))
 		gn_sleep_us(1000);
-	__atomic_store_n(&w.pause, true, __ATOMIC_RELEASE);
+	pause_server(&w);
 	for (unsigned i = 0; i < CONTROLS; i++) {
 		const bool last = i == CONTROLS - 1;
 

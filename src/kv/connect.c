@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How a client gets connected to all partitions of a server, one after the other, and again when
+ * the server was gone. An attempt is a list of small steps that do not wait, so that gn_kv_poll()
+ * can take them; who may wait does so between them.
+ */
+#include <errno.h>
+
+#include "kv/bypass.h"
+
+#define SLOT_HEADS 128u /* of a slot's bytes, for the call itself */
+#define CONNECT_US 2000000u
+#define RETRY_US   10000u  /* between two attempts of somebody who waits for the server */
+#define POLL_US	   100000u /* … of somebody who polls; and how long the first of them takes */
+#define FAILED_MAX 10u	   /* attempts that each take twice as long as the one before */
+
+/* Who hears of an end here may not begin anything, nor wait, nor close the client. */
+void kv_disconnect(struct gn_kv_client *c)
+{
+	const bool busy = c->busy;
+
+	c->closing = c->busy = true;
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		struct kv_link *link = &c->links[i];
+
+		gn_rpc_client_close(link->rpc);
+		link->rpc = NULL;
+	}
+	kv_controls_end_all(c);
+	/* What was not called yet finds nobody, and ends. */
+	for (uint32_t i = 0; i < c->n_links; i++)
+		if (c->links[i].bypass)
+			kv_bypass_end_all(c->links[i].bypass);
+	kv_message_send_all(c);
+	for (uint32_t i = 0; i < c->n_links; i++)
+		kv_bypass_free(&c->links[i]);
+	gn_free(c->links);
+	c->links = NULL;
+	c->n_links = 0;
+	c->connect = KV_CONNECT_IDLE;
+	c->closing = false;
+	c->busy = busy;
+}
+
+/* The next partition. */
+static int open_link(struct gn_kv_client *c)
+{
+	const uint64_t now_ns = gn_now_ns();
+	struct kv_link *link = &c->links[c->n_links];
+	struct gn_rpc_client_opts opts = c->opts.rpc;
+
+	if (now_ns >= c->connect_until_ns)
+		return -ETIMEDOUT;
+	opts.size = sizeof(opts);
+	opts.thread = c->n_links + 1;
+	opts.flags &= ~(unsigned)GN_RPC_RECONNECT;
+	opts.timeout_us = (c->connect_until_ns - now_ns) / 1000 + 1;
+	opts.previous = c->previous[c->n_links];
+	*link = (struct kv_link){.queue_end = &link->queue, .until_ns = GN_FOREVER};
+	c->n_links++;
+	c->connect = KV_CONNECT_OPEN;
+	return gn_rpc_client_open_begin(c->fabric, c->addr, &opts, &link->rpc);
+}
+
+static void layout_told(struct gn_rpc_op *op)
+{
+	struct gn_kv_client *c = op->arg;
+
+	c->told = true;
+}
+
+/* It is connected: ask what it is. */
+static int ask_layout(struct gn_kv_client *c)
+{
+	const uint32_t part = c->n_links - 1;
+	struct kv_link *link = &c->links[part];
+	struct gn_rpc_limits limits = {.size = sizeof(limits)};
+	int rc = gn_rpc_client_limits(link->rpc, &limits);
+
+	if (rc)
+		return rc;
+	c->previous[part] = limits.conn;
+	link->max_request = limits.max_request > 2 * SLOT_HEADS ? limits.max_request - SLOT_HEADS :
+								  SLOT_HEADS;
+	c->told = false;
+	c->ask = (struct kv_layout_ask){.show = !(c->opts.flags & GN_KV_CALL_ONLY)};
+	c->asked = (struct gn_rpc_op){.method = KV_LAYOUT,
+				      .request = &c->ask,
+				      .request_len = sizeof(c->ask),
+				      .result = &c->answer,
+				      .result_room = sizeof(c->answer),
+				      .deadline_ns = c->connect_until_ns,
+				      .done = layout_told,
+				      .arg = c};
+	c->asked_ns = gn_now_ns();
+	c->connect = KV_CONNECT_ASK;
+	return gn_rpc_submit(link->rpc, &c->asked);
+}
+
+static int layout_error(const struct gn_rpc_op *op)
+{
+	switch (op->status) {
+	case GN_RPC_OK:
+		return op->result_len == op->result_room ? 0 : -EPROTO;
+	case GN_RPC_TIMEOUT:
+		return -ETIMEDOUT;
+	case GN_RPC_PEER_GONE:
+		return -ENOTCONN;
+	case GN_RPC_BUSY:
+		return -EBUSY;
+	default:
+		return -EPROTO;
+	}
+}
+
+/*
+ * The first partition says what the server is. The others have to be of the same one: it may have
+ * ended, and another begun, while we connected.
+ */
+static int take_layout(struct gn_kv_client *c)
+{
+	const struct kv_layout *layout = &c->answer;
+	const uint32_t part = c->n_links - 1;
+	const int rc = layout_error(&c->asked);
+
+	if (rc)
+		return rc;
+	if (layout->version != KV_VERSION || !layout->partitions ||
+	    layout->partitions > GN_KV_THREADS_MAX)
+		return -EPROTO;
+	if (part && layout->epoch != c->layout.epoch)
+		return -ECONNRESET;
+	if (!part)
+		c->layout = *layout;
+	return kv_client_bypasses(c) ? kv_bypass_make(c, part, layout, c->asked_ns) : 0;
+}
+
+/* -EAGAIN: it was not told by the deadline. */
+static int wait_layout(struct gn_kv_client *c, uint64_t deadline_ns)
+{
+	struct gn_rpc_client *rpc = c->links[c->n_links - 1].rpc;
+
+	while (!c->told) {
+		const int rc = deadline_ns == GN_NO_WAIT ? gn_rpc_poll(rpc) :
+							   gn_rpc_wait(rpc, deadline_ns);
+
+		if (!c->told && deadline_ns == GN_NO_WAIT)
+			return rc < 0 ? rc : -EAGAIN;
+		if (!c->told && rc == -ETIMEDOUT)
+			return -EAGAIN;
+		if (!c->told && rc < 0 && rc != -EINTR)
+			return rc;
+	}
+	return 0;
+}
+
+static int begin_attempt(struct gn_kv_client *c, uint64_t us)
+{
+	const uint64_t most_us = c->opts.rpc.timeout_us ? c->opts.rpc.timeout_us : CONNECT_US;
+
+	kv_disconnect(c);
+	c->links = gn_alloc(GN_KV_THREADS_MAX * sizeof(*c->links), 0);
+	c->connect_until_ns = gn_deadline_us(us < most_us ? us : most_us);
+	return c->links ? open_link(c) : -ENOMEM;
+}
+
+/* As far as it goes until the deadline, in so much time: 0 when connected, -EAGAIN: not yet. */
+static int attempt(struct gn_kv_client *c, uint64_t us, uint64_t deadline_ns)
+{
+	int rc = c->connect == KV_CONNECT_IDLE ? begin_attempt(c, us) : 0;
+
+	while (!rc && c->connect != KV_CONNECT_IDLE) {
+		if (c->connect == KV_CONNECT_OPEN) {
+			rc = gn_rpc_client_open_wait(c->links[c->n_links - 1].rpc, deadline_ns);
+			if (!rc)
+				rc = ask_layout(c);
+			continue;
+		}
+		rc = wait_layout(c, deadline_ns);
+		if (!rc)
+			rc = take_layout(c);
+		if (!rc && c->n_links < c->layout.partitions)
+			rc = open_link(c);
+		else if (!rc)
+			c->connect = KV_CONNECT_IDLE;
+	}
+	if (rc && rc != -EAGAIN)
+		kv_disconnect(c);
+	c->down = rc != 0;
+	return rc;
+}
+
+static int connect_in(struct gn_kv_client *c, uint64_t us, uint64_t deadline_ns)
+{
+	const bool busy = c->busy;
+	int rc;
+
+	c->busy = true; /* nobody begins anything from a callback of rpc meanwhile */
+	rc = attempt(c, us, deadline_ns);
+	c->busy = busy;
+	return rc;
+}
+
+int kv_connect(struct gn_kv_client *c)
+{
+	return connect_in(c, UINT64_MAX, GN_FOREVER);
+}
+
+static bool passing(int rc)
+{
+	return rc == -ECONNREFUSED || rc == -ETIMEDOUT || rc == -ENOTCONN || rc == -ECONNRESET ||
+	       rc == -EBUSY;
+}
+
+int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
+{
+	int rc;
+
+	if (c->busy)
+		return -EDEADLK;
+	if (!c->down)
+		return 0;
+	if (!(c->opts.flags & GN_KV_RECONNECT))
+		return -ENOTCONN;
+	for (;;) {
+		rc = connect_in(c, UINT64_MAX, deadline_ns);
+		if (!rc) {
+			c->count.reconnects++;
+			return 0;
+		}
+		if (rc != -EAGAIN && !passing(rc))
+			return rc;
+		if (gn_now_ns() + RETRY_US * 1000ull >= deadline_ns)
+			return -ENOTCONN;
+		gn_sleep_us(RETRY_US);
+	}
+}
+
+/* An attempt begins when all that was under way has ended. */
+void kv_reconnect_some(struct gn_kv_client *c)
+{
+	int rc;
+
+	if (!(c->opts.flags & GN_KV_RECONNECT) ||
+	    (c->connect == KV_CONNECT_IDLE && (c->n_ops || gn_now_ns() < c->retry_ns)))
+		return;
+	rc = connect_in(c, POLL_US << c->failed, GN_NO_WAIT);
+	if (!rc) {
+		c->count.reconnects++;
+		c->failed = 0;
+	} else if (rc != -EAGAIN) {
+		c->failed += c->failed < FAILED_MAX;
+		c->retry_ns = gn_deadline_us(POLL_US);
+	}
+}
