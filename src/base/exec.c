@@ -99,6 +99,21 @@ uint64_t gn_thread_id(void)
 	return exec_installed->thread_id();
 }
 
+bool exec_inherited(uint64_t thread)
+{
+	return !exec_installed && thread <= real_inherited;
+}
+
+int exec_not_owner(uint64_t owner, const char *what)
+{
+	if (exec_inherited(owner))
+		gn_log(GN_LOG_ERROR,
+		       "%s: it belongs to the process that this one was forked from, and cannot be "
+		       "used here",
+		       what);
+	return -EPERM;
+}
+
 const char *gn_node_name(void)
 {
 	return ops()->node_name();

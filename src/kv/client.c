@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "base/deadline.h"
+#include "base/exec.h"
 #include "kv/bypass.h"
 #include "kv/scan.h"
 
@@ -18,7 +19,7 @@ int kv_client_check(const struct gn_kv_client *c)
 {
 	if (!c)
 		return -EINVAL;
-	return c->owner == gn_thread_id() ? 0 : -EPERM;
+	return c->owner == gn_thread_id() ? 0 : exec_not_owner(c->owner, "kv client");
 }
 
 /* ---- connections ---- */

@@ -260,6 +260,7 @@ static bool take_entry(struct rpc_conn *c, const struct rpc_entry *entry, const 
 	r->data = data;
 	r->len = entry->len;
 	r->begin_ns = c->begin_ns;
+	r->answered = false;
 	__atomic_store_n(&r->bytes, far ? RPC_APART : RPC_IN_SLOT, __ATOMIC_RELAXED);
 	c->n_busy++;
 	if (unlikely(far)) {

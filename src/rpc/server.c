@@ -5,6 +5,7 @@
 
 #include "base/counter.h"
 #include "base/deadline.h"
+#include "base/exec.h"
 #include "rpc/server.h"
 
 #define THREADS_MAX 256u
@@ -138,6 +139,7 @@ int gn_rpc_server_create(struct gn_fabric *fabric, const char *addr,
 	if (opts)
 		server->opts = *opts;
 	server->fabric = fabric;
+	server->creator = gn_thread_id();
 	rc = check_opts(&server->opts);
 	if (rc)
 		goto destroy;
@@ -233,11 +235,17 @@ int gn_rpc_server_start(struct gn_rpc_server *server)
 
 /* ---- a server without threads ---- */
 
+/* Of one that was inherited by a forked child also nothing else can be used. */
+static int not_owner(const struct gn_rpc_server *server)
+{
+	return exec_not_owner(server->creator, "rpc server");
+}
+
 static int check_polled(const struct gn_rpc_server *server)
 {
 	if (!server || !polled(server) || !server->started)
 		return -EINVAL;
-	return server->threads[0].id == gn_thread_id() ? 0 : -EPERM;
+	return server->threads[0].id == gn_thread_id() ? 0 : not_owner(server);
 }
 
 int gn_rpc_server_poll(struct gn_rpc_server *server)
@@ -272,8 +280,9 @@ int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_ns)
 {
 	if (!server || !server->started)
 		return -EINVAL;
-	if (polled(server) && server->threads[0].id != gn_thread_id())
-		return -EPERM;
+	if ((polled(server) && server->threads[0].id != gn_thread_id()) ||
+	    exec_inherited(server->creator))
+		return not_owner(server);
 	deadline_ns = deadline_given(deadline_ns);
 	__atomic_store_n(&server->draining, true, __ATOMIC_RELEASE);
 	for (unsigned i = 0; i < server->started; i++) {
@@ -297,6 +306,10 @@ void gn_rpc_server_destroy(struct gn_rpc_server *server)
 {
 	if (!server)
 		return;
+	if (exec_inherited(server->creator)) {
+		not_owner(server);
+		return;
+	}
 	rpc_post_free(server);
 	stop_threads(server);
 	gn_listener_destroy(server->listener);

@@ -94,6 +94,7 @@ struct gn_rpc_request {
 	uint32_t len;
 	uint32_t bytes; /* enum rpc_bytes, atomic */
 	bool keeps_slot;
+	bool answered; /* atomic: by another way than from its handler into the open message */
 	uint64_t begin_ns;
 	uint8_t *copy;	      /* data, if it was copied */
 	struct rpc_area area; /* of a large one */
@@ -225,6 +226,7 @@ struct rpc_thread {
 
 struct gn_rpc_server {
 	struct gn_fabric *fabric;
+	uint64_t creator; /* gn_thread_id() */
 	char *addr;
 	struct gn_rpc_server_opts opts;
 	uint32_t piece; /* bytes of a large request that are read at once */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/exec.h"
 #include "base/mutant.h"
 #include "rpc/client.h"
 
@@ -28,7 +29,9 @@ int rpc_client_check(const struct gn_rpc_client *client)
 {
 	if (!client)
 		return -EINVAL;
-	return client->owner == gn_thread_id() ? 0 : -EPERM;
+	return likely(client->owner == gn_thread_id()) ?
+		       0 :
+		       exec_not_owner(client->owner, "rpc client");
 }
 
 void rpc_client_die(struct gn_rpc_client *c)

@@ -103,14 +103,14 @@ static int slow_beside_quick(struct world *w, struct gn_fabric *fabric)
 		uint64_t vain, vain_later;
 
 		opts.switch_us = 100;
-		EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 		EXPECT(slow_rounds(client, us[i], SEEN_WITHIN, &vain) == 0);
 		EXPECT(replies(client, SLOW));
 		EXPECT(slow_rounds(client, us[i], SEEN_WITHIN, &vain_later) == 0);
 		EXPECT(replies(client, SLOW));
 		/* Elsewhere a thread that is not ours may make anything slow. */
 		EXPECT(!w->simulated || (!replies(client, ECHO) && vain_later < 64 * SEEN_WITHIN));
-		EXPECT(gn_rpc_close(client) == 0);
+		EXPECT(gn_rpc_client_close(client) == 0);
 	}
 	return 0;
 }
@@ -124,7 +124,7 @@ static int slow_in_batch(struct world *w, struct gn_fabric *fabric)
 
 	opts.batch.entries = 3;
 	opts.switch_us = 1000;
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	for (unsigned round = 0; round < 2 * SEEN_WITHIN; round++) {
 		struct gn_rpc_op ops[3] = {{.method = ECHO},
 					   {.method = SLOW, .request = &us, .request_len = 4},
@@ -136,7 +136,7 @@ static int slow_in_batch(struct world *w, struct gn_fabric *fabric)
 	}
 	EXPECT(replies(client, SLOW));
 	EXPECT(!w->simulated || !replies(client, ECHO));
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 

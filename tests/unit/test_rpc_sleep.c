@@ -74,7 +74,7 @@ static int sleeps_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode
 	uint64_t late_ns[ROUNDS], spent_ns;
 	struct gn_rpc_client *client;
 
-	EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	shut(&w->service, true);
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		EXPECT(wait_long(w, client, LONG_US + 997 * i, &late_ns[i]) == 0);
@@ -93,7 +93,7 @@ static int sleeps_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode
 			      (unsigned long long)spent_ns / 1000);
 		EXPECT(spent_ns < CPU_US * 1000ull / CPU_SHARE);
 	}
-	EXPECT(gn_rpc_close(client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -119,7 +119,7 @@ static int others_wake(struct world *w, struct gn_fabric *fabric)
 		struct flight lock, late;
 		uint64_t now_ns;
 
-		EXPECT(gn_rpc_connect(fabric, w->addr, &opts, &client) == 0);
+		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 		shut(&w->service, true);
 		EXPECT(fly(client, &lock, LATER, 0) == 0);
 		EXPECT(fly(client, &late, LATER, gn_deadline_us(20000)) == 0);
@@ -130,7 +130,7 @@ static int others_wake(struct world *w, struct gn_fabric *fabric)
 		EXPECT(gn_rpc_wait(client, gn_deadline_us(10000)) == -ETIMEDOUT);
 		EXPECT(world_restart(w) == 0);
 		EXPECT(wait_all(client, &lock, 1) == 0);
-		EXPECT(gn_rpc_close(client) == 0);
+		EXPECT(gn_rpc_client_close(client) == 0);
 	}
 	return 0;
 }
