@@ -9,6 +9,7 @@
 #include "base/bits.h"
 #include "base/deadline.h"
 #include "base/exec.h"
+#include "base/owner.h"
 #include "base/preempt.h"
 #include "base/real.h"
 

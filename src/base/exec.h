@@ -55,15 +55,6 @@ const struct exec_ops *exec_current(void);
 const struct exec_ops *exec_install(const struct exec_ops *ops);
 
 /*
- * For what belongs to one thread, when another uses it: -EPERM. If the owner is a thread of the
- * process that this one was forked from, a line in the log says so: memory that is shared with
- * others is not there in the child.
- */
-int exec_not_owner(uint64_t owner, const char *what);
-/* Is it a thread of the process that this one was forked from? */
-bool exec_inherited(uint64_t thread);
-
-/*
  * Something a wait can be woken by. The kinds embed this.
  *
  * In a process: ready() looks without side effects that matter; arm() prepares a wake-up and

@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "base/deadline.h"
-#include "base/exec.h"
+#include "base/owner.h"
 #include "kv/bypass.h"
 #include "kv/scan.h"
 

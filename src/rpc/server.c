@@ -5,7 +5,7 @@
 
 #include "base/counter.h"
 #include "base/deadline.h"
-#include "base/exec.h"
+#include "base/owner.h"
 #include "rpc/server.h"
 
 #define THREADS_MAX 256u

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/bits.h"
-#include "base/exec.h"
+#include "base/owner.h"
 #include "base/mutant.h"
 #include "rpc/client.h"
 
