@@ -275,6 +275,7 @@ void rpc_answer(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
+	rpc_abandon_forget(r);
 	if (unlikely(c->dead)) {
 		rpc_answer_free(r);
 		rpc_request_free(r);

@@ -141,7 +141,7 @@ static void tell(struct gn_rpc_client *c)
 	struct gn_wr wr;
 
 	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_id(RPC_ID_OTHER, 0), &sge, &to,
-		   c->limits.slots * c->request_stride, GN_INLINE | GN_SIGNALED);
+		   rpc_ack_at(c->request_stride, c->limits.slots), GN_INLINE | GN_SIGNALED);
 	if (!gn_post_send(c->qp, &wr, NULL)) {
 		c->posted++;
 		c->told = c->spent;
@@ -623,10 +623,12 @@ static void end_late(struct gn_rpc_client *c, uint64_t now_ns)
 
 		if (!op || !op->deadline_ns)
 			continue;
-		if (op->deadline_ns <= now_ns)
+		if (op->deadline_ns <= now_ns) {
+			rpc_give_up(c, i);
 			rpc_end(c, &c->calls[i], GN_RPC_TIMEOUT, 0);
-		else if (op->deadline_ns < c->until_ns)
+		} else if (op->deadline_ns < c->until_ns) {
 			c->until_ns = op->deadline_ns;
+		}
 	}
 }
 

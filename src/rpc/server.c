@@ -68,6 +68,7 @@ static int make_thread(struct gn_rpc_server *server, struct rpc_thread *t, unsig
 	t->stop_task.run = rpc_thread_stop;
 	t->drain_task.run = rpc_thread_drain;
 	link_timer_init(&t->park, rpc_thread_park_due);
+	link_timer_init(&t->watch, rpc_abandon_due);
 	return link_loop_open(&t->loop, &rpc_thread_ops, &loop);
 }
 
