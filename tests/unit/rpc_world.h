@@ -183,7 +183,7 @@ static inline void abandoned(struct gn_rpc_request *request, enum gn_rpc_caller 
 	__atomic_fetch_sub(&s->watching, 1, __ATOMIC_RELEASE);
 }
 
-static inline void watch(struct gn_rpc_request *request, void *arg)
+static inline void watch_caller(struct gn_rpc_request *request, void *arg)
 {
 	struct service *s = arg;
 
@@ -295,7 +295,7 @@ static inline int service_start(struct service *s, struct gn_fabric *fabric, con
 	EXPECT(gn_rpc_server_handle(s->server, SHOW_LATER, put_aside, s) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, MEM_LATER, put_aside, s) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, OWN_STATUS, own_status, NULL) == 0);
-	EXPECT(gn_rpc_server_handle(s->server, WATCH, watch, s) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, WATCH, watch_caller, s) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, COUNT, count, s) == 0);
 	EXPECT(gn_rpc_server_start(s->server) == 0);
 	EXPECT(gn_thread_start("answerer", answer_later, s, &s->answerer) == 0);
