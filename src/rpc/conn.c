@@ -289,7 +289,8 @@ void rpc_conn_request(struct gn_rpc_server *server, struct gn_event *event)
 	} else {
 		rc = accept_conn(c, event->req);
 	}
-	c->dead = rc != 0;
+	if (rc) /* else the thread may have heard of it already */
+		c->dead = true;
 	link_loop_post(&(c->previous ? &server->threads[c->previous_thread] : c->thread)->loop,
 		       &c->task);
 }
