@@ -158,6 +158,23 @@ GN_API const void *gn_rpc_request_data(struct gn_rpc_request *request, uint32_t 
 GN_API uint64_t gn_rpc_request_client(const struct gn_rpc_request *request);
 /* Which of the server's threads runs the handler. */
 GN_API unsigned gn_rpc_request_thread(const struct gn_rpc_request *request);
+/* What a request's caller does. Deadlines and cancelled calls are told as far as messages get. */
+enum gn_rpc_caller {
+	GN_RPC_CALLER_WAITS,
+	GN_RPC_CALLER_EXPIRED,	/* its deadline has passed */
+	GN_RPC_CALLER_CANCELED, /* it has cancelled the call, or knows before us that it is late */
+	GN_RPC_CALLER_GONE,	/* its connection has ended */
+};
+/* Any thread, until the request is answered. It must be answered all the same. */
+GN_API enum gn_rpc_caller gn_rpc_request_state(const struct gn_rpc_request *request);
+/*
+ * Have fn called once, by the server's thread that runs the handler, when the caller does not wait
+ * any more; it may answer the request. Not when the request was answered before. On that thread
+ * only, else -EPERM. -EINVAL: it was answered. fn NULL: not any more.
+ */
+typedef void gn_rpc_abandon_fn(struct gn_rpc_request *request, enum gn_rpc_caller state, void *arg);
+GN_API int gn_rpc_request_on_abandon(struct gn_rpc_request *request, gn_rpc_abandon_fn *fn,
+				     void *arg);
 /*
  * Where a result of up to *room bytes may be put together, to be given to gn_rpc_answer() without a
  * copy, while the handler runs. NULL when it has returned, or there is no such place now.

@@ -10,6 +10,7 @@
 #include "base/deadline.h"
 #include "base/exec.h"
 #include "base/fail.h"
+#include "base/owner.h"
 #include "base/preempt.h"
 #include "base/real.h"
 
@@ -98,6 +99,22 @@ uint64_t gn_thread_id(void)
 	if (likely(!exec_installed))
 		return real_thread_id();
 	return exec_installed->thread_id();
+}
+
+bool exec_inherited(uint64_t thread)
+{
+	return !exec_installed && thread <= real_inherited;
+}
+
+int exec_not_owner(uint64_t owner, const char *what)
+{
+	if (!exec_inherited(owner))
+		return gn_fail(-EPERM, "%s: it belongs to another thread", what);
+	return gn_fail_log(-EPERM,
+			   "%s: it belongs to the process that this one was forked from, and "
+			   "cannot "
+			   "be used here",
+			   what);
 }
 
 const char *gn_node_name(void)

@@ -188,6 +188,20 @@ static int real_thread_join(struct gn_thread *thread)
 }
 
 _Thread_local uint64_t real_own_number;
+uint64_t real_inherited;
+static _Atomic uint64_t last_number;
+
+/* In a forked child: its one thread is another than the one it is a copy of. */
+static void number_drop(void)
+{
+	real_inherited = atomic_load_explicit(&last_number, memory_order_relaxed);
+	real_own_number = 0;
+}
+
+static void number_on_fork(void)
+{
+	pthread_atfork(NULL, NULL, number_drop);
+}
 
 /*
  * Counted rather than taken from the kernel or pthread_self(), which give a dead thread's value to
@@ -195,9 +209,10 @@ _Thread_local uint64_t real_own_number;
  */
 uint64_t real_thread_number(void)
 {
-	static _Atomic uint64_t last;
+	static pthread_once_t on_fork = PTHREAD_ONCE_INIT;
 
-	real_own_number = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+	pthread_once(&on_fork, number_on_fork);
+	real_own_number = atomic_fetch_add_explicit(&last_number, 1, memory_order_relaxed) + 1;
 	return real_own_number;
 }
 

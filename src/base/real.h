@@ -32,6 +32,9 @@ extern int (*real_clock)(clockid_t id, struct timespec *out);
 extern _Thread_local uint64_t real_own_number __attribute__((tls_model("initial-exec")));
 uint64_t real_thread_number(void);
 
+/* Threads of the process that this one was forked from have numbers up to this; 0: of none. */
+extern uint64_t real_inherited;
+
 static inline uint64_t real_thread_id(void)
 {
 	return likely(real_own_number) ? real_own_number : real_thread_number();

@@ -5,6 +5,7 @@
 #include "base/bits.h"
 #include "base/deadline.h"
 #include "base/fail.h"
+#include "base/owner.h"
 #include "base/sized.h"
 #include "kv/bypass.h"
 #include "kv/scan.h"
@@ -17,9 +18,7 @@ int kv_client_check(const struct gn_kv_client *c)
 {
 	if (!c)
 		return gn_fail(-EINVAL, "kv: client is NULL");
-	if (c->owner == gn_thread_id())
-		return 0;
-	return gn_fail(-EPERM, "kv: this client belongs to another thread, the one that opened it");
+	return c->owner == gn_thread_id() ? 0 : exec_not_owner(c->owner, "kv client");
 }
 
 int kv_client_call(struct gn_kv_client *c, uint32_t part, enum kv_method method,

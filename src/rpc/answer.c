@@ -8,6 +8,7 @@
 
 #include "base/bits.h"
 #include "base/counter.h"
+#include "base/fail.h"
 #include "base/mutant.h"
 #include "rpc/copy.h"
 #include "rpc/server.h"
@@ -275,6 +276,7 @@ void rpc_answer(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
+	rpc_abandon_forget(r);
 	if (unlikely(c->dead)) {
 		rpc_answer_free(r);
 		rpc_request_free(r);
@@ -296,7 +298,12 @@ void rpc_answer(struct gn_rpc_request *r)
 
 void rpc_answer_posted(struct link_task *task)
 {
-	rpc_answer(container_of(task, struct gn_rpc_request, task));
+	struct gn_rpc_request *r = container_of(task, struct gn_rpc_request, task);
+
+	if (likely(r->state == RPC_BUSY))
+		rpc_answer(r);
+	else
+		rpc_answer_free(r); /* its handler has answered at the same time */
 }
 
 /* ---- slots that are free again ---- */
@@ -373,7 +380,7 @@ void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
 
 	if (room)
 		*room = 0;
-	if (c->thread->id != gn_thread_id() || c->current != r || c->held ||
+	if (c->thread->id != gn_thread_id() || c->current != r || c->held || r->state != RPC_BUSY ||
 	    (c->room && c->room != r))
 		return NULL;
 	/* What was enough for the last result may be enough for this one. */
@@ -401,6 +408,17 @@ static void send_answer(struct gn_rpc_request *r)
 	link_loop_post(&r->conn->thread->loop, &r->task);
 }
 
+/* False: it was answered before. That is told, as long as the request is not used for another. */
+static bool claim(struct gn_rpc_request *r)
+{
+	if (likely(!__atomic_exchange_n(&r->answered, true, __ATOMIC_ACQ_REL) &&
+		   r->state == RPC_BUSY))
+		return true;
+	gn_fail_log(0, "rpc: a request of method %u is answered twice: the second is dropped",
+		    r->method);
+	return false;
+}
+
 static void answer(struct gn_rpc_request *r)
 {
 	if (likely(r->conn->thread->id == gn_thread_id()))
@@ -415,7 +433,8 @@ static inline bool goes_along(struct rpc_conn *c, const struct gn_rpc_request *r
 	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
 
 	if (c->thread->id != gn_thread_id() || c->current != r || !c->serving || c->held ||
-	    (c->room && c->room != r) || c->dead || len > c->max_result)
+	    (c->room && c->room != r) || c->dead || len > c->max_result || r->state != RPC_BUSY ||
+	    r->answered)
 		return false;
 	if (c->open)
 		return c->open_reply == r->reply && need <= c->most - c->at;
@@ -431,6 +450,8 @@ void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, 
 		rpc_request_free(r);
 		return;
 	}
+	if (unlikely(!claim(r)))
+		return;
 	r->answer.status = (uint16_t)status;
 	r->answer.data = data;
 	r->answer.len = len_bytes;
@@ -445,6 +466,11 @@ void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, 
 void gn_rpc_answer_mem(struct gn_rpc_request *r, unsigned status, struct gn_mem *mem, size_t offset,
 		       uint32_t len_bytes, void (*release)(void *arg), void *arg)
 {
+	if (unlikely(!claim(r))) {
+		if (release)
+			release(arg);
+		return;
+	}
 	r->answer = (struct rpc_answer){
 		.status = (uint16_t)status,
 		.data = (const uint8_t *)gn_mem_addr(mem) + offset,

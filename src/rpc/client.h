@@ -215,6 +215,8 @@ void rpc_old_links_retry(struct gn_rpc_client *client);
 int rpc_client_check(const struct gn_rpc_client *client); /* 0, -EINVAL, -EPERM */
 /* The connection is gone: so are its calls. */
 void rpc_client_die(struct gn_rpc_client *client);
+/* Tell the server that nobody waits for this call any more. */
+void rpc_give_up(struct gn_rpc_client *client, uint32_t index);
 /* Send what is put together, if there is anything. */
 void rpc_flush(struct gn_rpc_client *client);
 

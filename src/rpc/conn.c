@@ -104,9 +104,8 @@ static int make(struct rpc_conn *c)
 		rc = gn_pd_create(t->loop.ctx, &c->pd);
 	if (rc)
 		return rc;
-	/* Behind the slots: the word that says which results are not needed any more. */
-	rc = make_region(c, c->request_stride * slots + RPC_ALIGN, GN_REMOTE_WRITE, &c->request_mem,
-			 &c->request_mr, &c->requests);
+	rc = make_region(c, rpc_given_up_at(c->request_stride, slots, c->window), GN_REMOTE_WRITE,
+			 &c->request_mem, &c->request_mr, &c->requests);
 	if (rc)
 		return rc;
 	rc = make_region(c, c->result_stride * slots, GN_REMOTE_READ, &c->result_mem, &c->result_mr,
@@ -292,7 +291,7 @@ void rpc_conn_request(struct gn_rpc_server *server, struct gn_event *event)
 	} else {
 		rc = accept_conn(c, event->req);
 	}
-	if (rc) /* else it is its thread's from now on */
+	if (rc) /* else the thread may have heard of it already */
 		c->dead = true;
 	link_loop_post(&(c->previous ? &server->threads[c->previous_thread] : c->thread)->loop,
 		       &c->task);
@@ -338,7 +337,7 @@ void rpc_conn_end(struct link_conn *link)
 
 	__atomic_fetch_sub(&c->thread->n_conns, 1, __ATOMIC_RELAXED);
 	unlink_conn(c);
-	c->dead = true;
+	__atomic_store_n(&c->dead, true, __ATOMIC_RELAXED);
 	forget_come(c);
 	link_conn_close(link);
 	/* What nobody has seen, or everybody is done with, need not be waited for. */
@@ -346,6 +345,7 @@ void rpc_conn_end(struct link_conn *link)
 		if (rpc_conn_nth(c, i)->state == RPC_COMING ||
 		    rpc_conn_nth(c, i)->state == RPC_HELD)
 			c->n_busy--;
+	rpc_abandon_gone(c);
 	if (c->told && o->peer)
 		o->peer(o->peer_arg, c->client, false);
 }
@@ -371,7 +371,7 @@ static bool has_request(const struct rpc_conn *c, bool long_silent)
 		return false;
 	return !long_silent ||
 	       rpc_look(rpc_conn_slot(c, c->number), c->request_stride,
-			rpc_seq(c->epoch, c->number), c->nonce, rpc_max_len(c->max_request),
+			rpc_seq(c->epoch, c->number), c->nonce, rpc_max_request(c->max_request),
 			c->check_request, &head) == RPC_FOUND;
 }
 

@@ -261,7 +261,7 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 	};
 	c->previous = c->limits.conn;
 	c->mask = w.slots - 1;
-	c->most = rpc_max_len(w.max_request);
+	c->most = rpc_max_request(w.max_request);
 	c->request_stride = rpc_stride(w.max_request);
 	c->result_stride = rpc_stride(w.max_result);
 	c->request_key = w.request_key;

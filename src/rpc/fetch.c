@@ -141,7 +141,7 @@ static void tell(struct gn_rpc_client *c)
 	struct gn_wr wr;
 
 	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_id(RPC_ID_OTHER, 0), &sge, &to,
-		   c->limits.slots * c->request_stride, GN_INLINE | GN_SIGNALED);
+		   rpc_ack_at(c->request_stride, c->limits.slots), GN_INLINE | GN_SIGNALED);
 	if (!gn_post_send(c->qp, &wr, NULL)) {
 		c->posted++;
 		c->told = c->spent;
@@ -396,6 +396,8 @@ static void miss(struct gn_rpc_client *c, uint32_t number, enum rpc_found found)
 		memcpy(&word, c->fetched + result_at(c, number) + offsetof(struct rpc_head, word),
 		       sizeof(word));
 		rpc_note_taken(c, word);
+		/* Pairs with rpc_conn_tell_taken(): the slot was read before it is written again. */
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 		if (unlikely(word & RPC_PARKED_MAX))
 			see_parked(c, word & RPC_PARKED_MAX);
 	}
@@ -623,10 +625,12 @@ static void end_late(struct gn_rpc_client *c, uint64_t now_ns)
 
 		if (!op || !op->deadline_ns)
 			continue;
-		if (op->deadline_ns <= now_ns)
+		if (op->deadline_ns <= now_ns) {
+			rpc_give_up(c, i);
 			rpc_end(c, &c->calls[i], GN_RPC_TIMEOUT, 0);
-		else if (op->deadline_ns < c->until_ns)
+		} else if (op->deadline_ns < c->until_ns) {
 			c->until_ns = op->deadline_ns;
+		}
 	}
 }
 

@@ -24,7 +24,9 @@
 static uint64_t fixed_bytes(uint64_t slots, uint64_t window, uint32_t max_request,
 			    uint32_t max_result)
 {
-	return CONN_BYTES + rpc_area_bytes(slots * rpc_stride(max_request) + RPC_ALIGN) +
+	return CONN_BYTES +
+	       rpc_area_bytes(rpc_given_up_at(rpc_stride(max_request), (uint32_t)slots,
+					      (uint32_t)window)) +
 	       rpc_area_bytes(slots * rpc_stride(max_result)) + slots * sizeof(uint32_t) +
 	       window * sizeof(struct gn_rpc_request) +
 	       rpc_completions((uint32_t)slots) * (uint64_t)WR_BYTES;

@@ -59,6 +59,12 @@ static void run(const struct rpc_method *method, struct gn_rpc_request *r)
 		method->fn(r, method->arg);
 }
 
+/* Before it is begun: the clock is not read for that, others have. */
+static bool given_up(const struct gn_rpc_request *r)
+{
+	return rpc_request_given_up(r) || rpc_request_expired(r, r->conn->thread->loop.now_ns);
+}
+
 static void handle(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
@@ -68,6 +74,10 @@ static void handle(struct gn_rpc_request *r)
 	r->state = RPC_BUSY;
 	if (unlikely(c->thread->draining)) {
 		gn_rpc_answer(r, GN_RPC_BUSY, NULL, 0);
+		return;
+	}
+	if (unlikely(r->left_us) && given_up(r)) {
+		gn_rpc_answer(r, GN_RPC_TIMEOUT, NULL, 0);
 		return;
 	}
 	counter_add(&c->thread->count.calls, 1);
@@ -82,8 +92,7 @@ static void handle(struct gn_rpc_request *r)
 
 /* ---- one that is answered later ---- */
 
-/* Any thread. */
-static void copy_out(struct gn_rpc_request *r)
+void rpc_request_copy_out(struct gn_rpc_request *r)
 {
 	uint32_t is = RPC_IN_SLOT;
 
@@ -110,8 +119,8 @@ static void defer(struct gn_rpc_request *r)
 	struct rpc_conn *c = r->conn;
 
 	if (!r->begin_ns)
-		r->begin_ns = gn_now_ns();
-	copy_out(r);
+		__atomic_store_n(&r->begin_ns, gn_now_ns(), __ATOMIC_RELAXED);
+	rpc_request_copy_out(r);
 	if (__atomic_load_n(&r->bytes, __ATOMIC_ACQUIRE) == RPC_APART)
 		return;
 	/* There is no memory, or another thread is just copying and not worth waiting for. */
@@ -123,6 +132,7 @@ void rpc_request_release(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
+	rpc_abandon_forget(r);
 	if (r->area.mem) {
 		c->coming_bytes -= r->from.len;
 		rpc_uncharge(c, r->area.size);
@@ -242,12 +252,20 @@ void rpc_request_come(struct gn_rpc_request *r)
 /* ---- a message ---- */
 
 /* False: no client of ours, nonsense. */
-static bool take_entry(struct rpc_conn *c, const struct rpc_entry *entry, const uint8_t *data,
-		       bool reply)
+static bool take_entry(struct rpc_conn *c, struct rpc_entry *entry, const uint8_t *data, bool reply)
 {
 	const bool far = entry->index & RPC_FAR;
 	struct gn_rpc_request *r;
+	struct rpc_left left = {0};
 
+	if (unlikely(entry->len & RPC_TIMED)) {
+		entry->len &= ~RPC_TIMED;
+		if (entry->len < sizeof(left))
+			return false;
+		memcpy(&left, data, sizeof(left));
+		data += sizeof(left);
+		entry->len -= (uint32_t)sizeof(left);
+	}
 	if (unlikely((!c->idle && !rpc_conn_grow(c)) ||
 		     (far && entry->len != sizeof(struct rpc_far))))
 		return false;
@@ -260,6 +278,8 @@ static bool take_entry(struct rpc_conn *c, const struct rpc_entry *entry, const 
 	r->data = data;
 	r->len = entry->len;
 	r->begin_ns = c->begin_ns;
+	r->answered = false;
+	r->left_us = left.us;
 	__atomic_store_n(&r->bytes, far ? RPC_APART : RPC_IN_SLOT, __ATOMIC_RELAXED);
 	c->n_busy++;
 	if (unlikely(far)) {
@@ -285,7 +305,7 @@ static bool take_message(struct rpc_conn *c, const uint8_t *message, const struc
 	if (head->aux > 1)
 		c->begin_ns = c->thread->loop.now_ns = gn_now_ns();
 	for (unsigned i = 0; i < head->aux; i++)
-		if (!rpc_entry(message, head->len, &at, &entry, &data) ||
+		if (!rpc_entry_with(message, head->len, &at, &entry, &data, RPC_TIMED) ||
 		    !take_entry(c, &entry, data, head->flags & RPC_REPLY))
 			return false;
 	return true;
@@ -305,7 +325,7 @@ int rpc_conn_serve(struct rpc_conn *c)
 		struct rpc_head head;
 		const enum rpc_found found =
 			rpc_look(message, c->request_stride, rpc_seq(c->epoch, c->number), c->nonce,
-				 rpc_max_len(c->max_request), c->check_request, &head);
+				 rpc_max_request(c->max_request), c->check_request, &head);
 
 		if (found != RPC_FOUND) {
 			counter_add(&c->thread->count.torn, found == RPC_TORN);
@@ -348,7 +368,7 @@ const void *gn_rpc_request_data(struct gn_rpc_request *r, uint32_t *len_bytes)
 		*len_bytes = r->len;
 	if (__atomic_load_n(&r->bytes, __ATOMIC_ACQUIRE) == RPC_IN_SLOT &&
 	    unlikely(r->conn->thread->id != gn_thread_id()))
-		copy_out(r);
+		rpc_request_copy_out(r);
 	/* A copy that another thread has begun is the only one: the slot may be written soon. */
 	while (unlikely((bytes = __atomic_load_n(&r->bytes, __ATOMIC_ACQUIRE)) == RPC_COPYING))
 		gn_yield();

@@ -6,6 +6,7 @@
 #include "base/counter.h"
 #include "base/deadline.h"
 #include "base/fail.h"
+#include "base/owner.h"
 #include "base/sized.h"
 #include "rpc/server.h"
 
@@ -74,6 +75,7 @@ static int make_thread(struct gn_rpc_server *server, struct rpc_thread *t, unsig
 	t->stop_task.run = rpc_thread_stop;
 	t->drain_task.run = rpc_thread_drain;
 	link_timer_init(&t->park, rpc_thread_park_due);
+	link_timer_init(&t->watch, rpc_abandon_due);
 	return link_loop_open(&t->loop, &rpc_thread_ops, &loop);
 }
 
@@ -144,6 +146,7 @@ int gn_rpc_server_create(struct gn_fabric *fabric, const char *addr,
 	if (!server)
 		return -ENOMEM;
 	server->fabric = fabric;
+	server->creator = gn_thread_id();
 	rc = SIZED_READ(&server->opts, opts, "gn_rpc_server_opts");
 	if (!rc)
 		rc = check_opts(&server->opts);
@@ -242,13 +245,17 @@ int gn_rpc_server_start(struct gn_rpc_server *server)
 
 /* ---- a server without threads ---- */
 
+/* Of one that was inherited by a forked child also nothing else can be used. */
+static int not_owner(const struct gn_rpc_server *server)
+{
+	return exec_not_owner(server->creator, "rpc server");
+}
+
 static int check_polled(const struct gn_rpc_server *server)
 {
 	if (!server || !polled(server) || !server->started)
 		return gn_fail(-EINVAL, "rpc: server is NULL, not GN_RPC_POLLED, or not started");
-	if (server->threads[0].id == gn_thread_id())
-		return 0;
-	return gn_fail(-EPERM, "rpc: a polled server belongs to the thread that started it");
+	return server->threads[0].id == gn_thread_id() ? 0 : not_owner(server);
 }
 
 int gn_rpc_server_poll(struct gn_rpc_server *server)
@@ -284,8 +291,9 @@ int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_ns)
 	if (!server || !server->started)
 		return gn_fail(-EINVAL,
 			       "gn_rpc_server_drain(): server is NULL, or was not started");
-	if (polled(server) && server->threads[0].id != gn_thread_id())
-		return -EPERM;
+	if ((polled(server) && server->threads[0].id != gn_thread_id()) ||
+	    exec_inherited(server->creator))
+		return not_owner(server);
 	deadline_ns = deadline_given(deadline_ns);
 	__atomic_store_n(&server->draining, true, __ATOMIC_RELEASE);
 	for (unsigned i = 0; i < server->started; i++) {
@@ -309,6 +317,10 @@ void gn_rpc_server_destroy(struct gn_rpc_server *server)
 {
 	if (!server)
 		return;
+	if (exec_inherited(server->creator)) {
+		not_owner(server);
+		return;
+	}
 	rpc_post_free(server);
 	stop_threads(server);
 	gn_listener_destroy(server->listener);

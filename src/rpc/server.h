@@ -81,6 +81,13 @@ enum rpc_state {
  */
 enum rpc_bytes { RPC_IN_SLOT, RPC_COPYING, RPC_STAYING, RPC_APART };
 
+/* What is to be called when its caller gives up; in rpc_thread.watched. */
+struct rpc_abandon {
+	gn_rpc_abandon_fn *fn;
+	void *arg;
+	struct gn_rpc_request *next, **prev; /* prev NULL: it is not in it */
+};
+
 /* A request of the window, idle or under way. */
 struct gn_rpc_request {
 	struct link_task task; /* an answer of another thread */
@@ -94,6 +101,7 @@ struct gn_rpc_request {
 	uint32_t len;
 	uint32_t bytes; /* enum rpc_bytes, atomic */
 	bool keeps_slot;
+	bool answered; /* atomic: by another way than from its handler into the open message */
 	uint64_t begin_ns;
 	uint8_t *copy;	      /* data, if it was copied */
 	struct rpc_area area; /* of a large one */
@@ -102,6 +110,8 @@ struct gn_rpc_request {
 	uint32_t fresh;		      /* pieces that nobody has looked at */
 	struct gn_rpc_request *later; /* in rpc_conn.far */
 	struct rpc_answer answer;
+	uint32_t left_us; /* of its caller's deadline, when it came; 0: it has none */
+	struct rpc_abandon abandon;
 };
 
 /*
@@ -213,6 +223,10 @@ struct rpc_thread {
 	struct rpc_conn *conns, *parked;
 	struct link_timer park;	     /* look whether somebody is to be parked */
 	struct gn_rpc_request *come; /* large ones of which a piece has come */
+	struct gn_rpc_request *watched; /* whose handlers want to know when their callers give up */
+	struct link_timer watch;
+	uint64_t watch_ns;	     /* not before then are they looked at again */
+	bool watch_woken;	     /* a client has woken the thread since */
 	bool written;		     /* a reply for whose slot a result is held, perhaps */
 	uint32_t n_conns;	     /* atomic: for others to read */
 	uint32_t unquiet;	     /* atomic: connections that are not drained yet */
@@ -225,6 +239,7 @@ struct rpc_thread {
 
 struct gn_rpc_server {
 	struct gn_fabric *fabric;
+	uint64_t creator; /* gn_thread_id() */
 	char *addr;
 	struct gn_rpc_server_opts opts;
 	uint32_t piece; /* bytes of a large request that are read at once */
@@ -310,6 +325,8 @@ bool rpc_conn_grow(struct rpc_conn *conn);
 int rpc_conn_serve(struct rpc_conn *conn);
 /* A piece of a large request has come. */
 void rpc_request_come(struct gn_rpc_request *request);
+/* Any thread: have its bytes where they stay when its slot is free. */
+void rpc_request_copy_out(struct gn_rpc_request *request);
 /* Its bytes were elsewhere than in its slot, or kept it. */
 void rpc_request_release(struct gn_rpc_request *request);
 static inline void rpc_request_free(struct gn_rpc_request *r)
@@ -323,6 +340,15 @@ static inline void rpc_request_free(struct gn_rpc_request *r)
 	r->next = c->idle;
 	c->idle = r;
 }
+
+/* abandon.c; any thread */
+bool rpc_request_given_up(const struct gn_rpc_request *request);
+bool rpc_request_expired(const struct gn_rpc_request *request, uint64_t now_ns);
+/* Owner only: */
+void rpc_abandon_forget(struct gn_rpc_request *request);
+void rpc_abandon_gone(struct rpc_conn *conn);
+void rpc_abandon_look(struct rpc_thread *thread, uint64_t now_ns);
+void rpc_abandon_due(struct link_timer *timer, uint64_t now_ns);
 
 /* answer.c; owner only */
 void rpc_answer(struct gn_rpc_request *request);

@@ -6,6 +6,7 @@
 #include "base/bits.h"
 #include "base/fail.h"
 #include "base/mutant.h"
+#include "base/owner.h"
 #include "rpc/client.h"
 
 static const char *const statuses[] = {
@@ -29,10 +30,9 @@ int rpc_client_check(const struct gn_rpc_client *client)
 {
 	if (unlikely(!client))
 		return gn_fail(-EINVAL, "rpc: client is NULL");
-	if (likely(client->owner == gn_thread_id()))
-		return 0;
-	return gn_fail(-EPERM,
-		       "rpc: this client belongs to another thread, the one that opened it");
+	return likely(client->owner == gn_thread_id()) ?
+		       0 :
+		       exec_not_owner(client->owner, "rpc client");
 }
 
 void rpc_client_die(struct gn_rpc_client *c)
@@ -161,10 +161,9 @@ static bool timeless(const struct gn_rpc_client *c, bool reply)
 	       !rpc_learn_timed(c, c->number);
 }
 
-/* A message for an entry of so many bytes is there, or -EAGAIN. */
-static int open_message(struct gn_rpc_client *c, bool reply, uint32_t len)
+/* A message for an entry that needs so many bytes is there, or -EAGAIN. */
+static int open_message(struct gn_rpc_client *c, bool reply, uint32_t need)
 {
-	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
 	struct rpc_sent *sent;
 
 	if (c->entries && (c->due || c->reply != reply || need > c->most - c->at))
@@ -207,14 +206,38 @@ static int check_op(const struct gn_rpc_client *c, const struct gn_rpc_op *op)
 			 0;
 }
 
+static inline bool has_deadline(const struct gn_rpc_op *op)
+{
+	return op->deadline_ns && op->deadline_ns != GN_FOREVER;
+}
+
+/* The bytes that it takes in a message. */
+static inline uint32_t entry_bytes(const struct gn_rpc_op *op, uint32_t len)
+{
+	return (uint32_t)(sizeof(struct rpc_entry) +
+			  (has_deadline(op) ? sizeof(struct rpc_left) : 0)) +
+	       rpc_align8(len);
+}
+
 /* Does it go into the message that is put together, with its likes? */
 static inline bool goes_along(const struct gn_rpc_client *c, const struct gn_rpc_op *op)
 {
-	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(op->request_len);
+	const uint32_t need = entry_bytes(op, op->request_len);
 
 	return c->entries && !c->due && op->method == c->learn.last_method &&
 	       c->reply == rpc_replied(c, c->learn.last) &&
 	       op->request_len <= c->limits.max_request && need <= c->most - c->at;
+}
+
+/* Before the bytes of a request with a deadline: the time that is left for it. */
+static no_inline uint32_t put_left(struct gn_rpc_client *c, uint64_t deadline_ns, uint8_t *to)
+{
+	const uint64_t now_ns = c->open->ns ? c->open->ns : gn_now_ns();
+	const uint64_t us = deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 + 1 : 1;
+	const struct rpc_left left = {.us = us < UINT32_MAX ? (uint32_t)us : UINT32_MAX};
+
+	memcpy(to, &left, sizeof(left));
+	return sizeof(left);
 }
 
 /* The call is begun: its request, or where that is, is put into the message. */
@@ -223,14 +246,23 @@ static inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, const voi
 {
 	const uint32_t index = c->idle[--c->n_idle];
 	uint8_t *to = request_slot(c, c->number) + sizeof(struct rpc_head) + c->at;
-	const struct rpc_entry entry = {
+	struct rpc_entry entry = {
 		.len = len, .kind = (uint16_t)op->method, .index = (uint16_t)(index | far)};
 	struct rpc_call *call = &c->calls[index];
+	uint8_t *bytes = to + sizeof(entry);
 
+	c->at += entry_bytes(op, len);
+	if (has_deadline(op)) {
+		const uint32_t left = put_left(c, op->deadline_ns, bytes);
+
+		bytes += left;
+		entry.len = (len + left) | RPC_TIMED;
+		if (op->deadline_ns < c->until_ns)
+			c->until_ns = op->deadline_ns;
+	}
 	memcpy(to, &entry, sizeof(entry));
 	if (len)
-		memcpy(to + sizeof(entry), data, len);
-	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
+		memcpy(bytes, data, len);
 	c->entries++;
 	c->open->left++;
 	call->op = op;
@@ -240,8 +272,6 @@ static inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, const voi
 	op->slot = index;
 	op->client = c;
 	c->n_live++;
-	if (op->deadline_ns && op->deadline_ns < c->until_ns)
-		c->until_ns = op->deadline_ns;
 	c->count.calls++;
 }
 
@@ -271,8 +301,9 @@ static int begin(struct gn_rpc_client *c, struct gn_rpc_op *op)
 
 	if (!kind)
 		return -ENOMEM;
-	rc = open_message(c, rpc_replied(c, kind),
-			  far ? (uint32_t)sizeof(struct rpc_far) : op->request_len);
+	rc = open_message(
+		c, rpc_replied(c, kind),
+		entry_bytes(op, far ? (uint32_t)sizeof(struct rpc_far) : op->request_len));
 	if (rc)
 		return rc;
 	if (c->open->time_us < kind->time_us)
@@ -308,6 +339,25 @@ int gn_rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 	return rc;
 }
 
+/* Nothing depends on it, so it is dropped where the queue is full. */
+void rpc_give_up(struct gn_rpc_client *c, uint32_t index)
+{
+	uint32_t number = c->calls[index].sent->number;
+	const struct gn_sge sge = {&number, sizeof(number), 0};
+	const struct gn_remote to = {.key = c->request_key};
+	struct gn_wr wr;
+
+	if (c->dead || c->max_inline < sizeof(number) || c->calls[index].far)
+		return;
+	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_id(RPC_ID_OTHER, 0), &sge, &to,
+		   rpc_given_up_at(c->request_stride, c->limits.slots, index),
+		   GN_INLINE | GN_SIGNALED);
+	if (gn_post_send(c->qp, &wr, NULL))
+		return;
+	c->posted++;
+	rpc_wake(c); /* it may have put this client aside, and not look there */
+}
+
 int gn_rpc_flush(struct gn_rpc_client *c)
 {
 	int rc = rpc_client_check(c);
@@ -330,6 +380,7 @@ int gn_rpc_cancel(struct gn_rpc_op *op)
 	if (rc)
 		return rc;
 	/* Its name stays taken until its result is there: the server may be at it. */
+	rpc_give_up(op->client, op->slot);
 	rpc_end(op->client, &op->client->calls[op->slot], GN_RPC_CANCELED, 0);
 	return 0;
 }

@@ -46,6 +46,7 @@ static void take_word(struct rpc_conn *c, uint32_t notify)
 	rpc_conn_unpark(c);
 	if (!c->dead && rpc_conn_recv(c))
 		rpc_conn_fail(c);
+	c->thread->watch_woken = true;
 	if (!notify)
 		return;
 	c->notify = notify;
@@ -238,6 +239,8 @@ int rpc_thread_turn(struct rpc_thread *t)
 		return busy;
 	if (unlikely(t->written))
 		busy += release_written(t);
+	if (unlikely(t->watched))
+		rpc_abandon_look(t, t->loop.now_ns);
 	park_quiet(t, t->loop.now_ns);
 	if (unlikely(t->draining))
 		count_unquiet(t, t->loop.now_ns);

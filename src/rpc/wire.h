@@ -134,6 +134,16 @@ struct rpc_entry {
 };
 _Static_assert(sizeof(struct rpc_entry) == 8, "wire");
 
+/*
+ * In the len of a request's entry: before the bytes, and counted with them, stands how much time is
+ * left for the call. A call without a deadline has none of it.
+ */
+#define RPC_TIMED 0x80000000u
+struct rpc_left {
+	uint32_t us;
+	uint32_t reserved; /* zero */
+};
+
 /* In an index: the bytes are elsewhere, to be READ, and these tell where. */
 #define RPC_FAR	  0x8000u
 #define RPC_INDEX 0x7fffu
@@ -186,10 +196,16 @@ static inline uint32_t rpc_max_len(uint32_t max)
 	return (uint32_t)sizeof(struct rpc_entry) + rpc_align8(max < least ? least : max);
 }
 
+/* … of a request, which may have a deadline. */
+static inline uint32_t rpc_max_request(uint32_t max)
+{
+	return rpc_max_len(max) + (uint32_t)sizeof(struct rpc_left);
+}
+
 /* Bytes of a slot for such messages. */
 static inline uint64_t rpc_stride(uint32_t max)
 {
-	const uint64_t bytes = sizeof(struct rpc_head) + (uint64_t)rpc_max_len(max) + 8;
+	const uint64_t bytes = sizeof(struct rpc_head) + (uint64_t)rpc_max_request(max) + 8;
 
 	return (bytes + RPC_ALIGN - 1) / RPC_ALIGN * RPC_ALIGN;
 }
@@ -202,6 +218,20 @@ static inline uint32_t rpc_round_up(uint32_t n)
 	while (power < n)
 		power *= 2;
 	return power;
+}
+
+/*
+ * Behind the slots of requests: a line with the number up to which results are not needed any more;
+ * then a word for each index of the window: the number of the message of the last call with it that
+ * its caller has given up.
+ */
+static inline uint64_t rpc_ack_at(uint64_t stride, uint32_t slots)
+{
+	return stride * slots;
+}
+static inline uint64_t rpc_given_up_at(uint64_t stride, uint32_t slots, uint32_t index)
+{
+	return rpc_ack_at(stride, slots) + RPC_ALIGN + index * sizeof(uint32_t);
 }
 
 /* Where the tail of a message lies: right behind its len bytes, which are a multiple of 8. */
@@ -279,21 +309,32 @@ enum rpc_found { RPC_NOTHING, RPC_TORN, RPC_FOUND };
 enum rpc_found rpc_look(const void *slot, uint64_t have, uint64_t seq, uint64_t nonce, uint32_t max,
 			bool check, struct rpc_head *head);
 
-/* The entry at *at (from 0) of a message with len bytes; false if there is no whole one. */
-static inline bool rpc_entry(const void *slot, uint32_t len, uint32_t *at, struct rpc_entry *entry,
-			     const uint8_t **bytes)
+/*
+ * The entry at *at (from 0) of a message with len bytes; false if there is no whole one. flags:
+ * that may be in its len, and stay there.
+ */
+static inline bool rpc_entry_with(const void *slot, uint32_t len, uint32_t *at,
+				  struct rpc_entry *entry, const uint8_t **bytes, uint32_t flags)
 {
 	const uint8_t *from = (const uint8_t *)slot + sizeof(struct rpc_head) + *at;
+	uint32_t own;
 
 	if (len - *at < sizeof(*entry))
 		return false;
 	exec_preempt();
 	memcpy(entry, from, sizeof(*entry));
-	if (entry->len > len - *at - sizeof(*entry))
+	own = entry->len & ~flags;
+	if (own > len - *at - sizeof(*entry))
 		return false;
 	*bytes = from + sizeof(*entry);
-	*at += (uint32_t)sizeof(*entry) + rpc_align8(entry->len);
+	*at += (uint32_t)sizeof(*entry) + rpc_align8(own);
 	return true;
+}
+
+static inline bool rpc_entry(const void *slot, uint32_t len, uint32_t *at, struct rpc_entry *entry,
+			     const uint8_t **bytes)
+{
+	return rpc_entry_with(slot, len, at, entry, bytes, 0);
 }
 
 #endif

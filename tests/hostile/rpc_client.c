@@ -159,7 +159,8 @@ static void write_at(struct evil *e, uint32_t from, uint64_t to, uint32_t len, u
 
 static uint64_t request_bytes(const struct evil *e)
 {
-	return rpc_stride(e->welcome.max_request) * e->welcome.slots + RPC_ALIGN;
+	return rpc_given_up_at(rpc_stride(e->welcome.max_request), e->welcome.slots,
+			       e->welcome.window);
 }
 
 /* An entry as honest as is drawn; returns how many bytes it takes. */
@@ -260,7 +261,8 @@ static void tell(struct evil *e)
 				fuzz_pick(2) ? e->results : fuzz_strange());
 
 	memcpy(e->buf, &word, sizeof(word));
-	write_at(e, 0, request_bytes(e) - RPC_ALIGN, sizeof(word), e->welcome.request_key);
+	write_at(e, 0, rpc_ack_at(rpc_stride(e->welcome.max_request), e->welcome.slots),
+		 sizeof(word), e->welcome.request_key);
 }
 
 static void scribble(struct evil *e)

@@ -59,7 +59,8 @@ static void conn_end(struct conn *c)
 
 static int conn_make(struct evil *e, struct conn *c)
 {
-	const uint64_t requests = rpc_stride(c->welcome.max_request) * c->welcome.slots + RPC_ALIGN;
+	const uint64_t requests = rpc_given_up_at(rpc_stride(c->welcome.max_request),
+						  c->welcome.slots, c->welcome.window);
 	const uint64_t bytes[3] = {requests, rpc_stride(c->welcome.max_result) * c->welcome.slots,
 				   FAR_BYTES};
 	const unsigned rights[3] = {GN_REMOTE_WRITE, GN_REMOTE_READ, GN_REMOTE_READ};
@@ -165,7 +166,7 @@ static const uint8_t *find_request(const struct conn *c, uint32_t number, struct
 		(uint8_t *)gn_mem_addr(c->mem[0]) + (number & (c->welcome.slots - 1)) * stride;
 	const uint64_t seq = rpc_seq(c->welcome.epoch, number);
 
-	return rpc_look(slot, stride, seq, c->hello.nonce, rpc_max_len(c->welcome.max_request),
+	return rpc_look(slot, stride, seq, c->hello.nonce, rpc_max_request(c->welcome.max_request),
 			false, head) == RPC_FOUND ?
 		       slot :
 		       NULL;

@@ -31,6 +31,8 @@ enum method {
 	SHOW = 8,	/* {which}: a struct shown */
 	SHOW_LATER = 9, /* … when it must not */
 	MEM_LATER = 10, /* MEM, by another thread */
+	WATCH = 11,	/* answered when its caller gives up, with that */
+	COUNT = 12,	/* counts that it was executed */
 	SUM = 700,	/* of its bytes, put together in the slot */
 	NEVER = 60000,
 };
@@ -58,6 +60,8 @@ struct service {
 	bool shut; /* what is put aside stays there */
 	bool stop;
 	unsigned came, went;
+	unsigned watching, abandoned[GN_RPC_CALLER_GONE + 1], counted; /* atomic */
+	struct gn_rpc_request *watched;				       /* the last; atomic */
 	struct gn_mem *mem;
 	unsigned lent, released;
 	uint64_t answerer_id;	     /* gn_thread_id(); atomic */
@@ -169,6 +173,35 @@ static inline void show(struct gn_rpc_request *request, void *arg)
 	gn_rpc_answer(request, GN_RPC_OK, &out, sizeof(out));
 }
 
+static inline void abandoned(struct gn_rpc_request *request, enum gn_rpc_caller state, void *arg)
+{
+	struct service *s = arg;
+
+	__atomic_fetch_add(&s->abandoned[state], 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->watched, NULL, __ATOMIC_RELEASE);
+	gn_rpc_answer(request, GN_RPC_FAILED, NULL, 0);
+	__atomic_fetch_sub(&s->watching, 1, __ATOMIC_RELEASE);
+}
+
+static inline void watch_caller(struct gn_rpc_request *request, void *arg)
+{
+	struct service *s = arg;
+
+	if (gn_rpc_request_state(request) != GN_RPC_CALLER_WAITS ||
+	    gn_rpc_request_on_abandon(request, abandoned, s)) {
+		gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
+		return;
+	}
+	__atomic_store_n(&s->watched, request, __ATOMIC_RELEASE);
+	__atomic_fetch_add(&s->watching, 1, __ATOMIC_RELEASE);
+}
+
+static inline void count(struct gn_rpc_request *request, void *arg)
+{
+	__atomic_fetch_add(&((struct service *)arg)->counted, 1, __ATOMIC_RELAXED);
+	gn_rpc_answer(request, GN_RPC_OK, NULL, 0);
+}
+
 static inline void put_aside(struct gn_rpc_request *request, void *arg)
 {
 	struct service *s = arg;
@@ -263,6 +296,8 @@ static inline int service_start(struct service *s, struct gn_fabric *fabric, con
 	EXPECT(gn_rpc_server_handle(s->server, SHOW_LATER, put_aside, s) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, MEM_LATER, put_aside, s) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, OWN_STATUS, own_status, NULL) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, WATCH, watch_caller, s) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, COUNT, count, s) == 0);
 	EXPECT(gn_rpc_server_start(s->server) == 0);
 	EXPECT(gn_thread_start("answerer", answer_later, s, &s->answerer) == 0);
 	return 0;

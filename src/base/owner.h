@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* What belongs to one thread, and is used by another, or in a forked child. */
+#ifndef GN_BASE_OWNER_H
+#define GN_BASE_OWNER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * For what another thread than its owner uses: -EPERM. If the owner is a thread of the process that
+ * this one was forked from, a line in the log says so: memory that is shared with others is not
+ * there in the child.
+ */
+int exec_not_owner(uint64_t owner, const char *what);
+/* Is it a thread of the process that this one was forked from? */
+bool exec_inherited(uint64_t thread);
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Callers that give up: handlers learn it, by asking or by being told, whether a deadline passed, the
+ * call was cancelled, or the client is gone; and what has not begun by then does not begin.
+ */
+#include "rpc_world.h"
+
+#define TOLD_NS 20000000u /* where time is simulated: how soon a handler knows */
+
+static unsigned told(struct world *w, enum gn_rpc_caller state)
+{
+	return __atomic_load_n(&w->service.abandoned[state], __ATOMIC_ACQUIRE);
+}
+
+static int wait_watching(struct world *w, unsigned n)
+{
+	const uint64_t until_ns = gn_deadline_us(UNIT_PATIENCE_US);
+
+	while (__atomic_load_n(&w->service.watching, __ATOMIC_ACQUIRE) != n) {
+		EXPECT(gn_now_ns() < until_ns);
+		gn_sleep_us(20);
+	}
+	return 0;
+}
+
+/* The handlers of so many calls that their callers gave up know it now, and soon. */
+static int all_told(struct world *w, unsigned n, unsigned before)
+{
+	const uint64_t from_ns = gn_now_ns();
+
+	EXPECT(wait_watching(w, 0) == 0);
+	EXPECT(!w->simulated || gn_now_ns() - from_ns < TOLD_NS);
+	EXPECT(told(w, GN_RPC_CALLER_EXPIRED) + told(w, GN_RPC_CALLER_CANCELED) == before + n);
+	return 0;
+}
+
+static int cancelled(struct world *w, struct gn_rpc_client *client)
+{
+	const unsigned before = told(w, GN_RPC_CALLER_EXPIRED) + told(w, GN_RPC_CALLER_CANCELED);
+	const unsigned expired = told(w, GN_RPC_CALLER_EXPIRED);
+	struct gn_rpc_request *request;
+	struct flight f[3];
+
+	for (unsigned i = 0; i < 3; i++)
+		EXPECT(fly(client, &f[i], WATCH, 0) == 0);
+	EXPECT(wait_watching(w, 3) == 0);
+	request = __atomic_load_n(&w->service.watched, __ATOMIC_ACQUIRE);
+	EXPECT(gn_rpc_request_state(request) == GN_RPC_CALLER_WAITS);
+	gn_sleep_us(5000); /* the server's thread sleeps by now, and so may the client */
+	for (unsigned i = 0; i < 3; i++)
+		EXPECT(gn_rpc_cancel(&f[i].op) == 0);
+	EXPECT(all_told(w, 3, before) == 0);
+	EXPECT(told(w, GN_RPC_CALLER_EXPIRED) == expired); /* they had no deadline */
+	return 0;
+}
+
+/* Its own clock tells the server, if the client does not. */
+static int expired(struct world *w, struct gn_rpc_client *client)
+{
+	const unsigned before = told(w, GN_RPC_CALLER_EXPIRED) + told(w, GN_RPC_CALLER_CANCELED);
+	struct flight f[2];
+
+	EXPECT(fly(client, &f[0], WATCH, gn_deadline_us(30000)) == 0);
+	EXPECT(fly(client, &f[1], WATCH, gn_deadline_us(40000)) == 0);
+	EXPECT(gn_rpc_flush(client) == 0);
+	EXPECT(wait_watching(w, 2) == 0);
+	/* The client does nothing. */
+	EXPECT(wait_watching(w, 0) == 0);
+	EXPECT(told(w, GN_RPC_CALLER_EXPIRED) + told(w, GN_RPC_CALLER_CANCELED) == before + 2);
+	EXPECT(told(w, GN_RPC_CALLER_EXPIRED) >= 2);
+	EXPECT(wait_all(client, f, 2) == 0);
+	return 0;
+}
+
+/* Called from a thread that is busy: by the time that it is not, nobody waits. */
+static int not_begun(struct world *w, struct gn_fabric *fabric, struct gn_rpc_client *client)
+{
+	const uint32_t us = 50000;
+	struct gn_rpc_op slow = {.method = SLOW, .request = &us, .request_len = sizeof(us)};
+	const struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
+	const unsigned counted = __atomic_load_n(&w->service.counted, __ATOMIC_RELAXED);
+	struct gn_rpc_client *other;
+	unsigned status = GN_RPC_OK;
+
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &other) == 0);
+	EXPECT(call_echo(client, ECHO, 1, 1) == 0);
+	EXPECT(gn_rpc_submit(other, &slow) == 0);
+	EXPECT(gn_rpc_flush(other) == 0);
+	gn_sleep_us(5000); /* the handler runs */
+	EXPECT(gn_rpc_call(client, COUNT, NULL, 0, NULL, 0, NULL, gn_deadline_us(5000), &status) ==
+	       0);
+	if (status == GN_RPC_TIMEOUT) { /* else this machine was slower than the handler */
+		while (slow.client)
+			EXPECT(gn_rpc_wait(other, gn_deadline_us(UNIT_PATIENCE_US)) >= 0);
+		EXPECT(call_echo(client, ECHO, 1, 1) == 0);
+		EXPECT(__atomic_load_n(&w->service.counted, __ATOMIC_RELAXED) == counted);
+	}
+	EXPECT(!w->simulated || status == GN_RPC_TIMEOUT);
+	/* One that has time is executed. */
+	EXPECT(gn_rpc_call(client, COUNT, NULL, 0, NULL, 0, NULL, gn_deadline_us(UNIT_PATIENCE_US),
+			   &status) == 0);
+	EXPECT(status == GN_RPC_OK);
+	EXPECT(__atomic_load_n(&w->service.counted, __ATOMIC_RELAXED) > counted);
+	EXPECT(gn_rpc_client_close(other) == 0);
+	return 0;
+}
+
+static int gone(struct world *w, struct gn_rpc_client *client)
+{
+	const unsigned before = told(w, GN_RPC_CALLER_GONE);
+	struct flight f[2];
+
+	for (unsigned i = 0; i < 2; i++)
+		EXPECT(fly(client, &f[i], WATCH, 0) == 0);
+	EXPECT(gn_rpc_flush(client) == 0);
+	EXPECT(wait_watching(w, 2) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
+	EXPECT(wait_watching(w, 0) == 0);
+	EXPECT(told(w, GN_RPC_CALLER_GONE) == before + 2);
+	return 0;
+}
+
+/* Sizes up to the largest, in batches, with and without a deadline. */
+static int sizes(struct gn_rpc_client *client)
+{
+	static const uint32_t len[] = {0, 1, 8, 100, 4095, 4096};
+	static uint8_t request[4096], result[6][4096];
+	struct gn_rpc_op ops[6];
+
+	fill(request, sizeof(request), 5);
+	for (unsigned round = 0; round < 4; round++) {
+		for (unsigned i = 0; i < 6; i++)
+			ops[i] = (struct gn_rpc_op){
+				.method = ECHO,
+				.request = request,
+				.request_len = len[i],
+				.result = result[i],
+				.result_room = sizeof(result[i]),
+				.deadline_ns = (round + i) % 3 ? gn_deadline_us(UNIT_PATIENCE_US) :
+								 0,
+			};
+		EXPECT(gn_rpc_call_all(client, ops, 6) == 0);
+		for (unsigned i = 0; i < 6; i++)
+			EXPECT(ops[i].status == GN_RPC_OK && ops[i].result_len == len[i] &&
+			       !memcmp(result[i], request, len[i]));
+	}
+	return 0;
+}
+
+static int gives_up(struct world *w, struct gn_fabric *fabric)
+{
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
+		struct gn_rpc_client_opts opts = in_mode(mode);
+		struct gn_rpc_client *client;
+
+		opts.batch.entries = mode == GN_RPC_REPLY ? 3 : 1;
+		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+		EXPECT(sizes(client) == 0);
+		EXPECT(cancelled(w, client) == 0);
+		EXPECT(expired(w, client) == 0);
+		EXPECT(not_begun(w, fabric, client) == 0);
+		EXPECT(gone(w, client) == 0);
+	}
+	return 0;
+}
+
+static void test_gives_up(void **state)
+{
+	(void)state;
+	run_everywhere(gives_up, NULL, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_gives_up),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
