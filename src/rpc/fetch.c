@@ -396,7 +396,7 @@ static void miss(struct gn_rpc_client *c, uint32_t number, enum rpc_found found)
 		memcpy(&word, c->fetched + result_at(c, number) + offsetof(struct rpc_head, word),
 		       sizeof(word));
 		rpc_note_taken(c, word);
-		/* Pairs with rpc_conn_tell_taken(): the slot was read before it is written again. */
+		/* Pairs with rpc_conn_tell_taken(): a slot is written after it was read. */
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 		if (unlikely(word & RPC_PARKED_MAX))
 			see_parked(c, word & RPC_PARKED_MAX);
