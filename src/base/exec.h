@@ -7,6 +7,7 @@
 #ifndef GN_BASE_EXEC_H
 #define GN_BASE_EXEC_H
 
+#include "base/source.h"
 #include "gannet/base.h"
 
 struct exec_ops {
@@ -55,44 +56,5 @@ extern const struct exec_ops exec_real;
 const struct exec_ops *exec_current(void);
 /* Returns the table that was in force. */
 const struct exec_ops *exec_install(const struct exec_ops *ops);
-
-/*
- * Something a wait can be woken by. The kinds embed this.
- *
- * In a process: ready() looks without side effects that matter; arm() prepares a wake-up and
- * returns the fd to sleep on, or -EOPNOTSUPP when nothing would wake it, or -EAGAIN when it is
- * ready after all; disarm() ends that, and is called once for each arm() that returned an fd. In a
- * simulation: wait parks the thread on the waiters list of each member, and whoever makes a source
- * ready calls source_wake().
- */
-struct gn_source;
-
-struct source_ops {
-	bool (*ready)(struct gn_source *source);
-	int (*arm)(struct gn_source *source);
-	void (*disarm)(struct gn_source *source); /* optional */
-};
-
-struct gn_source {
-	const struct source_ops *ops;
-	struct gn_wait_item *waiters; /* simulation only */
-	void (*wake)(struct gn_wait_item *waiters);
-	bool wakes; /* something would wake a thread that sleeps on it */
-};
-
-static inline void source_init(struct gn_source *source, const struct source_ops *ops)
-{
-	source->ops = ops;
-	source->waiters = NULL;
-	source->wake = NULL;
-	source->wakes = true;
-}
-
-/* The source became ready. Does nothing unless a simulated thread is parked on it. */
-static inline void source_wake(struct gn_source *source)
-{
-	if (source->waiters)
-		source->wake(source->waiters);
-}
 
 #endif

@@ -27,6 +27,7 @@
 #define GN_LINK_LINK_H
 
 #include "base/bits.h"
+#include "base/source.h"
 #include "gannet/fabric.h"
 #include "link/timer.h"
 
@@ -130,6 +131,7 @@ struct link_loop {
 	struct link_timers timers;
 	struct link_timer sweep; /* a look at what is closing */
 	/* The inbox: tasks, the newest first; the pushing threads; is the owner asleep? */
+	struct gn_source inbox;
 	struct link_task *tasks;
 	uint32_t pushing, asleep;
 };

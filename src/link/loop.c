@@ -19,6 +19,20 @@ static void sweep_due(struct link_timer *timer, uint64_t now_ns)
 	link_conns_sweep(container_of(timer, struct link_loop, sweep));
 }
 
+static bool inbox_ready(struct gn_source *source)
+{
+	return __atomic_load_n(&container_of(source, struct link_loop, inbox)->tasks,
+			       __ATOMIC_ACQUIRE);
+}
+
+/* A loop that sleeps is woken through its channel. */
+static int inbox_arm(struct gn_source *source)
+{
+	return inbox_ready(source) ? -EAGAIN : -EOPNOTSUPP;
+}
+
+static const struct source_ops inbox_ops = {.ready = inbox_ready, .arm = inbox_arm};
+
 int link_loop_open(struct link_loop *loop, const struct link_ops *ops,
 		   const struct link_loop_opts *opts)
 {
@@ -30,6 +44,7 @@ int link_loop_open(struct link_loop *loop, const struct link_ops *ops,
 				   .ctx = opts->ctx,
 				   .eager = opts->eager,
 				   .tend_every = opts->tend_every};
+	source_init(&loop->inbox, &inbox_ops);
 	link_timer_init(&loop->sweep, sweep_due);
 	loop->attr.size = sizeof(loop->attr);
 	rc = gn_fabric_query(opts->fabric, &loop->attr);
@@ -159,6 +174,7 @@ void link_loop_post(struct link_loop *loop, struct link_task *task)
 		/* Sequentially consistent before the look at asleep: see sleep_on(). */
 	} while (!__atomic_compare_exchange_n(&loop->tasks, &newest, task, true, __ATOMIC_SEQ_CST,
 					      __ATOMIC_RELAXED));
+	source_wake(&loop->inbox);
 	if (unlikely(__atomic_load_n(&loop->asleep, __ATOMIC_SEQ_CST)))
 		gn_chan_wake(loop->chan);
 	__atomic_fetch_sub(&loop->pushing, 1, __ATOMIC_RELEASE);

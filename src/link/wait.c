@@ -60,7 +60,7 @@ int link_loop_wait(struct link_loop *loop, uint64_t deadline_ns, const char *rea
 	if (n || loop->eager) {
 		if (loop->eager)
 			items[n++] = gn_wait_on(gn_cq_source(loop->cq));
-		items[n++] = gn_wait_word((const uint64_t *)(const void *)&loop->tasks, 0);
+		items[n++] = gn_wait_on(&loop->inbox);
 		until_ns = gn_deadline_us(words.torn ? TORN_NAP_US : EAGER_US);
 		rc = gn_wait(items, n, sooner(deadline_ns, until_ns), reason);
 		if (rc != -ETIMEDOUT)
@@ -76,7 +76,7 @@ int link_loop_wait(struct link_loop *loop, uint64_t deadline_ns, const char *rea
 	items[n++] = gn_wait_on(gn_chan_source(loop->chan));
 	items[n++] = gn_wait_on(gn_cq_source(loop->cq));
 	if (words.n) {
-		items[n++] = gn_wait_word((const uint64_t *)(const void *)&loop->tasks, 0);
+		items[n++] = gn_wait_on(&loop->inbox);
 		rc = gn_wait(items, n, until_ns, reason);
 	} else {
 		rc = sleep_on(loop, items, n, until_ns, reason);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Processors. A thread belongs to one core of its node, and the work of the threads of a core comes
- * one after the other. Waiting takes no core: whether a thread that waits spins or sleeps makes no
- * difference to the others of its core.
+ * Processors. A thread works on its own core of its node while that is free, else on the core that
+ * is free first, as an operating system would have it: a thread that mostly sleeps takes nothing
+ * from those that share its core by number. Waiting takes no core: whether a thread that waits
+ * spins or sleeps makes no difference to others.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -26,10 +27,16 @@ void sim_cpu_fini(struct sim_cpu *cpu)
 
 uint64_t sim_cpu_work(struct sim_cpu *cpu, unsigned core, uint64_t at_ps, uint64_t ps)
 {
+	struct sim_station *own, *first;
+
 	if (ps >= SIM_NEVER - at_ps)
 		return SIM_NEVER;
 	cpu->busy_ps += ps;
 	if (!cpu->n_cores)
 		return at_ps + ps;
-	return sim_station_pass(&cpu->cores[core % cpu->n_cores], at_ps, ps);
+	own = first = &cpu->cores[core % cpu->n_cores];
+	for (unsigned i = 0; own->free_ps > at_ps && i < cpu->n_cores; i++)
+		if (cpu->cores[i].free_ps < first->free_ps)
+			first = &cpu->cores[i];
+	return sim_station_pass(first, at_ps, ps);
 }

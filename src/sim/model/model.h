@@ -110,7 +110,7 @@ struct sim_cpu {
 
 int sim_cpu_init(struct sim_cpu *cpu, const struct sim_profile *profile);
 void sim_cpu_fini(struct sim_cpu *cpu);
-/* Work of ps that may begin at at_ps on a thread's core ends at the result. */
+/* Work of ps of a thread with that core, which may begin at at_ps, ends at the result. */
 uint64_t sim_cpu_work(struct sim_cpu *cpu, unsigned core, uint64_t at_ps, uint64_t ps);
 
 /* ---- post.c: the way of requests from a thread to the card, through their context ---- */
