@@ -193,10 +193,13 @@ static int ask_store(const struct request *r, struct kv_link *link, struct repor
 	report->parts = calloc(report->n, sizeof(*report->parts));
 	if (!report->parts)
 		rc = -ENOMEM;
-	for (uint32_t p = 0; !rc && p < report->n; p++)
+	for (uint32_t p = 0; !rc && p < report->n; p++) {
+		report->parts[p].size = sizeof(report->parts[p]);
 		rc = gn_kv_client_stats(link->client, p, &report->parts[p], deadline_ns);
+	}
 	if (rc && rc != -EINTR)
-		fprintf(stderr, "gannet: %s: %s\n", r->target.addr, gn_strerror(rc));
+		fprintf(stderr, "gannet: %s: %s\n", r->target.addr,
+			*gn_error() ? gn_error() : gn_strerror(rc));
 	return rc;
 }
 

@@ -370,10 +370,14 @@ static int finish_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 	} while (rc == -EINTR);
 	if (rc == -ETIMEDOUT)
 		return -EAGAIN;
-	if (!rc)
-		rc = event.type == GN_EVENT_ESTABLISHED ? take_welcome(c, &event) :
-		     event.type == GN_EVENT_UNREACHABLE ? event.status :
-							  -ECONNREFUSED;
+	if (!rc && event.type == GN_EVENT_ESTABLISHED)
+		rc = take_welcome(c, &event);
+	else if (!rc && event.type == GN_EVENT_UNREACHABLE)
+		rc = gn_fail(event.status, "rpc: no server answers at %s: %s", c->addr,
+			     gn_strerror(event.status));
+	else if (!rc)
+		rc = gn_fail(-ECONNREFUSED, "rpc: the server at %s refuses the connection",
+			     c->addr);
 	if (rc) {
 		c->opening = false;
 		destroy_link(c);

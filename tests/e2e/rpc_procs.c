@@ -440,7 +440,8 @@ static void kill_clients(struct gn_fabric *fabric, const char *addr)
 	gn_sleep_us(100000);
 	printf("# the server: %u open files, then %u; %lu KiB, then %lu\n", fds, open_fds(server),
 	       memory, memory_of(server));
-	ok(open_fds(server) <= fds, "kill: it keeps no files of theirs");
+	/* Two more are made once, when the first client is woken: a timer, and what watches sockets. */
+	ok(open_fds(server) <= fds + 2, "kill: it keeps no files of theirs");
 	ok(memory_of(server) < memory + 8192, "kill: and no memory");
 	gn_rpc_client_close(client);
 	end(server);

@@ -76,7 +76,7 @@ static void draw_keys(struct plan *plan, struct rng *rng)
 	plan->large = one_in(rng, 3) ? BYTES_MAX / 2 : 3000;
 	if (!plan->ample) { /* it is to be too little */
 		plan->small = range(rng, 1000, 4000);
-		plan->large = one_in(rng, 3) ? plan->small : 7000;
+		plan->large = one_in(rng, 2) ? plan->small : 7000;
 		plan->least = plan->large == plan->small ? plan->small : 0;
 	}
 	plan->heat = plan->ample ? 700 : 200;

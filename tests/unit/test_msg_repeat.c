@@ -70,6 +70,7 @@ static void peer_thread(void *arg)
 
 static int ask_all(struct cast *cast)
 {
+	cast->opts.size = sizeof(cast->opts);
 	cast->opts.protocol = GN_MSG_UD;
 	cast->opts.timeout_us = UNIT_PATIENCE_US;
 	EXPECT(gn_msg_requester_create(cast->fabric, &cast->opts, &cast->requester) == 0);
