@@ -12,6 +12,7 @@
 #define CLOCK_EVERY  8u	 /* turns of a loop that fetches */
 #define YIELD_EVERY  64u /* … for the server, where it shares our core */
 #define RECONNECT_US 1000u
+#define READ_US	     10000u /* then a read that has not completed is looked at again */
 
 static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 {
@@ -101,7 +102,8 @@ static int rest(struct gn_rpc_client *c, uint64_t deadline_ns, unsigned turn)
 	if (!c->n_sent)
 		return gn_wait(items, 1, until_ns, "a read");
 	if (c->reads && c->slow_reads)
-		return gn_wait(items, 1, until_ns, "the read of a result");
+		return gn_wait(items, 1, earlier(until_ns, gn_deadline_us(READ_US)),
+			       "the read of a result");
 	if (c->first_ns)
 		return wait_to_fetch(c, until_ns);
 	if (turn % YIELD_EVERY == YIELD_EVERY - 1)
