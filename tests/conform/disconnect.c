@@ -318,6 +318,11 @@ static bool survive(struct cf *cf, struct transfer *t, struct loop *loop)
 	return true;
 }
 
+/* A guest that gets no processor for a while posts no receives: that is not what is tested. */
+static const struct gn_conn_opts killed_conn = {
+	.size = sizeof(killed_conn), .rnr_retry = GN_RNR_RETRY_DEFAULT, .rnr_timer_us = 490000};
+static const struct cf_rc_opts killed_opts = {.conn = &killed_conn};
+
 static bool killed_a(struct cf *cf)
 {
 	struct transfer t = {.pidfd = -1};
@@ -326,7 +331,7 @@ static bool killed_a(struct cf *cf)
 
 	CHECK(loop_open(cf, &loop));
 	CHECK(loop_goes_on(cf, &loop, 1));
-	CHECK(cf_rc_pair(cf, NULL, &t.rc));
+	CHECK(cf_rc_pair(cf, &killed_opts, &t.rc));
 	t.sends.cq = t.rc.send_cq;
 	t.recvs.cq = t.rc.recv_cq;
 	CHECK(watch_b(cf, &t));
@@ -341,7 +346,7 @@ static bool killed_b(struct cf *cf)
 	const int32_t pid = (int32_t)getpid();
 	struct cf_rc rc;
 
-	CHECK(cf_rc_pair(cf, NULL, &rc));
+	CHECK(cf_rc_pair(cf, &killed_opts, &rc));
 	CHECK(cf_tell(cf, &pid, sizeof(pid)));
 	CHECK(cf_sync(cf));
 	for (uint64_t i = 0; i < KILL_AFTER; i++) {
