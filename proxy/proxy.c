@@ -163,6 +163,7 @@ int proxy_create(struct gn_fabric *fabric, const struct proxy_opts *opts, struct
 	p->opts.timeout_ms = opts->timeout_ms ? opts->timeout_ms : TIMEOUT_MS;
 	p->opts.socket_mode = opts->socket_mode ? opts->socket_mode : SOCKET_MODE;
 	/* What a client reads by itself may be older than what it has just stored. */
+	p->opts.kv.size = sizeof(p->opts.kv);
 	p->opts.kv.flags |= GN_KV_CALL_ONLY | GN_KV_RECONNECT;
 	p->opts.stall_ms = opts->stall_ms ? opts->stall_ms : STALL_MS;
 	p->fabric = fabric;

@@ -188,7 +188,6 @@ static int open_all(struct px_thread *t)
 	if (!t->out || t->epoll_fd < 0 || t->wake_fd < 0 ||
 	    epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, t->wake_fd, &event))
 		return t->out ? -errno : -ENOMEM;
-	t->proxy->opts.kv.size = sizeof(t->proxy->opts.kv);
 	rc = gn_kv_client_open(t->proxy->fabric, t->proxy->opts.server, &t->proxy->opts.kv, &t->kv);
 	t->context.max_value = GN_KV_VALUE_MAX;
 	return rc;

@@ -60,8 +60,8 @@ static int expired(struct world *w, struct gn_rpc_client *client)
 	const unsigned before = told(w, GN_RPC_CALLER_EXPIRED) + told(w, GN_RPC_CALLER_CANCELED);
 	struct flight f[2];
 
-	EXPECT(fly(client, &f[0], WATCH, gn_deadline_us(30000)) == 0);
-	EXPECT(fly(client, &f[1], WATCH, gn_deadline_us(40000)) == 0);
+	EXPECT(fly(client, &f[0], WATCH, gn_deadline_us(1000000)) == 0);
+	EXPECT(fly(client, &f[1], WATCH, gn_deadline_us(1100000)) == 0);
 	EXPECT(gn_rpc_flush(client) == 0);
 	EXPECT(wait_watching(w, 2) == 0);
 	/* The client does nothing. */
