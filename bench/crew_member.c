@@ -62,11 +62,11 @@ static void report(struct crew_hall *hall, struct gn_fabric *fabric, struct gn_r
 	getrusage(RUSAGE_SELF, &usage);
 	hall->server_cpu_ns = ns_of(&usage.ru_utime) + ns_of(&usage.ru_stime);
 	hall->server_calls = rpc.calls;
-	/* Whether a client that is silent is still there is asked apart from calls. */
-	hall->server_wrs = 0 - rpc.probes;
+	/* A silent client is probed, and one that sleeps is woken, apart from calls. */
+	hall->server_wrs = 0 - rpc.probes - rpc.notifies;
 	for (int op = 0; op < GN_OP_RECV; op++)
 		hall->server_wrs += wrs.wrs[op];
-	hall->server_doorbells = wrs.doorbells - rpc.probes;
+	hall->server_doorbells = wrs.doorbells - rpc.probes - rpc.notifies;
 }
 
 /* Orders to answer pings are for the thread that is held. */

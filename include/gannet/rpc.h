@@ -429,7 +429,7 @@ struct gn_rpc_counters {
 	uint64_t torn;					/* looked at and found incomplete */
 	uint64_t probes;				/* questions to a silent peer */
 	uint64_t parks, wakes;				/* clients put aside, and woken */
-	uint64_t notifies; /* of a client: asked to be told when a result is there */
+	uint64_t notifies; /* a client asked to be told of a result; a server told it */
 	uint64_t reconnects;
 	uint64_t clients; /* of a server: connected now */
 	uint64_t bytes;	  /* of a server: kept for its clients now, see max_bytes */

@@ -157,6 +157,8 @@ void rpc_conn_notify(struct rpc_conn *c)
 	c->notifying = true;
 	if (rpc_thread_post(c, &wr))
 		rpc_conn_fail(c);
+	else
+		counter_add(&c->thread->count.notifies, 1);
 }
 
 /* Begin a message in the next slot; false: it is not free. */

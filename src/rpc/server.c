@@ -342,6 +342,7 @@ static void add_counters(struct gn_rpc_counters *to, const struct rpc_thread *t)
 	to->probes += counter_read(&t->loop.probes);
 	to->parks += counter_read(&t->count.parks);
 	to->wakes += counter_read(&t->count.wakes);
+	to->notifies += counter_read(&t->count.notifies);
 	to->large += counter_read(&t->count.large);
 	to->batches += counter_read(&t->count.batches);
 	to->results += counter_read(&t->count.results);
