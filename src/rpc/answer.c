@@ -234,6 +234,7 @@ static void hold(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
+	rpc_conn_unpark(c); /* its client may have acknowledged others: that is looked at then */
 	keep(r);
 	if (!r->answer.len) { /* its memory is not needed */
 		const uint16_t status = r->answer.status;
