@@ -83,8 +83,10 @@ enum gn_rpc_flag {
 	GN_RPC_SYNC_REPLY = 1 << 4, /* a thread waits, up to 1 ms, until a reply has arrived */
 	GN_RPC_ONE_CTX = 1 << 5,    /* its threads share one context */
 	GN_RPC_POLLED = 1 << 6,	    /* it has no thread: gn_rpc_server_poll() does the work */
+	/* of a call */
+	GN_RPC_IN_PLACE = 1 << 7, /* the result is not copied: done finds it in data */
 	/* of a method, gn_rpc_server_handle_group() */
-	GN_RPC_ORDERED = 1 << 7, /* later calls wait until a large request has been read */
+	GN_RPC_ORDERED = 1 << 8, /* later calls wait until a large request has been read */
 };
 
 /* ---- server ---- */
@@ -383,9 +385,17 @@ struct gn_rpc_op {
 	uint64_t deadline_ns;
 	void (*done)(struct gn_rpc_op *op);
 	void *arg;
+	unsigned flags; /* 0 or GN_RPC_IN_PLACE */
 	/* out, valid in done */
 	unsigned status;
 	uint32_t result_len;
+	/*
+	 * GN_RPC_IN_PLACE: the result_len bytes of the result, in memory of the library, aligned to
+	 * 8, good until done returns; NULL when there are none. The server may change them
+	 * meanwhile: copy what you check. result is not used; result_room is the most that may
+	 * come.
+	 */
+	const void *data;
 	/* private */
 	uint32_t slot;
 	struct gn_rpc_client *client;
@@ -403,6 +413,18 @@ GN_API int gn_rpc_call_all(struct gn_rpc_client *client, struct gn_rpc_op *ops, 
  * calls as may be are under way, or the server has not taken the message in the next slot.
  */
 GN_API int gn_rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);
+/*
+ * The same in two steps, for a caller that writes its request where it is sent from: *out is room
+ * for op->request_len bytes, aligned to 8; op->request is not used. Write them, and commit; until
+ * then request_len may be made smaller, and nothing else of the op may change. A call that is not
+ * committed has not begun and leaves nothing behind. Any other function of the client that begins,
+ * sends or ends calls may take the room away: then commit returns -ESRCH, and nothing has begun.
+ * Other errors are those of gn_rpc_submit(): all of them come from prepare, and -ENOTCONN from
+ * both. A request of more than max_request bytes (gn_rpc_client_limits()) is refused with
+ * -EMSGSIZE: submit it.
+ */
+GN_API int gn_rpc_prepare(struct gn_rpc_client *client, struct gn_rpc_op *op, void **out);
+GN_API int gn_rpc_commit(struct gn_rpc_client *client, struct gn_rpc_op *op);
 /* Send the batch that is being gathered, if there is one. */
 GN_API int gn_rpc_flush(struct gn_rpc_client *client);
 /*

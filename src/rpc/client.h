@@ -46,6 +46,7 @@ struct rpc_far_read {
 	uint16_t status;
 	struct rpc_far from;
 	uint32_t asked, done; /* bytes */
+	uint8_t *bytes;	      /* of a result that its caller wants in place, or NULL */
 };
 
 /* Reads of what the server shows: each short one lands in a slot of its own. */
@@ -135,6 +136,9 @@ struct gn_rpc_client {
 	uint32_t taken;	   /* up to here the server has taken messages: their slots are free */
 	struct rpc_sent *sent, *idle_sent; /* as many as calls */
 	struct rpc_sent *open, *newest;	   /* the message that is put together, that went last */
+	const struct gn_rpc_op *prepared;  /* gn_rpc_prepare(): not begun yet; or NULL */
+	uint8_t *prepared_at;		   /* … its request's bytes */
+	uint32_t prepared_len;		   /* … at most */
 	uint32_t unsignaled, unconfirmed;
 	struct rpc_call *calls;
 	uint32_t *idle; /* calls that are not taken */

@@ -260,7 +260,9 @@ static void deliver(struct gn_rpc_client *c, struct rpc_call *call, const struct
 		end_too_big(c, call, entry->kind, entry->len);
 		return;
 	}
-	if (entry->len)
+	if (op->flags & GN_RPC_IN_PLACE)
+		op->data = bytes;
+	else if (entry->len)
 		memcpy(op->result, bytes, entry->len);
 	rpc_end(c, call, entry->kind, entry->len);
 }

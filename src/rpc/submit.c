@@ -42,6 +42,7 @@ void rpc_client_die(struct gn_rpc_client *c)
 	if (c->dead)
 		return;
 	c->dead = c->busy = true; /* who is called back may not close it */
+	c->prepared = NULL;
 	for (uint32_t i = 0; i < c->limits.window; i++)
 		rpc_end(c, &c->calls[i], GN_RPC_PEER_GONE, 0);
 	rpc_reads_end(c, GN_RPC_PEER_GONE);
@@ -148,6 +149,7 @@ void rpc_flush(struct gn_rpc_client *c)
 	c->entries = 0;
 	c->number++;
 	c->newest = c->open;
+	c->prepared = NULL;
 	note_sent(c, c->open, waited);
 }
 
@@ -161,11 +163,9 @@ static bool timeless(const struct gn_rpc_client *c, bool reply)
 	       !rpc_learn_timed(c, c->number);
 }
 
-/* A message for an entry that needs so many bytes is there, or -EAGAIN. */
-static int open_message(struct gn_rpc_client *c, bool reply, uint32_t need)
+/* There is room for an entry of so many bytes, in this message or the next; or -EAGAIN. */
+static int make_room(struct gn_rpc_client *c, bool reply, uint32_t need)
 {
-	struct rpc_sent *sent;
-
 	if (c->entries && (c->due || c->reply != reply || need > c->most - c->at))
 		rpc_flush(c);
 	if (c->dead)
@@ -177,33 +177,49 @@ static int open_message(struct gn_rpc_client *c, bool reply, uint32_t need)
 		return gn_fail(-EAGAIN, "rpc: all %u slots are taken; gn_rpc_wait() for some",
 			       c->limits.slots);
 	}
-	sent = c->open = c->idle_sent;
-	c->idle_sent = sent->next;
 	c->at = 0;
-	c->far = c->starved = false;
+	c->far = false;
+	return 0;
+}
+
+/* Begin a message with a request of the method that make_room() was called for. */
+static void open_message(struct gn_rpc_client *c)
+{
+	const bool reply = rpc_replied(c, c->learn.last);
+	struct rpc_sent *sent = c->idle_sent;
+
+	c->open = sent;
+	c->idle_sent = sent->next;
+	c->starved = false;
 	c->reply = reply;
 	c->n_sent++;
 	c->n_fetch += !reply;
 	*sent = (struct rpc_sent){
 		.number = c->number, .reply = reply, .ns = timeless(c, reply) ? 0 : gn_now_ns()};
-	return 0;
 }
 
-static int check_op(const struct gn_rpc_client *c, const struct gn_rpc_op *op)
+/* most: bytes that its request may have. */
+static int check_op(struct gn_rpc_client *c, const struct gn_rpc_op *op, uint32_t most)
 {
-	if (!op || op->method >= GN_RPC_BUILTIN_END || (op->request_len && !op->request) ||
-	    (op->result_room && !op->result))
+	if (!op || op->method >= GN_RPC_BUILTIN_END || op->flags & ~(unsigned)GN_RPC_IN_PLACE ||
+	    (op->flags ? !op->done : op->result_room && !op->result))
 		return gn_fail(-EINVAL,
-			       "rpc: op is NULL, its method is not below %u, or its request "
-			       "or result is NULL but not empty",
+			       "rpc: op is NULL, its method is not below %u, it has unknown flags, "
+			       "its result is NULL but not empty, or is in place without a done",
 			       GN_RPC_BUILTIN_END);
-	if (op->request_len > c->limits.max_request && op->request_len > c->limits.max_large)
-		return gn_fail(-EMSGSIZE,
-			       "rpc: a request of %u bytes: this connection takes %u (max_large)",
-			       op->request_len, c->limits.max_large);
-	return c->dead ? gn_fail(-ENOTCONN, "rpc: the server at %s is gone; gn_rpc_reconnect()",
-				 c->addr) :
-			 0;
+	if (op->request_len > most)
+		return gn_fail(-EMSGSIZE, "rpc: a request of %u bytes: at most %u here",
+			       op->request_len, most);
+	if (c->dead)
+		return gn_fail(-ENOTCONN, "rpc: the server at %s is gone; gn_rpc_reconnect()",
+			       c->addr);
+	if (likely(c->n_idle))
+		return 0;
+	c->starved = true;
+	return gn_fail(-EAGAIN,
+		       "rpc: %u calls are under way, all that this client may have; gn_rpc_wait() "
+		       "for some",
+		       c->limits.window);
 }
 
 static inline bool has_deadline(const struct gn_rpc_op *op)
@@ -240,29 +256,33 @@ static no_inline uint32_t put_left(struct gn_rpc_client *c, uint64_t deadline_ns
 	return sizeof(left);
 }
 
-/* The call is begun: its request, or where that is, is put into the message. */
-static inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, const void *data,
-			uint32_t len, uint32_t far)
+/* Where the bytes of the next request go. */
+static inline uint8_t *bytes_at(const struct gn_rpc_client *c, const struct gn_rpc_op *op)
+{
+	return request_slot(c, c->number) + sizeof(struct rpc_head) + c->at + entry_bytes(op, 0);
+}
+
+/* The call is begun: an entry before its len bytes, which are at bytes_at() already. */
+static inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, uint32_t len, uint32_t far)
 {
 	const uint32_t index = c->idle[--c->n_idle];
 	uint8_t *to = request_slot(c, c->number) + sizeof(struct rpc_head) + c->at;
 	struct rpc_entry entry = {
 		.len = len, .kind = (uint16_t)op->method, .index = (uint16_t)(index | far)};
 	struct rpc_call *call = &c->calls[index];
-	uint8_t *bytes = to + sizeof(entry);
 
+	if (!c->entries)
+		open_message(c);
+	if (c->open->time_us < c->learn.last->time_us)
+		c->open->time_us = c->learn.last->time_us;
 	c->at += entry_bytes(op, len);
 	if (has_deadline(op)) {
-		const uint32_t left = put_left(c, op->deadline_ns, bytes);
-
-		bytes += left;
-		entry.len = (len + left) | RPC_TIMED;
+		entry.len += put_left(c, op->deadline_ns, to + sizeof(entry)) | RPC_TIMED;
 		if (op->deadline_ns < c->until_ns)
 			c->until_ns = op->deadline_ns;
 	}
 	memcpy(to, &entry, sizeof(entry));
-	if (len)
-		memcpy(bytes, data, len);
+	c->prepared = NULL;
 	c->entries++;
 	c->open->left++;
 	call->op = op;
@@ -271,6 +291,7 @@ static inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, const voi
 	call->taken = true;
 	op->slot = index;
 	op->client = c;
+	op->data = NULL;
 	c->n_live++;
 	c->count.calls++;
 }
@@ -282,61 +303,109 @@ static int join_far(struct gn_rpc_client *c, struct gn_rpc_op *op)
 	struct rpc_far where;
 	int rc = rpc_far_lend(c, call, op->request, op->request_len, &where);
 
-	if (rc) {
-		if (!c->entries) /* the message was opened in vain */
-			rpc_close_message(c, c->open);
+	if (rc)
 		return rc;
-	}
 	c->far = true;
-	join(c, op, &where, sizeof(where), RPC_FAR);
+	memcpy(bytes_at(c, op), &where, sizeof(where));
+	join(c, op, sizeof(where), RPC_FAR);
 	return 0;
 }
 
-/* One for which a message must be opened, perhaps after another was sent. */
-static int begin(struct gn_rpc_client *c, struct gn_rpc_op *op)
+/* There is room for an entry of this op with len bytes; a message may be sent for that. */
+static inline int find_room(struct gn_rpc_client *c, const struct gn_rpc_op *op, uint32_t len)
 {
-	const bool far = op->request_len > c->limits.max_request;
-	const struct rpc_kind *kind = rpc_kind_of(c, op->method);
+	const struct rpc_kind *kind;
 	int rc;
 
-	if (!kind)
-		return -ENOMEM;
-	rc = open_message(
-		c, rpc_replied(c, kind),
-		entry_bytes(op, far ? (uint32_t)sizeof(struct rpc_far) : op->request_len));
-	if (rc)
-		return rc;
-	if (c->open->time_us < kind->time_us)
-		c->open->time_us = kind->time_us;
-	if (far)
-		return join_far(c, op);
-	join(c, op, op->request, op->request_len, 0);
-	return 0;
+	if (likely(goes_along(c, op)))
+		return 0;
+	kind = rpc_kind_of(c, op->method);
+	rc = kind ? make_room(c, rpc_replied(c, kind), entry_bytes(op, len)) : -ENOMEM;
+	c->starved |= rc == -EAGAIN;
+	return rc;
+}
+
+static inline void flush_full(struct gn_rpc_client *c)
+{
+	if (c->entries >= c->learn.entries || c->at >= c->learn.batch.bytes)
+		rpc_flush(c);
+}
+
+static uint32_t most_bytes(const struct gn_rpc_client *c)
+{
+	return c->limits.max_large > c->limits.max_request ? c->limits.max_large :
+							     c->limits.max_request;
 }
 
 int gn_rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
 	int rc = rpc_client_check(c);
+	bool far;
 
 	if (likely(!rc))
-		rc = check_op(c, op);
-	if (likely(!rc) && unlikely(!c->n_idle)) {
-		rc = gn_fail(-EAGAIN,
-			     "rpc: %u calls are under way, all that this client may have; "
-			     "gn_rpc_wait() for some",
-			     c->limits.window);
-		c->starved = true;
-	}
+		rc = check_op(c, op, most_bytes(c));
+	if (unlikely(!rc && op->request_len && !op->request))
+		rc = gn_fail(-EINVAL, "gn_rpc_submit(): the request is NULL but not empty");
 	if (unlikely(rc))
 		return rc;
-	if (likely(goes_along(c, op)))
-		join(c, op, op->request, op->request_len, 0);
-	else
-		rc = begin(c, op);
-	c->starved |= rc == -EAGAIN;
-	if (!rc && (c->entries >= c->learn.entries || c->at >= c->learn.batch.bytes))
-		rpc_flush(c);
+	far = op->request_len > c->limits.max_request;
+	rc = find_room(c, op, far ? (uint32_t)sizeof(struct rpc_far) : op->request_len);
+	if (unlikely(rc))
+		return rc;
+	if (unlikely(far)) {
+		rc = join_far(c, op);
+	} else {
+		if (op->request_len)
+			memcpy(bytes_at(c, op), op->request, op->request_len);
+		join(c, op, op->request_len, 0);
+	}
+	if (likely(!rc))
+		flush_full(c);
 	return rc;
+}
+
+/* ---- requests that are written in place ---- */
+
+/*
+ * Nothing is kept for a prepared call but where its bytes go: whatever begins another call or sends
+ * the message takes that away, and then the call cannot be committed any more.
+ */
+int gn_rpc_prepare(struct gn_rpc_client *c, struct gn_rpc_op *op, void **out)
+{
+	int rc = rpc_client_check(c);
+
+	if (likely(!rc) && unlikely(!out))
+		rc = gn_fail(-EINVAL, "gn_rpc_prepare(): out is NULL");
+	if (likely(!rc))
+		rc = check_op(c, op, c->limits.max_request);
+	if (likely(!rc))
+		rc = find_room(c, op, op->request_len);
+	if (unlikely(rc))
+		return rc;
+	c->prepared = op;
+	c->prepared_len = op->request_len;
+	*out = c->prepared_at = bytes_at(c, op);
+	return 0;
+}
+
+int gn_rpc_commit(struct gn_rpc_client *c, struct gn_rpc_op *op)
+{
+	int rc = rpc_client_check(c);
+
+	if (likely(!rc) && unlikely(c->dead))
+		rc = gn_fail(-ENOTCONN, "gn_rpc_commit(): the server at %s is gone", c->addr);
+	if (unlikely(rc))
+		return rc;
+	if (unlikely(!op || c->prepared != op))
+		return gn_fail(-ESRCH, "gn_rpc_commit(): not the call that was prepared last, or "
+				       "the client has sent or begun something since");
+	if (unlikely(op->request_len > c->prepared_len || op->method != c->learn.last_method ||
+		     bytes_at(c, op) != c->prepared_at))
+		return gn_fail(-EINVAL, "gn_rpc_commit(): the request is longer than it was "
+					"prepared, or has another method or a deadline");
+	join(c, op, op->request_len, 0);
+	flush_full(c);
+	return 0;
 }
 
 /* Nothing depends on it, so it is dropped where the queue is full. */

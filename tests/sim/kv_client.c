@@ -13,6 +13,8 @@
 #define UNTIL_NS	60000000ull /* no new operations from here on */
 #define UNTIL_NAPS_NS	5000000000ull
 #define DRAIN_NS	2000000000ull
+#define TTL_MAX_S	4u
+#define LAST_READS	40u
 #define PATIENCE_US	50000u
 #define LATE_NS		3000000ull   /* after its deadline; what the program itself does */
 #define LATE_STALLED_NS 100000000ull /* what stops or slows its node */
@@ -45,6 +47,7 @@ struct session {
 	uint64_t idle_ns;
 	unsigned id, left, busy;
 	bool lost, quit, closing, failed;
+	bool reads; /* and nothing else, from now on */
 };
 
 static uint32_t below(uint64_t n)
@@ -76,6 +79,8 @@ static enum gn_kv_verb draw_verb(const struct session *s, uint32_t key)
 	const bool number = key < s->w->plan.counters;
 	unsigned dice = below(1000);
 
+	if (s->reads)
+		return GN_KV_GET;
 	if (dice < plan->writes)
 		return writes[s->w->plan.plain ? 0 : below(7)];
 	dice -= plan->writes;
@@ -194,7 +199,7 @@ static void make_op(struct session *s, struct lane *lane, uint64_t deadline_ns)
 		op->flags = below(2) ? (uint32_t)gn_random() : 0;
 	}
 	if (verb == GN_KV_TOUCH || op->how & GN_KV_AND_TOUCH || below(1000) < s->w->plan.ttls)
-		op->ttl_s = below(3) ? 1 + below(4) : 0;
+		op->ttl_s = below(3) ? 1 + below(TTL_MAX_S) : 0;
 	if (verb == GN_KV_INCR || verb == GN_KV_DECR || verb == GN_KV_DELETE)
 		op->ttl_s = 0;
 	h->client = s->id;
@@ -501,18 +506,26 @@ static void poll_some(struct session *s)
 		world_fail(s->w, "polling: %s", gn_strerror(rc));
 }
 
+static void nap(struct session *s, unsigned tenths)
+{
+	const uint64_t from_ns = now(s);
+
+	for (; tenths; tenths--) {
+		gn_sleep_us(100000);
+		s->w->active_ns = now(s);
+	}
+	s->idle_ns += now(s) - from_ns;
+}
+
 static void sleep_some(struct session *s)
 {
 	const uint64_t from_ns = now(s);
 
 	if (s->w->plan.naps && below(4) == 0) {
-		for (unsigned i = 1 + below(14); i; i--) {
-			gn_sleep_us(100000);
-			s->w->active_ns = now(s);
-		}
-	} else {
-		gn_sleep_us(below(300));
+		nap(s, 1 + below(14));
+		return;
 	}
+	gn_sleep_us(below(300));
 	s->idle_ns += now(s) - from_ns;
 }
 
@@ -636,6 +649,20 @@ static void drain(struct session *s)
 			world_fail(s->w, "op %u has not ended", s->lane[i].number);
 }
 
+/*
+ * Reads after everything with a time to live has died. Earlier reads seldom tell: most keys are
+ * written again before they are read dead.
+ */
+static void read_the_dead(struct session *s)
+{
+	nap(s, 10 * (TTL_MAX_S + 2)); /* a second for the checker's slack, one for others' writes */
+	s->reads = true;
+	s->left = LAST_READS;
+	while (s->left && !*s->w->run.failure)
+		do_several(s, 1 + below(s->plan->batch));
+	s->reads = false;
+}
+
 static bool make_lanes(struct session *s)
 {
 	const size_t each = BYTES_MAX + ROOM_MAX + 2 * GUARD;
@@ -676,6 +703,8 @@ static void work(struct session *s)
 		step(s);
 	if (!s->quit) {
 		drain(s);
+		if (s->w->plan.naps)
+			read_the_dead(s);
 		look(s);
 	}
 	add_counters(s);
