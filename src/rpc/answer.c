@@ -91,12 +91,9 @@ static void write_back(struct rpc_conn *c, uint32_t bytes)
  */
 static uint64_t time_us(struct rpc_conn *c)
 {
-	struct rpc_times *times = NULL;
+	struct rpc_times *times = c->open_times;
 	uint64_t ns;
 
-	/* Methods that nobody handles are many: a client might name them all. */
-	if (likely(rpc_method_find(c->thread->server, c->open_method)))
-		times = rpc_served(c->thread, c->open_method);
 	if (!c->begin_ns)
 		return times ? times->last_us : 0;
 	ns = gn_now_ns() - c->begin_ns;
@@ -111,6 +108,7 @@ static uint64_t time_us(struct rpc_conn *c)
 
 void rpc_seal_results(struct rpc_conn *c)
 {
+	const enum rpc_way way = c->open;
 	struct rpc_seal seal = {
 		.nonce = c->nonce,
 		.len = c->at,
@@ -118,28 +116,26 @@ void rpc_seal_results(struct rpc_conn *c)
 	};
 	uint64_t bytes;
 
-	if (!c->open)
+	if (way == RPC_NO_WAY)
 		return;
-	if (unlikely(!c->entries)) { /* a handler asked for room, and has not answered */
-		c->open = false;
+	c->open = RPC_NO_WAY;
+	if (unlikely(!c->entries)) /* a handler asked for room, and has not answered */
 		return;
-	}
 	if (unlikely(c->parked))
 		rpc_conn_unpark(c);
-	c->open = false;
 	c->heard = true;
 	counter_add(&c->thread->count.results, 1);
 	seal.aux = rpc_time_pack(time_us(c));
 	if (unlikely(c->open_ack || c->thread->draining))
 		seal.flags |= RPC_ACK;
-	gn_charge(GN_WORK_COPY, c->at);
+	exec_charge(GN_WORK_COPY, c->at);
 	seal.seq = rpc_seq(c->epoch, ++c->placed);
 	seal.word = rpc_state_word(c->taken, 0);
 	c->taken_told = c->taken;
 	c->untold = false;
 	/* From here on a client that fetches has its result. */
 	bytes = rpc_seal(result_slot(c, c->placed + mutant("rpc-slot-wrong", c->placed)), &seal);
-	if (c->open_reply)
+	if (way == RPC_WRITTEN_BACK)
 		write_back(c, (uint32_t)bytes);
 	if (unlikely(c->notify))
 		rpc_conn_notify(c);
@@ -162,23 +158,22 @@ void rpc_conn_notify(struct rpc_conn *c)
 }
 
 /* Begin a message in the next slot; false: it is not free. */
-static inline bool open_slot(struct rpc_conn *c, bool reply)
+static inline bool open_slot(struct rpc_conn *c, enum rpc_way way)
 {
 	if (!slot_is_free(c))
 		return false;
-	c->open = true;
-	c->open_reply = reply;
+	c->open = way;
 	c->open_ack = false;
 	c->open_slot = result_slot(c, c->placed + 1);
 	c->at = c->entries = 0;
 	return true;
 }
 
-bool rpc_result_open(struct rpc_conn *c, bool reply, uint32_t len)
+bool rpc_result_open(struct rpc_conn *c, enum rpc_way way, uint32_t len)
 {
-	if (c->open && !rpc_result_fits(c, reply, len))
+	if (c->open && !rpc_result_fits(c, way, len))
 		rpc_seal_results(c);
-	return c->open || open_slot(c, reply);
+	return c->open || open_slot(c, way);
 }
 
 /* False: there is no slot, or its client has not read enough of what was lent to it. */
@@ -189,18 +184,18 @@ static bool place(struct gn_rpc_request *r)
 	struct rpc_far far;
 
 	if (likely(a->len <= c->max_result)) {
-		if (!rpc_result_open(c, r->reply, a->len))
+		if (!rpc_result_open(c, r->is.way, a->len))
 			return false;
-		rpc_result_append(c, r->method, r->index, a->status, a->data, a->len);
+		rpc_result_append(c, r->times, r->index, a->status, a->data, a->len);
 		return true;
 	}
-	if (c->n_lent >= RPC_LENT_MAX || !rpc_result_open(c, r->reply, sizeof(far)))
+	if (c->n_lent >= RPC_LENT_MAX || !rpc_result_open(c, r->is.way, sizeof(far)))
 		return false;
 	if (rpc_lend(r, &far)) {
-		rpc_result_append(c, r->method, r->index | RPC_FAR, a->status, &far, sizeof(far));
+		rpc_result_append(c, r->times, r->index | RPC_FAR, a->status, &far, sizeof(far));
 		c->open_ack = true;
 	} else {
-		rpc_result_append(c, r->method, r->index, a->status, NULL, 0);
+		rpc_result_append(c, r->times, r->index, a->status, NULL, 0);
 	}
 	return true;
 }
@@ -242,7 +237,7 @@ static void hold(struct gn_rpc_request *r)
 		rpc_answer_free(r->conn, &r->answer);
 		r->answer.status = status;
 	}
-	r->state = RPC_HELD;
+	r->is.state = RPC_HELD;
 	r->next = NULL;
 	*c->held_end = r;
 	c->held_end = &r->next;
@@ -276,7 +271,7 @@ void rpc_answer_posted(struct link_task *task)
 {
 	struct gn_rpc_request *r = container_of(task, struct gn_rpc_request, task);
 
-	if (likely(r->state == RPC_BUSY))
+	if (likely(r->is.state == RPC_BUSY))
 		rpc_answer(r);
 	else
 		rpc_answer_free(r->conn,
@@ -354,24 +349,24 @@ void rpc_conn_look_acked(struct rpc_conn *c)
 void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
 {
 	struct rpc_conn *c = r->conn;
+	uint32_t most;
 
-	if (room)
-		*room = 0;
-	if (c->thread->id != gn_thread_id() || c->current != r || c->held || r->state != RPC_BUSY ||
-	    (c->room && c->room != r))
+	if (unlikely(!rpc_request_runs(r) || c->held || rpc_request_answered(r))) {
+		if (room)
+			*room = 0;
 		return NULL;
-	/* What was enough for the last result may be enough for this one. */
-	if (c->open && (c->open_reply != r->reply ||
-			c->most - c->at < sizeof(struct rpc_entry) + rpc_align8(c->last_len)))
-		rpc_seal_results(c);
-	if (!rpc_result_open(c, r->reply, 0))
-		return NULL;
-	c->room = r;
-	if (room) {
-		*room = c->most - c->at - (uint32_t)sizeof(struct rpc_entry);
-		if (*room > c->max_result)
-			*room = c->max_result;
 	}
+	/* What was enough for the last result may be enough for this one. */
+	if (unlikely(!rpc_result_fits(c, r->is.way, c->last_len)) &&
+	    !rpc_result_open(c, r->is.way, c->last_len)) {
+		if (room)
+			*room = 0;
+		return NULL;
+	}
+	c->room = r;
+	most = c->most - c->at - (uint32_t)sizeof(struct rpc_entry);
+	if (room)
+		*room = most < c->max_result ? most : c->max_result;
 	if (RPC_RACES_SHOW) /* a handler's own stores are plain */
 		return c->scratch;
 	return rpc_result_at(c);
@@ -388,8 +383,8 @@ static void send_answer(struct gn_rpc_request *r)
 /* False: it was answered before. That is told, as long as the request is not used for another. */
 static bool claim(struct gn_rpc_request *r)
 {
-	if (likely(!__atomic_exchange_n(&r->answered, true, __ATOMIC_ACQ_REL) &&
-		   r->state == RPC_BUSY))
+	if (likely(!__atomic_exchange_n(&r->is.answered, true, __ATOMIC_ACQ_REL) &&
+		   r->is.state == RPC_BUSY))
 		return true;
 	gn_fail_log(0, "rpc: a request of method %u is answered twice: the second is dropped",
 		    r->method);
@@ -398,28 +393,24 @@ static bool claim(struct gn_rpc_request *r)
 
 static void answer(struct gn_rpc_request *r)
 {
-	if (likely(r->conn->thread->id == gn_thread_id()))
+	if (likely(exec_is_thread(r->conn->thread->id)))
 		rpc_answer(r);
 	else
 		send_answer(r);
-}
-
-/* The answer of a handler that runs goes into the message with those before it. */
-static inline bool goes_along(struct rpc_conn *c, const struct gn_rpc_request *r, uint32_t len)
-{
-	if (c->thread->id != gn_thread_id() || c->current != r || !c->serving || c->held ||
-	    (c->room && c->room != r) || c->dead || len > c->max_result || r->state != RPC_BUSY ||
-	    r->answered)
-		return false;
-	return c->open ? rpc_result_fits(c, r->reply, len) : open_slot(c, r->reply);
 }
 
 void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, uint32_t len_bytes)
 {
 	struct rpc_conn *c = r->conn;
 
-	if (likely(goes_along(c, r, len_bytes))) {
-		rpc_result_append(c, r->method, r->index, (uint16_t)status, data, len_bytes);
+	/* The answer of a handler that runs goes into the message with those before it. */
+	if (likely(rpc_request_runs(r) && !c->held && !rpc_request_answered(r) &&
+		   len_bytes <= c->max_result &&
+		   (rpc_result_fits(c, r->is.way, len_bytes) ||
+		    rpc_result_open(c, r->is.way, len_bytes)))) {
+		rpc_result_append(c, r->times, r->index, (uint16_t)status, data, len_bytes);
+		c->room = NULL;
+		c->current = NULL;
 		rpc_request_free(r);
 		return;
 	}

@@ -108,6 +108,9 @@ static int make(struct rpc_conn *c)
 			 &c->request_mem, &c->request_mr, &c->requests);
 	if (rc)
 		return rc;
+	c->given_up =
+		(const uint32_t *)(const void *)(c->requests +
+						 rpc_given_up_at(c->request_stride, slots, 0));
 	rc = make_region(c, c->result_stride * slots, GN_REMOTE_READ, &c->result_mem, &c->result_mr,
 			 &c->results);
 	if (rc)
@@ -342,8 +345,8 @@ void rpc_conn_end(struct link_conn *link)
 	link_conn_close(link);
 	/* What nobody has seen, or everybody is done with, need not be waited for. */
 	for (uint32_t i = 0; i < c->n_made; i++)
-		if (rpc_conn_nth(c, i)->state == RPC_COMING ||
-		    rpc_conn_nth(c, i)->state == RPC_HELD)
+		if (rpc_conn_nth(c, i)->is.state == RPC_COMING ||
+		    rpc_conn_nth(c, i)->is.state == RPC_HELD)
 			c->n_busy--;
 	rpc_abandon_gone(c);
 	if (c->told && o->peer)
