@@ -7,15 +7,14 @@
 #include <stdint.h>
 
 #include "base/preempt.h"
-#include "gannet/exec.h"
+#include "base/real.h"
 
-/* This thread's number; 0 until real_thread_number() has given it one. */
-extern _Thread_local uint64_t real_own_number __attribute__((tls_model("initial-exec")));
-
-/* Is it this thread's gn_thread_id(), which somebody has asked for? */
-static inline bool exec_is_thread(uint64_t id)
+/* Does it belong to this thread: is owner gn_thread_id()? */
+static inline bool exec_is_owner(uint64_t owner)
 {
-	return likely(!exec_installed) ? real_own_number == id : gn_thread_id() == id;
+	if (likely(!exec_installed))
+		return likely(owner == real_own_number);
+	return owner == gn_thread_id();
 }
 
 /*

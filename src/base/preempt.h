@@ -23,7 +23,7 @@ static inline void exec_preempt(void)
 		exec_preempted();
 }
 
-/* gn_charge(), where a call costs as much as what is called. */
+/* gn_charge(), which costs a process as little. */
 static inline void exec_charge(enum gn_work kind, uint64_t n)
 {
 	if (unlikely(exec_installed))

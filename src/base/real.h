@@ -10,7 +10,6 @@
 #include <time.h>
 
 #include "base/bits.h"
-#include "base/owner.h"
 #include "gannet/exec.h"
 
 #define NS_PER_US 1000ull
@@ -29,6 +28,8 @@ uint64_t real_clock_ns(void);
  */
 extern int (*real_clock)(clockid_t id, struct timespec *out);
 
+/* This thread's number; 0 until real_thread_number() has given it one. */
+extern _Thread_local uint64_t real_own_number __attribute__((tls_model("initial-exec")));
 uint64_t real_thread_number(void);
 
 /* Threads of the process that this one was forked from have numbers up to this; 0: of none. */

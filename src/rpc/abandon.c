@@ -55,7 +55,7 @@ int gn_rpc_request_on_abandon(struct gn_rpc_request *r, gn_rpc_abandon_fn *fn, v
 {
 	struct rpc_thread *t = r->conn->thread;
 
-	if (!exec_is_thread(t->id))
+	if (!exec_is_owner(t->id))
 		return -EPERM;
 	if (r->is.state != RPC_BUSY || r->is.answered)
 		return gn_fail(

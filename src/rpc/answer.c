@@ -15,11 +15,6 @@
 
 #define SYNC_US 1000u /* that a thread waits for the completion of a reply, if it is told to */
 
-static uint8_t *result_slot(const struct rpc_conn *c, uint32_t number)
-{
-	return c->results + (number & c->mask) * c->result_stride;
-}
-
 /* A reply is still being written from the next slot: mostly it is done, and nobody has looked. */
 static bool being_written(const struct rpc_conn *c)
 {
@@ -106,37 +101,46 @@ static uint64_t time_us(struct rpc_conn *c)
 	return ns / 1000;
 }
 
+/* What a message rarely needs: its flags. */
+static no_inline unsigned prepare_rarely(struct rpc_conn *c)
+{
+	if (c->parked)
+		rpc_conn_unpark(c);
+	return (c->check_fetch || c->check_request ? RPC_CRC : 0) |
+	       (c->open_ack || c->thread->draining ? RPC_ACK : 0);
+}
+
 void rpc_seal_results(struct rpc_conn *c)
 {
 	const enum rpc_way way = c->open;
-	struct rpc_seal seal = {
-		.nonce = c->nonce,
-		.len = c->at,
-		.flags = RPC_RESULT | (c->check_fetch || c->check_request ? RPC_CRC : 0),
-	};
-	uint64_t bytes;
+	struct rpc_thread *t = c->thread;
+	struct rpc_seal seal = {.nonce = c->nonce, .len = c->at, .flags = RPC_RESULT};
+	uint8_t *slot = c->result;
+	uint32_t bytes;
 
 	if (way == RPC_NO_WAY)
 		return;
 	c->open = RPC_NO_WAY;
 	if (unlikely(!c->entries)) /* a handler asked for room, and has not answered */
 		return;
-	if (unlikely(c->parked))
-		rpc_conn_unpark(c);
+	if (unlikely(c->parked || c->check_fetch || c->check_request || c->open_ack || t->draining))
+		seal.flags |= (uint16_t)prepare_rarely(c);
 	c->heard = true;
-	counter_add(&c->thread->count.results, 1);
+	counter_add(&t->count.results, 1);
 	seal.aux = rpc_time_pack(time_us(c));
-	if (unlikely(c->open_ack || c->thread->draining))
-		seal.flags |= RPC_ACK;
 	exec_charge(GN_WORK_COPY, c->at);
 	seal.seq = rpc_seq(c->epoch, ++c->placed);
 	seal.word = rpc_state_word(c->taken, 0);
 	c->taken_told = c->taken;
-	c->untold = false;
+	if (mutant("rpc-slot-wrong", c->placed))
+		slot = c->results + ((c->placed + 1) & c->mask) * c->result_stride;
 	/* From here on a client that fetches has its result. */
-	bytes = rpc_seal(result_slot(c, c->placed + mutant("rpc-slot-wrong", c->placed)), &seal);
+	bytes = (uint32_t)rpc_seal(slot, &seal);
+	c->result += c->result_stride;
+	if (!((c->placed + 1) & c->mask))
+		c->result = c->results;
 	if (way == RPC_WRITTEN_BACK)
-		write_back(c, (uint32_t)bytes);
+		write_back(c, bytes);
 	if (unlikely(c->notify))
 		rpc_conn_notify(c);
 }
@@ -164,7 +168,6 @@ static inline bool open_slot(struct rpc_conn *c, enum rpc_way way)
 		return false;
 	c->open = way;
 	c->open_ack = false;
-	c->open_slot = result_slot(c, c->placed + 1);
 	c->at = c->entries = 0;
 	return true;
 }
@@ -241,6 +244,7 @@ static void hold(struct gn_rpc_request *r)
 	r->next = NULL;
 	*c->held_end = r;
 	c->held_end = &r->next;
+	c->attend = true;
 }
 
 void rpc_answer(struct gn_rpc_request *r)
@@ -280,33 +284,21 @@ void rpc_answer_posted(struct link_task *task)
 
 /* ---- slots that are free again ---- */
 
-void rpc_conn_advance(struct rpc_conn *c)
-{
-	while (c->taken + 1 != c->number && !c->keep_slot[(c->taken + 1) & c->mask])
-		c->taken++;
-}
-
 /* Where the client looks for its next result, unless the card may be reading there. */
 void rpc_conn_tell_taken(struct rpc_conn *c)
 {
-	struct rpc_head *head = (void *)result_slot(c, c->placed + 1);
+	struct rpc_head *head = (void *)c->result;
 
-	c->untold = false;
-	if (c->taken == c->taken_told)
+	c->untold = c->taken != c->taken_told && c->n_writing && being_written(c);
+	rpc_conn_attend(c);
+	if (c->untold || c->taken == c->taken_told)
 		return;
-	if (c->n_writing && being_written(c)) {
-		c->untold = true;
-		return;
-	}
 	__atomic_store_n(&head->word, rpc_state_word(c->taken, 0), __ATOMIC_RELEASE);
 	c->taken_told = c->taken;
 }
 
-bool rpc_conn_acked(struct rpc_conn *c, uint32_t number)
+bool rpc_conn_newly_acked(struct rpc_conn *c, uint32_t number)
 {
-	/* A request may be older than the word that was seen before it. */
-	if (likely((int32_t)(number - c->acked) <= 0))
-		return true;
 	if (number - c->acked > c->placed - c->acked)
 		return false;
 	c->acked = number;
@@ -328,6 +320,7 @@ void rpc_conn_release_held(struct rpc_conn *c)
 		rpc_answer_free(r->conn, &r->answer);
 		rpc_request_free(r);
 	}
+	rpc_conn_attend(c);
 	if (!c->serving)
 		rpc_seal_results(c);
 }
@@ -393,7 +386,7 @@ static bool claim(struct gn_rpc_request *r)
 
 static void answer(struct gn_rpc_request *r)
 {
-	if (likely(exec_is_thread(r->conn->thread->id)))
+	if (likely(exec_is_owner(r->conn->thread->id)))
 		rpc_answer(r);
 	else
 		send_answer(r);

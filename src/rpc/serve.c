@@ -238,6 +238,7 @@ static void begin_far(struct gn_rpc_request *r)
 	c->far_end = &r->later;
 	if (method && method->flags & GN_RPC_ORDERED && !mutant("rpc-overtake", 8))
 		c->ordered = r;
+	rpc_conn_attend(c);
 	read_more(c);
 }
 
@@ -262,6 +263,7 @@ void rpc_request_come(struct gn_rpc_request *r)
 	if (!ordered)
 		return;
 	c->ordered = NULL;
+	rpc_conn_attend(c);
 	rpc_conn_unpark(c);
 	rpc_conn_serve(c);
 }
@@ -349,10 +351,57 @@ static bool take_entries(struct rpc_conn *c, struct rpc_cursor *at)
 	return good;
 }
 
-/* False: likewise. */
-static inline bool begin_message(struct rpc_conn *c, const struct rpc_head *head)
+/*
+ * Its sequence is there: is all of it? The head is copied once the tail was seen, and only the copy
+ * is used. As rpc_look(), which looks for those whose checksum decides.
+ */
+static force_inline bool look_closer(struct rpc_conn *c, struct rpc_head *head)
 {
-	if (c->number - c->taken > c->mask + 1 || !rpc_conn_acked(c, head->word))
+	const uint64_t *words = rpc_conn_word(c);
+	const uint32_t len = (uint32_t)__atomic_load_n(&words[1], __ATOMIC_RELAXED);
+	uint64_t tail;
+
+	if (unlikely(len > c->max_len || len < sizeof(struct rpc_entry) || len % 8))
+		return false;
+	exec_preempt();
+	/* What was there before the tail became visible is there now. */
+	tail = __atomic_load_n(&words[rpc_tail_at(len) / 8], __ATOMIC_ACQUIRE);
+	if (unlikely(tail != rpc_tail(c->seq, c->nonce)) && !mutant("rpc-tail-unchecked", c->seq))
+		return false;
+	exec_preempt();
+	rpc_load(head, words, sizeof(*head));
+	/* Before, half of the head may have been that of the slot's last message. */
+	return likely(head->len == len) || mutant("rpc-double-fetch", MUTANT_ALWAYS);
+}
+
+/* The next message; false: there is none. */
+static force_inline bool find_message(struct rpc_conn *c, struct rpc_cursor *at)
+{
+	const uint64_t seq = __atomic_load_n(rpc_conn_word(c), __ATOMIC_ACQUIRE);
+	bool found;
+
+	if (mutant("rpc-epoch-unchecked", 8) && (uint32_t)seq == (uint32_t)c->seq)
+		c->seq = seq;
+	if (seq != c->seq)
+		return false;
+	if (likely(!c->check_request))
+		found = look_closer(c, &at->head);
+	else
+		found = rpc_look(c->message, c->request_stride, c->seq, c->nonce, c->max_len, true,
+				 &at->head) == RPC_FOUND;
+	if (unlikely(!found)) {
+		counter_add(&c->thread->count.torn, 1);
+		return false;
+	}
+	at->message = c->message;
+	at->at = at->i = 0;
+	return true;
+}
+
+/* False: nonsense. */
+static force_inline bool begin_message(struct rpc_conn *c, const struct rpc_head *head)
+{
+	if (unlikely(c->number - c->taken > c->mask + 1 || !rpc_conn_acked(c, head->word)))
 		return false;
 	exec_charge(GN_WORK_NS, MESSAGE_NS);
 	counter_add(&c->thread->count.batches, 1);
@@ -362,56 +411,56 @@ static inline bool begin_message(struct rpc_conn *c, const struct rpc_head *head
 	return true;
 }
 
-/* The next message, or the rest of one; false: there is none. */
-static inline bool next_message(struct rpc_conn *c, struct rpc_cursor *at)
+/* The message, or the rest of it, is there. */
+static force_inline void serve_message(struct rpc_conn *c, struct rpc_cursor *at)
 {
-	enum rpc_found found;
+	struct rpc_cursor again = *at;
 
-	if (unlikely(c->rest.message)) {
-		*at = c->rest;
-		c->rest.message = NULL;
-		c->begin_ns = 0;
-		return true;
+	c->serving = true;
+	if (mutant("rpc-run-twice", c->number))
+		take_entries(c, &again);
+	if (unlikely(!take_entries(c, at)))
+		rpc_conn_fail(c);
+	c->serving = false;
+	if (likely(!c->ordered)) {
+		rpc_conn_next(c, c->number + 1);
+		rpc_conn_advance(c);
+	} else {
+		c->rest = *at;
 	}
-	at->message = rpc_conn_slot(c, c->number);
-	at->at = at->i = 0;
-	found = rpc_look(at->message, c->request_stride, rpc_seq(c->epoch, c->number), c->nonce,
-			 rpc_max_request(c->max_request), c->check_request, &at->head);
-	if (found != RPC_FOUND) {
-		counter_add(&c->thread->count.torn, found == RPC_TORN);
-		return false;
-	}
-	if (likely(begin_message(c, &at->head)))
-		return true;
-	rpc_conn_fail(c);
-	return false;
+	rpc_seal_results(c);
+}
+
+/* What is not there with every turn. How many messages. */
+static no_inline int attend(struct rpc_conn *c)
+{
+	struct rpc_cursor at = c->rest;
+
+	rpc_conn_look_acked(c);
+	rpc_conn_tell_taken(c);
+	if (!at.message || c->ordered || c->link.state != LINK_UP)
+		return 0;
+	c->rest.message = NULL;
+	c->begin_ns = 0;
+	serve_message(c, &at);
+	rpc_conn_attend(c);
+	return 1;
 }
 
 int rpc_conn_serve(struct rpc_conn *c)
 {
 	struct rpc_cursor at;
-	int served = 0, again = 0;
+	int served = 0;
 
-	if (unlikely(c->held || c->lent || c->untold || c->thread->draining)) {
-		rpc_conn_look_acked(c);
-		rpc_conn_tell_taken(c);
-	}
+	if (unlikely(c->attend || c->thread->draining))
+		served = attend(c);
 	/* A request may overtake the news of its connection, before which no promise is known. */
-	while (c->link.state == LINK_UP && likely(!c->ordered) && next_message(c, &at)) {
-		c->serving = true;
-		if (unlikely(!take_entries(c, &at)))
+	while (likely(c->link.state == LINK_UP && !c->ordered) && find_message(c, &at)) {
+		if (likely(begin_message(c, &at.head)))
+			serve_message(c, &at);
+		else
 			rpc_conn_fail(c);
-		c->serving = false;
-		served++;
-		if (unlikely(c->ordered)) {
-			c->rest = at;
-		} else {
-			if (!mutant("rpc-run-twice", c->number) || again++)
-				c->number++;
-			rpc_conn_advance(c);
-		}
-		rpc_seal_results(c);
-		if (served > (int)c->mask)
+		if (++served > (int)c->mask)
 			break; /* others wait, too */
 	}
 	if (!served)
@@ -434,7 +483,7 @@ static no_inline const void *data_apart(struct gn_rpc_request *r)
 {
 	uint32_t bytes = __atomic_load_n(&r->is.bytes, __ATOMIC_ACQUIRE);
 
-	if (bytes == RPC_IN_SLOT && !exec_is_thread(r->conn->thread->id))
+	if (bytes == RPC_IN_SLOT && !exec_is_owner(r->conn->thread->id))
 		rpc_request_copy_out(r);
 	/* A copy that another thread has begun is the only one: the slot may be written soon. */
 	while ((bytes = __atomic_load_n(&r->is.bytes, __ATOMIC_ACQUIRE)) == RPC_COPYING)

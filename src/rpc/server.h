@@ -189,54 +189,75 @@ struct rpc_conn {
 	struct link_conn link;
 	struct rpc_thread *thread;
 	struct rpc_conn *next, **prev; /* in rpc_thread.conns or parked */
-	struct link_task task;	       /* it is handed over to its thread */
-	uint64_t previous; /* … which ends this connection first, or another thread: */
+
+	/* ---- what every call needs ---- */
+
+	/* requests */
+	const uint8_t *message; /* the slot of the next one, */
+	uint64_t seq;		/* and its sequence */
+	uint32_t number;	/* of the next message */
+	uint32_t taken;		/* up to here the slots of messages are free */
+	uint32_t mask;
+	uint32_t max_len;    /* of a message */
+	uint32_t *keep_slot; /* by slot: requests that keep it */
+	/* By index: the number of the message of the last call that its caller gave up. */
+	const uint32_t *given_up;
+	struct gn_rpc_request *idle;
+	struct gn_rpc_request *current; /* its handler runs, and it is not answered */
+	/*
+	 * rpc_conn_attend(): something besides the next message is to be looked at with each turn:
+	 * results are held or lent, messages are not known to be taken, or wait for a large one.
+	 */
+	bool attend;
+	bool heard;			 /* since the clock was looked at */
+	bool check_request, check_fetch; /* no order is promised */
+	uint32_t taken_told;		 /* of taken, the client can know */
+	uint64_t nonce;
+
+	/* results: one message is put together at a time */
+	uint8_t *result;	/* the slot of the next one */
+	uint32_t placed, acked; /* the last that is there, that is not needed any more */
+	enum rpc_way open;	/* the message that is put together; RPC_NO_WAY: there is none */
+	uint32_t at, entries, last_len;
+	uint32_t most, max_result; /* bytes that there may be in it, and in an entry of it */
+	const void *room; /* the request or group whose handler may be writing behind the message */
+	struct rpc_times *open_times; /* of the method of its last result */
+	uint64_t begin_ns;	      /* of the work whose results it has; 0: nobody has looked */
+	struct gn_rpc_request *held, **held_end;
+	bool serving;	/* more may come for the message */
+	bool time_each; /* each request by itself: one of them takes long */
+	bool open_ack;	/* its client is to acknowledge it at once */
+	bool parked;
+	uint32_t notify;    /* the result that its client sleeps for; 0: none */
+	uint32_t n_writing; /* of writing */
+
+	/* ---- the rest ---- */
+
+	struct link_task task; /* it is handed over to its thread */
+	uint64_t previous;     /* … which ends this connection first, or another thread: */
 	unsigned previous_thread;
 	uint64_t client;
 	bool dead; /* its client is gone, or was never let in */
 	bool told; /* opts.peer knows that the client came */
-	bool parked;
-	bool check_request, check_fetch; /* no order is promised */
-	bool heard;			 /* since the clock was looked at */
 	uint64_t heard_ns;
-	uint32_t mask, epoch, window;
-	uint32_t max_request, max_result;
+	uint32_t epoch, window;
+	uint32_t max_request;
 	uint32_t park_count; /* 1 … RPC_PARKED_MAX */
 	uint32_t reply_key;
-	uint64_t nonce, request_stride, result_stride;
+	uint64_t request_stride, result_stride;
 
-	/* requests */
-	uint32_t number;     /* of the next message */
-	uint32_t taken;	     /* up to here the slots of messages are free */
-	uint32_t taken_told; /* … and the client can know */
-	bool untold;	     /* it should, but the slot of the next result is being written from */
-	uint32_t *keep_slot; /* by slot: requests that keep it */
-	uint32_t n_busy;     /* requests that are not idle */
+	bool untold;	 /* of taken, but the slot of the next result is being written from */
+	uint32_t n_busy; /* requests that are not idle */
 	struct gn_rpc_request *
 		*blocks; /* of the window: RPC_BLOCK each, made when they are needed */
 	uint32_t n_made; /* requests in them */
-	struct gn_rpc_request *idle;
-	struct gn_rpc_request *current;	       /* its handler runs */
 	uint64_t coming_bytes;		       /* of large ones */
 	struct gn_rpc_request *far, **far_end; /* … of which not all was asked for */
 	uint32_t reading;		       /* pieces that are under way */
 	struct gn_rpc_request *ordered;	       /* a large one, for which what follows it waits: */
 	struct rpc_cursor rest;		       /* the rest of its message */
 
-	/* results: one message is put together at a time */
-	uint32_t placed, acked; /* the last that is there, that is not needed any more */
-	uint64_t ack_seen;	/* the word that says so, when it was looked at */
-	bool serving;		/* more may come for the message */
-	enum rpc_way open;	/* the message that is put together; RPC_NO_WAY: there is none */
-	bool open_ack;
-	uint8_t *open_slot;
-	uint32_t most;	      /* bytes that there may be in it */
-	struct rpc_times *open_times; /* of the method of its last result */
-	uint32_t at, entries, last_len;
-	const void *room; /* the request or group whose handler may be writing behind the message */
-	uint64_t begin_ns;	     /* of the work whose results it has; 0: nobody has looked */
-	bool time_each;		     /* each request by itself: one of them takes long */
-	struct gn_rpc_request *held, **held_end;
+	uint64_t ack_seen; /* the word of acked, when it was looked at */
 	struct rpc_lent *lent;
 	uint32_t n_lent;
 	bool returning; /* some of it is acknowledged, but the client may still be copying */
@@ -247,9 +268,7 @@ struct rpc_conn {
 	 * acknowledged it, but the card may read the slot again until the WRITE has completed.
 	 */
 	bool *writing;
-	uint32_t n_writing;
 	uint32_t unsignaled, unsent; /* unsent: replies whose completion is waited for */
-	uint32_t notify;	     /* the result that its client sleeps for; 0: none */
 	bool notifying;		     /* it is just being told that one is there */
 
 	uint64_t bytes;			       /* atomic: that are charged to it */
@@ -259,8 +278,6 @@ struct rpc_conn {
 	struct gn_mem *request_mem, *result_mem;
 	struct gn_mr *request_mr, *result_mr;
 	uint8_t *requests, *results;
-	const uint32_t
-		*given_up; /* by index: the number of the last call that its caller gave up */
 	uint8_t *scratch; /* RPC_RACES_SHOW */
 };
 
@@ -354,10 +371,6 @@ bool rpc_conn_destroy(struct link_conn *link);
 void rpc_conn_park(struct rpc_conn *conn, bool long_silent);
 void rpc_conn_unpark(struct rpc_conn *conn);
 int rpc_conn_recv(struct rpc_conn *conn);
-static inline uint8_t *rpc_conn_slot(const struct rpc_conn *conn, uint32_t number)
-{
-	return conn->requests + (number & conn->mask) * conn->request_stride;
-}
 /* Where it says which results it does not need any more. */
 static inline const uint64_t *rpc_conn_ack(const struct rpc_conn *conn)
 {
@@ -367,7 +380,20 @@ static inline const uint64_t *rpc_conn_ack(const struct rpc_conn *conn)
 }
 static inline const uint64_t *rpc_conn_word(const struct rpc_conn *conn)
 {
-	return (const uint64_t *)(const void *)rpc_conn_slot(conn, conn->number);
+	return (const uint64_t *)(const void *)conn->message;
+}
+
+/* The next message: its number, its sequence, its slot. */
+static inline void rpc_conn_next(struct rpc_conn *c, uint32_t number)
+{
+	c->number = number;
+	c->seq = rpc_seq(c->epoch, number);
+	c->message = c->requests + (number & c->mask) * c->request_stride;
+}
+/* After a change of what it is about. */
+static inline void rpc_conn_attend(struct rpc_conn *c)
+{
+	c->attend = c->held || c->lent || c->untold || c->ordered || c->rest.message;
 }
 
 /* The i-th request of its window. */
@@ -385,7 +411,7 @@ static inline bool rpc_request_runs(const struct gn_rpc_request *r)
 {
 	const struct rpc_conn *c = r->conn;
 
-	return likely(exec_is_thread(c->thread->id)) && likely(c->current == r);
+	return likely(exec_is_owner(c->thread->id)) && likely(c->current == r);
 }
 static inline bool rpc_request_answered(const struct gn_rpc_request *r)
 {
@@ -514,7 +540,7 @@ static inline bool rpc_result_fits(const struct rpc_conn *c, enum rpc_way way, u
 /* Where the bytes of the next result are. */
 static inline uint8_t *rpc_result_at(const struct rpc_conn *c)
 {
-	return c->open_slot + sizeof(struct rpc_head) + c->at + sizeof(struct rpc_entry);
+	return c->result + sizeof(struct rpc_head) + c->at + sizeof(struct rpc_entry);
 }
 static inline void rpc_result_append(struct rpc_conn *c, struct rpc_times *times, uint16_t index,
 				     uint16_t status, const void *data, uint32_t len)
@@ -535,14 +561,23 @@ void rpc_answer_posted(struct link_task *task);
 /* No more results come for the message that is put together. */
 void rpc_seal_results(struct rpc_conn *conn);
 /* The client needs no result up to this one any more; false: it has not even got it. */
-bool rpc_conn_acked(struct rpc_conn *conn, uint32_t number);
+bool rpc_conn_newly_acked(struct rpc_conn *conn, uint32_t number);
+static inline bool rpc_conn_acked(struct rpc_conn *c, uint32_t number)
+{
+	/* A request may be older than the word that was seen before it. */
+	return (int32_t)(number - c->acked) <= 0 || rpc_conn_newly_acked(c, number);
+}
 /* … and it may have said so without a request. */
 void rpc_conn_look_acked(struct rpc_conn *conn);
 void rpc_conn_release_held(struct rpc_conn *conn);
 /* Tell a client that sleeps, if the result that it sleeps for is there. */
 void rpc_conn_notify(struct rpc_conn *conn);
 /* More messages are taken, perhaps; tell the client if no result does. */
-void rpc_conn_advance(struct rpc_conn *conn);
+static inline void rpc_conn_advance(struct rpc_conn *c)
+{
+	while (c->taken + 1 != c->number && !c->keep_slot[(c->taken + 1) & c->mask])
+		c->taken++;
+}
 void rpc_conn_tell_taken(struct rpc_conn *conn);
 
 /* show.c */

@@ -264,7 +264,7 @@ static void words(struct link_loop *loop, struct link_words *out)
 			link_words_add(out, rpc_conn_ack(c), c->ack_seen);
 		if (c->ordered)
 			continue; /* a completion comes */
-		if (seen == rpc_seq(c->epoch, c->number))
+		if (seen == c->seq)
 			out->torn = true; /* or here since just now */
 		else if (!link_words_add(out, word, seen))
 			return;
