@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include <gannet/exec.h>
+
 #include "count_clock.h"
 #include "count_turns.h"
 

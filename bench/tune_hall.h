@@ -6,6 +6,7 @@
 #ifndef GN_BENCH_TUNE_HALL_H
 #define GN_BENCH_TUNE_HALL_H
 
+#include <gannet/exec.h>
 #include <gannet/rpc.h>
 
 #include "tune.h"

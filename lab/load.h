@@ -13,6 +13,7 @@
 
 #include <signal.h>
 
+#include <gannet/exec.h>
 #include <gannet/fabric.h>
 
 #include "config.h"

@@ -24,6 +24,8 @@
 
 #include <sys/uio.h>
 
+#include <gannet/exec.h>
+
 #include "protocol.h"
 #include "proxy.h"
 

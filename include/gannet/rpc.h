@@ -85,6 +85,8 @@ enum gn_rpc_flag {
 	GN_RPC_POLLED = 1 << 6,	    /* it has no thread: gn_rpc_server_poll() does the work */
 	/* of a call */
 	GN_RPC_IN_PLACE = 1 << 7, /* the result is not copied: done finds it in data */
+	/* of a method, gn_rpc_server_handle_group() */
+	GN_RPC_ORDERED = 1 << 8, /* later calls wait until a large request has been read */
 };
 
 /* ---- server ---- */
@@ -98,6 +100,13 @@ struct gn_rpc_request; /* a call as its handler sees it, until it is answered */
  * checked must be copied first.
  */
 typedef void gn_rpc_handler(struct gn_rpc_request *request, void *arg);
+
+/*
+ * Handles the calls of a group together: see gn_rpc_server_handle_group(). Runs on a server thread,
+ * which alone may use the group, and ends every call of it before it returns.
+ */
+struct gn_rpc_group;
+typedef void gn_rpc_group_handler(struct gn_rpc_group *group, void *arg);
 
 /* A client came, or went. On the server thread that serves it. */
 typedef void gn_rpc_peer_fn(void *arg, uint64_t client, bool came);
@@ -217,6 +226,50 @@ struct gn_rpc_view {
  */
 GN_API int gn_rpc_request_show(struct gn_rpc_request *request, struct gn_mem *mem,
 			       struct gn_rpc_view *out);
+
+/* ---- groups ---- */
+
+#define GN_RPC_GROUP_MAX 64u /* calls */
+
+/*
+ * As gn_rpc_server_handle(), but fn is given the calls of a client that came together: consecutive
+ * calls of one batch whose methods have the same fn and arg, in the order of the batch. A group
+ * costs less for each call, and its handler can overlap their memory accesses. A large request is a
+ * group of its own. flags: 0, or GN_RPC_ORDERED: while a large request of this method is being read
+ * no later call of the same client begins, so that its calls are executed in their order.
+ */
+GN_API int gn_rpc_server_handle_group(struct gn_rpc_server *server, unsigned method,
+				      gn_rpc_group_handler *fn, void *arg, unsigned flags);
+/* Calls of the group, from 0 to below this, at most GN_RPC_GROUP_MAX. */
+GN_API unsigned gn_rpc_group_size(const struct gn_rpc_group *group);
+GN_API unsigned gn_rpc_group_method(const struct gn_rpc_group *group, unsigned i);
+/*
+ * The bytes of a request, until its call ends or the handler returns. While the handler runs, the
+ * client may change them.
+ */
+GN_API const void *gn_rpc_group_data(const struct gn_rpc_group *group, unsigned i,
+				     uint32_t *len_bytes);
+/* As gn_rpc_request_client() and gn_rpc_request_thread(). */
+GN_API uint64_t gn_rpc_group_client(const struct gn_rpc_group *group);
+GN_API unsigned gn_rpc_group_thread(const struct gn_rpc_group *group);
+/*
+ * Where a result of up to most bytes may be put together, to be given to gn_rpc_group_answer()
+ * without a copy. Good until the next call of gn_rpc_group_room() or of an answer. If no slot of
+ * results is free, this is memory that the library keeps until one is. NULL: limits allow no such
+ * result, and the call has ended already: with GN_RPC_BUSY, or with GN_RPC_TOO_BIG if most is more
+ * than the server's max_large. So ask before executing.
+ */
+GN_API void *gn_rpc_group_room(struct gn_rpc_group *group, unsigned i, uint32_t most);
+/*
+ * End a call of the group, in any order. data: where gn_rpc_group_room() said, or any other bytes,
+ * which are copied. A call that the handler does not end has GN_RPC_FAILED.
+ */
+GN_API void gn_rpc_group_answer(struct gn_rpc_group *group, unsigned i, unsigned status,
+				const void *data, uint32_t len_bytes);
+/* As gn_rpc_answer_mem(). */
+GN_API void gn_rpc_group_answer_mem(struct gn_rpc_group *group, unsigned i, unsigned status,
+				    struct gn_mem *mem, size_t offset, uint32_t len_bytes,
+				    void (*release)(void *arg), void *arg);
 
 /* ---- client ---- */
 

@@ -20,7 +20,7 @@
 #ifndef GANNET_SIM_H
 #define GANNET_SIM_H
 
-#include <gannet/base.h>
+#include <gannet/exec.h>
 
 #ifdef __cplusplus
 extern "C" {

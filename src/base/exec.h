@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table behind gannet/base.h's calls on time, threads, locks and waiting. A process uses
- * exec_real; the simulator installs its own on the one OS thread it runs on, for as long as it
- * runs.
+ * The table behind the calls of gannet/exec.h, and those of gannet/base.h on time and waiting. A
+ * process uses exec_real; the simulator installs its own on the one OS thread it runs on, for as
+ * long as it runs.
  */
 #ifndef GN_BASE_EXEC_H
 #define GN_BASE_EXEC_H
 
 #include "base/source.h"
-#include "gannet/base.h"
+#include "gannet/exec.h"
 
 struct exec_ops {
 	const char *name;

@@ -5,7 +5,7 @@
  * by a lock.
  */
 #include "base/bits.h"
-#include "gannet/base.h"
+#include "gannet/exec.h"
 
 enum { ONCE_NEW, ONCE_RUNNING, ONCE_DONE };
 

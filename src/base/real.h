@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "base/bits.h"
-#include "gannet/base.h"
+#include "gannet/exec.h"
 
 #define NS_PER_US 1000ull
 #define NS_PER_S  1000000000ull

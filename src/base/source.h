@@ -3,7 +3,7 @@
 #ifndef GN_BASE_SOURCE_H
 #define GN_BASE_SOURCE_H
 
-#include "gannet/base.h"
+#include "gannet/exec.h"
 
 /*
  * Something a wait can be woken by. The kinds embed this.

@@ -6,6 +6,7 @@
 #ifndef GN_KV_ITEM_H
 #define GN_KV_ITEM_H
 
+#include <gannet/exec.h>
 #include <gannet/kv.h>
 
 #include <stddef.h>

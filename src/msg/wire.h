@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gannet/exec.h"
 #include "gannet/msg.h"
 
 #define MSG_MAGIC   0x67734d67u /* "gMsg" */

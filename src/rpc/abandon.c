@@ -12,14 +12,12 @@
 
 #define LOOK_NS 1000000u /* between two looks at requests that are watched */
 
-bool rpc_request_given_up(const struct gn_rpc_request *r)
+bool rpc_conn_given_up(const struct rpc_conn *c, uint32_t index, uint32_t number)
 {
-	const struct rpc_conn *c = r->conn;
-	const uint8_t *word =
-		c->requests + rpc_given_up_at(c->request_stride, c->mask + 1, r->index);
+	const uint8_t *word = c->requests + rpc_given_up_at(c->request_stride, c->mask + 1, index);
 
-	return r->index < c->window &&
-	       __atomic_load_n((const uint32_t *)(const void *)word, __ATOMIC_RELAXED) == r->number;
+	return index < c->window &&
+	       __atomic_load_n((const uint32_t *)(const void *)word, __ATOMIC_RELAXED) == number;
 }
 
 /* 0: it has no deadline, or nobody knows when it came. */
@@ -43,7 +41,8 @@ enum gn_rpc_caller gn_rpc_request_state(const struct gn_rpc_request *r)
 		return GN_RPC_CALLER_GONE;
 	if (rpc_request_expired(r, gn_now_ns()))
 		return GN_RPC_CALLER_EXPIRED;
-	return rpc_request_given_up(r) ? GN_RPC_CALLER_CANCELED : GN_RPC_CALLER_WAITS;
+	return rpc_conn_given_up(r->conn, r->index, r->number) ? GN_RPC_CALLER_CANCELED :
+								 GN_RPC_CALLER_WAITS;
 }
 
 /* ---- being told ---- */

@@ -174,35 +174,11 @@ static inline bool open_slot(struct rpc_conn *c, bool reply)
 	return true;
 }
 
-/* There is a message for a result of so many bytes, and it goes the same way. */
-static bool open_message(struct rpc_conn *c, bool reply, uint32_t len)
+bool rpc_result_open(struct rpc_conn *c, bool reply, uint32_t len)
 {
-	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
-
-	if (c->open && (c->open_reply != reply || need > c->most - c->at))
+	if (c->open && !rpc_result_fits(c, reply, len))
 		rpc_seal_results(c);
 	return c->open || open_slot(c, reply);
-}
-
-static inline void append(struct rpc_conn *c, const struct gn_rpc_request *r,
-			  struct rpc_entry entry, const void *data)
-{
-	uint8_t *to = c->open_slot + sizeof(struct rpc_head) + c->at;
-	const uint32_t len = entry.len;
-
-	rpc_store(to, &entry, sizeof(entry));
-	if (len && data != to + sizeof(entry))
-		rpc_store(to + sizeof(entry), data, len);
-	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
-	c->open_method = r->method;
-	c->last_len = len;
-	c->entries++;
-}
-
-static inline struct rpc_entry entry_of(const struct gn_rpc_request *r, unsigned status,
-					uint32_t len)
-{
-	return (struct rpc_entry){.len = len, .kind = (uint16_t)status, .index = r->index};
 }
 
 /* False: there is no slot, or its client has not read enough of what was lent to it. */
@@ -213,21 +189,18 @@ static bool place(struct gn_rpc_request *r)
 	struct rpc_far far;
 
 	if (likely(a->len <= c->max_result)) {
-		if (!open_message(c, r->reply, a->len))
+		if (!rpc_result_open(c, r->reply, a->len))
 			return false;
-		append(c, r, entry_of(r, a->status, a->len), a->data);
+		rpc_result_append(c, r->method, r->index, a->status, a->data, a->len);
 		return true;
 	}
-	if (c->n_lent >= RPC_LENT_MAX || !open_message(c, r->reply, sizeof(far)))
+	if (c->n_lent >= RPC_LENT_MAX || !rpc_result_open(c, r->reply, sizeof(far)))
 		return false;
 	if (rpc_lend(r, &far)) {
-		struct rpc_entry entry = entry_of(r, a->status, sizeof(far));
-
-		entry.index |= RPC_FAR;
-		append(c, r, entry, &far);
+		rpc_result_append(c, r->method, r->index | RPC_FAR, a->status, &far, sizeof(far));
 		c->open_ack = true;
 	} else {
-		append(c, r, entry_of(r, a->status, 0), NULL);
+		rpc_result_append(c, r->method, r->index, a->status, NULL, 0);
 	}
 	return true;
 }
@@ -265,7 +238,7 @@ static void hold(struct gn_rpc_request *r)
 	if (!r->answer.len) { /* its memory is not needed */
 		const uint16_t status = r->answer.status;
 
-		rpc_answer_free(r);
+		rpc_answer_free(r->conn, &r->answer);
 		r->answer.status = status;
 	}
 	r->state = RPC_HELD;
@@ -280,7 +253,7 @@ void rpc_answer(struct gn_rpc_request *r)
 
 	rpc_abandon_forget(r);
 	if (unlikely(c->dead)) {
-		rpc_answer_free(r);
+		rpc_answer_free(r->conn, &r->answer);
 		rpc_request_free(r);
 		return;
 	}
@@ -291,8 +264,8 @@ void rpc_answer(struct gn_rpc_request *r)
 		hold(r);
 		return;
 	}
-	if (unlikely(r->answer.copy || r->answer.mem))
-		rpc_answer_free(r);
+	if (unlikely(r->answer.copy || r->answer.mem || r->answer.area.mem))
+		rpc_answer_free(r->conn, &r->answer);
 	if (!c->serving)
 		rpc_seal_results(c);
 	rpc_request_free(r);
@@ -305,7 +278,8 @@ void rpc_answer_posted(struct link_task *task)
 	if (likely(r->state == RPC_BUSY))
 		rpc_answer(r);
 	else
-		rpc_answer_free(r); /* its handler has answered at the same time */
+		rpc_answer_free(r->conn,
+				&r->answer); /* its handler has answered at the same time */
 }
 
 /* ---- slots that are free again ---- */
@@ -355,7 +329,7 @@ void rpc_conn_release_held(struct rpc_conn *c)
 		c->held = r->next;
 		if (!c->held)
 			c->held_end = &c->held;
-		rpc_answer_free(r);
+		rpc_answer_free(r->conn, &r->answer);
 		rpc_request_free(r);
 	}
 	if (!c->serving)
@@ -389,7 +363,7 @@ void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
 	if (c->open && (c->open_reply != r->reply ||
 			c->most - c->at < sizeof(struct rpc_entry) + rpc_align8(c->last_len)))
 		rpc_seal_results(c);
-	if (!open_message(c, r->reply, 0))
+	if (!rpc_result_open(c, r->reply, 0))
 		return NULL;
 	c->room = r;
 	if (room) {
@@ -399,7 +373,7 @@ void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
 	}
 	if (RPC_RACES_SHOW) /* a handler's own stores are plain */
 		return c->scratch;
-	return c->open_slot + sizeof(struct rpc_head) + c->at + sizeof(struct rpc_entry);
+	return rpc_result_at(c);
 }
 
 /* From another thread than the owner's. */
@@ -432,15 +406,11 @@ static void answer(struct gn_rpc_request *r)
 /* The answer of a handler that runs goes into the message with those before it. */
 static inline bool goes_along(struct rpc_conn *c, const struct gn_rpc_request *r, uint32_t len)
 {
-	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
-
 	if (c->thread->id != gn_thread_id() || c->current != r || !c->serving || c->held ||
 	    (c->room && c->room != r) || c->dead || len > c->max_result || r->state != RPC_BUSY ||
 	    r->answered)
 		return false;
-	if (c->open)
-		return c->open_reply == r->reply && need <= c->most - c->at;
-	return open_slot(c, r->reply);
+	return c->open ? rpc_result_fits(c, r->reply, len) : open_slot(c, r->reply);
 }
 
 void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, uint32_t len_bytes)
@@ -448,7 +418,7 @@ void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, 
 	struct rpc_conn *c = r->conn;
 
 	if (likely(goes_along(c, r, len_bytes))) {
-		append(c, r, entry_of(r, status, len_bytes), data);
+		rpc_result_append(c, r->method, r->index, (uint16_t)status, data, len_bytes);
 		rpc_request_free(r);
 		return;
 	}

@@ -25,7 +25,7 @@ bool rpc_conn_destroy(struct link_conn *link)
 	for (uint32_t i = 0; i < c->n_made; i++) {
 		rpc_area_free(&rpc_conn_nth(c, i)->area);
 		gn_free(rpc_conn_nth(c, i)->copy);
-		rpc_answer_free(rpc_conn_nth(c, i));
+		rpc_answer_free(c, &rpc_conn_nth(c, i)->answer);
 	}
 	rpc_lent_return(c, true);
 	rpc_shown_hide(c);

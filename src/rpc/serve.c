@@ -13,25 +13,23 @@
 
 /* ---- a request ---- */
 
-/* One that takes long, or whose turn it is to be timed. */
-static no_inline void run_timed(const struct rpc_method *method, struct gn_rpc_request *r,
-				struct rpc_times *times)
+/* Of calls that take long, or whose turn it is to be timed. */
+no_inline void rpc_timing_begin(struct rpc_conn *c, struct rpc_timing *t)
 {
-	struct rpc_conn *c = r->conn;
-	const bool slow = times->last_us >= RPC_SLOW_US;
-	const uint64_t begin_ns = c->thread->loop.now_ns = gn_now_ns();
-	bool alone; /* its message will tell its time */
-
-	if (slow)
+	t->slow = t->times->last_us >= RPC_SLOW_US;
+	t->begin_ns = c->thread->loop.now_ns = gn_now_ns();
+	if (t->slow)
 		rpc_seal_results(c);
-	alone = slow || !c->begin_ns;
-	if (alone)
-		c->begin_ns = begin_ns;
-	r->begin_ns = begin_ns;
-	method->fn(r, method->arg);
-	if (!alone && r->state != RPC_BUSY)
-		rpc_times_last(times, gn_now_ns() - begin_ns);
-	if (!slow)
+	t->alone = t->slow || !c->begin_ns;
+	if (t->alone)
+		c->begin_ns = t->begin_ns;
+}
+
+no_inline void rpc_timing_end(struct rpc_conn *c, const struct rpc_timing *t, uint32_t n)
+{
+	if (!t->alone && n)
+		rpc_times_last(t->times, (gn_now_ns() - t->begin_ns) / n);
+	if (!t->slow)
 		return;
 	rpc_seal_results(c);
 	c->begin_ns = 0;
@@ -44,25 +42,28 @@ static no_inline void run_timed(const struct rpc_method *method, struct gn_rpc_r
 static void run(const struct rpc_method *method, struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
-	struct rpc_times *times = rpc_served(c->thread, r->method);
-	bool timed;
+	struct rpc_timing timing = {.times = rpc_served(c->thread, r->method)};
 
-	if (unlikely(!times)) {
+	if (unlikely(!timing.times)) {
 		method->fn(r, method->arg);
 		return;
 	}
-	counter_add(&times->calls, 1);
-	timed = c->begin_ns ? c->time_each : rpc_sampled((uint32_t)times->calls);
-	if (unlikely(timed || times->last_us >= RPC_TIMED_NS / 1000))
-		run_timed(method, r, times);
-	else
+	counter_add(&timing.times->calls, 1);
+	if (likely(!rpc_timing_due(c, timing.times))) {
 		method->fn(r, method->arg);
+		return;
+	}
+	rpc_timing_begin(c, &timing);
+	r->begin_ns = timing.begin_ns;
+	method->fn(r, method->arg);
+	rpc_timing_end(c, &timing, r->state != RPC_BUSY);
 }
 
 /* Before it is begun: the clock is not read for that, others have. */
 static bool given_up(const struct gn_rpc_request *r)
 {
-	return rpc_request_given_up(r) || rpc_request_expired(r, r->conn->thread->loop.now_ns);
+	return rpc_conn_given_up(r->conn, r->index, r->number) ||
+	       rpc_request_expired(r, r->conn->thread->loop.now_ns);
 }
 
 static void handle(struct gn_rpc_request *r)
@@ -82,8 +83,10 @@ static void handle(struct gn_rpc_request *r)
 	}
 	counter_add(&c->thread->count.calls, 1);
 	c->current = r;
-	if (likely(method))
+	if (likely(method && method->fn))
 		run(method, r);
+	else if (method)
+		rpc_group_serve_one(method, r);
 	else
 		gn_rpc_answer(r, GN_RPC_NO_METHOD, NULL, 0);
 	c->current = before;
@@ -211,6 +214,7 @@ static void begin_far(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 	const uint32_t most = c->thread->server->opts.max_large;
+	const struct rpc_method *method;
 	unsigned status = GN_RPC_OK;
 
 	memcpy(&r->from, r->data, sizeof(r->from));
@@ -232,21 +236,31 @@ static void begin_far(struct gn_rpc_request *r)
 	r->later = NULL;
 	*c->far_end = r;
 	c->far_end = &r->later;
+	method = rpc_method_find(c->thread->server, r->method);
+	if (method && method->flags & GN_RPC_ORDERED && !mutant("rpc-overtake", 8))
+		c->ordered = r;
 	read_more(c);
 }
 
 void rpc_request_come(struct gn_rpc_request *r)
 {
-	const uint32_t piece = r->conn->thread->server->piece;
+	struct rpc_conn *c = r->conn;
+	const uint32_t piece = c->thread->server->piece;
 	const uint64_t done = r->done + (uint64_t)r->fresh * piece;
+	const bool ordered = c->ordered == r;
 
 	r->fresh = 0;
 	r->done = done < r->from.len ? (uint32_t)done : r->from.len;
-	read_more(r->conn);
+	read_more(c);
 	if (r->done < r->from.len)
 		return;
 	r->data = gn_mem_addr(r->area.mem);
 	handle(r);
+	if (!ordered)
+		return;
+	c->ordered = NULL;
+	rpc_conn_unpark(c);
+	rpc_conn_serve(c);
 }
 
 /* ---- a message ---- */
@@ -266,11 +280,11 @@ static bool take_entry(struct rpc_conn *c, struct rpc_entry *entry, const uint8_
 		data += sizeof(left);
 		entry->len -= (uint32_t)sizeof(left);
 	}
-	if (unlikely((!c->idle && !rpc_conn_grow(c)) ||
-		     (far && entry->len != sizeof(struct rpc_far))))
+	if (unlikely(far && entry->len != sizeof(struct rpc_far)))
 		return false;
-	r = c->idle;
-	c->idle = r->next;
+	r = rpc_request_take(c);
+	if (unlikely(!r))
+		return false;
 	r->number = c->number;
 	r->method = entry->kind;
 	r->index = (uint16_t)(entry->index & RPC_INDEX);
@@ -281,7 +295,6 @@ static bool take_entry(struct rpc_conn *c, struct rpc_entry *entry, const uint8_
 	r->answered = false;
 	r->left_us = left.us;
 	__atomic_store_n(&r->bytes, far ? RPC_APART : RPC_IN_SLOT, __ATOMIC_RELAXED);
-	c->n_busy++;
 	if (unlikely(far)) {
 		begin_far(r);
 		return true;
@@ -292,27 +305,69 @@ static bool take_entry(struct rpc_conn *c, struct rpc_entry *entry, const uint8_
 	return true;
 }
 
-static bool take_message(struct rpc_conn *c, const uint8_t *message, const struct rpc_head *head)
+/* False: likewise. It ends early, to be called again, when a large request is ordered. */
+static bool take_entries(struct rpc_conn *c, struct rpc_cursor *at)
 {
+	const struct gn_rpc_server *server = c->thread->server;
 	struct rpc_entry entry;
 	const uint8_t *data;
-	uint32_t at = 0;
 
+	while (at->i < at->head.aux && likely(!c->ordered)) {
+		const struct rpc_method *method;
+
+		if (!rpc_entry_with(at->message, at->head.len, &at->at, &entry, &data, RPC_TIMED))
+			return false;
+		at->i++;
+		method = rpc_method_find(server, entry.kind);
+		if (method && method->group && !c->thread->draining &&
+		    rpc_group_plain(c, &entry, &data))
+			rpc_group_serve(c, method, &entry, data, at);
+		else if (!take_entry(c, &entry, data, at->head.flags & RPC_REPLY))
+			return false;
+	}
+	return true;
+}
+
+/* False: likewise. */
+static bool begin_message(struct rpc_conn *c, const struct rpc_head *head)
+{
 	if (c->number - c->taken > c->mask + 1 || !rpc_conn_acked(c, head->word))
 		return false;
 	gn_charge(GN_WORK_NS, MESSAGE_NS);
+	counter_add(&c->thread->count.batches, 1);
 	c->begin_ns = 0;
 	if (head->aux > 1)
 		c->begin_ns = c->thread->loop.now_ns = gn_now_ns();
-	for (unsigned i = 0; i < head->aux; i++)
-		if (!rpc_entry_with(message, head->len, &at, &entry, &data, RPC_TIMED) ||
-		    !take_entry(c, &entry, data, head->flags & RPC_REPLY))
-			return false;
 	return true;
+}
+
+/* The next message, or the rest of one; false: there is none. */
+static bool next_message(struct rpc_conn *c, struct rpc_cursor *at)
+{
+	enum rpc_found found;
+
+	if (unlikely(c->rest.message)) {
+		*at = c->rest;
+		c->rest.message = NULL;
+		c->begin_ns = 0;
+		return true;
+	}
+	*at = (struct rpc_cursor){.message = rpc_conn_slot(c, c->number)};
+	found = rpc_look(at->message, c->request_stride, rpc_seq(c->epoch, c->number), c->nonce,
+			 rpc_max_request(c->max_request), c->check_request, &at->head);
+	if (found != RPC_FOUND) {
+		counter_add(&c->thread->count.torn, found == RPC_TORN);
+		return false;
+	}
+	if (begin_message(c, &at->head))
+		return true;
+	rpc_conn_fail(c);
+	return false;
 }
 
 int rpc_conn_serve(struct rpc_conn *c)
 {
+	struct rpc_cursor at;
 	int served = 0, again = 0;
 
 	if (unlikely(c->held || c->lent || c->untold || c->thread->draining)) {
@@ -320,26 +375,19 @@ int rpc_conn_serve(struct rpc_conn *c)
 		rpc_conn_tell_taken(c);
 	}
 	/* A request may overtake the news of its connection, before which no promise is known. */
-	while (c->link.state == LINK_UP) {
-		const uint8_t *message = rpc_conn_slot(c, c->number);
-		struct rpc_head head;
-		const enum rpc_found found =
-			rpc_look(message, c->request_stride, rpc_seq(c->epoch, c->number), c->nonce,
-				 rpc_max_request(c->max_request), c->check_request, &head);
-
-		if (found != RPC_FOUND) {
-			counter_add(&c->thread->count.torn, found == RPC_TORN);
-			break;
-		}
-		counter_add(&c->thread->count.batches, 1);
+	while (c->link.state == LINK_UP && likely(!c->ordered) && next_message(c, &at)) {
 		c->serving = true;
-		if (!take_message(c, message, &head))
+		if (!take_entries(c, &at))
 			rpc_conn_fail(c);
 		c->serving = false;
-		if (!mutant("rpc-run-twice", c->number) || again++)
-			c->number++;
 		served++;
-		rpc_conn_advance(c);
+		if (unlikely(c->ordered)) {
+			c->rest = at;
+		} else {
+			if (!mutant("rpc-run-twice", c->number) || again++)
+				c->number++;
+			rpc_conn_advance(c);
+		}
 		rpc_seal_results(c);
 		if (served > (int)c->mask)
 			break; /* others wait, too */

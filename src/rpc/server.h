@@ -10,6 +10,7 @@
 #include "base/bits.h"
 #include "link/link.h"
 #include "rpc/area.h"
+#include "rpc/copy.h"
 #include "rpc/times.h"
 #include "rpc/wire.h"
 
@@ -50,7 +51,9 @@ static inline uint32_t rpc_reply_slot(uint64_t id)
 
 struct rpc_method {
 	gn_rpc_handler *fn;
+	gn_rpc_group_handler *group; /* instead of fn */
 	void *arg;
+	unsigned flags;
 };
 
 /* A result as it is answered. */
@@ -60,6 +63,7 @@ struct rpc_answer {
 	uint32_t len;
 	void *copy;	    /* data, if the library has it */
 	uint64_t charged;   /* bytes, while the library keeps it */
+	struct rpc_area area; /* data, if it is the library's and large */
 	struct gn_mem *mem; /* of the handler, whose release is to be called */
 	size_t offset;
 	void (*release)(void *arg);
@@ -138,6 +142,33 @@ struct rpc_shown {
 	struct gn_mr *mr;
 };
 
+/* How far a message is taken apart. Its head was copied and checked. */
+struct rpc_cursor {
+	const uint8_t *message;
+	struct rpc_head head;
+	uint32_t at; /* of the next entry */
+	uint32_t i;
+};
+
+/* Calls whose handler runs; each thread has one. */
+struct gn_rpc_group {
+	struct rpc_conn *conn;
+	struct gn_rpc_request *request; /* the only one, if it was large; else NULL */
+	uint64_t answered;		/* a bit for each */
+	uint32_t n;
+	uint32_t most; /* bytes of room */
+	bool reply;
+	bool kept;  /* room is not behind the open message, but: */
+	void *room; /* NULL: there is none */
+	struct rpc_answer keep;
+	struct rpc_group_entry {
+		const uint8_t *data;
+		uint32_t len;
+		uint16_t method, index;
+	} entry[GN_RPC_GROUP_MAX];
+};
+_Static_assert(GN_RPC_GROUP_MAX == 64, "bits of answered");
+
 struct rpc_conn {
 	struct link_conn link;
 	struct rpc_thread *thread;
@@ -173,6 +204,8 @@ struct rpc_conn {
 	uint64_t coming_bytes;		       /* of large ones */
 	struct gn_rpc_request *far, **far_end; /* … of which not all was asked for */
 	uint32_t reading;		       /* pieces that are under way */
+	struct gn_rpc_request *ordered;	       /* a large one, for which what follows it waits: */
+	struct rpc_cursor rest;		       /* the rest of its message */
 
 	/* results: one message is put together at a time */
 	uint32_t placed, acked; /* the last that is there, that is not needed any more */
@@ -183,7 +216,7 @@ struct rpc_conn {
 	uint32_t most;	      /* bytes that there may be in it */
 	uint16_t open_method; /* of its last result */
 	uint32_t at, entries, last_len;
-	struct gn_rpc_request *room; /* it may be writing behind the message */
+	const void *room; /* the request or group whose handler may be writing behind the message */
 	uint64_t begin_ns;	     /* of the work whose results it has; 0: nobody has looked */
 	bool time_each;		     /* each request by itself: one of them takes long */
 	struct gn_rpc_request *held, **held_end;
@@ -235,6 +268,7 @@ struct rpc_thread {
 	struct rpc_times *last_times;			       /* of last_method */
 	unsigned last_method;
 	struct gn_rpc_counters count;
+	struct gn_rpc_group group;
 };
 
 struct gn_rpc_server {
@@ -341,8 +375,51 @@ static inline void rpc_request_free(struct gn_rpc_request *r)
 	c->idle = r;
 }
 
+/* One of the window that is idle, and is not any more; NULL: there is none. */
+static inline struct gn_rpc_request *rpc_request_take(struct rpc_conn *c)
+{
+	struct gn_rpc_request *r = c->idle;
+
+	if (unlikely(!r)) {
+		if (!rpc_conn_grow(c))
+			return NULL;
+		r = c->idle;
+	}
+	c->idle = r->next;
+	c->n_busy++;
+	return r;
+}
+/* A handler that is timed, for n calls: what is known when it begins, and is noted at its end. */
+struct rpc_timing {
+	struct rpc_times *times;
+	uint64_t begin_ns;
+	bool slow, alone; /* alone: its message will tell its time */
+};
+/* Whether the calls of a method are to be timed by themselves now; they are counted in n. */
+static inline bool rpc_timing_due(const struct rpc_conn *c, const struct rpc_times *times)
+{
+	const bool due = c->begin_ns ? c->time_each : rpc_sampled((uint32_t)times->calls);
+
+	return due || times->last_us >= RPC_TIMED_NS / 1000;
+}
+void rpc_timing_begin(struct rpc_conn *conn, struct rpc_timing *timing);
+/* n: calls that were answered. */
+void rpc_timing_end(struct rpc_conn *conn, const struct rpc_timing *timing, uint32_t n);
+
+/* group.c */
+/*
+ * The entry of a request, which is not large and whose caller has not given up: its bytes without
+ * what stands before them. False: it is none, and unchanged.
+ */
+bool rpc_group_plain(const struct rpc_conn *conn, struct rpc_entry *entry, const uint8_t **data);
+/* The entry and those that go with it. */
+void rpc_group_serve(struct rpc_conn *conn, const struct rpc_method *method,
+		     const struct rpc_entry *entry, const uint8_t *data, struct rpc_cursor *cursor);
+/* A request by itself, whose state is RPC_BUSY. */
+void rpc_group_serve_one(const struct rpc_method *method, struct gn_rpc_request *request);
+
 /* abandon.c; any thread */
-bool rpc_request_given_up(const struct gn_rpc_request *request);
+bool rpc_conn_given_up(const struct rpc_conn *conn, uint32_t index, uint32_t number);
 bool rpc_request_expired(const struct gn_rpc_request *request, uint64_t now_ns);
 /* Owner only: */
 void rpc_abandon_forget(struct gn_rpc_request *request);
@@ -351,6 +428,32 @@ void rpc_abandon_look(struct rpc_thread *thread, uint64_t now_ns);
 void rpc_abandon_due(struct link_timer *timer, uint64_t now_ns);
 
 /* answer.c; owner only */
+/* There is a message for a result of so many bytes, and it goes the same way; false: no slot. */
+bool rpc_result_open(struct rpc_conn *conn, bool reply, uint32_t len);
+static inline bool rpc_result_fits(const struct rpc_conn *c, bool reply, uint32_t len)
+{
+	return c->open && c->open_reply == reply &&
+	       (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len) <= c->most - c->at;
+}
+/* Where the bytes of the next result are. */
+static inline uint8_t *rpc_result_at(const struct rpc_conn *c)
+{
+	return c->open_slot + sizeof(struct rpc_head) + c->at + sizeof(struct rpc_entry);
+}
+static inline void rpc_result_append(struct rpc_conn *c, uint16_t method, uint16_t index,
+				     uint16_t status, const void *data, uint32_t len)
+{
+	const struct rpc_entry entry = {.len = len, .kind = status, .index = index};
+	uint8_t *to = rpc_result_at(c);
+
+	rpc_store(to - sizeof(entry), &entry, sizeof(entry));
+	if (len && data != to)
+		rpc_store(to, data, len);
+	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
+	c->open_method = method;
+	c->last_len = len;
+	c->entries++;
+}
 void rpc_answer(struct gn_rpc_request *request);
 void rpc_answer_posted(struct link_task *task);
 /* No more results come for the message that is put together. */
@@ -376,13 +479,13 @@ bool rpc_lend(struct gn_rpc_request *request, struct rpc_far *out);
  * conn->returning.
  */
 void rpc_lent_return(struct rpc_conn *conn, bool all);
-static inline void rpc_answer_free(struct gn_rpc_request *r)
+static inline void rpc_answer_free(struct rpc_conn *c, struct rpc_answer *a)
 {
-	struct rpc_answer *a = &r->answer;
-
 	gn_free(a->copy);
+	if (unlikely(a->area.mem))
+		rpc_area_free(&a->area);
 	if (a->charged)
-		rpc_uncharge(r->conn, a->charged);
+		rpc_uncharge(c, a->charged);
 	if (a->release)
 		a->release(a->arg);
 	*a = (struct rpc_answer){0};

@@ -260,6 +260,8 @@ static void words(struct link_loop *loop, struct link_words *out)
 			continue;
 		if (c->held || c->lent || t->draining)
 			link_words_add(out, rpc_conn_ack(c), c->ack_seen);
+		if (c->ordered)
+			continue; /* a completion comes */
 		if (seen == rpc_seq(c->epoch, c->number))
 			out->torn = true; /* or here since just now */
 		else if (!link_words_add(out, word, seen))

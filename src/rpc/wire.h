@@ -30,6 +30,7 @@
 #include <string.h>
 
 #include "base/preempt.h"
+#include "gannet/exec.h"
 #include "gannet/rpc.h"
 
 #define RPC_MAGIC   0x67635250u /* "gcRP" */

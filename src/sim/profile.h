@@ -7,7 +7,7 @@
 #ifndef GN_SIM_PROFILE_H
 #define GN_SIM_PROFILE_H
 
-#include "gannet/base.h"
+#include "gannet/exec.h"
 
 #define SIM_PROFILE_NAME 32u
 

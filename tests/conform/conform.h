@@ -4,7 +4,7 @@
  *
  * A case has a side A and a side B (B may be NULL). They run in two processes, in two guests, or on
  * two nodes of a simulated cluster, and cannot tell which: everything a side knows is in its struct
- * cf, time and threads come from gannet/base.h, and there are no statics. Before a case each side
+ * cf, time and threads come from gannet/exec.h, and there are no statics. Before a case each side
  * gets a fresh fabric, ctx, pd and chan; after it the harness destroys what the case made through
  * the cf_make_ calls or gave to cf_own_, closes the fabric, and fails the case if an object was
  * left. Nothing waits longer than cf_deadline(). A struct cf belongs to its side's main thread:
@@ -24,7 +24,7 @@
 #ifndef CONFORM_H
 #define CONFORM_H
 
-#include <gannet/base.h>
+#include <gannet/exec.h>
 #include <gannet/fabric.h>
 
 struct cf;

@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#include "gannet/exec.h"
 #include "gannet/fabric.h"
 
 #define SCRIBBLE_BYTES 128u /* of its requests, at most */

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "gannet/base.h"
+#include "gannet/exec.h"
 
 #if defined(__has_include) && __has_include(<valgrind/valgrind.h>)
 #include <valgrind/valgrind.h>
