@@ -8,7 +8,7 @@
 #define GN_BASE_PREEMPT_H
 
 #include "base/bits.h"
-#include "gannet/base.h"
+#include "gannet/exec.h"
 
 struct exec_ops;
 
