@@ -180,7 +180,8 @@ struct rpc_cursor {
 struct gn_rpc_group {
 	struct rpc_conn *conn;
 	struct gn_rpc_request *request; /* the only one, if it was large; else NULL */
-	uint64_t answered;		/* a bit for each */
+	uint64_t pending;		/* a bit for each that is not answered */
+	uint64_t quick;			/* rpc_conn.quick, if results go into the open message */
 	uint32_t n;
 	uint32_t most; /* bytes of room */
 	enum rpc_way way;
@@ -194,7 +195,7 @@ struct gn_rpc_group {
 		uint16_t method, index;
 	} entry[GN_RPC_GROUP_MAX];
 };
-_Static_assert(GN_RPC_GROUP_MAX == 64, "bits of answered");
+_Static_assert(GN_RPC_GROUP_MAX == 64, "bits of pending");
 
 struct rpc_conn {
 	struct link_conn link;
@@ -501,7 +502,10 @@ static inline bool rpc_conn_given_up(const struct rpc_conn *c, uint32_t index, u
 /* Has the deadline of a call passed, since its message was found? */
 static inline bool rpc_conn_late(const struct rpc_conn *c, uint32_t left_us)
 {
-	return c->begin_ns && c->thread->loop.now_ns >= c->begin_ns + left_us * 1000ull;
+	const uint64_t now_ns = c->thread->loop.now_ns;
+
+	return unlikely(now_ns != c->begin_ns) && c->begin_ns &&
+	       now_ns >= c->begin_ns + left_us * 1000ull;
 }
 /*
  * A request that is not large, and whose caller has not given up: its bytes without the time that
