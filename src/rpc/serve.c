@@ -43,7 +43,7 @@ void rpc_request_settle(struct gn_rpc_request *r)
 		at = &(*at)->next;
 	*at = r->next;
 	r->conn->n_busy++;
-	r->is.state = RPC_BUSY;
+	__atomic_store_n(&r->is.state, RPC_BUSY, __ATOMIC_RELAXED);
 }
 
 /*
