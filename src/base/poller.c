@@ -199,8 +199,6 @@ int gn_source_arm(struct gn_source *source)
 			       "gn_source_arm(): source is NULL, or has no gn_source_fd()");
 	gn_source_disarm(source);
 	rc = source_prepare(source);
-	if (!rc && source->ops->ready(source))
-		rc = -EAGAIN;
 	if (!rc)
 		rc = arm(source, source_due_ns(source));
 	/* What became ready before it was armed raises no event. */
