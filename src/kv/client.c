@@ -70,6 +70,7 @@ int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 	c = gn_alloc(sizeof(*c), 0);
 	if (!c)
 		return -ENOMEM;
+	source_init(&c->source, &kv_client_source);
 	c->fabric = fabric;
 	c->owner = gn_thread_id();
 	c->controls_end = &c->controls;
@@ -99,6 +100,7 @@ int gn_kv_client_close(struct gn_kv_client *c)
 	if (rc)
 		return rc;
 	kv_disconnect(c);
+	source_fini(&c->source);
 	kv_messages_free(c);
 	gn_free(c->previous);
 	gn_free(c->addr);
@@ -152,14 +154,18 @@ static int poll_links(struct gn_kv_client *c)
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		struct kv_link *link = &c->links[i];
 
-		if (!link->under_way)
+		if (!link->under_way) {
+			if (unlikely(c->look_at_all))
+				kv_link_look(c, link);
 			continue;
+		}
 		if (link->bypass)
 			kv_bypass_poll(link->bypass);
 		gn_rpc_poll(link->rpc);
 		if (link->bypass)
 			kv_bypass_poll(link->bypass);
 	}
+	c->look_at_all = false;
 	/* What was asked for again. */
 	kv_message_send_all(c);
 	return c->ended;

@@ -3,6 +3,7 @@
 #ifndef GN_KV_CLIENT_H
 #define GN_KV_CLIENT_H
 
+#include "base/source.h"
 #include "kv/wire.h"
 
 /* Operations that travel together, to one partition. */
@@ -37,6 +38,7 @@ struct kv_link {
 
 struct gn_kv_client {
 	uint64_t owner; /* gn_thread_id() */
+	struct gn_source source;
 	struct gn_fabric *fabric;
 	char *addr;
 	struct gn_kv_client_opts opts;
@@ -51,6 +53,7 @@ struct gn_kv_client {
 	uint64_t n_ops;	   /* under way, with controls */
 	uint64_t n_waited; /* … of gn_kv_do() */
 	int ended;	   /* by this poll, of others */
+	bool look_at_all;  /* the next poll polls idle connections, too: one may be gone */
 	bool down;	   /* the server is gone, and perhaps being connected to again */
 	bool closing;
 	bool busy;	   /* in a call that may call done */
@@ -97,6 +100,11 @@ void kv_disconnect(struct gn_kv_client *client);
 int kv_client_ready(struct gn_kv_client *client, uint64_t deadline_ns);
 /* Move on with connecting to a server that was gone, without waiting. */
 void kv_reconnect_some(struct gn_kv_client *client);
+
+/* source.c */
+/* An idle connection: is its server there? */
+void kv_link_look(struct gn_kv_client *client, struct kv_link *link);
+extern const struct source_ops kv_client_source;
 
 /* calls.c */
 /* Waits for it. 0, or why it was not done. */
