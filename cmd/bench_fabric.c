@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <gannet/base.h>
+#include <gannet/exec.h>
 
 #include "bench_cmd.h"
 #include "cmd.h"

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <gannet/exec.h>
 #include <gannet/kv.h>
 
 #include "bench_cmd.h"

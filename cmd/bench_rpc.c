@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <gannet/base.h>
+#include <gannet/exec.h>
 
 #include "bench_cmd.h"
 #include "cmd.h"
