@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include <gannet/exec.h>
+
 #define WORKING_SET    65536u	  /* bytes of the side that has fewer buffers, at least */
 #define SLOTS_MIN      4u	  /* buffers, for sizes where that is more */
 #define RECEIVES_MIN   64u	  /* posted at a time */

@@ -15,11 +15,6 @@
 
 #define SYNC_US 1000u /* that a thread waits for the completion of a reply, if it is told to */
 
-static uint8_t *result_slot(const struct rpc_conn *c, uint32_t number)
-{
-	return c->results + (number & c->mask) * c->result_stride;
-}
-
 /* A reply is still being written from the next slot: mostly it is done, and nobody has looked. */
 static bool being_written(const struct rpc_conn *c)
 {
@@ -91,12 +86,9 @@ static void write_back(struct rpc_conn *c, uint32_t bytes)
  */
 static uint64_t time_us(struct rpc_conn *c)
 {
-	struct rpc_times *times = NULL;
+	struct rpc_times *times = c->open_times;
 	uint64_t ns;
 
-	/* Methods that nobody handles are many: a client might name them all. */
-	if (likely(rpc_method_find(c->thread->server, c->open_method)))
-		times = rpc_served(c->thread, c->open_method);
 	if (!c->begin_ns)
 		return times ? times->last_us : 0;
 	ns = gn_now_ns() - c->begin_ns;
@@ -109,38 +101,46 @@ static uint64_t time_us(struct rpc_conn *c)
 	return ns / 1000;
 }
 
+/* What a message rarely needs: its flags. */
+static no_inline unsigned prepare_rarely(struct rpc_conn *c)
+{
+	if (c->parked)
+		rpc_conn_unpark(c);
+	return (c->check_fetch || c->check_request ? RPC_CRC : 0) |
+	       (c->open_ack || c->thread->draining ? RPC_ACK : 0);
+}
+
 void rpc_seal_results(struct rpc_conn *c)
 {
-	struct rpc_seal seal = {
-		.nonce = c->nonce,
-		.len = c->at,
-		.flags = RPC_RESULT | (c->check_fetch || c->check_request ? RPC_CRC : 0),
-	};
-	uint64_t bytes;
+	const enum rpc_way way = c->open;
+	struct rpc_thread *t = c->thread;
+	struct rpc_seal seal = {.nonce = c->nonce, .len = c->at, .flags = RPC_RESULT};
+	uint8_t *slot = c->result;
+	uint32_t bytes;
 
-	if (!c->open)
+	if (way == RPC_NO_WAY)
 		return;
-	if (unlikely(!c->entries)) { /* a handler asked for room, and has not answered */
-		c->open = false;
+	c->open = RPC_NO_WAY;
+	if (unlikely(!c->entries)) /* a handler asked for room, and has not answered */
 		return;
-	}
-	if (unlikely(c->parked))
-		rpc_conn_unpark(c);
-	c->open = false;
+	if (unlikely(c->parked || c->check_fetch || c->check_request || c->open_ack || t->draining))
+		seal.flags |= (uint16_t)prepare_rarely(c);
 	c->heard = true;
-	counter_add(&c->thread->count.results, 1);
+	counter_add(&t->count.results, 1);
 	seal.aux = rpc_time_pack(time_us(c));
-	if (unlikely(c->open_ack || c->thread->draining))
-		seal.flags |= RPC_ACK;
-	gn_charge(GN_WORK_COPY, c->at);
+	exec_charge(GN_WORK_COPY, c->at);
 	seal.seq = rpc_seq(c->epoch, ++c->placed);
 	seal.word = rpc_state_word(c->taken, 0);
 	c->taken_told = c->taken;
-	c->untold = false;
+	if (mutant("rpc-slot-wrong", c->placed))
+		slot = c->results + ((c->placed + 1) & c->mask) * c->result_stride;
 	/* From here on a client that fetches has its result. */
-	bytes = rpc_seal(result_slot(c, c->placed + mutant("rpc-slot-wrong", c->placed)), &seal);
-	if (c->open_reply)
-		write_back(c, (uint32_t)bytes);
+	bytes = (uint32_t)rpc_seal(slot, &seal);
+	c->result += c->result_stride;
+	if (!((c->placed + 1) & c->mask))
+		c->result = c->results;
+	if (way == RPC_WRITTEN_BACK)
+		write_back(c, bytes);
 	if (unlikely(c->notify))
 		rpc_conn_notify(c);
 }
@@ -162,23 +162,21 @@ void rpc_conn_notify(struct rpc_conn *c)
 }
 
 /* Begin a message in the next slot; false: it is not free. */
-static inline bool open_slot(struct rpc_conn *c, bool reply)
+static inline bool open_slot(struct rpc_conn *c, enum rpc_way way)
 {
 	if (!slot_is_free(c))
 		return false;
-	c->open = true;
-	c->open_reply = reply;
+	c->open = way;
 	c->open_ack = false;
-	c->open_slot = result_slot(c, c->placed + 1);
 	c->at = c->entries = 0;
 	return true;
 }
 
-bool rpc_result_open(struct rpc_conn *c, bool reply, uint32_t len)
+bool rpc_result_open(struct rpc_conn *c, enum rpc_way way, uint32_t len)
 {
-	if (c->open && !rpc_result_fits(c, reply, len))
+	if (c->open && !rpc_result_fits(c, way, len))
 		rpc_seal_results(c);
-	return c->open || open_slot(c, reply);
+	return c->open || open_slot(c, way);
 }
 
 /* False: there is no slot, or its client has not read enough of what was lent to it. */
@@ -189,18 +187,18 @@ static bool place(struct gn_rpc_request *r)
 	struct rpc_far far;
 
 	if (likely(a->len <= c->max_result)) {
-		if (!rpc_result_open(c, r->reply, a->len))
+		if (!rpc_result_open(c, r->is.way, a->len))
 			return false;
-		rpc_result_append(c, r->method, r->index, a->status, a->data, a->len);
+		rpc_result_append(c, r->times, r->index, a->status, a->data, a->len);
 		return true;
 	}
-	if (c->n_lent >= RPC_LENT_MAX || !rpc_result_open(c, r->reply, sizeof(far)))
+	if (c->n_lent >= RPC_LENT_MAX || !rpc_result_open(c, r->is.way, sizeof(far)))
 		return false;
 	if (rpc_lend(r, &far)) {
-		rpc_result_append(c, r->method, r->index | RPC_FAR, a->status, &far, sizeof(far));
+		rpc_result_append(c, r->times, r->index | RPC_FAR, a->status, &far, sizeof(far));
 		c->open_ack = true;
 	} else {
-		rpc_result_append(c, r->method, r->index, a->status, NULL, 0);
+		rpc_result_append(c, r->times, r->index, a->status, NULL, 0);
 	}
 	return true;
 }
@@ -234,6 +232,7 @@ static void hold(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
+	rpc_conn_unpark(c); /* its client may have acknowledged others: that is looked at then */
 	keep(r);
 	if (!r->answer.len) { /* its memory is not needed */
 		const uint16_t status = r->answer.status;
@@ -241,10 +240,11 @@ static void hold(struct gn_rpc_request *r)
 		rpc_answer_free(r->conn, &r->answer);
 		r->answer.status = status;
 	}
-	r->state = RPC_HELD;
+	r->is.state = RPC_HELD;
 	r->next = NULL;
 	*c->held_end = r;
 	c->held_end = &r->next;
+	c->attend = true;
 }
 
 void rpc_answer(struct gn_rpc_request *r)
@@ -275,7 +275,7 @@ void rpc_answer_posted(struct link_task *task)
 {
 	struct gn_rpc_request *r = container_of(task, struct gn_rpc_request, task);
 
-	if (likely(r->state == RPC_BUSY))
+	if (likely(r->is.state == RPC_BUSY))
 		rpc_answer(r);
 	else
 		rpc_answer_free(r->conn,
@@ -284,33 +284,21 @@ void rpc_answer_posted(struct link_task *task)
 
 /* ---- slots that are free again ---- */
 
-void rpc_conn_advance(struct rpc_conn *c)
-{
-	while (c->taken + 1 != c->number && !c->keep_slot[(c->taken + 1) & c->mask])
-		c->taken++;
-}
-
 /* Where the client looks for its next result, unless the card may be reading there. */
 void rpc_conn_tell_taken(struct rpc_conn *c)
 {
-	struct rpc_head *head = (void *)result_slot(c, c->placed + 1);
+	struct rpc_head *head = (void *)c->result;
 
-	c->untold = false;
-	if (c->taken == c->taken_told)
+	c->untold = c->taken != c->taken_told && c->n_writing && being_written(c);
+	rpc_conn_attend(c);
+	if (c->untold || c->taken == c->taken_told)
 		return;
-	if (c->n_writing && being_written(c)) {
-		c->untold = true;
-		return;
-	}
 	__atomic_store_n(&head->word, rpc_state_word(c->taken, 0), __ATOMIC_RELEASE);
 	c->taken_told = c->taken;
 }
 
-bool rpc_conn_acked(struct rpc_conn *c, uint32_t number)
+bool rpc_conn_newly_acked(struct rpc_conn *c, uint32_t number)
 {
-	/* A request may be older than the word that was seen before it. */
-	if (likely((int32_t)(number - c->acked) <= 0))
-		return true;
 	if (number - c->acked > c->placed - c->acked)
 		return false;
 	c->acked = number;
@@ -332,6 +320,7 @@ void rpc_conn_release_held(struct rpc_conn *c)
 		rpc_answer_free(r->conn, &r->answer);
 		rpc_request_free(r);
 	}
+	rpc_conn_attend(c);
 	if (!c->serving)
 		rpc_seal_results(c);
 }
@@ -353,24 +342,24 @@ void rpc_conn_look_acked(struct rpc_conn *c)
 void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
 {
 	struct rpc_conn *c = r->conn;
+	uint32_t most;
 
-	if (room)
-		*room = 0;
-	if (c->thread->id != gn_thread_id() || c->current != r || c->held || r->state != RPC_BUSY ||
-	    (c->room && c->room != r))
+	if (unlikely(!rpc_request_runs(r) || c->held || rpc_request_answered(r))) {
+		if (room)
+			*room = 0;
 		return NULL;
-	/* What was enough for the last result may be enough for this one. */
-	if (c->open && (c->open_reply != r->reply ||
-			c->most - c->at < sizeof(struct rpc_entry) + rpc_align8(c->last_len)))
-		rpc_seal_results(c);
-	if (!rpc_result_open(c, r->reply, 0))
-		return NULL;
-	c->room = r;
-	if (room) {
-		*room = c->most - c->at - (uint32_t)sizeof(struct rpc_entry);
-		if (*room > c->max_result)
-			*room = c->max_result;
 	}
+	/* What was enough for the last result may be enough for this one. */
+	if (unlikely(!rpc_result_fits(c, r->is.way, c->last_len)) &&
+	    !rpc_result_open(c, r->is.way, c->last_len)) {
+		if (room)
+			*room = 0;
+		return NULL;
+	}
+	c->room = r;
+	most = c->most - c->at - (uint32_t)sizeof(struct rpc_entry);
+	if (room)
+		*room = most < c->max_result ? most : c->max_result;
 	if (RPC_RACES_SHOW) /* a handler's own stores are plain */
 		return c->scratch;
 	return rpc_result_at(c);
@@ -387,8 +376,8 @@ static void send_answer(struct gn_rpc_request *r)
 /* False: it was answered before. That is told, as long as the request is not used for another. */
 static bool claim(struct gn_rpc_request *r)
 {
-	if (likely(!__atomic_exchange_n(&r->answered, true, __ATOMIC_ACQ_REL) &&
-		   r->state == RPC_BUSY))
+	if (likely(!__atomic_exchange_n(&r->is.answered, true, __ATOMIC_ACQ_REL) &&
+		   r->is.state == RPC_BUSY))
 		return true;
 	gn_fail_log(0, "rpc: a request of method %u is answered twice: the second is dropped",
 		    r->method);
@@ -397,28 +386,24 @@ static bool claim(struct gn_rpc_request *r)
 
 static void answer(struct gn_rpc_request *r)
 {
-	if (likely(r->conn->thread->id == gn_thread_id()))
+	if (likely(exec_is_owner(r->conn->thread->id)))
 		rpc_answer(r);
 	else
 		send_answer(r);
-}
-
-/* The answer of a handler that runs goes into the message with those before it. */
-static inline bool goes_along(struct rpc_conn *c, const struct gn_rpc_request *r, uint32_t len)
-{
-	if (c->thread->id != gn_thread_id() || c->current != r || !c->serving || c->held ||
-	    (c->room && c->room != r) || c->dead || len > c->max_result || r->state != RPC_BUSY ||
-	    r->answered)
-		return false;
-	return c->open ? rpc_result_fits(c, r->reply, len) : open_slot(c, r->reply);
 }
 
 void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, uint32_t len_bytes)
 {
 	struct rpc_conn *c = r->conn;
 
-	if (likely(goes_along(c, r, len_bytes))) {
-		rpc_result_append(c, r->method, r->index, (uint16_t)status, data, len_bytes);
+	/* The answer of a handler that runs goes into the message with those before it. */
+	if (likely(rpc_request_runs(r) && !c->held && !rpc_request_answered(r) &&
+		   len_bytes <= c->max_result &&
+		   (rpc_result_fits(c, r->is.way, len_bytes) ||
+		    rpc_result_open(c, r->is.way, len_bytes)))) {
+		rpc_result_append(c, r->times, r->index, (uint16_t)status, data, len_bytes);
+		c->room = NULL;
+		c->current = NULL;
 		rpc_request_free(r);
 		return;
 	}

@@ -112,7 +112,7 @@ static void end_first(struct gn_rpc_client *c)
 		if (c->calls[read->call].op)
 			c->calls[read->call].op->data = read->bytes;
 		rpc_end(c, &c->calls[read->call], read->status, read->from.len);
-		rpc_call_over(c, read->call);
+		rpc_call_over(c, &c->calls[read->call]);
 		rpc_move_spent(c);
 	}
 	free_read(read);

@@ -73,17 +73,12 @@ static void answer_apart(struct gn_rpc_group *g, unsigned i, struct rpc_answer *
 			rpc_answer_free(c, answer);
 			return;
 		}
-		r->number = c->number;
-		r->method = g->entry[i].method;
-		r->index = g->entry[i].index;
-		r->reply = g->reply;
-		r->len = 0;
-		r->left_us = 0;
-		r->begin_ns = c->begin_ns;
-		__atomic_store_n(&r->bytes, RPC_IN_SLOT, __ATOMIC_RELAXED);
-		r->state = RPC_BUSY;
+		rpc_request_set(
+			r,
+			&(struct rpc_entry){.kind = g->entry[i].method, .index = g->entry[i].index},
+			NULL, g->times, g->way);
 	}
-	r->answered = true;
+	r->is.answered = true;
 	r->answer = *answer;
 	if (unlikely(r->answer.len > c->thread->server->opts.max_large &&
 		     r->answer.len > c->max_result)) {
@@ -133,7 +128,7 @@ void *gn_rpc_group_room(struct gn_rpc_group *g, unsigned i, uint32_t most)
 	if (unlikely(i >= g->n || g->answered >> i & 1))
 		return NULL;
 	if (unlikely(most > c->max_result || c->held ||
-		     (!rpc_result_fits(c, g->reply, most) && !rpc_result_open(c, g->reply, most))))
+		     (!rpc_result_fits(c, g->way, most) && !rpc_result_open(c, g->way, most))))
 		return keep_room(g, i, most);
 	c->room = g;
 	g->most = most;
@@ -174,9 +169,8 @@ void gn_rpc_group_answer(struct gn_rpc_group *g, unsigned i, unsigned status, co
 	c->room = g->room = NULL;
 	if (likely(in_room ||
 		   (len <= c->max_result && !c->held &&
-		    (rpc_result_fits(c, g->reply, len) || rpc_result_open(c, g->reply, len)))))
-		rpc_result_append(c, g->entry[i].method, g->entry[i].index, (uint16_t)status, data,
-				  len);
+		    (rpc_result_fits(c, g->way, len) || rpc_result_open(c, g->way, len)))))
+		rpc_result_append(c, g->times, g->entry[i].index, (uint16_t)status, data, len);
 	else
 		answer_apart(
 			g, i,
@@ -230,81 +224,51 @@ static void run(const struct rpc_method *method, struct gn_rpc_group *g, struct 
 		rpc_timing_end(c, timing, g->n);
 }
 
-bool rpc_group_plain(const struct rpc_conn *c, struct rpc_entry *entry, const uint8_t **data)
-{
-	struct rpc_left left;
-	uint32_t len = entry->len;
-
-	if (unlikely(entry->index & RPC_FAR))
-		return false;
-	if (!(len & RPC_TIMED))
-		return true;
-	len &= ~RPC_TIMED;
-	if (len < sizeof(left))
-		return false;
-	memcpy(&left, *data, sizeof(left));
-	if (left.us && (rpc_conn_given_up(c, entry->index, c->number) ||
-			(c->begin_ns && c->thread->loop.now_ns >= c->begin_ns + left.us * 1000ull)))
-		return false;
-	entry->len = len - (uint32_t)sizeof(left);
-	*data += sizeof(left);
-	return true;
-}
-
 /* Another method may go along, if it has the same handler and is not slow. */
-static bool goes_along(struct rpc_conn *c, const struct rpc_method *method, unsigned other,
-		       struct rpc_times **times)
+static bool goes_along(const struct rpc_known *other, const struct rpc_method *method)
 {
-	const struct rpc_method *m = rpc_method_find(c->thread->server, other);
-
-	if (!m || m->group != method->group || m->arg != method->arg)
-		return false;
-	*times = rpc_served(c->thread, other);
-	return *times && (*times)->last_us < RPC_TIMED_NS / 1000;
+	return other->how && other->how->group == method->group && other->how->arg == method->arg &&
+	       other->times && other->times->last_us < RPC_TIMED_NS / 1000;
 }
 
-void rpc_group_serve(struct rpc_conn *c, const struct rpc_method *method,
-		     const struct rpc_entry *first, const uint8_t *data, struct rpc_cursor *cursor)
+void rpc_group_serve(struct rpc_conn *c, const struct rpc_entry *first, const uint8_t *data,
+		     struct rpc_cursor *cursor)
 {
-	struct gn_rpc_group *g = &c->thread->group;
-	struct rpc_times *times = rpc_served(c->thread, first->kind);
-	struct rpc_timing timing = {.times = times};
-	const bool timed = times && (counter_add(&times->calls, 1), rpc_timing_due(c, times));
-	const uint32_t most = timed && times->last_us >= RPC_SLOW_US ? 1 : GN_RPC_GROUP_MAX;
+	struct rpc_thread *t = c->thread;
+	struct gn_rpc_group *g = &t->group;
+	const struct rpc_method *method = t->known.how;
+	struct rpc_timing timing = {.times = t->known.times};
+	const bool timed = (counter_add(&timing.times->calls, 1), rpc_timing_due(c, timing.times));
+	const uint32_t most = timed && timing.times->last_us >= RPC_SLOW_US ? 1 : GN_RPC_GROUP_MAX;
 	struct rpc_entry entry = *first;
-	uint32_t n = 0, counted = 1;
+	uint32_t n = 0, counted = 1, left_us;
 
+	g->times = timing.times;
 	for (;;) {
+		const uint16_t before = entry.kind;
 		uint32_t at = cursor->at;
-		uint16_t before = entry.kind;
 
 		g->entry[n++] = (struct rpc_group_entry){data, entry.len, entry.kind, entry.index};
 		if (n == most || cursor->i == cursor->head.aux ||
 		    !rpc_entry_with(cursor->message, cursor->head.len, &at, &entry, &data,
-				    RPC_TIMED))
+				    RPC_TIMED) ||
+		    !rpc_entry_plain(c, &entry, &data, &left_us))
 			break;
 		if (unlikely(entry.kind != before)) {
-			struct rpc_times *other = NULL;
-
-			if (timed || !goes_along(c, method, entry.kind, &other) ||
-			    !rpc_group_plain(c, &entry, &data))
+			if (timed || !goes_along(rpc_thread_know(t, entry.kind), method))
 				break;
-			if (times)
-				counter_add(&times->calls, n - counted);
+			counter_add(&g->times->calls, n - counted);
 			counted = n;
-			times = other;
-		} else if (!rpc_group_plain(c, &entry, &data)) {
-			break;
+			g->times = t->known.times;
 		}
 		cursor->at = at;
 		cursor->i++;
 	}
-	if (times)
-		counter_add(&times->calls, n - counted);
-	counter_add(&c->thread->count.calls, n);
+	counter_add(&g->times->calls, n - counted);
+	counter_add(&t->count.calls, n);
 	g->conn = c;
 	g->request = NULL;
-	g->reply = cursor->head.flags & RPC_REPLY;
+	g->way = rpc_way(cursor->head.flags & RPC_REPLY);
 	g->n = n;
 	run(method, g, timed ? &timing : NULL);
 }
@@ -313,23 +277,17 @@ void rpc_group_serve_one(const struct rpc_method *method, struct gn_rpc_request 
 {
 	struct rpc_conn *c = r->conn;
 	struct gn_rpc_group *g = &c->thread->group;
-	struct rpc_timing timing = {.times = rpc_served(c->thread, r->method)};
-	const bool serving = c->serving;
+	struct rpc_timing timing = {.times = r->times};
 
 	if (timing.times)
 		counter_add(&timing.times->calls, 1);
 	g->conn = c;
 	g->request = r;
-	g->reply = r->reply;
+	g->way = r->is.way;
+	g->times = r->times;
 	g->n = 1;
 	g->entry[0] = (struct rpc_group_entry){r->data, r->len, r->method, r->index};
-	if (!serving)
-		c->begin_ns = r->begin_ns;
-	c->serving = true;
 	run(method, g, timing.times && rpc_timing_due(c, timing.times) ? &timing : NULL);
-	c->serving = serving;
-	if (r->state == RPC_BUSY) /* its result is in the message already */
+	if (r->is.state == RPC_BUSY) /* its result is in the message already */
 		rpc_request_free(r);
-	if (!serving)
-		rpc_seal_results(c);
 }

@@ -84,6 +84,7 @@ bool rpc_lend(struct gn_rpc_request *r, struct rpc_far *out)
 	lent->next = c->lent;
 	c->lent = lent;
 	c->n_lent++;
+	rpc_conn_attend(c);
 	counter_add(&c->thread->count.large, 1);
 	return true;
 }
@@ -112,4 +113,5 @@ void rpc_lent_return(struct rpc_conn *c, bool all)
 			lent->release(lent->arg);
 		gn_free(lent);
 	}
+	rpc_conn_attend(c);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A server: its methods, its threads, its beginning and its end. */
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/counter.h"
@@ -27,6 +28,21 @@ const struct rpc_method *rpc_method_find(const struct gn_rpc_server *server, uns
 	    (!page[method % RPC_PAGE_METHODS].fn && !page[method % RPC_PAGE_METHODS].group))
 		return NULL;
 	return &page[method % RPC_PAGE_METHODS];
+}
+
+void rpc_thread_learn(struct rpc_thread *t, unsigned method)
+{
+	const struct rpc_method *how = rpc_method_find(t->server, method);
+
+	t->known = (struct rpc_known){.method = method, .how = how};
+	if (!how)
+		return;
+	t->known.times = rpc_served(t, method);
+	t->known.arg = how->arg;
+	if (!t->known.times)
+		t->known.method = UINT_MAX; /* there is no memory now */
+	else if (!t->draining)
+		t->known.fn = how->fn;
 }
 
 static int add_method(struct gn_rpc_server *server, unsigned method, struct rpc_method how)
@@ -84,6 +100,7 @@ static int make_thread(struct gn_rpc_server *server, struct rpc_thread *t, unsig
 
 	t->server = server;
 	t->index = index;
+	t->known.method = UINT_MAX;
 	t->stop_task.run = rpc_thread_stop;
 	t->drain_task.run = rpc_thread_drain;
 	link_timer_init(&t->park, rpc_thread_park_due);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A server thread: a loop, what it does all day, and what it does when there is nothing to do. */
 #include <errno.h>
+#include <limits.h>
 
 #include "base/bits.h"
 #include "base/counter.h"
@@ -31,6 +32,7 @@ void rpc_thread_drain(struct link_task *task)
 	struct rpc_thread *t = container_of(task, struct rpc_thread, drain_task);
 
 	t->draining = true;
+	t->known.method = UINT_MAX;    /* its handler is not to be called any more */
 	link_loop_must_tend(&t->loop); /* whoever waits is told in this turn */
 }
 
@@ -262,7 +264,7 @@ static void words(struct link_loop *loop, struct link_words *out)
 			link_words_add(out, rpc_conn_ack(c), c->ack_seen);
 		if (c->ordered)
 			continue; /* a completion comes */
-		if (seen == rpc_seq(c->epoch, c->number))
+		if (seen == c->seq)
 			out->torn = true; /* or here since just now */
 		else if (!link_words_add(out, word, seen))
 			return;
