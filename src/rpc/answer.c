@@ -43,7 +43,7 @@ static void wait_for_reply(struct rpc_conn *c)
 }
 
 /* Write the message that was placed last to its client. */
-static void write_back(struct rpc_conn *c, uint32_t bytes)
+static no_inline void write_back(struct rpc_conn *c, uint32_t bytes)
 {
 	const uint32_t slot = c->placed & c->mask;
 	const uint64_t offset = slot * c->result_stride;
@@ -115,7 +115,7 @@ void rpc_seal_results(struct rpc_conn *c)
 	c->quick = 0;
 	if (!seal.len || way == RPC_NO_WAY) /* nobody has answered */
 		return;
-	if (unlikely(c->parked || c->check_fetch || c->check_request || c->open_ack || t->draining))
+	if (unlikely(c->seal_rarely || t->draining))
 		seal.flags |= (uint16_t)prepare_rarely(c);
 	c->heard = true;
 	counter_add(&t->count.results, 1);

@@ -148,23 +148,6 @@ static int release_written(struct rpc_thread *t)
 	return released;
 }
 
-static int serve_all(struct rpc_thread *t)
-{
-	int served = 0;
-	unsigned empty = 0;
-
-	for (struct rpc_conn *c = t->conns, *next; c; c = next) {
-		int n;
-
-		next = c->next;
-		n = rpc_conn_serve(c);
-		served += n;
-		empty += !n;
-	}
-	gn_charge(GN_WORK_SCAN, empty);
-	return served;
-}
-
 /*
  * Those from whom nothing has come for a while are put aside. After a longer while also those that
  * owe something: the rest of a message, the word that a result is not needed any more. They may owe
@@ -231,9 +214,10 @@ static void count_unquiet(struct rpc_thread *t, uint64_t now_ns)
 
 /* ---- a turn ---- */
 
-int rpc_thread_turn(struct rpc_thread *t)
+/* The rest of a turn, which is not there each time. */
+static no_inline int tend(struct rpc_thread *t)
 {
-	int busy = serve_all(t) + link_loop_tasks(&t->loop);
+	int busy = link_loop_tasks(&t->loop);
 
 	if (unlikely(t->come))
 		busy += serve_come(t);
@@ -247,6 +231,26 @@ int rpc_thread_turn(struct rpc_thread *t)
 	if (unlikely(t->draining))
 		count_unquiet(t, t->loop.now_ns);
 	return busy;
+}
+
+int rpc_thread_turn(struct rpc_thread *t)
+{
+	int served = 0;
+	unsigned empty = 0;
+
+	for (struct rpc_conn *c = t->conns, *next; c; c = next) {
+		const int n = (next = c->next, rpc_conn_serve(c));
+
+		served += n;
+		empty += !n;
+	}
+	exec_charge(GN_WORK_SCAN, empty);
+	if (unlikely(__atomic_load_n(&t->loop.tasks, __ATOMIC_RELAXED) || t->come ||
+		     link_loop_must_turn(&t->loop)))
+		return served + tend(t);
+	exec_charge(GN_WORK_SCAN, 1); /* of the tasks */
+	t->loop.turns++;
+	return served;
 }
 
 /* What clients may write. */
