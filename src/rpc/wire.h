@@ -251,12 +251,10 @@ static inline uint64_t rpc_seq(uint32_t epoch, uint32_t number)
 	return (uint64_t)epoch << 32 | number;
 }
 
+/* Another one for each sequence of a connection, and for no other connection by accident. */
 static inline uint64_t rpc_tail(uint64_t seq, uint64_t nonce)
 {
-	uint64_t x = seq * 0x9e3779b97f4a7c15u ^ nonce;
-
-	x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
-	return x ^ (x >> 32);
+	return (seq ^ nonce) * 0x9e3779b97f4a7c15u;
 }
 
 /* Names a connection: only its two ends know it. */
