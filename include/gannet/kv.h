@@ -206,6 +206,8 @@ GN_API int gn_kv_server_start(struct gn_kv_server *server);
 /* As gn_rpc_server_drain(). */
 GN_API int gn_kv_server_drain(struct gn_kv_server *server, uint64_t deadline_ns);
 GN_API void gn_kv_server_destroy(struct gn_kv_server *server);
+/* Of a server that is GN_RPC_POLLED, as gn_rpc_server_source(); gn_rpc_server_poll() serves. */
+GN_API struct gn_source *gn_kv_server_source(struct gn_kv_server *server);
 /* Its calls: for gn_rpc_server_counters() and gn_rpc_server_metrics(). */
 GN_API struct gn_rpc_server *gn_kv_server_rpc(struct gn_kv_server *server);
 
@@ -269,6 +271,12 @@ GN_API int gn_kv_flush(struct gn_kv_client *client);
 GN_API int gn_kv_poll(struct gn_kv_client *client);
 /* … until at least one has: how many, or -ETIMEDOUT, -EINTR. 0 when none is under way. */
 GN_API int gn_kv_wait(struct gn_kv_client *client, uint64_t deadline_ns);
+
+/*
+ * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_kv_poll() should be
+ * called, also to connect again.
+ */
+GN_API struct gn_source *gn_kv_client_source(struct gn_kv_client *client);
 
 /* The usual, in a line. Return 0, -ENOENT, -EEXIST, -EFBIG, -ETIMEDOUT, -ENOTCONN, … */
 GN_API int gn_kv_get(struct gn_kv_client *client, const void *key, uint32_t key_len, void *room,

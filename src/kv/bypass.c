@@ -639,6 +639,11 @@ void kv_bypass_poll(struct kv_bypass *b)
 		post(b);
 }
 
+bool kv_bypass_must_poll(const struct kv_bypass *b)
+{
+	return b->gathered || b->alone || (b->held && !must_wait(b, b->held));
+}
+
 /* What was read has ended with the connection. What waited for it begins, and finds nobody. */
 void kv_bypass_end_all(struct kv_bypass *b)
 {

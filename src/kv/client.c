@@ -67,6 +67,7 @@ int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 	c = gn_alloc(sizeof(*c), 0);
 	if (!c)
 		return -ENOMEM;
+	source_init(&c->source, &kv_client_source);
 	c->fabric = fabric;
 	c->owner = gn_thread_id();
 	c->controls_end = &c->controls;
@@ -96,6 +97,7 @@ int gn_kv_client_close(struct gn_kv_client *c)
 	if (rc)
 		return rc;
 	kv_disconnect(c);
+	source_fini(&c->source);
 	gn_free(c->previous);
 	gn_free(c->addr);
 	gn_free(c);
@@ -122,14 +124,18 @@ static int poll_links(struct gn_kv_client *c)
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		struct kv_link *link = &c->links[i];
 
-		if (!link->under_way)
+		if (!link->under_way) {
+			if (unlikely(c->look_at_all))
+				kv_link_look(c, link);
 			continue;
+		}
 		if (link->bypass)
 			kv_bypass_poll(link->bypass);
 		gn_rpc_poll(link->rpc);
 		if (link->bypass)
 			kv_bypass_poll(link->bypass);
 	}
+	c->look_at_all = false;
 	/* What was begun meanwhile, or can be now. */
 	kv_ops_poll(c);
 	flush_links(c);

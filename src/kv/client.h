@@ -4,6 +4,7 @@
 #define GN_KV_CLIENT_H
 
 #include "base/owner.h"
+#include "base/source.h"
 #include "kv/wire.h"
 
 /* What an attempt to connect waits for, with the last of links. */
@@ -23,6 +24,7 @@ struct kv_link {
 
 struct gn_kv_client {
 	uint64_t owner; /* gn_thread_id() */
+	struct gn_source source;
 	struct gn_fabric *fabric;
 	char *addr;
 	struct gn_kv_client_opts opts;
@@ -32,10 +34,11 @@ struct gn_kv_client {
 	struct gn_rpc_conn_id *previous; /* by partition: the last connection */
 	struct gn_kv_control *controls, **controls_end;
 	uint64_t controls_due_ns; /* no deadline of those that wait for a slot is earlier */
-	uint64_t n_ops;		  /* under way, with controls */
-	uint64_t n_waited;	  /* … of gn_kv_do() */
-	int ended;		  /* by this poll, of others */
-	bool down;		  /* the server is gone, and perhaps being connected to again */
+	uint64_t n_ops;	   /* under way, with controls */
+	uint64_t n_waited; /* … of gn_kv_do() */
+	int ended;	   /* by this poll, of others */
+	bool look_at_all;  /* the next poll polls idle connections, too: one may be gone */
+	bool down;	   /* the server is gone, and perhaps being connected to again */
 	bool closing;
 	bool busy;	   /* in a call that may call done */
 	uint64_t retry_ns; /* when a poll may look for the server again */
@@ -84,6 +87,11 @@ void kv_disconnect(struct gn_kv_client *client);
 int kv_client_ready(struct gn_kv_client *client, uint64_t deadline_ns);
 /* Move on with connecting to a server that was gone, without waiting. */
 void kv_reconnect_some(struct gn_kv_client *client);
+
+/* source.c */
+/* An idle connection: is its server there? */
+void kv_link_look(struct gn_kv_client *client, struct kv_link *link);
+extern const struct source_ops kv_client_source;
 
 /* calls.c */
 /* Waits for it. 0, or why it was not done. */

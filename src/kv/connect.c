@@ -49,6 +49,7 @@ static int open_link(struct gn_kv_client *c)
 	const uint64_t now_ns = gn_now_ns();
 	struct kv_link *link = &c->links[c->n_links];
 	struct gn_rpc_client_opts opts = c->opts.rpc;
+	int rc;
 
 	if (now_ns >= c->connect_until_ns)
 		return -ETIMEDOUT;
@@ -65,7 +66,10 @@ static int open_link(struct gn_kv_client *c)
 		.client = c, .waiting_end = &link->waiting, .until_ns = GN_FOREVER};
 	c->n_links++;
 	c->connect = KV_CONNECT_OPEN;
-	return gn_rpc_client_open_begin(c->fabric, c->addr, &opts, &link->rpc);
+	rc = gn_rpc_client_open_begin(c->fabric, c->addr, &opts, &link->rpc);
+	if (!rc)
+		source_join(&c->source, gn_rpc_client_source(link->rpc));
+	return rc;
 }
 
 static void layout_told(struct gn_rpc_op *op)

@@ -5,6 +5,7 @@
 
 #include "base/owner.h"
 #include "base/ticks.h"
+#include "base/source.h"
 #include "rpc/area.h"
 #include "rpc/times.h"
 #include "rpc/wire.h"
@@ -182,6 +183,7 @@ struct gn_rpc_client {
 	uint32_t n_old_links;
 	struct rpc_reads look;
 
+	struct gn_source source;
 	struct gn_fabric *fabric;
 	char *addr;
 	struct gn_rpc_client_opts opts;
@@ -221,6 +223,9 @@ int rpc_reconnect(struct gn_rpc_client *client, uint64_t deadline_ns);
 
 /* connect.c: what is left of earlier connections, as far as nobody copies any more */
 void rpc_old_links_retry(struct gn_rpc_client *client);
+
+/* source.c: before a sleep; see struct source_ops */
+int rpc_client_prepare(struct gn_source *source);
 
 /* submit.c */
 int rpc_client_refuse(const struct gn_rpc_client *client); /* -EINVAL, -EPERM */

@@ -59,6 +59,13 @@ static void take_opts(struct gn_rpc_client *c)
 	};
 }
 
+static const struct source_ops client_source = {
+	.ready = source_object_ready,
+	.arm = source_object_arm,
+	.disarm = source_object_disarm,
+	.prepare = rpc_client_prepare,
+};
+
 /* ---- the link: all that is made anew with a connection ---- */
 
 /* False: the server may be copying. With the qp gone it does not, and nothing waits for it. */
@@ -116,6 +123,10 @@ static void destroy_link(struct gn_rpc_client *c)
 	};
 	struct rpc_old_link *kept;
 
+	if (c->cq)
+		source_fini(gn_cq_source(c->cq));
+	if (c->chan)
+		source_fini(gn_chan_source(c->chan));
 	c->bounce = c->spare = c->look.area = (struct rpc_area){0};
 	c->retired = NULL;
 	rpc_far_free(c);
@@ -198,6 +209,7 @@ static int make_endpoint(struct gn_rpc_client *c)
 	rc = gn_chan_create(c->ctx, &c->chan);
 	if (rc)
 		return rc;
+	source_join(&c->source, gn_chan_source(c->chan));
 	rc = gn_pd_create(c->ctx, &c->pd);
 	if (rc)
 		return rc;
@@ -208,6 +220,7 @@ static int make_endpoint(struct gn_rpc_client *c)
 			  &c->cq);
 	if (rc)
 		return rc;
+	source_join(&c->source, gn_cq_source(c->cq));
 	qp.send_cq = qp.recv_cq = c->cq;
 	qp.chan = c->chan;
 	qp.max_inline = c->max_inline;
@@ -403,6 +416,7 @@ static void destroy(struct gn_rpc_client *c)
 		old->qp = NULL;
 	}
 	rpc_old_links_retry(c);
+	source_fini(&c->source);
 	gn_ctx_destroy(c->own_ctx);
 	rpc_learn_free(c);
 	rpc_mail_free(c);
@@ -449,6 +463,7 @@ int gn_rpc_client_open_begin(struct gn_fabric *fabric, const char *addr,
 	c = gn_alloc(sizeof(*c), 0);
 	if (!c)
 		return -ENOMEM;
+	source_init(&c->source, &client_source);
 	c->owner = gn_thread_id();
 	c->fabric = fabric;
 	c->opts = opts;
