@@ -13,11 +13,9 @@
 #define LOOKS	200u /* at all partitions, before one of them is waited for */
 #define WAIT_US 20u
 
-int kv_client_check(const struct gn_kv_client *c)
+int kv_client_refuse(const struct gn_kv_client *c)
 {
-	if (!c)
-		return gn_fail(-EINVAL, "kv: client is NULL");
-	return c->owner == gn_thread_id() ? 0 : exec_not_owner(c->owner, "kv client");
+	return c ? exec_not_owner(c->owner, "kv client") : gn_fail(-EINVAL, "kv: client is NULL");
 }
 
 int kv_client_call(struct gn_kv_client *c, uint32_t part, enum kv_method method,
