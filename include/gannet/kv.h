@@ -132,6 +132,7 @@ struct gn_kv_op {
 	};
 	uint64_t hash;
 	uint32_t part, step;
+	struct gn_rpc_op rpc; /* a client's */
 };
 
 /* ---- a store by itself ---- */
@@ -222,9 +223,9 @@ enum gn_kv_client_flag {
 };
 
 struct gn_kv_client_opts {
-	size_t size;		       /* sizeof(struct gn_kv_client_opts) */
-	unsigned flags;		       /* enum gn_kv_client_flag */
-	unsigned gather;	       /* operations in a message, at most; 0: 64 */
+	size_t size;	 /* sizeof(struct gn_kv_client_opts) */
+	unsigned flags;	 /* enum gn_kv_client_flag */
+	unsigned gather; /* operations in a message, at most; 0: as rpc.batch says, or 64 */
 	struct gn_rpc_client_opts rpc; /* mode and all that; size, thread and ctx are set for it */
 };
 
@@ -257,7 +258,7 @@ GN_API int gn_kv_do(struct gn_kv_client *client, struct gn_kv_op *ops, unsigned 
  * Begin an operation, and have done called from gn_kv_poll(), or from another call of this client:
  * from this one too, when it finds that the server is gone. done may submit others; what waits,
  * polls or closes returns -EDEADLK there. Never waits, neither for the server nor for a connection.
- * -EAGAIN: too many are under way, -EMSGSIZE: its value is too large for any store, -ENOTCONN: the
+ * -EAGAIN: too many are under way, -EMSGSIZE: its value is too large for any store or this connection, -ENOTCONN: the
  * connection broke; with GN_KV_RECONNECT gn_kv_poll() connects again, and then this works.
  */
 GN_API int gn_kv_submit(struct gn_kv_client *client, struct gn_kv_op *op);
@@ -368,7 +369,7 @@ struct gn_kv_counters {
 	size_t size; /* sizeof(struct gn_kv_counters) */
 	uint64_t ops;
 	uint64_t ended[GN_KV_STATUSES];
-	uint64_t messages;		   /* that carried them */
+	uint64_t messages;		   /* with requests, that were sent */
 	uint64_t bypass_gets;		   /* GETs by reading */
 	uint64_t entry_reads, value_reads; /* … and what was read for them */
 	uint64_t torn;			   /* read while it was written, and read again */

@@ -33,10 +33,9 @@ static int prepare(struct gn_source *source)
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		const struct kv_link *link = &c->links[i];
 
-		/* A poll sends it. */
-		if (link->open || (link->bypass && kv_bypass_must_poll(link->bypass)))
+		if (link->bypass && kv_bypass_must_poll(link->bypass))
 			return -EAGAIN;
-		if (link->queue)
+		if (link->waiting)
 			source_due(source, link->until_ns);
 		if (link->bypass)
 			source_due(source, link->bypass->until_ns);

@@ -57,7 +57,7 @@ int gn_rpc_request_on_abandon(struct gn_rpc_request *r, gn_rpc_abandon_fn *fn, v
 
 	if (!exec_is_owner(t->id))
 		return -EPERM;
-	if (r->is.state != RPC_BUSY || r->is.answered)
+	if ((r->is.state != RPC_BUSY && r->is.state != RPC_RUNNING) || rpc_request_answered(r))
 		return gn_fail(
 			-EINVAL,
 			"gn_rpc_request_on_abandon(): r->state is not RPC_BUSY, or r->answered is "

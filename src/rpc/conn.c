@@ -65,6 +65,7 @@ bool rpc_conn_grow(struct rpc_conn *c)
 		return false;
 	for (uint32_t i = n; i > 0; i--) {
 		block[i - 1].conn = c;
+		block[i - 1].owner = c->thread->id;
 		block[i - 1].next = c->idle;
 		c->idle = &block[i - 1];
 	}
@@ -250,6 +251,8 @@ static void adopt(struct link_task *task)
 		link_conn_close(&c->link);
 		return;
 	}
+	for (uint32_t i = 0; i < c->n_made; i++) /* before there was a thread, perhaps */
+		rpc_conn_nth(c, i)->owner = t->id;
 	link_to(c, &t->conns);
 	__atomic_fetch_add(&t->n_conns, 1, __ATOMIC_RELAXED);
 	c->heard_ns = gn_now_ns();

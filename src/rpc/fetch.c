@@ -625,14 +625,14 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 		poll_rare(c);
 	if (fetchable(c) && likely(!c->dead))
 		fetch(c);
-	/* Last: after the poll that ends a call there may be no other for long. */
-	if (unlikely(c->tell || (c->spent - c->told > c->mask / 2 && c->n_fetch + c->n_reply)) &&
-	    !c->dead)
-		rpc_tell_spent(c);
 	/* Calls may be late also while others end all the time. */
 	if (unlikely(!(c->polls % CLOCK_EVERY) || (clock && !c->ended) ||
 		     (c->ended >= (int)CLOCK_EVERY && c->until_ns != GN_FOREVER)))
 		poll_seldom(c);
+	/* Last: after the poll that ends a call there may be no other for long. */
+	if (unlikely(c->tell || (c->spent - c->told > c->mask / 2 && c->n_fetch + c->n_reply)) &&
+	    !c->dead)
+		rpc_tell_spent(c);
 	c->busy = false;
 	return c->ended;
 }

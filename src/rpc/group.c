@@ -76,7 +76,7 @@ static void answer_apart(struct gn_rpc_group *g, unsigned i, struct rpc_answer *
 		rpc_request_set(
 			r,
 			&(struct rpc_entry){.kind = g->entry[i].method, .index = g->entry[i].index},
-			NULL, g->times, g->way);
+			NULL, g->times, RPC_BUSY | (uint64_t)g->way << 8);
 	}
 	r->is.answered = true;
 	r->answer = *answer;

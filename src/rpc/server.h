@@ -8,6 +8,7 @@
 #define GN_RPC_SERVER_H
 
 #include "base/bits.h"
+#include "base/mutant.h"
 #include "base/owner.h"
 #include "link/link.h"
 #include "rpc/area.h"
@@ -50,11 +51,24 @@ static inline uint32_t rpc_reply_slot(uint64_t id)
 	return (uint32_t)(id >> 5);
 }
 
+enum rpc_state {
+	RPC_IDLE,
+	RPC_RUNNING, /* its handler runs; it is still the first idle one, and becomes busy, if need be */
+	RPC_COMING, /* it is large, and is being read */
+	RPC_BUSY,   /* its handler has it */
+	RPC_HELD,   /* it is answered, but there is no slot for the result */
+};
+
 /* How a message with results goes. */
 enum rpc_way { RPC_NO_WAY, RPC_LEFT_HERE, RPC_WRITTEN_BACK };
 static inline enum rpc_way rpc_way(bool reply)
 {
 	return RPC_LEFT_HERE + reply;
+}
+/* rpc_conn.quick, and the word of a request whose handler runs, and for which nobody did more. */
+static inline uint64_t rpc_quick_word(enum rpc_way way)
+{
+	return RPC_RUNNING | (uint64_t)way << 8;
 }
 
 struct rpc_method {
@@ -78,13 +92,6 @@ struct rpc_answer {
 	void *arg;
 };
 
-enum rpc_state {
-	RPC_IDLE,
-	RPC_COMING, /* it is large, and is being read */
-	RPC_BUSY,   /* its handler has it */
-	RPC_HELD,   /* it is answered, but there is no slot for the result */
-};
-
 /*
  * Where the bytes of a request are. Those of one that is answered after its handler has returned
  * are copied out of the slot, by the first thread that needs them there: the owner when the handler
@@ -104,18 +111,22 @@ struct rpc_abandon {
 struct gn_rpc_request {
 	struct rpc_conn *conn;
 	struct gn_rpc_request *next; /* idle, held, or in rpc_thread.come */
+	uint64_t owner;		     /* rpc_thread.id */
 	const uint8_t *data;
 	uint32_t len; /* from here as struct rpc_entry: */
 	uint16_t method, index;
 	uint32_t number;  /* of the message it came in */
 	uint32_t left_us; /* of its caller's deadline, when it came; 0: it has none */
-	struct rpc_request_state {
-		uint8_t state; /* enum rpc_state */
-		uint8_t way;   /* enum rpc_way */
-		bool answered; /* atomic: by another way than from its handler into the open message */
-		bool keeps_slot;
-		uint32_t bytes; /* enum rpc_bytes, atomic */
-	} is;
+	union {
+		struct rpc_request_state {
+			uint8_t state; /* enum rpc_state */
+			uint8_t way;   /* enum rpc_way */
+			bool answered; /* atomic: otherwise than by rpc_request_quickly() */
+			bool keeps_slot;
+			uint32_t bytes; /* enum rpc_bytes, atomic */
+		} is;
+		uint64_t word; /* all of it */
+	};
 	uint64_t begin_ns;
 	struct rpc_times *times; /* of its method; NULL: there are none */
 
@@ -203,7 +214,7 @@ struct rpc_conn {
 	/* By index: the number of the message of the last call that its caller gave up. */
 	const uint32_t *given_up;
 	struct gn_rpc_request *idle;
-	struct gn_rpc_request *current; /* its handler runs, and it is not answered */
+	struct gn_rpc_request *current; /* its handler runs, and it is not RPC_RUNNING */
 	/*
 	 * rpc_conn_attend(): something besides the next message is to be looked at with each turn:
 	 * results are held or lent, messages are not known to be taken, or wait for a large one.
@@ -216,10 +227,13 @@ struct rpc_conn {
 
 	/* results: one message is put together at a time */
 	uint8_t *result;	/* the slot of the next one */
+	uint8_t *put;		/* where its next entry goes */
+	uint64_t quick;		/* the word of requests that may be answered there; 0: none */
 	uint32_t placed, acked; /* the last that is there, that is not needed any more */
 	enum rpc_way open;	/* the message that is put together; RPC_NO_WAY: there is none */
-	uint32_t at, entries, last_len;
-	uint32_t most, max_result; /* bytes that there may be in it, and in an entry of it */
+	uint32_t left;		/* bytes that there may be behind put */
+	uint32_t entries, last_len;
+	uint32_t most, max_result; /* bytes of all entries, and in one of them */
 	const void *room; /* the request or group whose handler may be writing behind the message */
 	struct rpc_times *open_times; /* of the method of its last result */
 	uint64_t begin_ns;	      /* of the work whose results it has; 0: nobody has looked */
@@ -406,12 +420,20 @@ static inline struct gn_rpc_request *rpc_conn_nth(const struct rpc_conn *conn, u
 bool rpc_conn_grow(struct rpc_conn *conn);
 
 /* serve.c */
-/* Does its handler run, in this thread? Then it is not answered from there either. */
+/* Does its handler run, in this thread, and has not answered? */
 static inline bool rpc_request_runs(const struct gn_rpc_request *r)
 {
-	const struct rpc_conn *c = r->conn;
-
-	return likely(exec_is_owner(c->thread->id)) && likely(c->current == r);
+	return exec_is_owner(r->conn->thread->id) &&
+	       (r->is.state == RPC_RUNNING || r->conn->current == r);
+}
+/*
+ * … and nobody knows more of it: another thread has neither answered it nor asked for its bytes.
+ * Then the result goes into the open message, of which quick is.
+ */
+static inline bool rpc_request_quickly(const struct gn_rpc_request *r, uint64_t quick)
+{
+	return likely(exec_is_owner(r->owner)) &&
+	       likely(__atomic_load_n(&r->word, __ATOMIC_RELAXED) == quick);
 }
 static inline bool rpc_request_answered(const struct gn_rpc_request *r)
 {
@@ -429,14 +451,15 @@ static inline void rpc_request_free(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
-	if (unlikely(__atomic_load_n(&r->is.bytes, __ATOMIC_RELAXED) != RPC_IN_SLOT))
+	if (__atomic_load_n(&r->is.bytes, __ATOMIC_RELAXED) != RPC_IN_SLOT)
 		rpc_request_release(r);
 	c->n_busy--;
 	r->is.state = RPC_IDLE;
 	r->next = c->idle;
 	c->idle = r;
 }
-
+/* One whose handler runs, and which is not answered by the quick way. */
+void rpc_request_settle(struct gn_rpc_request *request);
 /* One of the window that is idle, and is not any more; NULL: there is none. */
 static inline struct gn_rpc_request *rpc_request_take(struct rpc_conn *c)
 {
@@ -453,13 +476,13 @@ static inline struct gn_rpc_request *rpc_request_take(struct rpc_conn *c)
 }
 /* An entry of the message that is being taken. */
 static inline void rpc_request_set(struct gn_rpc_request *r, const struct rpc_entry *entry,
-				   const uint8_t *data, struct rpc_times *times, enum rpc_way way)
+				   const uint8_t *data, struct rpc_times *times, uint64_t word)
 {
 	memcpy(&r->len, entry, sizeof(*entry));
 	r->data = data;
 	r->number = r->conn->number;
 	r->left_us = 0;
-	r->is = (struct rpc_request_state){.state = RPC_BUSY, .way = (uint8_t)way};
+	r->word = word;
 	r->begin_ns = r->conn->begin_ns;
 	r->times = times;
 }
@@ -532,29 +555,49 @@ void rpc_abandon_due(struct link_timer *timer, uint64_t now_ns);
 /* answer.c; owner only */
 /* There is a message for a result of so many bytes, and it goes this way; false: no slot. */
 bool rpc_result_open(struct rpc_conn *conn, enum rpc_way way, uint32_t len);
+static inline uint32_t rpc_result_bytes(uint32_t len)
+{
+	return (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
+}
 static inline bool rpc_result_fits(const struct rpc_conn *c, enum rpc_way way, uint32_t len)
 {
-	return likely(c->open == way) &&
-	       (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len) <= c->most - c->at;
+	return c->open == way && rpc_result_bytes(len) <= c->left;
 }
 /* Where the bytes of the next result are. */
 static inline uint8_t *rpc_result_at(const struct rpc_conn *c)
 {
-	return c->result + sizeof(struct rpc_head) + c->at + sizeof(struct rpc_entry);
+	return c->put + sizeof(struct rpc_entry);
 }
 static inline void rpc_result_append(struct rpc_conn *c, struct rpc_times *times, uint16_t index,
 				     uint16_t status, const void *data, uint32_t len)
 {
 	const struct rpc_entry entry = {.len = len, .kind = status, .index = index};
-	uint8_t *to = rpc_result_at(c);
+	const uint32_t bytes = rpc_result_bytes(len);
+	uint8_t *to = c->put;
 
-	rpc_store(to - sizeof(entry), &entry, sizeof(entry));
-	if (len && data != to)
-		rpc_store(to, data, len);
-	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
+	c->put += bytes;
+	c->left -= bytes;
 	c->open_times = times;
 	c->last_len = len;
 	c->entries++;
+	rpc_store(to, &entry, sizeof(entry));
+	if (len && data != to + sizeof(entry))
+		rpc_store(to + sizeof(entry), data, len);
+}
+/* Begin a message in the next slot, if that is free. */
+bool rpc_result_slot_writing(const struct rpc_conn *conn);
+static inline void rpc_result_begin(struct rpc_conn *c, enum rpc_way way)
+{
+	if (unlikely(c->n_writing && rpc_result_slot_writing(c)))
+		return;
+	if (unlikely(c->placed - c->acked > c->mask) && !mutant("rpc-result-early", 8))
+		return;
+	c->open = way;
+	c->quick = likely(!c->held) ? rpc_quick_word(way) : 0;
+	c->open_ack = false;
+	c->put = c->result + sizeof(struct rpc_head);
+	c->left = c->most;
+	c->entries = 0;
 }
 void rpc_answer(struct gn_rpc_request *request);
 void rpc_answer_posted(struct link_task *task);
