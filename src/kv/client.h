@@ -5,6 +5,8 @@
 
 #include "kv/wire.h"
 
+#define KV_GONE "kv: the server is gone"
+
 /* Operations that travel together, to one partition. */
 struct kv_message {
 	struct kv_message *next; /* that waits, or is free */

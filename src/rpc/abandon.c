@@ -65,7 +65,7 @@ int gn_rpc_request_on_abandon(struct gn_rpc_request *r, gn_rpc_abandon_fn *fn, v
 	struct rpc_thread *t = r->conn->thread;
 
 	if (t->id != gn_thread_id())
-		return -EPERM;
+		return gn_fail(-EPERM, "gn_rpc_request_on_abandon(): on its server thread only");
 	if (r->state != RPC_BUSY || r->answered)
 		return gn_fail(
 			-EINVAL,
