@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/real.h"
+#include "base/ticks.h"
 
 #define READ_NS 25u /* about what it costs to read the kernel's */
 
@@ -22,12 +23,14 @@ static int stepping_clock(clockid_t id, struct timespec *out)
 void count_clock_begin(uint64_t start_ns)
 {
 	passed_ns = start_ns;
+	__atomic_store_n(&real_ticks_mask, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&real_clock, stepping_clock, __ATOMIC_RELEASE);
 }
 
 void count_clock_end(void)
 {
 	__atomic_store_n(&real_clock, clock_gettime, __ATOMIC_RELEASE);
+	__atomic_store_n(&real_ticks_mask, UINT64_MAX, __ATOMIC_RELAXED);
 }
 
 void count_clock_step(uint64_t ns)

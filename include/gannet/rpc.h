@@ -83,6 +83,10 @@ enum gn_rpc_flag {
 	GN_RPC_SYNC_REPLY = 1 << 4, /* a thread waits, up to 1 ms, until a reply has arrived */
 	GN_RPC_ONE_CTX = 1 << 5,    /* its threads share one context */
 	GN_RPC_POLLED = 1 << 6,	    /* it has no thread: gn_rpc_server_poll() does the work */
+	/* of a call */
+	GN_RPC_IN_PLACE = 1 << 7, /* the result is not copied: done finds it in data */
+	/* of a method, gn_rpc_server_handle_group() */
+	GN_RPC_ORDERED = 1 << 8, /* later calls wait until a large request has been read */
 };
 
 /* ---- server ---- */
@@ -96,6 +100,13 @@ struct gn_rpc_request; /* a call as its handler sees it, until it is answered */
  * checked must be copied first.
  */
 typedef void gn_rpc_handler(struct gn_rpc_request *request, void *arg);
+
+/*
+ * Handles the calls of a group together: see gn_rpc_server_handle_group(). Runs on a server thread,
+ * which alone may use the group, and ends every call of it before it returns.
+ */
+struct gn_rpc_group;
+typedef void gn_rpc_group_handler(struct gn_rpc_group *group, void *arg);
 
 /* A client came, or went. On the server thread that serves it. */
 typedef void gn_rpc_peer_fn(void *arg, uint64_t client, bool came);
@@ -135,6 +146,13 @@ GN_API int gn_rpc_server_start(struct gn_rpc_server *server);
  */
 GN_API int gn_rpc_server_poll(struct gn_rpc_server *server);
 GN_API int gn_rpc_server_wait(struct gn_rpc_server *server, uint64_t deadline_ns);
+/*
+ * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_rpc_server_poll()
+ * should be called. NULL: it is not GN_RPC_POLLED. When it is armed or waited for, clients are put
+ * aside at once, and wake the server with their next request: a small park_us tells them to expect
+ * that.
+ */
+GN_API struct gn_source *gn_rpc_server_source(struct gn_rpc_server *server);
 /*
  * Nobody is let in any more, new requests end with GN_RPC_BUSY, and what is under way is answered:
  * 0 when clients have all their answers, -ETIMEDOUT when not all have by the deadline. Then destroy
@@ -215,6 +233,50 @@ struct gn_rpc_view {
  */
 GN_API int gn_rpc_request_show(struct gn_rpc_request *request, struct gn_mem *mem,
 			       struct gn_rpc_view *out);
+
+/* ---- groups ---- */
+
+#define GN_RPC_GROUP_MAX 64u /* calls */
+
+/*
+ * As gn_rpc_server_handle(), but fn is given the calls of a client that came together: consecutive
+ * calls of one batch whose methods have the same fn and arg, in the order of the batch. A group
+ * costs less for each call, and its handler can overlap their memory accesses. A large request is a
+ * group of its own. flags: 0, or GN_RPC_ORDERED: while a large request of this method is being read
+ * no later call of the same client begins, so that its calls are executed in their order.
+ */
+GN_API int gn_rpc_server_handle_group(struct gn_rpc_server *server, unsigned method,
+				      gn_rpc_group_handler *fn, void *arg, unsigned flags);
+/* Calls of the group, from 0 to below this, at most GN_RPC_GROUP_MAX. */
+GN_API unsigned gn_rpc_group_size(const struct gn_rpc_group *group);
+GN_API unsigned gn_rpc_group_method(const struct gn_rpc_group *group, unsigned i);
+/*
+ * The bytes of a request, until its call ends or the handler returns. While the handler runs, the
+ * client may change them.
+ */
+GN_API const void *gn_rpc_group_data(const struct gn_rpc_group *group, unsigned i,
+				     uint32_t *len_bytes);
+/* As gn_rpc_request_client() and gn_rpc_request_thread(). */
+GN_API uint64_t gn_rpc_group_client(const struct gn_rpc_group *group);
+GN_API unsigned gn_rpc_group_thread(const struct gn_rpc_group *group);
+/*
+ * Where a result of up to most bytes may be put together, to be given to gn_rpc_group_answer()
+ * without a copy. Good until the next call of gn_rpc_group_room() or of an answer. If no slot of
+ * results is free, this is memory that the library keeps until one is. NULL: limits allow no such
+ * result, and the call has ended already: with GN_RPC_BUSY, or with GN_RPC_TOO_BIG if most is more
+ * than the server's max_large. So ask before executing.
+ */
+GN_API void *gn_rpc_group_room(struct gn_rpc_group *group, unsigned i, uint32_t most);
+/*
+ * End a call of the group, in any order. data: where gn_rpc_group_room() said, or any other bytes,
+ * which are copied. A call that the handler does not end has GN_RPC_FAILED.
+ */
+GN_API void gn_rpc_group_answer(struct gn_rpc_group *group, unsigned i, unsigned status,
+				const void *data, uint32_t len_bytes);
+/* As gn_rpc_answer_mem(). */
+GN_API void gn_rpc_group_answer_mem(struct gn_rpc_group *group, unsigned i, unsigned status,
+				    struct gn_mem *mem, size_t offset, uint32_t len_bytes,
+				    void (*release)(void *arg), void *arg);
 
 /* ---- client ---- */
 
@@ -330,9 +392,17 @@ struct gn_rpc_op {
 	uint64_t deadline_ns;
 	void (*done)(struct gn_rpc_op *op);
 	void *arg;
+	unsigned flags; /* 0 or GN_RPC_IN_PLACE */
 	/* out, valid in done */
 	unsigned status;
 	uint32_t result_len;
+	/*
+	 * GN_RPC_IN_PLACE: the result_len bytes of the result, in memory of the library, aligned to
+	 * 8, good until done returns; NULL when there are none. The server may change them
+	 * meanwhile: copy what you check. result is not used; result_room is the most that may
+	 * come.
+	 */
+	const void *data;
 	/* private */
 	uint32_t slot;
 	struct gn_rpc_client *client;
@@ -350,6 +420,18 @@ GN_API int gn_rpc_call_all(struct gn_rpc_client *client, struct gn_rpc_op *ops, 
  * calls as may be are under way, or the server has not taken the message in the next slot.
  */
 GN_API int gn_rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);
+/*
+ * The same in two steps, for a caller that writes its request where it is sent from: *out is room
+ * for op->request_len bytes, aligned to 8; op->request is not used. Write them, and commit; until
+ * then request_len may be made smaller, and nothing else of the op may change. A call that is not
+ * committed has not begun and leaves nothing behind. Any other function of the client that begins,
+ * sends or ends calls may take the room away: then commit returns -ESRCH, and nothing has begun.
+ * Other errors are those of gn_rpc_submit(): all of them come from prepare, and -ENOTCONN from
+ * both. A request of more than max_request bytes (gn_rpc_client_limits()) is refused with
+ * -EMSGSIZE: submit it.
+ */
+GN_API int gn_rpc_prepare(struct gn_rpc_client *client, struct gn_rpc_op *op, void **out);
+GN_API int gn_rpc_commit(struct gn_rpc_client *client, struct gn_rpc_op *op);
 /* Send the batch that is being gathered, if there is one. */
 GN_API int gn_rpc_flush(struct gn_rpc_client *client);
 /*
@@ -362,6 +444,13 @@ GN_API int gn_rpc_poll(struct gn_rpc_client *client);
  * after a call was refused with -EAGAIN, 0 when it can be begun.
  */
 GN_API int gn_rpc_wait(struct gn_rpc_client *client, uint64_t deadline_ns);
+/*
+ * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_rpc_poll() should be
+ * called, or gn_rpc_client_open_wait() as long as it connects. What was submitted and not sent yet
+ * is sent when its time has come, or by gn_rpc_flush(). A client whose connection is gone is never
+ * ready.
+ */
+GN_API struct gn_source *gn_rpc_client_source(struct gn_rpc_client *client);
 /* End it now, with GN_RPC_CANCELED; done is called before this returns. -ESRCH: it has ended. */
 GN_API int gn_rpc_cancel(struct gn_rpc_op *op);
 

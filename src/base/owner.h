@@ -6,6 +6,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/preempt.h"
+#include "base/real.h"
+
+/* Does it belong to this thread: is owner gn_thread_id()? */
+static inline bool exec_is_owner(uint64_t owner)
+{
+	if (likely(!exec_installed))
+		return likely(owner == real_own_number);
+	return owner == gn_thread_id();
+}
+
 /*
  * For what another thread than its owner uses: -EPERM. If the owner is a thread of the process that
  * this one was forked from, a line in the log says so: memory that is shared with others is not

@@ -8,6 +8,7 @@
 #define GN_BASE_PREEMPT_H
 
 #include "base/bits.h"
+#include "gannet/exec.h"
 
 struct exec_ops;
 
@@ -20,6 +21,13 @@ static inline void exec_preempt(void)
 {
 	if (unlikely(exec_installed))
 		exec_preempted();
+}
+
+/* gn_charge(), which costs a process as little. */
+static inline void exec_charge(enum gn_work kind, uint64_t n)
+{
+	if (unlikely(exec_installed))
+		gn_charge(kind, n);
 }
 
 #endif

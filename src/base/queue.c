@@ -224,6 +224,7 @@ void gn_queue_destroy(struct gn_queue *queue)
 {
 	if (!queue)
 		return;
+	source_fini(&queue->source);
 	if (queue->event_fd >= 0)
 		close(queue->event_fd);
 	gn_free(queue->cells);

@@ -188,6 +188,7 @@ static int real_thread_join(struct gn_thread *thread)
 }
 
 _Thread_local uint64_t real_own_number;
+uint64_t real_ticks_mask = UINT64_MAX;
 uint64_t real_inherited;
 static _Atomic uint64_t last_number;
 

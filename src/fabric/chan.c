@@ -71,6 +71,7 @@ int gn_chan_destroy(struct gn_chan *chan)
 	rc = obj_check_idle(chan, OBJ_CHAN);
 	if (rc)
 		return rc;
+	source_fini(&chan->source);
 	chan->obj.fabric->provider->chan_fini(chan);
 	gn_mutex_fini(&chan->lock);
 	gn_mutex_lock(&chan->obj.fabric->lock);

@@ -137,6 +137,7 @@ int gn_cq_destroy(struct gn_cq *cq)
 	rc = obj_check_idle(cq, OBJ_CQ);
 	if (rc)
 		return rc;
+	source_fini(&cq->source);
 	/* Against a thread that pumps the channel. */
 	gn_mutex_lock(&cq->ctx->lock);
 	cq->obj.fabric->provider->cq_fini(cq);

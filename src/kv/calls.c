@@ -132,11 +132,25 @@ int gn_kv_client_limits(const struct gn_kv_client *client, struct gn_kv_limits *
 	return SIZED_WRITE(out, &limits, "gn_kv_limits");
 }
 
+uint64_t kv_link_messages(const struct kv_link *link)
+{
+	struct gn_rpc_counters count = {.size = sizeof(count)};
+
+	return link->rpc && !gn_rpc_client_counters(link->rpc, &count) ? count.batches : 0;
+}
+
 int gn_kv_client_counters(const struct gn_kv_client *client, struct gn_kv_counters *out)
 {
+	struct gn_kv_counters count;
 	int rc = kv_client_check(client);
 
-	return rc ? rc : SIZED_WRITE(out, &client->count, "gn_kv_counters");
+	if (rc)
+		return rc;
+	count = client->count;
+	count.size = sizeof(count);
+	for (uint32_t i = 0; i < client->n_links; i++)
+		count.messages += kv_link_messages(&client->links[i]);
+	return SIZED_WRITE(out, &count, "gn_kv_counters");
 }
 
 struct gn_rpc_client *gn_kv_client_rpc(const struct gn_kv_client *client, uint32_t partition)

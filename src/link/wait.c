@@ -83,3 +83,23 @@ int link_loop_wait(struct link_loop *loop, uint64_t deadline_ns, const char *rea
 	}
 	return look_again(rc, deadline_ns);
 }
+
+/*
+ * A turn that looks at everything comes before and after. From here on link_loop_post() wakes
+ * through the channel.
+ */
+int link_loop_prepare(struct gn_source *source)
+{
+	struct link_loop *loop = container_of(source, struct link_loop, source);
+	const bool tended = !loop->turns;
+
+	link_loop_must_tend(loop);
+	if (!tended)
+		return -EAGAIN;
+	/* Pairs with link_loop_post(): it sees that we sleep, or we see its task. */
+	__atomic_store_n(&loop->asleep, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&loop->tasks, __ATOMIC_SEQ_CST))
+		return -EAGAIN;
+	source_due(source, link_timers_due(&loop->timers));
+	return loop->ops->sleep ? loop->ops->sleep(loop) : 0;
+}

@@ -107,6 +107,7 @@ int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_reques
 	r->due_ns = GN_FOREVER;
 	r->desk.flags = opts->flags;
 	r->desk.datagram = msg_requester_datagram;
+	r->desk.sleep = msg_requester_sleep;
 	if (!rc)
 		rc = open_datagrams(r);
 	if (rc) {
@@ -446,6 +447,8 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 		return gn_fail(-EINVAL, "gn_msg_take(): requester is NULL, or out is NULL");
 	deadline_ns = deadline_given(deadline_ns);
 	gn_msg_flush(r);
+	if (!r->under_way) /* one whose connections are idle hears that they end */
+		msg_desk_turn(&r->desk, false);
 	while (n && r->under_way) {
 		unsigned got;
 		int rc;
@@ -470,6 +473,14 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 		now = rc == -ETIMEDOUT;
 	}
 	return 0;
+}
+
+struct gn_source *gn_msg_requester_source(struct gn_msg_requester *r)
+{
+	if (r)
+		return msg_desk_source(&r->desk);
+	gn_fail(-EINVAL, "gn_msg_requester_source(): requester is NULL");
+	return NULL;
 }
 
 int gn_msg_requester_stats(const struct gn_msg_requester *r, struct gn_msg_stats *out)

@@ -326,6 +326,14 @@ int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 	}
 }
 
+struct gn_source *gn_msg_responder_source(struct gn_msg_responder *r)
+{
+	if (r)
+		return msg_desk_source(&r->desk);
+	gn_fail(-EINVAL, "gn_msg_responder_source(): responder is NULL");
+	return NULL;
+}
+
 unsigned gn_msg_responder_conns(const struct gn_msg_responder *r)
 {
 	return r ? r->desk.n_ends : 0;

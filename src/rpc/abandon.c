@@ -12,16 +12,6 @@
 
 #define LOOK_NS 1000000u /* between two looks at requests that are watched */
 
-bool rpc_request_given_up(const struct gn_rpc_request *r)
-{
-	const struct rpc_conn *c = r->conn;
-	const uint8_t *word =
-		c->requests + rpc_given_up_at(c->request_stride, c->mask + 1, r->index);
-
-	return r->index < c->window &&
-	       __atomic_load_n((const uint32_t *)(const void *)word, __ATOMIC_RELAXED) == r->number;
-}
-
 /* 0: it has no deadline, or nobody knows when it came. */
 static uint64_t deadline_of(const struct gn_rpc_request *r)
 {
@@ -30,7 +20,7 @@ static uint64_t deadline_of(const struct gn_rpc_request *r)
 	return r->left_us && begin_ns ? begin_ns + r->left_us * 1000ull : 0;
 }
 
-bool rpc_request_expired(const struct gn_rpc_request *r, uint64_t now_ns)
+static bool expired(const struct gn_rpc_request *r, uint64_t now_ns)
 {
 	const uint64_t deadline_ns = deadline_of(r);
 
@@ -41,9 +31,10 @@ enum gn_rpc_caller gn_rpc_request_state(const struct gn_rpc_request *r)
 {
 	if (__atomic_load_n(&r->conn->dead, __ATOMIC_RELAXED))
 		return GN_RPC_CALLER_GONE;
-	if (rpc_request_expired(r, gn_now_ns()))
+	if (expired(r, gn_now_ns()))
 		return GN_RPC_CALLER_EXPIRED;
-	return rpc_request_given_up(r) ? GN_RPC_CALLER_CANCELED : GN_RPC_CALLER_WAITS;
+	return rpc_conn_given_up(r->conn, r->index, r->number) ? GN_RPC_CALLER_CANCELED :
+								 GN_RPC_CALLER_WAITS;
 }
 
 /* ---- being told ---- */
@@ -64,9 +55,9 @@ int gn_rpc_request_on_abandon(struct gn_rpc_request *r, gn_rpc_abandon_fn *fn, v
 {
 	struct rpc_thread *t = r->conn->thread;
 
-	if (t->id != gn_thread_id())
+	if (!exec_is_owner(t->id))
 		return gn_fail(-EPERM, "gn_rpc_request_on_abandon(): on its server thread only");
-	if (r->state != RPC_BUSY || r->answered)
+	if ((r->is.state != RPC_BUSY && r->is.state != RPC_RUNNING) || rpc_request_answered(r))
 		return gn_fail(
 			-EINVAL,
 			"gn_rpc_request_on_abandon(): r->state is not RPC_BUSY, or r->answered is "
@@ -119,7 +110,7 @@ static struct gn_rpc_request *find_abandoned(struct rpc_thread *t, enum gn_rpc_c
 
 		*state = gn_rpc_request_state(r);
 		if (*state != GN_RPC_CALLER_WAITS &&
-		    !__atomic_load_n(&r->answered, __ATOMIC_ACQUIRE)) /* and is on its way */
+		    !__atomic_load_n(&r->is.answered, __ATOMIC_ACQUIRE)) /* and is on its way */
 			return r;
 		if (deadline_ns && deadline_ns < *first_ns)
 			*first_ns = deadline_ns;

@@ -15,26 +15,14 @@
 
 #define SYNC_US 1000u /* that a thread waits for the completion of a reply, if it is told to */
 
-static uint8_t *result_slot(const struct rpc_conn *c, uint32_t number)
-{
-	return c->results + (number & c->mask) * c->result_stride;
-}
-
 /* A reply is still being written from the next slot: mostly it is done, and nobody has looked. */
-static bool being_written(const struct rpc_conn *c)
+bool rpc_result_slot_writing(const struct rpc_conn *c)
 {
 	const bool *writing = &c->writing[(c->placed + 1) & c->mask];
 
 	if (*writing)
 		link_loop_poll(&c->thread->loop);
 	return *writing;
-}
-
-static bool slot_is_free(const struct rpc_conn *c)
-{
-	if (unlikely(c->n_writing) && being_written(c))
-		return false;
-	return c->placed - c->acked <= c->mask || mutant("rpc-result-early", 8);
 }
 
 /* ---- a message with results ---- */
@@ -91,12 +79,9 @@ static void write_back(struct rpc_conn *c, uint32_t bytes)
  */
 static uint64_t time_us(struct rpc_conn *c)
 {
-	struct rpc_times *times = NULL;
+	struct rpc_times *times = c->open_times;
 	uint64_t ns;
 
-	/* Methods that nobody handles are many: a client might name them all. */
-	if (likely(rpc_method_find(c->thread->server, c->open_method)))
-		times = rpc_served(c->thread, c->open_method);
 	if (!c->begin_ns)
 		return times ? times->last_us : 0;
 	ns = gn_now_ns() - c->begin_ns;
@@ -109,38 +94,45 @@ static uint64_t time_us(struct rpc_conn *c)
 	return ns / 1000;
 }
 
+/* What a message rarely needs: its flags. */
+static no_inline unsigned prepare_rarely(struct rpc_conn *c)
+{
+	if (c->parked)
+		rpc_conn_unpark(c);
+	return (c->check_fetch || c->check_request ? RPC_CRC : 0) |
+	       (c->open_ack || c->thread->draining ? RPC_ACK : 0);
+}
+
 void rpc_seal_results(struct rpc_conn *c)
 {
-	struct rpc_seal seal = {
-		.nonce = c->nonce,
-		.len = c->at,
-		.flags = RPC_RESULT | (c->check_fetch || c->check_request ? RPC_CRC : 0),
-	};
-	uint64_t bytes;
+	const enum rpc_way way = c->open;
+	struct rpc_thread *t = c->thread;
+	struct rpc_seal seal = {.nonce = c->nonce, .len = c->most - c->left, .flags = RPC_RESULT};
+	uint8_t *slot = c->result;
+	uint32_t bytes;
 
-	if (!c->open)
+	c->open = RPC_NO_WAY;
+	c->quick = 0;
+	if (!seal.len || way == RPC_NO_WAY) /* nobody has answered */
 		return;
-	if (unlikely(!c->entries)) { /* a handler asked for room, and has not answered */
-		c->open = false;
-		return;
-	}
-	if (unlikely(c->parked))
-		rpc_conn_unpark(c);
-	c->open = false;
+	if (unlikely(c->parked || c->check_fetch || c->check_request || c->open_ack || t->draining))
+		seal.flags |= (uint16_t)prepare_rarely(c);
 	c->heard = true;
-	counter_add(&c->thread->count.results, 1);
+	counter_add(&t->count.results, 1);
 	seal.aux = rpc_time_pack(time_us(c));
-	if (unlikely(c->open_ack || c->thread->draining))
-		seal.flags |= RPC_ACK;
-	gn_charge(GN_WORK_COPY, c->at);
+	exec_charge(GN_WORK_COPY, seal.len);
 	seal.seq = rpc_seq(c->epoch, ++c->placed);
 	seal.word = rpc_state_word(c->taken, 0);
 	c->taken_told = c->taken;
-	c->untold = false;
+	if (mutant("rpc-slot-wrong", c->placed))
+		slot = c->results + ((c->placed + 1) & c->mask) * c->result_stride;
+	c->result += c->result_stride;
+	if (!((c->placed + 1) & c->mask))
+		c->result = c->results;
 	/* From here on a client that fetches has its result. */
-	bytes = rpc_seal(result_slot(c, c->placed + mutant("rpc-slot-wrong", c->placed)), &seal);
-	if (c->open_reply)
-		write_back(c, (uint32_t)bytes);
+	bytes = (uint32_t)rpc_seal(slot, &seal);
+	if (way == RPC_WRITTEN_BACK)
+		write_back(c, bytes);
 	if (unlikely(c->notify))
 		rpc_conn_notify(c);
 }
@@ -161,48 +153,13 @@ void rpc_conn_notify(struct rpc_conn *c)
 		counter_add(&c->thread->count.notifies, 1);
 }
 
-/* Begin a message in the next slot; false: it is not free. */
-static inline bool open_slot(struct rpc_conn *c, bool reply)
+bool rpc_result_open(struct rpc_conn *c, enum rpc_way way, uint32_t len)
 {
-	if (!slot_is_free(c))
-		return false;
-	c->open = true;
-	c->open_reply = reply;
-	c->open_ack = false;
-	c->open_slot = result_slot(c, c->placed + 1);
-	c->at = c->entries = 0;
-	return true;
-}
-
-/* There is a message for a result of so many bytes, and it goes the same way. */
-static bool open_message(struct rpc_conn *c, bool reply, uint32_t len)
-{
-	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
-
-	if (c->open && (c->open_reply != reply || need > c->most - c->at))
+	if (c->open && !rpc_result_fits(c, way, len))
 		rpc_seal_results(c);
-	return c->open || open_slot(c, reply);
-}
-
-static inline void append(struct rpc_conn *c, const struct gn_rpc_request *r,
-			  struct rpc_entry entry, const void *data)
-{
-	uint8_t *to = c->open_slot + sizeof(struct rpc_head) + c->at;
-	const uint32_t len = entry.len;
-
-	rpc_store(to, &entry, sizeof(entry));
-	if (len && data != to + sizeof(entry))
-		rpc_store(to + sizeof(entry), data, len);
-	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
-	c->open_method = r->method;
-	c->last_len = len;
-	c->entries++;
-}
-
-static inline struct rpc_entry entry_of(const struct gn_rpc_request *r, unsigned status,
-					uint32_t len)
-{
-	return (struct rpc_entry){.len = len, .kind = (uint16_t)status, .index = r->index};
+	if (!c->open)
+		rpc_result_begin(c, way);
+	return c->open;
 }
 
 /* False: there is no slot, or its client has not read enough of what was lent to it. */
@@ -213,21 +170,18 @@ static bool place(struct gn_rpc_request *r)
 	struct rpc_far far;
 
 	if (likely(a->len <= c->max_result)) {
-		if (!open_message(c, r->reply, a->len))
+		if (!rpc_result_open(c, r->is.way, a->len))
 			return false;
-		append(c, r, entry_of(r, a->status, a->len), a->data);
+		rpc_result_append(c, r->times, r->index, a->status, a->data, a->len);
 		return true;
 	}
-	if (c->n_lent >= RPC_LENT_MAX || !open_message(c, r->reply, sizeof(far)))
+	if (c->n_lent >= RPC_LENT_MAX || !rpc_result_open(c, r->is.way, sizeof(far)))
 		return false;
 	if (rpc_lend(r, &far)) {
-		struct rpc_entry entry = entry_of(r, a->status, sizeof(far));
-
-		entry.index |= RPC_FAR;
-		append(c, r, entry, &far);
+		rpc_result_append(c, r->times, r->index | RPC_FAR, a->status, &far, sizeof(far));
 		c->open_ack = true;
 	} else {
-		append(c, r, entry_of(r, a->status, 0), NULL);
+		rpc_result_append(c, r->times, r->index, a->status, NULL, 0);
 	}
 	return true;
 }
@@ -261,17 +215,20 @@ static void hold(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
+	rpc_conn_unpark(c); /* its client may have acknowledged others: that is looked at then */
 	keep(r);
 	if (!r->answer.len) { /* its memory is not needed */
 		const uint16_t status = r->answer.status;
 
-		rpc_answer_free(r);
+		rpc_answer_free(r->conn, &r->answer);
 		r->answer.status = status;
 	}
-	r->state = RPC_HELD;
+	r->is.state = RPC_HELD;
 	r->next = NULL;
 	*c->held_end = r;
 	c->held_end = &r->next;
+	c->attend = true;
+	c->quick = 0;
 }
 
 void rpc_answer(struct gn_rpc_request *r)
@@ -279,20 +236,22 @@ void rpc_answer(struct gn_rpc_request *r)
 	struct rpc_conn *c = r->conn;
 
 	rpc_abandon_forget(r);
+	if (c->room == r)
+		c->room = NULL;
 	if (unlikely(c->dead)) {
-		rpc_answer_free(r);
+		rpc_answer_free(r->conn, &r->answer);
 		rpc_request_free(r);
 		return;
 	}
 	if (!c->serving && !c->open)
 		c->begin_ns = r->begin_ns;
 	/* Behind the message another handler may be at work: then it is its turn first. */
-	if (unlikely(c->held || (c->room && c->room != r) || !place(r))) {
+	if (unlikely(c->held || c->room || !place(r))) {
 		hold(r);
 		return;
 	}
-	if (unlikely(r->answer.copy || r->answer.mem))
-		rpc_answer_free(r);
+	if (unlikely(r->answer.copy || r->answer.mem || r->answer.area.mem))
+		rpc_answer_free(r->conn, &r->answer);
 	if (!c->serving)
 		rpc_seal_results(c);
 	rpc_request_free(r);
@@ -302,41 +261,30 @@ void rpc_answer_posted(struct link_task *task)
 {
 	struct gn_rpc_request *r = container_of(task, struct gn_rpc_request, task);
 
-	if (likely(r->state == RPC_BUSY))
+	if (likely(r->is.state == RPC_BUSY))
 		rpc_answer(r);
 	else
-		rpc_answer_free(r); /* its handler has answered at the same time */
+		rpc_answer_free(r->conn,
+				&r->answer); /* its handler has answered at the same time */
 }
 
 /* ---- slots that are free again ---- */
 
-void rpc_conn_advance(struct rpc_conn *c)
-{
-	while (c->taken + 1 != c->number && !c->keep_slot[(c->taken + 1) & c->mask])
-		c->taken++;
-}
-
 /* Where the client looks for its next result, unless the card may be reading there. */
 void rpc_conn_tell_taken(struct rpc_conn *c)
 {
-	struct rpc_head *head = (void *)result_slot(c, c->placed + 1);
+	struct rpc_head *head = (void *)c->result;
 
-	c->untold = false;
-	if (c->taken == c->taken_told)
+	c->untold = c->taken != c->taken_told && c->n_writing && rpc_result_slot_writing(c);
+	rpc_conn_attend(c);
+	if (c->untold || c->taken == c->taken_told)
 		return;
-	if (c->n_writing && being_written(c)) {
-		c->untold = true;
-		return;
-	}
 	__atomic_store_n(&head->word, rpc_state_word(c->taken, 0), __ATOMIC_RELEASE);
 	c->taken_told = c->taken;
 }
 
-bool rpc_conn_acked(struct rpc_conn *c, uint32_t number)
+bool rpc_conn_newly_acked(struct rpc_conn *c, uint32_t number)
 {
-	/* A request may be older than the word that was seen before it. */
-	if (likely((int32_t)(number - c->acked) <= 0))
-		return true;
 	if (number - c->acked > c->placed - c->acked)
 		return false;
 	c->acked = number;
@@ -355,11 +303,14 @@ void rpc_conn_release_held(struct rpc_conn *c)
 		c->held = r->next;
 		if (!c->held)
 			c->held_end = &c->held;
-		rpc_answer_free(r);
+		rpc_answer_free(r->conn, &r->answer);
 		rpc_request_free(r);
 	}
+	rpc_conn_attend(c);
 	if (!c->serving)
 		rpc_seal_results(c);
+	else if (c->open && !c->held)
+		c->quick = rpc_quick_word(c->open);
 }
 
 void rpc_conn_look_acked(struct rpc_conn *c)
@@ -376,30 +327,34 @@ void rpc_conn_look_acked(struct rpc_conn *c)
 
 /* ---- answers ---- */
 
-void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
+static no_inline bool open_for_room(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
-	if (room)
-		*room = 0;
-	if (c->thread->id != gn_thread_id() || c->current != r || c->held || r->state != RPC_BUSY ||
-	    (c->room && c->room != r))
-		return NULL;
+	return rpc_request_runs(r) && !c->held && !rpc_request_answered(r) &&
+	       rpc_result_open(c, r->is.way, c->last_len);
+}
+
+void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
+{
+	struct rpc_conn *c = r->conn;
+	uint32_t most;
+
 	/* What was enough for the last result may be enough for this one. */
-	if (c->open && (c->open_reply != r->reply ||
-			c->most - c->at < sizeof(struct rpc_entry) + rpc_align8(c->last_len)))
-		rpc_seal_results(c);
-	if (!open_message(c, r->reply, 0))
+	if (unlikely(!rpc_request_quickly(r, c->quick) ||
+		     rpc_result_bytes(c->last_len) > c->left) &&
+	    unlikely(!open_for_room(r))) {
+		if (room)
+			*room = 0;
 		return NULL;
-	c->room = r;
-	if (room) {
-		*room = c->most - c->at - (uint32_t)sizeof(struct rpc_entry);
-		if (*room > c->max_result)
-			*room = c->max_result;
 	}
+	c->room = r;
+	most = c->left - (uint32_t)sizeof(struct rpc_entry);
+	if (room)
+		*room = most < c->max_result ? most : c->max_result;
 	if (RPC_RACES_SHOW) /* a handler's own stores are plain */
 		return c->scratch;
-	return c->open_slot + sizeof(struct rpc_head) + c->at + sizeof(struct rpc_entry);
+	return rpc_result_at(c);
 }
 
 /* From another thread than the owner's. */
@@ -413,8 +368,8 @@ static void send_answer(struct gn_rpc_request *r)
 /* False: it was answered before. That is told, as long as the request is not used for another. */
 static bool claim(struct gn_rpc_request *r)
 {
-	if (likely(!__atomic_exchange_n(&r->answered, true, __ATOMIC_ACQ_REL) &&
-		   r->state == RPC_BUSY))
+	if (likely(!__atomic_exchange_n(&r->is.answered, true, __ATOMIC_ACQ_REL) &&
+		   (r->is.state == RPC_BUSY || r->is.state == RPC_RUNNING)))
 		return true;
 	gn_fail_log(0, "rpc: a request of method %u is answered twice: the second is dropped",
 		    r->method);
@@ -423,46 +378,48 @@ static bool claim(struct gn_rpc_request *r)
 
 static void answer(struct gn_rpc_request *r)
 {
-	if (likely(r->conn->thread->id == gn_thread_id()))
-		rpc_answer(r);
-	else
+	struct rpc_conn *c = r->conn;
+
+	if (unlikely(!exec_is_owner(c->thread->id))) {
 		send_answer(r);
+		return;
+	}
+	if (r->is.state == RPC_RUNNING)
+		rpc_request_settle(r);
+	rpc_answer(r);
 }
 
-/* The answer of a handler that runs goes into the message with those before it. */
-static inline bool goes_along(struct rpc_conn *c, const struct gn_rpc_request *r, uint32_t len)
+/* Of a handler that has returned, for which a new message is begun, or that is large … */
+static no_inline void answer_slowly(struct gn_rpc_request *r, unsigned status, const void *data,
+				    uint32_t len_bytes)
 {
-	const uint32_t need = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
+	struct rpc_conn *c = r->conn;
 
-	if (c->thread->id != gn_thread_id() || c->current != r || !c->serving || c->held ||
-	    (c->room && c->room != r) || c->dead || len > c->max_result || r->state != RPC_BUSY ||
-	    r->answered)
-		return false;
-	if (c->open)
-		return c->open_reply == r->reply && need <= c->most - c->at;
-	return open_slot(c, r->reply);
+	if (unlikely(!claim(r)))
+		return;
+	r->answer.status = (uint16_t)status;
+	r->answer.data = data;
+	r->answer.len = len_bytes;
+	if (unlikely(len_bytes > c->thread->server->opts.max_large && len_bytes > c->max_result)) {
+		r->answer.status = GN_RPC_TOO_BIG;
+		r->answer.len = 0;
+	}
+	answer(r);
 }
 
 void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, uint32_t len_bytes)
 {
 	struct rpc_conn *c = r->conn;
 
-	if (likely(goes_along(c, r, len_bytes))) {
-		append(c, r, entry_of(r, status, len_bytes), data);
-		rpc_request_free(r);
+	/* The answer of a handler that runs goes into the message with those before it. */
+	if (unlikely(!rpc_request_quickly(r, c->quick) || len_bytes > c->max_result ||
+		     rpc_result_bytes(len_bytes) > c->left)) {
+		answer_slowly(r, status, data, len_bytes);
 		return;
 	}
-	if (unlikely(!claim(r)))
-		return;
-	r->answer.status = (uint16_t)status;
-	r->answer.data = data;
-	r->answer.len = len_bytes;
-	if (unlikely(len_bytes > r->conn->thread->server->opts.max_large &&
-		     len_bytes > r->conn->max_result)) {
-		r->answer.status = GN_RPC_TOO_BIG;
-		r->answer.len = 0;
-	}
-	answer(r);
+	__atomic_store_n(&r->word, RPC_IDLE, __ATOMIC_RELAXED);
+	c->room = NULL;
+	rpc_result_append(c, r->times, r->index, (uint16_t)status, data, len_bytes);
 }
 
 void gn_rpc_answer_mem(struct gn_rpc_request *r, unsigned status, struct gn_mem *mem, size_t offset,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "rpc/area.h"
+#include "gannet/exec.h"
 
 #include "gannet/exec.h"
 

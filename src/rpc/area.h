@@ -3,6 +3,7 @@
 #ifndef GN_RPC_AREA_H
 #define GN_RPC_AREA_H
 
+#include "gannet/exec.h"
 #include "gannet/fabric.h"
 
 struct rpc_area {

@@ -3,6 +3,9 @@
 #ifndef GN_RPC_CLIENT_H
 #define GN_RPC_CLIENT_H
 
+#include "base/owner.h"
+#include "base/ticks.h"
+#include "base/source.h"
 #include "rpc/area.h"
 #include "rpc/times.h"
 #include "rpc/wire.h"
@@ -11,30 +14,31 @@
 struct rpc_call {
 	struct gn_rpc_op *op; /* NULL: it ended early, nobody waits for the result */
 	struct rpc_kind *kind;
-	struct rpc_sent *sent; /* the message that its request is in */
-	bool taken;
-	bool far;		 /* its result is being read from elsewhere */
+	struct rpc_sent *sent;	 /* the message that its request is in; NULL: the index is free */
+	struct rpc_call *next;	 /* free */
 	struct rpc_area request; /* one that is read by the server */
+	uint16_t index;
+	bool far; /* its result is being read from elsewhere */
 };
 
 /* A message with requests, until all of them have their results: longer than its slot is taken. */
 struct rpc_sent {
 	struct rpc_sent *next; /* idle */
 	uint32_t number;
-	uint32_t left; /* requests without a result */
-	bool reply;
-	uint32_t time_us; /* that the server is thought to take */
+	uint32_t left;	  /* requests without a result */
 	uint64_t ns;	  /* when the first was put in; 0: nobody has looked */
+	uint32_t time_us; /* that the server is thought to take */
+	bool reply;
 };
 
 /* A slot of results, as far as it is read. */
 enum rpc_read { RPC_UNREAD, RPC_READING, RPC_READING_REST };
 struct rpc_got {
-	enum rpc_read read;
-	uint32_t bytes; /* that the read brings */
 	uint32_t fails;
-	uint32_t far; /* of its results that are still to be read from elsewhere */
-	bool tell;    /* the server wants to know when it is not needed any more */
+	uint32_t bytes; /* that the read brings */
+	uint32_t far;	/* of its results that are still to be read from elsewhere */
+	uint8_t read;	/* enum rpc_read */
+	bool tell;	/* the server wants to know when it is not needed any more */
 };
 
 /* A large result, or read: in pieces, one after the other, and copied to the caller. */
@@ -42,18 +46,19 @@ struct rpc_far_read {
 	struct rpc_far_read *next;
 	bool is_read;
 	struct gn_rpc_read_op *read; /* NULL: it has ended early */
-	uint32_t call, number;	  /* of a result: of the message that told of it */
+	uint32_t call, number;	     /* of a result: of the message that told of it */
 	uint16_t status;
 	struct rpc_far from;
 	uint32_t asked, done; /* bytes */
+	uint8_t *bytes;	      /* of a result that its caller wants in place, or NULL */
 };
 
 /* Reads of what the server shows: each short one lands in a slot of its own. */
 struct rpc_reads {
-	uint32_t n;		   /* under way, large ones too */
-	uint32_t n_short;	   /* … without them */
-	uint32_t slots, n_idle;	   /* slots: 0 as long as nobody has read anything */
-	uint32_t *idle;		   /* … that are not taken */
+	uint32_t n;		      /* under way, large ones too */
+	uint32_t n_short;	      /* … without them */
+	uint32_t slots, n_idle;	      /* slots: 0 as long as nobody has read anything */
+	uint32_t *idle;		      /* … that are not taken */
 	struct gn_rpc_read_op **read; /* by slot */
 	struct gn_rpc_read_op *late;  /* for which the queue had no room */
 	struct rpc_area area;
@@ -61,6 +66,7 @@ struct rpc_reads {
 
 /* What is known of a method. */
 struct rpc_kind {
+	bool quick; /* fetched, takes no time, and nothing speaks against it: nothing to learn */
 	bool reply;
 	uint8_t strikes;	   /* calls in a row that speak for the other mode */
 	uint32_t switched_us;	   /* the server's, when the mode changed */
@@ -73,12 +79,13 @@ struct rpc_kind {
 /* A client that has waited for so long asks to be notified, and sleeps. */
 #define RPC_NOTIFY_NS	  100000u
 #define RPC_NOTIFY_MAX_NS 3200000u
-#define RPC_SAMPLES    32u
+#define RPC_SAMPLES	  32u
 
 /* What a client learns, and what it is told to do. */
 struct rpc_learn {
 	struct gn_rpc_tuning tuning;		  /* n_sizes 0: the rule of thumb */
 	uint32_t retries, switch_us, fetch_bytes; /* switch_us 0: the rule of thumb */
+	uint32_t first_bytes;			  /* of a message that the first read brings */
 	bool fetch_fixed;			  /* fetch_bytes was given */
 	uint32_t samples[RPC_SAMPLES], n_samples;
 	uint64_t least_ns; /* that a call has taken, beyond the server's time */
@@ -125,25 +132,34 @@ struct gn_rpc_client {
 	struct gn_rpc_conn_id previous; /* its connection, or the last that it had */
 
 	/* requests */
-	uint32_t number;   /* of the message that is, or will be, put together */
-	uint32_t entries;  /* in it */
-	uint32_t at, most; /* its bytes, and how many there may be */
-	bool reply;	   /* its mode */
-	bool due;	   /* it should have been sent */
-	bool waits;	   /* who adds to it will wait for nothing else */
-	bool far;	   /* it has large ones */
-	bool starved;	   /* a call was refused because slot or index were missing */
-	uint32_t taken;	   /* up to here the server has taken messages: their slots are free */
+	uint32_t number;  /* of the message that is, or will be, put together */
+	uint32_t entries; /* in it */
+	uint32_t at;	  /* its bytes, … */
+	uint32_t room;	  /* … how many more there may be; 0: nothing can be put in */
+	uint32_t most;	  /* … how many there may be */
+	uint32_t untimed; /* messages to come that the clock is not read for */
+	uint64_t slot_at; /* where its slot is, among those for requests */
+	bool reply;	  /* its mode */
+	bool due;	  /* it should have been sent */
+	bool far;	  /* it has large ones */
+	bool starved;	  /* a call was refused because slot or index were missing */
+	uint32_t taken;	  /* up to here the server has taken messages: their slots are free */
 	struct rpc_sent *sent, *idle_sent; /* as many as calls */
-	struct rpc_sent *open, *newest;	   /* the message that is put together, that went last */
-	uint32_t unsignaled, unconfirmed;
-	struct rpc_call *calls;
-	uint32_t *idle; /* calls that are not taken */
-	uint32_t n_idle;
-	uint32_t n_live;   /* calls that somebody waits for */
-	uint32_t n_sent;   /* messages that are not answered in full */
-	uint32_t n_fetch;  /* … that want to be fetched */
-	uint64_t until_ns; /* not later than the first deadline; GN_FOREVER */
+	struct rpc_sent *open;		   /* the message that is put together */
+	const struct rpc_sent *newest;	   /* … that went last */
+	const struct gn_rpc_op *prepared;  /* gn_rpc_prepare(): not begun yet; or NULL */
+	uint8_t *prepared_at;		   /* … its request's bytes */
+	uint32_t prepared_len;		   /* … at most */
+	uint32_t unsignaled;  /* WRITEs since one was signaled, or was done when it was posted */
+	uint32_t unconfirmed; /* signaled ones that have not completed */
+	struct gn_sge request_sge, result_sge; /* posted again and again: rpc_set_posts() */
+	struct gn_wr request_wr, result_wr;
+	uint64_t clock_ns, clock_ticks; /* when the clock was read last: rpc_coarse_ns() */
+	struct rpc_call *calls, *idle;	/* by index; those that are free */
+	uint32_t n_live;		/* calls that somebody waits for */
+	uint32_t n_fetch;		/* messages that are not answered in full, to be fetched */
+	uint32_t n_reply;		/* … to be written back */
+	uint64_t until_ns;		/* not later than the first deadline; GN_FOREVER */
 
 	/* results */
 	uint32_t expected; /* number of the next */
@@ -151,19 +167,19 @@ struct gn_rpc_client {
 	uint32_t told;	   /* … and the server knows */
 	bool tell;	   /* it wants to */
 	struct rpc_got *got;
-	uint32_t posted;   /* requests whose completion is to come */
-	uint32_t reads;	   /* … of results */
-	bool slow_reads;   /* none is there as soon as it is posted */
-	uint64_t first_ns; /* not before then is the next result read */
-	bool torn;	   /* the next reply was not there in full when it was last looked at */
-	bool waking;	   /* the server was woken, and nothing has come since */
-	bool notify;	   /* the server will say when the next result is there */
-	uint64_t notify_ns;	  /* when it was asked to */
+	uint32_t posted;    /* requests whose completion is to come */
+	uint32_t reads;	    /* … of results */
+	bool slow_reads;    /* none is there as soon as it is posted */
+	uint64_t first_ns;  /* not before then is the next result read */
+	bool torn;	    /* the next reply was not there in full when it was last looked at */
+	bool waking;	    /* the server was woken, and nothing has come since */
+	bool notify;	    /* the server will say when the next result is there */
+	uint64_t notify_ns; /* when it was asked to */
 	uint64_t notify_after_ns; /* of waiting, until it is asked to */
-	uint32_t woken;	   /* the last that said: parked; 0: none since something came or went */
-	uint64_t heard_ns; /* when something came or went, about */
-	uint64_t sent_ns;  /* when a request went */
-	uint64_t asked_ns; /* when the server was looked at, in the mode reply */
+	uint32_t woken;	    /* the last that said: parked; 0: none since something came or went */
+	uint64_t sent_ns;   /* when a request went, about */
+	uint64_t missed_ns; /* when the next result had been looked for in vain for a while */
+	uint64_t asked_ns;  /* when the server was looked at, in the mode reply */
 	struct rpc_far_read *far_reads, **far_end;
 	uint32_t piece; /* bytes of one, at most what the fabric can carry */
 	struct rpc_area bounce;
@@ -173,6 +189,7 @@ struct gn_rpc_client {
 	uint32_t n_old_links;
 	struct rpc_reads look;
 
+	struct gn_source source;
 	struct gn_fabric *fabric;
 	char *addr;
 	struct gn_rpc_client_opts opts;
@@ -212,19 +229,59 @@ int rpc_reconnect(struct gn_rpc_client *client, uint64_t deadline_ns);
 /* connect.c: what is left of earlier connections, as far as nobody copies any more */
 void rpc_old_links_retry(struct gn_rpc_client *client);
 
+/* source.c: before a sleep; see struct source_ops */
+int rpc_client_prepare(struct gn_source *source);
+
 /* submit.c */
-int rpc_client_check(const struct gn_rpc_client *client); /* 0, -EINVAL, -EPERM */
+int rpc_client_refuse(const struct gn_rpc_client *client); /* -EINVAL, -EPERM */
+static inline int rpc_client_check(const struct gn_rpc_client *client)
+{
+	return likely(client && exec_is_owner(client->owner)) ? 0 : rpc_client_refuse(client);
+}
+/* gn_rpc_submit() by the owner. */
+int rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);
 /* The connection is gone: so are its calls. */
 void rpc_client_die(struct gn_rpc_client *client);
 /* Tell the server that nobody waits for this call any more. */
 void rpc_give_up(struct gn_rpc_client *client, uint32_t index);
 /* Send what is put together, if there is anything. */
-void rpc_flush(struct gn_rpc_client *client);
+void rpc_send(struct gn_rpc_client *client);
+static inline void rpc_flush(struct gn_rpc_client *c)
+{
+	if (c->entries && !c->dead)
+		rpc_send(c);
+}
+/* The requests for WRITEs and READs of this connection, as far as all are the same. */
+void rpc_set_posts(struct gn_rpc_client *client);
+
+/* The time, as it was at most some tens of microseconds ago. */
+uint64_t rpc_read_clock(struct gn_rpc_client *client);
+static inline uint64_t rpc_coarse_ns(struct gn_rpc_client *c)
+{
+	const uint64_t ticks = exec_ticks();
+
+	if (likely(ticks - c->clock_ticks < EXEC_TICKS_SHORT))
+		return c->clock_ns;
+	c->clock_ticks = ticks;
+	return rpc_read_clock(c);
+}
 
 /* fetch.c */
 int rpc_client_poll(struct gn_rpc_client *client, bool clock);
+/* Look at the next result. */
+void rpc_read_result(struct gn_rpc_client *client);
 /* Results are not needed any more up to the first of which something is still to be read. */
 void rpc_move_spent(struct gn_rpc_client *client);
+
+/* wake.c */
+/* Tell the server which results are not needed any more, without a request. */
+void rpc_tell_spent(struct gn_rpc_client *client);
+/* A call was refused because the server had not taken enough messages, as far as is known. */
+bool rpc_wants_slot(const struct gn_rpc_client *client);
+/* The server does not poll this client's slots, says the slot of its next result. */
+void rpc_see_parked(struct gn_rpc_client *client, uint32_t parked);
+/* The server has said that the next result is there. */
+void rpc_notified(struct gn_rpc_client *client);
 /* The server does not look at this client any more, and should; false: it cannot be told now. */
 bool rpc_wake(struct gn_rpc_client *client);
 /* The server is to say when the next result is there; false: it cannot be asked now. */
@@ -263,20 +320,20 @@ struct rpc_kind *rpc_kind_of(struct gn_rpc_client *client, unsigned method); /* 
 /* Calls of a kind that came together. */
 struct rpc_lesson {
 	struct rpc_kind *kind;
+	const struct rpc_sent *sent;
 	uint32_t calls;
 	uint64_t sent_ns, now_ns; /* now_ns 0: nobody has looked */
 	uint32_t fails;		  /* fetches in vain */
 	uint32_t time_us;	  /* the server's */
 };
 void rpc_learn_calls(struct gn_rpc_client *client, const struct rpc_lesson *lesson);
-/* Is it worth the clock to know when this message came? */
-static inline bool rpc_learn_timed(const struct gn_rpc_client *client, uint32_t number)
-{
-	return client->learn.slow || rpc_sampled(number);
-}
+/* How many messages after this one the clock is not worth while for. */
+uint32_t rpc_learn_untimed(const struct gn_rpc_client *client);
+/* What the connection's slots and fetch_bytes make of a first read. */
+void rpc_learn_stride(struct gn_rpc_client *client);
 /* A message with results came, of so many payload bytes. */
 void rpc_learn_size(struct gn_rpc_client *client, uint32_t bytes);
-/* The first fetch of a result found it, or not. */
+/* Where READs take their time: the first fetch of a result found it, or not. */
 void rpc_learn_first(struct gn_rpc_client *client, bool found);
 /* When the result of a message is worth a look; 0: now. */
 uint64_t rpc_learn_delay(const struct gn_rpc_client *client, const struct rpc_sent *sent);
@@ -308,6 +365,11 @@ static inline void rpc_end(struct gn_rpc_client *c, struct rpc_call *call, unsig
 		op->done(op);
 }
 
+static inline uint64_t rpc_slot_at(const struct gn_rpc_client *c, uint32_t number)
+{
+	return (number & c->mask) * c->request_stride;
+}
+
 /* The server has not taken the message that was in the slot of the next. */
 static inline bool rpc_slots_full(const struct gn_rpc_client *c)
 {
@@ -321,26 +383,30 @@ static inline void rpc_note_taken(struct gn_rpc_client *c, uint32_t word)
 
 static inline void rpc_close_message(struct gn_rpc_client *c, struct rpc_sent *sent)
 {
-	c->n_sent--;
-	c->n_fetch -= !sent->reply;
+	if (sent->reply)
+		c->n_reply--;
+	else
+		c->n_fetch--;
 	sent->next = c->idle_sent;
 	c->idle_sent = sent;
 	/* All have their results: so they are taken, even if no result has told so. */
-	if (!c->n_sent)
+	if (!(c->n_fetch | c->n_reply))
 		c->taken = c->number - 1;
 }
 
 /* Its result has come: its name is free. */
-static inline void rpc_call_over(struct gn_rpc_client *c, uint32_t index)
+static inline void rpc_call_over(struct gn_rpc_client *c, struct rpc_call *call)
 {
-	struct rpc_call *call = &c->calls[index];
+	struct rpc_sent *sent = call->sent;
 
-	if (call->request.mem)
+	if (unlikely(call->request.mem))
 		rpc_far_return(c, call);
-	call->taken = call->far = false;
-	c->idle[c->n_idle++] = index;
-	if (!--call->sent->left)
-		rpc_close_message(c, call->sent);
+	call->far = false;
+	call->sent = NULL;
+	call->next = c->idle;
+	c->idle = call;
+	if (!--sent->left)
+		rpc_close_message(c, sent);
 }
 
 /* level1.c */

@@ -25,7 +25,7 @@ bool rpc_conn_destroy(struct link_conn *link)
 	for (uint32_t i = 0; i < c->n_made; i++) {
 		rpc_area_free(&rpc_conn_nth(c, i)->area);
 		gn_free(rpc_conn_nth(c, i)->copy);
-		rpc_answer_free(rpc_conn_nth(c, i));
+		rpc_answer_free(c, &rpc_conn_nth(c, i)->answer);
 	}
 	rpc_lent_return(c, true);
 	rpc_shown_hide(c);
@@ -65,6 +65,7 @@ bool rpc_conn_grow(struct rpc_conn *c)
 		return false;
 	for (uint32_t i = n; i > 0; i--) {
 		block[i - 1].conn = c;
+		block[i - 1].owner = c->thread->id;
 		block[i - 1].next = c->idle;
 		c->idle = &block[i - 1];
 	}
@@ -108,10 +109,15 @@ static int make(struct rpc_conn *c)
 			 &c->request_mem, &c->request_mr, &c->requests);
 	if (rc)
 		return rc;
+	rpc_conn_next(c, 1);
+	c->given_up =
+		(const uint32_t *)(const void *)(c->requests +
+						 rpc_given_up_at(c->request_stride, slots, 0));
 	rc = make_region(c, c->result_stride * slots, GN_REMOTE_READ, &c->result_mem, &c->result_mr,
 			 &c->results);
 	if (rc)
 		return rc;
+	c->result = c->results + (1 & c->mask) * c->result_stride;
 	rc = link_conn_make(&c->link, c->pd, &qp);
 	for (unsigned i = 0; i < RPC_RECVS && !rc; i++)
 		rc = rpc_conn_recv(c);
@@ -149,11 +155,11 @@ static struct rpc_conn *new_conn(struct rpc_thread *t, const struct rpc_hello *h
 	c->max_request = least(hello->max_request, o->max_request);
 	c->max_result = least(hello->max_result, o->max_result);
 	c->most = rpc_max_len(c->max_result);
+	c->max_len = rpc_max_request(c->max_request);
 	c->request_stride = rpc_stride(c->max_request);
 	c->result_stride = rpc_stride(c->max_result);
 	c->reply_key = hello->reply_key;
 	c->nonce = hello->nonce;
-	c->number = 1;
 	c->time_each = true;
 	c->held_end = &c->held;
 	c->far_end = &c->far;
@@ -245,6 +251,8 @@ static void adopt(struct link_task *task)
 		link_conn_close(&c->link);
 		return;
 	}
+	for (uint32_t i = 0; i < c->n_made; i++) /* before there was a thread, perhaps */
+		rpc_conn_nth(c, i)->owner = t->id;
 	link_to(c, &t->conns);
 	__atomic_fetch_add(&t->n_conns, 1, __ATOMIC_RELAXED);
 	c->heard_ns = gn_now_ns();
@@ -342,8 +350,8 @@ void rpc_conn_end(struct link_conn *link)
 	link_conn_close(link);
 	/* What nobody has seen, or everybody is done with, need not be waited for. */
 	for (uint32_t i = 0; i < c->n_made; i++)
-		if (rpc_conn_nth(c, i)->state == RPC_COMING ||
-		    rpc_conn_nth(c, i)->state == RPC_HELD)
+		if (rpc_conn_nth(c, i)->is.state == RPC_COMING ||
+		    rpc_conn_nth(c, i)->is.state == RPC_HELD)
 			c->n_busy--;
 	rpc_abandon_gone(c);
 	if (c->told && o->peer)
@@ -355,9 +363,7 @@ void rpc_conn_end(struct link_conn *link)
 /* Where its client looks for its next result; parked: 0, or one of RPC_PARKED_MAX. */
 static void say_parked(struct rpc_conn *c, uint32_t parked, int order)
 {
-	uint8_t *slot = c->results + ((c->placed + 1) & c->mask) * c->result_stride;
-
-	__atomic_store_n((uint32_t *)(void *)(slot + offsetof(struct rpc_head, word)),
+	__atomic_store_n((uint32_t *)(void *)(c->result + offsetof(struct rpc_head, word)),
 			 rpc_state_word(c->taken, parked), order);
 	c->taken_told = c->taken;
 }
@@ -367,12 +373,10 @@ static bool has_request(const struct rpc_conn *c, bool long_silent)
 {
 	struct rpc_head head;
 
-	if (__atomic_load_n(rpc_conn_word(c), __ATOMIC_SEQ_CST) != rpc_seq(c->epoch, c->number))
+	if (__atomic_load_n(rpc_conn_word(c), __ATOMIC_SEQ_CST) != c->seq)
 		return false;
-	return !long_silent ||
-	       rpc_look(rpc_conn_slot(c, c->number), c->request_stride,
-			rpc_seq(c->epoch, c->number), c->nonce, rpc_max_request(c->max_request),
-			c->check_request, &head) == RPC_FOUND;
+	return !long_silent || rpc_look(c->message, c->request_stride, c->seq, c->nonce, c->max_len,
+					c->check_request, &head) == RPC_FOUND;
 }
 
 /*

@@ -59,6 +59,13 @@ static void take_opts(struct gn_rpc_client *c)
 	};
 }
 
+static const struct source_ops client_source = {
+	.ready = source_object_ready,
+	.arm = source_object_arm,
+	.disarm = source_object_disarm,
+	.prepare = rpc_client_prepare,
+};
+
 /* ---- the link: all that is made anew with a connection ---- */
 
 /* False: the server may be copying. With the qp gone it does not, and nothing waits for it. */
@@ -116,11 +123,14 @@ static void destroy_link(struct gn_rpc_client *c)
 	};
 	struct rpc_old_link *kept;
 
+	if (c->cq)
+		source_fini(gn_cq_source(c->cq));
+	if (c->chan)
+		source_fini(gn_chan_source(c->chan));
 	c->bounce = c->spare = c->look.area = (struct rpc_area){0};
 	c->retired = NULL;
 	rpc_far_free(c);
 	rpc_reads_free(c);
-	gn_free(c->idle);
 	gn_free(c->sent);
 	gn_free(c->got);
 	c->qp = NULL;
@@ -179,10 +189,9 @@ static int make_tables(struct gn_rpc_client *c)
 	const uint32_t window = c->limits.window, slots = c->limits.slots;
 
 	c->calls = gn_alloc(window * sizeof(*c->calls), 0);
-	c->idle = gn_alloc(window * sizeof(*c->idle), 0);
 	c->sent = gn_alloc(window * sizeof(*c->sent), 0);
 	c->got = gn_alloc(slots * sizeof(*c->got), 0);
-	return c->calls && c->idle && c->sent && c->got ? 0 : -ENOMEM;
+	return c->calls && c->sent && c->got ? 0 : -ENOMEM;
 }
 
 static int make_endpoint(struct gn_rpc_client *c)
@@ -203,6 +212,7 @@ static int make_endpoint(struct gn_rpc_client *c)
 	rc = gn_chan_create(c->ctx, &c->chan);
 	if (rc)
 		return rc;
+	source_join(&c->source, gn_chan_source(c->chan));
 	rc = gn_pd_create(c->ctx, &c->pd);
 	if (rc)
 		return rc;
@@ -213,6 +223,7 @@ static int make_endpoint(struct gn_rpc_client *c)
 			  &c->cq);
 	if (rc)
 		return rc;
+	source_join(&c->source, gn_cq_source(c->cq));
 	qp.send_cq = qp.recv_cq = c->cq;
 	qp.chan = c->chan;
 	qp.max_inline = c->max_inline;
@@ -339,21 +350,26 @@ static void start_link(struct gn_rpc_client *c)
 {
 	c->number = c->expected = 1;
 	c->spent = c->told = c->taken = 0;
-	c->entries = c->n_sent = c->n_fetch = 0;
+	c->entries = c->at = c->room = c->n_fetch = c->n_reply = c->untimed = 0;
+	c->slot_at = rpc_slot_at(c, c->number);
 	c->posted = c->reads = c->unconfirmed = c->unsignaled = 0;
-	c->due = c->tell = c->slow_reads = c->waking = c->starved = c->notify = false;
+	c->due = c->far = c->tell = c->slow_reads = c->waking = c->starved = c->notify = false;
 	c->notify_after_ns = RPC_NOTIFY_NS;
 	c->woken = 0;
 	c->first_ns = 0;
-	c->heard_ns = c->sent_ns = c->asked_ns = gn_now_ns();
+	c->sent_ns = c->asked_ns = rpc_read_clock(c);
+	rpc_set_posts(c);
+	rpc_learn_stride(c);
 	c->until_ns = GN_FOREVER;
 	c->idle_sent = NULL;
-	for (c->n_idle = 0; c->n_idle < c->limits.window; c->n_idle++) {
-		c->idle[c->n_idle] = c->limits.window - 1 - c->n_idle;
-		c->sent[c->n_idle].next = c->idle_sent;
-		c->idle_sent = &c->sent[c->n_idle];
+	for (uint32_t i = c->limits.window; i--;) {
+		c->calls[i].index = (uint16_t)i;
+		c->calls[i].next = c->idle;
+		c->idle = &c->calls[i];
+		c->sent[i].next = c->idle_sent;
+		c->idle_sent = &c->sent[i];
 	}
-	c->open = c->newest = c->idle_sent;
+	c->newest = c->open = c->idle_sent;
 	c->dead = c->opening = false;
 	if (c->opts.peer)
 		c->opts.peer(c->opts.peer_arg, c->epoch, true);
@@ -404,6 +420,7 @@ static void destroy(struct gn_rpc_client *c)
 		old->qp = NULL;
 	}
 	rpc_old_links_retry(c);
+	source_fini(&c->source);
 	gn_ctx_destroy(c->own_ctx);
 	rpc_learn_free(c);
 	rpc_mail_free(c);
@@ -450,6 +467,7 @@ int gn_rpc_client_open_begin(struct gn_fabric *fabric, const char *addr,
 	c = gn_alloc(sizeof(*c), 0);
 	if (!c)
 		return -ENOMEM;
+	source_init(&c->source, &client_source);
 	c->owner = gn_thread_id();
 	c->fabric = fabric;
 	c->opts = opts;

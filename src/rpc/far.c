@@ -55,7 +55,15 @@ static uint8_t *wanted_at(const struct gn_rpc_client *c, const struct rpc_far_re
 {
 	if (read->is_read)
 		return read->read ? read->read->to : NULL;
-	return c->calls[read->call].op ? c->calls[read->call].op->result : NULL;
+	if (!c->calls[read->call].op)
+		return NULL;
+	return read->bytes ? read->bytes : c->calls[read->call].op->result;
+}
+
+static void free_read(struct rpc_far_read *read)
+{
+	gn_free(read->bytes);
+	gn_free(read);
 }
 
 /* More of the first in the queue. */
@@ -101,11 +109,13 @@ static void end_first(struct gn_rpc_client *c)
 			rpc_read_end(c, read->read, GN_RPC_OK);
 	} else {
 		c->got[read->number & c->mask].far--;
+		if (c->calls[read->call].op)
+			c->calls[read->call].op->data = read->bytes;
 		rpc_end(c, &c->calls[read->call], read->status, read->from.len);
-		rpc_call_over(c, read->call);
+		rpc_call_over(c, &c->calls[read->call]);
 		rpc_move_spent(c);
 	}
-	gn_free(read);
+	free_read(read);
 }
 
 /* Those that nobody waits for are not begun. */
@@ -125,16 +135,19 @@ void rpc_far_poll(struct gn_rpc_client *c)
 bool rpc_far_begin(struct gn_rpc_client *c, const struct rpc_far_read *what)
 {
 	struct rpc_far_read *read = gn_alloc(sizeof(*read), 0);
+	const bool in_place = !what->is_read && c->calls[what->call].op->flags & GN_RPC_IN_PLACE;
 
-	if (read && !c->bounce.mem &&
-	    rpc_area_make(c->fabric, c->pd, (uint64_t)PIECE * PIECES, 0, &c->bounce)) {
-		gn_free(read);
-		return false;
-	}
 	if (!read)
 		return false;
 	*read = *what;
-	read->next = NULL;
+	if (in_place)
+		read->bytes = gn_alloc(read->from.len, 0);
+	if ((in_place && !read->bytes) ||
+	    (!c->bounce.mem &&
+	     rpc_area_make(c->fabric, c->pd, (uint64_t)PIECE * PIECES, 0, &c->bounce))) {
+		free_read(read);
+		return false;
+	}
 	*c->far_end = read;
 	c->far_end = &read->next;
 	c->count.large += !read->is_read;
@@ -165,7 +178,7 @@ void rpc_far_free(struct gn_rpc_client *c)
 		struct rpc_far_read *read = c->far_reads;
 
 		c->far_reads = read->next;
-		gn_free(read);
+		free_read(read);
 	}
 	c->far_end = &c->far_reads;
 }

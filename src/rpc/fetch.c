@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/mutant.h"
 #include "rpc/client.h"
 
 #define COMPLETIONS 16
@@ -13,32 +14,23 @@
 #define CLOCK_EVERY 16u	   /* … and the clock; or ends of calls in one poll */
 #define PATIENCE_NS 20000u /* of a call, until it is fetched more and more seldom */
 #define SELDOM_NS   10000000u
-#define AHEAD	    16u	   /* results that are read at once */
-#define PEEK_FROM   256u   /* bytes that are worth it to look at the first of them before */
-#define ALONE	    8u	   /* reads in a row of one result */
-#define SLOW_LOOK   16u	   /* polls of which one looks whether reads are still slow */
-#define ASK_NS	    20000u /* and the server's silence, until it is asked for a reply */
+#define AHEAD	    16u	 /* results that are read at once */
+#define PEEK_FROM   256u /* bytes that are worth it to look at the first of them before */
+#define ALONE	    8u	 /* reads in a row of one result */
+#define SLOW_LOOK   16u	 /* polls of which one looks whether reads are still slow */
 
 static uint64_t result_at(const struct gn_rpc_client *c, uint32_t number)
 {
 	return (number & c->mask) * c->result_stride;
 }
 
-/* The bytes of a message that the first read brings. */
-static uint32_t first_bytes(const struct gn_rpc_client *c)
-{
-	const uint64_t bytes = rpc_message_bytes(rpc_max_len(c->learn.fetch_bytes));
-
-	return (uint32_t)(bytes < c->result_stride ? bytes : c->result_stride);
-}
-
 /*
- * … of a read that is as good as a copy, when one was in vain: a server that is about to write a
- * long message should not lose the lines of it to us each time.
+ * The bytes of a read that is as good as a copy, when one was in vain: a server that is about to
+ * write a long message should not lose the lines of it to us each time.
  */
 static uint32_t peek_bytes(const struct gn_rpc_client *c)
 {
-	const uint32_t bytes = first_bytes(c);
+	const uint32_t bytes = c->learn.first_bytes;
 
 	return bytes <= PEEK_FROM ? bytes : RPC_ALIGN;
 }
@@ -85,10 +77,9 @@ static void read_rest(struct gn_rpc_client *c, uint32_t number, uint32_t have, u
 	c->count.second_reads++;
 }
 
-/* Read the next result. */
-static void read_one(struct gn_rpc_client *c)
+void rpc_read_result(struct gn_rpc_client *c)
 {
-	const uint32_t bytes = first_bytes(c);
+	const uint32_t bytes = c->learn.first_bytes;
 	struct gn_sge sge;
 	struct gn_wr wr;
 	int rc;
@@ -106,7 +97,7 @@ static void read_one(struct gn_rpc_client *c)
 /* … and those behind it that may be there too, with one doorbell. */
 static void read_next(struct gn_rpc_client *c, uint32_t n)
 {
-	const uint32_t bytes = first_bytes(c);
+	const uint32_t bytes = c->learn.first_bytes;
 	const struct gn_wr *bad = NULL;
 	struct gn_wr wrs[AHEAD];
 	struct gn_sge sges[AHEAD];
@@ -130,99 +121,6 @@ static void read_next(struct gn_rpc_client *c, uint32_t n)
 	}
 	for (uint32_t i = 0; i < made && &wrs[i] != bad; i++)
 		note_read(c, (uint32_t)wrs[i].id, bytes, RPC_READING);
-}
-
-/* Tell the server which results are not needed any more, without a request. */
-static void tell(struct gn_rpc_client *c)
-{
-	uint64_t word = rpc_seq(c->epoch, c->spent);
-	const struct gn_sge sge = {&word, sizeof(word), 0};
-	const struct gn_remote to = {.key = c->request_key};
-	struct gn_wr wr;
-
-	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_id(RPC_ID_OTHER, 0), &sge, &to,
-		   rpc_ack_at(c->request_stride, c->limits.slots), GN_INLINE | GN_SIGNALED);
-	if (!gn_post_send(c->qp, &wr, NULL)) {
-		c->posted++;
-		c->told = c->spent;
-		c->tell = false;
-	}
-}
-
-/* Not more often than results come: the server has a few receives for it. */
-bool rpc_wake(struct gn_rpc_client *c)
-{
-	struct gn_wr wr;
-
-	if (c->waking)
-		return true;
-	gn_wr_init(&wr, GN_OP_WRITE_IMM, rpc_id(RPC_ID_OTHER, 0), NULL, 0,
-		   GN_SIGNALED | GN_SOLICITED);
-	if (gn_post_send(c->qp, &wr, NULL))
-		return false;
-	c->posted++;
-	c->waking = true;
-	c->count.wakes++;
-	return true;
-}
-
-/* ---- asleep ---- */
-
-int rpc_notify_recv(struct gn_rpc_client *c)
-{
-	const struct gn_recv_wr wr = {.id = rpc_id(RPC_ID_NOTIFY, 0)};
-
-	return gn_post_recv(c->qp, &wr, NULL);
-}
-
-/* Until it has come, results are only read to see that the server is there. */
-bool rpc_notify(struct gn_rpc_client *c, uint64_t now_ns)
-{
-	struct gn_wr wr;
-
-	if (c->notify)
-		return true;
-	gn_wr_init(&wr, GN_OP_WRITE_IMM, rpc_id(RPC_ID_OTHER, 0), NULL, 0,
-		   GN_SIGNALED | GN_SOLICITED);
-	wr.imm = c->expected;
-	if (!wr.imm || gn_post_send(c->qp, &wr, NULL))
-		return false;
-	c->posted += 2; /* this, and the answer */
-	c->notify = true;
-	c->notify_ns = now_ns;
-	if (c->first_ns)
-		c->first_ns = now_ns + RPC_PROBE_NS;
-	c->count.notifies++;
-	return true;
-}
-
-/* Waits that are over at once are not worth it: with many clients they would be work for all. */
-static void take_notified(struct gn_rpc_client *c)
-{
-	const uint64_t slept_ns = gn_now_ns() - c->notify_ns;
-
-	c->notify = false;
-	c->first_ns = 0;
-	if (slept_ns < RPC_NOTIFY_NS)
-		c->notify_after_ns *= 2;
-	else
-		c->notify_after_ns /= 2;
-	if (c->notify_after_ns < RPC_NOTIFY_NS)
-		c->notify_after_ns = RPC_NOTIFY_NS;
-	if (c->notify_after_ns > RPC_NOTIFY_MAX_NS)
-		c->notify_after_ns = RPC_NOTIFY_MAX_NS;
-	if (rpc_notify_recv(c))
-		rpc_client_die(c);
-}
-
-/* The server does not poll this client's slots, says the slot of its next result. */
-static void see_parked(struct gn_rpc_client *c, uint32_t parked)
-{
-	if (parked == c->woken)
-		return;
-	c->waking = false;
-	if (rpc_wake(c))
-		c->woken = parked;
 }
 
 /* ---- a message with results ---- */
@@ -249,18 +147,20 @@ static void end_too_big(struct gn_rpc_client *c, struct rpc_call *call, unsigned
 	rpc_end(c, call, status == GN_RPC_OK || !seen ? GN_RPC_TOO_BIG : status, len);
 }
 
-static void deliver(struct gn_rpc_client *c, struct rpc_call *call, const struct rpc_entry *entry,
-		    const uint8_t *bytes)
+static inline void deliver(struct gn_rpc_client *c, struct rpc_call *call,
+			   const struct rpc_entry *entry, const uint8_t *bytes)
 {
 	struct gn_rpc_op *op = call->op;
 
-	if (!op)
+	if (unlikely(!op))
 		return;
-	if (entry->len > op->result_room) {
+	if (unlikely(entry->len > op->result_room)) {
 		end_too_big(c, call, entry->kind, entry->len);
 		return;
 	}
-	if (entry->len)
+	if (op->flags & GN_RPC_IN_PLACE)
+		op->data = bytes;
+	else if (entry->len)
 		memcpy(op->result, bytes, entry->len);
 	rpc_end(c, call, entry->kind, entry->len);
 }
@@ -290,45 +190,60 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 	return false;
 }
 
+/* What calls of a kind that came together teach; mostly nothing. */
+static inline void end_lesson(struct gn_rpc_client *c, const struct rpc_lesson *lesson)
+{
+	if (unlikely(lesson->sent_ns || lesson->time_us || !lesson->kind->quick ||
+		     lesson->fails >= c->learn.retries))
+		rpc_learn_calls(c, lesson);
+	else
+		counter_add(&lesson->kind->latency->calls, lesson->calls);
+}
+
+static force_inline void begin_lesson(struct gn_rpc_client *c, struct rpc_lesson *lesson,
+				      const struct rpc_call *call)
+{
+	if (unlikely(lesson->calls))
+		end_lesson(c, lesson);
+	lesson->kind = call->kind;
+	lesson->sent = call->sent;
+	lesson->sent_ns = call->sent->ns;
+	lesson->calls = 0;
+	if (unlikely(lesson->sent_ns) && !lesson->now_ns)
+		lesson->now_ns = gn_now_ns();
+}
+
 /* False: a server of ours says no such things: of a call twice, or of one that was not sent. */
-static bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry, const uint8_t *bytes,
-		       uint32_t number, struct rpc_lesson *lesson)
+static force_inline bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry,
+				    const uint8_t *bytes, uint32_t number,
+				    struct rpc_lesson *lesson)
 {
 	const uint32_t index = entry->index & RPC_INDEX;
 	const bool far = entry->index & RPC_FAR;
 	struct rpc_call *call = &c->calls[index];
-	uint64_t sent_ns;
 
-	if (unlikely(index >= c->limits.window || !call->taken || call->far ||
+	if (unlikely(index >= c->limits.window || !call->sent || call->far ||
 		     call->sent->number == c->number ||
 		     (far && entry->len != sizeof(struct rpc_far))))
 		return false;
-	sent_ns = call->sent->ns;
-	if (unlikely(call->kind != lesson->kind || sent_ns != lesson->sent_ns)) {
-		if (lesson->kind)
-			rpc_learn_calls(c, lesson);
-		lesson->kind = call->kind;
-		lesson->sent_ns = sent_ns;
-		lesson->calls = 0;
-	}
+	if (unlikely(call->kind != lesson->kind || call->sent != lesson->sent))
+		begin_lesson(c, lesson, call);
 	lesson->calls++;
 	if (unlikely(far) && take_far(c, index, entry, bytes, number))
 		return true;
 	if (likely(!far))
 		deliver(c, call, entry, bytes);
-	rpc_call_over(c, index);
+	rpc_call_over(c, call);
 	return true;
 }
 
 /* The next message is here, all of it. */
-static void take_message(struct gn_rpc_client *c, const uint8_t *message,
-			 const struct rpc_head *head)
+static force_inline void take_message(struct gn_rpc_client *c, const uint8_t *message,
+				      const struct rpc_head *head)
 {
-	const uint32_t number = c->expected++;
+	const uint32_t number = c->expected++, len = head->len;
 	struct rpc_got *got = &c->got[number & c->mask];
-	struct rpc_lesson lesson = {.now_ns = rpc_learn_timed(c, number) ? gn_now_ns() : 0,
-				    .fails = got->fails,
-				    .time_us = rpc_time_us(head->aux)};
+	struct rpc_lesson lesson = {.fails = got->fails, .time_us = rpc_time_us(head->aux)};
 	struct rpc_entry entry;
 	const uint8_t *bytes;
 	uint32_t at = 0;
@@ -339,17 +254,18 @@ static void take_message(struct gn_rpc_client *c, const uint8_t *message,
 	c->first_ns = 0;
 	c->count.results++;
 	got->read = RPC_UNREAD;
+	got->fails = 0;
 	got->tell = head->flags & RPC_ACK;
-	if (lesson.now_ns || rpc_message_bytes(head->len) > first_bytes(c))
-		rpc_learn_size(c, head->len);
-	while (at < head->len && !c->dead)
-		if (unlikely(!rpc_entry(message, head->len, &at, &entry, &bytes) ||
+	do {
+		if (unlikely(!rpc_entry(message, len, &at, &entry, &bytes) ||
 			     !take_entry(c, &entry, bytes, number, &lesson)))
 			rpc_client_die(c);
+	} while (at < len && !c->dead);
 	if (likely(lesson.kind))
-		rpc_learn_calls(c, &lesson);
-	gn_charge(GN_WORK_COPY, head->len);
-	got->fails = 0;
+		end_lesson(c, &lesson);
+	if (unlikely(lesson.now_ns || rpc_message_bytes(len) > c->learn.first_bytes))
+		rpc_learn_size(c, len);
+	exec_charge(GN_WORK_COPY, len);
 	rpc_move_spent(c);
 }
 
@@ -359,16 +275,18 @@ static void take_message(struct gn_rpc_client *c, const uint8_t *message,
 static void put_off(struct gn_rpc_client *c)
 {
 	const uint32_t fails = c->got[c->expected & c->mask].fails;
-	struct rpc_sent *sent = c->newest;
+	const struct rpc_sent *sent = c->newest;
 	uint64_t now_ns, age_ns;
 
 	if (c->flags & GN_RPC_EAGER || fails <= c->learn.retries ||
 	    (!c->slow_reads && fails % ALONE))
 		return;
 	now_ns = gn_now_ns();
-	if (!sent->ns)
-		sent->ns = now_ns;
-	age_ns = now_ns - (sent->ns > c->heard_ns ? sent->ns : c->heard_ns);
+	if (sent->ns)
+		c->missed_ns = sent->ns > c->sent_ns ? sent->ns : c->sent_ns;
+	else if (fails <= c->learn.retries + ALONE) /* for the first time */
+		c->missed_ns = now_ns;
+	age_ns = now_ns - c->missed_ns;
 	if (c->notify)
 		c->first_ns = now_ns + RPC_PROBE_NS;
 	else if (age_ns > PATIENCE_NS)
@@ -381,10 +299,10 @@ static void miss(struct gn_rpc_client *c, uint32_t number, enum rpc_found found)
 	struct rpc_got *got = &c->got[number & c->mask];
 
 	got->read = RPC_UNREAD;
-	if (number == c->expected && !got->fails)
+	if (number == c->expected && !got->fails && c->slow_reads)
 		rpc_learn_first(c, false);
 	/* Looking takes time also where reading takes none: so the result comes nearer. */
-	gn_charge(GN_WORK_NS, LOOK_NS);
+	exec_charge(GN_WORK_NS, LOOK_NS);
 	got->fails++;
 	c->count.failed_fetches++;
 	c->count.torn += found == RPC_TORN;
@@ -399,35 +317,64 @@ static void miss(struct gn_rpc_client *c, uint32_t number, enum rpc_found found)
 		/* Pairs with rpc_conn_tell_taken(): a slot is written after it was read. */
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 		if (unlikely(word & RPC_PARKED_MAX))
-			see_parked(c, word & RPC_PARKED_MAX);
+			rpc_see_parked(c, word & RPC_PARKED_MAX);
 	}
 	put_off(c);
 }
 
-static void look(struct gn_rpc_client *c, uint32_t number, uint64_t have)
+/*
+ * Like rpc_look(), for what a READ has brought to memory that nobody else writes: what was checked
+ * stays as it is.
+ */
+static force_inline enum rpc_found look_at_copy(const struct gn_rpc_client *c,
+						const uint8_t *message, uint64_t have, uint64_t seq,
+						struct rpc_head *head)
+{
+	uint64_t tail;
+
+	memcpy(head, message, sizeof(*head));
+	if (mutant("rpc-epoch-unchecked", 8) && (uint32_t)head->seq == (uint32_t)seq)
+		seq = head->seq;
+	if (head->seq != seq)
+		return RPC_NOTHING;
+	if (unlikely(head->len > rpc_max_len(c->limits.max_result) ||
+		     head->len < sizeof(struct rpc_entry) || head->len % 8))
+		return RPC_TORN;
+	if (unlikely(have < rpc_message_bytes(head->len)))
+		return RPC_FOUND;
+	memcpy(&tail, message + rpc_tail_at(head->len), sizeof(tail));
+	if (unlikely(tail != rpc_tail(seq, c->nonce)) && !mutant("rpc-tail-unchecked", seq))
+		return RPC_TORN;
+	if (likely(!c->check_fetch) || mutant("rpc-crc-unchecked", seq))
+		return RPC_FOUND;
+	return head->flags & RPC_CRC && head->crc == rpc_checksum(message, *head) ? RPC_FOUND :
+										    RPC_TORN;
+}
+
+/* A READ has brought so many bytes of the next result's slot. */
+static force_inline void look(struct gn_rpc_client *c, uint32_t number, uint64_t have)
 {
 	struct rpc_got *got = &c->got[number & c->mask];
 	const uint8_t *message = c->fetched + result_at(c, number);
 	struct rpc_head head;
-	const enum rpc_found found = rpc_look(message, have, rpc_seq(c->epoch, number), c->nonce,
-					      rpc_max_len(c->limits.max_result), c->check_fetch,
-					      &head);
+	const enum rpc_found found =
+		look_at_copy(c, message, have, rpc_seq(c->epoch, number), &head);
 
-	if (found != RPC_FOUND) {
+	if (unlikely(found != RPC_FOUND)) {
 		miss(c, number, found);
 		return;
 	}
 	got->read = RPC_UNREAD;
-	if (number == c->expected && !got->fails)
+	if (unlikely(c->slow_reads) && !got->fails)
 		rpc_learn_first(c, true);
-	if (have < rpc_message_bytes(head.len))
+	if (unlikely(have < rpc_message_bytes(head.len)))
 		read_rest(c, number, (uint32_t)have, (uint32_t)rpc_message_bytes(head.len));
 	else
 		take_message(c, message, &head);
 }
 
 /* Results are taken in order: one that is here before its turn is looked at again then. */
-static void read_done(struct gn_rpc_client *c, uint32_t number)
+static no_inline void read_done(struct gn_rpc_client *c, uint32_t number)
 {
 	struct rpc_got *got = &c->got[number & c->mask];
 
@@ -441,7 +388,7 @@ static void read_done(struct gn_rpc_client *c, uint32_t number)
 	got->read = RPC_UNREAD;
 }
 
-static void take_completions(struct gn_rpc_client *c)
+static no_inline void take_completions(struct gn_rpc_client *c)
 {
 	struct gn_wc wc[COMPLETIONS];
 	const int n = gn_cq_poll(c->cq, wc, COMPLETIONS);
@@ -469,7 +416,7 @@ static void take_completions(struct gn_rpc_client *c)
 			rpc_read_done(c, (uint32_t)wc[i].id);
 			break;
 		case RPC_ID_NOTIFY:
-			take_notified(c);
+			rpc_notified(c);
 			break;
 		case RPC_ID_OTHER:
 			break;
@@ -491,81 +438,94 @@ static uint32_t results_due(const struct gn_rpc_client *c, uint32_t n)
 	return n <= most ? n : most ? most : 1;
 }
 
-/*
- * One result, and reads that are as good as copies: again and again for a while, without all that
- * may be under way besides. False: this one is not.
- */
-static bool fetch_alone(struct gn_rpc_client *c)
+/* Where a read is a copy, its result is there at once; elsewhere it is worth no look. */
+static void look_whether_slow(struct gn_rpc_client *c)
 {
-	const uint32_t number = c->expected;
-	struct rpc_got *got = &c->got[number & c->mask];
-	const uint32_t bytes = got->fails ? peek_bytes(c) : first_bytes(c);
-	const uint64_t *word = (const uint64_t *)(const void *)(c->fetched + result_at(c, number));
-	const uint64_t seq = rpc_seq(c->epoch, number);
-	struct gn_sge sge;
-	struct gn_wr wr;
+	const uint32_t reads = c->reads;
 
-	if (c->posted || c->slow_reads || got->read != RPC_UNREAD)
-		return false;
-	make_read(c, number, 0, bytes, &sge, &wr);
-	for (unsigned i = 0; i < ALONE; i++) {
-		struct gn_wc wc;
-		int rc = gn_post_send(c->qp, &wr, NULL);
-
-		if (unlikely(rc))
-			return false;
-		note_read(c, number, bytes, RPC_READING);
-		rc = gn_cq_poll(c->cq, &wc, 1);
-		if (unlikely(rc != 1 || wc.status != GN_WC_OK)) {
-			c->slow_reads = !rc;
-			if (rc)
-				rpc_client_die(c);
-			return true;
-		}
-		c->posted--;
-		c->reads--;
-		if (*word == seq || i == ALONE - 1)
-			look(c, number, bytes);
-		else
-			miss(c, number, RPC_NOTHING);
-		if (got->read != RPC_UNREAD || !got->fails || c->first_ns)
-			return true;
-	}
-	return true;
+	take_completions(c);
+	c->slow_reads = c->reads == reads && !c->ended;
 }
 
-static void fetch(struct gn_rpc_client *c)
+/* A read that might have been done when it was posted was not. */
+static no_inline void fetch_posted(struct gn_rpc_client *c, uint32_t bytes, int rc)
+{
+	if (!rc) {
+		note_read(c, c->expected, bytes, RPC_READING);
+		look_whether_slow(c);
+	} else if (rc != -EAGAIN) {
+		rpc_client_die(c);
+	}
+}
+
+/*
+ * One result, and reads that are done when they are posted: again and again for a while, without
+ * all that may be under way besides.
+ */
+static force_inline void fetch_at_once(struct gn_rpc_client *c)
+{
+	const uint32_t number = c->expected;
+	const struct rpc_got *got = &c->got[number & c->mask];
+	const uint64_t offset = result_at(c, number), seq = rpc_seq(c->epoch, number);
+	uint8_t *message = c->fetched + offset;
+	const uint32_t bytes = likely(!got->fails) ? c->learn.first_bytes : peek_bytes(c);
+
+	c->result_sge.addr = message;
+	c->result_sge.len_bytes = bytes;
+	c->result_wr.to.remote.offset = offset;
+	c->result_wr.id = rpc_id(RPC_ID_RESULT, number);
+	for (unsigned i = 0; i < ALONE && !c->first_ns; i++) {
+		const int rc = gn_post_one(c->qp, &c->result_wr);
+		uint64_t is;
+
+		if (unlikely(rc != 1)) {
+			fetch_posted(c, bytes, rc);
+			return;
+		}
+		c->count.fetches++;
+		memcpy(&is, message, sizeof(is));
+		if (likely(is == seq)) {
+			look(c, number, bytes);
+			return;
+		}
+		miss(c, number, RPC_NOTHING);
+	}
+}
+
+/* The next result is to be read, where that takes its time or something else is under way. */
+static no_inline void fetch_ahead(struct gn_rpc_client *c, const struct rpc_got *got)
+{
+	/* While the next is not there, those behind it are not either. */
+	const uint32_t n = got->fails || !c->slow_reads ? 1 : results_due(c, fetchable(c));
+
+	if (n == 1)
+		rpc_read_result(c);
+	else
+		read_next(c, n <= c->mask ? n : c->mask + 1);
+	if (c->reads && (!c->slow_reads || !(c->polls % SLOW_LOOK)) && !c->dead)
+		look_whether_slow(c);
+}
+
+static force_inline void fetch(struct gn_rpc_client *c)
 {
 	const struct rpc_got *got = &c->got[c->expected & c->mask];
-	uint32_t n = fetchable(c);
 
-	if (c->flags & GN_RPC_SIGNALED && c->unconfirmed && !got->fails)
+	if (unlikely(c->unconfirmed && c->flags & GN_RPC_SIGNALED && !got->fails))
 		return;
-	if (c->first_ns) {
+	if (unlikely(c->first_ns)) {
 		if (gn_now_ns() < c->first_ns)
 			return;
 		c->first_ns = 0;
 	}
-	/* While the next is not there, those behind it are not either. */
-	n = got->fails || !c->slow_reads ? 1 : results_due(c, n);
-	if (n == 1 && fetch_alone(c))
-		return;
-	if (n == 1)
-		read_one(c);
+	if (likely(!c->slow_reads && !c->posted && got->read == RPC_UNREAD))
+		fetch_at_once(c);
 	else
-		read_next(c, n <= c->mask ? n : c->mask + 1);
-	/* Where a read is a copy, its result is there at once; elsewhere it is worth no look. */
-	if (c->reads && (!c->slow_reads || !(c->polls % SLOW_LOOK)) && !c->dead) {
-		const uint32_t reads = c->reads;
-
-		take_completions(c);
-		c->slow_reads = c->reads == reads && !c->ended;
-	}
+		fetch_ahead(c, got);
 }
 
 /* ---- reply ---- */
 
-static void find_replies(struct gn_rpc_client *c)
+static no_inline void find_replies(struct gn_rpc_client *c)
 {
 	enum rpc_found found;
 	uint32_t n = 0;
@@ -581,38 +541,6 @@ static void find_replies(struct gn_rpc_client *c)
 			take_message(c, message, &head);
 	} while (found == RPC_FOUND && !c->dead && n++ < c->mask);
 	c->count.torn += found == RPC_TORN;
-}
-
-/*
- * In the mode reply nothing is posted while a result is waited for. A server that has vanished
- * without a word is found by a read, and so is one that does not look any more.
- */
-void rpc_ask(struct gn_rpc_client *c, uint64_t now_ns)
-{
-	c->asked_ns = now_ns;
-	c->count.probes++;
-	read_one(c);
-}
-
-/* A call was refused because the server had not taken enough messages, as far as is known. */
-static bool wants_slot(const struct gn_rpc_client *c)
-{
-	return unlikely(c->starved) && rpc_slots_full(c);
-}
-
-/*
- * A request may become visible to a server that has put its client aside just then, when a read has
- * found that it had not. So it is looked at more than once: less and less often.
- */
-uint64_t rpc_ask_ns(const struct gn_rpc_client *c)
-{
-	const uint64_t last_ns = c->asked_ns > c->heard_ns ? c->asked_ns : c->heard_ns;
-	const uint64_t least_ns = wants_slot(c) ? ASK_NS : c->park_us * 1000ull + ASK_NS;
-	uint64_t wait_ns = last_ns - c->heard_ns;
-
-	if (wait_ns < least_ns)
-		wait_ns = least_ns;
-	return last_ns + (wait_ns < RPC_PROBE_NS ? wait_ns : RPC_PROBE_NS);
 }
 
 /* ---- all of it ---- */
@@ -651,46 +579,60 @@ static void look_at_clock(struct gn_rpc_client *c)
 		rpc_flush(c);
 	if (now_ns >= c->until_ns)
 		end_late(c, now_ns);
-	if ((c->n_sent > c->n_fetch || wants_slot(c)) && !c->dead && now_ns > rpc_ask_ns(c))
+	if ((c->n_reply || rpc_wants_slot(c)) && !c->dead && now_ns > rpc_ask_ns(c))
 		rpc_ask(c, now_ns);
+}
+
+/* What a poll has to do now and then only; the clock too, should it be asked for. */
+static no_inline void poll_seldom(struct gn_rpc_client *c)
+{
+	if (c->polls >= CHAN_EVERY && !c->dead) {
+		c->polls = 0;
+		/* What is not signaled completes only if it fails. */
+		take_completions(c);
+		take_events(c);
+		if (c->retired)
+			rpc_area_retry(&c->retired);
+		if (c->old_links)
+			rpc_old_links_retry(c);
+	}
+	if (!c->dead)
+		look_at_clock(c);
+}
+
+static no_inline void poll_rare(struct gn_rpc_client *c)
+{
+	if (c->due)
+		rpc_flush(c);
+	if (c->far_reads)
+		rpc_far_poll(c);
+	if (c->look.late)
+		rpc_read_late(c);
 }
 
 int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 {
 	c->ended = 0;
-	if (c->dead)
+	if (unlikely(c->dead))
 		return 0;
 	c->busy = true;
 	c->polls++;
-	/* What is not signaled completes only if it fails, and then whatever comes next does. */
-	if (c->posted || c->polls >= CHAN_EVERY)
+	if (unlikely(c->posted))
 		take_completions(c);
-	if (c->n_sent > c->n_fetch && !c->dead)
+	if (c->n_reply && likely(!c->dead))
 		find_replies(c);
-	if (unlikely(c->due))
-		rpc_flush(c);
-	if (unlikely(c->far_reads))
-		rpc_far_poll(c);
-	if (unlikely(c->look.late))
-		rpc_read_late(c);
-	if (fetchable(c) && !c->dead)
+	if (unlikely(c->due || c->far_reads || c->look.late))
+		poll_rare(c);
+	if (fetchable(c) && likely(!c->dead))
 		fetch(c);
-	/* Last: after the poll that ends a call there may be no other for long. */
-	if (unlikely(c->tell || (c->n_sent && c->spent - c->told > c->mask / 2)) && !c->dead)
-		tell(c);
-	if (c->polls >= CHAN_EVERY) {
-		c->polls = 0;
-		take_events(c);
-		if (unlikely(c->retired))
-			rpc_area_retry(&c->retired);
-		if (unlikely(c->old_links))
-			rpc_old_links_retry(c);
-	}
 	/* Calls may be late also while others end all the time. */
-	if (((clock && !c->ended) || !(c->polls % CLOCK_EVERY) ||
-	     (c->until_ns != GN_FOREVER && c->ended >= (int)CLOCK_EVERY)) &&
+	if (unlikely(!(c->polls % CLOCK_EVERY) || (clock && !c->ended) ||
+		     (c->ended >= (int)CLOCK_EVERY && c->until_ns != GN_FOREVER)))
+		poll_seldom(c);
+	/* Last: after the poll that ends a call there may be no other for long. */
+	if (unlikely(c->tell || (c->spent - c->told > c->mask / 2 && c->n_fetch + c->n_reply)) &&
 	    !c->dead)
-		look_at_clock(c);
+		rpc_tell_spent(c);
 	c->busy = false;
 	return c->ended;
 }

@@ -60,6 +60,7 @@ int rpc_learn_init(struct gn_rpc_client *c, const struct gn_rpc_client_opts *o)
 	l->fetch_bytes = o->fetch_bytes ? o->fetch_bytes : FIRST_BYTES;
 	l->least_ns = UINT64_MAX;
 	l->slow = true;
+	l->last_method = GN_RPC_BUILTIN_END; /* none */
 	l->batch = o->batch;
 	if (!l->batch.entries)
 		l->batch.entries = l->batch.limit_us ? BATCH_MAX : 1;
@@ -210,6 +211,7 @@ void rpc_learn_calls(struct gn_rpc_client *c, const struct rpc_lesson *lesson)
 	kind->last_us = lesson->time_us;
 	if (c->mode == GN_RPC_HYBRID)
 		choose_mode(c, kind, lesson->fails, lesson->time_us);
+	kind->quick = kind->latency && !kind->last_us && !kind->strikes && !kind->reply;
 }
 
 /* ---- how much a fetch brings ---- */
@@ -232,6 +234,14 @@ static uint64_t rate_of(const struct rpc_learn *l, uint32_t bytes)
 	       (t->bytes[i] - t->bytes[i - 1]);
 }
 
+/* So many bytes of a message the first read brings. */
+void rpc_learn_stride(struct gn_rpc_client *c)
+{
+	const uint64_t bytes = rpc_message_bytes(rpc_max_len(c->learn.fetch_bytes));
+
+	c->learn.first_bytes = (uint32_t)(bytes < c->result_stride ? bytes : c->result_stride);
+}
+
 /* RF-RPC, equation 2: the size with which the samples would have come fastest. */
 static void choose_fetch(struct gn_rpc_client *c)
 {
@@ -250,6 +260,7 @@ static void choose_fetch(struct gn_rpc_client *c)
 			l->fetch_bytes = bytes;
 		}
 	}
+	rpc_learn_stride(c);
 }
 
 void rpc_learn_size(struct gn_rpc_client *c, uint32_t len)
@@ -275,6 +286,12 @@ void rpc_learn_first(struct gn_rpc_client *c, bool found)
 		l->slack_ns = l->slack_ns < SLACK_MAX_NS ? l->slack_ns + SLACK_UP_NS : SLACK_MAX_NS;
 	else if (l->slack_ns >= SLACK_DOWN_NS)
 		l->slack_ns -= SLACK_DOWN_NS;
+}
+
+uint32_t rpc_learn_untimed(const struct gn_rpc_client *c)
+{
+	/* None to fifteen: calls have rhythms of their own. */
+	return c->learn.slow || c->slow_reads ? 0 : c->number * 0x9e3779b1u >> 28;
 }
 
 uint64_t rpc_learn_delay(const struct gn_rpc_client *c, const struct rpc_sent *sent)

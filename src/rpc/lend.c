@@ -27,17 +27,23 @@ static int lend_mem(struct rpc_conn *c, struct rpc_answer *a, struct rpc_lent *l
 	return 0;
 }
 
-static int lend_copy(struct rpc_conn *c, const struct rpc_answer *a, struct rpc_lent *lent,
+static int lend_copy(struct rpc_conn *c, struct rpc_answer *a, struct rpc_lent *lent,
 		     struct rpc_far *out)
 {
 	struct gn_remote remote;
-	int rc = rpc_area_make(c->thread->server->fabric, c->pd, a->len, GN_REMOTE_READ,
-			       &lent->area);
+	int rc = 0;
 
-	if (rc)
-		return rc;
-	memcpy(gn_mem_addr(lent->area.mem), a->data, a->len);
-	gn_charge(GN_WORK_COPY, a->len);
+	if (a->area.mem) { /* it was put together there */
+		lent->area = a->area;
+		a->area = (struct rpc_area){0};
+	} else {
+		rc = rpc_area_make(c->thread->server->fabric, c->pd, a->len, GN_REMOTE_READ,
+				   &lent->area);
+		if (rc)
+			return rc;
+		memcpy(gn_mem_addr(lent->area.mem), a->data, a->len);
+		gn_charge(GN_WORK_COPY, a->len);
+	}
 	gn_mr_remote(lent->area.mr, &remote);
 	*out = (struct rpc_far){.offset = remote.offset, .key = remote.key, .len = a->len};
 	return 0;
@@ -48,6 +54,7 @@ bool rpc_lend(struct gn_rpc_request *r, struct rpc_far *out)
 {
 	struct rpc_conn *c = r->conn;
 	struct rpc_answer *a = &r->answer;
+	const uint64_t bytes = a->area.mem ? a->area.size : a->len;
 	struct rpc_lent *lent = NULL;
 	int rc = -ENOMEM;
 
@@ -55,10 +62,10 @@ bool rpc_lend(struct gn_rpc_request *r, struct rpc_far *out)
 	if (a->charged)
 		rpc_uncharge(c, a->charged);
 	a->charged = 0;
-	if (rpc_charge(c, a->len, true)) {
+	if (rpc_charge(c, bytes, true)) {
 		lent = gn_alloc(sizeof(*lent), 0);
 		if (!lent)
-			rpc_uncharge(c, a->len);
+			rpc_uncharge(c, bytes);
 	}
 	/* Memory that was not made to be read by others is copied. */
 	if (lent && a->mem)
@@ -67,16 +74,17 @@ bool rpc_lend(struct gn_rpc_request *r, struct rpc_far *out)
 		rc = lend_copy(c, a, lent, out);
 	if (rc) {
 		if (lent)
-			rpc_uncharge(c, a->len);
+			rpc_uncharge(c, bytes);
 		gn_free(lent);
 		a->status = GN_RPC_BUSY;
 		return false;
 	}
-	lent->bytes = a->len;
+	lent->bytes = bytes;
 	lent->number = c->placed + 1;
 	lent->next = c->lent;
 	c->lent = lent;
 	c->n_lent++;
+	rpc_conn_attend(c);
 	counter_add(&c->thread->count.large, 1);
 	return true;
 }
@@ -105,4 +113,5 @@ void rpc_lent_return(struct rpc_conn *c, bool all)
 			lent->release(lent->arg);
 		gn_free(lent);
 	}
+	rpc_conn_attend(c);
 }

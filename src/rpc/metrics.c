@@ -286,7 +286,7 @@ int gn_rpc_client_metrics(const struct gn_rpc_client *c, enum gn_rpc_format form
 
 /* ---- a server ---- */
 
-struct rpc_times *rpc_served_of(struct rpc_thread *t, unsigned method)
+struct rpc_times *rpc_served(struct rpc_thread *t, unsigned method)
 {
 	struct rpc_times ***page = &t->served[method / RPC_PAGE_METHODS];
 	struct rpc_times **times;
@@ -299,8 +299,6 @@ struct rpc_times *rpc_served_of(struct rpc_thread *t, unsigned method)
 	times = &(*page)[method % RPC_PAGE_METHODS];
 	if (unlikely(!*times))
 		__atomic_store_n(times, gn_alloc(sizeof(**times), 0), __ATOMIC_RELEASE);
-	t->last_method = method;
-	t->last_times = *times;
 	return *times;
 }
 

@@ -13,80 +13,90 @@
 
 /* ---- a request ---- */
 
-/* One that takes long, or whose turn it is to be timed. */
-static no_inline void run_timed(const struct rpc_method *method, struct gn_rpc_request *r,
-				struct rpc_times *times)
+/* Of calls that take long, or whose turn it is to be timed. */
+no_inline void rpc_timing_begin(struct rpc_conn *c, struct rpc_timing *t)
 {
-	struct rpc_conn *c = r->conn;
-	const bool slow = times->last_us >= RPC_SLOW_US;
-	const uint64_t begin_ns = c->thread->loop.now_ns = gn_now_ns();
-	bool alone; /* its message will tell its time */
-
-	if (slow)
+	t->slow = t->times->last_us >= RPC_SLOW_US;
+	t->begin_ns = c->thread->loop.now_ns = gn_now_ns();
+	if (t->slow)
 		rpc_seal_results(c);
-	alone = slow || !c->begin_ns;
-	if (alone)
-		c->begin_ns = begin_ns;
-	r->begin_ns = begin_ns;
-	method->fn(r, method->arg);
-	if (!alone && r->state != RPC_BUSY)
-		rpc_times_last(times, gn_now_ns() - begin_ns);
-	if (!slow)
+	t->alone = t->slow || !c->begin_ns;
+	if (t->alone)
+		c->begin_ns = t->begin_ns;
+}
+
+no_inline void rpc_timing_end(struct rpc_conn *c, const struct rpc_timing *t, uint32_t n)
+{
+	if (!t->alone && n)
+		rpc_times_last(t->times, (gn_now_ns() - t->begin_ns) / n);
+	if (!t->slow)
 		return;
 	rpc_seal_results(c);
 	c->begin_ns = 0;
+}
+
+void rpc_request_settle(struct gn_rpc_request *r)
+{
+	struct gn_rpc_request **at = &r->conn->idle;
+
+	while (*at != r) /* others may have become idle since */
+		at = &(*at)->next;
+	*at = r->next;
+	r->conn->n_busy++;
+	r->is.state = RPC_BUSY;
 }
 
 /*
  * The clock is worth its price where something takes long, and now and then. Of a batch all is
  * timed together, and each by itself only if that took long.
  */
-static void run(const struct rpc_method *method, struct gn_rpc_request *r)
+static no_inline void run_timed(gn_rpc_handler *fn, void *arg, struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
-	struct rpc_times *times = rpc_served(c->thread, r->method);
-	bool timed;
+	struct rpc_timing timing = {.times = r->times};
 
-	if (unlikely(!times)) {
-		method->fn(r, method->arg);
-		return;
-	}
-	counter_add(&times->calls, 1);
-	timed = c->begin_ns ? c->time_each : rpc_sampled((uint32_t)times->calls);
-	if (unlikely(timed || times->last_us >= RPC_TIMED_NS / 1000))
-		run_timed(method, r, times);
-	else
-		method->fn(r, method->arg);
+	rpc_timing_begin(c, &timing);
+	r->begin_ns = timing.begin_ns;
+	fn(r, arg);
+	rpc_timing_end(c, &timing, r->is.state != RPC_BUSY && r->is.state != RPC_RUNNING);
 }
 
-/* Before it is begun: the clock is not read for that, others have. */
-static bool given_up(const struct gn_rpc_request *r)
+static force_inline void run(struct rpc_conn *c, const struct rpc_known *known,
+			     struct gn_rpc_request *r)
 {
-	return rpc_request_given_up(r) || rpc_request_expired(r, r->conn->thread->loop.now_ns);
+	counter_add(&r->times->calls, 1);
+	if (likely(!rpc_timing_due(c, r->times)))
+		known->fn(r, known->arg);
+	else
+		run_timed(known->fn, known->arg, r);
 }
 
+/* The long way, of one that is RPC_BUSY. */
 static void handle(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
-	const struct rpc_method *method = rpc_method_find(c->thread->server, r->method);
-	struct gn_rpc_request *before = c->current;
+	struct rpc_thread *t = c->thread;
+	const struct rpc_known *known = rpc_thread_know(t, r->method);
 
-	r->state = RPC_BUSY;
-	if (unlikely(c->thread->draining)) {
+	r->is.state = RPC_BUSY;
+	if (unlikely(t->draining)) {
 		gn_rpc_answer(r, GN_RPC_BUSY, NULL, 0);
 		return;
 	}
-	if (unlikely(r->left_us) && given_up(r)) {
+	if (r->left_us && (rpc_conn_given_up(c, r->index, r->number) ||
+			   (r->begin_ns && t->loop.now_ns >= r->begin_ns + r->left_us * 1000ull))) {
 		gn_rpc_answer(r, GN_RPC_TIMEOUT, NULL, 0);
 		return;
 	}
-	counter_add(&c->thread->count.calls, 1);
+	counter_add(&t->count.calls, 1);
 	c->current = r;
-	if (likely(method))
-		run(method, r);
+	if (known->fn)
+		run(c, known, r);
+	else if (known->how && known->how->group)
+		rpc_group_serve_one(known->how, r);
 	else
-		gn_rpc_answer(r, GN_RPC_NO_METHOD, NULL, 0);
-	c->current = before;
+		gn_rpc_answer(r, known->how ? GN_RPC_BUSY : GN_RPC_NO_METHOD, NULL, 0);
+	c->current = NULL;
 	c->room = NULL;
 }
 
@@ -96,7 +106,7 @@ void rpc_request_copy_out(struct gn_rpc_request *r)
 {
 	uint32_t is = RPC_IN_SLOT;
 
-	if (!__atomic_compare_exchange_n(&r->bytes, &is, RPC_COPYING, false, __ATOMIC_RELAXED,
+	if (!__atomic_compare_exchange_n(&r->is.bytes, &is, RPC_COPYING, false, __ATOMIC_RELAXED,
 					 __ATOMIC_RELAXED))
 		return;
 	is = RPC_APART;
@@ -110,7 +120,7 @@ void rpc_request_copy_out(struct gn_rpc_request *r)
 			rpc_uncharge(r->conn, r->len);
 		is = r->copy ? RPC_APART : RPC_STAYING;
 	}
-	__atomic_store_n(&r->bytes, is, __ATOMIC_RELEASE);
+	__atomic_store_n(&r->is.bytes, is, __ATOMIC_RELEASE);
 }
 
 /* The handler has returned without an answer. */
@@ -118,13 +128,16 @@ static void defer(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
+	if (r->is.state == RPC_RUNNING)
+		rpc_request_settle(r);
+	c->room = NULL;
 	if (!r->begin_ns)
 		__atomic_store_n(&r->begin_ns, gn_now_ns(), __ATOMIC_RELAXED);
 	rpc_request_copy_out(r);
-	if (__atomic_load_n(&r->bytes, __ATOMIC_ACQUIRE) == RPC_APART)
+	if (__atomic_load_n(&r->is.bytes, __ATOMIC_ACQUIRE) == RPC_APART)
 		return;
 	/* There is no memory, or another thread is just copying and not worth waiting for. */
-	r->keeps_slot = true;
+	r->is.keeps_slot = true;
 	c->keep_slot[r->number & c->mask]++;
 }
 
@@ -143,8 +156,8 @@ void rpc_request_release(struct gn_rpc_request *r)
 		gn_free(r->copy);
 		r->copy = NULL;
 	}
-	if (r->keeps_slot) {
-		r->keeps_slot = false;
+	if (r->is.keeps_slot) {
+		r->is.keeps_slot = false;
 		c->keep_slot[r->number & c->mask]--;
 		if (!c->dead) {
 			rpc_conn_advance(c);
@@ -211,13 +224,14 @@ static void begin_far(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 	const uint32_t most = c->thread->server->opts.max_large;
+	const struct rpc_method *method = rpc_thread_know(c->thread, r->method)->how;
 	unsigned status = GN_RPC_OK;
 
 	memcpy(&r->from, r->data, sizeof(r->from));
 	r->data = NULL;
 	r->len = r->from.len;
 	r->asked = r->done = r->fresh = 0;
-	r->state = RPC_BUSY;
+	r->is.state = RPC_BUSY;
 	if (!r->len || r->len > most)
 		status = GN_RPC_TOO_BIG;
 	else if (c->thread->draining || r->len > most - c->coming_bytes || !make_area(r))
@@ -228,120 +242,250 @@ static void begin_far(struct gn_rpc_request *r)
 	}
 	c->coming_bytes += r->len;
 	counter_add(&c->thread->count.large, 1);
-	r->state = RPC_COMING;
+	r->is.state = RPC_COMING;
 	r->later = NULL;
 	*c->far_end = r;
 	c->far_end = &r->later;
+	if (method && method->flags & GN_RPC_ORDERED && !mutant("rpc-overtake", 8))
+		c->ordered = r;
+	rpc_conn_attend(c);
 	read_more(c);
 }
 
 void rpc_request_come(struct gn_rpc_request *r)
 {
-	const uint32_t piece = r->conn->thread->server->piece;
+	struct rpc_conn *c = r->conn;
+	const uint32_t piece = c->thread->server->piece;
 	const uint64_t done = r->done + (uint64_t)r->fresh * piece;
+	const bool ordered = c->ordered == r;
 
 	r->fresh = 0;
 	r->done = done < r->from.len ? (uint32_t)done : r->from.len;
-	read_more(r->conn);
+	read_more(c);
 	if (r->done < r->from.len)
 		return;
 	r->data = gn_mem_addr(r->area.mem);
+	c->begin_ns = r->begin_ns;
+	c->serving = true;
 	handle(r);
+	c->serving = false;
+	rpc_seal_results(c);
+	if (!ordered)
+		return;
+	c->ordered = NULL;
+	rpc_conn_attend(c);
+	rpc_conn_unpark(c);
+	rpc_conn_serve(c);
 }
 
 /* ---- a message ---- */
 
-/* False: no client of ours, nonsense. */
-static bool take_entry(struct rpc_conn *c, struct rpc_entry *entry, const uint8_t *data, bool reply)
+/* One that is large, whose caller has given up, or that has no handler. False: nonsense. */
+static no_inline bool take_rare(struct rpc_conn *c, struct rpc_entry entry, const uint8_t *data,
+				enum rpc_way way)
 {
-	const bool far = entry->index & RPC_FAR;
+	const bool far = entry.index & RPC_FAR;
 	struct gn_rpc_request *r;
 	struct rpc_left left = {0};
 
-	if (unlikely(entry->len & RPC_TIMED)) {
-		entry->len &= ~RPC_TIMED;
-		if (entry->len < sizeof(left))
+	if (entry.len & RPC_TIMED) {
+		entry.len &= ~RPC_TIMED;
+		if (entry.len < sizeof(left))
 			return false;
 		memcpy(&left, data, sizeof(left));
 		data += sizeof(left);
-		entry->len -= (uint32_t)sizeof(left);
+		entry.len -= (uint32_t)sizeof(left);
 	}
-	if (unlikely((!c->idle && !rpc_conn_grow(c)) ||
-		     (far && entry->len != sizeof(struct rpc_far))))
+	if (far && entry.len != sizeof(struct rpc_far))
 		return false;
-	r = c->idle;
-	c->idle = r->next;
-	r->number = c->number;
-	r->method = entry->kind;
-	r->index = (uint16_t)(entry->index & RPC_INDEX);
-	r->reply = reply;
-	r->data = data;
-	r->len = entry->len;
-	r->begin_ns = c->begin_ns;
-	r->answered = false;
+	r = rpc_request_take(c);
+	if (!r)
+		return false;
+	entry.index &= RPC_INDEX;
+	rpc_request_set(r, &entry, data, rpc_thread_know(c->thread, entry.kind)->times,
+			RPC_BUSY | (uint64_t)way << 8);
 	r->left_us = left.us;
-	__atomic_store_n(&r->bytes, far ? RPC_APART : RPC_IN_SLOT, __ATOMIC_RELAXED);
-	c->n_busy++;
-	if (unlikely(far)) {
+	if (far) {
+		r->is.bytes = RPC_APART;
 		begin_far(r);
 		return true;
 	}
 	handle(r);
-	if (unlikely(r->state == RPC_BUSY))
+	if (r->is.state == RPC_BUSY)
 		defer(r);
 	return true;
 }
 
-static bool take_message(struct rpc_conn *c, const uint8_t *message, const struct rpc_head *head)
+/* A group, or what is rare. False: nonsense. */
+static no_inline bool take_otherwise(struct rpc_conn *c, struct rpc_entry entry,
+				     const uint8_t *data, struct rpc_cursor *at)
 {
+	const struct rpc_known *known = &c->thread->known;
+	uint32_t left_us;
+
+	if (known->how && known->how->group && known->times && !c->thread->draining &&
+	    rpc_entry_plain(c, &entry, &data, &left_us)) {
+		rpc_group_serve(c, &entry, data, at);
+		return true;
+	}
+	return take_rare(c, entry, data, rpc_way(at->head.flags & RPC_REPLY));
+}
+
+/* False: no client of ours, nonsense. It ends early, to go on, when a large request is ordered. */
+static force_inline bool take_entries(struct rpc_conn *c, struct rpc_cursor *at)
+{
+	struct rpc_thread *t = c->thread;
+	const uint64_t word = rpc_quick_word(rpc_way(at->head.flags & RPC_REPLY));
+	uint32_t left_us, executed = 0;
 	struct rpc_entry entry;
 	const uint8_t *data;
-	uint32_t at = 0;
+	bool good = true;
 
-	if (c->number - c->taken > c->mask + 1 || !rpc_conn_acked(c, head->word))
+	while (at->i < at->head.aux) {
+		const struct rpc_known *known;
+		struct gn_rpc_request *r;
+
+		good = rpc_entry_with(at->message, at->head.len, &at->at, &entry, &data, RPC_TIMED);
+		if (unlikely(!good))
+			break;
+		at->i++;
+		known = rpc_thread_know(t, entry.kind);
+		if (unlikely(!known->fn || !rpc_entry_plain(c, &entry, &data, &left_us))) {
+			good = take_otherwise(c, entry, data, at);
+			if (!good || c->ordered)
+				break;
+			continue;
+		}
+		r = c->idle;
+		if (unlikely(!r)) {
+			good = rpc_conn_grow(c);
+			if (!good)
+				break;
+			r = c->idle;
+		}
+		rpc_request_set(r, &entry, data, known->times, word);
+		r->left_us = left_us;
+		executed++;
+		run(c, known, r);
+		if (unlikely(r->is.state == RPC_RUNNING || r->is.state == RPC_BUSY))
+			defer(r);
+	}
+	counter_add(&t->count.calls, executed);
+	return good;
+}
+
+/*
+ * Its sequence is there: is all of it? The head is copied once the tail was seen, and only the copy
+ * is used. As rpc_look(), which looks for those whose checksum decides.
+ */
+static force_inline bool look_closer(struct rpc_conn *c, struct rpc_head *head)
+{
+	const uint64_t *words = rpc_conn_word(c);
+	const uint32_t len = (uint32_t)__atomic_load_n(&words[1], __ATOMIC_RELAXED);
+	uint64_t tail;
+
+	if (unlikely(len > c->max_len || len < sizeof(struct rpc_entry) || len % 8))
 		return false;
-	gn_charge(GN_WORK_NS, MESSAGE_NS);
+	exec_preempt();
+	/* What was there before the tail became visible is there now. */
+	tail = __atomic_load_n(&words[rpc_tail_at(len) / 8], __ATOMIC_ACQUIRE);
+	if (unlikely(tail != rpc_tail(c->seq, c->nonce)) && !mutant("rpc-tail-unchecked", c->seq))
+		return false;
+	exec_preempt();
+	rpc_load(head, words, sizeof(*head));
+	/* Before, half of the head may have been that of the slot's last message. */
+	return likely(head->len == len) || mutant("rpc-double-fetch", MUTANT_ALWAYS);
+}
+
+/* The next message; false: there is none. */
+static force_inline bool find_message(struct rpc_conn *c, struct rpc_cursor *at)
+{
+	const uint64_t seq = __atomic_load_n(rpc_conn_word(c), __ATOMIC_ACQUIRE);
+	bool found;
+
+	if (mutant("rpc-epoch-unchecked", 8) && (uint32_t)seq == (uint32_t)c->seq)
+		c->seq = seq;
+	if (seq != c->seq)
+		return false;
+	if (likely(!c->check_request))
+		found = look_closer(c, &at->head);
+	else
+		found = rpc_look(c->message, c->request_stride, c->seq, c->nonce, c->max_len, true,
+				 &at->head) == RPC_FOUND;
+	if (unlikely(!found)) {
+		counter_add(&c->thread->count.torn, 1);
+		return false;
+	}
+	at->message = c->message;
+	at->at = at->i = 0;
+	return true;
+}
+
+/* False: nonsense. */
+static force_inline bool begin_message(struct rpc_conn *c, const struct rpc_head *head)
+{
+	if (unlikely(c->number - c->taken > c->mask + 1 || !rpc_conn_acked(c, head->word)))
+		return false;
+	exec_charge(GN_WORK_NS, MESSAGE_NS);
+	counter_add(&c->thread->count.batches, 1);
 	c->begin_ns = 0;
 	if (head->aux > 1)
 		c->begin_ns = c->thread->loop.now_ns = gn_now_ns();
-	for (unsigned i = 0; i < head->aux; i++)
-		if (!rpc_entry_with(message, head->len, &at, &entry, &data, RPC_TIMED) ||
-		    !take_entry(c, &entry, data, head->flags & RPC_REPLY))
-			return false;
 	return true;
+}
+
+/* The message, or the rest of it, is there. */
+static force_inline void serve_message(struct rpc_conn *c, struct rpc_cursor *at)
+{
+	struct rpc_cursor again = *at;
+
+	c->serving = true;
+	if (!c->open)
+		rpc_result_begin(c, rpc_way(at->head.flags & RPC_REPLY));
+	if (mutant("rpc-run-twice", c->number))
+		take_entries(c, &again);
+	if (unlikely(!take_entries(c, at)))
+		rpc_conn_fail(c);
+	c->serving = false;
+	if (likely(!c->ordered)) {
+		rpc_conn_next(c, c->number + 1);
+		rpc_conn_advance(c);
+	} else {
+		c->rest = *at;
+	}
+	rpc_seal_results(c);
+}
+
+/* What is not there with every turn. How many messages. */
+static no_inline int attend(struct rpc_conn *c)
+{
+	struct rpc_cursor at = c->rest;
+
+	rpc_conn_look_acked(c);
+	rpc_conn_tell_taken(c);
+	if (!at.message || c->ordered || c->link.state != LINK_UP)
+		return 0;
+	c->rest.message = NULL;
+	c->begin_ns = 0;
+	serve_message(c, &at);
+	rpc_conn_attend(c);
+	return 1;
 }
 
 int rpc_conn_serve(struct rpc_conn *c)
 {
-	int served = 0, again = 0;
+	struct rpc_cursor at;
+	int served = 0;
 
-	if (unlikely(c->held || c->lent || c->untold || c->thread->draining)) {
-		rpc_conn_look_acked(c);
-		rpc_conn_tell_taken(c);
-	}
+	if (unlikely(c->attend || c->thread->draining))
+		served = attend(c);
 	/* A request may overtake the news of its connection, before which no promise is known. */
-	while (c->link.state == LINK_UP) {
-		const uint8_t *message = rpc_conn_slot(c, c->number);
-		struct rpc_head head;
-		const enum rpc_found found =
-			rpc_look(message, c->request_stride, rpc_seq(c->epoch, c->number), c->nonce,
-				 rpc_max_request(c->max_request), c->check_request, &head);
-
-		if (found != RPC_FOUND) {
-			counter_add(&c->thread->count.torn, found == RPC_TORN);
-			break;
-		}
-		counter_add(&c->thread->count.batches, 1);
-		c->serving = true;
-		if (!take_message(c, message, &head))
+	while (likely(c->link.state == LINK_UP && !c->ordered) && find_message(c, &at)) {
+		if (likely(begin_message(c, &at.head)))
+			serve_message(c, &at);
+		else
 			rpc_conn_fail(c);
-		c->serving = false;
-		if (!mutant("rpc-run-twice", c->number) || again++)
-			c->number++;
-		served++;
-		rpc_conn_advance(c);
-		rpc_seal_results(c);
-		if (served > (int)c->mask)
+		if (++served > (int)c->mask)
 			break; /* others wait, too */
 	}
 	if (!served)
@@ -360,19 +504,25 @@ unsigned gn_rpc_request_method(const struct gn_rpc_request *request)
 }
 
 /* While the handler runs, and perhaps returns, another thread gets bytes that stay. */
-const void *gn_rpc_request_data(struct gn_rpc_request *r, uint32_t *len_bytes)
+static no_inline const void *data_apart(struct gn_rpc_request *r)
 {
-	uint32_t bytes;
+	uint32_t bytes = __atomic_load_n(&r->is.bytes, __ATOMIC_ACQUIRE);
 
-	if (len_bytes)
-		*len_bytes = r->len;
-	if (__atomic_load_n(&r->bytes, __ATOMIC_ACQUIRE) == RPC_IN_SLOT &&
-	    unlikely(r->conn->thread->id != gn_thread_id()))
+	if (bytes == RPC_IN_SLOT && !exec_is_owner(r->conn->thread->id))
 		rpc_request_copy_out(r);
 	/* A copy that another thread has begun is the only one: the slot may be written soon. */
-	while (unlikely((bytes = __atomic_load_n(&r->bytes, __ATOMIC_ACQUIRE)) == RPC_COPYING))
+	while ((bytes = __atomic_load_n(&r->is.bytes, __ATOMIC_ACQUIRE)) == RPC_COPYING)
 		gn_yield();
-	return unlikely(bytes == RPC_APART && r->copy) ? r->copy : r->data;
+	return bytes == RPC_APART && r->copy ? r->copy : r->data;
+}
+
+const void *gn_rpc_request_data(struct gn_rpc_request *r, uint32_t *len_bytes)
+{
+	if (len_bytes)
+		*len_bytes = r->len;
+	if (likely(exec_is_owner(r->owner) && r->is.state == RPC_RUNNING))
+		return r->data;
+	return data_apart(r);
 }
 
 uint64_t gn_rpc_request_client(const struct gn_rpc_request *request)

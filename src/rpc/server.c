@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A server: its methods, its threads, its beginning and its end. */
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/counter.h"
@@ -23,12 +24,28 @@ const struct rpc_method *rpc_method_find(const struct gn_rpc_server *server, uns
 {
 	const struct rpc_method *page = server->methods[method / RPC_PAGE_METHODS];
 
-	if (!page || !page[method % RPC_PAGE_METHODS].fn)
+	if (!page ||
+	    (!page[method % RPC_PAGE_METHODS].fn && !page[method % RPC_PAGE_METHODS].group))
 		return NULL;
 	return &page[method % RPC_PAGE_METHODS];
 }
 
-static int add_method(struct gn_rpc_server *server, unsigned method, gn_rpc_handler *fn, void *arg)
+void rpc_thread_learn(struct rpc_thread *t, unsigned method)
+{
+	const struct rpc_method *how = rpc_method_find(t->server, method);
+
+	t->known = (struct rpc_known){.method = method, .how = how};
+	if (!how)
+		return;
+	t->known.times = rpc_served(t, method);
+	t->known.arg = how->arg;
+	if (!t->known.times)
+		t->known.method = UINT_MAX; /* there is no memory now */
+	else if (!t->draining)
+		t->known.fn = how->fn;
+}
+
+static int add_method(struct gn_rpc_server *server, unsigned method, struct rpc_method how)
 {
 	struct rpc_method **page;
 
@@ -39,21 +56,32 @@ static int add_method(struct gn_rpc_server *server, unsigned method, gn_rpc_hand
 		*page = gn_alloc(RPC_PAGE_METHODS * sizeof(**page), 0);
 	if (!*page)
 		return -ENOMEM;
-	(*page)[method % RPC_PAGE_METHODS] = (struct rpc_method){fn, arg};
+	(*page)[method % RPC_PAGE_METHODS] = how;
 	return 0;
+}
+
+static int handle(struct gn_rpc_server *server, unsigned method, struct rpc_method how)
+{
+	if (!server || (!how.fn && !how.group) || method >= GN_RPC_METHODS_MAX ||
+	    how.flags & ~(unsigned)GN_RPC_ORDERED)
+		return gn_fail(-EINVAL,
+			       "gn_rpc_server_handle(): server or fn is NULL, method is not below "
+			       "GN_RPC_METHODS_MAX, or flags are not GN_RPC_ORDERED");
+	if (server->started)
+		return gn_fail(-EBUSY, "gn_rpc_server_handle(): the server has started");
+	return add_method(server, method, how);
 }
 
 int gn_rpc_server_handle(struct gn_rpc_server *server, unsigned method, gn_rpc_handler *fn,
 			 void *arg)
 {
-	if (!server || !fn || method >= GN_RPC_METHODS_MAX)
-		return gn_fail(
-			-EINVAL,
-			"gn_rpc_server_handle(): server or fn is NULL, or method is not below "
-			"GN_RPC_METHODS_MAX");
-	if (server->started)
-		return gn_fail(-EBUSY, "gn_rpc_server_handle(): the server has started");
-	return add_method(server, method, fn, arg);
+	return handle(server, method, (struct rpc_method){.fn = fn, .arg = arg});
+}
+
+int gn_rpc_server_handle_group(struct gn_rpc_server *server, unsigned method,
+			       gn_rpc_group_handler *fn, void *arg, unsigned flags)
+{
+	return handle(server, method, (struct rpc_method){.group = fn, .arg = arg, .flags = flags});
 }
 
 /* ---- beginning and end ---- */
@@ -72,6 +100,7 @@ static int make_thread(struct gn_rpc_server *server, struct rpc_thread *t, unsig
 
 	t->server = server;
 	t->index = index;
+	t->known.method = UINT_MAX;
 	t->stop_task.run = rpc_thread_stop;
 	t->drain_task.run = rpc_thread_drain;
 	link_timer_init(&t->park, rpc_thread_park_due);
@@ -126,7 +155,8 @@ static int prepare(struct gn_rpc_server *server)
 	server->piece = attr.max_msg < PIECE ? (uint32_t)attr.max_msg : PIECE;
 	server->max_inline = attr.max_inline < RPC_INLINE ? attr.max_inline : RPC_INLINE;
 	for (unsigned m = GN_RPC_PING; m < GN_RPC_BUILTIN_END && !rc; m++)
-		rc = add_method(server, m, rpc_metrics_handler, server);
+		rc = add_method(server, m,
+				(struct rpc_method){.fn = rpc_metrics_handler, .arg = server});
 	if (!rc && server->opts.flags & GN_RPC_ONE_CTX)
 		rc = gn_ctx_create(server->fabric, &server->ctx);
 	return rc;
@@ -232,7 +262,8 @@ int gn_rpc_server_start(struct gn_rpc_server *server)
 		return gn_fail(-EINVAL,
 			       "gn_rpc_server_start(): server is NULL, or was started before");
 	if (polled(server) && !rpc_method_find(server, 0))
-		rc = add_method(server, 0, rpc_post_handler, server);
+		rc = add_method(server, 0,
+				(struct rpc_method){.fn = rpc_post_handler, .arg = server});
 	for (; !rc && server->started < server->opts.threads; server->started += !rc)
 		rc = start_thread(server, &server->threads[server->started]);
 	/* Nobody comes before there is a thread for everybody. */

@@ -8,8 +8,11 @@
 #define GN_RPC_SERVER_H
 
 #include "base/bits.h"
+#include "base/mutant.h"
+#include "base/owner.h"
 #include "link/link.h"
 #include "rpc/area.h"
+#include "rpc/copy.h"
 #include "rpc/times.h"
 #include "rpc/wire.h"
 
@@ -48,9 +51,31 @@ static inline uint32_t rpc_reply_slot(uint64_t id)
 	return (uint32_t)(id >> 5);
 }
 
+enum rpc_state {
+	RPC_IDLE,
+	RPC_RUNNING, /* its handler runs; it is still the first idle one, and becomes busy, if need be */
+	RPC_COMING, /* it is large, and is being read */
+	RPC_BUSY,   /* its handler has it */
+	RPC_HELD,   /* it is answered, but there is no slot for the result */
+};
+
+/* How a message with results goes. */
+enum rpc_way { RPC_NO_WAY, RPC_LEFT_HERE, RPC_WRITTEN_BACK };
+static inline enum rpc_way rpc_way(bool reply)
+{
+	return RPC_LEFT_HERE + reply;
+}
+/* rpc_conn.quick, and the word of a request whose handler runs, and for which nobody did more. */
+static inline uint64_t rpc_quick_word(enum rpc_way way)
+{
+	return RPC_RUNNING | (uint64_t)way << 8;
+}
+
 struct rpc_method {
 	gn_rpc_handler *fn;
+	gn_rpc_group_handler *group; /* instead of fn */
 	void *arg;
+	unsigned flags;
 };
 
 /* A result as it is answered. */
@@ -60,17 +85,11 @@ struct rpc_answer {
 	uint32_t len;
 	void *copy;	    /* data, if the library has it */
 	uint64_t charged;   /* bytes, while the library keeps it */
+	struct rpc_area area; /* data, if it is the library's and large */
 	struct gn_mem *mem; /* of the handler, whose release is to be called */
 	size_t offset;
 	void (*release)(void *arg);
 	void *arg;
-};
-
-enum rpc_state {
-	RPC_IDLE,
-	RPC_COMING, /* it is large, and is being read */
-	RPC_BUSY,   /* its handler has it */
-	RPC_HELD,   /* it is answered, but there is no slot for the result */
 };
 
 /*
@@ -88,31 +107,42 @@ struct rpc_abandon {
 	struct gn_rpc_request *next, **prev; /* prev NULL: it is not in it */
 };
 
-/* A request of the window, idle or under way. */
+/* A request of the window, idle or under way. What each one sets anew stands first. */
 struct gn_rpc_request {
-	struct link_task task; /* an answer of another thread */
 	struct rpc_conn *conn;
 	struct gn_rpc_request *next; /* idle, held, or in rpc_thread.come */
-	enum rpc_state state;
-	uint32_t number; /* of the message it came in */
-	uint16_t method, index;
-	bool reply;
+	uint64_t owner;		     /* rpc_thread.id */
 	const uint8_t *data;
-	uint32_t len;
-	uint32_t bytes; /* enum rpc_bytes, atomic */
-	bool keeps_slot;
-	bool answered; /* atomic: by another way than from its handler into the open message */
+	uint32_t len; /* from here as struct rpc_entry: */
+	uint16_t method, index;
+	uint32_t number;  /* of the message it came in */
+	uint32_t left_us; /* of its caller's deadline, when it came; 0: it has none */
+	union {
+		struct rpc_request_state {
+			uint8_t state; /* enum rpc_state */
+			uint8_t way;   /* enum rpc_way */
+			bool answered; /* atomic: otherwise than by rpc_request_quickly() */
+			bool keeps_slot;
+			uint32_t bytes; /* enum rpc_bytes, atomic */
+		} is;
+		uint64_t word; /* all of it */
+	};
 	uint64_t begin_ns;
-	uint8_t *copy;	      /* data, if it was copied */
-	struct rpc_area area; /* of a large one */
+	struct rpc_times *times; /* of its method; NULL: there are none */
+
+	struct link_task task; /* an answer of another thread */
+	uint8_t *copy;	       /* data, if it was copied */
+	struct rpc_area area;  /* of a large one */
 	struct rpc_far from;
 	uint32_t asked, done;	      /* bytes of it that are being read, that were read */
 	uint32_t fresh;		      /* pieces that nobody has looked at */
 	struct gn_rpc_request *later; /* in rpc_conn.far */
 	struct rpc_answer answer;
-	uint32_t left_us; /* of its caller's deadline, when it came; 0: it has none */
 	struct rpc_abandon abandon;
 };
+_Static_assert(offsetof(struct gn_rpc_request, index) - offsetof(struct gn_rpc_request, len) ==
+		       offsetof(struct rpc_entry, index),
+	       "a copy of the entry");
 
 /*
  * Large results of a connection that are not acknowledged yet: each is a registration, and on
@@ -138,55 +168,110 @@ struct rpc_shown {
 	struct gn_mr *mr;
 };
 
+/* How far a message is taken apart. Its head was copied and checked. */
+struct rpc_cursor {
+	const uint8_t *message;
+	struct rpc_head head;
+	uint32_t at; /* of the next entry */
+	uint32_t i;
+};
+
+/* Calls whose handler runs; each thread has one. */
+struct gn_rpc_group {
+	struct rpc_conn *conn;
+	struct gn_rpc_request *request; /* the only one, if it was large; else NULL */
+	uint64_t answered;		/* a bit for each */
+	uint32_t n;
+	uint32_t most; /* bytes of room */
+	enum rpc_way way;
+	bool kept;  /* room is not behind the open message, but: */
+	void *room; /* NULL: there is none */
+	struct rpc_answer keep;
+	struct rpc_times *times; /* of the method of the last */
+	struct rpc_group_entry {
+		const uint8_t *data;
+		uint32_t len;
+		uint16_t method, index;
+	} entry[GN_RPC_GROUP_MAX];
+};
+_Static_assert(GN_RPC_GROUP_MAX == 64, "bits of answered");
+
 struct rpc_conn {
 	struct link_conn link;
 	struct rpc_thread *thread;
 	struct rpc_conn *next, **prev; /* in rpc_thread.conns or parked */
-	struct link_task task;	       /* it is handed over to its thread */
-	uint64_t previous; /* … which ends this connection first, or another thread: */
+
+	/* ---- what every call needs ---- */
+
+	/* requests */
+	const uint8_t *message; /* the slot of the next one, */
+	uint64_t seq;		/* and its sequence */
+	uint32_t number;	/* of the next message */
+	uint32_t taken;		/* up to here the slots of messages are free */
+	uint32_t mask;
+	uint32_t max_len;    /* of a message */
+	uint32_t *keep_slot; /* by slot: requests that keep it */
+	/* By index: the number of the message of the last call that its caller gave up. */
+	const uint32_t *given_up;
+	struct gn_rpc_request *idle;
+	struct gn_rpc_request *current; /* its handler runs, and it is not RPC_RUNNING */
+	/*
+	 * rpc_conn_attend(): something besides the next message is to be looked at with each turn:
+	 * results are held or lent, messages are not known to be taken, or wait for a large one.
+	 */
+	bool attend;
+	bool heard;			 /* since the clock was looked at */
+	bool check_request, check_fetch; /* no order is promised */
+	uint32_t taken_told;		 /* of taken, the client can know */
+	uint64_t nonce;
+
+	/* results: one message is put together at a time */
+	uint8_t *result;	/* the slot of the next one */
+	uint8_t *put;		/* where its next entry goes */
+	uint64_t quick;		/* the word of requests that may be answered there; 0: none */
+	uint32_t placed, acked; /* the last that is there, that is not needed any more */
+	enum rpc_way open;	/* the message that is put together; RPC_NO_WAY: there is none */
+	uint32_t left;		/* bytes that there may be behind put */
+	uint32_t entries, last_len;
+	uint32_t most, max_result; /* bytes of all entries, and in one of them */
+	const void *room; /* the request or group whose handler may be writing behind the message */
+	struct rpc_times *open_times; /* of the method of its last result */
+	uint64_t begin_ns;	      /* of the work whose results it has; 0: nobody has looked */
+	struct gn_rpc_request *held, **held_end;
+	bool serving;	/* more may come for the message */
+	bool time_each; /* each request by itself: one of them takes long */
+	bool open_ack;	/* its client is to acknowledge it at once */
+	bool parked;
+	uint32_t notify;    /* the result that its client sleeps for; 0: none */
+	uint32_t n_writing; /* of writing */
+
+	/* ---- the rest ---- */
+
+	struct link_task task; /* it is handed over to its thread */
+	uint64_t previous;     /* … which ends this connection first, or another thread: */
 	unsigned previous_thread;
 	uint64_t client;
 	bool dead; /* its client is gone, or was never let in */
 	bool told; /* opts.peer knows that the client came */
-	bool parked;
-	bool check_request, check_fetch; /* no order is promised */
-	bool heard;			 /* since the clock was looked at */
 	uint64_t heard_ns;
-	uint32_t mask, epoch, window;
-	uint32_t max_request, max_result;
+	uint32_t epoch, window;
+	uint32_t max_request;
 	uint32_t park_count; /* 1 … RPC_PARKED_MAX */
 	uint32_t reply_key;
-	uint64_t nonce, request_stride, result_stride;
+	uint64_t request_stride, result_stride;
 
-	/* requests */
-	uint32_t number;     /* of the next message */
-	uint32_t taken;	     /* up to here the slots of messages are free */
-	uint32_t taken_told; /* … and the client can know */
-	bool untold;	     /* it should, but the slot of the next result is being written from */
-	uint32_t *keep_slot; /* by slot: requests that keep it */
-	uint32_t n_busy;     /* requests that are not idle */
+	bool untold;	 /* of taken, but the slot of the next result is being written from */
+	uint32_t n_busy; /* requests that are not idle */
 	struct gn_rpc_request *
 		*blocks; /* of the window: RPC_BLOCK each, made when they are needed */
 	uint32_t n_made; /* requests in them */
-	struct gn_rpc_request *idle;
-	struct gn_rpc_request *current;	       /* its handler runs */
 	uint64_t coming_bytes;		       /* of large ones */
 	struct gn_rpc_request *far, **far_end; /* … of which not all was asked for */
 	uint32_t reading;		       /* pieces that are under way */
+	struct gn_rpc_request *ordered;	       /* a large one, for which what follows it waits: */
+	struct rpc_cursor rest;		       /* the rest of its message */
 
-	/* results: one message is put together at a time */
-	uint32_t placed, acked; /* the last that is there, that is not needed any more */
-	uint64_t ack_seen;	/* the word that says so, when it was looked at */
-	bool serving;		/* more may come for the message */
-	bool open, open_reply, open_ack;
-	uint8_t *open_slot;
-	uint32_t most;	      /* bytes that there may be in it */
-	uint16_t open_method; /* of its last result */
-	uint32_t at, entries, last_len;
-	struct gn_rpc_request *room; /* it may be writing behind the message */
-	uint64_t begin_ns;	     /* of the work whose results it has; 0: nobody has looked */
-	bool time_each;		     /* each request by itself: one of them takes long */
-	struct gn_rpc_request *held, **held_end;
+	uint64_t ack_seen; /* the word of acked, when it was looked at */
 	struct rpc_lent *lent;
 	uint32_t n_lent;
 	bool returning; /* some of it is acknowledged, but the client may still be copying */
@@ -197,9 +282,7 @@ struct rpc_conn {
 	 * acknowledged it, but the card may read the slot again until the WRITE has completed.
 	 */
 	bool *writing;
-	uint32_t n_writing;
 	uint32_t unsignaled, unsent; /* unsent: replies whose completion is waited for */
-	uint32_t notify;	     /* the result that its client sleeps for; 0: none */
 	bool notifying;		     /* it is just being told that one is there */
 
 	uint64_t bytes;			       /* atomic: that are charged to it */
@@ -232,9 +315,16 @@ struct rpc_thread {
 	uint32_t unquiet;	     /* atomic: connections that are not drained yet */
 	struct link_task stop_task, drain_task;
 	struct rpc_times **served[0x10000 / RPC_PAGE_METHODS]; /* atomic: pages, by method */
-	struct rpc_times *last_times;			       /* of last_method */
-	unsigned last_method;
+	/* The last method that was looked up: no handler is called beside it while draining. */
+	struct rpc_known {
+		unsigned method;
+		gn_rpc_handler *fn;
+		void *arg;
+		const struct rpc_method *how; /* NULL: nobody handles it */
+		struct rpc_times *times;
+	} known;
 	struct gn_rpc_counters count;
+	struct gn_rpc_group group;
 };
 
 struct gn_rpc_server {
@@ -295,10 +385,6 @@ bool rpc_conn_destroy(struct link_conn *link);
 void rpc_conn_park(struct rpc_conn *conn, bool long_silent);
 void rpc_conn_unpark(struct rpc_conn *conn);
 int rpc_conn_recv(struct rpc_conn *conn);
-static inline uint8_t *rpc_conn_slot(const struct rpc_conn *conn, uint32_t number)
-{
-	return conn->requests + (number & conn->mask) * conn->request_stride;
-}
 /* Where it says which results it does not need any more. */
 static inline const uint64_t *rpc_conn_ack(const struct rpc_conn *conn)
 {
@@ -308,7 +394,20 @@ static inline const uint64_t *rpc_conn_ack(const struct rpc_conn *conn)
 }
 static inline const uint64_t *rpc_conn_word(const struct rpc_conn *conn)
 {
-	return (const uint64_t *)(const void *)rpc_conn_slot(conn, conn->number);
+	return (const uint64_t *)(const void *)conn->message;
+}
+
+/* The next message: its number, its sequence, its slot. */
+static inline void rpc_conn_next(struct rpc_conn *c, uint32_t number)
+{
+	c->number = number;
+	c->seq = rpc_seq(c->epoch, number);
+	c->message = c->requests + (number & c->mask) * c->request_stride;
+}
+/* After a change of what it is about. */
+static inline void rpc_conn_attend(struct rpc_conn *c)
+{
+	c->attend = c->held || c->lent || c->untold || c->ordered || c->rest.message;
 }
 
 /* The i-th request of its window. */
@@ -321,6 +420,25 @@ static inline struct gn_rpc_request *rpc_conn_nth(const struct rpc_conn *conn, u
 bool rpc_conn_grow(struct rpc_conn *conn);
 
 /* serve.c */
+/* Does its handler run, in this thread, and has not answered? */
+static inline bool rpc_request_runs(const struct gn_rpc_request *r)
+{
+	return exec_is_owner(r->conn->thread->id) &&
+	       (r->is.state == RPC_RUNNING || r->conn->current == r);
+}
+/*
+ * … and nobody knows more of it: another thread has neither answered it nor asked for its bytes.
+ * Then the result goes into the open message, of which quick is.
+ */
+static inline bool rpc_request_quickly(const struct gn_rpc_request *r, uint64_t quick)
+{
+	return likely(exec_is_owner(r->owner)) &&
+	       likely(__atomic_load_n(&r->word, __ATOMIC_RELAXED) == quick);
+}
+static inline bool rpc_request_answered(const struct gn_rpc_request *r)
+{
+	return __atomic_load_n(&r->is.answered, __ATOMIC_RELAXED);
+}
 /* Its memory changed, perhaps: handle the requests that are there. How many. */
 int rpc_conn_serve(struct rpc_conn *conn);
 /* A piece of a large request has come. */
@@ -333,37 +451,176 @@ static inline void rpc_request_free(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
-	if (unlikely(__atomic_load_n(&r->bytes, __ATOMIC_RELAXED) != RPC_IN_SLOT))
+	if (__atomic_load_n(&r->is.bytes, __ATOMIC_RELAXED) != RPC_IN_SLOT)
 		rpc_request_release(r);
 	c->n_busy--;
-	r->state = RPC_IDLE;
+	r->is.state = RPC_IDLE;
 	r->next = c->idle;
 	c->idle = r;
 }
+/* One whose handler runs, and which is not answered by the quick way. */
+void rpc_request_settle(struct gn_rpc_request *request);
+/* One of the window that is idle, and is not any more; NULL: there is none. */
+static inline struct gn_rpc_request *rpc_request_take(struct rpc_conn *c)
+{
+	struct gn_rpc_request *r = c->idle;
 
-/* abandon.c; any thread */
-bool rpc_request_given_up(const struct gn_rpc_request *request);
-bool rpc_request_expired(const struct gn_rpc_request *request, uint64_t now_ns);
-/* Owner only: */
+	if (unlikely(!r)) {
+		if (!rpc_conn_grow(c))
+			return NULL;
+		r = c->idle;
+	}
+	c->idle = r->next;
+	c->n_busy++;
+	return r;
+}
+/* An entry of the message that is being taken. */
+static inline void rpc_request_set(struct gn_rpc_request *r, const struct rpc_entry *entry,
+				   const uint8_t *data, struct rpc_times *times, uint64_t word)
+{
+	memcpy(&r->len, entry, sizeof(*entry));
+	r->data = data;
+	r->number = r->conn->number;
+	r->left_us = 0;
+	r->word = word;
+	r->begin_ns = r->conn->begin_ns;
+	r->times = times;
+}
+/* Has its caller given it up, by a word that the client writes? */
+static inline bool rpc_conn_given_up(const struct rpc_conn *c, uint32_t index, uint32_t number)
+{
+	return index < c->window &&
+	       __atomic_load_n(&c->given_up[index], __ATOMIC_RELAXED) == number;
+}
+/* Has the deadline of a call passed, since its message was found? */
+static inline bool rpc_conn_late(const struct rpc_conn *c, uint32_t left_us)
+{
+	return c->begin_ns && c->thread->loop.now_ns >= c->begin_ns + left_us * 1000ull;
+}
+/*
+ * A request that is not large, and whose caller has not given up: its bytes without the time that
+ * was left for it, which is returned. The clock is not read for that, others have. False: it is not
+ * so, and the entry is unchanged.
+ */
+static inline bool rpc_entry_plain(const struct rpc_conn *c, struct rpc_entry *entry,
+				   const uint8_t **data, uint32_t *left_us)
+{
+	const uint32_t len = entry->len & ~RPC_TIMED;
+
+	*left_us = 0;
+	if (unlikely(entry->index & RPC_FAR))
+		return false;
+	if (!(entry->len & RPC_TIMED))
+		return true;
+	if (unlikely(len < sizeof(struct rpc_left)))
+		return false;
+	memcpy(left_us, *data + offsetof(struct rpc_left, us), sizeof(*left_us));
+	if (unlikely(*left_us &&
+		     (rpc_conn_given_up(c, entry->index, c->number) || rpc_conn_late(c, *left_us))))
+		return false;
+	entry->len = len - (uint32_t)sizeof(struct rpc_left);
+	*data += sizeof(struct rpc_left);
+	return true;
+}
+/* A handler that is timed, for n calls: what is known when it begins, and is noted at its end. */
+struct rpc_timing {
+	struct rpc_times *times;
+	uint64_t begin_ns;
+	bool slow, alone; /* alone: its message will tell its time */
+};
+/* Whether the next calls of a method are to be timed by themselves; the first was counted. */
+static inline bool rpc_timing_due(const struct rpc_conn *c, const struct rpc_times *times)
+{
+	const bool due = c->begin_ns ? c->time_each : rpc_sampled((uint32_t)times->calls);
+
+	return due || times->last_us >= RPC_TIMED_NS / 1000;
+}
+void rpc_timing_begin(struct rpc_conn *conn, struct rpc_timing *timing);
+/* n: calls that were answered. */
+void rpc_timing_end(struct rpc_conn *conn, const struct rpc_timing *timing, uint32_t n);
+
+/* group.c */
+/* The entry, of the method that the thread knows, and those that go with it. */
+void rpc_group_serve(struct rpc_conn *conn, const struct rpc_entry *entry, const uint8_t *data,
+		     struct rpc_cursor *cursor);
+/* A request by itself, whose state is RPC_BUSY. */
+void rpc_group_serve_one(const struct rpc_method *method, struct gn_rpc_request *request);
+
+/* abandon.c */
 void rpc_abandon_forget(struct gn_rpc_request *request);
 void rpc_abandon_gone(struct rpc_conn *conn);
 void rpc_abandon_look(struct rpc_thread *thread, uint64_t now_ns);
 void rpc_abandon_due(struct link_timer *timer, uint64_t now_ns);
 
 /* answer.c; owner only */
+/* There is a message for a result of so many bytes, and it goes this way; false: no slot. */
+bool rpc_result_open(struct rpc_conn *conn, enum rpc_way way, uint32_t len);
+static inline uint32_t rpc_result_bytes(uint32_t len)
+{
+	return (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
+}
+static inline bool rpc_result_fits(const struct rpc_conn *c, enum rpc_way way, uint32_t len)
+{
+	return c->open == way && rpc_result_bytes(len) <= c->left;
+}
+/* Where the bytes of the next result are. */
+static inline uint8_t *rpc_result_at(const struct rpc_conn *c)
+{
+	return c->put + sizeof(struct rpc_entry);
+}
+static inline void rpc_result_append(struct rpc_conn *c, struct rpc_times *times, uint16_t index,
+				     uint16_t status, const void *data, uint32_t len)
+{
+	const struct rpc_entry entry = {.len = len, .kind = status, .index = index};
+	const uint32_t bytes = rpc_result_bytes(len);
+	uint8_t *to = c->put;
+
+	c->put += bytes;
+	c->left -= bytes;
+	c->open_times = times;
+	c->last_len = len;
+	c->entries++;
+	rpc_store(to, &entry, sizeof(entry));
+	if (len && data != to + sizeof(entry))
+		rpc_store(to + sizeof(entry), data, len);
+}
+/* Begin a message in the next slot, if that is free. */
+bool rpc_result_slot_writing(const struct rpc_conn *conn);
+static inline void rpc_result_begin(struct rpc_conn *c, enum rpc_way way)
+{
+	if (unlikely(c->n_writing && rpc_result_slot_writing(c)))
+		return;
+	if (unlikely(c->placed - c->acked > c->mask) && !mutant("rpc-result-early", 8))
+		return;
+	c->open = way;
+	c->quick = likely(!c->held) ? rpc_quick_word(way) : 0;
+	c->open_ack = false;
+	c->put = c->result + sizeof(struct rpc_head);
+	c->left = c->most;
+	c->entries = 0;
+}
 void rpc_answer(struct gn_rpc_request *request);
 void rpc_answer_posted(struct link_task *task);
 /* No more results come for the message that is put together. */
 void rpc_seal_results(struct rpc_conn *conn);
 /* The client needs no result up to this one any more; false: it has not even got it. */
-bool rpc_conn_acked(struct rpc_conn *conn, uint32_t number);
+bool rpc_conn_newly_acked(struct rpc_conn *conn, uint32_t number);
+static inline bool rpc_conn_acked(struct rpc_conn *c, uint32_t number)
+{
+	/* A request may be older than the word that was seen before it. */
+	return (int32_t)(number - c->acked) <= 0 || rpc_conn_newly_acked(c, number);
+}
 /* … and it may have said so without a request. */
 void rpc_conn_look_acked(struct rpc_conn *conn);
 void rpc_conn_release_held(struct rpc_conn *conn);
 /* Tell a client that sleeps, if the result that it sleeps for is there. */
 void rpc_conn_notify(struct rpc_conn *conn);
 /* More messages are taken, perhaps; tell the client if no result does. */
-void rpc_conn_advance(struct rpc_conn *conn);
+static inline void rpc_conn_advance(struct rpc_conn *c)
+{
+	while (c->taken + 1 != c->number && !c->keep_slot[(c->taken + 1) & c->mask])
+		c->taken++;
+}
 void rpc_conn_tell_taken(struct rpc_conn *conn);
 
 /* show.c */
@@ -376,13 +633,13 @@ bool rpc_lend(struct gn_rpc_request *request, struct rpc_far *out);
  * conn->returning.
  */
 void rpc_lent_return(struct rpc_conn *conn, bool all);
-static inline void rpc_answer_free(struct gn_rpc_request *r)
+static inline void rpc_answer_free(struct rpc_conn *c, struct rpc_answer *a)
 {
-	struct rpc_answer *a = &r->answer;
-
 	gn_free(a->copy);
+	if (unlikely(a->area.mem))
+		rpc_area_free(&a->area);
 	if (a->charged)
-		rpc_uncharge(r->conn, a->charged);
+		rpc_uncharge(c, a->charged);
 	if (a->release)
 		a->release(a->arg);
 	*a = (struct rpc_answer){0};
@@ -404,15 +661,18 @@ void rpc_thread_drain(struct link_task *task);
 
 /* server.c */
 const struct rpc_method *rpc_method_find(const struct gn_rpc_server *server, unsigned method);
+void rpc_thread_learn(struct rpc_thread *thread, unsigned method);
+static inline const struct rpc_known *rpc_thread_know(struct rpc_thread *t, unsigned method)
+{
+	if (unlikely(t->known.method != method))
+		rpc_thread_learn(t, method);
+	return &t->known;
+}
 
 /* metrics.c */
 void rpc_metrics_handler(struct gn_rpc_request *request, void *arg);
 /* What it knows of a method, which has a handler; NULL: no memory. */
-struct rpc_times *rpc_served_of(struct rpc_thread *thread, unsigned method);
-static inline struct rpc_times *rpc_served(struct rpc_thread *t, unsigned method)
-{
-	return t->last_times && t->last_method == method ? t->last_times : rpc_served_of(t, method);
-}
+struct rpc_times *rpc_served(struct rpc_thread *thread, unsigned method);
 void rpc_served_free(struct rpc_thread *thread);
 
 /* level1.c */

@@ -38,7 +38,7 @@ int gn_rpc_request_show(struct gn_rpc_request *request, struct gn_mem *mem, stru
 
 	if (!mem || !out)
 		return gn_fail(-EINVAL, "gn_rpc_request_show(): mem is NULL, or out is NULL");
-	if (c->thread->id != gn_thread_id() || c->current != request)
+	if (!rpc_request_runs(request))
 		return gn_fail(-EPERM, "gn_rpc_request_show(): only in its handler");
 	for (shown = c->shown; shown && shown->mem != mem; shown = shown->next)
 		;

@@ -26,13 +26,10 @@ const char *gn_rpc_status_str(unsigned status)
 	return statuses[status < GN_RPC_FAILED ? status : GN_RPC_FAILED];
 }
 
-int rpc_client_check(const struct gn_rpc_client *client)
+int rpc_client_refuse(const struct gn_rpc_client *client)
 {
-	if (unlikely(!client))
-		return gn_fail(-EINVAL, "rpc: client is NULL");
-	return likely(client->owner == gn_thread_id()) ?
-		       0 :
-		       exec_not_owner(client->owner, "rpc client");
+	return client ? exec_not_owner(client->owner, "rpc client") :
+			gn_fail(-EINVAL, "rpc: client is NULL");
 }
 
 void rpc_client_die(struct gn_rpc_client *c)
@@ -42,6 +39,7 @@ void rpc_client_die(struct gn_rpc_client *c)
 	if (c->dead)
 		return;
 	c->dead = c->busy = true; /* who is called back may not close it */
+	c->prepared = NULL;
 	for (uint32_t i = 0; i < c->limits.window; i++)
 		rpc_end(c, &c->calls[i], GN_RPC_PEER_GONE, 0);
 	rpc_reads_end(c, GN_RPC_PEER_GONE);
@@ -52,68 +50,97 @@ void rpc_client_die(struct gn_rpc_client *c)
 
 /* ---- a message with requests ---- */
 
-static uint8_t *request_slot(const struct gn_rpc_client *c, uint32_t number)
+/* Where the bytes of the next entry go. */
+static inline uint8_t *entry_at(const struct gn_rpc_client *c)
 {
-	return c->requests + (number & c->mask) * c->request_stride;
+	return c->requests + c->slot_at + sizeof(struct rpc_head) + c->at;
 }
 
-/* Reads are always signaled, and free the places of the requests before them. */
-static uint32_t request_flags(struct gn_rpc_client *c, uint64_t bytes)
+void rpc_set_posts(struct gn_rpc_client *c)
 {
-	uint32_t flags = bytes <= c->max_inline ? GN_INLINE : 0;
+	const struct gn_remote to = {.key = c->request_key}, from = {.key = c->result_key};
 
-	if (c->flags & GN_RPC_SIGNALED || (c->reply && ++c->unsignaled > c->mask)) {
-		c->unsignaled = 0;
-		c->unconfirmed++;
-		flags |= GN_SIGNALED;
-	}
-	return flags;
+	c->request_sge.lkey = c->result_sge.lkey = c->local_key;
+	gn_wr_rdma(&c->request_wr, GN_OP_WRITE, rpc_id(RPC_ID_REQUEST, 0), &c->request_sge, &to, 0,
+		   0);
+	gn_wr_rdma(&c->result_wr, GN_OP_READ, 0, &c->result_sge, &from, 0, GN_SIGNALED);
+}
+
+uint64_t rpc_read_clock(struct gn_rpc_client *c)
+{
+	c->clock_ns = gn_now_ns();
+	return c->clock_ns;
 }
 
 /*
  * After a silence the server may not look at this client any more. After a long one it does not, so
  * it is woken at once; else a read tells, which in the mode fetch comes anyway.
  */
-static void end_silence(struct gn_rpc_client *c, uint64_t now_ns)
+static no_inline void end_silence(struct gn_rpc_client *c, uint64_t now_ns)
 {
 	c->woken = 0;
-	if (now_ns - c->heard_ns > c->park_us * 2000ull && !c->waking)
+	if (now_ns - c->sent_ns > c->park_us * 2000ull && !c->waking)
 		rpc_wake(c);
 	else if (c->reply)
 		rpc_ask(c, now_ns);
 }
 
 /*
- * The next result is not fetched before then. While others are under way it may be theirs, and
- * theirs may have been put off for long: fetches in vain for them say nothing of this one.
+ * Its result is worth a look after what the server took last time, and not before. While others are
+ * under way the next result may be theirs, and theirs may have been put off for long: fetches in
+ * vain for them say nothing of this one.
  */
-static void fetch_from(struct gn_rpc_client *c, uint64_t ns)
+static no_inline void plan_fetch(struct gn_rpc_client *c, const struct rpc_sent *sent)
 {
-	if (c->n_sent > 1 && ns >= c->first_ns)
+	const bool alone = c->n_fetch + c->n_reply == 1;
+	uint64_t ns;
+
+	if (c->reply || c->flags & GN_RPC_EAGER || (!alone && !c->first_ns))
+		return;
+	ns = rpc_learn_delay(c, sent);
+	if (!alone && ns >= c->first_ns)
 		return;
 	c->first_ns = ns;
 	c->got[c->expected & c->mask].fails = 0;
 }
 
-/* Its result is worth a look after what the server took last time. */
-static void note_sent(struct gn_rpc_client *c, const struct rpc_sent *sent, bool waited)
+/*
+ * Post the message. Reads are always signaled, and free the places of the WRITEs before them; where
+ * there are none, one WRITE in so many is. False: it was not posted, now or ever.
+ */
+static inline bool post_request(struct gn_rpc_client *c, uint64_t bytes)
 {
-	const uint64_t now_ns = waited ? gn_now_ns() : sent->ns;
+	struct gn_wr *wr = &c->request_wr;
+	int rc;
 
-	if (!now_ns)
-		return;
-	/* When results came says nothing: they may have lain here for long. */
-	if (unlikely(now_ns - c->sent_ns > c->park_us * 250ull))
-		end_silence(c, now_ns);
-	c->heard_ns = c->sent_ns = now_ns;
-	if (!c->reply && !(c->flags & GN_RPC_EAGER) && (c->n_sent == 1 || c->first_ns))
-		fetch_from(c, rpc_learn_delay(c, sent));
+	wr->to.remote.offset = c->slot_at;
+	c->request_sge.addr = c->requests + c->slot_at;
+	c->request_sge.len_bytes = (uint32_t)bytes;
+	wr->flags = bytes <= c->max_inline ? GN_INLINE : 0;
+	if (unlikely(c->flags & GN_RPC_SIGNALED || (c->unsignaled > c->mask && c->reply)))
+		wr->flags |= GN_SIGNALED;
+	rc = gn_post_one(c->qp, wr);
+	if (likely(rc == 1)) {
+		c->unsignaled = 0;
+		return true;
+	}
+	c->room = 0;		/* until it is sent */
+	c->due = rc == -EAGAIN; /* when the queue has room again */
+	if (rc && !c->due)
+		rpc_client_die(c);
+	if (rc)
+		return false;
+	c->unsignaled++;
+	if (wr->flags & GN_SIGNALED) {
+		c->unsignaled = 0;
+		c->unconfirmed++;
+		c->posted++;
+	}
+	return true;
 }
 
-void rpc_flush(struct gn_rpc_client *c)
+void rpc_send(struct gn_rpc_client *c)
 {
-	uint8_t *slot = request_slot(c, c->number);
-	const struct gn_remote to = {.key = c->request_key};
 	const struct rpc_seal seal = {
 		.seq = rpc_seq(c->epoch, c->number),
 		.nonce = c->nonce,
@@ -122,93 +149,65 @@ void rpc_flush(struct gn_rpc_client *c)
 		.flags = (c->reply ? RPC_REPLY : 0) | (c->check_reply ? RPC_CRC : 0),
 		.word = c->spent,
 	};
-	const bool waited = c->due || c->learn.entries > 1 || c->far;
-	struct gn_sge sge = {slot, 0, c->local_key};
-	struct gn_wr wr;
-	int rc;
+	const struct rpc_sent *sent = c->open;
+	uint64_t now_ns = c->clock_ns;
 
-	if (!c->entries || c->dead)
+	if (unlikely(!post_request(c, rpc_seal(c->requests + c->slot_at, &seal))))
 		return;
-	sge.len_bytes = (uint32_t)rpc_seal(slot, &seal);
-	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_id(RPC_ID_REQUEST, 0), &sge, &to,
-		   (c->number & c->mask) * c->request_stride, request_flags(c, sge.len_bytes));
-	rc = gn_post_send(c->qp, &wr, NULL);
-	c->due = rc == -EAGAIN; /* when the queue has room again */
-	if (c->due && wr.flags & GN_SIGNALED)
-		c->unconfirmed--;
-	if (rc && rc != -EAGAIN)
-		rpc_client_die(c);
-	if (rc)
-		return;
-	gn_charge(GN_WORK_COPY, c->at);
-	c->posted += !!(wr.flags & GN_SIGNALED);
+	exec_charge(GN_WORK_COPY, c->at);
+	if (unlikely(c->due | c->far) || c->entries > 1) /* it has waited */
+		now_ns = rpc_coarse_ns(c);
+	c->due = c->far = false;
 	c->told = c->spent;
 	c->tell = false;
 	c->count.batches++;
-	c->entries = 0;
+	c->entries = c->at = c->room = 0;
 	c->number++;
-	c->newest = c->open;
-	note_sent(c, c->open, waited);
+	c->slot_at = rpc_slot_at(c, c->number);
+	c->newest = sent;
+	c->prepared = NULL;
+	/* When results came says nothing: they may have lain here for long. */
+	if (unlikely(now_ns - c->sent_ns > c->park_us * 250ull))
+		end_silence(c, now_ns);
+	c->sent_ns = now_ns;
+	if (unlikely(sent->ns || c->first_ns))
+		plan_fetch(c, sent);
 }
 
-/*
- * Is the time of this message of no use? It is to be fetched, by a caller that waits for nothing
- * else and finds out what there is to find out, and fetching is quick.
- */
-static bool timeless(const struct gn_rpc_client *c, bool reply)
+/* Begin a message with a request of this kind. */
+static inline void open_message(struct gn_rpc_client *c, const struct rpc_kind *kind)
 {
-	return c->waits && !reply && !c->slow_reads && !c->first_ns &&
-	       !rpc_learn_timed(c, c->number);
-}
+	const bool reply = rpc_replied(c, kind);
+	struct rpc_sent *sent = c->idle_sent;
 
-/* A message for an entry that needs so many bytes is there, or -EAGAIN. */
-static int open_message(struct gn_rpc_client *c, bool reply, uint32_t need)
-{
-	struct rpc_sent *sent;
-
-	if (c->entries && (c->due || c->reply != reply || need > c->most - c->at))
-		rpc_flush(c);
-	if (c->dead)
-		return -ENOTCONN;
-	if (c->entries)
-		return c->due ? -EAGAIN : 0;
-	if (rpc_slots_full(c) && !mutant("rpc-slot-early", c->number)) {
-		c->first_ns = 0; /* a read tells what is free */
-		return gn_fail(-EAGAIN, "rpc: all %u slots are taken; gn_rpc_wait() for some",
-			       c->limits.slots);
-	}
-	sent = c->open = c->idle_sent;
+	c->open = sent;
 	c->idle_sent = sent->next;
-	c->at = 0;
-	c->far = c->starved = false;
+	c->starved = false;
 	c->reply = reply;
-	c->n_sent++;
-	c->n_fetch += !reply;
-	*sent = (struct rpc_sent){
-		.number = c->number, .reply = reply, .ns = timeless(c, reply) ? 0 : gn_now_ns()};
-	return 0;
+	if (reply)
+		c->n_reply++;
+	else
+		c->n_fetch++;
+	c->room = c->most;
+	sent->number = c->number;
+	sent->left = 0;
+	sent->reply = reply;
+	sent->time_us = 0;
+	sent->ns = 0;
+	if (unlikely(!c->untimed-- || !kind->quick)) {
+		sent->ns = rpc_read_clock(c);
+		sent->time_us = kind->time_us;
+		c->untimed = rpc_learn_untimed(c);
+	} else {
+		rpc_coarse_ns(c);
+	}
 }
 
-static int check_op(const struct gn_rpc_client *c, const struct gn_rpc_op *op)
-{
-	if (!op || op->method >= GN_RPC_BUILTIN_END || (op->request_len && !op->request) ||
-	    (op->result_room && !op->result))
-		return gn_fail(-EINVAL,
-			       "rpc: op is NULL, its method is not below %u, or its request "
-			       "or result is NULL but not empty",
-			       GN_RPC_BUILTIN_END);
-	if (op->request_len > c->limits.max_request && op->request_len > c->limits.max_large)
-		return gn_fail(-EMSGSIZE,
-			       "rpc: a request of %u bytes: this connection takes %u (max_large)",
-			       op->request_len, c->limits.max_large);
-	return c->dead ? gn_fail(-ENOTCONN, "rpc: the server at %s is gone; gn_rpc_reconnect()",
-				 c->addr) :
-			 0;
-}
+/* ---- a call ---- */
 
 static inline bool has_deadline(const struct gn_rpc_op *op)
 {
-	return op->deadline_ns && op->deadline_ns != GN_FOREVER;
+	return op->deadline_ns - 1 < GN_FOREVER - 1;
 }
 
 /* The bytes that it takes in a message. */
@@ -219,124 +218,220 @@ static inline uint32_t entry_bytes(const struct gn_rpc_op *op, uint32_t len)
 	       rpc_align8(len);
 }
 
-/* Does it go into the message that is put together, with its likes? */
-static inline bool goes_along(const struct gn_rpc_client *c, const struct gn_rpc_op *op)
+/* Where the bytes of the next request go. */
+static inline uint8_t *bytes_at(const struct gn_rpc_client *c, const struct gn_rpc_op *op)
 {
-	const uint32_t need = entry_bytes(op, op->request_len);
-
-	return c->entries && !c->due && op->method == c->learn.last_method &&
-	       c->reply == rpc_replied(c, c->learn.last) &&
-	       op->request_len <= c->limits.max_request && need <= c->most - c->at;
+	return entry_at(c) + entry_bytes(op, 0);
 }
 
-/* Before the bytes of a request with a deadline: the time that is left for it. */
-static no_inline uint32_t put_left(struct gn_rpc_client *c, uint64_t deadline_ns, uint8_t *to)
+/* Before the bytes of a request with a deadline: the time that is left for it, about. */
+static inline uint32_t put_left(struct gn_rpc_client *c, uint64_t deadline_ns, uint8_t *to)
 {
-	const uint64_t now_ns = c->open->ns ? c->open->ns : gn_now_ns();
+	const uint64_t now_ns = c->clock_ns; /* or somewhat earlier */
 	const uint64_t us = deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 + 1 : 1;
 	const struct rpc_left left = {.us = us < UINT32_MAX ? (uint32_t)us : UINT32_MAX};
 
 	memcpy(to, &left, sizeof(left));
+	if (deadline_ns < c->until_ns)
+		c->until_ns = deadline_ns;
 	return sizeof(left);
 }
 
-/* The call is begun: its request, or where that is, is put into the message. */
-static inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, const void *data,
-			uint32_t len, uint32_t far)
+/*
+ * The call is begun, in a message that there is room in, or in the next: an entry before its len
+ * bytes, which are at bytes_at() already.
+ */
+static force_inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, uint32_t len,
+			      uint32_t far)
 {
-	const uint32_t index = c->idle[--c->n_idle];
-	uint8_t *to = request_slot(c, c->number) + sizeof(struct rpc_head) + c->at;
+	struct rpc_kind *kind = c->learn.last;
+	const uint32_t bytes = entry_bytes(op, len);
+	struct rpc_call *call = c->idle;
+	uint8_t *to = entry_at(c);
 	struct rpc_entry entry = {
-		.len = len, .kind = (uint16_t)op->method, .index = (uint16_t)(index | far)};
-	struct rpc_call *call = &c->calls[index];
-	uint8_t *bytes = to + sizeof(entry);
+		.len = len, .kind = (uint16_t)op->method, .index = (uint16_t)(call->index | far)};
 
-	c->at += entry_bytes(op, len);
-	if (has_deadline(op)) {
-		const uint32_t left = put_left(c, op->deadline_ns, bytes);
-
-		bytes += left;
-		entry.len = (len + left) | RPC_TIMED;
-		if (op->deadline_ns < c->until_ns)
-			c->until_ns = op->deadline_ns;
-	}
+	if (!c->entries)
+		open_message(c, kind);
+	else if (unlikely(c->open->time_us < kind->time_us))
+		c->open->time_us = kind->time_us;
+	if (has_deadline(op))
+		entry.len += put_left(c, op->deadline_ns, to + sizeof(entry)) | RPC_TIMED;
 	memcpy(to, &entry, sizeof(entry));
-	if (len)
-		memcpy(bytes, data, len);
+	c->at += bytes;
+	c->room -= bytes;
 	c->entries++;
 	c->open->left++;
+	c->idle = call->next;
 	call->op = op;
-	call->kind = c->learn.last;
+	call->kind = kind;
 	call->sent = c->open;
-	call->taken = true;
-	op->slot = index;
+	op->slot = call->index;
 	op->client = c;
+	op->data = NULL;
+	c->prepared = NULL;
 	c->n_live++;
 	c->count.calls++;
+	if (c->entries >= c->learn.entries || unlikely(c->at >= c->learn.batch.bytes))
+		rpc_send(c);
 }
 
-/* A large request: the server is told where it is. */
-static int join_far(struct gn_rpc_client *c, struct gn_rpc_op *op)
+/*
+ * There is no room for an entry of this op with len bytes in the message that is put together, or
+ * there is no message: make room, perhaps by sending it.
+ */
+static no_inline int make_room(struct gn_rpc_client *c, const struct gn_rpc_op *op, uint32_t len)
 {
-	struct rpc_call *call = &c->calls[c->idle[c->n_idle - 1]];
-	struct rpc_far where;
-	int rc = rpc_far_lend(c, call, op->request, op->request_len, &where);
-
-	if (rc) {
-		if (!c->entries) /* the message was opened in vain */
-			rpc_close_message(c, c->open);
-		return rc;
-	}
-	c->far = true;
-	join(c, op, &where, sizeof(where), RPC_FAR);
-	return 0;
-}
-
-/* One for which a message must be opened, perhaps after another was sent. */
-static int begin(struct gn_rpc_client *c, struct gn_rpc_op *op)
-{
-	const bool far = op->request_len > c->limits.max_request;
 	const struct rpc_kind *kind = rpc_kind_of(c, op->method);
-	int rc;
 
 	if (!kind)
 		return -ENOMEM;
-	rc = open_message(
-		c, rpc_replied(c, kind),
-		entry_bytes(op, far ? (uint32_t)sizeof(struct rpc_far) : op->request_len));
+	if (c->entries && (c->reply != rpc_replied(c, kind) || entry_bytes(op, len) > c->room))
+		rpc_flush(c);
+	if (c->dead)
+		return -ENOTCONN;
+	if (c->entries && !c->due)
+		return 0;
+	c->starved = true;
+	if (c->due)
+		return -EAGAIN;
+	if (rpc_slots_full(c) && !mutant("rpc-slot-early", c->number)) {
+		c->first_ns = 0; /* a read tells what is free */
+		return gn_fail(-EAGAIN, "rpc: all %u slots are taken; gn_rpc_wait() for some",
+			       c->limits.slots);
+	}
+	c->starved = false;
+	return 0;
+}
+
+/* Is there room for an entry of this op with len bytes? Mostly: with its likes, or alone. */
+static inline int find_room(struct gn_rpc_client *c, const struct gn_rpc_op *op, uint32_t len)
+{
+	if (likely(op->method == c->learn.last_method &&
+		   (entry_bytes(op, len) <= c->room || !(c->entries || rpc_slots_full(c)))))
+		return 0;
+	return make_room(c, op, len);
+}
+
+/* What may keep a call with a request of at most so many bytes from being begun. */
+static inline bool op_ok(const struct gn_rpc_client *c, const struct gn_rpc_op *op, uint32_t most)
+{
+	return likely(op && op->method < GN_RPC_BUILTIN_END && op->request_len <= most && c->idle &&
+		      !c->dead &&
+		      (op->flags ? op->flags == GN_RPC_IN_PLACE && op->done :
+				   !op->result_room || op->result));
+}
+
+/* … in words. */
+static no_inline int refuse_op(struct gn_rpc_client *c, const struct gn_rpc_op *op, uint32_t most)
+{
+	if (!op || op->method >= GN_RPC_BUILTIN_END || op->flags & ~(unsigned)GN_RPC_IN_PLACE ||
+	    (op->flags ? !op->done : op->result_room && !op->result))
+		return gn_fail(-EINVAL,
+			       "rpc: op is NULL, its method is not below %u, it has unknown flags, "
+			       "its result is NULL but not empty, or is in place without a done",
+			       GN_RPC_BUILTIN_END);
+	if (op->request_len > most)
+		return gn_fail(-EMSGSIZE,
+			       "rpc: a request of %u bytes: at most %u (max_large, or max_request "
+			       "in place)",
+			       op->request_len, most);
+	if (c->dead)
+		return gn_fail(-ENOTCONN, "rpc: the server at %s is gone; gn_rpc_reconnect()",
+			       c->addr);
+	c->starved = true;
+	return gn_fail(-EAGAIN,
+		       "rpc: %u calls are under way, all that this client may have; gn_rpc_wait() "
+		       "for some",
+		       c->limits.window);
+}
+
+/* A large request: the server is told where it is. */
+static no_inline int submit_large(struct gn_rpc_client *c, struct gn_rpc_op *op)
+{
+	struct rpc_far where;
+	int rc;
+
+	if (!op_ok(c, op, c->limits.max_large))
+		return refuse_op(c, op, c->limits.max_large);
+	rc = make_room(c, op, sizeof(where));
+	if (!rc)
+		rc = rpc_far_lend(c, c->idle, op->request, op->request_len, &where);
 	if (rc)
 		return rc;
-	if (c->open->time_us < kind->time_us)
-		c->open->time_us = kind->time_us;
-	if (far)
-		return join_far(c, op);
-	join(c, op, op->request, op->request_len, 0);
+	memcpy(bytes_at(c, op), &where, sizeof(where));
+	c->far = true;
+	join(c, op, sizeof(where), RPC_FAR);
+	return 0;
+}
+
+int rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
+{
+	int rc;
+
+	if (unlikely(op && op->request_len && !op->request))
+		return gn_fail(-EINVAL, "gn_rpc_submit(): the request is NULL but not empty");
+	if (!op_ok(c, op, c->limits.max_request))
+		return op && op->request_len > c->limits.max_request ?
+			       submit_large(c, op) :
+			       refuse_op(c, op, c->limits.max_request);
+	rc = find_room(c, op, op->request_len);
+	if (unlikely(rc))
+		return rc;
+	if (op->request_len)
+		memcpy(bytes_at(c, op), op->request, op->request_len);
+	join(c, op, op->request_len, 0);
 	return 0;
 }
 
 int gn_rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
+	const int rc = rpc_client_check(c);
+
+	return likely(!rc) ? rpc_submit(c, op) : rc;
+}
+
+/* ---- requests that are written in place ---- */
+
+/*
+ * Nothing is kept for a prepared call but where its bytes go: whatever begins another call or sends
+ * the message takes that away, and then the call cannot be committed any more.
+ */
+int gn_rpc_prepare(struct gn_rpc_client *c, struct gn_rpc_op *op, void **out)
+{
 	int rc = rpc_client_check(c);
 
+	if (likely(!rc) && unlikely(!out))
+		rc = gn_fail(-EINVAL, "gn_rpc_prepare(): out is NULL");
+	if (likely(!rc) && !op_ok(c, op, c->limits.max_request))
+		rc = refuse_op(c, op, c->limits.max_request);
 	if (likely(!rc))
-		rc = check_op(c, op);
-	if (likely(!rc) && unlikely(!c->n_idle)) {
-		rc = gn_fail(-EAGAIN,
-			     "rpc: %u calls are under way, all that this client may have; "
-			     "gn_rpc_wait() for some",
-			     c->limits.window);
-		c->starved = true;
-	}
+		rc = find_room(c, op, op->request_len);
 	if (unlikely(rc))
 		return rc;
-	if (likely(goes_along(c, op)))
-		join(c, op, op->request, op->request_len, 0);
-	else
-		rc = begin(c, op);
-	c->starved |= rc == -EAGAIN;
-	if (!rc && (c->entries >= c->learn.entries || c->at >= c->learn.batch.bytes))
-		rpc_flush(c);
-	return rc;
+	c->prepared = op;
+	c->prepared_len = op->request_len;
+	*out = c->prepared_at = bytes_at(c, op);
+	return 0;
+}
+
+int gn_rpc_commit(struct gn_rpc_client *c, struct gn_rpc_op *op)
+{
+	int rc = rpc_client_check(c);
+
+	if (likely(!rc) && unlikely(c->dead))
+		rc = gn_fail(-ENOTCONN, "gn_rpc_commit(): the server at %s is gone", c->addr);
+	if (unlikely(rc))
+		return rc;
+	if (unlikely(!op || c->prepared != op))
+		return gn_fail(-ESRCH, "gn_rpc_commit(): not the call that was prepared last, or "
+				       "the client has sent or begun something since");
+	if (unlikely(op->request_len > c->prepared_len || op->method != c->learn.last_method ||
+		     bytes_at(c, op) != c->prepared_at))
+		return gn_fail(-EINVAL, "gn_rpc_commit(): the request is longer than it was "
+					"prepared, or has another method or a deadline");
+	join(c, op, op->request_len, 0);
+	return 0;
 }
 
 /* Nothing depends on it, so it is dropped where the queue is full. */

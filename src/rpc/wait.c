@@ -28,7 +28,7 @@ static bool may_sleep(struct gn_rpc_client *c, uint64_t now_ns)
 {
 	if (c->flags & GN_RPC_EAGER)
 		return false;
-	return (c->notify || now_ns >= c->heard_ns + c->notify_after_ns) && rpc_notify(c, now_ns);
+	return (c->notify || now_ns >= c->sent_ns + c->notify_after_ns) && rpc_notify(c, now_ns);
 }
 
 static int sleep_until(struct gn_rpc_client *c, uint64_t until_ns)
@@ -73,7 +73,7 @@ static int wait_for_reply(struct gn_rpc_client *c, uint64_t until_ns)
 		return sleep_until(c, earlier(until_ns, rpc_ask_ns(c)));
 	items[n++] = gn_wait_on(gn_chan_source(c->chan));
 	c->polls = UINT32_MAX / 2; /* look at it now */
-	until_ns = earlier(until_ns, c->heard_ns + c->notify_after_ns);
+	until_ns = earlier(until_ns, c->sent_ns + c->notify_after_ns);
 	return exec_wait(items, n, earlier(until_ns, rpc_ask_ns(c)), "the result of a call");
 }
 
@@ -87,7 +87,7 @@ static int wait_to_fetch(struct gn_rpc_client *c, uint64_t until_ns)
 		return 0;
 	if (may_sleep(c, now_ns))
 		return sleep_until(c, earlier(until_ns, c->first_ns));
-	until_ns = earlier(until_ns, c->heard_ns + c->notify_after_ns);
+	until_ns = earlier(until_ns, c->sent_ns + c->notify_after_ns);
 	return exec_wait(&item, 1, earlier(until_ns, c->first_ns), "the time to fetch");
 }
 
@@ -98,9 +98,9 @@ static int rest(struct gn_rpc_client *c, uint64_t deadline_ns, unsigned turn)
 	struct gn_wait_item items[1];
 
 	items[0] = gn_wait_on(gn_cq_source(c->cq));
-	if (c->n_sent > c->n_fetch && !c->n_fetch)
+	if (c->n_reply && !c->n_fetch)
 		return wait_for_reply(c, until_ns);
-	if (!c->n_sent)
+	if (!c->n_fetch && !c->n_reply)
 		return exec_wait(items, 1, until_ns, "a read");
 	if (c->reads && c->slow_reads)
 		return exec_wait(items, 1, earlier(until_ns, gn_deadline_us(READ_US)),
@@ -124,7 +124,7 @@ int gn_rpc_poll(struct gn_rpc_client *c)
 /* Is there an index and a slot for one more call? */
 static bool has_room(const struct gn_rpc_client *c)
 {
-	return c->n_idle && !c->due && (c->entries || !rpc_slots_full(c));
+	return c->idle && !c->due && (c->entries || !rpc_slots_full(c));
 }
 
 /* Nothing that a caller waits for can come, unless a place for a call that was refused. */
@@ -194,13 +194,13 @@ static int wait_for_room(struct gn_rpc_client *c, uint64_t deadline_ns)
 /* Begin a call, when there is room for it. */
 static int submit_waiting(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
-	int rc = gn_rpc_submit(c, op);
+	int rc = rpc_submit(c, op);
 
 	while (unlikely(rc == -EAGAIN)) {
 		rc = wait_for_room(c, op->deadline_ns);
 		if (rc)
 			break;
-		rc = gn_rpc_submit(c, op);
+		rc = rpc_submit(c, op);
 	}
 	return rc;
 }
@@ -249,9 +249,7 @@ int gn_rpc_call(struct gn_rpc_client *client, unsigned method, const void *reque
 		rc = gn_fail(-EDEADLK, "gn_rpc_call(): not from within a done function");
 	if (rc)
 		return rc;
-	client->waits = true;
 	rc = submit_again(client, &op);
-	client->waits = false;
 	if (rc)
 		return rc;
 	finish(client, &op);

@@ -102,6 +102,7 @@ static bool test_sums(const struct sums *sums)
 					{"connected again", sums->reconnects},
 					{"put aside", sums->parks},
 					{"woken", sums->wakes},
+					{"handled in groups", sums->grouped},
 					{"answered with lent memory", sums->lent},
 					{"drained", sums->drained},
 					{"drained in vain", sums->undrained},

@@ -48,6 +48,7 @@ struct plan {
 	uint32_t prompt_us;  /* how soon what is there is noticed, if it is strict; 0: 10 ms */
 	unsigned raw;	     /* clients of our own making, 0 or 1 */
 	unsigned scribblers; /* … that write over their requests, 0 or 1 */
+	bool groups;	     /* handlers are given calls together */
 };
 
 /* A call as the test knows it. */
@@ -73,7 +74,7 @@ struct life {
 struct sums {
 	uint64_t statuses[GN_RPC_FAILED + 1];
 	uint64_t executed, torn, twice_read, large, batched, switches, reconnects, parks, wakes;
-	uint64_t lent, drained, undrained, emsgsize, old, again, scribbled, taken;
+	uint64_t grouped, lent, drained, undrained, emsgsize, old, again, scribbled, taken;
 };
 
 struct world {

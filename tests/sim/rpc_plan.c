@@ -234,6 +234,7 @@ void plan_draw(struct plan *plan, uint64_t seed)
 		plan->caps_off &= one_in(&rng, 2) ? ~0ull : 0;
 	}
 	plan->strict = !plan->breaks && !plan->no_memory && !plan->stalls;
+	plan->groups = one_in(&rng, 2);
 }
 
 void plan_small(struct plan *plan, const char *faults)
@@ -266,10 +267,11 @@ void plan_print(const struct plan *p)
 	       p->scribblers	       ? ", scribbler" :
 					 "",
 	       p->faults);
-	printf("# n0: %u threads, flags %x, %u slots, %u and %u bytes, %u large, parks %u us, "
+	printf("# n0:%s %u threads, flags %x, %u slots, %u and %u bytes, %u large, parks %u us, "
 	       "defers %u us, stops %u us, drains %u us, prompt %u us\n",
-	       o->threads, o->flags, o->max_slots, o->max_request, o->max_result, o->max_large,
-	       o->park_us, p->defer_us, p->stop_us, p->drain_us, p->prompt_us);
+	       p->groups ? " groups," : "", o->threads, o->flags, o->max_slots, o->max_request,
+	       o->max_result, o->max_large, o->park_us, p->defer_us, p->stop_us, p->drain_us,
+	       p->prompt_us);
 	for (unsigned i = 0; i < p->n_clients; i++) {
 		const struct plan_client *c = &p->client[i];
 		const struct gn_rpc_batch *b = &c->opts.batch;

@@ -102,14 +102,42 @@ static void release(void *arg)
 	lease->taken = false;
 }
 
+/* ---- a call, by itself or in a group ---- */
+
+struct work {
+	struct gn_rpc_request *request; /* NULL: */
+	struct gn_rpc_group *group;
+	unsigned i;
+};
+
+static const uint8_t *work_data(const struct work *work, uint32_t *len)
+{
+	return work->request ? gn_rpc_request_data(work->request, len) :
+			       gn_rpc_group_data(work->group, work->i, len);
+}
+
+static unsigned work_method(const struct work *work)
+{
+	return work->request ? gn_rpc_request_method(work->request) :
+			       gn_rpc_group_method(work->group, work->i);
+}
+
+static void work_end(const struct work *work, unsigned status, const void *data, uint32_t len)
+{
+	if (work->request)
+		gn_rpc_answer(work->request, status, data, len);
+	else
+		gn_rpc_group_answer(work->group, work->i, status, data, len);
+}
+
 /* ---- execution ---- */
 
 /* Whose request it is, and that it is all there, and is here for the first time. */
-static bool take(struct service *s, struct gn_rpc_request *request, uint64_t *number)
+static bool take(struct service *s, const struct work *work, uint64_t *number)
 {
 	struct world *w = s->w;
 	uint32_t len, bad;
-	const uint8_t *data = gn_rpc_request_data(request, &len);
+	const uint8_t *data = work_data(work, &len);
 	struct call *call;
 	struct ask ask;
 
@@ -124,10 +152,10 @@ static bool take(struct service *s, struct gn_rpc_request *request, uint64_t *nu
 		return false;
 	}
 	call = &w->call[ask.call];
-	if (len != call->request_len || gn_rpc_request_method(request) != call->method)
+	if (len != call->request_len || work_method(work) != call->method)
 		world_fail(w, "call %llu: %u bytes for method %u instead of %u for %u",
-			   (unsigned long long)ask.call, len, gn_rpc_request_method(request),
-			   call->request_len, call->method);
+			   (unsigned long long)ask.call, len, work_method(work), call->request_len,
+			   call->method);
 	if (!pattern_is(data + sizeof(ask), ask.len, ask.call, false, &bad))
 		world_fail(w, "call %llu: its request's %u bytes are wrong from %u on",
 			   (unsigned long long)ask.call, ask.len, bad);
@@ -142,38 +170,55 @@ static bool take(struct service *s, struct gn_rpc_request *request, uint64_t *nu
 	return true;
 }
 
-static void answer_lent(struct service *s, struct gn_rpc_request *request, uint64_t number,
+static void answer_lent(struct service *s, const struct work *work, uint64_t number,
 			struct lease *lease)
 {
 	const struct call *call = &s->w->call[number];
 
 	pattern_fill(lease_bytes(lease), call->result_len, number, true);
 	s->w->sums.lent++;
-	gn_rpc_answer_mem(request, GN_RPC_OK, lease->mem, lease->offset, call->result_len, release,
-			  lease);
+	if (work->request)
+		gn_rpc_answer_mem(work->request, GN_RPC_OK, lease->mem, lease->offset,
+				  call->result_len, release, lease);
+	else
+		gn_rpc_group_answer_mem(work->group, work->i, GN_RPC_OK, lease->mem, lease->offset,
+					call->result_len, release, lease);
+}
+
+/* NULL: there is none, or the call of a group has ended. */
+static uint8_t *find_room(const struct work *work, uint32_t len)
+{
+	uint32_t room;
+	uint8_t *to;
+
+	if (work->group)
+		return gn_rpc_group_room(work->group, work->i, len);
+	to = gn_rpc_request_room(work->request, &room);
+	return len <= room ? to : NULL;
 }
 
 /* From the slot itself, if there is room, or from memory that is gone when it is answered. */
-static void answer_plain(struct gn_rpc_request *request, const struct call *call, uint64_t number)
+static void answer_plain(const struct work *work, const struct call *call, uint64_t number)
 {
 	const uint32_t len = call->result_len;
-	uint32_t room;
-	uint8_t *to = gn_rpc_request_room(request, &room), *mine = NULL;
+	uint8_t *to = find_room(work, len), *mine = NULL;
 
-	if (!to || len > room || gn_random() % 2)
+	if (!to && work->group)
+		return;
+	if (!to || gn_random() % 2)
 		to = mine = gn_alloc(len + 1, 0);
 	if (!to) {
-		gn_rpc_answer(request, GN_RPC_BUSY, NULL, 0);
+		work_end(work, GN_RPC_BUSY, NULL, 0);
 		return;
 	}
 	pattern_fill(to, len, number, true);
-	gn_rpc_answer(request, call->method == OWN ? own_status(number) : GN_RPC_OK, to, len);
+	work_end(work, call->method == OWN ? own_status(number) : GN_RPC_OK, to, len);
 	if (mine)
 		memset(mine, 0xee, len);
 	gn_free(mine);
 }
 
-static void answer(struct service *s, struct gn_rpc_request *request, uint64_t number)
+static void answer(struct service *s, const struct work *work, uint64_t number)
 {
 	struct call *call = &s->w->call[number];
 	struct lease *lease = NULL;
@@ -184,19 +229,34 @@ static void answer(struct service *s, struct gn_rpc_request *request, uint64_t n
 		lease = take_lease(s, call->result_len);
 	call->answered_ns = gn_sim_now_ns(s->w->run.sim);
 	if (lease)
-		answer_lent(s, request, number, lease);
+		answer_lent(s, work, number, lease);
 	else
-		answer_plain(request, call, number);
+		answer_plain(work, call, number);
+}
+
+static void execute(struct service *s, const struct work *work)
+{
+	uint64_t number;
+
+	if (take(s, work, &number))
+		answer(s, work, number);
+	else
+		work_end(work, GN_RPC_DENIED, NULL, 0);
 }
 
 static void handle(struct gn_rpc_request *request, void *arg)
 {
-	uint64_t number;
+	execute(arg, &(struct work){.request = request});
+}
 
-	if (take(arg, request, &number))
-		answer(arg, request, number);
-	else
-		gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
+static void handle_group(struct gn_rpc_group *group, void *arg)
+{
+	struct service *s = arg;
+	const unsigned n = gn_rpc_group_size(group);
+
+	s->w->sums.grouped += n > 1 ? n : 0;
+	for (unsigned i = 0; i < n; i++)
+		execute(s, &(struct work){.group = group, .i = i});
 }
 
 /* Its length was checked, whatever its client has written there since. */
@@ -220,7 +280,7 @@ static void put_aside(struct gn_rpc_request *request, void *arg)
 	uint32_t room;
 	bool full;
 
-	if (!take(s, request, &number)) {
+	if (!take(s, &(struct work){.request = request}, &number)) {
 		gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
 		return;
 	}
@@ -232,7 +292,7 @@ static void put_aside(struct gn_rpc_request *request, void *arg)
 		s->aside[s->n_aside++] = (struct aside){request, number};
 	gn_mutex_unlock(&s->lock);
 	if (full)
-		answer(s, request, number);
+		answer(s, &(struct work){.request = request}, number);
 }
 
 /* The bytes of a deferred request are still those that came, however much has come since. */
@@ -267,7 +327,7 @@ static void answer_later(void *arg)
 		gn_mutex_unlock(&s->lock);
 		if (aside.request) {
 			check_kept(s, aside.request, aside.call);
-			answer(s, aside.request, aside.call);
+			answer(s, &(struct work){.request = aside.request}, aside.call);
 		}
 		gn_sleep_us(s->n_aside ? gn_random() % most / (s->n_aside + 1) : 5);
 	}
@@ -295,8 +355,12 @@ static int begin(struct service *s, struct gn_fabric *fabric)
 	opts.peer_arg = s;
 	rc = gn_rpc_server_create(fabric, ADDR, &opts, &s->server);
 	for (unsigned method = NOW; !rc && method < NOBODY; method++)
-		rc = gn_rpc_server_handle(s->server, method, method == LATER ? put_aside : handle,
-					  s);
+		if (s->w->plan.groups && method != LATER)
+			rc = gn_rpc_server_handle_group(s->server, method, handle_group, s,
+							method == OWN ? 0 : GN_RPC_ORDERED);
+		else
+			rc = gn_rpc_server_handle(s->server, method,
+						  method == LATER ? put_aside : handle, s);
 	if (!rc)
 		rc = gn_rpc_server_handle(s->server, SCRIBBLED, take_scribbled, s);
 	if (!rc)

@@ -271,6 +271,13 @@ static inline void service_peer(void *arg, uint64_t client, bool came)
 	__atomic_fetch_add(came ? &s->came : &s->went, 1, __ATOMIC_RELAXED);
 }
 
+/* Methods of a test's own, which defines this before the header is included. */
+#ifdef SERVICE_METHODS
+static int SERVICE_METHODS(struct service *s);
+#else
+#define SERVICE_METHODS(s) 0
+#endif
+
 static inline int service_start(struct service *s, struct gn_fabric *fabric, const char *addr,
 				const struct gn_rpc_server_opts *given)
 {
@@ -298,6 +305,7 @@ static inline int service_start(struct service *s, struct gn_fabric *fabric, con
 	EXPECT(gn_rpc_server_handle(s->server, OWN_STATUS, own_status, NULL) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, WATCH, watch_caller, s) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, COUNT, count, s) == 0);
+	EXPECT(SERVICE_METHODS(s) == 0);
 	EXPECT(gn_rpc_server_start(s->server) == 0);
 	EXPECT(gn_thread_start("answerer", answer_later, s, &s->answerer) == 0);
 	return 0;

@@ -259,7 +259,7 @@ static int full_window(struct world *w, struct gn_fabric *fabric)
 		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 		for (uint32_t i = 0; i < ROUNDS; i++) {
 			EXPECT(call_echo(client, ECHO, 4, i) == 0);
-			EXPECT(client->n_sent == 0);
+			EXPECT(client->n_fetch == 0 && client->n_reply == 0);
 		}
 		EXPECT(gn_rpc_client_close(client) == 0);
 	}

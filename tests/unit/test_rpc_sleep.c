@@ -141,9 +141,54 @@ static void test_others_wake(void **state)
 	run_everywhere(others_wake, NULL, 1);
 }
 
+/*
+ * A result that waits for a slot, of a client that has acknowledged the last one without a request
+ * and was not polled at that time: the server must look whether the slot is free.
+ */
+static int held_while_parked(struct world *w, struct gn_fabric *fabric)
+{
+	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
+	struct answerer a = {.service = &w->service, .us = 10000};
+	struct gn_rpc_client *client;
+	struct flight f[2];
+	uint64_t late_ns;
+
+	opts.slots = 1;
+	opts.batch.entries = 2; /* two calls under way */
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+	shut(&w->service, true);
+	for (unsigned i = 0; i < 2; i++) {
+		flight_make(&f[i], LATER, 0, i, 0);
+		while (gn_rpc_submit(client, &f[i].op))
+			gn_rpc_poll(client);
+		EXPECT(gn_rpc_flush(client) == 0);
+		while (aside(&w->service) <= i)
+			gn_sleep_us(20);
+	}
+	for (unsigned i = 0; i < 2; i++) { /* each while the client sleeps, and is parked */
+		EXPECT(gn_thread_start("answerer", answer_one, &a, &a.thread) == 0);
+		EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) == 1);
+		late_ns = gn_now_ns();
+		EXPECT(gn_thread_join(a.thread) == 0);
+		late_ns -= a.ns;
+		EXPECT(!w->simulated || late_ns < LATE_SIM_NS);
+	}
+	EXPECT(gn_rpc_client_close(client) == 0);
+	return 0;
+}
+
+static void test_held_while_parked(void **state)
+{
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .park_us = 300};
+
+	(void)state;
+	run_everywhere(held_while_parked, &opts, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_held_while_parked),
 		cmocka_unit_test(test_sleeps),
 		cmocka_unit_test(test_others_wake),
 	};

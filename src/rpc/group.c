@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Groups: calls of one message that their handler is given together. It ends them before it
+ * returns, so none of them needs a struct gn_rpc_request, unless its result has to wait for a slot.
+ */
+#include <errno.h>
+
+#include "base/bits.h"
+#include "base/counter.h"
+#include "base/fail.h"
+#include "rpc/server.h"
+
+/* ---- what a handler may ask ---- */
+
+unsigned gn_rpc_group_size(const struct gn_rpc_group *g)
+{
+	return g->n;
+}
+
+unsigned gn_rpc_group_method(const struct gn_rpc_group *g, unsigned i)
+{
+	return g->entry[i].method;
+}
+
+const void *gn_rpc_group_data(const struct gn_rpc_group *g, unsigned i, uint32_t *len_bytes)
+{
+	*len_bytes = g->entry[i].len;
+	return g->entry[i].data;
+}
+
+uint64_t gn_rpc_group_client(const struct gn_rpc_group *g)
+{
+	return g->conn->client;
+}
+
+unsigned gn_rpc_group_thread(const struct gn_rpc_group *g)
+{
+	return g->conn->thread->index;
+}
+
+/* ---- answers ---- */
+
+/* Room that was not used, and is not kept any more. */
+static void drop_room(struct gn_rpc_group *g)
+{
+	g->conn->room = g->room = NULL;
+	if (unlikely(g->kept))
+		rpc_answer_free(g->conn, &g->keep);
+	g->kept = false;
+}
+
+/* False: it was answered before. */
+static bool claim(struct gn_rpc_group *g, unsigned i)
+{
+	if (likely(i < g->n && !(g->answered >> i & 1))) {
+		g->answered |= 1ull << i;
+		return true;
+	}
+	gn_fail_log(0, "rpc: call %u of a group of %u is none, or is answered twice", i, g->n);
+	return false;
+}
+
+/* The long way, which a result goes that is large, or that no slot is free for. */
+static void answer_apart(struct gn_rpc_group *g, unsigned i, struct rpc_answer *answer)
+{
+	struct rpc_conn *c = g->conn;
+	struct gn_rpc_request *r = g->request;
+
+	if (!r) {
+		r = rpc_request_take(c);
+		if (!r) { /* it has begun more calls than its window has */
+			rpc_conn_fail(c);
+			rpc_answer_free(c, answer);
+			return;
+		}
+		rpc_request_set(
+			r,
+			&(struct rpc_entry){.kind = g->entry[i].method, .index = g->entry[i].index},
+			NULL, g->times, RPC_BUSY | (uint64_t)g->way << 8);
+	}
+	r->is.answered = true;
+	r->answer = *answer;
+	if (unlikely(r->answer.len > c->thread->server->opts.max_large &&
+		     r->answer.len > c->max_result)) {
+		r->answer.status = GN_RPC_TOO_BIG;
+		r->answer.len = 0;
+	}
+	rpc_answer(r);
+}
+
+/* Memory for a result that cannot be put together in a slot. */
+static void *keep_room(struct gn_rpc_group *g, unsigned i, uint32_t most)
+{
+	struct rpc_conn *c = g->conn;
+	struct gn_rpc_server *server = c->thread->server;
+	const bool large = most > c->max_result;
+	const uint64_t bytes = large ? rpc_area_bytes(most) : most;
+	struct rpc_answer a = {.charged = bytes};
+
+	if (large && most > server->opts.max_large) {
+		gn_rpc_group_answer(g, i, GN_RPC_TOO_BIG, NULL, 0);
+		return NULL;
+	}
+	if (rpc_charge(c, bytes, large)) {
+		if (!large)
+			a.data = a.copy = gn_alloc(most + 1u, 0);
+		else if (!rpc_area_make(server->fabric, c->pd, most, GN_REMOTE_READ, &a.area))
+			a.data = gn_mem_addr(a.area.mem);
+		if (!a.data)
+			rpc_uncharge(c, bytes);
+	}
+	if (!a.data) {
+		gn_rpc_group_answer(g, i, GN_RPC_BUSY, NULL, 0);
+		return NULL;
+	}
+	g->keep = a;
+	g->kept = true;
+	g->most = most;
+	return g->room = large ? gn_mem_addr(a.area.mem) : a.copy;
+}
+
+void *gn_rpc_group_room(struct gn_rpc_group *g, unsigned i, uint32_t most)
+{
+	struct rpc_conn *c = g->conn;
+
+	if (unlikely(g->kept))
+		drop_room(g);
+	if (unlikely(i >= g->n || g->answered >> i & 1))
+		return NULL;
+	if (unlikely(most > c->max_result || c->held ||
+		     (!rpc_result_fits(c, g->way, most) && !rpc_result_open(c, g->way, most))))
+		return keep_room(g, i, most);
+	c->room = g;
+	g->most = most;
+	return g->room = RPC_RACES_SHOW ? c->scratch : rpc_result_at(c);
+}
+
+static void answer_kept(struct gn_rpc_group *g, unsigned i, unsigned status, uint32_t len)
+{
+	struct rpc_answer a = g->keep;
+
+	g->kept = false;
+	g->conn->room = g->room = NULL;
+	a.status = (uint16_t)status;
+	a.len = len;
+	answer_apart(g, i, &a);
+}
+
+void gn_rpc_group_answer(struct gn_rpc_group *g, unsigned i, unsigned status, const void *data,
+			 uint32_t len)
+{
+	struct rpc_conn *c = g->conn;
+	const bool in_room = data && data == g->room;
+
+	if (unlikely(!claim(g, i)))
+		return;
+	if (unlikely(in_room && len > g->most)) {
+		gn_fail_log(0, "rpc: a result of %u bytes was put into room for %u", len, g->most);
+		status = GN_RPC_FAILED;
+		len = 0;
+	}
+	if (unlikely(g->kept)) {
+		if (in_room) {
+			answer_kept(g, i, status, len);
+			return;
+		}
+		drop_room(g);
+	}
+	c->room = g->room = NULL;
+	if (likely(in_room ||
+		   (len <= c->max_result && !c->held &&
+		    (rpc_result_fits(c, g->way, len) || rpc_result_open(c, g->way, len)))))
+		rpc_result_append(c, g->times, g->entry[i].index, (uint16_t)status, data, len);
+	else
+		answer_apart(
+			g, i,
+			&(struct rpc_answer){.status = (uint16_t)status, .data = data, .len = len});
+}
+
+void gn_rpc_group_answer_mem(struct gn_rpc_group *g, unsigned i, unsigned status,
+			     struct gn_mem *mem, size_t offset, uint32_t len,
+			     void (*release)(void *arg), void *arg)
+{
+	const bool inside = offset <= gn_mem_size(mem) && len <= gn_mem_size(mem) - offset;
+	struct rpc_answer a = {
+		.status = (uint16_t)(inside ? status : (unsigned)GN_RPC_TOO_BIG),
+		.data = (const uint8_t *)gn_mem_addr(mem) + offset,
+		.len = inside ? len : 0,
+		.mem = mem,
+		.offset = offset,
+		.release = release,
+		.arg = arg,
+	};
+
+	if (unlikely(!claim(g, i))) {
+		if (release)
+			release(arg);
+		return;
+	}
+	drop_room(g);
+	answer_apart(g, i, &a);
+}
+
+/* ---- its handler ---- */
+
+static void run(const struct rpc_method *method, struct gn_rpc_group *g, struct rpc_timing *timing)
+{
+	struct rpc_conn *c = g->conn;
+
+	g->answered = 0;
+	g->room = NULL;
+	if (unlikely(timing)) {
+		rpc_timing_begin(c, timing);
+		method->group(g, method->arg);
+	} else {
+		method->group(g, method->arg);
+	}
+	drop_room(g);
+	if (unlikely(~g->answered << (64 - g->n)))
+		for (unsigned i = 0; i < g->n; i++)
+			if (!(g->answered >> i & 1))
+				gn_rpc_group_answer(g, i, GN_RPC_FAILED, NULL, 0);
+	if (unlikely(timing))
+		rpc_timing_end(c, timing, g->n);
+}
+
+/* Another method may go along, if it has the same handler and is not slow. */
+static bool goes_along(const struct rpc_known *other, const struct rpc_method *method)
+{
+	return other->how && other->how->group == method->group && other->how->arg == method->arg &&
+	       other->times && other->times->last_us < RPC_TIMED_NS / 1000;
+}
+
+void rpc_group_serve(struct rpc_conn *c, const struct rpc_entry *first, const uint8_t *data,
+		     struct rpc_cursor *cursor)
+{
+	struct rpc_thread *t = c->thread;
+	struct gn_rpc_group *g = &t->group;
+	const struct rpc_method *method = t->known.how;
+	struct rpc_timing timing = {.times = t->known.times};
+	const bool timed = (counter_add(&timing.times->calls, 1), rpc_timing_due(c, timing.times));
+	const uint32_t most = timed && timing.times->last_us >= RPC_SLOW_US ? 1 : GN_RPC_GROUP_MAX;
+	struct rpc_entry entry = *first;
+	uint32_t n = 0, counted = 1, left_us;
+
+	g->times = timing.times;
+	for (;;) {
+		const uint16_t before = entry.kind;
+		uint32_t at = cursor->at;
+
+		g->entry[n++] = (struct rpc_group_entry){data, entry.len, entry.kind, entry.index};
+		if (n == most || cursor->i == cursor->head.aux ||
+		    !rpc_entry_with(cursor->message, cursor->head.len, &at, &entry, &data,
+				    RPC_TIMED) ||
+		    !rpc_entry_plain(c, &entry, &data, &left_us))
+			break;
+		if (unlikely(entry.kind != before)) {
+			if (timed || !goes_along(rpc_thread_know(t, entry.kind), method))
+				break;
+			counter_add(&g->times->calls, n - counted);
+			counted = n;
+			g->times = t->known.times;
+		}
+		cursor->at = at;
+		cursor->i++;
+	}
+	counter_add(&g->times->calls, n - counted);
+	counter_add(&t->count.calls, n);
+	g->conn = c;
+	g->request = NULL;
+	g->way = rpc_way(cursor->head.flags & RPC_REPLY);
+	g->n = n;
+	run(method, g, timed ? &timing : NULL);
+}
+
+void rpc_group_serve_one(const struct rpc_method *method, struct gn_rpc_request *r)
+{
+	struct rpc_conn *c = r->conn;
+	struct gn_rpc_group *g = &c->thread->group;
+	struct rpc_timing timing = {.times = r->times};
+
+	if (timing.times)
+		counter_add(&timing.times->calls, 1);
+	g->conn = c;
+	g->request = r;
+	g->way = r->is.way;
+	g->times = r->times;
+	g->n = 1;
+	g->entry[0] = (struct rpc_group_entry){r->data, r->len, r->method, r->index};
+	run(method, g, timing.times && rpc_timing_due(c, timing.times) ? &timing : NULL);
+	if (r->is.state == RPC_BUSY) /* its result is in the message already */
+		rpc_request_free(r);
+}
