@@ -4,6 +4,8 @@
  */
 #include "pair.h"
 
+#include <gannet/exec.h>
+
 #include <errno.h>
 #include <unistd.h>
 

@@ -143,6 +143,12 @@ GN_API void gn_msg_responder_destroy(struct gn_msg_responder *responder);
  * (shm), or does not answer (verbs: 2 to 8 s).
  */
 GN_API int gn_msg_respond(struct gn_msg_responder *responder, uint64_t deadline_ns);
+/*
+ * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_msg_respond() should be
+ * called, with GN_NO_WAIT. A request that is a WRITE raises no event (SEND, WRITE_IMM and UD do):
+ * it is looked for by a timer, after 20 us at first and then less and less often, up to 10 ms late.
+ */
+GN_API struct gn_source *gn_msg_responder_source(struct gn_msg_responder *responder);
 /* Connections that it has now. */
 GN_API unsigned gn_msg_responder_conns(const struct gn_msg_responder *responder);
 GN_API int gn_msg_responder_stats(const struct gn_msg_responder *responder,
@@ -230,6 +236,11 @@ struct gn_msg_result {
  */
 GN_API int gn_msg_take(struct gn_msg_requester *requester, struct gn_msg_result *out, unsigned n,
 		       uint64_t deadline_ns);
+/*
+ * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_msg_take() should be
+ * called, with GN_NO_WAIT. Answers that are WRITEs are looked for by a timer, as above.
+ */
+GN_API struct gn_source *gn_msg_requester_source(struct gn_msg_requester *requester);
 GN_API int gn_msg_requester_stats(const struct gn_msg_requester *requester,
 				   struct gn_msg_stats *out);
 

@@ -147,6 +147,13 @@ GN_API int gn_rpc_server_start(struct gn_rpc_server *server);
 GN_API int gn_rpc_server_poll(struct gn_rpc_server *server);
 GN_API int gn_rpc_server_wait(struct gn_rpc_server *server, uint64_t deadline_ns);
 /*
+ * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_rpc_server_poll()
+ * should be called. NULL: it is not GN_RPC_POLLED. When it is armed or waited for, clients are put
+ * aside at once, and wake the server with their next request: a small park_us tells them to expect
+ * that.
+ */
+GN_API struct gn_source *gn_rpc_server_source(struct gn_rpc_server *server);
+/*
  * Nobody is let in any more, new requests end with GN_RPC_BUSY, and what is under way is answered:
  * 0 when clients have all their answers, -ETIMEDOUT when not all have by the deadline. Then destroy
  * it.
@@ -437,6 +444,13 @@ GN_API int gn_rpc_poll(struct gn_rpc_client *client);
  * after a call was refused with -EAGAIN, 0 when it can be begun.
  */
 GN_API int gn_rpc_wait(struct gn_rpc_client *client, uint64_t deadline_ns);
+/*
+ * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_rpc_poll() should be
+ * called, or gn_rpc_client_open_wait() as long as it connects. What was submitted and not sent yet
+ * is sent when its time has come, or by gn_rpc_flush(). A client whose connection is gone is never
+ * ready.
+ */
+GN_API struct gn_source *gn_rpc_client_source(struct gn_rpc_client *client);
 /* End it now, with GN_RPC_CANCELED; done is called before this returns. -ESRCH: it has ended. */
 GN_API int gn_rpc_cancel(struct gn_rpc_op *op);
 

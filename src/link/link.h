@@ -107,6 +107,12 @@ struct link_ops {
 	/* Its qp is gone: frees the rest. False: not yet, a peer is copying; it comes again. */
 	bool (*destroy)(struct link_conn *conn);
 	void (*words)(struct link_loop *loop, struct link_words *words);
+	/*
+	 * Before its thread sleeps in somebody else's event loop: from now on a completion or an
+	 * event tells of every message. 0; -EAGAIN: a turn is needed first; an error. Messages
+	 * that appear in memory and nowhere else: source_due() of loop->source.
+	 */
+	int (*sleep)(struct link_loop *loop);
 };
 
 struct link_loop {
@@ -131,6 +137,7 @@ struct link_loop {
 	uint64_t probes; /* atomic: silent peers that were asked */
 	struct link_timers timers;
 	struct link_timer sweep; /* a look at what is closing */
+	struct gn_source source; /* the loop as one: completions, events, timers, tasks */
 	/* The inbox: tasks, the newest first; the pushing threads; is the owner asleep? */
 	struct gn_source inbox;
 	struct link_task *tasks;
@@ -186,6 +193,8 @@ static inline bool link_loop_quiet(const struct link_loop *loop)
 
 /* Until something may have come: 0; -ETIMEDOUT; -EINTR. */
 int link_loop_wait(struct link_loop *loop, uint64_t deadline_ns, const char *reason);
+/* Of loop->source, whose owner sleeps elsewhere; see struct source_ops. */
+int link_loop_prepare(struct gn_source *source);
 
 /* ---- conn.c ---- */
 

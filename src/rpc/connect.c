@@ -59,6 +59,13 @@ static void take_opts(struct gn_rpc_client *c)
 	};
 }
 
+static const struct source_ops client_source = {
+	.ready = source_object_ready,
+	.arm = source_object_arm,
+	.disarm = source_object_disarm,
+	.prepare = rpc_client_prepare,
+};
+
 /* ---- the link: all that is made anew with a connection ---- */
 
 /* False: the server may be copying. With the qp gone it does not, and nothing waits for it. */
@@ -116,11 +123,14 @@ static void destroy_link(struct gn_rpc_client *c)
 	};
 	struct rpc_old_link *kept;
 
+	if (c->cq)
+		source_fini(gn_cq_source(c->cq));
+	if (c->chan)
+		source_fini(gn_chan_source(c->chan));
 	c->bounce = c->spare = c->look.area = (struct rpc_area){0};
 	c->retired = NULL;
 	rpc_far_free(c);
 	rpc_reads_free(c);
-	gn_free(c->sent);
 	gn_free(c->got);
 	c->qp = NULL;
 	c->reply_mr = c->local_mr = NULL;
@@ -130,7 +140,6 @@ static void destroy_link(struct gn_rpc_client *c)
 	c->chan = NULL;
 	c->calls = NULL;
 	c->idle = NULL;
-	c->sent = NULL;
 	c->got = NULL;
 	if (old_link_free(&old))
 		return;
@@ -178,9 +187,8 @@ static int make_tables(struct gn_rpc_client *c)
 	const uint32_t window = c->limits.window, slots = c->limits.slots;
 
 	c->calls = gn_alloc(window * sizeof(*c->calls), 0);
-	c->sent = gn_alloc(window * sizeof(*c->sent), 0);
 	c->got = gn_alloc(slots * sizeof(*c->got), 0);
-	return c->calls && c->sent && c->got ? 0 : -ENOMEM;
+	return c->calls && c->got ? 0 : -ENOMEM;
 }
 
 static int make_endpoint(struct gn_rpc_client *c)
@@ -201,6 +209,7 @@ static int make_endpoint(struct gn_rpc_client *c)
 	rc = gn_chan_create(c->ctx, &c->chan);
 	if (rc)
 		return rc;
+	source_join(&c->source, gn_chan_source(c->chan));
 	rc = gn_pd_create(c->ctx, &c->pd);
 	if (rc)
 		return rc;
@@ -211,6 +220,7 @@ static int make_endpoint(struct gn_rpc_client *c)
 			  &c->cq);
 	if (rc)
 		return rc;
+	source_join(&c->source, gn_cq_source(c->cq));
 	qp.send_cq = qp.recv_cq = c->cq;
 	qp.chan = c->chan;
 	qp.max_inline = c->max_inline;
@@ -266,6 +276,8 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 	c->result_key = w.result_key;
 	c->epoch = w.epoch;
 	c->park_us = w.park_us;
+	c->silence_ns = w.park_us * 250ull;
+	c->max_results = rpc_max_len(w.max_result);
 	return 0;
 }
 
@@ -340,23 +352,20 @@ static void start_link(struct gn_rpc_client *c)
 	c->entries = c->at = c->room = c->n_fetch = c->n_reply = c->untimed = 0;
 	c->slot_at = rpc_slot_at(c, c->number);
 	c->posted = c->reads = c->unconfirmed = c->unsignaled = 0;
-	c->due = c->far = c->tell = c->slow_reads = c->waking = c->starved = c->notify = false;
+	c->due = c->far = c->tell = c->slow_reads = c->starved = c->notify = false;
 	c->notify_after_ns = RPC_NOTIFY_NS;
-	c->woken = 0;
+	c->woken = c->waking = 0;
 	c->first_ns = 0;
 	c->sent_ns = c->asked_ns = rpc_read_clock(c);
 	rpc_set_posts(c);
 	rpc_learn_stride(c);
 	c->until_ns = GN_FOREVER;
-	c->idle_sent = NULL;
 	for (uint32_t i = c->limits.window; i--;) {
 		c->calls[i].index = (uint16_t)i;
 		c->calls[i].next = c->idle;
 		c->idle = &c->calls[i];
-		c->sent[i].next = c->idle_sent;
-		c->idle_sent = &c->sent[i];
 	}
-	c->newest = c->open = c->idle_sent;
+	c->open_ns = c->newest_ns = 0;
 	c->dead = c->opening = false;
 	if (c->opts.peer)
 		c->opts.peer(c->opts.peer_arg, c->epoch, true);
@@ -372,7 +381,7 @@ static int finish_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 		rc = gn_chan_wait(c->chan, deadline_ns, &event);
 	} while (rc == -EINTR);
 	if (rc == -ETIMEDOUT)
-		return -EAGAIN;
+		return gn_fail_text(-EAGAIN, "rpc: the server has not answered yet");
 	if (!rc && event.type == GN_EVENT_ESTABLISHED)
 		rc = take_welcome(c, &event);
 	else if (!rc && event.type == GN_EVENT_UNREACHABLE)
@@ -407,6 +416,7 @@ static void destroy(struct gn_rpc_client *c)
 		old->qp = NULL;
 	}
 	rpc_old_links_retry(c);
+	source_fini(&c->source);
 	gn_ctx_destroy(c->own_ctx);
 	rpc_learn_free(c);
 	rpc_mail_free(c);
@@ -453,6 +463,7 @@ int gn_rpc_client_open_begin(struct gn_fabric *fabric, const char *addr,
 	c = gn_alloc(sizeof(*c), 0);
 	if (!c)
 		return -ENOMEM;
+	source_init(&c->source, &client_source);
 	c->owner = gn_thread_id();
 	c->fabric = fabric;
 	c->opts = opts;
@@ -473,7 +484,8 @@ int gn_rpc_client_open_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 	int rc = rpc_client_check(c);
 
 	if (!rc && !c->opening)
-		rc = c->dead ? -ENOTCONN : -EISCONN;
+		rc = c->dead ? gn_fail_text(-ENOTCONN, RPC_GONE) :
+			       gn_fail(-EISCONN, "gn_rpc_client_open_wait(): it is connected");
 	return rc ? rc : finish_link(c, deadline_ns);
 }
 
@@ -481,7 +493,7 @@ int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
 		       const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out)
 {
 	struct gn_rpc_client *c = NULL;
-	int rc = out ? gn_rpc_client_open_begin(fabric, addr, opts, &c) : -EINVAL;
+	int rc = gn_rpc_client_open_begin(fabric, addr, opts, out ? &c : NULL);
 
 	if (!rc)
 		rc = finish_link(c, GN_FOREVER);
@@ -502,7 +514,7 @@ int rpc_reconnect(struct gn_rpc_client *c, uint64_t deadline_ns)
 	destroy_link(c);
 	rpc_old_links_retry(c);
 	if (c->n_old_links >= OLD_LINKS_MAX)
-		return -EAGAIN;
+		return gn_fail_text(-EAGAIN, "rpc: peers still use earlier connections");
 	rc = make_link(c, deadline_ns);
 	c->count.reconnects += !rc;
 	return rc;

@@ -6,9 +6,11 @@
 #include "base/bits.h"
 #include "base/counter.h"
 #include "base/deadline.h"
+#include "base/owner.h"
 #include "rpc/server.h"
 
-#define PARKED_EVERY 10u /* looks at a client, until one at a client that is parked */
+#define AWAKE_NS     1000000u /* between two looks at clients that owe something */
+#define PARKED_EVERY 10u      /* looks at a client, until one at a client that is parked */
 
 static struct rpc_conn *conn_of(struct link_conn *link)
 {
@@ -196,6 +198,34 @@ void rpc_thread_park_due(struct link_timer *timer, uint64_t now_ns)
 		link_timer_set(&t->loop.timers, timer, now_ns + t->server->opts.park_us * 1000ull);
 }
 
+/*
+ * Its thread is about to sleep in somebody else's event loop: all are put aside at once, so that
+ * they wake it. Those that cannot be are looked at now and then.
+ */
+static int sleep_soon(struct link_loop *loop)
+{
+	struct rpc_thread *t = thread_of(loop);
+
+	if (t->id != gn_thread_id())
+		return exec_not_owner(t->id, "rpc server");
+	if (t->come || t->written)
+		return -EAGAIN;
+	for (struct rpc_conn *c = t->conns, *next; c; c = next) {
+		next = c->next;
+		if (c->link.state != LINK_UP)
+			continue;
+		if (may_park(c, loop->now_ns)) {
+			rpc_conn_park(c, false);
+			if (!c->parked)
+				return -EAGAIN;
+			link_conn_watch(&c->link, LINK_PROBE_NS * PARKED_EVERY);
+		} else {
+			source_due(&loop->source, loop->now_ns + AWAKE_NS);
+		}
+	}
+	return 0;
+}
+
 /* With each look whether a client is silent. */
 static void looked(struct link_conn *link)
 {
@@ -296,6 +326,7 @@ const struct link_ops rpc_thread_ops = {
 	.busy = rpc_conn_busy,
 	.destroy = rpc_conn_destroy,
 	.words = words,
+	.sleep = sleep_soon,
 };
 
 int rpc_thread_idle(struct rpc_thread *t, uint64_t deadline_ns)

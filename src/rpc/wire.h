@@ -251,6 +251,7 @@ static inline uint64_t rpc_seq(uint32_t epoch, uint32_t number)
 	return (uint64_t)epoch << 32 | number;
 }
 
+/* Another one for each sequence of a connection, and for no other connection by accident. */
 static inline uint64_t rpc_tail(uint64_t seq, uint64_t nonce)
 {
 	return seq * 0x9e3779b97f4a7c15u ^ nonce;
