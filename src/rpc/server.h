@@ -195,6 +195,9 @@ struct gn_rpc_group {
 		uint16_t method, index;
 	} entry[GN_RPC_GROUP_MAX];
 };
+_Static_assert(offsetof(struct rpc_group_entry, index) - offsetof(struct rpc_group_entry, len) ==
+		       offsetof(struct rpc_entry, index),
+	       "a copy of the entry");
 _Static_assert(GN_RPC_GROUP_MAX == 64, "bits of pending");
 
 struct rpc_conn {
