@@ -180,7 +180,7 @@ static int read_piece(struct gn_rpc_request *r, uint32_t bytes)
 
 	gn_wr_rdma(&wr, GN_OP_READ, (uintptr_t)r, &sge, &from, r->from.offset + r->asked,
 		   GN_SIGNALED);
-	return rpc_thread_post(c, &wr);
+	return rpc_thread_post(c, &wr, rpc_post_send);
 }
 
 /* Large requests are read in the order in which they came. */

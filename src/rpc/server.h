@@ -289,6 +289,8 @@ struct rpc_conn {
 	 * acknowledged it, but the card may read the slot again until the WRITE has completed.
 	 */
 	bool *writing;
+	struct gn_wr reply_wr; /* of the last reply; most of it stays */
+	struct gn_sge reply_sge;
 	uint32_t unsignaled, unsent; /* unsent: replies whose completion is waited for */
 	bool notifying;		     /* it is just being told that one is there */
 
@@ -670,8 +672,13 @@ void rpc_thread_end(struct rpc_thread *thread);
 extern const struct link_ops rpc_thread_ops;
 /* Look at clients after park_us, as long as there are some that are not parked. */
 void rpc_thread_park_due(struct link_timer *timer, uint64_t now_ns);
-/* Post one request of a connection; -EAGAIN: its queue is full of what is not done. */
-int rpc_thread_post(struct rpc_conn *conn, const struct gn_wr *wr);
+/*
+ * Post one request of a connection, by gn_post_one(), or by rpc_post_send() if it is to complete;
+ * -EAGAIN: its queue is full of what is not done.
+ */
+typedef int rpc_post_fn(struct gn_qp *qp, const struct gn_wr *wr);
+rpc_post_fn rpc_post_send;
+int rpc_thread_post(struct rpc_conn *conn, const struct gn_wr *wr, rpc_post_fn *post);
 void rpc_thread_stop(struct link_task *task);
 void rpc_thread_drain(struct link_task *task);
 

@@ -103,17 +103,24 @@ static void completed(struct link_conn *link, const struct gn_wc *wc)
  * A queue that is full has been done with, perhaps, and nobody has looked: behind what others left
  * in the cq when they went, which is less than its depth.
  */
-int rpc_thread_post(struct rpc_conn *c, const struct gn_wr *wr)
+int rpc_thread_post(struct rpc_conn *c, const struct gn_wr *wr, rpc_post_fn *post)
 {
 	struct link_loop *loop = &c->thread->loop;
-	uint32_t left = gn_cq_depth(loop->cq) / LINK_POLL_MAX + 1;
-	int rc = gn_post_send(c->link.qp, wr, NULL);
+	uint32_t left;
+	int rc = post(c->link.qp, wr);
 
-	for (; unlikely(rc == -EAGAIN) && left; left--) {
+	if (likely(rc != -EAGAIN))
+		return rc;
+	for (left = gn_cq_depth(loop->cq) / LINK_POLL_MAX + 1; rc == -EAGAIN && left; left--) {
 		link_loop_poll(loop);
-		rc = gn_post_send(c->link.qp, wr, NULL);
+		rc = post(c->link.qp, wr);
 	}
 	return rc;
+}
+
+int rpc_post_send(struct gn_qp *qp, const struct gn_wr *wr)
+{
+	return gn_post_send(qp, wr, NULL);
 }
 
 static int serve_come(struct rpc_thread *t)
