@@ -7,6 +7,8 @@
 #include "base/source.h"
 #include "kv/wire.h"
 
+#define KV_GONE "kv: the server is gone"
+
 /* What an attempt to connect waits for, with the last of links. */
 enum kv_connect_step { KV_CONNECT_IDLE, KV_CONNECT_OPEN, KV_CONNECT_ASK };
 

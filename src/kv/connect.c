@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 
+#include "base/fail.h"
 #include "kv/bypass.h"
 
 #define GATHER	   64u /* operations in a message, by default */
@@ -52,7 +53,7 @@ static int open_link(struct gn_kv_client *c)
 	int rc;
 
 	if (now_ns >= c->connect_until_ns)
-		return -ETIMEDOUT;
+		return gn_fail(-ETIMEDOUT, "kv: %s: not connected in time", c->addr);
 	opts.size = sizeof(opts);
 	opts.thread = c->n_links + 1;
 	opts.flags &= ~(unsigned)GN_RPC_RECONNECT;
@@ -133,12 +134,14 @@ static int take_layout(struct gn_kv_client *c)
 	const int rc = layout_error(&c->asked);
 
 	if (rc)
-		return rc;
+		return gn_fail(rc, "kv: the server at %s does not say what it is: %s", c->addr,
+			       gn_rpc_status_str(c->asked.status));
 	if (layout->version != KV_VERSION || !layout->partitions ||
 	    layout->partitions > GN_KV_THREADS_MAX)
-		return -EPROTO;
+		return gn_fail(-EPROTO, "kv: the server at %s speaks version %u, this client %u",
+			       c->addr, layout->version, KV_VERSION);
 	if (part && layout->epoch != c->layout.epoch)
-		return -ECONNRESET;
+		return gn_fail(-ECONNRESET, "kv: the server at %s began anew", c->addr);
 	if (!part)
 		c->layout = *layout;
 	return kv_client_bypasses(c) ? kv_bypass_make(c, part, layout, c->asked_ns) : 0;
@@ -226,11 +229,11 @@ int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
 	int rc;
 
 	if (c->busy)
-		return -EDEADLK;
+		return gn_fail(-EDEADLK, "kv: not from within a done function");
 	if (!c->down)
 		return 0;
 	if (!(c->opts.flags & GN_KV_RECONNECT))
-		return -ENOTCONN;
+		return gn_fail_text(-ENOTCONN, KV_GONE);
 	for (;;) {
 		rc = connect_in(c, UINT64_MAX, deadline_ns);
 		if (!rc) {
@@ -240,7 +243,7 @@ int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
 		if (rc != -EAGAIN && !passing(rc))
 			return rc;
 		if (gn_now_ns() + RETRY_US * 1000ull >= deadline_ns)
-			return -ENOTCONN;
+			return gn_fail_text(-ENOTCONN, KV_GONE);
 		gn_sleep_us(RETRY_US);
 	}
 }

@@ -67,6 +67,7 @@ struct rpc_kind {
 };
 
 #define RPC_PAGE_KINDS 256u
+#define RPC_GONE       "rpc: the server is gone; gn_rpc_reconnect()"
 /* A client that has waited for so long asks to be notified, and sleeps. */
 #define RPC_NOTIFY_NS	  100000u
 #define RPC_NOTIFY_MAX_NS 3200000u

@@ -381,7 +381,7 @@ static int finish_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 		rc = gn_chan_wait(c->chan, deadline_ns, &event);
 	} while (rc == -EINTR);
 	if (rc == -ETIMEDOUT)
-		return -EAGAIN;
+		return gn_fail_text(-EAGAIN, "rpc: the server has not answered yet");
 	if (!rc && event.type == GN_EVENT_ESTABLISHED)
 		rc = take_welcome(c, &event);
 	else if (!rc && event.type == GN_EVENT_UNREACHABLE)
@@ -484,7 +484,8 @@ int gn_rpc_client_open_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 	int rc = rpc_client_check(c);
 
 	if (!rc && !c->opening)
-		rc = c->dead ? -ENOTCONN : -EISCONN;
+		rc = c->dead ? gn_fail_text(-ENOTCONN, RPC_GONE) :
+			       gn_fail(-EISCONN, "gn_rpc_client_open_wait(): it is connected");
 	return rc ? rc : finish_link(c, deadline_ns);
 }
 
@@ -492,7 +493,7 @@ int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
 		       const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out)
 {
 	struct gn_rpc_client *c = NULL;
-	int rc = out ? gn_rpc_client_open_begin(fabric, addr, opts, &c) : -EINVAL;
+	int rc = gn_rpc_client_open_begin(fabric, addr, opts, out ? &c : NULL);
 
 	if (!rc)
 		rc = finish_link(c, GN_FOREVER);
@@ -513,7 +514,7 @@ int rpc_reconnect(struct gn_rpc_client *c, uint64_t deadline_ns)
 	destroy_link(c);
 	rpc_old_links_retry(c);
 	if (c->n_old_links >= OLD_LINKS_MAX)
-		return -EAGAIN;
+		return gn_fail_text(-EAGAIN, "rpc: peers still use earlier connections");
 	rc = make_link(c, deadline_ns);
 	c->count.reconnects += !rc;
 	return rc;

@@ -337,7 +337,8 @@ int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_ns)
 	}
 	while (!drained(server)) {
 		if (gn_now_ns() >= deadline_ns)
-			return -ETIMEDOUT;
+			return gn_fail_text(-ETIMEDOUT,
+					    "gn_rpc_server_drain(): requests were under way");
 		if (!polled(server))
 			gn_sleep_us(DRAIN_US);
 		else if (!rpc_thread_turn(&server->threads[0]))

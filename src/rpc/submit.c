@@ -338,7 +338,9 @@ static no_inline int refuse_op(struct gn_rpc_client *c, const struct gn_rpc_op *
 			       "its result is NULL but not empty, or is in place without a done",
 			       GN_RPC_BUILTIN_END);
 	if (op->request_len > most)
-		return gn_fail(-EMSGSIZE, "rpc: a request of %u bytes: at most %u here",
+		return gn_fail(-EMSGSIZE,
+			       "rpc: a request of %u bytes: at most %u (max_large, or max_request "
+			       "in place)",
 			       op->request_len, most);
 	if (c->dead)
 		return gn_fail(-ENOTCONN, "rpc: the server at %s is gone; gn_rpc_reconnect()",
