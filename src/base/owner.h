@@ -24,6 +24,9 @@ static inline bool exec_is_owner(uint64_t owner)
  */
 int exec_not_owner(uint64_t owner, const char *what);
 /* Is it a thread of the process that this one was forked from? */
-bool exec_inherited(uint64_t thread);
+static inline bool exec_inherited(uint64_t thread)
+{
+	return unlikely(thread <= real_inherited) && !exec_installed;
+}
 
 #endif
