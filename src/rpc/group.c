@@ -157,6 +157,19 @@ void *gn_rpc_group_room(struct gn_rpc_group *g, unsigned i, uint32_t most)
 	return g->room = RPC_RACES_SHOW ? c->scratch : rpc_result_at(c);
 }
 
+/* Results are not sent before the handler has returned, or calls something else of the group. */
+void *gn_rpc_group_put(struct gn_rpc_group *g, unsigned i, unsigned status, uint32_t len)
+{
+	struct rpc_conn *c = g->conn;
+	uint8_t *to = rpc_result_at(c);
+
+	if (unlikely(RPC_RACES_SHOW || !is_pending(g, i) || g->room || !fits(g, len)))
+		return NULL;
+	g->pending &= ~(1ull << i);
+	rpc_result_append(c, g->times, g->entry[i].index, (uint16_t)status, to, len);
+	return to;
+}
+
 static void answer_kept(struct gn_rpc_group *g, unsigned i, unsigned status, uint32_t len)
 {
 	struct rpc_answer a = g->keep;
