@@ -104,6 +104,19 @@ int gn_chan_wake(struct gn_chan *chan)
 	return 0;
 }
 
+int gn_chan_count(struct gn_chan *chan, enum gn_event_type type)
+{
+	int n = 0;
+
+	if (obj_check(chan, OBJ_CHAN))
+		return -EINVAL;
+	gn_mutex_lock(&chan->lock);
+	for (const struct chan_node *node = chan->first; node; node = node->next)
+		n += node->type == type;
+	gn_mutex_unlock(&chan->lock);
+	return n;
+}
+
 void chan_push_locked(struct gn_chan *chan, struct chan_node *node)
 {
 	const bool was_empty = !chan->first;
