@@ -246,7 +246,7 @@ int gn_chan_next(struct gn_chan *chan, struct gn_event *out)
 		return -EINVAL;
 	if (!out)
 		return gn_fail(-EINVAL, "gn_chan_next(): out is NULL");
-	return next_about(chan, NULL, out) ? gn_fail_text(-EAGAIN, "gn_chan_next(): no event") : 0;
+	return next_about(chan, NULL, out); /* "none" is an answer, and no failure to be told */
 }
 
 int gn_chan_timer(struct gn_chan *chan, uint64_t deadline_ns)
