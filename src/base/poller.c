@@ -2,7 +2,8 @@
 /*
  * The fd of a source, for somebody else's event loop and for gn_wait() on an object: an epoll set
  * with the fds of all that the source is made of, and a timer. It is made when it is first needed;
- * in a simulation there is none.
+ * in a simulation there is none. What others see is a second set, the gate, which holds the first
+ * only while the source is armed: a source that is not polled may have readable fds for long.
  */
 #include <errno.h>
 #include <sys/epoll.h>
@@ -14,7 +15,8 @@
 #include "base/real.h"
 
 struct source_poller {
-	int fd, timer_fd;
+	int fd, gate_fd, timer_fd;
+	bool open;	  /* the gate */
 	uint64_t set_ns;  /* what the timer is set to; GN_FOREVER: it is off */
 	uint32_t version; /* of the set: grows when an fd leaves it */
 };
@@ -57,6 +59,16 @@ static void forget_poller(struct gn_source *source, const struct source_poller *
 		forget_poller(m, poller);
 }
 
+static void close_poller(struct source_poller *p)
+{
+	const int fds[] = {p->gate_fd, p->timer_fd, p->fd};
+
+	for (unsigned i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	gn_free(p);
+}
+
 void source_poller_fini(struct gn_source *source)
 {
 	disarm_all(source);
@@ -64,9 +76,7 @@ void source_poller_fini(struct gn_source *source)
 	if (!source->poller)
 		return;
 	forget_poller(source, source->poller);
-	close(source->poller->timer_fd);
-	close(source->poller->fd);
-	gn_free(source->poller);
+	close_poller(source->poller);
 	source->poller = NULL;
 }
 
@@ -83,18 +93,15 @@ static int make_poller(struct gn_source *source)
 		return -ENOMEM;
 	*p = (struct source_poller){.set_ns = GN_FOREVER};
 	p->fd = epoll_create1(EPOLL_CLOEXEC);
+	p->gate_fd = epoll_create1(EPOLL_CLOEXEC);
 	p->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (p->fd >= 0 && p->timer_fd >= 0 &&
+	if (p->fd >= 0 && p->gate_fd >= 0 && p->timer_fd >= 0 &&
 	    !epoll_ctl(p->fd, EPOLL_CTL_ADD, p->timer_fd, &event)) {
 		source->poller = p;
 		return 0;
 	}
 	rc = gn_fail_log(-errno, "base: cannot make an fd to wait on: %s", gn_strerror(-errno));
-	if (p->fd >= 0)
-		close(p->fd);
-	if (p->timer_fd >= 0)
-		close(p->timer_fd);
-	gn_free(p);
+	close_poller(p);
 	return rc;
 }
 
@@ -151,6 +158,18 @@ static int set_timer(struct source_poller *p, uint64_t due_ns)
 		       0;
 }
 
+static int set_gate(struct source_poller *p, bool open)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+
+	if (p->open == open)
+		return 0;
+	if (epoll_ctl(p->gate_fd, open ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, p->fd, &event))
+		return gn_fail_log(-errno, "base: cannot arm an fd: %s", gn_strerror(-errno));
+	p->open = open;
+	return 0;
+}
+
 static int arm(struct gn_source *source, uint64_t due_ns)
 {
 	int rc = make_poller(source);
@@ -187,7 +206,7 @@ int gn_source_fd(struct gn_source *source)
 		return gn_fail(-EOPNOTSUPP,
 			       "gn_source_fd(): there are no fds in a simulation; gn_wait()");
 	rc = make_poller(source);
-	return rc ? rc : source->poller->fd;
+	return rc ? rc : source->poller->gate_fd;
 }
 
 int gn_source_arm(struct gn_source *source)
@@ -197,15 +216,19 @@ int gn_source_arm(struct gn_source *source)
 	if (!source || !source->poller)
 		return gn_fail(-EINVAL,
 			       "gn_source_arm(): source is NULL, or has no gn_source_fd()");
-	gn_source_disarm(source);
+	disarm_all(source);
 	rc = source_prepare(source);
 	if (!rc)
 		rc = arm(source, source_due_ns(source));
 	/* What became ready before it was armed raises no event. */
 	if (!rc && source->ops->ready(source))
 		rc = -EAGAIN;
-	if (rc)
-		gn_source_disarm(source);
+	if (!rc)
+		rc = set_gate(source->poller, true);
+	if (rc) {
+		disarm_all(source);
+		source_rest(source);
+	}
 	return rc;
 }
 
@@ -215,4 +238,6 @@ void gn_source_disarm(struct gn_source *source)
 		return;
 	disarm_all(source);
 	source_rest(source);
+	if (source->poller)
+		set_gate(source->poller, false);
 }

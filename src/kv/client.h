@@ -3,6 +3,7 @@
 #ifndef GN_KV_CLIENT_H
 #define GN_KV_CLIENT_H
 
+#include "base/owner.h"
 #include "base/source.h"
 #include "kv/wire.h"
 
@@ -14,6 +15,7 @@ enum kv_connect_step { KV_CONNECT_IDLE, KV_CONNECT_OPEN, KV_CONNECT_ASK };
 struct kv_bypass;
 
 struct kv_link {
+	struct gn_kv_client *client;
 	struct gn_rpc_client *rpc;
 	uint32_t max_request;			 /* bytes, that fit a slot */
 	struct gn_kv_op *waiting, **waiting_end; /* until there is room for their calls */
@@ -68,7 +70,11 @@ static inline bool kv_client_bypasses(const struct gn_kv_client *c)
 }
 
 /* client.c */
-int kv_client_check(const struct gn_kv_client *client); /* 0, -EINVAL, -EPERM */
+int kv_client_refuse(const struct gn_kv_client *client); /* -EINVAL, -EPERM */
+static inline int kv_client_check(const struct gn_kv_client *client)
+{
+	return likely(client && exec_is_owner(client->owner)) ? 0 : kv_client_refuse(client);
+}
 /* Call something else of a partition. */
 int kv_client_call(struct gn_kv_client *client, uint32_t part, enum kv_method method,
 		   const void *request, uint32_t request_len, void *result, uint32_t result_len,

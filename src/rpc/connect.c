@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/owner.h"
 #include "base/sized.h"
 #include "rpc/client.h"
 
@@ -131,7 +132,6 @@ static void destroy_link(struct gn_rpc_client *c)
 	c->retired = NULL;
 	rpc_far_free(c);
 	rpc_reads_free(c);
-	gn_free(c->sent);
 	gn_free(c->got);
 	c->qp = NULL;
 	c->reply_mr = c->local_mr = NULL;
@@ -141,7 +141,6 @@ static void destroy_link(struct gn_rpc_client *c)
 	c->chan = NULL;
 	c->calls = NULL;
 	c->idle = NULL;
-	c->sent = NULL;
 	c->got = NULL;
 	if (old_link_free(&old))
 		return;
@@ -189,9 +188,8 @@ static int make_tables(struct gn_rpc_client *c)
 	const uint32_t window = c->limits.window, slots = c->limits.slots;
 
 	c->calls = gn_alloc(window * sizeof(*c->calls), 0);
-	c->sent = gn_alloc(window * sizeof(*c->sent), 0);
 	c->got = gn_alloc(slots * sizeof(*c->got), 0);
-	return c->calls && c->sent && c->got ? 0 : -ENOMEM;
+	return c->calls && c->got ? 0 : -ENOMEM;
 }
 
 static int make_endpoint(struct gn_rpc_client *c)
@@ -279,6 +277,8 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 	c->result_key = w.result_key;
 	c->epoch = w.epoch;
 	c->park_us = w.park_us;
+	c->silence_ns = w.park_us * 250ull;
+	c->max_results = rpc_max_len(w.max_result);
 	return 0;
 }
 
@@ -353,23 +353,20 @@ static void start_link(struct gn_rpc_client *c)
 	c->entries = c->at = c->room = c->n_fetch = c->n_reply = c->untimed = 0;
 	c->slot_at = rpc_slot_at(c, c->number);
 	c->posted = c->reads = c->unconfirmed = c->unsignaled = 0;
-	c->due = c->far = c->tell = c->slow_reads = c->waking = c->starved = c->notify = false;
+	c->due = c->far = c->tell = c->slow_reads = c->starved = c->notify = false;
 	c->notify_after_ns = RPC_NOTIFY_NS;
-	c->woken = 0;
+	c->woken = c->waking = 0;
 	c->first_ns = 0;
 	c->sent_ns = c->asked_ns = rpc_read_clock(c);
 	rpc_set_posts(c);
 	rpc_learn_stride(c);
 	c->until_ns = GN_FOREVER;
-	c->idle_sent = NULL;
 	for (uint32_t i = c->limits.window; i--;) {
 		c->calls[i].index = (uint16_t)i;
 		c->calls[i].next = c->idle;
 		c->idle = &c->calls[i];
-		c->sent[i].next = c->idle_sent;
-		c->idle_sent = &c->sent[i];
 	}
-	c->newest = c->open = c->idle_sent;
+	c->open_ns = c->newest_ns = 0;
 	c->dead = c->opening = false;
 	if (c->opts.peer)
 		c->opts.peer(c->opts.peer_arg, c->epoch, true);
@@ -533,12 +530,40 @@ int gn_rpc_reconnect(struct gn_rpc_client *c)
 	return rc ? rc : rpc_reconnect(c, 0);
 }
 
+int gn_rpc_client_release(struct gn_rpc_client *c)
+{
+	int rc = rpc_client_check(c);
+	uint64_t live;
+
+	if (!rc && c->busy)
+		rc = gn_fail(-EDEADLK, "gn_rpc_client_release(): not from within a done function");
+	live = rc ? 0 : c->count.calls + c->count.reads - c->ended;
+	if (!rc && (live || c->opening))
+		rc = gn_fail(-EBUSY,
+			     "gn_rpc_client_release(): %llu calls and reads are under way, or it "
+			     "connects",
+			     (unsigned long long)live);
+	if (rc)
+		return rc;
+	gn_source_disarm(&c->source);
+	exec_release(&c->owner);
+	return 0;
+}
+
+int gn_rpc_client_adopt(struct gn_rpc_client *c)
+{
+	return c ? exec_adopt(&c->owner, "rpc client") :
+		   gn_fail(-EINVAL, "gn_rpc_client_adopt(): client is NULL");
+}
+
 int gn_rpc_client_close(struct gn_rpc_client *c)
 {
 	int rc;
 
 	if (!c)
 		return 0;
+	if (__atomic_load_n(&c->owner, __ATOMIC_RELAXED) & OWNER_RELEASED)
+		exec_adopt(&c->owner, "rpc client");
 	rc = rpc_client_check(c);
 	if (!rc && c->busy)
 		rc = gn_fail(-EDEADLK, "gn_rpc_client_close(): not from within a done function");

@@ -43,7 +43,7 @@ void rpc_request_settle(struct gn_rpc_request *r)
 		at = &(*at)->next;
 	*at = r->next;
 	r->conn->n_busy++;
-	r->is.state = RPC_BUSY;
+	__atomic_store_n(&r->is.state, RPC_BUSY, __ATOMIC_RELAXED);
 }
 
 /*
@@ -139,6 +139,7 @@ static void defer(struct gn_rpc_request *r)
 	/* There is no memory, or another thread is just copying and not worth waiting for. */
 	r->is.keeps_slot = true;
 	c->keep_slot[r->number & c->mask]++;
+	c->n_kept++;
 }
 
 void rpc_request_release(struct gn_rpc_request *r)
@@ -159,6 +160,7 @@ void rpc_request_release(struct gn_rpc_request *r)
 	if (r->is.keeps_slot) {
 		r->is.keeps_slot = false;
 		c->keep_slot[r->number & c->mask]--;
+		c->n_kept--;
 		if (!c->dead) {
 			rpc_conn_advance(c);
 			rpc_conn_tell_taken(c);
@@ -178,7 +180,7 @@ static int read_piece(struct gn_rpc_request *r, uint32_t bytes)
 
 	gn_wr_rdma(&wr, GN_OP_READ, (uintptr_t)r, &sge, &from, r->from.offset + r->asked,
 		   GN_SIGNALED);
-	return rpc_thread_post(c, &wr);
+	return rpc_thread_post(c, &wr, rpc_post_send);
 }
 
 /* Large requests are read in the order in which they came. */
@@ -335,8 +337,9 @@ static no_inline bool take_otherwise(struct rpc_conn *c, struct rpc_entry entry,
 static force_inline bool take_entries(struct rpc_conn *c, struct rpc_cursor *at)
 {
 	struct rpc_thread *t = c->thread;
-	const uint64_t word = rpc_quick_word(rpc_way(at->head.flags & RPC_REPLY));
-	uint32_t left_us, executed = 0;
+	const uint64_t word =
+		likely(c->quick) ? c->quick : rpc_quick_word(rpc_way(at->head.flags & RPC_REPLY));
+	uint32_t left_us;
 	struct rpc_entry entry;
 	const uint8_t *data;
 	bool good = true;
@@ -365,12 +368,11 @@ static force_inline bool take_entries(struct rpc_conn *c, struct rpc_cursor *at)
 		}
 		rpc_request_set(r, &entry, data, known->times, word);
 		r->left_us = left_us;
-		executed++;
+		counter_add(&t->count.calls, 1);
 		run(c, known, r);
 		if (unlikely(r->is.state == RPC_RUNNING || r->is.state == RPC_BUSY))
 			defer(r);
 	}
-	counter_add(&t->count.calls, executed);
 	return good;
 }
 
@@ -424,7 +426,8 @@ static force_inline bool find_message(struct rpc_conn *c, struct rpc_cursor *at)
 /* False: nonsense. */
 static force_inline bool begin_message(struct rpc_conn *c, const struct rpc_head *head)
 {
-	if (unlikely(c->number - c->taken > c->mask + 1 || !rpc_conn_acked(c, head->word)))
+	if (unlikely((c->n_kept && c->number - c->taken > c->mask + 1) ||
+		     !rpc_conn_acked(c, head->word)))
 		return false;
 	exec_charge(GN_WORK_NS, MESSAGE_NS);
 	counter_add(&c->thread->count.batches, 1);

@@ -119,7 +119,7 @@ struct gn_rpc_request {
 	uint32_t left_us; /* of its caller's deadline, when it came; 0: it has none */
 	union {
 		struct rpc_request_state {
-			uint8_t state; /* enum rpc_state */
+			uint8_t state; /* enum rpc_state, atomic */
 			uint8_t way;   /* enum rpc_way */
 			bool answered; /* atomic: otherwise than by rpc_request_quickly() */
 			bool keeps_slot;
@@ -180,7 +180,8 @@ struct rpc_cursor {
 struct gn_rpc_group {
 	struct rpc_conn *conn;
 	struct gn_rpc_request *request; /* the only one, if it was large; else NULL */
-	uint64_t answered;		/* a bit for each */
+	uint64_t pending;		/* a bit for each that is not answered */
+	uint64_t quick;			/* rpc_conn.quick, if results go into the open message */
 	uint32_t n;
 	uint32_t most; /* bytes of room */
 	enum rpc_way way;
@@ -194,7 +195,10 @@ struct gn_rpc_group {
 		uint16_t method, index;
 	} entry[GN_RPC_GROUP_MAX];
 };
-_Static_assert(GN_RPC_GROUP_MAX == 64, "bits of answered");
+_Static_assert(offsetof(struct rpc_group_entry, index) - offsetof(struct rpc_group_entry, len) ==
+		       offsetof(struct rpc_entry, index),
+	       "a copy of the entry");
+_Static_assert(GN_RPC_GROUP_MAX == 64, "bits of pending");
 
 struct rpc_conn {
 	struct link_conn link;
@@ -210,7 +214,8 @@ struct rpc_conn {
 	uint32_t taken;		/* up to here the slots of messages are free */
 	uint32_t mask;
 	uint32_t max_len;    /* of a message */
-	uint32_t *keep_slot; /* by slot: requests that keep it */
+	uint32_t n_kept;     /* requests that keep their slots */
+	uint32_t *keep_slot; /* … by slot */
 	/* By index: the number of the message of the last call that its caller gave up. */
 	const uint32_t *given_up;
 	struct gn_rpc_request *idle;
@@ -221,7 +226,6 @@ struct rpc_conn {
 	 */
 	bool attend;
 	bool heard;			 /* since the clock was looked at */
-	bool check_request, check_fetch; /* no order is promised */
 	uint32_t taken_told;		 /* of taken, the client can know */
 	uint64_t nonce;
 
@@ -240,8 +244,14 @@ struct rpc_conn {
 	struct gn_rpc_request *held, **held_end;
 	bool serving;	/* more may come for the message */
 	bool time_each; /* each request by itself: one of them takes long */
-	bool open_ack;	/* its client is to acknowledge it at once */
-	bool parked;
+	union {
+		struct {
+			bool open_ack; /* its client is to acknowledge it at once */
+			bool parked;
+			bool check_request, check_fetch; /* no order is promised */
+		};
+		uint32_t seal_rarely; /* one of them */
+	};
 	uint32_t notify;    /* the result that its client sleeps for; 0: none */
 	uint32_t n_writing; /* of writing */
 
@@ -282,6 +292,8 @@ struct rpc_conn {
 	 * acknowledged it, but the card may read the slot again until the WRITE has completed.
 	 */
 	bool *writing;
+	struct gn_wr reply_wr; /* of the last reply; most of it stays */
+	struct gn_sge reply_sge;
 	uint32_t unsignaled, unsent; /* unsent: replies whose completion is waited for */
 	bool notifying;		     /* it is just being told that one is there */
 
@@ -428,12 +440,12 @@ static inline bool rpc_request_runs(const struct gn_rpc_request *r)
 }
 /*
  * … and nobody knows more of it: another thread has neither answered it nor asked for its bytes.
- * Then the result goes into the open message, of which quick is.
+ * Then the result goes into the open message, if there is one for it.
  */
-static inline bool rpc_request_quickly(const struct gn_rpc_request *r, uint64_t quick)
+static inline bool rpc_request_quickly(const struct gn_rpc_request *r)
 {
 	return likely(exec_is_owner(r->owner)) &&
-	       likely(__atomic_load_n(&r->word, __ATOMIC_RELAXED) == quick);
+	       likely(__atomic_load_n(&r->word, __ATOMIC_RELAXED) == r->conn->quick);
 }
 static inline bool rpc_request_answered(const struct gn_rpc_request *r)
 {
@@ -495,7 +507,10 @@ static inline bool rpc_conn_given_up(const struct rpc_conn *c, uint32_t index, u
 /* Has the deadline of a call passed, since its message was found? */
 static inline bool rpc_conn_late(const struct rpc_conn *c, uint32_t left_us)
 {
-	return c->begin_ns && c->thread->loop.now_ns >= c->begin_ns + left_us * 1000ull;
+	const uint64_t now_ns = c->thread->loop.now_ns;
+
+	return unlikely(now_ns != c->begin_ns) && c->begin_ns &&
+	       now_ns >= c->begin_ns + left_us * 1000ull;
 }
 /*
  * A request that is not large, and whose caller has not given up: its bytes without the time that
@@ -608,6 +623,10 @@ bool rpc_conn_newly_acked(struct rpc_conn *conn, uint32_t number);
 static inline bool rpc_conn_acked(struct rpc_conn *c, uint32_t number)
 {
 	/* A request may be older than the word that was seen before it. */
+	if (likely(number - c->acked <= c->placed - c->acked && !c->lent)) {
+		c->acked = number;
+		return true;
+	}
 	return (int32_t)(number - c->acked) <= 0 || rpc_conn_newly_acked(c, number);
 }
 /* … and it may have said so without a request. */
@@ -618,6 +637,8 @@ void rpc_conn_notify(struct rpc_conn *conn);
 /* More messages are taken, perhaps; tell the client if no result does. */
 static inline void rpc_conn_advance(struct rpc_conn *c)
 {
+	if (likely(!c->n_kept))
+		c->taken = c->number - 1;
 	while (c->taken + 1 != c->number && !c->keep_slot[(c->taken + 1) & c->mask])
 		c->taken++;
 }
@@ -654,8 +675,13 @@ void rpc_thread_end(struct rpc_thread *thread);
 extern const struct link_ops rpc_thread_ops;
 /* Look at clients after park_us, as long as there are some that are not parked. */
 void rpc_thread_park_due(struct link_timer *timer, uint64_t now_ns);
-/* Post one request of a connection; -EAGAIN: its queue is full of what is not done. */
-int rpc_thread_post(struct rpc_conn *conn, const struct gn_wr *wr);
+/*
+ * Post one request of a connection, by gn_post_one(), or by rpc_post_send() if it is to complete;
+ * -EAGAIN: its queue is full of what is not done.
+ */
+typedef int rpc_post_fn(struct gn_qp *qp, const struct gn_wr *wr);
+rpc_post_fn rpc_post_send;
+int rpc_thread_post(struct rpc_conn *conn, const struct gn_wr *wr, rpc_post_fn *post);
 void rpc_thread_stop(struct link_task *task);
 void rpc_thread_drain(struct link_task *task);
 

@@ -133,7 +133,7 @@ static bool nothing_to_come(struct gn_rpc_client *c)
 	if (c->dead)
 		return true;
 	if (likely(!c->starved))
-		return !c->n_live && !c->look.n;
+		return c->ended == c->count.calls + c->count.reads;
 	if (!has_room(c))
 		return false;
 	c->starved = false;
