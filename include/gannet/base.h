@@ -27,8 +27,8 @@ GN_API const char *gn_strerror(int err);
 
 /*
  * Why the last call of this thread that failed did so, in words that say what to do: "" when none
- * has. It stays until the next one fails, a call that succeeds changes nothing. Each thread,
- * simulated ones too, has its own text.
+ * has. Ask at once: it stays until something else fails, be it a step that a call which succeeds
+ * tried in vain. Each thread, simulated ones too, has its own text.
  */
 GN_API const char *gn_error(void);
 

@@ -62,9 +62,13 @@ uint64_t gn_random(void)
 
 void *gn_alloc(size_t size, size_t align)
 {
-	if (align & (align - 1))
-		return NULL;
-	return ops()->alloc(size, align);
+	void *ptr = NULL;
+
+	if (unlikely(align & (align - 1)))
+		gn_fail(0, "gn_alloc(): align %zu is not a power of two", align);
+	else if (unlikely(!(ptr = ops()->alloc(size, align))))
+		gn_fail(0, "there is no memory for %zu bytes", size);
+	return ptr;
 }
 
 void gn_free(void *ptr)
@@ -178,10 +182,27 @@ void gn_cond_init(struct gn_cond *cond)
 	ops()->cond_init(cond);
 }
 
+int exec_wait_failed(int rc, uint64_t deadline_ns, const char *reason)
+{
+	if (rc == -ETIMEDOUT && deadline_ns == GN_NO_WAIT)
+		return gn_fail_text(rc, "nothing is ready");
+	if (rc == -ETIMEDOUT)
+		return gn_fail(rc, "the deadline passed in a wait for %s",
+			       reason ? reason : "something");
+	if (rc == -EINTR)
+		return gn_fail_text(rc, "a signal ended a wait");
+	/* These two were told where they were found. */
+	if (rc == -EOPNOTSUPP || rc == -EINVAL)
+		return rc;
+	return gn_fail(rc, "a wait failed: %s", gn_strerror(rc));
+}
+
 int gn_cond_wait(struct gn_cond *cond, struct gn_mutex *mutex, uint64_t deadline_ns,
 		 const char *reason)
 {
-	return ops()->cond_wait(cond, mutex, deadline_given(deadline_ns), reason);
+	const int rc = ops()->cond_wait(cond, mutex, deadline_given(deadline_ns), reason);
+
+	return likely(!rc) ? 0 : exec_wait_failed(rc, deadline_ns, reason);
 }
 
 void gn_cond_signal(struct gn_cond *cond)
@@ -220,7 +241,7 @@ void gn_slot_destroy(struct gn_slot *slot)
 		ops()->slot_destroy(slot);
 }
 
-int gn_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
+int exec_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
 {
 	if (n > GN_WAIT_MAX)
 		return gn_fail(-EINVAL, "gn_wait(): n is more than GN_WAIT_MAX");
@@ -228,4 +249,11 @@ int gn_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const 
 	if (likely(!exec_installed))
 		return real_wait(items, n, deadline_ns, reason);
 	return exec_installed->wait(items, n, deadline_ns, reason);
+}
+
+int gn_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
+{
+	const int rc = exec_wait(items, n, deadline_ns, reason);
+
+	return likely(rc >= 0) ? rc : exec_wait_failed(rc, deadline_ns, reason);
 }

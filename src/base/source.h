@@ -59,6 +59,13 @@ static inline void source_wake(struct gn_source *source)
 		source->wake(source->waiters);
 }
 
+/*
+ * gn_wait() without a text for gn_error(): a wait that times out is mostly no failure of the call
+ * that waits. Where it is one, exec_wait_failed() says so, and returns rc.
+ */
+int exec_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason);
+int exec_wait_failed(int rc, uint64_t deadline_ns, const char *reason) __attribute__((cold));
+
 /* ---- poller.c ---- */
 
 int source_object_arm(struct gn_source *object);

@@ -13,13 +13,10 @@
 #define LOOKS	200u /* at all partitions, before one of them is waited for */
 #define WAIT_US 20u
 
-int kv_client_check(const struct gn_kv_client *c)
+int kv_client_refuse(const struct gn_kv_client *c)
 {
-	const uint64_t owner = c ? __atomic_load_n(&c->owner, __ATOMIC_RELAXED) : 0;
-
-	if (!c)
-		return gn_fail(-EINVAL, "kv: client is NULL");
-	return exec_is_owner(owner) ? 0 : exec_not_owner(owner, "kv client");
+	return c ? exec_not_owner(__atomic_load_n(&c->owner, __ATOMIC_RELAXED), "kv client") :
+		   gn_fail(-EINVAL, "kv: client is NULL");
 }
 
 int kv_client_call(struct gn_kv_client *c, uint32_t part, enum kv_method method,

@@ -3,8 +3,11 @@
 #ifndef GN_KV_CLIENT_H
 #define GN_KV_CLIENT_H
 
+#include "base/owner.h"
 #include "base/source.h"
 #include "kv/wire.h"
+
+#define KV_GONE "kv: the server is gone"
 
 /* What an attempt to connect waits for, with the last of links. */
 enum kv_connect_step { KV_CONNECT_IDLE, KV_CONNECT_OPEN, KV_CONNECT_ASK };
@@ -12,6 +15,7 @@ enum kv_connect_step { KV_CONNECT_IDLE, KV_CONNECT_OPEN, KV_CONNECT_ASK };
 struct kv_bypass;
 
 struct kv_link {
+	struct gn_kv_client *client;
 	struct gn_rpc_client *rpc;
 	uint32_t max_request;			 /* bytes, that fit a slot */
 	struct gn_kv_op *waiting, **waiting_end; /* until there is room for their calls */
@@ -32,11 +36,11 @@ struct gn_kv_client {
 	struct gn_rpc_conn_id *previous; /* by partition: the last connection */
 	struct gn_kv_control *controls, **controls_end;
 	uint64_t controls_due_ns; /* no deadline of those that wait for a slot is earlier */
-	uint64_t n_ops;	   /* under way, with controls */
-	uint64_t n_waited; /* … of gn_kv_do() */
-	int ended;	   /* by this poll, of others */
-	bool look_at_all;  /* the next poll polls idle connections, too: one may be gone */
-	bool down;	   /* the server is gone, and perhaps being connected to again */
+	uint64_t n_ops;		  /* under way, with controls */
+	uint64_t n_waited;	  /* … of gn_kv_do() */
+	int ended;		  /* by this poll, of others */
+	bool look_at_all;	  /* the next poll polls idle connections, too: one may be gone */
+	bool down;		  /* the server is gone, and perhaps being connected to again */
 	bool closing;
 	bool busy;	   /* in a call that may call done */
 	uint64_t retry_ns; /* when a poll may look for the server again */
@@ -66,7 +70,13 @@ static inline bool kv_client_bypasses(const struct gn_kv_client *c)
 }
 
 /* client.c */
-int kv_client_check(const struct gn_kv_client *client); /* 0, -EINVAL, -EPERM */
+int kv_client_refuse(const struct gn_kv_client *client); /* -EINVAL, -EPERM */
+static inline int kv_client_check(const struct gn_kv_client *client)
+{
+	return likely(client && exec_is_owner(__atomic_load_n(&client->owner, __ATOMIC_RELAXED))) ?
+		       0 :
+		       kv_client_refuse(client);
+}
 /* Call something else of a partition. */
 int kv_client_call(struct gn_kv_client *client, uint32_t part, enum kv_method method,
 		   const void *request, uint32_t request_len, void *result, uint32_t result_len,

@@ -54,7 +54,7 @@ static int open_link(struct gn_kv_client *c)
 	int rc;
 
 	if (now_ns >= c->connect_until_ns)
-		return -ETIMEDOUT;
+		return gn_fail(-ETIMEDOUT, "kv: %s: not connected in time", c->addr);
 	opts.size = sizeof(opts);
 	opts.thread = c->n_links + 1;
 	opts.flags &= ~(unsigned)GN_RPC_RECONNECT;
@@ -64,7 +64,8 @@ static int open_link(struct gn_kv_client *c)
 		opts.batch.entries = GATHER;
 	opts.timeout_us = (c->connect_until_ns - now_ns) / 1000 + 1;
 	opts.previous = c->previous[c->n_links];
-	*link = (struct kv_link){.waiting_end = &link->waiting, .until_ns = GN_FOREVER};
+	*link = (struct kv_link){
+		.client = c, .waiting_end = &link->waiting, .until_ns = GN_FOREVER};
 	c->n_links++;
 	c->connect = KV_CONNECT_OPEN;
 	rc = gn_rpc_client_open_begin(c->fabric, c->addr, &opts, &link->rpc);
@@ -134,12 +135,14 @@ static int take_layout(struct gn_kv_client *c)
 	const int rc = layout_error(&c->asked);
 
 	if (rc)
-		return rc;
+		return gn_fail(rc, "kv: the server at %s does not say what it is: %s", c->addr,
+			       gn_rpc_status_str(c->asked.status));
 	if (layout->version != KV_VERSION || !layout->partitions ||
 	    layout->partitions > GN_KV_THREADS_MAX)
-		return -EPROTO;
+		return gn_fail(-EPROTO, "kv: the server at %s speaks version %u, this client %u",
+			       c->addr, layout->version, KV_VERSION);
 	if (part && layout->epoch != c->layout.epoch)
-		return -ECONNRESET;
+		return gn_fail(-ECONNRESET, "kv: the server at %s began anew", c->addr);
 	if (!part)
 		c->layout = *layout;
 	return kv_client_bypasses(c) ? kv_bypass_make(c, part, layout, c->asked_ns) : 0;
@@ -227,11 +230,11 @@ int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
 	int rc;
 
 	if (c->busy)
-		return -EDEADLK;
+		return gn_fail(-EDEADLK, "kv: not from within a done function");
 	if (!c->down)
 		return 0;
 	if (!(c->opts.flags & GN_KV_RECONNECT))
-		return -ENOTCONN;
+		return gn_fail_text(-ENOTCONN, KV_GONE);
 	for (;;) {
 		rc = connect_in(c, UINT64_MAX, deadline_ns);
 		if (!rc) {
@@ -241,7 +244,7 @@ int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
 		if (rc != -EAGAIN && !passing(rc))
 			return rc;
 		if (gn_now_ns() + RETRY_US * 1000ull >= deadline_ns)
-			return -ENOTCONN;
+			return gn_fail_text(-ENOTCONN, KV_GONE);
 		gn_sleep_us(RETRY_US);
 	}
 }

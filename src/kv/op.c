@@ -70,10 +70,11 @@ unsigned kv_status_of_error(int rc)
 static void op_called(struct gn_rpc_op *rpc)
 {
 	struct gn_kv_op *op = container_of(rpc, struct gn_kv_op, rpc);
-	struct gn_kv_client *c = rpc->arg;
+	struct kv_link *link = rpc->arg;
+	struct gn_kv_client *c = link->client;
 	unsigned status = GN_KV_FAILED;
 
-	c->links[op->part].under_way--;
+	link->under_way--;
 	if (unlikely(rpc->status != GN_RPC_OK)) {
 		c->down |= rpc->status == GN_RPC_PEER_GONE;
 		status = status_of(op);
@@ -114,7 +115,7 @@ static force_inline int call(struct gn_kv_client *c, struct kv_link *link, struc
 	op->rpc.result_room = UINT32_MAX;
 	op->rpc.deadline_ns = op->deadline_ns;
 	op->rpc.done = op_called;
-	op->rpc.arg = c;
+	op->rpc.arg = link;
 	op->rpc.flags = GN_RPC_IN_PLACE;
 	link->under_way++;
 	c->busy = true; /* calls may end, if the server is gone */
@@ -146,9 +147,9 @@ static int wait_for_room(struct kv_link *link, struct gn_kv_op *op)
 	return 0;
 }
 
-static force_inline int call_or_wait(struct gn_kv_client *c, struct gn_kv_op *op)
+static force_inline int call_or_wait(struct gn_kv_client *c, struct kv_link *link,
+				     struct gn_kv_op *op)
 {
-	struct kv_link *link = &c->links[op->part];
 	const int rc = unlikely(link->waiting) ? -EAGAIN : call(c, link, op);
 
 	return unlikely(rc == -EAGAIN) ? wait_for_room(link, op) : rc;
@@ -156,10 +157,10 @@ static force_inline int call_or_wait(struct gn_kv_client *c, struct gn_kv_op *op
 
 int kv_op_call(struct gn_kv_client *c, struct gn_kv_op *op)
 {
-	return call_or_wait(c, op);
+	return call_or_wait(c, &c->links[op->part], op);
 }
 
-static no_inline int check_other(const struct gn_kv_op *op)
+static no_inline int check_other(const struct gn_kv_client *c, const struct gn_kv_op *op)
 {
 	if (op->verb >= GN_KV_VERBS || (op->value_len && !op->value) ||
 	    (op->room_bytes && !op->room))
@@ -167,33 +168,41 @@ static no_inline int check_other(const struct gn_kv_op *op)
 	if (op->value_len > GN_KV_VALUE_MAX)
 		return gn_fail(-EMSGSIZE, "kv: a value of %u bytes: no store takes more than %u",
 			       op->value_len, GN_KV_VALUE_MAX);
-	return 0;
+	return op->verb == GN_KV_SCAN && kv_scan_partition(op) >= c->n_links ? -EINVAL : 0;
+}
+
+/* Where there are several, or GETs are reads. */
+static struct kv_link *find_link(struct gn_kv_client *c, struct gn_kv_op *op)
+{
+	op->hash = kv_hash(op->key, op->key_len, c->layout.seed);
+	op->part = op->verb == GN_KV_SCAN ? kv_scan_partition(op) :
+					    kv_partition(op->hash, c->n_links);
+	return &c->links[op->part];
 }
 
 static force_inline int begin(struct gn_kv_client *c, struct gn_kv_op *op, enum kv_step step)
 {
+	struct kv_link *link = c->links;
 	int rc = 0;
 
 	if (unlikely(!op->key || op->key_len - 1 >= GN_KV_KEY_MAX))
 		return -EINVAL;
 	if (unlikely(op->verb != GN_KV_GET || !op->room))
-		rc = check_other(op);
+		rc = check_other(c, op);
 	if (unlikely(rc))
 		return rc;
-	op->hash = kv_hash(op->key, op->key_len, c->layout.seed);
-	op->part = likely(op->verb != GN_KV_SCAN) ? kv_partition(op->hash, c->n_links) :
-						    kv_scan_partition(op);
-	if (unlikely(op->part >= c->n_links))
-		return -EINVAL;
+	op->part = 0;
+	if (unlikely(c->n_links > 1 || link->bypass))
+		link = find_link(c, op);
 	op->step = step;
 	op->deadline_ns = deadline_given(op->deadline_ns);
 	c->count.ops++;
 	c->n_ops++;
 	c->n_waited += step == KV_STEP_WAITED;
-	if (unlikely(c->links[op->part].bypass) && op->verb != GN_KV_SCAN)
+	if (unlikely(link->bypass) && op->verb != GN_KV_SCAN)
 		rc = kv_bypass_begin(c, op);
 	else
-		rc = call_or_wait(c, op);
+		rc = call_or_wait(c, link, op);
 	if (unlikely(rc)) {
 		c->n_ops--;
 		c->n_waited -= step == KV_STEP_WAITED;
@@ -214,7 +223,7 @@ int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
 		return rc;
 	if (unlikely(!op))
 		return gn_fail(-EINVAL, "gn_kv_submit(): op is NULL");
-	if (unlikely(c->closing || c->down))
+	if (unlikely(c->closing | c->down))
 		return gn_fail(-ENOTCONN, "gn_kv_submit(): the server at %s is gone", c->addr);
 	if (unlikely(c->n_ops >= OPS_MAX))
 		return gn_fail(-EAGAIN,

@@ -86,37 +86,69 @@ static uint32_t most_bytes(const struct gn_kv_store *store, const struct gn_kv_o
 	return (uint32_t)KV_RESPONSE_MAX + (op->verb == GN_KV_GET ? value : 0);
 }
 
+/* to: room for all that there may be, or NULL: it is still to be asked for. */
+static no_inline void answer(struct kv_task *t, struct gn_rpc_group *group,
+			     const struct kv_item *item, void *to)
+{
+	struct kv_result result;
+
+	kv_result_make(&result, &t->op, item);
+	if (!to)
+		to = gn_rpc_group_room(group, t->index, result.bytes);
+	if (!to)
+		return;
+	kv_result_write(to, &result, &t->op);
+	gn_rpc_group_answer(group, t->index, GN_RPC_OK, to, result.bytes);
+}
+
 /*
  * Do it and answer. Where the library has no memory for a result, the call ends with BUSY; so it is
  * asked before something is changed.
  */
-static force_inline void task_end(const struct gn_kv_server *server, struct kv_part *part,
-				  struct kv_task *t, struct gn_rpc_group *group)
+static no_inline void end_other(const struct gn_kv_server *server, struct kv_part *part,
+				struct kv_task *t, struct gn_rpc_group *group)
 {
 	struct gn_kv_op *op = &t->op;
 	const struct kv_item *item = NULL;
-	const bool reads = only_reads(op);
-	struct kv_result result;
 	void *to = NULL;
 
-	if (unlikely(!reads)) {
+	if (!only_reads(op)) {
 		to = gn_rpc_group_room(group, t->index, most_bytes(part->store, op));
 		if (!to)
 			return;
 	}
-	if (likely(is_ours(server, part, op))) {
+	if (is_ours(server, part, op)) {
 		item = kv_execute(part->store, op);
 	} else {
 		op->status = KV_ELSEWHERE;
 		op->found = op->len = 0;
 	}
-	kv_result_make(&result, op, item);
-	if (likely(reads))
-		to = gn_rpc_group_room(group, t->index, result.bytes);
+	answer(t, group, item, to);
+}
+
+static force_inline void task_end(const struct gn_kv_server *server, struct kv_part *part,
+				  struct kv_task *t, struct gn_rpc_group *group)
+{
+	struct gn_kv_op *op = &t->op;
+	const struct kv_item *item;
+	uint32_t bytes;
+	void *to;
+
+	if (unlikely(!kv_is_plain_get(op) || !is_ours(server, part, op))) {
+		end_other(server, part, t, group);
+		return;
+	}
+	item = kv_execute(part->store, op);
+	if (unlikely(!kv_result_is_plain(op, item))) {
+		answer(t, group, item, NULL);
+		return;
+	}
+	bytes = kv_result_plain_bytes(op);
+	to = gn_rpc_group_room(group, t->index, bytes);
 	if (unlikely(!to))
 		return;
-	kv_result_write(to, &result, op);
-	gn_rpc_group_answer(group, t->index, GN_RPC_OK, to, result.bytes);
+	kv_result_write_plain(to, op, item);
+	gn_rpc_group_answer(group, t->index, GN_RPC_OK, to, bytes);
 }
 
 /* The look-ups of several operations overlap: see KV_AHEAD. */

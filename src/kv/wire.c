@@ -189,7 +189,7 @@ static uint32_t response_words(unsigned bits)
 	return (bits & 1) + (bits >> 1 & 1) + (bits >> 2 & 1) + (bits >> 3 & 1) + (bits >> 4 & 1);
 }
 
-void kv_result_make_any(struct kv_result *r, const struct gn_kv_op *op, const struct kv_item *item)
+void kv_result_make(struct kv_result *r, const struct gn_kv_op *op, const struct kv_item *item)
 {
 	const bool fits = !item || op->len <= op->room_bytes;
 
@@ -204,19 +204,24 @@ void kv_result_make_any(struct kv_result *r, const struct gn_kv_op *op, const st
 		   (r->item ? op->len : 0);
 }
 
-uint8_t *kv_result_words(uint8_t *to, const struct kv_result *r, const struct gn_kv_op *op)
+void kv_result_write(uint8_t *to, const struct kv_result *r, const struct gn_kv_op *op)
 {
-	if (r->head.bits & KV_RESPONSE_FLAGS)
+	const unsigned bits = r->head.bits;
+
+	memcpy(to, &r->head, sizeof(r->head));
+	to += sizeof(r->head);
+	if (bits & KV_RESPONSE_FLAGS)
 		to = put_word(to, op->flags);
-	if (r->head.bits & KV_RESPONSE_CAS)
+	if (bits & KV_RESPONSE_CAS)
 		to = put_word(to, op->cas);
-	if (r->head.bits & KV_RESPONSE_TIMES)
+	if (bits & KV_RESPONSE_TIMES)
 		to = put_word(to, two(op->ttl_s, op->idle_s));
-	if (r->head.bits & KV_RESPONSE_NUMBER)
+	if (bits & KV_RESPONSE_NUMBER)
 		to = put_word(to, op->number);
-	if (r->head.bits & KV_RESPONSE_WAS)
+	if (bits & KV_RESPONSE_WAS)
 		to = put_word(to, op->was_ttl_s);
-	return to;
+	if (r->item)
+		kv_copy(to, kv_value(r->item), r->head.len);
 }
 
 static const uint8_t *read_words(const uint8_t *from, struct gn_kv_op *op, unsigned bits)

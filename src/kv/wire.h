@@ -209,32 +209,29 @@ struct kv_result {
 	const struct kv_item *item;
 };
 /* A value for which the client has no room is too big. */
-void kv_result_make_any(struct kv_result *result, const struct gn_kv_op *op,
-			const struct kv_item *item);
-static inline void kv_result_make(struct kv_result *r, const struct gn_kv_op *op,
-				  const struct kv_item *item)
+void kv_result_make(struct kv_result *result, const struct gn_kv_op *op,
+		    const struct kv_item *item);
+void kv_result_write(uint8_t *to, const struct kv_result *result, const struct gn_kv_op *op);
+
+/* The result of most plain GETs: a value that fits, without flags. */
+static inline bool kv_result_is_plain(const struct gn_kv_op *op, const struct kv_item *item)
 {
-	if (unlikely(!item || op->how || op->flags || op->len > op->room_bytes)) {
-		kv_result_make_any(r, op, item);
-		return;
-	}
-	r->head = (struct kv_response){
-		.found = (uint8_t)op->found, .bits = KV_RESPONSE_VALUE, .len = op->len};
-	r->bytes = (uint32_t)sizeof(r->head) + op->len;
-	r->item = item;
+	return item && !op->flags && op->len <= op->room_bytes;
 }
 
-/* Write its bytes. */
-uint8_t *kv_result_words(uint8_t *to, const struct kv_result *result, const struct gn_kv_op *op);
-static inline void kv_result_write(uint8_t *to, const struct kv_result *r,
-				   const struct gn_kv_op *op)
+static inline uint32_t kv_result_plain_bytes(const struct gn_kv_op *op)
 {
-	memcpy(to, &r->head, sizeof(r->head));
-	to += sizeof(r->head);
-	if (unlikely(r->head.bits & (KV_RESPONSE_VALUE - 1)))
-		to = kv_result_words(to, r, op);
-	if (likely(r->item))
-		kv_copy(to, kv_value(r->item), r->head.len);
+	return (uint32_t)sizeof(struct kv_response) + op->len;
+}
+
+static inline void kv_result_write_plain(uint8_t *to, const struct gn_kv_op *op,
+					 const struct kv_item *item)
+{
+	const struct kv_response head = {
+		.found = (uint8_t)op->found, .bits = KV_RESPONSE_VALUE, .len = op->len};
+
+	memcpy(to, &head, sizeof(head));
+	kv_copy(to + sizeof(head), kv_value(item), op->len);
 }
 
 /* Read a response into op, and its value into op's room; false: it is none. */

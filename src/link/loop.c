@@ -9,7 +9,7 @@
 #define EVENTS	      512u   /* of a tend */
 #define REQUESTS      64u    /* … that are requests to connect */
 #define EVENTS_A_POLL 16u    /* whoever goes leaves completions behind: not too many for the cq */
-#define TEND_NS	      50000u /* between two, if the layer has read the clock */
+#define TEND_NS	      LINK_TEND_NS
 
 /* ---- made and closed ---- */
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "base/deadline.h"
+#include "base/fail.h"
 #include "msg/end.h"
 
 #define TEND_EVERY 256u	     /* turns: to look at the channel costs a system call */
@@ -164,13 +165,13 @@ int msg_desk_number(const struct msg_desk *desk)
 	for (unsigned i = 0; i < desk->max_ends; i++)
 		if (!desk->ends[i])
 			return (int)i;
-	return -ENOSPC;
+	return gn_fail_text(-ENOSPC, "msg: max_conns are open");
 }
 
 int msg_desk_take_bytes(struct msg_desk *desk, uint64_t bytes)
 {
 	if (desk->max_bytes && bytes > desk->max_bytes - desk->bytes)
-		return -ENOBUFS;
+		return gn_fail_text(-ENOBUFS, "msg: max_memory is taken");
 	desk->bytes += bytes;
 	return 0;
 }

@@ -353,8 +353,15 @@ static int check(const struct gn_msg_responder_opts *o)
 	if (o->max_conns > GN_MSG_CONNS_MAX || o->max_pending > GN_MSG_PENDING_MAX ||
 	    o->max_request > GN_MSG_BYTES_MAX || o->max_value > GN_MSG_BYTES_MAX ||
 	    (o->flags & ~(unsigned)GN_MSG_PAPER))
-		return -EINVAL;
-	return o->answer || o->data ? 0 : -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_msg_responder_create(): max_conns %u (at most %u), max_pending "
+			       "%u (at most %u), max_request %u and max_value %u (at most %u), or "
+			       "flags %x",
+			       o->max_conns, GN_MSG_CONNS_MAX, o->max_pending, GN_MSG_PENDING_MAX,
+			       o->max_request, o->max_value, GN_MSG_BYTES_MAX, o->flags);
+	if (o->answer || o->data)
+		return 0;
+	return gn_fail(-EINVAL, "gn_msg_responder_create(): neither answer nor data is set");
 }
 
 /* Can it be read? Better known now than by the first who wants to. */
@@ -378,6 +385,7 @@ static int check_data(const struct gn_msg_responder *r)
 int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 			    const struct gn_msg_responder_opts *opts, struct gn_msg_responder **out)
 {
+	const unsigned said = gn_fail_count();
 	struct gn_msg_responder *r;
 	struct gn_msg_responder_opts *o;
 	uint64_t completions;
@@ -420,7 +428,7 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 					o->listener_flags, &r->listener);
 	if (rc) {
 		gn_msg_responder_destroy(r);
-		return rc;
+		return gn_fail_since(said, rc, addr);
 	}
 	*out = r;
 	return 0;

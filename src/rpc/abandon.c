@@ -56,7 +56,7 @@ int gn_rpc_request_on_abandon(struct gn_rpc_request *r, gn_rpc_abandon_fn *fn, v
 	struct rpc_thread *t = r->conn->thread;
 
 	if (!exec_is_owner(t->id))
-		return -EPERM;
+		return gn_fail(-EPERM, "gn_rpc_request_on_abandon(): on its server thread only");
 	if ((r->is.state != RPC_BUSY && r->is.state != RPC_RUNNING) || rpc_request_answered(r))
 		return gn_fail(
 			-EINVAL,

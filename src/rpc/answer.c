@@ -42,35 +42,48 @@ static void wait_for_reply(struct rpc_conn *c)
 	}
 }
 
-/* Write the message that was placed last to its client. */
-static void write_back(struct rpc_conn *c, uint32_t bytes)
+/* A reply was posted, and is not known to have been executed. */
+static no_inline void reply_posted(struct rpc_conn *c, uint32_t slot)
 {
-	const uint32_t slot = c->placed & c->mask;
-	const uint64_t offset = slot * c->result_stride;
-	const bool copied = bytes <= c->thread->server->max_inline;
-	const bool sync = c->thread->server->opts.flags & GN_RPC_SYNC_REPLY;
-	const struct gn_sge sge = {c->results + offset, bytes, gn_mr_lkey(c->result_mr)};
-	const struct gn_remote to = {.key = c->reply_key};
-	struct gn_wr wr;
+	const uint32_t flags = c->reply_wr.flags;
 
-	if (c->link.state != LINK_UP)
-		return;
-	/* There are no more of them under way than slots, so every round has a signal. */
-	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_reply_id(slot, sync, copied), &sge, &to, offset,
-		   sync || !copied || !(++c->unsignaled & c->mask) ? GN_SIGNALED : 0);
-	if (copied)
-		wr.flags |= GN_INLINE;
-	if (rpc_thread_post(c, &wr)) {
-		rpc_conn_fail(c);
-		return;
-	}
-	if (!copied) {
+	c->unsignaled = flags & GN_SIGNALED ? 0 : c->unsignaled + 1;
+	if (!(flags & GN_INLINE)) {
 		c->writing[slot] = true;
 		c->n_writing++;
 	}
-	c->unsent += sync;
-	if (sync && c->unsent == 1)
+	if (!(c->thread->server->opts.flags & GN_RPC_SYNC_REPLY))
+		return;
+	if (!c->unsent++)
 		wait_for_reply(c);
+}
+
+/* Write the message that was placed last, in this slot, to its client. */
+static no_inline void write_back(struct rpc_conn *c, uint8_t *from, uint32_t bytes)
+{
+	const uint32_t slot = c->placed & c->mask;
+	const struct gn_rpc_server *server = c->thread->server;
+	const bool copied = bytes <= server->max_inline;
+	const bool sync = server->opts.flags & GN_RPC_SYNC_REPLY;
+	struct gn_wr *wr = &c->reply_wr;
+	int rc;
+
+	if (unlikely(c->link.state != LINK_UP))
+		return;
+	wr->id = rpc_reply_id(slot, sync, copied);
+	wr->to.remote.offset = (uint64_t)(from - c->results);
+	c->reply_sge.addr = from;
+	c->reply_sge.len_bytes = bytes;
+	/* There are no more of them under way than slots, so every round has a signal. */
+	wr->flags = (copied ? GN_INLINE : 0) |
+		    (sync || !copied || c->unsignaled >= c->mask ? GN_SIGNALED : 0);
+	rc = rpc_thread_post(c, wr, gn_post_one);
+	if (likely(rc == 1))
+		c->unsignaled = 0;
+	else if (!rc)
+		reply_posted(c, slot);
+	else
+		rpc_conn_fail(c);
 }
 
 /*
@@ -115,7 +128,7 @@ void rpc_seal_results(struct rpc_conn *c)
 	c->quick = 0;
 	if (!seal.len || way == RPC_NO_WAY) /* nobody has answered */
 		return;
-	if (unlikely(c->parked || c->check_fetch || c->check_request || c->open_ack || t->draining))
+	if (unlikely(c->seal_rarely || t->draining))
 		seal.flags |= (uint16_t)prepare_rarely(c);
 	c->heard = true;
 	counter_add(&t->count.results, 1);
@@ -132,7 +145,7 @@ void rpc_seal_results(struct rpc_conn *c)
 	/* From here on a client that fetches has its result. */
 	bytes = (uint32_t)rpc_seal(slot, &seal);
 	if (way == RPC_WRITTEN_BACK)
-		write_back(c, bytes);
+		write_back(c, slot, bytes);
 	if (unlikely(c->notify))
 		rpc_conn_notify(c);
 }
@@ -147,7 +160,7 @@ void rpc_conn_notify(struct rpc_conn *c)
 	gn_wr_init(&wr, GN_OP_WRITE_IMM, RPC_NOTIFY_ID, NULL, 0, GN_SIGNALED | GN_SOLICITED);
 	c->notify = 0;
 	c->notifying = true;
-	if (rpc_thread_post(c, &wr))
+	if (rpc_thread_post(c, &wr, rpc_post_send))
 		rpc_conn_fail(c);
 	else
 		counter_add(&c->thread->count.notifies, 1);

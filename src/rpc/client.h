@@ -12,23 +12,15 @@
 
 /* A call of the window: its index is its name on the wire, until its result has come. */
 struct rpc_call {
-	struct gn_rpc_op *op; /* NULL: it ended early, nobody waits for the result */
-	struct rpc_kind *kind;
-	struct rpc_sent *sent;	 /* the message that its request is in; NULL: the index is free */
+	struct gn_rpc_op *op;	 /* NULL: it ended early, nobody waits for the result */
+	struct rpc_kind *kind;	 /* NULL: the index is free */
 	struct rpc_call *next;	 /* free */
+	uint64_t ns;		 /* when its message was begun; 0: nobody has looked */
 	struct rpc_area request; /* one that is read by the server */
+	uint32_t number;	 /* of its message */
 	uint16_t index;
-	bool far; /* its result is being read from elsewhere */
-};
-
-/* A message with requests, until all of them have their results: longer than its slot is taken. */
-struct rpc_sent {
-	struct rpc_sent *next; /* idle */
-	uint32_t number;
-	uint32_t left;	  /* requests without a result */
-	uint64_t ns;	  /* when the first was put in; 0: nobody has looked */
-	uint32_t time_us; /* that the server is thought to take */
-	bool reply;
+	bool reply; /* its result is written back */
+	bool far;   /* its result is being read from elsewhere */
 };
 
 /* A slot of results, as far as it is read. */
@@ -75,6 +67,7 @@ struct rpc_kind {
 };
 
 #define RPC_PAGE_KINDS 256u
+#define RPC_GONE       "rpc: the server is gone; gn_rpc_reconnect()"
 /* A client that has waited for so long asks to be notified, and sleeps. */
 #define RPC_NOTIFY_NS	  100000u
 #define RPC_NOTIFY_MAX_NS 3200000u
@@ -125,40 +118,43 @@ struct gn_rpc_client {
 	bool opening;		       /* dead, and to be connected */
 	bool check_reply, check_fetch; /* no order is promised */
 	uint32_t max_inline, epoch, mask;
+	uint32_t max_results; /* bytes of a message with them, rpc_max_len() */
+	uint64_t silence_ns;  /* after which the server may not look any more */
 	struct gn_rpc_limits limits;
 	uint64_t nonce, request_stride, result_stride;
 	uint32_t request_key, result_key, local_key, park_us;
 	struct gn_rpc_conn_id previous; /* its connection, or the last that it had */
 
 	/* requests */
-	uint32_t number;  /* of the message that is, or will be, put together */
-	uint32_t entries; /* in it */
-	uint32_t at;	  /* its bytes, … */
-	uint32_t room;	  /* … how many more there may be; 0: nothing can be put in */
-	uint32_t most;	  /* … how many there may be */
-	uint32_t untimed; /* messages to come that the clock is not read for */
-	uint64_t slot_at; /* where its slot is, among those for requests */
-	bool reply;	  /* its mode */
-	bool due;	  /* it should have been sent */
-	bool far;	  /* it has large ones */
-	bool starved;	  /* a call was refused because slot or index were missing */
-	uint32_t taken;	  /* up to here the server has taken messages: their slots are free */
-	struct rpc_sent *sent, *idle_sent; /* as many as calls */
-	struct rpc_sent *open;		   /* the message that is put together */
-	const struct rpc_sent *newest;	   /* … that went last */
-	const struct gn_rpc_op *prepared;  /* gn_rpc_prepare(): not begun yet; or NULL */
-	uint8_t *prepared_at;		   /* … its request's bytes */
-	uint32_t prepared_len;		   /* … at most */
+	uint32_t number;    /* of the message that is, or will be, put together */
+	uint32_t entries;   /* in it */
+	uint32_t at;	    /* its bytes, … */
+	uint32_t room;	    /* … how many more there may be; 0: nothing can be put in */
+	uint32_t most;	    /* … how many there may be */
+	uint32_t untimed;   /* messages to come that the clock is not read for */
+	uint64_t slot_at;   /* where its slot is, among those for requests */
+	bool reply;	    /* its mode */
+	bool due;	    /* it should have been sent */
+	bool far;	    /* it has large ones */
+	bool starved;	    /* a call was refused because slot or index were missing */
+	uint32_t taken;	    /* up to here the server has taken messages: their slots are free */
+	uint64_t open_ns;   /* when it was begun; 0: nobody has looked */
+	uint64_t newest_ns; /* … the one that went last */
+	uint32_t open_us;   /* that the server is thought to take for it */
+	const struct gn_rpc_op *prepared; /* gn_rpc_prepare(): not begun yet; or NULL */
+	uint8_t *prepared_at;		  /* … its request's bytes */
+	uint32_t prepared_len;		  /* … at most */
 	uint32_t unsignaled;  /* WRITEs since one was signaled, or was done when it was posted */
 	uint32_t unconfirmed; /* signaled ones that have not completed */
 	struct gn_sge request_sge, result_sge; /* posted again and again: rpc_set_posts() */
 	struct gn_wr request_wr, result_wr;
-	uint64_t clock_ns, clock_ticks; /* when the clock was read last: rpc_coarse_ns() */
-	struct rpc_call *calls, *idle;	/* by index; those that are free */
-	uint32_t n_live;		/* calls that somebody waits for */
-	uint32_t n_fetch;		/* messages that are not answered in full, to be fetched */
-	uint32_t n_reply;		/* … to be written back */
-	uint64_t until_ns;		/* not later than the first deadline; GN_FOREVER */
+	uint64_t clock_ns, clock_ticks;	   /* when the clock was read last: rpc_coarse_ns() */
+	uint64_t left_from_ns, left_to_ns; /* the time between which is … */
+	uint32_t left_us;
+	struct rpc_call *calls, *idle; /* by index; those that are free */
+	uint32_t n_fetch;	       /* calls sent, without a result, which is to be fetched */
+	uint32_t n_reply;	       /* … which is to be written back */
+	uint64_t until_ns;	       /* not later than the first deadline; GN_FOREVER */
 
 	/* results */
 	uint32_t expected; /* number of the next */
@@ -171,14 +167,14 @@ struct gn_rpc_client {
 	bool slow_reads;    /* none is there as soon as it is posted */
 	uint64_t first_ns;  /* not before then is the next result read */
 	bool torn;	    /* the next reply was not there in full when it was last looked at */
-	bool waking;	    /* the server was woken, and nothing has come since */
+	uint32_t waking;    /* 1: the server was woken, and nothing has come since */
+	uint32_t woken;	    /* the last that said: parked; 0: none since something came or went */
 	bool notify;	    /* the server will say when the next result is there */
 	uint64_t notify_ns; /* when it was asked to */
 	uint64_t notify_after_ns; /* of waiting, until it is asked to */
-	uint32_t woken;	    /* the last that said: parked; 0: none since something came or went */
-	uint64_t sent_ns;   /* when a request went, about */
-	uint64_t missed_ns; /* when the next result had been looked for in vain for a while */
-	uint64_t asked_ns;  /* when the server was looked at, in the mode reply */
+	uint64_t sent_ns;	  /* when a request went, about */
+	uint64_t missed_ns;	  /* when the next result had been looked for in vain for a while */
+	uint64_t asked_ns;	  /* when the server was looked at, in the mode reply */
 	struct rpc_far_read *far_reads, **far_end;
 	uint32_t piece; /* bytes of one, at most what the fabric can carry */
 	struct rpc_area bounce;
@@ -201,8 +197,9 @@ struct gn_rpc_client {
 	struct gn_mr *local_mr, *reply_mr;
 	uint8_t *requests, *fetched, *replies; /* slots */
 
-	uint32_t polls; /* since the channel was looked at */
-	int ended;	/* calls that this poll has ended */
+	uint32_t polls;	 /* since the channel was looked at */
+	uint64_t ended;	 /* calls and reads, of all that were begun */
+	uint64_t polled; /* … before this poll */
 	struct rpc_learn learn;
 	struct rpc_mail *mail; /* level1.c */
 	struct gn_rpc_counters count;
@@ -321,7 +318,6 @@ struct rpc_kind *rpc_kind_of(struct gn_rpc_client *client, unsigned method); /* 
 /* Calls of a kind that came together. */
 struct rpc_lesson {
 	struct rpc_kind *kind;
-	const struct rpc_sent *sent;
 	uint32_t calls;
 	uint64_t sent_ns, now_ns; /* now_ns 0: nobody has looked */
 	uint32_t fails;		  /* fetches in vain */
@@ -336,8 +332,8 @@ void rpc_learn_stride(struct gn_rpc_client *client);
 void rpc_learn_size(struct gn_rpc_client *client, uint32_t bytes);
 /* Where READs take their time: the first fetch of a result found it, or not. */
 void rpc_learn_first(struct gn_rpc_client *client, bool found);
-/* When the result of a message is worth a look; 0: now. */
-uint64_t rpc_learn_delay(const struct gn_rpc_client *client, const struct rpc_sent *sent);
+/* When the result of a message that was begun at ns is worth a look; 0: now. */
+uint64_t rpc_learn_delay(const struct gn_rpc_client *client, uint64_t ns, uint32_t time_us);
 /* Tx, in us. */
 uint32_t rpc_learn_switch(const struct gn_rpc_client *client);
 
@@ -359,7 +355,6 @@ static inline void rpc_end(struct gn_rpc_client *c, struct rpc_call *call, unsig
 	op->status = status;
 	op->result_len = result_len;
 	op->client = NULL;
-	c->n_live--;
 	c->count.ended[status < GN_RPC_FAILED ? status : GN_RPC_FAILED]++;
 	c->ended++;
 	if (op->done)
@@ -382,15 +377,9 @@ static inline void rpc_note_taken(struct gn_rpc_client *c, uint32_t word)
 	c->taken += rpc_newly_taken(word, c->taken, c->number - 1 - c->taken);
 }
 
-static inline void rpc_close_message(struct gn_rpc_client *c, struct rpc_sent *sent)
+/* All have their results: so they are taken, even if no result has told so. */
+static inline void rpc_note_all_taken(struct gn_rpc_client *c)
 {
-	if (sent->reply)
-		c->n_reply--;
-	else
-		c->n_fetch--;
-	sent->next = c->idle_sent;
-	c->idle_sent = sent;
-	/* All have their results: so they are taken, even if no result has told so. */
 	if (!(c->n_fetch | c->n_reply))
 		c->taken = c->number - 1;
 }
@@ -398,16 +387,16 @@ static inline void rpc_close_message(struct gn_rpc_client *c, struct rpc_sent *s
 /* Its result has come: its name is free. */
 static inline void rpc_call_over(struct gn_rpc_client *c, struct rpc_call *call)
 {
-	struct rpc_sent *sent = call->sent;
-
 	if (unlikely(call->request.mem))
 		rpc_far_return(c, call);
+	if (call->reply)
+		c->n_reply--;
+	else
+		c->n_fetch--;
 	call->far = false;
-	call->sent = NULL;
+	call->kind = NULL;
 	call->next = c->idle;
 	c->idle = call;
-	if (!--sent->left)
-		rpc_close_message(c, sent);
 }
 
 /* level1.c */

@@ -118,6 +118,9 @@ static int make(struct rpc_conn *c)
 	if (rc)
 		return rc;
 	c->result = c->results + (1 & c->mask) * c->result_stride;
+	c->reply_sge.lkey = gn_mr_lkey(c->result_mr);
+	gn_wr_rdma(&c->reply_wr, GN_OP_WRITE, 0, &c->reply_sge,
+		   &(struct gn_remote){.key = c->reply_key}, 0, 0);
 	rc = link_conn_make(&c->link, c->pd, &qp);
 	for (unsigned i = 0; i < RPC_RECVS && !rc; i++)
 		rc = rpc_conn_recv(c);

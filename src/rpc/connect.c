@@ -132,7 +132,6 @@ static void destroy_link(struct gn_rpc_client *c)
 	c->retired = NULL;
 	rpc_far_free(c);
 	rpc_reads_free(c);
-	gn_free(c->sent);
 	gn_free(c->got);
 	c->qp = NULL;
 	c->reply_mr = c->local_mr = NULL;
@@ -142,7 +141,6 @@ static void destroy_link(struct gn_rpc_client *c)
 	c->chan = NULL;
 	c->calls = NULL;
 	c->idle = NULL;
-	c->sent = NULL;
 	c->got = NULL;
 	if (old_link_free(&old))
 		return;
@@ -190,9 +188,8 @@ static int make_tables(struct gn_rpc_client *c)
 	const uint32_t window = c->limits.window, slots = c->limits.slots;
 
 	c->calls = gn_alloc(window * sizeof(*c->calls), 0);
-	c->sent = gn_alloc(window * sizeof(*c->sent), 0);
 	c->got = gn_alloc(slots * sizeof(*c->got), 0);
-	return c->calls && c->sent && c->got ? 0 : -ENOMEM;
+	return c->calls && c->got ? 0 : -ENOMEM;
 }
 
 static int make_endpoint(struct gn_rpc_client *c)
@@ -280,6 +277,8 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 	c->result_key = w.result_key;
 	c->epoch = w.epoch;
 	c->park_us = w.park_us;
+	c->silence_ns = w.park_us * 250ull;
+	c->max_results = rpc_max_len(w.max_result);
 	return 0;
 }
 
@@ -354,23 +353,20 @@ static void start_link(struct gn_rpc_client *c)
 	c->entries = c->at = c->room = c->n_fetch = c->n_reply = c->untimed = 0;
 	c->slot_at = rpc_slot_at(c, c->number);
 	c->posted = c->reads = c->unconfirmed = c->unsignaled = 0;
-	c->due = c->far = c->tell = c->slow_reads = c->waking = c->starved = c->notify = false;
+	c->due = c->far = c->tell = c->slow_reads = c->starved = c->notify = false;
 	c->notify_after_ns = RPC_NOTIFY_NS;
-	c->woken = 0;
+	c->woken = c->waking = 0;
 	c->first_ns = 0;
 	c->sent_ns = c->asked_ns = rpc_read_clock(c);
 	rpc_set_posts(c);
 	rpc_learn_stride(c);
 	c->until_ns = GN_FOREVER;
-	c->idle_sent = NULL;
 	for (uint32_t i = c->limits.window; i--;) {
 		c->calls[i].index = (uint16_t)i;
 		c->calls[i].next = c->idle;
 		c->idle = &c->calls[i];
-		c->sent[i].next = c->idle_sent;
-		c->idle_sent = &c->sent[i];
 	}
-	c->newest = c->open = c->idle_sent;
+	c->open_ns = c->newest_ns = 0;
 	c->dead = c->opening = false;
 	if (c->opts.peer)
 		c->opts.peer(c->opts.peer_arg, c->epoch, true);
@@ -386,7 +382,7 @@ static int finish_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 		rc = gn_chan_wait(c->chan, deadline_ns, &event);
 	} while (rc == -EINTR);
 	if (rc == -ETIMEDOUT)
-		return -EAGAIN;
+		return gn_fail_text(-EAGAIN, "rpc: the server has not answered yet");
 	if (!rc && event.type == GN_EVENT_ESTABLISHED)
 		rc = take_welcome(c, &event);
 	else if (!rc && event.type == GN_EVENT_UNREACHABLE)
@@ -489,7 +485,8 @@ int gn_rpc_client_open_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 	int rc = rpc_client_check(c);
 
 	if (!rc && !c->opening)
-		rc = c->dead ? -ENOTCONN : -EISCONN;
+		rc = c->dead ? gn_fail_text(-ENOTCONN, RPC_GONE) :
+			       gn_fail(-EISCONN, "gn_rpc_client_open_wait(): it is connected");
 	return rc ? rc : finish_link(c, deadline_ns);
 }
 
@@ -497,7 +494,7 @@ int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
 		       const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out)
 {
 	struct gn_rpc_client *c = NULL;
-	int rc = out ? gn_rpc_client_open_begin(fabric, addr, opts, &c) : -EINVAL;
+	int rc = gn_rpc_client_open_begin(fabric, addr, opts, out ? &c : NULL);
 
 	if (!rc)
 		rc = finish_link(c, GN_FOREVER);
@@ -518,7 +515,7 @@ int rpc_reconnect(struct gn_rpc_client *c, uint64_t deadline_ns)
 	destroy_link(c);
 	rpc_old_links_retry(c);
 	if (c->n_old_links >= OLD_LINKS_MAX)
-		return -EAGAIN;
+		return gn_fail_text(-EAGAIN, "rpc: peers still use earlier connections");
 	rc = make_link(c, deadline_ns);
 	c->count.reconnects += !rc;
 	return rc;
@@ -539,11 +536,11 @@ int gn_rpc_client_release(struct gn_rpc_client *c)
 
 	if (!rc && c->busy)
 		rc = gn_fail(-EDEADLK, "gn_rpc_client_release(): not from within a done function");
-	if (!rc && (c->n_live || c->look.n || c->opening))
-		rc = gn_fail(-EBUSY,
-			     "gn_rpc_client_release(): %u calls and %u reads are under way, or it "
-			     "connects",
-			     c->n_live, c->look.n);
+	if (!rc && (c->ended != c->count.calls + c->count.reads || c->prepared || c->opening))
+		rc = gn_fail(
+			-EBUSY,
+			"gn_rpc_client_release(): calls or reads are under way or prepared, or it "
+			"connects");
 	if (rc)
 		return rc;
 	gn_source_disarm(&c->source);

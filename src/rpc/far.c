@@ -113,6 +113,7 @@ static void end_first(struct gn_rpc_client *c)
 			c->calls[read->call].op->data = read->bytes;
 		rpc_end(c, &c->calls[read->call], read->status, read->from.len);
 		rpc_call_over(c, &c->calls[read->call]);
+		rpc_note_all_taken(c);
 		rpc_move_spent(c);
 	}
 	free_read(read);

@@ -190,83 +190,107 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 	return false;
 }
 
-/* What calls of a kind that came together teach; mostly nothing. */
-static inline void end_lesson(struct gn_rpc_client *c, const struct rpc_lesson *lesson)
+/* Calls of a kind, and of a time, that came together. */
+struct group {
+	struct rpc_kind *kind;
+	uint64_t sent_ns, now_ns;
+	uint32_t calls, fails;
+	uint16_t time; /* rpc_time_pack() */
+};
+
+static no_inline void learn(struct gn_rpc_client *c, const struct group *g)
 {
-	if (unlikely(lesson->sent_ns || lesson->time_us || !lesson->kind->quick ||
-		     lesson->fails >= c->learn.retries))
-		rpc_learn_calls(c, lesson);
-	else
-		counter_add(&lesson->kind->latency->calls, lesson->calls);
+	const struct rpc_lesson lesson = {.kind = g->kind,
+					  .calls = g->calls,
+					  .sent_ns = g->sent_ns,
+					  .now_ns = g->now_ns,
+					  .fails = g->fails,
+					  .time_us = rpc_time_us(g->time)};
+
+	rpc_learn_calls(c, &lesson);
 }
 
-static force_inline void begin_lesson(struct gn_rpc_client *c, struct rpc_lesson *lesson,
-				      const struct rpc_call *call)
+/* What they teach: mostly nothing. */
+static force_inline void end_group(struct gn_rpc_client *c, const struct group *g)
 {
-	if (unlikely(lesson->calls))
-		end_lesson(c, lesson);
-	lesson->kind = call->kind;
-	lesson->sent = call->sent;
-	lesson->sent_ns = call->sent->ns;
-	lesson->calls = 0;
-	if (unlikely(lesson->sent_ns) && !lesson->now_ns)
-		lesson->now_ns = gn_now_ns();
+	if (unlikely(g->sent_ns || g->time || g->fails || !g->kind->quick))
+		learn(c, g);
+	else
+		counter_add(&g->kind->latency->calls, g->calls);
 }
 
 /* False: a server of ours says no such things: of a call twice, or of one that was not sent. */
 static force_inline bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry,
-				    const uint8_t *bytes, uint32_t number,
-				    struct rpc_lesson *lesson)
+				    const uint8_t *bytes, uint32_t number, struct group *g)
 {
 	const uint32_t index = entry->index & RPC_INDEX;
-	const bool far = entry->index & RPC_FAR;
 	struct rpc_call *call = &c->calls[index];
+	struct rpc_kind *kind;
 
-	if (unlikely(index >= c->limits.window || !call->sent || call->far ||
-		     call->sent->number == c->number ||
-		     (far && entry->len != sizeof(struct rpc_far))))
+	if (unlikely(index >= c->limits.window))
 		return false;
-	if (unlikely(call->kind != lesson->kind || call->sent != lesson->sent))
-		begin_lesson(c, lesson, call);
-	lesson->calls++;
-	if (unlikely(far) && take_far(c, index, entry, bytes, number))
-		return true;
-	if (likely(!far))
+	kind = call->kind;
+	if (unlikely(!kind || call->far || call->number == c->number))
+		return false;
+	if (unlikely(kind != g->kind || call->ns != g->sent_ns)) {
+		if (g->kind)
+			end_group(c, g);
+		g->kind = kind;
+		g->sent_ns = call->ns;
+		g->calls = 0;
+		if (unlikely(g->sent_ns) && !g->now_ns)
+			g->now_ns = gn_now_ns();
+	}
+	g->calls++;
+	if (unlikely(entry->index & RPC_FAR)) {
+		if (entry->len != sizeof(struct rpc_far))
+			return false;
+		if (take_far(c, index, entry, bytes, number))
+			return true;
+	} else {
 		deliver(c, call, entry, bytes);
+	}
 	rpc_call_over(c, call);
 	return true;
 }
 
 /* The next message is here, all of it. */
-static force_inline void take_message(struct gn_rpc_client *c, const uint8_t *message,
-				      const struct rpc_head *head)
+static force_inline void take_message(struct gn_rpc_client *c, struct rpc_got *got,
+				      const uint8_t *message, const struct rpc_head *head)
 {
 	const uint32_t number = c->expected++, len = head->len;
-	struct rpc_got *got = &c->got[number & c->mask];
-	struct rpc_lesson lesson = {.fails = got->fails, .time_us = rpc_time_us(head->aux)};
+	struct group group = {.fails = got->fails, .time = head->aux};
+	const uint16_t flags = head->flags;
 	struct rpc_entry entry;
 	const uint8_t *bytes;
 	uint32_t at = 0;
 
-	rpc_note_taken(c, head->word);
-	c->waking = false;
-	c->woken = 0;
+	if (c->number - 1 - c->taken > 1) /* others are under way */
+		rpc_note_taken(c, head->word);
+	c->waking = c->woken = 0;
 	c->first_ns = 0;
 	c->count.results++;
 	got->read = RPC_UNREAD;
 	got->fails = 0;
-	got->tell = head->flags & RPC_ACK;
 	do {
 		if (unlikely(!rpc_entry(message, len, &at, &entry, &bytes) ||
-			     !take_entry(c, &entry, bytes, number, &lesson)))
+			     !take_entry(c, &entry, bytes, number, &group)))
 			rpc_client_die(c);
 	} while (at < len && !c->dead);
-	if (likely(lesson.kind))
-		end_lesson(c, &lesson);
-	if (unlikely(lesson.now_ns || rpc_message_bytes(len) > c->learn.first_bytes))
+	rpc_note_all_taken(c);
+	if (likely(group.kind))
+		end_group(c, &group);
+	if (unlikely(group.now_ns || rpc_message_bytes(len) > c->learn.first_bytes))
 		rpc_learn_size(c, len);
 	exec_charge(GN_WORK_COPY, len);
-	rpc_move_spent(c);
+	if (likely(c->spent + 1 == number && !got->far)) {
+		c->spent = number;
+		if (unlikely(flags & RPC_ACK || number - c->told > c->mask / 2))
+			c->tell |= flags & RPC_ACK || c->n_fetch || c->n_reply;
+	} else {
+		got->tell = flags & RPC_ACK;
+		rpc_move_spent(c);
+	}
 }
 
 /* ---- fetch ---- */
@@ -275,15 +299,15 @@ static force_inline void take_message(struct gn_rpc_client *c, const uint8_t *me
 static void put_off(struct gn_rpc_client *c)
 {
 	const uint32_t fails = c->got[c->expected & c->mask].fails;
-	const struct rpc_sent *sent = c->newest;
+	const uint64_t newest_ns = c->newest_ns;
 	uint64_t now_ns, age_ns;
 
 	if (c->flags & GN_RPC_EAGER || fails <= c->learn.retries ||
 	    (!c->slow_reads && fails % ALONE))
 		return;
 	now_ns = gn_now_ns();
-	if (sent->ns)
-		c->missed_ns = sent->ns > c->sent_ns ? sent->ns : c->sent_ns;
+	if (newest_ns)
+		c->missed_ns = newest_ns > c->sent_ns ? newest_ns : c->sent_ns;
 	else if (fails <= c->learn.retries + ALONE) /* for the first time */
 		c->missed_ns = now_ns;
 	age_ns = now_ns - c->missed_ns;
@@ -337,8 +361,8 @@ static force_inline enum rpc_found look_at_copy(const struct gn_rpc_client *c,
 		seq = head->seq;
 	if (head->seq != seq)
 		return RPC_NOTHING;
-	if (unlikely(head->len > rpc_max_len(c->limits.max_result) ||
-		     head->len < sizeof(struct rpc_entry) || head->len % 8))
+	if (unlikely(head->len > c->max_results || head->len < sizeof(struct rpc_entry) ||
+		     head->len % 8))
 		return RPC_TORN;
 	if (unlikely(have < rpc_message_bytes(head->len)))
 		return RPC_FOUND;
@@ -352,10 +376,10 @@ static force_inline enum rpc_found look_at_copy(const struct gn_rpc_client *c,
 }
 
 /* A READ has brought so many bytes of the next result's slot. */
-static force_inline void look(struct gn_rpc_client *c, uint32_t number, uint64_t have)
+static force_inline void look(struct gn_rpc_client *c, struct rpc_got *got, const uint8_t *message,
+			      uint64_t have)
 {
-	struct rpc_got *got = &c->got[number & c->mask];
-	const uint8_t *message = c->fetched + result_at(c, number);
+	const uint32_t number = c->expected;
 	struct rpc_head head;
 	const enum rpc_found found =
 		look_at_copy(c, message, have, rpc_seq(c->epoch, number), &head);
@@ -364,13 +388,14 @@ static force_inline void look(struct gn_rpc_client *c, uint32_t number, uint64_t
 		miss(c, number, found);
 		return;
 	}
-	got->read = RPC_UNREAD;
 	if (unlikely(c->slow_reads) && !got->fails)
 		rpc_learn_first(c, true);
-	if (unlikely(have < rpc_message_bytes(head.len)))
+	if (unlikely(have < rpc_message_bytes(head.len))) {
+		got->read = RPC_UNREAD;
 		read_rest(c, number, (uint32_t)have, (uint32_t)rpc_message_bytes(head.len));
-	else
-		take_message(c, message, &head);
+	} else {
+		take_message(c, got, message, &head);
+	}
 }
 
 /* Results are taken in order: one that is here before its turn is looked at again then. */
@@ -382,7 +407,7 @@ static no_inline void read_done(struct gn_rpc_client *c, uint32_t number)
 	if (got->read == RPC_UNREAD || (int32_t)(number - c->expected) < 0)
 		return; /* it came another way meanwhile */
 	if (number == c->expected) {
-		look(c, number, got->bytes);
+		look(c, got, c->fetched + result_at(c, number), got->bytes);
 		return;
 	}
 	got->read = RPC_UNREAD;
@@ -424,12 +449,6 @@ static no_inline void take_completions(struct gn_rpc_client *c)
 	}
 }
 
-/* Messages of requests that the server has, whose results are to be fetched. */
-static uint32_t fetchable(const struct gn_rpc_client *c)
-{
-	return c->n_fetch - (c->entries && !c->reply);
-}
-
 /* How many results may be there: of messages that the server has not taken, as far as is known. */
 static uint32_t results_due(const struct gn_rpc_client *c, uint32_t n)
 {
@@ -444,7 +463,7 @@ static void look_whether_slow(struct gn_rpc_client *c)
 	const uint32_t reads = c->reads;
 
 	take_completions(c);
-	c->slow_reads = c->reads == reads && !c->ended;
+	c->slow_reads = c->reads == reads && c->ended == c->polled;
 }
 
 /* A read that might have been done when it was posted was not. */
@@ -460,67 +479,62 @@ static no_inline void fetch_posted(struct gn_rpc_client *c, uint32_t bytes, int 
 
 /*
  * One result, and reads that are done when they are posted: again and again for a while, without
- * all that may be under way besides.
+ * all that may be under way besides. False: it is not there; true may mean that it never will be.
  */
-static force_inline void fetch_at_once(struct gn_rpc_client *c)
+static force_inline bool fetch_at_once(struct gn_rpc_client *c, struct rpc_got *got, uint32_t bytes)
 {
 	const uint32_t number = c->expected;
-	const struct rpc_got *got = &c->got[number & c->mask];
-	const uint64_t offset = result_at(c, number), seq = rpc_seq(c->epoch, number);
+	const uint64_t offset = result_at(c, number);
 	uint8_t *message = c->fetched + offset;
-	const uint32_t bytes = likely(!got->fails) ? c->learn.first_bytes : peek_bytes(c);
+	uint64_t seq;
+	int rc;
 
 	c->result_sge.addr = message;
 	c->result_sge.len_bytes = bytes;
 	c->result_wr.to.remote.offset = offset;
 	c->result_wr.id = rpc_id(RPC_ID_RESULT, number);
-	for (unsigned i = 0; i < ALONE && !c->first_ns; i++) {
-		const int rc = gn_post_one(c->qp, &c->result_wr);
-		uint64_t is;
-
-		if (unlikely(rc != 1)) {
-			fetch_posted(c, bytes, rc);
-			return;
-		}
-		c->count.fetches++;
-		memcpy(&is, message, sizeof(is));
-		if (likely(is == seq)) {
-			look(c, number, bytes);
-			return;
-		}
-		miss(c, number, RPC_NOTHING);
+	rc = gn_post_one(c->qp, &c->result_wr);
+	if (unlikely(rc != 1)) {
+		fetch_posted(c, bytes, rc);
+		return true;
 	}
+	c->count.fetches++;
+	memcpy(&seq, message, sizeof(seq));
+	if (unlikely(seq != rpc_seq(c->epoch, number)))
+		return false;
+	look(c, got, message, bytes);
+	return true;
+}
+
+static no_inline void fetch_again(struct gn_rpc_client *c, struct rpc_got *got)
+{
+	for (unsigned i = 1; i < ALONE; i++) {
+		miss(c, c->expected, RPC_NOTHING);
+		if (c->first_ns || c->dead || fetch_at_once(c, got, peek_bytes(c)))
+			return;
+	}
+	miss(c, c->expected, RPC_NOTHING);
 }
 
 /* The next result is to be read, where that takes its time or something else is under way. */
 static no_inline void fetch_ahead(struct gn_rpc_client *c, const struct rpc_got *got)
 {
 	/* While the next is not there, those behind it are not either. */
-	const uint32_t n = got->fails || !c->slow_reads ? 1 : results_due(c, fetchable(c));
+	const uint32_t n = got->fails || !c->slow_reads ? 1 : results_due(c, c->n_fetch);
 
+	if (unlikely(c->unconfirmed && c->flags & GN_RPC_SIGNALED && !got->fails))
+		return;
+	if (c->first_ns) {
+		if (gn_now_ns() < c->first_ns)
+			return;
+		c->first_ns = 0;
+	}
 	if (n == 1)
 		rpc_read_result(c);
 	else
 		read_next(c, n <= c->mask ? n : c->mask + 1);
 	if (c->reads && (!c->slow_reads || !(c->polls % SLOW_LOOK)) && !c->dead)
 		look_whether_slow(c);
-}
-
-static force_inline void fetch(struct gn_rpc_client *c)
-{
-	const struct rpc_got *got = &c->got[c->expected & c->mask];
-
-	if (unlikely(c->unconfirmed && c->flags & GN_RPC_SIGNALED && !got->fails))
-		return;
-	if (unlikely(c->first_ns)) {
-		if (gn_now_ns() < c->first_ns)
-			return;
-		c->first_ns = 0;
-	}
-	if (likely(!c->slow_reads && !c->posted && got->read == RPC_UNREAD))
-		fetch_at_once(c);
-	else
-		fetch_ahead(c, got);
 }
 
 /* ---- reply ---- */
@@ -535,10 +549,9 @@ static no_inline void find_replies(struct gn_rpc_client *c)
 		struct rpc_head head;
 
 		found = rpc_look(message, c->result_stride, rpc_seq(c->epoch, c->expected),
-				 c->nonce, rpc_max_len(c->limits.max_result), c->check_reply,
-				 &head);
+				 c->nonce, c->max_results, c->check_reply, &head);
 		if (found == RPC_FOUND)
-			take_message(c, message, &head);
+			take_message(c, &c->got[c->expected & c->mask], message, &head);
 	} while (found == RPC_FOUND && !c->dead && n++ < c->mask);
 	c->count.torn += found == RPC_TORN;
 }
@@ -575,7 +588,7 @@ static void look_at_clock(struct gn_rpc_client *c)
 {
 	const uint64_t now_ns = gn_now_ns();
 
-	if (c->entries && now_ns - c->open->ns > c->learn.batch.wait_us * 1000ull)
+	if (c->entries && now_ns - c->open_ns > c->learn.batch.wait_us * 1000ull)
 		rpc_flush(c);
 	if (now_ns >= c->until_ns)
 		end_late(c, now_ns);
@@ -600,39 +613,53 @@ static no_inline void poll_seldom(struct gn_rpc_client *c)
 		look_at_clock(c);
 }
 
-static no_inline void poll_rare(struct gn_rpc_client *c)
+/* Everything that may have to be done. */
+static no_inline void poll_all(struct gn_rpc_client *c)
 {
+	struct rpc_got *got;
+
+	if (c->posted)
+		take_completions(c);
 	if (c->due)
 		rpc_flush(c);
 	if (c->far_reads)
 		rpc_far_poll(c);
 	if (c->look.late)
 		rpc_read_late(c);
+	if (c->n_reply && !c->dead)
+		find_replies(c);
+	if (!c->n_fetch || c->dead)
+		return;
+	got = &c->got[c->expected & c->mask];
+	if (c->first_ns || c->slow_reads || c->posted || got->read)
+		fetch_ahead(c, got);
+	else if (!fetch_at_once(c, got, got->fails ? peek_bytes(c) : c->learn.first_bytes))
+		fetch_again(c, got);
 }
 
 int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 {
-	c->ended = 0;
+	struct rpc_got *got = &c->got[c->expected & c->mask];
+	const uint64_t before = c->ended;
+
 	if (unlikely(c->dead))
 		return 0;
+	c->polled = before;
 	c->busy = true;
 	c->polls++;
-	if (unlikely(c->posted))
-		take_completions(c);
-	if (c->n_reply && likely(!c->dead))
-		find_replies(c);
-	if (unlikely(c->due || c->far_reads || c->look.late))
-		poll_rare(c);
-	if (fetchable(c) && likely(!c->dead))
-		fetch(c);
+	/* Mostly there is nothing but the next result to be fetched. */
+	if (unlikely((uintptr_t)c->far_reads | (uintptr_t)c->look.late | c->first_ns | c->posted |
+		     c->n_reply | c->due | c->slow_reads | got->read | got->fails))
+		poll_all(c);
+	else if (c->n_fetch && !fetch_at_once(c, got, c->learn.first_bytes))
+		fetch_again(c, got);
 	/* Calls may be late also while others end all the time. */
-	if (unlikely(!(c->polls % CLOCK_EVERY) || (clock && !c->ended) ||
-		     (c->ended >= (int)CLOCK_EVERY && c->until_ns != GN_FOREVER)))
+	if (unlikely(!(c->polls % CLOCK_EVERY) || (clock && c->ended == before) ||
+		     (c->ended - before >= CLOCK_EVERY && c->until_ns != GN_FOREVER)))
 		poll_seldom(c);
 	/* Last: after the poll that ends a call there may be no other for long. */
-	if (unlikely(c->tell || (c->spent - c->told > c->mask / 2 && c->n_fetch + c->n_reply)) &&
-	    !c->dead)
+	if (unlikely(c->tell) && !c->dead)
 		rpc_tell_spent(c);
 	c->busy = false;
-	return c->ended;
+	return (int)(c->ended - before);
 }

@@ -41,7 +41,9 @@ static int read_tuning(struct rpc_learn *l, const struct gn_rpc_tuning *given)
 	if (!given && path && *path)
 		return gn_rpc_tuning_read(path, &l->tuning);
 	if (l->tuning.n_sizes > GN_RPC_TUNING_SIZES || l->tuning.n_retries > GN_RPC_TUNING_RETRIES)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_rpc_tuning: %u sizes and %u retries: at most %u and %u",
+			       l->tuning.n_sizes, l->tuning.n_retries, GN_RPC_TUNING_SIZES,
+			       GN_RPC_TUNING_RETRIES);
 	return 0;
 }
 
@@ -292,11 +294,11 @@ uint32_t rpc_learn_untimed(const struct gn_rpc_client *c)
 	return c->learn.slow || c->slow_reads ? 0 : c->number * 0x9e3779b1u >> 28;
 }
 
-uint64_t rpc_learn_delay(const struct gn_rpc_client *c, const struct rpc_sent *sent)
+uint64_t rpc_learn_delay(const struct gn_rpc_client *c, uint64_t ns, uint32_t time_us)
 {
 	if (c->slow_reads)
-		return sent->ns + sent->time_us * 1000ull + c->learn.slack_ns;
-	return sent->time_us > 1 ? sent->ns + sent->time_us * 1000ull : 0;
+		return ns + time_us * 1000ull + c->learn.slack_ns;
+	return time_us > 1 ? ns + time_us * 1000ull : 0;
 }
 
 int gn_rpc_client_choice(const struct gn_rpc_client *c, unsigned method, struct gn_rpc_choice *out)

@@ -227,7 +227,7 @@ static void put_choices(struct text *t, const struct gn_rpc_client *c)
 	put_value(t, "fetch_bytes", "gauge", c->learn.fetch_bytes);
 	put_value(t, "switch_us", "gauge", rpc_learn_switch(c));
 	put_value(t, "batch", "gauge", c->learn.entries);
-	put_value(t, "under_way", "gauge", c->n_live);
+	put_value(t, "under_way", "gauge", c->count.calls + c->count.reads - c->ended - c->look.n);
 }
 
 static const struct rpc_kind *kind_of(const struct gn_rpc_client *c, unsigned method)

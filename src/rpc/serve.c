@@ -139,6 +139,7 @@ static void defer(struct gn_rpc_request *r)
 	/* There is no memory, or another thread is just copying and not worth waiting for. */
 	r->is.keeps_slot = true;
 	c->keep_slot[r->number & c->mask]++;
+	c->n_kept++;
 }
 
 void rpc_request_release(struct gn_rpc_request *r)
@@ -159,6 +160,7 @@ void rpc_request_release(struct gn_rpc_request *r)
 	if (r->is.keeps_slot) {
 		r->is.keeps_slot = false;
 		c->keep_slot[r->number & c->mask]--;
+		c->n_kept--;
 		if (!c->dead) {
 			rpc_conn_advance(c);
 			rpc_conn_tell_taken(c);
@@ -178,7 +180,7 @@ static int read_piece(struct gn_rpc_request *r, uint32_t bytes)
 
 	gn_wr_rdma(&wr, GN_OP_READ, (uintptr_t)r, &sge, &from, r->from.offset + r->asked,
 		   GN_SIGNALED);
-	return rpc_thread_post(c, &wr);
+	return rpc_thread_post(c, &wr, rpc_post_send);
 }
 
 /* Large requests are read in the order in which they came. */
@@ -335,7 +337,8 @@ static no_inline bool take_otherwise(struct rpc_conn *c, struct rpc_entry entry,
 static force_inline bool take_entries(struct rpc_conn *c, struct rpc_cursor *at)
 {
 	struct rpc_thread *t = c->thread;
-	const uint64_t word = rpc_quick_word(rpc_way(at->head.flags & RPC_REPLY));
+	const uint64_t word =
+		likely(c->quick) ? c->quick : rpc_quick_word(rpc_way(at->head.flags & RPC_REPLY));
 	uint32_t left_us, executed = 0;
 	struct rpc_entry entry;
 	const uint8_t *data;

@@ -180,7 +180,8 @@ struct rpc_cursor {
 struct gn_rpc_group {
 	struct rpc_conn *conn;
 	struct gn_rpc_request *request; /* the only one, if it was large; else NULL */
-	uint64_t answered;		/* a bit for each */
+	uint64_t pending;		/* a bit for each that is not answered */
+	uint64_t quick;			/* rpc_conn.quick, if results go into the open message */
 	uint32_t n;
 	uint32_t most; /* bytes of room */
 	enum rpc_way way;
@@ -194,7 +195,7 @@ struct gn_rpc_group {
 		uint16_t method, index;
 	} entry[GN_RPC_GROUP_MAX];
 };
-_Static_assert(GN_RPC_GROUP_MAX == 64, "bits of answered");
+_Static_assert(GN_RPC_GROUP_MAX == 64, "bits of pending");
 
 struct rpc_conn {
 	struct link_conn link;
@@ -210,7 +211,8 @@ struct rpc_conn {
 	uint32_t taken;		/* up to here the slots of messages are free */
 	uint32_t mask;
 	uint32_t max_len;    /* of a message */
-	uint32_t *keep_slot; /* by slot: requests that keep it */
+	uint32_t n_kept;     /* requests that keep their slots */
+	uint32_t *keep_slot; /* … by slot */
 	/* By index: the number of the message of the last call that its caller gave up. */
 	const uint32_t *given_up;
 	struct gn_rpc_request *idle;
@@ -221,7 +223,6 @@ struct rpc_conn {
 	 */
 	bool attend;
 	bool heard;			 /* since the clock was looked at */
-	bool check_request, check_fetch; /* no order is promised */
 	uint32_t taken_told;		 /* of taken, the client can know */
 	uint64_t nonce;
 
@@ -240,8 +241,14 @@ struct rpc_conn {
 	struct gn_rpc_request *held, **held_end;
 	bool serving;	/* more may come for the message */
 	bool time_each; /* each request by itself: one of them takes long */
-	bool open_ack;	/* its client is to acknowledge it at once */
-	bool parked;
+	union {
+		struct {
+			bool open_ack; /* its client is to acknowledge it at once */
+			bool parked;
+			bool check_request, check_fetch; /* no order is promised */
+		};
+		uint32_t seal_rarely; /* one of them */
+	};
 	uint32_t notify;    /* the result that its client sleeps for; 0: none */
 	uint32_t n_writing; /* of writing */
 
@@ -282,6 +289,8 @@ struct rpc_conn {
 	 * acknowledged it, but the card may read the slot again until the WRITE has completed.
 	 */
 	bool *writing;
+	struct gn_wr reply_wr; /* of the last reply; most of it stays */
+	struct gn_sge reply_sge;
 	uint32_t unsignaled, unsent; /* unsent: replies whose completion is waited for */
 	bool notifying;		     /* it is just being told that one is there */
 
@@ -495,7 +504,10 @@ static inline bool rpc_conn_given_up(const struct rpc_conn *c, uint32_t index, u
 /* Has the deadline of a call passed, since its message was found? */
 static inline bool rpc_conn_late(const struct rpc_conn *c, uint32_t left_us)
 {
-	return c->begin_ns && c->thread->loop.now_ns >= c->begin_ns + left_us * 1000ull;
+	const uint64_t now_ns = c->thread->loop.now_ns;
+
+	return unlikely(now_ns != c->begin_ns) && c->begin_ns &&
+	       now_ns >= c->begin_ns + left_us * 1000ull;
 }
 /*
  * A request that is not large, and whose caller has not given up: its bytes without the time that
@@ -608,6 +620,10 @@ bool rpc_conn_newly_acked(struct rpc_conn *conn, uint32_t number);
 static inline bool rpc_conn_acked(struct rpc_conn *c, uint32_t number)
 {
 	/* A request may be older than the word that was seen before it. */
+	if (likely(number - c->acked <= c->placed - c->acked && !c->lent)) {
+		c->acked = number;
+		return true;
+	}
 	return (int32_t)(number - c->acked) <= 0 || rpc_conn_newly_acked(c, number);
 }
 /* … and it may have said so without a request. */
@@ -618,6 +634,8 @@ void rpc_conn_notify(struct rpc_conn *conn);
 /* More messages are taken, perhaps; tell the client if no result does. */
 static inline void rpc_conn_advance(struct rpc_conn *c)
 {
+	if (likely(!c->n_kept))
+		c->taken = c->number - 1;
 	while (c->taken + 1 != c->number && !c->keep_slot[(c->taken + 1) & c->mask])
 		c->taken++;
 }
@@ -654,8 +672,13 @@ void rpc_thread_end(struct rpc_thread *thread);
 extern const struct link_ops rpc_thread_ops;
 /* Look at clients after park_us, as long as there are some that are not parked. */
 void rpc_thread_park_due(struct link_timer *timer, uint64_t now_ns);
-/* Post one request of a connection; -EAGAIN: its queue is full of what is not done. */
-int rpc_thread_post(struct rpc_conn *conn, const struct gn_wr *wr);
+/*
+ * Post one request of a connection, by gn_post_one(), or by rpc_post_send() if it is to complete;
+ * -EAGAIN: its queue is full of what is not done.
+ */
+typedef int rpc_post_fn(struct gn_qp *qp, const struct gn_wr *wr);
+rpc_post_fn rpc_post_send;
+int rpc_thread_post(struct rpc_conn *conn, const struct gn_wr *wr, rpc_post_fn *post);
 void rpc_thread_stop(struct link_task *task);
 void rpc_thread_drain(struct link_task *task);
 

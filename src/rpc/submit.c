@@ -91,23 +91,40 @@ static no_inline void end_silence(struct gn_rpc_client *c, uint64_t now_ns)
  * under way the next result may be theirs, and theirs may have been put off for long: fetches in
  * vain for them say nothing of this one.
  */
-static no_inline void plan_fetch(struct gn_rpc_client *c, const struct rpc_sent *sent)
+static no_inline void plan_fetch(struct gn_rpc_client *c, bool alone)
 {
-	const bool alone = c->n_fetch + c->n_reply == 1;
 	uint64_t ns;
 
 	if (c->reply || c->flags & GN_RPC_EAGER || (!alone && !c->first_ns))
 		return;
-	ns = rpc_learn_delay(c, sent);
+	ns = rpc_learn_delay(c, c->open_ns, c->open_us);
 	if (!alone && ns >= c->first_ns)
 		return;
 	c->first_ns = ns;
 	c->got[c->expected & c->mask].fails = 0;
 }
 
+/* The message was not done when it was posted, or not even posted: then it is false. */
+static no_inline bool request_posted(struct gn_rpc_client *c, int rc)
+{
+	c->room = 0;		/* until it is sent */
+	c->due = rc == -EAGAIN; /* when the queue has room again */
+	if (rc && !c->due)
+		rpc_client_die(c);
+	if (rc)
+		return false;
+	c->unsignaled++;
+	if (c->request_wr.flags & GN_SIGNALED) {
+		c->unsignaled = 0;
+		c->unconfirmed++;
+		c->posted++;
+	}
+	return true;
+}
+
 /*
  * Post the message. Reads are always signaled, and free the places of the WRITEs before them; where
- * there are none, one WRITE in so many is. False: it was not posted, now or ever.
+ * there are none, one WRITE in so many is.
  */
 static inline bool post_request(struct gn_rpc_client *c, uint64_t bytes)
 {
@@ -118,25 +135,13 @@ static inline bool post_request(struct gn_rpc_client *c, uint64_t bytes)
 	c->request_sge.addr = c->requests + c->slot_at;
 	c->request_sge.len_bytes = (uint32_t)bytes;
 	wr->flags = bytes <= c->max_inline ? GN_INLINE : 0;
-	if (unlikely(c->flags & GN_RPC_SIGNALED || (c->unsignaled > c->mask && c->reply)))
+	if (unlikely(c->unsignaled > c->mask || c->flags & GN_RPC_SIGNALED) &&
+	    (c->reply || c->flags & GN_RPC_SIGNALED))
 		wr->flags |= GN_SIGNALED;
 	rc = gn_post_one(c->qp, wr);
-	if (likely(rc == 1)) {
-		c->unsignaled = 0;
-		return true;
-	}
-	c->room = 0;		/* until it is sent */
-	c->due = rc == -EAGAIN; /* when the queue has room again */
-	if (rc && !c->due)
-		rpc_client_die(c);
-	if (rc)
-		return false;
-	c->unsignaled++;
-	if (wr->flags & GN_SIGNALED) {
-		c->unsignaled = 0;
-		c->unconfirmed++;
-		c->posted++;
-	}
+	if (unlikely(rc != 1))
+		return request_posted(c, rc);
+	c->unsignaled = 0;
 	return true;
 }
 
@@ -150,7 +155,7 @@ void rpc_send(struct gn_rpc_client *c)
 		.flags = (c->reply ? RPC_REPLY : 0) | (c->check_reply ? RPC_CRC : 0),
 		.word = c->spent,
 	};
-	const struct rpc_sent *sent = c->open;
+	const bool alone = !(c->n_fetch | c->n_reply);
 	uint64_t now_ns = c->clock_ns;
 
 	if (unlikely(!post_request(c, rpc_seal(c->requests + c->slot_at, &seal))))
@@ -158,46 +163,36 @@ void rpc_send(struct gn_rpc_client *c)
 	exec_charge(GN_WORK_COPY, c->at);
 	if (unlikely(c->due | c->far) || c->entries > 1) /* it has waited */
 		now_ns = rpc_coarse_ns(c);
-	c->due = c->far = false;
+	if (c->reply)
+		c->n_reply += c->entries;
+	else
+		c->n_fetch += c->entries;
+	c->due = c->far = c->tell = false;
 	c->told = c->spent;
-	c->tell = false;
 	c->count.batches++;
 	c->entries = c->at = c->room = 0;
 	c->number++;
 	c->slot_at = rpc_slot_at(c, c->number);
-	c->newest = sent;
 	c->prepared = NULL;
 	/* When results came says nothing: they may have lain here for long. */
-	if (unlikely(now_ns - c->sent_ns > c->park_us * 250ull))
+	if (unlikely(now_ns - c->sent_ns > c->silence_ns))
 		end_silence(c, now_ns);
 	c->sent_ns = now_ns;
-	if (unlikely(sent->ns || c->first_ns))
-		plan_fetch(c, sent);
+	c->newest_ns = c->open_ns;
+	if (unlikely(c->open_ns | c->first_ns))
+		plan_fetch(c, alone);
 }
 
 /* Begin a message with a request of this kind. */
 static inline void open_message(struct gn_rpc_client *c, const struct rpc_kind *kind)
 {
-	const bool reply = rpc_replied(c, kind);
-	struct rpc_sent *sent = c->idle_sent;
-
-	c->open = sent;
-	c->idle_sent = sent->next;
+	c->reply = rpc_replied(c, kind);
 	c->starved = false;
-	c->reply = reply;
-	if (reply)
-		c->n_reply++;
-	else
-		c->n_fetch++;
 	c->room = c->most;
-	sent->number = c->number;
-	sent->left = 0;
-	sent->reply = reply;
-	sent->time_us = 0;
-	sent->ns = 0;
+	c->open_us = 0;
+	c->open_ns = 0;
 	if (unlikely(!c->untimed-- || !kind->quick)) {
-		sent->ns = rpc_read_clock(c);
-		sent->time_us = kind->time_us;
+		c->open_ns = rpc_read_clock(c);
 		c->untimed = rpc_learn_untimed(c);
 	} else {
 		rpc_coarse_ns(c);
@@ -225,16 +220,28 @@ static inline uint8_t *bytes_at(const struct gn_rpc_client *c, const struct gn_r
 	return entry_at(c) + entry_bytes(op, 0);
 }
 
-/* Before the bytes of a request with a deadline: the time that is left for it, about. */
-static inline uint32_t put_left(struct gn_rpc_client *c, uint64_t deadline_ns, uint8_t *to)
+/* The time that is left for a request, about; it was not the same for the last. */
+static no_inline void measure_left(struct gn_rpc_client *c, uint64_t deadline_ns)
 {
 	const uint64_t now_ns = c->clock_ns; /* or somewhat earlier */
 	const uint64_t us = deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 + 1 : 1;
-	const struct rpc_left left = {.us = us < UINT32_MAX ? (uint32_t)us : UINT32_MAX};
 
-	memcpy(to, &left, sizeof(left));
+	c->left_us = us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
+	c->left_from_ns = now_ns;
+	c->left_to_ns = deadline_ns;
 	if (deadline_ns < c->until_ns)
 		c->until_ns = deadline_ns;
+}
+
+/* … before its bytes. */
+static inline uint32_t put_left(struct gn_rpc_client *c, uint64_t deadline_ns, uint8_t *to)
+{
+	struct rpc_left left = {0};
+
+	if (unlikely(deadline_ns != c->left_to_ns || c->clock_ns != c->left_from_ns))
+		measure_left(c, deadline_ns);
+	left.us = c->left_us;
+	memcpy(to, &left, sizeof(left));
 	return sizeof(left);
 }
 
@@ -254,24 +261,23 @@ static force_inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, uin
 
 	if (!c->entries)
 		open_message(c, kind);
-	else if (unlikely(c->open->time_us < kind->time_us))
-		c->open->time_us = kind->time_us;
+	if (unlikely(c->open_us < kind->time_us))
+		c->open_us = kind->time_us;
 	if (has_deadline(op))
 		entry.len += put_left(c, op->deadline_ns, to + sizeof(entry)) | RPC_TIMED;
 	memcpy(to, &entry, sizeof(entry));
 	c->at += bytes;
 	c->room -= bytes;
 	c->entries++;
-	c->open->left++;
 	c->idle = call->next;
 	call->op = op;
 	call->kind = kind;
-	call->sent = c->open;
+	call->ns = c->open_ns;
+	call->number = c->number;
+	call->reply = c->reply;
 	op->slot = call->index;
 	op->client = c;
 	op->data = NULL;
-	c->prepared = NULL;
-	c->n_live++;
 	c->count.calls++;
 	if (c->entries >= c->learn.entries || unlikely(c->at >= c->learn.batch.bytes))
 		rpc_send(c);
@@ -333,7 +339,9 @@ static no_inline int refuse_op(struct gn_rpc_client *c, const struct gn_rpc_op *
 			       "its result is NULL but not empty, or is in place without a done",
 			       GN_RPC_BUILTIN_END);
 	if (op->request_len > most)
-		return gn_fail(-EMSGSIZE, "rpc: a request of %u bytes: at most %u here",
+		return gn_fail(-EMSGSIZE,
+			       "rpc: a request of %u bytes: at most %u (max_large, or max_request "
+			       "in place)",
 			       op->request_len, most);
 	if (c->dead)
 		return gn_fail(-ENOTCONN, "rpc: the server at %s is gone; gn_rpc_reconnect()",
@@ -345,14 +353,18 @@ static no_inline int refuse_op(struct gn_rpc_client *c, const struct gn_rpc_op *
 		       c->limits.window);
 }
 
-/* A large request: the server is told where it is. */
+/* A large request: the server is told where it is. Or one that something is wrong with. */
 static no_inline int submit_large(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
+	const uint32_t most = c->limits.max_large > c->limits.max_request ? c->limits.max_large :
+									    c->limits.max_request;
 	struct rpc_far where;
 	int rc;
 
-	if (!op_ok(c, op, c->limits.max_large))
-		return refuse_op(c, op, c->limits.max_large);
+	if (op && op->request_len && !op->request)
+		return gn_fail(-EINVAL, "gn_rpc_submit(): the request is NULL but not empty");
+	if (!op_ok(c, op, most) || op->request_len <= c->limits.max_request)
+		return refuse_op(c, op, most);
 	rc = make_room(c, op, sizeof(where));
 	if (!rc)
 		rc = rpc_far_lend(c, c->idle, op->request, op->request_len, &where);
@@ -364,16 +376,12 @@ static no_inline int submit_large(struct gn_rpc_client *c, struct gn_rpc_op *op)
 	return 0;
 }
 
-int rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
+static force_inline int submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
 	int rc;
 
-	if (unlikely(op && op->request_len && !op->request))
-		return gn_fail(-EINVAL, "gn_rpc_submit(): the request is NULL but not empty");
-	if (!op_ok(c, op, c->limits.max_request))
-		return op && op->request_len > c->limits.max_request ?
-			       submit_large(c, op) :
-			       refuse_op(c, op, c->limits.max_request);
+	if (!op_ok(c, op, c->limits.max_request) || unlikely(op->request_len && !op->request))
+		return submit_large(c, op);
 	rc = find_room(c, op, op->request_len);
 	if (unlikely(rc))
 		return rc;
@@ -383,11 +391,16 @@ int rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 	return 0;
 }
 
+int rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
+{
+	return submit(c, op);
+}
+
 int gn_rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
 	const int rc = rpc_client_check(c);
 
-	return likely(!rc) ? rpc_submit(c, op) : rc;
+	return likely(!rc) ? submit(c, op) : rc;
 }
 
 /* ---- requests that are written in place ---- */
@@ -422,13 +435,13 @@ int gn_rpc_commit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 		rc = gn_fail(-ENOTCONN, "gn_rpc_commit(): the server at %s is gone", c->addr);
 	if (unlikely(rc))
 		return rc;
-	if (unlikely(!op || c->prepared != op))
+	if (unlikely(!op || c->prepared != op || bytes_at(c, op) != c->prepared_at))
 		return gn_fail(-ESRCH, "gn_rpc_commit(): not the call that was prepared last, or "
-				       "the client has sent or begun something since");
-	if (unlikely(op->request_len > c->prepared_len || op->method != c->learn.last_method ||
-		     bytes_at(c, op) != c->prepared_at))
+				       "the client has sent or begun something since, or the "
+				       "deadline was changed");
+	if (unlikely(op->request_len > c->prepared_len || op->method != c->learn.last_method))
 		return gn_fail(-EINVAL, "gn_rpc_commit(): the request is longer than it was "
-					"prepared, or has another method or a deadline");
+					"prepared, or has another method");
 	join(c, op, op->request_len, 0);
 	return 0;
 }
@@ -436,7 +449,7 @@ int gn_rpc_commit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 /* Nothing depends on it, so it is dropped where the queue is full. */
 void rpc_give_up(struct gn_rpc_client *c, uint32_t index)
 {
-	uint32_t number = c->calls[index].sent->number;
+	uint32_t number = c->calls[index].number;
 	const struct gn_sge sge = {&number, sizeof(number), 0};
 	const struct gn_remote to = {.key = c->request_key};
 	struct gn_wr wr;

@@ -103,17 +103,24 @@ static void completed(struct link_conn *link, const struct gn_wc *wc)
  * A queue that is full has been done with, perhaps, and nobody has looked: behind what others left
  * in the cq when they went, which is less than its depth.
  */
-int rpc_thread_post(struct rpc_conn *c, const struct gn_wr *wr)
+int rpc_thread_post(struct rpc_conn *c, const struct gn_wr *wr, rpc_post_fn *post)
 {
 	struct link_loop *loop = &c->thread->loop;
-	uint32_t left = gn_cq_depth(loop->cq) / LINK_POLL_MAX + 1;
-	int rc = gn_post_send(c->link.qp, wr, NULL);
+	uint32_t left;
+	int rc = post(c->link.qp, wr);
 
-	for (; unlikely(rc == -EAGAIN) && left; left--) {
+	if (likely(rc != -EAGAIN))
+		return rc;
+	for (left = gn_cq_depth(loop->cq) / LINK_POLL_MAX + 1; rc == -EAGAIN && left; left--) {
 		link_loop_poll(loop);
-		rc = gn_post_send(c->link.qp, wr, NULL);
+		rc = post(c->link.qp, wr);
 	}
 	return rc;
+}
+
+int rpc_post_send(struct gn_qp *qp, const struct gn_wr *wr)
+{
+	return gn_post_send(qp, wr, NULL);
 }
 
 static int serve_come(struct rpc_thread *t)
@@ -148,23 +155,6 @@ static int release_written(struct rpc_thread *t)
 			released++;
 		}
 	return released;
-}
-
-static int serve_all(struct rpc_thread *t)
-{
-	int served = 0;
-	unsigned empty = 0;
-
-	for (struct rpc_conn *c = t->conns, *next; c; c = next) {
-		int n;
-
-		next = c->next;
-		n = rpc_conn_serve(c);
-		served += n;
-		empty += !n;
-	}
-	gn_charge(GN_WORK_SCAN, empty);
-	return served;
 }
 
 /*
@@ -261,9 +251,10 @@ static void count_unquiet(struct rpc_thread *t, uint64_t now_ns)
 
 /* ---- a turn ---- */
 
-int rpc_thread_turn(struct rpc_thread *t)
+/* The rest of a turn, which is not there each time. */
+static no_inline int tend(struct rpc_thread *t)
 {
-	int busy = serve_all(t) + link_loop_tasks(&t->loop);
+	int busy = link_loop_tasks(&t->loop);
 
 	if (unlikely(t->come))
 		busy += serve_come(t);
@@ -277,6 +268,26 @@ int rpc_thread_turn(struct rpc_thread *t)
 	if (unlikely(t->draining))
 		count_unquiet(t, t->loop.now_ns);
 	return busy;
+}
+
+int rpc_thread_turn(struct rpc_thread *t)
+{
+	int served = 0;
+	unsigned empty = 0;
+
+	for (struct rpc_conn *c = t->conns, *next; c; c = next) {
+		const int n = (next = c->next, rpc_conn_serve(c));
+
+		served += n;
+		empty += !n;
+	}
+	exec_charge(GN_WORK_SCAN, empty);
+	if (unlikely(__atomic_load_n(&t->loop.tasks, __ATOMIC_RELAXED) || t->come ||
+		     link_loop_must_turn(&t->loop)))
+		return served + tend(t);
+	exec_charge(GN_WORK_SCAN, 1); /* of the tasks */
+	t->loop.turns++;
+	return served;
 }
 
 /* What clients may write. */

@@ -272,7 +272,7 @@ static int changed(struct gn_rpc_client *client)
 	EXPECT(gn_rpc_commit(client, &l.op) == -EINVAL);
 	l.op.method = ECHO;
 	l.op.deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
-	EXPECT(gn_rpc_commit(client, &l.op) == -EINVAL);
+	EXPECT(gn_rpc_commit(client, &l.op) == -ESRCH);
 	l.op.deadline_ns = 0;
 	fill(to, 8, 1);
 	EXPECT(gn_rpc_commit(client, &l.op) == 0);
