@@ -136,7 +136,7 @@ static int duo_rounds(const struct duo *d, struct gn_rpc_client *client, struct 
 /* Nothing happens for a second: neither side does anything. */
 static int duo_idle(struct duo *d, struct gn_rpc_client *client, struct nap *n)
 {
-	const uint64_t end_ns = gn_deadline_us(IDLE_US);
+	const uint64_t end_ns = gn_deadline_us(IDLE_US), sleeps = n->sleeps;
 	uint64_t spent_ns;
 
 	store(&d->idle, 1);
@@ -149,8 +149,10 @@ static int duo_idle(struct duo *d, struct gn_rpc_client *client, struct nap *n)
 	store(&d->idle, 2);
 	if (d->simulated)
 		return 0;
-	print_message("# mode %d: an idle client: %llu us of the processor in a second\n", d->mode,
-		      (unsigned long long)spent_ns / 1000);
+	print_message(
+		"# mode %d: an idle client: %llu us of the processor in a second, %llu sleeps\n",
+		d->mode, (unsigned long long)spent_ns / 1000,
+		(unsigned long long)(n->sleeps - sleeps));
 	EXPECT(unit_slow() || spent_ns < IDLE_CPU_NS);
 	return 0;
 }
