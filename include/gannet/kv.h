@@ -264,8 +264,9 @@ GN_API int gn_kv_do(struct gn_kv_client *client, struct gn_kv_op *ops, unsigned 
  * Begin an operation, and have done called from gn_kv_poll(), or from another call of this client:
  * from this one too, when it finds that the server is gone. done may submit others; what waits,
  * polls or closes returns -EDEADLK there. Never waits, neither for the server nor for a connection.
- * -EAGAIN: too many are under way, -EMSGSIZE: its value is too large for any store or this connection, -ENOTCONN: the
- * connection broke; with GN_KV_RECONNECT gn_kv_poll() connects again, and then this works.
+ * -EAGAIN: too many are under way; -EMSGSIZE: its value is too large for any store or this
+ * connection; -ENOTCONN: the connection broke; with GN_KV_RECONNECT gn_kv_poll() connects again,
+ * and then this works.
  */
 GN_API int gn_kv_submit(struct gn_kv_client *client, struct gn_kv_op *op);
 /* Send what was gathered. */
