@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <gannet/exec.h>
+
 #include "count_turns.h"
 
 struct initiator {

@@ -50,6 +50,7 @@ static int start(struct count_server *base)
 					       .bypass = o->mode == BENCH_KV_BYPASS,
 					       .rpc = {.flags = GN_RPC_POLLED,
 						       .max_slots = kv_slots(o),
+						       .max_window = kv_slots(o) * o->batch,
 						       .max_request = kv_slot_bytes(o),
 						       .max_result = kv_slot_bytes(o)}};
 	int rc = gn_fabric_open("shm", &s->fabric);

@@ -36,17 +36,43 @@ static void echo(struct gn_rpc_request *request, void *arg)
 {
 	const struct echo_server *s = arg;
 	const uint32_t bytes = s->opts->result_bytes;
-	uint32_t len, room, both;
+	uint32_t len, room;
 	const void *data = gn_rpc_request_data(request, &len);
-	uint8_t *result = gn_rpc_request_room(request, &room);
+	uint8_t *result;
 
+	if (likely(len >= bytes))
+		return gn_rpc_answer(request, GN_RPC_OK, data, bytes);
+	result = gn_rpc_request_room(request, &room);
 	if (!result || room < bytes)
 		return gn_rpc_answer(request, GN_RPC_OK, s->fill, bytes);
-	both = least_u32(len, bytes);
-	memcpy(result, data, both);
-	if (both < bytes)
-		memcpy(result + both, s->fill + both, bytes - both);
+	memcpy(result, data, len);
+	memcpy(result + len, s->fill + len, bytes - len);
 	gn_rpc_answer(request, GN_RPC_OK, result, bytes);
+}
+
+/* … of calls that come in batches. */
+static void echo_group(struct gn_rpc_group *group, void *arg)
+{
+	const struct echo_server *s = arg;
+	const uint32_t bytes = s->opts->result_bytes;
+	const unsigned n = gn_rpc_group_size(group);
+
+	for (unsigned i = 0; i < n; i++) {
+		uint32_t len;
+		const void *data = gn_rpc_group_data(group, i, &len);
+		uint8_t *result;
+
+		if (likely(len >= bytes)) {
+			gn_rpc_group_answer(group, i, GN_RPC_OK, data, bytes);
+			continue;
+		}
+		result = gn_rpc_group_room(group, i, bytes);
+		if (!result)
+			continue; /* it has ended */
+		memcpy(result, data, len);
+		memcpy(result + len, s->fill + len, bytes - len);
+		gn_rpc_group_answer(group, i, GN_RPC_OK, result, bytes);
+	}
 }
 
 static void stop(struct count_server *base)
@@ -75,7 +101,9 @@ static int start(struct count_server *base)
 	if (!rc)
 		rc = gn_rpc_server_create(s->fabric, s->addr, &opts, &base->rpc);
 	if (!rc)
-		rc = gn_rpc_server_handle(base->rpc, METHOD_ECHO, echo, s);
+		rc = o->batch > 1 ?
+			     gn_rpc_server_handle_group(base->rpc, METHOD_ECHO, echo_group, s, 0) :
+			     gn_rpc_server_handle(base->rpc, METHOD_ECHO, echo, s);
 	if (!rc)
 		rc = gn_rpc_server_start(base->rpc);
 	return rc;

@@ -17,7 +17,6 @@
 /* What a client has done. */
 struct tally {
 	uint64_t calls, ns;
-	uint64_t served; /* what the server counts as a call */
 	struct gn_hist group_ns;
 	uint64_t group_ops;
 	uint64_t wrs, doorbells, batches, fetches, failed_fetches, second_reads, switches;
@@ -36,7 +35,7 @@ struct crew_hall {
 	uint32_t clients;
 	cpu_set_t server_cpus, client_cpus[CREW_CLIENTS_MAX];
 	/* by the server, when it is asked */
-	uint64_t server_calls, server_wrs, server_doorbells, server_cpu_ns;
+	uint64_t server_batches, server_wrs, server_doorbells, server_cpu_ns;
 	LINE uint32_t joined;	/* processes that know who they are: the server, then clients */
 	uint32_t ready, failed; /* clients */
 	LINE uint32_t signal;	/* enum signal */

@@ -61,7 +61,7 @@ static void report(struct crew_hall *hall, struct gn_fabric *fabric, struct gn_r
 	gn_fabric_counters(fabric, &wrs);
 	getrusage(RUSAGE_SELF, &usage);
 	hall->server_cpu_ns = ns_of(&usage.ru_utime) + ns_of(&usage.ru_stime);
-	hall->server_calls = rpc.calls;
+	hall->server_batches = rpc.batches;
 	/* A silent client is probed, and one that sleeps is woken, apart from calls. */
 	hall->server_wrs = 0 - rpc.probes - rpc.notifies;
 	for (int op = 0; op < GN_OP_RECV; op++)

@@ -16,7 +16,6 @@ void tally_calls(struct tally *t, const struct gn_rpc_client *client, int sign)
 	t->failed_fetches += factor * rpc.failed_fetches;
 	t->second_reads += factor * rpc.second_reads;
 	t->batches += factor * rpc.batches;
-	t->served += factor * rpc.calls;
 }
 
 void tally_fabric(struct tally *t, const struct gn_fabric *fabric, int sign)
@@ -45,7 +44,7 @@ static double share_of(const struct gn_hist *hist, double percent, uint64_t grou
 void tally_sum(const struct crew_hall *hall, struct bench_rpc_result *r)
 {
 	struct tally all = {.calls = 0};
-	double calls, per_served;
+	double calls, per_batch;
 
 	gn_hist_init(&all.group_ns);
 	r->mops = 0;
@@ -54,7 +53,6 @@ void tally_sum(const struct crew_hall *hall, struct bench_rpc_result *r)
 
 		gn_hist_merge(&all.group_ns, &t->group_ns);
 		all.calls += t->calls;
-		all.served += t->served;
 		all.wrs += t->wrs;
 		all.doorbells += t->doorbells;
 		all.batches += t->batches;
@@ -73,10 +71,10 @@ void tally_sum(const struct crew_hall *hall, struct bench_rpc_result *r)
 	r->run.p999_ns = share_of(&all.group_ns, 99.9, hall->tally[0].group_ops);
 	r->has_counters = true;
 	r->client_wrs = (double)all.wrs / calls;
-	/* The server counts since it began, and what it was called for, which may be several. */
-	per_served = (double)all.served / calls / (double)hall->server_calls;
-	r->server_wrs = (double)hall->server_wrs * per_served;
-	r->doorbells = (double)all.doorbells / calls + (double)hall->server_doorbells * per_served;
+	/* The server counts since it began; its work requests go with messages, not with calls. */
+	per_batch = (double)all.batches / calls / (double)hall->server_batches;
+	r->server_wrs = (double)hall->server_wrs * per_batch;
+	r->doorbells = (double)all.doorbells / calls + (double)hall->server_doorbells * per_batch;
 	r->batch_fill = all.batches ? calls / (double)all.batches : NAN;
 	/* What a client waits for: its own reads, and what the server's card did. */
 	r->round_trips = (double)all.fetches / calls + r->server_wrs;

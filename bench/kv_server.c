@@ -47,6 +47,7 @@ static int start(struct kv_hall *hall, struct gn_fabric *fabric, struct gn_kv_se
 					       .memory = kv_memory(o),
 					       .bypass = o->mode == BENCH_KV_BYPASS,
 					       .rpc = {.max_slots = kv_slots(o),
+						       .max_window = kv_slots(o) * o->batch,
 						       .max_request = kv_slot_bytes(o),
 						       .max_result = kv_slot_bytes(o)}};
 	char *addr = hall->crew.pair.addr;

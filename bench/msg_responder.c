@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <gannet/exec.h>
+
 #include "msg_hall.h"
 
 #define PORT_FIRST 20000u

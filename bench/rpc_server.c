@@ -20,23 +20,50 @@ static void echo(struct gn_rpc_request *request, void *arg)
 {
 	const struct server *s = arg;
 	const uint32_t bytes = s->hall->opts.result_bytes;
-	uint32_t len, room, both;
+	uint32_t len, room;
 	const void *data = gn_rpc_request_data(request, &len);
-	uint8_t *result = gn_rpc_request_room(request, &room), *own = NULL;
+	uint8_t *result, *own = NULL;
 
 	if (s->hall->opts.work_us > 0)
 		compute(s->hall->opts.work_us);
+	if (likely(len >= bytes))
+		return gn_rpc_answer(request, GN_RPC_OK, data, bytes);
+	result = gn_rpc_request_room(request, &room);
 	if (unlikely(!result || room < bytes)) /* in the middle of a batch there may be less */
 		result = own = malloc(bytes + 1);
 	if (unlikely(!result))
 		return gn_rpc_answer(request, GN_RPC_BUSY, NULL, 0);
-	both = least_u32(len, bytes);
-	memcpy(result, data, both);
-	if (both < bytes)
-		memcpy(result + both, s->fill + both, bytes - both);
+	memcpy(result, data, len);
+	memcpy(result + len, s->fill + len, bytes - len);
 	gn_rpc_answer(request, GN_RPC_OK, result, bytes);
-	if (unlikely(own))
-		free(own);
+	free(own);
+}
+
+/* … of calls that come in batches. */
+static void echo_group(struct gn_rpc_group *group, void *arg)
+{
+	const struct server *s = arg;
+	const uint32_t bytes = s->hall->opts.result_bytes;
+	const unsigned n = gn_rpc_group_size(group);
+
+	for (unsigned i = 0; i < n; i++) {
+		uint32_t len;
+		const void *data = gn_rpc_group_data(group, i, &len);
+		uint8_t *result;
+
+		if (s->hall->opts.work_us > 0)
+			compute(s->hall->opts.work_us);
+		if (likely(len >= bytes)) {
+			gn_rpc_group_answer(group, i, GN_RPC_OK, data, bytes);
+			continue;
+		}
+		result = gn_rpc_group_room(group, i, bytes);
+		if (unlikely(!result))
+			continue; /* it has ended */
+		memcpy(result, data, len);
+		memcpy(result + len, s->fill + len, bytes - len);
+		gn_rpc_group_answer(group, i, GN_RPC_OK, result, bytes);
+	}
 }
 
 static void hold_lanes(struct gn_rpc_request *request, void *arg)
@@ -73,7 +100,9 @@ static int start(struct server *s)
 	snprintf(addr, sizeof(s->hall->crew.pair.addr), "shm:bench-rpc-%d", (int)getpid());
 	rc = gn_rpc_server_create(s->fabric, addr, &rpc, &s->rpc);
 	if (!rc)
-		rc = gn_rpc_server_handle(s->rpc, METHOD_ECHO, echo, s);
+		rc = opts->batch > 1 ?
+			     gn_rpc_server_handle_group(s->rpc, METHOD_ECHO, echo_group, s, 0) :
+			     gn_rpc_server_handle(s->rpc, METHOD_ECHO, echo, s);
 	if (!rc)
 		rc = gn_rpc_server_handle(s->rpc, METHOD_CACHELINE, hold_answer,
 					  &s->hall->crew.pair);

@@ -4,8 +4,12 @@
  */
 #include "pair.h"
 
+#include <gannet/exec.h>
+
 #include <errno.h>
 #include <unistd.h>
+
+#include <gannet/exec.h>
 
 #define WORKING_SET    65536u	  /* bytes of the side that has fewer buffers, at least */
 #define SLOTS_MIN      4u	  /* buffers, for sizes where that is more */

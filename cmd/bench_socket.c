@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <gannet/base.h>
+#include <gannet/exec.h>
 
 #include "bench_cmd.h"
 #include "cmd.h"

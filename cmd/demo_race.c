@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <gannet/base.h>
+#include <gannet/exec.h>
 
 #include "demo.h"
 #include "kv.h"

@@ -14,7 +14,7 @@
 
 #define MEMORY_DEFAULT	 (64ull << 20) /* for each thread */
 #define DRAIN_MS_DEFAULT 2000u
-#define CONN_BYTES	 262144u /* more than a connection takes, slots and window */
+#define CONN_BYTES	 393216u /* more than a connection takes, slots and window */
 #define DRAIN_MS_MAX	 3600000u
 #define STATS_S_MIN	 0.1
 #define STATS_S_MAX	 86400.0
@@ -178,12 +178,14 @@ static void tell_value(const struct gn_kv_server_opts *o)
 
 /*
  * A large value is read into memory of connections, of which a quarter is for newcomers, beside the
- * slots of its client.
+ * slots of its client; and half of what a connection may have is for the results of its calls.
  */
 static void tell_conn_memory(const struct gn_kv_server_opts *o)
 {
 	const uint64_t value = o->max_value ? o->max_value : value_most(o);
-	const uint64_t need = (value + CONN_BYTES * o->threads) / 3 * 4;
+	const uint64_t alone = 2 * value + CONN_BYTES;
+	const uint64_t all = (value + CONN_BYTES * o->threads) / 3 * 4;
+	const uint64_t need = alone > all ? alone : all;
 
 	if (o->rpc.max_bytes && o->rpc.max_bytes < need)
 		fprintf(stderr,

@@ -2,7 +2,7 @@
 /* Drawing keys, evenly or by Zipf's law (YCSB's parameter, as S000 5.1 and S002 V.D.3). */
 #include "draws.h"
 
-#include <gannet/base.h>
+#include <gannet/exec.h>
 
 #include <math.h>
 #include <string.h>

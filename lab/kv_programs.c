@@ -231,10 +231,7 @@ static bool connect_to(struct kv_caller *k, unsigned server)
 	const struct gn_kv_client_opts opts = {
 		.size = sizeof(opts),
 		.flags = o->call.paper ? GN_KV_PAPER : 0,
-		/* A batch is one message; or calls are gathered where its size is chosen. */
-		.gather = o->call.chosen ? 1 :
-			  o->call.paper	 ? o->call.batch :
-					   0,
+		.gather = o->call.paper && !o->call.chosen ? o->call.batch : 0,
 		.rpc =
 			{
 				.mode = o->call.mode,

@@ -148,7 +148,10 @@ struct px_thread {
 	unsigned index;
 	struct gn_thread *thread;
 	struct gn_kv_client *kv;
-	int error; /* why it could not begin */
+	struct gn_source *store; /* kv's */
+	bool armed;		 /* it was, when the thread last slept */
+	bool idle;		 /* nothing has come for a while */
+	int error;		 /* why it could not begin */
 	int epoll_fd, wake_fd;
 	int *given; /* connections that were let in; under the proxy's lock */
 	unsigned n_given, given_room;
@@ -165,7 +168,7 @@ struct px_thread {
 	size_t ins_bytes;     /* of inputs of the usual size, in use or not */
 	size_t work_bytes;    /* of everything else */
 	struct px_conn *starved, **starved_last;
-	bool store_gone; /* polls connect to it again */
+	bool store_gone;			 /* polls connect to it again */
 	struct px_conn *waiting, **waiting_last; /* the longest waiting first */
 	uint64_t swept_ns, woke_ns;
 	uint64_t now_ns;

@@ -15,10 +15,9 @@
 #include "front.h"
 
 #define EVENTS	   512
-#define LOOK_US	   100u /* for the store to answer, before it is looked who else is ready */
-#define YIELDS	   16u
+#define YIELDS	   16u	    /* to the store, before its answers are waited for asleep */
 #define STARVED_MS 1	    /* until it is looked again whether there is memory */
-#define GONE_MS	   5	    /* … whether the store is back */
+#define IDLE_MS	   100	    /* without anything, until it is worth it to hear of the store's end */
 #define END_US	   2000000u /* for what is under way, when it ends */
 
 static void look_at_clock(struct px_thread *t)
@@ -83,10 +82,13 @@ static void look_at_events(struct px_thread *t, int sleep_ms)
 	int n;
 
 	n = epoll_wait(t->epoll_fd, events, EVENTS, sleep_ms);
+	t->idle = !n && sleep_ms;
 	look_at_clock(t);
 	for (int i = 0; i < n; i++) {
 		struct px_conn *c = events[i].data.ptr;
 
+		if (events[i].data.ptr == &t->kv)
+			continue; /* the store, which is polled anyway */
 		if (!c) {
 			take_given(t);
 			continue;
@@ -122,40 +124,49 @@ static bool ending(const struct px_thread *t)
 }
 
 /*
- * The store is mostly faster than a wait: it may need this very core, so it is given to it first.
- * Who is ready meanwhile has to wait for LOOK_US at most.
+ * The store is mostly faster than a sleep and a wake-up, and may need this very core: so it gets it
+ * first.
  */
-static void wait_for_store(struct px_thread *t)
+static void yield_to_store(struct px_thread *t)
 {
 	for (unsigned i = 0; i < YIELDS; i++) {
 		gn_yield();
 		if (gn_kv_poll(t->kv) > 0)
 			return;
 	}
-	gn_kv_wait(t->kv, gn_deadline_us(LOOK_US));
+}
+
+/*
+ * There is nothing to do: how long to sleep. The store wakes this thread if something is to come
+ * from it. While nothing is, only its end is of interest, and only to a thread that is idle for
+ * long: most sleeps are short, and to be woken by the store costs system calls.
+ */
+static int rest_ms(struct px_thread *t, int sleep_ms)
+{
+	if (t->queue)
+		return 0;
+	if (t->starved && (sleep_ms < 0 || sleep_ms > STARVED_MS))
+		sleep_ms = STARVED_MS;
+	if (t->under_way || t->store_gone || t->idle) {
+		t->armed = true;
+		return gn_source_arm(t->store) ? 0 : sleep_ms;
+	}
+	if (t->armed)
+		gn_source_disarm(t->store);
+	t->armed = false;
+	return sleep_ms < 0 || sleep_ms > IDLE_MS ? IDLE_MS : sleep_ms;
 }
 
 static void serve(struct px_thread *t)
 {
 	while (!ending(t)) {
-		int sleep_ms = px_conns_sweep(t);
+		const int sleep_ms = px_conns_sweep(t);
 
 		px_starved_wake(t);
-		if (t->under_way || t->queue)
-			sleep_ms = 0;
-		else if (t->store_gone)
-			sleep_ms = GONE_MS;
-		else if (t->starved)
-			sleep_ms = STARVED_MS;
-		look_at_events(t, sleep_ms);
+		look_at_events(t, rest_ms(t, sleep_ms));
 		take_turns(t);
-		if (!t->under_way) {
-			if (t->store_gone)
-				gn_kv_poll(t->kv); /* it connects again */
-			continue;
-		}
 		if (gn_kv_poll(t->kv) <= 0 && t->under_way && !t->queue)
-			wait_for_store(t);
+			yield_to_store(t);
 		take_turns(t);
 	}
 }
@@ -190,6 +201,13 @@ static int open_all(struct px_thread *t)
 		return t->out ? -errno : -ENOMEM;
 	rc = gn_kv_client_open(t->proxy->fabric, t->proxy->opts.server, &t->proxy->opts.kv, &t->kv);
 	t->context.max_value = GN_KV_VALUE_MAX;
+	if (rc)
+		return rc;
+	t->store = gn_kv_client_source(t->kv);
+	rc = gn_source_fd(t->store);
+	event.data.ptr = &t->kv;
+	if (rc >= 0)
+		rc = epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, rc, &event) ? -errno : 0;
 	return rc;
 }
 

@@ -27,8 +27,8 @@ GN_API const char *gn_strerror(int err);
 
 /*
  * Why the last call of this thread that failed did so, in words that say what to do: "" when none
- * has. It stays until the next one fails, a call that succeeds changes nothing. Each thread,
- * simulated ones too, has its own text.
+ * has. Ask at once: it stays until something else fails, be it a step that a call which succeeds
+ * tried in vain. Each thread, simulated ones too, has its own text.
  */
 GN_API const char *gn_error(void);
 
@@ -80,8 +80,31 @@ GN_API void gn_sleep_us(uint64_t us);
 
 /* ---- waiting ---- */
 
-/* What can become ready: a completion queue, an event channel, a queue of gannet/exec.h. */
+/*
+ * What can become ready: a completion queue or an event channel of the fabric, a client or a server
+ * that is polled, a queue of gannet/exec.h.
+ */
 struct gn_source;
+
+/*
+ * A source in somebody else's event loop. The fd is the source's, for as long as that lives, and is
+ * good for poll(), epoll and the like; nobody reads it. It says something only while the source is
+ * armed:
+ *
+ *     poll the object until it has nothing more to do; gn_source_arm(); if that is 0, sleep until
+ *     the fd is readable, or something else; poll the object again
+ *
+ * gn_source_arm(): 0: the fd becomes readable when the object should be polled: something has come,
+ * a peer is gone, a deadline or another timer is due. It may do so early. -EAGAIN: poll it first.
+ * -EINVAL: gn_source_fd() was not called; -EPERM, -EDEADLK: as of a poll of the object. To arm asks
+ * peers to wake this side, which is work for them: a loop that expects something within a few
+ * microseconds polls for that long before. gn_source_disarm() is for one that goes on polling
+ * without another arm. All of it from the thread that the object belongs to. gn_source_fd(): the
+ * fd, -EOPNOTSUPP in a simulation, where gn_wait() does the same, or what keeps it from being made.
+ */
+GN_API int gn_source_fd(struct gn_source *source);
+GN_API int gn_source_arm(struct gn_source *source);
+GN_API void gn_source_disarm(struct gn_source *source);
 
 enum gn_wait_kind { GN_WAIT_SOURCE, GN_WAIT_WORD, GN_WAIT_FD };
 

@@ -132,6 +132,7 @@ struct gn_kv_op {
 	};
 	uint64_t hash;
 	uint32_t part, step;
+	struct gn_rpc_op rpc; /* a client's */
 };
 
 /* ---- a store by itself ---- */
@@ -205,6 +206,8 @@ GN_API int gn_kv_server_start(struct gn_kv_server *server);
 /* As gn_rpc_server_drain(). */
 GN_API int gn_kv_server_drain(struct gn_kv_server *server, uint64_t deadline_ns);
 GN_API void gn_kv_server_destroy(struct gn_kv_server *server);
+/* Of a server that is GN_RPC_POLLED, as gn_rpc_server_source(); gn_rpc_server_poll() serves. */
+GN_API struct gn_source *gn_kv_server_source(struct gn_kv_server *server);
 /* Its calls: for gn_rpc_server_counters() and gn_rpc_server_metrics(). */
 GN_API struct gn_rpc_server *gn_kv_server_rpc(struct gn_kv_server *server);
 
@@ -220,9 +223,9 @@ enum gn_kv_client_flag {
 };
 
 struct gn_kv_client_opts {
-	size_t size;		       /* sizeof(struct gn_kv_client_opts) */
-	unsigned flags;		       /* enum gn_kv_client_flag */
-	unsigned gather;	       /* operations in a message, at most; 0: 64 */
+	size_t size;	 /* sizeof(struct gn_kv_client_opts) */
+	unsigned flags;	 /* enum gn_kv_client_flag */
+	unsigned gather; /* operations in a message, at most; 0: as rpc.batch says, or 64 */
 	struct gn_rpc_client_opts rpc; /* mode and all that; size, thread and ctx are set for it */
 };
 
@@ -232,6 +235,12 @@ struct gn_kv_client_opts {
  */
 GN_API int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 			     const struct gn_kv_client_opts *opts, struct gn_kv_client **out);
+/*
+ * Hand it over to another thread, as gn_rpc_client_release() and gn_rpc_client_adopt(): nothing may
+ * be under way.
+ */
+GN_API int gn_kv_client_release(struct gn_kv_client *client);
+GN_API int gn_kv_client_adopt(struct gn_kv_client *client);
 /* Operations under way end with GN_KV_GONE. */
 GN_API int gn_kv_client_close(struct gn_kv_client *client);
 
@@ -255,7 +264,7 @@ GN_API int gn_kv_do(struct gn_kv_client *client, struct gn_kv_op *ops, unsigned 
  * Begin an operation, and have done called from gn_kv_poll(), or from another call of this client:
  * from this one too, when it finds that the server is gone. done may submit others; what waits,
  * polls or closes returns -EDEADLK there. Never waits, neither for the server nor for a connection.
- * -EAGAIN: too many are under way, -EMSGSIZE: its value is too large for any store, -ENOTCONN: the
+ * -EAGAIN: too many are under way, -EMSGSIZE: its value is too large for any store or this connection, -ENOTCONN: the
  * connection broke; with GN_KV_RECONNECT gn_kv_poll() connects again, and then this works.
  */
 GN_API int gn_kv_submit(struct gn_kv_client *client, struct gn_kv_op *op);
@@ -268,6 +277,12 @@ GN_API int gn_kv_flush(struct gn_kv_client *client);
 GN_API int gn_kv_poll(struct gn_kv_client *client);
 /* … until at least one has: how many, or -ETIMEDOUT, -EINTR. 0 when none is under way. */
 GN_API int gn_kv_wait(struct gn_kv_client *client, uint64_t deadline_ns);
+
+/*
+ * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_kv_poll() should be
+ * called, also to connect again.
+ */
+GN_API struct gn_source *gn_kv_client_source(struct gn_kv_client *client);
 
 /* The usual, in a line. Return 0, -ENOENT, -EEXIST, -EFBIG, -ETIMEDOUT, -ENOTCONN, … */
 GN_API int gn_kv_get(struct gn_kv_client *client, const void *key, uint32_t key_len, void *room,
@@ -360,7 +375,7 @@ struct gn_kv_counters {
 	size_t size; /* sizeof(struct gn_kv_counters) */
 	uint64_t ops;
 	uint64_t ended[GN_KV_STATUSES];
-	uint64_t messages;		   /* that carried them */
+	uint64_t messages;		   /* with requests, that were sent */
 	uint64_t bypass_gets;		   /* GETs by reading */
 	uint64_t entry_reads, value_reads; /* … and what was read for them */
 	uint64_t torn;			   /* read while it was written, and read again */

@@ -18,6 +18,9 @@
  *   UD            SEND           SEND           datagrams: what is lost is asked again
  *
  * A requester belongs to one thread, and so do its connections; a responder belongs to one thread.
+ * Another may go on with either when the first has finished with it, and what it did is known to
+ * the other: by a lock, a queue or a join.
+ * A forked child cannot use what it inherits (-EPERM): it opens the provider anew.
  * Everything happens inside the calls: nothing runs behind them. What goes through one connection
  * is answered in the order it was asked, except over UD. A request is executed once at most: a
  * repeated datagram is answered with what is remembered.
@@ -143,6 +146,12 @@ GN_API void gn_msg_responder_destroy(struct gn_msg_responder *responder);
  * (shm), or does not answer (verbs: 2 to 8 s).
  */
 GN_API int gn_msg_respond(struct gn_msg_responder *responder, uint64_t deadline_ns);
+/*
+ * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_msg_respond() should be
+ * called, with GN_NO_WAIT. A request that is a WRITE raises no event (SEND, WRITE_IMM and UD do):
+ * it is looked for by a timer, after 20 us at first and then less and less often, up to 10 ms late.
+ */
+GN_API struct gn_source *gn_msg_responder_source(struct gn_msg_responder *responder);
 /* Connections that it has now. */
 GN_API unsigned gn_msg_responder_conns(const struct gn_msg_responder *responder);
 GN_API int gn_msg_responder_stats(const struct gn_msg_responder *responder,
@@ -230,6 +239,11 @@ struct gn_msg_result {
  */
 GN_API int gn_msg_take(struct gn_msg_requester *requester, struct gn_msg_result *out, unsigned n,
 		       uint64_t deadline_ns);
+/*
+ * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_msg_take() should be
+ * called, with GN_NO_WAIT. Answers that are WRITEs are looked for by a timer, as above.
+ */
+GN_API struct gn_source *gn_msg_requester_source(struct gn_msg_requester *requester);
 GN_API int gn_msg_requester_stats(const struct gn_msg_requester *requester,
 				   struct gn_msg_stats *out);
 

@@ -147,6 +147,13 @@ GN_API int gn_rpc_server_start(struct gn_rpc_server *server);
 GN_API int gn_rpc_server_poll(struct gn_rpc_server *server);
 GN_API int gn_rpc_server_wait(struct gn_rpc_server *server, uint64_t deadline_ns);
 /*
+ * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_rpc_server_poll()
+ * should be called. NULL: it is not GN_RPC_POLLED. When it is armed or waited for, clients are put
+ * aside at once, and wake the server with their next request: a small park_us tells them to expect
+ * that.
+ */
+GN_API struct gn_source *gn_rpc_server_source(struct gn_rpc_server *server);
+/*
  * Nobody is let in any more, new requests end with GN_RPC_BUSY, and what is under way is answered:
  * 0 when clients have all their answers, -ETIMEDOUT when not all have by the deadline. Then destroy
  * it.
@@ -261,6 +268,13 @@ GN_API unsigned gn_rpc_group_thread(const struct gn_rpc_group *group);
  */
 GN_API void *gn_rpc_group_room(struct gn_rpc_group *group, unsigned i, uint32_t most);
 /*
+ * Both in one, where the result's length is known: end a call with len bytes that go there. Write
+ * them before the next call of any function of the group. NULL: the message with results has no
+ * room for them, and the call has not ended; ask for room, and answer.
+ */
+GN_API void *gn_rpc_group_put(struct gn_rpc_group *group, unsigned i, unsigned status,
+			      uint32_t len_bytes);
+/*
  * End a call of the group, in any order. data: where gn_rpc_group_room() said, or any other bytes,
  * which are copied. A call that the handler does not end has GN_RPC_FAILED.
  */
@@ -354,6 +368,14 @@ GN_API int gn_rpc_client_open_wait(struct gn_rpc_client *client, uint64_t deadli
  * its earlier servers may still be copying from its memory, for up to GN_TEARDOWN_US.
  */
 GN_API int gn_rpc_reconnect(struct gn_rpc_client *client);
+/*
+ * A client belongs to the thread that opened it. To hand it over, its owner releases it when
+ * nothing is under way (-EBUSY: calls or reads are, or it connects; -EDEADLK: from within done),
+ * and another thread adopts it: 0, -EBUSY when it belongs to another thread. Between the two it
+ * belongs to nobody, calls return -EPERM, and any thread may close it.
+ */
+GN_API int gn_rpc_client_release(struct gn_rpc_client *client);
+GN_API int gn_rpc_client_adopt(struct gn_rpc_client *client);
 /* Calls under way end with GN_RPC_CANCELED. */
 GN_API int gn_rpc_client_close(struct gn_rpc_client *client);
 
@@ -437,6 +459,13 @@ GN_API int gn_rpc_poll(struct gn_rpc_client *client);
  * after a call was refused with -EAGAIN, 0 when it can be begun.
  */
 GN_API int gn_rpc_wait(struct gn_rpc_client *client, uint64_t deadline_ns);
+/*
+ * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_rpc_poll() should be
+ * called, or gn_rpc_client_open_wait() as long as it connects. What was submitted and not sent yet
+ * is sent when its time has come, or by gn_rpc_flush(). A client whose connection is gone is never
+ * ready.
+ */
+GN_API struct gn_source *gn_rpc_client_source(struct gn_rpc_client *client);
 /* End it now, with GN_RPC_CANCELED; done is called before this returns. -ESRCH: it has ended. */
 GN_API int gn_rpc_cancel(struct gn_rpc_op *op);
 

@@ -33,12 +33,23 @@ const char *gn_version(void)
 
 const char *gn_error(void)
 {
-	return exec_current()->error();
+	return exec_current()->error()->text;
+}
+
+unsigned gn_fail_count(void)
+{
+	return exec_current()->error()->count;
+}
+
+int gn_fail_since(unsigned count, int rc, const char *what)
+{
+	return gn_fail_count() == count ? gn_fail(rc, "%s: %s", what, gn_strerror(rc)) : rc;
 }
 
 static void remember(const char *fmt, va_list ap)
 {
 	const int saved_errno = errno;
+	struct fail_state *state = exec_current()->error();
 	char text[FAIL_TEXT_MAX]; /* what was said before may be part of it */
 
 	if (vsnprintf(text, sizeof(text), fmt, ap) < 0)
@@ -47,7 +58,8 @@ static void remember(const char *fmt, va_list ap)
 		if ((unsigned char)*c < ' ' || *c == 0x7f)
 			*c = ' ';
 	}
-	memcpy(exec_current()->error(), text, sizeof(text));
+	memcpy(state->text, text, sizeof(text));
+	state->count++;
 	errno = saved_errno;
 }
 
@@ -61,6 +73,17 @@ int gn_fail(int rc, const char *fmt, ...)
 	return rc;
 }
 
+int gn_fail_text(int rc, const char *text)
+{
+	struct fail_state *state = exec_current()->error();
+	const size_t len = strnlen(text, FAIL_TEXT_MAX - 1);
+
+	memcpy(state->text, text, len);
+	state->text[len] = '\0';
+	state->count++;
+	return rc;
+}
+
 int gn_fail_log(int rc, const char *fmt, ...)
 {
 	va_list ap;
@@ -68,6 +91,6 @@ int gn_fail_log(int rc, const char *fmt, ...)
 	va_start(ap, fmt);
 	remember(fmt, ap);
 	va_end(ap);
-	gn_log(GN_LOG_ERROR, "%s", exec_current()->error());
+	gn_log(GN_LOG_ERROR, "%s", gn_error());
 	return rc;
 }

@@ -62,9 +62,13 @@ uint64_t gn_random(void)
 
 void *gn_alloc(size_t size, size_t align)
 {
-	if (align & (align - 1))
-		return NULL;
-	return ops()->alloc(size, align);
+	void *ptr = NULL;
+
+	if (unlikely(align & (align - 1)))
+		gn_fail(0, "gn_alloc(): align %zu is not a power of two", align);
+	else if (unlikely(!(ptr = ops()->alloc(size, align))))
+		gn_fail(0, "there is no memory for %zu bytes", size);
+	return ptr;
 }
 
 void gn_free(void *ptr)
@@ -101,20 +105,36 @@ uint64_t gn_thread_id(void)
 	return exec_installed->thread_id();
 }
 
-bool exec_inherited(uint64_t thread)
-{
-	return !exec_installed && thread <= real_inherited;
-}
-
 int exec_not_owner(uint64_t owner, const char *what)
 {
-	if (!exec_inherited(owner))
-		return gn_fail(-EPERM, "%s: it belongs to another thread", what);
+	if (!exec_inherited(owner & ~OWNER_RELEASED))
+		return gn_fail(-EPERM,
+			       owner & OWNER_RELEASED ?
+				       "%s: it was released; a thread has to adopt it first" :
+				       "%s: it belongs to another thread",
+			       what);
 	return gn_fail_log(-EPERM,
 			   "%s: it belongs to the process that this one was forked from, and "
 			   "cannot "
 			   "be used here",
 			   what);
+}
+
+int exec_adopt(uint64_t *owner, const char *what)
+{
+	uint64_t was = __atomic_load_n(owner, __ATOMIC_RELAXED);
+
+	if (was == gn_thread_id())
+		return 0;
+	if (exec_inherited(was & ~OWNER_RELEASED))
+		return exec_not_owner(was, what);
+	/* Acquire pairs with exec_release(). */
+	if (!(was & OWNER_RELEASED) ||
+	    !__atomic_compare_exchange_n(owner, &was, gn_thread_id(), false, __ATOMIC_ACQUIRE,
+					 __ATOMIC_RELAXED))
+		return gn_fail(-EBUSY, "%s: it belongs to another thread, which has to release it",
+			       what);
+	return 0;
 }
 
 const char *gn_node_name(void)
@@ -157,10 +177,27 @@ void gn_cond_init(struct gn_cond *cond)
 	ops()->cond_init(cond);
 }
 
+int exec_wait_failed(int rc, uint64_t deadline_ns, const char *reason)
+{
+	if (rc == -ETIMEDOUT && deadline_ns == GN_NO_WAIT)
+		return gn_fail_text(rc, "nothing is ready");
+	if (rc == -ETIMEDOUT)
+		return gn_fail(rc, "the deadline passed in a wait for %s",
+			       reason ? reason : "something");
+	if (rc == -EINTR)
+		return gn_fail_text(rc, "a signal ended a wait");
+	/* These two were told where they were found. */
+	if (rc == -EOPNOTSUPP || rc == -EINVAL)
+		return rc;
+	return gn_fail(rc, "a wait failed: %s", gn_strerror(rc));
+}
+
 int gn_cond_wait(struct gn_cond *cond, struct gn_mutex *mutex, uint64_t deadline_ns,
 		 const char *reason)
 {
-	return ops()->cond_wait(cond, mutex, deadline_given(deadline_ns), reason);
+	const int rc = ops()->cond_wait(cond, mutex, deadline_given(deadline_ns), reason);
+
+	return likely(!rc) ? 0 : exec_wait_failed(rc, deadline_ns, reason);
 }
 
 void gn_cond_signal(struct gn_cond *cond)
@@ -199,7 +236,7 @@ void gn_slot_destroy(struct gn_slot *slot)
 		ops()->slot_destroy(slot);
 }
 
-int gn_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
+int exec_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
 {
 	if (n > GN_WAIT_MAX)
 		return gn_fail(-EINVAL, "gn_wait(): n is more than GN_WAIT_MAX");
@@ -207,4 +244,11 @@ int gn_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const 
 	if (likely(!exec_installed))
 		return real_wait(items, n, deadline_ns, reason);
 	return exec_installed->wait(items, n, deadline_ns, reason);
+}
+
+int gn_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
+{
+	const int rc = exec_wait(items, n, deadline_ns, reason);
+
+	return likely(rc >= 0) ? rc : exec_wait_failed(rc, deadline_ns, reason);
 }

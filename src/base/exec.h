@@ -10,6 +10,8 @@
 #include "base/source.h"
 #include "gannet/exec.h"
 
+struct fail_state;
+
 struct exec_ops {
 	const char *name;
 	uint64_t (*now_ns)(void);
@@ -24,8 +26,7 @@ struct exec_ops {
 	int (*thread_join)(struct gn_thread *thread);
 	uint64_t (*thread_id)(void);
 	const char *(*node_name)(void);
-	/* Where this thread keeps the text of gn_error(): FAIL_TEXT_MAX bytes. */
-	char *(*error)(void);
+	struct fail_state *(*error)(void); /* this thread's */
 	/* Where the process keeps the list of its fibers; NULL: it keeps none. Optional. */
 	struct gn_fiber **(*fibers)(void);
 	void (*yield)(void);

@@ -92,10 +92,11 @@ static int fiber_map(size_t guard_bytes, size_t bytes, struct gn_fiber **out)
 	struct gn_fiber *fiber;
 
 	if (map == MAP_FAILED)
-		return -ENOMEM;
+		return gn_fail(-ENOMEM, "no stack of %zu bytes can be mapped for a fiber",
+			       map_bytes);
 	if (guard_bytes && mprotect(map, guard_bytes, PROT_NONE) != 0) {
 		munmap(map, map_bytes);
-		return -ENOMEM;
+		return gn_fail(-ENOMEM, "the stack of a fiber gets no guard page");
 	}
 	if (guard_bytes)
 		bytes -= shift_of(map, guard_bytes);
@@ -117,7 +118,7 @@ int gn_fiber_create(void (*fn)(void *arg), void *arg, size_t stack_bytes, struct
 		return gn_fail(-EINVAL,
 			       "gn_fiber_create(): stack_bytes is less than GN_FIBER_STACK_MIN");
 	if (stack_bytes > SIZE_MAX / 2)
-		return -ENOMEM;
+		return gn_fail(-ENOMEM, "gn_fiber_create(): a stack of %zu bytes", stack_bytes);
 	err = fiber_map(page, (stack_bytes + STRUCT_BYTES + SHIFTS * LINE + page - 1) / page * page,
 			&fiber);
 	if (err)

@@ -52,7 +52,10 @@ static int need_event_fd(struct gn_queue *queue)
 {
 	if (queue->event_fd < 0)
 		queue->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	return queue->event_fd < 0 ? -errno : 0;
+	if (queue->event_fd >= 0)
+		return 0;
+	return gn_fail(-errno, "a queue gets no descriptor to be waited for: %s",
+		       gn_strerror(-errno));
 }
 
 /* ---- the queue as something to wait for; consumer only ---- */
@@ -141,7 +144,7 @@ int gn_queue_push(struct gn_queue *queue, void *item)
 		/* Pairs with pop's release: the item that was here has been read. */
 		turn = (int64_t)(atomic_load_explicit(&cell->seq, memory_order_acquire) - pos);
 		if (turn < 0)
-			return -EAGAIN;
+			return gn_fail_text(-EAGAIN, "gn_queue_push(): the queue is full");
 		if (turn > 0) /* another producer was faster */
 			pos = atomic_load_explicit(&queue->tail, memory_order_relaxed);
 		else if (atomic_compare_exchange_weak_explicit(&queue->tail, &pos, pos + 1,
@@ -221,6 +224,7 @@ void gn_queue_destroy(struct gn_queue *queue)
 {
 	if (!queue)
 		return;
+	source_fini(&queue->source);
 	if (queue->event_fd >= 0)
 		close(queue->event_fd);
 	gn_free(queue->cells);

@@ -160,7 +160,7 @@ static int real_thread_start(const char *name, void (*fn)(void *arg), void *arg,
 	int err;
 
 	if (!thread)
-		return -ENOMEM;
+		return gn_fail(-ENOMEM, "gn_thread_start(): there is no memory");
 	thread->fn = fn;
 	thread->arg = arg;
 	if (name)
@@ -168,7 +168,7 @@ static int real_thread_start(const char *name, void (*fn)(void *arg), void *arg,
 	err = pthread_create(&thread->handle, NULL, thread_main, thread);
 	if (err) {
 		free(thread);
-		return -err;
+		return gn_fail(-err, "gn_thread_start(): no thread: %s", gn_strerror(-err));
 	}
 	*out = thread;
 	return 0;
@@ -179,10 +179,10 @@ static int real_thread_join(struct gn_thread *thread)
 	int err;
 
 	if (!thread)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_thread_join(): thread is NULL");
 	err = pthread_join(thread->handle, NULL);
 	if (err)
-		return -err;
+		return gn_fail(-err, "gn_thread_join(): %s", gn_strerror(-err));
 	free(thread);
 	return 0;
 }
@@ -237,11 +237,11 @@ static const char *real_node_name(void)
 	return host;
 }
 
-static char *real_error(void)
+static struct fail_state *real_error(void)
 {
-	static _Thread_local char text[FAIL_TEXT_MAX];
+	static _Thread_local struct fail_state state;
 
-	return text;
+	return &state;
 }
 
 static void real_yield(void)
@@ -347,11 +347,12 @@ static int real_slot_create(void (*destroy)(void *value), struct gn_slot **out)
 	int err;
 
 	if (!slot)
-		return -ENOMEM;
+		return gn_fail(-ENOMEM, "gn_slot_create(): there is no memory");
 	err = pthread_key_create(&slot->key, destroy);
 	if (err) {
 		free(slot);
-		return -err;
+		return gn_fail(-err, "gn_slot_create(): this process has no more keys: %s",
+			       gn_strerror(-err));
 	}
 	*out = slot;
 	return 0;
@@ -364,7 +365,9 @@ static void *real_slot_get(const struct gn_slot *slot)
 
 static int real_slot_set(struct gn_slot *slot, void *value)
 {
-	return -pthread_setspecific(slot->key, value);
+	const int err = pthread_setspecific(slot->key, value);
+
+	return err ? gn_fail(-err, "gn_slot_set(): %s", gn_strerror(-err)) : 0;
 }
 
 static void real_slot_destroy(struct gn_slot *slot)

@@ -3,6 +3,7 @@
  * gn_wait() in a process: spin a little, yield a while, then sleep in ppoll(). Machines with two
  * cores run two polling ends of a connection and the rest of the world, so spinning is short. A set
  * sleeps only if every member gave a file descriptor that wakes it; otherwise it goes on yielding.
+ * Objects are prepared before the spin: what they ask of their peers takes as long as that.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -183,10 +184,19 @@ static int wait_long(struct gn_wait_item *items, unsigned n, uint64_t deadline_n
 /* What is ready already costs one look. */
 int real_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
 {
-	const int ready = look(items, n);
+	uint64_t until_ns = deadline_ns;
+	int rc = look(items, n);
 
 	(void)reason;
-	if (likely(ready))
-		return ready;
-	return deadline_ns == GN_NO_WAIT ? -ETIMEDOUT : wait_long(items, n, deadline_ns);
+	if (likely(rc))
+		return rc;
+	if (deadline_ns == GN_NO_WAIT)
+		return -ETIMEDOUT;
+	rc = source_prepare_items(items, n, &until_ns);
+	if (!rc)
+		rc = wait_long(items, n, until_ns);
+	if (unlikely(rc == -ETIMEDOUT && until_ns < deadline_ns))
+		rc = look(items, n); /* an object is due */
+	source_rest_items(items, n);
+	return rc;
 }

@@ -31,6 +31,7 @@ static const struct source_ops chan_source = {.ready = source_ready, .arm = sour
 
 int gn_chan_create(struct gn_ctx *ctx, struct gn_chan **out)
 {
+	const unsigned said = gn_fail_count();
 	const struct provider *p;
 	struct gn_chan *chan;
 	int rc;
@@ -54,7 +55,7 @@ int gn_chan_create(struct gn_ctx *ctx, struct gn_chan **out)
 	if (rc) {
 		gn_mutex_fini(&chan->lock);
 		obj_destroy(&chan->obj);
-		return rc;
+		return gn_fail_since(said, rc, "gn_chan_create()");
 	}
 	obj_hold(&ctx->obj);
 	*out = chan;
@@ -70,6 +71,7 @@ int gn_chan_destroy(struct gn_chan *chan)
 	rc = obj_check_idle(chan, OBJ_CHAN);
 	if (rc)
 		return rc;
+	source_fini(&chan->source);
 	chan->obj.fabric->provider->chan_fini(chan);
 	gn_mutex_fini(&chan->lock);
 	gn_mutex_lock(&chan->obj.fabric->lock);
@@ -84,7 +86,9 @@ int gn_chan_fd(const struct gn_chan *chan)
 {
 	if (obj_check(chan, OBJ_CHAN))
 		return -EINVAL;
-	return chan->fd >= 0 ? chan->fd : -EOPNOTSUPP;
+	return chan->fd >= 0 ? chan->fd :
+			       gn_fail(-EOPNOTSUPP, "gn_chan_fd(): channels have no fd on %s",
+				       chan->obj.fabric->attr.provider);
 }
 
 struct gn_source *gn_chan_source(struct gn_chan *chan)
@@ -98,6 +102,19 @@ int gn_chan_wake(struct gn_chan *chan)
 		return -EINVAL;
 	chan_push(chan, &chan->ev_wake);
 	return 0;
+}
+
+int gn_chan_count(struct gn_chan *chan, enum gn_event_type type)
+{
+	int n = 0;
+
+	if (obj_check(chan, OBJ_CHAN))
+		return -EINVAL;
+	gn_mutex_lock(&chan->lock);
+	for (const struct chan_node *node = chan->first; node; node = node->next)
+		n += node->type == type;
+	gn_mutex_unlock(&chan->lock);
+	return n;
 }
 
 void chan_push_locked(struct gn_chan *chan, struct chan_node *node)
@@ -229,15 +246,19 @@ int gn_chan_next(struct gn_chan *chan, struct gn_event *out)
 		return -EINVAL;
 	if (!out)
 		return gn_fail(-EINVAL, "gn_chan_next(): out is NULL");
-	return next_about(chan, NULL, out);
+	return next_about(chan, NULL, out); /* "none" is an answer, and no failure to be told */
 }
 
 int gn_chan_timer(struct gn_chan *chan, uint64_t deadline_ns)
 {
+	const unsigned said = gn_fail_count();
+	int rc;
+
 	if (obj_check(chan, OBJ_CHAN))
 		return -EINVAL;
 	chan_remove(chan, &chan->ev_timer);
-	return chan->obj.fabric->provider->chan_timer(chan, deadline_ns ? deadline_ns : GN_FOREVER);
+	rc = chan->obj.fabric->provider->chan_timer(chan, deadline_ns ? deadline_ns : GN_FOREVER);
+	return rc ? gn_fail_since(said, rc, "gn_chan_timer()") : 0;
 }
 
 static int wait_about(struct gn_chan *chan, const struct obj *about, uint64_t deadline_ns,
@@ -250,9 +271,9 @@ static int wait_about(struct gn_chan *chan, const struct obj *about, uint64_t de
 		rc = next_about(chan, about, out);
 		if (rc != -EAGAIN)
 			return rc;
-		rc = gn_wait(&item, 1, deadline_ns, reason);
+		rc = exec_wait(&item, 1, deadline_ns, reason);
 		if (rc < 0)
-			return rc;
+			return exec_wait_failed(rc, deadline_ns, reason);
 		/* Others' events keep the channel ready, and are not ours to take. */
 		if (about && __atomic_load_n(&chan->first, __ATOMIC_RELAXED))
 			gn_sleep_us(OTHERS_NAP_US);

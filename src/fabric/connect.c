@@ -26,6 +26,7 @@ static const char *own_address(const struct gn_fabric *fabric, const char *addr)
 int gn_listener_create(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan, unsigned flags,
 		       struct gn_listener **out)
 {
+	const unsigned said = gn_fail_count();
 	struct gn_listener *listener;
 	struct gn_fabric *fabric;
 	const char *own;
@@ -52,7 +53,7 @@ int gn_listener_create(struct gn_ctx *ctx, const char *addr, struct gn_chan *cha
 	rc = fabric->provider->listen_init(listener, own);
 	if (rc) {
 		obj_destroy(&listener->obj);
-		return rc;
+		return gn_fail_since(said, rc, addr);
 	}
 	obj_hold(&ctx->obj);
 	obj_hold(&chan->obj);
@@ -150,6 +151,7 @@ static int check_new(const struct gn_qp *qp)
 int gn_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts)
 {
 	struct gn_conn_opts full = {.size = sizeof(full)};
+	const unsigned said = gn_fail_count();
 	const char *own;
 	int rc;
 
@@ -168,7 +170,7 @@ int gn_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *op
 	if (!rc)
 		rc = qp->obj.fabric->provider->connect(qp, own, &full);
 	qp_unlock(qp);
-	return rc;
+	return rc ? gn_fail_since(said, rc, addr) : 0;
 }
 
 int req_create(struct gn_listener *listener, struct gn_conn_req **out)
@@ -200,6 +202,7 @@ void req_drop(struct gn_conn_req *req)
 int gn_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts)
 {
 	struct gn_conn_opts full = {.size = sizeof(full)};
+	const unsigned said = gn_fail_count();
 	struct gn_ctx *shared_in;
 	int rc;
 
@@ -207,7 +210,7 @@ int gn_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_op
 		return -EINVAL;
 	rc = obj_check(qp, OBJ_QP);
 	if (!rc && (qp->obj.fabric != req->obj.fabric || qp->type != GN_QP_RC))
-		rc = -EINVAL;
+		rc = gn_fail(-EINVAL, "gn_accept(): qp is no RC qp of the request's fabric");
 	if (!rc)
 		rc = fill_opts(req->obj.fabric, opts, GN_PRIVATE_MAX, &full);
 	if (rc)
@@ -221,7 +224,7 @@ int gn_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_op
 		req_drop(req);
 		if (shared_in)
 			gn_mutex_unlock(&shared_in->lock);
-		return rc;
+		return rc ? gn_fail_since(said, rc, "gn_accept()") : 0;
 	}
 	qp_unlock(qp);
 refuse:
@@ -231,6 +234,7 @@ refuse:
 
 int gn_reject(struct gn_conn_req *req, const void *private_data, uint32_t private_len)
 {
+	const unsigned said = gn_fail_count();
 	int rc;
 
 	if (obj_check(req, OBJ_REQ))
@@ -241,11 +245,12 @@ int gn_reject(struct gn_conn_req *req, const void *private_data, uint32_t privat
 	}
 	rc = req->obj.fabric->provider->reject(req, private_data, private_len);
 	req_drop(req);
-	return rc;
+	return rc ? gn_fail_since(said, rc, "gn_reject()") : 0;
 }
 
 int gn_disconnect(struct gn_qp *qp)
 {
+	const unsigned said = gn_fail_count();
 	int rc;
 
 	if (obj_check(qp, OBJ_QP))
@@ -257,7 +262,7 @@ int gn_disconnect(struct gn_qp *qp)
 		     gn_fail(-ENOTCONN, "gn_disconnect(): the qp is not connected") :
 		     qp->obj.fabric->provider->disconnect(qp);
 	qp_unlock(qp);
-	return rc;
+	return rc ? gn_fail_since(said, rc, "gn_disconnect()") : 0;
 }
 
 void qp_established(struct gn_qp *qp)

@@ -81,6 +81,7 @@ static const struct source_ops cq_source = {
 int gn_cq_create(struct gn_ctx *ctx, const struct gn_cq_opts *given, struct gn_cq **out)
 {
 	struct gn_cq_opts own = {.size = sizeof(own)}, *opts = &own;
+	const unsigned said = gn_fail_count();
 	struct gn_fabric *fabric;
 	struct gn_cq *cq;
 	int rc;
@@ -117,7 +118,7 @@ int gn_cq_create(struct gn_ctx *ctx, const struct gn_cq_opts *given, struct gn_c
 	rc = fabric->provider->cq_init(cq);
 	if (rc) {
 		obj_destroy(&cq->obj);
-		return rc;
+		return gn_fail_since(said, rc, "gn_cq_create()");
 	}
 	obj_hold(&ctx->obj);
 	if (cq->chan)
@@ -136,6 +137,7 @@ int gn_cq_destroy(struct gn_cq *cq)
 	rc = obj_check_idle(cq, OBJ_CQ);
 	if (rc)
 		return rc;
+	source_fini(&cq->source);
 	/* Against a thread that pumps the channel. */
 	gn_mutex_lock(&cq->ctx->lock);
 	cq->obj.fabric->provider->cq_fini(cq);
@@ -174,7 +176,7 @@ int cq_poll_any(struct gn_cq *cq, struct gn_wc *wc, int n)
 		for (int i = 0; i < got; i++)
 			cq_finish(&wc[i]);
 	} else if (unlikely(cq->overrun)) {
-		got = -EOVERFLOW;
+		got = gn_fail_text(-EOVERFLOW, "the cq was overrun: completions are lost");
 	} else {
 		counter_add(&cq->polls_empty, 1);
 	}
@@ -185,20 +187,25 @@ int cq_poll_any(struct gn_cq *cq, struct gn_wc *wc, int n)
 int gn_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n)
 {
 	if (unlikely(!obj_alive(cq, OBJ_CQ) || !wc || n < 0)) {
-		obj_check(cq, OBJ_CQ);
-		return -EINVAL;
+		return obj_check(cq, OBJ_CQ) ?
+			       -EINVAL :
+			       gn_fail(-EINVAL, "gn_cq_poll(): wc is NULL, or n is negative");
 	}
 	return cq->poll(cq, wc, n);
 }
 
 int gn_cq_arm(struct gn_cq *cq, bool solicited_only)
 {
+	const unsigned said = gn_fail_count();
+	int rc;
+
 	if (obj_check(cq, OBJ_CQ))
 		return -EINVAL;
 	if (!cq->chan)
 		return gn_fail(-EINVAL, "gn_cq_arm(): cq->chan is NULL");
 	__atomic_store_n(&cq->user_armed, true, __ATOMIC_RELAXED);
-	return arm_locked(cq, solicited_only);
+	rc = arm_locked(cq, solicited_only);
+	return rc ? gn_fail_since(said, rc, "gn_cq_arm()") : 0;
 }
 
 int gn_cq_wait(struct gn_cq *cq, struct gn_wc *wc, int n, uint64_t deadline_ns, const char *reason)
@@ -210,15 +217,15 @@ int gn_cq_wait(struct gn_cq *cq, struct gn_wc *wc, int n, uint64_t deadline_ns, 
 		return rc;
 	item = gn_wait_on(&cq->source);
 	do {
-		rc = gn_wait(&item, 1, deadline_ns, reason);
+		rc = exec_wait(&item, 1, deadline_ns, reason);
 		if (rc < 0 && rc != -ETIMEDOUT)
-			return rc;
+			break;
 		const int got = gn_cq_poll(cq, wc, n);
 
 		if (got)
 			return got;
 	} while (rc >= 0);
-	return rc;
+	return exec_wait_failed(rc, deadline_ns, reason);
 }
 
 static const char *const status_names[GN_WC_STATUSES] = {

@@ -12,6 +12,7 @@
 static int mem_create(struct gn_fabric *fabric, void *addr, size_t size, unsigned rights,
 		      struct gn_mem **out)
 {
+	const unsigned said = gn_fail_count();
 	const struct provider *p = fabric->provider;
 	struct gn_mem *mem;
 	int rc = obj_create(fabric, OBJ_MEM, sizeof(*mem), &mem);
@@ -25,7 +26,7 @@ static int mem_create(struct gn_fabric *fabric, void *addr, size_t size, unsigne
 	rc = addr ? p->mem_wrap(mem) : p->mem_alloc(mem);
 	if (rc) {
 		obj_destroy(&mem->obj);
-		return rc;
+		return gn_fail_since(said, rc, addr ? "gn_mem_wrap()" : "gn_mem_alloc()");
 	}
 	*out = mem;
 	return 0;
@@ -43,7 +44,8 @@ int gn_mem_alloc(struct gn_fabric *fabric, size_t size, unsigned rights, struct 
 	if (fabric_check(fabric))
 		return -EINVAL;
 	if (rights & GN_MEM_HUGE && !(fabric->attr.caps & GN_CAP_HUGE))
-		return -EOPNOTSUPP;
+		return gn_fail(-EOPNOTSUPP, "gn_mem_alloc(): %s has no GN_CAP_HUGE",
+			       fabric->attr.provider);
 	return mem_create(fabric, NULL, size, rights, out);
 }
 
@@ -106,12 +108,15 @@ size_t gn_mem_size(const struct gn_mem *mem)
 
 int gn_pd_create(struct gn_ctx *ctx, struct gn_pd **out)
 {
+	const unsigned said = gn_fail_count();
 	const struct provider *p;
 	struct gn_pd *pd;
-	int rc = obj_check(ctx, OBJ_CTX);
+	int rc;
 
-	if (rc || !out)
+	if (obj_check(ctx, OBJ_CTX))
 		return -EINVAL;
+	if (!out)
+		return gn_fail(-EINVAL, "gn_pd_create(): out is NULL");
 	p = ctx->obj.fabric->provider;
 	rc = obj_create(ctx->obj.fabric, OBJ_PD, sizeof(*pd), &pd);
 	if (rc)
@@ -120,7 +125,7 @@ int gn_pd_create(struct gn_ctx *ctx, struct gn_pd **out)
 	rc = p->pd_init(pd);
 	if (rc) {
 		obj_destroy(&pd->obj);
-		return rc;
+		return gn_fail_since(said, rc, "gn_pd_create()");
 	}
 	obj_hold(&ctx->obj);
 	*out = pd;
@@ -145,14 +150,20 @@ int gn_pd_destroy(struct gn_pd *pd)
 static int check_region(const struct gn_mem *mem, size_t offset, size_t length, unsigned access)
 {
 	if (access & ~(unsigned)(REMOTE_RIGHTS | GN_LOCAL_WRITE))
-		return -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_mr_register(): access has bits other than GN_REMOTE_* and "
+			       "GN_LOCAL_WRITE");
 	if (access & (GN_REMOTE_WRITE | GN_REMOTE_ATOMIC) && !(access & GN_LOCAL_WRITE))
-		return -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_mr_register(): what peers write to needs GN_LOCAL_WRITE too");
 	if (!length || offset > mem->size || length > mem->size - offset)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_mr_register(): %zu bytes at %zu of a mem of %zu",
+			       length, offset, mem->size);
 	/* Remote offsets count from the region's start, and devices map whole pages. */
 	if (access & REMOTE_RIGHTS && ((uintptr_t)mem->addr + offset) % GN_PAGE)
-		return -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_mr_register(): a region for peers begins at a page, not at %zu",
+			       offset);
 	if (access & (unsigned)REMOTE_RIGHTS & ~mem->rights)
 		return gn_fail_log(
 			mem->foreign ? -EOPNOTSUPP : -EINVAL,
@@ -166,6 +177,7 @@ static int check_region(const struct gn_mem *mem, size_t offset, size_t length, 
 int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t length,
 		   unsigned access, struct gn_mr **out)
 {
+	const unsigned said = gn_fail_count();
 	const struct provider *p;
 	struct gn_mr *mr;
 	int rc;
@@ -191,7 +203,7 @@ int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t l
 	rc = p->mr_init(mr);
 	if (rc) {
 		obj_destroy(&mr->obj);
-		return rc;
+		return gn_fail_since(said, rc, "gn_mr_register()");
 	}
 	obj_hold(&pd->obj);
 	obj_hold(&mem->obj);
@@ -206,10 +218,11 @@ int gn_mr_deregister_try(struct gn_mr *mr)
 	if (!mr)
 		return 0;
 	rc = obj_check_idle(mr, OBJ_MR);
-	if (!rc)
-		rc = mr->obj.fabric->provider->mr_revoke(mr);
 	if (rc)
 		return rc;
+	rc = mr->obj.fabric->provider->mr_revoke(mr);
+	if (rc)
+		return gn_fail_text(rc, "gn_mr_deregister_try(): a peer is copying; try again");
 	mr->obj.fabric->provider->mr_fini(mr);
 	obj_release(&mr->pd->obj);
 	obj_release(&mr->mem->obj);

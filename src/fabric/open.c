@@ -31,6 +31,7 @@ static int find_provider(const char *name, const struct provider **out, const ch
 
 int gn_fabric_open(const char *name, struct gn_fabric **out)
 {
+	const unsigned said = gn_fail_count();
 	const struct provider *provider = NULL;
 	struct gn_fabric *fabric;
 	const char *device = NULL;
@@ -62,8 +63,10 @@ int gn_fabric_open(const char *name, struct gn_fabric **out)
 	gn_mutex_init(&fabric->lock);
 	strncpy(fabric->attr.provider, provider->name, sizeof(fabric->attr.provider) - 1);
 	rc = fabric->provider->open(fabric, device);
-	if (rc)
+	if (rc) {
+		gn_fail_since(said, rc, name);
 		goto fini_lock;
+	}
 	*out = fabric;
 	return 0;
 fini_lock:
@@ -119,11 +122,14 @@ int gn_fabric_query(const struct gn_fabric *fabric, struct gn_attr *out)
 
 int gn_ctx_create(struct gn_fabric *fabric, struct gn_ctx **out)
 {
+	const unsigned said = gn_fail_count();
 	struct gn_ctx *ctx;
 	int rc = fabric_check(fabric);
 
-	if (rc || !out)
-		return -EINVAL;
+	if (rc)
+		return rc;
+	if (!out)
+		return gn_fail(-EINVAL, "gn_ctx_create(): out is NULL");
 	rc = obj_create(fabric, OBJ_CTX, sizeof(*ctx), &ctx);
 	if (rc)
 		return rc;
@@ -132,7 +138,7 @@ int gn_ctx_create(struct gn_fabric *fabric, struct gn_ctx **out)
 	if (rc) {
 		gn_mutex_fini(&ctx->lock);
 		obj_destroy(&ctx->obj);
-		return rc;
+		return gn_fail_since(said, rc, "gn_ctx_create()");
 	}
 	*out = ctx;
 	return 0;

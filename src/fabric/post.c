@@ -19,21 +19,29 @@
 #define PLAIN_OPS (BIT(GN_OP_WRITE) | BIT(GN_OP_READ) | BIT(GN_OP_SEND) | BIT(GN_OP_WRITE_IMM))
 #define WR_FLAGS  (GN_SIGNALED | GN_INLINE | GN_FENCE | GN_SOLICITED)
 
+#define SENDS_FULL "gn_post_send(): the send queue is full; poll its cq"
+#define RECVS_FULL "gn_post_recv(): the receive queue is full; poll its cq"
+
 static int check_atomic(const struct gn_qp *qp, const struct gn_wr *wr, uint64_t len)
 {
 	if (!(qp->caps & GN_CAP_ATOMICS))
-		return -EOPNOTSUPP;
+		return gn_fail(-EOPNOTSUPP, "gn_post_send(): this connection has no atomics");
 	if (len != 8 || wr->n_sge != 1 || wr->to.remote.offset % 8)
-		return -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_post_send(): an atomic has one sge of 8 bytes, and an offset "
+			       "that is a multiple of 8");
 	return 0;
 }
 
 static int check_ud(const struct gn_qp *qp, const struct gn_wr *wr, uint64_t len)
 {
 	if (!obj_alive(wr->to.ud.ah, OBJ_AH) || wr->to.ud.ah->qp != qp)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_post_send(): to.ud.ah is no address of this qp");
 	/* Soft-RoCE would report success for a datagram that is too long, and drop it. */
-	return len > qp->obj.fabric->attr.ud_mtu ? -EMSGSIZE : 0;
+	if (len > qp->obj.fabric->attr.ud_mtu)
+		return gn_fail(-EMSGSIZE, "gn_post_send(): a datagram of %llu bytes: ud_mtu is %u",
+			       (unsigned long long)len, qp->obj.fabric->attr.ud_mtu);
+	return 0;
 }
 
 /* What few requests need: inline data, atomics, datagrams, the longest messages. */
@@ -41,12 +49,17 @@ static int check_special(const struct gn_qp *qp, const struct gn_wr *wr, uint64_
 {
 	if (wr->flags & GN_INLINE) {
 		if (!(INLINE_OPS & BIT(wr->op)))
-			return -EINVAL;
+			return gn_fail(-EINVAL, "gn_post_send(): a %s cannot be GN_INLINE",
+				       gn_op_str(wr->op));
 		if (len > qp->max_inline)
-			return -EMSGSIZE;
+			return gn_fail(-EMSGSIZE,
+				       "gn_post_send(): %llu bytes GN_INLINE: max_inline is %u",
+				       (unsigned long long)len, qp->max_inline);
 	}
 	if (len > qp->obj.fabric->attr.max_msg)
-		return -EMSGSIZE;
+		return gn_fail(-EMSGSIZE, "gn_post_send(): %llu bytes: max_msg is %llu",
+			       (unsigned long long)len,
+			       (unsigned long long)qp->obj.fabric->attr.max_msg);
 	if (ATOMIC_OPS & BIT(wr->op))
 		return check_atomic(qp, wr, len);
 	return qp->type == GN_QP_UD ? check_ud(qp, wr, len) : 0;
@@ -63,6 +76,18 @@ static inline uint64_t payload(const struct gn_wr *wr)
 	return len;
 }
 
+static no_inline int refuse_wr(const struct gn_qp *qp, const struct gn_wr *wr)
+{
+	if ((unsigned)wr->op >= GN_OPS || wr->flags & ~(unsigned)WR_FLAGS)
+		return gn_fail(-EINVAL, "gn_post_send(): no such op %u, or flags %x",
+			       (unsigned)wr->op, wr->flags);
+	if (wr->n_sge > qp->max_send_sge || (wr->n_sge && !wr->sge))
+		return gn_fail(-EINVAL, "gn_post_send(): n_sge is %u, sge is %s: at most %u",
+			       wr->n_sge, wr->sge ? "set" : "NULL", qp->max_send_sge);
+	return gn_fail(-EINVAL, "gn_post_send(): %s is no operation of %s qp", gn_op_str(wr->op),
+		       qp->type == GN_QP_RC ? "an RC" : "a UD");
+}
+
 /* 0, or what is wrong with the request. */
 static inline int check_send(const struct gn_qp *qp, const struct gn_wr *wr)
 {
@@ -71,13 +96,13 @@ static inline int check_send(const struct gn_qp *qp, const struct gn_wr *wr)
 
 	if (unlikely(op >= GN_OPS || wr->flags & ~(unsigned)WR_FLAGS ||
 		     wr->n_sge > qp->max_send_sge || (wr->n_sge && !wr->sge)))
-		return -EINVAL;
+		return refuse_wr(qp, wr);
 	len = payload(wr);
 	if (likely(qp->type == GN_QP_RC && PLAIN_OPS & BIT(op) && len <= PLAIN_LEN &&
 		   (!(wr->flags & GN_INLINE) || (op != GN_OP_READ && len <= qp->max_inline))))
 		return 0;
 	if (unlikely(!((qp->type == GN_QP_RC ? RC_OPS : UD_OPS) & BIT(op))))
-		return -EINVAL;
+		return refuse_wr(qp, wr);
 	return check_special(qp, wr, len);
 }
 
@@ -90,7 +115,7 @@ static inline unsigned check_chain(const struct gn_qp *qp, const struct gn_wr *w
 	for (*rc = 0; wr; wr = wr->next, n++) {
 		*rc = check_send(qp, wr);
 		if (likely(!*rc) && unlikely(n == room))
-			*rc = -EAGAIN;
+			*rc = gn_fail_text(-EAGAIN, SENDS_FULL);
 		if (unlikely(*rc))
 			break;
 	}
@@ -148,7 +173,7 @@ static no_inline int post_chain(struct gn_qp *qp, const struct gn_wr *wr, const 
 	const struct gn_wr *end = likely(taken) ? enter_chain(qp, wr, taken) : wr;
 
 	if (unlikely(taken < n))
-		rc = -EAGAIN;
+		rc = gn_fail_text(-EAGAIN, SENDS_FULL);
 	if (unlikely(rc) && bad)
 		*bad = end;
 	return rc;
@@ -258,10 +283,11 @@ static int check_recv(const struct gn_qp *qp, const struct gn_recv_wr *wr)
 	uint64_t len = 0;
 
 	if (wr->n_sge > qp->max_recv_sge || (wr->n_sge && !wr->sge))
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_post_recv(): n_sge is %u, sge is %s: at most %u",
+			       wr->n_sge, wr->sge ? "set" : "NULL", qp->max_recv_sge);
 	for (uint32_t i = 0; i < wr->n_sge; i++)
 		len += wr->sge[i].len_bytes;
-	return len > UINT32_MAX ? -EINVAL : 0;
+	return len > UINT32_MAX ? gn_fail(-EINVAL, "gn_post_recv(): 4 GiB and more") : 0;
 }
 
 static int post_recv_locked(struct gn_qp *qp, const struct gn_recv_wr *wr,
@@ -276,7 +302,7 @@ static int post_recv_locked(struct gn_qp *qp, const struct gn_recv_wr *wr,
 	for (w = wr; w; w = w->next) {
 		rc = check_recv(qp, w);
 		if (!rc && position == limit)
-			rc = -EAGAIN;
+			rc = gn_fail_text(-EAGAIN, RECVS_FULL);
 		if (rc)
 			break;
 		qp->rq[position++ & qp->rq_mask] = w->id;
@@ -287,7 +313,7 @@ static int post_recv_locked(struct gn_qp *qp, const struct gn_recv_wr *wr,
 		taken = qp->obj.fabric->provider->post_recv(qp, wr, n);
 		qp->rq_head += taken;
 		if (taken < n) {
-			rc = -EAGAIN;
+			rc = gn_fail_text(-EAGAIN, RECVS_FULL);
 			w = wr;
 			for (unsigned i = 0; i < taken; i++)
 				w = w->next;
@@ -309,8 +335,8 @@ int gn_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr, const struct gn_
 	if (unlikely(!obj_alive(qp, OBJ_QP) || !wr)) {
 		if (bad)
 			*bad = wr;
-		obj_check(qp, OBJ_QP);
-		return -EINVAL;
+		return obj_check(qp, OBJ_QP) ? -EINVAL :
+					       gn_fail(-EINVAL, "gn_post_recv(): wr is NULL");
 	}
 	qp_lock(qp);
 	rc = post_recv_locked(qp, wr, bad);

@@ -30,14 +30,16 @@ static int check_opts(const struct gn_pd *pd, const struct gn_qp_opts *o)
 	const bool shared = o->flags & GN_SHARED;
 
 	if (o->type != GN_QP_RC && o->type != GN_QP_UD)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_qp_create(): type %u is none", (unsigned)o->type);
 	if (o->type == GN_QP_UD && !(a->caps & GN_CAP_UD))
-		return -EOPNOTSUPP;
+		return gn_fail(-EOPNOTSUPP, "gn_qp_create(): %s has no GN_CAP_UD", a->provider);
 	if (obj_check(o->send_cq, OBJ_CQ) || obj_check(o->recv_cq, OBJ_CQ))
 		return -EINVAL;
 	if (o->send_cq->ctx != pd->ctx || o->recv_cq->ctx != pd->ctx ||
 	    o->flags & ~(unsigned)GN_SHARED)
-		return -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_qp_create(): a cq is another context's, or flags has bits other "
+			       "than GN_SHARED");
 	if (o->send_cq->shared != shared || o->recv_cq->shared != shared)
 		return gn_fail_log(-EINVAL,
 				   "fabric: a shared qp needs shared cqs, an owned one owned ones");
@@ -46,7 +48,12 @@ static int check_opts(const struct gn_pd *pd, const struct gn_qp_opts *o)
 	if (o->max_send_wr > a->max_send_wr || o->max_recv_wr > a->max_recv_wr ||
 	    o->max_send_sge > a->max_sge || o->max_recv_sge > a->max_sge ||
 	    o->max_inline > a->max_inline)
-		return -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_qp_create(): %u and %u requests of %u and %u pieces, %u bytes "
+			       "inline: at most %u and %u of %u, %u on %s",
+			       o->max_send_wr, o->max_recv_wr, o->max_send_sge, o->max_recv_sge,
+			       o->max_inline, a->max_send_wr, a->max_recv_wr, a->max_sge,
+			       a->max_inline, a->provider);
 	return 0;
 }
 
@@ -107,6 +114,7 @@ static void release_parts(struct gn_qp *qp)
 
 int gn_qp_create(struct gn_pd *pd, const struct gn_qp_opts *given, struct gn_qp **out)
 {
+	const unsigned said = gn_fail_count();
 	const struct provider *p;
 	struct gn_qp_opts opts = {.size = sizeof(opts)};
 	struct gn_qp *qp;
@@ -143,7 +151,7 @@ fini_qp:
 destroy_obj:
 	qp_unlock(qp);
 	obj_destroy(&qp->obj);
-	return rc;
+	return gn_fail_since(said, rc, "gn_qp_create()");
 }
 
 static void add_counters(struct gn_counters *sum, const struct gn_counters *part)
@@ -197,7 +205,7 @@ int gn_qp_destroy_try(struct gn_qp *qp)
 	qp_unlock(qp);
 	drop_events(qp);
 	if (rc)
-		return rc;
+		return gn_fail_text(rc, "gn_qp_destroy_try(): a peer is copying; try again");
 	gn_mutex_lock(&fabric->lock);
 	qp->count.bytes_in_flight = 0;
 	add_counters(&fabric->gone, &qp->count);
@@ -243,6 +251,7 @@ int gn_qp_query(struct gn_qp *qp, struct gn_qp_attr *out)
 
 int gn_qp_error(struct gn_qp *qp)
 {
+	const unsigned said = gn_fail_count();
 	int rc;
 
 	if (obj_check(qp, OBJ_QP))
@@ -250,11 +259,12 @@ int gn_qp_error(struct gn_qp *qp)
 	qp_lock(qp);
 	rc = qp->obj.fabric->provider->qp_error(qp);
 	qp_unlock(qp);
-	return rc;
+	return rc ? gn_fail_since(said, rc, "gn_qp_error()") : 0;
 }
 
 int gn_qp_reset(struct gn_qp *qp)
 {
+	const unsigned said = gn_fail_count();
 	int rc;
 
 	if (obj_check(qp, OBJ_QP))
@@ -270,7 +280,7 @@ int gn_qp_reset(struct gn_qp *qp)
 		__atomic_store_n(&qp->count.bytes_in_flight, 0, __ATOMIC_RELAXED);
 	}
 	qp_unlock(qp);
-	return rc;
+	return rc ? gn_fail_since(said, rc, "gn_qp_reset()") : 0;
 }
 
 void *gn_qp_user(const struct gn_qp *qp)
@@ -314,6 +324,7 @@ int gn_fabric_counters(struct gn_fabric *fabric, struct gn_counters *out)
 
 int gn_qp_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
 {
+	const unsigned said = gn_fail_count();
 	struct gn_ud_addr addr = {.lid = 0};
 	int rc;
 
@@ -324,7 +335,7 @@ int gn_qp_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
 			       "gn_qp_ud_addr(): out is NULL, or qp->type is not GN_QP_UD");
 	rc = qp->obj.fabric->provider->ud_addr(qp, &addr);
 	if (rc)
-		return rc;
+		return gn_fail_since(said, rc, "gn_qp_ud_addr()");
 	addr.qpn = qp->qpn;
 	addr.qkey = qp->qkey;
 	*out = addr;
@@ -334,11 +345,15 @@ int gn_qp_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
 static int ah_create(struct gn_qp *qp, struct gn_qp *conn, const struct gn_ud_addr *addr,
 		     struct gn_ah **out)
 {
+	const unsigned said = gn_fail_count();
 	struct gn_ah *ah;
 	int rc;
 
-	if (obj_check(qp, OBJ_QP) || !addr || !out || qp->type != GN_QP_UD)
+	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
+	if (!addr || !out || qp->type != GN_QP_UD)
+		return gn_fail(-EINVAL,
+			       "gn_ah_create(): addr or out is NULL, or qp->type is not GN_QP_UD");
 	rc = obj_create(qp->obj.fabric, OBJ_AH, sizeof(*ah), &ah);
 	if (rc)
 		return rc;
@@ -349,7 +364,7 @@ static int ah_create(struct gn_qp *qp, struct gn_qp *conn, const struct gn_ud_ad
 	ah->conn = NULL;
 	if (rc) {
 		obj_destroy(&ah->obj);
-		return rc;
+		return gn_fail_since(said, rc, "gn_ah_create()");
 	}
 	obj_hold(&qp->obj);
 	*out = ah;
@@ -369,7 +384,7 @@ int gn_ah_create_peer(struct gn_qp *qp, struct gn_qp *conn, const struct gn_ud_a
 	if (conn->type != GN_QP_RC || (obj_alive(qp, OBJ_QP) && conn->obj.fabric != qp->obj.fabric))
 		return gn_fail(-EINVAL, "gn_ah_create_peer(): conn is no RC qp of the same fabric");
 	if (conn->state != GN_QP_READY)
-		return -ENOTCONN;
+		return gn_fail(-ENOTCONN, "gn_ah_create_peer(): conn is not connected");
 	return ah_create(qp, conn, addr, out);
 }
 
@@ -377,6 +392,7 @@ int gn_ah_create_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *g
 			 struct gn_ah **out)
 {
 	struct gn_ud_addr addr = {.lid = 0};
+	const unsigned said = gn_fail_count();
 	int rc;
 
 	if (obj_check(qp, OBJ_QP))
@@ -389,7 +405,7 @@ int gn_ah_create_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *g
 			       "gn_ah_create_from_wc(): wc is not that of a received datagram");
 	rc = qp->obj.fabric->provider->ah_reverse(qp, wc, grh, &addr);
 	if (rc)
-		return rc;
+		return gn_fail_since(said, rc, "gn_ah_create_from_wc()");
 	addr.qpn = wc->src_qpn;
 	return gn_ah_create(qp, &addr, out);
 }

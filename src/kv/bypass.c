@@ -78,9 +78,11 @@ static void end(struct kv_look *look, unsigned status)
 
 static void call_instead(struct gn_kv_client *c, struct gn_kv_op *op)
 {
+	const int rc = kv_op_call(c, op);
+
 	c->count.fell_back++;
-	if (kv_message_add(c, op))
-		kv_op_end(c, op, GN_KV_FAILED);
+	if (rc)
+		kv_op_end(c, op, kv_status_of_error(rc));
 }
 
 static void fall_back(struct kv_look *look)
@@ -518,7 +520,7 @@ static int begin(struct kv_bypass *b, struct gn_kv_op *op)
 		op->step |= KV_STEP_WRITES;
 		b->writes[kind]++;
 	}
-	rc = kv_message_add(c, op);
+	rc = kv_op_call(c, op);
 	if (rc && write) {
 		op->step &= ~(uint32_t)KV_STEP_WRITES;
 		b->writes[kind]--;
@@ -554,13 +556,15 @@ static void release_held(struct kv_bypass *b)
 {
 	while (b->held && !must_wait(b, b->held)) {
 		struct gn_kv_op *op = b->held;
+		int rc;
 
 		b->held = op->next;
 		if (!b->held)
 			b->held_end = &b->held;
 		link_of(b)->under_way--;
-		if (begin(b, op))
-			kv_op_end(b->client, op, GN_KV_FAILED);
+		rc = begin(b, op);
+		if (rc)
+			kv_op_end(b->client, op, kv_status_of_error(rc));
 	}
 }
 
@@ -633,6 +637,11 @@ void kv_bypass_poll(struct kv_bypass *b)
 	}
 	if (b->gathered || b->alone)
 		post(b);
+}
+
+bool kv_bypass_must_poll(const struct kv_bypass *b)
+{
+	return b->gathered || b->alone || (b->held && !must_wait(b, b->held));
 }
 
 /* What was read has ended with the connection. What waited for it begins, and finds nobody. */

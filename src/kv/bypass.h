@@ -71,6 +71,8 @@ void kv_bypass_end_all(struct kv_bypass *bypass);
 int kv_bypass_begin(struct gn_kv_client *client, struct gn_kv_op *op);
 /* Move on, before and after the calls are. */
 void kv_bypass_poll(struct kv_bypass *bypass);
+/* It has something to begin: nothing that comes would have it polled. */
+bool kv_bypass_must_poll(const struct kv_bypass *bypass);
 /* An operation has ended that others may wait for. */
 void kv_bypass_ended(struct gn_kv_client *client, const struct gn_kv_op *op);
 

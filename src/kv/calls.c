@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "base/deadline.h"
+#include "base/fail.h"
 #include "base/sized.h"
 #include "kv/client.h"
 
@@ -17,7 +18,7 @@ static int error_of(unsigned status)
 		[GN_KV_FAILED] = -EIO,
 	};
 
-	return errors[status];
+	return status == GN_KV_OK ? 0 : gn_fail_text(errors[status], gn_kv_status_str(status));
 }
 
 int kv_do_one(struct gn_kv_client *client, struct gn_kv_op *op, uint64_t deadline_ns)
@@ -99,7 +100,8 @@ int gn_kv_client_stats(struct gn_kv_client *client, uint32_t partition, struct g
 	deadline_ns = deadline_given(deadline_ns);
 	rc = kv_client_ready(client, deadline_ns);
 	if (!rc && partition != GN_KV_ALL && partition >= client->n_links)
-		rc = -EINVAL;
+		rc = gn_fail(-EINVAL, "gn_kv_client_stats(): partition %u of %u", partition,
+			     client->n_links);
 	for (uint32_t i = 0; !rc && i < client->n_links; i++) {
 		uint64_t words[KV_STATS_WORDS];
 		struct gn_kv_stats one = {.size = sizeof(one)};
@@ -130,11 +132,25 @@ int gn_kv_client_limits(const struct gn_kv_client *client, struct gn_kv_limits *
 	return SIZED_WRITE(out, &limits, "gn_kv_limits");
 }
 
+uint64_t kv_link_messages(const struct kv_link *link)
+{
+	struct gn_rpc_counters count = {.size = sizeof(count)};
+
+	return link->rpc && !gn_rpc_client_counters(link->rpc, &count) ? count.batches : 0;
+}
+
 int gn_kv_client_counters(const struct gn_kv_client *client, struct gn_kv_counters *out)
 {
+	struct gn_kv_counters count;
 	int rc = kv_client_check(client);
 
-	return rc ? rc : SIZED_WRITE(out, &client->count, "gn_kv_counters");
+	if (rc)
+		return rc;
+	count = client->count;
+	count.size = sizeof(count);
+	for (uint32_t i = 0; i < client->n_links; i++)
+		count.messages += kv_link_messages(&client->links[i]);
+	return SIZED_WRITE(out, &count, "gn_kv_counters");
 }
 
 struct gn_rpc_client *gn_kv_client_rpc(const struct gn_kv_client *client, uint32_t partition)

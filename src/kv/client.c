@@ -10,15 +10,13 @@
 #include "kv/bypass.h"
 #include "kv/scan.h"
 
-#define OPS_MAX 65536u /* under way */
-#define LOOKS	200u   /* at all partitions, before one of them is waited for */
+#define LOOKS	200u /* at all partitions, before one of them is waited for */
 #define WAIT_US 20u
 
-int kv_client_check(const struct gn_kv_client *c)
+int kv_client_refuse(const struct gn_kv_client *c)
 {
-	if (!c)
-		return gn_fail(-EINVAL, "kv: client is NULL");
-	return c->owner == gn_thread_id() ? 0 : exec_not_owner(c->owner, "kv client");
+	return c ? exec_not_owner(__atomic_load_n(&c->owner, __ATOMIC_RELAXED), "kv client") :
+		   gn_fail(-EINVAL, "kv: client is NULL");
 }
 
 int kv_client_call(struct gn_kv_client *c, uint32_t part, enum kv_method method,
@@ -70,6 +68,7 @@ int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 	c = gn_alloc(sizeof(*c), 0);
 	if (!c)
 		return -ENOMEM;
+	source_init(&c->source, &kv_client_source);
 	c->fabric = fabric;
 	c->owner = gn_thread_id();
 	c->controls_end = &c->controls;
@@ -92,14 +91,17 @@ int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 
 int gn_kv_client_close(struct gn_kv_client *c)
 {
-	int rc = kv_client_check(c);
+	int rc;
 
+	if (c && __atomic_load_n(&c->owner, __ATOMIC_RELAXED) & OWNER_RELEASED)
+		gn_kv_client_adopt(c);
+	rc = kv_client_check(c);
 	if (!rc && c->busy)
 		rc = gn_fail(-EDEADLK, "gn_kv_client_close(): not from within a done function");
 	if (rc)
 		return rc;
 	kv_disconnect(c);
-	kv_messages_free(c);
+	source_fini(&c->source);
 	gn_free(c->previous);
 	gn_free(c->addr);
 	gn_free(c);
@@ -108,60 +110,39 @@ int gn_kv_client_close(struct gn_kv_client *c)
 
 /* ---- operations ---- */
 
-/* 0: it is under way. */
-static int begin(struct gn_kv_client *c, struct gn_kv_op *op, enum kv_step step)
+/* Send the batches that are being gathered. */
+static void flush_links(struct gn_kv_client *c)
 {
-	bool call;
-	int rc;
-
-	if (!op->key || !op->key_len || op->key_len > GN_KV_KEY_MAX || op->verb >= GN_KV_VERBS ||
-	    (op->value_len && !op->value) || (op->room_bytes && !op->room))
-		return -EINVAL;
-	if (op->value_len > GN_KV_VALUE_MAX)
-		return gn_fail(-EMSGSIZE, "kv: a value of %u bytes: no store takes more than %u",
-			       op->value_len, GN_KV_VALUE_MAX);
-	op->hash = kv_hash(op->key, op->key_len, c->layout.seed);
-	op->part = op->verb == GN_KV_SCAN ? kv_scan_partition(op) :
-					    kv_partition(op->hash, c->n_links);
-	if (op->part >= c->n_links)
-		return -EINVAL;
-	op->step = step;
-	op->deadline_ns = deadline_given(op->deadline_ns);
-	c->count.ops++;
-	c->n_ops++;
-	c->n_waited += step == KV_STEP_WAITED;
-	call = step == KV_STEP_WAITED && c->n_waited == 1 && c->alone;
-	if (c->links[op->part].bypass && (!call || op->verb == GN_KV_GET) && op->verb != GN_KV_SCAN)
-		rc = kv_bypass_begin(c, op);
-	else
-		rc = call ? kv_message_call(c, op) : kv_message_add(c, op);
-	if (rc) {
-		c->n_ops--;
-		c->n_waited -= step == KV_STEP_WAITED;
-	}
-	return rc;
+	for (uint32_t i = 0; i < c->n_links; i++)
+		if (c->links[i].under_way && c->links[i].rpc)
+			gn_rpc_flush(c->links[i].rpc);
 }
 
 static int poll_links(struct gn_kv_client *c)
 {
 	c->ended = 0;
-	kv_messages_end_late(c);
-	kv_message_send_all(c);
+	kv_ops_poll(c);
+	flush_links(c);
 	if (c->controls)
 		kv_controls_poll(c);
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		struct kv_link *link = &c->links[i];
 
-		if (!link->under_way)
+		if (!link->under_way) {
+			if (unlikely(c->look_at_all))
+				kv_link_look(c, link);
 			continue;
+		}
 		if (link->bypass)
 			kv_bypass_poll(link->bypass);
 		gn_rpc_poll(link->rpc);
 		if (link->bypass)
 			kv_bypass_poll(link->bypass);
 	}
-	/* What was asked for again. */
-	kv_message_send_all(c);
+	c->look_at_all = false;
+	/* What was begun meanwhile, or can be now. */
+	kv_ops_poll(c);
+	flush_links(c);
 	return c->ended;
 }
 
@@ -196,7 +177,7 @@ static int wait_links(struct gn_kv_client *c, unsigned *looks, uint64_t deadline
 		return 0;
 	if (!only && gn_deadline_us(WAIT_US) < until_ns)
 		until_ns = gn_deadline_us(WAIT_US);
-	if (link->queue && link->until_ns < until_ns)
+	if (link->waiting && link->until_ns < until_ns)
 		until_ns = link->until_ns;
 	if (link->bypass && link->bypass->until_ns < until_ns)
 		until_ns = link->bypass->until_ns;
@@ -222,18 +203,14 @@ int gn_kv_do(struct gn_kv_client *c, struct gn_kv_op *ops, unsigned n, uint64_t 
 	if (rc == -EDEADLK)
 		return rc;
 	c->busy = true;
-	c->alone = n == 1 && !c->n_ops;
 	for (unsigned i = 0; i < n; i++) {
 		int one = rc;
 
 		ops[i].deadline_ns = deadline_ns;
 		if (!one)
-			one = begin(c, &ops[i], KV_STEP_WAITED);
+			one = kv_op_begin(c, &ops[i], KV_STEP_WAITED);
 		if (one) {
-			ops[i].status = rc		 ? GN_KV_GONE :
-					one == -EINVAL	 ? GN_KV_INVALID :
-					one == -EMSGSIZE ? GN_KV_TOO_BIG :
-							   GN_KV_FAILED;
+			ops[i].status = rc ? GN_KV_GONE : kv_status_of_error(one);
 			c->count.ended[ops[i].status]++;
 		}
 	}
@@ -246,24 +223,6 @@ int gn_kv_do(struct gn_kv_client *c, struct gn_kv_op *ops, unsigned n, uint64_t 
 	return 0;
 }
 
-int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
-{
-	int rc = kv_client_check(c);
-
-	if (rc)
-		return rc;
-	if (!op)
-		return gn_fail(-EINVAL, "gn_kv_submit(): op is NULL");
-	if (c->closing || c->down)
-		return gn_fail(-ENOTCONN, "gn_kv_submit(): the server at %s is gone", c->addr);
-	if (c->n_ops >= OPS_MAX)
-		return gn_fail(-EAGAIN,
-			       "gn_kv_submit(): %llu operations are under way; gn_kv_wait() "
-			       "for some",
-			       (unsigned long long)c->n_ops);
-	return begin(c, op, KV_STEP_SUBMITTED);
-}
-
 int gn_kv_flush(struct gn_kv_client *c)
 {
 	int rc = kv_client_check(c);
@@ -271,12 +230,9 @@ int gn_kv_flush(struct gn_kv_client *c)
 
 	if (rc)
 		return rc;
-	kv_message_send_all(c);
 	busy = c->busy;
 	c->busy = true; /* some may end, if the server is gone */
-	for (uint32_t i = 0; i < c->n_links; i++)
-		if (c->links[i].rpc)
-			gn_rpc_flush(c->links[i].rpc);
+	flush_links(c);
 	c->busy = busy;
 	return 0;
 }

@@ -3,20 +3,11 @@
 #ifndef GN_KV_CLIENT_H
 #define GN_KV_CLIENT_H
 
+#include "base/owner.h"
+#include "base/source.h"
 #include "kv/wire.h"
 
-/* Operations that travel together, to one partition. */
-struct kv_message {
-	struct kv_message *next; /* that waits, or is free */
-	struct gn_kv_client *client;
-	struct gn_rpc_op rpc;
-	uint32_t part, n;
-	struct gn_kv_op *first, **last;
-	uint8_t *request, *result;
-	uint32_t request_room, result_room;
-	uint32_t request_bytes, result_bytes; /* used; that may come */
-	bool alone;			      /* others could overtake it, and wait: see call() */
-};
+#define KV_GONE "kv: the server is gone"
 
 /* What an attempt to connect waits for, with the last of links. */
 enum kv_connect_step { KV_CONNECT_IDLE, KV_CONNECT_OPEN, KV_CONNECT_ASK };
@@ -24,19 +15,18 @@ enum kv_connect_step { KV_CONNECT_IDLE, KV_CONNECT_OPEN, KV_CONNECT_ASK };
 struct kv_bypass;
 
 struct kv_link {
+	struct gn_kv_client *client;
 	struct gn_rpc_client *rpc;
-	uint32_t max_request;		       /* bytes, for more than one operation */
-	struct kv_message *open;	       /* that operations are added to */
-	struct kv_message *queue, **queue_end; /* that the calls have no room for now */
-	uint64_t until_ns;		       /* not later than the first deadline of those */
-	uint32_t under_way;		       /* messages: open, waiting and called; looks */
-	uint32_t called;		       /* … of these */
-	bool alone;			       /* one of them is */
-	struct kv_bypass *bypass;	       /* NULL: everything is called */
+	uint32_t max_request;			 /* bytes, that fit a slot */
+	struct gn_kv_op *waiting, **waiting_end; /* until there is room for their calls */
+	uint64_t until_ns;			 /* not later than the first deadline of those */
+	uint32_t under_way;			 /* operations, calls and looks */
+	struct kv_bypass *bypass;		 /* NULL: everything is called */
 };
 
 struct gn_kv_client {
 	uint64_t owner; /* gn_thread_id() */
+	struct gn_source source;
 	struct gn_fabric *fabric;
 	char *addr;
 	struct gn_kv_client_opts opts;
@@ -46,15 +36,13 @@ struct gn_kv_client {
 	struct gn_rpc_conn_id *previous; /* by partition: the last connection */
 	struct gn_kv_control *controls, **controls_end;
 	uint64_t controls_due_ns; /* no deadline of those that wait for a slot is earlier */
-	struct kv_message *idle;
-	unsigned n_large;  /* … of which have room for large results */
 	uint64_t n_ops;	   /* under way, with controls */
 	uint64_t n_waited; /* … of gn_kv_do() */
 	int ended;	   /* by this poll, of others */
+	bool look_at_all;  /* the next poll polls idle connections, too: one may be gone */
 	bool down;	   /* the server is gone, and perhaps being connected to again */
 	bool closing;
 	bool busy;	   /* in a call that may call done */
-	bool alone;	   /* what gn_kv_do() begins is all there is */
 	uint64_t retry_ns; /* when a poll may look for the server again */
 	/* while it is connected: connect.c */
 	enum kv_connect_step connect;
@@ -82,7 +70,11 @@ static inline bool kv_client_bypasses(const struct gn_kv_client *c)
 }
 
 /* client.c */
-int kv_client_check(const struct gn_kv_client *client); /* 0, -EINVAL, -EPERM */
+int kv_client_refuse(const struct gn_kv_client *client); /* -EINVAL, -EPERM */
+static inline int kv_client_check(const struct gn_kv_client *client)
+{
+	return likely(client && exec_is_owner(client->owner)) ? 0 : kv_client_refuse(client);
+}
 /* Call something else of a partition. */
 int kv_client_call(struct gn_kv_client *client, uint32_t part, enum kv_method method,
 		   const void *request, uint32_t request_len, void *result, uint32_t result_len,
@@ -98,9 +90,16 @@ int kv_client_ready(struct gn_kv_client *client, uint64_t deadline_ns);
 /* Move on with connecting to a server that was gone, without waiting. */
 void kv_reconnect_some(struct gn_kv_client *client);
 
+/* source.c */
+/* An idle connection: is its server there? */
+void kv_link_look(struct gn_kv_client *client, struct kv_link *link);
+extern const struct source_ops kv_client_source;
+
 /* calls.c */
 /* Waits for it. 0, or why it was not done. */
 int kv_do_one(struct gn_kv_client *client, struct gn_kv_op *op, uint64_t deadline_ns);
+/* Messages with requests that its connection has sent. */
+uint64_t kv_link_messages(const struct kv_link *link);
 void kv_stats_add(struct gn_kv_stats *to, const struct gn_kv_stats *what);
 
 /* control.c */
@@ -108,16 +107,15 @@ void kv_stats_add(struct gn_kv_stats *to, const struct gn_kv_stats *what);
 void kv_controls_poll(struct gn_kv_client *client);
 void kv_controls_end_all(struct gn_kv_client *client);
 
-/* message.c */
-/* Begin an operation; its key and partition are known. 0, or -ENOMEM. */
-int kv_message_add(struct gn_kv_client *client, struct gn_kv_op *op);
-void kv_message_send_all(struct gn_kv_client *client);
-/* Those end that wait to be called, and have waited for too long. */
-void kv_messages_end_late(struct gn_kv_client *client);
-/* The only operation of a message, called and waited for. */
-int kv_message_call(struct gn_kv_client *client, struct gn_kv_op *op);
+/* op.c */
+/* Begin an operation, of gn_kv_do() or not: 0, or an errno, and then it has not begun. */
+int kv_op_begin(struct gn_kv_client *client, struct gn_kv_op *op, enum kv_step step);
+/* … by a call; its key and partition are known. */
+int kv_op_call(struct gn_kv_client *client, struct gn_kv_op *op);
+/* Call those that wait for room, and end those that have waited for too long. */
+void kv_ops_poll(struct gn_kv_client *client);
 /* It has ended. */
 void kv_op_end(struct gn_kv_client *client, struct gn_kv_op *op, unsigned status);
-void kv_messages_free(struct gn_kv_client *client);
+unsigned kv_status_of_error(int rc);
 
 #endif

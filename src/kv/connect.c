@@ -6,9 +6,11 @@
  */
 #include <errno.h>
 
+#include "base/fail.h"
+#include "base/owner.h"
 #include "kv/bypass.h"
 
-#define SLOT_HEADS 128u /* of a slot's bytes, for the call itself */
+#define GATHER	   64u /* operations in a message, by default */
 #define CONNECT_US 2000000u
 #define RETRY_US   10000u  /* between two attempts of somebody who waits for the server */
 #define POLL_US	   100000u /* … of somebody who polls; and how long the first of them takes */
@@ -23,6 +25,7 @@ void kv_disconnect(struct gn_kv_client *c)
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		struct kv_link *link = &c->links[i];
 
+		c->count.messages += kv_link_messages(link);
 		gn_rpc_client_close(link->rpc);
 		link->rpc = NULL;
 	}
@@ -31,7 +34,7 @@ void kv_disconnect(struct gn_kv_client *c)
 	for (uint32_t i = 0; i < c->n_links; i++)
 		if (c->links[i].bypass)
 			kv_bypass_end_all(c->links[i].bypass);
-	kv_message_send_all(c);
+	kv_ops_poll(c);
 	for (uint32_t i = 0; i < c->n_links; i++)
 		kv_bypass_free(&c->links[i]);
 	gn_free(c->links);
@@ -48,18 +51,27 @@ static int open_link(struct gn_kv_client *c)
 	const uint64_t now_ns = gn_now_ns();
 	struct kv_link *link = &c->links[c->n_links];
 	struct gn_rpc_client_opts opts = c->opts.rpc;
+	int rc;
 
 	if (now_ns >= c->connect_until_ns)
-		return -ETIMEDOUT;
+		return gn_fail(-ETIMEDOUT, "kv: %s: not connected in time", c->addr);
 	opts.size = sizeof(opts);
 	opts.thread = c->n_links + 1;
 	opts.flags &= ~(unsigned)GN_RPC_RECONNECT;
+	if (c->opts.gather)
+		opts.batch.entries = c->opts.gather;
+	else if (!opts.batch.entries && !opts.batch.limit_us)
+		opts.batch.entries = GATHER;
 	opts.timeout_us = (c->connect_until_ns - now_ns) / 1000 + 1;
 	opts.previous = c->previous[c->n_links];
-	*link = (struct kv_link){.queue_end = &link->queue, .until_ns = GN_FOREVER};
+	*link = (struct kv_link){
+		.client = c, .waiting_end = &link->waiting, .until_ns = GN_FOREVER};
 	c->n_links++;
 	c->connect = KV_CONNECT_OPEN;
-	return gn_rpc_client_open_begin(c->fabric, c->addr, &opts, &link->rpc);
+	rc = gn_rpc_client_open_begin(c->fabric, c->addr, &opts, &link->rpc);
+	if (!rc)
+		source_join(&c->source, gn_rpc_client_source(link->rpc));
+	return rc;
 }
 
 static void layout_told(struct gn_rpc_op *op)
@@ -80,8 +92,7 @@ static int ask_layout(struct gn_kv_client *c)
 	if (rc)
 		return rc;
 	c->previous[part] = limits.conn;
-	link->max_request = limits.max_request > 2 * SLOT_HEADS ? limits.max_request - SLOT_HEADS :
-								  SLOT_HEADS;
+	link->max_request = limits.max_request;
 	c->told = false;
 	c->ask = (struct kv_layout_ask){.show = !(c->opts.flags & GN_KV_CALL_ONLY)};
 	c->asked = (struct gn_rpc_op){.method = KV_LAYOUT,
@@ -124,12 +135,14 @@ static int take_layout(struct gn_kv_client *c)
 	const int rc = layout_error(&c->asked);
 
 	if (rc)
-		return rc;
+		return gn_fail(rc, "kv: the server at %s does not say what it is: %s", c->addr,
+			       gn_rpc_status_str(c->asked.status));
 	if (layout->version != KV_VERSION || !layout->partitions ||
 	    layout->partitions > GN_KV_THREADS_MAX)
-		return -EPROTO;
+		return gn_fail(-EPROTO, "kv: the server at %s speaks version %u, this client %u",
+			       c->addr, layout->version, KV_VERSION);
 	if (part && layout->epoch != c->layout.epoch)
-		return -ECONNRESET;
+		return gn_fail(-ECONNRESET, "kv: the server at %s began anew", c->addr);
 	if (!part)
 		c->layout = *layout;
 	return kv_client_bypasses(c) ? kv_bypass_make(c, part, layout, c->asked_ns) : 0;
@@ -217,11 +230,11 @@ int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
 	int rc;
 
 	if (c->busy)
-		return -EDEADLK;
+		return gn_fail(-EDEADLK, "kv: not from within a done function");
 	if (!c->down)
 		return 0;
 	if (!(c->opts.flags & GN_KV_RECONNECT))
-		return -ENOTCONN;
+		return gn_fail_text(-ENOTCONN, KV_GONE);
 	for (;;) {
 		rc = connect_in(c, UINT64_MAX, deadline_ns);
 		if (!rc) {
@@ -231,7 +244,7 @@ int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
 		if (rc != -EAGAIN && !passing(rc))
 			return rc;
 		if (gn_now_ns() + RETRY_US * 1000ull >= deadline_ns)
-			return -ENOTCONN;
+			return gn_fail_text(-ENOTCONN, KV_GONE);
 		gn_sleep_us(RETRY_US);
 	}
 }
@@ -252,4 +265,48 @@ void kv_reconnect_some(struct gn_kv_client *c)
 		c->failed += c->failed < FAILED_MAX;
 		c->retry_ns = gn_deadline_us(POLL_US);
 	}
+}
+
+/* ---- another thread ---- */
+
+static void adopt_links(struct gn_kv_client *c, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		gn_rpc_client_adopt(c->links[i].rpc);
+}
+
+int gn_kv_client_release(struct gn_kv_client *c)
+{
+	int rc = kv_client_check(c);
+
+	if (!rc && c->busy)
+		rc = gn_fail(-EDEADLK, "gn_kv_client_release(): not from within a done function");
+	if (!rc && (c->n_ops || c->connect != KV_CONNECT_IDLE))
+		rc = gn_fail(
+			-EBUSY,
+			"gn_kv_client_release(): %llu operations are under way, or it connects",
+			(unsigned long long)c->n_ops);
+	for (uint32_t i = 0; !rc && i < c->n_links; i++) {
+		rc = gn_rpc_client_release(c->links[i].rpc);
+		if (rc)
+			adopt_links(c, i);
+	}
+	if (rc)
+		return rc;
+	gn_source_disarm(&c->source);
+	exec_release(&c->owner);
+	return 0;
+}
+
+/* Whoever has the client has its connections. */
+int gn_kv_client_adopt(struct gn_kv_client *c)
+{
+	int rc;
+
+	if (!c)
+		return gn_fail(-EINVAL, "gn_kv_client_adopt(): client is NULL");
+	rc = exec_adopt(&c->owner, "kv client");
+	if (!rc)
+		adopt_links(c, c->n_links);
+	return rc;
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "base/deadline.h"
+#include "base/fail.h"
 #include "kv/client.h"
 
 static void control_end(struct gn_kv_control *k, int error)
@@ -168,9 +169,10 @@ int gn_kv_control_submit(struct gn_kv_client *c, struct gn_kv_control *k)
 	int rc = kv_client_check(c);
 
 	if (!rc && (!k || !k->done || k->verb > GN_KV_CONTROL_STATS))
-		rc = -EINVAL;
+		rc = gn_fail(-EINVAL,
+			     "gn_kv_control_submit(): control or done is NULL, or no such verb");
 	if (!rc && (c->closing || c->down))
-		rc = -ENOTCONN;
+		rc = gn_fail_text(-ENOTCONN, KV_GONE);
 	if (rc)
 		return rc;
 	k->deadline_ns = deadline_given(k->deadline_ns);

@@ -3,25 +3,33 @@
 #include <errno.h>
 
 #include "base/fail.h"
+#include "base/mutant.h"
 #include "base/sized.h"
 #include "kv/bucket.h"
 #include "kv/cuckoo.h"
 #include "kv/scan.h"
 #include "kv/wire.h"
 
-#define BLOCKS	    3u /* of operations, one for each step of their look-ups */
-#define KEY_STRIDE  256u
-#define LARGE_MAX   (8u << 20)	   /* of a message: it has the results of one, or a value */
-#define RESULTS_MAX (4u << 20)	   /* bytes of a message with results; more is asked for again */
+#define RING	    32u /* tasks; a power of two */
+#define KEY_BYTES   ((GN_KV_KEY_MAX + 7) / 8 * 8)
+#define LARGE_MAX   (8u << 20)	   /* of a request or result */
 #define CONNS_BYTES (128ull << 20) /* of a thread, for its connections */
+#define WINDOW	    512u	   /* calls of a connection under way, or … */
+#define SLOT_WINDOW 32u		   /* … for each of its slots */
+_Static_assert(2 * KV_AHEAD < RING, "a task is done before it is used again");
+
+/* An operation of a group, from the first step of its look-up to the last. */
+struct kv_task {
+	struct gn_kv_op op;
+	unsigned index; /* of the group */
+	uint8_t key[KEY_BYTES];
+};
 
 struct kv_part {
 	struct gn_kv_store *store;
 	uint32_t number;
-	/* operations of a message, from the first step of their look-up to the last */
-	struct gn_kv_op ops[BLOCKS][KV_AHEAD];
-	uint8_t keys[BLOCKS][KV_AHEAD][KEY_STRIDE];
-	uint8_t *results; /* RESULTS_MAX, where a slot is too small */
+	struct kv_task tasks[RING];
+	uint8_t page[sizeof(struct kv_response) + KV_PAGE_MAX]; /* where a slot is too small */
 };
 
 struct gn_kv_server {
@@ -34,31 +42,6 @@ struct gn_kv_server {
 
 /* ---- operations ---- */
 
-/* Where results are put: in the slot, as long as they fit. */
-struct reply {
-	struct kv_part *part;
-	uint8_t *begin, *at, *end;
-	unsigned left; /* operations that may still be done: others wait, too */
-	bool full;     /* what comes behind is not done, and asked for again */
-};
-
-/* There is room for so much more; false: there is not. */
-static bool make_room(struct reply *r, uint64_t bytes)
-{
-	const size_t used = (size_t)(r->at - r->begin);
-
-	if ((uint64_t)(r->end - r->at) >= bytes)
-		return true;
-	if (r->begin == r->part->results)
-		return false;
-	if (used)
-		memcpy(r->part->results, r->begin, used);
-	r->begin = r->part->results;
-	r->at = r->begin + used;
-	r->end = r->begin + RESULTS_MAX;
-	return (uint64_t)(r->end - r->at) >= bytes;
-}
-
 /* Clients choose the partition by a hash whose seed they are told. The index has another. */
 static bool is_ours(const struct gn_kv_server *server, const struct kv_part *part,
 		    const struct gn_kv_op *op)
@@ -70,124 +53,159 @@ static bool is_ours(const struct gn_kv_server *server, const struct kv_part *par
 			    server->n_parts);
 }
 
-/* A page of keys takes as long as many operations: those behind it are asked for again. */
-static bool do_scan(const struct gn_kv_server *server, struct reply *r, struct gn_kv_op *op)
+/* Does it change nothing, so that nobody minds if its result is lost? */
+static inline bool only_reads(const struct gn_kv_op *op)
 {
-	const uint32_t room = op->room_bytes < KV_PAGE_MAX ? op->room_bytes : KV_PAGE_MAX;
-	struct kv_tell tell = {.bits = KV_TELL_VALUE};
+	return op->verb == GN_KV_GET &&
+	       !(op->how & ~(unsigned)(GN_KV_NO_VALUE | GN_KV_DETAILS | GN_KV_QUIET));
+}
 
-	if (!r->left || !make_room(r, sizeof(tell) + room))
+/* Read an operation, and begin to look it up; false: it is none, and answered. */
+static force_inline bool task_begin(struct kv_part *part, struct kv_task *t,
+				    struct gn_rpc_group *group, unsigned i)
+{
+	uint32_t bytes;
+	const uint8_t *data = gn_rpc_group_data(group, i, &bytes);
+
+	if (unlikely(!kv_request_read(data, bytes, &t->op, t->key) || t->op.verb == GN_KV_SCAN)) {
+		gn_rpc_group_answer(group, i, GN_RPC_DENIED, NULL, 0);
 		return false;
-	r->left = 0;
-	if (kv_scan_partition(op) == r->part->number)
-		kv_scan(r->part->store, server->n_parts, op, r->at + sizeof(tell), room);
-	else
-		op->status = GN_KV_INVALID, op->len = 0;
-	tell.status = (uint8_t)op->status;
-	tell.len = op->len;
-	memcpy(r->at, &tell, sizeof(tell));
-	r->at += sizeof(tell) + op->len;
+	}
+	t->index = i;
+	t->op.hash = kv_hash(t->key, t->op.key_len, part->store->seed);
+	kv_prefetch_bucket(part->store, &t->op);
 	return true;
 }
 
-/* Done only if there is room for what may come of it: else this is all, and false. */
-static force_inline bool do_one(const struct gn_kv_server *server, struct reply *r,
-				struct gn_kv_op *op)
+/* The most bytes that its result may have. */
+static uint32_t most_bytes(const struct gn_kv_store *store, const struct gn_kv_op *op)
 {
-	struct gn_kv_store *store = r->part->store;
-	const uint32_t most = op->room_bytes < store->max_value ? op->room_bytes : store->max_value;
-	const uint32_t value = op->verb == GN_KV_GET ? most : 0;
+	const uint32_t value = op->room_bytes < store->max_value ? op->room_bytes :
+								   store->max_value;
+
+	return (uint32_t)KV_RESPONSE_MAX + (op->verb == GN_KV_GET ? value : 0);
+}
+
+/* to: room for all that there may be, or NULL: it is still to be asked for. */
+static no_inline void answer(struct kv_task *t, struct gn_rpc_group *group,
+			     const struct kv_item *item, void *to)
+{
+	struct kv_result result;
+
+	kv_result_make(&result, &t->op, item);
+	if (!to)
+		to = gn_rpc_group_room(group, t->index, result.bytes);
+	if (!to)
+		return;
+	kv_result_write(to, &result, &t->op);
+	gn_rpc_group_answer(group, t->index, GN_RPC_OK, to, result.bytes);
+}
+
+/*
+ * Do it and answer. Where the library has no memory for a result, the call ends with BUSY; so it is
+ * asked before something is changed.
+ */
+static no_inline void end_other(const struct gn_kv_server *server, struct kv_part *part,
+				struct kv_task *t, struct gn_rpc_group *group)
+{
+	struct gn_kv_op *op = &t->op;
 	const struct kv_item *item = NULL;
+	void *to = NULL;
 
-	op->found = op->len = 0;
-	if (op->verb == GN_KV_SCAN)
-		return do_scan(server, r, op);
-	if (!r->left || !make_room(r, KV_TELL_MAX + kv_round(value)))
-		return false;
-	r->left--;
-	if (!is_ours(server, r->part, op))
+	if (!only_reads(op)) {
+		to = gn_rpc_group_room(group, t->index, most_bytes(part->store, op));
+		if (!to)
+			return;
+	}
+	if (is_ours(server, part, op)) {
+		item = kv_execute(part->store, op);
+	} else {
 		op->status = KV_ELSEWHERE;
+		op->found = op->len = 0;
+	}
+	answer(t, group, item, to);
+}
+
+static force_inline void task_end(const struct gn_kv_server *server, struct kv_part *part,
+				  struct kv_task *t, struct gn_rpc_group *group)
+{
+	struct gn_kv_op *op = &t->op;
+	const struct kv_item *item;
+	void *to;
+
+	if (unlikely(!kv_is_plain_get(op) || !is_ours(server, part, op))) {
+		end_other(server, part, t, group);
+		return;
+	}
+	item = kv_execute(part->store, op);
+	if (unlikely(!kv_result_is_plain(op, item))) {
+		answer(t, group, item, NULL);
+		return;
+	}
+	to = gn_rpc_group_put(group, t->index, GN_RPC_OK, kv_result_plain_bytes(op));
+	if (likely(to))
+		kv_result_write_plain(to, op, item);
 	else
-		item = kv_execute(store, op);
-	r->at = kv_tell_write(r->at, value, op, item);
-	return true;
+		answer(t, group, item, NULL);
 }
 
-/* Reads an operation, and begins to look it up: how many bytes it takes, 0 if it is none. */
-static force_inline uint32_t begin_one(struct kv_part *part, struct gn_kv_op *op, uint8_t *key,
-				       const uint8_t *data, uint32_t bytes)
-{
-	const uint32_t used = kv_ask_read(data, bytes, op, key);
-
-	if (likely(used)) {
-		op->hash = kv_hash(key, op->key_len, part->store->seed);
-		kv_prefetch_bucket(part->store, op);
-	}
-	return used;
-}
-
-/* All operations of a message, as far as there is room for results: 0, or -EINVAL. */
-static int do_all(const struct gn_kv_server *server, struct reply *r, const uint8_t *data,
-		  uint32_t bytes)
-{
-	struct kv_part *part = r->part;
-	unsigned n_begun, n_looked = 0, n_old = 0, block = 0;
-	struct gn_kv_op *looked = NULL, *old = NULL;
-	uint32_t at = begin_one(part, part->ops[0], part->keys[0][0], data, bytes);
-
-	if (unlikely(!at))
-		return bytes ? -EINVAL : 0;
-	if (at == bytes) { /* the only one: nothing can overlap */
-		kv_prefetch_item(part->store, part->ops[0]);
-		do_one(server, r, part->ops[0]);
-		kv_charge(1);
-		return 0;
-	}
-	at = 0;
-	do {
-		struct gn_kv_op *op = part->ops[block];
-
-		n_begun = 0;
-		for (unsigned i = 0; i < KV_AHEAD && (at < bytes || i < n_looked || i < n_old);
-		     i++) {
-			if (at < bytes) {
-				const uint32_t used = begin_one(part, &op[i], part->keys[block][i],
-								data + at, bytes - at);
-
-				if (unlikely(!used))
-					return -EINVAL;
-				at += used;
-				n_begun++;
-			}
-			if (i < n_looked)
-				kv_prefetch_item(part->store, &looked[i]);
-			if (i < n_old && !r->full)
-				r->full = !do_one(server, r, &old[i]);
-		}
-		kv_charge(n_old);
-		old = looked, n_old = n_looked;
-		looked = op, n_looked = n_begun;
-		block = (block + 1) % BLOCKS;
-	} while ((n_looked || n_old) && !r->full);
-	return 0;
-}
-
-static void handle_do(struct gn_rpc_request *request, void *arg)
+/* The look-ups of several operations overlap: see KV_AHEAD. */
+static void handle_do(struct gn_rpc_group *group, void *arg)
 {
 	const struct gn_kv_server *server = arg;
-	struct reply r = {.part = &server->parts[gn_rpc_request_thread(request)],
-			  .left = GN_KV_GATHER_MAX};
-	uint32_t bytes, room = 0;
-	const uint8_t *data = gn_rpc_request_data(request, &bytes);
-	uint8_t *slot = gn_rpc_request_room(request, &room);
+	struct kv_part *part = &server->parts[gn_rpc_group_thread(group)];
+	const unsigned n = gn_rpc_group_size(group);
+	unsigned begun = 0, looked = 0, done = 0;
 
-	r.begin = r.at = slot ? slot : r.part->results;
-	r.end = r.begin + (slot ? room : RESULTS_MAX);
-	kv_tick(r.part->store);
-	if (do_all(server, &r, data, bytes))
+	kv_tick(part->store);
+	for (unsigned i = 0; i < n; i++) {
+		if (unlikely(!task_begin(part, &part->tasks[begun % RING], group, i)))
+			continue;
+		begun++;
+		if (begun - looked <= KV_AHEAD)
+			continue;
+		kv_prefetch_item(part->store, &part->tasks[looked++ % RING].op);
+		if (looked - done > KV_AHEAD)
+			task_end(server, part, &part->tasks[done++ % RING], group);
+	}
+	for (; done < begun; done++) {
+		const unsigned until = done + KV_AHEAD < begun ? done + KV_AHEAD : begun;
+
+		while (looked < until)
+			kv_prefetch_item(part->store, &part->tasks[looked++ % RING].op);
+		task_end(server, part, &part->tasks[done % RING], group);
+	}
+	kv_charge(n);
+}
+
+/* A page of keys takes as long as many operations, and so has a method of its own. */
+static void handle_scan(struct gn_rpc_request *request, void *arg)
+{
+	const struct gn_kv_server *server = arg;
+	struct kv_part *part = &server->parts[gn_rpc_request_thread(request)];
+	struct kv_response head = {.bits = KV_RESPONSE_VALUE};
+	struct gn_kv_op op = {.len = 0};
+	uint8_t key[GN_KV_KEY_MAX], *to;
+	uint32_t bytes, room;
+	const uint8_t *data = gn_rpc_request_data(request, &bytes);
+
+	if (!kv_request_read(data, bytes, &op, key) || op.verb != GN_KV_SCAN) {
 		gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
+		return;
+	}
+	to = gn_rpc_request_room(request, &room);
+	if (!to || room < sizeof(part->page))
+		to = part->page;
+	kv_tick(part->store);
+	if (kv_scan_partition(&op) == part->number)
+		kv_scan(part->store, server->n_parts, &op, to + sizeof(head),
+			op.room_bytes < KV_PAGE_MAX ? op.room_bytes : KV_PAGE_MAX);
 	else
-		gn_rpc_answer(request, GN_RPC_OK, r.begin, (uint32_t)(r.at - r.begin));
+		op.status = GN_KV_INVALID;
+	head.status = (uint8_t)op.status;
+	head.len = op.len;
+	memcpy(to, &head, sizeof(head));
+	gn_rpc_answer(request, GN_RPC_OK, to, (uint32_t)sizeof(head) + op.len);
 }
 
 /* ---- what else is asked ---- */
@@ -286,8 +304,7 @@ static int make_parts(struct gn_kv_server *server, struct gn_fabric *fabric,
 		struct kv_part *part = &server->parts[i];
 
 		part->number = i;
-		part->results = gn_alloc(RESULTS_MAX, 0);
-		rc = part->results ? kv_store_make(&opts, &part->store) : -ENOMEM;
+		rc = kv_store_make(&opts, &part->store);
 	}
 	return rc;
 }
@@ -298,7 +315,7 @@ static int make_calls(struct gn_kv_server *server, struct gn_fabric *fabric, con
 	static const struct {
 		unsigned method;
 		gn_rpc_handler *fn;
-	} handlers[] = {{KV_DO, handle_do},
+	} handlers[] = {{KV_SCAN, handle_scan},
 			{KV_LAYOUT, handle_layout},
 			{KV_STATS, handle_stats},
 			{KV_CLEAR, handle_clear}};
@@ -312,7 +329,15 @@ static int make_calls(struct gn_kv_server *server, struct gn_fabric *fabric, con
 		rpc.max_large = LARGE_MAX;
 	if (!rpc.max_bytes)
 		rpc.max_bytes = o->memory / 4 > conns_bytes ? o->memory / 4 : conns_bytes;
+	if (!rpc.max_window && rpc.max_slots <= WINDOW / SLOT_WINDOW)
+		rpc.max_window = WINDOW;
+	else if (!rpc.max_window)
+		rpc.max_window = rpc.max_slots * SLOT_WINDOW;
 	rc = gn_rpc_server_create(fabric, addr, &rpc, &server->rpc);
+	if (!rc)
+		rc = gn_rpc_server_handle_group(
+			server->rpc, KV_DO, handle_do, server,
+			mutant("kv-overtake", MUTANT_ALWAYS) ? 0 : GN_RPC_ORDERED);
 	for (size_t i = 0; i < sizeof(handlers) / sizeof(handlers[0]) && !rc; i++)
 		rc = gn_rpc_server_handle(server->rpc, handlers[i].method, handlers[i].fn, server);
 	return rc;
@@ -369,10 +394,8 @@ void gn_kv_server_destroy(struct gn_kv_server *server)
 	if (!server)
 		return;
 	gn_rpc_server_destroy(server->rpc);
-	for (unsigned i = 0; server->parts && i < server->n_parts; i++) {
+	for (unsigned i = 0; server->parts && i < server->n_parts; i++)
 		gn_kv_store_destroy(server->parts[i].store);
-		gn_free(server->parts[i].results);
-	}
 	gn_free(server->parts);
 	gn_free(server);
 }

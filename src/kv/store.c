@@ -14,7 +14,7 @@
 #define HUGE		   (2u << 20)
 #define SECOND_NS	   1000000000ull
 /* What the processor does for an operation, for where time is simulated: it misses two lines. */
-#define OPERATION_NS 160u
+#define OPERATION_NS 148u
 
 /* With less than a few of the largest values in it, a store would be of no use for others. */
 static uint32_t max_value(uint64_t memory, bool bypass)
@@ -65,7 +65,8 @@ static int make(struct gn_kv_store *s, const struct kv_store_opts *opts)
 	s->stats.partitions = 1;
 	s->max_value = max_value(memory, opts->fabric);
 	if (o->max_value > s->max_value)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "kv: max_value %u: with this memory at most %u",
+			       o->max_value, s->max_value);
 	if (o->max_value)
 		s->max_value = o->max_value;
 	s->seed = o->seed ? o->seed : gn_random();
@@ -86,7 +87,10 @@ int kv_store_make(const struct kv_store_opts *opts, struct gn_kv_store **out)
 
 	if (opts->open.memory &&
 	    (opts->open.memory < GN_KV_MEMORY_MIN || opts->open.memory > GN_KV_MEMORY_MAX))
-		return -EINVAL;
+		return gn_fail(-EINVAL, "kv: memory %llu: at least %llu, at most %llu",
+			       (unsigned long long)opts->open.memory,
+			       (unsigned long long)GN_KV_MEMORY_MIN,
+			       (unsigned long long)GN_KV_MEMORY_MAX);
 	s = gn_alloc(sizeof(*s), 0);
 	if (!s)
 		return -ENOMEM;

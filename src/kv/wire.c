@@ -4,9 +4,6 @@
 
 #include "kv/wire.h"
 
-#include "base/bits.h"
-#include "base/preempt.h"
-
 #define WORD sizeof(uint64_t)
 
 static inline bool stores(enum gn_kv_verb verb)
@@ -35,28 +32,23 @@ static bool keeps(const struct gn_kv_op *op)
 
 #define SECONDS (GN_KV_CREATE | GN_KV_VIVIFY | GN_KV_RECACHE)
 
-static inline bool is_plain_get(const struct gn_kv_op *op)
-{
-	return op->verb == GN_KV_GET && !op->how;
-}
-
 /* Words between head and key. */
-static uint32_t ask_words(enum gn_kv_verb verb, unsigned how)
+static uint32_t request_words(enum gn_kv_verb verb, unsigned how)
 {
 	uint32_t n = counts(verb);
 
 	if (!how)
 		return n;
-	n += (how & KV_ASK_KEPT) != 0;
+	n += (how & KV_REQUEST_KEPT) != 0;
 	n += (how & GN_KV_IF_CAS) != 0;
 	n += (how & GN_KV_SET_CAS) != 0;
 	n += (how & SECONDS) != 0;
 	return n + ((how & GN_KV_CREATE) != 0);
 }
 
-static unsigned ask_how(const struct gn_kv_op *op)
+static unsigned request_how(const struct gn_kv_op *op)
 {
-	return (op->how & ~KV_ASK_KEPT) | (keeps(op) ? KV_ASK_KEPT : 0);
+	return (op->how & ~KV_REQUEST_KEPT) | (keeps(op) ? KV_REQUEST_KEPT : 0);
 }
 
 static uint32_t value_bytes(const struct gn_kv_op *op)
@@ -64,23 +56,11 @@ static uint32_t value_bytes(const struct gn_kv_op *op)
 	return stores(op->verb) ? op->value_len : 0;
 }
 
-/* More than a value can have need not be told. */
-static uint32_t room_bytes(const struct gn_kv_op *op)
+uint32_t kv_request_bytes_any(const struct gn_kv_op *op)
 {
-	return op->room_bytes < GN_KV_VALUE_MAX ? op->room_bytes : GN_KV_VALUE_MAX;
-}
-
-uint32_t kv_ask_bytes(const struct gn_kv_op *op)
-{
-	if (likely(is_plain_get(op)))
-		return (uint32_t)sizeof(struct kv_ask) + kv_round(op->key_len);
-	return (uint32_t)(sizeof(struct kv_ask) + ask_words(op->verb, ask_how(op)) * WORD +
-			  kv_round(op->key_len + value_bytes(op)));
-}
-
-uint32_t kv_tell_bytes(const struct gn_kv_op *op)
-{
-	return (uint32_t)KV_TELL_MAX + (reads(op->verb) ? kv_round(room_bytes(op)) : 0);
+	return (uint32_t)(sizeof(struct kv_request) +
+			  request_words(op->verb, request_how(op)) * WORD) +
+	       op->key_len + value_bytes(op);
 }
 
 static uint8_t *put_word(uint8_t *to, uint64_t word)
@@ -96,7 +76,7 @@ static uint64_t two(uint32_t low, uint32_t high)
 
 static uint8_t *put_words(uint8_t *to, const struct gn_kv_op *op, unsigned how)
 {
-	if (how & KV_ASK_KEPT)
+	if (how & KV_REQUEST_KEPT)
 		to = put_word(to, two(op->flags, op->ttl_s));
 	if (how & GN_KV_IF_CAS)
 		to = put_word(to, op->cas);
@@ -111,27 +91,21 @@ static uint8_t *put_words(uint8_t *to, const struct gn_kv_op *op, unsigned how)
 	return to;
 }
 
-uint8_t *kv_ask_write(uint8_t *to, const struct gn_kv_op *op)
+void kv_request_write_any(uint8_t *to, const struct gn_kv_op *op)
 {
-	const bool plain = is_plain_get(op);
-	const unsigned how = plain ? 0 : ask_how(op);
-	const uint32_t value = plain ? 0 : value_bytes(op), tail = kv_round(op->key_len + value);
-	const struct kv_ask ask = {
+	const unsigned how = request_how(op);
+	const struct kv_request head = {
 		.verb = (uint8_t)op->verb,
 		.key_len = (uint8_t)op->key_len,
 		.how = (uint16_t)how,
-		.bytes = reads(op->verb) ? room_bytes(op) : value,
+		.room_bytes = reads(op->verb) ? kv_room_bytes(op) : 0,
 	};
 
-	memcpy(to, &ask, sizeof(ask));
-	to += sizeof(ask);
-	if (unlikely(how || counts(op->verb)))
-		to = put_words(to, op, how);
-	memset(to + tail - WORD, 0, WORD); /* no byte is sent that nobody wrote */
+	memcpy(to, &head, sizeof(head));
+	to = put_words(to + sizeof(head), op, how);
 	kv_copy(to, op->key, op->key_len);
-	if (value)
-		kv_copy(to + op->key_len, op->value, value);
-	return to + tail;
+	if (value_bytes(op))
+		kv_copy(to + op->key_len, op->value, op->value_len);
 }
 
 static const uint8_t *get_word(const uint8_t *from, uint64_t *word)
@@ -152,7 +126,7 @@ static const uint8_t *get_two(const uint8_t *from, uint32_t *low, uint32_t *high
 
 static const uint8_t *get_words(const uint8_t *from, struct gn_kv_op *op, unsigned how)
 {
-	if (how & KV_ASK_KEPT)
+	if (how & KV_REQUEST_KEPT)
 		from = get_two(from, &op->flags, &op->ttl_s);
 	if (how & GN_KV_IF_CAS)
 		from = get_word(from, &op->cas);
@@ -167,158 +141,140 @@ static const uint8_t *get_words(const uint8_t *from, struct gn_kv_op *op, unsign
 	return from;
 }
 
-uint32_t kv_ask_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op, uint8_t *key)
+bool kv_request_read_any(const uint8_t *from, uint32_t len, uint64_t word, struct gn_kv_op *op,
+			 uint8_t *key)
 {
-	const uint8_t *at = from + sizeof(struct kv_ask);
-	struct kv_ask ask;
-	uint64_t need;
+	const uint32_t rest = len - (uint32_t)sizeof(struct kv_request);
+	struct kv_request head;
+	uint32_t words;
 
-	if (bytes < sizeof(ask))
-		return 0;
-	memcpy(&ask, from, sizeof(ask));
-	__atomic_signal_fence(__ATOMIC_ACQUIRE); /* what is checked is not read again */
-	exec_preempt();
-	op->verb = (enum gn_kv_verb)ask.verb;
-	op->how = ask.how & ~KV_ASK_KEPT;
-	op->key = key;
-	op->key_len = ask.key_len;
-	op->value_len = 0;
-	op->room_bytes = ask.bytes;
+	memcpy(&head, &word, sizeof(head));
+	op->verb = (enum gn_kv_verb)head.verb;
+	op->how = head.how & ~KV_REQUEST_KEPT;
+	op->key_len = head.key_len;
+	words = request_words(op->verb, head.how) * (uint32_t)WORD;
+	if (head.verb >= GN_KV_VERBS || head.key_len - 1u >= GN_KV_KEY_MAX ||
+	    words + head.key_len > rest)
+		return false;
+	op->value_len = rest - words - head.key_len;
+	if (op->value_len && !stores(op->verb))
+		return false;
 	op->flags = op->ttl_s = 0;
-	need = sizeof(ask) + kv_round(ask.key_len);
-	if (unlikely(ask.verb != GN_KV_GET || ask.how)) {
-		op->value_len = stores(op->verb) ? ask.bytes : 0;
-		need = sizeof(ask) + ask_words(op->verb, ask.how) * WORD +
-		       (((uint64_t)op->key_len + op->value_len + WORD - 1) & ~(WORD - 1));
-	}
-	if (ask.verb >= GN_KV_VERBS || ask.key_len - 1u >= GN_KV_KEY_MAX || need > bytes)
-		return 0;
-	if (unlikely(ask.how || counts(op->verb)))
-		at = get_words(at, op, ask.how);
+	from = get_words(from + sizeof(head), op, head.how);
 	exec_preempt();
-	kv_copy(key, at, op->key_len);
-	op->value = at + op->key_len;
-	return (uint32_t)need;
+	kv_copy(key, from, op->key_len);
+	op->value = from + op->key_len;
+	return true;
 }
 
 /* ---- results ---- */
 
-static unsigned tell_bits(const struct gn_kv_op *op, const struct kv_item *item)
+static unsigned response_bits(const struct gn_kv_op *op, const struct kv_item *item)
 {
 	unsigned bits = 0;
 
 	if (op->status != GN_KV_OK)
 		return 0;
 	if (likely(op->verb == GN_KV_GET && !(op->how & GN_KV_DETAILS)))
-		return (item ? KV_TELL_VALUE : 0) | (op->flags ? KV_TELL_FLAGS : 0);
+		return (item ? KV_RESPONSE_VALUE : 0) | (op->flags ? KV_RESPONSE_FLAGS : 0);
 	if (op->verb != GN_KV_GET && op->verb != GN_KV_DELETE)
-		bits |= KV_TELL_CAS;
+		bits |= KV_RESPONSE_CAS;
 	if (op->how & GN_KV_DETAILS)
-		bits |= KV_TELL_CAS | KV_TELL_TIMES;
+		bits |= KV_RESPONSE_CAS | KV_RESPONSE_TIMES;
 	if (op->flags && op->verb != GN_KV_DELETE)
-		bits |= KV_TELL_FLAGS;
+		bits |= KV_RESPONSE_FLAGS;
 	if (op->verb == GN_KV_INCR || op->verb == GN_KV_DECR)
-		bits |= KV_TELL_NUMBER | KV_TELL_TIMES;
-	if (bits & KV_TELL_TIMES && op->was_ttl_s != op->ttl_s)
-		bits |= KV_TELL_WAS;
-	return item ? bits | KV_TELL_VALUE : bits;
+		bits |= KV_RESPONSE_NUMBER | KV_RESPONSE_TIMES;
+	if (bits & KV_RESPONSE_TIMES && op->was_ttl_s != op->ttl_s)
+		bits |= KV_RESPONSE_WAS;
+	return item ? bits | KV_RESPONSE_VALUE : bits;
 }
 
-static uint8_t *put_told(uint8_t *to, const struct gn_kv_op *op, unsigned bits)
-{
-	if (bits & KV_TELL_FLAGS)
-		to = put_word(to, op->flags);
-	if (bits & KV_TELL_CAS)
-		to = put_word(to, op->cas);
-	if (bits & KV_TELL_TIMES)
-		to = put_word(to, two(op->ttl_s, op->idle_s));
-	if (bits & KV_TELL_NUMBER)
-		to = put_word(to, op->number);
-	if (bits & KV_TELL_WAS)
-		to = put_word(to, op->was_ttl_s);
-	return to;
-}
-
-uint8_t *kv_tell_write(uint8_t *to, uint32_t room_bytes, const struct gn_kv_op *op,
-		       const struct kv_item *item)
-{
-	const bool fits = !item || op->len <= room_bytes;
-	const unsigned bits = tell_bits(op, fits ? item : NULL);
-	const struct kv_tell tell = {
-		.status = (uint8_t)(fits ? op->status : GN_KV_TOO_BIG),
-		.found = (uint8_t)op->found,
-		.bits = (uint16_t)bits,
-		.len = op->len,
-	};
-	const uint32_t value = bits & KV_TELL_VALUE ? kv_round(op->len) : 0;
-
-	memcpy(to, &tell, sizeof(tell));
-	to += sizeof(tell);
-	if (unlikely(bits & (KV_TELL_VALUE - 1)))
-		to = put_told(to, op, bits);
-	if (value) {
-		memset(to + value - WORD, 0, WORD);
-		kv_copy(to, kv_value(item), op->len);
-	}
-	return to + value;
-}
-
-static uint32_t tell_words(unsigned bits)
+static uint32_t response_words(unsigned bits)
 {
 	return (bits & 1) + (bits >> 1 & 1) + (bits >> 2 & 1) + (bits >> 3 & 1) + (bits >> 4 & 1);
 }
 
-static const uint8_t *get_told(const uint8_t *from, struct gn_kv_op *op, unsigned bits)
+void kv_result_make(struct kv_result *r, const struct gn_kv_op *op, const struct kv_item *item)
+{
+	const bool fits = !item || op->len <= op->room_bytes;
+
+	r->item = fits ? item : NULL;
+	r->head = (struct kv_response){
+		.status = (uint8_t)(fits ? op->status : GN_KV_TOO_BIG),
+		.found = (uint8_t)op->found,
+		.bits = (uint16_t)response_bits(op, r->item),
+		.len = op->len,
+	};
+	r->bytes = (uint32_t)(sizeof(r->head) + response_words(r->head.bits) * WORD) +
+		   (r->item ? op->len : 0);
+}
+
+void kv_result_write(uint8_t *to, const struct kv_result *r, const struct gn_kv_op *op)
+{
+	const unsigned bits = r->head.bits;
+
+	memcpy(to, &r->head, sizeof(r->head));
+	to += sizeof(r->head);
+	if (bits & KV_RESPONSE_FLAGS)
+		to = put_word(to, op->flags);
+	if (bits & KV_RESPONSE_CAS)
+		to = put_word(to, op->cas);
+	if (bits & KV_RESPONSE_TIMES)
+		to = put_word(to, two(op->ttl_s, op->idle_s));
+	if (bits & KV_RESPONSE_NUMBER)
+		to = put_word(to, op->number);
+	if (bits & KV_RESPONSE_WAS)
+		to = put_word(to, op->was_ttl_s);
+	if (r->item)
+		kv_copy(to, kv_value(r->item), r->head.len);
+}
+
+static const uint8_t *read_words(const uint8_t *from, struct gn_kv_op *op, unsigned bits)
 {
 	uint32_t zero;
 
-	if (bits & KV_TELL_FLAGS)
+	if (bits & KV_RESPONSE_FLAGS)
 		from = get_two(from, &op->flags, &zero);
-	if (bits & KV_TELL_CAS)
+	if (bits & KV_RESPONSE_CAS)
 		from = get_word(from, &op->cas);
-	if (bits & KV_TELL_TIMES)
+	if (bits & KV_RESPONSE_TIMES)
 		from = get_two(from, &op->ttl_s, &op->idle_s);
 	op->was_ttl_s = op->ttl_s;
-	if (bits & KV_TELL_NUMBER)
+	if (bits & KV_RESPONSE_NUMBER)
 		from = get_word(from, &op->number);
-	if (bits & KV_TELL_WAS)
+	if (bits & KV_RESPONSE_WAS)
 		from = get_two(from, &op->was_ttl_s, &zero);
 	return from;
 }
 
-/* Who asks for a value, and hears that it is there, looks at so many bytes. */
-static bool value_lacks(const struct gn_kv_op *op, const struct kv_tell *tell)
+/* A client that asked for a value, and is told that it is there, will look at so many bytes. */
+static bool value_lacks(const struct gn_kv_op *op, const struct kv_response *head)
 {
-	return op->verb == GN_KV_GET && tell->status == GN_KV_OK && tell->len &&
-	       !(op->how & GN_KV_NO_VALUE) && !(tell->bits & KV_TELL_VALUE);
+	return op->verb == GN_KV_GET && head->status == GN_KV_OK && head->len &&
+	       !(op->how & GN_KV_NO_VALUE);
 }
 
-uint32_t kv_tell_read(const uint8_t *from, uint32_t bytes, struct gn_kv_op *op)
+bool kv_response_read_any(const uint8_t *from, uint32_t len, struct kv_response head,
+			  struct gn_kv_op *op)
 {
-	const uint8_t *at = from + sizeof(struct kv_tell);
-	struct kv_tell tell;
-	uint64_t need = sizeof(tell);
+	const uint32_t words = response_words(head.bits) * (uint32_t)WORD;
+	uint32_t rest = len - (uint32_t)sizeof(head);
 
-	if (bytes < sizeof(tell))
-		return 0;
-	memcpy(&tell, from, sizeof(tell));
-	if (unlikely(tell.bits & (KV_TELL_VALUE - 1)))
-		need += tell_words(tell.bits) * WORD;
-	if (tell.bits & KV_TELL_VALUE)
-		need += ((uint64_t)tell.len + WORD - 1) & ~(WORD - 1);
-	if (tell.bits >= KV_TELL_BITS || need > bytes ||
-	    (tell.bits & KV_TELL_VALUE && tell.len > op->room_bytes) || value_lacks(op, &tell))
-		return 0;
-	op->status = tell.status;
-	op->found = tell.found;
-	op->len = tell.len;
-	if (likely(tell.status == GN_KV_OK))
+	if (head.bits >= KV_RESPONSE_BITS || words > rest)
+		return false;
+	rest -= words;
+	if (head.bits & KV_RESPONSE_VALUE ? rest != head.len || rest > op->room_bytes :
+					    rest || value_lacks(op, &head))
+		return false;
+	if (head.status == GN_KV_OK)
 		op->flags = 0;
-	if (unlikely(tell.bits & (KV_TELL_VALUE - 1)))
-		at = get_told(at, op, tell.bits);
-	if (tell.bits & KV_TELL_VALUE && tell.len)
-		kv_copy(op->room, at, tell.len);
-	return (uint32_t)need;
+	from += sizeof(head);
+	if (words)
+		from = read_words(from, op, head.bits);
+	if (rest)
+		kv_copy(op->room, from, rest);
+	return true;
 }
 
 /* ---- statistics ---- */

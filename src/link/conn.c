@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "base/counter.h"
+#include "base/fail.h"
 #include "link/link.h"
 
 #define SWEEP_NS     1000000u /* between two looks at what is closing */
@@ -90,7 +91,7 @@ int link_conn_make(struct link_conn *conn, struct gn_pd *pd, struct gn_qp_opts *
 
 	if (__atomic_sub_fetch(&loop->cq_free, completions, __ATOMIC_RELAXED) > INT32_MAX) {
 		__atomic_fetch_add(&loop->cq_free, completions, __ATOMIC_RELAXED);
-		return -ENOSPC;
+		return gn_fail_text(-ENOSPC, "link: the cq has no room for another connection");
 	}
 	conn->completions = completions;
 	opts->max_send_wr += LINK_PROBE_SENDS;

@@ -36,6 +36,7 @@
 #define LINK_PROBE_ID	  UINT64_MAX  /* a layer's own requests have other ids */
 #define LINK_POLL_MAX	  1024u	      /* completions that a poll takes at most */
 #define LINK_PROBE_SENDS  1u	      /* of a connection's send queue */
+#define LINK_TEND_NS	  50000u      /* between two tends, if the layer has read the clock */
 
 struct link_loop;
 
@@ -106,6 +107,12 @@ struct link_ops {
 	/* Its qp is gone: frees the rest. False: not yet, a peer is copying; it comes again. */
 	bool (*destroy)(struct link_conn *conn);
 	void (*words)(struct link_loop *loop, struct link_words *words);
+	/*
+	 * Before its thread sleeps in somebody else's event loop: from now on a completion or an
+	 * event tells of every message. 0; -EAGAIN: a turn is needed first; an error. Messages
+	 * that appear in memory and nowhere else: source_due() of loop->source.
+	 */
+	int (*sleep)(struct link_loop *loop);
 };
 
 struct link_loop {
@@ -130,6 +137,7 @@ struct link_loop {
 	uint64_t probes; /* atomic: silent peers that were asked */
 	struct link_timers timers;
 	struct link_timer sweep; /* a look at what is closing */
+	struct gn_source source; /* the loop as one: completions, events, timers, tasks */
 	/* The inbox: tasks, the newest first; the pushing threads; is the owner asleep? */
 	struct gn_source inbox;
 	struct link_task *tasks;
@@ -158,6 +166,12 @@ void link_loop_poll(struct link_loop *loop);
  * is closing: then true.
  */
 bool link_loop_tend(struct link_loop *loop);
+/* Will it, or is there something else to do? Else counting the turn is all of it. */
+static inline bool link_loop_must_turn(const struct link_loop *loop)
+{
+	return loop->turns + 1 >= loop->tend_every || loop->failed ||
+	       loop->now_ns - loop->tended_ns > LINK_TEND_NS;
+}
 /* The next link_loop_tend() does. */
 static inline void link_loop_must_tend(struct link_loop *loop)
 {
@@ -179,6 +193,8 @@ static inline bool link_loop_quiet(const struct link_loop *loop)
 
 /* Until something may have come: 0; -ETIMEDOUT; -EINTR. */
 int link_loop_wait(struct link_loop *loop, uint64_t deadline_ns, const char *reason);
+/* Of loop->source, whose owner sleeps elsewhere; see struct source_ops. */
+int link_loop_prepare(struct gn_source *source);
 
 /* ---- conn.c ---- */
 

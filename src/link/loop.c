@@ -9,7 +9,7 @@
 #define EVENTS	      512u   /* of a tend */
 #define REQUESTS      64u    /* … that are requests to connect */
 #define EVENTS_A_POLL 16u    /* whoever goes leaves completions behind: not too many for the cq */
-#define TEND_NS	      50000u /* between two, if the layer has read the clock */
+#define TEND_NS	      LINK_TEND_NS
 
 /* ---- made and closed ---- */
 
@@ -33,6 +33,13 @@ static int inbox_arm(struct gn_source *source)
 
 static const struct source_ops inbox_ops = {.ready = inbox_ready, .arm = inbox_arm};
 
+static const struct source_ops loop_ops = {
+	.ready = source_object_ready,
+	.arm = source_object_arm,
+	.disarm = source_object_disarm,
+	.prepare = link_loop_prepare,
+};
+
 int link_loop_open(struct link_loop *loop, const struct link_ops *ops,
 		   const struct link_loop_opts *opts)
 {
@@ -45,6 +52,7 @@ int link_loop_open(struct link_loop *loop, const struct link_ops *ops,
 				   .eager = opts->eager,
 				   .tend_every = opts->tend_every};
 	source_init(&loop->inbox, &inbox_ops);
+	source_init(&loop->source, &loop_ops);
 	link_timer_init(&loop->sweep, sweep_due);
 	loop->attr.size = sizeof(loop->attr);
 	rc = gn_fabric_query(opts->fabric, &loop->attr);
@@ -60,7 +68,12 @@ int link_loop_open(struct link_loop *loop, const struct link_ops *ops,
 		cq.depth = loop->attr.max_cqe;
 	cq.chan = loop->chan;
 	loop->cq_free = cq.depth;
-	return gn_cq_create(loop->ctx, &cq, &loop->cq);
+	rc = gn_cq_create(loop->ctx, &cq, &loop->cq);
+	if (rc)
+		return rc;
+	source_join(&loop->source, gn_cq_source(loop->cq));
+	source_join(&loop->source, gn_chan_source(loop->chan));
+	return 0;
 }
 
 void link_loop_close(struct link_loop *loop)
@@ -68,6 +81,7 @@ void link_loop_close(struct link_loop *loop)
 	link_conns_sweep_all(loop);
 	while (!link_loop_quiet(loop))
 		gn_yield();
+	source_fini(&loop->source);
 	gn_cq_destroy(loop->cq);
 	gn_chan_destroy(loop->chan);
 	if (loop->own_ctx)
@@ -151,6 +165,7 @@ bool link_loop_tend(struct link_loop *loop)
 
 	if (++loop->turns >= loop->tend_every || loop->now_ns - loop->tended_ns > TEND_NS) {
 		loop->turns = 0;
+		__atomic_store_n(&loop->asleep, 0, __ATOMIC_RELAXED);
 		loop->now_ns = loop->tended_ns = gn_now_ns();
 		link_loop_poll(loop);
 		take_events(loop);

@@ -35,7 +35,7 @@ static int sleep_on(struct link_loop *loop, struct gn_wait_item *items, unsigned
 	/* Pairs with link_loop_post(): it sees that we sleep, or we see its task. */
 	__atomic_store_n(&loop->asleep, 1, __ATOMIC_SEQ_CST);
 	if (!__atomic_load_n(&loop->tasks, __ATOMIC_SEQ_CST))
-		rc = gn_wait(items, n, until_ns, reason);
+		rc = exec_wait(items, n, until_ns, reason);
 	__atomic_store_n(&loop->asleep, 0, __ATOMIC_RELAXED);
 	return rc;
 }
@@ -62,7 +62,7 @@ int link_loop_wait(struct link_loop *loop, uint64_t deadline_ns, const char *rea
 			items[n++] = gn_wait_on(gn_cq_source(loop->cq));
 		items[n++] = gn_wait_on(&loop->inbox);
 		until_ns = gn_deadline_us(words.torn ? TORN_NAP_US : EAGER_US);
-		rc = gn_wait(items, n, sooner(deadline_ns, until_ns), reason);
+		rc = exec_wait(items, n, sooner(deadline_ns, until_ns), reason);
 		if (rc != -ETIMEDOUT)
 			return look_again(rc, deadline_ns);
 	}
@@ -77,9 +77,29 @@ int link_loop_wait(struct link_loop *loop, uint64_t deadline_ns, const char *rea
 	items[n++] = gn_wait_on(gn_cq_source(loop->cq));
 	if (words.n) {
 		items[n++] = gn_wait_on(&loop->inbox);
-		rc = gn_wait(items, n, until_ns, reason);
+		rc = exec_wait(items, n, until_ns, reason);
 	} else {
 		rc = sleep_on(loop, items, n, until_ns, reason);
 	}
 	return look_again(rc, deadline_ns);
+}
+
+/*
+ * A turn that looks at everything comes before and after. From here on link_loop_post() wakes
+ * through the channel.
+ */
+int link_loop_prepare(struct gn_source *source)
+{
+	struct link_loop *loop = container_of(source, struct link_loop, source);
+	const bool tended = !loop->turns;
+
+	link_loop_must_tend(loop);
+	if (!tended)
+		return -EAGAIN;
+	/* Pairs with link_loop_post(): it sees that we sleep, or we see its task. */
+	__atomic_store_n(&loop->asleep, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&loop->tasks, __ATOMIC_SEQ_CST))
+		return -EAGAIN;
+	source_due(source, link_timers_due(&loop->timers));
+	return loop->ops->sleep ? loop->ops->sleep(loop) : 0;
 }

@@ -3,9 +3,12 @@
 #include <errno.h>
 
 #include "base/deadline.h"
+#include "base/fail.h"
 #include "msg/end.h"
 
-#define TEND_EVERY 256u /* turns: to look at the channel costs a system call */
+#define TEND_EVERY 256u	     /* turns: to look at the channel costs a system call */
+#define NAP_MIN_NS 20000u    /* between two looks at memory, of a desk that sleeps */
+#define NAP_MAX_NS 10240000u /* … when nothing has come for long */
 
 static struct msg_end *end_of(struct link_conn *conn)
 {
@@ -73,6 +76,45 @@ static void words(struct link_loop *loop, struct link_words *out)
 	}
 }
 
+/* Is something here that the next turn takes? */
+static bool end_has_news(const struct msg_end *end)
+{
+	return end->n_chain || end->told.arrived || (end->fate != GN_MSG_OK && end->awaited);
+}
+
+/*
+ * Before its thread sleeps. Completions tell of messages, except of those that are WRITTEN to this
+ * side: these are looked for less and less often, until something comes.
+ */
+static int sleep_soon(struct link_loop *loop)
+{
+	struct msg_desk *desk = desk_of(loop);
+	const uint64_t moved = desk->stats.requests + desk->stats.answers + desk->stats.failed;
+	bool written = false, begun = false;
+
+	for (unsigned i = 0; i < desk->max_ends; i++) {
+		const struct msg_end *end = desk->ends[i];
+		const uint64_t *word = end && end->awaited ? msg_end_word(end) : NULL;
+
+		if (end && end_has_news(end))
+			return -EAGAIN;
+		if (!word)
+			continue;
+		written = true;
+		begun |= msg_frame_begun(end->told.frame, __atomic_load_n(word, __ATOMIC_ACQUIRE),
+					 end->told.number);
+	}
+	source_due(&loop->source, msg_ud_reset_ns(desk));
+	if (moved != desk->moved || begun)
+		desk->nap_ns = NAP_MIN_NS;
+	else if (desk->nap_ns < NAP_MAX_NS)
+		desk->nap_ns *= 2; /* from 20 us it meets NAP_MAX_NS */
+	desk->moved = moved;
+	if (written)
+		source_due(&loop->source, gn_now_ns() + desk->nap_ns);
+	return desk->sleep ? desk->sleep(desk) : 0;
+}
+
 static const struct link_ops desk_ops = {
 	.completed = completed,
 	.datagram = datagram,
@@ -81,6 +123,7 @@ static const struct link_ops desk_ops = {
 	.watched = watched,
 	.destroy = destroy,
 	.words = words,
+	.sleep = sleep_soon,
 };
 
 /* ---- a desk ---- */
@@ -98,6 +141,7 @@ int msg_desk_open(struct msg_desk *desk, struct gn_fabric *fabric, struct gn_ctx
 	const int rc = link_loop_open(&desk->loop, &desk_ops, &opts);
 
 	desk->max_ends = max_ends;
+	desk->nap_ns = NAP_MIN_NS;
 	desk->sums = !(desk->loop.attr.caps & GN_CAP_INORDER_WRITE);
 	desk->ends = gn_alloc(max_ends * sizeof(struct msg_end *), 0);
 	if (!rc && !desk->ends)
@@ -121,13 +165,13 @@ int msg_desk_number(const struct msg_desk *desk)
 	for (unsigned i = 0; i < desk->max_ends; i++)
 		if (!desk->ends[i])
 			return (int)i;
-	return -ENOSPC;
+	return gn_fail_text(-ENOSPC, "msg: max_conns are open");
 }
 
 int msg_desk_take_bytes(struct msg_desk *desk, uint64_t bytes)
 {
 	if (desk->max_bytes && bytes > desk->max_bytes - desk->bytes)
-		return -ENOBUFS;
+		return gn_fail_text(-ENOBUFS, "msg: max_memory is taken");
 	desk->bytes += bytes;
 	return 0;
 }
@@ -153,4 +197,9 @@ int msg_desk_wait(struct msg_desk *desk, uint64_t deadline_ns, const char *reaso
 
 	rc = link_loop_wait(&desk->loop, reset_ns < deadline_ns ? reset_ns : deadline_ns, reason);
 	return rc == -ETIMEDOUT && reset_ns < deadline_ns ? 0 : rc;
+}
+
+struct gn_source *msg_desk_source(struct msg_desk *desk)
+{
+	return &desk->loop.source;
 }

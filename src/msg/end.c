@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/fail.h"
 #include "base/mutant.h"
 
 #define INLINE_MAX   92u /* as the papers have it (S000 3.2): more costs the processor more */
@@ -132,8 +133,10 @@ static int make_qp(struct msg_end *end)
 		.max_inline = attr->max_inline < INLINE_MAX ? attr->max_inline : INLINE_MAX,
 	};
 
-	return opts.max_recv_wr > attr->max_recv_wr ? -EINVAL :
-						      link_conn_make(&end->link, end->pd, &opts);
+	if (opts.max_recv_wr > attr->max_recv_wr)
+		return gn_fail(-EINVAL, "msg: pending %u: %s takes %u receives", end->pending,
+			       attr->provider, attr->max_recv_wr);
+	return link_conn_make(&end->link, end->pd, &opts);
 }
 
 static void shape(struct msg_end *end, const struct msg_end_opts *opts)

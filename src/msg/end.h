@@ -23,6 +23,7 @@
 #ifndef GN_MSG_END_H
 #define GN_MSG_END_H
 
+#include "base/owner.h"
 #include "link/link.h"
 #include "msg/wire.h"
 
@@ -77,6 +78,7 @@ struct msg_ud;
 
 struct msg_desk {
 	struct link_loop loop;
+	uint64_t creator; /* thread */
 	bool sums; /* what is written to this side needs a checksum */
 	unsigned flags;
 	struct msg_end **ends;
@@ -84,12 +86,21 @@ struct msg_desk {
 	uint64_t bytes, max_bytes; /* of buffers, for peers; max_bytes 0: no limit */
 	struct gn_msg_stats stats;
 	struct msg_ud *ud;
+	uint64_t moved, nap_ns; /* of a sleep: what had come before the last, and how long it was */
+	/* A requester's, before a sleep: 0; -EAGAIN: there are results to be taken. */
+	int (*sleep)(struct msg_desk *desk);
 	/* A responder's: somebody wants to connect. */
 	void (*request)(struct msg_desk *desk, struct gn_event *event);
 	/* A datagram for an end, checked as far as the head goes, and msg_ud_say()'s copy. */
 	void (*datagram)(struct msg_end *end, const struct msg_datagram *head, uint32_t copy,
 			 const uint8_t *data);
 };
+
+/* -EPERM in a child that has inherited it: what is shared with others is not there. */
+static inline int msg_desk_check(const struct msg_desk *desk)
+{
+	return exec_inherited(desk->creator) ? exec_not_owner(desk->creator, "msg") : 0;
+}
 
 /* ---- desk.c ---- */
 
@@ -105,6 +116,9 @@ void msg_desk_give_bytes(struct msg_desk *desk, uint64_t bytes);
 void msg_desk_turn(struct msg_desk *desk, bool now);
 /* Until something may have come, or the deadline. 0, -ETIMEDOUT, -EINTR. */
 int msg_desk_wait(struct msg_desk *desk, uint64_t deadline_ns, const char *reason);
+
+/* As the loop is, for gn_wait() and other event loops. */
+struct gn_source *msg_desk_source(struct msg_desk *desk);
 
 /* ---- end.c ---- */
 

@@ -272,6 +272,22 @@ void msg_requester_repeat(struct gn_msg_requester *r)
 	msg_ud_flush(&r->desk);
 }
 
+int msg_requester_sleep(struct msg_desk *desk)
+{
+	const struct gn_msg_requester *r = container_of(desk, struct gn_msg_requester, desk);
+
+	if (r->opts.protocol != GN_MSG_UD || !r->under_way)
+		return 0;
+	for (unsigned i = 0; i < desk->max_ends; i++) {
+		const struct gn_msg_conn *c = desk->ends[i] ? desk->ends[i]->owner : NULL;
+
+		if (c && c->ready.n)
+			return -EAGAIN;
+	}
+	source_due(&desk->loop.source, deadline_due(r->due_ns));
+	return 0;
+}
+
 int msg_requester_wait(struct gn_msg_requester *r, uint64_t deadline_ns)
 {
 	const uint64_t due_ns = deadline_due(r->due_ns);

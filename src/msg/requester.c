@@ -18,6 +18,10 @@
 #define CONNECT_US	2000000u
 #define REQUEST_US	30000000u
 
+#define PENDING_FULL "msg: opts.pending requests are under way; gn_msg_take() some"
+#define SENDS_FULL   "msg: the send queue is full; gn_msg_take() makes room"
+#define CONN_GONE    "msg: this connection is gone; close it and open another"
+
 /* ---- making ---- */
 
 static void set_defaults(struct gn_msg_requester_opts *o, const struct gn_attr *attr)
@@ -33,23 +37,35 @@ static void set_defaults(struct gn_msg_requester_opts *o, const struct gn_attr *
 	o->request_timeout_us = o->request_timeout_us ? o->request_timeout_us : REQUEST_US;
 }
 
+static int too_large(const struct gn_msg_requester_opts *o, uint32_t most)
+{
+	return gn_fail(-EMSGSIZE,
+		       "gn_msg_requester_create(): request_bytes %u, value_bytes %u: at most %u",
+		       o->request_bytes, o->value_bytes, most);
+}
+
 static int check(const struct gn_msg_requester_opts *o, const struct gn_attr *attr)
 {
 	const bool reads = o->protocol == GN_MSG_READ;
 
 	if (o->protocol >= GN_MSG_PROTOCOLS || o->pending > GN_MSG_PENDING_MAX ||
 	    o->max_conns > GN_MSG_CONNS_MAX || (o->flags & ~(unsigned)GN_MSG_PAPER))
-		return -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_msg_requester_create(): protocol %u, pending %u (at most %u), "
+			       "max_conns %u (at most %u), or flags %x",
+			       (unsigned)o->protocol, o->pending, GN_MSG_PENDING_MAX, o->max_conns,
+			       GN_MSG_CONNS_MAX, o->flags);
 	if (o->request_bytes > GN_MSG_BYTES_MAX ||
 	    o->value_bytes > (reads ? attr->max_msg : GN_MSG_BYTES_MAX))
-		return -EMSGSIZE;
+		return too_large(o, GN_MSG_BYTES_MAX);
 	if (o->protocol != GN_MSG_UD)
 		return 0;
 	if (!(attr->caps & GN_CAP_UD))
-		return -EOPNOTSUPP;
-	return o->request_bytes > msg_ud_max(attr) || o->value_bytes > msg_ud_max(attr) ?
-		       -EMSGSIZE :
-		       0;
+		return gn_fail(-EOPNOTSUPP, "gn_msg_requester_create(): %s has no GN_CAP_UD",
+			       attr->provider);
+	if (o->request_bytes > msg_ud_max(attr) || o->value_bytes > msg_ud_max(attr))
+		return too_large(o, msg_ud_max(attr));
+	return 0;
 }
 
 static int open_datagrams(struct gn_msg_requester *r)
@@ -62,6 +78,7 @@ static int open_datagrams(struct gn_msg_requester *r)
 int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_requester_opts *opts,
 			    struct gn_msg_requester **out)
 {
+	const unsigned said = gn_fail_count();
 	struct gn_msg_requester *r;
 	struct gn_attr attr = {.size = sizeof(attr)};
 	uint64_t completions;
@@ -78,6 +95,7 @@ int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_reques
 	r = gn_alloc(sizeof(*r), MSG_LINE);
 	if (!r)
 		return -ENOMEM;
+	r->desk.creator = gn_thread_id();
 	rc = SIZED_READ(&r->opts, opts, "gn_msg_requester_opts");
 	set_defaults(&r->opts, &attr);
 	if (!rc)
@@ -90,11 +108,12 @@ int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_reques
 	r->due_ns = GN_FOREVER;
 	r->desk.flags = opts->flags;
 	r->desk.datagram = msg_requester_datagram;
+	r->desk.sleep = msg_requester_sleep;
 	if (!rc)
 		rc = open_datagrams(r);
 	if (rc) {
 		gn_msg_requester_destroy(r);
-		return rc;
+		return gn_fail_since(said, rc, "gn_msg_requester_create()");
 	}
 	*out = r;
 	return 0;
@@ -113,7 +132,7 @@ static void free_conn(struct gn_msg_conn *c)
 
 void gn_msg_requester_destroy(struct gn_msg_requester *r)
 {
-	if (!r)
+	if (!r || msg_desk_check(&r->desk))
 		return;
 	for (unsigned i = 0; r->desk.ends && i < r->desk.max_ends; i++)
 		if (r->desk.ends[i])
@@ -187,6 +206,7 @@ static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **why,
 		     struct gn_msg_conn **out)
 {
+	const unsigned before = gn_fail_count();
 	struct gn_conn_opts opts = {.size = sizeof(opts)};
 	struct msg_welcome welcome;
 	struct gn_event reply = {0};
@@ -198,9 +218,11 @@ int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **
 		*why = "";
 	if (!r || !addr || !out)
 		return gn_fail(-EINVAL, "gn_msg_conn_open(): requester, addr or out is NULL");
-	rc = make_conn(r, &c);
+	rc = msg_desk_check(&r->desk);
+	if (!rc)
+		rc = make_conn(r, &c);
 	if (rc)
-		return rc;
+		return gn_fail_since(before, rc, "gn_msg_conn_open()");
 	hello = (struct msg_hello){
 		.magic = MSG_MAGIC,
 		.version = MSG_VERSION,
@@ -236,7 +258,7 @@ int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **
 		rc = take_welcome(c, &welcome);
 	if (rc) {
 		free_conn(c);
-		return rc;
+		return gn_fail_since(before, rc, addr);
 	}
 	*out = c;
 	return 0;
@@ -244,7 +266,7 @@ int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **
 
 void gn_msg_conn_close(struct gn_msg_conn *c)
 {
-	if (!c)
+	if (!c || msg_desk_check(&c->requester->desk))
 		return;
 	c->requester->under_way -= c->under_way;
 	free_conn(c);
@@ -272,19 +294,20 @@ static force_inline void asked(struct gn_msg_conn *c)
 
 static force_inline int can_ask(struct gn_msg_conn *c, uint32_t len, uint32_t max)
 {
+	if (msg_desk_check(&c->requester->desk))
+		return -EPERM;
 	if (unlikely(c->end->fate != GN_MSG_OK))
-		return gn_fail(-ENOTCONN,
-			       "msg: this connection is gone; close it and open another");
+		return gn_fail_text(-ENOTCONN, CONN_GONE);
 	if (unlikely(len > max))
 		return gn_fail(-EMSGSIZE, "msg: %u bytes: this connection takes %u", len, max);
 	if (c->under_way == c->requester->opts.pending && !mutant("msg-reuse", c->end->queued))
-		return -EAGAIN;
+		return gn_fail_text(-EAGAIN, PENDING_FULL);
 	/* Its own qp only says who is there; the one of all datagrams is asked by who says one. */
 	if (c->end->said.verb == MSG_DATAGRAM)
 		return 0;
 	if (unlikely(!msg_end_has_room(c->end)))
 		msg_desk_turn(&c->requester->desk, false);
-	return msg_end_has_room(c->end) ? 0 : -EAGAIN;
+	return msg_end_has_room(c->end) ? 0 : gn_fail_text(-EAGAIN, SENDS_FULL);
 }
 
 int gn_msg_ask(struct gn_msg_conn *c, const void *request, uint32_t len, uint64_t id)
@@ -301,8 +324,12 @@ int gn_msg_ask(struct gn_msg_conn *c, const void *request, uint32_t len, uint64_
 	rc = can_ask(c, len, c->requester->opts.request_bytes);
 	if (unlikely(rc))
 		return rc;
-	if (end->said.verb == MSG_DATAGRAM)
-		return msg_requester_ask(c, request, len, id);
+	if (end->said.verb == MSG_DATAGRAM) {
+		rc = msg_requester_ask(c, request, len, id);
+		return likely(!rc)   ? 0 :
+		       rc == -EAGAIN ? gn_fail_text(rc, SENDS_FULL) :
+				       gn_fail_text(rc, CONN_GONE);
+	}
 	c->ids[end->said.at] = id;
 	if (likely(len))
 		memcpy(msg_end_bytes(end), request, len);
@@ -328,7 +355,8 @@ int gn_msg_read(struct gn_msg_conn *c, uint64_t offset, uint32_t len, uint64_t i
 	if (unlikely(rc))
 		return rc;
 	if (len > c->data_bytes || offset > c->data_bytes - len)
-		return -ERANGE;
+		return gn_fail(-ERANGE, "gn_msg_read(): %u bytes at %llu: there are %llu", len,
+			       (unsigned long long)offset, (unsigned long long)c->data_bytes);
 	c->ids[c->end->told.wanted_at] = id;
 	msg_end_read(c->end, offset, len);
 	asked(c);
@@ -339,6 +367,8 @@ int gn_msg_flush(struct gn_msg_requester *r)
 {
 	if (!r)
 		return gn_fail(-EINVAL, "gn_msg_flush(): requester is NULL");
+	if (msg_desk_check(&r->desk))
+		return -EPERM;
 	for (unsigned i = 0; i < r->desk.max_ends; i++)
 		if (r->desk.ends[i] && r->desk.ends[i]->n_chain)
 			msg_end_flush(r->desk.ends[i]);
@@ -423,7 +453,10 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 	if (!r || !out)
 		return gn_fail(-EINVAL, "gn_msg_take(): requester is NULL, or out is NULL");
 	deadline_ns = deadline_given(deadline_ns);
-	gn_msg_flush(r);
+	if (gn_msg_flush(r))
+		return -EPERM;
+	if (!r->under_way) /* one whose connections are idle hears that they end */
+		msg_desk_turn(&r->desk, false);
 	while (n && r->under_way) {
 		unsigned got;
 		int rc;
@@ -448,6 +481,14 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 		now = rc == -ETIMEDOUT;
 	}
 	return 0;
+}
+
+struct gn_source *gn_msg_requester_source(struct gn_msg_requester *r)
+{
+	if (r)
+		return msg_desk_check(&r->desk) ? NULL : msg_desk_source(&r->desk);
+	gn_fail(-EINVAL, "gn_msg_requester_source(): requester is NULL");
+	return NULL;
 }
 
 int gn_msg_requester_stats(const struct gn_msg_requester *r, struct gn_msg_stats *out)

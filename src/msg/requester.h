@@ -58,6 +58,8 @@ int msg_requester_ask(struct gn_msg_conn *conn, const void *request, uint32_t le
 unsigned msg_requester_take(struct gn_msg_conn *conn, struct gn_msg_result *out, unsigned n);
 /* Repeats requests that were not answered in time, and gives up those whose deadline is over. */
 void msg_requester_repeat(struct gn_msg_requester *requester);
+/* Of datagrams, before a sleep; see struct msg_desk. */
+int msg_requester_sleep(struct msg_desk *desk);
 int msg_requester_wait(struct gn_msg_requester *requester, uint64_t deadline_ns);
 void msg_requester_datagram(struct msg_end *end, const struct msg_datagram *head, uint32_t copy,
 			    const uint8_t *data);

@@ -310,6 +310,8 @@ int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 
 	if (!r)
 		return gn_fail(-EINVAL, "gn_msg_respond(): responder is NULL");
+	if (msg_desk_check(&r->desk))
+		return -EPERM;
 	deadline_ns = deadline_given(deadline_ns);
 	for (;;) {
 		const int n = turn(r, now);
@@ -324,6 +326,14 @@ int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 			return 0;
 		now = rc == -ETIMEDOUT;
 	}
+}
+
+struct gn_source *gn_msg_responder_source(struct gn_msg_responder *r)
+{
+	if (r)
+		return msg_desk_check(&r->desk) ? NULL : msg_desk_source(&r->desk);
+	gn_fail(-EINVAL, "gn_msg_responder_source(): responder is NULL");
+	return NULL;
 }
 
 unsigned gn_msg_responder_conns(const struct gn_msg_responder *r)
@@ -345,8 +355,15 @@ static int check(const struct gn_msg_responder_opts *o)
 	if (o->max_conns > GN_MSG_CONNS_MAX || o->max_pending > GN_MSG_PENDING_MAX ||
 	    o->max_request > GN_MSG_BYTES_MAX || o->max_value > GN_MSG_BYTES_MAX ||
 	    (o->flags & ~(unsigned)GN_MSG_PAPER))
-		return -EINVAL;
-	return o->answer || o->data ? 0 : -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_msg_responder_create(): max_conns %u (at most %u), max_pending "
+			       "%u (at most %u), max_request %u and max_value %u (at most %u), or "
+			       "flags %x",
+			       o->max_conns, GN_MSG_CONNS_MAX, o->max_pending, GN_MSG_PENDING_MAX,
+			       o->max_request, o->max_value, GN_MSG_BYTES_MAX, o->flags);
+	if (o->answer || o->data)
+		return 0;
+	return gn_fail(-EINVAL, "gn_msg_responder_create(): neither answer nor data is set");
 }
 
 /* Can it be read? Better known now than by the first who wants to. */
@@ -370,6 +387,7 @@ static int check_data(const struct gn_msg_responder *r)
 int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 			    const struct gn_msg_responder_opts *opts, struct gn_msg_responder **out)
 {
+	const unsigned said = gn_fail_count();
 	struct gn_msg_responder *r;
 	struct gn_msg_responder_opts *o;
 	uint64_t completions;
@@ -383,6 +401,7 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 	r = gn_alloc(sizeof(*r), MSG_LINE);
 	if (!r)
 		return -ENOMEM;
+	r->desk.creator = gn_thread_id();
 	o = &r->opts;
 	rc = SIZED_READ(o, opts, "gn_msg_responder_opts");
 	if (!rc)
@@ -412,7 +431,7 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 					o->listener_flags, &r->listener);
 	if (rc) {
 		gn_msg_responder_destroy(r);
-		return rc;
+		return gn_fail_since(said, rc, addr);
 	}
 	*out = r;
 	return 0;
@@ -420,7 +439,7 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 
 void gn_msg_responder_destroy(struct gn_msg_responder *r)
 {
-	if (!r)
+	if (!r || msg_desk_check(&r->desk))
 		return;
 	gn_listener_destroy(r->listener);
 	for (unsigned i = 0; r->desk.ends && i < r->desk.max_ends; i++)

@@ -291,7 +291,8 @@ int msg_ud_open(struct msg_desk *desk, uint32_t receives, uint32_t sends, uint32
 	desk->ud->depth =
 		least(least(sends + BESIDE, desk->loop.attr.max_send_wr), desk->loop.attr.max_cqe);
 	if (desk->ud->receives < 1 || desk->ud->depth < BESIDE)
-		rc = -ENOSPC;
+		rc = gn_fail(-ENOSPC, "msg: no room for datagrams beside %u connections",
+			     desk->max_ends);
 	else
 		rc = make(desk, bytes);
 	if (rc)

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/bits.h"
+#include "base/fail.h"
 #include "base/mutant.h"
 #include "base/preempt.h"
 
@@ -34,7 +35,8 @@ int gn_msg_protocol_parse(const char *text, enum gn_msg_protocol *out)
 			*out = (enum gn_msg_protocol)i;
 			return 0;
 		}
-	return -EINVAL;
+	return gn_fail(-EINVAL, "gn_msg_protocol_parse(): '%s' is no protocol, or out is NULL",
+		       text ? text : "");
 }
 
 const char *gn_msg_status_str(unsigned status)

@@ -8,7 +8,7 @@
 
 #include "base/bits.h"
 #include "base/fail.h"
-#include "rpc/server.h"
+#include "rpc/quick.h"
 
 #define LOOK_NS 1000000u /* between two looks at requests that are watched */
 
@@ -56,8 +56,8 @@ int gn_rpc_request_on_abandon(struct gn_rpc_request *r, gn_rpc_abandon_fn *fn, v
 	struct rpc_thread *t = r->conn->thread;
 
 	if (!exec_is_owner(t->id))
-		return -EPERM;
-	if (r->is.state != RPC_BUSY || r->is.answered)
+		return gn_fail(-EPERM, "gn_rpc_request_on_abandon(): on its server thread only");
+	if ((r->is.state != RPC_BUSY && r->is.state != RPC_RUNNING) || rpc_request_answered(r))
 		return gn_fail(
 			-EINVAL,
 			"gn_rpc_request_on_abandon(): r->state is not RPC_BUSY, or r->answered is "

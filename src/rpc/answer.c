@@ -11,25 +11,18 @@
 #include "base/fail.h"
 #include "base/mutant.h"
 #include "rpc/copy.h"
-#include "rpc/server.h"
+#include "rpc/quick.h"
 
 #define SYNC_US 1000u /* that a thread waits for the completion of a reply, if it is told to */
 
 /* A reply is still being written from the next slot: mostly it is done, and nobody has looked. */
-static bool being_written(const struct rpc_conn *c)
+bool rpc_result_slot_writing(const struct rpc_conn *c)
 {
 	const bool *writing = &c->writing[(c->placed + 1) & c->mask];
 
 	if (*writing)
 		link_loop_poll(&c->thread->loop);
 	return *writing;
-}
-
-static bool slot_is_free(const struct rpc_conn *c)
-{
-	if (unlikely(c->n_writing) && being_written(c))
-		return false;
-	return c->placed - c->acked <= c->mask || mutant("rpc-result-early", 8);
 }
 
 /* ---- a message with results ---- */
@@ -49,35 +42,48 @@ static void wait_for_reply(struct rpc_conn *c)
 	}
 }
 
-/* Write the message that was placed last to its client. */
-static void write_back(struct rpc_conn *c, uint32_t bytes)
+/* A reply was posted, and is not known to have been executed. */
+static no_inline void reply_posted(struct rpc_conn *c, uint32_t slot)
 {
-	const uint32_t slot = c->placed & c->mask;
-	const uint64_t offset = slot * c->result_stride;
-	const bool copied = bytes <= c->thread->server->max_inline;
-	const bool sync = c->thread->server->opts.flags & GN_RPC_SYNC_REPLY;
-	const struct gn_sge sge = {c->results + offset, bytes, gn_mr_lkey(c->result_mr)};
-	const struct gn_remote to = {.key = c->reply_key};
-	struct gn_wr wr;
+	const uint32_t flags = c->reply_wr.flags;
 
-	if (c->link.state != LINK_UP)
-		return;
-	/* There are no more of them under way than slots, so every round has a signal. */
-	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_reply_id(slot, sync, copied), &sge, &to, offset,
-		   sync || !copied || !(++c->unsignaled & c->mask) ? GN_SIGNALED : 0);
-	if (copied)
-		wr.flags |= GN_INLINE;
-	if (rpc_thread_post(c, &wr)) {
-		rpc_conn_fail(c);
-		return;
-	}
-	if (!copied) {
+	c->unsignaled = flags & GN_SIGNALED ? 0 : c->unsignaled + 1;
+	if (!(flags & GN_INLINE)) {
 		c->writing[slot] = true;
 		c->n_writing++;
 	}
-	c->unsent += sync;
-	if (sync && c->unsent == 1)
+	if (!(c->thread->server->opts.flags & GN_RPC_SYNC_REPLY))
+		return;
+	if (!c->unsent++)
 		wait_for_reply(c);
+}
+
+/* Write the message that was placed last, in this slot, to its client. */
+static no_inline void write_back(struct rpc_conn *c, uint8_t *from, uint32_t bytes)
+{
+	const uint32_t slot = c->placed & c->mask;
+	const struct gn_rpc_server *server = c->thread->server;
+	const bool copied = bytes <= server->max_inline;
+	const bool sync = server->opts.flags & GN_RPC_SYNC_REPLY;
+	struct gn_wr *wr = &c->reply_wr;
+	int rc;
+
+	if (unlikely(c->link.state != LINK_UP))
+		return;
+	wr->id = rpc_reply_id(slot, sync, copied);
+	wr->to.remote.offset = (uint64_t)(from - c->results);
+	c->reply_sge.addr = from;
+	c->reply_sge.len_bytes = bytes;
+	/* There are no more of them under way than slots, so every round has a signal. */
+	wr->flags = (copied ? GN_INLINE : 0) |
+		    (sync || !copied || c->unsignaled >= c->mask ? GN_SIGNALED : 0);
+	rc = rpc_thread_post(c, wr, gn_post_one);
+	if (likely(rc == 1))
+		c->unsignaled = 0;
+	else if (!rc)
+		reply_posted(c, slot);
+	else
+		rpc_conn_fail(c);
 }
 
 /*
@@ -114,33 +120,32 @@ void rpc_seal_results(struct rpc_conn *c)
 {
 	const enum rpc_way way = c->open;
 	struct rpc_thread *t = c->thread;
-	struct rpc_seal seal = {.nonce = c->nonce, .len = c->at, .flags = RPC_RESULT};
+	struct rpc_seal seal = {.nonce = c->nonce, .len = c->most - c->left, .flags = RPC_RESULT};
 	uint8_t *slot = c->result;
 	uint32_t bytes;
 
-	if (way == RPC_NO_WAY)
-		return;
 	c->open = RPC_NO_WAY;
-	if (unlikely(!c->entries)) /* a handler asked for room, and has not answered */
+	c->quick = 0;
+	if (!seal.len || way == RPC_NO_WAY) /* nobody has answered */
 		return;
-	if (unlikely(c->parked || c->check_fetch || c->check_request || c->open_ack || t->draining))
+	if (unlikely(c->seal_rarely || t->draining))
 		seal.flags |= (uint16_t)prepare_rarely(c);
 	c->heard = true;
 	counter_add(&t->count.results, 1);
 	seal.aux = rpc_time_pack(time_us(c));
-	exec_charge(GN_WORK_COPY, c->at);
+	exec_charge(GN_WORK_COPY, seal.len);
 	seal.seq = rpc_seq(c->epoch, ++c->placed);
 	seal.word = rpc_state_word(c->taken, 0);
 	c->taken_told = c->taken;
 	if (mutant("rpc-slot-wrong", c->placed))
 		slot = c->results + ((c->placed + 1) & c->mask) * c->result_stride;
-	/* From here on a client that fetches has its result. */
-	bytes = (uint32_t)rpc_seal(slot, &seal);
 	c->result += c->result_stride;
 	if (!((c->placed + 1) & c->mask))
 		c->result = c->results;
+	/* From here on a client that fetches has its result. */
+	bytes = (uint32_t)rpc_seal(slot, &seal);
 	if (way == RPC_WRITTEN_BACK)
-		write_back(c, bytes);
+		write_back(c, slot, bytes);
 	if (unlikely(c->notify))
 		rpc_conn_notify(c);
 }
@@ -155,28 +160,19 @@ void rpc_conn_notify(struct rpc_conn *c)
 	gn_wr_init(&wr, GN_OP_WRITE_IMM, RPC_NOTIFY_ID, NULL, 0, GN_SIGNALED | GN_SOLICITED);
 	c->notify = 0;
 	c->notifying = true;
-	if (rpc_thread_post(c, &wr))
+	if (rpc_thread_post(c, &wr, rpc_post_send))
 		rpc_conn_fail(c);
 	else
 		counter_add(&c->thread->count.notifies, 1);
-}
-
-/* Begin a message in the next slot; false: it is not free. */
-static inline bool open_slot(struct rpc_conn *c, enum rpc_way way)
-{
-	if (!slot_is_free(c))
-		return false;
-	c->open = way;
-	c->open_ack = false;
-	c->at = c->entries = 0;
-	return true;
 }
 
 bool rpc_result_open(struct rpc_conn *c, enum rpc_way way, uint32_t len)
 {
 	if (c->open && !rpc_result_fits(c, way, len))
 		rpc_seal_results(c);
-	return c->open || open_slot(c, way);
+	if (!c->open)
+		rpc_result_begin(c, way);
+	return c->open;
 }
 
 /* False: there is no slot, or its client has not read enough of what was lent to it. */
@@ -245,6 +241,7 @@ static void hold(struct gn_rpc_request *r)
 	*c->held_end = r;
 	c->held_end = &r->next;
 	c->attend = true;
+	c->quick = 0;
 }
 
 void rpc_answer(struct gn_rpc_request *r)
@@ -252,6 +249,8 @@ void rpc_answer(struct gn_rpc_request *r)
 	struct rpc_conn *c = r->conn;
 
 	rpc_abandon_forget(r);
+	if (c->room == r)
+		c->room = NULL;
 	if (unlikely(c->dead)) {
 		rpc_answer_free(r->conn, &r->answer);
 		rpc_request_free(r);
@@ -260,7 +259,7 @@ void rpc_answer(struct gn_rpc_request *r)
 	if (!c->serving && !c->open)
 		c->begin_ns = r->begin_ns;
 	/* Behind the message another handler may be at work: then it is its turn first. */
-	if (unlikely(c->held || (c->room && c->room != r) || !place(r))) {
+	if (unlikely(c->held || c->room || !place(r))) {
 		hold(r);
 		return;
 	}
@@ -289,7 +288,7 @@ void rpc_conn_tell_taken(struct rpc_conn *c)
 {
 	struct rpc_head *head = (void *)c->result;
 
-	c->untold = c->taken != c->taken_told && c->n_writing && being_written(c);
+	c->untold = c->taken != c->taken_told && c->n_writing && rpc_result_slot_writing(c);
 	rpc_conn_attend(c);
 	if (c->untold || c->taken == c->taken_told)
 		return;
@@ -323,6 +322,8 @@ void rpc_conn_release_held(struct rpc_conn *c)
 	rpc_conn_attend(c);
 	if (!c->serving)
 		rpc_seal_results(c);
+	else if (c->open && !c->held)
+		c->quick = rpc_quick_word(c->open);
 }
 
 void rpc_conn_look_acked(struct rpc_conn *c)
@@ -339,25 +340,28 @@ void rpc_conn_look_acked(struct rpc_conn *c)
 
 /* ---- answers ---- */
 
+static no_inline bool open_for_room(struct gn_rpc_request *r)
+{
+	struct rpc_conn *c = r->conn;
+
+	return rpc_request_runs(r) && !c->held && !rpc_request_answered(r) &&
+	       rpc_result_open(c, r->is.way, c->last_len);
+}
+
 void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
 {
 	struct rpc_conn *c = r->conn;
 	uint32_t most;
 
-	if (unlikely(!rpc_request_runs(r) || c->held || rpc_request_answered(r))) {
-		if (room)
-			*room = 0;
-		return NULL;
-	}
 	/* What was enough for the last result may be enough for this one. */
-	if (unlikely(!rpc_result_fits(c, r->is.way, c->last_len)) &&
-	    !rpc_result_open(c, r->is.way, c->last_len)) {
+	if (unlikely(!rpc_request_quickly(r) || rpc_result_bytes(c->last_len) > c->left) &&
+	    unlikely(!open_for_room(r))) {
 		if (room)
 			*room = 0;
 		return NULL;
 	}
 	c->room = r;
-	most = c->most - c->at - (uint32_t)sizeof(struct rpc_entry);
+	most = c->left - (uint32_t)sizeof(struct rpc_entry);
 	if (room)
 		*room = most < c->max_result ? most : c->max_result;
 	if (RPC_RACES_SHOW) /* a handler's own stores are plain */
@@ -376,8 +380,11 @@ static void send_answer(struct gn_rpc_request *r)
 /* False: it was answered before. That is told, as long as the request is not used for another. */
 static bool claim(struct gn_rpc_request *r)
 {
-	if (likely(!__atomic_exchange_n(&r->is.answered, true, __ATOMIC_ACQ_REL) &&
-		   r->is.state == RPC_BUSY))
+	const bool first = !__atomic_exchange_n(&r->is.answered, true, __ATOMIC_ACQ_REL);
+	/* While another thread looks at it, the handler may return. */
+	const uint8_t state = __atomic_load_n(&r->is.state, __ATOMIC_RELAXED);
+
+	if (likely(first && (state == RPC_BUSY || state == RPC_RUNNING)))
 		return true;
 	gn_fail_log(0, "rpc: a request of method %u is answered twice: the second is dropped",
 		    r->method);
@@ -386,10 +393,33 @@ static bool claim(struct gn_rpc_request *r)
 
 static void answer(struct gn_rpc_request *r)
 {
-	if (likely(exec_is_owner(r->conn->thread->id)))
-		rpc_answer(r);
-	else
+	struct rpc_conn *c = r->conn;
+
+	if (unlikely(!exec_is_owner(c->thread->id))) {
 		send_answer(r);
+		return;
+	}
+	if (r->is.state == RPC_RUNNING)
+		rpc_request_settle(r);
+	rpc_answer(r);
+}
+
+/* Of a handler that has returned, for which a new message is begun, or that is large … */
+static no_inline void answer_slowly(struct gn_rpc_request *r, unsigned status, const void *data,
+				    uint32_t len_bytes)
+{
+	struct rpc_conn *c = r->conn;
+
+	if (unlikely(!claim(r)))
+		return;
+	r->answer.status = (uint16_t)status;
+	r->answer.data = data;
+	r->answer.len = len_bytes;
+	if (unlikely(len_bytes > c->thread->server->opts.max_large && len_bytes > c->max_result)) {
+		r->answer.status = GN_RPC_TOO_BIG;
+		r->answer.len = 0;
+	}
+	answer(r);
 }
 
 void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, uint32_t len_bytes)
@@ -397,27 +427,14 @@ void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, 
 	struct rpc_conn *c = r->conn;
 
 	/* The answer of a handler that runs goes into the message with those before it. */
-	if (likely(rpc_request_runs(r) && !c->held && !rpc_request_answered(r) &&
-		   len_bytes <= c->max_result &&
-		   (rpc_result_fits(c, r->is.way, len_bytes) ||
-		    rpc_result_open(c, r->is.way, len_bytes)))) {
-		rpc_result_append(c, r->times, r->index, (uint16_t)status, data, len_bytes);
-		c->room = NULL;
-		c->current = NULL;
-		rpc_request_free(r);
+	if (unlikely(!rpc_request_quickly(r) || len_bytes > c->max_result ||
+		     rpc_result_bytes(len_bytes) > c->left)) {
+		answer_slowly(r, status, data, len_bytes);
 		return;
 	}
-	if (unlikely(!claim(r)))
-		return;
-	r->answer.status = (uint16_t)status;
-	r->answer.data = data;
-	r->answer.len = len_bytes;
-	if (unlikely(len_bytes > r->conn->thread->server->opts.max_large &&
-		     len_bytes > r->conn->max_result)) {
-		r->answer.status = GN_RPC_TOO_BIG;
-		r->answer.len = 0;
-	}
-	answer(r);
+	__atomic_store_n(&r->word, RPC_IDLE, __ATOMIC_RELAXED);
+	c->room = NULL;
+	rpc_result_append(c, r->times, r->index, (uint16_t)status, data, len_bytes);
 }
 
 void gn_rpc_answer_mem(struct gn_rpc_request *r, unsigned status, struct gn_mem *mem, size_t offset,

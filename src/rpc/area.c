@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "rpc/area.h"
+#include "gannet/exec.h"
+
+#include "gannet/exec.h"
 
 int rpc_area_make(struct gn_fabric *fabric, struct gn_pd *pd, uint64_t size, unsigned rights,
 		  struct rpc_area *area)

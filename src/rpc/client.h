@@ -4,6 +4,7 @@
 #define GN_RPC_CLIENT_H
 
 #include "base/owner.h"
+#include "base/source.h"
 #include "base/ticks.h"
 #include "rpc/area.h"
 #include "rpc/times.h"
@@ -66,6 +67,7 @@ struct rpc_kind {
 };
 
 #define RPC_PAGE_KINDS 256u
+#define RPC_GONE       "rpc: the server is gone; gn_rpc_reconnect()"
 /* A client that has waited for so long asks to be notified, and sleeps. */
 #define RPC_NOTIFY_NS	  100000u
 #define RPC_NOTIFY_MAX_NS 3200000u
@@ -182,6 +184,7 @@ struct gn_rpc_client {
 	uint32_t n_old_links;
 	struct rpc_reads look;
 
+	struct gn_source source;
 	struct gn_fabric *fabric;
 	char *addr;
 	struct gn_rpc_client_opts opts;
@@ -222,11 +225,16 @@ int rpc_reconnect(struct gn_rpc_client *client, uint64_t deadline_ns);
 /* connect.c: what is left of earlier connections, as far as nobody copies any more */
 void rpc_old_links_retry(struct gn_rpc_client *client);
 
+/* source.c: before a sleep; see struct source_ops */
+int rpc_client_prepare(struct gn_source *source);
+
 /* submit.c */
 int rpc_client_refuse(const struct gn_rpc_client *client); /* -EINVAL, -EPERM */
 static inline int rpc_client_check(const struct gn_rpc_client *client)
 {
-	return likely(client && exec_is_owner(client->owner)) ? 0 : rpc_client_refuse(client);
+	return likely(client && exec_is_owner(__atomic_load_n(&client->owner, __ATOMIC_RELAXED))) ?
+		       0 :
+		       rpc_client_refuse(client);
 }
 /* gn_rpc_submit() by the owner. */
 int rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);

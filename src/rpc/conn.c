@@ -65,6 +65,7 @@ bool rpc_conn_grow(struct rpc_conn *c)
 		return false;
 	for (uint32_t i = n; i > 0; i--) {
 		block[i - 1].conn = c;
+		block[i - 1].owner = __atomic_load_n(&c->thread->id, __ATOMIC_RELAXED);
 		block[i - 1].next = c->idle;
 		c->idle = &block[i - 1];
 	}
@@ -117,6 +118,9 @@ static int make(struct rpc_conn *c)
 	if (rc)
 		return rc;
 	c->result = c->results + (1 & c->mask) * c->result_stride;
+	c->reply_sge.lkey = gn_mr_lkey(c->result_mr);
+	gn_wr_rdma(&c->reply_wr, GN_OP_WRITE, 0, &c->reply_sge,
+		   &(struct gn_remote){.key = c->reply_key}, 0, 0);
 	rc = link_conn_make(&c->link, c->pd, &qp);
 	for (unsigned i = 0; i < RPC_RECVS && !rc; i++)
 		rc = rpc_conn_recv(c);
@@ -250,6 +254,8 @@ static void adopt(struct link_task *task)
 		link_conn_close(&c->link);
 		return;
 	}
+	for (uint32_t i = 0; i < c->n_made; i++) /* before there was a thread, perhaps */
+		rpc_conn_nth(c, i)->owner = t->id;
 	link_to(c, &t->conns);
 	__atomic_fetch_add(&t->n_conns, 1, __ATOMIC_RELAXED);
 	c->heard_ns = gn_now_ns();

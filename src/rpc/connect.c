@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/owner.h"
 #include "base/sized.h"
 #include "rpc/client.h"
 
@@ -58,6 +59,13 @@ static void take_opts(struct gn_rpc_client *c)
 		.window = window < GN_RPC_WINDOW_MAX ? (uint32_t)window : GN_RPC_WINDOW_MAX,
 	};
 }
+
+static const struct source_ops client_source = {
+	.ready = source_object_ready,
+	.arm = source_object_arm,
+	.disarm = source_object_disarm,
+	.prepare = rpc_client_prepare,
+};
 
 /* ---- the link: all that is made anew with a connection ---- */
 
@@ -116,6 +124,10 @@ static void destroy_link(struct gn_rpc_client *c)
 	};
 	struct rpc_old_link *kept;
 
+	if (c->cq)
+		source_fini(gn_cq_source(c->cq));
+	if (c->chan)
+		source_fini(gn_chan_source(c->chan));
 	c->bounce = c->spare = c->look.area = (struct rpc_area){0};
 	c->retired = NULL;
 	rpc_far_free(c);
@@ -198,6 +210,7 @@ static int make_endpoint(struct gn_rpc_client *c)
 	rc = gn_chan_create(c->ctx, &c->chan);
 	if (rc)
 		return rc;
+	source_join(&c->source, gn_chan_source(c->chan));
 	rc = gn_pd_create(c->ctx, &c->pd);
 	if (rc)
 		return rc;
@@ -208,6 +221,7 @@ static int make_endpoint(struct gn_rpc_client *c)
 			  &c->cq);
 	if (rc)
 		return rc;
+	source_join(&c->source, gn_cq_source(c->cq));
 	qp.send_cq = qp.recv_cq = c->cq;
 	qp.chan = c->chan;
 	qp.max_inline = c->max_inline;
@@ -369,7 +383,7 @@ static int finish_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 		rc = gn_chan_wait(c->chan, deadline_ns, &event);
 	} while (rc == -EINTR);
 	if (rc == -ETIMEDOUT)
-		return -EAGAIN;
+		return gn_fail_text(-EAGAIN, "rpc: the server has not answered yet");
 	if (!rc && event.type == GN_EVENT_ESTABLISHED)
 		rc = take_welcome(c, &event);
 	else if (!rc && event.type == GN_EVENT_UNREACHABLE)
@@ -404,6 +418,7 @@ static void destroy(struct gn_rpc_client *c)
 		old->qp = NULL;
 	}
 	rpc_old_links_retry(c);
+	source_fini(&c->source);
 	gn_ctx_destroy(c->own_ctx);
 	rpc_learn_free(c);
 	rpc_mail_free(c);
@@ -450,6 +465,7 @@ int gn_rpc_client_open_begin(struct gn_fabric *fabric, const char *addr,
 	c = gn_alloc(sizeof(*c), 0);
 	if (!c)
 		return -ENOMEM;
+	source_init(&c->source, &client_source);
 	c->owner = gn_thread_id();
 	c->fabric = fabric;
 	c->opts = opts;
@@ -470,7 +486,8 @@ int gn_rpc_client_open_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 	int rc = rpc_client_check(c);
 
 	if (!rc && !c->opening)
-		rc = c->dead ? -ENOTCONN : -EISCONN;
+		rc = c->dead ? gn_fail_text(-ENOTCONN, RPC_GONE) :
+			       gn_fail(-EISCONN, "gn_rpc_client_open_wait(): it is connected");
 	return rc ? rc : finish_link(c, deadline_ns);
 }
 
@@ -478,7 +495,7 @@ int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
 		       const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out)
 {
 	struct gn_rpc_client *c = NULL;
-	int rc = out ? gn_rpc_client_open_begin(fabric, addr, opts, &c) : -EINVAL;
+	int rc = gn_rpc_client_open_begin(fabric, addr, opts, out ? &c : NULL);
 
 	if (!rc)
 		rc = finish_link(c, GN_FOREVER);
@@ -499,7 +516,7 @@ int rpc_reconnect(struct gn_rpc_client *c, uint64_t deadline_ns)
 	destroy_link(c);
 	rpc_old_links_retry(c);
 	if (c->n_old_links >= OLD_LINKS_MAX)
-		return -EAGAIN;
+		return gn_fail_text(-EAGAIN, "rpc: peers still use earlier connections");
 	rc = make_link(c, deadline_ns);
 	c->count.reconnects += !rc;
 	return rc;
@@ -514,12 +531,40 @@ int gn_rpc_reconnect(struct gn_rpc_client *c)
 	return rc ? rc : rpc_reconnect(c, 0);
 }
 
+int gn_rpc_client_release(struct gn_rpc_client *c)
+{
+	int rc = rpc_client_check(c);
+	uint64_t live;
+
+	if (!rc && c->busy)
+		rc = gn_fail(-EDEADLK, "gn_rpc_client_release(): not from within a done function");
+	live = rc ? 0 : c->count.calls + c->count.reads - c->ended;
+	if (!rc && (live || c->opening))
+		rc = gn_fail(-EBUSY,
+			     "gn_rpc_client_release(): %llu calls and reads are under way, or it "
+			     "connects",
+			     (unsigned long long)live);
+	if (rc)
+		return rc;
+	gn_source_disarm(&c->source);
+	exec_release(&c->owner);
+	return 0;
+}
+
+int gn_rpc_client_adopt(struct gn_rpc_client *c)
+{
+	return c ? exec_adopt(&c->owner, "rpc client") :
+		   gn_fail(-EINVAL, "gn_rpc_client_adopt(): client is NULL");
+}
+
 int gn_rpc_client_close(struct gn_rpc_client *c)
 {
 	int rc;
 
 	if (!c)
 		return 0;
+	if (__atomic_load_n(&c->owner, __ATOMIC_RELAXED) & OWNER_RELEASED)
+		exec_adopt(&c->owner, "rpc client");
 	rc = rpc_client_check(c);
 	if (!rc && c->busy)
 		rc = gn_fail(-EDEADLK, "gn_rpc_client_close(): not from within a done function");

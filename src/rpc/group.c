@@ -8,7 +8,7 @@
 #include "base/bits.h"
 #include "base/counter.h"
 #include "base/fail.h"
-#include "rpc/server.h"
+#include "rpc/quick.h"
 
 /* ---- what a handler may ask ---- */
 
@@ -49,15 +49,30 @@ static void drop_room(struct gn_rpc_group *g)
 	g->kept = false;
 }
 
-/* False: it was answered before. */
+/* Is it one of the group, and not answered? */
+static inline bool is_pending(const struct gn_rpc_group *g, unsigned i)
+{
+	return i < GN_RPC_GROUP_MAX && g->pending >> i & 1;
+}
+
+/* … and not any more. */
 static bool claim(struct gn_rpc_group *g, unsigned i)
 {
-	if (likely(i < g->n && !(g->answered >> i & 1))) {
-		g->answered |= 1ull << i;
+	if (likely(is_pending(g, i))) {
+		g->pending &= ~(1ull << i);
 		return true;
 	}
 	gn_fail_log(0, "rpc: call %u of a group of %u is none, or is answered twice", i, g->n);
 	return false;
+}
+
+/* A result of so many bytes goes into the open message. */
+static inline bool fits(const struct gn_rpc_group *g, uint32_t len)
+{
+	const struct rpc_conn *c = g->conn;
+
+	return likely(c->quick == g->quick && len <= c->max_result &&
+		      rpc_result_bytes(len) <= c->left);
 }
 
 /* The long way, which a result goes that is large, or that no slot is free for. */
@@ -76,7 +91,7 @@ static void answer_apart(struct gn_rpc_group *g, unsigned i, struct rpc_answer *
 		rpc_request_set(
 			r,
 			&(struct rpc_entry){.kind = g->entry[i].method, .index = g->entry[i].index},
-			NULL, g->times, g->way);
+			NULL, g->times, RPC_BUSY | (uint64_t)g->way << 8);
 	}
 	r->is.answered = true;
 	r->answer = *answer;
@@ -119,20 +134,40 @@ static void *keep_room(struct gn_rpc_group *g, unsigned i, uint32_t most)
 	return g->room = large ? gn_mem_addr(a.area.mem) : a.copy;
 }
 
+static no_inline void *room_slowly(struct gn_rpc_group *g, unsigned i, uint32_t most)
+{
+	struct rpc_conn *c = g->conn;
+
+	drop_room(g);
+	if (!is_pending(g, i))
+		return NULL;
+	if (most > c->max_result || c->held || !rpc_result_open(c, g->way, most))
+		return keep_room(g, i, most);
+	return gn_rpc_group_room(g, i, most);
+}
+
 void *gn_rpc_group_room(struct gn_rpc_group *g, unsigned i, uint32_t most)
 {
 	struct rpc_conn *c = g->conn;
 
-	if (unlikely(g->kept))
-		drop_room(g);
-	if (unlikely(i >= g->n || g->answered >> i & 1))
-		return NULL;
-	if (unlikely(most > c->max_result || c->held ||
-		     (!rpc_result_fits(c, g->way, most) && !rpc_result_open(c, g->way, most))))
-		return keep_room(g, i, most);
+	if (unlikely(!is_pending(g, i) || g->kept || !fits(g, most)))
+		return room_slowly(g, i, most);
 	c->room = g;
 	g->most = most;
 	return g->room = RPC_RACES_SHOW ? c->scratch : rpc_result_at(c);
+}
+
+/* Results are not sent before the handler has returned, or calls something else of the group. */
+void *gn_rpc_group_put(struct gn_rpc_group *g, unsigned i, unsigned status, uint32_t len)
+{
+	struct rpc_conn *c = g->conn;
+	uint8_t *to = rpc_result_at(c);
+
+	if (unlikely(RPC_RACES_SHOW || !is_pending(g, i) || g->room || !fits(g, len)))
+		return NULL;
+	g->pending &= ~(1ull << i);
+	rpc_result_append(c, g->times, g->entry[i].index, (uint16_t)status, to, len);
+	return to;
 }
 
 static void answer_kept(struct gn_rpc_group *g, unsigned i, unsigned status, uint32_t len)
@@ -146,35 +181,45 @@ static void answer_kept(struct gn_rpc_group *g, unsigned i, unsigned status, uin
 	answer_apart(g, i, &a);
 }
 
-void gn_rpc_group_answer(struct gn_rpc_group *g, unsigned i, unsigned status, const void *data,
-			 uint32_t len)
+static no_inline void answer_slowly(struct gn_rpc_group *g, unsigned i, unsigned status,
+				    const void *data, uint32_t len)
 {
 	struct rpc_conn *c = g->conn;
 	const bool in_room = data && data == g->room;
 
-	if (unlikely(!claim(g, i)))
+	if (!claim(g, i))
 		return;
-	if (unlikely(in_room && len > g->most)) {
+	if (in_room && len > g->most) {
 		gn_fail_log(0, "rpc: a result of %u bytes was put into room for %u", len, g->most);
 		status = GN_RPC_FAILED;
 		len = 0;
 	}
-	if (unlikely(g->kept)) {
-		if (in_room) {
-			answer_kept(g, i, status, len);
-			return;
-		}
-		drop_room(g);
+	if (in_room && g->kept) {
+		answer_kept(g, i, status, len);
+		return;
 	}
-	c->room = g->room = NULL;
-	if (likely(in_room ||
-		   (len <= c->max_result && !c->held &&
-		    (rpc_result_fits(c, g->way, len) || rpc_result_open(c, g->way, len)))))
+	drop_room(g);
+	/* What was put together behind the open message goes before others that wait. */
+	if (in_room || (len <= c->max_result && !c->held && rpc_result_open(c, g->way, len)))
 		rpc_result_append(c, g->times, g->entry[i].index, (uint16_t)status, data, len);
 	else
 		answer_apart(
 			g, i,
 			&(struct rpc_answer){.status = (uint16_t)status, .data = data, .len = len});
+}
+
+void gn_rpc_group_answer(struct gn_rpc_group *g, unsigned i, unsigned status, const void *data,
+			 uint32_t len)
+{
+	struct rpc_conn *c = g->conn;
+
+	if (unlikely(!is_pending(g, i) || g->kept || !fits(g, len))) {
+		answer_slowly(g, i, status, data, len);
+		return;
+	}
+	g->pending &= ~(1ull << i);
+	c->room = g->room = NULL;
+	rpc_result_append(c, g->times, g->entry[i].index, (uint16_t)status, data, len);
 }
 
 void gn_rpc_group_answer_mem(struct gn_rpc_group *g, unsigned i, unsigned status,
@@ -203,25 +248,24 @@ void gn_rpc_group_answer_mem(struct gn_rpc_group *g, unsigned i, unsigned status
 
 /* ---- its handler ---- */
 
-static void run(const struct rpc_method *method, struct gn_rpc_group *g, struct rpc_timing *timing)
+static void run(const struct rpc_method *method, struct gn_rpc_group *g, uint32_t n,
+		struct rpc_timing *timing)
 {
 	struct rpc_conn *c = g->conn;
 
-	g->answered = 0;
+	g->n = n;
+	g->pending = UINT64_MAX >> (GN_RPC_GROUP_MAX - n);
+	g->quick = rpc_quick_word(g->way);
 	g->room = NULL;
-	if (unlikely(timing)) {
-		rpc_timing_begin(c, timing);
-		method->group(g, method->arg);
-	} else {
-		method->group(g, method->arg);
-	}
-	drop_room(g);
-	if (unlikely(~g->answered << (64 - g->n)))
-		for (unsigned i = 0; i < g->n; i++)
-			if (!(g->answered >> i & 1))
-				gn_rpc_group_answer(g, i, GN_RPC_FAILED, NULL, 0);
 	if (unlikely(timing))
-		rpc_timing_end(c, timing, g->n);
+		rpc_timing_begin(c, timing);
+	method->group(g, method->arg);
+	drop_room(g);
+	for (unsigned i = 0; unlikely(g->pending) && i < n; i++)
+		if (is_pending(g, i))
+			gn_rpc_group_answer(g, i, GN_RPC_FAILED, NULL, 0);
+	if (unlikely(timing))
+		rpc_timing_end(c, timing, n);
 }
 
 /* Another method may go along, if it has the same handler and is not slow. */
@@ -229,6 +273,42 @@ static bool goes_along(const struct rpc_known *other, const struct rpc_method *m
 {
 	return other->how && other->how->group == method->group && other->how->arg == method->arg &&
 	       other->times && other->times->last_us < RPC_TIMED_NS / 1000;
+}
+
+/*
+ * The entry at *at, as rpc_entry_with() and rpc_entry_plain() take it apart, but all of its head in
+ * one word. False: it is none for the group, or no entry.
+ */
+static force_inline bool next_entry(const struct rpc_conn *c, const uint8_t **at,
+				    const uint8_t *end, struct rpc_group_entry *out)
+{
+	const uint8_t *data = *at + sizeof(struct rpc_entry);
+	uint64_t head, room;
+	uint32_t len, left_us;
+
+	if (unlikely(data > end))
+		return false;
+	room = (uint64_t)(end - data);
+	exec_preempt();
+	memcpy(&head, *at, sizeof(head));
+	len = (uint32_t)head & ~RPC_TIMED;
+	if (unlikely(len > room || head >> 48 & RPC_FAR))
+		return false;
+	*at = data + rpc_align8(len);
+	if (head & RPC_TIMED) {
+		if (unlikely(len < sizeof(struct rpc_left)))
+			return false;
+		memcpy(&left_us, data + offsetof(struct rpc_left, us), sizeof(left_us));
+		if (left_us && unlikely(rpc_conn_given_up(c, (uint32_t)(head >> 48), c->number) ||
+					rpc_conn_late(c, left_us)))
+			return false;
+		data += sizeof(struct rpc_left);
+		len -= (uint32_t)sizeof(struct rpc_left);
+	}
+	head = (head & ~(uint64_t)UINT32_MAX) | len;
+	out->data = data;
+	memcpy(&out->len, &head, sizeof(head));
+	return true;
 }
 
 void rpc_group_serve(struct rpc_conn *c, const struct rpc_entry *first, const uint8_t *data,
@@ -239,38 +319,34 @@ void rpc_group_serve(struct rpc_conn *c, const struct rpc_entry *first, const ui
 	const struct rpc_method *method = t->known.how;
 	struct rpc_timing timing = {.times = t->known.times};
 	const bool timed = (counter_add(&timing.times->calls, 1), rpc_timing_due(c, timing.times));
-	const uint32_t most = timed && timing.times->last_us >= RPC_SLOW_US ? 1 : GN_RPC_GROUP_MAX;
-	struct rpc_entry entry = *first;
-	uint32_t n = 0, counted = 1, left_us;
+	const uint32_t left = cursor->head.aux - cursor->i + 1;
+	const uint32_t limit = timed && timing.times->last_us >= RPC_SLOW_US ? 1 : GN_RPC_GROUP_MAX;
+	const uint32_t most = left < limit ? left : limit;
+	const uint8_t *begin = cursor->message + sizeof(struct rpc_head), *at = begin + cursor->at;
+	const uint8_t *const end = begin + cursor->head.len, *taken = at;
+	uint16_t kind = first->kind;
+	uint32_t n = 1, counted = 1;
 
 	g->times = timing.times;
-	for (;;) {
-		const uint16_t before = entry.kind;
-		uint32_t at = cursor->at;
-
-		g->entry[n++] = (struct rpc_group_entry){data, entry.len, entry.kind, entry.index};
-		if (n == most || cursor->i == cursor->head.aux ||
-		    !rpc_entry_with(cursor->message, cursor->head.len, &at, &entry, &data,
-				    RPC_TIMED) ||
-		    !rpc_entry_plain(c, &entry, &data, &left_us))
+	g->entry[0] = (struct rpc_group_entry){data, first->len, first->kind, first->index};
+	for (; n < most && next_entry(c, &at, end, &g->entry[n]); taken = at, n++) {
+		if (likely(g->entry[n].method == kind))
+			continue;
+		kind = g->entry[n].method;
+		if (timed || !goes_along(rpc_thread_know(t, kind), method))
 			break;
-		if (unlikely(entry.kind != before)) {
-			if (timed || !goes_along(rpc_thread_know(t, entry.kind), method))
-				break;
-			counter_add(&g->times->calls, n - counted);
-			counted = n;
-			g->times = t->known.times;
-		}
-		cursor->at = at;
-		cursor->i++;
+		counter_add(&g->times->calls, n - counted);
+		counted = n;
+		g->times = t->known.times;
 	}
+	cursor->at = (uint32_t)(taken - begin);
+	cursor->i += n - 1;
 	counter_add(&g->times->calls, n - counted);
 	counter_add(&t->count.calls, n);
 	g->conn = c;
 	g->request = NULL;
 	g->way = rpc_way(cursor->head.flags & RPC_REPLY);
-	g->n = n;
-	run(method, g, timed ? &timing : NULL);
+	run(method, g, n, timed ? &timing : NULL);
 }
 
 void rpc_group_serve_one(const struct rpc_method *method, struct gn_rpc_request *r)
@@ -285,9 +361,8 @@ void rpc_group_serve_one(const struct rpc_method *method, struct gn_rpc_request 
 	g->request = r;
 	g->way = r->is.way;
 	g->times = r->times;
-	g->n = 1;
 	g->entry[0] = (struct rpc_group_entry){r->data, r->len, r->method, r->index};
-	run(method, g, timing.times && rpc_timing_due(c, timing.times) ? &timing : NULL);
+	run(method, g, 1, timing.times && rpc_timing_due(c, timing.times) ? &timing : NULL);
 	if (r->is.state == RPC_BUSY) /* its result is in the message already */
 		rpc_request_free(r);
 }

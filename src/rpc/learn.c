@@ -41,7 +41,9 @@ static int read_tuning(struct rpc_learn *l, const struct gn_rpc_tuning *given)
 	if (!given && path && *path)
 		return gn_rpc_tuning_read(path, &l->tuning);
 	if (l->tuning.n_sizes > GN_RPC_TUNING_SIZES || l->tuning.n_retries > GN_RPC_TUNING_RETRIES)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_rpc_tuning: %u sizes and %u retries: at most %u and %u",
+			       l->tuning.n_sizes, l->tuning.n_retries, GN_RPC_TUNING_SIZES,
+			       GN_RPC_TUNING_RETRIES);
 	return 0;
 }
 

@@ -162,11 +162,13 @@ static int open_letter(const struct rpc_letter *letter, void *buf, uint32_t room
 	const struct gn_rpc_op *op = &letter->op;
 
 	if (op->status == GN_RPC_TOO_BIG || op->result_len > room)
-		return -EMSGSIZE;
+		return gn_fail(-EMSGSIZE, "gn_rpc_client_recv(): the result has %u bytes, not %u",
+			       op->result_len, room);
 	if (op->status == GN_RPC_PEER_GONE)
-		return -ENOTCONN;
+		return gn_fail_text(-ENOTCONN, RPC_GONE);
 	if (op->status != GN_RPC_OK)
-		return -EIO;
+		return gn_fail(-EIO, "gn_rpc_client_recv(): the call ended: %s",
+			       gn_rpc_status_str(op->status));
 	if (op->result != buf && op->result_len)
 		memcpy(buf, op->result, op->result_len);
 	return (int)op->result_len;
@@ -178,9 +180,11 @@ int gn_rpc_client_recv(struct gn_rpc_client *c, void *buf, uint32_t room, uint64
 	int rc = rpc_client_check(c);
 
 	if (!rc && ((room && !buf) || c->busy))
-		rc = c->busy ? -EDEADLK : -EINVAL;
+		rc = c->busy ? gn_fail(-EDEADLK,
+				       "gn_rpc_client_recv(): not from within a done function") :
+			       gn_fail(-EINVAL, "gn_rpc_client_recv(): buf is NULL");
 	if (!rc && (!c->mail || !c->mail->first))
-		rc = -ESRCH; /* nothing was sent */
+		rc = gn_fail(-ESRCH, "gn_rpc_client_recv(): nothing was sent");
 	if (rc)
 		return rc;
 	letter = c->mail->first;
@@ -288,7 +292,8 @@ int gn_rpc_server_recv(struct gn_rpc_server *server, uint64_t *client, void *buf
 	*client = gn_rpc_request_client((*at)->request);
 	if (len > room) {
 		answer(server, at, GN_RPC_TOO_BIG, NULL, 0);
-		return -EMSGSIZE;
+		return gn_fail(-EMSGSIZE, "gn_rpc_server_recv(): the request has %u bytes, not %u",
+			       len, room);
 	}
 	if (len)
 		memcpy(buf, data, len);
@@ -310,5 +315,5 @@ int gn_rpc_server_send(struct gn_rpc_server *server, uint64_t client, const void
 			answer(server, at, GN_RPC_OK, buf, len_bytes);
 			return 0;
 		}
-	return -ESRCH;
+	return gn_fail(-ESRCH, "gn_rpc_server_send(): nothing was received from this client");
 }

@@ -7,9 +7,11 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/fail.h"
 #include "rpc/client.h"
 
 #define READS_MIN 48u
+#define READS_FULL "gn_rpc_read(): limits.reads are under way; gn_rpc_wait() for some"
 #define STRIDE	  (GN_RPC_READ_SHORT + RPC_ALIGN) /* slots do not fight for lines of a cache */
 #define CHAIN	  16u				  /* requests in a doorbell */
 
@@ -51,10 +53,16 @@ static int check(const struct gn_rpc_client *c, const struct gn_rpc_read_op *rea
 	const struct gn_rpc_view *view = &read->view;
 
 	if (!read->len || read->len > view->bytes || read->offset > view->bytes - read->len)
-		return -EINVAL;
+		return gn_fail(-EINVAL, "gn_rpc_read(): %u bytes at %llu of a view of %llu",
+			       read->len, (unsigned long long)read->offset,
+			       (unsigned long long)view->bytes);
 	if (read->len > GN_RPC_READ_SHORT && (!alone || !read->to))
-		return -EINVAL;
-	return view->epoch == c->epoch ? 0 : -ESTALE;
+		return gn_fail(-EINVAL,
+			       "gn_rpc_read(): more than GN_RPC_READ_SHORT bytes go alone, and to "
+			       "memory of the caller's");
+	if (view->epoch == c->epoch)
+		return 0;
+	return gn_fail_text(-ESTALE, "gn_rpc_read(): the view is of an earlier connection");
 }
 
 static int begin_large(struct gn_rpc_client *c, struct gn_rpc_read_op *read)
@@ -66,7 +74,7 @@ static int begin_large(struct gn_rpc_client *c, struct gn_rpc_read_op *read)
 	};
 
 	if (c->look.n - c->look.n_short >= c->limits.reads)
-		return -EAGAIN;
+		return gn_fail_text(-EAGAIN, READS_FULL);
 	c->look.n++; /* or it would not be there to be ended, should posting fail */
 	if (rpc_far_begin(c, &far)) {
 		c->count.reads++;
@@ -138,9 +146,9 @@ int gn_rpc_read(struct gn_rpc_client *c, struct gn_rpc_read_op *first)
 	int rc = rpc_client_check(c);
 
 	if (!rc && !first)
-		rc = -EINVAL;
+		rc = gn_fail(-EINVAL, "gn_rpc_read(): read is NULL");
 	if (!rc && c->dead)
-		rc = -ENOTCONN;
+		rc = gn_fail_text(-ENOTCONN, RPC_GONE);
 	for (const struct gn_rpc_read_op *r = first; r && !rc; r = r->next, n++)
 		rc = check(c, r, !first->next);
 	if (!rc && first->len > GN_RPC_READ_SHORT)
@@ -148,7 +156,7 @@ int gn_rpc_read(struct gn_rpc_client *c, struct gn_rpc_read_op *first)
 	if (!rc && unlikely(!c->look.slots))
 		rc = make_slots(c);
 	if (!rc && n > c->limits.reads - c->look.n_short)
-		rc = -EAGAIN;
+		rc = gn_fail_text(-EAGAIN, READS_FULL);
 	if (!rc)
 		begin(c, first);
 	return rc;

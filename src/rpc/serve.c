@@ -6,7 +6,7 @@
 #include "base/bits.h"
 #include "base/counter.h"
 #include "base/mutant.h"
-#include "rpc/server.h"
+#include "rpc/quick.h"
 
 #define PIECES	   6u	/* of large requests, read at once: of RPC_SENDS_BESIDE */
 #define MESSAGE_NS 255u /* for where time is simulated: lines that the card wrote, and answers */
@@ -35,39 +35,43 @@ no_inline void rpc_timing_end(struct rpc_conn *c, const struct rpc_timing *t, ui
 	c->begin_ns = 0;
 }
 
+void rpc_request_settle(struct gn_rpc_request *r)
+{
+	struct gn_rpc_request **at = &r->conn->idle;
+
+	while (*at != r) /* others may have become idle since */
+		at = &(*at)->next;
+	*at = r->next;
+	r->conn->n_busy++;
+	__atomic_store_n(&r->is.state, RPC_BUSY, __ATOMIC_RELAXED);
+}
+
 /*
  * The clock is worth its price where something takes long, and now and then. Of a batch all is
  * timed together, and each by itself only if that took long.
  */
-static no_inline void run_timed(const struct rpc_known *known, struct gn_rpc_request *r)
+static no_inline void run_timed(gn_rpc_handler *fn, void *arg, struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 	struct rpc_timing timing = {.times = r->times};
-	gn_rpc_handler *fn = known->fn;
 
 	rpc_timing_begin(c, &timing);
 	r->begin_ns = timing.begin_ns;
-	fn(r, known->arg);
-	rpc_timing_end(c, &timing, r->is.state != RPC_BUSY);
+	fn(r, arg);
+	rpc_timing_end(c, &timing, r->is.state != RPC_BUSY && r->is.state != RPC_RUNNING);
 }
 
 static force_inline void run(struct rpc_conn *c, const struct rpc_known *known,
 			     struct gn_rpc_request *r)
 {
-	c->current = r;
 	counter_add(&r->times->calls, 1);
 	if (likely(!rpc_timing_due(c, r->times)))
 		known->fn(r, known->arg);
 	else
-		run_timed(known, r);
-	if (likely(!c->current))
-		return;
-	/* It is answered otherwise than into the open message, or not yet. */
-	c->current = NULL;
-	c->room = NULL;
+		run_timed(known->fn, known->arg, r);
 }
 
-/* The long way. */
+/* The long way, of one that is RPC_BUSY. */
 static void handle(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
@@ -85,12 +89,15 @@ static void handle(struct gn_rpc_request *r)
 		return;
 	}
 	counter_add(&t->count.calls, 1);
+	c->current = r;
 	if (known->fn)
 		run(c, known, r);
 	else if (known->how && known->how->group)
 		rpc_group_serve_one(known->how, r);
 	else
 		gn_rpc_answer(r, known->how ? GN_RPC_BUSY : GN_RPC_NO_METHOD, NULL, 0);
+	c->current = NULL;
+	c->room = NULL;
 }
 
 /* ---- one that is answered later ---- */
@@ -121,6 +128,9 @@ static void defer(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
+	if (r->is.state == RPC_RUNNING)
+		rpc_request_settle(r);
+	c->room = NULL;
 	if (!r->begin_ns)
 		__atomic_store_n(&r->begin_ns, gn_now_ns(), __ATOMIC_RELAXED);
 	rpc_request_copy_out(r);
@@ -129,6 +139,7 @@ static void defer(struct gn_rpc_request *r)
 	/* There is no memory, or another thread is just copying and not worth waiting for. */
 	r->is.keeps_slot = true;
 	c->keep_slot[r->number & c->mask]++;
+	c->n_kept++;
 }
 
 void rpc_request_release(struct gn_rpc_request *r)
@@ -149,6 +160,7 @@ void rpc_request_release(struct gn_rpc_request *r)
 	if (r->is.keeps_slot) {
 		r->is.keeps_slot = false;
 		c->keep_slot[r->number & c->mask]--;
+		c->n_kept--;
 		if (!c->dead) {
 			rpc_conn_advance(c);
 			rpc_conn_tell_taken(c);
@@ -168,7 +180,7 @@ static int read_piece(struct gn_rpc_request *r, uint32_t bytes)
 
 	gn_wr_rdma(&wr, GN_OP_READ, (uintptr_t)r, &sge, &from, r->from.offset + r->asked,
 		   GN_SIGNALED);
-	return rpc_thread_post(c, &wr);
+	return rpc_thread_post(c, &wr, rpc_post_send);
 }
 
 /* Large requests are read in the order in which they came. */
@@ -292,7 +304,8 @@ static no_inline bool take_rare(struct rpc_conn *c, struct rpc_entry entry, cons
 	if (!r)
 		return false;
 	entry.index &= RPC_INDEX;
-	rpc_request_set(r, &entry, data, rpc_thread_know(c->thread, entry.kind)->times, way);
+	rpc_request_set(r, &entry, data, rpc_thread_know(c->thread, entry.kind)->times,
+			RPC_BUSY | (uint64_t)way << 8);
 	r->left_us = left.us;
 	if (far) {
 		r->is.bytes = RPC_APART;
@@ -305,17 +318,33 @@ static no_inline bool take_rare(struct rpc_conn *c, struct rpc_entry entry, cons
 	return true;
 }
 
+/* A group, or what is rare. False: nonsense. */
+static no_inline bool take_otherwise(struct rpc_conn *c, struct rpc_entry entry,
+				     const uint8_t *data, struct rpc_cursor *at)
+{
+	const struct rpc_known *known = &c->thread->known;
+	uint32_t left_us;
+
+	if (known->how && known->how->group && known->times && !c->thread->draining &&
+	    rpc_entry_plain(c, &entry, &data, &left_us)) {
+		rpc_group_serve(c, &entry, data, at);
+		return true;
+	}
+	return take_rare(c, entry, data, rpc_way(at->head.flags & RPC_REPLY));
+}
+
 /* False: no client of ours, nonsense. It ends early, to go on, when a large request is ordered. */
-static bool take_entries(struct rpc_conn *c, struct rpc_cursor *at)
+static force_inline bool take_entries(struct rpc_conn *c, struct rpc_cursor *at)
 {
 	struct rpc_thread *t = c->thread;
-	const enum rpc_way way = rpc_way(at->head.flags & RPC_REPLY);
-	uint32_t left_us, executed = 0;
+	const uint64_t word =
+		likely(c->quick) ? c->quick : rpc_quick_word(rpc_way(at->head.flags & RPC_REPLY));
+	uint32_t left_us;
 	struct rpc_entry entry;
 	const uint8_t *data;
 	bool good = true;
 
-	while (at->i < at->head.aux && good && likely(!c->ordered)) {
+	while (at->i < at->head.aux) {
 		const struct rpc_known *known;
 		struct gn_rpc_request *r;
 
@@ -324,30 +353,26 @@ static bool take_entries(struct rpc_conn *c, struct rpc_cursor *at)
 			break;
 		at->i++;
 		known = rpc_thread_know(t, entry.kind);
-		if (unlikely(!known->fn)) {
-			if (known->how && known->how->group && known->times && !t->draining &&
-			    rpc_entry_plain(c, &entry, &data, &left_us))
-				rpc_group_serve(c, &entry, data, at);
-			else
-				good = take_rare(c, entry, data, way);
+		if (unlikely(!known->fn || !rpc_entry_plain(c, &entry, &data, &left_us))) {
+			good = take_otherwise(c, entry, data, at);
+			if (!good || c->ordered)
+				break;
 			continue;
 		}
-		if (unlikely(!rpc_entry_plain(c, &entry, &data, &left_us))) {
-			good = take_rare(c, entry, data, way);
-			continue;
+		r = c->idle;
+		if (unlikely(!r)) {
+			good = rpc_conn_grow(c);
+			if (!good)
+				break;
+			r = c->idle;
 		}
-		r = rpc_request_take(c);
-		good = r;
-		if (unlikely(!r))
-			break;
-		rpc_request_set(r, &entry, data, known->times, way);
+		rpc_request_set(r, &entry, data, known->times, word);
 		r->left_us = left_us;
-		executed++;
+		counter_add(&t->count.calls, 1);
 		run(c, known, r);
-		if (unlikely(r->is.state == RPC_BUSY))
+		if (unlikely(r->is.state == RPC_RUNNING || r->is.state == RPC_BUSY))
 			defer(r);
 	}
-	counter_add(&t->count.calls, executed);
 	return good;
 }
 
@@ -401,7 +426,8 @@ static force_inline bool find_message(struct rpc_conn *c, struct rpc_cursor *at)
 /* False: nonsense. */
 static force_inline bool begin_message(struct rpc_conn *c, const struct rpc_head *head)
 {
-	if (unlikely(c->number - c->taken > c->mask + 1 || !rpc_conn_acked(c, head->word)))
+	if (unlikely((c->n_kept && c->number - c->taken > c->mask + 1) ||
+		     !rpc_conn_acked(c, head->word)))
 		return false;
 	exec_charge(GN_WORK_NS, MESSAGE_NS);
 	counter_add(&c->thread->count.batches, 1);
@@ -417,6 +443,8 @@ static force_inline void serve_message(struct rpc_conn *c, struct rpc_cursor *at
 	struct rpc_cursor again = *at;
 
 	c->serving = true;
+	if (!c->open)
+		rpc_result_begin(c, rpc_way(at->head.flags & RPC_REPLY));
 	if (mutant("rpc-run-twice", c->number))
 		take_entries(c, &again);
 	if (unlikely(!take_entries(c, at)))
@@ -495,7 +523,9 @@ const void *gn_rpc_request_data(struct gn_rpc_request *r, uint32_t *len_bytes)
 {
 	if (len_bytes)
 		*len_bytes = r->len;
-	return likely(rpc_request_runs(r)) ? r->data : data_apart(r);
+	if (likely(exec_is_owner(r->owner) && r->is.state == RPC_RUNNING))
+		return r->data;
+	return data_apart(r);
 }
 
 uint64_t gn_rpc_request_client(const struct gn_rpc_request *request)

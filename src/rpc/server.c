@@ -282,26 +282,28 @@ static int not_owner(const struct gn_rpc_server *server)
 	return exec_not_owner(server->creator, "rpc server");
 }
 
-static int check_polled(const struct gn_rpc_server *server)
+static bool is_polled_here(const struct gn_rpc_server *server)
+{
+	return server && polled(server) && server->started && exec_is_owner(server->threads[0].id);
+}
+
+static no_inline int refuse_polled(const struct gn_rpc_server *server)
 {
 	if (!server || !polled(server) || !server->started)
 		return gn_fail(-EINVAL, "rpc: server is NULL, not GN_RPC_POLLED, or not started");
-	return server->threads[0].id == gn_thread_id() ? 0 : not_owner(server);
+	return not_owner(server);
 }
 
 int gn_rpc_server_poll(struct gn_rpc_server *server)
 {
-	int rc = check_polled(server);
-
-	return rc ? rc : rpc_thread_turn(&server->threads[0]);
+	return likely(is_polled_here(server)) ? rpc_thread_turn(&server->threads[0]) :
+						refuse_polled(server);
 }
 
 int gn_rpc_server_wait(struct gn_rpc_server *server, uint64_t deadline_ns)
 {
-	int rc = check_polled(server);
-
-	if (rc)
-		return rc;
+	if (!is_polled_here(server))
+		return refuse_polled(server);
 	return rpc_thread_idle(&server->threads[0], deadline_given(deadline_ns));
 }
 
@@ -335,7 +337,8 @@ int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_ns)
 	}
 	while (!drained(server)) {
 		if (gn_now_ns() >= deadline_ns)
-			return -ETIMEDOUT;
+			return gn_fail_text(-ETIMEDOUT,
+					    "gn_rpc_server_drain(): requests were under way");
 		if (!polled(server))
 			gn_sleep_us(DRAIN_US);
 		else if (!rpc_thread_turn(&server->threads[0]))

@@ -8,6 +8,7 @@
 #define GN_RPC_SERVER_H
 
 #include "base/bits.h"
+#include "base/mutant.h"
 #include "base/owner.h"
 #include "link/link.h"
 #include "rpc/area.h"
@@ -50,11 +51,24 @@ static inline uint32_t rpc_reply_slot(uint64_t id)
 	return (uint32_t)(id >> 5);
 }
 
+enum rpc_state {
+	RPC_IDLE,
+	RPC_RUNNING, /* its handler runs, and it is still among the idle ones */
+	RPC_COMING,  /* it is large, and is being read */
+	RPC_BUSY,    /* its handler has it */
+	RPC_HELD,    /* it is answered, but there is no slot for the result */
+};
+
 /* How a message with results goes. */
 enum rpc_way { RPC_NO_WAY, RPC_LEFT_HERE, RPC_WRITTEN_BACK };
 static inline enum rpc_way rpc_way(bool reply)
 {
 	return RPC_LEFT_HERE + reply;
+}
+/* rpc_conn.quick, and the word of a request whose handler runs, and for which nobody did more. */
+static inline uint64_t rpc_quick_word(enum rpc_way way)
+{
+	return RPC_RUNNING | (uint64_t)way << 8;
 }
 
 struct rpc_method {
@@ -78,13 +92,6 @@ struct rpc_answer {
 	void *arg;
 };
 
-enum rpc_state {
-	RPC_IDLE,
-	RPC_COMING, /* it is large, and is being read */
-	RPC_BUSY,   /* its handler has it */
-	RPC_HELD,   /* it is answered, but there is no slot for the result */
-};
-
 /*
  * Where the bytes of a request are. Those of one that is answered after its handler has returned
  * are copied out of the slot, by the first thread that needs them there: the owner when the handler
@@ -104,18 +111,22 @@ struct rpc_abandon {
 struct gn_rpc_request {
 	struct rpc_conn *conn;
 	struct gn_rpc_request *next; /* idle, held, or in rpc_thread.come */
+	uint64_t owner;		     /* rpc_thread.id */
 	const uint8_t *data;
 	uint32_t len; /* from here as struct rpc_entry: */
 	uint16_t method, index;
 	uint32_t number;  /* of the message it came in */
 	uint32_t left_us; /* of its caller's deadline, when it came; 0: it has none */
-	struct rpc_request_state {
-		uint8_t state; /* enum rpc_state */
-		uint8_t way;   /* enum rpc_way */
-		bool answered; /* atomic: by another way than from its handler into the open message */
-		bool keeps_slot;
-		uint32_t bytes; /* enum rpc_bytes, atomic */
-	} is;
+	union {
+		struct rpc_request_state {
+			uint8_t state; /* enum rpc_state, atomic */
+			uint8_t way;   /* enum rpc_way */
+			bool answered; /* atomic: otherwise than by rpc_request_quickly() */
+			bool keeps_slot;
+			uint32_t bytes; /* enum rpc_bytes, atomic */
+		} is;
+		uint64_t word; /* all of it */
+	};
 	uint64_t begin_ns;
 	struct rpc_times *times; /* of its method; NULL: there are none */
 
@@ -169,7 +180,8 @@ struct rpc_cursor {
 struct gn_rpc_group {
 	struct rpc_conn *conn;
 	struct gn_rpc_request *request; /* the only one, if it was large; else NULL */
-	uint64_t answered;		/* a bit for each */
+	uint64_t pending;		/* a bit for each that is not answered */
+	uint64_t quick;			/* rpc_conn.quick, if results go into the open message */
 	uint32_t n;
 	uint32_t most; /* bytes of room */
 	enum rpc_way way;
@@ -183,7 +195,10 @@ struct gn_rpc_group {
 		uint16_t method, index;
 	} entry[GN_RPC_GROUP_MAX];
 };
-_Static_assert(GN_RPC_GROUP_MAX == 64, "bits of answered");
+_Static_assert(offsetof(struct rpc_group_entry, index) - offsetof(struct rpc_group_entry, len) ==
+		       offsetof(struct rpc_entry, index),
+	       "a copy of the entry");
+_Static_assert(GN_RPC_GROUP_MAX == 64, "bits of pending");
 
 struct rpc_conn {
 	struct link_conn link;
@@ -199,35 +214,44 @@ struct rpc_conn {
 	uint32_t taken;		/* up to here the slots of messages are free */
 	uint32_t mask;
 	uint32_t max_len;    /* of a message */
-	uint32_t *keep_slot; /* by slot: requests that keep it */
+	uint32_t n_kept;     /* requests that keep their slots */
+	uint32_t *keep_slot; /* … by slot */
 	/* By index: the number of the message of the last call that its caller gave up. */
 	const uint32_t *given_up;
 	struct gn_rpc_request *idle;
-	struct gn_rpc_request *current; /* its handler runs, and it is not answered */
+	struct gn_rpc_request *current; /* its handler runs, and it is not RPC_RUNNING */
 	/*
 	 * rpc_conn_attend(): something besides the next message is to be looked at with each turn:
 	 * results are held or lent, messages are not known to be taken, or wait for a large one.
 	 */
 	bool attend;
 	bool heard;			 /* since the clock was looked at */
-	bool check_request, check_fetch; /* no order is promised */
 	uint32_t taken_told;		 /* of taken, the client can know */
 	uint64_t nonce;
 
 	/* results: one message is put together at a time */
 	uint8_t *result;	/* the slot of the next one */
+	uint8_t *put;		/* where its next entry goes */
+	uint64_t quick;		/* the word of requests that may be answered there; 0: none */
 	uint32_t placed, acked; /* the last that is there, that is not needed any more */
 	enum rpc_way open;	/* the message that is put together; RPC_NO_WAY: there is none */
-	uint32_t at, entries, last_len;
-	uint32_t most, max_result; /* bytes that there may be in it, and in an entry of it */
+	uint32_t left;		/* bytes that there may be behind put */
+	uint32_t entries, last_len;
+	uint32_t most, max_result; /* bytes of all entries, and in one of them */
 	const void *room; /* the request or group whose handler may be writing behind the message */
 	struct rpc_times *open_times; /* of the method of its last result */
 	uint64_t begin_ns;	      /* of the work whose results it has; 0: nobody has looked */
 	struct gn_rpc_request *held, **held_end;
 	bool serving;	/* more may come for the message */
 	bool time_each; /* each request by itself: one of them takes long */
-	bool open_ack;	/* its client is to acknowledge it at once */
-	bool parked;
+	union {
+		struct {
+			bool open_ack; /* its client is to acknowledge it at once */
+			bool parked;
+			bool check_request, check_fetch; /* no order is promised */
+		};
+		uint32_t seal_rarely; /* one of them */
+	};
 	uint32_t notify;    /* the result that its client sleeps for; 0: none */
 	uint32_t n_writing; /* of writing */
 
@@ -268,6 +292,8 @@ struct rpc_conn {
 	 * acknowledged it, but the card may read the slot again until the WRITE has completed.
 	 */
 	bool *writing;
+	struct gn_wr reply_wr; /* of the last reply; most of it stays */
+	struct gn_sge reply_sge;
 	uint32_t unsignaled, unsent; /* unsent: replies whose completion is waited for */
 	bool notifying;		     /* it is just being told that one is there */
 
@@ -406,12 +432,11 @@ static inline struct gn_rpc_request *rpc_conn_nth(const struct rpc_conn *conn, u
 bool rpc_conn_grow(struct rpc_conn *conn);
 
 /* serve.c */
-/* Does its handler run, in this thread? Then it is not answered from there either. */
+/* Does its handler run, in this thread, and has not answered? */
 static inline bool rpc_request_runs(const struct gn_rpc_request *r)
 {
-	const struct rpc_conn *c = r->conn;
-
-	return likely(exec_is_owner(c->thread->id)) && likely(c->current == r);
+	return exec_is_owner(r->conn->thread->id) &&
+	       (r->is.state == RPC_RUNNING || r->conn->current == r);
 }
 static inline bool rpc_request_answered(const struct gn_rpc_request *r)
 {
@@ -429,14 +454,15 @@ static inline void rpc_request_free(struct gn_rpc_request *r)
 {
 	struct rpc_conn *c = r->conn;
 
-	if (unlikely(__atomic_load_n(&r->is.bytes, __ATOMIC_RELAXED) != RPC_IN_SLOT))
+	if (__atomic_load_n(&r->is.bytes, __ATOMIC_RELAXED) != RPC_IN_SLOT)
 		rpc_request_release(r);
 	c->n_busy--;
 	r->is.state = RPC_IDLE;
 	r->next = c->idle;
 	c->idle = r;
 }
-
+/* One whose handler runs, and which is not answered by the quick way. */
+void rpc_request_settle(struct gn_rpc_request *request);
 /* One of the window that is idle, and is not any more; NULL: there is none. */
 static inline struct gn_rpc_request *rpc_request_take(struct rpc_conn *c)
 {
@@ -451,71 +477,6 @@ static inline struct gn_rpc_request *rpc_request_take(struct rpc_conn *c)
 	c->n_busy++;
 	return r;
 }
-/* An entry of the message that is being taken. */
-static inline void rpc_request_set(struct gn_rpc_request *r, const struct rpc_entry *entry,
-				   const uint8_t *data, struct rpc_times *times, enum rpc_way way)
-{
-	memcpy(&r->len, entry, sizeof(*entry));
-	r->data = data;
-	r->number = r->conn->number;
-	r->left_us = 0;
-	r->is = (struct rpc_request_state){.state = RPC_BUSY, .way = (uint8_t)way};
-	r->begin_ns = r->conn->begin_ns;
-	r->times = times;
-}
-/* Has its caller given it up, by a word that the client writes? */
-static inline bool rpc_conn_given_up(const struct rpc_conn *c, uint32_t index, uint32_t number)
-{
-	return index < c->window &&
-	       __atomic_load_n(&c->given_up[index], __ATOMIC_RELAXED) == number;
-}
-/* Has the deadline of a call passed, since its message was found? */
-static inline bool rpc_conn_late(const struct rpc_conn *c, uint32_t left_us)
-{
-	return c->begin_ns && c->thread->loop.now_ns >= c->begin_ns + left_us * 1000ull;
-}
-/*
- * A request that is not large, and whose caller has not given up: its bytes without the time that
- * was left for it, which is returned. The clock is not read for that, others have. False: it is not
- * so, and the entry is unchanged.
- */
-static inline bool rpc_entry_plain(const struct rpc_conn *c, struct rpc_entry *entry,
-				   const uint8_t **data, uint32_t *left_us)
-{
-	const uint32_t len = entry->len & ~RPC_TIMED;
-
-	*left_us = 0;
-	if (unlikely(entry->index & RPC_FAR))
-		return false;
-	if (!(entry->len & RPC_TIMED))
-		return true;
-	if (unlikely(len < sizeof(struct rpc_left)))
-		return false;
-	memcpy(left_us, *data + offsetof(struct rpc_left, us), sizeof(*left_us));
-	if (unlikely(*left_us &&
-		     (rpc_conn_given_up(c, entry->index, c->number) || rpc_conn_late(c, *left_us))))
-		return false;
-	entry->len = len - (uint32_t)sizeof(struct rpc_left);
-	*data += sizeof(struct rpc_left);
-	return true;
-}
-/* A handler that is timed, for n calls: what is known when it begins, and is noted at its end. */
-struct rpc_timing {
-	struct rpc_times *times;
-	uint64_t begin_ns;
-	bool slow, alone; /* alone: its message will tell its time */
-};
-/* Whether the next calls of a method are to be timed by themselves; the first was counted. */
-static inline bool rpc_timing_due(const struct rpc_conn *c, const struct rpc_times *times)
-{
-	const bool due = c->begin_ns ? c->time_each : rpc_sampled((uint32_t)times->calls);
-
-	return due || times->last_us >= RPC_TIMED_NS / 1000;
-}
-void rpc_timing_begin(struct rpc_conn *conn, struct rpc_timing *timing);
-/* n: calls that were answered. */
-void rpc_timing_end(struct rpc_conn *conn, const struct rpc_timing *timing, uint32_t n);
-
 /* group.c */
 /* The entry, of the method that the thread knows, and those that go with it. */
 void rpc_group_serve(struct rpc_conn *conn, const struct rpc_entry *entry, const uint8_t *data,
@@ -530,32 +491,6 @@ void rpc_abandon_look(struct rpc_thread *thread, uint64_t now_ns);
 void rpc_abandon_due(struct link_timer *timer, uint64_t now_ns);
 
 /* answer.c; owner only */
-/* There is a message for a result of so many bytes, and it goes this way; false: no slot. */
-bool rpc_result_open(struct rpc_conn *conn, enum rpc_way way, uint32_t len);
-static inline bool rpc_result_fits(const struct rpc_conn *c, enum rpc_way way, uint32_t len)
-{
-	return likely(c->open == way) &&
-	       (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len) <= c->most - c->at;
-}
-/* Where the bytes of the next result are. */
-static inline uint8_t *rpc_result_at(const struct rpc_conn *c)
-{
-	return c->result + sizeof(struct rpc_head) + c->at + sizeof(struct rpc_entry);
-}
-static inline void rpc_result_append(struct rpc_conn *c, struct rpc_times *times, uint16_t index,
-				     uint16_t status, const void *data, uint32_t len)
-{
-	const struct rpc_entry entry = {.len = len, .kind = status, .index = index};
-	uint8_t *to = rpc_result_at(c);
-
-	rpc_store(to - sizeof(entry), &entry, sizeof(entry));
-	if (len && data != to)
-		rpc_store(to, data, len);
-	c->at += (uint32_t)sizeof(entry) + rpc_align8(len);
-	c->open_times = times;
-	c->last_len = len;
-	c->entries++;
-}
 void rpc_answer(struct gn_rpc_request *request);
 void rpc_answer_posted(struct link_task *task);
 /* No more results come for the message that is put together. */
@@ -565,6 +500,10 @@ bool rpc_conn_newly_acked(struct rpc_conn *conn, uint32_t number);
 static inline bool rpc_conn_acked(struct rpc_conn *c, uint32_t number)
 {
 	/* A request may be older than the word that was seen before it. */
+	if (likely(number - c->acked <= c->placed - c->acked && !c->lent)) {
+		c->acked = number;
+		return true;
+	}
 	return (int32_t)(number - c->acked) <= 0 || rpc_conn_newly_acked(c, number);
 }
 /* … and it may have said so without a request. */
@@ -575,6 +514,8 @@ void rpc_conn_notify(struct rpc_conn *conn);
 /* More messages are taken, perhaps; tell the client if no result does. */
 static inline void rpc_conn_advance(struct rpc_conn *c)
 {
+	if (likely(!c->n_kept))
+		c->taken = c->number - 1;
 	while (c->taken + 1 != c->number && !c->keep_slot[(c->taken + 1) & c->mask])
 		c->taken++;
 }
@@ -611,8 +552,13 @@ void rpc_thread_end(struct rpc_thread *thread);
 extern const struct link_ops rpc_thread_ops;
 /* Look at clients after park_us, as long as there are some that are not parked. */
 void rpc_thread_park_due(struct link_timer *timer, uint64_t now_ns);
-/* Post one request of a connection; -EAGAIN: its queue is full of what is not done. */
-int rpc_thread_post(struct rpc_conn *conn, const struct gn_wr *wr);
+/*
+ * Post one request of a connection, by gn_post_one(), or by rpc_post_send() if it is to complete;
+ * -EAGAIN: its queue is full of what is not done.
+ */
+typedef int rpc_post_fn(struct gn_qp *qp, const struct gn_wr *wr);
+int rpc_post_send(struct gn_qp *qp, const struct gn_wr *wr);
+int rpc_thread_post(struct rpc_conn *conn, const struct gn_wr *wr, rpc_post_fn *post);
 void rpc_thread_stop(struct link_task *task);
 void rpc_thread_drain(struct link_task *task);
 

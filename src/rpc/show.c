@@ -11,7 +11,8 @@ static int show(struct rpc_conn *c, struct gn_mem *mem, struct rpc_shown **out)
 	int rc;
 
 	if (c->n_shown >= GN_RPC_VIEWS_MAX)
-		return -ENOSPC;
+		return gn_fail(-ENOSPC, "gn_rpc_request_show(): a client is shown %u mems at most",
+			       GN_RPC_VIEWS_MAX);
 	shown = gn_alloc(sizeof(*shown), 0);
 	if (!shown)
 		return -ENOMEM;
@@ -37,8 +38,8 @@ int gn_rpc_request_show(struct gn_rpc_request *request, struct gn_mem *mem, stru
 
 	if (!mem || !out)
 		return gn_fail(-EINVAL, "gn_rpc_request_show(): mem is NULL, or out is NULL");
-	if (!exec_is_owner(c->thread->id) || c->current != request)
-		return -EPERM;
+	if (!rpc_request_runs(request))
+		return gn_fail(-EPERM, "gn_rpc_request_show(): only in its handler");
 	for (shown = c->shown; shown && shown->mem != mem; shown = shown->next)
 		;
 	if (!shown)

@@ -28,7 +28,8 @@ const char *gn_rpc_status_str(unsigned status)
 
 int rpc_client_refuse(const struct gn_rpc_client *client)
 {
-	return client ? exec_not_owner(client->owner, "rpc client") :
+	return client ? exec_not_owner(__atomic_load_n(&client->owner, __ATOMIC_RELAXED),
+				       "rpc client") :
 			gn_fail(-EINVAL, "rpc: client is NULL");
 }
 
@@ -337,7 +338,9 @@ static no_inline int refuse_op(struct gn_rpc_client *c, const struct gn_rpc_op *
 	if (op->method >= GN_RPC_BUILTIN_END)
 		return refuse_method();
 	if (op->request_len > most)
-		return gn_fail(-EMSGSIZE, "rpc: a request of %u bytes: at most %u here",
+		return gn_fail(-EMSGSIZE,
+			       "rpc: a request of %u bytes: at most %u (max_large, or max_request "
+			       "in place)",
 			       op->request_len, most);
 	if (c->dead)
 		return gn_fail(-ENOTCONN, "rpc: the server at %s is gone; gn_rpc_reconnect()",

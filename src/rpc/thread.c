@@ -6,9 +6,11 @@
 #include "base/bits.h"
 #include "base/counter.h"
 #include "base/deadline.h"
+#include "base/owner.h"
 #include "rpc/server.h"
 
-#define PARKED_EVERY 10u /* looks at a client, until one at a client that is parked */
+#define AWAKE_NS     1000000u /* between two looks at clients that owe something */
+#define PARKED_EVERY 10u      /* looks at a client, until one at a client that is parked */
 
 static struct rpc_conn *conn_of(struct link_conn *link)
 {
@@ -101,17 +103,24 @@ static void completed(struct link_conn *link, const struct gn_wc *wc)
  * A queue that is full has been done with, perhaps, and nobody has looked: behind what others left
  * in the cq when they went, which is less than its depth.
  */
-int rpc_thread_post(struct rpc_conn *c, const struct gn_wr *wr)
+int rpc_thread_post(struct rpc_conn *c, const struct gn_wr *wr, rpc_post_fn *post)
 {
 	struct link_loop *loop = &c->thread->loop;
-	uint32_t left = gn_cq_depth(loop->cq) / LINK_POLL_MAX + 1;
-	int rc = gn_post_send(c->link.qp, wr, NULL);
+	uint32_t left;
+	int rc = post(c->link.qp, wr);
 
-	for (; unlikely(rc == -EAGAIN) && left; left--) {
+	if (likely(rc != -EAGAIN))
+		return rc;
+	for (left = gn_cq_depth(loop->cq) / LINK_POLL_MAX + 1; rc == -EAGAIN && left; left--) {
 		link_loop_poll(loop);
-		rc = gn_post_send(c->link.qp, wr, NULL);
+		rc = post(c->link.qp, wr);
 	}
 	return rc;
+}
+
+int rpc_post_send(struct gn_qp *qp, const struct gn_wr *wr)
+{
+	return gn_post_send(qp, wr, NULL);
 }
 
 static int serve_come(struct rpc_thread *t)
@@ -146,23 +155,6 @@ static int release_written(struct rpc_thread *t)
 			released++;
 		}
 	return released;
-}
-
-static int serve_all(struct rpc_thread *t)
-{
-	int served = 0;
-	unsigned empty = 0;
-
-	for (struct rpc_conn *c = t->conns, *next; c; c = next) {
-		int n;
-
-		next = c->next;
-		n = rpc_conn_serve(c);
-		served += n;
-		empty += !n;
-	}
-	gn_charge(GN_WORK_SCAN, empty);
-	return served;
 }
 
 /*
@@ -206,6 +198,34 @@ void rpc_thread_park_due(struct link_timer *timer, uint64_t now_ns)
 		link_timer_set(&t->loop.timers, timer, now_ns + t->server->opts.park_us * 1000ull);
 }
 
+/*
+ * Its thread is about to sleep in somebody else's event loop: all are put aside at once, so that
+ * they wake it. Those that cannot be are looked at now and then.
+ */
+static int sleep_soon(struct link_loop *loop)
+{
+	struct rpc_thread *t = thread_of(loop);
+
+	if (t->id != gn_thread_id())
+		return exec_not_owner(t->id, "rpc server");
+	if (t->come || t->written)
+		return -EAGAIN;
+	for (struct rpc_conn *c = t->conns, *next; c; c = next) {
+		next = c->next;
+		if (c->link.state != LINK_UP)
+			continue;
+		if (may_park(c, loop->now_ns)) {
+			rpc_conn_park(c, false);
+			if (!c->parked)
+				return -EAGAIN;
+			link_conn_watch(&c->link, LINK_PROBE_NS * PARKED_EVERY);
+		} else {
+			source_due(&loop->source, loop->now_ns + AWAKE_NS);
+		}
+	}
+	return 0;
+}
+
 /* With each look whether a client is silent. */
 static void looked(struct link_conn *link)
 {
@@ -231,9 +251,10 @@ static void count_unquiet(struct rpc_thread *t, uint64_t now_ns)
 
 /* ---- a turn ---- */
 
-int rpc_thread_turn(struct rpc_thread *t)
+/* The rest of a turn, which is not there each time. */
+static no_inline int tend(struct rpc_thread *t)
 {
-	int busy = serve_all(t) + link_loop_tasks(&t->loop);
+	int busy = link_loop_tasks(&t->loop);
 
 	if (unlikely(t->come))
 		busy += serve_come(t);
@@ -247,6 +268,26 @@ int rpc_thread_turn(struct rpc_thread *t)
 	if (unlikely(t->draining))
 		count_unquiet(t, t->loop.now_ns);
 	return busy;
+}
+
+int rpc_thread_turn(struct rpc_thread *t)
+{
+	int served = 0;
+	unsigned empty = 0;
+
+	for (struct rpc_conn *c = t->conns, *next; c; c = next) {
+		const int n = (next = c->next, rpc_conn_serve(c));
+
+		served += n;
+		empty += !n;
+	}
+	exec_charge(GN_WORK_SCAN, empty);
+	if (unlikely(__atomic_load_n(&t->loop.tasks, __ATOMIC_RELAXED) || t->come ||
+		     link_loop_must_turn(&t->loop)))
+		return served + tend(t);
+	exec_charge(GN_WORK_SCAN, 1); /* of the tasks */
+	t->loop.turns++;
+	return served;
 }
 
 /* What clients may write. */
@@ -285,6 +326,7 @@ const struct link_ops rpc_thread_ops = {
 	.busy = rpc_conn_busy,
 	.destroy = rpc_conn_destroy,
 	.words = words,
+	.sleep = sleep_soon,
 };
 
 int rpc_thread_idle(struct rpc_thread *t, uint64_t deadline_ns)

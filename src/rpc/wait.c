@@ -6,6 +6,7 @@
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "base/sized.h"
+#include "base/source.h"
 #include "rpc/client.h"
 
 #define EAGER_US     20u /* of waiting for a reply and nothing else */
@@ -37,7 +38,7 @@ static int sleep_until(struct gn_rpc_client *c, uint64_t until_ns)
 	items[0] = gn_wait_on(gn_cq_source(c->cq));
 	items[1] = gn_wait_on(gn_chan_source(c->chan));
 	c->polls = UINT32_MAX / 2; /* look at the channel next */
-	return gn_wait(items, 2, until_ns, "the result of a call");
+	return exec_wait(items, 2, until_ns, "the result of a call");
 }
 
 /*
@@ -65,7 +66,7 @@ static int wait_for_reply(struct gn_rpc_client *c, uint64_t until_ns)
 	items[0] = gn_wait_on(gn_cq_source(c->cq));
 	if (!torn)
 		items[n++] = gn_wait_word(word, seen);
-	rc = gn_wait(items, n, earlier(eager_ns, until_ns), "the result of a call");
+	rc = exec_wait(items, n, earlier(eager_ns, until_ns), "the result of a call");
 	if (rc != -ETIMEDOUT || torn || until_ns <= eager_ns)
 		return rc;
 	if (may_sleep(c, gn_now_ns()))
@@ -73,7 +74,7 @@ static int wait_for_reply(struct gn_rpc_client *c, uint64_t until_ns)
 	items[n++] = gn_wait_on(gn_chan_source(c->chan));
 	c->polls = UINT32_MAX / 2; /* look at it now */
 	until_ns = earlier(until_ns, c->sent_ns + c->notify_after_ns);
-	return gn_wait(items, n, earlier(until_ns, rpc_ask_ns(c)), "the result of a call");
+	return exec_wait(items, n, earlier(until_ns, rpc_ask_ns(c)), "the result of a call");
 }
 
 /* Until the next result is worth a look. */
@@ -87,7 +88,7 @@ static int wait_to_fetch(struct gn_rpc_client *c, uint64_t until_ns)
 	if (may_sleep(c, now_ns))
 		return sleep_until(c, earlier(until_ns, c->first_ns));
 	until_ns = earlier(until_ns, c->sent_ns + c->notify_after_ns);
-	return gn_wait(&item, 1, earlier(until_ns, c->first_ns), "the time to fetch");
+	return exec_wait(&item, 1, earlier(until_ns, c->first_ns), "the time to fetch");
 }
 
 /* Nothing has come: until something may have. */
@@ -100,10 +101,10 @@ static int rest(struct gn_rpc_client *c, uint64_t deadline_ns, unsigned turn)
 	if (c->n_reply && !c->n_fetch)
 		return wait_for_reply(c, until_ns);
 	if (!c->n_fetch && !c->n_reply)
-		return gn_wait(items, 1, until_ns, "a read");
+		return exec_wait(items, 1, until_ns, "a read");
 	if (c->reads && c->slow_reads)
-		return gn_wait(items, 1, earlier(until_ns, gn_deadline_us(READ_US)),
-			       "the read of a result");
+		return exec_wait(items, 1, earlier(until_ns, gn_deadline_us(READ_US)),
+				 "the read of a result");
 	if (c->first_ns)
 		return wait_to_fetch(c, until_ns);
 	if (turn % YIELD_EVERY == YIELD_EVERY - 1)
@@ -156,7 +157,7 @@ int gn_rpc_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 		if (rc || nothing_to_come(c))
 			return rc;
 		if (clock && gn_now_ns() >= deadline_ns)
-			return -ETIMEDOUT;
+			return gn_fail_text(-ETIMEDOUT, "gn_rpc_wait(): no call has ended");
 		rc = rest(c, deadline_ns, turn);
 		if (rc == -EINTR)
 			return rc;
@@ -184,10 +185,10 @@ static int wait_for_room(struct gn_rpc_client *c, uint64_t deadline_ns)
 		if (rpc_client_poll(c, clock) || c->dead || has_room(c))
 			continue;
 		if (clock && gn_now_ns() >= deadline_ns)
-			return -EAGAIN;
+			return gn_fail_text(-EAGAIN, "rpc: no call could be begun by the deadline");
 		rest(c, deadline_ns, turn);
 	}
-	return c->dead ? -ENOTCONN : 0;
+	return c->dead ? gn_fail_text(-ENOTCONN, RPC_GONE) : 0;
 }
 
 /* Begin a call, when there is room for it. */
@@ -265,7 +266,9 @@ int gn_rpc_call_all(struct gn_rpc_client *c, struct gn_rpc_op *ops, unsigned n)
 	int rc = rpc_client_check(c);
 
 	if (!rc && (c->busy || (n && !ops)))
-		rc = c->busy ? -EDEADLK : -EINVAL;
+		rc = c->busy ? gn_fail(-EDEADLK,
+				       "gn_rpc_call_all(): not from within a done function") :
+			       gn_fail(-EINVAL, "gn_rpc_call_all(): ops is NULL");
 	if (rc)
 		return rc;
 	while (begun < n && !rc) {

@@ -254,13 +254,16 @@ static inline uint64_t rpc_seq(uint32_t epoch, uint32_t number)
 /* Another one for each sequence of a connection, and for no other connection by accident. */
 static inline uint64_t rpc_tail(uint64_t seq, uint64_t nonce)
 {
-	return (seq ^ nonce) * 0x9e3779b97f4a7c15u;
+	return seq * 0x9e3779b97f4a7c15u ^ nonce;
 }
 
 /* Names a connection: only its two ends know it. */
 static inline uint64_t rpc_conn_name(uint32_t epoch, uint64_t nonce)
 {
-	return rpc_tail(rpc_seq(epoch, 0), nonce);
+	uint64_t x = rpc_tail(rpc_seq(epoch, 0), nonce);
+
+	x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
+	return x ^ (x >> 32);
 }
 
 /* With a right head, the crc that belongs into it. */

@@ -74,7 +74,7 @@ static int create_nodes(struct gn_sim *sim, unsigned n)
 {
 	sim->nodes = calloc(n, sizeof(*sim->nodes));
 	if (!sim->nodes)
-		return -ENOMEM;
+		return gn_fail_text(-ENOMEM, NO_MEMORY);
 	for (unsigned i = 0; i < n; i++) {
 		struct sim_node *node = &sim->nodes[i];
 		int rc;
@@ -110,7 +110,7 @@ int gn_sim_create(const struct gn_sim_opts *given, struct gn_sim **out)
 		return rc;
 	sim = calloc(1, sizeof(*sim));
 	if (!sim)
-		return -ENOMEM;
+		return gn_fail_text(-ENOMEM, NO_MEMORY);
 	rc = sim_profile_load(opts->profile ? opts->profile : "ideal", &sim->profile);
 	if (rc)
 		goto free_sim;
@@ -238,18 +238,24 @@ int gn_sim_run(struct gn_sim *sim)
 		return gn_fail_log(-EBUSY, "sim: a run inside of a run");
 	sim->running = true;
 	sim->stop = 0;
+	sim->error.text[0] = '\0';
 	before = sim_enter(sim);
 	rc = run_events(sim);
 	if (rc == -EDEADLK)
 		report_threads(sim, GN_LOG_ERROR);
 	if (rc == -ETIMEDOUT) {
-		gn_log(GN_LOG_WARN, "sim: limit_ns %llu reached with %u processes running",
-		       (unsigned long long)(sim->engine.limit_ps / SIM_PS_PER_NS), sim->n_live);
+		gn_fail(rc, "sim: limit_ns %llu reached with %u processes running",
+			(unsigned long long)(sim->engine.limit_ps / SIM_PS_PER_NS), sim->n_live);
+		gn_log(GN_LOG_WARN, "%s", gn_error());
 		report_threads(sim, GN_LOG_INFO);
 	}
 	sim_leave(before);
 	sim->running = false;
-	return rc;
+	if (!rc)
+		return 0;
+	/* What was said in there has to be said to the caller, who is outside. */
+	return gn_fail(rc, "%s",
+		       *sim->error.text ? sim->error.text : "sim: a process gave up the run");
 }
 
 /* ---- what came of it ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Virtual time: what waits for the present instant, and how it goes on to the next. */
 #include "sim/engine.h"
+#include "base/fail.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -49,7 +50,7 @@ static int grow(struct sim_engine *engine)
 	int rc;
 
 	if (!bigger)
-		return -ENOMEM;
+		return gn_fail_text(-ENOMEM, NO_MEMORY);
 	engine->now = bigger;
 	rc = sim_queue_reserve(&engine->later, capacity);
 	if (!rc)

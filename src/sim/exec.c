@@ -5,6 +5,7 @@
  */
 #include <assert.h>
 
+#include "base/fail.h"
 #include "sim/sim.h"
 
 #define PREEMPT_MAX_PS (3000u * SIM_PS_PER_NS)
@@ -79,11 +80,11 @@ static const char *node_name(void)
 }
 
 /* What the engine does for no thread has a text of its own. */
-static char *error(void)
+static struct fail_state *error(void)
 {
 	struct gn_sim *sim = sim_current();
 
-	return sim->thread ? sim->thread->error : sim->error;
+	return sim->thread ? &sim->thread->error : &sim->error;
 }
 
 static struct gn_fiber **fibers(void)

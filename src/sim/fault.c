@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/fail.h"
 #include "sim/sim.h"
 
 #define DELAY_LEAST_PS	(1000ull * 1000) /* 1 us */
@@ -128,10 +129,8 @@ int gn_sim_inject(struct gn_sim *sim, const char *text)
 
 	if (rc)
 		return rc;
-	if (!text) {
-		gn_log(GN_LOG_ERROR, "sim: faults is NULL");
-		return -EINVAL;
-	}
+	if (!text)
+		return gn_fail_log(-EINVAL, "sim: faults is NULL");
 	rc = sim_fault_parse(sim, text, &list);
 	if (rc)
 		return rc;

@@ -214,7 +214,7 @@ static int parse_groups(const struct parser *p, struct piece text, struct sim_pl
 
 	plan->from = calloc(2u * words, sizeof(*plan->from));
 	if (!plan->from)
-		return -ENOMEM;
+		return gn_fail_text(-ENOMEM, NO_MEMORY);
 	plan->to = plan->from + words;
 	plan->groups = true;
 	plan->both_ways = !skip(&rest, '>');
@@ -372,7 +372,7 @@ static int parse_plan(struct parser *p, enum sim_fault kind, struct piece rest)
 	int rc;
 
 	if (!plan)
-		return -ENOMEM;
+		return gn_fail_text(-ENOMEM, NO_MEMORY);
 	*plan = (struct sim_plan){.sim = p->sim, .kind = kind, .node = SIM_ANY_NODE};
 	*p->last = plan;
 	p->last = &plan->next;

@@ -113,7 +113,7 @@ static struct sim_proc *find(const struct gn_sim *sim, unsigned number)
 		return NULL;
 	if (number < sim->n_procs)
 		return sim->procs[number];
-	gn_log(GN_LOG_ERROR, "sim: process %u is not there: %u were spawned", number, sim->n_procs);
+	gn_fail_log(0, "sim: process %u is not there: %u were spawned", number, sim->n_procs);
 	return NULL;
 }
 
@@ -124,9 +124,10 @@ int gn_sim_kill(struct gn_sim *sim, unsigned process)
 	struct sim_entry before;
 
 	if (!proc)
-		return gn_fail(-EINVAL, "gn_sim_kill(): there is no such process");
+		return -EINVAL;
 	if (proc->ending)
-		return -ESRCH;
+		return gn_fail(-ESRCH, "gn_sim_kill(): process %u has ended, or is ending",
+			       process);
 	self = sim->thread;
 	if (self && self->proc == proc) { /* it stands on what is to be freed: the engine does it */
 		begin_end(proc, GN_SIM_KILLED, true);
@@ -144,11 +145,12 @@ int gn_sim_status(const struct gn_sim *sim, unsigned process, int *out)
 {
 	const struct sim_proc *proc = find(sim, process);
 
-	if (!proc || !out)
-		return gn_fail(-EINVAL,
-			       "gn_sim_status(): there is no such process, or out is NULL");
+	if (!proc)
+		return -EINVAL;
+	if (!out)
+		return gn_fail(-EINVAL, "gn_sim_status(): out is NULL");
 	if (!proc->ended)
-		return -EAGAIN;
+		return gn_fail_text(-EAGAIN, "gn_sim_status(): the process has not ended");
 	*out = proc->status;
 	return 0;
 }
@@ -167,12 +169,12 @@ static int copy_argv(int argc, char **argv, char ***out)
 	char **copy = calloc((size_t)argc + 1, sizeof(*copy));
 
 	if (!copy)
-		return -ENOMEM;
+		return gn_fail_text(-ENOMEM, NO_MEMORY);
 	for (int i = 0; i < argc; i++) {
 		copy[i] = strdup(argv[i]);
 		if (!copy[i]) {
 			free_argv(copy);
-			return -ENOMEM;
+			return gn_fail_text(-ENOMEM, NO_MEMORY);
 		}
 	}
 	*out = copy;
@@ -196,25 +198,20 @@ static int start(struct sim_proc *proc)
 static int check_spawn(const struct gn_sim *sim, unsigned node, gn_node_main *program, int argc,
 		       char **argv)
 {
-	if (sim_check_home(sim) || !program)
+	if (sim_check_home(sim))
 		return -EINVAL;
-	if (node >= sim->n_nodes) {
-		gn_log(GN_LOG_ERROR, "sim: node %u is not there: nodes is %u", node, sim->n_nodes);
-		return -EINVAL;
-	}
-	if (sim->nodes[node].crashed) {
-		gn_log(GN_LOG_ERROR, "sim: node %u has crashed and is down", node);
-		return -EHOSTDOWN;
-	}
-	if (argc < 0 || (argc && !argv)) {
-		gn_log(GN_LOG_ERROR, "sim: argc %d %s", argc,
-		       argc < 0 ? "is negative" : "without argv");
-		return -EINVAL;
-	}
-	if (sim->n_procs == PROCS_MAX) {
-		gn_log(GN_LOG_ERROR, "sim: more than %u processes", PROCS_MAX);
-		return -EAGAIN;
-	}
+	if (!program)
+		return gn_fail(-EINVAL, "gn_sim_spawn(): program is NULL");
+	if (node >= sim->n_nodes)
+		return gn_fail_log(-EINVAL, "sim: node %u is not there: nodes is %u", node,
+				   sim->n_nodes);
+	if (sim->nodes[node].crashed)
+		return gn_fail_log(-EHOSTDOWN, "sim: node %u has crashed and is down", node);
+	if (argc < 0 || (argc && !argv))
+		return gn_fail_log(-EINVAL, "sim: argc %d %s", argc,
+				   argc < 0 ? "is negative" : "without argv");
+	if (sim->n_procs == PROCS_MAX)
+		return gn_fail_log(-EAGAIN, "sim: more than %u processes", PROCS_MAX);
 	return 0;
 }
 
@@ -223,7 +220,7 @@ static int add_proc(struct gn_sim *sim, struct sim_proc *proc)
 	struct sim_proc **procs = reallocarray(sim->procs, sim->n_procs + 1, sizeof(*sim->procs));
 
 	if (!procs)
-		return -ENOMEM;
+		return gn_fail_text(-ENOMEM, NO_MEMORY);
 	sim->procs = procs;
 	proc->number = sim->n_procs++;
 	sim->procs[proc->number] = proc;
@@ -248,7 +245,7 @@ int gn_sim_spawn(struct gn_sim *sim, unsigned node, gn_node_main *program, int a
 		return rc;
 	proc = calloc(1, sizeof(*proc));
 	if (!proc)
-		return -ENOMEM;
+		return gn_fail_text(-ENOMEM, NO_MEMORY);
 	proc->sim = sim;
 	proc->node = &sim->nodes[node];
 	proc->program = program;

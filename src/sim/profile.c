@@ -423,7 +423,7 @@ int sim_profile_load(const char *name, struct sim_profile *out)
 		}
 		file = malloc(FILE_MAX + 1);
 		if (!file)
-			return -ENOMEM;
+			return gn_fail_text(-ENOMEM, NO_MEMORY);
 		rc = read_file(name, file);
 		text = file;
 	}

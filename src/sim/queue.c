@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The wheel, and the heap for what lies beyond it. */
 #include "sim/queue.h"
+#include "base/fail.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -29,7 +30,7 @@ int sim_queue_reserve(struct sim_queue *queue, uint32_t n)
 		return 0;
 	bigger = reallocarray(queue->far, n, sizeof(*bigger));
 	if (!bigger)
-		return -ENOMEM;
+		return gn_fail_text(-ENOMEM, NO_MEMORY);
 	queue->far = bigger;
 	queue->room = n;
 	return 0;

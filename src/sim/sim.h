@@ -72,7 +72,7 @@ struct sim_thread {
 	void *arg;
 	char name[SIM_THREAD_NAME];
 	void *slot[SIM_SLOTS];
-	char error[FAIL_TEXT_MAX]; /* gn_error() */
+	struct fail_state error; /* gn_error() */
 };
 
 /* Called, by the engine, when a process ends with it still linked. Lives in the process's heap. */
@@ -170,7 +170,7 @@ struct gn_sim {
 	uint64_t n_threads;	    /* ever started */
 	uint32_t n_stacks;	    /* that there are now */
 	uint64_t leaks;
-	char error[FAIL_TEXT_MAX]; /* of what the engine did for no thread */
+	struct fail_state error; /* of what the engine did for no thread */
 
 	struct sim_node *nodes;
 	unsigned n_nodes;

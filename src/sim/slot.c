@@ -2,6 +2,7 @@
 /* Per-thread slots: an index into a small table that every simulated thread has. */
 #include <errno.h>
 
+#include "base/fail.h"
 #include "sim/sim.h"
 
 struct gn_slot {
@@ -18,7 +19,8 @@ int sim_slot_create(void (*destroy)(void *value), struct gn_slot **out)
 	while (index < SIM_SLOTS && proc->slot[index])
 		index++;
 	if (index == SIM_SLOTS)
-		return -EAGAIN;
+		return gn_fail(-EAGAIN, "gn_slot_create(): a simulated process has %u slots",
+			       SIM_SLOTS);
 	slot = gn_alloc(sizeof(*slot), 0);
 	if (!slot)
 		return -ENOMEM;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/fail.h"
 #include "sim/sim.h"
 
 static void switch_away(struct sim_thread *self)
@@ -108,8 +109,8 @@ static void refuse(const struct sim_proc *proc, int rc)
 			 limit);
 	else
 		snprintf(why, sizeof(why), "%s", gn_strerror(rc));
-	gn_log(GN_LOG_ERROR, "sim: no room on %s for a thread with stack_bytes %zu, after %u: %s",
-	       proc->node->name, sim->stack_bytes, sim->n_stacks, why);
+	gn_fail_log(rc, "sim: no room on %s for a thread with stack_bytes %zu, after %u: %s",
+		    proc->node->name, sim->stack_bytes, sim->n_stacks, why);
 }
 
 /* Kept on the list of the process that it is for, not of the one that may be starting it. */
@@ -182,9 +183,10 @@ void sim_thread_destroy(struct sim_thread *thread)
 int sim_thread_join(struct sim_thread *self, struct sim_thread *thread)
 {
 	if (!thread || thread->proc != self->proc || thread->joiner)
-		return -EINVAL;
+		return gn_fail(-EINVAL,
+			       "gn_thread_join(): thread is NULL, another process's, or joined");
 	if (thread == self)
-		return -EDEADLK;
+		return gn_fail(-EDEADLK, "gn_thread_join(): a thread cannot join itself");
 	thread->joiner = self;
 	while (!thread->done) {
 		self->reason_id = thread->id;

@@ -95,15 +95,33 @@ void sim_words_look(struct sim_proc *proc)
 		sim_event_at(engine, &proc->words, next_ps);
 }
 
+/* With all that it is made of. */
+static void link_source(struct sim_thread *self, struct gn_source *source,
+			struct gn_wait_item *item)
+{
+	item->waiter = self;
+	source->wake = source_woken;
+	link_item(&source->waiters, item);
+	for (struct gn_source *m = source->mute ? NULL : source->members; m; m = m->next)
+		link_source(self, m, &m->item);
+}
+
+static void unlink_source(struct gn_source *source, struct gn_wait_item *item)
+{
+	if (item->prev)
+		unlink_item(item);
+	for (struct gn_source *m = source->members; m; m = m->next)
+		unlink_source(m, &m->item);
+}
+
 /* Before anybody looks: asking a source may park, and a change meanwhile must not be missed. */
 static void link_all(struct sim_thread *self, struct gn_wait_item *items, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
-		items[i].waiter = self;
 		if (items[i].kind == GN_WAIT_SOURCE) {
-			items[i].source->wake = source_woken;
-			link_item(&items[i].source->waiters, &items[i]);
+			link_source(self, items[i].source, &items[i]);
 		} else {
+			items[i].waiter = self;
 			link_item(&self->proc->watched, &items[i]);
 			self->proc->n_watched++;
 		}
@@ -115,8 +133,12 @@ static void link_all(struct sim_thread *self, struct gn_wait_item *items, unsign
 void sim_wait_unlink(struct sim_thread *thread)
 {
 	for (unsigned i = 0; i < thread->n_items; i++) {
-		thread->proc->n_watched -= thread->items[i].kind == GN_WAIT_WORD;
-		unlink_item(&thread->items[i]);
+		if (thread->items[i].kind == GN_WAIT_SOURCE) {
+			unlink_source(thread->items[i].source, &thread->items[i]);
+		} else {
+			thread->proc->n_watched--;
+			unlink_item(&thread->items[i]);
+		}
 	}
 	thread->items = NULL;
 	thread->n_items = 0;
@@ -178,6 +200,7 @@ int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const
 {
 	struct gn_sim *sim = sim_current();
 	struct sim_thread *self = sim->thread;
+	uint64_t until_ns = deadline_ns;
 	int rc;
 
 	for (unsigned i = 0; i < n; i++) {
@@ -194,9 +217,13 @@ int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const
 		return -ETIMEDOUT;
 	}
 	self->looks = 0;
-	sim_spun(sim);
-	link_all(self, items, n);
-	rc = wait_linked(self, items, n, deadline_ns, reason);
-	sim_wait_unlink(self);
+	rc = source_prepare_items(items, n, &until_ns);
+	if (!rc) {
+		sim_spun(sim);
+		link_all(self, items, n);
+		rc = wait_linked(self, items, n, until_ns, reason);
+		sim_wait_unlink(self);
+	}
+	source_rest_items(items, n);
 	return rc;
 }

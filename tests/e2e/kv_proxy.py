@@ -35,16 +35,26 @@ def cpu_seconds(pid):
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def queued_seconds(pid):
-    """For how long its threads were ready to run and had no processor, so far."""
+def scheduled(pid, field):
+    """Seconds, of all its threads; 0 where the kernel does not count."""
     total = 0
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as f:
-                total += int(f.read().split()[1])
+                total += int(f.read().split()[field])
     except OSError:
         pass  # it has ended, or this kernel does not count
     return total / 1e9
+
+
+def ran_seconds(pid):
+    """As cpu_seconds(), but not in steps of 10 ms."""
+    return scheduled(pid, 0)
+
+
+def queued_seconds(pid):
+    """For how long its threads were ready to run and had no processor, so far."""
+    return scheduled(pid, 1)
 
 
 class Tap:

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gannet/exec.h"
 #include "gannet/msg.h"
 
 #define KILLS	    4u	   /* of each kind, times GANNET_EFFORT */

@@ -22,6 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gannet/exec.h"
 #include "gannet/rpc.h"
 
 #define KILL_MS	    2000u	/* of each kind of killing, times GANNET_EFFORT */

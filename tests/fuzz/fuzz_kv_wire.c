@@ -14,7 +14,7 @@
 
 #define VALUE_MAX 300u
 #define GUARD	  16u
-#define ASKS_MAX  6u
+#define EVIL_MAX  12u /* calls in a message */
 
 /* ---- bytes ---- */
 
@@ -81,7 +81,7 @@ static struct gn_kv_op draw_op(struct given *g)
 	return op;
 }
 
-static void check_ask(const struct gn_kv_op *op, const struct gn_kv_op *got)
+static void check_request(const struct gn_kv_op *op, const struct gn_kv_op *got)
 {
 	const bool stores = op->verb >= GN_KV_SET && op->verb <= GN_KV_PREPEND;
 	const bool has_ttl = stores || op->verb == GN_KV_TOUCH || op->how & GN_KV_AND_TOUCH;
@@ -91,8 +91,10 @@ static void check_ask(const struct gn_kv_op *op, const struct gn_kv_op *got)
 	assert_int_equal(got->key_len, op->key_len);
 	assert_memory_equal(got->key, op->key, op->key_len);
 	assert_int_equal(got->ttl_s, has_ttl ? op->ttl_s : 0);
-	assert_int_equal(got->value_len, stores ? op->value_len : 0);
-	assert_memory_equal(got->value, op->value, got->value_len);
+	if (stores) {
+		assert_int_equal(got->value_len, op->value_len);
+		assert_memory_equal(got->value, op->value, op->value_len);
+	}
 	if (op->how & GN_KV_IF_CAS)
 		assert_true(got->cas == op->cas);
 	if (op->how & GN_KV_SET_CAS)
@@ -102,21 +104,21 @@ static void check_ask(const struct gn_kv_op *op, const struct gn_kv_op *got)
 }
 
 /* Every byte that it says there is, is there. */
-static uint32_t touch_ask(const struct gn_kv_op *op, uint32_t used, uint32_t len)
+static uint32_t touch_request(const struct gn_kv_op *op)
 {
+	const bool stores = op->verb >= GN_KV_SET && op->verb <= GN_KV_PREPEND;
 	const uint8_t *key = op->key, *value = op->value;
 	uint32_t sum = 0;
 
-	assert_true(used && used <= len && used % 8 == 0);
 	assert_true(op->key_len && op->key_len <= GN_KV_KEY_MAX && op->verb < GN_KV_VERBS);
 	for (uint32_t i = 0; i < op->key_len; i++)
 		sum += key[i];
-	for (uint32_t i = 0; i < op->value_len; i++)
+	for (uint32_t i = 0; stores && i < op->value_len; i++)
 		sum += value[i];
 	return sum;
 }
 
-static void test_asks(void **state)
+static void test_requests(void **state)
 {
 	const uint64_t end_ns = fuzz_begin();
 	unsigned taken = 0, refused = 0;
@@ -126,27 +128,35 @@ static void test_asks(void **state)
 	while (gn_now_ns() < end_ns) {
 		struct given given;
 		struct gn_kv_op op = draw_op(&given), got = {0};
-		const uint32_t len = kv_ask_bytes(&op);
-		uint8_t key[GN_KV_KEY_MAX], *bytes = malloc(len), *part;
-		uint32_t cut, used;
+		const uint32_t len = kv_request_bytes(&op);
+		const bool stores = op.verb >= GN_KV_SET && op.verb <= GN_KV_PREPEND;
+		uint8_t key[GN_KV_KEY_MAX], *bytes = malloc(len + GUARD), *part;
+		uint32_t cut;
+		bool is_one;
 
 		assert_non_null(bytes);
-		assert_ptr_equal(kv_ask_write(bytes, &op), bytes + len);
-		assert_int_equal(kv_ask_read(bytes, len, &got, key), len);
-		check_ask(&op, &got);
-		/* Less than all of it is nothing. */
+		memset(bytes, 0x5a, len + GUARD);
+		kv_request_write(bytes, &op);
+		for (uint32_t i = len; i < len + GUARD; i++)
+			assert_int_equal(bytes[i], 0x5a);
+		assert_true(kv_request_read(bytes, len, &got, key));
+		check_request(&op, &got);
+		/* Less than all of it is nothing, or a shorter value; more is not an operation. */
 		cut = fuzz_pick(len);
 		part = exactly(bytes, cut);
-		assert_int_equal(kv_ask_read(part, cut, &got, key), 0);
+		is_one = kv_request_read(part, cut, &got, key);
+		assert_int_equal(is_one, stores && len - cut <= op.value_len);
+		assert_true(!is_one || got.value_len == op.value_len - (len - cut));
 		free(part);
+		assert_int_equal(kv_request_read(bytes, len + 1, &got, key), stores);
 		for (unsigned i = fuzz_pick(4); i < 4; i++)
 			change(bytes, len);
 		part = exactly(bytes, len);
-		used = kv_ask_read(part, len, &got, key);
-		if (used)
-			sum += touch_ask(&got, used, len);
-		taken += !!used;
-		refused += !used;
+		is_one = kv_request_read(part, len, &got, key);
+		if (is_one)
+			sum += touch_request(&got);
+		taken += is_one;
+		refused += !is_one;
 		free(part);
 		free(bytes);
 	}
@@ -174,14 +184,16 @@ static struct kv_item *draw_item(uint32_t *len)
 	return item;
 }
 
-static void test_tells(void **state)
+static void test_responses(void **state)
 {
 	const uint64_t end_ns = fuzz_begin();
 	unsigned taken = 0, refused = 0;
 
 	(void)state;
 	while (gn_now_ns() < end_ns) {
-		uint32_t item_len, len, cut, used;
+		uint32_t item_len, len, cut;
+		struct kv_result result;
+		bool is_one;
 		struct kv_item *item = draw_item(&item_len);
 		struct gn_kv_op op = {.verb = (enum gn_kv_verb)fuzz_pick(GN_KV_VERBS),
 				      .how = fuzz_any() & 0x3ff,
@@ -191,37 +203,39 @@ static void test_tells(void **state)
 				      .flags = fuzz_pick(2) ? 0 : fuzz_any(),
 				      .len = kv_value_len(item),
 				      .room_bytes = fuzz_pick(VALUE_MAX)};
-		/* What a server reserves: no more than the client has room for. */
-		const uint32_t reserved = fuzz_pick(2) ? op.room_bytes :
-							 fuzz_pick(op.room_bytes + 1);
 		const bool value = op.verb == GN_KV_GET && op.status == GN_KV_OK;
 		struct gn_kv_op got = op;
 		uint8_t *bytes, *part, *room = malloc(op.room_bytes + GUARD);
 
 		assert_non_null(room);
 		memset(room, 0x5a, op.room_bytes + GUARD);
-		bytes = malloc(KV_TELL_MAX + kv_round(op.len));
+		kv_result_make(&result, &op, value ? item : NULL);
+		len = result.bytes;
+		assert_true(len <= KV_RESPONSE_MAX + op.room_bytes);
+		bytes = malloc(len + GUARD);
 		assert_non_null(bytes);
-		len = (uint32_t)(kv_tell_write(bytes, reserved, &op, value ? item : NULL) - bytes);
-		assert_true(len <= KV_TELL_MAX + kv_round(reserved));
+		memset(bytes, 0x5a, len + GUARD);
+		kv_result_write(bytes, &result, &op);
+		for (uint32_t i = len; i < len + GUARD; i++)
+			assert_int_equal(bytes[i], 0x5a);
 		got.room = room;
-		assert_int_equal(kv_tell_read(bytes, len, &got), len);
+		assert_true(kv_response_read(bytes, len, &got));
 		assert_int_equal(got.len, op.len);
 		assert_int_equal(got.status,
-				 value && op.len > reserved ? GN_KV_TOO_BIG : op.status);
-		if (value && op.len <= reserved)
+				 value && op.len > op.room_bytes ? GN_KV_TOO_BIG : op.status);
+		if (value && op.len <= op.room_bytes)
 			assert_memory_equal(room, kv_value(item), op.len);
 		cut = fuzz_pick(len);
 		part = exactly(bytes, cut);
-		assert_int_equal(kv_tell_read(part, cut, &got), 0);
+		assert_false(kv_response_read(part, cut, &got));
 		free(part);
+		assert_false(kv_response_read(bytes, len + 1, &got));
 		for (unsigned i = fuzz_pick(4); i < 4; i++)
 			change(bytes, len);
 		part = exactly(bytes, len);
-		used = kv_tell_read(part, len, &got);
-		assert_true(used <= len);
-		taken += !!used;
-		refused += !used;
+		is_one = kv_response_read(part, len, &got);
+		taken += is_one;
+		refused += !is_one;
 		for (uint32_t i = op.room_bytes; i < op.room_bytes + GUARD; i++)
 			assert_int_equal(room[i], 0x5a);
 		free(part);
@@ -325,13 +339,15 @@ struct target {
 	struct gn_kv_client *honest;
 	struct gn_rpc_client *evil;
 	char addr[64];
+	unsigned under_way, ok, denied; /* calls of evil */
 };
 
 static void target_start(struct target *t, bool bypass)
 {
 	const struct gn_kv_server_opts opts = {
 		.size = sizeof(opts), .threads = 1, .memory = 8u << 20, .bypass = bypass};
-	struct gn_rpc_client_opts rpc = {.size = sizeof(rpc), .timeout_us = UNIT_PATIENCE_US};
+	struct gn_rpc_client_opts rpc = {
+		.size = sizeof(rpc), .timeout_us = UNIT_PATIENCE_US, .batch.entries = EVIL_MAX};
 	struct gn_kv_client_opts kv = {.size = sizeof(kv), .rpc = rpc};
 
 	snprintf(t->addr, sizeof(t->addr), "shm:fuzz-kv-%llx", (unsigned long long)gn_random());
@@ -350,46 +366,62 @@ static void target_stop(struct target *t)
 	assert_int_equal(gn_fabric_close(t->fabric), 0);
 }
 
-/* Several operations, changed or not, or anything. */
-static uint32_t draw_request(uint8_t *to, uint32_t room)
+/* An operation, changed or not, or anything. */
+static uint32_t draw_request(uint8_t *to)
 {
-	uint32_t len = 0;
+	uint32_t len = fuzz_pick(200);
+	struct given given;
+	struct gn_kv_op op;
 
 	if (!fuzz_pick(8)) {
-		len = fuzz_pick(200);
 		for (uint32_t i = 0; i < len; i++)
 			to[i] = (uint8_t)fuzz_any();
 		return len;
 	}
-	for (unsigned i = fuzz_pick(ASKS_MAX) + 1; i; i--) {
-		struct given given;
-		struct gn_kv_op op = draw_op(&given);
-
-		given.key[0] = 'E'; /* no key of the other's */
-		if (len + kv_ask_bytes(&op) > room)
-			break;
-		op.room_bytes = fuzz_pick(8) ? op.room_bytes : fuzz_strange();
-		len = (uint32_t)(kv_ask_write(to + len, &op) - to);
-	}
+	op = draw_op(&given);
+	given.key[0] = 'E'; /* no key of the other's */
+	op.room_bytes = fuzz_pick(8) ? op.room_bytes : fuzz_strange();
+	len = kv_request_bytes(&op);
+	kv_request_write(to, &op);
 	for (unsigned i = fuzz_pick(4); i < 3; i++)
 		change(to, len);
 	return fuzz_pick(8) ? len : fuzz_pick(len);
 }
 
-static unsigned call_evil(struct target *t)
+static void evil_ended(struct gn_rpc_op *op)
 {
-	static uint8_t request[4000], result[1u << 16];
-	const uint32_t len = draw_request(request, sizeof(request));
-	const unsigned method = fuzz_pick(8) ? KV_DO : fuzz_pick(8);
-	const uint32_t room = fuzz_pick(4) ? (uint32_t)sizeof(result) : fuzz_pick(100);
-	unsigned status = GN_RPC_FAILED;
+	struct target *t = op->arg;
 
-	/* To clear it is not ill, but the other would not find its keys. */
-	assert_int_equal(gn_rpc_call(t->evil, method == KV_CLEAR ? KV_DO : method, request, len,
-				     result, room, NULL, gn_deadline_us(UNIT_PATIENCE_US), &status),
-			 0);
-	assert_true(status != GN_RPC_TIMEOUT && status != GN_RPC_PEER_GONE);
-	return status;
+	assert_true(op->status != GN_RPC_TIMEOUT && op->status != GN_RPC_PEER_GONE);
+	t->ok += op->status == GN_RPC_OK;
+	t->denied += op->status == GN_RPC_DENIED;
+	t->under_way--;
+}
+
+/* Several of them in a message: the server handles them together. */
+static void call_evil(struct target *t)
+{
+	static uint8_t request[4000], result[EVIL_MAX][1u << 16];
+	static struct gn_rpc_op ops[EVIL_MAX];
+
+	for (unsigned n = fuzz_pick(EVIL_MAX) + 1; n--; t->under_way++) {
+		const unsigned method = fuzz_pick(8) ? KV_DO : fuzz_pick(8);
+
+		ops[n] = (struct gn_rpc_op){
+			/* To clear it is not ill, but the other would not find its keys. */
+			.method = method == KV_CLEAR ? KV_DO : method,
+			.request = request,
+			.request_len = draw_request(request),
+			.result = result[n],
+			.result_room = fuzz_pick(4) ? (uint32_t)sizeof(result[n]) : fuzz_pick(100),
+			.deadline_ns = gn_deadline_us(UNIT_PATIENCE_US),
+			.done = evil_ended,
+			.arg = t,
+		};
+		assert_int_equal(gn_rpc_submit(t->evil, &ops[n]), 0);
+	}
+	while (t->under_way)
+		assert_true(gn_rpc_wait(t->evil, GN_FOREVER) > 0);
 }
 
 static void call_honest(struct target *t, uint32_t n)
@@ -410,17 +442,14 @@ static void call_honest(struct target *t, uint32_t n)
 static void run_server(bool bypass)
 {
 	const uint64_t end_ns = fuzz_begin();
-	unsigned ok = 0, denied = 0, n = 0;
+	unsigned n = 0;
 	struct gn_kv_stats stats = {.size = sizeof(stats)};
-	struct target t;
+	struct target t = {.ok = 0};
 
 	gn_log_to(fuzz_be_silent, NULL);
 	target_start(&t, bypass);
 	for (; gn_now_ns() < end_ns; n++) {
-		const unsigned status = call_evil(&t);
-
-		ok += status == GN_RPC_OK;
-		denied += status == GN_RPC_DENIED;
+		call_evil(&t);
 		if (n % 8 == 0)
 			call_honest(&t, n);
 	}
@@ -430,8 +459,8 @@ static void run_server(bool bypass)
 	assert_true(stats.used <= stats.memory);
 	target_stop(&t);
 	gn_log_to(NULL, NULL);
-	print_message("# %u calls: ok %u, denied %u\n", n, ok, denied);
-	assert_true(ok && denied);
+	print_message("# %u messages: ok %u, denied %u\n", n, t.ok, t.denied);
+	assert_true(t.ok && t.denied);
 }
 
 static void test_server(void **state)
@@ -449,9 +478,9 @@ static void test_bypassed_server(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_asks),   cmocka_unit_test(test_tells),
-		cmocka_unit_test(test_items),  cmocka_unit_test(test_entries),
-		cmocka_unit_test(test_server), cmocka_unit_test(test_bypassed_server),
+		cmocka_unit_test(test_requests), cmocka_unit_test(test_responses),
+		cmocka_unit_test(test_items),	 cmocka_unit_test(test_entries),
+		cmocka_unit_test(test_server),	 cmocka_unit_test(test_bypassed_server),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,6 @@
 #define VALUE_BYTES  (1000u << 10)
 #define PAGE_BYTES   3900u /* takes a slot by itself */
 #define HOSTILE	     4u
-#define GETS	     4u /* in a call: as much as a message with results holds */
 
 static int serve(const char *addr, int ready, int stop, void *arg)
 {
@@ -71,10 +70,11 @@ static void test_never_acknowledged(void **state)
 	struct gn_kv_client *client, *newcomer;
 	struct gn_fabric *fabric;
 	struct victim victim;
-	uint8_t request[256], fill_slots[64];
+	uint8_t request[64], fill_slots[64];
 	const struct gn_kv_op page = {
 		.verb = GN_KV_GET, .key = "page", .key_len = 4, .room_bytes = PAGE_BYTES};
-	uint32_t bytes = 0;
+	const struct gn_kv_op get = {
+		.verb = GN_KV_GET, .key = "large", .key_len = 5, .room_bytes = VALUE_BYTES};
 	uint64_t most = 0, slowest_ns = 0;
 	uint8_t *value = calloc(1, VALUE_BYTES);
 
@@ -86,24 +86,19 @@ static void test_never_acknowledged(void **state)
 	store(client, "large", value, VALUE_BYTES);
 	store(client, "page", value, PAGE_BYTES);
 	store(client, "small", "s", 1);
-	kv_ask_write(fill_slots, &page);
-	for (unsigned i = 0; i < GETS; i++) {
-		const struct gn_kv_op get = {
-			.verb = GN_KV_GET, .key = "large", .key_len = 5, .room_bytes = VALUE_BYTES};
-
-		kv_ask_write(request + bytes, &get);
-		bytes += kv_ask_bytes(&get);
-	}
+	kv_request_write(fill_slots, &page);
+	kv_request_write(request, &get);
 	for (unsigned i = 0; i < HOSTILE; i++) {
 		raw[i].fabric = fabric;
 		assert_int_equal(raw_connect(&raw[i], victim.addr, raw_hello(GN_RPC_WINDOW_MAX)),
 				 0);
-		assert_int_equal(raw_send(&raw[i], KV_DO, fill_slots, kv_ask_bytes(&page), 32, 0),
-				 0);
+		assert_int_equal(
+			raw_send(&raw[i], KV_DO, fill_slots, kv_request_bytes(&page), 32, 0), 0);
 		for (unsigned k = 0; k < 2; k++) {
 			uint64_t ns, cost;
 
-			if (raw_send(&raw[i], KV_DO, request, bytes, UINT32_MAX, 0))
+			if (raw_send(&raw[i], KV_DO, request, kv_request_bytes(&get), UINT32_MAX,
+				     0))
 				break;
 			ns = honest_get_ns(client, "small");
 			slowest_ns = ns > slowest_ns ? ns : slowest_ns;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Clients that ask for pages of keys in ways that no library does: a message full of scans, rooms
- * that are larger than any page, cursors that nobody gave. A message makes one page at most, of at
- * most KV_PAGE_MAX bytes, and an honest client is served all the time.
+ * Clients that ask for pages of keys in ways that no library does: messages full of scans, several
+ * operations in one request, rooms that are larger than any page, cursors that nobody gave. A page
+ * has at most KV_PAGE_MAX bytes, and an honest client is served all the time.
  */
 #include <string.h>
 
@@ -12,30 +12,19 @@
 #include "kv_world.h"
 
 #define LONG_US 10000000u
-#define SCANS	1024u
+#define SCANS	64u /* in a message */
 #define KEYS	4000u
 
-struct results {
-	uint32_t n, pages, invalid, bytes;
-};
-
-/* Each result of an answer, and whether it is one. */
-static int read_results(const uint8_t *from, uint32_t bytes, struct results *out)
+/* The result of a scan: its status, or a line. */
+static int read_page(const void *from, uint32_t bytes, unsigned *status)
 {
 	static uint8_t room[1u << 20];
+	struct gn_kv_op op = {.verb = GN_KV_SCAN, .room = room, .room_bytes = sizeof(room)};
 
-	*out = (struct results){.bytes = bytes};
-	for (uint32_t at = 0; at < bytes;) {
-		struct gn_kv_op op = {.verb = GN_KV_SCAN, .room = room, .room_bytes = sizeof(room)};
-		const uint32_t used = kv_tell_read(from + at, bytes - at, &op);
-
-		EXPECT(used);
-		out->n++;
-		out->pages += op.status == GN_KV_OK;
-		out->invalid += op.status != GN_KV_OK;
-		EXPECT(op.len <= KV_PAGE_MAX);
-		at += used;
-	}
+	EXPECT(bytes <= KV_PAGE_MAX + KV_RESPONSE_MAX);
+	EXPECT(kv_response_read(from, bytes, &op));
+	EXPECT(op.len <= KV_PAGE_MAX);
+	*status = op.status;
 	return 0;
 }
 
@@ -45,7 +34,8 @@ static uint32_t write_scan(uint8_t *to, const struct kv_cursor *cursor, uint32_t
 	const struct gn_kv_op op = {
 		.verb = GN_KV_SCAN, .key = cursor, .key_len = key_len, .room_bytes = room};
 
-	return (uint32_t)(kv_ask_write(to, &op) - to);
+	kv_request_write(to, &op);
+	return kv_request_bytes(&op);
 }
 
 static int honest(struct gn_kv_client *client)
@@ -59,22 +49,65 @@ static int honest(struct gn_kv_client *client)
 	return 0;
 }
 
-/* A message of nothing but scans: the first is done, the others are to be asked for again. */
-static int many(struct gn_rpc_client *rpc, uint8_t *request, uint8_t *result, uint32_t room)
+struct scan {
+	struct gn_rpc_op rpc;
+	int error;
+	unsigned status;
+};
+
+static void scan_ended(struct gn_rpc_op *rpc)
+{
+	struct scan *scan = rpc->arg;
+
+	scan->error = rpc->status == GN_RPC_OK ?
+			      read_page(rpc->data, rpc->result_len, &scan->status) :
+			      __LINE__;
+}
+
+/* A message of nothing but scans: each has its page, and others are served meanwhile. */
+static int many(struct gn_rpc_client *rpc, struct gn_kv_client *client)
 {
 	const struct kv_cursor cursor = {0};
-	unsigned status = GN_RPC_OK;
-	struct results results;
-	uint32_t bytes = 0, len;
+	static struct scan scans[SCANS];
+	uint8_t request[64];
+	const uint32_t len = write_scan(request, &cursor, sizeof(cursor), 1u << 20);
 
-	for (unsigned i = 0; i < SCANS; i++)
-		bytes += write_scan(request + bytes, &cursor, sizeof(cursor), 1u << 20);
-	EXPECT(gn_rpc_call(rpc, KV_DO, request, bytes, result, room, &len, gn_deadline_us(LONG_US),
+	for (unsigned i = 0; i < SCANS; i++) {
+		scans[i] = (struct scan){.rpc = {.method = KV_SCAN,
+						 .request = request,
+						 .request_len = len,
+						 .result_room = UINT32_MAX,
+						 .deadline_ns = gn_deadline_us(LONG_US),
+						 .done = scan_ended,
+						 .arg = &scans[i],
+						 .flags = GN_RPC_IN_PLACE},
+					 .error = -1};
+		EXPECT(gn_rpc_submit(rpc, &scans[i].rpc) == 0);
+	}
+	EXPECT(gn_rpc_flush(rpc) == 0);
+	EXPECT(honest(client) == 0);
+	for (unsigned i = 0; i < SCANS; i++) {
+		while (scans[i].error < 0)
+			EXPECT(gn_rpc_wait(rpc, gn_deadline_us(LONG_US)) > 0);
+		EXPECT(scans[i].error == 0 && scans[i].status == GN_KV_OK);
+	}
+	return 0;
+}
+
+/* Several operations in one request are none; nor is a scan an operation like others. */
+static int misplaced(struct gn_rpc_client *rpc, uint8_t *request)
+{
+	const struct kv_cursor cursor = {0};
+	uint32_t len = write_scan(request, &cursor, sizeof(cursor), 1u << 20);
+	unsigned status = GN_RPC_OK;
+
+	EXPECT(gn_rpc_call(rpc, KV_DO, request, len, NULL, 0, NULL, gn_deadline_us(LONG_US),
 			   &status) == 0);
-	EXPECT(status == GN_RPC_OK);
-	EXPECT(read_results(result, len, &results) == 0);
-	EXPECT(results.n == 1 && results.pages == 1);
-	EXPECT(results.bytes <= KV_PAGE_MAX + KV_TELL_MAX);
+	EXPECT(status == GN_RPC_DENIED);
+	len += write_scan(request + len, &cursor, sizeof(cursor), 1u << 20);
+	EXPECT(gn_rpc_call(rpc, KV_SCAN, request, len, NULL, 0, NULL, gn_deadline_us(LONG_US),
+			   &status) == 0);
+	EXPECT(status == GN_RPC_DENIED);
 	return 0;
 }
 
@@ -89,15 +122,13 @@ static int strange(struct gn_rpc_client *rpc, uint8_t *request, uint8_t *result,
 					     fuzz_pick(GN_KV_PAGE_MIN);
 	const uint32_t bytes = write_scan(request, &cursor, key_len, want);
 	unsigned status = GN_RPC_OK;
-	struct results results;
 	uint32_t len;
 
-	EXPECT(gn_rpc_call(rpc, KV_DO, request, bytes, result, room, &len, gn_deadline_us(LONG_US),
-			   &status) == 0);
-	EXPECT(status == GN_RPC_OK && read_results(result, len, &results) == 0);
-	EXPECT(results.n == 1);
+	EXPECT(gn_rpc_call(rpc, KV_SCAN, request, bytes, result, room, &len,
+			   gn_deadline_us(LONG_US), &status) == 0);
+	EXPECT(status == GN_RPC_OK && read_page(result, len, &status) == 0);
 	EXPECT((key_len == sizeof(cursor) && !cursor.partition && want >= GN_KV_PAGE_MIN) ||
-	       results.invalid);
+	       status != GN_KV_OK);
 	return 0;
 }
 
@@ -105,7 +136,8 @@ static int program(struct kv_world *w, struct gn_fabric *fabric, unsigned number
 {
 	const uint32_t room = 2u << 20;
 	uint8_t *request = gn_alloc(1u << 20, 0), *result = gn_alloc(room, 0);
-	struct gn_rpc_client_opts opts = {.size = sizeof(opts), .thread = 1};
+	struct gn_rpc_client_opts opts = {
+		.size = sizeof(opts), .thread = 1, .batch.entries = SCANS};
 	struct gn_kv_client *client;
 	struct gn_rpc_client *rpc;
 	char key[32];
@@ -121,7 +153,8 @@ static int program(struct kv_world *w, struct gn_fabric *fabric, unsigned number
 	}
 	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &rpc) == 0);
 	for (unsigned i = 0; i < 20; i++)
-		EXPECT(many(rpc, request, result, room) == 0 && honest(client) == 0);
+		EXPECT(many(rpc, client) == 0 && honest(client) == 0);
+	EXPECT(misplaced(rpc, request) == 0);
 	for (unsigned i = 0; i < 800; i++)
 		EXPECT(strange(rpc, request, result, room) == 0);
 	EXPECT(honest(client) == 0);

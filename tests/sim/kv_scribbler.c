@@ -18,25 +18,25 @@ static uint64_t some_head(unsigned i)
 	static const uint8_t verbs[] = {GN_KV_GET, GN_KV_SET, GN_KV_SET, GN_KV_APPEND, 0xff};
 	static const uint8_t keys[] = {KEY, KEY, 0, 12, 250, 255};
 	static const uint32_t bytes[] = {VALUE, VALUE, 0, 8, 64, 1000, 65536, 0xfffffff8u};
-	struct kv_ask ask = {0};
+	struct kv_request head = {0};
 	uint64_t word;
 
 	(void)i;
-	ask.verb = verbs[gn_random() % sizeof(verbs)];
-	ask.key_len = keys[gn_random() % sizeof(keys)];
-	ask.bytes = bytes[gn_random() % (sizeof(bytes) / sizeof(bytes[0]))];
-	memcpy(&word, &ask, sizeof(word));
+	head.verb = verbs[gn_random() % sizeof(verbs)];
+	head.key_len = keys[gn_random() % sizeof(keys)];
+	head.room_bytes = bytes[gn_random() % (sizeof(bytes) / sizeof(bytes[0]))];
+	memcpy(&word, &head, sizeof(word));
 	return word;
 }
 
 static uint32_t body(uint8_t *to)
 {
-	const struct kv_ask ask = {.verb = GN_KV_SET, .key_len = KEY, .bytes = VALUE};
+	const struct kv_request head = {.verb = GN_KV_SET, .key_len = KEY};
 	const uint32_t rest = (KEY + VALUE + 7) & ~7u;
 
-	memcpy(to, &ask, sizeof(ask));
-	memset(to + sizeof(ask), BYTE, rest);
-	return (uint32_t)sizeof(ask) + rest;
+	memcpy(to, &head, sizeof(head));
+	memset(to + sizeof(head), BYTE, rest);
+	return (uint32_t)sizeof(head) + rest;
 }
 
 static void posted(void *arg)

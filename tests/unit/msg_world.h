@@ -26,6 +26,8 @@ struct world {
 	unsigned clients;  /* that run it at the same time */
 	size_t data_bytes; /* of what READs may see */
 	bool mute;	   /* the responder answers nothing */
+	/* What the responder's thread does while it is wanted; NULL: gn_msg_respond(). */
+	int (*respond)(struct world *w, struct gn_msg_responder *r);
 	/* where it runs, and how */
 	enum gn_msg_protocol protocol;
 	unsigned flags; /* GN_MSG_PAPER */
@@ -95,6 +97,8 @@ static inline int responder_once(struct world *w)
 	opts.flags = w->flags;
 	EXPECT(gn_msg_responder_create(w->fabric, w->addr, &opts, &r) == 0);
 	STORE(w->up, true);
+	if (w->respond)
+		EXPECT(w->respond(w, r) == 0);
 	while (LOAD(w->wanted)) {
 		const unsigned still = LOAD(w->still);
 

@@ -469,10 +469,10 @@ static void lie_about_layout(struct gn_rpc_request *request, void *arg)
 
 static void lie_about_keys(struct gn_rpc_request *request, void *arg)
 {
-	const struct kv_tell tell = {.status = GN_KV_NO_MEMORY};
+	const struct kv_response head = {.status = GN_KV_NO_MEMORY};
 
 	(void)arg;
-	gn_rpc_answer(request, GN_RPC_OK, &tell, sizeof(tell));
+	gn_rpc_answer(request, GN_RPC_OK, &head, sizeof(head));
 }
 
 /* Lengths that fit the entry, nearly fit it, or are anything. */

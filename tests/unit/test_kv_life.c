@@ -252,6 +252,83 @@ static void test_late(void **state)
 	late(true);
 }
 
+#define MORE 3000u /* operations, than a connection may have under way */
+
+struct more {
+	struct world w;
+	struct gn_kv_op ops[MORE];
+	uint64_t numbers[GN_KV_STATUSES];
+	uint64_t last;
+	bool in_order;
+};
+
+static void note_number(struct gn_kv_op *op)
+{
+	struct more *m = op->arg;
+
+	m->numbers[op->status]++;
+	m->w.ended++;
+	if (op->status == GN_KV_OK) {
+		m->in_order &= op->number == m->last + 1;
+		m->last = op->number;
+	}
+}
+
+static void submit_more(struct more *m, uint64_t deadline_ns)
+{
+	m->w.ended = 0;
+	m->in_order = true;
+	memset(m->numbers, 0, sizeof(m->numbers));
+	for (unsigned i = 0; i < MORE; i++) {
+		m->ops[i] = (struct gn_kv_op){.verb = GN_KV_INCR,
+					      .how = GN_KV_CREATE,
+					      .initial = 1,
+					      .number = 1,
+					      .key = "n",
+					      .key_len = 1,
+					      .deadline_ns = deadline_ns,
+					      .done = note_number,
+					      .arg = m};
+		assert_int_equal(gn_kv_submit(m->w.client, &m->ops[i]), 0);
+	}
+	while (m->w.ended < MORE)
+		assert_true(gn_kv_wait(m->w.client, gn_deadline_us(LONG_US)) > 0);
+}
+
+/* Operations that find no room wait for it, are done in their order, and end by their deadlines. */
+static void test_more_than_fit(void **state)
+{
+	struct more *m = calloc(1, sizeof(*m));
+	struct world *w = &m->w;
+
+	(void)state;
+	assert_non_null(m);
+	w->opts.rpc.flags = GN_RPC_POLLED;
+	world_up(w);
+	assert_int_equal(gn_thread_start("server", poll_server, w, &w->thread), 0);
+	while (gn_kv_client_open(w->fabric, w->addr, &reconnects, &w->client))
+		gn_sleep_us(1000);
+	submit_more(m, GN_FOREVER);
+	assert_int_equal(m->numbers[GN_KV_OK], MORE);
+	assert_true(m->in_order);
+	assert_int_equal(m->last, MORE);
+	pause_server(w);
+	submit_more(m, gn_deadline_us(SHORT_US));
+	assert_int_equal(m->numbers[GN_KV_TIMEOUT], MORE);
+	__atomic_store_n(&w->pause, false, __ATOMIC_RELEASE);
+	/* Those that waited here were not sent any more, and the others have expired. */
+	assert_int_equal(gn_kv_del(w->client, "n", 1, gn_deadline_us(LONG_US)), 0);
+	m->last = 0;
+	submit_more(m, GN_FOREVER);
+	assert_int_equal(m->numbers[GN_KV_OK], MORE);
+	assert_true(m->in_order);
+	assert_int_equal(gn_kv_client_close(w->client), 0);
+	__atomic_store_n(&w->stop, true, __ATOMIC_RELEASE);
+	gn_thread_join(w->thread);
+	world_down(w);
+	free(m);
+}
+
 /* ---- requests to all partitions that nobody waits for ---- */
 
 #define CONTROLS 100u /* more than a connection has slots */
@@ -452,47 +529,17 @@ static void test_arguments(void **state)
 	world_down(&w);
 }
 
-/* However many operations a message has, others have their turn after so many. */
-static void test_long_message(void **state)
-{
-	enum { OPS = 3 * GN_KV_GATHER_MAX };
-	const struct gn_kv_op op = {.verb = GN_KV_GET, .key = "key", .key_len = 3};
-	uint8_t *request = malloc((size_t)OPS * kv_ask_bytes(&op)), *at = request, *result;
-	uint32_t len = 0;
-	struct gn_rpc_client *client;
-	struct world w = {0};
-	unsigned status;
-
-	(void)state;
-	result = malloc((size_t)OPS * KV_TELL_MAX);
-	assert_non_null(request);
-	assert_non_null(result);
-	world_up(&w);
-	for (unsigned i = 0; i < OPS; i++)
-		at = kv_ask_write(at, &op);
-	assert_int_equal(gn_rpc_client_open(w.fabric, w.addr, NULL, &client), 0);
-	assert_int_equal(gn_rpc_call(client, KV_DO, request, (uint32_t)(at - request), result,
-				     OPS * KV_TELL_MAX, &len, GN_FOREVER, &status),
-			 0);
-	assert_int_equal(status, GN_RPC_OK);
-	assert_int_equal(len, GN_KV_GATHER_MAX * sizeof(struct kv_tell));
-	assert_int_equal(gn_rpc_client_close(client), 0);
-	free(request);
-	free(result);
-	world_down(&w);
-}
-
 /* A server that says that a value is there has to send it. */
 static void test_value_lacks(void **state)
 {
-	const struct kv_tell tell = {.status = GN_KV_OK, .len = 1000};
+	const struct kv_response head = {.status = GN_KV_OK, .len = 1000};
 	char room[8];
 	struct gn_kv_op op = {.verb = GN_KV_GET, .room = room, .room_bytes = sizeof(room)};
 
 	(void)state;
-	assert_int_equal(kv_tell_read((const uint8_t *)&tell, sizeof(tell), &op), 0);
+	assert_false(kv_response_read((const uint8_t *)&head, sizeof(head), &op));
 	op.how = GN_KV_NO_VALUE;
-	assert_int_equal(kv_tell_read((const uint8_t *)&tell, sizeof(tell), &op), sizeof(tell));
+	assert_true(kv_response_read((const uint8_t *)&head, sizeof(head), &op));
 }
 
 /* Without GN_KV_RECONNECT a client whose server went away does not connect again. */
@@ -527,7 +574,7 @@ int main(void)
 		cmocka_unit_test(test_within_done),    cmocka_unit_test(test_owned),
 		cmocka_unit_test(test_late),	       cmocka_unit_test(test_two_servers),
 		cmocka_unit_test(test_restart),	       cmocka_unit_test(test_arguments),
-		cmocka_unit_test(test_long_message),   cmocka_unit_test(test_value_lacks),
+		cmocka_unit_test(test_value_lacks),    cmocka_unit_test(test_more_than_fit),
 		cmocka_unit_test(test_controls),       cmocka_unit_test(test_controls_late),
 		cmocka_unit_test(test_control_behind), cmocka_unit_test(test_no_reconnect),
 	};

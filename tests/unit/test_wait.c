@@ -240,7 +240,8 @@ static void fake_disarm(struct gn_source *source)
 	fake->disarms++;
 }
 
-static const struct source_ops fake_ops = {fake_ready, fake_arm, fake_disarm};
+static const struct source_ops fake_ops = {
+	.ready = fake_ready, .arm = fake_arm, .disarm = fake_disarm};
 
 static struct fake fake_source(int fd)
 {
@@ -281,7 +282,8 @@ static bool ready_once_armed(struct gn_source *source)
 
 static void test_looks_after_arming(void **state)
 {
-	static const struct source_ops late_ops = {ready_once_armed, fake_arm, fake_disarm};
+	static const struct source_ops late_ops = {
+		.ready = ready_once_armed, .arm = fake_arm, .disarm = fake_disarm};
 	int fd = eventfd(0, EFD_NONBLOCK);
 	struct fake fake = fake_source(fd);
 	struct gn_wait_item item = gn_wait_on(&fake.source);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/fail.h"
 #include "sim/model/model.h"
 
 #define NONE UINT32_MAX
@@ -30,7 +31,7 @@ int sim_cache_init(struct sim_cache *cache, uint64_t units)
 	cache->buckets = malloc(buckets * sizeof(*cache->buckets));
 	if (!cache->entries || !cache->buckets) {
 		sim_cache_fini(cache);
-		return -ENOMEM;
+		return gn_fail_text(-ENOMEM, NO_MEMORY);
 	}
 	cache->mask = buckets - 1;
 	for (uint32_t i = 0; i < buckets; i++)

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/fail.h"
 #include "sim/model/model.h"
 
 int sim_cpu_init(struct sim_cpu *cpu, const struct sim_profile *profile)
@@ -16,7 +17,7 @@ int sim_cpu_init(struct sim_cpu *cpu, const struct sim_profile *profile)
 	if (!cpu->n_cores)
 		return 0;
 	cpu->cores = calloc(cpu->n_cores, sizeof(*cpu->cores));
-	return cpu->cores ? 0 : -ENOMEM;
+	return cpu->cores ? 0 : gn_fail_text(-ENOMEM, NO_MEMORY);
 }
 
 void sim_cpu_fini(struct sim_cpu *cpu)

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* A client, or a polled server, as a source: what it does before its thread sleeps. */
+#include <errno.h>
+
+#include "base/bits.h"
+#include "base/fail.h"
+#include "kv/bypass.h"
+
+void kv_link_look(struct gn_kv_client *c, struct kv_link *link)
+{
+	gn_rpc_poll(link->rpc);
+	if (c->connect == KV_CONNECT_IDLE && gn_rpc_flush(link->rpc) == -ENOTCONN)
+		c->down = true;
+}
+
+/* What its connections wait for they say themselves: they are its members. */
+static int prepare(struct gn_source *source)
+{
+	struct gn_kv_client *c = container_of(source, struct gn_kv_client, source);
+	int rc = kv_client_check(c);
+
+	if (!rc && c->busy)
+		rc = gn_fail(-EDEADLK, "kv: a client does not wait from within a done function");
+	if (rc)
+		return rc;
+	c->look_at_all = true;
+	if (c->controls)
+		source_due(source, c->controls_due_ns);
+	if (c->down && c->opts.flags & GN_KV_RECONNECT && c->connect != KV_CONNECT_IDLE)
+		source_due(source, c->connect_until_ns);
+	else if (c->down && c->opts.flags & GN_KV_RECONNECT && !c->n_ops)
+		source_due(source, c->retry_ns);
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		const struct kv_link *link = &c->links[i];
+
+		if (link->bypass && kv_bypass_must_poll(link->bypass))
+			return -EAGAIN;
+		if (link->waiting)
+			source_due(source, link->until_ns);
+		if (link->bypass)
+			source_due(source, link->bypass->until_ns);
+	}
+	return source->due_ns <= gn_now_ns() ? -EAGAIN : 0;
+}
+
+const struct source_ops kv_client_source = {
+	.ready = source_object_ready,
+	.arm = source_object_arm,
+	.disarm = source_object_disarm,
+	.prepare = prepare,
+};
+
+struct gn_source *gn_kv_client_source(struct gn_kv_client *client)
+{
+	if (client)
+		return &client->source;
+	gn_fail(-EINVAL, "gn_kv_client_source(): client is NULL");
+	return NULL;
+}
+
+struct gn_source *gn_kv_server_source(struct gn_kv_server *server)
+{
+	return gn_rpc_server_source(gn_kv_server_rpc(server));
+}

@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Clients and polled servers in somebody else's event loop: they sleep while there is nothing to
+ * do, are woken in time by whatever happens to them, and no wake-up is lost.
+ */
+#include "event_loop.h"
+#include "rpc_world.h"
+
+#define ROUNDS	      200u
+#define ROUNDS_SIM    60u
+#define IDLE_US	      1000000u
+#define IDLE_CPU_NS   5000000u	/* of a second without anything to do */
+#define LOST_NS	      80000000u /* nobody probes before: what takes as long was not woken */
+#define LOST_SHARE    50u	/* one in so many, on a machine that is not ours alone */
+#define MEDIAN_NS     2500000u
+#define MEDIAN_SIM_NS 100000u
+
+/* ---- a server and a client, both asleep whenever they can be ---- */
+
+struct duo {
+	const char *addr;
+	bool simulated;
+	enum gn_rpc_mode mode;
+	uint64_t seed;
+	unsigned up, stop; /* atomic */
+	unsigned idle;	   /* atomic: the client is */
+	uint64_t server_cpu_ns;
+	int failed;
+};
+
+static unsigned load(const unsigned *what)
+{
+	return __atomic_load_n(what, __ATOMIC_ACQUIRE);
+}
+
+static void store(unsigned *what, unsigned to)
+{
+	__atomic_store_n(what, to, __ATOMIC_RELEASE);
+}
+
+static void spin_us(struct gn_rpc_request *request, void *arg)
+{
+	uint32_t us = 0, len;
+	const void *data = gn_rpc_request_data(request, &len);
+	uint64_t until_ns;
+
+	(void)arg;
+	memcpy(&us, data, len < sizeof(us) ? len : sizeof(us));
+	until_ns = gn_now_ns() + us * 1000ull;
+	while (gn_now_ns() < until_ns)
+		gn_charge(GN_WORK_NS, 1000);
+	gn_rpc_answer(request, GN_RPC_OK, data, len);
+}
+
+static int duo_server(struct duo *d, struct gn_fabric *fabric)
+{
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .flags = GN_RPC_POLLED};
+	struct gn_rpc_server *server;
+	uint64_t spent_ns = 0;
+	unsigned idle = 0;
+	struct nap n;
+
+	EXPECT(gn_rpc_server_create(fabric, d->addr, &opts, &server) == 0);
+	EXPECT(gn_rpc_server_handle(server, 1, spin_us, NULL) == 0);
+	EXPECT(gn_rpc_server_start(server) == 0);
+	nap_open(&n, d->simulated);
+	EXPECT(nap_add(&n, gn_rpc_server_source(server)) == 0);
+	store(&d->up, 1);
+	while (!load(&d->stop)) {
+		while (gn_rpc_server_poll(server) > 0)
+			;
+		EXPECT(nap(&n, gn_deadline_us(300000)) >= 0);
+		if (load(&d->idle) != idle) {
+			idle = load(&d->idle);
+			spent_ns = nap_cpu_ns() - spent_ns;
+		}
+	}
+	d->server_cpu_ns = spent_ns;
+	nap_close(&n);
+	gn_rpc_server_destroy(server);
+	return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* One call, waited for by the source alone: how long it took beyond the handler's time. */
+static int duo_call(struct gn_rpc_client *client, struct nap *n, uint64_t *state, uint64_t *ns)
+{
+	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+	uint32_t us = unit_next(state) % 4 ? 0 : unit_next(state) % 200;
+	struct flight f = {.ended = 0};
+	uint64_t begin_ns;
+
+	flight_make(&f, 1, sizeof(us), us, deadline_ns);
+	memcpy(f.request, &us, sizeof(us));
+	begin_ns = gn_now_ns();
+	EXPECT(gn_rpc_submit(client, &f.op) == 0);
+	/* Anything may happen between the last poll and the sleep. */
+	for (unsigned i = unit_next(state) % 3; i; i--)
+		EXPECT(gn_rpc_poll(client) >= 0);
+	while (!f.ended) {
+		EXPECT(nap(n, deadline_ns) > 0);
+		EXPECT(gn_rpc_poll(client) >= 0);
+	}
+	*ns = gn_now_ns() - begin_ns - us * 1000ull;
+	EXPECT(f.op.status == GN_RPC_OK && f.op.result_len == sizeof(us));
+	return 0;
+}
+
+static int duo_rounds(const struct duo *d, struct gn_rpc_client *client, struct nap *n)
+{
+	const unsigned rounds = d->simulated ? ROUNDS_SIM : ROUNDS;
+	uint64_t late_ns[ROUNDS], state = d->seed;
+	unsigned lost = 0;
+
+	for (unsigned i = 0; i < rounds; i++) {
+		EXPECT(duo_call(client, n, &state, &late_ns[i]) == 0);
+		lost += late_ns[i] > LOST_NS;
+		if (unit_next(&state) % 2)
+			gn_sleep_us(unit_next(&state) % (i % 10 ? 100 : 3000));
+	}
+	qsort(late_ns, rounds, sizeof(late_ns[0]), by_value);
+	print_message("# mode %d: %llu us at the median, %llu us at most; %u lost\n", d->mode,
+		      (unsigned long long)late_ns[rounds / 2] / 1000,
+		      (unsigned long long)late_ns[rounds - 1] / 1000, lost);
+	EXPECT(lost <= (d->simulated ? 0 : rounds / LOST_SHARE));
+	EXPECT(unit_slow() || late_ns[rounds / 2] < (d->simulated ? MEDIAN_SIM_NS : MEDIAN_NS));
+	return 0;
+}
+
+/* Nothing happens for a second: neither side does anything. */
+static int duo_idle(struct duo *d, struct gn_rpc_client *client, struct nap *n)
+{
+	const uint64_t end_ns = gn_deadline_us(IDLE_US);
+	uint64_t spent_ns;
+
+	store(&d->idle, 1);
+	spent_ns = nap_cpu_ns();
+	while (gn_now_ns() < end_ns) {
+		EXPECT(nap(n, end_ns) >= 0);
+		EXPECT(gn_rpc_poll(client) >= 0);
+	}
+	spent_ns = nap_cpu_ns() - spent_ns;
+	store(&d->idle, 2);
+	if (d->simulated)
+		return 0;
+	print_message("# mode %d: an idle client: %llu us of the processor in a second\n", d->mode,
+		      (unsigned long long)spent_ns / 1000);
+	EXPECT(unit_slow() || spent_ns < IDLE_CPU_NS);
+	return 0;
+}
+
+static int duo_client(struct duo *d, struct gn_fabric *fabric)
+{
+	const struct gn_rpc_client_opts opts = in_mode(d->mode);
+	struct gn_rpc_client *client;
+	struct nap n;
+
+	EXPECT(gn_rpc_client_open(fabric, d->addr, &opts, &client) == 0);
+	nap_open(&n, d->simulated);
+	EXPECT(nap_add(&n, gn_rpc_client_source(client)) == 0);
+	EXPECT(duo_rounds(d, client, &n) == 0);
+	EXPECT(duo_idle(d, client, &n) == 0);
+	EXPECT(duo_rounds(d, client, &n) == 0);
+	EXPECT(n.sleeps > 0);
+	nap_close(&n);
+	EXPECT(gn_rpc_client_close(client) == 0);
+	return 0;
+}
+
+static void duo_thread(void *arg)
+{
+	struct duo *d = arg;
+	struct gn_fabric *fabric;
+
+	d->failed = gn_fabric_open("shm", &fabric);
+	if (!d->failed)
+		d->failed = duo_server(d, fabric);
+	store(&d->up, 1);
+	if (!d->failed)
+		gn_fabric_close(fabric);
+}
+
+static int duo_sim_server(struct gn_env *env, int argc, char **argv)
+{
+	struct duo *d = env->arg;
+	struct gn_fabric *fabric;
+
+	(void)argc, (void)argv;
+	EXPECT(gn_fabric_open(env->fabric, &fabric) == 0);
+	EXPECT(duo_server(d, fabric) == 0);
+	EXPECT(gn_fabric_close(fabric) == 0);
+	return 0;
+}
+
+static int duo_sim_client(struct gn_env *env, int argc, char **argv)
+{
+	struct duo *d = env->arg;
+	struct gn_fabric *fabric;
+	int rc;
+
+	(void)argc, (void)argv;
+	EXPECT(gn_fabric_open(env->fabric, &fabric) == 0);
+	while (!load(&d->up))
+		gn_sleep_us(20);
+	rc = duo_client(d, fabric);
+	store(&d->stop, 1);
+	EXPECT(rc || gn_fabric_close(fabric) == 0);
+	return rc;
+}
+
+static void duo_shm(enum gn_rpc_mode mode, uint64_t seed)
+{
+	struct duo d = {.mode = mode, .seed = seed};
+	struct gn_thread *thread;
+	struct gn_fabric *fabric;
+	char addr[64];
+
+	snprintf(addr, sizeof(addr), "shm:test-source-%llx", (unsigned long long)gn_random());
+	d.addr = addr;
+	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	assert_int_equal(gn_thread_start("server", duo_thread, &d, &thread), 0);
+	while (!load(&d.up))
+		gn_sleep_us(20);
+	assert_int_equal(d.failed, 0);
+	assert_int_equal(duo_client(&d, fabric), 0);
+	store(&d.stop, 1);
+	assert_int_equal(gn_thread_join(thread), 0);
+	assert_int_equal(d.failed, 0);
+	print_message("# mode %d: an idle server: %llu us of the processor in a second\n", mode,
+		      (unsigned long long)d.server_cpu_ns / 1000);
+	assert_true(unit_slow() || d.server_cpu_ns < IDLE_CPU_NS);
+	assert_int_equal(gn_fabric_close(fabric), 0);
+}
+
+static void duo_sim(enum gn_rpc_mode mode, const char *profile, uint64_t caps_off, uint64_t seed)
+{
+	struct duo d = {.mode = mode, .seed = seed, .simulated = true, .addr = SIM_ADDR};
+	const struct gn_sim_opts opts = {.size = sizeof(opts),
+					 .profile = profile,
+					 .seed = seed,
+					 .nodes = 2,
+					 .caps_off = caps_off,
+					 .limit_ns = 60000000000u};
+	struct gn_sim *sim;
+	int status;
+
+	assert_int_equal(gn_sim_create(&opts, &sim), 0);
+	assert_int_equal(gn_sim_spawn(sim, 0, duo_sim_server, 0, NULL, &d, NULL), 0);
+	assert_int_equal(gn_sim_spawn(sim, 1, duo_sim_client, 0, NULL, &d, NULL), 0);
+	if (gn_sim_run(sim))
+		fail_msg("profile %s, seed %llu: the run did not end", profile,
+			 (unsigned long long)seed);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(gn_sim_status(sim, i, &status), 0);
+		assert_int_equal(status, 0);
+	}
+	assert_int_equal(gn_sim_leaks(sim), 0);
+	gn_sim_destroy(sim);
+}
+
+static void test_both_asleep(void **state)
+{
+	const uint64_t seed = unit_seed();
+
+	(void)state;
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
+		duo_shm(mode, seed);
+		if (THREADS_WATCHED)
+			continue;
+		duo_sim(mode, "ideal", 0, seed);
+		duo_sim(mode, "cx3", SIM_CAPS, seed + 1);
+	}
+}
+
+/* ---- what else wakes a client ---- */
+
+static int until_ended(struct nap *n, struct gn_rpc_client *client, const struct flight *f)
+{
+	while (!f->ended) {
+		EXPECT(nap(n, gn_deadline_us(UNIT_PATIENCE_US)) > 0);
+		EXPECT(gn_rpc_poll(client) >= 0);
+	}
+	return 0;
+}
+
+/* Nothing comes for 20 ms; a timer that was set before may end one sleep. */
+static int stays_asleep(struct nap *n, struct gn_rpc_client *client)
+{
+	const uint64_t deadline_ns = gn_deadline_us(20000);
+	unsigned woken = 0;
+
+	while (gn_now_ns() < deadline_ns) {
+		const int rc = nap(n, deadline_ns);
+
+		EXPECT(rc >= 0 && gn_rpc_poll(client) == 0);
+		woken += rc > 0;
+	}
+	EXPECT(woken <= 1);
+	return 0;
+}
+
+static int wakes_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
+{
+	struct gn_rpc_client_opts opts = in_mode(mode);
+	struct gn_rpc_client *client;
+	struct flight lock, late, more;
+	uint64_t begin_ns, sleeps;
+	struct nap n;
+
+	opts.batch.entries = 8;
+	opts.batch.wait_us = 20000;
+	EXPECT(gn_rpc_client_open_begin(fabric, w->addr, &opts, &client) == 0);
+	nap_open(&n, w->simulated);
+	EXPECT(nap_add(&n, gn_rpc_client_source(client)) == 0);
+	while (gn_rpc_client_open_wait(client, GN_NO_WAIT) == -EAGAIN)
+		EXPECT(nap(&n, gn_deadline_us(UNIT_PATIENCE_US)) > 0);
+	/* A batch that nobody sends. */
+	begin_ns = gn_now_ns();
+	EXPECT(fly(client, &more, ECHO, 0) == 0);
+	EXPECT(until_ended(&n, client, &more) == 0 && flight_check(&more) == 0);
+	EXPECT(gn_now_ns() - begin_ns >= 20000000);
+	EXPECT(!w->simulated || gn_now_ns() - begin_ns < 21000000);
+	/* A deadline, while another call goes on. */
+	shut(&w->service, true);
+	EXPECT(fly(client, &lock, LATER, 0) == 0);
+	EXPECT(fly(client, &late, LATER, gn_deadline_us(40000)) == 0);
+	EXPECT(gn_rpc_flush(client) == 0);
+	begin_ns = gn_now_ns();
+	sleeps = n.sleeps;
+	EXPECT(until_ended(&n, client, &late) == 0);
+	EXPECT(late.op.status == GN_RPC_TIMEOUT && n.sleeps > sleeps);
+	EXPECT(!w->simulated || gn_now_ns() - begin_ns < 41000000);
+	/* A quick call beside one that takes long. */
+	EXPECT(fly(client, &more, ECHO, 0) == 0);
+	EXPECT(gn_rpc_flush(client) == 0);
+	EXPECT(until_ended(&n, client, &more) == 0 && flight_check(&more) == 0);
+	EXPECT(!lock.ended);
+	/* The end of the server, asleep for a call and without one. */
+	EXPECT(world_restart(w) == 0);
+	EXPECT(until_ended(&n, client, &lock) == 0);
+	EXPECT(lock.op.status == GN_RPC_PEER_GONE);
+	/* Nothing comes any more, and nobody is told that something does. */
+	EXPECT(stays_asleep(&n, client) == 0);
+	/* The same fd, after another connection. */
+	EXPECT(gn_rpc_reconnect(client) == 0);
+	EXPECT(fly(client, &more, ECHO, 0) == 0);
+	EXPECT(until_ended(&n, client, &more) == 0 && flight_check(&more) == 0);
+	nap_close(&n);
+	EXPECT(gn_rpc_client_close(client) == 0);
+	return 0;
+}
+
+static int wakes(struct world *w, struct gn_fabric *fabric)
+{
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
+		EXPECT(wakes_in(w, fabric, mode) == 0);
+	return 0;
+}
+
+static void test_wakes(void **state)
+{
+	(void)state;
+	run_everywhere(wakes, NULL, 1);
+}
+
+/* Asleep and idle: it hears that its server has gone by the next poll. */
+static int hears_end(struct world *w, struct gn_fabric *fabric)
+{
+	const struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
+	struct gn_rpc_client *client;
+	struct flight f;
+	struct nap n;
+
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+	nap_open(&n, w->simulated);
+	EXPECT(nap_add(&n, gn_rpc_client_source(client)) == 0);
+	EXPECT(gn_rpc_poll(client) == 0);
+	EXPECT(nap(&n, gn_deadline_us(1000)) >= 0);
+	EXPECT(world_restart(w) == 0);
+	do {
+		EXPECT(nap(&n, gn_deadline_us(UNIT_PATIENCE_US)) > 0);
+		EXPECT(gn_rpc_poll(client) == 0);
+	} while (fly(client, &f, ECHO, gn_deadline_us(1000)) == 0);
+	nap_close(&n);
+	EXPECT(gn_rpc_client_close(client) == 0);
+	return 0;
+}
+
+static void test_hears_end(void **state)
+{
+	(void)state;
+	run_everywhere(hears_end, NULL, 1);
+}
+
+/* ---- misuse ---- */
+
+static struct gn_source *misused;
+static int misused_rc[2];
+
+static void misuse_in_done(struct gn_rpc_op *op)
+{
+	(void)op;
+	misused_rc[0] = gn_source_arm(misused);
+}
+
+static void misuse_in_thread(void *arg)
+{
+	(void)arg;
+	misused_rc[1] = gn_source_arm(misused);
+}
+
+static int misuse(struct world *w, struct gn_fabric *fabric)
+{
+	const struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
+	struct gn_rpc_client *client;
+	struct gn_thread *thread;
+	struct gn_queue *queue;
+	struct flight f;
+
+	EXPECT(!gn_rpc_client_source(NULL) && !gn_rpc_server_source(NULL));
+	EXPECT(!gn_rpc_server_source(w->service.server)); /* it has threads */
+	EXPECT(gn_source_fd(NULL) == -EINVAL && gn_source_arm(NULL) == -EINVAL);
+	gn_source_disarm(NULL);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+	misused = gn_rpc_client_source(client);
+	EXPECT(gn_source_arm(misused) == -EINVAL);
+	if (w->simulated) {
+		EXPECT(gn_source_fd(misused) == -EOPNOTSUPP);
+		return gn_rpc_client_close(client);
+	}
+	EXPECT(gn_source_fd(misused) >= 0 && gn_source_fd(misused) == gn_source_fd(misused));
+	flight_make(&f, ECHO, 8, 1, 0);
+	f.op.done = misuse_in_done;
+	EXPECT(gn_rpc_call_all(client, &f.op, 1) == 0);
+	EXPECT(misused_rc[0] == -EDEADLK);
+	EXPECT(gn_thread_start("other", misuse_in_thread, NULL, &thread) == 0);
+	EXPECT(gn_thread_join(thread) == 0);
+	EXPECT(misused_rc[1] == -EPERM);
+	/* Armed twice, and closed while it is. */
+	EXPECT(gn_source_arm(misused) == 0 && gn_source_arm(misused) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
+	/* Other sources have an fd as well. */
+	EXPECT(gn_queue_create(4, &queue) == 0);
+	EXPECT(gn_source_fd(gn_queue_source(queue)) >= 0);
+	EXPECT(gn_source_arm(gn_queue_source(queue)) == 0);
+	EXPECT(gn_queue_push(queue, queue) == 0);
+	EXPECT(gn_source_arm(gn_queue_source(queue)) == -EAGAIN);
+	gn_queue_destroy(queue);
+	return 0;
+}
+
+static void test_misuse(void **state)
+{
+	(void)state;
+	run_everywhere(misuse, NULL, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_both_asleep),
+		cmocka_unit_test(test_wakes),
+		cmocka_unit_test(test_hears_end),
+		cmocka_unit_test(test_misuse),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
