@@ -17,7 +17,7 @@
 #define AHEAD	    16u	 /* results that are read at once */
 #define PEEK_FROM   256u /* bytes that are worth it to look at the first of them before */
 #define ALONE	    8u	 /* reads in a row of one result */
-#define SLOW_LOOK   16u	 /* polls of which one looks whether reads are still slow */
+#define SLOW_LOOK   16u	 /* reads of which one is looked at, whether reads are still slow */
 
 static uint64_t result_at(const struct gn_rpc_client *c, uint32_t number)
 {
@@ -533,7 +533,7 @@ static no_inline void fetch_ahead(struct gn_rpc_client *c, const struct rpc_got 
 		rpc_read_result(c);
 	else
 		read_next(c, n <= c->mask ? n : c->mask + 1);
-	if (c->reads && (!c->slow_reads || !(c->polls % SLOW_LOOK)) && !c->dead)
+	if (c->reads && (!c->slow_reads || !(c->count.fetches % SLOW_LOOK)) && !c->dead)
 		look_whether_slow(c);
 }
 
