@@ -36,11 +36,11 @@ struct gn_kv_client {
 	struct gn_rpc_conn_id *previous; /* by partition: the last connection */
 	struct gn_kv_control *controls, **controls_end;
 	uint64_t controls_due_ns; /* no deadline of those that wait for a slot is earlier */
-	uint64_t n_ops;	   /* under way, with controls */
-	uint64_t n_waited; /* … of gn_kv_do() */
-	int ended;	   /* by this poll, of others */
-	bool look_at_all;  /* the next poll polls idle connections, too: one may be gone */
-	bool down;	   /* the server is gone, and perhaps being connected to again */
+	uint64_t n_ops;		  /* under way, with controls */
+	uint64_t n_waited;	  /* … of gn_kv_do() */
+	int ended;		  /* by this poll, of others */
+	bool look_at_all;	  /* the next poll polls idle connections, too: one may be gone */
+	bool down;		  /* the server is gone, and perhaps being connected to again */
 	bool closing;
 	bool busy;	   /* in a call that may call done */
 	uint64_t retry_ns; /* when a poll may look for the server again */
@@ -73,7 +73,9 @@ static inline bool kv_client_bypasses(const struct gn_kv_client *c)
 int kv_client_refuse(const struct gn_kv_client *client); /* -EINVAL, -EPERM */
 static inline int kv_client_check(const struct gn_kv_client *client)
 {
-	return likely(client && exec_is_owner(client->owner)) ? 0 : kv_client_refuse(client);
+	return likely(client && exec_is_owner(__atomic_load_n(&client->owner, __ATOMIC_RELAXED))) ?
+		       0 :
+		       kv_client_refuse(client);
 }
 /* Call something else of a partition. */
 int kv_client_call(struct gn_kv_client *client, uint32_t part, enum kv_method method,

@@ -115,6 +115,18 @@ struct link_ops {
 	int (*sleep)(struct link_loop *loop);
 };
 
+/*
+ * How a loop waits when a turn found nothing: it looks at memory and the inbox for spin_us, then
+ * arms its events and sleeps; where messages appear in memory it yields instead, because nothing
+ * would wake it. A loop may have another policy with each wait. RDMAbox's modes (busy, event,
+ * hybrid, adaptive, shared) are values of it: spin for ever, not at all, for a while, for as long as
+ * was worth it lately; and a loop has many connections anyway.
+ */
+struct link_policy {
+	uint32_t spin_us; /* to look at events costs a system call, and most waits end before */
+	bool completions; /* messages come by them: look at the cq as well meanwhile */
+};
+
 struct link_loop {
 	const struct link_ops *ops;
 	struct gn_fabric *fabric;
@@ -123,7 +135,7 @@ struct link_loop {
 	bool own_ctx;
 	bool failed; /* some connections are FAILED and their layer does not know */
 	bool torn;   /* … part of a message was there when the loop last went idle */
-	bool eager;  /* wait for completions from the beginning: messages come by them */
+	struct link_policy policy;
 	struct gn_chan *chan;
 	struct gn_cq *cq;
 	uint32_t cq_free;	 /* completions that are not reserved */
@@ -149,7 +161,7 @@ struct link_loop_opts {
 	struct gn_ctx *ctx;   /* NULL: one of its own */
 	uint32_t completions; /* of all connections; less where the device has less */
 	unsigned tend_every;  /* turns */
-	bool eager;
+	struct link_policy policy;
 };
 
 /* ---- loop.c ---- */

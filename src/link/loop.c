@@ -6,9 +6,9 @@
 #include "link/link.h"
 
 #define POLL_BATCH    32
-#define EVENTS	      512u   /* of a tend */
-#define REQUESTS      64u    /* … that are requests to connect */
-#define EVENTS_A_POLL 16u    /* whoever goes leaves completions behind: not too many for the cq */
+#define EVENTS	      512u /* of a tend */
+#define REQUESTS      64u  /* … that are requests to connect */
+#define EVENTS_A_POLL 16u  /* whoever goes leaves completions behind: not too many for the cq */
 #define TEND_NS	      LINK_TEND_NS
 
 /* ---- made and closed ---- */
@@ -49,7 +49,7 @@ int link_loop_open(struct link_loop *loop, const struct link_ops *ops,
 	*loop = (struct link_loop){.ops = ops,
 				   .fabric = opts->fabric,
 				   .ctx = opts->ctx,
-				   .eager = opts->eager,
+				   .policy = opts->policy,
 				   .tend_every = opts->tend_every};
 	source_init(&loop->inbox, &inbox_ops);
 	source_init(&loop->source, &loop_ops);

@@ -9,7 +9,6 @@
 #include "base/deadline.h"
 #include "link/link.h"
 
-#define EAGER_US    20u
 #define TORN_NAP_US 1u	/* the rest of a message is on its way, and its first word says nothing */
 #define MANY_NAP_US 50u /* with more words than a wait has room for */
 #define BESIDE	    3u	/* items for inbox, cq and channel */
@@ -43,6 +42,7 @@ static int sleep_on(struct link_loop *loop, struct gn_wait_item *items, unsigned
 int link_loop_wait(struct link_loop *loop, uint64_t deadline_ns, const char *reason)
 {
 	struct gn_wait_item items[GN_WAIT_MAX];
+	const struct link_policy *policy = &loop->policy;
 	struct link_words words = {.items = items, .max = GN_WAIT_MAX - BESIDE};
 	uint64_t until_ns;
 	unsigned n;
@@ -57,11 +57,11 @@ int link_loop_wait(struct link_loop *loop, uint64_t deadline_ns, const char *rea
 	}
 	loop->torn = words.torn;
 	n = words.n;
-	if (n || loop->eager) {
-		if (loop->eager)
+	if (policy->spin_us && (n || policy->completions)) {
+		if (policy->completions)
 			items[n++] = gn_wait_on(gn_cq_source(loop->cq));
 		items[n++] = gn_wait_on(&loop->inbox);
-		until_ns = gn_deadline_us(words.torn ? TORN_NAP_US : EAGER_US);
+		until_ns = gn_deadline_us(words.torn ? TORN_NAP_US : policy->spin_us);
 		rc = exec_wait(items, n, sooner(deadline_ns, until_ns), reason);
 		if (rc != -ETIMEDOUT)
 			return look_again(rc, deadline_ns);

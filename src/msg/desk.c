@@ -7,6 +7,7 @@
 #include "msg/end.h"
 
 #define TEND_EVERY 256u	     /* turns: to look at the channel costs a system call */
+#define SPIN_US	   20u	     /* of waiting, before it looks at events */
 #define NAP_MIN_NS 20000u    /* between two looks at memory, of a desk that sleeps */
 #define NAP_MAX_NS 10240000u /* … when nothing has come for long */
 
@@ -136,7 +137,7 @@ int msg_desk_open(struct msg_desk *desk, struct gn_fabric *fabric, struct gn_ctx
 		.ctx = ctx,
 		.completions = completions,
 		.tend_every = TEND_EVERY,
-		.eager = true,
+		.policy = {.spin_us = SPIN_US, .completions = true},
 	};
 	const int rc = link_loop_open(&desk->loop, &desk_ops, &opts);
 

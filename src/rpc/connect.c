@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/owner.h"
 #include "base/sized.h"
 #include "rpc/client.h"
 
@@ -320,6 +321,7 @@ static int say_hello(struct gn_rpc_client *c, uint32_t timeout_us)
 	if (rc)
 		return rc;
 	hello.reply_key = reply.key;
+	c->sent_ns = gn_now_ns(); /* the server's patience begins before its answer is here */
 	return gn_connect(c->qp, c->addr, &conn);
 }
 
@@ -356,7 +358,7 @@ static void start_link(struct gn_rpc_client *c)
 	c->notify_after_ns = RPC_NOTIFY_NS;
 	c->woken = c->waking = 0;
 	c->first_ns = 0;
-	c->sent_ns = c->asked_ns = rpc_read_clock(c);
+	c->asked_ns = rpc_read_clock(c);
 	rpc_set_posts(c);
 	rpc_learn_stride(c);
 	c->until_ns = GN_FOREVER;
@@ -529,12 +531,38 @@ int gn_rpc_reconnect(struct gn_rpc_client *c)
 	return rc ? rc : rpc_reconnect(c, 0);
 }
 
+int gn_rpc_client_release(struct gn_rpc_client *c)
+{
+	int rc = rpc_client_check(c);
+
+	if (!rc && c->busy)
+		rc = gn_fail(-EDEADLK, "gn_rpc_client_release(): not from within a done function");
+	if (!rc && (c->ended != c->count.calls + c->count.reads || c->prepared || c->opening))
+		rc = gn_fail(
+			-EBUSY,
+			"gn_rpc_client_release(): calls or reads are under way or prepared, or it "
+			"connects");
+	if (rc)
+		return rc;
+	gn_source_disarm(&c->source);
+	exec_release(&c->owner);
+	return 0;
+}
+
+int gn_rpc_client_adopt(struct gn_rpc_client *c)
+{
+	return c ? exec_adopt(&c->owner, "rpc client") :
+		   gn_fail(-EINVAL, "gn_rpc_client_adopt(): client is NULL");
+}
+
 int gn_rpc_client_close(struct gn_rpc_client *c)
 {
 	int rc;
 
 	if (!c)
 		return 0;
+	if (__atomic_load_n(&c->owner, __ATOMIC_RELAXED) & OWNER_RELEASED)
+		exec_adopt(&c->owner, "rpc client");
 	rc = rpc_client_check(c);
 	if (!rc && c->busy)
 		rc = gn_fail(-EDEADLK, "gn_rpc_client_close(): not from within a done function");

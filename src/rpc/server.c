@@ -13,6 +13,7 @@
 
 #define THREADS_MAX 256u
 #define CQ_DEPTH    (1u << 16) /* at most; a thread whose clients need more refuses the next */
+#define SPIN_US	    20u	       /* of waiting, before a thread looks at events */
 #define TEND_EVERY  64u	       /* turns */
 #define PARK_US	    1000u
 #define PIECE	    (1u << 20)
@@ -96,6 +97,7 @@ static int make_thread(struct gn_rpc_server *server, struct rpc_thread *t, unsig
 		.ctx = server->ctx,
 		.completions = need < CQ_DEPTH ? (uint32_t)need : CQ_DEPTH,
 		.tend_every = TEND_EVERY,
+		.policy = {.spin_us = SPIN_US},
 	};
 
 	t->server = server;
