@@ -146,7 +146,7 @@ static int connect_user(struct user *u, const char *addr)
 	const struct bench_kv_opts *o = u->opts;
 	struct gn_kv_client_opts opts = {.size = sizeof(opts),
 					 .gather = o->batch > 1 ? o->batch : 0};
-	const int rc = gn_fabric_open("shm", &u->fabric);
+	const int rc = u->fabric ? 0 : gn_fabric_open("shm", &u->fabric);
 
 	opts.rpc.mode = o->mode == BENCH_KV_FETCH ? GN_RPC_FETCH :
 			o->mode == BENCH_KV_REPLY ? GN_RPC_REPLY :
@@ -177,9 +177,14 @@ static int set_up(struct user *u, const char *addr)
 {
 	int rc = make_load(u);
 
+	/* Another connection is counted: this one may have slept, and is still to be woken. */
 	if (!rc)
 		rc = connect_user(u, addr);
-	return rc ? rc : kv_fill(&u->load, do_some, u);
+	if (!rc)
+		rc = kv_fill(&u->load, do_some, u);
+	gn_kv_client_close(u->kv);
+	u->kv = NULL;
+	return rc ? rc : connect_user(u, addr);
 }
 
 static int count_local(struct count_page *page)
