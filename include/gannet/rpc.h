@@ -268,6 +268,13 @@ GN_API unsigned gn_rpc_group_thread(const struct gn_rpc_group *group);
  */
 GN_API void *gn_rpc_group_room(struct gn_rpc_group *group, unsigned i, uint32_t most);
 /*
+ * Both in one, where the result's length is known: end a call with len bytes that go there. Write
+ * them before the next call of any function of the group. NULL: the message with results has no
+ * room for them, and the call has not ended; ask for room, and answer.
+ */
+GN_API void *gn_rpc_group_put(struct gn_rpc_group *group, unsigned i, unsigned status,
+			      uint32_t len_bytes);
+/*
  * End a call of the group, in any order. data: where gn_rpc_group_room() said, or any other bytes,
  * which are copied. A call that the handler does not end has GN_RPC_FAILED.
  */

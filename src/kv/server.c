@@ -131,7 +131,6 @@ static force_inline void task_end(const struct gn_kv_server *server, struct kv_p
 {
 	struct gn_kv_op *op = &t->op;
 	const struct kv_item *item;
-	uint32_t bytes;
 	void *to;
 
 	if (unlikely(!kv_is_plain_get(op) || !is_ours(server, part, op))) {
@@ -143,12 +142,11 @@ static force_inline void task_end(const struct gn_kv_server *server, struct kv_p
 		answer(t, group, item, NULL);
 		return;
 	}
-	bytes = kv_result_plain_bytes(op);
-	to = gn_rpc_group_room(group, t->index, bytes);
-	if (unlikely(!to))
-		return;
-	kv_result_write_plain(to, op, item);
-	gn_rpc_group_answer(group, t->index, GN_RPC_OK, to, bytes);
+	to = gn_rpc_group_put(group, t->index, GN_RPC_OK, kv_result_plain_bytes(op));
+	if (likely(to))
+		kv_result_write_plain(to, op, item);
+	else
+		answer(t, group, item, NULL);
 }
 
 /* The look-ups of several operations overlap: see KV_AHEAD. */

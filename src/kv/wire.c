@@ -141,12 +141,18 @@ static const uint8_t *get_words(const uint8_t *from, struct gn_kv_op *op, unsign
 	return from;
 }
 
-bool kv_request_read_any(const uint8_t *from, uint32_t len, struct kv_request head,
-			 struct gn_kv_op *op, uint8_t *key)
+bool kv_request_read_any(const uint8_t *from, uint32_t len, uint64_t word, struct gn_kv_op *op,
+			 uint8_t *key)
 {
-	const uint32_t words = request_words(op->verb, head.how) * (uint32_t)WORD;
-	const uint32_t rest = len - (uint32_t)sizeof(head);
+	const uint32_t rest = len - (uint32_t)sizeof(struct kv_request);
+	struct kv_request head;
+	uint32_t words;
 
+	memcpy(&head, &word, sizeof(head));
+	op->verb = (enum gn_kv_verb)head.verb;
+	op->how = head.how & ~KV_REQUEST_KEPT;
+	op->key_len = head.key_len;
+	words = request_words(op->verb, head.how) * (uint32_t)WORD;
 	if (head.verb >= GN_KV_VERBS || head.key_len - 1u >= GN_KV_KEY_MAX ||
 	    words + head.key_len > rest)
 		return false;

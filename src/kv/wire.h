@@ -175,30 +175,30 @@ static inline void kv_request_write(uint8_t *to, const struct gn_kv_op *op)
 
 /*
  * Read one of len bytes, which may change meanwhile: the key is copied to key, which has room for
- * GN_KV_KEY_MAX, the value stays. False: it is none.
+ * GN_KV_KEY_MAX, the value stays. Sets what its verb and options need. False: it is none.
  */
-bool kv_request_read_any(const uint8_t *from, uint32_t len, struct kv_request head,
-			 struct gn_kv_op *op, uint8_t *key);
+bool kv_request_read_any(const uint8_t *from, uint32_t len, uint64_t word, struct gn_kv_op *op,
+			 uint8_t *key);
 static inline bool kv_request_read(const uint8_t *from, uint32_t len, struct gn_kv_op *op,
 				   uint8_t *key)
 {
-	struct kv_request head;
+	const uint32_t key_len = len - (uint32_t)sizeof(struct kv_request);
+	uint64_t word;
 
-	if (unlikely(len < sizeof(head)))
+	if (unlikely(len < sizeof(word)))
 		return false;
-	memcpy(&head, from, sizeof(head));
+	memcpy(&word, from, sizeof(word));
 	__atomic_signal_fence(__ATOMIC_ACQUIRE); /* what is checked is not read again */
 	exec_preempt();
-	op->verb = (enum gn_kv_verb)head.verb;
-	op->how = head.how & ~KV_REQUEST_KEPT;
 	op->key = key;
-	op->key_len = head.key_len;
-	op->room_bytes = head.room_bytes;
-	if (unlikely(head.verb != GN_KV_GET || head.how))
-		return kv_request_read_any(from, len, head, op, key);
-	if (unlikely(head.key_len - 1u >= GN_KV_KEY_MAX || len != sizeof(head) + head.key_len))
-		return false;
-	kv_copy(key, from + sizeof(head), head.key_len);
+	op->room_bytes = (uint32_t)(word >> 32);
+	/* A plain GET: both verb and how are 0, and behind the head there is nothing but the key. */
+	if (unlikely((uint32_t)word != key_len << 8 || key_len - 1 >= GN_KV_KEY_MAX))
+		return kv_request_read_any(from, len, word, op, key);
+	op->verb = GN_KV_GET;
+	op->how = 0;
+	op->key_len = key_len;
+	kv_copy(key, from + sizeof(word), key_len);
 	return true;
 }
 
@@ -227,8 +227,8 @@ static inline uint32_t kv_result_plain_bytes(const struct gn_kv_op *op)
 static inline void kv_result_write_plain(uint8_t *to, const struct gn_kv_op *op,
 					 const struct kv_item *item)
 {
-	const struct kv_response head = {
-		.found = (uint8_t)op->found, .bits = KV_RESPONSE_VALUE, .len = op->len};
+	const uint64_t head = GN_KV_OK | (op->found & 0xff) << 8 | KV_RESPONSE_VALUE << 16 |
+			      (uint64_t)op->len << 32;
 
 	memcpy(to, &head, sizeof(head));
 	kv_copy(to + sizeof(head), kv_value(item), op->len);

@@ -354,8 +354,7 @@ void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
 	uint32_t most;
 
 	/* What was enough for the last result may be enough for this one. */
-	if (unlikely(!rpc_request_quickly(r, c->quick) ||
-		     rpc_result_bytes(c->last_len) > c->left) &&
+	if (unlikely(!rpc_request_quickly(r) || rpc_result_bytes(c->last_len) > c->left) &&
 	    unlikely(!open_for_room(r))) {
 		if (room)
 			*room = 0;
@@ -381,8 +380,11 @@ static void send_answer(struct gn_rpc_request *r)
 /* False: it was answered before. That is told, as long as the request is not used for another. */
 static bool claim(struct gn_rpc_request *r)
 {
-	if (likely(!__atomic_exchange_n(&r->is.answered, true, __ATOMIC_ACQ_REL) &&
-		   (r->is.state == RPC_BUSY || r->is.state == RPC_RUNNING)))
+	const bool first = !__atomic_exchange_n(&r->is.answered, true, __ATOMIC_ACQ_REL);
+	/* While another thread looks at it, the handler may return. */
+	const uint8_t state = __atomic_load_n(&r->is.state, __ATOMIC_RELAXED);
+
+	if (likely(first && (state == RPC_BUSY || state == RPC_RUNNING)))
 		return true;
 	gn_fail_log(0, "rpc: a request of method %u is answered twice: the second is dropped",
 		    r->method);
@@ -425,7 +427,7 @@ void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, 
 	struct rpc_conn *c = r->conn;
 
 	/* The answer of a handler that runs goes into the message with those before it. */
-	if (unlikely(!rpc_request_quickly(r, c->quick) || len_bytes > c->max_result ||
+	if (unlikely(!rpc_request_quickly(r) || len_bytes > c->max_result ||
 		     rpc_result_bytes(len_bytes) > c->left)) {
 		answer_slowly(r, status, data, len_bytes);
 		return;

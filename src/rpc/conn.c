@@ -65,7 +65,7 @@ bool rpc_conn_grow(struct rpc_conn *c)
 		return false;
 	for (uint32_t i = n; i > 0; i--) {
 		block[i - 1].conn = c;
-		block[i - 1].owner = c->thread->id;
+		block[i - 1].owner = __atomic_load_n(&c->thread->id, __ATOMIC_RELAXED);
 		block[i - 1].next = c->idle;
 		c->idle = &block[i - 1];
 	}

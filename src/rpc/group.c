@@ -157,6 +157,19 @@ void *gn_rpc_group_room(struct gn_rpc_group *g, unsigned i, uint32_t most)
 	return g->room = RPC_RACES_SHOW ? c->scratch : rpc_result_at(c);
 }
 
+/* Results are not sent before the handler has returned, or calls something else of the group. */
+void *gn_rpc_group_put(struct gn_rpc_group *g, unsigned i, unsigned status, uint32_t len)
+{
+	struct rpc_conn *c = g->conn;
+	uint8_t *to = rpc_result_at(c);
+
+	if (unlikely(RPC_RACES_SHOW || !is_pending(g, i) || g->room || !fits(g, len)))
+		return NULL;
+	g->pending &= ~(1ull << i);
+	rpc_result_append(c, g->times, g->entry[i].index, (uint16_t)status, to, len);
+	return to;
+}
+
 static void answer_kept(struct gn_rpc_group *g, unsigned i, unsigned status, uint32_t len)
 {
 	struct rpc_answer a = g->keep;
@@ -262,6 +275,42 @@ static bool goes_along(const struct rpc_known *other, const struct rpc_method *m
 	       other->times && other->times->last_us < RPC_TIMED_NS / 1000;
 }
 
+/*
+ * The entry at *at, as rpc_entry_with() and rpc_entry_plain() take it apart, but all of its head in
+ * one word. False: it is none for the group, or no entry.
+ */
+static force_inline bool next_entry(const struct rpc_conn *c, const uint8_t **at,
+				    const uint8_t *end, struct rpc_group_entry *out)
+{
+	const uint8_t *data = *at + sizeof(struct rpc_entry);
+	uint64_t head, room;
+	uint32_t len, left_us;
+
+	if (unlikely(data > end))
+		return false;
+	room = (uint64_t)(end - data);
+	exec_preempt();
+	memcpy(&head, *at, sizeof(head));
+	len = (uint32_t)head & ~RPC_TIMED;
+	if (unlikely(len > room || head >> 48 & RPC_FAR))
+		return false;
+	*at = data + rpc_align8(len);
+	if (head & RPC_TIMED) {
+		if (unlikely(len < sizeof(struct rpc_left)))
+			return false;
+		memcpy(&left_us, data + offsetof(struct rpc_left, us), sizeof(left_us));
+		if (left_us && unlikely(rpc_conn_given_up(c, (uint32_t)(head >> 48), c->number) ||
+					rpc_conn_late(c, left_us)))
+			return false;
+		data += sizeof(struct rpc_left);
+		len -= (uint32_t)sizeof(struct rpc_left);
+	}
+	head = (head & ~(uint64_t)UINT32_MAX) | len;
+	out->data = data;
+	memcpy(&out->len, &head, sizeof(head));
+	return true;
+}
+
 void rpc_group_serve(struct rpc_conn *c, const struct rpc_entry *first, const uint8_t *data,
 		     struct rpc_cursor *cursor)
 {
@@ -273,29 +322,24 @@ void rpc_group_serve(struct rpc_conn *c, const struct rpc_entry *first, const ui
 	const uint32_t left = cursor->head.aux - cursor->i + 1;
 	const uint32_t limit = timed && timing.times->last_us >= RPC_SLOW_US ? 1 : GN_RPC_GROUP_MAX;
 	const uint32_t most = left < limit ? left : limit;
-	const uint8_t *message = cursor->message;
-	const uint32_t len = cursor->head.len;
-	struct rpc_entry entry = *first;
-	uint32_t n = 0, counted = 1, at = cursor->at, left_us;
+	const uint8_t *begin = cursor->message + sizeof(struct rpc_head), *at = begin + cursor->at;
+	const uint8_t *const end = begin + cursor->head.len, *taken = at;
+	uint16_t kind = first->kind;
+	uint32_t n = 1, counted = 1;
 
 	g->times = timing.times;
-	for (;;) {
-		const uint16_t before = entry.kind;
-
-		g->entry[n] = (struct rpc_group_entry){data, entry.len, entry.kind, entry.index};
-		cursor->at = at;
-		if (++n == most ||
-		    unlikely(!rpc_entry_with(message, len, &at, &entry, &data, RPC_TIMED) ||
-			     !rpc_entry_plain(c, &entry, &data, &left_us)))
+	g->entry[0] = (struct rpc_group_entry){data, first->len, first->kind, first->index};
+	for (; n < most && next_entry(c, &at, end, &g->entry[n]); taken = at, n++) {
+		if (likely(g->entry[n].method == kind))
+			continue;
+		kind = g->entry[n].method;
+		if (timed || !goes_along(rpc_thread_know(t, kind), method))
 			break;
-		if (unlikely(entry.kind != before)) {
-			if (timed || !goes_along(rpc_thread_know(t, entry.kind), method))
-				break;
-			counter_add(&g->times->calls, n - counted);
-			counted = n;
-			g->times = t->known.times;
-		}
+		counter_add(&g->times->calls, n - counted);
+		counted = n;
+		g->times = t->known.times;
 	}
+	cursor->at = (uint32_t)(taken - begin);
 	cursor->i += n - 1;
 	counter_add(&g->times->calls, n - counted);
 	counter_add(&t->count.calls, n);

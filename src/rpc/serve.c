@@ -43,7 +43,7 @@ void rpc_request_settle(struct gn_rpc_request *r)
 		at = &(*at)->next;
 	*at = r->next;
 	r->conn->n_busy++;
-	r->is.state = RPC_BUSY;
+	__atomic_store_n(&r->is.state, RPC_BUSY, __ATOMIC_RELAXED);
 }
 
 /*
@@ -339,7 +339,7 @@ static force_inline bool take_entries(struct rpc_conn *c, struct rpc_cursor *at)
 	struct rpc_thread *t = c->thread;
 	const uint64_t word =
 		likely(c->quick) ? c->quick : rpc_quick_word(rpc_way(at->head.flags & RPC_REPLY));
-	uint32_t left_us, executed = 0;
+	uint32_t left_us;
 	struct rpc_entry entry;
 	const uint8_t *data;
 	bool good = true;
@@ -368,12 +368,11 @@ static force_inline bool take_entries(struct rpc_conn *c, struct rpc_cursor *at)
 		}
 		rpc_request_set(r, &entry, data, known->times, word);
 		r->left_us = left_us;
-		executed++;
+		counter_add(&t->count.calls, 1);
 		run(c, known, r);
 		if (unlikely(r->is.state == RPC_RUNNING || r->is.state == RPC_BUSY))
 			defer(r);
 	}
-	counter_add(&t->count.calls, executed);
 	return good;
 }
 
@@ -427,7 +426,8 @@ static force_inline bool find_message(struct rpc_conn *c, struct rpc_cursor *at)
 /* False: nonsense. */
 static force_inline bool begin_message(struct rpc_conn *c, const struct rpc_head *head)
 {
-	if (unlikely(c->number - c->taken > c->mask + 1 || !rpc_conn_acked(c, head->word)))
+	if (unlikely((c->n_kept && c->number - c->taken > c->mask + 1) ||
+		     !rpc_conn_acked(c, head->word)))
 		return false;
 	exec_charge(GN_WORK_NS, MESSAGE_NS);
 	counter_add(&c->thread->count.batches, 1);

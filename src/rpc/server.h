@@ -119,7 +119,7 @@ struct gn_rpc_request {
 	uint32_t left_us; /* of its caller's deadline, when it came; 0: it has none */
 	union {
 		struct rpc_request_state {
-			uint8_t state; /* enum rpc_state */
+			uint8_t state; /* enum rpc_state, atomic */
 			uint8_t way;   /* enum rpc_way */
 			bool answered; /* atomic: otherwise than by rpc_request_quickly() */
 			bool keeps_slot;
@@ -195,6 +195,9 @@ struct gn_rpc_group {
 		uint16_t method, index;
 	} entry[GN_RPC_GROUP_MAX];
 };
+_Static_assert(offsetof(struct rpc_group_entry, index) - offsetof(struct rpc_group_entry, len) ==
+		       offsetof(struct rpc_entry, index),
+	       "a copy of the entry");
 _Static_assert(GN_RPC_GROUP_MAX == 64, "bits of pending");
 
 struct rpc_conn {
@@ -437,12 +440,12 @@ static inline bool rpc_request_runs(const struct gn_rpc_request *r)
 }
 /*
  * … and nobody knows more of it: another thread has neither answered it nor asked for its bytes.
- * Then the result goes into the open message, of which quick is.
+ * Then the result goes into the open message, if there is one for it.
  */
-static inline bool rpc_request_quickly(const struct gn_rpc_request *r, uint64_t quick)
+static inline bool rpc_request_quickly(const struct gn_rpc_request *r)
 {
 	return likely(exec_is_owner(r->owner)) &&
-	       likely(__atomic_load_n(&r->word, __ATOMIC_RELAXED) == quick);
+	       likely(__atomic_load_n(&r->word, __ATOMIC_RELAXED) == r->conn->quick);
 }
 static inline bool rpc_request_answered(const struct gn_rpc_request *r)
 {
