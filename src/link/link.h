@@ -119,8 +119,8 @@ struct link_ops {
  * How a loop waits when a turn found nothing: it looks at memory and the inbox for spin_us, then
  * arms its events and sleeps; where messages appear in memory it yields instead, because nothing
  * would wake it. A loop may have another policy with each wait. RDMAbox's modes (busy, event,
- * hybrid, adaptive, shared) are values of it: spin for ever, not at all, for a while, for as long as
- * was worth it lately; and a loop has many connections anyway.
+ * hybrid, adaptive, shared) are values of it: spin for ever, not at all, for a while, for as long
+ * as was worth it lately; and a loop has many connections anyway.
  */
 struct link_policy {
 	uint32_t spin_us; /* to look at events costs a system call, and most waits end before */

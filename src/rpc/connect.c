@@ -540,8 +540,8 @@ int gn_rpc_client_release(struct gn_rpc_client *c)
 	live = rc ? 0 : c->count.calls + c->count.reads - c->ended;
 	if (!rc && (live || c->prepared || c->opening))
 		rc = gn_fail(-EBUSY,
-			     "gn_rpc_client_release(): %llu calls and reads are under way, or one is "
-			     "prepared, or it connects",
+			     "gn_rpc_client_release(): %llu calls and reads are under way, one "
+			     "is prepared, or it connects",
 			     (unsigned long long)live);
 	if (rc)
 		return rc;
