@@ -321,7 +321,6 @@ static int say_hello(struct gn_rpc_client *c, uint32_t timeout_us)
 	if (rc)
 		return rc;
 	hello.reply_key = reply.key;
-	c->sent_ns = gn_now_ns(); /* the server's patience begins before its answer is here */
 	return gn_connect(c->qp, c->addr, &conn);
 }
 
@@ -358,7 +357,7 @@ static void start_link(struct gn_rpc_client *c)
 	c->notify_after_ns = RPC_NOTIFY_NS;
 	c->woken = c->waking = 0;
 	c->first_ns = 0;
-	c->asked_ns = rpc_read_clock(c);
+	c->sent_ns = c->asked_ns = rpc_read_clock(c);
 	rpc_set_posts(c);
 	rpc_learn_stride(c);
 	c->until_ns = GN_FOREVER;
@@ -534,14 +533,16 @@ int gn_rpc_reconnect(struct gn_rpc_client *c)
 int gn_rpc_client_release(struct gn_rpc_client *c)
 {
 	int rc = rpc_client_check(c);
+	uint64_t live;
 
 	if (!rc && c->busy)
 		rc = gn_fail(-EDEADLK, "gn_rpc_client_release(): not from within a done function");
-	if (!rc && (c->ended != c->count.calls + c->count.reads || c->prepared || c->opening))
-		rc = gn_fail(
-			-EBUSY,
-			"gn_rpc_client_release(): calls or reads are under way or prepared, or it "
-			"connects");
+	live = rc ? 0 : c->count.calls + c->count.reads - c->ended;
+	if (!rc && (live || c->prepared || c->opening))
+		rc = gn_fail(-EBUSY,
+			     "gn_rpc_client_release(): %llu calls and reads are under way, one "
+			     "is prepared, or it connects",
+			     (unsigned long long)live);
 	if (rc)
 		return rc;
 	gn_source_disarm(&c->source);
