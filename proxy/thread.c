@@ -124,8 +124,8 @@ static bool ending(const struct px_thread *t)
 }
 
 /*
- * The store is mostly faster than a sleep and a wake-up, and may need this very core: so it is given
- * to it first.
+ * The store is mostly faster than a sleep and a wake-up, and may need this very core: so it gets it
+ * first.
  */
 static void yield_to_store(struct px_thread *t)
 {

@@ -235,6 +235,12 @@ struct gn_kv_client_opts {
  */
 GN_API int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 			     const struct gn_kv_client_opts *opts, struct gn_kv_client **out);
+/*
+ * Hand it over to another thread, as gn_rpc_client_release() and gn_rpc_client_adopt(): nothing may
+ * be under way.
+ */
+GN_API int gn_kv_client_release(struct gn_kv_client *client);
+GN_API int gn_kv_client_adopt(struct gn_kv_client *client);
 /* Operations under way end with GN_KV_GONE. */
 GN_API int gn_kv_client_close(struct gn_kv_client *client);
 

@@ -368,6 +368,14 @@ GN_API int gn_rpc_client_open_wait(struct gn_rpc_client *client, uint64_t deadli
  * its earlier servers may still be copying from its memory, for up to GN_TEARDOWN_US.
  */
 GN_API int gn_rpc_reconnect(struct gn_rpc_client *client);
+/*
+ * A client belongs to the thread that opened it. To hand it over, its owner releases it when
+ * nothing is under way (-EBUSY: calls or reads are, or it connects; -EDEADLK: from within done),
+ * and another thread adopts it: 0, -EBUSY when it belongs to another thread. Between the two it
+ * belongs to nobody, calls return -EPERM, and any thread may close it.
+ */
+GN_API int gn_rpc_client_release(struct gn_rpc_client *client);
+GN_API int gn_rpc_client_adopt(struct gn_rpc_client *client);
 /* Calls under way end with GN_RPC_CANCELED. */
 GN_API int gn_rpc_client_close(struct gn_rpc_client *client);
 

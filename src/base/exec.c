@@ -112,13 +112,34 @@ bool exec_inherited(uint64_t thread)
 
 int exec_not_owner(uint64_t owner, const char *what)
 {
-	if (!exec_inherited(owner))
-		return gn_fail(-EPERM, "%s: it belongs to another thread", what);
+	if (!exec_inherited(owner & ~OWNER_RELEASED))
+		return gn_fail(-EPERM,
+			       owner & OWNER_RELEASED ?
+				       "%s: it was released; a thread has to adopt it first" :
+				       "%s: it belongs to another thread",
+			       what);
 	return gn_fail_log(-EPERM,
 			   "%s: it belongs to the process that this one was forked from, and "
 			   "cannot "
 			   "be used here",
 			   what);
+}
+
+int exec_adopt(uint64_t *owner, const char *what)
+{
+	uint64_t was = __atomic_load_n(owner, __ATOMIC_RELAXED);
+
+	if (was == gn_thread_id())
+		return 0;
+	if (exec_inherited(was & ~OWNER_RELEASED))
+		return exec_not_owner(was, what);
+	/* Acquire pairs with exec_release(). */
+	if (!(was & OWNER_RELEASED) ||
+	    !__atomic_compare_exchange_n(owner, &was, gn_thread_id(), false, __ATOMIC_ACQUIRE,
+					 __ATOMIC_RELAXED))
+		return gn_fail(-EBUSY, "%s: it belongs to another thread, which has to release it",
+			       what);
+	return 0;
 }
 
 const char *gn_node_name(void)

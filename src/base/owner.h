@@ -23,6 +23,20 @@ static inline bool exec_is_owner(uint64_t owner)
  * there in the child.
  */
 int exec_not_owner(uint64_t owner, const char *what);
+
+/* An owner's id with this bit has given its object away: whoever adopts it first has it. */
+#define OWNER_RELEASED (UINT64_C(1) << 63)
+
+/* What the owner did with it happens before whatever its next owner does. */
+static inline void exec_release(uint64_t *owner)
+{
+	const uint64_t own = __atomic_load_n(owner, __ATOMIC_RELAXED);
+
+	__atomic_store_n(owner, own | OWNER_RELEASED, __ATOMIC_RELEASE); /* exec_adopt() */
+}
+/* 0: it belongs to this thread; -EBUSY: another has it; -EPERM: inherited, as above. */
+int exec_adopt(uint64_t *owner, const char *what);
+
 /* Is it a thread of the process that this one was forked from? */
 bool exec_inherited(uint64_t thread);
 

@@ -15,7 +15,8 @@
 
 int kv_client_refuse(const struct gn_kv_client *c)
 {
-	return c ? exec_not_owner(c->owner, "kv client") : gn_fail(-EINVAL, "kv: client is NULL");
+	return c ? exec_not_owner(__atomic_load_n(&c->owner, __ATOMIC_RELAXED), "kv client") :
+		   gn_fail(-EINVAL, "kv: client is NULL");
 }
 
 int kv_client_call(struct gn_kv_client *c, uint32_t part, enum kv_method method,
@@ -90,8 +91,11 @@ int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 
 int gn_kv_client_close(struct gn_kv_client *c)
 {
-	int rc = kv_client_check(c);
+	int rc;
 
+	if (c && __atomic_load_n(&c->owner, __ATOMIC_RELAXED) & OWNER_RELEASED)
+		gn_kv_client_adopt(c);
+	rc = kv_client_check(c);
 	if (!rc && c->busy)
 		rc = gn_fail(-EDEADLK, "gn_kv_client_close(): not from within a done function");
 	if (rc)

@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #include "base/fail.h"
+#include "base/owner.h"
 #include "kv/bypass.h"
 
 #define GATHER	   64u /* operations in a message, by default */
@@ -264,4 +265,48 @@ void kv_reconnect_some(struct gn_kv_client *c)
 		c->failed += c->failed < FAILED_MAX;
 		c->retry_ns = gn_deadline_us(POLL_US);
 	}
+}
+
+/* ---- another thread ---- */
+
+static void adopt_links(struct gn_kv_client *c, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		gn_rpc_client_adopt(c->links[i].rpc);
+}
+
+int gn_kv_client_release(struct gn_kv_client *c)
+{
+	int rc = kv_client_check(c);
+
+	if (!rc && c->busy)
+		rc = gn_fail(-EDEADLK, "gn_kv_client_release(): not from within a done function");
+	if (!rc && (c->n_ops || c->connect != KV_CONNECT_IDLE))
+		rc = gn_fail(
+			-EBUSY,
+			"gn_kv_client_release(): %llu operations are under way, or it connects",
+			(unsigned long long)c->n_ops);
+	for (uint32_t i = 0; !rc && i < c->n_links; i++) {
+		rc = gn_rpc_client_release(c->links[i].rpc);
+		if (rc)
+			adopt_links(c, i);
+	}
+	if (rc)
+		return rc;
+	gn_source_disarm(&c->source);
+	exec_release(&c->owner);
+	return 0;
+}
+
+/* Whoever has the client has its connections. */
+int gn_kv_client_adopt(struct gn_kv_client *c)
+{
+	int rc;
+
+	if (!c)
+		return gn_fail(-EINVAL, "gn_kv_client_adopt(): client is NULL");
+	rc = exec_adopt(&c->owner, "kv client");
+	if (!rc)
+		adopt_links(c, c->n_links);
+	return rc;
 }

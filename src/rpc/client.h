@@ -4,8 +4,8 @@
 #define GN_RPC_CLIENT_H
 
 #include "base/owner.h"
-#include "base/ticks.h"
 #include "base/source.h"
+#include "base/ticks.h"
 #include "rpc/area.h"
 #include "rpc/times.h"
 #include "rpc/wire.h"
@@ -232,7 +232,9 @@ int rpc_client_prepare(struct gn_source *source);
 int rpc_client_refuse(const struct gn_rpc_client *client); /* -EINVAL, -EPERM */
 static inline int rpc_client_check(const struct gn_rpc_client *client)
 {
-	return likely(client && exec_is_owner(client->owner)) ? 0 : rpc_client_refuse(client);
+	return likely(client && exec_is_owner(__atomic_load_n(&client->owner, __ATOMIC_RELAXED))) ?
+		       0 :
+		       rpc_client_refuse(client);
 }
 /* gn_rpc_submit() by the owner. */
 int rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);

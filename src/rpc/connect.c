@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/owner.h"
 #include "base/sized.h"
 #include "rpc/client.h"
 
@@ -529,12 +530,38 @@ int gn_rpc_reconnect(struct gn_rpc_client *c)
 	return rc ? rc : rpc_reconnect(c, 0);
 }
 
+int gn_rpc_client_release(struct gn_rpc_client *c)
+{
+	int rc = rpc_client_check(c);
+
+	if (!rc && c->busy)
+		rc = gn_fail(-EDEADLK, "gn_rpc_client_release(): not from within a done function");
+	if (!rc && (c->n_live || c->look.n || c->opening))
+		rc = gn_fail(-EBUSY,
+			     "gn_rpc_client_release(): %u calls and %u reads are under way, or it "
+			     "connects",
+			     c->n_live, c->look.n);
+	if (rc)
+		return rc;
+	gn_source_disarm(&c->source);
+	exec_release(&c->owner);
+	return 0;
+}
+
+int gn_rpc_client_adopt(struct gn_rpc_client *c)
+{
+	return c ? exec_adopt(&c->owner, "rpc client") :
+		   gn_fail(-EINVAL, "gn_rpc_client_adopt(): client is NULL");
+}
+
 int gn_rpc_client_close(struct gn_rpc_client *c)
 {
 	int rc;
 
 	if (!c)
 		return 0;
+	if (__atomic_load_n(&c->owner, __ATOMIC_RELAXED) & OWNER_RELEASED)
+		exec_adopt(&c->owner, "rpc client");
 	rc = rpc_client_check(c);
 	if (!rc && c->busy)
 		rc = gn_fail(-EDEADLK, "gn_rpc_client_close(): not from within a done function");

@@ -28,7 +28,8 @@ const char *gn_rpc_status_str(unsigned status)
 
 int rpc_client_refuse(const struct gn_rpc_client *client)
 {
-	return client ? exec_not_owner(client->owner, "rpc client") :
+	return client ? exec_not_owner(__atomic_load_n(&client->owner, __ATOMIC_RELAXED),
+				       "rpc client") :
 			gn_fail(-EINVAL, "rpc: client is NULL");
 }
 

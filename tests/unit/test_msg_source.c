@@ -138,6 +138,33 @@ static int peer_goes(struct world *w, struct gn_msg_requester *r, struct gn_msg_
 	return 0;
 }
 
+/* Another thread goes on with it, and this one again. */
+struct turn {
+	const struct world *w;
+	struct gn_msg_requester *r;
+	struct gn_msg_conn *conn;
+	struct nap *n;
+	uint64_t state;
+	int rc;
+};
+
+static void turn_thread(void *arg)
+{
+	struct turn *t = arg;
+
+	t->rc = waves(t->w, t->r, t->conn, t->n, &t->state);
+}
+
+static int another_thread(struct turn *t)
+{
+	struct gn_thread *thread;
+
+	EXPECT(gn_thread_start("another", turn_thread, t, &thread) == 0);
+	EXPECT(gn_thread_join(thread) == 0);
+	EXPECT(t->rc == 0);
+	return 0;
+}
+
 static int in_loop(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
 	struct gn_msg_requester_opts opts = requester_opts(w);
@@ -153,6 +180,8 @@ static int in_loop(struct world *w, struct gn_fabric *fabric, unsigned client)
 	nap_open(&n, w->simulated);
 	EXPECT(nap_add(&n, gn_msg_requester_source(r)) == 0);
 	EXPECT(waves(w, r, conn, &n, &state) == 0);
+	EXPECT(another_thread(
+		       &(struct turn){.w = w, .r = r, .conn = conn, .n = &n, .state = state}) == 0);
 	EXPECT(idle(w, r, &n) == 0);
 	EXPECT(waves(w, r, conn, &n, &state) == 0);
 	EXPECT(peer_goes(w, r, conn, &n) == 0);
