@@ -24,7 +24,7 @@ static void ask_to_be_woken(struct gn_rpc_client *c, uint64_t now_ns)
 	}
 	if (c->n_reply)
 		source_due(&c->source, rpc_ask_ns(c) + 1);
-	if (c->n_fetch <= (c->entries && !c->reply))
+	if (!c->n_fetch)
 		return;
 	probe_ns = c->notify_ns + RPC_PROBE_NS;
 	if (c->first_ns < probe_ns)
@@ -55,7 +55,7 @@ int rpc_client_prepare(struct gn_source *source)
 		source_due(source, now_ns + SWEEP_NS);
 	if (c->starved && rpc_slots_full(c))
 		source_due(source, rpc_ask_ns(c) + 1);
-	if (c->n_fetch + c->n_reply > !!c->entries)
+	if (c->n_fetch | c->n_reply)
 		ask_to_be_woken(c, now_ns);
 	return source->due_ns <= now_ns ? -EAGAIN : 0;
 }
