@@ -112,7 +112,7 @@ static force_inline int call(struct gn_kv_client *c, struct kv_link *link, struc
 		return -ENOTCONN;
 	op->rpc.method = op->verb == GN_KV_SCAN ? KV_SCAN : KV_DO;
 	op->rpc.request_len = kv_request_bytes(op);
-	op->rpc.result_room = UINT32_MAX;
+	op->rpc.result_room = (uint32_t)KV_RESPONSE_MAX + kv_room_bytes(op);
 	op->rpc.deadline_ns = op->deadline_ns;
 	op->rpc.done = op_called;
 	op->rpc.arg = link;
