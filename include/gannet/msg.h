@@ -20,6 +20,7 @@
  * A requester belongs to one thread, and so do its connections; a responder belongs to one thread.
  * Another may go on with either when the first has finished with it, and what it did is known to
  * the other: by a lock, a queue or a join.
+ * A forked child cannot use what it inherits (-EPERM): it opens the provider anew.
  * Everything happens inside the calls: nothing runs behind them. What goes through one connection
  * is answered in the order it was asked, except over UD. A request is executed once at most: a
  * repeated datagram is answered with what is remembered.

@@ -105,11 +105,6 @@ uint64_t gn_thread_id(void)
 	return exec_installed->thread_id();
 }
 
-bool exec_inherited(uint64_t thread)
-{
-	return !exec_installed && thread <= real_inherited;
-}
-
 int exec_not_owner(uint64_t owner, const char *what)
 {
 	if (!exec_inherited(owner & ~OWNER_RELEASED))

@@ -38,6 +38,9 @@ static inline void exec_release(uint64_t *owner)
 int exec_adopt(uint64_t *owner, const char *what);
 
 /* Is it a thread of the process that this one was forked from? */
-bool exec_inherited(uint64_t thread);
+static inline bool exec_inherited(uint64_t thread)
+{
+	return unlikely(thread <= real_inherited) && !exec_installed;
+}
 
 #endif

@@ -23,6 +23,7 @@
 #ifndef GN_MSG_END_H
 #define GN_MSG_END_H
 
+#include "base/owner.h"
 #include "link/link.h"
 #include "msg/wire.h"
 
@@ -77,6 +78,7 @@ struct msg_ud;
 
 struct msg_desk {
 	struct link_loop loop;
+	uint64_t creator; /* thread */
 	bool sums; /* what is written to this side needs a checksum */
 	unsigned flags;
 	struct msg_end **ends;
@@ -93,6 +95,12 @@ struct msg_desk {
 	void (*datagram)(struct msg_end *end, const struct msg_datagram *head, uint32_t copy,
 			 const uint8_t *data);
 };
+
+/* -EPERM in a child that has inherited it: what is shared with others is not there. */
+static inline int msg_desk_check(const struct msg_desk *desk)
+{
+	return exec_inherited(desk->creator) ? exec_not_owner(desk->creator, "msg") : 0;
+}
 
 /* ---- desk.c ---- */
 

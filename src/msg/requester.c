@@ -95,6 +95,7 @@ int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_reques
 	r = gn_alloc(sizeof(*r), MSG_LINE);
 	if (!r)
 		return -ENOMEM;
+	r->desk.creator = gn_thread_id();
 	rc = SIZED_READ(&r->opts, opts, "gn_msg_requester_opts");
 	set_defaults(&r->opts, &attr);
 	if (!rc)
@@ -131,7 +132,7 @@ static void free_conn(struct gn_msg_conn *c)
 
 void gn_msg_requester_destroy(struct gn_msg_requester *r)
 {
-	if (!r)
+	if (!r || msg_desk_check(&r->desk))
 		return;
 	for (unsigned i = 0; r->desk.ends && i < r->desk.max_ends; i++)
 		if (r->desk.ends[i])
@@ -217,7 +218,9 @@ int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **
 		*why = "";
 	if (!r || !addr || !out)
 		return gn_fail(-EINVAL, "gn_msg_conn_open(): requester, addr or out is NULL");
-	rc = make_conn(r, &c);
+	rc = msg_desk_check(&r->desk);
+	if (!rc)
+		rc = make_conn(r, &c);
 	if (rc)
 		return gn_fail_since(before, rc, "gn_msg_conn_open()");
 	hello = (struct msg_hello){
@@ -263,7 +266,7 @@ int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **
 
 void gn_msg_conn_close(struct gn_msg_conn *c)
 {
-	if (!c)
+	if (!c || msg_desk_check(&c->requester->desk))
 		return;
 	c->requester->under_way -= c->under_way;
 	free_conn(c);
@@ -291,6 +294,8 @@ static force_inline void asked(struct gn_msg_conn *c)
 
 static force_inline int can_ask(struct gn_msg_conn *c, uint32_t len, uint32_t max)
 {
+	if (msg_desk_check(&c->requester->desk))
+		return -EPERM;
 	if (unlikely(c->end->fate != GN_MSG_OK))
 		return gn_fail_text(-ENOTCONN, CONN_GONE);
 	if (unlikely(len > max))
@@ -362,6 +367,8 @@ int gn_msg_flush(struct gn_msg_requester *r)
 {
 	if (!r)
 		return gn_fail(-EINVAL, "gn_msg_flush(): requester is NULL");
+	if (msg_desk_check(&r->desk))
+		return -EPERM;
 	for (unsigned i = 0; i < r->desk.max_ends; i++)
 		if (r->desk.ends[i] && r->desk.ends[i]->n_chain)
 			msg_end_flush(r->desk.ends[i]);
@@ -446,7 +453,8 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 	if (!r || !out)
 		return gn_fail(-EINVAL, "gn_msg_take(): requester is NULL, or out is NULL");
 	deadline_ns = deadline_given(deadline_ns);
-	gn_msg_flush(r);
+	if (gn_msg_flush(r))
+		return -EPERM;
 	if (!r->under_way) /* one whose connections are idle hears that they end */
 		msg_desk_turn(&r->desk, false);
 	while (n && r->under_way) {
@@ -478,7 +486,7 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 struct gn_source *gn_msg_requester_source(struct gn_msg_requester *r)
 {
 	if (r)
-		return msg_desk_source(&r->desk);
+		return msg_desk_check(&r->desk) ? NULL : msg_desk_source(&r->desk);
 	gn_fail(-EINVAL, "gn_msg_requester_source(): requester is NULL");
 	return NULL;
 }

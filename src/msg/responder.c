@@ -310,6 +310,8 @@ int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 
 	if (!r)
 		return gn_fail(-EINVAL, "gn_msg_respond(): responder is NULL");
+	if (msg_desk_check(&r->desk))
+		return -EPERM;
 	deadline_ns = deadline_given(deadline_ns);
 	for (;;) {
 		const int n = turn(r, now);
@@ -329,7 +331,7 @@ int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 struct gn_source *gn_msg_responder_source(struct gn_msg_responder *r)
 {
 	if (r)
-		return msg_desk_source(&r->desk);
+		return msg_desk_check(&r->desk) ? NULL : msg_desk_source(&r->desk);
 	gn_fail(-EINVAL, "gn_msg_responder_source(): responder is NULL");
 	return NULL;
 }
@@ -399,6 +401,7 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 	r = gn_alloc(sizeof(*r), MSG_LINE);
 	if (!r)
 		return -ENOMEM;
+	r->desk.creator = gn_thread_id();
 	o = &r->opts;
 	rc = SIZED_READ(o, opts, "gn_msg_responder_opts");
 	if (!rc)
@@ -436,7 +439,7 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 
 void gn_msg_responder_destroy(struct gn_msg_responder *r)
 {
-	if (!r)
+	if (!r || msg_desk_check(&r->desk))
 		return;
 	gn_listener_destroy(r->listener);
 	for (unsigned i = 0; r->desk.ends && i < r->desk.max_ends; i++)

@@ -533,14 +533,16 @@ int gn_rpc_reconnect(struct gn_rpc_client *c)
 int gn_rpc_client_release(struct gn_rpc_client *c)
 {
 	int rc = rpc_client_check(c);
+	uint64_t live;
 
 	if (!rc && c->busy)
 		rc = gn_fail(-EDEADLK, "gn_rpc_client_release(): not from within a done function");
-	if (!rc && (c->n_live || c->look.n || c->opening))
+	live = rc ? 0 : c->count.calls + c->count.reads - c->ended;
+	if (!rc && (live || c->opening))
 		rc = gn_fail(-EBUSY,
-			     "gn_rpc_client_release(): %u calls and %u reads are under way, or it "
+			     "gn_rpc_client_release(): %llu calls and reads are under way, or it "
 			     "connects",
-			     c->n_live, c->look.n);
+			     (unsigned long long)live);
 	if (rc)
 		return rc;
 	gn_source_disarm(&c->source);
