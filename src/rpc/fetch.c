@@ -159,7 +159,7 @@ static inline void deliver(struct gn_rpc_client *c, struct rpc_call *call,
 		return;
 	}
 	if (op->flags & GN_RPC_IN_PLACE)
-		op->data = bytes;
+		op->data = entry->len ? bytes : NULL;
 	else if (entry->len)
 		memcpy(op->result, bytes, entry->len);
 	rpc_end(c, call, entry->kind, entry->len);
