@@ -238,7 +238,8 @@ static int sizes_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 		for (uint32_t i = 0; i < 4 * N; i++)
 			EXPECT(call_check(&c[i], GN_RPC_OK) == 0);
 	}
-	EXPECT(done_log.put || THREADS_WATCHED); /* where races show all are copied */
+	/* A group that a busy machine makes slow begins without a message. */
+	EXPECT(done_log.put || !w->simulated);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
