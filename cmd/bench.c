@@ -40,6 +40,7 @@ int cmd_bench(int argc, char **argv)
 /* ---- what benchmarks with a server share ---- */
 
 #define PROGRESS_COLUMNS 20
+#define COUNT_SEED	 1u
 
 int bench_check_provider(const char *text)
 {
@@ -86,7 +87,8 @@ int bench_end(int rc)
 	return rc ? EXIT_FAILURE : 0;
 }
 
-int bench_count(const struct count_opts *cases, unsigned n, bool json)
+int bench_count(const struct count_opts *common, unsigned n, bench_vary_fn *vary,
+		const void *request, bool json)
 {
 	struct count_result result;
 	int rc = 0;
@@ -95,11 +97,15 @@ int bench_count(const struct count_opts *cases, unsigned n, bool json)
 	if (!json)
 		count_print_head(stdout);
 	for (unsigned i = 0; i < n && !rc; i++) {
-		rc = count_run(&cases[i], &result);
+		struct count_opts opts = *common;
+
+		opts.fabric.seed = opts.rpc.seed = opts.kv.seed = COUNT_SEED;
+		vary(&opts, i, request);
+		rc = count_run(&opts, &result);
 		if (!rc && json)
-			count_print_json(stdout, &cases[i], &result);
+			count_print_json(stdout, &opts, &result);
 		else if (!rc)
-			count_print_row(stdout, &cases[i], &result);
+			count_print_row(stdout, &opts, &result);
 	}
 	if (rc == -EINTR)
 		return EXIT_INTERRUPTED;

@@ -18,7 +18,12 @@ void bench_begin(int cpus[2]);
 bench_progress_fn *bench_progress(void);
 /* After a run: 0, or the exit status to leave with. */
 int bench_end(int rc);
-/* --instructions: counts n cases and prints each. The exit status. */
-int bench_count(const struct count_opts *cases, unsigned n, bool json);
+/*
+ * --instructions: counts n cases and prints each; vary makes the i-th of what they have in common.
+ * The exit status.
+ */
+typedef void bench_vary_fn(struct count_opts *opts, unsigned i, const void *request);
+int bench_count(const struct count_opts *common, unsigned n, bench_vary_fn *vary,
+		const void *request, bool json);
 
 #endif

@@ -337,8 +337,6 @@ static void choose(const struct request *r, size_t i, struct bench_opts *opts)
 
 /* ---- instructions ---- */
 
-#define COUNT_SEED 1u
-
 static const struct {
 	enum bench_op op;
 	uint32_t size_bytes, depth;
@@ -352,28 +350,28 @@ static const struct {
 
 #define COUNTED (sizeof(counted) / sizeof(counted[0]))
 
+static void vary(struct count_opts *opts, unsigned i, const void *request)
+{
+	const struct request *r = request;
+	struct bench_opts *o = &opts->fabric;
+
+	if (!r->has_op)
+		o->op = counted[i].op;
+	o->size_bytes = r->has_op ? bench_traits[o->op].size_bytes : counted[i].size_bytes;
+	o->depth = r->has_op ? 1 : counted[i].depth;
+	opts->post_one = r->has_op ? r->one : counted[i].one;
+	if (r->size_bytes && bench_traits[o->op].kind != BENCH_ATOMIC)
+		o->size_bytes = r->size_bytes;
+	if (r->depth)
+		o->depth = r->depth;
+}
+
 static int count_instructions(const struct request *r)
 {
-	struct count_opts cases[COUNTED];
-	const unsigned n = r->has_op ? 1 : COUNTED;
+	const struct count_opts common = {
+		.kind = COUNT_FABRIC, .fabric = r->opts, .keep = r->callgrind};
 
-	for (unsigned i = 0; i < n; i++) {
-		struct bench_opts *o = &cases[i].fabric;
-
-		cases[i] = (struct count_opts){
-			.kind = COUNT_FABRIC, .fabric = r->opts, .keep = r->callgrind};
-		if (!r->has_op)
-			o->op = counted[i].op;
-		o->size_bytes = r->has_op ? bench_traits[o->op].size_bytes : counted[i].size_bytes;
-		o->depth = r->has_op ? 1 : counted[i].depth;
-		cases[i].post_one = r->has_op ? r->one : counted[i].one;
-		if (r->size_bytes && bench_traits[o->op].kind != BENCH_ATOMIC)
-			o->size_bytes = r->size_bytes;
-		if (r->depth)
-			o->depth = r->depth;
-		o->seed = COUNT_SEED;
-	}
-	return bench_count(cases, n, r->json);
+	return bench_count(&common, r->has_op ? 1 : COUNTED, vary, r, r->json);
 }
 
 int cmd_bench_fabric(int argc, char **argv)

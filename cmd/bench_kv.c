@@ -224,8 +224,6 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 
 /* ---- instructions ---- */
 
-#define COUNT_SEED 1u
-
 static const struct {
 	enum bench_kv_mode mode;
 	uint32_t batch;
@@ -236,24 +234,23 @@ static const struct {
 
 #define USUAL (sizeof(usual) / sizeof(usual[0]))
 
+static void vary(struct count_opts *opts, unsigned i, const void *request)
+{
+	const struct request *r = request;
+	struct bench_kv_opts *o = &opts->kv;
+
+	if (!r->one_case) {
+		o->mode = usual[i].mode;
+		o->batch = usual[i].batch;
+	}
+	o->inflight = o->batch;
+}
+
 static int count_instructions(const struct request *r)
 {
-	struct count_opts cases[USUAL];
-	const unsigned n = r->one_case ? 1 : USUAL;
+	const struct count_opts common = {.kind = COUNT_KV, .kv = r->opts, .keep = r->callgrind};
 
-	for (unsigned i = 0; i < n; i++) {
-		struct bench_kv_opts *o = &cases[i].kv;
-
-		cases[i] =
-			(struct count_opts){.kind = COUNT_KV, .kv = r->opts, .keep = r->callgrind};
-		if (!r->one_case) {
-			o->mode = usual[i].mode;
-			o->batch = usual[i].batch;
-		}
-		o->inflight = o->batch;
-		o->seed = COUNT_SEED;
-	}
-	return bench_count(cases, n, r->json);
+	return bench_count(&common, r->one_case ? 1 : USUAL, vary, r, r->json);
 }
 
 int cmd_bench_kv(int argc, char **argv)

@@ -195,8 +195,6 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 
 /* ---- instructions ---- */
 
-#define COUNT_SEED 1u
-
 static const struct {
 	enum bench_rpc_mode mode;
 	uint32_t bytes, batch;
@@ -207,25 +205,24 @@ static const struct {
 
 #define USUAL (sizeof(usual) / sizeof(usual[0]))
 
+static void vary(struct count_opts *opts, unsigned i, const void *request)
+{
+	const struct request *r = request;
+	struct bench_rpc_opts *o = &opts->rpc;
+
+	if (!r->one_case) {
+		o->mode = usual[i].mode;
+		o->request_bytes = o->result_bytes = usual[i].bytes;
+		o->batch = usual[i].batch;
+	}
+	o->inflight = o->batch;
+}
+
 static int count_instructions(const struct request *r)
 {
-	struct count_opts cases[USUAL];
-	const unsigned n = r->one_case ? 1 : USUAL;
+	const struct count_opts common = {.kind = COUNT_RPC, .rpc = r->opts, .keep = r->callgrind};
 
-	for (unsigned i = 0; i < n; i++) {
-		struct bench_rpc_opts *o = &cases[i].rpc;
-
-		cases[i] = (struct count_opts){
-			.kind = COUNT_RPC, .rpc = r->opts, .keep = r->callgrind};
-		if (!r->one_case) {
-			o->mode = usual[i].mode;
-			o->request_bytes = o->result_bytes = usual[i].bytes;
-			o->batch = usual[i].batch;
-		}
-		o->inflight = o->batch;
-		o->seed = COUNT_SEED;
-	}
-	return bench_count(cases, n, r->json);
+	return bench_count(&common, r->one_case ? 1 : USUAL, vary, r, r->json);
 }
 
 int cmd_bench_rpc(int argc, char **argv)

@@ -530,6 +530,8 @@ GN_API int gn_chan_wait(struct gn_chan *chan, uint64_t deadline_ns, struct gn_ev
 GN_API struct gn_source *gn_chan_source(struct gn_chan *chan);
 /* Any thread: queue GN_EVENT_WAKE, so that a thread that waits for the channel looks up. */
 GN_API int gn_chan_wake(struct gn_chan *chan);
+/* Any thread: how many events of a type are queued in the channel, or -EINVAL. It takes none. */
+GN_API int gn_chan_count(struct gn_chan *chan, enum gn_event_type type);
 /*
  * The channel's timer: at deadline_ns (of gn_now_ns()), or at once if that has passed, the channel
  * gets GN_EVENT_TIMER, which makes its fd readable and wakes a wait. Once; then the timer is off.

@@ -104,6 +104,19 @@ int gn_chan_wake(struct gn_chan *chan)
 	return 0;
 }
 
+int gn_chan_count(struct gn_chan *chan, enum gn_event_type type)
+{
+	int n = 0;
+
+	if (obj_check(chan, OBJ_CHAN))
+		return -EINVAL;
+	gn_mutex_lock(&chan->lock);
+	for (const struct chan_node *node = chan->first; node; node = node->next)
+		n += node->type == type;
+	gn_mutex_unlock(&chan->lock);
+	return n;
+}
+
 void chan_push_locked(struct gn_chan *chan, struct chan_node *node)
 {
 	const bool was_empty = !chan->first;
@@ -233,7 +246,7 @@ int gn_chan_next(struct gn_chan *chan, struct gn_event *out)
 		return -EINVAL;
 	if (!out)
 		return gn_fail(-EINVAL, "gn_chan_next(): out is NULL");
-	return next_about(chan, NULL, out) ? gn_fail_text(-EAGAIN, "gn_chan_next(): no event") : 0;
+	return next_about(chan, NULL, out); /* "none" is an answer, and no failure to be told */
 }
 
 int gn_chan_timer(struct gn_chan *chan, uint64_t deadline_ns)

@@ -8,7 +8,7 @@
 
 #include "base/bits.h"
 #include "base/fail.h"
-#include "rpc/server.h"
+#include "rpc/quick.h"
 
 #define LOOK_NS 1000000u /* between two looks at requests that are watched */
 

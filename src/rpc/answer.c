@@ -11,7 +11,7 @@
 #include "base/fail.h"
 #include "base/mutant.h"
 #include "rpc/copy.h"
-#include "rpc/server.h"
+#include "rpc/quick.h"
 
 #define SYNC_US 1000u /* that a thread waits for the completion of a reply, if it is told to */
 

@@ -88,7 +88,7 @@ struct rpc_learn {
 	uint32_t too_many, patience, windows; /* a size that was; windows until it may not be */
 	bool slow; /* calls take so long, or are so many in a message, that the clock is cheap */
 	struct rpc_kind *last;
-	unsigned last_method;
+	uint64_t last_method; /* of last; UINT64_MAX: none */
 	struct rpc_kind *kinds[0x10000 / RPC_PAGE_KINDS];
 };
 
@@ -343,15 +343,11 @@ static inline bool rpc_replied(const struct gn_rpc_client *c, const struct rpc_k
 	return c->mode == GN_RPC_REPLY || kind->reply;
 }
 
-/* The call ends, for its caller. */
-static inline void rpc_end(struct gn_rpc_client *c, struct rpc_call *call, unsigned status,
-			   uint32_t result_len)
+/* The call ends, for its caller, whose op this is. */
+static inline void rpc_end_op(struct gn_rpc_client *c, struct rpc_call *call, struct gn_rpc_op *op,
+			      unsigned status, uint32_t result_len)
 {
-	struct gn_rpc_op *op = call->op;
-
 	call->op = NULL;
-	if (!op)
-		return;
 	op->status = status;
 	op->result_len = result_len;
 	op->client = NULL;
@@ -359,6 +355,14 @@ static inline void rpc_end(struct gn_rpc_client *c, struct rpc_call *call, unsig
 	c->ended++;
 	if (op->done)
 		op->done(op);
+}
+
+/* … if there is one. */
+static inline void rpc_end(struct gn_rpc_client *c, struct rpc_call *call, unsigned status,
+			   uint32_t result_len)
+{
+	if (call->op)
+		rpc_end_op(c, call, call->op, status, result_len);
 }
 
 static inline uint64_t rpc_slot_at(const struct gn_rpc_client *c, uint32_t number)

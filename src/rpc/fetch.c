@@ -162,7 +162,7 @@ static inline void deliver(struct gn_rpc_client *c, struct rpc_call *call,
 		op->data = entry->len ? bytes : NULL;
 	else if (entry->len)
 		memcpy(op->result, bytes, entry->len);
-	rpc_end(c, call, entry->kind, entry->len);
+	rpc_end_op(c, call, op, entry->kind, entry->len);
 }
 
 /* One that is elsewhere: true if it is going to be read. */

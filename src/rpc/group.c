@@ -8,7 +8,7 @@
 #include "base/bits.h"
 #include "base/counter.h"
 #include "base/fail.h"
-#include "rpc/server.h"
+#include "rpc/quick.h"
 
 /* ---- what a handler may ask ---- */
 

@@ -60,7 +60,7 @@ int rpc_learn_init(struct gn_rpc_client *c, const struct gn_rpc_client_opts *o)
 	l->fetch_bytes = o->fetch_bytes ? o->fetch_bytes : FIRST_BYTES;
 	l->least_ns = UINT64_MAX;
 	l->slow = true;
-	l->last_method = GN_RPC_BUILTIN_END; /* none */
+	l->last_method = UINT64_MAX; /* none */
 	l->batch = o->batch;
 	if (!l->batch.entries)
 		l->batch.entries = l->batch.limit_us ? BATCH_MAX : 1;

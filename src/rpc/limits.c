@@ -195,18 +195,29 @@ static const char *charge_fixed(struct rpc_conn *c)
 	}
 }
 
+/*
+ * Those that are established, and whose thread has not heard of that, count no more: it may be in a
+ * slow handler, which is not their fault.
+ */
+static bool too_many_half_open(struct rpc_thread *t)
+{
+	const uint32_t quarter = t->server->opts.max_clients / 4;
+	const uint32_t most = quarter > HALF_OPEN_MIN ? quarter : HALF_OPEN_MIN;
+	const uint32_t n = __atomic_load_n(&t->loop.n_opening, __ATOMIC_RELAXED);
+
+	return n >= most && n >= most + (uint32_t)gn_chan_count(t->loop.chan, GN_EVENT_ESTABLISHED);
+}
+
 /* What rpc_dismiss() gives back is counted before it is checked. */
 static const char *refusal(struct rpc_conn *c)
 {
 	struct rpc_thread *t = c->thread;
 	const struct gn_rpc_server_opts *o = &t->server->opts;
-	const uint32_t half_open = o->max_clients / 4;
 	const char *limit;
 
 	if (__atomic_add_fetch(&t->server->n_conns, 1, __ATOMIC_RELAXED) > o->max_clients)
 		return "max_clients";
-	if (__atomic_load_n(&t->loop.n_opening, __ATOMIC_RELAXED) >=
-	    (half_open > HALF_OPEN_MIN ? half_open : HALF_OPEN_MIN))
+	if (too_many_half_open(t))
 		return "a quarter of max_clients, of connections that are not established,";
 	limit = charge_fixed(c);
 	if (limit)

@@ -6,7 +6,7 @@
 #include "base/bits.h"
 #include "base/counter.h"
 #include "base/mutant.h"
-#include "rpc/server.h"
+#include "rpc/quick.h"
 
 #define PIECES	   6u	/* of large requests, read at once: of RPC_SENDS_BESIDE */
 #define MESSAGE_NS 255u /* for where time is simulated: lines that the card wrote, and answers */

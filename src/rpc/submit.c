@@ -74,13 +74,14 @@ uint64_t rpc_read_clock(struct gn_rpc_client *c)
 }
 
 /*
- * After a silence the server may not look at this client any more. After a long one it does not, so
- * it is woken at once; else a read tells, which in the mode fetch comes anyway.
+ * After a silence the server may not look at this client any more. When it has been about as long
+ * as the server's patience it is woken at once: its client may not poll soon. Else a read tells,
+ * which in the mode fetch comes anyway.
  */
 static no_inline void end_silence(struct gn_rpc_client *c, uint64_t now_ns)
 {
 	c->woken = 0;
-	if (now_ns - c->sent_ns > c->park_us * 2000ull && !c->waking)
+	if (now_ns - c->sent_ns > c->silence_ns * 3 && !c->waking)
 		rpc_wake(c);
 	else if (c->reply)
 		rpc_ask(c, now_ns);
@@ -201,23 +202,16 @@ static inline void open_message(struct gn_rpc_client *c, const struct rpc_kind *
 
 /* ---- a call ---- */
 
-static inline bool has_deadline(const struct gn_rpc_op *op)
+/* The bytes that a request's deadline takes before its own. */
+static inline uint32_t left_bytes(const struct gn_rpc_op *op)
 {
-	return op->deadline_ns - 1 < GN_FOREVER - 1;
+	return op->deadline_ns - 1 < GN_FOREVER - 1 ? (uint32_t)sizeof(struct rpc_left) : 0;
 }
 
-/* The bytes that it takes in a message. */
+/* … all of them, in a message. */
 static inline uint32_t entry_bytes(const struct gn_rpc_op *op, uint32_t len)
 {
-	return (uint32_t)(sizeof(struct rpc_entry) +
-			  (has_deadline(op) ? sizeof(struct rpc_left) : 0)) +
-	       rpc_align8(len);
-}
-
-/* Where the bytes of the next request go. */
-static inline uint8_t *bytes_at(const struct gn_rpc_client *c, const struct gn_rpc_op *op)
-{
-	return entry_at(c) + entry_bytes(op, 0);
+	return (uint32_t)sizeof(struct rpc_entry) + left_bytes(op) + rpc_align8(len);
 }
 
 /* The time that is left for a request, about; it was not the same for the last. */
@@ -233,41 +227,37 @@ static no_inline void measure_left(struct gn_rpc_client *c, uint64_t deadline_ns
 		c->until_ns = deadline_ns;
 }
 
-/* … before its bytes. */
-static inline uint32_t put_left(struct gn_rpc_client *c, uint64_t deadline_ns, uint8_t *to)
-{
-	struct rpc_left left = {0};
-
-	if (unlikely(deadline_ns != c->left_to_ns || c->clock_ns != c->left_from_ns))
-		measure_left(c, deadline_ns);
-	left.us = c->left_us;
-	memcpy(to, &left, sizeof(left));
-	return sizeof(left);
-}
-
 /*
- * The call is begun, in a message that there is room in, or in the next: an entry before its len
- * bytes, which are at bytes_at() already.
+ * The call is begun, in a message that there is room in, or in the next, with len bytes of data;
+ * NULL: they are there already.
  */
-static force_inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, uint32_t len,
-			      uint32_t far)
+static force_inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, const void *data,
+			      uint32_t len, uint32_t far)
 {
 	struct rpc_kind *kind = c->learn.last;
-	const uint32_t bytes = entry_bytes(op, len);
+	const uint32_t left = left_bytes(op), need = entry_bytes(op, len);
 	struct rpc_call *call = c->idle;
 	uint8_t *to = entry_at(c);
-	struct rpc_entry entry = {
-		.len = len, .kind = (uint16_t)op->method, .index = (uint16_t)(call->index | far)};
+	struct rpc_entry entry = {.len = len + left,
+				  .kind = (uint16_t)op->method,
+				  .index = (uint16_t)(call->index | far)};
 
 	if (!c->entries)
 		open_message(c, kind);
 	if (unlikely(c->open_us < kind->time_us))
 		c->open_us = kind->time_us;
-	if (has_deadline(op))
-		entry.len += put_left(c, op->deadline_ns, to + sizeof(entry)) | RPC_TIMED;
+	if (left) {
+		struct rpc_left us = {0};
+
+		if (unlikely(op->deadline_ns != c->left_to_ns || c->clock_ns != c->left_from_ns))
+			measure_left(c, op->deadline_ns);
+		us.us = c->left_us;
+		memcpy(to + sizeof(entry), &us, sizeof(us));
+		entry.len |= RPC_TIMED;
+	}
 	memcpy(to, &entry, sizeof(entry));
-	c->at += bytes;
-	c->room -= bytes;
+	c->at += need;
+	c->room -= need;
 	c->entries++;
 	c->idle = call->next;
 	call->op = op;
@@ -279,8 +269,15 @@ static force_inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, uin
 	op->client = c;
 	op->data = NULL;
 	c->count.calls++;
+	if (data && len)
+		memcpy(to + sizeof(entry) + left, data, len);
 	if (c->entries >= c->learn.entries || unlikely(c->at >= c->learn.batch.bytes))
 		rpc_send(c);
+}
+
+static int refuse_method(void)
+{
+	return gn_fail(-EINVAL, "rpc: the method is not below %u", GN_RPC_BUILTIN_END);
 }
 
 /*
@@ -289,8 +286,11 @@ static force_inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, uin
  */
 static no_inline int make_room(struct gn_rpc_client *c, const struct gn_rpc_op *op, uint32_t len)
 {
-	const struct rpc_kind *kind = rpc_kind_of(c, op->method);
+	const struct rpc_kind *kind;
 
+	if (op->method >= GN_RPC_BUILTIN_END)
+		return refuse_method();
+	kind = rpc_kind_of(c, op->method);
 	if (!kind)
 		return -ENOMEM;
 	if (c->entries && (c->reply != rpc_replied(c, kind) || entry_bytes(op, len) > c->room))
@@ -323,8 +323,7 @@ static inline int find_room(struct gn_rpc_client *c, const struct gn_rpc_op *op,
 /* What may keep a call with a request of at most so many bytes from being begun. */
 static inline bool op_ok(const struct gn_rpc_client *c, const struct gn_rpc_op *op, uint32_t most)
 {
-	return likely(op && op->method < GN_RPC_BUILTIN_END && op->request_len <= most && c->idle &&
-		      !c->dead &&
+	return likely(op && op->request_len <= most && c->idle && !c->dead &&
 		      (op->flags ? op->flags == GN_RPC_IN_PLACE && op->done :
 				   !op->result_room || op->result));
 }
@@ -332,12 +331,12 @@ static inline bool op_ok(const struct gn_rpc_client *c, const struct gn_rpc_op *
 /* … in words. */
 static no_inline int refuse_op(struct gn_rpc_client *c, const struct gn_rpc_op *op, uint32_t most)
 {
-	if (!op || op->method >= GN_RPC_BUILTIN_END || op->flags & ~(unsigned)GN_RPC_IN_PLACE ||
+	if (!op || op->flags & ~(unsigned)GN_RPC_IN_PLACE ||
 	    (op->flags ? !op->done : op->result_room && !op->result))
-		return gn_fail(-EINVAL,
-			       "rpc: op is NULL, its method is not below %u, it has unknown flags, "
-			       "its result is NULL but not empty, or is in place without a done",
-			       GN_RPC_BUILTIN_END);
+		return gn_fail(-EINVAL, "rpc: op is NULL, it has unknown flags, its result is NULL "
+					"but not empty, or is in place without a done");
+	if (op->method >= GN_RPC_BUILTIN_END)
+		return refuse_method();
 	if (op->request_len > most)
 		return gn_fail(-EMSGSIZE,
 			       "rpc: a request of %u bytes: at most %u (max_large, or max_request "
@@ -370,9 +369,8 @@ static no_inline int submit_large(struct gn_rpc_client *c, struct gn_rpc_op *op)
 		rc = rpc_far_lend(c, c->idle, op->request, op->request_len, &where);
 	if (rc)
 		return rc;
-	memcpy(bytes_at(c, op), &where, sizeof(where));
 	c->far = true;
-	join(c, op, sizeof(where), RPC_FAR);
+	join(c, op, &where, sizeof(where), RPC_FAR);
 	return 0;
 }
 
@@ -385,9 +383,7 @@ static force_inline int submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 	rc = find_room(c, op, op->request_len);
 	if (unlikely(rc))
 		return rc;
-	if (op->request_len)
-		memcpy(bytes_at(c, op), op->request, op->request_len);
-	join(c, op, op->request_len, 0);
+	join(c, op, op->request, op->request_len, 0);
 	return 0;
 }
 
@@ -423,7 +419,7 @@ int gn_rpc_prepare(struct gn_rpc_client *c, struct gn_rpc_op *op, void **out)
 		return rc;
 	c->prepared = op;
 	c->prepared_len = op->request_len;
-	*out = c->prepared_at = bytes_at(c, op);
+	*out = c->prepared_at = entry_at(c) + entry_bytes(op, 0);
 	return 0;
 }
 
@@ -435,14 +431,15 @@ int gn_rpc_commit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 		rc = gn_fail(-ENOTCONN, "gn_rpc_commit(): the server at %s is gone", c->addr);
 	if (unlikely(rc))
 		return rc;
-	if (unlikely(!op || c->prepared != op || bytes_at(c, op) != c->prepared_at))
+	if (unlikely(!op || c->prepared != op ||
+		     entry_at(c) + entry_bytes(op, 0) != c->prepared_at))
 		return gn_fail(-ESRCH, "gn_rpc_commit(): not the call that was prepared last, or "
 				       "the client has sent or begun something since, or the "
 				       "deadline was changed");
 	if (unlikely(op->request_len > c->prepared_len || op->method != c->learn.last_method))
 		return gn_fail(-EINVAL, "gn_rpc_commit(): the request is longer than it was "
 					"prepared, or has another method");
-	join(c, op, op->request_len, 0);
+	join(c, op, NULL, op->request_len, 0);
 	return 0;
 }
 

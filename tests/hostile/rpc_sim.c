@@ -335,7 +335,8 @@ static void test_flushed_at_once(void **state)
 /* ---- connections that are never established ---- */
 
 #define ASKED	 32u
-#define DEAFNESS "partition@60ms:n0>n1" /* n1 does not hear that it is accepted */
+/* While requests wait for the server's node, n1 is cut off: it does not hear that it is accepted. */
+#define DEAFNESS "pause@19ms+10ms:n0,partition@25ms:n0>n1"
 
 /* It asks for connections, and hears nothing of the server. */
 PROGRAM(deaf)

@@ -185,9 +185,49 @@ static void test_held_while_parked(void **state)
 	run_everywhere(held_while_parked, &opts, 1);
 }
 
+/*
+ * A request that is sent right after connecting, or after a pause, reaches its handler though the
+ * server has stopped polling its client by then, and the client does not poll.
+ */
+static int unpolled(struct world *w, struct gn_fabric *fabric)
+{
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
+		const struct gn_rpc_client_opts opts = in_mode(mode);
+		struct gn_rpc_client *client;
+		struct flight f;
+
+		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+		for (unsigned i = 0; i < 4; i++) {
+			const uint64_t deadline_ns =
+				gn_deadline_us(w->simulated ? 10000 : UNIT_PATIENCE_US);
+
+			gn_sleep_us(i * w->opts.park_us);
+			shut(&w->service, true);
+			EXPECT(fly(client, &f, LATER, 0) == 0);
+			while (!aside(&w->service)) {
+				EXPECT(gn_now_ns() < deadline_ns);
+				gn_sleep_us(20);
+			}
+			shut(&w->service, false);
+			EXPECT(wait_all(client, &f, 1) == 0 && flight_check(&f) == 0);
+		}
+		EXPECT(gn_rpc_client_close(client) == 0);
+	}
+	return 0;
+}
+
+static void test_unpolled(void **state)
+{
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .park_us = 200};
+
+	(void)state;
+	run_everywhere(unpolled, &opts, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_unpolled),
 		cmocka_unit_test(test_held_while_parked),
 		cmocka_unit_test(test_sleeps),
 		cmocka_unit_test(test_others_wake),

@@ -49,10 +49,13 @@ static void answer_all(struct gn_rpc_request *request, void *arg)
 	gn_rpc_answer(request, GN_RPC_OK, NULL, 0);
 }
 
-static struct gn_rpc_server *serve(struct gn_fabric *fabric, const char *addr, unsigned threads)
+static struct gn_rpc_server *serve(struct gn_fabric *fabric, const char *addr, unsigned threads,
+				   uint32_t max_clients)
 {
-	const struct gn_rpc_server_opts opts = {
-		.size = sizeof(opts), .threads = threads, .max_window = 4096};
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts),
+						.threads = threads,
+						.max_window = 4096,
+						.max_clients = max_clients};
 	struct gn_rpc_server *server;
 
 	assert_int_equal(gn_rpc_server_create(fabric, addr, &opts, &server), 0);
@@ -75,7 +78,7 @@ static void test_connect_beside_handler(void **state)
 	(void)state;
 	snprintf(addr, sizeof(addr), "shm:test-rpc-%llx", (unsigned long long)gn_random());
 	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
-	server = serve(fabric, addr, 1);
+	server = serve(fabric, addr, 1, 0);
 	assert_int_equal(gn_rpc_client_open(fabric, addr, NULL, &first), 0);
 	assert_int_equal(gn_rpc_submit(first, &op), 0);
 	while (!__atomic_load_n(&held, __ATOMIC_ACQUIRE))
@@ -98,6 +101,51 @@ static void test_connect_beside_handler(void **state)
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }
 
+/* More than may be half open: nothing is wrong with them, only their thread is busy. */
+#define NEWCOMERS 40u
+
+static int newcomers(struct world *w, struct gn_fabric *fabric)
+{
+	const struct gn_rpc_client_opts opts = {.size = sizeof(opts), .slots = 1};
+	struct gn_rpc_client *first, *client[NEWCOMERS];
+	const uint64_t until_ns = gn_deadline_us(UNIT_PATIENCE_US);
+	struct gn_rpc_op op = {.method = HOLD};
+	struct gn_rpc_server *server;
+	unsigned status;
+	char addr[96] = "sim:n1:7001";
+
+	held = release = false;
+	if (!w->simulated)
+		snprintf(addr, sizeof(addr), "%s-more", w->addr);
+	server = serve(fabric, addr, 1, NEWCOMERS + 1);
+	EXPECT(gn_rpc_client_open(fabric, addr, NULL, &first) == 0);
+	EXPECT(gn_rpc_submit(first, &op) == 0 && gn_rpc_flush(first) == 0);
+	while (!__atomic_load_n(&held, __ATOMIC_ACQUIRE)) {
+		EXPECT(gn_now_ns() < until_ns);
+		gn_sleep_us(10);
+	}
+	for (unsigned i = 0; i < NEWCOMERS; i++)
+		EXPECT(gn_rpc_client_open(fabric, addr, &opts, &client[i]) == 0);
+	__atomic_store_n(&release, true, __ATOMIC_RELEASE);
+	for (unsigned i = 0; i < NEWCOMERS; i++) {
+		EXPECT(gn_rpc_call(client[i], GN_RPC_PING, NULL, 0, NULL, 0, NULL, until_ns,
+				   &status) == 0);
+		EXPECT(status == GN_RPC_OK);
+		EXPECT(gn_rpc_client_close(client[i]) == 0);
+	}
+	while (op.client)
+		EXPECT(gn_rpc_wait(first, until_ns) >= 0);
+	EXPECT(op.status == GN_RPC_OK && gn_rpc_client_close(first) == 0);
+	gn_rpc_server_destroy(server);
+	return 0;
+}
+
+static void test_newcomers(void **state)
+{
+	(void)state;
+	run_everywhere(newcomers, NULL, 1);
+}
+
 static void test_answer_each_other(void **state)
 {
 	static struct gn_rpc_op ops[2][CALLS + 1];
@@ -111,7 +159,7 @@ static void test_answer_each_other(void **state)
 	(void)state;
 	snprintf(addr, sizeof(addr), "shm:test-rpc-%llx", (unsigned long long)gn_random());
 	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
-	server = serve(fabric, addr, 2);
+	server = serve(fabric, addr, 2, 0);
 	for (unsigned i = 0; i < 2; i++) {
 		const struct gn_rpc_client_opts opts = {
 			.size = sizeof(opts), .thread = i + 1, .batch.entries = 128};
@@ -145,6 +193,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_connect_beside_handler),
+		cmocka_unit_test(test_newcomers),
 		cmocka_unit_test(test_answer_each_other),
 	};
 

@@ -26,7 +26,8 @@
 #define COPY_BY_WORD 0
 #endif
 
-#define COPY_SMALL 64u /* up to here words are faster than a call of memcpy */
+#define COPY_WORDS 64u	/* up to here words are faster than a call of memcpy */
+#define COPY_SMALL 128u /* … and pieces that may overlap, of aligned words */
 
 typedef uint64_t __attribute__((may_alias)) copy_u64;
 typedef uint32_t __attribute__((may_alias)) copy_u32;
@@ -46,33 +47,6 @@ static inline void copy_words(uint8_t *dst, const uint8_t *src, size_t len)
 		copy_word(dst, src, i);
 }
 
-/* The same for at most 56 bytes, without a loop. */
-static force_inline void copy_few_words(uint8_t *dst, const uint8_t *src, size_t len)
-{
-	switch (len / 8) {
-	case 7:
-		copy_word(dst, src, 48);
-		__attribute__((fallthrough));
-	case 6:
-		copy_word(dst, src, 40);
-		__attribute__((fallthrough));
-	case 5:
-		copy_word(dst, src, 32);
-		__attribute__((fallthrough));
-	case 4:
-		copy_word(dst, src, 24);
-		__attribute__((fallthrough));
-	case 3:
-		copy_word(dst, src, 16);
-		__attribute__((fallthrough));
-	case 2:
-		copy_word(dst, src, 8);
-		__attribute__((fallthrough));
-	case 1:
-		copy_word(dst, src, 0);
-	}
-}
-
 typedef uint64_t copy_pair __attribute__((vector_size(16), aligned(1), may_alias));
 
 static inline void copy_16(uint8_t *dst, const uint8_t *src)
@@ -81,16 +55,22 @@ static inline void copy_16(uint8_t *dst, const uint8_t *src)
 }
 
 /*
- * Whole words, at most 56 bytes of them, in any order: pieces of 16 bytes that may overlap, which
+ * Whole words, at most 120 bytes of them, in any order: pieces of 16 bytes that may overlap, which
  * the processor stores word by word at worst.
  */
 static force_inline void copy_short_words(uint8_t *dst, const uint8_t *src, size_t len)
 {
 	if (COPY_BY_WORD) {
-		copy_few_words(dst, src, len);
+		copy_words(dst, src, len);
 	} else if (len > 32) {
 		copy_16(dst, src);
 		copy_16(dst + 16, src + 16);
+		if (unlikely(len > 64)) {
+			copy_16(dst + 32, src + 32);
+			copy_16(dst + 48, src + 48);
+			copy_16(dst + len - 64, src + len - 64);
+			copy_16(dst + len - 48, src + len - 48);
+		}
 		copy_16(dst + len - 32, src + len - 32);
 		copy_16(dst + len - 16, src + len - 16);
 	} else if (len >= 16) {
@@ -111,7 +91,7 @@ static inline void copy_bytes(uint8_t *dst, const uint8_t *src, size_t len)
 /* No order promised. */
 static inline void copy_relaxed(uint8_t *dst, const uint8_t *src, size_t len)
 {
-	if (!COPY_BY_WORD && len > COPY_SMALL) {
+	if (!COPY_BY_WORD && len > COPY_WORDS) {
 		memcpy(dst, src, len);
 	} else if (((uintptr_t)dst | (uintptr_t)src) % 8 == 0) {
 		copy_words(dst, src, len & ~(size_t)7);
