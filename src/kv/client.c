@@ -195,7 +195,7 @@ int gn_kv_do(struct gn_kv_client *c, struct gn_kv_op *ops, unsigned n, uint64_t 
 	int rc = kv_client_check(c);
 
 	if (!rc && n && !ops)
-		rc = -EINVAL;
+		rc = gn_fail(-EINVAL, "gn_kv_do(): ops is NULL");
 	if (rc)
 		return rc;
 	deadline_ns = deadline_given(deadline_ns);
@@ -244,7 +244,7 @@ int gn_kv_poll(struct gn_kv_client *c)
 	if (rc)
 		return rc;
 	if (c->busy)
-		return -EDEADLK;
+		return gn_fail(-EDEADLK, "gn_kv_poll(): not from within a done function");
 	c->busy = true;
 	rc = poll_links(c);
 	if (unlikely(c->down))
@@ -272,6 +272,6 @@ int gn_kv_wait(struct gn_kv_client *c, uint64_t deadline_ns)
 		if (rc)
 			return rc;
 		if (looks && gn_now_ns() >= deadline_ns)
-			return -ETIMEDOUT;
+			return gn_fail_text(-ETIMEDOUT, "gn_kv_wait(): no operation has ended");
 	}
 }

@@ -112,7 +112,7 @@ static force_inline int call(struct gn_kv_client *c, struct kv_link *link, struc
 		return -ENOTCONN;
 	op->rpc.method = op->verb == GN_KV_SCAN ? KV_SCAN : KV_DO;
 	op->rpc.request_len = kv_request_bytes(op);
-	op->rpc.result_room = UINT32_MAX;
+	op->rpc.result_room = (uint32_t)KV_RESPONSE_MAX + kv_room_bytes(op);
 	op->rpc.deadline_ns = op->deadline_ns;
 	op->rpc.done = op_called;
 	op->rpc.arg = link;
@@ -164,11 +164,14 @@ static no_inline int check_other(const struct gn_kv_client *c, const struct gn_k
 {
 	if (op->verb >= GN_KV_VERBS || (op->value_len && !op->value) ||
 	    (op->room_bytes && !op->room))
-		return -EINVAL;
+		return gn_fail_text(-EINVAL, "kv: no such verb, or value or room is NULL but not "
+					     "empty");
 	if (op->value_len > GN_KV_VALUE_MAX)
 		return gn_fail(-EMSGSIZE, "kv: a value of %u bytes: no store takes more than %u",
 			       op->value_len, GN_KV_VALUE_MAX);
-	return op->verb == GN_KV_SCAN && kv_scan_partition(op) >= c->n_links ? -EINVAL : 0;
+	if (op->verb == GN_KV_SCAN && kv_scan_partition(op) >= c->n_links)
+		return gn_fail_text(-EINVAL, "kv: the cursor of a scan is none of this server's");
+	return 0;
 }
 
 /* Where there are several, or GETs are reads. */
@@ -186,7 +189,7 @@ static force_inline int begin(struct gn_kv_client *c, struct gn_kv_op *op, enum 
 	int rc = 0;
 
 	if (unlikely(!op->key || op->key_len - 1 >= GN_KV_KEY_MAX))
-		return -EINVAL;
+		return gn_fail(-EINVAL, "kv: key is NULL, or has not 1 to %u bytes", GN_KV_KEY_MAX);
 	if (unlikely(op->verb != GN_KV_GET || !op->room))
 		rc = check_other(c, op);
 	if (unlikely(rc))

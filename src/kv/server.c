@@ -381,12 +381,12 @@ int gn_kv_server_create(struct gn_fabric *fabric, const char *addr,
 
 int gn_kv_server_start(struct gn_kv_server *server)
 {
-	return server ? gn_rpc_server_start(server->rpc) : -EINVAL;
+	return gn_rpc_server_start(gn_kv_server_rpc(server));
 }
 
 int gn_kv_server_drain(struct gn_kv_server *server, uint64_t deadline_ns)
 {
-	return server ? gn_rpc_server_drain(server->rpc, deadline_ns) : -EINVAL;
+	return gn_rpc_server_drain(gn_kv_server_rpc(server), deadline_ns);
 }
 
 void gn_kv_server_destroy(struct gn_kv_server *server)

@@ -432,7 +432,7 @@ void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, 
 		answer_slowly(r, status, data, len_bytes);
 		return;
 	}
-	__atomic_store_n(&r->word, RPC_IDLE, __ATOMIC_RELAXED);
+	__atomic_store_n(&r->word, RPC_ANSWERED_WORD, __ATOMIC_RELAXED);
 	c->room = NULL;
 	rpc_result_append(c, r->times, r->index, (uint16_t)status, data, len_bytes);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "rpc/area.h"
-#include "gannet/exec.h"
 
 #include "gannet/exec.h"
 

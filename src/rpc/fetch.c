@@ -159,7 +159,7 @@ static inline void deliver(struct gn_rpc_client *c, struct rpc_call *call,
 		return;
 	}
 	if (op->flags & GN_RPC_IN_PLACE)
-		op->data = bytes;
+		op->data = entry->len ? bytes : NULL;
 	else if (entry->len)
 		memcpy(op->result, bytes, entry->len);
 	rpc_end_op(c, call, op, entry->kind, entry->len);
@@ -561,6 +561,7 @@ static no_inline void find_replies(struct gn_rpc_client *c)
 static void end_late(struct gn_rpc_client *c, uint64_t now_ns)
 {
 	c->until_ns = GN_FOREVER;
+	c->left_to_ns = 0; /* the next call with the same deadline sets until_ns again */
 	for (uint32_t i = 0; i < c->limits.window; i++) {
 		const struct gn_rpc_op *op = c->calls[i].op;
 

@@ -54,27 +54,22 @@ bool rpc_lend(struct gn_rpc_request *r, struct rpc_far *out)
 {
 	struct rpc_conn *c = r->conn;
 	struct rpc_answer *a = &r->answer;
-	const uint64_t bytes = a->area.mem ? a->area.size : a->len;
 	struct rpc_lent *lent = NULL;
+	uint64_t bytes = a->charged; /* what was kept until now is lent from now on */
 	int rc = -ENOMEM;
 
-	/* What was held until now is lent from now on: it counts once. */
-	if (a->charged)
-		rpc_uncharge(c, a->charged);
+	if (!bytes && rpc_charge(c, a->len, true))
+		bytes = a->len;
 	a->charged = 0;
-	if (rpc_charge(c, bytes, true)) {
+	if (bytes)
 		lent = gn_alloc(sizeof(*lent), 0);
-		if (!lent)
-			rpc_uncharge(c, bytes);
-	}
 	/* Memory that was not made to be read by others is copied. */
 	if (lent && a->mem)
 		rc = lend_mem(c, a, lent, out);
 	if (lent && rc)
 		rc = lend_copy(c, a, lent, out);
 	if (rc) {
-		if (lent)
-			rpc_uncharge(c, bytes);
+		rpc_uncharge(c, bytes);
 		gn_free(lent);
 		a->status = GN_RPC_BUSY;
 		return false;

@@ -78,6 +78,7 @@ static void handle(struct gn_rpc_request *r)
 	struct rpc_thread *t = c->thread;
 	const struct rpc_known *known = rpc_thread_know(t, r->method);
 
+	r->times = known->times; /* there may have been no memory for it when the request came */
 	r->is.state = RPC_BUSY;
 	if (unlikely(t->draining)) {
 		gn_rpc_answer(r, GN_RPC_BUSY, NULL, 0);
@@ -304,8 +305,7 @@ static no_inline bool take_rare(struct rpc_conn *c, struct rpc_entry entry, cons
 	if (!r)
 		return false;
 	entry.index &= RPC_INDEX;
-	rpc_request_set(r, &entry, data, rpc_thread_know(c->thread, entry.kind)->times,
-			RPC_BUSY | (uint64_t)way << 8);
+	rpc_request_set(r, &entry, data, c->thread->known.times, RPC_BUSY | (uint64_t)way << 8);
 	r->left_us = left.us;
 	if (far) {
 		r->is.bytes = RPC_APART;

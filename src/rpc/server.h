@@ -143,6 +143,8 @@ struct gn_rpc_request {
 _Static_assert(offsetof(struct gn_rpc_request, index) - offsetof(struct gn_rpc_request, len) ==
 		       offsetof(struct rpc_entry, index),
 	       "a copy of the entry");
+/* The word of a request that was answered quickly: idle and answered, and not rpc_conn.quick. */
+#define RPC_ANSWERED_WORD (1ull << 8 * offsetof(struct rpc_request_state, answered))
 
 /*
  * Large results of a connection that are not acknowledged yet: each is a registration, and on

@@ -296,12 +296,12 @@ static no_inline int make_room(struct gn_rpc_client *c, const struct gn_rpc_op *
 	if (c->entries && (c->reply != rpc_replied(c, kind) || entry_bytes(op, len) > c->room))
 		rpc_flush(c);
 	if (c->dead)
-		return -ENOTCONN;
+		return gn_fail_text(-ENOTCONN, RPC_GONE);
 	if (c->entries && !c->due)
 		return 0;
 	c->starved = true;
 	if (c->due)
-		return -EAGAIN;
+		return gn_fail_text(-EAGAIN, "rpc: the send queue is full; gn_rpc_wait()");
 	if (rpc_slots_full(c) && !mutant("rpc-slot-early", c->number)) {
 		c->first_ns = 0; /* a read tells what is free */
 		return gn_fail(-EAGAIN, "rpc: all %u slots are taken; gn_rpc_wait() for some",

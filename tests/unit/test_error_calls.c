@@ -312,6 +312,12 @@ static void test_kv(void **state)
 	CHECK(gn_kv_del(client, "k", 1, GN_FOREVER), -ENOENT, "no such key");
 	CHECK(gn_kv_client_stats(client, 99, &stats, GN_FOREVER), -EINVAL, "partition 99");
 	CHECK(gn_kv_control_submit(client, NULL), -EINVAL, "control");
+	CHECK(gn_kv_submit(client, &(struct gn_kv_op){.verb = GN_KV_GET}), -EINVAL, "key");
+	CHECK(gn_kv_submit(client, &(struct gn_kv_op){.verb = 99, .key = "k", .key_len = 1}),
+	      -EINVAL, "verb");
+	CHECK(gn_kv_do(client, NULL, 1, GN_FOREVER), -EINVAL, "ops");
+	CHECK(gn_kv_server_start(NULL), -EINVAL, "server");
+	CHECK(gn_kv_server_drain(NULL, GN_FOREVER), -EINVAL, "server");
 	gn_kv_server_destroy(server);
 	UNTIL(gn_kv_get(client, "k", 1, buf, sizeof(buf), NULL, GN_FOREVER) == -ENOTCONN);
 	CHECK(gn_kv_clear(client, 0, GN_FOREVER), -ENOTCONN, "gone");

@@ -569,13 +569,65 @@ static void test_lies(void **state)
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }
 
+#define LONG_BYTES (1u << 20)
+#define LONG_OPS   16u
+
+static void answer_honest_layout(struct gn_rpc_request *request, void *arg)
+{
+	gn_rpc_answer(request, GN_RPC_OK, arg, sizeof(struct kv_layout));
+}
+
+static void answer_long(struct gn_rpc_request *request, void *arg)
+{
+	gn_rpc_answer(request, GN_RPC_OK, arg, LONG_BYTES);
+}
+
+/* A result that is longer than an operation can have is not read: no memory is kept for it. */
+static void test_long_results(void **state)
+{
+	struct kv_layout layout = {
+		.version = KV_VERSION, .partitions = 1, .max_value = GN_KV_VALUE_MAX, .seed = 99};
+	struct gn_rpc_counters count = {.size = sizeof(count)};
+	struct gn_kv_op ops[LONG_OPS];
+	struct gn_rpc_server *server;
+	struct gn_kv_client *client;
+	struct gn_fabric *fabric;
+	char addr[64], room[64];
+	uint8_t *bytes = gn_alloc(LONG_BYTES, 0);
+
+	(void)state;
+	assert_non_null(bytes);
+	snprintf(addr, sizeof(addr), "shm:test-kv-%llx", (unsigned long long)gn_random());
+	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	assert_int_equal(gn_rpc_server_create(fabric, addr, NULL, &server), 0);
+	assert_int_equal(gn_rpc_server_handle(server, KV_LAYOUT, answer_honest_layout, &layout), 0);
+	assert_int_equal(gn_rpc_server_handle(server, KV_DO, answer_long, bytes), 0);
+	assert_int_equal(gn_rpc_server_start(server), 0);
+	assert_int_equal(gn_kv_client_open(fabric, addr, NULL, &client), 0);
+	for (unsigned i = 0; i < LONG_OPS; i++)
+		ops[i] = (struct gn_kv_op){.verb = i % 2 ? GN_KV_GET : GN_KV_DELETE,
+					   .key = "key",
+					   .key_len = 3,
+					   .room = room,
+					   .room_bytes = sizeof(room)};
+	assert_int_equal(gn_kv_do(client, ops, LONG_OPS, gn_deadline_us(LONG_US)), 0);
+	for (unsigned i = 0; i < LONG_OPS; i++)
+		assert_int_equal(ops[i].status, GN_KV_FAILED);
+	assert_int_equal(gn_rpc_client_counters(gn_kv_client_rpc(client, 0), &count), 0);
+	assert_int_equal(count.large, 0);
+	assert_int_equal(gn_kv_client_close(client), 0);
+	gn_rpc_server_destroy(server);
+	assert_int_equal(gn_fabric_close(fabric), 0);
+	gn_free(bytes);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 
 		cmocka_unit_test(test_found), cmocka_unit_test(test_order),
 		cmocka_unit_test(test_reads), cmocka_unit_test(test_storm),
-		cmocka_unit_test(test_lies),
+		cmocka_unit_test(test_lies),  cmocka_unit_test(test_long_results),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -140,12 +140,35 @@ static int by_time(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode m
 	return 0;
 }
 
+/* A deadline counts also if an earlier call of the batch had it, and was canceled. */
+static int same_deadline(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
+{
+	struct gn_rpc_client *client;
+	struct flight early, canceled, late;
+	uint64_t deadline_ns;
+
+	EXPECT(connect_batch(w, fabric, mode, (struct gn_rpc_batch){N, 0, 1000000, 0, 0},
+			     &client) == 0);
+	shut(&w->service, true);
+	deadline_ns = gn_deadline_us(30000);
+	EXPECT(fly(client, &early, LATER, gn_deadline_us(1000)) == 0);
+	EXPECT(fly(client, &canceled, LATER, deadline_ns) == 0);
+	EXPECT(gn_rpc_cancel(&canceled.op) == 0);
+	EXPECT(polls_until(client, &early, 1) == 0 && early.op.status == GN_RPC_TIMEOUT);
+	EXPECT(fly(client, &late, LATER, deadline_ns) == 0);
+	EXPECT(polls_until(client, &late, 1) == 0 && late.op.status == GN_RPC_TIMEOUT);
+	shut(&w->service, false);
+	EXPECT(gn_rpc_client_close(client) == 0);
+	return 0;
+}
+
 static int when_it_goes(struct world *w, struct gn_fabric *fabric)
 {
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
 		EXPECT(by_entries(w, fabric, mode) == 0);
 		EXPECT(by_bytes(w, fabric, mode) == 0);
 		EXPECT(by_time(w, fabric, mode) == 0);
+		EXPECT(same_deadline(w, fabric, mode) == 0);
 	}
 	return 0;
 }

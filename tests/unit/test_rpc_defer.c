@@ -391,6 +391,80 @@ static void test_no_memory(void **state)
 	run_everywhere(no_memory, &opts, 1);
 }
 
+/* ---- no memory for what is known of a method ---- */
+
+#define CALL_NS 10000000u
+
+static int nothing_known_server(struct gn_env *env, int argc, char **argv)
+{
+	struct gn_rpc_server *server;
+	struct gn_fabric *fabric;
+
+	(void)argc, (void)argv;
+	EXPECT(gn_fabric_open(env->fabric, &fabric) == 0);
+	EXPECT(gn_rpc_server_create(fabric, SIM_ADDR, NULL, &server) == 0);
+	EXPECT(gn_rpc_server_handle(server, 1, echo, NULL) == 0);
+	EXPECT(gn_rpc_server_handle(server, 2, echo, NULL) == 0);
+	EXPECT(gn_rpc_server_start(server) == 0);
+	gn_sleep_us(2 * CALL_NS / 1000);
+	gn_rpc_server_destroy(server);
+	EXPECT(gn_fabric_close(fabric) == 0);
+	return 0;
+}
+
+static int nothing_known_client(struct gn_env *env, int argc, char **argv)
+{
+	const struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
+	unsigned status = GN_RPC_FAILED;
+	struct gn_rpc_client *client;
+	struct gn_fabric *fabric;
+
+	(void)argc, (void)argv;
+	EXPECT(gn_fabric_open(env->fabric, &fabric) == 0);
+	gn_sleep_us(1000);
+	EXPECT(gn_rpc_client_open(fabric, SIM_ADDR, &opts, &client) == 0);
+	EXPECT(call_echo(client, 1, 8, 1) == 0);
+	gn_sleep_us(CALL_NS / 1000);
+	EXPECT(gn_rpc_call(client, 2, NULL, 0, NULL, 0, NULL, gn_deadline_us(1000000), &status) ==
+	       0);
+	EXPECT(status == GN_RPC_OK || status == GN_RPC_BUSY);
+	EXPECT(call_echo(client, 2, 8, 2) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
+	EXPECT(gn_fabric_close(fabric) == 0);
+	return 0;
+}
+
+/* The first call of a method, of whose first allocations one or more fail: it ends. */
+static void test_nothing_known(void **state)
+{
+	const char *faults[] = {"alloc@10ms:n0", "alloc@10ms:n0 alloc@10ms:n0:#2",
+				"alloc@10ms:n0 alloc@10ms:n0:#2 alloc@10ms:n0:#3"};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+		const struct gn_sim_opts opts = {.size = sizeof(opts),
+						 .profile = "ideal",
+						 .seed = unit_seed(),
+						 .nodes = 2,
+						 .limit_ns = 60000000000u};
+		struct gn_sim *sim;
+		int status;
+
+		assert_int_equal(gn_sim_create(&opts, &sim), 0);
+		assert_int_equal(gn_sim_inject(sim, faults[i]), 0);
+		assert_int_equal(gn_sim_spawn(sim, 0, nothing_known_server, 0, NULL, NULL, NULL),
+				 0);
+		assert_int_equal(gn_sim_spawn(sim, 1, nothing_known_client, 0, NULL, NULL, NULL),
+				 0);
+		assert_int_equal(gn_sim_run(sim), 0);
+		for (unsigned p = 0; p < 2; p++) {
+			assert_int_equal(gn_sim_status(sim, p, &status), 0);
+			assert_int_equal(status, 0);
+		}
+		gn_sim_destroy(sim);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -398,6 +472,7 @@ int main(void)
 		cmocka_unit_test(test_all_wait),
 		cmocka_unit_test(test_slots),
 		cmocka_unit_test(test_no_memory),
+		cmocka_unit_test(test_nothing_known),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -238,7 +238,8 @@ static int sizes_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 		for (uint32_t i = 0; i < 4 * N; i++)
 			EXPECT(call_check(&c[i], GN_RPC_OK) == 0);
 	}
-	EXPECT(done_log.put || THREADS_WATCHED); /* where races show all are copied */
+	/* A group that a busy machine makes slow begins without a message. */
+	EXPECT(done_log.put || !w->simulated);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
@@ -514,6 +515,7 @@ static void test_never_acks(void **state)
 	opts.max_window = SLOTS * N;
 	opts.max_large = 4096;
 	opts.max_client_bytes = 384u << 10;
+	opts.park_us = UNIT_PATIENCE_US; /* a client that does not poll cannot see that it is parked */
 	run_everywhere(never_acks, &opts, 1);
 }
 

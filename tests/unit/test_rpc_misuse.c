@@ -132,6 +132,61 @@ static void test_answered_twice(void **state)
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }
 
+static void answer_once(struct gn_rpc_request *request, void *arg)
+{
+	*(struct gn_rpc_request **)arg = request;
+	gn_rpc_answer(request, GN_RPC_OK, "one", 3);
+}
+
+/* A second answer after the result was sent is told, and does not touch the sent result. */
+static void test_answered_again(void **state)
+{
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .flags = GN_RPC_POLLED};
+	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+	struct gn_rpc_request *request = NULL;
+	struct gn_rpc_client *client = NULL;
+	struct gn_rpc_server *server;
+	struct gn_fabric *fabric;
+	struct flight f;
+	char addr[64];
+	uint32_t room;
+	int rc;
+
+	(void)state;
+	told = 0;
+	snprintf(addr, sizeof(addr), "shm:test-again-%llx", (unsigned long long)gn_random());
+	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	assert_int_equal(gn_rpc_server_create(fabric, addr, &opts, &server), 0);
+	assert_int_equal(gn_rpc_server_handle(server, TWICE, answer_once, &request), 0);
+	assert_int_equal(gn_rpc_server_start(server), 0);
+	assert_int_equal(gn_rpc_client_open_begin(fabric, addr, NULL, &client), 0);
+	do {
+		assert_true(gn_rpc_server_poll(server) >= 0);
+		rc = gn_rpc_client_open_wait(client, GN_NO_WAIT);
+	} while (rc == -EAGAIN && gn_now_ns() < deadline_ns);
+	assert_int_equal(rc, 0);
+	flight_make(&f, TWICE, 0, 0, deadline_ns);
+	assert_int_equal(gn_rpc_submit(client, &f.op), 0);
+	assert_int_equal(gn_rpc_flush(client), 0);
+	while (!request && gn_now_ns() < deadline_ns)
+		assert_true(gn_rpc_server_poll(server) >= 0);
+	assert_non_null(request);
+	gn_log_to(count_told, NULL);
+	assert_null(gn_rpc_request_room(request, &room));
+	gn_rpc_answer(request, GN_RPC_FAILED, "two", 3);
+	gn_log_to(NULL, NULL);
+	while (!f.ended) {
+		assert_true(gn_rpc_poll(client) >= 0);
+		assert_true(gn_rpc_server_poll(server) >= 0);
+	}
+	assert_int_equal(f.op.status, GN_RPC_OK);
+	assert_true(f.op.result_len == 3 && !memcmp(f.result, "one", 3));
+	assert_int_equal(told, 1);
+	assert_int_equal(gn_rpc_client_close(client), 0);
+	gn_rpc_server_destroy(server);
+	assert_int_equal(gn_fabric_close(fabric), 0);
+}
+
 /* ---- inherited ---- */
 
 static unsigned inherited;
@@ -220,6 +275,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_answered_twice),
+		cmocka_unit_test(test_answered_again),
 		cmocka_unit_test(test_inherited),
 	};
 

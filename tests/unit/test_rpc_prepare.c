@@ -24,7 +24,7 @@ static void look_done(struct gn_rpc_op *op)
 	l->ended++;
 	if (l->again)
 		fly(l->again, l->next, ECHO, 0);
-	if (op->data)
+	if (op->data || !op->result_len)
 		l->right += !((uintptr_t)op->data % 8) &&
 			    is_filled(op->data, op->result_len, l->seed);
 }
@@ -118,6 +118,7 @@ static int lengths(struct gn_rpc_client *client)
 	look_make(&l, ECHO, 0, 0);
 	EXPECT(put(client, &l) == 0);
 	EXPECT(wait_look(client, &l) == 0 && l.op.status == GN_RPC_OK && !l.op.result_len);
+	EXPECT(!l.op.data);
 	return 0;
 }
 

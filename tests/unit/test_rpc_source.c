@@ -370,10 +370,43 @@ static int wakes_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 	return 0;
 }
 
+/* The result of a call that was sent wakes a client also while it gathers a batch of others. */
+static int wakes_beside_batch(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
+{
+	struct gn_rpc_client_opts opts = in_mode(mode);
+	struct gn_rpc_client *client;
+	struct flight sent, gathered;
+	uint64_t begin_ns;
+	struct nap n;
+
+	opts.batch.entries = 8;
+	opts.batch.wait_us = 4000000;
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+	nap_open(&n, w->simulated);
+	EXPECT(nap_add(&n, gn_rpc_client_source(client)) == 0);
+	shut(&w->service, true);
+	EXPECT(fly(client, &sent, LATER, 0) == 0);
+	EXPECT(gn_rpc_flush(client) == 0);
+	EXPECT(fly(client, &gathered, LATER, 0) == 0);
+	EXPECT(gn_rpc_poll(client) == 0);
+	EXPECT(nap(&n, gn_deadline_us(20000)) >= 0);
+	shut(&w->service, false);
+	begin_ns = gn_now_ns();
+	EXPECT(until_ended(&n, client, &sent) == 0 && flight_check(&sent) == 0);
+	EXPECT(gn_now_ns() - begin_ns < 2000000000u && !gathered.ended);
+	EXPECT(gn_rpc_flush(client) == 0);
+	EXPECT(until_ended(&n, client, &gathered) == 0 && flight_check(&gathered) == 0);
+	nap_close(&n);
+	EXPECT(gn_rpc_client_close(client) == 0);
+	return 0;
+}
+
 static int wakes(struct world *w, struct gn_fabric *fabric)
 {
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
 		EXPECT(wakes_in(w, fabric, mode) == 0);
+		EXPECT(wakes_beside_batch(w, fabric, mode) == 0);
+	}
 	return 0;
 }
 
