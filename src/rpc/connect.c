@@ -321,6 +321,7 @@ static int say_hello(struct gn_rpc_client *c, uint32_t timeout_us)
 	if (rc)
 		return rc;
 	hello.reply_key = reply.key;
+	c->sent_ns = gn_now_ns(); /* the server's patience begins before its answer is here */
 	return gn_connect(c->qp, c->addr, &conn);
 }
 
@@ -357,7 +358,7 @@ static void start_link(struct gn_rpc_client *c)
 	c->notify_after_ns = RPC_NOTIFY_NS;
 	c->woken = c->waking = 0;
 	c->first_ns = 0;
-	c->sent_ns = c->asked_ns = rpc_read_clock(c);
+	c->asked_ns = rpc_read_clock(c);
 	rpc_set_posts(c);
 	rpc_learn_stride(c);
 	c->until_ns = GN_FOREVER;
