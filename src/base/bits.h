@@ -20,6 +20,25 @@
 #define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 /*
+ * Asks for the lines of some bytes, all at once, where each would be waited for by itself: another
+ * core has them. To be read, or to be written.
+ */
+static inline void prefetch_lines(const void *at, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i += GN_CACHELINE)
+		__builtin_prefetch((const char *)at + i);
+}
+static inline void prefetch_lines_to_write(const void *at, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i += GN_CACHELINE)
+#if defined(__x86_64__)
+		__asm__ volatile("prefetchw %0" : : "m"(*((const char *)at + i)));
+#else
+		__builtin_prefetch((const char *)at + i, 1);
+#endif
+}
+
+/*
  * Tells the core that this is a spin, so that its other hyperthread and the memory bus get their
  * turn.
  */

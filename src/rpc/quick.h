@@ -129,6 +129,8 @@ static inline void rpc_result_begin(struct rpc_conn *c, enum rpc_way way)
 		return;
 	if (unlikely(c->placed - c->acked > c->mask) && !mutant("rpc-result-early", 8))
 		return;
+	if (c->most - c->left > RPC_BATCH_BYTES) /* the last: this one will be as long */
+		prefetch_lines_to_write(c->result, c->most - c->left);
 	c->open = way;
 	c->quick = likely(!c->held) ? rpc_quick_word(way) : 0;
 	c->open_ack = false;

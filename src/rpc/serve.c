@@ -388,6 +388,8 @@ static force_inline bool look_closer(struct rpc_conn *c, struct rpc_head *head)
 
 	if (unlikely(len > c->max_len || len < sizeof(struct rpc_entry) || len % 8))
 		return false;
+	if (len > RPC_BATCH_BYTES)
+		prefetch_lines((const uint8_t *)words + RPC_ALIGN, len);
 	exec_preempt();
 	/* What was there before the tail became visible is there now. */
 	tail = __atomic_load_n(&words[rpc_tail_at(len) / 8], __ATOMIC_ACQUIRE);
