@@ -18,7 +18,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is, and so a
 
 enum kv_method { KV_DO = 1, KV_LAYOUT, KV_STATS, KV_CLEAR, KV_SCAN };
 
-/* An operation: this, the words that its bits and verb ask for, the key, and the value to the end. */
+/* An operation: this, the words that its bits and verb ask for, key, and value to the end. */
 struct kv_request {
 	uint8_t verb, key_len;
 	uint16_t how;	     /* enum gn_kv_how, and the bit below */
@@ -192,7 +192,7 @@ static inline bool kv_request_read(const uint8_t *from, uint32_t len, struct gn_
 	exec_preempt();
 	op->key = key;
 	op->room_bytes = (uint32_t)(word >> 32);
-	/* A plain GET: both verb and how are 0, and behind the head there is nothing but the key. */
+	/* A plain GET: verb and how are 0, and behind the head there is nothing but the key. */
 	if (unlikely((uint32_t)word != key_len << 8 || key_len - 1 >= GN_KV_KEY_MAX))
 		return kv_request_read_any(from, len, word, op, key);
 	op->verb = GN_KV_GET;
