@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What clients and servers of a store send each other. Each operation is one call: KV_DO, or KV_SCAN
- * for a page of keys, which takes longer. RPC puts several of them into a message. Integers are
- * little-endian. Nothing here is a struct of the public headers.
+ * What clients and servers of a store send each other. Each operation is one call: KV_DO, or
+ * KV_SCAN for a page of keys, which takes longer. RPC puts several of them into a message.
+ * Integers are little-endian. Nothing here is a struct of the public headers.
  */
 #ifndef GN_KV_WIRE_H
 #define GN_KV_WIRE_H
