@@ -16,6 +16,7 @@
 #define SELDOM_NS   10000000u
 #define AHEAD	    16u	 /* results that are read at once */
 #define PEEK_FROM   256u /* bytes that are worth it to look at the first of them before */
+#define RESTS	    64u	 /* pauses between two looks, at most: a few us */
 #define ALONE	    8u	 /* reads in a row of one result */
 #define SLOW_LOOK   16u	 /* reads of which one is looked at, whether reads are still slow */
 
@@ -506,10 +507,21 @@ static force_inline bool fetch_at_once(struct gn_rpc_client *c, struct rpc_got *
 	return true;
 }
 
+/*
+ * After every look in vain some more time goes by until the next, about an eighth of what was
+ * waited for: who looks all the time takes the line away from the server that is to write it.
+ */
+static inline void rest(const struct rpc_got *got)
+{
+	for (uint32_t n = got->fails < RESTS * 8 ? got->fails / 8 : RESTS; n; n--)
+		cpu_relax();
+}
+
 static no_inline void fetch_again(struct gn_rpc_client *c, struct rpc_got *got)
 {
 	for (unsigned i = 1; i < ALONE; i++) {
 		miss(c, c->expected, RPC_NOTHING);
+		rest(got);
 		if (c->first_ns || c->dead || fetch_at_once(c, got, peek_bytes(c)))
 			return;
 	}
