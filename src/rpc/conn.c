@@ -391,7 +391,7 @@ void rpc_conn_park(struct rpc_conn *c, bool long_silent)
 	c->park_count = c->park_count % RPC_PARKED_MAX + 1;
 	say_parked(c, c->park_count, __ATOMIC_SEQ_CST);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (has_request(c, long_silent) && !mutant("rpc-park-blindly", 8)) {
+	if (has_request(c, long_silent) && !mutant("rpc-park-blindly", MUTANT_ALWAYS)) {
 		say_parked(c, 0, __ATOMIC_RELEASE);
 		return;
 	}

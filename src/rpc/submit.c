@@ -81,7 +81,8 @@ uint64_t rpc_read_clock(struct gn_rpc_client *c)
 static no_inline void end_silence(struct gn_rpc_client *c, uint64_t now_ns)
 {
 	c->woken = 0;
-	if (now_ns - c->sent_ns > c->silence_ns * 3 && !c->waking)
+	if (now_ns - c->sent_ns > c->silence_ns * 3 && !c->waking &&
+	    !mutant("rpc-park-blindly", MUTANT_ALWAYS)) /* one of the two is enough, mostly */
 		rpc_wake(c);
 	else if (c->reply)
 		rpc_ask(c, now_ns);
