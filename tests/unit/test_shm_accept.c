@@ -236,8 +236,10 @@ static bool take_all(struct server *s)
 		take_event(s, &ev);
 		detach_done(s);
 	}
-	while (s->side.cq_chan != s->side.chan && !gn_chan_next(s->side.cq_chan, &ev))
+	while (s->side.cq_chan != s->side.chan && !gn_chan_next(s->side.cq_chan, &ev)) {
+		any = true; /* its completion may have come after the poll */
 		take_event(s, &ev);
+	}
 	return any;
 }
 
