@@ -440,10 +440,10 @@ GN_API int gn_rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);
  * for op->request_len bytes, aligned to 8; op->request is not used. Write them, and commit; until
  * then request_len may be made smaller, and nothing else of the op may change. A call that is not
  * committed has not begun and leaves nothing behind. Any other function of the client that begins,
- * sends or ends calls may take the room away: then commit returns -ESRCH, and nothing has begun.
- * Other errors are those of gn_rpc_submit(): all of them come from prepare, and -ENOTCONN from
- * both. A request of more than max_request bytes (gn_rpc_client_limits()) is refused with
- * -EMSGSIZE: submit it.
+ * sends or ends calls may take the room away: then commit returns -ESRCH, or -EINVAL if a call of
+ * another method was tried, and nothing has begun. So it does when the op was changed. Other errors
+ * are those of gn_rpc_submit(): all of them come from prepare, and -ENOTCONN from both. A request
+ * of more than max_request bytes (gn_rpc_client_limits()) is refused with -EMSGSIZE: submit it.
  */
 GN_API int gn_rpc_prepare(struct gn_rpc_client *client, struct gn_rpc_op *op, void **out);
 GN_API int gn_rpc_commit(struct gn_rpc_client *client, struct gn_rpc_op *op);

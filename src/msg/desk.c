@@ -8,7 +8,7 @@
 
 #define TEND_EVERY 256u	     /* turns: to look at the channel costs a system call */
 #define SPIN_US	   20u	     /* of waiting, before it looks at events */
-#define NAP_MIN_NS 20000u    /* between two looks at memory, of a desk that sleeps */
+#define NAP_MIN_NS 20000u    /* between two looks at memory by a sleeping responder */
 #define NAP_MAX_NS 10240000u /* … when nothing has come for long */
 
 static struct msg_end *end_of(struct link_conn *conn)
