@@ -206,9 +206,10 @@ class Maker:
             elif not chr(line[at]).isdigit():
                 line[at] = self.r.choice(b" xkvqO\x7f")
         line = bytes(line)
-        # Data would have to follow after all; and a delay is not meant.
-        return b"nonsense\r\n" if re.match(rb" *(ms|set|add|replace|append|prepend|cas|flush_all) ", line) \
-            else line + b"\r\n"
+        # Data would have to follow after all; a delay is not meant; and this memcached has no flag E yet.
+        if re.match(rb" *(ms|set|add|replace|append|prepend|cas|flush_all) | *m[gda] .* E", line):
+            line = b"nonsense"
+        return line + b"\r\n"
 
     def with_version(self):
         """Commands that name the version of what is there, or one before or behind it, or none."""
