@@ -40,6 +40,7 @@ void rpc_client_die(struct gn_rpc_client *c)
 	if (c->dead)
 		return;
 	c->dead = c->busy = true; /* who is called back may not close it */
+	link_conn_fail(&c->link->conn);
 	c->prepared = NULL;
 	for (uint32_t i = 0; i < c->limits.window; i++)
 		rpc_end(c, &c->calls[i], GN_RPC_PEER_GONE, 0);
@@ -224,8 +225,8 @@ static no_inline void measure_left(struct gn_rpc_client *c, uint64_t deadline_ns
 	c->left_us = us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 	c->left_from_ns = now_ns;
 	c->left_to_ns = deadline_ns;
-	if (deadline_ns < c->until_ns)
-		c->until_ns = deadline_ns;
+	if (deadline_ns < c->late.due_ns)
+		link_timer_set(&c->loop.timers, &c->late, deadline_ns);
 }
 
 /*

@@ -49,7 +49,7 @@ int rpc_notify_recv(struct gn_rpc_client *c)
 	return gn_post_recv(c->qp, &wr, NULL);
 }
 
-/* Until it has come, results are only read to see that the server is there. */
+/* Until it has come, results are only read by rpc_client_looked(). */
 bool rpc_notify(struct gn_rpc_client *c, uint64_t now_ns)
 {
 	struct gn_wr wr;
@@ -65,7 +65,7 @@ bool rpc_notify(struct gn_rpc_client *c, uint64_t now_ns)
 	c->notify = true;
 	c->notify_ns = now_ns;
 	if (c->first_ns)
-		c->first_ns = now_ns + RPC_PROBE_NS;
+		c->first_ns = GN_FOREVER;
 	c->count.notifies++;
 	return true;
 }
@@ -126,5 +126,5 @@ uint64_t rpc_ask_ns(const struct gn_rpc_client *c)
 
 	if (wait_ns < least_ns)
 		wait_ns = least_ns;
-	return last_ns + (wait_ns < RPC_PROBE_NS ? wait_ns : RPC_PROBE_NS);
+	return last_ns + (wait_ns < LINK_PROBE_NS ? wait_ns : LINK_PROBE_NS);
 }

@@ -153,9 +153,9 @@ struct rpc_far {
 	uint32_t key, len;
 };
 
-#define RPC_ALIGN  64u
+#define RPC_ALIGN	64u
 #define RPC_BATCH_BYTES 128u /* of entries, from which on a message is worth a prefetch */
-#define RPC_INLINE 256u /* bytes of a message that is copied into its request, if the fabric can */
+#define RPC_INLINE	256u /* bytes of a message that is copied into its request, if the fabric can */
 
 /*
  * The first message, and one in eight at no regular distance: calls have rhythms of their own.
@@ -173,14 +173,8 @@ static inline bool rpc_sampled(uint32_t number)
  */
 #define RPC_NOTIFY_RECVS 2u
 
-/* How long to wait for the rest of a message, which may never come: its sender may be gone. */
-#define RPC_TORN_NAP_US 1u
-
 /* For a thread that is long about its handlers, until it has looked at the words that wake it. */
 #define RPC_RNR_US 20000u
-
-/* Silence after which a side asks whether the other is there. */
-#define RPC_PROBE_NS 100000000u
 
 static inline uint32_t rpc_align8(uint32_t len)
 {
