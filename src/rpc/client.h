@@ -165,7 +165,7 @@ struct gn_rpc_client {
 	bool slow_reads;    /* none is there as soon as it is posted */
 	uint64_t first_ns;  /* not before then is the next result read */
 	bool torn;	    /* the next reply was not there in full when it was last looked at */
-	uint32_t waking;    /* 1: the server was woken, and nothing has come since */
+	uint32_t waking;    /* times that the server was woken since something has come */
 	uint32_t woken;	    /* the last that said: parked; 0: none since something came or went */
 	bool notify;	    /* the server will say when the next result is there */
 	uint64_t notify_ns; /* when it was asked to */
@@ -281,6 +281,8 @@ void rpc_see_parked(struct gn_rpc_client *client, uint32_t parked);
 void rpc_notified(struct gn_rpc_client *client);
 /* The server does not look at this client any more, and should; false: it cannot be told now. */
 bool rpc_wake(struct gn_rpc_client *client);
+/* … after a silence, whether it was woken before or not. */
+void rpc_wake_again(struct gn_rpc_client *client);
 /* The server is to say when the next result is there; false: it cannot be asked now. */
 bool rpc_notify(struct gn_rpc_client *client, uint64_t now_ns);
 int rpc_notify_recv(struct gn_rpc_client *client);

@@ -82,9 +82,9 @@ uint64_t rpc_read_clock(struct gn_rpc_client *c)
 static no_inline void end_silence(struct gn_rpc_client *c, uint64_t now_ns)
 {
 	c->woken = 0;
-	if (now_ns - c->sent_ns > c->silence_ns * 3 && !c->waking &&
+	if (now_ns - c->sent_ns > c->silence_ns * 3 &&
 	    !mutant("rpc-park-blindly", MUTANT_ALWAYS)) /* one of the two is enough, mostly */
-		rpc_wake(c);
+		rpc_wake_again(c);
 	else if (c->reply)
 		rpc_ask(c, now_ns);
 }

@@ -23,21 +23,31 @@ void rpc_tell_spent(struct gn_rpc_client *c)
 	}
 }
 
-/* Not more often than results come: the server has a few receives for it. */
-bool rpc_wake(struct gn_rpc_client *c)
+static bool post_wake(struct gn_rpc_client *c)
 {
 	struct gn_wr wr;
 
-	if (c->waking)
-		return true;
 	gn_wr_init(&wr, GN_OP_WRITE_IMM, rpc_id(RPC_ID_OTHER, 0), NULL, 0,
 		   GN_SIGNALED | GN_SOLICITED);
 	if (gn_post_send(c->qp, &wr, NULL))
 		return false;
 	c->posted++;
-	c->waking = true;
+	c->waking++;
 	c->count.wakes++;
 	return true;
+}
+
+/* Not more often than results come: the server has a few receives for it. */
+bool rpc_wake(struct gn_rpc_client *c)
+{
+	return c->waking || post_wake(c);
+}
+
+/* The server may have stopped polling again since the last wake: its client may not poll either. */
+void rpc_wake_again(struct gn_rpc_client *c)
+{
+	if (c->waking < RPC_WAKES_MAX)
+		post_wake(c);
 }
 
 /* ---- asleep ---- */
@@ -93,7 +103,7 @@ void rpc_see_parked(struct gn_rpc_client *c, uint32_t parked)
 {
 	if (parked == c->woken)
 		return;
-	c->waking = false;
+	c->waking = 0;
 	if (rpc_wake(c))
 		c->woken = parked;
 }

@@ -172,6 +172,8 @@ static inline bool rpc_sampled(uint32_t number)
  * each client, a client asks for the next when the last has come, and has RPC_NOTIFY_RECVS.
  */
 #define RPC_NOTIFY_RECVS 2u
+/* A client wakes its server at most so many times before a result comes: RPC_RECVS are more. */
+#define RPC_WAKES_MAX 16u
 
 /* For a thread that is long about its handlers, until it has looked at the words that wake it. */
 #define RPC_RNR_US 20000u
