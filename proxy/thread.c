@@ -17,6 +17,7 @@
 #define EVENTS	   512
 #define YIELDS	   16u	    /* to the store, before its answers are waited for asleep */
 #define STARVED_MS 1	    /* until it is looked again whether there is memory */
+#define BLIND_MS   10	    /* between two looks at a store that cannot wake its thread */
 #define IDLE_MS	   100	    /* without anything, until it is worth it to hear of the store's end */
 #define END_US	   2000000u /* for what is under way, when it ends */
 
@@ -147,29 +148,39 @@ static bool wait_for_store(struct px_thread *t)
 	return answered;
 }
 
+/* A time to sleep that is at most ms; sleep_ms < 0: for ever. */
+static int sooner_ms(int sleep_ms, int ms)
+{
+	return sleep_ms < 0 || sleep_ms > ms ? ms : sleep_ms;
+}
+
 /*
  * How long to sleep; 0: there is something to do. When the store has answered, its next answer is
  * likely to be there too, and to ask to be woken for it would cost both sides system calls.
  *
  * The store wakes this thread if something is to come from it. While nothing is, only its end is of
- * interest, and only to a thread that is idle for long: most sleeps are short.
+ * interest, and only to a thread that is idle for long: most sleeps are short. A thread that the
+ * store cannot wake, because the system lacks something, looks every BLIND_MS.
  */
 static int rest_ms(struct px_thread *t, int sleep_ms)
 {
+	int rc;
+
 	if (t->queue || (t->under_way && t->answered))
 		return 0;
 	count_messages(t);
-	if (t->starved && (sleep_ms < 0 || sleep_ms > STARVED_MS))
-		sleep_ms = STARVED_MS;
+	if (t->starved)
+		sleep_ms = sooner_ms(sleep_ms, STARVED_MS);
 	if (t->under_way || t->store_gone || t->idle) {
 		t->armed = true;
 		PX_COUNT(t, waits, t->under_way > 0);
-		return gn_source_arm(t->store) ? 0 : sleep_ms;
+		rc = gn_source_arm(t->store);
+		return !rc ? sleep_ms : rc == -EAGAIN ? 0 : sooner_ms(sleep_ms, BLIND_MS);
 	}
 	if (t->armed)
 		gn_source_disarm(t->store);
 	t->armed = false;
-	return sleep_ms < 0 || sleep_ms > IDLE_MS ? IDLE_MS : sleep_ms;
+	return sooner_ms(sleep_ms, IDLE_MS);
 }
 
 static void serve(struct px_thread *t)
