@@ -4,77 +4,13 @@
  * turns in one thread. docs/limits.md states what the client may allocate meanwhile.
  */
 #include <errno.h>
-#include <malloc.h>
 #include <string.h>
 
-#include "base/exec.h"
-#include "base/real.h"
+#include "heap.h"
 #include "rpc_raw_server.h"
 
 #define CALLS 8u
 #define SMALL (64u << 10) /* bytes that everything but large results may take */
-
-/* ---- this thread's memory ---- */
-
-static struct {
-	uint64_t bytes, most_bytes;
-	size_t refused_from; /* a single allocation of so many bytes fails; 0: none does */
-} heap;
-static const struct exec_ops *heap_below;
-
-static void *heap_alloc(size_t size, size_t align)
-{
-	void *ptr = heap.refused_from && size >= heap.refused_from ? NULL :
-								     exec_real.alloc(size, align);
-
-	if (ptr)
-		heap.bytes += malloc_usable_size(ptr);
-	if (heap.bytes > heap.most_bytes)
-		heap.most_bytes = heap.bytes;
-	return ptr;
-}
-
-static void heap_free(void *ptr)
-{
-	heap.bytes -= malloc_usable_size(ptr);
-	exec_real.free(ptr);
-}
-
-static uint64_t heap_random(void)
-{
-	static uint64_t state = 1;
-
-	return unit_next(&state);
-}
-
-static void heap_preempt(void)
-{
-}
-
-/*
- * From here on memory is counted, and nothing may wait. What was allocated before is not to be freed
- * before the end.
- */
-static void heap_watch(void)
-{
-	static struct exec_ops ops;
-
-	ops = exec_real;
-	ops.now_ns = real_clock_ns;
-	ops.random = heap_random;
-	ops.preempt = heap_preempt;
-	ops.alloc = heap_alloc;
-	ops.free = heap_free;
-	heap.bytes = heap.most_bytes = heap.refused_from = 0;
-	heap_below = exec_install(&ops);
-}
-
-/* How many bytes there were at once, at most. */
-static uint64_t heap_most(void)
-{
-	exec_install(heap_below);
-	return heap.most_bytes;
-}
 
 /* ---- client and server ---- */
 
