@@ -325,8 +325,7 @@ static no_inline int make_room(struct gn_rpc_client *c, const struct gn_rpc_op *
 		return gn_fail_text(-EAGAIN, "rpc: the send queue is full; gn_rpc_wait()");
 	if (rpc_slots_full(c) && !mutant("rpc-slot-early", c->number)) {
 		c->first_ns = 0; /* a read tells what is free */
-		return gn_fail(-EAGAIN, "rpc: all %u slots are taken; gn_rpc_wait() for some",
-			       c->limits.slots);
+		return gn_fail_text(-EAGAIN, "rpc: all slots are taken; gn_rpc_wait() for some");
 	}
 	c->starved = false;
 	return 0;
@@ -367,10 +366,8 @@ static no_inline int refuse_op(struct gn_rpc_client *c, const struct gn_rpc_op *
 		return gn_fail(-ENOTCONN, "rpc: the server at %s is gone; gn_rpc_reconnect()",
 			       c->addr);
 	c->starved = true;
-	return gn_fail(-EAGAIN,
-		       "rpc: %u calls are under way, all that this client may have; gn_rpc_wait() "
-		       "for some",
-		       c->limits.window);
+	return gn_fail_text(-EAGAIN, "rpc: as many calls are under way as this client may have; "
+				     "gn_rpc_wait() for some");
 }
 
 /* A large request: the server is told where it is. Or one that something is wrong with. */
