@@ -138,9 +138,9 @@ static no_inline void *room_slowly(struct gn_rpc_group *g, unsigned i, uint32_t 
 {
 	struct rpc_conn *c = g->conn;
 
-	drop_room(g);
-	if (!is_pending(g, i))
+	if (!is_pending(g, i)) /* of a handler that has returned: its connection may be gone */
 		return NULL;
+	drop_room(g);
 	if (most > c->max_result || c->held || !rpc_result_open(c, g->way, most))
 		return keep_room(g, i, most);
 	return gn_rpc_group_room(g, i, most);
@@ -161,10 +161,11 @@ void *gn_rpc_group_room(struct gn_rpc_group *g, unsigned i, uint32_t most)
 void *gn_rpc_group_put(struct gn_rpc_group *g, unsigned i, unsigned status, uint32_t len)
 {
 	struct rpc_conn *c = g->conn;
-	uint8_t *to = rpc_result_at(c);
+	uint8_t *to;
 
 	if (unlikely(RPC_RACES_SHOW || !is_pending(g, i) || g->room || !fits(g, len)))
 		return NULL;
+	to = rpc_result_at(c);
 	g->pending &= ~(1ull << i);
 	rpc_result_append(c, g->times, g->entry[i].index, (uint16_t)status, to, len);
 	return to;
