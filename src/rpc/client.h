@@ -14,8 +14,11 @@
 struct rpc_call {
 	struct gn_rpc_op *op;	 /* NULL: it ended early, nobody waits for the result */
 	struct rpc_kind *kind;	 /* NULL: the index is free */
-	struct rpc_call *next;	 /* free */
-	uint64_t ns;		 /* when its message was begun; 0: nobody has looked */
+	union {
+		struct rpc_call *next; /* free */
+		uint64_t ns;	       /* when its message was begun; 0: nobody has looked */
+	};
+	uint64_t name;		 /* its index, where an entry has it */
 	struct rpc_area request; /* one that is read by the server */
 	uint32_t number;	 /* of its message */
 	uint16_t index;
@@ -89,6 +92,8 @@ struct rpc_learn {
 	bool slow; /* calls take so long, or are so many in a message, that the clock is cheap */
 	struct rpc_kind *last;
 	uint64_t last_method; /* of last; UINT64_MAX: none */
+	uint64_t last_entry;  /* … where an entry has it */
+	uint64_t quick_method; /* last_method, if that is quick */
 	struct rpc_kind *kinds[0x10000 / RPC_PAGE_KINDS];
 };
 
@@ -119,6 +124,7 @@ struct gn_rpc_client {
 	bool check_reply, check_fetch; /* no order is promised */
 	uint32_t max_inline, epoch, mask;
 	uint32_t max_results; /* bytes of a message with them, rpc_max_len() */
+	uint32_t max_short;   /* bytes of a request: RPC_SHORT, or limits.max_request */
 	uint64_t silence_ns;  /* after which the server may not look any more */
 	struct gn_rpc_limits limits;
 	uint64_t nonce, request_stride, result_stride;
@@ -128,8 +134,9 @@ struct gn_rpc_client {
 	/* requests */
 	uint32_t number;    /* of the message that is, or will be, put together */
 	uint32_t entries;   /* in it */
-	uint32_t at;	    /* its bytes, … */
-	uint32_t room;	    /* … how many more there may be; 0: nothing can be put in */
+	uint8_t *put;	    /* where the next goes */
+	uint8_t *end;	    /* up to where; NULL: nothing can be put in */
+	uint8_t *full;	    /* from here on it is sent */
 	uint32_t most;	    /* … how many there may be */
 	uint32_t untimed;   /* messages to come that the clock is not read for */
 	uint64_t slot_at;   /* where its slot is, among those for requests */
@@ -149,7 +156,7 @@ struct gn_rpc_client {
 	struct gn_sge request_sge, result_sge; /* posted again and again: rpc_set_posts() */
 	struct gn_wr request_wr, result_wr;
 	uint64_t clock_ns, clock_ticks;	   /* when the clock was read last: rpc_coarse_ns() */
-	uint64_t left_from_ns, left_to_ns; /* the time between which is … */
+	uint64_t left_to_ns; /* a deadline, or 0; the time from clock_ns to it is … */
 	uint32_t left_us;
 	struct rpc_call *calls, *idle; /* by index; those that are free */
 	uint32_t n_fetch;	       /* calls sent, without a result, which is to be fetched */
@@ -230,11 +237,13 @@ int rpc_client_prepare(struct gn_source *source);
 
 /* submit.c */
 int rpc_client_refuse(const struct gn_rpc_client *client); /* -EINVAL, -EPERM */
+static inline bool rpc_client_own(const struct gn_rpc_client *client)
+{
+	return likely(client && exec_is_owner(__atomic_load_n(&client->owner, __ATOMIC_RELAXED)));
+}
 static inline int rpc_client_check(const struct gn_rpc_client *client)
 {
-	return likely(client && exec_is_owner(__atomic_load_n(&client->owner, __ATOMIC_RELAXED))) ?
-		       0 :
-		       rpc_client_refuse(client);
+	return rpc_client_own(client) ? 0 : rpc_client_refuse(client);
 }
 /* gn_rpc_submit() by the owner. */
 int rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);
@@ -243,7 +252,9 @@ void rpc_client_die(struct gn_rpc_client *client);
 /* Tell the server that nobody waits for this call any more. */
 void rpc_give_up(struct gn_rpc_client *client, uint32_t index);
 /* Send what is put together, if there is anything. */
-void rpc_send(struct gn_rpc_client *client);
+int rpc_send(struct gn_rpc_client *client); /* 0 */
+/* A message begins in the slot of its number. */
+void rpc_next_slot(struct gn_rpc_client *client);
 static inline void rpc_flush(struct gn_rpc_client *c)
 {
 	if (c->entries && !c->dead)
@@ -363,11 +374,6 @@ static inline void rpc_end(struct gn_rpc_client *c, struct rpc_call *call, unsig
 {
 	if (call->op)
 		rpc_end_op(c, call, call->op, status, result_len);
-}
-
-static inline uint64_t rpc_slot_at(const struct gn_rpc_client *c, uint32_t number)
-{
-	return (number & c->mask) * c->request_stride;
 }
 
 /* The server has not taken the message that was in the slot of the next. */

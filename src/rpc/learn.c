@@ -60,7 +60,7 @@ int rpc_learn_init(struct gn_rpc_client *c, const struct gn_rpc_client_opts *o)
 	l->fetch_bytes = o->fetch_bytes ? o->fetch_bytes : FIRST_BYTES;
 	l->least_ns = UINT64_MAX;
 	l->slow = true;
-	l->last_method = UINT64_MAX; /* none */
+	l->last_method = l->quick_method = UINT64_MAX; /* none */
 	l->batch = o->batch;
 	if (!l->batch.entries)
 		l->batch.entries = l->batch.limit_us ? BATCH_MAX : 1;
@@ -85,6 +85,11 @@ void rpc_learn_free(struct gn_rpc_client *c)
 	}
 }
 
+static void note_quick(struct rpc_learn *l)
+{
+	l->quick_method = l->last && l->last->quick ? l->last_method : UINT64_MAX;
+}
+
 struct rpc_kind *rpc_kind_of(struct gn_rpc_client *c, unsigned method)
 {
 	struct rpc_kind **page = &c->learn.kinds[method / RPC_PAGE_KINDS];
@@ -94,7 +99,9 @@ struct rpc_kind *rpc_kind_of(struct gn_rpc_client *c, unsigned method)
 	if (unlikely(!*page))
 		return NULL;
 	c->learn.last_method = method;
+	c->learn.last_entry = (uint64_t)method << 32;
 	c->learn.last = &(*page)[method % RPC_PAGE_KINDS];
+	note_quick(&c->learn);
 	return c->learn.last;
 }
 
@@ -212,6 +219,7 @@ void rpc_learn_calls(struct gn_rpc_client *c, const struct rpc_lesson *lesson)
 	if (c->mode == GN_RPC_HYBRID)
 		choose_mode(c, kind, lesson->fails, lesson->time_us);
 	kind->quick = kind->latency && !kind->last_us && !kind->strikes && !kind->reply;
+	note_quick(&c->learn);
 }
 
 /* ---- how much a fetch brings ---- */
