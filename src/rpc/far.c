@@ -68,12 +68,28 @@ static void free_read(struct rpc_far_read *read)
 	gn_free(read);
 }
 
+/*
+ * The first in the queue is about to be read. Its memory is allocated now and not when its server
+ * announced it, so that there is never more than one result's; without memory the call ends here.
+ */
+static void make_bytes(struct gn_rpc_client *c, struct rpc_far_read *read)
+{
+	struct rpc_call *call = &c->calls[read->call];
+
+	if (read->bytes || read->is_read || !call->op || !(call->op->flags & GN_RPC_IN_PLACE))
+		return;
+	read->bytes = gn_alloc(read->from.len, 0);
+	if (!read->bytes)
+		rpc_end(c, call, GN_RPC_TOO_BIG, read->from.len);
+}
+
 /* More of the first in the queue. */
 static void ask_more(struct gn_rpc_client *c)
 {
 	struct rpc_far_read *read = c->far_reads;
 	const struct gn_remote from = {.key = read->from.key};
 
+	make_bytes(c, read);
 	while (wanted_at(c, read) && !c->dead && read->asked < read->from.len &&
 	       read->asked - read->done < c->piece * PIECES) {
 		const uint32_t left = read->from.len - read->asked;
@@ -138,16 +154,12 @@ void rpc_far_poll(struct gn_rpc_client *c)
 bool rpc_far_begin(struct gn_rpc_client *c, const struct rpc_far_read *what)
 {
 	struct rpc_far_read *read = gn_alloc(sizeof(*read), 0);
-	const bool in_place = !what->is_read && c->calls[what->call].op->flags & GN_RPC_IN_PLACE;
 
 	if (!read)
 		return false;
 	*read = *what;
-	if (in_place)
-		read->bytes = gn_alloc(read->from.len, 0);
-	if ((in_place && !read->bytes) ||
-	    (!c->bounce.mem &&
-	     rpc_area_make(c->fabric, c->pd, (uint64_t)PIECE * PIECES, 0, &c->bounce))) {
+	if (!c->bounce.mem &&
+	    rpc_area_make(c->fabric, c->pd, (uint64_t)PIECE * PIECES, 0, &c->bounce)) {
 		free_read(read);
 		return false;
 	}

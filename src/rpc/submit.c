@@ -81,7 +81,8 @@ uint64_t rpc_read_clock(struct gn_rpc_client *c)
 /*
  * After a silence the server may not look at this client any more. When it has been about as long
  * as the server's patience it is woken at once: its client may not poll soon. Else a read tells,
- * which in the mode fetch comes anyway.
+ * which in the mode fetch comes anyway. Within a poll a result may be looked at, in the only slot
+ * that a read could use if there is one: then a later poll asks.
  */
 static no_inline void end_silence(struct gn_rpc_client *c, uint64_t now_ns)
 {
@@ -89,7 +90,7 @@ static no_inline void end_silence(struct gn_rpc_client *c, uint64_t now_ns)
 	if (now_ns - c->sent_ns > c->silence_ns * 3 && !c->waking &&
 	    !mutant("rpc-park-blindly", MUTANT_ALWAYS)) /* one of the two is enough, mostly */
 		rpc_wake(c);
-	else if (c->reply)
+	else if (c->reply && (c->mask || !c->busy))
 		rpc_ask(c, now_ns);
 }
 

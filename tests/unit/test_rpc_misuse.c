@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include "rpc_world.h"
+#include "unit_shm.h"
 
 /* ---- answered twice ---- */
 
@@ -91,12 +92,11 @@ static void test_answered_twice(void **state)
 	struct gn_rpc_server *server;
 	struct gn_fabric *fabric;
 	struct gn_thread *thread;
-	char addr[64], result[8];
+	char addr[UNIT_ADDR], result[8];
 	unsigned calls = 0;
 
 	(void)state;
-	snprintf(addr, sizeof(addr), "shm:test-twice-%llx", (unsigned long long)gn_random());
-	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	fabric = unit_shm(addr);
 	assert_int_equal(gn_mem_alloc(fabric, GN_PAGE, GN_REMOTE_READ, &lender.mem), 0);
 	assert_int_equal(gn_rpc_server_create(fabric, addr, NULL, &server), 0);
 	assert_int_equal(gn_rpc_server_handle(server, TWICE, twice, NULL), 0);
@@ -148,14 +148,13 @@ static void test_answered_again(void **state)
 	struct gn_rpc_server *server;
 	struct gn_fabric *fabric;
 	struct flight f;
-	char addr[64];
+	char addr[UNIT_ADDR];
 	uint32_t room;
 	int rc;
 
 	(void)state;
 	told = 0;
-	snprintf(addr, sizeof(addr), "shm:test-again-%llx", (unsigned long long)gn_random());
-	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	fabric = unit_shm(addr);
 	assert_int_equal(gn_rpc_server_create(fabric, addr, &opts, &server), 0);
 	assert_int_equal(gn_rpc_server_handle(server, TWICE, answer_once, &request), 0);
 	assert_int_equal(gn_rpc_server_start(server), 0);
@@ -240,7 +239,7 @@ static int inherits(struct world *w, struct gn_fabric *fabric)
 {
 	const struct gn_rpc_server_opts polled = {.size = sizeof(polled), .flags = GN_RPC_POLLED};
 	struct parent p = {.server = w->service.server};
-	char addr[64];
+	char addr[UNIT_ADDR];
 	int status;
 	pid_t pid;
 
