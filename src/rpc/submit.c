@@ -110,6 +110,7 @@ static no_inline void plan_fetch(struct gn_rpc_client *c, bool alone)
 		return;
 	c->first_ns = ns;
 	c->got[c->expected & c->mask].fails = 0;
+	c->missed = false;
 }
 
 /* The message was not done when it was posted, or not even posted: then it is false. */
@@ -500,7 +501,7 @@ void rpc_give_up(struct gn_rpc_client *c, uint32_t index)
 	const struct gn_remote to = {.key = c->request_key};
 	struct gn_wr wr;
 
-	if (c->dead || c->max_inline < sizeof(number) || c->calls[index].far)
+	if (c->dead || c->max_inline < sizeof(number) || c->calls[index].kind == &c->far_kind)
 		return;
 	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_id(RPC_ID_OTHER, 0), &sge, &to,
 		   rpc_given_up_at(c->request_stride, c->limits.slots, index),
