@@ -36,7 +36,7 @@
 #define LINK_PROBE_ID	  UINT64_MAX  /* a layer's own requests have other ids */
 #define LINK_POLL_MAX	  1024u	      /* completions that a poll takes at most */
 #define LINK_PROBE_SENDS  1u	      /* of a connection's send queue */
-#define LINK_TEND_NS	  50000u      /* between two tends: link_loop_opts.tend_ns */
+#define LINK_TEND_NS	  50000u      /* between two tends, if the layer reads the clock */
 
 struct link_loop;
 
@@ -156,7 +156,7 @@ struct link_loop {
 	unsigned n_opening;	    /* atomic: made, and not known to be established */
 	unsigned turns, tend_every; /* turns since it was tended, at most */
 	uint64_t now_ns;	    /* when it was tended, or the layer has read the clock */
-	uint64_t tended_ns, tend_ns;
+	uint64_t tended_ns;
 	uint64_t probes; /* atomic: silent peers that were asked */
 	struct link_timers timers;
 	struct link_timer sweep; /* a look at what is closing */
@@ -172,7 +172,6 @@ struct link_loop_opts {
 	struct gn_ctx *ctx;   /* NULL: one of its own */
 	uint32_t completions; /* of all connections; less where the device has less */
 	unsigned tend_every;  /* turns */
-	uint64_t tend_ns;     /* … or after so long, if the layer has read the clock; 0: 50 us */
 	struct link_policy policy;
 };
 
@@ -190,14 +189,13 @@ void link_loop_poll(struct link_loop *loop);
  * is closing: then true.
  */
 bool link_loop_tend(struct link_loop *loop);
-/* Will it, or is there something else to do? Else counting the turn is all of it. */
+/* Will it? Else counting the turn is all of it. */
 static inline bool link_loop_must_turn(const struct link_loop *loop)
 {
-	return loop->turns + 1 >= loop->tend_every || loop->failed ||
-	       loop->now_ns - loop->tended_ns > loop->tend_ns;
+	return loop->turns + 1 >= loop->tend_every;
 }
 /* Between two tends: reads the clock and runs the timers that are due. */
-static inline void link_loop_clock(struct link_loop *loop)
+static inline void link_loop_run_timers(struct link_loop *loop)
 {
 	loop->now_ns = gn_now_ns();
 	if (unlikely(link_timers_due(&loop->timers) <= loop->now_ns))
@@ -207,6 +205,14 @@ static inline void link_loop_clock(struct link_loop *loop)
 static inline void link_loop_must_tend(struct link_loop *loop)
 {
 	loop->turns = loop->tend_every;
+}
+/* For a layer: reads the clock, and sees to it that the loop is tended in time. */
+static inline uint64_t link_loop_clock(struct link_loop *loop)
+{
+	loop->now_ns = gn_now_ns();
+	if (unlikely(loop->now_ns - loop->tended_ns > LINK_TEND_NS))
+		link_loop_must_tend(loop);
+	return loop->now_ns;
 }
 /* Runs what other threads have posted: how many. */
 int link_loop_tasks(struct link_loop *loop);

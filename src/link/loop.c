@@ -49,8 +49,7 @@ int link_loop_open(struct link_loop *loop, const struct link_ops *ops,
 				   .fabric = opts->fabric,
 				   .ctx = opts->ctx,
 				   .policy = opts->policy,
-				   .tend_every = opts->tend_every,
-				   .tend_ns = opts->tend_ns ? opts->tend_ns : LINK_TEND_NS};
+				   .tend_every = opts->tend_every};
 	source_init(&loop->inbox, &inbox_ops);
 	source_init(&loop->source, &loop_ops);
 	link_timer_init(&loop->sweep, sweep_due);
@@ -165,7 +164,7 @@ bool link_loop_tend(struct link_loop *loop)
 {
 	bool tended = false;
 
-	if (++loop->turns >= loop->tend_every || loop->now_ns - loop->tended_ns > loop->tend_ns) {
+	if (++loop->turns >= loop->tend_every) {
 		loop->turns = 0;
 		__atomic_store_n(&loop->asleep, 0, __ATOMIC_RELAXED);
 		loop->now_ns = loop->tended_ns = gn_now_ns();

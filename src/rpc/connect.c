@@ -15,7 +15,6 @@
 #define SENDS_BESIDE   8u /* words to the server, pieces of large results */
 /* Polls; below a multiple of fetch.c's CLOCK_EVERY: the poll after link_loop_must_tend() tends. */
 #define TEND_EVERY 127u
-#define TEND_NS	   1000000u
 #define SPIN_US	   20u /* of waiting, before it looks at events */
 
 /* ---- options ---- */
@@ -298,10 +297,10 @@ static void start_link(struct link_conn *conn)
 
 	c->number = c->expected = 1;
 	c->spent = c->told = c->taken = 0;
-	c->n_fetch = c->n_reply = c->untimed = 0;
+	c->n_fetch = c->n_reply = c->untimed = c->lent = 0;
 	rpc_next_slot(c);
 	c->posted = c->reads = c->unconfirmed = c->unsignaled = 0;
-	c->due = c->far = c->tell = c->slow_reads = c->starved = c->notify = false;
+	c->due = c->far = c->tell = c->slow_reads = c->missed = c->starved = c->notify = false;
 	c->notify_after_ns = RPC_NOTIFY_NS;
 	c->woken = c->waking = 0;
 	c->first_ns = 0;
@@ -387,7 +386,6 @@ static int make(struct gn_rpc_client *c, struct gn_fabric *fabric, const char *a
 	struct link_loop_opts loop = {.fabric = fabric,
 				      .ctx = c->opts.ctx,
 				      .tend_every = TEND_EVERY,
-				      .tend_ns = TEND_NS,
 				      .policy = {.spin_us = SPIN_US, .completions = true}};
 	int rc = rpc_learn_init(c, &c->opts);
 

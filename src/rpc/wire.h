@@ -159,14 +159,6 @@ struct rpc_far {
 #define RPC_INLINE	256u /* bytes of a message that is copied into its request, if the fabric can */
 
 /*
- * The first message, and one in eight at no regular distance: calls have rhythms of their own.
- */
-static inline bool rpc_sampled(uint32_t number)
-{
-	return (number - 1) * 0x9e3779b1u >> 29 == 0;
-}
-
-/*
  * A WRITE of no bytes with immediate data goes to a server whose client does something after a long
  * silence: look at its slots. With the number of a result, not 0, it also asks for the same back,
  * when that result is there: its client sleeps. A server has at most one such WRITE under way to
@@ -238,6 +230,10 @@ static inline uint64_t rpc_tail_at(uint32_t len)
 {
 	return sizeof(struct rpc_head) + (uint64_t)len;
 }
+static inline uint64_t *rpc_tail_of(const void *slot, uint32_t len)
+{
+	return (uint64_t *)(uintptr_t)((const uint8_t *)slot + rpc_tail_at(len));
+}
 
 static inline uint64_t rpc_message_bytes(uint32_t len)
 {
@@ -284,7 +280,7 @@ static inline uint64_t rpc_seal(void *slot, const struct rpc_seal *seal)
 	uint64_t *words = slot;
 	uint32_t crc = 0;
 
-	__atomic_store_n(&words[rpc_tail_at(seal->len) / 8], rpc_tail(seal->seq, seal->nonce),
+	__atomic_store_n(rpc_tail_of(slot, seal->len), rpc_tail(seal->seq, seal->nonce),
 			 __ATOMIC_RELAXED);
 	if (seal->flags & RPC_CRC)
 		crc = rpc_checksum(slot, (struct rpc_head){.seq = seal->seq,
