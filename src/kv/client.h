@@ -6,6 +6,7 @@
 #include "base/owner.h"
 #include "base/source.h"
 #include "kv/wire.h"
+#include "link/link.h"
 
 #define KV_GONE "kv: the server is gone"
 
@@ -42,16 +43,15 @@ struct gn_kv_client {
 	bool look_at_all;	  /* the next poll polls idle connections, too: one may be gone */
 	bool down;		  /* the server is gone, and perhaps being connected to again */
 	bool closing;
-	bool busy;	   /* in a call that may call done */
-	uint64_t retry_ns; /* when a poll may look for the server again */
+	bool busy; /* in a call that may call done */
+	struct link_backoff backoff;
 	/* while it is connected: connect.c */
 	enum kv_connect_step connect;
 	uint64_t connect_until_ns, asked_ns;
 	struct kv_layout_ask ask;
 	struct kv_layout answer;
 	struct gn_rpc_op asked;
-	bool told;	 /* asked has ended */
-	unsigned failed; /* attempts of polls, one after the other */
+	bool told; /* asked has ended */
 	struct gn_kv_counters count;
 };
 

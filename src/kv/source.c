@@ -29,7 +29,7 @@ static int prepare(struct gn_source *source)
 	if (c->down && c->opts.flags & GN_KV_RECONNECT && c->connect != KV_CONNECT_IDLE)
 		source_due(source, c->connect_until_ns);
 	else if (c->down && c->opts.flags & GN_KV_RECONNECT && !c->n_ops)
-		source_due(source, c->retry_ns);
+		source_due(source, c->backoff.at_ns);
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		const struct kv_link *link = &c->links[i];
 

@@ -260,7 +260,7 @@ static void adopt(struct link_task *task)
 	rpc_conn_attend(c);
 	__atomic_fetch_add(&t->n_conns, 1, __ATOMIC_RELAXED);
 	c->heard_ns = gn_now_ns();
-	link_conn_begin(&c->link, LINK_OPENING);
+	link_conn_begin(&c->link);
 }
 
 static struct rpc_thread *choose_thread(struct gn_rpc_server *server, const struct rpc_hello *hello)

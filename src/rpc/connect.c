@@ -324,7 +324,7 @@ static void start_link(struct link_conn *conn)
 static int answered(struct link_conn *conn, const struct gn_event *event)
 {
 	struct gn_rpc_client *c = container_of(conn, struct rpc_link, conn)->client;
-	const int rc = link_conn_refused(event, c->addr);
+	const int rc = link_conn_refused(conn, event);
 
 	return rc ? rc : take_welcome(c, event);
 }
