@@ -42,6 +42,7 @@ void rpc_client_die(struct gn_rpc_client *c)
 		return;
 	c->dead = c->busy = true; /* who is called back may not close it */
 	c->end = NULL;
+	link_conn_fail(&c->link->conn);
 	c->prepared = NULL;
 	for (uint32_t i = 0; i < c->limits.window; i++)
 		rpc_end(c, &c->calls[i], GN_RPC_PEER_GONE, 0);
@@ -87,9 +88,9 @@ uint64_t rpc_read_clock(struct gn_rpc_client *c)
 static no_inline void end_silence(struct gn_rpc_client *c, uint64_t now_ns)
 {
 	c->woken = 0;
-	if (now_ns - c->sent_ns > c->silence_ns * 3 && !c->waking &&
+	if (now_ns - c->sent_ns > c->silence_ns * 3 &&
 	    !mutant("rpc-park-blindly", MUTANT_ALWAYS)) /* one of the two is enough, mostly */
-		rpc_wake(c);
+		rpc_wake_again(c);
 	else if (c->reply && (c->mask || !c->busy))
 		rpc_ask(c, now_ns);
 }
@@ -234,8 +235,8 @@ static no_inline void measure_left(struct gn_rpc_client *c, uint64_t deadline_ns
 
 	c->left_us = us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 	c->left_to_ns = deadline_ns;
-	if (deadline_ns < c->until_ns)
-		c->until_ns = deadline_ns;
+	if (deadline_ns < c->late.due_ns)
+		link_timer_set(&c->loop.timers, &c->late, deadline_ns);
 }
 
 /*
