@@ -13,7 +13,7 @@
 /* A call of the window: its index is its name on the wire, until its result has come. */
 struct rpc_call {
 	struct gn_rpc_op *op;	 /* NULL: it ended early, nobody waits for the result */
-	struct rpc_kind *kind;	 /* NULL: the index is free */
+	struct rpc_kind *kind;	 /* NULL: the index is free; far_kind: its result is being read */
 	union {
 		struct rpc_call *next; /* free */
 		uint64_t ns;	       /* when its message was begun; 0: nobody has looked */
@@ -23,7 +23,6 @@ struct rpc_call {
 	uint32_t number;	 /* of its message */
 	uint16_t index;
 	bool reply; /* its result is written back */
-	bool far;   /* its result is being read from elsewhere */
 };
 
 /* A slot of results, as far as it is read. */
@@ -81,6 +80,7 @@ struct rpc_learn {
 	struct gn_rpc_tuning tuning;		  /* n_sizes 0: the rule of thumb */
 	uint32_t retries, switch_us, fetch_bytes; /* switch_us 0: the rule of thumb */
 	uint32_t first_bytes;			  /* of a message that the first read brings */
+	uint32_t first_words; /* of entries in it, without the first; and of a right message */
 	bool fetch_fixed;			  /* fetch_bytes was given */
 	uint32_t samples[RPC_SAMPLES], n_samples;
 	uint64_t least_ns; /* that a call has taken, beyond the server's time */
@@ -121,7 +121,7 @@ struct gn_rpc_client {
 	unsigned flags;
 	bool dead, busy;	       /* busy: in a poll */
 	bool opening;		       /* dead, and to be connected */
-	bool check_reply, check_fetch; /* no order is promised */
+	bool check_reply;	       /* no order is promised */
 	uint32_t max_inline, epoch, mask;
 	uint32_t max_results; /* bytes of a message with them, rpc_max_len() */
 	uint32_t max_short;   /* bytes of a request: RPC_SHORT, or limits.max_request */
@@ -133,7 +133,13 @@ struct gn_rpc_client {
 
 	/* requests */
 	uint32_t number;    /* of the message that is, or will be, put together */
-	uint32_t entries;   /* in it */
+	union {
+		struct {
+			uint32_t entries; /* in it */
+			uint32_t lent;	  /* calls whose requests are read by the server */
+		};
+		uint64_t open_or_lent; /* any of these */
+	};
 	uint8_t *put;	    /* where the next goes */
 	uint8_t *end;	    /* up to where; NULL: nothing can be put in */
 	uint8_t *full;	    /* from here on it is sent */
@@ -141,7 +147,6 @@ struct gn_rpc_client {
 	uint32_t untimed;   /* messages to come that the clock is not read for */
 	uint64_t slot_at;   /* where its slot is, among those for requests */
 	bool reply;	    /* its mode */
-	bool due;	    /* it should have been sent */
 	bool far;	    /* it has large ones */
 	bool starved;	    /* a call was refused because slot or index were missing */
 	uint32_t taken;	    /* up to here the server has taken messages: their slots are free */
@@ -159,8 +164,15 @@ struct gn_rpc_client {
 	uint64_t left_to_ns; /* a deadline, or 0; the time from clock_ns to it is … */
 	uint32_t left_us;
 	struct rpc_call *calls, *idle; /* by index; those that are free */
-	uint32_t n_fetch;	       /* calls sent, without a result, which is to be fetched */
-	uint32_t n_reply;	       /* … which is to be written back */
+	union {
+		struct {
+			uint32_t n_fetch; /* calls sent, whose result is to be fetched */
+			uint32_t n_reply; /* … to be written back */
+		};
+		uint32_t n_sent[2]; /* both */
+	};
+	struct rpc_kind
+		far_kind; /* of calls whose result is not in a message: see struct rpc_call */
 	uint64_t until_ns;	       /* not later than the first deadline; GN_FOREVER */
 
 	/* results */
@@ -171,7 +183,15 @@ struct gn_rpc_client {
 	struct rpc_got *got;
 	uint32_t posted;    /* requests whose completion is to come */
 	uint32_t reads;	    /* … of results */
-	bool slow_reads;    /* none is there as soon as it is posted */
+	union {
+		struct {
+			bool due;	  /* the open message should have been sent */
+			bool slow_reads;  /* no read is done as soon as it is posted */
+			bool check_fetch; /* no order is promised */
+			bool missed;	  /* the next result was looked for in vain */
+		};
+		uint32_t odd; /* any of these */
+	};
 	uint64_t first_ns;  /* not before then is the next result read */
 	bool torn;	    /* the next reply was not there in full when it was last looked at */
 	uint32_t waking;    /* 1: the server was woken, and nothing has come since */
@@ -206,7 +226,6 @@ struct gn_rpc_client {
 
 	uint32_t polls;	 /* since the channel was looked at */
 	uint64_t ended;	 /* calls and reads, of all that were begun */
-	uint64_t polled; /* … before this poll */
 	struct rpc_learn learn;
 	struct rpc_mail *mail; /* level1.c */
 	struct gn_rpc_counters count;
@@ -395,18 +414,20 @@ static inline void rpc_note_all_taken(struct gn_rpc_client *c)
 }
 
 /* Its result has come: its name is free. */
-static inline void rpc_call_over(struct gn_rpc_client *c, struct rpc_call *call)
+static inline void rpc_call_free(struct gn_rpc_client *c, struct rpc_call *call)
 {
-	if (unlikely(call->request.mem))
-		rpc_far_return(c, call);
-	if (call->reply)
-		c->n_reply--;
-	else
-		c->n_fetch--;
-	call->far = false;
+	c->n_sent[call->reply]--;
 	call->kind = NULL;
 	call->next = c->idle;
 	c->idle = call;
+}
+
+/* … and so is its request. */
+static inline void rpc_call_over(struct gn_rpc_client *c, struct rpc_call *call)
+{
+	if (call->request.mem)
+		rpc_far_return(c, call);
+	rpc_call_free(c, call);
 }
 
 /* level1.c */

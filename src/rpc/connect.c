@@ -352,10 +352,10 @@ static void start_link(struct gn_rpc_client *c)
 {
 	c->number = c->expected = 1;
 	c->spent = c->told = c->taken = 0;
-	c->n_fetch = c->n_reply = c->untimed = 0;
+	c->n_fetch = c->n_reply = c->untimed = c->lent = 0;
 	rpc_next_slot(c);
 	c->posted = c->reads = c->unconfirmed = c->unsignaled = 0;
-	c->due = c->far = c->tell = c->slow_reads = c->starved = c->notify = false;
+	c->due = c->far = c->tell = c->slow_reads = c->missed = c->starved = c->notify = false;
 	c->notify_after_ns = RPC_NOTIFY_NS;
 	c->woken = c->waking = 0;
 	c->first_ns = 0;

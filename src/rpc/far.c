@@ -32,6 +32,7 @@ int rpc_far_lend(struct gn_rpc_client *c, struct rpc_call *call, const void *dat
 	memcpy(gn_mem_addr(call->request.mem), data, len);
 	gn_charge(GN_WORK_COPY, len);
 	*out = (struct rpc_far){.offset = remote.offset, .key = remote.key, .len = len};
+	c->lent++;
 	c->count.large++;
 	return 0;
 }
@@ -46,6 +47,7 @@ void rpc_far_return(struct gn_rpc_client *c, struct rpc_call *call)
 		rpc_area_retire(&c->retired, &call->request);
 	}
 	call->request = (struct rpc_area){0};
+	c->lent--;
 }
 
 /* ---- results, and reads ---- */

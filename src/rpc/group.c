@@ -156,9 +156,9 @@ static no_inline void *room_slowly(struct gn_rpc_group *g, unsigned i, uint32_t 
 {
 	struct rpc_conn *c = g->conn;
 
-	drop_room(g);
-	if (!is_pending(g, i))
+	if (!is_pending(g, i)) /* of a handler that has returned: its connection may be gone */
 		return NULL;
+	drop_room(g);
 	if (most > c->max_result || c->held || !rpc_result_open(c, g->way, most))
 		return keep_room(g, i, most);
 	return gn_rpc_group_room(g, i, most);

@@ -246,8 +246,12 @@ static uint64_t rate_of(const struct rpc_learn *l, uint32_t bytes)
 void rpc_learn_stride(struct gn_rpc_client *c)
 {
 	const uint64_t bytes = rpc_message_bytes(rpc_max_len(c->learn.fetch_bytes));
+	uint32_t len;
 
 	c->learn.first_bytes = (uint32_t)(bytes < c->result_stride ? bytes : c->result_stride);
+	len = c->learn.first_bytes - (uint32_t)rpc_message_bytes(0);
+	len = len < c->max_results ? len : c->max_results;
+	c->learn.first_words = (len - (uint32_t)sizeof(struct rpc_entry)) / 8;
 }
 
 /* RF-RPC, equation 2: the size with which the samples would have come fastest. */

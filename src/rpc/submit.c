@@ -110,6 +110,7 @@ static no_inline void plan_fetch(struct gn_rpc_client *c, bool alone)
 		return;
 	c->first_ns = ns;
 	c->got[c->expected & c->mask].fails = 0;
+	c->missed = false;
 }
 
 /* The message was not done when it was posted, or not even posted: then it is false. */
@@ -325,8 +326,7 @@ static no_inline int make_room(struct gn_rpc_client *c, const struct gn_rpc_op *
 		return gn_fail_text(-EAGAIN, "rpc: the send queue is full; gn_rpc_wait()");
 	if (rpc_slots_full(c) && !mutant("rpc-slot-early", c->number)) {
 		c->first_ns = 0; /* a read tells what is free */
-		return gn_fail(-EAGAIN, "rpc: all %u slots are taken; gn_rpc_wait() for some",
-			       c->limits.slots);
+		return gn_fail_text(-EAGAIN, "rpc: all slots are taken; gn_rpc_wait() for some");
 	}
 	c->starved = false;
 	return 0;
@@ -367,10 +367,8 @@ static no_inline int refuse_op(struct gn_rpc_client *c, const struct gn_rpc_op *
 		return gn_fail(-ENOTCONN, "rpc: the server at %s is gone; gn_rpc_reconnect()",
 			       c->addr);
 	c->starved = true;
-	return gn_fail(-EAGAIN,
-		       "rpc: %u calls are under way, all that this client may have; gn_rpc_wait() "
-		       "for some",
-		       c->limits.window);
+	return gn_fail_text(-EAGAIN, "rpc: as many calls are under way as this client may have; "
+				     "gn_rpc_wait() for some");
 }
 
 /* A large request: the server is told where it is. Or one that something is wrong with. */
@@ -503,7 +501,7 @@ void rpc_give_up(struct gn_rpc_client *c, uint32_t index)
 	const struct gn_remote to = {.key = c->request_key};
 	struct gn_wr wr;
 
-	if (c->dead || c->max_inline < sizeof(number) || c->calls[index].far)
+	if (c->dead || c->max_inline < sizeof(number) || c->calls[index].kind == &c->far_kind)
 		return;
 	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_id(RPC_ID_OTHER, 0), &sge, &to,
 		   rpc_given_up_at(c->request_stride, c->limits.slots, index),
