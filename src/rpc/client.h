@@ -156,8 +156,8 @@ struct gn_rpc_client {
 	uint32_t prepared_len;		  /* … at most */
 	uint32_t unsignaled;  /* WRITEs since one was signaled, or was done when it was posted */
 	uint32_t unconfirmed; /* signaled ones that have not completed */
-	struct gn_sge request_sge, result_sge; /* posted again and again: rpc_set_posts() */
-	struct gn_wr request_wr, result_wr;
+	uint32_t signal_after;		       /* so many that were not */
+	struct gn_fixed request_wr, result_wr; /* posted again and again: rpc_set_posts() */
 	uint64_t clock_ns, clock_ticks;	   /* when the clock was read last: rpc_coarse_ns() */
 	uint64_t left_to_ns; /* a deadline, or 0; the time from clock_ns to it is … */
 	uint32_t left_us;
@@ -224,12 +224,12 @@ struct gn_rpc_client {
 
 /* What completes, in a request's id. */
 enum rpc_id {
-	RPC_ID_OTHER,
-	RPC_ID_REQUEST,
 	RPC_ID_RESULT,
+	RPC_ID_REQUEST,
 	RPC_ID_FAR,
 	RPC_ID_READ,
 	RPC_ID_NOTIFY, /* a receive */
+	RPC_ID_OTHER,
 };
 static inline uint64_t rpc_id(enum rpc_id id, uint32_t n)
 {

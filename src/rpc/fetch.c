@@ -517,11 +517,8 @@ static force_inline int read_now(struct gn_rpc_client *c, uint32_t bytes, const 
 	const uint64_t offset = result_at(c, number);
 	int rc;
 
-	*message = c->result_sge.addr = c->fetched + offset;
-	c->result_sge.len_bytes = bytes;
-	c->result_wr.to.remote.offset = offset;
-	c->result_wr.id = rpc_id(RPC_ID_RESULT, number);
-	rc = gn_post_one(c->qp, &c->result_wr);
+	*message = c->fetched + offset;
+	rc = gn_post_fixed(&c->result_wr, offset, bytes, rpc_id(RPC_ID_RESULT, number));
 	if (unlikely(rc != 1))
 		fetch_posted(c, bytes, rc);
 	else

@@ -289,7 +289,7 @@ static inline uint64_t rpc_seal(void *slot, const struct rpc_seal *seal)
 							   .flags = seal->flags,
 							   .word = seal->word});
 	__atomic_store_n(&words[1],
-			 seal->len | (uint64_t)seal->aux << 32 | (uint64_t)seal->flags << 48,
+			 seal->len | (uint64_t)(seal->aux | (uint32_t)seal->flags << 16) << 32,
 			 __ATOMIC_RELAXED);
 	/* The word may be seen before the sequence: what it says is done by then. */
 	__atomic_store_n(&words[2], crc | (uint64_t)seal->word << 32, __ATOMIC_RELEASE);
