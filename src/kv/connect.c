@@ -62,8 +62,7 @@ static int open_link(struct gn_kv_client *c)
 		opts.batch.entries = GATHER;
 	opts.timeout_us = (c->connect_until_ns - now_ns) / 1000 + 1;
 	opts.previous = c->previous[c->n_links];
-	*link = (struct kv_link){
-		.client = c, .waiting_end = &link->waiting, .until_ns = GN_FOREVER};
+	*link = (struct kv_link){.client = c, .waiting_end = &link->waiting};
 	c->n_links++;
 	c->connect = KV_CONNECT_OPEN;
 	rc = gn_rpc_client_open_begin(c->fabric, c->addr, &opts, &link->rpc);
