@@ -6,6 +6,7 @@
 #include "base/owner.h"
 #include "base/source.h"
 #include "base/ticks.h"
+#include "link/link.h"
 #include "rpc/area.h"
 #include "rpc/times.h"
 #include "rpc/wire.h"
@@ -13,14 +14,16 @@
 /* A call of the window: its index is its name on the wire, until its result has come. */
 struct rpc_call {
 	struct gn_rpc_op *op;	 /* NULL: it ended early, nobody waits for the result */
-	struct rpc_kind *kind;	 /* NULL: the index is free */
-	struct rpc_call *next;	 /* free */
-	uint64_t ns;		 /* when its message was begun; 0: nobody has looked */
+	struct rpc_kind *kind;	 /* NULL: the index is free; far_kind: its result is being read */
+	union {
+		struct rpc_call *next; /* free */
+		uint64_t ns;	       /* when its message was begun; 0: nobody has looked */
+	};
+	uint64_t name;		 /* its index, where an entry has it */
 	struct rpc_area request; /* one that is read by the server */
 	uint32_t number;	 /* of its message */
 	uint16_t index;
 	bool reply; /* its result is written back */
-	bool far;   /* its result is being read from elsewhere */
 };
 
 /* A slot of results, as far as it is read. */
@@ -78,6 +81,7 @@ struct rpc_learn {
 	struct gn_rpc_tuning tuning;		  /* n_sizes 0: the rule of thumb */
 	uint32_t retries, switch_us, fetch_bytes; /* switch_us 0: the rule of thumb */
 	uint32_t first_bytes;			  /* of a message that the first read brings */
+	uint32_t first_words; /* of entries in it, without the first; and of a right message */
 	bool fetch_fixed;			  /* fetch_bytes was given */
 	uint32_t samples[RPC_SAMPLES], n_samples;
 	uint64_t least_ns; /* that a call has taken, beyond the server's time */
@@ -89,21 +93,21 @@ struct rpc_learn {
 	bool slow; /* calls take so long, or are so many in a message, that the clock is cheap */
 	struct rpc_kind *last;
 	uint64_t last_method; /* of last; UINT64_MAX: none */
+	uint64_t last_entry;  /* … where an entry has it */
+	uint64_t quick_method; /* last_method, if that is quick */
 	struct rpc_kind *kinds[0x10000 / RPC_PAGE_KINDS];
 };
 
 /*
- * What a connection leaves behind, as long as its server may be copying: a client does not wait for
- * that, except in gn_rpc_client_close().
+ * A connection: what is made anew with each, and freed when the server does not copy any more. What
+ * the client uses all the time is moved here from struct gn_rpc_client when the connection closes.
  */
-struct rpc_old_link {
-	struct rpc_old_link *next;
-	struct gn_qp *qp;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
+struct rpc_link {
+	struct link_conn conn;
+	struct gn_rpc_client *client;
 	struct gn_pd *pd;
-	struct gn_mem *mem[2];
-	struct gn_mr *mr[2];
+	struct gn_mem *local_mem, *reply_mem;
+	struct gn_mr *local_mr, *reply_mr;
 	struct rpc_call *calls; /* their requests */
 	uint32_t n_calls;
 	struct rpc_area areas[3];
@@ -115,10 +119,10 @@ struct gn_rpc_client {
 	enum gn_rpc_mode mode;
 	unsigned flags;
 	bool dead, busy;	       /* busy: in a poll */
-	bool opening;		       /* dead, and to be connected */
-	bool check_reply, check_fetch; /* no order is promised */
+	bool check_reply;	       /* no order is promised */
 	uint32_t max_inline, epoch, mask;
 	uint32_t max_results; /* bytes of a message with them, rpc_max_len() */
+	uint32_t max_short;   /* bytes of a request: RPC_SHORT, or limits.max_request */
 	uint64_t silence_ns;  /* after which the server may not look any more */
 	struct gn_rpc_limits limits;
 	uint64_t nonce, request_stride, result_stride;
@@ -127,14 +131,20 @@ struct gn_rpc_client {
 
 	/* requests */
 	uint32_t number;    /* of the message that is, or will be, put together */
-	uint32_t entries;   /* in it */
-	uint32_t at;	    /* its bytes, … */
-	uint32_t room;	    /* … how many more there may be; 0: nothing can be put in */
+	union {
+		struct {
+			uint32_t entries; /* in it */
+			uint32_t lent;	  /* calls whose requests are read by the server */
+		};
+		uint64_t open_or_lent; /* any of these */
+	};
+	uint8_t *put;	    /* where the next goes */
+	uint8_t *end;	    /* up to where; NULL: nothing can be put in */
+	uint8_t *full;	    /* from here on it is sent */
 	uint32_t most;	    /* … how many there may be */
 	uint32_t untimed;   /* messages to come that the clock is not read for */
 	uint64_t slot_at;   /* where its slot is, among those for requests */
 	bool reply;	    /* its mode */
-	bool due;	    /* it should have been sent */
 	bool far;	    /* it has large ones */
 	bool starved;	    /* a call was refused because slot or index were missing */
 	uint32_t taken;	    /* up to here the server has taken messages: their slots are free */
@@ -146,15 +156,22 @@ struct gn_rpc_client {
 	uint32_t prepared_len;		  /* … at most */
 	uint32_t unsignaled;  /* WRITEs since one was signaled, or was done when it was posted */
 	uint32_t unconfirmed; /* signaled ones that have not completed */
-	struct gn_sge request_sge, result_sge; /* posted again and again: rpc_set_posts() */
-	struct gn_wr request_wr, result_wr;
+	uint32_t signal_after;		       /* so many that were not */
+	struct gn_fixed request_wr, result_wr; /* posted again and again: rpc_set_posts() */
 	uint64_t clock_ns, clock_ticks;	   /* when the clock was read last: rpc_coarse_ns() */
-	uint64_t left_from_ns, left_to_ns; /* the time between which is … */
+	uint64_t left_to_ns; /* a deadline, or 0; the time from clock_ns to it is … */
 	uint32_t left_us;
 	struct rpc_call *calls, *idle; /* by index; those that are free */
-	uint32_t n_fetch;	       /* calls sent, without a result, which is to be fetched */
-	uint32_t n_reply;	       /* … which is to be written back */
-	uint64_t until_ns;	       /* not later than the first deadline; GN_FOREVER */
+	union {
+		struct {
+			uint32_t n_fetch; /* calls sent, whose result is to be fetched */
+			uint32_t n_reply; /* … to be written back */
+		};
+		uint32_t n_sent[2]; /* both */
+	};
+	struct rpc_kind
+		far_kind; /* of calls whose result is not in a message: see struct rpc_call */
+	struct link_timer late; /* not later than the first deadline */
 
 	/* results */
 	uint32_t expected; /* number of the next */
@@ -164,42 +181,42 @@ struct gn_rpc_client {
 	struct rpc_got *got;
 	uint32_t posted;    /* requests whose completion is to come */
 	uint32_t reads;	    /* … of results */
-	bool slow_reads;    /* none is there as soon as it is posted */
+	union {
+		struct {
+			bool due;	  /* the open message should have been sent */
+			bool slow_reads;  /* no read is done as soon as it is posted */
+			bool check_fetch; /* no order is promised */
+			bool missed;	  /* the next result was looked for in vain */
+		};
+		uint32_t odd; /* any of these */
+	};
 	uint64_t first_ns;  /* not before then is the next result read */
 	bool torn;	    /* the next reply was not there in full when it was last looked at */
-	uint32_t waking;    /* 1: the server was woken, and nothing has come since */
+	uint32_t waking;    /* times that the server was woken since something has come */
 	uint32_t woken;	    /* the last that said: parked; 0: none since something came or went */
 	bool notify;	    /* the server will say when the next result is there */
 	uint64_t notify_ns; /* when it was asked to */
 	uint64_t notify_after_ns; /* of waiting, until it is asked to */
 	uint64_t sent_ns;	  /* when a request went, about */
 	uint64_t missed_ns;	  /* when the next result had been looked for in vain for a while */
-	uint64_t asked_ns;	  /* when the server was looked at, in the mode reply */
+	uint64_t asked_ns;	  /* when the server was looked at, beside fetches */
 	struct rpc_far_read *far_reads, **far_end;
 	uint32_t piece; /* bytes of one, at most what the fabric can carry */
 	struct rpc_area bounce;
 	struct rpc_area spare; /* for the next large request */
 	struct rpc_retired *retired;
-	struct rpc_old_link *old_links;
-	uint32_t n_old_links;
 	struct rpc_reads look;
 
-	struct gn_source source;
-	struct gn_fabric *fabric;
+	struct link_loop loop;
+	struct rpc_link *link; /* NULL: none, and the client is dead */
+	struct gn_qp *qp;      /* the link's */
 	char *addr;
 	struct gn_rpc_client_opts opts;
-	struct gn_ctx *ctx, *own_ctx;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
-	struct gn_pd *pd;
-	struct gn_qp *qp;
-	struct gn_mem *local_mem, *reply_mem;
-	struct gn_mr *local_mr, *reply_mr;
+	struct link_backoff backoff;	       /* of a gn_rpc_call() that connects again */
 	uint8_t *requests, *fetched, *replies; /* slots */
 
-	uint32_t polls;	 /* since the channel was looked at */
+	uint64_t seen;	 /* results that had come when the connection was looked at */
 	uint64_t ended;	 /* calls and reads, of all that were begun */
-	uint64_t polled; /* … before this poll */
 	struct rpc_learn learn;
 	struct rpc_mail *mail; /* level1.c */
 	struct gn_rpc_counters count;
@@ -207,12 +224,12 @@ struct gn_rpc_client {
 
 /* What completes, in a request's id. */
 enum rpc_id {
-	RPC_ID_OTHER,
-	RPC_ID_REQUEST,
 	RPC_ID_RESULT,
+	RPC_ID_REQUEST,
 	RPC_ID_FAR,
 	RPC_ID_READ,
 	RPC_ID_NOTIFY, /* a receive */
+	RPC_ID_OTHER,
 };
 static inline uint64_t rpc_id(enum rpc_id id, uint32_t n)
 {
@@ -222,19 +239,25 @@ static inline uint64_t rpc_id(enum rpc_id id, uint32_t n)
 /* connect.c: by the deadline, if there is one */
 int rpc_reconnect(struct gn_rpc_client *client, uint64_t deadline_ns);
 
-/* connect.c: what is left of earlier connections, as far as nobody copies any more */
-void rpc_old_links_retry(struct gn_rpc_client *client);
+/* connect.c: it connects, so it is dead, but not for ever */
+bool rpc_client_opening(const struct gn_rpc_client *client);
 
-/* source.c: before a sleep; see struct source_ops */
-int rpc_client_prepare(struct gn_source *source);
+/* wait.c: what the loop asks for, while it waits */
+void rpc_client_words(struct link_loop *loop, struct link_words *words);
+bool rpc_client_notified(struct link_loop *loop);
+
+/* source.c: what a client is in another event loop */
+extern const struct source_ops rpc_client_source;
 
 /* submit.c */
 int rpc_client_refuse(const struct gn_rpc_client *client); /* -EINVAL, -EPERM */
+static inline bool rpc_client_own(const struct gn_rpc_client *client)
+{
+	return likely(client && exec_is_owner(__atomic_load_n(&client->owner, __ATOMIC_RELAXED)));
+}
 static inline int rpc_client_check(const struct gn_rpc_client *client)
 {
-	return likely(client && exec_is_owner(__atomic_load_n(&client->owner, __ATOMIC_RELAXED))) ?
-		       0 :
-		       rpc_client_refuse(client);
+	return rpc_client_own(client) ? 0 : rpc_client_refuse(client);
 }
 /* gn_rpc_submit() by the owner. */
 int rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);
@@ -243,7 +266,9 @@ void rpc_client_die(struct gn_rpc_client *client);
 /* Tell the server that nobody waits for this call any more. */
 void rpc_give_up(struct gn_rpc_client *client, uint32_t index);
 /* Send what is put together, if there is anything. */
-void rpc_send(struct gn_rpc_client *client);
+int rpc_send(struct gn_rpc_client *client); /* 0 */
+/* A message begins in the slot of its number. */
+void rpc_next_slot(struct gn_rpc_client *client);
 static inline void rpc_flush(struct gn_rpc_client *c)
 {
 	if (c->entries && !c->dead)
@@ -265,6 +290,10 @@ static inline uint64_t rpc_coarse_ns(struct gn_rpc_client *c)
 }
 
 /* fetch.c */
+/* What the loop tells: a request is done; a deadline has come; for 100 ms nothing has come. */
+void rpc_client_completed(struct link_conn *conn, const struct gn_wc *wc);
+void rpc_client_late(struct link_timer *timer, uint64_t now_ns);
+void rpc_client_looked(struct link_conn *conn);
 int rpc_client_poll(struct gn_rpc_client *client, bool clock);
 /* Look at the next result. */
 void rpc_read_result(struct gn_rpc_client *client);
@@ -282,9 +311,16 @@ void rpc_see_parked(struct gn_rpc_client *client, uint32_t parked);
 void rpc_notified(struct gn_rpc_client *client);
 /* The server does not look at this client any more, and should; false: it cannot be told now. */
 bool rpc_wake(struct gn_rpc_client *client);
+/* … after a silence, whether it was woken before or not. */
+void rpc_wake_again(struct gn_rpc_client *client);
 /* The server is to say when the next result is there; false: it cannot be asked now. */
 bool rpc_notify(struct gn_rpc_client *client, uint64_t now_ns);
 int rpc_notify_recv(struct gn_rpc_client *client);
+/* Is a call under way that was sent? */
+static inline bool rpc_calls_sent(const struct gn_rpc_client *c)
+{
+	return c->n_fetch | c->n_reply;
+}
 /* Look whether the server is there and looks at this client; and when it is time to. */
 void rpc_ask(struct gn_rpc_client *client, uint64_t now_ns);
 uint64_t rpc_ask_ns(const struct gn_rpc_client *client);
@@ -365,11 +401,6 @@ static inline void rpc_end(struct gn_rpc_client *c, struct rpc_call *call, unsig
 		rpc_end_op(c, call, call->op, status, result_len);
 }
 
-static inline uint64_t rpc_slot_at(const struct gn_rpc_client *c, uint32_t number)
-{
-	return (number & c->mask) * c->request_stride;
-}
-
 /* The server has not taken the message that was in the slot of the next. */
 static inline bool rpc_slots_full(const struct gn_rpc_client *c)
 {
@@ -389,18 +420,20 @@ static inline void rpc_note_all_taken(struct gn_rpc_client *c)
 }
 
 /* Its result has come: its name is free. */
-static inline void rpc_call_over(struct gn_rpc_client *c, struct rpc_call *call)
+static inline void rpc_call_free(struct gn_rpc_client *c, struct rpc_call *call)
 {
-	if (unlikely(call->request.mem))
-		rpc_far_return(c, call);
-	if (call->reply)
-		c->n_reply--;
-	else
-		c->n_fetch--;
-	call->far = false;
+	c->n_sent[call->reply]--;
 	call->kind = NULL;
 	call->next = c->idle;
 	c->idle = call;
+}
+
+/* … and so is its request. */
+static inline void rpc_call_over(struct gn_rpc_client *c, struct rpc_call *call)
+{
+	if (call->request.mem)
+		rpc_far_return(c, call);
+	rpc_call_free(c, call);
 }
 
 /* level1.c */

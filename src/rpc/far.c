@@ -24,7 +24,8 @@ int rpc_far_lend(struct gn_rpc_client *c, struct rpc_call *call, const void *dat
 		call->request = c->spare;
 		c->spare = (struct rpc_area){0};
 	} else {
-		rc = rpc_area_make(c->fabric, c->pd, len, GN_REMOTE_READ, &call->request);
+		rc = rpc_area_make(c->loop.fabric, c->link->pd, len, GN_REMOTE_READ,
+				   &call->request);
 	}
 	if (rc)
 		return rc;
@@ -32,6 +33,7 @@ int rpc_far_lend(struct gn_rpc_client *c, struct rpc_call *call, const void *dat
 	memcpy(gn_mem_addr(call->request.mem), data, len);
 	gn_charge(GN_WORK_COPY, len);
 	*out = (struct rpc_far){.offset = remote.offset, .key = remote.key, .len = len};
+	c->lent++;
 	c->count.large++;
 	return 0;
 }
@@ -46,6 +48,7 @@ void rpc_far_return(struct gn_rpc_client *c, struct rpc_call *call)
 		rpc_area_retire(&c->retired, &call->request);
 	}
 	call->request = (struct rpc_area){0};
+	c->lent--;
 }
 
 /* ---- results, and reads ---- */
@@ -157,7 +160,7 @@ bool rpc_far_begin(struct gn_rpc_client *c, const struct rpc_far_read *what)
 		return false;
 	*read = *what;
 	if (!c->bounce.mem &&
-	    rpc_area_make(c->fabric, c->pd, (uint64_t)PIECE * PIECES, 0, &c->bounce)) {
+	    rpc_area_make(c->loop.fabric, c->link->pd, (uint64_t)PIECE * PIECES, 0, &c->bounce)) {
 		free_read(read);
 		return false;
 	}

@@ -7,11 +7,10 @@
 #include "base/bits.h"
 #include "base/mutant.h"
 #include "rpc/client.h"
+#include "rpc/copy.h"
 
-#define COMPLETIONS 16
 #define LOOK_NS	    20u
-#define CHAN_EVERY  64u	   /* polls after which the connection is looked at in any case */
-#define CLOCK_EVERY 16u	   /* … and the clock; or ends of calls in one poll */
+#define CLOCK_EVERY 16u	   /* polls between two looks at the clock; or ends of calls in one poll */
 #define PATIENCE_NS 20000u /* of a call, until it is fetched more and more seldom */
 #define SELDOM_NS   10000000u
 #define AHEAD	    16u	 /* results that are read at once */
@@ -34,6 +33,11 @@ static uint32_t peek_bytes(const struct gn_rpc_client *c)
 	const uint32_t bytes = c->learn.first_bytes;
 
 	return bytes <= PEEK_FROM ? bytes : RPC_ALIGN;
+}
+
+static inline uint32_t rotate_right(uint32_t x, unsigned bits)
+{
+	return x >> bits | x << (32 - bits);
 }
 
 /* ---- what is posted ---- */
@@ -148,24 +152,6 @@ static void end_too_big(struct gn_rpc_client *c, struct rpc_call *call, unsigned
 	rpc_end(c, call, status == GN_RPC_OK || !seen ? GN_RPC_TOO_BIG : status, len);
 }
 
-static inline void deliver(struct gn_rpc_client *c, struct rpc_call *call,
-			   const struct rpc_entry *entry, const uint8_t *bytes)
-{
-	struct gn_rpc_op *op = call->op;
-
-	if (unlikely(!op))
-		return;
-	if (unlikely(entry->len > op->result_room)) {
-		end_too_big(c, call, entry->kind, entry->len);
-		return;
-	}
-	if (op->flags & GN_RPC_IN_PLACE)
-		op->data = entry->len ? bytes : NULL;
-	else if (entry->len)
-		memcpy(op->result, bytes, entry->len);
-	rpc_end_op(c, call, op, entry->kind, entry->len);
-}
-
 /* One that is elsewhere: true if it is going to be read. */
 static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_entry *entry,
 		     const uint8_t *bytes, uint32_t number)
@@ -183,7 +169,7 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 		return false;
 	}
 	if (rpc_far_begin(c, &read)) {
-		call->far = true;
+		call->kind = &c->far_kind;
 		c->got[number & c->mask].far++;
 		return true;
 	}
@@ -191,107 +177,153 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 	return false;
 }
 
-/* Calls of a kind, and of a time, that came together. */
-struct group {
-	struct rpc_kind *kind;
-	uint64_t sent_ns, now_ns;
-	uint32_t calls, fails;
-	uint16_t time; /* rpc_time_pack() */
-};
-
-static no_inline void learn(struct gn_rpc_client *c, const struct group *g)
+/* Calls of a kind, and of a time, that came together: what they teach is mostly nothing. */
+static force_inline void end_group(struct gn_rpc_client *c, const struct rpc_lesson *l)
 {
-	const struct rpc_lesson lesson = {.kind = g->kind,
-					  .calls = g->calls,
-					  .sent_ns = g->sent_ns,
-					  .now_ns = g->now_ns,
-					  .fails = g->fails,
-					  .time_us = rpc_time_us(g->time)};
+	if (unlikely(l->sent_ns || l->time_us || l->fails || !l->kind->quick)) {
+		const struct rpc_lesson lesson = *l; /* of which only the copy has an address */
 
-	rpc_learn_calls(c, &lesson);
-}
-
-/* What they teach: mostly nothing. */
-static force_inline void end_group(struct gn_rpc_client *c, const struct group *g)
-{
-	if (unlikely(g->sent_ns || g->time || g->fails || !g->kind->quick))
-		learn(c, g);
-	else
-		counter_add(&g->kind->latency->calls, g->calls);
-}
-
-/* False: a server of ours says no such things: of a call twice, or of one that was not sent. */
-static force_inline bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry,
-				    const uint8_t *bytes, uint32_t number, struct group *g)
-{
-	const uint32_t index = entry->index & RPC_INDEX;
-	struct rpc_call *call = &c->calls[index];
-	struct rpc_kind *kind;
-
-	if (unlikely(index >= c->limits.window))
-		return false;
-	kind = call->kind;
-	if (unlikely(!kind || call->far || call->number == c->number))
-		return false;
-	if (unlikely(kind != g->kind || call->ns != g->sent_ns)) {
-		if (g->kind)
-			end_group(c, g);
-		g->kind = kind;
-		g->sent_ns = call->ns;
-		g->calls = 0;
-		if (unlikely(g->sent_ns) && !g->now_ns)
-			g->now_ns = gn_now_ns();
-	}
-	g->calls++;
-	if (unlikely(entry->index & RPC_FAR)) {
-		if (entry->len != sizeof(struct rpc_far))
-			return false;
-		if (take_far(c, index, entry, bytes, number))
-			return true;
+		rpc_learn_calls(c, &lesson);
 	} else {
-		deliver(c, call, entry, bytes);
+		counter_add(&l->kind->latency->calls, l->calls);
+	}
+}
+
+/* What is not as most are: a call that ended early or failed, or whose result is not here. */
+static no_inline bool take_other(struct gn_rpc_client *c, uint64_t word, const uint8_t *bytes,
+				 uint32_t number)
+{
+	struct rpc_call *call = &c->calls[word >> 48 & RPC_INDEX];
+	struct gn_rpc_op *op = call->op;
+	struct rpc_entry entry;
+
+	memcpy(&entry, &word, sizeof(entry));
+	if (entry.index & RPC_FAR) {
+		if (entry.len != sizeof(struct rpc_far))
+			return false;
+		if (take_far(c, entry.index & RPC_INDEX, &entry, bytes, number))
+			return true;
+	} else if (op && entry.len > op->result_room) {
+		end_too_big(c, call, entry.kind, entry.len);
+	} else if (op) {
+		if (op->flags & GN_RPC_IN_PLACE)
+			op->data = entry.len ? bytes : NULL;
+		else if (entry.len)
+			memcpy(op->result, bytes, entry.len);
+		rpc_end_op(c, call, op, entry.kind, entry.len);
 	}
 	rpc_call_over(c, call);
 	return true;
 }
 
-/* The next message is here, all of it. */
-static force_inline void take_message(struct gn_rpc_client *c, struct rpc_got *got,
-				      const uint8_t *message, const struct rpc_head *head)
+/*
+ * A server of ours says no such things: of a call twice, or of one that was not sent, or whose
+ * result is being read.
+ */
+static inline bool may_end(const struct gn_rpc_client *c, const struct rpc_call *call)
 {
-	const uint32_t number = c->expected++, len = head->len;
-	struct group group = {.fails = got->fails, .time = head->aux};
-	const uint16_t flags = head->flags;
-	struct rpc_entry entry;
-	const uint8_t *bytes;
-	uint32_t at = 0;
+	return call->kind && call->kind != &c->far_kind && call->number != c->number;
+}
+
+/* The first of a group. */
+static force_inline void begin_group(struct gn_rpc_client *c, const struct rpc_call *call,
+				     struct rpc_lesson *group)
+{
+	if (group->kind)
+		end_group(c, group);
+	group->kind = call->kind;
+	group->sent_ns = call->ns;
+	group->calls = 0;
+	if (unlikely(group->sent_ns) && !group->now_ns)
+		group->now_ns = gn_now_ns();
+}
+
+/*
+ * The next message is here, all of it: its len bytes are whole words, at least one. shared: its
+ * server can still change it. What the head says was checked. Returns when the calls were timed; 0:
+ * nobody has looked. An entry as most are is that of a call which has succeeded, with a short
+ * result, or one that is left in place.
+ */
+static force_inline uint64_t take_results(struct gn_rpc_client *c, const uint8_t *message,
+					  const struct rpc_head *head, uint32_t fails, bool shared)
+{
+	const uint8_t *at = message + sizeof(*head), *const end = at + head->len;
+	const uint32_t number = c->expected++, flags = head->flags;
+	struct rpc_lesson group = {.fails = fails, .time_us = rpc_time_us(head->aux)};
 
 	if (c->number - 1 - c->taken > 1) /* others are under way */
 		rpc_note_taken(c, head->word);
 	c->waking = c->woken = 0;
-	c->first_ns = 0;
 	c->count.results++;
-	got->read = RPC_UNREAD;
-	got->fails = 0;
 	do {
-		if (unlikely(!rpc_entry(message, len, &at, &entry, &bytes) ||
-			     !take_entry(c, &entry, bytes, number, &group)))
+		const uint8_t *bytes = at + sizeof(struct rpc_entry);
+		struct rpc_call *call;
+		struct gn_rpc_op *op;
+		uint32_t index, len;
+		uint64_t word;
+
+		if (shared)
+			exec_preempt();
+		memcpy(&word, at, sizeof(word));
+		len = (uint32_t)word;
+		index = (uint32_t)(word >> 48) & RPC_INDEX;
+		call = &c->calls[index];
+		at = bytes + (((uint64_t)len + 7) & ~UINT64_C(7)); /* len may be anything */
+		if (unlikely(index >= c->limits.window || at > end)) {
 			rpc_client_die(c);
-	} while (at < len && !c->dead);
+			break;
+		}
+		if (unlikely(call->kind != group.kind || call->ns != group.sent_ns)) {
+			if (unlikely(!may_end(c, call))) {
+				rpc_client_die(c);
+				break;
+			}
+			begin_group(c, call, &group);
+		}
+		group.calls++;
+		op = call->op;
+		if (unlikely(c->open_or_lent |
+			     (uint32_t)(word >> 32 & (RPC_FAR << 16 | UINT16_MAX))) ||
+		    unlikely(!op || len > op->result_room || (len > RPC_SHORT && !op->flags))) {
+			if (unlikely(!may_end(c, call) || !take_other(c, word, bytes, number)))
+				rpc_client_die(c);
+			continue;
+		}
+		if (op->flags)
+			op->data = len ? bytes : NULL;
+		else if (len)
+			rpc_store(op->result, bytes, len);
+		__asm__("" : "+r"(at)); /* needs one register from here on */
+		rpc_end_op(c, call, op, GN_RPC_OK, len);
+		rpc_call_free(c, call);
+	} while (at < end && !c->dead);
 	rpc_note_all_taken(c);
 	if (likely(group.kind))
 		end_group(c, &group);
-	if (unlikely(group.now_ns || rpc_message_bytes(len) > c->learn.first_bytes))
-		rpc_learn_size(c, len);
-	exec_charge(GN_WORK_COPY, len);
-	if (likely(c->spent + 1 == number && !got->far)) {
+	exec_charge(GN_WORK_COPY, head->len);
+	if (likely(c->spent + 1 == number && !c->got[number & c->mask].far)) {
 		c->spent = number;
 		if (unlikely(flags & RPC_ACK || number - c->told > c->mask / 2))
 			c->tell |= flags & RPC_ACK || c->n_fetch || c->n_reply;
 	} else {
-		got->tell = flags & RPC_ACK;
+		c->got[number & c->mask].tell = flags & RPC_ACK;
 		rpc_move_spent(c);
 	}
+	return group.now_ns;
+}
+
+static no_inline void take_message(struct gn_rpc_client *c, struct rpc_got *got,
+				   const uint8_t *message, const struct rpc_head *head)
+{
+	const uint32_t fails = got->fails, len = head->len;
+
+	c->first_ns = 0;
+	c->missed = false;
+	got->read = RPC_UNREAD;
+	got->fails = 0;
+	if (take_results(c, message, head, fails, true) ||
+	    rpc_message_bytes(len) > c->learn.first_bytes)
+		rpc_learn_size(c, len);
 }
 
 /* ---- fetch ---- */
@@ -313,7 +345,7 @@ static void put_off(struct gn_rpc_client *c)
 		c->missed_ns = now_ns;
 	age_ns = now_ns - c->missed_ns;
 	if (c->notify)
-		c->first_ns = now_ns + RPC_PROBE_NS;
+		c->first_ns = GN_FOREVER; /* or rpc_client_looked() finds it */
 	else if (age_ns > PATIENCE_NS)
 		c->first_ns = now_ns + (age_ns / 8 < SELDOM_NS ? age_ns / 8 : SELDOM_NS);
 }
@@ -333,6 +365,7 @@ static void miss(struct gn_rpc_client *c, uint32_t number, enum rpc_found found)
 	c->count.torn += found == RPC_TORN;
 	if (number != c->expected)
 		return;
+	c->missed = true;
 	if (found == RPC_NOTHING) {
 		uint32_t word;
 
@@ -351,9 +384,8 @@ static void miss(struct gn_rpc_client *c, uint32_t number, enum rpc_found found)
  * Like rpc_look(), for what a READ has brought to memory that nobody else writes: what was checked
  * stays as it is.
  */
-static force_inline enum rpc_found look_at_copy(const struct gn_rpc_client *c,
-						const uint8_t *message, uint64_t have, uint64_t seq,
-						struct rpc_head *head)
+static enum rpc_found look_at_copy(const struct gn_rpc_client *c, const uint8_t *message,
+				   uint64_t have, uint64_t seq, struct rpc_head *head)
 {
 	uint64_t tail;
 
@@ -377,8 +409,8 @@ static force_inline enum rpc_found look_at_copy(const struct gn_rpc_client *c,
 }
 
 /* A READ has brought so many bytes of the next result's slot. */
-static force_inline void look(struct gn_rpc_client *c, struct rpc_got *got, const uint8_t *message,
-			      uint64_t have)
+static no_inline void look(struct gn_rpc_client *c, struct rpc_got *got, const uint8_t *message,
+			   uint64_t have)
 {
 	const uint32_t number = c->expected;
 	struct rpc_head head;
@@ -414,40 +446,39 @@ static no_inline void read_done(struct gn_rpc_client *c, uint32_t number)
 	got->read = RPC_UNREAD;
 }
 
+void rpc_client_completed(struct link_conn *conn, const struct gn_wc *wc)
+{
+	struct gn_rpc_client *c = container_of(conn, struct rpc_link, conn)->client;
+
+	if (unlikely(c->dead))
+		return;
+	c->posted--;
+	switch ((enum rpc_id)(wc->id >> 32)) {
+	case RPC_ID_RESULT:
+		read_done(c, (uint32_t)wc->id);
+		break;
+	case RPC_ID_REQUEST:
+		c->unconfirmed--;
+		break;
+	case RPC_ID_FAR:
+		rpc_far_done(c, (uint32_t)wc->id);
+		break;
+	case RPC_ID_READ:
+		rpc_read_done(c, (uint32_t)wc->id);
+		break;
+	case RPC_ID_NOTIFY:
+		rpc_notified(c);
+		break;
+	case RPC_ID_OTHER:
+		break;
+	}
+}
+
 static no_inline void take_completions(struct gn_rpc_client *c)
 {
-	struct gn_wc wc[COMPLETIONS];
-	const int n = gn_cq_poll(c->cq, wc, COMPLETIONS);
-
-	if (unlikely(n < 0))
-		rpc_client_die(c);
-	else
-		c->posted -= (uint32_t)n;
-	for (int i = 0; i < n && !c->dead; i++) {
-		if (unlikely(wc[i].status != GN_WC_OK)) {
-			rpc_client_die(c);
-			return;
-		}
-		switch ((enum rpc_id)(wc[i].id >> 32)) {
-		case RPC_ID_RESULT:
-			read_done(c, (uint32_t)wc[i].id);
-			break;
-		case RPC_ID_REQUEST:
-			c->unconfirmed--;
-			break;
-		case RPC_ID_FAR:
-			rpc_far_done(c, (uint32_t)wc[i].id);
-			break;
-		case RPC_ID_READ:
-			rpc_read_done(c, (uint32_t)wc[i].id);
-			break;
-		case RPC_ID_NOTIFY:
-			rpc_notified(c);
-			break;
-		case RPC_ID_OTHER:
-			break;
-		}
-	}
+	link_loop_poll(&c->loop);
+	if (unlikely(c->loop.failed))
+		link_conns_end_failed(&c->loop);
 }
 
 /* How many results may be there: of messages that the server has not taken, as far as is known. */
@@ -462,9 +493,10 @@ static uint32_t results_due(const struct gn_rpc_client *c, uint32_t n)
 static void look_whether_slow(struct gn_rpc_client *c)
 {
 	const uint32_t reads = c->reads;
+	const uint64_t ended = c->ended;
 
 	take_completions(c);
-	c->slow_reads = c->reads == reads && c->ended == c->polled;
+	c->slow_reads = c->reads == reads && c->ended == ended;
 }
 
 /* A read that might have been done when it was posted was not. */
@@ -478,30 +510,41 @@ static no_inline void fetch_posted(struct gn_rpc_client *c, uint32_t bytes, int 
 	}
 }
 
+/* 1: bytes of the next result were read; 0: they will be; -1: they will not. */
+static force_inline int read_now(struct gn_rpc_client *c, uint32_t bytes, const uint8_t **message)
+{
+	const uint32_t number = c->expected;
+	const uint64_t offset = result_at(c, number);
+	int rc;
+
+	*message = c->fetched + offset;
+	rc = gn_post_fixed(&c->result_wr, offset, bytes, rpc_id(RPC_ID_RESULT, number));
+	if (unlikely(rc != 1))
+		fetch_posted(c, bytes, rc);
+	else
+		c->count.fetches++;
+	return rc;
+}
+
+static inline bool is_there(const struct gn_rpc_client *c, const uint8_t *message)
+{
+	uint64_t seq;
+
+	memcpy(&seq, message, sizeof(seq));
+	return seq == rpc_seq(c->epoch, c->expected);
+}
+
 /*
  * One result, and reads that are done when they are posted: again and again for a while, without
  * all that may be under way besides. False: it is not there; true may mean that it never will be.
  */
-static force_inline bool fetch_at_once(struct gn_rpc_client *c, struct rpc_got *got, uint32_t bytes)
+static bool fetch_at_once(struct gn_rpc_client *c, struct rpc_got *got, uint32_t bytes)
 {
-	const uint32_t number = c->expected;
-	const uint64_t offset = result_at(c, number);
-	uint8_t *message = c->fetched + offset;
-	uint64_t seq;
-	int rc;
+	const uint8_t *message;
 
-	c->result_sge.addr = message;
-	c->result_sge.len_bytes = bytes;
-	c->result_wr.to.remote.offset = offset;
-	c->result_wr.id = rpc_id(RPC_ID_RESULT, number);
-	rc = gn_post_one(c->qp, &c->result_wr);
-	if (unlikely(rc != 1)) {
-		fetch_posted(c, bytes, rc);
+	if (unlikely(read_now(c, bytes, &message) != 1))
 		return true;
-	}
-	c->count.fetches++;
-	memcpy(&seq, message, sizeof(seq));
-	if (unlikely(seq != rpc_seq(c->epoch, number)))
+	if (unlikely(!is_there(c, message)))
 		return false;
 	look(c, got, message, bytes);
 	return true;
@@ -570,10 +613,13 @@ static no_inline void find_replies(struct gn_rpc_client *c)
 
 /* ---- all of it ---- */
 
-static void end_late(struct gn_rpc_client *c, uint64_t now_ns)
+/* The first deadline may have come: one timer is set to a lower bound of all. */
+void rpc_client_late(struct link_timer *timer, uint64_t now_ns)
 {
-	c->until_ns = GN_FOREVER;
-	c->left_to_ns = 0; /* the next call with the same deadline sets until_ns again */
+	struct gn_rpc_client *c = container_of(timer, struct gn_rpc_client, late);
+	uint64_t next_ns = GN_FOREVER;
+
+	c->left_to_ns = 0; /* the next call with the same deadline sets the timer again */
 	for (uint32_t i = 0; i < c->limits.window; i++) {
 		const struct gn_rpc_op *op = c->calls[i].op;
 
@@ -582,48 +628,49 @@ static void end_late(struct gn_rpc_client *c, uint64_t now_ns)
 		if (op->deadline_ns <= now_ns) {
 			rpc_give_up(c, i);
 			rpc_end(c, &c->calls[i], GN_RPC_TIMEOUT, 0);
-		} else if (op->deadline_ns < c->until_ns) {
-			c->until_ns = op->deadline_ns;
+		} else if (op->deadline_ns < next_ns) {
+			next_ns = op->deadline_ns;
 		}
 	}
+	if (next_ns < timer->due_ns)
+		link_timer_set(&c->loop.timers, timer, next_ns);
 }
 
-static void take_events(struct gn_rpc_client *c)
+/* The server has been silent: a read tells whether it is there, and looks at this client. */
+void rpc_client_looked(struct link_conn *conn)
 {
-	struct gn_event event;
+	struct gn_rpc_client *c = container_of(conn, struct rpc_link, conn)->client;
 
-	while (!c->dead && !gn_chan_next(c->chan, &event))
-		if (event.type == GN_EVENT_DISCONNECTED || event.type == GN_EVENT_CQ_OVERRUN)
-			rpc_client_die(c);
-}
-
-static void look_at_clock(struct gn_rpc_client *c)
-{
-	const uint64_t now_ns = gn_now_ns();
-
-	if (c->entries && now_ns - c->open_ns > c->learn.batch.wait_us * 1000ull)
-		rpc_flush(c);
-	if (now_ns >= c->until_ns)
-		end_late(c, now_ns);
-	if ((c->n_reply || rpc_wants_slot(c)) && !c->dead && now_ns > rpc_ask_ns(c))
-		rpc_ask(c, now_ns);
+	if (!rpc_calls_sent(c))
+		link_conn_watch(conn, GN_FOREVER);
+	else if (c->seen == c->count.results)
+		rpc_ask(c, c->loop.now_ns);
+	c->seen = c->count.results;
 }
 
 /* What a poll has to do now and then only; the clock too, should it be asked for. */
 static no_inline void poll_seldom(struct gn_rpc_client *c)
 {
-	if (c->polls >= CHAN_EVERY && !c->dead) {
-		c->polls = 0;
-		/* What is not signaled completes only if it fails. */
-		take_completions(c);
-		take_events(c);
-		if (c->retired)
-			rpc_area_retry(&c->retired);
-		if (c->old_links)
-			rpc_old_links_retry(c);
-	}
-	if (!c->dead)
-		look_at_clock(c);
+	uint64_t now_ns;
+
+	if (c->dead)
+		return;
+	/* What is not signaled completes only if it fails. */
+	if (unlikely(link_loop_must_turn(&c->loop)))
+		link_loop_tend(&c->loop);
+	else
+		link_loop_run_timers(&c->loop);
+	if (unlikely(c->dead))
+		return;
+	now_ns = c->loop.now_ns;
+	if (c->retired)
+		rpc_area_retry(&c->retired);
+	if (c->entries && now_ns - c->open_ns > c->learn.batch.wait_us * 1000ull)
+		rpc_flush(c);
+	if (unlikely(rpc_calls_sent(c)))
+		link_conn_watch(&c->link->conn, LINK_PROBE_NS);
+	if ((c->n_reply || rpc_wants_slot(c)) && !c->dead && now_ns > rpc_ask_ns(c))
+		rpc_ask(c, now_ns);
 }
 
 /* Everything that may have to be done. */
@@ -650,25 +697,54 @@ static no_inline void poll_all(struct gn_rpc_client *c)
 		fetch_again(c, got);
 }
 
+/*
+ * fetch_at_once() and fetch_again(), where nothing but the next result is to be looked for: it is
+ * looked for the first time, and bytes need no checksum. A message that is not as most are is left
+ * to look().
+ */
+static force_inline void fetch_first(struct gn_rpc_client *c)
+{
+	struct rpc_head head;
+	const uint8_t *message;
+	uint64_t tail;
+
+	if (unlikely(read_now(c, c->learn.first_bytes, &message) != 1))
+		return;
+	if (unlikely(!is_there(c, message))) {
+		fetch_again(c, &c->got[c->expected & c->mask]);
+		return;
+	}
+	memcpy(&head, message, sizeof(head));
+	/* first_len is less than UINT32_MAX / 8 */
+	if (likely(rotate_right(head.len - (uint32_t)sizeof(struct rpc_entry), 3) <=
+		   c->learn.first_words)) {
+		memcpy(&tail, message + rpc_tail_at(head.len), sizeof(tail));
+		if (likely(tail == rpc_tail(head.seq, c->nonce))) {
+			if (unlikely(take_results(c, message, &head, 0, false)))
+				rpc_learn_size(c, head.len);
+			return;
+		}
+	}
+	look(c, &c->got[c->expected & c->mask], message, c->learn.first_bytes);
+}
+
 int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 {
-	struct rpc_got *got = &c->got[c->expected & c->mask];
 	const uint64_t before = c->ended;
 
 	if (unlikely(c->dead))
 		return 0;
-	c->polled = before;
 	c->busy = true;
-	c->polls++;
+	c->loop.turns++;
 	/* Mostly there is nothing but the next result to be fetched. */
 	if (unlikely((uintptr_t)c->far_reads | (uintptr_t)c->look.late | c->first_ns | c->posted |
-		     c->n_reply | c->due | c->slow_reads | got->read | got->fails))
+		     c->n_reply | c->odd))
 		poll_all(c);
-	else if (c->n_fetch && !fetch_at_once(c, got, c->learn.first_bytes))
-		fetch_again(c, got);
+	else if (c->n_fetch)
+		fetch_first(c);
 	/* Calls may be late also while others end all the time. */
-	if (unlikely(!(c->polls % CLOCK_EVERY) || (clock && c->ended == before) ||
-		     (c->ended - before >= CLOCK_EVERY && c->until_ns != GN_FOREVER)))
+	if (unlikely(!(c->loop.turns % CLOCK_EVERY) || (clock && c->ended == before) ||
+		     (c->ended - before >= CLOCK_EVERY && rpc_coarse_ns(c) >= c->late.due_ns)))
 		poll_seldom(c);
 	/* Last: after the poll that ends a call there may be no other for long. */
 	if (unlikely(c->tell) && !c->dead)
