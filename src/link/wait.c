@@ -67,6 +67,8 @@ int link_loop_wait(struct link_loop *loop, uint64_t deadline_ns, const char *rea
 		if (rc != -ETIMEDOUT)
 			return look_again(rc, deadline_ns);
 	}
+	if (loop->ops->notified && !words.torn && loop->ops->notified(loop))
+		words.n = 0;
 	link_loop_must_tend(loop);
 	until_ns = words.torn ? gn_deadline_us(TORN_NAP_US) :
 		   words.more ? gn_deadline_us(MANY_NAP_US) :
