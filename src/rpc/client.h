@@ -151,6 +151,7 @@ struct gn_rpc_client {
 	bool starved;	    /* a call was refused because slot or index were missing */
 	uint32_t taken;	    /* up to here the server has taken messages: their slots are free */
 	uint64_t open_ns;   /* when it was begun; 0: nobody has looked */
+	uint64_t begun_ns;  /* … about: rpc_coarse_ns() */
 	uint64_t newest_ns; /* … the one that went last */
 	uint32_t open_us;   /* that the server is thought to take for it */
 	const struct gn_rpc_op *prepared; /* gn_rpc_prepare(): not begun yet; or NULL */
@@ -170,6 +171,7 @@ struct gn_rpc_client {
 			uint32_t n_reply; /* … to be written back */
 		};
 		uint32_t n_sent[2]; /* both */
+		uint64_t any_sent;
 	};
 	struct rpc_kind
 		far_kind; /* of calls whose result is not in a message: see struct rpc_call */
@@ -179,6 +181,7 @@ struct gn_rpc_client {
 	uint32_t expected; /* number of the next */
 	uint32_t spent;	   /* up to here not needed any more */
 	uint32_t told;	   /* … and the server knows */
+	uint32_t tell_after; /* results that it does not know of, before it is told */
 	bool tell;	   /* it wants to */
 	struct rpc_got *got;
 	uint32_t posted;    /* requests whose completion is to come */

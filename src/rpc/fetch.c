@@ -37,6 +37,14 @@ static uint32_t peek_bytes(const struct gn_rpc_client *c)
 	return bytes <= PEEK_FROM ? bytes : RPC_ALIGN;
 }
 
+static inline uint64_t load_word(const uint8_t *at)
+{
+	uint64_t word;
+
+	memcpy(&word, at, sizeof(word));
+	return word;
+}
+
 static inline uint32_t rotate_right(uint32_t x, unsigned bits)
 {
 	return x >> bits | x << (32 - bits);
@@ -241,13 +249,12 @@ static force_inline void begin_group(struct gn_rpc_client *c, const struct rpc_c
 }
 
 /*
- * The next message is here, all of it: its len bytes are whole words, at least one. shared: its
- * server can still change it. What the head says was checked. Returns when the calls were timed; 0:
- * nobody has looked. An entry as most are is that of a call which has succeeded, with a short
- * result, or one that is left in place.
+ * The next message is here, all of it: its len bytes are whole words, at least one. What the head
+ * says was checked. Returns when the calls were timed; 0: nobody has looked. An entry as most are is
+ * that of a call which has succeeded, with a short result, or one that is left in place.
  */
-static force_inline uint64_t take_results(struct gn_rpc_client *c, const uint8_t *message,
-					  const struct rpc_head *head, uint32_t fails, bool shared)
+static uint64_t take_results(struct gn_rpc_client *c, const uint8_t *message,
+			     const struct rpc_head *head, uint32_t fails)
 {
 	const uint8_t *at = message + sizeof(*head), *const end = at + head->len;
 	const uint32_t number = c->expected++, flags = head->flags;
@@ -264,8 +271,7 @@ static force_inline uint64_t take_results(struct gn_rpc_client *c, const uint8_t
 		uint32_t index, len;
 		uint64_t word;
 
-		if (shared)
-			exec_preempt();
+		exec_preempt();
 		memcpy(&word, at, sizeof(word));
 		len = (uint32_t)word;
 		index = (uint32_t)(word >> 48) & RPC_INDEX;
@@ -305,7 +311,7 @@ static force_inline uint64_t take_results(struct gn_rpc_client *c, const uint8_t
 	exec_charge(GN_WORK_COPY, head->len);
 	if (likely(c->spent + 1 == number && !c->got[number & c->mask].far)) {
 		c->spent = number;
-		if (unlikely(flags & RPC_ACK || number - c->told > c->mask / 2))
+		if (unlikely(flags & RPC_ACK || number - c->told > c->tell_after))
 			c->tell |= flags & RPC_ACK || c->n_fetch || c->n_reply;
 	} else {
 		c->got[number & c->mask].tell = flags & RPC_ACK;
@@ -323,8 +329,7 @@ static no_inline void take_message(struct gn_rpc_client *c, struct rpc_got *got,
 	c->missed = false;
 	got->read = RPC_UNREAD;
 	got->fails = 0;
-	if (take_results(c, message, head, fails, true) ||
-	    rpc_message_bytes(len) > c->learn.first_bytes)
+	if (take_results(c, message, head, fails) || rpc_message_bytes(len) > c->learn.first_bytes)
 		rpc_learn_size(c, len);
 }
 
@@ -529,14 +534,6 @@ static force_inline int read_now(struct gn_rpc_client *c, uint32_t bytes, const 
 	return rc;
 }
 
-static inline bool is_there(const struct gn_rpc_client *c, const uint8_t *message)
-{
-	uint64_t seq;
-
-	memcpy(&seq, message, sizeof(seq));
-	return seq == rpc_seq(c->epoch, c->expected);
-}
-
 /*
  * One result, and reads that are done when they are posted: again and again for a while, without
  * all that may be under way besides. False: it is not there; true may mean that it never will be.
@@ -547,7 +544,7 @@ static bool fetch_at_once(struct gn_rpc_client *c, struct rpc_got *got, uint32_t
 
 	if (unlikely(read_now(c, bytes, &message) != 1))
 		return true;
-	if (unlikely(!is_there(c, message)))
+	if (unlikely(load_word(message) != rpc_seq(c->epoch, c->expected)))
 		return false;
 	look(c, got, message, bytes);
 	return true;
@@ -647,7 +644,7 @@ static void look_at_clock(struct gn_rpc_client *c)
 {
 	const uint64_t now_ns = gn_now_ns();
 
-	if (c->entries && now_ns - c->open_ns > c->learn.batch.wait_us * 1000ull)
+	if (c->entries && now_ns - c->begun_ns > c->learn.batch.wait_us * 1000ull)
 		rpc_flush(c);
 	if (now_ns >= c->until_ns)
 		end_late(c, now_ns);
@@ -697,32 +694,86 @@ static no_inline void poll_all(struct gn_rpc_client *c)
 }
 
 /*
+ * A message with the result of one call, as most are: of a quick method, not timed, with nothing
+ * else about it. Everything is done before its caller hears of it. False: nothing was done.
+ */
+static force_inline bool take_one(struct gn_rpc_client *c, const uint8_t *message, uint32_t len,
+				  uint32_t about)
+{
+	const uint64_t entry = load_word(message + sizeof(struct rpc_head));
+	const uint8_t *bytes = message + sizeof(struct rpc_head) + sizeof(entry);
+	const uint32_t high = (uint32_t)(entry >> 32), n = (uint32_t)entry;
+	const uint32_t number = c->expected;
+	struct rpc_call *call = &c->calls[high >> 16];
+	struct gn_rpc_op *op;
+
+	/* about: the server's time, and flags; high: its status, and whether it is elsewhere */
+	if (unlikely((high & (RPC_FAR << 16 | UINT16_MAX)) | (about & UINT16_MAX) |
+		     c->open_or_lent) ||
+	    unlikely(high >> 16 >= c->limits.window || len - sizeof(entry) - n >= 8 ||
+		     c->spent + 1 != number))
+		return false;
+	op = call->op;
+	if (unlikely(!op || !call->kind->quick || call->ns || n > op->result_room ||
+		     (n > RPC_SHORT && !op->flags)))
+		return false;
+	if (op->flags)
+		op->data = n ? bytes : NULL;
+	else if (n)
+		rpc_store(op->result, bytes, n);
+	counter_add(&call->kind->latency->calls, 1);
+	c->count.results++;
+	c->waking = c->woken = 0;
+	c->spent = number;
+	c->expected = number + 1;
+	rpc_call_free(c, call);
+	if (likely(!c->any_sent))
+		c->taken = c->number - 1;
+	else
+		rpc_note_taken(
+			c, (uint32_t)(load_word(message + offsetof(struct rpc_head, crc)) >> 32));
+	if (unlikely(about & RPC_ACK << 16 || number - c->told > c->tell_after))
+		c->tell |= about & RPC_ACK << 16 || c->any_sent;
+	rpc_end_op(c, call, op, GN_RPC_OK, n);
+	return true;
+}
+
+/* A message that is not as most are. */
+static no_inline void take_many(struct gn_rpc_client *c, const uint8_t *message)
+{
+	struct rpc_head head;
+
+	memcpy(&head, message, sizeof(head));
+	if (take_results(c, message, &head, 0))
+		rpc_learn_size(c, head.len);
+}
+
+/*
  * fetch_at_once() and fetch_again(), where nothing but the next result is to be looked for: it is
- * looked for the first time, and bytes need no checksum. A message that is not as most are is left
- * to look().
+ * looked for the first time, and bytes need no checksum. What is not right is left to look().
  */
 static force_inline void fetch_first(struct gn_rpc_client *c)
 {
-	struct rpc_head head;
 	const uint8_t *message;
-	uint64_t tail;
+	uint64_t word, seq;
+	uint32_t len;
 
 	if (unlikely(read_now(c, c->learn.first_bytes, &message) != 1))
 		return;
-	if (unlikely(!is_there(c, message))) {
+	seq = rpc_seq(c->epoch, c->expected);
+	if (unlikely(load_word(message) != seq)) {
 		fetch_again(c, &c->got[c->expected & c->mask]);
 		return;
 	}
-	memcpy(&head, message, sizeof(head));
-	/* first_len is less than UINT32_MAX / 8 */
-	if (likely(rotate_right(head.len - (uint32_t)sizeof(struct rpc_entry), 3) <=
-		   c->learn.first_words)) {
-		memcpy(&tail, message + rpc_tail_at(head.len), sizeof(tail));
-		if (likely(tail == rpc_tail(head.seq, c->nonce))) {
-			if (unlikely(take_results(c, message, &head, 0, false)))
-				rpc_learn_size(c, head.len);
-			return;
-		}
+	word = load_word(message + offsetof(struct rpc_head, len));
+	len = (uint32_t)word;
+	/* Whole words, at least one: what is not is beyond UINT32_MAX / 8. */
+	if (likely(rotate_right(len - (uint32_t)sizeof(struct rpc_entry), 3) <=
+		   c->learn.first_words) &&
+	    likely(load_word(message + rpc_tail_at(len)) == rpc_tail(seq, c->nonce))) {
+		if (!take_one(c, message, len, (uint32_t)(word >> 32)))
+			take_many(c, message);
+		return;
 	}
 	look(c, &c->got[c->expected & c->mask], message, c->learn.first_bytes);
 }

@@ -48,7 +48,7 @@ int rpc_client_prepare(struct gn_source *source)
 	now_ns = gn_now_ns();
 	source_due(source, c->until_ns);
 	if (c->entries && !c->due)
-		source_due(source, c->open_ns + c->learn.batch.wait_us * 1000ull + 1);
+		source_due(source, c->begun_ns + c->learn.batch.wait_us * 1000ull + 1);
 	if ((c->due || c->look.late) && !c->posted)
 		source_due(source, now_ns + RETRY_NS);
 	if (c->retired || c->old_links)
