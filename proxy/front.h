@@ -77,8 +77,8 @@ struct px_slot {
 	unsigned found;
 	uint32_t was_ttl_s;
 	uint8_t state;
-	char line[PX_LINE_KEPT + PX_SLACK];
 	char room[PX_ROOM + 2];
+	char line[PX_LINE_KEPT + PX_SLACK]; /* last: few commands need it */
 };
 
 enum px_mode {
@@ -176,6 +176,7 @@ struct px_thread {
 	uint64_t swept_ns, woke_ns;
 	uint64_t now_ns;
 	struct px_context context;
+	struct px_request get; /* the line of a get, until its keys have slots */
 	struct px_counters counters;
 	char *out;
 	struct iovec iov[PX_IOVS];

@@ -16,6 +16,7 @@
 
 #define EVENTS	   512
 #define YIELDS	   16u	    /* to the store, before its answers are waited for asleep */
+#define MESSAGES   16u	    /* of the store, until connections have their turns */
 #define STARVED_MS 1	    /* until it is looked again whether there is memory */
 #define BLIND_MS   10	    /* between two looks at a store that cannot wake its thread */
 #define IDLE_MS	   100	    /* without anything, until it is worth it to hear of the store's end */
@@ -133,17 +134,27 @@ static bool ending(const struct px_thread *t)
 	return __atomic_load_n(&t->proxy->ending, __ATOMIC_ACQUIRE);
 }
 
+/* Takes the store's answers, if there are any: a poll takes a message of them at most. */
+static bool take_answers(struct px_thread *t)
+{
+	unsigned n = 0;
+
+	while (gn_kv_poll(t->kv) > 0 && ++n < MESSAGES && t->under_way)
+		;
+	return n;
+}
+
 /*
  * Has the store answered? It is mostly faster than a sleep and a wake-up, and may need this very
  * core: so it gets it first.
  */
 static bool wait_for_store(struct px_thread *t)
 {
-	bool answered = gn_kv_poll(t->kv) > 0;
+	bool answered = take_answers(t);
 
 	for (unsigned i = 0; i < YIELDS && !answered && t->under_way && !t->queue; i++) {
 		gn_yield();
-		answered = gn_kv_poll(t->kv) > 0;
+		answered = take_answers(t);
 	}
 	return answered;
 }

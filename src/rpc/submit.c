@@ -43,6 +43,7 @@ void rpc_client_die(struct gn_rpc_client *c)
 		return;
 	c->dead = c->busy = true; /* who is called back may not close it */
 	c->end = NULL;
+	link_conn_fail(&c->link->conn);
 	c->prepared = NULL;
 	for (uint32_t i = 0; i < c->limits.window; i++)
 		rpc_end(c, &c->calls[i], GN_RPC_PEER_GONE, 0);
@@ -95,9 +96,9 @@ uint64_t rpc_read_clock(struct gn_rpc_client *c)
 static no_inline void end_silence(struct gn_rpc_client *c, uint64_t now_ns)
 {
 	c->woken = 0;
-	if (now_ns - c->sent_ns > c->silence_ns * 3 && !c->waking &&
+	if (now_ns - c->sent_ns > c->silence_ns * 3 &&
 	    !mutant("rpc-park-blindly", MUTANT_ALWAYS)) /* one of the two is enough, mostly */
-		rpc_wake(c);
+		rpc_wake_again(c);
 	else if (c->reply && (c->mask || !c->busy))
 		rpc_ask(c, now_ns);
 }
@@ -285,8 +286,8 @@ static no_inline void measure_left(struct gn_rpc_client *c, uint64_t deadline_ns
 
 	c->left_us = us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 	c->left_to_ns = deadline_ns;
-	if (deadline_ns < c->until_ns)
-		c->until_ns = deadline_ns;
+	if (deadline_ns < c->late.due_ns)
+		link_timer_set(&c->loop.timers, &c->late, deadline_ns);
 }
 
 /*
@@ -377,8 +378,7 @@ static no_inline int make_room(struct gn_rpc_client *c, const struct gn_rpc_op *
 		return gn_fail_text(-EAGAIN, "rpc: the send queue is full; gn_rpc_wait()");
 	if (rpc_slots_full(c) && !mutant("rpc-slot-early", c->number)) {
 		c->first_ns = 0; /* a read tells what is free */
-		return gn_fail(-EAGAIN, "rpc: all %u slots are taken; gn_rpc_wait() for some",
-			       c->limits.slots);
+		return gn_fail_text(-EAGAIN, "rpc: all slots are taken; gn_rpc_wait() for some");
 	}
 	c->starved = false;
 	return 0;
@@ -419,10 +419,8 @@ static no_inline int refuse_op(struct gn_rpc_client *c, const struct gn_rpc_op *
 		return gn_fail(-ENOTCONN, "rpc: the server at %s is gone; gn_rpc_reconnect()",
 			       c->addr);
 	c->starved = true;
-	return gn_fail(-EAGAIN,
-		       "rpc: %u calls are under way, all that this client may have; gn_rpc_wait() "
-		       "for some",
-		       c->limits.window);
+	return gn_fail_text(-EAGAIN, "rpc: as many calls are under way as this client may have; "
+				     "gn_rpc_wait() for some");
 }
 
 /* A large request: the server is told where it is. Or one that something is wrong with. */

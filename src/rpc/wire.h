@@ -153,18 +153,10 @@ struct rpc_far {
 	uint32_t key, len;
 };
 
-#define RPC_ALIGN  64u
+#define RPC_ALIGN	64u
 #define RPC_BATCH_BYTES 128u /* of entries, from which on a message is worth a prefetch */
-#define RPC_SHORT  64u /* up to here bytes are copied without a call */
-#define RPC_INLINE 256u /* bytes of a message that is copied into its request, if the fabric can */
-
-/*
- * The first message, and one in eight at no regular distance: calls have rhythms of their own.
- */
-static inline bool rpc_sampled(uint32_t number)
-{
-	return (number - 1) * 0x9e3779b1u >> 29 == 0;
-}
+#define RPC_SHORT	64u  /* up to here bytes are copied without a call */
+#define RPC_INLINE	256u /* bytes of a message that is copied into its request, if the fabric can */
 
 /*
  * A WRITE of no bytes with immediate data goes to a server whose client does something after a long
@@ -173,15 +165,11 @@ static inline bool rpc_sampled(uint32_t number)
  * each client, a client asks for the next when the last has come, and has RPC_NOTIFY_RECVS.
  */
 #define RPC_NOTIFY_RECVS 2u
-
-/* How long to wait for the rest of a message, which may never come: its sender may be gone. */
-#define RPC_TORN_NAP_US 1u
+/* A client wakes its server at most so many times before a result comes: RPC_RECVS are more. */
+#define RPC_WAKES_MAX 16u
 
 /* For a thread that is long about its handlers, until it has looked at the words that wake it. */
 #define RPC_RNR_US 20000u
-
-/* Silence after which a side asks whether the other is there. */
-#define RPC_PROBE_NS 100000000u
 
 static inline uint32_t rpc_align8(uint32_t len)
 {
@@ -242,6 +230,10 @@ static inline uint64_t rpc_tail_at(uint32_t len)
 {
 	return sizeof(struct rpc_head) + (uint64_t)len;
 }
+static inline uint64_t *rpc_tail_of(const void *slot, uint32_t len)
+{
+	return (uint64_t *)(uintptr_t)((const uint8_t *)slot + rpc_tail_at(len));
+}
 
 static inline uint64_t rpc_message_bytes(uint32_t len)
 {
@@ -288,7 +280,7 @@ static inline uint64_t rpc_seal(void *slot, const struct rpc_seal *seal)
 	uint64_t *words = slot;
 	uint32_t crc = 0;
 
-	__atomic_store_n(&words[rpc_tail_at(seal->len) / 8], rpc_tail(seal->seq, seal->nonce),
+	__atomic_store_n(rpc_tail_of(slot, seal->len), rpc_tail(seal->seq, seal->nonce),
 			 __ATOMIC_RELAXED);
 	if (seal->flags & RPC_CRC)
 		crc = rpc_checksum(slot, (struct rpc_head){.seq = seal->seq,
@@ -297,7 +289,7 @@ static inline uint64_t rpc_seal(void *slot, const struct rpc_seal *seal)
 							   .flags = seal->flags,
 							   .word = seal->word});
 	__atomic_store_n(&words[1],
-			 seal->len | (uint64_t)seal->aux << 32 | (uint64_t)seal->flags << 48,
+			 seal->len | (uint64_t)(seal->aux | (uint32_t)seal->flags << 16) << 32,
 			 __ATOMIC_RELAXED);
 	/* The word may be seen before the sequence: what it says is done by then. */
 	__atomic_store_n(&words[2], crc | (uint64_t)seal->word << 32, __ATOMIC_RELEASE);
