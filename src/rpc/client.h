@@ -300,6 +300,13 @@ void rpc_client_looked(struct link_conn *conn);
 int rpc_client_poll(struct gn_rpc_client *client, bool clock);
 /* Look at the next result. */
 void rpc_read_result(struct gn_rpc_client *client);
+
+/* results.c */
+/* The next message with results is here, all of it, and its head was checked. */
+void rpc_take_message(struct gn_rpc_client *client, struct rpc_got *got, const uint8_t *message,
+		      const struct rpc_head *head);
+/* … which was found there by the first look at it. */
+void rpc_take_many(struct gn_rpc_client *client, const uint8_t *message);
 /* Results are not needed any more up to the first of which something is still to be read. */
 void rpc_move_spent(struct gn_rpc_client *client);
 

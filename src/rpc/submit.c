@@ -455,10 +455,7 @@ static no_inline int submit_any(struct gn_rpc_client *c, struct gn_rpc_op *op)
 	return unlikely(rc) ? rc : join_any(c, op, op->request, op->request_len, 0);
 }
 
-/*
- * A short request that may begin a message: of a quick method, so that nothing else is to be thought
- * of it.
- */
+/* A short request of a quick method, that may begin a message. */
 static no_inline int submit_first(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
 	uint32_t len;
