@@ -142,6 +142,7 @@ struct gn_rpc_client {
 	uint8_t *end;	    /* up to where; NULL: nothing can be put in */
 	uint8_t *full;	    /* from here on it is sent */
 	uint32_t most;	    /* … how many there may be */
+	uint32_t enough;    /* … with which it is sent */
 	uint32_t untimed;   /* messages to come that the clock is not read for */
 	uint64_t slot_at;   /* where its slot is, among those for requests */
 	bool reply;	    /* its mode */

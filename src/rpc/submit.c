@@ -187,23 +187,32 @@ static no_inline void add_checksum(struct gn_rpc_client *c)
 	memcpy(slot, &head, sizeof(head));
 }
 
+static inline void put_word(uint8_t *at, uint64_t word)
+{
+	memcpy(at, &word, sizeof(word));
+	__asm__(""
+		:
+		:
+		: "memory"); /* a word is stored by itself: two would be put together first */
+}
+
 /* Nobody else sees the message before it is posted: head and tail may be written in any order. */
 static force_inline uint32_t seal_request(struct gn_rpc_client *c)
 {
 	uint8_t *slot = c->requests + c->slot_at, *end = c->put;
-	const uint64_t seq = rpc_seq(c->epoch, c->number), tail = rpc_tail(seq, c->nonce);
+	const uint64_t seq = rpc_seq(c->epoch, c->number);
 	const uint32_t bytes = (uint32_t)(end - slot);
-	const uint64_t words[3] = {seq,
-				   (bytes - sizeof(struct rpc_head)) | (uint64_t)c->entries << 32 |
-					   (uint64_t)c->reply << 48,
-				   (uint64_t)c->spent << 32};
 
-	_Static_assert(sizeof(words) == sizeof(struct rpc_head) && RPC_REPLY == 1, "as rpc_seal()");
-	memcpy(end, &tail, sizeof(tail));
-	memcpy(slot, words, sizeof(words));
+	_Static_assert(RPC_REPLY == 1, "as rpc_seal()");
+	put_word(slot, seq);
+	put_word(slot + offsetof(struct rpc_head, len), (bytes - sizeof(struct rpc_head)) |
+								(uint64_t)c->entries << 32 |
+								(uint64_t)c->reply << 48);
+	put_word(slot + offsetof(struct rpc_head, crc), (uint64_t)c->spent << 32);
+	put_word(end, rpc_tail(seq, c->nonce));
 	if (unlikely(c->check_reply))
 		add_checksum(c);
-	return bytes + (uint32_t)sizeof(tail);
+	return bytes + (uint32_t)sizeof(uint64_t);
 }
 
 /* What few messages need: they have waited, or are large. */
@@ -253,7 +262,7 @@ static inline void open_message(struct gn_rpc_client *c, const struct rpc_kind *
 	c->reply = rpc_replied(c, kind);
 	c->starved = false;
 	c->end = c->put + c->most;
-	c->full = c->learn.batch.bytes < c->most ? c->put + c->learn.batch.bytes : c->end;
+	c->full = c->put + c->enough;
 	c->open_us = 0;
 	c->open_ns = 0;
 	if (unlikely(!c->untimed-- || !kind->quick)) {
