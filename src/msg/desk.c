@@ -42,6 +42,11 @@ static void request(struct link_loop *loop, struct gn_event *event)
 		gn_reject(event->req, NULL, 0);
 }
 
+static int answered(struct link_conn *conn, const struct gn_event *event)
+{
+	return end_of(conn)->desk->answered(end_of(conn), event);
+}
+
 static void ended(struct link_conn *conn)
 {
 	msg_end_fail(end_of(conn), GN_MSG_GONE);
@@ -121,6 +126,7 @@ static const struct link_ops desk_ops = {
 	.completed = completed,
 	.datagram = datagram,
 	.request = request,
+	.answered = answered,
 	.ended = ended,
 	.watched = watched,
 	.destroy = destroy,

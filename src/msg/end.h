@@ -97,6 +97,8 @@ struct msg_desk {
 	uint64_t moved, nap_ns; /* of a sleep: what had come before the last, and how long it was */
 	/* A requester's, before a sleep: 0; -EAGAIN: there are results to be taken. */
 	int (*sleep)(struct msg_desk *desk);
+	/* … the outcome of link_conn_connect(). */
+	int (*answered)(struct msg_end *end, const struct gn_event *event);
 	/* A responder's: somebody wants to connect. */
 	void (*request)(struct msg_desk *desk, struct gn_event *event);
 	/* A datagram for an end, checked as far as the head goes, and msg_ud_say()'s copy. */

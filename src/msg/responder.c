@@ -274,7 +274,7 @@ static void request(struct msg_desk *desk, struct gn_event *event)
 	msg_end_flush(guest->end);
 	rc = gn_accept(event->req, guest->end->link.qp, &opts);
 	if (!rc)
-		link_conn_begin(&guest->end->link, LINK_OPENING);
+		link_conn_begin(&guest->end->link);
 	/* Now the way to it is known, and nothing that it says has to be resolved for that. */
 	if (!rc && guest->done)
 		rc = msg_ud_peer(guest->end, &hello.ud, hello.nonce & MSG_NONCE_CONN);

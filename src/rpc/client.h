@@ -106,9 +106,8 @@ struct rpc_link {
 	struct link_conn conn;
 	struct gn_rpc_client *client;
 	struct gn_pd *pd;
-	struct gn_mem *local_mem, *reply_mem;
-	struct gn_mr *local_mr, *reply_mr;
-	struct rpc_call *calls; /* their requests */
+	struct rpc_area local, reply; /* requests and fetched results; results that are written */
+	struct rpc_call *calls;	      /* their requests */
 	uint32_t n_calls;
 	struct rpc_area areas[3];
 	struct rpc_retired *retired;
