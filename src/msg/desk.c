@@ -98,14 +98,17 @@ static int sleep_soon(struct link_loop *loop)
 	bool written = false, begun = false;
 
 	for (unsigned i = 0; i < desk->max_ends; i++) {
-		const struct msg_end *end = desk->ends[i];
+		struct msg_end *end = desk->ends[i];
 		const uint64_t *word = end && end->awaited ? msg_end_word(end) : NULL;
 
 		if (end && end_has_news(end))
 			return -EAGAIN;
+		if (end && end->said.verb == MSG_WRITE)
+			msg_end_wake_peer(end);
 		if (!word)
 			continue;
 		written = true;
+		msg_end_sleep(end); /* before the last look */
 		begun |= msg_frame_begun(end->told.frame, __atomic_load_n(word, __ATOMIC_ACQUIRE),
 					 end->told.number);
 	}

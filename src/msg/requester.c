@@ -192,6 +192,7 @@ static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 
 	end->to.key = r->opts.protocol == GN_MSG_READ ? w->data_key : w->request_key;
 	end->to.length = r->opts.protocol == GN_MSG_READ ? w->data_bytes : 0;
+	end->notice_key = w->notice_key;
 	c->data_bytes = w->data_bytes;
 	if (end->said.verb == MSG_WRITE) {
 		end->said.frame = msg_frame_of(r->opts.flags & GN_MSG_PAPER, w->sums);
@@ -249,10 +250,12 @@ int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **
 		.value_bytes = r->opts.value_bytes,
 		.nonce = c->end->nonce,
 	};
-	if (r->opts.protocol == GN_MSG_UD)
+	if (r->opts.protocol == GN_MSG_UD) {
 		rc = msg_ud_addr(&r->desk, &hello.ud);
-	else
+	} else {
 		hello.answer_key = msg_lane_key(&c->end->told);
+		hello.notice_key = msg_lane_key(&c->end->notice);
+	}
 	opts.private_data = &hello;
 	opts.private_len = sizeof(hello);
 	opts.timeout_us = r->opts.timeout_us;

@@ -205,7 +205,9 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 	};
 	c->previous = c->limits.conn;
 	c->mask = w.slots - 1;
+	c->tell_after = c->mask / 2;
 	c->most = rpc_max_request(w.max_request);
+	c->enough = c->learn.batch.bytes < c->most ? c->learn.batch.bytes : c->most;
 	c->max_short = w.max_request < RPC_SHORT ? w.max_request : RPC_SHORT;
 	c->request_stride = rpc_stride(w.max_request);
 	c->result_stride = rpc_stride(w.max_result);
