@@ -194,7 +194,6 @@ struct gn_rpc_client {
 		uint32_t odd; /* any of these */
 	};
 	uint64_t first_ns;  /* not before then is the next result read */
-	bool torn;	    /* the next reply was not there in full when it was last looked at */
 	uint32_t waking;    /* times that the server was woken since something has come */
 	uint32_t woken;	    /* the last that said: parked; 0: none since something came or went */
 	bool notify;	    /* the server will say when the next result is there */
