@@ -190,8 +190,8 @@ void link_loop_poll(struct link_loop *loop);
  * is closing: then true.
  */
 bool link_loop_tend(struct link_loop *loop);
-/* Will it? Else counting the turn is all of it. */
-static inline bool link_loop_must_turn(const struct link_loop *loop)
+/* Would the next one look? Else counting the turn is all that it does. */
+static inline bool link_loop_will_tend(const struct link_loop *loop)
 {
 	return loop->turns + 1 >= loop->tend_every;
 }

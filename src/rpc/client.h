@@ -19,7 +19,7 @@ struct rpc_call {
 		struct rpc_call *next; /* free */
 		uint64_t ns;	       /* when its message was begun; 0: nobody has looked */
 	};
-	uint64_t name;		 /* its index, where an entry has it */
+	uint64_t name;		 /* index << 48, ready to be or-ed into an entry */
 	struct rpc_area request; /* one that is read by the server */
 	uint32_t number;	 /* of its message */
 	uint16_t index;
@@ -81,7 +81,7 @@ struct rpc_learn {
 	struct gn_rpc_tuning tuning;		  /* n_sizes 0: the rule of thumb */
 	uint32_t retries, switch_us, fetch_bytes; /* switch_us 0: the rule of thumb */
 	uint32_t first_bytes;			  /* of a message that the first read brings */
-	uint32_t first_words; /* of entries in it, without the first; and of a right message */
+	uint32_t first_words; /* (longest message that a first read brings whole - first entry) / 8 */
 	bool fetch_fixed;			  /* fetch_bytes was given */
 	uint32_t samples[RPC_SAMPLES], n_samples;
 	uint64_t least_ns; /* that a call has taken, beyond the server's time */
@@ -93,7 +93,7 @@ struct rpc_learn {
 	bool slow; /* calls take so long, or are so many in a message, that the clock is cheap */
 	struct rpc_kind *last;
 	uint64_t last_method; /* of last; UINT64_MAX: none */
-	uint64_t last_entry;  /* … where an entry has it */
+	uint64_t last_entry;  /* method << 32, likewise */
 	uint64_t quick_method; /* last_method, if that is quick */
 	struct rpc_kind *kinds[0x10000 / RPC_PAGE_KINDS];
 };
@@ -112,6 +112,15 @@ struct rpc_link {
 	struct rpc_area areas[3];
 	struct rpc_retired *retired;
 };
+
+/*
+ * Polls between two looks at the clock (or ends of calls in one poll), and at everything else.
+ * link_loop_must_tend() sets the count of polls to RPC_TEND_EVERY, and the next poll must look at
+ * the clock.
+ */
+#define RPC_CLOCK_EVERY 16u
+#define RPC_TEND_EVERY	127u
+_Static_assert((RPC_TEND_EVERY + 1) % RPC_CLOCK_EVERY == 0, "the next poll looks at the clock");
 
 struct gn_rpc_client {
 	uint64_t owner; /* gn_thread_id() */
@@ -135,7 +144,7 @@ struct gn_rpc_client {
 			uint32_t entries; /* in it */
 			uint32_t lent;	  /* calls whose requests are read by the server */
 		};
-		uint64_t open_or_lent; /* any of these */
+		uint64_t open_or_lent; /* not 0: a poll cannot take the short way, fetch_first() */
 	};
 	uint8_t *put;	    /* where the next goes */
 	uint8_t *end;	    /* up to where; NULL: nothing can be put in */
@@ -148,8 +157,8 @@ struct gn_rpc_client {
 	bool far;	    /* it has large ones */
 	bool starved;	    /* a call was refused because slot or index were missing */
 	uint32_t taken;	    /* up to here the server has taken messages: their slots are free */
-	uint64_t open_ns;   /* when it was begun; 0: nobody has looked */
-	uint64_t begun_ns;  /* … about: rpc_coarse_ns() */
+	uint64_t open_ns;   /* when it was begun, exactly; 0: not measured */
+	uint64_t begun_ns;  /* … about, always set: for batch.wait_us */
 	uint64_t newest_ns; /* … the one that went last */
 	uint32_t open_us;   /* that the server is thought to take for it */
 	const struct gn_rpc_op *prepared; /* gn_rpc_prepare(): not begun yet; or NULL */
@@ -191,7 +200,7 @@ struct gn_rpc_client {
 			bool check_fetch; /* no order is promised */
 			bool missed;	  /* the next result was looked for in vain */
 		};
-		uint32_t odd; /* any of these */
+		uint32_t odd; /* not 0: a poll cannot take the short way, fetch_first() */
 	};
 	uint64_t first_ns;  /* not before then is the next result read */
 	uint32_t waking;    /* times that the server was woken since something has come */
@@ -305,7 +314,7 @@ void rpc_read_result(struct gn_rpc_client *client);
 void rpc_take_message(struct gn_rpc_client *client, struct rpc_got *got, const uint8_t *message,
 		      const struct rpc_head *head);
 /* … which was found there by the first look at it. */
-void rpc_take_many(struct gn_rpc_client *client, const uint8_t *message);
+void rpc_take_fetched(struct gn_rpc_client *client, const uint8_t *message);
 /* Results are not needed any more up to the first of which something is still to be read. */
 void rpc_move_spent(struct gn_rpc_client *client);
 
