@@ -13,8 +13,8 @@
 
 /* A call of the window: its index is its name on the wire, until its result has come. */
 struct rpc_call {
-	struct gn_rpc_op *op;	 /* NULL: it ended early, nobody waits for the result */
-	struct rpc_kind *kind;	 /* NULL: the index is free; far_kind: its result is being read */
+	struct gn_rpc_op *op;  /* NULL: it ended early, nobody waits for the result */
+	struct rpc_kind *kind; /* NULL: the index is free; far_kind: its result is being read */
 	union {
 		struct rpc_call *next; /* free */
 		uint64_t ns;	       /* when its message was begun; 0: nobody has looked */
@@ -81,8 +81,9 @@ struct rpc_learn {
 	struct gn_rpc_tuning tuning;		  /* n_sizes 0: the rule of thumb */
 	uint32_t retries, switch_us, fetch_bytes; /* switch_us 0: the rule of thumb */
 	uint32_t first_bytes;			  /* of a message that the first read brings */
-	uint32_t first_words; /* (longest message that a first read brings whole - first entry) / 8 */
-	bool fetch_fixed;			  /* fetch_bytes was given */
+	uint32_t
+		first_words; /* (longest message that a first read brings whole - first entry) / 8 */
+	bool fetch_fixed;    /* fetch_bytes was given */
 	uint32_t samples[RPC_SAMPLES], n_samples;
 	uint64_t least_ns; /* that a call has taken, beyond the server's time */
 	uint64_t slack_ns; /* beyond the server's time, before the first fetch */
@@ -92,8 +93,8 @@ struct rpc_learn {
 	uint32_t too_many, patience, windows; /* a size that was; windows until it may not be */
 	bool slow; /* calls take so long, or are so many in a message, that the clock is cheap */
 	struct rpc_kind *last;
-	uint64_t last_method; /* of last; UINT64_MAX: none */
-	uint64_t last_entry;  /* method << 32, likewise */
+	uint64_t last_method;  /* of last; UINT64_MAX: none */
+	uint64_t last_entry;   /* method << 32, likewise */
 	uint64_t quick_method; /* last_method, if that is quick */
 	struct rpc_kind *kinds[0x10000 / RPC_PAGE_KINDS];
 };
@@ -126,8 +127,8 @@ struct gn_rpc_client {
 	uint64_t owner; /* gn_thread_id() */
 	enum gn_rpc_mode mode;
 	unsigned flags;
-	bool dead, busy;	       /* busy: in a poll */
-	bool check_reply;	       /* no order is promised */
+	bool dead, busy;  /* busy: in a poll */
+	bool check_reply; /* no order is promised */
 	uint32_t max_inline, epoch, mask;
 	uint32_t max_results; /* bytes of a message with them, rpc_max_len() */
 	uint32_t max_short;   /* bytes of a request: RPC_SHORT, or limits.max_request */
@@ -138,7 +139,7 @@ struct gn_rpc_client {
 	struct gn_rpc_conn_id previous; /* its connection, or the last that it had */
 
 	/* requests */
-	uint32_t number;    /* of the message that is, or will be, put together */
+	uint32_t number; /* of the message that is, or will be, put together */
 	union {
 		struct {
 			uint32_t entries; /* in it */
@@ -164,11 +165,11 @@ struct gn_rpc_client {
 	const struct gn_rpc_op *prepared; /* gn_rpc_prepare(): not begun yet; or NULL */
 	uint8_t *prepared_at;		  /* … its request's bytes */
 	uint32_t prepared_len;		  /* … at most */
-	uint32_t unsignaled;  /* WRITEs since one was signaled, or was done when it was posted */
-	uint32_t unconfirmed; /* signaled ones that have not completed */
-	uint32_t signal_after;		       /* so many that were not */
+	uint32_t unsignaled;   /* WRITEs since one was signaled, or was done when it was posted */
+	uint32_t unconfirmed;  /* signaled ones that have not completed */
+	uint32_t signal_after; /* so many that were not */
 	struct gn_fixed request_wr, result_wr; /* posted again and again: rpc_set_posts() */
-	uint64_t clock_ns, clock_ticks;	   /* when the clock was read last: rpc_coarse_ns() */
+	uint64_t clock_ns, clock_ticks;	       /* when the clock was read last: rpc_coarse_ns() */
 	uint64_t left_to_ns; /* a deadline, or 0; the time from clock_ns to it is … */
 	uint32_t left_us;
 	struct rpc_call *calls, *idle; /* by index; those that are free */
@@ -181,18 +182,18 @@ struct gn_rpc_client {
 		uint64_t any_sent;
 	};
 	struct rpc_kind
-		far_kind; /* of calls whose result is not in a message: see struct rpc_call */
+		far_kind;	/* of calls whose result is not in a message: see struct rpc_call */
 	struct link_timer late; /* not later than the first deadline */
 
 	/* results */
-	uint32_t expected; /* number of the next */
-	uint32_t spent;	   /* up to here not needed any more */
-	uint32_t told;	   /* … and the server knows */
+	uint32_t expected;   /* number of the next */
+	uint32_t spent;	     /* up to here not needed any more */
+	uint32_t told;	     /* … and the server knows */
 	uint32_t tell_after; /* results that it does not know of, before it is told */
-	bool tell;	   /* it wants to */
+	bool tell;	     /* it wants to */
 	struct rpc_got *got;
-	uint32_t posted;    /* requests whose completion is to come */
-	uint32_t reads;	    /* … of results */
+	uint32_t posted; /* requests whose completion is to come */
+	uint32_t reads;	 /* … of results */
 	union {
 		struct {
 			bool due;	  /* the open message should have been sent */
@@ -226,8 +227,8 @@ struct gn_rpc_client {
 	struct link_backoff backoff;	       /* of a gn_rpc_call() that connects again */
 	uint8_t *requests, *fetched, *replies; /* slots */
 
-	uint64_t seen;	 /* results that had come when the connection was looked at */
-	uint64_t ended;	 /* calls and reads, of all that were begun */
+	uint64_t seen;	/* results that had come when the connection was looked at */
+	uint64_t ended; /* calls and reads, of all that were begun */
 	struct rpc_learn learn;
 	struct rpc_mail *mail; /* level1.c */
 	struct gn_rpc_counters count;

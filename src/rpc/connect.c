@@ -11,9 +11,9 @@
 
 #define TIMEOUT_US     2000000u
 #define PIECE	       (256u << 10)
-#define SENDS_PER_SLOT 3u /* a request, a read and the read of the rest */
-#define LINKS_MAX      2u /* its connection, and an earlier one that its server may be copying */
-#define SENDS_BESIDE   8u /* words to the server, pieces of large results */
+#define SENDS_PER_SLOT 3u  /* a request, a read and the read of the rest */
+#define LINKS_MAX      2u  /* its connection, and an earlier one that its server may be copying */
+#define SENDS_BESIDE   8u  /* words to the server, pieces of large results */
 #define SPIN_US	       20u /* of waiting, before it looks at events */
 
 /* ---- options ---- */
