@@ -9,6 +9,9 @@
 
 struct option;
 
+struct command;
+extern const struct command command_rpc;
+
 /* argv[0] is the subcommand's name. Each returns the exit status: 0, 1 failed, 2 wrong usage. */
 int cmd_advise(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
@@ -23,7 +26,6 @@ int cmd_doctor(int argc, char **argv);
 int cmd_kv(int argc, char **argv);
 int cmd_kv_proxy(int argc, char **argv);
 int cmd_report(int argc, char **argv);
-int cmd_rpc(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_sim_calibrate(int argc, char **argv);
 int cmd_sim_figures(int argc, char **argv);

@@ -14,39 +14,44 @@
 
 #include "bench.h"
 #include "cmd.h"
-
-struct subcommand {
-	const char *name;
-	int (*run)(int argc, char **argv);
-	const char *what; /* NULL: not for people */
-};
+#include "command.h"
 
 static int cmd_help(int argc, char **argv);
 static int cmd_version(int argc, char **argv);
 static int cmd_child(int argc, char **argv);
+static int cmd_complete(int argc, char **argv);
 
-static const struct subcommand subcommands[] = {
-	{"demo", cmd_demo, "a key-value store at work, over shared memory, in 20 seconds"},
-	{"doctor", cmd_doctor, "which providers work here, and what the others lack"},
-	{"bench", cmd_bench, "measure: gannet bench fabric, rpc, kv, msg, sim, socket"},
-	{"rpc", cmd_rpc, "calls by hand: gannet rpc serve, call, ping, stats, tune"},
-	{"kv", cmd_kv, "a key-value store: gannet kv serve, get, set, del, flush, stats"},
-	{"sim", cmd_sim, "clusters in virtual time: gannet sim calibrate, figures, soak, profile"},
-	{"report", cmd_report, "the papers' figures as a page, from files of results"},
-	{"advise", cmd_advise, "which protocol is best for a cluster, simulated"},
-	{"help", cmd_help, "this text"},
-	{"--help", cmd_help, NULL},
-	{"-h", cmd_help, NULL},
-	{"--version", cmd_version, NULL},
-	{"--bench-peer", cmd_bench_peer, NULL},
-	{"--bench-rpc", cmd_bench_rpc_peer, NULL},
-	{"--bench-kv", cmd_bench_kv_peer, NULL},
-	{"--bench-msg", cmd_bench_msg_peer, NULL},
-	{"--bench-count", cmd_bench_count_peer, NULL},
-	{"--child", cmd_child, NULL},
+#define RAW(name_, run_, what_) (&(const struct command){.name = (name_), .raw = (run_), .what = (what_)})
+
+static const struct command *const commands[] = {
+	RAW("demo", cmd_demo, "a key-value store at work, over shared memory, in 20 seconds"),
+	RAW("doctor", cmd_doctor, "which providers work here, and what the others lack"),
+	RAW("bench", cmd_bench, "measure: gannet bench fabric, rpc, kv, msg, sim, socket"),
+	&command_rpc,
+	RAW("kv", cmd_kv, "a key-value store: gannet kv serve, get, set, del, flush, stats"),
+	RAW("sim", cmd_sim, "clusters in virtual time: gannet sim calibrate, figures, soak, profile"),
+	RAW("report", cmd_report, "the papers' figures as a page, from files of results"),
+	RAW("advise", cmd_advise, "which protocol is best for a cluster, simulated"),
+	RAW("help", cmd_help, "this text, or gannet help COMMAND: that command's"),
+	RAW("--help", cmd_help, NULL),
+	RAW("-h", cmd_help, NULL),
+	RAW("--version", cmd_version, NULL),
+	RAW("--complete", cmd_complete, NULL),
+	RAW("--bench-peer", cmd_bench_peer, NULL),
+	RAW("--bench-rpc", cmd_bench_rpc_peer, NULL),
+	RAW("--bench-kv", cmd_bench_kv_peer, NULL),
+	RAW("--bench-msg", cmd_bench_msg_peer, NULL),
+	RAW("--bench-count", cmd_bench_count_peer, NULL),
+	RAW("--child", cmd_child, NULL),
+	NULL,
 };
 
-#define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
+static const struct command root = {
+	.about = "Remote memory and messages at the speed of the network card, or without one.",
+	.more = "gannet --version prints the version. GANNET_LOG=error|warn|info|debug sets how much "
+		"is logged on stderr.",
+	.commands = commands,
+};
 
 int cmd_usage_error(const char *fmt, ...)
 {
@@ -118,19 +123,12 @@ int cmd_option(int argc, char **argv, const struct option *options, const char *
 
 static int cmd_help(int argc, char **argv)
 {
-	(void)argc;
-	(void)argv;
-	puts("Usage: gannet COMMAND [OPTION…]\n"
-	     "\n"
-	     "Remote memory and messages at the speed of the network card, or without one.\n");
-	for (size_t i = 0; i < SUBCOMMANDS; i++) {
-		if (subcommands[i].what)
-			printf("  %-8s %s\n", subcommands[i].name, subcommands[i].what);
-	}
-	puts("\n"
-	     "gannet COMMAND --help explains a command, gannet --version prints the version.\n"
-	     "GANNET_LOG=error|warn|info|debug sets how much is logged on stderr.");
-	return cmd_flush_stdout();
+	return command_help(&root, argc - 1, argv + 1);
+}
+
+static int cmd_complete(int argc, char **argv)
+{
+	return command_complete(&root, argc - 1, argv + 1);
 }
 
 static int cmd_version(int argc, char **argv)
@@ -141,29 +139,20 @@ static int cmd_version(int argc, char **argv)
 	return cmd_flush_stdout();
 }
 
-static int dispatch(int argc, char **argv)
-{
-	for (size_t i = 0; i < SUBCOMMANDS; i++) {
-		if (!strcmp(argv[0], subcommands[i].name))
-			return subcommands[i].run(argc, argv);
-	}
-	return cmd_usage_error("unknown command '%s'; try gannet help", argv[0]);
-}
-
 /* A command that gannet itself has started, and that does not outlive it. */
 static int cmd_child(int argc, char **argv)
 {
 	if (argc < 3 || bench_die_with_parent(argv[1]))
 		return cmd_usage_error("--child is for gannet itself");
-	return dispatch(argc - 2, argv + 2);
+	return command_run(&root, argc - 2, argv + 2);
 }
 
 int main(int argc, char **argv)
 {
 	signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write that fails, not the end */
 	if (argc < 2) {
-		cmd_help(0, NULL);
+		command_help(&root, 0, NULL);
 		return EXIT_USAGE;
 	}
-	return dispatch(argc - 1, argv + 1);
+	return command_run(&root, argc - 1, argv + 1);
 }

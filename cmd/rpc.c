@@ -12,26 +12,21 @@
 
 #define LOOK_US 50000u /* between looks for an interrupt */
 
-static const struct cmd_word words[] = {
-	{"serve", cmd_rpc_serve, "a server with a few methods to try"},
-	{"call", cmd_rpc_call, "one call, of any server"},
-	{"ping", cmd_rpc_ping, "how long empty calls take, again and again"},
-	{"stats", cmd_rpc_stats, "what a running server has counted"},
-	{"tune", cmd_rpc_tune, "measure a network, and when to fetch on it"},
-	{NULL, NULL, NULL},
+static const struct command *const commands[] = {
+	&command_rpc_serve, &command_rpc_call, &command_rpc_ping,
+	&command_rpc_stats, &command_rpc_tune, NULL,
 };
 
-static const struct cmd_group group = {
+const struct command command_rpc = {
 	.name = "rpc",
+	.what = "calls by hand: gannet rpc serve, call, ping, stats, tune",
 	.about = "Calls by hand, of any server that is written against gannet/rpc.h.",
-	.more = "An address is shm:NAME, between processes of this machine, or verbs:HOST:PORT.\n",
-	.words = words,
+	.more = "An address is shm:NAME, between processes of this machine, or verbs:HOST:PORT.",
+	.commands = commands,
 };
 
-int cmd_rpc(int argc, char **argv)
-{
-	return cmd_second_word(argc, argv, &group);
-}
+const char *const rpc_modes[GN_RPC_MODES + 1] = {
+	[GN_RPC_HYBRID] = "hybrid", [GN_RPC_FETCH] = "fetch", [GN_RPC_REPLY] = "reply"};
 
 /* ---- addresses ---- */
 
@@ -39,9 +34,16 @@ int rpc_check_addr(const char *addr, const char *command)
 {
 	if (!addr)
 		return cmd_usage_error("%s needs an address, shm:NAME or verbs:HOST:PORT", command);
-	if (strncmp(addr, "shm:", 4) && strncmp(addr, "verbs:", 6))
+	return cmd_take_addr("", addr, &addr);
+}
+
+int cmd_take_addr(const char *name, const char *text, void *to)
+{
+	(void)name;
+	if (strncmp(text, "shm:", 4) && strncmp(text, "verbs:", 6))
 		return cmd_usage_error("'%s' is no address; those are shm:NAME and verbs:HOST:PORT",
-				       addr);
+				       text);
+	memcpy(to, &text, sizeof(text));
 	return 0;
 }
 
@@ -144,11 +146,8 @@ const char *rpc_status_text(unsigned status)
 
 int rpc_find_mode(const char *text, enum gn_rpc_mode *out)
 {
-	static const char *const modes[GN_RPC_MODES] = {
-		[GN_RPC_HYBRID] = "hybrid", [GN_RPC_FETCH] = "fetch", [GN_RPC_REPLY] = "reply"};
-
 	for (int mode = 0; mode < GN_RPC_MODES; mode++) {
-		if (!strcmp(text, modes[mode])) {
+		if (!strcmp(text, rpc_modes[mode])) {
 			*out = (enum gn_rpc_mode)mode;
 			return 0;
 		}
