@@ -8,14 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "cmd.h"
 #include "command.h"
 
 #define OPTIONS_MAX 48
 #define FIRST	    256 /* of the values that getopt_long() knows options by */
-#define WIDTH	    88  /* columns of a help text */
-#define COLUMN	    18  /* where what an option means begins */
+#define WIDTH	    88	/* columns of a help text */
+#define OPTION_WIDE 20	/* columns of an option that has a line for itself, if it is wider */
+#define SUFFIXES    "KMG"
 
 /* A command's options, those of other tables within it included. */
 struct list {
@@ -44,52 +46,70 @@ static struct list list_of(const struct command *command)
 	return list;
 }
 
-bool opt_given(const struct args *args, const char *name)
+static bool is_one_of(const char *name, const char *names)
+{
+	const size_t len = strlen(name);
+
+	for (const char *at = names; (at = strstr(at, name)); at += len)
+		if ((at == names || at[-1] == ' ') && (!at[len] || at[len] == ' '))
+			return true;
+	return false;
+}
+
+bool opt_given(const struct args *args, const char *names)
 {
 	const struct list list = list_of(args->command);
 
 	for (int i = 0; i < list.n; i++)
-		if (!strcmp(list.opt[i]->name, name))
-			return args->given >> i & 1;
+		if (args->given >> i & 1 && is_one_of(list.opt[i]->name, names))
+			return true;
 	return false;
 }
 
 /* ---- help ---- */
 
-/* Words from a column on, in lines of at most WIDTH columns; a newline is one. */
-static void print_wrapped(const char *text, int column, int at)
+/* Words from a column on, in lines of at most WIDTH columns; blanks at a line's start stay. */
+static void print_wrapped(const char *text, int column)
 {
-	for (; *text == ' '; text++)
-		;
+	bool first = true; /* of its line */
+	int at = column;
+
 	while (*text) {
 		const int n = (int)strcspn(text, " \n");
 
-		if (at > column && at + 1 + n > WIDTH) {
+		if (!first && at + 1 + n > WIDTH) {
 			printf("\n%*s", column, "");
 			at = column;
+			first = true;
 		}
-		at += printf("%s%.*s", at > column ? " " : "", n, text);
+		at += printf("%s%.*s", first ? "" : " ", n, text);
+		first = false;
 		text += n;
 		if (*text == '\n') {
 			printf("\n%*s", text[1] && text[1] != '\n' ? column : 0, "");
 			at = column;
+			first = true;
 		}
 		text += *text != 0;
 	}
 	putchar('\n');
 }
 
-/* 1048576 is 1M. */
-static int put_number(char *to, size_t room, double n)
+/* 1048576 is 1M, 1024 is itself, and 86400000, which 1024 divides by chance, is, too. */
+static void put_number(char *to, size_t room, double n)
 {
-	static const char suffixes[] = "KMG";
-	int suffix = -1;
+	double short_n = n;
+	int suffix = 0;
 
-	while (suffix < 2 && n >= 1024 && n / 1024 == (double)(uint64_t)(n / 1024)) {
-		n /= 1024;
+	while (suffix < 3 && n >= 4096 && short_n >= 1024 &&
+	       short_n / 1024 == (double)(uint64_t)(short_n / 1024)) {
+		short_n /= 1024;
 		suffix++;
 	}
-	return snprintf(to, room, "%.15g%.*s", n, suffix >= 0, suffixes + (suffix >= 0 ? suffix : 0));
+	if (suffix && short_n <= 4096)
+		snprintf(to, room, "%.15g%c", short_n, SUFFIXES[suffix - 1]);
+	else
+		snprintf(to, room, "%.15g", n);
 }
 
 static void put_default(char *to, size_t room, const struct opt *opt, const uint8_t *value)
@@ -125,8 +145,11 @@ static void put_default(char *to, size_t room, const struct opt *opt, const uint
 		snprintf(number, sizeof(number), "%s", opt->choices[n]);
 		break;
 	case OPT_TEXT:
+	case OPT_CHARS:
 		memcpy(&text, value, sizeof(text));
-		if (!text)
+		if (opt->type == OPT_CHARS)
+			text = (const char *)value;
+		if (!text || !*text)
 			return;
 		snprintf(number, sizeof(number), "%s", text);
 		break;
@@ -136,30 +159,59 @@ static void put_default(char *to, size_t room, const struct opt *opt, const uint
 	snprintf(to, room, " (%s)", number);
 }
 
-static void print_option(const struct opt *opt, const uint8_t *value)
+static int put_option(char *to, size_t room, const struct opt *opt)
 {
-	char range[80] = "", unset[80], text[640], low[32], high[32];
-	int at = printf("  --%s%s%s", opt->name, opt->arg ? " " : "", opt->arg ? opt->arg : "");
+	char letter[8] = "";
 
-	if (opt->max > 0) {
+	if (opt->letter)
+		snprintf(letter, sizeof(letter), "-%c, ", opt->letter);
+	return snprintf(to, room, "  %s--%s%s%s", letter, opt->name, opt->arg ? " " : "",
+			opt->arg ? opt->arg : "");
+}
+
+/* Where what the options mean begins. */
+static int column_of(const struct list *list)
+{
+	char text[80];
+	int column = 0;
+
+	for (int i = 0; i < list->n; i++) {
+		const int n = put_option(text, sizeof(text), list->opt[i]);
+
+		if (n <= OPTION_WIDE && n > column)
+			column = n;
+	}
+	return column + 2;
+}
+
+static void print_option(const struct opt *opt, const uint8_t *value, int column)
+{
+	char name[80], range[80] = "", unset[80], text[640], low[32], high[32];
+	int at = put_option(name, sizeof(name), opt);
+
+	/* All that the type holds is no range. */
+	if (opt->max > 0 && opt->type != OPT_CHARS &&
+	    !(opt->type == OPT_U32 && opt->max >= UINT32_MAX - 1)) {
 		put_number(low, sizeof(low), opt->min);
 		put_number(high, sizeof(high), opt->max);
 		snprintf(range, sizeof(range), "; %s to %s", low, high);
 	}
 	put_default(unset, sizeof(unset), opt, value);
 	snprintf(text, sizeof(text), "%s%s%s", opt->help, range, unset);
-	if (at >= COLUMN - 1) {
+	fputs(name, stdout);
+	if (at >= column) {
 		putchar('\n');
 		at = 0;
 	}
-	printf("%*s", COLUMN - at, "");
-	print_wrapped(text, COLUMN, COLUMN);
+	printf("%*s", column - at, "");
+	print_wrapped(text, column);
 }
 
 static int help_of(const struct command *command, const char *name)
 {
 	const struct list list = list_of(command);
 	const bool first = !*name;
+	const int column = column_of(&list);
 
 	printf("Usage: gannet%s%s%s", first ? "" : " ", name, command->commands ? " COMMAND" : "");
 	for (int i = 0; i < list.n; i++)
@@ -167,7 +219,7 @@ static int help_of(const struct command *command, const char *name)
 			printf(" --%s %s", list.opt[i]->name, list.opt[i]->arg);
 	printf("%s%s%s\n\n", list.n || command->commands ? " [OPTION…]" : "",
 	       command->words ? " " : "", command->words ? command->words : "");
-	print_wrapped(command->about, 0, 0);
+	print_wrapped(command->about, 0);
 	if (list.n || command->commands)
 		putchar('\n');
 	for (const struct command *const *c = command->commands; c && *c; c++)
@@ -177,11 +229,12 @@ static int help_of(const struct command *command, const char *name)
 		const size_t at = list.at[i] + list.opt[i]->to;
 
 		print_option(list.opt[i],
-			     command->defaults ? (const uint8_t *)command->defaults + at : NULL);
+			     command->defaults ? (const uint8_t *)command->defaults + at : NULL,
+			     column);
 	}
 	if (command->more) {
 		putchar('\n');
-		print_wrapped(command->more, 0, 0);
+		print_wrapped(command->more, 0);
 	}
 	if (command->commands)
 		printf("\ngannet%s%s COMMAND --help explains a command.\n", first ? "" : " ", name);
@@ -259,6 +312,59 @@ int command_complete(const struct command *root, int argc, char **argv)
 
 /* ---- values ---- */
 
+int cmd_number(const char *option, const char *text, uint64_t min, uint64_t max, uint64_t *out)
+{
+	const char *suffix;
+	char *end;
+	unsigned long long n;
+	unsigned shift = 0;
+
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	suffix = *end ? strchr(SUFFIXES, *end) : NULL;
+	if (suffix) {
+		shift = 10 * (unsigned)(suffix - SUFFIXES + 1);
+		end++;
+	}
+	if (*text < '0' || *text > '9' || *end || errno || n > max >> shift || n << shift < min)
+		return cmd_usage_error("%s must be a number from %" PRIu64 " to %" PRIu64
+				       ", not '%s'",
+				       option, min, max, text);
+	*out = n << shift;
+	return 0;
+}
+
+int cmd_count(const char *option, const char *text, uint32_t min, uint32_t max, uint32_t *out)
+{
+	uint64_t n;
+	const int status = cmd_number(option, text, min, max, &n);
+
+	if (!status)
+		*out = (uint32_t)n;
+	return status;
+}
+
+int cmd_real(const char *option, const char *text, double min, double max, double *out)
+{
+	char *end;
+	const double value = strtod(text, &end);
+
+	if (end == text || *end || !(value >= min && value <= max))
+		return cmd_usage_error("%s must be a number from %g to %g, not '%s'", option, min,
+				       max, text);
+	*out = value;
+	return 0;
+}
+
+static int take_chars(const struct opt *opt, const char *text, char *to)
+{
+	if (!*text || strlen(text) >= (size_t)opt->max)
+		return cmd_usage_error("--%s must have 1 to %.0f characters, not %zu", opt->name,
+				       opt->max - 1, strlen(text));
+	strcpy(to, text);
+	return 0;
+}
+
 static int take_choice(const struct opt *opt, const char *text, void *to)
 {
 	char all[256] = "";
@@ -267,12 +373,15 @@ static int take_choice(const struct opt *opt, const char *text, void *to)
 	for (; opt->choices[n]; n++) {
 		const size_t len = strlen(all);
 
-		if (!strcmp(opt->choices[n], text)) {
+		if (!strcasecmp(opt->choices[n], text)) {
 			memcpy(to, &n, sizeof(n));
 			return 0;
 		}
 		snprintf(all + len, sizeof(all) - len, "%s%s",
-			 !n ? "" : opt->choices[n + 1] ? ", " : " or ", opt->choices[n]);
+			 !n		     ? "" :
+			 opt->choices[n + 1] ? ", " :
+					       " or ",
+			 opt->choices[n]);
 	}
 	return cmd_usage_error("--%s must be %s, not '%s'", opt->name, all, text);
 }
@@ -298,6 +407,8 @@ static int take(const struct opt *opt, const char *text, void *to)
 	case OPT_TEXT:
 		memcpy(to, &text, sizeof(text));
 		return 0;
+	case OPT_CHARS:
+		return take_chars(opt, text, to);
 	case OPT_CHOICE:
 		return take_choice(opt, text, to);
 	case OPT_OTHER:
@@ -315,18 +426,28 @@ static int parse(struct args *args, int argc, char **argv, int *status)
 	const struct command *command = args->command;
 	const struct list list = list_of(command);
 	struct option options[OPTIONS_MAX + 2] = {{"help", no_argument, NULL, 'h'}};
+	char letters[2 * OPTIONS_MAX + 3] = ":h";
 	int option;
 
-	for (int i = 0; i < list.n; i++)
+	for (int i = 0; i < list.n; i++) {
+		const struct opt *opt = list.opt[i];
+		const size_t len = strlen(letters);
+
 		options[i + 1] = (struct option){
-			list.opt[i]->name, list.opt[i]->arg ? required_argument : no_argument, NULL,
-			FIRST + i};
+			opt->name, opt->arg ? required_argument : no_argument, NULL, FIRST + i};
+		if (opt->letter)
+			snprintf(letters + len, sizeof(letters) - len, "%c%s", opt->letter,
+				 opt->arg ? ":" : "");
+	}
 	opterr = 0;
 	optind = 1;
 	*status = 0;
-	while ((option = getopt_long(argc, argv, ":h", options, NULL)) >= 0) {
-		const int i = option - FIRST;
+	while ((option = getopt_long(argc, argv, letters, options, NULL)) >= 0) {
+		int i = option - FIRST;
 
+		for (int k = 0; k < list.n; k++)
+			if (option == list.opt[k]->letter)
+				i = k;
 		if (option == 'h')
 			*status = help_of(command, args->name);
 		else if (option == ':')
@@ -337,7 +458,7 @@ static int parse(struct args *args, int argc, char **argv, int *status)
 		else
 			*status = take(list.opt[i], optarg,
 				       (uint8_t *)args->opts + list.at[i] + list.opt[i]->to);
-		if (option < FIRST || *status)
+		if (i < 0 || *status)
 			return -1;
 		args->given |= UINT64_C(1) << i;
 	}

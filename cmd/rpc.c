@@ -30,13 +30,6 @@ const char *const rpc_modes[GN_RPC_MODES + 1] = {
 
 /* ---- addresses ---- */
 
-int rpc_check_addr(const char *addr, const char *command)
-{
-	if (!addr)
-		return cmd_usage_error("%s needs an address, shm:NAME or verbs:HOST:PORT", command);
-	return cmd_take_addr("", addr, &addr);
-}
-
 int cmd_take_addr(const char *name, const char *text, void *to)
 {
 	(void)name;
@@ -142,22 +135,4 @@ const char *rpc_status_text(unsigned status)
 		return gn_rpc_status_str(status);
 	snprintf(text, sizeof(text), "%s, %u", gn_rpc_status_str(status), status);
 	return text;
-}
-
-int rpc_find_mode(const char *text, enum gn_rpc_mode *out)
-{
-	for (int mode = 0; mode < GN_RPC_MODES; mode++) {
-		if (!strcmp(text, rpc_modes[mode])) {
-			*out = (enum gn_rpc_mode)mode;
-			return 0;
-		}
-	}
-	return -ENOENT;
-}
-
-int rpc_parse_mode(const char *text, enum gn_rpc_mode *out)
-{
-	if (!rpc_find_mode(text, out))
-		return 0;
-	return cmd_usage_error("--mode must be hybrid, fetch or reply, not '%s'", text);
 }

@@ -31,8 +31,8 @@ struct request {
 
 static const struct opt options[] = {
 	OPT_SERVER(struct request, addr),
-	{OPT_TEXT, "data", "TEXT", "the request; else it is read from stdin, unless that is a terminal",
-	 AT(data)},
+	{OPT_TEXT, "data", "TEXT",
+	 "the request; else it is read from stdin, unless that is a terminal", AT(data)},
 	{OPT_TEXT, "file", "F", "the request is what is in there, to 64M", AT(file)},
 	{OPT_CHOICE, "mode", "M",
 	 "fetch: read the result from the server's memory; reply: have it written to ours; hybrid",
@@ -117,7 +117,7 @@ static int call(const struct request *r, struct rpc_link *link)
 	return rc;
 }
 
-static int run(const struct args *args)
+static int rpc_call_run(const struct args *args)
 {
 	struct gn_rpc_client_opts client = {.size = sizeof(client)};
 	struct request *r = args->opts;
@@ -146,14 +146,12 @@ static int run(const struct args *args)
 const struct command command_rpc_call = {
 	.name = "call",
 	.what = "one call, of any server",
-	.about = "Calls METHOD, and writes the result to stdout, as it is; what became of the call is "
-		 "said on stderr. METHOD is a number, or a name that gannet rpc serve --help lists. "
-		 "The exit status is 0 only if the call's is ok.",
-	.run = run,
+	.about = "Calls METHOD, and writes the result to stdout, as it is; what became of the call "
+		 "is said on stderr. METHOD is a number, or a name that gannet rpc serve --help "
+		 "lists. The exit status is 0 only if the call's is ok.",
+	.run = rpc_call_run,
 	.words = "METHOD",
 	.min_words = 1,
 	.max_words = 1,
-	.opts = options,
-	.size = sizeof(struct request),
-	.defaults = &(const struct request){.timeout_ms = TIMEOUT_MS_DEFAULT},
+	OPTIONS(options, struct request, .timeout_ms = TIMEOUT_MS_DEFAULT),
 };

@@ -10,8 +10,8 @@
 #include "cmd.h"
 #include "command.h"
 
-extern const struct command command_rpc_call, command_rpc_ping, command_rpc_serve, command_rpc_stats,
-	command_rpc_tune;
+extern const struct command command_rpc_call, command_rpc_ping, command_rpc_serve,
+	command_rpc_stats, command_rpc_tune;
 
 /* ---- addresses (rpc.c) ---- */
 
@@ -29,8 +29,6 @@ int cmd_take_addr(const char *name, const char *text, void *to);
 		.type = OPT_OTHER, .name = "listen", .arg = "ADDR", .to = offsetof(s, member), \
 		.take = cmd_take_addr, .required = true, .help = "shm:NAME or verbs:HOST:PORT" \
 	}
-/* Is it PROVIDER:REST? If not, says so and returns EXIT_USAGE. NULL: it is missing. */
-int rpc_check_addr(const char *addr, const char *command);
 /* The provider of an address; what is wrong is told, with the address. -errno. */
 int rpc_open(const char *addr, struct gn_fabric **out);
 
@@ -56,9 +54,6 @@ int rpc_stats_text(struct rpc_link *link, unsigned method, char **out);
 /* "ok", "no such method", "failed, 12": static, until the next call of this. */
 const char *rpc_status_text(unsigned status);
 extern const char *const rpc_modes[]; /* by enum gn_rpc_mode, to a NULL */
-/* -ENOENT, and not told. */
-int rpc_find_mode(const char *text, enum gn_rpc_mode *out);
-int rpc_parse_mode(const char *text, enum gn_rpc_mode *out);
 
 /* ---- what gannet rpc serve can do (rpc_service.c) ---- */
 

@@ -33,7 +33,8 @@ static const struct opt options[] = {
 	OPT_SERVER(struct pings, addr),
 	{OPT_U32, "count", "N", "calls; 0: until Ctrl-C", AT(count)},
 	{OPT_U32, "interval-ms", "N", "from one to the next", AT(interval_ms), RANGE(0, MS_MAX)},
-	{OPT_U32, "timeout-ms", "N", "after which a call is lost", AT(timeout_ms), RANGE(1, MS_MAX)},
+	{OPT_U32, "timeout-ms", "N", "after which a call is lost", AT(timeout_ms),
+	 RANGE(1, MS_MAX)},
 	{OPT_CHOICE, "mode", "M", "hybrid, fetch or reply", AT(opts.mode), .choices = rpc_modes},
 	{OPT_FLAG, "json", NULL, "an object for each call, and one for all", AT(json)},
 	{OPT_END},
@@ -156,7 +157,7 @@ static int ping_all(struct pings *p)
 	return rc;
 }
 
-static int run(const struct args *args)
+static int rpc_ping_run(const struct args *args)
 {
 	struct pings *p = args->opts;
 	int status, rc;
@@ -180,12 +181,10 @@ const struct command command_rpc_ping = {
 	.name = "ping",
 	.what = "how long empty calls take, again and again",
 	.about = "Calls a method that does nothing, which every server has, and prints how long it "
-		 "took; at the end, or at Ctrl-C, the least, the median, the 99th percentile and the "
-		 "most. A server that went is connected to again when it is back.",
+		 "took; at the end, or at Ctrl-C, the least, the median, the 99th percentile and "
+		 "the most. A server that went is connected to again when it is back.",
 	.more = "The exit status is 0 if none was lost.",
-	.run = run,
-	.opts = options,
-	.size = sizeof(struct pings),
-	.defaults = &(const struct pings){.interval_ms = INTERVAL_MS_DEFAULT,
-					  .timeout_ms = TIMEOUT_MS_DEFAULT},
+	.run = rpc_ping_run,
+	OPTIONS(options, struct pings, .interval_ms = INTERVAL_MS_DEFAULT,
+		.timeout_ms = TIMEOUT_MS_DEFAULT),
 };

@@ -35,9 +35,8 @@ static const struct opt options[] = {
 	 AT(opts.max_clients), RANGE(1, SERVING_CLIENTS_MAX)},
 	{OPT_U32, "max-window", "N", "calls of a client under way", .unset = "128 for each slot",
 	 AT(opts.max_window), RANGE(1, GN_RPC_WINDOW_MAX)},
-	{OPT_U64, "client-memory", "N", "bytes kept for one client",
-	 .unset = "slots, a window of results, 4 times --max-large", AT(opts.max_client_bytes),
-	 RANGE(SERVING_MEMORY_MIN, SERVING_MEMORY_MAX)},
+	{OPT_U64, "client-memory", "N", "bytes kept for one client", .unset = "see gannet(1)",
+	 AT(opts.max_client_bytes), RANGE(SERVING_MEMORY_MIN, SERVING_MEMORY_MAX)},
 	{OPT_U64, "conn-memory", "N", "bytes kept for all clients", .unset = "1G, or 4 clients",
 	 AT(opts.max_bytes), RANGE(SERVING_MEMORY_MIN, SERVING_MEMORY_MAX)},
 	{OPT_U32, "park-us", "N", "idle time after which a client's slots are not polled",
@@ -99,7 +98,7 @@ static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 	return status ? status : serving_end(counters.calls, signo);
 }
 
-static int run(const struct args *args)
+static int rpc_serve_run(const struct args *args)
 {
 	const struct request *r = args->opts;
 
@@ -110,12 +109,10 @@ const struct command command_rpc_serve = {
 	.name = "serve",
 	.what = "a server with a few methods to try",
 	.about = "Serves calls until Ctrl-C or SIGTERM.",
-	.more = "Methods, by name or number: 0 echo answers the request's bytes, 1 upper the same in "
-		"capitals, 2 time the server's clock, 3 work nothing after N microseconds' work, "
-		"4 blob N bytes of the alphabet, to 64M, 5 status nothing, with the status N; and "
-		"ping, stats-json, stats-prometheus, which every server has.",
-	.run = run,
-	.opts = options,
-	.size = sizeof(struct request),
-	.defaults = &(const struct request){.drain_ms = DRAIN_MS_DEFAULT},
+	.more = "Methods, by name or number: 0 echo answers the request's bytes, 1 upper the same "
+		"in capitals, 2 time the server's clock, 3 work nothing after N microseconds' "
+		"work, 4 blob N bytes of the alphabet, to 64M, 5 status nothing, with the status "
+		"N; and ping, stats-json, stats-prometheus, which every server has.",
+	.run = rpc_serve_run,
+	OPTIONS(options, struct request, .drain_ms = DRAIN_MS_DEFAULT),
 };

@@ -66,7 +66,7 @@ static int ask(struct rpc_link *link, unsigned method)
 	return cmd_flush_stdout();
 }
 
-static int run(const struct args *args)
+static int rpc_stats_run(const struct args *args)
 {
 	const struct request *r = args->opts;
 	struct rpc_link link;
@@ -82,9 +82,9 @@ static int run(const struct args *args)
 const struct command command_rpc_stats = {
 	.name = "stats",
 	.what = "what a running server has counted",
-	.about = "Prints a server's metrics: what it has counted since it began, and how long calls "
-		 "of each method took.",
-	.run = run,
-	.opts = options,
-	.size = sizeof(struct request),
+	.about =
+		"Prints a server's metrics: what it has counted since it began, and how long calls "
+		"of each method took.",
+	.run = rpc_stats_run,
+	OPTIONS(options, struct request, .addr = NULL),
 };

@@ -45,7 +45,8 @@ static int take_provider(const char *name, const char *text, void *to)
 static const struct opt options[] = {
 	{OPT_OTHER, "provider", "P", "shm, verbs or verbs:DEVICE", "shm", AT(opts),
 	 .take = take_provider},
-	{OPT_TEXT, "addr", "HOST", "for verbs: this machine's address on the RDMA network", AT(host)},
+	{OPT_TEXT, "addr", "HOST", "for verbs: this machine's address on the RDMA network",
+	 AT(host)},
 	{OPT_OTHER, "listen", "ADDR", "only the server, until Ctrl-C, for", AT(serve),
 	 .take = cmd_take_addr},
 	{OPT_OTHER, "server", "ADDR", "clients only, of a --listen on another machine", AT(to),
@@ -76,14 +77,15 @@ static int take_addr(struct tune_opts *o, const char *addr)
 	return 0;
 }
 
-static int check(struct request *r)
+static int rpc_tune_check(struct request *r)
 {
 	struct tune_opts *o = &r->opts;
 	const bool shm = !strcmp(o->provider, "shm");
 	char addr[TUNE_ADDR_BYTES];
 
 	if (r->serve && r->to)
-		return cmd_usage_error("--listen and --server are for two machines: one of them here");
+		return cmd_usage_error(
+			"--listen and --server are for two machines: one of them here");
 	if (o->profile && (r->serve || r->to || r->host || !shm))
 		return cmd_usage_error("--profile is simulated: leave --provider, --addr, --listen "
 				       "and --server out");
@@ -177,10 +179,10 @@ static int tune(const struct request *r)
 	return status || !r->out ? status : keep(r->out, &result.tuning);
 }
 
-static int run(const struct args *args)
+static int rpc_tune_run(const struct args *args)
 {
 	struct request *r = args->opts;
-	int status = check(r);
+	int status = rpc_tune_check(r);
 
 	if (!status && r->opts.profile)
 		status = cmd_sim_check(&(struct gn_sim_opts){.size = sizeof(struct gn_sim_opts),
@@ -198,12 +200,10 @@ static int run(const struct args *args)
 const struct command command_rpc_tune = {
 	.name = "tune",
 	.what = "measure a network, and when to fetch on it",
-	.about = "Measures what calls a network can carry, and until when results are better fetched "
-		 "than written back; shows it, and writes the file that GANNET_RPC_TUNING names to "
-		 "clients. Server and clients are threads of this process, unless told otherwise.",
-	.run = run,
-	.opts = options,
-	.size = sizeof(struct request),
-	.defaults = &(const struct request){
-		.opts = {.provider = "shm", .seconds = 10, .seed = 1}},
+	.about = "Measures what calls a network can carry, and until when results are better "
+		 "fetched than written back; shows it, and writes the file that GANNET_RPC_TUNING "
+		 "names to clients. Server and clients are threads of this process, unless told "
+		 "otherwise.",
+	.run = rpc_tune_run,
+	OPTIONS(options, struct request, .opts = {.provider = "shm", .seconds = 10, .seed = 1}),
 };
