@@ -11,11 +11,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define PERIOD_US   10000u /* between messages */
-#define BLOCK_WAKES 10u
-#define SETTLE_US   3000u  /* for the receiver to fall asleep */
-#define LOOK_US	    20000u /* a sleeper looks for new orders at least so often */
-#define POLL_BATCH  16
+#define PERIOD_US      10000u /* between messages */
+#define BLOCK_WAKES    10u
+#define SETTLE_US      2000000u /* for the receiver to take one and fall asleep, at most */
+#define SETTLE_LOOK_US 200u
+#define LOOK_US	       20000u /* a sleeper looks for new orders at least so often */
+#define POLL_BATCH     16
 
 static uint64_t cpu_ns(void)
 {
@@ -39,6 +40,12 @@ static void note(struct shared *shared, struct wakes *wakes, uint64_t now_ns)
 	gn_hist_add(&wakes->latency_ns, now_ns - sent_ns, 1);
 }
 
+/* The sender waits for that before it sends the next, and stamps it: see settle(). */
+static void count(struct wakes *wakes, uint64_t n)
+{
+	__atomic_fetch_add(&wakes->messages, n, __ATOMIC_RELEASE);
+}
+
 /* ---- the receiver ---- */
 
 static int take_messages(struct messages *m, struct wakes *wakes, const struct gn_wc *wc, int n)
@@ -46,7 +53,7 @@ static int take_messages(struct messages *m, struct wakes *wakes, const struct g
 	n = messages_receive(m, wc, n);
 	if (n < 0)
 		return n;
-	wakes->messages += (uint64_t)n;
+	count(wakes, (uint64_t)n);
 	return messages_restock(m);
 }
 
@@ -72,13 +79,15 @@ static int sleep_on_cq(struct messages *m, struct side *side, struct shared *sha
 
 static void sleep_on_fd(struct shared *shared, uint64_t mine)
 {
-	uint64_t count;
+	uint64_t value;
 
 	while (!ordered_away(shared, mine)) {
-		if (read(shared->eventfd, &count, sizeof(count)) != sizeof(count))
+		if (read(shared->eventfd, &value, sizeof(value)) != sizeof(value))
 			continue;
-		if (!ordered_away(shared, mine))
-			note(shared, &shared->wake.by_eventfd, gn_now_ns());
+		if (ordered_away(shared, mine))
+			break;
+		note(shared, &shared->wake.by_eventfd, gn_now_ns());
+		count(&shared->wake.by_eventfd, 1);
 	}
 }
 
@@ -135,18 +144,50 @@ static int wake_by_fd(struct pair *pair, struct messages *m)
 	return poke(pair->shared);
 }
 
+static bool is_asleep(pid_t pid)
+{
+	char path[32], state = 'S';
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	f = fopen(path, "r");
+	if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+		state = 'S';
+	if (f)
+		fclose(f);
+	return state == 'S';
+}
+
+/*
+ * The receiver has taken so many messages, and sleeps. On a busy machine it yields for longer than
+ * a period before it sleeps: the next message would end no sleep, or two of them the same. What
+ * never comes is found when all are counted.
+ */
+static void settle(const struct pair *pair, const struct wakes *wakes, uint64_t n)
+{
+	const uint64_t until_ns = gn_deadline_us(SETTLE_US);
+
+	while ((__atomic_load_n(&wakes->messages, __ATOMIC_ACQUIRE) < n || !is_asleep(pair->pid)) &&
+	       !bench_stopped() && gn_now_ns() < until_ns)
+		gn_sleep_us(SETTLE_LOOK_US);
+}
+
 static int wake_block(struct pair *pair, struct messages *m, enum order order,
 		      int (*wake)(struct pair *, struct messages *))
 {
+	const struct wake_report *report = &pair->shared->wake;
+	const struct wakes *wakes = order == ORDER_WAKE ? &report->by_message : &report->by_eventfd;
+	const uint64_t before = __atomic_load_n(&wakes->messages, __ATOMIC_RELAXED);
 	int rc = 0;
 
 	pair_order(pair, order);
-	gn_sleep_us(SETTLE_US);
 	for (unsigned i = 0; i < BLOCK_WAKES && !rc; i++) {
 		gn_sleep_us(PERIOD_US);
+		settle(pair, wakes, before + i);
 		rc = bench_stopped() ? -EINTR : wake(pair, m);
 	}
-	gn_sleep_us(PERIOD_US);
+	if (!rc)
+		settle(pair, wakes, before + BLOCK_WAKES);
 	if (rc)
 		return rc;
 	pair_order(pair, ORDER_IDLE);

@@ -64,7 +64,8 @@ static const struct opt options[] = {
 	 "128M for each thread, or a quarter of --memory", AT(opts.rpc.max_bytes),
 	 RANGE(SERVING_MEMORY_MIN, SERVING_MEMORY_MAX)},
 	{OPT_U32, "park-us", "N",
-	 "idle time after which a client is not polled; with all idle, the thread sleeps",
+	 "idle time after which a client is not polled until it wakes its thread, which sleeps when it "
+	 "polls none",
 	 AT(opts.rpc.park_us), RANGE(1, PARK_US_MAX)},
 	{OPT_REAL, "stats", "S", "a line with statistics every S seconds", "", AT(stats_s),
 	 RANGE(STATS_S_MIN, STATS_S_MAX)},

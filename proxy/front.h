@@ -77,8 +77,8 @@ struct px_slot {
 	unsigned found;
 	uint32_t was_ttl_s;
 	uint8_t state;
-	char line[PX_LINE_KEPT + PX_SLACK];
 	char room[PX_ROOM + 2];
+	char line[PX_LINE_KEPT + PX_SLACK]; /* last: few commands need it */
 };
 
 enum px_mode {
@@ -138,6 +138,8 @@ struct px_counters {
 	uint64_t commands, bytes_read, bytes_written;
 	uint64_t debugs;	 /* me */
 	uint64_t rooms_short;	 /* values that were asked for again */
+	uint64_t messages;	 /* to the store, as of the last sleep or second */
+	uint64_t waits;		 /* for the store, which is asked to wake the thread */
 	uint64_t closed_slow;	 /* connections, for want of memory */
 	uint64_t closed_stalled; /* … whose peers sent or took nothing, see proxy_opts.stall_ms */
 	uint64_t closed_idle;	 /* … without a command, see proxy_opts.idle_ms */
@@ -151,6 +153,7 @@ struct px_thread {
 	struct gn_source *store; /* kv's */
 	bool armed;		 /* it was, when the thread last slept */
 	bool idle;		 /* nothing has come for a while */
+	bool answered;		 /* the store has, in the last turn */
 	int error;		 /* why it could not begin */
 	int epoll_fd, wake_fd;
 	int *given; /* connections that were let in; under the proxy's lock */
@@ -173,6 +176,7 @@ struct px_thread {
 	uint64_t swept_ns, woke_ns;
 	uint64_t now_ns;
 	struct px_context context;
+	struct px_request get; /* the line of a get, until its keys have slots */
 	struct px_counters counters;
 	char *out;
 	struct iovec iov[PX_IOVS];

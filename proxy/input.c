@@ -40,14 +40,22 @@ static bool step_skip_line(struct px_conn *c)
 	return end;
 }
 
-static struct px_slot *say(struct px_conn *c, uint8_t kind, const char *text)
+/* NULL: there is no memory at all, and the connection ends. */
+static struct px_slot *slot_of(struct px_conn *c)
 {
 	struct px_slot *s = px_slot_new(c);
 
-	if (!s) {
+	if (!s)
 		c->dead = true;
+	return s;
+}
+
+static struct px_slot *say(struct px_conn *c, uint8_t kind, const char *text)
+{
+	struct px_slot *s = slot_of(c);
+
+	if (!s)
 		return NULL;
-	}
 	memset(&s->request, 0, sizeof(s->request));
 	s->request.kind = kind;
 	s->request.say = text;
@@ -58,13 +66,11 @@ static struct px_slot *say(struct px_conn *c, uint8_t kind, const char *text)
 
 static bool add_key(struct px_conn *c, const char *key, size_t len, bool last)
 {
-	struct px_slot *s = px_slot_new(c);
+	struct px_slot *s = slot_of(c);
 	struct gn_kv_op *op;
 
-	if (!s) {
-		c->dead = true;
+	if (!s)
 		return false;
-	}
 	op = &s->request.op;
 	s->request.kind = PX_VALUE;
 	s->request.bits = (uint8_t)(c->keys_bits | (last ? PX_LAST : 0));
@@ -371,7 +377,8 @@ static bool step_line(struct px_conn *c)
 {
 	char *line = c->in->bytes + c->in_at, *end;
 	const uint32_t have = c->in_len - c->in_at;
-	struct px_slot *s;
+	struct px_request *r = &c->thread->get;
+	struct px_slot *s = NULL;
 	size_t len, keys;
 
 	end = memchr(line, '\n', have);
@@ -386,16 +393,25 @@ static bool step_line(struct px_conn *c)
 		len--;
 	PX_COUNT(c->thread, commands, 1);
 	c->last_ns = c->thread->now_ns;
-	s = px_slot_new(c);
-	if (!s) {
-		c->dead = true;
-		return false;
+	/* A get needs no slot but those of its keys. */
+	if (*line != 'g') {
+		s = slot_of(c);
+		if (!s)
+			return false;
+		r = &s->request;
 	}
-	px_parse(line, len, &c->thread->context, &s->request, &keys);
-	if (s->request.kind == PX_KEYS) {
-		begin_keys(c, &s->request, keys, (size_t)(end + 1 - c->in->bytes));
-		px_slot_take_back(c, s);
+	px_parse(line, len, &c->thread->context, r, &keys);
+	if (r->kind == PX_KEYS) {
+		begin_keys(c, r, keys, (size_t)(end + 1 - c->in->bytes));
+		if (s)
+			px_slot_take_back(c, s);
 		return step_keys(c);
+	}
+	if (!s) {
+		s = slot_of(c);
+		if (!s)
+			return false;
+		s->request = *r;
 	}
 	c->in_at += (uint32_t)(end + 1 - line);
 	if (must_wait(c, &s->request)) {

@@ -69,6 +69,16 @@ char *px_put_u64(char *at, uint64_t value)
 	char digits[20];
 	unsigned n = 0;
 
+	/* Flags are mostly 0, and values short. */
+	if (value < 10) {
+		*at = (char)('0' + value);
+		return at + 1;
+	}
+	if (value < 100) {
+		at[0] = (char)('0' + (unsigned)value / 10);
+		at[1] = (char)('0' + (unsigned)value % 10);
+		return at + 2;
+	}
 	do {
 		digits[n++] = (char)('0' + value % 10);
 		value /= 10;

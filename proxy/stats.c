@@ -104,6 +104,8 @@ static void since_reset(struct proxy *p, struct gn_kv_stats *s, struct px_counte
 	c->commands -= own->commands;
 	c->debugs -= own->debugs;
 	c->rooms_short -= own->rooms_short;
+	c->messages -= own->messages;
+	c->waits -= own->waits;
 	c->closed_slow -= own->closed_slow;
 	c->closed_stalled -= own->closed_stalled;
 	c->closed_idle -= own->closed_idle;
@@ -141,6 +143,8 @@ static void connections(struct text *text, const struct proxy *p, const struct p
 	count(text, "cmd_meta", sum->debugs);
 	count(text, "proxy_commands", sum->commands);
 	count(text, "proxy_values_asked_again", sum->rooms_short);
+	count(text, "proxy_store_messages", sum->messages);
+	count(text, "proxy_store_waits", sum->waits);
 	count(text, "proxy_closed_slow", sum->closed_slow);
 	count(text, "proxy_closed_stalled", sum->closed_stalled);
 	count(text, "idle_kicks", sum->closed_idle);

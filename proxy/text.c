@@ -72,17 +72,22 @@ size_t px_key(const char *text, size_t len, size_t *at, const char **key)
 	return to - from;
 }
 
+/* Of each stretch that begins with a word, the last space says where the next begins. */
 bool px_keys_bad(const char *text, size_t len)
 {
-	const char *key;
-	size_t at = 0, n;
+	const char *nul = len > GN_KV_KEY_MAX ? memchr(text, 0, len) : NULL;
+	size_t at = 0;
 
-	if (len <= GN_KV_KEY_MAX)
-		return false;
-	do {
-		n = px_key(text, len, &at, &key);
-	} while (n && n <= GN_KV_KEY_MAX);
-	return n > GN_KV_KEY_MAX;
+	if (nul) /* what follows is no key */
+		len = (size_t)(nul - text);
+	while (at + GN_KV_KEY_MAX < len) {
+		const char *space = memrchr(text + at, ' ', GN_KV_KEY_MAX + 1);
+
+		if (!space)
+			return true;
+		at = (size_t)(space + 1 - text);
+	}
+	return false;
 }
 
 /* ---- commands ---- */
@@ -309,32 +314,43 @@ static void stats(struct px_word *words, unsigned n, struct px_request *out)
 
 /* ---- lines ---- */
 
+struct get {
+	const char *name;
+	uint8_t len, bits;
+	unsigned how;
+};
+
+static const struct get gets[] = {{"get ", 4, 0, 0},
+				  {"gets ", 5, PX_CAS, GN_KV_DETAILS},
+				  {"gat ", 4, 0, GN_KV_AND_TOUCH},
+				  {"gats ", 5, PX_CAS, GN_KV_AND_TOUCH | GN_KV_DETAILS},
+				  {"bget ", 5, 0, 0}};
+
+static const struct get *find_get(const char *name)
+{
+	for (unsigned i = 0; i < sizeof(gets) / sizeof(gets[0]); i++)
+		if (!strncmp(name, gets[i].name, gets[i].len))
+			return &gets[i];
+	return NULL;
+}
+
 size_t px_keys_of(const char *line, struct px_request *out)
 {
-	static const struct {
-		const char *name;
-		uint8_t len, bits;
-		unsigned how;
-	} gets[] = {{"get ", 4, 0, 0},
-		    {"gets ", 5, PX_CAS, GN_KV_DETAILS},
-		    {"gat ", 4, 0, GN_KV_AND_TOUCH},
-		    {"gats ", 5, PX_CAS, GN_KV_AND_TOUCH | GN_KV_DETAILS},
-		    {"bget ", 5, 0, 0}};
+	const struct get *get = &gets[0];
 	size_t spaces = 0;
 
-	while (line[spaces] == ' ')
-		spaces++;
-	for (unsigned i = 0; i < sizeof(gets) / sizeof(gets[0]); i++) {
-		if (line[spaces] != gets[i].name[0] ||
-		    strncmp(line + spaces, gets[i].name, gets[i].len))
-			continue;
-		out->kind = PX_KEYS;
-		out->bits = gets[i].bits;
-		out->op.verb = GN_KV_GET;
-		out->op.how = gets[i].how;
-		return spaces + gets[i].len;
+	if (memcmp(line, "get ", 4)) {
+		while (line[spaces] == ' ')
+			spaces++;
+		get = find_get(line + spaces);
 	}
-	return 0;
+	if (!get)
+		return 0;
+	out->kind = PX_KEYS;
+	out->bits = get->bits;
+	out->op.verb = GN_KV_GET;
+	out->op.how = get->how;
+	return spaces + get->len;
 }
 
 static void keys_begin(const char *line, size_t len, size_t *keys, const struct px_context *context,
@@ -345,12 +361,14 @@ static void keys_begin(const char *line, size_t len, size_t *keys, const struct 
 	const char *key;
 	size_t at = *keys, n;
 
-	n = px_key(line, len, &at, &key);
-	if (!n) {
+	while (line[at] == ' ')
+		at++;
+	if (!line[at]) {
 		say(out, "ERROR");
 		return;
 	}
 	if (out->op.how & GN_KV_AND_TOUCH) {
+		n = px_key(line, len, &at, &key);
 		*keys = at;
 		n = n < sizeof(text) ? n : 0;
 		memcpy(text, key, n);

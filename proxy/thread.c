@@ -16,9 +16,19 @@
 
 #define EVENTS	   512
 #define YIELDS	   16u	    /* to the store, before its answers are waited for asleep */
+#define MESSAGES   16u	    /* of the store, until connections have their turns */
 #define STARVED_MS 1	    /* until it is looked again whether there is memory */
+#define BLIND_MS   10	    /* between two looks at a store that cannot wake its thread */
 #define IDLE_MS	   100	    /* without anything, until it is worth it to hear of the store's end */
 #define END_US	   2000000u /* for what is under way, when it ends */
+
+static void count_messages(struct px_thread *t)
+{
+	struct gn_kv_counters count = {.size = sizeof(count)};
+
+	if (!gn_kv_client_counters(t->kv, &count))
+		__atomic_store_n(&t->counters.messages, count.messages, __ATOMIC_RELAXED);
+}
 
 static void look_at_clock(struct px_thread *t)
 {
@@ -30,6 +40,7 @@ static void look_at_clock(struct px_thread *t)
 	if (now.tv_sec == t->context.now_s)
 		return;
 	t->context.now_s = now.tv_sec;
+	count_messages(t);
 	/* The store may be another one by now. */
 	if (!gn_kv_client_limits(t->kv, &limits) && limits.max_value)
 		t->context.max_value = limits.max_value;
@@ -123,38 +134,64 @@ static bool ending(const struct px_thread *t)
 	return __atomic_load_n(&t->proxy->ending, __ATOMIC_ACQUIRE);
 }
 
-/*
- * The store is mostly faster than a sleep and a wake-up, and may need this very core: so it gets it
- * first.
- */
-static void yield_to_store(struct px_thread *t)
+/* Takes the store's answers, if there are any: a poll takes a message of them at most. */
+static bool take_answers(struct px_thread *t)
 {
-	for (unsigned i = 0; i < YIELDS; i++) {
-		gn_yield();
-		if (gn_kv_poll(t->kv) > 0)
-			return;
-	}
+	unsigned n = 0;
+
+	while (gn_kv_poll(t->kv) > 0 && ++n < MESSAGES && t->under_way)
+		;
+	return n;
 }
 
 /*
- * There is nothing to do: how long to sleep. The store wakes this thread if something is to come
- * from it. While nothing is, only its end is of interest, and only to a thread that is idle for
- * long: most sleeps are short, and to be woken by the store costs system calls.
+ * Has the store answered? It is mostly faster than a sleep and a wake-up, and may need this very
+ * core: so it gets it first.
+ */
+static bool wait_for_store(struct px_thread *t)
+{
+	bool answered = take_answers(t);
+
+	for (unsigned i = 0; i < YIELDS && !answered && t->under_way && !t->queue; i++) {
+		gn_yield();
+		answered = take_answers(t);
+	}
+	return answered;
+}
+
+/* A time to sleep that is at most ms; sleep_ms < 0: for ever. */
+static int sooner_ms(int sleep_ms, int ms)
+{
+	return sleep_ms < 0 || sleep_ms > ms ? ms : sleep_ms;
+}
+
+/*
+ * How long to sleep; 0: there is something to do. When the store has answered, its next answer is
+ * likely to be there too, and to ask to be woken for it would cost both sides system calls.
+ *
+ * The store wakes this thread if something is to come from it. While nothing is, only its end is of
+ * interest, and only to a thread that is idle for long: most sleeps are short. A thread that the
+ * store cannot wake, because the system lacks something, looks every BLIND_MS.
  */
 static int rest_ms(struct px_thread *t, int sleep_ms)
 {
-	if (t->queue)
+	int rc;
+
+	if (t->queue || (t->under_way && t->answered))
 		return 0;
-	if (t->starved && (sleep_ms < 0 || sleep_ms > STARVED_MS))
-		sleep_ms = STARVED_MS;
+	count_messages(t);
+	if (t->starved)
+		sleep_ms = sooner_ms(sleep_ms, STARVED_MS);
 	if (t->under_way || t->store_gone || t->idle) {
 		t->armed = true;
-		return gn_source_arm(t->store) ? 0 : sleep_ms;
+		PX_COUNT(t, waits, t->under_way > 0);
+		rc = gn_source_arm(t->store);
+		return !rc ? sleep_ms : rc == -EAGAIN ? 0 : sooner_ms(sleep_ms, BLIND_MS);
 	}
 	if (t->armed)
 		gn_source_disarm(t->store);
 	t->armed = false;
-	return sleep_ms < 0 || sleep_ms > IDLE_MS ? IDLE_MS : sleep_ms;
+	return sooner_ms(sleep_ms, IDLE_MS);
 }
 
 static void serve(struct px_thread *t)
@@ -165,8 +202,7 @@ static void serve(struct px_thread *t)
 		px_starved_wake(t);
 		look_at_events(t, rest_ms(t, sleep_ms));
 		take_turns(t);
-		if (gn_kv_poll(t->kv) <= 0 && t->under_way && !t->queue)
-			yield_to_store(t);
+		t->answered = wait_for_store(t);
 		take_turns(t);
 	}
 }

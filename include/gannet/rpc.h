@@ -118,7 +118,11 @@ struct gn_rpc_server_opts {
 	uint32_t max_request;	 /* bytes in a slot; 0: GN_RPC_BYTES_DEFAULT */
 	uint32_t max_result;	 /* bytes in a slot; 0: GN_RPC_BYTES_DEFAULT */
 	uint32_t max_large;	 /* bytes of anything; 0: GN_RPC_LARGE_MAX */
-	uint32_t park_us;	 /* silence after which a client is not looked at; 0: 1000 */
+	/*
+	 * Idle time after which the server stops polling a client's slots; 0: 1000. The client's
+	 * next request wakes the server. A thread that polls no client sleeps.
+	 */
+	uint32_t park_us;
 	unsigned flags;		 /* enum gn_rpc_flag */
 	unsigned listener_flags; /* as gn_listener_create() */
 	gn_rpc_peer_fn *peer;	 /* may be NULL */
@@ -148,9 +152,9 @@ GN_API int gn_rpc_server_poll(struct gn_rpc_server *server);
 GN_API int gn_rpc_server_wait(struct gn_rpc_server *server, uint64_t deadline_ns);
 /*
  * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_rpc_server_poll()
- * should be called. NULL: it is not GN_RPC_POLLED. When it is armed or waited for, clients are put
- * aside at once, and wake the server with their next request: a small park_us tells them to expect
- * that.
+ * should be called. NULL: it is not GN_RPC_POLLED. A server that is armed or waited for stops
+ * polling all clients at once, whatever park_us is, and each client's next request has to wake it.
+ * Clients expect that after an idle time of park_us only: so choose a small one.
  */
 GN_API struct gn_source *gn_rpc_server_source(struct gn_rpc_server *server);
 /*

@@ -12,9 +12,7 @@
 /* Does it belong to this thread: is owner gn_thread_id()? */
 static inline bool exec_is_owner(uint64_t owner)
 {
-	if (likely(!exec_installed))
-		return likely(owner == real_own_number);
-	return owner == gn_thread_id();
+	return likely(owner == real_own_number);
 }
 
 /*

@@ -28,7 +28,10 @@ uint64_t real_clock_ns(void);
  */
 extern int (*real_clock)(clockid_t id, struct timespec *out);
 
-/* This thread's number; 0 until real_thread_number() has given it one. */
+/*
+ * This thread's number; 0 until real_thread_number() has given it one. While a simulated thread
+ * runs on it, that one's: so that an object's owner is found by one compare in either world.
+ */
 extern _Thread_local uint64_t real_own_number __attribute__((tls_model("initial-exec")));
 uint64_t real_thread_number(void);
 

@@ -158,7 +158,7 @@ int gn_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *op
 	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
 	if (qp->type != GN_QP_RC)
-		return gn_fail(-EINVAL, "gn_connect(): qp->type is not GN_QP_RC");
+		return gn_fail(-EINVAL, "gn_connect(): the qp is not of type GN_QP_RC");
 	own = own_address(qp->obj.fabric, addr);
 	if (!own)
 		return -EINVAL;
@@ -256,7 +256,7 @@ int gn_disconnect(struct gn_qp *qp)
 	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
 	if (qp->type != GN_QP_RC)
-		return gn_fail(-EINVAL, "gn_disconnect(): qp->type is not GN_QP_RC");
+		return gn_fail(-EINVAL, "gn_disconnect(): the qp is not of type GN_QP_RC");
 	qp_lock(qp);
 	rc = qp->state == GN_QP_NEW ?
 		     gn_fail(-ENOTCONN, "gn_disconnect(): the qp is not connected") :

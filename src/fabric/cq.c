@@ -202,7 +202,7 @@ int gn_cq_arm(struct gn_cq *cq, bool solicited_only)
 	if (obj_check(cq, OBJ_CQ))
 		return -EINVAL;
 	if (!cq->chan)
-		return gn_fail(-EINVAL, "gn_cq_arm(): cq->chan is NULL");
+		return gn_fail(-EINVAL, "gn_cq_arm(): the cq has no channel");
 	__atomic_store_n(&cq->user_armed, true, __ATOMIC_RELAXED);
 	rc = arm_locked(cq, solicited_only);
 	return rc ? gn_fail_since(said, rc, "gn_cq_arm()") : 0;

@@ -177,7 +177,7 @@ int gn_qp_detach(struct gn_qp *qp)
 	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
 	if (qp->type != GN_QP_RC)
-		return gn_fail(-EINVAL, "gn_qp_detach(): qp->type is not GN_QP_RC");
+		return gn_fail(-EINVAL, "gn_qp_detach(): the qp is not of type GN_QP_RC");
 	qp_lock(qp);
 	qp->gone_told = true; /* no event of it any more */
 	qp->obj.fabric->provider->qp_detach(qp);
@@ -270,7 +270,7 @@ int gn_qp_reset(struct gn_qp *qp)
 	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
 	if (qp->type != GN_QP_UD)
-		return gn_fail(-EINVAL, "gn_qp_reset(): qp->type is not GN_QP_UD");
+		return gn_fail(-EINVAL, "gn_qp_reset(): the qp is not of type GN_QP_UD");
 	qp_lock(qp);
 	rc = qp->obj.fabric->provider->qp_reset(qp);
 	if (!rc) {
@@ -332,7 +332,7 @@ int gn_qp_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
 		return -EINVAL;
 	if (!out || qp->type != GN_QP_UD)
 		return gn_fail(-EINVAL,
-			       "gn_qp_ud_addr(): out is NULL, or qp->type is not GN_QP_UD");
+			       "gn_qp_ud_addr(): out is NULL, or the qp is not of type GN_QP_UD");
 	rc = qp->obj.fabric->provider->ud_addr(qp, &addr);
 	if (rc)
 		return gn_fail_since(said, rc, "gn_qp_ud_addr()");
@@ -353,7 +353,8 @@ static int ah_create(struct gn_qp *qp, struct gn_qp *conn, const struct gn_ud_ad
 		return -EINVAL;
 	if (!addr || !out || qp->type != GN_QP_UD)
 		return gn_fail(-EINVAL,
-			       "gn_ah_create(): addr or out is NULL, or qp->type is not GN_QP_UD");
+			       "gn_ah_create(): addr or out is NULL, or the qp is not of type "
+			       "GN_QP_UD");
 	rc = obj_create(qp->obj.fabric, OBJ_AH, sizeof(*ah), &ah);
 	if (rc)
 		return rc;

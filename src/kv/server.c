@@ -77,13 +77,17 @@ static force_inline bool task_begin(struct kv_part *part, struct kv_task *t,
 	return true;
 }
 
-/* The most bytes that its result may have. */
-static uint32_t most_bytes(const struct gn_kv_store *store, const struct gn_kv_op *op)
+/*
+ * The most bytes that its result may have: with the value that is there now, however much room its
+ * client claims.
+ */
+static uint32_t most_bytes(struct gn_kv_store *store, const struct gn_kv_op *op)
 {
-	const uint32_t value = op->room_bytes < store->max_value ? op->room_bytes :
-								   store->max_value;
+	const uint32_t place =
+		op->verb != GN_KV_GET || op->how & GN_KV_NO_VALUE ? 0 : kv_look_up(store, op);
+	const uint32_t len = place ? kv_value_len(kv_at(store, place)) : 0;
 
-	return (uint32_t)KV_RESPONSE_MAX + (op->verb == GN_KV_GET ? value : 0);
+	return (uint32_t)KV_RESPONSE_MAX + (len <= op->room_bytes ? len : 0);
 }
 
 /* to: room for all that there may be, or NULL: it is still to be asked for. */

@@ -150,6 +150,7 @@ void link_conn_fail(struct link_conn *conn)
 	opened(conn);
 	conn->state = LINK_FAILED;
 	conn->loop->failed = true;
+	link_loop_must_tend(conn->loop);
 	link_timer_set(&conn->loop->timers, &conn->timer, GN_FOREVER);
 }
 

@@ -36,7 +36,7 @@
 #define LINK_PROBE_ID	  UINT64_MAX  /* a layer's own requests have other ids */
 #define LINK_POLL_MAX	  1024u	      /* completions that a poll takes at most */
 #define LINK_PROBE_SENDS  1u	      /* of a connection's send queue */
-#define LINK_TEND_NS	  50000u      /* between two tends, if the layer has read the clock */
+#define LINK_TEND_NS	  50000u      /* between two tends, if the layer reads the clock */
 
 struct link_loop;
 
@@ -178,16 +178,23 @@ void link_loop_poll(struct link_loop *loop);
  * is closing: then true.
  */
 bool link_loop_tend(struct link_loop *loop);
-/* Will it, or is there something else to do? Else counting the turn is all of it. */
+/* Will it? Else counting the turn is all of it. */
 static inline bool link_loop_must_turn(const struct link_loop *loop)
 {
-	return loop->turns + 1 >= loop->tend_every || loop->failed ||
-	       loop->now_ns - loop->tended_ns > LINK_TEND_NS;
+	return loop->turns + 1 >= loop->tend_every;
 }
 /* The next link_loop_tend() does. */
 static inline void link_loop_must_tend(struct link_loop *loop)
 {
 	loop->turns = loop->tend_every;
+}
+/* For a layer: reads the clock, and sees to it that the loop is tended in time. */
+static inline uint64_t link_loop_clock(struct link_loop *loop)
+{
+	loop->now_ns = gn_now_ns();
+	if (unlikely(loop->now_ns - loop->tended_ns > LINK_TEND_NS))
+		link_loop_must_tend(loop);
+	return loop->now_ns;
 }
 /* Runs what other threads have posted: how many. */
 int link_loop_tasks(struct link_loop *loop);

@@ -9,7 +9,6 @@
 #define EVENTS	      512u /* of a tend */
 #define REQUESTS      64u  /* … that are requests to connect */
 #define EVENTS_A_POLL 16u  /* whoever goes leaves completions behind: not too many for the cq */
-#define TEND_NS	      LINK_TEND_NS
 
 /* ---- made and closed ---- */
 
@@ -163,7 +162,7 @@ bool link_loop_tend(struct link_loop *loop)
 {
 	bool tended = false;
 
-	if (++loop->turns >= loop->tend_every || loop->now_ns - loop->tended_ns > TEND_NS) {
+	if (++loop->turns >= loop->tend_every) {
 		loop->turns = 0;
 		__atomic_store_n(&loop->asleep, 0, __ATOMIC_RELAXED);
 		loop->now_ns = loop->tended_ns = gn_now_ns();

@@ -56,12 +56,11 @@ int gn_rpc_request_on_abandon(struct gn_rpc_request *r, gn_rpc_abandon_fn *fn, v
 	struct rpc_thread *t = r->conn->thread;
 
 	if (!exec_is_owner(t->id))
-		return gn_fail(-EPERM, "gn_rpc_request_on_abandon(): on its server thread only");
+		return gn_fail(-EPERM, "gn_rpc_request_on_abandon(): only the thread that ran the "
+				       "handler may call it");
 	if ((r->is.state != RPC_BUSY && r->is.state != RPC_RUNNING) || rpc_request_answered(r))
-		return gn_fail(
-			-EINVAL,
-			"gn_rpc_request_on_abandon(): r->state is not RPC_BUSY, or r->answered is "
-			"set");
+		return gn_fail(-EINVAL,
+			       "gn_rpc_request_on_abandon(): the request is answered already");
 	rpc_abandon_forget(r);
 	if (!fn)
 		return 0;

@@ -51,6 +51,7 @@ static no_inline void reply_posted(struct rpc_conn *c, uint32_t slot)
 	if (!(flags & GN_INLINE)) {
 		c->writing[slot] = true;
 		c->n_writing++;
+		c->writes = true;
 	}
 	if (!(c->thread->server->opts.flags & GN_RPC_SYNC_REPLY))
 		return;
@@ -59,7 +60,7 @@ static no_inline void reply_posted(struct rpc_conn *c, uint32_t slot)
 }
 
 /* Write the message that was placed last, in this slot, to its client. */
-static no_inline void write_back(struct rpc_conn *c, uint8_t *from, uint32_t bytes)
+no_inline void rpc_write_back(struct rpc_conn *c, uint8_t *from, uint32_t bytes)
 {
 	const uint32_t slot = c->placed & c->mask;
 	const struct gn_rpc_server *server = c->thread->server;
@@ -110,43 +111,28 @@ static uint64_t time_us(struct rpc_conn *c)
 /* What a message rarely needs: its flags. */
 static no_inline unsigned prepare_rarely(struct rpc_conn *c)
 {
+	const bool ack = c->open_ack || c->thread->draining;
+
 	if (c->parked)
 		rpc_conn_unpark(c);
-	return (c->check_fetch || c->check_request ? RPC_CRC : 0) |
-	       (c->open_ack || c->thread->draining ? RPC_ACK : 0);
+	c->open_ack = false;
+	return (c->check_fetch || c->check_request ? RPC_CRC : 0) | (ack ? RPC_ACK : 0);
 }
 
 void rpc_seal_results(struct rpc_conn *c)
 {
-	const enum rpc_way way = c->open;
-	struct rpc_thread *t = c->thread;
-	struct rpc_seal seal = {.nonce = c->nonce, .len = c->most - c->left, .flags = RPC_RESULT};
-	uint8_t *slot = c->result;
-	uint32_t bytes;
+	unsigned flags = RPC_RESULT;
 
-	c->open = RPC_NO_WAY;
-	c->quick = 0;
-	if (!seal.len || way == RPC_NO_WAY) /* nobody has answered */
+	if (c->open == RPC_NO_WAY || !rpc_result_len(c)) { /* nobody has answered */
+		c->open = RPC_NO_WAY;
+		c->quick = 0;
 		return;
-	if (unlikely(c->seal_rarely || t->draining))
-		seal.flags |= (uint16_t)prepare_rarely(c);
-	c->heard = true;
-	counter_add(&t->count.results, 1);
-	seal.aux = rpc_time_pack(time_us(c));
-	exec_charge(GN_WORK_COPY, seal.len);
-	seal.seq = rpc_seq(c->epoch, ++c->placed);
-	seal.word = rpc_state_word(c->taken, 0);
-	c->taken_told = c->taken;
-	if (mutant("rpc-slot-wrong", c->placed))
-		slot = c->results + ((c->placed + 1) & c->mask) * c->result_stride;
-	c->result += c->result_stride;
-	if (!((c->placed + 1) & c->mask))
-		c->result = c->results;
-	/* From here on a client that fetches has its result. */
-	bytes = (uint32_t)rpc_seal(slot, &seal);
-	if (way == RPC_WRITTEN_BACK)
-		write_back(c, slot, bytes);
-	if (unlikely(c->notify))
+	}
+	if (unlikely(c->rare))
+		flags |= prepare_rarely(c);
+	c->sealed_len = rpc_result_len(c);
+	rpc_seal_open(c, (uint16_t)flags, rpc_time_pack(time_us(c)));
+	if (unlikely(c->rare))
 		rpc_conn_notify(c);
 }
 
@@ -168,7 +154,7 @@ void rpc_conn_notify(struct rpc_conn *c)
 
 bool rpc_result_open(struct rpc_conn *c, enum rpc_way way, uint32_t len)
 {
-	if (c->open && !rpc_result_fits(c, way, len))
+	if (c->open && (c->open != way || !rpc_result_fits(c, len)))
 		rpc_seal_results(c);
 	if (!c->open)
 		rpc_result_begin(c, way);
@@ -240,7 +226,7 @@ static void hold(struct gn_rpc_request *r)
 	r->next = NULL;
 	*c->held_end = r;
 	c->held_end = &r->next;
-	c->attend = true;
+	rpc_conn_attend(c);
 	c->quick = 0;
 }
 
@@ -351,19 +337,17 @@ static no_inline bool open_for_room(struct gn_rpc_request *r)
 void *gn_rpc_request_room(struct gn_rpc_request *r, uint32_t *room)
 {
 	struct rpc_conn *c = r->conn;
-	uint32_t most;
 
 	/* What was enough for the last result may be enough for this one. */
-	if (unlikely(!rpc_request_quickly(r) || rpc_result_bytes(c->last_len) > c->left) &&
+	if (unlikely(!rpc_request_quickly(r) || !rpc_result_fits(c, c->last_len)) &&
 	    unlikely(!open_for_room(r))) {
 		if (room)
 			*room = 0;
 		return NULL;
 	}
 	c->room = r;
-	most = c->left - (uint32_t)sizeof(struct rpc_entry);
 	if (room)
-		*room = most < c->max_result ? most : c->max_result;
+		*room = (uint32_t)(c->put_end - rpc_result_at(c));
 	if (RPC_RACES_SHOW) /* a handler's own stores are plain */
 		return c->scratch;
 	return rpc_result_at(c);
@@ -422,14 +406,28 @@ static no_inline void answer_slowly(struct gn_rpc_request *r, unsigned status, c
 	answer(r);
 }
 
+/* By itself: so that few bytes need no call of memcpy(), and no register is saved for one. */
+static no_inline void answer_long(struct gn_rpc_request *r, unsigned status, const void *data,
+				  uint32_t len_bytes)
+{
+	struct rpc_conn *c = r->conn;
+
+	__atomic_store_n(&r->word, RPC_ANSWERED_WORD, __ATOMIC_RELAXED);
+	c->room = NULL;
+	rpc_result_append(c, r->times, r->index, (uint16_t)status, data, len_bytes);
+}
+
 void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, uint32_t len_bytes)
 {
 	struct rpc_conn *c = r->conn;
 
 	/* The answer of a handler that runs goes into the message with those before it. */
-	if (unlikely(!rpc_request_quickly(r) || len_bytes > c->max_result ||
-		     rpc_result_bytes(len_bytes) > c->left)) {
+	if (unlikely(!rpc_request_quickly(r) || !rpc_result_fits(c, len_bytes))) {
 		answer_slowly(r, status, data, len_bytes);
+		return;
+	}
+	if (unlikely(len_bytes > RPC_STORE_SHORT)) {
+		answer_long(r, status, data, len_bytes);
 		return;
 	}
 	__atomic_store_n(&r->word, RPC_ANSWERED_WORD, __ATOMIC_RELAXED);

@@ -13,14 +13,16 @@
 /* A call of the window: its index is its name on the wire, until its result has come. */
 struct rpc_call {
 	struct gn_rpc_op *op;	 /* NULL: it ended early, nobody waits for the result */
-	struct rpc_kind *kind;	 /* NULL: the index is free */
-	struct rpc_call *next;	 /* free */
-	uint64_t ns;		 /* when its message was begun; 0: nobody has looked */
+	struct rpc_kind *kind;	 /* NULL: the index is free; far_kind: its result is being read */
+	union {
+		struct rpc_call *next; /* free */
+		uint64_t ns;	       /* when its message was begun; 0: nobody has looked */
+	};
+	uint64_t name;		 /* its index, where an entry has it */
 	struct rpc_area request; /* one that is read by the server */
 	uint32_t number;	 /* of its message */
 	uint16_t index;
 	bool reply; /* its result is written back */
-	bool far;   /* its result is being read from elsewhere */
 };
 
 /* A slot of results, as far as it is read. */
@@ -78,6 +80,7 @@ struct rpc_learn {
 	struct gn_rpc_tuning tuning;		  /* n_sizes 0: the rule of thumb */
 	uint32_t retries, switch_us, fetch_bytes; /* switch_us 0: the rule of thumb */
 	uint32_t first_bytes;			  /* of a message that the first read brings */
+	uint32_t first_words; /* of entries in it, without the first; and of a right message */
 	bool fetch_fixed;			  /* fetch_bytes was given */
 	uint32_t samples[RPC_SAMPLES], n_samples;
 	uint64_t least_ns; /* that a call has taken, beyond the server's time */
@@ -89,6 +92,8 @@ struct rpc_learn {
 	bool slow; /* calls take so long, or are so many in a message, that the clock is cheap */
 	struct rpc_kind *last;
 	uint64_t last_method; /* of last; UINT64_MAX: none */
+	uint64_t last_entry;  /* … where an entry has it */
+	uint64_t quick_method; /* last_method, if that is quick */
 	struct rpc_kind *kinds[0x10000 / RPC_PAGE_KINDS];
 };
 
@@ -116,9 +121,10 @@ struct gn_rpc_client {
 	unsigned flags;
 	bool dead, busy;	       /* busy: in a poll */
 	bool opening;		       /* dead, and to be connected */
-	bool check_reply, check_fetch; /* no order is promised */
+	bool check_reply;	       /* no order is promised */
 	uint32_t max_inline, epoch, mask;
 	uint32_t max_results; /* bytes of a message with them, rpc_max_len() */
+	uint32_t max_short;   /* bytes of a request: RPC_SHORT, or limits.max_request */
 	uint64_t silence_ns;  /* after which the server may not look any more */
 	struct gn_rpc_limits limits;
 	uint64_t nonce, request_stride, result_stride;
@@ -127,14 +133,20 @@ struct gn_rpc_client {
 
 	/* requests */
 	uint32_t number;    /* of the message that is, or will be, put together */
-	uint32_t entries;   /* in it */
-	uint32_t at;	    /* its bytes, … */
-	uint32_t room;	    /* … how many more there may be; 0: nothing can be put in */
+	union {
+		struct {
+			uint32_t entries; /* in it */
+			uint32_t lent;	  /* calls whose requests are read by the server */
+		};
+		uint64_t open_or_lent; /* any of these */
+	};
+	uint8_t *put;	    /* where the next goes */
+	uint8_t *end;	    /* up to where; NULL: nothing can be put in */
+	uint8_t *full;	    /* from here on it is sent */
 	uint32_t most;	    /* … how many there may be */
 	uint32_t untimed;   /* messages to come that the clock is not read for */
 	uint64_t slot_at;   /* where its slot is, among those for requests */
 	bool reply;	    /* its mode */
-	bool due;	    /* it should have been sent */
 	bool far;	    /* it has large ones */
 	bool starved;	    /* a call was refused because slot or index were missing */
 	uint32_t taken;	    /* up to here the server has taken messages: their slots are free */
@@ -149,11 +161,18 @@ struct gn_rpc_client {
 	struct gn_sge request_sge, result_sge; /* posted again and again: rpc_set_posts() */
 	struct gn_wr request_wr, result_wr;
 	uint64_t clock_ns, clock_ticks;	   /* when the clock was read last: rpc_coarse_ns() */
-	uint64_t left_from_ns, left_to_ns; /* the time between which is … */
+	uint64_t left_to_ns; /* a deadline, or 0; the time from clock_ns to it is … */
 	uint32_t left_us;
 	struct rpc_call *calls, *idle; /* by index; those that are free */
-	uint32_t n_fetch;	       /* calls sent, without a result, which is to be fetched */
-	uint32_t n_reply;	       /* … which is to be written back */
+	union {
+		struct {
+			uint32_t n_fetch; /* calls sent, whose result is to be fetched */
+			uint32_t n_reply; /* … to be written back */
+		};
+		uint32_t n_sent[2]; /* both */
+	};
+	struct rpc_kind
+		far_kind; /* of calls whose result is not in a message: see struct rpc_call */
 	uint64_t until_ns;	       /* not later than the first deadline; GN_FOREVER */
 
 	/* results */
@@ -164,7 +183,15 @@ struct gn_rpc_client {
 	struct rpc_got *got;
 	uint32_t posted;    /* requests whose completion is to come */
 	uint32_t reads;	    /* … of results */
-	bool slow_reads;    /* none is there as soon as it is posted */
+	union {
+		struct {
+			bool due;	  /* the open message should have been sent */
+			bool slow_reads;  /* no read is done as soon as it is posted */
+			bool check_fetch; /* no order is promised */
+			bool missed;	  /* the next result was looked for in vain */
+		};
+		uint32_t odd; /* any of these */
+	};
 	uint64_t first_ns;  /* not before then is the next result read */
 	bool torn;	    /* the next reply was not there in full when it was last looked at */
 	uint32_t waking;    /* 1: the server was woken, and nothing has come since */
@@ -199,7 +226,6 @@ struct gn_rpc_client {
 
 	uint32_t polls;	 /* since the channel was looked at */
 	uint64_t ended;	 /* calls and reads, of all that were begun */
-	uint64_t polled; /* … before this poll */
 	struct rpc_learn learn;
 	struct rpc_mail *mail; /* level1.c */
 	struct gn_rpc_counters count;
@@ -230,11 +256,13 @@ int rpc_client_prepare(struct gn_source *source);
 
 /* submit.c */
 int rpc_client_refuse(const struct gn_rpc_client *client); /* -EINVAL, -EPERM */
+static inline bool rpc_client_own(const struct gn_rpc_client *client)
+{
+	return likely(client && exec_is_owner(__atomic_load_n(&client->owner, __ATOMIC_RELAXED)));
+}
 static inline int rpc_client_check(const struct gn_rpc_client *client)
 {
-	return likely(client && exec_is_owner(__atomic_load_n(&client->owner, __ATOMIC_RELAXED))) ?
-		       0 :
-		       rpc_client_refuse(client);
+	return rpc_client_own(client) ? 0 : rpc_client_refuse(client);
 }
 /* gn_rpc_submit() by the owner. */
 int rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);
@@ -243,7 +271,9 @@ void rpc_client_die(struct gn_rpc_client *client);
 /* Tell the server that nobody waits for this call any more. */
 void rpc_give_up(struct gn_rpc_client *client, uint32_t index);
 /* Send what is put together, if there is anything. */
-void rpc_send(struct gn_rpc_client *client);
+int rpc_send(struct gn_rpc_client *client); /* 0 */
+/* A message begins in the slot of its number. */
+void rpc_next_slot(struct gn_rpc_client *client);
 static inline void rpc_flush(struct gn_rpc_client *c)
 {
 	if (c->entries && !c->dead)
@@ -365,11 +395,6 @@ static inline void rpc_end(struct gn_rpc_client *c, struct rpc_call *call, unsig
 		rpc_end_op(c, call, call->op, status, result_len);
 }
 
-static inline uint64_t rpc_slot_at(const struct gn_rpc_client *c, uint32_t number)
-{
-	return (number & c->mask) * c->request_stride;
-}
-
 /* The server has not taken the message that was in the slot of the next. */
 static inline bool rpc_slots_full(const struct gn_rpc_client *c)
 {
@@ -389,18 +414,20 @@ static inline void rpc_note_all_taken(struct gn_rpc_client *c)
 }
 
 /* Its result has come: its name is free. */
-static inline void rpc_call_over(struct gn_rpc_client *c, struct rpc_call *call)
+static inline void rpc_call_free(struct gn_rpc_client *c, struct rpc_call *call)
 {
-	if (unlikely(call->request.mem))
-		rpc_far_return(c, call);
-	if (call->reply)
-		c->n_reply--;
-	else
-		c->n_fetch--;
-	call->far = false;
+	c->n_sent[call->reply]--;
 	call->kind = NULL;
 	call->next = c->idle;
 	c->idle = call;
+}
+
+/* … and so is its request. */
+static inline void rpc_call_over(struct gn_rpc_client *c, struct rpc_call *call)
+{
+	if (call->request.mem)
+		rpc_far_return(c, call);
+	rpc_call_free(c, call);
 }
 
 /* level1.c */

@@ -157,8 +157,8 @@ static struct rpc_conn *new_conn(struct rpc_thread *t, const struct rpc_hello *h
 	c->window = least(hello->window, o->max_window);
 	c->max_request = least(hello->max_request, o->max_request);
 	c->max_result = least(hello->max_result, o->max_result);
-	c->most = rpc_max_len(c->max_result);
 	c->max_len = rpc_max_request(c->max_request);
+	c->max_more = (c->max_len - (uint32_t)sizeof(struct rpc_entry)) / 8;
 	c->request_stride = rpc_stride(c->max_request);
 	c->result_stride = rpc_stride(c->max_result);
 	c->reply_key = hello->reply_key;
@@ -257,6 +257,7 @@ static void adopt(struct link_task *task)
 	for (uint32_t i = 0; i < c->n_made; i++) /* before there was a thread, perhaps */
 		rpc_conn_nth(c, i)->owner = t->id;
 	link_to(c, &t->conns);
+	rpc_conn_attend(c);
 	__atomic_fetch_add(&t->n_conns, 1, __ATOMIC_RELAXED);
 	c->heard_ns = gn_now_ns();
 	link_conn_begin(&c->link, LINK_OPENING);

@@ -271,6 +271,7 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 	c->previous = c->limits.conn;
 	c->mask = w.slots - 1;
 	c->most = rpc_max_request(w.max_request);
+	c->max_short = w.max_request < RPC_SHORT ? w.max_request : RPC_SHORT;
 	c->request_stride = rpc_stride(w.max_request);
 	c->result_stride = rpc_stride(w.max_result);
 	c->request_key = w.request_key;
@@ -351,10 +352,10 @@ static void start_link(struct gn_rpc_client *c)
 {
 	c->number = c->expected = 1;
 	c->spent = c->told = c->taken = 0;
-	c->entries = c->at = c->room = c->n_fetch = c->n_reply = c->untimed = 0;
-	c->slot_at = rpc_slot_at(c, c->number);
+	c->n_fetch = c->n_reply = c->untimed = c->lent = 0;
+	rpc_next_slot(c);
 	c->posted = c->reads = c->unconfirmed = c->unsignaled = 0;
-	c->due = c->far = c->tell = c->slow_reads = c->starved = c->notify = false;
+	c->due = c->far = c->tell = c->slow_reads = c->missed = c->starved = c->notify = false;
 	c->notify_after_ns = RPC_NOTIFY_NS;
 	c->woken = c->waking = 0;
 	c->first_ns = 0;
@@ -364,6 +365,7 @@ static void start_link(struct gn_rpc_client *c)
 	c->until_ns = GN_FOREVER;
 	for (uint32_t i = c->limits.window; i--;) {
 		c->calls[i].index = (uint16_t)i;
+		c->calls[i].name = (uint64_t)i << 48;
 		c->calls[i].next = c->idle;
 		c->idle = &c->calls[i];
 	}
@@ -571,6 +573,7 @@ int gn_rpc_client_close(struct gn_rpc_client *c)
 	if (rc)
 		return rc;
 	c->dead = c->busy = true; /* what done begins now would end in nothing */
+	c->end = NULL;
 	for (uint32_t i = 0; c->calls && i < c->limits.window; i++)
 		rpc_end(c, &c->calls[i], GN_RPC_CANCELED, 0);
 	rpc_reads_end(c, GN_RPC_CANCELED);

@@ -13,6 +13,8 @@
 
 #include "base/preempt.h"
 
+#define RPC_STORE_SHORT 64u /* bytes that are stored without a call */
+
 #ifdef __SANITIZE_THREAD__
 
 #define RPC_RACES_SHOW 1
@@ -41,9 +43,31 @@ static inline void rpc_load(void *to, const void *shared, size_t len)
 	memcpy(to, shared, len);
 }
 
-static inline void rpc_store(void *shared, const void *from, size_t len)
+/* Mostly there are few bytes, for which a call of memcpy() costs more than the copy. */
+static force_inline void rpc_store(void *shared, const void *from, size_t len)
 {
-	memcpy(shared, from, len);
+	uint8_t *to = shared;
+	const uint8_t *at = from;
+
+	if (unlikely(len > RPC_STORE_SHORT)) {
+		memcpy(to, at, len);
+	} else if (len > 32) {
+		memcpy(to, at, 32);
+		memcpy(to + len - 32, at + len - 32, 32);
+	} else if (len >= 16) {
+		memcpy(to, at, 16);
+		memcpy(to + len - 16, at + len - 16, 16);
+	} else if (len >= 8) {
+		memcpy(to, at, 8);
+		memcpy(to + len - 8, at + len - 8, 8);
+	} else if (len >= 4) {
+		memcpy(to, at, 4);
+		memcpy(to + len - 4, at + len - 4, 4);
+	} else if (len) {
+		to[0] = at[0];
+		to[len / 2] = at[len / 2];
+		to[len - 1] = at[len - 1];
+	}
 }
 
 #endif

@@ -32,6 +32,7 @@ int rpc_far_lend(struct gn_rpc_client *c, struct rpc_call *call, const void *dat
 	memcpy(gn_mem_addr(call->request.mem), data, len);
 	gn_charge(GN_WORK_COPY, len);
 	*out = (struct rpc_far){.offset = remote.offset, .key = remote.key, .len = len};
+	c->lent++;
 	c->count.large++;
 	return 0;
 }
@@ -46,6 +47,7 @@ void rpc_far_return(struct gn_rpc_client *c, struct rpc_call *call)
 		rpc_area_retire(&c->retired, &call->request);
 	}
 	call->request = (struct rpc_area){0};
+	c->lent--;
 }
 
 /* ---- results, and reads ---- */
@@ -66,12 +68,28 @@ static void free_read(struct rpc_far_read *read)
 	gn_free(read);
 }
 
+/*
+ * The first in the queue is about to be read. Its memory is allocated now and not when its server
+ * announced it, so that there is never more than one result's; without memory the call ends here.
+ */
+static void make_bytes(struct gn_rpc_client *c, struct rpc_far_read *read)
+{
+	struct rpc_call *call = &c->calls[read->call];
+
+	if (read->bytes || read->is_read || !call->op || !(call->op->flags & GN_RPC_IN_PLACE))
+		return;
+	read->bytes = gn_alloc(read->from.len, 0);
+	if (!read->bytes)
+		rpc_end(c, call, GN_RPC_TOO_BIG, read->from.len);
+}
+
 /* More of the first in the queue. */
 static void ask_more(struct gn_rpc_client *c)
 {
 	struct rpc_far_read *read = c->far_reads;
 	const struct gn_remote from = {.key = read->from.key};
 
+	make_bytes(c, read);
 	while (wanted_at(c, read) && !c->dead && read->asked < read->from.len &&
 	       read->asked - read->done < c->piece * PIECES) {
 		const uint32_t left = read->from.len - read->asked;
@@ -136,16 +154,12 @@ void rpc_far_poll(struct gn_rpc_client *c)
 bool rpc_far_begin(struct gn_rpc_client *c, const struct rpc_far_read *what)
 {
 	struct rpc_far_read *read = gn_alloc(sizeof(*read), 0);
-	const bool in_place = !what->is_read && c->calls[what->call].op->flags & GN_RPC_IN_PLACE;
 
 	if (!read)
 		return false;
 	*read = *what;
-	if (in_place)
-		read->bytes = gn_alloc(read->from.len, 0);
-	if ((in_place && !read->bytes) ||
-	    (!c->bounce.mem &&
-	     rpc_area_make(c->fabric, c->pd, (uint64_t)PIECE * PIECES, 0, &c->bounce))) {
+	if (!c->bounce.mem &&
+	    rpc_area_make(c->fabric, c->pd, (uint64_t)PIECE * PIECES, 0, &c->bounce)) {
 		free_read(read);
 		return false;
 	}

@@ -7,6 +7,7 @@
 #include "base/bits.h"
 #include "base/mutant.h"
 #include "rpc/client.h"
+#include "rpc/copy.h"
 
 #define COMPLETIONS 16
 #define LOOK_NS	    20u
@@ -34,6 +35,11 @@ static uint32_t peek_bytes(const struct gn_rpc_client *c)
 	const uint32_t bytes = c->learn.first_bytes;
 
 	return bytes <= PEEK_FROM ? bytes : RPC_ALIGN;
+}
+
+static inline uint32_t rotate_right(uint32_t x, unsigned bits)
+{
+	return x >> bits | x << (32 - bits);
 }
 
 /* ---- what is posted ---- */
@@ -148,24 +154,6 @@ static void end_too_big(struct gn_rpc_client *c, struct rpc_call *call, unsigned
 	rpc_end(c, call, status == GN_RPC_OK || !seen ? GN_RPC_TOO_BIG : status, len);
 }
 
-static inline void deliver(struct gn_rpc_client *c, struct rpc_call *call,
-			   const struct rpc_entry *entry, const uint8_t *bytes)
-{
-	struct gn_rpc_op *op = call->op;
-
-	if (unlikely(!op))
-		return;
-	if (unlikely(entry->len > op->result_room)) {
-		end_too_big(c, call, entry->kind, entry->len);
-		return;
-	}
-	if (op->flags & GN_RPC_IN_PLACE)
-		op->data = entry->len ? bytes : NULL;
-	else if (entry->len)
-		memcpy(op->result, bytes, entry->len);
-	rpc_end_op(c, call, op, entry->kind, entry->len);
-}
-
 /* One that is elsewhere: true if it is going to be read. */
 static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_entry *entry,
 		     const uint8_t *bytes, uint32_t number)
@@ -183,7 +171,7 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 		return false;
 	}
 	if (rpc_far_begin(c, &read)) {
-		call->far = true;
+		call->kind = &c->far_kind;
 		c->got[number & c->mask].far++;
 		return true;
 	}
@@ -191,107 +179,153 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 	return false;
 }
 
-/* Calls of a kind, and of a time, that came together. */
-struct group {
-	struct rpc_kind *kind;
-	uint64_t sent_ns, now_ns;
-	uint32_t calls, fails;
-	uint16_t time; /* rpc_time_pack() */
-};
-
-static no_inline void learn(struct gn_rpc_client *c, const struct group *g)
+/* Calls of a kind, and of a time, that came together: what they teach is mostly nothing. */
+static force_inline void end_group(struct gn_rpc_client *c, const struct rpc_lesson *l)
 {
-	const struct rpc_lesson lesson = {.kind = g->kind,
-					  .calls = g->calls,
-					  .sent_ns = g->sent_ns,
-					  .now_ns = g->now_ns,
-					  .fails = g->fails,
-					  .time_us = rpc_time_us(g->time)};
+	if (unlikely(l->sent_ns || l->time_us || l->fails || !l->kind->quick)) {
+		const struct rpc_lesson lesson = *l; /* of which only the copy has an address */
 
-	rpc_learn_calls(c, &lesson);
-}
-
-/* What they teach: mostly nothing. */
-static force_inline void end_group(struct gn_rpc_client *c, const struct group *g)
-{
-	if (unlikely(g->sent_ns || g->time || g->fails || !g->kind->quick))
-		learn(c, g);
-	else
-		counter_add(&g->kind->latency->calls, g->calls);
-}
-
-/* False: a server of ours says no such things: of a call twice, or of one that was not sent. */
-static force_inline bool take_entry(struct gn_rpc_client *c, const struct rpc_entry *entry,
-				    const uint8_t *bytes, uint32_t number, struct group *g)
-{
-	const uint32_t index = entry->index & RPC_INDEX;
-	struct rpc_call *call = &c->calls[index];
-	struct rpc_kind *kind;
-
-	if (unlikely(index >= c->limits.window))
-		return false;
-	kind = call->kind;
-	if (unlikely(!kind || call->far || call->number == c->number))
-		return false;
-	if (unlikely(kind != g->kind || call->ns != g->sent_ns)) {
-		if (g->kind)
-			end_group(c, g);
-		g->kind = kind;
-		g->sent_ns = call->ns;
-		g->calls = 0;
-		if (unlikely(g->sent_ns) && !g->now_ns)
-			g->now_ns = gn_now_ns();
-	}
-	g->calls++;
-	if (unlikely(entry->index & RPC_FAR)) {
-		if (entry->len != sizeof(struct rpc_far))
-			return false;
-		if (take_far(c, index, entry, bytes, number))
-			return true;
+		rpc_learn_calls(c, &lesson);
 	} else {
-		deliver(c, call, entry, bytes);
+		counter_add(&l->kind->latency->calls, l->calls);
+	}
+}
+
+/* What is not as most are: a call that ended early or failed, or whose result is not here. */
+static no_inline bool take_other(struct gn_rpc_client *c, uint64_t word, const uint8_t *bytes,
+				 uint32_t number)
+{
+	struct rpc_call *call = &c->calls[word >> 48 & RPC_INDEX];
+	struct gn_rpc_op *op = call->op;
+	struct rpc_entry entry;
+
+	memcpy(&entry, &word, sizeof(entry));
+	if (entry.index & RPC_FAR) {
+		if (entry.len != sizeof(struct rpc_far))
+			return false;
+		if (take_far(c, entry.index & RPC_INDEX, &entry, bytes, number))
+			return true;
+	} else if (op && entry.len > op->result_room) {
+		end_too_big(c, call, entry.kind, entry.len);
+	} else if (op) {
+		if (op->flags & GN_RPC_IN_PLACE)
+			op->data = entry.len ? bytes : NULL;
+		else if (entry.len)
+			memcpy(op->result, bytes, entry.len);
+		rpc_end_op(c, call, op, entry.kind, entry.len);
 	}
 	rpc_call_over(c, call);
 	return true;
 }
 
-/* The next message is here, all of it. */
-static force_inline void take_message(struct gn_rpc_client *c, struct rpc_got *got,
-				      const uint8_t *message, const struct rpc_head *head)
+/*
+ * A server of ours says no such things: of a call twice, or of one that was not sent, or whose
+ * result is being read.
+ */
+static inline bool may_end(const struct gn_rpc_client *c, const struct rpc_call *call)
 {
-	const uint32_t number = c->expected++, len = head->len;
-	struct group group = {.fails = got->fails, .time = head->aux};
-	const uint16_t flags = head->flags;
-	struct rpc_entry entry;
-	const uint8_t *bytes;
-	uint32_t at = 0;
+	return call->kind && call->kind != &c->far_kind && call->number != c->number;
+}
+
+/* The first of a group. */
+static force_inline void begin_group(struct gn_rpc_client *c, const struct rpc_call *call,
+				     struct rpc_lesson *group)
+{
+	if (group->kind)
+		end_group(c, group);
+	group->kind = call->kind;
+	group->sent_ns = call->ns;
+	group->calls = 0;
+	if (unlikely(group->sent_ns) && !group->now_ns)
+		group->now_ns = gn_now_ns();
+}
+
+/*
+ * The next message is here, all of it: its len bytes are whole words, at least one. shared: its
+ * server can still change it. What the head says was checked. Returns when the calls were timed; 0:
+ * nobody has looked. An entry as most are is that of a call which has succeeded, with a short
+ * result, or one that is left in place.
+ */
+static force_inline uint64_t take_results(struct gn_rpc_client *c, const uint8_t *message,
+					  const struct rpc_head *head, uint32_t fails, bool shared)
+{
+	const uint8_t *at = message + sizeof(*head), *const end = at + head->len;
+	const uint32_t number = c->expected++, flags = head->flags;
+	struct rpc_lesson group = {.fails = fails, .time_us = rpc_time_us(head->aux)};
 
 	if (c->number - 1 - c->taken > 1) /* others are under way */
 		rpc_note_taken(c, head->word);
 	c->waking = c->woken = 0;
-	c->first_ns = 0;
 	c->count.results++;
-	got->read = RPC_UNREAD;
-	got->fails = 0;
 	do {
-		if (unlikely(!rpc_entry(message, len, &at, &entry, &bytes) ||
-			     !take_entry(c, &entry, bytes, number, &group)))
+		const uint8_t *bytes = at + sizeof(struct rpc_entry);
+		struct rpc_call *call;
+		struct gn_rpc_op *op;
+		uint32_t index, len;
+		uint64_t word;
+
+		if (shared)
+			exec_preempt();
+		memcpy(&word, at, sizeof(word));
+		len = (uint32_t)word;
+		index = (uint32_t)(word >> 48) & RPC_INDEX;
+		call = &c->calls[index];
+		at = bytes + (((uint64_t)len + 7) & ~UINT64_C(7)); /* len may be anything */
+		if (unlikely(index >= c->limits.window || at > end)) {
 			rpc_client_die(c);
-	} while (at < len && !c->dead);
+			break;
+		}
+		if (unlikely(call->kind != group.kind || call->ns != group.sent_ns)) {
+			if (unlikely(!may_end(c, call))) {
+				rpc_client_die(c);
+				break;
+			}
+			begin_group(c, call, &group);
+		}
+		group.calls++;
+		op = call->op;
+		if (unlikely(c->open_or_lent |
+			     (uint32_t)(word >> 32 & (RPC_FAR << 16 | UINT16_MAX))) ||
+		    unlikely(!op || len > op->result_room || (len > RPC_SHORT && !op->flags))) {
+			if (unlikely(!may_end(c, call) || !take_other(c, word, bytes, number)))
+				rpc_client_die(c);
+			continue;
+		}
+		if (op->flags)
+			op->data = len ? bytes : NULL;
+		else if (len)
+			rpc_store(op->result, bytes, len);
+		__asm__("" : "+r"(at)); /* needs one register from here on */
+		rpc_end_op(c, call, op, GN_RPC_OK, len);
+		rpc_call_free(c, call);
+	} while (at < end && !c->dead);
 	rpc_note_all_taken(c);
 	if (likely(group.kind))
 		end_group(c, &group);
-	if (unlikely(group.now_ns || rpc_message_bytes(len) > c->learn.first_bytes))
-		rpc_learn_size(c, len);
-	exec_charge(GN_WORK_COPY, len);
-	if (likely(c->spent + 1 == number && !got->far)) {
+	exec_charge(GN_WORK_COPY, head->len);
+	if (likely(c->spent + 1 == number && !c->got[number & c->mask].far)) {
 		c->spent = number;
 		if (unlikely(flags & RPC_ACK || number - c->told > c->mask / 2))
 			c->tell |= flags & RPC_ACK || c->n_fetch || c->n_reply;
 	} else {
-		got->tell = flags & RPC_ACK;
+		c->got[number & c->mask].tell = flags & RPC_ACK;
 		rpc_move_spent(c);
 	}
+	return group.now_ns;
+}
+
+static no_inline void take_message(struct gn_rpc_client *c, struct rpc_got *got,
+				   const uint8_t *message, const struct rpc_head *head)
+{
+	const uint32_t fails = got->fails, len = head->len;
+
+	c->first_ns = 0;
+	c->missed = false;
+	got->read = RPC_UNREAD;
+	got->fails = 0;
+	if (take_results(c, message, head, fails, true) ||
+	    rpc_message_bytes(len) > c->learn.first_bytes)
+		rpc_learn_size(c, len);
 }
 
 /* ---- fetch ---- */
@@ -333,6 +367,7 @@ static void miss(struct gn_rpc_client *c, uint32_t number, enum rpc_found found)
 	c->count.torn += found == RPC_TORN;
 	if (number != c->expected)
 		return;
+	c->missed = true;
 	if (found == RPC_NOTHING) {
 		uint32_t word;
 
@@ -351,9 +386,8 @@ static void miss(struct gn_rpc_client *c, uint32_t number, enum rpc_found found)
  * Like rpc_look(), for what a READ has brought to memory that nobody else writes: what was checked
  * stays as it is.
  */
-static force_inline enum rpc_found look_at_copy(const struct gn_rpc_client *c,
-						const uint8_t *message, uint64_t have, uint64_t seq,
-						struct rpc_head *head)
+static enum rpc_found look_at_copy(const struct gn_rpc_client *c, const uint8_t *message,
+				   uint64_t have, uint64_t seq, struct rpc_head *head)
 {
 	uint64_t tail;
 
@@ -377,8 +411,8 @@ static force_inline enum rpc_found look_at_copy(const struct gn_rpc_client *c,
 }
 
 /* A READ has brought so many bytes of the next result's slot. */
-static force_inline void look(struct gn_rpc_client *c, struct rpc_got *got, const uint8_t *message,
-			      uint64_t have)
+static no_inline void look(struct gn_rpc_client *c, struct rpc_got *got, const uint8_t *message,
+			   uint64_t have)
 {
 	const uint32_t number = c->expected;
 	struct rpc_head head;
@@ -462,9 +496,10 @@ static uint32_t results_due(const struct gn_rpc_client *c, uint32_t n)
 static void look_whether_slow(struct gn_rpc_client *c)
 {
 	const uint32_t reads = c->reads;
+	const uint64_t ended = c->ended;
 
 	take_completions(c);
-	c->slow_reads = c->reads == reads && c->ended == c->polled;
+	c->slow_reads = c->reads == reads && c->ended == ended;
 }
 
 /* A read that might have been done when it was posted was not. */
@@ -478,30 +513,44 @@ static no_inline void fetch_posted(struct gn_rpc_client *c, uint32_t bytes, int 
 	}
 }
 
-/*
- * One result, and reads that are done when they are posted: again and again for a while, without
- * all that may be under way besides. False: it is not there; true may mean that it never will be.
- */
-static force_inline bool fetch_at_once(struct gn_rpc_client *c, struct rpc_got *got, uint32_t bytes)
+/* 1: bytes of the next result were read; 0: they will be; -1: they will not. */
+static force_inline int read_now(struct gn_rpc_client *c, uint32_t bytes, const uint8_t **message)
 {
 	const uint32_t number = c->expected;
 	const uint64_t offset = result_at(c, number);
-	uint8_t *message = c->fetched + offset;
-	uint64_t seq;
 	int rc;
 
-	c->result_sge.addr = message;
+	*message = c->result_sge.addr = c->fetched + offset;
 	c->result_sge.len_bytes = bytes;
 	c->result_wr.to.remote.offset = offset;
 	c->result_wr.id = rpc_id(RPC_ID_RESULT, number);
 	rc = gn_post_one(c->qp, &c->result_wr);
-	if (unlikely(rc != 1)) {
+	if (unlikely(rc != 1))
 		fetch_posted(c, bytes, rc);
-		return true;
-	}
-	c->count.fetches++;
+	else
+		c->count.fetches++;
+	return rc;
+}
+
+static inline bool is_there(const struct gn_rpc_client *c, const uint8_t *message)
+{
+	uint64_t seq;
+
 	memcpy(&seq, message, sizeof(seq));
-	if (unlikely(seq != rpc_seq(c->epoch, number)))
+	return seq == rpc_seq(c->epoch, c->expected);
+}
+
+/*
+ * One result, and reads that are done when they are posted: again and again for a while, without
+ * all that may be under way besides. False: it is not there; true may mean that it never will be.
+ */
+static bool fetch_at_once(struct gn_rpc_client *c, struct rpc_got *got, uint32_t bytes)
+{
+	const uint8_t *message;
+
+	if (unlikely(read_now(c, bytes, &message) != 1))
+		return true;
+	if (unlikely(!is_there(c, message)))
 		return false;
 	look(c, got, message, bytes);
 	return true;
@@ -650,22 +699,51 @@ static no_inline void poll_all(struct gn_rpc_client *c)
 		fetch_again(c, got);
 }
 
+/*
+ * fetch_at_once() and fetch_again(), where nothing but the next result is to be looked for: it is
+ * looked for the first time, and bytes need no checksum. A message that is not as most are is left
+ * to look().
+ */
+static force_inline void fetch_first(struct gn_rpc_client *c)
+{
+	struct rpc_head head;
+	const uint8_t *message;
+	uint64_t tail;
+
+	if (unlikely(read_now(c, c->learn.first_bytes, &message) != 1))
+		return;
+	if (unlikely(!is_there(c, message))) {
+		fetch_again(c, &c->got[c->expected & c->mask]);
+		return;
+	}
+	memcpy(&head, message, sizeof(head));
+	/* first_len is less than UINT32_MAX / 8 */
+	if (likely(rotate_right(head.len - (uint32_t)sizeof(struct rpc_entry), 3) <=
+		   c->learn.first_words)) {
+		memcpy(&tail, message + rpc_tail_at(head.len), sizeof(tail));
+		if (likely(tail == rpc_tail(head.seq, c->nonce))) {
+			if (unlikely(take_results(c, message, &head, 0, false)))
+				rpc_learn_size(c, head.len);
+			return;
+		}
+	}
+	look(c, &c->got[c->expected & c->mask], message, c->learn.first_bytes);
+}
+
 int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 {
-	struct rpc_got *got = &c->got[c->expected & c->mask];
 	const uint64_t before = c->ended;
 
 	if (unlikely(c->dead))
 		return 0;
-	c->polled = before;
 	c->busy = true;
 	c->polls++;
 	/* Mostly there is nothing but the next result to be fetched. */
 	if (unlikely((uintptr_t)c->far_reads | (uintptr_t)c->look.late | c->first_ns | c->posted |
-		     c->n_reply | c->due | c->slow_reads | got->read | got->fails))
+		     c->n_reply | c->odd))
 		poll_all(c);
-	else if (c->n_fetch && !fetch_at_once(c, got, c->learn.first_bytes))
-		fetch_again(c, got);
+	else if (c->n_fetch)
+		fetch_first(c);
 	/* Calls may be late also while others end all the time. */
 	if (unlikely(!(c->polls % CLOCK_EVERY) || (clock && c->ended == before) ||
 		     (c->ended - before >= CLOCK_EVERY && c->until_ns != GN_FOREVER)))

@@ -4,6 +4,7 @@
  * returns, so none of them needs a struct gn_rpc_request, unless its result has to wait for a slot.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "base/bits.h"
 #include "base/counter.h"
@@ -44,6 +45,7 @@ unsigned gn_rpc_group_thread(const struct gn_rpc_group *g)
 static void drop_room(struct gn_rpc_group *g)
 {
 	g->conn->room = g->room = NULL;
+	g->quick = rpc_quick_word(g->way);
 	if (unlikely(g->kept))
 		rpc_answer_free(g->conn, &g->keep);
 	g->kept = false;
@@ -66,13 +68,28 @@ static bool claim(struct gn_rpc_group *g, unsigned i)
 	return false;
 }
 
-/* A result of so many bytes goes into the open message. */
+/* A result of so many bytes goes into the open message, and no room is to be dropped for it. */
 static inline bool fits(const struct gn_rpc_group *g, uint32_t len)
 {
 	const struct rpc_conn *c = g->conn;
 
-	return likely(c->quick == g->quick && len <= c->max_result &&
-		      rpc_result_bytes(len) <= c->left);
+	return likely(c->quick == g->quick && rpc_result_fits(c, len));
+}
+
+/* rpc_result_append(), without the bytes, and what run() has done for all of them. */
+static inline uint8_t *append(struct gn_rpc_group *g, unsigned i, unsigned status, uint32_t len)
+{
+	struct rpc_conn *c = g->conn;
+	uint8_t *to = c->put;
+	uint64_t entry;
+
+	memcpy(&entry, &g->entry[i].len, sizeof(entry));
+	entry = entry >> 48 << 48 | (uint64_t)(uint16_t)status << 32 | len;
+	rpc_store(to, &entry, sizeof(entry));
+	c->put = to + rpc_result_bytes(len);
+	c->entries++;
+	g->pending &= ~(1ull << i);
+	return to + sizeof(entry);
 }
 
 /* The long way, which a result goes that is large, or that no slot is free for. */
@@ -131,6 +148,7 @@ static void *keep_room(struct gn_rpc_group *g, unsigned i, uint32_t most)
 	g->keep = a;
 	g->kept = true;
 	g->most = most;
+	g->quick = GROUP_ROOM;
 	return g->room = large ? gn_mem_addr(a.area.mem) : a.copy;
 }
 
@@ -138,9 +156,9 @@ static no_inline void *room_slowly(struct gn_rpc_group *g, unsigned i, uint32_t 
 {
 	struct rpc_conn *c = g->conn;
 
-	drop_room(g);
-	if (!is_pending(g, i))
+	if (!is_pending(g, i)) /* of a handler that has returned: its connection may be gone */
 		return NULL;
+	drop_room(g);
 	if (most > c->max_result || c->held || !rpc_result_open(c, g->way, most))
 		return keep_room(g, i, most);
 	return gn_rpc_group_room(g, i, most);
@@ -150,24 +168,20 @@ void *gn_rpc_group_room(struct gn_rpc_group *g, unsigned i, uint32_t most)
 {
 	struct rpc_conn *c = g->conn;
 
-	if (unlikely(!is_pending(g, i) || g->kept || !fits(g, most)))
+	if (unlikely(!is_pending(g, i) || !fits(g, most)))
 		return room_slowly(g, i, most);
 	c->room = g;
 	g->most = most;
+	g->quick = GROUP_ROOM;
 	return g->room = RPC_RACES_SHOW ? c->scratch : rpc_result_at(c);
 }
 
 /* Results are not sent before the handler has returned, or calls something else of the group. */
 void *gn_rpc_group_put(struct gn_rpc_group *g, unsigned i, unsigned status, uint32_t len)
 {
-	struct rpc_conn *c = g->conn;
-	uint8_t *to = rpc_result_at(c);
-
-	if (unlikely(RPC_RACES_SHOW || !is_pending(g, i) || g->room || !fits(g, len)))
+	if (unlikely(RPC_RACES_SHOW || !is_pending(g, i) || !fits(g, len)))
 		return NULL;
-	g->pending &= ~(1ull << i);
-	rpc_result_append(c, g->times, g->entry[i].index, (uint16_t)status, to, len);
-	return to;
+	return append(g, i, status, len);
 }
 
 static void answer_kept(struct gn_rpc_group *g, unsigned i, unsigned status, uint32_t len)
@@ -175,7 +189,7 @@ static void answer_kept(struct gn_rpc_group *g, unsigned i, unsigned status, uin
 	struct rpc_answer a = g->keep;
 
 	g->kept = false;
-	g->conn->room = g->room = NULL;
+	drop_room(g);
 	a.status = (uint16_t)status;
 	a.len = len;
 	answer_apart(g, i, &a);
@@ -208,18 +222,25 @@ static no_inline void answer_slowly(struct gn_rpc_group *g, unsigned i, unsigned
 			&(struct rpc_answer){.status = (uint16_t)status, .data = data, .len = len});
 }
 
+/* By itself, as that of one request. */
+static no_inline void answer_long(struct gn_rpc_group *g, unsigned i, unsigned status,
+				  const void *data, uint32_t len)
+{
+	rpc_store(append(g, i, status, len), data, len);
+}
+
 void gn_rpc_group_answer(struct gn_rpc_group *g, unsigned i, unsigned status, const void *data,
 			 uint32_t len)
 {
-	struct rpc_conn *c = g->conn;
-
-	if (unlikely(!is_pending(g, i) || g->kept || !fits(g, len))) {
+	if (unlikely(!is_pending(g, i) || !fits(g, len))) {
 		answer_slowly(g, i, status, data, len);
 		return;
 	}
-	g->pending &= ~(1ull << i);
-	c->room = g->room = NULL;
-	rpc_result_append(c, g->times, g->entry[i].index, (uint16_t)status, data, len);
+	if (unlikely(len > RPC_STORE_SHORT)) {
+		answer_long(g, i, status, data, len);
+		return;
+	}
+	rpc_store(append(g, i, status, len), data, len);
 }
 
 void gn_rpc_group_answer_mem(struct gn_rpc_group *g, unsigned i, unsigned status,
@@ -257,6 +278,7 @@ static void run(const struct rpc_method *method, struct gn_rpc_group *g, uint32_
 	g->pending = UINT64_MAX >> (GN_RPC_GROUP_MAX - n);
 	g->quick = rpc_quick_word(g->way);
 	g->room = NULL;
+	c->open_times = g->times;
 	if (unlikely(timing))
 		rpc_timing_begin(c, timing);
 	method->group(g, method->arg);
@@ -268,47 +290,65 @@ static void run(const struct rpc_method *method, struct gn_rpc_group *g, uint32_
 		rpc_timing_end(c, timing, n);
 }
 
-/* Another method may go along, if it has the same handler and is not slow. */
+/* Another method may go along, if it has the same handler and is not slow. method NULL: none. */
 static bool goes_along(const struct rpc_known *other, const struct rpc_method *method)
 {
-	return other->how && other->how->group == method->group && other->how->arg == method->arg &&
-	       other->times && other->times->last_us < RPC_TIMED_NS / 1000;
+	return method && other->how && other->how->group == method->group &&
+	       other->how->arg == method->arg && other->times &&
+	       other->times->last_us < RPC_TIMED_NS / 1000;
 }
 
 /*
- * The entry at *at, as rpc_entry_with() and rpc_entry_plain() take it apart, but all of its head in
- * one word. False: it is none for the group, or no entry.
+ * Those behind the first entry that go with it, as rpc_entry_with() and rpc_entry_plain() take them
+ * apart, but all of a head in one word. Returns how many there are with the first.
  */
-static force_inline bool next_entry(const struct rpc_conn *c, const uint8_t **at,
-				    const uint8_t *end, struct rpc_group_entry *out)
+static force_inline uint32_t take_group(struct rpc_conn *c, const struct rpc_method *method,
+					uint32_t most, const uint8_t **at, const uint8_t *end)
 {
-	const uint8_t *data = *at + sizeof(struct rpc_entry);
-	uint64_t head, room;
-	uint32_t len, left_us;
+	struct rpc_thread *t = c->thread;
+	struct gn_rpc_group *g = &t->group;
+	struct rpc_group_entry *out = &g->entry[1], *const out_end = &g->entry[most];
+	const uint32_t *const given_up = c->given_up;
+	const uint32_t window = c->window, number = c->number;
+	const uint8_t *from = *at, *next;
+	uint16_t kind = g->entry[0].method;
+	uint32_t counted = 1;
 
-	if (unlikely(data > end))
-		return false;
-	room = (uint64_t)(end - data);
-	exec_preempt();
-	memcpy(&head, *at, sizeof(head));
-	len = (uint32_t)head & ~RPC_TIMED;
-	if (unlikely(len > room || head >> 48 & RPC_FAR))
-		return false;
-	*at = data + rpc_align8(len);
-	if (head & RPC_TIMED) {
-		if (unlikely(len < sizeof(struct rpc_left)))
-			return false;
-		memcpy(&left_us, data + offsetof(struct rpc_left, us), sizeof(left_us));
-		if (left_us && unlikely(rpc_conn_given_up(c, (uint32_t)(head >> 48), c->number) ||
-					rpc_conn_late(c, left_us)))
-			return false;
-		data += sizeof(struct rpc_left);
-		len -= (uint32_t)sizeof(struct rpc_left);
+	for (; out < out_end; out++, from = next) {
+		const uint8_t *data = from + sizeof(struct rpc_entry);
+		uint64_t head;
+		uint32_t len;
+
+		exec_preempt();
+		memcpy(&head, from, sizeof(head)); /* or the tail, behind which nothing fits */
+		len = (uint32_t)head & ~RPC_TIMED;
+		next = data + rpc_align8(len);
+		if (unlikely(next > end || (int64_t)head < 0)) /* RPC_FAR */
+			break;
+		if (head & RPC_TIMED) {
+			if (unlikely(len < sizeof(struct rpc_left)))
+				break;
+			if (head >> 48 < window &&
+			    unlikely(__atomic_load_n(&given_up[head >> 48], __ATOMIC_RELAXED) ==
+				     number))
+				break; /* it may have no deadline, which is looked at then */
+			data += sizeof(struct rpc_left);
+			head -= RPC_TIMED + sizeof(struct rpc_left); /* of its len */
+		}
+		out->data = data;
+		memcpy(&out->len, &head, sizeof(head));
+		if (likely((uint16_t)(head >> 32) == kind))
+			continue;
+		kind = (uint16_t)(head >> 32);
+		if (!goes_along(rpc_thread_know(t, kind), method))
+			break;
+		counter_add(&g->times->calls, (uint32_t)(out - g->entry) - counted);
+		counted = (uint32_t)(out - g->entry);
+		g->times = t->known.times;
 	}
-	head = (head & ~(uint64_t)UINT32_MAX) | len;
-	out->data = data;
-	memcpy(&out->len, &head, sizeof(head));
-	return true;
+	*at = from;
+	counter_add(&g->times->calls, (uint32_t)(out - g->entry) - counted);
+	return (uint32_t)(out - g->entry);
 }
 
 void rpc_group_serve(struct rpc_conn *c, const struct rpc_entry *first, const uint8_t *data,
@@ -319,33 +359,24 @@ void rpc_group_serve(struct rpc_conn *c, const struct rpc_entry *first, const ui
 	const struct rpc_method *method = t->known.how;
 	struct rpc_timing timing = {.times = t->known.times};
 	const bool timed = (counter_add(&timing.times->calls, 1), rpc_timing_due(c, timing.times));
-	const uint32_t left = cursor->head.aux - cursor->i + 1;
-	const uint32_t limit = timed && timing.times->last_us >= RPC_SLOW_US ? 1 : GN_RPC_GROUP_MAX;
-	const uint32_t most = left < limit ? left : limit;
+	const uint32_t left = cursor->entries - cursor->i + 1;
+	/* A slow one by itself; and each, if one before it was timed: deadlines may have passed. */
+	const bool alone = (timed && timing.times->last_us >= RPC_SLOW_US) ||
+			   unlikely(c->begin_ns && t->loop.now_ns != c->begin_ns);
+	const uint32_t limit = alone ? 1 : GN_RPC_GROUP_MAX;
 	const uint8_t *begin = cursor->message + sizeof(struct rpc_head), *at = begin + cursor->at;
-	const uint8_t *const end = begin + cursor->head.len, *taken = at;
-	uint16_t kind = first->kind;
-	uint32_t n = 1, counted = 1;
+	uint32_t n;
 
 	g->times = timing.times;
 	g->entry[0] = (struct rpc_group_entry){data, first->len, first->kind, first->index};
-	for (; n < most && next_entry(c, &at, end, &g->entry[n]); taken = at, n++) {
-		if (likely(g->entry[n].method == kind))
-			continue;
-		kind = g->entry[n].method;
-		if (timed || !goes_along(rpc_thread_know(t, kind), method))
-			break;
-		counter_add(&g->times->calls, n - counted);
-		counted = n;
-		g->times = t->known.times;
-	}
-	cursor->at = (uint32_t)(taken - begin);
+	n = take_group(c, timed ? NULL : method, left < limit ? left : limit, &at,
+		       begin + cursor->len);
+	cursor->at = (uint32_t)(at - begin);
 	cursor->i += n - 1;
-	counter_add(&g->times->calls, n - counted);
 	counter_add(&t->count.calls, n);
 	g->conn = c;
 	g->request = NULL;
-	g->way = rpc_way(cursor->head.flags & RPC_REPLY);
+	g->way = rpc_way(cursor->flags);
 	run(method, g, n, timed ? &timing : NULL);
 }
 

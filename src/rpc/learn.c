@@ -60,7 +60,7 @@ int rpc_learn_init(struct gn_rpc_client *c, const struct gn_rpc_client_opts *o)
 	l->fetch_bytes = o->fetch_bytes ? o->fetch_bytes : FIRST_BYTES;
 	l->least_ns = UINT64_MAX;
 	l->slow = true;
-	l->last_method = UINT64_MAX; /* none */
+	l->last_method = l->quick_method = UINT64_MAX; /* none */
 	l->batch = o->batch;
 	if (!l->batch.entries)
 		l->batch.entries = l->batch.limit_us ? BATCH_MAX : 1;
@@ -85,6 +85,11 @@ void rpc_learn_free(struct gn_rpc_client *c)
 	}
 }
 
+static void note_quick(struct rpc_learn *l)
+{
+	l->quick_method = l->last && l->last->quick ? l->last_method : UINT64_MAX;
+}
+
 struct rpc_kind *rpc_kind_of(struct gn_rpc_client *c, unsigned method)
 {
 	struct rpc_kind **page = &c->learn.kinds[method / RPC_PAGE_KINDS];
@@ -94,7 +99,9 @@ struct rpc_kind *rpc_kind_of(struct gn_rpc_client *c, unsigned method)
 	if (unlikely(!*page))
 		return NULL;
 	c->learn.last_method = method;
+	c->learn.last_entry = (uint64_t)method << 32;
 	c->learn.last = &(*page)[method % RPC_PAGE_KINDS];
+	note_quick(&c->learn);
 	return c->learn.last;
 }
 
@@ -212,6 +219,7 @@ void rpc_learn_calls(struct gn_rpc_client *c, const struct rpc_lesson *lesson)
 	if (c->mode == GN_RPC_HYBRID)
 		choose_mode(c, kind, lesson->fails, lesson->time_us);
 	kind->quick = kind->latency && !kind->last_us && !kind->strikes && !kind->reply;
+	note_quick(&c->learn);
 }
 
 /* ---- how much a fetch brings ---- */
@@ -238,8 +246,12 @@ static uint64_t rate_of(const struct rpc_learn *l, uint32_t bytes)
 void rpc_learn_stride(struct gn_rpc_client *c)
 {
 	const uint64_t bytes = rpc_message_bytes(rpc_max_len(c->learn.fetch_bytes));
+	uint32_t len;
 
 	c->learn.first_bytes = (uint32_t)(bytes < c->result_stride ? bytes : c->result_stride);
+	len = c->learn.first_bytes - (uint32_t)rpc_message_bytes(0);
+	len = len < c->max_results ? len : c->max_results;
+	c->learn.first_words = (len - (uint32_t)sizeof(struct rpc_entry)) / 8;
 }
 
 /* RF-RPC, equation 2: the size with which the samples would have come fastest. */

@@ -56,8 +56,11 @@ struct rpc_letter {
 	uint8_t result[];
 };
 
+#define UNRECEIVED 4u /* times max_large: bytes of large results that nobody has received */
+
 struct rpc_mail {
 	struct rpc_letter *first, **end;
+	uint64_t large_bytes; /* of all letters */
 };
 
 static void free_first(struct gn_rpc_client *c)
@@ -65,6 +68,8 @@ static void free_first(struct gn_rpc_client *c)
 	struct rpc_letter *letter = c->mail->first;
 
 	c->mail->first = letter->next;
+	if (letter->large)
+		c->mail->large_bytes -= letter->op.result_room;
 	gn_free(letter->large);
 	gn_free(letter);
 }
@@ -86,13 +91,15 @@ void rpc_mail_room(const struct gn_rpc_client *c, struct gn_rpc_op *op, uint32_t
 {
 	struct rpc_letter *letter = op->arg;
 
-	if (op->done != note_end || op->result != letter->result || len > c->opts.max_large)
+	if (op->done != note_end || op->result != letter->result || len > c->opts.max_large ||
+	    c->mail->large_bytes + len > (uint64_t)UNRECEIVED * c->opts.max_large)
 		return;
 	letter->large = gn_alloc(len, 0);
 	if (!letter->large)
 		return;
 	op->result = letter->large;
 	op->result_room = len;
+	c->mail->large_bytes += len;
 }
 
 int gn_rpc_client_send(struct gn_rpc_client *c, const void *buf, uint32_t len_bytes)

@@ -6,6 +6,7 @@
 #ifndef GN_RPC_QUICK_H
 #define GN_RPC_QUICK_H
 
+#include "base/counter.h"
 #include "rpc/server.h"
 
 /* ---- requests ---- */
@@ -20,16 +21,23 @@ static inline bool rpc_request_quickly(const struct gn_rpc_request *r)
 	return likely(exec_is_owner(r->owner)) &&
 	       likely(__atomic_load_n(&r->word, __ATOMIC_RELAXED) == r->conn->quick);
 }
+/* … and was that done? */
+static inline bool rpc_answered_quickly(const struct gn_rpc_request *r)
+{
+	return likely(__atomic_load_n(&r->word, __ATOMIC_RELAXED) == RPC_ANSWERED_WORD);
+}
 /* An entry of the message that is being taken. */
 static inline void rpc_request_set(struct gn_rpc_request *r, const struct rpc_entry *entry,
 				   const uint8_t *data, struct rpc_times *times, uint64_t word)
 {
+	const struct rpc_conn *c = r->conn;
+
 	memcpy(&r->len, entry, sizeof(*entry));
 	r->data = data;
-	r->number = r->conn->number;
+	r->number = c->number;
 	r->left_us = 0;
 	r->word = word;
-	r->begin_ns = r->conn->begin_ns;
+	r->begin_ns = c->begin_ns;
 	r->times = times;
 }
 /* Has its caller given it up, by a word that the client writes? */
@@ -77,12 +85,15 @@ struct rpc_timing {
 	uint64_t begin_ns;
 	bool slow, alone; /* alone: its message will tell its time */
 };
-/* Whether the next calls of a method are to be timed by themselves; the first was counted. */
-static inline bool rpc_timing_due(const struct rpc_conn *c, const struct rpc_times *times)
+/*
+ * Whether the next calls of a method are to be timed by themselves: all of a method that takes
+ * long, and of a message whose calls do; otherwise one in eight that come alone.
+ */
+static inline bool rpc_timing_due(const struct rpc_conn *c, struct rpc_times *times)
 {
-	const bool due = c->begin_ns ? c->time_each : rpc_sampled((uint32_t)times->calls);
-
-	return due || times->last_us >= RPC_TIMED_NS / 1000;
+	if (c->begin_ns)
+		return c->time_each || times->last_us >= RPC_TIMED_NS / 1000;
+	return times->untimed ? times->untimed--, false : true;
 }
 void rpc_timing_begin(struct rpc_conn *conn, struct rpc_timing *timing);
 /* n: calls that were answered. */
@@ -96,9 +107,15 @@ static inline uint32_t rpc_result_bytes(uint32_t len)
 {
 	return (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
 }
-static inline bool rpc_result_fits(const struct rpc_conn *c, enum rpc_way way, uint32_t len)
+/* … into the message that is put together: none of them is longer than max_result. */
+static inline bool rpc_result_fits(const struct rpc_conn *c, uint32_t len)
 {
-	return c->open == way && rpc_result_bytes(len) <= c->left;
+	return likely(c->put + sizeof(struct rpc_entry) + len <= c->put_end);
+}
+/* Bytes of its entries. */
+static inline uint32_t rpc_result_len(const struct rpc_conn *c)
+{
+	return (uint32_t)(c->put - c->result) - (uint32_t)sizeof(struct rpc_head);
 }
 /* Where the bytes of the next result are. */
 static inline uint8_t *rpc_result_at(const struct rpc_conn *c)
@@ -113,7 +130,6 @@ static inline void rpc_result_append(struct rpc_conn *c, struct rpc_times *times
 	uint8_t *to = c->put;
 
 	c->put += bytes;
-	c->left -= bytes;
 	c->open_times = times;
 	c->last_len = len;
 	c->entries++;
@@ -121,7 +137,16 @@ static inline void rpc_result_append(struct rpc_conn *c, struct rpc_times *times
 	if (len && data != to + sizeof(entry))
 		rpc_store(to + sizeof(entry), data, len);
 }
-/* Begin a message in the next slot, if that is free. */
+/* Begin a message in the next slot, which is free. */
+static inline void rpc_result_open_next(struct rpc_conn *c, enum rpc_way way)
+{
+	c->open = way;
+	c->quick = rpc_quick_word(way);
+	c->put = c->result + sizeof(struct rpc_head);
+	c->put_end = c->put + sizeof(struct rpc_entry) + c->max_result;
+	c->entries = 0;
+}
+/* … if it is free. */
 bool rpc_result_slot_writing(const struct rpc_conn *conn);
 static inline void rpc_result_begin(struct rpc_conn *c, enum rpc_way way)
 {
@@ -129,14 +154,46 @@ static inline void rpc_result_begin(struct rpc_conn *c, enum rpc_way way)
 		return;
 	if (unlikely(c->placed - c->acked > c->mask) && !mutant("rpc-result-early", 8))
 		return;
-	if (c->most - c->left > RPC_BATCH_BYTES) /* the last: this one will be as long */
-		prefetch_lines_to_write(c->result, c->most - c->left);
-	c->open = way;
-	c->quick = likely(!c->held) ? rpc_quick_word(way) : 0;
-	c->open_ack = false;
-	c->put = c->result + sizeof(struct rpc_head);
-	c->left = c->most;
-	c->entries = 0;
+	if (c->sealed_len > RPC_BATCH_BYTES) /* this one will be as long */
+		prefetch_lines_to_write(c->result, c->sealed_len);
+	rpc_result_open_next(c, way);
+	if (unlikely(c->held))
+		c->quick = 0;
+}
+
+void rpc_write_back(struct rpc_conn *conn, uint8_t *from, uint32_t bytes);
+/*
+ * Seal the message that is open, and has results: it is there for its client, or written back.
+ * time: rpc_time_pack().
+ */
+static force_inline void rpc_seal_open(struct rpc_conn *c, uint16_t flags, uint16_t time)
+{
+	const enum rpc_way way = c->open;
+	const struct rpc_seal seal = {.seq = rpc_seq(c->epoch, c->placed + 1),
+				      .nonce = c->nonce,
+				      .len = rpc_result_len(c),
+				      .aux = time,
+				      .flags = flags,
+				      .word = rpc_state_word(c->taken, 0)};
+	uint8_t *slot = c->result;
+	uint32_t bytes;
+
+	c->open = RPC_NO_WAY;
+	c->quick = 0;
+	c->heard = true;
+	c->taken_told = c->taken;
+	counter_add(&c->thread->count.results, 1);
+	exec_charge(GN_WORK_COPY, seal.len);
+	c->placed++;
+	if (mutant("rpc-slot-wrong", c->placed))
+		slot = c->results + ((c->placed + 1) & c->mask) * c->result_stride;
+	c->result += c->result_stride;
+	if (!((c->placed + 1) & c->mask))
+		c->result = c->results;
+	/* From here on a client that fetches has its result. */
+	bytes = (uint32_t)rpc_seal(slot, &seal);
+	if (way == RPC_WRITTEN_BACK)
+		rpc_write_back(c, slot, bytes);
 }
 
 #endif

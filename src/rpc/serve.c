@@ -16,8 +16,13 @@
 /* Of calls that take long, or whose turn it is to be timed. */
 no_inline void rpc_timing_begin(struct rpc_conn *c, struct rpc_timing *t)
 {
-	t->slow = t->times->last_us >= RPC_SLOW_US;
-	t->begin_ns = c->thread->loop.now_ns = gn_now_ns();
+	struct rpc_times *times = t->times;
+	const bool always = times->last_us >= RPC_TIMED_NS / 1000;
+
+	t->slow = times->last_us >= RPC_SLOW_US;
+	/* At no regular distance: calls have rhythms of their own. */
+	times->untimed = always ? 0 : 4 + ((uint32_t)times->calls * 0x9e3779b1u >> 29);
+	t->begin_ns = link_loop_clock(&c->thread->loop);
 	if (t->slow)
 		rpc_seal_results(c);
 	t->alone = t->slow || !c->begin_ns;
@@ -141,6 +146,14 @@ static void defer(struct gn_rpc_request *r)
 	r->is.keeps_slot = true;
 	c->keep_slot[r->number & c->mask]++;
 	c->n_kept++;
+	rpc_conn_attend(c);
+}
+
+/* … perhaps: it was not answered quickly. */
+static no_inline void unanswered(struct gn_rpc_request *r)
+{
+	if (r->is.state == RPC_RUNNING || r->is.state == RPC_BUSY)
+		defer(r);
 }
 
 void rpc_request_release(struct gn_rpc_request *r)
@@ -330,31 +343,33 @@ static no_inline bool take_otherwise(struct rpc_conn *c, struct rpc_entry entry,
 		rpc_group_serve(c, &entry, data, at);
 		return true;
 	}
-	return take_rare(c, entry, data, rpc_way(at->head.flags & RPC_REPLY));
+	return take_rare(c, entry, data, rpc_way(at->flags));
 }
 
 /* False: no client of ours, nonsense. It ends early, to go on, when a large request is ordered. */
-static force_inline bool take_entries(struct rpc_conn *c, struct rpc_cursor *at)
+static force_inline bool take_entries(struct rpc_conn *c, struct rpc_cursor *cursor)
 {
 	struct rpc_thread *t = c->thread;
-	const uint64_t word =
-		likely(c->quick) ? c->quick : rpc_quick_word(rpc_way(at->head.flags & RPC_REPLY));
+	struct rpc_cursor at = *cursor, rare; /* at: in registers */
+	const uint64_t word = rpc_quick_word(rpc_way(at.flags));
 	uint32_t left_us;
 	struct rpc_entry entry;
 	const uint8_t *data;
 	bool good = true;
 
-	while (at->i < at->head.aux) {
+	while (at.i < at.entries) {
 		const struct rpc_known *known;
 		struct gn_rpc_request *r;
 
-		good = rpc_entry_with(at->message, at->head.len, &at->at, &entry, &data, RPC_TIMED);
+		good = rpc_entry_with(at.message, at.len, &at.at, &entry, &data, RPC_TIMED);
 		if (unlikely(!good))
 			break;
-		at->i++;
+		at.i++;
 		known = rpc_thread_know(t, entry.kind);
 		if (unlikely(!known->fn || !rpc_entry_plain(c, &entry, &data, &left_us))) {
-			good = take_otherwise(c, entry, data, at);
+			rare = at;
+			good = take_otherwise(c, entry, data, &rare);
+			at = rare;
 			if (!good || c->ordered)
 				break;
 			continue;
@@ -370,40 +385,58 @@ static force_inline bool take_entries(struct rpc_conn *c, struct rpc_cursor *at)
 		r->left_us = left_us;
 		counter_add(&t->count.calls, 1);
 		run(c, known, r);
-		if (unlikely(r->is.state == RPC_RUNNING || r->is.state == RPC_BUSY))
-			defer(r);
+		if (unlikely(!rpc_answered_quickly(r)))
+			unanswered(r);
 	}
+	*cursor = at;
 	return good;
 }
 
 /*
  * Its sequence is there: is all of it? The head is copied once the tail was seen, and only the copy
- * is used. As rpc_look(), which looks for those whose checksum decides.
+ * is used: lengths is its len, aux and flags. As rpc_look(), which looks for those whose checksum
+ * decides.
  */
-static force_inline bool look_closer(struct rpc_conn *c, struct rpc_head *head)
+static force_inline bool look_closer(const struct rpc_conn *c, uint64_t *lengths, uint32_t *acked)
 {
 	const uint64_t *words = rpc_conn_word(c);
 	const uint32_t len = (uint32_t)__atomic_load_n(&words[1], __ATOMIC_RELAXED);
+	const uint32_t more = len - (uint32_t)sizeof(struct rpc_entry);
 	uint64_t tail;
 
-	if (unlikely(len > c->max_len || len < sizeof(struct rpc_entry) || len % 8))
+	/* From an entry to max_len bytes, and a multiple of 8: else the rotation is large. */
+	if (unlikely((more >> 3 | more << 29) > c->max_more))
 		return false;
 	if (len > RPC_BATCH_BYTES)
 		prefetch_lines((const uint8_t *)words + RPC_ALIGN, len);
 	exec_preempt();
 	/* What was there before the tail became visible is there now. */
-	tail = __atomic_load_n(&words[rpc_tail_at(len) / 8], __ATOMIC_ACQUIRE);
+	tail = __atomic_load_n(rpc_tail_of(words, len), __ATOMIC_ACQUIRE);
 	if (unlikely(tail != rpc_tail(c->seq, c->nonce)) && !mutant("rpc-tail-unchecked", c->seq))
 		return false;
 	exec_preempt();
-	rpc_load(head, words, sizeof(*head));
+	*lengths = __atomic_load_n(&words[1], __ATOMIC_RELAXED);
+	*acked = (uint32_t)(__atomic_load_n(&words[2], __ATOMIC_RELAXED) >> 32);
 	/* Before, half of the head may have been that of the slot's last message. */
-	return likely(head->len == len) || mutant("rpc-double-fetch", MUTANT_ALWAYS);
+	return likely((uint32_t)*lengths == len) || mutant("rpc-double-fetch", MUTANT_ALWAYS);
 }
 
-/* The next message; false: there is none. */
-static force_inline bool find_message(struct rpc_conn *c, struct rpc_cursor *at)
+static no_inline bool look_checked(const struct rpc_conn *c, uint64_t *lengths, uint32_t *acked)
 {
+	struct rpc_head head;
+
+	if (rpc_look(c->message, c->request_stride, c->seq, c->nonce, c->max_len, true, &head) !=
+	    RPC_FOUND)
+		return false;
+	memcpy(lengths, &head.len, sizeof(*lengths));
+	*acked = head.word;
+	return true;
+}
+
+/* The next message; false: there is none. acked: which results its client does not need. */
+static force_inline bool find_message(struct rpc_conn *c, struct rpc_cursor *at, uint32_t *acked)
+{
+	uint64_t lengths;
 	const uint64_t seq = __atomic_load_n(rpc_conn_word(c), __ATOMIC_ACQUIRE);
 	bool found;
 
@@ -412,30 +445,34 @@ static force_inline bool find_message(struct rpc_conn *c, struct rpc_cursor *at)
 	if (seq != c->seq)
 		return false;
 	if (likely(!c->check_request))
-		found = look_closer(c, &at->head);
+		found = look_closer(c, &lengths, acked);
 	else
-		found = rpc_look(c->message, c->request_stride, c->seq, c->nonce, c->max_len, true,
-				 &at->head) == RPC_FOUND;
+		found = look_checked(c, &lengths, acked);
 	if (unlikely(!found)) {
 		counter_add(&c->thread->count.torn, 1);
 		return false;
 	}
-	at->message = c->message;
-	at->at = at->i = 0;
+	*at = (struct rpc_cursor){.message = c->message,
+				  .len = (uint32_t)lengths,
+				  .entries = (uint16_t)(lengths >> 32),
+				  .flags = (uint16_t)(lengths >> 48)};
 	return true;
 }
 
 /* False: nonsense. */
-static force_inline bool begin_message(struct rpc_conn *c, const struct rpc_head *head)
+static force_inline bool begin_message(struct rpc_conn *c, uint32_t entries, uint32_t acked)
 {
-	if (unlikely((c->n_kept && c->number - c->taken > c->mask + 1) ||
-		     !rpc_conn_acked(c, head->word)))
+	struct rpc_thread *t = c->thread;
+
+	if (unlikely(c->rare) && c->n_kept && c->number - c->taken > c->mask + 1)
+		return false;
+	if (unlikely(!rpc_conn_acked(c, acked)))
 		return false;
 	exec_charge(GN_WORK_NS, MESSAGE_NS);
-	counter_add(&c->thread->count.batches, 1);
+	counter_add(&t->count.batches, 1);
 	c->begin_ns = 0;
-	if (head->aux > 1)
-		c->begin_ns = c->thread->loop.now_ns = gn_now_ns();
+	if (entries > 1)
+		c->begin_ns = link_loop_clock(&t->loop);
 	return true;
 }
 
@@ -446,7 +483,7 @@ static force_inline void serve_message(struct rpc_conn *c, struct rpc_cursor *at
 
 	c->serving = true;
 	if (!c->open)
-		rpc_result_begin(c, rpc_way(at->head.flags & RPC_REPLY));
+		rpc_result_begin(c, rpc_way(at->flags));
 	if (mutant("rpc-run-twice", c->number))
 		take_entries(c, &again);
 	if (unlikely(!take_entries(c, at)))
@@ -466,6 +503,8 @@ static no_inline int attend(struct rpc_conn *c)
 {
 	struct rpc_cursor at = c->rest;
 
+	if (!c->attend)
+		return 0;
 	rpc_conn_look_acked(c);
 	rpc_conn_tell_taken(c);
 	if (!at.message || c->ordered || c->link.state != LINK_UP)
@@ -477,27 +516,126 @@ static no_inline int attend(struct rpc_conn *c)
 	return 1;
 }
 
-int rpc_conn_serve(struct rpc_conn *c)
+static no_inline int serve_all(struct rpc_conn *c)
 {
 	struct rpc_cursor at;
+	uint32_t acked;
 	int served = 0;
 
-	if (unlikely(c->attend || c->thread->draining))
+	if (unlikely(c->rare))
 		served = attend(c);
 	/* A request may overtake the news of its connection, before which no promise is known. */
-	while (likely(c->link.state == LINK_UP && !c->ordered) && find_message(c, &at)) {
-		if (likely(begin_message(c, &at.head)))
+	while (likely(c->link.state == LINK_UP) && likely(!c->rare || !c->ordered) &&
+	       find_message(c, &at, &acked)) {
+		if (likely(begin_message(c, at.entries, acked)))
 			serve_message(c, &at);
 		else
 			rpc_conn_fail(c);
 		if (++served > (int)c->mask)
 			break; /* others wait, too */
 	}
-	if (!served)
+	if (!served) {
+		exec_charge(GN_WORK_SCAN, 1);
 		return 0;
+	}
 	c->heard = true;
 	if (unlikely(c->taken != c->taken_told))
 		rpc_conn_tell_taken(c);
+	return served;
+}
+
+/* The rest of serve_single(), if there is more to be done than to seal the message. */
+static no_inline void finish_single(struct rpc_conn *c, struct gn_rpc_request *r)
+{
+	if (!rpc_answered_quickly(r))
+		unanswered(r);
+	c->serving = false;
+	c->heard = true;
+	rpc_conn_next(c, c->number + 1);
+	rpc_conn_advance(c);
+	rpc_seal_results(c);
+	if (c->taken != c->taken_told)
+		rpc_conn_tell_taken(c);
+}
+
+/*
+ * The same, for what most messages are: one request, of the method that was looked up last, and
+ * nothing else to think of. It has the checks of look_closer(), begin_message(), take_entries() and
+ * serve_message(). False: it is not so, and nothing was done.
+ */
+static force_inline bool serve_single(struct rpc_conn *c)
+{
+	struct rpc_thread *t = c->thread;
+	struct rpc_times *times = t->known.times;
+	struct gn_rpc_request *r = c->idle;
+	const uint8_t *data = c->message + sizeof(struct rpc_head) + sizeof(struct rpc_entry);
+	uint64_t lengths, entry;
+	uint32_t acked, len, left_us = 0;
+	enum rpc_way way;
+
+	if (unlikely(!t->known.fn || !r || c->rare) || mutant("rpc-epoch-unchecked", 8) ||
+	    unlikely(!look_closer(c, &lengths, &acked)) || unlikely((uint16_t)(lengths >> 32) != 1))
+		return false;
+	exec_preempt();
+	memcpy(&entry, data - sizeof(entry), sizeof(entry));
+	len = (uint32_t)entry & ~RPC_TIMED;
+	if (unlikely((uint16_t)(entry >> 32) != t->known.method || (int64_t)entry < 0 ||
+		     len > (uint32_t)lengths - (uint32_t)sizeof(struct rpc_entry)))
+		return false;
+	if (entry & RPC_TIMED) {
+		if (unlikely(len < sizeof(struct rpc_left)))
+			return false;
+		memcpy(&left_us, data + offsetof(struct rpc_left, us), sizeof(left_us));
+		if (left_us && unlikely(rpc_conn_given_up(c, (uint32_t)(entry >> 48), c->number)))
+			return false;
+		entry -= RPC_TIMED + sizeof(struct rpc_left); /* of its len */
+		data += sizeof(struct rpc_left);
+	}
+	/* It acknowledges no result that it has not got, and there is a slot for the next. */
+	if (unlikely(acked - c->acked > c->placed - c->acked || c->placed - acked > c->mask))
+		return false;
+	c->acked = acked;
+	exec_charge(GN_WORK_NS, MESSAGE_NS);
+	counter_add(&t->count.batches, 1);
+	counter_add(&t->count.calls, 1);
+	counter_add(&times->calls, 1);
+	c->begin_ns = 0;
+	c->serving = true;
+	way = rpc_way((unsigned)(lengths >> 48));
+	rpc_result_open_next(c, way);
+	memcpy(&r->len, &entry, sizeof(entry));
+	r->data = data;
+	r->number = c->number;
+	r->left_us = left_us;
+	r->word = rpc_quick_word(way);
+	r->begin_ns = 0;
+	r->times = times;
+	if (unlikely(!times->untimed)) {
+		run_timed(t->known.fn, t->known.arg, r);
+		finish_single(c, r);
+		return true;
+	}
+	times->untimed--;
+	t->known.fn(r, t->known.arg);
+	if (unlikely(!rpc_answered_quickly(r) || c->rare)) {
+		finish_single(c, r);
+		return true;
+	}
+	c->serving = false;
+	c->taken = c->number;
+	rpc_conn_next(c, c->number + 1);
+	rpc_seal_open(c, RPC_RESULT, (uint16_t)r->times->last_us);
+	return true;
+}
+
+int rpc_conn_serve_ready(struct rpc_conn *c)
+{
+	int served = 0;
+
+	do {
+		if (unlikely(c->link.state != LINK_UP || !serve_single(c)))
+			return served + serve_all(c);
+	} while (++served <= (int)c->mask && rpc_conn_ready(c));
 	return served;
 }
 
@@ -525,9 +663,9 @@ const void *gn_rpc_request_data(struct gn_rpc_request *r, uint32_t *len_bytes)
 {
 	if (len_bytes)
 		*len_bytes = r->len;
-	if (likely(exec_is_owner(r->owner) && r->is.state == RPC_RUNNING))
-		return r->data;
-	return data_apart(r);
+	if (unlikely(!exec_is_owner(r->owner) || r->is.state != RPC_RUNNING))
+		return data_apart(r);
+	return r->data;
 }
 
 uint64_t gn_rpc_request_client(const struct gn_rpc_request *request)

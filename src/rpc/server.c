@@ -14,8 +14,9 @@
 #define THREADS_MAX 256u
 #define CQ_DEPTH    (1u << 16) /* at most; a thread whose clients need more refuses the next */
 #define SPIN_US	    20u	       /* of waiting, before a thread looks at events */
-#define TEND_EVERY  64u	       /* turns */
+#define TEND_EVERY  256u       /* turns: to look at the channel costs a system call */
 #define PARK_US	    1000u
+#define NOBODY	    UINT64_MAX /* no thread's id */
 #define PIECE	    (1u << 20)
 #define DRAIN_US    1000u /* between two looks at who has its answers */
 
@@ -179,6 +180,7 @@ int gn_rpc_server_create(struct gn_fabric *fabric, const char *addr,
 		return -ENOMEM;
 	server->fabric = fabric;
 	server->creator = gn_thread_id();
+	server->poller = NOBODY;
 	rc = SIZED_READ(&server->opts, opts, "gn_rpc_server_opts");
 	if (!rc)
 		rc = check_opts(&server->opts);
@@ -227,6 +229,7 @@ static void stop_threads(struct gn_rpc_server *server)
 	for (unsigned i = 0; i < server->started; i++) /* passed on by one that was behind it */
 		rpc_thread_end(&server->threads[i]);
 	server->started = 0;
+	server->poller = NOBODY;
 }
 
 static int start_thread(struct gn_rpc_server *server, struct rpc_thread *t)
@@ -235,7 +238,7 @@ static int start_thread(struct gn_rpc_server *server, struct rpc_thread *t)
 	t->unquiet = 0;
 	if (!polled(server))
 		return gn_thread_start("rpc", rpc_thread_main, t, &t->thread);
-	t->id = gn_thread_id();
+	server->poller = t->id = gn_thread_id();
 	return 0;
 }
 
@@ -286,7 +289,7 @@ static int not_owner(const struct gn_rpc_server *server)
 
 static bool is_polled_here(const struct gn_rpc_server *server)
 {
-	return server && polled(server) && server->started && exec_is_owner(server->threads[0].id);
+	return server && exec_is_owner(server->poller);
 }
 
 static no_inline int refuse_polled(const struct gn_rpc_server *server)

@@ -25,12 +25,10 @@
 #define RPC_SENDS_BESIDE 9u /* beside replies: pieces of large requests, probes */
 
 /*
- * A method that takes longer than RPC_TIMED_NS is timed each time: the clock costs little then. Its
- * results have a message of their own if it takes RPC_SLOW_US, so that others do not wait for them,
- * and are not taken for slow.
+ * The results of a method that takes so long have a message of their own, so that others do not
+ * wait for them, and are not taken for slow.
  */
-#define RPC_TIMED_NS 2000u
-#define RPC_SLOW_US  20u
+#define RPC_SLOW_US 20u
 
 /* What completes, in a request's id: these, or the address of a large request's. */
 enum rpc_wr_id {
@@ -61,15 +59,16 @@ enum rpc_state {
 
 /* How a message with results goes. */
 enum rpc_way { RPC_NO_WAY, RPC_LEFT_HERE, RPC_WRITTEN_BACK };
-static inline enum rpc_way rpc_way(bool reply)
+static inline enum rpc_way rpc_way(unsigned flags)
 {
-	return RPC_LEFT_HERE + reply;
+	return RPC_LEFT_HERE + (flags & RPC_REPLY);
 }
 /* rpc_conn.quick, and the word of a request whose handler runs, and for which nobody did more. */
 static inline uint64_t rpc_quick_word(enum rpc_way way)
 {
 	return RPC_RUNNING | (uint64_t)way << 8;
 }
+_Static_assert(RPC_REPLY == 1, "rpc_way()");
 
 struct rpc_method {
 	gn_rpc_handler *fn;
@@ -170,25 +169,29 @@ struct rpc_shown {
 	struct gn_mr *mr;
 };
 
-/* How far a message is taken apart. Its head was copied and checked. */
+/* How far a message is taken apart. What its head says was copied and checked. */
 struct rpc_cursor {
 	const uint8_t *message;
-	struct rpc_head head;
+	uint32_t len;
+	uint16_t entries, flags;
 	uint32_t at; /* of the next entry */
 	uint32_t i;
 };
+
+/* gn_rpc_group.quick while its handler has room for a result. */
+#define GROUP_ROOM UINT64_MAX
 
 /* Calls whose handler runs; each thread has one. */
 struct gn_rpc_group {
 	struct rpc_conn *conn;
 	struct gn_rpc_request *request; /* the only one, if it was large; else NULL */
 	uint64_t pending;		/* a bit for each that is not answered */
-	uint64_t quick;			/* rpc_conn.quick, if results go into the open message */
+	uint64_t quick; /* rpc_conn.quick, if results go into the open message; GROUP_ROOM */
 	uint32_t n;
 	uint32_t most; /* bytes of room */
 	enum rpc_way way;
 	bool kept;  /* room is not behind the open message, but: */
-	void *room; /* NULL: there is none */
+	void *room; /* NULL: there is none, and quick is not GROUP_ROOM */
 	struct rpc_answer keep;
 	struct rpc_times *times; /* of the method of the last */
 	struct rpc_group_entry {
@@ -216,19 +219,15 @@ struct rpc_conn {
 	uint32_t taken;		/* up to here the slots of messages are free */
 	uint32_t mask;
 	uint32_t max_len;    /* of a message */
+	uint32_t max_more;   /* … in words, beyond its first entry */
 	uint32_t n_kept;     /* requests that keep their slots */
 	uint32_t *keep_slot; /* … by slot */
 	/* By index: the number of the message of the last call that its caller gave up. */
 	const uint32_t *given_up;
 	struct gn_rpc_request *idle;
 	struct gn_rpc_request *current; /* its handler runs, and it is not RPC_RUNNING */
-	/*
-	 * rpc_conn_attend(): something besides the next message is to be looked at with each turn:
-	 * results are held or lent, messages are not known to be taken, or wait for a large one.
-	 */
-	bool attend;
-	bool heard;			 /* since the clock was looked at */
-	uint32_t taken_told;		 /* of taken, the client can know */
+	bool heard;			/* since the clock was looked at */
+	uint32_t taken_told;		/* of taken, the client can know */
 	uint64_t nonce;
 
 	/* results: one message is put together at a time */
@@ -237,9 +236,10 @@ struct rpc_conn {
 	uint64_t quick;		/* the word of requests that may be answered there; 0: none */
 	uint32_t placed, acked; /* the last that is there, that is not needed any more */
 	enum rpc_way open;	/* the message that is put together; RPC_NO_WAY: there is none */
-	uint32_t left;		/* bytes that there may be behind put */
+	uint8_t *put_end;	/* where the last of its results may end */
 	uint32_t entries, last_len;
-	uint32_t most, max_result; /* bytes of all entries, and in one of them */
+	uint32_t max_result; /* bytes of one result */
+	uint32_t sealed_len; /* of the last message */
 	const void *room; /* the request or group whose handler may be writing behind the message */
 	struct rpc_times *open_times; /* of the method of its last result */
 	uint64_t begin_ns;	      /* of the work whose results it has; 0: nobody has looked */
@@ -248,13 +248,19 @@ struct rpc_conn {
 	bool time_each; /* each request by itself: one of them takes long */
 	union {
 		struct {
+			/*
+			 * rpc_conn_attend(): something besides the next message is to be looked at
+			 * with each turn.
+			 */
+			bool attend;
 			bool open_ack; /* its client is to acknowledge it at once */
 			bool parked;
-			bool check_request, check_fetch; /* no order is promised */
+			bool check_request : 1, check_fetch : 1; /* no order is promised */
+			bool writes : 1;			 /* n_writing */
+			uint32_t notify; /* the result that its client sleeps for; 0: none */
 		};
-		uint32_t seal_rarely; /* one of them */
+		uint64_t rare; /* one of them */
 	};
-	uint32_t notify;    /* the result that its client sleeps for; 0: none */
 	uint32_t n_writing; /* of writing */
 
 	/* ---- the rest ---- */
@@ -355,6 +361,7 @@ struct gn_rpc_server {
 	bool draining;		      /* atomic: nobody is let in */
 	struct rpc_thread *threads;
 	unsigned started;
+	uint64_t poller;  /* gn_thread_id() of who polls it, once it is started; else of nobody */
 	uint64_t clients; /* atomic: ever */
 	uint64_t bytes;	  /* atomic: charged to clients */
 	uint32_t n_conns; /* atomic: connections, those that are being torn down too */
@@ -418,10 +425,20 @@ static inline void rpc_conn_next(struct rpc_conn *c, uint32_t number)
 	c->seq = rpc_seq(c->epoch, number);
 	c->message = c->requests + (number & c->mask) * c->request_stride;
 }
-/* After a change of what it is about. */
+/*
+ * After a change of what it is about: results are held or lent, messages are not known to be taken,
+ * keep their slots, or wait for a large one; or the server drains.
+ */
 static inline void rpc_conn_attend(struct rpc_conn *c)
 {
-	c->attend = c->held || c->lent || c->untold || c->ordered || c->rest.message;
+	c->attend = c->held || c->lent || c->untold || c->ordered || c->rest.message || c->n_kept ||
+		    c->thread->draining;
+}
+/* Is there something to do for it: a message, perhaps? */
+static inline bool rpc_conn_ready(const struct rpc_conn *c)
+{
+	return __atomic_load_n(rpc_conn_word(c), __ATOMIC_RELAXED) == c->seq || unlikely(c->rare) ||
+	       mutant("rpc-epoch-unchecked", 8);
 }
 
 /* The i-th request of its window. */
@@ -445,7 +462,11 @@ static inline bool rpc_request_answered(const struct gn_rpc_request *r)
 	return __atomic_load_n(&r->is.answered, __ATOMIC_RELAXED);
 }
 /* Its memory changed, perhaps: handle the requests that are there. How many. */
-int rpc_conn_serve(struct rpc_conn *conn);
+int rpc_conn_serve_ready(struct rpc_conn *conn);
+static inline int rpc_conn_serve(struct rpc_conn *c)
+{
+	return rpc_conn_ready(c) ? rpc_conn_serve_ready(c) : 0;
+}
 /* A piece of a large request has come. */
 void rpc_request_come(struct gn_rpc_request *request);
 /* Any thread: have its bytes where they stay when its slot is free. */
@@ -501,8 +522,8 @@ void rpc_seal_results(struct rpc_conn *conn);
 bool rpc_conn_newly_acked(struct rpc_conn *conn, uint32_t number);
 static inline bool rpc_conn_acked(struct rpc_conn *c, uint32_t number)
 {
-	/* A request may be older than the word that was seen before it. */
-	if (likely(number - c->acked <= c->placed - c->acked && !c->lent)) {
+	/* A request may be older than the word that was seen before it. Lent: attend. */
+	if (likely(number - c->acked <= c->placed - c->acked && !c->rare)) {
 		c->acked = number;
 		return true;
 	}

@@ -8,6 +8,7 @@
 #include "base/mutant.h"
 #include "base/owner.h"
 #include "rpc/client.h"
+#include "rpc/copy.h"
 
 static const char *const statuses[] = {
 	[GN_RPC_OK] = "ok",
@@ -40,6 +41,7 @@ void rpc_client_die(struct gn_rpc_client *c)
 	if (c->dead)
 		return;
 	c->dead = c->busy = true; /* who is called back may not close it */
+	c->end = NULL;
 	c->prepared = NULL;
 	for (uint32_t i = 0; i < c->limits.window; i++)
 		rpc_end(c, &c->calls[i], GN_RPC_PEER_GONE, 0);
@@ -51,10 +53,12 @@ void rpc_client_die(struct gn_rpc_client *c)
 
 /* ---- a message with requests ---- */
 
-/* Where the bytes of the next entry go. */
-static inline uint8_t *entry_at(const struct gn_rpc_client *c)
+void rpc_next_slot(struct gn_rpc_client *c)
 {
-	return c->requests + c->slot_at + sizeof(struct rpc_head) + c->at;
+	c->slot_at = (c->number & c->mask) * c->request_stride;
+	c->put = c->requests + c->slot_at + sizeof(struct rpc_head);
+	c->end = NULL;
+	c->entries = 0;
 }
 
 void rpc_set_posts(struct gn_rpc_client *c)
@@ -70,13 +74,15 @@ void rpc_set_posts(struct gn_rpc_client *c)
 uint64_t rpc_read_clock(struct gn_rpc_client *c)
 {
 	c->clock_ns = gn_now_ns();
+	c->left_to_ns = 0; /* what was left then is not left now */
 	return c->clock_ns;
 }
 
 /*
  * After a silence the server may not look at this client any more. When it has been about as long
  * as the server's patience it is woken at once: its client may not poll soon. Else a read tells,
- * which in the mode fetch comes anyway.
+ * which in the mode fetch comes anyway. Within a poll a result may be looked at, in the only slot
+ * that a read could use if there is one: then a later poll asks.
  */
 static no_inline void end_silence(struct gn_rpc_client *c, uint64_t now_ns)
 {
@@ -84,7 +90,7 @@ static no_inline void end_silence(struct gn_rpc_client *c, uint64_t now_ns)
 	if (now_ns - c->sent_ns > c->silence_ns * 3 && !c->waking &&
 	    !mutant("rpc-park-blindly", MUTANT_ALWAYS)) /* one of the two is enough, mostly */
 		rpc_wake(c);
-	else if (c->reply)
+	else if (c->reply && (c->mask || !c->busy))
 		rpc_ask(c, now_ns);
 }
 
@@ -104,12 +110,13 @@ static no_inline void plan_fetch(struct gn_rpc_client *c, bool alone)
 		return;
 	c->first_ns = ns;
 	c->got[c->expected & c->mask].fails = 0;
+	c->missed = false;
 }
 
 /* The message was not done when it was posted, or not even posted: then it is false. */
 static no_inline bool request_posted(struct gn_rpc_client *c, int rc)
 {
-	c->room = 0;		/* until it is sent */
+	c->end = NULL;		/* until it is sent */
 	c->due = rc == -EAGAIN; /* when the queue has room again */
 	if (rc && !c->due)
 		rpc_client_die(c);
@@ -128,14 +135,14 @@ static no_inline bool request_posted(struct gn_rpc_client *c, int rc)
  * Post the message. Reads are always signaled, and free the places of the WRITEs before them; where
  * there are none, one WRITE in so many is.
  */
-static inline bool post_request(struct gn_rpc_client *c, uint64_t bytes)
+static inline bool post_request(struct gn_rpc_client *c, uint32_t bytes)
 {
 	struct gn_wr *wr = &c->request_wr;
 	int rc;
 
 	wr->to.remote.offset = c->slot_at;
 	c->request_sge.addr = c->requests + c->slot_at;
-	c->request_sge.len_bytes = (uint32_t)bytes;
+	c->request_sge.len_bytes = bytes;
 	wr->flags = bytes <= c->max_inline ? GN_INLINE : 0;
 	if (unlikely(c->unsignaled > c->mask || c->flags & GN_RPC_SIGNALED) &&
 	    (c->reply || c->flags & GN_RPC_SIGNALED))
@@ -147,42 +154,45 @@ static inline bool post_request(struct gn_rpc_client *c, uint64_t bytes)
 	return true;
 }
 
-void rpc_send(struct gn_rpc_client *c)
+int rpc_send(struct gn_rpc_client *c)
 {
+	uint8_t *slot = c->requests + c->slot_at;
 	const struct rpc_seal seal = {
 		.seq = rpc_seq(c->epoch, c->number),
 		.nonce = c->nonce,
-		.len = c->at,
+		.len = (uint32_t)(c->put - slot) - (uint32_t)sizeof(struct rpc_head),
 		.aux = (uint16_t)c->entries,
 		.flags = (c->reply ? RPC_REPLY : 0) | (c->check_reply ? RPC_CRC : 0),
 		.word = c->spent,
 	};
-	const bool alone = !(c->n_fetch | c->n_reply);
-	uint64_t now_ns = c->clock_ns;
+	uint64_t now_ns;
+	uint32_t n;
 
-	if (unlikely(!post_request(c, rpc_seal(c->requests + c->slot_at, &seal))))
-		return;
-	exec_charge(GN_WORK_COPY, c->at);
-	if (unlikely(c->due | c->far) || c->entries > 1) /* it has waited */
+	if (unlikely(!post_request(c, (uint32_t)rpc_seal(slot, &seal))))
+		return 0;
+	exec_charge(GN_WORK_COPY, (uint64_t)(c->put - c->requests) - c->slot_at);
+	now_ns = c->clock_ns;
+	n = c->entries;
+	if (unlikely(c->due | c->far) || n > 1) /* it has waited */
 		now_ns = rpc_coarse_ns(c);
+	if (unlikely(c->open_ns | c->first_ns))
+		plan_fetch(c, !(c->n_fetch | c->n_reply));
 	if (c->reply)
-		c->n_reply += c->entries;
+		c->n_reply += n;
 	else
-		c->n_fetch += c->entries;
+		c->n_fetch += n;
 	c->due = c->far = c->tell = false;
 	c->told = c->spent;
 	c->count.batches++;
-	c->entries = c->at = c->room = 0;
 	c->number++;
-	c->slot_at = rpc_slot_at(c, c->number);
+	rpc_next_slot(c);
 	c->prepared = NULL;
+	c->newest_ns = c->open_ns;
 	/* When results came says nothing: they may have lain here for long. */
 	if (unlikely(now_ns - c->sent_ns > c->silence_ns))
 		end_silence(c, now_ns);
 	c->sent_ns = now_ns;
-	c->newest_ns = c->open_ns;
-	if (unlikely(c->open_ns | c->first_ns))
-		plan_fetch(c, alone);
+	return 0;
 }
 
 /* Begin a message with a request of this kind. */
@@ -190,7 +200,8 @@ static inline void open_message(struct gn_rpc_client *c, const struct rpc_kind *
 {
 	c->reply = rpc_replied(c, kind);
 	c->starved = false;
-	c->room = c->most;
+	c->end = c->put + c->most;
+	c->full = c->learn.batch.bytes < c->most ? c->put + c->learn.batch.bytes : c->end;
 	c->open_us = 0;
 	c->open_ns = 0;
 	if (unlikely(!c->untimed-- || !kind->quick)) {
@@ -222,47 +233,37 @@ static no_inline void measure_left(struct gn_rpc_client *c, uint64_t deadline_ns
 	const uint64_t us = deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 + 1 : 1;
 
 	c->left_us = us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
-	c->left_from_ns = now_ns;
 	c->left_to_ns = deadline_ns;
 	if (deadline_ns < c->until_ns)
 		c->until_ns = deadline_ns;
 }
 
 /*
- * The call is begun, in a message that there is room in, or in the next, with len bytes of data;
- * NULL: they are there already.
+ * The call is in the message that is open, which has room for it, with len bytes of data, and copy
+ * of them are not there already. left: left_bytes(), which were measured. Nothing here is called,
+ * if copy is known to be short. False: the message is to be sent.
  */
-static force_inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, const void *data,
-			      uint32_t len, uint32_t far)
+static force_inline bool join(struct gn_rpc_client *c, struct gn_rpc_op *op, const void *data,
+			      uint32_t len, uint32_t copy, uint64_t far, uint32_t left)
 {
-	struct rpc_kind *kind = c->learn.last;
-	const uint32_t left = left_bytes(op), need = entry_bytes(op, len);
 	struct rpc_call *call = c->idle;
-	uint8_t *to = entry_at(c);
-	struct rpc_entry entry = {.len = len + left,
-				  .kind = (uint16_t)op->method,
-				  .index = (uint16_t)(call->index | far)};
+	uint8_t *to = c->put;
+	const uint64_t entry = (call->name | far | c->learn.last_entry) +
+			       (left ? (len + left) | RPC_TIMED : len);
+	const struct rpc_left us = {.us = c->left_us};
+	uint32_t entries;
 
-	if (!c->entries)
-		open_message(c, kind);
-	if (unlikely(c->open_us < kind->time_us))
-		c->open_us = kind->time_us;
-	if (left) {
-		struct rpc_left us = {0};
-
-		if (unlikely(op->deadline_ns != c->left_to_ns || c->clock_ns != c->left_from_ns))
-			measure_left(c, op->deadline_ns);
-		us.us = c->left_us;
-		memcpy(to + sizeof(entry), &us, sizeof(us));
-		entry.len |= RPC_TIMED;
-	}
 	memcpy(to, &entry, sizeof(entry));
-	c->at += need;
-	c->room -= need;
-	c->entries++;
+	if (left)
+		memcpy(to + sizeof(entry), &us, sizeof(us));
+	to += sizeof(entry) + left;
+	if (copy)
+		rpc_store(to, data, copy);
+	to += rpc_align8(len);
+	c->put = to;
 	c->idle = call->next;
 	call->op = op;
-	call->kind = kind;
+	call->kind = c->learn.last;
 	call->ns = c->open_ns;
 	call->number = c->number;
 	call->reply = c->reply;
@@ -270,10 +271,30 @@ static force_inline void join(struct gn_rpc_client *c, struct gn_rpc_op *op, con
 	op->client = c;
 	op->data = NULL;
 	c->count.calls++;
-	if (data && len)
-		memcpy(to + sizeof(entry) + left, data, len);
-	if (c->entries >= c->learn.entries || unlikely(c->at >= c->learn.batch.bytes))
-		rpc_send(c);
+	entries = ++c->entries;
+	return likely(entries < c->learn.entries && to < c->full);
+}
+
+/* A call of any kind, in a message that there is room in, or in the next. */
+static no_inline int join_any(struct gn_rpc_client *c, struct gn_rpc_op *op, const void *data,
+			      uint32_t len, uint64_t far)
+{
+	const struct rpc_kind *kind = c->learn.last;
+	const uint32_t left = left_bytes(op);
+
+	if (!c->entries)
+		open_message(c, kind);
+	if (unlikely(c->open_us < kind->time_us))
+		c->open_us = kind->time_us;
+	if (left && op->deadline_ns != c->left_to_ns)
+		measure_left(c, op->deadline_ns);
+	return join(c, op, data, len, data ? len : 0, far, left) ? 0 : rpc_send(c);
+}
+
+/* The message that is put together is open, and has room for so many bytes. */
+static inline bool has_room(const struct gn_rpc_client *c, uint32_t bytes)
+{
+	return c->put + bytes <= c->end;
 }
 
 static int refuse_method(void)
@@ -294,7 +315,7 @@ static no_inline int make_room(struct gn_rpc_client *c, const struct gn_rpc_op *
 	kind = rpc_kind_of(c, op->method);
 	if (!kind)
 		return -ENOMEM;
-	if (c->entries && (c->reply != rpc_replied(c, kind) || entry_bytes(op, len) > c->room))
+	if (c->entries && (c->reply != rpc_replied(c, kind) || !has_room(c, entry_bytes(op, len))))
 		rpc_flush(c);
 	if (c->dead)
 		return gn_fail_text(-ENOTCONN, RPC_GONE);
@@ -305,8 +326,7 @@ static no_inline int make_room(struct gn_rpc_client *c, const struct gn_rpc_op *
 		return gn_fail_text(-EAGAIN, "rpc: the send queue is full; gn_rpc_wait()");
 	if (rpc_slots_full(c) && !mutant("rpc-slot-early", c->number)) {
 		c->first_ns = 0; /* a read tells what is free */
-		return gn_fail(-EAGAIN, "rpc: all %u slots are taken; gn_rpc_wait() for some",
-			       c->limits.slots);
+		return gn_fail_text(-EAGAIN, "rpc: all slots are taken; gn_rpc_wait() for some");
 	}
 	c->starved = false;
 	return 0;
@@ -316,7 +336,7 @@ static no_inline int make_room(struct gn_rpc_client *c, const struct gn_rpc_op *
 static inline int find_room(struct gn_rpc_client *c, const struct gn_rpc_op *op, uint32_t len)
 {
 	if (likely(op->method == c->learn.last_method &&
-		   (entry_bytes(op, len) <= c->room || !(c->entries || rpc_slots_full(c)))))
+		   (has_room(c, entry_bytes(op, len)) || !(c->entries || rpc_slots_full(c)))))
 		return 0;
 	return make_room(c, op, len);
 }
@@ -347,10 +367,8 @@ static no_inline int refuse_op(struct gn_rpc_client *c, const struct gn_rpc_op *
 		return gn_fail(-ENOTCONN, "rpc: the server at %s is gone; gn_rpc_reconnect()",
 			       c->addr);
 	c->starved = true;
-	return gn_fail(-EAGAIN,
-		       "rpc: %u calls are under way, all that this client may have; gn_rpc_wait() "
-		       "for some",
-		       c->limits.window);
+	return gn_fail_text(-EAGAIN, "rpc: as many calls are under way as this client may have; "
+				     "gn_rpc_wait() for some");
 }
 
 /* A large request: the server is told where it is. Or one that something is wrong with. */
@@ -371,33 +389,66 @@ static no_inline int submit_large(struct gn_rpc_client *c, struct gn_rpc_op *op)
 	if (rc)
 		return rc;
 	c->far = true;
-	join(c, op, &where, sizeof(where), RPC_FAR);
-	return 0;
+	return join_any(c, op, &where, sizeof(where), (uint64_t)RPC_FAR << 48);
 }
 
-static force_inline int submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
+/* The whole way of a call. */
+static no_inline int submit_any(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
 	int rc;
 
 	if (!op_ok(c, op, c->limits.max_request) || unlikely(op->request_len && !op->request))
 		return submit_large(c, op);
 	rc = find_room(c, op, op->request_len);
-	if (unlikely(rc))
-		return rc;
-	join(c, op, op->request, op->request_len, 0);
-	return 0;
+	return unlikely(rc) ? rc : join_any(c, op, op->request, op->request_len, 0);
 }
 
-int rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
+/* A short request that may begin a message. */
+static no_inline int submit_first(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
-	return submit(c, op);
+	if (unlikely(c->dead || c->entries || rpc_slots_full(c)))
+		return submit_any(c, op);
+	return join_any(c, op, op->request, op->request_len, 0);
+}
+
+/*
+ * The short way is that of a short request which joins others of its method: it needs no frame, so
+ * whatever else may be to do is done elsewhere.
+ */
+static force_inline int submit_short(struct gn_rpc_client *c, struct gn_rpc_op *op, uint32_t len,
+				     uint32_t left)
+{
+	if (!has_room(c, (uint32_t)sizeof(struct rpc_entry) + left + rpc_align8(len)))
+		return submit_first(c, op);
+	if (unlikely(left && op->deadline_ns != c->left_to_ns))
+		return submit_any(c, op);
+	return join(c, op, op->request, len, len, 0, left) ? 0 : rpc_send(c);
+}
+
+static force_inline int submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
+{
+	const uint32_t len = op->request_len;
+
+	if (unlikely(len > c->max_short || !c->idle || op->method != c->learn.quick_method ||
+		     (len && !op->request) ||
+		     (op->flags ? op->flags != GN_RPC_IN_PLACE || !op->done :
+				  op->result_room && !op->result)))
+		return submit_any(c, op);
+	if (len > RPC_SHORT)
+		__builtin_unreachable(); /* max_short is not more */
+	if (left_bytes(op))
+		return submit_short(c, op, len, sizeof(struct rpc_left));
+	return submit_short(c, op, len, 0);
+}
+
+inline int rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
+{
+	return likely(op) ? submit(c, op) : submit_any(c, op);
 }
 
 int gn_rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
-	const int rc = rpc_client_check(c);
-
-	return likely(!rc) ? submit(c, op) : rc;
+	return rpc_client_own(c) ? rpc_submit(c, op) : rpc_client_refuse(c);
 }
 
 /* ---- requests that are written in place ---- */
@@ -420,7 +471,7 @@ int gn_rpc_prepare(struct gn_rpc_client *c, struct gn_rpc_op *op, void **out)
 		return rc;
 	c->prepared = op;
 	c->prepared_len = op->request_len;
-	*out = c->prepared_at = entry_at(c) + entry_bytes(op, 0);
+	*out = c->prepared_at = c->put + entry_bytes(op, 0);
 	return 0;
 }
 
@@ -432,16 +483,14 @@ int gn_rpc_commit(struct gn_rpc_client *c, struct gn_rpc_op *op)
 		rc = gn_fail(-ENOTCONN, "gn_rpc_commit(): the server at %s is gone", c->addr);
 	if (unlikely(rc))
 		return rc;
-	if (unlikely(!op || c->prepared != op ||
-		     entry_at(c) + entry_bytes(op, 0) != c->prepared_at))
+	if (unlikely(!op || c->prepared != op || c->put + entry_bytes(op, 0) != c->prepared_at))
 		return gn_fail(-ESRCH, "gn_rpc_commit(): not the call that was prepared last, or "
 				       "the client has sent or begun something since, or the "
 				       "deadline was changed");
 	if (unlikely(op->request_len > c->prepared_len || op->method != c->learn.last_method))
 		return gn_fail(-EINVAL, "gn_rpc_commit(): the request is longer than it was "
 					"prepared, or has another method");
-	join(c, op, NULL, op->request_len, 0);
-	return 0;
+	return join_any(c, op, NULL, op->request_len, 0);
 }
 
 /* Nothing depends on it, so it is dropped where the queue is full. */
@@ -452,7 +501,7 @@ void rpc_give_up(struct gn_rpc_client *c, uint32_t index)
 	const struct gn_remote to = {.key = c->request_key};
 	struct gn_wr wr;
 
-	if (c->dead || c->max_inline < sizeof(number) || c->calls[index].far)
+	if (c->dead || c->max_inline < sizeof(number) || c->calls[index].kind == &c->far_kind)
 		return;
 	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_id(RPC_ID_OTHER, 0), &sge, &to,
 		   rpc_given_up_at(c->request_stride, c->limits.slots, index),

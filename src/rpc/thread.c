@@ -34,6 +34,10 @@ void rpc_thread_drain(struct link_task *task)
 	struct rpc_thread *t = container_of(task, struct rpc_thread, drain_task);
 
 	t->draining = true;
+	for (struct rpc_conn *c = t->conns; c; c = c->next)
+		rpc_conn_attend(c);
+	for (struct rpc_conn *c = t->parked; c; c = c->next)
+		rpc_conn_attend(c);
 	t->known.method = UINT_MAX;    /* its handler is not to be called any more */
 	link_loop_must_tend(&t->loop); /* whoever waits is told in this turn */
 }
@@ -79,6 +83,7 @@ static void take_written(struct rpc_conn *c, uint64_t id)
 	if (id & RPC_REPLY_INLINE)
 		return;
 	c->n_writing -= *writing;
+	c->writes = c->n_writing;
 	*writing = false;
 	c->thread->written |= c->held != NULL;
 }
@@ -276,16 +281,18 @@ int rpc_thread_turn(struct rpc_thread *t)
 	unsigned empty = 0;
 
 	for (struct rpc_conn *c = t->conns, *next; c; c = next) {
-		const int n = (next = c->next, rpc_conn_serve(c));
-
-		served += n;
-		empty += !n;
+		next = c->next;
+		if (rpc_conn_ready(c))
+			served += rpc_conn_serve_ready(c);
+		else
+			empty++;
 	}
-	exec_charge(GN_WORK_SCAN, empty);
 	if (unlikely(__atomic_load_n(&t->loop.tasks, __ATOMIC_RELAXED) || t->come ||
-		     link_loop_must_turn(&t->loop)))
+		     link_loop_must_turn(&t->loop))) {
+		exec_charge(GN_WORK_SCAN, empty);
 		return served + tend(t);
-	exec_charge(GN_WORK_SCAN, 1); /* of the tasks */
+	}
+	exec_charge(GN_WORK_SCAN, empty + 1); /* and the tasks */
 	t->loop.turns++;
 	return served;
 }

@@ -12,9 +12,13 @@
 
 #define RPC_TIMES_BUCKETS 160u /* up to 2^40 ns */
 
+/* A method that takes longer is timed each time: the clock costs little then. */
+#define RPC_TIMED_NS 2000u
+
 struct rpc_times {
 	uint64_t calls;		/* that there were */
 	uint32_t last_us;	/* of a server: what the last took that was timed by itself */
+	uint32_t untimed;	/* … calls before the next that is timed; 0: it is */
 	uint64_t count, sum_ns; /* of those that were timed */
 	uint64_t bucket[RPC_TIMES_BUCKETS];
 };
@@ -36,6 +40,8 @@ static inline uint64_t rpc_times_end(unsigned i)
 static inline void rpc_times_last(struct rpc_times *t, uint64_t ns)
 {
 	t->last_us = ns / 1000 < UINT32_MAX ? (uint32_t)(ns / 1000) : UINT32_MAX;
+	if (ns >= RPC_TIMED_NS)
+		t->untimed = 0;
 }
 
 static inline void rpc_times_add(struct rpc_times *t, uint64_t ns, uint64_t n)

@@ -75,6 +75,11 @@ void rpc_notified(struct gn_rpc_client *c)
 {
 	const uint64_t slept_ns = gn_now_ns() - c->notify_ns;
 
+	/* Not asked for: a server of ours sends none, and c->posted does not count it. */
+	if (!c->notify) {
+		rpc_client_die(c);
+		return;
+	}
 	c->notify = false;
 	c->first_ns = 0;
 	if (slept_ns < RPC_NOTIFY_NS)

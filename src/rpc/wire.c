@@ -35,9 +35,7 @@ static no_inline enum rpc_found look_closer(const void *slot, uint64_t have, uin
 		return RPC_FOUND;
 	exec_preempt();
 	/* What was there before the tail became visible is there now. */
-	tail = __atomic_load_n(
-		(const uint64_t *)(const void *)((const char *)slot + rpc_tail_at(head->len)),
-		__ATOMIC_ACQUIRE);
+	tail = __atomic_load_n(rpc_tail_of(slot, head->len), __ATOMIC_ACQUIRE);
 	if (tail != rpc_tail(seq, nonce) && !mutant("rpc-tail-unchecked", seq))
 		return RPC_TORN;
 	/* Before, half of the head may have been that of the slot's last message. */

@@ -155,15 +155,8 @@ struct rpc_far {
 
 #define RPC_ALIGN  64u
 #define RPC_BATCH_BYTES 128u /* of entries, from which on a message is worth a prefetch */
+#define RPC_SHORT  64u /* up to here bytes are copied without a call */
 #define RPC_INLINE 256u /* bytes of a message that is copied into its request, if the fabric can */
-
-/*
- * The first message, and one in eight at no regular distance: calls have rhythms of their own.
- */
-static inline bool rpc_sampled(uint32_t number)
-{
-	return (number - 1) * 0x9e3779b1u >> 29 == 0;
-}
 
 /*
  * A WRITE of no bytes with immediate data goes to a server whose client does something after a long
@@ -241,6 +234,10 @@ static inline uint64_t rpc_tail_at(uint32_t len)
 {
 	return sizeof(struct rpc_head) + (uint64_t)len;
 }
+static inline uint64_t *rpc_tail_of(const void *slot, uint32_t len)
+{
+	return (uint64_t *)(uintptr_t)((const uint8_t *)slot + rpc_tail_at(len));
+}
 
 static inline uint64_t rpc_message_bytes(uint32_t len)
 {
@@ -287,7 +284,7 @@ static inline uint64_t rpc_seal(void *slot, const struct rpc_seal *seal)
 	uint64_t *words = slot;
 	uint32_t crc = 0;
 
-	__atomic_store_n(&words[rpc_tail_at(seal->len) / 8], rpc_tail(seal->seq, seal->nonce),
+	__atomic_store_n(rpc_tail_of(slot, seal->len), rpc_tail(seal->seq, seal->nonce),
 			 __ATOMIC_RELAXED);
 	if (seal->flags & RPC_CRC)
 		crc = rpc_checksum(slot, (struct rpc_head){.seq = seal->seq,

@@ -287,7 +287,7 @@ int gn_sim_node_stats(const struct gn_sim *sim, unsigned node, struct gn_sim_sta
 	if (!sim || node >= sim->n_nodes)
 		return gn_fail(
 			-EINVAL,
-			"gn_sim_node_stats(): sim is NULL, or node is at least sim->n_nodes");
+			"gn_sim_node_stats(): sim is NULL, or it has no node of this number");
 	stats = (struct gn_sim_stats){.size = sizeof(struct gn_sim_stats),
 				      .cpu_busy_ns = sim->nodes[node].cpu.busy_ps / SIM_PS_PER_NS};
 	sim_device_stats(&sim->nodes[node].device, &stats);

@@ -71,7 +71,7 @@ static int thread_join(struct gn_thread *thread)
 static uint64_t thread_id(void)
 {
 	assert(sim_current()->thread);
-	return sim_current()->thread->id;
+	return sim_thread_number(sim_current()->thread);
 }
 
 static const char *node_name(void)

@@ -212,6 +212,11 @@ int sim_thread_create(struct sim_proc *proc, const char *name, void (*fn)(void *
 		      struct sim_thread **out);
 void sim_thread_destroy(struct sim_thread *thread);
 int sim_thread_join(struct sim_thread *self, struct sim_thread *thread);
+/* gn_thread_id() of it: not the number of any OS thread. */
+static inline uint64_t sim_thread_number(const struct sim_thread *thread)
+{
+	return thread->id | UINT64_C(1) << 62;
+}
 /* Until sim_unpark() or until_ps, whichever is first. */
 void sim_park(struct sim_thread *self, uint64_t until_ps, const char *reason);
 /* … until the clock of its node shows deadline_ns. */

@@ -11,6 +11,7 @@
 
 #include "base/bits.h"
 #include "base/fail.h"
+#include "base/real.h"
 #include "sim/sim.h"
 
 static void switch_away(struct sim_thread *self)
@@ -37,6 +38,7 @@ static void resume(struct sim_event *event)
 {
 	struct sim_thread *thread = container_of(event, struct sim_thread, run);
 	struct gn_sim *sim = thread->proc->sim;
+	const uint64_t own_number = real_own_number;
 
 	if (thread->proc->ending)
 		return;
@@ -48,7 +50,9 @@ static void resume(struct sim_event *event)
 	thread->held_up = false;
 	sim->thread = thread;
 	sim->proc = thread->proc;
+	real_own_number = sim_thread_number(thread);
 	gn_fiber_switch(sim->scheduler, thread->fiber);
+	real_own_number = own_number;
 	sim->thread = NULL;
 	sim->proc = NULL;
 	if (thread->done)

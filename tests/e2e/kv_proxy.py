@@ -254,3 +254,16 @@ class Connection:
                 break
         data, self.buffer = self.buffer, b""
         return data
+
+
+def ask_stats(c, which=b""):
+    c.send(b"stats" + which + b"\r\n")
+    found = {}
+    while True:
+        line = c.line()
+        if line == b"END":
+            return found
+        words = line.decode().split(" ", 2)
+        if words[0] != "STAT" or len(words) < 3:
+            raise RuntimeError(line)
+        found[words[1]] = words[2]

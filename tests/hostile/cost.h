@@ -10,8 +10,11 @@
 #include <grp.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+#include "gannet/base.h"
 
 #define HOSTILE_UID 65534u /* nobody: another user than the victim's */
 
@@ -60,6 +63,66 @@ static inline uint64_t cost_queued_ns(void)
 	if (f)
 		fclose(f);
 	return ns;
+}
+
+/* … and so many threads of another process that have this name, all together. */
+static inline uint64_t cost_threads_queued_ns(pid_t pid, const char *name)
+{
+	uint64_t all_ns = 0;
+	char path[64];
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
+		unsigned long long ns = 0;
+		char own[32] = "";
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/comm", (int)pid, entry->d_name);
+		f = fopen(path, "r");
+		if (f && fscanf(f, "%31s", own) != 1)
+			own[0] = 0;
+		if (f)
+			fclose(f);
+		if (strcmp(own, name))
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/schedstat", (int)pid,
+			 entry->d_name);
+		f = fopen(path, "r");
+		if (f && fscanf(f, "%*u %llu", &ns) == 1)
+			all_ns += ns;
+		if (f)
+			fclose(f);
+	}
+	if (dir)
+		closedir(dir);
+	return all_ns;
+}
+
+/* How long a call takes, without the time for which others had the processor. */
+struct cost_call {
+	pid_t pid; /* of the server */
+	uint64_t begin_ns, client_ns, server_ns;
+};
+
+static inline struct cost_call cost_call_begin(pid_t pid)
+{
+	return (struct cost_call){.pid = pid,
+				  .client_ns = cost_queued_ns(),
+				  .server_ns = cost_threads_queued_ns(pid, "rpc"),
+				  .begin_ns = gn_now_ns()};
+}
+
+/* Client and server wait for a processor at the same time, mostly: so the longer of both counts. */
+static inline uint64_t cost_call_ns(const struct cost_call *c)
+{
+	const uint64_t ns = gn_now_ns() - c->begin_ns;
+	const uint64_t client_ns = cost_queued_ns() - c->client_ns;
+	const uint64_t server_ns = cost_threads_queued_ns(c->pid, "rpc") - c->server_ns;
+	const uint64_t queued_ns = client_ns > server_ns ? client_ns : server_ns;
+
+	return ns > queued_ns ? ns - queued_ns : 0;
 }
 
 /* Become another user, for good: 0, or -1 when this process may not. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a client may make a key-value server keep beside its items. */
 #include "gannet/kv.h"
+#include "heap.h"
 #include "kv/wire.h"
 #include "rpc_raw.h"
 
@@ -123,9 +124,102 @@ static void test_never_acknowledged(void **state)
 	free(value);
 }
 
+/* ---- claims ---- */
+
+#define CLAIMS	   256u /* operations; more than a group has */
+#define ALLOCS_MAX 16u	/* for all of them */
+
+struct claimer {
+	const char *addr;
+	struct gn_fabric *fabric;
+	bool connected, go, done; /* atomic */
+	int rc;
+};
+
+static void await(const bool *flag)
+{
+	while (!__atomic_load_n(flag, __ATOMIC_ACQUIRE))
+		gn_sleep_us(100);
+}
+
+/* GETs that change something, of keys that are not there, with room for the largest value. */
+static int claim(struct claimer *c)
+{
+	struct raw_client raw = {.fabric = c->fabric};
+	struct gn_kv_op get = {.verb = GN_KV_GET,
+			       .how = GN_KV_AND_TOUCH,
+			       .ttl_s = 100,
+			       .key = "none",
+			       .key_len = 4,
+			       .room_bytes = MIB};
+	unsigned how[] = {GN_KV_AND_TOUCH, GN_KV_VIVIFY, GN_KV_AND_TOUCH | GN_KV_NO_VALUE};
+	uint8_t request[64];
+
+	EXPECT(raw_connect(&raw, c->addr, raw_hello(GN_RPC_WINDOW_MAX)) == 0);
+	__atomic_store_n(&c->connected, true, __ATOMIC_RELEASE);
+	await(&c->go);
+	for (unsigned i = 0; i < sizeof(how) / sizeof(how[0]); i++) {
+		get.how = how[i];
+		kv_request_write(request, &get);
+		/* There are as many slots as results of all messages need. */
+		EXPECT(raw_send(&raw, KV_DO, request, kv_request_bytes(&get), CLAIMS / 4, 0) == 0);
+	}
+	await(&c->done);
+	raw_end(&raw);
+	return 0;
+}
+
+static void claim_main(void *arg)
+{
+	struct claimer *c = arg;
+
+	c->rc = claim(c);
+}
+
+/* … cost no memory: the server looks how long a value is before it reserves any for its copy. */
+static void test_claims(void **state)
+{
+	const struct gn_kv_server_opts opts = {
+		.size = sizeof(opts), .memory = 8 * MIB, .rpc = {.flags = GN_RPC_POLLED}};
+	const unsigned calls = 3 * CLAIMS / 4;
+	struct gn_rpc_counters count = {.size = sizeof(count)};
+	struct claimer claimer = {0};
+	struct gn_kv_server *server;
+	struct gn_rpc_server *rpc;
+	struct gn_thread *thread;
+	char addr[64];
+
+	(void)state;
+	snprintf(addr, sizeof(addr), "shm:hostile-claims-%llx", (unsigned long long)gn_random());
+	claimer.addr = addr;
+	assert_int_equal(gn_fabric_open("shm", &claimer.fabric), 0);
+	assert_int_equal(gn_kv_server_create(claimer.fabric, addr, &opts, &server), 0);
+	rpc = gn_kv_server_rpc(server);
+	assert_int_equal(gn_kv_server_start(server), 0);
+	assert_int_equal(gn_thread_start("claimer", claim_main, &claimer, &thread), 0);
+	while (!__atomic_load_n(&claimer.connected, __ATOMIC_ACQUIRE))
+		assert_true(gn_rpc_server_poll(rpc) >= 0);
+	heap_watch();
+	__atomic_store_n(&claimer.go, true, __ATOMIC_RELEASE);
+	while (count.calls < calls && !claimer.rc) {
+		gn_rpc_server_poll(rpc);
+		gn_rpc_server_counters(rpc, &count);
+	}
+	heap_most();
+	__atomic_store_n(&claimer.done, true, __ATOMIC_RELEASE);
+	assert_int_equal(gn_thread_join(thread), 0);
+	assert_int_equal(claimer.rc, 0);
+	print_message("# %u operations that claim room for 1 MiB each: %llu allocations\n", calls,
+		      (unsigned long long)heap.allocs);
+	assert_true(heap.allocs <= ALLOCS_MAX);
+	gn_kv_server_destroy(server);
+	assert_int_equal(gn_fabric_close(claimer.fabric), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_claims),
 		cmocka_unit_test(test_never_acknowledged),
 	};
 

@@ -9,108 +9,39 @@
 
 #include "cost.h"
 #include "fuzz.h"
-#include "rpc/wire.h"
-#include "rpc_world.h"
+#include "rpc_raw_server.h"
 
-#define CONNS	  4u
-#define SENDS	  64u
-#define FAR_BYTES (1u << 20)
-#define GUARD	  64u
-#define CALL_US	  3000u
+#define CONNS	4u
+#define GUARD	64u
+#define CALL_US 3000u
 
 /* ---- the server ---- */
 
-struct conn {
-	struct gn_pd *pd;
-	struct gn_qp *qp;
-	struct gn_mem *mem[3]; /* requests, results, what is far */
-	struct gn_mr *mr[3];
-	struct rpc_hello hello;
-	struct rpc_welcome welcome;
-	uint32_t placed, seen;
-	bool up, honest;
-};
-
 struct evil {
 	const char *addr;
-	struct gn_fabric *fabric;
 	uint64_t seed;
 	bool ready, stop;
 	int failed;
 	unsigned lives, results;
-	struct gn_ctx *ctx;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
-	struct conn conns[CONNS];
+	struct raw_server raw;
+	struct raw_conn conns[CONNS];
+	bool honest[CONNS];
 };
-
-static void conn_end(struct conn *c)
-{
-	if (c->qp && c->up)
-		gn_disconnect(c->qp);
-	gn_qp_destroy(c->qp);
-	for (unsigned i = 0; i < 3; i++) {
-		gn_mr_deregister(c->mr[i]);
-		gn_mem_free(c->mem[i]);
-	}
-	gn_pd_destroy(c->pd);
-	*c = (struct conn){0};
-}
-
-static int conn_make(struct evil *e, struct conn *c)
-{
-	const uint64_t requests = rpc_given_up_at(rpc_stride(c->welcome.max_request),
-						  c->welcome.slots, c->welcome.window);
-	const uint64_t bytes[3] = {requests, rpc_stride(c->welcome.max_result) * c->welcome.slots,
-				   FAR_BYTES};
-	const unsigned rights[3] = {GN_REMOTE_WRITE, GN_REMOTE_READ, GN_REMOTE_READ};
-	const struct gn_qp_opts qp = {.size = sizeof(qp),
-				      .type = GN_QP_RC,
-				      .send_cq = e->cq,
-				      .recv_cq = e->cq,
-				      .chan = e->chan,
-				      .max_send_wr = SENDS,
-				      .max_recv_wr = 8,
-				      .user = c};
-
-	EXPECT(gn_pd_create(e->ctx, &c->pd) == 0);
-	for (unsigned i = 0; i < 3; i++) {
-		EXPECT(gn_mem_alloc(e->fabric, bytes[i], rights[i], &c->mem[i]) == 0);
-		EXPECT(gn_mr_register(c->pd, c->mem[i], 0, bytes[i], GN_LOCAL_WRITE | rights[i],
-				      &c->mr[i]) == 0);
-	}
-	EXPECT(gn_qp_create(c->pd, &qp, &c->qp) == 0);
-	for (unsigned i = 0; i < 8; i++)
-		EXPECT(gn_post_recv(c->qp, &(struct gn_recv_wr){.id = 1}, NULL) == 0);
-	return 0;
-}
 
 /* What a server of ours would say, but for a field now and then. */
 static int let_in(struct evil *e, const struct gn_event *event)
 {
+	const uint32_t which = fuzz_pick(CONNS);
 	struct gn_conn_opts opts = {.size = sizeof(opts),
 				    .private_len = sizeof(struct rpc_welcome)};
-	struct gn_remote remote[2];
+	struct raw_conn *c = &e->conns[which];
 	struct rpc_welcome said;
-	struct conn *c = &e->conns[fuzz_pick(CONNS)];
 
-	conn_end(c);
-	memcpy(&c->hello, event->private_data, sizeof(c->hello));
-	c->welcome = (struct rpc_welcome){.magic = RPC_MAGIC,
-					  .version = RPC_VERSION,
-					  .bytes = sizeof(c->welcome),
-					  .slots = c->hello.slots,
-					  .max_request = c->hello.max_request,
-					  .max_result = c->hello.max_result,
-					  .epoch = fuzz_any() | 1,
-					  .window = c->hello.window,
-					  .max_large = GN_RPC_LARGE_MAX,
-					  .park_us = fuzz_pick(2) ? 1000 : fuzz_strange()};
-	EXPECT(conn_make(e, c) == 0);
-	gn_mr_remote(c->mr[0], &remote[0]);
-	gn_mr_remote(c->mr[1], &remote[1]);
-	c->welcome.request_key = remote[0].key;
-	c->welcome.result_key = remote[1].key;
+	raw_conn_end(c);
+	EXPECT(raw_conn_make(&e->raw, c, event) == 0);
+	c->welcome.epoch = fuzz_any() | 1;
+	if (fuzz_pick(2))
+		c->welcome.park_us = fuzz_strange();
 	said = c->welcome;
 	if (!fuzz_pick(4)) {
 		const uint32_t word = fuzz_strange();
@@ -121,14 +52,14 @@ static int let_in(struct evil *e, const struct gn_event *event)
 	if (!fuzz_pick(20))
 		opts.private_len = fuzz_pick(sizeof(said));
 	c->up = !gn_accept(event->req, c->qp, &opts);
-	c->honest = fuzz_pick(2);
+	e->honest[which] = fuzz_pick(2);
 	e->lives += c->up;
 	return 0;
 }
 
 /* ---- results ---- */
 
-static uint32_t draw_result(const struct conn *c, uint8_t *to, uint32_t room)
+static uint32_t draw_result(const struct raw_conn *c, uint8_t *to, uint32_t room)
 {
 	struct rpc_entry entry = {.len = fuzz_pick(200),
 				  .kind = (uint16_t)(fuzz_pick(4) ? 0 : fuzz_strange()),
@@ -142,10 +73,10 @@ static uint32_t draw_result(const struct conn *c, uint8_t *to, uint32_t room)
 		struct gn_remote mine;
 		struct rpc_far far;
 
-		gn_mr_remote(c->mr[2], &mine);
+		gn_mr_remote(c->mr[RAW_FAR], &mine);
 		far = (struct rpc_far){.offset = fuzz_pick(20) ? 0 : fuzz_strange(),
 				       .key = fuzz_pick(20) ? mine.key : fuzz_strange(),
-				       .len = fuzz_pick(20) ? fuzz_pick(FAR_BYTES) :
+				       .len = fuzz_pick(20) ? fuzz_pick(RAW_FAR_BYTES) :
 							      fuzz_strange()};
 		entry.index |= RPC_FAR;
 		entry.len = sizeof(far);
@@ -159,24 +90,11 @@ static uint32_t draw_result(const struct conn *c, uint8_t *to, uint32_t room)
 	return (uint32_t)sizeof(entry) + rpc_align8(entry.len);
 }
 
-static const uint8_t *find_request(const struct conn *c, uint32_t number, struct rpc_head *head)
-{
-	const uint64_t stride = rpc_stride(c->welcome.max_request);
-	const uint8_t *slot =
-		(uint8_t *)gn_mem_addr(c->mem[0]) + (number & (c->welcome.slots - 1)) * stride;
-	const uint64_t seq = rpc_seq(c->welcome.epoch, number);
-
-	return rpc_look(slot, stride, seq, c->hello.nonce, rpc_max_request(c->welcome.max_request),
-			false, head) == RPC_FOUND ?
-		       slot :
-		       NULL;
-}
-
 /* As the request says it, which is there: then calls succeed, and the client gets along. */
-static uint32_t copy_request(const struct conn *c, uint8_t *to, uint32_t max)
+static uint32_t copy_request(const struct raw_conn *c, uint8_t *to, uint32_t max)
 {
 	struct rpc_head head;
-	const uint8_t *slot = find_request(c, c->seen, &head);
+	const uint8_t *slot = raw_find_request(c, c->seen, &head);
 
 	if (!slot || head.len > max)
 		return 0;
@@ -192,31 +110,30 @@ static uint32_t copy_request(const struct conn *c, uint8_t *to, uint32_t max)
 	return head.len;
 }
 
-static void write_back(struct evil *e, struct conn *c, uint64_t at, uint32_t bytes)
+static void write_back(struct raw_conn *c, uint64_t at, uint32_t bytes)
 {
-	const struct gn_sge sge = {(uint8_t *)gn_mem_addr(c->mem[1]) + at, bytes,
-				   gn_mr_lkey(c->mr[1])};
+	const struct gn_sge sge = {(uint8_t *)gn_mem_addr(c->mem[RAW_RESULTS]) + at, bytes,
+				   gn_mr_lkey(c->mr[RAW_RESULTS])};
 	struct gn_wr wr;
 
-	(void)e;
 	gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &(struct gn_remote){.key = c->hello.reply_key}, at,
 		   GN_SIGNALED);
 	gn_post_send(c->qp, &wr, NULL);
 }
 
 /* The next message, where a client fetches it and where it finds replies. */
-static void place(struct evil *e, struct conn *c)
+static void place(struct evil *e, struct raw_conn *c, bool honest)
 {
 	const uint32_t max = rpc_max_len(c->welcome.max_result);
 	const uint64_t stride = rpc_stride(c->welcome.max_result);
-	const uint64_t at = ((c->placed + 1) & (c->welcome.slots - 1)) * stride;
-	uint8_t *slot = (uint8_t *)gn_mem_addr(c->mem[1]) + at;
+	const uint64_t at = raw_result_at(c);
+	uint8_t *slot = raw_result(c);
 	struct rpc_seal seal = {.seq = rpc_seq(c->welcome.epoch, c->placed + 1),
 				.nonce = c->hello.nonce,
 				.flags = fuzz_pick(2) ? RPC_ACK : 0,
 				.aux = (uint16_t)(fuzz_pick(2) ? 0 : fuzz_strange())};
 
-	if (c->honest && fuzz_pick(20)) {
+	if (honest && fuzz_pick(20)) {
 		seal.len = copy_request(c, slot + sizeof(struct rpc_head), max);
 		if (!seal.len)
 			return;
@@ -233,20 +150,20 @@ static void place(struct evil *e, struct conn *c)
 	seal.len = seal.len > max ? max : seal.len & ~7u;
 	seal.word = fuzz_pick(50) ? 0 : fuzz_strange();
 	rpc_seal(slot, &seal);
-	write_back(e, c, at, (uint32_t)stride);
+	write_back(c, at, (uint32_t)stride);
 	c->placed++;
 	e->results++;
 }
 
-static void scribble(struct evil *e, struct conn *c)
+static void scribble(struct raw_conn *c)
 {
 	const uint64_t all = rpc_stride(c->welcome.max_result) * c->welcome.slots;
 	const uint64_t at = fuzz_any() % all;
 	const uint32_t left = (uint32_t)(all - at), len = fuzz_pick(left < 200 ? left : 200);
 
 	for (uint32_t i = 0; i < len; i++)
-		((uint8_t *)gn_mem_addr(c->mem[1]))[at + i] = (uint8_t)fuzz_any();
-	write_back(e, c, at, len);
+		((uint8_t *)gn_mem_addr(c->mem[RAW_RESULTS]))[at + i] = (uint8_t)fuzz_any();
+	write_back(c, at, len);
 }
 
 static int turn(struct evil *e)
@@ -256,17 +173,17 @@ static int turn(struct evil *e)
 	struct gn_wc wc[32];
 	int n;
 
-	while (!gn_chan_next(e->chan, &event)) {
-		struct conn *c = event.qp ? gn_qp_user(event.qp) : NULL;
+	while (!gn_chan_next(e->raw.chan, &event)) {
+		struct raw_conn *c = event.qp ? gn_qp_user(event.qp) : NULL;
 
 		if (event.type == GN_EVENT_CONNECT_REQUEST)
 			EXPECT(let_in(e, &event) == 0);
 		else if (c && event.type != GN_EVENT_ESTABLISHED)
 			c->up = false;
 	}
-	n = gn_cq_poll(e->cq, wc, 32);
+	n = gn_cq_poll(e->raw.cq, wc, 32);
 	for (int i = 0; i < n; i++) {
-		struct conn *c = gn_qp_user(wc[i].qp);
+		struct raw_conn *c = gn_qp_user(wc[i].qp);
 
 		if (wc[i].status != GN_WC_OK)
 			c->up = false;
@@ -274,46 +191,33 @@ static int turn(struct evil *e)
 			gn_post_recv(c->qp, &(struct gn_recv_wr){.id = 1}, NULL);
 	}
 	for (unsigned i = 0; i < CONNS; i++) {
-		struct conn *c = &e->conns[i];
+		struct raw_conn *c = &e->conns[i];
 
 		if (!c->up)
 			continue;
-		if (find_request(c, c->seen + 1, &head)) {
+		if (raw_find_request(c, c->seen + 1, &head)) {
 			c->seen++;
 			for (unsigned k = fuzz_pick(8) ? 1 : fuzz_pick(3); k; k--)
-				place(e, c);
+				place(e, c, e->honest[i]);
 		} else if (!fuzz_pick(500))
-			scribble(e, c);
+			scribble(c);
 		else if (!fuzz_pick(5000))
-			conn_end(c);
+			raw_conn_end(c);
 	}
 	return 0;
 }
 
 static int evil_serves(struct evil *e)
 {
-	struct gn_listener *listener;
-
-	EXPECT(gn_ctx_create(e->fabric, &e->ctx) == 0);
-	EXPECT(gn_chan_create(e->ctx, &e->chan) == 0);
-	EXPECT(gn_cq_create(e->ctx,
-			    &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts),
-						 .depth = 1024,
-						 .chan = e->chan},
-			    &e->cq) == 0);
-	EXPECT(gn_listener_create(e->ctx, e->addr, e->chan, 0, &listener) == 0);
+	EXPECT(raw_server_begin(&e->raw, e->addr) == 0);
 	__atomic_store_n(&e->ready, true, __ATOMIC_RELEASE);
 	while (!__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE)) {
 		EXPECT(turn(e) == 0);
 		gn_yield();
 	}
 	for (unsigned i = 0; i < CONNS; i++)
-		conn_end(&e->conns[i]);
-	EXPECT(gn_listener_destroy(listener) == 0);
-	EXPECT(gn_cq_destroy(e->cq) == 0);
-	EXPECT(gn_chan_destroy(e->chan) == 0);
-	EXPECT(gn_ctx_destroy(e->ctx) == 0);
-	return 0;
+		raw_conn_end(&e->conns[i]);
+	return raw_server_end(&e->raw);
 }
 
 static void evil_main(void *arg)
@@ -456,13 +360,13 @@ static void test_hostile_server(void **state)
 	snprintf(addr, sizeof(addr), "shm:hostile-rpc-%llx", (unsigned long long)gn_random());
 	e->addr = addr;
 	e->seed = fuzz_any() | 1;
-	assert_int_equal(gn_fabric_open("shm", &e->fabric), 0);
+	assert_int_equal(gn_fabric_open("shm", &e->raw.fabric), 0);
 	assert_int_equal(gn_thread_start("evil", evil_main, e, &thread), 0);
 	while (!__atomic_load_n(&e->ready, __ATOMIC_ACQUIRE) && !e->failed)
 		gn_sleep_us(100);
 	/* On a busy machine it takes longer until enough has happened. */
 	while (!rc && gn_now_ns() < (enough(statuses) ? end_ns : patient_ns))
-		rc = one_life(e->fabric, addr, patient_ns, statuses, &latest_ns);
+		rc = one_life(e->raw.fabric, addr, patient_ns, statuses, &latest_ns);
 	__atomic_store_n(&e->stop, true, __ATOMIC_RELEASE);
 	assert_int_equal(gn_thread_join(thread), 0);
 	print_message("# %u lives, %u results; calls: %u ok, %u late, %u gone, %u too big, %u "
@@ -474,7 +378,7 @@ static void test_hostile_server(void **state)
 	assert_int_equal(e->failed, 0);
 	assert_true(enough(statuses));
 	assert_true(latest_ns < (unit_slow() ? 5000000000u : 1000000000u));
-	assert_int_equal(gn_fabric_close(e->fabric), 0);
+	assert_int_equal(gn_fabric_close(e->raw.fabric), 0);
 	gn_log_to(NULL, NULL);
 	free(e);
 }

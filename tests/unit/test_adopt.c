@@ -7,6 +7,7 @@
 #include "gannet/exec.h"
 #include "gannet/kv.h"
 #include "rpc_world.h"
+#include "unit_shm.h"
 
 #define ROUNDS	   100u
 #define ROUNDS_SIM 20u
@@ -122,11 +123,10 @@ static void test_kv_to_and_fro(void **state)
 	struct pass p = {.rounds = ROUNDS};
 	struct gn_kv_server *server;
 	struct gn_fabric *fabric;
-	char addr[64];
+	char addr[UNIT_ADDR];
 
 	(void)state;
-	snprintf(addr, sizeof(addr), "shm:test-adopt-%llx", (unsigned long long)gn_random());
-	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	fabric = unit_shm(addr);
 	assert_int_equal(gn_kv_server_create(fabric, addr, &opts, &server), 0);
 	assert_int_equal(gn_kv_server_start(server), 0);
 	assert_int_equal(gn_kv_client_open(fabric, addr, NULL, &p.kv), 0);

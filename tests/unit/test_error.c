@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "error_check.h"
 #include "gannet/kv.h"
 #include "gannet/msg.h"
 #include "unit_sim.h"
@@ -24,8 +24,6 @@ static struct gn_rpc_client *client;
 static struct gn_kv_client *kv;
 static char addr[64], kv_addr[64];
 
-#define OPTS(type, ...) (&(struct type){.size = sizeof(struct type), __VA_ARGS__})
-
 static void *out[1];
 
 #define OUT ((void *)&out[0])
@@ -36,21 +34,7 @@ static void handler(struct gn_rpc_request *request, void *arg)
 	gn_rpc_answer(request, GN_RPC_OK, NULL, 0);
 }
 
-static void ignore(void *arg, enum gn_log_level level, const char *line)
-{
-	(void)arg, (void)level, (void)line;
-}
-
 /* ---- a process ---- */
-
-static void check(int line, int rc, int want, const char *word)
-{
-	if (rc != want || !strstr(gn_error(), word))
-		fail_msg("line %d: %d instead of %d, '%s' has no '%s'", line, rc, want, gn_error(),
-			 word);
-}
-
-#define CHECK(call, want, word) (gn_fail(0, "nothing was said"), check(__LINE__, call, want, word))
 
 static void base_calls(void)
 {
@@ -197,7 +181,7 @@ static void test_process(void **state)
 
 	(void)state;
 	assert_string_equal(gn_error(), "");
-	gn_log_to(ignore, NULL);
+	error_no_log();
 	set_up();
 	assert_int_equal(gn_kv_server_create(fabric, kv_addr, NULL, &kv_server), 0);
 	assert_int_equal(gn_kv_server_start(kv_server), 0);

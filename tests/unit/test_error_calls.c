@@ -1,41 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * gn_error() on ways that fail late: what is posted, what is full, what is over in time, a peer that
- * is gone, memory that is not there. Before each call the text says that nothing was said, so what is
- * found afterwards is that call's own.
+ * is gone, memory that is not there.
  */
 #include <errno.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "error_check.h"
 #include "gannet/kv.h"
 #include "gannet/msg.h"
+#include "unit_shm.h"
 #include "unit_sim.h"
 
-#define OPTS(type, ...) (&(struct type){.size = sizeof(struct type), __VA_ARGS__})
-#define UNSAID		"nothing was said"
 #define DEPTH		4u
 #define SOON		gn_deadline_us(1000)
-
-static void ignore(void *arg, enum gn_log_level level, const char *line)
-{
-	(void)arg, (void)level, (void)line;
-}
-
-static void check(int line, int rc, int want, const char *word)
-{
-	if (rc != want || !strstr(gn_error(), word))
-		fail_msg("line %d: %d instead of %d, '%s' has no '%s'", line, rc, want, gn_error(),
-			 word);
-}
 
 /* Only a bug takes long. */
 #define UNTIL(condition)                                                               \
 	for (const uint64_t until_ns = gn_deadline_us(UNIT_PATIENCE_US); !(condition); \
 	     gn_sleep_us(100))                                                         \
 	assert_true(gn_now_ns() < until_ns)
-
-#define CHECK(call, want, word) (gn_fail(0, UNSAID), check(__LINE__, call, want, word))
 
 /* ---- base ---- */
 
@@ -82,7 +66,7 @@ static struct {
 	struct gn_mem *mem;
 	struct gn_mr *mr;
 	struct gn_listener *listener;
-	char addr[64];
+	char addr[UNIT_ADDR];
 } w;
 
 static struct gn_qp *make_qp(enum gn_qp_type type)
@@ -116,10 +100,8 @@ static void connect_ends(void)
 static int open_ends(void **state)
 {
 	(void)state;
-	gn_log_to(ignore, NULL);
-	snprintf(w.addr, sizeof(w.addr), "shm:test-error-calls-%llx",
-		 (unsigned long long)gn_random());
-	assert_int_equal(gn_fabric_open("shm", &w.fabric), 0);
+	error_no_log();
+	w.fabric = unit_shm(w.addr);
 	assert_int_equal(gn_ctx_create(w.fabric, &w.ctx), 0);
 	assert_int_equal(gn_pd_create(w.ctx, &w.pd), 0);
 	assert_int_equal(gn_chan_create(w.ctx, &w.chan), 0);
@@ -249,12 +231,11 @@ static void test_rpc(void **state)
 	struct gn_rpc_server *server;
 	struct gn_rpc_client *client;
 	struct gn_fabric *fabric;
-	char addr[64], buf[8];
+	char addr[UNIT_ADDR], buf[8];
 
 	(void)state;
-	gn_log_to(ignore, NULL);
-	snprintf(addr, sizeof(addr), "shm:test-error-rpc-%llx", (unsigned long long)gn_random());
-	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	error_no_log();
+	fabric = unit_shm(addr);
 	assert_int_equal(gn_rpc_server_create(fabric, addr, NULL, &server), 0);
 	assert_int_equal(gn_rpc_server_handle(server, 1, late, &kept), 0);
 	assert_int_equal(gn_rpc_server_start(server), 0);
@@ -293,12 +274,11 @@ static void test_kv(void **state)
 	struct gn_kv_client *client;
 	struct gn_kv_store *store;
 	struct gn_fabric *fabric;
-	char addr[64], buf[8];
+	char addr[UNIT_ADDR], buf[8];
 
 	(void)state;
-	gn_log_to(ignore, NULL);
-	snprintf(addr, sizeof(addr), "shm:test-error-kv-%llx", (unsigned long long)gn_random());
-	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	error_no_log();
+	fabric = unit_shm(addr);
 	CHECK(gn_kv_store_create(OPTS(gn_kv_store_opts, .memory = 1), &store), -EINVAL, "memory 1");
 	CHECK(gn_kv_store_create(OPTS(gn_kv_store_opts, .memory = GN_KV_MEMORY_MIN,
 				      .max_value = GN_KV_VALUE_MAX),
@@ -321,7 +301,7 @@ static void test_kv(void **state)
 	gn_kv_server_destroy(server);
 	UNTIL(gn_kv_get(client, "k", 1, buf, sizeof(buf), NULL, GN_FOREVER) == -ENOTCONN);
 	CHECK(gn_kv_clear(client, 0, GN_FOREVER), -ENOTCONN, "gone");
-	CHECK(gn_kv_control_submit(client, &(struct gn_kv_control){.done = (void *)ignore}),
+	CHECK(gn_kv_control_submit(client, &(struct gn_kv_control){.done = (void *)error_ignore}),
 	      -ENOTCONN, "gone");
 	assert_int_equal(gn_kv_client_close(client), 0);
 	assert_int_equal(gn_fabric_close(fabric), 0);
@@ -358,13 +338,12 @@ static void test_msg(void **state)
 	struct gn_fabric *fabric;
 	struct gn_thread *thread;
 	struct gn_msg_result result;
-	char addr[64], big[256] = "";
+	char addr[UNIT_ADDR], big[256] = "";
 	void *out;
 
 	(void)state;
-	gn_log_to(ignore, NULL);
-	snprintf(addr, sizeof(addr), "shm:test-error-msg-%llx", (unsigned long long)gn_random());
-	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	error_no_log();
+	fabric = unit_shm(addr);
 	CHECK(gn_msg_protocol_parse("smoke", &protocol), -EINVAL, "'smoke'");
 	CHECK(gn_msg_requester_create(fabric, OPTS(gn_msg_requester_opts, .pending = 1u << 30),
 				      (void *)&out),

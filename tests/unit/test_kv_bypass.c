@@ -6,6 +6,7 @@
 #include "kv/cuckoo.h"
 #include "kv/wire.h"
 #include "kv_world.h"
+#include "unit_shm.h"
 
 #define LONG_US 30000000u
 
@@ -528,11 +529,10 @@ static void test_lies(void **state)
 	struct gn_kv_client *client;
 	struct gn_fabric *fabric;
 	struct kv_entry *entries;
-	char addr[64], key[ROOM] = {0}, room[64];
+	char addr[UNIT_ADDR], key[ROOM] = {0}, room[64];
 
 	(void)state;
-	snprintf(addr, sizeof(addr), "shm:test-kv-%llx", (unsigned long long)gn_random());
-	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	fabric = unit_shm(addr);
 	assert_int_equal(gn_mem_alloc(fabric, LIES_BYTES, GN_REMOTE_READ, &liar.items), 0);
 	assert_int_equal(
 		gn_mem_alloc(fabric, sizeof(*entries) << LIES_BITS, GN_REMOTE_READ, &liar.table),
@@ -592,13 +592,12 @@ static void test_long_results(void **state)
 	struct gn_rpc_server *server;
 	struct gn_kv_client *client;
 	struct gn_fabric *fabric;
-	char addr[64], room[64];
+	char addr[UNIT_ADDR], room[64];
 	uint8_t *bytes = gn_alloc(LONG_BYTES, 0);
 
 	(void)state;
 	assert_non_null(bytes);
-	snprintf(addr, sizeof(addr), "shm:test-kv-%llx", (unsigned long long)gn_random());
-	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	fabric = unit_shm(addr);
 	assert_int_equal(gn_rpc_server_create(fabric, addr, NULL, &server), 0);
 	assert_int_equal(gn_rpc_server_handle(server, KV_LAYOUT, answer_honest_layout, &layout), 0);
 	assert_int_equal(gn_rpc_server_handle(server, KV_DO, answer_long, bytes), 0);

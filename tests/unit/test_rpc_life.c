@@ -4,6 +4,7 @@
  * were silent for long; and the papers' own interface.
  */
 #include "rpc_world.h"
+#include "unit_shm.h"
 
 /* ---- a server goes ---- */
 
@@ -90,14 +91,13 @@ static void test_nobody_comes_back(void **state)
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
 	struct gn_rpc_client *client;
 	uint64_t before_ns;
-	char addr[64];
+	char addr[UNIT_ADDR];
 	int rc;
 
 	(void)state;
 	assert_non_null(w);
-	snprintf(addr, sizeof(addr), "shm:test-rpc-%llx", (unsigned long long)gn_random());
+	w->fabric = unit_shm(addr);
 	opts.flags = GN_RPC_RECONNECT;
-	assert_int_equal(gn_fabric_open("shm", &w->fabric), 0);
 	assert_int_equal(service_start(&w->service, w->fabric, addr, &w->opts), 0);
 	assert_int_equal(gn_rpc_client_open(w->fabric, addr, &opts, &client), 0);
 	assert_int_equal(call_echo(client, ECHO, 1, 1), 0);
@@ -319,12 +319,11 @@ static void test_polled(void **state)
 	struct gn_rpc_client *client;
 	struct gn_thread *thread;
 	struct poller p = {0};
-	char addr[64];
+	char addr[UNIT_ADDR];
 
 	(void)state;
-	snprintf(addr, sizeof(addr), "shm:test-rpc-%llx", (unsigned long long)gn_random());
+	p.fabric = unit_shm(addr);
 	p.addr = addr;
-	assert_int_equal(gn_fabric_open("shm", &p.fabric), 0);
 	assert_int_equal(gn_thread_start("poller", poller_main, &p, &thread), 0);
 	while (!__atomic_load_n(&p.ready, __ATOMIC_ACQUIRE) && !p.failed)
 		gn_sleep_us(100);
@@ -449,12 +448,11 @@ static void test_letters(void **state)
 {
 	struct gn_rpc_client *client;
 	struct post_office p = {0};
-	char addr[64];
+	char addr[UNIT_ADDR];
 
 	(void)state;
-	snprintf(addr, sizeof(addr), "shm:test-rpc-%llx", (unsigned long long)gn_random());
+	p.fabric = unit_shm(addr);
 	p.addr = addr;
-	assert_int_equal(gn_fabric_open("shm", &p.fabric), 0);
 	assert_int_equal(gn_thread_start("post", post_office, &p, &p.thread), 0);
 	while (!__atomic_load_n(&p.ready, __ATOMIC_ACQUIRE) && !p.failed)
 		gn_sleep_us(100);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Mistakes of programs that the library tells and survives: a request that is answered twice, and
- * clients and servers that a forked child has inherited.
+ * Mistakes of programs that the library tells and survives: requests and groups that are answered
+ * twice or too late, calls that are prepared and never committed, and clients and servers that a
+ * forked child has inherited.
  */
 #include <sys/wait.h>
 
+#include "error_check.h"
 #include "rpc_world.h"
+#include "unit_shm.h"
 
 /* ---- answered twice ---- */
 
@@ -91,12 +94,11 @@ static void test_answered_twice(void **state)
 	struct gn_rpc_server *server;
 	struct gn_fabric *fabric;
 	struct gn_thread *thread;
-	char addr[64], result[8];
+	char addr[UNIT_ADDR], result[8];
 	unsigned calls = 0;
 
 	(void)state;
-	snprintf(addr, sizeof(addr), "shm:test-twice-%llx", (unsigned long long)gn_random());
-	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	fabric = unit_shm(addr);
 	assert_int_equal(gn_mem_alloc(fabric, GN_PAGE, GN_REMOTE_READ, &lender.mem), 0);
 	assert_int_equal(gn_rpc_server_create(fabric, addr, NULL, &server), 0);
 	assert_int_equal(gn_rpc_server_handle(server, TWICE, twice, NULL), 0);
@@ -138,53 +140,245 @@ static void answer_once(struct gn_rpc_request *request, void *arg)
 	gn_rpc_answer(request, GN_RPC_OK, "one", 3);
 }
 
+/* ---- a polled server and its client, which take turns in one thread ---- */
+
+struct pair {
+	struct gn_fabric *fabric;
+	struct gn_rpc_server *server;
+	struct gn_rpc_client *client;
+	uint64_t deadline_ns;
+	char addr[UNIT_ADDR];
+};
+
+static int pair_connect(struct pair *p)
+{
+	int rc;
+
+	do {
+		assert_true(gn_rpc_server_poll(p->server) >= 0);
+		rc = gn_rpc_client_open_wait(p->client, GN_NO_WAIT);
+	} while (rc == -EAGAIN && gn_now_ns() < p->deadline_ns);
+	return rc;
+}
+
+/* The server with a handler for method TWICE: for each call, or for groups. */
+static void pair_open(struct pair *p, gn_rpc_handler *fn, gn_rpc_group_handler *group, void *arg)
+{
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .flags = GN_RPC_POLLED};
+	const struct gn_rpc_client_opts batches = {.size = sizeof(batches), .batch.entries = 8};
+
+	*p = (struct pair){.deadline_ns = gn_deadline_us(UNIT_PATIENCE_US)};
+	p->fabric = unit_shm(p->addr);
+	assert_int_equal(gn_rpc_server_create(p->fabric, p->addr, &opts, &p->server), 0);
+	if (fn)
+		assert_int_equal(gn_rpc_server_handle(p->server, TWICE, fn, arg), 0);
+	else
+		assert_int_equal(gn_rpc_server_handle_group(p->server, TWICE, group, arg, 0), 0);
+	assert_int_equal(gn_rpc_server_start(p->server), 0);
+	assert_int_equal(gn_rpc_client_open_begin(p->fabric, p->addr, &batches, &p->client), 0);
+	assert_int_equal(pair_connect(p), 0);
+}
+
+static void pair_close(struct pair *p)
+{
+	assert_int_equal(gn_rpc_client_close(p->client), 0);
+	gn_rpc_server_destroy(p->server);
+	assert_int_equal(gn_fabric_close(p->fabric), 0);
+}
+
+/* So many calls, which end. */
+static void pair_call(struct pair *p, struct flight *f, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		flight_make(&f[i], TWICE, 8, i, p->deadline_ns);
+		assert_int_equal(gn_rpc_submit(p->client, &f[i].op), 0);
+	}
+	assert_int_equal(gn_rpc_flush(p->client), 0);
+	for (unsigned i = 0; i < n; i++)
+		while (!f[i].ended) {
+			assert_true(gn_rpc_poll(p->client) >= 0);
+			assert_true(gn_rpc_server_poll(p->server) >= 0);
+		}
+}
+
 /* A second answer after the result was sent is told, and does not touch the sent result. */
 static void test_answered_again(void **state)
 {
-	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .flags = GN_RPC_POLLED};
-	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
 	struct gn_rpc_request *request = NULL;
-	struct gn_rpc_client *client = NULL;
-	struct gn_rpc_server *server;
-	struct gn_fabric *fabric;
 	struct flight f;
-	char addr[64];
+	struct pair p;
 	uint32_t room;
-	int rc;
 
 	(void)state;
 	told = 0;
-	snprintf(addr, sizeof(addr), "shm:test-again-%llx", (unsigned long long)gn_random());
-	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
-	assert_int_equal(gn_rpc_server_create(fabric, addr, &opts, &server), 0);
-	assert_int_equal(gn_rpc_server_handle(server, TWICE, answer_once, &request), 0);
-	assert_int_equal(gn_rpc_server_start(server), 0);
-	assert_int_equal(gn_rpc_client_open_begin(fabric, addr, NULL, &client), 0);
-	do {
-		assert_true(gn_rpc_server_poll(server) >= 0);
-		rc = gn_rpc_client_open_wait(client, GN_NO_WAIT);
-	} while (rc == -EAGAIN && gn_now_ns() < deadline_ns);
-	assert_int_equal(rc, 0);
-	flight_make(&f, TWICE, 0, 0, deadline_ns);
-	assert_int_equal(gn_rpc_submit(client, &f.op), 0);
-	assert_int_equal(gn_rpc_flush(client), 0);
-	while (!request && gn_now_ns() < deadline_ns)
-		assert_true(gn_rpc_server_poll(server) >= 0);
+	pair_open(&p, answer_once, NULL, &request);
+	flight_make(&f, TWICE, 0, 0, p.deadline_ns);
+	assert_int_equal(gn_rpc_submit(p.client, &f.op), 0);
+	assert_int_equal(gn_rpc_flush(p.client), 0);
+	while (!request && gn_now_ns() < p.deadline_ns)
+		assert_true(gn_rpc_server_poll(p.server) >= 0);
 	assert_non_null(request);
 	gn_log_to(count_told, NULL);
 	assert_null(gn_rpc_request_room(request, &room));
 	gn_rpc_answer(request, GN_RPC_FAILED, "two", 3);
+	CHECK(gn_rpc_request_on_abandon(request, NULL, NULL), -EINVAL, "answered already");
 	gn_log_to(NULL, NULL);
 	while (!f.ended) {
-		assert_true(gn_rpc_poll(client) >= 0);
-		assert_true(gn_rpc_server_poll(server) >= 0);
+		assert_true(gn_rpc_poll(p.client) >= 0);
+		assert_true(gn_rpc_server_poll(p.server) >= 0);
 	}
 	assert_int_equal(f.op.status, GN_RPC_OK);
 	assert_true(f.op.result_len == 3 && !memcmp(f.result, "one", 3));
 	assert_int_equal(told, 1);
-	assert_int_equal(gn_rpc_client_close(client), 0);
-	gn_rpc_server_destroy(server);
-	assert_int_equal(gn_fabric_close(fabric), 0);
+	pair_close(&p);
+}
+
+/* ---- groups ---- */
+
+#define GROUP_CALLS 6u
+
+static void wrong_group(struct gn_rpc_group *group, void *arg)
+{
+	struct lender *l = arg;
+	const unsigned n = gn_rpc_group_size(group);
+	uint8_t *to;
+
+	if (n != GROUP_CALLS) /* all come in one batch, or this test is wrong */
+		return;
+	gn_rpc_group_answer(group, 0, GN_RPC_OK, "one", 3);
+	gn_rpc_group_answer(group, 0, GN_RPC_FAILED, "two", 3);
+	to = gn_rpc_group_put(group, 1, GN_RPC_OK, 3);
+	if (to)
+		memcpy(to, "one", 3);
+	if (gn_rpc_group_put(group, 1, GN_RPC_OK, 3) || gn_rpc_group_room(group, 1, 3))
+		gn_log(GN_LOG_WARN, "there is room for a call that was answered");
+	gn_rpc_group_answer_mem(group, 1, GN_RPC_OK, l->mem, 0, 3, count_released, &l->released);
+	/* More than there is room for; of the wrong call; of no call. */
+	to = gn_rpc_group_room(group, 2, 3);
+	gn_rpc_group_answer(group, 2, GN_RPC_OK, to, 1u << 20);
+	to = gn_rpc_group_room(group, 3, GN_RPC_LARGE_MAX + 1);
+	gn_rpc_group_answer(group, 3, GN_RPC_OK, to, 0);
+	gn_rpc_group_answer(group, n, GN_RPC_OK, NULL, 0);
+	gn_rpc_group_answer(group, UINT32_MAX, GN_RPC_OK, NULL, 0);
+	gn_rpc_group_answer_mem(group, 4, GN_RPC_OK, l->mem, GN_PAGE, 1, count_released,
+				&l->released);
+	gn_rpc_group_room(group, 5, 100); /* and not answered */
+}
+
+/* What a group's handler does wrongly is told, and ends its own calls only. */
+static void test_wrong_group(void **state)
+{
+	struct flight f[GROUP_CALLS];
+	struct lender lender = {0};
+	struct pair p;
+
+	(void)state;
+	told = 0;
+	pair_open(&p, NULL, wrong_group, &lender);
+	assert_int_equal(gn_mem_alloc(p.fabric, GN_PAGE, GN_REMOTE_READ, &lender.mem), 0);
+	gn_log_to(count_told, NULL);
+	pair_call(&p, f, GROUP_CALLS);
+	gn_log_to(NULL, NULL);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(f[i].op.status, GN_RPC_OK);
+		assert_true(f[i].op.result_len == 3 && !memcmp(f[i].result, "one", 3));
+	}
+	assert_int_equal(f[2].op.status, GN_RPC_FAILED);
+	assert_int_equal(f[3].op.status, GN_RPC_TOO_BIG);
+	assert_int_equal(f[4].op.status, GN_RPC_TOO_BIG);
+	assert_int_equal(f[5].op.status, GN_RPC_FAILED);
+	for (unsigned i = 0; i < GROUP_CALLS; i++)
+		assert_int_equal(f[i].ended, 1);
+	assert_int_equal(told, 5); /* 0, 1, 3 again; n; UINT32_MAX */
+	assert_int_equal(lender.released, 2);
+	assert_int_equal(gn_mem_free(lender.mem), 0);
+	pair_close(&p);
+}
+
+struct keeper {
+	struct gn_rpc_group *group;
+};
+
+static void keep_group(struct gn_rpc_group *group, void *arg)
+{
+	((struct keeper *)arg)->group = group;
+	for (unsigned i = 1; i < gn_rpc_group_size(group); i++)
+		gn_rpc_group_answer(group, i, GN_RPC_OK, NULL, 0);
+}
+
+/* A group that is used after its handler has returned, and when its client is gone. */
+static void test_kept_group(void **state)
+{
+	struct gn_rpc_counters count = {.size = sizeof(count), .clients = 1};
+	struct keeper keeper = {0};
+	struct flight f[GROUP_CALLS];
+	struct lender lender = {0};
+	struct pair p;
+
+	(void)state;
+	told = 0;
+	pair_open(&p, NULL, keep_group, &keeper);
+	assert_int_equal(gn_mem_alloc(p.fabric, GN_PAGE, GN_REMOTE_READ, &lender.mem), 0);
+	pair_call(&p, f, GROUP_CALLS);
+	assert_int_equal(f[0].op.status, GN_RPC_FAILED);
+	assert_int_equal(f[GROUP_CALLS - 1].op.status, GN_RPC_OK);
+	gn_log_to(count_told, NULL);
+	for (unsigned gone = 0; gone < 2; gone++) {
+		gn_rpc_group_answer(keeper.group, 0, GN_RPC_OK, "late", 4);
+		gn_rpc_group_answer_mem(keeper.group, 0, GN_RPC_OK, lender.mem, 0, 8,
+					count_released, &lender.released);
+		assert_null(gn_rpc_group_room(keeper.group, 0, 8));
+		assert_null(gn_rpc_group_put(keeper.group, 0, GN_RPC_OK, 8));
+		assert_int_equal(told, 2 * (gone + 1));
+		if (gone)
+			break;
+		assert_int_equal(gn_rpc_client_close(p.client), 0);
+		p.client = NULL;
+		while (count.clients && gn_now_ns() < p.deadline_ns) {
+			assert_true(gn_rpc_server_poll(p.server) >= 0);
+			assert_int_equal(gn_rpc_server_counters(p.server, &count), 0);
+		}
+		assert_int_equal(count.clients, 0);
+		for (unsigned i = 0; i < 1000; i++) /* its memory is free */
+			assert_true(gn_rpc_server_poll(p.server) >= 0);
+	}
+	gn_log_to(NULL, NULL);
+	assert_int_equal(lender.released, 2);
+	assert_int_equal(gn_mem_free(lender.mem), 0);
+	pair_close(&p);
+}
+
+/* ---- prepared ---- */
+
+/* Prepared, and then the client is closed, or its server goes and comes again. */
+static void test_prepared_and_gone(void **state)
+{
+	struct gn_rpc_request *request = NULL;
+	struct flight f, other;
+	struct pair p;
+	void *to;
+
+	(void)state;
+	pair_open(&p, answer_once, NULL, &request);
+	flight_make(&f, TWICE, 8, 1, p.deadline_ns);
+	assert_int_equal(gn_rpc_prepare(p.client, &f.op, &to), 0);
+	memset(to, 1, 8);
+	CHECK(gn_rpc_client_release(p.client), -EBUSY, "prepared");
+	gn_rpc_server_destroy(p.server);
+	while (gn_rpc_submit(p.client, (flight_make(&other, TWICE, 0, 0, 0), &other.op)) !=
+	       -ENOTCONN)
+		assert_true(gn_rpc_poll(p.client) >= 0);
+	CHECK(gn_rpc_commit(p.client, &f.op), -ENOTCONN, "gone");
+	CHECK(gn_rpc_prepare(p.client, &f.op, &to), -ENOTCONN, "gone");
+	CHECK(gn_rpc_reconnect(p.client), -ECONNREFUSED, p.addr);
+	CHECK(gn_rpc_commit(p.client, &f.op), -ENOTCONN, "gone");
+	assert_int_equal(f.ended, 0);
+	assert_int_equal(gn_rpc_client_close(p.client), 0);
+	assert_int_equal(gn_fabric_close(p.fabric), 0);
+	pair_open(&p, answer_once, NULL, &request);
+	assert_int_equal(gn_rpc_prepare(p.client, &f.op, &to), 0);
+	pair_close(&p); /* what is prepared has not begun, and does not end */
+	assert_int_equal(f.ended, 0);
 }
 
 /* ---- inherited ---- */
@@ -240,7 +434,7 @@ static int inherits(struct world *w, struct gn_fabric *fabric)
 {
 	const struct gn_rpc_server_opts polled = {.size = sizeof(polled), .flags = GN_RPC_POLLED};
 	struct parent p = {.server = w->service.server};
-	char addr[64];
+	char addr[UNIT_ADDR];
 	int status;
 	pid_t pid;
 
@@ -274,9 +468,9 @@ static void test_inherited(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_answered_twice),
-		cmocka_unit_test(test_answered_again),
-		cmocka_unit_test(test_inherited),
+		cmocka_unit_test(test_answered_twice),	  cmocka_unit_test(test_answered_again),
+		cmocka_unit_test(test_wrong_group),	  cmocka_unit_test(test_kept_group),
+		cmocka_unit_test(test_prepared_and_gone), cmocka_unit_test(test_inherited),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

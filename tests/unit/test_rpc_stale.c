@@ -4,6 +4,7 @@
  * connection is begun any more.
  */
 #include "rpc_world.h"
+#include "unit_shm.h"
 
 #define RECORD	 41u
 #define HOLD_US	 20000u
@@ -87,13 +88,12 @@ static void test_stale(void **state)
 	struct gn_rpc_server *server;
 	struct gn_fabric *fabric;
 	unsigned status, stale = 0;
-	char addr[64];
+	char addr[UNIT_ADDR];
 
 	(void)state;
 	gn_mutex_init(&record.lock);
 	record.n = 0;
-	snprintf(addr, sizeof(addr), "shm:test-rpc-stale-%llx", (unsigned long long)gn_random());
-	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	fabric = unit_shm(addr);
 	assert_int_equal(serve_records(fabric, addr, 2, &server), 0);
 	for (uint32_t i = 0; i < 8; i++) {
 		const uint32_t before = 2 * i + 1, after = 2 * i + 2;

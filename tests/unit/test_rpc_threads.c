@@ -4,6 +4,7 @@
  * two threads answer each other's requests, more of them than any queue has room for.
  */
 #include "rpc_world.h"
+#include "unit_shm.h"
 
 #define CALLS 1500u /* of a client, answered at once by the other one's thread */
 
@@ -73,11 +74,10 @@ static void test_connect_beside_handler(void **state)
 	struct gn_rpc_server *server;
 	struct gn_fabric *fabric;
 	unsigned status;
-	char addr[64];
+	char addr[UNIT_ADDR];
 
 	(void)state;
-	snprintf(addr, sizeof(addr), "shm:test-rpc-%llx", (unsigned long long)gn_random());
-	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	fabric = unit_shm(addr);
 	server = serve(fabric, addr, 1, 0);
 	assert_int_equal(gn_rpc_client_open(fabric, addr, NULL, &first), 0);
 	assert_int_equal(gn_rpc_submit(first, &op), 0);
@@ -154,11 +154,10 @@ static void test_answer_each_other(void **state)
 	struct gn_rpc_client *client[2];
 	struct gn_rpc_server *server;
 	struct gn_fabric *fabric;
-	char addr[64];
+	char addr[UNIT_ADDR];
 
 	(void)state;
-	snprintf(addr, sizeof(addr), "shm:test-rpc-%llx", (unsigned long long)gn_random());
-	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	fabric = unit_shm(addr);
 	server = serve(fabric, addr, 2, 0);
 	for (unsigned i = 0; i < 2; i++) {
 		const struct gn_rpc_client_opts opts = {
