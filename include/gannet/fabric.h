@@ -425,6 +425,35 @@ GN_API int gn_post_send(struct gn_qp *qp, const struct gn_wr *wr, const struct g
  * each time; only those that execute requests in the caller's time ever answer 1.
  */
 GN_API int gn_post_one(struct gn_qp *qp, const struct gn_wr *wr);
+
+/*
+ * A WRITE or READ of one piece that is posted again and again, between a region here and one at the
+ * peer, at an offset that is the same in both. It is the caller's memory, without anything to undo,
+ * and belongs to the owner of the qp: good as long as that. What a provider has found out of the
+ * two regions it keeps, and finds out again when one of them may not be as it was: so each post is
+ * checked like any other, at less expense.
+ */
+struct gn_fixed {
+	/* private */
+	struct gn_qp *qp;
+	int (*post)(struct gn_fixed *fixed, uint64_t offset, uint32_t len_bytes, uint64_t id);
+	uint64_t known[7];
+	struct gn_wr wr;
+	struct gn_sge sge;
+	uint8_t *addr;
+	uint64_t remote;
+	uint32_t max_inline;
+};
+
+/*
+ * wr: as for gn_post_one(), a WRITE or READ of an RC qp, with one sge; address and remote offset
+ * are those of offset 0; length, id and GN_INLINE are not looked at. WRITEs of up to max_inline
+ * bytes are posted with GN_INLINE. 0 or -EINVAL.
+ */
+GN_API int gn_fixed_init(struct gn_fixed *fixed, struct gn_qp *qp, const struct gn_wr *wr,
+			 uint32_t max_inline);
+/* gn_post_one() of that, with this id. */
+GN_API int gn_post_fixed(struct gn_fixed *fixed, uint64_t offset, uint32_t len_bytes, uint64_t id);
 GN_API int gn_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr,
 			const struct gn_recv_wr **bad);
 

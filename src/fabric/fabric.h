@@ -171,6 +171,8 @@ struct gn_qp {
 	 * answers 1 only while sq_head is sq_tail, enters nothing in sq, and calls post_counted().
 	 */
 	int (*post_one)(struct gn_qp *qp, const struct gn_wr *wr);
+	/* gn_post_fixed() of a WRITE (0) and a READ (1): post_fixed_any(), or the provider's. */
+	int (*post_fixed[2])(struct gn_fixed *fixed, uint64_t offset, uint32_t len, uint64_t id);
 
 	/* Positions count posted requests since creation; entry = position & mask. */
 	struct sq_entry *sq;
@@ -305,6 +307,7 @@ struct provider {
 void qp_set_plain(struct gn_qp *qp);
 #define PLAIN_LEN 65536u /* up to here no provider asks how long a message is */
 int post_one_any(struct gn_qp *qp, const struct gn_wr *wr);
+int post_fixed_any(struct gn_fixed *fixed, uint64_t offset, uint32_t len, uint64_t id);
 
 /* cq.c */
 int cq_poll_any(struct gn_cq *cq, struct gn_wc *wc, int n);

@@ -278,6 +278,55 @@ int gn_post_one(struct gn_qp *qp, const struct gn_wr *wr)
 	return qp->post_one(qp, wr);
 }
 
+int gn_fixed_init(struct gn_fixed *fixed, struct gn_qp *qp, const struct gn_wr *wr,
+		  uint32_t max_inline)
+{
+	if (obj_check(qp, OBJ_QP))
+		return -EINVAL;
+	if (!fixed || !wr || qp->type != GN_QP_RC || (unsigned)wr->op > GN_OP_READ ||
+	    wr->n_sge != 1 || !wr->sge || wr->flags & ~(unsigned)WR_FLAGS)
+		return gn_fail(-EINVAL, "gn_fixed_init(): not a WRITE or READ of one sge and an RC "
+					"qp, or unknown flags");
+	*fixed = (struct gn_fixed){
+		.qp = qp,
+		.post = qp->post_fixed[wr->op],
+		.wr = *wr,
+		.sge = {.lkey = wr->sge->lkey},
+		.addr = wr->sge->addr,
+		.remote = wr->to.remote.offset,
+		.max_inline = wr->op == GN_OP_READ	  ? 0 :
+			      max_inline < qp->max_inline ? max_inline :
+							    qp->max_inline,
+	};
+	return 0;
+}
+
+int post_fixed_any(struct gn_fixed *fixed, uint64_t offset, uint32_t len, uint64_t id)
+{
+	struct gn_wr wr = fixed->wr;
+	struct gn_sge sge = fixed->sge;
+
+	if (unlikely(offset > UINT64_MAX - fixed->remote))
+		return gn_fail(-EINVAL, "gn_post_fixed(): the offset is beyond everything");
+	sge.addr = fixed->addr + offset;
+	sge.len_bytes = len;
+	wr.id = id;
+	wr.next = NULL;
+	wr.sge = &sge;
+	wr.flags &= ~(unsigned)GN_INLINE;
+	if (len <= fixed->max_inline)
+		wr.flags |= GN_INLINE;
+	wr.to.remote.offset = fixed->remote + offset;
+	return fixed->qp->post_one(fixed->qp, &wr);
+}
+
+int gn_post_fixed(struct gn_fixed *fixed, uint64_t offset, uint32_t len_bytes, uint64_t id)
+{
+	if (unlikely(!fixed || !obj_alive(fixed->qp, OBJ_QP)))
+		return refuse_send(fixed ? fixed->qp : NULL, NULL, NULL);
+	return fixed->post(fixed, offset, len_bytes, id);
+}
+
 static int check_recv(const struct gn_qp *qp, const struct gn_recv_wr *wr)
 {
 	uint64_t len = 0;

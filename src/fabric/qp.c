@@ -75,6 +75,7 @@ static void fill(struct gn_qp *qp, struct gn_pd *pd, const struct gn_qp_opts *o)
 	qp->caps = pd->obj.fabric->attr.caps;
 	qp->user = o->user;
 	qp->post_one = post_one_any;
+	qp->post_fixed[GN_OP_WRITE] = qp->post_fixed[GN_OP_READ] = post_fixed_any;
 	qp->ev_outcome = (struct chan_node){.about = &qp->obj};
 	qp->ev_gone = (struct chan_node){.type = GN_EVENT_DISCONNECTED, .about = &qp->obj};
 }

@@ -7,10 +7,6 @@
 #ifndef GN_KV_BUCKET_H
 #define GN_KV_BUCKET_H
 
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
 #include "kv/store.h"
 
 #define KV_LINK	      (1ull << 31) /* in a slot: the rest is the place of a line */
@@ -114,20 +110,51 @@ static inline void kv_prefetch_item(const struct gn_kv_store *s, struct gn_kv_op
 	}
 }
 
-/* The place of the item with the operation's key, after both; 0: there is none. */
+/* The place of the item with the operation's key, after both, where the hint says; 0: not there. */
+static force_inline uint32_t kv_look_there(const struct gn_kv_store *s, const struct gn_kv_op *op)
+{
+	uint64_t slot;
+	uint32_t place;
+
+	if (unlikely(op->step >= KV_LINE))
+		return 0;
+	slot = ((const uint64_t *)op->line)[op->step];
+	place = kv_slot_place(slot);
+	return likely((uint32_t)(slot >> 32) == (uint32_t)op->hash && place &&
+		      kv_key_is(kv_at(s, place), op->key, op->key_len)) ?
+		       place :
+		       0;
+}
+
+/* … anywhere; 0: there is none. */
 static inline uint32_t kv_look_up(struct gn_kv_store *s, const struct gn_kv_op *op)
 {
-	if (likely(op->step < KV_LINE)) {
-		const uint64_t slot = ((const uint64_t *)op->line)[op->step];
-		const uint32_t place = kv_slot_place(slot);
+	const uint32_t place = kv_look_there(s, op);
 
-		if (likely((uint32_t)(slot >> 32) == (uint32_t)op->hash && place &&
-			   kv_key_is(kv_at(s, place), op->key, op->key_len))) {
-			s->found_at = op->step;
-			return place;
-		}
+	if (unlikely(!place))
+		return kv_find(s, op->hash, op->key, op->key_len);
+	s->found_at = op->step;
+	return place;
+}
+
+/*
+ * A plain GET of what most of them find: an item without flags and expiry. Of op only found is set.
+ * NULL: nothing was done, and kv_execute() knows.
+ */
+static force_inline const struct kv_item *kv_get_quickly(struct gn_kv_store *s, struct gn_kv_op *op)
+{
+	const uint32_t place = kv_look_there(s, op);
+	const struct kv_item *item = kv_at(s, place);
+
+	if (unlikely(!place || item->lengths & KV_MORE))
+		return NULL;
+	op->found = item->used & KV_ITEM_FOUND;
+	kv_count_hit(s);
+	if (unlikely(kv_use_matters(s, item))) {
+		s->found_at = op->step;
+		kv_record_use(s, op, place);
 	}
-	return kv_find(s, op->hash, op->key, op->key_len);
+	return item;
 }
 
 #endif

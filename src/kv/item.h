@@ -11,6 +11,9 @@
 
 #include <stddef.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -143,6 +146,17 @@ static inline void kv_copy(void *to, const void *from, uint32_t len)
 
 static inline bool kv_same(const void *x, const void *y, uint32_t len)
 {
+#ifdef __SSE2__
+	const __m128i *x16 = x, *y16 = y;
+	const __m128i *x_end = (const __m128i *)((const uint8_t *)x + len) - 1;
+	const __m128i *y_end = (const __m128i *)((const uint8_t *)y + len) - 1;
+
+	if (len - 16 > 16)
+		return !memcmp(x, y, len);
+	return _mm_movemask_epi8(_mm_and_si128(
+		       _mm_cmpeq_epi8(_mm_loadu_si128(x16), _mm_loadu_si128(y16)),
+		       _mm_cmpeq_epi8(_mm_loadu_si128(x_end), _mm_loadu_si128(y_end)))) == 0xffff;
+#else
 	uint64_t a[4], b[4];
 
 	if (len - 16 > 16)
@@ -152,6 +166,7 @@ static inline bool kv_same(const void *x, const void *y, uint32_t len)
 	memcpy(a + 2, (const uint8_t *)x + len - 16, 16);
 	memcpy(b + 2, (const uint8_t *)y + len - 16, 16);
 	return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]));
+#endif
 }
 
 static inline bool kv_key_is(const struct kv_item *item, const void *key, uint32_t key_len)

@@ -135,22 +135,29 @@ static force_inline void task_end(const struct gn_kv_server *server, struct kv_p
 {
 	struct gn_kv_op *op = &t->op;
 	const struct kv_item *item;
+	uint32_t len;
 	void *to;
 
 	if (unlikely(!kv_is_plain_get(op) || !is_ours(server, part, op))) {
 		end_other(server, part, t, group);
 		return;
 	}
-	item = kv_execute(part->store, op);
-	if (unlikely(!kv_result_is_plain(op, item))) {
-		answer(t, group, item, NULL);
+	item = kv_get_quickly(part->store, op);
+	if (unlikely(!item)) {
+		answer(t, group, kv_execute(part->store, op), NULL);
 		return;
 	}
-	to = gn_rpc_group_put(group, t->index, GN_RPC_OK, kv_result_plain_bytes(op));
-	if (likely(to))
-		kv_result_write_plain(to, op, item);
-	else
-		answer(t, group, item, NULL);
+	len = kv_value_len(item);
+	if (likely(len <= op->room_bytes &&
+		   (to = gn_rpc_group_put(group, t->index, GN_RPC_OK,
+					  (uint32_t)sizeof(struct kv_response) + len)))) {
+		kv_result_write_plain(to, op, item, len);
+		return;
+	}
+	op->status = GN_KV_OK;
+	op->len = len;
+	op->flags = 0;
+	answer(t, group, item, NULL);
 }
 
 /* The look-ups of several operations overlap: see KV_AHEAD. */

@@ -89,6 +89,8 @@ void kv_charge(unsigned n);
 
 /* verbs.c: does it, except that a value that was found is left where it is; NULL: none was. */
 const struct kv_item *kv_execute(struct gn_kv_store *store, struct gn_kv_op *op);
+/* The item, which was found at found_at of its bucket, is used. */
+void kv_record_use(struct gn_kv_store *store, const struct gn_kv_op *op, uint32_t place);
 
 /*
  * log.c. Making room may move or evict any item: places that were known before are not valid
@@ -196,6 +198,18 @@ static inline bool kv_has_expired(const struct gn_kv_store *s, const struct kv_i
 	const uint32_t expires = kv_expires(item);
 
 	return expires && expires <= s->now_s;
+}
+
+/* Is it to be recorded that it is used now? See KV_USE_S. */
+static inline bool kv_use_matters(const struct gn_kv_store *s, const struct kv_item *item)
+{
+	return item->used < s->recent_use || ~item->used & (KV_ITEM_HIT | KV_ITEM_RECENT);
+}
+
+static inline void kv_count_hit(struct gn_kv_store *s)
+{
+	s->stats.gets++;
+	s->stats.hits++;
 }
 
 static inline void kv_count_expired(struct gn_kv_store *s, const struct kv_item *item)

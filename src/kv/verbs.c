@@ -52,7 +52,7 @@ static uint32_t stamp(const struct gn_kv_store *s, uint32_t bits)
 	return s->now_s << KV_ITEM_BITS | bits;
 }
 
-static no_inline void record_use(struct gn_kv_store *s, const struct gn_kv_op *op, uint32_t place)
+void kv_record_use(struct gn_kv_store *s, const struct gn_kv_op *op, uint32_t place)
 {
 	struct kv_item *item = kv_at(s, place);
 	const uint32_t now =
@@ -63,13 +63,10 @@ static no_inline void record_use(struct gn_kv_store *s, const struct gn_kv_op *o
 		KV_PUT(&item->used, now);
 }
 
-/* See KV_USE_S. */
 static force_inline void use(struct gn_kv_store *s, const struct gn_kv_op *op, uint32_t place)
 {
-	const uint32_t used = kv_at(s, place)->used;
-
-	if (used < s->recent_use || ~used & (KV_ITEM_HIT | KV_ITEM_RECENT))
-		record_use(s, op, place);
+	if (kv_use_matters(s, kv_at(s, place)))
+		kv_record_use(s, op, place);
 }
 
 /* Seconds until then. */
@@ -413,8 +410,7 @@ static inline const struct kv_item *get(struct gn_kv_store *s, struct gn_kv_op *
 	tell(s, op, item);
 	op->was_ttl_s = op->ttl_s;
 	op->found = item->used & KV_ITEM_FOUND;
-	s->stats.gets++;
-	s->stats.hits++;
+	kv_count_hit(s);
 	use(s, op, place);
 	return op->how & GN_KV_NO_VALUE ? NULL : item;
 }

@@ -213,25 +213,15 @@ void kv_result_make(struct kv_result *result, const struct gn_kv_op *op,
 		    const struct kv_item *item);
 void kv_result_write(uint8_t *to, const struct kv_result *result, const struct gn_kv_op *op);
 
-/* The result of most plain GETs: a value that fits, without flags. */
-static inline bool kv_result_is_plain(const struct gn_kv_op *op, const struct kv_item *item)
-{
-	return item && !op->flags && op->len <= op->room_bytes;
-}
-
-static inline uint32_t kv_result_plain_bytes(const struct gn_kv_op *op)
-{
-	return (uint32_t)sizeof(struct kv_response) + op->len;
-}
-
+/* The result of a plain GET, of a value of len bytes that fits and is without flags. */
 static inline void kv_result_write_plain(uint8_t *to, const struct gn_kv_op *op,
-					 const struct kv_item *item)
+					 const struct kv_item *item, uint32_t len)
 {
 	const uint64_t head = GN_KV_OK | (op->found & 0xff) << 8 | KV_RESPONSE_VALUE << 16 |
-			      (uint64_t)op->len << 32;
+			      (uint64_t)len << 32;
 
 	memcpy(to, &head, sizeof(head));
-	kv_copy(to + sizeof(head), kv_value(item), op->len);
+	kv_copy(to + sizeof(head), item->bytes + kv_key_len(item), len);
 }
 
 /* Read a response into op, and its value into op's room; false: it is none. */

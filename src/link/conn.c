@@ -30,8 +30,10 @@ static void list_del(struct link_conn *conn)
 /* All connections of a loop are looked at in the same moment: one waking for all of them. */
 static void look_later(struct link_conn *conn, uint64_t now_ns)
 {
+	const uint64_t ns = conn->probe_ns;
+
 	link_timer_set(&conn->loop->timers, &conn->timer,
-		       now_ns - now_ns % conn->probe_ns + conn->probe_ns);
+		       ns == GN_FOREVER ? GN_FOREVER : now_ns - now_ns % ns + ns);
 }
 
 static void probe(struct link_conn *conn)
@@ -115,19 +117,73 @@ static void opened(struct link_conn *conn)
 	__atomic_fetch_sub(&conn->loop->n_opening, 1, __ATOMIC_RELAXED);
 }
 
+static void open_conn(struct link_conn *conn)
+{
+	conn->state = LINK_OPENING;
+	list_add(conn, &conn->loop->conns);
+	conn->loop->n_conns++;
+	conn->loop->now_ns = gn_now_ns();
+}
+
 void link_conn_begin(struct link_conn *conn, enum link_state state)
 {
 	struct link_loop *loop = conn->loop;
 
-	conn->state = LINK_OPENING;
-	list_add(conn, &loop->conns);
-	loop->n_conns++;
-	loop->now_ns = gn_now_ns();
+	open_conn(conn);
 	link_timer_set(&loop->timers, &conn->timer, loop->now_ns + LINK_ESTABLISH_NS);
 	if (state == LINK_UP || conn->early)
 		link_conn_established(conn);
 	if (conn->gone)
 		link_conn_fail(conn);
+}
+
+/* ---- connecting ---- */
+
+int link_conn_connect(struct link_conn *conn, const char *addr, const struct gn_conn_opts *opts)
+{
+	const int rc = gn_connect(conn->qp, addr, opts);
+
+	if (rc)
+		return rc;
+	conn->error = -EAGAIN;
+	open_conn(conn);
+	return 0;
+}
+
+int link_conn_refused(const struct gn_event *event, const char *addr)
+{
+	if (event->type == GN_EVENT_ESTABLISHED)
+		return 0;
+	if (event->type == GN_EVENT_UNREACHABLE)
+		return gn_fail(event->status, "no server answers at %s: %s", addr,
+			       gn_strerror(event->status));
+	return gn_fail(-ECONNREFUSED, "the server at %s refuses the connection", addr);
+}
+
+void link_conn_answered(struct link_conn *conn, const struct gn_event *event)
+{
+	const struct link_ops *ops = conn->loop->ops;
+
+	conn->error = ops->answered ? ops->answered(conn, event) : link_conn_refused(event, "");
+	if (conn->error)
+		link_conn_fail(conn);
+	else
+		link_conn_established(conn);
+}
+
+/* The provider bounds an attempt: its outcome comes by itself. */
+int link_conn_wait(struct link_conn *conn, uint64_t deadline_ns)
+{
+	struct link_loop *loop = conn->loop;
+	int rc = 0;
+
+	for (;;) {
+		link_loop_must_tend(loop);
+		link_loop_tend(loop);
+		if (conn->error != -EAGAIN || rc == -ETIMEDOUT)
+			return conn->error;
+		rc = link_loop_wait(loop, deadline_ns, "a connection to be made");
+	}
 }
 
 void link_conn_established(struct link_conn *conn)
@@ -146,6 +202,8 @@ void link_conn_fail(struct link_conn *conn)
 {
 	conn->gone |= conn->state == LINK_NEW;
 	if (conn->state == LINK_NEW || conn->state >= LINK_FAILED)
+		return;
+	if (conn->error == -EAGAIN) /* the outcome comes, and says why */
 		return;
 	opened(conn);
 	conn->state = LINK_FAILED;
@@ -180,7 +238,8 @@ void link_conn_close(struct link_conn *conn)
 	if (conn->state != LINK_NEW) {
 		list_del(conn);
 		loop->n_conns--;
-		gn_disconnect(conn->qp);
+		if (!conn->error || conn->error == -EAGAIN) /* else it was refused */
+			gn_disconnect(conn->qp);
 		link_timer_set(&loop->timers, &conn->timer, GN_FOREVER);
 	}
 	conn->state = LINK_CLOSING;

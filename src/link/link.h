@@ -59,7 +59,8 @@ struct link_conn {
 	bool opening;		 /* it is counted as half open */
 	bool early, gone;	 /* NEW: it was established, or is gone already */
 	uint32_t completions;	 /* that are reserved for it in the cq */
-	uint64_t probe_ns;	 /* between two looks whether it is silent */
+	int error;		 /* of link_conn_connect(): why it is not connected */
+	uint64_t probe_ns;	 /* between two looks whether it is silent; GN_FOREVER: none */
 	struct link_timer timer; /* … or until it is established */
 	struct link_conn *next, **prev;
 };
@@ -95,6 +96,11 @@ struct link_ops {
 	void (*datagram)(struct link_loop *loop, const struct gn_wc *wc);
 	/* Somebody wants to connect. Without it, all are rejected. */
 	void (*request)(struct link_loop *loop, struct gn_event *event);
+	/*
+	 * The outcome of link_conn_connect(), with the peer's private data: 0 if the connection is
+	 * to be used, else an error for link_conn_wait(). Without it: as link_conn_refused() says.
+	 */
+	int (*answered)(struct link_conn *conn, const struct gn_event *event);
 	void (*established)(struct link_conn *conn);
 	/* Once: it has failed, was refused, or the peer is gone. */
 	void (*ended)(struct link_conn *conn);
@@ -107,6 +113,11 @@ struct link_ops {
 	/* Its qp is gone: frees the rest. False: not yet, a peer is copying; it comes again. */
 	bool (*destroy)(struct link_conn *conn);
 	void (*words)(struct link_loop *loop, struct link_words *words);
+	/*
+	 * A wait has looked for spin_us in vain. True: a completion or an event will tell of the next
+	 * message, so the thread may sleep instead of looking at words.
+	 */
+	bool (*notified)(struct link_loop *loop);
 	/*
 	 * Before its thread sleeps in somebody else's event loop: from now on a completion or an
 	 * event tells of every message. 0; -EAGAIN: a turn is needed first; an error. Messages
@@ -183,6 +194,13 @@ static inline bool link_loop_must_turn(const struct link_loop *loop)
 {
 	return loop->turns + 1 >= loop->tend_every;
 }
+/* Between two tends: reads the clock and runs the timers that are due. */
+static inline void link_loop_run_timers(struct link_loop *loop)
+{
+	loop->now_ns = gn_now_ns();
+	if (unlikely(link_timers_due(&loop->timers) <= loop->now_ns))
+		link_timers_run(&loop->timers, loop->now_ns);
+}
 /* The next link_loop_tend() does. */
 static inline void link_loop_must_tend(struct link_loop *loop)
 {
@@ -225,11 +243,21 @@ void link_conn_init(struct link_loop *loop, struct link_conn *conn);
 int link_conn_make(struct link_conn *conn, struct gn_pd *pd, struct gn_qp_opts *opts);
 /* It was accepted (OPENING), or connected (UP). */
 void link_conn_begin(struct link_conn *conn, enum link_state state);
+/*
+ * Client side: begins to connect a NEW connection; the outcome comes within opts->timeout_us, by
+ * ops->answered. link_conn_wait() waits for it: 0; -EAGAIN: not by the deadline; or the error.
+ */
+int link_conn_connect(struct link_conn *conn, const char *addr, const struct gn_conn_opts *opts);
+int link_conn_wait(struct link_conn *conn, uint64_t deadline_ns);
+/* An outcome as an error with a text: 0 (ESTABLISHED), -ECONNREFUSED (REJECTED), or its status. */
+int link_conn_refused(const struct gn_event *event, const char *addr);
+/* Its outcome has come. */
+void link_conn_answered(struct link_conn *conn, const struct gn_event *event);
 /* It is UP: it said so, or the peer has sent something. */
 void link_conn_established(struct link_conn *conn);
 /* It is over; ended is called before the turn ends. */
 void link_conn_fail(struct link_conn *conn);
-/* Look after that many ns whether it is silent. */
+/* Look after that many ns whether it is silent; GN_FOREVER: never. */
 void link_conn_watch(struct link_conn *conn, uint64_t every_ns);
 /* Disconnects it; it is destroyed when nothing of it is used. Never waits. */
 void link_conn_close(struct link_conn *conn);
@@ -238,6 +266,18 @@ void link_conns_sweep(struct link_loop *loop);
 void link_conns_sweep_all(struct link_loop *loop);
 /* Tells the layer which ones have failed. */
 void link_conns_end_failed(struct link_loop *loop);
+
+/* ---- backoff.c ---- */
+
+/* When to try again to connect: after 1 ms, then after twice as long each time, up to 100 ms. */
+struct link_backoff {
+	uint32_t failed; /* attempts in a row */
+	uint64_t at_ns;	 /* not before then is the next */
+};
+
+void link_backoff_failed(struct link_backoff *backoff);
+/* Sleeps until the next attempt: 0; -ETIMEDOUT: the deadline has come. */
+int link_backoff_wait(const struct link_backoff *backoff, uint64_t deadline_ns);
 
 /* ---- accept.c ---- */
 

@@ -130,7 +130,9 @@ static void take_event(const struct gn_event *event)
 
 	if (!conn)
 		return;
-	if (event->type == GN_EVENT_ESTABLISHED)
+	if (conn->error == -EAGAIN && conn->state == LINK_OPENING)
+		link_conn_answered(conn, event);
+	else if (event->type == GN_EVENT_ESTABLISHED)
 		link_conn_established(conn);
 	else
 		link_conn_fail(conn);

@@ -61,11 +61,14 @@ int link_loop_wait(struct link_loop *loop, uint64_t deadline_ns, const char *rea
 		if (policy->completions)
 			items[n++] = gn_wait_on(gn_cq_source(loop->cq));
 		items[n++] = gn_wait_on(&loop->inbox);
-		until_ns = gn_deadline_us(words.torn ? TORN_NAP_US : policy->spin_us);
+		until_ns = link_loop_clock(loop) +
+			   (words.torn ? TORN_NAP_US : policy->spin_us) * 1000ull;
 		rc = exec_wait(items, n, sooner(deadline_ns, until_ns), reason);
 		if (rc != -ETIMEDOUT)
 			return look_again(rc, deadline_ns);
 	}
+	if (loop->ops->notified && !words.torn && loop->ops->notified(loop))
+		words.n = 0;
 	link_loop_must_tend(loop);
 	until_ns = words.torn ? gn_deadline_us(TORN_NAP_US) :
 		   words.more ? gn_deadline_us(MANY_NAP_US) :

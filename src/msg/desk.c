@@ -2,7 +2,6 @@
 /* A thread's desk: a loop, and the ends of its connections by number. */
 #include <errno.h>
 
-#include "base/deadline.h"
 #include "base/fail.h"
 #include "msg/end.h"
 
@@ -105,7 +104,6 @@ static int sleep_soon(struct link_loop *loop)
 		begun |= msg_frame_begun(end->told.frame, __atomic_load_n(word, __ATOMIC_ACQUIRE),
 					 end->told.number);
 	}
-	source_due(&loop->source, msg_ud_reset_ns(desk));
 	if (moved != desk->moved || begun)
 		desk->nap_ns = NAP_MIN_NS;
 	else if (desk->nap_ns < NAP_MAX_NS)
@@ -142,6 +140,7 @@ int msg_desk_open(struct msg_desk *desk, struct gn_fabric *fabric, struct gn_ctx
 	const int rc = link_loop_open(&desk->loop, &desk_ops, &opts);
 
 	desk->max_ends = max_ends;
+	link_timer_init(&desk->ud_reset, msg_ud_reset);
 	desk->nap_ns = NAP_MIN_NS;
 	desk->sums = !(desk->loop.attr.caps & GN_CAP_INORDER_WRITE);
 	desk->ends = gn_alloc(max_ends * sizeof(struct msg_end *), 0);
@@ -189,15 +188,6 @@ void msg_desk_turn(struct msg_desk *desk, bool now)
 	if (now)
 		link_loop_must_tend(&desk->loop);
 	link_loop_tend(&desk->loop);
-}
-
-int msg_desk_wait(struct msg_desk *desk, uint64_t deadline_ns, const char *reason)
-{
-	const uint64_t reset_ns = deadline_due(msg_ud_reset_ns(desk));
-	int rc;
-
-	rc = link_loop_wait(&desk->loop, reset_ns < deadline_ns ? reset_ns : deadline_ns, reason);
-	return rc == -ETIMEDOUT && reset_ns < deadline_ns ? 0 : rc;
 }
 
 struct gn_source *msg_desk_source(struct msg_desk *desk)

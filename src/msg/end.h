@@ -66,7 +66,7 @@ struct msg_end {
 	struct gn_wr chain[MSG_CHAIN];
 	struct gn_sge sge[MSG_CHAIN];
 	uint32_t awaited; /* messages that may be told; 0: nobody looks for one */
-	bool over; /* something ended without having been told: nothing is told any more */
+	bool over;	  /* something ended without having been told: nothing is told any more */
 	enum gn_msg_status fate; /* not OK: it is over */
 	void *owner;
 	struct gn_mr *data;	 /* that the peer may READ */
@@ -79,13 +79,14 @@ struct msg_ud;
 struct msg_desk {
 	struct link_loop loop;
 	uint64_t creator; /* thread */
-	bool sums; /* what is written to this side needs a checksum */
+	bool sums;	  /* what is written to this side needs a checksum */
 	unsigned flags;
 	struct msg_end **ends;
 	unsigned max_ends, n_ends; /* places, of which some may be NULL; ends there are */
 	uint64_t bytes, max_bytes; /* of buffers, for peers; max_bytes 0: no limit */
 	struct gn_msg_stats stats;
 	struct msg_ud *ud;
+	struct link_timer ud_reset;
 	uint64_t moved, nap_ns; /* of a sleep: what had come before the last, and how long it was */
 	/* A requester's, before a sleep: 0; -EAGAIN: there are results to be taken. */
 	int (*sleep)(struct msg_desk *desk);
@@ -114,9 +115,6 @@ int msg_desk_take_bytes(struct msg_desk *desk, uint64_t bytes);
 void msg_desk_give_bytes(struct msg_desk *desk, uint64_t bytes);
 /* Completions, and now and then (or with now) events. */
 void msg_desk_turn(struct msg_desk *desk, bool now);
-/* Until something may have come, or the deadline. 0, -ETIMEDOUT, -EINTR. */
-int msg_desk_wait(struct msg_desk *desk, uint64_t deadline_ns, const char *reason);
-
 /* As the loop is, for gn_wait() and other event loops. */
 struct gn_source *msg_desk_source(struct msg_desk *desk);
 
@@ -224,11 +222,8 @@ int msg_ud_say(struct msg_end *end, uint32_t at, uint32_t number, uint32_t lengt
  */
 bool msg_ud_will_tell(const struct msg_end *end, uint32_t at);
 void msg_ud_flush(struct msg_desk *desk);
-/*
- * Between two polls: frees what was forgotten and is sent, and resets a qp that broke, if it is
- * time to. When it will be.
- */
+/* Between two polls: frees what was forgotten and is sent, and has a qp that broke reset. */
 void msg_ud_tend(struct msg_desk *desk);
-uint64_t msg_ud_reset_ns(const struct msg_desk *desk);
+void msg_ud_reset(struct link_timer *timer, uint64_t now_ns);
 
 #endif

@@ -19,7 +19,6 @@
 #include <string.h>
 
 #include "base/bits.h"
-#include "base/deadline.h"
 #include "msg/requester.h"
 
 #define TIMEOUT_FIRST_NS   10000000u   /* before the round trip was measured */
@@ -78,7 +77,8 @@ static void rtt_sample(struct gn_msg_conn *c, uint64_t ns)
 
 static void due_at_latest(struct gn_msg_requester *r, uint64_t ns)
 {
-	r->due_ns = ns < r->due_ns ? ns : r->due_ns;
+	if (ns < r->repeat.due_ns)
+		link_timer_set(&r->desk.loop.timers, &r->repeat, ns);
 }
 
 static void schedule(struct gn_msg_conn *c, struct msg_asked *asked, uint64_t now_ns)
@@ -254,21 +254,18 @@ static void repeat_conn(struct gn_msg_conn *c, uint64_t now_ns)
 	}
 }
 
-void msg_requester_repeat(struct gn_msg_requester *r)
+void msg_requester_repeat(struct link_timer *timer, uint64_t now_ns)
 {
-	const uint64_t now_ns = gn_now_ns();
+	struct gn_msg_requester *r = container_of(timer, struct gn_msg_requester, repeat);
 	uint64_t soonest_ns;
 
-	if (now_ns < r->due_ns)
-		return;
-	r->due_ns = GN_FOREVER;
 	for (unsigned i = 0; i < r->desk.max_ends; i++)
 		if (r->desk.ends[i])
 			repeat_conn(r->desk.ends[i]->owner, now_ns);
 	/* Requests sent one after the other are due one after the other: check some at a time. */
 	soonest_ns = now_ns + shortest_timeout_ns(r) / CHECKS_PER_TIMEOUT;
-	if (r->due_ns < soonest_ns)
-		r->due_ns = soonest_ns;
+	if (timer->due_ns < soonest_ns)
+		link_timer_set(&r->desk.loop.timers, timer, soonest_ns);
 	msg_ud_flush(&r->desk);
 }
 
@@ -284,15 +281,5 @@ int msg_requester_sleep(struct msg_desk *desk)
 		if (c && c->ready.n)
 			return -EAGAIN;
 	}
-	source_due(&desk->loop.source, deadline_due(r->due_ns));
 	return 0;
-}
-
-int msg_requester_wait(struct gn_msg_requester *r, uint64_t deadline_ns)
-{
-	const uint64_t due_ns = deadline_due(r->due_ns);
-	const uint64_t until_ns = due_ns < deadline_ns ? due_ns : deadline_ns;
-	const int rc = msg_desk_wait(&r->desk, until_ns, "answers by datagram");
-
-	return rc == -ETIMEDOUT && until_ns != deadline_ns ? 0 : rc;
 }

@@ -105,7 +105,7 @@ int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_reques
 	if (!rc)
 		rc = msg_desk_open(&r->desk, fabric, r->opts.ctx, r->opts.max_conns,
 				   completions < UINT32_MAX ? (uint32_t)completions : UINT32_MAX);
-	r->due_ns = GN_FOREVER;
+	link_timer_init(&r->repeat, msg_requester_repeat);
 	r->desk.flags = opts->flags;
 	r->desk.datagram = msg_requester_datagram;
 	r->desk.sleep = msg_requester_sleep;
@@ -463,16 +463,13 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 
 		msg_desk_turn(&r->desk, now);
 		if (r->opts.protocol == GN_MSG_UD)
-			msg_requester_repeat(r);
+			link_loop_run_timers(&r->desk.loop);
 		got = collect(r, out, n);
 		if (got)
 			return (int)got;
 		if (deadline_ns == GN_NO_WAIT)
 			return 0;
-		if (r->opts.protocol == GN_MSG_UD)
-			rc = msg_requester_wait(r, deadline_ns);
-		else
-			rc = msg_desk_wait(&r->desk, deadline_ns, "answers");
+		rc = link_loop_wait(&r->desk.loop, deadline_ns, "answers");
 		if (rc == -EINTR)
 			return rc;
 		if (rc == -ETIMEDOUT && now)

@@ -44,8 +44,8 @@ struct gn_msg_requester {
 	struct msg_desk desk;
 	struct gn_msg_requester_opts opts;
 	uint32_t under_way;
-	unsigned first;	 /* connection to be looked at first */
-	uint64_t due_ns; /* datagrams: a request may have to be repeated or given up then */
+	unsigned first;		  /* connection to be looked at first */
+	struct link_timer repeat; /* datagrams: not later than the first is to be repeated */
 };
 
 void msg_requester_result(struct gn_msg_conn *conn, uint32_t at, enum gn_msg_status status,
@@ -57,10 +57,9 @@ int msg_requester_places(struct gn_msg_conn *conn);
 int msg_requester_ask(struct gn_msg_conn *conn, const void *request, uint32_t len, uint64_t id);
 unsigned msg_requester_take(struct gn_msg_conn *conn, struct gn_msg_result *out, unsigned n);
 /* Repeats requests that were not answered in time, and gives up those whose deadline is over. */
-void msg_requester_repeat(struct gn_msg_requester *requester);
+void msg_requester_repeat(struct link_timer *timer, uint64_t now_ns);
 /* Of datagrams, before a sleep; see struct msg_desk. */
 int msg_requester_sleep(struct msg_desk *desk);
-int msg_requester_wait(struct gn_msg_requester *requester, uint64_t deadline_ns);
 void msg_requester_datagram(struct msg_end *end, const struct msg_datagram *head, uint32_t copy,
 			    const uint8_t *data);
 

@@ -319,7 +319,7 @@ int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 
 		if (n || deadline_ns == GN_NO_WAIT)
 			return n;
-		rc = msg_desk_wait(&r->desk, deadline_ns, "requests");
+		rc = link_loop_wait(&r->desk.loop, deadline_ns, "requests");
 		if (rc == -EINTR)
 			return rc;
 		if (rc == -ETIMEDOUT && now)

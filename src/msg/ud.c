@@ -317,6 +317,7 @@ void msg_ud_close(struct msg_desk *desk)
 	gn_mem_free(ud->mem);
 	msg_desk_give_bytes(desk, ud->bytes);
 	gn_pd_destroy(ud->pd);
+	link_timer_set(&desk->loop.timers, &desk->ud_reset, GN_FOREVER);
 	gn_free(ud);
 	desk->ud = NULL;
 }
@@ -541,27 +542,13 @@ void msg_ud_completed(struct msg_desk *desk, const struct gn_wc *wc)
 
 /* ---- upkeep ---- */
 
-uint64_t msg_ud_reset_ns(const struct msg_desk *desk)
+/* It is time to reset a qp that broke. */
+void msg_ud_reset(struct link_timer *timer, uint64_t now_ns)
 {
-	return desk->ud && desk->ud->broken && desk->ud->resets < RESETS_MAX ? desk->ud->reset_ns :
-									       GN_FOREVER;
-}
-
-void msg_ud_tend(struct msg_desk *desk)
-{
+	struct msg_desk *desk = container_of(timer, struct msg_desk, ud_reset);
 	struct msg_ud *ud = desk->ud;
-	uint64_t now_ns;
 
-	if (!ud)
-		return;
-	if (unlikely(ud->dead)) {
-		poll_sends(ud);
-		bury(desk, false);
-	}
-	if (likely(!ud->broken) || ud->resets >= RESETS_MAX)
-		return;
-	now_ns = gn_now_ns();
-	if (now_ns < ud->reset_ns)
+	if (!ud->broken)
 		return;
 	ud->reset_ns = now_ns + RESET_NS;
 	if (++ud->resets >= RESETS_MAX || gn_qp_reset(ud->qp)) {
@@ -579,4 +566,20 @@ void msg_ud_tend(struct msg_desk *desk)
 	ud->broken = false;
 	bury(desk, false);
 	post_all_receives(desk);
+}
+
+void msg_ud_tend(struct msg_desk *desk)
+{
+	struct msg_ud *ud = desk->ud;
+
+	if (!ud)
+		return;
+	if (unlikely(ud->dead)) {
+		poll_sends(ud);
+		bury(desk, false);
+	}
+	if (likely(!ud->broken) || ud->resets >= RESETS_MAX || desk->ud_reset.due_ns != GN_FOREVER)
+		return;
+	link_timer_set(&desk->loop.timers, &desk->ud_reset, ud->reset_ns);
+	link_loop_must_tend(&desk->loop);
 }

@@ -6,6 +6,7 @@
 #include "base/owner.h"
 #include "base/source.h"
 #include "base/ticks.h"
+#include "link/link.h"
 #include "rpc/area.h"
 #include "rpc/times.h"
 #include "rpc/wire.h"
@@ -98,17 +99,15 @@ struct rpc_learn {
 };
 
 /*
- * What a connection leaves behind, as long as its server may be copying: a client does not wait for
- * that, except in gn_rpc_client_close().
+ * A connection: what is made anew with each, and freed when the server does not copy any more. What
+ * the client uses all the time is moved here from struct gn_rpc_client when the connection closes.
  */
-struct rpc_old_link {
-	struct rpc_old_link *next;
-	struct gn_qp *qp;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
+struct rpc_link {
+	struct link_conn conn;
+	struct gn_rpc_client *client;
 	struct gn_pd *pd;
-	struct gn_mem *mem[2];
-	struct gn_mr *mr[2];
+	struct gn_mem *local_mem, *reply_mem;
+	struct gn_mr *local_mr, *reply_mr;
 	struct rpc_call *calls; /* their requests */
 	uint32_t n_calls;
 	struct rpc_area areas[3];
@@ -120,7 +119,6 @@ struct gn_rpc_client {
 	enum gn_rpc_mode mode;
 	unsigned flags;
 	bool dead, busy;	       /* busy: in a poll */
-	bool opening;		       /* dead, and to be connected */
 	bool check_reply;	       /* no order is promised */
 	uint32_t max_inline, epoch, mask;
 	uint32_t max_results; /* bytes of a message with them, rpc_max_len() */
@@ -158,8 +156,8 @@ struct gn_rpc_client {
 	uint32_t prepared_len;		  /* … at most */
 	uint32_t unsignaled;  /* WRITEs since one was signaled, or was done when it was posted */
 	uint32_t unconfirmed; /* signaled ones that have not completed */
-	struct gn_sge request_sge, result_sge; /* posted again and again: rpc_set_posts() */
-	struct gn_wr request_wr, result_wr;
+	uint32_t signal_after;		       /* so many that were not */
+	struct gn_fixed request_wr, result_wr; /* posted again and again: rpc_set_posts() */
 	uint64_t clock_ns, clock_ticks;	   /* when the clock was read last: rpc_coarse_ns() */
 	uint64_t left_to_ns; /* a deadline, or 0; the time from clock_ns to it is … */
 	uint32_t left_us;
@@ -173,7 +171,7 @@ struct gn_rpc_client {
 	};
 	struct rpc_kind
 		far_kind; /* of calls whose result is not in a message: see struct rpc_call */
-	uint64_t until_ns;	       /* not later than the first deadline; GN_FOREVER */
+	struct link_timer late; /* not later than the first deadline */
 
 	/* results */
 	uint32_t expected; /* number of the next */
@@ -194,37 +192,30 @@ struct gn_rpc_client {
 	};
 	uint64_t first_ns;  /* not before then is the next result read */
 	bool torn;	    /* the next reply was not there in full when it was last looked at */
-	uint32_t waking;    /* 1: the server was woken, and nothing has come since */
+	uint32_t waking;    /* times that the server was woken since something has come */
 	uint32_t woken;	    /* the last that said: parked; 0: none since something came or went */
 	bool notify;	    /* the server will say when the next result is there */
 	uint64_t notify_ns; /* when it was asked to */
 	uint64_t notify_after_ns; /* of waiting, until it is asked to */
 	uint64_t sent_ns;	  /* when a request went, about */
 	uint64_t missed_ns;	  /* when the next result had been looked for in vain for a while */
-	uint64_t asked_ns;	  /* when the server was looked at, in the mode reply */
+	uint64_t asked_ns;	  /* when the server was looked at, beside fetches */
 	struct rpc_far_read *far_reads, **far_end;
 	uint32_t piece; /* bytes of one, at most what the fabric can carry */
 	struct rpc_area bounce;
 	struct rpc_area spare; /* for the next large request */
 	struct rpc_retired *retired;
-	struct rpc_old_link *old_links;
-	uint32_t n_old_links;
 	struct rpc_reads look;
 
-	struct gn_source source;
-	struct gn_fabric *fabric;
+	struct link_loop loop;
+	struct rpc_link *link; /* NULL: none, and the client is dead */
+	struct gn_qp *qp;      /* the link's */
 	char *addr;
 	struct gn_rpc_client_opts opts;
-	struct gn_ctx *ctx, *own_ctx;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
-	struct gn_pd *pd;
-	struct gn_qp *qp;
-	struct gn_mem *local_mem, *reply_mem;
-	struct gn_mr *local_mr, *reply_mr;
+	struct link_backoff backoff;	       /* of a gn_rpc_call() that connects again */
 	uint8_t *requests, *fetched, *replies; /* slots */
 
-	uint32_t polls;	 /* since the channel was looked at */
+	uint64_t seen;	 /* results that had come when the connection was looked at */
 	uint64_t ended;	 /* calls and reads, of all that were begun */
 	struct rpc_learn learn;
 	struct rpc_mail *mail; /* level1.c */
@@ -233,12 +224,12 @@ struct gn_rpc_client {
 
 /* What completes, in a request's id. */
 enum rpc_id {
-	RPC_ID_OTHER,
-	RPC_ID_REQUEST,
 	RPC_ID_RESULT,
+	RPC_ID_REQUEST,
 	RPC_ID_FAR,
 	RPC_ID_READ,
 	RPC_ID_NOTIFY, /* a receive */
+	RPC_ID_OTHER,
 };
 static inline uint64_t rpc_id(enum rpc_id id, uint32_t n)
 {
@@ -248,11 +239,15 @@ static inline uint64_t rpc_id(enum rpc_id id, uint32_t n)
 /* connect.c: by the deadline, if there is one */
 int rpc_reconnect(struct gn_rpc_client *client, uint64_t deadline_ns);
 
-/* connect.c: what is left of earlier connections, as far as nobody copies any more */
-void rpc_old_links_retry(struct gn_rpc_client *client);
+/* connect.c: it connects, so it is dead, but not for ever */
+bool rpc_client_opening(const struct gn_rpc_client *client);
 
-/* source.c: before a sleep; see struct source_ops */
-int rpc_client_prepare(struct gn_source *source);
+/* wait.c: what the loop asks for, while it waits */
+void rpc_client_words(struct link_loop *loop, struct link_words *words);
+bool rpc_client_notified(struct link_loop *loop);
+
+/* source.c: what a client is in another event loop */
+extern const struct source_ops rpc_client_source;
 
 /* submit.c */
 int rpc_client_refuse(const struct gn_rpc_client *client); /* -EINVAL, -EPERM */
@@ -295,6 +290,10 @@ static inline uint64_t rpc_coarse_ns(struct gn_rpc_client *c)
 }
 
 /* fetch.c */
+/* What the loop tells: a request is done; a deadline has come; for 100 ms nothing has come. */
+void rpc_client_completed(struct link_conn *conn, const struct gn_wc *wc);
+void rpc_client_late(struct link_timer *timer, uint64_t now_ns);
+void rpc_client_looked(struct link_conn *conn);
 int rpc_client_poll(struct gn_rpc_client *client, bool clock);
 /* Look at the next result. */
 void rpc_read_result(struct gn_rpc_client *client);
@@ -312,9 +311,16 @@ void rpc_see_parked(struct gn_rpc_client *client, uint32_t parked);
 void rpc_notified(struct gn_rpc_client *client);
 /* The server does not look at this client any more, and should; false: it cannot be told now. */
 bool rpc_wake(struct gn_rpc_client *client);
+/* … after a silence, whether it was woken before or not. */
+void rpc_wake_again(struct gn_rpc_client *client);
 /* The server is to say when the next result is there; false: it cannot be asked now. */
 bool rpc_notify(struct gn_rpc_client *client, uint64_t now_ns);
 int rpc_notify_recv(struct gn_rpc_client *client);
+/* Is a call under way that was sent? */
+static inline bool rpc_calls_sent(const struct gn_rpc_client *c)
+{
+	return c->n_fetch | c->n_reply;
+}
 /* Look whether the server is there and looks at this client; and when it is time to. */
 void rpc_ask(struct gn_rpc_client *client, uint64_t now_ns);
 uint64_t rpc_ask_ns(const struct gn_rpc_client *client);

@@ -11,8 +11,11 @@
 #define TIMEOUT_US     2000000u
 #define PIECE	       (256u << 10)
 #define SENDS_PER_SLOT 3u /* a request, a read and the read of the rest */
-#define OLD_LINKS_MAX  4u /* of a client, which their servers may be copying */
+#define LINKS_MAX      2u /* its connection, and an earlier one that its server may be copying */
 #define SENDS_BESIDE   8u /* words to the server, pieces of large results */
+/* Polls; below a multiple of fetch.c's CLOCK_EVERY: the poll after link_loop_must_tend() tends. */
+#define TEND_EVERY 127u
+#define SPIN_US	   20u /* of waiting, before it looks at events */
 
 /* ---- options ---- */
 
@@ -60,126 +63,75 @@ static void take_opts(struct gn_rpc_client *c)
 	};
 }
 
-static const struct source_ops client_source = {
-	.ready = source_object_ready,
-	.arm = source_object_arm,
-	.disarm = source_object_disarm,
-	.prepare = rpc_client_prepare,
-};
-
 /* ---- the link: all that is made anew with a connection ---- */
 
-/* False: the server may be copying. With the qp gone it does not, and nothing waits for it. */
-static bool old_link_free(struct rpc_old_link *old)
+/* With the qp gone the server does not copy, and nothing waits for it. */
+static bool destroy_link(struct link_conn *conn)
 {
-	if (gn_qp_destroy_try(old->qp))
-		return false;
-	rpc_area_retry(&old->retired);
-	for (uint32_t i = 0; old->calls && i < old->n_calls; i++)
-		rpc_area_free(&old->calls[i].request);
-	for (unsigned i = 0; i < sizeof(old->areas) / sizeof(old->areas[0]); i++)
-		rpc_area_free(&old->areas[i]);
-	for (unsigned i = 0; i < sizeof(old->mr) / sizeof(old->mr[0]); i++) {
-		gn_mr_deregister(old->mr[i]);
-		gn_mem_free(old->mem[i]);
-	}
-	gn_pd_destroy(old->pd);
-	gn_cq_destroy(old->cq);
-	gn_chan_destroy(old->chan);
-	gn_free(old->calls);
+	struct rpc_link *link = container_of(conn, struct rpc_link, conn);
+
+	rpc_area_retry(&link->retired);
+	for (uint32_t i = 0; link->calls && i < link->n_calls; i++)
+		rpc_area_free(&link->calls[i].request);
+	for (unsigned i = 0; i < sizeof(link->areas) / sizeof(link->areas[0]); i++)
+		rpc_area_free(&link->areas[i]);
+	gn_mr_deregister(link->reply_mr);
+	gn_mr_deregister(link->local_mr);
+	gn_mem_free(link->reply_mem);
+	gn_mem_free(link->local_mem);
+	gn_pd_destroy(link->pd);
+	gn_free(link->calls);
+	gn_free(link);
 	return true;
 }
 
-void rpc_old_links_retry(struct gn_rpc_client *c)
+/* The client has no link any more; what its server may be copying is left to the loop. */
+static void close_link(struct gn_rpc_client *c)
 {
-	struct rpc_old_link **at = &c->old_links;
+	struct rpc_link *link = c->link;
 
-	while (*at) {
-		struct rpc_old_link *old = *at;
-
-		if (!old_link_free(old)) {
-			at = &old->next;
-			continue;
-		}
-		*at = old->next;
-		c->n_old_links--;
-		gn_free(old);
-	}
-}
-
-/* The client has no link any more; what its server may be copying is left for later. */
-static void destroy_link(struct gn_rpc_client *c)
-{
-	struct rpc_old_link old = {
-		.qp = c->qp,
-		.chan = c->chan,
-		.cq = c->cq,
-		.pd = c->pd,
-		.mem = {c->reply_mem, c->local_mem},
-		.mr = {c->reply_mr, c->local_mr},
-		.calls = c->calls,
-		.n_calls = c->limits.window,
-		.areas = {c->bounce, c->spare, c->look.area},
-		.retired = c->retired,
-	};
-	struct rpc_old_link *kept;
-
-	if (c->cq)
-		source_fini(gn_cq_source(c->cq));
-	if (c->chan)
-		source_fini(gn_chan_source(c->chan));
+	if (!link)
+		return;
+	link->calls = c->calls;
+	link->n_calls = c->limits.window;
+	link->areas[0] = c->bounce;
+	link->areas[1] = c->spare;
+	link->areas[2] = c->look.area;
+	link->retired = c->retired;
 	c->bounce = c->spare = c->look.area = (struct rpc_area){0};
 	c->retired = NULL;
 	rpc_far_free(c);
 	rpc_reads_free(c);
 	gn_free(c->got);
+	c->link = NULL;
 	c->qp = NULL;
-	c->reply_mr = c->local_mr = NULL;
-	c->reply_mem = c->local_mem = NULL;
-	c->pd = NULL;
-	c->cq = NULL;
-	c->chan = NULL;
-	c->calls = NULL;
-	c->idle = NULL;
+	c->calls = c->idle = NULL;
 	c->got = NULL;
-	if (old_link_free(&old))
-		return;
-	kept = gn_alloc(sizeof(*kept), 0);
-	if (!kept) {
-		gn_qp_destroy(old.qp);
-		old.qp = NULL;
-		old_link_free(&old);
-		return;
-	}
-	*kept = old;
-	kept->next = c->old_links;
-	c->old_links = kept;
-	c->n_old_links++;
+	link_conn_close(&link->conn);
+	link_conns_sweep(&c->loop);
 }
 
 static int make_memory(struct gn_rpc_client *c)
 {
 	const size_t requests = rpc_stride(c->limits.max_request) * c->limits.slots;
 	const size_t results = rpc_stride(c->limits.max_result) * c->limits.slots;
-	int rc = gn_mem_alloc(c->fabric, requests + results, 0, &c->local_mem);
+	struct rpc_link *l = c->link;
+	int rc = gn_mem_alloc(c->loop.fabric, requests + results, 0, &l->local_mem);
 
+	if (!rc)
+		rc = gn_mr_register(l->pd, l->local_mem, 0, requests + results, GN_LOCAL_WRITE,
+				    &l->local_mr);
+	if (!rc)
+		rc = gn_mem_alloc(c->loop.fabric, results, GN_REMOTE_WRITE, &l->reply_mem);
+	if (!rc)
+		rc = gn_mr_register(l->pd, l->reply_mem, 0, results,
+				    GN_LOCAL_WRITE | GN_REMOTE_WRITE, &l->reply_mr);
 	if (rc)
 		return rc;
-	rc = gn_mr_register(c->pd, c->local_mem, 0, requests + results, GN_LOCAL_WRITE,
-			    &c->local_mr);
-	if (rc)
-		return rc;
-	rc = gn_mem_alloc(c->fabric, results, GN_REMOTE_WRITE, &c->reply_mem);
-	if (rc)
-		return rc;
-	rc = gn_mr_register(c->pd, c->reply_mem, 0, results, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
-			    &c->reply_mr);
-	if (rc)
-		return rc;
-	c->local_key = gn_mr_lkey(c->local_mr);
-	c->requests = gn_mem_addr(c->local_mem);
+	c->local_key = gn_mr_lkey(l->local_mr);
+	c->requests = gn_mem_addr(l->local_mem);
 	c->fetched = c->requests + requests;
-	c->replies = gn_mem_addr(c->reply_mem);
+	c->replies = gn_mem_addr(l->reply_mem);
 	return 0;
 }
 
@@ -192,40 +144,31 @@ static int make_tables(struct gn_rpc_client *c)
 	return c->calls && c->got ? 0 : -ENOMEM;
 }
 
+static uint32_t max_sends(const struct gn_rpc_client *c)
+{
+	return c->limits.slots * SENDS_PER_SLOT + rpc_reads_most(c->limits.slots) + SENDS_BESIDE;
+}
+
 static int make_endpoint(struct gn_rpc_client *c)
 {
-	const uint32_t sends =
-		c->limits.slots * SENDS_PER_SLOT + rpc_reads_most(c->limits.slots) + SENDS_BESIDE;
-	struct gn_attr attr = {.size = sizeof(attr)};
+	struct rpc_link *link = gn_alloc(sizeof(*link), 0);
 	struct gn_qp_opts qp = {.size = sizeof(qp),
 				.type = GN_QP_RC,
 				.max_recv_wr = RPC_NOTIFY_RECVS,
-				.max_send_wr = sends};
-	int rc = gn_fabric_query(c->fabric, &attr);
+				.max_send_wr = max_sends(c),
+				.max_inline = c->max_inline};
+	int rc;
 
-	if (rc)
-		return rc;
-	c->max_inline = attr.max_inline < RPC_INLINE ? attr.max_inline : RPC_INLINE;
-	c->piece = attr.max_msg < PIECE ? (uint32_t)attr.max_msg : PIECE;
-	rc = gn_chan_create(c->ctx, &c->chan);
-	if (rc)
-		return rc;
-	source_join(&c->source, gn_chan_source(c->chan));
-	rc = gn_pd_create(c->ctx, &c->pd);
-	if (rc)
-		return rc;
-	rc = gn_cq_create(c->ctx,
-			  &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts),
-					       .depth = sends + RPC_NOTIFY_RECVS,
-					       .chan = c->chan},
-			  &c->cq);
-	if (rc)
-		return rc;
-	source_join(&c->source, gn_cq_source(c->cq));
-	qp.send_cq = qp.recv_cq = c->cq;
-	qp.chan = c->chan;
-	qp.max_inline = c->max_inline;
-	rc = gn_qp_create(c->pd, &qp, &c->qp);
+	if (!link)
+		return -ENOMEM;
+	c->link = link;
+	link->client = c;
+	link_conn_init(&c->loop, &link->conn);
+	link_conn_watch(&link->conn, GN_FOREVER); /* until it has calls */
+	rc = gn_pd_create(c->loop.ctx, &link->pd);
+	if (!rc)
+		rc = link_conn_make(&link->conn, link->pd, &qp);
+	c->qp = link->conn.qp;
 	for (unsigned i = 0; i < RPC_NOTIFY_RECVS && !rc; i++)
 		rc = rpc_notify_recv(c);
 	return rc;
@@ -289,7 +232,7 @@ static uint32_t connect_us(const struct gn_rpc_client *c, uint64_t deadline_ns)
 	uint64_t us = c->opts.timeout_us ? c->opts.timeout_us : TIMEOUT_US;
 	const uint64_t now_ns = gn_now_ns();
 
-	if (deadline_ns && deadline_ns < now_ns + us * 1000)
+	if (deadline_ns < now_ns + us * 1000)
 		us = deadline_ns > now_ns + 1000 ? (deadline_ns - now_ns) / 1000 : 1;
 	return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 }
@@ -317,13 +260,13 @@ static int say_hello(struct gn_rpc_client *c, uint32_t timeout_us)
 		.timeout_us = timeout_us,
 		.rnr_timer_us = RPC_RNR_US,
 	};
-	int rc = gn_mr_remote(c->reply_mr, &reply);
+	int rc = gn_mr_remote(c->link->reply_mr, &reply);
 
 	if (rc)
 		return rc;
 	hello.reply_key = reply.key;
 	c->sent_ns = gn_now_ns(); /* the server's patience begins before its answer is here */
-	return gn_connect(c->qp, c->addr, &conn);
+	return link_conn_connect(&c->link->conn, c->addr, &conn);
 }
 
 /* A client without a link begins to make one. */
@@ -331,7 +274,7 @@ static int begin_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 {
 	int rc;
 
-	c->dead = c->opening = true;
+	c->dead = true;
 	take_opts(c);
 	c->nonce = gn_random();
 	c->far_end = &c->far_reads;
@@ -343,13 +286,15 @@ static int begin_link(struct gn_rpc_client *c, uint64_t deadline_ns)
 	if (!rc)
 		rc = say_hello(c, connect_us(c, deadline_ns));
 	if (rc)
-		destroy_link(c);
+		close_link(c);
 	return rc;
 }
 
 /* It is connected, and as new. */
-static void start_link(struct gn_rpc_client *c)
+static void start_link(struct link_conn *conn)
 {
+	struct gn_rpc_client *c = container_of(conn, struct rpc_link, conn)->client;
+
 	c->number = c->expected = 1;
 	c->spent = c->told = c->taken = 0;
 	c->n_fetch = c->n_reply = c->untimed = c->lent = 0;
@@ -362,7 +307,8 @@ static void start_link(struct gn_rpc_client *c)
 	c->asked_ns = rpc_read_clock(c);
 	rpc_set_posts(c);
 	rpc_learn_stride(c);
-	c->until_ns = GN_FOREVER;
+	link_timer_set(&c->loop.timers, &c->late, GN_FOREVER);
+	c->left_to_ns = 0;
 	for (uint32_t i = c->limits.window; i--;) {
 		c->calls[i].index = (uint16_t)i;
 		c->calls[i].name = (uint64_t)i << 48;
@@ -370,66 +316,77 @@ static void start_link(struct gn_rpc_client *c)
 		c->idle = &c->calls[i];
 	}
 	c->open_ns = c->newest_ns = 0;
-	c->dead = c->opening = false;
+	c->dead = false;
 	if (c->opts.peer)
 		c->opts.peer(c->opts.peer_arg, c->epoch, true);
 }
 
-/* The provider bounds an attempt: its outcome comes by itself. */
-static int finish_link(struct gn_rpc_client *c, uint64_t deadline_ns)
+static int answered(struct link_conn *conn, const struct gn_event *event)
 {
-	struct gn_event event;
-	int rc;
+	struct gn_rpc_client *c = container_of(conn, struct rpc_link, conn)->client;
+	const int rc = link_conn_refused(event, c->addr);
 
-	do {
-		rc = gn_chan_wait(c->chan, deadline_ns, &event);
-	} while (rc == -EINTR);
-	if (rc == -ETIMEDOUT)
-		return gn_fail_text(-EAGAIN, "rpc: the server has not answered yet");
-	if (!rc && event.type == GN_EVENT_ESTABLISHED)
-		rc = take_welcome(c, &event);
-	else if (!rc && event.type == GN_EVENT_UNREACHABLE)
-		rc = gn_fail(event.status, "rpc: no server answers at %s: %s", c->addr,
-			     gn_strerror(event.status));
-	else if (!rc)
-		rc = gn_fail(-ECONNREFUSED, "rpc: the server at %s refuses the connection",
-			     c->addr);
-	if (rc) {
-		c->opening = false;
-		destroy_link(c);
-		return rc;
-	}
-	start_link(c);
-	return 0;
+	return rc ? rc : take_welcome(c, event);
 }
 
-static int make_link(struct gn_rpc_client *c, uint64_t deadline_ns)
+static void ended(struct link_conn *conn)
 {
-	const int rc = begin_link(c, deadline_ns);
+	rpc_client_die(container_of(conn, struct rpc_link, conn)->client);
+}
 
-	return rc ? rc : finish_link(c, GN_FOREVER);
+/* A read of the next result asks more than a probe of the link's: see rpc_client_looked(). */
+static bool watched(const struct link_conn *conn)
+{
+	(void)conn;
+	return false;
+}
+
+static const struct link_ops client_ops = {
+	.completed = rpc_client_completed,
+	.answered = answered,
+	.established = start_link,
+	.ended = ended,
+	.watched = watched,
+	.looked = rpc_client_looked,
+	.destroy = destroy_link,
+	.words = rpc_client_words,
+	.notified = rpc_client_notified,
+};
+
+bool rpc_client_opening(const struct gn_rpc_client *c)
+{
+	return c->link && c->link->conn.state == LINK_OPENING;
+}
+
+static int finish_link(struct gn_rpc_client *c, uint64_t deadline_ns)
+{
+	const int rc = link_conn_wait(&c->link->conn, deadline_ns);
+
+	if (rc == -EAGAIN)
+		return gn_fail_text(rc, "rpc: the server has not answered yet");
+	if (rc)
+		close_link(c);
+	return rc;
 }
 
 /* ---- a client ---- */
 
 static void destroy(struct gn_rpc_client *c)
 {
-	destroy_link(c);
-	for (struct rpc_old_link *old = c->old_links; old; old = old->next) {
-		gn_qp_destroy(old->qp); /* waits, but not for ever */
-		old->qp = NULL;
-	}
-	rpc_old_links_retry(c);
-	source_fini(&c->source);
-	gn_ctx_destroy(c->own_ctx);
+	close_link(c);
+	link_loop_close(&c->loop);
 	rpc_learn_free(c);
 	rpc_mail_free(c);
 	gn_free(c->addr);
 	gn_free(c);
 }
 
-static int make(struct gn_rpc_client *c, const char *addr)
+static int make(struct gn_rpc_client *c, struct gn_fabric *fabric, const char *addr)
 {
+	struct link_loop_opts loop = {.fabric = fabric,
+				      .ctx = c->opts.ctx,
+				      .tend_every = TEND_EVERY,
+				      .policy = {.spin_us = SPIN_US, .completions = true}};
 	int rc = rpc_learn_init(c, &c->opts);
 
 	if (rc)
@@ -438,14 +395,16 @@ static int make(struct gn_rpc_client *c, const char *addr)
 	if (!c->addr)
 		return -ENOMEM;
 	memcpy(c->addr, addr, strlen(addr));
-	c->ctx = c->opts.ctx;
-	if (!c->ctx)
-		rc = gn_ctx_create(c->fabric, &c->own_ctx);
+	take_opts(c);
+	loop.completions = LINKS_MAX * (max_sends(c) + LINK_PROBE_SENDS + RPC_NOTIFY_RECVS);
+	rc = link_loop_open(&c->loop, &client_ops, &loop);
 	if (rc)
 		return rc;
-	if (!c->ctx)
-		c->ctx = c->own_ctx;
-	return begin_link(c, 0);
+	c->loop.source.ops = &rpc_client_source;
+	link_timer_init(&c->late, rpc_client_late);
+	c->max_inline = c->loop.attr.max_inline < RPC_INLINE ? c->loop.attr.max_inline : RPC_INLINE;
+	c->piece = c->loop.attr.max_msg < PIECE ? (uint32_t)c->loop.attr.max_msg : PIECE;
+	return begin_link(c, GN_FOREVER);
 }
 
 int gn_rpc_client_open_begin(struct gn_fabric *fabric, const char *addr,
@@ -467,14 +426,12 @@ int gn_rpc_client_open_begin(struct gn_fabric *fabric, const char *addr,
 	c = gn_alloc(sizeof(*c), 0);
 	if (!c)
 		return -ENOMEM;
-	source_init(&c->source, &client_source);
 	c->owner = gn_thread_id();
-	c->fabric = fabric;
 	c->opts = opts;
 	c->mode = opts.mode;
 	c->flags = opts.flags;
 	c->previous = opts.previous;
-	rc = make(c, addr);
+	rc = make(c, fabric, addr);
 	if (rc) {
 		destroy(c);
 		return rc;
@@ -487,7 +444,7 @@ int gn_rpc_client_open_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 {
 	int rc = rpc_client_check(c);
 
-	if (!rc && !c->opening)
+	if (!rc && !rpc_client_opening(c))
 		rc = c->dead ? gn_fail_text(-ENOTCONN, RPC_GONE) :
 			       gn_fail(-EISCONN, "gn_rpc_client_open_wait(): it is connected");
 	return rc ? rc : finish_link(c, deadline_ns);
@@ -513,13 +470,12 @@ int rpc_reconnect(struct gn_rpc_client *c, uint64_t deadline_ns)
 	int rc;
 
 	rpc_client_die(c);
-	if (c->qp)
-		gn_disconnect(c->qp);
-	destroy_link(c);
-	rpc_old_links_retry(c);
-	if (c->n_old_links >= OLD_LINKS_MAX)
+	close_link(c);
+	if (c->loop.n_closing >= LINKS_MAX)
 		return gn_fail_text(-EAGAIN, "rpc: peers still use earlier connections");
-	rc = make_link(c, deadline_ns);
+	rc = begin_link(c, deadline_ns);
+	if (!rc)
+		rc = finish_link(c, GN_FOREVER);
 	c->count.reconnects += !rc;
 	return rc;
 }
@@ -530,7 +486,7 @@ int gn_rpc_reconnect(struct gn_rpc_client *c)
 
 	if (!rc && c->busy)
 		rc = gn_fail(-EDEADLK, "gn_rpc_reconnect(): not from within a done function");
-	return rc ? rc : rpc_reconnect(c, 0);
+	return rc ? rc : rpc_reconnect(c, GN_FOREVER);
 }
 
 int gn_rpc_client_release(struct gn_rpc_client *c)
@@ -541,14 +497,14 @@ int gn_rpc_client_release(struct gn_rpc_client *c)
 	if (!rc && c->busy)
 		rc = gn_fail(-EDEADLK, "gn_rpc_client_release(): not from within a done function");
 	live = rc ? 0 : c->count.calls + c->count.reads - c->ended;
-	if (!rc && (live || c->prepared || c->opening))
+	if (!rc && (live || c->prepared || rpc_client_opening(c)))
 		rc = gn_fail(-EBUSY,
 			     "gn_rpc_client_release(): %llu calls and reads are under way, one "
 			     "is prepared, or it connects",
 			     (unsigned long long)live);
 	if (rc)
 		return rc;
-	gn_source_disarm(&c->source);
+	gn_source_disarm(&c->loop.source);
 	exec_release(&c->owner);
 	return 0;
 }
@@ -577,8 +533,6 @@ int gn_rpc_client_close(struct gn_rpc_client *c)
 	for (uint32_t i = 0; c->calls && i < c->limits.window; i++)
 		rpc_end(c, &c->calls[i], GN_RPC_CANCELED, 0);
 	rpc_reads_end(c, GN_RPC_CANCELED);
-	if (c->qp)
-		gn_disconnect(c->qp);
 	destroy(c);
 	return 0;
 }

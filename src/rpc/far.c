@@ -24,7 +24,8 @@ int rpc_far_lend(struct gn_rpc_client *c, struct rpc_call *call, const void *dat
 		call->request = c->spare;
 		c->spare = (struct rpc_area){0};
 	} else {
-		rc = rpc_area_make(c->fabric, c->pd, len, GN_REMOTE_READ, &call->request);
+		rc = rpc_area_make(c->loop.fabric, c->link->pd, len, GN_REMOTE_READ,
+				   &call->request);
 	}
 	if (rc)
 		return rc;
@@ -159,7 +160,7 @@ bool rpc_far_begin(struct gn_rpc_client *c, const struct rpc_far_read *what)
 		return false;
 	*read = *what;
 	if (!c->bounce.mem &&
-	    rpc_area_make(c->fabric, c->pd, (uint64_t)PIECE * PIECES, 0, &c->bounce)) {
+	    rpc_area_make(c->loop.fabric, c->link->pd, (uint64_t)PIECE * PIECES, 0, &c->bounce)) {
 		free_read(read);
 		return false;
 	}

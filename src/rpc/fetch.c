@@ -9,10 +9,8 @@
 #include "rpc/client.h"
 #include "rpc/copy.h"
 
-#define COMPLETIONS 16
 #define LOOK_NS	    20u
-#define CHAN_EVERY  64u	   /* polls after which the connection is looked at in any case */
-#define CLOCK_EVERY 16u	   /* … and the clock; or ends of calls in one poll */
+#define CLOCK_EVERY 16u	   /* polls between two looks at the clock; or ends of calls in one poll */
 #define PATIENCE_NS 20000u /* of a call, until it is fetched more and more seldom */
 #define SELDOM_NS   10000000u
 #define AHEAD	    16u	 /* results that are read at once */
@@ -347,7 +345,7 @@ static void put_off(struct gn_rpc_client *c)
 		c->missed_ns = now_ns;
 	age_ns = now_ns - c->missed_ns;
 	if (c->notify)
-		c->first_ns = now_ns + RPC_PROBE_NS;
+		c->first_ns = GN_FOREVER; /* or rpc_client_looked() finds it */
 	else if (age_ns > PATIENCE_NS)
 		c->first_ns = now_ns + (age_ns / 8 < SELDOM_NS ? age_ns / 8 : SELDOM_NS);
 }
@@ -448,40 +446,39 @@ static no_inline void read_done(struct gn_rpc_client *c, uint32_t number)
 	got->read = RPC_UNREAD;
 }
 
+void rpc_client_completed(struct link_conn *conn, const struct gn_wc *wc)
+{
+	struct gn_rpc_client *c = container_of(conn, struct rpc_link, conn)->client;
+
+	if (unlikely(c->dead))
+		return;
+	c->posted--;
+	switch ((enum rpc_id)(wc->id >> 32)) {
+	case RPC_ID_RESULT:
+		read_done(c, (uint32_t)wc->id);
+		break;
+	case RPC_ID_REQUEST:
+		c->unconfirmed--;
+		break;
+	case RPC_ID_FAR:
+		rpc_far_done(c, (uint32_t)wc->id);
+		break;
+	case RPC_ID_READ:
+		rpc_read_done(c, (uint32_t)wc->id);
+		break;
+	case RPC_ID_NOTIFY:
+		rpc_notified(c);
+		break;
+	case RPC_ID_OTHER:
+		break;
+	}
+}
+
 static no_inline void take_completions(struct gn_rpc_client *c)
 {
-	struct gn_wc wc[COMPLETIONS];
-	const int n = gn_cq_poll(c->cq, wc, COMPLETIONS);
-
-	if (unlikely(n < 0))
-		rpc_client_die(c);
-	else
-		c->posted -= (uint32_t)n;
-	for (int i = 0; i < n && !c->dead; i++) {
-		if (unlikely(wc[i].status != GN_WC_OK)) {
-			rpc_client_die(c);
-			return;
-		}
-		switch ((enum rpc_id)(wc[i].id >> 32)) {
-		case RPC_ID_RESULT:
-			read_done(c, (uint32_t)wc[i].id);
-			break;
-		case RPC_ID_REQUEST:
-			c->unconfirmed--;
-			break;
-		case RPC_ID_FAR:
-			rpc_far_done(c, (uint32_t)wc[i].id);
-			break;
-		case RPC_ID_READ:
-			rpc_read_done(c, (uint32_t)wc[i].id);
-			break;
-		case RPC_ID_NOTIFY:
-			rpc_notified(c);
-			break;
-		case RPC_ID_OTHER:
-			break;
-		}
-	}
+	link_loop_poll(&c->loop);
+	if (unlikely(c->loop.failed))
+		link_conns_end_failed(&c->loop);
 }
 
 /* How many results may be there: of messages that the server has not taken, as far as is known. */
@@ -520,11 +517,8 @@ static force_inline int read_now(struct gn_rpc_client *c, uint32_t bytes, const 
 	const uint64_t offset = result_at(c, number);
 	int rc;
 
-	*message = c->result_sge.addr = c->fetched + offset;
-	c->result_sge.len_bytes = bytes;
-	c->result_wr.to.remote.offset = offset;
-	c->result_wr.id = rpc_id(RPC_ID_RESULT, number);
-	rc = gn_post_one(c->qp, &c->result_wr);
+	*message = c->fetched + offset;
+	rc = gn_post_fixed(&c->result_wr, offset, bytes, rpc_id(RPC_ID_RESULT, number));
 	if (unlikely(rc != 1))
 		fetch_posted(c, bytes, rc);
 	else
@@ -619,10 +613,13 @@ static no_inline void find_replies(struct gn_rpc_client *c)
 
 /* ---- all of it ---- */
 
-static void end_late(struct gn_rpc_client *c, uint64_t now_ns)
+/* The first deadline may have come: one timer is set to a lower bound of all. */
+void rpc_client_late(struct link_timer *timer, uint64_t now_ns)
 {
-	c->until_ns = GN_FOREVER;
-	c->left_to_ns = 0; /* the next call with the same deadline sets until_ns again */
+	struct gn_rpc_client *c = container_of(timer, struct gn_rpc_client, late);
+	uint64_t next_ns = GN_FOREVER;
+
+	c->left_to_ns = 0; /* the next call with the same deadline sets the timer again */
 	for (uint32_t i = 0; i < c->limits.window; i++) {
 		const struct gn_rpc_op *op = c->calls[i].op;
 
@@ -631,48 +628,49 @@ static void end_late(struct gn_rpc_client *c, uint64_t now_ns)
 		if (op->deadline_ns <= now_ns) {
 			rpc_give_up(c, i);
 			rpc_end(c, &c->calls[i], GN_RPC_TIMEOUT, 0);
-		} else if (op->deadline_ns < c->until_ns) {
-			c->until_ns = op->deadline_ns;
+		} else if (op->deadline_ns < next_ns) {
+			next_ns = op->deadline_ns;
 		}
 	}
+	if (next_ns < timer->due_ns)
+		link_timer_set(&c->loop.timers, timer, next_ns);
 }
 
-static void take_events(struct gn_rpc_client *c)
+/* The server has been silent: a read tells whether it is there, and looks at this client. */
+void rpc_client_looked(struct link_conn *conn)
 {
-	struct gn_event event;
+	struct gn_rpc_client *c = container_of(conn, struct rpc_link, conn)->client;
 
-	while (!c->dead && !gn_chan_next(c->chan, &event))
-		if (event.type == GN_EVENT_DISCONNECTED || event.type == GN_EVENT_CQ_OVERRUN)
-			rpc_client_die(c);
-}
-
-static void look_at_clock(struct gn_rpc_client *c)
-{
-	const uint64_t now_ns = gn_now_ns();
-
-	if (c->entries && now_ns - c->open_ns > c->learn.batch.wait_us * 1000ull)
-		rpc_flush(c);
-	if (now_ns >= c->until_ns)
-		end_late(c, now_ns);
-	if ((c->n_reply || rpc_wants_slot(c)) && !c->dead && now_ns > rpc_ask_ns(c))
-		rpc_ask(c, now_ns);
+	if (!rpc_calls_sent(c))
+		link_conn_watch(conn, GN_FOREVER);
+	else if (c->seen == c->count.results)
+		rpc_ask(c, c->loop.now_ns);
+	c->seen = c->count.results;
 }
 
 /* What a poll has to do now and then only; the clock too, should it be asked for. */
 static no_inline void poll_seldom(struct gn_rpc_client *c)
 {
-	if (c->polls >= CHAN_EVERY && !c->dead) {
-		c->polls = 0;
-		/* What is not signaled completes only if it fails. */
-		take_completions(c);
-		take_events(c);
-		if (c->retired)
-			rpc_area_retry(&c->retired);
-		if (c->old_links)
-			rpc_old_links_retry(c);
-	}
-	if (!c->dead)
-		look_at_clock(c);
+	uint64_t now_ns;
+
+	if (c->dead)
+		return;
+	/* What is not signaled completes only if it fails. */
+	if (unlikely(link_loop_must_turn(&c->loop)))
+		link_loop_tend(&c->loop);
+	else
+		link_loop_run_timers(&c->loop);
+	if (unlikely(c->dead))
+		return;
+	now_ns = c->loop.now_ns;
+	if (c->retired)
+		rpc_area_retry(&c->retired);
+	if (c->entries && now_ns - c->open_ns > c->learn.batch.wait_us * 1000ull)
+		rpc_flush(c);
+	if (unlikely(rpc_calls_sent(c)))
+		link_conn_watch(&c->link->conn, LINK_PROBE_NS);
+	if ((c->n_reply || rpc_wants_slot(c)) && !c->dead && now_ns > rpc_ask_ns(c))
+		rpc_ask(c, now_ns);
 }
 
 /* Everything that may have to be done. */
@@ -737,7 +735,7 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 	if (unlikely(c->dead))
 		return 0;
 	c->busy = true;
-	c->polls++;
+	c->loop.turns++;
 	/* Mostly there is nothing but the next result to be fetched. */
 	if (unlikely((uintptr_t)c->far_reads | (uintptr_t)c->look.late | c->first_ns | c->posted |
 		     c->n_reply | c->odd))
@@ -745,8 +743,8 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 	else if (c->n_fetch)
 		fetch_first(c);
 	/* Calls may be late also while others end all the time. */
-	if (unlikely(!(c->polls % CLOCK_EVERY) || (clock && c->ended == before) ||
-		     (c->ended - before >= CLOCK_EVERY && c->until_ns != GN_FOREVER)))
+	if (unlikely(!(c->loop.turns % CLOCK_EVERY) || (clock && c->ended == before) ||
+		     (c->ended - before >= CLOCK_EVERY && rpc_coarse_ns(c) >= c->late.due_ns)))
 		poll_seldom(c);
 	/* Last: after the poll that ends a call there may be no other for long. */
 	if (unlikely(c->tell) && !c->dead)

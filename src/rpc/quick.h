@@ -87,7 +87,7 @@ struct rpc_timing {
 };
 /*
  * Whether the next calls of a method are to be timed by themselves: all of a method that takes
- * long, and of a message whose calls do; otherwise one in eight that come alone.
+ * long, and of a message whose calls do; otherwise about one in ten that come alone.
  */
 static inline bool rpc_timing_due(const struct rpc_conn *c, struct rpc_times *times)
 {

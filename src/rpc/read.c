@@ -10,10 +10,10 @@
 #include "base/fail.h"
 #include "rpc/client.h"
 
-#define READS_MIN 48u
+#define READS_MIN  48u
 #define READS_FULL "gn_rpc_read(): limits.reads are under way; gn_rpc_wait() for some"
-#define STRIDE	  (GN_RPC_READ_SHORT + RPC_ALIGN) /* slots do not fight for lines of a cache */
-#define CHAIN	  16u				  /* requests in a doorbell */
+#define STRIDE	   (GN_RPC_READ_SHORT + RPC_ALIGN) /* slots do not fight for lines of a cache */
+#define CHAIN	   16u				   /* requests in a doorbell */
 
 uint32_t rpc_reads_most(uint32_t slots)
 {
@@ -32,7 +32,8 @@ static int make_slots(struct gn_rpc_client *c)
 {
 	const uint32_t slots = c->limits.reads + 1;
 	struct rpc_reads *look = &c->look;
-	int rc = rpc_area_make(c->fabric, c->pd, (uint64_t)slots * STRIDE, 0, &look->area);
+	int rc = rpc_area_make(c->loop.fabric, c->link->pd, (uint64_t)slots * STRIDE, 0,
+			       &look->area);
 
 	if (rc)
 		return rc;

@@ -21,7 +21,7 @@ no_inline void rpc_timing_begin(struct rpc_conn *c, struct rpc_timing *t)
 
 	t->slow = times->last_us >= RPC_SLOW_US;
 	/* At no regular distance: calls have rhythms of their own. */
-	times->untimed = always ? 0 : 4 + ((uint32_t)times->calls * 0x9e3779b1u >> 29);
+	times->untimed = always ? 0 : 8 + ((uint32_t)times->calls * 0x9e3779b1u >> 30);
 	t->begin_ns = link_loop_clock(&c->thread->loop);
 	if (t->slow)
 		rpc_seal_results(c);
@@ -586,8 +586,8 @@ static force_inline bool serve_single(struct rpc_conn *c)
 		if (unlikely(len < sizeof(struct rpc_left)))
 			return false;
 		memcpy(&left_us, data + offsetof(struct rpc_left, us), sizeof(left_us));
-		if (left_us && unlikely(rpc_conn_given_up(c, (uint32_t)(entry >> 48), c->number)))
-			return false;
+		if (unlikely(rpc_conn_given_up(c, (uint32_t)(entry >> 48), c->number)))
+			return false; /* it may have no deadline, which is looked at then */
 		entry -= RPC_TIMED + sizeof(struct rpc_left); /* of its len */
 		data += sizeof(struct rpc_left);
 	}

@@ -18,8 +18,8 @@
 
 #define RPC_PAGE_METHODS 256u
 /*
- * Receives of a connection, for words that its client wakes us by: at most one with a message, and
- * when messages are far apart, the next that is timed has us look at them.
+ * Receives of a connection, for words that its client wakes us by: RPC_WAKES_MAX before a result,
+ * one that asks to be notified, and those that say that a server was found parked.
  */
 #define RPC_RECVS	 20u
 #define RPC_SENDS_BESIDE 9u /* beside replies: pieces of large requests, probes */

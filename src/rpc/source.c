@@ -7,63 +7,58 @@
 #include "rpc/client.h"
 #include "rpc/server.h"
 
-#define RETRY_NS 100000u  /* until a request that had no room in the queue is tried again */
-#define SWEEP_NS 1000000u /* between two looks at memory that a server may be copying */
+#define RETRY_NS   100000u  /* until a request that had no room in the queue is tried again */
+#define RETIRED_NS 1000000u /* between two looks at memory that a server may be copying */
 
-/*
- * The server says when the next result is there. Until then results are only read to see that the
- * server is there, each RPC_PROBE_NS.
- */
+/* The server says when the next result is there; until then rpc_client_looked() looks for it. */
 static void ask_to_be_woken(struct gn_rpc_client *c, uint64_t now_ns)
 {
-	uint64_t probe_ns;
-
-	if (!rpc_notify(c, now_ns)) {
-		source_due(&c->source, now_ns + RETRY_NS);
-		return;
-	}
-	if (c->n_reply)
-		source_due(&c->source, rpc_ask_ns(c) + 1);
-	if (!c->n_fetch)
-		return;
-	probe_ns = c->notify_ns + RPC_PROBE_NS;
-	if (c->first_ns < probe_ns)
-		c->first_ns = probe_ns;
-	source_due(&c->source, c->first_ns);
+	if (!rpc_notify(c, now_ns))
+		source_due(&c->loop.source, now_ns + RETRY_NS);
+	else if (c->n_fetch)
+		c->first_ns = GN_FOREVER;
 }
 
-/* Everything else that a client waits for completes, or is an event. */
-int rpc_client_prepare(struct gn_source *source)
+/* Everything else that a client waits for completes, or is an event, or a timer. */
+static int prepare(struct gn_source *source)
 {
-	struct gn_rpc_client *c = container_of(source, struct gn_rpc_client, source);
+	struct gn_rpc_client *c = container_of(source, struct gn_rpc_client, loop.source);
 	int rc = rpc_client_check(c);
 	uint64_t now_ns;
 
 	if (!rc && c->busy)
 		rc = gn_fail(-EDEADLK, "rpc: a client does not wait from within a done function");
-	source->mute = c->dead && !c->opening;
+	source->mute = c->dead && !rpc_client_opening(c);
 	if (rc || c->dead)
 		return rc;
-	c->polls = UINT32_MAX / 2; /* the next poll looks at the channel */
+	link_loop_must_tend(&c->loop); /* by the next poll */
 	now_ns = gn_now_ns();
-	source_due(source, c->until_ns);
 	if (c->entries && !c->due)
 		source_due(source, c->open_ns + c->learn.batch.wait_us * 1000ull + 1);
 	if ((c->due || c->look.late) && !c->posted)
 		source_due(source, now_ns + RETRY_NS);
-	if (c->retired || c->old_links)
-		source_due(source, now_ns + SWEEP_NS);
-	if (c->starved && rpc_slots_full(c))
+	if (c->retired)
+		source_due(source, now_ns + RETIRED_NS);
+	if (c->n_reply || rpc_wants_slot(c))
 		source_due(source, rpc_ask_ns(c) + 1);
-	if (c->n_fetch | c->n_reply)
+	link_conn_watch(&c->link->conn, rpc_calls_sent(c) ? LINK_PROBE_NS : GN_FOREVER);
+	if (rpc_calls_sent(c))
 		ask_to_be_woken(c, now_ns);
+	source_due(source, link_timers_due(&c->loop.timers));
 	return source->due_ns <= now_ns ? -EAGAIN : 0;
 }
+
+const struct source_ops rpc_client_source = {
+	.ready = source_object_ready,
+	.arm = source_object_arm,
+	.disarm = source_object_disarm,
+	.prepare = prepare,
+};
 
 struct gn_source *gn_rpc_client_source(struct gn_rpc_client *client)
 {
 	if (client)
-		return &client->source;
+		return &client->loop.source;
 	gn_fail(-EINVAL, "gn_rpc_client_source(): client is NULL");
 	return NULL;
 }

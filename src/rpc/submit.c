@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A client's calls: put into messages, sent, ended. */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -42,6 +43,7 @@ void rpc_client_die(struct gn_rpc_client *c)
 		return;
 	c->dead = c->busy = true; /* who is called back may not close it */
 	c->end = NULL;
+	link_conn_fail(&c->link->conn);
 	c->prepared = NULL;
 	for (uint32_t i = 0; i < c->limits.window; i++)
 		rpc_end(c, &c->calls[i], GN_RPC_PEER_GONE, 0);
@@ -64,11 +66,18 @@ void rpc_next_slot(struct gn_rpc_client *c)
 void rpc_set_posts(struct gn_rpc_client *c)
 {
 	const struct gn_remote to = {.key = c->request_key}, from = {.key = c->result_key};
+	const struct gn_sge request = {c->requests, 0, c->local_key};
+	const struct gn_sge result = {c->fetched, 0, c->local_key};
+	struct gn_wr wr;
+	int rc;
 
-	c->request_sge.lkey = c->result_sge.lkey = c->local_key;
-	gn_wr_rdma(&c->request_wr, GN_OP_WRITE, rpc_id(RPC_ID_REQUEST, 0), &c->request_sge, &to, 0,
-		   0);
-	gn_wr_rdma(&c->result_wr, GN_OP_READ, 0, &c->result_sge, &from, 0, GN_SIGNALED);
+	gn_wr_rdma(&wr, GN_OP_WRITE, 0, &request, &to, 0, 0);
+	rc = gn_fixed_init(&c->request_wr, c->qp, &wr, c->max_inline);
+	assert(!rc);
+	gn_wr_rdma(&wr, GN_OP_READ, 0, &result, &from, 0, GN_SIGNALED);
+	c->signal_after = c->flags & GN_RPC_SIGNALED ? 0 : c->mask + 1;
+	rc = gn_fixed_init(&c->result_wr, c->qp, &wr, 0);
+	assert(!rc);
 }
 
 uint64_t rpc_read_clock(struct gn_rpc_client *c)
@@ -87,9 +96,9 @@ uint64_t rpc_read_clock(struct gn_rpc_client *c)
 static no_inline void end_silence(struct gn_rpc_client *c, uint64_t now_ns)
 {
 	c->woken = 0;
-	if (now_ns - c->sent_ns > c->silence_ns * 3 && !c->waking &&
+	if (now_ns - c->sent_ns > c->silence_ns * 3 &&
 	    !mutant("rpc-park-blindly", MUTANT_ALWAYS)) /* one of the two is enough, mostly */
-		rpc_wake(c);
+		rpc_wake_again(c);
 	else if (c->reply && (c->mask || !c->busy))
 		rpc_ask(c, now_ns);
 }
@@ -114,7 +123,7 @@ static no_inline void plan_fetch(struct gn_rpc_client *c, bool alone)
 }
 
 /* The message was not done when it was posted, or not even posted: then it is false. */
-static no_inline bool request_posted(struct gn_rpc_client *c, int rc)
+static no_inline bool request_posted(struct gn_rpc_client *c, int rc, bool signaled)
 {
 	c->end = NULL;		/* until it is sent */
 	c->due = rc == -EAGAIN; /* when the queue has room again */
@@ -123,11 +132,29 @@ static no_inline bool request_posted(struct gn_rpc_client *c, int rc)
 	if (rc)
 		return false;
 	c->unsignaled++;
-	if (c->request_wr.flags & GN_SIGNALED) {
+	if (signaled) {
 		c->unsignaled = 0;
 		c->unconfirmed++;
 		c->posted++;
 	}
+	return true;
+}
+
+/* One that may have to be signaled. */
+static no_inline bool post_counted(struct gn_rpc_client *c, uint32_t bytes)
+{
+	const bool signaled = c->reply || c->flags & GN_RPC_SIGNALED;
+	const struct gn_sge sge = {c->requests + c->slot_at, bytes, c->local_key};
+	const struct gn_remote to = {.key = c->request_key};
+	struct gn_wr wr;
+	int rc;
+
+	gn_wr_rdma(&wr, GN_OP_WRITE, rpc_id(RPC_ID_REQUEST, 0), &sge, &to, c->slot_at,
+		   (bytes <= c->max_inline ? GN_INLINE : 0) | (signaled ? GN_SIGNALED : 0));
+	rc = gn_post_one(c->qp, &wr);
+	if (rc != 1)
+		return request_posted(c, rc, signaled);
+	c->unsignaled = 0;
 	return true;
 }
 
@@ -137,19 +164,13 @@ static no_inline bool request_posted(struct gn_rpc_client *c, int rc)
  */
 static inline bool post_request(struct gn_rpc_client *c, uint32_t bytes)
 {
-	struct gn_wr *wr = &c->request_wr;
 	int rc;
 
-	wr->to.remote.offset = c->slot_at;
-	c->request_sge.addr = c->requests + c->slot_at;
-	c->request_sge.len_bytes = bytes;
-	wr->flags = bytes <= c->max_inline ? GN_INLINE : 0;
-	if (unlikely(c->unsignaled > c->mask || c->flags & GN_RPC_SIGNALED) &&
-	    (c->reply || c->flags & GN_RPC_SIGNALED))
-		wr->flags |= GN_SIGNALED;
-	rc = gn_post_one(c->qp, wr);
+	if (unlikely(c->unsignaled >= c->signal_after))
+		return post_counted(c, bytes);
+	rc = gn_post_fixed(&c->request_wr, c->slot_at, bytes, rpc_id(RPC_ID_REQUEST, 0));
 	if (unlikely(rc != 1))
-		return request_posted(c, rc);
+		return request_posted(c, rc, false);
 	c->unsignaled = 0;
 	return true;
 }
@@ -234,8 +255,8 @@ static no_inline void measure_left(struct gn_rpc_client *c, uint64_t deadline_ns
 
 	c->left_us = us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 	c->left_to_ns = deadline_ns;
-	if (deadline_ns < c->until_ns)
-		c->until_ns = deadline_ns;
+	if (deadline_ns < c->late.due_ns)
+		link_timer_set(&c->loop.timers, &c->late, deadline_ns);
 }
 
 /*

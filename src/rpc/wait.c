@@ -9,107 +9,112 @@
 #include "base/source.h"
 #include "rpc/client.h"
 
-#define EAGER_US     20u /* of waiting for a reply and nothing else */
-#define CLOCK_EVERY  8u	 /* turns of a loop that fetches */
-#define YIELD_EVERY  64u /* … for the server, where it shares our core */
-#define RECONNECT_US 1000u
-#define READ_US	     10000u /* then a read that has not completed is looked at again */
+#define CLOCK_EVERY 8u	/* turns of a loop that fetches */
+#define YIELD_EVERY 64u /* … for the server, where it shares our core */
 
 static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 {
 	return a_ns < b_ns ? a_ns : b_ns;
 }
 
+/* ---- what the loop asks for ---- */
+
+/* Where the next result is written, if it is. */
+void rpc_client_words(struct link_loop *loop, struct link_words *words)
+{
+	const struct gn_rpc_client *c = container_of(loop, struct gn_rpc_client, loop);
+	const uint64_t *word;
+	uint64_t seen;
+
+	if (!c->n_reply)
+		return;
+	word = (const uint64_t *)(const void *)(c->replies +
+						(c->expected & c->mask) * c->result_stride);
+	seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+	if (seen == rpc_seq(c->epoch, c->expected))
+		words->torn = true; /* or here since just now */
+	else
+		link_words_add(words, word, seen);
+}
+
+/* A fetch is under way, or has to wait for its request to complete: a completion comes. */
+static bool fetch_completes(const struct gn_rpc_client *c)
+{
+	return (c->reads && c->slow_reads) || (c->unconfirmed && c->flags & GN_RPC_SIGNALED &&
+					       !c->got[c->expected & c->mask].fails);
+}
+
+/* When the client asks to be notified, if nothing comes before; GN_FOREVER: it does not. */
+static uint64_t notify_ns(const struct gn_rpc_client *c)
+{
+	if (c->flags & GN_RPC_EAGER || !rpc_calls_sent(c) || (c->n_fetch && fetch_completes(c)))
+		return GN_FOREVER;
+	return c->sent_ns + c->notify_after_ns;
+}
+
 /*
  * Nothing has come for a while: have the server say when something has, and sleep meanwhile. The
  * papers' clients look again and again.
  */
-static bool may_sleep(struct gn_rpc_client *c, uint64_t now_ns)
+bool rpc_client_notified(struct link_loop *loop)
 {
-	if (c->flags & GN_RPC_EAGER)
-		return false;
-	return (c->notify || now_ns >= c->sent_ns + c->notify_after_ns) && rpc_notify(c, now_ns);
+	struct gn_rpc_client *c = container_of(loop, struct gn_rpc_client, loop);
+	const uint64_t at_ns = notify_ns(c), now_ns = gn_now_ns();
+
+	return at_ns != GN_FOREVER && (c->notify || now_ns >= at_ns) && rpc_notify(c, now_ns);
 }
 
-static int sleep_until(struct gn_rpc_client *c, uint64_t until_ns)
-{
-	struct gn_wait_item items[2];
+/* ---- waiting ---- */
 
-	items[0] = gn_wait_on(gn_cq_source(c->cq));
-	items[1] = gn_wait_on(gn_chan_source(c->chan));
-	c->polls = UINT32_MAX / 2; /* look at the channel next */
-	return exec_wait(items, 2, until_ns, "the result of a call");
+struct turns {
+	unsigned n;
+	bool waited;
+};
+
+/* Nothing has come: until something may have. */
+static int rest(struct gn_rpc_client *c, uint64_t until_ns, struct turns *turns)
+{
+	const bool fetch = c->n_fetch && !fetch_completes(c);
+	uint64_t now_ns, at_ns;
+
+	if (fetch && !c->first_ns) {
+		if (turns->n % YIELD_EVERY == YIELD_EVERY - 1)
+			gn_yield();
+		return 0;
+	}
+	now_ns = gn_now_ns();
+	if (fetch)
+		until_ns = earlier(until_ns, c->first_ns);
+	if (c->n_reply || rpc_wants_slot(c))
+		until_ns = earlier(until_ns, rpc_ask_ns(c) + 1);
+	at_ns = notify_ns(c);
+	if (!c->notify && at_ns > now_ns)
+		until_ns = earlier(until_ns, at_ns);
+	if (rpc_calls_sent(c))
+		link_conn_watch(&c->link->conn, LINK_PROBE_NS);
+	turns->waited = true;
+	return until_ns > now_ns ? link_loop_wait(&c->loop, until_ns, "the result of a call") : 0;
 }
 
 /*
- * Until the next result is written here, or something completes. To look at the channel costs a
- * system call, so it is left out at first.
+ * After a poll that found nothing: a rest and another poll. How many calls have ended; -ETIMEDOUT,
+ * -EINTR. The clock is not worth reading in each turn, unless the rest was a wait.
  */
-static int wait_for_reply(struct gn_rpc_client *c, uint64_t until_ns)
+static int turn(struct gn_rpc_client *c, uint64_t deadline_ns, struct turns *turns)
 {
-	const uint8_t *slot = c->replies + (c->expected & c->mask) * c->result_stride;
-	const uint64_t *word = (const uint64_t *)(const void *)slot;
-	const uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-	const bool torn = seen == rpc_seq(c->epoch, c->expected); /* or here since just now */
-	uint64_t eager_ns;
-	struct gn_wait_item items[3];
-	unsigned n = 1;
+	bool clock;
 	int rc;
 
-	/* Mostly it has just come, all of it. */
-	if (torn && !c->torn) {
-		c->torn = true;
-		return 0;
-	}
-	c->torn = torn;
-	eager_ns = gn_deadline_us(torn ? RPC_TORN_NAP_US : EAGER_US);
-	items[0] = gn_wait_on(gn_cq_source(c->cq));
-	if (!torn)
-		items[n++] = gn_wait_word(word, seen);
-	rc = exec_wait(items, n, earlier(eager_ns, until_ns), "the result of a call");
-	if (rc != -ETIMEDOUT || torn || until_ns <= eager_ns)
+	turns->waited = false;
+	rc = rest(c, deadline_ns, turns);
+	if (rc == -EINTR)
 		return rc;
-	if (may_sleep(c, gn_now_ns()))
-		return sleep_until(c, earlier(until_ns, rpc_ask_ns(c)));
-	items[n++] = gn_wait_on(gn_chan_source(c->chan));
-	c->polls = UINT32_MAX / 2; /* look at it now */
-	until_ns = earlier(until_ns, c->sent_ns + c->notify_after_ns);
-	return exec_wait(items, n, earlier(until_ns, rpc_ask_ns(c)), "the result of a call");
-}
-
-/* Until the next result is worth a look. */
-static int wait_to_fetch(struct gn_rpc_client *c, uint64_t until_ns)
-{
-	struct gn_wait_item item = gn_wait_on(gn_cq_source(c->cq));
-	const uint64_t now_ns = gn_now_ns();
-
-	if (c->first_ns <= now_ns)
-		return 0;
-	if (may_sleep(c, now_ns))
-		return sleep_until(c, earlier(until_ns, c->first_ns));
-	until_ns = earlier(until_ns, c->sent_ns + c->notify_after_ns);
-	return exec_wait(&item, 1, earlier(until_ns, c->first_ns), "the time to fetch");
-}
-
-/* Nothing has come: until something may have. */
-static int rest(struct gn_rpc_client *c, uint64_t deadline_ns, unsigned turn)
-{
-	uint64_t until_ns = earlier(deadline_ns, c->until_ns);
-	struct gn_wait_item items[1];
-
-	items[0] = gn_wait_on(gn_cq_source(c->cq));
-	if (c->n_reply && !c->n_fetch)
-		return wait_for_reply(c, until_ns);
-	if (!c->n_fetch && !c->n_reply)
-		return exec_wait(items, 1, until_ns, "a read");
-	if (c->reads && c->slow_reads)
-		return exec_wait(items, 1, earlier(until_ns, gn_deadline_us(READ_US)),
-				 "the read of a result");
-	if (c->first_ns)
-		return wait_to_fetch(c, until_ns);
-	if (turn % YIELD_EVERY == YIELD_EVERY - 1)
-		gn_yield();
-	return 0;
+	clock = turns->waited || turns->n % CLOCK_EVERY == CLOCK_EVERY - 1;
+	turns->n++;
+	rc = rpc_client_poll(c, clock);
+	if (!rc && clock && deadline_ns != GN_FOREVER && gn_now_ns() >= deadline_ns)
+		rc = -ETIMEDOUT;
+	return rc;
 }
 
 int gn_rpc_poll(struct gn_rpc_client *c)
@@ -142,6 +147,7 @@ static bool nothing_to_come(struct gn_rpc_client *c)
 
 int gn_rpc_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 {
+	struct turns turns = {0};
 	int rc = rpc_client_check(c);
 
 	if (!rc && c->busy)
@@ -150,44 +156,32 @@ int gn_rpc_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 		return rc;
 	deadline_ns = deadline_given(deadline_ns);
 	rpc_flush(c); /* nobody adds to it meanwhile */
-	for (unsigned turn = 0;; turn++) {
-		const bool clock = turn % CLOCK_EVERY == CLOCK_EVERY - 1;
-
-		rc = rpc_client_poll(c, clock);
-		if (rc || nothing_to_come(c))
-			return rc;
-		if (clock && gn_now_ns() >= deadline_ns)
-			return gn_fail_text(-ETIMEDOUT, "gn_rpc_wait(): no call has ended");
-		rc = rest(c, deadline_ns, turn);
-		if (rc == -EINTR)
-			return rc;
-	}
+	rc = rpc_client_poll(c, false);
+	while (!rc && !nothing_to_come(c))
+		rc = turn(c, deadline_ns, &turns);
+	return rc == -ETIMEDOUT ? gn_fail_text(rc, "gn_rpc_wait(): no call has ended") : rc;
 }
 
 /* Until one call has ended; a signal does not change that. */
 static void finish(struct gn_rpc_client *c, const struct gn_rpc_op *op)
 {
+	struct turns turns = {0};
+
 	rpc_flush(c);
-	for (unsigned turn = 0; op->client; turn++)
-		if (!rpc_client_poll(c, turn % CLOCK_EVERY == CLOCK_EVERY - 1) && op->client)
-			rest(c, GN_FOREVER, turn);
+	rpc_client_poll(c, false);
+	while (op->client)
+		turn(c, GN_FOREVER, &turns);
 }
 
 /* Until a call can be begun: 0, or -ENOTCONN, or -EAGAIN at the deadline, if there is one. */
 static int wait_for_room(struct gn_rpc_client *c, uint64_t deadline_ns)
 {
-	if (!deadline_ns)
-		deadline_ns = GN_FOREVER;
-	rpc_flush(c);
-	for (unsigned turn = 0; !c->dead && !has_room(c); turn++) {
-		const bool clock = turn % CLOCK_EVERY == CLOCK_EVERY - 1;
+	struct turns turns = {0};
 
-		if (rpc_client_poll(c, clock) || c->dead || has_room(c))
-			continue;
-		if (clock && gn_now_ns() >= deadline_ns)
+	rpc_flush(c);
+	while (!c->dead && !has_room(c))
+		if (turn(c, deadline_given(deadline_ns), &turns) == -ETIMEDOUT)
 			return gn_fail_text(-EAGAIN, "rpc: no call could be begun by the deadline");
-		rest(c, deadline_ns, turn);
-	}
 	return c->dead ? gn_fail_text(-ENOTCONN, RPC_GONE) : 0;
 }
 
@@ -205,28 +199,22 @@ static int submit_waiting(struct gn_rpc_client *c, struct gn_rpc_op *op)
 	return rc;
 }
 
-/* deadline_ns: 0 is none. */
-static void nap(uint64_t deadline_ns)
-{
-	const uint64_t now_ns = gn_now_ns();
-
-	if (!deadline_ns)
-		gn_sleep_us(RECONNECT_US);
-	else if (now_ns < deadline_ns)
-		gn_sleep_us(earlier((deadline_ns - now_ns) / 1000 + 1, RECONNECT_US));
-}
-
 /* Once more after a server has gone, until the deadline. */
 static int submit_again(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
+	const uint64_t deadline_ns = deadline_given(op->deadline_ns);
 	int rc = submit_waiting(c, op);
 
-	while (rc == -ENOTCONN && c->flags & GN_RPC_RECONNECT &&
-	       (!op->deadline_ns || gn_now_ns() < op->deadline_ns)) {
-		if (rpc_reconnect(c, op->deadline_ns))
-			nap(op->deadline_ns);
-		else
+	while (unlikely(rc == -ENOTCONN) && c->flags & GN_RPC_RECONNECT) {
+		if (gn_now_ns() >= deadline_ns)
+			break;
+		if (!rpc_reconnect(c, deadline_ns)) {
+			c->backoff.failed = 0;
 			rc = submit_waiting(c, op);
+		} else {
+			link_backoff_failed(&c->backoff);
+			link_backoff_wait(&c->backoff, deadline_ns);
+		}
 	}
 	return rc;
 }

@@ -23,21 +23,31 @@ void rpc_tell_spent(struct gn_rpc_client *c)
 	}
 }
 
-/* Not more often than results come: the server has a few receives for it. */
-bool rpc_wake(struct gn_rpc_client *c)
+static bool post_wake(struct gn_rpc_client *c)
 {
 	struct gn_wr wr;
 
-	if (c->waking)
-		return true;
 	gn_wr_init(&wr, GN_OP_WRITE_IMM, rpc_id(RPC_ID_OTHER, 0), NULL, 0,
 		   GN_SIGNALED | GN_SOLICITED);
 	if (gn_post_send(c->qp, &wr, NULL))
 		return false;
 	c->posted++;
-	c->waking = true;
+	c->waking++;
 	c->count.wakes++;
 	return true;
+}
+
+/* Not more often than results come: the server has a few receives for it. */
+bool rpc_wake(struct gn_rpc_client *c)
+{
+	return c->waking || post_wake(c);
+}
+
+/* The server may have stopped polling again since the last wake: its client may not poll either. */
+void rpc_wake_again(struct gn_rpc_client *c)
+{
+	if (c->waking < RPC_WAKES_MAX)
+		post_wake(c);
 }
 
 /* ---- asleep ---- */
@@ -49,7 +59,7 @@ int rpc_notify_recv(struct gn_rpc_client *c)
 	return gn_post_recv(c->qp, &wr, NULL);
 }
 
-/* Until it has come, results are only read to see that the server is there. */
+/* Until it has come, results are only read by rpc_client_looked(). */
 bool rpc_notify(struct gn_rpc_client *c, uint64_t now_ns)
 {
 	struct gn_wr wr;
@@ -65,7 +75,7 @@ bool rpc_notify(struct gn_rpc_client *c, uint64_t now_ns)
 	c->notify = true;
 	c->notify_ns = now_ns;
 	if (c->first_ns)
-		c->first_ns = now_ns + RPC_PROBE_NS;
+		c->first_ns = GN_FOREVER;
 	c->count.notifies++;
 	return true;
 }
@@ -98,7 +108,7 @@ void rpc_see_parked(struct gn_rpc_client *c, uint32_t parked)
 {
 	if (parked == c->woken)
 		return;
-	c->waking = false;
+	c->waking = 0;
 	if (rpc_wake(c))
 		c->woken = parked;
 }
@@ -131,5 +141,5 @@ uint64_t rpc_ask_ns(const struct gn_rpc_client *c)
 
 	if (wait_ns < least_ns)
 		wait_ns = least_ns;
-	return last_ns + (wait_ns < RPC_PROBE_NS ? wait_ns : RPC_PROBE_NS);
+	return last_ns + (wait_ns < LINK_PROBE_NS ? wait_ns : LINK_PROBE_NS);
 }

@@ -153,10 +153,10 @@ struct rpc_far {
 	uint32_t key, len;
 };
 
-#define RPC_ALIGN  64u
+#define RPC_ALIGN	64u
 #define RPC_BATCH_BYTES 128u /* of entries, from which on a message is worth a prefetch */
-#define RPC_SHORT  64u /* up to here bytes are copied without a call */
-#define RPC_INLINE 256u /* bytes of a message that is copied into its request, if the fabric can */
+#define RPC_SHORT	64u  /* up to here bytes are copied without a call */
+#define RPC_INLINE	256u /* bytes of a message that is copied into its request, if the fabric can */
 
 /*
  * A WRITE of no bytes with immediate data goes to a server whose client does something after a long
@@ -165,15 +165,11 @@ struct rpc_far {
  * each client, a client asks for the next when the last has come, and has RPC_NOTIFY_RECVS.
  */
 #define RPC_NOTIFY_RECVS 2u
-
-/* How long to wait for the rest of a message, which may never come: its sender may be gone. */
-#define RPC_TORN_NAP_US 1u
+/* A client wakes its server at most so many times before a result comes: RPC_RECVS are more. */
+#define RPC_WAKES_MAX 16u
 
 /* For a thread that is long about its handlers, until it has looked at the words that wake it. */
 #define RPC_RNR_US 20000u
-
-/* Silence after which a side asks whether the other is there. */
-#define RPC_PROBE_NS 100000000u
 
 static inline uint32_t rpc_align8(uint32_t len)
 {
@@ -293,7 +289,7 @@ static inline uint64_t rpc_seal(void *slot, const struct rpc_seal *seal)
 							   .flags = seal->flags,
 							   .word = seal->word});
 	__atomic_store_n(&words[1],
-			 seal->len | (uint64_t)seal->aux << 32 | (uint64_t)seal->flags << 48,
+			 seal->len | (uint64_t)(seal->aux | (uint32_t)seal->flags << 16) << 32,
 			 __ATOMIC_RELAXED);
 	/* The word may be seen before the sequence: what it says is done by then. */
 	__atomic_store_n(&words[2], crc | (uint64_t)seal->word << 32, __ATOMIC_RELEASE);

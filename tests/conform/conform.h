@@ -74,6 +74,7 @@ extern const struct cf_case cf_cases_faults[];	   /* 77 */
 extern const struct cf_case cf_cases_beside[];	   /* 79, 80 */
 extern const struct cf_case cf_cases_timer[];	   /* 81 */
 extern const struct cf_case cf_cases_one[];	   /* 82-86 */
+extern const struct cf_case cf_cases_fixed[];	   /* 87-89 */
 
 /* ---- a side ---- */
 

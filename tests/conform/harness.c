@@ -14,13 +14,17 @@
 #define START_US 60000000u
 
 static const struct cf_case *const tables[] = {
-	cf_cases_objects,    cf_cases_memory,	 cf_cases_state,
-	cf_cases_send,	     cf_cases_onesided,	 cf_cases_atomics,
-	cf_cases_chains,     cf_cases_events,	 cf_cases_epoll,
-	cf_cases_ud,	     cf_cases_isolation, cf_cases_connect,
-	cf_cases_disconnect, cf_cases_ordering,	 cf_cases_visible,
-	cf_cases_repeat,     cf_cases_faults,	 cf_cases_beside,
-	cf_cases_timer,	     cf_cases_one,	 NULL,
+	cf_cases_objects,    cf_cases_memory,
+	cf_cases_state,	     cf_cases_send,
+	cf_cases_onesided,   cf_cases_atomics,
+	cf_cases_chains,     cf_cases_events,
+	cf_cases_epoll,	     cf_cases_ud,
+	cf_cases_isolation,  cf_cases_connect,
+	cf_cases_disconnect, cf_cases_ordering,
+	cf_cases_visible,    cf_cases_repeat,
+	cf_cases_faults,     cf_cases_beside,
+	cf_cases_timer,	     cf_cases_one,
+	cf_cases_fixed,	     NULL,
 };
 
 const struct cf_case *cf_case_find(unsigned number)

@@ -10,361 +10,20 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "fuzz.h"
-#include "rpc/wire.h"
-#include "rpc_world.h"
+#include "rpc_evil.h"
 
 #define EVILS	 3u
-#define SENDS	 64u
 #define STALL_NS (unit_slow() ? 5000000000u : 1000000000u)
-
-struct evil {
-	const char *addr;
-	struct gn_fabric *fabric;
-	uint64_t seed;
-	bool *stop;
-	unsigned lives, requests, answered; /* atomic */
-	int failed;
-
-	struct gn_ctx *ctx;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
-	struct gn_pd *pd;
-	struct gn_qp *qp;
-	struct gn_mem *mem, *reply;
-	struct gn_mr *mr, *reply_mr;
-	uint8_t *buf;
-	struct rpc_hello hello;
-	struct rpc_welcome welcome;
-	uint32_t number, results;
-	bool up;
-};
-
-#define BUF_BYTES (1u << 20)
-
-/* ---- its life ---- */
-
-static void evil_end(struct evil *e)
-{
-	if (e->up && fuzz_pick(2))
-		gn_disconnect(e->qp);
-	gn_qp_destroy(e->qp);
-	gn_mr_deregister(e->mr);
-	gn_mr_deregister(e->reply_mr);
-	gn_mem_free(e->mem);
-	gn_mem_free(e->reply);
-	gn_pd_destroy(e->pd);
-	gn_cq_destroy(e->cq);
-	gn_chan_destroy(e->chan);
-	e->up = false;
-	e->qp = NULL;
-	e->mr = e->reply_mr = NULL;
-	e->mem = e->reply = NULL;
-	e->pd = NULL;
-	e->cq = NULL;
-	e->chan = NULL;
-}
-
-static int evil_make(struct evil *e)
-{
-	struct gn_qp_opts qp = {
-		.size = sizeof(qp), .type = GN_QP_RC, .max_send_wr = SENDS, .max_inline = 64};
-
-	EXPECT(gn_chan_create(e->ctx, &e->chan) == 0);
-	EXPECT(gn_cq_create(e->ctx,
-			    &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts),
-						 .depth = 4 * SENDS,
-						 .chan = e->chan},
-			    &e->cq) == 0);
-	EXPECT(gn_pd_create(e->ctx, &e->pd) == 0);
-	EXPECT(gn_mem_alloc(e->fabric, BUF_BYTES, GN_REMOTE_READ, &e->mem) == 0);
-	EXPECT(gn_mr_register(e->pd, e->mem, 0, BUF_BYTES, GN_LOCAL_WRITE | GN_REMOTE_READ,
-			      &e->mr) == 0);
-	EXPECT(gn_mem_alloc(e->fabric, BUF_BYTES, GN_REMOTE_WRITE, &e->reply) == 0);
-	EXPECT(gn_mr_register(e->pd, e->reply, 0, BUF_BYTES, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
-			      &e->reply_mr) == 0);
-	qp.send_cq = qp.recv_cq = e->cq;
-	qp.chan = e->chan;
-	EXPECT(gn_qp_create(e->pd, &qp, &e->qp) == 0);
-	e->buf = gn_mem_addr(e->mem);
-	return 0;
-}
-
-static void draw_hello(struct evil *e)
-{
-	struct gn_remote reply;
-
-	gn_mr_remote(e->reply_mr, &reply);
-	e->hello = (struct rpc_hello){.magic = RPC_MAGIC,
-				      .version = RPC_VERSION,
-				      .bytes = sizeof(e->hello),
-				      .slots = 1u << fuzz_pick(5),
-				      .max_request = 64u << fuzz_pick(7),
-				      .max_result = 64u << fuzz_pick(7),
-				      .window = 1 + fuzz_pick(64),
-				      .reply_key = fuzz_pick(4) ? reply.key : fuzz_strange(),
-				      .nonce = fuzz_any()};
-	if (!fuzz_pick(4)) { /* one field that is not as it should be */
-		const uint32_t word = fuzz_strange();
-
-		memcpy((uint8_t *)&e->hello + fuzz_pick(sizeof(e->hello) / 4) * 4, &word, 4);
-	}
-}
-
-/* Connected, with a welcome that fits what was asked for; or not, which is no failure. */
-static int evil_begin(struct evil *e)
-{
-	struct gn_conn_opts opts = {
-		.size = sizeof(opts), .private_data = &e->hello, .private_len = sizeof(e->hello)};
-	struct gn_event event;
-
-	EXPECT(evil_make(e) == 0);
-	draw_hello(e);
-	if (!fuzz_pick(16))
-		opts.private_len = fuzz_pick(sizeof(e->hello));
-	if (gn_connect_wait(e->qp, e->addr, &opts, &event))
-		return 0;
-	memcpy(&e->welcome, event.private_data, sizeof(e->welcome));
-	e->number = 1;
-	e->results = 0;
-	e->up = true;
-	__atomic_fetch_add(&e->lives, 1, __ATOMIC_RELAXED);
-	return 0;
-}
-
-/* ---- what it does ---- */
-
-static void post(struct evil *e, struct gn_wr *wr)
-{
-	struct gn_wc wc[16];
-	int n;
-
-	wr->flags |= GN_SIGNALED;
-	for (unsigned tries = 0; e->up && gn_post_send(e->qp, wr, NULL) && tries < 10; tries++)
-		gn_yield();
-	n = gn_cq_poll(e->cq, wc, 16);
-	for (int i = 0; i < n; i++)
-		if (wc[i].status != GN_WC_OK)
-			e->up = false; /* the server had enough of it */
-}
-
-static void write_at(struct evil *e, uint32_t from, uint64_t to, uint32_t len, uint32_t key)
-{
-	const struct gn_sge sge = {e->buf + from, len, gn_mr_lkey(e->mr)};
-	struct gn_wr wr;
-
-	gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &(struct gn_remote){.key = key}, to, 0);
-	post(e, &wr);
-}
-
-static uint64_t request_bytes(const struct evil *e)
-{
-	return rpc_given_up_at(rpc_stride(e->welcome.max_request), e->welcome.slots,
-			       e->welcome.window);
-}
-
-/* An entry as honest as is drawn; returns how many bytes it takes. */
-static uint32_t draw_entry(struct evil *e, uint8_t *to, uint32_t room, uint32_t index)
-{
-	static const uint16_t methods[] = {ECHO,       LATER, BLOB,	   SUM,
-					   ROOM_LATER, NEVER, GN_RPC_PING, GN_RPC_STATS_JSON};
-	struct rpc_entry entry = {
-		.len = fuzz_pick(64), .kind = methods[fuzz_pick(8)], .index = (uint16_t)index};
-	struct gn_remote mine;
-
-	if (rpc_align8(entry.len) + sizeof(entry) > room)
-		entry.len = 0;
-	for (uint32_t i = 0; i < entry.len; i++)
-		to[sizeof(entry) + i] = (uint8_t)fuzz_any();
-	if (!fuzz_pick(8) && room >= sizeof(entry) + sizeof(struct rpc_far)) {
-		struct rpc_far far;
-
-		gn_mr_remote(e->mr, &mine);
-		far = (struct rpc_far){.offset = fuzz_pick(2) ? 0 : fuzz_strange(),
-				       .key = fuzz_pick(3) ? mine.key : fuzz_strange(),
-				       .len = fuzz_pick(2) ? fuzz_pick(BUF_BYTES) : fuzz_strange()};
-		entry.index |= RPC_FAR;
-		entry.len = sizeof(far);
-		memcpy(to + sizeof(entry), &far, sizeof(far));
-	}
-	if (!fuzz_pick(40))
-		entry.len = fuzz_strange();
-	if (!fuzz_pick(40))
-		entry.index = (uint16_t)fuzz_strange();
-	memcpy(to, &entry, sizeof(entry));
-	return (uint32_t)sizeof(entry) + rpc_align8(entry.len);
-}
-
-/* The next message: mostly one that is taken, with something wrong in it now and then. */
-static void send_request(struct evil *e)
-{
-	const uint32_t max = rpc_max_len(e->welcome.max_request);
-	const uint32_t slot = e->number & (e->welcome.slots - 1);
-	const uint64_t to = slot * rpc_stride(e->welcome.max_request);
-	struct rpc_seal seal = {.seq = rpc_seq(e->welcome.epoch, e->number),
-				.nonce = e->hello.nonce,
-				.flags = fuzz_pick(2) ? RPC_REPLY : 0,
-				.word = e->results};
-	uint32_t at = 0, n = 1 + fuzz_pick(3), bytes;
-
-	for (uint32_t i = 0; i < n && at + sizeof(struct rpc_entry) <= max; i++)
-		at += draw_entry(e, e->buf + sizeof(struct rpc_head) + at, max - at, i);
-	seal.len = at <= max ? at : max;
-	seal.aux = (uint16_t)n;
-	if (!fuzz_pick(40))
-		seal.aux = (uint16_t)fuzz_strange();
-	if (!fuzz_pick(40))
-		seal.len = fuzz_strange() % (BUF_BYTES / 2) & ~7u;
-	if (!fuzz_pick(40))
-		seal.word = fuzz_strange();
-	if (!fuzz_pick(40))
-		seal.seq = rpc_seq(e->welcome.epoch, e->number + fuzz_pick(3) - 1);
-	if (!fuzz_pick(40))
-		seal.flags = (uint16_t)fuzz_strange();
-	bytes = (uint32_t)rpc_seal(e->buf, &seal);
-	if (bytes > max + 32)
-		bytes = max + 32;
-	write_at(e, 0, to, fuzz_pick(20) ? bytes : fuzz_pick(bytes), e->welcome.request_key);
-	e->number++;
-	__atomic_fetch_add(&e->requests, 1, __ATOMIC_RELAXED);
-	for (unsigned i = fuzz_pick(6); i > 3; i--) { /* changed while it is being served */
-		const uint32_t off = fuzz_pick(bytes), len = fuzz_pick(bytes - off);
-
-		for (uint32_t k = 0; k < len; k++)
-			e->buf[off + k] = (uint8_t)fuzz_any();
-		write_at(e, off, to + off, len, e->welcome.request_key);
-	}
-}
-
-/* An honest client would take its results: so does this one, sometimes, and goes on. */
-static void read_results(struct evil *e)
-{
-	const uint64_t stride = rpc_stride(e->welcome.max_result);
-	const uint32_t next = e->results + 1;
-	const struct gn_sge sge = {e->buf, (uint32_t)stride, gn_mr_lkey(e->mr)};
-	struct gn_wr wr;
-	uint64_t seq;
-
-	gn_wr_rdma(&wr, GN_OP_READ, 0, &sge, &(struct gn_remote){.key = e->welcome.result_key},
-		   (next & (e->welcome.slots - 1)) * stride, 0);
-	post(e, &wr);
-	memcpy(&seq, e->buf, sizeof(seq)); /* shared memory: it is there already */
-	if (e->up && seq == rpc_seq(e->welcome.epoch, next)) {
-		e->results++;
-		__atomic_fetch_add(&e->answered, 1, __ATOMIC_RELAXED);
-	}
-}
-
-static void tell(struct evil *e)
-{
-	uint64_t word = rpc_seq(fuzz_pick(4) ? e->welcome.epoch : fuzz_any(),
-				fuzz_pick(2) ? e->results : fuzz_strange());
-
-	memcpy(e->buf, &word, sizeof(word));
-	write_at(e, 0, rpc_ack_at(rpc_stride(e->welcome.max_request), e->welcome.slots),
-		 sizeof(word), e->welcome.request_key);
-}
-
-static void scribble(struct evil *e)
-{
-	const uint64_t all = request_bytes(e);
-	const uint64_t to = fuzz_any() % all;
-	const uint32_t left = (uint32_t)(all - to), len = fuzz_pick(left < 300 ? left : 300);
-
-	for (uint32_t i = 0; i < len; i++)
-		e->buf[i] = (uint8_t)fuzz_any();
-	write_at(e, 0, to, len, e->welcome.request_key);
-}
-
-static void flood(struct evil *e)
-{
-	for (unsigned n = fuzz_pick(300); n && e->up; n--) {
-		struct gn_wr wr;
-
-		gn_wr_init(&wr, GN_OP_WRITE_IMM, 0, NULL, 0, fuzz_pick(2) ? GN_SOLICITED : 0);
-		wr.imm = fuzz_any();
-		post(e, &wr);
-	}
-}
-
-/* What nobody may: it costs the connection. */
-static void trespass(struct evil *e)
-{
-	const struct gn_sge sge = {e->buf, 64, gn_mr_lkey(e->mr)};
-	struct gn_wr wr;
-
-	switch (fuzz_pick(4)) {
-	case 0:
-		write_at(e, 0, 0, 64, fuzz_any());
-		break;
-	case 1:
-		write_at(e, 0, 0, 64, e->welcome.result_key);
-		break;
-	case 2:
-		write_at(e, 0, fuzz_any(), 64, e->welcome.request_key);
-		break;
-	default:
-		gn_wr_send(&wr, 0, &sge, 0); /* there is no receive for its bytes */
-		post(e, &wr);
-		break;
-	}
-}
-
-static void act(struct evil *e)
-{
-	const uint32_t what = fuzz_pick(100);
-	const bool room = e->number - e->results <= e->welcome.slots;
-
-	/* It must get along for a while to be let do anything. */
-	if (what < 45 && (room || !fuzz_pick(50)))
-		send_request(e);
-	else if (what < 80)
-		read_results(e);
-	else if (what < 86)
-		tell(e);
-	else if (what < 92)
-		scribble(e);
-	else if (what < 96)
-		flood(e);
-	else if (what == 96 && !fuzz_pick(3))
-		trespass(e);
-	else
-		gn_sleep_us(fuzz_pick(2000)); /* until it is put aside */
-}
-
-static int evil_lives(struct evil *e)
-{
-	EXPECT(gn_ctx_create(e->fabric, &e->ctx) == 0);
-	while (!__atomic_load_n(e->stop, __ATOMIC_ACQUIRE)) {
-		struct gn_event event;
-		unsigned acts = fuzz_pick(300);
-
-		EXPECT(evil_begin(e) == 0);
-		while (acts-- && e->up && !__atomic_load_n(e->stop, __ATOMIC_ACQUIRE)) {
-			act(e);
-			if (!gn_chan_next(e->chan, &event) && event.type == GN_EVENT_DISCONNECTED)
-				e->up = false;
-		}
-		evil_end(e);
-	}
-	EXPECT(gn_ctx_destroy(e->ctx) == 0);
-	return 0;
-}
-
-static void evil_main(void *arg)
-{
-	struct evil *e = arg;
-
-	fuzz_own = e->seed;
-	e->failed = evil_lives(e);
-}
 
 /* ---- the honest one ---- */
 
 /* What the hostile clients have done so far. */
 struct sums {
 	unsigned lives, requests, answered;
+	unsigned groups, in_groups; /* that reached their handler, and calls in them */
 };
+
+static unsigned groups, in_groups; /* atomic */
 
 static struct sums sum_up(const struct evil *evils)
 {
@@ -375,12 +34,36 @@ static struct sums sum_up(const struct evil *evils)
 		sums.requests += __atomic_load_n(&evils[i].requests, __ATOMIC_RELAXED);
 		sums.answered += __atomic_load_n(&evils[i].answered, __ATOMIC_RELAXED);
 	}
+	sums.groups = __atomic_load_n(&groups, __ATOMIC_RELAXED);
+	sums.in_groups = __atomic_load_n(&in_groups, __ATOMIC_RELAXED);
 	return sums;
 }
 
 static bool is_enough(struct sums sums, unsigned calls)
 {
-	return calls > 100 && sums.lives > 5 && sums.answered > 20;
+	return calls > 100 && sums.lives > 5 && sums.answered > 20 && sums.groups > 20 &&
+	       sums.in_groups > sums.groups + 20;
+}
+
+#define BATCH 24u
+
+/* A group of its own, whose calls have their own results. */
+static int honest_batch(struct gn_rpc_client *client, uint32_t seed)
+{
+	struct flight f[BATCH];
+	struct gn_rpc_op *ops[BATCH];
+
+	for (unsigned i = 0; i < BATCH; i++) {
+		flight_make(&f[i], i % 5 ? GROUP_ECHO : GROUP_ECHO_TOO, (seed + i) % 50, seed + i,
+			    gn_deadline_us(UNIT_PATIENCE_US));
+		ops[i] = &f[i].op;
+		while (gn_rpc_submit(client, ops[i]) == -EAGAIN)
+			EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) >= 0);
+	}
+	EXPECT(wait_all(client, f, BATCH) == 0);
+	for (unsigned i = 0; i < BATCH; i++)
+		EXPECT(flight_check(&f[i]) == 0);
+	return 0;
 }
 
 /* Until end_ns; beside hostile clients, which may be NULL, until enough has been done. */
@@ -391,16 +74,22 @@ static int honest_calls(struct world *w, const struct evil *evils, uint64_t end_
 	uint64_t slowest_ns = 0;
 
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
-		const struct gn_rpc_client_opts opts = in_mode(mode);
+		struct gn_rpc_client_opts opts = in_mode(mode);
 
+		opts.batch.entries = 16;
 		EXPECT(gn_rpc_client_open(w->fabric, w->addr, &opts, &clients[mode]) == 0);
 	}
 	while (gn_now_ns() < end_ns || (evils && !is_enough(sum_up(evils), *calls))) {
 		const uint64_t begin_ns = gn_now_ns();
 
 		EXPECT(begin_ns < deadline_ns);
-		EXPECT(call_echo(clients[*calls % 3], *calls % 11 ? ECHO : LATER, *calls % 700,
-				 *calls) == 0);
+		EXPECT(call_echo(clients[*calls % 3],
+				 *calls % 11 == 0 ? LATER :
+				 *calls % 2	  ? ECHO :
+						    GROUP_ECHO,
+				 *calls % 700, *calls) == 0);
+		if (*calls % 16 == 0)
+			EXPECT(honest_batch(clients[*calls % 3], *calls) == 0);
 		if (gn_now_ns() - begin_ns > slowest_ns)
 			slowest_ns = gn_now_ns() - begin_ns;
 		if (!(++*calls % 1000))
@@ -448,12 +137,79 @@ static void blob_of_64k(struct gn_rpc_request *request, void *arg)
 	gn_rpc_answer(request, GN_RPC_OK, bytes, want.bytes % sizeof(bytes));
 }
 
+static void group_echo(struct gn_rpc_group *group, void *arg)
+{
+	const unsigned n = gn_rpc_group_size(group);
+
+	(void)arg;
+	for (unsigned i = 0; i < n; i++) {
+		uint32_t len;
+		const void *data = gn_rpc_group_data(group, i, &len);
+		void *to = gn_rpc_group_room(group, i, len);
+
+		if (!to) /* it has ended */
+			continue;
+		memcpy(to, data, len);
+		gn_rpc_group_answer(group, i, GN_RPC_OK, to, len);
+	}
+}
+
+/* All that a handler may do, and some that it must not: what its client says decides. */
+static void group_any(struct gn_rpc_group *group, void *arg)
+{
+	struct service *s = arg;
+	const unsigned n = gn_rpc_group_size(group);
+
+	__atomic_fetch_add(&groups, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&in_groups, n, __ATOMIC_RELAXED);
+	for (unsigned k = 0; k < n; k++) {
+		const unsigned i = n - 1 - k; /* in any order */
+		uint32_t len, sum = 0;
+		const uint8_t *data = gn_rpc_group_data(group, i, &len);
+		uint8_t *to;
+
+		for (uint32_t b = 0; b < len; b++)
+			sum += data[b];
+		switch (sum % 7) {
+		case 0:
+			to = gn_rpc_group_put(group, i, GN_RPC_OK, len);
+			if (to)
+				memset(to, 1, len);
+			break;
+		case 1:
+			to = gn_rpc_group_room(group, i, sum);
+			if (to)
+				memset(to, 2, sum);
+			gn_rpc_group_answer(group, i, GN_RPC_OK, to, to ? sum : 0);
+			break;
+		case 2:
+			__atomic_fetch_add(&s->lent, 1, __ATOMIC_RELAXED);
+			gn_rpc_group_answer_mem(group, i, GN_RPC_OK, s->mem, sum % 64, sum,
+						mem_released, s);
+			break;
+		case 3: /* twice, and one that is none */
+			gn_rpc_group_answer(group, i, GN_RPC_OK, data, len);
+			gn_rpc_group_answer(group, i, GN_RPC_OK, data, len);
+			gn_rpc_group_answer(group, i + sum, GN_RPC_OK, NULL, 0);
+			break;
+		case 4: /* larger than a slot, and not used */
+			gn_rpc_group_room(group, i, 20000 + sum);
+			break;
+		case 5:
+			break;
+		default:
+			gn_rpc_group_answer(group, i, sum, data, len);
+		}
+	}
+}
+
 static int start(struct world *w, const char *addr)
 {
 	struct service *s = &w->service;
 
 	gn_mutex_init(&s->lock);
 	EXPECT(gn_fabric_open("shm", &w->fabric) == 0);
+	EXPECT(gn_mem_alloc(w->fabric, MEM_BYTES, GN_REMOTE_READ, &s->mem) == 0);
 	w->addr = addr;
 	w->opts = (struct gn_rpc_server_opts){
 		.size = sizeof(struct gn_rpc_server_opts), .peer = service_peer, .peer_arg = s};
@@ -463,6 +219,13 @@ static int start(struct world *w, const char *addr)
 	EXPECT(gn_rpc_server_handle(s->server, ROOM_LATER, room_later, s) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, SUM, sum, NULL) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, BLOB, blob_of_64k, NULL) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, WATCH, watch_caller, s) == 0);
+	EXPECT(gn_rpc_server_handle_group(s->server, GROUP_ECHO, group_echo, s, GN_RPC_ORDERED) ==
+	       0);
+	EXPECT(gn_rpc_server_handle_group(s->server, GROUP_ECHO_TOO, group_echo, s, 0) == 0);
+	EXPECT(gn_rpc_server_handle_group(s->server, GROUP_ANY, group_any, s, 0) == 0);
+	EXPECT(gn_rpc_server_handle_group(s->server, GROUP_ANY_TOO, group_any, s, GN_RPC_ORDERED) ==
+	       0);
 	EXPECT(gn_rpc_server_start(s->server) == 0);
 	EXPECT(gn_thread_start("answerer", answer_later, s, &s->answerer) == 0);
 	return 0;
@@ -477,6 +240,8 @@ static int finish(struct world *w)
 	EXPECT(gn_thread_join(s->answerer) == 0);
 	gn_mutex_fini(&s->lock);
 	EXPECT(s->came == s->went);
+	EXPECT(s->lent == s->released && !__atomic_load_n(&s->watching, __ATOMIC_ACQUIRE));
+	EXPECT(gn_mem_free(s->mem) == 0);
 	EXPECT(gn_fabric_close(w->fabric) == 0);
 	return 0;
 }
@@ -527,8 +292,8 @@ static void test_hostile_clients(void **state)
 	}
 	assert_int_equal(rc, 0);
 	sums = sum_up(evils);
-	print_message("# the others: %u lives, %u requests, %u results\n", sums.lives,
-		      sums.requests, sums.answered);
+	print_message("# the others: %u lives, %u requests, %u results; %u groups of %u calls\n",
+		      sums.lives, sums.requests, sums.answered, sums.groups, sums.in_groups);
 	assert_true(is_enough(sums, calls));
 	/* What they had is free again, and those that are yet to come find all well. */
 	assert_int_equal(clients_are(w->service.server, 0), 0);

@@ -166,6 +166,16 @@ static void scribble(struct raw_conn *c)
 	write_back(c, at, len);
 }
 
+/* It tells of a result, mostly when nobody has asked. */
+static void notify(struct raw_conn *c)
+{
+	struct gn_wr wr;
+
+	gn_wr_init(&wr, GN_OP_WRITE_IMM, 0, NULL, 0, GN_SIGNALED | GN_SOLICITED);
+	wr.imm = fuzz_strange();
+	gn_post_send(c->qp, &wr, NULL);
+}
+
 static int turn(struct evil *e)
 {
 	struct gn_event event;
@@ -201,6 +211,8 @@ static int turn(struct evil *e)
 				place(e, c, e->honest[i]);
 		} else if (!fuzz_pick(500))
 			scribble(c);
+		else if (!fuzz_pick(3000))
+			notify(c);
 		else if (!fuzz_pick(5000))
 			raw_conn_end(c);
 	}
@@ -233,7 +245,7 @@ static void evil_main(void *arg)
 struct ask {
 	struct gn_rpc_op op;
 	uint64_t deadline_ns, ended_ns;
-	unsigned ended;
+	unsigned ended, sum;
 	uint8_t request[300];
 	uint8_t *result; /* GUARD bytes before and behind its room */
 };
@@ -244,6 +256,9 @@ static void ask_done(struct gn_rpc_op *op)
 
 	a->ended++;
 	a->ended_ns = gn_now_ns();
+	if (op->flags & GN_RPC_IN_PLACE && op->status == GN_RPC_OK)
+		for (uint32_t i = 0; i < op->result_len; i++)
+			a->sum += ((const uint8_t *)op->data)[i];
 }
 
 static void ask_make(struct ask *a)
@@ -263,6 +278,53 @@ static void ask_make(struct ask *a)
 				   .deadline_ns = a->deadline_ns,
 				   .done = ask_done,
 				   .arg = a};
+	if (!fuzz_pick(3)) {
+		a->op.result = NULL;
+		a->op.flags = GN_RPC_IN_PLACE;
+	}
+}
+
+/* In one step or in two; and now and then it is given up at once. */
+static int ask_begin(struct gn_rpc_client *client, struct ask *a)
+{
+	void *to;
+	int rc;
+
+	if (fuzz_pick(2)) {
+		rc = gn_rpc_submit(client, &a->op);
+	} else {
+		rc = gn_rpc_prepare(client, &a->op, &to);
+		if (!rc && !fuzz_pick(8)) { /* something comes between */
+			gn_rpc_flush(client);
+			if (fuzz_pick(2))
+				gn_rpc_poll(client);
+		} else if (!rc) {
+			memset(to, 1, a->op.request_len);
+		}
+		if (!rc)
+			rc = gn_rpc_commit(client, &a->op);
+		if (rc == -ESRCH || rc == -EMSGSIZE) /* overtaken; larger than a slot */
+			rc = gn_rpc_submit(client, &a->op);
+	}
+	if (!rc && !fuzz_pick(8))
+		gn_rpc_cancel(&a->op);
+	return rc;
+}
+
+/* By its own wait, or by its source; idle, it may go from hand to hand. */
+static int ask_wait(struct gn_rpc_client *client, const struct ask *a, bool by_source)
+{
+	while (!a->ended && by_source) {
+		struct gn_wait_item item = gn_wait_on(gn_rpc_client_source(client));
+
+		/* A client whose connection is gone is never ready, and has nothing under way. */
+		EXPECT(gn_wait(&item, 1, gn_deadline_us(UNIT_PATIENCE_US), "a hostile server") >=
+		       0);
+		EXPECT(gn_rpc_poll(client) >= 0);
+	}
+	while (!a->ended)
+		EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) >= 0);
+	return 0;
 }
 
 static int ask_check(struct ask *a, unsigned *statuses)
@@ -288,13 +350,14 @@ static int burst(struct gn_rpc_client *client, unsigned *statuses, uint64_t *lat
 {
 	struct ask *asks = calloc(ASKS, sizeof(*asks));
 	const uint64_t queued_ns = cost_queued_ns();
+	const bool by_source = fuzz_pick(2);
 	unsigned n = 0;
 	int rc = 0;
 
 	EXPECT(asks);
 	for (; n < 1 + fuzz_pick(ASKS) && n < ASKS && !rc; n += !rc) {
 		ask_make(&asks[n]);
-		rc = gn_rpc_submit(client, &asks[n].op);
+		rc = ask_begin(client, &asks[n]);
 		if (rc)
 			free(asks[n].result);
 	}
@@ -302,8 +365,7 @@ static int burst(struct gn_rpc_client *client, unsigned *statuses, uint64_t *lat
 	for (unsigned i = 0; i < n; i++) {
 		int64_t late_ns;
 
-		while (!asks[i].ended)
-			EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) >= 0);
+		EXPECT(ask_wait(client, &asks[i], by_source) == 0);
 		late_ns = (int64_t)(asks[i].ended_ns - asks[i].deadline_ns) -
 			  (int64_t)(cost_queued_ns() - queued_ns);
 		if (late_ns > (int64_t)*latest_ns)
@@ -311,6 +373,8 @@ static int burst(struct gn_rpc_client *client, unsigned *statuses, uint64_t *lat
 		EXPECT(ask_check(&asks[i], statuses) == 0);
 	}
 	free(asks);
+	if (rc != -ENOTCONN && gn_rpc_client_release(client) == 0)
+		EXPECT(gn_rpc_client_adopt(client) == 0);
 	return rc == -ENOTCONN ? 1 : 0;
 }
 

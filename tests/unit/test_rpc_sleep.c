@@ -13,6 +13,8 @@
 #define CPU_SHARE   100u     /* at most one part in so many */
 #define LATE_NS	    2500000u /* of the median; a machine that is not ours alone */
 #define LATE_SIM_NS 100000u
+#define UNPOLLED    8u	  /* calls that are begun without a poll */
+#define IN_VAIN	    1000u /* polls of a call whose server is gone */
 
 struct answerer {
 	struct service *service;
@@ -224,13 +226,93 @@ static void test_unpolled(void **state)
 	run_everywhere(unpolled, &opts, 1);
 }
 
+/*
+ * Several requests with pauses between them, each long enough for the server to stop polling: all
+ * reach their handler while the client does not poll.
+ */
+static int unpolled_many(struct world *w, struct gn_fabric *fabric)
+{
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
+		const struct gn_rpc_client_opts opts = in_mode(mode);
+		struct gn_rpc_client *client;
+		struct flight f[UNPOLLED];
+
+		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+		shut(&w->service, true);
+		for (unsigned i = 0; i < UNPOLLED; i++) {
+			const uint64_t deadline_ns =
+				gn_deadline_us(w->simulated ? 10000 : UNIT_PATIENCE_US);
+
+			gn_sleep_us(4 * w->opts.park_us);
+			EXPECT(fly(client, &f[i], LATER, 0) == 0);
+			while (aside(&w->service) <= i) {
+				EXPECT(gn_now_ns() < deadline_ns);
+				gn_sleep_us(20);
+			}
+		}
+		shut(&w->service, false);
+		EXPECT(wait_all(client, f, UNPOLLED) == 0);
+		EXPECT(gn_rpc_client_close(client) == 0);
+	}
+	return 0;
+}
+
+static void test_unpolled_many(void **state)
+{
+	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .park_us = 200};
+
+	(void)state;
+	run_everywhere(unpolled_many, &opts, 1);
+}
+
+/* ---- a server that is gone without a word ---- */
+
+/* A fetch that may not begin before its request has completed does not poll for that. */
+static int vanishes(struct world *w, struct gn_fabric *fabric)
+{
+	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
+	struct gn_counters before = {.size = sizeof(before)}, after = before;
+	struct gn_rpc_client *client;
+	unsigned status = GN_RPC_OK;
+
+	(void)w;
+	opts.flags = GN_RPC_SIGNALED;
+	EXPECT(gn_rpc_client_open(fabric, SIM_ADDR, &opts, &client) == 0);
+	while (status == GN_RPC_OK) {
+		EXPECT(gn_fabric_counters(fabric, &before) == 0);
+		EXPECT(gn_rpc_call(client, ECHO, NULL, 0, NULL, 0, NULL, GN_FOREVER, &status) == 0);
+	}
+	EXPECT(status == GN_RPC_PEER_GONE);
+	EXPECT(gn_fabric_counters(fabric, &after) == 0);
+	print_message("# the last call polled its cq in vain %llu times\n",
+		      (unsigned long long)(after.polls_empty - before.polls_empty));
+	EXPECT(after.polls_empty - before.polls_empty < IN_VAIN);
+	EXPECT(gn_rpc_client_close(client) == 0);
+	return 0;
+}
+
+/* At ten times, some of which are between a request and its completion. */
+static void test_vanishes(void **state)
+{
+	const uint64_t seed = unit_seed();
+
+	(void)state;
+	for (unsigned i = 0; i < 10; i++) {
+		struct world w = {.program = vanishes};
+		char faults[64];
+
+		snprintf(faults, sizeof(faults), "partition@%uns:n0", 1000000 + 500 * i);
+		w.faults = faults;
+		simulate(&w, "connect-ib", 0, seed, 1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_unpolled),
-		cmocka_unit_test(test_held_while_parked),
-		cmocka_unit_test(test_sleeps),
-		cmocka_unit_test(test_others_wake),
+		cmocka_unit_test(test_unpolled), cmocka_unit_test(test_unpolled_many),
+		cmocka_unit_test(test_vanishes), cmocka_unit_test(test_held_while_parked),
+		cmocka_unit_test(test_sleeps),	 cmocka_unit_test(test_others_wake),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

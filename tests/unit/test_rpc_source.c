@@ -3,6 +3,8 @@
  * Clients and polled servers in somebody else's event loop: they sleep while there is nothing to
  * do, are woken in time by whatever happens to them, and no wake-up is lost.
  */
+#include <poll.h>
+
 #include "event_loop.h"
 #include "rpc_world.h"
 
@@ -467,8 +469,10 @@ static int misuse(struct world *w, struct gn_fabric *fabric)
 	const struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
 	struct gn_rpc_client *client;
 	struct gn_thread *thread;
+	struct gn_wait_item item;
 	struct gn_queue *queue;
 	struct flight f;
+	int fd;
 
 	EXPECT(!gn_rpc_client_source(NULL) && !gn_rpc_server_source(NULL));
 	EXPECT(!gn_rpc_server_source(w->service.server)); /* it has threads */
@@ -481,7 +485,8 @@ static int misuse(struct world *w, struct gn_fabric *fabric)
 		EXPECT(gn_source_fd(misused) == -EOPNOTSUPP);
 		return gn_rpc_client_close(client);
 	}
-	EXPECT(gn_source_fd(misused) >= 0 && gn_source_fd(misused) == gn_source_fd(misused));
+	fd = gn_source_fd(misused);
+	EXPECT(fd >= 0 && gn_source_fd(misused) == fd);
 	flight_make(&f, ECHO, 8, 1, 0);
 	f.op.done = misuse_in_done;
 	EXPECT(gn_rpc_call_all(client, &f.op, 1) == 0);
@@ -489,6 +494,32 @@ static int misuse(struct world *w, struct gn_fabric *fabric)
 	EXPECT(gn_thread_start("other", misuse_in_thread, NULL, &thread) == 0);
 	EXPECT(gn_thread_join(thread) == 0);
 	EXPECT(misused_rc[1] == -EPERM);
+	/* Disarmed when it is not armed; waited for, called and released when it is. */
+	gn_source_disarm(misused);
+	gn_source_disarm(misused);
+	item = gn_wait_on(misused);
+	EXPECT(gn_source_arm(misused) == 0);
+	EXPECT(gn_wait(&item, 1, gn_deadline_us(1000), "nothing") == -ETIMEDOUT);
+	EXPECT(gn_source_arm(misused) == 0 && call_echo(client, ECHO, 20, 1) == 0);
+	EXPECT(gn_source_arm(misused) == 0 && gn_rpc_client_release(client) == 0);
+	EXPECT(gn_source_arm(misused) == -EPERM && strstr(gn_error(), "adopt"));
+	EXPECT(gn_rpc_client_adopt(client) == 0);
+	/* Another connection, with the same fd. */
+	EXPECT(gn_source_arm(misused) == 0 && gn_rpc_reconnect(client) == 0);
+	EXPECT(gn_source_fd(misused) == fd);
+	for (unsigned i = 0; i < 3; i++) {
+		struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+
+		EXPECT(fly(client, &f, LATER, 0) == 0 && gn_rpc_flush(client) == 0);
+		while (!f.ended) {
+			const int rc = gn_source_arm(misused);
+
+			EXPECT(rc == 0 || rc == -EAGAIN);
+			EXPECT(rc || poll(&poll_fd, 1, UNIT_PATIENCE_US / 1000) == 1);
+			EXPECT(gn_rpc_poll(client) >= 0);
+		}
+		EXPECT(flight_check(&f) == 0);
+	}
 	/* Armed twice, and closed while it is. */
 	EXPECT(gn_source_arm(misused) == 0 && gn_source_arm(misused) == 0);
 	EXPECT(gn_rpc_client_close(client) == 0);

@@ -383,6 +383,7 @@ static void forget_mem(struct shm_qp *qp, uint64_t id)
 	if (!m || !m->id)
 		return;
 	memset(c->views, 0, sizeof(c->views)); /* one may be of this mem */
+	c->forgotten++;
 	c->mapped_bytes -= m->size;
 	shm_quota_give(qp, m->size);
 	shm_map_put(m->map);

@@ -47,8 +47,11 @@ int shm_qp_init(struct gn_qp *base)
 
 	shm_conn_init(&qp->conn);
 	qp->keys = shm_of(&base->obj)->keys.table;
-	if (base->type == GN_QP_RC && !base->shared)
+	if (base->type == GN_QP_RC && !base->shared) {
 		base->post_one = shm_post_one;
+		base->post_fixed[GN_OP_WRITE] = shm_post_fixed_write;
+		base->post_fixed[GN_OP_READ] = shm_post_fixed_read;
+	}
 	base->qpn = __atomic_fetch_add(&shm_of(&base->obj)->next_qpn, 1, __ATOMIC_RELAXED) &
 		    0xffffffu;
 	rc = soft_sq_init(&qp->sq, base->max_send_wr, base->max_send_sge, base->max_inline);

@@ -291,6 +291,7 @@ struct shm_conn {
 	struct shm_user *user; /* a stranger's: what it was charged with */
 	struct shm_quota charged;
 	struct peer_view views[SHM_VIEWS]; /* used last, by the key's index */
+	uint64_t forgotten;		   /* mems, of which no view is any more */
 	uint64_t mems_taken;		   /* all that were ever sent to us */
 	bool mem_due;	       /* the look-up that failed was for a mem that is on its way */
 	uint64_t mem_since_ns; /* 0: no request waits for a mem */
@@ -523,6 +524,9 @@ static inline void shm_complete(struct shm_cq *cq, const struct gn_wc *wc, bool 
 unsigned shm_post_send(struct gn_qp *qp, const struct gn_wr *wr, unsigned n);
 bool shm_post_plain(struct gn_qp *qp, const struct gn_wr *wr); /* plain.c, and so is … */
 int shm_post_one(struct gn_qp *qp, const struct gn_wr *wr);
+/* fixed.c */
+int shm_post_fixed_write(struct gn_fixed *fixed, uint64_t offset, uint32_t len, uint64_t id);
+int shm_post_fixed_read(struct gn_fixed *fixed, uint64_t offset, uint32_t len, uint64_t id);
 unsigned shm_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr, unsigned n);
 bool shm_progress_sends(struct shm_rx *rx);
 bool shm_progress_recvs(struct shm_rx *rx);

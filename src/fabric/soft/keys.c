@@ -62,6 +62,7 @@ void soft_key_remove(struct soft_keys *keys, const struct gn_mr *mr)
 	const uint32_t index = soft_key_index(mr->lkey);
 
 	__atomic_store_n(&keys->table[index].key, 0, __ATOMIC_RELEASE);
+	__atomic_fetch_add(&keys->removed, 1, __ATOMIC_RELEASE);
 	gn_mutex_lock(&keys->lock);
 	keys->free[keys->free_head++ % SOFT_KEYS] = (uint16_t)index;
 	gn_mutex_unlock(&keys->lock);

@@ -30,6 +30,7 @@ struct soft_keys {
 	uint32_t fresh;		/* indices from here on were never used */
 	uint16_t *free;		/* ring of freed indices: the longest unused comes first */
 	uint32_t free_head, free_tail;
+	uint64_t removed; /* keys, so far; atomic: while it stays as it is, so do all keys */
 };
 
 int soft_keys_init(struct soft_keys *keys);
