@@ -36,6 +36,12 @@
 #define RPC_MAGIC   0x67635250u /* "gcRP" */
 #define RPC_VERSION 3u
 
+/* A result's status has 16 bits; more would become another's. */
+static inline uint16_t rpc_status(unsigned status)
+{
+	return (uint16_t)(status <= UINT16_MAX ? status : (unsigned)GN_RPC_FAILED);
+}
+
 /* Client to server, with the connection request. */
 struct rpc_hello {
 	uint32_t magic;
