@@ -31,6 +31,9 @@ static int take_listen(const char *name, const char *text, void *to)
 {
 	struct request *r = to;
 
+	if (!proxy_can_listen(text))
+		return cmd_usage_error("%s must be PORT, HOST:PORT or unix:PATH, not '%s'", name,
+				       text);
 	if (r->opts.n_listen == PROXY_LISTEN_MAX)
 		return cmd_usage_error("%s: %u places are enough", name, PROXY_LISTEN_MAX);
 	r->listen[r->opts.n_listen++] = text;

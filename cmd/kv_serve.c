@@ -64,12 +64,12 @@ static const struct opt options[] = {
 	 "128M for each thread, or a quarter of --memory", AT(opts.rpc.max_bytes),
 	 RANGE(SERVING_MEMORY_MIN, SERVING_MEMORY_MAX)},
 	{OPT_U32, "park-us", "N",
-	 "idle time after which a client is not polled until it wakes its thread, which sleeps when it "
-	 "polls none",
+	 "idle time after which a client is not polled until it wakes its thread, which sleeps "
+	 "when it polls none",
 	 AT(opts.rpc.park_us), RANGE(1, PARK_US_MAX)},
 	{OPT_REAL, "stats", "S", "a line with statistics every S seconds", "", AT(stats_s),
 	 RANGE(STATS_S_MIN, STATS_S_MAX)},
-	{OPT_FLAG, "json", NULL, "… as JSON objects", AT(json)},
+	{OPT_FLAG, "json", NULL, "… as JSON objects, and what is for people on stderr", AT(json)},
 	{OPT_FLAG, "any-user", NULL, "let in other users of this machine", AT(any_user)},
 	{OPT_U32, "drain-ms", "N", "for operations under way at the end", AT(drain_ms),
 	 RANGE(0, DRAIN_MS_MAX)},
@@ -265,6 +265,7 @@ static int start(const struct request *r, struct gn_fabric *fabric, struct gn_kv
 static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 {
 	const struct request *r = arg;
+	FILE *people = r->json ? stderr : stdout;
 	struct gn_rpc_counters counters = {.size = sizeof(counters)};
 	struct gn_kv_server *server;
 	int signo, status;
@@ -273,9 +274,9 @@ static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 		return EXIT_FAILURE;
 	tell_value(&r->opts);
 	tell_conn_memory(&r->opts);
-	printf("serving at %s with %u thread%s and %.1f MiB%s; Ctrl-C ends\n", r->addr,
-	       r->opts.threads, r->opts.threads > 1 ? "s" : "", (double)r->opts.memory / MIB,
-	       r->opts.bypass ? ", which clients read" : "");
+	fprintf(people, "serving at %s with %u thread%s and %.1f MiB%s; Ctrl-C ends\n", r->addr,
+		r->opts.threads, r->opts.threads > 1 ? "s" : "", (double)r->opts.memory / MIB,
+		r->opts.bypass ? ", which clients read" : "");
 	status = cmd_flush_stdout();
 	signo = status	       ? SIGTERM :
 		r->stats_s > 0 ? watch(r, fabric, server, set) :
@@ -283,7 +284,7 @@ static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 	serving_drain(drain, server, set, r->drain_ms);
 	gn_rpc_server_counters(gn_kv_server_rpc(server), &counters);
 	gn_kv_server_destroy(server);
-	return status ? status : serving_end(counters.calls, signo);
+	return status ? status : serving_end(people, counters.calls, signo);
 }
 
 static int kv_serve_run(const struct args *args)

@@ -96,7 +96,7 @@ static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 	serving_drain(drain, server, set, r->drain_ms);
 	gn_rpc_server_counters(server, &counters);
 	gn_rpc_server_destroy(server);
-	return status ? status : serving_end(counters.calls, signo);
+	return status ? status : serving_end(stdout, counters.calls, signo);
 }
 
 static int rpc_serve_run(const struct args *args)
