@@ -105,7 +105,9 @@ static int help_run(const struct args *args)
 
 static int main_complete(int argc, char **argv)
 {
-	return command_complete(&root, argc - 1, argv + 1);
+	const int first = argc > 2 && !strcmp(argv[1], "help") ? 2 : 1; /* what it is asked about */
+
+	return command_complete(&root, argc - first, argv + first);
 }
 
 static int version_run(const struct args *args)
