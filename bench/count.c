@@ -123,14 +123,26 @@ static int run_callgrind(int fd, const char *path)
 
 static int take_figures(const struct count_page *page, FILE *f, struct count_result *out)
 {
-	struct count_function fn[] = {{.name = "bench_count_submit"},
-				      {.name = "bench_count_collect"},
-				      {.name = "bench_count_server"}};
+	struct count_function fn[] = {
+		{.name = "bench_count_submit"},
+		{.name = "bench_count_collect"},
+		{.name = "bench_count_server"},
+		/* and what those call of the bench, by the files' names for it */
+		{.name = "submit"},
+		{.name = "submit_one"},
+		{.name = "submit_local"},
+		{.name = "collect"},
+		{.name = "collect_one"},
+		{.name = "collect_local"},
+		{.name = "note_end"}};
+	const unsigned n_fn = sizeof(fn) / sizeof(fn[0]);
+	const double counted =
+		(double)page->messages / (double)(page->messages + COUNT_WARM_MESSAGES);
 	const double calls = (double)page->calls, messages = (double)page->messages;
 	const bool has_server =
 		page->opts.kind == COUNT_RPC ||
 		(page->opts.kind == COUNT_KV && page->opts.kv.mode != BENCH_KV_LOCAL);
-	const int rc = count_file_read(f, fn, sizeof(fn) / sizeof(fn[0]));
+	const int rc = count_file_read(f, fn, n_fn);
 
 	if (rc || fn[0].calls != page->messages || (has_server && !fn[2].calls)) {
 		fputs("gannet: callgrind's file does not have the counted functions; is this "
@@ -142,8 +154,11 @@ static int take_figures(const struct count_page *page, FILE *f, struct count_res
 				     .submit = (double)fn[0].instructions / calls,
 				     .collect = (double)fn[1].instructions / calls,
 				     .collect_turns = (double)fn[1].calls / messages,
+				     .bench = (double)(fn[0].self + fn[1].self) / calls,
 				     .server = NAN,
 				     .server_turns = NAN};
+	for (unsigned i = 3; i < n_fn; i++)
+		out->bench += (double)fn[i].self * counted / calls;
 	if (has_server) {
 		out->server = (double)fn[2].instructions / calls;
 		out->server_turns = (double)fn[2].calls / messages;

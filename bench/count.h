@@ -28,6 +28,7 @@ struct count_opts {
 struct count_result {
 	uint64_t calls;
 	double submit, collect; /* the client's; fabric: post and poll; a local store: all of it */
+	double bench;		/* of these, the bench's own */
 	double server;		/* NAN where there is none */
 	double collect_turns, server_turns;
 };

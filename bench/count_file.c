@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads callgrind's file. A call is three lines in it: who is called, how often, and what it cost:
+ * Reads callgrind's file. What a function does itself is in lines of position and cost behind its
+ * name, and a call is three lines: who is called, how often, and what it cost:
  *
+ *     fn=NAME
+ *     POSITION COST
  *     cfn=NAME
  *     calls=COUNT TARGET
  *     POSITION COST
@@ -33,7 +36,7 @@ static struct count_function *find(struct count_function *functions, unsigned n,
 
 int count_file_read(FILE *f, struct count_function *functions, unsigned n)
 {
-	struct count_function *called = NULL;
+	struct count_function *called = NULL, *inside = NULL;
 	bool events = false, cost_follows = false;
 	const char *rest, *number;
 	char *line = NULL;
@@ -50,6 +53,12 @@ int count_file_read(FILE *f, struct count_function *functions, unsigned n)
 				called->instructions += strtoull(number, NULL, 10);
 		} else if (starts_with(line, "events: Ir", &rest)) {
 			events = true;
+		} else if (inside && strchr("0123456789+-*", line[0])) {
+			number = strrchr(line, ' ');
+			if (number)
+				inside->self += strtoull(number, NULL, 10);
+		} else if (starts_with(line, "fn=", &rest)) {
+			inside = find(functions, n, rest);
 		} else if (starts_with(line, "cfn=", &rest)) {
 			called = find(functions, n, rest);
 		} else if (starts_with(line, "calls=", &rest)) {

@@ -11,11 +11,12 @@
 struct count_function {
 	const char *name;
 	uint64_t calls, instructions; /* inclusive */
+	uint64_t self;		      /* without what it calls */
 };
 
 /*
- * Adds what the file says about each of n functions, none of which calls another of them. The file
- * was written with --compress-strings=no. -EBADMSG: it is none of callgrind's.
+ * Adds what the file says about each of n functions. The file was written with
+ * --compress-strings=no. -EBADMSG: it is none of callgrind's.
  */
 int count_file_read(FILE *f, struct count_function *functions, unsigned n);
 

@@ -33,27 +33,29 @@ static void name_of(const struct count_opts *o, char *to, size_t size)
 			 o->fabric.size_bytes, o->post_one ? ", one" : "");
 }
 
-#define ROW "%-8s %-22s %6s %9s %9s %9s %9s\n"
+#define ROW "%-8s %-22s %6s %9s %9s %9s %9s %9s\n"
 
 void count_print_head(FILE *f)
 {
 	fputs("instructions for each call, operation or request\n\n", f);
-	fprintf(f, ROW, "mode", "what", "batch", "submit", "collect", "client", "server");
+	fprintf(f, ROW, "mode", "what", "batch", "submit", "collect", "client", "bench's",
+		"server");
 	fflush(f);
 }
 
 void count_print_row(FILE *f, const struct count_opts *o, const struct count_result *r)
 {
-	char what[32], batch[16], submit[16], collect[16], client[16], server[16] = "-";
+	char what[32], batch[16], submit[16], collect[16], client[16], bench[16], server[16] = "-";
 
 	name_of(o, what, sizeof(what));
 	snprintf(batch, sizeof(batch), "%u", batch_of(o));
 	snprintf(submit, sizeof(submit), "%.1f", r->submit);
 	snprintf(collect, sizeof(collect), "%.1f", r->collect);
 	snprintf(client, sizeof(client), "%.1f", r->submit + r->collect);
+	snprintf(bench, sizeof(bench), "%.1f", r->bench);
 	if (isfinite(r->server))
 		snprintf(server, sizeof(server), "%.1f", r->server);
-	fprintf(f, ROW, mode_of(o), what, batch, submit, collect, client, server);
+	fprintf(f, ROW, mode_of(o), what, batch, submit, collect, client, bench, server);
 	fflush(f);
 }
 
@@ -85,6 +87,7 @@ void count_print_json(FILE *f, const struct count_opts *o, const struct count_re
 		{"submit_instructions", NULL, r->submit, 2},
 		{"collect_instructions", NULL, r->collect, 2},
 		{"client_instructions", NULL, r->submit + r->collect, 2},
+		{"bench_instructions", NULL, r->bench, 2},
 		{"server_instructions", NULL, r->server, 2},
 		{"collect_turns", NULL, r->collect_turns, 3},
 		{"server_turns", NULL, r->server_turns, 3},

@@ -11,7 +11,6 @@
 #include "count_clock.h"
 #include "count_turns.h"
 
-#define WARM_MESSAGES	 256u
 #define COUNTED_CALLS	 4096u
 #define COUNTED_MESSAGES 256u /* at least */
 /* Of each side for a message; then something is wrong. A parked client takes many, at first. */
@@ -207,7 +206,7 @@ static int all_messages(struct count_turns *t, struct count_client *c, struct co
 	page->calls = page->messages * c->batch;
 	/* ahead of what the other thread has read */
 	count_clock_begin(gn_deadline_us(FREE_US));
-	for (unsigned i = 0; !rc && i < WARM_MESSAGES; i++)
+	for (unsigned i = 0; !rc && i < COUNT_WARM_MESSAGES; i++)
 		rc = one_message(t, c, &warming);
 	for (uint64_t i = 0; !rc && i < page->messages; i++)
 		rc = bench_stopped() ? -EINTR : one_message(t, c, &counted);

@@ -5,6 +5,8 @@
 #ifndef GN_BENCH_COUNT_TURNS_H
 #define GN_BENCH_COUNT_TURNS_H
 
+#define COUNT_WARM_MESSAGES 256u /* before those that are counted */
+
 #include <gannet/rpc.h>
 
 #include "count.h"

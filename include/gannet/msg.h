@@ -149,7 +149,8 @@ GN_API int gn_msg_respond(struct gn_msg_responder *responder, uint64_t deadline_
 /*
  * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_msg_respond() should be
  * called, with GN_NO_WAIT. A request that is a WRITE raises no event (SEND, WRITE_IMM and UD do):
- * it is looked for by a timer, after 20 us at first and then less and less often, up to 10 ms late.
+ * a responder that sleeps tells its requesters so, and the next of them to ask wakes it. A request
+ * that crosses with that is looked for by a timer, up to 10 ms late.
  */
 GN_API struct gn_source *gn_msg_responder_source(struct gn_msg_responder *responder);
 /* Connections that it has now. */
@@ -241,7 +242,8 @@ GN_API int gn_msg_take(struct gn_msg_requester *requester, struct gn_msg_result 
 		       uint64_t deadline_ns);
 /*
  * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_msg_take() should be
- * called, with GN_NO_WAIT. Answers that are WRITEs are looked for by a timer, as above.
+ * called, with GN_NO_WAIT. A responder whose answers are WRITEs wakes a requester that sleeps, as
+ * above.
  */
 GN_API struct gn_source *gn_msg_requester_source(struct gn_msg_requester *requester);
 GN_API int gn_msg_requester_stats(const struct gn_msg_requester *requester,

@@ -23,12 +23,11 @@
 #include "base/mutant.h"
 #include "kv/bypass.h"
 
-#define TRIES	    8u	/* of a GET, after which it is called */
-#define CLOCK_EVERY 16u /* polls */
-#define SLACK_S	    2u	/* by which the server's clock may be another than we think */
-#define SECOND_NS   1000000000ull
-#define MUTANT_NS   40000u
-#define ALL	    ((1u << KV_WAYS) - 1)
+#define TRIES	  8u /* of a GET, after which it is called */
+#define SLACK_S	  2u /* by which the server's clock may be another than we think */
+#define SECOND_NS 1000000000ull
+#define MUTANT_NS 40000u
+#define ALL	  ((1u << KV_WAYS) - 1)
 
 static void think(struct kv_look *look);
 
@@ -456,12 +455,6 @@ static void crc_done(struct gn_rpc_read_op *read)
 
 /* ---- beginning ---- */
 
-static void note_deadline(struct kv_bypass *b, const struct gn_kv_op *op)
-{
-	if (op->deadline_ns < b->until_ns)
-		b->until_ns = op->deadline_ns;
-}
-
 static void start(struct kv_bypass *b, struct gn_kv_op *op)
 {
 	struct kv_look *look = b->idle;
@@ -473,7 +466,7 @@ static void start(struct kv_bypass *b, struct gn_kv_op *op)
 	look->known = look->pending = look->tries = 0;
 	look->again = look->moved = look->failed = look->gone = false;
 	memset(look->refuted, 0, sizeof(look->refuted));
-	note_deadline(b, op);
+	kv_due(b->client, op->deadline_ns);
 	ask_entries(look, next_ways(look));
 }
 
@@ -512,7 +505,7 @@ static int begin(struct kv_bypass *b, struct gn_kv_op *op)
 		op->next = NULL;
 		*b->waiting_end = op;
 		b->waiting_end = &op->next;
-		note_deadline(b, op);
+		kv_due(b->client, op->deadline_ns);
 		return 0;
 	}
 	/* Before it is begun: it may have ended then, and be its owner's again. */
@@ -537,7 +530,7 @@ int kv_bypass_begin(struct gn_kv_client *c, struct gn_kv_op *op)
 	op->next = NULL;
 	*b->held_end = op;
 	b->held_end = &op->next;
-	note_deadline(b, op);
+	kv_due(b->client, op->deadline_ns);
 	c->links[op->part].under_way++;
 	return 0;
 }
@@ -570,55 +563,27 @@ static void release_held(struct kv_bypass *b)
 
 /* ---- moving on ---- */
 
-static bool is_late(struct kv_bypass *b, const struct gn_kv_op *op, uint64_t now_ns)
+struct gn_kv_op *kv_bypass_pick_late(struct kv_bypass *b, uint64_t now_ns, struct gn_kv_op *late)
 {
-	if (op->deadline_ns > now_ns)
-		note_deadline(b, op);
-	return op->deadline_ns <= now_ns;
-}
+	uint32_t looks = 0; /* those that wait for a look are not counted */
 
-/* Those of a list that are late are put before others that are: all of these. */
-static struct gn_kv_op *pick_late(struct kv_bypass *b, struct gn_kv_op **list,
-				  struct gn_kv_op ***end, uint64_t now_ns, struct gn_kv_op *late)
-{
-	struct gn_kv_op *op;
-
-	while ((op = *list)) {
-		if (!is_late(b, op, now_ns)) {
-			list = &op->next;
-			continue;
-		}
-		*list = op->next;
-		op->next = late;
-		late = op;
-	}
-	*end = list;
-	return late;
-}
-
-/* They are picked before one of them ends: who hears of it may begin others. */
-static void end_late(struct kv_bypass *b, uint64_t now_ns)
-{
-	struct gn_kv_op *late, *next;
-
-	b->until_ns = GN_FOREVER;
-	late = pick_late(b, &b->held, &b->held_end, now_ns, NULL);
-	for (const struct gn_kv_op *op = late; op; op = op->next)
-		link_of(b)->under_way--;
-	late = pick_late(b, &b->waiting, &b->waiting_end, now_ns, late);
+	late = kv_ops_pick_late(b->client, &b->held, &b->held_end, &link_of(b)->under_way, now_ns,
+				late);
+	late = kv_ops_pick_late(b->client, &b->waiting, &b->waiting_end, &looks, now_ns, late);
 	for (uint32_t i = 0; i < b->n_looks; i++) {
 		struct gn_kv_op *op = b->looks[i].op;
 
-		if (!op || !is_late(b, op, now_ns))
+		if (!op)
 			continue;
+		if (op->deadline_ns > now_ns) {
+			kv_due(b->client, op->deadline_ns);
+			continue;
+		}
 		b->looks[i].op = NULL; /* what it has asked for comes, to nobody */
 		op->next = late;
 		late = op;
 	}
-	for (; late; late = next) {
-		next = late->next;
-		kv_op_end(b->client, late, GN_KV_TIMEOUT);
-	}
+	return late;
 }
 
 void kv_bypass_poll(struct kv_bypass *b)
@@ -629,12 +594,6 @@ void kv_bypass_poll(struct kv_bypass *b)
 		release_held(b);
 	if (unlikely(b->stale))
 		kv_bypass_learn(b);
-	if (unlikely(b->until_ns != GN_FOREVER) && !(++b->polls % CLOCK_EVERY)) {
-		const uint64_t now_ns = gn_now_ns();
-
-		if (now_ns >= b->until_ns)
-			end_late(b, now_ns);
-	}
 	if (b->gathered || b->alone)
 		post(b);
 }

@@ -46,8 +46,6 @@ struct kv_bypass {
 	struct gn_kv_op *waiting, **waiting_end;	 /* for one of them */
 	struct gn_rpc_read_op *gathered, **gathered_end; /* to be begun together */
 	struct gn_rpc_read_op *alone, **alone_end;	 /* … each by itself */
-	uint64_t until_ns;				 /* not later than the first deadline */
-	uint32_t polls;
 	/*
 	 * Operations on a key are done in the order in which they were begun, though some are calls
 	 * and some are not: how many of each are under way, by some bits of the hash.
@@ -71,6 +69,9 @@ void kv_bypass_end_all(struct kv_bypass *bypass);
 int kv_bypass_begin(struct gn_kv_client *client, struct gn_kv_op *op);
 /* Move on, before and after the calls are. */
 void kv_bypass_poll(struct kv_bypass *bypass);
+/* As kv_ops_pick_late(), of all that are here. */
+struct gn_kv_op *kv_bypass_pick_late(struct kv_bypass *bypass, uint64_t now_ns,
+				     struct gn_kv_op *late);
 /* It has something to begin: nothing that comes would have it polled. */
 bool kv_bypass_must_poll(const struct kv_bypass *bypass);
 /* An operation has ended that others may wait for. */

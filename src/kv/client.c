@@ -72,7 +72,7 @@ int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 	c->fabric = fabric;
 	c->owner = gn_thread_id();
 	c->controls_end = &c->controls;
-	c->controls_due_ns = GN_FOREVER;
+	c->due_ns = GN_FOREVER;
 	c->opts = own;
 	c->addr = gn_alloc(len, 0);
 	if (c->addr)
@@ -123,6 +123,8 @@ static void flush_links(struct gn_kv_client *c)
 static int poll_links(struct gn_kv_client *c)
 {
 	c->ended = 0;
+	if (unlikely(c->due_ns != GN_FOREVER) && !(++c->polls % KV_CLOCK_EVERY))
+		kv_end_late(c);
 	kv_ops_poll(c);
 	flush_links(c);
 	if (c->controls)
@@ -179,13 +181,10 @@ static int wait_links(struct gn_kv_client *c, unsigned *looks, uint64_t deadline
 		return 0;
 	if (!only && gn_deadline_us(WAIT_US) < until_ns)
 		until_ns = gn_deadline_us(WAIT_US);
-	if (link->waiting && link->until_ns < until_ns)
-		until_ns = link->until_ns;
-	if (link->bypass && link->bypass->until_ns < until_ns)
-		until_ns = link->bypass->until_ns;
-	if (c->controls && c->controls_due_ns < until_ns)
-		until_ns = c->controls_due_ns;
+	if (c->due_ns < until_ns)
+		until_ns = c->due_ns;
 	rc = gn_rpc_wait(link->rpc, until_ns);
+	c->polls = KV_CLOCK_EVERY - 1; /* the next poll looks at the clock */
 	if (rc == -EINTR || (rc == -ETIMEDOUT && until_ns == deadline_ns))
 		return rc;
 	return 0;

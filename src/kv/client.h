@@ -6,8 +6,10 @@
 #include "base/owner.h"
 #include "base/source.h"
 #include "kv/wire.h"
+#include "link/link.h"
 
-#define KV_GONE "kv: the server is gone"
+#define KV_GONE	       "kv: the server is gone"
+#define KV_CLOCK_EVERY 8u /* polls, while something has a deadline */
 
 /* What an attempt to connect waits for, with the last of links. */
 enum kv_connect_step { KV_CONNECT_IDLE, KV_CONNECT_OPEN, KV_CONNECT_ASK };
@@ -19,7 +21,6 @@ struct kv_link {
 	struct gn_rpc_client *rpc;
 	uint32_t max_request;			 /* bytes, that fit a slot */
 	struct gn_kv_op *waiting, **waiting_end; /* until there is room for their calls */
-	uint64_t until_ns;			 /* not later than the first deadline of those */
 	uint32_t under_way;			 /* operations, calls and looks */
 	struct kv_bypass *bypass;		 /* NULL: everything is called */
 };
@@ -35,23 +36,23 @@ struct gn_kv_client {
 	uint32_t n_links;
 	struct gn_rpc_conn_id *previous; /* by partition: the last connection */
 	struct gn_kv_control *controls, **controls_end;
-	uint64_t controls_due_ns; /* no deadline of those that wait for a slot is earlier */
-	uint64_t n_ops;		  /* under way, with controls */
-	uint64_t n_waited;	  /* … of gn_kv_do() */
-	int ended;		  /* by this poll, of others */
-	bool look_at_all;	  /* the next poll polls idle connections, too: one may be gone */
-	bool down;		  /* the server is gone, and perhaps being connected to again */
+	uint64_t due_ns;   /* not later than the first deadline of what rpc does not know of */
+	uint32_t polls;	   /* KV_CLOCK_EVERY */
+	uint64_t n_ops;	   /* under way, with controls */
+	uint64_t n_waited; /* … of gn_kv_do() */
+	int ended;	   /* by this poll, of others */
+	bool look_at_all;  /* the next poll polls idle connections, too: one may be gone */
+	bool down;	   /* the server is gone, and perhaps being connected to again */
 	bool closing;
-	bool busy;	   /* in a call that may call done */
-	uint64_t retry_ns; /* when a poll may look for the server again */
+	bool busy; /* in a call that may call done */
+	struct link_backoff backoff;
 	/* while it is connected: connect.c */
 	enum kv_connect_step connect;
 	uint64_t connect_until_ns, asked_ns;
 	struct kv_layout_ask ask;
 	struct kv_layout answer;
 	struct gn_rpc_op asked;
-	bool told;	 /* asked has ended */
-	unsigned failed; /* attempts of polls, one after the other */
+	bool told; /* asked has ended */
 	struct gn_kv_counters count;
 };
 
@@ -107,6 +108,7 @@ void kv_stats_add(struct gn_kv_stats *to, const struct gn_kv_stats *what);
 /* control.c */
 /* Calls those that had to wait, and ends those that have waited for too long. */
 void kv_controls_poll(struct gn_kv_client *client);
+void kv_controls_end_late(struct gn_kv_client *client, uint64_t now_ns);
 void kv_controls_end_all(struct gn_kv_client *client);
 
 /* op.c */
@@ -116,6 +118,17 @@ int kv_op_begin(struct gn_kv_client *client, struct gn_kv_op *op, enum kv_step s
 int kv_op_call(struct gn_kv_client *client, struct gn_kv_op *op);
 /* Call those that wait for room, and end those that have waited for too long. */
 void kv_ops_poll(struct gn_kv_client *client);
+/* Puts those of a list that are late before others that are, and counts them down: all of these. */
+struct gn_kv_op *kv_ops_pick_late(struct gn_kv_client *client, struct gn_kv_op **list,
+				  struct gn_kv_op ***end, uint32_t *count, uint64_t now_ns,
+				  struct gn_kv_op *late);
+/* Ends what is late. */
+void kv_end_late(struct gn_kv_client *client);
+static inline void kv_due(struct gn_kv_client *c, uint64_t deadline_ns)
+{
+	if (deadline_ns < c->due_ns)
+		c->due_ns = deadline_ns;
+}
 /* It has ended. */
 void kv_op_end(struct gn_kv_client *client, struct gn_kv_op *op, unsigned status);
 unsigned kv_status_of_error(int rc);

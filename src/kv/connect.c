@@ -12,9 +12,7 @@
 
 #define GATHER	   64u /* operations in a message, by default */
 #define CONNECT_US 2000000u
-#define RETRY_US   10000u  /* between two attempts of somebody who waits for the server */
-#define POLL_US	   100000u /* … of somebody who polls; and how long the first of them takes */
-#define FAILED_MAX 10u	   /* attempts that each take twice as long as the one before */
+#define POLL_US	   100000u /* that the first attempt of a poll takes; each later one twice as long */
 
 /* Who hears of an end here may not begin anything, nor wait, nor close the client. */
 void kv_disconnect(struct gn_kv_client *c)
@@ -64,8 +62,7 @@ static int open_link(struct gn_kv_client *c)
 		opts.batch.entries = GATHER;
 	opts.timeout_us = (c->connect_until_ns - now_ns) / 1000 + 1;
 	opts.previous = c->previous[c->n_links];
-	*link = (struct kv_link){
-		.client = c, .waiting_end = &link->waiting, .until_ns = GN_FOREVER};
+	*link = (struct kv_link){.client = c, .waiting_end = &link->waiting};
 	c->n_links++;
 	c->connect = KV_CONNECT_OPEN;
 	rc = gn_rpc_client_open_begin(c->fabric, c->addr, &opts, &link->rpc);
@@ -225,6 +222,12 @@ static bool passing(int rc)
 	       rc == -EBUSY;
 }
 
+static void reconnected(struct gn_kv_client *c)
+{
+	c->count.reconnects++;
+	c->backoff.failed = 0;
+}
+
 int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
 {
 	int rc;
@@ -238,14 +241,14 @@ int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
 	for (;;) {
 		rc = connect_in(c, UINT64_MAX, deadline_ns);
 		if (!rc) {
-			c->count.reconnects++;
+			reconnected(c);
 			return 0;
 		}
 		if (rc != -EAGAIN && !passing(rc))
 			return rc;
-		if (gn_now_ns() + RETRY_US * 1000ull >= deadline_ns)
+		link_backoff_failed(&c->backoff);
+		if (link_backoff_wait(&c->backoff, deadline_ns))
 			return gn_fail_text(-ENOTCONN, KV_GONE);
-		gn_sleep_us(RETRY_US);
 	}
 }
 
@@ -255,16 +258,13 @@ void kv_reconnect_some(struct gn_kv_client *c)
 	int rc;
 
 	if (!(c->opts.flags & GN_KV_RECONNECT) ||
-	    (c->connect == KV_CONNECT_IDLE && (c->n_ops || gn_now_ns() < c->retry_ns)))
+	    (c->connect == KV_CONNECT_IDLE && (c->n_ops || gn_now_ns() < c->backoff.at_ns)))
 		return;
-	rc = connect_in(c, POLL_US << c->failed, GN_NO_WAIT);
-	if (!rc) {
-		c->count.reconnects++;
-		c->failed = 0;
-	} else if (rc != -EAGAIN) {
-		c->failed += c->failed < FAILED_MAX;
-		c->retry_ns = gn_deadline_us(POLL_US);
-	}
+	rc = connect_in(c, POLL_US << c->backoff.failed, GN_NO_WAIT);
+	if (!rc)
+		reconnected(c);
+	else if (rc != -EAGAIN)
+		link_backoff_failed(&c->backoff);
 }
 
 /* ---- another thread ---- */

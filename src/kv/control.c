@@ -43,11 +43,8 @@ static int control_error(unsigned status)
 /* It waits until its connection has a free slot. */
 static void control_wait(struct gn_kv_control *k)
 {
-	struct gn_kv_client *c = k->client;
-
 	k->called = false;
-	if (k->deadline_ns < c->controls_due_ns)
-		c->controls_due_ns = k->deadline_ns;
+	kv_due(k->client, k->deadline_ns);
 }
 
 static void control_call(struct gn_kv_control *k);
@@ -112,14 +109,10 @@ static void control_call(struct gn_kv_control *k)
 }
 
 /* Ends those that wait for a slot and whose deadline has passed, wherever they are in the list. */
-static void end_late(struct gn_kv_client *c)
+void kv_controls_end_late(struct gn_kv_client *c, uint64_t now_ns)
 {
-	const uint64_t now_ns = gn_now_ns();
 	struct gn_kv_control *k = c->controls;
 
-	if (now_ns < c->controls_due_ns)
-		return;
-	c->controls_due_ns = GN_FOREVER;
 	while (k) {
 		if (!k->called && k->deadline_ns <= now_ns) {
 			control_end(k, -ETIMEDOUT);
@@ -144,10 +137,8 @@ static struct gn_kv_control *first_waiting(const struct gn_kv_client *c)
 
 void kv_controls_poll(struct gn_kv_client *c)
 {
-	struct gn_kv_control *k;
+	struct gn_kv_control *k = first_waiting(c);
 
-	end_late(c);
-	k = first_waiting(c);
 	while (k) {
 		const struct gn_kv_control *before = k;
 

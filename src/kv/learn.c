@@ -57,7 +57,7 @@ int kv_bypass_make(struct gn_kv_client *c, uint32_t part, const struct kv_layout
 
 	if (!b)
 		return -ENOMEM;
-	*b = (struct kv_bypass){.client = c, .part = part, .until_ns = GN_FOREVER};
+	*b = (struct kv_bypass){.client = c, .part = part};
 	b->paper = c->opts.flags & GN_KV_PAPER;
 	b->waiting_end = &b->waiting;
 	b->gathered_end = &b->gathered;

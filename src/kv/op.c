@@ -142,8 +142,7 @@ static int wait_for_room(struct kv_link *link, struct gn_kv_op *op)
 	*link->waiting_end = op;
 	link->waiting_end = &op->next;
 	link->under_way++;
-	if (op->deadline_ns < link->until_ns)
-		link->until_ns = op->deadline_ns;
+	kv_due(link->client, op->deadline_ns);
 	return 0;
 }
 
@@ -238,34 +237,53 @@ int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
 
 /* ---- operations that wait ---- */
 
-/* They are picked before one of them ends: whoever hears of it may begin others. */
-static void end_late(struct gn_kv_client *c, struct kv_link *link, uint64_t now_ns)
+struct gn_kv_op *kv_ops_pick_late(struct gn_kv_client *c, struct gn_kv_op **list,
+				  struct gn_kv_op ***end, uint32_t *count, uint64_t now_ns,
+				  struct gn_kv_op *late)
 {
-	struct gn_kv_op *late = NULL, **late_end = &late, **at = &link->waiting, *op;
+	struct gn_kv_op *op;
 
-	link->until_ns = GN_FOREVER;
-	while ((op = *at)) {
+	while ((op = *list)) {
 		if (op->deadline_ns > now_ns) {
-			if (op->deadline_ns < link->until_ns)
-				link->until_ns = op->deadline_ns;
-			at = &op->next;
+			kv_due(c, op->deadline_ns);
+			list = &op->next;
 			continue;
 		}
-		*at = op->next;
-		*late_end = op;
-		late_end = &op->next;
-		link->under_way--;
+		*list = op->next;
+		op->next = late;
+		late = op;
+		*count -= 1;
 	}
-	link->waiting_end = at;
-	*late_end = NULL;
-	while ((op = late)) {
-		late = op->next;
-		kv_op_end(c, op, GN_KV_TIMEOUT);
+	*end = list;
+	return late;
+}
+
+/* They are picked before one of them ends: whoever hears of it may begin others. */
+void kv_end_late(struct gn_kv_client *c)
+{
+	const uint64_t now_ns = gn_now_ns();
+	struct gn_kv_op *late = NULL, *next;
+
+	if (now_ns < c->due_ns)
+		return;
+	c->due_ns = GN_FOREVER;
+	for (uint32_t i = 0; i < c->n_links; i++) {
+		struct kv_link *link = &c->links[i];
+
+		late = kv_ops_pick_late(c, &link->waiting, &link->waiting_end, &link->under_way,
+					now_ns, late);
+		if (link->bypass)
+			late = kv_bypass_pick_late(link->bypass, now_ns, late);
 	}
+	for (; late; late = next) {
+		next = late->next;
+		kv_op_end(c, late, GN_KV_TIMEOUT);
+	}
+	kv_controls_end_late(c, now_ns);
 }
 
 /* The first is not in the list while it is called: whoever hears of its end may add others. */
-static void call_waiting(struct gn_kv_client *c, struct kv_link *link)
+static no_inline void call_waiting(struct gn_kv_client *c, struct kv_link *link)
 {
 	struct gn_kv_op *op;
 
@@ -297,8 +315,6 @@ void kv_ops_poll(struct gn_kv_client *c)
 
 		if (likely(!link->waiting))
 			continue;
-		if (link->until_ns != GN_FOREVER && gn_now_ns() >= link->until_ns)
-			end_late(c, link, gn_now_ns());
 		call_waiting(c, link);
 	}
 }

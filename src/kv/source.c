@@ -24,21 +24,17 @@ static int prepare(struct gn_source *source)
 	if (rc)
 		return rc;
 	c->look_at_all = true;
-	if (c->controls)
-		source_due(source, c->controls_due_ns);
+	c->polls = KV_CLOCK_EVERY - 1; /* … and at the clock */
+	source_due(source, c->due_ns);
 	if (c->down && c->opts.flags & GN_KV_RECONNECT && c->connect != KV_CONNECT_IDLE)
 		source_due(source, c->connect_until_ns);
 	else if (c->down && c->opts.flags & GN_KV_RECONNECT && !c->n_ops)
-		source_due(source, c->retry_ns);
+		source_due(source, c->backoff.at_ns);
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		const struct kv_link *link = &c->links[i];
 
 		if (link->bypass && kv_bypass_must_poll(link->bypass))
 			return -EAGAIN;
-		if (link->waiting)
-			source_due(source, link->until_ns);
-		if (link->bypass)
-			source_due(source, link->bypass->until_ns);
 	}
 	return source->due_ns <= gn_now_ns() ? -EAGAIN : 0;
 }

@@ -125,13 +125,13 @@ static void open_conn(struct link_conn *conn)
 	conn->loop->now_ns = gn_now_ns();
 }
 
-void link_conn_begin(struct link_conn *conn, enum link_state state)
+void link_conn_begin(struct link_conn *conn)
 {
 	struct link_loop *loop = conn->loop;
 
 	open_conn(conn);
 	link_timer_set(&loop->timers, &conn->timer, loop->now_ns + LINK_ESTABLISH_NS);
-	if (state == LINK_UP || conn->early)
+	if (conn->early)
 		link_conn_established(conn);
 	if (conn->gone)
 		link_conn_fail(conn);
@@ -146,25 +146,26 @@ int link_conn_connect(struct link_conn *conn, const char *addr, const struct gn_
 	if (rc)
 		return rc;
 	conn->error = -EAGAIN;
+	conn->addr = addr;
 	open_conn(conn);
 	return 0;
 }
 
-int link_conn_refused(const struct gn_event *event, const char *addr)
+int link_conn_refused(const struct link_conn *conn, const struct gn_event *event)
 {
 	if (event->type == GN_EVENT_ESTABLISHED)
 		return 0;
 	if (event->type == GN_EVENT_UNREACHABLE)
-		return gn_fail(event->status, "no server answers at %s: %s", addr,
+		return gn_fail(event->status, "no server answers at %s: %s", conn->addr,
 			       gn_strerror(event->status));
-	return gn_fail(-ECONNREFUSED, "the server at %s refuses the connection", addr);
+	return gn_fail(-ECONNREFUSED, "the server at %s refuses the connection", conn->addr);
 }
 
 void link_conn_answered(struct link_conn *conn, const struct gn_event *event)
 {
 	const struct link_ops *ops = conn->loop->ops;
 
-	conn->error = ops->answered ? ops->answered(conn, event) : link_conn_refused(event, "");
+	conn->error = ops->answered ? ops->answered(conn, event) : link_conn_refused(conn, event);
 	if (conn->error)
 		link_conn_fail(conn);
 	else

@@ -60,6 +60,7 @@ struct link_conn {
 	bool early, gone;	 /* NEW: it was established, or is gone already */
 	uint32_t completions;	 /* that are reserved for it in the cq */
 	int error;		 /* of link_conn_connect(): why it is not connected */
+	const char *addr;	 /* … whereto: its caller's */
 	uint64_t probe_ns;	 /* between two looks whether it is silent; GN_FOREVER: none */
 	struct link_timer timer; /* … or until it is established */
 	struct link_conn *next, **prev;
@@ -242,7 +243,7 @@ void link_conn_init(struct link_loop *loop, struct link_conn *conn);
  */
 int link_conn_make(struct link_conn *conn, struct gn_pd *pd, struct gn_qp_opts *opts);
 /* It was accepted (OPENING), or connected (UP). */
-void link_conn_begin(struct link_conn *conn, enum link_state state);
+void link_conn_begin(struct link_conn *conn);
 /*
  * Client side: begins to connect a NEW connection; the outcome comes within opts->timeout_us, by
  * ops->answered. link_conn_wait() waits for it: 0; -EAGAIN: not by the deadline; or the error.
@@ -250,7 +251,7 @@ void link_conn_begin(struct link_conn *conn, enum link_state state);
 int link_conn_connect(struct link_conn *conn, const char *addr, const struct gn_conn_opts *opts);
 int link_conn_wait(struct link_conn *conn, uint64_t deadline_ns);
 /* An outcome as an error with a text: 0 (ESTABLISHED), -ECONNREFUSED (REJECTED), or its status. */
-int link_conn_refused(const struct gn_event *event, const char *addr);
+int link_conn_refused(const struct link_conn *conn, const struct gn_event *event);
 /* Its outcome has come. */
 void link_conn_answered(struct link_conn *conn, const struct gn_event *event);
 /* It is UP: it said so, or the peer has sent something. */

@@ -42,6 +42,11 @@ static void request(struct link_loop *loop, struct gn_event *event)
 		gn_reject(event->req, NULL, 0);
 }
 
+static int answered(struct link_conn *conn, const struct gn_event *event)
+{
+	return end_of(conn)->desk->answered(end_of(conn), event);
+}
+
 static void ended(struct link_conn *conn)
 {
 	msg_end_fail(end_of(conn), GN_MSG_GONE);
@@ -93,14 +98,17 @@ static int sleep_soon(struct link_loop *loop)
 	bool written = false, begun = false;
 
 	for (unsigned i = 0; i < desk->max_ends; i++) {
-		const struct msg_end *end = desk->ends[i];
+		struct msg_end *end = desk->ends[i];
 		const uint64_t *word = end && end->awaited ? msg_end_word(end) : NULL;
 
 		if (end && end_has_news(end))
 			return -EAGAIN;
+		if (end && end->said.verb == MSG_WRITE)
+			msg_end_wake_peer(end);
 		if (!word)
 			continue;
 		written = true;
+		msg_end_sleep(end); /* before the last look */
 		begun |= msg_frame_begun(end->told.frame, __atomic_load_n(word, __ATOMIC_ACQUIRE),
 					 end->told.number);
 	}
@@ -118,6 +126,7 @@ static const struct link_ops desk_ops = {
 	.completed = completed,
 	.datagram = datagram,
 	.request = request,
+	.answered = answered,
 	.ended = ended,
 	.watched = watched,
 	.destroy = destroy,

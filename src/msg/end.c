@@ -9,7 +9,10 @@
 #include "base/fail.h"
 #include "base/mutant.h"
 
-#define INLINE_MAX   92u /* as the papers have it (S000 3.2): more costs the processor more */
+#define INLINE_MAX 92u /* as the papers have it (S000 3.2): more costs the processor more */
+#define NOTICE_ID  (1ull << 32)		     /* of requests and receives that carry no message */
+#define ASLEEP	   (1ull << 32)		     /* in a word, with the number that is waited for */
+enum { PEERS_WORD, OWN_WORD, NOTICE_WORDS }; /* what the peer has said, and what it is told */
 #define SIGNAL_EVERY 16u /* at most; a lost completion of so many is noticed by the next */
 
 /* ---- making ---- */
@@ -103,8 +106,8 @@ static void size_queue(struct msg_end *end, bool requester)
 		end->signal_every = 1;
 	end->chain_max = longest_chain(end);
 	end->depth = end->pending + 2 * end->signal_every;
-	if (end->depth > desk->loop.attr.max_send_wr - LINK_PROBE_SENDS)
-		end->depth = desk->loop.attr.max_send_wr - LINK_PROBE_SENDS;
+	if (end->depth > desk->loop.attr.max_send_wr - LINK_PROBE_SENDS - MSG_NOTICES)
+		end->depth = desk->loop.attr.max_send_wr - LINK_PROBE_SENDS - MSG_NOTICES;
 	end->said.slots = end->depth;
 	end->told.slots = end->pending;
 	if (end->said.verb == MSG_DATAGRAM) {
@@ -119,7 +122,7 @@ static void size_queue(struct msg_end *end, bool requester)
 
 uint32_t msg_end_receives(const struct msg_end *end)
 {
-	return receives(end) ? end->pending : 1;
+	return receives(end) ? end->pending : MSG_NOTICES;
 }
 
 static int make_qp(struct msg_end *end)
@@ -128,7 +131,7 @@ static int make_qp(struct msg_end *end)
 	struct gn_qp_opts opts = {
 		.size = sizeof(opts),
 		.type = GN_QP_RC,
-		.max_send_wr = end->depth,
+		.max_send_wr = end->depth + MSG_NOTICES,
 		.max_recv_wr = msg_end_receives(end),
 		.max_inline = attr->max_inline < INLINE_MAX ? attr->max_inline : INLINE_MAX,
 	};
@@ -150,6 +153,10 @@ static void shape(struct msg_end *end, const struct msg_end_opts *opts)
 	end->told = (struct msg_lane){.verb = opts->requester ? answer : request,
 				      .frame = opts->told_frame,
 				      .max = opts->told_max};
+	/* One of the two sides has no event to wake it. */
+	if (request == MSG_WRITE || answer == MSG_WRITE)
+		end->notice = (struct msg_lane){
+			.verb = MSG_WRITE_IMM, .max = sizeof(uint64_t), .slots = NOTICE_WORDS};
 	/* Whose data is READ has nothing to do, and no places. */
 	if (!opts->requester && answer == MSG_READ)
 		end->said.verb = MSG_NONE;
@@ -190,7 +197,11 @@ int msg_end_make(struct msg_desk *desk, const struct msg_end_opts *opts, struct 
 	if (!rc)
 		rc = make_lane(end, &end->told, told_access(&end->told));
 	if (!rc)
+		rc = make_lane(end, &end->notice, GN_LOCAL_WRITE | GN_REMOTE_WRITE);
+	if (!rc)
 		rc = make_qp(end);
+	for (unsigned i = 0; i < MSG_NOTICES && !rc && end->told.verb == MSG_WRITE; i++)
+		rc = gn_post_recv(end->link.qp, &(struct gn_recv_wr){.id = NOTICE_ID}, NULL);
 	if (rc) {
 		msg_end_free(end);
 		return rc;
@@ -220,7 +231,8 @@ bool msg_end_destroy(struct msg_end *end)
 	if (gn_mr_deregister_try(end->data) == -EAGAIN)
 		return false;
 	end->data = NULL;
-	if (!lane_freed(end->desk, &end->said) || !lane_freed(end->desk, &end->told))
+	if (!lane_freed(end->desk, &end->said) || !lane_freed(end->desk, &end->told) ||
+	    !lane_freed(end->desk, &end->notice))
 		return false;
 	if (end->said.verb != MSG_DATAGRAM)
 		gn_pd_destroy(end->pd);
@@ -379,6 +391,56 @@ void msg_end_flush(struct msg_end *end)
 	}
 	end->desk->stats.wrs += posted;
 	end->desk->stats.doorbells += posted != 0;
+	if (end->said.verb == MSG_WRITE)
+		msg_end_wake_peer(end);
+}
+
+/* ---- notices ---- */
+
+static uint64_t *notice_word(const struct msg_end *end, uint32_t which)
+{
+	return (uint64_t *)(void *)msg_place(&end->notice, which);
+}
+
+/* False: it is not posted. */
+static bool post_notice(struct msg_end *end, struct gn_wr *wr)
+{
+	int rc;
+
+	if (end->n_notices == MSG_NOTICES || end->fate != GN_MSG_OK || end->link.state != LINK_UP)
+		return false;
+	rc = gn_post_one(end->link.qp, wr);
+	if (rc < 0)
+		return false;
+	end->n_notices += !rc;
+	return true;
+}
+
+void msg_end_sleep(struct msg_end *end)
+{
+	uint64_t *word = notice_word(end, OWN_WORD);
+	const struct gn_sge sge = {word, sizeof(*word), end->notice.lkey};
+	struct gn_wr wr;
+
+	if (end->told.verb != MSG_WRITE || end->asleep_since == end->told.number || end->n_notices)
+		return;
+	*word = ASLEEP | end->told.number;
+	gn_wr_rdma(&wr, GN_OP_WRITE, NOTICE_ID, &sge, &(struct gn_remote){.key = end->notice_key},
+		   PEERS_WORD * (uint64_t)end->notice.stride, GN_SIGNALED);
+	if (post_notice(end, &wr))
+		end->asleep_since = end->told.number;
+}
+
+void msg_end_wake_peer(struct msg_end *end)
+{
+	const uint64_t word = __atomic_load_n(notice_word(end, PEERS_WORD), __ATOMIC_RELAXED);
+	struct gn_wr wr;
+
+	if (likely(word == end->woken) || (int32_t)(end->said.number - (uint32_t)word) <= 0)
+		return;
+	gn_wr_init(&wr, GN_OP_WRITE_IMM, NOTICE_ID, NULL, 0, GN_SIGNALED | GN_SOLICITED);
+	if (post_notice(end, &wr))
+		end->woken = word;
 }
 
 /* ---- what is told ---- */
@@ -398,6 +460,13 @@ static void arrived(struct msg_end *end, uint32_t length)
 
 void msg_end_completed(struct msg_end *end, const struct gn_wc *wc)
 {
+	if (unlikely(wc->id == NOTICE_ID)) { /* what it is for is that the thread is awake */
+		if (wc->op != GN_OP_RECV_WRITE_IMM && wc->op != GN_OP_RECV)
+			end->n_notices--;
+		else if (gn_post_recv(end->link.qp, &(struct gn_recv_wr){.id = NOTICE_ID}, NULL))
+			msg_end_fail(end, GN_MSG_GONE);
+		return;
+	}
 	switch (wc->op) {
 	case GN_OP_RECV:
 		arrived(end, wc->len_bytes | (wc->flags & GN_WC_IMM ? MSG_REFUSED : 0));

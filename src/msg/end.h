@@ -27,7 +27,8 @@
 #include "link/link.h"
 #include "msg/wire.h"
 
-#define MSG_CHAIN 16u /* requests in a doorbell, receives likewise */
+#define MSG_CHAIN   16u /* requests in a doorbell, receives likewise */
+#define MSG_NOTICES 2u	/* requests beside them, and receives for the peer's: msg_end_sleep() */
 
 enum msg_verb { MSG_NONE, MSG_SEND, MSG_WRITE, MSG_WRITE_IMM, MSG_READ, MSG_DATAGRAM };
 
@@ -59,6 +60,8 @@ struct msg_end {
 	uint32_t nonce;
 	struct gn_pd *pd;
 	struct msg_lane said, told;
+	struct msg_lane notice;	       /* two words: msg_end_sleep() */
+	uint32_t notice_key;	       /* the peer's */
 	struct gn_remote to;	       /* the peer's places, or data */
 	uint32_t queued, done, depth;  /* requests: put on the chain, known to be done, at most */
 	uint32_t signal_every, silent; /* … of which one is signaled; since the last one */
@@ -67,6 +70,10 @@ struct msg_end {
 	struct gn_sge sge[MSG_CHAIN];
 	uint32_t awaited; /* messages that may be told; 0: nobody looks for one */
 	bool over;	  /* something ended without having been told: nothing is told any more */
+	/* See msg_end_sleep(): */
+	uint32_t n_notices;    /* requests beside the chain, that have not completed */
+	uint32_t asleep_since; /* the number that the peer was last told we wait for; 0: none */
+	uint64_t woken;	       /* the peer's word that was last answered */
 	enum gn_msg_status fate; /* not OK: it is over */
 	void *owner;
 	struct gn_mr *data;	 /* that the peer may READ */
@@ -90,6 +97,8 @@ struct msg_desk {
 	uint64_t moved, nap_ns; /* of a sleep: what had come before the last, and how long it was */
 	/* A requester's, before a sleep: 0; -EAGAIN: there are results to be taken. */
 	int (*sleep)(struct msg_desk *desk);
+	/* … the outcome of link_conn_connect(). */
+	int (*answered)(struct msg_end *end, const struct gn_event *event);
 	/* A responder's: somebody wants to connect. */
 	void (*request)(struct msg_desk *desk, struct gn_event *event);
 	/* A datagram for an end, checked as far as the head goes, and msg_ud_say()'s copy. */
@@ -191,6 +200,15 @@ void msg_end_took(struct msg_end *end, uint32_t length);
 void msg_end_clear(struct msg_end *end, uint32_t at);
 /* What changes when the next message is told by a WRITE; NULL: a completion tells. */
 const uint64_t *msg_end_word(const struct msg_end *end);
+
+/*
+ * A WRITE raises no event. So a side to which messages are WRITTEN says, before its thread sleeps,
+ * for which number it waits: in a word of the peer's. A peer that finds the word when it
+ * has said that message, or is about to sleep itself, sends an empty WRITE_IMM behind the message.
+ * What crosses on its way is found by a timer (desk.c).
+ */
+void msg_end_sleep(struct msg_end *end);
+void msg_end_wake_peer(struct msg_end *end);
 
 /* ---- ud.c ---- */
 

@@ -109,6 +109,7 @@ int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_reques
 	r->desk.flags = opts->flags;
 	r->desk.datagram = msg_requester_datagram;
 	r->desk.sleep = msg_requester_sleep;
+	r->desk.answered = msg_requester_answered;
 	if (!rc)
 		rc = open_datagrams(r);
 	if (rc) {
@@ -189,9 +190,9 @@ static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 	struct msg_end *end = c->end;
 	int rc;
 
-	link_conn_begin(&end->link, LINK_UP);
 	end->to.key = r->opts.protocol == GN_MSG_READ ? w->data_key : w->request_key;
 	end->to.length = r->opts.protocol == GN_MSG_READ ? w->data_bytes : 0;
+	end->notice_key = w->notice_key;
 	c->data_bytes = w->data_bytes;
 	if (end->said.verb == MSG_WRITE) {
 		end->said.frame = msg_frame_of(r->opts.flags & GN_MSG_PAPER, w->sums);
@@ -203,13 +204,28 @@ static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 	return rc == -ENOTCONN ? -ECONNRESET : rc; /* it has gone again already */
 }
 
+/* A responder that refuses says why in its welcome. */
+int msg_requester_answered(struct msg_end *end, const struct gn_event *event)
+{
+	struct gn_msg_conn *c = end->owner;
+	struct msg_welcome welcome;
+	int rc = link_conn_refused(&end->link, event);
+
+	if (rc && event->type != GN_EVENT_REJECTED)
+		return rc;
+	if (msg_welcome_check(event->private_data, event->private_len, &welcome))
+		return rc ? rc : -EPROTO;
+	if (!rc)
+		return take_welcome(c, &welcome);
+	c->refusal = msg_refusal_text(welcome.refusal);
+	return gn_fail(rc, "%s refused the connection: %s", end->link.addr, c->refusal);
+}
+
 int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **why,
 		     struct gn_msg_conn **out)
 {
 	const unsigned before = gn_fail_count();
 	struct gn_conn_opts opts = {.size = sizeof(opts)};
-	struct msg_welcome welcome;
-	struct gn_event reply = {0};
 	struct gn_msg_conn *c;
 	struct msg_hello hello;
 	int rc;
@@ -234,28 +250,21 @@ int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **
 		.value_bytes = r->opts.value_bytes,
 		.nonce = c->end->nonce,
 	};
-	if (r->opts.protocol == GN_MSG_UD)
+	if (r->opts.protocol == GN_MSG_UD) {
 		rc = msg_ud_addr(&r->desk, &hello.ud);
-	else
+	} else {
 		hello.answer_key = msg_lane_key(&c->end->told);
+		hello.notice_key = msg_lane_key(&c->end->notice);
+	}
 	opts.private_data = &hello;
 	opts.private_len = sizeof(hello);
 	opts.timeout_us = r->opts.timeout_us;
 	if (!rc)
-		rc = gn_connect_wait(c->end->link.qp, addr, &opts, &reply);
-	if (!rc || reply.type == GN_EVENT_REJECTED) {
-		int said = msg_welcome_check(reply.private_data, reply.private_len, &welcome);
-
-		if (!rc)
-			rc = said;
-		else if (!said)
-			gn_fail(rc, "%s refused the connection: %s", addr,
-				msg_refusal_text(welcome.refusal));
-		if (rc && !said && why)
-			*why = msg_refusal_text(welcome.refusal);
-	}
+		rc = link_conn_connect(&c->end->link, addr, &opts);
 	if (!rc)
-		rc = take_welcome(c, &welcome);
+		rc = link_conn_wait(&c->end->link, GN_FOREVER);
+	if (why && c->refusal)
+		*why = c->refusal;
 	if (rc) {
 		free_conn(c);
 		return gn_fail_since(before, rc, addr);

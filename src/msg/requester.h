@@ -34,6 +34,7 @@ struct gn_msg_conn {
 	uint64_t *ids; /* of what is asked in each place */
 	uint32_t under_way;
 	uint64_t data_bytes;
+	const char *refusal; /* in words, or NULL */
 	/* Datagrams: */
 	struct msg_asked *asked;     /* of each place */
 	struct msg_fifo idle, ready; /* places to ask in, and with results to be taken */
@@ -50,6 +51,8 @@ struct gn_msg_requester {
 
 void msg_requester_result(struct gn_msg_conn *conn, uint32_t at, enum gn_msg_status status,
 			  uint32_t len, const void *value, struct gn_msg_result *out);
+
+int msg_requester_answered(struct msg_end *end, const struct gn_event *event);
 
 /* ---- repeat.c ---- */
 

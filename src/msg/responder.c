@@ -198,6 +198,7 @@ static int make_guest(struct gn_msg_responder *r, const struct msg_hello *hello,
 		guest->end->owner = guest;
 		guest->end->awaited = 1;
 		guest->end->to.key = hello->answer_key;
+		guest->end->notice_key = hello->notice_key;
 	}
 	if (!rc && hello->protocol == GN_MSG_READ)
 		rc = gn_mr_register(guest->end->pd, r->opts.data, 0, gn_mem_size(r->opts.data),
@@ -216,6 +217,7 @@ static int welcome(struct gn_msg_responder *r, struct guest *guest, struct msg_w
 
 	out->sums = r->desk.sums;
 	out->request_key = msg_lane_key(&guest->end->told);
+	out->notice_key = msg_lane_key(&guest->end->notice);
 	out->conn = guest->end->number;
 	if (guest->end->data) {
 		gn_mr_remote(guest->end->data, &remote);
@@ -272,7 +274,7 @@ static void request(struct msg_desk *desk, struct gn_event *event)
 	msg_end_flush(guest->end);
 	rc = gn_accept(event->req, guest->end->link.qp, &opts);
 	if (!rc)
-		link_conn_begin(&guest->end->link, LINK_OPENING);
+		link_conn_begin(&guest->end->link);
 	/* Now the way to it is known, and nothing that it says has to be resolved for that. */
 	if (!rc && guest->done)
 		rc = msg_ud_peer(guest->end, &hello.ud, hello.nonce & MSG_NONCE_CONN);

@@ -26,7 +26,7 @@
 #include "gannet/msg.h"
 
 #define MSG_MAGIC   0x67734d67u /* "gMsg" */
-#define MSG_VERSION 1u
+#define MSG_VERSION 2u
 #define MSG_REFUSED 0x80000000u /* in a length: there is no answer */
 #define MSG_LINE    64u
 
@@ -43,7 +43,10 @@ struct msg_hello {
 	uint32_t pending, request_bytes, value_bytes;
 	uint32_t nonce; /* its low bits are the requester's number of the connection */
 	union {
-		uint32_t answer_key; /* of the places for answers, where they are written */
+		struct {
+			uint32_t answer_key; /* of the places for answers, if they are written */
+			uint32_t notice_key; /* of the word that says that the responder sleeps */
+		};
 		struct gn_ud_addr ud;
 	};
 };
@@ -75,7 +78,7 @@ struct msg_welcome {
 	uint32_t request_key, data_key;
 	uint64_t data_bytes;
 	uint32_t conn; /* the responder's number of it, for datagrams */
-	uint32_t reserved;
+	uint32_t notice_key;
 	struct gn_ud_addr ud;
 };
 _Static_assert(sizeof(struct msg_welcome) == 64, "one layout everywhere");

@@ -78,7 +78,9 @@ no_inline void rpc_write_back(struct rpc_conn *c, uint8_t *from, uint32_t bytes)
 	/* There are no more of them under way than slots, so every round has a signal. */
 	wr->flags = (copied ? GN_INLINE : 0) |
 		    (sync || !copied || c->unsignaled >= c->mask ? GN_SIGNALED : 0);
-	rc = rpc_thread_post(c, wr, gn_post_one);
+	rc = gn_post_one(c->link.qp, wr);
+	if (unlikely(rc == -EAGAIN))
+		rc = rpc_thread_post(c, wr, gn_post_one);
 	if (likely(rc == 1))
 		c->unsignaled = 0;
 	else if (!rc)

@@ -106,9 +106,8 @@ struct rpc_link {
 	struct link_conn conn;
 	struct gn_rpc_client *client;
 	struct gn_pd *pd;
-	struct gn_mem *local_mem, *reply_mem;
-	struct gn_mr *local_mr, *reply_mr;
-	struct rpc_call *calls; /* their requests */
+	struct rpc_area local, reply; /* requests and fetched results; results that are written */
+	struct rpc_call *calls;	      /* their requests */
 	uint32_t n_calls;
 	struct rpc_area areas[3];
 	struct rpc_retired *retired;
@@ -142,6 +141,7 @@ struct gn_rpc_client {
 	uint8_t *end;	    /* up to where; NULL: nothing can be put in */
 	uint8_t *full;	    /* from here on it is sent */
 	uint32_t most;	    /* … how many there may be */
+	uint32_t enough;    /* … with which it is sent */
 	uint32_t untimed;   /* messages to come that the clock is not read for */
 	uint64_t slot_at;   /* where its slot is, among those for requests */
 	bool reply;	    /* its mode */
@@ -149,6 +149,7 @@ struct gn_rpc_client {
 	bool starved;	    /* a call was refused because slot or index were missing */
 	uint32_t taken;	    /* up to here the server has taken messages: their slots are free */
 	uint64_t open_ns;   /* when it was begun; 0: nobody has looked */
+	uint64_t begun_ns;  /* … about: rpc_coarse_ns() */
 	uint64_t newest_ns; /* … the one that went last */
 	uint32_t open_us;   /* that the server is thought to take for it */
 	const struct gn_rpc_op *prepared; /* gn_rpc_prepare(): not begun yet; or NULL */
@@ -168,6 +169,7 @@ struct gn_rpc_client {
 			uint32_t n_reply; /* … to be written back */
 		};
 		uint32_t n_sent[2]; /* both */
+		uint64_t any_sent;
 	};
 	struct rpc_kind
 		far_kind; /* of calls whose result is not in a message: see struct rpc_call */
@@ -177,6 +179,7 @@ struct gn_rpc_client {
 	uint32_t expected; /* number of the next */
 	uint32_t spent;	   /* up to here not needed any more */
 	uint32_t told;	   /* … and the server knows */
+	uint32_t tell_after; /* results that it does not know of, before it is told */
 	bool tell;	   /* it wants to */
 	struct rpc_got *got;
 	uint32_t posted;    /* requests whose completion is to come */
@@ -297,6 +300,13 @@ void rpc_client_looked(struct link_conn *conn);
 int rpc_client_poll(struct gn_rpc_client *client, bool clock);
 /* Look at the next result. */
 void rpc_read_result(struct gn_rpc_client *client);
+
+/* results.c */
+/* The next message with results is here, all of it, and its head was checked. */
+void rpc_take_message(struct gn_rpc_client *client, struct rpc_got *got, const uint8_t *message,
+		      const struct rpc_head *head);
+/* … which was found there by the first look at it. */
+void rpc_take_many(struct gn_rpc_client *client, const uint8_t *message);
 /* Results are not needed any more up to the first of which something is still to be read. */
 void rpc_move_spent(struct gn_rpc_client *client);
 

@@ -29,10 +29,8 @@ bool rpc_conn_destroy(struct link_conn *link)
 	}
 	rpc_lent_return(c, true);
 	rpc_shown_hide(c);
-	gn_mr_deregister(c->request_mr);
-	gn_mr_deregister(c->result_mr);
-	gn_mem_free(c->request_mem);
-	gn_mem_free(c->result_mem);
+	rpc_area_free(&c->request_area);
+	rpc_area_free(&c->result_area);
 	gn_pd_destroy(c->pd);
 	gn_free(c->scratch);
 	gn_free(c->keep_slot);
@@ -43,17 +41,6 @@ bool rpc_conn_destroy(struct link_conn *link)
 	rpc_dismiss(c);
 	gn_free(c);
 	return true;
-}
-
-static int make_region(struct rpc_conn *c, uint64_t bytes, unsigned rights, struct gn_mem **mem,
-		       struct gn_mr **mr, uint8_t **at)
-{
-	int rc = gn_mem_alloc(c->thread->server->fabric, bytes, rights, mem);
-
-	if (rc)
-		return rc;
-	*at = gn_mem_addr(*mem);
-	return gn_mr_register(c->pd, *mem, 0, bytes, GN_LOCAL_WRITE | rights, mr);
 }
 
 bool rpc_conn_grow(struct rpc_conn *c)
@@ -105,20 +92,22 @@ static int make(struct rpc_conn *c)
 		rc = gn_pd_create(t->loop.ctx, &c->pd);
 	if (rc)
 		return rc;
-	rc = make_region(c, rpc_given_up_at(c->request_stride, slots, c->window), GN_REMOTE_WRITE,
-			 &c->request_mem, &c->request_mr, &c->requests);
+	rc = rpc_area_make(t->server->fabric, c->pd,
+			   rpc_given_up_at(c->request_stride, slots, c->window), GN_REMOTE_WRITE,
+			   &c->request_area);
+	if (!rc)
+		rc = rpc_area_make(t->server->fabric, c->pd, c->result_stride * slots,
+				   GN_REMOTE_READ, &c->result_area);
 	if (rc)
 		return rc;
+	c->requests = gn_mem_addr(c->request_area.mem);
+	c->results = gn_mem_addr(c->result_area.mem);
 	rpc_conn_next(c, 1);
 	c->given_up =
 		(const uint32_t *)(const void *)(c->requests +
 						 rpc_given_up_at(c->request_stride, slots, 0));
-	rc = make_region(c, c->result_stride * slots, GN_REMOTE_READ, &c->result_mem, &c->result_mr,
-			 &c->results);
-	if (rc)
-		return rc;
 	c->result = c->results + (1 & c->mask) * c->result_stride;
-	c->reply_sge.lkey = gn_mr_lkey(c->result_mr);
+	c->reply_sge.lkey = gn_mr_lkey(c->result_area.mr);
 	gn_wr_rdma(&c->reply_wr, GN_OP_WRITE, 0, &c->reply_sge,
 		   &(struct gn_remote){.key = c->reply_key}, 0, 0);
 	rc = link_conn_make(&c->link, c->pd, &qp);
@@ -191,8 +180,8 @@ static int accept_conn(struct rpc_conn *c, struct gn_conn_req *req)
 					  .private_len = sizeof(welcome),
 					  .rnr_timer_us = RPC_RNR_US};
 
-	gn_mr_remote(c->request_mr, &request);
-	gn_mr_remote(c->result_mr, &result);
+	gn_mr_remote(c->request_area.mr, &request);
+	gn_mr_remote(c->result_area.mr, &result);
 	welcome.request_key = request.key;
 	welcome.result_key = result.key;
 	return gn_accept(req, c->link.qp, &opts);
@@ -260,7 +249,7 @@ static void adopt(struct link_task *task)
 	rpc_conn_attend(c);
 	__atomic_fetch_add(&t->n_conns, 1, __ATOMIC_RELAXED);
 	c->heard_ns = gn_now_ns();
-	link_conn_begin(&c->link, LINK_OPENING);
+	link_conn_begin(&c->link);
 }
 
 static struct rpc_thread *choose_thread(struct gn_rpc_server *server, const struct rpc_hello *hello)

@@ -75,10 +75,8 @@ static bool destroy_link(struct link_conn *conn)
 		rpc_area_free(&link->calls[i].request);
 	for (unsigned i = 0; i < sizeof(link->areas) / sizeof(link->areas[0]); i++)
 		rpc_area_free(&link->areas[i]);
-	gn_mr_deregister(link->reply_mr);
-	gn_mr_deregister(link->local_mr);
-	gn_mem_free(link->reply_mem);
-	gn_mem_free(link->local_mem);
+	rpc_area_free(&link->reply);
+	rpc_area_free(&link->local);
 	gn_pd_destroy(link->pd);
 	gn_free(link->calls);
 	gn_free(link);
@@ -116,22 +114,16 @@ static int make_memory(struct gn_rpc_client *c)
 	const size_t requests = rpc_stride(c->limits.max_request) * c->limits.slots;
 	const size_t results = rpc_stride(c->limits.max_result) * c->limits.slots;
 	struct rpc_link *l = c->link;
-	int rc = gn_mem_alloc(c->loop.fabric, requests + results, 0, &l->local_mem);
+	int rc = rpc_area_make(c->loop.fabric, l->pd, requests + results, 0, &l->local);
 
 	if (!rc)
-		rc = gn_mr_register(l->pd, l->local_mem, 0, requests + results, GN_LOCAL_WRITE,
-				    &l->local_mr);
-	if (!rc)
-		rc = gn_mem_alloc(c->loop.fabric, results, GN_REMOTE_WRITE, &l->reply_mem);
-	if (!rc)
-		rc = gn_mr_register(l->pd, l->reply_mem, 0, results,
-				    GN_LOCAL_WRITE | GN_REMOTE_WRITE, &l->reply_mr);
+		rc = rpc_area_make(c->loop.fabric, l->pd, results, GN_REMOTE_WRITE, &l->reply);
 	if (rc)
 		return rc;
-	c->local_key = gn_mr_lkey(l->local_mr);
-	c->requests = gn_mem_addr(l->local_mem);
+	c->local_key = gn_mr_lkey(l->local.mr);
+	c->requests = gn_mem_addr(l->local.mem);
 	c->fetched = c->requests + requests;
-	c->replies = gn_mem_addr(l->reply_mem);
+	c->replies = gn_mem_addr(l->reply.mem);
 	return 0;
 }
 
@@ -213,7 +205,9 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 	};
 	c->previous = c->limits.conn;
 	c->mask = w.slots - 1;
+	c->tell_after = c->mask / 2;
 	c->most = rpc_max_request(w.max_request);
+	c->enough = c->learn.batch.bytes < c->most ? c->learn.batch.bytes : c->most;
 	c->max_short = w.max_request < RPC_SHORT ? w.max_request : RPC_SHORT;
 	c->request_stride = rpc_stride(w.max_request);
 	c->result_stride = rpc_stride(w.max_result);
@@ -260,7 +254,7 @@ static int say_hello(struct gn_rpc_client *c, uint32_t timeout_us)
 		.timeout_us = timeout_us,
 		.rnr_timer_us = RPC_RNR_US,
 	};
-	int rc = gn_mr_remote(c->link->reply_mr, &reply);
+	int rc = gn_mr_remote(c->link->reply.mr, &reply);
 
 	if (rc)
 		return rc;
@@ -324,7 +318,7 @@ static void start_link(struct link_conn *conn)
 static int answered(struct link_conn *conn, const struct gn_event *event)
 {
 	struct gn_rpc_client *c = container_of(conn, struct rpc_link, conn)->client;
-	const int rc = link_conn_refused(event, c->addr);
+	const int rc = link_conn_refused(conn, event);
 
 	return rc ? rc : take_welcome(c, event);
 }

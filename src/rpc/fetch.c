@@ -35,6 +35,14 @@ static uint32_t peek_bytes(const struct gn_rpc_client *c)
 	return bytes <= PEEK_FROM ? bytes : RPC_ALIGN;
 }
 
+static inline uint64_t load_word(const uint8_t *at)
+{
+	uint64_t word;
+
+	memcpy(&word, at, sizeof(word));
+	return word;
+}
+
 static inline uint32_t rotate_right(uint32_t x, unsigned bits)
 {
 	return x >> bits | x << (32 - bits);
@@ -126,204 +134,6 @@ static void read_next(struct gn_rpc_client *c, uint32_t n)
 	}
 	for (uint32_t i = 0; i < made && &wrs[i] != bad; i++)
 		note_read(c, (uint32_t)wrs[i].id, bytes, RPC_READING);
-}
-
-/* ---- a message with results ---- */
-
-void rpc_move_spent(struct gn_rpc_client *c)
-{
-	while (c->spent + 1 != c->expected && !c->got[(c->spent + 1) & c->mask].far) {
-		struct rpc_got *got = &c->got[++c->spent & c->mask];
-
-		c->tell |= got->tell;
-		got->tell = false;
-	}
-}
-
-/*
- * There is no room for it. What the handler thought of the call stands, if its caller can see by
- * the length that the bytes are not there.
- */
-static void end_too_big(struct gn_rpc_client *c, struct rpc_call *call, unsigned status,
-			uint32_t len)
-{
-	const bool seen = call->op && len > call->op->result_room;
-
-	rpc_end(c, call, status == GN_RPC_OK || !seen ? GN_RPC_TOO_BIG : status, len);
-}
-
-/* One that is elsewhere: true if it is going to be read. */
-static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_entry *entry,
-		     const uint8_t *bytes, uint32_t number)
-{
-	struct rpc_call *call = &c->calls[index];
-	struct rpc_far_read read = {.call = index, .number = number, .status = entry->kind};
-
-	memcpy(&read.from, bytes, sizeof(read.from));
-	if (!call->op || !read.from.len)
-		return false;
-	if (read.from.len > call->op->result_room)
-		rpc_mail_room(c, call->op, read.from.len);
-	if (read.from.len > call->op->result_room || read.from.len > c->opts.max_large) {
-		end_too_big(c, call, entry->kind, read.from.len);
-		return false;
-	}
-	if (rpc_far_begin(c, &read)) {
-		call->kind = &c->far_kind;
-		c->got[number & c->mask].far++;
-		return true;
-	}
-	end_too_big(c, call, entry->kind, read.from.len); /* for this process, now */
-	return false;
-}
-
-/* Calls of a kind, and of a time, that came together: what they teach is mostly nothing. */
-static force_inline void end_group(struct gn_rpc_client *c, const struct rpc_lesson *l)
-{
-	if (unlikely(l->sent_ns || l->time_us || l->fails || !l->kind->quick)) {
-		const struct rpc_lesson lesson = *l; /* of which only the copy has an address */
-
-		rpc_learn_calls(c, &lesson);
-	} else {
-		counter_add(&l->kind->latency->calls, l->calls);
-	}
-}
-
-/* What is not as most are: a call that ended early or failed, or whose result is not here. */
-static no_inline bool take_other(struct gn_rpc_client *c, uint64_t word, const uint8_t *bytes,
-				 uint32_t number)
-{
-	struct rpc_call *call = &c->calls[word >> 48 & RPC_INDEX];
-	struct gn_rpc_op *op = call->op;
-	struct rpc_entry entry;
-
-	memcpy(&entry, &word, sizeof(entry));
-	if (entry.index & RPC_FAR) {
-		if (entry.len != sizeof(struct rpc_far))
-			return false;
-		if (take_far(c, entry.index & RPC_INDEX, &entry, bytes, number))
-			return true;
-	} else if (op && entry.len > op->result_room) {
-		end_too_big(c, call, entry.kind, entry.len);
-	} else if (op) {
-		if (op->flags & GN_RPC_IN_PLACE)
-			op->data = entry.len ? bytes : NULL;
-		else if (entry.len)
-			memcpy(op->result, bytes, entry.len);
-		rpc_end_op(c, call, op, entry.kind, entry.len);
-	}
-	rpc_call_over(c, call);
-	return true;
-}
-
-/*
- * A server of ours says no such things: of a call twice, or of one that was not sent, or whose
- * result is being read.
- */
-static inline bool may_end(const struct gn_rpc_client *c, const struct rpc_call *call)
-{
-	return call->kind && call->kind != &c->far_kind && call->number != c->number;
-}
-
-/* The first of a group. */
-static force_inline void begin_group(struct gn_rpc_client *c, const struct rpc_call *call,
-				     struct rpc_lesson *group)
-{
-	if (group->kind)
-		end_group(c, group);
-	group->kind = call->kind;
-	group->sent_ns = call->ns;
-	group->calls = 0;
-	if (unlikely(group->sent_ns) && !group->now_ns)
-		group->now_ns = gn_now_ns();
-}
-
-/*
- * The next message is here, all of it: its len bytes are whole words, at least one. shared: its
- * server can still change it. What the head says was checked. Returns when the calls were timed; 0:
- * nobody has looked. An entry as most are is that of a call which has succeeded, with a short
- * result, or one that is left in place.
- */
-static force_inline uint64_t take_results(struct gn_rpc_client *c, const uint8_t *message,
-					  const struct rpc_head *head, uint32_t fails, bool shared)
-{
-	const uint8_t *at = message + sizeof(*head), *const end = at + head->len;
-	const uint32_t number = c->expected++, flags = head->flags;
-	struct rpc_lesson group = {.fails = fails, .time_us = rpc_time_us(head->aux)};
-
-	if (c->number - 1 - c->taken > 1) /* others are under way */
-		rpc_note_taken(c, head->word);
-	c->waking = c->woken = 0;
-	c->count.results++;
-	do {
-		const uint8_t *bytes = at + sizeof(struct rpc_entry);
-		struct rpc_call *call;
-		struct gn_rpc_op *op;
-		uint32_t index, len;
-		uint64_t word;
-
-		if (shared)
-			exec_preempt();
-		memcpy(&word, at, sizeof(word));
-		len = (uint32_t)word;
-		index = (uint32_t)(word >> 48) & RPC_INDEX;
-		call = &c->calls[index];
-		at = bytes + (((uint64_t)len + 7) & ~UINT64_C(7)); /* len may be anything */
-		if (unlikely(index >= c->limits.window || at > end)) {
-			rpc_client_die(c);
-			break;
-		}
-		if (unlikely(call->kind != group.kind || call->ns != group.sent_ns)) {
-			if (unlikely(!may_end(c, call))) {
-				rpc_client_die(c);
-				break;
-			}
-			begin_group(c, call, &group);
-		}
-		group.calls++;
-		op = call->op;
-		if (unlikely(c->open_or_lent |
-			     (uint32_t)(word >> 32 & (RPC_FAR << 16 | UINT16_MAX))) ||
-		    unlikely(!op || len > op->result_room || (len > RPC_SHORT && !op->flags))) {
-			if (unlikely(!may_end(c, call) || !take_other(c, word, bytes, number)))
-				rpc_client_die(c);
-			continue;
-		}
-		if (op->flags)
-			op->data = len ? bytes : NULL;
-		else if (len)
-			rpc_store(op->result, bytes, len);
-		__asm__("" : "+r"(at)); /* needs one register from here on */
-		rpc_end_op(c, call, op, GN_RPC_OK, len);
-		rpc_call_free(c, call);
-	} while (at < end && !c->dead);
-	rpc_note_all_taken(c);
-	if (likely(group.kind))
-		end_group(c, &group);
-	exec_charge(GN_WORK_COPY, head->len);
-	if (likely(c->spent + 1 == number && !c->got[number & c->mask].far)) {
-		c->spent = number;
-		if (unlikely(flags & RPC_ACK || number - c->told > c->mask / 2))
-			c->tell |= flags & RPC_ACK || c->n_fetch || c->n_reply;
-	} else {
-		c->got[number & c->mask].tell = flags & RPC_ACK;
-		rpc_move_spent(c);
-	}
-	return group.now_ns;
-}
-
-static no_inline void take_message(struct gn_rpc_client *c, struct rpc_got *got,
-				   const uint8_t *message, const struct rpc_head *head)
-{
-	const uint32_t fails = got->fails, len = head->len;
-
-	c->first_ns = 0;
-	c->missed = false;
-	got->read = RPC_UNREAD;
-	got->fails = 0;
-	if (take_results(c, message, head, fails, true) ||
-	    rpc_message_bytes(len) > c->learn.first_bytes)
-		rpc_learn_size(c, len);
 }
 
 /* ---- fetch ---- */
@@ -427,7 +237,7 @@ static no_inline void look(struct gn_rpc_client *c, struct rpc_got *got, const u
 		got->read = RPC_UNREAD;
 		read_rest(c, number, (uint32_t)have, (uint32_t)rpc_message_bytes(head.len));
 	} else {
-		take_message(c, got, message, &head);
+		rpc_take_message(c, got, message, &head);
 	}
 }
 
@@ -526,14 +336,6 @@ static force_inline int read_now(struct gn_rpc_client *c, uint32_t bytes, const 
 	return rc;
 }
 
-static inline bool is_there(const struct gn_rpc_client *c, const uint8_t *message)
-{
-	uint64_t seq;
-
-	memcpy(&seq, message, sizeof(seq));
-	return seq == rpc_seq(c->epoch, c->expected);
-}
-
 /*
  * One result, and reads that are done when they are posted: again and again for a while, without
  * all that may be under way besides. False: it is not there; true may mean that it never will be.
@@ -544,7 +346,7 @@ static bool fetch_at_once(struct gn_rpc_client *c, struct rpc_got *got, uint32_t
 
 	if (unlikely(read_now(c, bytes, &message) != 1))
 		return true;
-	if (unlikely(!is_there(c, message)))
+	if (unlikely(load_word(message) != rpc_seq(c->epoch, c->expected)))
 		return false;
 	look(c, got, message, bytes);
 	return true;
@@ -606,7 +408,7 @@ static no_inline void find_replies(struct gn_rpc_client *c)
 		found = rpc_look(message, c->result_stride, rpc_seq(c->epoch, c->expected),
 				 c->nonce, c->max_results, c->check_reply, &head);
 		if (found == RPC_FOUND)
-			take_message(c, &c->got[c->expected & c->mask], message, &head);
+			rpc_take_message(c, &c->got[c->expected & c->mask], message, &head);
 	} while (found == RPC_FOUND && !c->dead && n++ < c->mask);
 	c->count.torn += found == RPC_TORN;
 }
@@ -665,7 +467,7 @@ static no_inline void poll_seldom(struct gn_rpc_client *c)
 	now_ns = c->loop.now_ns;
 	if (c->retired)
 		rpc_area_retry(&c->retired);
-	if (c->entries && now_ns - c->open_ns > c->learn.batch.wait_us * 1000ull)
+	if (c->entries && now_ns - c->begun_ns > c->learn.batch.wait_us * 1000ull)
 		rpc_flush(c);
 	if (unlikely(rpc_calls_sent(c)))
 		link_conn_watch(&c->link->conn, LINK_PROBE_NS);
@@ -698,32 +500,76 @@ static no_inline void poll_all(struct gn_rpc_client *c)
 }
 
 /*
+ * A message with the result of one call, as most are: of a quick method, not timed, with nothing
+ * else about it. Everything is done before its caller hears of it. False: nothing was done.
+ */
+static force_inline bool take_one(struct gn_rpc_client *c, const uint8_t *message, uint32_t len,
+				  uint32_t about)
+{
+	const uint64_t entry = load_word(message + sizeof(struct rpc_head));
+	const uint8_t *bytes = message + sizeof(struct rpc_head) + sizeof(entry);
+	const uint32_t high = (uint32_t)(entry >> 32), n = (uint32_t)entry;
+	const uint32_t number = c->expected;
+	struct rpc_call *call = &c->calls[high >> 16];
+	struct gn_rpc_op *op;
+
+	/* about: the server's time, and flags; high: its status, and whether it is elsewhere */
+	if (unlikely((high & (RPC_FAR << 16 | UINT16_MAX)) | (about & UINT16_MAX) |
+		     c->open_or_lent) ||
+	    unlikely(high >> 16 >= c->limits.window || len - sizeof(entry) - n >= 8 ||
+		     c->spent + 1 != number))
+		return false;
+	op = call->op;
+	if (unlikely(!op || !call->kind->quick || call->ns || n > op->result_room ||
+		     (n > RPC_SHORT && !op->flags)))
+		return false;
+	if (op->flags)
+		op->data = n ? bytes : NULL;
+	else if (n)
+		rpc_store(op->result, bytes, n);
+	counter_add(&call->kind->latency->calls, 1);
+	c->count.results++;
+	c->waking = c->woken = 0;
+	c->spent = number;
+	c->expected = number + 1;
+	rpc_call_free(c, call);
+	if (likely(!c->any_sent))
+		c->taken = c->number - 1;
+	else
+		rpc_note_taken(
+			c, (uint32_t)(load_word(message + offsetof(struct rpc_head, crc)) >> 32));
+	if (unlikely(about & RPC_ACK << 16 || number - c->told > c->tell_after))
+		c->tell |= about & RPC_ACK << 16 || c->any_sent;
+	rpc_end_op(c, call, op, GN_RPC_OK, n);
+	return true;
+}
+
+/*
  * fetch_at_once() and fetch_again(), where nothing but the next result is to be looked for: it is
- * looked for the first time, and bytes need no checksum. A message that is not as most are is left
- * to look().
+ * looked for the first time, and bytes need no checksum. What is not right is left to look().
  */
 static force_inline void fetch_first(struct gn_rpc_client *c)
 {
-	struct rpc_head head;
 	const uint8_t *message;
-	uint64_t tail;
+	uint64_t word, seq;
+	uint32_t len;
 
 	if (unlikely(read_now(c, c->learn.first_bytes, &message) != 1))
 		return;
-	if (unlikely(!is_there(c, message))) {
+	seq = rpc_seq(c->epoch, c->expected);
+	if (unlikely(load_word(message) != seq)) {
 		fetch_again(c, &c->got[c->expected & c->mask]);
 		return;
 	}
-	memcpy(&head, message, sizeof(head));
-	/* first_len is less than UINT32_MAX / 8 */
-	if (likely(rotate_right(head.len - (uint32_t)sizeof(struct rpc_entry), 3) <=
-		   c->learn.first_words)) {
-		memcpy(&tail, message + rpc_tail_at(head.len), sizeof(tail));
-		if (likely(tail == rpc_tail(head.seq, c->nonce))) {
-			if (unlikely(take_results(c, message, &head, 0, false)))
-				rpc_learn_size(c, head.len);
-			return;
-		}
+	word = load_word(message + offsetof(struct rpc_head, len));
+	len = (uint32_t)word;
+	/* Whole words, at least one: what is not is beyond UINT32_MAX / 8. */
+	if (likely(rotate_right(len - (uint32_t)sizeof(struct rpc_entry), 3) <=
+		   c->learn.first_words) &&
+	    likely(load_word(message + rpc_tail_at(len)) == rpc_tail(seq, c->nonce))) {
+		if (!take_one(c, message, len, (uint32_t)(word >> 32)))
+			rpc_take_many(c, message);
+		return;
 	}
 	look(c, &c->got[c->expected & c->mask], message, c->learn.first_bytes);
 }

@@ -28,6 +28,7 @@
 #define SLACK_DOWN_NS 10u  /* … and after one that was not: so one in eleven is in vain */
 #define SLACK_MAX_NS  2000u
 #define CALLS_IN_ROW  2u
+#define CLOCK_CALLS   8u /* of a message: it may cost a look at the clock */
 
 /* ---- what it begins with ---- */
 
@@ -201,7 +202,7 @@ static void learn_time(struct gn_rpc_client *c, const struct rpc_lesson *lesson)
 		c->learn.least_ns = ns - server_ns;
 	if (c->learn.batch.limit_us)
 		choose_batch(c, ns, lesson->calls);
-	c->learn.slow = ns > SLOW_NS || c->learn.batch.entries > 1;
+	c->learn.slow = ns > SLOW_NS || lesson->calls >= CLOCK_CALLS || c->learn.batch.limit_us;
 }
 
 void rpc_learn_calls(struct gn_rpc_client *c, const struct rpc_lesson *lesson)

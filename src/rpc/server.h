@@ -309,8 +309,7 @@ struct rpc_conn {
 	uint32_t acked_before, rounds_unacked; /* of probes: for rpc_reclaim() */
 
 	struct gn_pd *pd;
-	struct gn_mem *request_mem, *result_mem;
-	struct gn_mr *request_mr, *result_mr;
+	struct rpc_area request_area, result_area;
 	uint8_t *requests, *results;
 	uint8_t *scratch; /* RPC_RACES_SHOW */
 };

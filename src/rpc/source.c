@@ -34,7 +34,7 @@ static int prepare(struct gn_source *source)
 	link_loop_must_tend(&c->loop); /* by the next poll */
 	now_ns = gn_now_ns();
 	if (c->entries && !c->due)
-		source_due(source, c->open_ns + c->learn.batch.wait_us * 1000ull + 1);
+		source_due(source, c->begun_ns + c->learn.batch.wait_us * 1000ull + 1);
 	if ((c->due || c->look.late) && !c->posted)
 		source_due(source, now_ns + RETRY_NS);
 	if (c->retired)

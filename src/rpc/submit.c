@@ -175,34 +175,74 @@ static inline bool post_request(struct gn_rpc_client *c, uint32_t bytes)
 	return true;
 }
 
-int rpc_send(struct gn_rpc_client *c)
+/* Where the order of bytes is not promised. */
+static no_inline void add_checksum(struct gn_rpc_client *c)
 {
 	uint8_t *slot = c->requests + c->slot_at;
-	const struct rpc_seal seal = {
-		.seq = rpc_seq(c->epoch, c->number),
-		.nonce = c->nonce,
-		.len = (uint32_t)(c->put - slot) - (uint32_t)sizeof(struct rpc_head),
-		.aux = (uint16_t)c->entries,
-		.flags = (c->reply ? RPC_REPLY : 0) | (c->check_reply ? RPC_CRC : 0),
-		.word = c->spent,
-	};
-	uint64_t now_ns;
-	uint32_t n;
+	struct rpc_head head;
 
-	if (unlikely(!post_request(c, (uint32_t)rpc_seal(slot, &seal))))
+	memcpy(&head, slot, sizeof(head));
+	head.flags |= RPC_CRC;
+	head.crc = rpc_checksum(slot, head);
+	memcpy(slot, &head, sizeof(head));
+}
+
+static inline void put_word(uint8_t *at, uint64_t word)
+{
+	memcpy(at, &word, sizeof(word));
+	__asm__(""
+		:
+		:
+		: "memory"); /* a word is stored by itself: two would be put together first */
+}
+
+/* Nobody else sees the message before it is posted: head and tail may be written in any order. */
+static force_inline uint32_t seal_request(struct gn_rpc_client *c)
+{
+	uint8_t *slot = c->requests + c->slot_at, *end = c->put;
+	const uint64_t seq = rpc_seq(c->epoch, c->number);
+	const uint32_t bytes = (uint32_t)(end - slot);
+
+	_Static_assert(RPC_REPLY == 1, "as rpc_seal()");
+	put_word(slot, seq);
+	put_word(slot + offsetof(struct rpc_head, len), (bytes - sizeof(struct rpc_head)) |
+								(uint64_t)c->entries << 32 |
+								(uint64_t)c->reply << 48);
+	put_word(slot + offsetof(struct rpc_head, crc), (uint64_t)c->spent << 32);
+	put_word(end, rpc_tail(seq, c->nonce));
+	if (unlikely(c->check_reply))
+		add_checksum(c);
+	return bytes + (uint32_t)sizeof(uint64_t);
+}
+
+/* What few messages need: they have waited, or are large. */
+static no_inline uint64_t look_at_clock(struct gn_rpc_client *c)
+{
+	c->due = c->far = false;
+	return rpc_coarse_ns(c);
+}
+
+static no_inline void charge_copy(const struct gn_rpc_client *c)
+{
+	gn_charge(GN_WORK_COPY,
+		  (uint64_t)(c->put - c->requests) - c->slot_at - sizeof(struct rpc_head));
+}
+
+int rpc_send(struct gn_rpc_client *c)
+{
+	uint64_t now_ns;
+
+	if (unlikely(!post_request(c, seal_request(c))))
 		return 0;
-	exec_charge(GN_WORK_COPY, (uint64_t)(c->put - c->requests) - c->slot_at);
-	now_ns = c->clock_ns;
-	n = c->entries;
-	if (unlikely(c->due | c->far) || n > 1) /* it has waited */
-		now_ns = rpc_coarse_ns(c);
+	if (unlikely(exec_installed))
+		charge_copy(c);
 	if (unlikely(c->open_ns | c->first_ns))
-		plan_fetch(c, !(c->n_fetch | c->n_reply));
-	if (c->reply)
-		c->n_reply += n;
-	else
-		c->n_fetch += n;
-	c->due = c->far = c->tell = false;
+		plan_fetch(c, !c->any_sent);
+	now_ns = c->clock_ns;
+	if (unlikely(c->due | c->far) || c->entries > 1)
+		now_ns = look_at_clock(c);
+	c->n_sent[c->reply] += c->entries;
+	c->tell = false;
 	c->told = c->spent;
 	c->count.batches++;
 	c->number++;
@@ -222,14 +262,14 @@ static inline void open_message(struct gn_rpc_client *c, const struct rpc_kind *
 	c->reply = rpc_replied(c, kind);
 	c->starved = false;
 	c->end = c->put + c->most;
-	c->full = c->learn.batch.bytes < c->most ? c->put + c->learn.batch.bytes : c->end;
+	c->full = c->put + c->enough;
 	c->open_us = 0;
 	c->open_ns = 0;
 	if (unlikely(!c->untimed-- || !kind->quick)) {
-		c->open_ns = rpc_read_clock(c);
+		c->begun_ns = c->open_ns = rpc_read_clock(c);
 		c->untimed = rpc_learn_untimed(c);
 	} else {
-		rpc_coarse_ns(c);
+		c->begun_ns = rpc_coarse_ns(c);
 	}
 }
 
@@ -424,12 +464,23 @@ static no_inline int submit_any(struct gn_rpc_client *c, struct gn_rpc_op *op)
 	return unlikely(rc) ? rc : join_any(c, op, op->request, op->request_len, 0);
 }
 
-/* A short request that may begin a message. */
+/* A short request of a quick method, that may begin a message. */
 static no_inline int submit_first(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
+	uint32_t len;
+
 	if (unlikely(c->dead || c->entries || rpc_slots_full(c)))
 		return submit_any(c, op);
-	return join_any(c, op, op->request, op->request_len, 0);
+	open_message(c, c->learn.last);
+	if (left_bytes(op) && unlikely(op->deadline_ns != c->left_to_ns))
+		measure_left(c, op->deadline_ns);
+	len = op->request_len;
+	if (len > RPC_SHORT)
+		__builtin_unreachable();
+	if (left_bytes(op) ? join(c, op, op->request, len, len, 0, sizeof(struct rpc_left)) :
+			     join(c, op, op->request, len, len, 0, 0))
+		return 0;
+	return rpc_send(c);
 }
 
 /*
@@ -478,40 +529,74 @@ int gn_rpc_submit(struct gn_rpc_client *c, struct gn_rpc_op *op)
  * Nothing is kept for a prepared call but where its bytes go: whatever begins another call or sends
  * the message takes that away, and then the call cannot be committed any more.
  */
-int gn_rpc_prepare(struct gn_rpc_client *c, struct gn_rpc_op *op, void **out)
+static force_inline int note_prepared(struct gn_rpc_client *c, const struct gn_rpc_op *op,
+				      void **out)
 {
-	int rc = rpc_client_check(c);
-
-	if (likely(!rc) && unlikely(!out))
-		rc = gn_fail(-EINVAL, "gn_rpc_prepare(): out is NULL");
-	if (likely(!rc) && !op_ok(c, op, c->limits.max_request))
-		rc = refuse_op(c, op, c->limits.max_request);
-	if (likely(!rc))
-		rc = find_room(c, op, op->request_len);
-	if (unlikely(rc))
-		return rc;
 	c->prepared = op;
 	c->prepared_len = op->request_len;
 	*out = c->prepared_at = c->put + entry_bytes(op, 0);
 	return 0;
 }
 
-int gn_rpc_commit(struct gn_rpc_client *c, struct gn_rpc_op *op)
+static no_inline int prepare_any(struct gn_rpc_client *c, struct gn_rpc_op *op, void **out)
 {
 	int rc = rpc_client_check(c);
 
-	if (likely(!rc) && unlikely(c->dead))
+	if (!rc && !out)
+		rc = gn_fail(-EINVAL, "gn_rpc_prepare(): out is NULL");
+	if (!rc && !op_ok(c, op, c->limits.max_request))
+		rc = refuse_op(c, op, c->limits.max_request);
+	if (!rc)
+		rc = find_room(c, op, op->request_len);
+	return rc ? rc : note_prepared(c, op, out);
+}
+
+/* Mostly it joins others of its method, or is the first. */
+int gn_rpc_prepare(struct gn_rpc_client *c, struct gn_rpc_op *op, void **out)
+{
+	if (unlikely(!rpc_client_own(c) || !out || !op_ok(c, op, c->limits.max_request) ||
+		     op->method != c->learn.last_method ||
+		     !(has_room(c, entry_bytes(op, op->request_len)) ||
+		       !(c->entries || rpc_slots_full(c)))))
+		return prepare_any(c, op, out);
+	return note_prepared(c, op, out);
+}
+
+static no_inline int commit_any(struct gn_rpc_client *c, struct gn_rpc_op *op)
+{
+	int rc = rpc_client_check(c);
+
+	if (!rc && c->dead)
 		rc = gn_fail(-ENOTCONN, "gn_rpc_commit(): the server at %s is gone", c->addr);
-	if (unlikely(rc))
+	if (rc)
 		return rc;
-	if (unlikely(!op || c->prepared != op || c->put + entry_bytes(op, 0) != c->prepared_at))
+	if (!op || c->prepared != op || c->put + entry_bytes(op, 0) != c->prepared_at)
 		return gn_fail(-ESRCH, "gn_rpc_commit(): not the call that was prepared last, or "
 				       "the client has sent or begun something since, or the "
 				       "deadline was changed");
-	if (unlikely(op->request_len > c->prepared_len || op->method != c->learn.last_method))
+	if (op->request_len > c->prepared_len || op->method != c->learn.last_method)
 		return gn_fail(-EINVAL, "gn_rpc_commit(): the request is longer than it was "
 					"prepared, or has another method");
 	return join_any(c, op, NULL, op->request_len, 0);
+}
+
+static force_inline int commit(struct gn_rpc_client *c, struct gn_rpc_op *op, uint32_t left)
+{
+	if (unlikely(c->put + sizeof(struct rpc_entry) + left != c->prepared_at))
+		return commit_any(c, op);
+	if (!c->entries || (left && unlikely(op->deadline_ns != c->left_to_ns)))
+		return join_any(c, op, NULL, op->request_len, 0);
+	return join(c, op, NULL, op->request_len, 0, 0, left) ? 0 : rpc_send(c);
+}
+
+/* The short way is that of one which joins others, as in submit(). */
+int gn_rpc_commit(struct gn_rpc_client *c, struct gn_rpc_op *op)
+{
+	if (unlikely(!rpc_client_own(c) || !op || c->prepared != op ||
+		     op->request_len > c->prepared_len || op->method != c->learn.quick_method ||
+		     c->dead))
+		return commit_any(c, op);
+	return left_bytes(op) ? commit(c, op, sizeof(struct rpc_left)) : commit(c, op, 0);
 }
 
 /* Nothing depends on it, so it is dropped where the queue is full. */

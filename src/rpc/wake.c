@@ -92,7 +92,7 @@ void rpc_notified(struct gn_rpc_client *c)
 	}
 	c->notify = false;
 	c->first_ns = 0;
-	if (slept_ns < RPC_NOTIFY_NS)
+	if (slept_ns < 2 * c->notify_after_ns)
 		c->notify_after_ns *= 2;
 	else
 		c->notify_after_ns /= 2;

@@ -162,7 +162,7 @@ struct rpc_far {
 #define RPC_ALIGN	64u
 #define RPC_BATCH_BYTES 128u /* of entries, from which on a message is worth a prefetch */
 #define RPC_SHORT	64u  /* up to here bytes are copied without a call */
-#define RPC_INLINE	256u /* bytes of a message that is copied into its request, if the fabric can */
+#define RPC_INLINE	256u /* bytes of a message that is posted GN_INLINE, if the fabric can */
 
 /*
  * A WRITE of no bytes with immediate data goes to a server whose client does something after a long

@@ -181,6 +181,19 @@ static void evil_write(struct evil *e)
 	post(e, e->qp, &wr);
 }
 
+/* It sleeps, it says, and waits for any number: it is to be woken. */
+static void evil_sleep(struct evil *e)
+{
+	const uint64_t word = fuzz_pick(4) ? 1ull << 32 | fuzz_pick(100) : fuzz_any();
+	const struct gn_sge sge = {e->buf, sizeof(word), gn_mr_lkey(e->mr)};
+	struct gn_wr wr;
+
+	memcpy(e->buf, &word, sizeof(word));
+	gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &(struct gn_remote){.key = e->welcome.notice_key},
+		   fuzz_pick(32) ? 0 : fuzz_pick(256), 0);
+	post(e, e->qp, &wr);
+}
+
 static void evil_send(struct evil *e)
 {
 	const struct gn_sge sge = {e->buf + fuzz_pick(1000), fuzz_pick(16) ? fuzz_pick(600) : 5000,
@@ -223,9 +236,12 @@ static void evil_datagram(struct evil *e)
 
 static void evil_act(struct evil *e)
 {
-	switch (fuzz_pick(4)) {
+	switch (fuzz_pick(5)) {
 	case 0:
 		evil_send(e);
+		break;
+	case 4:
+		evil_sleep(e);
 		break;
 	case 1:
 		evil_datagram(e);

@@ -13,6 +13,7 @@
 #define IDLE_CPU_NS 5000000u /* of a second */
 #define LOST_NS	    80000000u
 #define LOST_SHARE  30u
+#define WOKEN_NS    500000u /* where time is simulated: within this, both sides are woken */
 #define PATIENCE    gn_deadline_us(UNIT_PATIENCE_US)
 
 static uint64_t responder_cpu_ns;
@@ -92,6 +93,7 @@ static int waves(const struct world *w, struct gn_msg_requester *r, struct gn_ms
 	print_message("# %s, %s: %llu us at most; %u lost\n", w->profile,
 		      gn_msg_protocol_str(w->protocol), (unsigned long long)most_ns / 1000, lost);
 	EXPECT(lost <= (w->simulated ? 0 : rounds / LOST_SHARE));
+	EXPECT(!w->simulated || most_ns < WOKEN_NS);
 	return 0;
 }
 
