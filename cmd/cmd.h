@@ -30,8 +30,8 @@ int cmd_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Why a call of Gannet's returned rc: in its own words, or the C library's if it has none. */
 const char *cmd_why(int rc);
-/* One line on stderr for an address that could not be reached; advice follows it, or is empty. */
-void cmd_connect_failed(const char *addr, int rc, const char *advice);
+/* One line on stderr for an address that could not be reached, where such a server should be. */
+void cmd_connect_failed(const char *addr, int rc, const char *server);
 
 /* Can such a cluster be (sim.c)? If not, says why in one line, and returns EXIT_USAGE. */
 struct gn_sim_opts;

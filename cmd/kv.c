@@ -66,18 +66,6 @@ uint64_t kv_deadline(const struct kv_target *target)
 
 /* ---- a connection ---- */
 
-static const char *advice(int rc)
-{
-	switch (rc) {
-	case -ECONNREFUSED:
-		return "; is a server running there? One that refuses clients logs why";
-	case -EPROTO:
-		return "; who listens there is no gannet kv serve of this version";
-	default:
-		return "";
-	}
-}
-
 int kv_link_open(struct kv_link *link, const struct kv_target *target)
 {
 	const bool bypass = target->mode == KV_MODE_BYPASS;
@@ -100,7 +88,7 @@ int kv_link_open(struct kv_link *link, const struct kv_target *target)
 	if (!rc)
 		rc = gn_kv_client_limits(link->client, &link->limits);
 	if (rc) {
-		cmd_connect_failed(target->addr, rc, advice(rc));
+		cmd_connect_failed(target->addr, rc, "gannet kv serve");
 	} else if (bypass && !link->limits.bypass) {
 		fprintf(stderr,
 			"gannet: clients of %s cannot bypass it; it must be started with "

@@ -86,11 +86,7 @@ static int try_store(const struct request *r, struct gn_fabric *fabric)
 	if (!rc)
 		return gn_kv_client_close(client);
 	if (!proxy_may_wait(rc))
-		fprintf(stderr, "gannet: cannot connect to %s: %s%s\n", r->opts.server,
-			gn_strerror(rc),
-			rc == -EPROTO ?
-				"; who listens there is no gannet kv serve of this version" :
-				"");
+		cmd_connect_failed(r->opts.server, rc, "gannet kv serve");
 	return rc;
 }
 
@@ -112,10 +108,7 @@ static int create(const struct request *r, struct gn_fabric *fabric, int stop_fd
 		if (!proxy_may_wait(rc))
 			return rc;
 		if (!told)
-			fprintf(stderr,
-				"gannet: cannot connect to %s (%s): no store runs there, or it "
-				"refuses clients and logs why; waiting for gannet kv serve\n",
-				r->opts.server, gn_strerror(rc));
+			fprintf(stderr, "gannet: %s; waiting for gannet kv serve\n", cmd_why(rc));
 		told = true;
 		if (poll(&stop, 1, WAIT_MS) > 0)
 			return -EINTR;

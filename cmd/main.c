@@ -77,10 +77,15 @@ const char *cmd_why(int rc)
 	return *gn_error() ? gn_error() : gn_strerror(rc);
 }
 
-void cmd_connect_failed(const char *addr, int rc, const char *advice)
+void cmd_connect_failed(const char *addr, int rc, const char *server)
 {
 	const char *why = cmd_why(rc);
+	char advice[80] = "";
 
+	if (rc == -ECONNREFUSED && !strstr(why, "refuses"))
+		snprintf(advice, sizeof(advice), "; is a server running there?");
+	else if (rc == -EPROTO && !strstr(why, "version"))
+		snprintf(advice, sizeof(advice), "; who listens there is no %s", server);
 	if (strstr(why, addr))
 		fprintf(stderr, "gannet: %s%s\n", why, advice);
 	else

@@ -55,18 +55,6 @@ int rpc_open(const char *addr, struct gn_fabric **out)
 
 /* ---- a connection ---- */
 
-static const char *advice(int rc)
-{
-	switch (rc) {
-	case -ECONNREFUSED:
-		return "; is a server running there? One that refuses clients logs why";
-	case -EPROTO:
-		return "; who listens there is no RPC server of this version";
-	default:
-		return "";
-	}
-}
-
 int rpc_link_open(struct rpc_link *link, const char *addr, const struct gn_rpc_client_opts *opts)
 {
 	int rc;
@@ -83,7 +71,7 @@ int rpc_link_open(struct rpc_link *link, const char *addr, const struct gn_rpc_c
 		bench_stop_on_signals(); /* until here a signal may end the process as it likes */
 		return 0;
 	}
-	cmd_connect_failed(addr, rc, advice(rc));
+	cmd_connect_failed(addr, rc, "RPC server");
 	rpc_link_close(link);
 	return rc;
 }
