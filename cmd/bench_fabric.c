@@ -182,7 +182,7 @@ static void print_title(const struct bench_opts *opts)
 	bench_print_head(stdout);
 }
 
-static void choose(const struct request *r, size_t i, struct bench_opts *opts)
+static void choose_case(const struct request *r, size_t i, struct bench_opts *opts)
 {
 	const struct bench_trait *trait;
 
@@ -259,7 +259,7 @@ static int bench_fabric_run(const struct args *args)
 	for (size_t i = 0; i < (r->has_op ? 1 : EVERYTHING) && !rc; i++) {
 		struct bench_opts opts;
 
-		choose(r, i, &opts);
+		choose_case(r, i, &opts);
 		rc = run_one(r, &opts);
 	}
 	if (rc == -EINTR || bench_stopped())

@@ -207,7 +207,7 @@ static void print_option(const struct opt *opt, const uint8_t *value, int column
 	print_wrapped(text, column);
 }
 
-static int help_of(const struct command *command, const char *name)
+static int command_print_help(const struct command *command, const char *name)
 {
 	const struct list list = list_of(command);
 	const bool first = !*name;
@@ -244,8 +244,8 @@ static int help_of(const struct command *command, const char *name)
 /* ---- finding it ---- */
 
 /* The command that the first words name, and how many they were. */
-static const struct command *find(const struct command *root, int argc, char **argv, int *n,
-				  char *name, size_t room)
+static const struct command *command_find(const struct command *root, int argc, char **argv, int *n,
+					  char *name, size_t room)
 {
 	const struct command *command = root;
 
@@ -268,18 +268,18 @@ int command_help(const struct command *root, int argc, char **argv)
 {
 	char name[sizeof(((struct args *)0)->name)];
 	int n;
-	const struct command *command = find(root, argc, argv, &n, name, sizeof(name));
+	const struct command *command = command_find(root, argc, argv, &n, name, sizeof(name));
 
 	if (n < argc)
 		return cmd_usage_error("there is no command '%s'; try gannet help", argv[n]);
-	return help_of(command, name);
+	return command_print_help(command, name);
 }
 
 int command_complete(const struct command *root, int argc, char **argv)
 {
 	char name[sizeof(((struct args *)0)->name)];
 	int n;
-	const struct command *command = find(root, argc - 1, argv, &n, name, sizeof(name));
+	const struct command *command = command_find(root, argc - 1, argv, &n, name, sizeof(name));
 	const char *last = argc ? argv[argc - 1] : "", *before = argc > 1 ? argv[argc - 2] : "";
 	const struct list list = list_of(command);
 	const size_t len = strlen(last);
@@ -386,7 +386,7 @@ static int take_choice(const struct opt *opt, const char *text, void *to)
 	return cmd_usage_error("--%s must be %s, not '%s'", opt->name, all, text);
 }
 
-static int take(const struct opt *opt, const char *text, void *to)
+static int opt_take(const struct opt *opt, const char *text, void *to)
 {
 	const bool any = !(opt->max > 0);
 	char name[64];
@@ -421,7 +421,7 @@ static int take(const struct opt *opt, const char *text, void *to)
 /* ---- running it ---- */
 
 /* 0; -1: leave with *status. */
-static int parse(struct args *args, int argc, char **argv, int *status)
+static int args_parse(struct args *args, int argc, char **argv, int *status)
 {
 	const struct command *command = args->command;
 	const struct list list = list_of(command);
@@ -449,15 +449,15 @@ static int parse(struct args *args, int argc, char **argv, int *status)
 			if (option == list.opt[k]->letter)
 				i = k;
 		if (option == 'h')
-			*status = help_of(command, args->name);
+			*status = command_print_help(command, args->name);
 		else if (option == ':')
 			*status = cmd_usage_error("%s needs a value", argv[optind - 1]);
 		else if (option == '?')
 			*status = cmd_usage_error("unknown option '%s'; try gannet %s --help",
 						  argv[optind - 1], args->name);
 		else
-			*status = take(list.opt[i], optarg,
-				       (uint8_t *)args->opts + list.at[i] + list.opt[i]->to);
+			*status = opt_take(list.opt[i], optarg,
+					   (uint8_t *)args->opts + list.at[i] + list.opt[i]->to);
 		if (i < 0 || *status)
 			return -1;
 		args->given |= UINT64_C(1) << i;
@@ -480,7 +480,7 @@ static int parse(struct args *args, int argc, char **argv, int *status)
 	return *status ? -1 : 0;
 }
 
-static int run_leaf(struct args *args, int argc, char **argv)
+static int command_run_leaf(struct args *args, int argc, char **argv)
 {
 	const struct command *command = args->command;
 	int status;
@@ -490,7 +490,7 @@ static int run_leaf(struct args *args, int argc, char **argv)
 		return cmd_usage_error("no memory"), EXIT_FAILURE;
 	if (command->defaults)
 		memcpy(args->opts, command->defaults, command->size);
-	if (!parse(args, argc, argv, &status))
+	if (!args_parse(args, argc, argv, &status))
 		status = command->run(args);
 	free(args->opts);
 	return status;
@@ -501,15 +501,15 @@ int command_run(const struct command *root, int argc, char **argv)
 	struct args args = {.given = 0};
 	int n;
 
-	args.command = find(root, argc, argv, &n, args.name, sizeof(args.name));
+	args.command = command_find(root, argc, argv, &n, args.name, sizeof(args.name));
 	if (args.command->raw)
 		return args.command->raw(argc - n + 1, argv + n - 1);
 	if (args.command->run)
-		return run_leaf(&args, argc - n + 1, argv + n - 1);
+		return command_run_leaf(&args, argc - n + 1, argv + n - 1);
 	if (n == argc)
 		return cmd_usage_error("%s what? Try gannet %s --help", args.name, args.name);
 	if (!strcmp(argv[n], "--help") || !strcmp(argv[n], "-h") || !strcmp(argv[n], "help"))
-		return help_of(args.command, args.name);
+		return command_print_help(args.command, args.name);
 	return cmd_usage_error("unknown command '%s%s%s'; try gannet %s%shelp", args.name,
 			       *args.name ? " " : "", argv[n], args.name, *args.name ? " --" : "");
 }

@@ -50,7 +50,7 @@ static void print_json(const struct gn_kv_op *op)
 }
 
 /* False: it is not there, or something failed, and that was said. */
-static bool print(const struct request *r, const struct gn_kv_op *op)
+static bool print_value(const struct request *r, const struct gn_kv_op *op)
 {
 	if (r->json) {
 		print_json(op);
@@ -84,7 +84,7 @@ static int get_some(const struct request *r, struct kv_link *link, unsigned firs
 					   .room_bytes = bytes};
 	rc = kv_link_do(link, ops, n);
 	for (unsigned i = 0; !rc && i < n; i++)
-		failed |= !print(r, &ops[i]);
+		failed |= !print_value(r, &ops[i]);
 	return rc ? rc : failed;
 }
 

@@ -94,8 +94,8 @@ static int try_store(const struct request *r, struct gn_fabric *fabric)
  * With a store that is not there yet, or that is full: until it lets us in. -EINTR: a signal came
  * first.
  */
-static int create(const struct request *r, struct gn_fabric *fabric, int stop_fd,
-		  struct proxy **out)
+static int kv_proxy_create(const struct request *r, struct gn_fabric *fabric, int stop_fd,
+			   struct proxy **out)
 {
 	struct pollfd stop = {.fd = stop_fd, .events = POLLIN};
 	bool told = false;
@@ -127,12 +127,12 @@ static int tell_begin(const struct request *r, const struct proxy *proxy)
 	return cmd_flush_stdout();
 }
 
-static int serve(const struct request *r, struct gn_fabric *fabric, int stop_fd)
+static int kv_proxy_serve(const struct request *r, struct gn_fabric *fabric, int stop_fd)
 {
 	struct signalfd_siginfo signal = {0};
 	uint64_t conns, commands;
 	struct proxy *proxy;
-	int status, rc = create(r, fabric, stop_fd, &proxy);
+	int status, rc = kv_proxy_create(r, fabric, stop_fd, &proxy);
 
 	if (rc == -EINTR && read(stop_fd, &signal, sizeof(signal)) > 0)
 		return signal.ssi_signo == SIGINT ? EXIT_INTERRUPTED : EXIT_SUCCESS;
@@ -181,7 +181,7 @@ static int kv_proxy_run(const struct args *args)
 	}
 	status = EXIT_FAILURE;
 	if (!rpc_open(r->opts.server, &fabric)) {
-		status = serve(r, fabric, stop_fd);
+		status = kv_proxy_serve(r, fabric, stop_fd);
 		gn_fabric_close(fabric);
 	}
 	close(stop_fd);

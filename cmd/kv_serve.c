@@ -193,7 +193,7 @@ static void print_json(const struct gn_kv_stats *now, const struct gn_kv_stats *
 	printf("\"connections\":%" PRIu64 "}\n", clients);
 }
 
-static void look(const struct request *r, struct watch *w, struct gn_kv_server *server)
+static void kv_serve_look(const struct request *r, struct watch *w, struct gn_kv_server *server)
 {
 	struct gn_rpc_counters calls = {.size = sizeof(calls)};
 	struct gn_kv_stats now = {.size = sizeof(now)};
@@ -216,8 +216,8 @@ static void look(const struct request *r, struct watch *w, struct gn_kv_server *
 }
 
 /* The signal that ends it. */
-static int watch(const struct request *r, struct gn_fabric *fabric, struct gn_kv_server *server,
-		 const sigset_t *set)
+static int kv_serve_watch(const struct request *r, struct gn_fabric *fabric,
+			  struct gn_kv_server *server, const sigset_t *set)
 {
 	const struct gn_kv_client_opts opts = {.size = sizeof(opts),
 					       .flags = GN_KV_CALL_ONLY | GN_KV_RECONNECT};
@@ -230,10 +230,10 @@ static int watch(const struct request *r, struct gn_fabric *fabric, struct gn_kv
 			gn_strerror(rc));
 		return serving_wait(set, 0);
 	}
-	look(r, &w, server);
+	kv_serve_look(r, &w, server);
 	while (!signo) {
 		signo = serving_wait(set, (uint64_t)(r->stats_s * 1000));
-		look(r, &w, server);
+		kv_serve_look(r, &w, server);
 	}
 	gn_kv_client_close(w.client);
 	return signo;
@@ -241,12 +241,13 @@ static int watch(const struct request *r, struct gn_fabric *fabric, struct gn_kv
 
 /* ---- the server ---- */
 
-static int drain(void *server, uint64_t deadline_ns)
+static int kv_serve_drain(void *server, uint64_t deadline_ns)
 {
 	return gn_kv_server_drain(server, deadline_ns);
 }
 
-static int start(const struct request *r, struct gn_fabric *fabric, struct gn_kv_server **out)
+static int kv_serve_start(const struct request *r, struct gn_fabric *fabric,
+			  struct gn_kv_server **out)
 {
 	struct gn_kv_server *server = NULL;
 	int rc = gn_kv_server_create(fabric, r->addr, &r->opts, &server);
@@ -262,7 +263,7 @@ static int start(const struct request *r, struct gn_fabric *fabric, struct gn_kv
 	return 0;
 }
 
-static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
+static int kv_serve_at(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 {
 	const struct request *r = arg;
 	FILE *people = r->json ? stderr : stdout;
@@ -270,7 +271,7 @@ static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 	struct gn_kv_server *server;
 	int signo, status;
 
-	if (start(r, fabric, &server))
+	if (kv_serve_start(r, fabric, &server))
 		return EXIT_FAILURE;
 	tell_value(&r->opts);
 	tell_conn_memory(&r->opts);
@@ -279,9 +280,9 @@ static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 		r->opts.bypass ? ", which clients read" : "");
 	status = cmd_flush_stdout();
 	signo = status	       ? SIGTERM :
-		r->stats_s > 0 ? watch(r, fabric, server, set) :
+		r->stats_s > 0 ? kv_serve_watch(r, fabric, server, set) :
 				 serving_wait(set, 0);
-	serving_drain(drain, server, set, r->drain_ms);
+	serving_drain(kv_serve_drain, server, set, r->drain_ms);
 	gn_rpc_server_counters(gn_kv_server_rpc(server), &counters);
 	gn_kv_server_destroy(server);
 	return status ? status : serving_end(people, counters.calls, signo);
@@ -296,7 +297,7 @@ static int kv_serve_run(const struct args *args)
 	r->opts.rpc.listener_flags = r->any_user ? GN_ANY_USER : 0;
 	r->opts.rpc.peer = r->verbose ? serving_tell_peer : NULL;
 	status = check_memory(&r->opts);
-	return status ? status : serving(r->addr, serve, r);
+	return status ? status : serving(r->addr, kv_serve_at, r);
 }
 
 const struct command command_kv_serve = {

@@ -48,7 +48,8 @@ static const struct opt options[] = {
 	{OPT_END},
 };
 
-static int start(const struct request *r, struct gn_fabric *fabric, struct gn_rpc_server **out)
+static int rpc_serve_start(const struct request *r, struct gn_fabric *fabric,
+			   struct gn_rpc_server **out)
 {
 	struct gn_rpc_server *server = NULL;
 	struct gn_rpc_server_opts opts = r->opts;
@@ -74,25 +75,25 @@ static int start(const struct request *r, struct gn_fabric *fabric, struct gn_rp
 	return 0;
 }
 
-static int drain(void *server, uint64_t deadline_ns)
+static int rpc_serve_drain(void *server, uint64_t deadline_ns)
 {
 	return gn_rpc_server_drain(server, deadline_ns);
 }
 
-static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
+static int rpc_serve_at(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 {
 	const struct request *r = arg;
 	struct gn_rpc_counters counters = {.size = sizeof(counters)};
 	struct gn_rpc_server *server;
 	int signo, status;
 
-	if (start(r, fabric, &server))
+	if (rpc_serve_start(r, fabric, &server))
 		return EXIT_FAILURE;
 	printf("serving at %s with %u thread%s; Ctrl-C ends\n", r->addr,
 	       r->opts.threads ? r->opts.threads : 1, r->opts.threads > 1 ? "s" : "");
 	status = cmd_flush_stdout();
 	signo = status ? SIGTERM : serving_wait(set, 0);
-	serving_drain(drain, server, set, r->drain_ms);
+	serving_drain(rpc_serve_drain, server, set, r->drain_ms);
 	gn_rpc_server_counters(server, &counters);
 	gn_rpc_server_destroy(server);
 	return status ? status : serving_end(stdout, counters.calls, signo);
@@ -102,7 +103,7 @@ static int rpc_serve_run(const struct args *args)
 {
 	const struct request *r = args->opts;
 
-	return serving(r->addr, serve, r);
+	return serving(r->addr, rpc_serve_at, r);
 }
 
 const struct command command_rpc_serve = {

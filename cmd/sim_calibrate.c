@@ -45,7 +45,7 @@ static bool wanted(const struct sim_lines *l, const struct paper_line *line)
 	return !c->kind || line->kind == c->kind;
 }
 
-static int choose(struct calibration *c)
+static int calibrate_choose(struct calibration *c)
 {
 	struct lab_error error;
 	int rc =
@@ -127,7 +127,7 @@ static int sim_calibrate_run(const struct args *args)
 	c->kind = kinds[c->kinds][0];
 	if (c->kind == 'a' || (c->lines.only && !c->kind_given))
 		c->kind = 0;
-	status = choose(c);
+	status = calibrate_choose(c);
 	if (!status)
 		status = run_lines(c);
 	if (!status)

@@ -185,7 +185,7 @@ static int run_point(void *arg, unsigned i, void *result)
 }
 
 /* Points of one curve have runs in common, also with the same curve of other figures. */
-static void group(struct sim_figures *r)
+static void figures_group(struct sim_figures *r)
 {
 	for (unsigned i = 0; i < r->n; i++) {
 		struct point at = {0}, other;
@@ -284,7 +284,7 @@ static int run_all(struct sim_figures *r)
 	};
 	int rc;
 
-	group(r);
+	figures_group(r);
 	for (unsigned i = 0; i < r->n; i++) {
 		r->jobs[i].weight = weigh(&r->jobs[i]);
 		r->weight += r->jobs[i].weight;
@@ -306,7 +306,7 @@ static int run_all(struct sim_figures *r)
 	return !rc && r->n_failed ? EXIT_FAILURE : rc;
 }
 
-static int start(struct sim_figures *r)
+static int figures_start(struct sim_figures *r)
 {
 	int status = read_lists(r);
 
@@ -328,7 +328,7 @@ static int start(struct sim_figures *r)
 static int sim_figures_run(const struct args *args)
 {
 	struct sim_figures *r = args->opts;
-	int status = start(r);
+	int status = figures_start(r);
 
 	if (r->out && r->to && fclose(r->to) && !status) {
 		fprintf(stderr, "gannet: --out %s: %s\n", r->out, strerror(errno));
