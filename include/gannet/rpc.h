@@ -108,7 +108,10 @@ typedef void gn_rpc_handler(struct gn_rpc_request *request, void *arg);
 struct gn_rpc_group;
 typedef void gn_rpc_group_handler(struct gn_rpc_group *group, void *arg);
 
-/* A client came, or went. On the server thread that serves it. */
+/*
+ * A client came, or went: on the server thread that serves it. Of a client: its server did; what
+ * waits, polls or closes the client returns -EDEADLK there.
+ */
 typedef void gn_rpc_peer_fn(void *arg, uint64_t client, bool came);
 
 struct gn_rpc_server_opts {

@@ -25,33 +25,17 @@
  */
 static inline void prefetch_lines(const void *at, size_t bytes)
 {
-	const char *line = at, *end = line + bytes;
-
-	for (; line + GN_CACHELINE < end; line += 2 * GN_CACHELINE) {
-		__builtin_prefetch(line);
-		__builtin_prefetch(line + GN_CACHELINE);
-	}
-	if (line < end)
-		__builtin_prefetch(line);
-}
-static inline void prefetch_to_write(const char *line)
-{
-#if defined(__x86_64__)
-	__asm__ volatile("prefetchw %0" : : "m"(*line));
-#else
-	__builtin_prefetch(line, 1);
-#endif
+	for (size_t i = 0; i < bytes; i += GN_CACHELINE)
+		__builtin_prefetch((const char *)at + i);
 }
 static inline void prefetch_lines_to_write(const void *at, size_t bytes)
 {
-	const char *line = at, *end = line + bytes;
-
-	for (; line + GN_CACHELINE < end; line += 2 * GN_CACHELINE) {
-		prefetch_to_write(line);
-		prefetch_to_write(line + GN_CACHELINE);
-	}
-	if (line < end)
-		prefetch_to_write(line);
+	for (size_t i = 0; i < bytes; i += GN_CACHELINE)
+#if defined(__x86_64__)
+		__asm__ volatile("prefetchw %0" : : "m"(*((const char *)at + i)));
+#else
+		__builtin_prefetch((const char *)at + i, 1);
+#endif
 }
 
 /*

@@ -314,7 +314,7 @@ int post_fixed_any(struct gn_fixed *fixed, uint64_t offset, uint32_t len, uint64
 	wr.next = NULL;
 	wr.sge = &sge;
 	wr.flags &= ~(unsigned)GN_INLINE;
-	if (len <= fixed->max_inline)
+	if (len && len <= fixed->max_inline) /* which is 0 of a READ */
 		wr.flags |= GN_INLINE;
 	wr.to.remote.offset = fixed->remote + offset;
 	return fixed->qp->post_one(fixed->qp, &wr);

@@ -12,7 +12,7 @@
 
 #define GATHER	   64u /* operations in a message, by default */
 #define CONNECT_US 2000000u
-#define POLL_US	   100000u /* that the first attempt of a poll takes; each later one twice as long */
+#define POLL_US	   100000u /* of a poll's first attempt; each later one takes twice as long */
 
 /* Who hears of an end here may not begin anything, nor wait, nor close the client. */
 void kv_disconnect(struct gn_kv_client *c)

@@ -115,8 +115,8 @@ struct link_ops {
 	bool (*destroy)(struct link_conn *conn);
 	void (*words)(struct link_loop *loop, struct link_words *words);
 	/*
-	 * A wait has looked for spin_us in vain. True: a completion or an event will tell of the next
-	 * message, so the thread may sleep instead of looking at words.
+	 * A wait has looked for spin_us in vain. True: a completion or an event will tell of the
+	 * next message, so the thread may sleep instead of looking at words.
 	 */
 	bool (*notified)(struct link_loop *loop);
 	/*

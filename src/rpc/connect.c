@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/deadline.h"
 #include "base/fail.h"
 #include "base/owner.h"
 #include "base/sized.h"
@@ -344,8 +345,11 @@ static void start_link(struct link_conn *conn)
 	}
 	c->open_ns = c->newest_ns = 0;
 	c->dead = false;
-	if (c->opts.peer)
-		c->opts.peer(c->opts.peer_arg, c->epoch, true);
+	if (!c->opts.peer)
+		return;
+	c->busy = true; /* the loop is in the middle of a turn: it may not be closed */
+	c->opts.peer(c->opts.peer_arg, c->epoch, true);
+	c->busy = false;
 }
 
 static int answered(struct link_conn *conn, const struct gn_event *event)
@@ -477,7 +481,7 @@ int gn_rpc_client_open_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 	if (!rc && !rpc_client_opening(c))
 		rc = c->dead ? gn_fail_text(-ENOTCONN, RPC_GONE) :
 			       gn_fail(-EISCONN, "gn_rpc_client_open_wait(): it is connected");
-	return rc ? rc : finish_link(c, deadline_ns);
+	return rc ? rc : finish_link(c, deadline_given(deadline_ns));
 }
 
 int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
@@ -501,6 +505,7 @@ int rpc_reconnect(struct gn_rpc_client *c, uint64_t deadline_ns)
 
 	rpc_client_die(c);
 	close_link(c);
+	link_conns_sweep(&c->loop); /* no poll of a client without a link does */
 	if (c->loop.n_closing >= LINKS_MAX)
 		return gn_fail_text(-EAGAIN, "rpc: peers still use earlier connections");
 	rc = begin_link(c, deadline_ns);

@@ -40,10 +40,10 @@ static inline void rpc_request_set(struct gn_rpc_request *r, const struct rpc_en
 	r->begin_ns = c->begin_ns;
 	r->times = times;
 }
-/* Has its caller given it up, by a word that the client writes? */
+/* Has its caller given it up, by a word that the client writes? 0, also a number, is none. */
 static inline bool rpc_conn_given_up(const struct rpc_conn *c, uint32_t index, uint32_t number)
 {
-	return index < c->window &&
+	return index < c->window && likely(number) &&
 	       __atomic_load_n(&c->given_up[index], __ATOMIC_RELAXED) == number;
 }
 /* Has the deadline of a call passed, since its message was found? */

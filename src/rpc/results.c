@@ -65,6 +65,15 @@ static force_inline void end_group(struct gn_rpc_client *c, const struct rpc_les
 	}
 }
 
+/*
+ * A server of ours says no such things: of a call twice, or of one that was not sent, or whose
+ * result is being read.
+ */
+static inline bool may_end(const struct gn_rpc_client *c, const struct rpc_call *call)
+{
+	return call->kind && call->kind != &c->far_kind && call->number != c->number;
+}
+
 /* What is not as most are: a call that ended early or failed, or whose result is not here. */
 static no_inline bool take_other(struct gn_rpc_client *c, uint64_t word, const uint8_t *bytes,
 				 uint32_t number)
@@ -74,6 +83,8 @@ static no_inline bool take_other(struct gn_rpc_client *c, uint64_t word, const u
 	struct rpc_entry entry;
 
 	memcpy(&entry, &word, sizeof(entry));
+	if (!may_end(c, call))
+		return false;
 	if (entry.index & RPC_FAR) {
 		if (entry.len != sizeof(struct rpc_far))
 			return false;
@@ -92,19 +103,12 @@ static no_inline bool take_other(struct gn_rpc_client *c, uint64_t word, const u
 	return true;
 }
 
-/*
- * A server of ours says no such things: of a call twice, or of one that was not sent, or whose
- * result is being read.
- */
-static inline bool may_end(const struct gn_rpc_client *c, const struct rpc_call *call)
-{
-	return call->kind && call->kind != &c->far_kind && call->number != c->number;
-}
-
-/* The first of a group. */
-static force_inline void begin_group(struct gn_rpc_client *c, const struct rpc_call *call,
+/* A call whose time is not that of the last; false: a server of ours says no such thing. */
+static force_inline bool begin_group(struct gn_rpc_client *c, const struct rpc_call *call,
 				     struct rpc_lesson *group)
 {
+	if (unlikely(!may_end(c, call)))
+		return false;
 	if (group->kind)
 		end_group(c, group);
 	group->kind = call->kind;
@@ -112,65 +116,79 @@ static force_inline void begin_group(struct gn_rpc_client *c, const struct rpc_c
 	group->calls = 0;
 	if (unlikely(group->sent_ns) && !group->now_ns)
 		group->now_ns = gn_now_ns();
+	return true;
 }
 
+/* An entry as most are: of a call that has succeeded, with a short result, or one left in place. */
+static force_inline bool take_plain(struct gn_rpc_client *c, struct rpc_call *call,
+				    const uint8_t *bytes, uint64_t len)
+{
+	struct gn_rpc_op *op = call->op;
+
+	if (unlikely(!op || len > op->result_room))
+		return false;
+	if (op->flags) {
+		op->data = len ? bytes : NULL;
+	} else {
+		if (unlikely(len > RPC_SHORT))
+			return false;
+		if (len)
+			rpc_store(op->result, bytes, len);
+	}
+	rpc_call_free(c, call); /* first, so that little is kept while its caller hears of it */
+	rpc_end_op(c, call, op, GN_RPC_OK, (uint32_t)len);
+	return true;
+}
+
+#define NOT_PLAIN (RPC_FAR << 16 | UINT16_MAX) /* of an entry's upper half: elsewhere; a status */
+
 /*
- * The next message is here, all of it: its len bytes are whole words, at least one. Returns when
- * the calls were timed; 0: nobody has looked. An entry as most are is that of a call which has
- * succeeded, with a short result, or one that is left in place.
+ * The next message is here, all of it: its len bytes are whole words, at least one. shared: the
+ * server can still change it. Returns when the calls were timed; 0: nobody has looked.
  */
-static uint64_t take_results(struct gn_rpc_client *c, const uint8_t *message,
-			     const struct rpc_head *head, uint32_t fails)
+static force_inline uint64_t take_results(struct gn_rpc_client *c, const uint8_t *message,
+					  const struct rpc_head *head, uint32_t fails, bool shared)
 {
 	const uint8_t *at = message + sizeof(*head), *const end = at + head->len;
 	const uint32_t number = c->expected++, flags = head->flags;
 	struct rpc_lesson group = {.fails = fails, .time_us = rpc_time_us(head->aux)};
+	bool right = true;
 
 	if (c->number - 1 - c->taken > 1) /* others are under way */
 		rpc_note_taken(c, head->word);
 	c->waking = c->woken = 0;
 	c->count.results++;
 	do {
-		const uint8_t *bytes = at + sizeof(struct rpc_entry);
+		const uint8_t *bytes = at + sizeof(struct rpc_entry), *next;
 		struct rpc_call *call;
-		struct gn_rpc_op *op;
-		uint32_t index, len;
+		uint32_t high, len;
 		uint64_t word;
 
-		exec_preempt();
+		if (shared)
+			exec_preempt();
 		memcpy(&word, at, sizeof(word));
+		high = (uint32_t)(word >> 32);
 		len = (uint32_t)word;
-		index = (uint32_t)(word >> 48) & RPC_INDEX;
-		call = &c->calls[index];
-		at = bytes + (((uint64_t)len + 7) & ~UINT64_C(7)); /* len may be anything */
-		if (unlikely(index >= c->limits.window || at > end)) {
-			rpc_client_die(c);
+		next = bytes + (((uint64_t)len + 7) & ~UINT64_C(7)); /* len may be anything */
+		call = &c->calls[high >> 16 & RPC_INDEX];
+		right = next <= end && (high >> 16 & RPC_INDEX) < c->limits.window;
+		if (unlikely(!right))
 			break;
-		}
 		if (unlikely(call->kind != group.kind || call->ns != group.sent_ns)) {
-			if (unlikely(!may_end(c, call))) {
-				rpc_client_die(c);
+			right = begin_group(c, call, &group);
+			if (!shared)
+				continue; /* read it again: that is cheaper than to keep it */
+			if (!right)
 				break;
-			}
-			begin_group(c, call, &group);
 		}
 		group.calls++;
-		op = call->op;
-		if (unlikely(c->open_or_lent |
-			     (uint32_t)(word >> 32 & (RPC_FAR << 16 | UINT16_MAX))) ||
-		    unlikely(!op || len > op->result_room || (len > RPC_SHORT && !op->flags))) {
-			if (unlikely(!may_end(c, call) || !take_other(c, word, bytes, number)))
-				rpc_client_die(c);
-			continue;
-		}
-		if (op->flags)
-			op->data = len ? bytes : NULL;
-		else if (len)
-			rpc_store(op->result, bytes, len);
-		__asm__("" : "+r"(at)); /* needs one register from here on */
-		rpc_end_op(c, call, op, GN_RPC_OK, len);
-		rpc_call_free(c, call);
-	} while (at < end && !c->dead);
+		at = next;
+		if (unlikely((high & NOT_PLAIN) | c->open_or_lent) ||
+		    unlikely(!take_plain(c, call, bytes, len)))
+			right = take_other(c, word, bytes, number);
+	} while (likely(right) && at < end && !c->dead);
+	if (unlikely(!right))
+		rpc_client_die(c);
 	rpc_note_all_taken(c);
 	if (likely(group.kind))
 		end_group(c, &group);
@@ -178,7 +196,7 @@ static uint64_t take_results(struct gn_rpc_client *c, const uint8_t *message,
 	if (likely(c->spent + 1 == number && !c->got[number & c->mask].far)) {
 		c->spent = number;
 		if (unlikely(flags & RPC_ACK || number - c->told > c->tell_after))
-			c->tell |= flags & RPC_ACK || c->n_fetch || c->n_reply;
+			c->tell |= flags & RPC_ACK || c->any_sent;
 	} else {
 		c->got[number & c->mask].tell = flags & RPC_ACK;
 		rpc_move_spent(c);
@@ -195,7 +213,8 @@ void rpc_take_message(struct gn_rpc_client *c, struct rpc_got *got, const uint8_
 	c->missed = false;
 	got->read = RPC_UNREAD;
 	got->fails = 0;
-	if (take_results(c, message, head, fails) || rpc_message_bytes(len) > c->learn.first_bytes)
+	if (take_results(c, message, head, fails, true) ||
+	    rpc_message_bytes(len) > c->learn.first_bytes)
 		rpc_learn_size(c, len);
 }
 
@@ -204,6 +223,6 @@ void rpc_take_many(struct gn_rpc_client *c, const uint8_t *message)
 	struct rpc_head head;
 
 	memcpy(&head, message, sizeof(head));
-	if (take_results(c, message, &head, 0))
+	if (take_results(c, message, &head, 0, false))
 		rpc_learn_size(c, head.len);
 }

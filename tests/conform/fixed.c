@@ -178,12 +178,17 @@ static bool ends_b(struct cf *cf)
 
 static bool arguments_a(struct cf *cf)
 {
-	struct gn_fixed fixed = {0};
+	struct gn_fixed fixed = {0}, to, from;
 	struct gn_sge sge[2];
+	uint64_t done = 0;
 	struct cf_rc rc;
 	struct gn_wr wr;
 
 	CHECK(cf_rc_pair(cf, NULL, &rc));
+	/* Of no bytes, as any other. */
+	CHECK(make_fixed(cf, &rc, &to, &from));
+	CHECK(post_and_end(cf, &rc, &to, 0, 0, 1, &done));
+	CHECK(post_and_end(cf, &rc, &from, 0, 0, 2, &done));
 	sge[0] = sge[1] = cf_sge(&rc, 0, 0);
 	gn_wr_rdma(&wr, GN_OP_WRITE, 1, sge, &rc.peer, 0, 0);
 	CHECK_INT(gn_fixed_init(NULL, rc.qp, &wr, 0), -EINVAL);

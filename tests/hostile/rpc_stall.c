@@ -5,9 +5,13 @@
  * takes its memory back from them, on the thread that serves an honest client, whose calls must go
  * on as if nothing was.
  */
+#include <poll.h>
+
 #include "fabric/shm/shm.h"
+#include "rpc/client.h"
 #include "rpc/server.h"
 #include "rpc_raw.h"
+#include "rpc_raw_server.h"
 
 #define HOSTILE	 12u
 #define MOST_NS	 (unit_slow() ? 2000000000u : 800000000u) /* that an honest call may take */
@@ -207,6 +211,7 @@ static void test_busy_server(void **state)
 	struct gn_fabric *fabric;
 	struct victim victim;
 	uint64_t begin_ns, reconnect_ns, most_ns = 0;
+	unsigned refused = 0;
 	int status;
 
 	(void)state;
@@ -231,6 +236,100 @@ static void test_busy_server(void **state)
 		"too: a reconnection with 300 ms took %.1f ms\n",
 		(double)most_ns * 1e-6, (double)reconnect_ns * 1e-6);
 	assert_true(most_ns < MOST_NS && reconnect_ns < MOST_NS);
+	/* Each connection that is left is kept for a second, and no more than one beside the next. */
+	for (unsigned i = 0; i < 3; i++) {
+		const uint64_t until_ns = gn_deadline_us(3000000);
+		int rc;
+
+		while ((rc = gn_rpc_reconnect(client)) == -EAGAIN && gn_now_ns() < until_ns) {
+			refused++;
+			gn_sleep_us(1000);
+		}
+		assert_int_equal(rc, 0);
+		assert_true(client->loop.n_closing <= 1);
+		call_busy_ns(client, 50000);
+	}
+	print_message("# %u reconnections were refused meanwhile\n", refused);
+	assert_int_equal(gn_rpc_client_close(client), 0);
+	assert_int_equal(gn_fabric_close(fabric), 0);
+	victim_stop(&victim);
+}
+
+/* ---- two connections that a server copies under ---- */
+
+#define COPYING 2u /* connections */
+
+static int accept_one(struct raw_server *s, struct raw_conn *c, const struct gn_event *event,
+		      bool copying)
+{
+	const struct gn_conn_opts opts = {.size = sizeof(opts),
+					  .private_data = &c->welcome,
+					  .private_len = sizeof(c->welcome)};
+
+	EXPECT(raw_conn_make(s, c, event) == 0);
+	EXPECT(gn_accept(event->req, c->qp, &opts) == 0);
+	c->up = true;
+	if (copying)
+		((struct shm_qp *)c->qp)->conn.mine->busy.posting |= 1;
+	return 0;
+}
+
+/* It accepts, says of the first two that it copies, and never looks who goes. */
+static int serve_copying(const char *addr, int ready, int stop, void *arg)
+{
+	struct raw_conn conns[COPYING + 1] = {0};
+	struct raw_server server = {0}, blind;
+	struct gn_event event;
+	struct pollfd end = {.fd = stop, .events = POLLIN};
+	unsigned n = 0;
+
+	(void)arg;
+	EXPECT(gn_fabric_open("shm", &server.fabric) == 0);
+	EXPECT(raw_server_begin(&server, addr) == 0);
+	blind = server;
+	EXPECT(gn_chan_create(server.ctx, &blind.chan) == 0);
+	EXPECT(write(ready, "", 1) == 1);
+	while (!poll(&end, 1, 1)) {
+		if (gn_chan_next(server.chan, &event) || event.type != GN_EVENT_CONNECT_REQUEST)
+			continue;
+		EXPECT(n <= COPYING);
+		EXPECT(accept_one(&blind, &conns[n], &event, n < COPYING) == 0);
+		n++;
+	}
+	for (unsigned i = 0; i < n; i++)
+		raw_conn_end(&conns[i]);
+	EXPECT(gn_chan_destroy(blind.chan) == 0);
+	EXPECT(raw_server_end(&server) == 0);
+	EXPECT(gn_fabric_close(server.fabric) == 0);
+	return 0;
+}
+
+/*
+ * A client may not connect while its server copies under two earlier connections of it. It may when
+ * those are over, whether anything else is done with the client meanwhile or not.
+ */
+static void test_reconnect_again(void **state)
+{
+	const struct gn_rpc_client_opts opts = {.size = sizeof(opts), .mode = GN_RPC_FETCH};
+	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+	struct gn_rpc_client *client;
+	struct gn_fabric *fabric;
+	struct victim victim;
+	unsigned refused = 0;
+	int rc;
+
+	(void)state;
+	victim_start(&victim, "stall-again", serve_copying, NULL);
+	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	assert_int_equal(gn_rpc_client_open(fabric, victim.addr, &opts, &client), 0);
+	assert_int_equal(gn_rpc_reconnect(client), 0);
+	while ((rc = gn_rpc_reconnect(client)) == -EAGAIN && gn_now_ns() < deadline_ns) {
+		refused++;
+		gn_sleep_us(10000);
+	}
+	print_message("# a server copies under two connections: refused %u times\n", refused);
+	assert_int_equal(rc, 0);
+	assert_true(refused);
 	assert_int_equal(gn_rpc_client_close(client), 0);
 	assert_int_equal(gn_fabric_close(fabric), 0);
 	victim_stop(&victim);
@@ -242,6 +341,7 @@ int main(void)
 		cmocka_unit_test(test_ended),
 		cmocka_unit_test(test_lent),
 		cmocka_unit_test(test_busy_server),
+		cmocka_unit_test(test_reconnect_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -168,6 +168,59 @@ static void test_close_in_close(void **state)
 	run_everywhere(close_in_close, NULL, 1);
 }
 
+/* Nor who is told that the server came. */
+static void close_from_peer(void *arg, uint64_t server, bool came)
+{
+	struct closer *c = arg;
+
+	(void)server;
+	if (!came || !c->client) /* before open has returned nobody has it */
+		return;
+	c->said = gn_rpc_client_close(c->client);
+	c->n++;
+}
+
+static int close_when_it_came(struct world *w, struct gn_fabric *fabric)
+{
+	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
+	struct closer c = {0};
+
+	opts.peer = close_from_peer;
+	opts.peer_arg = &c;
+	EXPECT(gn_rpc_client_open_begin(fabric, w->addr, &opts, &c.client) == 0);
+	EXPECT(gn_rpc_client_open_wait(c.client, GN_FOREVER) == 0);
+	EXPECT(c.n == 1 && c.said == -EDEADLK);
+	EXPECT(gn_rpc_reconnect(c.client) == 0);
+	EXPECT(c.n == 2 && c.said == -EDEADLK);
+	EXPECT(call_echo(c.client, ECHO, 8, 8) == 0);
+	EXPECT(gn_rpc_client_close(c.client) == 0);
+	return 0;
+}
+
+static void test_close_when_it_came(void **state)
+{
+	(void)state;
+	run_everywhere(close_when_it_came, NULL, 1);
+}
+
+/* No deadline is none, also where nothing but an event can come. */
+static int open_without_deadline(struct world *w, struct gn_fabric *fabric)
+{
+	struct gn_rpc_client *client;
+
+	EXPECT(gn_rpc_client_open_begin(fabric, w->addr, NULL, &client) == 0);
+	EXPECT(gn_rpc_client_open_wait(client, 0) == 0);
+	EXPECT(call_echo(client, ECHO, 8, 8) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
+	return 0;
+}
+
+static void test_open_without_deadline(void **state)
+{
+	(void)state;
+	run_everywhere(open_without_deadline, NULL, 1);
+}
+
 /* ---- drain ---- */
 
 static int drain_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
@@ -504,6 +557,8 @@ int main(void)
 		cmocka_unit_test(test_by_itself),
 		cmocka_unit_test(test_nobody_comes_back),
 		cmocka_unit_test(test_close_in_close),
+		cmocka_unit_test(test_close_when_it_came),
+		cmocka_unit_test(test_open_without_deadline),
 		cmocka_unit_test(test_drain),
 		cmocka_unit_test(test_parked),
 		cmocka_unit_test(test_polled),
