@@ -33,13 +33,13 @@ enum bench_op {
 enum bench_kind { BENCH_ONE_SIDED, BENCH_ATOMIC, BENCH_MESSAGE, BENCH_LIMIT, BENCH_SLEEPER };
 
 struct bench_trait {
-	const char *name;
 	enum bench_kind kind;
 	uint32_t size_bytes;
 	uint32_t depth;
 };
 
 extern const struct bench_trait bench_traits[BENCH_OPS];
+extern const char *const bench_ops[BENCH_OPS + 1]; /* names, to a NULL */
 
 #define BENCH_SIZE_MAX	    (64u << 20)
 #define BENCH_WAKE_SIZE_MAX 65536u
@@ -85,6 +85,7 @@ int bench_run(const struct bench_opts *opts, bench_progress_fn *progress, struct
 
 /* SIGINT, SIGTERM and SIGHUP end a run early and tidily. */
 void bench_stop_on_signals(void);
+void bench_stop(void); /* as one of them */
 bool bench_stopped(void);
 /* The same as a word, not 0 when stopped. */
 const volatile sig_atomic_t *bench_stop_flag(void);

@@ -29,7 +29,7 @@ static void name_of(const struct count_opts *o, char *to, size_t size)
 		snprintf(to, size, "%.0f %% GET, %u + %u B", o->kv.get_percent, o->kv.key_bytes,
 			 o->kv.value_bytes);
 	else
-		snprintf(to, size, "%s, %u B%s", bench_traits[o->fabric.op].name,
+		snprintf(to, size, "%s, %u B%s", bench_ops[o->fabric.op],
 			 o->fabric.size_bytes, o->post_one ? ", one" : "");
 }
 
@@ -67,7 +67,7 @@ static void print_what(FILE *f, const struct count_opts *o)
 					{"key", NULL, o->kv.key_bytes, 0},
 					{"value", NULL, o->kv.value_bytes, 0},
 					{"get", NULL, o->kv.get_percent, 3}};
-	const struct bench_cell fabric[] = {{"op", bench_traits[o->fabric.op].name, 0, 0},
+	const struct bench_cell fabric[] = {{"op", bench_ops[o->fabric.op], 0, 0},
 					    {"post", o->post_one ? "one" : "send", 0, 0},
 					    {"size", NULL, o->fabric.size_bytes, 0}};
 

@@ -20,7 +20,7 @@ enum bench_kv_mode {
 	BENCH_KV_MODES
 };
 
-extern const char *const bench_kv_modes[BENCH_KV_MODES];
+extern const char *const bench_kv_modes[BENCH_KV_MODES + 1];
 
 #define BENCH_KV_KEYS_MAX      (1u << 30)
 #define BENCH_KV_KEY_MIN       4u	    /* bytes: so that any number of keys differ */

@@ -9,7 +9,7 @@
 
 #include "kv_hall.h"
 
-const char *const bench_kv_modes[BENCH_KV_MODES] = {
+const char *const bench_kv_modes[BENCH_KV_MODES + 1] = {
 	[BENCH_KV_FETCH] = "fetch",   [BENCH_KV_REPLY] = "reply", [BENCH_KV_HYBRID] = "hybrid",
 	[BENCH_KV_BYPASS] = "bypass", [BENCH_KV_LOCAL] = "local",
 };

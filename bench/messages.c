@@ -39,7 +39,7 @@ struct messages {
 
 static const char *name_of(const struct messages *m)
 {
-	return bench_traits[m->op].name;
+	return bench_ops[m->op];
 }
 
 /* ---- receives ---- */

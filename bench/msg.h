@@ -18,7 +18,7 @@
 enum bench_msg_topology { BENCH_MSG_M1, BENCH_MSG_1M, BENCH_MSG_MM, BENCH_MSG_TOPOLOGIES };
 
 /* "M:1", "1:M", "M:M" */
-extern const char *const bench_msg_topologies[BENCH_MSG_TOPOLOGIES];
+extern const char *const bench_msg_topologies[BENCH_MSG_TOPOLOGIES + 1];
 
 #define BENCH_MSG_NODES_MAX	256u
 #define BENCH_MSG_THREADS_MAX	64u

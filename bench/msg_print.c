@@ -9,7 +9,7 @@
 
 #include "msg.h"
 
-const char *const bench_msg_topologies[BENCH_MSG_TOPOLOGIES] = {
+const char *const bench_msg_topologies[BENCH_MSG_TOPOLOGIES + 1] = {
 	[BENCH_MSG_M1] = "M:1",
 	[BENCH_MSG_1M] = "1:M",
 	[BENCH_MSG_MM] = "M:M",

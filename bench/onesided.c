@@ -100,7 +100,7 @@ static int reap(struct one_sided *o)
 
 	for (int i = 0; i < n; i++) {
 		if (wc[i].status != GN_WC_OK) {
-			gn_log(GN_LOG_ERROR, "%s failed: %s", bench_traits[o->side->opts.op].name,
+			gn_log(GN_LOG_ERROR, "%s failed: %s", bench_ops[o->side->opts.op],
 			       gn_wc_status_str(wc[i].status));
 			return -EIO;
 		}
@@ -126,7 +126,7 @@ static int drain(struct one_sided *o, uint64_t left)
 	}
 	if (rc == -ETIMEDOUT)
 		gn_log(GN_LOG_ERROR, "%s: no completion for 5 s",
-		       bench_traits[o->side->opts.op].name);
+		       bench_ops[o->side->opts.op]);
 	return rc < 0 ? rc : 0;
 }
 
@@ -168,7 +168,7 @@ static inline int post_chain(struct one_sided *o)
 	}
 	rc = gn_post_send(o->side->qp, o->wr, NULL);
 	if (unlikely(rc))
-		gn_log(GN_LOG_ERROR, "%s: cannot post: %s", bench_traits[o->side->opts.op].name,
+		gn_log(GN_LOG_ERROR, "%s: cannot post: %s", bench_ops[o->side->opts.op],
 		       gn_strerror(rc));
 	return rc;
 }
@@ -242,7 +242,7 @@ static int check_words(const uint8_t *p, const struct plan *plan, uint64_t ops, 
 int one_sided_check(const struct one_sided *o, uint64_t ops)
 {
 	const struct side *side = o->side;
-	const char *name = bench_traits[side->opts.op].name;
+	const char *name = bench_ops[side->opts.op];
 
 	switch (o->op) {
 	case GN_OP_READ:
@@ -258,7 +258,7 @@ int one_sided_check(const struct one_sided *o, uint64_t ops)
 
 int one_sided_check_target(const struct side *side, uint64_t ops)
 {
-	const char *name = bench_traits[side->opts.op].name;
+	const char *name = bench_ops[side->opts.op];
 
 	switch (side->opts.op) {
 	case BENCH_WRITE:

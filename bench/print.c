@@ -16,7 +16,7 @@ void bench_print_json(FILE *f, const struct bench_opts *opts, const struct bench
 
 	fputc('{', f);
 	bench_json_string(f, "provider", opts->provider);
-	bench_json_string(f, "op", trait->name);
+	bench_json_string(f, "op", bench_ops[opts->op]);
 	bench_json_count(f, "size", true, opts->size_bytes);
 	bench_json_count(f, "depth", true, opts->depth);
 	bench_json_number(f, "seconds", r->seconds, 6);
@@ -108,7 +108,7 @@ void bench_print_row(FILE *f, const struct bench_opts *opts, const struct bench_
 	char size[16], depth[16], mops[16], p50[16], p99[16], limit[80];
 
 	snprintf(depth, sizeof(depth), "%u", opts->depth);
-	fprintf(f, ROW, bench_traits[opts->op].name,
+	fprintf(f, ROW, bench_ops[opts->op],
 		size_text(size, sizeof(size), opts->size_bytes), depth,
 		number_text(mops, sizeof(mops), (double)r->ops / r->seconds / 1e6),
 		number_text(p50, sizeof(p50), r->p50_ns), number_text(p99, sizeof(p99), r->p99_ns),

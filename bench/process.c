@@ -35,6 +35,11 @@ static void stop_soon(int signo)
 	alarm(GRACE_S);
 }
 
+void bench_stop(void)
+{
+	stopped = 1;
+}
+
 bool bench_stopped(void)
 {
 	return stopped;

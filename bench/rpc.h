@@ -19,7 +19,7 @@ enum bench_rpc_mode {
 	BENCH_RPC_MODES
 };
 
-extern const char *const bench_rpc_modes[BENCH_RPC_MODES];
+extern const char *const bench_rpc_modes[BENCH_RPC_MODES + 1];
 
 #define BENCH_RPC_BYTES_MAX    (1u << 20)
 #define BENCH_RPC_BATCH_MAX    1024u

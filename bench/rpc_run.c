@@ -7,7 +7,7 @@
 
 #include "rpc_hall.h"
 
-const char *const bench_rpc_modes[BENCH_RPC_MODES] = {
+const char *const bench_rpc_modes[BENCH_RPC_MODES + 1] = {
 	[BENCH_RPC_FETCH] = "fetch",
 	[BENCH_RPC_REPLY] = "reply",
 	[BENCH_RPC_HYBRID] = "hybrid",

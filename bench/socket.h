@@ -18,7 +18,7 @@ enum bench_socket_protocol {
 	BENCH_SOCKET_PROTOCOLS
 };
 
-extern const char *const bench_socket_protocols[BENCH_SOCKET_PROTOCOLS];
+extern const char *const bench_socket_protocols[BENCH_SOCKET_PROTOCOLS + 1];
 
 #define BENCH_SOCKET_CONNECTIONS_MAX 1024u
 #define BENCH_SOCKET_PIPELINE_MAX    4096u

@@ -16,7 +16,8 @@
 #define FRAME_BYTES 64u	 /* of a command around its key and value, more than enough */
 #define LINE_BYTES  512u /* of an answer: "VALUE ", a key, numbers; or an error's words */
 
-const char *const bench_socket_protocols[BENCH_SOCKET_PROTOCOLS] = {"memcached", "meta", "redis"};
+const char *const bench_socket_protocols[BENCH_SOCKET_PROTOCOLS + 1] = {"memcached", "meta",
+									"redis"};
 
 size_t wire_out_bytes(const struct bench_socket_opts *opts, uint32_t n)
 {

@@ -15,46 +15,64 @@
 #include "msg.h"
 #include "rpc.h"
 
-static const struct cmd_word words[] = {
-	{"fabric", cmd_bench_fabric, "writes, reads, atomics and messages between two processes"},
-	{"rpc", cmd_bench_rpc, "calls between a server and its clients"},
-	{"kv", cmd_bench_kv, "GETs and PUTs at a key-value store"},
-	{"msg", cmd_bench_msg, "message passing protocols in three topologies, also simulated"},
-	{"sim", cmd_bench_sim, "events per second of the simulator, on a cluster of READs"},
-	{"socket", cmd_bench_socket, "memcached, Redis and gannet kv proxy under one load"},
-	{NULL, NULL, NULL},
+static const struct command *const bench_commands[] = {
+	&command_bench_fabric,
+	&command_bench_rpc,
+	&command_bench_kv,
+	&command_bench_msg,
+	&command_bench_sim,
+	&command_bench_socket,
+	NULL,
 };
 
-static const struct cmd_group group = {
+const struct command command_bench = {
 	.name = "bench",
+	.what = "measure: gannet bench fabric, rpc, kv, msg, sim, socket",
 	.about = "Measures what this machine can do, with and without the library.",
-	.more = "",
-	.words = words,
+	.commands = bench_commands,
 };
-
-int cmd_bench(int argc, char **argv)
-{
-	return cmd_second_word(argc, argv, &group);
-}
 
 /* ---- what benchmarks with a server share ---- */
 
 #define PROGRESS_COLUMNS 20
 #define COUNT_SEED	 1u
 
-int bench_check_provider(const char *text)
-{
-	return strcmp(text, "shm") ? cmd_usage_error("--provider must be shm, not '%s'", text) : 0;
-}
+const char *const bench_shm_only[] = {"shm", NULL};
 
-int bench_parse_dist(const char *text, double *zipf)
+const struct opt bench_output_options[] = {
+	{OPT_FLAG, "json", NULL, "one object a line", .to = offsetof(struct bench_output, json)},
+	{OPT_FLAG, "instructions", NULL, "counted by callgrind, instead of time",
+	 .to = offsetof(struct bench_output, instructions)},
+	{OPT_TEXT, "callgrind", "F", "keeps the profile of --instructions in F",
+	 .to = offsetof(struct bench_output, callgrind)},
+	{OPT_END},
+};
+
+int bench_take_dist(const char *name, const char *text, void *to)
 {
+	double *zipf = to;
+
 	*zipf = 0;
 	if (!strcmp(text, "uniform"))
 		return 0;
 	if (strncmp(text, "zipf:", 5))
-		return cmd_usage_error("--dist must be uniform or zipf:S, not '%s'", text);
+		return cmd_usage_error("%s must be uniform or zipf:S, not '%s'", name, text);
 	return cmd_real("the S of --dist zipf:S", text + 5, 0.01, CHOICE_ZIPF_MAX, zipf);
+}
+
+int bench_check_provider(const char *provider, const char *host)
+{
+	const bool verbs = !strcmp(provider, "verbs") || !strncmp(provider, "verbs:", 6);
+
+	if (!verbs && strcmp(provider, "shm"))
+		return cmd_usage_error("--provider must be shm, verbs or verbs:DEVICE, not '%s'",
+				       provider);
+	if (verbs && !*host)
+		return cmd_usage_error("verbs needs --addr HOST, this machine's address on the "
+				       "RDMA network");
+	if (!verbs && *host)
+		return cmd_usage_error("--addr is for verbs; shm needs none");
+	return 0;
 }
 
 void bench_begin(int cpus[2])

@@ -6,12 +6,25 @@
 #define GN_CMD_BENCH_H
 
 #include "bench.h"
+#include "cmd.h"
+#include "command.h"
 #include "count.h"
 
-/* --provider; 0 or EXIT_USAGE. */
-int bench_check_provider(const char *text);
-/* --dist: *zipf is 0 for uniform; 0 or EXIT_USAGE. */
-int bench_parse_dist(const char *text, double *zipf);
+extern const struct command command_bench_fabric, command_bench_kv, command_bench_msg,
+	command_bench_rpc, command_bench_sim, command_bench_socket;
+
+/* What to print; options of several. */
+struct bench_output {
+	bool json, instructions;
+	const char *callgrind;
+};
+extern const struct opt bench_output_options[];
+/* For --provider, where there is no other yet. */
+extern const char *const bench_shm_only[];
+/* For --dist, into a double: 0 is uniform. */
+int bench_take_dist(const char *name, const char *text, void *to);
+/* shm, or verbs with a host; 0 or EXIT_USAGE. */
+int bench_check_provider(const char *provider, const char *host);
 /* Picks cores, says so if there is only one, and looks for signals from then on. */
 void bench_begin(int cpus[2]);
 /* What shows how far a run is: on a terminal only, else NULL. */

@@ -4,7 +4,6 @@
  * in bench/.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
@@ -15,31 +14,6 @@
 #include <gannet/exec.h>
 
 #include "bench_cmd.h"
-#include "cmd.h"
-
-static const char help[] =
-	"Usage: gannet bench fabric [OPTION…]\n"
-	"\n"
-	"Two processes on two cores; one of them measures, next to a limit. Default: everything.\n"
-	"\n"
-	"  --op OP        write read cas faa      chains of unsignaled requests, target idle\n"
-	"                 send write-imm ud-send  messages there and back\n"
-	"                 wake                    a receiver that sleeps, 100 messages a second\n"
-	"                 cacheline memcpy        the limits by themselves\n"
-	"  --size N       bytes, 1 to 64M; K and M are understood (32; atomics have 8)\n"
-	"  --depth N      requests in a chain, messages in flight; 1 to 1024 (16; messages 1)\n"
-	"  --seconds S    for each, not counting its limit (1)\n"
-	"  --provider P   shm, verbs or verbs:DEVICE (shm)\n"
-	"  --addr HOST    for verbs: this machine's address on the RDMA network\n"
-	"  --cpus A,B     where to run (two cores of those allowed)\n"
-	"  --json         one object a line; --machine adds cpu, cores and kernel to it\n"
-	"  --instructions counted by callgrind instead; --callgrind F keeps its profile in F\n"
-	"  --one          with it: by gn_post_one() instead of gn_post_send()\n"
-	"\n"
-	"Times are of one operation: a round trip, or a request's share of its chain; p50 and p99\n"
-	"of groups of 32 round trips or about 512 requests. Requests walk through 64 KiB at the\n"
-	"target, or four buffers if that is more, and twice that at the source. Messages of up to\n"
-	"64 bytes go inline. All data is checked at the end.";
 
 /* What `gannet bench fabric` runs. */
 static const struct {
@@ -56,218 +30,107 @@ static const struct {
 
 struct request {
 	struct bench_opts opts;
-	bool has_op, json, machine, instructions;
-	bool one;   /* gn_post_one() */
-	bool timed; /* options that make sense only in time */
-	const char *callgrind;
+	struct bench_output out;
+	bool has_op, machine;
+	bool one;		    /* gn_post_one() */
 	uint32_t size_bytes, depth; /* 0: the operation's own */
 };
 
 /* ---- options ---- */
 
-static int parse_op(const char *text, enum bench_op *out)
+#define AT(member) .to = offsetof(struct request, member)
+
+static int take_cpus(const char *name, const char *text, void *to)
 {
-	for (int op = 0; op < BENCH_OPS; op++) {
-		if (!strcmp(text, bench_traits[op].name)) {
-			*out = (enum bench_op)op;
-			return 0;
-		}
-	}
-	return cmd_usage_error("there is no operation '%s'; gannet bench fabric --help lists them",
-			       text);
-}
-
-static int parse_count(const char *option, const char *text, uint32_t max, uint32_t *out)
-{
-	char *end;
-	unsigned long long n;
-
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (*end == 'K' || *end == 'M') {
-		n = n > max ? n : n << (*end == 'K' ? 10 : 20);
-		end++;
-	}
-	if (*text < '0' || *text > '9' || *end || errno || n < 1 || n > max)
-		return cmd_usage_error("%s must be a number from 1 to %u, not '%s'", option, max,
-				       text);
-	*out = (uint32_t)n;
-	return 0;
-}
-
-static int parse_seconds(const char *text, double *out)
-{
-	char *end;
-	const double s = strtod(text, &end);
-
-	if (end == text || *end || !(s >= 0.01 && s <= BENCH_SECONDS_MAX))
-		return cmd_usage_error("--seconds must be a number from 0.01 to %.0f, not '%s'",
-				       BENCH_SECONDS_MAX, text);
-	*out = s;
-	return 0;
-}
-
-static int parse_cpus(const char *text, int cpus[2])
-{
+	int *cpus = to;
 	cpu_set_t allowed;
 	char more;
 
 	if (sscanf(text, "%d,%d%c", &cpus[0], &cpus[1], &more) != 2 || cpus[0] < 0 || cpus[1] < 0 ||
 	    cpus[0] >= BENCH_CPUS_MAX || cpus[1] >= BENCH_CPUS_MAX)
-		return cmd_usage_error("--cpus must be two numbers like 0,1, not '%s'", text);
+		return cmd_usage_error("%s must be two numbers like 0,1, not '%s'", name, text);
 	if (sched_getaffinity(0, sizeof(allowed), &allowed))
 		return 0;
 	for (int i = 0; i < 2; i++)
 		if (!CPU_ISSET((size_t)cpus[i], &allowed))
-			return cmd_usage_error("--cpus: cpu %d is not there, or not ours to use",
+			return cmd_usage_error("%s: cpu %d is not there, or not ours to use", name,
 					       cpus[i]);
 	return 0;
 }
 
-static int parse_text(const char *option, const char *text, char *to, size_t size)
-{
-	if (strlen(text) >= size)
-		return cmd_usage_error("%s is too long", option);
-	memcpy(to, text, strlen(text) + 1);
-	return 0;
-}
-
-enum {
-	OP = 256,
-	SIZE,
-	DEPTH,
-	SECONDS,
-	PROVIDER,
-	ADDR,
-	CPUS,
-	JSON,
-	MACHINE,
-	INSTRUCTIONS,
-	CALLGRIND,
-	ONE
+static const struct opt options[] = {
+	{OPT_CHOICE, "op", "OP",
+	 "write read cas faa: chains of unsignaled requests, target idle\n"
+	 "send write-imm ud-send: messages there and back\n"
+	 "wake: a receiver that sleeps, 100 messages a second\n"
+	 "cacheline memcpy: the limits by themselves",
+	 "", AT(opts.op), .choices = bench_ops},
+	{OPT_U32, "size", "N", "bytes", "32; atomics have 8", AT(size_bytes),
+	 RANGE(1, BENCH_SIZE_MAX)},
+	{OPT_U32, "depth", "N", "requests in a chain, messages in flight", "16; messages 1",
+	 AT(depth), RANGE(1, BENCH_DEPTH_MAX)},
+	{OPT_REAL, "seconds", "S", "for each, not counting its limit", AT(opts.seconds),
+	 RANGE(0.01, BENCH_SECONDS_MAX)},
+	{OPT_CHARS, "provider", "P", "shm, verbs or verbs:DEVICE",
+	 OPT_ARRAY(struct request, opts.provider)},
+	{OPT_CHARS, "addr", "HOST", "for verbs: this machine's address on the RDMA network",
+	 OPT_ARRAY(struct request, opts.host)},
+	{OPT_OTHER, "cpus", "A,B", "where to run", "two cores of those allowed", AT(opts.cpus),
+	 .take = take_cpus},
+	{OPT_FLAG, "machine", NULL, "adds cpu, cores and kernel to what --json prints",
+	 AT(machine)},
+	{OPT_TABLE, .to = offsetof(struct request, out), .table = bench_output_options},
+	{OPT_FLAG, "one", NULL, "with --instructions: by gn_post_one() instead of gn_post_send()",
+	 AT(one)},
+	{OPT_END},
 };
-
-static const struct option options[] = {
-	{"op", required_argument, NULL, OP},
-	{"size", required_argument, NULL, SIZE},
-	{"depth", required_argument, NULL, DEPTH},
-	{"seconds", required_argument, NULL, SECONDS},
-	{"provider", required_argument, NULL, PROVIDER},
-	{"addr", required_argument, NULL, ADDR},
-	{"cpus", required_argument, NULL, CPUS},
-	{"json", no_argument, NULL, JSON},
-	{"machine", no_argument, NULL, MACHINE},
-	{"instructions", no_argument, NULL, INSTRUCTIONS},
-	{"callgrind", required_argument, NULL, CALLGRIND},
-	{"one", no_argument, NULL, ONE},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
-};
-
-static int parse_option(int option, struct request *r)
-{
-	struct bench_opts *opts = &r->opts;
-
-	r->timed |= option == SECONDS || option == CPUS || option == MACHINE;
-	switch (option) {
-	case OP:
-		r->has_op = true;
-		return parse_op(optarg, &opts->op);
-	case SIZE:
-		return parse_count("--size", optarg, BENCH_SIZE_MAX, &r->size_bytes);
-	case DEPTH:
-		return parse_count("--depth", optarg, BENCH_DEPTH_MAX, &r->depth);
-	case SECONDS:
-		return parse_seconds(optarg, &opts->seconds);
-	case PROVIDER:
-		return parse_text("--provider", optarg, opts->provider, sizeof(opts->provider));
-	case ADDR:
-		return parse_text("--addr", optarg, opts->host, sizeof(opts->host));
-	case CPUS:
-		return parse_cpus(optarg, opts->cpus);
-	case JSON:
-		r->json = true;
-		return 0;
-	case INSTRUCTIONS:
-		r->instructions = true;
-		return 0;
-	case CALLGRIND:
-		r->callgrind = optarg;
-		return 0;
-	case ONE:
-		r->one = true;
-		return 0;
-	default:
-		r->machine = true;
-		return 0;
-	}
-}
 
 static bool is_one_sided(enum bench_op op)
 {
 	return bench_traits[op].kind == BENCH_ONE_SIDED || bench_traits[op].kind == BENCH_ATOMIC;
 }
 
-static int check_counted(const struct request *r)
+static int check_counted(const struct args *args)
 {
-	if (r->callgrind && (!r->instructions || !r->has_op))
+	const struct request *r = args->opts;
+
+	if (r->out.callgrind && (!r->out.instructions || !r->has_op))
 		return cmd_usage_error("--callgrind belongs to --instructions and one --op");
-	if (r->one && (!r->instructions || !r->has_op || r->depth > 1))
+	if (r->one && (!r->out.instructions || !r->has_op || r->depth > 1))
 		return cmd_usage_error("--one belongs to --instructions and one --op, of depth 1");
-	if (r->instructions && r->timed)
+	if (!r->out.instructions)
+		return 0;
+	if (opt_given(args, "seconds cpus machine"))
 		return cmd_usage_error("--instructions takes no time and no cores; leave "
 				       "--seconds, --cpus and --machine out");
-	if (r->instructions && strcmp(r->opts.provider, "shm"))
+	if (strcmp(r->opts.provider, "shm"))
 		return cmd_usage_error("--instructions counts those of shm; leave --provider out");
-	if (r->instructions && r->has_op && !is_one_sided(r->opts.op))
+	if (r->has_op && !is_one_sided(r->opts.op))
 		return cmd_usage_error("--instructions counts write, read, cas and faa, not '%s'",
-				       bench_traits[r->opts.op].name);
+				       bench_ops[r->opts.op]);
 	return 0;
 }
 
 /* What only makes sense together. */
-static int check(const struct request *r)
+static int bench_fabric_check(const struct args *args)
 {
+	const struct request *r = args->opts;
 	const struct bench_opts *opts = &r->opts;
-	const bool shm = !strcmp(opts->provider, "shm");
+	const int status = bench_check_provider(opts->provider, opts->host);
 
-	if (!shm && strcmp(opts->provider, "verbs") && strncmp(opts->provider, "verbs:", 6))
-		return cmd_usage_error("--provider must be shm, verbs or verbs:DEVICE, not '%s'",
-				       opts->provider);
-	if (!shm && !opts->host[0])
-		return cmd_usage_error("verbs needs --addr HOST, this machine's address on the "
-				       "RDMA network");
-	if (shm && opts->host[0])
-		return cmd_usage_error("--addr is for verbs; shm needs none");
+	if (status)
+		return status;
 	if (r->has_op && r->size_bytes && r->size_bytes != 8 &&
 	    bench_traits[opts->op].kind == BENCH_ATOMIC)
 		return cmd_usage_error("%s works on 8 bytes; leave --size out",
-				       bench_traits[opts->op].name);
+				       bench_ops[opts->op]);
 	/* Whoever sends it sleeps afterwards, so it has to fit at once. */
 	if (r->has_op && opts->op == BENCH_WAKE && r->size_bytes > BENCH_WAKE_SIZE_MAX)
 		return cmd_usage_error("wake sends at most %u bytes", BENCH_WAKE_SIZE_MAX);
 	if ((uint64_t)r->size_bytes * r->depth > BENCH_IN_FLIGHT_MAX)
 		return cmd_usage_error("--size times --depth must not exceed %u MiB",
 				       BENCH_IN_FLIGHT_MAX >> 20);
-	return check_counted(r);
-}
-
-/* 0, or -1 and *status: print nothing more and leave with that. */
-static int parse(int argc, char **argv, struct request *r, int *status)
-{
-	int option;
-
-	*r = (struct request){.opts = {.provider = "shm", .seconds = 1}};
-	bench_pick_cpus(r->opts.cpus);
-	*status = 0;
-	while (!*status &&
-	       (option = cmd_option(argc, argv, options, help, "bench fabric", status)) >= 0)
-		*status = parse_option(option, r);
-	if (option == CMD_LEAVE)
-		return -1;
-	if (!*status)
-		*status = check(r);
-	return *status ? -1 : 0;
+	return check_counted(args);
 }
 
 /* ---- running ---- */
@@ -277,7 +140,7 @@ static int parse(int argc, char **argv, struct request *r, int *status)
 /* Only on a terminal: a line that the result overwrites. */
 static void show_progress(const struct bench_opts *opts, double done)
 {
-	fprintf(stderr, "\r%-10s %3.0f %%", bench_traits[opts->op].name, 100 * done);
+	fprintf(stderr, "\r%-10s %3.0f %%", bench_ops[opts->op], 100 * done);
 }
 
 static void erase_progress(void)
@@ -302,7 +165,7 @@ static int run_one(const struct request *r, struct bench_opts *opts)
 		return rc;
 	if (r->machine)
 		bench_machine_get(&machine);
-	if (r->json)
+	if (r->out.json)
 		bench_print_json(stdout, opts, &result, r->machine ? &machine : NULL);
 	else
 		bench_print_row(stdout, opts, &result);
@@ -319,7 +182,7 @@ static void print_title(const struct bench_opts *opts)
 	bench_print_head(stdout);
 }
 
-static void choose(const struct request *r, size_t i, struct bench_opts *opts)
+static void choose_case(const struct request *r, size_t i, struct bench_opts *opts)
 {
 	const struct bench_trait *trait;
 
@@ -369,33 +232,49 @@ static void vary(struct count_opts *opts, unsigned i, const void *request)
 static int count_instructions(const struct request *r)
 {
 	const struct count_opts common = {
-		.kind = COUNT_FABRIC, .fabric = r->opts, .keep = r->callgrind};
+		.kind = COUNT_FABRIC, .fabric = r->opts, .keep = r->out.callgrind};
 
-	return bench_count(&common, r->has_op ? 1 : COUNTED, vary, r, r->json);
+	return bench_count(&common, r->has_op ? 1 : COUNTED, vary, r, r->out.json);
 }
 
-int cmd_bench_fabric(int argc, char **argv)
+static int bench_fabric_run(const struct args *args)
 {
-	struct request r;
+	struct request *r = args->opts;
 	int status, rc = 0;
 
-	if (parse(argc, argv, &r, &status))
+	r->has_op = opt_given(args, "op");
+	if (!opt_given(args, "cpus"))
+		bench_pick_cpus(r->opts.cpus);
+	status = bench_fabric_check(args);
+	if (status)
 		return status;
-	if (r.instructions)
-		return count_instructions(&r);
-	if (r.opts.cpus[0] == r.opts.cpus[1])
+	if (r->out.instructions)
+		return count_instructions(r);
+	if (r->opts.cpus[0] == r->opts.cpus[1])
 		fprintf(stderr, "gannet: there is only one core for both processes: latencies are "
 				"the scheduler's\n");
 	bench_stop_on_signals();
-	if (!r.json)
-		print_title(&r.opts);
-	for (size_t i = 0; i < (r.has_op ? 1 : EVERYTHING) && !rc; i++) {
+	if (!r->out.json)
+		print_title(&r->opts);
+	for (size_t i = 0; i < (r->has_op ? 1 : EVERYTHING) && !rc; i++) {
 		struct bench_opts opts;
 
-		choose(&r, i, &opts);
-		rc = run_one(&r, &opts);
+		choose_case(r, i, &opts);
+		rc = run_one(r, &opts);
 	}
 	if (rc == -EINTR || bench_stopped())
 		return EXIT_INTERRUPTED;
 	return cmd_flush_stdout() || rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
+
+const struct command command_bench_fabric = {
+	.name = "fabric",
+	.what = "writes, reads, atomics and messages between two processes",
+	.about = "Two processes on two cores; one of them measures, next to a limit. Default: "
+		 "everything.",
+	.more = "Times are of one operation: a round trip, or a request's share of its chain; p50 "
+		"and p99 of groups of 32 round trips or about 512 requests. All data is checked "
+		"at the end.",
+	.run = bench_fabric_run,
+	OPTIONS(options, struct request, .opts = {.provider = "shm", .seconds = 1}),
+};

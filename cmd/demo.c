@@ -11,15 +11,8 @@
 
 #include "bench.h"
 #include "cmd.h"
+#include "command.h"
 #include "demo.h"
-
-static const char help[] =
-	"Usage: gannet demo\n"
-	"\n"
-	"Starts a key-value store and a client, each a process, over shared memory in place of\n"
-	"a network card; shows how fast they are when results are fetched, replied, or found\n"
-	"without the server; then talks to a store as a client of memcached's would.\n"
-	"Takes about 20 seconds and needs no RDMA hardware. Nothing is left behind.";
 
 static const char farewell[] =
 	"\n"
@@ -41,16 +34,11 @@ bool demo_on_terminal(void)
 	return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
 }
 
-int cmd_demo(int argc, char **argv)
+static int demo_run(const struct args *args)
 {
 	int rc;
 
-	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-		puts(help);
-		return cmd_flush_stdout();
-	}
-	if (argc > 1)
-		return cmd_usage_error("demo takes no '%s'; just gannet demo", argv[1]);
+	(void)args;
 	bench_stop_on_signals();
 	printf("Gannet %s: a key-value store whose clients fetch.\n\n", gn_version());
 	rc = demo_race();
@@ -63,3 +51,14 @@ int cmd_demo(int argc, char **argv)
 	puts(farewell);
 	return cmd_flush_stdout();
 }
+
+const struct command command_demo = {
+	.name = "demo",
+	.what = "a key-value store at work, over shared memory, in 20 seconds",
+	.about = "Starts a key-value store and a client, each a process, over shared memory in "
+		 "place of a network card; shows how fast they are when results are fetched, "
+		 "replied, or found without the server; then talks to a store as a client of "
+		 "memcached's would. Takes about 20 seconds and needs no RDMA hardware. Nothing is "
+		 "left behind.",
+	.run = demo_run,
+};

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "cmd.h"
+#include "command.h"
 #include "doctor.h"
 
 #define DIR_MAX	       37u /* bytes; what a socket's path leaves for the folder */
@@ -322,29 +323,19 @@ static void print_json(const struct doctor *d)
 	}
 }
 
-static const char help[] =
-	"Usage: gannet doctor [--json]\n"
-	"\n"
-	"Tries each provider and says which work here; for one that does not, why, and the\n"
-	"command that mends it. Leaves with 0 if shared memory works.\n"
-	"\n"
-	"  --json   one object a line: about, what, state (ok, no, note), detail, fix";
+static const struct opt options[] = {
+	{OPT_FLAG, "json", NULL,
+	 "one object a line: about, what, state (ok, no, note), detail, fix", .to = 0},
+	{OPT_END},
+};
 
-int cmd_doctor(int argc, char **argv)
+static int doctor_run(const struct args *args)
 {
-	const bool json = argc == 2 && !strcmp(argv[1], "--json");
-	struct doctor *d;
+	const bool *json = args->opts;
+	struct doctor *d = calloc(1, sizeof(*d));
 	bool works;
 	int rc;
 
-	if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-		puts(help);
-		return cmd_flush_stdout();
-	}
-	if (argc > 2 || (argc == 2 && !json))
-		return cmd_usage_error("'%s' is not for doctor; try gannet doctor --help",
-				       argv[argc - 1]);
-	d = calloc(1, sizeof(*d));
 	if (!d) {
 		fprintf(stderr, "gannet: doctor: %s\n", gn_strerror(-ENOMEM));
 		return EXIT_FAILURE;
@@ -356,11 +347,18 @@ int cmd_doctor(int argc, char **argv)
 	check_huge_pages(d);
 	check_cores(d);
 	gn_log_to(NULL, NULL);
-	if (json)
-		print_json(d);
-	else
-		print_text(d);
+	(*json ? print_json : print_text)(d);
 	free(d);
 	rc = cmd_flush_stdout();
 	return rc ? rc : works ? EXIT_SUCCESS : EXIT_FAILURE;
 }
+
+const struct command command_doctor = {
+	.name = "doctor",
+	.what = "which providers work here, and what the others lack",
+	.about =
+		"Tries each provider and says which work here; for one that does not, why, and the "
+		"command that mends it. Leaves with 0 if shared memory works.",
+	.run = doctor_run,
+	OPTIONS(options, bool, false),
+};

@@ -10,47 +10,38 @@
 #include <gannet/kv.h>
 
 #include "cmd.h"
+#include "command.h"
 
-int cmd_kv_del(int argc, char **argv);
-int cmd_kv_clear(int argc, char **argv);
-int cmd_kv_get(int argc, char **argv);
-int cmd_kv_keys(int argc, char **argv);
-int cmd_kv_serve(int argc, char **argv);
-int cmd_kv_set(int argc, char **argv);
-int cmd_kv_stats(int argc, char **argv);
+extern const struct command command_kv_clear, command_kv_decr, command_kv_del, command_kv_get,
+	command_kv_incr, command_kv_keys, command_kv_proxy, command_kv_serve, command_kv_set,
+	command_kv_stats, command_kv_touch;
 
-/* ---- options that every client has (kv_link.c) ---- */
+/* ---- options that every client has (kv.c) ---- */
+
+enum { KV_MODE_BYPASS = GN_RPC_MODES, KV_MODE_ANY };
 
 struct kv_target {
 	const char *addr;
-	struct gn_kv_client_opts opts;
-	bool bypass; /* it must be possible */
+	uint32_t mode; /* an enum gn_rpc_mode, or one of the above */
 	uint32_t timeout_ms;
 };
 
-enum { KV_SERVER = 512, KV_MODE, KV_TIMEOUT };
-
-#define KV_TARGET_OPTIONS                                         \
-	{"server", required_argument, NULL, KV_SERVER},           \
-		{"mode", required_argument, NULL, KV_MODE},       \
-	{                                                         \
-		"timeout-ms", required_argument, NULL, KV_TIMEOUT \
+#define KV_TARGET_DEFAULT                               \
+	{                                               \
+		.mode = KV_MODE_ANY, .timeout_ms = 5000 \
+	}
+extern const struct opt kv_target_options[];
+#define OPT_KV_TARGET(struct_, member)                                                         \
+	{                                                                                      \
+		.type = OPT_TABLE, .to = offsetof(struct_, member), .table = kv_target_options \
 	}
 
-#define KV_TARGET_HELP                                                                        \
-	"  --server ADDR    shm:NAME or verbs:HOST:PORT; needed\n"                            \
-	"  --mode M         hybrid, fetch or reply: call, and get results so; bypass: read\n" \
-	"                   values (bypass if the server has it, else hybrid)\n"              \
-	"  --timeout-ms N   to connect, and for the answer (5000)"
+#define KV_TTL_MAX (UINT32_MAX - 1) /* seconds; one more means something else */
 
-struct kv_target kv_target_default(void);
-/* 0, or EXIT_USAGE. */
-int kv_target_option(int option, const char *text, struct kv_target *target);
-int kv_target_check(struct kv_target *target, const char *command);
-/* Is it a key? */
-int kv_check_key(const char *key);
+/* Are these keys? 0 or EXIT_USAGE. */
+int kv_check_keys(char **keys, int n);
 
-/* ---- a connection (kv_link.c) ---- */
+/* ---- a connection (kv.c) ---- */
 
 struct kv_link {
 	const struct kv_target *target;
@@ -70,7 +61,10 @@ int kv_link_do(struct kv_link *link, struct gn_kv_op *ops, unsigned n);
 /* The deadline of something that begins now. */
 uint64_t kv_deadline(const struct kv_target *target);
 
-/* ---- output (kv_link.c) ---- */
+/* Closes the link: the exit status after rc of the above, or after operations that failed. */
+int kv_leave(struct kv_link *link, int rc, bool failed);
+
+/* ---- output (kv.c) ---- */
 
 /* What became of a key's operation, on stderr; true: it went well. */
 bool kv_tell(const struct gn_kv_op *op);

@@ -3,7 +3,6 @@
  * gannet kv get: values, as they are. What went wrong is said on stderr, key by key.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -14,17 +13,7 @@
 
 #define AT_ONCE 64u /* keys, each with room for the largest value */
 
-static const char help[] =
-	"Usage: gannet kv get --server ADDR [OPTION…] KEY…\n"
-	"\n"
-	"Writes the value of KEY to stdout, as it is. Of several keys, each is a line with the\n"
-	"key, a tab and the value. What is not there is said on stderr, and the exit status is\n"
-	"then 1.\n"
-	"\n" KV_TARGET_HELP "\n"
-	"  --touch S        live for S more seconds from now on, 0: for ever\n"
-	"  --json           an object for each key, with key, status, bytes, flags, cas,\n"
-	"                   ttl_s (null: for ever) and value; what is no UTF-8 is in\n"
-	"                   key_hex or value_hex instead";
+#define AT(member) .to = offsetof(struct request, member)
 
 struct request {
 	struct kv_target target;
@@ -34,51 +23,16 @@ struct request {
 	uint32_t ttl_s;
 };
 
-enum { TOUCH = 256, JSON };
-
-static const struct option options[] = {
-	KV_TARGET_OPTIONS,
-	{"touch", required_argument, NULL, TOUCH},
-	{"json", no_argument, NULL, JSON},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
+static const struct opt options[] = {
+	OPT_KV_TARGET(struct request, target),
+	{OPT_U32, "touch", "S", "live for S more seconds from now on, 0: for ever", "", AT(ttl_s),
+	 RANGE(0, KV_TTL_MAX)},
+	{OPT_FLAG, "json", NULL,
+	 "an object for each key, with key, status, bytes, flags, cas, ttl_s (null: for ever) and "
+	 "value; what is no UTF-8 is in key_hex or value_hex instead",
+	 AT(json)},
+	{OPT_END},
 };
-
-static int parse_option(int option, struct request *r)
-{
-	switch (option) {
-	case TOUCH:
-		r->touch = true;
-		return cmd_count("--touch", optarg, 0, UINT32_MAX - 1, &r->ttl_s);
-	case JSON:
-		r->json = true;
-		return 0;
-	default:
-		return kv_target_option(option, optarg, &r->target);
-	}
-}
-
-static int parse(int argc, char **argv, struct request *r, int *status)
-{
-	int option;
-
-	*r = (struct request){.target = kv_target_default()};
-	*status = 0;
-	while (!*status &&
-	       (option = cmd_option_of(argc, argv, options, help, "kv get", INT_MAX, status)) >= 0)
-		*status = parse_option(option, r);
-	if (option == CMD_LEAVE)
-		return -1;
-	r->keys = argv + optind;
-	r->n = (unsigned)(argc - optind);
-	if (!*status && !r->n)
-		*status = cmd_usage_error("kv get needs a key, or several");
-	for (unsigned i = 0; !*status && i < r->n; i++)
-		*status = kv_check_key(r->keys[i]);
-	if (!*status)
-		*status = kv_target_check(&r->target, "kv get");
-	return *status ? -1 : 0;
-}
 
 static void print_json(const struct gn_kv_op *op)
 {
@@ -96,7 +50,7 @@ static void print_json(const struct gn_kv_op *op)
 }
 
 /* False: it is not there, or something failed, and that was said. */
-static bool print(const struct request *r, const struct gn_kv_op *op)
+static bool print_value(const struct request *r, const struct gn_kv_op *op)
 {
 	if (r->json) {
 		print_json(op);
@@ -130,7 +84,7 @@ static int get_some(const struct request *r, struct kv_link *link, unsigned firs
 					   .room_bytes = bytes};
 	rc = kv_link_do(link, ops, n);
 	for (unsigned i = 0; !rc && i < n; i++)
-		failed |= !print(r, &ops[i]);
+		failed |= !print_value(r, &ops[i]);
 	return rc ? rc : failed;
 }
 
@@ -145,23 +99,36 @@ static int get(const struct request *r, struct kv_link *link)
 		rc = get_some(r, link, i, room);
 		failed |= rc > 0;
 	}
-	kv_link_close(link); /* before the room goes */
-	free(room);
-	status = cmd_flush_stdout();
-	if (rc < 0)
-		return rc == -EINTR ? EXIT_INTERRUPTED : EXIT_FAILURE;
-	return status ? status : failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	status = kv_leave(link, rc < 0 ? rc : 0, failed);
+	free(room); /* when the link is closed, and nothing is written there any more */
+	return status;
 }
 
-int cmd_kv_get(int argc, char **argv)
+static int kv_get_run(const struct args *args)
 {
+	struct request *r = args->opts;
 	struct kv_link link;
-	struct request r;
-	int status;
+	const int status = kv_check_keys(args->words, args->n_words);
 
-	if (parse(argc, argv, &r, &status))
+	if (status)
 		return status;
-	if (kv_link_open(&link, &r.target))
+	r->keys = args->words;
+	r->n = (unsigned)args->n_words;
+	r->touch = opt_given(args, "touch");
+	if (kv_link_open(&link, &r->target))
 		return EXIT_FAILURE;
-	return get(&r, &link);
+	return get(r, &link);
 }
+
+const struct command command_kv_get = {
+	.name = "get",
+	.what = "print values",
+	.about = "Writes the value of KEY to stdout, as it is. Of several keys, each is a line "
+		 "with the key, a tab and the value. What is not there is said on stderr, and the "
+		 "exit status is then 1.",
+	.run = kv_get_run,
+	.words = "KEY…",
+	.min_words = 1,
+	.max_words = INT_MAX,
+	OPTIONS(options, struct request, .target = KV_TARGET_DEFAULT),
+};

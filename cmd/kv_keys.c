@@ -3,33 +3,23 @@
  * gannet kv keys: lists what a running server holds.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 
 #include "bench.h"
 #include "kv_cmd.h"
 
-static const char help[] =
-	"Usage: gannet kv keys --server ADDR [OPTION…]\n"
-	"\n"
-	"Writes every key, a line each. The server goes on meanwhile: a key that is there all the\n"
-	"time is listed at least once; what comes or goes may be, and a key may be listed twice.\n"
-	"\n" KV_TARGET_HELP "\n"
-	"  --json           an object for each key, with key, bytes, flags, cas, ttl_s (null: for\n"
-	"                   ever) and idle_s; what is no UTF-8 is in key_hex instead";
-
-enum { JSON = 256 };
-
-static const struct option options[] = {
-	KV_TARGET_OPTIONS,
-	{"json", no_argument, NULL, JSON},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
-};
-
 struct request {
 	struct kv_target target;
 	bool json;
+};
+
+static const struct opt options[] = {
+	OPT_KV_TARGET(struct request, target),
+	{OPT_FLAG, "json", NULL,
+	 "an object for each key, with key, bytes, flags, cas, ttl_s (null: for ever) and idle_s; "
+	 "what is no UTF-8 is in key_hex instead",
+	 .to = offsetof(struct request, json)},
+	{OPT_END},
 };
 
 static void print_key(const struct gn_kv_key *key, void *arg)
@@ -50,7 +40,7 @@ static void print_key(const struct gn_kv_key *key, void *arg)
 	printf("\"idle_s\":%u}\n", key->idle_s);
 }
 
-static int list(struct request *r, struct kv_link *link)
+static int list_keys(struct request *r, struct kv_link *link)
 {
 	struct gn_kv_cursor cursor = {{0}};
 	int rc;
@@ -65,38 +55,22 @@ static int list(struct request *r, struct kv_link *link)
 	return rc;
 }
 
-static int parse(int argc, char **argv, struct request *r, int *status)
+static int kv_keys_run(const struct args *args)
 {
-	int option;
-
-	*r = (struct request){.target = kv_target_default()};
-	*status = 0;
-	while (!*status &&
-	       (option = cmd_option(argc, argv, options, help, "kv keys", status)) >= 0) {
-		if (option == JSON)
-			r->json = true;
-		else
-			*status = kv_target_option(option, optarg, &r->target);
-	}
-	if (option == CMD_LEAVE)
-		return -1;
-	if (!*status)
-		*status = kv_target_check(&r->target, "kv keys");
-	return *status ? -1 : 0;
-}
-
-int cmd_kv_keys(int argc, char **argv)
-{
+	struct request *r = args->opts;
 	struct kv_link link;
-	struct request r;
-	int status, rc;
 
-	if (parse(argc, argv, &r, &status))
-		return status;
-	if (kv_link_open(&link, &r.target))
+	if (kv_link_open(&link, &r->target))
 		return EXIT_FAILURE;
-	rc = list(&r, &link);
-	kv_link_close(&link);
-	status = cmd_flush_stdout();
-	return rc == -EINTR ? EXIT_INTERRUPTED : rc ? EXIT_FAILURE : status;
+	return kv_leave(&link, list_keys(r, &link), false);
 }
+
+const struct command command_kv_keys = {
+	.name = "keys",
+	.what = "list what a running server holds",
+	.about = "Writes every key, a line each. The server goes on meanwhile: a key that is there "
+		 "all the time is listed at least once; what comes or goes may be, and a key may "
+		 "be listed twice.",
+	.run = kv_keys_run,
+	OPTIONS(options, struct request, .target = KV_TARGET_DEFAULT),
+};

@@ -3,7 +3,6 @@
  * gannet kv proxy: memcached's protocols in front of a store.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <malloc.h>
 #include <poll.h>
@@ -14,141 +13,70 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "kv_cmd.h"
 #include "proxy.h"
 #include "rpc_cmd.h"
 
 #define WAIT_MS	    100		/* between looks whether there is a server by now */
 #define LARGE_BYTES (128 << 10) /* blocks of memory that go back to the system when they are free */
 
-static const char help[] =
-	"Usage: gannet kv proxy --server ADDR --listen WHERE [--listen WHERE…] [OPTION…]\n"
-	"\n"
-	"Lets programs that speak to memcached use a store: the text and the meta protocol of\n"
-	"memcached 1.6, until Ctrl-C or SIGTERM. Waits for the store if it is not there yet, and\n"
-	"connects again when it comes back.\n"
-	"\n"
-	"  --server ADDR      of gannet kv serve: shm:NAME or verbs:HOST:PORT\n"
-	"  --listen WHERE     PORT, on this machine's loopback; HOST:PORT; unix:PATH; a port of\n"
-	"                     0 is any that is free\n"
-	"  --threads N        1 to 64 (1); clients are spread over them\n"
-	"  --connections N    that may be open at a time (as many as ulimit -n allows)\n"
-	"  --memory N         for all that clients make it hold, to 4095M (256M, and 8M for\n"
-	"                     a thread at least)\n"
-	"  --stall-ms N       without a byte in the middle of a command or an answer, until a\n"
-	"                     client is closed (60000)\n"
-	"  --idle-ms N        without a command, until a client is closed (never)\n"
-	"  --timeout-ms N     for the store to answer (5000)\n"
-	"  --socket-mode N    who may connect to Unix sockets, octal (700)\n"
-	"  --mode M           of the store's results: hybrid, fetch or reply (hybrid)\n"
-	"\n"
-	"There is no authentication: who can connect can read and change everything.";
+#define AT(member) .to = offsetof(struct request, member)
 
 struct request {
 	struct proxy_opts opts;
 	const char *listen[PROXY_LISTEN_MAX];
 };
 
-enum {
-	SERVER = 256,
-	LISTEN,
-	THREADS,
-	CONNECTIONS,
-	MEMORY,
-	STALL,
-	IDLE,
-	TIMEOUT,
-	SOCKET_MODE,
-	MODE
-};
-
-static const struct option options[] = {
-	{"server", required_argument, NULL, SERVER},
-	{"listen", required_argument, NULL, LISTEN},
-	{"threads", required_argument, NULL, THREADS},
-	{"connections", required_argument, NULL, CONNECTIONS},
-	{"memory", required_argument, NULL, MEMORY},
-	{"stall-ms", required_argument, NULL, STALL},
-	{"idle-ms", required_argument, NULL, IDLE},
-	{"timeout-ms", required_argument, NULL, TIMEOUT},
-	{"socket-mode", required_argument, NULL, SOCKET_MODE},
-	{"mode", required_argument, NULL, MODE},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
-};
-
-static int add_place(struct request *r)
+static int take_listen(const char *name, const char *text, void *to)
 {
+	struct request *r = to;
+
+	if (!proxy_can_listen(text))
+		return cmd_usage_error("%s must be PORT, HOST:PORT or unix:PATH, not '%s'", name,
+				       text);
 	if (r->opts.n_listen == PROXY_LISTEN_MAX)
-		return cmd_usage_error("--listen: %u places are enough", PROXY_LISTEN_MAX);
-	r->listen[r->opts.n_listen++] = optarg;
+		return cmd_usage_error("%s: %u places are enough", name, PROXY_LISTEN_MAX);
+	r->listen[r->opts.n_listen++] = text;
 	return 0;
 }
 
-static int take_mode(const char *text, unsigned *out)
+static int take_mode(const char *name, const char *text, void *to)
 {
 	char *end;
 	const unsigned long mode = strtoul(text, &end, 8);
 
 	if (*end || end == text || !mode || mode > 0777)
-		return cmd_usage_error("--socket-mode must be octal, 1 to 777, not '%s'", text);
-	*out = (unsigned)mode;
+		return cmd_usage_error("%s must be octal, 1 to 777, not '%s'", name, text);
+	*(unsigned *)to = (unsigned)mode;
 	return 0;
 }
 
-static int take_option(int option, struct request *r)
-{
-	uint32_t bytes;
-	int status;
-
-	switch (option) {
-	case SERVER:
-		r->opts.server = optarg;
-		return 0;
-	case LISTEN:
-		return add_place(r);
-	case THREADS:
-		return cmd_count("--threads", optarg, 1, PROXY_THREADS_MAX, &r->opts.threads);
-	case CONNECTIONS:
-		return cmd_count("--connections", optarg, 1, 1000000, &r->opts.max_conns);
-	case MEMORY:
-		status = cmd_count("--memory", optarg, (uint32_t)PROXY_MEMORY_MIN, UINT32_MAX,
-				   &bytes);
-		r->opts.memory = bytes;
-		return status;
-	case STALL:
-		return cmd_count("--stall-ms", optarg, 1, 86400000, &r->opts.stall_ms);
-	case IDLE:
-		return cmd_count("--idle-ms", optarg, 1, 86400000, &r->opts.idle_ms);
-	case TIMEOUT:
-		return cmd_count("--timeout-ms", optarg, 1, 3600000, &r->opts.timeout_ms);
-	case SOCKET_MODE:
-		return take_mode(optarg, &r->opts.socket_mode);
-	default:
-		return rpc_parse_mode(optarg, &r->opts.kv.rpc.mode);
-	}
-}
-
-static int parse(int argc, char **argv, struct request *r, int *status)
-{
-	int option;
-
-	*r = (struct request){.opts.listen = NULL};
-	*status = 0;
-	while (!*status &&
-	       (option = cmd_option(argc, argv, options, help, "kv proxy", status)) >= 0)
-		*status = take_option(option, r);
-	if (option == CMD_LEAVE)
-		return -1;
-	r->opts.listen = r->listen;
-	if (!*status && !r->opts.server)
-		*status = cmd_usage_error("kv proxy needs --server, the address of gannet kv "
-					  "serve");
-	if (!*status)
-		*status = rpc_check_addr(r->opts.server, "kv proxy --server");
-	if (!*status && !r->opts.n_listen)
-		*status = cmd_usage_error("kv proxy needs --listen: PORT, HOST:PORT or unix:PATH");
-	return *status ? -1 : 0;
-}
+static const struct opt options[] = {
+	OPT_SERVER(struct request, opts.server),
+	{OPT_OTHER, "listen", "WHERE",
+	 "PORT, on this machine's loopback; HOST:PORT; unix:PATH; a port of 0 is any that is free; "
+	 "several times for several",
+	 .required = true, .take = take_listen},
+	{OPT_U32, "threads", "N", "over which clients are spread", "1", AT(opts.threads),
+	 RANGE(1, PROXY_THREADS_MAX)},
+	{OPT_U32, "connections", "N", "that may be open at a time", "as many as ulimit -n allows",
+	 AT(opts.max_conns), RANGE(1, 1000000)},
+	{OPT_U64, "memory", "N", "for all that clients make it hold",
+	 "256M, and 8M for a thread at least", AT(opts.memory),
+	 RANGE(PROXY_MEMORY_MIN, 4095ull << 20)},
+	{OPT_U32, "stall-ms", "N",
+	 "without a byte in the middle of a command or an answer, until a client is closed",
+	 "60000", AT(opts.stall_ms), RANGE(1, 86400000)},
+	{OPT_U32, "idle-ms", "N", "without a command, until a client is closed", "never",
+	 AT(opts.idle_ms), RANGE(1, 86400000)},
+	{OPT_U32, "timeout-ms", "N", "for the store to answer", "5000", AT(opts.timeout_ms),
+	 RANGE(1, 3600000)},
+	{OPT_OTHER, "socket-mode", "N", "who may connect to Unix sockets, octal", "700",
+	 AT(opts.socket_mode), .take = take_mode},
+	{OPT_CHOICE, "mode", "M", "of the store's results: hybrid, fetch or reply",
+	 AT(opts.kv.rpc.mode), .choices = rpc_modes},
+	{OPT_END},
+};
 
 static int try_store(const struct request *r, struct gn_fabric *fabric)
 {
@@ -158,11 +86,7 @@ static int try_store(const struct request *r, struct gn_fabric *fabric)
 	if (!rc)
 		return gn_kv_client_close(client);
 	if (!proxy_may_wait(rc))
-		fprintf(stderr, "gannet: cannot connect to %s: %s%s\n", r->opts.server,
-			gn_strerror(rc),
-			rc == -EPROTO ?
-				"; who listens there is no gannet kv serve of this version" :
-				"");
+		cmd_connect_failed(r->opts.server, rc, "gannet kv serve");
 	return rc;
 }
 
@@ -170,8 +94,8 @@ static int try_store(const struct request *r, struct gn_fabric *fabric)
  * With a store that is not there yet, or that is full: until it lets us in. -EINTR: a signal came
  * first.
  */
-static int create(const struct request *r, struct gn_fabric *fabric, int stop_fd,
-		  struct proxy **out)
+static int kv_proxy_create(const struct request *r, struct gn_fabric *fabric, int stop_fd,
+			   struct proxy **out)
 {
 	struct pollfd stop = {.fd = stop_fd, .events = POLLIN};
 	bool told = false;
@@ -184,10 +108,7 @@ static int create(const struct request *r, struct gn_fabric *fabric, int stop_fd
 		if (!proxy_may_wait(rc))
 			return rc;
 		if (!told)
-			fprintf(stderr,
-				"gannet: cannot connect to %s (%s): no store runs there, or it "
-				"refuses clients and logs why; waiting for gannet kv serve\n",
-				r->opts.server, gn_strerror(rc));
+			fprintf(stderr, "gannet: %s; waiting for gannet kv serve\n", cmd_why(rc));
 		told = true;
 		if (poll(&stop, 1, WAIT_MS) > 0)
 			return -EINTR;
@@ -206,12 +127,12 @@ static int tell_begin(const struct request *r, const struct proxy *proxy)
 	return cmd_flush_stdout();
 }
 
-static int serve(const struct request *r, struct gn_fabric *fabric, int stop_fd)
+static int kv_proxy_serve(const struct request *r, struct gn_fabric *fabric, int stop_fd)
 {
 	struct signalfd_siginfo signal = {0};
 	uint64_t conns, commands;
 	struct proxy *proxy;
-	int status, rc = create(r, fabric, stop_fd, &proxy);
+	int status, rc = kv_proxy_create(r, fabric, stop_fd, &proxy);
 
 	if (rc == -EINTR && read(stop_fd, &signal, sizeof(signal)) > 0)
 		return signal.ssi_signo == SIGINT ? EXIT_INTERRUPTED : EXIT_SUCCESS;
@@ -233,15 +154,14 @@ static int serve(const struct request *r, struct gn_fabric *fabric, int stop_fd)
 	return status ? status : signal.ssi_signo == SIGINT ? EXIT_INTERRUPTED : EXIT_SUCCESS;
 }
 
-int cmd_kv_proxy(int argc, char **argv)
+static int kv_proxy_run(const struct args *args)
 {
+	struct request *r = args->opts;
 	struct gn_fabric *fabric;
-	struct request r;
 	sigset_t set;
 	int status, stop_fd;
 
-	if (parse(argc, argv, &r, &status))
-		return status;
+	r->opts.listen = r->listen;
 	/*
 	 * glibc's limit of both, but fixed: it would grow with each large block that is given back,
 	 * and answers that nobody takes would leave holes in the heap, beyond --memory.
@@ -260,10 +180,21 @@ int cmd_kv_proxy(int argc, char **argv)
 		return EXIT_FAILURE;
 	}
 	status = EXIT_FAILURE;
-	if (!rpc_open(r.opts.server, &fabric)) {
-		status = serve(&r, fabric, stop_fd);
+	if (!rpc_open(r->opts.server, &fabric)) {
+		status = kv_proxy_serve(r, fabric, stop_fd);
 		gn_fabric_close(fabric);
 	}
 	close(stop_fd);
 	return status;
 }
+
+const struct command command_kv_proxy = {
+	.name = "proxy",
+	.what = "memcached's protocols, for programs that speak them",
+	.about = "Lets programs that speak to memcached use a store: the text and the meta "
+		 "protocol of memcached 1.6, until Ctrl-C or SIGTERM. Waits for the store if it is "
+		 "not there yet, and connects again when it comes back.",
+	.more = "There is no authentication: who can connect can read and change everything.",
+	.run = kv_proxy_run,
+	OPTIONS(options, struct request, .opts = {.listen = NULL}),
+};

@@ -2,7 +2,6 @@
 /*
  * gannet kv serve: a store for others. It ends tidily: what is under way is answered.
  */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,123 +22,61 @@
 #define PARK_US_MAX	 10000000u
 #define MIB		 1048576.0
 
-static const char help[] =
-	"Usage: gannet kv serve --listen ADDR [OPTION…]\n"
-	"\n"
-	"Holds keys and values for clients at shm:NAME or verbs:HOST:PORT, until Ctrl-C or\n"
-	"SIGTERM. Each thread owns a part of the keys, and polls while clients call.\n"
-	"\n"
-	"  --listen ADDR    needed\n"
-	"  --threads N      1 to 256 (1)\n"
-	"  --memory N       for keys, values and index, of all threads; K, M and G are\n"
-	"                   understood (64M for each thread)\n"
-	"  --max-value N    bytes of a value, to 1M and to a quarter of a thread's memory, or\n"
-	"                   a sixteenth with --mode bypass (that)\n"
-	"  --mode M         call: clients call for everything; bypass: they find values in\n"
-	"                   this server's memory, without it, and call for the rest (call)\n"
-	"  --max-clients N  connections at once: a client has one to each thread (1024 for each)\n"
-	"  --conn-memory N  bytes kept for connections, beside --memory (128M for each thread, or\n"
-	"                   a quarter of --memory if that is more); max_bytes in the log\n"
-	"  --park-us N      idle time after which a client is not polled until it wakes its\n"
-	"                   thread, which sleeps when it polls none (50)\n"
-	"  --stats S        a line with statistics every S seconds\n"
-	"  --json           … as JSON objects\n"
-	"  --any-user       let in other users of this machine\n"
-	"  --drain-ms N     for operations under way at the end (2000)\n"
-	"  --verbose        say who comes and goes; a client comes to each thread";
+#define AT(member) .to = offsetof(struct request, member)
 
 struct request {
 	const char *addr;
 	struct gn_kv_server_opts opts;
 	uint32_t drain_ms;
 	double stats_s; /* 0: never */
-	bool json;
+	bool bypass, json, any_user, verbose;
 };
 
-enum {
-	LISTEN = 256,
-	THREADS,
-	MEMORY,
-	VALUE,
-	MODE,
-	CLIENTS,
-	CONN_MEMORY,
-	PARK,
-	STATS,
-	JSON,
-	ANY_USER,
-	DRAIN,
-	VERBOSE
-};
-
-static const struct option options[] = {
-	{"listen", required_argument, NULL, LISTEN},
-	{"threads", required_argument, NULL, THREADS},
-	{"memory", required_argument, NULL, MEMORY},
-	{"max-value", required_argument, NULL, VALUE},
-	{"mode", required_argument, NULL, MODE},
-	{"max-clients", required_argument, NULL, CLIENTS},
-	{"conn-memory", required_argument, NULL, CONN_MEMORY},
-	{"park-us", required_argument, NULL, PARK},
-	{"stats", required_argument, NULL, STATS},
-	{"json", no_argument, NULL, JSON},
-	{"any-user", no_argument, NULL, ANY_USER},
-	{"drain-ms", required_argument, NULL, DRAIN},
-	{"verbose", no_argument, NULL, VERBOSE},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
-};
-
-static int parse_mode(const char *text, bool *bypass)
+static int take_mode(const char *name, const char *text, void *to)
 {
-	*bypass = !strcmp(text, "bypass");
-	if (*bypass || !strcmp(text, "call"))
+	*(bool *)to = !strcmp(text, "bypass");
+	if (*(bool *)to || !strcmp(text, "call"))
 		return 0;
-	return cmd_usage_error("--mode must be call or bypass, not '%s'; whether results are "
-			       "fetched or replied is the client's choice",
-			       text);
+	return cmd_usage_error(
+		"%s must be call or bypass, not '%s'; whether results are fetched or "
+		"replied is the client's choice",
+		name, text);
 }
 
-static int parse_option(int option, struct request *r)
-{
-	struct gn_kv_server_opts *o = &r->opts;
+static const char *const modes[] = {"call", "bypass", NULL};
 
-	switch (option) {
-	case LISTEN:
-		r->addr = optarg;
-		return 0;
-	case THREADS:
-		return cmd_count("--threads", optarg, 1, GN_KV_THREADS_MAX, &o->threads);
-	case MEMORY:
-		return cmd_number("--memory", optarg, GN_KV_MEMORY_MIN,
-				  GN_KV_MEMORY_MAX * GN_KV_THREADS_MAX, &o->memory);
-	case VALUE:
-		return cmd_count("--max-value", optarg, 1, GN_KV_VALUE_MAX, &o->max_value);
-	case MODE:
-		return parse_mode(optarg, &o->bypass);
-	case CLIENTS:
-		return cmd_count("--max-clients", optarg, 1, SERVING_CLIENTS_MAX,
-				 &o->rpc.max_clients);
-	case CONN_MEMORY:
-		return cmd_number("--conn-memory", optarg, SERVING_MEMORY_MIN, SERVING_MEMORY_MAX,
-				  &o->rpc.max_bytes);
-	case PARK:
-		return cmd_count("--park-us", optarg, 1, PARK_US_MAX, &o->rpc.park_us);
-	case STATS:
-		return cmd_real("--stats", optarg, STATS_S_MIN, STATS_S_MAX, &r->stats_s);
-	case JSON:
-		r->json = true;
-		return 0;
-	case ANY_USER:
-		o->rpc.listener_flags |= GN_ANY_USER;
-		return 0;
-	case DRAIN:
-		return cmd_count("--drain-ms", optarg, 0, DRAIN_MS_MAX, &r->drain_ms);
-	default:
-		o->rpc.peer = serving_tell_peer;
-		return 0;
-	}
-}
+static const struct opt options[] = {
+	OPT_LISTEN(struct request, addr),
+	{OPT_U32, "threads", "N", "that serve", AT(opts.threads), RANGE(1, GN_KV_THREADS_MAX)},
+	{OPT_U64, "memory", "N", "for keys, values and index, of all threads",
+	 "64M for each thread", AT(opts.memory),
+	 RANGE(GN_KV_MEMORY_MIN, GN_KV_MEMORY_MAX *GN_KV_THREADS_MAX)},
+	{OPT_U32, "max-value", "N",
+	 "bytes of a value, to a quarter of a thread's memory, or a sixteenth with --mode bypass",
+	 "that", AT(opts.max_value), RANGE(1, GN_KV_VALUE_MAX)},
+	{OPT_OTHER, "mode", "M",
+	 "call: clients call for everything; bypass: they find values in this server's memory, "
+	 "without it, and call for the rest",
+	 "call", AT(bypass), .take = take_mode, .choices = modes},
+	{OPT_U32, "max-clients", "N", "connections at once: a client has one to each thread",
+	 "1024 for each", AT(opts.rpc.max_clients), RANGE(1, SERVING_CLIENTS_MAX)},
+	{OPT_U64, "conn-memory", "N", "bytes for connections, beside --memory",
+	 "128M for each thread, or a quarter of --memory", AT(opts.rpc.max_bytes),
+	 RANGE(SERVING_MEMORY_MIN, SERVING_MEMORY_MAX)},
+	{OPT_U32, "park-us", "N",
+	 "idle time after which a client is not polled until it wakes its thread, which sleeps "
+	 "when it polls none",
+	 AT(opts.rpc.park_us), RANGE(1, PARK_US_MAX)},
+	{OPT_REAL, "stats", "S", "a line with statistics every S seconds", "", AT(stats_s),
+	 RANGE(STATS_S_MIN, STATS_S_MAX)},
+	{OPT_FLAG, "json", NULL, "… as JSON objects, and what is for people on stderr", AT(json)},
+	{OPT_FLAG, "any-user", NULL, "let in other users of this machine", AT(any_user)},
+	{OPT_U32, "drain-ms", "N", "for operations under way at the end", AT(drain_ms),
+	 RANGE(0, DRAIN_MS_MAX)},
+	{OPT_FLAG, "verbose", NULL,
+	 "say who connects and disconnects; a client does to each thread", AT(verbose)},
+	{OPT_END},
+};
 
 static uint64_t value_part(const struct gn_kv_server_opts *o)
 {
@@ -195,13 +132,8 @@ static void tell_conn_memory(const struct gn_kv_server_opts *o)
 			o->rpc.max_bytes, value, (need >> 20) + 1);
 }
 
-static int check(struct request *r)
+static int check_memory(struct gn_kv_server_opts *o)
 {
-	struct gn_kv_server_opts *o = &r->opts;
-	int status;
-
-	if (!r->addr)
-		return cmd_usage_error("kv serve needs --listen shm:NAME or verbs:HOST:PORT");
 	if (!o->memory)
 		o->memory = MEMORY_DEFAULT * o->threads;
 	if (o->memory < (uint64_t)GN_KV_MEMORY_MIN * o->threads ||
@@ -210,27 +142,7 @@ static int check(struct request *r)
 				       "thread%s, not %" PRIu64 " bytes for all",
 				       GN_KV_MEMORY_MIN >> 10, GN_KV_MEMORY_MAX >> 30, o->threads,
 				       o->threads > 1 ? "s" : "", o->memory);
-	status = check_value(o);
-	return status ? status : rpc_check_addr(r->addr, "kv serve");
-}
-
-static int parse(int argc, char **argv, struct request *r, int *status)
-{
-	int option;
-
-	*r = (struct request){.drain_ms = DRAIN_MS_DEFAULT,
-			      .opts = {.size = sizeof(struct gn_kv_server_opts),
-				       .threads = 1,
-				       .rpc.park_us = PARK_US}};
-	*status = 0;
-	while (!*status &&
-	       (option = cmd_option(argc, argv, options, help, "kv serve", status)) >= 0)
-		*status = parse_option(option, r);
-	if (option == CMD_LEAVE)
-		return -1;
-	if (!*status)
-		*status = check(r);
-	return *status ? -1 : 0;
+	return check_value(o);
 }
 
 /* ---- statistics ---- */
@@ -281,7 +193,7 @@ static void print_json(const struct gn_kv_stats *now, const struct gn_kv_stats *
 	printf("\"connections\":%" PRIu64 "}\n", clients);
 }
 
-static void look(const struct request *r, struct watch *w, struct gn_kv_server *server)
+static void kv_serve_look(const struct request *r, struct watch *w, struct gn_kv_server *server)
 {
 	struct gn_rpc_counters calls = {.size = sizeof(calls)};
 	struct gn_kv_stats now = {.size = sizeof(now)};
@@ -304,8 +216,8 @@ static void look(const struct request *r, struct watch *w, struct gn_kv_server *
 }
 
 /* The signal that ends it. */
-static int watch(const struct request *r, struct gn_fabric *fabric, struct gn_kv_server *server,
-		 const sigset_t *set)
+static int kv_serve_watch(const struct request *r, struct gn_fabric *fabric,
+			  struct gn_kv_server *server, const sigset_t *set)
 {
 	const struct gn_kv_client_opts opts = {.size = sizeof(opts),
 					       .flags = GN_KV_CALL_ONLY | GN_KV_RECONNECT};
@@ -318,10 +230,10 @@ static int watch(const struct request *r, struct gn_fabric *fabric, struct gn_kv
 			gn_strerror(rc));
 		return serving_wait(set, 0);
 	}
-	look(r, &w, server);
+	kv_serve_look(r, &w, server);
 	while (!signo) {
 		signo = serving_wait(set, (uint64_t)(r->stats_s * 1000));
-		look(r, &w, server);
+		kv_serve_look(r, &w, server);
 	}
 	gn_kv_client_close(w.client);
 	return signo;
@@ -329,12 +241,13 @@ static int watch(const struct request *r, struct gn_fabric *fabric, struct gn_kv
 
 /* ---- the server ---- */
 
-static int drain(void *server, uint64_t deadline_ns)
+static int kv_serve_drain(void *server, uint64_t deadline_ns)
 {
 	return gn_kv_server_drain(server, deadline_ns);
 }
 
-static int start(const struct request *r, struct gn_fabric *fabric, struct gn_kv_server **out)
+static int kv_serve_start(const struct request *r, struct gn_fabric *fabric,
+			  struct gn_kv_server **out)
 {
 	struct gn_kv_server *server = NULL;
 	int rc = gn_kv_server_create(fabric, r->addr, &r->opts, &server);
@@ -350,34 +263,51 @@ static int start(const struct request *r, struct gn_fabric *fabric, struct gn_kv
 	return 0;
 }
 
-static int serve(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
+static int kv_serve_at(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 {
 	const struct request *r = arg;
+	FILE *people = r->json ? stderr : stdout;
 	struct gn_rpc_counters counters = {.size = sizeof(counters)};
 	struct gn_kv_server *server;
 	int signo, status;
 
-	if (start(r, fabric, &server))
+	if (kv_serve_start(r, fabric, &server))
 		return EXIT_FAILURE;
 	tell_value(&r->opts);
 	tell_conn_memory(&r->opts);
-	printf("serving at %s with %u thread%s and %.1f MiB%s; Ctrl-C ends\n", r->addr,
-	       r->opts.threads, r->opts.threads > 1 ? "s" : "", (double)r->opts.memory / MIB,
-	       r->opts.bypass ? ", which clients read" : "");
+	fprintf(people, "serving at %s with %u thread%s and %.1f MiB%s; Ctrl-C ends\n", r->addr,
+		r->opts.threads, r->opts.threads > 1 ? "s" : "", (double)r->opts.memory / MIB,
+		r->opts.bypass ? ", which clients read" : "");
 	status = cmd_flush_stdout();
 	signo = status	       ? SIGTERM :
-		r->stats_s > 0 ? watch(r, fabric, server, set) :
+		r->stats_s > 0 ? kv_serve_watch(r, fabric, server, set) :
 				 serving_wait(set, 0);
-	serving_drain(drain, server, set, r->drain_ms);
+	serving_drain(kv_serve_drain, server, set, r->drain_ms);
 	gn_rpc_server_counters(gn_kv_server_rpc(server), &counters);
 	gn_kv_server_destroy(server);
-	return status ? status : serving_end(counters.calls, signo);
+	return status ? status : serving_end(people, counters.calls, signo);
 }
 
-int cmd_kv_serve(int argc, char **argv)
+static int kv_serve_run(const struct args *args)
 {
-	struct request r;
+	struct request *r = args->opts;
 	int status;
 
-	return parse(argc, argv, &r, &status) ? status : serving(r.addr, serve, &r);
+	r->opts.bypass = r->bypass;
+	r->opts.rpc.listener_flags = r->any_user ? GN_ANY_USER : 0;
+	r->opts.rpc.peer = r->verbose ? serving_tell_peer : NULL;
+	status = check_memory(&r->opts);
+	return status ? status : serving(r->addr, kv_serve_at, r);
 }
+
+const struct command command_kv_serve = {
+	.name = "serve",
+	.what = "a server that holds keys and values in memory",
+	.about = "Holds keys and values for clients, until Ctrl-C or SIGTERM. Each thread owns a "
+		 "part of the keys, and polls while clients call.",
+	.run = kv_serve_run,
+	OPTIONS(options, struct request, .drain_ms = DRAIN_MS_DEFAULT,
+		.opts = {.size = sizeof(struct gn_kv_server_opts),
+			 .threads = 1,
+			 .rpc.park_us = PARK_US}),
+};

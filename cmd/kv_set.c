@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gannet kv set, del and clear: what changes a store. Silent when all went well.
+ * gannet kv set, del, touch, incr, decr and clear: what changes a store. All but incr and decr are
+ * silent when all went well.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -13,151 +13,106 @@
 #include "bench.h"
 #include "kv_cmd.h"
 
-#define TTL_MAX (UINT32_MAX - 1) /* one more means something else */
 #define AT_ONCE 64u
 
-/* 0 when all went well; closes the link, whatever is under way. */
-static int leave(struct kv_link *link, int rc, bool failed)
+static bool is_number(const struct gn_kv_op *op)
 {
-	const int status = cmd_flush_stdout();
-
-	kv_link_close(link);
-	if (rc)
-		return rc == -EINTR ? EXIT_INTERRUPTED : EXIT_FAILURE;
-	return status ? status : failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return op->verb == GN_KV_INCR || op->verb == GN_KV_DECR;
 }
 
-static bool print(const struct gn_kv_op *op, bool json)
+/* False: it failed, and that was said. */
+static bool print_op(const struct gn_kv_op *op, bool json)
 {
-	if (!json)
-		return kv_tell(op);
-	putchar('{');
-	kv_json_bytes(stdout, "key", op->key, op->key_len);
-	bench_json_count(stdout, "cas", op->verb != GN_KV_DELETE && op->status == GN_KV_OK,
-			 op->cas);
-	printf("\"status\":\"%s\"}\n", gn_kv_status_str(op->status));
-	return op->status == GN_KV_OK;
+	const bool ok = op->status == GN_KV_OK;
+
+	if (json) {
+		putchar('{');
+		kv_json_bytes(stdout, "key", op->key, op->key_len);
+		if (is_number(op))
+			bench_json_count(stdout, "number", ok, op->number);
+		bench_json_count(stdout, "cas", op->verb != GN_KV_DELETE && ok, op->cas);
+		printf("\"status\":\"%s\"}\n", gn_kv_status_str(op->status));
+	} else if (kv_tell(op) && is_number(op)) {
+		printf("%" PRIu64 "\n", op->number);
+	}
+	return ok;
+}
+
+/* The same operation on keys, which are the command's words. */
+static int do_keys(const struct args *args, const struct kv_target *target,
+		   const struct gn_kv_op *like, bool json)
+{
+	bool failed = false;
+	struct kv_link link;
+	int rc = 0, status = kv_check_keys(args->words, args->n_words);
+
+	if (status)
+		return status;
+	if (kv_link_open(&link, target))
+		return EXIT_FAILURE;
+	for (unsigned done = 0, n; !rc && done < (unsigned)args->n_words; done += n) {
+		const unsigned left = (unsigned)args->n_words - done;
+		struct gn_kv_op ops[AT_ONCE];
+
+		n = left < AT_ONCE ? left : AT_ONCE;
+		for (unsigned i = 0; i < n; i++) {
+			ops[i] = *like;
+			ops[i].key = args->words[done + i];
+			ops[i].key_len = (uint32_t)strlen(ops[i].key);
+		}
+		rc = kv_link_do(&link, ops, n);
+		for (unsigned i = 0; !rc && i < n; i++)
+			failed |= !print_op(&ops[i], json);
+	}
+	return kv_leave(&link, rc, failed);
 }
 
 /* ---- set ---- */
 
-static const char set_help[] =
-	"Usage: gannet kv set --server ADDR [OPTION…] KEY VALUE\n"
-	"\n"
-	"Stores VALUE under KEY; - stands for what is on stdin. The exit status is 1 if it was\n"
-	"not stored, and stderr says why.\n"
-	"\n" KV_TARGET_HELP "\n"
-	"  --ttl S          live for S seconds (0: for ever)\n"
-	"  --flags N        a number that is kept with the value (0)\n"
-	"  --add            only if there is none yet\n"
-	"  --replace        only if there is one\n"
-	"  --append         to the value that is there, which keeps its flags and time\n"
-	"  --prepend        the same, in front of it\n"
-	"  --cas N          only if its version is N, as get --json has it\n"
-	"  --json           an object with key, cas and status";
-
-enum { TTL = 256, FLAGS, ADD, REPLACE, APPEND, PREPEND, CAS, JSON };
-
-static const struct option set_options[] = {
-	KV_TARGET_OPTIONS,
-	{"ttl", required_argument, NULL, TTL},
-	{"flags", required_argument, NULL, FLAGS},
-	{"add", no_argument, NULL, ADD},
-	{"replace", no_argument, NULL, REPLACE},
-	{"append", no_argument, NULL, APPEND},
-	{"prepend", no_argument, NULL, PREPEND},
-	{"cas", required_argument, NULL, CAS},
-	{"json", no_argument, NULL, JSON},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
-};
+#define AT(member) .to = offsetof(struct set, member)
 
 struct set {
 	struct kv_target target;
-	struct gn_kv_op op;
+	uint32_t ttl_s, flags;
+	uint64_t cas;
+	bool add, replace, append, prepend, json;
 	uint8_t *input; /* what was on stdin */
-	bool json;
 };
 
-static int choose_verb(struct gn_kv_op *op, enum gn_kv_verb verb)
+static const struct opt set_options[] = {
+	OPT_KV_TARGET(struct set, target),
+	{OPT_U32, "ttl", "S", "live for S seconds; 0: for ever", AT(ttl_s), RANGE(0, KV_TTL_MAX)},
+	{OPT_U32, "flags", "N", "a number that is kept with the value", AT(flags)},
+	{OPT_FLAG, "add", NULL, "only if there is none yet", AT(add)},
+	{OPT_FLAG, "replace", NULL, "only if there is one", AT(replace)},
+	{OPT_FLAG, "append", NULL, "to the value that is there, which keeps its flags and time",
+	 AT(append)},
+	{OPT_FLAG, "prepend", NULL, "the same, in front of it", AT(prepend)},
+	{OPT_U64, "cas", "N", "only if its version is N, as get --json has it", "", AT(cas)},
+	{OPT_FLAG, "json", NULL, "an object with key, cas and status", AT(json)},
+	{OPT_END},
+};
+
+static int set_check(const struct set *s, bool cas, char **words)
 {
-	if (op->verb != GN_KV_SET && op->verb != verb)
+	if (s->add + s->replace + s->append + s->prepend > 1)
 		return cmd_usage_error("--add, --replace, --append and --prepend exclude each "
 				       "other");
-	op->verb = verb;
-	return 0;
-}
-
-static int set_option(int option, struct set *s)
-{
-	switch (option) {
-	case TTL:
-		return cmd_count("--ttl", optarg, 0, TTL_MAX, &s->op.ttl_s);
-	case FLAGS:
-		return cmd_count("--flags", optarg, 0, UINT32_MAX, &s->op.flags);
-	case ADD:
-		return choose_verb(&s->op, GN_KV_ADD);
-	case REPLACE:
-		return choose_verb(&s->op, GN_KV_REPLACE);
-	case APPEND:
-		return choose_verb(&s->op, GN_KV_APPEND);
-	case PREPEND:
-		return choose_verb(&s->op, GN_KV_PREPEND);
-	case CAS:
-		s->op.how |= GN_KV_IF_CAS;
-		return cmd_number("--cas", optarg, 0, UINT64_MAX, &s->op.cas);
-	case JSON:
-		s->json = true;
-		return 0;
-	default:
-		return kv_target_option(option, optarg, &s->target);
-	}
-}
-
-static int set_words(int n, char **words, struct set *s)
-{
-	int status;
-
-	if (n < 2)
-		return cmd_usage_error("kv set needs a key and a value, or - for stdin");
-	status = kv_check_key(words[0]);
-	if (status)
-		return status;
-	if (s->op.verb == GN_KV_ADD && s->op.how & GN_KV_IF_CAS)
+	if (s->add && cas)
 		return cmd_usage_error("--add is for what is not there, and has no --cas");
-	s->op.key = words[0];
-	s->op.key_len = (uint32_t)strlen(words[0]);
-	s->op.value = words[1];
 	if (strlen(words[1]) > GN_KV_VALUE_MAX)
 		return cmd_usage_error("a value has at most %u bytes", GN_KV_VALUE_MAX);
-	s->op.value_len = (uint32_t)strlen(words[1]);
-	return kv_target_check(&s->target, "kv set");
+	return kv_check_keys(words, 1);
 }
 
-static int set_parse(int argc, char **argv, struct set *s, int *status)
-{
-	int option;
-
-	*s = (struct set){.target = kv_target_default(), .op = {.verb = GN_KV_SET}};
-	*status = 0;
-	while (!*status && (option = cmd_option_of(argc, argv, set_options, set_help, "kv set", 2,
-						   status)) >= 0)
-		*status = set_option(option, s);
-	if (option == CMD_LEAVE)
-		return -1;
-	if (!*status)
-		*status = set_words(argc - optind, argv + optind, s);
-	return *status ? -1 : 0;
-}
-
-static int take_stdin(struct set *s)
+static int take_stdin(struct set *s, struct gn_kv_op *op)
 {
 	int rc;
 
-	if (strcmp(s->op.value, "-"))
+	if (strcmp(op->value, "-"))
 		return 0;
-	rc = cmd_read_all(STDIN_FILENO, GN_KV_VALUE_MAX, &s->input, &s->op.value_len);
-	s->op.value = s->input;
+	rc = cmd_read_all(STDIN_FILENO, GN_KV_VALUE_MAX, &s->input, &op->value_len);
+	op->value = s->input;
 	if (rc == -EFBIG)
 		fprintf(stderr, "gannet: stdin has more than %u bytes, which a value may have\n",
 			GN_KV_VALUE_MAX);
@@ -166,154 +121,197 @@ static int take_stdin(struct set *s)
 	return rc;
 }
 
-int cmd_kv_set(int argc, char **argv)
+static int kv_set_run(const struct args *args)
 {
+	struct set *s = args->opts;
+	const bool cas = opt_given(args, "cas");
+	struct gn_kv_op op = {.verb = s->add	 ? GN_KV_ADD :
+				      s->replace ? GN_KV_REPLACE :
+				      s->append	 ? GN_KV_APPEND :
+				      s->prepend ? GN_KV_PREPEND :
+						   GN_KV_SET,
+			      .how = cas ? GN_KV_IF_CAS : 0u,
+			      .key = args->words[0],
+			      .key_len = (uint32_t)strlen(args->words[0]),
+			      .value = args->words[1],
+			      .value_len = (uint32_t)strlen(args->words[1]),
+			      .flags = s->flags,
+			      .ttl_s = s->ttl_s,
+			      .cas = s->cas};
 	struct kv_link link;
-	struct set s;
-	bool stored = false;
-	int status, rc;
+	int status = set_check(s, cas, args->words), rc;
 
-	if (set_parse(argc, argv, &s, &status))
+	if (status)
 		return status;
-	rc = take_stdin(&s);
+	rc = take_stdin(s, &op);
 	if (!rc)
-		rc = kv_link_open(&link, &s.target);
-	if (rc) {
-		free(s.input);
-		return EXIT_FAILURE;
+		rc = kv_link_open(&link, &s->target);
+	if (!rc) {
+		rc = kv_link_do(&link, &op, 1);
+		status = kv_leave(&link, rc, !rc && !print_op(&op, s->json));
+	} else {
+		status = EXIT_FAILURE;
 	}
-	rc = kv_link_do(&link, &s.op, 1);
-	if (!rc)
-		stored = print(&s.op, s.json);
-	status = leave(&link, rc, !stored);
-	free(s.input);
+	free(s->input);
 	return status;
 }
 
-/* ---- del ---- */
-
-static const char del_help[] =
-	"Usage: gannet kv del --server ADDR [OPTION…] KEY…\n"
-	"\n"
-	"Deletes keys. What is not there is said on stderr, and the exit status is then 1.\n"
-	"\n" KV_TARGET_HELP "\n"
-	"  --json           an object for each key, with key, cas and status";
-
-static const struct option del_options[] = {
-	KV_TARGET_OPTIONS,
-	{"json", no_argument, NULL, JSON},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
+const struct command command_kv_set = {
+	.name = "set",
+	.what = "store a value",
+	.about = "Stores VALUE under KEY; - stands for what is on stdin. The exit status is 1 if "
+		 "it was not stored, and stderr says why.",
+	.run = kv_set_run,
+	.words = "KEY VALUE",
+	.min_words = 2,
+	.max_words = 2,
+	OPTIONS(set_options, struct set, .target = KV_TARGET_DEFAULT),
 };
 
-static int del_some(struct kv_link *link, char **keys, unsigned n, bool json, bool *failed)
+#undef AT
+
+/* ---- del, touch, incr, decr, clear ---- */
+
+#define AT(member) .to = offsetof(struct change, member)
+
+struct change {
+	struct kv_target target;
+	uint32_t seconds;
+	uint64_t initial;
+	bool json;
+};
+
+static const struct opt del_options[] = {
+	OPT_KV_TARGET(struct change, target),
+	{OPT_FLAG, "json", NULL, "an object for each key, with key, cas and status", AT(json)},
+	{OPT_END},
+};
+
+static int kv_del_run(const struct args *args)
 {
-	struct gn_kv_op ops[AT_ONCE];
+	const struct change *c = args->opts;
+
+	return do_keys(args, &c->target, &(struct gn_kv_op){.verb = GN_KV_DELETE}, c->json);
+}
+
+const struct command command_kv_del = {
+	.name = "del",
+	.what = "delete keys",
+	.about =
+		"Deletes keys. What is not there is said on stderr, and the exit status is then 1.",
+	.run = kv_del_run,
+	.words = "KEY…",
+	.min_words = 1,
+	.max_words = INT_MAX,
+	OPTIONS(del_options, struct change, .target = KV_TARGET_DEFAULT),
+};
+
+static const struct opt touch_options[] = {
+	OPT_KV_TARGET(struct change, target),
+	{OPT_U32, "ttl", "S", "live for S seconds from now on; 0: for ever", "", AT(seconds),
+	 .required = true, RANGE(0, KV_TTL_MAX)},
+	{OPT_FLAG, "json", NULL, "an object for each key, with key, cas and status", AT(json)},
+	{OPT_END},
+};
+
+static int kv_touch_run(const struct args *args)
+{
+	const struct change *c = args->opts;
+	const struct gn_kv_op like = {.verb = GN_KV_TOUCH, .ttl_s = c->seconds};
+
+	return do_keys(args, &c->target, &like, c->json);
+}
+
+const struct command command_kv_touch = {
+	.name = "touch",
+	.what = "set how long keys live",
+	.about = "Sets the time to live of keys, and leaves their values alone. What is not there "
+		 "is said on stderr, and the exit status is then 1.",
+	.run = kv_touch_run,
+	.words = "KEY…",
+	.min_words = 1,
+	.max_words = INT_MAX,
+	OPTIONS(touch_options, struct change, .target = KV_TARGET_DEFAULT),
+};
+
+static const struct opt number_options[] = {
+	OPT_KV_TARGET(struct change, target),
+	{OPT_U64, "initial", "N", "what is stored, and printed, if there is none", "nothing",
+	 AT(initial)},
+	{OPT_U32, "ttl", "S", "how long that lives; 0: for ever", AT(seconds),
+	 RANGE(0, KV_TTL_MAX)},
+	{OPT_FLAG, "json", NULL, "an object with key, number, cas and status", AT(json)},
+	{OPT_END},
+};
+
+static int kv_number_run(const struct args *args)
+{
+	const struct change *c = args->opts;
+	struct gn_kv_op op = {
+		.verb = strcmp(args->command->name, "incr") ? GN_KV_DECR : GN_KV_INCR,
+		.how = opt_given(args, "initial") ? GN_KV_CREATE : 0u,
+		.number = 1,
+		.initial = c->initial,
+		.create_s = c->seconds,
+	};
+	struct args key = *args;
+	int status = 0;
+
+	if (args->n_words == 2)
+		status = cmd_number("BY", args->words[1], 0, UINT64_MAX, &op.number);
+	if (!status && opt_given(args, "ttl") && !op.how)
+		status = cmd_usage_error("--ttl is of what --initial stores; kv touch sets that of "
+					 "what is there");
+	key.n_words = 1;
+	return status ? status : do_keys(&key, &c->target, &op, c->json);
+}
+
+#define NUMBER_COMMAND(verb, what_, about_)                                          \
+	const struct command command_kv_##verb = {                                   \
+		.name = #verb,                                                       \
+		.what = (what_),                                                     \
+		.about = (about_),                                                   \
+		.run = kv_number_run,                                                \
+		.words = "KEY [BY]",                                                 \
+		.min_words = 1,                                                      \
+		.max_words = 2,                                                      \
+		OPTIONS(number_options, struct change, .target = KV_TARGET_DEFAULT), \
+	}
+
+NUMBER_COMMAND(
+	incr, "add to a number",
+	"Adds BY, or 1, to the decimal number that is stored under KEY, and prints the sum, which "
+	"wraps at 64 bits.");
+NUMBER_COMMAND(
+	decr, "subtract from a number",
+	"Subtracts BY, or 1, from the decimal number that is stored under KEY, and prints the "
+	"difference, which is never below 0.");
+
+static const struct opt clear_options[] = {
+	OPT_KV_TARGET(struct change, target),
+	{OPT_U32, "delay", "S", "in S seconds: what is stored until then is forgotten, too",
+	 AT(seconds), RANGE(0, KV_TTL_MAX)},
+	{OPT_END},
+};
+
+static int kv_clear_run(const struct args *args)
+{
+	const struct change *c = args->opts;
+	struct kv_link link;
 	int rc;
 
-	for (unsigned i = 0; i < n; i++)
-		ops[i] = (struct gn_kv_op){
-			.verb = GN_KV_DELETE, .key = keys[i], .key_len = (uint32_t)strlen(keys[i])};
-	rc = kv_link_do(link, ops, n);
-	for (unsigned i = 0; !rc && i < n; i++)
-		*failed |= !print(&ops[i], json);
-	return rc;
-}
-
-static int del_parse(int argc, char **argv, struct kv_target *target, bool *json, int *status)
-{
-	int option;
-
-	*target = kv_target_default();
-	*json = false;
-	*status = 0;
-	while (!*status && (option = cmd_option_of(argc, argv, del_options, del_help, "kv del",
-						   INT_MAX, status)) >= 0) {
-		if (option == JSON)
-			*json = true;
-		else
-			*status = kv_target_option(option, optarg, target);
-	}
-	if (option == CMD_LEAVE)
-		return -1;
-	if (!*status && optind == argc)
-		*status = cmd_usage_error("kv del needs a key, or several");
-	for (int i = optind; !*status && i < argc; i++)
-		*status = kv_check_key(argv[i]);
-	if (!*status)
-		*status = kv_target_check(target, "kv del");
-	return *status ? -1 : 0;
-}
-
-int cmd_kv_del(int argc, char **argv)
-{
-	struct kv_target target;
-	struct kv_link link;
-	bool json, failed = false;
-	int status, rc = 0;
-
-	if (del_parse(argc, argv, &target, &json, &status))
-		return status;
-	if (kv_link_open(&link, &target))
+	if (kv_link_open(&link, &c->target))
 		return EXIT_FAILURE;
-	for (int i = optind; !rc && i < argc; i += (int)AT_ONCE) {
-		const unsigned left = (unsigned)(argc - i);
-
-		rc = del_some(&link, argv + i, left < AT_ONCE ? left : AT_ONCE, json, &failed);
-	}
-	return leave(&link, rc, failed);
-}
-
-/* ---- clear ---- */
-
-static const char clear_help[] =
-	"Usage: gannet kv clear --server ADDR [OPTION…]\n"
-	"\n"
-	"Has the server forget everything that it holds, now or later.\n"
-	"\n" KV_TARGET_HELP "\n"
-	"  --delay S        in S seconds: what is stored until then is forgotten, too (0)";
-
-enum { DELAY = 256 };
-
-static const struct option clear_options[] = {
-	KV_TARGET_OPTIONS,
-	{"delay", required_argument, NULL, DELAY},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
-};
-
-static int clear_parse(int argc, char **argv, struct kv_target *target, uint32_t *delay_s,
-		       int *status)
-{
-	int option;
-
-	*target = kv_target_default();
-	*delay_s = 0;
-	*status = 0;
-	while (!*status && (option = cmd_option(argc, argv, clear_options, clear_help, "kv clear",
-						status)) >= 0)
-		*status = option == DELAY ? cmd_count("--delay", optarg, 0, TTL_MAX, delay_s) :
-					    kv_target_option(option, optarg, target);
-	if (option == CMD_LEAVE)
-		return -1;
-	if (!*status)
-		*status = kv_target_check(target, "kv clear");
-	return *status ? -1 : 0;
-}
-
-int cmd_kv_clear(int argc, char **argv)
-{
-	struct kv_target target;
-	struct kv_link link;
-	uint32_t delay_s;
-	int status, rc;
-
-	if (clear_parse(argc, argv, &target, &delay_s, &status))
-		return status;
-	if (kv_link_open(&link, &target))
-		return EXIT_FAILURE;
-	rc = gn_kv_clear(link.client, delay_s, kv_deadline(&target));
+	rc = gn_kv_clear(link.client, c->seconds, kv_deadline(&c->target));
 	if (rc && rc != -EINTR)
-		fprintf(stderr, "gannet: cannot clear %s: %s\n", target.addr, gn_strerror(rc));
-	return leave(&link, rc, false);
+		fprintf(stderr, "gannet: cannot clear %s: %s\n", c->target.addr, gn_strerror(rc));
+	return kv_leave(&link, rc, false);
 }
+
+const struct command command_kv_clear = {
+	.name = "clear",
+	.what = "have a server forget everything",
+	.about = "Has the server forget everything that it holds, now or later.",
+	.run = kv_clear_run,
+	OPTIONS(clear_options, struct change, .target = KV_TARGET_DEFAULT),
+};

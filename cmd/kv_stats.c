@@ -3,7 +3,6 @@
  * gannet kv stats: what a running server holds and has counted, and what its calls were.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -13,32 +12,22 @@
 #include "kv_cmd.h"
 #include "rpc_cmd.h"
 
-static const char help[] =
-	"Usage: gannet kv stats --server ADDR [OPTION…]\n"
-	"\n"
-	"Prints what the server holds, and what it has counted since it began: a line each, with\n"
-	"a name, a tab and a number.\n"
-	"\n" KV_TARGET_HELP "\n"
-	"  --partitions     also each thread's part, as further columns or a list\n"
-	"  --json           an object; its key calls has what gannet rpc stats prints\n"
-	"  --prometheus     in Prometheus' text format, by partition; and likewise of calls";
-
-enum { PARTITIONS = 256, JSON, PROMETHEUS };
-enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_PROMETHEUS };
-
-static const struct option options[] = {
-	KV_TARGET_OPTIONS,
-	{"partitions", no_argument, NULL, PARTITIONS},
-	{"json", no_argument, NULL, JSON},
-	{"prometheus", no_argument, NULL, PROMETHEUS},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
-};
-
 struct request {
 	struct kv_target target;
-	enum format format;
-	bool partitions;
+	bool partitions, json, prometheus;
+};
+
+#define TO(member) .to = offsetof(struct request, member)
+
+static const struct opt options[] = {
+	OPT_KV_TARGET(struct request, target),
+	{OPT_FLAG, "partitions", NULL, "also each thread's part, as further columns or a list",
+	 TO(partitions)},
+	{OPT_FLAG, "json", NULL, "an object; its key calls has what gannet rpc stats prints",
+	 TO(json)},
+	{OPT_FLAG, "prometheus", NULL,
+	 "in Prometheus' text format, by partition; and likewise of calls", TO(prometheus)},
+	{OPT_END},
 };
 
 /* A server's, and of each partition. */
@@ -198,8 +187,7 @@ static int ask_store(const struct request *r, struct kv_link *link, struct repor
 		rc = gn_kv_client_stats(link->client, p, &report->parts[p], deadline_ns);
 	}
 	if (rc && rc != -EINTR)
-		fprintf(stderr, "gannet: %s: %s\n", r->target.addr,
-			*gn_error() ? gn_error() : gn_strerror(rc));
+		fprintf(stderr, "gannet: %s: %s\n", r->target.addr, cmd_why(rc));
 	return rc;
 }
 
@@ -212,58 +200,41 @@ static int ask_calls(const struct request *r, struct kv_link *link, struct repor
 		fprintf(stderr, "gannet: %s: %s\n", rpc.addr, gn_kv_status_str(GN_KV_GONE));
 		return -ENOTCONN;
 	}
-	return rpc_stats_text(
-		&rpc, r->format == FORMAT_JSON ? GN_RPC_STATS_JSON : GN_RPC_STATS_PROMETHEUS,
-		&report->calls);
+	return rpc_stats_text(&rpc, r->json ? GN_RPC_STATS_JSON : GN_RPC_STATS_PROMETHEUS,
+			      &report->calls);
 }
 
-static int parse(int argc, char **argv, struct request *r, int *status)
+static int kv_stats_run(const struct args *args)
 {
-	int option;
-
-	*r = (struct request){.target = kv_target_default()};
-	*status = 0;
-	while (!*status &&
-	       (option = cmd_option(argc, argv, options, help, "kv stats", status)) >= 0) {
-		if (option == PARTITIONS)
-			r->partitions = true;
-		else if (option == JSON)
-			r->format = FORMAT_JSON;
-		else if (option == PROMETHEUS)
-			r->format = FORMAT_PROMETHEUS;
-		else
-			*status = kv_target_option(option, optarg, &r->target);
-	}
-	if (option == CMD_LEAVE)
-		return -1;
-	if (!*status)
-		*status = kv_target_check(&r->target, "kv stats");
-	return *status ? -1 : 0;
-}
-
-int cmd_kv_stats(int argc, char **argv)
-{
+	const struct request *r = args->opts;
 	struct report report = {.n = 0};
 	struct kv_link link;
-	struct request r;
 	int status, rc;
 
-	if (parse(argc, argv, &r, &status))
-		return status;
-	if (kv_link_open(&link, &r.target))
+	if (r->json && r->prometheus)
+		return cmd_usage_error("--json and --prometheus: one or the other");
+	if (kv_link_open(&link, &r->target))
 		return EXIT_FAILURE;
-	rc = ask_store(&r, &link, &report);
-	if (!rc && r.format != FORMAT_TEXT)
-		rc = ask_calls(&r, &link, &report);
-	kv_link_close(&link);
-	if (!rc && r.format == FORMAT_JSON)
-		print_json(&r, &report);
-	else if (!rc && r.format == FORMAT_PROMETHEUS)
+	rc = ask_store(r, &link, &report);
+	if (!rc && (r->json || r->prometheus))
+		rc = ask_calls(r, &link, &report);
+	if (!rc && r->json)
+		print_json(r, &report);
+	else if (!rc && r->prometheus)
 		print_prometheus(&report);
 	else if (!rc)
-		print_text(&r, &report);
+		print_text(r, &report);
+	status = kv_leave(&link, rc, false);
 	free(report.parts);
 	free(report.calls);
-	status = cmd_flush_stdout();
-	return rc == -EINTR ? EXIT_INTERRUPTED : rc ? EXIT_FAILURE : status;
+	return status;
 }
+
+const struct command command_kv_stats = {
+	.name = "stats",
+	.what = "what a running server holds and has counted",
+	.about = "Prints what the server holds, and what it has counted since it began: a line "
+		 "each, with a name, a tab and a number.",
+	.run = kv_stats_run,
+	OPTIONS(options, struct request, .target = KV_TARGET_DEFAULT),
+};

@@ -4,7 +4,7 @@
  * one page of figures. report/ reads and draws.
  */
 #include <errno.h>
-#include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,22 +14,10 @@
 
 #include "bench.h"
 #include "cmd.h"
+#include "command.h"
 #include "page.h"
 
-static const char help[] =
-	"Usage: gannet report [-o FILE] [--figure ID --svg] RESULTS…\n"
-	"\n"
-	"Draws the papers' figures from files of results, one JSON object a line, as written by\n"
-	"gannet sim figures --out, gannet sim reproduce --json, gannet sim calibrate --json and\n"
-	"gannet bench msg --json; - is standard input. Writes one HTML page that needs no network\n"
-	"and no script: the papers' points, simulated curves, measured ones where there are any,\n"
-	"and tables of errors. Lines that are not understood are named on stderr and left out.\n"
-	"\n"
-	"  -o, --output FILE  write it there, when it is whole (standard output)\n"
-	"  --figure ID        only this figure, as S003-8a; gannet sim figures --list names them\n"
-	"  --svg              … as an SVG picture of its own\n"
-	"\n"
-	"All curves are simulated, unless they say that they are measured.";
+#define AT(member) .to = offsetof(struct request, member)
 
 struct request {
 	const char *output, *figure;
@@ -40,44 +28,14 @@ struct request {
 	struct page_facts facts;
 };
 
-enum { OUTPUT = 256, FIGURE, SVG };
-
-static const struct option options[] = {
-	{"output", required_argument, NULL, OUTPUT},
-	{"figure", required_argument, NULL, FIGURE},
-	{"svg", no_argument, NULL, SVG},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
+static const struct opt options[] = {
+	{OPT_TEXT, "output", "FILE", "write it there, when it is whole", "standard output",
+	 .letter = 'o', AT(output)},
+	{OPT_TEXT, "figure", "ID",
+	 "only this figure, as S003-8a; gannet sim figures --list names them", AT(figure)},
+	{OPT_FLAG, "svg", NULL, "… as an SVG picture of its own", AT(svg)},
+	{OPT_END},
 };
-
-static int parse(int argc, char **argv, struct request *q, int *status)
-{
-	static char output[] = "--output";
-	int option;
-
-	/* Commands have long options only; this one is known by its letter everywhere. */
-	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
-		if (!strcmp(argv[i], "-o"))
-			argv[i] = output;
-	while ((option = cmd_option_of(argc, argv, options, help, "report", argc, status)) >= 0) {
-		if (option == OUTPUT)
-			q->output = optarg;
-		else if (option == FIGURE)
-			q->figure = optarg;
-		else
-			q->svg = true;
-	}
-	if (option == CMD_LEAVE)
-		return -1;
-	*status = 0;
-	if (optind == argc)
-		*status = cmd_usage_error("no file of results; try gannet report --help");
-	else if (q->svg && !q->figure)
-		*status = cmd_usage_error("--svg needs --figure ID: a picture is of one figure");
-	else if (q->figure && !q->svg)
-		*status = cmd_usage_error("--figure needs --svg: a page has all figures");
-	return *status ? -1 : 0;
-}
 
 static int read_lists(struct request *q)
 {
@@ -207,24 +165,43 @@ done:
 	return status;
 }
 
-int cmd_report(int argc, char **argv)
+static int report_run(const struct args *args)
 {
-	struct request q = {0};
+	struct request *q = args->opts;
 	int status;
 
-	if (parse(argc, argv, &q, &status))
-		return status;
-	status = read_lists(&q);
+	if (q->svg && !q->figure)
+		return cmd_usage_error("--svg needs --figure ID: a picture is of one figure");
+	if (q->figure && !q->svg)
+		return cmd_usage_error("--figure needs --svg: a page has all figures");
+	status = read_lists(q);
 	if (!status)
-		status = read_results(&q, argv + optind, argc - optind);
-	if (!status && q.output)
-		status = write_file(&q);
+		status = read_results(q, args->words, args->n_words);
+	if (!status && q->output)
+		status = write_file(q);
 	else if (!status) {
-		status = write_to(stdout, &q);
+		status = write_to(stdout, q);
 		status = status ? status : cmd_flush_stdout();
 	}
-	results_free(&q.results);
-	charts_free(&q.charts);
-	paper_free(&q.paper);
+	results_free(&q->results);
+	charts_free(&q->charts);
+	paper_free(&q->paper);
 	return status;
 }
+
+const struct command command_report = {
+	.name = "report",
+	.what = "the papers' figures as a page, from files of results",
+	.about = "Draws the papers' figures from files of results, one JSON object a line, as "
+		 "written by gannet sim figures --out, gannet sim reproduce --json, gannet sim "
+		 "calibrate --json and gannet bench msg --json; - is standard input. Writes one "
+		 "HTML page that needs no network and no script: the papers' points, simulated "
+		 "curves, measured ones where there are any, and tables of errors. Lines that are "
+		 "not understood are named on stderr and left out.",
+	.more = "All curves are simulated, unless they say that they are measured.",
+	.run = report_run,
+	.words = "RESULTS…",
+	.min_words = 1,
+	.max_words = INT_MAX,
+	OPTIONS(options, struct request, .output = NULL),
+};

@@ -12,36 +12,31 @@
 
 #define LOOK_US 50000u /* between looks for an interrupt */
 
-static const struct cmd_word words[] = {
-	{"serve", cmd_rpc_serve, "a server with a few methods to try"},
-	{"call", cmd_rpc_call, "one call, of any server"},
-	{"ping", cmd_rpc_ping, "how long empty calls take, again and again"},
-	{"stats", cmd_rpc_stats, "what a running server has counted"},
-	{"tune", cmd_rpc_tune, "measure a network, and when to fetch on it"},
-	{NULL, NULL, NULL},
+static const struct command *const commands[] = {
+	&command_rpc_serve, &command_rpc_call, &command_rpc_ping,
+	&command_rpc_stats, &command_rpc_tune, NULL,
 };
 
-static const struct cmd_group group = {
+const struct command command_rpc = {
 	.name = "rpc",
+	.what = "calls by hand: gannet rpc serve, call, ping, stats, tune",
 	.about = "Calls by hand, of any server that is written against gannet/rpc.h.",
-	.more = "An address is shm:NAME, between processes of this machine, or verbs:HOST:PORT.\n",
-	.words = words,
+	.more = "An address is shm:NAME, between processes of this machine, or verbs:HOST:PORT.",
+	.commands = commands,
 };
 
-int cmd_rpc(int argc, char **argv)
-{
-	return cmd_second_word(argc, argv, &group);
-}
+const char *const rpc_modes[GN_RPC_MODES + 1] = {
+	[GN_RPC_HYBRID] = "hybrid", [GN_RPC_FETCH] = "fetch", [GN_RPC_REPLY] = "reply"};
 
 /* ---- addresses ---- */
 
-int rpc_check_addr(const char *addr, const char *command)
+int cmd_take_addr(const char *name, const char *text, void *to)
 {
-	if (!addr)
-		return cmd_usage_error("%s needs an address, shm:NAME or verbs:HOST:PORT", command);
-	if (strncmp(addr, "shm:", 4) && strncmp(addr, "verbs:", 6))
+	(void)name;
+	if (strncmp(text, "shm:", 4) && strncmp(text, "verbs:", 6))
 		return cmd_usage_error("'%s' is no address; those are shm:NAME and verbs:HOST:PORT",
-				       addr);
+				       text);
+	memcpy(to, &text, sizeof(text));
 	return 0;
 }
 
@@ -60,18 +55,6 @@ int rpc_open(const char *addr, struct gn_fabric **out)
 
 /* ---- a connection ---- */
 
-static const char *advice(int rc)
-{
-	switch (rc) {
-	case -ECONNREFUSED:
-		return "; is a server running there? One that refuses clients logs why";
-	case -EPROTO:
-		return "; who listens there is no RPC server of this version";
-	default:
-		return "";
-	}
-}
-
 int rpc_link_open(struct rpc_link *link, const char *addr, const struct gn_rpc_client_opts *opts)
 {
 	int rc;
@@ -88,7 +71,7 @@ int rpc_link_open(struct rpc_link *link, const char *addr, const struct gn_rpc_c
 		bench_stop_on_signals(); /* until here a signal may end the process as it likes */
 		return 0;
 	}
-	cmd_connect_failed(addr, rc, advice(rc));
+	cmd_connect_failed(addr, rc, "RPC server");
 	rpc_link_close(link);
 	return rc;
 }
@@ -140,25 +123,4 @@ const char *rpc_status_text(unsigned status)
 		return gn_rpc_status_str(status);
 	snprintf(text, sizeof(text), "%s, %u", gn_rpc_status_str(status), status);
 	return text;
-}
-
-int rpc_find_mode(const char *text, enum gn_rpc_mode *out)
-{
-	static const char *const modes[GN_RPC_MODES] = {
-		[GN_RPC_HYBRID] = "hybrid", [GN_RPC_FETCH] = "fetch", [GN_RPC_REPLY] = "reply"};
-
-	for (int mode = 0; mode < GN_RPC_MODES; mode++) {
-		if (!strcmp(text, modes[mode])) {
-			*out = (enum gn_rpc_mode)mode;
-			return 0;
-		}
-	}
-	return -ENOENT;
-}
-
-int rpc_parse_mode(const char *text, enum gn_rpc_mode *out)
-{
-	if (!rpc_find_mode(text, out))
-		return 0;
-	return cmd_usage_error("--mode must be hybrid, fetch or reply, not '%s'", text);
 }

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,20 +16,7 @@
 #define TIMEOUT_MS_MAX	   3600000u
 #define HEX_COLUMNS	   32u
 
-static const char help[] =
-	"Usage: gannet rpc call ADDR METHOD [OPTION…]\n"
-	"\n"
-	"Calls METHOD of the server at ADDR, and writes the result to stdout, as it is; what\n"
-	"became of the call is said on stderr. METHOD is a number, or a name that\n"
-	"gannet rpc serve --help lists. The exit status is 0 only if the call's is ok.\n"
-	"\n"
-	"  --data TEXT      the request; by default it is read from stdin, and is empty\n"
-	"                   if that is a terminal\n"
-	"  --file F         the request is what is in there, to 64M\n"
-	"  --mode M         hybrid, fetch: read the result from the server's memory, or\n"
-	"                   reply: have it written to ours (hybrid)\n"
-	"  --timeout-ms N   to connect, and for the call, each (5000)\n"
-	"  --hex            the result as hexadecimal digits";
+#define AT(member) .to = offsetof(struct request, member)
 
 struct request {
 	const char *addr;
@@ -43,70 +29,19 @@ struct request {
 	uint32_t len;
 };
 
-/* ---- options ---- */
-
-enum { DATA = 256, FROM_FILE, MODE, TIMEOUT, HEX };
-
-static const struct option options[] = {
-	{"data", required_argument, NULL, DATA},
-	{"file", required_argument, NULL, FROM_FILE},
-	{"mode", required_argument, NULL, MODE},
-	{"timeout-ms", required_argument, NULL, TIMEOUT},
-	{"hex", no_argument, NULL, HEX},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
+static const struct opt options[] = {
+	OPT_SERVER(struct request, addr),
+	{OPT_TEXT, "data", "TEXT",
+	 "the request; else it is read from stdin, unless that is a terminal", AT(data)},
+	{OPT_TEXT, "file", "F", "the request is what is in there, to 64M", AT(file)},
+	{OPT_CHOICE, "mode", "M",
+	 "fetch: read the result from the server's memory; reply: have it written to ours; hybrid",
+	 AT(mode), .choices = rpc_modes},
+	{OPT_U32, "timeout-ms", "N", "to connect, and for the call, each", AT(timeout_ms),
+	 RANGE(1, TIMEOUT_MS_MAX)},
+	{OPT_FLAG, "hex", NULL, "the result as hexadecimal digits", AT(hex)},
+	{OPT_END},
 };
-
-static int parse_option(int option, struct request *r)
-{
-	switch (option) {
-	case DATA:
-		r->data = optarg;
-		return 0;
-	case FROM_FILE:
-		r->file = optarg;
-		return 0;
-	case MODE:
-		return rpc_parse_mode(optarg, &r->mode);
-	case TIMEOUT:
-		return cmd_count("--timeout-ms", optarg, 1, TIMEOUT_MS_MAX, &r->timeout_ms);
-	default:
-		r->hex = true;
-		return 0;
-	}
-}
-
-static int parse_words(char **words, struct request *r)
-{
-	int status;
-
-	r->addr = words[0];
-	status = rpc_check_addr(r->addr, "rpc call");
-	if (status)
-		return status;
-	if (!words[1])
-		return cmd_usage_error("rpc call needs a method, a number or a name of gannet rpc "
-				       "serve's");
-	if (r->data && r->file)
-		return cmd_usage_error("--data and --file: the request is one or the other");
-	return rpc_parse_method(words[1], &r->method);
-}
-
-static int parse(int argc, char **argv, struct request *r, int *status)
-{
-	int option;
-
-	*r = (struct request){.timeout_ms = TIMEOUT_MS_DEFAULT};
-	*status = 0;
-	while (!*status &&
-	       (option = cmd_option_of(argc, argv, options, help, "rpc call", 2, status)) >= 0)
-		*status = parse_option(option, r);
-	if (option == CMD_LEAVE)
-		return -1;
-	if (!*status)
-		*status = parse_words(argv + optind, r);
-	return *status ? -1 : 0;
-}
 
 /* ---- the request ---- */
 
@@ -182,26 +117,41 @@ static int call(const struct request *r, struct rpc_link *link)
 	return rc;
 }
 
-int cmd_rpc_call(int argc, char **argv)
+static int rpc_call_run(const struct args *args)
 {
-	struct gn_rpc_client_opts opts = {.size = sizeof(opts)};
+	struct gn_rpc_client_opts client = {.size = sizeof(client)};
+	struct request *r = args->opts;
 	struct rpc_link link;
-	struct request r;
-	int status, rc;
+	int status = rpc_parse_method(args->words[0], &r->method), rc;
 
-	if (parse(argc, argv, &r, &status))
+	if (status)
 		return status;
-	rc = take_input(&r);
-	opts.mode = r.mode;
-	opts.timeout_us = (uint64_t)r.timeout_ms * 1000;
+	if (r->data && r->file)
+		return cmd_usage_error("--data and --file: the request is one or the other");
+	rc = take_input(r);
+	client.mode = r->mode;
+	client.timeout_us = (uint64_t)r->timeout_ms * 1000;
 	if (!rc)
-		rc = rpc_link_open(&link, r.addr, &opts);
+		rc = rpc_link_open(&link, r->addr, &client);
 	if (!rc) {
-		status = call(&r, &link);
+		status = call(r, &link);
 		rpc_link_close(&link);
 	} else {
 		status = EXIT_FAILURE;
 	}
-	free(r.bytes);
+	free(r->bytes);
 	return status;
 }
+
+const struct command command_rpc_call = {
+	.name = "call",
+	.what = "one call, of any server",
+	.about = "Calls METHOD, and writes the result to stdout, as it is; what became of the call "
+		 "is said on stderr. METHOD is a number, or a name that gannet rpc serve --help "
+		 "lists. The exit status is 0 only if the call's is ok.",
+	.run = rpc_call_run,
+	.words = "METHOD",
+	.min_words = 1,
+	.max_words = 1,
+	OPTIONS(options, struct request, .timeout_ms = TIMEOUT_MS_DEFAULT),
+};

@@ -8,17 +8,27 @@
 #include <gannet/rpc.h>
 
 #include "cmd.h"
+#include "command.h"
 
-int cmd_rpc_call(int argc, char **argv);
-int cmd_rpc_ping(int argc, char **argv);
-int cmd_rpc_serve(int argc, char **argv);
-int cmd_rpc_stats(int argc, char **argv);
-int cmd_rpc_tune(int argc, char **argv);
+extern const struct command command_rpc_call, command_rpc_ping, command_rpc_serve,
+	command_rpc_stats, command_rpc_tune;
 
 /* ---- addresses (rpc.c) ---- */
 
-/* Is it PROVIDER:REST? If not, says so and returns EXIT_USAGE. NULL: it is missing. */
-int rpc_check_addr(const char *addr, const char *command);
+/* For OPT_OTHER: an address, into a const char *. */
+int cmd_take_addr(const char *name, const char *text, void *to);
+/* The option by which every client is told where its server is. */
+#define OPT_SERVER(s, member)                                                                  \
+	{                                                                                      \
+		.type = OPT_OTHER, .name = "server", .arg = "ADDR", .to = offsetof(s, member), \
+		.take = cmd_take_addr, .required = true, .help = "shm:NAME or verbs:HOST:PORT" \
+	}
+/* … and a server, where it is to be. */
+#define OPT_LISTEN(s, member)                                                                  \
+	{                                                                                      \
+		.type = OPT_OTHER, .name = "listen", .arg = "ADDR", .to = offsetof(s, member), \
+		.take = cmd_take_addr, .required = true, .help = "shm:NAME or verbs:HOST:PORT" \
+	}
 /* The provider of an address; what is wrong is told, with the address. -errno. */
 int rpc_open(const char *addr, struct gn_fabric **out);
 
@@ -43,9 +53,7 @@ int rpc_stats_text(struct rpc_link *link, unsigned method, char **out);
 
 /* "ok", "no such method", "failed, 12": static, until the next call of this. */
 const char *rpc_status_text(unsigned status);
-/* -ENOENT, and not told. */
-int rpc_find_mode(const char *text, enum gn_rpc_mode *out);
-int rpc_parse_mode(const char *text, enum gn_rpc_mode *out);
+extern const char *const rpc_modes[]; /* by enum gn_rpc_mode, to a NULL */
 
 /* ---- what gannet rpc serve can do (rpc_service.c) ---- */
 

@@ -4,7 +4,6 @@
  * looked for again at each interval.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,20 +17,7 @@
 #define MS_MAX		    3600000u
 #define NAP_US		    50000u
 
-static const char help[] =
-	"Usage: gannet rpc ping ADDR [OPTION…]\n"
-	"\n"
-	"Calls a method that does nothing, which every server has, and prints how long it took;\n"
-	"at the end, or at Ctrl-C, the least, the median, the 99th percentile and the most. A\n"
-	"server that went is connected to again when it is back.\n"
-	"\n"
-	"  --count N        calls; 0: until Ctrl-C (0)\n"
-	"  --interval-ms N  from one to the next (1000)\n"
-	"  --timeout-ms N   after which a call is lost (1000)\n"
-	"  --mode M         hybrid, fetch or reply (hybrid)\n"
-	"  --json           an object for each call, and one for all\n"
-	"\n"
-	"The exit status is 0 if none was lost.";
+#define AT(member) .to = offsetof(struct pings, member)
 
 struct pings {
 	const char *addr;
@@ -43,54 +29,16 @@ struct pings {
 	struct gn_hist ns;
 };
 
-enum { COUNT = 256, INTERVAL, TIMEOUT, MODE, JSON };
-
-static const struct option options[] = {
-	{"count", required_argument, NULL, COUNT},
-	{"interval-ms", required_argument, NULL, INTERVAL},
-	{"timeout-ms", required_argument, NULL, TIMEOUT},
-	{"mode", required_argument, NULL, MODE},
-	{"json", no_argument, NULL, JSON},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
+static const struct opt options[] = {
+	OPT_SERVER(struct pings, addr),
+	{OPT_U32, "count", "N", "calls; 0: until Ctrl-C", AT(count)},
+	{OPT_U32, "interval-ms", "N", "from one to the next", AT(interval_ms), RANGE(0, MS_MAX)},
+	{OPT_U32, "timeout-ms", "N", "after which a call is lost", AT(timeout_ms),
+	 RANGE(1, MS_MAX)},
+	{OPT_CHOICE, "mode", "M", "hybrid, fetch or reply", AT(opts.mode), .choices = rpc_modes},
+	{OPT_FLAG, "json", NULL, "an object for each call, and one for all", AT(json)},
+	{OPT_END},
 };
-
-static int parse_option(int option, struct pings *p)
-{
-	switch (option) {
-	case COUNT:
-		return cmd_count("--count", optarg, 0, UINT32_MAX, &p->count);
-	case INTERVAL:
-		return cmd_count("--interval-ms", optarg, 0, MS_MAX, &p->interval_ms);
-	case TIMEOUT:
-		return cmd_count("--timeout-ms", optarg, 1, MS_MAX, &p->timeout_ms);
-	case MODE:
-		return rpc_parse_mode(optarg, &p->opts.mode);
-	default:
-		p->json = true;
-		return 0;
-	}
-}
-
-static int parse(int argc, char **argv, struct pings *p, int *status)
-{
-	int option;
-
-	*p = (struct pings){.interval_ms = INTERVAL_MS_DEFAULT, .timeout_ms = TIMEOUT_MS_DEFAULT};
-	gn_hist_init(&p->ns);
-	*status = 0;
-	while (!*status &&
-	       (option = cmd_option_of(argc, argv, options, help, "rpc ping", 1, status)) >= 0)
-		*status = parse_option(option, p);
-	if (option == CMD_LEAVE)
-		return -1;
-	p->addr = argv[optind];
-	p->opts.size = sizeof(p->opts);
-	p->opts.timeout_us = (uint64_t)p->timeout_ms * 1000;
-	if (!*status)
-		*status = rpc_check_addr(p->addr, "rpc ping");
-	return *status ? -1 : 0;
-}
 
 /* ---- lines ---- */
 
@@ -191,7 +139,7 @@ static void sleep_until(uint64_t until_ns)
 	}
 }
 
-static int run(struct pings *p)
+static int ping_all(struct pings *p)
 {
 	uint64_t next_ns = gn_now_ns();
 	bool gone = false;
@@ -209,28 +157,34 @@ static int run(struct pings *p)
 	return rc;
 }
 
-int cmd_rpc_ping(int argc, char **argv)
+static int rpc_ping_run(const struct args *args)
 {
-	struct pings *p = malloc(sizeof(*p));
+	struct pings *p = args->opts;
 	int status, rc;
 
-	if (!p)
-		return EXIT_FAILURE;
-	if (parse(argc, argv, p, &status)) {
-		free(p);
-		return status;
-	}
+	gn_hist_init(&p->ns);
+	p->opts.size = sizeof(p->opts);
+	p->opts.timeout_us = (uint64_t)p->timeout_ms * 1000;
 	rc = rpc_link_open(&p->link, p->addr, &p->opts);
 	if (!rc) {
-		rc = run(p);
+		rc = ping_all(p);
 		print_sum(p);
 		rpc_link_close(&p->link);
 	}
 	status = cmd_flush_stdout();
 	if (rc)
-		status = rc == -EINTR ? EXIT_INTERRUPTED : EXIT_FAILURE;
-	else if (p->lost && !status)
-		status = EXIT_FAILURE;
-	free(p);
-	return status;
+		return rc == -EINTR ? EXIT_INTERRUPTED : EXIT_FAILURE;
+	return p->lost && !status ? EXIT_FAILURE : status;
 }
+
+const struct command command_rpc_ping = {
+	.name = "ping",
+	.what = "how long empty calls take, again and again",
+	.about = "Calls a method that does nothing, which every server has, and prints how long it "
+		 "took; at the end, or at Ctrl-C, the least, the median, the 99th percentile and "
+		 "the most. A server that went is connected to again when it is back.",
+	.more = "The exit status is 0 if none was lost.",
+	.run = rpc_ping_run,
+	OPTIONS(options, struct pings, .interval_ms = INTERVAL_MS_DEFAULT,
+		.timeout_ms = TIMEOUT_MS_DEFAULT),
+};

@@ -3,7 +3,6 @@
  * gannet rpc stats: what a running server has counted, asked for by a call like any other.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,20 +12,16 @@
 #define ROOM_FIRST 65536u
 #define TIMEOUT_MS 5000u
 
-static const char help[] =
-	"Usage: gannet rpc stats ADDR [--prometheus]\n"
-	"\n"
-	"Prints the metrics of the server at ADDR: what it has counted since it began, and how\n"
-	"long calls of each method took.\n"
-	"\n"
-	"  --prometheus   in Prometheus' text format instead of as a JSON object";
+struct request {
+	const char *addr;
+	bool prometheus;
+};
 
-enum { PROMETHEUS = 256 };
-
-static const struct option options[] = {
-	{"prometheus", no_argument, NULL, PROMETHEUS},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
+static const struct opt options[] = {
+	OPT_SERVER(struct request, addr),
+	{OPT_FLAG, "prometheus", NULL, "in Prometheus' text format instead of as a JSON object",
+	 .to = offsetof(struct request, prometheus)},
+	{OPT_END},
 };
 
 /* Asking twice does no harm: so what is too large for the room is asked for again, with more. */
@@ -71,22 +66,25 @@ static int ask(struct rpc_link *link, unsigned method)
 	return cmd_flush_stdout();
 }
 
-int cmd_rpc_stats(int argc, char **argv)
+static int rpc_stats_run(const struct args *args)
 {
-	unsigned method = GN_RPC_STATS_JSON;
+	const struct request *r = args->opts;
 	struct rpc_link link;
-	int option, status;
+	int status;
 
-	while ((option = cmd_option_of(argc, argv, options, help, "rpc stats", 1, &status)) >= 0)
-		method = GN_RPC_STATS_PROMETHEUS;
-	if (option == CMD_LEAVE)
-		return status;
-	status = rpc_check_addr(argv[optind], "rpc stats");
-	if (status)
-		return status;
-	if (rpc_link_open(&link, argv[optind], NULL))
+	if (rpc_link_open(&link, r->addr, NULL))
 		return EXIT_FAILURE;
-	status = ask(&link, method);
+	status = ask(&link, r->prometheus ? GN_RPC_STATS_PROMETHEUS : GN_RPC_STATS_JSON);
 	rpc_link_close(&link);
 	return status;
 }
+
+const struct command command_rpc_stats = {
+	.name = "stats",
+	.what = "what a running server has counted",
+	.about =
+		"Prints a server's metrics: what it has counted since it began, and how long calls "
+		"of each method took.",
+	.run = rpc_stats_run,
+	OPTIONS(options, struct request, .addr = NULL),
+};

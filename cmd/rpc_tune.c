@@ -4,7 +4,6 @@
  * bench/.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,24 +20,7 @@
 #define SIM_CLIENTS 35u
 #define SIM_THREADS 16u
 
-static const char help[] =
-	"Usage: gannet rpc tune [OPTION…]\n"
-	"\n"
-	"Measures what calls a network can carry, and until when results are better fetched\n"
-	"than written back; shows it, and writes the file that GANNET_RPC_TUNING names to\n"
-	"clients. Server and clients are threads of this process, unless told otherwise.\n"
-	"\n"
-	"  --provider P   shm, verbs or verbs:DEVICE (shm)\n"
-	"  --addr HOST    for verbs: this machine's address on the RDMA network\n"
-	"  --serve ADDR   only the server, until Ctrl-C, for\n"
-	"  --to ADDR      clients only, of a --serve on another machine\n"
-	"  --profile P    a simulated cluster of such cards instead (gannet sim profile)\n"
-	"  --clients N    1 to 256 (cores less the server's; simulated 35)\n"
-	"  --threads N    of the server, 1 to 64 (half of the cores; simulated 16)\n"
-	"  --seconds S    for all of it, if not simulated (10)\n"
-	"  --seed N       of a simulation (1)\n"
-	"  --out FILE     to write\n"
-	"  --json         one object instead of tables";
+#define AT(member) .to = offsetof(struct request, member)
 
 struct request {
 	struct tune_opts opts;
@@ -46,26 +28,11 @@ struct request {
 	bool json;
 };
 
-enum { PROVIDER = 256, ADDR, SERVE, TO, PROFILE, CLIENTS, THREADS, SECONDS, SEED, OUT, JSON };
-
-static const struct option options[] = {
-	{"provider", required_argument, NULL, PROVIDER},
-	{"addr", required_argument, NULL, ADDR},
-	{"serve", required_argument, NULL, SERVE},
-	{"to", required_argument, NULL, TO},
-	{"profile", required_argument, NULL, PROFILE},
-	{"clients", required_argument, NULL, CLIENTS},
-	{"threads", required_argument, NULL, THREADS},
-	{"seconds", required_argument, NULL, SECONDS},
-	{"seed", required_argument, NULL, SEED},
-	{"out", required_argument, NULL, OUT},
-	{"json", no_argument, NULL, JSON},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
-};
-
-static int parse_provider(const char *text, struct tune_opts *o)
+static int take_provider(const char *name, const char *text, void *to)
 {
+	struct tune_opts *o = to;
+
+	(void)name;
 	if (strcmp(text, "shm") && strcmp(text, "verbs") && strncmp(text, "verbs:", 6))
 		return cmd_usage_error("--provider must be shm, verbs or verbs:DEVICE, not '%s'",
 				       text);
@@ -75,45 +42,28 @@ static int parse_provider(const char *text, struct tune_opts *o)
 	return 0;
 }
 
-static int parse_option(int option, struct request *r)
-{
-	struct tune_opts *o = &r->opts;
-	uint32_t seed = 0;
-	int status;
-
-	switch (option) {
-	case PROVIDER:
-		return parse_provider(optarg, o);
-	case ADDR:
-		r->host = optarg;
-		return 0;
-	case SERVE:
-		r->serve = optarg;
-		return rpc_check_addr(optarg, "--serve");
-	case TO:
-		r->to = optarg;
-		return rpc_check_addr(optarg, "--to");
-	case PROFILE:
-		o->profile = optarg;
-		return 0;
-	case CLIENTS:
-		return cmd_count("--clients", optarg, 1, TUNE_CLIENTS_MAX, &o->clients);
-	case THREADS:
-		return cmd_count("--threads", optarg, 1, TUNE_THREADS_MAX, &o->threads);
-	case SECONDS:
-		return cmd_real("--seconds", optarg, 0.1, BENCH_SECONDS_MAX, &o->seconds);
-	case SEED:
-		status = cmd_count("--seed", optarg, 0, UINT32_MAX, &seed);
-		o->seed = seed;
-		return status;
-	case OUT:
-		r->out = optarg;
-		return 0;
-	default:
-		r->json = true;
-		return 0;
-	}
-}
+static const struct opt options[] = {
+	{OPT_OTHER, "provider", "P", "shm, verbs or verbs:DEVICE", "shm", AT(opts),
+	 .take = take_provider},
+	{OPT_TEXT, "addr", "HOST", "for verbs: this machine's address on the RDMA network",
+	 AT(host)},
+	{OPT_OTHER, "listen", "ADDR", "only the server, until Ctrl-C, for", AT(serve),
+	 .take = cmd_take_addr},
+	{OPT_OTHER, "server", "ADDR", "clients only, of a --listen on another machine", AT(to),
+	 .take = cmd_take_addr},
+	{OPT_TEXT, "profile", "P", "a simulated cluster of such cards instead (gannet sim profile)",
+	 AT(opts.profile)},
+	{OPT_U32, "clients", "N", "that call", "cores less the server's; simulated 35",
+	 AT(opts.clients), RANGE(1, TUNE_CLIENTS_MAX)},
+	{OPT_U32, "threads", "N", "of the server", "half of the cores; simulated 16",
+	 AT(opts.threads), RANGE(1, TUNE_THREADS_MAX)},
+	{OPT_REAL, "seconds", "S", "for all of it, if not simulated", AT(opts.seconds),
+	 RANGE(0.1, BENCH_SECONDS_MAX)},
+	{OPT_U64, "seed", "N", "of a simulation", AT(opts.seed)},
+	{OPT_TEXT, "out", "FILE", "to write", AT(out)},
+	{OPT_FLAG, "json", NULL, "one object instead of tables", AT(json)},
+	{OPT_END},
+};
 
 /* ---- what only makes sense together ---- */
 
@@ -127,26 +77,27 @@ static int take_addr(struct tune_opts *o, const char *addr)
 	return 0;
 }
 
-static int check(struct request *r)
+static int rpc_tune_check(struct request *r)
 {
 	struct tune_opts *o = &r->opts;
 	const bool shm = !strcmp(o->provider, "shm");
 	char addr[TUNE_ADDR_BYTES];
 
 	if (r->serve && r->to)
-		return cmd_usage_error("--serve and --to are for two machines: one of them here");
+		return cmd_usage_error(
+			"--listen and --server are for two machines: one of them here");
 	if (o->profile && (r->serve || r->to || r->host || !shm))
-		return cmd_usage_error("--profile is simulated: leave --provider, --addr, --serve "
-				       "and --to out");
+		return cmd_usage_error("--profile is simulated: leave --provider, --addr, --listen "
+				       "and --server out");
 	if (r->serve && (r->out || r->json || o->clients))
-		return cmd_usage_error("--serve measures nothing: leave --clients, --out and "
+		return cmd_usage_error("--listen measures nothing: leave --clients, --out and "
 				       "--json out");
 	o->elsewhere = r->to;
 	if (r->serve || r->to)
 		return take_addr(o, r->serve ? r->serve : r->to);
 	if (!shm && !r->host)
 		return cmd_usage_error("verbs needs --addr HOST, this machine's address on the "
-				       "RDMA network; or --serve there, and --to here");
+				       "RDMA network; or --listen there, and --server here");
 	if (shm && r->host)
 		return cmd_usage_error("--addr is for verbs; shm needs none");
 	if (o->profile)
@@ -170,27 +121,6 @@ static void take_defaults(struct tune_opts *o)
 		o->clients = o->profile ? SIM_CLIENTS : cores > o->threads ? cores - o->threads : 1;
 	if (o->clients > TUNE_CLIENTS_MAX)
 		o->clients = TUNE_CLIENTS_MAX;
-}
-
-static int parse(int argc, char **argv, struct request *r, int *status)
-{
-	int option;
-
-	*r = (struct request){.opts = {.provider = "shm", .seconds = 10, .seed = 1}};
-	*status = 0;
-	while (!*status &&
-	       (option = cmd_option(argc, argv, options, help, "rpc tune", status)) >= 0)
-		*status = parse_option(option, r);
-	if (option == CMD_LEAVE)
-		return -1;
-	if (!*status)
-		*status = check(r);
-	if (!*status && r->opts.profile)
-		*status = cmd_sim_check(&(struct gn_sim_opts){.size = sizeof(struct gn_sim_opts),
-							      .profile = r->opts.profile,
-							      .nodes = 2});
-	take_defaults(&r->opts);
-	return *status ? -1 : 0;
 }
 
 /* ---- */
@@ -249,15 +179,31 @@ static int tune(const struct request *r)
 	return status || !r->out ? status : keep(r->out, &result.tuning);
 }
 
-int cmd_rpc_tune(int argc, char **argv)
+static int rpc_tune_run(const struct args *args)
 {
-	struct request r;
-	int status;
+	struct request *r = args->opts;
+	int status = rpc_tune_check(r);
 
-	if (parse(argc, argv, &r, &status))
+	if (!status && r->opts.profile)
+		status = cmd_sim_check(&(struct gn_sim_opts){.size = sizeof(struct gn_sim_opts),
+							     .profile = r->opts.profile,
+							     .nodes = 2});
+	if (status)
 		return status;
+	take_defaults(&r->opts);
 	bench_stop_on_signals();
-	if (!r.serve)
-		return tune(&r);
-	return tune_serve(&r.opts) == -EINTR ? EXIT_INTERRUPTED : EXIT_FAILURE;
+	if (!r->serve)
+		return tune(r);
+	return tune_serve(&r->opts) == -EINTR ? EXIT_INTERRUPTED : EXIT_FAILURE;
 }
+
+const struct command command_rpc_tune = {
+	.name = "tune",
+	.what = "measure a network, and when to fetch on it",
+	.about = "Measures what calls a network can carry, and until when results are better "
+		 "fetched than written back; shows it, and writes the file that GANNET_RPC_TUNING "
+		 "names to clients. Server and clients are threads of this process, unless told "
+		 "otherwise.",
+	.run = rpc_tune_run,
+	OPTIONS(options, struct request, .opts = {.provider = "shm", .seconds = 10, .seed = 1}),
+};

@@ -64,11 +64,11 @@ void serving_drain(int (*drain)(void *server, uint64_t deadline_ns), void *serve
 		fprintf(stderr, "gannet: cannot drain: %s\n", gn_strerror(rc));
 }
 
-int serving_end(uint64_t calls, int signo)
+int serving_end(FILE *to, uint64_t calls, int signo)
 {
 	int status;
 
-	printf("%" PRIu64 " calls served\n", calls);
+	fprintf(to, "%" PRIu64 " calls served\n", calls);
 	status = cmd_flush_stdout();
 	return status ? status : signo == SIGINT ? EXIT_INTERRUPTED : EXIT_SUCCESS;
 }

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct gn_fabric;
 
@@ -28,8 +29,8 @@ int serving_wait(const sigset_t *set, uint64_t timeout_ms);
 /* Until everybody has their answers, the time is over, or the next signal comes. */
 void serving_drain(int (*drain)(void *server, uint64_t deadline_ns), void *server,
 		   const sigset_t *set, uint32_t drain_ms);
-/* Says what was done; the exit status after that signal. */
-int serving_end(uint64_t calls, int signo);
+/* Says there what was done; the exit status after that signal. */
+int serving_end(FILE *to, uint64_t calls, int signo);
 
 /* A gn_rpc_peer_fn: says on stderr who comes and goes. */
 void serving_tell_peer(void *arg, uint64_t client, bool came);

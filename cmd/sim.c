@@ -1,28 +1,94 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gannet sim: clusters in virtual time. Finds the second word and calls it.
+ * gannet sim: clusters in virtual time; gannet sim profile, the built-in network cards; and a check
+ * of what the command line says about a cluster.
  */
-#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <gannet/sim.h>
 
 #include "cmd.h"
+#include "sim_lines.h"
+#include "sim_soak.h"
 
-static const struct cmd_word words[] = {
-	{"calibrate", cmd_sim_calibrate, "run the papers' microbenchmarks and compare"},
-	{"reproduce", cmd_sim_reproduce, "run the papers' own systems, as built here, and compare"},
-	{"figures", cmd_sim_figures, "run the papers' figures, whole curves, for gannet report"},
-	{"soak", cmd_sim_soak, "random programs under random faults, checked; many seeds"},
-	{"profile", cmd_sim_profile, "the network cards there are, and what is known of each"},
-	{NULL, NULL, NULL},
-};
+/* ---- profile ---- */
 
-static const struct cmd_group group = {
-	.name = "sim",
-	.about = "Clusters of machines and their network cards in virtual time, for the real code.",
-	.more = "",
-	.words = words,
-};
-
-int cmd_sim(int argc, char **argv)
+static int sim_profile_run(const struct args *args)
 {
-	return cmd_second_word(argc, argv, &group);
+	const char *text;
+
+	if (!args->n_words) {
+		for (unsigned i = 0; gn_sim_profile_name(i); i++)
+			puts(gn_sim_profile_name(i));
+		return cmd_flush_stdout();
+	}
+	text = gn_sim_profile_text(args->words[0]);
+	if (!text)
+		return cmd_usage_error("there is no profile '%s'; gannet sim profile lists them",
+				       args->words[0]);
+	fputs(text, stdout);
+	return cmd_flush_stdout();
+}
+
+static const struct command command_sim_profile = {
+	.name = "profile",
+	.what = "the network cards there are, and what is known of each",
+	.about = "Without NAME: the profiles there are, one a line. With it: the profile's text, "
+		 "each value with its source beside it. To describe another card, save the text of "
+		 "the nearest one, change it, and give the file's name, with a '/' in it, wherever "
+		 "a profile is asked for:",
+	.more = "  gannet sim profile cx3 >./mine.nic\n"
+		"  gannet bench sim --profile ./mine.nic",
+	.run = sim_profile_run,
+	.words = "[NAME]",
+	.max_words = 1,
+};
+
+static const struct command *const sim_commands[] = {
+	&command_sim_calibrate, &command_sim_reproduce, &command_sim_figures,
+	&command_sim_soak,	&command_sim_profile,	NULL,
+};
+
+const struct command command_sim = {
+	.name = "sim",
+	.what = "clusters in virtual time: gannet sim calibrate, reproduce, figures, soak",
+	.about = "Clusters of machines and their network cards in virtual time, for the real code.",
+	.commands = sim_commands,
+};
+
+/* ---- check ---- */
+
+#define WHY_MAX 512u
+
+/* The first error, without the name of the library's part. */
+static void keep_line(void *arg, enum gn_log_level level, const char *line)
+{
+	static const char part[] = "sim: ";
+	char *to = arg;
+
+	if (level != GN_LOG_ERROR || *to)
+		return;
+	if (!strncmp(line, part, strlen(part)))
+		line += strlen(part);
+	snprintf(to, WHY_MAX, "%s", line);
+}
+
+/*
+ * Tried on a cluster that never runs, so that what is wrong is said once and in the library's own
+ * words.
+ */
+int cmd_sim_check(const struct gn_sim_opts *opts)
+{
+	char why[WHY_MAX] = "";
+	struct gn_sim *sim;
+	int rc;
+
+	gn_log_to(keep_line, why);
+	rc = gn_sim_create(opts, &sim);
+	gn_log_to(NULL, NULL);
+	if (rc)
+		return cmd_usage_error("%s", *why ? why : gn_strerror(rc));
+	gn_sim_destroy(sim);
+	return 0;
 }

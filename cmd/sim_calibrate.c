@@ -7,80 +7,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cmd.h"
 #include "sim_lines.h"
 
-static const char help[] =
-	"Usage: gannet sim calibrate [OPTION…]\n"
-	"\n"
-	"Runs the papers' microbenchmarks as programs on simulated clusters, and prints for each\n"
-	"figure: id, what, the paper's value, the simulated one, error in per cent, hit or miss,\n"
-	"and where the paper says it. Lines that start with # sum up.\n"
-	"\n"
-	"  --only LIST        lines or whole experiments, as C1a,C4; of any kind\n"
-	"  --kind C|P|all     what profiles are fitted on, predictions, or both; of all layers\n"
-	"                     (C, without those of layers that sim reproduce runs)\n"
-	"  --json             one object a line\n"
-	"  --seed N           of everything left to chance (1)\n"
-	"  --effort E         length of each run, 0.01 to 100 (1)\n"
-	"  --jobs J           processes to use (1)\n"
-	"  --profile NAME=P   simulate profile or file P where a line asks for NAME\n"
-	"  --data FILE        another list of figures than the one built in\n"
-	"  --strict           exit status 1 when a measured line misses\n"
-	"\n"
-	"A line of a layer that is still to be written is waiting; one that cannot be run says no\n"
-	"and why. All figures but the papers' own are simulated.";
-
 struct calibration {
 	struct sim_lines lines; /* the first: this is found by it */
 	char kind;		/* C, P, or 0 for both */
+	uint32_t kinds;		/* of kinds[] */
 	bool kind_given, strict;
 	struct fit_line fits[FIT_LINES_MAX];
 	unsigned n_fits;
 };
 
-/* ---- options ---- */
+static const char *const kinds[] = {"C", "P", "all", NULL};
 
-static int parse_kind(struct calibration *c, const char *text)
-{
-	if (strcmp(text, "C") && strcmp(text, "P") && strcmp(text, "all"))
-		return cmd_usage_error("--kind must be C, P or all, not '%s'", text);
-	c->kind = strcmp(text, "all") ? text[0] : 0;
-	c->kind_given = true;
-	return 0;
-}
-
-enum { KIND = SIM_LINES_OPTIONS_END, STRICT };
-
-static const struct option options[] = {
-	{"kind", required_argument, NULL, KIND},
-	{"strict", no_argument, NULL, STRICT},
-	SIM_LINES_OPTIONS,
+static const struct opt options[] = {
+	{OPT_CHOICE, "kind", "C|P|all",
+	 "what profiles are fitted on, predictions, or both; of all layers",
+	 "C, without those of layers that sim reproduce runs",
+	 .to = offsetof(struct calibration, kinds), .choices = kinds},
+	{OPT_FLAG, "strict", NULL, "exit status 1 when a measured line misses",
+	 .to = offsetof(struct calibration, strict)},
+	{OPT_TABLE, .to = offsetof(struct calibration, lines), .table = sim_lines_options},
+	{OPT_END},
 };
-
-/* 0, or -1 and *status: print nothing more and leave with that. */
-static int parse(int argc, char **argv, struct calibration *c, int *status)
-{
-	int option;
-
-	*status = 0;
-	while (!*status &&
-	       (option = cmd_option(argc, argv, options, help, "sim calibrate", status)) >= 0) {
-		if (option == KIND)
-			*status = parse_kind(c, optarg);
-		else if (option == STRICT)
-			c->strict = true;
-		else
-			*status = sim_lines_option(&c->lines, option);
-	}
-	if (option == CMD_LEAVE)
-		return -1;
-	if (c->lines.only && !c->kind_given)
-		c->kind = 0;
-	return *status ? -1 : 0;
-}
 
 /* ---- the lines ---- */
 
@@ -94,7 +45,7 @@ static bool wanted(const struct sim_lines *l, const struct paper_line *line)
 	return !c->kind || line->kind == c->kind;
 }
 
-static int choose(struct calibration *c)
+static int calibrate_choose(struct calibration *c)
 {
 	struct lab_error error;
 	int rc =
@@ -111,14 +62,6 @@ static int choose(struct calibration *c)
 
 /* ---- running ---- */
 
-static double wall_now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 static const struct figure *figure_of(const struct sim_lines *l, unsigned i)
 {
 	return &((const struct figure *)l->results)[i];
@@ -127,10 +70,10 @@ static const struct figure *figure_of(const struct sim_lines *l, unsigned i)
 static int run_line(struct sim_lines *l, unsigned i, void *result)
 {
 	struct figure *figure = result;
-	const double began = wall_now();
+	const double began = sim_wall_now();
 	const int rc = figure_eval(&l->env, l->lines[i], figure);
 
-	figure->seconds = wall_now() - began;
+	figure->seconds = sim_wall_now() - began;
 	return rc;
 }
 
@@ -142,7 +85,7 @@ static void print_line(const struct sim_lines *l, unsigned i)
 		report_row(stdout, l->lines[i], figure_of(l, i));
 }
 
-static int run(struct calibration *c)
+static int run_lines(struct calibration *c)
 {
 	struct sim_lines *l = &c->lines;
 	int rc;
@@ -172,22 +115,35 @@ static int misses(const struct calibration *c)
 	return status;
 }
 
-int cmd_sim_calibrate(int argc, char **argv)
+static int sim_calibrate_run(const struct args *args)
 {
-	struct calibration c = {.kind = 'C'};
+	struct calibration *c = args->opts;
 	int status;
 
-	sim_lines_init(&c.lines);
-	c.lines.result_bytes = sizeof(struct figure);
-	c.lines.run = run_line;
-	c.lines.print = print_line;
-	if (parse(argc, argv, &c, &status))
-		return status;
-	status = choose(&c);
+	c->lines.result_bytes = sizeof(struct figure);
+	c->lines.run = run_line;
+	c->lines.print = print_line;
+	c->kind_given = opt_given(args, "kind");
+	c->kind = kinds[c->kinds][0];
+	if (c->kind == 'a' || (c->lines.only && !c->kind_given))
+		c->kind = 0;
+	status = calibrate_choose(c);
 	if (!status)
-		status = run(&c);
+		status = run_lines(c);
 	if (!status)
-		status = misses(&c);
-	sim_lines_free(&c.lines);
+		status = misses(c);
+	sim_lines_free(&c->lines);
 	return status;
 }
+
+const struct command command_sim_calibrate = {
+	.name = "calibrate",
+	.what = "run the papers' microbenchmarks and compare",
+	.about = "Runs the papers' microbenchmarks as programs on simulated clusters, and prints "
+		 "for each figure: id, what, the paper's value, the simulated one, error in per "
+		 "cent, hit or miss, and where the paper says it. Lines that start with # sum up.",
+	.more = "A line of a layer that is still to be written is waiting; one that cannot be run "
+		"says no and why. All figures but the papers' own are simulated.",
+	.run = sim_calibrate_run,
+	OPTIONS(options, struct calibration, .lines = SIM_LINES_DEFAULT),
+};

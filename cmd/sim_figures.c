@@ -5,75 +5,34 @@
  * goes on where it stopped. lab/ has the list of charts and runs a point.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <gannet/base.h>
 #include <gannet/sim.h>
 
+#include "bench.h"
 #include "cmd.h"
 #include "sim_figures.h"
 
-static const char help[] =
-	"Usage: gannet sim figures [OPTION…]\n"
-	"\n"
-	"Simulates the curves of the papers' figures, point by point, for gannet report.\n"
-	"Prints for each point: figure, series, x, the simulated value and its metric.\n"
-	"\n"
-	"  --figure LIST      these figures only, as S003-8a,S002-7; those of a paper as S003\n"
-	"  --list             what there is, and how many points each has\n"
-	"  --json             one object a line\n"
-	"  --out FILE         append the objects to FILE instead; points that it has already\n"
-	"                     (same settings, seed, effort and version) are not run again\n"
-	"  --seed N           of everything left to chance (1)\n"
-	"  --effort E         length of each run, 0.01 to 100 (1)\n"
-	"  --jobs J           processes to use (1)\n"
-	"  --profile NAME=P   simulate profile or file P where a figure asks for NAME\n"
-	"\n"
-	"All of it is simulated. Ctrl-C keeps what is done.";
-
 #define SEED_MAX (1ull << 53) /* a larger one would not be known again: readers have doubles */
 
-/* ---- options ---- */
+#define AT(member) .to = offsetof(struct sim_figures, member)
 
-enum { FIGURE = SIM_LINES_OPTIONS_END, LIST, OUT };
-
-static const struct option options[] = {
-	{"figure", required_argument, NULL, FIGURE},
-	{"list", no_argument, NULL, LIST},
-	{"out", required_argument, NULL, OUT},
-	{"json", no_argument, NULL, SIM_JSON},
-	{"seed", required_argument, NULL, SIM_SEED},
-	{"effort", required_argument, NULL, SIM_EFFORT},
-	{"jobs", required_argument, NULL, SIM_JOBS},
-	{"profile", required_argument, NULL, SIM_PROFILE},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
+static const struct opt options[] = {
+	{OPT_TEXT, "figure", "LIST",
+	 "these figures only, as S003-8a,S002-7; those of a paper as S003", AT(figures)},
+	{OPT_FLAG, "list", NULL, "what there is, and how many points each has", AT(list)},
+	{OPT_TEXT, "out", "FILE",
+	 "append the objects to FILE instead; points that it has already (same settings, seed, "
+	 "effort and version) are not run again",
+	 AT(out)},
+	{OPT_TABLE, .to = offsetof(struct sim_figures, options), .table = sim_run_options},
+	{OPT_END},
 };
-
-static int parse(int argc, char **argv, struct sim_figures *r, int *status)
-{
-	int option;
-
-	*status = 0;
-	while (!*status &&
-	       (option = cmd_option(argc, argv, options, help, "sim figures", status)) >= 0) {
-		if (option == FIGURE)
-			r->figures = optarg;
-		else if (option == LIST)
-			r->list = true;
-		else if (option == OUT)
-			r->out = optarg;
-		else
-			*status = sim_lines_option(&r->options, option);
-	}
-	return option == CMD_LEAVE || *status ? -1 : 0;
-}
 
 /* ---- the choice ---- */
 
@@ -198,27 +157,11 @@ static void print_list(const struct sim_figures *r)
 
 /* ---- running ---- */
 
-static volatile sig_atomic_t interrupted;
-
-static void interrupt(int signo)
-{
-	(void)signo;
-	interrupted = 1;
-}
-
-static double wall_now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 static int run_point(void *arg, unsigned i, void *result)
 {
 	struct sim_figures *r = arg;
 	struct sim_outcome *out = result;
-	const double began = wall_now();
+	const double began = sim_wall_now();
 	struct lab_error error = {""};
 	const char *metric;
 	struct point at;
@@ -227,9 +170,9 @@ static int run_point(void *arg, unsigned i, void *result)
 	*out = (struct sim_outcome){.y = NAN, .status = FIGURE_MEASURED};
 	if (!rc)
 		rc = point_figure(&r->options.env, &at, metric, &out->y, &error);
-	if (interrupted)
+	if (bench_stopped())
 		return -EINTR;
-	out->seconds = wall_now() - began;
+	out->seconds = sim_wall_now() - began;
 	if (!rc)
 		return 0;
 	out->y = NAN;
@@ -242,7 +185,7 @@ static int run_point(void *arg, unsigned i, void *result)
 }
 
 /* Points of one curve have runs in common, also with the same curve of other figures. */
-static void group(struct sim_figures *r)
+static void figures_group(struct sim_figures *r)
 {
 	for (unsigned i = 0; i < r->n; i++) {
 		struct point at = {0}, other;
@@ -291,7 +234,7 @@ static void erase_progress(void)
 
 static void show_progress(const struct sim_figures *r, const char *id)
 {
-	const double spent = wall_now() - r->began, left = r->weight - r->weight_done;
+	const double spent = sim_wall_now() - r->began, left = r->weight - r->weight_done;
 
 	if (!isatty(STDERR_FILENO) || r->n_done == r->n)
 		return;
@@ -323,7 +266,7 @@ static void point_done(void *arg, unsigned i, const void *result)
 	if (fflush(r->to ? r->to : stdout) && !r->broken) {
 		r->broken = true;
 		fprintf(stderr, "gannet: %s: %s\n", r->out ? r->out : "stdout", strerror(errno));
-		interrupted = 1;
+		bench_stop();
 	}
 	show_progress(r, job->chart->id);
 }
@@ -337,22 +280,19 @@ static int run_all(struct sim_figures *r)
 		.run = run_point,
 		.done = point_done,
 		.arg = r,
-		.interrupted = &interrupted,
+		.interrupted = bench_stop_flag(),
 	};
-	const struct sigaction action = {.sa_handler = interrupt};
 	int rc;
 
-	group(r);
+	figures_group(r);
 	for (unsigned i = 0; i < r->n; i++) {
 		r->jobs[i].weight = weigh(&r->jobs[i]);
 		r->weight += r->jobs[i].weight;
 	}
-	r->options.env.interrupted = &interrupted;
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
+	r->options.env.interrupted = bench_stop_flag();
+	bench_stop_on_signals();
 	fflush(stdout); /* or workers would inherit what is in it */
-	r->began = wall_now();
+	r->began = sim_wall_now();
 	rc = workers_run(&job, r->options.jobs);
 	erase_progress();
 	if (r->broken)
@@ -366,7 +306,7 @@ static int run_all(struct sim_figures *r)
 	return !rc && r->n_failed ? EXIT_FAILURE : rc;
 }
 
-static int start(struct sim_figures *r)
+static int figures_start(struct sim_figures *r)
 {
 	int status = read_lists(r);
 
@@ -385,23 +325,29 @@ static int start(struct sim_figures *r)
 	return status ? status : run_all(r);
 }
 
-int cmd_sim_figures(int argc, char **argv)
+static int sim_figures_run(const struct args *args)
 {
-	struct sim_figures r = {0};
-	int status;
+	struct sim_figures *r = args->opts;
+	int status = figures_start(r);
 
-	sim_lines_init(&r.options);
-	if (parse(argc, argv, &r, &status))
-		return status;
-	status = start(&r);
-	if (r.out && r.to && fclose(r.to) && !status) {
-		fprintf(stderr, "gannet: --out %s: %s\n", r.out, strerror(errno));
+	if (r->out && r->to && fclose(r->to) && !status) {
+		fprintf(stderr, "gannet: --out %s: %s\n", r->out, strerror(errno));
 		status = EXIT_FAILURE;
 	}
-	figure_forget(&r.options.env);
-	charts_free(&r.charts);
-	paper_free(&r.paper);
-	free(r.jobs);
-	free(r.groups);
+	figure_forget(&r->options.env);
+	charts_free(&r->charts);
+	paper_free(&r->paper);
+	free(r->jobs);
+	free(r->groups);
 	return status;
 }
+
+const struct command command_sim_figures = {
+	.name = "figures",
+	.what = "run the papers' figures, whole curves, for gannet report",
+	.about = "Simulates the curves of the papers' figures, point by point, for gannet report. "
+		 "Prints for each point: figure, series, x, the simulated value and its metric.",
+	.more = "All of it is simulated. Ctrl-C keeps what is done.",
+	.run = sim_figures_run,
+	OPTIONS(options, struct sim_figures, .options = SIM_LINES_DEFAULT),
+};

@@ -5,10 +5,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <gannet/sim.h>
 
+#include "bench.h"
 #include "cmd.h"
 
 #define EFFORT_MIN 0.01
@@ -16,36 +18,12 @@
 
 /* ---- options ---- */
 
-static int parse_uint(const char *option, const char *text, uint64_t min, uint64_t max,
-		      uint64_t *out)
-{
-	char *end;
-	unsigned long long n;
-
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end || errno || n < min || n > max)
-		return cmd_usage_error("%s must be a number from %llu to %llu, not '%s'", option,
-				       (unsigned long long)min, (unsigned long long)max, text);
-	*out = n;
-	return 0;
-}
-
-static int parse_effort(const char *text, double *out)
-{
-	char *end;
-	const double effort = strtod(text, &end);
-
-	if (end == text || *end || !(effort >= EFFORT_MIN && effort <= EFFORT_MAX))
-		return cmd_usage_error("--effort must be a number from %g to %g, not '%s'",
-				       EFFORT_MIN, EFFORT_MAX, text);
-	*out = effort;
-	return 0;
-}
+#define AT(member) .to = offsetof(struct sim_lines, member)
 
 /* NAME=P. A file gets the '/' that tells it from the name of a built-in profile. */
-static int parse_profile(struct sim_lines *l, const char *text)
+static int take_profile(const char *option, const char *text, void *to)
 {
+	struct sim_lines *l = to;
 	const char *is = strchr(text, '=');
 	char *kept = l->cards[l->env.n_cards];
 	const size_t room = sizeof(l->cards[0]);
@@ -53,13 +31,13 @@ static int parse_profile(struct sim_lines *l, const char *text)
 	size_t name;
 
 	if (!is || is == text || !is[1])
-		return cmd_usage_error("--profile must be NAME=P, not '%s'", text);
+		return cmd_usage_error("%s must be NAME=P, not '%s'", option, text);
 	if (l->env.n_cards == FIGURE_CARDS_MAX)
-		return cmd_usage_error("--profile can be given %u times", FIGURE_CARDS_MAX);
+		return cmd_usage_error("%s can be given %u times", option, FIGURE_CARDS_MAX);
 	prefix = strchr(is, '/') || gn_sim_profile_text(is + 1) ? "" : "./";
 	name = (size_t)(is - text);
 	if (strlen(text) + strlen(prefix) >= room)
-		return cmd_usage_error("--profile %.20s… is too long", text);
+		return cmd_usage_error("%s %.20s… is too long", option, text);
 	snprintf(kept, room, "%.*s", (int)name, text);
 	snprintf(kept + name + 1, room - name - 1, "%s%s", prefix, is + 1);
 	if (*prefix && access(is + 1, R_OK))
@@ -70,41 +48,30 @@ static int parse_profile(struct sim_lines *l, const char *text)
 		.size = sizeof(struct gn_sim_opts), .profile = kept + name + 1, .nodes = 1});
 }
 
-void sim_lines_init(struct sim_lines *l)
-{
-	*l = (struct sim_lines){.jobs = 1};
-	l->env.seed = 1;
-	l->env.effort = 1;
-	l->env.layers = lab_layers;
-}
+const struct opt sim_run_options[] = {
+	{OPT_FLAG, "json", NULL, "one object a line", AT(json)},
+	{OPT_U64, "seed", "N", "of everything left to chance", AT(env.seed)},
+	{OPT_REAL, "effort", "E", "length of each run", AT(env.effort),
+	 RANGE(EFFORT_MIN, EFFORT_MAX)},
+	{OPT_U32, "jobs", "J", "processes to use", AT(jobs), RANGE(1, WORKERS_MAX)},
+	{OPT_OTHER, "profile", "NAME=P", "simulate profile or file P where NAME is asked for",
+	 .take = take_profile},
+	{OPT_END},
+};
 
-int sim_lines_option(struct sim_lines *l, int option)
-{
-	uint64_t n = 0;
-	int status;
+const struct opt sim_lines_options[] = {
+	{OPT_TEXT, "only", "LIST", "lines or whole experiments, as C1a,C4; of any kind", AT(only)},
+	{OPT_TEXT, "data", "FILE", "another list of figures than the one built in", AT(data)},
+	{OPT_TABLE, .table = sim_run_options},
+	{OPT_END},
+};
 
-	switch (option) {
-	case SIM_ONLY:
-		l->only = optarg;
-		return 0;
-	case SIM_JSON:
-		l->json = true;
-		return 0;
-	case SIM_SEED:
-		return parse_uint("--seed", optarg, 0, UINT64_MAX, &l->env.seed);
-	case SIM_EFFORT:
-		return parse_effort(optarg, &l->env.effort);
-	case SIM_JOBS:
-		status = parse_uint("--jobs", optarg, 1, WORKERS_MAX, &n);
-		if (!status)
-			l->jobs = (unsigned)n;
-		return status;
-	case SIM_PROFILE:
-		return parse_profile(l, optarg);
-	default:
-		l->data = optarg;
-		return 0;
-	}
+double sim_wall_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
 /* ---- the lines ---- */
@@ -233,14 +200,6 @@ int sim_lines_choose(struct sim_lines *l,
 
 /* ---- running ---- */
 
-static volatile sig_atomic_t interrupted;
-
-static void interrupt(int signo)
-{
-	(void)signo;
-	interrupted = 1;
-}
-
 static int run_line(void *arg, unsigned i, void *result)
 {
 	struct sim_lines *l = arg;
@@ -282,15 +241,12 @@ int sim_lines_run(struct sim_lines *l)
 		.run = run_line,
 		.done = line_done,
 		.arg = l,
-		.interrupted = &interrupted,
+		.interrupted = bench_stop_flag(),
 	};
-	const struct sigaction action = {.sa_handler = interrupt};
 	int rc;
 
-	l->env.interrupted = &interrupted;
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
+	l->env.interrupted = bench_stop_flag();
+	bench_stop_on_signals();
 	fflush(stdout); /* or workers would inherit what is in it */
 	show_progress(l);
 	rc = workers_run(&job, l->jobs);

@@ -6,8 +6,7 @@
 #ifndef GN_CMD_SIM_LINES_H
 #define GN_CMD_SIM_LINES_H
 
-#include <getopt.h>
-
+#include "command.h"
 #include "report.h"
 #include "workers.h"
 
@@ -33,34 +32,15 @@ struct sim_lines {
 	void (*print)(const struct sim_lines *lines, unsigned i);
 };
 
-/* Defaults of what the options set. */
-void sim_lines_init(struct sim_lines *l);
+extern const struct command command_sim_calibrate, command_sim_figures, command_sim_reproduce;
 
-/* For a table of options: those that both commands have. */
-enum {
-	SIM_ONLY = 256,
-	SIM_JSON,
-	SIM_SEED,
-	SIM_EFFORT,
-	SIM_JOBS,
-	SIM_PROFILE,
-	SIM_DATA,
-	SIM_LINES_OPTIONS_END
-};
-/* clang-format off: a table */
-#define SIM_LINES_OPTIONS                                                                      \
-	{"only", required_argument, NULL, SIM_ONLY}, {"json", no_argument, NULL, SIM_JSON},    \
-		{"seed", required_argument, NULL, SIM_SEED},                                   \
-		{"effort", required_argument, NULL, SIM_EFFORT},                               \
-		{"jobs", required_argument, NULL, SIM_JOBS},                                   \
-		{"profile", required_argument, NULL, SIM_PROFILE},                             \
-		{"data", required_argument, NULL, SIM_DATA}, {"help", no_argument, NULL, 'h'}, \
-	{                                                                                      \
-		NULL, 0, NULL, 0                                                               \
+/* Options that all commands have that run figures; and those of lines. */
+extern const struct opt sim_run_options[], sim_lines_options[];
+#define SIM_LINES_DEFAULT                                                         \
+	{                                                                         \
+		.jobs = 1, .env = {.seed = 1, .effort = 1, .layers = lab_layers } \
 	}
-/* clang-format on */
-/* 0, or EXIT_USAGE and said why. */
-int sim_lines_option(struct sim_lines *l, int option);
+double sim_wall_now(void); /* seconds */
 
 /* Reads the list and takes the lines that --only names and wanted() lets through. */
 int sim_lines_choose(struct sim_lines *l,

@@ -8,31 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cmd.h"
 #include "score.h"
 #include "sim_lines.h"
-
-static const char help[] =
-	"Usage: gannet sim reproduce [OPTION…]\n"
-	"\n"
-	"Runs the papers' systems, as the library has them, on simulated clusters. Prints for\n"
-	"each figure: id, profile, the paper's value, how it is compared, the value simulated the\n"
-	"papers' way, its error in per cent, hit or miss, the value simulated with the library's\n"
-	"defaults, and what it is about. Lines that start with # are the score of each layer;\n"
-	"when one is missed, the exit status is 1.\n"
-	"\n"
-	"  --layer LIST       rpc, kv, msg; all there are but fabric, which calibrate runs\n"
-	"  --only LIST        lines or whole experiments, as C7f,P20\n"
-	"  --json             one object a line\n"
-	"  --seed N           of everything left to chance (1)\n"
-	"  --effort E         length of each run, 0.01 to 100 (1)\n"
-	"  --jobs J           processes to use (1)\n"
-	"  --profile NAME=P   simulate profile or file P where a line asks for NAME\n"
-	"  --data FILE        another list of figures than the one built in\n"
-	"\n"
-	"All figures but the papers' own are simulated.";
 
 struct reproduction {
 	struct sim_lines lines; /* the first: this is found by it */
@@ -48,25 +27,25 @@ static_assert(sizeof(struct both) <= WORKER_RESULT_MAX, "a worker sends it at on
 
 /* ---- the choice ---- */
 
-enum { LAYER = SIM_LINES_OPTIONS_END };
-
-static const struct option options[] = {
-	{"layer", required_argument, NULL, LAYER},
-	SIM_LINES_OPTIONS,
-};
-
-static int parse_layers(struct reproduction *r, const char *text)
+static int take_layers(const char *name, const char *text, void *to)
 {
 	const char *list = text;
 	char item[64];
 
 	while (list_next(&list, item, sizeof(item)))
 		if (!lab_is_above(item))
-			return cmd_usage_error("--layer: '%s' is not a layer that can be run here",
+			return cmd_usage_error("%s: '%s' is not a layer that can be run here", name,
 					       item);
-	r->layers = text;
+	memcpy(to, &text, sizeof(text));
 	return 0;
 }
+
+static const struct opt options[] = {
+	{OPT_OTHER, "layer", "LIST", "rpc, kv, msg; all there are but fabric, which calibrate runs",
+	 .to = offsetof(struct reproduction, layers), .take = take_layers},
+	{OPT_TABLE, .to = offsetof(struct reproduction, lines), .table = sim_lines_options},
+	{OPT_END},
+};
 
 static bool wanted(const struct sim_lines *l, const struct paper_line *line)
 {
@@ -82,31 +61,7 @@ static bool wanted(const struct sim_lines *l, const struct paper_line *line)
 	return !r->layers;
 }
 
-/* 0, or -1 and *status: print nothing more and leave with that. */
-static int parse(int argc, char **argv, struct reproduction *r, int *status)
-{
-	int option;
-
-	*status = 0;
-	while (!*status &&
-	       (option = cmd_option(argc, argv, options, help, "sim reproduce", status)) >= 0) {
-		if (option == LAYER)
-			*status = parse_layers(r, optarg);
-		else
-			*status = sim_lines_option(&r->lines, option);
-	}
-	return option == CMD_LEAVE || *status ? -1 : 0;
-}
-
 /* ---- running ---- */
-
-static double wall_now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
 
 static const struct both *both_of(const struct sim_lines *l, unsigned i)
 {
@@ -116,7 +71,7 @@ static const struct both *both_of(const struct sim_lines *l, unsigned i)
 static int run_line(struct sim_lines *l, unsigned i, void *result)
 {
 	struct both *both = result;
-	const double began = wall_now();
+	const double began = sim_wall_now();
 	int rc;
 
 	l->env.preset = NULL;
@@ -124,7 +79,7 @@ static int run_line(struct sim_lines *l, unsigned i, void *result)
 	l->env.preset = "gannet";
 	if (!rc)
 		rc = figure_eval(&l->env, l->lines[i], &both->gannet);
-	both->scored.seconds = wall_now() - began;
+	both->scored.seconds = sim_wall_now() - began;
 	return rc;
 }
 
@@ -204,7 +159,7 @@ static bool say_failures(const struct sim_lines *l)
 	return any;
 }
 
-static int run(struct sim_lines *l)
+static int run_lines(struct sim_lines *l)
 {
 	bool reached;
 	int rc, status;
@@ -220,23 +175,33 @@ static int run(struct sim_lines *l)
 	return status;
 }
 
-int cmd_sim_reproduce(int argc, char **argv)
+static int sim_reproduce_run(const struct args *args)
 {
-	struct reproduction r = {0};
-	struct sim_lines *l = &r.lines;
+	struct reproduction *r = args->opts;
+	struct sim_lines *l = &r->lines;
 	int status;
 
-	sim_lines_init(l);
 	l->result_bytes = sizeof(struct both);
 	l->run = run_line;
 	l->print = print_line;
-	if (parse(argc, argv, &r, &status))
-		return status;
 	status = sim_lines_choose(l, wanted);
 	if (!status && !l->n)
 		status = cmd_usage_error("--only: no such line is of a layer that is run here");
 	if (!status)
-		status = run(l);
+		status = run_lines(l);
 	sim_lines_free(l);
 	return status;
 }
+
+const struct command command_sim_reproduce = {
+	.name = "reproduce",
+	.what = "run the papers' own systems, as built here, and compare",
+	.about = "Runs the papers' systems, as the library has them, on simulated clusters. Prints "
+		 "for each figure: id, profile, the paper's value, how it is compared, the value "
+		 "simulated the papers' way, its error in per cent, hit or miss, the value "
+		 "simulated with the library's defaults, and what it is about. Lines that start "
+		 "with # are the score of each layer; when one is missed, the exit status is 1.",
+	.more = "All figures but the papers' own are simulated.",
+	.run = sim_reproduce_run,
+	OPTIONS(options, struct reproduction, .lines = SIM_LINES_DEFAULT),
+};

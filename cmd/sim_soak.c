@@ -4,7 +4,6 @@
  * what happened and, for each seed that failed, the command that runs it again.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,26 +15,9 @@
 #include "cmd.h"
 #include "sim_soak.h"
 
-static const char help_text[] =
-	"Usage: gannet sim soak --seeds A..B [OPTION…]\n"
-	"\n"
-	"Runs random programs under random faults on simulated clusters, one for each seed, and\n"
-	"checks them against a model of what memory, messages and completions must be.\n"
-	"\n"
-	"  --seeds A..B        which (A alone: one)\n"
-	"  --jobs J            so many processes at a time (default 1)\n"
-	"  --profile NAME      all on this network card, or a file (default: drawn from the seed)\n"
-	"  --faults TEXT       exactly these faults, as gn_sim_inject() takes them; '' for none\n"
-	"  --only-faults A,B   draw faults from these kinds only\n"
-	"  --state FILE        remember finished seeds there, and skip those that are\n"
-	"  --hash              print only 'seed trace-hash', a line each\n"
-	"  --json              the sums as one JSON object\n"
-	"  --verbose           say on stderr what each seed does\n"
-	"\n"
-	"The status is 1 if a seed failed; the command that runs it again is printed. Ctrl-C ends\n"
-	"after the seeds under way.";
-
 /* ---- options ---- */
+
+#define AT(member) .to = offsetof(struct soak, member)
 
 static bool parse_number(const char *text, const char **end, uint64_t *out)
 {
@@ -49,8 +31,9 @@ static bool parse_number(const char *text, const char **end, uint64_t *out)
 	return !errno;
 }
 
-static int parse_seeds(struct soak *soak, const char *text)
+static int take_seeds(const char *name, const char *text, void *to)
 {
+	struct soak *soak = to;
 	const char *end;
 	bool ok = parse_number(text, &end, &soak->first);
 
@@ -58,103 +41,40 @@ static int parse_seeds(struct soak *soak, const char *text)
 	if (ok && !strncmp(end, "..", 2))
 		ok = parse_number(end + 2, &end, &soak->last);
 	if (!ok || *end)
-		return cmd_usage_error("--seeds '%s' is not A..B, two numbers", text);
+		return cmd_usage_error("%s '%s' is not A..B, two numbers", name, text);
 	if (soak->first > soak->last)
-		return cmd_usage_error("--seeds '%s': %" PRIu64 " is after %" PRIu64, text,
+		return cmd_usage_error("%s '%s': %" PRIu64 " is after %" PRIu64, name, text,
 				       soak->first, soak->last);
 	if (soak->last - soak->first >= SOAK_SEEDS_MAX)
-		return cmd_usage_error("--seeds '%s' are more than %u at a time", text,
+		return cmd_usage_error("%s '%s' are more than %u at a time", name, text,
 				       SOAK_SEEDS_MAX);
 	return 0;
 }
 
-static int parse_jobs(struct soak *soak, const char *text)
-{
-	const char *end;
-	uint64_t n;
-
-	if (!parse_number(text, &end, &n) || *end || n < 1 || n > SOAK_JOBS_MAX)
-		return cmd_usage_error("--jobs must be a number from 1 to %u, not '%s'",
-				       SOAK_JOBS_MAX, text);
-	soak->jobs = (unsigned)n;
-	return 0;
-}
-
-enum { SEEDS = 256, JOBS, PROFILE, FAULTS, ONLY_FAULTS, STATE, HASH, JSON, VERBOSE };
-
-static const struct option options[] = {
-	{"seeds", required_argument, NULL, SEEDS},
-	{"jobs", required_argument, NULL, JOBS},
-	{"profile", required_argument, NULL, PROFILE},
-	{"faults", required_argument, NULL, FAULTS},
-	{"only-faults", required_argument, NULL, ONLY_FAULTS},
-	{"state", required_argument, NULL, STATE},
-	{"hash", no_argument, NULL, HASH},
-	{"json", no_argument, NULL, JSON},
-	{"verbose", no_argument, NULL, VERBOSE},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
+static const struct opt options[] = {
+	{OPT_OTHER, "seeds", "A..B", "which (A alone: one)", .required = true, .take = take_seeds},
+	{OPT_U32, "jobs", "J", "so many processes at a time", AT(jobs), RANGE(1, SOAK_JOBS_MAX)},
+	{OPT_TEXT, "profile", "NAME", "all on this network card, or a file", "drawn from the seed",
+	 AT(swarm.profile)},
+	{OPT_TEXT, "faults", "TEXT",
+	 "exactly these faults, as gn_sim_inject() takes them; '' for none", AT(swarm.faults)},
+	{OPT_TEXT, "only-faults", "A,B", "draw faults from these kinds only",
+	 AT(swarm.only_faults)},
+	{OPT_TEXT, "state", "FILE", "remember finished seeds there, and skip those that are",
+	 AT(state)},
+	{OPT_FLAG, "hash", NULL, "print only 'seed trace-hash', a line each", AT(hash)},
+	{OPT_FLAG, "json", NULL, "the sums as one JSON object", AT(json)},
+	{OPT_FLAG, "verbose", NULL, "say on stderr what each seed does", AT(swarm.verbose)},
+	{OPT_END},
 };
 
-static int parse_option(struct soak *soak, int option)
+static int check_together(const struct soak *soak)
 {
-	switch (option) {
-	case SEEDS:
-		return parse_seeds(soak, optarg);
-	case JOBS:
-		return parse_jobs(soak, optarg);
-	case PROFILE:
-		soak->swarm.profile = optarg;
-		return 0;
-	case FAULTS:
-		soak->swarm.faults = optarg;
-		return 0;
-	case ONLY_FAULTS:
-		soak->swarm.only_faults = optarg;
-		return 0;
-	case STATE:
-		soak->state = optarg;
-		return 0;
-	case HASH:
-		soak->hash = true;
-		return 0;
-	case JSON:
-		soak->json = true;
-		return 0;
-	default:
-		soak->swarm.verbose = true;
-		return 0;
-	}
-}
-
-static int check_together(const struct soak *soak, bool seeds)
-{
-	if (!seeds)
-		return cmd_usage_error("sim soak needs --seeds A..B");
 	if (soak->hash && soak->json)
 		return cmd_usage_error("--hash and --json exclude each other");
 	if (soak->swarm.faults && soak->swarm.only_faults)
 		return cmd_usage_error("--faults and --only-faults exclude each other");
 	return 0;
-}
-
-/* 0, or -1 and *status: print nothing more and leave with that. */
-static int parse(struct soak *soak, int argc, char **argv, int *status)
-{
-	bool seeds = false;
-	int option;
-
-	*status = 0;
-	while (!*status &&
-	       (option = cmd_option(argc, argv, options, help_text, "sim soak", status)) >= 0) {
-		*status = parse_option(soak, option);
-		seeds = seeds || option == SEEDS;
-	}
-	if (option == CMD_LEAVE)
-		return -1;
-	if (!*status)
-		*status = check_together(soak, seeds);
-	return *status ? -1 : 0;
 }
 
 static int check_lengths(const struct soak *soak)
@@ -242,7 +162,7 @@ void soak_add(struct soak *soak, uint64_t seed, const struct swarm_result *resul
 	soak_print_replay(soak, seed);
 }
 
-struct figure {
+struct soak_sum {
 	const char *name;
 	uint64_t value;
 };
@@ -252,7 +172,7 @@ struct figure {
 #define NS_PER_MS 1000000u
 
 /* Names as keys: words and dashes become words and underscores. */
-static void print_figures(const struct soak *soak, const char *group, const struct figure *figure,
+static void print_figures(const struct soak *soak, const char *group, const struct soak_sum *figure,
 			  unsigned n)
 {
 	if (soak->json)
@@ -271,7 +191,7 @@ static void print_figures(const struct soak *soak, const char *group, const stru
 static void print_sums(const struct soak *soak)
 {
 	const struct swarm_result *sum = &soak->sum;
-	const struct figure soaked[] = {
+	const struct soak_sum soaked[] = {
 		{"seeds", soak->n_done},
 		{"resumed", soak->n_resumed},
 		{"failed", soak->n_failed},
@@ -282,17 +202,17 @@ static void print_sums(const struct soak *soak)
 		{"restarts", sum->restarts},
 		{"datagrams", sum->datagrams},
 	};
-	struct figure figure[FIGURES];
+	struct soak_sum figure[FIGURES];
 	unsigned n;
 
 	if (soak->json)
 		putchar('{');
 	print_figures(soak, "soak", soaked, sizeof(soaked) / sizeof(soaked[0]));
 	for (n = 0; n < OPS_SHOWN; n++)
-		figure[n] = (struct figure){gn_op_str((enum gn_op)n), sum->ops[n]};
+		figure[n] = (struct soak_sum){gn_op_str((enum gn_op)n), sum->ops[n]};
 	print_figures(soak, "ops", figure, n);
 	for (n = 0; n < SWARM_FAULTS && gn_sim_fault_name(n); n++)
-		figure[n] = (struct figure){gn_sim_fault_name(n), sum->faults[n]};
+		figure[n] = (struct soak_sum){gn_sim_fault_name(n), sum->faults[n]};
 	print_figures(soak, "faults", figure, n);
 	if (soak->json)
 		puts("}");
@@ -337,28 +257,39 @@ static int finish(const struct soak *soak, int rc)
 	return rc ? EXIT_FAILURE : status;
 }
 
-int cmd_sim_soak(int argc, char **argv)
+static int sim_soak_run(const struct args *args)
 {
-	struct soak soak = {.jobs = 1, .state_fd = -1};
-	int rc;
+	struct soak *soak = args->opts;
+	int rc = check_together(soak);
 
-	if (parse(&soak, argc, argv, &rc))
-		return rc;
-	rc = check_lengths(&soak);
 	if (!rc)
-		rc = check_cluster(&soak);
+		rc = check_lengths(soak);
+	if (!rc)
+		rc = check_cluster(soak);
 	if (rc)
 		return rc;
-	soak.seed = calloc(soak.last - soak.first + 1, sizeof(*soak.seed));
-	if (!soak.seed) {
+	soak->seed = calloc(soak->last - soak->first + 1, sizeof(*soak->seed));
+	if (!soak->seed) {
 		fputs("gannet: no memory for so many seeds\n", stderr);
 		return EXIT_FAILURE;
 	}
-	rc = soak.state ? soak_state_open(&soak) : 0;
+	rc = soak->state ? soak_state_open(soak) : 0;
 	if (!rc)
-		rc = finish(&soak, soak_run(&soak));
-	if (soak.state_fd >= 0)
-		close(soak.state_fd);
-	free(soak.seed);
+		rc = finish(soak, soak_run(soak));
+	if (soak->state_fd >= 0)
+		close(soak->state_fd);
+	free(soak->seed);
 	return rc;
 }
+
+const struct command command_sim_soak = {
+	.name = "soak",
+	.what = "random programs under random faults, checked; many seeds",
+	.about = "Runs random programs under random faults on simulated clusters, one for each "
+		 "seed, and checks them against a model of what memory, messages and completions "
+		 "must be.",
+	.more = "The status is 1 if a seed failed; the command that runs it again is printed. "
+		"Ctrl-C ends after the seeds under way.",
+	.run = sim_soak_run,
+	OPTIONS(options, struct soak, .jobs = 1, .state_fd = -1),
+};

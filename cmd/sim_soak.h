@@ -8,8 +8,12 @@
 
 #include <swarm.h>
 
+#include "command.h"
+
 #define SOAK_JOBS_MAX  256u
 #define SOAK_SEEDS_MAX 10000000u
+
+extern const struct command command_sim_soak;
 
 struct soak_seed {
 	uint64_t hash;

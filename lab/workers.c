@@ -8,11 +8,14 @@
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define LOOK_MS 50
 
 struct record {
 	uint32_t job;
@@ -89,6 +92,20 @@ static int fill_todo(const struct workers_job *job, int todo)
 	return 0;
 }
 
+/*
+ * Waits in short pieces: an interrupt between a look at the flag and the wait would be slept over.
+ * 0: it came, or there is no more.
+ */
+static ssize_t read_result(const struct workers_job *job, int results, void *to, size_t bytes)
+{
+	struct pollfd ready = {.fd = results, .events = POLLIN};
+
+	while (!*job->interrupted)
+		if (poll(&ready, 1, LOOK_MS) > 0)
+			return read(results, to, bytes);
+	return 0;
+}
+
 static int collect(const struct workers_job *job, int results)
 {
 	struct record record;
@@ -99,7 +116,8 @@ static int collect(const struct workers_job *job, int results)
 		size_t have = 0;
 
 		while (have < record_bytes(job)) {
-			n = read(results, (char *)&record + have, record_bytes(job) - have);
+			n = read_result(job, results, (char *)&record + have,
+					record_bytes(job) - have);
 			if (n <= 0)
 				goto ended;
 			have += (size_t)n;

@@ -168,6 +168,16 @@ static int listen_tcp(const char *where, struct px_listener *out)
 	return rc ? complain(where, -rc) : 0;
 }
 
+bool proxy_can_listen(const char *where)
+{
+	char host[256];
+	const char *port;
+
+	if (!strncmp(where, "unix:", 5))
+		return where[5] && strlen(where + 5) < sizeof(((struct sockaddr_un *)0)->sun_path);
+	return !take_apart(where, host, sizeof(host), &port);
+}
+
 int px_listen(const char *where, unsigned mode, struct px_listener *out)
 {
 	*out = (struct px_listener){.fd = -1};

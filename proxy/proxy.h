@@ -40,6 +40,8 @@ bool proxy_may_wait(int rc);
 int proxy_create(struct gn_fabric *fabric, const struct proxy_opts *opts, struct proxy **out);
 /* Lets clients in until the descriptor is readable. From one thread. */
 int proxy_run(struct proxy *proxy, int stop_fd);
+/* Is it PORT, HOST:PORT or unix:PATH? Whether it is free is another question. */
+bool proxy_can_listen(const char *where);
 /* Where it listens: a text for people, NULL behind the last. */
 const char *proxy_place(const struct proxy *proxy, unsigned i);
 /* How many clients came, and how many commands they sent. */

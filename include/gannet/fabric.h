@@ -535,7 +535,7 @@ enum gn_event_type {
 
 struct gn_event {
 	enum gn_event_type type;
-	int status; /* UNREACHABLE: -ECONNREFUSED, -ETIMEDOUT, … */
+	int status; /* UNREACHABLE: -ECONNREFUSED, -ETIMEDOUT, …; REJECTED: or -EMFILE there */
 	struct gn_cq *cq;
 	struct gn_qp *qp;
 	struct gn_listener *listener;

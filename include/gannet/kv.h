@@ -241,7 +241,7 @@ GN_API int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
  */
 GN_API int gn_kv_client_release(struct gn_kv_client *client);
 GN_API int gn_kv_client_adopt(struct gn_kv_client *client);
-/* Operations under way end with GN_KV_GONE. */
+/* Operations under way end with GN_KV_GONE. NULL is fine. */
 GN_API int gn_kv_client_close(struct gn_kv_client *client);
 
 struct gn_kv_limits {

@@ -198,7 +198,7 @@ GN_API void gn_msg_requester_destroy(struct gn_msg_requester *requester);
 
 /*
  * -ECONNREFUSED: nobody there, or refused; why (may be NULL) gets a static text. -EINVAL,
- * -ETIMEDOUT, -ENOSPC: max_conns.
+ * -ETIMEDOUT, -ENOSPC: max_conns. -EPROTO: it speaks another version, which gn_error() names.
  */
 GN_API int gn_msg_conn_open(struct gn_msg_requester *requester, const char *addr, const char **why,
 			    struct gn_msg_conn **out);

@@ -206,8 +206,8 @@ GN_API int gn_rpc_request_on_abandon(struct gn_rpc_request *request, gn_rpc_aban
  */
 GN_API void *gn_rpc_request_room(struct gn_rpc_request *request, uint32_t *room);
 /*
- * End the call. A result too large for the client ends it with GN_RPC_TOO_BIG. The request is the
- * library's again.
+ * End the call with a status of 0 to 65535; a larger one ends it with GN_RPC_FAILED. A result too
+ * large for the client ends it with GN_RPC_TOO_BIG. The request is the library's again.
  */
 GN_API void gn_rpc_answer(struct gn_rpc_request *request, unsigned status, const void *data,
 			  uint32_t len_bytes);
@@ -383,7 +383,7 @@ GN_API int gn_rpc_reconnect(struct gn_rpc_client *client);
  */
 GN_API int gn_rpc_client_release(struct gn_rpc_client *client);
 GN_API int gn_rpc_client_adopt(struct gn_rpc_client *client);
-/* Calls under way end with GN_RPC_CANCELED. */
+/* Calls under way end with GN_RPC_CANCELED. NULL is fine. */
 GN_API int gn_rpc_client_close(struct gn_rpc_client *client);
 
 struct gn_rpc_limits {

@@ -93,7 +93,9 @@ int gn_kv_client_close(struct gn_kv_client *c)
 {
 	int rc;
 
-	if (c && __atomic_load_n(&c->owner, __ATOMIC_RELAXED) & OWNER_RELEASED)
+	if (!c)
+		return 0;
+	if (__atomic_load_n(&c->owner, __ATOMIC_RELAXED) & OWNER_RELEASED)
 		gn_kv_client_adopt(c);
 	rc = kv_client_check(c);
 	if (!rc && c->busy)

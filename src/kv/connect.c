@@ -136,7 +136,8 @@ static int take_layout(struct gn_kv_client *c)
 			       gn_rpc_status_str(c->asked.status));
 	if (layout->version != KV_VERSION || !layout->partitions ||
 	    layout->partitions > GN_KV_THREADS_MAX)
-		return gn_fail(-EPROTO, "kv: the server at %s speaks version %u, this client %u",
+		return gn_fail(-EPROTO,
+			       "kv: the server at %s speaks version %u, this client version %u",
 			       c->addr, layout->version, KV_VERSION);
 	if (part && layout->epoch != c->layout.epoch)
 		return gn_fail(-ECONNRESET, "kv: the server at %s began anew", c->addr);

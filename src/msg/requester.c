@@ -210,9 +210,18 @@ int msg_requester_answered(struct msg_end *end, const struct gn_event *event)
 	struct gn_msg_conn *c = end->owner;
 	struct msg_welcome welcome;
 	int rc = link_conn_refused(&end->link, event);
+	unsigned version;
 
 	if (rc && event->type != GN_EVENT_REJECTED)
 		return rc;
+	version = msg_welcome_version(event->private_data, event->private_len);
+	if (version != MSG_VERSION) {
+		c->refusal = msg_refusal_text(MSG_NO_VERSION);
+		return gn_fail(-EPROTO,
+			       "the responder at %s speaks version %u, this requester "
+			       "version %u",
+			       end->link.addr, version, MSG_VERSION);
+	}
 	if (msg_welcome_check(event->private_data, event->private_len, &welcome))
 		return rc ? rc : -EPROTO;
 	if (!rc)

@@ -73,6 +73,14 @@ enum msg_refusal msg_hello_check(const void *data, uint32_t len, struct msg_hell
 	return MSG_WELCOME;
 }
 
+unsigned msg_welcome_version(const void *data, uint32_t len)
+{
+	struct msg_welcome welcome = {0};
+
+	memcpy(&welcome, data, len < sizeof(welcome) ? len : sizeof(welcome));
+	return welcome.magic == MSG_MAGIC ? welcome.version : MSG_VERSION;
+}
+
 int msg_welcome_check(const void *data, uint32_t len, struct msg_welcome *out)
 {
 	struct msg_welcome welcome = {0};

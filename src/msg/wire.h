@@ -86,6 +86,8 @@ _Static_assert(sizeof(struct msg_welcome) <= GN_PRIVATE_MAX, "what an acceptance
 
 /* 0, or why not. */
 enum msg_refusal msg_hello_check(const void *data, uint32_t len, struct msg_hello *out);
+/* Whose it is says so; ours, if it is none at all. */
+unsigned msg_welcome_version(const void *data, uint32_t len);
 /* -EPROTO: it is none. A refusal is one too. */
 int msg_welcome_check(const void *data, uint32_t len, struct msg_welcome *out);
 const char *msg_refusal_text(unsigned refusal);

@@ -398,7 +398,7 @@ static no_inline void answer_slowly(struct gn_rpc_request *r, unsigned status, c
 
 	if (unlikely(!claim(r)))
 		return;
-	r->answer.status = (uint16_t)status;
+	r->answer.status = rpc_status(status);
 	r->answer.data = data;
 	r->answer.len = len_bytes;
 	if (unlikely(len_bytes > c->thread->server->opts.max_large && len_bytes > c->max_result)) {
@@ -416,7 +416,7 @@ static no_inline void answer_long(struct gn_rpc_request *r, unsigned status, con
 
 	__atomic_store_n(&r->word, RPC_ANSWERED_WORD, __ATOMIC_RELAXED);
 	c->room = NULL;
-	rpc_result_append(c, r->times, r->index, (uint16_t)status, data, len_bytes);
+	rpc_result_append(c, r->times, r->index, rpc_status(status), data, len_bytes);
 }
 
 void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, uint32_t len_bytes)
@@ -434,7 +434,7 @@ void gn_rpc_answer(struct gn_rpc_request *r, unsigned status, const void *data, 
 	}
 	__atomic_store_n(&r->word, RPC_ANSWERED_WORD, __ATOMIC_RELAXED);
 	c->room = NULL;
-	rpc_result_append(c, r->times, r->index, (uint16_t)status, data, len_bytes);
+	rpc_result_append(c, r->times, r->index, rpc_status(status), data, len_bytes);
 }
 
 void gn_rpc_answer_mem(struct gn_rpc_request *r, unsigned status, struct gn_mem *mem, size_t offset,
@@ -446,7 +446,7 @@ void gn_rpc_answer_mem(struct gn_rpc_request *r, unsigned status, struct gn_mem 
 		return;
 	}
 	r->answer = (struct rpc_answer){
-		.status = (uint16_t)status,
+		.status = rpc_status(status),
 		.data = (const uint8_t *)gn_mem_addr(mem) + offset,
 		.len = len_bytes,
 		.mem = mem,

@@ -261,6 +261,34 @@ static struct rpc_thread *choose_thread(struct gn_rpc_server *server, const stru
 	return &server->threads[thread];
 }
 
+static void refuse(struct gn_conn_req *req, enum rpc_refusal_reason reason)
+{
+	const struct rpc_refusal refusal = {
+		.magic = RPC_MAGIC, .version = RPC_VERSION, .reason = (uint16_t)reason};
+
+	gn_reject(req, &refusal, sizeof(refusal));
+}
+
+static void refuse_hello(struct gn_rpc_server *server, const struct gn_event *event,
+			 const struct rpc_hello *hello)
+{
+	if (__atomic_load_n(&server->draining, __ATOMIC_ACQUIRE)) {
+		gn_log(GN_LOG_WARN, "rpc: a client is refused: the server is about to end");
+		refuse(event->req, RPC_REFUSED_ENDING);
+	} else if (event->private_len < RPC_VERSION_BYTES || hello->magic != RPC_MAGIC) {
+		gn_log(GN_LOG_WARN, "rpc: a client is refused: it speaks another protocol");
+		refuse(event->req, RPC_REFUSED_VERSION);
+	} else if (hello->version != RPC_VERSION) {
+		gn_log(GN_LOG_WARN,
+		       "rpc: a client is refused: it speaks version %u, this server version %u",
+		       hello->version, RPC_VERSION);
+		refuse(event->req, RPC_REFUSED_VERSION);
+	} else {
+		gn_log(GN_LOG_WARN, "rpc: a client is refused: it asks for more than there is");
+		refuse(event->req, RPC_REFUSED);
+	}
+}
+
 void rpc_conn_request(struct gn_rpc_server *server, struct gn_event *event)
 {
 	const bool draining = __atomic_load_n(&server->draining, __ATOMIC_ACQUIRE);
@@ -269,14 +297,12 @@ void rpc_conn_request(struct gn_rpc_server *server, struct gn_event *event)
 	int rc;
 
 	if (!hello_ok(event, &hello) || draining) {
-		gn_log(GN_LOG_WARN, "rpc: a client is refused: %s",
-		       draining ? "the server is about to end" : "it speaks another protocol");
-		gn_reject(event->req, NULL, 0);
+		refuse_hello(server, event, &hello);
 		return;
 	}
 	c = new_conn(choose_thread(server, &hello), &hello);
 	if (!c || !rpc_admit(c)) {
-		gn_reject(event->req, NULL, 0);
+		refuse(event->req, c ? RPC_REFUSED_FULL : RPC_REFUSED_MEMORY);
 		gn_free(c);
 		return;
 	}
@@ -288,7 +314,9 @@ void rpc_conn_request(struct gn_rpc_server *server, struct gn_event *event)
 	rc = make(c);
 	if (rc) {
 		gn_log(GN_LOG_WARN, "rpc: a client is refused: %s", gn_strerror(rc));
-		gn_reject(event->req, NULL, 0);
+		refuse(event->req, rc == -EMFILE || rc == -ENFILE ? RPC_REFUSED_FILES :
+				   rc == -ENOMEM		 ? RPC_REFUSED_MEMORY :
+								   RPC_REFUSED);
 	} else {
 		rc = accept_conn(c, event->req);
 	}

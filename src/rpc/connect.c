@@ -167,6 +167,36 @@ static int make_endpoint(struct gn_rpc_client *c)
 
 /* ---- hello and welcome ---- */
 
+static int other_version(const char *addr, unsigned version)
+{
+	return gn_fail_log(-EPROTO,
+			   "rpc: the server at %s speaks version %u, this client version %u", addr,
+			   version, RPC_VERSION);
+}
+
+/* The server said no, and perhaps why; or its provider did, which lacks descriptors. */
+static int take_refusal(const char *addr, const struct gn_event *event)
+{
+	static const char *const reasons[RPC_REFUSALS] = {
+		[RPC_REFUSED_ENDING] = ": it is about to end",
+		[RPC_REFUSED_FULL] = ": it takes no more clients (max_clients, max_bytes)",
+		[RPC_REFUSED_MEMORY] = ": it has no memory left",
+		[RPC_REFUSED_FILES] = ": it has no file descriptors left (ulimit -n)",
+	};
+	struct rpc_refusal r = {.magic = RPC_MAGIC, .version = RPC_VERSION};
+	const char *reason;
+
+	if (event->private_len >= sizeof(r))
+		memcpy(&r, event->private_data, sizeof(r));
+	else if (event->status == -EMFILE)
+		r.reason = RPC_REFUSED_FILES;
+	if (r.magic == RPC_MAGIC && r.version != RPC_VERSION)
+		return other_version(addr, r.version);
+	reason = r.magic == RPC_MAGIC && r.reason < RPC_REFUSALS ? reasons[r.reason] : NULL;
+	return gn_fail(-ECONNREFUSED, "rpc: the server at %s refuses the connection%s", addr,
+		       reason ? reason : "");
+}
+
 static bool welcome_ok(const struct gn_rpc_client *c, const struct gn_event *event,
 		       const struct rpc_welcome *w)
 {
@@ -184,9 +214,12 @@ static int take_welcome(struct gn_rpc_client *c, const struct gn_event *event)
 	int rc;
 
 	memcpy(&w, event->private_data, sizeof(w));
+	if (event->private_len >= RPC_VERSION_BYTES && w.magic == RPC_MAGIC &&
+	    w.version != RPC_VERSION)
+		return other_version(c->link->conn.addr, w.version);
 	if (!welcome_ok(c, event, &w))
-		return gn_fail_log(-EPROTO, "rpc: who listens there is no RPC server of version %u",
-				   RPC_VERSION);
+		return gn_fail_log(-EPROTO, "rpc: what listens at %s is no RPC server",
+				   c->link->conn.addr);
 	rc = gn_qp_query(c->qp, &attr);
 	if (rc)
 		return rc;
@@ -320,8 +353,11 @@ static void start_link(struct link_conn *conn)
 static int answered(struct link_conn *conn, const struct gn_event *event)
 {
 	struct gn_rpc_client *c = container_of(conn, struct rpc_link, conn)->client;
-	const int rc = link_conn_refused(conn, event);
+	int rc;
 
+	if (event->type == GN_EVENT_REJECTED)
+		return take_refusal(conn->addr, event);
+	rc = link_conn_refused(conn, event);
 	return rc ? rc : take_welcome(c, event);
 }
 

@@ -84,7 +84,7 @@ static inline uint8_t *append(struct gn_rpc_group *g, unsigned i, unsigned statu
 	uint64_t entry;
 
 	memcpy(&entry, &g->entry[i].len, sizeof(entry));
-	entry = entry >> 48 << 48 | (uint64_t)(uint16_t)status << 32 | len;
+	entry = entry >> 48 << 48 | (uint64_t)rpc_status(status) << 32 | len;
 	rpc_store(to, &entry, sizeof(entry));
 	c->put = to + rpc_result_bytes(len);
 	c->entries++;
@@ -190,7 +190,7 @@ static void answer_kept(struct gn_rpc_group *g, unsigned i, unsigned status, uin
 
 	g->kept = false;
 	drop_room(g);
-	a.status = (uint16_t)status;
+	a.status = rpc_status(status);
 	a.len = len;
 	answer_apart(g, i, &a);
 }
@@ -215,11 +215,11 @@ static no_inline void answer_slowly(struct gn_rpc_group *g, unsigned i, unsigned
 	drop_room(g);
 	/* What was put together behind the open message goes before others that wait. */
 	if (in_room || (len <= c->max_result && !c->held && rpc_result_open(c, g->way, len)))
-		rpc_result_append(c, g->times, g->entry[i].index, (uint16_t)status, data, len);
+		rpc_result_append(c, g->times, g->entry[i].index, rpc_status(status), data, len);
 	else
-		answer_apart(
-			g, i,
-			&(struct rpc_answer){.status = (uint16_t)status, .data = data, .len = len});
+		answer_apart(g, i,
+			     &(struct rpc_answer){
+				     .status = rpc_status(status), .data = data, .len = len});
 }
 
 /* By itself, as that of one request. */
@@ -249,7 +249,7 @@ void gn_rpc_group_answer_mem(struct gn_rpc_group *g, unsigned i, unsigned status
 {
 	const bool inside = offset <= gn_mem_size(mem) && len <= gn_mem_size(mem) - offset;
 	struct rpc_answer a = {
-		.status = (uint16_t)(inside ? status : (unsigned)GN_RPC_TOO_BIG),
+		.status = rpc_status(inside ? status : (unsigned)GN_RPC_TOO_BIG),
 		.data = (const uint8_t *)gn_mem_addr(mem) + offset,
 		.len = inside ? len : 0,
 		.mem = mem,

@@ -36,6 +36,12 @@
 #define RPC_MAGIC   0x67635250u /* "gcRP" */
 #define RPC_VERSION 3u
 
+/* A result's status has 16 bits; more would become another's. */
+static inline uint16_t rpc_status(unsigned status)
+{
+	return (uint16_t)(status <= UINT16_MAX ? status : (unsigned)GN_RPC_FAILED);
+}
+
 /* Client to server, with the connection request. */
 struct rpc_hello {
 	uint32_t magic;
@@ -68,6 +74,25 @@ struct rpc_welcome {
 	uint64_t auth[2];
 };
 _Static_assert(sizeof(struct rpc_welcome) <= GN_PRIVATE_MAX, "what an acceptance carries");
+
+/* Server to client, with a rejection: why. */
+enum rpc_refusal_reason {
+	RPC_REFUSED, /* for a reason that is not said */
+	RPC_REFUSED_VERSION,
+	RPC_REFUSED_ENDING,
+	RPC_REFUSED_FULL,
+	RPC_REFUSED_MEMORY,
+	RPC_REFUSED_FILES,
+	RPC_REFUSALS
+};
+
+struct rpc_refusal {
+	uint32_t magic;
+	uint16_t version; /* the server's */
+	uint16_t reason;
+};
+_Static_assert(sizeof(struct rpc_refusal) == 8, "wire");
+#define RPC_VERSION_BYTES 6u /* magic and version, with which every greeting begins */
 
 enum rpc_flag {
 	RPC_REPLY = 1 << 0,  /* request: write the result back */

@@ -240,6 +240,7 @@ static void test_rpc(void **state)
 	assert_int_equal(gn_rpc_server_handle(server, 1, late, &kept), 0);
 	assert_int_equal(gn_rpc_server_start(server), 0);
 	CHECK(gn_rpc_client_open(fabric, addr, NULL, NULL), -EINVAL, "out");
+	assert_int_equal(gn_rpc_client_close(NULL), 0);
 	assert_int_equal(gn_rpc_client_open(fabric, addr, NULL, &client), 0);
 	CHECK(gn_rpc_client_open_wait(client, GN_NO_WAIT), -EISCONN, "connected");
 	CHECK(gn_rpc_call_all(client, NULL, 1), -EINVAL, "ops");
@@ -296,6 +297,7 @@ static void test_kv(void **state)
 	CHECK(gn_kv_submit(client, &(struct gn_kv_op){.verb = 99, .key = "k", .key_len = 1}),
 	      -EINVAL, "verb");
 	CHECK(gn_kv_do(client, NULL, 1, GN_FOREVER), -EINVAL, "ops");
+	assert_int_equal(gn_kv_client_close(NULL), 0);
 	CHECK(gn_kv_server_start(NULL), -EINVAL, "server");
 	CHECK(gn_kv_server_drain(NULL, GN_FOREVER), -EINVAL, "server");
 	gn_kv_server_destroy(server);

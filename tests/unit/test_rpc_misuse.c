@@ -381,6 +381,61 @@ static void test_prepared_and_gone(void **state)
 	assert_int_equal(f.ended, 0);
 }
 
+/* ---- a status that is too large ---- */
+
+#define TOO_LARGE 70000u /* 4464, if its high bits are lost */
+
+static void large_status(struct gn_rpc_request *request, void *arg)
+{
+	struct lender *lender = arg;
+
+	if (lender->mem)
+		gn_rpc_answer_mem(request, TOO_LARGE, lender->mem, 0, 8, count_released,
+				  &lender->released);
+	else
+		gn_rpc_answer(request, TOO_LARGE, "no", 2);
+	lender->mem = NULL;
+}
+
+static void large_status_group(struct gn_rpc_group *group, void *arg)
+{
+	struct lender *lender = arg;
+
+	for (unsigned i = 0; i < gn_rpc_group_size(group); i++) {
+		if (i % 3 == 1)
+			gn_rpc_group_answer_mem(group, i, TOO_LARGE, lender->mem, 0, 8,
+						count_released, &lender->released);
+		else if (i % 3 == 2 || !gn_rpc_group_put(group, i, TOO_LARGE, 0))
+			gn_rpc_group_answer(group, i, TOO_LARGE, "no", 2);
+	}
+}
+
+/* It ends the call with GN_RPC_FAILED, and not with what fits the wire. */
+static void test_large_status(void **state)
+{
+	struct gn_mem *mem;
+	struct pair p;
+
+	(void)state;
+	for (unsigned group = 0; group < 2; group++) {
+		struct lender lender = {0};
+		struct flight f[GROUP_CALLS];
+
+		pair_open(&p, group ? NULL : large_status, large_status_group, &lender);
+		assert_int_equal(gn_mem_alloc(p.fabric, GN_PAGE, GN_REMOTE_READ, &mem), 0);
+		lender.mem = mem;
+		pair_call(&p, f, GROUP_CALLS);
+		for (unsigned i = 0; i < GROUP_CALLS; i++)
+			assert_int_equal(f[i].op.status, GN_RPC_FAILED);
+		assert_int_equal(gn_rpc_client_close(p.client), 0);
+		p.client = NULL;
+		gn_rpc_server_destroy(p.server);
+		p.server = NULL;
+		assert_int_equal(gn_mem_free(mem), 0);
+		pair_close(&p);
+	}
+}
+
 /* ---- inherited ---- */
 
 static unsigned inherited;
@@ -471,6 +526,7 @@ int main(void)
 		cmocka_unit_test(test_answered_twice),	  cmocka_unit_test(test_answered_again),
 		cmocka_unit_test(test_wrong_group),	  cmocka_unit_test(test_kept_group),
 		cmocka_unit_test(test_prepared_and_gone), cmocka_unit_test(test_inherited),
+		cmocka_unit_test(test_large_status),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -128,6 +129,7 @@ int shm_listen_init(struct gn_listener *base, const char *name)
 	rc = chan_fds_add(base->chan, &l->sock);
 	if (rc)
 		goto close_timer;
+	l->spare_fd = eventfd(0, EFD_CLOEXEC);
 	return 0;
 close_timer:
 	if (l->timer.fd >= 0) {
@@ -182,6 +184,25 @@ void shm_listen_fini(struct gn_listener *base)
 	lock_path(shm_of(&base->obj), l->name, path, sizeof(path));
 	unlink(path);
 	close(l->lock_fd);
+	if (l->spare_fd >= 0)
+		close(l->spare_fd);
+}
+
+static void fill_hello(struct wire_hello *hello, enum wire_type type, uint32_t rq_size,
+		       const void *data, uint32_t len)
+{
+	*hello = (struct wire_hello){
+		.head = wire_head(type), .rq_size = rq_size, .private_len = len};
+	if (len)
+		memcpy(hello->private_data, data, len);
+}
+
+static void reject(int sock, uint32_t error, const void *private_data, uint32_t private_len)
+{
+	struct wire_hello hello;
+
+	fill_hello(&hello, WIRE_REJECT, error, private_data, private_len);
+	wire_send(sock, &hello, sizeof(hello), NULL, 0);
 }
 
 static bool peer_allowed(const struct shm_listener *l, int sock, uid_t *uid)
@@ -207,6 +228,10 @@ static int take_hello(struct shm_listener *l, int sock)
 	if (len == -EAGAIN)
 		return -EAGAIN;
 	rc = __atomic_load_n(&l->n_requests, __ATOMIC_RELAXED) < SHM_REQUESTS_MAX ? 0 : -EBUSY;
+	if (!rc && len == -EMFILE) { /* there is no room for the client's; it hears so */
+		reject(sock, EMFILE, NULL, 0);
+		rc = -EMFILE;
+	}
 	if (!rc && (!wire_is(&msg, len, WIRE_HELLO, sizeof(msg.hello)) || fds[1] < 0 ||
 		    fds[2] >= 0 || msg.hello.private_len > PRIVATE_CONNECT_MAX)) {
 		if (len > 0)
@@ -317,6 +342,22 @@ static void keep_pending(struct shm_listener *l, int sock, uid_t uid, uint64_t d
 	set_listener_timer(l);
 }
 
+/* The next client hears that there is no descriptor for it, by the one that is kept for that. */
+static void turn_away(struct shm_listener *l)
+{
+	if (l->spare_fd >= 0) {
+		int sock;
+
+		close(l->spare_fd);
+		sock = accept4(l->sock.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (sock >= 0) {
+			reject(sock, EMFILE, NULL, 0);
+			shm_close_sock(sock);
+		}
+	}
+	l->spare_fd = eventfd(0, EFD_CLOEXEC);
+}
+
 /* There is no descriptor for the next client: look away for a moment, or this would spin. */
 static void pause_listener(struct shm_listener *l, int error)
 {
@@ -324,6 +365,8 @@ static void pause_listener(struct shm_listener *l, int error)
 		gn_fail_log(0, "shm: '%s' cannot take a client: %s%s", l->name, gn_strerror(-error),
 			    error == EMFILE ? " (ulimit -n)" : "");
 	l->said_full = true;
+	if (error == EMFILE)
+		turn_away(l);
 	chan_fds_del(l->listener.chan, &l->sock);
 	l->paused_to_ns = gn_now_ns() + SHM_ACCEPT_NAP_NS;
 	set_listener_timer(l);
@@ -425,7 +468,8 @@ static void handshake(struct shm_qp *qp)
 	if (qp->qp.state != GN_QP_CONNECTING) { /* put in error meanwhile */
 		give_up(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
 	} else if (rejected) {
-		give_up(qp, GN_EVENT_REJECTED, -ECONNREFUSED);
+		give_up(qp, GN_EVENT_REJECTED,
+			msg.hello.rq_size == EMFILE ? -EMFILE : -ECONNREFUSED);
 	} else if (!accepted || rc) {
 		give_up(qp, GN_EVENT_UNREACHABLE, rc ? rc : len < 0 ? (int)len : -ECONNREFUSED);
 	} else {
@@ -505,15 +549,6 @@ static void timer_ready(struct chan_fd *cfd)
 static uint64_t rnr_budget(const struct gn_conn_opts *opts)
 {
 	return (uint64_t)opts->rnr_retry * opts->rnr_timer_us * 1000;
-}
-
-static void fill_hello(struct wire_hello *hello, enum wire_type type, uint32_t rq_size,
-		       const void *data, uint32_t len)
-{
-	*hello = (struct wire_hello){
-		.head = wire_head(type), .rq_size = rq_size, .private_len = len};
-	if (len)
-		memcpy(hello->private_data, data, len);
 }
 
 int shm_connect(struct gn_qp *base, const char *name, const struct gn_conn_opts *opts)
@@ -622,6 +657,8 @@ fail:
 	       rc == -EPIPE ? "the client is gone" : gn_strerror(rc));
 	if (fds[0] >= 0)
 		close(fds[0]);
+	if (rc == -EMFILE)
+		reject(req->sock, EMFILE, NULL, 0);
 	close_req(req);
 	shm_conn_fini(qp);
 	c->phase = CONN_NONE;
@@ -632,10 +669,8 @@ fail:
 int shm_reject(struct gn_conn_req *base, const void *private_data, uint32_t private_len)
 {
 	struct shm_req *req = (struct shm_req *)base;
-	struct wire_hello hello;
 
-	fill_hello(&hello, WIRE_REJECT, 0, private_data, private_len);
-	wire_send(req->sock, &hello, sizeof(hello), NULL, 0);
+	reject(req->sock, 0, private_data, private_len);
 	close_req(req);
 	return 0;
 }

@@ -75,7 +75,7 @@ struct wire_head {
 /* HELLO and ACCEPT: fds are area and grants. REJECT: none. */
 struct wire_hello {
 	struct wire_head head;
-	uint32_t rq_size;
+	uint32_t rq_size; /* REJECT: EMFILE, or 0 for a reason of whom it was for */
 	uint32_t private_len;
 	uint8_t private_data[GN_PRIVATE_MAX];
 	uint8_t reserved[44];
@@ -351,6 +351,7 @@ struct shm_listener {
 	uint64_t paused_to_ns; /* not 0: no descriptors, not accepting */
 	bool said_full;
 	int lock_fd;
+	int spare_fd; /* to refuse a client when there are no descriptors; -1: not even this one */
 	char name[65];
 };
 
