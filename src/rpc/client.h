@@ -82,7 +82,7 @@ struct rpc_learn {
 	uint32_t retries, switch_us, fetch_bytes; /* switch_us 0: the rule of thumb */
 	uint32_t first_bytes;			  /* of a message that the first read brings */
 	uint32_t
-		first_words; /* (longest message that a first read brings whole - first entry) / 8 */
+		first_words; /* (longest message a first read brings whole - first entry) / 8 */
 	bool fetch_fixed;    /* fetch_bytes was given */
 	uint32_t samples[RPC_SAMPLES], n_samples;
 	uint64_t least_ns; /* that a call has taken, beyond the server's time */
