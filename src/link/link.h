@@ -190,8 +190,8 @@ void link_loop_poll(struct link_loop *loop);
  * is closing: then true.
  */
 bool link_loop_tend(struct link_loop *loop);
-/* Will it? Else counting the turn is all of it. */
-static inline bool link_loop_must_turn(const struct link_loop *loop)
+/* Would the next one look? Else counting the turn is all that it does. */
+static inline bool link_loop_will_tend(const struct link_loop *loop)
 {
 	return loop->turns + 1 >= loop->tend_every;
 }
@@ -242,7 +242,7 @@ void link_conn_init(struct link_loop *loop, struct link_conn *conn);
  * -ENOSPC: the cq has no room for its completions.
  */
 int link_conn_make(struct link_conn *conn, struct gn_pd *pd, struct gn_qp_opts *opts);
-/* It was accepted (OPENING), or connected (UP). */
+/* Server side: it was accepted, and is OPENING until the peer is known to have arrived. */
 void link_conn_begin(struct link_conn *conn);
 /*
  * Client side: begins to connect a NEW connection; the outcome comes within opts->timeout_us, by

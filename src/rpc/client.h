@@ -13,13 +13,13 @@
 
 /* A call of the window: its index is its name on the wire, until its result has come. */
 struct rpc_call {
-	struct gn_rpc_op *op;	 /* NULL: it ended early, nobody waits for the result */
-	struct rpc_kind *kind;	 /* NULL: the index is free; far_kind: its result is being read */
+	struct gn_rpc_op *op;  /* NULL: it ended early, nobody waits for the result */
+	struct rpc_kind *kind; /* NULL: the index is free; far_kind: its result is being read */
 	union {
 		struct rpc_call *next; /* free */
 		uint64_t ns;	       /* when its message was begun; 0: nobody has looked */
 	};
-	uint64_t name;		 /* its index, where an entry has it */
+	uint64_t name;		 /* index << 48, ready to be or-ed into an entry */
 	struct rpc_area request; /* one that is read by the server */
 	uint32_t number;	 /* of its message */
 	uint16_t index;
@@ -81,8 +81,9 @@ struct rpc_learn {
 	struct gn_rpc_tuning tuning;		  /* n_sizes 0: the rule of thumb */
 	uint32_t retries, switch_us, fetch_bytes; /* switch_us 0: the rule of thumb */
 	uint32_t first_bytes;			  /* of a message that the first read brings */
-	uint32_t first_words; /* of entries in it, without the first; and of a right message */
-	bool fetch_fixed;			  /* fetch_bytes was given */
+	uint32_t
+		first_words; /* (longest message that a first read brings whole - first entry) / 8 */
+	bool fetch_fixed;    /* fetch_bytes was given */
 	uint32_t samples[RPC_SAMPLES], n_samples;
 	uint64_t least_ns; /* that a call has taken, beyond the server's time */
 	uint64_t slack_ns; /* beyond the server's time, before the first fetch */
@@ -92,8 +93,8 @@ struct rpc_learn {
 	uint32_t too_many, patience, windows; /* a size that was; windows until it may not be */
 	bool slow; /* calls take so long, or are so many in a message, that the clock is cheap */
 	struct rpc_kind *last;
-	uint64_t last_method; /* of last; UINT64_MAX: none */
-	uint64_t last_entry;  /* … where an entry has it */
+	uint64_t last_method;  /* of last; UINT64_MAX: none */
+	uint64_t last_entry;   /* method << 32, likewise */
 	uint64_t quick_method; /* last_method, if that is quick */
 	struct rpc_kind *kinds[0x10000 / RPC_PAGE_KINDS];
 };
@@ -113,12 +114,21 @@ struct rpc_link {
 	struct rpc_retired *retired;
 };
 
+/*
+ * Polls between two looks at the clock (or ends of calls in one poll), and at everything else.
+ * link_loop_must_tend() sets the count of polls to RPC_TEND_EVERY, and the next poll must look at
+ * the clock.
+ */
+#define RPC_CLOCK_EVERY 16u
+#define RPC_TEND_EVERY	127u
+_Static_assert((RPC_TEND_EVERY + 1) % RPC_CLOCK_EVERY == 0, "the next poll looks at the clock");
+
 struct gn_rpc_client {
 	uint64_t owner; /* gn_thread_id() */
 	enum gn_rpc_mode mode;
 	unsigned flags;
-	bool dead, busy;	       /* busy: in a poll */
-	bool check_reply;	       /* no order is promised */
+	bool dead, busy;  /* busy: in a poll */
+	bool check_reply; /* no order is promised */
 	uint32_t max_inline, epoch, mask;
 	uint32_t max_results; /* bytes of a message with them, rpc_max_len() */
 	uint32_t max_short;   /* bytes of a request: RPC_SHORT, or limits.max_request */
@@ -129,13 +139,13 @@ struct gn_rpc_client {
 	struct gn_rpc_conn_id previous; /* its connection, or the last that it had */
 
 	/* requests */
-	uint32_t number;    /* of the message that is, or will be, put together */
+	uint32_t number; /* of the message that is, or will be, put together */
 	union {
 		struct {
 			uint32_t entries; /* in it */
 			uint32_t lent;	  /* calls whose requests are read by the server */
 		};
-		uint64_t open_or_lent; /* any of these */
+		uint64_t open_or_lent; /* not 0: a poll cannot take the short way, fetch_first() */
 	};
 	uint8_t *put;	    /* where the next goes */
 	uint8_t *end;	    /* up to where; NULL: nothing can be put in */
@@ -148,18 +158,18 @@ struct gn_rpc_client {
 	bool far;	    /* it has large ones */
 	bool starved;	    /* a call was refused because slot or index were missing */
 	uint32_t taken;	    /* up to here the server has taken messages: their slots are free */
-	uint64_t open_ns;   /* when it was begun; 0: nobody has looked */
-	uint64_t begun_ns;  /* … about: rpc_coarse_ns() */
+	uint64_t open_ns;   /* when it was begun, exactly; 0: not measured */
+	uint64_t begun_ns;  /* … about, always set: for batch.wait_us */
 	uint64_t newest_ns; /* … the one that went last */
 	uint32_t open_us;   /* that the server is thought to take for it */
 	const struct gn_rpc_op *prepared; /* gn_rpc_prepare(): not begun yet; or NULL */
 	uint8_t *prepared_at;		  /* … its request's bytes */
 	uint32_t prepared_len;		  /* … at most */
-	uint32_t unsignaled;  /* WRITEs since one was signaled, or was done when it was posted */
-	uint32_t unconfirmed; /* signaled ones that have not completed */
-	uint32_t signal_after;		       /* so many that were not */
+	uint32_t unsignaled;   /* WRITEs since one was signaled, or was done when it was posted */
+	uint32_t unconfirmed;  /* signaled ones that have not completed */
+	uint32_t signal_after; /* so many that were not */
 	struct gn_fixed request_wr, result_wr; /* posted again and again: rpc_set_posts() */
-	uint64_t clock_ns, clock_ticks;	   /* when the clock was read last: rpc_coarse_ns() */
+	uint64_t clock_ns, clock_ticks;	       /* when the clock was read last: rpc_coarse_ns() */
 	uint64_t left_to_ns; /* a deadline, or 0; the time from clock_ns to it is … */
 	uint32_t left_us;
 	struct rpc_call *calls, *idle; /* by index; those that are free */
@@ -172,18 +182,18 @@ struct gn_rpc_client {
 		uint64_t any_sent;
 	};
 	struct rpc_kind
-		far_kind; /* of calls whose result is not in a message: see struct rpc_call */
+		far_kind;	/* of calls whose result is not in a message: see struct rpc_call */
 	struct link_timer late; /* not later than the first deadline */
 
 	/* results */
-	uint32_t expected; /* number of the next */
-	uint32_t spent;	   /* up to here not needed any more */
-	uint32_t told;	   /* … and the server knows */
+	uint32_t expected;   /* number of the next */
+	uint32_t spent;	     /* up to here not needed any more */
+	uint32_t told;	     /* … and the server knows */
 	uint32_t tell_after; /* results that it does not know of, before it is told */
-	bool tell;	   /* it wants to */
+	bool tell;	     /* it wants to */
 	struct rpc_got *got;
-	uint32_t posted;    /* requests whose completion is to come */
-	uint32_t reads;	    /* … of results */
+	uint32_t posted; /* requests whose completion is to come */
+	uint32_t reads;	 /* … of results */
 	union {
 		struct {
 			bool due;	  /* the open message should have been sent */
@@ -191,10 +201,9 @@ struct gn_rpc_client {
 			bool check_fetch; /* no order is promised */
 			bool missed;	  /* the next result was looked for in vain */
 		};
-		uint32_t odd; /* any of these */
+		uint32_t odd; /* not 0: a poll cannot take the short way, fetch_first() */
 	};
 	uint64_t first_ns;  /* not before then is the next result read */
-	bool torn;	    /* the next reply was not there in full when it was last looked at */
 	uint32_t waking;    /* times that the server was woken since something has come */
 	uint32_t woken;	    /* the last that said: parked; 0: none since something came or went */
 	bool notify;	    /* the server will say when the next result is there */
@@ -218,8 +227,8 @@ struct gn_rpc_client {
 	struct link_backoff backoff;	       /* of a gn_rpc_call() that connects again */
 	uint8_t *requests, *fetched, *replies; /* slots */
 
-	uint64_t seen;	 /* results that had come when the connection was looked at */
-	uint64_t ended;	 /* calls and reads, of all that were begun */
+	uint64_t seen;	/* results that had come when the connection was looked at */
+	uint64_t ended; /* calls and reads, of all that were begun */
 	struct rpc_learn learn;
 	struct rpc_mail *mail; /* level1.c */
 	struct gn_rpc_counters count;
@@ -306,7 +315,7 @@ void rpc_read_result(struct gn_rpc_client *client);
 void rpc_take_message(struct gn_rpc_client *client, struct rpc_got *got, const uint8_t *message,
 		      const struct rpc_head *head);
 /* … which was found there by the first look at it. */
-void rpc_take_many(struct gn_rpc_client *client, const uint8_t *message);
+void rpc_take_fetched(struct gn_rpc_client *client, const uint8_t *message);
 /* Results are not needed any more up to the first of which something is still to be read. */
 void rpc_move_spent(struct gn_rpc_client *client);
 

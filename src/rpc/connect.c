@@ -11,12 +11,10 @@
 
 #define TIMEOUT_US     2000000u
 #define PIECE	       (256u << 10)
-#define SENDS_PER_SLOT 3u /* a request, a read and the read of the rest */
-#define LINKS_MAX      2u /* its connection, and an earlier one that its server may be copying */
-#define SENDS_BESIDE   8u /* words to the server, pieces of large results */
-/* Polls; below a multiple of fetch.c's CLOCK_EVERY: the poll after link_loop_must_tend() tends. */
-#define TEND_EVERY 127u
-#define SPIN_US	   20u /* of waiting, before it looks at events */
+#define SENDS_PER_SLOT 3u  /* a request, a read and the read of the rest */
+#define LINKS_MAX      2u  /* its connection, and an earlier one that its server may be copying */
+#define SENDS_BESIDE   8u  /* words to the server, pieces of large results */
+#define SPIN_US	       20u /* of waiting, before it looks at events */
 
 /* ---- options ---- */
 
@@ -419,7 +417,7 @@ static int make(struct gn_rpc_client *c, struct gn_fabric *fabric, const char *a
 {
 	struct link_loop_opts loop = {.fabric = fabric,
 				      .ctx = c->opts.ctx,
-				      .tend_every = TEND_EVERY,
+				      .tend_every = RPC_TEND_EVERY,
 				      .policy = {.spin_us = SPIN_US, .completions = true}};
 	int rc = rpc_learn_init(c, &c->opts);
 

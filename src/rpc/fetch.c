@@ -10,7 +10,6 @@
 #include "rpc/copy.h"
 
 #define LOOK_NS	    20u
-#define CLOCK_EVERY 16u	   /* polls between two looks at the clock; or ends of calls in one poll */
 #define PATIENCE_NS 20000u /* of a call, until it is fetched more and more seldom */
 #define SELDOM_NS   10000000u
 #define AHEAD	    16u	 /* results that are read at once */
@@ -438,7 +437,10 @@ void rpc_client_late(struct link_timer *timer, uint64_t now_ns)
 		link_timer_set(&c->loop.timers, timer, next_ns);
 }
 
-/* The server has been silent: a read tells whether it is there, and looks at this client. */
+/*
+ * Every 100 ms while calls are under way: if no result has come since, a READ finds out whether the
+ * server lives, and polls this client's slots.
+ */
 void rpc_client_looked(struct link_conn *conn)
 {
 	struct gn_rpc_client *c = container_of(conn, struct rpc_link, conn)->client;
@@ -458,7 +460,7 @@ static no_inline void poll_seldom(struct gn_rpc_client *c)
 	if (c->dead)
 		return;
 	/* What is not signaled completes only if it fails. */
-	if (unlikely(link_loop_must_turn(&c->loop)))
+	if (unlikely(link_loop_will_tend(&c->loop)))
 		link_loop_tend(&c->loop);
 	else
 		link_loop_run_timers(&c->loop);
@@ -568,7 +570,7 @@ static force_inline void fetch_first(struct gn_rpc_client *c)
 		   c->learn.first_words) &&
 	    likely(load_word(message + rpc_tail_at(len)) == rpc_tail(seq, c->nonce))) {
 		if (!take_one(c, message, len, (uint32_t)(word >> 32)))
-			rpc_take_many(c, message);
+			rpc_take_fetched(c, message);
 		return;
 	}
 	look(c, &c->got[c->expected & c->mask], message, c->learn.first_bytes);
@@ -589,8 +591,8 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 	else if (c->n_fetch)
 		fetch_first(c);
 	/* Calls may be late also while others end all the time. */
-	if (unlikely(!(c->loop.turns % CLOCK_EVERY) || (clock && c->ended == before) ||
-		     (c->ended - before >= CLOCK_EVERY && rpc_coarse_ns(c) >= c->late.due_ns)))
+	if (unlikely(!(c->loop.turns % RPC_CLOCK_EVERY) || (clock && c->ended == before) ||
+		     (c->ended - before >= RPC_CLOCK_EVERY && rpc_coarse_ns(c) >= c->late.due_ns)))
 		poll_seldom(c);
 	/* Last: after the poll that ends a call there may be no other for long. */
 	if (unlikely(c->tell) && !c->dead)

@@ -40,7 +40,10 @@ static inline void rpc_request_set(struct gn_rpc_request *r, const struct rpc_en
 	r->begin_ns = c->begin_ns;
 	r->times = times;
 }
-/* Has its caller given it up, by a word that the client writes? 0, also a number, is none. */
+/*
+ * Has its caller given it up, by a word that the client writes? The word is 0 at first: so calls of
+ * message 0, once in 2^32, are never taken for given up.
+ */
 static inline bool rpc_conn_given_up(const struct rpc_conn *c, uint32_t index, uint32_t number)
 {
 	return index < c->window && likely(number) &&

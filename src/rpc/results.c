@@ -218,7 +218,7 @@ void rpc_take_message(struct gn_rpc_client *c, struct rpc_got *got, const uint8_
 		rpc_learn_size(c, len);
 }
 
-void rpc_take_many(struct gn_rpc_client *c, const uint8_t *message)
+void rpc_take_fetched(struct gn_rpc_client *c, const uint8_t *message)
 {
 	struct rpc_head head;
 

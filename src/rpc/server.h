@@ -259,7 +259,7 @@ struct rpc_conn {
 			bool writes : 1;			 /* n_writing */
 			uint32_t notify; /* the result that its client sleeps for; 0: none */
 		};
-		uint64_t rare; /* one of them */
+		uint64_t rare; /* not 0: serve_single() must not be used */
 	};
 	uint32_t n_writing; /* of writing */
 

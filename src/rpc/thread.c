@@ -288,7 +288,7 @@ int rpc_thread_turn(struct rpc_thread *t)
 			empty++;
 	}
 	if (unlikely(__atomic_load_n(&t->loop.tasks, __ATOMIC_RELAXED) || t->come ||
-		     link_loop_must_turn(&t->loop))) {
+		     link_loop_will_tend(&t->loop))) {
 		exec_charge(GN_WORK_SCAN, empty);
 		return served + tend(t);
 	}

@@ -291,7 +291,7 @@ struct shm_conn {
 	struct shm_user *user; /* a stranger's: what it was charged with */
 	struct shm_quota charged;
 	struct peer_view views[SHM_VIEWS]; /* used last, by the key's index */
-	uint64_t forgotten;		   /* mems, of which no view is any more */
+	uint64_t forgotten;		   /* how often a mapping was dropped: gn_fixed compares it */
 	uint64_t mems_taken;		   /* all that were ever sent to us */
 	bool mem_due;	       /* the look-up that failed was for a mem that is on its way */
 	uint64_t mem_since_ns; /* 0: no request waits for a mem */
