@@ -47,14 +47,14 @@ static void draw(double part)
 {
 	const double all = (state.done + part) / state.points;
 	const unsigned full = (unsigned)(all * BAR_COLUMNS);
-	char bar[BAR_COLUMNS + 1], left[32], line[LINE_COLUMNS + 1];
+	char bar[BAR_COLUMNS + 1], left[32], line[2 * LINE_COLUMNS];
 
 	for (unsigned i = 0; i < BAR_COLUMNS; i++)
 		bar[i] = i < full ? '#' : '.';
 	bar[BAR_COLUMNS] = '\0';
 	snprintf(line, sizeof(line), "[%s] %u of %u, %s: %s", bar, state.done, state.points,
 		 left_text(left, sizeof(left), part), state.what);
-	fprintf(stderr, "\r%-*s", (int)LINE_COLUMNS, line);
+	fprintf(stderr, "\r%-*.*s", (int)LINE_COLUMNS, (int)LINE_COLUMNS, line);
 	fflush(stderr);
 	state.shown = true;
 }
