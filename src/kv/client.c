@@ -120,6 +120,17 @@ static void flush_links(struct gn_kv_client *c)
 			gn_rpc_flush(c->links[i].rpc);
 }
 
+/* Nothing is under way: polls that are some time apart hear of the end of a connection. */
+static bool look_due(struct gn_kv_client *c)
+{
+	const uint64_t ticks = exec_ticks();
+
+	if (likely(ticks - c->look_ticks < EXEC_TICKS_SHORT))
+		return false;
+	c->look_ticks = ticks;
+	return true;
+}
+
 static int poll_links(struct gn_kv_client *c)
 {
 	c->ended = 0;
@@ -133,6 +144,8 @@ static int poll_links(struct gn_kv_client *c)
 		struct kv_link *link = &c->links[i];
 
 		if (!link->under_way) {
+			if (!c->n_ops && look_due(c))
+				c->look_at_all = true;
 			if (unlikely(c->look_at_all))
 				kv_link_look(c, link);
 			continue;

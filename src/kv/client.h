@@ -41,6 +41,7 @@ struct gn_kv_client {
 	uint64_t n_ops;	   /* under way, with controls */
 	uint64_t n_waited; /* … of gn_kv_do() */
 	int ended;	   /* by this poll, of others */
+	uint64_t look_ticks; /* exec_ticks() when idle connections were polled last */
 	bool look_at_all;  /* the next poll polls idle connections, too: one may be gone */
 	bool down;	   /* the server is gone, and perhaps being connected to again */
 	bool closing;

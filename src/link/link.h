@@ -28,6 +28,7 @@
 
 #include "base/bits.h"
 #include "base/source.h"
+#include "base/ticks.h"
 #include "gannet/fabric.h"
 #include "link/timer.h"
 
@@ -37,6 +38,7 @@
 #define LINK_POLL_MAX	  1024u	      /* completions that a poll takes at most */
 #define LINK_PROBE_SENDS  1u	      /* of a connection's send queue */
 #define LINK_TEND_NS	  50000u      /* between two tends, if the layer reads the clock */
+#define LINK_TEND_TICKS	  (4 * EXEC_TICKS_SHORT) /* … and if it does not: 26 to 131 us */
 
 struct link_loop;
 
@@ -158,6 +160,7 @@ struct link_loop {
 	unsigned turns, tend_every; /* turns since it was tended, at most */
 	uint64_t now_ns;	    /* when it was tended, or the layer has read the clock */
 	uint64_t tended_ns;
+	uint64_t idle_ticks; /* exec_ticks() of the last link_loop_overdue() */
 	uint64_t probes; /* atomic: silent peers that were asked */
 	struct link_timers timers;
 	struct link_timer sweep; /* a look at what is closing */
@@ -214,6 +217,20 @@ static inline uint64_t link_loop_clock(struct link_loop *loop)
 	if (unlikely(loop->now_ns - loop->tended_ns > LINK_TEND_NS))
 		link_loop_must_tend(loop);
 	return loop->now_ns;
+}
+/*
+ * After a turn that found nothing: has time passed, so that the loop must be tended in this turn?
+ * The count of turns says nothing of the time in a program that sleeps between two polls.
+ */
+static inline bool link_loop_overdue(struct link_loop *loop)
+{
+	const uint64_t ticks = exec_ticks();
+
+	if (likely(ticks - loop->idle_ticks < LINK_TEND_TICKS))
+		return false;
+	loop->idle_ticks = ticks;
+	link_loop_must_tend(loop);
+	return true;
 }
 /* Runs what other threads have posted: how many. */
 int link_loop_tasks(struct link_loop *loop);

@@ -474,7 +474,7 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 	if (gn_msg_flush(r))
 		return -EPERM;
 	if (!r->under_way) /* one whose connections are idle hears that they end */
-		msg_desk_turn(&r->desk, false);
+		msg_desk_turn(&r->desk, link_loop_overdue(&r->desk.loop));
 	while (n && r->under_way) {
 		unsigned got;
 		int rc;
@@ -485,8 +485,12 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 		got = collect(r, out, n);
 		if (got)
 			return (int)got;
-		if (deadline_ns == GN_NO_WAIT)
-			return 0;
+		if (deadline_ns == GN_NO_WAIT) {
+			if (now || !link_loop_overdue(&r->desk.loop))
+				return 0;
+			now = true;
+			continue;
+		}
 		rc = link_loop_wait(&r->desk.loop, deadline_ns, "answers");
 		if (rc == -EINTR)
 			return rc;

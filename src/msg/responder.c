@@ -319,8 +319,14 @@ int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 		const int n = turn(r, now);
 		int rc;
 
-		if (n || deadline_ns == GN_NO_WAIT)
+		if (n)
 			return n;
+		if (deadline_ns == GN_NO_WAIT) {
+			if (now || !link_loop_overdue(&r->desk.loop))
+				return 0;
+			now = true;
+			continue;
+		}
 		rc = link_loop_wait(&r->desk.loop, deadline_ns, "requests");
 		if (rc == -EINTR)
 			return rc;

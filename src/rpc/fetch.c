@@ -477,6 +477,19 @@ static no_inline void poll_seldom(struct gn_rpc_client *c)
 		rpc_ask(c, now_ns);
 }
 
+/*
+ * A poll that found nothing: the program may sleep before the next, and the count of polls says
+ * nothing of the time.
+ */
+static no_inline void poll_idle(struct gn_rpc_client *c)
+{
+	poll_seldom(c);
+	if (c->dead || likely(c->loop.now_ns - c->loop.tended_ns < LINK_TEND_NS))
+		return;
+	link_loop_must_tend(&c->loop);
+	link_loop_tend(&c->loop);
+}
+
 /* Everything that may have to be done. */
 static no_inline void poll_all(struct gn_rpc_client *c)
 {
@@ -591,8 +604,11 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 	else if (c->n_fetch)
 		fetch_first(c);
 	/* Calls may be late also while others end all the time. */
-	if (unlikely(!(c->loop.turns % RPC_CLOCK_EVERY) || (clock && c->ended == before) ||
-		     (c->ended - before >= RPC_CLOCK_EVERY && rpc_coarse_ns(c) >= c->late.due_ns)))
+	if (unlikely(clock && c->ended == before))
+		poll_idle(c);
+	else if (unlikely(!(c->loop.turns % RPC_CLOCK_EVERY) ||
+			  (c->ended - before >= RPC_CLOCK_EVERY &&
+			   rpc_coarse_ns(c) >= c->late.due_ns)))
 		poll_seldom(c);
 	/* Last: after the poll that ends a call there may be no other for long. */
 	if (unlikely(c->tell) && !c->dead)

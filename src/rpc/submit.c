@@ -402,6 +402,11 @@ static inline int find_room(struct gn_rpc_client *c, const struct gn_rpc_op *op,
 	return make_room(c, op, len);
 }
 
+static no_inline int fail_gone(const struct gn_rpc_client *c)
+{
+	return gn_fail(-ENOTCONN, "rpc: the server at %s is gone; gn_rpc_reconnect()", c->addr);
+}
+
 /* What may keep a call with a request of at most so many bytes from being begun. */
 static inline bool op_ok(const struct gn_rpc_client *c, const struct gn_rpc_op *op, uint32_t most)
 {
@@ -425,8 +430,7 @@ static no_inline int refuse_op(struct gn_rpc_client *c, const struct gn_rpc_op *
 			       "in place)",
 			       op->request_len, most);
 	if (c->dead)
-		return gn_fail(-ENOTCONN, "rpc: the server at %s is gone; gn_rpc_reconnect()",
-			       c->addr);
+		return fail_gone(c);
 	c->starved = true;
 	return gn_fail_text(-EAGAIN, "rpc: as many calls are under way as this client may have; "
 				     "gn_rpc_wait() for some");
@@ -625,7 +629,7 @@ int gn_rpc_flush(struct gn_rpc_client *c)
 	if (rc)
 		return rc;
 	rpc_flush(c);
-	return c->dead ? -ENOTCONN : 0;
+	return unlikely(c->dead) ? fail_gone(c) : 0;
 }
 
 int gn_rpc_cancel(struct gn_rpc_op *op)

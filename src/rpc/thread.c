@@ -256,11 +256,13 @@ static void count_unquiet(struct rpc_thread *t, uint64_t now_ns)
 
 /* ---- a turn ---- */
 
-/* The rest of a turn, which is not there each time. */
-static no_inline int tend(struct rpc_thread *t)
+/* The rest of a turn, which is not there each time. empty: clients without a request. */
+static no_inline int tend(struct rpc_thread *t, unsigned empty)
 {
-	int busy = link_loop_tasks(&t->loop);
+	int busy;
 
+	exec_charge(GN_WORK_SCAN, empty);
+	busy = link_loop_tasks(&t->loop);
 	if (unlikely(t->come))
 		busy += serve_come(t);
 	if (!link_loop_tend(&t->loop))
@@ -275,26 +277,50 @@ static no_inline int tend(struct rpc_thread *t)
 	return busy;
 }
 
-int rpc_thread_turn(struct rpc_thread *t)
+static force_inline int serve_conns(struct rpc_thread *t, unsigned *empty)
 {
 	int served = 0;
-	unsigned empty = 0;
 
+	*empty = 0;
 	for (struct rpc_conn *c = t->conns, *next; c; c = next) {
 		next = c->next;
 		if (rpc_conn_ready(c))
 			served += rpc_conn_serve_ready(c);
 		else
-			empty++;
+			++*empty;
 	}
-	if (unlikely(__atomic_load_n(&t->loop.tasks, __ATOMIC_RELAXED) || t->come ||
-		     link_loop_will_tend(&t->loop))) {
-		exec_charge(GN_WORK_SCAN, empty);
-		return served + tend(t);
-	}
+	return served;
+}
+
+/*
+ * A poll that found nothing, the first for some time: the program may sleep before the next. So
+ * what comes with the events is served by this poll: the requests of clients that were parked.
+ */
+static no_inline int turn_idle(struct rpc_thread *t)
+{
+	unsigned empty;
+	int served;
+
+	if (likely(!link_loop_overdue(&t->loop)))
+		return 0;
+	served = tend(t, 0);
+	served += serve_conns(t, &empty);
+	exec_charge(GN_WORK_SCAN, empty);
+	return served;
+}
+
+int rpc_thread_turn(struct rpc_thread *t)
+{
+	unsigned empty;
+	const int served = serve_conns(t, &empty);
+
+	if (unlikely((uintptr_t)__atomic_load_n(&t->loop.tasks, __ATOMIC_RELAXED) |
+		     (uintptr_t)t->come) ||
+	    unlikely(link_loop_will_tend(&t->loop)))
+		return served + tend(t, empty);
 	exec_charge(GN_WORK_SCAN, empty + 1); /* and the tasks */
 	t->loop.turns++;
-	return served;
+	return served ? served : turn_idle(t);
 }
 
 /* What clients may write. */
