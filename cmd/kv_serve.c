@@ -71,9 +71,7 @@ static const struct opt options[] = {
 	 RANGE(STATS_S_MIN, STATS_S_MAX)},
 	{OPT_FLAG, "json", NULL, "… as JSON objects, and what is for people on stderr", AT(json)},
 	{OPT_FLAG, "any-user", NULL,
-	 "let in other users of this machine; both sides set GANNET_SHM_DIR to a folder that both "
-	 "may enter",
-	 AT(any_user)},
+	 "let in other users; both set GANNET_SHM_DIR to a folder they share", AT(any_user)},
 	{OPT_U32, "drain-ms", "N", "for operations under way at the end", AT(drain_ms),
 	 RANGE(0, DRAIN_MS_MAX)},
 	{OPT_FLAG, "verbose", NULL,

@@ -42,9 +42,7 @@ static const struct opt options[] = {
 	{OPT_U32, "park-us", "N", "idle time after which a client has to wake the server",
 	 .unset = "1000", AT(opts.park_us), RANGE(1, PARK_US_MAX)},
 	{OPT_FLAG, "any-user", NULL,
-	 "let in other users of this machine; both sides set GANNET_SHM_DIR to a folder that both "
-	 "may enter",
-	 AT(any_user)},
+	 "let in other users; both set GANNET_SHM_DIR to a folder they share", AT(any_user)},
 	{OPT_U32, "drain-ms", "N", "for calls under way at the end", AT(drain_ms),
 	 RANGE(0, 3600000)},
 	{OPT_FLAG, "verbose", NULL, "say who connects and disconnects", AT(verbose)},

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Clients and a server in an event loop of one's own, which sleeps in epoll_wait() whenever there is
- * nothing to do.
+ * Clients and a server in an event loop of one's own, which sleeps in epoll_wait() whenever there
+ * is nothing to do.
  *
  * A store's client beside standard input: in one terminal "gannet kv serve --listen shm:cache", and
  * in another "example-epoll shm:cache"; then type "colour red" to store, and "colour" to look.
  *
  * A server of calls and a client in one loop: "example-epoll shm:relay shm:calc" answers what
- * example-calc calls at shm:relay by calling "example-calc serve shm:calc". It ends with the latter.
+ * example-calc calls at shm:relay by calling "example-calc serve shm:calc". It ends with that.
  */
 #include <err.h>
 #include <gannet/kv.h>

@@ -199,7 +199,7 @@ GN_API unsigned gn_rpc_request_thread(const struct gn_rpc_request *request);
 enum gn_rpc_caller {
 	GN_RPC_CALLER_WAITS,
 	GN_RPC_CALLER_EXPIRED, /* its deadline has passed */
-	/* It has cancelled the call; or its deadline has passed by its own clock, and it says so. */
+	/* It has cancelled the call; or it says that the deadline has passed by its own clock. */
 	GN_RPC_CALLER_CANCELED,
 	GN_RPC_CALLER_GONE, /* its connection has ended */
 };

@@ -415,30 +415,16 @@ static void listener_ready(struct chan_fd *cfd)
 
 /* ---- connecting ---- */
 
-/* Server and client may look in different folders: the client's error names its own. */
-static void name_folder(struct gn_qp *qp)
-{
-	const int len = snprintf((char *)qp->private_data, sizeof(qp->private_data), "looked in %s",
-				 shm_of(&qp->obj)->dir);
-
-	qp->private_len = len < (int)sizeof(qp->private_data) ? (uint32_t)len : 0;
-}
-
 static void give_up(struct shm_qp *qp, enum gn_event_type type, int status)
 {
 	if (type == GN_EVENT_UNREACHABLE && status == -ECONNREFUSED)
-		name_folder(&qp->qp);
+		shm_name_folder(&qp->qp);
 	if (type == GN_EVENT_UNREACHABLE && status != -ECANCELED && *qp->conn.dial_addr.sun_path)
 		gn_log(GN_LOG_INFO, "shm: no connection to %s: %s", qp->conn.dial_addr.sun_path,
 		       gn_strerror(status));
 	shm_conn_fini(qp);
 	shm_qp_fail(qp);
 	qp_refused(&qp->qp, type, status);
-}
-
-static int rejected_status(uint32_t error)
-{
-	return error == EMFILE || error == EACCES ? -(int)error : -ECONNREFUSED;
 }
 
 /* What the listener answered. Its memory comes before that, to be here when it may be used. */
@@ -485,7 +471,7 @@ static void handshake(struct shm_qp *qp)
 	if (qp->qp.state != GN_QP_CONNECTING) { /* put in error meanwhile */
 		give_up(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
 	} else if (rejected) {
-		give_up(qp, GN_EVENT_REJECTED, rejected_status(msg.hello.rq_size));
+		give_up(qp, GN_EVENT_REJECTED, wire_rejected(&msg.hello));
 	} else if (!accepted || rc) {
 		give_up(qp, GN_EVENT_UNREACHABLE, rc ? rc : len < 0 ? (int)len : -ECONNREFUSED);
 	} else {
