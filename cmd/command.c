@@ -17,7 +17,7 @@
 #define FIRST	    256 /* of the values that getopt_long() knows options by */
 #define WIDTH	    88	/* columns of a help text */
 #define OPTION_WIDE 20	/* columns of an option that has a line for itself, if it is wider */
-#define SUFFIXES    "KMG"
+#define SUFFIXES    "KMGT"
 
 /* A command's options, those of other tables within it included. */
 struct list {
@@ -101,7 +101,7 @@ static void put_number(char *to, size_t room, double n)
 	double short_n = n;
 	int suffix = 0;
 
-	while (suffix < 3 && n >= 4096 && short_n >= 1024 &&
+	while (SUFFIXES[suffix] && n >= 4096 && short_n >= 1024 &&
 	       short_n / 1024 == (double)(uint64_t)(short_n / 1024)) {
 		short_n /= 1024;
 		suffix++;
@@ -312,6 +312,24 @@ int command_complete(const struct command *root, int argc, char **argv)
 
 /* ---- values ---- */
 
+static void put_limit(char *to, size_t room, uint64_t n)
+{
+	if (n < 1ull << 53)
+		put_number(to, room, (double)n);
+	else
+		snprintf(to, room, "%" PRIu64, n);
+}
+
+static int out_of_range(const char *option, const char *text, uint64_t min, uint64_t max)
+{
+	char low[32], high[32];
+
+	put_limit(low, sizeof(low), min);
+	put_limit(high, sizeof(high), max);
+	return cmd_usage_error("%s must be a number from %s to %s, not '%s'", option, low, high,
+			       text);
+}
+
 int cmd_number(const char *option, const char *text, uint64_t min, uint64_t max, uint64_t *out)
 {
 	const char *suffix;
@@ -327,9 +345,7 @@ int cmd_number(const char *option, const char *text, uint64_t min, uint64_t max,
 		end++;
 	}
 	if (*text < '0' || *text > '9' || *end || errno || n > max >> shift || n << shift < min)
-		return cmd_usage_error("%s must be a number from %" PRIu64 " to %" PRIu64
-				       ", not '%s'",
-				       option, min, max, text);
+		return out_of_range(option, text, min, max);
 	*out = n << shift;
 	return 0;
 }

@@ -18,7 +18,7 @@ static const char *at; /* what is left of the expression */
 static void must(int rc, const char *what)
 {
 	if (rc < 0)
-		errx(1, "%s: %s", what, gn_strerror(rc));
+		errx(1, "%s: %s", what, *gn_error() ? gn_error() : gn_strerror(rc));
 }
 
 /* A server has a method for each operator, numbered by its character. */

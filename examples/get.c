@@ -18,7 +18,7 @@ static volatile sig_atomic_t stop;
 static void must(int rc, const char *what)
 {
 	if (rc < 0)
-		errx(1, "%s: %s", what, gn_strerror(rc));
+		errx(1, "%s: %s", what, *gn_error() ? gn_error() : gn_strerror(rc));
 }
 
 static void note(int signo)

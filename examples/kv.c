@@ -25,7 +25,7 @@ struct question {
 static void must(int rc, const char *what)
 {
 	if (rc < 0)
-		errx(1, "%s: %s", what, gn_strerror(rc));
+		errx(1, "%s: %s", what, *gn_error() ? gn_error() : gn_strerror(rc));
 }
 
 /* The slow part: a sieve. */
@@ -78,7 +78,7 @@ static void answer(struct gn_kv_client *cache, struct question *q, const struct 
 	       (double)(gn_now_ns() - since_ns) / 1e6);
 	rc = gn_kv_set(cache, op->key, op->key_len, &q->answer, sizeof(q->answer), TTL_S, TIMEOUT);
 	if (rc)
-		warnx("not cached: %s", gn_strerror(rc));
+		warnx("not cached: %s", gn_error());
 }
 
 int main(int argc, char **argv)

@@ -28,7 +28,7 @@ static void on_signal(int sig)
 static void must(int rc, const char *what)
 {
 	if (rc < 0)
-		errx(1, "%s: %s", what, gn_strerror(rc));
+		errx(1, "%s: %s", what, *gn_error() ? gn_error() : gn_strerror(rc));
 }
 
 /* The responder: a table, in memory that READs may see, and a function for who asks. */

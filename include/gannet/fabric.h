@@ -535,12 +535,20 @@ enum gn_event_type {
 
 struct gn_event {
 	enum gn_event_type type;
-	int status; /* UNREACHABLE: -ECONNREFUSED, -ETIMEDOUT, …; REJECTED: or -EMFILE there */
+	/*
+	 * UNREACHABLE: -ECONNREFUSED, -ETIMEDOUT, …. REJECTED: -ECONNREFUSED; -EMFILE: the server's
+	 * process has no descriptors left; -EACCES: it does not let other users in.
+	 */
+	int status;
 	struct gn_cq *cq;
 	struct gn_qp *qp;
 	struct gn_listener *listener;
 	struct gn_conn_req *req; /* CONNECT_REQUEST: the taker's to accept or reject */
-	uint32_t private_len;	 /* may count zero bytes beyond what was sent */
+	/*
+	 * What the peer sent; private_len may count zero bytes beyond that. UNREACHABLE: a text of
+	 * the provider for people, without a NUL: where it has looked.
+	 */
+	uint32_t private_len;
 	uint8_t private_data[GN_PRIVATE_MAX];
 };
 

@@ -237,7 +237,8 @@ GN_API int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 			     const struct gn_kv_client_opts *opts, struct gn_kv_client **out);
 /*
  * Hand it over to another thread, as gn_rpc_client_release() and gn_rpc_client_adopt(): nothing may
- * be under way.
+ * be under way. Release or close it before its owner's thread ends: afterwards no thread can adopt
+ * or close it.
  */
 GN_API int gn_kv_client_release(struct gn_kv_client *client);
 GN_API int gn_kv_client_adopt(struct gn_kv_client *client);

@@ -75,10 +75,14 @@ enum gn_rpc_builtin {
 
 enum gn_rpc_flag {
 	/* of a client */
-	GN_RPC_RECONNECT = 1 << 0, /* gn_rpc_call() connects again, until its deadline */
-	GN_RPC_SIGNALED = 1 << 1,  /* the first fetch waits for the request's completion */
-	GN_RPC_EAGER = 1 << 2,	   /* … but for nothing else, nor do the others */
-	GN_RPC_BY_FAILS = 1 << 3,  /* hybrid: failed fetches decide, not the server's time */
+	/*
+	 * gn_rpc_call() connects again, until its deadline, if the connection is known to be gone.
+	 * The first call after a restart may be what finds that out: GN_RPC_PEER_GONE.
+	 */
+	GN_RPC_RECONNECT = 1 << 0,
+	GN_RPC_SIGNALED = 1 << 1, /* the first fetch waits for the request's completion */
+	GN_RPC_EAGER = 1 << 2,	  /* … but for nothing else, nor do the others */
+	GN_RPC_BY_FAILS = 1 << 3, /* hybrid: failed fetches decide, not the server's time */
 	/* of a server */
 	GN_RPC_SYNC_REPLY = 1 << 4, /* a thread waits, up to 1 ms, until a reply has arrived */
 	GN_RPC_ONE_CTX = 1 << 5,    /* its threads share one context */
@@ -109,10 +113,12 @@ struct gn_rpc_group;
 typedef void gn_rpc_group_handler(struct gn_rpc_group *group, void *arg);
 
 /*
- * A client came, or went: on the server thread that serves it. Of a client: its server did; what
- * waits, polls or closes the client returns -EDEADLK there.
+ * Of a server: a client came, or went; called on the server thread that serves it, with the number
+ * that gn_rpc_request_client() gives. Of a client: its server came, or went; the number is the
+ * connection's and only the same for both calls. Functions that wait, poll or close the client
+ * return -EDEADLK there.
  */
-typedef void gn_rpc_peer_fn(void *arg, uint64_t client, bool came);
+typedef void gn_rpc_peer_fn(void *arg, uint64_t peer, bool came);
 
 struct gn_rpc_server_opts {
 	size_t size; /* sizeof(struct gn_rpc_server_opts) */
@@ -155,20 +161,26 @@ GN_API int gn_rpc_server_poll(struct gn_rpc_server *server);
 GN_API int gn_rpc_server_wait(struct gn_rpc_server *server, uint64_t deadline_ns);
 /*
  * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_rpc_server_poll()
- * should be called. NULL: it is not GN_RPC_POLLED. A server that is armed or waited for stops
- * polling all clients at once, whatever park_us is, and each client's next request has to wake it.
- * Clients expect that after an idle time of park_us only: so choose a small one.
+ * should be called. NULL: it is not GN_RPC_POLLED. A server that is armed, or waited for, stops
+ * polling all clients at once, and each client's next request has to wake it. A client whose last
+ * request is more than park_us / 4 old wakes the server, or looks whether it sleeps, at once. A
+ * client that called just before takes the server for awake: with fetch the first read corrects
+ * that, but with reply the client looks only after park_us + 20 us. Such a call takes that much
+ * longer: choose a small park_us.
  */
 GN_API struct gn_source *gn_rpc_server_source(struct gn_rpc_server *server);
 /*
  * Nobody is let in any more, new requests end with GN_RPC_BUSY, and what is under way is answered:
- * 0 when clients have all their answers, -ETIMEDOUT when not all have by the deadline. Then destroy
- * it.
+ * 0 when clients have all their answers, -ETIMEDOUT when not all have by the deadline. A request
+ * whose client has gone is not waited for. After either, destroy the server; it cannot be started
+ * again.
  */
 GN_API int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_ns);
 /*
- * Clients are disconnected, threads end. Requests not answered yet stay valid until they are;
- * destroying waits for them.
+ * Clients are disconnected, threads end. Requests not answered yet stay valid until they are, and
+ * destroying waits for them without a deadline, also for those whose client has gone: after 1 s a
+ * line of the log says for how many. So threads that answer later must run until this returns, or
+ * answer everything before.
  */
 GN_API void gn_rpc_server_destroy(struct gn_rpc_server *server);
 
@@ -186,9 +198,10 @@ GN_API unsigned gn_rpc_request_thread(const struct gn_rpc_request *request);
 /* What a request's caller does. Deadlines and cancelled calls are told as far as messages get. */
 enum gn_rpc_caller {
 	GN_RPC_CALLER_WAITS,
-	GN_RPC_CALLER_EXPIRED,	/* its deadline has passed */
-	GN_RPC_CALLER_CANCELED, /* it has cancelled the call, or knows before us that it is late */
-	GN_RPC_CALLER_GONE,	/* its connection has ended */
+	GN_RPC_CALLER_EXPIRED, /* its deadline has passed */
+	/* It has cancelled the call; or it says that the deadline has passed by its own clock. */
+	GN_RPC_CALLER_CANCELED,
+	GN_RPC_CALLER_GONE, /* its connection has ended */
 };
 /* Any thread, until the request is answered. It must be answered all the same. */
 GN_API enum gn_rpc_caller gn_rpc_request_state(const struct gn_rpc_request *request);
@@ -344,7 +357,8 @@ struct gn_rpc_client_opts {
 	uint32_t retries;     /* R; 0: the table's */
 	uint32_t switch_us;   /* Tx; 0: the table's */
 	const struct gn_rpc_tuning *tuning; /* NULL: GANNET_RPC_TUNING's, or a rule of thumb */
-	uint32_t thread;		    /* of the server, from 1; 0: any */
+	/* The server's thread, from 1. 0, or one that the server does not have: any. */
+	uint32_t thread;
 	struct gn_ctx *ctx;		    /* NULL: one of its own */
 	uint64_t timeout_us;		    /* to connect; 0: 2 s */
 	gn_rpc_peer_fn *peer;		    /* the server came, or went; may be NULL */
@@ -379,7 +393,8 @@ GN_API int gn_rpc_reconnect(struct gn_rpc_client *client);
  * A client belongs to the thread that opened it. To hand it over, its owner releases it when
  * nothing is under way (-EBUSY: calls or reads are, or it connects; -EDEADLK: from within done),
  * and another thread adopts it: 0, -EBUSY when it belongs to another thread. Between the two it
- * belongs to nobody, calls return -EPERM, and any thread may close it.
+ * belongs to nobody, calls return -EPERM, and any thread may close it. Release or close it before
+ * its owner's thread ends: afterwards no thread can adopt or close it.
  */
 GN_API int gn_rpc_client_release(struct gn_rpc_client *client);
 GN_API int gn_rpc_client_adopt(struct gn_rpc_client *client);
@@ -446,11 +461,17 @@ GN_API int gn_rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);
  * The same in two steps, for a caller that writes its request where it is sent from: *out is room
  * for op->request_len bytes, aligned to 8; op->request is not used. Write them, and commit; until
  * then request_len may be made smaller, and nothing else of the op may change. A call that is not
- * committed has not begun and leaves nothing behind. Any other function of the client that begins,
- * sends or ends calls may take the room away: then commit returns -ESRCH, or -EINVAL if a call of
- * another method was tried, and nothing has begun. So it does when the op was changed. Other errors
- * are those of gn_rpc_submit(): all of them come from prepare, and -ENOTCONN from both. A request
- * of more than max_request bytes (gn_rpc_client_limits()) is refused with -EMSGSIZE: submit it.
+ * committed has not begun and leaves nothing behind.
+ *
+ * Errors of commit, after which nothing has begun:
+ * -EINVAL: the method was changed, or the request is longer than it was prepared; or a call of
+ *          another method was tried since;
+ * -ESRCH: op is not the last that was prepared, a call was begun or a message sent since, or the
+ *         op's deadline was set or cleared;
+ * -ENOTCONN: the connection is gone.
+ *
+ * Prepare returns the errors of gn_rpc_submit(); and -EMSGSIZE for more than max_request bytes
+ * (gn_rpc_client_limits()): submit such a request.
  */
 GN_API int gn_rpc_prepare(struct gn_rpc_client *client, struct gn_rpc_op *op, void **out);
 GN_API int gn_rpc_commit(struct gn_rpc_client *client, struct gn_rpc_op *op);

@@ -186,7 +186,8 @@ static void fill_event(const struct chan_node *node, struct gn_event *ev)
 		ev->cq = container_of(node->about, struct gn_cq, obj);
 	} else if (node->about->type == OBJ_QP) {
 		ev->qp = container_of(node->about, struct gn_qp, obj);
-		if (node->type == GN_EVENT_ESTABLISHED || node->type == GN_EVENT_REJECTED)
+		if (node->type == GN_EVENT_ESTABLISHED || node->type == GN_EVENT_REJECTED ||
+		    node->type == GN_EVENT_UNREACHABLE)
 			fill_private(ev, ev->qp->private_data, ev->qp->private_len);
 	} else if (node->about->type == OBJ_REQ) {
 		ev->req = container_of(node->about, struct gn_conn_req, obj);
@@ -309,8 +310,13 @@ int gn_connect_wait(struct gn_qp *qp, const char *addr, const struct gn_conn_opt
 	case GN_EVENT_ESTABLISHED:
 		return 0;
 	case GN_EVENT_UNREACHABLE:
-		return gn_fail(ev.status, "cannot connect to %s: %s", addr, gn_strerror(ev.status));
+		return gn_fail(ev.status, "cannot connect to %s: %s%s%.*s", addr,
+			       gn_strerror(ev.status), ev.private_len ? "; " : "",
+			       (int)ev.private_len, (const char *)ev.private_data);
 	default:
+		if (ev.status == -EACCES)
+			return gn_fail(-EACCES, "the server at %s does not let other users in",
+				       addr);
 		return gn_fail(-ECONNREFUSED, "cannot connect to %s: it was refused there", addr);
 	}
 }

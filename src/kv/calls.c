@@ -7,7 +7,7 @@
 #include "base/sized.h"
 #include "kv/client.h"
 
-static int error_of(unsigned status)
+static int error_of(const struct gn_kv_client *c, unsigned status)
 {
 	static const int errors[GN_KV_STATUSES] = {
 		[GN_KV_MISS] = -ENOENT,	      [GN_KV_EXISTS] = -EEXIST,
@@ -18,6 +18,8 @@ static int error_of(unsigned status)
 		[GN_KV_FAILED] = -EIO,
 	};
 
+	if (status == GN_KV_GONE)
+		return gn_fail(-ENOTCONN, KV_GONE, c->addr);
 	return status == GN_KV_OK ? 0 : gn_fail_text(errors[status], gn_kv_status_str(status));
 }
 
@@ -25,7 +27,7 @@ int kv_do_one(struct gn_kv_client *client, struct gn_kv_op *op, uint64_t deadlin
 {
 	int rc = gn_kv_do(client, op, 1, deadline_ns);
 
-	return rc ? rc : error_of(op->status);
+	return rc ? rc : error_of(client, op->status);
 }
 
 int gn_kv_get(struct gn_kv_client *client, const void *key, uint32_t key_len, void *room,

@@ -8,7 +8,7 @@
 #include "kv/wire.h"
 #include "link/link.h"
 
-#define KV_GONE	       "kv: the server is gone"
+#define KV_GONE	       "kv: the server at %s is gone"
 #define KV_CLOCK_EVERY 8u /* polls, while something has a deadline */
 
 /* What an attempt to connect waits for, with the last of links. */

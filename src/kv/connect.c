@@ -131,6 +131,8 @@ static int take_layout(struct gn_kv_client *c)
 	const uint32_t part = c->n_links - 1;
 	const int rc = layout_error(&c->asked);
 
+	if (rc == -EPROTO)
+		return gn_fail(rc, "kv: what listens at %s is no key-value store", c->addr);
 	if (rc)
 		return gn_fail(rc, "kv: the server at %s does not say what it is: %s", c->addr,
 			       gn_rpc_status_str(c->asked.status));
@@ -238,7 +240,7 @@ int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
 	if (!c->down)
 		return 0;
 	if (!(c->opts.flags & GN_KV_RECONNECT))
-		return gn_fail_text(-ENOTCONN, KV_GONE);
+		return gn_fail(-ENOTCONN, KV_GONE, c->addr);
 	for (;;) {
 		rc = connect_in(c, UINT64_MAX, deadline_ns);
 		if (!rc) {
@@ -249,7 +251,7 @@ int kv_client_ready(struct gn_kv_client *c, uint64_t deadline_ns)
 			return rc;
 		link_backoff_failed(&c->backoff);
 		if (link_backoff_wait(&c->backoff, deadline_ns))
-			return gn_fail_text(-ENOTCONN, KV_GONE);
+			return gn_fail(-ENOTCONN, KV_GONE, c->addr);
 	}
 }
 

@@ -163,7 +163,7 @@ int gn_kv_control_submit(struct gn_kv_client *c, struct gn_kv_control *k)
 		rc = gn_fail(-EINVAL,
 			     "gn_kv_control_submit(): control or done is NULL, or no such verb");
 	if (!rc && (c->closing || c->down))
-		rc = gn_fail_text(-ENOTCONN, KV_GONE);
+		rc = gn_fail(-ENOTCONN, KV_GONE, c->addr);
 	if (rc)
 		return rc;
 	k->deadline_ns = deadline_given(k->deadline_ns);

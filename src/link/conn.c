@@ -155,9 +155,12 @@ int link_conn_refused(const struct link_conn *conn, const struct gn_event *event
 {
 	if (event->type == GN_EVENT_ESTABLISHED)
 		return 0;
+	if (event->status == -EACCES)
+		return gn_fail(-EACCES, "the server at %s does not let other users in", conn->addr);
 	if (event->type == GN_EVENT_UNREACHABLE)
-		return gn_fail(event->status, "no server answers at %s: %s", conn->addr,
-			       gn_strerror(event->status));
+		return gn_fail(event->status, "no server answers at %s: %s%s%.*s", conn->addr,
+			       gn_strerror(event->status), event->private_len ? "; " : "",
+			       (int)event->private_len, (const char *)event->private_data);
 	return gn_fail(-ECONNREFUSED, "the server at %s refuses the connection", conn->addr);
 }
 

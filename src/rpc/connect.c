@@ -355,7 +355,7 @@ static int answered(struct link_conn *conn, const struct gn_event *event)
 	struct gn_rpc_client *c = container_of(conn, struct rpc_link, conn)->client;
 	int rc;
 
-	if (event->type == GN_EVENT_REJECTED)
+	if (event->type == GN_EVENT_REJECTED && event->status != -EACCES)
 		return take_refusal(conn->addr, event);
 	rc = link_conn_refused(conn, event);
 	return rc ? rc : take_welcome(c, event);
@@ -530,11 +530,14 @@ int gn_rpc_client_release(struct gn_rpc_client *c)
 	if (!rc && c->busy)
 		rc = gn_fail(-EDEADLK, "gn_rpc_client_release(): not from within a done function");
 	live = rc ? 0 : c->count.calls + c->count.reads - c->ended;
-	if (!rc && (live || c->prepared || rpc_client_opening(c)))
-		rc = gn_fail(-EBUSY,
-			     "gn_rpc_client_release(): %llu calls and reads are under way, one "
-			     "is prepared, or it connects",
+	if (live)
+		rc = gn_fail(-EBUSY, "gn_rpc_client_release(): %llu calls and reads are under way",
 			     (unsigned long long)live);
+	else if (!rc && c->prepared)
+		rc = gn_fail(-EBUSY,
+			     "gn_rpc_client_release(): a call is prepared and not committed");
+	else if (!rc && rpc_client_opening(c))
+		rc = gn_fail(-EBUSY, "gn_rpc_client_release(): the client is still connecting");
 	if (rc)
 		return rc;
 	gn_source_disarm(&c->loop.source);

@@ -62,28 +62,34 @@ static int add_method(struct gn_rpc_server *server, unsigned method, struct rpc_
 	return 0;
 }
 
-static int handle(struct gn_rpc_server *server, unsigned method, struct rpc_method how)
+static int handle(struct gn_rpc_server *server, unsigned method, struct rpc_method how,
+		  const char *call)
 {
-	if (!server || (!how.fn && !how.group) || method >= GN_RPC_METHODS_MAX ||
-	    how.flags & ~(unsigned)GN_RPC_ORDERED)
-		return gn_fail(-EINVAL,
-			       "gn_rpc_server_handle(): server or fn is NULL, method is not below "
-			       "GN_RPC_METHODS_MAX, or flags are not GN_RPC_ORDERED");
+	if (!server || (!how.fn && !how.group))
+		return gn_fail(-EINVAL, "%s: %s is NULL", call, server ? "fn" : "server");
+	if (method >= GN_RPC_METHODS_MAX)
+		return gn_fail(-EINVAL, "%s: method %u is not below GN_RPC_METHODS_MAX (%u)", call,
+			       method, GN_RPC_METHODS_MAX);
+	if (how.flags & ~(unsigned)GN_RPC_ORDERED)
+		return gn_fail(-EINVAL, "%s: flags 0x%x: only GN_RPC_ORDERED is a method's", call,
+			       how.flags);
 	if (server->started)
-		return gn_fail(-EBUSY, "gn_rpc_server_handle(): the server has started");
+		return gn_fail(-EBUSY, "%s: the server has started", call);
 	return add_method(server, method, how);
 }
 
 int gn_rpc_server_handle(struct gn_rpc_server *server, unsigned method, gn_rpc_handler *fn,
 			 void *arg)
 {
-	return handle(server, method, (struct rpc_method){.fn = fn, .arg = arg});
+	return handle(server, method, (struct rpc_method){.fn = fn, .arg = arg},
+		      "gn_rpc_server_handle()");
 }
 
 int gn_rpc_server_handle_group(struct gn_rpc_server *server, unsigned method,
 			       gn_rpc_group_handler *fn, void *arg, unsigned flags)
 {
-	return handle(server, method, (struct rpc_method){.group = fn, .arg = arg, .flags = flags});
+	return handle(server, method, (struct rpc_method){.group = fn, .arg = arg, .flags = flags},
+		      "gn_rpc_server_handle_group()");
 }
 
 /* ---- beginning and end ---- */

@@ -11,6 +11,7 @@
 
 #define AWAKE_NS     1000000u /* between two looks at clients that owe something */
 #define PARKED_EVERY 10u      /* looks at a client, until one at a client that is parked */
+#define END_WARN_US  1000000u /* of waiting for answers at the end, before the log says so */
 
 static struct rpc_conn *conn_of(struct link_conn *link)
 {
@@ -369,8 +370,23 @@ int rpc_thread_idle(struct rpc_thread *t, uint64_t deadline_ns)
 	return link_loop_wait(&t->loop, deadline_ns, "requests of clients");
 }
 
+/* Requests that handlers have not answered: their connections cannot be destroyed before. */
+static void warn_unanswered(const struct rpc_thread *t)
+{
+	unsigned n = 0;
+
+	for (struct link_conn *c = t->loop.closing; c; c = c->next)
+		n += conn_of(c)->n_busy;
+	if (n)
+		gn_log(GN_LOG_WARN,
+		       "rpc: gn_rpc_server_destroy() of %s waits: %u request%s not answered",
+		       t->server->addr, n, n == 1 ? " is" : "s are");
+}
+
 void rpc_thread_end(struct rpc_thread *t)
 {
+	uint64_t warn_ns = gn_deadline_us(END_WARN_US);
+
 	do {
 		link_loop_tasks(&t->loop);
 		while (t->conns)
@@ -380,6 +396,10 @@ void rpc_thread_end(struct rpc_thread *t)
 		link_conns_sweep(&t->loop);
 		if (t->loop.closing || !link_loop_quiet(&t->loop))
 			gn_yield();
+		if (gn_now_ns() >= warn_ns) {
+			warn_unanswered(t);
+			warn_ns = GN_FOREVER;
+		}
 	} while (t->loop.closing || t->loop.tasks || !link_loop_quiet(&t->loop));
 }
 

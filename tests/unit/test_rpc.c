@@ -304,6 +304,8 @@ static void test_client_options(void **state)
 		assert_int_equal(gn_rpc_client_open(fabric, "shm:nobody", &bad[i], &client),
 				 -EINVAL);
 	assert_int_equal(gn_rpc_client_open(fabric, "shm:nobody", NULL, &client), -ECONNREFUSED);
+	assert_non_null(strstr(gn_error(), "shm:nobody"));
+	assert_non_null(strstr(gn_error(), "looked in /"));
 	assert_int_equal(gn_rpc_client_open(NULL, "shm:nobody", NULL, &client), -EINVAL);
 	assert_int_equal(gn_rpc_client_open(fabric, NULL, NULL, &client), -EINVAL);
 	assert_int_equal(gn_rpc_client_open(fabric, "shm:nobody", NULL, NULL), -EINVAL);

@@ -223,6 +223,60 @@ static void test_open_without_deadline(void **state)
 
 /* ---- drain ---- */
 
+/* A server that ends waits for answers, and says so after a second. */
+struct ending {
+	struct service *service;
+	unsigned warned;
+	char line[200];
+};
+
+static void let_answer(void *arg, enum gn_log_level level, const char *line)
+{
+	struct ending *e = arg;
+
+	if (level != GN_LOG_WARN || !strstr(line, "gn_rpc_server_destroy()"))
+		return;
+	e->warned++;
+	snprintf(e->line, sizeof(e->line), "%s", line);
+	shut(e->service, false);
+}
+
+static void test_destroy_waits(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+	struct ending e = {.service = &w->service};
+	struct gn_rpc_client *client;
+	struct flight f[2];
+	uint64_t before_ns;
+	char addr[UNIT_ADDR];
+
+	(void)state;
+	assert_non_null(w);
+	w->fabric = unit_shm(addr);
+	assert_int_equal(service_start(&w->service, w->fabric, addr, &w->opts), 0);
+	shut(&w->service, true);
+	assert_int_equal(gn_rpc_client_open(w->fabric, addr, NULL, &client), 0);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(fly(client, &f[i], LATER, 0), 0);
+	while (aside(&w->service) < 2)
+		gn_rpc_poll(client);
+	assert_int_equal(gn_rpc_client_close(client), 0);
+	assert_int_equal(
+		gn_rpc_server_drain(w->service.server, gn_deadline_us(UNIT_PATIENCE_US)), 0);
+	gn_log_to(let_answer, &e);
+	before_ns = gn_now_ns();
+	gn_rpc_server_destroy(w->service.server);
+	gn_log_to(NULL, NULL);
+	w->service.server = NULL;
+	assert_true(gn_now_ns() - before_ns >= 1000000000);
+	assert_int_equal(e.warned, 1);
+	assert_non_null(strstr(e.line, addr));
+	assert_non_null(strstr(e.line, "2 requests are not answered"));
+	assert_int_equal(service_stop(&w->service), 0);
+	assert_int_equal(gn_fabric_close(w->fabric), 0);
+	free(w);
+}
+
 static int drain_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
 	const struct gn_rpc_client_opts opts = in_mode(mode);
@@ -560,6 +614,7 @@ int main(void)
 		cmocka_unit_test(test_close_when_it_came),
 		cmocka_unit_test(test_open_without_deadline),
 		cmocka_unit_test(test_drain),
+		cmocka_unit_test(test_destroy_waits),
 		cmocka_unit_test(test_parked),
 		cmocka_unit_test(test_polled),
 		cmocka_unit_test(test_letters),

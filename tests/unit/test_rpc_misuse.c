@@ -348,6 +348,36 @@ static void test_kept_group(void **state)
 	pair_close(&p);
 }
 
+/* ---- methods ---- */
+
+static void no_group(struct gn_rpc_group *group, void *arg)
+{
+	(void)group, (void)arg;
+}
+
+/* An error names the call that was made, and the one cause. */
+static void test_handle_errors(void **state)
+{
+	struct gn_rpc_request *request = NULL;
+	struct pair p;
+
+	(void)state;
+	CHECK(gn_rpc_server_handle_group(NULL, 1, no_group, NULL, 0), -EINVAL,
+	      "gn_rpc_server_handle_group(): server is NULL");
+	CHECK(gn_rpc_server_handle(NULL, 1, answer_once, NULL), -EINVAL,
+	      "gn_rpc_server_handle(): server is NULL");
+	pair_open(&p, answer_once, NULL, &request);
+	CHECK(gn_rpc_server_handle_group(p.server, 1, NULL, NULL, 0), -EINVAL,
+	      "handle_group(): fn is NULL");
+	CHECK(gn_rpc_server_handle_group(p.server, GN_RPC_PING, no_group, NULL, 0), -EINVAL,
+	      "handle_group(): method 65280");
+	CHECK(gn_rpc_server_handle_group(p.server, 1, no_group, NULL, 1), -EINVAL,
+	      "handle_group(): flags 0x1");
+	CHECK(gn_rpc_server_handle_group(p.server, 1, no_group, NULL, 0), -EBUSY,
+	      "handle_group(): the server has started");
+	pair_close(&p);
+}
+
 /* ---- prepared ---- */
 
 /* Prepared, and then the client is closed, or its server goes and comes again. */
@@ -523,10 +553,10 @@ static void test_inherited(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_answered_twice),	  cmocka_unit_test(test_answered_again),
-		cmocka_unit_test(test_wrong_group),	  cmocka_unit_test(test_kept_group),
-		cmocka_unit_test(test_prepared_and_gone), cmocka_unit_test(test_inherited),
-		cmocka_unit_test(test_large_status),
+		cmocka_unit_test(test_answered_twice), cmocka_unit_test(test_answered_again),
+		cmocka_unit_test(test_wrong_group),    cmocka_unit_test(test_kept_group),
+		cmocka_unit_test(test_handle_errors),  cmocka_unit_test(test_prepared_and_gone),
+		cmocka_unit_test(test_inherited),      cmocka_unit_test(test_large_status),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

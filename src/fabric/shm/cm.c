@@ -144,7 +144,7 @@ unlock:
 	close(l->lock_fd);
 say:
 	gn_fail_log(0, "shm: cannot listen as '%s' in %s: %s", name, shm_of(&base->obj)->dir,
-		    rc == -EADDRINUSE ? "another process serves this name" : gn_strerror(rc));
+		    rc == -EADDRINUSE ? "a server has this name already" : gn_strerror(rc));
 	return rc;
 }
 
@@ -210,6 +210,7 @@ static bool peer_allowed(const struct shm_listener *l, int sock, uid_t *uid)
 	if (wire_peer(sock, uid) != PEER_STRANGER || l->listener.flags & GN_ANY_USER)
 		return true;
 	gn_log(GN_LOG_WARN, "shm: '%s' refused a process of user %u", l->name, *uid);
+	reject(sock, EACCES, NULL, 0);
 	return false;
 }
 
@@ -416,6 +417,8 @@ static void listener_ready(struct chan_fd *cfd)
 
 static void give_up(struct shm_qp *qp, enum gn_event_type type, int status)
 {
+	if (type == GN_EVENT_UNREACHABLE && status == -ECONNREFUSED)
+		shm_name_folder(&qp->qp);
 	if (type == GN_EVENT_UNREACHABLE && status != -ECANCELED && *qp->conn.dial_addr.sun_path)
 		gn_log(GN_LOG_INFO, "shm: no connection to %s: %s", qp->conn.dial_addr.sun_path,
 		       gn_strerror(status));
@@ -468,8 +471,7 @@ static void handshake(struct shm_qp *qp)
 	if (qp->qp.state != GN_QP_CONNECTING) { /* put in error meanwhile */
 		give_up(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
 	} else if (rejected) {
-		give_up(qp, GN_EVENT_REJECTED,
-			msg.hello.rq_size == EMFILE ? -EMFILE : -ECONNREFUSED);
+		give_up(qp, GN_EVENT_REJECTED, wire_rejected(&msg.hello));
 	} else if (!accepted || rc) {
 		give_up(qp, GN_EVENT_UNREACHABLE, rc ? rc : len < 0 ? (int)len : -ECONNREFUSED);
 	} else {

@@ -76,6 +76,14 @@ static int find_dir(struct shm_fabric *fabric)
 	return given && *given ? 0 : check_own_dir(fabric->dir);
 }
 
+void shm_name_folder(struct gn_qp *qp)
+{
+	const int len = snprintf((char *)qp->private_data, sizeof(qp->private_data), "looked in %s",
+				 shm_of(&qp->obj)->dir);
+
+	qp->private_len = len < (int)sizeof(qp->private_data) ? (uint32_t)len : 0;
+}
+
 static int shm_open_fabric(struct gn_fabric *base, const char *device)
 {
 	struct shm_fabric *fabric = shm_fabric_of(base);

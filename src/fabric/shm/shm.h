@@ -375,6 +375,8 @@ static inline struct shm_fabric *shm_of(const struct obj *obj)
 bool shm_name_ok(const char *name);
 /* Path of a socket in our folder. */
 void shm_path(const struct shm_fabric *fabric, const char *name, struct sockaddr_un *out);
+/* Server and client may look in different folders: the client's error names its own. */
+void shm_name_folder(struct gn_qp *qp);
 
 /* ---- mem.c, mr.c ---- */
 int shm_mem_alloc(struct gn_mem *mem);
@@ -418,6 +420,8 @@ static inline uint32_t wire_work(const union wire_any *msg)
 	return 1 + (msg->head.type == WIRE_MEM && msg->mems.n <= WIRE_MEMS ? msg->mems.n : 0);
 }
 bool wire_is(const union wire_any *msg, ssize_t len, enum wire_type type, size_t want);
+/* The status of a WIRE_REJECT. */
+int wire_rejected(const struct wire_hello *hello);
 void wire_wake(int sock);
 /* As many messages in flight as the system allows. */
 void wire_roomy(int sock);

@@ -152,6 +152,13 @@ bool wire_is(const union wire_any *msg, ssize_t len, enum wire_type type, size_t
 	return len == (ssize_t)want && msg->head.type == type && msg->head.version == WIRE_VERSION;
 }
 
+int wire_rejected(const struct wire_hello *hello)
+{
+	const uint32_t error = hello->rq_size;
+
+	return error == EMFILE || error == EACCES ? -(int)error : -ECONNREFUSED;
+}
+
 void wire_wake(int sock)
 {
 	const struct wire_head msg = wire_head(WIRE_WAKE);
