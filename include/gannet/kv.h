@@ -282,7 +282,9 @@ GN_API int gn_kv_wait(struct gn_kv_client *client, uint64_t deadline_ns);
 
 /*
  * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_kv_poll() should be
- * called, also to connect again.
+ * called, also to connect again. Without GN_KV_RECONNECT it is never ready again after the poll
+ * that finds the server gone; gn_kv_poll() and gn_kv_wait() return 0 then, gn_kv_submit()
+ * -ENOTCONN.
  */
 GN_API struct gn_source *gn_kv_client_source(struct gn_kv_client *client);
 

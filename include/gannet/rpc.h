@@ -475,23 +475,26 @@ GN_API int gn_rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);
  */
 GN_API int gn_rpc_prepare(struct gn_rpc_client *client, struct gn_rpc_op *op, void **out);
 GN_API int gn_rpc_commit(struct gn_rpc_client *client, struct gn_rpc_op *op);
-/* Send the batch that is being gathered, if there is one. */
+/* Send the batch that is being gathered, if there is one. -ENOTCONN: the connection is gone. */
 GN_API int gn_rpc_flush(struct gn_rpc_client *client);
 /*
  * Move calls on and end those that are done: how many. Calls done for each, which may submit
- * others.
+ * others. The poll that finds the connection gone ends all calls and calls peer; later ones return
+ * 0. Without calls under way only peer tells of it, or the next gn_rpc_submit() or gn_rpc_flush().
  */
 GN_API int gn_rpc_poll(struct gn_rpc_client *client);
 /*
- * … until at least one has ended: how many, or -ETIMEDOUT, -EINTR. 0 when none is under way; but
- * after a call was refused with -EAGAIN, 0 when it can be begun.
+ * … until at least one has ended: how many, or -ETIMEDOUT, -EINTR. 0 when none is under way, also
+ * because the connection is gone; but after a call was refused with -EAGAIN, 0 when it can be
+ * begun.
  */
 GN_API int gn_rpc_wait(struct gn_rpc_client *client, uint64_t deadline_ns);
 /*
  * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_rpc_poll() should be
  * called, or gn_rpc_client_open_wait() as long as it connects. What was submitted and not sent yet
- * is sent when its time has come, or by gn_rpc_flush(). A client whose connection is gone is never
- * ready.
+ * is sent when its time has come, or by gn_rpc_flush(). It is ready when the connection breaks, and
+ * not again after the poll that finds it gone: then gn_source_arm() returns 0, and only
+ * gn_rpc_reconnect() helps. An event loop learns of it from peer.
  */
 GN_API struct gn_source *gn_rpc_client_source(struct gn_rpc_client *client);
 /* End it now, with GN_RPC_CANCELED; done is called before this returns. -ESRCH: it has ended. */

@@ -260,6 +260,8 @@ static void test_rpc(void **state)
 		gn_rpc_wait(client, SOON);
 	UNTIL(gn_rpc_poll(client) >= 0 && gn_rpc_submit(client, &op) == -ENOTCONN);
 	CHECK(gn_rpc_read(client, &(struct gn_rpc_read_op){.len = 1}), -ENOTCONN, "gone");
+	assert_int_equal(gn_rpc_poll(client), 0); /* none is under way */
+	assert_int_equal(gn_rpc_wait(client, GN_FOREVER), 0);
 	CHECK(gn_rpc_flush(client), -ENOTCONN, addr);
 	CHECK(gn_rpc_submit(client, &op), -ENOTCONN, addr);
 	CHECK(gn_rpc_prepare(client, &op, &to), -ENOTCONN, "gone");
@@ -313,6 +315,8 @@ static void test_kv(void **state)
 	CHECK(gn_kv_submit(client, &(struct gn_kv_op){.verb = GN_KV_DELETE, .key = "k",
 						      .key_len = 1}),
 	      -ENOTCONN, "gone");
+	assert_int_equal(gn_kv_poll(client), 0); /* none is under way */
+	assert_int_equal(gn_kv_wait(client, GN_FOREVER), 0);
 	CHECK(gn_kv_client_stats(client, 0, &stats, GN_FOREVER), -ENOTCONN, "gone");
 	CHECK(gn_kv_clear(client, 0, GN_FOREVER), -ENOTCONN, "gone");
 	CHECK(gn_kv_control_submit(client, &(struct gn_kv_control){.done = (void *)error_ignore}),
