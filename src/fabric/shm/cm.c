@@ -417,8 +417,8 @@ static void listener_ready(struct chan_fd *cfd)
 
 static void give_up(struct shm_qp *qp, enum gn_event_type type, int status)
 {
-	if (type == GN_EVENT_UNREACHABLE && status == -ECONNREFUSED)
-		shm_name_folder(&qp->qp);
+	if (type == GN_EVENT_UNREACHABLE)
+		shm_name_folder(&qp->qp, status);
 	if (type == GN_EVENT_UNREACHABLE && status != -ECANCELED && *qp->conn.dial_addr.sun_path)
 		gn_log(GN_LOG_INFO, "shm: no connection to %s: %s", qp->conn.dial_addr.sun_path,
 		       gn_strerror(status));

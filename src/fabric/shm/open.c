@@ -76,12 +76,17 @@ static int find_dir(struct shm_fabric *fabric)
 	return given && *given ? 0 : check_own_dir(fabric->dir);
 }
 
-void shm_name_folder(struct gn_qp *qp)
+void shm_name_folder(struct gn_qp *qp, int status)
 {
-	const int len = snprintf((char *)qp->private_data, sizeof(qp->private_data), "looked in %s",
-				 shm_of(&qp->obj)->dir);
+	int len;
 
-	qp->private_len = len < (int)sizeof(qp->private_data) ? (uint32_t)len : 0;
+	qp->private_len = 0; /* an acceptor's, if the connection failed behind that */
+	if (status != -ECONNREFUSED)
+		return;
+	len = snprintf((char *)qp->private_data, sizeof(qp->private_data), "looked in %s",
+		       shm_of(&qp->obj)->dir);
+	if (len > 0 && len < (int)sizeof(qp->private_data))
+		qp->private_len = (uint32_t)len;
 }
 
 static int shm_open_fabric(struct gn_fabric *base, const char *device)

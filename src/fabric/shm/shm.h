@@ -376,7 +376,7 @@ bool shm_name_ok(const char *name);
 /* Path of a socket in our folder. */
 void shm_path(const struct shm_fabric *fabric, const char *name, struct sockaddr_un *out);
 /* Server and client may look in different folders: the client's error names its own. */
-void shm_name_folder(struct gn_qp *qp);
+void shm_name_folder(struct gn_qp *qp, int status);
 
 /* ---- mem.c, mr.c ---- */
 int shm_mem_alloc(struct gn_mem *mem);

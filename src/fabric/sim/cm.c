@@ -137,6 +137,8 @@ static void refuse(struct sim_qp *qp, enum gn_event_type type, int status)
 	sim_event_cancel(sim_engine_of(qp), &qp->conn.event); /* perhaps a deadline */
 	qp->conn.phase = SIM_CONN_DOWN;
 	sim_qp_fail(qp);
+	if (type == GN_EVENT_UNREACHABLE)
+		qp->qp.private_len = 0; /* there is no text to add to the status */
 	qp_refused(&qp->qp, type, status);
 }
 

@@ -67,6 +67,8 @@ static void give_up(struct vrb_qp *qp, enum gn_event_type type, int status)
 	drop_id(qp);
 	qp->conn.state = VRB_CONN_DOWN;
 	vrb_qp_fail(qp);
+	if (type == GN_EVENT_UNREACHABLE)
+		qp->base.private_len = 0; /* there is no text to add to the status */
 	qp_refused(&qp->base, type, status);
 }
 
