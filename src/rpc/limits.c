@@ -99,19 +99,30 @@ static bool may_log(struct gn_rpc_server *server)
 					   __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
+/* Never more than most, not even for a moment: others read it meanwhile. */
+static bool add_within(uint64_t *sum, uint64_t bytes, uint64_t most)
+{
+	uint64_t now = __atomic_load_n(sum, __ATOMIC_RELAXED);
+
+	do {
+		if (now + bytes > most)
+			return false;
+	} while (!__atomic_compare_exchange_n(sum, &now, now + bytes, true, __ATOMIC_RELAXED,
+					      __ATOMIC_RELAXED));
+	return true;
+}
+
 /* client_most, most: of max_client_bytes and max_bytes. NULL, or the option that is in the way. */
 static const char *charge(struct rpc_conn *c, uint64_t bytes, uint64_t client_most, uint64_t most)
 {
 	struct gn_rpc_server *server = c->thread->server;
-	const char *limit = NULL;
 
-	if (__atomic_add_fetch(&c->bytes, bytes, __ATOMIC_RELAXED) > client_most)
-		limit = "max_client_bytes";
-	if (__atomic_add_fetch(&server->bytes, bytes, __ATOMIC_RELAXED) > most)
-		limit = "max_bytes";
-	if (limit)
-		rpc_uncharge(c, bytes);
-	return limit;
+	if (!add_within(&server->bytes, bytes, most))
+		return "max_bytes";
+	if (add_within(&c->bytes, bytes, client_most))
+		return NULL;
+	__atomic_fetch_sub(&server->bytes, bytes, __ATOMIC_RELAXED);
+	return "max_client_bytes";
 }
 
 void rpc_uncharge(struct rpc_conn *c, uint64_t bytes)
