@@ -117,12 +117,14 @@ static const char *charge(struct rpc_conn *c, uint64_t bytes, uint64_t client_mo
 {
 	struct gn_rpc_server *server = c->thread->server;
 
-	if (!add_within(&server->bytes, bytes, most))
-		return "max_bytes";
-	if (add_within(&c->bytes, bytes, client_most))
+	if (!add_within(&c->bytes, bytes, client_most))
+		return __atomic_load_n(&server->bytes, __ATOMIC_RELAXED) + bytes > most ?
+			       "max_bytes" :
+			       "max_client_bytes";
+	if (add_within(&server->bytes, bytes, most))
 		return NULL;
-	__atomic_fetch_sub(&server->bytes, bytes, __ATOMIC_RELAXED);
-	return "max_client_bytes";
+	__atomic_fetch_sub(&c->bytes, bytes, __ATOMIC_RELAXED);
+	return "max_bytes";
 }
 
 void rpc_uncharge(struct rpc_conn *c, uint64_t bytes)
