@@ -17,9 +17,7 @@ extern const struct command command_advise, command_bench, command_demo, command
  * commands, they return the exit status: 0, 1 failed, 2 wrong usage.
  */
 int cmd_bench_peer(int argc, char **argv);
-int cmd_bench_rpc_peer(int argc, char **argv);
-int cmd_bench_kv_peer(int argc, char **argv);
-int cmd_bench_msg_peer(int argc, char **argv);
+int cmd_bench_load_peer(int argc, char **argv);
 int cmd_bench_count_peer(int argc, char **argv);
 
 #define EXIT_USAGE	 2

@@ -2,7 +2,7 @@
 /*
  * Load programs: processes whose threads post requests to the memory of others as fast as their
  * window lets them. They are written against gannet/base.h and gannet/fabric.h only; what they
- * share for bookkeeping (struct load_run) is plain memory of the measuring side, which is possible
+ * share for bookkeeping (struct fab_run) is plain memory of the measuring side, which is possible
  * because all of them run on one OS thread.
  *
  * Everyone listens, everyone connects, all begin at one instant. After a warm-up the operations are
@@ -18,12 +18,12 @@
 
 #include "config.h"
 
-#define LOAD_CHAIN_MAX	64u
-#define LOAD_WINDOW_MAX 4096u
-#define LOAD_ADDR_MAX	48u
+#define FAB_CHAIN_MAX	64u
+#define FAB_WINDOW_MAX 4096u
+#define FAB_ADDR_MAX	48u
 
 /* What every requesting thread of a run does. */
-struct load_opts {
+struct fab_opts {
 	enum gn_op op;
 	bool ud;	     /* datagrams */
 	bool inlined;	     /* the payload goes with the request */
@@ -53,10 +53,10 @@ struct load_opts {
 };
 
 /* A process: it may be reached by others, have requesting threads, or both. */
-struct load_proc {
-	struct load_run *run;
+struct fab_proc {
+	struct fab_run *run;
 	unsigned node;
-	char addr[LOAD_ADDR_MAX]; /* where it listens */
+	char addr[FAB_ADDR_MAX]; /* where it listens */
 	unsigned expected; /* connections that others will make to it; 0: it does not listen */
 	unsigned n_threads;
 	unsigned *windows; /* of each thread, instead of opts.window; NULL: the same for all */
@@ -64,28 +64,28 @@ struct load_proc {
 	unsigned n_targets;
 };
 
-enum load_phase { LOAD_SETUP, LOAD_WARM, LOAD_MEASURED, LOAD_OVER };
+enum fab_phase { FAB_SETUP, FAB_WARM, FAB_MEASURED, FAB_OVER };
 
 /* How long a run is. */
-struct load_length {
+struct fab_length {
 	uint64_t warm_ops, min_ops, max_ops;
 	uint64_t warm_ns, min_ns, max_ns;
 };
 
-struct load_run {
-	struct load_opts opts;
-	struct load_length length;
+struct fab_run {
+	struct fab_opts opts;
+	struct fab_length length;
 	/* Told when the phase becomes MEASURED and OVER. */
-	void (*mark)(struct load_run *run, enum load_phase phase);
+	void (*mark)(struct fab_run *run, enum fab_phase phase);
 	void *mark_arg;
 	const volatile sig_atomic_t *interrupted; /* not 0: give up; may be NULL */
 
-	struct load_proc *procs;
+	struct fab_proc *procs;
 	unsigned n_procs;
 	unsigned n_listeners, n_threads; /* of all processes */
 
 	/* bookkeeping */
-	enum load_phase phase;
+	enum fab_phase phase;
 	bool failed;
 	struct lab_error error; /* the first */
 	unsigned listening, connected;
@@ -96,18 +96,18 @@ struct load_run {
 };
 
 /* For the programs: the first cause is kept, and everyone stops. */
-void load_fail(struct load_run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static inline bool load_stops(const struct load_run *run)
+void fab_fail(struct fab_run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static inline bool fab_stops(const struct fab_run *run)
 {
-	return run->failed || run->phase == LOAD_OVER;
+	return run->failed || run->phase == FAB_OVER;
 }
 /* A caller is ready. Returns at the common start; false when there will be none. */
-bool load_starts(struct load_run *run);
+bool fab_starts(struct fab_run *run);
 /* n operations are done; they took since began_ns (0: unknown). Moves the phases on. */
-void load_count(struct load_run *run, uint64_t n, uint64_t began_ns);
+void fab_count(struct fab_run *run, uint64_t n, uint64_t began_ns);
 
 /* A connection of a requester. */
-struct load_link {
+struct fab_link {
 	struct gn_qp *qp;
 	struct gn_remote remote;
 	struct gn_ah *ah; /* ud */
@@ -115,42 +115,42 @@ struct load_link {
 };
 
 /* What a thread posts through, alone or with others. */
-struct load_end {
+struct fab_end {
 	struct gn_chan *chan;
 	struct gn_cq *cq;
 	struct gn_qp *ud;
-	struct load_link *links;
+	struct fab_link *links;
 	unsigned n_links;
 	bool up;
-	struct load_thread *threads; /* that use it, in a row */
+	struct fab_thread *threads; /* that use it, in a row */
 	unsigned n_threads;
 };
 
 /* One chain under way. */
-struct load_slot {
+struct fab_slot {
 	unsigned left;	  /* requests of its operation still to make, this one included */
 	uint64_t post_ns; /* when the operation began */
 };
 
-struct load_side; /* a process's own */
+struct fab_side; /* a process's own */
 
-struct load_thread {
-	struct load_proc *proc;
-	struct load_side *side;
-	struct load_end *end;
+struct fab_thread {
+	struct fab_proc *proc;
+	struct fab_side *side;
+	struct fab_end *end;
 	struct gn_thread *thread;
 	unsigned in_end; /* its number there */
 	uint8_t *buffer;
 	uint32_t lkey;
 	unsigned n_slots, under_way;
-	struct load_slot *slots;
+	struct fab_slot *slots;
 	uint32_t *ready;  /* slots to post again */
 	uint64_t n_ready; /* also a word that the thread waits for while others poll for it */
 };
 
-/* The process (process.c). env->arg: its struct load_proc. */
-gn_node_main load_main;
+/* The process (process.c). env->arg: its struct fab_proc. */
+gn_node_main fab_main;
 /* A requesting thread's work between the common start and the stop (loop.c). */
-void load_loop(struct load_thread *thread);
+void fab_loop(struct fab_thread *thread);
 
 #endif
