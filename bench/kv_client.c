@@ -9,7 +9,8 @@
 
 #define GROUP_BATCHES 8u /* with several under way, so many times as many are timed together */
 #define FILL_US	      60000000u
-#define FILL_MORE     4u /* bypass: at most so many times the keys, to fill the table */
+#define FILL_MORE     4u /* bypass: at most so many times the keys, to fill the table, … */
+#define FILL_STEP     32u /* … so many at a time */
 
 /*
  * A client's own work, which nothing else charges for: to draw an operation and write down how long
@@ -72,7 +73,7 @@ static int is_full(struct filler *f, bool *full)
 static int fill_server(struct filler *f, uint32_t server)
 {
 	struct kv_run *run = f->client->run;
-	const uint32_t keys = run->opts.keys / run->servers, more = keys / 64 + 1;
+	const uint32_t keys = run->opts.keys / run->servers, more = FILL_STEP;
 	const uint32_t base = server * keys * FILL_MORE;
 	char why[KV_WHY_MAX];
 	bool full = false;

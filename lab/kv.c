@@ -9,7 +9,7 @@
 #include "calls.h"
 
 #define KEYS	     16384u
-#define FILL_DEFAULT 50u
+#define FILL_DEFAULT 75u
 
 static const char *const keys[] = {CALL_KEYS, "key",   "value", "get_pct",
 				   "dist",    "procs", "table", "fill_pct", "qps_per_thread"};
