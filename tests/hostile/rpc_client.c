@@ -331,7 +331,7 @@ static void leave_results(struct evil *e, uint16_t method, uint32_t entries)
 					.nonce = e->hello.nonce,
 					.len = entries * 16,
 					.aux = (uint16_t)entries};
-		const struct rpc_entry entry = {.len = sizeof(want), .kind = method};
+		const struct rpc_entry entry = {.len = sizeof(want), .code = method};
 
 		for (uint32_t i = 0; i < entries; i++) {
 			memcpy(e->buf + 24 + i * 16, &entry, sizeof(entry));

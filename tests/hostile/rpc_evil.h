@@ -165,8 +165,8 @@ static void write_at(struct evil *e, uint32_t from, uint64_t to, uint32_t len, u
 
 static uint64_t request_bytes(const struct evil *e)
 {
-	return rpc_given_up_at(rpc_stride(e->welcome.max_request), e->welcome.slots,
-			       e->welcome.window);
+	return rpc_abandoned_at(rpc_stride(e->welcome.max_request), e->welcome.slots,
+				e->welcome.window);
 }
 
 /* An entry as honest as is drawn; returns how many bytes it takes. */
@@ -181,7 +181,7 @@ static uint32_t draw_entry(struct evil *e, uint8_t *to, uint32_t room, uint32_t 
 	/* Calls of one message are mostly of one kind: only those become groups. */
 	struct rpc_entry entry = {
 		.len = fuzz_pick(64),
-		.kind = methods[fuzz_pick(16) ? e->kind % n_methods : fuzz_pick(n_methods)],
+		.code = methods[fuzz_pick(16) ? e->kind % n_methods : fuzz_pick(n_methods)],
 		.index = (uint16_t)index};
 	struct gn_remote mine;
 	uint32_t bytes;
@@ -190,25 +190,26 @@ static uint32_t draw_entry(struct evil *e, uint8_t *to, uint32_t room, uint32_t 
 		entry.len = 0;
 	for (uint32_t i = 0; i < entry.len; i++)
 		to[sizeof(entry) + i] = (uint8_t)fuzz_any();
-	if (!fuzz_pick(8 * e->entries) && room >= sizeof(entry) + sizeof(struct rpc_far)) {
-		struct rpc_far far;
+	if (!fuzz_pick(8 * e->entries) && room >= sizeof(entry) + sizeof(struct rpc_large_ref)) {
+		struct rpc_large_ref far;
 
 		gn_mr_remote(e->mr, &mine);
-		far = (struct rpc_far){.offset = fuzz_pick(2) ? 0 : fuzz_strange(),
-				       .key = fuzz_pick(3) ? mine.key : fuzz_strange(),
-				       .len = fuzz_pick(2) ? fuzz_pick(BUF_BYTES) : fuzz_strange()};
-		entry.index |= RPC_FAR;
+		far = (struct rpc_large_ref){.offset = fuzz_pick(2) ? 0 : fuzz_strange(),
+					     .key = fuzz_pick(3) ? mine.key : fuzz_strange(),
+					     .len = fuzz_pick(2) ? fuzz_pick(BUF_BYTES) :
+								   fuzz_strange()};
+		entry.index |= RPC_LARGE;
 		entry.len = sizeof(far);
 		memcpy(to + sizeof(entry), &far, sizeof(far));
 	}
 	bytes = (uint32_t)sizeof(entry) + rpc_align8(entry.len);
 	if (!fuzz_pick(4)) { /* with a deadline, which may have no room */
-		const struct rpc_left left = {.us = fuzz_pick(2) ? fuzz_pick(2000) :
-								   fuzz_strange()};
+		const struct rpc_time_left left = {.us = fuzz_pick(2) ? fuzz_pick(2000) :
+									fuzz_strange()};
 
 		if (entry.len >= sizeof(left))
 			memcpy(to + sizeof(entry), &left, sizeof(left));
-		entry.len |= entry.len >= sizeof(left) || !fuzz_pick(20) ? RPC_TIMED : 0;
+		entry.len |= entry.len >= sizeof(left) || !fuzz_pick(20) ? RPC_HAS_DEADLINE : 0;
 	}
 	if (!fuzz_pick(40 * e->entries))
 		entry.len = fuzz_strange();
@@ -227,7 +228,7 @@ static void send_request(struct evil *e)
 	struct rpc_seal seal = {.seq = rpc_seq(e->welcome.epoch, e->number),
 				.nonce = e->hello.nonce,
 				.flags = fuzz_pick(2) ? RPC_REPLY : 0,
-				.word = e->results};
+				.ack = e->results};
 	uint32_t at = 0, n = 1 + fuzz_pick(fuzz_pick(4) ? 3 : 100), bytes;
 
 	e->entries = n;
@@ -241,7 +242,7 @@ static void send_request(struct evil *e)
 	if (!fuzz_pick(40))
 		seal.len = fuzz_strange() % (BUF_BYTES / 2) & ~7u;
 	if (!fuzz_pick(40))
-		seal.word = fuzz_strange();
+		seal.ack = fuzz_strange();
 	if (!fuzz_pick(40))
 		seal.seq = rpc_seq(e->welcome.epoch, e->number + fuzz_pick(3) - 1);
 	if (!fuzz_pick(40))
@@ -269,8 +270,8 @@ static void give_up(struct evil *e)
 
 		memcpy(e->buf, &number, sizeof(number));
 		write_at(e, 0,
-			 rpc_given_up_at(rpc_stride(e->welcome.max_request), e->welcome.slots,
-					 fuzz_pick(e->welcome.window)),
+			 rpc_abandoned_at(rpc_stride(e->welcome.max_request), e->welcome.slots,
+					  fuzz_pick(e->welcome.window)),
 			 sizeof(number), e->welcome.request_key);
 	}
 }

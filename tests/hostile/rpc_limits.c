@@ -225,7 +225,7 @@ static void test_small_large_results(void **state)
 	raw_end(&raw);
 	honest(&a);
 	end(&a);
-	assert_true(fds > before && fds - before < 2 * RPC_LENT_MAX);
+	assert_true(fds > before && fds - before < 2 * RPC_EXPORTS_MAX);
 }
 
 /* ---- connections ---- */
@@ -271,7 +271,7 @@ static void test_large_requests(void **state)
 		.size = sizeof(opts), .max_large = 4 * MIB, .max_client_bytes = 2 * MIB};
 	struct raw_client raw = {0};
 	struct gn_remote mine;
-	struct rpc_far far;
+	struct rpc_large_ref far;
 	struct attack a;
 	uint64_t cost;
 
@@ -280,8 +280,8 @@ static void test_large_requests(void **state)
 	raw.fabric = a.fabric;
 	assert_int_equal(raw_connect(&raw, a.victim.addr, raw_hello(GN_RPC_WINDOW_MAX)), 0);
 	assert_int_equal(gn_mr_remote(raw.mr, &mine), 0);
-	far = (struct rpc_far){.offset = mine.offset, .key = mine.key, .len = RAW_BYTES};
-	raw.index = RPC_FAR;
+	far = (struct rpc_large_ref){.offset = mine.offset, .key = mine.key, .len = RAW_BYTES};
+	raw.index = RPC_LARGE;
 	for (unsigned i = 1; i < raw.welcome.slots && raw.up; i++)
 		assert_int_equal(raw_send(&raw, LATER, &far, sizeof(far), 10, 0), 0);
 	honest(&a);
@@ -301,17 +301,17 @@ static void test_large_requests(void **state)
 static void misbehave(struct raw_client *raw)
 {
 	struct gn_remote mine;
-	struct rpc_far far;
+	struct rpc_large_ref far;
 
 	assert_int_equal(gn_mr_remote(raw->mr, &mine), 0);
 	for (unsigned i = 1; i < raw->welcome.slots && raw->up; i++) {
 		const uint64_t what = gn_random();
 		const struct two want = {(uint32_t)(what >> 8) % (64u << 10), 7};
 
-		far = (struct rpc_far){.offset = mine.offset,
-				       .key = what & 0x30 ? mine.key : 5,
-				       .len = (uint32_t)(what >> 8) % (2 * RAW_BYTES)};
-		raw->index = what & 1 ? RPC_FAR : 0;
+		far = (struct rpc_large_ref){.offset = mine.offset,
+					     .key = what & 0x30 ? mine.key : 5,
+					     .len = (uint32_t)(what >> 8) % (2 * RAW_BYTES)};
+		raw->index = what & 1 ? RPC_LARGE : 0;
 		if (what & 1)
 			raw_send(raw, what & 2 ? ECHO : BLOB, &far, sizeof(far), what >> 2 & 3, 0);
 		else

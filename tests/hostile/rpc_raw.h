@@ -153,11 +153,11 @@ static inline int raw_send(struct raw_client *r, uint16_t method, const void *da
 {
 	const uint32_t max = rpc_max_len(r->welcome.max_request);
 	const uint32_t each = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
-	const struct rpc_entry entry = {.len = len, .kind = method, .index = r->index};
+	const struct rpc_entry entry = {.len = len, .code = method, .index = r->index};
 	struct rpc_seal seal = {.seq = rpc_seq(r->welcome.epoch, r->number),
 				.nonce = r->hello.nonce,
 				.flags = r->flags,
-				.word = ack};
+				.ack = ack};
 	const uint32_t slot = r->number & (r->welcome.slots - 1);
 	struct gn_wr wake;
 

@@ -99,8 +99,8 @@ static inline int raw_conn_make(struct raw_server *s, struct raw_conn *c,
 					  .window = c->hello.window,
 					  .max_large = GN_RPC_LARGE_MAX,
 					  .park_us = 1000};
-	bytes[RAW_REQUESTS] = rpc_given_up_at(rpc_stride(c->welcome.max_request), c->welcome.slots,
-					      c->welcome.window);
+	bytes[RAW_REQUESTS] = rpc_abandoned_at(rpc_stride(c->welcome.max_request), c->welcome.slots,
+					       c->welcome.window);
 	bytes[RAW_RESULTS] = rpc_stride(c->welcome.max_result) * c->welcome.slots;
 	EXPECT(gn_pd_create(s->ctx, &c->pd) == 0);
 	for (unsigned i = 0; i < RAW_MEMS; i++) {
@@ -127,8 +127,8 @@ static inline const uint8_t *raw_find_request(const struct raw_conn *c, uint32_t
 			      (number & (c->welcome.slots - 1)) * stride;
 	const uint64_t seq = rpc_seq(c->welcome.epoch, number);
 
-	return rpc_look(slot, stride, seq, c->hello.nonce, rpc_max_request(c->welcome.max_request),
-			false, head) == RPC_FOUND ?
+	return rpc_message_find(slot, stride, seq, c->hello.nonce,
+				rpc_max_request(c->welcome.max_request), false, head) == RPC_FOUND ?
 		       slot :
 		       NULL;
 }

@@ -62,7 +62,7 @@ static int stage_end(struct stage *s)
 static void add_result(struct stage *s, uint32_t *len, uint16_t index, const void *data,
 		       uint32_t bytes)
 {
-	const struct rpc_entry entry = {.len = bytes, .kind = GN_RPC_OK, .index = index};
+	const struct rpc_entry entry = {.len = bytes, .code = GN_RPC_OK, .index = index};
 	uint8_t *to = raw_result(&s->conn) + sizeof(struct rpc_head) + *len;
 
 	memcpy(to, &entry, sizeof(entry));
@@ -78,7 +78,7 @@ static void place_results(struct stage *s, uint32_t len, uint32_t taken)
 				      .nonce = c->hello.nonce,
 				      .len = len,
 				      .flags = RPC_RESULT,
-				      .word = rpc_state_word(taken, 0)};
+				      .ack = rpc_taken_ack(taken, 0)};
 
 	rpc_seal(raw_result(c), &seal);
 	c->placed++;
@@ -115,10 +115,10 @@ static int answer_large(struct stage *s)
 	EXPECT(gn_mr_remote(s->conn.mr[RAW_FAR], &mine) == 0);
 	EXPECT(raw_find_request(&s->conn, 1, &head) && head.aux == CALLS);
 	for (unsigned i = 0; i < CALLS; i++) {
-		const struct rpc_far far = {
+		const struct rpc_large_ref far = {
 			.offset = mine.offset, .key = mine.key, .len = RAW_FAR_BYTES};
 
-		add_result(s, &len, (uint16_t)(i | RPC_FAR), &far, sizeof(far));
+		add_result(s, &len, (uint16_t)(i | RPC_LARGE), &far, sizeof(far));
 	}
 	place_results(s, len, 1);
 	while (ended < CALLS && gn_now_ns() < deadline_ns)
@@ -296,7 +296,7 @@ static void test_one_slot(void **state)
 	assert_int_equal(gn_rpc_submit(s.client, &t.second), 0);
 	assert_int_equal(gn_rpc_flush(s.client), 0);
 	/* The message is taken, and its slot free; then the result of the first is there. */
-	((struct rpc_head *)(void *)raw_result(&s.conn))->word = rpc_state_word(1, 0);
+	((struct rpc_head *)(void *)raw_result(&s.conn))->ack = rpc_taken_ack(1, 0);
 	for (unsigned i = 0; i < 1000; i++)
 		assert_int_equal(gn_rpc_poll(s.client), 0);
 	add_result(&s, &len, 0, &data, sizeof(data));

@@ -62,23 +62,23 @@ static int let_in(struct evil *e, const struct gn_event *event)
 static uint32_t draw_result(const struct raw_conn *c, uint8_t *to, uint32_t room)
 {
 	struct rpc_entry entry = {.len = fuzz_pick(200),
-				  .kind = (uint16_t)(fuzz_pick(4) ? 0 : fuzz_strange()),
+				  .code = (uint16_t)(fuzz_pick(4) ? 0 : fuzz_strange()),
 				  .index = (uint16_t)fuzz_pick(fuzz_pick(8) ? 4 : c->hello.window)};
 
 	if (rpc_align8(entry.len) + sizeof(entry) > room)
 		entry.len = 0;
 	for (uint32_t i = 0; i < entry.len; i++)
 		to[sizeof(entry) + i] = (uint8_t)fuzz_any();
-	if (!fuzz_pick(3) && room >= sizeof(entry) + sizeof(struct rpc_far)) {
+	if (!fuzz_pick(3) && room >= sizeof(entry) + sizeof(struct rpc_large_ref)) {
 		struct gn_remote mine;
-		struct rpc_far far;
+		struct rpc_large_ref far;
 
 		gn_mr_remote(c->mr[RAW_FAR], &mine);
-		far = (struct rpc_far){.offset = fuzz_pick(20) ? 0 : fuzz_strange(),
-				       .key = fuzz_pick(20) ? mine.key : fuzz_strange(),
-				       .len = fuzz_pick(20) ? fuzz_pick(RAW_FAR_BYTES) :
-							      fuzz_strange()};
-		entry.index |= RPC_FAR;
+		far = (struct rpc_large_ref){.offset = fuzz_pick(20) ? 0 : fuzz_strange(),
+					     .key = fuzz_pick(20) ? mine.key : fuzz_strange(),
+					     .len = fuzz_pick(20) ? fuzz_pick(RAW_FAR_BYTES) :
+								    fuzz_strange()};
+		entry.index |= RPC_LARGE;
 		entry.len = sizeof(far);
 		memcpy(to + sizeof(entry), &far, sizeof(far));
 	}
@@ -103,7 +103,7 @@ static uint32_t copy_request(const struct raw_conn *c, uint8_t *to, uint32_t max
 		struct rpc_entry entry;
 
 		memcpy(&entry, to + at, sizeof(entry));
-		entry.kind = GN_RPC_OK;
+		entry.code = GN_RPC_OK;
 		memcpy(to + at, &entry, sizeof(entry));
 		at += (uint32_t)sizeof(entry) + rpc_align8(entry.len);
 	}
@@ -130,7 +130,7 @@ static void place(struct evil *e, struct raw_conn *c, bool honest)
 	uint8_t *slot = raw_result(c);
 	struct rpc_seal seal = {.seq = rpc_seq(c->welcome.epoch, c->placed + 1),
 				.nonce = c->hello.nonce,
-				.flags = fuzz_pick(2) ? RPC_ACK : 0,
+				.flags = fuzz_pick(2) ? RPC_WANT_ACK : 0,
 				.aux = (uint16_t)(fuzz_pick(2) ? 0 : fuzz_strange())};
 
 	if (honest && fuzz_pick(20)) {
@@ -148,7 +148,7 @@ static void place(struct evil *e, struct raw_conn *c, bool honest)
 	if (!fuzz_pick(50))
 		seal.len = fuzz_strange();
 	seal.len = seal.len > max ? max : seal.len & ~7u;
-	seal.word = fuzz_pick(50) ? 0 : fuzz_strange();
+	seal.ack = fuzz_pick(50) ? 0 : fuzz_strange();
 	rpc_seal(slot, &seal);
 	write_back(c, at, (uint32_t)stride);
 	c->placed++;

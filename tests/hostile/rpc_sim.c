@@ -210,7 +210,7 @@ static int fill_slots(struct raw_client *r)
 {
 	const uint64_t stride = rpc_stride(r->welcome.max_request);
 	const uint32_t slots = r->welcome.slots;
-	const struct rpc_entry entry = {.kind = ECHO};
+	const struct rpc_entry entry = {.code = ECHO};
 	struct gn_wr wake;
 
 	for (uint32_t n = 1; n <= slots; n++) {

@@ -137,9 +137,9 @@ static uint64_t compose(struct raw *r, uint32_t epoch, uint32_t message, bool fo
 		.len = rpc_max_len(r->welcome.max_request),
 		.aux = 1,
 		.flags = RPC_CRC,
-		.word = message - 1,
+		.ack = message - 1,
 	};
-	const struct rpc_entry entry = {.len = r->welcome.max_request, .kind = NOW};
+	const struct rpc_entry entry = {.len = r->welcome.max_request, .code = NOW};
 	struct call *call = world_call(r->w, r->life, number);
 	const struct ask ask = {.call = *number, .len = most};
 	uint8_t *at = (uint8_t *)gn_mem_addr(r->mem) + sizeof(struct rpc_head);

@@ -506,8 +506,8 @@ static void make_lie(struct liar *liar, struct kv_entry *e, uint64_t tag)
 	if (units * (uint64_t)KV_UNIT + 4096 < LIES_BYTES) {
 		item = (struct kv_item *)(void *)((uint8_t *)gn_mem_addr(liar->items) +
 						  (size_t)units * KV_UNIT);
-		KV_PUT(&item->lengths, some_lengths(size * KV_UNIT));
-		KV_PUT(&item->used, (uint32_t)gn_random());
+		KV_STORE_RELAXED(&item->lengths, some_lengths(size * KV_UNIT));
+		KV_STORE_RELAXED(&item->used, (uint32_t)gn_random());
 		if (kv_item_bytes(item->lengths) < 4096)
 			e->sum = kv_item_sum(item);
 	}

@@ -22,17 +22,17 @@ static unsigned entries_with(const struct gn_kv_store *s, const char *key, uint3
 	unsigned found = 0;
 
 	for (unsigned way = 0; way < KV_WAYS; way++)
-		at[way] = kv_entry_at(tag, way, t->bits);
+		at[way] = kv_entry_index(tag, way, t->bits);
 	for (unsigned way = 0; way < KV_WAYS; way++) {
 		const struct kv_entry *e = &t->entries[at[way]];
-		const struct kv_item *item = kv_at(s, kv_entry_place(e));
+		const struct kv_item *item = kv_item_at(s, kv_entry_loc(e));
 
 		/* Two ways of a key, once in a while, are one. */
 		if ((way > 0 && at[way] == at[0]) || (way > 1 && at[way] == at[1]))
 			continue;
 
 		assert_true(e->crc == kv_entry_crc(e));
-		if (!kv_entry_place(e) || kv_entry_tag(e) != tag)
+		if (!kv_entry_loc(e) || kv_entry_tag(e) != tag)
 			continue;
 		assert_int_equal(kv_entry_size(e), kv_item_bytes(item->lengths));
 		assert_true(e->sum == kv_item_sum(item));
@@ -172,8 +172,8 @@ static void test_alike(void **state)
 		const uint32_t lengths = kv_lengths(8, 0);
 		const uint32_t place = kv_log_add(s, kv_item_bytes(lengths));
 
-		kv_at(s, place)->lengths = lengths;
-		kv_at(s, place)->used = n << KV_ITEM_BITS;
+		kv_item_at(s, place)->lengths = lengths;
+		kv_item_at(s, place)->used = n << KV_ITEM_BITS;
 		kv_cuckoo_link(s, 42, place);
 	}
 	assert_int_equal(s->stats.splits, 0);

@@ -72,7 +72,7 @@ struct account {
 
 static int check_item(const struct books *b, uint32_t at, struct account *of)
 {
-	const struct kv_item *item = kv_at(b->s, at);
+	const struct kv_item *item = kv_item_at(b->s, at);
 	const uint32_t bytes = kv_item_bytes(item->lengths);
 
 	EXPECT(kv_find(b->s, kv_hash(kv_key(item), kv_key_len(item), b->s->seed), kv_key(item),
@@ -93,18 +93,18 @@ static int check_heap(const struct books *b)
 
 	EXPECT(log->n_regions <= sizeof(of) / sizeof(of[0]));
 	memset(of, 0, sizeof(of));
-	for (; at < log->hi; at = skip_gaps(log, at + kv_step(kv_at(s, at)) / KV_UNIT)) {
-		EXPECT(kv_step(kv_at(s, at)) >= KV_UNIT);
+	for (; at < log->hi; at = skip_gaps(log, at + kv_item_span(kv_item_at(s, at)) / KV_UNIT)) {
+		EXPECT(kv_item_span(kv_item_at(s, at)) >= KV_UNIT);
 		/* A pass keeps the accounts of its window's regions only when it has ended. */
 		for (; !log->pass.running && next_region < log->n_regions &&
 		       next_region << log->region_shift <= at;
 		     next_region++)
 			EXPECT(skip_gaps(log, kv_region_start(log, next_region)) == at);
-		if (kv_at(s, at)->used & KV_ITEM_DEAD)
+		if (kv_item_at(s, at)->used & KV_ITEM_DEAD)
 			continue;
 		EXPECT(check_item(b, at, of) == 0);
 		items++;
-		bytes += kv_item_bytes(kv_at(s, at)->lengths);
+		bytes += kv_item_bytes(kv_item_at(s, at)->lengths);
 	}
 	EXPECT(at == log->hi);
 	EXPECT(items == s->stats.items && bytes == s->stats.item_bytes);

@@ -209,7 +209,7 @@ static void test_too_fast(void **state)
 		out.ever[n] = true;
 	}
 	while (page(s, &cursor, &out, &status)) {
-		s->cuckoo->moves += KV_MOVES_KEPT + 1;
+		s->cuckoo->moves += KV_MOVES_LOGGED + 1;
 		assert_true(++pages <= KV_SCAN_RESTARTS + 1);
 	}
 	assert_int_equal(status, GN_KV_FAILED);

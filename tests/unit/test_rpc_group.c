@@ -431,7 +431,7 @@ static int never_acks(struct world *w, struct gn_fabric *fabric)
 
 /* ---- calls that are not to be executed ---- */
 
-static int given_up(struct world *w, struct gn_fabric *fabric)
+static int abandoned_calls(struct world *w, struct gn_fabric *fabric)
 {
 	static struct call slow, c[8];
 	struct gn_rpc_client *client, *other;
@@ -519,19 +519,19 @@ static void test_never_acks(void **state)
 	run_everywhere(never_acks, &opts, 1);
 }
 
-static void test_given_up(void **state)
+static void test_abandoned(void **state)
 {
 	(void)state;
-	run_everywhere(given_up, &usual, 1);
+	run_everywhere(abandoned_calls, &usual, 1);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),	 cmocka_unit_test(test_whole_group),
-		cmocka_unit_test(test_ordered),	 cmocka_unit_test(test_ordered_gone),
-		cmocka_unit_test(test_mistakes), cmocka_unit_test(test_never_acks),
-		cmocka_unit_test(test_given_up),
+		cmocka_unit_test(test_sizes),	  cmocka_unit_test(test_whole_group),
+		cmocka_unit_test(test_ordered),	  cmocka_unit_test(test_ordered_gone),
+		cmocka_unit_test(test_mistakes),  cmocka_unit_test(test_never_acks),
+		cmocka_unit_test(test_abandoned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

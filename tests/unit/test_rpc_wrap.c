@@ -86,16 +86,16 @@ static void shift(const struct pair *p)
 
 	assert_non_null(s);
 	s->taken += SHIFT;
-	s->taken_told += SHIFT;
-	s->placed += SHIFT;
+	s->taken_published += SHIFT;
+	s->published += SHIFT;
 	s->acked += SHIFT;
 	rpc_conn_next(s, s->number + SHIFT);
-	*(uint64_t *)(uintptr_t)rpc_conn_ack(s) = rpc_seq(s->epoch, s->acked);
+	*(uint64_t *)(uintptr_t)rpc_conn_ack_at(s) = rpc_seq(s->epoch, s->acked);
 	c->number += SHIFT;
 	c->taken += SHIFT;
 	c->expected += SHIFT;
-	c->spent += SHIFT;
-	c->told += SHIFT;
+	c->consumed += SHIFT;
+	c->acked += SHIFT;
 }
 
 static void wrap(enum gn_rpc_mode mode, uint32_t batch, unsigned method)
