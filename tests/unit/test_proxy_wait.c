@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "front.h"
+#include "internal.h"
 #include "unit.h"
 
 #define IDLE_US	   200000u /* longer than a thread takes to be idle */
@@ -77,12 +77,12 @@ static void open_world(struct world *w)
 		 (unsigned long long)gn_random());
 	assert_int_equal(gn_fabric_open("shm", &w->fabric), 0);
 	assert_int_equal(gn_thread_start("store", serve, w, &w->thread), 0);
-	while ((rc = proxy_create(w->fabric, &opts, &w->proxy)) && proxy_may_wait(rc))
+	while ((rc = proxy_create(w->fabric, &opts, &w->proxy)) && proxy_may_retry(rc))
 		gn_sleep_us(1000);
 	assert_int_equal(rc, 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds),
 			 0);
-	assert_true(px_thread_give(&w->proxy->threads[0], fds[1]));
+	assert_true(px_thread_add_conn(&w->proxy->threads[0], fds[1]));
 	w->fd = fds[0];
 }
 
