@@ -292,7 +292,8 @@ int gn_kv_client_release(struct gn_kv_client *c)
 	if (!rc && (c->n_ops || c->connect != KV_CONNECT_IDLE))
 		rc = gn_fail(
 			-EBUSY,
-			"gn_kv_client_release(): %llu operations are outstanding, or the client is connecting",
+			"gn_kv_client_release(): %llu operations are outstanding, or the client "
+			"is connecting",
 			(unsigned long long)c->n_ops);
 	for (uint32_t i = 0; !rc && i < c->n_links; i++) {
 		rc = gn_rpc_client_release(c->links[i].rpc);

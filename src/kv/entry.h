@@ -6,8 +6,8 @@
  *	where  the item's location in 32 bits, its size in 18, both in units of eight bytes; and 14
  *	       more bits of the serial number
  *	sum    CRC-64 of the item, from its lengths to the last byte of its value
- *	crc    CRC-64 of the three words before, such that zeros have crc zero: memory that was never
- *	       written is an empty entry
+ *	crc    CRC-64 of the three words before, such that zeros have crc zero: memory that was
+ *	       never written is an empty entry
  *
  * Every entry written, in any table, gets a new serial number. So an entry never has the same words
  * again after it had others, until 2^38 entries were written: if two READs return the same words,

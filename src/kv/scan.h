@@ -6,11 +6,11 @@
  * A cursor is a position in the index, and the index may change between two pages. Both kinds of
  * index guarantee that a key that exists all the time is returned at least once:
  *
- *  - Buckets are visited in the order of their numbers. A split moves a key to a bucket with a larger
- *    number only, and the number of buckets never shrinks.
+ *  - Buckets are visited in the order of their numbers. A split moves a key to a bucket with a
+ *    larger number only, and the number of buckets never shrinks.
  *  - Table entries are visited in order, and a key may move either way. The table logs where keys
- *    moved: keys that moved behind the cursor are returned with the next page. After more moves than
- *    the log holds, and after the table has grown, the scan starts over.
+ *    moved: keys that moved behind the cursor are returned with the next page. After more moves
+ *    than the log holds, and after the table has grown, the scan starts over.
  */
 #ifndef GN_KV_SCAN_H
 #define GN_KV_SCAN_H

@@ -53,8 +53,8 @@ enum kv_response_bit {
 #define KV_WRONG_PARTITION GN_KV_STATUSES
 
 /* Maximum size of a response without its value. */
-#define KV_RESPONSE_FIELDS_MAX 5u
-#define KV_RESPONSE_MAX	       (sizeof(struct kv_response) + KV_RESPONSE_FIELDS_MAX * sizeof(uint64_t))
+#define KV_RESPONSE_FIELDS 5u
+#define KV_RESPONSE_MAX	   (sizeof(struct kv_response) + KV_RESPONSE_FIELDS * sizeof(uint64_t))
 
 /* Request of KV_LAYOUT. */
 struct kv_layout_request {
