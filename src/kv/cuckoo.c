@@ -3,7 +3,7 @@
  * A 3-way cuckoo table that clients READ while it changes. Invariants that clients rely on:
  *
  *  - an existing key is in one of its three entries, or in two, at any moment;
- *  - an intact entry (by its CRC) describes an item that existed, with that content, with the entry;
+ *  - an intact entry (by its CRC) describes an item that existed with that content at that time;
  *  - an entry never has the same words again after it had others (entry.h).
  *
  * So if all entries of a new key are in use, items are moved out of the way from the far end: first
