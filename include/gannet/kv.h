@@ -210,9 +210,8 @@ struct gn_kv_server_opts {
 	uint64_t memory;    /* of all partitions; 0: 64 MiB per partition */
 	uint32_t max_value; /* as in gn_kv_store_opts, per partition */
 	bool bypass;	    /* clients may execute GETs with one-sided READs */
-	struct gn_rpc_server_opts
-		/* The library sets size and threads. GN_RPC_POLLED requires threads == 1. */
-		rpc;
+	/* The library sets size and threads. GN_RPC_POLLED requires threads == 1. */
+	struct gn_rpc_server_opts rpc;
 };
 
 GN_API int gn_kv_server_create(struct gn_fabric *fabric, const char *addr,

@@ -277,8 +277,7 @@ static void command_store(struct gn_kv_store *s, struct gn_kv_op *op)
 
 		op->status = store_check(s, op, old ? kv_item_at(s, old) : NULL, &w);
 		if (op->status == GN_KV_NOT_STORED && old)
-			/* counts as an interest in the item, but not as a hit */
-			kv_promote(s, op->hash, old);
+			kv_promote(s, op->hash, old); /* an interest in the item, but no hit */
 		if (op->status)
 			return;
 		w.cas = cas_next(s, op);

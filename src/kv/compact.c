@@ -12,7 +12,7 @@
 #include "kv/compact.h"
 
 #define AMPLE_SHIFT 2u
-_Static_assert(AMPLE_SHIFT < KV_EVICT_SHIFT, "uses are recorded before they are asked for");
+_Static_assert(AMPLE_SHIFT < KV_EVICT_SHIFT, "uses are recorded before eviction needs them");
 
 /* ---- accounts ---- */
 

@@ -285,7 +285,7 @@ static struct kv_entry *make_free_entry(struct gn_kv_store *s, uint64_t tag)
 void kv_cuckoo_link(struct gn_kv_store *s, uint64_t hash, uint32_t loc)
 {
 	struct kv_entry *to = make_free_entry(s, kv_tag(hash));
-	uint32_t gone;
+	uint32_t victim;
 
 	if (to) {
 		entry_write_item(s, to, hash, loc);
@@ -294,10 +294,10 @@ void kv_cuckoo_link(struct gn_kv_store *s, uint64_t hash, uint32_t loc)
 		return;
 	}
 	to = pick_victim(s, kv_tag(hash));
-	gone = kv_entry_loc(to);
+	victim = kv_entry_loc(to);
 	entry_write_item(s, to, hash, loc);
-	kv_count_dropped(s, kv_item_at(s, gone), &s->stats.evicted_bucket);
-	kv_log_remove(s, gone);
+	kv_count_dropped(s, kv_item_at(s, victim), &s->stats.evicted_bucket);
+	kv_log_remove(s, victim);
 }
 
 uint32_t kv_cuckoo_find(struct gn_kv_store *s, uint64_t hash, const void *key, uint32_t key_len)

@@ -38,7 +38,7 @@ _Static_assert(offsetof(struct kv_entry, where) == 8 && offsetof(struct kv_entry
 _Static_assert((KV_ITEM_HEAD + sizeof(struct kv_ext) + GN_KV_KEY_MAX + GN_KV_VALUE_MAX) / KV_UNIT +
 			       1 <
 		       1u << KV_ENTRY_SIZE_BITS,
-	       "an entry can tell the size of any item");
+	       "an entry can hold the size of any item");
 
 /*
  * The bits of a hash that an entry stores and that select its position. Independent of the

@@ -28,7 +28,7 @@ struct kv_cursor {
 	uint64_t mark; /* of a table: see cuckoo.c */
 };
 _Static_assert(sizeof(struct kv_cursor) == sizeof(struct gn_kv_cursor),
-	       "a cursor is as large for those who may not look into it");
+	       "the public struct has the same size");
 
 struct kv_page_head {
 	struct kv_cursor next;

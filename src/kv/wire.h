@@ -13,7 +13,7 @@
 #include "kv/item.h"
 
 #define KV_VERSION 4u
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is, and so are we");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little-endian hosts only");
 
 enum kv_method { KV_DO = 1, KV_LAYOUT, KV_STATS, KV_CLEAR, KV_SCAN };
 
@@ -130,8 +130,8 @@ _Static_assert(sizeof(struct kv_clear) == 8 && offsetof(struct kv_clear, zero) =
 #define KV_STATS_ONE(field) +1
 #define KV_STATS_WORDS	    (0 KV_STATS_FIELDS(KV_STATS_ONE))
 _Static_assert(sizeof(struct gn_kv_stats) - sizeof(size_t) == KV_STATS_WORDS * sizeof(uint64_t),
-	       "everything that is counted is sent");
-_Static_assert(KV_STATS_WORDS == 39, "the words of version 4");
+	       "all statistics are sent");
+_Static_assert(KV_STATS_WORDS == 39, "fields of version 4");
 
 void kv_stats_write(uint64_t to[KV_STATS_WORDS], const struct gn_kv_stats *stats);
 void kv_stats_read(const uint64_t from[KV_STATS_WORDS], struct gn_kv_stats *out);

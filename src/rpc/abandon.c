@@ -110,8 +110,8 @@ static struct gn_rpc_request *find_abandoned(struct rpc_thread *t, enum gn_rpc_c
 		const uint64_t deadline_ns = request_deadline(r);
 
 		*state = gn_rpc_request_state(r);
+		/* Skip a request whose answer is queued for this thread. */
 		if (*state != GN_RPC_CALLER_WAITS &&
-		    /* its answer is queued for this thread */
 		    !__atomic_load_n(&r->is.answered, __ATOMIC_ACQUIRE))
 			return r;
 		if (deadline_ns && deadline_ns < *first_ns)

@@ -84,12 +84,8 @@ struct rpc_adapt {
 	uint32_t retries, switch_us, fetch_bytes; /* switch_us 0: use the default */
 	/* bytes of a message that the first READ brings */
 	uint32_t first_bytes;
-	uint32_t
-		/*
-		 * (len of the longest message that the first READ brings completely - first entry)
-		 * / 8
-		 */
-		first_words;
+	/* (len of the longest message that the first READ brings completely - first entry) / 8 */
+	uint32_t first_words;
 	bool fetch_fixed; /* fetch_bytes was given by the caller */
 	uint32_t size_samples[RPC_SIZE_SAMPLES], n_size_samples;
 	uint64_t least_ns; /* shortest call, without the server's time */
@@ -131,7 +127,7 @@ struct rpc_link {
  */
 #define RPC_CLOCK_EVERY 16u
 #define RPC_TEND_EVERY	127u
-_Static_assert((RPC_TEND_EVERY + 1) % RPC_CLOCK_EVERY == 0, "the next poll looks at the clock");
+_Static_assert((RPC_TEND_EVERY + 1) % RPC_CLOCK_EVERY == 0, "the next poll reads the clock");
 
 struct gn_rpc_client {
 	uint64_t owner; /* gn_thread_id() */
@@ -195,9 +191,8 @@ struct gn_rpc_client {
 		uint32_t n_sent[2]; /* indexed by reply */
 		uint64_t any_sent;
 	};
-	struct rpc_method_state
-		/* Marks calls whose large result is being read: see struct rpc_call. */
-		large_mstate;
+	/* Marks calls whose large result is being read: see struct rpc_call. */
+	struct rpc_method_state large_mstate;
 	struct link_timer deadline_timer; /* a lower bound of all deadlines */
 
 	/* results */

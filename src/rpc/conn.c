@@ -125,9 +125,9 @@ int rpc_conn_recv(struct rpc_conn *c)
 	return gn_post_recv(c->link.qp, &wr, NULL);
 }
 
-static uint32_t min_u32(uint32_t asked, uint32_t most)
+static uint32_t min_u32(uint32_t a, uint32_t b)
 {
-	return asked < most ? asked : most;
+	return a < b ? a : b;
 }
 
 static struct rpc_conn *conn_new(struct rpc_thread *t, const struct rpc_hello *hello)

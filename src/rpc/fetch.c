@@ -81,8 +81,7 @@ static void fetch_read_rest(struct gn_rpc_client *c, uint32_t number, uint32_t h
 	fetch_make_read(c, number, have, all - have, &sge, &wr);
 	rc = gn_post_send(c->qp, &wr, NULL);
 	if (rc == -EAGAIN)
-		/* the poll reads the result again from its start when the send queue has space */
-		return;
+		return; /* a poll reads the result from its start when the send queue has space */
 	if (rc) {
 		rpc_client_disconnected(c);
 		return;
@@ -156,8 +155,7 @@ static void fetch_back_off(struct gn_rpc_client *c)
 		c->missed_ns = now_ns;
 	age_ns = now_ns - c->missed_ns;
 	if (c->notify)
-		/* the notification, or rpc_client_check_liveness(), ends the wait */
-		c->fetch_at_ns = GN_FOREVER;
+		c->fetch_at_ns = GN_FOREVER; /* until the notification, or a liveness check */
 	else if (age_ns > FETCH_BACKOFF_AFTER_NS)
 		c->fetch_at_ns =
 			now_ns +

@@ -179,8 +179,7 @@ static force_inline uint64_t take_results(struct gn_rpc_client *c, const uint8_t
 		if (unlikely(call->mstate != group.mstate || call->begun_ns != group.sent_ns)) {
 			right = sample_begin(c, call, &group);
 			if (!shared)
-				/* load the entry again: cheaper than to keep it in registers */
-				continue;
+				continue; /* load the entry again: cheaper than registers */
 			if (!right)
 				break;
 		}

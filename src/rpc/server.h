@@ -289,9 +289,8 @@ struct rpc_conn {
 	/* taken changed, but a reply is being written from the slot that publishes it */
 	bool taken_unpublished;
 	uint32_t n_busy; /* requests in use */
-	struct gn_rpc_request *
-		/* The window's requests: RPC_BLOCK each, allocated on demand. */
-		*blocks;
+	/* The window's requests: RPC_BLOCK each, allocated on demand. */
+	struct gn_rpc_request **blocks;
 	uint32_t n_made;	/* requests in blocks */
 	uint64_t reading_bytes; /* of large requests being read */
 	/* large requests whose READs are not all posted */

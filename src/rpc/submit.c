@@ -96,8 +96,8 @@ uint64_t rpc_read_clock(struct gn_rpc_client *c)
 static no_inline void wake_after_idle(struct gn_rpc_client *c, uint64_t now_ns)
 {
 	c->woken_park = 0;
+	/* The mutant leaves only the READ, which suffices in most cases. */
 	if (now_ns - c->sent_ns > c->park_quarter_ns * 3 &&
-	    /* either the wake-up or the READ suffices in most cases */
 	    !mutant("rpc-park-blindly", MUTANT_ALWAYS))
 		rpc_wake_again(c);
 	else if (c->reply && (c->mask || !c->busy))
@@ -191,14 +191,8 @@ static no_inline void message_add_checksum(struct gn_rpc_client *c)
 static inline void store_u64(uint8_t *at, uint64_t word)
 {
 	memcpy(at, &word, sizeof(word));
-	__asm__(""
-		:
-		:
-		/*
-		 * keep each store separate: the compiler would merge two, and a wide load would
-		 * wait for both
-		 */
-		: "memory");
+	/* Keep each store separate: the compiler would merge two, and a wide load would wait. */
+	__asm__("" : : : "memory");
 }
 
 /*

@@ -1,8 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * … RPC_PARKED_MAX, another value each time. 30 bits of taken suffice to tell an old ack from a new
- * one: a result slot is reused after RPC_SLOTS_MAX results, which take at most as many messages
- * each.
+ * The protocol between client and server: the handshake of a connection, and messages in slots.
+ *
+ * A client has N slots of three kinds: request slots and result slots in the server's memory, and
+ * reply slots in its own memory. Request messages are numbered 1, 2, …, and so are result messages;
+ * the results of one request message may need several result messages. Message i uses slot i % N of
+ * its kind. A message is
+ *
+ *     head │ entry │ bytes │ entry │ bytes … │ tail
+ *
+ * and is complete when head and tail both match its sequence. If the connection does not guarantee
+ * the order in which bytes appear, the checksum must match as well. The tail is a function of the
+ * sequence that no earlier content of the slot can have by accident.
+ *
+ * A request slot is free when the server has taken its message: its handlers have run, and requests
+ * that are answered later were copied. The ack of a result says up to which number requests are
+ * taken, and so does the slot of the next result while it is empty. A result slot is free when the
+ * client has acknowledged it: by the ack of a later request, or by a WRITE to the ack word behind
+ * the request slots.
+ *
+ * The peer may write anything at any time. So a head is copied once and checked before it is used,
+ * and lengths are never read again.
  */
 #ifndef GN_RPC_WIRE_H
 #define GN_RPC_WIRE_H
@@ -96,11 +114,13 @@ struct rpc_head {
 	uint32_t ack;
 };
 _Static_assert(sizeof(struct rpc_head) == 24, "wire");
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is, and so are we");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little-endian hosts only");
 
 /*
  * The ack of a result: requests up to taken are taken; parked is 0 while the server polls this
- * client, else
+ * client, else from 1 to RPC_PARKED_MAX, another value each time. 30 bits of taken suffice to tell
+ * an old ack from a new one: a result slot is reused after RPC_SLOTS_MAX results, which take at
+ * most as many messages each.
  */
 #define RPC_PARKED_BITS 2u
 #define RPC_PARKED_MAX	((1u << RPC_PARKED_BITS) - 1)
