@@ -400,10 +400,10 @@ static void test_prepared_and_gone(void **state)
 	while (gn_rpc_submit(p.client, (flight_make(&other, TWICE, 0, 0, 0), &other.op)) !=
 	       -ENOTCONN)
 		assert_true(gn_rpc_poll(p.client) >= 0);
-	CHECK(gn_rpc_commit(p.client, &f.op), -ENOTCONN, "gone");
-	CHECK(gn_rpc_prepare(p.client, &f.op, &to), -ENOTCONN, "gone");
+	CHECK(gn_rpc_commit(p.client, &f.op), -ENOTCONN, "broke");
+	CHECK(gn_rpc_prepare(p.client, &f.op, &to), -ENOTCONN, "broke");
 	CHECK(gn_rpc_reconnect(p.client), -ECONNREFUSED, p.addr);
-	CHECK(gn_rpc_commit(p.client, &f.op), -ENOTCONN, "gone");
+	CHECK(gn_rpc_commit(p.client, &f.op), -ENOTCONN, "broke");
 	assert_int_equal(f.ended, 0);
 	assert_int_equal(gn_rpc_client_close(p.client), 0);
 	assert_int_equal(gn_fabric_close(p.fabric), 0);
