@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A thread of the proxy that the store's client cannot wake, because gn_source_arm() fails: it
- * neither spins nor misses answers. The proxy is the real one, with a store in this process.
+ * neither spins nor misses responses. The proxy is the real one, with a store in this process.
  */
 #include <errno.h>
 #include <poll.h>
@@ -25,7 +25,7 @@ struct world {
 	bool stop, pause, paused; /* atomic */
 };
 
-/* ---- a system that lacks something ---- */
+/* ---- gn_source_arm() fails ---- */
 
 static unsigned arms; /* atomic */
 
@@ -38,7 +38,7 @@ int __wrap_gn_source_arm(struct gn_source *source)
 	return -ENOSPC;
 }
 
-/* ---- a store that can be stopped ---- */
+/* ---- a store that can be paused ---- */
 
 static void serve(void *arg)
 {
@@ -112,7 +112,7 @@ static void hear(const struct world *w, const char *text)
 	assert_string_equal(got, text);
 }
 
-/* It has armed, and not more often than its looks are apart. */
+/* It has armed, and not more often than its poll interval allows. */
 static void assert_rests(void)
 {
 	const uint64_t begin_ns = gn_now_ns();

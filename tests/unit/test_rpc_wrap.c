@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Message numbers have 32 bits: a client that sends ten millions of messages a second comes past 0
- * every seven minutes. Client and server take turns in one thread, and are brought to just before
- * that by adding the same to all their numbers.
+ * Message numbers have 32 bits: a client that sends ten million messages per second wraps around
+ * every seven minutes. Client and server take turns on one thread, and are set just before the wrap
+ * by adding the same to all their numbers.
  */
 #include "rpc/client.h"
 #include "rpc/server.h"
@@ -47,7 +47,7 @@ static void take_turns(const struct pair *p)
 	assert_true(gn_rpc_poll(p->client) >= 0);
 }
 
-/* Some calls of a kind, together; all have a deadline that is far away. */
+/* Some calls of one method, together; all have a distant deadline. */
 static void round_of(const struct pair *p, unsigned method, unsigned round)
 {
 	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
