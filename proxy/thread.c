@@ -133,7 +133,7 @@ static void take_turns(struct px_thread *t)
 	}
 }
 
-static bool ending(const struct px_thread *t)
+static bool thread_must_end(const struct px_thread *t)
 {
 	return __atomic_load_n(&t->proxy->ending, __ATOMIC_ACQUIRE);
 }
@@ -200,7 +200,7 @@ static int sleep_timeout_ms(struct px_thread *t, int sleep_ms)
 
 static void thread_serve(struct px_thread *t)
 {
-	while (!ending(t)) {
+	while (!thread_must_end(t)) {
 		const int sleep_ms = px_conns_sweep(t);
 
 		px_starved_wake(t);

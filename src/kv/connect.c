@@ -230,7 +230,7 @@ static bool error_is_transient(int rc)
 	       rc == -EBUSY;
 }
 
-static void reconnected(struct gn_kv_client *c)
+static void client_reconnected(struct gn_kv_client *c)
 {
 	c->count.reconnects++;
 	c->backoff.failed = 0;
@@ -249,7 +249,7 @@ int kv_client_ensure_connected(struct gn_kv_client *c, uint64_t deadline_ns)
 	for (;;) {
 		rc = connect_try(c, UINT64_MAX, deadline_ns);
 		if (!rc) {
-			reconnected(c);
+			client_reconnected(c);
 			return 0;
 		}
 		if (rc != -EAGAIN && !error_is_transient(rc))
@@ -270,7 +270,7 @@ void kv_reconnect_step(struct gn_kv_client *c)
 		return;
 	rc = connect_try(c, POLL_CONNECT_US << c->backoff.failed, GN_NO_WAIT);
 	if (!rc)
-		reconnected(c);
+		client_reconnected(c);
 	else if (rc != -EAGAIN)
 		link_backoff_failed(&c->backoff);
 }
