@@ -468,8 +468,8 @@ struct gn_rpc_op {
 
 /*
  * Calls several methods and waits for all. Returns 0 with a status in each op, or the error of the
- * first op that could not be submitted; that op and all after it complete with GN_RPC_CANCELED.
- * Each submission waits like gn_rpc_call(). done may be NULL.
+ * first op that could not be submitted; that op and all after it get the status GN_RPC_CANCELED,
+ * without a call of done. Each submission waits like gn_rpc_call(). done may be NULL.
  */
 GN_API int gn_rpc_call_all(struct gn_rpc_client *client, struct gn_rpc_op *ops, unsigned n);
 
