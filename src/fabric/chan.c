@@ -315,7 +315,7 @@ int gn_connect_wait(struct gn_qp *qp, const char *addr, const struct gn_conn_opt
 			       (int)ev.private_len, (const char *)ev.private_data);
 	default:
 		if (ev.status == -EACCES)
-			return gn_fail(-EACCES, "the server at %s does not let other users in",
+			return gn_fail(-EACCES, "the server at %s does not accept other users",
 				       addr);
 		return gn_fail(-ECONNREFUSED, "cannot connect to %s: it was refused there", addr);
 	}

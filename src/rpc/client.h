@@ -116,7 +116,7 @@ struct rpc_link {
 
 /*
  * Polls between two looks at the clock (or ends of calls in one poll), and at everything else.
- * link_loop_must_tend() sets the count of polls to RPC_TEND_EVERY, and the next poll must look at
+ * link_loop_force_maintain() sets the count of polls to RPC_TEND_EVERY: the next poll must look at
  * the clock.
  */
 #define RPC_CLOCK_EVERY 16u

@@ -110,7 +110,7 @@ static int make(struct rpc_conn *c)
 	c->reply_sge.lkey = gn_mr_lkey(c->result_area.mr);
 	gn_wr_rdma(&c->reply_wr, GN_OP_WRITE, 0, &c->reply_sge,
 		   &(struct gn_remote){.key = c->reply_key}, 0, 0);
-	rc = link_conn_make(&c->link, c->pd, &qp);
+	rc = link_conn_create_qp(&c->link, c->pd, &qp);
 	for (unsigned i = 0; i < RPC_RECVS && !rc; i++)
 		rc = rpc_conn_recv(c);
 	return rc;
@@ -249,7 +249,7 @@ static void adopt(struct link_task *task)
 	rpc_conn_attend(c);
 	__atomic_fetch_add(&t->n_conns, 1, __ATOMIC_RELAXED);
 	c->heard_ns = gn_now_ns();
-	link_conn_begin(&c->link);
+	link_conn_accepted(&c->link);
 }
 
 static struct rpc_thread *choose_thread(struct gn_rpc_server *server, const struct rpc_hello *hello)
@@ -429,6 +429,6 @@ void rpc_conn_unpark(struct rpc_conn *c)
 		say_parked(c, 0, __ATOMIC_RELEASE);
 	unlink_conn(c);
 	link_to(c, &c->thread->conns);
-	link_conn_watch(&c->link, LINK_PROBE_NS);
+	link_conn_set_probe_interval(&c->link, LINK_PROBE_NS);
 	counter_add(&c->thread->count.wakes, 1);
 }

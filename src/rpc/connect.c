@@ -155,10 +155,10 @@ static int make_endpoint(struct gn_rpc_client *c)
 	c->link = link;
 	link->client = c;
 	link_conn_init(&c->loop, &link->conn);
-	link_conn_watch(&link->conn, GN_FOREVER); /* until it has calls */
+	link_conn_set_probe_interval(&link->conn, GN_FOREVER); /* until it has calls */
 	rc = gn_pd_create(c->loop.ctx, &link->pd);
 	if (!rc)
-		rc = link_conn_make(&link->conn, link->pd, &qp);
+		rc = link_conn_create_qp(&link->conn, link->pd, &qp);
 	c->qp = link->conn.qp;
 	for (unsigned i = 0; i < RPC_NOTIFY_RECVS && !rc; i++)
 		rc = rpc_notify_recv(c);
@@ -357,7 +357,7 @@ static int answered(struct link_conn *conn, const struct gn_event *event)
 
 	if (event->type == GN_EVENT_REJECTED && event->status != -EACCES)
 		return take_refusal(conn->addr, event);
-	rc = link_conn_refused(conn, event);
+	rc = link_connect_error(conn, event);
 	return rc ? rc : take_welcome(c, event);
 }
 
@@ -375,14 +375,14 @@ static bool watched(const struct link_conn *conn)
 
 static const struct link_ops client_ops = {
 	.completed = rpc_client_completed,
-	.answered = answered,
+	.connect_done = answered,
 	.established = start_link,
-	.ended = ended,
-	.watched = watched,
-	.looked = rpc_client_looked,
+	.conn_failed = ended,
+	.needs_probe = watched,
+	.probe_due = rpc_client_looked,
 	.destroy = destroy_link,
-	.words = rpc_client_words,
-	.notified = rpc_client_notified,
+	.poll_words = rpc_client_words,
+	.req_notify = rpc_client_notified,
 };
 
 bool rpc_client_opening(const struct gn_rpc_client *c)
@@ -417,7 +417,7 @@ static int make(struct gn_rpc_client *c, struct gn_fabric *fabric, const char *a
 {
 	struct link_loop_opts loop = {.fabric = fabric,
 				      .ctx = c->opts.ctx,
-				      .tend_every = RPC_TEND_EVERY,
+				      .maintain_every = RPC_TEND_EVERY,
 				      .policy = {.spin_us = SPIN_US, .completions = true}};
 	int rc = rpc_learn_init(c, &c->opts);
 

@@ -287,7 +287,7 @@ static no_inline void take_completions(struct gn_rpc_client *c)
 {
 	link_loop_poll(&c->loop);
 	if (unlikely(c->loop.failed))
-		link_conns_end_failed(&c->loop);
+		link_conns_report_failed(&c->loop);
 }
 
 /* How many results may be there: of messages that the server has not taken, as far as is known. */
@@ -446,7 +446,7 @@ void rpc_client_looked(struct link_conn *conn)
 	struct gn_rpc_client *c = container_of(conn, struct rpc_link, conn)->client;
 
 	if (!rpc_calls_sent(c))
-		link_conn_watch(conn, GN_FOREVER);
+		link_conn_set_probe_interval(conn, GN_FOREVER);
 	else if (c->seen == c->count.results)
 		rpc_ask(c, c->loop.now_ns);
 	c->seen = c->count.results;
@@ -460,8 +460,8 @@ static no_inline void poll_seldom(struct gn_rpc_client *c)
 	if (c->dead)
 		return;
 	/* What is not signaled completes only if it fails. */
-	if (unlikely(link_loop_will_tend(&c->loop)))
-		link_loop_tend(&c->loop);
+	if (unlikely(link_loop_will_maintain(&c->loop)))
+		link_loop_maintain(&c->loop);
 	else
 		link_loop_run_timers(&c->loop);
 	if (unlikely(c->dead))
@@ -472,7 +472,7 @@ static no_inline void poll_seldom(struct gn_rpc_client *c)
 	if (c->entries && now_ns - c->begun_ns > c->learn.batch.wait_us * 1000ull)
 		rpc_flush(c);
 	if (unlikely(rpc_calls_sent(c)))
-		link_conn_watch(&c->link->conn, LINK_PROBE_NS);
+		link_conn_set_probe_interval(&c->link->conn, LINK_PROBE_NS);
 	if ((c->n_reply || rpc_wants_slot(c)) && !c->dead && now_ns > rpc_ask_ns(c))
 		rpc_ask(c, now_ns);
 }
@@ -484,10 +484,10 @@ static no_inline void poll_seldom(struct gn_rpc_client *c)
 static no_inline void poll_idle(struct gn_rpc_client *c)
 {
 	poll_seldom(c);
-	if (c->dead || likely(c->loop.now_ns - c->loop.tended_ns < LINK_TEND_NS))
+	if (c->dead || likely(c->loop.now_ns - c->loop.maintained_ns < LINK_MAINTAIN_NS))
 		return;
-	link_loop_must_tend(&c->loop);
-	link_loop_tend(&c->loop);
+	link_loop_force_maintain(&c->loop);
+	link_loop_maintain(&c->loop);
 }
 
 /* Everything that may have to be done. */
@@ -596,7 +596,7 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 	if (unlikely(c->dead))
 		return 0;
 	c->busy = true;
-	c->loop.turns++;
+	c->loop.iterations++;
 	/* Mostly there is nothing but the next result to be fetched. */
 	if (unlikely((uintptr_t)c->far_reads | (uintptr_t)c->look.late | c->first_ns | c->posted |
 		     c->n_reply | c->odd))
@@ -606,7 +606,7 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 	/* Calls may be late also while others end all the time. */
 	if (unlikely(clock && c->ended == before))
 		poll_idle(c);
-	else if (unlikely(!(c->loop.turns % RPC_CLOCK_EVERY) ||
+	else if (unlikely(!(c->loop.iterations % RPC_CLOCK_EVERY) ||
 			  (c->ended - before >= RPC_CLOCK_EVERY &&
 			   rpc_coarse_ns(c) >= c->late.due_ns)))
 		poll_seldom(c);

@@ -103,7 +103,7 @@ static int make_thread(struct gn_rpc_server *server, struct rpc_thread *t, unsig
 		.fabric = server->fabric,
 		.ctx = server->ctx,
 		.completions = need < CQ_DEPTH ? (uint32_t)need : CQ_DEPTH,
-		.tend_every = TEND_EVERY,
+		.maintain_every = TEND_EVERY,
 		.policy = {.spin_us = SPIN_US},
 	};
 

@@ -31,7 +31,7 @@ static int prepare(struct gn_source *source)
 	source->mute = c->dead && !rpc_client_opening(c);
 	if (rc || c->dead)
 		return rc;
-	link_loop_must_tend(&c->loop); /* by the next poll */
+	link_loop_force_maintain(&c->loop); /* by the next poll */
 	now_ns = gn_now_ns();
 	if (c->entries && !c->due)
 		source_due(source, c->begun_ns + c->learn.batch.wait_us * 1000ull + 1);
@@ -41,7 +41,8 @@ static int prepare(struct gn_source *source)
 		source_due(source, now_ns + RETIRED_NS);
 	if (c->n_reply || rpc_wants_slot(c))
 		source_due(source, rpc_ask_ns(c) + 1);
-	link_conn_watch(&c->link->conn, rpc_calls_sent(c) ? LINK_PROBE_NS : GN_FOREVER);
+	link_conn_set_probe_interval(&c->link->conn,
+				     rpc_calls_sent(c) ? LINK_PROBE_NS : GN_FOREVER);
 	if (rpc_calls_sent(c))
 		ask_to_be_woken(c, now_ns);
 	source_due(source, link_timers_due(&c->loop.timers));

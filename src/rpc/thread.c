@@ -40,7 +40,7 @@ void rpc_thread_drain(struct link_task *task)
 	for (struct rpc_conn *c = t->parked; c; c = c->next)
 		rpc_conn_attend(c);
 	t->known.method = UINT_MAX;    /* its handler is not to be called any more */
-	link_loop_must_tend(&t->loop); /* whoever waits is told in this turn */
+	link_loop_force_maintain(&t->loop); /* whoever waits is told in this turn */
 }
 
 /* ---- what the fabric says ---- */
@@ -185,11 +185,11 @@ static void park_quiet(struct rpc_thread *t, uint64_t now_ns)
 		next = c->next;
 		if (c->heard) {
 			c->heard = false;
-			c->link.heard = true;
+			c->link.active = true;
 			c->heard_ns = now_ns;
 		} else if (now_ns >= c->heard_ns + park_ns && may_park(c, now_ns)) {
 			rpc_conn_park(c, now_ns >= c->heard_ns + LINK_PROBE_NS);
-			link_conn_watch(&c->link, LINK_PROBE_NS * PARKED_EVERY);
+			link_conn_set_probe_interval(&c->link, LINK_PROBE_NS * PARKED_EVERY);
 		}
 		if (unlikely(c->returning))
 			rpc_lent_return(c, false);
@@ -224,7 +224,7 @@ static int sleep_soon(struct link_loop *loop)
 			rpc_conn_park(c, false);
 			if (!c->parked)
 				return -EAGAIN;
-			link_conn_watch(&c->link, LINK_PROBE_NS * PARKED_EVERY);
+			link_conn_set_probe_interval(&c->link, LINK_PROBE_NS * PARKED_EVERY);
 		} else {
 			source_due(&loop->source, loop->now_ns + AWAKE_NS);
 		}
@@ -263,10 +263,10 @@ static no_inline int tend(struct rpc_thread *t, unsigned empty)
 	int busy;
 
 	exec_charge(GN_WORK_SCAN, empty);
-	busy = link_loop_tasks(&t->loop);
+	busy = link_loop_run_tasks(&t->loop);
 	if (unlikely(t->come))
 		busy += serve_come(t);
-	if (!link_loop_tend(&t->loop))
+	if (!link_loop_maintain(&t->loop))
 		return busy;
 	if (unlikely(t->written))
 		busy += release_written(t);
@@ -317,10 +317,10 @@ int rpc_thread_turn(struct rpc_thread *t)
 
 	if (unlikely((uintptr_t)__atomic_load_n(&t->loop.tasks, __ATOMIC_RELAXED) |
 		     (uintptr_t)t->come) ||
-	    unlikely(link_loop_will_tend(&t->loop)))
+	    unlikely(link_loop_will_maintain(&t->loop)))
 		return served + tend(t, empty);
 	exec_charge(GN_WORK_SCAN, empty + 1); /* and the tasks */
-	t->loop.turns++;
+	t->loop.iterations++;
 	return served ? served : turn_idle(t);
 }
 
@@ -355,12 +355,12 @@ const struct link_ops rpc_thread_ops = {
 	.completed = completed,
 	.request = request,
 	.established = rpc_conn_established,
-	.ended = rpc_conn_end,
-	.looked = looked,
+	.conn_failed = rpc_conn_end,
+	.probe_due = looked,
 	.busy = rpc_conn_busy,
 	.destroy = rpc_conn_destroy,
-	.words = words,
-	.sleep = sleep_soon,
+	.poll_words = words,
+	.prepare_sleep = sleep_soon,
 };
 
 int rpc_thread_idle(struct rpc_thread *t, uint64_t deadline_ns)
@@ -388,19 +388,19 @@ void rpc_thread_end(struct rpc_thread *t)
 	uint64_t warn_ns = gn_deadline_us(END_WARN_US);
 
 	do {
-		link_loop_tasks(&t->loop);
+		link_loop_run_tasks(&t->loop);
 		while (t->conns)
 			rpc_conn_end(&t->conns->link);
 		while (t->parked)
 			rpc_conn_end(&t->parked->link);
 		link_conns_sweep(&t->loop);
-		if (t->loop.closing || !link_loop_quiet(&t->loop))
+		if (t->loop.closing || !link_loop_no_posters(&t->loop))
 			gn_yield();
 		if (gn_now_ns() >= warn_ns) {
 			warn_unanswered(t);
 			warn_ns = GN_FOREVER;
 		}
-	} while (t->loop.closing || t->loop.tasks || !link_loop_quiet(&t->loop));
+	} while (t->loop.closing || t->loop.tasks || !link_loop_no_posters(&t->loop));
 }
 
 void rpc_thread_main(void *arg)
