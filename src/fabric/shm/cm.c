@@ -694,6 +694,6 @@ int shm_disconnect(struct gn_qp *base)
 	 * Our own half only: the peer's end is still to be seen, when a copy of its is waited for.
 	 */
 	shutdown(qp->conn.sock.fd, SHUT_WR);
-	qp_gone(base);
+	qp_disconnected(base);
 	return 0;
 }

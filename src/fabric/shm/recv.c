@@ -145,7 +145,7 @@ void shm_conn_lost(struct shm_qp *qp)
 	shm_qp_fail(qp);
 	shm_conn_end(qp);
 	shm_rx_del(&qp->rx_recv);
-	qp_gone(&qp->qp);
+	qp_disconnected(&qp->qp);
 }
 
 bool shm_progress_recvs(struct shm_rx *rx)

@@ -84,7 +84,7 @@ static void peer_gone(struct vrb_qp *qp)
 	} else if (qp->conn.state == VRB_CONN_UP) {
 		qp->conn.state = VRB_CONN_DOWN;
 		vrb_qp_fail(qp);
-		qp_gone(&qp->base);
+		qp_disconnected(&qp->base);
 	}
 }
 
@@ -158,7 +158,7 @@ int vrb_disconnect(struct gn_qp *base)
 		if (rdma_disconnect(qp->conn.id))
 			gn_log(GN_LOG_DEBUG, "verbs: goodbye: %s", gn_strerror(vrb_errno()));
 		qp->conn.state = VRB_CONN_DOWN;
-		qp_gone(base);
+		qp_disconnected(base);
 	}
 	gn_mutex_unlock(&chan->lock);
 	return rc;
