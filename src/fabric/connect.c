@@ -241,7 +241,8 @@ int gn_reject(struct gn_conn_req *req, const void *private_data, uint32_t privat
 		return -EINVAL;
 	if (private_len > req->obj.fabric->attr.max_private || (private_len && !private_data)) {
 		private_len = 0;
-		gn_log(GN_LOG_WARN, "fabric: the private data of a rejection is too long and was not sent");
+		gn_log(GN_LOG_WARN,
+		       "fabric: the private data of a rejection is too long and was not sent");
 	}
 	rc = req->obj.fabric->provider->reject(req, private_data, private_len);
 	req_drop(req);

@@ -104,7 +104,8 @@ int gn_cq_create(struct gn_ctx *ctx, const struct gn_cq_opts *given, struct gn_c
 			       "gn_cq_create(): depth %u: at least 1, at most %u on this provider",
 			       opts->depth, fabric->attr.max_cqe);
 	if (opts->chan && (obj_check(opts->chan, OBJ_CHAN) || opts->chan->ctx != ctx))
-		return gn_fail(-EINVAL, "gn_cq_create(): opts->chan is not a channel of this context");
+		return gn_fail(-EINVAL,
+			       "gn_cq_create(): opts->chan is not a channel of this context");
 	rc = obj_create(fabric, OBJ_CQ, sizeof(*cq), &cq);
 	if (rc)
 		return rc;

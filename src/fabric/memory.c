@@ -162,16 +162,18 @@ static int mr_check_region(const struct gn_mem *mem, size_t offset, size_t lengt
 			       length, offset, mem->size);
 	/* Remote offsets count from the region's start, and devices map whole pages. */
 	if (access & REMOTE_RIGHTS && ((uintptr_t)mem->addr + offset) % GN_PAGE)
-		return gn_fail(-EINVAL,
-			       "gn_mr_register(): a region with remote rights must start on a page, not at %zu",
-			       offset);
+		return gn_fail(
+			-EINVAL,
+			"gn_mr_register(): a region with remote rights must start on a page, not at %zu",
+			offset);
 	if (access & (unsigned)REMOTE_RIGHTS & ~mem->rights)
 		return gn_fail_log(
 			mem->foreign ? -EOPNOTSUPP : -EINVAL,
-			mem->foreign ? "fabric: this provider cannot grant remote access to wrapped "
-				       "memory; use gn_mem_alloc()" :
-				       "fabric: the region has remote rights that its mem was not "
-				       "allocated with");
+			mem->foreign ?
+				"fabric: this provider cannot grant remote access to wrapped "
+				"memory; use gn_mem_alloc()" :
+				"fabric: the region has remote rights that its mem was not "
+				"allocated with");
 	return 0;
 }
 

@@ -23,10 +23,9 @@ static int find_provider(const char *name, const struct provider **out, const ch
 		*device = name[len] ? name + len + 1 : "";
 		return 0;
 	}
-	return gn_fail_log(
-		-EINVAL,
-		"fabric: unknown provider '%s'; known: shm, verbs[:DEVICE] and sim:NODE",
-		name);
+	return gn_fail_log(-EINVAL,
+			   "fabric: unknown provider '%s'; known: shm, verbs[:DEVICE] and sim:NODE",
+			   name);
 }
 
 int gn_fabric_open(const char *name, struct gn_fabric **out)
@@ -43,10 +42,9 @@ int gn_fabric_open(const char *name, struct gn_fabric **out)
 	if (rc)
 		return rc;
 	if (exec_current() != &exec_real && provider != &provider_sim)
-		return gn_fail_log(
-			-EOPNOTSUPP,
-			"fabric: '%s' is outside the simulation; open gn_env.fabric",
-			name);
+		return gn_fail_log(-EOPNOTSUPP,
+				   "fabric: '%s' is outside the simulation; open gn_env.fabric",
+				   name);
 
 	assert(!provider->fabric_size || provider->fabric_size >= sizeof(*fabric));
 	fabric = gn_alloc(provider->fabric_size ? provider->fabric_size : sizeof(*fabric),

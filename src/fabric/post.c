@@ -36,7 +36,8 @@ static int wr_check_atomic(const struct gn_qp *qp, const struct gn_wr *wr, uint6
 static int wr_check_ud(const struct gn_qp *qp, const struct gn_wr *wr, uint64_t len)
 {
 	if (!obj_alive(wr->to.ud.ah, OBJ_AH) || wr->to.ud.ah->qp != qp)
-		return gn_fail(-EINVAL, "gn_post_send(): to.ud.ah is not an address handle of this qp");
+		return gn_fail(-EINVAL,
+			       "gn_post_send(): to.ud.ah is not an address handle of this qp");
 	/* Soft-RoCE would drop a datagram that is too long, and report success. */
 	if (len > qp->obj.fabric->attr.ud_mtu)
 		return gn_fail(-EMSGSIZE, "gn_post_send(): a datagram of %llu bytes: ud_mtu is %u",
@@ -84,8 +85,8 @@ static no_inline int wr_invalid(const struct gn_qp *qp, const struct gn_wr *wr)
 	if (wr->n_sge > qp->max_send_sge || (wr->n_sge && !wr->sge))
 		return gn_fail(-EINVAL, "gn_post_send(): n_sge is %u, sge is %s: at most %u",
 			       wr->n_sge, wr->sge ? "set" : "NULL", qp->max_send_sge);
-	return gn_fail(-EINVAL, "gn_post_send(): %s is not an operation of %s qp", gn_op_str(wr->op),
-		       qp->type == GN_QP_RC ? "an RC" : "a UD");
+	return gn_fail(-EINVAL, "gn_post_send(): %s is not an operation of %s qp",
+		       gn_op_str(wr->op), qp->type == GN_QP_RC ? "an RC" : "a UD");
 }
 
 /* Returns 0, or the error of the request. */
@@ -337,7 +338,9 @@ static int wr_check_recv(const struct gn_qp *qp, const struct gn_recv_wr *wr)
 			       wr->n_sge, wr->sge ? "set" : "NULL", qp->max_recv_sge);
 	for (uint32_t i = 0; i < wr->n_sge; i++)
 		len += wr->sge[i].len_bytes;
-	return len > UINT32_MAX ? gn_fail(-EINVAL, "gn_post_recv(): the receive is 4 GiB or longer") : 0;
+	return len > UINT32_MAX ?
+		       gn_fail(-EINVAL, "gn_post_recv(): the receive is 4 GiB or longer") :
+		       0;
 }
 
 static int post_recv_locked(struct gn_qp *qp, const struct gn_recv_wr *wr,
