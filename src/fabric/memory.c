@@ -162,10 +162,9 @@ static int mr_check_region(const struct gn_mem *mem, size_t offset, size_t lengt
 			       length, offset, mem->size);
 	/* Remote offsets count from the region's start, and devices map whole pages. */
 	if (access & REMOTE_RIGHTS && ((uintptr_t)mem->addr + offset) % GN_PAGE)
-		return gn_fail(
-			-EINVAL,
-			"gn_mr_register(): a region with remote rights must start on a page, not at %zu",
-			offset);
+		return gn_fail(-EINVAL,
+			       "gn_mr_register(): remote rights need a start on a page, not %zu",
+			       offset);
 	if (access & (unsigned)REMOTE_RIGHTS & ~mem->rights)
 		return gn_fail_log(
 			mem->foreign ? -EOPNOTSUPP : -EINVAL,

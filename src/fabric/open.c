@@ -94,9 +94,8 @@ int gn_fabric_close(struct gn_fabric *fabric)
 	for (int type = 0; type < OBJ_TYPES; type++)
 		if (fabric->pool[type].live) {
 			gn_log(GN_LOG_WARN, "fabric: the fabric still has objects");
-			return gn_fail(
-				-EBUSY,
-				"gn_fabric_close(): the fabric still has objects; destroy them first");
+			return gn_fail(-EBUSY,
+				       "gn_fabric_close(): destroy the fabric's objects first");
 		}
 	for (int type = 0; type < OBJ_TYPES; type++)
 		for (struct obj *obj = fabric->pool[type].dead_first, *next; obj; obj = next) {

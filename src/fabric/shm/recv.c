@@ -177,7 +177,7 @@ bool shm_progress_recvs(struct shm_rx *rx)
 		if (unlikely(status != GN_WC_OK)) {
 			if (status == GN_WC_LOCAL_QP)
 				gn_log(GN_LOG_WARN,
-				       "shm: invalid data in a peer's ring; closing its connection");
+				       "shm: invalid data in a ring; closing the connection");
 			if (!soft_rq_empty(&qp->rq))
 				rx_complete(qp, status, slot, 0);
 			shm_qp_fail(qp);
