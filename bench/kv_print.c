@@ -21,7 +21,7 @@ static void fill_in(struct bench_sheet *s, const struct bench_kv_opts *o,
 	sheet_text(s, "mode", bench_kv_modes[o->mode]);
 	sheet_number(s, "threads", o->load.threads, 0);
 	sheet_number(s, "clients", o->load.clients, 0);
-	sheet_number(s, "machines", o->load.profile ? o->load.machines : NAN, 0);
+	sheet_number(s, "machines", o->load.profile ? (double)o->load.machines : NAN, 0);
 	sheet_number(s, "keys", o->keys, 0);
 	sheet_number(s, "key", o->key_bytes, 0);
 	sheet_number(s, "value", o->value_bytes, 0);

@@ -363,8 +363,8 @@ void load_sheet_result(struct bench_sheet *s, const struct load_result *r)
 	sheet_number(s, "batch_fill", r->batch_fill, 3);
 	sheet_number(s, "batch_chosen", r->batch, 4);
 	sheet_number(s, "server_cpu_percent", r->server_cpu_percent, 1);
-	sheet_number(s, "blocks", simulated ? NAN : r->run.blocks, 0);
-	sheet_number(s, "blocks_dropped", simulated ? NAN : r->run.blocks_dropped, 0);
+	sheet_number(s, "blocks", simulated ? NAN : (double)r->run.blocks, 0);
+	sheet_number(s, "blocks_dropped", simulated ? NAN : (double)r->run.blocks_dropped, 0);
 	sheet_number(s, "events", one + (double)r->events, 0);
 	sheet_number(s, "wall_seconds", r->wall_seconds, 3);
 }

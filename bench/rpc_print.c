@@ -18,7 +18,7 @@ void bench_rpc_print_json(FILE *f, const struct bench_rpc_opts *o, const struct 
 	sheet_number(&s, "inflight", o->load.inflight, 0);
 	sheet_number(&s, "threads", o->load.threads, 0);
 	sheet_number(&s, "clients", o->load.clients, 0);
-	sheet_number(&s, "machines", o->load.profile ? o->load.machines : NAN, 0);
+	sheet_number(&s, "machines", o->load.profile ? (double)o->load.machines : NAN, 0);
 	sheet_number(&s, "work_us", o->work_us, 3);
 	load_sheet_result(&s, r);
 	sheet_number(&s, "gbps", 8e-3 * r->mops * o->result_bytes, 9);

@@ -75,7 +75,7 @@ int gn_rpc_request_on_abandon(struct gn_rpc_request *r, gn_rpc_abandon_fn *fn, v
 		t->watched->abandon.prev = &r->abandon.next;
 	t->watched = r;
 	t->watch_ns = 0;
-	link_loop_must_tend(&t->loop);
+	link_loop_force_maintain(&t->loop);
 	return 0;
 }
 

@@ -112,7 +112,7 @@ static int conn_make_resources(struct rpc_conn *c)
 	c->reply_sge.lkey = gn_mr_lkey(c->result_area.mr);
 	gn_wr_rdma(&c->reply_wr, GN_OP_WRITE, 0, &c->reply_sge,
 		   &(struct gn_remote){.key = c->reply_key}, 0, 0);
-	rc = link_conn_make(&c->link, c->pd, &qp);
+	rc = link_conn_create_qp(&c->link, c->pd, &qp);
 	for (unsigned i = 0; i < RPC_RECVS && !rc; i++)
 		rc = rpc_conn_recv(c);
 	return rc;
@@ -253,7 +253,7 @@ static void conn_adopt(struct link_task *task)
 	rpc_conn_update_pending(c);
 	__atomic_fetch_add(&t->n_conns, 1, __ATOMIC_RELAXED);
 	c->active_ns = gn_now_ns();
-	link_conn_begin(&c->link);
+	link_conn_accepted(&c->link);
 }
 
 static struct rpc_thread *conn_choose_thread(struct gn_rpc_server *server,
@@ -439,6 +439,6 @@ void rpc_conn_unpark(struct rpc_conn *c)
 		conn_publish_parked(c, 0, __ATOMIC_RELEASE);
 	conn_list_remove(c);
 	conn_list_add(c, &c->thread->conns);
-	link_conn_watch(&c->link, LINK_PROBE_NS);
+	link_conn_set_probe_interval(&c->link, LINK_PROBE_NS);
 	counter_add(&c->thread->count.wakes, 1);
 }

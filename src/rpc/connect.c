@@ -158,10 +158,10 @@ static int link_make_qp(struct gn_rpc_client *c)
 	c->link = link;
 	link->client = c;
 	link_conn_init(&c->loop, &link->conn);
-	link_conn_watch(&link->conn, GN_FOREVER); /* until calls are outstanding */
+	link_conn_set_probe_interval(&link->conn, GN_FOREVER); /* until calls are outstanding */
 	rc = gn_pd_create(c->loop.ctx, &link->pd);
 	if (!rc)
-		rc = link_conn_make(&link->conn, link->pd, &qp);
+		rc = link_conn_create_qp(&link->conn, link->pd, &qp);
 	c->qp = link->conn.qp;
 	for (unsigned i = 0; i < RPC_NOTIFY_RECVS && !rc; i++)
 		rc = rpc_notify_recv(c);
@@ -364,7 +364,7 @@ static int client_answered(struct link_conn *conn, const struct gn_event *event)
 
 	if (event->type == GN_EVENT_REJECTED && event->status != -EACCES)
 		return client_refused(conn->addr, event);
-	rc = link_conn_refused(conn, event);
+	rc = link_connect_error(conn, event);
 	return rc ? rc : client_take_welcome(c, event);
 }
 
@@ -385,14 +385,14 @@ static bool client_watched(const struct link_conn *conn)
 
 static const struct link_ops client_ops = {
 	.completed = rpc_client_completed,
-	.answered = client_answered,
+	.connect_done = client_answered,
 	.established = client_start_link,
-	.ended = client_ended,
-	.watched = client_watched,
-	.looked = rpc_client_check_liveness,
+	.conn_failed = client_ended,
+	.needs_probe = client_watched,
+	.probe_due = rpc_client_check_liveness,
 	.destroy = link_destroy,
-	.words = rpc_client_words,
-	.notified = rpc_client_notified,
+	.poll_words = rpc_client_words,
+	.req_notify = rpc_client_notified,
 };
 
 bool rpc_client_opening(const struct gn_rpc_client *c)
@@ -427,7 +427,7 @@ static int client_init(struct gn_rpc_client *c, struct gn_fabric *fabric, const 
 {
 	struct link_loop_opts loop = {.fabric = fabric,
 				      .ctx = c->opts.ctx,
-				      .tend_every = RPC_TEND_EVERY,
+				      .maintain_every = RPC_TEND_EVERY,
 				      .policy = {.spin_us = WAIT_SPIN_US, .completions = true}};
 	int rc = rpc_adapt_init(c, &c->opts);
 

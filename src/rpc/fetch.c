@@ -291,7 +291,7 @@ static no_inline void client_poll_completions(struct gn_rpc_client *c)
 {
 	link_loop_poll(&c->loop);
 	if (unlikely(c->loop.failed))
-		link_conns_end_failed(&c->loop);
+		link_conns_report_failed(&c->loop);
 }
 
 /*
@@ -459,7 +459,7 @@ void rpc_client_check_liveness(struct link_conn *conn)
 	struct gn_rpc_client *c = container_of(conn, struct rpc_link, conn)->client;
 
 	if (!rpc_calls_sent(c))
-		link_conn_watch(conn, GN_FOREVER);
+		link_conn_set_probe_interval(conn, GN_FOREVER);
 	else if (c->results_seen == c->count.results)
 		rpc_probe_server(c, c->loop.now_ns);
 	c->results_seen = c->count.results;
@@ -473,8 +473,8 @@ static no_inline void poll_periodic(struct gn_rpc_client *c)
 	if (c->dead)
 		return;
 	/* An unsignaled request completes only if it fails. */
-	if (unlikely(link_loop_will_tend(&c->loop)))
-		link_loop_tend(&c->loop);
+	if (unlikely(link_loop_will_maintain(&c->loop)))
+		link_loop_maintain(&c->loop);
 	else
 		link_loop_run_timers(&c->loop);
 	if (unlikely(c->dead))
@@ -485,7 +485,7 @@ static no_inline void poll_periodic(struct gn_rpc_client *c)
 	if (c->entries && now_ns - c->begun_ns > c->adapt.batch.wait_us * 1000ull)
 		rpc_flush(c);
 	if (unlikely(rpc_calls_sent(c)))
-		link_conn_watch(&c->link->conn, LINK_PROBE_NS);
+		link_conn_set_probe_interval(&c->link->conn, LINK_PROBE_NS);
 	if ((c->n_reply || rpc_waits_for_slot(c)) && !c->dead && now_ns > rpc_probe_due_ns(c))
 		rpc_probe_server(c, now_ns);
 }
@@ -497,10 +497,10 @@ static no_inline void poll_periodic(struct gn_rpc_client *c)
 static no_inline void poll_idle(struct gn_rpc_client *c)
 {
 	poll_periodic(c);
-	if (c->dead || likely(c->loop.now_ns - c->loop.tended_ns < LINK_TEND_NS))
+	if (c->dead || likely(c->loop.now_ns - c->loop.maintained_ns < LINK_MAINTAIN_NS))
 		return;
-	link_loop_must_tend(&c->loop);
-	link_loop_tend(&c->loop);
+	link_loop_force_maintain(&c->loop);
+	link_loop_maintain(&c->loop);
 }
 
 /* The slow path: everything that may be pending. */
@@ -615,7 +615,7 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 	if (unlikely(c->dead))
 		return 0;
 	c->busy = true;
-	c->loop.turns++;
+	c->loop.iterations++;
 	/* Usually the next result is all that is pending. */
 	if (unlikely((uintptr_t)c->large_reads | (uintptr_t)c->view_reads.unposted |
 		     c->fetch_at_ns | c->posted | c->n_reply | c->slow_path))
@@ -625,7 +625,7 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 	/* Deadlines must be checked also while other calls complete all the time. */
 	if (unlikely(clock && c->ended == before))
 		poll_idle(c);
-	else if (unlikely(!(c->loop.turns % RPC_CLOCK_EVERY) ||
+	else if (unlikely(!(c->loop.iterations % RPC_CLOCK_EVERY) ||
 			  (c->ended - before >= RPC_CLOCK_EVERY &&
 			   rpc_coarse_ns(c) >= c->deadline_timer.due_ns)))
 		poll_periodic(c);

@@ -104,7 +104,7 @@ static int thread_create(struct gn_rpc_server *server, struct rpc_thread *t, uns
 		.fabric = server->fabric,
 		.ctx = server->ctx,
 		.completions = need < CQ_DEPTH ? (uint32_t)need : CQ_DEPTH,
-		.tend_every = TEND_EVERY,
+		.maintain_every = TEND_EVERY,
 		.policy = {.spin_us = WAIT_SPIN_US},
 	};
 

@@ -36,7 +36,7 @@ static int client_source_prepare(struct gn_source *source)
 	source->mute = c->dead && !rpc_client_opening(c);
 	if (rc || c->dead)
 		return rc;
-	link_loop_must_tend(&c->loop); /* in the next poll */
+	link_loop_force_maintain(&c->loop); /* in the next poll */
 	now_ns = gn_now_ns();
 	if (c->entries && !c->send_due)
 		source_due(source, c->begun_ns + c->adapt.batch.wait_us * 1000ull + 1);
@@ -46,7 +46,7 @@ static int client_source_prepare(struct gn_source *source)
 		source_due(source, now_ns + RETIRED_CHECK_NS);
 	if (c->n_reply || rpc_waits_for_slot(c))
 		source_due(source, rpc_probe_due_ns(c) + 1);
-	link_conn_watch(&c->link->conn, rpc_calls_sent(c) ? LINK_PROBE_NS : GN_FOREVER);
+	link_conn_set_probe_interval(&c->link->conn, rpc_calls_sent(c) ? LINK_PROBE_NS : GN_FOREVER);
 	if (rpc_calls_sent(c))
 		request_notification(c, now_ns);
 	source_due(source, link_timers_due(&c->loop.timers));

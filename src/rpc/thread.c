@@ -41,7 +41,7 @@ void rpc_thread_drain(struct link_task *task)
 	for (struct rpc_conn *c = t->parked; c; c = c->next)
 		rpc_conn_update_pending(c);
 	t->cached.method = UINT_MAX;   /* its handler must not be called any more */
-	link_loop_must_tend(&t->loop); /* so that the drained state is published in this turn */
+	link_loop_force_maintain(&t->loop); /* so that the drained state is published in this turn */
 }
 
 /* ---- completions ---- */
@@ -186,11 +186,11 @@ static void park_idle(struct rpc_thread *t, uint64_t now_ns)
 		next = c->next;
 		if (c->active) {
 			c->active = false;
-			c->link.heard = true;
+			c->link.active = true;
 			c->active_ns = now_ns;
 		} else if (now_ns >= c->active_ns + park_ns && conn_may_park(c, now_ns)) {
 			rpc_conn_park(c, now_ns >= c->active_ns + LINK_PROBE_NS);
-			link_conn_watch(&c->link, LINK_PROBE_NS * PARKED_PROBE_FACTOR);
+			link_conn_set_probe_interval(&c->link, LINK_PROBE_NS * PARKED_PROBE_FACTOR);
 		}
 		if (unlikely(c->releasing))
 			rpc_exports_release(c, false);
@@ -225,7 +225,7 @@ static int thread_prepare_sleep(struct link_loop *loop)
 			rpc_conn_park(c, false);
 			if (!c->parked)
 				return -EAGAIN;
-			link_conn_watch(&c->link, LINK_PROBE_NS * PARKED_PROBE_FACTOR);
+			link_conn_set_probe_interval(&c->link, LINK_PROBE_NS * PARKED_PROBE_FACTOR);
 		} else {
 			source_due(&loop->source, loop->now_ns + UNPARKED_CHECK_NS);
 		}
@@ -264,10 +264,10 @@ static no_inline int thread_tend(struct rpc_thread *t, unsigned empty)
 	int busy;
 
 	exec_charge(GN_WORK_SCAN, empty);
-	busy = link_loop_tasks(&t->loop);
+	busy = link_loop_run_tasks(&t->loop);
 	if (unlikely(t->arrived))
 		busy += thread_serve_arrived(t);
-	if (!link_loop_tend(&t->loop))
+	if (!link_loop_maintain(&t->loop))
 		return busy;
 	if (unlikely(t->written))
 		busy += release_held_results(t);
@@ -318,10 +318,10 @@ int rpc_thread_turn(struct rpc_thread *t)
 
 	if (unlikely((uintptr_t)__atomic_load_n(&t->loop.tasks, __ATOMIC_RELAXED) |
 		     (uintptr_t)t->arrived) ||
-	    unlikely(link_loop_will_tend(&t->loop)))
+	    unlikely(link_loop_will_maintain(&t->loop)))
 		return served + thread_tend(t, empty);
 	exec_charge(GN_WORK_SCAN, empty + 1); /* and the tasks */
-	t->loop.turns++;
+	t->loop.iterations++;
 	return served ? served : thread_turn_idle(t);
 }
 
@@ -356,12 +356,12 @@ const struct link_ops rpc_thread_ops = {
 	.completed = thread_completed,
 	.request = thread_request,
 	.established = rpc_conn_established,
-	.ended = rpc_conn_end,
-	.looked = thread_probed,
+	.conn_failed = rpc_conn_end,
+	.probe_due = thread_probed,
 	.busy = rpc_conn_busy,
 	.destroy = rpc_conn_destroy,
-	.words = thread_words,
-	.sleep = thread_prepare_sleep,
+	.poll_words = thread_words,
+	.prepare_sleep = thread_prepare_sleep,
 };
 
 int rpc_thread_idle(struct rpc_thread *t, uint64_t deadline_ns)
@@ -389,19 +389,19 @@ void rpc_thread_end(struct rpc_thread *t)
 	uint64_t warn_ns = gn_deadline_us(DESTROY_WARN_US);
 
 	do {
-		link_loop_tasks(&t->loop);
+		link_loop_run_tasks(&t->loop);
 		while (t->conns)
 			rpc_conn_end(&t->conns->link);
 		while (t->parked)
 			rpc_conn_end(&t->parked->link);
 		link_conns_sweep(&t->loop);
-		if (t->loop.closing || !link_loop_quiet(&t->loop))
+		if (t->loop.closing || !link_loop_no_posters(&t->loop))
 			gn_yield();
 		if (gn_now_ns() >= warn_ns) {
 			warn_unanswered(t);
 			warn_ns = GN_FOREVER;
 		}
-	} while (t->loop.closing || t->loop.tasks || !link_loop_quiet(&t->loop));
+	} while (t->loop.closing || t->loop.tasks || !link_loop_no_posters(&t->loop));
 }
 
 void rpc_thread_main(void *arg)

@@ -95,7 +95,7 @@ static int wait_pause(struct gn_rpc_client *c, uint64_t until_ns, struct wait_tu
 	if (!c->notify && at_ns > now_ns)
 		until_ns = earlier_ns(until_ns, at_ns);
 	if (rpc_calls_sent(c))
-		link_conn_watch(&c->link->conn, LINK_PROBE_NS);
+		link_conn_set_probe_interval(&c->link->conn, LINK_PROBE_NS);
 	turns->waited = true;
 	return until_ns > now_ns ? link_loop_wait(&c->loop, until_ns, "the result of a call") : 0;
 }

@@ -57,7 +57,7 @@ static void begin(struct attack *a, const char *name)
 /* Sets the busy word that its library would set. Nothing is posted from now on. */
 static void say_busy(struct raw_client *r)
 {
-	uint64_t *word = &((struct shm_qp *)r->qp)->conn.mine->busy.posting;
+	uint64_t *word = &((struct shm_qp *)r->qp)->conn.own_area->busy.posting;
 
 	__atomic_store_n(word, *word | 1, __ATOMIC_SEQ_CST);
 }
@@ -158,7 +158,7 @@ enum { BUSY_SERVER = 1 };
 
 static void stay_busy(struct gn_rpc_request *request, void *arg)
 {
-	uint64_t *word = &((struct shm_qp *)request->conn->link.qp)->conn.mine->busy.posting;
+	uint64_t *word = &((struct shm_qp *)request->conn->link.qp)->conn.own_area->busy.posting;
 	uint32_t len;
 
 	(void)arg;
@@ -269,7 +269,7 @@ static int accept_one(struct raw_server *s, struct raw_conn *c, const struct gn_
 	EXPECT(gn_accept(event->req, c->qp, &opts) == 0);
 	c->up = true;
 	if (copying)
-		((struct shm_qp *)c->qp)->conn.mine->busy.posting |= 1;
+		((struct shm_qp *)c->qp)->conn.own_area->busy.posting |= 1;
 	return 0;
 }
 
