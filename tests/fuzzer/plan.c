@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * From a seed to a plan: how large the cluster is, who talks to whom and how, and what goes wrong.
- * Each thing is often left out altogether, because what is always mixed hides what only happens
- * when it is missing.
+ * Draws a plan from a seed: the size of the cluster, the links, the operations and the faults. Each
+ * feature is often left out altogether, because some defects only show when it is missing.
  */
 #include <stdio.h>
 #include <string.h>
 
-#include "swarm_model.h"
+#include "model.h"
 
 #define OPTIONAL_CAPS                                                            \
 	(GN_CAP_UD | GN_CAP_ATOMICS | GN_CAP_ATOMIC_CPU | GN_CAP_INORDER_WRITE | \
@@ -26,7 +25,7 @@ static const char *next_name(const char *text)
 	return text + strspn(text, ", \t");
 }
 
-static bool names(const char *list, const char *kind)
+static bool list_names(const char *list, const char *kind)
 {
 	for (list += strspn(list, ", \t"); *list; list = next_name(list))
 		if (name_len(list) == strlen(kind) && !memcmp(list, kind, strlen(kind)))
@@ -34,17 +33,17 @@ static bool names(const char *list, const char *kind)
 	return false;
 }
 
-bool plan_fault(const struct swarm *s, const char *kind)
+bool plan_fault(const struct fuzz_run *run, const char *kind)
 {
-	return names(s->plan.faults, kind);
+	return list_names(run->plan.faults, kind);
 }
 
-bool plan_ends_programs(const struct swarm *s)
+bool plan_ends_programs(const struct fuzz_run *run)
 {
-	return plan_fault(s, "crash") || plan_fault(s, "kill");
+	return plan_fault(run, "crash") || plan_fault(run, "kill");
 }
 
-bool swarm_faults_known(const char *list, const char **bad, size_t *bad_len)
+bool fuzz_faults_known(const char *list, const char **bad, size_t *bad_len)
 {
 	for (list += strspn(list, ", \t"); *list; list = next_name(list)) {
 		const char *name;
@@ -69,10 +68,10 @@ static bool is_one_of(const char *kind, const char *const *list)
 }
 
 /*
- * At random. What happens to a node is counted in milliseconds, and a run has some ten of them;
- * what may end a program's efforts early is rare, so that others come to their turn.
+ * Faults of nodes are counted in milliseconds, and a run has some ten of them. Faults that end a
+ * connection are rare, so that there is something to check before.
  */
-static void draw_rate(struct rng *rng, const char *kind, bool node, char *to, size_t size)
+static void draw_fault_rate(struct rng *rng, const char *kind, bool node, char *to, size_t size)
 {
 	static const char *const rare[] = {"qp-error", "rnr", "alloc", "register", NULL};
 	const uint32_t ppm = node		   ? rng_range(rng, 5000, 100000) :
@@ -82,8 +81,8 @@ static void draw_rate(struct rng *rng, const char *kind, bool node, char *to, si
 	snprintf(to, size, "%s=%uppm", kind, ppm);
 }
 
-/* On schedule: to one node that every seed has, for a while. */
-static void draw_schedule(struct rng *rng, const char *kind, char *to, size_t size)
+/* At a time: at one of the two nodes that every seed has, for a while. */
+static void draw_fault_schedule(struct rng *rng, const char *kind, char *to, size_t size)
 {
 	const bool slow = !strncmp(kind, "slow-", strlen("slow-"));
 	const unsigned node = rng_below(rng, 2);
@@ -92,7 +91,7 @@ static void draw_schedule(struct rng *rng, const char *kind, char *to, size_t si
 	const bool one_way = rng_one_in(rng, 2);
 	const uint32_t amount = rng_range(rng, 1, 1000);
 
-	if (!strcmp(kind, "drift")) /* for good */
+	if (!strcmp(kind, "drift")) /* permanent */
 		snprintf(to, size, "%s@%uus:n%u:%s%uppm", kind, at_us, node, one_way ? "-" : "",
 			 amount);
 	else if (slow)
@@ -103,12 +102,12 @@ static void draw_schedule(struct rng *rng, const char *kind, char *to, size_t si
 			 one_way && !strcmp(kind, "partition") ? ">" : "");
 }
 
-static void draw_faults(struct swarm *s, struct rng *rng)
+static void draw_faults(struct fuzz_run *run, struct rng *rng)
 {
 	static const char *const of_nodes[] = {"crash",	    "kill",	 "pause", "slow-node",
 					       "slow-link", "partition", "drift", NULL};
 	const bool none = rng_one_in(rng, 8);
-	char *text = s->plan.faults;
+	char *text = run->plan.faults;
 	size_t len = 0;
 	const char *kind;
 
@@ -119,22 +118,24 @@ static void draw_faults(struct swarm *s, struct rng *rng)
 		char fault[64];
 
 		if (node && rng_one_in(rng, 2))
-			draw_schedule(rng, kind, fault, sizeof(fault));
+			draw_fault_schedule(rng, kind, fault, sizeof(fault));
 		else
-			draw_rate(rng, kind, node, fault, sizeof(fault));
-		if (!chosen || (s->opts->only_faults && !names(s->opts->only_faults, kind)))
+			draw_fault_rate(rng, kind, node, fault, sizeof(fault));
+		if (!chosen ||
+		    (run->opts->only_faults && !list_names(run->opts->only_faults, kind)))
 			continue;
-		len += (size_t)snprintf(text + len, sizeof(s->plan.faults) - len, "%s%s",
+		len += (size_t)snprintf(text + len, sizeof(run->plan.faults) - len, "%s%s",
 					len ? "," : "", fault);
 	}
 }
 
-static void set_faults(struct swarm *s)
+static void plan_set_fault_effects(struct fuzz_run *run)
 {
-	s->breaks = plan_fault(s, "qp-error") || plan_ends_programs(s) ||
-		    plan_fault(s, "partition") || plan_fault(s, "rnr");
-	s->no_memory = plan_fault(s, "alloc") || plan_fault(s, "register");
-	s->stalls = plan_fault(s, "pause") || plan_fault(s, "slow-node") || plan_fault(s, "drift");
+	run->breaks = plan_fault(run, "qp-error") || plan_ends_programs(run) ||
+		      plan_fault(run, "partition") || plan_fault(run, "rnr");
+	run->no_memory = plan_fault(run, "alloc") || plan_fault(run, "register");
+	run->stalls = plan_fault(run, "pause") || plan_fault(run, "slow-node") ||
+		      plan_fault(run, "drift");
 }
 
 /* ---- the cluster ---- */
@@ -163,7 +164,7 @@ static uint64_t draw_caps_off(struct rng *rng)
 	}
 }
 
-/* Each draw in a statement of its own, here and elsewhere: so no compiler chooses their order. */
+/* Each draw is a statement of its own, so that no compiler chooses the order. */
 static void draw_worker(struct plan_worker *worker, unsigned proc, struct rng *rng)
 {
 	worker->proc = proc;
@@ -196,7 +197,7 @@ static void draw_link(struct plan *plan, struct plan_link *link, struct rng *rng
 {
 	static const uint32_t lens[] = {64, 256, 256, 1024, 1024, 4096, LEN_MAX};
 
-	do { /* of two processes; on one node they talk through its device */
+	do { /* of two processes, which may be on one node */
 		link->client = rng_below(rng, plan->n_workers);
 		link->server = rng_below(rng, plan->n_workers);
 	} while (plan->worker[link->client].proc == plan->worker[link->server].proc);
@@ -206,9 +207,9 @@ static void draw_link(struct plan *plan, struct plan_link *link, struct rng *rng
 	for (unsigned op = 0; op <= GN_OP_FAA; op++)
 		link->weight[op] = rng_one_in(rng, 4) ? 0 : rng_range(rng, 1, 8);
 	link->weight[GN_OP_WRITE] += link->weight[GN_OP_WRITE] ? 8 : 0;
-	link->weight[GN_OP_READ] += 4; /* what everything else is seen by */
+	link->weight[GN_OP_READ] += 4; /* READs check everything else */
 	link->signal_one_in = rng_range(rng, 1, 6);
-	link->sloppy = rng_one_in(rng, 4);
+	link->few_recvs = rng_one_in(rng, 4);
 	link->hostile = rng_one_in(rng, 4);
 	link->close_one_in = rng_one_in(rng, 2) ? 60 : 400;
 	link->conn.size = sizeof(link->conn);
@@ -217,14 +218,14 @@ static void draw_link(struct plan *plan, struct plan_link *link, struct rng *rng
 	link->conn.timeout_us = rng_range(rng, 2000, 20000);
 }
 
-void plan_draw(struct swarm *s)
+void plan_draw(struct fuzz_run *run)
 {
-	struct rng rng = {.state = rng_mix(s->opts->seed + 0x73776172)};
-	struct plan *plan = &s->plan;
+	struct rng rng = {.state = rng_mix(run->opts->seed + 0x73776172)};
+	struct plan *plan = &run->plan;
 
 	draw_profile(plan, &rng);
-	if (s->opts->profile)
-		snprintf(plan->profile, sizeof(plan->profile), "%s", s->opts->profile);
+	if (run->opts->profile)
+		snprintf(plan->profile, sizeof(plan->profile), "%s", run->opts->profile);
 	plan->caps_off = draw_caps_off(&rng);
 	plan->ud_len = 64u << 2 * rng_below(&rng, 4);
 	draw_programs(plan, &rng);
@@ -232,32 +233,32 @@ void plan_draw(struct swarm *s)
 		&rng, 1, LINKS_MAX < plan->n_workers + 2 ? LINKS_MAX : plan->n_workers + 2);
 	for (unsigned i = 0; i < plan->n_links; i++)
 		draw_link(plan, &plan->link[i], &rng);
-	draw_faults(s, &rng);
-	if (s->opts->faults)
-		snprintf(plan->faults, sizeof(plan->faults), "%s", s->opts->faults);
-	set_faults(s);
+	draw_faults(run, &rng);
+	if (run->opts->faults)
+		snprintf(plan->faults, sizeof(plan->faults), "%s", run->opts->faults);
+	plan_set_fault_effects(run);
 }
 
-void plan_print(const struct swarm *s)
+void plan_print(const struct fuzz_run *run)
 {
-	const struct plan *plan = &s->plan;
+	const struct plan *plan = &run->plan;
 
 	fprintf(stderr,
 		"seed %llu: profile %s, %u nodes, %u processes, %u workers, caps off %llx\n"
 		"seed %llu: faults %s\n",
-		(unsigned long long)s->opts->seed, plan->profile, plan->n_nodes, plan->n_procs,
+		(unsigned long long)run->opts->seed, plan->profile, plan->n_nodes, plan->n_procs,
 		plan->n_workers, (unsigned long long)plan->caps_off,
-		(unsigned long long)s->opts->seed, *plan->faults ? plan->faults : "none");
+		(unsigned long long)run->opts->seed, *plan->faults ? plan->faults : "none");
 	for (unsigned i = 0; i < plan->n_links; i++) {
 		const struct plan_link *link = &plan->link[i];
 
 		fprintf(stderr,
 			"seed %llu: link %u: n%u worker %u to n%u worker %u, up to %u bytes, "
 			"window %u, %u receives%s%s\n",
-			(unsigned long long)s->opts->seed, i,
+			(unsigned long long)run->opts->seed, i,
 			plan->proc[plan->worker[link->client].proc].node, link->client,
 			plan->proc[plan->worker[link->server].proc].node, link->server,
-			link->max_len, link->window, link->recvs, link->sloppy ? ", sloppy" : "",
-			link->hostile ? ", hostile" : "");
+			link->max_len, link->window, link->recvs,
+			link->few_recvs ? ", few receives" : "", link->hostile ? ", hostile" : "");
 	}
 }

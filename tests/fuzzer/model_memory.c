@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory with one remote writer. Each WRITE has bytes of its own, drawn from its seed, so what a
- * line holds tells which WRITEs have reached it.
+ * Memory with one remote writer. Each WRITE has bytes drawn from its own seed, so the bytes of a
+ * line tell which WRITEs have reached it.
  */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "swarm_model.h"
+#include "model.h"
 
-/* Fewer equal bytes than this may be chance. */
+/* Fewer equal bytes than this may be a coincidence. */
 #define TELLING 8u
 
 static uint8_t bytes_at(uint64_t seed, uint64_t off)
@@ -55,41 +55,41 @@ bool bytes_equal(const uint8_t *at, uint64_t seed, uint64_t off, size_t len)
 	return true;
 }
 
-void area_init(struct area *area, uint32_t size, uint64_t seed)
+void mem_model_init(struct mem_model *area, uint32_t size, uint64_t seed)
 {
-	*area = (struct area){.size = size, .base = malloc(size)};
+	*area = (struct mem_model){.size = size, .base = malloc(size)};
 	assert(area->base);
 	bytes_fill(area->base, seed, 0, size);
 }
 
-void area_fini(struct area *area)
+void mem_model_fini(struct mem_model *area)
 {
 	free(area->base);
 	free(area->pending);
 }
 
-void area_post(struct area *area, uint32_t req, uint32_t off, uint32_t len, uint64_t seed)
+void mem_model_post(struct mem_model *area, uint32_t req, uint32_t off, uint32_t len, uint64_t seed)
 {
 	assert(off + len <= area->size);
-	area->pending = swarm_grow(area->pending, area->n, &area->cap, sizeof(*area->pending));
+	area->pending = array_grow(area->pending, area->n, &area->cap, sizeof(*area->pending));
 	area->pending[area->n++] =
-		(struct area_write){.req = req, .off = off, .len = len, .seed = seed};
+		(struct mem_write){.req = req, .off = off, .len = len, .seed = seed};
 }
 
-void area_unpost(struct area *area, uint32_t req)
+void mem_model_unpost(struct mem_model *area, uint32_t req)
 {
 	while (area->n > 0 && area->pending[area->n - 1].req >= req)
 		area->n--;
 }
 
-void area_forget(struct area *area, uint32_t req)
+void mem_model_forget(struct mem_model *area, uint32_t req)
 {
 	uint32_t n = 0;
 
 	if (req > area->settled)
 		req = area->settled;
 	while (n < area->n && area->pending[n].req < req) {
-		const struct area_write *w = &area->pending[n++];
+		const struct mem_write *w = &area->pending[n++];
 
 		bytes_fill(area->base + w->off, w->seed, w->off, w->len);
 	}
@@ -98,9 +98,9 @@ void area_forget(struct area *area, uint32_t req)
 	area->n -= n;
 }
 
-/* The bytes of [from, to) that a WRITE has: *a to *b, none if equal. */
-static void overlap(const struct area_write *w, uint32_t from, uint32_t to, uint32_t *a,
-		    uint32_t *b)
+/* The intersection of [from, to) and a WRITE: [*a, *b). */
+static void write_overlap(const struct mem_write *w, uint32_t from, uint32_t to, uint32_t *a,
+			  uint32_t *b)
 {
 	*a = w->off > from ? w->off : from;
 	*b = w->off + w->len < to ? w->off + w->len : to;
@@ -108,7 +108,7 @@ static void overlap(const struct area_write *w, uint32_t from, uint32_t to, uint
 		*a = *b;
 }
 
-static bool touched(const struct area *area, uint32_t from, uint32_t to)
+static bool line_has_writes(const struct mem_model *area, uint32_t from, uint32_t to)
 {
 	for (uint32_t i = 0; i < area->n; i++)
 		if (area->pending[i].off < to && area->pending[i].off + area->pending[i].len > from)
@@ -117,26 +117,26 @@ static bool touched(const struct area *area, uint32_t from, uint32_t to)
 }
 
 /*
- * One line, or a part of one. From the newest WRITE to the oldest: one whose bytes are all there,
- * as far as no newer one explains them, may be taken to be placed; that leaves the least to be
- * explained by the others. In the end what is left must be the base.
+ * One line, or a part of one. From the newest WRITE to the oldest: a WRITE all of whose bytes are
+ * there, except those that a newer one explains, counts as placed, which leaves the least to be
+ * explained by the others. The bytes that no WRITE explains must be those of the base.
  */
-static bool line_possible(const struct area *area, const uint8_t *seen, uint32_t from, uint32_t to,
-			  uint32_t must, uint32_t may)
+static bool line_possible(const struct mem_model *area, const uint8_t *seen, uint32_t from,
+			  uint32_t to, uint32_t must, uint32_t may)
 {
 	bool explained[LINE] = {false};
 
-	if (!memcmp(seen, area->base + from, to - from) && !touched(area, from, to))
+	if (!memcmp(seen, area->base + from, to - from) && !line_has_writes(area, from, to))
 		return true;
 	for (uint32_t i = area->n; i-- > 0;) {
-		const struct area_write *w = &area->pending[i];
+		const struct mem_write *w = &area->pending[i];
 		uint8_t bytes[LINE];
 		uint32_t a, b;
 		bool placed = true;
 
 		if (w->req >= may)
 			continue;
-		overlap(w, from, to, &a, &b);
+		write_overlap(w, from, to, &a, &b);
 		if (a == b)
 			continue;
 		bytes_fill(bytes, w->seed, a, b - a);
@@ -161,8 +161,8 @@ static uint32_t line_end(uint32_t from, uint32_t end)
 	return to < end ? to : end;
 }
 
-bool area_possible(const struct area *area, const uint8_t *seen, uint32_t off, uint32_t len,
-		   uint32_t must, uint32_t may, uint32_t *at)
+bool mem_model_possible(const struct mem_model *area, const uint8_t *seen, uint32_t off,
+			uint32_t len, uint32_t must, uint32_t may, uint32_t *at)
 {
 	for (uint32_t from = off, to; from < off + len; from = to) {
 		to = line_end(from, off + len);
@@ -174,74 +174,75 @@ bool area_possible(const struct area *area, const uint8_t *seen, uint32_t off, u
 	return true;
 }
 
-/* ---- what only some devices promise ---- */
+/* ---- orders that only some devices promise ---- */
 
-enum there { NOT_THERE, UNCLEAR, THERE };
+enum placed { NOT_PLACED, UNCLEAR, PLACED };
 
-/* The newest WRITE in one line: nothing can have covered it. */
-static enum there newest_in_line(const struct area_write *w, const uint8_t *seen, uint32_t from,
-				 uint32_t to)
+/* Is the newest WRITE placed in this line? No other can have overwritten it. */
+static enum placed newest_write_in_line(const struct mem_write *w, const uint8_t *seen,
+					uint32_t from, uint32_t to)
 {
 	uint32_t a, b;
 
-	overlap(w, from, to, &a, &b);
+	write_overlap(w, from, to, &a, &b);
 	if (!bytes_equal(seen + a, w->seed, a, b - a))
-		return NOT_THERE;
-	return b - a < TELLING ? UNCLEAR : THERE;
+		return NOT_PLACED;
+	return b - a < TELLING ? UNCLEAR : PLACED;
 }
 
-/* No line of it is there while an earlier one of the same block is not. */
-static bool lines_in_order(const struct area_write *w, const uint8_t *seen, uint32_t block,
+/* No line of the WRITE is placed while an earlier line of the same block is not. */
+static bool lines_in_order(const struct mem_write *w, const uint8_t *seen, uint32_t block,
 			   uint32_t *at)
 {
 	bool missing = false;
 
 	for (uint32_t from = w->off, to; from < w->off + w->len; from = to) {
-		enum there there;
+		enum placed placed;
 
 		to = line_end(from, w->off + w->len);
 		if (from == w->off || from % block == 0)
 			missing = false;
-		there = newest_in_line(w, seen, from, to);
-		if (there == THERE && missing) {
+		placed = newest_write_in_line(w, seen, from, to);
+		if (placed == PLACED && missing) {
 			*at = from;
 			return false;
 		}
-		missing = missing || there == NOT_THERE;
+		missing = missing || placed == NOT_PLACED;
 	}
 	return true;
 }
 
-static bool is_visible(const struct area_write *w, const uint8_t *seen)
+static bool write_is_visible(const struct mem_write *w, const uint8_t *seen)
 {
 	for (uint32_t from = w->off, to; from < w->off + w->len; from = to) {
 		to = line_end(from, w->off + w->len);
-		if (newest_in_line(w, seen, from, to) == THERE)
+		if (newest_write_in_line(w, seen, from, to) == PLACED)
 			return true;
 	}
 	return false;
 }
 
-/* Any of the newest is there: then all of the others is. */
-static bool writes_in_order(const struct area *area, const uint8_t *seen, uint32_t *at)
+/* If any line of the newest WRITE is placed, all of the others are. */
+static bool writes_in_order(const struct mem_model *area, const uint8_t *seen, uint32_t *at)
 {
-	const struct area_write *newest = &area->pending[area->n - 1];
+	const struct mem_write *newest = &area->pending[area->n - 1];
 
-	if (!is_visible(newest, seen))
+	if (!write_is_visible(newest, seen))
 		return true;
 	for (uint32_t i = 0; i + 1 < area->n; i++) {
-		const struct area_write *w = &area->pending[i];
+		const struct mem_write *w = &area->pending[i];
 
-		if (!area_possible(area, seen + w->off, w->off, w->len, newest->req, UINT32_MAX,
-				   at))
+		if (!mem_model_possible(area, seen + w->off, w->off, w->len, newest->req,
+					UINT32_MAX, at))
 			return false;
 	}
 	return true;
 }
 
-bool area_in_order(const struct area *area, const uint8_t *seen, uint64_t caps, uint32_t *at)
+bool mem_model_in_order(const struct mem_model *area, const uint8_t *seen, uint64_t caps,
+			uint32_t *at)
 {
-	const struct area_write *newest;
+	const struct mem_write *newest;
 
 	if (area->n == 0)
 		return true;
