@@ -1,57 +1,38 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is to be simulated for a question: which clusters, which protocols, and the question's
- * neighbours.
+ * The simulations that a query needs: its limits, its thread counts, its variants, its sweeps.
  */
 #include "advise.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <string.h>
-#include <strings.h>
 
-/* A simulation holds every buffer, and begins with all of them under way: so many at most. */
+/* A simulation holds every buffer, and begins with all requests outstanding. */
 #define BUFFERS_BYTES (512ull << 20)
-#define UNDER_WAY     30000u
+#define IN_FLIGHT_MAX 30000u
 
 #define OTHER_VALUE 4096u
-#define SMALL_VALUE 365u /* S003's, where the question's is large */
+#define SMALL_VALUE 365u /* the message passing evaluation's */
 #define FEW_THREADS 1u
 #define ALL_THREADS 8u
 
-/* A neighbour with more connections takes long: then few protocols and few requests must do. */
+/* A variant with more connections takes long: it gets few protocols and few requests. */
 #define MANY_CONNS    1000u
 #define FEW_PENDING   2u
 #define FEW_PROTOCOLS (1u << GN_MSG_READ | 1u << GN_MSG_WRITE_WRITE | 1u << GN_MSG_SEND_SEND)
 
-static const char *const topologies[ADVISE_TOPOLOGIES] = {
+const char *const advise_topologies[] = {
 	[ADVISE_M1] = "M:1",
 	[ADVISE_1M] = "1:M",
 	[ADVISE_MM] = "M:M",
+	[ADVISE_TOPOLOGIES] = NULL,
 };
-
-const char *advise_topology_str(enum advise_topology topology)
-{
-	return topologies[topology];
-}
-
-int advise_topology_parse(const char *text, enum advise_topology *out)
-{
-	for (unsigned i = 0; i < ADVISE_TOPOLOGIES; i++) {
-		if (!strcasecmp(text, topologies[i])) {
-			*out = (enum advise_topology)i;
-			return 0;
-		}
-	}
-	return -EINVAL;
-}
 
 unsigned advise_conns(const struct advise_query *q, unsigned threads)
 {
 	return q->nodes * threads * (q->topology == ADVISE_MM ? q->nodes - 1 : 1);
 }
 
-/* Datagrams need a qp for each thread, whomever it talks to. */
+/* UD needs one qp for each thread, whatever the number of peers. */
 void advise_qps(const struct advise_query *q, enum gn_msg_protocol protocol, unsigned threads,
 		unsigned out[2])
 {
@@ -110,7 +91,7 @@ int advise_check(const struct advise_query *q, struct lab_error *error)
 
 /* ---- threads ---- */
 
-/* Each twice the one before, and the most that there may be. */
+/* Powers of two times threads_min, and threads_max. */
 unsigned advise_threads(const struct advise_query *q, unsigned out[ADVISE_COUNTS_MAX])
 {
 	unsigned n = 0;
@@ -122,20 +103,20 @@ unsigned advise_threads(const struct advise_query *q, unsigned out[ADVISE_COUNTS
 	return n;
 }
 
-/* ---- neighbours ---- */
+/* ---- variants ---- */
 
-static struct advise_neighbour *add(const struct advise_query *q, struct advise_neighbour *out,
-				    unsigned *n)
+static struct advise_variant *variant_add(const struct advise_query *q, struct advise_variant *out,
+					  unsigned *n)
 {
-	struct advise_neighbour *neighbour = &out[(*n)++];
+	struct advise_variant *variant = &out[(*n)++];
 
-	assert(*n <= ADVISE_NEIGHBOURS);
-	*neighbour = (struct advise_neighbour){.query = *q};
-	return neighbour;
+	assert(*n <= ADVISE_VARIANTS_MAX);
+	*variant = (struct advise_variant){.query = *q};
+	return variant;
 }
 
-/* One that cannot be simulated is left out again. */
-static void keep_possible(const struct advise_neighbour *out, unsigned *n)
+/* Drops the last variant if it cannot be simulated. */
+static void variant_keep_if_possible(const struct advise_variant *out, unsigned *n)
 {
 	struct lab_error error;
 
@@ -143,59 +124,59 @@ static void keep_possible(const struct advise_neighbour *out, unsigned *n)
 		(*n)--;
 }
 
-static void add_nodes(const struct advise_query *q, unsigned nodes, const char *what,
-		      struct advise_neighbour *out, unsigned *n)
+static void variant_nodes(const struct advise_query *q, unsigned nodes, const char *what,
+			  struct advise_variant *out, unsigned *n)
 {
-	struct advise_neighbour *neighbour = add(q, out, n);
+	struct advise_variant *variant = variant_add(q, out, n);
 
-	neighbour->query.nodes = nodes;
-	snprintf(neighbour->label, sizeof(neighbour->label), "%s the nodes (%u)", what, nodes);
-	keep_possible(out, n);
+	variant->query.nodes = nodes;
+	snprintf(variant->label, sizeof(variant->label), "%s the nodes (%u)", what, nodes);
+	variant_keep_if_possible(out, n);
 }
 
-static void add_threads(const struct advise_query *q, struct advise_neighbour *out, unsigned *n)
+static void variant_threads(const struct advise_query *q, struct advise_variant *out, unsigned *n)
 {
 	const unsigned threads = q->threads_min == FEW_THREADS ? ALL_THREADS : FEW_THREADS;
-	struct advise_neighbour *neighbour = add(q, out, n);
+	struct advise_variant *variant = variant_add(q, out, n);
 
-	neighbour->query.threads_min = neighbour->query.threads_max = threads;
-	snprintf(neighbour->label, sizeof(neighbour->label), "%u thread%s instead of %u", threads,
+	variant->query.threads_min = variant->query.threads_max = threads;
+	snprintf(variant->label, sizeof(variant->label), "%u thread%s instead of %u", threads,
 		 threads == 1 ? "" : "s", q->threads_min);
-	keep_possible(out, n);
+	variant_keep_if_possible(out, n);
 }
 
-static void add_value(const struct advise_query *q, struct advise_neighbour *out, unsigned *n)
+static void variant_value(const struct advise_query *q, struct advise_variant *out, unsigned *n)
 {
 	const uint32_t value = q->value < OTHER_VALUE / 2 ? OTHER_VALUE : SMALL_VALUE;
-	struct advise_neighbour *neighbour = add(q, out, n);
+	struct advise_variant *variant = variant_add(q, out, n);
 
-	neighbour->query.value = value;
-	snprintf(neighbour->label, sizeof(neighbour->label), "values of %u bytes", value);
-	keep_possible(out, n);
+	variant->query.value = value;
+	snprintf(variant->label, sizeof(variant->label), "values of %u bytes", value);
+	variant_keep_if_possible(out, n);
 }
 
-static void add_reads(const struct advise_query *q, struct advise_neighbour *out, unsigned *n)
+static void variant_reads(const struct advise_query *q, struct advise_variant *out, unsigned *n)
 {
 	const unsigned pct = q->read_pct == 100 ? 50 : 100;
-	struct advise_neighbour *neighbour = add(q, out, n);
+	struct advise_variant *variant = variant_add(q, out, n);
 
-	neighbour->query.read_pct = pct;
-	snprintf(neighbour->label, sizeof(neighbour->label), "%u %% reads instead of %u %%", pct,
+	variant->query.read_pct = pct;
+	snprintf(variant->label, sizeof(variant->label), "%u %% reads instead of %u %%", pct,
 		 q->read_pct);
-	keep_possible(out, n);
+	variant_keep_if_possible(out, n);
 }
 
-static void add_pending(const struct advise_query *q, struct advise_neighbour *out, unsigned *n)
+static void variant_pending(const struct advise_query *q, struct advise_variant *out, unsigned *n)
 {
-	struct advise_neighbour *neighbour = add(q, out, n);
+	struct advise_variant *variant = variant_add(q, out, n);
 
-	neighbour->query.pending_max = 1;
-	snprintf(neighbour->label, sizeof(neighbour->label), "1 request under way on each qp");
+	variant->query.pending_max = 1;
+	snprintf(variant->label, sizeof(variant->label), "1 outstanding request on each QP");
 }
 
-/* The question itself was asked of all of them, whatever that took. */
-static void spare(const struct advise_query *q, const struct advise_candidate *winner,
-		  struct advise_query *there)
+/* The query itself is run with all protocols, however long that takes. */
+static void variant_limit_cost(const struct advise_query *q, const struct advise_candidate *winner,
+			       struct advise_query *there)
 {
 	const unsigned conns = advise_conns(there, there->threads_min);
 
@@ -206,69 +187,69 @@ static void spare(const struct advise_query *q, const struct advise_candidate *w
 		there->pending_max = FEW_PENDING;
 }
 
-unsigned advise_neighbours(const struct advise_query *q, const struct advise_candidate *winner,
-			   struct advise_neighbour out[ADVISE_NEIGHBOURS])
+unsigned advise_variants(const struct advise_query *q, const struct advise_candidate *winner,
+			 struct advise_variant out[ADVISE_VARIANTS_MAX])
 {
 	unsigned n = 0;
 
-	add_nodes(q, 2 * q->nodes, "twice", out, &n);
+	variant_nodes(q, 2 * q->nodes, "twice", out, &n);
 	if (q->nodes / 2 > (q->topology == ADVISE_MM))
-		add_nodes(q, q->nodes / 2, "half", out, &n);
-	add_threads(q, out, &n);
-	add_value(q, out, &n);
+		variant_nodes(q, q->nodes / 2, "half", out, &n);
+	variant_threads(q, out, &n);
+	variant_value(q, out, &n);
 	if (q->pending_max > 1)
-		add_pending(q, out, &n);
-	add_reads(q, out, &n);
+		variant_pending(q, out, &n);
+	variant_reads(q, out, &n);
 	for (unsigned i = 0; i < n; i++)
-		spare(q, winner, &out[i].query);
+		variant_limit_cost(q, winner, &out[i].query);
 	return n;
 }
 
-/* ---- ladders ---- */
+/* ---- sweeps ---- */
 
-static unsigned pending_max(const struct advise_query *q, unsigned threads)
+static unsigned sweep_pending_max(const struct advise_query *q, unsigned threads)
 {
 	const uint64_t conns = advise_conns(q, threads);
 	const uint64_t buffers = BUFFERS_BYTES / (conns * (q->request + q->value));
-	const uint64_t requests = UNDER_WAY / conns;
+	const uint64_t requests = IN_FLIGHT_MAX / conns;
 	uint64_t most = q->pending_max < buffers ? q->pending_max : buffers;
 
 	most = most < requests ? most : requests;
 	return most ? (unsigned)most : 1;
 }
 
-static bool is_there(const struct advise_ladder *ladders, unsigned n,
-		     const struct advise_ladder *wanted)
+static bool sweep_is_planned(const struct advise_sweep *sweeps, unsigned n,
+			     const struct advise_sweep *wanted)
 {
 	for (unsigned i = 0; i < n; i++)
-		if (ladders[i].nodes == wanted->nodes && ladders[i].threads == wanted->threads &&
-		    ladders[i].value == wanted->value && ladders[i].protocol == wanted->protocol &&
-		    ladders[i].writes == wanted->writes)
+		if (sweeps[i].nodes == wanted->nodes && sweeps[i].threads == wanted->threads &&
+		    sweeps[i].value == wanted->value && sweeps[i].protocol == wanted->protocol &&
+		    sweeps[i].writes == wanted->writes)
 			return true;
 	return false;
 }
 
-unsigned advise_ladders(const struct advise_query *q, unsigned threads,
-			struct advise_ladder *ladders, unsigned n)
+unsigned advise_sweeps(const struct advise_query *q, unsigned threads, struct advise_sweep *sweeps,
+		       unsigned n)
 {
 	for (unsigned i = 0; i < 2 * GN_MSG_PROTOCOLS; i++) {
-		const struct advise_ladder wanted = {
+		const struct advise_sweep wanted = {
 			.nodes = q->nodes,
 			.threads = threads,
 			.value = q->value,
 			.protocol = i % GN_MSG_PROTOCOLS,
 			.writes = i >= GN_MSG_PROTOCOLS,
 			.whole = q->read_pct > 0 && q->read_pct < 100,
-			.pending_max = pending_max(q, threads),
+			.pending_max = sweep_pending_max(q, threads),
 		};
 
 		if (!(q->protocols & 1u << wanted.protocol) ||
 		    (wanted.writes ? q->read_pct == 100 : q->read_pct == 0) ||
 		    (wanted.writes && wanted.protocol == GN_MSG_READ) ||
-		    is_there(ladders, n, &wanted))
+		    sweep_is_planned(sweeps, n, &wanted))
 			continue;
-		assert(n < ADVISE_LADDERS_MAX);
-		ladders[n++] = wanted;
+		assert(n < ADVISE_SWEEPS_MAX);
+		sweeps[n++] = wanted;
 	}
 	return n;
 }

@@ -38,7 +38,7 @@ static void put_candidate(FILE *f, const struct advise_query *q, const struct ad
 		return;
 	}
 	advise_qps(q, c->protocol, c->threads, qps);
-	fprintf(f, ", \"threads\": %u, \"qps\": %u, \"qps_answering\": %u, \"pending\": %u",
+	fprintf(f, ", \"threads\": %u, \"qps\": %u, \"server_qps\": %u, \"pending\": %u",
 		c->threads, qps[0], qps[1], c->pending);
 	if (c->writer != ADVISE_NO_PROTOCOL)
 		fprintf(f, ", \"writer_pending\": %u", c->writer_pending);
@@ -64,17 +64,17 @@ static void put_query(FILE *f, const struct advise_query *q)
 	fprintf(f,
 		"\"topology\": \"%s\", \"nodes\": %u, \"threads\": [%u, %u], \"request\": %u"
 		", \"value\": %u, \"read_pct\": %u, \"pending_max\": %u",
-		advise_topology_str(q->topology), q->nodes, q->threads_min, q->threads_max,
+		advise_topologies[q->topology], q->nodes, q->threads_min, q->threads_max,
 		q->request, q->value, q->read_pct, q->pending_max);
 	if (q->latency_us > 0)
 		fprintf(f, ", \"latency_us\": %.6g", q->latency_us);
 }
 
-static void put_neighbours(FILE *f, const struct advise_answer *a)
+static void put_variants(FILE *f, const struct advise_answer *a)
 {
-	fputs("\"neighbours\": [", f);
-	for (unsigned i = 0; i < a->n_neighbours; i++) {
-		const struct advise_neighbour *n = &a->neighbour[i];
+	fputs("\"variants\": [", f);
+	for (unsigned i = 0; i < a->n_variants; i++) {
+		const struct advise_variant *n = &a->variant[i];
 
 		fputs(i ? ",\n {\"label\": " : "\n {\"label\": ", f);
 		put_string(f, n->label);
@@ -109,7 +109,7 @@ void advise_json(FILE *f, const struct advise_answer *a)
 	fputs(",\n", f);
 	put_result(f, q, &a->result);
 	fputs(",\n", f);
-	put_neighbours(f, a);
+	put_variants(f, a);
 	if (any) {
 		fputs("\"quickest\": ", f);
 		put_candidate(f, q, &a->quickest);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The answer in words and a table. Its first word is the protocol, unless none will do. */
+/* The answer as text. Its first word is the protocol, or "None". */
 #include "advise.h"
 
 #include <inttypes.h>
@@ -35,7 +35,7 @@ static void print_figure(FILE *f, const struct advise_query *q, const struct adv
 		q->topology == ADVISE_MM ? " at each node" : "", c->mops);
 }
 
-/* Who is as good, or how far the next one is. */
+/* The candidates that are equal, or the distance of the next one. */
 static void print_others(FILE *f, const struct advise_result *r)
 {
 	const struct advise_candidate *next = &r->candidate[r->n_equal + 1];
@@ -46,10 +46,10 @@ static void print_others(FILE *f, const struct advise_result *r)
 		fprintf(f, "%s%s", i == 1 ? "; " : i < r->n_equal ? ", " : " and ", name);
 	}
 	if (r->n_equal) {
-		fprintf(f, " %s as good and less simple", r->n_equal == 1 ? "is" : "are");
+		fprintf(f, " %s as good and more complex", r->n_equal == 1 ? "is" : "are");
 		return;
 	}
-	if (r->n < 2 || next->impossible || next->apart) {
+	if (r->n < 2 || next->impossible || next->unranked) {
 		fputs("; no other was possible", f);
 		return;
 	}
@@ -82,7 +82,7 @@ static void print_first(FILE *f, const struct advise_answer *a)
 	fputs(".\n", f);
 }
 
-/* What nobody has asked for is not kept from them. */
+/* UD is mentioned even if the query does not rank it. */
 static void print_datagrams(FILE *f, const struct advise_answer *a)
 {
 	const struct advise_candidate *best = &a->result.candidate[0];
@@ -90,7 +90,7 @@ static void print_datagrams(FILE *f, const struct advise_answer *a)
 	for (unsigned i = 1; i < a->result.n; i++) {
 		const struct advise_candidate *c = &a->result.candidate[i];
 
-		if (!c->apart || c->impossible || c->late ||
+		if (!c->unranked || c->impossible || c->late ||
 		    (!best->late && c->mops <= (1 + ADVISE_TIE) * best->mops))
 			continue;
 		fputs("UD would ", f);
@@ -98,7 +98,7 @@ static void print_datagrams(FILE *f, const struct advise_answer *a)
 			fputs("keep it", f);
 		else
 			fprintf(f, "have %.0f %% more", -less_pct(c, best));
-		fputs(": if datagrams, which may be lost and then are asked again, are welcome, "
+		fputs(": if datagrams are acceptable, which may be lost and are then sent again, "
 		      "name it in --protocols.\n",
 		      f);
 	}
@@ -111,23 +111,24 @@ static void print_question(FILE *f, const struct advise_query *q)
 	fputs("\nSimulated: ", f);
 	switch (q->topology) {
 	case ADVISE_M1:
-		fprintf(f, "%u node%s ask one", q->nodes, plural(q->nodes));
+		fprintf(f, "%u client node%s, one server node", q->nodes, plural(q->nodes));
 		break;
 	case ADVISE_1M:
-		fprintf(f, "one node asks %u", q->nodes);
+		fprintf(f, "one client node, %u server node%s", q->nodes, plural(q->nodes));
 		break;
 	default:
-		fprintf(f, "%u nodes ask each other", q->nodes);
+		fprintf(f, "%u nodes, all clients of each other", q->nodes);
 		break;
 	}
 	if (q->threads_min == q->threads_max)
-		fprintf(f, " with %u thread%s", q->threads_min, plural(q->threads_min));
+		fprintf(f, ", %u thread%s", q->threads_min, plural(q->threads_min));
 	else
-		fprintf(f, " with %u to %u threads", q->threads_min, q->threads_max);
+		fprintf(f, ", %u to %u threads", q->threads_min, q->threads_max);
 	fprintf(f, ", requests of %u B, values of %u B, %u %% reads, %s,\n", q->request, q->value,
 		q->read_pct, q->profile);
 	fprintf(f, "messages sent %s, seed %" PRIu64,
-		!strcmp(q->preset, "paper") ? "one by one as in S003" : "as the library does",
+		!strcmp(q->preset, "paper") ? "one by one as in the message passing evaluation" :
+					      "as the library does",
 		q->seed);
 	if (q->latency_us > 0)
 		fprintf(f, ", 99 of 100 within %g us", q->latency_us);
@@ -156,7 +157,7 @@ static void print_row(FILE *f, const struct advise_query *q, const struct advise
 		fputs("  too late", f);
 	else if (c != best && !best->late)
 		fprintf(f, "  %+.0f %%", -less_pct(c, best));
-	if (c->apart)
+	if (c->unranked)
 		fputs(", datagrams", f);
 	fputc('\n', f);
 }
@@ -170,16 +171,15 @@ static void print_table(FILE *f, const struct advise_answer *a)
 		"p99 us");
 	for (unsigned i = 0; i < r->n; i++)
 		print_row(f, &a->query, &r->candidate[i], &r->candidate[0]);
-	fprintf(f,
-		"\nQPs are those of a node that asks%s, pending the requests under way on each.\n",
-		a->query.topology == ADVISE_MM ? " and answers" : "");
+	fprintf(f, "\nQPs: of a %s node; pending: outstanding requests on each.\n",
+		a->query.topology == ADVISE_MM ? "client and server" : "client");
 	if (a->query.read_pct > 0 && a->query.read_pct < 100)
 		fputs("Reads and writes were simulated apart; what they make together is "
 		      "calculated.\n",
 		      f);
 }
 
-/* ---- how to set it up ---- */
+/* ---- set-up ---- */
 
 static void print_bytes(FILE *f, uint64_t n)
 {
@@ -196,15 +196,15 @@ static void print_qps(FILE *f, const struct advise_query *q, const struct advise
 	unsigned qps[2];
 
 	advise_qps(q, c->protocol, c->threads, qps);
-	fprintf(f, "  threads     %u on each node that asks\n", c->threads);
+	fprintf(f, "  threads     %u on each client node\n", c->threads);
 	if (q->topology == ADVISE_MM)
 		fprintf(f, "  QPs         %u on each node", qps[0]);
 	else if (q->topology == ADVISE_M1)
-		fprintf(f, "  QPs         %u on each node that asks, %u on the one that answers",
-			qps[0], qps[1]);
+		fprintf(f, "  QPs         %u on each client node, %u on the server node", qps[0],
+			qps[1]);
 	else
-		fprintf(f, "  QPs         %u on the node that asks, %u on each that answers",
-			qps[0], qps[1]);
+		fprintf(f, "  QPs         %u on the client node, %u on each server node", qps[0],
+			qps[1]);
 	if (c->writer != ADVISE_NO_PROTOCOL)
 		fputs("; as many again for writes,\n"
 		      "              which the simulation of reads did not have",
@@ -220,7 +220,7 @@ static void print_setup(FILE *f, const struct advise_answer *a)
 	unsigned qps[2];
 
 	advise_qps(q, c->protocol, c->threads, qps);
-	fputs("\nSet up (a rule where it does not say simulated):\n", f);
+	fputs("\nSet up (calculated where it does not say simulated):\n", f);
 	print_qps(f, q, c);
 	fprintf(f, "  pending     %u on each QP, simulated", c->pending);
 	if (c->writer != ADVISE_NO_PROTOCOL)
@@ -239,7 +239,7 @@ static void print_setup(FILE *f, const struct advise_answer *a)
 	fputc('\n', f);
 }
 
-/* ---- what would change it ---- */
+/* ---- variants ---- */
 
 static const struct advise_candidate *find_same(const struct advise_result *r,
 						const struct advise_candidate *c)
@@ -250,8 +250,7 @@ static const struct advise_candidate *find_same(const struct advise_result *r,
 	return NULL;
 }
 
-static void print_neighbour(FILE *f, const struct advise_answer *a,
-			    const struct advise_neighbour *n)
+static void print_variant(FILE *f, const struct advise_answer *a, const struct advise_variant *n)
 {
 	const struct advise_candidate *now = &a->result.candidate[0], *there;
 	const struct advise_candidate *best = &n->result.candidate[0];
@@ -260,7 +259,7 @@ static void print_neighbour(FILE *f, const struct advise_answer *a,
 	there = find_same(&n->result, now);
 	advise_name(n->changes ? best : now, name);
 	if (!n->changes && there)
-		best = there; /* it may be one of several that are equal */
+		best = there; /* one of several that are equal */
 	fprintf(f, "  %s: %s, ", n->label, name);
 	print_figure(f, &n->query, best);
 	advise_name(now, name);
@@ -271,13 +270,13 @@ static void print_neighbour(FILE *f, const struct advise_answer *a,
 	fputc('\n', f);
 }
 
-static void print_neighbours(FILE *f, const struct advise_answer *a)
+static void print_variants(FILE *f, const struct advise_answer *a)
 {
 	for (unsigned changes = 0; changes < 2; changes++) {
 		bool any = false;
 
-		for (unsigned i = 0; i < a->n_neighbours; i++) {
-			if (a->neighbour[i].changes == (changes > 0))
+		for (unsigned i = 0; i < a->n_variants; i++) {
+			if (a->variant[i].changes == (changes > 0))
 				continue;
 			if (!any)
 				fprintf(f,
@@ -285,13 +284,13 @@ static void print_neighbours(FILE *f, const struct advise_answer *a)
 					"runs:\n",
 					changes ? "not " : "");
 			any = true;
-			print_neighbour(f, a, &a->neighbour[i]);
+			print_variant(f, a, &a->variant[i]);
 		}
 	}
-	for (unsigned i = 0; i < a->n_neighbours; i++) {
-		const struct advise_candidate *best = &a->neighbour[i].result.candidate[0];
+	for (unsigned i = 0; i < a->n_variants; i++) {
+		const struct advise_candidate *best = &a->variant[i].result.candidate[0];
 
-		if (!a->neighbour[i].better)
+		if (!a->variant[i].better)
 			continue;
 		fprintf(f, "\nIf you can, use %u thread%s: that has %.0f %% more.\n", best->threads,
 			plural(best->threads),
@@ -322,7 +321,7 @@ void advise_print(FILE *f, const struct advise_answer *a)
 	print_question(f, &a->query);
 	print_table(f, a);
 	print_setup(f, a);
-	print_neighbours(f, a);
+	print_variants(f, a);
 	print_quickest(f, a);
 	fprintf(f,
 		"%u runs. How well the simulated cards match real ones: docs/simulator.md; "
