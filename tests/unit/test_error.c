@@ -79,7 +79,7 @@ static void fabric_calls(void)
 	CHECK(gn_connect(rc_qp, "verbs:host:1", NULL), -EINVAL, "shm:");
 	CHECK(gn_connect_wait(rc_qp, "shm:test-error-nobody", NULL, NULL), -ECONNREFUSED,
 	      "test-error-nobody");
-	CHECK(gn_listener_create(ctx, addr, chan, 0, OUT), -EADDRINUSE, "has this name already");
+	CHECK(gn_listener_create(ctx, addr, chan, 0, OUT), -EADDRINUSE, "uses this name");
 	CHECK(gn_listener_create(ctx, addr, chan, 1u << 31, OUT), -EINVAL, "flags");
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The fd of a source, for somebody else's event loop and for gn_wait() on an object: an epoll set
- * with the fds of all that the source is made of, and a timer. It is made when it is first needed;
- * in a simulation there is none. What others see is a second set, the gate, which holds the first
- * only while the source is armed: a source that is not polled may have readable fds for long.
+ * gn_source_fd(): an epoll set with the fds of a source's members and a timer, for other event
+ * loops and for gn_wait() on an object. It is created on first use; a simulation has none. Users
+ * get a second, outer set that contains the first only while the source is armed: the fds of a
+ * source that is not polled may stay readable for long.
  */
 #include <errno.h>
 #include <sys/epoll.h>
@@ -14,26 +14,26 @@
 #include "base/fail.h"
 #include "base/real.h"
 
-struct source_poller {
-	int fd, gate_fd, timer_fd;
-	bool open;	  /* the gate */
-	uint64_t set_ns;  /* what the timer is set to; GN_FOREVER: it is off */
-	uint32_t version; /* of the set: grows when an fd leaves it */
+struct source_epoll {
+	int fd, outer_fd, timer_fd;
+	bool open;	  /* the outer set contains the inner */
+	uint64_t set_ns;  /* the timer's deadline; GN_FOREVER: off */
+	uint32_t version; /* grows when an fd is removed */
 };
 
-/* ---- the set ---- */
+/* ---- epoll set ---- */
 
-static void disarm_all(struct gn_source *source)
+static void source_disarm_all(struct gn_source *source)
 {
 	for (struct gn_source *m = source->members; m; m = m->next)
-		disarm_all(m);
+		source_disarm_all(m);
 	if (source->armed && source->ops->disarm && !source_is_object(source))
 		source->ops->disarm(source);
 	source->armed = false;
 }
 
-/* Another member may have the same fd: it is entered anew when it is armed next. */
-static void leave_poller(struct gn_source *source)
+/* Another member may share the fd: it is added again when that member is armed. */
+static void source_leave_epoll(struct gn_source *source)
 {
 	if (!source->entered)
 		return;
@@ -42,26 +42,26 @@ static void leave_poller(struct gn_source *source)
 	source->entered = NULL;
 }
 
-/* Its fds may stay readable, and nobody takes what is there. */
-static void leave_all(struct gn_source *source)
+/* Removes fds that may stay readable while nothing polls the source. */
+static void source_leave_epoll_all(struct gn_source *source)
 {
-	leave_poller(source);
+	source_leave_epoll(source);
 	for (struct gn_source *m = source->members; m; m = m->next)
-		leave_all(m);
+		source_leave_epoll_all(m);
 }
 
-/* The set is about to go. */
-static void forget_poller(struct gn_source *source, const struct source_poller *poller)
+/* Called before the set is closed. */
+static void source_forget_epoll(struct gn_source *source, const struct source_epoll *epoll)
 {
-	if (source->entered == poller)
+	if (source->entered == epoll)
 		source->entered = NULL;
 	for (struct gn_source *m = source->members; m; m = m->next)
-		forget_poller(m, poller);
+		source_forget_epoll(m, epoll);
 }
 
-static void close_poller(struct source_poller *p)
+static void source_close_epoll(struct source_epoll *p)
 {
-	const int fds[] = {p->gate_fd, p->timer_fd, p->fd};
+	const int fds[] = {p->outer_fd, p->timer_fd, p->fd};
 
 	for (unsigned i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
 		if (fds[i] >= 0)
@@ -71,42 +71,42 @@ static void close_poller(struct source_poller *p)
 
 void source_poller_fini(struct gn_source *source)
 {
-	disarm_all(source);
-	leave_poller(source);
-	if (!source->poller)
+	source_disarm_all(source);
+	source_leave_epoll(source);
+	if (!source->epoll)
 		return;
-	forget_poller(source, source->poller);
-	close_poller(source->poller);
-	source->poller = NULL;
+	source_forget_epoll(source, source->epoll);
+	source_close_epoll(source->epoll);
+	source->epoll = NULL;
 }
 
-static int make_poller(struct gn_source *source)
+static int source_create_epoll(struct gn_source *source)
 {
 	struct epoll_event event = {.events = EPOLLIN};
-	struct source_poller *p;
+	struct source_epoll *p;
 	int rc;
 
-	if (source->poller)
+	if (source->epoll)
 		return 0;
 	p = gn_alloc(sizeof(*p), 0);
 	if (!p)
 		return -ENOMEM;
-	*p = (struct source_poller){.set_ns = GN_FOREVER};
+	*p = (struct source_epoll){.set_ns = GN_FOREVER};
 	p->fd = epoll_create1(EPOLL_CLOEXEC);
-	p->gate_fd = epoll_create1(EPOLL_CLOEXEC);
+	p->outer_fd = epoll_create1(EPOLL_CLOEXEC);
 	p->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (p->fd >= 0 && p->gate_fd >= 0 && p->timer_fd >= 0 &&
+	if (p->fd >= 0 && p->outer_fd >= 0 && p->timer_fd >= 0 &&
 	    !epoll_ctl(p->fd, EPOLL_CTL_ADD, p->timer_fd, &event)) {
-		source->poller = p;
+		source->epoll = p;
 		return 0;
 	}
 	rc = gn_fail_log(-errno, "base: cannot make an fd to wait on: %s", gn_strerror(-errno));
-	close_poller(p);
+	source_close_epoll(p);
 	return rc;
 }
 
-/* Two sources may have one fd: a cq has its channel's. */
-static int enter(struct source_poller *p, struct gn_source *source, int fd)
+/* Two sources may share an fd: a cq uses its channel's. */
+static int epoll_add_source(struct source_epoll *p, struct gn_source *source, int fd)
 {
 	struct epoll_event event = {.events = EPOLLIN};
 
@@ -121,30 +121,30 @@ static int enter(struct source_poller *p, struct gn_source *source, int fd)
 	return 0;
 }
 
-static int arm_into(struct source_poller *p, struct gn_source *source)
+static int source_arm_into(struct source_epoll *p, struct gn_source *source)
 {
 	int rc = 0;
 
 	if (source->mute)
-		leave_all(source);
+		source_leave_epoll_all(source);
 	for (struct gn_source *m = source->mute ? NULL : source->members; m && !rc; m = m->next)
-		rc = arm_into(p, m);
+		rc = source_arm_into(p, m);
 	if (rc || source_is_object(source))
 		return rc;
 	rc = source->ops->arm(source);
 	if (rc < 0)
 		return rc;
 	source->armed = true;
-	return enter(p, source, rc);
+	return epoll_add_source(p, source, rc);
 }
 
 /* ---- arming ---- */
 
 /*
- * Readable at that time, or earlier: it is not set again for a later one, because it is mostly
- * never reached, and to set it costs a system call.
+ * Sets the timer to due_ns. An earlier deadline is kept: most deadlines are never reached, and
+ * setting the timer costs a system call.
  */
-static int set_timer(struct source_poller *p, uint64_t due_ns)
+static int epoll_set_timer(struct source_epoll *p, uint64_t due_ns)
 {
 	struct itimerspec spec = {.it_value = {0}}; /* off */
 
@@ -158,42 +158,42 @@ static int set_timer(struct source_poller *p, uint64_t due_ns)
 		       0;
 }
 
-static int set_gate(struct source_poller *p, bool open)
+static int epoll_set_outer(struct source_epoll *p, bool open)
 {
 	struct epoll_event event = {.events = EPOLLIN};
 
 	if (p->open == open)
 		return 0;
-	if (epoll_ctl(p->gate_fd, open ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, p->fd, &event))
+	if (epoll_ctl(p->outer_fd, open ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, p->fd, &event))
 		return gn_fail_log(-errno, "base: cannot arm an fd: %s", gn_strerror(-errno));
 	p->open = open;
 	return 0;
 }
 
-static int arm(struct gn_source *source, uint64_t due_ns)
+static int source_arm_epoll(struct gn_source *source, uint64_t due_ns)
 {
-	int rc = make_poller(source);
+	int rc = source_create_epoll(source);
 
 	if (!rc)
-		rc = set_timer(source->poller, due_ns);
+		rc = epoll_set_timer(source->epoll, due_ns);
 	if (!rc)
-		rc = arm_into(source->poller, source);
+		rc = source_arm_into(source->epoll, source);
 	if (rc)
-		disarm_all(source);
+		source_disarm_all(source);
 	return rc;
 }
 
-/* Of gn_wait(), which sleeps until the object is due by itself. */
+/* For gn_wait(), which itself limits its sleep to the object's due time. */
 int source_object_arm(struct gn_source *object)
 {
-	const int rc = arm(object, GN_FOREVER);
+	const int rc = source_arm_epoll(object, GN_FOREVER);
 
-	return rc ? rc : object->poller->fd;
+	return rc ? rc : object->epoll->fd;
 }
 
 void source_object_disarm(struct gn_source *object)
 {
-	disarm_all(object);
+	source_disarm_all(object);
 }
 
 int gn_source_fd(struct gn_source *source)
@@ -205,28 +205,28 @@ int gn_source_fd(struct gn_source *source)
 	if (exec_current() != &exec_real)
 		return gn_fail(-EOPNOTSUPP,
 			       "gn_source_fd(): there are no fds in a simulation; gn_wait()");
-	rc = make_poller(source);
-	return rc ? rc : source->poller->gate_fd;
+	rc = source_create_epoll(source);
+	return rc ? rc : source->epoll->outer_fd;
 }
 
 int gn_source_arm(struct gn_source *source)
 {
 	int rc;
 
-	if (!source || !source->poller)
+	if (!source || !source->epoll)
 		return gn_fail(-EINVAL,
 			       "gn_source_arm(): source is NULL, or has no gn_source_fd()");
-	disarm_all(source);
+	source_disarm_all(source);
 	rc = source_prepare(source);
 	if (!rc)
-		rc = arm(source, source_due_ns(source));
-	/* What became ready before it was armed raises no event. */
+		rc = source_arm_epoll(source, source_due_ns(source));
+	/* A source that became ready before it was armed raises no event. */
 	if (!rc && source->ops->ready(source))
 		rc = -EAGAIN;
 	if (!rc)
-		rc = set_gate(source->poller, true);
+		rc = epoll_set_outer(source->epoll, true);
 	if (rc) {
-		disarm_all(source);
+		source_disarm_all(source);
 		source_rest(source);
 	}
 	return rc;
@@ -236,8 +236,8 @@ void gn_source_disarm(struct gn_source *source)
 {
 	if (!source)
 		return;
-	disarm_all(source);
+	source_disarm_all(source);
 	source_rest(source);
-	if (source->poller)
-		set_gate(source->poller, false);
+	if (source->epoll)
+		epoll_set_outer(source->epoll, false);
 }
