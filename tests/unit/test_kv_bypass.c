@@ -312,11 +312,12 @@ static void test_reads(void **state)
 
 /* ---- while others write ---- */
 
+#define SCALE	    (UNIT_SANITIZED ? 4u : 1u) /* of the store and of all that is done to it */
 #define WRITERS	    2u
-#define STEADY	    200u /* keys that are always there */
-#define OWN_KEYS    40u	 /* of each writer, with numbers that only grow */
+#define STEADY	    (200u / SCALE) /* keys that are always there */
+#define OWN_KEYS    (40u / SCALE)  /* of each writer, with numbers that only grow */
 #define VALUE_WORDS 12u
-#define GUESTS	    2000u /* that come and go, for each writer: half of them are there */
+#define GUESTS	    (2000u / SCALE) /* that come and go, for each writer: half of them are there */
 
 /* A value that tells by itself whether it is whole. */
 static void make_value(uint64_t value[VALUE_WORDS], uint32_t key, uint64_t version)
@@ -349,7 +350,7 @@ static int write_one(struct gn_kv_client *client, uint32_t key, uint64_t version
 static int writer(struct kv_world *w, struct gn_kv_client *client, unsigned number)
 {
 	const uint32_t own = 1000 * (number + 1), guests = 100000 * (number + 1);
-	const uint32_t rounds = w->simulated ? 4000 : 6000;
+	const uint32_t rounds = (w->simulated ? 4000 : 6000) / SCALE;
 	bool there[GUESTS];
 	char name[ROOM];
 
@@ -440,7 +441,7 @@ static void test_storm(void **state)
 
 	(void)state;
 	w.opts = (struct gn_kv_server_opts){
-		.size = sizeof(struct gn_kv_server_opts), .bypass = true, .memory = 1u << 20};
+		.size = sizeof(struct gn_kv_server_opts), .bypass = true, .memory = (1u << 20) / SCALE};
 	kv_run_everywhere(&w);
 }
 
