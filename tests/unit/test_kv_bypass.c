@@ -314,11 +314,12 @@ static void test_reads(void **state)
 
 /* ---- concurrent writes ---- */
 
+#define SCALE	    (UNIT_SANITIZED ? 4u : 1u) /* of the store and of all that is done to it */
 #define WRITERS	    2u
-#define STEADY	    200u /* keys that always exist */
-#define OWN_KEYS    40u	 /* of each writer, with increasing numbers */
+#define STEADY	    (200u / SCALE) /* keys that always exist */
+#define OWN_KEYS    (40u / SCALE)  /* of each writer, with increasing numbers */
 #define VALUE_WORDS 12u
-#define GUESTS	    2000u /* per writer; half of them exist at a time */
+#define GUESTS	    (2000u / SCALE) /* per writer; half of them exist at a time */
 
 /* A value that shows by itself whether it is consistent. */
 static void make_value(uint64_t value[VALUE_WORDS], uint32_t key, uint64_t version)
@@ -354,7 +355,7 @@ static int write_one(struct gn_kv_client *client, uint32_t key, uint64_t version
 static int writer(struct kv_world *w, struct gn_kv_client *client, unsigned number)
 {
 	const uint32_t own = 1000 * (number + 1), guests = 100000 * (number + 1);
-	const uint32_t rounds = w->simulated ? 4000 : 6000;
+	const uint32_t rounds = (w->simulated ? 4000 : 6000) / SCALE;
 	bool there[GUESTS];
 	char name[ROOM];
 
@@ -445,7 +446,7 @@ static void test_concurrent_writes(void **state)
 
 	(void)state;
 	w.opts = (struct gn_kv_server_opts){
-		.size = sizeof(struct gn_kv_server_opts), .bypass = true, .memory = 1u << 20};
+		.size = sizeof(struct gn_kv_server_opts), .bypass = true, .memory = (1u << 20) / SCALE};
 	kv_run_everywhere(&w);
 }
 
