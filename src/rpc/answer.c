@@ -239,6 +239,10 @@ void rpc_answer(struct gn_rpc_request *r)
 	rpc_abandon_forget(r);
 	if (c->room == r)
 		c->room = NULL;
+	if (unlikely(r->deferred)) {
+		counter_add(&r->times->open, -1ull);
+		r->deferred = false;
+	}
 	if (unlikely(c->dead)) {
 		rpc_answer_free(r->conn, &r->answer);
 		rpc_request_free(r);

@@ -218,6 +218,7 @@ struct gn_rpc_client {
 	struct rpc_area spare; /* for the next large request */
 	struct rpc_retired *retired;
 	struct rpc_reads look;
+	struct rpc_histogram *histograms; /* exported; by method */
 
 	struct link_loop loop;
 	struct rpc_link *link; /* NULL: none, and the client is dead */

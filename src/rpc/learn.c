@@ -77,6 +77,7 @@ int rpc_learn_init(struct gn_rpc_client *c, const struct gn_rpc_client_opts *o)
 
 void rpc_learn_free(struct gn_rpc_client *c)
 {
+	rpc_histogram_free(c->histograms);
 	for (unsigned i = 0; i < sizeof(c->learn.kinds) / sizeof(c->learn.kinds[0]); i++) {
 		struct rpc_kind *page = c->learn.kinds[i];
 

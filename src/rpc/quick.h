@@ -86,6 +86,7 @@ static inline bool rpc_entry_plain(const struct rpc_conn *c, struct rpc_entry *e
 struct rpc_timing {
 	struct rpc_times *times;
 	uint64_t begin_ns;
+	uint32_t n;
 	bool slow, alone; /* alone: its message will tell its time */
 };
 /*
@@ -98,8 +99,8 @@ static inline bool rpc_timing_due(const struct rpc_conn *c, struct rpc_times *ti
 		return c->time_each || times->last_us >= RPC_TIMED_NS / 1000;
 	return times->untimed ? times->untimed--, false : true;
 }
-void rpc_timing_begin(struct rpc_conn *conn, struct rpc_timing *timing);
-/* n: calls that were answered. */
+void rpc_timing_begin(struct rpc_conn *conn, struct rpc_timing *timing, uint32_t n);
+/* n: calls that were answered, of those that began. */
 void rpc_timing_end(struct rpc_conn *conn, const struct rpc_timing *timing, uint32_t n);
 
 /* ---- results ---- */

@@ -14,11 +14,13 @@
 /* ---- a request ---- */
 
 /* Of calls that take long, or whose turn it is to be timed. */
-no_inline void rpc_timing_begin(struct rpc_conn *c, struct rpc_timing *t)
+no_inline void rpc_timing_begin(struct rpc_conn *c, struct rpc_timing *t, uint32_t n)
 {
 	struct rpc_times *times = t->times;
 	const bool always = times->last_us >= RPC_TIMED_NS / 1000;
 
+	t->n = n;
+	counter_add(&times->open, n);
 	t->slow = times->last_us >= RPC_SLOW_US;
 	/* At no regular distance: calls have rhythms of their own. */
 	times->untimed = always ? 0 : 8 + ((uint32_t)times->calls * 0x9e3779b1u >> 30);
@@ -30,14 +32,26 @@ no_inline void rpc_timing_begin(struct rpc_conn *c, struct rpc_timing *t)
 		c->begin_ns = t->begin_ns;
 }
 
+/*
+ * A message's time goes to the method of its last call: a method that was never last has no time of
+ * its own but this.
+ */
+static void rpc_timing_note(const struct rpc_timing *t, uint64_t ns)
+{
+	rpc_times_last(t->times, ns);
+	if (!t->times->count)
+		rpc_times_add(t->times, ns, t->n);
+}
+
 no_inline void rpc_timing_end(struct rpc_conn *c, const struct rpc_timing *t, uint32_t n)
 {
 	if (!t->alone && n)
-		rpc_times_last(t->times, (gn_now_ns() - t->begin_ns) / n);
-	if (!t->slow)
-		return;
-	rpc_seal_results(c);
-	c->begin_ns = 0;
+		rpc_timing_note(t, (gn_now_ns() - t->begin_ns) / n);
+	if (t->slow) {
+		rpc_seal_results(c);
+		c->begin_ns = 0;
+	}
+	counter_add(&t->times->open, -(uint64_t)t->n);
 }
 
 void rpc_request_settle(struct gn_rpc_request *r)
@@ -60,7 +74,7 @@ static no_inline void run_timed(gn_rpc_handler *fn, void *arg, struct gn_rpc_req
 	struct rpc_conn *c = r->conn;
 	struct rpc_timing timing = {.times = r->times};
 
-	rpc_timing_begin(c, &timing);
+	rpc_timing_begin(c, &timing, 1);
 	r->begin_ns = timing.begin_ns;
 	fn(r, arg);
 	rpc_timing_end(c, &timing, r->is.state != RPC_BUSY && r->is.state != RPC_RUNNING);
@@ -137,6 +151,9 @@ static void defer(struct gn_rpc_request *r)
 	if (r->is.state == RPC_RUNNING)
 		rpc_request_settle(r);
 	c->room = NULL;
+	r->deferred = r->times;
+	if (r->deferred)
+		counter_add(&r->times->open, 1);
 	if (!r->begin_ns)
 		__atomic_store_n(&r->begin_ns, gn_now_ns(), __ATOMIC_RELAXED);
 	rpc_request_copy_out(r);

@@ -135,6 +135,7 @@ struct gn_rpc_request {
 	struct rpc_far from;
 	uint32_t asked, done;	      /* bytes of it that are being read, that were read */
 	uint32_t fresh;		      /* pieces that nobody has looked at */
+	bool deferred;		      /* and counted in times->open */
 	struct gn_rpc_request *later; /* in rpc_conn.far */
 	struct rpc_answer answer;
 	struct rpc_abandon abandon;
@@ -367,6 +368,8 @@ struct gn_rpc_server {
 	uint64_t refused, dropped, logged_ns; /* atomic */
 	unsigned next;			      /* thread of the next client */
 	struct rpc_post *post;		      /* level1.c */
+	struct gn_mutex histograms_lock;
+	struct rpc_histogram *histograms; /* exported; by method */
 };
 
 /* limits.c; any thread */

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/counter.h"
+#include "base/prometheus.h"
 
 #define RPC_TIMES_BUCKETS 160u /* up to 2^40 ns */
 
@@ -19,6 +20,7 @@ struct rpc_times {
 	uint64_t calls;		/* that there were */
 	uint32_t last_us;	/* of a server: what the last took that was timed by itself */
 	uint32_t untimed;	/* … calls before the next that is timed; 0: it is */
+	uint64_t open;		/* calls under way that are being timed, or were deferred */
 	uint64_t count, sum_ns; /* of those that were timed */
 	uint64_t bucket[RPC_TIMES_BUCKETS];
 };
@@ -54,5 +56,31 @@ static inline void rpc_times_add(struct rpc_times *t, uint64_t ns, uint64_t n)
 void rpc_times_merge(struct rpc_times *into, const struct rpc_times *from);
 /* The time in ns that so many per cent of them did not exceed. */
 uint64_t rpc_times_percentile(const struct rpc_times *t, unsigned percent);
+
+/* ---- what Prometheus sees of them (times.c) ---- */
+
+/*
+ * Buckets that are exported, always all of them: from 96 ns to 10.7 s in quarters of an octave, as
+ * they are counted. So a quantile that Prometheus estimates is off by a quarter at most.
+ */
+#define RPC_EXPORT_FIRST 25u  /* ends at 96 ns */
+#define RPC_EXPORT_LAST	 132u /* ends at 10.7 s */
+
+/* A method's histogram as it was shown last: every call is in a bucket. */
+struct rpc_histogram {
+	struct rpc_histogram *next; /* of a higher method */
+	unsigned method;
+	uint64_t calls, sum_ns;
+	uint64_t bucket[RPC_TIMES_BUCKETS];
+	uint64_t seen_sum_ns, seen[RPC_TIMES_BUCKETS]; /* of rpc_times, at the last look */
+};
+
+/* A list's element of this method, or a new one, at *at or behind; NULL: there is no memory. */
+struct rpc_histogram *rpc_histogram_find(struct rpc_histogram ***at, unsigned method);
+/* Shows all calls that have ended. others: times to go by if none of this method is known. */
+void rpc_histogram_update(struct rpc_histogram *histogram, const struct rpc_times *now,
+			  const struct rpc_times *others);
+void rpc_histogram_put(struct prom *p, const struct rpc_histogram *histogram);
+void rpc_histogram_free(struct rpc_histogram *list);
 
 #endif
