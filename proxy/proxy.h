@@ -29,6 +29,7 @@ struct proxy_opts {
 };
 
 struct proxy;
+struct prom;
 
 /* The store is not there, or lets nobody in: it can be tried again later. */
 bool proxy_may_wait(int rc);
@@ -46,6 +47,8 @@ bool proxy_can_listen(const char *where);
 const char *proxy_place(const struct proxy *proxy, unsigned i);
 /* How many clients came, and how many commands they sent. */
 void proxy_totals(const struct proxy *proxy, uint64_t *conns, uint64_t *commands);
+/* Its own counters, since it began; the store has its own. Any thread. */
+void proxy_metrics(const struct proxy *proxy, struct prom *prom);
 void proxy_destroy(struct proxy *proxy);
 
 #endif

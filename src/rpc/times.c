@@ -17,7 +17,7 @@
 
 void rpc_times_merge(struct rpc_times *into, const struct rpc_times *from)
 {
-	/* In this order: a call that begins in between is not yet counted, rather than too early. */
+	/* In this order: a call that begins in between is not counted yet, not too early. */
 	into->calls += counter_read(&from->calls);
 	into->open += counter_read(&from->open);
 	into->count += counter_read(&from->count);
