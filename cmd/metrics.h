@@ -12,7 +12,7 @@
 
 struct metrics;
 
-/* Writes a text as snprintf() does: its length, of which room bytes with a NUL are in buf; -errno. */
+/* Writes a text as snprintf() does: its length, or -errno; at most room bytes are in buf. */
 typedef int metrics_write_fn(void *arg, char *buf, size_t room);
 /* All of it, to be freed: 0 or -errno. */
 int metrics_text(metrics_write_fn *write, void *arg, char **text);
