@@ -42,6 +42,7 @@ int metrics_text(metrics_write_fn *write, void *arg, char **text)
 
 #ifdef GN_MICROHTTPD
 
+#include <dlfcn.h>
 #include <microhttpd.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -56,6 +57,46 @@ int metrics_text(metrics_write_fn *write, void *arg, char **text)
 #define CONN_NS		 (5 * UINT64_C(1000000000)) /* for a request and its response */
 #define NO_DESCRIPTOR_MS 100
 #define PATH		 "/metrics"
+
+/* ---- libmicrohttpd ---- */
+
+/*
+ * It is loaded when it is needed: it brings GnuTLS and eight more libraries with it, whose start
+ * takes longer than a kv get.
+ */
+#define LIBRARY "libmicrohttpd.so.12"
+#define CALLS(X)                       \
+	X(add_connection)              \
+	X(add_response_header)         \
+	X(create_response_from_buffer) \
+	X(destroy_response)            \
+	X(get_connection_info)         \
+	X(get_daemon_info)             \
+	X(get_timeout)                 \
+	X(queue_response)              \
+	X(run)                         \
+	X(start_daemon)                \
+	X(stop_daemon)
+
+static struct {
+#define CALL(name) typeof(MHD_##name) *name;
+	CALLS(CALL)
+#undef CALL
+} mhd;
+
+/* -ENOENT, and told. */
+static int metrics_load(void)
+{
+	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	bool found = library;
+
+#define CALL(name) found = found && (mhd.name = (typeof(mhd.name))dlsym(library, "MHD_" #name));
+	CALLS(CALL)
+#undef CALL
+	if (!found)
+		fprintf(stderr, "gannet: no metrics over HTTP: %s\n", dlerror());
+	return found ? 0 : -ENOENT;
+}
 
 struct metrics_conn {
 	int fd; /* -1: free */
@@ -81,7 +122,7 @@ struct metrics {
 static enum MHD_Result metrics_respond(struct MHD_Connection *conn, unsigned status, char *text,
 				       enum MHD_ResponseMemoryMode mode)
 {
-	struct MHD_Response *response = MHD_create_response_from_buffer(strlen(text), text, mode);
+	struct MHD_Response *response = mhd.create_response_from_buffer(strlen(text), text, mode);
 	enum MHD_Result done;
 
 	if (!response) {
@@ -89,14 +130,14 @@ static enum MHD_Result metrics_respond(struct MHD_Connection *conn, unsigned sta
 			free(text);
 		return MHD_NO;
 	}
-	MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
+	mhd.add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
 				status == MHD_HTTP_OK ? PROM_CONTENT_TYPE :
 							"text/plain; charset=utf-8");
-	MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+	mhd.add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 	if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
-		MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
-	done = MHD_queue_response(conn, status, response);
-	MHD_destroy_response(response);
+		mhd.add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+	done = mhd.queue_response(conn, status, response);
+	mhd.destroy_response(response);
 	return done;
 }
 
@@ -170,7 +211,7 @@ static void metrics_notified(void *arg, struct MHD_Connection *conn, void **stat
 		if (c->fd >= 0)
 			continue;
 		*c = (struct metrics_conn){
-			.fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)
+			.fd = mhd.get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)
 				      ->connect_fd,
 			.begin_ns = gn_now_ns(),
 		};
@@ -190,7 +231,7 @@ static bool metrics_accept(struct metrics *m)
 	if (fd < 0)
 		return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
 	metrics_make_space(m);
-	MHD_add_connection(m->daemon, fd, (struct sockaddr *)&addr, len); /* or closes it */
+	mhd.add_connection(m->daemon, fd, (struct sockaddr *)&addr, len); /* or closes it */
 	return true;
 }
 
@@ -222,7 +263,7 @@ static void metrics_loop(struct metrics *m)
 	struct pollfd fds[] = {
 		[STOP] = {.fd = m->stop_fd, .events = POLLIN},
 		[EVENTS] =
-			{.fd = MHD_get_daemon_info(m->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd,
+			{.fd = mhd.get_daemon_info(m->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd,
 			 .events = POLLIN},
 		[LISTENER] = {.fd = m->listener.fd, .events = POLLIN},
 	};
@@ -232,7 +273,7 @@ static void metrics_loop(struct metrics *m)
 		MHD_UNSIGNED_LONG_LONG ms;
 		int wait_ms = metrics_sweep(m);
 
-		if (MHD_get_timeout(m->daemon, &ms) && (wait_ms < 0 || ms < (unsigned)wait_ms))
+		if (mhd.get_timeout(m->daemon, &ms) && (wait_ms < 0 || ms < (unsigned)wait_ms))
 			wait_ms = (int)ms;
 		/* Without descriptors a client that waits is no news. */
 		if (full && (wait_ms < 0 || wait_ms > NO_DESCRIPTOR_MS))
@@ -241,7 +282,7 @@ static void metrics_loop(struct metrics *m)
 		poll(fds, full ? LISTENER : LISTENER + 1, wait_ms);
 		if (full || fds[LISTENER].revents)
 			full = !metrics_accept(m);
-		MHD_run(m->daemon);
+		mhd.run(m->daemon);
 	}
 }
 
@@ -273,7 +314,7 @@ static int metrics_open(struct metrics *m)
 	m->stop_fd = eventfd(0, EFD_CLOEXEC);
 	if (m->stop_fd < 0)
 		return -errno;
-	m->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG,
+	m->daemon = mhd.start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG,
 				     0, NULL, NULL, metrics_answer, m, MHD_OPTION_EXTERNAL_LOGGER,
 				     metrics_no_log, NULL, MHD_OPTION_CONNECTION_LIMIT,
 				     CONNS_MAX + CONNS_ENDING, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
@@ -299,7 +340,10 @@ int metrics_start(const char *where, const struct metrics_source *source, struct
 		m->conns[i].fd = -1;
 	gn_mutex_init(&m->lock);
 	gn_cond_init(&m->begun);
-	rc = px_listen(where, 0, &m->listener);
+	m->listener.fd = -1;
+	rc = metrics_load();
+	if (!rc)
+		rc = px_listen(where, 0, &m->listener);
 	if (rc) { /* and it was told why */
 		metrics_stop(m);
 		return rc;
@@ -333,7 +377,7 @@ void metrics_stop(struct metrics *m)
 		gn_thread_join(m->thread);
 	}
 	if (m->daemon)
-		MHD_stop_daemon(m->daemon);
+		mhd.stop_daemon(m->daemon);
 	if (m->stop_fd >= 0)
 		close(m->stop_fd);
 	px_unlisten(&m->listener);
