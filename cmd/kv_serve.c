@@ -49,9 +49,8 @@ static const char *const modes[] = {"call", "bypass", NULL};
 static const struct opt options[] = {
 	OPT_LISTEN(struct request, addr),
 	{OPT_U32, "threads", "N", "that serve", AT(opts.threads), RANGE(1, GN_KV_THREADS_MAX)},
-	{OPT_U64, "memory", "N", "for keys, values and index, of all threads",
-	 "64M for each thread", AT(opts.memory),
-	 RANGE(GN_KV_MEMORY_MIN, GN_KV_MEMORY_MAX *GN_KV_THREADS_MAX)},
+	{OPT_U64, "memory", "N", "for keys, values and index, in all", "64M for each thread",
+	 AT(opts.memory), RANGE(GN_KV_MEMORY_MIN, GN_KV_MEMORY_MAX *GN_KV_THREADS_MAX)},
 	{OPT_U32, "max-value", "N",
 	 "bytes of a value, to a quarter of a thread's memory, or a sixteenth with --mode bypass",
 	 "that", AT(opts.max_value), RANGE(1, GN_KV_VALUE_MAX)},

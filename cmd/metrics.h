@@ -30,9 +30,8 @@ int metrics_take(const char *name, const char *text, void *to);
 #define OPT_METRICS(s, member)                                                                   \
 	{                                                                                        \
 		.type = OPT_OTHER, .name = "metrics", .arg = "WHERE", .to = offsetof(s, member), \
-		.take = metrics_take, .unset = "none",                                           \
-		.help = "PORT, on this machine's loopback, or HOST:PORT: metrics for "           \
-			"Prometheus over HTTP, at /metrics; a port of 0 is any that is free"     \
+		.take = metrics_take, .unset = "",                                               \
+		.help = "PORT or HOST:PORT, for Prometheus: /metrics over HTTP"                  \
 	}
 
 /*

@@ -131,8 +131,11 @@ static void put_times(struct text *t, const struct rpc_times *times)
 	put(t, "]");
 }
 
-/* How long calls of a method took, for the metrics of its client or server; false: it had none. */
-typedef bool gather_fn(const void *of, unsigned method, struct rpc_times *out);
+/*
+ * The first method from *method on that a client or a server knows, and how long its calls took.
+ * False: there is none.
+ */
+typedef bool gather_fn(const void *of, unsigned *method, struct rpc_times *out);
 /* What there is besides, in JSON. */
 typedef void more_fn(struct text *t, const void *of, unsigned method);
 
@@ -142,9 +145,7 @@ static void put_methods_json(struct text *t, const void *of, gather_fn *gather, 
 
 	put(t, ",\n  \"methods\": [");
 	t->first = true;
-	for (unsigned m = 0; m < GN_RPC_BUILTIN_END; m++) {
-		if (!gather(of, m, &times))
-			continue;
+	for (unsigned m = 0; gather(of, &m, &times); m++) {
 		put(t, "%s\n    {\"method\": %u, ", t->first ? "" : ",", m);
 		t->first = false;
 		put_times(t, &times);
@@ -160,24 +161,16 @@ static int put_methods_prom(struct text *t, const void *of, gather_fn *gather,
 			    struct rpc_histogram **list)
 {
 	struct rpc_times times, all = {0};
-	unsigned n = 0;
 
-	for (unsigned m = 0; m < GN_RPC_BUILTIN_END; m++) {
-		if (gather(of, m, &times)) {
-			rpc_times_merge(&all, &times);
-			n++;
-		}
-	}
-	if (!n)
+	for (unsigned m = 0; gather(of, &m, &times); m++)
+		rpc_times_merge(&all, &times);
+	if (!all.calls)
 		return 0;
 	prom_family(&t->prom, PROM_HISTOGRAM, "call_duration_seconds",
 		    "Time that calls took, by method number.");
-	for (unsigned m = 0; m < GN_RPC_BUILTIN_END; m++) {
-		struct rpc_histogram *histogram;
+	for (unsigned m = 0; gather(of, &m, &times); m++) {
+		struct rpc_histogram *histogram = rpc_histogram_find(&list, m);
 
-		if (!gather(of, m, &times))
-			continue;
-		histogram = rpc_histogram_find(&list, m);
 		if (!histogram)
 			return gn_fail(-ENOMEM, "rpc: there is no memory for metrics");
 		rpc_histogram_update(histogram, &times, &all);
@@ -238,14 +231,19 @@ static const struct rpc_kind *kind_of(const struct gn_rpc_client *c, unsigned me
 	return page ? &page[method % RPC_PAGE_KINDS] : NULL;
 }
 
-static bool kind_times(const void *of, unsigned method, struct rpc_times *out)
+static bool kind_times(const void *of, unsigned *method, struct rpc_times *out)
 {
-	const struct rpc_kind *kind = kind_of(of, method);
+	for (; *method < GN_RPC_BUILTIN_END; ++*method) {
+		const struct rpc_kind *kind = kind_of(of, *method);
 
-	if (!kind || !kind->latency)
-		return false;
-	*out = *kind->latency;
-	return true;
+		if (!kind) {
+			*method |= RPC_PAGE_KINDS - 1; /* the rest of the page */
+		} else if (kind->latency) {
+			*out = *kind->latency;
+			return true;
+		}
+	}
+	return false;
 }
 
 static void put_kind(struct text *t, const void *of, unsigned method)
@@ -313,9 +311,8 @@ void rpc_served_free(struct rpc_thread *t)
 }
 
 /* What all threads know of a method. */
-static bool server_times(const void *of, unsigned method, struct rpc_times *out)
+static bool method_times(const struct gn_rpc_server *server, unsigned method, struct rpc_times *out)
 {
-	const struct gn_rpc_server *server = of;
 	bool any = false;
 
 	for (unsigned i = 0; i < server->opts.threads; i++) {
@@ -333,6 +330,19 @@ static bool server_times(const void *of, unsigned method, struct rpc_times *out)
 		rpc_times_merge(out, times);
 	}
 	return any;
+}
+
+static bool server_times(const void *of, unsigned *method, struct rpc_times *out)
+{
+	const struct gn_rpc_server *server = of;
+
+	for (; *method < GN_RPC_BUILTIN_END; ++*method) {
+		if (!server->methods[*method / RPC_PAGE_METHODS])
+			*method |= RPC_PAGE_METHODS - 1; /* the rest of the page */
+		else if (method_times(server, *method, out))
+			return true;
+	}
+	return false;
 }
 
 int gn_rpc_server_metrics(struct gn_rpc_server *server, enum gn_rpc_format format, char *buf,
