@@ -40,7 +40,7 @@ static const struct opt options[] = {
 	 AT(opts.max_client_bytes), RANGE(SERVING_MEMORY_MIN, SERVING_MEMORY_MAX)},
 	{OPT_U64, "conn-memory", "N", "bytes kept for all clients", .unset = "1G, or 4 clients",
 	 AT(opts.max_bytes), RANGE(SERVING_MEMORY_MIN, SERVING_MEMORY_MAX)},
-	{OPT_U32, "park-us", "N", "idle time until a client has to wake the server",
+	{OPT_U32, "park-us", "N", "idle time until a client must wake the server",
 	 .unset = "1000", AT(opts.park_us), RANGE(1, PARK_US_MAX)},
 	{OPT_FLAG, "any-user", NULL,
 	 "let in other users; both set GANNET_SHM_DIR to a folder they share", AT(any_user)},
