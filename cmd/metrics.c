@@ -114,7 +114,8 @@ struct metrics {
 	struct gn_mutex lock;
 	struct gn_cond begun;
 	bool has_begun;
-	int error; /* why it could not begin */
+	int error;    /* why it could not begin */
+	bool failing; /* the last scrape had no metrics */
 };
 
 /* ---- responses ---- */
@@ -159,11 +160,12 @@ static enum MHD_Result metrics_answer(void *arg, struct MHD_Connection *conn, co
 		return metrics_respond(conn, MHD_HTTP_METHOD_NOT_ALLOWED, not_allowed,
 				       MHD_RESPMEM_PERSISTENT);
 	rc = metrics_text(m->source.write, m->source.arg, &text);
-	if (rc) {
+	if (rc && !m->failing) /* once, however often they are asked for */
 		gn_log(GN_LOG_WARN, "no metrics: %s", cmd_why(rc));
+	m->failing = rc;
+	if (rc)
 		return metrics_respond(conn, MHD_HTTP_SERVICE_UNAVAILABLE, no_metrics,
 				       MHD_RESPMEM_PERSISTENT);
-	}
 	return metrics_respond(conn, MHD_HTTP_OK, text, MHD_RESPMEM_MUST_FREE);
 }
 
