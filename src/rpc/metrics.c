@@ -114,7 +114,7 @@ static void put_statuses(struct text *t, const struct gn_rpc_counters *c)
 
 static void put_times(struct text *t, const struct rpc_times *times)
 {
-	const double n = times->count ? (double)times->count : 1;
+	const double n = times->weighed ? (double)times->weighed : 1;
 
 	put(t,
 	    "\"calls\": %llu, \"timed\": %llu, \"mean_us\": %.3f, \"p50_us\": %.3f, \"p90_us\": "

@@ -21,6 +21,7 @@ void rpc_times_merge(struct rpc_times *into, const struct rpc_times *from)
 	into->calls += counter_read(&from->calls);
 	into->open += counter_read(&from->open);
 	into->count += counter_read(&from->count);
+	into->weighed += counter_read(&from->weighed);
 	into->sum_ns += counter_read(&from->sum_ns);
 	for (unsigned i = 0; i < RPC_TIMES_BUCKETS; i++)
 		into->bucket[i] += counter_read(&from->bucket[i]);

@@ -17,11 +17,13 @@
 #define RPC_TIMED_NS 2000u
 
 struct rpc_times {
-	uint64_t calls;		/* that there were */
-	uint32_t last_us;	/* of a server: what the last took that was timed by itself */
-	uint32_t untimed;	/* … calls before the next that is timed; 0: it is */
-	uint64_t open;		/* calls under way that are being timed, or were deferred */
-	uint64_t count, sum_ns; /* of those that were timed */
+	uint64_t calls;	  /* that there were */
+	uint32_t last_us; /* of a server: what the last took that was timed by itself */
+	uint32_t untimed; /* … calls before the next that is timed; 0: it is */
+	uint64_t open;	  /* calls under way that are being timed, or were deferred */
+	uint64_t count;	  /* calls that were timed */
+	uint64_t weighed; /* calls in the buckets, and in the sum */
+	uint64_t sum_ns;
 	uint64_t bucket[RPC_TIMES_BUCKETS];
 };
 
@@ -46,11 +48,19 @@ static inline void rpc_times_last(struct rpc_times *t, uint64_t ns)
 		t->untimed = 0;
 }
 
+/*
+ * n calls were timed. They stand for all calls that have ended since the last that was timed, too:
+ * so short calls, of which one in ten is timed, weigh as much as long ones, which all are.
+ */
 static inline void rpc_times_add(struct rpc_times *t, uint64_t ns, uint64_t n)
 {
+	const int64_t since = (int64_t)(t->calls - t->open - t->weighed);
+	const uint64_t weight = since > 0 ? (uint64_t)since : 1;
+
 	counter_add(&t->count, n);
-	counter_add(&t->sum_ns, ns * n);
-	counter_add(&t->bucket[rpc_times_bucket(ns)], n);
+	counter_add(&t->weighed, weight);
+	counter_add(&t->sum_ns, ns * weight);
+	counter_add(&t->bucket[rpc_times_bucket(ns)], weight);
 }
 
 void rpc_times_merge(struct rpc_times *into, const struct rpc_times *from);

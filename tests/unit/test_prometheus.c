@@ -103,30 +103,55 @@ static void test_each_call_once(void **state)
 	}
 }
 
-/* 1000 calls, of which one in ten was timed: 90 at 100 ns and 10 at 1 ms. */
+/* So many calls, each n-th of which was timed. */
+static void make_calls(struct rpc_times *t, unsigned calls, unsigned n, uint64_t ns)
+{
+	for (unsigned i = 1; i <= calls; i++) {
+		t->calls++;
+		if (i % n == 0)
+			rpc_times_add(t, ns, 1);
+	}
+}
+
 static void test_in_proportion(void **state)
 {
 	struct rpc_histogram h = {0};
-	struct rpc_times t = {.calls = 1000};
+	struct rpc_times t = {0};
 
 	(void)state;
-	rpc_times_add(&t, 100, 90);
-	rpc_times_add(&t, 1000000, 10);
+	/* Of the short ones one in ten is timed, of the long ones all: none weighs more. */
+	make_calls(&t, 900, 10, 100);
+	make_calls(&t, 100, 1, 1000000);
 	rpc_histogram_update(&h, &t, &t);
 	assert_int_equal(h.bucket[rpc_times_bucket(100)], 900);
 	assert_int_equal(h.bucket[rpc_times_bucket(1000000)], 100);
 	assert_int_equal(h.sum_ns, 900 * 100 + 100 * 1000000);
-	/* Since then, all were slow: so are those that were not timed. */
-	t.calls += 70;
-	rpc_times_add(&t, 1000000, 7);
+	/* Since then all were long, as far as is known. */
+	make_calls(&t, 75, 10, 1000000);
 	rpc_histogram_update(&h, &t, &t);
 	assert_int_equal(h.bucket[rpc_times_bucket(100)], 900);
-	assert_int_equal(h.bucket[rpc_times_bucket(1000000)], 170);
+	assert_int_equal(h.bucket[rpc_times_bucket(1000000)], 175);
 	/* None was timed since: as all before. */
-	t.calls += 107;
+	t.calls += 1070;
 	rpc_histogram_update(&h, &t, &t);
-	assert_int_equal(in_buckets(&h), 1177);
-	assert_int_equal(h.bucket[rpc_times_bucket(100)], 990);
+	assert_int_equal(in_buckets(&h), 2145);
+	assert_in_range(h.bucket[rpc_times_bucket(100)], 900 + 890, 900 + 905);
+}
+
+/* Calls that are deferred are answered out of order: each has its own time, and no other's. */
+static void test_deferred(void **state)
+{
+	struct rpc_histogram h = {0};
+	struct rpc_times t = {.calls = 10, .open = 10};
+
+	(void)state;
+	for (unsigned i = 0; i < 10; i++) {
+		t.open--;
+		rpc_times_add(&t, i < 9 ? 1000 : 5000000, 1);
+	}
+	rpc_histogram_update(&h, &t, &t);
+	assert_int_equal(h.bucket[rpc_times_bucket(1000)], 9);
+	assert_int_equal(h.bucket[rpc_times_bucket(5000000)], 1);
 }
 
 /* A method without a time of its own: not counted, until something is known of others. */
@@ -152,14 +177,14 @@ static void test_never_timed(void **state)
 static void test_bounds(void **state)
 {
 	struct rpc_histogram h = {.method = 7};
-	struct rpc_times t = {.calls = 3};
+	struct rpc_times t = {0};
 	char text[16384];
 	struct prom p;
 
 	(void)state;
-	rpc_times_add(&t, 1, 1);
-	rpc_times_add(&t, 1000, 1);
-	rpc_times_add(&t, 100000000000, 1);
+	make_calls(&t, 1, 1, 1);
+	make_calls(&t, 1, 1, 1000);
+	make_calls(&t, 1, 1, 100000000000);
 	rpc_histogram_update(&h, &t, &t);
 	prom_init(&p, "", text, sizeof(text));
 	prom_family(&p, PROM_HISTOGRAM, "h", "H.");
@@ -180,7 +205,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lines),	       cmocka_unit_test(test_short_buffer),
 		cmocka_unit_test(test_each_call_once), cmocka_unit_test(test_in_proportion),
-		cmocka_unit_test(test_never_timed),    cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_deferred),       cmocka_unit_test(test_never_timed),
+		cmocka_unit_test(test_bounds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
