@@ -84,7 +84,7 @@ void cmd_connect_failed(const char *addr, int rc, const char *server)
 
 	if (rc == -ECONNREFUSED && !strstr(why, "refuses"))
 		snprintf(advice, sizeof(advice), "; is a server running there?");
-	else if (rc == -EPROTO && !strstr(why, "version") && !strstr(why, "what listens"))
+	else if (rc == -EPROTO && !strstr(why, "version") && !strstr(why, "not the address"))
 		snprintf(advice, sizeof(advice), "; what listens there is no %s", server);
 	if (strstr(why, addr))
 		fprintf(stderr, "gannet: %s%s\n", why, advice);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What clients and servers count, as JSON and in the text format of Prometheus. */
+/* Counters and histograms as JSON and in the Prometheus text format. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -209,50 +209,51 @@ static void put_choices(struct text *t, const struct gn_rpc_client *c)
 		"Server time of a call from which on results are replied, not fetched (Tx).";
 
 	put_gauge(t, "retries", "fetch_retries",
-		  "READs of a result that fail before it is replied (R).", c->learn.retries);
+		  "READs of a result that fail before it is replied (R).", c->adapt.retries);
 	put_gauge(t, "fetch_bytes", "fetch_bytes",
-		  "Bytes of a result that the first READ gets (F).", c->learn.fetch_bytes);
+		  "Bytes of a result that the first READ gets (F).", c->adapt.fetch_bytes);
 	if (t->format == GN_RPC_JSON) {
-		put_member(t, "switch_us", rpc_learn_switch(c));
+		put_member(t, "switch_us", rpc_adapt_switch_us(c));
 	} else {
 		prom_family(&t->prom, PROM_GAUGE, "switch_seconds", switch_help);
-		prom_real(&t->prom, NULL, rpc_learn_switch(c) * 1e-6);
+		prom_real(&t->prom, NULL, rpc_adapt_switch_us(c) * 1e-6);
 	}
 	put_gauge(t, "batch", "batch_calls", "Calls that a message has at most (N).",
-		  c->learn.entries);
+		  c->adapt.entries);
 	put_gauge(t, "under_way", "calls_in_progress", "Calls and reads in progress.",
-		  c->count.calls + c->count.reads - c->ended - c->look.n);
+		  c->count.calls + c->count.reads - c->ended - c->view_reads.n);
 }
 
-static const struct rpc_kind *kind_of(const struct gn_rpc_client *c, unsigned method)
+static const struct rpc_method_state *method_state_of(const struct gn_rpc_client *c,
+						      unsigned method)
 {
-	const struct rpc_kind *page = c->learn.kinds[method / RPC_PAGE_KINDS];
+	const struct rpc_method_state *page = c->adapt.mstates[method / RPC_PAGE_MSTATES];
 
-	return page ? &page[method % RPC_PAGE_KINDS] : NULL;
+	return page ? &page[method % RPC_PAGE_MSTATES] : NULL;
 }
 
-static bool kind_times(const void *of, unsigned *method, struct rpc_times *out)
+static bool method_state_times(const void *of, unsigned *method, struct rpc_times *out)
 {
 	for (; *method < GN_RPC_BUILTIN_END; ++*method) {
-		const struct rpc_kind *kind = kind_of(of, *method);
+		const struct rpc_method_state *mstate = method_state_of(of, *method);
 
-		if (!kind) {
-			*method |= RPC_PAGE_KINDS - 1; /* the rest of the page */
-		} else if (kind->latency) {
-			*out = *kind->latency;
+		if (!mstate) {
+			*method |= RPC_PAGE_MSTATES - 1; /* the rest of the page */
+		} else if (mstate->latency) {
+			*out = *mstate->latency;
 			return true;
 		}
 	}
 	return false;
 }
 
-static void put_kind(struct text *t, const void *of, unsigned method)
+static void put_method_state(struct text *t, const void *of, unsigned method)
 {
 	const struct gn_rpc_client *c = of;
-	const struct rpc_kind *kind = kind_of(c, method);
+	const struct rpc_method_state *mstate = method_state_of(c, method);
 
-	put(t, ", \"mode\": \"%s\", \"server_us\": %u", rpc_replied(c, kind) ? "reply" : "fetch",
-	    kind->last_us);
+	put(t, ", \"mode\": \"%s\", \"server_us\": %u",
+	    rpc_uses_reply(c, mstate) ? "reply" : "fetch", mstate->last_us);
 }
 
 int gn_rpc_client_metrics(const struct gn_rpc_client *c, enum gn_rpc_format format, char *buf,
@@ -277,17 +278,18 @@ int gn_rpc_client_metrics(const struct gn_rpc_client *c, enum gn_rpc_format form
 	put_choices(&t, c);
 	put_statuses(&t, &c->count);
 	if (format == GN_RPC_JSON)
-		put_methods_json(&t, c, kind_times, put_kind);
+		put_methods_json(&t, c, method_state_times, put_method_state);
 	else /* to look changes what is histogram, and nothing of the client */
-		rc = put_methods_prom(&t, c, kind_times, (struct rpc_histogram **)&c->histograms);
+		rc = put_methods_prom(&t, c, method_state_times,
+				      (struct rpc_histogram **)&c->histograms);
 	return rc ? rc : end(&t);
 }
 
 /* ---- a server ---- */
 
-struct rpc_times *rpc_served(struct rpc_thread *t, unsigned method)
+struct rpc_times *rpc_method_times(struct rpc_thread *t, unsigned method)
 {
-	struct rpc_times ***page = &t->served[method / RPC_PAGE_METHODS];
+	struct rpc_times ***page = &t->method_times[method / RPC_PAGE_METHODS];
 	struct rpc_times **times;
 
 	if (unlikely(!*page))
@@ -301,23 +303,25 @@ struct rpc_times *rpc_served(struct rpc_thread *t, unsigned method)
 	return *times;
 }
 
-void rpc_served_free(struct rpc_thread *t)
+void rpc_method_times_free(struct rpc_thread *t)
 {
-	for (unsigned i = 0; i < sizeof(t->served) / sizeof(t->served[0]); i++) {
-		for (unsigned j = 0; t->served[i] && j < RPC_PAGE_METHODS; j++)
-			gn_free(t->served[i][j]);
-		gn_free(t->served[i]);
+	for (unsigned i = 0; i < sizeof(t->method_times) / sizeof(t->method_times[0]); i++) {
+		for (unsigned j = 0; t->method_times[i] && j < RPC_PAGE_METHODS; j++)
+			gn_free(t->method_times[i][j]);
+		gn_free(t->method_times[i]);
 	}
 }
 
 /* What all threads know of a method. */
-static bool method_times(const struct gn_rpc_server *server, unsigned method, struct rpc_times *out)
+static bool server_method_times(const struct gn_rpc_server *server, unsigned method,
+				struct rpc_times *out)
 {
 	bool any = false;
 
 	for (unsigned i = 0; i < server->opts.threads; i++) {
-		struct rpc_times **page = __atomic_load_n(
-			&server->threads[i].served[method / RPC_PAGE_METHODS], __ATOMIC_ACQUIRE);
+		struct rpc_times **page =
+			__atomic_load_n(&server->threads[i].method_times[method / RPC_PAGE_METHODS],
+					__ATOMIC_ACQUIRE);
 		const struct rpc_times *times =
 			page ? __atomic_load_n(&page[method % RPC_PAGE_METHODS], __ATOMIC_ACQUIRE) :
 			       NULL;
@@ -339,7 +343,7 @@ static bool server_times(const void *of, unsigned *method, struct rpc_times *out
 	for (; *method < GN_RPC_BUILTIN_END; ++*method) {
 		if (!server->methods[*method / RPC_PAGE_METHODS])
 			*method |= RPC_PAGE_METHODS - 1; /* the rest of the page */
-		else if (method_times(server, *method, out))
+		else if (server_method_times(server, *method, out))
 			return true;
 	}
 	return false;

@@ -13,7 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gannet/exec.h"
+#include "base/bits.h"
+#include "rpc/fastpath.h"
 
 void rpc_times_merge(struct rpc_times *into, const struct rpc_times *from)
 {
@@ -39,6 +40,49 @@ uint64_t rpc_times_percentile(const struct rpc_times *t, unsigned percent)
 			return rpc_times_end(i);
 	}
 	return 0;
+}
+
+/* ---- timing of handlers ---- */
+
+/* For calls of a slow method, or when the next measurement is due. */
+no_inline void rpc_timing_begin(struct rpc_conn *c, struct rpc_timing *t, uint32_t n)
+{
+	struct rpc_times *times = t->times;
+	const bool always = times->last_us >= RPC_TIMED_NS / 1000;
+
+	t->n = n;
+	counter_add(&times->open, n);
+	t->slow = times->last_us >= RPC_SLOW_US;
+	/* No fixed interval: calls may be periodic. */
+	times->untimed = always ? 0 : 8 + ((uint32_t)times->calls * 0x9e3779b1u >> 30);
+	t->begin_ns = link_loop_clock(&c->thread->loop);
+	if (t->slow)
+		rpc_seal_results(c);
+	t->alone = t->slow || !c->begin_ns;
+	if (t->alone)
+		c->begin_ns = t->begin_ns;
+}
+
+/*
+ * A message's time goes to the method of its last call: a method that was never last has no time of
+ * its own but this.
+ */
+static void rpc_timing_note(const struct rpc_timing *t, uint64_t ns)
+{
+	rpc_times_set_last(t->times, ns);
+	if (!t->times->count)
+		rpc_times_add(t->times, ns, t->n);
+}
+
+no_inline void rpc_timing_end(struct rpc_conn *c, const struct rpc_timing *t, uint32_t n)
+{
+	if (!t->alone && n)
+		rpc_timing_note(t, (gn_now_ns() - t->begin_ns) / n);
+	if (t->slow) {
+		rpc_seal_results(c);
+		c->begin_ns = 0;
+	}
+	counter_add(&t->times->open, -(uint64_t)t->n);
 }
 
 /* ---- what is shown ---- */

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Answers, in the order in which they were asked for. They are put together in the thread's own
- * memory and written at once; only what a client does not take is kept for it.
+ * Writes replies, in the order of the commands. They are gathered in the thread's buffer and
+ * written with one system call; only what a client does not read is kept for it.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#include "front.h"
+#include "internal.h"
 
-#define GATHER_MAX (1u << 20) /* bytes of a write, or one value more */
-#define END	   "END\r\n"
-#define END_BYTES  5u
+#define GATHER_BYTES_MAX (1u << 20) /* bytes of a write, plus at most one value */
+#define END		 "END\r\n"
+#define END_BYTES	 5u
 
-/* ---- putting together ---- */
+/* ---- gathering ---- */
 
 struct gather {
 	struct px_thread *thread;
-	char *at, *run; /* of the thread's memory: its end, and where the last piece began */
+	char *at, *run; /* in the thread's buffer: its end, and the start of the current piece */
 	unsigned n;	/* pieces */
 	size_t bytes;
 };
 
-static void piece(struct gather *g, const void *from, size_t len)
+static void gather_piece(struct gather *g, const void *from, size_t len)
 {
 	if (!len)
 		return;
@@ -32,16 +32,16 @@ static void piece(struct gather *g, const void *from, size_t len)
 	g->bytes += len;
 }
 
-static void cut(struct gather *g)
+static void gather_end_run(struct gather *g)
 {
-	piece(g, g->run, (size_t)(g->at - g->run));
+	gather_piece(g, g->run, (size_t)(g->at - g->run));
 	g->run = g->at;
 }
 
-static bool has_room(const struct gather *g)
+static bool gather_has_space(const struct gather *g)
 {
 	return g->at + PX_HEAD_MAX + PX_COPY_MAX + 64 <= g->thread->out + PX_OUT_BYTES &&
-	       g->n + 3 <= PX_IOVS && g->bytes + (size_t)(g->at - g->run) < GATHER_MAX;
+	       g->n + 3 <= PX_IOVS && g->bytes + (size_t)(g->at - g->run) < GATHER_BYTES_MAX;
 }
 
 static void put_bytes(struct gather *g, const char *from, uint32_t len)
@@ -51,11 +51,11 @@ static void put_bytes(struct gather *g, const char *from, uint32_t len)
 		g->at += len;
 		return;
 	}
-	cut(g);
-	piece(g, from, len);
+	gather_end_run(g);
+	gather_piece(g, from, len);
 }
 
-/* A get that failed for a key has no END. */
+/* A get with a failed key has no END. */
 static void put_end(struct gather *g, struct px_conn *c)
 {
 	if (!c->get_failed) {
@@ -72,21 +72,21 @@ static void put_slot(struct gather *g, struct px_slot *s)
 	struct px_request *r = &s->request;
 	bool value;
 
-	if (s->raw_bytes) {
-		put_bytes(g, s->more, s->raw_bytes);
+	if (s->reply_bytes) {
+		put_bytes(g, s->buf, s->reply_bytes);
 		return;
 	}
 	if (r->kind == PX_VALUE && r->op.status > GN_KV_MISS)
 		s->conn->get_failed = r->op.status == GN_KV_NO_MEMORY ?
 					      "SERVER_ERROR out of memory writing get response" :
-					      px_failure(r);
-	if (r->kind == PX_END && !r->say) {
+					      px_error_text(r);
+	if (r->kind == PX_END && !r->reply) {
 		put_end(g, s->conn);
 		return;
 	}
 	if (r->kind == PX_END)
 		s->conn->get_failed = NULL;
-	g->at += px_answer(r, g->at, &value);
+	g->at += px_response(r, g->at, &value);
 	if (value) {
 		char *room = r->op.room;
 
@@ -101,10 +101,10 @@ static void put_slot(struct gather *g, struct px_slot *s)
 /* ---- writing ---- */
 
 /*
- * Keeps what is left of it, behind what is left already. It counts, but is not refused: the slots
- * that give back as much are freed right after. False: there is no memory at all.
+ * Keeps what was not written, behind what is kept already. It counts, but is not limited: slots
+ * that release as much are freed right after. False: realloc() failed.
  */
-static bool keep(struct px_conn *c, const struct gather *g, size_t written)
+static bool output_keep(struct px_conn *c, const struct gather *g, size_t written)
 {
 	const size_t more = g->bytes - written;
 	struct px_thread *t = c->thread;
@@ -130,7 +130,7 @@ static bool keep(struct px_conn *c, const struct gather *g, size_t written)
 	return true;
 }
 
-/* How much was written; 0 also when the connection is broken. */
+/* Returns the number of bytes written; 0 also when the connection is broken. */
 static size_t write_out(struct px_conn *c, struct iovec *iov, unsigned n)
 {
 	const struct msghdr message = {.msg_iov = iov, .msg_iovlen = n};
@@ -145,7 +145,7 @@ static size_t write_out(struct px_conn *c, struct iovec *iov, unsigned n)
 	if (rc <= 0)
 		return 0;
 	PX_COUNT(c->thread, bytes_written, rc);
-	c->moved_ns = c->thread->now_ns;
+	c->last_io_ns = c->thread->now_ns;
 	return (size_t)rc;
 }
 
@@ -153,18 +153,18 @@ static void send_gathered(struct px_conn *c, struct gather *g)
 {
 	size_t written = 0;
 
-	cut(g);
+	gather_end_run(g);
 	if (!g->bytes || c->dead)
 		return;
 	if (!c->out)
 		written = write_out(c, c->thread->iov, g->n);
-	if (c->dead || written == g->bytes || keep(c, g, written))
+	if (c->dead || written == g->bytes || output_keep(c, g, written))
 		return;
 	PX_COUNT(c->thread, closed_slow, 1);
-	c->dead = true; /* it asks for more than it takes, and there is no memory left for it */
+	c->dead = true; /* the client requests more than it reads, and no memory is left */
 }
 
-static void drop_until(struct px_conn *c, const struct px_slot *end)
+static void slots_free_until(struct px_conn *c, const struct px_slot *end)
 {
 	while (c->first != end) {
 		struct px_slot *s = c->first;
@@ -177,22 +177,22 @@ static void drop_until(struct px_conn *c, const struct px_slot *end)
 		c->last = &c->first;
 }
 
-bool px_reply(struct px_conn *c)
+bool px_write_replies(struct px_conn *c)
 {
 	while (c->first && c->first->state == PX_DONE) {
 		struct gather g = {
 			.thread = c->thread, .at = c->thread->out, .run = c->thread->out};
 		struct px_slot *s = c->first;
 
-		for (; s && s->state == PX_DONE && has_room(&g); s = s->next)
+		for (; s && s->state == PX_DONE && gather_has_space(&g); s = s->next)
 			put_slot(&g, s);
 		send_gathered(c, &g);
-		drop_until(c, s);
+		slots_free_until(c, s);
 	}
 	return !c->out;
 }
 
-bool px_reply_rest(struct px_conn *c)
+bool px_write_pending(struct px_conn *c)
 {
 	struct iovec iov = {.iov_base = c->out + c->out_at, .iov_len = c->out_len - c->out_at};
 
@@ -201,7 +201,7 @@ bool px_reply_rest(struct px_conn *c)
 	c->out_at += write_out(c, &iov, 1);
 	if (c->out_at < c->out_len)
 		return false;
-	px_memory_give(c->thread, c->out_bytes);
+	px_memory_release(c->thread, c->out_bytes);
 	free(c->out);
 	c->out = NULL;
 	c->out_at = c->out_len = c->out_bytes = 0;
