@@ -12,7 +12,6 @@
 #include "figure_run.h"
 #include "lab_config.h"
 #include "score.h"
-#include "workers.h"
 
 #define HEAD \
 	"id\tkind\tlayer\tprofile\tpreset\tconfig\tmetric\tunit\top\tvalue\ttol_pct\trun\tsource\tnote\n"
@@ -452,47 +451,6 @@ static void scores(void **state)
 	assert_false(score_reached(&s));
 }
 
-/* ---- workers ---- */
-
-static volatile sig_atomic_t stop_workers;
-
-/* The first is done at once; the others wait until they are ended. */
-static int first_returns(void *arg, unsigned job, void *result)
-{
-	(void)arg;
-	(void)result;
-	while (job)
-		pause();
-	return 0;
-}
-
-static void stop_at_first(void *arg, unsigned job, const void *result)
-{
-	(void)arg;
-	(void)job;
-	(void)result;
-	stop_workers = 1;
-}
-
-/* An interrupt that comes while a result is taken ends the others' wait, too. */
-static void interrupted_workers(void **state)
-{
-	static const unsigned each[2] = {0, 1};
-	const struct workers_job job = {
-		.n = 2,
-		.groups = each,
-		.result_bytes = 1,
-		.run = first_returns,
-		.done = stop_at_first,
-		.interrupted = &stop_workers,
-	};
-
-	(void)state;
-	alarm(20); /* it waits for ever without */
-	assert_int_equal(workers_run(&job, 2), -EINTR);
-	alarm(0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -511,7 +469,6 @@ int main(void)
 		cmocka_unit_test(other_statuses),
 		cmocka_unit_test(runs_once),
 		cmocka_unit_test(scores),
-		cmocka_unit_test(interrupted_workers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
