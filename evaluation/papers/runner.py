@@ -104,11 +104,10 @@ class Runner:
         self.results = {}  # Run: {metric: value}, or why there are none
         self.needed = None  # while planning: the runs to make, in order
         self.processes = set()
+        self.digests = {}  # of cards in files
         self.lock = threading.Lock()
         self.stopped = False
         self.made = self.reused = 0
-        self.card_keys = {name: digest(card) if os.path.exists(card) else card
-                          for name, card in self.cards.items()}
 
     # ---- looking up ----
 
@@ -140,11 +139,21 @@ class Runner:
 
     # ---- running ----
 
+    def card(self, run):
+        return self.cards.get(run.profile, run.profile)
+
+    def key(self, run):
+        """Of a card in a file the content counts; the others are part of the command."""
+        card = self.card(run)
+        if card not in self.digests:
+            self.digests[card] = digest(card) if os.path.isfile(card) else card
+        return (*run, self.digests[card], self.seed, self.effort)
+
     def make(self, run):
         """In a thread of the pool."""
         if self.stopped:
             return
-        key = (*run, self.card_keys.get(run.profile, run.profile), self.seed, self.effort)
+        key = self.key(run)
         metrics = self.cache.known.get(key) if self.cache else None
         reused = metrics is not None
         if not reused:
@@ -168,8 +177,7 @@ class Runner:
                 if self.stopped:
                     process.kill()
         try:
-            return run_point(self.gannet, run, self.cards.get(run.profile, run.profile), self.seed,
-                             self.effort, keep)
+            return run_point(self.gannet, run, self.card(run), self.seed, self.effort, keep)
         except CannotRun as why:
             return why
         finally:
