@@ -117,10 +117,11 @@ class Drawing:
         keys = self.keys()
         rows = fit_rows(keys, WIDTH - 20)
         names = fit_rows(self.bar_names(), WIDTH - 20) if self.bars else []
-        above = (26 if plot.heading else 10) + 20 * len(names)
+        heading = 36 if plot.heading else 10
+        above = heading + 20 * len(names)
         below = 24 + 20 + 14 + 20 * len(rows)
-        if self.bars and any("\n" in text for text in self.group_names()):
-            below += 16
+        two_lines = 20 if self.bars and any("\n" in text for text in self.group_names()) else 0
+        below += two_lines
         self.height = above + HEIGHT + below
         left = 34 + max(text_width(f"{t:g}") for t in self.ticks)
         right = 14 if self.bars else 26 + max(text_width(s.label, SMALL) for s in plot.series)
@@ -129,11 +130,11 @@ class Drawing:
         self.figure.patch.set_visible(False)
         self.ax = self.figure.add_axes((left / WIDTH, below / self.height,
                                         (WIDTH - left - right) / WIDTH, HEIGHT / self.height))
-        self.axes_frame(left)
+        self.axes_frame(left, 40 + two_lines)
         self.legend(rows, 20 * len(rows) + 2)
-        self.legend(names, self.height - (26 if plot.heading else 4))
+        self.legend(names, self.height - heading + 4)
 
-    def axes_frame(self, left):
+    def axes_frame(self, left, x_label_below):
         ax, plot = self.ax, self.plot
         ax.patch.set_visible(False)
         for side in ("left", "right", "top"):
@@ -143,16 +144,12 @@ class Drawing:
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="y", color=GRID, linewidth=1)
         ax.set_axisbelow(True)
-        self.text(15, self.height - self.above() - HEIGHT / 2, plot.y_label, TEXT, rotation=90)
-        self.text(left + (self.ax.bbox.width) / 2, self.ax.bbox.y0 - 24 - 16 -
-                  (16 if self.bars and any("\n" in t for t in self.group_names()) else 0),
-                  plot.x_label, TEXT)
+        box = ax.bbox
+        self.text(15, (box.y0 + box.y1) / 2, plot.y_label, TEXT, rotation=90)
+        self.text((box.x0 + box.x1) / 2, box.y0 - x_label_below, plot.x_label, TEXT)
         if plot.heading:  # bold is wider than what is measured
             size = min(TEXT + 1, (WIDTH - 24) / (1.15 * text_width(plot.heading, 1)))
             self.text(12, self.height - 18, plot.heading, size, ha="left", weight="bold")
-
-    def above(self):
-        return self.height - self.ax.bbox.y1
 
     def text(self, x, y, text, size, ha="center", color=INK, **more):
         """In pixels from the lower left corner."""
@@ -340,7 +337,7 @@ def draw_bars(d):
     n, groups = len(plot.series), len(plot.xs)
     width = min(0.86 / n, 56 * groups / ax.bbox.width)
     ax.set_xlim(-0.5, groups - 0.5)
-    ax.set_xticks(range(groups), d.group_names())
+    ax.set_xticks(range(groups), d.group_names(), linespacing=1.5)
     ax.tick_params(axis="x", length=0)
     for x, ideal in enumerate(plot.ideal):
         if math.isfinite(ideal):
