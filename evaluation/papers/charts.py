@@ -38,7 +38,7 @@ FAR_OFF = 1.6  # times the highest value: an ideal that would make a curve flat
 matplotlib.rcParams.update({
     "svg.fonttype": "none", "svg.hashsalt": "gannet", "font.size": TEXT, "text.color": INK,
     "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.edgecolor": INK,
-    "axes.labelsize": TEXT, "xtick.labelsize": TEXT, "ytick.labelsize": TEXT, "path.simplify": False})
+    "path.simplify": False})
 
 
 @dataclass
@@ -269,8 +269,8 @@ def draw_curves(d):
             if math.isfinite(y):
                 d.tip(group, s, i, y, plot.word)
         ax.plot(xs, series.ys, color=colour(series.style), linewidth=2,
-                linestyle="--" if series.extra else "-", marker=MARKERS[series.style % len(MARKERS)],
-                markersize=6 if series.extra else 6 + 1.2 * s, markeredgewidth=0, gid=group)
+                linestyle="--" if series.extra else "-",
+                marker=MARKERS[series.style % len(MARKERS)], markersize=6 if series.extra else 6 + 1.2 * s, markeredgewidth=0, gid=group)
     name_curves(d)
     draw_paper_points(d, pixels)
 

@@ -186,7 +186,7 @@ def run(lines, runner_for, profiles, rounds, check):
     if check:
         return 1 if far else 0
     with open(os.path.join(DATA, "fit.tsv"), "w", encoding="utf-8") as f:
-        f.write("# Written by gannet-papers fit: how well the profiles foretell a line they were not "
-                "fitted on.\nprofile\tparameters\tlines\tloo_median_pct\tloo_max_pct\n")
+        f.write("# Written by gannet-papers fit: how well the profiles foretell a line they were "
+                "not fitted on.\nprofile\tparameters\tlines\tloo_median_pct\tloo_max_pct\n")
         f.writelines(rows[name] for name in sorted(rows))
     return 0

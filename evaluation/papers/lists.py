@@ -5,6 +5,7 @@ data/figures.tsv (one whole chart a line). The head of each file explains its co
 line is refused with its number and the name of the field.
 """
 
+import contextlib
 import math
 import os
 from dataclasses import dataclass, field
@@ -94,18 +95,14 @@ def rows(text, columns):
         yield number, dict(zip(columns, fields))
 
 
-class located:
+@contextlib.contextmanager
+def located(where):
     """Puts the line number, or the field, before what is wrong."""
-
-    def __init__(self, where):
-        self.where = f"line {where}" if isinstance(where, int) else where
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, _):
-        if kind is ListError:
-            raise ListError(f"{self.where}: {error}") from None
+    try:
+        yield
+    except ListError as e:
+        where = f"line {where}" if isinstance(where, int) else where
+        raise ListError(f"{where}: {e}") from None
 
 
 def read_text(path):
@@ -257,7 +254,9 @@ class Chart:
     @property
     def name(self):
         part = self.id.rpartition("-")[2]
-        return f"Table {part[1:]}" if part[0] == "T" else f"Fig {part}" if part[0].isdigit() else "Text"
+        if part[0].isdigit():
+            return f"Fig {part}"
+        return f"Table {part[1:]}" if part[0] == "T" else "Text"
 
 
 def parse_items(text):
@@ -390,7 +389,8 @@ def agrees(line, changes, profile):
 
 def find_place(chart, line):
     """The series and x of which the line is the value; x is empty for the highest of a sweep."""
-    if line.op != "=" or any(line.config.get(key) != chart.config.get(key) for key in ("of", "over")):
+    same = all(line.config.get(key) == chart.config.get(key) for key in ("of", "over"))
+    if line.op != "=" or not same:
         return "", ""
     sweeps = chart.scale != "bars" and line.config.get("vary", "").startswith(chart.x_key + ":")
     for series, changes in chart.series.items():

@@ -136,7 +136,7 @@ def measured_plots(results, chart):
         xs = sorted({m[chart.x_key] for m in ms})
         if len(xs) < 2:
             continue
-        styles = {**{label: i for i, label in enumerate(chart.series)}}
+        styles = {label: i for i, label in enumerate(chart.series)}
         labels = sorted({m["protocol"] for m in ms}, key=lambda p: (styles.get(p, 99), p))
         found = {(m["protocol"], m[chart.x_key]): float(m[metric]) for m in ms}
         yield Plot(
@@ -236,15 +236,16 @@ def mark_rows(results, chart, plot):
         verdict = mark_verdict(results, plot, mark)
         if mark.line:
             source = re.sub("^(%s) " % "|".join(PAPERS.values()), "", mark.line.source)
-            yield line_row(mark.line.id, escape(what_of(chart, mark)), paper_text(mark.line), verdict,
-                           source)
+            yield line_row(mark.line.id, escape(what_of(chart, mark)), paper_text(mark.line),
+                           verdict, source)
         else:
             yield line_row("text", escape(what_of(chart, mark)), (number_text(mark.value), False),
                            verdict, chart.name, judged=False)
 
 
 def values_table(plot):
-    rows = [[cell(escape(s.label))] + [cell(number_text(y), "n") for y in s.ys] for s in plot.series]
+    rows = [[cell(escape(s.label)), *(cell(number_text(y), "n") for y in s.ys)]
+            for s in plot.series]
     heads = [(escape(plot.x_label), 0)] + [(escape(x), 1) for x in plot.xs]
     return ("<details><summary>The simulated values as numbers</summary>\n" + table(heads, rows) +
             "</details>\n")
@@ -283,7 +284,8 @@ def score_table(results):
 
 def section(results, chart, measured):
     plot = plot_of(results, chart)
-    parts = [f'<section id="f-{chart.id}">\n<h3><span>{chart.name}</span> {escape(chart.title)}</h3>\n']
+    parts = [f'<section id="f-{chart.id}">\n<h3><span>{chart.name}</span> {escape(chart.title)}'
+             "</h3>\n"]
     if chart.note:
         parts.append(f'<p class="note">{escape(chart.note)}</p>\n')
     parts.append('<div class="plots">\n')
@@ -299,11 +301,11 @@ def section(results, chart, measured):
 
 def other_lines(results):
     """Lines of the list that no chart has."""
-    charted = {mark.line.id for chart in results.charts.values() for mark in chart.marks if mark.line}
-    rows = [line_row(id, escape(describe(results.lines[id])), paper_text(results.lines[id]), verdict,
-                     results.lines[id].source)
-            for id, verdict in sorted(results.verdicts.items(), key=lambda v: results.lines[v[0]].number)
-            if id not in charted and verdict.status not in ("waiting", "no")]
+    charted = {m.line.id for chart in results.charts.values() for m in chart.marks if m.line}
+    known = [(line, results.verdicts[line.id]) for line in results.lines.values()
+             if line.id in results.verdicts and line.id not in charted]
+    rows = [line_row(line.id, escape(describe(line)), paper_text(line), verdict, line.source)
+            for line, verdict in known if verdict.status not in ("waiting", "no")]
     return ('<section id="other">\n<h2>Lines that belong to no chart</h2>\n' +
             table(LINE_HEADS, rows, ' class="lines"') + "</section>\n") if rows else ""
 
