@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gannet advise: which protocol of gannet/msg.h to use. The options and the waiting are here; the
- * search, the order and the words are in lab/.
+ * gannet advise: which protocol of gannet/msg.h to use. The options; advise/ has the search.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -35,8 +34,6 @@ struct request {
 
 /* ---- options ---- */
 
-static const char *const topologies[] = {
-	[ADVISE_M1] = "M:1", [ADVISE_1M] = "1:M", [ADVISE_MM] = "M:M", NULL};
 static const char *const presets[] = {"gannet", "paper", NULL};
 
 /* N, or A..B. */
@@ -103,31 +100,30 @@ static int check_profile(struct request *r)
 }
 
 static const struct opt options[] = {
-	{OPT_CHOICE, "topology", "M:1|1:M|M:M", "who asks whom", "", .required = true, AT(topology),
-	 .choices = topologies},
-	{OPT_U32, "nodes", "N", "that ask; with 1:M that answer; with M:M all", AT(query.nodes),
+	{OPT_CHOICE, "topology", "M:1|1:M|M:M", "clients:servers", "", .required = true,
+	 AT(topology), .choices = advise_topologies},
+	{OPT_U32, "nodes", "N", "client nodes; 1:M: server nodes; M:M: all nodes", AT(query.nodes),
 	 RANGE(1, ADVISE_NODES_MAX)},
-	{OPT_OTHER, "threads", "N", "of a node, or A..B to let it choose", "1",
+	{OPT_OTHER, "threads", "N", "of a client node, or A..B to choose from", "1",
 	 .take = take_threads},
 	{OPT_U32, "request", "BYTES", "of a request", AT(query.request), RANGE(1, BYTES_MAX)},
-	{OPT_U32, "value", "BYTES", "of its answer", AT(query.value), RANGE(1, BYTES_MAX)},
-	{OPT_U32, "read", "PCT", "how many requests are reads, in per cent", AT(query.read_pct),
-	 RANGE(0, 100)},
+	{OPT_U32, "value", "BYTES", "of a value", AT(query.value), RANGE(1, BYTES_MAX)},
+	{OPT_U32, "read", "PCT", "percentage of reads", AT(query.read_pct), RANGE(0, 100)},
 	{OPT_TEXT, "profile", "P", "the cards: a profile's name, or a file", AT(query.profile)},
-	{OPT_REAL, "latency", "US", "only what answers 99 of 100 requests within this", "",
-	 AT(query.latency_us), RANGE(0.001, LATENCY_MAX)},
-	{OPT_U32, "pending", "N", "requests under way on a QP, at most", AT(query.pending_max),
+	{OPT_REAL, "latency", "US", "limit of the 99th percentile", "", AT(query.latency_us),
+	 RANGE(0.001, LATENCY_MAX)},
+	{OPT_U32, "pending", "N", "outstanding requests on a QP, at most", AT(query.pending_max),
 	 RANGE(1, ADVISE_PENDING_MAX)},
-	{OPT_OTHER, "protocols", "LIST", "to choose from, as READ,UD",
-	 "all, but UD stands only beside", .take = take_protocols},
-	{OPT_CHOICE, "preset", "P", "gannet: as the library sends messages; paper: as S003 did",
+	{OPT_OTHER, "protocols", "LIST", "to choose from, as READ,UD", "all, but UD is not ranked",
+	 .take = take_protocols},
+	{OPT_CHOICE, "preset", "P", "gannet: post as the library does; paper: as S003 did",
 	 AT(preset), .choices = presets},
-	{OPT_FLAG, "brief", NULL, "only the answer, not what would change it", AT(query.brief)},
-	{OPT_FLAG, "json", NULL, "one object", AT(json)},
-	{OPT_U64, "seed", "N", "of everything left to chance", AT(query.seed)},
+	{OPT_FLAG, "brief", NULL, "no variants of the query", AT(query.brief)},
+	{OPT_FLAG, "json", NULL, "print one JSON object", AT(json)},
+	{OPT_U64, "seed", "N", "of the simulations", AT(query.seed)},
 	{OPT_REAL, "effort", "E", "length of each run", AT(query.effort),
 	 RANGE(EFFORT_MIN, EFFORT_MAX)},
-	{OPT_U32, "jobs", "J", "processes to use", "one for each core", AT(query.jobs),
+	{OPT_U32, "jobs", "J", "worker processes", "one for each core", AT(query.jobs),
 	 RANGE(1, WORKERS_MAX)},
 	{OPT_END},
 };
@@ -195,9 +191,9 @@ static int advise_main(const struct args *args)
 const struct command command_advise = {
 	.name = "advise",
 	.what = "which protocol is best for a cluster, simulated",
-	.about = "Simulates requests and answers by each protocol, with more and more of them "
-		 "under way, and says which is best: the first word of the answer is the protocol. "
-		 "See docs/protocols.md.",
+	.about = "Simulates requests and replies by each protocol, with more and more requests "
+		 "outstanding. The first word of the answer is the best protocol. See "
+		 "docs/protocols.md.",
 	.run = advise_main,
 	OPTIONS(options, struct request,
 		.query = {.nodes = 8,

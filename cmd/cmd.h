@@ -17,15 +17,13 @@ extern const struct command command_advise, command_bench, command_demo, command
  * commands, they return the exit status: 0, 1 failed, 2 wrong usage.
  */
 int cmd_bench_peer(int argc, char **argv);
-int cmd_bench_rpc_peer(int argc, char **argv);
-int cmd_bench_kv_peer(int argc, char **argv);
-int cmd_bench_msg_peer(int argc, char **argv);
+int cmd_bench_load_peer(int argc, char **argv);
 int cmd_bench_count_peer(int argc, char **argv);
 
 #define EXIT_USAGE	 2
 #define EXIT_INTERRUPTED 130
 
-/* One line on stderr, "gannet: …", that says what to do; returns EXIT_USAGE. */
+/* One line on stderr, "gannet: …", that says what to do. Returns EXIT_USAGE. */
 int cmd_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Why a call of Gannet's returned rc: in its own words, or the C library's if it has none. */
@@ -33,7 +31,7 @@ const char *cmd_why(int rc);
 /* One line on stderr for an address that could not be reached, where such a server should be. */
 void cmd_connect_failed(const char *addr, int rc, const char *server);
 
-/* Can such a cluster be (sim.c)? If not, says why in one line, and returns EXIT_USAGE. */
+/* Can the simulator make such a cluster? If not, prints why and returns EXIT_USAGE. */
 struct gn_sim_opts;
 int cmd_sim_check(const struct gn_sim_opts *opts);
 

@@ -56,6 +56,16 @@ static bool is_one_of(const char *name, const char *names)
 	return false;
 }
 
+/* A command as it is typed: "gannet bench rpc". Valid until the next call. */
+static const char *typed(const char *name)
+{
+	static char text[128];
+
+	snprintf(text, sizeof(text), "%s%s%s", program_invocation_short_name, *name ? " " : "",
+		 name);
+	return text;
+}
+
 bool opt_given(const struct args *args, const char *names)
 {
 	const struct list list = list_of(args->command);
@@ -210,10 +220,9 @@ static void print_option(const struct opt *opt, const uint8_t *value, int column
 static int command_print_help(const struct command *command, const char *name)
 {
 	const struct list list = list_of(command);
-	const bool first = !*name;
 	const int column = column_of(&list);
 
-	printf("Usage: gannet%s%s%s", first ? "" : " ", name, command->commands ? " COMMAND" : "");
+	printf("Usage: %s%s", typed(name), command->commands ? " COMMAND" : "");
 	for (int i = 0; i < list.n; i++)
 		if (list.opt[i]->required)
 			printf(" --%s %s", list.opt[i]->name, list.opt[i]->arg);
@@ -237,7 +246,7 @@ static int command_print_help(const struct command *command, const char *name)
 		print_wrapped(command->more, 0);
 	}
 	if (command->commands)
-		printf("\ngannet%s%s COMMAND --help explains a command.\n", first ? "" : " ", name);
+		printf("\n%s COMMAND --help explains a command.\n", typed(name));
 	return cmd_flush_stdout();
 }
 
@@ -271,7 +280,7 @@ int command_help(const struct command *root, int argc, char **argv)
 	const struct command *command = command_find(root, argc, argv, &n, name, sizeof(name));
 
 	if (n < argc)
-		return cmd_usage_error("there is no command '%s'; try gannet help", argv[n]);
+		return cmd_usage_error("there is no command '%s'; try %s", argv[n], typed("help"));
 	return command_print_help(command, name);
 }
 
@@ -469,8 +478,8 @@ static int args_parse(struct args *args, int argc, char **argv, int *status)
 		else if (option == ':')
 			*status = cmd_usage_error("%s needs a value", argv[optind - 1]);
 		else if (option == '?')
-			*status = cmd_usage_error("unknown option '%s'; try gannet %s --help",
-						  argv[optind - 1], args->name);
+			*status = cmd_usage_error("unknown option '%s'; try %s --help",
+						  argv[optind - 1], typed(args->name));
 		else
 			*status = opt_take(list.opt[i], optarg,
 					   (uint8_t *)args->opts + list.at[i] + list.opt[i]->to);
@@ -482,17 +491,18 @@ static int args_parse(struct args *args, int argc, char **argv, int *status)
 	args->n_words = argc - optind;
 	for (int i = 0; i < list.n && !*status; i++)
 		if (list.opt[i]->required && !(args->given >> i & 1))
-			*status = cmd_usage_error("%s needs --%s %s, %s", args->name,
+			*status = cmd_usage_error("%s%s--%s %s, %s", args->name,
+						  *args->name ? " needs " : "missing ",
 						  list.opt[i]->name, list.opt[i]->arg,
 						  list.opt[i]->help);
 	if (*status)
 		return -1;
 	if (args->n_words > command->max_words)
-		*status = cmd_usage_error("'%s' is one too many; try gannet %s --help",
-					  args->words[command->max_words], args->name);
+		*status = cmd_usage_error("'%s' is one too many; try %s --help",
+					  args->words[command->max_words], typed(args->name));
 	else if (args->n_words < command->min_words)
-		*status = cmd_usage_error("%s needs %s; try gannet %s --help", args->name,
-					  command->words, args->name);
+		*status = cmd_usage_error("%s needs %s; try %s --help", args->name, command->words,
+					  typed(args->name));
 	return *status ? -1 : 0;
 }
 
@@ -523,9 +533,10 @@ int command_run(const struct command *root, int argc, char **argv)
 	if (args.command->run)
 		return command_run_leaf(&args, argc - n + 1, argv + n - 1);
 	if (n == argc)
-		return cmd_usage_error("%s what? Try gannet %s --help", args.name, args.name);
+		return cmd_usage_error("%s what? Try %s --help", args.name, typed(args.name));
 	if (!strcmp(argv[n], "--help") || !strcmp(argv[n], "-h") || !strcmp(argv[n], "help"))
 		return command_print_help(args.command, args.name);
-	return cmd_usage_error("unknown command '%s%s%s'; try gannet %s%shelp", args.name,
-			       *args.name ? " " : "", argv[n], args.name, *args.name ? " --" : "");
+	return cmd_usage_error("unknown command '%s%s%s'; try %s%shelp", args.name,
+			       *args.name ? " " : "", argv[n], typed(args.name),
+			       *args.name ? " --" : " ");
 }

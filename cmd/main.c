@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gannet: the tree of commands, and what they all share.
+ * gannet: the tree of commands.
  */
-#include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <gannet/base.h>
@@ -45,9 +42,7 @@ static const struct command *const commands[] = {
 	RAW("--complete", main_complete),
 	RAW("--child", main_child),
 	RAW("--bench-peer", cmd_bench_peer),
-	RAW("--bench-rpc", cmd_bench_rpc_peer),
-	RAW("--bench-kv", cmd_bench_kv_peer),
-	RAW("--bench-msg", cmd_bench_msg_peer),
+	RAW("--bench-load", cmd_bench_load_peer),
 	RAW("--bench-count", cmd_bench_count_peer),
 	NULL,
 };
@@ -58,49 +53,6 @@ static const struct command root = {
 		"much is logged on stderr.",
 	.commands = commands,
 };
-
-int cmd_usage_error(const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	fputs("gannet: ", stderr);
-	vfprintf(stderr, fmt, args);
-	fputc('\n', stderr);
-	va_end(args);
-	return EXIT_USAGE;
-}
-
-const char *cmd_why(int rc)
-{
-	return *gn_error() ? gn_error() : gn_strerror(rc);
-}
-
-void cmd_connect_failed(const char *addr, int rc, const char *server)
-{
-	const char *why = cmd_why(rc);
-	char advice[80] = "";
-
-	if (rc == -ECONNREFUSED && !strstr(why, "refuses"))
-		snprintf(advice, sizeof(advice), "; is a server running there?");
-	else if (rc == -EPROTO && !strstr(why, "version") && !strstr(why, "what listens"))
-		snprintf(advice, sizeof(advice), "; what listens there is no %s", server);
-	if (strstr(why, addr))
-		fprintf(stderr, "gannet: %s%s\n", why, advice);
-	else
-		fprintf(stderr, "gannet: cannot connect to %s: %s%s\n", addr, why, advice);
-}
-
-int cmd_flush_stdout(void)
-{
-	if (fflush(stdout))
-		fprintf(stderr, "gannet: cannot write to stdout: %s\n", strerror(errno));
-	else if (ferror(stdout)) /* and what was the cause is forgotten */
-		fputs("gannet: cannot write to stdout\n", stderr);
-	else
-		return 0;
-	return EXIT_FAILURE;
-}
 
 static int help_run(const struct args *args)
 {

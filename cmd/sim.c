@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gannet sim: clusters in virtual time; gannet sim profile, the built-in network cards; and a check
- * of what the command line says about a cluster.
+ * gannet sim: clusters in virtual time; gannet sim profile, the built-in network cards.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include <gannet/sim.h>
 
 #include "cmd.h"
 #include "command.h"
-#include "sim_soak.h"
 
 /* ---- profile ---- */
 
@@ -47,50 +44,13 @@ static const struct command command_sim_profile = {
 
 static const struct command *const sim_commands[] = {
 	&command_sim_run,
-	&command_sim_soak,
 	&command_sim_profile,
 	NULL,
 };
 
 const struct command command_sim = {
 	.name = "sim",
-	.what = "clusters in virtual time: gannet sim run, soak, profile",
+	.what = "clusters in virtual time: gannet sim run, profile",
 	.about = "Clusters of machines and their network cards in virtual time, for the real code.",
 	.commands = sim_commands,
 };
-
-/* ---- check ---- */
-
-#define WHY_MAX 512u
-
-/* The first error, without the name of the library's part. */
-static void keep_line(void *arg, enum gn_log_level level, const char *line)
-{
-	static const char part[] = "sim: ";
-	char *to = arg;
-
-	if (level != GN_LOG_ERROR || *to)
-		return;
-	if (!strncmp(line, part, strlen(part)))
-		line += strlen(part);
-	snprintf(to, WHY_MAX, "%s", line);
-}
-
-/*
- * Tried on a cluster that never runs, so that what is wrong is said once and in the library's own
- * words.
- */
-int cmd_sim_check(const struct gn_sim_opts *opts)
-{
-	char why[WHY_MAX] = "";
-	struct gn_sim *sim;
-	int rc;
-
-	gn_log_to(keep_line, why);
-	rc = gn_sim_create(opts, &sim);
-	gn_log_to(NULL, NULL);
-	if (rc)
-		return cmd_usage_error("%s", *why ? why : gn_strerror(rc));
-	gn_sim_destroy(sim);
-	return 0;
-}

@@ -149,7 +149,7 @@ static void direct(struct gn_rpc_client *c, struct rpc_letter *letter, void *buf
 /* Is part of its result in the receiver's memory? */
 static bool half_way(const struct gn_rpc_client *c, const struct rpc_letter *letter)
 {
-	for (const struct rpc_far_read *read = c->far_reads; read; read = read->next)
+	for (const struct rpc_large_read *read = c->large_reads; read; read = read->next)
 		if (read->call == letter->op.slot && !letter->large)
 			return true;
 	return false;

@@ -10,18 +10,7 @@
 
 #include "gannet/fabric.h"
 
-struct rng {
-	uint64_t state;
-};
-
-static inline uint64_t rng_next(struct rng *rng)
-{
-	uint64_t x = rng->state += 0x9e3779b97f4a7c15u;
-
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-	return x ^ (x >> 31);
-}
+#include "rng.h"
 
 static inline uint32_t range(struct rng *rng, uint32_t low, uint32_t high)
 {

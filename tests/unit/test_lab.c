@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Configurations of loads, and the worker processes that run several of them. */
+/* Configurations of loads: reading them, and what is wrong with one. */
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "lab_config.h"
-#include "workers.h"
 
 /* ---- configurations ---- */
 
@@ -47,53 +45,11 @@ static void bad_configurations(void **state)
 	}
 }
 
-/* ---- workers ---- */
-
-static volatile sig_atomic_t stop_workers;
-
-/* The first is done at once; the others wait until they are ended. */
-static int first_returns(void *arg, unsigned job, void *result)
-{
-	(void)arg;
-	(void)result;
-	while (job)
-		pause();
-	return 0;
-}
-
-static void stop_at_first(void *arg, unsigned job, const void *result)
-{
-	(void)arg;
-	(void)job;
-	(void)result;
-	stop_workers = 1;
-}
-
-/* An interrupt that comes while a result is taken ends the others' wait, too. */
-static void interrupted_workers(void **state)
-{
-	static const unsigned each[2] = {0, 1};
-	const struct workers_job job = {
-		.n = 2,
-		.groups = each,
-		.result_bytes = 1,
-		.run = first_returns,
-		.done = stop_at_first,
-		.interrupted = &stop_workers,
-	};
-
-	(void)state;
-	alarm(20); /* it waits for ever without */
-	assert_int_equal(workers_run(&job, 2), -EINTR);
-	alarm(0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(configurations),
 		cmocka_unit_test(bad_configurations),
-		cmocka_unit_test(interrupted_workers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

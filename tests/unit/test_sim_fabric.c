@@ -435,13 +435,85 @@ static void test_silence(void **state)
 	assert_in_range(lost.took_ns, 0, 200000);
 }
 
+/* ---- a request that fails behind one that works ---- */
+
+struct chain_run {
+	bool bad;	  /* the second request has a wrong local key */
+	uint64_t took_ns; /* until the first completed */
+};
+
+static int chain_client(struct gn_env *env, int argc, char **argv)
+{
+	struct chain_run *run = env->arg;
+	struct gn_sge sge[2];
+	struct gn_wr wr[2];
+	struct gn_wc wc;
+	struct side s;
+
+	(void)argc, (void)argv;
+	OR_RETURN(side_open(&s, env->fabric));
+	gn_sleep_us(10);
+	OR_RETURN(client_connect(&s, "sim:n0:1"));
+	for (unsigned i = 0; i < 2; i++) {
+		const uint32_t lkey = gn_mr_lkey(s.mr);
+
+		sge[i] = (struct gn_sge){s.buf, 64, i && run->bad ? ~lkey : lkey};
+		gn_wr_init(&wr[i], GN_OP_WRITE, i, &sge[i], 1, GN_SIGNALED);
+		wr[i].to.remote.offset = s.peer.offset;
+		wr[i].to.remote.key = s.peer.key;
+	}
+	wr[0].next = &wr[1];
+	run->took_ns = gn_now_ns();
+	EXPECT(gn_post_send(s.qp, wr, NULL) == 0);
+	OR_RETURN(side_expect(&s, 0, GN_WC_OK, &wc));
+	run->took_ns = gn_now_ns() - run->took_ns;
+	OR_RETURN(side_expect(&s, 1, run->bad ? GN_WC_LOCAL_ACCESS : GN_WC_OK, &wc));
+	return side_close(&s);
+}
+
+static int chain_server(struct gn_env *env, int argc, char **argv)
+{
+	struct side s;
+
+	(void)argc, (void)argv;
+	OR_RETURN(side_open(&s, env->fabric));
+	OR_RETURN(server_connect(&s, "sim:n0:1"));
+	gn_sleep_us(1000);
+	return side_close(&s);
+}
+
+/* On a card that stalls a request waits for the bus: a failed one behind it does not end that. */
+static void test_fails_behind(void **state)
+{
+	struct chain_run run[2] = {{.bad = false}, {.bad = true}};
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		const struct gn_sim_opts opts = {
+			.size = sizeof(opts), .profile = "cx3-fdr", .nodes = 2};
+		struct gn_sim *sim;
+		int status;
+
+		assert_int_equal(gn_sim_create(&opts, &sim), 0);
+		assert_int_equal(gn_sim_spawn(sim, 0, chain_server, 0, NULL, NULL, NULL), 0);
+		assert_int_equal(gn_sim_spawn(sim, 1, chain_client, 0, NULL, &run[i], NULL), 0);
+		assert_int_equal(gn_sim_run(sim), 0);
+		assert_int_equal(gn_sim_status(sim, 1, &status), 0);
+		assert_int_equal(status, 0);
+		gn_sim_destroy(sim);
+	}
+	print_message("# %llu ns, %llu ns before a request that fails\n",
+		      (unsigned long long)run[0].took_ns, (unsigned long long)run[1].took_ns);
+	assert_int_equal(run[0].took_ns, run[1].took_ns);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_open),	       cmocka_unit_test(test_pair),
 		cmocka_unit_test(test_peer_ends),      cmocka_unit_test(test_killed_any_time),
 		cmocka_unit_test(test_polls_for_ever), cmocka_unit_test(test_established_late),
-		cmocka_unit_test(test_silence),
+		cmocka_unit_test(test_silence),	       cmocka_unit_test(test_fails_behind),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,8 +4,6 @@
 
 #include "fabric/sim/sim.h"
 
-#define SIM_CONN_ID SIM_MOVE /* of the event of a connection, among the stages */
-
 static int init_queues(struct sim_qp *qp)
 {
 	int rc = soft_sq_init(&qp->sq, qp->qp.max_send_wr, qp->qp.max_send_sge, qp->qp.max_inline);
@@ -42,20 +40,20 @@ static void fini_queues(struct sim_qp *qp)
 	soft_sq_fini(&qp->sq);
 }
 
-/* The number tells stages and nodes apart in the trace. */
+/* The number of an event tells stages, connections and nodes apart in the trace. */
 static int init_events(struct sim_qp *qp)
 {
 	struct sim_engine *engine = sim_engine_of(qp);
 	const uint64_t id = (uint64_t)sim_fabric_of(&qp->qp.obj)->nic->node->index << 32 |
 			    qp->qp.qpn;
 	int rc = sim_event_init(engine, &qp->conn.event, sim_conn_step, SIM_KIND_QP,
-				(uint64_t)SIM_CONN_ID << 48 | id);
+				(uint64_t)SIM_STAGES << 48 | id);
 
 	if (rc)
 		return rc;
 	for (unsigned i = 0; i < SIM_STAGES; i++) {
 		rc = sim_event_init(engine, &qp->stage[i], sim_stage_fn[i], SIM_KIND_QP,
-				    (uint64_t)(i < SIM_CONN_ID ? i : i + 1) << 48 | id);
+				    (uint64_t)i << 48 | id);
 		if (rc) {
 			while (i > 0)
 				sim_event_fini(engine, &qp->stage[--i]);

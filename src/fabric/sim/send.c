@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The way of a request: six stages, each an event of the qp that takes the request at its head
- * when that one's time has come, says when the next stage may have it, and puts itself back while
- * there are more.
+ * The life of a request: seven stages. Each is an event of the qp. It takes the request at its head
+ * when the request's time has come, sets the time of the next stage, and reschedules itself while
+ * there are more requests.
  */
 #include "fabric/sim/sim.h"
 
@@ -23,16 +23,7 @@ static bool takes_receive(const struct gn_wr *wr)
 
 static uint64_t head_of(const struct sim_qp *qp, enum sim_stage stage)
 {
-	switch (stage) {
-	case SIM_RING:
-		return qp->sq.head;
-	case SIM_MOVE:
-		return qp->passed[SIM_RX];
-	case SIM_PLACE:
-		return qp->passed[SIM_MOVE];
-	default:
-		return qp->passed[stage - 1];
-	}
+	return stage == SIM_RING ? qp->sq.head : qp->passed[stage - 1];
 }
 
 void sim_stage_kick(struct sim_qp *qp, enum sim_stage stage)
@@ -43,25 +34,13 @@ void sim_stage_kick(struct sim_qp *qp, enum sim_stage stage)
 		sim_event_at(sim_engine_of(qp), event, sim_send_at(qp, qp->passed[stage])->at_ps);
 }
 
-static enum sim_stage after(const struct sim_qp *qp, enum sim_stage stage)
-{
-	switch (stage) {
-	case SIM_RX:
-		return qp->passed[SIM_MOVE] < qp->passed[SIM_RX] ? SIM_MOVE : SIM_PLACE;
-	case SIM_MOVE:
-		return SIM_PLACE;
-	default:
-		return stage + 1;
-	}
-}
-
 /* Its next stage may have it at at_ps. */
 static void pass(struct sim_qp *qp, enum sim_stage stage, struct sim_send *send, uint64_t at_ps)
 {
 	send->at_ps = at_ps;
 	send->tries = 0;
 	qp->passed[stage]++;
-	sim_stage_kick(qp, after(qp, stage));
+	sim_stage_kick(qp, stage + 1);
 	sim_stage_kick(qp, stage);
 }
 
@@ -199,8 +178,8 @@ static void tx_datagram(struct sim_qp *qp, const struct gn_wr *wr, struct sim_se
 
 	if (send->status == GN_WC_OK)
 		sim_ud_send(qp, wr, leaves);
-	qp->passed[SIM_TX] = qp->passed[SIM_RX] = qp->passed[SIM_MOVE] = qp->passed[SIM_PLACE] =
-		qp->passed[SIM_BACK] = qp->passed[SIM_TX] + 1;
+	for (enum sim_stage stage = SIM_TX; stage <= SIM_BACK; stage++)
+		qp->passed[stage]++;
 	send->at_ps = sim_complete(device, leaves);
 	if (send->status != GN_WC_OK)
 		sim_qp_fail(qp);
@@ -297,7 +276,18 @@ static uint64_t moved(const struct sim_qp *qp, const struct gn_wr *wr, const str
 	return takes_receive(wr) ? sim_complete(device, at_ps) : at_ps;
 }
 
-/* The request arrives; when it has been taken in, its effect follows. */
+/* The request arrives; stage MOVE, or PLACE if there is nothing to wait for in MOVE, is next. */
+static void received(struct sim_qp *qp, struct sim_send *send, uint64_t at_ps, bool moves)
+{
+	if (moves || qp->passed[SIM_MOVE] != qp->passed[SIM_RX]) {
+		pass(qp, SIM_RX, send, at_ps);
+		return;
+	}
+	qp->passed[SIM_RX]++;
+	pass(qp, SIM_MOVE, send, at_ps);
+	sim_stage_kick(qp, SIM_RX);
+}
+
 static void rx(struct sim_event *event)
 {
 	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_RX]), *to;
@@ -311,8 +301,7 @@ static void rx(struct sim_event *event)
 	if (!send || !reachable(qp, send, &to))
 		return;
 	if (send->status != GN_WC_OK) {
-		qp->passed[SIM_MOVE]++;
-		pass(qp, SIM_RX, send, now);
+		received(qp, send, now, false);
 		return;
 	}
 	device = sim_device_of(to);
@@ -326,13 +315,11 @@ static void rx(struct sim_event *event)
 	}
 	message.receive = takes_receive(wr);
 	at_ps = sim_later(sim_rx(device, &message, &send->stall_ps), in);
-	/* The way to memory may be busy with what comes before it is through the engine. */
-	if (device->profile->stalls) {
-		pass(qp, SIM_RX, send, at_ps);
-		return;
-	}
-	qp->passed[SIM_MOVE]++;
-	pass(qp, SIM_RX, send, moved(qp, wr, send, at_ps));
+	/* On a card that stalls the bus may take other requests until this one leaves the engine. */
+	if (device->profile->stalls)
+		received(qp, send, at_ps, true);
+	else
+		received(qp, send, moved(qp, wr, send, at_ps), false);
 }
 
 static void move(struct sim_event *event)
@@ -536,8 +523,8 @@ void sim_stages_flush(struct sim_qp *qp)
 		send->status = GN_WC_FLUSHED;
 		send->at_ps = now;
 	}
-	qp->passed[SIM_RING] = qp->passed[SIM_TX] = qp->passed[SIM_RX] = qp->passed[SIM_MOVE] =
-		qp->passed[SIM_PLACE] = qp->sq.head;
+	for (enum sim_stage stage = SIM_RING; stage <= SIM_PLACE; stage++)
+		qp->passed[stage] = qp->sq.head;
 	sim_stage_kick(qp, SIM_BACK);
 }
 
@@ -553,5 +540,6 @@ void sim_stages_unanswered(struct sim_qp *qp)
 }
 
 void (*const sim_stage_fn[SIM_STAGES])(struct sim_event *event) = {
-	[SIM_RING] = ring, [SIM_TX] = tx,     [SIM_RX] = rx,	[SIM_PLACE] = place,
-	[SIM_BACK] = back, [SIM_DONE] = done, [SIM_MOVE] = move};
+	[SIM_RING] = ring,   [SIM_TX] = tx,	[SIM_RX] = rx,	   [SIM_MOVE] = move,
+	[SIM_PLACE] = place, [SIM_BACK] = back, [SIM_DONE] = done,
+};

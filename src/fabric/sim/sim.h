@@ -118,8 +118,8 @@ struct sim_send {
 	struct sim_sample *sample; /* a READ that is taken bit by bit */
 };
 
-/* In this order, but for MOVE, which is between RX and PLACE, and has events if it takes time. */
-enum sim_stage { SIM_RING, SIM_TX, SIM_RX, SIM_PLACE, SIM_BACK, SIM_DONE, SIM_MOVE, SIM_STAGES };
+/* In the order of a request's life. MOVE has events only on cards that stall (profile.stalls). */
+enum sim_stage { SIM_RING, SIM_TX, SIM_RX, SIM_MOVE, SIM_PLACE, SIM_BACK, SIM_DONE, SIM_STAGES };
 
 struct sim_qp {
 	struct gn_qp qp;
