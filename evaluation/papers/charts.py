@@ -130,11 +130,11 @@ class Drawing:
         self.figure.patch.set_visible(False)
         self.ax = self.figure.add_axes((left / WIDTH, below / self.height,
                                         (WIDTH - left - right) / WIDTH, HEIGHT / self.height))
-        self.axes_frame(left, 40 + two_lines)
+        self.axes_frame(40 + two_lines)
         self.legend(rows, 20 * len(rows) + 2)
         self.legend(names, self.height - heading + 4)
 
-    def axes_frame(self, left, x_label_below):
+    def axes_frame(self, x_label_below):
         ax, plot = self.ax, self.plot
         ax.patch.set_visible(False)
         for side in ("left", "right", "top"):
