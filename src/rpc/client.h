@@ -230,7 +230,6 @@ struct gn_rpc_client {
 	uint64_t seen;	/* results that had come when the connection was looked at */
 	uint64_t ended; /* calls and reads, of all that were begun */
 	struct rpc_learn learn;
-	struct rpc_mail *mail; /* level1.c */
 	struct gn_rpc_counters count;
 };
 
@@ -454,10 +453,5 @@ static inline void rpc_call_over(struct gn_rpc_client *c, struct rpc_call *call)
 		rpc_far_return(c, call);
 	rpc_call_free(c, call);
 }
-
-/* level1.c */
-void rpc_mail_free(struct gn_rpc_client *client);
-/* A result that is larger than the room for it: if it is a letter's that nobody waits for, grow. */
-void rpc_mail_room(const struct gn_rpc_client *client, struct gn_rpc_op *op, uint32_t len);
 
 #endif

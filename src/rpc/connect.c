@@ -408,7 +408,6 @@ static void destroy(struct gn_rpc_client *c)
 	close_link(c);
 	link_loop_close(&c->loop);
 	rpc_learn_free(c);
-	rpc_mail_free(c);
 	gn_free(c->addr);
 	gn_free(c);
 }

@@ -38,8 +38,6 @@ static bool take_far(struct gn_rpc_client *c, uint32_t index, const struct rpc_e
 	memcpy(&read.from, bytes, sizeof(read.from));
 	if (!call->op || !read.from.len)
 		return false;
-	if (read.from.len > call->op->result_room)
-		rpc_mail_room(c, call->op, read.from.len);
 	if (read.from.len > call->op->result_room || read.from.len > c->opts.max_large) {
 		end_too_big(c, call, entry->kind, read.from.len);
 		return false;

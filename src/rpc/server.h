@@ -366,7 +366,6 @@ struct gn_rpc_server {
 	uint32_t n_conns; /* atomic: connections, those that are being torn down too */
 	uint64_t refused, dropped, logged_ns; /* atomic */
 	unsigned next;			      /* thread of the next client */
-	struct rpc_post *post;		      /* level1.c */
 };
 
 /* limits.c; any thread */
@@ -599,9 +598,5 @@ void rpc_metrics_handler(struct gn_rpc_request *request, void *arg);
 /* What it knows of a method, which has a handler; NULL: no memory. */
 struct rpc_times *rpc_served(struct rpc_thread *thread, unsigned method);
 void rpc_served_free(struct rpc_thread *thread);
-
-/* level1.c */
-void rpc_post_handler(struct gn_rpc_request *request, void *server);
-void rpc_post_free(struct gn_rpc_server *server);
 
 #endif
