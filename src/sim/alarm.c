@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Events at a time of a node's own clock. When the clock drifts, the moment is another. */
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 static void place(struct sim_alarm *alarm)
 {

@@ -6,7 +6,7 @@
  * Of two sorts. What happens to one operation is asked for where that operation is done, by
  * sim_fault(). What happens to a node begins with an event of its own (fault_node.c) and then lies
  * in the node's state, with the moment at which it is over: nothing has to happen for it to end.
- * Asking is in sim/sim.h, inline: a run without faults pays one load.
+ * Asking is in sim/nodes.h, inline: a run without faults pays one load.
  */
 #ifndef GN_SIM_FAULT_H
 #define GN_SIM_FAULT_H
@@ -109,7 +109,7 @@ struct sim_faults {
 	bool split_both_ways;
 };
 
-/* ---- what the places where it happens ask, besides the inline part in sim/sim.h ---- */
+/* ---- what the places where it happens ask, besides the inline part in sim/nodes.h ---- */
 
 /* A delay such as faults have: mostly short, sometimes long (1 us to 1 ms). */
 uint64_t sim_fault_delay_ps(struct gn_sim *sim);

@@ -9,7 +9,7 @@
  */
 #include <assert.h>
 
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 /*
  * What is left open is drawn: times of 100 us to 12.8 ms, seldom up to 3.3 s, which is more than

@@ -9,7 +9,7 @@
 #include "base/bits.h"
 #include "base/fail.h"
 #include "base/mutant.h"
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 #define FEW_WORDS 64u
 #define LOOK_PS	  2000u /* for each word of many, from one look at all of them to the next */

@@ -20,7 +20,7 @@
 
 #include "fabric/soft/soft.h"
 #include "sim/fault.h"
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 #define SIM_RETRY_PS (1250ull * 1000 * 1000) /* 1.25 ms: nobody answers, once more … */
 #define SIM_RETRIES  7u			     /* … this often, before RETRY */

@@ -6,7 +6,7 @@
  * front. While memory is not short, a use may be recorded or not (KV_USE_S). What the log evicts
  * when it is compacted is forgotten here too, and says nothing.
  */
-#include "kv_lru.h"
+#include "sim_kv_lru.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* The server of the test: begins, ends, drains, crashes, and each time another begins. */
 #include <errno.h>
 
-#include "kv.h"
+#include "sim_kv.h"
 
 #define QUIET_NS  1000000000ull /* no client has done anything: they are gone */
 #define FORGET_NS 3000000000ull /* then the server must know, too; an accept takes up to 2 s */

@@ -2,7 +2,7 @@
 /* What a call's end may be, from all that is known of it. */
 #include <errno.h>
 
-#include "rpc.h"
+#include "sim_rpc.h"
 
 static bool too_big(const struct check *c, const struct call *call)
 {

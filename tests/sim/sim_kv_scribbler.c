@@ -4,9 +4,9 @@
  * bytes of its keys and values are the same, which no other key has: whatever lengths the server
  * believes, it can reach no key but its own.
  */
-#include "kv.h"
 #include "kv/wire.h"
 #include "scribble.h"
+#include "sim_kv.h"
 
 #define ROUNDS 6u
 #define BYTE   0xee
