@@ -30,7 +30,7 @@ demo: all ## build, then show Gannet working over shared memory
 	@$(BUILD)/gannet demo
 
 check: test-deps all sanitized ## every test, also under sanitizers and in guests
-	@tests/run --effort 1 --exclude full --slowest 20 $(BUILD) $(BUILD)-asan $(BUILD)-tsan
+	@tests/run --effort 1 --exclude full $(BUILD) $(BUILD)-asan $(BUILD)-tsan
 
 check-fast: test-deps all ## under a minute: no guests, no sanitizers
 	@tests/run --effort 1 --exclude vm --exclude slow --exclude full $(BUILD)

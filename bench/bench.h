@@ -113,15 +113,26 @@ void bench_json_string(FILE *f, const char *key, const char *value);
 void bench_json_number(FILE *f, const char *key, double value, int digits);
 void bench_json_count(FILE *f, const char *key, bool known, uint64_t value);
 
-/* A figure, or a word, and its name. */
-struct bench_cell {
-	const char *name;
-	const char *text; /* NULL: it is a number */
-	double value;
-	int digits; /* behind the point */
+/* Figures and words with their names, in order: a JSON object, or lines for people. */
+#define BENCH_SHEET_MAX 64u
+struct bench_sheet {
+	unsigned n;
+	struct {
+		const char *name;
+		const char *text; /* NULL: it is a number */
+		double value;	  /* not finite: unknown */
+		int digits;	  /* behind the point */
+	} cell[BENCH_SHEET_MAX];
 };
-/* Each as a member. */
-void bench_json_cells(FILE *f, const struct bench_cell *cells, unsigned n);
+/* Names and texts stay the caller's. */
+void sheet_text(struct bench_sheet *sheet, const char *name, const char *text);
+void sheet_number(struct bench_sheet *sheet, const char *name, double value, int digits);
+/* Each as a member, and a comma. */
+void sheet_members(FILE *f, const struct bench_sheet *sheet);
+/* One line: an object of all, and what a run was on. */
+void sheet_json(FILE *f, const struct bench_sheet *sheet, const int cpus[2]);
+/* A line for each: its name, a tab, and - where it is unknown. */
+void sheet_lines(FILE *f, const struct bench_sheet *sheet);
 
 /*
  * Start this very program again with a hidden argument and our process id. The new process finds

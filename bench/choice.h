@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which keys a load asks for: any, or some more often than others. One thread.
+ * Which key of a load comes next: any, or by Zipf's law. One thread.
+ *
+ * The papers have 128 million keys. A simulation stores some thousands, each of which stands for
+ * many: with Zipf's law the keys that are drawn most have the shares they have among 128 million.
  */
 #ifndef GN_BENCH_CHOICE_H
 #define GN_BENCH_CHOICE_H
@@ -38,7 +41,8 @@ static inline uint64_t choice_word(struct choice *c)
 	return choice_scramble(c->state);
 }
 
-void choice_init(struct choice *c, uint32_t n, double s, uint64_t seed);
+/* n keys that stand for population; s: the exponent of Zipf's law; 0: uniform. */
+void choice_init(struct choice *c, uint32_t n, uint32_t population, double s, uint64_t seed);
 /* 0 to n - 1. Keys that are asked for often have numbers far from each other. */
 uint32_t choice_draw(struct choice *c);
 

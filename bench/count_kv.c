@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "count_turns.h"
-#include "kv_hall.h"
+#include "kv_load.h"
 
 #define FILL_US 60000000u
 
@@ -26,9 +26,9 @@ struct user {
 	struct gn_fabric *fabric;
 	struct gn_kv_client *kv;
 	struct gn_kv_store *store; /* local */
-	struct kv_load load;
-	struct kv_errands errands;
-	struct kv_tally tally;
+	struct kv_draws draws;
+	struct kv_ops ops;
+	struct load_sums sums;
 };
 
 /* ---- the server ---- */
@@ -50,7 +50,7 @@ static int start(struct count_server *base)
 					       .bypass = o->mode == BENCH_KV_BYPASS,
 					       .rpc = {.flags = GN_RPC_POLLED,
 						       .max_slots = kv_slots(o),
-						       .max_window = kv_slots(o) * o->batch,
+						       .max_window = kv_slots(o) * o->load.batch,
 						       .max_request = kv_slot_bytes(o),
 						       .max_result = kv_slot_bytes(o)}};
 	int rc = gn_fabric_open("shm", &s->fabric);
@@ -71,7 +71,7 @@ static int prepare(struct count_client *base)
 	struct user *u = (struct user *)base; /* which it begins with */
 
 	for (uint32_t i = 0; i < base->batch; i++)
-		kv_errand_next(&u->load, &u->errands, i);
+		kv_op_next(&u->draws, &u->ops, i, 0);
 	return 0;
 }
 
@@ -81,7 +81,7 @@ static int submit(void *arg)
 	const uint32_t n = u->base.batch;
 
 	for (uint32_t i = 0; i < n; i++) {
-		const int rc = gn_kv_submit(u->kv, &u->errands.ops[i]);
+		const int rc = gn_kv_submit(u->kv, &u->ops.ops[i]);
 
 		if (unlikely(rc))
 			return rc;
@@ -104,10 +104,11 @@ static int collect(void *arg)
 static int check(struct count_client *base)
 {
 	struct user *u = (struct user *)base;
+	char why[KV_WHY_MAX];
 	int rc = 0;
 
 	for (uint32_t i = 0; i < base->batch && !rc; i++)
-		rc = kv_errand_check(&u->load, &u->errands, i);
+		rc = kv_op_check(&u->draws, &u->ops, i, why);
 	return rc;
 }
 
@@ -115,7 +116,7 @@ static int submit_local(void *arg)
 {
 	struct user *u = arg;
 
-	gn_kv_store_do(u->store, u->errands.ops, u->base.batch);
+	gn_kv_store_do(u->store, u->ops.ops, u->base.batch);
 	return 0;
 }
 
@@ -145,7 +146,7 @@ static int connect_user(struct user *u, const char *addr)
 {
 	const struct bench_kv_opts *o = u->opts;
 	struct gn_kv_client_opts opts = {.size = sizeof(opts),
-					 .gather = o->batch > 1 ? o->batch : 0};
+					 .gather = o->load.batch > 1 ? o->load.batch : 0};
 	const int rc = u->fabric ? 0 : gn_fabric_open("shm", &u->fabric);
 
 	opts.rpc.mode = o->mode == BENCH_KV_FETCH ? GN_RPC_FETCH :
@@ -162,26 +163,28 @@ static int connect_user(struct user *u, const char *addr)
 static int make_load(struct user *u)
 {
 	const uint64_t deadline_ns = gn_deadline_us(FILL_US); /* the same, or they go apart */
-	int rc = kv_load_create(&u->load, u->opts, u->opts->seed, &u->tally);
+	int rc = kv_draws_create(&u->draws, u->opts, u->opts->keys, u->opts->load.seed,
+				&u->sums);
 
 	if (!rc)
-		rc = kv_errands_make(&u->errands, u->opts, u->opts->batch);
-	for (uint32_t i = 0; !rc && i < u->opts->batch; i++) {
-		u->errands.ops[i].done = note_end;
-		u->errands.ops[i].deadline_ns = deadline_ns;
+		rc = kv_ops_make(&u->ops, u->opts, u->opts->load.batch);
+	for (uint32_t i = 0; !rc && i < u->opts->load.batch; i++) {
+		u->ops.ops[i].done = note_end;
+		u->ops.ops[i].deadline_ns = deadline_ns;
 	}
 	return rc;
 }
 
 static int set_up(struct user *u, const char *addr)
 {
+	char why[KV_WHY_MAX];
 	int rc = make_load(u);
 
 	/* Another connection is counted: this one may have slept, and is still to be woken. */
 	if (!rc)
 		rc = connect_user(u, addr);
 	if (!rc)
-		rc = kv_fill(&u->load, do_some, u);
+		rc = kv_fill(u->opts, 0, u->opts->keys, do_some, u, why);
 	gn_kv_client_close(u->kv);
 	u->kv = NULL;
 	return rc ? rc : connect_user(u, addr);
@@ -191,23 +194,24 @@ static int count_local(struct count_page *page)
 {
 	const struct gn_kv_store_opts store = {.size = sizeof(store),
 					       .memory = kv_memory(&page->opts.kv)};
-	struct user u = {.base = {.batch = page->opts.kv.batch,
+	struct user u = {.base = {.batch = page->opts.kv.load.batch,
 				  .prepare = prepare,
 				  .submit = submit_local,
 				  .collect = collect_local,
 				  .check = check},
 			 .opts = &page->opts.kv};
+	char why[KV_WHY_MAX];
 	int rc = make_load(&u);
 
 	if (!rc)
 		rc = gn_kv_store_create(&store, &u.store);
 	if (!rc)
-		rc = kv_fill(&u.load, do_some_local, &u);
+		rc = kv_fill(u.opts, 0, u.opts->keys, do_some_local, &u, why);
 	if (!rc)
 		rc = count_alone(&u.base, page);
 	gn_kv_store_destroy(u.store);
-	kv_load_destroy(&u.load);
-	kv_errands_free(&u.errands);
+	kv_draws_destroy(&u.draws);
+	kv_ops_free(&u.ops);
 	return rc;
 }
 
@@ -215,7 +219,7 @@ int count_kv_main(struct count_page *page)
 {
 	struct store_server server = {.base = {.start = start, .stop = stop},
 				      .opts = &page->opts.kv};
-	struct user u = {.base = {.batch = page->opts.kv.batch,
+	struct user u = {.base = {.batch = page->opts.kv.load.batch,
 				  .prepare = prepare,
 				  .submit = submit,
 				  .collect = collect,
@@ -236,7 +240,7 @@ int count_kv_main(struct count_page *page)
 	gn_kv_client_close(u.kv);
 	count_turns_end(turns);
 	gn_fabric_close(u.fabric);
-	kv_load_destroy(&u.load);
-	kv_errands_free(&u.errands);
+	kv_draws_destroy(&u.draws);
+	kv_ops_free(&u.ops);
 	return rc;
 }

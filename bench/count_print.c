@@ -16,8 +16,8 @@ static const char *mode_of(const struct count_opts *o)
 
 static uint32_t batch_of(const struct count_opts *o)
 {
-	return o->kind == COUNT_RPC ? o->rpc.batch :
-	       o->kind == COUNT_KV  ? o->kv.batch :
+	return o->kind == COUNT_RPC ? o->rpc.load.batch :
+	       o->kind == COUNT_KV  ? o->kv.load.batch :
 				      o->fabric.depth;
 }
 
@@ -59,44 +59,40 @@ void count_print_row(FILE *f, const struct count_opts *o, const struct count_res
 	fflush(f);
 }
 
-static void print_what(FILE *f, const struct count_opts *o)
+static void add_what(struct bench_sheet *s, const struct count_opts *o)
 {
-	const struct bench_cell rpc[] = {{"req", NULL, o->rpc.request_bytes, 0},
-					 {"resp", NULL, o->rpc.result_bytes, 0}};
-	const struct bench_cell kv[] = {{"keys", NULL, o->kv.keys, 0},
-					{"key", NULL, o->kv.key_bytes, 0},
-					{"value", NULL, o->kv.value_bytes, 0},
-					{"get", NULL, o->kv.get_percent, 3}};
-	const struct bench_cell fabric[] = {{"op", bench_ops[o->fabric.op], 0, 0},
-					    {"post", o->post_one ? "one" : "send", 0, 0},
-					    {"size", NULL, o->fabric.size_bytes, 0}};
-
-	if (o->kind == COUNT_RPC)
-		bench_json_cells(f, rpc, sizeof(rpc) / sizeof(rpc[0]));
-	else if (o->kind == COUNT_KV)
-		bench_json_cells(f, kv, sizeof(kv) / sizeof(kv[0]));
-	else
-		bench_json_cells(f, fabric, sizeof(fabric) / sizeof(fabric[0]));
+	if (o->kind == COUNT_RPC) {
+		sheet_number(s, "req", o->rpc.request_bytes, 0);
+		sheet_number(s, "resp", o->rpc.result_bytes, 0);
+	} else if (o->kind == COUNT_KV) {
+		sheet_number(s, "keys", o->kv.keys, 0);
+		sheet_number(s, "key", o->kv.key_bytes, 0);
+		sheet_number(s, "value", o->kv.value_bytes, 0);
+		sheet_number(s, "get", o->kv.get_percent, 3);
+	} else {
+		sheet_text(s, "op", bench_ops[o->fabric.op]);
+		sheet_text(s, "post", o->post_one ? "one" : "send");
+		sheet_number(s, "size", o->fabric.size_bytes, 0);
+	}
 }
 
 void count_print_json(FILE *f, const struct count_opts *o, const struct count_result *r)
 {
-	const struct bench_cell cells[] = {
-		{"batch", NULL, batch_of(o), 0},
-		{"calls", NULL, (double)r->calls, 0},
-		{"submit_instructions", NULL, r->submit, 2},
-		{"collect_instructions", NULL, r->collect, 2},
-		{"client_instructions", NULL, r->submit + r->collect, 2},
-		{"bench_instructions", NULL, r->bench, 2},
-		{"server_instructions", NULL, r->server, 2},
-		{"collect_turns", NULL, r->collect_turns, 3},
-		{"server_turns", NULL, r->server_turns, 3},
-	};
+	struct bench_sheet s = {0};
 
+	sheet_text(&s, o->kind == COUNT_FABRIC ? "provider" : "mode", mode_of(o));
+	add_what(&s, o);
+	sheet_number(&s, "batch", batch_of(o), 0);
+	sheet_number(&s, "calls", (double)r->calls, 0);
+	sheet_number(&s, "submit_instructions", r->submit, 2);
+	sheet_number(&s, "collect_instructions", r->collect, 2);
+	sheet_number(&s, "client_instructions", r->submit + r->collect, 2);
+	sheet_number(&s, "bench_instructions", r->bench, 2);
+	sheet_number(&s, "server_instructions", r->server, 2);
+	sheet_number(&s, "collect_turns", r->collect_turns, 3);
+	sheet_number(&s, "server_turns", r->server_turns, 3);
 	fputc('{', f);
-	bench_json_string(f, o->kind == COUNT_FABRIC ? "provider" : "mode", mode_of(o));
-	print_what(f, o);
-	bench_json_cells(f, cells, sizeof(cells) / sizeof(cells[0]));
+	sheet_members(f, &s);
 	fputs("\"tool\":\"callgrind\"}\n", f);
 	fflush(f);
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "count_turns.h"
-#include "rpc_hall.h"
+#include "rpc_load.h"
 
 #define CALL_US 30000000u
 
@@ -16,7 +16,7 @@ struct echo_server {
 	struct count_server base;
 	const struct bench_rpc_opts *opts;
 	struct gn_fabric *fabric;
-	uint8_t *fill;
+	struct rpc_echo echo;
 	char addr[64];
 };
 
@@ -32,56 +32,13 @@ struct caller {
 
 /* ---- the server ---- */
 
-static void echo(struct gn_rpc_request *request, void *arg)
-{
-	const struct echo_server *s = arg;
-	const uint32_t bytes = s->opts->result_bytes;
-	uint32_t len, room;
-	const void *data = gn_rpc_request_data(request, &len);
-	uint8_t *result;
-
-	if (likely(len >= bytes))
-		return gn_rpc_answer(request, GN_RPC_OK, data, bytes);
-	result = gn_rpc_request_room(request, &room);
-	if (!result || room < bytes)
-		return gn_rpc_answer(request, GN_RPC_OK, s->fill, bytes);
-	memcpy(result, data, len);
-	memcpy(result + len, s->fill + len, bytes - len);
-	gn_rpc_answer(request, GN_RPC_OK, result, bytes);
-}
-
-/* … of calls that come in batches. */
-static void echo_group(struct gn_rpc_group *group, void *arg)
-{
-	const struct echo_server *s = arg;
-	const uint32_t bytes = s->opts->result_bytes;
-	const unsigned n = gn_rpc_group_size(group);
-
-	for (unsigned i = 0; i < n; i++) {
-		uint32_t len;
-		const void *data = gn_rpc_group_data(group, i, &len);
-		uint8_t *result;
-
-		if (likely(len >= bytes)) {
-			gn_rpc_group_answer(group, i, GN_RPC_OK, data, bytes);
-			continue;
-		}
-		result = gn_rpc_group_room(group, i, bytes);
-		if (!result)
-			continue; /* it has ended */
-		memcpy(result, data, len);
-		memcpy(result + len, s->fill + len, bytes - len);
-		gn_rpc_group_answer(group, i, GN_RPC_OK, result, bytes);
-	}
-}
-
 static void stop(struct count_server *base)
 {
 	struct echo_server *s = (struct echo_server *)base; /* which it begins with */
 
 	gn_rpc_server_destroy(base->rpc);
 	gn_fabric_close(s->fabric);
-	free(s->fill);
+	rpc_echo_free(&s->echo);
 }
 
 static int start(struct count_server *base)
@@ -90,20 +47,17 @@ static int start(struct count_server *base)
 	const struct bench_rpc_opts *o = s->opts;
 	const struct gn_rpc_server_opts opts = {.size = sizeof(opts),
 						.flags = GN_RPC_POLLED,
-						.max_slots = slots_for(o),
-						.max_request = room_for(o->request_bytes, o->batch),
-						.max_result = room_for(o->result_bytes, o->batch)};
+						.max_slots = rpc_slots(o),
+						.max_request = rpc_slot_bytes(o, o->request_bytes),
+						.max_result = rpc_slot_bytes(o, o->result_bytes)};
 	int rc = gn_fabric_open("shm", &s->fabric);
 
-	s->fill = calloc(1, o->result_bytes + 1);
-	if (!rc && !s->fill)
-		rc = -ENOMEM;
+	if (!rc)
+		rc = rpc_echo_init(&s->echo, o);
 	if (!rc)
 		rc = gn_rpc_server_create(s->fabric, s->addr, &opts, &base->rpc);
 	if (!rc)
-		rc = o->batch > 1 ?
-			     gn_rpc_server_handle_group(base->rpc, METHOD_ECHO, echo_group, s, 0) :
-			     gn_rpc_server_handle(base->rpc, METHOD_ECHO, echo, s);
+		rc = rpc_echo_handle(&s->echo, base->rpc);
 	if (!rc)
 		rc = gn_rpc_server_start(base->rpc);
 	return rc;
@@ -158,44 +112,28 @@ static int check(struct count_client *base)
 static int make_ops(struct caller *c)
 {
 	const struct bench_rpc_opts *o = c->opts;
-	const size_t stride = (size_t)o->request_bytes + o->result_bytes;
 	const uint64_t deadline_ns = gn_deadline_us(CALL_US);
+	const int rc = rpc_ops_make(o, o->load.batch, o->load.seed, note_end, c, &c->ops,
+				    &c->bytes);
 
-	c->ops = calloc(o->batch, sizeof(*c->ops));
-	c->bytes = calloc(o->batch, stride + 1);
-	if (!c->ops || !c->bytes)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < o->batch; i++) {
-		uint8_t *at = c->bytes + i * stride;
-
-		pattern_fill(at, o->request_bytes, o->seed + i);
-		c->ops[i] = (struct gn_rpc_op){.method = METHOD_ECHO,
-					       .request = at,
-					       .request_len = o->request_bytes,
-					       .result = at + o->request_bytes,
-					       .result_room = o->result_bytes,
-					       .deadline_ns = deadline_ns,
-					       .done = note_end,
-					       .arg = c};
-	}
-	return 0;
+	for (uint32_t i = 0; !rc && i < o->load.batch; i++)
+		c->ops[i].deadline_ns = deadline_ns;
+	return rc;
 }
 
 static int connect_caller(struct caller *c, const char *addr)
 {
 	const struct bench_rpc_opts *o = c->opts;
 	struct gn_rpc_client_opts opts = {.size = sizeof(opts),
-					  .slots = slots_for(o),
-					  .batch.entries = o->batch,
-					  .max_request = room_for(o->request_bytes, o->batch),
-					  .max_result = room_for(o->result_bytes, o->batch),
-					  .fetch_bytes = o->fetch_bytes,
+					  .slots = rpc_slots(o),
+					  .batch.entries = o->load.batch,
+					  .max_request = rpc_slot_bytes(o, o->request_bytes),
+					  .max_result = rpc_slot_bytes(o, o->result_bytes),
+					  .fetch_bytes = o->load.fetch_bytes,
 					  .timeout_us = CALL_US}; /* callgrind takes its time */
 	const int rc = gn_fabric_open("shm", &c->fabric);
 
-	opts.mode = o->mode == BENCH_RPC_REPLY	? GN_RPC_REPLY :
-		    o->mode == BENCH_RPC_HYBRID ? GN_RPC_HYBRID :
-						  GN_RPC_FETCH;
+	opts.mode = rpc_mode_of(o->mode);
 	return rc ? rc : gn_rpc_client_open(c->fabric, addr, &opts, &c->rpc);
 }
 
@@ -203,7 +141,7 @@ int count_rpc_main(struct count_page *page)
 {
 	struct echo_server server = {.base = {.start = start, .stop = stop},
 				     .opts = &page->opts.rpc};
-	struct caller c = {.base = {.batch = page->opts.rpc.batch,
+	struct caller c = {.base = {.batch = page->opts.rpc.load.batch,
 				    .prepare = prepare,
 				    .submit = submit,
 				    .collect = collect,
@@ -224,7 +162,7 @@ int count_rpc_main(struct count_page *page)
 	gn_rpc_client_close(c.rpc);
 	count_turns_end(turns);
 	gn_fabric_close(c.fabric);
-	free(c.ops);
-	free(c.bytes);
+	gn_free(c.ops);
+	gn_free(c.bytes);
 	return rc;
 }

@@ -1,34 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A limit next to calls: the server thread that answers them is held by a call, and answers
- * something bare meanwhile.
- */
+/* A limit next to calls: a call holds the server thread, which answers something bare meanwhile. */
 #include <errno.h>
 
-#include "crew.h"
+#include "procs.h"
 
 #define END_US 30000000u
 
-int hold_begin(struct hold *h, struct gn_rpc_op *op, const uint64_t *word, uint64_t held)
+/* The call that holds the thread is on its way, until *word says that it has begun. */
+static int hold_begin(struct hold *h, struct gn_rpc_op *op, const uint64_t *word, uint64_t held)
 {
-	struct gn_rpc_client *rpc = h->rest(h->caller);
-	int rc;
+	struct load_client *c = h->procs->client;
+	int rc = c->kind->rest(c);
 
-	if (!rpc)
-		return -EIO;
-	rc = gn_rpc_submit(rpc, op);
 	if (!rc)
-		rc = gn_rpc_flush(rpc);
-	/* Pairs with the release of who is held. */
+		rc = gn_rpc_submit(h->rpc, op);
+	if (!rc)
+		rc = gn_rpc_flush(h->rpc);
+	/* Pairs with the release of the thread that is held. */
 	while (!rc && __atomic_load_n(word, __ATOMIC_ACQUIRE) != held && op->client &&
 	       !bench_stopped())
-		gn_rpc_poll(rpc);
+		gn_rpc_poll(h->rpc);
 	return rc;
 }
 
-int hold_end(struct hold *h, struct gn_rpc_op *op)
+static int hold_end(struct hold *h, struct gn_rpc_op *op)
 {
-	while (op->client && !bench_stopped() && pair_peer_lives(h->pair))
+	while (op->client && !bench_stopped() && pair_peer_lives(&h->procs->pair))
 		gn_rpc_wait(op->client, gn_deadline_us(END_US));
 	if (op->client)
 		gn_rpc_cancel(op);
@@ -40,7 +37,7 @@ int hold_end(struct hold *h, struct gn_rpc_op *op)
 int hold_line(void *arg, uint64_t block_ns, struct block *out)
 {
 	struct hold *h = arg;
-	struct shared *shared = h->pair->shared;
+	struct shared *shared = h->procs->pair.shared;
 	struct gn_rpc_op op = {.method = h->method};
 	const uint64_t ping = shared->pong + 1;
 	int rc, rc_end;
@@ -50,7 +47,23 @@ int hold_line(void *arg, uint64_t block_ns, struct block *out)
 	rc = hold_begin(h, &op, &shared->pong, ping);
 	if (rc)
 		return rc;
-	rc = cacheline_run(h->pair, block_ns, out);
+	rc = cacheline_run(&h->procs->pair, block_ns, out);
+	rc_end = hold_end(h, &op);
+	return rc ? rc : rc_end;
+}
+
+int hold_bare(void *arg, uint64_t block_ns, struct block *out)
+{
+	struct hold *h = arg;
+	struct gn_rpc_op op = {.method = h->method};
+	int rc, rc_end;
+
+	pair_order(&h->procs->pair, ORDER_ECHO);
+	rc = hold_begin(h, &op, h->held, h->procs->pair.shared->order);
+	if (rc)
+		return rc;
+	rc = bare_block(h->bare, block_ns, out);
+	pair_order(&h->procs->pair, ORDER_IDLE);
 	rc_end = hold_end(h, &op);
 	return rc ? rc : rc_end;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Members of JSON objects.
+ * Members of JSON objects, and sheets of figures.
  */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 
@@ -34,12 +35,52 @@ void bench_json_count(FILE *f, const char *key, bool known, uint64_t value)
 		fprintf(f, "\"%s\":null,", key);
 }
 
-void bench_json_cells(FILE *f, const struct bench_cell *cells, unsigned n)
+/* ---- sheets ---- */
+
+void sheet_text(struct bench_sheet *s, const char *name, const char *text)
 {
-	for (unsigned i = 0; i < n; i++) {
-		if (cells[i].text)
-			bench_json_string(f, cells[i].name, cells[i].text);
+	assert(s->n < BENCH_SHEET_MAX);
+	s->cell[s->n].name = name;
+	s->cell[s->n++].text = text;
+}
+
+void sheet_number(struct bench_sheet *s, const char *name, double value, int digits)
+{
+	assert(s->n < BENCH_SHEET_MAX);
+	s->cell[s->n].name = name;
+	s->cell[s->n].text = NULL;
+	s->cell[s->n].value = value;
+	s->cell[s->n++].digits = digits;
+}
+
+void sheet_members(FILE *f, const struct bench_sheet *s)
+{
+	for (unsigned i = 0; i < s->n; i++) {
+		if (s->cell[i].text)
+			bench_json_string(f, s->cell[i].name, s->cell[i].text);
 		else
-			bench_json_number(f, cells[i].name, cells[i].value, cells[i].digits);
+			bench_json_number(f, s->cell[i].name, s->cell[i].value, s->cell[i].digits);
 	}
+}
+
+void sheet_json(FILE *f, const struct bench_sheet *s, const int cpus[2])
+{
+	fputc('{', f);
+	sheet_members(f, s);
+	fprintf(f, "\"cpus\":[%d,%d]}\n", cpus[0], cpus[1]);
+	fflush(f);
+}
+
+void sheet_lines(FILE *f, const struct bench_sheet *s)
+{
+	for (unsigned i = 0; i < s->n; i++) {
+		if (s->cell[i].text)
+			fprintf(f, "%s\t%s\n", s->cell[i].name, s->cell[i].text);
+		else if (isfinite(s->cell[i].value))
+			fprintf(f, "%s\t%.*f\n", s->cell[i].name, s->cell[i].digits,
+				s->cell[i].value);
+		else
+			fprintf(f, "%s\t-\n", s->cell[i].name);
+	}
+	fflush(f);
 }

@@ -1,19 +1,88 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Keys and values made from a number. A name is 16 hexadecimal digits that look random and are
- * different for different numbers, and dashes up to its length; short ones are the number itself.
+ * Which key comes next, uniformly or by Zipf's law; and what it is called in protocols of text.
  */
 #include "keys.h"
 
-#include <string.h>
+#include <math.h>
 
-#define NAME_DIGITS 16u
-
-void keys_init(struct keys *keys, uint32_t count, uint32_t key_bytes, uint32_t value_bytes,
-	       double zipf, uint64_t seed)
+/* 0 up to, but not, 1. */
+static double draw_real(struct choice *c)
 {
-	*keys = (struct keys){.key_bytes = key_bytes, .value_bytes = value_bytes};
-	choice_init(&keys->choice, count, zipf, seed);
+	return (double)(choice_word(c) >> 11) * 0x1p-53;
+}
+
+/*
+ * Ranks 1 … n with probabilities like 1 / rank ^ s, by rejection-inversion (Hörmann and Derflinger,
+ * 1996): a point under the curve x ^ -s from 1/2 to n + 1/2 is drawn by the inverse of its area,
+ * and kept if it is also under the step of its rank. Most are.
+ */
+static double curve(const struct zipf *z, double x)
+{
+	return exp(-z->s * log(x));
+}
+
+/* (x ^ (1 - s) - 1) / (1 - s), which is log x where s is 1. */
+static double area(const struct zipf *z, double x)
+{
+	const double log_x = log(x), t = (1 - z->s) * log_x;
+
+	return fabs(t) < 1e-8 ? log_x * (1 + t / 2) : log_x * expm1(t) / t;
+}
+
+static double area_inverse(const struct zipf *z, double a)
+{
+	const double t = fmax(-1, a * (1 - z->s));
+
+	return exp(fabs(t) < 1e-8 ? a * (1 - t / 2) : a * log1p(t) / t);
+}
+
+static struct zipf zipf_of(double s, uint32_t n)
+{
+	struct zipf z = {.s = s, .n = n};
+
+	z.area_first = area(&z, 1.5) - 1;
+	z.area_last = area(&z, z.n + 0.5);
+	z.near = 2 - area_inverse(&z, area(&z, 2.5) - curve(&z, 2));
+	return z;
+}
+
+static uint32_t draw_rank(struct choice *c)
+{
+	const struct zipf *z = &c->zipf;
+
+	for (;;) {
+		const double a = z->area_last + draw_real(c) * (z->area_first - z->area_last);
+		const double x = area_inverse(z, a);
+		const double rank = fmin(fmax(floor(x + 0.5), 1), z->n);
+
+		if (rank - x <= z->near || a >= area(z, rank + 0.5) - curve(z, rank))
+			return (uint32_t)rank;
+	}
+}
+
+static uint32_t without_common_factor(uint32_t with, uint32_t about)
+{
+	for (uint32_t n = about | 1;; n += 2) {
+		uint32_t a = n, b = with;
+
+		while (b) {
+			const uint32_t rest = a % b;
+
+			a = b;
+			b = rest;
+		}
+		if (a == 1)
+			return n;
+	}
+}
+
+void choice_init(struct choice *c, uint32_t n, uint32_t population, double s, uint64_t seed)
+{
+	*c = (struct choice){.state = seed, .n = n, .s = s};
+	c->step = without_common_factor(n, (uint32_t)(0.618 * n));
+	if (s > 0)
+		c->zipf = zipf_of(s, population);
 }
 
 static void put_hex(char *to, unsigned digits, uint64_t value)
@@ -26,65 +95,21 @@ static void put_hex(char *to, unsigned digits, uint64_t value)
 	}
 }
 
-void keys_name(const struct keys *keys, uint32_t number, char *to)
+#define NAME_DIGITS 16u
+
+void keys_name(char *to, uint32_t len, uint32_t number)
 {
-	if (keys->key_bytes < NAME_DIGITS) {
-		put_hex(to, keys->key_bytes, number);
+	if (len < NAME_DIGITS) {
+		put_hex(to, len, number);
 		return;
 	}
 	put_hex(to, NAME_DIGITS, choice_scramble(number + 1ull));
-	if (keys->key_bytes > NAME_DIGITS)
-		memset(to + NAME_DIGITS, '-', keys->key_bytes - NAME_DIGITS);
+	memset(to + NAME_DIGITS, '-', len - NAME_DIGITS);
 }
 
-/*
- * The first word of a value is its version, all others follow from that and the key. One that is
- * too short for a version is the same in all of them.
- */
-static uint64_t word_of(uint32_t number, uint64_t version, size_t at)
+uint32_t choice_draw(struct choice *c)
 {
-	return choice_scramble(version + (uint64_t)number * 0xd1342543de82ef95ull + at);
-}
-
-static bool has_versions(size_t len)
-{
-	return len >= 16;
-}
-
-void keys_value(const struct keys *keys, uint32_t number, uint64_t version, uint8_t *to)
-{
-	const size_t len = keys->value_bytes;
-	size_t at = 0;
-
-	if (has_versions(len)) {
-		memcpy(to, &version, 8);
-		at = 8;
-	} else {
-		version = 0;
-	}
-	for (; at < len; at += 8) {
-		const uint64_t word = word_of(number, version, at);
-
-		memcpy(to + at, &word, len - at < 8 ? len - at : 8);
-	}
-}
-
-bool keys_owns(const struct keys *keys, uint32_t number, const uint8_t *value, size_t len)
-{
-	uint64_t version = 0;
-	size_t at = 0;
-
-	if (len != keys->value_bytes)
-		return false;
-	if (has_versions(len)) {
-		memcpy(&version, value, 8);
-		at = 8;
-	}
-	for (; at < len; at += 8) {
-		const uint64_t word = word_of(number, version, at);
-
-		if (memcmp(value + at, &word, len - at < 8 ? len - at : 8))
-			return false;
-	}
-	return true;
+	if (c->s > 0)
+		return (uint32_t)((uint64_t)draw_rank(c) * c->step % c->n);
+	return (uint32_t)((choice_word(c) >> 32) * c->n >> 32);
 }

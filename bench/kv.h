@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The benchmark of the key-value store, as the gannet command sees it: fill in options, run, print.
- *
- * The server is a process of its own, and so is every client; the caller's process is the first
- * client, and fills the store. One client runs next to the same store in its own thread, without
- * calls; and with one operation at a time next to the cache-line ping-pong of bench.h as well.
+ * The load of the key-value store: clients GET and PUT as fast as they can, and check every value.
+ * One client over shm runs next to the same store in its own thread, without calls; with one
+ * operation at a time, next to a bare cache line there and back as well.
  */
 #ifndef GN_BENCH_KV_H
 #define GN_BENCH_KV_H
@@ -23,47 +21,42 @@ enum bench_kv_mode {
 extern const char *const bench_kv_modes[BENCH_KV_MODES + 1];
 
 #define BENCH_KV_KEYS_MAX      (1u << 30)
-#define BENCH_KV_KEY_MIN       4u	    /* bytes: so that any number of keys differ */
-#define BENCH_KV_BATCHES       4u	    /* under way, unless told otherwise */
 #define BENCH_KV_IN_FLIGHT_MAX (256u << 20) /* bytes of values */
 
 struct bench_kv_opts {
+	struct load_opts load;
 	enum bench_kv_mode mode;
-	uint32_t threads, clients;
-	uint32_t keys; /* how many */
+	uint32_t keys;		   /* how many */
 	uint32_t key_bytes, value_bytes;
 	double get_percent;
-	double zipf;	   /* 0: uniform */
-	uint32_t batch;	   /* operations that go together */
-	uint32_t inflight; /* operations that a client has under way */
-	uint64_t memory;   /* of the store; 0: enough for all keys */
-	double seconds;
-	int cpus[2]; /* the first client's and the first server thread's */
-	uint64_t seed;
+	double zipf;	/* 0: uniform */
+	uint64_t memory;	       /* of the store; 0: enough for all keys */
+	/*
+	 * Simulated. One server has a partition for each of its threads. Or (split) each thread is
+	 * a server of one partition; a client draws a server for each batch, or has one (fixed).
+	 */
+	bool split, fixed;
+	bool procs_each;   /* every server and every client is a process, with its own context */
+	uint32_t fill_pct; /* bypass: of the table, by storing more keys; 0: as it comes */
 };
 
 /* NAN where a figure has no meaning. */
 struct bench_kv_result {
-	struct bench_rpc_result calls; /* "calls" are operations */
-	uint64_t gets, puts, hits;
-	double reads_per_get; /* by bypass */
+	struct load_result calls; /* "calls" are operations */
 	double cacheline_ns, local_p50_ns;
-	double server_cpu_percent; /* of one core */
-	uint64_t items;		   /* stored at the end */
-	double bytes_per_item;	   /* of the store's memory */
+	uint64_t items;	       /* stored at the end */
+	double bytes_per_item; /* of the store's memory */
 };
 
-/* As bench_run(). */
+extern const struct load_kind load_kv;
+
+/* As bench_rpc_run(). */
 int bench_kv_run(const struct bench_kv_opts *opts, bench_progress_fn *progress,
 		 struct bench_kv_result *out);
 
 void bench_kv_print_json(FILE *f, const struct bench_kv_opts *opts,
 			 const struct bench_kv_result *result);
-/* A line for each figure: its name, a tab, and - where there is none. */
 void bench_kv_print_lines(FILE *f, const struct bench_kv_opts *opts,
 			  const struct bench_kv_result *result);
-
-/* The other processes of a run, spawned as "--bench-kv". Returns the exit status. */
-int bench_kv_peer_main(void);
 
 #endif

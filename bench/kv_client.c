@@ -1,312 +1,412 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client of the store that has something to do all the time: one operation after the other with
- * gn_kv_do(), or several under way with gn_kv_submit() and gn_kv_wait(), as many in a message as
- * make a batch.
+ * A client of the store that has something to do all the time: one batch after the other with
+ * gn_kv_do(), or several under way with gn_kv_submit() and gn_kv_wait().
  */
 #include <errno.h>
-#include <stdlib.h>
 
-#include "kv_hall.h"
+#include "kv_load.h"
 
-#define DEEP_GROUP 8u	     /* several under way are timed over so many times more operations */
-#define GROUP_US   30000000u /* a group that takes longer has failed */
+#define GROUP_BATCHES 8u /* with several under way, so many times as many are timed together */
+#define FILL_US	      60000000u
+#define FILL_MORE     4u /* bypass: at most so many times the keys, to fill the table, … */
+#define FILL_STEP     32u /* … so many at a time */
 
-struct user {
-	struct kv_hall *hall;
-	const struct bench_kv_opts *opts;
-	uint32_t index;
-	struct gn_fabric *fabric;
-	struct gn_kv_client *kv;
-	uint32_t partitions;
-	struct kv_load load;
-	struct kv_errands errands;
-	uint32_t *idle, n_idle; /* errands that are not under way */
-	uint64_t ended, deadline_ns;
+/*
+ * A client's own work, which nothing else charges for: to draw an operation and write down how long
+ * it took, outside of its latency (35 clients that take 5.78 us for a call would make 6.05 M/s, and
+ * make 5.5: P1a, P7a); and what the library does for a call. Fitted on C10a, P7a, P22f and P23a.
+ */
+#define DRAW_NS 160u
+#define CALL_NS 250u
+
+struct kv_client {
+	struct load_client base;
+	struct kv_run *run;
+	struct gn_kv_client **kv; /* of all servers, or of its own */
+	uint32_t first, n_kv;
+	uint32_t partitions; /* of each */
+	struct kv_draws draws;
+	struct kv_ops ops;
+	uint64_t *began_ns;
+	uint32_t *idle, n_idle; /* operations that are not under way */
+	uint32_t n_ops;
 	int error; /* of an operation that ended */
 };
 
-/* ---- beginning and end ---- */
-
-static int connect_user(struct user *u)
+static struct kv_client *kv_client_of(const struct load_client *c)
 {
-	const struct bench_kv_opts *o = u->opts;
-	struct gn_kv_client_opts opts = {.size = sizeof(opts),
-					 .gather = o->batch > 1 ? o->batch : 0};
-	struct gn_kv_limits limits = {.size = sizeof(limits)};
-	int rc = gn_fabric_open("shm", &u->fabric);
+	return (struct kv_client *)c; /* which it begins with */
+}
 
-	opts.rpc.mode = o->mode == BENCH_KV_FETCH ? GN_RPC_FETCH :
-			o->mode == BENCH_KV_REPLY ? GN_RPC_REPLY :
-						    GN_RPC_HYBRID;
-	opts.flags = o->mode == BENCH_KV_BYPASS ? 0 : GN_KV_CALL_ONLY;
-	opts.rpc.slots = kv_slots(o);
-	opts.rpc.max_request = opts.rpc.max_result = kv_slot_bytes(o);
+/* ---- filling ---- */
+
+struct filler {
+	struct kv_client *client;
+	struct gn_kv_client *kv;
+};
+
+static int fill_some(void *arg, struct gn_kv_op *ops, unsigned n)
+{
+	const struct filler *f = arg;
+
+	if (*f->client->base.interrupted)
+		return -EINTR;
+	return gn_kv_do(f->kv, ops, n, gn_deadline_us(FILL_US));
+}
+
+/* Bypass: is the table as full as it should be? */
+static int is_full(struct filler *f, bool *full)
+{
+	const struct bench_kv_opts *o = &f->client->run->opts;
+	struct gn_kv_stats stats = {.size = sizeof(stats)};
+	int rc = 0;
+
+	*full = true;
+	if (o->mode != BENCH_KV_BYPASS || !o->fill_pct)
+		return 0;
+	rc = gn_kv_client_stats(f->kv, GN_KV_ALL, &stats, gn_deadline_us(FILL_US));
+	*full = stats.items * 100 >= stats.buckets * o->fill_pct;
+	return load_check(&f->client->run->load, rc, "statistics");
+}
+
+static int fill_server(struct filler *f, uint32_t server)
+{
+	struct kv_run *run = f->client->run;
+	const uint32_t keys = run->opts.keys / run->servers, more = FILL_STEP;
+	const uint32_t base = server * keys * FILL_MORE;
+	char why[KV_WHY_MAX];
+	bool full = false;
+	int rc = kv_fill(&run->opts, base, keys, fill_some, f, why);
+
+	run->stored[server] = keys;
 	if (!rc)
-		rc = gn_kv_client_open(u->fabric, u->hall->crew.pair.addr, &opts, &u->kv);
-	if (!rc)
-		rc = gn_kv_client_limits(u->kv, &limits);
-	if (!rc && limits.bypass != (o->mode == BENCH_KV_BYPASS))
-		rc = -EPROTO;
-	u->partitions = limits.partitions;
+		rc = is_full(f, &full);
+	while (!rc && !full && run->stored[server] + more <= (uint64_t)keys * FILL_MORE) {
+		rc = kv_fill(&run->opts, base + (uint32_t)run->stored[server], more, fill_some, f,
+			     why);
+		run->stored[server] += more;
+		if (!rc)
+			rc = is_full(f, &full);
+	}
 	if (rc)
-		gn_log(GN_LOG_ERROR, "bench: cannot connect to the server: %s", gn_strerror(rc));
+		return load_fail(&run->load, rc, "%s", why);
+	if (!full)
+		return load_fail(&run->load, -ENOSPC, "a table does not become %u %% full",
+				 run->opts.fill_pct);
+	return 0;
+}
+
+/* By a connection of its own, for what it learns is not to be measured. */
+static int fill_servers(struct kv_client *c)
+{
+	struct filler f = {.client = c};
+	char addr[LOAD_ADDR_MAX];
+	int rc = 0;
+
+	for (uint32_t i = c->base.number; i < c->run->servers && !rc; i += c->run->load.n_clients) {
+		load_server_addr(c->base.run, i, addr);
+		rc = load_check(c->base.run,
+				gn_kv_client_open(c->base.proc->fabric, addr, NULL, &f.kv),
+				"connecting to the server");
+		if (!rc)
+			rc = fill_server(&f, i);
+		gn_kv_client_close(f.kv);
+		f.kv = NULL;
+	}
 	return rc;
 }
 
-static void note_end(struct gn_kv_op *op)
+/* ---- beginning and end ---- */
+
+static int connect_server(struct kv_client *c, uint32_t server)
 {
-	struct user *u = op->arg;
-	const uint32_t i = (uint32_t)(op - u->errands.ops);
-
-	if (likely(!u->error)) /* the others of a broken connection: the first was told */
-		u->error = kv_errand_check(&u->load, &u->errands, i);
-	u->ended++;
-	u->idle[u->n_idle++] = i;
-}
-
-static int make_errands(struct user *u)
-{
-	const uint32_t n = u->opts->inflight;
-	const int rc = kv_errands_make(&u->errands, u->opts, n);
-
-	if (rc)
-		return rc;
-	u->idle = calloc(n, sizeof(*u->idle));
-	if (!u->idle)
-		return -ENOMEM;
-	for (uint32_t i = n; i--;) {
-		u->errands.ops[i].done = note_end;
-		u->errands.ops[i].arg = u;
-		u->idle[u->n_idle++] = i;
-	}
-	return 0;
-}
-
-static void user_destroy(void *arg)
-{
-	struct user *u = arg;
-
-	gn_kv_client_close(u->kv);
-	gn_fabric_close(u->fabric);
-	kv_load_destroy(&u->load);
-	kv_errands_free(&u->errands);
-	free(u->idle);
-	free(u);
-}
-
-static int user_create(struct crew_hall *crew, uint32_t index, void **out)
-{
-	struct user *u = calloc(1, sizeof(*u));
+	struct gn_kv_limits limits = {.size = sizeof(limits)};
+	struct gn_kv_client_opts opts;
+	char addr[LOAD_ADDR_MAX];
 	int rc;
 
-	if (!u)
-		return -ENOMEM;
-	u->hall = (struct kv_hall *)crew; /* which it begins with */
-	u->opts = &u->hall->opts;
-	u->index = index;
-	rc = kv_load_create(&u->load, u->opts, u->opts->seed + ((uint64_t)index << 32),
-			    &u->hall->tally[index]);
-	if (!rc)
-		rc = make_errands(u);
-	if (!rc)
-		rc = connect_user(u);
-	if (rc) {
-		user_destroy(u);
+	kv_client_opts(&c->run->opts, &opts);
+	opts.rpc.ctx = c->base.proc->ctx;
+	load_server_addr(c->base.run, server, addr);
+	rc = gn_kv_client_open(c->base.proc->fabric, addr, &opts, &c->kv[c->n_kv]);
+	if (rc)
+		return load_check(c->base.run, rc, "connecting to the server");
+	rc = gn_kv_client_limits(c->kv[c->n_kv++], &limits);
+	if (!rc && limits.bypass != (c->run->opts.mode == BENCH_KV_BYPASS))
+		rc = -EPROTO;
+	c->partitions = limits.partitions;
+	return load_check(c->base.run, rc, "connecting to the server");
+}
+
+static void op_done(struct gn_kv_op *op);
+
+static int make_ops(struct kv_client *c)
+{
+	const struct bench_kv_opts *o = &c->run->opts;
+	int rc;
+
+	c->n_ops = o->load.inflight > o->load.batch ? o->load.inflight : o->load.batch;
+	rc = kv_ops_make(&c->ops, o, c->n_ops);
+	if (rc)
 		return rc;
+	c->idle = gn_alloc(c->n_ops * sizeof(*c->idle), 0);
+	c->began_ns = gn_alloc(c->n_ops * sizeof(*c->began_ns), 0);
+	if (!c->idle || !c->began_ns)
+		return -ENOMEM;
+	for (uint32_t i = c->n_ops; i--;) {
+		if (o->load.inflight > o->load.batch)
+			c->ops.ops[i].done = op_done;
+		c->ops.ops[i].arg = c;
+		c->idle[c->n_idle++] = i;
 	}
-	*out = u;
 	return 0;
+}
+
+static int kv_open(struct load_client *base)
+{
+	struct kv_client *c = kv_client_of(base);
+	const struct bench_kv_opts *o;
+	uint32_t n;
+	int rc;
+
+	c->run = (struct kv_run *)base->run; /* which begins with it */
+	o = &c->run->opts;
+	n = o->fixed ? 1 : c->run->servers;
+	base->limit_ns = (uint64_t)(o->load.limit_us * 1000);
+	c->kv = gn_alloc(n * sizeof(c->kv[0]), 0);
+	rc = load_check(base->run, c->kv ? make_ops(c) : -ENOMEM, "memory for operations");
+	if (!rc)
+		rc = fill_servers(c);
+	/* Neighbours have different servers, or begin with different ones. */
+	c->first = base->number % c->run->servers;
+	while (!rc && c->n_kv < n)
+		rc = connect_server(c, (c->first + c->n_kv) % c->run->servers);
+	return rc;
+}
+
+static void kv_close(struct load_client *base)
+{
+	struct kv_client *c = kv_client_of(base);
+
+	for (uint32_t i = 0; i < c->n_kv; i++)
+		gn_kv_client_close(c->kv[i]);
+	gn_free(c->kv);
+	kv_draws_destroy(&c->draws);
+	kv_ops_free(&c->ops);
+	gn_free(c->idle);
+	gn_free(c->began_ns);
+}
+
+/* When all servers are filled. */
+static int make_draws(struct kv_client *c)
+{
+	const struct kv_run *run = c->run;
+	uint64_t keys = run->stored[0];
+
+	for (uint32_t i = 1; i < run->servers; i++)
+		keys = run->stored[i] < keys ? run->stored[i] : keys;
+	return load_check(c->base.run,
+			  kv_draws_create(&c->draws, &run->opts, (uint32_t)keys,
+					  run->opts.load.seed + ((uint64_t)c->base.number << 32),
+					  &c->base.own),
+			  "memory for keys");
 }
 
 /* ---- operations ---- */
 
-static inline int do_once(struct user *u)
+static int check_op(struct kv_client *c, uint32_t i)
 {
-	int rc;
+	char why[KV_WHY_MAX];
+	const int rc = kv_op_check(&c->draws, &c->ops, i, why);
 
-	kv_errand_next(&u->load, &u->errands, 0);
-	rc = gn_kv_do(u->kv, u->errands.ops, 1, u->deadline_ns);
-	if (unlikely(rc)) {
-		gn_log(GN_LOG_ERROR, "cannot do an operation: %s", gn_strerror(rc));
-		return rc;
-	}
-	u->ended++;
-	return kv_errand_check(&u->load, &u->errands, 0);
+	return likely(!rc) ? 0 : load_fail(c->base.run, rc, "%s", why);
 }
 
-static int begin_idle(struct user *u)
+/* The first number of the keys of a server. */
+static uint32_t base_of(const struct kv_client *c, uint32_t pick)
 {
-	while (u->n_idle) {
-		const uint32_t i = u->idle[u->n_idle - 1];
+	const uint32_t server = (c->first + pick) % c->run->servers;
+
+	return server * (c->run->opts.keys / c->run->servers) * FILL_MORE;
+}
+
+static int run_batches(struct kv_client *c)
+{
+	const struct bench_kv_opts *o = &c->run->opts;
+	int rc = 0;
+
+	while (!rc && !load_stops(&c->base)) {
+		const uint32_t pick = c->n_kv > 1 ? (uint32_t)(gn_random() % c->n_kv) : 0;
+		struct gn_rpc_choice now = {.size = sizeof(now), .batch = o->load.batch};
+		uint64_t began_ns;
+
+		if (o->load.batch_auto)
+			rc = gn_rpc_client_choice(gn_kv_client_rpc(c->kv[pick], 0), METHOD_KV,
+						  &now);
+		for (uint32_t i = 0; i < now.batch && !rc; i++)
+			kv_op_next(&c->draws, &c->ops, i, base_of(c, pick));
+		gn_charge(GN_WORK_NS, (uint64_t)now.batch * DRAW_NS);
+		began_ns = load_stamp(&c->base);
+		gn_charge(GN_WORK_NS, CALL_NS);
+		if (!rc)
+			rc = gn_kv_do(c->kv[pick], c->ops.ops, now.batch, c->base.deadline_ns);
+		if (unlikely(rc))
+			return load_check(c->base.run, rc, "an operation");
+		for (uint32_t i = 0; i < now.batch && !rc; i++)
+			rc = check_op(c, i);
+		load_done(&c->base, now.batch, began_ns);
+		load_between(&c->base);
+	}
+	return rc;
+}
+
+static void op_done(struct gn_kv_op *op)
+{
+	struct kv_client *c = op->arg;
+	const uint32_t i = (uint32_t)(op - c->ops.ops);
+
+	if (likely(!c->error)) /* the others of a broken connection: the first has said why */
+		c->error = check_op(c, i);
+	c->idle[c->n_idle++] = i;
+	load_done(&c->base, 1, c->began_ns[i]);
+}
+
+static int submit_idle(struct kv_client *c)
+{
+	while (c->n_idle) {
+		const uint32_t i = c->idle[--c->n_idle];
+		struct gn_kv_op *op = &c->ops.ops[i];
 		int rc;
 
-		kv_errand_next(&u->load, &u->errands, i);
-		u->errands.ops[i].deadline_ns = u->deadline_ns;
-		u->n_idle--;
-		rc = gn_kv_submit(u->kv, &u->errands.ops[i]);
+		kv_op_next(&c->draws, &c->ops, i, base_of(c, 0));
+		gn_charge(GN_WORK_NS, DRAW_NS);
+		c->began_ns[i] = load_stamp(&c->base);
+		op->deadline_ns = c->base.deadline_ns;
+		rc = gn_kv_submit(c->kv[0], op);
 		if (likely(!rc))
 			continue;
-		u->n_idle++;
-		kv_errand_undo(&u->load);
-		if (rc == -EAGAIN)
-			return 0;
-		gn_log(GN_LOG_ERROR, "cannot submit an operation: %s", gn_strerror(rc));
-		return rc;
+		c->n_idle++;
+		kv_op_undo(&c->draws);
+		return rc == -EAGAIN ? 0 : load_check(c->base.run, rc, "submitting an operation");
 	}
 	return 0;
 }
 
 /* Until so many are idle. */
-static int wait_for(struct user *u, uint32_t idle)
+static int await_idle(struct kv_client *c, uint32_t idle)
 {
-	while (u->n_idle < idle) {
-		const int rc = gn_kv_wait(u->kv, u->deadline_ns);
+	while (c->n_idle < idle && !*c->base.interrupted) {
+		const int rc = gn_kv_wait(c->kv[0], c->base.deadline_ns);
 
-		if (unlikely(bench_stopped()))
-			return -EINTR;
-		if (unlikely(u->error))
-			return u->error;
-		if (unlikely(rc < 0 && rc != -EINTR)) {
-			gn_log(GN_LOG_ERROR, "no operation has ended: %s", gn_strerror(rc));
-			return rc;
-		}
+		if (unlikely(c->error))
+			return c->error;
+		if (unlikely(rc < 0 && rc != -EINTR))
+			return load_check(c->base.run, rc, "waiting for results");
 	}
-	return 0;
+	return *c->base.interrupted ? -EINTR : 0;
 }
 
 /* As many are begun together as fill a batch for each partition, on average. */
-static int do_group(struct user *u, uint64_t ops)
+static int run_window(struct kv_client *c)
 {
-	const uint32_t together = least_u32(u->opts->batch * u->partitions, u->opts->inflight);
-	const uint64_t until = u->ended + ops;
+	const struct bench_kv_opts *o = &c->run->opts;
+	const uint32_t together = least_u32(o->load.batch * c->partitions, o->load.inflight);
 	int rc = 0;
 
-	u->deadline_ns = gn_deadline_us(GROUP_US);
-	while (!rc && u->ended < until) {
-		if (unlikely(bench_stopped()))
-			return -EINTR;
-		if (u->opts->inflight == 1) {
-			rc = do_once(u);
-			continue;
-		}
-		rc = begin_idle(u);
+	while (!rc && !load_stops(&c->base)) {
+		rc = submit_idle(c);
 		if (!rc)
-			rc = wait_for(u, together);
+			rc = await_idle(c, together);
+		load_between(&c->base);
 	}
 	return rc;
 }
 
-static uint64_t group_ops(const struct bench_kv_opts *o)
+static int kv_run_ops(struct load_client *base)
 {
-	return o->inflight == 1 ? GROUP_TRIPS : (uint64_t)DEEP_GROUP * o->inflight;
-}
+	struct kv_client *c = kv_client_of(base);
+	const int rc = c->draws.ring ? 0 : make_draws(c);
 
-static int warm(void *arg)
-{
-	struct user *u = arg;
-
-	return do_group(u, group_ops(u->opts));
-}
-
-static void tally_up(struct user *u, int sign)
-{
-	const uint64_t factor = (uint64_t)(int64_t)sign;
-	struct tally *t = &u->hall->crew.tally[u->index];
-	struct kv_tally *kv = &u->hall->tally[u->index];
-	struct gn_kv_counters counters = {.size = sizeof(counters)};
-
-	gn_kv_client_counters(u->kv, &counters);
-	t->calls += factor * counters.ops;
-	kv->bypass_gets += factor * counters.bypass_gets;
-	kv->reads += factor * (counters.entry_reads + counters.value_reads);
-	tally_fabric(t, u->fabric, sign);
-	t->switches = 0;
-	for (uint32_t i = 0; i < u->partitions; i++) {
-		const struct gn_rpc_client *rpc = gn_kv_client_rpc(u->kv, i);
-		struct gn_rpc_counters calls = {.size = sizeof(calls)};
-
-		if (!rpc)
-			continue;
-		tally_calls(t, rpc, sign);
-		gn_rpc_client_counters(rpc, &calls);
-		t->switches += calls.switches; /* of all its life */
-	}
-}
-
-static int user_run(void *arg, uint64_t block_ns, struct block *out)
-{
-	struct user *u = arg;
-	const struct kv_tally before = u->hall->tally[u->index];
-	uint64_t since_ns;
-	int rc;
-
-	out->group_ops = group_ops(u->opts);
-	rc = warm(u); /* both sides have done something else before */
-	/* What was only to get warm does not count. */
-	u->load.tally->gets = before.gets;
-	u->load.tally->puts = before.puts;
-	u->load.tally->hits = before.hits;
-	tally_up(u, -1);
-	since_ns = gn_now_ns();
-	while (!rc && out->ns < block_ns) {
-		rc = do_group(u, out->group_ops);
-		if (!rc)
-			since_ns = block_group(out, since_ns);
-	}
-	tally_up(u, 1);
-	tally_block(&u->hall->crew.tally[u->index], out);
-	return rc;
+	if (rc)
+		return rc;
+	return c->run->opts.load.inflight > c->run->opts.load.batch ? run_window(c) : run_batches(c);
 }
 
 /* ---- apart from what is measured ---- */
 
-static int rest(struct user *u)
+static int kv_rest(struct load_client *base)
 {
-	u->deadline_ns = gn_deadline_us(GROUP_US);
-	return wait_for(u, u->opts->inflight);
+	struct kv_client *c = kv_client_of(base);
+
+	base->deadline_ns = gn_deadline_us(LOAD_OP_US);
+	return await_idle(c, c->n_ops);
 }
 
-struct gn_rpc_client *kv_user_rest(void *arg)
+/* A simulated store has memory for all keys. */
+static int kv_check(struct load_client *base)
 {
-	struct user *u = arg;
-
-	return rest(u) ? NULL : gn_kv_client_rpc(u->kv, 0);
+	if (base->run->simulated && base->own.hits != base->own.gets)
+		return load_fail(base->run, -ENODATA, "%llu GETs of stored keys found nothing",
+				 (unsigned long long)(base->own.gets - base->own.hits));
+	return 0;
 }
 
-static int finish(void *arg)
+static void kv_count(const struct load_client *base, struct load_sums *out)
 {
-	return rest(arg);
+	const struct kv_client *c = kv_client_of(base);
+	uint64_t ops = 0;
+
+	*out = base->own;
+	for (uint32_t i = 0; i < c->n_kv; i++) {
+		struct gn_kv_counters now = {.size = sizeof(now)};
+
+		gn_kv_client_counters(c->kv[i], &now);
+		ops += now.ops;
+		out->bypass_gets += now.bypass_gets;
+		out->bypass_reads += now.entry_reads + now.value_reads;
+		for (uint32_t p = 0; p < c->partitions; p++) {
+			const struct gn_rpc_client *rpc = gn_kv_client_rpc(c->kv[i], p);
+
+			if (!rpc)
+				continue;
+			load_count_rpc(rpc, out);
+			load_count_choice(rpc, METHOD_KV, out);
+		}
+	}
+	if (!base->run->simulated) {
+		load_count_fabric(base->proc->fabric, out);
+		out->ops = ops;
+	}
 }
 
-static int do_some(void *arg, struct gn_kv_op *ops, unsigned n)
+static uint64_t kv_group_ops(const struct load_client *base)
 {
-	struct user *u = arg;
-	const int rc = gn_kv_do(u->kv, ops, n, gn_deadline_us(GROUP_US));
+	const uint32_t inflight = ((const struct kv_run *)base->run)->opts.load.inflight;
 
-	if (rc)
-		gn_log(GN_LOG_ERROR, "cannot fill the store: %s", gn_strerror(rc));
-	return rc;
+	return inflight == 1 ? GROUP_TRIPS : (uint64_t)GROUP_BATCHES * inflight;
 }
 
-int kv_user_fill(void *arg)
+struct gn_rpc_client *kv_client_connection(const struct load_client *base)
 {
-	struct user *u = arg;
-
-	return kv_fill(&u->load, do_some, u);
+	return gn_kv_client_rpc(kv_client_of(base)->kv[0], 0);
 }
 
-int kv_user_stats(void *arg, struct gn_kv_stats *out)
+int kv_client_stats(const struct load_client *base, struct gn_kv_stats *out)
 {
-	struct user *u = arg;
-
-	return gn_kv_client_stats(u->kv, GN_KV_ALL, out, gn_deadline_us(GROUP_US));
+	return gn_kv_client_stats(kv_client_of(base)->kv[0], GN_KV_ALL, out,
+				  gn_deadline_us(LOAD_OP_US));
 }
 
-const struct crew_client kv_user_ops = {
-	.create = user_create,
-	.destroy = user_destroy,
-	.warm = warm,
-	.run = user_run,
-	.finish = finish,
+const struct load_kind load_kv = {
+	.name = "kv",
+	.serve = kv_serve,
+	.client_bytes = sizeof(struct kv_client),
+	.open = kv_open,
+	.run = kv_run_ops,
+	.rest = kv_rest,
+	.check = kv_check,
+	.close = kv_close,
+	.count = kv_count,
+	.group_ops = kv_group_ops,
 };

@@ -1,45 +1,45 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The same store without calls, in the thread that measures: what an operation costs by itself.
- */
+/* The same store without calls, in the thread that measures: what an operation costs by itself. */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "kv_hall.h"
+#include "kv_load.h"
 
-#define DEEP_GROUP 8u /* batches are timed over so many */
+#define GROUP_BATCHES 8u /* batches are timed over so many */
 
 struct kv_local {
 	const struct bench_kv_opts *opts;
 	struct gn_kv_store *store;
-	struct kv_load load;
-	struct kv_errands errands; /* of a batch */
+	struct kv_draws draws;
+	struct kv_ops ops; /* of a batch */
+	struct load_sums sums;
 };
 
-static int do_some(void *arg, struct gn_kv_op *ops, unsigned n)
+static int fill_some(void *arg, struct gn_kv_op *ops, unsigned n)
 {
+	if (bench_stopped())
+		return -EINTR;
 	gn_kv_store_do(arg, ops, n);
 	return 0;
 }
 
-int kv_local_create(const struct bench_kv_opts *opts, struct kv_tally *tally, struct kv_local **out)
+int kv_local_create(const struct bench_kv_opts *opts, struct kv_local **out)
 {
 	const struct gn_kv_store_opts store = {.size = sizeof(store), .memory = kv_memory(opts)};
 	struct kv_local *l = calloc(1, sizeof(*l));
+	char why[KV_WHY_MAX];
 	int rc;
 
 	if (!l)
 		return -ENOMEM;
 	l->opts = opts;
 	rc = gn_kv_store_create(&store, &l->store);
-	if (rc)
-		gn_log(GN_LOG_ERROR, "bench: cannot make a store: %s", gn_strerror(rc));
 	if (!rc)
-		rc = kv_load_create(&l->load, opts, opts->seed, tally);
+		rc = kv_draws_create(&l->draws, opts, opts->keys, opts->load.seed, &l->sums);
 	if (!rc)
-		rc = kv_errands_make(&l->errands, opts, opts->batch);
+		rc = kv_ops_make(&l->ops, opts, opts->load.batch);
 	if (!rc)
-		rc = kv_fill(&l->load, do_some, l->store);
+		rc = kv_fill(opts, 0, opts->keys, fill_some, l->store, why);
 	if (rc) {
 		kv_local_destroy(l);
 		return rc;
@@ -53,35 +53,39 @@ void kv_local_destroy(struct kv_local *l)
 	if (!l)
 		return;
 	gn_kv_store_destroy(l->store);
-	kv_load_destroy(&l->load);
-	kv_errands_free(&l->errands);
+	kv_draws_destroy(&l->draws);
+	kv_ops_free(&l->ops);
 	free(l);
 }
 
-void kv_local_stats(struct kv_local *l, struct gn_kv_stats *out)
+void kv_local_stats(const struct kv_local *l, struct gn_kv_stats *out, struct load_sums *sums)
 {
 	gn_kv_store_stats(l->store, out);
+	*sums = l->sums;
 }
 
-static int do_batch(struct kv_local *l)
+static int local_batch(struct kv_local *l)
 {
-	const uint32_t n = l->opts->batch;
+	const uint32_t n = l->opts->load.batch;
+	char why[KV_WHY_MAX];
 	int rc = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		kv_errand_next(&l->load, &l->errands, i);
-	gn_kv_store_do(l->store, l->errands.ops, n);
+		kv_op_next(&l->draws, &l->ops, i, 0);
+	gn_kv_store_do(l->store, l->ops.ops, n);
 	for (uint32_t i = 0; !rc && i < n; i++)
-		rc = kv_errand_check(&l->load, &l->errands, i);
+		rc = kv_op_check(&l->draws, &l->ops, i, why);
+	if (unlikely(rc))
+		gn_log(GN_LOG_ERROR, "bench kv: the store without calls: %s", why);
 	return rc;
 }
 
-static int do_group(struct kv_local *l, uint64_t ops)
+static int local_group(struct kv_local *l, uint64_t ops)
 {
 	int rc = bench_stopped() ? -EINTR : 0;
 
-	for (uint64_t i = 0; !rc && i < ops; i += l->opts->batch)
-		rc = do_batch(l);
+	for (uint64_t i = 0; !rc && i < ops; i += l->opts->load.batch)
+		rc = local_batch(l);
 	return rc;
 }
 
@@ -91,11 +95,11 @@ int kv_local_run(void *arg, uint64_t block_ns, struct block *out)
 	uint64_t since_ns;
 	int rc;
 
-	out->group_ops = l->opts->batch == 1 ? GROUP_TRIPS : DEEP_GROUP * l->opts->batch;
-	rc = do_group(l, out->group_ops);
+	out->group_ops = l->opts->load.batch == 1 ? GROUP_TRIPS : GROUP_BATCHES * l->opts->load.batch;
+	rc = local_group(l, out->group_ops);
 	since_ns = gn_now_ns();
 	while (!rc && out->ns < block_ns) {
-		rc = do_group(l, out->group_ops);
+		rc = local_group(l, out->group_ops);
 		if (!rc)
 			since_ns = block_group(out, since_ns);
 	}

@@ -1,32 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A run of the store from start to end: the server, the clients, what they are compared with, and
- * the figures.
- */
+/* A run of the store: as processes beside what they are compared with, or on a simulated cluster. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "kv_hall.h"
+#include "kv_load.h"
+#include "procs.h"
 
 const char *const bench_kv_modes[BENCH_KV_MODES + 1] = {
 	[BENCH_KV_FETCH] = "fetch",   [BENCH_KV_REPLY] = "reply", [BENCH_KV_HYBRID] = "hybrid",
 	[BENCH_KV_BYPASS] = "bypass", [BENCH_KV_LOCAL] = "local",
 };
 
-#define SHARE 0.25 /* of an operation's blocks: how long those are that it is compared with */
+#define SHARE	0.25  /* of an operation's blocks: how long those are that it is compared with */
+#define MIN_OPS 4000u /* of a simulated run, at effort 1 */
 
-struct run {
-	struct crew crew;
-	struct kv_hall *hall;
-	struct bench_kv_result result;
-	bench_progress_fn *progress;
-	void *user;
-	struct kv_local *local;
-	struct kv_tally spare; /* for what is not reported */
-};
-
-/* ---- figures ---- */
+/* ---- processes ---- */
 
 static void take_stats(struct bench_kv_result *r, const struct gn_kv_stats *stats)
 {
@@ -34,194 +23,167 @@ static void take_stats(struct bench_kv_result *r, const struct gn_kv_stats *stat
 	r->bytes_per_item = stats->items ? (double)stats->used / (double)stats->items : NAN;
 }
 
-static void take_counts(struct run *run)
+static void take_comparison(struct bench_kv_result *r, const struct comparison *compared, bool line)
 {
-	struct bench_kv_result *r = &run->result;
-	uint64_t bypass_gets = 0, reads = 0, messages = 0;
-
-	for (uint32_t i = 0; i < run->hall->opts.clients; i++) {
-		const struct kv_tally *t = &run->hall->tally[i];
-
-		r->gets += t->gets;
-		r->puts += t->puts;
-		r->hits += t->hits;
-		bypass_gets += t->bypass_gets;
-		reads += t->reads;
-		messages += run->crew.hall->tally[i].batches;
+	if (line) {
+		r->calls.run.cacheline_ratio = compared->ratio;
+		r->calls.run.overhead_ns = compared->overhead_ns;
+		r->cacheline_ns = compared->limit_ns;
+		r->local_p50_ns = compared->part_ns;
+	} else {
+		r->calls.limit_ratio = 1 / compared->ratio;
+		r->local_p50_ns = compared->limit_ns;
 	}
-	if (bypass_gets && messages) /* those were in no message */
-		r->calls.batch_fill = (double)(r->calls.run.ops - bypass_gets) / (double)messages;
-	r->reads_per_get = bypass_gets ? (double)reads / (double)bypass_gets : NAN;
 }
-
-static void take_comparison(struct run *run, const struct comparison *compared, bool line)
-{
-	struct bench_kv_result *r = &run->result;
-
-	r->calls.run.cacheline_ratio = line ? compared->ratio : NAN;
-	r->calls.run.overhead_ns = line ? compared->overhead_ns : NAN;
-	r->calls.limit_ratio = line ? NAN : 1 / compared->ratio;
-	r->cacheline_ns = line ? compared->limit_ns : NAN;
-	r->local_p50_ns = line ? compared->part_ns : compared->limit_ns;
-}
-
-/* ---- one client, next to what it can be compared with ---- */
 
 /*
  * The store in this thread is a limit to several operations under way; to one at a time it is a
  * part of what a call has to do, and a line between the cores is the other. A GET that bypasses the
  * server has nothing to do with its thread.
  */
-static int measure_one(struct run *run)
+static int measure_beside(struct procs *procs, bench_progress_fn *progress,
+			  struct bench_kv_result *r)
 {
-	const struct bench_kv_opts *o = &run->hall->opts;
-	const bool line = o->inflight == 1 && o->mode != BENCH_KV_BYPASS;
-	struct pair *pair = &run->crew.pair;
-	struct hold hold = {
-		.pair = pair, .rest = kv_user_rest, .caller = run->user, .method = METHOD_HOLD};
-	const struct load own = {.run = kv_user_ops.run, .arg = run->user};
+	const struct bench_kv_opts *o = &((struct kv_run *)procs->run)->opts;
+	const bool line = o->load.inflight == 1 && o->mode != BENCH_KV_BYPASS;
+	struct hold hold = {.procs = procs,
+			    .rpc = kv_client_connection(procs->client),
+			    .method = METHOD_HOLD};
 	const struct load held = {hold_line, &hold, SHARE};
 	struct load local = {.run = kv_local_run, .share = SHARE};
 	struct comparison compared;
-	int rc = kv_local_create(o, &run->spare, &run->local);
+	struct kv_local *store;
+	int rc = kv_local_create(o, &store);
 
 	if (rc)
-		return rc;
-	local.arg = run->local;
-	rc = blocks_run(pair, &own, line ? &held : &local, line ? &local : NULL, run->progress,
-			&run->result.calls.run, &compared);
+		return load_check(procs->run, rc, "a store without calls");
+	local.arg = store;
+	rc = procs_measure(procs, line ? &held : &local, line ? &local : NULL, progress, &r->calls,
+			   &compared);
 	if (!rc)
-		take_comparison(run, &compared, line);
+		take_comparison(r, &compared, line);
+	kv_local_destroy(store);
 	return rc;
 }
 
-static int measure_many(struct run *run)
+static int measure_ops(struct procs *procs, bench_progress_fn *progress, struct bench_kv_result *r)
 {
-	const struct comparison none = {NAN, NAN, NAN, NAN};
-	const struct load own = {.run = kv_user_ops.run, .arg = run->user};
-	struct comparison compared;
-	int rc = crew_start_clients(&run->crew), end;
-
-	crew_let_go(&run->crew);
-	if (!rc)
-		rc = blocks_run(&run->crew.pair, &own, NULL, NULL, run->progress,
-				&run->result.calls.run, &compared);
-	end = crew_end_clients(&run->crew);
-	take_comparison(run, &none, true);
-	return rc ? rc : end;
-}
-
-static int measure_user(struct run *run)
-{
-	struct pair *pair = &run->crew.pair;
+	const struct bench_kv_opts *o = &((struct kv_run *)procs->run)->opts;
+	const bool alone = o->load.clients == 1 && !o->load.host[0] && !o->load.batch_auto;
 	struct gn_kv_stats stats = {.size = sizeof(stats)};
-	uint64_t cpu_ns, since_ns;
-	int rc = kv_user_fill(run->user);
+	struct comparison compared;
+	int rc = procs_start(procs);
 
-	if (!rc)
-		rc = pair_ask(pair, ORDER_CHECK);
-	cpu_ns = run->crew.hall->server_cpu_ns;
-	since_ns = gn_now_ns();
-	if (!rc)
-		rc = run->hall->opts.clients > 1 ? measure_many(run) : measure_one(run);
-	if (!rc)
-		rc = kv_user_ops.finish(run->user);
-	if (!rc)
-		rc = pair_ask(pair, ORDER_CHECK);
-	if (!rc)
-		rc = kv_user_stats(run->user, &stats);
 	if (rc)
 		return rc;
-	run->result.server_cpu_percent = 100 * (double)(run->crew.hall->server_cpu_ns - cpu_ns) /
-					 (double)(gn_now_ns() - since_ns);
-	take_stats(&run->result, &stats);
-	tally_sum(run->crew.hall, &run->result.calls);
-	take_counts(run);
-	return 0;
+	rc = alone ? measure_beside(procs, progress, r) :
+		     procs_measure(procs, NULL, NULL, progress, &r->calls, &compared);
+	if (!rc)
+		rc = load_check(procs->run, kv_client_stats(procs->client, &stats), "statistics");
+	if (!rc)
+		take_stats(r, &stats);
+	return rc;
 }
 
-static int measure_calls(struct run *run)
+static int run_processes(const struct bench_kv_opts *o, bench_progress_fn *progress,
+			 struct bench_kv_result *out)
 {
-	int rc = crew_start_server(&run->crew);
+	struct procs procs;
+	struct kv_run *run;
+	int rc = procs_open(&procs, &load_kv, sizeof(*run), &o->load, 1, o->load.threads, o->load.clients);
 
-	if (!rc)
-		rc = kv_user_ops.create(run->crew.hall, 0, &run->user);
-	if (!rc) {
-		rc = measure_user(run);
-		kv_user_ops.destroy(run->user);
-	}
-	crew_stop_server(&run->crew);
-	return rc;
+	if (rc)
+		return rc;
+	run = (struct kv_run *)procs.run;
+	run->opts = *o;
+	run->servers = 1;
+	rc = measure_ops(&procs, progress, out);
+	/* A closed loop: with several under way, each takes that many times its share. */
+	out->calls.run.p50_ns *= o->load.inflight;
+	out->calls.run.p99_ns *= o->load.inflight;
+	out->calls.run.p999_ns *= o->load.inflight;
+	return procs_close(&procs, rc, &out->calls);
 }
 
 /* ---- the store alone ---- */
 
-static int measure_local(struct run *run)
+static int run_local(const struct bench_kv_opts *o, bench_progress_fn *progress,
+		     struct bench_kv_result *out)
 {
-	const struct bench_kv_opts *o = &run->hall->opts;
-	struct bench_kv_result *r = &run->result;
-	struct load own = {.run = kv_local_run};
+	struct shared shared = {.opts = {.seconds = o->load.seconds}};
+	struct pair pair = {.shared = &shared};
 	struct gn_kv_stats stats = {.size = sizeof(stats)};
 	struct comparison compared;
-	int rc = kv_local_create(o, &run->hall->tally[0], &run->local);
+	struct load own = {.run = kv_local_run};
+	struct kv_local *local;
+	int rc = bench_pin(o->load.cpus[0]);
 
 	if (rc)
+		gn_log(GN_LOG_WARN, "cannot run on one cpu only: %s", gn_strerror(rc));
+	rc = kv_local_create(o, &local);
+	if (rc) {
+		snprintf(out->calls.error, sizeof(out->calls.error), "a store: %s",
+			 gn_strerror(rc));
 		return rc;
-	own.arg = run->local;
-	rc = blocks_run(&run->crew.pair, &own, NULL, NULL, run->progress, &r->calls.run, &compared);
-	take_comparison(run, &compared, true);
-	kv_local_stats(run->local, &stats);
-	take_stats(r, &stats);
-	take_counts(run);
-	r->local_p50_ns = r->calls.run.p50_ns;
-	r->calls.mops = (double)r->calls.run.ops / r->calls.run.seconds / 1e6;
-	r->calls.server_wrs = r->calls.client_wrs = r->calls.round_trips = r->calls.doorbells =
-		r->calls.batch_fill = r->server_cpu_percent = NAN;
+	}
+	own.arg = local;
+	rc = blocks_run(&pair, &own, NULL, NULL, progress, &out->calls.run, &compared);
+	kv_local_stats(local, &stats, &out->calls.sums);
+	take_stats(out, &stats);
+	out->local_p50_ns = out->calls.run.p50_ns;
+	out->calls.mops = (double)out->calls.run.ops / out->calls.run.seconds / 1e6;
+	kv_local_destroy(local);
 	return rc;
 }
 
-/* ---- all of it ---- */
+/* ---- a simulated cluster ---- */
+
+/* Server processes on node 0, then clients: each a process, or one process for each machine. */
+static unsigned place_all(const struct bench_kv_opts *o, uint32_t servers,
+			  struct load_place *places)
+{
+	const uint32_t clients = o->load.machines * o->load.clients;
+	const uint32_t some = o->procs_each ? 1 : servers, many = o->procs_each ? 1 : o->load.clients;
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < servers; i += some)
+		places[n++] = (struct load_place){.first_server = i, .n_servers = some};
+	for (uint32_t i = 0; i < clients; i += many)
+		places[n++] = (struct load_place){
+			.node = 1 + i / o->load.clients, .first_client = i, .n_clients = many};
+	return n;
+}
+
+static int run_cluster(const struct bench_kv_opts *o, struct bench_kv_result *out)
+{
+	const uint32_t servers = o->split ? o->load.threads : 1, clients = o->load.machines * o->load.clients;
+	struct kv_run *run = (struct kv_run *)load_run_create(sizeof(*run), &o->load);
+	struct load_place *places = calloc(servers + clients, sizeof(*places));
+	int rc;
+
+	if (!run || !places) {
+		free(run);
+		free(places);
+		return load_no_memory(&out->calls);
+	}
+	run->opts = *o;
+	run->servers = servers;
+	run->load.n_servers = run->load.servers_per_node = servers;
+	run->load.n_clients = clients;
+	load_set_length(&run->load, MIN_OPS, o->load.batch, o->load.batch_auto);
+	rc = load_simulate(&run->load, &load_kv, places, place_all(o, servers, places),
+			   &out->calls);
+	free(places);
+	return rc;
+}
 
 int bench_kv_run(const struct bench_kv_opts *opts, bench_progress_fn *progress,
 		 struct bench_kv_result *out)
 {
-	const struct crew_opts crew = {.hidden_arg = "--bench-kv",
-				       .bytes = sizeof(struct kv_hall),
-				       .threads = opts->threads,
-				       .clients = opts->clients,
-				       .seconds = opts->seconds,
-				       .cpus = {opts->cpus[0], opts->cpus[1]}};
-	const double under_way = opts->mode == BENCH_KV_LOCAL ? 1 : opts->inflight;
-	struct run run = {.progress = progress};
-	int rc = crew_open(&run.crew, &crew);
-
-	if (rc)
-		return rc;
-	run.hall = (struct kv_hall *)run.crew.hall; /* which begins with it */
-	run.hall->opts = *opts;
-	rc = opts->mode == BENCH_KV_LOCAL ? measure_local(&run) : measure_calls(&run);
-	kv_local_destroy(run.local);
-	if (!rc) {
-		/* A closed loop: with several under way, each takes that many times its share. */
-		run.result.calls.run.p50_ns *= under_way;
-		run.result.calls.run.p99_ns *= under_way;
-		run.result.calls.run.p999_ns *= under_way;
-		*out = run.result;
-	}
-	crew_close(&run.crew);
-	return rc;
-}
-
-int bench_kv_peer_main(void)
-{
-	struct crew_hall *crew;
-	uint32_t number;
-	int rc = crew_join(sizeof(struct kv_hall), &crew, &number);
-
-	if (rc)
-		return EXIT_FAILURE;
-	rc = number ? crew_be_client(crew, number, &kv_user_ops) :
-		      kv_server_main((struct kv_hall *)crew);
-	crew_leave(crew);
-	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+	*out = (struct bench_kv_result){
+		.cacheline_ns = NAN, .local_p50_ns = NAN, .bytes_per_item = NAN};
+	load_result_init(&out->calls);
+	if (opts->mode == BENCH_KV_LOCAL)
+		return run_local(opts, progress, out);
+	return opts->load.profile ? run_cluster(opts, out) : run_processes(opts, progress, out);
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "limit.h"
+#include "load.h"
 
 #define DEEP_GROUP 8u	   /* deep windows are timed over so many times more calls */
 #define LOOK_US	   100000u /* of silence, then a look whether the other side lives */
@@ -43,58 +44,50 @@ size_t limit_bytes(const struct limit_opts *opts)
 }
 
 /* One direction. */
-struct lane {
+struct ring {
 	uint8_t *slots;
 	uint32_t bytes; /* of a call */
 	size_t stride, number_at;
 };
 
-struct lanes {
+struct rings {
 	uint32_t window, batch;
 	double work_us;
-	struct lane request, result;
+	struct ring request, result;
 };
 
-static struct lanes lanes_of(const struct limit_place *place)
+static struct rings rings_of(const struct limit_place *place)
 {
 	const struct limit_opts *o = &place->opts;
-	struct lanes l = {.window = window_of(o), .batch = o->batch, .work_us = o->work_us};
+	struct rings l = {.window = window_of(o), .batch = o->batch, .work_us = o->work_us};
 
-	l.request = (struct lane){place->lanes, o->request_bytes, stride_of(o, o->request_bytes),
+	l.request = (struct ring){place->rings, o->request_bytes, stride_of(o, o->request_bytes),
 				  number_at(o, o->request_bytes)};
-	l.result = (struct lane){place->lanes + l.window * l.request.stride, o->result_bytes,
+	l.result = (struct ring){place->rings + l.window * l.request.stride, o->result_bytes,
 				 stride_of(o, o->result_bytes), number_at(o, o->result_bytes)};
 	return l;
 }
 
 /* Is the batch of that number there? Pairs with the release in hand_over(). */
-static inline bool is_there(const struct lane *lane, uint32_t at, uint64_t number)
+static inline bool is_there(const struct ring *ring, uint32_t at, uint64_t number)
 {
 	const uint64_t *word =
-		(uint64_t *)(void *)(lane->slots + at * lane->stride + lane->number_at);
+		(uint64_t *)(void *)(ring->slots + at * ring->stride + ring->number_at);
 
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE) == number;
 }
 
 /* Pairs with the acquire in is_there(). */
-static inline void hand_over(const struct lane *lane, uint32_t at, uint64_t number)
+static inline void hand_over(const struct ring *ring, uint32_t at, uint64_t number)
 {
-	uint64_t *word = (uint64_t *)(void *)(lane->slots + at * lane->stride + lane->number_at);
+	uint64_t *word = (uint64_t *)(void *)(ring->slots + at * ring->stride + ring->number_at);
 
 	__atomic_store_n(word, number, __ATOMIC_RELEASE);
 }
 
 /* ---- the side that answers ---- */
 
-void compute(double work_us)
-{
-	const uint64_t end_ns = gn_now_ns() + (uint64_t)(work_us * 1000);
-
-	while (gn_now_ns() < end_ns)
-		spin_pause();
-}
-
-static void answer_batch(const struct lanes *l, uint32_t at, uint64_t number, uint8_t *copy,
+static void answer_batch(const struct rings *l, uint32_t at, uint64_t number, uint8_t *copy,
 			 const uint8_t *fill)
 {
 	const uint32_t both = least_u32(l->request.bytes, l->result.bytes);
@@ -104,7 +97,7 @@ static void answer_batch(const struct lanes *l, uint32_t at, uint64_t number, ui
 	for (uint32_t i = 0; i < l->batch; i++) {
 		memcpy(copy, from, l->request.bytes);
 		if (l->work_us > 0)
-			compute(l->work_us);
+			load_work((uint64_t)(l->work_us * 1000));
 		memcpy(to, copy, both);
 		if (both < l->result.bytes)
 			memcpy(to + both, fill + both, l->result.bytes - both);
@@ -117,7 +110,7 @@ static void answer_batch(const struct lanes *l, uint32_t at, uint64_t number, ui
 int bare_answer(const struct limit_place *place, uint64_t mine)
 {
 	const struct limit_opts *o = &place->opts;
-	const struct lanes lanes = lanes_of(place);
+	const struct rings rings = rings_of(place);
 	struct patience patience = patience_for(&place->shared->opts, SILENCE_US);
 	uint8_t *copy = malloc(o->request_bytes + 1);
 	uint8_t *fill = malloc(o->result_bytes + 1);
@@ -128,9 +121,9 @@ int bare_answer(const struct limit_place *place, uint64_t mine)
 		pattern_fill(fill, o->result_bytes, o->seed ^ RESULT_SEED);
 	/* A window has begun at number 1 in slot 0, or goes on where the last order left it. */
 	for (uint64_t number = *place->answered + 1; !rc;) {
-		at = (uint32_t)((number - 1) % lanes.window);
-		if (is_there(&lanes.request, at, number)) {
-			answer_batch(&lanes, at, number++, copy, fill);
+		at = (uint32_t)((number - 1) % rings.window);
+		if (is_there(&rings.request, at, number)) {
+			answer_batch(&rings, at, number++, copy, fill);
 			++*place->answered;
 			patience_reset(&patience);
 		} else if (__atomic_load_n(&place->shared->order, __ATOMIC_ACQUIRE) != mine) {
@@ -149,7 +142,7 @@ int bare_answer(const struct limit_place *place, uint64_t mine)
 struct bare {
 	struct pair *pair;
 	struct limit_place place;
-	struct lanes lanes;
+	struct rings rings;
 	uint64_t sent, done;	     /* batches */
 	uint8_t *requests, *results; /* of each call in the window, as they are in slots */
 	void *memory[2];	     /* that they are in */
@@ -158,27 +151,27 @@ struct bare {
 #define PAGE 4096u
 
 /*
- * A copy of a lane, half a page away from it: a load that looks like an earlier store by its last
+ * A copy of a ring, half a page away from it: a load that looks like an earlier store by its last
  * 12 bits waits for that, and whether it does would depend on how memory happens to be laid out.
  */
-static uint8_t *make_copy(const struct lane *lane, uint32_t window, void **memory)
+static uint8_t *make_copy(const struct ring *ring, uint32_t window, void **memory)
 {
-	const size_t bytes = window * lane->stride + 2 * PAGE;
-	const uintptr_t apart = ((uintptr_t)lane->slots + PAGE / 2) % PAGE;
+	const size_t bytes = window * ring->stride + 2 * PAGE;
+	const uintptr_t apart = ((uintptr_t)ring->slots + PAGE / 2) % PAGE;
 
 	*memory = aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE);
 	return *memory ? (uint8_t *)*memory + apart : NULL;
 }
 
 /* Where call i of a window is. */
-static uint8_t *call_at(uint8_t *copy, const struct lane *lane, uint32_t batch, uint32_t i)
+static uint8_t *call_at(uint8_t *copy, const struct ring *ring, uint32_t batch, uint32_t i)
 {
-	return copy + i / batch * lane->stride + (size_t)(i % batch) * lane->bytes;
+	return copy + i / batch * ring->stride + (size_t)(i % batch) * ring->bytes;
 }
 
 static uint32_t calls_of(const struct bare *b)
 {
-	return b->lanes.window * b->lanes.batch;
+	return b->rings.window * b->rings.batch;
 }
 
 int bare_create(struct pair *pair, const struct limit_place *place, struct bare **out)
@@ -190,15 +183,15 @@ int bare_create(struct pair *pair, const struct limit_place *place, struct bare 
 		return -ENOMEM;
 	b->pair = pair;
 	b->place = *place;
-	b->lanes = lanes_of(place);
-	b->requests = make_copy(&b->lanes.request, b->lanes.window, &b->memory[0]);
-	b->results = make_copy(&b->lanes.result, b->lanes.window, &b->memory[1]);
+	b->rings = rings_of(place);
+	b->requests = make_copy(&b->rings.request, b->rings.window, &b->memory[0]);
+	b->results = make_copy(&b->rings.result, b->rings.window, &b->memory[1]);
 	if (!b->requests || !b->results) {
 		bare_destroy(b);
 		return -ENOMEM;
 	}
 	for (uint32_t i = 0; i < calls_of(b); i++)
-		pattern_fill(call_at(b->requests, &b->lanes.request, opts->batch, i),
+		pattern_fill(call_at(b->requests, &b->rings.request, opts->batch, i),
 			     opts->request_bytes, opts->seed + i);
 	*out = b;
 	return 0;
@@ -222,22 +215,22 @@ static inline void copy_calls(uint8_t *to, const uint8_t *from, uint32_t bytes, 
 
 static inline void send_batch(struct bare *b)
 {
-	const struct lane *lane = &b->lanes.request;
-	const uint32_t at = (uint32_t)(b->sent % b->lanes.window), batch = b->lanes.batch;
+	const struct ring *ring = &b->rings.request;
+	const uint32_t at = (uint32_t)(b->sent % b->rings.window), batch = b->rings.batch;
 
-	copy_calls(lane->slots + at * lane->stride, b->requests + at * lane->stride, lane->bytes,
+	copy_calls(ring->slots + at * ring->stride, b->requests + at * ring->stride, ring->bytes,
 		   batch);
-	hand_over(lane, at, ++b->sent);
+	hand_over(ring, at, ++b->sent);
 }
 
 static inline bool collect(struct bare *b)
 {
-	const struct lane *lane = &b->lanes.result;
-	const uint32_t at = (uint32_t)(b->done % b->lanes.window), batch = b->lanes.batch;
+	const struct ring *ring = &b->rings.result;
+	const uint32_t at = (uint32_t)(b->done % b->rings.window), batch = b->rings.batch;
 
-	if (!is_there(lane, at, b->done + 1))
+	if (!is_there(ring, at, b->done + 1))
 		return false;
-	copy_calls(b->results + at * lane->stride, lane->slots + at * lane->stride, lane->bytes,
+	copy_calls(b->results + at * ring->stride, ring->slots + at * ring->stride, ring->bytes,
 		   batch);
 	b->done++;
 	return true;
@@ -264,7 +257,7 @@ static int exchange(struct bare *b, uint64_t until, bool dry)
 	int rc = 0;
 
 	while (!rc && b->done < until) {
-		while (b->sent - b->done < b->lanes.window && !(dry && b->sent == until))
+		while (b->sent - b->done < b->rings.window && !(dry && b->sent == until))
 			send_batch(b);
 		if (likely(collect(b)))
 			patience_reset(&patience);
@@ -277,11 +270,11 @@ static int exchange(struct bare *b, uint64_t until, bool dry)
 int bare_block(struct bare *b, uint64_t block_ns, struct block *out)
 {
 	const uint32_t calls = calls_of(b) == 1 ? GROUP_TRIPS : GROUP_TRIPS * DEEP_GROUP;
-	const uint64_t batches = (calls + b->lanes.batch - 1) / b->lanes.batch;
+	const uint64_t batches = (calls + b->rings.batch - 1) / b->rings.batch;
 	uint64_t since_ns;
 	int rc;
 
-	out->group_ops = batches * b->lanes.batch;
+	out->group_ops = batches * b->rings.batch;
 	rc = exchange(b, b->done + batches, false); /* until the other side is there */
 	since_ns = gn_now_ns();
 	while (!rc && out->ns < block_ns) {
@@ -310,8 +303,8 @@ int bare_check(const struct bare *b)
 
 	for (uint32_t i = 0; !rc && i < calls_of(b); i++) {
 		pattern_fill(want, opts->result_bytes, opts->seed ^ RESULT_SEED);
-		memcpy(want, call_at(b->requests, &b->lanes.request, opts->batch, i), both);
-		if (!memcmp(want, call_at(b->results, &b->lanes.result, opts->batch, i),
+		memcpy(want, call_at(b->requests, &b->rings.request, opts->batch, i), both);
+		if (!memcmp(want, call_at(b->results, &b->rings.result, opts->batch, i),
 			    opts->result_bytes))
 			continue;
 		gn_log(GN_LOG_ERROR, "limit: the last result of call %u in the window is wrong", i);

@@ -21,14 +21,13 @@ struct limit_place {
 	struct shared *shared;
 	struct limit_opts opts;
 	uint64_t *answered; /* batches, by the side that answers; shared */
-	uint8_t *lanes;	    /* limit_bytes() of shared memory */
+	uint8_t *rings;	    /* limit_bytes() of shared memory */
 };
 
 size_t limit_bytes(const struct limit_opts *opts);
 
 /* The bytes of a result behind those that are the request's. */
 #define RESULT_SEED 0x726573756c74u
-void compute(double work_us);
 
 struct bare;
 int bare_create(struct pair *pair, const struct limit_place *place, struct bare **out);

@@ -22,12 +22,12 @@ static void print_identity(FILE *f, const struct bench_msg_opts *o)
 	fputc('{', f);
 	bench_json_string(f, "bench", "msg");
 	bench_json_string(f, "version", gn_version());
-	bench_json_string(f, "provider", o->provider);
-	if (o->profile)
-		bench_json_string(f, "profile", o->profile);
+	bench_json_string(f, "provider", o->load.provider);
+	if (o->load.profile)
+		bench_json_string(f, "profile", o->load.profile);
 	else
 		fputs("\"profile\":null,", f);
-	bench_json_string(f, "preset", o->paper ? "paper" : "gannet");
+	bench_json_string(f, "preset", load_presets[o->load.paper]);
 	bench_json_string(f, "protocol", gn_msg_protocol_str(o->protocol));
 	bench_json_string(f, "topology", bench_msg_topologies[o->topology]);
 	bench_json_count(f, "nodes", true, o->nodes);
@@ -35,8 +35,11 @@ static void print_identity(FILE *f, const struct bench_msg_opts *o)
 	bench_json_count(f, "pending", true, o->pending);
 	bench_json_count(f, "request", true, o->request_bytes);
 	bench_json_count(f, "value", true, o->value_bytes);
-	bench_json_number(f, "asked_seconds", o->seconds, 6);
-	bench_json_count(f, "seed", true, o->seed);
+	if (o->load.profile)
+		bench_json_number(f, "effort", o->load.effort, 6);
+	else
+		bench_json_number(f, "asked_seconds", o->load.seconds, 6);
+	bench_json_count(f, "seed", true, o->load.seed);
 }
 
 static void print_results(FILE *f, const struct bench_msg_opts *o, const struct bench_msg_result *r)
@@ -46,10 +49,11 @@ static void print_results(FILE *f, const struct bench_msg_opts *o, const struct 
 	bench_machine_get(&machine);
 	fprintf(f, BENCH_MSG_RESULTS "%" PRIu64 ",", r->requests);
 	bench_json_number(f, "seconds", r->seconds, 6);
-	fprintf(f, "\"simulated\":%s,", o->profile ? "true" : "false");
+	fprintf(f, "\"simulated\":%s,", o->load.profile ? "true" : "false");
 	bench_json_number(f, "mops", r->mops, 9);
 	bench_json_number(f, "gbps", r->gbps, 9);
 	bench_json_number(f, "gbps_per_node", r->gbps_per_node, 9);
+	bench_json_number(f, "latency_us_mean", r->latency_us_mean, 6);
 	bench_json_number(f, "p50_us", r->p50_us, 4);
 	bench_json_number(f, "p99_us", r->p99_us, 4);
 	bench_json_number(f, "wrs_per_request", r->wrs, 4);
@@ -127,7 +131,7 @@ void bench_msg_print_row(FILE *f, const struct bench_msg_opts *o, const struct b
 		snprintf(count[i], sizeof(count[i]), "%u", counts[i]);
 	for (unsigned i = 0; i < 7; i++)
 		figure(text[i], sizeof(text[i]), figures[i]);
-	if (o->profile)
+	if (o->load.profile)
 		at = snprintf(note, sizeof(note), "simulated");
 	else if (isfinite(r->limit_ratio))
 		at = snprintf(note, sizeof(note), "%.2f x limit", r->limit_ratio);

@@ -1,354 +1,352 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A thread that asks: R requests under way on each connection; an answer is taken, checked, and the
- * next request takes its place. Of every value the first and the last word are looked at, of one in
- * some all bytes; of one request in some it is measured how long it took.
+ * A requester: has R requests under way on each of its connections, checks each response, and posts
+ * the next request when it has come.
  */
 #include <errno.h>
-#include <stdlib.h>
 
-#include "msg_hall.h"
+#include "msg_load.h"
 
-#define TAKE_MAX      32u
-#define WHOLE_EVERY   64u /* one value in so many is checked to the last byte */
-#define ENDS_BYTES    8u  /* of a value: its first and its last ones */
-#define CLOCK_EVERY   16u /* one request in so many is timed: a clock reading is a part of one */
-#define GROUP	      256u
-#define GROUP_LARGE   32u /* of values from here on */
-#define LARGE_BYTES   16384u
-#define CONNECT_US    5000000u
-#define LISTEN_NAP_US 500u
-#define LISTEN_US     10000000u
+#define TAKE_MAX    32
+#define SIM_TAKE    16
+#define WHOLE_EVERY 64u /* one value in so many is checked to the last byte */
+#define ENDS_BYTES  8u	/* of a value: its first and its last ones */
+#define CLOCK_EVERY 16u /* processes time one request in so many: a clock reading is a part of one */
+#define GROUP	    256u
+#define GROUP_LARGE 32u /* of values from here on */
+#define LARGE_BYTES 16384u
+#define CONNECT_US  5000000u
+#define FIRST	    8u	/* requests of a connection to begin with */
+#define READS	    16u /* that cards have under way of a qp */
 
-struct slot {
-	struct gn_msg_conn *conn;
-	uint32_t responder, key;
-	const uint64_t (*ends)[2]; /* of the responder's values, by key */
-	uint64_t asked_ns;	   /* 0: not timed */
+struct request {
+	uint32_t conn, key;
+	uint64_t posted_ns; /* 0: not timed */
 };
 
-struct requester {
-	struct msg_hall *hall;
-	struct msg_tally *tally;
-	struct gn_fabric *fabric;
+struct msg_conn {
+	struct gn_msg_conn *conn;
+	uint32_t responder;
+	uint64_t read_base;  /* simulated READs: where the responder's slots for it begin */
+	uint32_t begun;	     /* requests that were ever under way at once */
+	uint64_t (*ends)[2]; /* of the responder's values, by key */
+};
+
+struct msg_requester {
+	struct load_client base;
+	struct msg_run *run;
 	struct gn_msg_requester *msg;
-	struct slot *slots;  /* of all connections, each with as many as may be under way */
-	uint64_t (*ends)[2]; /* of all values: of a connection's responder, by key */
-	uint32_t n_slots, keys;
-	uint32_t under_way;
-	uint8_t *requests; /* one for each key: to write one and copy it at once is slow */
-	uint64_t asked, taken;
+	struct msg_conn *conns;
+	struct request *requests; /* of all connections, each with as many as may be under way */
+	uint64_t (*ends)[2];
+	uint32_t n_conns, keys, under_way;
+	bool slots;	/* READs of slots that nobody looks at */
+	uint8_t *bytes; /* a request for each key: to write one and copy it at once is slow */
+	uint64_t posted, taken;
 	uint64_t now_ns; /* of this turn, once it was looked at */
 	struct patience patience;
 };
 
-/* ---- making ---- */
-
-static void destroy(void *arg)
+static struct msg_requester *requester_of(const struct load_client *c)
 {
-	struct requester *q = arg;
-
-	gn_msg_requester_destroy(q->msg);
-	gn_fabric_close(q->fabric);
-	free(q->requests);
-	free(q->slots);
-	free(q->ends);
-	free(q);
+	return (struct msg_requester *)c; /* which it begins with */
 }
 
-/* All responders must listen first, and the last one may need a while to be started. */
-static int await_responders(const struct msg_hall *hall)
-{
-	const uint64_t end_ns = gn_deadline_us(LISTEN_US);
+/* ---- beginning and end ---- */
 
-	/* Pairs with the release in msg_responder_main(). */
-	while (__atomic_load_n(&hall->listening, __ATOMIC_ACQUIRE) <
-	       bench_msg_responders(&hall->opts)) {
-		if (bench_stopped())
-			return -EINTR;
-		if (gn_now_ns() > end_ns || hall->crew.failed)
-			return -ETIMEDOUT;
-		gn_sleep_us(LISTEN_NAP_US);
-	}
+static int connect_responder(struct msg_requester *q, uint32_t i)
+{
+	const struct bench_msg_opts *o = &q->run->opts;
+	struct msg_conn *c = &q->conns[i];
+	char addr[LOAD_ADDR_MAX];
+	const char *why = NULL;
+	uint32_t number;
+	int rc;
+
+	c->responder = msg_responder_of(o, q->base.number, i, &number);
+	c->read_base = number * read_slots_bytes(o);
+	c->ends = &q->ends[i * q->keys];
+	load_server_addr(q->base.run, c->responder, addr);
+	rc = gn_msg_conn_open(q->msg, addr, &why, &c->conn);
+	if (rc)
+		return load_fail(q->base.run, rc, "connecting %s to %s: %s", gn_node_name(), addr,
+				 why ? why : gn_strerror(rc));
+	for (uint32_t k = 0; o->value_bytes >= ENDS_BYTES && k < q->keys; k++)
+		pattern_ends(o->value_bytes, value_seed(o, c->responder, k), c->ends[k]);
 	return 0;
 }
 
-static int connect_all(struct requester *q, uint32_t index)
+static int open_requester(struct msg_requester *q)
 {
-	const struct bench_msg_opts *o = &q->hall->opts;
-	const uint32_t conns = bench_msg_conns(o);
-	int rc = await_responders(q->hall);
-
-	for (uint32_t i = 0; !rc && i < conns; i++) {
-		const uint32_t responder = msg_responder_of(o, index, i);
-		const char *addr = q->hall->addr[responder], *why = NULL;
-		struct gn_msg_conn *conn;
-
-		rc = gn_msg_conn_open(q->msg, addr, &why, &conn);
-		if (rc) {
-			gn_log(GN_LOG_ERROR, "bench: cannot connect to %s: %s", addr,
-			       why ? why : gn_strerror(rc));
-			return rc;
-		}
-		for (uint32_t k = 0; o->value_bytes >= ENDS_BYTES && k < q->keys; k++)
-			pattern_ends(o->value_bytes, value_seed(o, responder, k),
-				     q->ends[i * q->keys + k]);
-		for (uint32_t k = 0; k < o->pending; k++)
-			q->slots[i * o->pending + k] = (struct slot){
-				.conn = conn,
-				.responder = responder,
-				.ends = (const uint64_t(*)[2]) & q->ends[i * q->keys]};
-	}
-	return rc;
-}
-
-static int open_requester(struct requester *q)
-{
-	const struct bench_msg_opts *o = &q->hall->opts;
+	const struct bench_msg_opts *o = &q->run->opts;
 	const struct gn_msg_requester_opts opts = {
 		.size = sizeof(opts),
 		.protocol = o->protocol,
 		.pending = o->pending,
 		.request_bytes = o->request_bytes,
 		.value_bytes = o->value_bytes,
-		.max_conns = bench_msg_conns(o),
-		.timeout_us = CONNECT_US,
-		.flags = o->paper ? GN_MSG_PAPER : 0,
+		.max_conns = q->n_conns,
+		.timeout_us = o->load.profile ? 0 : CONNECT_US,
+		.ctx = q->base.proc->ctx,
+		.flags = o->load.paper ? GN_MSG_PAPER : 0,
 	};
-	int rc = gn_fabric_open(o->provider, &q->fabric);
+	const int rc = gn_msg_requester_create(q->base.proc->fabric, &opts, &q->msg);
 
-	if (!rc)
-		rc = gn_msg_requester_create(q->fabric, &opts, &q->msg);
-	if (rc)
-		gn_log(GN_LOG_ERROR, "bench: cannot ask by %s over %s: %s",
-		       gn_msg_protocol_str(o->protocol), o->provider, gn_strerror(rc));
-	return rc;
+	if (rc == -EMSGSIZE)
+		return load_fail(q->base.run, rc, "a value of %u bytes is more than %s can carry",
+				 o->value_bytes, gn_msg_protocol_str(o->protocol));
+	return load_check(q->base.run, rc, "creating a requester");
 }
 
-static uint8_t *make_requests(const struct bench_msg_opts *o)
+static int make_requests(struct msg_requester *q)
 {
-	uint8_t *requests = calloc(keys_of(o), o->request_bytes);
+	const struct bench_msg_opts *o = &q->run->opts;
 
-	for (uint32_t key = 0; requests && key < keys_of(o); key++)
-		request_put(requests + (size_t)key * o->request_bytes, o->request_bytes, key);
-	return requests;
-}
-
-static int create(struct crew_hall *crew, uint32_t index, void **out)
-{
-	struct msg_hall *hall = (struct msg_hall *)crew; /* which begins with it */
-	const struct bench_msg_opts *o = &hall->opts;
-	const uint32_t mine = index ? index - bench_msg_responders(o) + 1 : 0;
-	struct requester *q = calloc(1, sizeof(*q));
-	int rc;
-
-	if (!q)
+	q->conns = gn_alloc(q->n_conns * sizeof(*q->conns), 0);
+	q->requests = gn_alloc((size_t)q->n_conns * o->pending * sizeof(*q->requests), 0);
+	q->ends = gn_alloc((size_t)q->n_conns * q->keys * sizeof(*q->ends), 0);
+	q->bytes = gn_alloc((size_t)q->keys * o->request_bytes, 0);
+	if (!q->conns || !q->requests || !q->ends || !q->bytes)
 		return -ENOMEM;
-	q->hall = hall;
-	q->tally = &hall->asked[mine];
-	q->keys = keys_of(o);
-	q->patience = msg_patience(hall);
-	q->n_slots = bench_msg_conns(o) * o->pending;
-	q->slots = calloc(q->n_slots, sizeof(*q->slots));
-	q->ends = calloc((size_t)bench_msg_conns(o) * q->keys, sizeof(*q->ends));
-	q->requests = make_requests(o);
-	q->asked = (uint64_t)mine << 20; /* nobody asks for what its neighbour does */
-	q->taken = q->asked;
-	rc = q->slots && q->ends && q->requests ? open_requester(q) : -ENOMEM;
-	if (!rc)
-		rc = connect_all(q, mine);
-	if (rc) {
-		destroy(q);
-		return rc;
-	}
-	*out = q;
+	for (uint32_t i = 0; i < q->n_conns * o->pending; i++)
+		q->requests[i].conn = i / o->pending;
+	for (uint32_t key = 0; key < q->keys; key++)
+		request_put(q->bytes + (size_t)key * o->request_bytes, o->request_bytes, key);
 	return 0;
 }
 
-/* ---- the counting loop ---- */
+static int msg_open(struct load_client *base)
+{
+	struct msg_requester *q = requester_of(base);
+	const struct bench_msg_opts *o;
+	int rc;
 
-static inline uint64_t now_of(struct requester *q)
+	q->run = (struct msg_run *)base->run; /* which begins with it */
+	o = &q->run->opts;
+	q->n_conns = bench_msg_conns(o);
+	q->keys = keys_of(o);
+	q->slots = o->load.profile && o->protocol == GN_MSG_READ;
+	q->patience = patience_for(&base->run->pair.opts, SILENCE_US);
+	if (q->run->crowded)
+		q->patience.spins = 1; /* others on this core run at once */
+	q->posted = q->taken = (uint64_t)base->number << 20; /* neighbours use other keys */
+	rc = load_check(base->run, make_requests(q), "memory for requests");
+	if (!rc)
+		rc = open_requester(q);
+	for (uint32_t i = 0; i < q->n_conns && !rc; i++)
+		rc = connect_responder(q, i);
+	return rc;
+}
+
+static void msg_close(struct load_client *base)
+{
+	struct msg_requester *q = requester_of(base);
+
+	gn_msg_requester_destroy(q->msg);
+	gn_free(q->conns);
+	gn_free(q->requests);
+	gn_free(q->ends);
+	gn_free(q->bytes);
+}
+
+/* ---- requests ---- */
+
+static inline uint64_t now_of(struct msg_requester *q)
 {
 	if (!q->now_ns)
 		q->now_ns = gn_now_ns();
 	return q->now_ns;
 }
 
-static inline int ask(struct requester *q, struct slot *slot)
+static inline int post_request(struct msg_requester *q, uint32_t id)
 {
-	const struct bench_msg_opts *o = &q->hall->opts;
-	const uint64_t id = (uint64_t)(slot - q->slots);
+	const struct bench_msg_opts *o = &q->run->opts;
+	struct request *r = &q->requests[id];
+	struct msg_conn *c = &q->conns[r->conn];
 	int rc;
 
-	slot->key = key_at(q->asked, q->keys);
-	slot->asked_ns = q->asked++ % CLOCK_EVERY ? 0 : now_of(q);
-	if (o->protocol == GN_MSG_READ) {
-		rc = gn_msg_read(slot->conn, slot->key * value_stride(o), o->value_bytes, id);
-	} else {
-		rc = gn_msg_ask(slot->conn, q->requests + (size_t)slot->key * o->request_bytes,
+	r->key = key_at(q->posted, q->keys);
+	if (q->base.run->simulated)
+		r->posted_ns = gn_now_ns();
+	else
+		r->posted_ns = q->posted % CLOCK_EVERY ? 0 : now_of(q);
+	q->posted++;
+	if (o->protocol != GN_MSG_READ)
+		rc = gn_msg_ask(c->conn, q->bytes + (size_t)r->key * o->request_bytes,
 				o->request_bytes, id);
-	}
-	if (unlikely(rc)) {
-		gn_log(GN_LOG_ERROR, "bench: cannot ask: %s", gn_strerror(rc));
-		return rc;
-	}
+	else if (q->slots)
+		rc = gn_msg_read(c->conn,
+				 c->read_base + (uint64_t)(id % o->pending) *
+							(o->request_bytes + o->value_bytes) +
+					 o->request_bytes,
+				 o->value_bytes, id);
+	else
+		rc = gn_msg_read(c->conn, r->key * value_stride(o), o->value_bytes, id);
+	if (unlikely(rc))
+		return load_check(q->base.run, rc, "posting a request");
 	q->under_way++;
 	return 0;
 }
 
-static int complain(const struct slot *slot, const struct gn_msg_result *r)
+/* One more is under way on a connection, up to R. */
+static inline int post_more(struct msg_requester *q, uint32_t conn)
 {
-	gn_log(GN_LOG_ERROR, "bench: responder %u, key %u: %s, %u bytes%s", slot->responder,
-	       slot->key, gn_msg_status_str(r->status), r->len,
-	       r->status == GN_MSG_OK ? ", and not the right ones" : "");
-	return -EBADMSG;
+	const uint32_t pending = q->run->opts.pending;
+
+	if (likely(q->conns[conn].begun == pending))
+		return 0;
+	return post_request(q, conn * pending + q->conns[conn].begun++);
 }
 
 /* To look at all of every value would be most of what is measured. */
-static inline bool is_right(const struct requester *q, const struct slot *slot,
+static inline bool is_right(const struct msg_requester *q, const struct request *r,
 			    const uint8_t *value, uint32_t len)
 {
-	const uint64_t *ends = slot->ends[slot->key];
+	const struct msg_conn *c = &q->conns[r->conn];
 	uint64_t first, last;
 
+	if (q->slots)
+		return true;
 	if (q->taken % WHOLE_EVERY == 0 || len < ENDS_BYTES)
-		return pattern_matches(value, len,
-				       value_seed(&q->hall->opts, slot->responder, slot->key));
+		return pattern_matches(value, len, value_seed(&q->run->opts, c->responder, r->key));
 	memcpy(&first, value, ENDS_BYTES);
 	memcpy(&last, value + len - ENDS_BYTES, ENDS_BYTES);
-	return first == ends[0] && last == ends[1];
+	return first == c->ends[r->key][0] && last == c->ends[r->key][1];
 }
 
-static inline int check(struct requester *q, const struct slot *slot, const struct gn_msg_result *r)
+static inline int check_response(struct msg_requester *q, const struct gn_msg_result *result)
 {
-	if (unlikely(r->status == GN_MSG_LOST)) {
-		q->tally->lost++;
+	const struct request *r = &q->requests[result->id];
+
+	if (likely(result->status == GN_MSG_OK && result->len == q->run->opts.value_bytes) &&
+	    likely(is_right(q, r, result->value, result->len)))
+		return 0;
+	if (result->status == GN_MSG_LOST && !q->base.run->simulated) {
+		q->base.own.lost++;
 		return 0;
 	}
-	if (likely(r->status == GN_MSG_OK && r->len == q->hall->opts.value_bytes) &&
-	    likely(is_right(q, slot, r->value, r->len)))
-		return 0;
-	return complain(slot, r);
+	return load_fail(q->base.run, -EBADMSG, "responder %u, key %u: %s, %u bytes%s",
+			 q->conns[r->conn].responder, r->key, gn_msg_status_str(result->status),
+			 result->len,
+			 result->status == GN_MSG_OK ? ", and not the right ones" : "");
 }
 
-/* Takes what there is, and asks again, unless it is to come to rest. */
-static inline int turn(struct requester *q, bool again)
+static inline int take_response(struct msg_requester *q, const struct gn_msg_result *result,
+				bool again)
 {
+	const uint32_t id = (uint32_t)result->id;
+	struct request *r = &q->requests[id];
+	int rc = check_response(q, result);
+
+	if (r->posted_ns && !q->base.run->simulated)
+		gn_hist_add(&q->base.tally->latency_ns, now_of(q) - r->posted_ns, 1);
+	q->taken++;
+	q->under_way--;
+	load_done(&q->base, 1, r->posted_ns);
+	if (rc || !again || (q->base.run->simulated && load_stops(&q->base)))
+		return rc;
+	rc = post_request(q, id);
+	return rc ? rc : post_more(q, r->conn);
+}
+
+/* Takes what there is. Processes poll, for others may need the core; simulated nodes wait. */
+static inline int take_turn(struct msg_requester *q, bool again)
+{
+	const bool simulated = q->base.run->simulated;
 	struct gn_msg_result results[TAKE_MAX];
-	const int n = gn_msg_take(q->msg, results, TAKE_MAX, GN_NO_WAIT);
+	const int n = gn_msg_take(q->msg, results, simulated ? SIM_TAKE : TAKE_MAX,
+				  simulated ? GN_FOREVER : GN_NO_WAIT);
 	int rc = 0;
 
-	if (unlikely(n <= 0))
-		return n && n != -EINTR ? n : patience_turn(&q->patience);
+	if (unlikely(n < 0 && n != -EINTR))
+		return load_check(q->base.run, n, "taking responses");
+	if (unlikely(n <= 0)) {
+		rc = patience_turn(&q->patience);
+		if (rc == -ETIMEDOUT)
+			return load_fail(q->base.run, rc, "no response for %u s",
+					 SILENCE_US / 1000000);
+		return rc;
+	}
 	patience_reset(&q->patience);
 	q->now_ns = 0;
-	for (int i = 0; !rc && i < n; i++) {
-		struct slot *slot = &q->slots[results[i].id];
-
-		rc = check(q, slot, &results[i]);
-		if (slot->asked_ns)
-			gn_hist_add(&q->tally->latency_ns, now_of(q) - slot->asked_ns, 1);
-		q->taken++;
-		q->under_way--;
-		if (!rc && again)
-			rc = ask(q, slot);
-	}
+	for (int i = 0; !rc && i < n; i++)
+		rc = take_response(q, &results[i], again);
 	return rc;
 }
 
-static int tell_silence(int rc)
+/*
+ * With all that may be under way posted at once, requests and responses would come in waves for a
+ * long time, the ones without the others. So there are more with each response. More READs than a
+ * card takes of a qp wait there, and make no waves.
+ */
+static int begin_requests(struct msg_requester *q)
 {
-	if (rc == -ETIMEDOUT)
-		gn_log(GN_LOG_ERROR, "bench: no answer for %u s", SILENCE_US / 1000000);
-	return rc;
-}
-
-static int ask_until(struct requester *q, uint64_t taken)
-{
+	const struct bench_msg_opts *o = &q->run->opts;
+	const uint32_t first = o->protocol == GN_MSG_READ && o->pending > READS ? o->pending :
+										  FIRST;
 	int rc = 0;
 
-	while (!rc && q->taken < taken)
-		rc = turn(q, true);
-	return tell_silence(rc);
-}
-
-int msg_requester_rest(void *arg)
-{
-	struct requester *q = arg;
-	int rc = 0;
-
-	while (!rc && q->under_way)
-		rc = turn(q, false);
-	return tell_silence(rc);
-}
-
-/* ---- blocks ---- */
-
-static uint64_t group_of(const struct bench_msg_opts *o)
-{
-	return o->value_bytes < LARGE_BYTES ? GROUP : GROUP_LARGE;
-}
-
-/* Everything is under way, and has been round once. */
-static int warm(void *arg)
-{
-	struct requester *q = arg;
-	int rc = 0;
-
-	if (q->under_way)
-		return 0;
 	q->now_ns = 0;
-	for (uint32_t i = 0; !rc && i < q->n_slots; i++)
-		rc = ask(q, &q->slots[i]);
-	return rc ? rc : ask_until(q, q->taken + least_u32(q->n_slots, GROUP));
+	for (uint32_t i = 0; i < first; i++)
+		for (uint32_t c = 0; c < q->n_conns && !rc && !load_stops(&q->base); c++)
+			rc = post_more(q, c);
+	return rc;
 }
 
-static void tally_fabric_of(struct requester *q, int sign)
+static int msg_run_requests(struct load_client *base)
 {
-	struct msg_tally *t = q->tally;
+	struct msg_requester *q = requester_of(base);
+	int rc = q->under_way ? 0 : begin_requests(q);
 
-	msg_count(q->fabric, sign, &t->wrs, &t->doorbells, &t->cqes);
-	t->requests += (uint64_t)(int64_t)sign * q->taken;
-}
-
-static int run(void *arg, uint64_t block_ns, struct block *out)
-{
-	struct requester *q = arg;
-	uint64_t since_ns, until;
-	int rc = warm(q);
-
-	out->group_ops = group_of(&q->hall->opts);
-	tally_fabric_of(q, -1);
-	until = q->taken;
-	since_ns = gn_now_ns();
-	while (!rc && out->ns < block_ns) {
-		until += out->group_ops;
-		rc = ask_until(q, until);
-		if (!rc)
-			since_ns = block_group(out, since_ns);
+	while (!rc && !load_stops(base)) {
+		rc = take_turn(q, true);
+		load_between(base);
 	}
-	tally_fabric_of(q, 1);
-	q->tally->ns += out->ns;
 	return rc;
 }
 
-static int finish(void *arg)
+int msg_requester_rest(struct load_client *base)
 {
-	struct requester *q = arg;
-	struct gn_msg_stats stats = {.size = sizeof(stats)};
-	const int rc = msg_requester_rest(q);
+	struct msg_requester *q = requester_of(base);
+	int rc = 0;
 
-	gn_msg_requester_stats(q->msg, &stats);
-	q->tally->repeats = stats.repeats;
-	/* Pairs with the acquire in msg_responder.c. */
-	__atomic_add_fetch(&q->hall->left, 1, __ATOMIC_RELEASE);
-	return rc;
+	while (!rc && q->under_way && !*base->interrupted)
+		rc = take_turn(q, false);
+	for (uint32_t i = 0; i < q->n_conns; i++)
+		q->conns[i].begun = 0;
+	return *base->interrupted ? -EINTR : rc;
 }
 
-const struct crew_client msg_requester_ops = {
-	.create = create,
-	.destroy = destroy,
-	.warm = warm,
-	.run = run,
-	.finish = finish,
+static void msg_count(const struct load_client *base, struct load_sums *out)
+{
+	const struct msg_requester *q = requester_of(base);
+	struct gn_msg_stats stats = {.size = sizeof(stats)};
+
+	*out = base->own;
+	gn_msg_requester_stats(q->msg, &stats);
+	out->repeats = stats.repeats;
+	if (!base->run->simulated) {
+		load_count_fabric(base->proc->fabric, out);
+		out->ops = q->taken;
+	}
+}
+
+static uint64_t msg_group_ops(const struct load_client *base)
+{
+	const struct msg_run *run = (const struct msg_run *)base->run;
+
+	return run->opts.value_bytes < LARGE_BYTES ? GROUP : GROUP_LARGE;
+}
+
+const struct load_kind load_msg = {
+	.name = "msg",
+	.one_ctx = true,
+	.serve = msg_serve,
+	.client_bytes = sizeof(struct msg_requester),
+	.open = msg_open,
+	.run = msg_run_requests,
+	.rest = msg_requester_rest,
+	.close = msg_close,
+	.count = msg_count,
+	.group_ops = msg_group_ops,
 };

@@ -1,35 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A thread that answers until it is told to stop. The first one is the limit's other side as well.
- */
+/* A responder: answers requests until there is nobody left. The first is the limit's other side. */
 #include <errno.h>
-#include <stdlib.h>
-#include <unistd.h>
 
-#include <gannet/exec.h>
+#include "msg_load.h"
+#include "procs.h"
 
-#include "msg_hall.h"
+#define IDLE_US 50u   /* processes: others on this core run at once then */
+#define SIM_US	1000u /* simulated: how often a responder looks whether it is needed */
 
-#define PORT_FIRST 20000u
-#define PORTS	   10000u
-#define PORT_TRIES 50
-#define IDLE_US	   50u
-#define LEAVE_US   3000000u /* for all requesters to be through, when one has failed */
-
-struct responder {
-	struct msg_hall *hall;
-	uint32_t number;
-	uint32_t keys;
-	struct gn_fabric *fabric;
+struct msg_responder {
+	struct load_proc *proc;
+	struct msg_run *run;
+	uint32_t number, keys;
 	struct gn_mem *data;
 	struct gn_msg_responder *msg;
 };
 
-/* The answer to a key is its value. */
-static int answer(void *arg, const void *request, uint32_t len, void *value, uint32_t max)
+/* The response to a key is its value. */
+static int respond(void *arg, const void *request, uint32_t len, void *value, uint32_t max)
 {
-	const struct responder *s = arg;
-	const struct bench_msg_opts *o = &s->hall->opts;
+	const struct msg_responder *s = arg;
+	const struct bench_msg_opts *o = &s->run->opts;
 	const uint32_t key = request_get(request, len);
 
 	if (unlikely(key >= s->keys || len != o->request_bytes || max < o->value_bytes))
@@ -38,154 +29,109 @@ static int answer(void *arg, const void *request, uint32_t len, void *value, uin
 	return (int)o->value_bytes;
 }
 
-/* ---- making ---- */
-
-static int make_data(struct responder *s)
+static int make_data(struct msg_responder *s)
 {
-	const struct bench_msg_opts *o = &s->hall->opts;
-	const int rc = gn_mem_alloc(s->fabric, s->keys * value_stride(o), GN_REMOTE_READ, &s->data);
+	const struct bench_msg_opts *o = &s->run->opts;
+	const bool slots = o->load.profile && o->protocol == GN_MSG_READ;
+	const uint64_t bytes = slots ? read_slots_bytes(o) * msg_resp_conns(o) :
+				       s->keys * value_stride(o);
+	const unsigned rights = o->protocol == GN_MSG_READ || !o->load.profile ? GN_REMOTE_READ : 0;
+	const int rc = gn_mem_alloc(s->proc->fabric, bytes, rights, &s->data);
 
-	for (uint32_t key = 0; !rc && key < s->keys; key++)
+	for (uint32_t key = 0; !rc && !slots && key < s->keys; key++)
 		pattern_fill((uint8_t *)gn_mem_addr(s->data) + key * value_stride(o),
 			     o->value_bytes, value_seed(o, s->number, key));
 	return rc;
 }
 
-/* A name, or a port that happens to be free. */
-static int listen_somewhere(struct responder *s)
+static int msg_listen_at(void *arg, const char *addr)
 {
-	const struct bench_msg_opts *o = &s->hall->opts;
+	struct msg_responder *s = arg;
+	const struct bench_msg_opts *o = &s->run->opts;
+	const bool reads = o->protocol == GN_MSG_READ || !o->load.profile;
 	const struct gn_msg_responder_opts opts = {
 		.size = sizeof(opts),
-		.answer = answer,
+		.answer = respond,
 		.arg = s,
-		.data = s->data,
-		.max_conns = bench_msg_requesters(o),
+		.data = reads ? s->data : NULL,
+		.ctx = s->proc->ctx,
+		.max_conns = o->load.profile ? msg_resp_conns(o) : bench_msg_requesters(o),
 		.max_pending = o->pending,
 		.max_request = o->request_bytes,
 		.max_value = o->value_bytes,
-		.flags = o->paper ? GN_MSG_PAPER : 0,
+		.flags = o->load.paper ? GN_MSG_PAPER : 0,
 	};
-	char *addr = s->hall->addr[s->number];
-	int rc = -EADDRINUSE;
 
-	for (int i = 0; i < PORT_TRIES && rc == -EADDRINUSE; i++) {
-		if (o->host[0])
-			snprintf(addr, ADDR_MAX, "verbs:%s:%u", o->host,
-				 PORT_FIRST + (unsigned)(gn_random() % PORTS));
-		else
-			snprintf(addr, ADDR_MAX, "shm:bench-msg-%d", (int)getpid());
-		rc = gn_msg_responder_create(s->fabric, addr, &opts, &s->msg);
-	}
-	return rc;
+	return gn_msg_responder_create(s->proc->fabric, addr, &opts, &s->msg);
 }
 
-static int start(struct responder *s)
+/* Responds until there is nothing for a while. */
+static int respond_some(struct msg_responder *s)
 {
-	int rc = gn_fabric_open(s->hall->opts.provider, &s->fabric);
-
-	if (!rc)
-		rc = make_data(s);
-	if (!rc)
-		rc = listen_somewhere(s);
-	if (rc)
-		gn_log(GN_LOG_ERROR, "bench: cannot start a responder over %s: %s",
-		       s->hall->opts.provider, gn_strerror(rc));
-	return rc;
-}
-
-/* ---- answering ---- */
-
-/* All requesters are through, or it does not matter any more. */
-static bool is_over(const struct msg_hall *hall, uint64_t *since_ns)
-{
-	/* Pairs with the releases in crew.c and msg_requester.c. */
-	if (__atomic_load_n(&hall->crew.signal, __ATOMIC_ACQUIRE) != SIGNAL_END)
-		return false;
-	if (!*since_ns)
-		*since_ns = gn_now_ns();
-	return __atomic_load_n(&hall->left, __ATOMIC_ACQUIRE) ==
-		       bench_msg_requesters(&hall->opts) ||
-	       hall->crew.failed || gn_now_ns() - *since_ns > LEAVE_US * 1000ull;
-}
-
-/* Answers until there is nothing for a while: others on this core run at once then. */
-static int answer_some(struct responder *s)
-{
-	const uint64_t end_ns = s->hall->crowded ? GN_NO_WAIT : gn_deadline_us(IDLE_US);
+	const struct msg_run *run = s->run;
+	uint64_t end_ns = GN_NO_WAIT;
 	int n;
 
+	if (run->load.simulated)
+		return gn_msg_respond(s->msg, gn_deadline_us(SIM_US));
+	if (!run->crowded)
+		end_ns = gn_deadline_us(IDLE_US);
 	do
 		n = gn_msg_respond(s->msg, end_ns);
 	while (n > 0);
-	if (s->hall->crowded)
+	if (run->crowded)
 		gn_yield();
-	if (bench_stopped())
-		return -EINTR;
-	return n == -EINTR ? 0 : n;
+	return n;
 }
 
-static int serve(struct responder *s)
+static int respond_to_all(struct msg_responder *s)
 {
-	struct msg_hall *hall = s->hall;
-	const struct limit_place place = msg_limit_place(hall);
-	uint64_t order, over_ns = 0;
+	struct msg_run *run = s->run;
+	const struct limit_place place = msg_limit_place(run);
+	uint64_t order;
 	int rc = 0;
 
-	while (!rc && !is_over(hall, &over_ns)) {
+	while ((rc >= 0 || rc == -EINTR) && !s->proc->served(s->proc, NULL)) {
 		/* Pairs with the release in pair_order(). */
-		order = __atomic_load_n(&hall->crew.pair.order, __ATOMIC_ACQUIRE);
+		order = __atomic_load_n(&run->load.pair.order, __ATOMIC_ACQUIRE);
 		if (!s->number && (order & 0xff) == ORDER_ECHO)
 			rc = bare_answer(&place, order);
-		else if (!s->number && (order & 0xff) == ORDER_QUIT)
-			break;
 		else
-			rc = answer_some(s);
+			rc = respond_some(s);
 	}
-	return rc == -EINTR ? 0 : rc;
+	return rc == -EINTR ? 0 : load_check(&run->load, rc, "responding");
 }
 
-static void account(struct responder *s)
+static void note_counters(const struct msg_responder *s)
 {
-	struct msg_account *a = &s->hall->answered[s->number];
 	struct gn_msg_stats stats = {.size = sizeof(stats)};
+	struct msg_account *a;
 
 	gn_msg_responder_stats(s->msg, &stats);
+	if (s->run->load.simulated) {
+		s->run->load.life.repeats += stats.repeats;
+		return;
+	}
+	a = &s->run->answered[s->number];
 	a->requests = stats.requests;
-	a->repeats = stats.repeats;
-	msg_count(s->fabric, 1, &a->wrs, &a->doorbells, &a->cqes);
+	a->sums.repeats = stats.repeats;
+	load_count_fabric(s->proc->fabric, &a->sums);
 }
 
-/* The first is waited for by itself, the others with all that were started. */
-static void tell_ready(struct responder *s, int rc)
+int msg_serve(struct load_proc *proc, uint32_t number)
 {
-	struct crew_hall *crew = &s->hall->crew;
+	struct msg_run *run = (struct msg_run *)proc->run; /* which begins with it */
+	struct msg_responder s = {
+		.proc = proc, .run = run, .number = number, .keys = keys_of(&run->opts)};
+	int rc = load_check(proc->run, make_data(&s), "memory for values");
 
-	if (!rc) /* pairs with the acquire in msg_requester.c */
-		__atomic_add_fetch(&s->hall->listening, 1, __ATOMIC_RELEASE);
-	if (!s->number)
-		peer_answer(&crew->pair, ORDER_START, rc);
-	else if (!rc)
-		__atomic_add_fetch(&crew->ready, 1, __ATOMIC_RELEASE);
-}
-
-int msg_responder_main(struct msg_hall *hall, uint32_t number)
-{
-	struct responder s = {.hall = hall, .number = number, .keys = keys_of(&hall->opts)};
-	int rc;
-
-	sched_setaffinity(0, sizeof(cpu_set_t),
-			  number ? &hall->crew.client_cpus[number] : &hall->crew.server_cpus);
-	rc = start(&s);
-	tell_ready(&s, rc);
+	if (!rc)
+		rc = load_listen(proc, number, msg_listen_at, &s);
 	if (!rc) {
-		rc = serve(&s);
-		account(&s);
+		rc = respond_to_all(&s);
+		note_counters(&s);
 	}
 	gn_msg_responder_destroy(s.msg);
 	gn_mem_free(s.data);
-	gn_fabric_close(s.fabric);
-	if (rc)
-		__atomic_add_fetch(&hall->crew.failed, 1, __ATOMIC_RELEASE);
 	return rc;
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A run of messages from start to end: the processes and their cores, the figures.
- */
+/* A run of messages: as processes beside their limit, or on a simulated cluster. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "msg_hall.h"
+#include "msg_load.h"
+#include "procs.h"
 
 int bench_msg_try(struct gn_fabric *fabric, const struct bench_msg_opts *o)
 {
@@ -38,222 +37,254 @@ static void run_on(cpu_set_t *set, int cpu)
  * The first requester and the first responder have the two that were chosen. Requesters share one
  * part of all cores, responders the other, as many as there are of them.
  */
-static void share_cpus(struct crew *crew, const struct bench_msg_opts *o)
+static void share_cpus(struct procs *procs, const struct bench_msg_opts *o)
 {
-	const uint32_t asking = bench_msg_requesters(o), answering = bench_msg_responders(o);
-	struct msg_hall *hall = (struct msg_hall *)crew->hall;
+	const uint32_t requesters = bench_msg_requesters(o), responders = bench_msg_responders(o);
+	struct msg_run *run = (struct msg_run *)procs->run;
+	const int *cpus = o->load.cpus;
 	int order[CPU_SETSIZE];
 	uint32_t n = 0, part;
 
-	order[n++] = o->cpus[0];
+	order[n++] = cpus[0];
 	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-		if (CPU_ISSET((size_t)cpu, &crew->cpus_before) && cpu != o->cpus[0] &&
-		    cpu != o->cpus[1])
+		if (CPU_ISSET((size_t)cpu, &procs->cpus_before) && cpu != cpus[0] && cpu != cpus[1])
 			order[n++] = cpu;
-	if (o->cpus[1] != o->cpus[0])
-		order[n++] = o->cpus[1];
-	hall->crowded = asking + answering > n;
-	part = (uint32_t)((uint64_t)n * asking / (asking + answering));
+	if (cpus[1] != cpus[0])
+		order[n++] = cpus[1];
+	run->crowded = requesters + responders > n;
+	part = (uint32_t)((uint64_t)n * requesters / (requesters + responders));
 	part = part ? part : 1;
-	for (uint32_t i = 0; i < answering; i++)
-		run_on(i ? &hall->crew.client_cpus[i] : &hall->crew.server_cpus,
+	for (uint32_t i = 0; i < responders; i++)
+		run_on(i ? &run->load.more_server_cpus[i] : &run->load.server_cpus,
 		       order[n - 1 - i % (n > part ? n - part : 1)]);
-	for (uint32_t i = 0; i < asking; i++)
-		run_on(&hall->crew.client_cpus[i ? answering + i - 1 : 0], order[i % part]);
+	for (uint32_t i = 0; i < requesters; i++)
+		run_on(&run->load.client_cpus[i], order[i % part]);
 }
 
 /* ---- figures ---- */
-
-void msg_count(struct gn_fabric *fabric, int sign, uint64_t *wrs, uint64_t *doorbells,
-	       uint64_t *cqes)
-{
-	const uint64_t factor = (uint64_t)(int64_t)sign;
-	struct gn_counters counters = {.size = sizeof(counters)};
-
-	gn_fabric_counters(fabric, &counters);
-	for (int op = 0; op < GN_OP_RECV; op++)
-		*wrs += factor * counters.wrs[op];
-	*doorbells += factor * counters.doorbells;
-	*cqes += factor * counters.cqes;
-}
 
 static double ratio(uint64_t a, uint64_t b)
 {
 	return b ? (double)a / (double)b : 0;
 }
 
-/* After all processes have ended. Responders count all that they ever answered. */
-static void sum_up(const struct msg_hall *hall, struct bench_msg_result *r)
+static void take_result(const struct bench_msg_opts *o, const struct load_result *from,
+			struct bench_msg_result *r)
 {
-	const struct bench_msg_opts *o = &hall->opts;
-	struct msg_account answered = {0};
-	struct gn_hist latency_ns;
-	struct msg_tally all = {0};
+	const bool ud = o->protocol == GN_MSG_UD;
 
-	gn_hist_init(&latency_ns);
-	for (uint32_t i = 0; i < bench_msg_requesters(o); i++) {
-		const struct msg_tally *t = &hall->asked[i];
-
-		gn_hist_merge(&latency_ns, &t->latency_ns);
-		all.requests += t->requests;
-		all.wrs += t->wrs;
-		all.doorbells += t->doorbells;
-		all.cqes += t->cqes;
-		all.repeats += t->repeats;
-		all.lost += t->lost;
-		r->mops += 1e3 * ratio(t->requests, t->ns);
-	}
-	for (uint32_t i = 0; i < bench_msg_responders(o); i++) {
-		const struct msg_account *a = &hall->answered[i];
-
-		answered.requests += a->requests;
-		answered.wrs += a->wrs;
-		answered.doorbells += a->doorbells;
-		answered.cqes += a->cqes;
-		all.repeats += a->repeats;
-	}
-	r->requests = all.requests;
-	r->wrs = ratio(all.wrs, all.requests) + ratio(answered.wrs, answered.requests);
-	r->doorbells =
-		ratio(all.doorbells, all.requests) + ratio(answered.doorbells, answered.requests);
-	r->cqes = ratio(all.cqes, all.requests) + ratio(answered.cqes, answered.requests);
-	r->repeats = o->protocol == GN_MSG_UD ? (double)all.repeats : NAN;
-	r->lost = o->protocol == GN_MSG_UD ? (double)all.lost : NAN;
+	r->requests = from->run.ops;
+	r->seconds = from->run.seconds;
+	r->mops = from->mops;
 	r->gbps = 8e-3 * r->mops * o->value_bytes;
 	/* 1:M has one node that takes values. */
 	r->gbps_per_node = o->topology == BENCH_MSG_1M ? r->gbps : r->gbps / o->nodes;
-	r->p50_us = 1e-3 * (double)gn_hist_percentile(&latency_ns, 50);
-	r->p99_us = 1e-3 * (double)gn_hist_percentile(&latency_ns, 99);
+	r->latency_us_mean = 1e-3 * from->latency_ns_mean;
+	r->p50_us = 1e-3 * from->run.p50_ns;
+	r->p99_us = 1e-3 * from->run.p99_ns;
+	r->wrs = from->client_wrs;
+	r->doorbells = from->doorbells;
+	r->cqes = from->cqes;
+	r->repeats = ud ? (double)from->sums.repeats : NAN;
+	r->lost = ud ? (double)from->sums.lost : NAN;
+	r->limit_ratio = from->limit_ratio;
+	r->blocks = from->run.blocks;
+	r->blocks_dropped = from->run.blocks_dropped;
 }
 
-/* ---- the limit ---- */
+/* After all processes have ended. Responders count all that they ever answered. */
+static void add_responders(const struct msg_run *run, struct bench_msg_result *r)
+{
+	struct msg_account all = {0};
 
-struct beside {
-	struct pair *pair;
-	struct bare *bare;
-	void *requester;
-};
+	for (uint32_t i = 0; i < bench_msg_responders(&run->opts); i++) {
+		all.requests += run->answered[i].requests;
+		load_sums_add(&all.sums, &run->answered[i].sums, 1);
+	}
+	r->wrs += ratio(all.sums.wrs, all.requests);
+	r->doorbells += ratio(all.sums.doorbells, all.requests);
+	r->cqes += ratio(all.sums.cqes, all.requests);
+	r->repeats += (double)all.sums.repeats;
+}
+
+/* ---- processes ---- */
 
 /* The responder's thread answers the bare loop meanwhile. */
 static int run_limit(void *arg, uint64_t block_ns, struct block *out)
 {
-	struct beside *b = arg;
-	int rc = msg_requester_rest(b->requester);
+	struct hold *h = arg;
+	int rc = msg_requester_rest(h->procs->client);
 
 	if (rc)
 		return rc;
-	rc = bare_run(b->bare, block_ns, out);
-	pair_order(b->pair, ORDER_IDLE);
+	rc = bare_run(h->bare, block_ns, out);
+	pair_order(&h->procs->pair, ORDER_IDLE);
 	return rc;
 }
-
-/* ---- the run ---- */
 
 static bool has_limit(const struct bench_msg_opts *o)
 {
-	return !o->host[0] && bench_msg_requesters(o) == 1 && bench_msg_responders(o) == 1;
+	return !o->load.host[0] && bench_msg_requesters(o) == 1 && bench_msg_responders(o) == 1;
 }
 
-static int measure(struct crew *crew, struct beside *beside, bench_progress_fn *progress,
-		   struct bench_msg_result *out)
+static int measure(struct procs *procs, bench_progress_fn *progress, struct load_result *r)
 {
-	struct msg_hall *hall = (struct msg_hall *)crew->hall;
-	const struct load own = {.run = msg_requester_ops.run, .arg = beside->requester};
-	const struct load limit = {run_limit, beside, 0.25};
-	struct comparison compared = {NAN, NAN, NAN, NAN};
-	struct bench_result result = {0};
-	int rc;
-
-	crew_let_go(crew);
-	rc = blocks_run(&crew->pair, &own, has_limit(&hall->opts) ? &limit : NULL, NULL, progress,
-			&result, &compared);
-	if (!rc)
-		rc = msg_requester_ops.finish(beside->requester);
-	if (rc)
-		return rc;
-	out->seconds = result.seconds;
-	out->limit_ratio = 1 / compared.ratio;
-	out->blocks = result.blocks;
-	out->blocks_dropped = result.blocks_dropped;
-	return 0;
-}
-
-/* Everyone else is started first: the first requester connects when all responders listen. */
-static int run_crew(struct crew *crew, bench_progress_fn *progress, struct bench_msg_result *out)
-{
-	struct msg_hall *hall = (struct msg_hall *)crew->hall;
-	const struct limit_place place = msg_limit_place(hall);
-	struct beside beside = {.pair = &crew->pair};
-	int end, rc = crew_start_server(crew);
+	struct msg_run *run = (struct msg_run *)procs->run;
+	const struct limit_place place = msg_limit_place(run);
+	struct hold hold = {.procs = procs};
+	const struct load limit = {run_limit, &hold, 0.25};
+	struct comparison compared;
+	int rc = procs_start(procs);
 
 	if (!rc)
-		rc = crew_start_clients(crew);
+		rc = bare_create(&procs->pair, &place, &hold.bare);
 	if (!rc)
-		rc = msg_requester_ops.create(crew->hall, 0, &beside.requester);
+		rc = procs_measure(procs, has_limit(&run->opts) ? &limit : NULL, NULL, progress, r,
+				   &compared);
 	if (!rc)
-		rc = bare_create(&crew->pair, &place, &beside.bare);
-	if (!rc)
-		rc = measure(crew, &beside, progress, out);
-	if (rc) /* nobody waits for our last answers */
-		__atomic_add_fetch(&hall->crew.failed, 1, __ATOMIC_RELEASE);
-	end = crew_end_clients(crew);
-	bare_destroy(beside.bare);
-	if (beside.requester)
-		msg_requester_ops.destroy(beside.requester);
-	crew_stop_server(crew);
-	return rc ? rc : end;
-}
-
-int bench_msg_run(const struct bench_msg_opts *opts, bench_progress_fn *progress,
-		  struct bench_msg_result *out)
-{
-	const struct limit_opts limit = {.request_bytes = opts->request_bytes,
-					 .result_bytes = opts->value_bytes,
-					 .batch = 1,
-					 .inflight = opts->pending};
-	const struct crew_opts crew_opts = {
-		.hidden_arg = "--bench-msg",
-		.bytes = sizeof(struct msg_hall) + (has_limit(opts) ? limit_bytes(&limit) : 0),
-		.threads = 1,
-		.clients = bench_msg_requesters(opts) + bench_msg_responders(opts) - 1,
-		.seconds = opts->seconds,
-		.cpus = {opts->cpus[0], opts->cpus[1]}};
-	const uint64_t began_ns = gn_now_ns();
-	struct bench_msg_result result = {.limit_ratio = NAN};
-	struct msg_hall *hall;
-	struct crew crew = {.hall = NULL};
-	int rc = crew_open(&crew, &crew_opts);
-
-	if (rc)
-		return rc;
-	hall = (struct msg_hall *)crew.hall; /* which begins with it */
-	hall->opts = *opts;
-	for (uint32_t i = 0; i < bench_msg_requesters(opts); i++)
-		gn_hist_init(&hall->asked[i].latency_ns);
-	share_cpus(&crew, opts);
-	rc = run_crew(&crew, progress, &result);
-	if (!rc) {
-		sum_up(hall, &result);
-		result.wall_seconds = 1e-9 * (double)(gn_now_ns() - began_ns);
-		*out = result;
-	}
-	crew_close(&crew);
+		r->limit_ratio = 1 / compared.ratio;
+	bare_destroy(hold.bare);
 	return rc;
 }
 
-int bench_msg_peer_main(void)
+static int run_processes(const struct bench_msg_opts *o, bench_progress_fn *progress,
+			 struct load_result *result, struct bench_msg_result *out)
 {
-	struct crew_hall *crew;
-	struct msg_hall *hall;
-	uint32_t number;
-	int rc = crew_join(sizeof(struct msg_hall), &crew, &number);
+	const struct limit_opts limit = {.request_bytes = o->request_bytes,
+					 .result_bytes = o->value_bytes,
+					 .batch = 1,
+					 .inflight = o->pending};
+	const size_t bytes = sizeof(struct msg_run) + (has_limit(o) ? limit_bytes(&limit) : 0);
+	struct procs procs;
+	int rc = procs_open(&procs, &load_msg, bytes, &o->load, bench_msg_responders(o), 1,
+			    bench_msg_requesters(o));
 
 	if (rc)
-		return EXIT_FAILURE;
-	hall = (struct msg_hall *)crew; /* which begins with it */
-	rc = number < bench_msg_responders(&hall->opts) ?
-		     msg_responder_main(hall, number) :
-		     crew_be_client(crew, number, &msg_requester_ops);
-	crew_leave(crew);
-	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+		return rc;
+	((struct msg_run *)procs.run)->opts = *o;
+	share_cpus(&procs, o);
+	sched_setaffinity(0, sizeof(cpu_set_t), &procs.run->client_cpus[0]);
+	rc = measure(&procs, progress, result);
+	procs_stop_server(&procs);
+	if (!rc) {
+		take_result(o, result, out);
+		add_responders((struct msg_run *)procs.run, out);
+	}
+	return procs_close(&procs, rc, result);
+}
+
+/* ---- a simulated cluster ---- */
+
+/*
+ * A run's length; effort 1. Everything is under way before anything is measured, whatever the
+ * effort. Where that would take for ever it is so many operations, or so many bytes.
+ */
+#define WARM_OPS_PER_QP 8u
+#define WARM_PCT	110u /* of what is under way */
+#define WARM_OPS	150000u
+#define WARM_NS		50000u
+#define MIN_OPS		60000u
+#define MIN_ROUNDS	6u /* times everything under way, up to that */
+#define MIN_NS		200000u
+#define MAX_NS		400000000u
+#define OPS_ENOUGH	20u	    /* times min_ops, however little time that took */
+#define BYTES_ENOUGH	(64u << 20) /* for the machine that is the busiest */
+
+static uint64_t scaled(uint64_t n, double by)
+{
+	return (uint64_t)((double)n * by);
+}
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static void set_length(const struct bench_msg_opts *o, struct load_length *l)
+{
+	const double effort = o->load.effort;
+	const uint64_t qps = (uint64_t)bench_msg_requesters(o) * bench_msg_conns(o);
+	const uint64_t rounds = MIN_ROUNDS * qps * o->pending;
+	/* Large values: fewer of them tell as much. */
+	const unsigned busy = o->topology == BENCH_MSG_MM ? o->nodes : 1;
+	const uint64_t few = max_u64((uint64_t)busy * BYTES_ENOUGH / o->value_bytes, 256);
+
+	l->warm_ops = max_u64(qps * o->pending * WARM_PCT / 100, WARM_OPS_PER_QP * qps);
+	l->warm_ops = min_u64(min_u64(l->warm_ops, WARM_OPS), few);
+	l->warm_ns = WARM_NS;
+	l->min_ops = min_u64(max_u64(scaled(MIN_OPS, effort), min_u64(rounds, MIN_OPS)), few);
+	l->min_ns = scaled(MIN_NS, effort);
+	l->max_ns = scaled(MAX_NS, effort);
+	l->max_ops = OPS_ENOUGH * l->min_ops;
+}
+
+/* M:1: node 0 responds; 1:M: it requests. */
+static unsigned place_all(const struct bench_msg_opts *o, struct load_place *places)
+{
+	const bool mm = o->topology == BENCH_MSG_MM;
+	const unsigned n = mm ? o->nodes : o->nodes + 1;
+	uint32_t servers = 0, clients = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		const bool requests = mm || (i == 0) == (o->topology == BENCH_MSG_1M);
+
+		places[i] = (struct load_place){.node = i,
+						.first_server = servers,
+						.n_servers = mm || !requests ? msg_resp_threads(o) :
+									       0,
+						.first_client = clients,
+						.n_clients = requests ? o->threads : 0};
+		servers += places[i].n_servers;
+		clients += places[i].n_clients;
+	}
+	return n;
+}
+
+static int run_cluster(const struct bench_msg_opts *o, struct load_result *result,
+		       struct bench_msg_result *out)
+{
+	struct msg_run *run = (struct msg_run *)load_run_create(sizeof(*run), &o->load);
+	struct load_place *places = calloc(o->nodes + 1, sizeof(*places));
+	int rc;
+
+	if (!run || !places) {
+		free(run);
+		free(places);
+		return load_no_memory(result);
+	}
+	run->opts = *o;
+	run->load.n_servers = bench_msg_responders(o);
+	run->load.n_clients = bench_msg_requesters(o);
+	run->load.servers_per_node = msg_resp_threads(o);
+	run->load.first_server_node = o->topology == BENCH_MSG_1M;
+	set_length(o, &run->load.length);
+	rc = load_simulate(&run->load, &load_msg, places, place_all(o, places), result);
+	free(places);
+	if (rc)
+		return rc;
+	result->client_wrs = result->round_trips; /* of both sides */
+	take_result(o, result, out);
+	out->lost = o->protocol == GN_MSG_UD ? 0 : NAN; /* one would have failed the run */
+	return 0;
+}
+
+int bench_msg_run(const struct bench_msg_opts *o, bench_progress_fn *progress,
+		  struct bench_msg_result *out)
+{
+	const uint64_t began_ns = gn_now_ns();
+	struct load_result result;
+	int rc;
+
+	*out = (struct bench_msg_result){.limit_ratio = NAN};
+	load_result_init(&result);
+	rc = o->load.profile ? run_cluster(o, &result, out) :
+			       run_processes(o, progress, &result, out);
+	memcpy(out->error, result.error, sizeof(out->error));
+	out->wall_seconds = 1e-9 * (double)(gn_now_ns() - began_ns);
+	return rc;
 }

@@ -1,334 +1,372 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client that calls all the time: one call after the other with gn_rpc_call(), or several under
- * way, or in a batch, with gn_rpc_submit() and gn_rpc_wait(). A request of 8 bytes or more begins
- * with the call's number, and so must its result.
+ * A client that calls all the time: one call after the other with gn_rpc_call(), batches one after
+ * the other with gn_rpc_call_all(), or more under way with gn_rpc_submit() and gn_rpc_wait(). A
+ * request of 8 bytes or more begins with the call's number, and so must its result.
  */
 #include <errno.h>
-#include <stdlib.h>
 
-#include "rpc_hall.h"
+#include "rpc_load.h"
 
-#define DEEP_GROUP 8u	     /* several under way are timed over so many times more calls */
-#define CALL_US	   30000000u /* a group that takes longer, beyond what it computes, has failed */
+#define GROUP_BATCHES 8u /* with several under way, so many times as many are timed together */
 
-struct call {
-	struct gn_rpc_op op;
-	struct caller *caller;
-	uint64_t number;
-	uint8_t *request, *result;
-};
-
-struct caller {
-	struct hall *hall;
-	uint32_t index;
-	struct gn_fabric *fabric;
-	struct gn_rpc_client *rpc;
-	uint64_t begun, ended;
-	uint64_t deadline_ns;
+struct rpc_client {
+	struct load_client base;
+	struct rpc_run *run;
+	struct gn_rpc_client **to; /* a connection to each server thread it calls */
+	uint32_t n_to;
+	struct gn_rpc_op *ops;
+	uint64_t *numbers, *began_ns; /* of each operation's call */
+	uint32_t *idle;		      /* operations that are not under way */
+	uint32_t n_ops, n_idle;
+	uint8_t *bytes;
+	uint64_t begun;
 	int error; /* of a call that ended */
-	struct call *calls, **idle;
-	uint32_t n_idle;
-	uint8_t *bytes; /* requests and results of all calls */
 };
 
-static uint64_t seed_of(const struct caller *c, uint32_t i)
+static struct rpc_client *rpc_client_of(const struct load_client *c)
 {
-	return c->hall->opts.seed + ((uint64_t)c->index << 32) + i;
+	return (struct rpc_client *)c; /* which it begins with */
 }
 
-static int connect_caller(struct caller *c)
-{
-	const struct bench_rpc_opts *o = &c->hall->opts;
-	struct gn_rpc_client_opts opts = {.size = sizeof(opts)};
-	int rc = gn_fabric_open(c->hall->crew.pair.opts.provider, &c->fabric);
+/* ---- beginning and end ---- */
 
-	opts.mode = o->mode == BENCH_RPC_REPLY	? GN_RPC_REPLY :
-		    o->mode == BENCH_RPC_HYBRID ? GN_RPC_HYBRID :
-						  GN_RPC_FETCH;
-	opts.slots = slots_for(o);
-	opts.batch.entries = o->batch;
-	opts.max_request = room_for(o->request_bytes, o->batch);
-	opts.max_result = room_for(o->result_bytes, o->batch);
-	opts.fetch_bytes = o->fetch_bytes;
-	if (!rc)
-		rc = gn_rpc_client_open(c->fabric, c->hall->crew.pair.addr, &opts, &c->rpc);
+int rpc_ops_make(const struct bench_rpc_opts *o, uint32_t n, uint64_t seed,
+		 void (*done)(struct gn_rpc_op *op), void *arg, struct gn_rpc_op **ops,
+		 uint8_t **bytes)
+{
+	const size_t stride = (size_t)o->request_bytes + o->result_bytes;
+
+	*ops = gn_alloc(n * sizeof(**ops), 0);
+	*bytes = gn_alloc(stride * n + 1, 0);
+	if (!*ops || !*bytes)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++) {
+		uint8_t *request = *bytes + i * stride;
+
+		pattern_fill(request, o->request_bytes, seed + i);
+		(*ops)[i] = (struct gn_rpc_op){.method = METHOD_ECHO,
+					       .request = request,
+					       .request_len = o->request_bytes,
+					       .result = request + o->request_bytes,
+					       .result_room = o->result_bytes,
+					       .deadline_ns = GN_FOREVER,
+					       .done = done,
+					       .arg = arg};
+	}
+	return 0;
+}
+
+static int connect_thread(struct rpc_client *c, uint32_t thread)
+{
+	const struct bench_rpc_opts *o = &c->run->opts;
+	const struct gn_rpc_client_opts opts = {
+		.size = sizeof(opts),
+		.mode = rpc_mode_of(o->mode),
+		.flags = o->load.paper ? GN_RPC_CLIENT_PAPER : 0,
+		.slots = rpc_slots(o),
+		.max_request = rpc_slot_bytes(o, o->request_bytes),
+		.max_result = rpc_slot_bytes(o, o->result_bytes),
+		.fetch_bytes = o->load.fetch_bytes,
+		.retries = o->load.retries,
+		.batch.entries = o->load.batch_auto || o->load.batch > 1 ? o->load.batch : 0,
+		.batch.limit_us = o->load.batch_auto ? (uint32_t)o->load.limit_us : 0,
+		.batch.alpha_pct = o->load.alpha_pct,
+		.thread = thread + 1,
+		.ctx = c->base.proc->ctx,
+	};
+	char addr[LOAD_ADDR_MAX];
+	int rc;
+
+	load_server_addr(c->base.run, 0, addr);
+	rc = gn_rpc_client_open(c->base.proc->fabric, addr, &opts, &c->to[c->n_to]);
 	if (rc)
-		gn_log(GN_LOG_ERROR, "bench: cannot connect to the server: %s", gn_strerror(rc));
+		return load_check(c->base.run, rc, "connecting to the server");
+	c->n_to++;
+	return 0;
+}
+
+static void call_done(struct gn_rpc_op *op);
+
+static int make_ops(struct rpc_client *c)
+{
+	const struct bench_rpc_opts *o = &c->run->opts;
+	const uint64_t seed = o->load.seed + ((uint64_t)c->base.number << 32);
+
+	c->n_ops = o->load.inflight > o->load.batch ? o->load.inflight : o->load.batch;
+	c->numbers = gn_alloc(c->n_ops * sizeof(*c->numbers), 0);
+	c->began_ns = gn_alloc(c->n_ops * sizeof(*c->began_ns), 0);
+	c->idle = gn_alloc(c->n_ops * sizeof(*c->idle), 0);
+	if (!c->numbers || !c->began_ns || !c->idle)
+		return -ENOMEM;
+	for (uint32_t i = c->n_ops; i--;)
+		c->idle[c->n_idle++] = i;
+	return rpc_ops_make(o, c->n_ops, seed, call_done, c, &c->ops, &c->bytes);
+}
+
+static int rpc_open(struct load_client *base)
+{
+	struct rpc_client *c = rpc_client_of(base);
+	const struct bench_rpc_opts *o;
+	uint32_t n;
+	int rc;
+
+	c->run = (struct rpc_run *)base->run; /* which begins with it */
+	o = &c->run->opts;
+	n = o->hashed ? o->load.threads : 1;
+	base->limit_ns = (uint64_t)(o->load.limit_us * 1000);
+	base->slack_ns = (uint64_t)(2000 * o->work_us) * c->base.kind->group_ops(base);
+	c->to = gn_alloc(n * sizeof(*c->to), 0);
+	rc = load_check(base->run, c->to ? make_ops(c) : -ENOMEM, "memory for calls");
+	/* Neighbours call different server threads. */
+	for (uint32_t i = 0; i < n && !rc; i++)
+		rc = connect_thread(c, (base->number + i) % o->load.threads);
 	return rc;
 }
 
-static int check_result(struct caller *c, const struct call *call, unsigned status, uint32_t len)
+static void rpc_close(struct load_client *base)
 {
-	const struct bench_rpc_opts *o = &c->hall->opts;
+	struct rpc_client *c = rpc_client_of(base);
 
-	if (unlikely(c->error)) /* the others of a broken connection: the first was told */
-		return c->error;
-	if (unlikely(status != GN_RPC_OK || len != o->result_bytes)) {
-		gn_log(GN_LOG_ERROR, "call %llu failed: %s, %u bytes",
-		       (unsigned long long)call->number, gn_rpc_status_str(status), len);
-		return -EIO;
-	}
-	if (o->request_bytes < sizeof(call->number) || len < sizeof(call->number))
+	for (uint32_t i = 0; i < c->n_to; i++)
+		gn_rpc_client_close(c->to[i]);
+	gn_free(c->to);
+	gn_free(c->ops);
+	gn_free(c->numbers);
+	gn_free(c->began_ns);
+	gn_free(c->idle);
+	gn_free(c->bytes);
+}
+
+/* ---- calls ---- */
+
+static inline void number_call(struct rpc_client *c, uint32_t i, uint64_t number)
+{
+	c->numbers[i] = number;
+	if (c->ops[i].request_len >= sizeof(number))
+		memcpy((void *)c->ops[i].request, &number, sizeof(number));
+}
+
+static int complain(struct rpc_client *c, uint32_t i, unsigned status, uint32_t len)
+{
+	const unsigned long long number = c->numbers[i];
+
+	if (status != GN_RPC_OK || len != c->ops[i].result_room)
+		return load_fail(c->base.run, -EIO, "call %llu failed: %s, %u bytes instead of %u",
+				 number, gn_rpc_status_str(status), len, c->ops[i].result_room);
+	return load_fail(c->base.run, -EBADMSG, "call %llu was answered with another's result",
+			 number);
+}
+
+static inline int check_result(struct rpc_client *c, uint32_t i, unsigned status, uint32_t len)
+{
+	const struct gn_rpc_op *op = &c->ops[i];
+
+	if (unlikely(status != GN_RPC_OK || len != op->result_room))
+		return complain(c, i, status, len);
+	if (op->request_len < sizeof(uint64_t) || len < sizeof(uint64_t) ||
+	    likely(!memcmp(op->result, &c->numbers[i], sizeof(uint64_t))))
 		return 0;
-	if (likely(!memcmp(call->result, &call->number, sizeof(call->number))))
-		return 0;
-	gn_log(GN_LOG_ERROR, "call %llu was answered with another's result",
-	       (unsigned long long)call->number);
-	return -EBADMSG;
+	return complain(c, i, status, len);
 }
 
-static void note_end(struct gn_rpc_op *op)
+static void call_done(struct gn_rpc_op *op)
 {
-	struct call *call = op->arg;
-	struct caller *c = call->caller;
-	const int rc = check_result(c, call, op->status, op->result_len);
+	struct rpc_client *c = op->arg;
+	const uint32_t i = (uint32_t)(op - c->ops);
 
-	if (unlikely(rc && !c->error))
-		c->error = rc;
-	c->ended++;
-	c->idle[c->n_idle++] = call;
+	if (likely(!c->error)) /* the others of a broken connection: the first has said why */
+		c->error = check_result(c, i, op->status, op->result_len);
+	c->idle[c->n_idle++] = i;
+	load_done(&c->base, 1, c->began_ns[i]);
 }
 
-static int make_calls(struct caller *c)
+static inline struct gn_rpc_client *choose_thread(const struct rpc_client *c)
 {
-	const struct bench_rpc_opts *o = &c->hall->opts;
-	const size_t stride = (size_t)o->request_bytes + o->result_bytes;
+	return c->to[c->n_to > 1 ? gn_random() % c->n_to : 0];
+}
 
-	c->calls = calloc(o->inflight, sizeof(*c->calls));
-	c->idle = calloc(o->inflight, sizeof(struct call *));
-	c->bytes = malloc(stride * o->inflight + 1);
-	if (!c->calls || !c->idle || !c->bytes)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < o->inflight; i++) {
-		struct call *call = &c->calls[i];
+static int run_single(struct rpc_client *c)
+{
+	const struct gn_rpc_op *op = &c->ops[0];
+	int rc = 0;
 
-		call->caller = c;
-		call->request = c->bytes + i * stride;
-		call->result = call->request + o->request_bytes;
-		pattern_fill(call->request, o->request_bytes, seed_of(c, i));
-		call->op = (struct gn_rpc_op){.method = METHOD_ECHO,
-					      .request = call->request,
-					      .request_len = o->request_bytes,
-					      .result = call->result,
-					      .result_room = o->result_bytes,
-					      .done = note_end,
-					      .arg = call};
-		c->idle[c->n_idle++] = call;
+	while (!rc && !load_stops(&c->base)) {
+		const uint64_t began_ns = load_stamp(&c->base);
+		unsigned status = GN_RPC_OK;
+		uint32_t len = 0;
+
+		number_call(c, 0, ++c->begun);
+		rc = gn_rpc_call(choose_thread(c), METHOD_ECHO, op->request, op->request_len,
+				 op->result, op->result_room, &len, c->base.deadline_ns, &status);
+		if (unlikely(rc))
+			return load_check(c->base.run, rc, "calling");
+		rc = check_result(c, 0, status, len);
+		load_done(&c->base, 1, began_ns);
+		load_between(&c->base);
 	}
-	return 0;
+	return rc;
 }
 
-static void caller_destroy(void *arg)
+static int run_batches(struct rpc_client *c)
 {
-	struct caller *c = arg;
+	const struct bench_rpc_opts *o = &c->run->opts;
+	int rc = 0;
 
-	gn_rpc_client_close(c->rpc);
-	gn_fabric_close(c->fabric);
-	free(c->calls);
-	free(c->idle);
-	free(c->bytes);
-	free(c);
-}
+	while (!rc && !load_stops(&c->base)) {
+		struct gn_rpc_client *to = choose_thread(c);
+		struct gn_rpc_choice now = {.size = sizeof(now), .batch = o->load.batch};
+		const uint64_t began_ns = load_stamp(&c->base);
 
-static int caller_create(struct crew_hall *crew, uint32_t index, void **out)
-{
-	struct caller *c = calloc(1, sizeof(*c));
-	int rc;
-
-	if (!c)
-		return -ENOMEM;
-	c->hall = (struct hall *)crew; /* which it begins with */
-	c->index = index;
-	rc = make_calls(c);
-	if (!rc)
-		rc = connect_caller(c);
-	if (rc) {
-		caller_destroy(c);
-		return rc;
+		if (o->load.batch_auto)
+			rc = gn_rpc_client_choice(to, METHOD_ECHO, &now);
+		for (uint32_t i = 0; i < now.batch && !rc; i++) {
+			number_call(c, i, ++c->begun);
+			c->began_ns[i] = began_ns;
+			c->ops[i].deadline_ns = c->base.deadline_ns;
+		}
+		c->n_idle = 0; /* only a window needs to know which are idle */
+		if (!rc)
+			rc = gn_rpc_call_all(to, c->ops, now.batch);
+		if (rc)
+			return load_check(c->base.run, rc, "calling");
+		rc = c->error;
+		load_between(&c->base);
 	}
-	*out = c;
-	return 0;
+	c->n_idle = c->n_ops;
+	return rc;
 }
 
-/* ---- calling ---- */
-
-static inline void number_call(struct caller *c, struct call *call, uint64_t number)
+static int submit_idle(struct rpc_client *c)
 {
-	call->number = number;
-	if (c->hall->opts.request_bytes >= sizeof(call->number))
-		memcpy(call->request, &call->number, sizeof(call->number));
-}
-
-static inline int call_once(struct caller *c)
-{
-	struct call *call = &c->calls[0];
-	unsigned status;
-	uint32_t len;
-	int rc;
-
-	number_call(c, call, ++c->begun);
-	rc = gn_rpc_call(c->rpc, METHOD_ECHO, call->request, call->op.request_len, call->result,
-			 call->op.result_room, &len, c->deadline_ns, &status);
-	if (unlikely(rc)) {
-		gn_log(GN_LOG_ERROR, "cannot call: %s", gn_strerror(rc));
-		return rc;
-	}
-	c->ended++;
-	return check_result(c, call, status, len);
-}
-
-static int keep_calling(struct caller *c)
-{
-	int rc;
+	const uint64_t began_ns = load_stamp(&c->base);
 
 	while (c->n_idle) {
-		struct call *call = c->idle[c->n_idle - 1];
-		const uint64_t last = call->number;
+		const uint32_t i = c->idle[c->n_idle - 1];
+		const uint64_t last = c->numbers[i];
+		int rc;
 
-		number_call(c, call, c->begun + 1);
-		call->op.deadline_ns = c->deadline_ns;
-		rc = gn_rpc_submit(c->rpc, &call->op);
+		number_call(c, i, c->begun + 1);
+		c->began_ns[i] = began_ns;
+		c->ops[i].deadline_ns = c->base.deadline_ns;
+		rc = gn_rpc_submit(c->to[0], &c->ops[i]);
 		if (rc == -EAGAIN) { /* its slot's turn has not come */
-			number_call(c, call, last);
+			number_call(c, i, last);
 			return 0;
 		}
-		if (unlikely(rc)) {
-			gn_log(GN_LOG_ERROR, "cannot submit a call: %s", gn_strerror(rc));
-			return rc;
-		}
+		if (unlikely(rc))
+			return load_check(c->base.run, rc, "submitting a call");
 		c->n_idle--;
 		c->begun++;
 	}
 	return 0;
 }
 
-static int wait_for_some(struct caller *c)
+static int await_some(struct rpc_client *c)
 {
-	const int rc = gn_rpc_wait(c->rpc, c->deadline_ns);
+	const int rc = gn_rpc_wait(c->to[0], c->base.deadline_ns);
 
-	if (rc == -EINTR && !bench_stopped())
-		return 0;
-	return rc < 0 ? rc : c->error;
+	if (unlikely(rc < 0 && rc != -EINTR))
+		return load_check(c->base.run, rc, "waiting for results");
+	return c->error;
 }
 
-static int call_group(struct caller *c, uint64_t calls)
+static int run_window(struct rpc_client *c)
 {
-	const uint64_t until = c->ended + calls;
 	int rc = 0;
 
-	c->deadline_ns = gn_deadline_us(CALL_US + (uint64_t)(2 * c->hall->opts.work_us) * calls);
-	while (!rc && c->ended < until) {
-		if (unlikely(bench_stopped()))
-			return -EINTR;
-		if (c->hall->opts.inflight == 1) {
-			rc = call_once(c);
-			continue;
-		}
-		rc = keep_calling(c);
+	while (!rc && !load_stops(&c->base)) {
+		rc = submit_idle(c);
 		if (!rc)
-			rc = wait_for_some(c);
+			rc = await_some(c);
+		load_between(&c->base);
 	}
 	return rc;
 }
 
-static uint64_t group_calls(const struct bench_rpc_opts *opts)
+static int rpc_run_calls(struct load_client *base)
 {
-	if (opts->inflight == 1)
-		return GROUP_TRIPS;
-	return opts->inflight < GROUP_TRIPS ? (uint64_t)GROUP_TRIPS * DEEP_GROUP :
-					      (uint64_t)opts->inflight * DEEP_GROUP;
+	struct rpc_client *c = rpc_client_of(base);
+	const struct bench_rpc_opts *o = &c->run->opts;
+
+	if (o->load.inflight > o->load.batch)
+		return run_window(c);
+	return o->load.batch > 1 || o->load.batch_auto ? run_batches(c) : run_single(c);
 }
 
-static void tally_up(struct caller *c, int sign)
-{
-	struct tally *t = &c->hall->crew.tally[c->index];
-	struct gn_rpc_counters rpc = {.size = sizeof(rpc)};
+/* ---- apart from what is measured ---- */
 
-	tally_calls(t, c->rpc, sign);
-	tally_fabric(t, c->fabric, sign);
-	gn_rpc_client_counters(c->rpc, &rpc);
-	t->calls += (uint64_t)(int64_t)sign * rpc.calls;
-	t->switches = rpc.switches; /* of all its life: most come at the beginning */
+static int rpc_rest(struct load_client *base)
+{
+	struct rpc_client *c = rpc_client_of(base);
+	int rc = 0;
+
+	base->deadline_ns = gn_deadline_us(LOAD_OP_US);
+	while (!rc && c->n_idle < c->n_ops && !*base->interrupted)
+		rc = await_some(c);
+	return *base->interrupted ? -EINTR : rc;
 }
 
-static int warm(void *arg)
+/* Every byte of the last results. */
+static int rpc_check(struct load_client *base)
 {
-	return call_group(arg, GROUP_TRIPS);
-}
-
-static int caller_run(void *arg, uint64_t block_ns, struct block *out)
-{
-	struct caller *c = arg;
-	uint64_t since_ns;
-	int rc;
-
-	out->group_ops = group_calls(&c->hall->opts);
-	rc = warm(c); /* both sides have done something else before */
-	tally_up(c, -1);
-	since_ns = gn_now_ns();
-	while (!rc && out->ns < block_ns) {
-		rc = call_group(c, out->group_ops);
-		if (!rc)
-			since_ns = block_group(out, since_ns);
-	}
-	tally_up(c, 1);
-	tally_block(&c->hall->crew.tally[c->index], out);
-	return rc;
-}
-
-/* ---- the end ---- */
-
-static int check_bytes(const struct caller *c)
-{
-	const struct bench_rpc_opts *o = &c->hall->opts;
+	const struct rpc_client *c = rpc_client_of(base);
+	const struct bench_rpc_opts *o = &c->run->opts;
 	const uint32_t both = least_u32(o->request_bytes, o->result_bytes);
-	uint8_t *want = malloc(o->result_bytes + 1);
-	int rc = want ? 0 : -ENOMEM;
+	uint8_t *want = gn_alloc(o->result_bytes + 1, 0);
+	int rc = load_check(base->run, want ? 0 : -ENOMEM, "memory for a result");
 
-	for (uint32_t i = 0; !rc && i < o->inflight; i++) {
-		if (!c->calls[i].number)
+	for (uint32_t i = 0; !rc && i < c->n_ops; i++) {
+		if (!c->numbers[i])
 			continue; /* the window was never that full */
-		pattern_fill(want, o->result_bytes, o->seed ^ RESULT_SEED);
-		memcpy(want, c->calls[i].request, both);
-		if (!memcmp(want, c->calls[i].result, o->result_bytes))
-			continue;
-		gn_log(GN_LOG_ERROR, "the last result of buffer %u is wrong", i);
-		rc = -EBADMSG;
+		pattern_fill(want, o->result_bytes, o->load.seed ^ RESULT_SEED);
+		memcpy(want, c->ops[i].request, both);
+		if (memcmp(want, c->ops[i].result, o->result_bytes))
+			rc = load_fail(base->run, -EBADMSG,
+				       "the last result of buffer %u is wrong", i);
 	}
-	free(want);
+	gn_free(want);
 	return rc;
 }
 
-static int rest(struct caller *c)
+static void rpc_count(const struct load_client *base, struct load_sums *out)
 {
-	int rc = 0;
+	const struct rpc_client *c = rpc_client_of(base);
 
-	c->deadline_ns = gn_deadline_us(CALL_US);
-	while (!rc && c->ended < c->begun)
-		rc = wait_for_some(c);
-	return rc;
+	*out = base->own;
+	for (uint32_t i = 0; i < c->n_to; i++) {
+		load_count_rpc(c->to[i], out);
+		load_count_choice(c->to[i], METHOD_ECHO, out);
+	}
+	if (!base->run->simulated) {
+		load_count_fabric(base->proc->fabric, out);
+		out->ops = out->calls;
+	}
 }
 
-struct gn_rpc_client *caller_rest(void *arg)
+static uint64_t rpc_group_ops(const struct load_client *base)
 {
-	struct caller *c = arg;
+	const struct bench_rpc_opts *o = &((const struct rpc_run *)base->run)->opts;
 
-	return rest(c) ? NULL : c->rpc;
+	if (o->load.inflight == 1)
+		return GROUP_TRIPS;
+	return (uint64_t)GROUP_BATCHES * (o->load.inflight < GROUP_TRIPS ? GROUP_TRIPS : o->load.inflight);
 }
 
-/* Ends what is under way; then every byte of the last results is checked. */
-static int finish(void *arg)
+struct gn_rpc_client *rpc_client_connection(const struct load_client *base)
 {
-	const int rc = rest(arg);
-
-	return rc ? rc : check_bytes(arg);
+	return rpc_client_of(base)->to[0];
 }
 
-const struct crew_client caller_ops = {
-	.create = caller_create,
-	.destroy = caller_destroy,
-	.warm = warm,
-	.run = caller_run,
-	.finish = finish,
+const struct load_kind load_rpc = {
+	.name = "rpc",
+	.serve = rpc_serve,
+	.client_bytes = sizeof(struct rpc_client),
+	.open = rpc_open,
+	.run = rpc_run_calls,
+	.rest = rpc_rest,
+	.check = rpc_check,
+	.close = rpc_close,
+	.count = rpc_count,
+	.group_ops = rpc_group_ops,
 };

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A run of calls from start to end: the hall, the server, the clients, the figures.
- */
+/* A run of calls: as processes beside their limit, or on a simulated cluster. */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "rpc_hall.h"
+#include "procs.h"
+#include "rpc_load.h"
+
+#define MIN_OPS 4000u /* of a simulated run, at effort 1 */
 
 const char *const bench_rpc_modes[BENCH_RPC_MODES + 1] = {
 	[BENCH_RPC_FETCH] = "fetch",
@@ -14,137 +16,129 @@ const char *const bench_rpc_modes[BENCH_RPC_MODES + 1] = {
 	[BENCH_RPC_LIMIT] = "limit",
 };
 
-struct run {
-	struct crew crew;
-	struct hall *hall;
-	struct bench_rpc_result result;
-	bench_progress_fn *progress;
-};
+/* ---- processes ---- */
 
-/* ---- figures ---- */
-
-/* One at a time next to a line, or several next to the loop without calls. */
-static void take_comparison(struct run *run, const struct comparison *compared)
+/* One call at a time next to a line, or several next to the loop without calls. */
+static void take_comparison(const struct bench_rpc_opts *o, const struct comparison *compared,
+			    struct load_result *r)
 {
-	const bool line = run->hall->opts.inflight == 1;
-
-	run->result.run.cacheline_ratio = line ? compared->ratio : NAN;
-	run->result.run.overhead_ns = line ? compared->overhead_ns : NAN;
-	run->result.limit_ratio = line ? NAN : 1 / compared->ratio;
+	if (o->load.inflight == 1) {
+		r->run.cacheline_ratio = compared->ratio;
+		r->run.overhead_ns = compared->overhead_ns;
+	} else {
+		r->limit_ratio = 1 / compared->ratio;
+	}
 }
 
-/* What one client's calls can be compared with; several clients share a core, or have more. */
-static const struct load *limit_for(const struct bench_rpc_opts *o, const struct load *line,
-				    const struct load *bare)
+/* Only one client over shared memory can be compared with bare shared memory. */
+static const struct load *limit_of(const struct bench_rpc_opts *o, const struct load *line,
+				   const struct load *bare)
 {
-	if (o->clients > 1)
+	if (o->load.clients > 1 || o->load.host[0] || o->load.batch_auto)
 		return NULL;
-	return o->inflight == 1 ? line : bare;
+	return o->load.inflight == 1 ? line : bare;
 }
 
-static int measure_calls(struct run *run)
+static int measure_calls(struct procs *procs, bench_progress_fn *progress, struct load_result *r)
 {
-	const struct bench_rpc_opts *o = &run->hall->opts;
-	const struct limit_place place = limit_place_of(run->hall);
-	struct pair *pair = &run->crew.pair;
-	struct hold_bare hold = {
-		.hold = {.pair = pair, .rest = caller_rest, .method = METHOD_CACHELINE},
-		.hall = run->hall};
-	const struct load line = {hold_line, &hold.hold, 0.25}, bare = {hold_bare, &hold, 0.25};
-	struct comparison compared = {NAN, NAN, NAN, NAN};
-	struct load own = {.run = caller_ops.run};
-	int rc = caller_ops.create(run->crew.hall, 0, &own.arg), end;
+	struct rpc_run *run = (struct rpc_run *)procs->run;
+	const struct limit_place place = rpc_limit_place(run);
+	struct hold hold = {.procs = procs, .method = METHOD_BARE, .held = &run->held};
+	const struct load line = {hold_line, &hold, 0.25}, bare = {hold_bare, &hold, 0.25};
+	struct comparison compared;
+	int rc = procs_start(procs);
 
 	if (rc)
 		return rc;
-	hold.hold.caller = own.arg;
-	rc = bare_create(pair, &place, &hold.bare);
+	if (run->opts.load.inflight == 1)
+		hold.method = METHOD_CACHELINE;
+	hold.rpc = rpc_client_connection(procs->client);
+	rc = bare_create(&procs->pair, &place, &hold.bare);
 	if (!rc)
-		rc = crew_start_clients(&run->crew);
-	crew_let_go(&run->crew);
+		rc = procs_measure(procs, limit_of(&run->opts, &line, &bare), NULL, progress, r,
+				   &compared);
 	if (!rc)
-		rc = blocks_run(pair, &own, limit_for(o, &line, &bare), NULL, run->progress,
-				&run->result.run, &compared);
-	end = crew_end_clients(&run->crew);
-	rc = rc ? rc : end;
-	if (!rc)
-		rc = caller_ops.finish(own.arg);
-	if (!rc)
-		rc = pair_ask(pair, ORDER_CHECK);
-	if (!rc) {
-		take_comparison(run, &compared);
-		tally_sum(run->crew.hall, &run->result);
-	}
+		take_comparison(&run->opts, &compared, r);
 	bare_destroy(hold.bare);
-	caller_ops.destroy(own.arg);
 	return rc;
 }
 
-static int measure_limit(struct run *run)
+/* The mode limit: no calls. */
+static int measure_limit(struct procs *procs, bench_progress_fn *progress, struct load_result *r)
 {
-	const struct bench_rpc_opts *o = &run->hall->opts;
-	const struct limit_place place = limit_place_of(run->hall);
-	const struct load limit = {cacheline_run, &run->crew.pair, 0.25};
-	struct bench_rpc_result *r = &run->result;
+	struct rpc_run *run = (struct rpc_run *)procs->run;
+	const struct limit_place place = rpc_limit_place(run);
+	const struct load limit = {cacheline_run, &procs->pair, 0.25};
 	struct comparison compared;
 	struct bare *bare;
 	struct load own = {.run = bare_run};
-	int rc = bare_create(&run->crew.pair, &place, &bare);
+	int rc = procs_start_server(procs);
 
+	if (!rc)
+		rc = bare_create(&procs->pair, &place, &bare);
 	if (rc)
 		return rc;
 	own.arg = bare;
-	rc = blocks_run(&run->crew.pair, &own, o->inflight == 1 ? &limit : NULL, NULL,
-			run->progress, &r->run, &compared);
+	rc = blocks_run(&procs->pair, &own, run->opts.load.inflight == 1 ? &limit : NULL, NULL, progress,
+			&r->run, &compared);
 	if (!rc)
 		rc = bare_check(bare);
-	take_comparison(run, &compared);
+	take_comparison(&run->opts, &compared, r);
 	r->mops = (double)r->run.ops / r->run.seconds / 1e6;
-	r->server_wrs = r->client_wrs = r->round_trips = r->doorbells = r->batch_fill = NAN;
 	bare_destroy(bare);
 	return rc;
 }
 
-int bench_rpc_run(const struct bench_rpc_opts *opts, bench_progress_fn *progress,
-		  struct bench_rpc_result *out)
+static int run_processes(const struct bench_rpc_opts *o, bench_progress_fn *progress,
+			 struct load_result *out)
 {
-	const struct limit_opts limit = limit_opts_of(opts);
-	const struct crew_opts crew = {.hidden_arg = "--bench-rpc",
-				       .bytes = sizeof(struct hall) + limit_bytes(&limit),
-				       .threads = opts->threads,
-				       .clients = opts->clients,
-				       .seconds = opts->seconds,
-				       .cpus = {opts->cpus[0], opts->cpus[1]}};
-	struct run run = {.progress = progress};
-	int rc = crew_open(&run.crew, &crew);
+	const struct limit_opts limit = rpc_limit_opts(o);
+	const size_t bytes = sizeof(struct rpc_run) + limit_bytes(&limit);
+	struct procs procs;
+	int rc = procs_open(&procs, &load_rpc, bytes, &o->load, 1, o->load.threads, o->load.clients);
 
 	if (rc)
 		return rc;
-	run.hall = (struct hall *)run.crew.hall; /* which begins with it */
-	run.hall->opts = *opts;
-	rc = crew_start_server(&run.crew);
-	if (!rc)
-		rc = opts->mode == BENCH_RPC_LIMIT ? measure_limit(&run) : measure_calls(&run);
-	crew_stop_server(&run.crew);
-	if (!rc) {
-		/* A closed loop: with several under way, each takes that many times its share. */
-		run.result.run.p50_ns *= opts->inflight;
-		run.result.run.p99_ns *= opts->inflight;
-		*out = run.result;
+	((struct rpc_run *)procs.run)->opts = *o;
+	rc = o->mode == BENCH_RPC_LIMIT ? measure_limit(&procs, progress, out) :
+					  measure_calls(&procs, progress, out);
+	/* A closed loop: with several under way, each takes that many times its share. */
+	out->run.p50_ns *= o->load.inflight;
+	out->run.p99_ns *= o->load.inflight;
+	out->run.p999_ns *= o->load.inflight;
+	return procs_close(&procs, rc, out);
+}
+
+/* ---- a simulated cluster ---- */
+
+static int run_cluster(const struct bench_rpc_opts *o, struct load_result *out)
+{
+	struct rpc_run *run = (struct rpc_run *)load_run_create(sizeof(*run), &o->load);
+	struct load_place *places = calloc(o->load.machines + 1, sizeof(*places));
+	int rc;
+
+	if (!run || !places) {
+		free(run);
+		free(places);
+		return load_no_memory(out);
 	}
-	crew_close(&run.crew);
+	run->opts = *o;
+	run->load.n_servers = run->load.servers_per_node = 1;
+	run->load.n_clients = o->load.machines * o->load.clients;
+	load_set_length(&run->load, MIN_OPS, o->load.batch, o->load.batch_auto);
+	places[0] = (struct load_place){.n_servers = 1};
+	for (uint32_t i = 0; i < o->load.machines; i++)
+		places[i + 1] = (struct load_place){.node = i + 1,
+						    .first_client = i * o->load.clients,
+						    .n_clients = o->load.clients};
+	rc = load_simulate(&run->load, &load_rpc, places, o->load.machines + 1, out);
+	free(places);
 	return rc;
 }
 
-int bench_rpc_peer_main(void)
+int bench_rpc_run(const struct bench_rpc_opts *opts, bench_progress_fn *progress,
+		  struct load_result *out)
 {
-	struct crew_hall *crew;
-	uint32_t number;
-	int rc = crew_join(sizeof(struct hall), &crew, &number);
-
-	if (rc)
-		return EXIT_FAILURE;
-	rc = number ? crew_be_client(crew, number, &caller_ops) : server_main((struct hall *)crew);
-	crew_leave(crew);
-	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+	load_result_init(out);
+	return opts->load.profile ? run_cluster(opts, out) : run_processes(opts, progress, out);
 }

@@ -1,49 +1,103 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The server's process: an echo, and the ping-pong of the limit. The library's threads do the work;
- * the first one only waits for orders, except in the mode limit, where it answers itself.
+ * The server of the load of calls: an echo, and the limits' other side. A result begins with the
+ * bytes of its request; the rest is always the same.
  */
 #include <errno.h>
-#include <stdlib.h>
-#include <unistd.h>
 
-#include "rpc_hall.h"
+#include "procs.h"
+#include "rpc_load.h"
 
-struct server {
-	struct hall *hall;
-	uint8_t *fill;
-	struct gn_fabric *fabric;
-	struct gn_rpc_server *rpc;
-};
+#define PARK_US	    1000000u /* the papers' servers poll every client's slots all the time */
+#define ENTRY_BYTES 16u	     /* that a call takes in a batch, besides its own, at most */
 
-static void echo(struct gn_rpc_request *request, void *arg)
+/* ---- sizes ---- */
+
+static bool is_window(const struct bench_rpc_opts *o)
 {
-	const struct server *s = arg;
-	const uint32_t bytes = s->hall->opts.result_bytes;
-	uint32_t len, room;
-	const void *data = gn_rpc_request_data(request, &len);
-	uint8_t *result, *own = NULL;
-
-	if (s->hall->opts.work_us > 0)
-		compute(s->hall->opts.work_us);
-	if (likely(len >= bytes))
-		return gn_rpc_answer(request, GN_RPC_OK, data, bytes);
-	result = gn_rpc_request_room(request, &room);
-	if (unlikely(!result || room < bytes)) /* in the middle of a batch there may be less */
-		result = own = malloc(bytes + 1);
-	if (unlikely(!result))
-		return gn_rpc_answer(request, GN_RPC_BUSY, NULL, 0);
-	memcpy(result, data, len);
-	memcpy(result + len, s->fill + len, bytes - len);
-	gn_rpc_answer(request, GN_RPC_OK, result, bytes);
-	free(own);
+	return o->load.inflight > o->load.batch;
 }
 
-/* … of calls that come in batches. */
+uint32_t rpc_slots(const struct bench_rpc_opts *o)
+{
+	const uint32_t batches = (o->load.inflight + o->load.batch - 1) / o->load.batch;
+
+	if (o->load.paper && !is_window(o))
+		return 1;
+	return o->load.batch > 1 && batches < 2 ? 2 : batches;
+}
+
+/*
+ * The papers' slots are as large as the library's usually are, or twice a batch: results are
+ * gathered in place as long as the largest would still fit.
+ */
+uint32_t rpc_slot_bytes(const struct bench_rpc_opts *o, uint32_t each)
+{
+	const uint32_t times = o->load.paper ? 2 : 1;
+	uint64_t bytes = each;
+
+	if (o->load.batch > 1)
+		bytes = (uint64_t)times * o->load.batch * (each + ENTRY_BYTES);
+	if (o->load.paper && bytes < GN_RPC_BYTES_DEFAULT)
+		bytes = GN_RPC_BYTES_DEFAULT;
+	if (bytes > GN_RPC_BYTES_MAX)
+		bytes = GN_RPC_BYTES_MAX;
+	return bytes ? (uint32_t)bytes : 1; /* 0 is another option */
+}
+
+/* ---- the echo ---- */
+
+int rpc_echo_init(struct rpc_echo *echo, const struct bench_rpc_opts *opts)
+{
+	echo->opts = opts;
+	echo->fill = gn_alloc(opts->result_bytes + 1, 0);
+	if (!echo->fill)
+		return -ENOMEM;
+	pattern_fill(echo->fill, opts->result_bytes, opts->load.seed ^ RESULT_SEED);
+	return 0;
+}
+
+void rpc_echo_free(struct rpc_echo *echo)
+{
+	gn_free(echo->fill);
+}
+
+static inline void echo_put(const struct rpc_echo *echo, uint8_t *result, const void *data,
+			    uint32_t len)
+{
+	const uint32_t bytes = echo->opts->result_bytes, both = least_u32(len, bytes);
+
+	memcpy(result, data, both);
+	if (both < bytes)
+		memcpy(result + both, echo->fill + both, bytes - both);
+}
+
+static void echo_one(struct gn_rpc_request *request, void *arg)
+{
+	const struct rpc_echo *echo = arg;
+	const uint32_t bytes = echo->opts->result_bytes;
+	uint32_t len, room = 0;
+	const void *data = gn_rpc_request_data(request, &len);
+	uint8_t *result = gn_rpc_request_room(request, &room), *own = NULL;
+
+	if (echo->opts->work_us > 0)
+		load_work((uint64_t)(echo->opts->work_us * 1000));
+	if (unlikely(!result || room < bytes)) { /* in the middle of a batch there may be less */
+		if (len >= bytes)
+			return gn_rpc_answer(request, GN_RPC_OK, data, bytes);
+		result = own = gn_alloc(bytes + 1, 0);
+	}
+	if (unlikely(!result))
+		return gn_rpc_answer(request, GN_RPC_BUSY, NULL, 0);
+	echo_put(echo, result, data, len);
+	gn_rpc_answer(request, GN_RPC_OK, result, bytes);
+	gn_free(own);
+}
+
 static void echo_group(struct gn_rpc_group *group, void *arg)
 {
-	const struct server *s = arg;
-	const uint32_t bytes = s->hall->opts.result_bytes;
+	const struct rpc_echo *echo = arg;
+	const uint32_t bytes = echo->opts->result_bytes;
 	const unsigned n = gn_rpc_group_size(group);
 
 	for (unsigned i = 0; i < n; i++) {
@@ -51,107 +105,118 @@ static void echo_group(struct gn_rpc_group *group, void *arg)
 		const void *data = gn_rpc_group_data(group, i, &len);
 		uint8_t *result;
 
-		if (s->hall->opts.work_us > 0)
-			compute(s->hall->opts.work_us);
+		if (echo->opts->work_us > 0)
+			load_work((uint64_t)(echo->opts->work_us * 1000));
 		if (likely(len >= bytes)) {
 			gn_rpc_group_answer(group, i, GN_RPC_OK, data, bytes);
 			continue;
 		}
 		result = gn_rpc_group_room(group, i, bytes);
 		if (unlikely(!result))
-			continue; /* it has ended */
-		memcpy(result, data, len);
-		memcpy(result + len, s->fill + len, bytes - len);
+			continue; /* the call has ended */
+		echo_put(echo, result, data, len);
 		gn_rpc_group_answer(group, i, GN_RPC_OK, result, bytes);
 	}
 }
 
-static void hold_lanes(struct gn_rpc_request *request, void *arg)
+int rpc_echo_handle(struct rpc_echo *echo, struct gn_rpc_server *server)
 {
-	const struct server *s = arg;
-	const struct limit_place place = limit_place_of(s->hall);
-	const uint64_t order = __atomic_load_n(&s->hall->crew.pair.order, __ATOMIC_ACQUIRE);
+	if (echo->opts->load.batch > 1 && !echo->opts->load.paper)
+		return gn_rpc_server_handle_group(server, METHOD_ECHO, echo_group, echo, 0);
+	return gn_rpc_server_handle(server, METHOD_ECHO, echo_one, echo);
+}
+
+/* ---- the server ---- */
+
+struct rpc_server {
+	struct load_proc *proc;
+	struct rpc_run *run;
+	struct rpc_echo echo;
+	struct gn_rpc_server *rpc;
+};
+
+static void hold_rings(struct gn_rpc_request *request, void *arg)
+{
+	struct rpc_run *run = arg;
+	const struct limit_place place = rpc_limit_place(run);
+	const uint64_t order = __atomic_load_n(&run->load.pair.order, __ATOMIC_ACQUIRE);
 	int rc;
 
 	/* Pairs with the acquire in hold_begin(). */
-	__atomic_store_n(&s->hall->held, order, __ATOMIC_RELEASE);
+	__atomic_store_n(&run->held, order, __ATOMIC_RELEASE);
 	rc = bare_answer(&place, order);
 	gn_rpc_answer(request, rc ? GN_RPC_FAILED : GN_RPC_OK, NULL, 0);
 }
 
-static int start(struct server *s)
+static int rpc_listen_at(void *arg, const char *addr)
 {
-	const struct bench_rpc_opts *opts = &s->hall->opts;
-	const struct gn_rpc_server_opts rpc = {
-		.size = sizeof(rpc),
-		.threads = opts->threads,
-		.max_slots = slots_for(opts),
-		.max_request = room_for(opts->request_bytes, opts->batch),
-		.max_result = room_for(opts->result_bytes, opts->batch)};
-	char *addr = s->hall->crew.pair.addr;
-	int rc = gn_fabric_open(s->hall->crew.pair.opts.provider, &s->fabric);
+	struct rpc_server *s = arg;
+	const struct bench_rpc_opts *o = &s->run->opts;
+	const struct gn_rpc_server_opts opts = {
+		.size = sizeof(opts),
+		.threads = o->load.threads,
+		.max_slots = rpc_slots(o),
+		.max_request = rpc_slot_bytes(o, o->request_bytes),
+		.max_result = rpc_slot_bytes(o, o->result_bytes),
+		.park_us = o->load.paper ? PARK_US : 0,
+		.flags = o->load.paper ? GN_RPC_SERVER_PAPER : 0,
+	};
+	int rc = gn_rpc_server_create(s->proc->fabric, addr, &opts, &s->rpc);
 
-	if (rc)
-		return rc;
-	s->fill = malloc(opts->result_bytes + 1);
-	if (!s->fill)
-		return -ENOMEM;
-	pattern_fill(s->fill, opts->result_bytes, opts->seed ^ RESULT_SEED);
-	snprintf(addr, sizeof(s->hall->crew.pair.addr), "shm:bench-rpc-%d", (int)getpid());
-	rc = gn_rpc_server_create(s->fabric, addr, &rpc, &s->rpc);
 	if (!rc)
-		rc = opts->batch > 1 ?
-			     gn_rpc_server_handle_group(s->rpc, METHOD_ECHO, echo_group, s, 0) :
-			     gn_rpc_server_handle(s->rpc, METHOD_ECHO, echo, s);
+		rc = rpc_echo_handle(&s->echo, s->rpc);
 	if (!rc)
 		rc = gn_rpc_server_handle(s->rpc, METHOD_CACHELINE, hold_answer,
-					  &s->hall->crew.pair);
+					  &s->run->load.pair);
 	if (!rc)
-		rc = gn_rpc_server_handle(s->rpc, METHOD_BARE, hold_lanes, s);
-	return rc ? rc : gn_rpc_server_start(s->rpc);
-}
-
-static int serve_calls(struct hall *hall)
-{
-	struct server s = {.hall = hall};
-	const int rc = start(&s);
-
-	if (rc)
-		gn_log(GN_LOG_ERROR, "bench: cannot start the server: %s", gn_strerror(rc));
-	peer_answer(&hall->crew.pair, ORDER_START, rc);
+		rc = gn_rpc_server_handle(s->rpc, METHOD_BARE, hold_rings, s->run);
 	if (!rc)
-		crew_obey(&hall->crew, s.fabric, s.rpc);
-	gn_rpc_server_destroy(s.rpc);
-	gn_fabric_close(s.fabric);
-	free(s.fill);
+		rc = gn_rpc_server_start(s->rpc);
+	if (rc) {
+		gn_rpc_server_destroy(s->rpc);
+		s->rpc = NULL;
+	}
 	return rc;
 }
 
-static int serve_limit(struct hall *hall)
+/* The mode limit: this thread answers itself. */
+static int serve_limit(struct load_proc *proc, struct rpc_run *run)
 {
-	const struct limit_place place = limit_place_of(hall);
+	const struct limit_place place = rpc_limit_place(run);
+	struct shared *shared = &run->load.pair;
 	uint64_t word = ORDER_START;
 	int rc = 0;
 
-	peer_answer(&hall->crew.pair, word, 0);
+	proc->listens(proc, 0, 0);
 	while (!rc) {
-		word = peer_next_order(&hall->crew.pair, word);
-		switch ((enum order)(word & 0xff)) {
-		case ORDER_QUIT:
+		word = peer_next_order(shared, word);
+		if ((word & 0xff) == ORDER_QUIT)
 			return 0;
-		case ORDER_CACHELINE:
-			rc = cacheline_answer(&hall->crew.pair);
-			break;
-		default:
+		if ((word & 0xff) == ORDER_CHECK)
+			peer_answer(shared, word, 0);
+		else if ((word & 0xff) == ORDER_CACHELINE)
+			rc = cacheline_answer(shared);
+		else
 			rc = bare_answer(&place, word);
-		}
 	}
-	peer_answer(&hall->crew.pair, word, rc);
+	peer_answer(shared, word, rc);
 	return rc;
 }
 
-int server_main(struct hall *hall)
+int rpc_serve(struct load_proc *proc, uint32_t number)
 {
-	crew_be_server(&hall->crew);
-	return hall->opts.mode == BENCH_RPC_LIMIT ? serve_limit(hall) : serve_calls(hall);
+	struct rpc_run *run = (struct rpc_run *)proc->run; /* which begins with it */
+	struct rpc_server s = {.proc = proc, .run = run};
+	int rc;
+
+	if (run->opts.mode == BENCH_RPC_LIMIT)
+		return serve_limit(proc, run);
+	rc = load_check(proc->run, rpc_echo_init(&s.echo, &run->opts), "memory for results");
+	if (!rc)
+		rc = load_listen(proc, number, rpc_listen_at, &s);
+	if (!rc)
+		load_serve(proc, s.rpc);
+	gn_rpc_server_destroy(s.rpc);
+	rpc_echo_free(&s.echo);
+	return rc;
 }

@@ -23,10 +23,10 @@
 #define LOOKS	    64u /* at the sockets between two at the clock, when nothing has come */
 #define PROGRESS_NS 200000000u
 
-struct load {
+struct socket_load {
 	const struct bench_socket_opts *opts;
 	struct wire wire;
-	struct keys keys;
+	struct choice choice;
 	struct conn *conns;
 	int epoll;
 	uint32_t busy; /* connections with a batch under way */
@@ -38,7 +38,7 @@ struct load {
 	struct gn_hist *batch_ns;
 };
 
-static void draw_batch(struct load *l, struct batch *b)
+static void draw_batch(struct socket_load *l, struct batch *b)
 {
 	b->n_gets = b->n_puts = 0;
 	if (l->filling) {
@@ -47,16 +47,16 @@ static void draw_batch(struct load *l, struct batch *b)
 		return;
 	}
 	for (uint32_t i = 0; i < l->opts->pipeline; i++) {
-		const uint32_t number = choice_draw(&l->keys.choice);
+		const uint32_t number = choice_draw(&l->choice);
 
-		if ((choice_word(&l->keys.choice) >> 32) * 100 >> 32 < l->opts->get_percent)
+		if ((choice_word(&l->choice) >> 32) * 100 >> 32 < l->opts->get_percent)
 			b->gets[b->n_gets++] = number;
 		else
 			b->puts[b->n_puts++] = number;
 	}
 }
 
-static int watch(struct load *l, struct conn *conn, int how)
+static int watch(struct socket_load *l, struct conn *conn, int how)
 {
 	struct epoll_event event = {.events = EPOLLIN | (conn->writing ? EPOLLOUT : 0u),
 				    .data.ptr = conn};
@@ -64,7 +64,7 @@ static int watch(struct load *l, struct conn *conn, int how)
 	return epoll_ctl(l->epoll, how, conn->fd, &event) ? -errno : 0;
 }
 
-static int begin(struct load *l, struct conn *conn)
+static int begin(struct socket_load *l, struct conn *conn)
 {
 	int rc;
 
@@ -76,7 +76,7 @@ static int begin(struct load *l, struct conn *conn)
 	return !rc && conn->writing ? watch(l, conn, EPOLL_CTL_MOD) : rc;
 }
 
-static int on_event(struct load *l, struct conn *conn, uint32_t events)
+static int on_event(struct socket_load *l, struct conn *conn, uint32_t events)
 {
 	const bool was_writing = conn->writing;
 	int rc = 0;
@@ -98,7 +98,7 @@ static int on_event(struct load *l, struct conn *conn, uint32_t events)
 }
 
 /* Take what has come: how many connections had something, or -errno. */
-static int turn(struct load *l)
+static int turn(struct socket_load *l)
 {
 	struct epoll_event events[EVENTS];
 	const int n = epoll_wait(l->epoll, events, EVENTS, l->opts->sleep ? SLEEP_MS : 0);
@@ -121,7 +121,7 @@ struct phase {
 	void (*progress)(const char *, double);
 };
 
-static void tell(const struct load *l, const struct phase *phase, uint64_t from_ns, uint64_t now_ns)
+static void tell(const struct socket_load *l, const struct phase *phase, uint64_t from_ns, uint64_t now_ns)
 {
 	double done = l->filling ? (double)l->next_fill / l->opts->keys :
 				   (double)(now_ns - from_ns) / (double)(phase->until_ns - from_ns);
@@ -131,7 +131,7 @@ static void tell(const struct load *l, const struct phase *phase, uint64_t from_
 }
 
 /* Until then, or until nothing is under way. */
-static int drive(struct load *l, const struct phase *phase)
+static int drive(struct socket_load *l, const struct phase *phase)
 {
 	const uint64_t from_ns = gn_now_ns();
 	uint64_t heard_ns = from_ns, told_ns = from_ns, now_ns = from_ns;
@@ -163,7 +163,7 @@ static int drive(struct load *l, const struct phase *phase)
 	return 0;
 }
 
-static int begin_all(struct load *l)
+static int begin_all(struct socket_load *l)
 {
 	int rc = 0;
 
@@ -185,7 +185,7 @@ static int rss(const struct bench_socket_opts *o, double *out)
 	return rc;
 }
 
-static int fill(struct load *l, void (*progress)(const char *, double),
+static int fill(struct socket_load *l, void (*progress)(const char *, double),
 		struct bench_socket_result *out)
 {
 	const struct phase phase = {
@@ -208,7 +208,7 @@ struct reading {
 	uint64_t ns, server_ns, client_ns, ops, gets, hits;
 };
 
-static int read_all(struct load *l, struct reading *r)
+static int read_all(struct socket_load *l, struct reading *r)
 {
 	const int self = (int)getpid();
 	int rc = bench_cpu_ns(l->opts->pids, l->opts->n_pids, &r->server_ns);
@@ -222,7 +222,7 @@ static int read_all(struct load *l, struct reading *r)
 	return rc;
 }
 
-static int measure(struct load *l, void (*progress)(const char *, double),
+static int measure(struct socket_load *l, void (*progress)(const char *, double),
 		   struct bench_socket_result *out)
 {
 	struct phase phase = {.name = "measuring", .progress = progress};
@@ -260,7 +260,7 @@ static int measure(struct load *l, void (*progress)(const char *, double),
 }
 
 /* Whatever is still under way is answered, too, and looked at. */
-static int settle(struct load *l)
+static int settle(struct socket_load *l)
 {
 	const struct phase phase = {.until_ns = UINT64_MAX};
 
@@ -268,14 +268,14 @@ static int settle(struct load *l)
 	return drive(l, &phase);
 }
 
-static int load_open(struct load *l)
+static int load_open(struct socket_load *l)
 {
 	const struct bench_socket_opts *o = l->opts;
 	const uint32_t n = o->fill && o->pipeline < FILL_BATCH ? FILL_BATCH : o->pipeline;
 	int rc = 0;
 
-	keys_init(&l->keys, o->keys, o->key_bytes, o->value_bytes, o->zipf, o->seed);
-	l->wire = (struct wire){.opts = o, .keys = &l->keys};
+	choice_init(&l->choice, o->keys, o->keys, o->zipf, o->seed);
+	l->wire = (struct wire){.opts = o, .choice = &l->choice};
 	l->conns = calloc(o->connections, sizeof(*l->conns));
 	l->batch_ns = malloc(sizeof(*l->batch_ns));
 	l->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -295,7 +295,7 @@ static int load_open(struct load *l)
 	return rc;
 }
 
-static void load_close(struct load *l)
+static void load_close(struct socket_load *l)
 {
 	for (uint32_t i = 0; l->conns && i < l->opts->connections; i++)
 		conn_close(&l->conns[i]);
@@ -308,7 +308,7 @@ static void load_close(struct load *l)
 int bench_socket_run(const struct bench_socket_opts *opts, void (*progress)(const char *, double),
 		     struct bench_socket_result *out)
 {
-	struct load load = {.opts = opts, .epoll = -1};
+	struct socket_load load = {.opts = opts, .epoll = -1};
 	int rc;
 
 	*out = (struct bench_socket_result){.p50_us = NAN,

@@ -54,13 +54,14 @@ static char *put_number(char *to, uint32_t n)
 
 static char *put_key(const struct wire *wire, char *to, uint32_t number)
 {
-	keys_name(wire->keys, number, to);
+	keys_name(to, wire->opts->key_bytes, number);
 	return to + wire->opts->key_bytes;
 }
 
 static char *put_value(const struct wire *wire, char *to, uint32_t number)
 {
-	keys_value(wire->keys, number, choice_word(&wire->keys->choice), (uint8_t *)to);
+	keys_value_fill((uint8_t *)to, wire->opts->value_bytes, number,
+			(uint32_t)choice_word(wire->choice));
 	return put_text(to + wire->opts->value_bytes, "\r\n");
 }
 
@@ -227,7 +228,7 @@ static long take_value(const struct wire *wire, struct batch *batch, const char 
 
 	if (len < unit)
 		return 0;
-	if (!keys_owns(wire->keys, number, (const uint8_t *)in + line, wire->opts->value_bytes) ||
+	if (!keys_value_is_right((const uint8_t *)in + line, wire->opts->value_bytes, number) ||
 	    memcmp(in + unit - 2, "\r\n", 2))
 		return complain(wire, "sent a wrong value after", in, line);
 	batch->hits++;
@@ -261,7 +262,7 @@ static long read_value_line(const struct wire *wire, struct batch *batch, const 
 	for (;; next++) {
 		if (next == p->first + p->n)
 			return complain(wire, "sent what was not asked for", in, line);
-		keys_name(wire->keys, batch->gets[next], name);
+		keys_name(name, key_bytes, batch->gets[next]);
 		if (!memcmp(name, in + 6, key_bytes))
 			break;
 	}

@@ -31,7 +31,7 @@ struct batch {
 
 struct wire {
 	const struct bench_socket_opts *opts;
-	struct keys *keys;
+	struct choice *choice;
 };
 
 /* Room for a batch: of n operations, of which any may be a GET. */

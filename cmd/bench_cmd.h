@@ -9,6 +9,7 @@
 #include "cmd.h"
 #include "command.h"
 #include "count.h"
+#include "load.h"
 
 extern const struct command command_bench_fabric, command_bench_kv, command_bench_msg,
 	command_bench_rpc, command_bench_sim, command_bench_socket;
@@ -19,8 +20,19 @@ struct bench_output {
 	const char *callgrind;
 };
 extern const struct opt bench_output_options[];
-/* For --provider, where there is no other yet. */
-extern const char *const bench_shm_only[];
+/* Where a load runs, and for how long: for a struct load_opts. */
+extern const struct opt bench_load_options[];
+#define BENCH_LOAD_DEFAULTS .provider = "shm", .effort = 1, .seconds = 1, .seed = 1
+/* Are these right, and is nothing given that belongs to another provider? 0 or EXIT_USAGE. */
+int bench_check_load(const struct args *args, struct load_opts *opts);
+/* Servers, clients, and what they have under way: for a struct load_opts. */
+extern const struct opt bench_calls_options[];
+#define BENCH_CALLS_DEFAULTS .threads = 1, .machines = 1, .clients = 1, .batch = 1
+/* The same for these; sets what follows from them. spread: threads that a client calls. */
+int bench_check_calls(const struct args *args, struct load_opts *opts,
+		      const struct bench_output *out, uint32_t spread);
+/* A run has ended, with rc: says why it failed. 0, or the exit status to leave with. */
+int bench_load_end(const char *name, int rc, const struct load_result *result);
 /* For --dist, into a double: 0 is uniform. */
 int bench_take_dist(const char *name, const char *text, void *to);
 /* shm, or verbs with a host; 0 or EXIT_USAGE. */

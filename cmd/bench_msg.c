@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * gannet bench msg: its options. bench_msg_points.c runs what they ask for; the measuring itself is
- * in bench/, and in lab/ for simulated clusters.
+ * in bench/.
  */
 #include "bench_msg.h"
 
@@ -13,19 +13,15 @@
 
 #include "bench_cmd.h"
 
-#define PROFILE "cx3-fdr"
-
 /* ---- options ---- */
 
 #define AT(member) .to = offsetof(struct request, member)
 
 struct request {
 	struct msg_job job;
-	const char *seconds, *protocol, *sweeps[SWEEP_KEYS];
-	uint32_t preset, n_sweeps;
+	const char *protocol, *sweeps[SWEEP_KEYS];
+	uint32_t n_sweeps;
 };
-
-static const char *const presets[] = {"gannet", "paper", NULL};
 
 static int take_sweep(const char *name, const char *text, void *to)
 {
@@ -41,7 +37,7 @@ static const struct opt options[] = {
 	{OPT_TEXT, "protocol", "LIST",
 	 "SEND/SEND, SEND/WRITE, WRITE/SEND, WRITE/WRITE, READ, WRITE_IMM, UD, or all, with commas",
 	 "all", AT(protocol)},
-	{OPT_CHOICE, "topology", "T", "many nodes ask one: M:1, one asks many: 1:M, or all: M:M",
+	{OPT_CHOICE, "topology", "T", "many nodes request of one: M:1; one of many: 1:M; all of all: M:M",
 	 AT(job.opts.topology), .choices = bench_msg_topologies},
 	{OPT_U32, "nodes", "N", "the many", AT(job.opts.nodes), RANGE(1, BENCH_MSG_NODES_MAX)},
 	{OPT_U32, "threads", "S", "of each", AT(job.opts.threads), RANGE(1, BENCH_MSG_THREADS_MAX)},
@@ -49,17 +45,13 @@ static const struct opt options[] = {
 	 RANGE(1, GN_MSG_PENDING_MAX)},
 	{OPT_U32, "request", "L", "bytes of a request", AT(job.opts.request_bytes),
 	 RANGE(BENCH_MSG_REQUEST_MIN, GN_MSG_BYTES_MAX)},
-	{OPT_U32, "value", "V", "bytes of its answer", AT(job.opts.value_bytes),
+	{OPT_U32, "value", "V", "bytes of its response", AT(job.opts.value_bytes),
 	 RANGE(1, GN_MSG_BYTES_MAX)},
-	{OPT_CHOICE, "preset", "P", "gannet, or paper: nothing is posted or signaled together",
-	 AT(preset), .choices = presets},
-	{OPT_TEXT, "seconds", "S", "to measure each", "1; simulated 0.0002", AT(seconds)},
-	{OPT_CHARS, "provider", "P", "shm, verbs, verbs:DEVICE, or sim",
-	 OPT_ARRAY(struct request, job.opts.provider)},
-	{OPT_CHARS, "addr", "HOST", "for verbs: this machine's address on the RDMA network",
-	 OPT_ARRAY(struct request, job.opts.host)},
-	{OPT_TEXT, "profile", "P", "for sim: of the network cards", PROFILE, AT(job.opts.profile)},
-	{OPT_U64, "seed", "N", "of values, and of a simulation", AT(job.opts.seed)},
+	{OPT_U32, "resp-threads", "N", "sim, M:1: responding threads", "the paper's",
+	 AT(job.opts.resp_threads), RANGE(1, BENCH_MSG_THREADS_MAX)},
+	{OPT_U32, "resp-conns", "N", "sim, M:1: connections of a responding thread at most", "any",
+	 AT(job.opts.conns_max), RANGE(1, GN_MSG_CONNS_MAX)},
+	{OPT_TABLE, .to = offsetof(struct request, job.opts.load), .table = bench_load_options},
 	{OPT_OTHER, "sweep", "KEY=RANGE",
 	 "every value of an option: 1..256x2, 1..9+4, 1..4, 365,1K; of several all combinations",
 	 .take = take_sweep},
@@ -70,27 +62,6 @@ static const struct opt options[] = {
 };
 
 /* ---- what they come to ---- */
-
-static int bench_msg_provider(struct request *r)
-{
-	struct bench_msg_opts *o = &r->job.opts;
-	const bool sim = !strcmp(o->provider, "sim");
-
-	if (bench_check_provider(sim ? "shm" : o->provider, o->host))
-		return EXIT_USAGE;
-	if (o->profile && !sim)
-		return cmd_usage_error("--profile is for --provider sim");
-	if (sim && !o->profile)
-		o->profile = PROFILE;
-	o->seconds = sim ? MSG_SIM_SECONDS : 1;
-	if (r->seconds && cmd_real("--seconds", r->seconds, sim ? MSG_SIM_SECONDS_MIN : 0.01,
-				   sim ? MSG_SIM_SECONDS_MAX : BENCH_SECONDS_MAX, &o->seconds))
-		return EXIT_USAGE;
-	return sim ? cmd_sim_check(&(struct gn_sim_opts){.size = sizeof(struct gn_sim_opts),
-							 .profile = o->profile,
-							 .nodes = 1}) :
-		     0;
-}
 
 /* Protocols vary fastest, unless there is a sweep of them. */
 static int check_sweeps(const struct args *args)
@@ -116,10 +87,10 @@ static int check_sweeps(const struct args *args)
 static int bench_msg_main(const struct args *args)
 {
 	struct request *r = args->opts;
-	int status;
+	int status = bench_check_load(args, &r->job.opts.load);
 
-	r->job.opts.paper = r->preset;
-	status = bench_msg_provider(r);
+	if (!status && !r->job.opts.load.profile && opt_given(args, "resp-threads resp-conns"))
+		status = cmd_usage_error("--resp-threads and --resp-conns are for --provider sim");
 	if (!status)
 		status = check_sweeps(args);
 	if (!status)
@@ -131,16 +102,15 @@ static int bench_msg_main(const struct args *args)
 const struct command command_bench_msg = {
 	.name = "msg",
 	.what = "message passing protocols in three topologies, also simulated",
-	.about = "Requests and their answers by the verbs of each message passing protocol.",
+	.about = "Requests and their responses by the verbs of each message passing protocol.",
 	.more = "Over shm and verbs each thread is a process. WRs, bells, CQEs: per request, both "
 		"sides.",
 	.run = bench_msg_main,
 	OPTIONS(options, struct request,
-		.job.opts = {.provider = "shm",
+		.job.opts = {.load = {BENCH_LOAD_DEFAULTS},
 			     .nodes = 1,
 			     .threads = 1,
 			     .pending = 16,
 			     .request_bytes = 36,
-			     .value_bytes = 365,
-			     .seed = 1}),
+			     .value_bytes = 365}),
 };

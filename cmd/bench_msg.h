@@ -8,11 +8,6 @@
 #include "msg.h"
 #include "msg_sweep.h"
 
-/* --seconds of a simulated cluster, where a run has its usual length. */
-#define MSG_SIM_SECONDS	    0.0002
-#define MSG_SIM_SECONDS_MIN 0.000002
-#define MSG_SIM_SECONDS_MAX 0.02
-
 struct msg_job {
 	struct bench_msg_opts opts; /* of every point, but for what is swept */
 	struct sweep sweep;
@@ -35,12 +30,5 @@ bench_progress_fn msg_progress_part;
 void msg_progress_done(void);
 /* Nothing of it is left on the terminal; before anything else is written there. */
 void msg_progress_hide(void);
-
-/* ---- simulated clusters (bench_msg_sim.c) ---- */
-
-/* 0, -EINTR, or what went wrong, which has been told. */
-int msg_simulate(const struct bench_msg_opts *opts, struct bench_msg_result *out);
-/* bench_msg_try() of n points on a simulated node. */
-int msg_simulate_tries(const struct bench_msg_opts *opts, unsigned n, int *rcs);
 
 #endif

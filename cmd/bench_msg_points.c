@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <gannet/sim.h>
+
 #include "bench_cmd.h"
 #include "cmd.h"
 #include "msg_file.h"
@@ -40,17 +42,63 @@ static int check_points(struct points *p)
 	return 0;
 }
 
+/* A node of the cluster says what its card can carry. */
+struct tries {
+	const struct bench_msg_opts *opts;
+	unsigned n;
+	int *rcs;
+};
+
+static int try_all(struct gn_env *env, int argc, char **argv)
+{
+	const struct tries *t = env->arg;
+	struct gn_fabric *fabric;
+	const int rc = gn_fabric_open(env->fabric, &fabric);
+
+	(void)argc;
+	(void)argv;
+	if (rc)
+		return 1;
+	for (unsigned i = 0; i < t->n; i++)
+		t->rcs[i] = bench_msg_try(fabric, &t->opts[i]);
+	gn_fabric_close(fabric);
+	return 0;
+}
+
+static int simulate_tries(const struct bench_msg_opts *opts, unsigned n, int *rcs)
+{
+	struct tries tries = {opts, n, rcs};
+	struct gn_sim *sim;
+	int status = 1, rc;
+
+	if (!n)
+		return 0;
+	rc = gn_sim_create(&(struct gn_sim_opts){.size = sizeof(struct gn_sim_opts),
+						 .profile = opts->load.profile,
+						 .nodes = 1},
+			   &sim);
+	if (rc)
+		return rc;
+	rc = gn_sim_spawn(sim, 0, try_all, 0, NULL, &tries, NULL);
+	if (!rc)
+		rc = gn_sim_run(sim);
+	if (!rc)
+		rc = gn_sim_status(sim, 0, &status);
+	gn_sim_destroy(sim);
+	return rc ? rc : status ? -EIO : 0;
+}
+
 /* Only datagrams have a limit that the fabric alone knows. */
 static int try_datagrams(struct points *p, struct bench_msg_opts *tried, int *rcs, uint32_t n)
 {
 	struct gn_fabric *fabric;
 	int rc;
 
-	if (p->job->opts.profile)
-		return msg_simulate_tries(tried, n, rcs);
-	rc = gn_fabric_open(p->job->opts.provider, &fabric);
+	if (p->job->opts.load.profile)
+		return simulate_tries(tried, n, rcs);
+	rc = gn_fabric_open(p->job->opts.load.provider, &fabric);
 	if (rc == -EINVAL) /* anything else has been logged */
-		fprintf(stderr, "gannet: cannot open %s: %s\n", p->job->opts.provider,
+		fprintf(stderr, "gannet: cannot open %s: %s\n", p->job->opts.load.provider,
 			gn_strerror(rc));
 	if (rc)
 		return rc;
@@ -68,10 +116,10 @@ static int drop_point(struct points *p, uint32_t i, int rc)
 
 	if (rc == -EMSGSIZE)
 		snprintf(why, sizeof(why), "UD with value=%u: more than a datagram of %s carries",
-			 o->value_bytes, o->provider);
+			 o->value_bytes, o->load.provider);
 	else
 		snprintf(why, sizeof(why), "UD with pending=%u, value=%u over %s: %s", o->pending,
-			 o->value_bytes, o->provider, gn_strerror(rc));
+			 o->value_bytes, o->load.provider, gn_strerror(rc));
 	if (p->n == 1 || (rc != -EMSGSIZE && rc != -EOPNOTSUPP))
 		return cmd_usage_error("%s", why);
 	fprintf(stderr, "gannet: skipped: %s\n", why);
@@ -165,7 +213,7 @@ static double estimate(const struct points *p)
 {
 	if (p->run)
 		return p->wall_seconds / p->run;
-	return p->job->opts.profile ? NAN : 1.3 * p->job->opts.seconds + 0.1;
+	return p->job->opts.load.profile ? NAN : 1.3 * p->job->opts.load.seconds + 0.1;
 }
 
 static int run_point(struct points *p, const struct bench_msg_opts *o)
@@ -175,9 +223,13 @@ static int run_point(struct points *p, const struct bench_msg_opts *o)
 	int rc;
 
 	msg_progress_point(o, estimate(p));
-	rc = o->profile ? msg_simulate(o, &result) : bench_msg_run(o, msg_progress_part, &result);
-	if (rc)
+	rc = bench_msg_run(o, msg_progress_part, &result);
+	if (rc) {
+		msg_progress_hide();
+		if (rc != -EINTR && result.error[0])
+			fprintf(stderr, "gannet: bench msg: %s\n", result.error);
 		return rc;
+	}
 	rc = show(p, o, &result);
 	p->run++;
 	p->wall_seconds += 1e-9 * (double)(gn_now_ns() - began_ns);
@@ -194,8 +246,8 @@ static int run_points(struct points *p)
 	bench_begin(cpus);
 	msg_progress_begin(p->left);
 	for (uint32_t i = 0; !rc && i < p->n; i++) {
-		p->opts[i].cpus[0] = cpus[0];
-		p->opts[i].cpus[1] = cpus[1];
+		p->opts[i].load.cpus[0] = cpus[0];
+		p->opts[i].load.cpus[1] = cpus[1];
 		if (bench_stopped())
 			rc = -EINTR;
 		else if (!p->skip[i])

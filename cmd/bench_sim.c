@@ -36,7 +36,7 @@ static const struct opt options[] = {
 	{OPT_U32, "threads", "N", "of each machine", AT(threads), RANGE(1, 512)},
 	{OPT_U32, "size", "N", "bytes of a READ", AT(size), RANGE(1, 16 << 20)},
 	{OPT_U32, "pending", "N", "READs that a thread has under way", AT(pending),
-	 RANGE(1, LOAD_WINDOW_MAX)},
+	 RANGE(1, FAB_WINDOW_MAX)},
 	{OPT_U32, "qps", "N", "connections of a thread, of which a READ takes any", AT(qps),
 	 RANGE(1, 255)},
 	{OPT_REAL, "seconds", "S", "to measure at least", AT(seconds), RANGE(0.01, 3600)},

@@ -66,7 +66,7 @@ static double server_sends(const struct bench_kv_result *r)
 
 static double reads_per_get(const struct bench_kv_result *r)
 {
-	return r->reads_per_get;
+	return (double)r->calls.sums.bypass_reads / (double)r->calls.sums.bypass_gets;
 }
 
 static int by_value(const void *a, const void *b)
@@ -137,25 +137,30 @@ static void draw(struct race *race)
 
 static int measure(struct race *race, struct way *way, int kind)
 {
-	const struct bench_kv_opts opts = {.mode = way->mode,
-					   .threads = 1,
-					   .clients = 1,
-					   .keys = KEYS,
-					   .key_bytes = 16,
-					   .value_bytes = 32,
-					   .get_percent = 95,
-					   .batch = kind == ONE ? 1 : BATCH,
-					   .inflight = kind == ONE ? 1 : BENCH_KV_BATCHES * BATCH,
-					   .seconds = SECONDS,
-					   .cpus = {race->cpus[0], race->cpus[1]},
-					   .seed = gn_random()};
+	const struct bench_kv_opts opts = {
+		.mode = way->mode,
+		.keys = KEYS,
+		.key_bytes = 16,
+		.value_bytes = 32,
+		.get_percent = 95,
+		.load = {.provider = "shm",
+			 .threads = 1,
+			 .clients = 1,
+			 .batch = kind == ONE ? 1 : BATCH,
+			 .inflight = kind == ONE ? 1 : LOAD_BATCHES * BATCH,
+			 .seconds = SECONDS,
+			 .cpus = {race->cpus[0], race->cpus[1]},
+			 .seed = gn_random()}};
+	struct bench_kv_result *result = &way->runs[kind][race->round];
 	int rc;
 
 	snprintf(race->now, sizeof(race->now), "round %u of %u: %s, %s", race->round + 1, ROUNDS,
 		 bench_kv_modes[way->mode], kind == ONE ? "one at a time" : "32 together");
 	if (race->terminal)
 		draw(race);
-	rc = bench_kv_run(&opts, NULL, &way->runs[kind][race->round]);
+	rc = bench_kv_run(&opts, NULL, result);
+	if (rc && rc != -EINTR)
+		fprintf(stderr, "gannet: demo: %s\n", result->calls.error);
 	if (!rc)
 		way->n[kind]++;
 	return rc;

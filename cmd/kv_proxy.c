@@ -85,7 +85,7 @@ static int try_store(const struct request *r, struct gn_fabric *fabric)
 
 	if (!rc)
 		return gn_kv_client_close(client);
-	if (!proxy_may_wait(rc))
+	if (!proxy_may_retry(rc))
 		cmd_connect_failed(r->opts.server, rc, "gannet kv serve");
 	return rc;
 }
@@ -105,7 +105,7 @@ static int kv_proxy_create(const struct request *r, struct gn_fabric *fabric, in
 		rc = try_store(r, fabric);
 		if (!rc)
 			rc = proxy_create(fabric, &r->opts, out);
-		if (!proxy_may_wait(rc))
+		if (!proxy_may_retry(rc))
 			return rc;
 		if (!told)
 			fprintf(stderr, "gannet: %s; waiting for gannet kv serve\n", cmd_why(rc));
@@ -120,8 +120,8 @@ static int tell_begin(const struct request *r, const struct proxy *proxy)
 	const unsigned threads = r->opts.threads ? r->opts.threads : 1;
 
 	fputs("memcached at ", stdout);
-	for (unsigned i = 0; proxy_place(proxy, i); i++)
-		printf("%s%s", i ? ", " : "", proxy_place(proxy, i));
+	for (unsigned i = 0; proxy_listen_addr(proxy, i); i++)
+		printf("%s%s", i ? ", " : "", proxy_listen_addr(proxy, i));
 	printf(" for %s with %u thread%s; Ctrl-C ends\n", r->opts.server, threads,
 	       threads > 1 ? "s" : "");
 	return cmd_flush_stdout();

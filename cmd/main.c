@@ -43,9 +43,7 @@ static const struct command *const commands[] = {
 	RAW("--complete", main_complete),
 	RAW("--child", main_child),
 	RAW("--bench-peer", cmd_bench_peer),
-	RAW("--bench-rpc", cmd_bench_rpc_peer),
-	RAW("--bench-kv", cmd_bench_kv_peer),
-	RAW("--bench-msg", cmd_bench_msg_peer),
+	RAW("--bench-load", cmd_bench_load_peer),
 	RAW("--bench-count", cmd_bench_count_peer),
 	NULL,
 };

@@ -44,7 +44,7 @@ static const struct command command_sim_profile = {
 
 static const struct command *const sim_commands[] = {
 	&command_sim_calibrate, &command_sim_reproduce, &command_sim_figures,
-	&command_sim_profile,	NULL,
+	&command_sim_run,	&command_sim_profile,   NULL,
 };
 
 const struct command command_sim = {

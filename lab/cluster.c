@@ -24,14 +24,14 @@
 /* ---- who and where ---- */
 
 /* Sets of connections that a process's threads make: one each, or one for those that share. */
-static unsigned ends_of(const struct cluster *c, const struct load_proc *p)
+static unsigned ends_of(const struct cluster *c, const struct fab_proc *p)
 {
 	return (p->n_threads + c->load.shared_by - 1) / c->load.shared_by;
 }
 
-struct load_proc *cluster_add(struct cluster *c, unsigned node, unsigned n_threads)
+struct fab_proc *cluster_add(struct cluster *c, unsigned node, unsigned n_threads)
 {
-	struct load_proc *procs = reallocarray(c->procs, c->n_procs + 1, sizeof(*procs));
+	struct fab_proc *procs = reallocarray(c->procs, c->n_procs + 1, sizeof(*procs));
 	unsigned port = FIRST_PORT;
 
 	if (!procs)
@@ -39,14 +39,14 @@ struct load_proc *cluster_add(struct cluster *c, unsigned node, unsigned n_threa
 	c->procs = procs;
 	for (unsigned i = 0; i < c->n_procs; i++)
 		port += procs[i].node == node;
-	procs[c->n_procs] = (struct load_proc){.node = node, .n_threads = n_threads};
-	snprintf(procs[c->n_procs].addr, LOAD_ADDR_MAX, "sim:n%u:%u", node, port);
+	procs[c->n_procs] = (struct fab_proc){.node = node, .n_threads = n_threads};
+	snprintf(procs[c->n_procs].addr, FAB_ADDR_MAX, "sim:n%u:%u", node, port);
 	return &procs[c->n_procs++];
 }
 
 int cluster_connect(struct cluster *c, unsigned from, unsigned to, unsigned n)
 {
-	struct load_proc *p = &c->procs[from];
+	struct fab_proc *p = &c->procs[from];
 	unsigned *targets = reallocarray(p->targets, p->n_targets + n, sizeof(*targets));
 
 	if (!targets)
@@ -65,7 +65,7 @@ int cluster_spread(struct cluster *c, unsigned first, unsigned n, unsigned windo
 	for (unsigned i = first; i < first + n; i++)
 		threads += c->procs[i].n_threads;
 	for (unsigned i = first; i < first + n; i++) {
-		struct load_proc *p = &c->procs[i];
+		struct fab_proc *p = &c->procs[i];
 
 		p->windows = calloc(p->n_threads, sizeof(p->windows[0]));
 		if (!p->windows)
@@ -101,11 +101,11 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
 /* Operations that all threads together can have under way. */
 static uint64_t under_way(const struct cluster *c)
 {
-	const struct load_opts *o = &c->load;
+	const struct fab_opts *o = &c->load;
 	uint64_t n = 0;
 
 	for (unsigned i = 0; i < c->n_procs; i++) {
-		const struct load_proc *p = &c->procs[i];
+		const struct fab_proc *p = &c->procs[i];
 
 		if (o->stream)
 			n += (uint64_t)p->n_threads * o->signal_every;
@@ -119,14 +119,14 @@ static uint64_t under_way(const struct cluster *c)
 }
 
 static void set_length(const struct cluster *c, const struct cluster_opts *opts,
-		       struct load_run *run)
+		       struct fab_run *run)
 {
-	struct load_length *l = &run->length;
+	struct fab_length *l = &run->length;
 	const uint64_t rounds = under_way(c);
 	uint64_t qps = 0;
 
 	for (unsigned i = 0; i < c->n_procs; i++) {
-		struct load_proc *p = &c->procs[i];
+		struct fab_proc *p = &c->procs[i];
 
 		p->run = run;
 		run->n_threads += p->n_threads;
@@ -156,7 +156,7 @@ static int spawn_all(struct gn_sim *sim, void *arg)
 	int rc = 0;
 
 	for (unsigned i = 0; i < c->n_procs && !rc; i++)
-		rc = gn_sim_spawn(sim, c->procs[i].node, load_main, 0, NULL, &c->procs[i], NULL);
+		rc = gn_sim_spawn(sim, c->procs[i].node, fab_main, 0, NULL, &c->procs[i], NULL);
 	return rc;
 }
 
@@ -172,7 +172,7 @@ int cluster_run(struct cluster *c, const struct cluster_opts *opts, struct trial
 		.spawn = spawn_all,
 		.arg = c,
 	};
-	struct load_run run = {0};
+	struct fab_run run = {0};
 
 	set_length(c, opts, &run);
 	return trial_run(&trial, &run, out, error);

@@ -17,14 +17,14 @@ struct cluster_opts {
 };
 
 struct cluster {
-	struct load_opts load;
+	struct fab_opts load;
 	unsigned n_nodes;
-	struct load_proc *procs;
+	struct fab_proc *procs;
 	unsigned n_procs;
 };
 
 /* A process with so many requesting threads; NULL when memory ends. Valid until the next one. */
-struct load_proc *cluster_add(struct cluster *cluster, unsigned node, unsigned n_threads);
+struct fab_proc *cluster_add(struct cluster *cluster, unsigned node, unsigned n_threads);
 /* Each thread of process from gets n more connections to process to. */
 int cluster_connect(struct cluster *cluster, unsigned from, unsigned to, unsigned n);
 /* Spread a machine's window over the threads of its processes of [first, first + n). */

@@ -81,9 +81,9 @@ static int read_shape(const struct config *c, const char *profile, struct shape 
 		{"size", 0, 1, SIZE_MAX_BYTES, &s->size},
 		{"key", 0, 0, SIZE_MAX_BYTES, &s->key},
 		{"value", 0, 1, SIZE_MAX_BYTES, &s->value},
-		{"pending", 0, 1, LOAD_WINDOW_MAX, &s->pending},
-		{"window", 0, 1, LOAD_WINDOW_MAX, &s->window},
-		{"window_machine", 0, 1, LOAD_WINDOW_MAX, &s->window_machine},
+		{"pending", 0, 1, FAB_WINDOW_MAX, &s->pending},
+		{"window", 0, 1, FAB_WINDOW_MAX, &s->window},
+		{"window_machine", 0, 1, FAB_WINDOW_MAX, &s->window_machine},
 		{"client_machines", 1, 1, MACHINES_MAX, &s->machines},
 		{"clients_per_machine", 1, 1, THREADS_MAX, &s->clients},
 		{"server_threads", 1, 1, THREADS_MAX, &s->server_threads},
@@ -102,7 +102,7 @@ static int read_shape(const struct config *c, const char *profile, struct shape 
 	return rc ? rc : config_each(c, &s->each, error);
 }
 
-static int read_op(const struct config *c, struct load_opts *o, struct lab_error *error)
+static int read_op(const struct config *c, struct fab_opts *o, struct lab_error *error)
 {
 	static const struct {
 		const char *name;
@@ -136,7 +136,7 @@ static int read_op(const struct config *c, struct load_opts *o, struct lab_error
 }
 
 /* signaled=yes|no|1/N and opt=, which sets it too. */
-static int read_signals(const struct config *c, const struct shape *s, struct load_opts *o,
+static int read_signals(const struct config *c, const struct shape *s, struct fab_opts *o,
 			struct lab_error *error)
 {
 	const char *signaled = config_get(c, "signaled"), *opt = config_get(c, "opt");
@@ -150,20 +150,20 @@ static int read_signals(const struct config *c, const struct shape *s, struct lo
 	if (opt && (!strcmp(opt, "unsignaled") || !strcmp(opt, "both")))
 		n = OPT_SIGNAL_EVERY;
 	else if (signaled && !strcmp(signaled, "no"))
-		n = LOAD_CHAIN_MAX;
+		n = FAB_CHAIN_MAX;
 	else if (signaled && strcmp(signaled, "yes")) {
 		if (strncmp(signaled, "1/", 2) ||
 		    config_set(&part, "signaled", signaled + 2, error) ||
-		    config_uint(&part, "signaled", 1, 1, LOAD_CHAIN_MAX, &n, error))
+		    config_uint(&part, "signaled", 1, 1, FAB_CHAIN_MAX, &n, error))
 			return lab_error(error, "signaled=%s is not yes, no or 1/N, N up to %u",
-					 signaled, LOAD_CHAIN_MAX);
+					 signaled, FAB_CHAIN_MAX);
 	}
 	o->signal_every = (unsigned)n;
 	o->stream = n > 1 && !windows;
 	return 0;
 }
 
-static int read_inline(const struct config *c, struct load_opts *o, struct lab_error *error)
+static int read_inline(const struct config *c, struct fab_opts *o, struct lab_error *error)
 {
 	const char *text = config_get(c, "inline"), *opt = config_get(c, "opt");
 	const bool can = o->op == GN_OP_WRITE || o->op == GN_OP_SEND;
@@ -181,7 +181,7 @@ static int read_inline(const struct config *c, struct load_opts *o, struct lab_e
 	return 0;
 }
 
-static int read_buffers(const struct config *c, const struct shape *s, struct load_opts *o,
+static int read_buffers(const struct config *c, const struct shape *s, struct fab_opts *o,
 			struct lab_error *error)
 {
 	const char *region = config_get(c, "region");
@@ -206,7 +206,7 @@ static int read_buffers(const struct config *c, const struct shape *s, struct lo
 	return 0;
 }
 
-static int read_window(const struct config *c, const struct shape *s, struct load_opts *o,
+static int read_window(const struct config *c, const struct shape *s, struct fab_opts *o,
 		       struct lab_error *error)
 {
 	if (!!s->pending + !!s->window + !!s->window_machine > 1)
@@ -233,7 +233,7 @@ static int read_window(const struct config *c, const struct shape *s, struct loa
 	return 0;
 }
 
-static int read_load(const struct config *c, const struct shape *s, struct load_opts *o,
+static int read_load(const struct config *c, const struct shape *s, struct fab_opts *o,
 		     struct lab_error *error)
 {
 	int rc = read_op(c, o, error);

@@ -3,7 +3,7 @@
  * What a requesting thread does all the time: keep its window full, take completions, count. And
  * the counting itself, which decides when the measuring begins and ends.
  */
-#include "load.h"
+#include "fab_load.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 /* ---- counting ---- */
 
-void load_fail(struct load_run *run, const char *fmt, ...)
+void fab_fail(struct fab_run *run, const char *fmt, ...)
 {
 	va_list args;
 
@@ -27,35 +27,35 @@ void load_fail(struct load_run *run, const char *fmt, ...)
 	va_end(args);
 }
 
-static void begin(struct load_run *run, uint64_t now_ns)
+static void begin(struct fab_run *run, uint64_t now_ns)
 {
-	run->phase = LOAD_MEASURED;
+	run->phase = FAB_MEASURED;
 	run->begin_ns = now_ns;
 	run->begin_ops = run->ops;
 	run->mark(run, run->phase);
 }
 
-static void end(struct load_run *run, uint64_t now_ns)
+static void end(struct fab_run *run, uint64_t now_ns)
 {
-	run->phase = LOAD_OVER;
+	run->phase = FAB_OVER;
 	run->end_ns = now_ns;
 	run->end_ops = run->ops;
 	run->mark(run, run->phase);
 }
 
-void load_count(struct load_run *run, uint64_t n, uint64_t began_ns)
+void fab_count(struct fab_run *run, uint64_t n, uint64_t began_ns)
 {
-	const struct load_length *l = &run->length;
+	const struct fab_length *l = &run->length;
 	const uint64_t now_ns = gn_now_ns();
 
 	run->ops += n;
 	if (run->interrupted && *run->interrupted)
-		load_fail(run, "interrupted");
-	if (run->phase == LOAD_SETUP || run->phase == LOAD_WARM) {
-		run->phase = LOAD_WARM;
+		fab_fail(run, "interrupted");
+	if (run->phase == FAB_SETUP || run->phase == FAB_WARM) {
+		run->phase = FAB_WARM;
 		if (run->ops >= l->warm_ops && now_ns >= run->start_ns + l->warm_ns)
 			begin(run, now_ns);
-	} else if (run->phase == LOAD_MEASURED) {
+	} else if (run->phase == FAB_MEASURED) {
 		const uint64_t ops = run->ops - run->begin_ops, ns = now_ns - run->begin_ns;
 
 		if (began_ns)
@@ -65,7 +65,7 @@ void load_count(struct load_run *run, uint64_t n, uint64_t began_ns)
 	}
 }
 
-bool load_starts(struct load_run *run)
+bool fab_starts(struct fab_run *run)
 {
 	if (++run->connected == run->n_threads)
 		run->start_ns = gn_now_ns() + START_US * 1000;
@@ -81,9 +81,9 @@ bool load_starts(struct load_run *run)
 
 /* ---- posting ---- */
 
-static const struct load_link *pick(const struct load_thread *t, uint32_t slot)
+static const struct fab_link *pick(const struct fab_thread *t, uint32_t slot)
 {
-	const struct load_end *e = t->end;
+	const struct fab_end *e = t->end;
 
 	if (t->proc->run->opts.per_qp)
 		return &e->links[slot / t->proc->run->opts.window];
@@ -91,17 +91,17 @@ static const struct load_link *pick(const struct load_thread *t, uint32_t slot)
 }
 
 /* Where at the target request i of all that the thread can have under way goes. */
-static uint64_t target_offset(const struct load_opts *o, uint64_t i)
+static uint64_t target_offset(const struct fab_opts *o, uint64_t i)
 {
 	if (o->region_bytes)
 		return gn_random() % (o->region_bytes / 8) * 8;
 	return (o->per_qp ? i % o->window * o->buffer_bytes : 0) + o->lead_bytes;
 }
 
-static void fill(const struct load_thread *t, const struct load_link *link, uint64_t i, uint64_t id,
+static void fill(const struct fab_thread *t, const struct fab_link *link, uint64_t i, uint64_t id,
 		 struct gn_wr *wr, struct gn_sge *sge)
 {
-	const struct load_opts *o = &t->proc->run->opts;
+	const struct fab_opts *o = &t->proc->run->opts;
 	const uint32_t flags = o->inlined ? GN_INLINE : 0;
 
 	sge->addr = t->buffer + i * o->buffer_bytes + o->lead_bytes;
@@ -115,22 +115,22 @@ static void fill(const struct load_thread *t, const struct load_link *link, uint
 		gn_wr_rdma(wr, o->op, id, sge, &link->remote, target_offset(o, i), flags);
 }
 
-static void post(struct load_thread *t, const struct load_link *link, const struct gn_wr *wr)
+static void post(struct fab_thread *t, const struct fab_link *link, const struct gn_wr *wr)
 {
 	struct gn_qp *qp = t->end->ud ? t->end->ud : link->qp;
 	const int rc = gn_post_send(qp, wr, NULL);
 
 	if (rc)
-		load_fail(t->proc->run, "a post on %s: %s", t->proc->addr, gn_strerror(rc));
+		fab_fail(t->proc->run, "a post on %s: %s", t->proc->addr, gn_strerror(rc));
 }
 
 /* The chain of a slot, with its last request signaled. */
-static void post_slot(struct load_thread *t, uint32_t slot)
+static void post_slot(struct fab_thread *t, uint32_t slot)
 {
 	const unsigned n = t->proc->run->opts.signal_every;
-	const struct load_link *link = pick(t, slot);
-	struct gn_wr wr[LOAD_CHAIN_MAX];
-	struct gn_sge sge[LOAD_CHAIN_MAX];
+	const struct fab_link *link = pick(t, slot);
+	struct gn_wr wr[FAB_CHAIN_MAX];
+	struct gn_sge sge[FAB_CHAIN_MAX];
 
 	for (unsigned i = 0; i < n; i++) {
 		fill(t, link, (uint64_t)slot * n + i, (uint64_t)t->in_end << 32 | slot, &wr[i],
@@ -144,7 +144,7 @@ static void post_slot(struct load_thread *t, uint32_t slot)
 }
 
 /* A slot begins an operation. */
-static void post_operation(struct load_thread *t, uint32_t slot)
+static void post_operation(struct fab_thread *t, uint32_t slot)
 {
 	t->slots[slot].left = t->proc->run->opts.requests_per_op;
 	t->slots[slot].post_ns = gn_now_ns();
@@ -153,24 +153,24 @@ static void post_operation(struct load_thread *t, uint32_t slot)
 
 /* ---- completions ---- */
 
-static bool wc_ok(struct load_run *run, const struct gn_wc *wc)
+static bool wc_ok(struct fab_run *run, const struct gn_wc *wc)
 {
 	if (wc->status == GN_WC_OK)
 		return true;
-	load_fail(run, "a request completed with %s", gn_wc_status_str(wc->status));
+	fab_fail(run, "a request completed with %s", gn_wc_status_str(wc->status));
 	return false;
 }
 
 /* A chain is done, whoever of those who share the cq polled it. */
-static void complete(struct load_end *end, uint64_t id)
+static void complete(struct fab_end *end, uint64_t id)
 {
-	struct load_thread *t = &end->threads[id >> 32];
+	struct fab_thread *t = &end->threads[id >> 32];
 	const uint32_t slot = (uint32_t)id;
-	const struct load_opts *o = &t->proc->run->opts;
+	const struct fab_opts *o = &t->proc->run->opts;
 
 	t->under_way--;
 	if (--t->slots[slot].left == 0) {
-		load_count(t->proc->run, o->signal_every, t->slots[slot].post_ns);
+		fab_count(t->proc->run, o->signal_every, t->slots[slot].post_ns);
 		t->slots[slot].left = o->requests_per_op;
 		t->slots[slot].post_ns = 0;
 	}
@@ -178,7 +178,7 @@ static void complete(struct load_end *end, uint64_t id)
 }
 
 /* Waits for completions, or until another thread took them. How many, or negative. */
-static int take(struct load_thread *t, struct gn_wc *wc)
+static int take(struct fab_thread *t, struct gn_wc *wc)
 {
 	struct gn_wait_item items[2];
 	int n;
@@ -194,23 +194,23 @@ static int take(struct load_thread *t, struct gn_wc *wc)
 	return n < 0 ? n : 0;
 }
 
-static void take_completions(struct load_thread *t)
+static void take_completions(struct fab_thread *t)
 {
-	struct load_run *run = t->proc->run;
+	struct fab_run *run = t->proc->run;
 	struct gn_wc wc[POLL_MAX];
 	const int n = take(t, wc);
 
 	if (n < 0)
-		load_fail(run, "waiting for completions: %s", gn_strerror(n));
+		fab_fail(run, "waiting for completions: %s", gn_strerror(n));
 	for (int i = 0; i < n && wc_ok(run, &wc[i]); i++)
 		complete(t->end, wc[i].id);
 }
 
-static void keep_window(struct load_thread *t)
+static void keep_window(struct fab_thread *t)
 {
-	struct load_run *run = t->proc->run;
+	struct fab_run *run = t->proc->run;
 
-	for (uint32_t slot = 0; slot < t->n_slots && !load_stops(run); slot++)
+	for (uint32_t slot = 0; slot < t->n_slots && !fab_stops(run); slot++)
 		post_operation(t, slot);
 	while (!run->failed && (t->under_way || t->n_ready)) {
 		while (t->n_ready && !run->failed) {
@@ -218,7 +218,7 @@ static void keep_window(struct load_thread *t)
 
 			if (t->slots[slot].post_ns)
 				post_slot(t, slot); /* the operation's next request */
-			else if (!load_stops(run))
+			else if (!fab_stops(run))
 				post_operation(t, slot);
 		}
 		if (t->under_way && !run->failed)
@@ -228,23 +228,23 @@ static void keep_window(struct load_thread *t)
 
 /* ---- without a window ---- */
 
-static bool wait_one(struct load_thread *t)
+static bool wait_one(struct fab_thread *t)
 {
 	struct gn_wc wc;
 	const int n = gn_cq_wait(t->end->cq, &wc, 1, GN_FOREVER, "one completion of many");
 
 	if (n < 0)
-		load_fail(t->proc->run, "waiting for a completion: %s", gn_strerror(n));
+		fab_fail(t->proc->run, "waiting for a completion: %s", gn_strerror(n));
 	return n == 1 && wc_ok(t->proc->run, &wc);
 }
 
-static void stream(struct load_thread *t)
+static void stream(struct fab_thread *t)
 {
-	struct load_run *run = t->proc->run;
+	struct fab_run *run = t->proc->run;
 	const unsigned every = run->opts.signal_every;
 
-	for (uint64_t i = 0; !load_stops(run); i++) {
-		const struct load_link *link = pick(t, 0);
+	for (uint64_t i = 0; !fab_stops(run); i++) {
+		const struct fab_link *link = pick(t, 0);
 		struct gn_wr wr;
 		struct gn_sge sge;
 
@@ -254,11 +254,11 @@ static void stream(struct load_thread *t)
 		post(t, link, &wr);
 		/* By now the first of these is long done, unless the device is what we wait for. */
 		if (i % every == every - 1 && wait_one(t))
-			load_count(run, every, 0);
+			fab_count(run, every, 0);
 	}
 }
 
-void load_loop(struct load_thread *t)
+void fab_loop(struct fab_thread *t)
 {
 	if (t->proc->run->opts.stream)
 		stream(t);

@@ -3,7 +3,7 @@
  * The life of a load process: open everything, let others connect, start the requesting threads,
  * take everything down again. Whatever fails, the way down is the same.
  */
-#include "load.h"
+#include "fab_load.h"
 
 #include <errno.h>
 #include <string.h>
@@ -22,9 +22,9 @@ struct hello {
 	struct gn_ud_addr ud;
 };
 
-struct load_side {
-	struct load_run *run;
-	struct load_proc *proc;
+struct fab_side {
+	struct fab_run *run;
+	struct fab_proc *proc;
 	struct gn_fabric *fabric;
 	struct gn_ctx *ctx;
 	struct gn_pd *pd;
@@ -37,20 +37,20 @@ struct load_side {
 	struct gn_qp **accepted, **receivers;
 	unsigned n_accepted, n_established, n_gone;
 	/* the requesting side */
-	struct load_thread *threads;
-	struct load_end *ends;
+	struct fab_thread *threads;
+	struct fab_end *ends;
 	unsigned n_ends, n_started;
 };
 
-static unsigned window_of(const struct load_proc *proc, unsigned thread)
+static unsigned window_of(const struct fab_proc *proc, unsigned thread)
 {
 	return proc->windows ? proc->windows[thread] : proc->run->opts.window;
 }
 
 /* Requests that one thread can have under way. */
-static unsigned requests_of(const struct load_proc *proc, unsigned thread)
+static unsigned requests_of(const struct fab_proc *proc, unsigned thread)
 {
-	const struct load_opts *o = &proc->run->opts;
+	const struct fab_opts *o = &proc->run->opts;
 
 	if (o->stream)
 		return 2 * o->signal_every;
@@ -58,19 +58,19 @@ static unsigned requests_of(const struct load_proc *proc, unsigned thread)
 }
 
 /* Bytes of a target's memory that one connection uses. */
-static uint64_t target_bytes(const struct load_opts *o)
+static uint64_t target_bytes(const struct fab_opts *o)
 {
 	return (uint64_t)o->buffer_bytes * (o->per_qp ? o->window : 1);
 }
 
-static bool ok(struct load_side *s, int rc, const char *what)
+static bool ok(struct fab_side *s, int rc, const char *what)
 {
 	if (rc < 0)
-		load_fail(s->run, "%s on %s: %s", what, s->proc->addr, gn_strerror(rc));
+		fab_fail(s->run, "%s on %s: %s", what, s->proc->addr, gn_strerror(rc));
 	return rc >= 0;
 }
 
-static bool alloc(struct load_side *s, void *out, size_t n, size_t each)
+static bool alloc(struct fab_side *s, void *out, size_t n, size_t each)
 {
 	void *p = gn_alloc(n * each, 0);
 
@@ -80,7 +80,7 @@ static bool alloc(struct load_side *s, void *out, size_t n, size_t each)
 
 /* ---- opening ---- */
 
-static bool open_local(struct load_side *s)
+static bool open_local(struct fab_side *s)
 {
 	uint64_t requests = 0;
 
@@ -97,9 +97,9 @@ static bool open_local(struct load_side *s)
 		  "registering it");
 }
 
-static bool open_target(struct load_side *s)
+static bool open_target(struct fab_side *s)
 {
-	const struct load_opts *o = &s->run->opts;
+	const struct fab_opts *o = &s->run->opts;
 	const unsigned rights = GN_REMOTE_READ | GN_REMOTE_WRITE |
 				(o->region_bytes ? GN_REMOTE_ATOMIC : 0);
 	const uint64_t bytes = o->region_bytes ? o->region_bytes :
@@ -112,7 +112,7 @@ static bool open_target(struct load_side *s)
 		  "registering it");
 }
 
-static bool open_receiver(struct load_side *s, struct gn_qp **out)
+static bool open_receiver(struct fab_side *s, struct gn_qp **out)
 {
 	const uint32_t size = s->run->opts.size_bytes + GN_GRH_BYTES;
 	const struct gn_qp_opts opts = {
@@ -137,9 +137,9 @@ static bool open_receiver(struct load_side *s, struct gn_qp **out)
 	return true;
 }
 
-static bool open_listener(struct load_side *s)
+static bool open_listener(struct fab_side *s)
 {
-	const struct load_opts *o = &s->run->opts;
+	const struct fab_opts *o = &s->run->opts;
 	const struct gn_cq_opts cq = {.size = sizeof(cq), .depth = 1 + o->receivers * RECV_RING};
 
 	if (!s->proc->expected)
@@ -160,7 +160,7 @@ static bool open_listener(struct load_side *s)
 	return true;
 }
 
-static bool side_open(struct load_side *s, const char *fabric)
+static bool side_open(struct fab_side *s, const char *fabric)
 {
 	return ok(s, gn_fabric_open(fabric, &s->fabric), "the fabric") &&
 	       ok(s, gn_ctx_create(s->fabric, &s->ctx), "a context") &&
@@ -169,9 +169,9 @@ static bool side_open(struct load_side *s, const char *fabric)
 
 /* ---- being reached ---- */
 
-static void accept_one(struct load_side *s, struct gn_conn_req *req)
+static void accept_one(struct fab_side *s, struct gn_conn_req *req)
 {
-	const struct load_opts *o = &s->run->opts;
+	const struct fab_opts *o = &s->run->opts;
 	const struct gn_qp_opts opts = {
 		.size = sizeof(opts),
 		.type = GN_QP_RC,
@@ -202,7 +202,7 @@ static void accept_one(struct load_side *s, struct gn_conn_req *req)
 }
 
 /* Takes events until *count of them have come. Looks up now and then, lest others have failed. */
-static void serve(struct load_side *s, const unsigned *count)
+static void serve(struct fab_side *s, const unsigned *count)
 {
 	struct gn_event ev;
 
@@ -220,15 +220,15 @@ static void serve(struct load_side *s, const unsigned *count)
 		else if (ev.type == GN_EVENT_DISCONNECTED)
 			s->n_gone++;
 		else
-			load_fail(s->run, "%s at %s", gn_event_str(ev.type), s->proc->addr);
+			fab_fail(s->run, "%s at %s", gn_event_str(ev.type), s->proc->addr);
 	}
 }
 
 /* ---- reaching others ---- */
 
-static bool connect_link(struct load_side *s, struct load_end *end, const struct load_proc *to)
+static bool connect_link(struct fab_side *s, struct fab_end *end, const struct fab_proc *to)
 {
-	const struct load_opts *o = &s->run->opts;
+	const struct fab_opts *o = &s->run->opts;
 	const unsigned chains = o->per_qp ? o->window : requests_of(s->proc, 0);
 	const struct gn_qp_opts opts = {
 		.size = sizeof(opts),
@@ -242,7 +242,7 @@ static bool connect_link(struct load_side *s, struct load_end *end, const struct
 		.flags = o->shared_by > 1 ? GN_SHARED : 0,
 	};
 	const struct gn_conn_opts conn = {.size = sizeof(conn), .timeout_us = CONN_TIME_US};
-	struct load_link *link = &end->links[end->n_links];
+	struct fab_link *link = &end->links[end->n_links];
 	struct gn_event reply;
 	struct hello hello;
 
@@ -252,7 +252,7 @@ static bool connect_link(struct load_side *s, struct load_end *end, const struct
 	if (!ok(s, gn_connect_wait(link->qp, to->addr, &conn, &reply), "connecting"))
 		return false;
 	if (reply.private_len < sizeof(hello)) {
-		load_fail(s->run, "%s said hello with %u bytes", to->addr, reply.private_len);
+		fab_fail(s->run, "%s said hello with %u bytes", to->addr, reply.private_len);
 		return false;
 	}
 	memcpy(&hello, reply.private_data, sizeof(hello));
@@ -262,9 +262,9 @@ static bool connect_link(struct load_side *s, struct load_end *end, const struct
 	return !o->ud || ok(s, gn_ah_create(end->ud, &hello.ud, &link->ah), "an address");
 }
 
-static bool open_end(struct load_side *s, struct load_end *end, unsigned first)
+static bool open_end(struct fab_side *s, struct fab_end *end, unsigned first)
 {
-	const struct load_opts *o = &s->run->opts;
+	const struct fab_opts *o = &s->run->opts;
 	struct gn_cq_opts cq = {
 		.size = sizeof(cq), .depth = 1, .flags = o->shared_by > 1 ? GN_SHARED : 0};
 	struct gn_qp_opts ud = {
@@ -287,7 +287,7 @@ static bool open_end(struct load_side *s, struct load_end *end, unsigned first)
 	return true;
 }
 
-static void close_end(struct load_end *end)
+static void close_end(struct fab_end *end)
 {
 	for (unsigned i = 0; i < end->n_links; i++) {
 		gn_ah_destroy(end->links[i].ah);
@@ -303,11 +303,11 @@ static void close_end(struct load_end *end)
 /* ---- requesting threads ---- */
 
 /* Between its start and the common one; false when there will be none. */
-static bool wait_for_start(struct load_run *run)
+static bool wait_for_start(struct fab_run *run)
 {
-	while (!run->start_ns && !load_stops(run))
+	while (!run->start_ns && !fab_stops(run))
 		gn_sleep_us(NAP_US);
-	if (load_stops(run))
+	if (fab_stops(run))
 		return false;
 	if (run->start_ns > gn_now_ns())
 		gn_sleep_us((run->start_ns - gn_now_ns()) / 1000);
@@ -315,10 +315,10 @@ static bool wait_for_start(struct load_run *run)
 	return true;
 }
 
-static bool get_ready(struct load_thread *t)
+static bool get_ready(struct fab_thread *t)
 {
-	struct load_side *s = t->side;
-	struct load_run *run = s->run;
+	struct fab_side *s = t->side;
+	struct fab_run *run = s->run;
 	const unsigned first = (unsigned)(t->end->threads - s->threads);
 
 	while (run->listening < run->n_listeners && !run->failed)
@@ -338,17 +338,17 @@ static bool get_ready(struct load_thread *t)
 
 static void thread_main(void *arg)
 {
-	struct load_thread *t = arg;
+	struct fab_thread *t = arg;
 
 	if (get_ready(t))
-		load_loop(t);
+		fab_loop(t);
 }
 
-static bool prepare_thread(struct load_side *s, unsigned i, uint8_t *buffer)
+static bool prepare_thread(struct fab_side *s, unsigned i, uint8_t *buffer)
 {
-	const struct load_opts *o = &s->run->opts;
-	struct load_thread *t = &s->threads[i];
-	struct load_end *end = &s->ends[i / o->shared_by];
+	const struct fab_opts *o = &s->run->opts;
+	struct fab_thread *t = &s->threads[i];
+	struct fab_end *end = &s->ends[i / o->shared_by];
 
 	t->proc = s->proc;
 	t->side = s;
@@ -365,7 +365,7 @@ static bool prepare_thread(struct load_side *s, unsigned i, uint8_t *buffer)
 	       alloc(s, &t->ready, t->n_slots, sizeof(t->ready[0]));
 }
 
-static bool start_threads(struct load_side *s)
+static bool start_threads(struct fab_side *s)
 {
 	const unsigned n = s->proc->n_threads, share = s->run->opts.shared_by;
 	uint8_t *buffer = s->local ? gn_mr_addr(s->local) : NULL;
@@ -394,7 +394,7 @@ static bool start_threads(struct load_side *s)
 
 /* ---- the way down ---- */
 
-static void stop_threads(struct load_side *s)
+static void stop_threads(struct fab_side *s)
 {
 	for (unsigned i = 0; i < s->n_started; i++)
 		gn_thread_join(s->threads[i].thread);
@@ -408,7 +408,7 @@ static void stop_threads(struct load_side *s)
 	gn_free(s->ends);
 }
 
-static void side_close(struct load_side *s)
+static void side_close(struct fab_side *s)
 {
 	for (unsigned i = 0; i < s->n_accepted; i++)
 		gn_qp_destroy(s->accepted[i]);
@@ -428,10 +428,10 @@ static void side_close(struct load_side *s)
 	ok(s, gn_fabric_close(s->fabric), "closing the fabric");
 }
 
-int load_main(struct gn_env *env, int argc, char **argv)
+int fab_main(struct gn_env *env, int argc, char **argv)
 {
-	struct load_proc *proc = env->arg;
-	struct load_side s = {.run = proc->run, .proc = proc};
+	struct fab_proc *proc = env->arg;
+	struct fab_side s = {.run = proc->run, .proc = proc};
 
 	(void)argc;
 	(void)argv;

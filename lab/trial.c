@@ -33,7 +33,7 @@ static void subtract(struct gn_sim_stats *from, const struct gn_sim_stats *what)
 	memcpy(from, a, sizeof(a));
 }
 
-static void mark(struct load_run *run, enum load_phase phase)
+static void mark(struct fab_run *run, enum fab_phase phase)
 {
 	struct measurement *m = run->mark_arg;
 	struct trial_result *out = m->out;
@@ -43,11 +43,11 @@ static void mark(struct load_run *run, enum load_phase phase)
 		struct gn_sim_stats stats = {.size = sizeof(stats)};
 
 		gn_sim_node_stats(m->sim, i, &stats);
-		if (phase == LOAD_OVER)
+		if (phase == FAB_OVER)
 			subtract(&stats, &out->stats[i]);
 		out->stats[i] = stats;
 	}
-	if (phase == LOAD_MEASURED) {
+	if (phase == FAB_MEASURED) {
 		out->events = gn_sim_events(m->sim);
 		out->wall_seconds = wall_now();
 	} else {
@@ -56,14 +56,14 @@ static void mark(struct load_run *run, enum load_phase phase)
 	}
 }
 
-static int check(const struct gn_sim *sim, const struct load_run *run, int rc,
+static int check(const struct gn_sim *sim, const struct fab_run *run, int rc,
 		 struct lab_error *error)
 {
 	if (run->failed)
 		*error = run->error;
 	else if (rc)
 		lab_error(error, "the simulation: %s", gn_strerror(rc));
-	else if (run->phase != LOAD_OVER)
+	else if (run->phase != FAB_OVER)
 		lab_error(error, "the programs ended before anything was measured");
 	else if (run->end_ns == run->begin_ns)
 		lab_error(error, "no virtual time went by: this profile has no costs");
@@ -77,7 +77,7 @@ static int check(const struct gn_sim *sim, const struct load_run *run, int rc,
 	return rc ? rc : -EIO;
 }
 
-static int simulate(const struct trial *trial, struct load_run *run, struct trial_result *out,
+static int simulate(const struct trial *trial, struct fab_run *run, struct trial_result *out,
 		    struct lab_error *error)
 {
 	const struct gn_sim_opts opts = {
@@ -107,7 +107,7 @@ static int simulate(const struct trial *trial, struct load_run *run, struct tria
 	return rc;
 }
 
-int trial_run(const struct trial *trial, struct load_run *run, struct trial_result *out,
+int trial_run(const struct trial *trial, struct fab_run *run, struct trial_result *out,
 	      struct lab_error *error)
 {
 	struct gn_hist *hist = malloc(sizeof(*hist));

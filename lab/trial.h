@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A trial: programs on a simulated cluster, and the measured part of what happened. The programs
- * share a struct load_run (load.h), whose phases say what is measured.
+ * share a struct fab_run (load.h), whose phases say what is measured.
  */
 #ifndef GN_LAB_TRIAL_H
 #define GN_LAB_TRIAL_H
 
 #include <gannet/sim.h>
 
-#include "load.h"
+#include "fab_load.h"
 
 struct trial {
 	const char *card; /* profile */
@@ -31,7 +31,7 @@ struct trial_result {
 };
 
 /* run: with length, threads and so on. -errno and error: why there is no result. */
-int trial_run(const struct trial *trial, struct load_run *run, struct trial_result *out,
+int trial_run(const struct trial *trial, struct fab_run *run, struct trial_result *out,
 	      struct lab_error *error);
 void trial_result_free(struct trial_result *result);
 

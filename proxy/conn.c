@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The life of a connection: what there is to do for it is done in turns. It is read from as long as
- * it takes its answers, and until its window is full.
+ * Connections: each is processed in turns. It is read from while it reads its replies, until its
+ * window is full.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "front.h"
+#include "internal.h"
 
-#define DROP_LOOKS 64u /* at connections, to find the one that is dropped */
+#define DROP_VISITS_MAX 64u /* connections visited to find the one to drop */
 
 void px_conn_queue(struct px_conn *c)
 {
@@ -42,7 +42,7 @@ void px_conn_add(struct px_thread *t, int fd)
 	c->thread = t;
 	c->last_ns = t->now_ns;
 	c->last = &c->first;
-	c->moved_ns = c->command_ns = t->now_ns;
+	c->last_io_ns = c->command_ns = t->now_ns;
 	c->next = t->conns;
 	c->prev = &t->conns;
 	if (c->next)
@@ -52,12 +52,12 @@ void px_conn_add(struct px_thread *t, int fd)
 
 /* ---- waiting for peers ---- */
 
-/* A command has begun, or an answer, and it is the peer that has to go on. */
+/* A command or a reply has started, and the peer must continue. */
 static bool waits_for_peer(const struct px_conn *c)
 {
 	if (c->out)
 		return true;
-	if (c->under_way || c->again || c->control || c->starved)
+	if (c->outstanding || c->n_retry || c->control_pending || c->starved)
 		return false;
 	return c->in_at < c->in_len || c->mode == PX_MODE_VALUE || c->mode == PX_MODE_KEYS ||
 	       c->mode == PX_MODE_SKIP || c->mode == PX_MODE_SKIP_LINE;
@@ -75,8 +75,8 @@ static void leave_waiting(struct px_conn *c)
 		c->thread->waiting_last = c->prev_waiting;
 }
 
-/* After a turn: since when does it wait for its peer? The last of the list since now. */
-static void note_waiting(struct px_conn *c)
+/* After a turn: updates the list of connections that wait for their peers; the newest is last. */
+static void update_waiting(struct px_conn *c)
 {
 	struct px_thread *t = c->thread;
 	const bool waits = waits_for_peer(c);
@@ -90,7 +90,7 @@ static void note_waiting(struct px_conn *c)
 	if (!waits)
 		return;
 	c->waiting = true;
-	c->since_ns = t->now_ns;
+	c->waiting_since_ns = t->now_ns;
 	c->next_waiting = NULL;
 	c->prev_waiting = t->waiting_last;
 	*t->waiting_last = c;
@@ -111,7 +111,7 @@ static void leave_starved(struct px_conn *c)
 		c->thread->starved_last = at;
 }
 
-static void forget_read(struct px_slot *s)
+static void slot_end_read(struct px_slot *s)
 {
 	if (!s->reads)
 		return;
@@ -120,8 +120,8 @@ static void forget_read(struct px_slot *s)
 	s->conn->reading--;
 }
 
-/* All but itself, and slots that the store's client knows of. */
-static void release(struct px_conn *c)
+/* Releases everything except the struct and slots with outstanding operations. */
+static void conn_release(struct px_conn *c)
 {
 	struct px_thread *t = c->thread;
 	struct px_slot *s = c->first;
@@ -133,11 +133,11 @@ static void release(struct px_conn *c)
 	c->first = NULL;
 	c->last = &c->first;
 	c->filling = NULL;
-	c->slots = c->again = 0;
+	c->slots = c->n_retry = 0;
 	for (struct px_slot *next; s; s = next) {
 		next = s->next;
-		if (s->state != PX_UNDER_WAY) {
-			forget_read(s);
+		if (s->state != PX_OUTSTANDING) {
+			slot_end_read(s);
 			px_slot_free(t, s);
 			continue;
 		}
@@ -147,8 +147,8 @@ static void release(struct px_conn *c)
 		c->last = &s->next;
 		c->slots++;
 	}
-	px_in_end(c);
-	px_memory_give(t, c->out_bytes);
+	px_in_release(c);
+	px_memory_release(t, c->out_bytes);
 	free(c->out);
 	c->out = NULL;
 	c->out_at = c->out_len = c->out_bytes = 0;
@@ -158,26 +158,27 @@ static void release(struct px_conn *c)
 
 void px_conn_drop(struct px_conn *c)
 {
-	release(c);
+	conn_release(c);
 	px_conn_queue(c);
 }
 
 /*
- * The longest waiting of those that have not moved a byte lately; if all have, the longest waiting.
- * A client that takes its time with a large value is not the first to go.
+ * Drops the longest waiting of the connections without recent input or output; if there is none,
+ * the longest waiting. So a slow client with a large value is not the first to be dropped.
  */
-bool px_conn_drop_waiting(struct px_thread *t, const struct px_conn *but)
+bool px_conn_drop_waiting(struct px_thread *t, const struct px_conn *except)
 {
 	struct px_conn *still = NULL, *slow = NULL, *c = t->waiting;
 
-	for (unsigned n = 0; c && !still && n < DROP_LOOKS; c = c->next_waiting, n++) {
-		const uint64_t last_ns = c->moved_ns > c->since_ns ? c->moved_ns : c->since_ns;
+	for (unsigned n = 0; c && !still && n < DROP_VISITS_MAX; c = c->next_waiting, n++) {
+		const uint64_t last_ns = c->last_io_ns > c->waiting_since_ns ? c->last_io_ns :
+									       c->waiting_since_ns;
 
-		if (c == but)
+		if (c == except)
 			continue;
-		if (t->now_ns >= last_ns + PX_STILL_MS * 1000000ull)
+		if (t->now_ns >= last_ns + PX_DROP_IDLE_MS * 1000000ull)
 			still = c;
-		else if (!slow && t->now_ns >= c->since_ns + PX_SLOW_MS * 1000000ull)
+		else if (!slow && t->now_ns >= c->waiting_since_ns + PX_DROP_SLOW_MS * 1000000ull)
 			slow = c;
 	}
 	c = still ? still : slow;
@@ -188,17 +189,17 @@ bool px_conn_drop_waiting(struct px_thread *t, const struct px_conn *but)
 	return true;
 }
 
-static void sweep(struct px_thread *t, uint64_t stall_ns, uint64_t idle_ns)
+static void conns_drop_idle(struct px_thread *t, uint64_t stall_ns, uint64_t idle_ns)
 {
 	for (struct px_conn *c = t->waiting, *next; c; c = next) {
 		next = c->next_waiting;
-		if (t->now_ns - c->moved_ns < stall_ns)
+		if (t->now_ns - c->last_io_ns < stall_ns)
 			continue;
 		PX_COUNT(t, closed_stalled, 1);
 		px_conn_drop(c);
 	}
 	for (struct px_conn *c = idle_ns ? t->conns : NULL; c; c = c->next) {
-		if (c->dead || c->under_way || t->now_ns - c->command_ns < idle_ns)
+		if (c->dead || c->outstanding || t->now_ns - c->command_ns < idle_ns)
 			continue;
 		PX_COUNT(t, closed_idle, 1);
 		px_conn_drop(c);
@@ -213,12 +214,12 @@ int px_conns_sweep(struct px_thread *t)
 
 	if (t->now_ns - t->swept_ns >= every_ms * 1000000ull) {
 		t->swept_ns = t->now_ns;
-		sweep(t, stall_ms * 1000000ull, idle_ms * 1000000ull);
+		conns_drop_idle(t, stall_ms * 1000000ull, idle_ms * 1000000ull);
 	}
 	return t->waiting || (idle_ms && t->conns) ? (int)every_ms : -1;
 }
 
-/* ---- the end ---- */
+/* ---- end ---- */
 
 void px_conn_free(struct px_conn *c)
 {
@@ -228,10 +229,10 @@ void px_conn_free(struct px_conn *c)
 		struct px_slot *s = c->first;
 
 		c->first = s->next;
-		forget_read(s);
+		slot_end_read(s);
 		px_slot_free(t, s);
 	}
-	release(c);
+	conn_release(c);
 	*c->prev = c->next;
 	if (c->next)
 		c->next->prev = c->prev;
@@ -242,7 +243,7 @@ void px_conn_free(struct px_conn *c)
 
 /* ---- reading ---- */
 
-/* How much came, into room bytes; 0 when there is nothing now, or never again. */
+/* Returns the number of bytes read; 0: none now, or the end. */
 static size_t read_some(struct px_conn *c, void *to, size_t room)
 {
 	ssize_t rc;
@@ -252,8 +253,8 @@ static size_t read_some(struct px_conn *c, void *to, size_t room)
 	} while (rc < 0 && errno == EINTR);
 	if (rc > 0) {
 		PX_COUNT(c->thread, bytes_read, rc);
-		c->moved_ns = c->thread->now_ns;
-		/* Less than asked for is all there was; the next byte is an event of its own. */
+		c->last_io_ns = c->thread->now_ns;
+		/* A short read was everything; the next byte raises an event. */
 		if ((size_t)rc < room && !c->hung_up)
 			c->readable = false;
 		return (size_t)rc;
@@ -266,12 +267,12 @@ static size_t read_some(struct px_conn *c, void *to, size_t room)
 	return 0;
 }
 
-/* A value straight to where it stays. */
+/* Reads a value directly to its destination. */
 static bool read_value(struct px_conn *c)
 {
 	struct px_slot *s = c->filling;
 	const uint32_t bytes = s->request.op.value_len + 2;
-	char *value = bytes > sizeof(s->room) ? s->more : s->room;
+	char *value = bytes > sizeof(s->inline_buf) ? s->buf : s->inline_buf;
 	const size_t n = read_some(c, value + s->filled, bytes - s->filled);
 
 	s->filled += (uint32_t)n;
@@ -292,7 +293,7 @@ static bool read_more(struct px_conn *c)
 		px_starve(c);
 	if (rc)
 		return false;
-	n = read_some(c, c->in->bytes + c->in_len, c->in->room - c->in_len);
+	n = read_some(c, c->in->bytes + c->in_len, c->in->capacity - c->in_len);
 	c->in_len += (uint32_t)n;
 	return n;
 }
@@ -301,23 +302,23 @@ static bool read_more(struct px_conn *c)
 
 static bool answers_ready(const struct px_conn *c)
 {
-	return c->first && c->first->state == PX_DONE && !c->under_way;
+	return c->first && c->first->state == PX_DONE && !c->outstanding;
 }
 
-static void work(struct px_conn *c)
+static void conn_work(struct px_conn *c)
 {
-	for (unsigned reads = 0; reads < PX_READS && !c->dead;) {
-		px_reply_rest(c);
-		px_reply(c);
-		if (c->again)
-			px_begin_again(c);
+	for (unsigned reads = 0; reads < PX_READS_PER_TURN && !c->dead;) {
+		px_write_pending(c);
+		px_write_replies(c);
+		if (c->n_retry)
+			px_retry(c);
 		if (c->dead || c->out)
 			return;
 		px_input(c);
 		if (answers_ready(c))
 			continue;
-		if (c->mode == PX_MODE_OVER || c->slots >= PX_WINDOW || c->starved || c->control ||
-		    !read_more(c))
+		if (c->mode == PX_MODE_CLOSING || c->slots >= PX_WINDOW || c->starved ||
+		    c->control_pending || !read_more(c))
 			return;
 		reads++;
 	}
@@ -325,27 +326,27 @@ static void work(struct px_conn *c)
 		px_conn_queue(c); /* after the others */
 }
 
-/* No more will come, and all that came is answered, but for what has no end. */
-static bool is_over(const struct px_conn *c)
+/* No input is left or will come, and everything complete is answered. */
+static bool conn_is_finished(const struct px_conn *c)
 {
-	if ((c->mode != PX_MODE_OVER && !c->ended) || c->out || c->mode == PX_MODE_DUMP)
+	if ((c->mode != PX_MODE_CLOSING && !c->ended) || c->out || c->mode == PX_MODE_DUMP)
 		return false;
 	return !c->first || (c->mode == PX_MODE_VALUE && c->first == c->filling);
 }
 
 void px_conn_turn(struct px_conn *c)
 {
-	work(c);
-	if (is_over(c))
+	conn_work(c);
+	if (conn_is_finished(c))
 		c->dead = true;
 	if (!c->dead) {
 		if (!c->queued)
 			px_in_shrink(c);
-		note_waiting(c);
+		update_waiting(c);
 		return;
 	}
 	if (c->fd >= 0)
-		release(c);
-	if (!c->under_way && !c->queued)
+		conn_release(c);
+	if (!c->outstanding && !c->queued)
 		px_conn_free(c);
 }

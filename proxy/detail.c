@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stats detail: gets, hits, sets and deletes by prefix, which is what a key has before its first
- * colon. Clients choose prefixes, so there is a limit of how many are told apart.
+ * stats detail: gets, hits, sets and deletes by key prefix, the part before the first colon.
+ * Clients choose prefixes, so their number is limited.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "front.h"
+#include "internal.h"
 
-#define SLOTS	     1024u /* a power of two */
-#define PREFIXES_MAX 768u  /* keys with other prefixes are not counted */
-#define LINE_MAX     128u  /* bytes, but for the prefix */
+#define TABLE_SLOTS  1024u /* a power of two */
+#define PREFIXES_MAX 768u  /* keys with further prefixes are not counted */
+#define LINE_MAX     128u  /* bytes without the prefix */
 
 struct prefix {
 	uint64_t gets, hits, sets, deletes;
-	uint8_t len; /* 1 + its length; 0: nothing is here */
+	uint8_t len; /* 1 + its length; 0: free */
 	char text[GN_KV_KEY_MAX];
 };
 
 /* Under the proxy's lock. */
 struct px_detail {
 	unsigned n;
-	struct prefix prefix[SLOTS];
+	struct prefix prefix[TABLE_SLOTS];
 };
 
 void px_detail_switch(struct proxy *p, bool on)
@@ -49,14 +49,14 @@ void px_detail_free(struct proxy *p)
 	p->detail = NULL;
 }
 
-static struct prefix *find(struct px_detail *d, const char *key, uint32_t len)
+static struct prefix *prefix_find(struct px_detail *d, const char *key, uint32_t len)
 {
 	uint32_t at = 2166136261u; /* FNV-1a */
 
 	for (uint32_t i = 0; i < len; i++)
 		at = (at ^ (uint8_t)key[i]) * 16777619u;
 	for (;; at++) {
-		struct prefix *prefix = &d->prefix[at % SLOTS];
+		struct prefix *prefix = &d->prefix[at % TABLE_SLOTS];
 
 		if (prefix->len == len + 1 && !memcmp(prefix->text, key, len))
 			return prefix;
@@ -84,9 +84,9 @@ void px_detail_count(const struct px_slot *s)
 	if (!colon)
 		return;
 	gn_mutex_lock(&p->lock);
-	prefix = p->detail ?
-			 find(p->detail, r->op.key, (uint32_t)(colon - (const char *)r->op.key)) :
-			 NULL;
+	prefix = p->detail ? prefix_find(p->detail, r->op.key,
+					 (uint32_t)(colon - (const char *)r->op.key)) :
+			     NULL;
 	if (prefix) {
 		prefix->gets += r->kind == PX_VALUE;
 		prefix->hits += r->kind == PX_VALUE && r->op.status == GN_KV_OK;
@@ -96,12 +96,12 @@ void px_detail_count(const struct px_slot *s)
 	gn_mutex_unlock(&p->lock);
 }
 
-/* The text, and how long it is; NULL: only that, at most. */
-static size_t put_all(const struct px_detail *d, char *to)
+/* Formats all lines. Returns the length; to NULL: an upper bound. */
+static size_t detail_format(const struct px_detail *d, char *to)
 {
 	size_t len = 0;
 
-	for (unsigned i = 0; d && i < SLOTS; i++) {
+	for (unsigned i = 0; d && i < TABLE_SLOTS; i++) {
 		const struct prefix *prefix = &d->prefix[i];
 
 		if (prefix->len && !to)
@@ -123,12 +123,12 @@ bool px_detail_dump(struct px_slot *s)
 	bool room;
 
 	gn_mutex_lock(&p->lock);
-	len = put_all(p->detail, NULL) + sizeof("END\r\n");
-	room = px_slot_more(s->conn->thread, s, (uint32_t)len);
+	len = detail_format(p->detail, NULL) + sizeof("END\r\n");
+	room = px_slot_alloc(s->conn->thread, s, (uint32_t)len);
 	if (room) {
-		len = put_all(p->detail, s->more);
-		memcpy(s->more + len, "END\r\n", 5);
-		s->raw_bytes = (uint32_t)len + 5;
+		len = detail_format(p->detail, s->buf);
+		memcpy(s->buf + len, "END\r\n", 5);
+		s->reply_bytes = (uint32_t)len + 5;
 	}
 	gn_mutex_unlock(&p->lock);
 	return room;

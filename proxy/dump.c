@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Lists of keys: lru_crawler metadump, and stats cachedump. A list is a scan of the store, a page
- * at a time: the next page is asked for when the client has taken the last one. So a list takes the
- * memory of a page, however long it is and however slow its reader, and other connections have
- * their turns in between.
+ * Lists of keys: lru_crawler metadump and stats cachedump. A list is a scan of the store, one page
+ * at a time: the next page is requested when the client has read the last one. So a list takes the
+ * memory of one page, however long it is and however slow its reader, and other connections proceed
+ * in between.
  */
 #include <ctype.h>
 #include <string.h>
 
-#include "front.h"
+#include "internal.h"
 
 #define PAGE_BYTES GN_KV_PAGE_MIN
-#define LINE_MAX   900u /* of a key: 750 bytes for it, and numbers */
-/* A key of a page has 40 bytes or more; a line up to 130, and three for each byte of its key. */
+#define LINE_MAX   900u /* per key: 750 bytes for the key, and numbers */
+/* A key of a page has at least 40 bytes; its line at most 130, and three per byte of the key. */
 #define TEXT_BYTES (4u * PAGE_BYTES + LINE_MAX)
 #define CLASS	   "1"
-#define HEAD_BYTES 24u /* of an item, as me has it */
+#define HEAD_BYTES 24u /* of an item, as reported by me */
 
 void px_dump_start(struct px_conn *c, enum px_dump_format format, uint32_t limit)
 {
@@ -60,7 +60,7 @@ static char *put_meta(char *at, const struct gn_kv_key *key, uint64_t now_s)
 	return put_text(at, "\n");
 }
 
-/* Keys that cannot be in a line are left out. memcached leaves out those that came as base64. */
+/* Skip keys that cannot be in a line. memcached skips keys that were sent in base64. */
 static bool is_plain(const struct gn_kv_key *key)
 {
 	const uint8_t *bytes = key->key;
@@ -89,24 +89,24 @@ static void put_page(struct px_slot *s)
 	const struct gn_kv_op *op = &s->request.op;
 	const uint64_t now_s = (uint64_t)c->thread->context.now_s;
 	struct gn_kv_key key;
-	char *at = s->more;
+	char *at = s->buf;
 	uint32_t from = 0;
 	bool full = false;
 
 	while (!full && gn_kv_page_next(op, &from, &key)) {
-		if ((size_t)(s->more + TEXT_BYTES - at) < LINE_MAX)
-			break; /* it cannot be: see there */
+		if ((size_t)(s->buf + TEXT_BYTES - at) < LINE_MAX)
+			break; /* cannot happen: see TEXT_BYTES */
 		if (c->dump.format == PX_DUMP_META) {
 			at = put_meta(at, &key, now_s);
 		} else if (is_plain(&key)) {
 			at = put_item(at, &key, now_s);
-			full = ++c->dump.told == c->dump.limit;
+			full = ++c->dump.listed == c->dump.limit;
 		}
 	}
 	c->dump.more = gn_kv_page_more(op, &c->dump.cursor) && !full;
 	if (!c->dump.more)
 		at = put_text(at, "END\r\n");
-	s->raw_bytes = (uint32_t)(at - s->more);
+	s->reply_bytes = (uint32_t)(at - s->buf);
 }
 
 static void page_done(struct gn_kv_op *op)
@@ -115,10 +115,10 @@ static void page_done(struct gn_kv_op *op)
 
 	if (op->status == GN_KV_OK) {
 		put_page(s);
-		s->request.kind = PX_SAY; /* nothing, if the page was empty */
+		s->request.kind = PX_REPLY_TEXT; /* no reply, if the page was empty */
 		s->request.bits = PX_NOREPLY;
 	}
-	px_ended(s);
+	px_op_ended(s);
 }
 
 bool px_dump_step(struct px_conn *c)
@@ -126,7 +126,7 @@ bool px_dump_step(struct px_conn *c)
 	struct px_slot *s;
 
 	if (c->slots || c->out)
-		return false; /* it is not taken yet */
+		return false; /* not read yet */
 	if (!c->dump.more) {
 		c->mode = PX_MODE_LINE;
 		return true;
@@ -136,16 +136,16 @@ bool px_dump_step(struct px_conn *c)
 		c->dead = true;
 		return false;
 	}
-	c->dump.more = false; /* unless it goes well */
+	c->dump.more = false; /* set again when the page has arrived */
 	s->request = (struct px_request){.kind = PX_DUMP};
-	if (!px_slot_more(c->thread, s, TEXT_BYTES + PAGE_BYTES)) {
+	if (!px_slot_alloc(c->thread, s, TEXT_BYTES + PAGE_BYTES)) {
 		s->request.op.status = GN_KV_NO_MEMORY;
 		return true;
 	}
 	s->request.op.verb = GN_KV_SCAN;
 	s->request.op.key = &c->dump.cursor;
 	s->request.op.key_len = sizeof(c->dump.cursor);
-	s->request.op.room = s->more + TEXT_BYTES;
+	s->request.op.room = s->buf + TEXT_BYTES;
 	s->request.op.room_bytes = PAGE_BYTES;
 	px_submit(s, page_done);
 	return true;

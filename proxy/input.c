@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a connection has sent, taken apart: lines, keys of long lines, values, and bytes that nobody
- * wants. Each function does one step, and says whether it could.
+ * Parses the input of a connection: lines, keys of long lines, values, and bytes to be skipped.
+ * Each step function makes one step and returns whether it made progress.
  */
 #include <string.h>
 
-#include "front.h"
+#include "internal.h"
 
 #define BINARY_REQUEST 0x80
-#define PX_SPACES_MAX  105u /* before a long get ends, with its name */
+#define GET_NAME_MAX   105u /* bytes before the first key of a get without an end, with its name */
 
 /* ---- steps ---- */
 
-static void skip(struct px_conn *c, uint64_t bytes)
+static void skip_start(struct px_conn *c, uint64_t bytes)
 {
 	c->skip = bytes;
 	c->mode = PX_MODE_SKIP;
@@ -40,8 +40,8 @@ static bool step_skip_line(struct px_conn *c)
 	return end;
 }
 
-/* NULL: there is no memory at all, and the connection ends. */
-static struct px_slot *slot_of(struct px_conn *c)
+/* NULL: malloc() failed, and the connection ends. */
+static struct px_slot *slot_new(struct px_conn *c)
 {
 	struct px_slot *s = px_slot_new(c);
 
@@ -50,15 +50,15 @@ static struct px_slot *slot_of(struct px_conn *c)
 	return s;
 }
 
-static struct px_slot *say(struct px_conn *c, uint8_t kind, const char *text)
+static struct px_slot *reply_text(struct px_conn *c, uint8_t kind, const char *text)
 {
-	struct px_slot *s = slot_of(c);
+	struct px_slot *s = slot_new(c);
 
 	if (!s)
 		return NULL;
 	memset(&s->request, 0, sizeof(s->request));
 	s->request.kind = kind;
-	s->request.say = text;
+	s->request.reply = text;
 	return s;
 }
 
@@ -66,7 +66,7 @@ static struct px_slot *say(struct px_conn *c, uint8_t kind, const char *text)
 
 static bool add_key(struct px_conn *c, const char *key, size_t len, bool last)
 {
-	struct px_slot *s = slot_of(c);
+	struct px_slot *s = slot_new(c);
 	struct gn_kv_op *op;
 
 	if (!s)
@@ -74,7 +74,7 @@ static bool add_key(struct px_conn *c, const char *key, size_t len, bool last)
 	op = &s->request.op;
 	s->request.kind = PX_VALUE;
 	s->request.bits = (uint8_t)(c->keys_bits | (last ? PX_LAST : 0));
-	/* No more than a GET looks at: the rest is what somebody else left there. */
+	/* Only the members that a GET uses: the slot is not zeroed. */
 	op->verb = GN_KV_GET;
 	op->how = c->keys_how;
 	op->key = key;
@@ -82,12 +82,12 @@ static bool add_key(struct px_conn *c, const char *key, size_t len, bool last)
 	op->value_len = 0;
 	op->flags = 0;
 	op->ttl_s = c->keys_ttl_s;
-	px_begin(s);
+	px_op_start(s);
 	return true;
 }
 
-/* Of a line whose end is not there: what follows may belong to its last word. */
-static size_t whole_words(const struct px_conn *c)
+/* The end of the last complete token of a line whose end was not received. */
+static size_t complete_tokens_end(const struct px_conn *c)
 {
 	const char *space = memrchr(c->in->bytes + c->in_at, ' ', c->in_len - c->in_at);
 
@@ -101,8 +101,8 @@ static void keys_end(struct px_conn *c)
 	c->mode = PX_MODE_LINE;
 }
 
-/* Without its end a line is taken as far as it goes: then it is too long to wait for. */
-static bool find_end(struct px_conn *c)
+/* A line without an end is parsed as far as it was received: it is too long to wait for. */
+static bool find_line_end(struct px_conn *c)
 {
 	const char *end;
 
@@ -116,31 +116,31 @@ static bool find_end(struct px_conn *c)
 
 static bool step_keys(struct px_conn *c)
 {
-	const bool whole = find_end(c);
-	size_t at = c->in_at, stop = whole ? c->line_end - 1 : whole_words(c);
+	const bool whole = find_line_end(c);
+	size_t at = c->in_at, stop = whole ? c->line_end - 1 : complete_tokens_end(c);
 	const size_t first = at;
 
 	if (whole && stop > at && c->in->bytes[stop - 1] == '\r')
 		stop--;
-	while (!c->dead && px_slot_room(c)) {
+	while (!c->dead && px_may_add_slot(c)) {
 		const char *key;
 		const size_t len = px_key(c->in->bytes, stop, &at, &key);
 		bool last;
 
 		if (len > GN_KV_KEY_MAX || (!whole && c->in_len - at > GN_KV_KEY_MAX && !len)) {
-			say(c, PX_END, "CLIENT_ERROR bad command line format");
+			reply_text(c, PX_END, "CLIENT_ERROR bad command line format");
 			c->mode = PX_MODE_SKIP_LINE;
 			c->in_at = (uint32_t)at;
 			return true;
 		}
 		if (!len) {
 			if (whole) {
-				say(c, PX_END, NULL);
+				reply_text(c, PX_END, NULL);
 				keys_end(c);
 			}
 			break;
 		}
-		if (c->keys_how & GN_KV_AND_TOUCH && px_overtakes(c, key, (uint32_t)len))
+		if (c->keys_how & GN_KV_AND_TOUCH && px_would_overtake(c, key, (uint32_t)len))
 			break;
 		last = whole && at == stop;
 		if (!add_key(c, key, len, last))
@@ -156,10 +156,10 @@ static bool step_keys(struct px_conn *c)
 
 /* ---- values ---- */
 
-/* What was stored is not what its owner wants to be there any more. */
-static void forget(struct px_conn *c, const struct px_request *r)
+/* The existing value is outdated: delete it. */
+static void delete_old(struct px_conn *c, const struct px_request *r)
 {
-	struct px_slot *s = say(c, PX_DELETE, NULL);
+	struct px_slot *s = reply_text(c, PX_DELETE, NULL);
 
 	if (!s)
 		return;
@@ -167,54 +167,59 @@ static void forget(struct px_conn *c, const struct px_request *r)
 	s->request.op.verb = GN_KV_DELETE;
 	s->request.op.key = r->op.key;
 	s->request.op.key_len = r->op.key_len;
-	px_begin(s);
+	px_op_start(s);
 }
 
-/* The value is not stored. A quiet ms is silent about success only; "noreply" about everything. */
-static void refuse(struct px_slot *s, const char *text)
+/*
+ * The value is not stored. A quiet ms suppresses successes only; "noreply" suppresses everything.
+ */
+static void value_refuse(struct px_slot *s, const char *text)
 {
 	struct px_request *r = &s->request;
 
 	if (r->kind == PX_META_SET)
 		r->bits &= (uint8_t)~PX_NOREPLY;
-	r->kind = PX_SAY;
-	r->say = text;
+	r->kind = PX_REPLY_TEXT;
+	r->reply = text;
 	s->state = PX_DONE;
 }
 
-/* As memcached does: a value that its owner could not replace is outdated. */
-static void refuse_for_memory(struct px_slot *s)
+/* As in memcached: a value that could not be replaced is outdated, and is deleted. */
+static void value_refuse_no_memory(struct px_slot *s)
 {
 	const struct px_request *r = &s->request;
 	const bool outdates = r->kind == PX_META_SET ||
 			      (r->op.verb == GN_KV_SET && !(r->op.how & GN_KV_IF_CAS));
 
-	refuse(s, "SERVER_ERROR out of memory storing object");
-	skip(s->conn, r->op.value_len + 2);
+	value_refuse(s, "SERVER_ERROR out of memory storing object");
+	skip_start(s->conn, r->op.value_len + 2);
 	if (outdates)
-		forget(s->conn, r);
+		delete_old(s->conn, r);
 }
 
-/* It is there, with what should be CR LF. */
-static void have_value(struct px_slot *s, const char *value)
+/* The value is complete, with what should be CR LF. */
+static void value_complete(struct px_slot *s, const char *value)
 {
 	struct px_request *r = &s->request;
 
 	s->conn->mode = PX_MODE_LINE;
 	if (memcmp(value + r->op.value_len, "\r\n", 2)) {
-		refuse(s, "CLIENT_ERROR bad data chunk");
+		value_refuse(s, "CLIENT_ERROR bad data chunk");
 		return;
 	}
 	r->op.value = value;
-	px_begin(s);
+	px_op_start(s);
 }
 
-/* The value may be long in coming: the slot keeps its line, if it can, and not the whole input. */
-static void keep_line(struct px_slot *s, const char *line, size_t len)
+/*
+ * The value may take long to arrive: copy the line into the slot, if it fits, and release the input
+ * buffer.
+ */
+static void slot_copy_line(struct px_slot *s, const char *line, size_t len)
 {
 	struct px_request *r = &s->request;
 
-	if (len > PX_LINE_KEPT)
+	if (len > PX_SLOT_LINE_MAX)
 		return;
 	memcpy(s->line, line, len + 1);
 	r->op.key = s->line + ((const char *)r->op.key - line);
@@ -223,8 +228,8 @@ static void keep_line(struct px_slot *s, const char *line, size_t len)
 	px_slot_detach(s);
 }
 
-/* A value that is not there as a whole goes to where it can stay. */
-static void begin_value(struct px_slot *s, const char *line, size_t len)
+/* Starts a value. If it is not complete, it is received into the slot or its buffer. */
+static void value_start(struct px_slot *s, const char *line, size_t len)
 {
 	struct px_conn *c = s->conn;
 	struct px_request *r = &s->request;
@@ -232,18 +237,19 @@ static void begin_value(struct px_slot *s, const char *line, size_t len)
 
 	if (have >= bytes) {
 		c->in_at += bytes;
-		have_value(s, c->in->bytes + c->in_at - bytes);
+		value_complete(s, c->in->bytes + c->in_at - bytes);
 		return;
 	}
-	if (bytes > sizeof(s->room) && !px_slot_more(c->thread, s, bytes)) {
-		refuse_for_memory(s);
+	if (bytes > sizeof(s->inline_buf) && !px_slot_alloc(c->thread, s, bytes)) {
+		value_refuse_no_memory(s);
 		return;
 	}
-	memcpy(bytes > sizeof(s->room) ? s->more : s->room, c->in->bytes + c->in_at, have);
+	memcpy(bytes > sizeof(s->inline_buf) ? s->buf : s->inline_buf, c->in->bytes + c->in_at,
+	       have);
 	c->in_at = c->in_len;
 	s->filled = have;
 	s->state = PX_FILLING;
-	keep_line(s, line, len);
+	slot_copy_line(s, line, len);
 	c->mode = PX_MODE_VALUE;
 	c->filling = s;
 }
@@ -251,7 +257,7 @@ static void begin_value(struct px_slot *s, const char *line, size_t len)
 static bool step_value(struct px_conn *c)
 {
 	struct px_slot *s = c->filling;
-	char *value = s->request.op.value_len + 2 > sizeof(s->room) ? s->more : s->room;
+	char *value = s->request.op.value_len + 2 > sizeof(s->inline_buf) ? s->buf : s->inline_buf;
 	const uint32_t left = s->request.op.value_len + 2 - s->filled;
 	const uint32_t have = c->in_len - c->in_at, n = left < have ? left : have;
 
@@ -262,13 +268,13 @@ static bool step_value(struct px_conn *c)
 	if (n < left)
 		return false;
 	c->filling = NULL;
-	have_value(s, value);
+	value_complete(s, value);
 	return true;
 }
 
 /* ---- lines ---- */
 
-static bool changes(const struct px_request *r)
+static bool request_changes_store(const struct px_request *r)
 {
 	switch (r->kind) {
 	case PX_STORE:
@@ -282,74 +288,75 @@ static bool changes(const struct px_request *r)
 	case PX_META_GET:
 		return r->op.how & (GN_KV_AND_TOUCH | GN_KV_VIVIFY);
 	default:
-		return r->bits & PX_FORGET;
+		return r->bits & PX_DELETE_OLD;
 	}
 }
 
-/* Everything but get. */
-static void act(struct px_slot *s, const char *line, size_t len)
+/* Executes every command except get. */
+static void request_execute(struct px_slot *s, const char *line, size_t len)
 {
 	struct px_conn *c = s->conn;
 	struct px_request *r = &s->request;
 
 	s->state = PX_DONE;
 	if (r->bits & PX_SKIP) {
-		skip(c, (uint64_t)r->op.value_len + 2);
-		if (r->bits & PX_FORGET)
-			forget(c, r);
+		skip_start(c, (uint64_t)r->op.value_len + 2);
+		if (r->bits & PX_DELETE_OLD)
+			delete_old(c, r);
 		return;
 	}
-	if (r->bits & PX_DATA && r->kind != PX_SAY) {
-		begin_value(s, line, len);
+	if (r->bits & PX_DATA && r->kind != PX_REPLY_TEXT) {
+		value_start(s, line, len);
 		return;
 	}
 	switch (r->kind) {
-	case PX_SAY:
+	case PX_REPLY_TEXT:
 		return;
 	case PX_QUIT:
 	case PX_CLOSE:
-		r->kind = PX_SAY;
+		r->kind = PX_REPLY_TEXT;
 		r->bits = PX_NOREPLY;
-		c->mode = PX_MODE_OVER;
+		c->mode = PX_MODE_CLOSING;
 		return;
 	case PX_FLUSH:
 	case PX_STATS:
-		px_begin_control(s);
+		px_control_start(s);
 		return;
 	case PX_DUMP:
-		r->kind = PX_SAY;
+		r->kind = PX_REPLY_TEXT;
 		r->bits = PX_NOREPLY;
 		px_dump_start(c, (enum px_dump_format)r->op.flags, (uint32_t)r->op.number);
 		return;
 	default:
 		PX_COUNT(c->thread, debugs, r->kind == PX_META_DEBUG);
-		px_begin(s);
+		px_op_start(s);
 		return;
 	}
 }
 
-/* What waits for the store, or must not overtake. */
-static bool must_wait(struct px_conn *c, const struct px_request *r)
+/* Must the request wait for the store, or for a read that it would overtake? */
+static bool request_must_wait(struct px_conn *c, const struct px_request *r)
 {
 	if (r->kind == PX_FLUSH || r->kind == PX_STATS)
-		return c->under_way || c->again;
-	return c->reading && changes(r) && px_overtakes(c, r->op.key, r->op.key_len);
+		return c->outstanding || c->n_retry;
+	return c->reading && request_changes_store(r) &&
+	       px_would_overtake(c, r->op.key, r->op.key_len);
 }
 
 static bool step_held(struct px_conn *c)
 {
 	struct px_slot *s = c->filling;
 
-	if (must_wait(c, &s->request))
+	if (request_must_wait(c, &s->request))
 		return false;
 	c->filling = NULL;
 	c->mode = PX_MODE_LINE;
-	act(s, s->held_line, s->held_len);
+	request_execute(s, s->held_line, s->held_len);
 	return true;
 }
 
-/* Keys follow: for how long is not known, and so each gets a slot when there is one. */
-static bool begin_keys(struct px_conn *c, const struct px_request *r, size_t keys, size_t line_end)
+/* Keys follow, perhaps without an end: each gets a slot when one is available. */
+static bool keys_start(struct px_conn *c, const struct px_request *r, size_t keys, size_t line_end)
 {
 	c->keys_how = r->op.how;
 	c->keys_ttl_s = r->op.ttl_s;
@@ -360,17 +367,17 @@ static bool begin_keys(struct px_conn *c, const struct px_request *r, size_t key
 	return true;
 }
 
-/* No end in sight: it has to be a get of many keys, which are taken as they come. */
-static bool long_line(struct px_conn *c, const char *line)
+/* A line that is too long must be a get, whose keys are taken as they arrive. */
+static bool line_too_long(struct px_conn *c, const char *line)
 {
 	struct px_request r = {0};
 	const size_t keys = px_keys_of(line, &r);
 
-	if (!keys || keys > PX_SPACES_MAX || r.op.how & GN_KV_AND_TOUCH) {
-		c->mode = PX_MODE_OVER;
+	if (!keys || keys > GET_NAME_MAX || r.op.how & GN_KV_AND_TOUCH) {
+		c->mode = PX_MODE_CLOSING;
 		return false;
 	}
-	return begin_keys(c, &r, keys, 0);
+	return keys_start(c, &r, keys, 0);
 }
 
 static bool step_line(struct px_conn *c)
@@ -386,35 +393,35 @@ static bool step_line(struct px_conn *c)
 		return false;
 	if (!end) {
 		c->in->bytes[c->in_len] = 0;
-		return long_line(c, line);
+		return line_too_long(c, line);
 	}
 	len = (size_t)(end - line);
 	if (len > 1 && line[len - 1] == '\r')
 		len--;
 	PX_COUNT(c->thread, commands, 1);
 	c->last_ns = c->thread->now_ns;
-	/* A get needs no slot but those of its keys. */
+	/* A get needs no slot of its own, only slots for its keys. */
 	if (*line != 'g') {
-		s = slot_of(c);
+		s = slot_new(c);
 		if (!s)
 			return false;
 		r = &s->request;
 	}
 	px_parse(line, len, &c->thread->context, r, &keys);
 	if (r->kind == PX_KEYS) {
-		begin_keys(c, r, keys, (size_t)(end + 1 - c->in->bytes));
+		keys_start(c, r, keys, (size_t)(end + 1 - c->in->bytes));
 		if (s)
-			px_slot_take_back(c, s);
+			px_slot_undo_new(c, s);
 		return step_keys(c);
 	}
 	if (!s) {
-		s = slot_of(c);
+		s = slot_new(c);
 		if (!s)
 			return false;
 		s->request = *r;
 	}
 	c->in_at += (uint32_t)(end + 1 - line);
-	if (must_wait(c, &s->request)) {
+	if (request_must_wait(c, &s->request)) {
 		s->state = PX_FILLING;
 		s->held_line = line;
 		s->held_len = (uint32_t)len;
@@ -422,26 +429,27 @@ static bool step_line(struct px_conn *c)
 		c->mode = PX_MODE_HELD;
 		return false;
 	}
-	act(s, line, len);
+	request_execute(s, line, len);
 	return true;
 }
 
 static bool step_new(struct px_conn *c)
 {
-	/* The binary protocol is not spoken here, and who speaks it would not understand. */
-	c->mode = (uint8_t)c->in->bytes[c->in_at] == BINARY_REQUEST ? PX_MODE_OVER : PX_MODE_LINE;
+	/* The binary protocol is not supported; its clients would not understand a text. */
+	c->mode = (uint8_t)c->in->bytes[c->in_at] == BINARY_REQUEST ? PX_MODE_CLOSING :
+								      PX_MODE_LINE;
 	return true;
 }
 
-/* A slot that waits has its place, whatever the window, and perhaps all that it needs. */
+/* A slot that is being filled does not depend on the window. */
 static bool may_step(struct px_conn *c)
 {
-	if (c->dead || c->mode == PX_MODE_OVER || c->control)
+	if (c->dead || c->mode == PX_MODE_CLOSING || c->control_pending)
 		return false;
 	if (c->filling || c->mode == PX_MODE_DUMP)
 		return true;
 	return c->in_at < c->in_len &&
-	       (c->mode == PX_MODE_SKIP || c->mode == PX_MODE_SKIP_LINE || px_slot_room(c));
+	       (c->mode == PX_MODE_SKIP || c->mode == PX_MODE_SKIP_LINE || px_may_add_slot(c));
 }
 
 void px_input(struct px_conn *c)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Where a proxy listens: TCP, on the loopback unless told otherwise, and Unix sockets.
- */
+/* Listening sockets of a proxy: TCP, on the loopback by default, and Unix sockets. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -14,11 +12,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "front.h"
+#include "internal.h"
 
 #define BACKLOG 4096
 
-static int complain(const char *where, int err)
+static int listen_failed(const char *where, int err)
 {
 	fprintf(stderr, "gannet: cannot listen at %s: %s\n", where, strerror(err));
 	return -err;
@@ -26,7 +24,7 @@ static int complain(const char *where, int err)
 
 /* ---- Unix sockets ---- */
 
-/* A socket that nobody listens at any more was left behind; anything else is somebody's. */
+/* Removes a socket that nobody listens at. Any other file is left alone. */
 static int remove_stale(const struct sockaddr_un *addr)
 {
 	struct stat st;
@@ -60,26 +58,26 @@ static int listen_unix(const char *where, const char *path, unsigned mode, struc
 	strcpy(addr.sun_path, path);
 	rc = remove_stale(&addr);
 	if (rc)
-		return complain(where, -rc);
+		return listen_failed(where, -rc);
 	out->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (out->fd < 0)
-		return complain(where, errno);
-	/* Nobody may come in between bind() and chmod(). */
+		return listen_failed(where, errno);
+	/* No client may connect between bind() and chmod(). */
 	old = umask(0777 & ~(mode_t)mode);
 	rc = bind(out->fd, (struct sockaddr *)&addr, sizeof(addr));
 	umask(old);
 	if (!rc)
 		out->path = strdup(path);
 	if (rc || !out->path || listen(out->fd, BACKLOG))
-		return complain(where, errno);
+		return listen_failed(where, errno);
 	snprintf(out->name, sizeof(out->name), "unix:%s", path);
 	return 0;
 }
 
 /* ---- TCP ---- */
 
-/* HOST:PORT, [HOST]:PORT or PORT. */
-static int take_apart(const char *where, char *host, size_t room, const char **port)
+/* Parses HOST:PORT, [HOST]:PORT or PORT. */
+static int parse_host_port(const char *where, char *host, size_t room, const char **port)
 {
 	const char *colon = strrchr(where, ':');
 	size_t len;
@@ -124,7 +122,7 @@ static int open_tcp(const struct addrinfo *ai, struct px_listener *out)
 	if (out->fd < 0)
 		return -errno;
 	setsockopt(out->fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-	/* Connections have it from here: answers are whole when they are written. */
+	/* Inherited by connections: replies are complete when they are written. */
 	setsockopt(out->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
 	if (bind(out->fd, ai->ai_addr, ai->ai_addrlen) || listen(out->fd, BACKLOG) ||
 	    getsockname(out->fd, (struct sockaddr *)&bound, &len))
@@ -136,8 +134,8 @@ static int open_tcp(const struct addrinfo *ai, struct px_listener *out)
 		 host, port);
 	if (!is_loopback((struct sockaddr *)&bound))
 		fprintf(stderr,
-			"gannet: warning: %s can be reached from elsewhere, and nobody is asked "
-			"for a password\n",
+			"gannet: warning: %s can be reached from elsewhere, without "
+			"authentication\n",
 			out->name);
 	return 0;
 }
@@ -149,12 +147,12 @@ static int listen_tcp(const char *where, struct px_listener *out)
 	struct addrinfo *found;
 	const char *port;
 	char host[256];
-	int rc = take_apart(where, host, sizeof(host), &port);
+	int rc = parse_host_port(where, host, sizeof(host), &port);
 
 	if (rc) {
 		fprintf(stderr,
-			"gannet: '%s' is no place to listen at; those are PORT, HOST:PORT "
-			"and unix:PATH\n",
+			"gannet: '%s' is not an address to listen at: use PORT, HOST:PORT "
+			"or unix:PATH\n",
 			where);
 		return rc;
 	}
@@ -165,7 +163,7 @@ static int listen_tcp(const char *where, struct px_listener *out)
 	}
 	rc = open_tcp(found, out);
 	freeaddrinfo(found);
-	return rc ? complain(where, -rc) : 0;
+	return rc ? listen_failed(where, -rc) : 0;
 }
 
 bool proxy_can_listen(const char *where)
@@ -175,7 +173,7 @@ bool proxy_can_listen(const char *where)
 
 	if (!strncmp(where, "unix:", 5))
 		return where[5] && strlen(where + 5) < sizeof(((struct sockaddr_un *)0)->sun_path);
-	return !take_apart(where, host, sizeof(host), &port);
+	return !parse_host_port(where, host, sizeof(host), &port);
 }
 
 int px_listen(const char *where, unsigned mode, struct px_listener *out)

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The meta protocol: two letters, a key, and flags of a letter each, some with something behind it.
- * Answers repeat flags in the order in which they were asked for, so they stay where they came.
+ * The meta protocol: two letters, a key, and flags of one letter each, some with a value. Responses
+ * repeat flags in the order of the request, so flags stay in the input.
  */
 #include <string.h>
 
 #include "protocol.h"
 
-#define WORDS_MAX  19u /* of a command */
+#define TOKENS_MAX 19u /* of a command */
 #define OPAQUE_MAX 32u /* with its O */
 
 static const char bad_line[] = "CLIENT_ERROR bad command line format";
 static const char bad_token[] = "CLIENT_ERROR bad token in command line format";
 
-/* What flags say, whatever the command. */
-struct flags {
+/* The flags of any command, parsed. */
+struct meta_flags {
 	char mode;
 	bool value, quiet, stale, lru, base64, opaque_bad, details;
 	bool has_cas, has_ttl, has_create, has_recache, has_new_cas;
@@ -23,7 +23,7 @@ struct flags {
 	uint64_t cas, new_cas, initial, delta;
 };
 
-static const char *take_ttl(const char *text, const struct px_context *context, bool *has,
+static const char *flag_ttl(const char *text, const struct px_context *context, bool *has,
 			    uint32_t *out)
 {
 	int32_t exptime;
@@ -35,22 +35,22 @@ static const char *take_ttl(const char *text, const struct px_context *context, 
 	return NULL;
 }
 
-static const char *take_mode(const struct px_word *word, struct flags *f)
+static const char *flag_mode(const struct px_token *token, struct meta_flags *f)
 {
-	if (word->len != 2)
+	if (token->len != 2)
 		return "CLIENT_ERROR incorrect length for M token";
-	f->mode = word->at[1];
+	f->mode = token->at[1];
 	return NULL;
 }
 
-static const char *take_key(struct px_word *key, struct flags *f)
+static const char *flag_base64_key(struct px_token *key, struct meta_flags *f)
 {
 	key->len = (uint32_t)px_base64_decode(key->at, key->len, key->at);
 	f->base64 = true;
 	return key->len ? NULL : "CLIENT_ERROR error decoding key";
 }
 
-static const char *take_u64(const char *text, bool *has, uint64_t *out)
+static const char *flag_u64(const char *text, bool *has, uint64_t *out)
 {
 	if (!px_u64(text, out))
 		return bad_token;
@@ -60,58 +60,58 @@ static const char *take_u64(const char *text, bool *has, uint64_t *out)
 
 static const char unknown[] = "CLIENT_ERROR invalid flag";
 
-/* Flags that are followed by something. NULL: it was. */
-static const char *take_more(const struct px_word *word, const struct px_context *context,
-			     struct flags *f)
+/* Flags with a value. NULL: valid. */
+static const char *flag_with_value(const struct px_token *token, const struct px_context *context,
+				   struct meta_flags *f)
 {
 	const char *wrong;
 	bool dummy;
 
-	switch (word->at[0]) {
+	switch (token->at[0]) {
 	case 'N':
-		wrong = take_ttl(word->at + 1, context, &f->has_create, &f->create_s);
+		wrong = flag_ttl(token->at + 1, context, &f->has_create, &f->create_s);
 		f->first_ttl_s = f->has_ttl ? f->ttl_s : f->create_s;
 		return wrong;
 	case 'T':
-		wrong = take_ttl(word->at + 1, context, &f->has_ttl, &f->ttl_s);
+		wrong = flag_ttl(token->at + 1, context, &f->has_ttl, &f->ttl_s);
 		f->first_ttl_s = f->has_create ? f->create_s : f->ttl_s;
-		if (f->has_create) /* of both the last counts */
+		if (f->has_create) /* of both, the last counts */
 			f->create_s = f->ttl_s;
 		return wrong;
 	case 'R':
 		f->recache_first = !f->has_ttl;
-		return take_ttl(word->at + 1, context, &f->has_recache, &f->recache_s);
+		return flag_ttl(token->at + 1, context, &f->has_recache, &f->recache_s);
 	case 'F':
-		return px_u32(word->at + 1, &f->client_flags) ? NULL : bad_line;
+		return px_u32(token->at + 1, &f->client_flags) ? NULL : bad_line;
 	case 'C':
-		return take_u64(word->at + 1, &f->has_cas, &f->cas);
+		return flag_u64(token->at + 1, &f->has_cas, &f->cas);
 	case 'E':
-		return take_u64(word->at + 1, &f->has_new_cas, &f->new_cas);
+		return flag_u64(token->at + 1, &f->has_new_cas, &f->new_cas);
 	case 'M':
-		return take_mode(word, f);
+		return flag_mode(token, f);
 	case 'J':
-		return take_u64(word->at + 1, &dummy, &f->initial) ?
+		return flag_u64(token->at + 1, &dummy, &f->initial) ?
 			       "CLIENT_ERROR invalid numeric initial value" :
 			       NULL;
 	case 'D':
-		return take_u64(word->at + 1, &dummy, &f->delta) ?
+		return flag_u64(token->at + 1, &dummy, &f->delta) ?
 			       "CLIENT_ERROR invalid numeric delta value" :
 			       NULL;
 	case 'O':
-		f->opaque_bad = word->len > OPAQUE_MAX;
+		f->opaque_bad = token->len > OPAQUE_MAX;
 		return NULL;
 	default:
 		return unknown;
 	}
 }
 
-/* NULL, or what is wrong. */
-static const char *take_flag(const struct px_word *word, struct px_word *key,
-			     const struct px_context *context, struct flags *f)
+/* NULL, or the error. */
+static const char *flag_parse(const struct px_token *token, struct px_token *key,
+			      const struct px_context *context, struct meta_flags *f)
 {
-	switch (word->at[0]) {
+	switch (token->at[0]) {
 	case 'b':
-		return take_key(key, f);
+		return flag_base64_key(key, f);
 	case 'v':
 		f->value = true;
 		return NULL;
@@ -124,7 +124,7 @@ static const char *take_flag(const struct px_word *word, struct px_word *key,
 	case 'u':
 		f->lru = true;
 		return NULL;
-	case 'c': /* of the answer only */
+	case 'c': /* for the response only */
 	case 'h':
 	case 'l':
 	case 't':
@@ -133,29 +133,31 @@ static const char *take_flag(const struct px_word *word, struct px_word *key,
 	case 'f':
 	case 'k':
 	case 's':
-	case 'L': /* hints that other proxies take */
+	case 'L': /* hints for other proxies */
 	case 'P':
 		return NULL;
 	default:
-		return take_more(word, context, f);
+		return flag_with_value(token, context, f);
 	}
 }
 
-/* NULL, or what is wrong. What is unknown or doubled ends it, of other mistakes the last counts. */
-static const char *take_flags(struct px_word *words, unsigned n, struct px_word *key,
-			      const struct px_context *context, struct flags *f)
+/*
+ * NULL, or the error. An unknown or duplicate flag ends parsing; of other errors the last counts.
+ */
+static const char *flags_parse(struct px_token *tokens, unsigned n, struct px_token *key,
+			       const struct px_context *context, struct meta_flags *f)
 {
 	uint64_t seen[2] = {0};
 	const char *wrong = NULL;
 
 	for (unsigned i = 0; i < n; i++) {
-		const unsigned c = (uint8_t)words[i].at[0];
+		const unsigned c = (uint8_t)tokens[i].at[0];
 		const char *what;
 
 		if (c >= 127 || seen[c / 64] >> c % 64 & 1)
 			return "CLIENT_ERROR duplicate flag";
 		seen[c / 64] |= 1ull << c % 64;
-		what = take_flag(&words[i], key, context, f);
+		what = flag_parse(&tokens[i], key, context, f);
 		if (what == unknown)
 			return what;
 		if (what && !(what == bad_line && wrong))
@@ -166,14 +168,15 @@ static const char *take_flags(struct px_word *words, unsigned n, struct px_word 
 
 /* ---- commands ---- */
 
-static void say(struct px_request *out, const char *text)
+static void reply_text(struct px_request *out, const char *text)
 {
-	out->kind = PX_SAY;
-	out->bits &= (uint8_t)~PX_NOREPLY; /* mistakes are always told */
-	out->say = text;
+	out->kind = PX_REPLY_TEXT;
+	out->bits &= (uint8_t)~PX_NOREPLY; /* errors are always reported */
+	out->reply = text;
 }
 
-static void common(const struct flags *f, const struct px_word *key, struct px_request *out)
+static void meta_common(const struct meta_flags *f, const struct px_token *key,
+			struct px_request *out)
 {
 	out->bits |= (uint8_t)((f->quiet ? PX_NOREPLY : 0) | (f->base64 ? PX_BASE64 : 0));
 	out->op.key = key->at;
@@ -186,20 +189,20 @@ static void common(const struct flags *f, const struct px_word *key, struct px_r
 	out->first_ttl_s = f->first_ttl_s;
 }
 
-static void get(const struct flags *f, struct px_request *out)
+static void meta_get(const struct meta_flags *f, struct px_request *out)
 {
 	struct gn_kv_op *op = &out->op;
 
 	out->kind = PX_META_GET;
 	op->verb = GN_KV_GET;
-	/* Who asks for a stale one is offered to renew it, so that is always asked for. */
+	/* RECACHE is always set: a client that reads a stale item is offered to renew it. */
 	op->how |= GN_KV_RECACHE | (f->value ? 0 : GN_KV_NO_VALUE) | (f->lru ? GN_KV_QUIET : 0) |
 		   (f->has_ttl ? GN_KV_AND_TOUCH : 0) | (f->has_create ? GN_KV_VIVIFY : 0) |
 		   (f->details ? GN_KV_DETAILS : 0) | (f->recache_first ? GN_KV_RECACHE_FIRST : 0);
 	op->recache_s = f->recache_s == GN_KV_TTL_PAST ? 0 : f->recache_s;
 }
 
-static bool set_mode(const struct flags *f, struct gn_kv_op *op)
+static bool meta_set_mode(const struct meta_flags *f, struct gn_kv_op *op)
 {
 	switch (f->mode) {
 	case 0:
@@ -221,7 +224,7 @@ static bool set_mode(const struct flags *f, struct gn_kv_op *op)
 	default:
 		return false;
 	}
-	/* What is compared is there; the others take 0 for any version, and add takes none. */
+	/* Compared items must exist; for other verbs 0 means any version, and add ignores it. */
 	if (f->has_cas && op->verb == GN_KV_REPLACE)
 		op->verb = GN_KV_SET;
 	if (f->has_cas && op->verb != GN_KV_ADD && (f->cas || op->verb == GN_KV_SET))
@@ -231,23 +234,24 @@ static bool set_mode(const struct flags *f, struct gn_kv_op *op)
 	return true;
 }
 
-static void set(const struct flags *f, const struct px_context *context, struct px_request *out)
+static void meta_set(const struct meta_flags *f, const struct px_context *context,
+		     struct px_request *out)
 {
 	out->kind = PX_META_SET;
 	out->op.flags = f->client_flags;
-	if (!set_mode(f, &out->op))
-		say(out, "CLIENT_ERROR invalid mode for ms M token");
+	if (!meta_set_mode(f, &out->op))
+		reply_text(out, "CLIENT_ERROR invalid mode for ms M token");
 	else if (f->opaque_bad)
-		say(out, "CLIENT_ERROR opaque token too long");
+		reply_text(out, "CLIENT_ERROR opaque token too long");
 	else if (out->op.value_len > context->max_value) {
-		say(out, "SERVER_ERROR object too large for cache");
-		out->bits |= PX_FORGET;
+		reply_text(out, "SERVER_ERROR object too large for cache");
+		out->bits |= PX_DELETE_OLD;
 	}
-	if (out->kind == PX_SAY)
+	if (out->kind == PX_REPLY_TEXT)
 		out->bits |= PX_SKIP;
 }
 
-static void delete (const struct flags *f, struct px_request *out)
+static void meta_delete(const struct meta_flags *f, struct px_request *out)
 {
 	out->kind = PX_META_DELETE;
 	out->op.verb = GN_KV_DELETE;
@@ -255,13 +259,13 @@ static void delete (const struct flags *f, struct px_request *out)
 		       (f->stale && f->has_ttl ? GN_KV_AND_TOUCH : 0);
 }
 
-static void number(const struct flags *f, struct px_request *out)
+static void meta_number(const struct meta_flags *f, struct px_request *out)
 {
 	struct gn_kv_op *op = &out->op;
 
 	out->kind = PX_META_NUMBER;
 	if (f->mode && !strchr("ID+-", f->mode)) {
-		say(out, "CLIENT_ERROR invalid mode for ma M token");
+		reply_text(out, "CLIENT_ERROR invalid mode for ma M token");
 		return;
 	}
 	op->verb = f->mode && strchr("D-", f->mode) ? GN_KV_DECR : GN_KV_INCR;
@@ -271,19 +275,19 @@ static void number(const struct flags *f, struct px_request *out)
 		   (f->has_create ? GN_KV_CREATE : 0) | (f->value ? 0 : GN_KV_NO_VALUE);
 }
 
-static void debug(struct px_word *words, unsigned n, struct px_request *out)
+static void meta_debug(struct px_token *tokens, unsigned n, struct px_request *out)
 {
-	struct px_word *key = &words[1];
+	struct px_token *key = &tokens[1];
 
 	if (n < 2 || key->len > GN_KV_KEY_MAX) {
-		say(out, bad_line);
+		reply_text(out, bad_line);
 		return;
 	}
-	if (n > 2 && words[2].len == 1 && words[2].at[0] == 'b') {
+	if (n > 2 && tokens[2].len == 1 && tokens[2].at[0] == 'b') {
 		key->len = (uint32_t)px_base64_decode(key->at, key->len, key->at);
 		out->bits |= PX_BASE64;
 		if (!key->len) {
-			say(out, bad_line);
+			reply_text(out, bad_line);
 			return;
 		}
 	}
@@ -294,20 +298,21 @@ static void debug(struct px_word *words, unsigned n, struct px_request *out)
 	out->op.how = GN_KV_QUIET | GN_KV_UNCOUNTED | GN_KV_NO_VALUE | GN_KV_DETAILS;
 }
 
-/* What can be said before flags are looked at. False: it was. */
-static bool begin(char command, struct px_word *words, unsigned n, struct px_request *out)
+/* Checks before the flags are parsed. False: the error is in out. */
+static bool meta_check_tokens(char command, struct px_token *tokens, unsigned n,
+			      struct px_request *out)
 {
 	int32_t len;
 
 	if (n < 2)
-		say(out, "ERROR");
-	else if (words[1].len > GN_KV_KEY_MAX || (command == 's' && n == 2))
-		say(out, bad_line);
-	else if (n > WORDS_MAX)
-		say(out, command == 'g' ? "CLIENT_ERROR options flags are too long" :
-					  "CLIENT_ERROR options flags too long");
-	else if (command == 's' && (!px_i32(words[2].at, &len) || len < 0 || len > INT32_MAX - 2))
-		say(out, bad_line);
+		reply_text(out, "ERROR");
+	else if (tokens[1].len > GN_KV_KEY_MAX || (command == 's' && n == 2))
+		reply_text(out, bad_line);
+	else if (n > TOKENS_MAX)
+		reply_text(out, command == 'g' ? "CLIENT_ERROR options flags are too long" :
+						 "CLIENT_ERROR options flags too long");
+	else if (command == 's' && (!px_i32(tokens[2].at, &len) || len < 0 || len > INT32_MAX - 2))
+		reply_text(out, bad_line);
 	else if (command == 's') {
 		out->op.value_len = (uint32_t)len;
 		out->bits |= PX_DATA;
@@ -317,62 +322,63 @@ static bool begin(char command, struct px_word *words, unsigned n, struct px_req
 	return false;
 }
 
-static void of_flags(char command, const struct flags *f, const struct px_context *context,
-		     struct px_request *out)
+static void meta_fill_request(char command, const struct meta_flags *f,
+			      const struct px_context *context, struct px_request *out)
 {
 	switch (command) {
 	case 'g':
-		get(f, out);
+		meta_get(f, out);
 		break;
 	case 's':
-		set(f, context, out);
+		meta_set(f, context, out);
 		return;
 	case 'd':
-		delete (f, out);
+		meta_delete(f, out);
 		break;
 	default:
-		number(f, out);
+		meta_number(f, out);
 		break;
 	}
-	if (f->opaque_bad && out->kind != PX_SAY)
-		say(out, "CLIENT_ERROR opaque token too long");
+	if (f->opaque_bad && out->kind != PX_REPLY_TEXT)
+		reply_text(out, "CLIENT_ERROR opaque token too long");
 }
 
-void px_parse_meta(struct px_word *words, unsigned n, const struct px_context *context,
+void px_parse_meta(struct px_token *tokens, unsigned n, const struct px_context *context,
 		   struct px_request *out)
 {
-	const char command = words[0].at[1];
+	const char command = tokens[0].at[1];
 	const unsigned first = command == 's' ? 3 : 2;
-	struct flags f = {.delta = 1};
+	struct meta_flags f = {.delta = 1};
 	const char *wrong;
 
 	if (command == 'n') {
-		say(out, "MN");
+		reply_text(out, "MN");
 		return;
 	}
 	if (command == 'e') {
-		debug(words, n, out);
+		meta_debug(tokens, n, out);
 		return;
 	}
 	if (!strchr("gsda", command)) {
-		say(out, "ERROR");
+		reply_text(out, "ERROR");
 		return;
 	}
-	if (!begin(command, words, n, out))
+	if (!meta_check_tokens(command, tokens, n, out))
 		return;
-	wrong = take_flags(words + first, n - first, &words[1], context, &f);
+	wrong = flags_parse(tokens + first, n - first, &tokens[1], context, &f);
 	if (wrong) {
-		say(out, strchr("da", command) ? "CLIENT_ERROR invalid or duplicate flag" : wrong);
+		reply_text(out, strchr("da", command) ? "CLIENT_ERROR invalid or duplicate flag" :
+							wrong);
 		out->bits |= command == 's' ? PX_SKIP : 0;
 		return;
 	}
-	common(&f, &words[1], out);
+	meta_common(&f, &tokens[1], out);
 	out->n_flags = (uint8_t)(n - first);
-	out->flags = n > first ? words[first].at : "";
-	of_flags(command, &f, context, out);
+	out->flags = n > first ? tokens[first].at : "";
+	meta_fill_request(command, &f, context, out);
 }
 
-/* ---- answers ---- */
+/* ---- responses ---- */
 
 static char *put_key(const struct px_request *r, char *at)
 {
@@ -382,7 +388,7 @@ static char *put_key(const struct px_request *r, char *at)
 	return at + r->op.key_len;
 }
 
-/* What t tells depends on which of N and T are before it: each sets the time in its turn. */
+/* The value of t depends on which of N and T precede it: each sets the time to live in turn. */
 struct times {
 	unsigned set, sets; /* so far; in all */
 };
@@ -392,7 +398,7 @@ static bool sets_time(const struct px_request *r, char flag)
 	return flag == 'T' || (flag == 'N' && r->op.found & GN_KV_CREATED);
 }
 
-static uint32_t time_now(const struct px_request *r, const struct times *times)
+static uint32_t ttl_at_flag(const struct px_request *r, const struct times *times)
 {
 	if (times->set == times->sets)
 		return r->op.ttl_s;
@@ -412,7 +418,7 @@ static char *put_ttl(uint32_t ttl_s, char *at)
 	return at;
 }
 
-/* The one that begins at flag, if such a command answers it. */
+/* Repeats a flag, if the command returns it. */
 static char *put_flag(const struct px_request *r, const char *flag, size_t len, bool found,
 		      const struct times *times, char *at)
 {
@@ -439,7 +445,7 @@ static char *put_flag(const struct px_request *r, const char *flag, size_t len, 
 		if (!get && !number)
 			return at;
 		*at++ = ' ', *at++ = 't';
-		return put_ttl(time_now(r, times), at);
+		return put_ttl(ttl_at_flag(r, times), at);
 	default:
 		break;
 	}
@@ -453,7 +459,7 @@ static char *put_flag(const struct px_request *r, const char *flag, size_t len, 
 					     !!(r->op.found & GN_KV_HIT_BEFORE));
 }
 
-/* The next one of a request, from at on: its length. */
+/* Advances to the next flag of a request and returns its length. */
 static size_t next_flag(const char **at)
 {
 	while (!**at || **at == ' ')
@@ -500,7 +506,7 @@ static char *put_debug(const struct px_request *r, char *at)
 	memcpy(at, " exp=", 5);
 	at += 5;
 	if (r->op.ttl_s != GN_KV_TTL_NONE && r->op.ttl_s)
-		*at++ = '-'; /* until then, and so it is counted from there */
+		*at++ = '-'; /* memcached prints the negative of the remaining time */
 	at = put_ttl(r->op.ttl_s, at);
 	memcpy(at, " la=", 4);
 	at = px_put_u64(at + 4, r->op.idle_s);
@@ -514,8 +520,8 @@ static char *put_debug(const struct px_request *r, char *at)
 	return at;
 }
 
-/* Two letters, or NULL: it failed. */
-static const char *code(const struct px_request *r)
+/* Two letters, or NULL: the operation failed. */
+static const char *meta_code(const struct px_request *r)
 {
 	switch (r->op.status) {
 	case GN_KV_OK:
@@ -525,10 +531,10 @@ static const char *code(const struct px_request *r)
 	case GN_KV_NOT_STORED:
 		return "NS";
 	case GN_KV_TOO_BIG:
-		/* What is there and what is added are each of a size that is taken. */
+		/* Existing and appended value are each within the limit. */
 		return r->op.verb == GN_KV_APPEND || r->op.verb == GN_KV_PREPEND ? "NS" : NULL;
 	case GN_KV_MISS:
-		/* Who appends to nothing has not stored it, also where the version was named. */
+		/* Appending to a missing key is NS, also with a version. */
 		return r->kind == PX_META_GET || r->kind == PX_META_DEBUG ? "EN" :
 		       r->kind == PX_META_SET && r->op.verb != GN_KV_SET  ? "NS" :
 									    "NF";
@@ -537,8 +543,8 @@ static const char *code(const struct px_request *r)
 	}
 }
 
-/* With q, what is as it should be is not worth a word: that depends on the command. */
-static bool unsaid(const struct px_request *r)
+/* Is the response suppressed by q? That depends on the command. */
+static bool meta_is_silent(const struct px_request *r)
 {
 	if (!(r->bits & PX_NOREPLY))
 		return false;
@@ -549,16 +555,16 @@ static bool unsaid(const struct px_request *r)
 	return r->op.status == GN_KV_OK;
 }
 
-char *px_answer_meta(const struct px_request *r, char *at, bool *value)
+char *px_response_meta(const struct px_request *r, char *at, bool *value)
 {
 	const bool found = r->op.status == GN_KV_OK;
 	const bool with_value = found && !(r->op.how & GN_KV_NO_VALUE);
-	const char *two = code(r);
+	const char *two = meta_code(r);
 
-	if (unsaid(r))
+	if (meta_is_silent(r))
 		return at;
 	if (!two)
-		return stpcpy(at, px_failure(r));
+		return stpcpy(at, px_error_text(r));
 	if (r->kind == PX_META_DEBUG && found)
 		return put_debug(r, at);
 	if (r->kind == PX_META_NUMBER && with_value) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Numbers and base64, to and from text. Clients may write numbers in any way that the C library
- * reads, so what is not plain digits is left to it.
+ * Numbers and base64, to and from text. Clients may write numbers in any form that the C library
+ * accepts, so anything but plain digits is left to it.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "protocol.h"
 
 /* Up to nine digits and nothing else. */
-static bool plain(const char *text, uint32_t *out)
+static bool parse_plain(const char *text, uint32_t *out)
 {
 	uint32_t value = 0;
 	unsigned i = 0;
@@ -22,7 +22,7 @@ static bool plain(const char *text, uint32_t *out)
 	return i && !text[i];
 }
 
-static bool ended(const char *text, const char *end)
+static bool number_ended(const char *text, const char *end)
 {
 	return !errno && end != text && (!*end || isspace((unsigned char)*end));
 }
@@ -33,14 +33,14 @@ bool px_i32(const char *text, int32_t *out)
 	char *end;
 	long value;
 
-	if (plain(text, &digits)) {
+	if (parse_plain(text, &digits)) {
 		*out = (int32_t)digits;
 		return true;
 	}
 	errno = 0;
 	value = strtol(text, &end, 10);
 	*out = (int32_t)value;
-	return ended(text, end);
+	return number_ended(text, end);
 }
 
 bool px_u64(const char *text, uint64_t *out)
@@ -49,14 +49,14 @@ bool px_u64(const char *text, uint64_t *out)
 
 	errno = 0;
 	*out = strtoull(text, &end, 10);
-	return ended(text, end) && (!(*out >> 63) || !strchr(text, '-'));
+	return number_ended(text, end) && (!(*out >> 63) || !strchr(text, '-'));
 }
 
 bool px_u32(const char *text, uint32_t *out)
 {
 	uint64_t value;
 
-	if (plain(text, out))
+	if (parse_plain(text, out))
 		return true;
 	if (!px_u64(text, &value))
 		return false;
@@ -110,8 +110,8 @@ size_t px_base64_encode(const void *from, size_t len, char *to)
 	return (size_t)(at - to);
 }
 
-/* -1: to be passed over; the pad counts as a digit. */
-static int digit(char c)
+/* -1: to be skipped; the pad counts as a digit. */
+static int base64_digit(char c)
 {
 	const char *at = c ? strchr(alphabet, c) : NULL;
 
@@ -126,14 +126,14 @@ size_t px_base64_decode(const char *from, size_t len, void *to)
 	unsigned pads = 0;
 
 	for (size_t i = 0; i < len; i++)
-		digits += digit(from[i]) >= 0;
+		digits += base64_digit(from[i]) >= 0;
 	if (!digits || digits % 4)
 		return 0;
 	digits = 0;
 	for (size_t i = 0; i < len && !pads; i++) {
-		/* A block is read to its end before its bytes are written, which are fewer. */
+		/* A block is read completely before its bytes, which are fewer, are written. */
 		for (; i < len; i++) {
-			const int d = digit(from[i]);
+			const int d = base64_digit(from[i]);
 
 			if (d < 0)
 				continue;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory of a thread: slots and inputs are used again, last given back first, so that those in use
- * stay in the cache. All of it counts against a limit, what is kept to be used again, too.
+ * Memory of a thread: slots and input buffers are reused, last freed first, so that they stay in
+ * the cache. All memory counts against a limit, including what is kept for reuse.
  */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "front.h"
+#include "internal.h"
 
 #define SLOTS_KEPT 4096u
 #define INS_KEPT   256u
-#define WAKE_CONNS 64u	    /* starved connections that try again at a time */
-#define WAKE_NS	   1000000u /* … and then not before so long */
+#define WAKE_CONNS 64u	    /* starved connections that retry at a time */
+#define WAKE_NS	   1000000u /* and the interval between such retries */
 
 /* ---- limits ---- */
 
@@ -22,28 +22,28 @@ static size_t in_bytes(uint32_t room)
 	return sizeof(struct px_in) + room + PX_SLACK;
 }
 
-static bool fits(const struct px_thread *t, size_t bytes)
+static bool work_fits(const struct px_thread *t, size_t bytes)
 {
 	return t->work_bytes + bytes <= t->proxy->work_bytes;
 }
 
-static bool make_fit(struct px_thread *t, const struct px_conn *c, size_t bytes)
+static bool work_make_fit(struct px_thread *t, const struct px_conn *c, size_t bytes)
 {
-	while (!fits(t, bytes))
+	while (!work_fits(t, bytes))
 		if (!px_conn_drop_waiting(t, c))
 			return false;
 	return true;
 }
 
-bool px_memory_take(struct px_thread *t, const struct px_conn *c, size_t bytes)
+bool px_memory_reserve(struct px_thread *t, const struct px_conn *c, size_t bytes)
 {
-	if (!make_fit(t, c, bytes))
+	if (!work_make_fit(t, c, bytes))
 		return false;
 	t->work_bytes += bytes;
 	return true;
 }
 
-void px_memory_give(struct px_thread *t, size_t bytes)
+void px_memory_release(struct px_thread *t, size_t bytes)
 {
 	assert(t->work_bytes >= bytes);
 	t->work_bytes -= bytes;
@@ -75,18 +75,18 @@ void px_starved_wake(struct px_thread *t)
 	}
 }
 
-/* ---- references to inputs ---- */
+/* ---- references to input buffers ---- */
 
 static void in_unref(struct px_thread *t, struct px_in *in)
 {
 	assert(in->refs);
 	if (--in->refs)
 		return;
-	if (in->room < PX_IN_BYTES) {
-		px_memory_give(t, in_bytes(in->room));
+	if (in->capacity < PX_IN_BYTES) {
+		px_memory_release(t, in_bytes(in->capacity));
 		free(in);
 	} else if (t->ins_free == INS_KEPT) {
-		t->ins_bytes -= in_bytes(in->room);
+		t->ins_bytes -= in_bytes(in->capacity);
 		free(in);
 	} else {
 		in->next_free = t->free_ins;
@@ -97,20 +97,20 @@ static void in_unref(struct px_thread *t, struct px_in *in)
 
 /* ---- slots ---- */
 
-bool px_slot_room(struct px_conn *c)
+bool px_may_add_slot(struct px_conn *c)
 {
 	struct px_thread *t = c->thread;
 	const struct proxy *p = t->proxy;
 
 	/*
-	 * With slots of its own it has a turn when they are answered, and leaves a quarter of the
-	 * memory and half of the operations to those that have none.
+	 * A connection with slots gets a turn when they are answered. It leaves a quarter of the
+	 * memory and half of the operations to connections without slots.
 	 */
 	if (c->slots)
-		return c->slots < PX_WINDOW && t->under_way < PX_OPS_MAX / 2 &&
-		       c->slots * sizeof(struct px_slot) + c->more_bytes < p->conn_bytes &&
-		       fits(t, sizeof(struct px_slot) + p->work_bytes / 4);
-	if (t->under_way < PX_OPS_MAX && make_fit(t, c, sizeof(struct px_slot)))
+		return c->slots < PX_WINDOW && t->outstanding < PX_OPS_OUTSTANDING_MAX / 2 &&
+		       c->slots * sizeof(struct px_slot) + c->buf_bytes < p->conn_bytes &&
+		       work_fits(t, sizeof(struct px_slot) + p->work_bytes / 4);
+	if (t->outstanding < PX_OPS_OUTSTANDING_MAX && work_make_fit(t, c, sizeof(struct px_slot)))
 		return true;
 	px_starve(c);
 	return false;
@@ -128,7 +128,7 @@ struct px_slot *px_slot_new(struct px_conn *c)
 		s = malloc(sizeof(*s));
 		if (!s)
 			return NULL;
-		s->more = NULL;
+		s->buf = NULL;
 		memset(&s->request, 0, sizeof(s->request));
 	}
 	t->work_bytes += sizeof(*s);
@@ -137,7 +137,7 @@ struct px_slot *px_slot_new(struct px_conn *c)
 	if (s->in)
 		s->in->refs++;
 	s->next = NULL;
-	s->raw_bytes = 0;
+	s->reply_bytes = 0;
 	s->reads = false;
 	s->state = PX_DONE;
 	s->prev = c->last;
@@ -148,7 +148,7 @@ struct px_slot *px_slot_new(struct px_conn *c)
 	return s;
 }
 
-void px_slot_take_back(struct px_conn *c, struct px_slot *s)
+void px_slot_undo_new(struct px_conn *c, struct px_slot *s)
 {
 	c->last = s->prev;
 	*c->last = NULL;
@@ -163,21 +163,21 @@ void px_slot_detach(struct px_slot *s)
 	s->in = NULL;
 }
 
-static void free_more(struct px_thread *t, struct px_slot *s)
+static void slot_free_buf(struct px_thread *t, struct px_slot *s)
 {
-	if (!s->more)
+	if (!s->buf)
 		return;
-	px_memory_give(t, s->more_bytes);
-	s->conn->more_bytes -= s->more_bytes;
-	free(s->more);
-	s->more = NULL;
+	px_memory_release(t, s->buf_bytes);
+	s->conn->buf_bytes -= s->buf_bytes;
+	free(s->buf);
+	s->buf = NULL;
 }
 
 void px_slot_free(struct px_thread *t, struct px_slot *s)
 {
 	px_slot_detach(s);
-	free_more(t, s);
-	px_memory_give(t, sizeof(*s));
+	slot_free_buf(t, s);
+	px_memory_release(t, sizeof(*s));
 	if (t->n_free >= t->proxy->slots_kept || t->n_free == SLOTS_KEPT) {
 		free(s);
 		return;
@@ -187,41 +187,41 @@ void px_slot_free(struct px_thread *t, struct px_slot *s)
 	t->n_free++;
 }
 
-/* bytes are taken from the limit already. */
-static bool set_more(struct px_thread *t, struct px_slot *s, uint32_t bytes)
+/* bytes are reserved already. */
+static bool slot_set_buf(struct px_thread *t, struct px_slot *s, uint32_t bytes)
 {
-	free_more(t, s);
-	s->more = malloc(bytes);
-	if (!s->more) {
-		px_memory_give(t, bytes);
+	slot_free_buf(t, s);
+	s->buf = malloc(bytes);
+	if (!s->buf) {
+		px_memory_release(t, bytes);
 		return false;
 	}
-	s->more_bytes = bytes;
-	s->conn->more_bytes += bytes;
+	s->buf_bytes = bytes;
+	s->conn->buf_bytes += bytes;
 	return true;
 }
 
-bool px_slot_more(struct px_thread *t, struct px_slot *s, uint32_t bytes)
+bool px_slot_alloc(struct px_thread *t, struct px_slot *s, uint32_t bytes)
 {
-	return px_memory_take(t, s->conn, bytes) && set_more(t, s, bytes);
+	return px_memory_reserve(t, s->conn, bytes) && slot_set_buf(t, s, bytes);
 }
 
-bool px_slot_more_early(struct px_slot *s, uint32_t bytes)
+bool px_slot_try_alloc(struct px_slot *s, uint32_t bytes)
 {
 	struct px_thread *t = s->conn->thread;
 
-	/* Half of the memory is for what has no other choice. */
-	if (s->conn->more_bytes + bytes > t->proxy->conn_bytes ||
-	    !fits(t, bytes + t->proxy->work_bytes / 2))
+	/* Half of the memory is reserved for allocations that are required. */
+	if (s->conn->buf_bytes + bytes > t->proxy->conn_bytes ||
+	    !work_fits(t, bytes + t->proxy->work_bytes / 2))
 		return false;
 	t->work_bytes += bytes;
-	return set_more(t, s, bytes);
+	return slot_set_buf(t, s, bytes);
 }
 
-/* ---- inputs ---- */
+/* ---- input buffers ---- */
 
-/* One of the usual size, within the limit of inputs; NULL: there is none. */
-static struct px_in *in_take(struct px_conn *c)
+/* A buffer of the usual size, within the limit of input buffers; NULL: none. */
+static struct px_in *in_alloc(struct px_conn *c)
 {
 	const size_t bytes = in_bytes(PX_IN_BYTES);
 	struct px_thread *t = c->thread;
@@ -239,14 +239,14 @@ static struct px_in *in_take(struct px_conn *c)
 		if (!in)
 			return NULL;
 		t->ins_bytes += bytes;
-		in->room = PX_IN_BYTES;
+		in->capacity = PX_IN_BYTES;
 	}
 	in->refs = 1;
 	return in;
 }
 
-/* A small one, instead of one that is given back right after. */
-static struct px_in *in_keep(struct px_conn *c, uint32_t room)
+/* A small buffer, instead of a usual one that is freed right after. */
+static struct px_in *in_alloc_small(struct px_conn *c, uint32_t room)
 {
 	struct px_in *in = malloc(in_bytes(room));
 
@@ -254,16 +254,16 @@ static struct px_in *in_keep(struct px_conn *c, uint32_t room)
 		return NULL;
 	c->thread->work_bytes += in_bytes(room);
 	in->refs = 1;
-	in->room = room;
+	in->capacity = room;
 	return in;
 }
 
-/* What is not taken apart yet goes to the beginning of to, which may be where it is. */
+/* Moves unparsed input to the start of to, which may be the same buffer. */
 static void in_move(struct px_conn *c, struct px_in *to)
 {
 	struct px_in *from = c->in;
 
-	assert(from->refs == 1 && c->in_len - c->in_at <= to->room);
+	assert(from->refs == 1 && c->in_len - c->in_at <= to->capacity);
 	c->in_len -= c->in_at;
 	memmove(to->bytes, from->bytes + c->in_at, c->in_len);
 	c->line_end -= c->line_end ? c->in_at : 0;
@@ -278,9 +278,9 @@ int px_in_ready(struct px_conn *c)
 	struct px_in *in = c->in;
 
 	if (in && in->refs > 1)
-		return c->in_len < in->room ? 0 : -EAGAIN;
-	if (!in || in->room < PX_IN_BYTES) {
-		in = in_take(c);
+		return c->in_len < in->capacity ? 0 : -EAGAIN;
+	if (!in || in->capacity < PX_IN_BYTES) {
+		in = in_alloc(c);
 		if (!in)
 			return -ENOMEM;
 	}
@@ -288,7 +288,7 @@ int px_in_ready(struct px_conn *c)
 		c->in = in;
 	else if (c->in_at || c->in != in)
 		in_move(c, in);
-	return c->in_len < in->room ? 0 : -EAGAIN;
+	return c->in_len < in->capacity ? 0 : -EAGAIN;
 }
 
 void px_in_shrink(struct px_conn *c)
@@ -296,18 +296,18 @@ void px_in_shrink(struct px_conn *c)
 	const uint32_t left = c->in_len - c->in_at;
 	struct px_in *kept;
 
-	if (!c->in || c->in->refs > 1 || c->in->room < PX_IN_BYTES || left > PX_LINE_MAX)
+	if (!c->in || c->in->refs > 1 || c->in->capacity < PX_IN_BYTES || left > PX_LINE_MAX)
 		return;
 	if (!left) {
-		px_in_end(c);
+		px_in_release(c);
 		return;
 	}
-	kept = in_keep(c, left);
-	if (kept) /* else in all the room it has */
+	kept = in_alloc_small(c, left);
+	if (kept) /* else it stays */
 		in_move(c, kept);
 }
 
-void px_in_end(struct px_conn *c)
+void px_in_release(struct px_conn *c)
 {
 	if (c->in)
 		in_unref(c->thread, c->in);
@@ -316,7 +316,7 @@ void px_in_end(struct px_conn *c)
 	c->line_end = 0;
 }
 
-void px_pool_empty(struct px_thread *t)
+void px_pool_free(struct px_thread *t)
 {
 	while (t->free_slots) {
 		struct px_slot *s = t->free_slots;
@@ -328,7 +328,7 @@ void px_pool_empty(struct px_thread *t)
 		struct px_in *in = t->free_ins;
 
 		t->free_ins = in->next_free;
-		t->ins_bytes -= in_bytes(in->room);
+		t->ins_bytes -= in_bytes(in->capacity);
 		free(in);
 	}
 	t->n_free = t->ins_free = 0;

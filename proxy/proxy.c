@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The whole of it: places to listen at, threads, and who lets clients in and hands them round.
- */
+/* The proxy: memory and descriptor limits, listeners, threads, and accepting. */
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
@@ -13,22 +11,22 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "front.h"
+#include "internal.h"
 
-#define FDS_SPARE	 32u
-#define FDS_UNKNOWN	 256u /* … in use, without /proc */
-#define CONN_PART	 8u   /* of a thread's memory for work, for a connection */
-#define KEPT_PART	 16u  /* of a thread's memory, for slots that nobody uses now */
-#define STALL_MS	 60000u
-#define ACCEPTS		 64u /* of a listener, before the next has its turn */
-#define TIMEOUT_MS	 5000u
-#define MEMORY		 (256ull << 20)
-#define SOCKET_MODE	 0700u
-#define NO_DESCRIPTOR_MS 100
+#define FDS_SPARE	    32u
+#define FDS_OPEN_GUESS	    256u /* assumed to be open, without /proc */
+#define CONN_DIVISOR	    8u	 /* a connection's share of a thread's work memory */
+#define FREE_SLOTS_DIVISOR  16u	 /* free slots' share of a thread's memory */
+#define STALL_DEFAULT_MS    60000u
+#define ACCEPTS_PER_TURN    64u /* of a listener, before the next */
+#define TIMEOUT_DEFAULT_MS  5000u
+#define MEMORY_DEFAULT	    (256ull << 20)
+#define SOCKET_MODE_DEFAULT 0700u
+#define NO_FD_RETRY_MS	    100
 
-/* ---- making one ---- */
+/* ---- create ---- */
 
-static uint64_t descriptors(void)
+static uint64_t raise_fd_limit(void)
 {
 	struct rlimit limit;
 
@@ -42,13 +40,13 @@ static uint64_t descriptors(void)
 	return limit.rlim_cur;
 }
 
-static unsigned open_descriptors(void)
+static unsigned count_open_fds(void)
 {
 	DIR *dir = opendir("/proc/self/fd");
 	unsigned n = 0;
 
 	if (!dir)
-		return FDS_UNKNOWN;
+		return FDS_OPEN_GUESS;
 	while (readdir(dir))
 		n++;
 	closedir(dir);
@@ -56,13 +54,13 @@ static unsigned open_descriptors(void)
 }
 
 /*
- * Descriptors that are no clients': those in use when all threads are connected to the store, as
- * many again as these connections have, for a store that comes back with twice the partitions, and
- * some for what is open for a moment.
+ * Descriptors that are not for clients: those open when all threads are connected to the store, as
+ * many again as these connections use, for a store that returns with twice the partitions, and some
+ * for short use.
  */
 static int set_limits(struct proxy *p, unsigned fds_before)
 {
-	const uint64_t fds = descriptors(), used = open_descriptors();
+	const uint64_t fds = raise_fd_limit(), used = count_open_fds();
 	const uint64_t kept = used + (used > fds_before ? used - fds_before : 0) + FDS_SPARE;
 
 	if (fds <= kept) {
@@ -77,8 +75,8 @@ static int set_limits(struct proxy *p, unsigned fds_before)
 		p->conns_max = p->opts.max_conns;
 	else if (p->opts.max_conns > p->conns_max)
 		fprintf(stderr,
-			"gannet: warning: %u connections need a higher ulimit -n; %llu it "
-			"is\n",
+			"gannet: warning: %u connections need a higher ulimit -n; limited to "
+			"%llu\n",
 			p->opts.max_conns, (unsigned long long)p->conns_max);
 	return 0;
 }
@@ -86,7 +84,7 @@ static int set_limits(struct proxy *p, unsigned fds_before)
 static int share_memory(struct proxy *p)
 {
 	const uint64_t least = p->opts.threads * PROXY_MEMORY_MIN;
-	const uint64_t usual = MEMORY > least ? MEMORY : least;
+	const uint64_t usual = MEMORY_DEFAULT > least ? MEMORY_DEFAULT : least;
 	const uint64_t memory = p->opts.memory ? p->opts.memory : usual;
 	const size_t each = memory / p->opts.threads;
 
@@ -98,9 +96,9 @@ static int share_memory(struct proxy *p)
 		return -EINVAL;
 	}
 	p->conns_bytes = p->ins_bytes = each / 4;
-	p->slots_kept = (unsigned)(each / KEPT_PART / sizeof(struct px_slot));
-	p->work_bytes = each / 2 - each / KEPT_PART;
-	p->conn_bytes = p->work_bytes / CONN_PART;
+	p->slots_kept = (unsigned)(each / FREE_SLOTS_DIVISOR / sizeof(struct px_slot));
+	p->work_bytes = each / 2 - each / FREE_SLOTS_DIVISOR;
+	p->conn_bytes = p->work_bytes / CONN_DIVISOR;
 	return 0;
 }
 
@@ -134,18 +132,18 @@ static int start_threads(struct proxy *p)
 		p->n_threads += !rc;
 	}
 	gn_mutex_lock(&p->lock);
-	while (p->n_begun < p->n_threads)
-		gn_cond_wait(&p->begun, &p->lock, GN_FOREVER, "proxy threads");
+	while (p->n_started < p->n_threads)
+		gn_cond_wait(&p->started, &p->lock, GN_FOREVER, "proxy threads");
 	gn_mutex_unlock(&p->lock);
 	for (unsigned i = 0; !rc && i < p->n_threads; i++)
 		rc = p->threads[i].error;
-	if (rc && !proxy_may_wait(rc))
+	if (rc && !proxy_may_retry(rc))
 		fprintf(stderr, "gannet: cannot connect to %s: %s\n", p->opts.server,
 			gn_strerror(rc));
 	return rc;
 }
 
-bool proxy_may_wait(int rc)
+bool proxy_may_retry(int rc)
 {
 	return rc == -ECONNREFUSED || rc == -ETIMEDOUT;
 }
@@ -160,21 +158,21 @@ int proxy_create(struct gn_fabric *fabric, const struct proxy_opts *opts, struct
 		return -ENOMEM;
 	p->opts = *opts;
 	p->opts.threads = opts->threads ? opts->threads : 1;
-	p->opts.timeout_ms = opts->timeout_ms ? opts->timeout_ms : TIMEOUT_MS;
-	p->opts.socket_mode = opts->socket_mode ? opts->socket_mode : SOCKET_MODE;
-	/* What a client reads by itself may be older than what it has just stored. */
+	p->opts.timeout_ms = opts->timeout_ms ? opts->timeout_ms : TIMEOUT_DEFAULT_MS;
+	p->opts.socket_mode = opts->socket_mode ? opts->socket_mode : SOCKET_MODE_DEFAULT;
+	/* A bypass GET may be older than what another connection has just stored. */
 	p->opts.kv.size = sizeof(p->opts.kv);
 	p->opts.kv.flags |= GN_KV_CALL_ONLY | GN_KV_RECONNECT;
-	p->opts.stall_ms = opts->stall_ms ? opts->stall_ms : STALL_MS;
+	p->opts.stall_ms = opts->stall_ms ? opts->stall_ms : STALL_DEFAULT_MS;
 	p->fabric = fabric;
 	p->start_s = time(NULL);
 	gn_mutex_init(&p->lock);
-	gn_cond_init(&p->begun);
+	gn_cond_init(&p->started);
 	rc = share_memory(p);
 	if (!rc)
 		rc = listen_all(p);
-	descriptors();
-	fds_before = open_descriptors();
+	raise_fd_limit();
+	fds_before = count_open_fds();
 	if (!rc)
 		rc = start_threads(p);
 	if (!rc)
@@ -200,13 +198,13 @@ void proxy_destroy(struct proxy *p)
 	free(p->listeners);
 	px_detail_free(p);
 	gn_mutex_fini(&p->lock);
-	gn_cond_fini(&p->begun);
+	gn_cond_fini(&p->started);
 	free(p);
 }
 
-/* ---- letting clients in ---- */
+/* ---- accepting ---- */
 
-static uint64_t sum(const struct proxy *p, size_t offset)
+static uint64_t sum_counter(const struct proxy *p, size_t offset)
 {
 	uint64_t total = 0;
 
@@ -224,7 +222,7 @@ void px_sum(const struct proxy *p, struct px_counters *out)
 	uint64_t *field = (uint64_t *)out;
 
 	for (size_t i = 0; i < sizeof(*out) / sizeof(*field); i++)
-		field[i] = sum(p, i * sizeof(*field));
+		field[i] = sum_counter(p, i * sizeof(*field));
 }
 
 void px_refuse(struct proxy *p, int fd)
@@ -237,32 +235,33 @@ void px_refuse(struct proxy *p, int fd)
 	close(fd);
 }
 
-/* Nobody is there, or nobody any more: the next may be. Anything else is a want of something. */
-static bool is_passing(int err)
+/* No client is waiting, or it has left: continue. Any other error is a lack of resources. */
+static bool accept_error_is_transient(int err)
 {
 	return err == EAGAIN || err == EINTR || err == ECONNABORTED || err == EPROTO;
 }
 
-/* False: there are no descriptors left, or no memory. */
-static bool let_in(struct proxy *p, const struct px_listener *l)
+/* False: no descriptors or no memory left. */
+static bool accept_clients(struct proxy *p, const struct px_listener *l)
 {
-	for (unsigned i = 0; i < ACCEPTS; i++) {
+	for (unsigned i = 0; i < ACCEPTS_PER_TURN; i++) {
 		const int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
-		if (fd < 0 && is_passing(errno))
+		if (fd < 0 && accept_error_is_transient(errno))
 			return true;
 		if (fd < 0) {
-			if (!p->told_full)
-				gn_log(GN_LOG_WARN, "cannot let clients in: %s", strerror(errno));
-			p->told_full = true;
+			if (!p->logged_full)
+				gn_log(GN_LOG_WARN, "cannot accept clients: %s", strerror(errno));
+			p->logged_full = true;
 			return false;
 		}
-		p->told_full = false;
-		if (p->let_in - sum(p, offsetof(struct px_counters, gone)) >= p->conns_max) {
+		p->logged_full = false;
+		if (p->n_accepted - sum_counter(p, offsetof(struct px_counters, gone)) >=
+		    p->conns_max) {
 			px_refuse(p, fd);
 			continue;
 		}
-		p->let_in += px_thread_give(&p->threads[p->next++ % p->n_threads], fd);
+		p->n_accepted += px_thread_add_conn(&p->threads[p->next++ % p->n_threads], fd);
 	}
 	return true;
 }
@@ -276,7 +275,7 @@ int proxy_run(struct proxy *p, int stop_fd)
 		fds[i] = (struct pollfd){.fd = p->listeners[i].fd, .events = POLLIN};
 	fds[p->n_listeners] = (struct pollfd){.fd = stop_fd, .events = POLLIN};
 	for (;;) {
-		/* Without descriptors a client that waits is no news. */
+		/* Without descriptors, do not poll the listeners. */
 		const bool full = wait_ms > 0;
 
 		if (poll(full ? fds + p->n_listeners : fds, full ? 1 : p->n_listeners + 1,
@@ -287,18 +286,18 @@ int proxy_run(struct proxy *p, int stop_fd)
 			return 0;
 		wait_ms = -1;
 		for (unsigned i = 0; i < p->n_listeners; i++)
-			if ((full || fds[i].revents) && !let_in(p, &p->listeners[i]))
-				wait_ms = NO_DESCRIPTOR_MS;
+			if ((full || fds[i].revents) && !accept_clients(p, &p->listeners[i]))
+				wait_ms = NO_FD_RETRY_MS;
 	}
 }
 
-const char *proxy_place(const struct proxy *p, unsigned i)
+const char *proxy_listen_addr(const struct proxy *p, unsigned i)
 {
 	return i < p->n_listeners ? p->listeners[i].name : NULL;
 }
 
 void proxy_totals(const struct proxy *p, uint64_t *conns, uint64_t *commands)
 {
-	*conns = sum(p, offsetof(struct px_counters, came));
-	*commands = sum(p, offsetof(struct px_counters, commands));
+	*conns = sum_counter(p, offsetof(struct px_counters, came));
+	*commands = sum_counter(p, offsetof(struct px_counters, commands));
 }

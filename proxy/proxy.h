@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A server of memcached's protocol whose store is elsewhere: it is a client of gannet/kv.h.
+ * A server of memcached's protocol in front of a key-value store, whose client it is (gannet/kv.h).
  */
 #ifndef GN_PROXY_H
 #define GN_PROXY_H
@@ -12,39 +12,38 @@
 
 #define PROXY_THREADS_MAX 64u
 #define PROXY_LISTEN_MAX  16u
-#define PROXY_MEMORY_MIN  (8ull << 20) /* of a thread */
+#define PROXY_MEMORY_MIN  (8ull << 20) /* per thread */
 
 struct proxy_opts {
-	const char *server;	   /* of the store */
+	const char *server;	   /* address of the store */
 	const char *const *listen; /* PORT, HOST:PORT, unix:PATH */
 	unsigned n_listen;
 	unsigned threads;     /* 0: 1 */
 	unsigned socket_mode; /* of Unix sockets; 0: 0700 */
-	uint32_t max_conns;   /* 0: as many as descriptors allow */
+	uint32_t max_conns;   /* 0: as many as file descriptors allow */
 	uint32_t timeout_ms;  /* of an operation; 0: 5000 */
-	uint32_t stall_ms;    /* without a byte within a command or an answer; 0: 60000 */
-	uint32_t idle_ms;     /* without a command; 0: for ever */
-	uint64_t memory;      /* that clients make it hold, in all threads; 0: 256 MiB at least */
+	uint32_t stall_ms;    /* without a byte inside a command or a reply; 0: 60000 */
+	uint32_t idle_ms;     /* without a command; 0: no limit */
+	uint64_t memory;      /* for clients, in all threads; 0: at least 256 MiB */
 	struct gn_kv_client_opts kv;
 };
 
 struct proxy;
 
-/* The store is not there, or lets nobody in: it can be tried again later. */
-bool proxy_may_wait(int rc);
+/* The store is not running, or refuses clients: the caller may try again later. */
+bool proxy_may_retry(int rc);
 
 /*
- * Connects, listens and begins to serve. What went wrong has been told on stderr, unless the caller
- * may wait.
+ * Connects, listens and starts to serve. Errors are reported on stderr, unless proxy_may_retry().
  */
 int proxy_create(struct gn_fabric *fabric, const struct proxy_opts *opts, struct proxy **out);
-/* Lets clients in until the descriptor is readable. From one thread. */
+/* Accepts clients until stop_fd is readable. Call from one thread. */
 int proxy_run(struct proxy *proxy, int stop_fd);
-/* Is it PORT, HOST:PORT or unix:PATH? Whether it is free is another question. */
+/* Is it PORT, HOST:PORT or unix:PATH? Does not check whether it is free. */
 bool proxy_can_listen(const char *where);
-/* Where it listens: a text for people, NULL behind the last. */
-const char *proxy_place(const struct proxy *proxy, unsigned i);
-/* How many clients came, and how many commands they sent. */
+/* An address that the proxy listens at, for messages; NULL behind the last. */
+const char *proxy_listen_addr(const struct proxy *proxy, unsigned i);
+/* Connections accepted and commands received. */
 void proxy_totals(const struct proxy *proxy, uint64_t *conns, uint64_t *commands);
 void proxy_destroy(struct proxy *proxy);
 

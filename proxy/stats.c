@@ -14,7 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "front.h"
+#include "internal.h"
 
 #define TEXT_BYTES    16384u
 #define LINE_BYTES    256u
@@ -378,13 +378,13 @@ bool px_stats_local(struct px_slot *s, const char *which)
 
 	if (on || off) {
 		px_detail_switch(p, on);
-		s->request.say = "OK";
+		s->request.reply = "OK";
 		return true;
 	}
 	if (strcmp(which, "detail dump"))
 		return false;
 	if (!px_detail_dump(s))
-		s->request.say = no_memory;
+		s->request.reply = no_memory;
 	return true;
 }
 
@@ -406,19 +406,19 @@ void px_stats(struct px_slot *s, const char *which, const struct gn_kv_stats *st
 
 	if (!strcmp(which, "reset")) {
 		reset(t->proxy, stats); /* for this proxy: others may count on the store's */
-		s->request.say = "RESET";
+		s->request.reply = "RESET";
 		return;
 	}
 	text.room = text_bytes(which, t);
-	if (!px_slot_more(t, s, (uint32_t)text.room)) {
-		s->request.say = no_memory;
+	if (!px_slot_alloc(t, s, (uint32_t)text.room)) {
+		s->request.reply = no_memory;
 		return;
 	}
-	text.at = s->more;
+	text.at = s->buf;
 	if (!fill(&text, which, t, &counted)) {
-		s->request.say = "ERROR";
+		s->request.reply = "ERROR";
 		return;
 	}
 	memcpy(text.at + text.len, "END\r\n", 5);
-	s->raw_bytes = (uint32_t)text.len + 5;
+	s->reply_bytes = (uint32_t)text.len + 5;
 }

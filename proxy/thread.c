@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A thread: looks which connections are ready, takes apart what they sent, has the store work on
- * all of it at once, and answers. It sleeps while there is nothing to do.
+ * A thread: polls its connections, parses their input, submits all operations, and writes replies.
+ * It sleeps while there is nothing to do.
  */
 #include <assert.h>
 #include <errno.h>
@@ -12,15 +12,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "front.h"
+#include "internal.h"
 
-#define EVENTS	   512
-#define YIELDS	   16u	    /* to the store, before its answers are waited for asleep */
-#define MESSAGES   16u	    /* of the store, until connections have their turns */
-#define STARVED_MS 1	    /* until it is looked again whether there is memory */
-#define BLIND_MS   10	    /* between two looks at a store that cannot wake its thread */
-#define IDLE_MS	   100	    /* without anything, until it is worth it to hear of the store's end */
-#define END_US	   2000000u /* for what is under way, when it ends */
+#define EVENTS		 512
+#define STORE_YIELDS	 16u /* to the store, before the thread sleeps until it responds */
+#define STORE_POLLS_MAX	 16u /* of the store, before connections proceed */
+#define STARVED_RETRY_MS 1   /* before memory is tried again */
+#define UNARMED_POLL_MS	 10  /* polls of a store that cannot wake its thread */
+/* without events, before the thread waits for a disconnect of the store */
+#define IDLE_ARM_MS	 100
+#define DRAIN_TIMEOUT_US 2000000u /* for outstanding operations, at shutdown */
 
 static void count_messages(struct px_thread *t)
 {
@@ -30,7 +31,7 @@ static void count_messages(struct px_thread *t)
 		__atomic_store_n(&t->counters.messages, count.messages, __ATOMIC_RELAXED);
 }
 
-static void look_at_clock(struct px_thread *t)
+static void update_clock(struct px_thread *t)
 {
 	struct gn_kv_limits limits = {.size = sizeof(limits)};
 	struct timespec now;
@@ -41,67 +42,67 @@ static void look_at_clock(struct px_thread *t)
 		return;
 	t->context.now_s = now.tv_sec;
 	count_messages(t);
-	/* The store may be another one by now. */
+	/* The store may have been replaced. */
 	if (!gn_kv_client_limits(t->kv, &limits) && limits.max_value)
 		t->context.max_value = limits.max_value;
 }
 
-/* ---- connections that were let in ---- */
+/* ---- new connections ---- */
 
-bool px_thread_give(struct px_thread *t, int fd)
+bool px_thread_add_conn(struct px_thread *t, int fd)
 {
 	const uint64_t one = 1;
-	bool given = true;
+	bool added = true;
 
 	gn_mutex_lock(&t->proxy->lock);
-	if (t->n_given == t->given_room) {
-		const unsigned room = t->given_room ? t->given_room * 2 : 64;
-		int *fds = realloc(t->given, room * sizeof(*fds));
+	if (t->n_new_fds == t->new_fds_capacity) {
+		const unsigned room = t->new_fds_capacity ? t->new_fds_capacity * 2 : 64;
+		int *fds = realloc(t->new_fds, room * sizeof(*fds));
 
-		given = fds;
-		t->given = fds ? fds : t->given;
-		t->given_room = fds ? room : t->given_room;
+		added = fds;
+		t->new_fds = fds ? fds : t->new_fds;
+		t->new_fds_capacity = fds ? room : t->new_fds_capacity;
 	}
-	if (given)
-		t->given[t->n_given++] = fd;
+	if (added)
+		t->new_fds[t->n_new_fds++] = fd;
 	gn_mutex_unlock(&t->proxy->lock);
-	if (!given)
+	if (!added)
 		close(fd);
 	else if (write(t->wake_fd, &one, sizeof(one)) < 0)
 		gn_log(GN_LOG_ERROR, "cannot wake a thread: %s", strerror(errno));
-	return given;
+	return added;
 }
 
-static void take_given(struct px_thread *t)
+static void add_new_conns(struct px_thread *t)
 {
 	uint64_t count;
 
 	if (read(t->wake_fd, &count, sizeof(count)) < 0)
 		return;
 	gn_mutex_lock(&t->proxy->lock);
-	for (unsigned i = 0; i < t->n_given; i++)
-		px_conn_add(t, t->given[i]);
-	t->n_given = 0;
+	for (unsigned i = 0; i < t->n_new_fds; i++)
+		px_conn_add(t, t->new_fds[i]);
+	t->n_new_fds = 0;
 	gn_mutex_unlock(&t->proxy->lock);
 }
 
 /* ---- the loop ---- */
 
-static void look_at_events(struct px_thread *t, int sleep_ms)
+static void poll_events(struct px_thread *t, int sleep_ms)
 {
 	struct epoll_event events[EVENTS];
 	int n;
 
 	n = epoll_wait(t->epoll_fd, events, EVENTS, sleep_ms);
 	t->idle = !n && sleep_ms;
-	look_at_clock(t);
+	update_clock(t);
 	for (int i = 0; i < n; i++) {
 		struct px_conn *c = events[i].data.ptr;
 
 		if (events[i].data.ptr == &t->kv)
 			continue; /* the store, which is polled anyway */
 		if (!c) {
-			take_given(t);
+			add_new_conns(t);
 			continue;
 		}
 		if (events[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
@@ -113,7 +114,10 @@ static void look_at_events(struct px_thread *t, int sleep_ms)
 	}
 }
 
-/* Those that are queued now; who is queued meanwhile has its turn after the store had its own. */
+/*
+ * Processes connections that are queued now; those queued meanwhile follow after the store was
+ * polled.
+ */
 static void take_turns(struct px_thread *t)
 {
 	struct px_conn *c = t->queue;
@@ -129,102 +133,102 @@ static void take_turns(struct px_thread *t)
 	}
 }
 
-static bool ending(const struct px_thread *t)
+static bool thread_must_end(const struct px_thread *t)
 {
 	return __atomic_load_n(&t->proxy->ending, __ATOMIC_ACQUIRE);
 }
 
-/* Takes the store's answers, if there are any: a poll takes a message of them at most. */
+/* Takes responses of the store: a poll takes at most one message. */
 static bool take_answers(struct px_thread *t)
 {
 	unsigned n = 0;
 
-	while (gn_kv_poll(t->kv) > 0 && ++n < MESSAGES && t->under_way)
+	while (gn_kv_poll(t->kv) > 0 && ++n < STORE_POLLS_MAX && t->outstanding)
 		;
 	return n;
 }
 
 /*
- * Has the store answered? It is mostly faster than a sleep and a wake-up, and may need this very
- * core: so it gets it first.
+ * Has the store responded? It is usually faster than a sleep and a wake-up, and may need this core:
+ * so yield first.
  */
 static bool wait_for_store(struct px_thread *t)
 {
 	bool answered = take_answers(t);
 
-	for (unsigned i = 0; i < YIELDS && !answered && t->under_way && !t->queue; i++) {
+	for (unsigned i = 0; i < STORE_YIELDS && !answered && t->outstanding && !t->queue; i++) {
 		gn_yield();
 		answered = take_answers(t);
 	}
 	return answered;
 }
 
-/* A time to sleep that is at most ms; sleep_ms < 0: for ever. */
-static int sooner_ms(int sleep_ms, int ms)
+/* The earlier of two timeouts; negative: none. */
+static int earlier_ms(int sleep_ms, int ms)
 {
 	return sleep_ms < 0 || sleep_ms > ms ? ms : sleep_ms;
 }
 
 /*
- * How long to sleep; 0: there is something to do. When the store has answered, its next answer is
- * likely to be there too, and to ask to be woken for it would cost both sides system calls.
+ * How long to sleep; 0: there is work. After a response of the store the next one is likely to be
+ * there as well, and requesting a wake-up for it would cost both sides system calls.
  *
- * The store wakes this thread if something is to come from it. While nothing is, only its end is of
- * interest, and only to a thread that is idle for long: most sleeps are short. A thread that the
- * store cannot wake, because the system lacks something, looks every BLIND_MS.
+ * The store wakes this thread if operations are outstanding. Otherwise only a disconnect is of
+ * interest, and only to a thread that is idle for long: most sleeps are short. If the store's
+ * source cannot be armed, the thread polls every UNARMED_POLL_MS.
  */
-static int rest_ms(struct px_thread *t, int sleep_ms)
+static int sleep_timeout_ms(struct px_thread *t, int sleep_ms)
 {
 	int rc;
 
-	if (t->queue || (t->under_way && t->answered))
+	if (t->queue || (t->outstanding && t->answered))
 		return 0;
 	count_messages(t);
 	if (t->starved)
-		sleep_ms = sooner_ms(sleep_ms, STARVED_MS);
-	if (t->under_way || t->store_gone || t->idle) {
+		sleep_ms = earlier_ms(sleep_ms, STARVED_RETRY_MS);
+	if (t->outstanding || t->store_disconnected || t->idle) {
 		t->armed = true;
-		PX_COUNT(t, waits, t->under_way > 0);
+		PX_COUNT(t, waits, t->outstanding > 0);
 		rc = gn_source_arm(t->store);
-		return !rc ? sleep_ms : rc == -EAGAIN ? 0 : sooner_ms(sleep_ms, BLIND_MS);
+		return !rc ? sleep_ms : rc == -EAGAIN ? 0 : earlier_ms(sleep_ms, UNARMED_POLL_MS);
 	}
 	if (t->armed)
 		gn_source_disarm(t->store);
 	t->armed = false;
-	return sooner_ms(sleep_ms, IDLE_MS);
+	return earlier_ms(sleep_ms, IDLE_ARM_MS);
 }
 
-static void serve(struct px_thread *t)
+static void thread_serve(struct px_thread *t)
 {
-	while (!ending(t)) {
+	while (!thread_must_end(t)) {
 		const int sleep_ms = px_conns_sweep(t);
 
 		px_starved_wake(t);
-		look_at_events(t, rest_ms(t, sleep_ms));
+		poll_events(t, sleep_timeout_ms(t, sleep_ms));
 		take_turns(t);
 		t->answered = wait_for_store(t);
 		take_turns(t);
 	}
 }
 
-/* ---- beginning and end ---- */
+/* ---- start and end ---- */
 
-static void end(struct px_thread *t)
+static void thread_drain(struct px_thread *t)
 {
-	const uint64_t end_ns = gn_deadline_us(END_US);
+	const uint64_t end_ns = gn_deadline_us(DRAIN_TIMEOUT_US);
 
-	while (t->under_way && gn_now_ns() < end_ns)
+	while (t->outstanding && gn_now_ns() < end_ns)
 		gn_kv_wait(t->kv, end_ns);
-	take_turns(t); /* answers that are there */
+	take_turns(t); /* responses that have arrived */
 	gn_kv_client_close(t->kv);
 	while (t->conns)
 		px_conn_free(t->conns);
-	px_pool_empty(t);
-	/* What was counted was given back. */
+	px_pool_free(t);
+	/* Everything that was reserved was released. */
 	assert(!t->work_bytes && !t->ins_bytes && !t->conns_bytes);
 }
 
-static int open_all(struct px_thread *t)
+static int thread_open(struct px_thread *t)
 {
 	struct epoll_event event = {.events = EPOLLIN};
 	int rc;
@@ -247,35 +251,35 @@ static int open_all(struct px_thread *t)
 	return rc;
 }
 
-static void close_all(struct px_thread *t)
+static void thread_close(struct px_thread *t)
 {
 	if (t->epoll_fd >= 0)
 		close(t->epoll_fd);
 	if (t->wake_fd >= 0)
 		close(t->wake_fd);
-	for (unsigned i = 0; i < t->n_given; i++)
-		close(t->given[i]);
-	free(t->given);
+	for (unsigned i = 0; i < t->n_new_fds; i++)
+		close(t->new_fds[i]);
+	free(t->new_fds);
 	free(t->out);
 }
 
-static void run(void *arg)
+static void thread_main(void *arg)
 {
 	struct px_thread *t = arg;
-	const int rc = open_all(t);
+	const int rc = thread_open(t);
 
 	gn_mutex_lock(&t->proxy->lock);
 	t->error = rc;
-	t->proxy->n_begun++;
-	gn_cond_signal(&t->proxy->begun);
+	t->proxy->n_started++;
+	gn_cond_signal(&t->proxy->started);
 	gn_mutex_unlock(&t->proxy->lock);
 	if (rc) {
 		gn_kv_client_close(t->kv);
 		return;
 	}
-	look_at_clock(t);
-	serve(t);
-	end(t);
+	update_clock(t);
+	thread_serve(t);
+	thread_drain(t);
 }
 
 int px_thread_start(struct px_thread *t)
@@ -284,8 +288,8 @@ int px_thread_start(struct px_thread *t)
 	t->queue_last = &t->queue;
 	t->starved_last = &t->starved;
 	t->waiting_last = &t->waiting;
-	t->early_bytes = PX_ROOM;
-	return gn_thread_start("kv-proxy", run, t, &t->thread);
+	t->guess_bytes = PX_INLINE_BYTES;
+	return gn_thread_start("kv-proxy", thread_main, t, &t->thread);
 }
 
 void px_thread_end(struct px_thread *t)
@@ -297,5 +301,5 @@ void px_thread_end(struct px_thread *t)
 	if (t->wake_fd >= 0 && write(t->wake_fd, &one, sizeof(one)) < 0)
 		gn_log(GN_LOG_ERROR, "cannot wake a thread: %s", strerror(errno));
 	gn_thread_join(t->thread);
-	close_all(t);
+	thread_close(t);
 }

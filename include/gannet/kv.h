@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gannet/kv.h - a key-value store whose clients fetch.
+ * gannet/kv.h - a key-value store over RDMA.
  *
- * A server has threads, and each owns a partition of the keys: nothing else touches it. Clients
- * find the owner of a key by its hash and call it as gannet/rpc.h has it: results are fetched, or
- * written back, or as is better. A server may also be made so that its clients find values by
- * reading its memory, without it (bypass); then only what changes the store is called.
+ * Each thread of a server owns one partition of the keys; no other thread touches that partition. A
+ * client maps a key to its partition by the key's hash and calls the owning thread through
+ * gannet/rpc.h. A server with the bypass option also exports its memory: clients then execute GETs
+ * with one-sided READs, and only operations that change the store call the server.
  *
- * What is stored may be forgotten: when memory is short, what was used least recently; after its
- * time to live; and all of it when the server ends.
+ * The store is a cache. An item is removed when its time to live ends, when memory is full (the
+ * least recently used items first), and when the server ends.
  *
- * A client belongs to the thread that connected it, a store to whoever calls it, one at a time.
- * Calls return 0 or a negative errno; what became of an operation is in its status.
+ * A client must be used by the thread that opened it. A store must be used by one thread at a time.
+ * Functions return 0 or a negative errno; the outcome of an operation is in its status member.
  *
- * A deadline_ns is a time of gn_now_ns(): GN_FOREVER and 0 mean none, GN_NO_WAIT only looks.
+ * A deadline_ns is an absolute time of gn_now_ns(). GN_FOREVER and 0 mean no deadline; GN_NO_WAIT
+ * means do not wait.
  */
 #ifndef GANNET_KV_H
 #define GANNET_KV_H
@@ -27,159 +28,172 @@ extern "C" {
 #define GN_KV_KEY_MAX	  250u
 #define GN_KV_VALUE_MAX	  (1u << 20)
 #define GN_KV_THREADS_MAX 256u
-#define GN_KV_MEMORY_MIN  (256u << 10) /* of a partition */
+#define GN_KV_MEMORY_MIN  (256u << 10) /* per partition */
 #define GN_KV_MEMORY_MAX  (16ull << 30)
-/* A value takes at most this part of its partition's memory: a quarter; with bypass a sixteenth. */
+/*
+ * The largest value is this fraction of a partition's memory: a quarter, or a sixteenth with
+ * bypass.
+ */
 #define GN_KV_VALUE_PART	4u
 #define GN_KV_VALUE_PART_BYPASS 16u
-#define GN_KV_GATHER_MAX	1024u /* operations in a message */
+#define GN_KV_GATHER_MAX	1024u /* operations per message */
 
 enum gn_kv_status {
 	GN_KV_OK,
-	GN_KV_MISS,	  /* there is no such key */
-	GN_KV_EXISTS,	  /* its version is not the one that was named */
-	GN_KV_NOT_STORED, /* ADD: it is there; REPLACE, APPEND, PREPEND: it is not */
-	GN_KV_NOT_NUMBER, /* INCR, DECR: the value does not begin with a number of 64 bits */
-	GN_KV_TOO_BIG,	  /* the value does not fit the store, or what GET has room for (len) */
-	GN_KV_NO_MEMORY,  /* all of it is used by others, and nothing could be forgotten */
-	GN_KV_INVALID,	  /* the server does not take such an operation */
-	GN_KV_TIMEOUT,	  /* no answer by the deadline; it may still have been executed */
-	GN_KV_GONE,	  /* the server is not there; likewise */
-	GN_KV_BUSY,	  /* the server ends, or has no room; it was not executed */
-	GN_KV_FAILED,	  /* anything else; it may have been executed */
+	GN_KV_MISS,	  /* the key does not exist */
+	GN_KV_EXISTS,	  /* the item's version differs from cas */
+	GN_KV_NOT_STORED, /* ADD: the key exists; REPLACE, APPEND, PREPEND: it does not */
+	GN_KV_NOT_NUMBER, /* INCR, DECR: the value does not begin with a 64-bit number */
+	GN_KV_TOO_BIG,	  /* the value exceeds max_value, or room_bytes of a GET (see len) */
+	GN_KV_NO_MEMORY,  /* memory is full and no item can be evicted */
+	GN_KV_INVALID,	  /* the server does not support the operation */
+	GN_KV_TIMEOUT,	  /* no response by the deadline; the operation may be executed */
+	GN_KV_GONE,	  /* not connected; the operation may have been executed */
+	GN_KV_BUSY,	  /* the server drains or is at a limit; not executed */
+	GN_KV_FAILED,	  /* any other error; the operation may have been executed */
 	GN_KV_STATUSES
 };
-/* Never NULL; the string is static. */
+/* Returns a static string, never NULL. */
 GN_API const char *gn_kv_status_str(unsigned status);
 
 enum gn_kv_verb {
 	GN_KV_GET,
 	GN_KV_SET,
-	GN_KV_ADD,     /* if there is none */
-	GN_KV_REPLACE, /* if there is one */
-	GN_KV_APPEND,  /* the value to what there is */
+	GN_KV_ADD,     /* store only if the key does not exist */
+	GN_KV_REPLACE, /* store only if the key exists */
+	GN_KV_APPEND,  /* append to the existing value */
 	GN_KV_PREPEND,
 	GN_KV_DELETE,
 	GN_KV_INCR, /* wraps at 64 bits */
 	GN_KV_DECR, /* stops at 0 */
 	GN_KV_TOUCH,
-	GN_KV_SCAN, /* a page of keys: see gn_kv_scan() */
+	GN_KV_SCAN, /* list a page of keys: see gn_kv_scan() */
 	GN_KV_VERBS
 };
 
-/* How, in gn_kv_op.how; several. */
+/* Options of an operation: gn_kv_op.how is a bitwise OR of these. */
 enum gn_kv_how {
-	GN_KV_IF_CAS = 1 << 0,	  /* only if its version is cas; else EXISTS, or MISS */
-	GN_KV_SET_CAS = 1 << 1,	  /* what is stored has version new_cas */
-	GN_KV_NO_VALUE = 1 << 2,  /* GET: all but the value */
-	GN_KV_AND_TOUCH = 1 << 3, /* GET, INCR, DECR: its time to live becomes ttl_s */
-	GN_KV_CREATE = 1 << 4,	  /* INCR, DECR: if there is none, store initial, for create_s */
-	GN_KV_VIVIFY = 1 << 5,	  /* GET: if there is none, store an empty one, for create_s */
-	GN_KV_RECACHE = 1 << 6,	  /* GET: with less than recache_s left, one client has WON */
-	/* DELETE: leave it, STALE; SET with IF_CAS: an older cas, not 0, may: STALE, same time */
+	GN_KV_IF_CAS = 1 << 0,	  /* only if the version equals cas; else EXISTS or MISS */
+	GN_KV_SET_CAS = 1 << 1,	  /* store the item with version new_cas */
+	GN_KV_NO_VALUE = 1 << 2,  /* GET: return everything except the value */
+	GN_KV_AND_TOUCH = 1 << 3, /* GET, INCR, DECR: set the time to live to ttl_s */
+	GN_KV_CREATE = 1 << 4,	  /* INCR, DECR: on a miss store initial with ttl create_s */
+	GN_KV_VIVIFY = 1 << 5,	  /* GET: on a miss store an empty value with ttl create_s */
+	GN_KV_RECACHE = 1 << 6,	  /* GET: if less than recache_s is left, one client gets WON */
+	/*
+	 * DELETE: keep the item and mark it STALE. SET with IF_CAS: if cas is not 0 and older than
+	 * the item's version, store the value, mark it STALE and keep its time to live.
+	 */
 	GN_KV_INVALIDATE = 1 << 7,
-	GN_KV_QUIET = 1 << 8,	/* GET: it does not count as used */
-	GN_KV_DETAILS = 1 << 9, /* GET: cas, ttl_s and idle_s are wanted too */
-	/* GET with RECACHE and AND_TOUCH: what was left before is compared with recache_s */
+	GN_KV_QUIET = 1 << 8,	/* GET: do not count this as a use of the item */
+	GN_KV_DETAILS = 1 << 9, /* GET: return cas, ttl_s and idle_s as well */
+	/* GET with RECACHE and AND_TOUCH: compare recache_s with the time left before the touch. */
 	GN_KV_RECACHE_FIRST = 1 << 10,
-	GN_KV_UNCOUNTED = 1 << 11, /* GET: it is not counted: see gn_kv_stats */
+	GN_KV_UNCOUNTED = 1 << 11, /* GET: do not count the operation in gn_kv_stats */
 };
 
-/* What was found, in gn_kv_op.found; several. */
+/* What the operation found: gn_kv_op.found is a bitwise OR of these. */
 enum gn_kv_found {
 	GN_KV_STALE = 1 << 0,
-	GN_KV_WON = 1 << 1,	   /* this client is the one to renew it */
-	GN_KV_LOST = 1 << 2,	   /* another is */
-	GN_KV_HIT_BEFORE = 1 << 3, /* since it was stored */
-	GN_KV_CREATED = 1 << 4,	   /* by VIVIFY or CREATE */
+	GN_KV_WON = 1 << 1,	   /* this client must renew the item */
+	GN_KV_LOST = 1 << 2,	   /* another client renews the item */
+	GN_KV_HIT_BEFORE = 1 << 3, /* the item was read since it was stored */
+	GN_KV_CREATED = 1 << 4,	   /* the item was created by VIVIFY or CREATE */
 };
 
-#define GN_KV_TTL_NONE UINT32_MAX /* out: it lives for ever */
-#define GN_KV_TTL_PAST UINT32_MAX /* in: it is dead at once */
+#define GN_KV_TTL_NONE UINT32_MAX /* out: the item does not expire */
+#define GN_KV_TTL_PAST UINT32_MAX /* in: the item expires at once */
 
-/* An operation: the caller's again when it has ended. Zeroed, and only what is needed set. */
+/*
+ * An operation. Zero the struct, then set the members that the verb needs. The library owns the
+ * struct and the memory it points to until the operation has completed.
+ */
 struct gn_kv_op {
 	enum gn_kv_verb verb;
-	unsigned how; /* enum gn_kv_how */
+	unsigned how; /* enum gn_kv_how, ORed */
 	const void *key;
 	uint32_t key_len;
-	uint32_t value_len; /* in: of value */
+	uint32_t value_len; /* in: bytes of value */
 	const void *value;
-	void *room; /* GET: where the value goes */
+	void *room; /* GET: buffer that receives the value */
 	uint32_t room_bytes;
-	uint32_t flags; /* the caller's own, kept with the value; in and out */
-	uint32_t ttl_s; /* in: seconds, 0 for ever; out: what is left of them, GN_KV_TTL_NONE */
+	uint32_t flags; /* in and out: opaque to the store, kept with the value */
+	uint32_t ttl_s; /* in: seconds, 0 for no expiry; out: seconds left, or GN_KV_TTL_NONE */
 	uint32_t create_s, recache_s;
-	uint64_t cas;	  /* in: see IF_CAS; out: its version; of GET with DETAILS */
-	uint64_t new_cas; /* see SET_CAS */
-	uint64_t number;  /* INCR, DECR: by how much; out: what it is now */
+	uint64_t cas;	  /* in: for IF_CAS; out: the item's version (GET: with DETAILS) */
+	uint64_t new_cas; /* for SET_CAS */
+	uint64_t number;  /* INCR, DECR: in: the delta; out: the new number */
 	uint64_t initial;
-	/* asynchronous */
+	/* for gn_kv_submit() */
 	uint64_t deadline_ns;
 	void (*done)(struct gn_kv_op *op);
 	void *arg;
-	/* out, valid when it has ended */
+	/* out, valid when the operation has completed */
 	unsigned status; /* enum gn_kv_status */
-	unsigned found;	 /* enum gn_kv_found */
-	uint32_t len;	 /* of the value that is there */
-	uint32_t idle_s; /* since it was last used; up to 8 s too many while memory is not short */
-	/* GET with DETAILS, INCR, DECR: as ttl_s, but before this operation; TTL_NONE: CREATED */
+	unsigned found;	 /* enum gn_kv_found, ORed */
+	uint32_t len;	 /* bytes of the stored value */
+	/* seconds since the last use; up to 8 s too many while memory is not short */
+	uint32_t idle_s;
+	/*
+	 * GET with DETAILS, INCR, DECR: ttl_s before this operation; TTL_NONE if the item was
+	 * CREATED.
+	 */
 	uint32_t was_ttl_s;
 	/* private */
 	union {
-		struct gn_kv_op *next; /* a client's */
-		const void *line;      /* a store's */
+		struct gn_kv_op *next; /* client */
+		const void *line;      /* store */
 	};
 	uint64_t hash;
 	uint32_t part, step;
-	struct gn_rpc_op rpc; /* a client's */
+	struct gn_rpc_op rpc; /* client */
 };
 
-/* ---- a store by itself ---- */
+/* ---- local store ---- */
 
 struct gn_kv_store;
 
 struct gn_kv_store_opts {
 	size_t size;	    /* sizeof(struct gn_kv_store_opts) */
-	uint64_t memory;    /* bytes, for values, keys and index; 0: 64 MiB */
-	uint32_t max_value; /* 0: GN_KV_VALUE_MAX, or what memory allows; more is -EINVAL */
-	uint64_t seed;	    /* of its hash; 0: drawn */
+	uint64_t memory;    /* bytes for values, keys and index; 0: 64 MiB */
+	uint32_t max_value; /* 0: GN_KV_VALUE_MAX or what memory allows; larger is -EINVAL */
+	uint64_t seed;	    /* of the hash; 0: random */
 };
 
 GN_API int gn_kv_store_create(const struct gn_kv_store_opts *opts, struct gn_kv_store **out);
 GN_API void gn_kv_store_destroy(struct gn_kv_store *store);
-/* Does n operations, in their order; done is not called. Lookups of several overlap. */
+/* Executes n operations in order. done is not called. Lookups of several operations overlap. */
 GN_API void gn_kv_store_do(struct gn_kv_store *store, struct gn_kv_op *ops, unsigned n);
-/* Forget everything, in delay_s seconds or now. */
+/* Removes all items now, or after delay_s seconds. */
 GN_API void gn_kv_store_clear(struct gn_kv_store *store, uint32_t delay_s);
 
-/* Of a store, or the sum over a server's partitions. */
+/* Statistics of a store, or the sum over a server's partitions. */
 struct gn_kv_stats {
 	size_t size;			 /* sizeof(struct gn_kv_stats) */
-	uint64_t items, item_bytes;	 /* stored now; bytes with all that belongs to them */
-	uint64_t memory, used;		 /* the limit, and what is taken of it */
-	uint64_t buckets, spare_lines;	 /* of the index; bypass: entries of the table, 0 */
+	uint64_t items, item_bytes;	 /* stored now; bytes include all overhead */
+	uint64_t memory, used;		 /* limit and use, in bytes */
+	uint64_t buckets, spare_lines;	 /* of the index; bypass: table entries, and 0 */
 	uint64_t gets, hits, misses;	 /* GETs without AND_TOUCH */
-	uint64_t touches, touch_misses;	 /* TOUCH, and GETs with AND_TOUCH: found, and not */
-	uint64_t sets, stored;		 /* asked for; new items, by any operation */
-	uint64_t deletes, delete_misses; /* misses: also of another version */
-	uint64_t numbers;		 /* INCR and DECR asked for */
+	uint64_t touches, touch_misses;	 /* TOUCH, and GET with AND_TOUCH: hits, misses */
+	uint64_t sets, stored;		 /* requested; new items, by any operation */
+	uint64_t deletes, delete_misses; /* delete_misses: includes version mismatches */
+	uint64_t numbers;		 /* INCR and DECR requested */
 	uint64_t incr_hits, incr_misses;
 	uint64_t decr_hits, decr_misses;
 	uint64_t cas_ok, cas_bad, cas_misses; /* SET and REPLACE with IF_CAS */
-	uint64_t evicted_bucket;	      /* the least recently used of a bucket */
-	uint64_t evicted_log;		      /* of memory that was written longest ago */
-	uint64_t evicted_unfetched;	      /* … of both, those that nobody had read */
-	uint64_t evicted_ttl;		      /* … and those that had a time to live */
-	uint64_t evicted_idle_s; /* since when the last of them was not used; of a sum the most */
-	uint64_t expired;	 /* found to be over, and removed */
-	uint64_t expired_get;	 /* … by an operation on that key */
-	uint64_t expired_unfetched; /* … that nobody had read */
+	uint64_t evicted_bucket;	      /* least recently used item of a bucket */
+	uint64_t evicted_log;		      /* items of the oldest part of the log */
+	uint64_t evicted_unfetched;	      /* of both: never read */
+	uint64_t evicted_ttl;		      /* of both: had a time to live */
+	uint64_t evicted_idle_s;    /* idle time of the last evicted item; in a sum the maximum */
+	uint64_t expired;	    /* removed after their time to live */
+	uint64_t expired_get;	    /* of these: by an operation on that key */
+	uint64_t expired_unfetched; /* of these: never read */
 	uint64_t clears;
-	uint64_t too_big; /* values that the store does not take */
+	uint64_t too_big; /* values rejected because of their size */
 	uint64_t moved;	  /* bytes, by compaction */
-	uint64_t splits;  /* of buckets; bypass: how often the table grew */
-	uint64_t kicks;	  /* bypass: entries that made room for others */
+	uint64_t splits;  /* of buckets; bypass: times that the table grew */
+	uint64_t kicks;	  /* bypass: entries displaced by an insertion */
 	uint64_t no_memory;
 	uint64_t partitions;
 	uint64_t uptime_s;
@@ -192,23 +206,23 @@ struct gn_kv_server;
 
 struct gn_kv_server_opts {
 	size_t size;	    /* sizeof(struct gn_kv_server_opts) */
-	unsigned threads;   /* partitions; 0: 1 */
-	uint64_t memory;    /* of all; 0: 64 MiB for each */
-	uint32_t max_value; /* as of a store, for each partition */
-	bool bypass;	    /* clients may find values by themselves */
-	struct gn_rpc_server_opts
-		rpc; /* size and threads are set for it; GN_RPC_POLLED with one only */
+	unsigned threads;   /* one partition each; 0: 1 */
+	uint64_t memory;    /* of all partitions; 0: 64 MiB per partition */
+	uint32_t max_value; /* as in gn_kv_store_opts, per partition */
+	bool bypass;	    /* clients may execute GETs with one-sided READs */
+	/* The library sets size and threads. GN_RPC_POLLED requires threads == 1. */
+	struct gn_rpc_server_opts rpc;
 };
 
 GN_API int gn_kv_server_create(struct gn_fabric *fabric, const char *addr,
 			       const struct gn_kv_server_opts *opts, struct gn_kv_server **out);
 GN_API int gn_kv_server_start(struct gn_kv_server *server);
-/* As gn_rpc_server_drain(). */
+/* Same as gn_rpc_server_drain(). */
 GN_API int gn_kv_server_drain(struct gn_kv_server *server, uint64_t deadline_ns);
 GN_API void gn_kv_server_destroy(struct gn_kv_server *server);
-/* Of a server that is GN_RPC_POLLED, as gn_rpc_server_source(); gn_rpc_server_poll() serves. */
+/* For a GN_RPC_POLLED server: same as gn_rpc_server_source(). Serve with gn_rpc_server_poll(). */
 GN_API struct gn_source *gn_kv_server_source(struct gn_kv_server *server);
-/* Its calls: for gn_rpc_server_counters() and gn_rpc_server_metrics(). */
+/* The underlying RPC server, for gn_rpc_server_counters() and gn_rpc_server_metrics(). */
 GN_API struct gn_rpc_server *gn_kv_server_rpc(struct gn_kv_server *server);
 
 /* ---- client ---- */
@@ -216,79 +230,86 @@ GN_API struct gn_rpc_server *gn_kv_server_rpc(struct gn_kv_server *server);
 struct gn_kv_client;
 
 enum gn_kv_client_flag {
-	GN_KV_CALL_ONLY = 1 << 0, /* also GET is called where it could bypass the server */
-	GN_KV_PAPER = 1 << 1,	  /* bypass: as Pilaf has it, entry by entry, each with its pair */
-	/* After the connection broke, connect again: see gn_kv_do() and gn_kv_poll(). */
+	GN_KV_CALL_ONLY = 1 << 0, /* never bypass the server, not even for GETs */
+	GN_KV_PAPER = 1 << 1,	  /* bypass as in Pilaf: one entry and its item at a time */
+	/* Reconnect after the connection broke: see gn_kv_do() and gn_kv_poll(). */
 	GN_KV_RECONNECT = 1 << 2,
 };
 
 struct gn_kv_client_opts {
-	size_t size;	 /* sizeof(struct gn_kv_client_opts) */
-	unsigned flags;	 /* enum gn_kv_client_flag */
-	unsigned gather; /* operations in a message, at most; 0: as rpc.batch says, or 64 */
-	struct gn_rpc_client_opts rpc; /* mode and all that; size, thread and ctx are set for it */
+	size_t size;		       /* sizeof(struct gn_kv_client_opts) */
+	unsigned flags;		       /* enum gn_kv_client_flag */
+	unsigned gather;	       /* max. operations per message; 0: from rpc.batch, or 64 */
+	struct gn_rpc_client_opts rpc; /* the library sets size, thread and ctx */
 };
 
 /*
- * Connect to all partitions of a server. Errors as of gn_rpc_client_open(); -EPROTO also: it is a
- * server, but of something else; -EBUSY: it ends. opts may be NULL.
+ * Connects to all partitions of a server. Errors are those of gn_rpc_client_open(). -EPROTO: the
+ * server is not a kv server; -EBUSY: the server is shutting down. opts may be NULL.
  */
 GN_API int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 			     const struct gn_kv_client_opts *opts, struct gn_kv_client **out);
 /*
- * Hand it over to another thread, as gn_rpc_client_release() and gn_rpc_client_adopt(): nothing may
- * be under way. Release or close it before its owner's thread ends: afterwards no thread can adopt
- * or close it.
+ * Hand a client over to another thread, as gn_rpc_client_release() and gn_rpc_client_adopt() do. No
+ * operation may be outstanding. The owner must release or close the client before its thread ends;
+ * afterwards no thread can adopt or close it.
  */
 GN_API int gn_kv_client_release(struct gn_kv_client *client);
 GN_API int gn_kv_client_adopt(struct gn_kv_client *client);
-/* Operations under way end with GN_KV_GONE. NULL is fine. */
+/* Completes outstanding operations with GN_KV_GONE. client may be NULL. */
 GN_API int gn_kv_client_close(struct gn_kv_client *client);
 
 struct gn_kv_limits {
 	size_t size; /* sizeof(struct gn_kv_limits) */
 	uint32_t partitions, max_value;
-	bool bypass; /* GETs of this client bypass the server */
+	bool bypass; /* this client's GETs bypass the server */
 };
 GN_API int gn_kv_client_limits(const struct gn_kv_client *client, struct gn_kv_limits *out);
 
 /*
- * Do n operations and wait for all, by the deadline: 0, with a status in each. Operations for the
- * same partition travel together, and those on the same key are done in their order. With
- * GN_KV_RECONNECT a client whose connection broke connects again first; what was under way then has
- * GN_KV_GONE. done is not called.
+ * Executes n operations and waits for all of them until the deadline. Returns 0; each operation has
+ * its own status. Operations for one partition share messages; operations on one key are executed
+ * in order. With GN_KV_RECONNECT a disconnected client reconnects first; operations that were
+ * outstanding when the connection broke complete with GN_KV_GONE. done is not called.
  */
 GN_API int gn_kv_do(struct gn_kv_client *client, struct gn_kv_op *ops, unsigned n,
 		    uint64_t deadline_ns);
 
 /*
- * Begin an operation, and have done called from gn_kv_poll(), or from another call of this client:
- * from this one too, when it finds that the server is gone. done may submit others; what waits,
- * polls or closes returns -EDEADLK there. Never waits, neither for the server nor for a connection.
- * -EAGAIN: too many are under way; -EMSGSIZE: its value is too large for any store or this
- * connection; -ENOTCONN: the connection broke; with GN_KV_RECONNECT gn_kv_poll() connects again,
- * and then this works.
+ * Starts an operation. Never blocks. done is called from gn_kv_poll() or from any later call on
+ * this client; also from within gn_kv_submit() if it detects a disconnect. done may submit
+ * operations; functions that wait, poll or close return -EDEADLK there.
+ *
+ * -EAGAIN: too many operations are outstanding. -EMSGSIZE: the value is too large for any store or
+ * for this connection. -ENOTCONN: the connection broke; with GN_KV_RECONNECT, gn_kv_poll()
+ * reconnects and later submissions succeed.
  */
 GN_API int gn_kv_submit(struct gn_kv_client *client, struct gn_kv_op *op);
-/* Send what was gathered. */
+/* Sends the operations gathered so far. */
 GN_API int gn_kv_flush(struct gn_kv_client *client);
 /*
- * Send what was gathered and move operations on: how many have ended. Does not wait either. With
- * GN_KV_RECONNECT it also moves on with connecting again, once nothing is under way.
+ * Sends gathered operations and makes progress. Returns the number of completed operations. Never
+ * blocks. With GN_KV_RECONNECT it also reconnects, step by step, once no operation is outstanding.
  */
 GN_API int gn_kv_poll(struct gn_kv_client *client);
-/* … until at least one has: how many, or -ETIMEDOUT, -EINTR. 0 when none is under way. */
+/*
+ * Polls until at least one operation has completed. Returns the number of completed operations, 0
+ * if none is outstanding, -ETIMEDOUT or -EINTR.
+ */
 GN_API int gn_kv_wait(struct gn_kv_client *client, uint64_t deadline_ns);
 
 /*
- * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_kv_poll() should be
- * called, also to connect again. Without GN_KV_RECONNECT it is never ready again after the poll
- * that finds the server gone; gn_kv_poll() and gn_kv_wait() return 0 then, gn_kv_submit()
- * -ENOTCONN.
+ * A source for gn_wait(), or through gn_source_fd() for another event loop. The source is ready
+ * when gn_kv_poll() should be called, also to reconnect. Without GN_KV_RECONNECT the source is
+ * never ready again after the poll that detects the disconnect; then gn_kv_poll() and gn_kv_wait()
+ * return 0, and gn_kv_submit() returns -ENOTCONN.
  */
 GN_API struct gn_source *gn_kv_client_source(struct gn_kv_client *client);
 
-/* The usual, in a line. Return 0, -ENOENT, -EEXIST, -EFBIG, -ETIMEDOUT, -ENOTCONN, … */
+/*
+ * Synchronous calls for the common cases. Return 0, -ENOENT, -EEXIST, -EFBIG, -ETIMEDOUT,
+ * -ENOTCONN, …
+ */
 GN_API int gn_kv_get(struct gn_kv_client *client, const void *key, uint32_t key_len, void *room,
 		     uint32_t room_bytes, uint32_t *len, uint64_t deadline_ns);
 GN_API int gn_kv_set(struct gn_kv_client *client, const void *key, uint32_t key_len,
@@ -296,22 +317,25 @@ GN_API int gn_kv_set(struct gn_kv_client *client, const void *key, uint32_t key_
 GN_API int gn_kv_del(struct gn_kv_client *client, const void *key, uint32_t key_len,
 		     uint64_t deadline_ns);
 /*
- * Have all partitions forget everything, in delay_s seconds or now. A partition looks at its clock
- * when it is called: until then, clients that bypass it find what was there.
+ * Removes all items of all partitions, now or after delay_s seconds. A partition checks its clock
+ * when it is called: until then, clients that bypass the server may still read removed items.
  */
 GN_API int gn_kv_clear(struct gn_kv_client *client, uint32_t delay_s, uint64_t deadline_ns);
-/* The server's, as a sum; or of one partition. */
+/* Statistics of one partition, or with GN_KV_ALL their sum. */
 #define GN_KV_ALL UINT32_MAX
 GN_API int gn_kv_client_stats(struct gn_kv_client *client, uint32_t partition,
 			      struct gn_kv_stats *out, uint64_t deadline_ns);
 
-/* The same without waiting for it. */
+/* Asynchronous versions of the two functions above. */
 enum gn_kv_control_verb {
-	GN_KV_CONTROL_CLEAR, /* as gn_kv_clear() */
-	GN_KV_CONTROL_STATS, /* as gn_kv_client_stats() of GN_KV_ALL */
+	GN_KV_CONTROL_CLEAR, /* gn_kv_clear() */
+	GN_KV_CONTROL_STATS, /* gn_kv_client_stats() of GN_KV_ALL */
 };
 
-/* A request to all partitions: the caller's again when done is called for it. Zeroed first. */
+/*
+ * A control request to all partitions. Zero the struct first. The library owns the struct until
+ * done is called.
+ */
 struct gn_kv_control {
 	enum gn_kv_control_verb verb;
 	uint32_t delay_s; /* CLEAR */
@@ -319,7 +343,7 @@ struct gn_kv_control {
 	void (*done)(struct gn_kv_control *control);
 	void *arg;
 	/* out, valid in done */
-	int error; /* 0, -ETIMEDOUT, -ENOTCONN, …; then some partitions may have done it */
+	int error; /* 0, -ETIMEDOUT, -ENOTCONN, …; on error some partitions may have executed it */
 	struct gn_kv_stats stats;
 	/* private */
 	struct gn_kv_control *next, **prev;
@@ -331,63 +355,66 @@ struct gn_kv_control {
 };
 
 /*
- * Begin it, and have done called from gn_kv_poll() or another call of this client, with the same
- * rules as after gn_kv_submit(). -ENOTCONN: the server is gone.
+ * Starts a control request. done is called under the same rules as for gn_kv_submit(). -ENOTCONN:
+ * the connection broke.
  */
 GN_API int gn_kv_control_submit(struct gn_kv_client *client, struct gn_kv_control *control);
 
 /*
- * A scan lists the keys of all partitions, a page at a time; servers keep nothing of it. It begins
- * with a zeroed cursor, and goes on with the one that a page ends with, as long as there is more.
- * Every key that is there during all of the scan is told at least once, whatever else is stored,
- * deleted or moved meanwhile; others may be, and any may be told twice.
+ * A scan lists the keys of all partitions, one page at a time. The server keeps no state of a scan.
+ * Start with a zeroed cursor and pass the cursor of each page to the next call. The scan returns
+ * every key that exists throughout the scan at least once, whatever is stored, deleted or moved
+ * meanwhile. Other keys may be returned, and any key may be returned more than once.
  */
 struct gn_kv_cursor {
 	uint64_t opaque[3];
 };
 
 struct gn_kv_key {
-	const void *key; /* as long as the page */
+	const void *key; /* valid as long as the page */
 	uint32_t key_len;
-	uint32_t len; /* of its value */
+	uint32_t len; /* bytes of the value */
 	uint32_t flags, ttl_s, idle_s;
 	unsigned found; /* GN_KV_STALE, LOST, HIT_BEFORE */
 	uint64_t cas;
 };
 
 /*
- * A page, waited for: fn is called for each of its keys, and the cursor is moved. 1: there is more,
- * 0: that was all; or an errno: the cursor is where it was. -EIO also: the server's table changes
- * too fast to be listed (bypass).
+ * Reads one page, synchronously: calls fn for each key and advances the cursor. Returns 1 if more
+ * pages follow, 0 at the end, or a negative errno, which leaves the cursor unchanged. -EIO: the
+ * server's table changes too fast for a scan (bypass).
  */
 typedef void gn_kv_key_fn(const struct gn_kv_key *key, void *arg);
 GN_API int gn_kv_scan(struct gn_kv_client *client, struct gn_kv_cursor *cursor, gn_kv_key_fn *fn,
 		      void *arg, uint64_t deadline_ns);
 
 /*
- * … or as an operation, GN_KV_SCAN, whose key is the cursor (all of its bytes), and whose room, of
- * at least GN_KV_PAGE_MIN bytes, gets the page. When it has ended: the next key from *at on, which
- * is 0 for the first; false: there are no more in it. And the cursor to go on with; false: that was
- * all.
+ * A page can also be read with the operation GN_KV_SCAN: key is the whole cursor, and room, of at
+ * least GN_KV_PAGE_MIN bytes, receives the page. After completion gn_kv_page_next() returns the key
+ * at *at and advances *at, which starts at 0; false at the end of the page. gn_kv_page_more()
+ * returns the cursor of the next page; false if there is none.
  */
 #define GN_KV_PAGE_MIN 16384u
 GN_API bool gn_kv_page_next(const struct gn_kv_op *op, uint32_t *at, struct gn_kv_key *out);
 GN_API bool gn_kv_page_more(const struct gn_kv_op *op, struct gn_kv_cursor *next);
 
-/* What this client has done. */
+/* Counters of a client. */
 struct gn_kv_counters {
 	size_t size; /* sizeof(struct gn_kv_counters) */
 	uint64_t ops;
 	uint64_t ended[GN_KV_STATUSES];
-	uint64_t messages;		   /* with requests, that were sent */
-	uint64_t bypass_gets;		   /* GETs by reading */
-	uint64_t entry_reads, value_reads; /* … and what was read for them */
-	uint64_t torn;			   /* read while it was written, and read again */
-	uint64_t fell_back;		   /* GETs that called the server in the end */
+	uint64_t messages;		   /* request messages sent */
+	uint64_t bypass_gets;		   /* GETs executed with READs */
+	uint64_t entry_reads, value_reads; /* READs of entries and of items */
+	uint64_t torn;			   /* READs that raced with a write and were repeated */
+	uint64_t fell_back;		   /* bypass GETs that called the server in the end */
 	uint64_t reconnects;
 };
 GN_API int gn_kv_client_counters(const struct gn_kv_client *client, struct gn_kv_counters *out);
-/* The calls of a partition, for its counters, choices and metrics; NULL: there is none now. */
+/*
+ * The RPC client of a partition, for its counters, choices and metrics. NULL if it is not
+ * connected.
+ */
 GN_API struct gn_rpc_client *gn_kv_client_rpc(const struct gn_kv_client *client,
 					      uint32_t partition);
 

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gannet/rpc.h - remote procedure calls whose results the client fetches.
+ * gannet/rpc.h - remote procedure calls with client-fetched results.
  *
- * A client writes its request into the server's memory. A server thread finds it there, runs the
- * method's handler and leaves the result in its own memory, from where the client fetches it with
- * one-sided reads: the server posts nothing. Where that is worse, because the handler takes long,
- * the server writes the result back instead (reply). By default a client finds out by itself, for
- * each method (hybrid).
+ * A client WRITEs its request into the server's memory. A server thread finds the request by
+ * polling, runs the method's handler and stores the result in the server's memory. The client
+ * fetches the result with READs (fetch mode): the server posts nothing. If a handler takes long, it
+ * is cheaper that the server WRITEs the result to the client (reply mode). By default a client
+ * chooses the mode itself, per method (hybrid mode).
  *
- * Requests may be sent in batches, of a size that may be left to the library as well. What is too
- * large for a slot is read by its receiver: requests and results of up to 64 MiB.
+ * Requests can be sent in batches; the library can choose the batch size. A request or result that
+ * does not fit a slot is a large message, of up to 64 MiB: its receiver READs it.
  *
- * Every call ends with exactly one status. A call is executed at most once. What a caller lends,
- * request and room for the result, is touched by nobody else after the call has ended, and remotely
- * never: remote writes land in the library's slots only.
+ * Every call completes with exactly one status. A call is executed at most once. After a call has
+ * completed, the library does not touch the caller's request and result buffers any more. The peer
+ * never accesses them: remote WRITEs land only in slots that the library owns.
  *
- * A client belongs to the thread that connected it; calls from another return -EPERM. A server has
- * threads of its own. Calls return 0 or a negative errno; what became of a call is in its status.
+ * A client must be used by the thread that opened it; calls from another thread return -EPERM. A
+ * server has its own threads. Functions return 0 or a negative errno; the outcome of a call is in
+ * its status.
  *
- * A deadline_ns is a time of gn_now_ns(): GN_FOREVER and 0 mean none, GN_NO_WAIT only looks.
+ * A deadline_ns is an absolute time of gn_now_ns(). GN_FOREVER and 0 mean no deadline; GN_NO_WAIT
+ * means do not wait.
  */
 #ifndef GANNET_RPC_H
 #define GANNET_RPC_H
@@ -31,24 +33,24 @@ extern "C" {
 
 enum gn_rpc_status {
 	GN_RPC_OK,
-	GN_RPC_TIMEOUT,	  /* no result by the deadline; it may still have been executed */
-	GN_RPC_CANCELED,  /* by gn_rpc_cancel(); likewise */
-	GN_RPC_PEER_GONE, /* the connection broke; likewise */
-	GN_RPC_NO_METHOD, /* nobody handles that method */
-	GN_RPC_TOO_BIG, /* the result does not fit what the caller or the connection has room for */
+	GN_RPC_TIMEOUT,	  /* no result by the deadline; the call may be executed */
+	GN_RPC_CANCELED,  /* by gn_rpc_cancel(); the call may be executed */
+	GN_RPC_PEER_GONE, /* the connection broke; the call may have been executed */
+	GN_RPC_NO_METHOD, /* the server has no handler for the method */
+	GN_RPC_TOO_BIG,	  /* the result exceeds result_room or max_large */
 	GN_RPC_DENIED,
 	GN_RPC_BUSY,
-	GN_RPC_FAILED, /* the handler says so; it may have own codes from here on, to 65535 */
+	GN_RPC_FAILED, /* reported by the handler; 8 to 65535 are the handler's own codes */
 };
 
-/* Text for a status; a handler's own codes are all "failed". Never NULL; the string is static. */
+/* Returns a static string, never NULL; "failed" for all codes of a handler. */
 GN_API const char *gn_rpc_status_str(unsigned status);
 
 /* How a client gets its results. */
 enum gn_rpc_mode {
-	GN_RPC_HYBRID, /* as is better, for each method */
-	GN_RPC_FETCH,  /* it reads them from the server's memory */
-	GN_RPC_REPLY,  /* the server writes them into its memory */
+	GN_RPC_HYBRID, /* fetch or reply, chosen per method */
+	GN_RPC_FETCH,  /* the client READs results from the server's memory */
+	GN_RPC_REPLY,  /* the server WRITEs results into the client's memory */
 	GN_RPC_MODES
 };
 
@@ -58,75 +60,74 @@ enum gn_rpc_mode {
 #define GN_RPC_BYTES_MAX     (1u << 20)
 #define GN_RPC_LARGE_MAX     (64u << 20)
 #define GN_RPC_BATCH_MAX     1024u
-#define GN_RPC_WINDOW_MAX    32768u /* calls of a client under way: slots * batch.entries */
+#define GN_RPC_WINDOW_MAX    32768u /* outstanding calls of a client: slots * batch.entries */
 #define GN_RPC_METHODS_MAX   0xff00u
 
-/* Defaults of a server's limits, see struct gn_rpc_server_opts. */
+/* Defaults of a server's limits: see struct gn_rpc_server_opts. */
 #define GN_RPC_CLIENTS_DEFAULT	    1024u
 #define GN_RPC_SERVER_BYTES_DEFAULT (1ull << 30)
 
 /* Methods that every server has. */
 enum gn_rpc_builtin {
-	GN_RPC_PING = 0xff00,	 /* answers with nothing */
-	GN_RPC_STATS_JSON,	 /* the server's metrics */
-	GN_RPC_STATS_PROMETHEUS, /* … as text for Prometheus */
+	GN_RPC_PING = 0xff00,	 /* returns an empty result */
+	GN_RPC_STATS_JSON,	 /* the server's metrics as JSON */
+	GN_RPC_STATS_PROMETHEUS, /* … in the Prometheus text format */
 	GN_RPC_BUILTIN_END
 };
 
 enum gn_rpc_flag {
-	/* of a client */
+	/* client */
 	/*
-	 * gn_rpc_call() connects again, until its deadline, if the connection is known to be gone.
-	 * The first call after a restart may be what finds that out: GN_RPC_PEER_GONE.
+	 * gn_rpc_call() reconnects until its deadline if the connection is known to be broken. The
+	 * first call after a server's restart may be the one that detects this: GN_RPC_PEER_GONE.
 	 */
 	GN_RPC_RECONNECT = 1 << 0,
-	GN_RPC_SIGNALED = 1 << 1, /* the first fetch waits for the request's completion */
-	GN_RPC_EAGER = 1 << 2,	  /* … but for nothing else, nor do the others */
-	GN_RPC_BY_FAILS = 1 << 3, /* hybrid: failed fetches decide, not the server's time */
-	/* of a server */
-	GN_RPC_SYNC_REPLY = 1 << 4, /* a thread waits, up to 1 ms, until a reply has arrived */
-	GN_RPC_ONE_CTX = 1 << 5,    /* its threads share one context */
-	GN_RPC_POLLED = 1 << 6,	    /* it has no thread: gn_rpc_server_poll() does the work */
-	/* of a call */
-	GN_RPC_IN_PLACE = 1 << 7, /* the result is not copied: done finds it in data */
-	/* of a method, gn_rpc_server_handle_group() */
-	GN_RPC_ORDERED = 1 << 8, /* later calls wait until a large request has been read */
+	GN_RPC_SIGNALED = 1 << 1, /* post the first fetch after the request's completion */
+	GN_RPC_EAGER = 1 << 2,	  /* … and without further delay; the same for later fetches */
+	GN_RPC_BY_FAILS = 1 << 3, /* hybrid: decide by failed fetches, not by the server's time */
+	/* server */
+	GN_RPC_SYNC_REPLY = 1 << 4, /* wait, up to 1 ms, until a reply has arrived */
+	GN_RPC_ONE_CTX = 1 << 5,    /* all threads share one context */
+	GN_RPC_POLLED = 1 << 6,	    /* no threads: the caller runs gn_rpc_server_poll() */
+	/* call */
+	GN_RPC_IN_PLACE = 1 << 7, /* do not copy the result: done finds it in data */
+	/* method, for gn_rpc_server_handle_group() */
+	GN_RPC_ORDERED = 1 << 8, /* later calls wait while a large request is being read */
 };
 
 /* ---- server ---- */
 
 struct gn_rpc_server;
-struct gn_rpc_request; /* a call as its handler sees it, until it is answered */
+struct gn_rpc_request; /* a call, valid until it is answered */
 
 /*
- * Handles one call: runs on a server thread, and answers with gn_rpc_answer(), before it returns or
- * later and from any thread. While it runs, the client may change the request's bytes, so what is
- * checked must be copied first.
+ * Handles one call. Runs on a server thread. The handler must call gn_rpc_answer() once, before it
+ * returns or later, from any thread. The client may change the request's bytes while the handler
+ * runs: copy what you check.
  */
 typedef void gn_rpc_handler(struct gn_rpc_request *request, void *arg);
 
 /*
- * Handles the calls of a group together: see gn_rpc_server_handle_group(). Runs on a server thread,
- * which alone may use the group, and ends every call of it before it returns.
+ * Handles a group of calls: see gn_rpc_server_handle_group(). Runs on a server thread. Only this
+ * thread may use the group. The handler must answer every call of the group before it returns.
  */
 struct gn_rpc_group;
 typedef void gn_rpc_group_handler(struct gn_rpc_group *group, void *arg);
 
 /*
- * Of a server: a client came, or went; called on the server thread that serves it, with the number
- * that gn_rpc_request_client() gives. Of a client: its server came, or went; the number is the
- * connection's and only the same for both calls. Functions that wait, poll or close the client
- * return -EDEADLK there.
+ * Reports a connect (came) or a disconnect. For a server: called on the thread that serves the
+ * client; peer is the number that gn_rpc_request_client() returns. For a client: peer identifies
+ * the connection. Functions that wait, poll or close the client return -EDEADLK there.
  */
 typedef void gn_rpc_peer_fn(void *arg, uint64_t peer, bool came);
 
 struct gn_rpc_server_opts {
-	size_t size; /* sizeof(struct gn_rpc_server_opts) */
-	unsigned threads;	 /* 0: 1 */
-	uint32_t max_slots;	 /* calls a client may have under way; 0: GN_RPC_SLOTS_DEFAULT */
-	uint32_t max_request;	 /* bytes in a slot; 0: GN_RPC_BYTES_DEFAULT */
-	uint32_t max_result;	 /* bytes in a slot; 0: GN_RPC_BYTES_DEFAULT */
-	uint32_t max_large;	 /* bytes of anything; 0: GN_RPC_LARGE_MAX */
+	size_t size;	      /* sizeof(struct gn_rpc_server_opts) */
+	unsigned threads;     /* 0: 1 */
+	uint32_t max_slots;   /* outstanding messages per client; 0: GN_RPC_SLOTS_DEFAULT */
+	uint32_t max_request; /* bytes per slot; 0: GN_RPC_BYTES_DEFAULT */
+	uint32_t max_result;  /* bytes per slot; 0: GN_RPC_BYTES_DEFAULT */
+	uint32_t max_large;   /* bytes of a large message; 0: GN_RPC_LARGE_MAX */
 	/*
 	 * Idle time after which the server stops polling a client's slots; 0: 1000. The client's
 	 * next request wakes the server. A thread that polls no client sleeps.
@@ -137,119 +138,129 @@ struct gn_rpc_server_opts {
 	gn_rpc_peer_fn *peer;	 /* may be NULL */
 	void *peer_arg;
 	/*
-	 * What clients may make the server keep; docs/rpc.md says what counts. A hello beyond a
-	 * limit is granted less or refused, a call ends with GN_RPC_BUSY.
+	 * Limits on what clients can make the server keep; docs/rpc.md says what counts. Beyond a
+	 * limit a new connection gets less or is refused, and a call completes with GN_RPC_BUSY.
 	 */
-	uint32_t max_clients;	   /* connections; 0: GN_RPC_CLIENTS_DEFAULT for each thread */
-	uint32_t max_window;	   /* calls of a client under way; 0: see docs/rpc.md */
-	uint64_t max_client_bytes; /* 0: its slots, window and its results, 4 * max_large */
-	uint64_t max_bytes;	   /* of all; 0: GN_RPC_SERVER_BYTES_DEFAULT, or four clients' */
+	uint32_t max_clients;	   /* connections; 0: GN_RPC_CLIENTS_DEFAULT per thread */
+	uint32_t max_window;	   /* outstanding calls per client; 0: see docs/rpc.md */
+	uint64_t max_client_bytes; /* 0: slots, window and results, 4 * max_large */
+	/* of all clients; 0: GN_RPC_SERVER_BYTES_DEFAULT, or four clients */
+	uint64_t max_bytes;
 };
 
-/* Make a server for addr, which nobody can call before gn_rpc_server_start(). opts may be NULL. */
+/* Creates a server for addr. Clients can connect after gn_rpc_server_start(). opts may be NULL. */
 GN_API int gn_rpc_server_create(struct gn_fabric *fabric, const char *addr,
 				const struct gn_rpc_server_opts *opts, struct gn_rpc_server **out);
-/* Before it is started. -EEXIST: the method has a handler. */
+/* Registers a handler. Must be called before gn_rpc_server_start(). -EEXIST: the method has one. */
 GN_API int gn_rpc_server_handle(struct gn_rpc_server *server, unsigned method, gn_rpc_handler *fn,
 				void *arg);
 GN_API int gn_rpc_server_start(struct gn_rpc_server *server);
 /*
- * GN_RPC_POLLED only, from the thread that started it: serve what there is, how much; or wait for
- * something first, 0 or -ETIMEDOUT, -EINTR.
+ * GN_RPC_POLLED only, on the thread that started the server. gn_rpc_server_poll() serves pending
+ * requests and returns their number. gn_rpc_server_wait() waits for work: 0, -ETIMEDOUT or -EINTR.
  */
 GN_API int gn_rpc_server_poll(struct gn_rpc_server *server);
 GN_API int gn_rpc_server_wait(struct gn_rpc_server *server, uint64_t deadline_ns);
 /*
- * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_rpc_server_poll()
- * should be called. NULL: it is not GN_RPC_POLLED. A server that is armed, or waited for, stops
- * polling all clients at once, and each client's next request has to wake it. A client whose last
- * request is more than park_us / 4 old wakes the server, or looks whether it sleeps, at once. A
- * client that called just before takes the server for awake: with fetch the first read corrects
- * that, but with reply the client looks only after park_us + 20 us. Such a call takes that much
- * longer: choose a small park_us.
+ * A source for gn_wait(), or through gn_source_fd() for another event loop. The source is ready
+ * when gn_rpc_server_poll() should be called. NULL if the server is not GN_RPC_POLLED.
+ *
+ * A server that is armed or waited for stops polling all clients at once, and each client's next
+ * request must wake the server. A client whose last request is older than park_us / 4 wakes the
+ * server, or checks whether it sleeps, at once. A client with a more recent request assumes that
+ * the server polls: in fetch mode the first READ corrects this, in reply mode the client checks
+ * after park_us + 20 us. Such a call takes that much longer: choose a small park_us.
  */
 GN_API struct gn_source *gn_rpc_server_source(struct gn_rpc_server *server);
 /*
- * Nobody is let in any more, new requests end with GN_RPC_BUSY, and what is under way is answered:
- * 0 when clients have all their answers, -ETIMEDOUT when not all have by the deadline. A request
- * whose client has gone is not waited for. After either, destroy the server; it cannot be started
- * again.
+ * Shuts the server down gracefully: refuses new connections, answers new requests with GN_RPC_BUSY
+ * and waits for outstanding ones. Returns 0 when all clients have received their results, or
+ * -ETIMEDOUT. Requests of disconnected clients are not waited for. Afterwards destroy the server;
+ * it cannot be started again.
  */
 GN_API int gn_rpc_server_drain(struct gn_rpc_server *server, uint64_t deadline_ns);
 /*
- * Clients are disconnected, threads end. Requests not answered yet stay valid until they are, and
- * destroying waits for them without a deadline, also for those whose client has gone: after 1 s a
- * line of the log says for how many. So threads that answer later must run until this returns, or
- * answer everything before.
+ * Disconnects all clients and ends the threads. Requests that are not answered yet stay valid until
+ * they are. gn_rpc_server_destroy() waits for them without a deadline, also for requests of
+ * disconnected clients, and logs their number after 1 s. So threads that answer later must run
+ * until gn_rpc_server_destroy() returns, or answer all requests before.
  */
 GN_API void gn_rpc_server_destroy(struct gn_rpc_server *server);
 
 GN_API unsigned gn_rpc_request_method(const struct gn_rpc_request *request);
 /*
- * The request's bytes. A pointer got on the handler's thread while the handler runs is good until
- * it returns or answers; every other one until the request is answered: who answers later, asks
- * again.
+ * The request's bytes. A pointer obtained on the handler's thread while the handler runs is valid
+ * until the handler returns or answers. A pointer obtained later is valid until the request is
+ * answered: a thread that answers later must call this function again.
  */
 GN_API const void *gn_rpc_request_data(struct gn_rpc_request *request, uint32_t *len_bytes);
-/* Numbers clients in the order of their coming, from 1. */
+/* Clients are numbered from 1 in the order of their connecting. */
 GN_API uint64_t gn_rpc_request_client(const struct gn_rpc_request *request);
-/* Which of the server's threads runs the handler. */
+/* The index of the server thread that runs the handler. */
 GN_API unsigned gn_rpc_request_thread(const struct gn_rpc_request *request);
-/* What a request's caller does. Deadlines and cancelled calls are told as far as messages get. */
+/* State of a request's caller. Deadlines and cancellations are known as far as messages arrive. */
 enum gn_rpc_caller {
 	GN_RPC_CALLER_WAITS,
-	GN_RPC_CALLER_EXPIRED, /* its deadline has passed */
-	/* It has cancelled the call; or it says that the deadline has passed by its own clock. */
+	GN_RPC_CALLER_EXPIRED, /* the deadline has passed */
+	/*
+	 * The client canceled the call, or reports that the deadline has passed by its own clock.
+	 */
 	GN_RPC_CALLER_CANCELED,
-	GN_RPC_CALLER_GONE, /* its connection has ended */
+	GN_RPC_CALLER_GONE, /* the client has disconnected */
 };
-/* Any thread, until the request is answered. It must be answered all the same. */
+/*
+ * May be called from any thread until the request is answered. In every state the request must be
+ * answered.
+ */
 GN_API enum gn_rpc_caller gn_rpc_request_state(const struct gn_rpc_request *request);
 /*
- * Have fn called once, by the server's thread that runs the handler, when the caller does not wait
- * any more; it may answer the request. Not when the request was answered before. On that thread
- * only, else -EPERM. -EINVAL: it was answered. fn NULL: not any more.
+ * Registers fn, to be called once, on the server thread that runs the handler, when the caller
+ * stops waiting. fn may answer the request. fn is not called after the request was answered. Call
+ * this on the handler's thread only, else -EPERM. -EINVAL: the request was answered. fn NULL:
+ * unregister.
  */
 typedef void gn_rpc_abandon_fn(struct gn_rpc_request *request, enum gn_rpc_caller state, void *arg);
 GN_API int gn_rpc_request_on_abandon(struct gn_rpc_request *request, gn_rpc_abandon_fn *fn,
 				     void *arg);
 /*
- * Where a result of up to *room bytes may be put together, to be given to gn_rpc_answer() without a
- * copy, while the handler runs. NULL when it has returned, or there is no such place now.
+ * A buffer of up to *room bytes in which to build the result; gn_rpc_answer() then does not copy
+ * it. Valid while the handler runs. NULL if the handler has returned or no buffer is available.
  */
 GN_API void *gn_rpc_request_room(struct gn_rpc_request *request, uint32_t *room);
 /*
- * End the call with a status of 0 to 65535; a larger one ends it with GN_RPC_FAILED. A result too
- * large for the client ends it with GN_RPC_TOO_BIG. The request is the library's again.
+ * Completes the call. status is 0 to 65535; a larger one becomes GN_RPC_FAILED. If the result is
+ * too large for the client, the call completes with GN_RPC_TOO_BIG. The request must not be used
+ * afterwards.
  */
 GN_API void gn_rpc_answer(struct gn_rpc_request *request, unsigned status, const void *data,
 			  uint32_t len_bytes);
 
 /*
- * End the call with bytes that are the caller's own, in memory that was allocated with
- * GN_REMOTE_READ. They are read by the client where they lie, if they are too many for a slot, and
- * the pages they lie in are open to it until then. release is called when they are free again, by
- * any of the server's threads, also when the call ends otherwise.
+ * Completes the call with bytes of the handler's own memory, which was allocated with
+ * GN_REMOTE_READ. If they do not fit a slot, the client READs them in place; until then the client
+ * can read the pages that hold them. release is called when the bytes may be reused, on any server
+ * thread, also if the call completes otherwise.
  */
 GN_API void gn_rpc_answer_mem(struct gn_rpc_request *request, unsigned status, struct gn_mem *mem,
 			      size_t offset, uint32_t len_bytes, void (*release)(void *arg),
 			      void *arg);
 
 /*
- * Memory of a server that one client may read by itself, with gn_rpc_read(): to be sent to it as it
- * is. Good for the connection that the request came over, and no longer.
+ * Server memory that one client may READ with gn_rpc_read(). Send the struct to the client as is.
+ * Valid for the connection that the request came over, and no longer.
  */
 struct gn_rpc_view {
 	uint64_t bytes;
 	uint32_t key;
 	uint32_t epoch; /* of the connection */
 };
-#define GN_RPC_VIEWS_MAX 64u /* of a connection */
+#define GN_RPC_VIEWS_MAX 64u /* per connection */
 
 /*
- * Show all of mem, which was allocated with GN_REMOTE_READ, to the client of a request, while its
- * handler runs (else -EPERM). The same mem again gives the same view. It must not be freed before
- * the connection has ended: not before the server is destroyed. -ENOSPC: too many.
+ * Exposes all of mem, which was allocated with GN_REMOTE_READ, to the client of a request. Only
+ * while the handler runs, else -EPERM. The same mem again returns the same view. Do not free mem
+ * before the connection has ended, that is, before the server is destroyed. -ENOSPC: too many
+ * views.
  */
 GN_API int gn_rpc_request_show(struct gn_rpc_request *request, struct gn_mem *mem,
 			       struct gn_rpc_view *out);
@@ -259,48 +270,49 @@ GN_API int gn_rpc_request_show(struct gn_rpc_request *request, struct gn_mem *me
 #define GN_RPC_GROUP_MAX 64u /* calls */
 
 /*
- * As gn_rpc_server_handle(), but fn is given the calls of a client that came together: consecutive
- * calls of one batch whose methods have the same fn and arg, in the order of the batch. A group
- * costs less for each call, and its handler can overlap their memory accesses. A large request is a
- * group of its own. flags: 0, or GN_RPC_ORDERED: while a large request of this method is being read
- * no later call of the same client begins, so that its calls are executed in their order.
+ * Same as gn_rpc_server_handle(), but fn receives a group of calls that one client sent together:
+ * consecutive calls of one batch whose methods have the same fn and arg, in the order of the batch.
+ * A group costs less per call, and its handler can overlap memory accesses. A large request is a
+ * group of its own. flags: 0, or GN_RPC_ORDERED: while a large request of this method is being
+ * read, no later call of the same client begins, so that calls are executed in order.
  */
 GN_API int gn_rpc_server_handle_group(struct gn_rpc_server *server, unsigned method,
 				      gn_rpc_group_handler *fn, void *arg, unsigned flags);
-/* Calls of the group, from 0 to below this, at most GN_RPC_GROUP_MAX. */
+/* Number of calls in the group, at most GN_RPC_GROUP_MAX. Calls are indexed from 0. */
 GN_API unsigned gn_rpc_group_size(const struct gn_rpc_group *group);
 GN_API unsigned gn_rpc_group_method(const struct gn_rpc_group *group, unsigned i);
 /*
- * The bytes of a request, until its call ends or the handler returns. While the handler runs, the
- * client may change them.
+ * The bytes of a request. Valid until the call is answered or the handler returns. The client may
+ * change them while the handler runs.
  */
 GN_API const void *gn_rpc_group_data(const struct gn_rpc_group *group, unsigned i,
 				     uint32_t *len_bytes);
-/* As gn_rpc_request_client() and gn_rpc_request_thread(). */
+/* Same as gn_rpc_request_client() and gn_rpc_request_thread(). */
 GN_API uint64_t gn_rpc_group_client(const struct gn_rpc_group *group);
 GN_API unsigned gn_rpc_group_thread(const struct gn_rpc_group *group);
 /*
- * Where a result of up to most bytes may be put together, to be given to gn_rpc_group_answer()
- * without a copy. Good until the next call of gn_rpc_group_room() or of an answer. If no slot of
- * results is free, this is memory that the library keeps until one is. NULL: limits allow no such
- * result, and the call has ended already: with GN_RPC_BUSY, or with GN_RPC_TOO_BIG if most is more
- * than the server's max_large. So ask before executing.
+ * A buffer of up to most bytes in which to build the result; gn_rpc_group_answer() then does not
+ * copy it. Valid until the next gn_rpc_group_room() or answer. If no result slot is free, the
+ * buffer is memory that the library keeps until one is. NULL: the limits do not allow the result,
+ * and the call is already answered: with GN_RPC_BUSY, or with GN_RPC_TOO_BIG if most exceeds the
+ * server's max_large. So call this before executing the request.
  */
 GN_API void *gn_rpc_group_room(struct gn_rpc_group *group, unsigned i, uint32_t most);
 /*
- * Both in one, where the result's length is known: end a call with len bytes that go there. Write
- * them before the next call of any function of the group. NULL: the message with results has no
- * room for them, and the call has not ended; ask for room, and answer.
+ * Reserves the buffer and answers at once, for a result of known length. Write the len_bytes before
+ * the next call of any function of the group. NULL: the result message has no space left, and the
+ * call is not answered; use gn_rpc_group_room() and gn_rpc_group_answer().
  */
 GN_API void *gn_rpc_group_put(struct gn_rpc_group *group, unsigned i, unsigned status,
 			      uint32_t len_bytes);
 /*
- * End a call of the group, in any order. data: where gn_rpc_group_room() said, or any other bytes,
- * which are copied. A call that the handler does not end has GN_RPC_FAILED.
+ * Answers a call of the group; the order is free. data is the buffer of gn_rpc_group_room(), or any
+ * other bytes, which are copied. A call that the handler does not answer completes with
+ * GN_RPC_FAILED.
  */
 GN_API void gn_rpc_group_answer(struct gn_rpc_group *group, unsigned i, unsigned status,
 				const void *data, uint32_t len_bytes);
-/* As gn_rpc_answer_mem(). */
+/* Same as gn_rpc_answer_mem(). */
 GN_API void gn_rpc_group_answer_mem(struct gn_rpc_group *group, unsigned i, unsigned status,
 				    struct gn_mem *mem, size_t offset, uint32_t len_bytes,
 				    void (*release)(void *arg), void *arg);
@@ -309,36 +321,42 @@ GN_API void gn_rpc_group_answer_mem(struct gn_rpc_group *group, unsigned i, unsi
 
 struct gn_rpc_client;
 
-/* What rpc tune found out about a network: how to fetch, and until when. */
+/*
+ * Parameters of a network, measured by `gannet rpc tune`: how to fetch, and when to switch to
+ * reply.
+ */
 #define GN_RPC_TUNING_RETRIES 8u
 #define GN_RPC_TUNING_SIZES   16u
 struct gn_rpc_tuning {
 	size_t size; /* sizeof(struct gn_rpc_tuning) */
-	uint32_t retries;   /* R: the most fetches with which fetch is 10 % better than reply */
-	uint32_t switch_us; /* Tx: the server's time from which on it is not */
+	/* R: most fetches per call with which fetch is 10 % faster than reply */
+	uint32_t retries;
+	uint32_t switch_us; /* Tx: server time from which on reply is faster */
 	uint32_t n_retries, n_sizes;
 	uint32_t bytes[GN_RPC_TUNING_SIZES]; /* F, ascending */
-	/* I(R, F): calls in a millisecond, of all clients, with 1 … n_retries fetches each */
+	/* I(R, F): calls per millisecond, of all clients, with 1 … n_retries fetches per call. */
 	uint32_t rate[GN_RPC_TUNING_RETRIES][GN_RPC_TUNING_SIZES];
 };
-/* -EINVAL with a word in the log when the file is none of ours. */
+/* -EINVAL: the file is not a tuning; the log says why. */
 GN_API int gn_rpc_tuning_read(const char *path, struct gn_rpc_tuning *out);
 GN_API int gn_rpc_tuning_write(const char *path, const struct gn_rpc_tuning *tuning);
 
-/* A batch goes when it has so many entries, bytes or microseconds; or when its client waits. */
+/*
+ * A batch is sent when it has this many entries, bytes or microseconds, or when its client waits.
+ */
 struct gn_rpc_batch {
-	uint32_t entries; /* N; 0: 1, every request by itself */
-	uint32_t bytes;	  /* L; 0: what a slot holds */
+	uint32_t entries; /* N; 0: 1, no batching */
+	uint32_t bytes;	  /* L; 0: the size of a slot */
 	uint32_t wait_us; /* T; 0: 5000 */
 	/*
-	 * The library chooses N, at most entries (0: 128): the largest with which not more than
-	 * alpha_pct of calls take longer than limit_us. 0: it does not.
+	 * Not 0: the library chooses N, up to entries (0: 128), as the largest with which at most
+	 * alpha_pct of the calls take longer than limit_us.
 	 */
 	uint32_t limit_us;
 	uint32_t alpha_pct; /* 0: 5 */
 };
 
-/* A connection, as gn_rpc_client_limits() names it: for the client that takes its place. */
+/* Identifies a connection: see gn_rpc_client_limits() and gn_rpc_client_opts.previous. */
 struct gn_rpc_conn_id {
 	uint64_t name; /* 0: none */
 	uint32_t thread;
@@ -348,78 +366,82 @@ struct gn_rpc_client_opts {
 	size_t size; /* sizeof(struct gn_rpc_client_opts) */
 	enum gn_rpc_mode mode;
 	unsigned flags;	      /* enum gn_rpc_flag */
-	uint32_t slots;	      /* requests or batches under way; 0: GN_RPC_SLOTS_DEFAULT */
-	uint32_t max_request; /* bytes in a slot; 0: GN_RPC_BYTES_DEFAULT */
-	uint32_t max_result;  /* the server may grant less of all three */
-	uint32_t max_large;   /* bytes of anything; 0: GN_RPC_LARGE_MAX */
+	uint32_t slots;	      /* outstanding requests or batches; 0: GN_RPC_SLOTS_DEFAULT */
+	uint32_t max_request; /* bytes per slot; 0: GN_RPC_BYTES_DEFAULT */
+	uint32_t max_result;  /* the server may grant less of these three */
+	uint32_t max_large;   /* bytes of a large message; 0: GN_RPC_LARGE_MAX */
 	struct gn_rpc_batch batch;
-	uint32_t fetch_bytes; /* F: of a result that the first read brings; 0: as results are */
-	uint32_t retries;     /* R; 0: the table's */
-	uint32_t switch_us;   /* Tx; 0: the table's */
-	const struct gn_rpc_tuning *tuning; /* NULL: GANNET_RPC_TUNING's, or a rule of thumb */
-	/* The server's thread, from 1. 0, or one that the server does not have: any. */
+	uint32_t fetch_bytes; /* F: result bytes of the first READ; 0: adapt to results */
+	uint32_t retries;     /* R; 0: from the tuning */
+	uint32_t switch_us;   /* Tx; 0: from the tuning */
+	const struct gn_rpc_tuning *tuning; /* NULL: from GANNET_RPC_TUNING, or a rule of thumb */
+	/* The server thread to connect to, from 1. 0 or more than the server has: any thread. */
 	uint32_t thread;
-	struct gn_ctx *ctx;		    /* NULL: one of its own */
-	uint64_t timeout_us;		    /* to connect; 0: 2 s */
-	gn_rpc_peer_fn *peer;		    /* the server came, or went; may be NULL */
+	struct gn_ctx *ctx;   /* NULL: the client creates its own */
+	uint64_t timeout_us;  /* for connecting; 0: 2 s */
+	gn_rpc_peer_fn *peer; /* on connect and disconnect; may be NULL */
 	void *peer_arg;
-	/* Of a client that was closed: its requests are not begun when this one is connected. */
+	/*
+	 * A closed client's connection: the server does not begin its requests after this client is
+	 * connected.
+	 */
 	struct gn_rpc_conn_id previous;
 };
 
-/* The papers' way: everything synchronous, nothing learnt from the server's time. */
+/* Behave as in the papers: synchronous, without adapting to the server's time. */
 #define GN_RPC_CLIENT_PAPER (GN_RPC_SIGNALED | GN_RPC_EAGER | GN_RPC_BY_FAILS)
 #define GN_RPC_SERVER_PAPER (GN_RPC_SYNC_REPLY | GN_RPC_ONE_CTX)
 
-/* -ECONNREFUSED, -ETIMEDOUT, -EPROTO (no RPC server of this version). opts may be NULL. */
+/* -ECONNREFUSED, -ETIMEDOUT, -EPROTO (not an RPC server of this version). opts may be NULL. */
 GN_API int gn_rpc_client_open(struct gn_fabric *fabric, const char *addr,
 			      const struct gn_rpc_client_opts *opts, struct gn_rpc_client **out);
 /*
- * The same in two steps, so that nobody has to wait: begin, and then ask whether the client is
- * connected: 0; -EAGAIN: not by the deadline; or why it will not be, and then it is to be closed.
- * Until it is connected calls return -ENOTCONN.
+ * Asynchronous gn_rpc_client_open(). gn_rpc_client_open_wait() returns 0 when the client is
+ * connected, -EAGAIN if it is not by the deadline, or the error of the attempt; then close the
+ * client. Calls return -ENOTCONN until the client is connected.
  */
 GN_API int gn_rpc_client_open_begin(struct gn_fabric *fabric, const char *addr,
 				    const struct gn_rpc_client_opts *opts,
 				    struct gn_rpc_client **out);
 GN_API int gn_rpc_client_open_wait(struct gn_rpc_client *client, uint64_t deadline_ns);
 /*
- * Connect again, to the same address; calls under way end with GN_RPC_PEER_GONE. Errors as of
- * gn_rpc_client_open(), and the client stays as it was: closed or to be connected again. -EAGAIN:
- * its earlier servers may still be copying from its memory, for up to GN_TEARDOWN_US.
+ * Reconnects to the same address. Outstanding calls complete with GN_RPC_PEER_GONE. Errors are
+ * those of gn_rpc_client_open(); after an error the client may be closed or reconnected. -EAGAIN:
+ * an earlier server may still be copying from the client's memory, for up to GN_TEARDOWN_US.
  */
 GN_API int gn_rpc_reconnect(struct gn_rpc_client *client);
 /*
- * A client belongs to the thread that opened it. To hand it over, its owner releases it when
- * nothing is under way (-EBUSY: calls or reads are, or it connects; -EDEADLK: from within done),
- * and another thread adopts it: 0, -EBUSY when it belongs to another thread. Between the two it
- * belongs to nobody, calls return -EPERM, and any thread may close it. Release or close it before
- * its owner's thread ends: afterwards no thread can adopt or close it.
+ * A client belongs to the thread that opened it. To hand a client over, its owner releases it and
+ * another thread adopts it. Release requires that nothing is outstanding. -EBUSY: calls or reads
+ * are outstanding, or the client is connecting, or (adopt) another thread owns the client.
+ * -EDEADLK: called from within done. Calls on a released client return -EPERM, and any thread may
+ * close it. The owner must release or close the client before its thread ends; afterwards no thread
+ * can adopt or close it.
  */
 GN_API int gn_rpc_client_release(struct gn_rpc_client *client);
 GN_API int gn_rpc_client_adopt(struct gn_rpc_client *client);
-/* Calls under way end with GN_RPC_CANCELED. NULL is fine. */
+/* Completes outstanding calls with GN_RPC_CANCELED. client may be NULL. */
 GN_API int gn_rpc_client_close(struct gn_rpc_client *client);
 
 struct gn_rpc_limits {
-	size_t size; /* sizeof(struct gn_rpc_limits) */
-	uint32_t slots, max_request, max_result, max_large; /* as granted */
-	uint32_t window;				    /* calls under way */
-	uint32_t reads;					    /* gn_rpc_read() under way */
+	size_t size;					    /* sizeof(struct gn_rpc_limits) */
+	uint32_t slots, max_request, max_result, max_large; /* as granted by the server */
+	uint32_t window;				    /* outstanding calls */
+	uint32_t reads;					    /* outstanding gn_rpc_read()s */
 	struct gn_rpc_conn_id conn;			    /* this connection */
 };
 GN_API int gn_rpc_client_limits(const struct gn_rpc_client *client, struct gn_rpc_limits *out);
 
 /*
- * Call and wait. Returns 0 with *status and *result_len (both may be NULL), or -EAGAIN when as many
- * calls as may be were under way until the deadline, -EMSGSIZE when the request is too large,
- * -ENOTCONN when the server is gone.
+ * Calls a method and waits. Returns 0 with *status and *result_len (both may be NULL). -EAGAIN: too
+ * many calls were outstanding until the deadline. -EMSGSIZE: the request is too large. -ENOTCONN:
+ * the connection broke.
  */
 GN_API int gn_rpc_call(struct gn_rpc_client *client, unsigned method, const void *request,
 		       uint32_t request_len, void *result, uint32_t result_room,
 		       uint32_t *result_len, uint64_t deadline_ns, unsigned *status);
 
-/* A call in the air: the caller's again when done is called for it. */
+/* An asynchronous call. The library owns the struct until done is called. */
 struct gn_rpc_op {
 	unsigned method;
 	const void *request;
@@ -434,10 +456,9 @@ struct gn_rpc_op {
 	unsigned status;
 	uint32_t result_len;
 	/*
-	 * GN_RPC_IN_PLACE: the result_len bytes of the result, in memory of the library, aligned to
-	 * 8, good until done returns; NULL when there are none. The server may change them
-	 * meanwhile: copy what you check. result is not used; result_room is the most that may
-	 * come.
+	 * GN_RPC_IN_PLACE: the result_len bytes of the result, aligned to 8, in memory of the
+	 * library, valid until done returns; NULL if the result is empty. The server may change
+	 * them meanwhile: copy what you check. result is not used; result_room limits the length.
 	 */
 	const void *data;
 	/* private */
@@ -446,74 +467,78 @@ struct gn_rpc_op {
 };
 
 /*
- * Call several and wait for all: 0, with a status in each that began, or the error of the first
- * that did not; those behind it did not either, and have GN_RPC_CANCELED. Each waits until it may
- * begin, as gn_rpc_call() does. done may be NULL.
+ * Calls several methods and waits for all. Returns 0 with a status in each op, or the error of the
+ * first op that could not be submitted; that op and all after it get the status GN_RPC_CANCELED,
+ * without a call of done. Each submission waits like gn_rpc_call(). done may be NULL.
  */
 GN_API int gn_rpc_call_all(struct gn_rpc_client *client, struct gn_rpc_op *ops, unsigned n);
 
 /*
- * Begin a call: 0, or an error as gn_rpc_call(), and then done is not called. -EAGAIN: as many
- * calls as may be are under way, or the server has not taken the message in the next slot.
+ * Starts a call. Returns 0, or an error as gn_rpc_call(); then done is not called. -EAGAIN: too
+ * many calls are outstanding, or the server has not freed the next request slot yet.
  */
 GN_API int gn_rpc_submit(struct gn_rpc_client *client, struct gn_rpc_op *op);
 /*
- * The same in two steps, for a caller that writes its request where it is sent from: *out is room
- * for op->request_len bytes, aligned to 8; op->request is not used. Write them, and commit; until
- * then request_len may be made smaller, and nothing else of the op may change. A call that is not
- * committed has not begun and leaves nothing behind.
+ * gn_rpc_submit() in two steps, for a caller that builds its request in the send buffer. Prepare
+ * returns in *out a buffer for op->request_len bytes, aligned to 8; op->request is not used. Write
+ * the request, then commit. Until then request_len may be reduced; no other member may change. A
+ * prepared call that is not committed has no effect.
  *
- * Errors of commit, after which nothing has begun:
- * -EINVAL: the method was changed, or the request is longer than it was prepared; or a call of
- *          another method was tried since;
- * -ESRCH: op is not the last that was prepared, a call was begun or a message sent since, or the
- *         op's deadline was set or cleared;
- * -ENOTCONN: the connection is gone.
+ * Errors of commit; the call was not started:
+ * -EINVAL: the method was changed, the request is longer than prepared, or a call of another method
+ *          was tried since;
+ * -ESRCH: op is not the last prepared call, a call was started or a message sent since, or the op's
+ *         deadline was set or cleared;
+ * -ENOTCONN: the connection broke.
  *
- * Prepare returns the errors of gn_rpc_submit(); and -EMSGSIZE for more than max_request bytes
+ * Prepare returns the errors of gn_rpc_submit(), and -EMSGSIZE for more than max_request bytes
  * (gn_rpc_client_limits()): submit such a request.
  */
 GN_API int gn_rpc_prepare(struct gn_rpc_client *client, struct gn_rpc_op *op, void **out);
 GN_API int gn_rpc_commit(struct gn_rpc_client *client, struct gn_rpc_op *op);
-/* Send the batch that is being gathered, if there is one. -ENOTCONN: the connection is gone. */
+/* Sends the open batch, if there is one. -ENOTCONN: the connection broke. */
 GN_API int gn_rpc_flush(struct gn_rpc_client *client);
 /*
- * Move calls on and end those that are done: how many. Calls done for each, which may submit
- * others. The poll that finds the connection gone ends all calls and calls peer; later ones return
- * 0. Without calls under way only peer tells of it, or the next gn_rpc_submit() or gn_rpc_flush().
+ * Makes progress and completes calls. Returns the number of completed calls. done is called for
+ * each and may submit more. The poll that detects a disconnect completes all calls and calls peer;
+ * later polls return 0. If no call is outstanding, a disconnect is reported by peer, or by the next
+ * gn_rpc_submit() or gn_rpc_flush().
  */
 GN_API int gn_rpc_poll(struct gn_rpc_client *client);
 /*
- * … until at least one has ended: how many, or -ETIMEDOUT, -EINTR. 0 when none is under way, also
- * because the connection is gone; but after a call was refused with -EAGAIN, 0 when it can be
- * begun.
+ * Polls until at least one call has completed. Returns the number of completed calls, -ETIMEDOUT or
+ * -EINTR. Returns 0 if no call is outstanding, also after a disconnect. After a submission failed
+ * with -EAGAIN, 0 means that it can be repeated.
  */
 GN_API int gn_rpc_wait(struct gn_rpc_client *client, uint64_t deadline_ns);
 /*
- * For gn_wait(), or by gn_source_fd() for another event loop: ready when gn_rpc_poll() should be
- * called, or gn_rpc_client_open_wait() as long as it connects. What was submitted and not sent yet
- * is sent when its time has come, or by gn_rpc_flush(). It is ready when the connection breaks, and
- * not again after the poll that finds it gone: then gn_source_arm() returns 0, and only
- * gn_rpc_reconnect() helps. An event loop learns of it from peer.
+ * A source for gn_wait(), or through gn_source_fd() for another event loop. The source is ready
+ * when gn_rpc_poll() should be called, or gn_rpc_client_open_wait() while the client connects.
+ * Submitted calls that are not sent yet are sent after batch.wait_us, or by gn_rpc_flush(). The
+ * source becomes ready when the connection breaks, but not again after the poll that detects this:
+ * then gn_source_arm() returns 0 until gn_rpc_reconnect(). An event loop is told by peer.
  */
 GN_API struct gn_source *gn_rpc_client_source(struct gn_rpc_client *client);
-/* End it now, with GN_RPC_CANCELED; done is called before this returns. -ESRCH: it has ended. */
+/*
+ * Completes the call now, with GN_RPC_CANCELED; done is called before this returns. -ESRCH: the
+ * call has completed.
+ */
 GN_API int gn_rpc_cancel(struct gn_rpc_op *op);
 
-/* ---- a server's memory ---- */
+/* ---- reads of a server's memory ---- */
 
 #define GN_RPC_READ_SHORT 4096u
 
-/* A read of what a server shows, without it: the caller's again when done is called for it. */
+/* A READ of memory that a server exposes. The library owns the struct until done is called. */
 struct gn_rpc_read_op {
 	struct gn_rpc_view view;
 	uint64_t offset;
 	uint32_t len;
-	/* Where the bytes go. NULL: nowhere, done finds a short one's in data. */
+	/* Destination. NULL: no copy is made, and done finds the bytes of a short read in data. */
 	void *to;
 	void (*done)(struct gn_rpc_read_op *read);
 	void *arg;
-	struct gn_rpc_read_op *next; /* to be begun with it; short ones only */
+	struct gn_rpc_read_op *next; /* another read to post with this one; short reads only */
 	/* out, valid in done */
 	unsigned status; /* GN_RPC_OK, GN_RPC_PEER_GONE or GN_RPC_CANCELED */
 	const void *data;
@@ -522,43 +547,45 @@ struct gn_rpc_read_op {
 };
 
 /*
- * Begin to read; with all that next leads to, or none of them. They need one request of the card
- * each, and all of them one doorbell; gn_rpc_poll() and gn_rpc_wait() end them and count them. One
- * of more than GN_RPC_READ_SHORT bytes goes in pieces, by itself. The server may write meanwhile:
- * what is read must tell by itself whether it is whole. -EINVAL: outside of the view, -ESTALE: it
- * is another connection's, -EAGAIN: too many are under way, -ENOTCONN.
+ * Starts a read, and all reads that next links to, or none of them. Each needs one work request;
+ * all share one doorbell. gn_rpc_poll() and gn_rpc_wait() complete and count them. A read of more
+ * than GN_RPC_READ_SHORT bytes is split and must not be linked. The server may write to the memory
+ * meanwhile: the data must tell by itself whether it is consistent. -EINVAL: outside of the view.
+ * -ESTALE: the view belongs to another connection. -EAGAIN: too many reads are outstanding.
+ * -ENOTCONN.
  */
 GN_API int gn_rpc_read(struct gn_rpc_client *client, struct gn_rpc_read_op *read);
 
 /* ---- counters ---- */
 
 struct gn_rpc_counters {
-	size_t size; /* sizeof(struct gn_rpc_counters) */
-	uint64_t calls; /* begun; of a server: executed */
+	size_t size;	/* sizeof(struct gn_rpc_counters) */
+	uint64_t calls; /* started; server: executed */
 	uint64_t ended[GN_RPC_FAILED + 1];
-	uint64_t batches;				/* messages with requests */
-	uint64_t results;				/* messages with results */
-	uint64_t fetches, failed_fetches, second_reads; /* of a client */
+	uint64_t batches;				/* request messages */
+	uint64_t results;				/* result messages */
+	uint64_t fetches, failed_fetches, second_reads; /* client */
 	uint64_t switches;				/* between fetch and reply */
-	uint64_t large;					/* requests and results that were read */
-	uint64_t reads;					/* gn_rpc_read(), of a client */
-	uint64_t torn;					/* looked at and found incomplete */
-	uint64_t probes;				/* questions to a silent peer */
-	uint64_t parks, wakes;				/* clients put aside, and woken */
-	uint64_t notifies; /* a client asked to be told of a result; a server told it */
+	/* requests and results READ by their receiver */
+	uint64_t large;
+	uint64_t reads;	       /* gn_rpc_read(), client */
+	uint64_t torn;	       /* messages seen while incomplete */
+	uint64_t probes;       /* probes of an idle peer */
+	uint64_t parks, wakes; /* clients no longer polled, and woken */
+	uint64_t notifies;     /* result notifications requested (client) or sent (server) */
 	uint64_t reconnects;
-	uint64_t clients; /* of a server: connected now */
-	uint64_t bytes;	  /* of a server: kept for its clients now, see max_bytes */
-	uint64_t refused; /* of a server: clients that a limit kept out */
-	uint64_t dropped; /* of a server: requests and results that a limit turned into BUSY */
+	uint64_t clients; /* server: connected now */
+	uint64_t bytes;	  /* server: kept for clients now, see max_bytes */
+	uint64_t refused; /* server: connections refused by a limit */
+	uint64_t dropped; /* server: requests and results that a limit turned into BUSY */
 };
 
 GN_API int gn_rpc_client_counters(const struct gn_rpc_client *client, struct gn_rpc_counters *out);
 GN_API int gn_rpc_server_counters(struct gn_rpc_server *server, struct gn_rpc_counters *out);
 
-/* What a client has chosen, for a method. */
+/* What a client has chosen for a method. */
 struct gn_rpc_choice {
-	size_t size; /* sizeof(struct gn_rpc_choice) */
+	size_t size;	       /* sizeof(struct gn_rpc_choice) */
 	enum gn_rpc_mode mode; /* FETCH or REPLY */
 	uint32_t retries, fetch_bytes, switch_us, batch;
 };
@@ -566,8 +593,8 @@ GN_API int gn_rpc_client_choice(const struct gn_rpc_client *client, unsigned met
 				struct gn_rpc_choice *out);
 
 /*
- * All of that and a latency histogram per method, as text: how long it is, without its NUL; at most
- * room bytes of it with a NUL are in buf. Of a client, from its own thread.
+ * All counters and a latency histogram per method, as text. Returns the length of the text without
+ * its NUL; buf receives at most room bytes of it, with a NUL. For a client: on its own thread only.
  */
 enum gn_rpc_format { GN_RPC_JSON, GN_RPC_PROMETHEUS };
 GN_API int gn_rpc_client_metrics(const struct gn_rpc_client *client, enum gn_rpc_format format,

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What the compiler and the processor can be told: branch hints, the size of a cache line, a pause
- * in a spin.
- */
+/* Compiler and processor helpers: branch hints, cache line size, spin pause, prefetch. */
 #ifndef GN_BASE_BITS_H
 #define GN_BASE_BITS_H
 
@@ -13,15 +10,15 @@
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-/* On the data path, where a call costs as much as what is called. */
+/* For the data path, where a call costs as much as the callee. */
 #define force_inline inline __attribute__((always_inline))
 #define no_inline    __attribute__((noinline))
 
 #define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 /*
- * Asks for the lines of some bytes, all at once, where each would be waited for by itself: another
- * core has them. To be read, or to be written.
+ * Prefetches the cache lines of a range, all at once instead of one miss after the other; for
+ * reading or for writing.
  */
 static inline void prefetch_lines(const void *at, size_t bytes)
 {
@@ -38,10 +35,7 @@ static inline void prefetch_lines_to_write(const void *at, size_t bytes)
 #endif
 }
 
-/*
- * Tells the core that this is a spin, so that its other hyperthread and the memory bus get their
- * turn.
- */
+/* Spin-wait hint: frees resources for the other hyperthread. */
 static inline void cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Counters that are always on: one thread writes a counter, any thread may read it. A relaxed load
- * and store cost what plain ones do, and a reader sees some value the counter had, never half of
- * one.
+ * Counters: one thread writes a counter, any thread may read it. Relaxed loads and stores cost as
+ * much as plain ones, and a reader never sees a torn value.
  */
 #ifndef GN_BASE_COUNTER_H
 #define GN_BASE_COUNTER_H
@@ -21,8 +20,8 @@
 #endif
 
 /*
- * The counter's one writer only: two writers would lose counts. On x86 one instruction adds in
- * memory, whose store is as whole as any; compilers make three of an atomic load and store.
+ * Only for the counter's single writer: two writers would lose counts. On x86 one instruction adds
+ * in memory, and its store is not torn; for an atomic load and store compilers emit three.
  */
 static inline void counter_add(uint64_t *counter, uint64_t n)
 {

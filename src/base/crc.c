@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Checksums, computed by ISA-L with the processor's own instructions. Both are the well-known
- * reflected ones that start from and end with all bits inverted, so a value can be continued:
- * crc(crc(0, a), b) == crc(0, ab).
+ * Checksums by ISA-L. Both are reflected CRCs with inverted start and end values, so they can be
+ * continued: crc(crc(0, a), b) == crc(0, ab).
  */
 #include <isa-l.h>
 
 #include "gannet/base.h"
 
-#define CHUNK_BYTES ((size_t)1 << 30) /* ISA-L's CRC-32C counts in an int */
+#define CHUNK_BYTES ((size_t)1 << 30) /* ISA-L's CRC-32C takes an int length */
 
 uint32_t gn_crc32c(uint32_t crc, const void *data, size_t len_bytes)
 {
-	unsigned char *next = (unsigned char *)(uintptr_t)data; /* ISA-L only reads it */
+	unsigned char *next = (unsigned char *)(uintptr_t)data; /* ISA-L does not write to it */
 
 	crc = ~crc;
 	while (len_bytes > 0) {
@@ -25,7 +24,7 @@ uint32_t gn_crc32c(uint32_t crc, const void *data, size_t len_bytes)
 	return ~crc;
 }
 
-/* Unlike its CRC-32C, ISA-L's CRC-64 inverts by itself. */
+/* Unlike its CRC-32C, ISA-L's CRC-64 does the inversions itself. */
 uint64_t gn_crc64(uint64_t crc, const void *data, size_t len_bytes)
 {
 	return len_bytes ? crc64_ecma_refl(crc, data, len_bytes) : crc;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Words for the errors Gannet returns, why the last call failed, and the version. The texts of
- * errors are the C library's untranslated ones: static, safe on any thread, and complete for every
- * errno the kernel has.
+ * Error texts, gn_error(), and the version. The texts are the C library's untranslated ones:
+ * static, thread-safe, and complete for every errno of the kernel.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -15,7 +14,7 @@
 #define TEXT_OF(n) #n
 #define TEXT(n)	   TEXT_OF(n)
 
-#define ERRNO_MAX 4095 /* the kernel's own bound */
+#define ERRNO_MAX 4095 /* the kernel's limit */
 
 const char *gn_strerror(int err)
 {
@@ -46,11 +45,11 @@ int gn_fail_since(unsigned count, int rc, const char *what)
 	return gn_fail_count() == count ? gn_fail(rc, "%s: %s", what, gn_strerror(rc)) : rc;
 }
 
-static void remember(const char *fmt, va_list ap)
+static void fail_remember(const char *fmt, va_list ap)
 {
 	const int saved_errno = errno;
 	struct fail_state *state = exec_current()->error();
-	char text[FAIL_TEXT_MAX]; /* what was said before may be part of it */
+	char text[FAIL_TEXT_MAX]; /* the arguments may include the current text */
 
 	if (vsnprintf(text, sizeof(text), fmt, ap) < 0)
 		text[0] = '\0';
@@ -68,7 +67,7 @@ int gn_fail(int rc, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	remember(fmt, ap);
+	fail_remember(fmt, ap);
 	va_end(ap);
 	return rc;
 }
@@ -89,7 +88,7 @@ int gn_fail_log(int rc, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	remember(fmt, ap);
+	fail_remember(fmt, ap);
 	va_end(ap);
 	gn_log(GN_LOG_ERROR, "%s", gn_error());
 	return rc;

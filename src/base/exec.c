@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which world this OS thread runs in, and the way from every public call into that world's table. A
- * process pays one thread-local load and a predicted branch; what both worlds must refuse alike is
- * refused here.
+ * The table of this OS thread (process or simulation), and the dispatch of every public call to it.
+ * A process pays one thread-local load and a predicted branch. Argument checks common to both
+ * tables are here.
  */
 #include <errno.h>
 
@@ -15,24 +15,24 @@
 #include "base/real.h"
 
 /*
- * NULL in a process. initial-exec makes the load one instruction in the shared library too; it
- * takes one pointer of the static TLS reserve if that is loaded with dlopen().
+ * NULL in a process. initial-exec makes the load one instruction in the shared library, too; with
+ * dlopen() it takes one pointer of the static TLS reserve.
  */
 _Thread_local const struct exec_ops *exec_installed __attribute__((tls_model("initial-exec")));
 
-static inline const struct exec_ops *ops(void)
+static inline const struct exec_ops *exec_table(void)
 {
 	return unlikely(exec_installed) ? exec_installed : &exec_real;
 }
 
 const struct exec_ops *exec_current(void)
 {
-	return ops();
+	return exec_table();
 }
 
 const struct exec_ops *exec_install(const struct exec_ops *next)
 {
-	const struct exec_ops *last = ops();
+	const struct exec_ops *last = exec_table();
 
 	exec_installed = next == &exec_real ? NULL : next;
 	return last;
@@ -52,12 +52,12 @@ uint64_t gn_deadline_us(uint64_t us)
 	if (__builtin_mul_overflow(us, NS_PER_US, &ns) ||
 	    __builtin_add_overflow(gn_now_ns(), ns, &deadline_ns))
 		return GN_FOREVER;
-	return deadline_due(deadline_ns); /* a simulation begins at 0 */
+	return deadline_due(deadline_ns); /* a simulation starts at time 0 */
 }
 
 uint64_t gn_random(void)
 {
-	return ops()->random();
+	return exec_table()->random();
 }
 
 void *gn_alloc(size_t size, size_t align)
@@ -66,7 +66,7 @@ void *gn_alloc(size_t size, size_t align)
 
 	if (unlikely(align & (align - 1)))
 		gn_fail(0, "gn_alloc(): align %zu is not a power of two", align);
-	else if (unlikely(!(ptr = ops()->alloc(size, align))))
+	else if (unlikely(!(ptr = exec_table()->alloc(size, align))))
 		gn_fail(0, "there is no memory for %zu bytes", size);
 	return ptr;
 }
@@ -74,7 +74,7 @@ void *gn_alloc(size_t size, size_t align)
 void gn_free(void *ptr)
 {
 	if (ptr)
-		ops()->free(ptr);
+		exec_table()->free(ptr);
 }
 
 void gn_charge(enum gn_work kind, uint64_t n)
@@ -90,12 +90,12 @@ void exec_preempted(void)
 
 int gn_thread_start(const char *name, void (*fn)(void *arg), void *arg, struct gn_thread **out)
 {
-	return ops()->thread_start(name, fn, arg, out);
+	return exec_table()->thread_start(name, fn, arg, out);
 }
 
 int gn_thread_join(struct gn_thread *thread)
 {
-	return ops()->thread_join(thread);
+	return exec_table()->thread_join(thread);
 }
 
 uint64_t gn_thread_id(void)
@@ -139,42 +139,42 @@ int exec_adopt(uint64_t *owner, const char *what)
 
 const char *gn_node_name(void)
 {
-	return ops()->node_name();
+	return exec_table()->node_name();
 }
 
 void gn_yield(void)
 {
-	ops()->yield();
+	exec_table()->yield();
 }
 
 void gn_sleep_us(uint64_t us)
 {
-	ops()->sleep_us(us);
+	exec_table()->sleep_us(us);
 }
 
 void gn_mutex_init(struct gn_mutex *mutex)
 {
-	ops()->mutex_init(mutex);
+	exec_table()->mutex_init(mutex);
 }
 
 void gn_mutex_lock(struct gn_mutex *mutex)
 {
-	ops()->mutex_lock(mutex);
+	exec_table()->mutex_lock(mutex);
 }
 
 void gn_mutex_unlock(struct gn_mutex *mutex)
 {
-	ops()->mutex_unlock(mutex);
+	exec_table()->mutex_unlock(mutex);
 }
 
 void gn_mutex_fini(struct gn_mutex *mutex)
 {
-	ops()->mutex_fini(mutex);
+	exec_table()->mutex_fini(mutex);
 }
 
 void gn_cond_init(struct gn_cond *cond)
 {
-	ops()->cond_init(cond);
+	exec_table()->cond_init(cond);
 }
 
 int exec_wait_failed(int rc, uint64_t deadline_ns, const char *reason)
@@ -186,7 +186,7 @@ int exec_wait_failed(int rc, uint64_t deadline_ns, const char *reason)
 			       reason ? reason : "something");
 	if (rc == -EINTR)
 		return gn_fail_text(rc, "a signal ended a wait");
-	/* These two were told where they were found. */
+	/* These two were reported where they were found. */
 	if (rc == -EOPNOTSUPP || rc == -EINVAL)
 		return rc;
 	return gn_fail(rc, "a wait failed: %s", gn_strerror(rc));
@@ -195,45 +195,45 @@ int exec_wait_failed(int rc, uint64_t deadline_ns, const char *reason)
 int gn_cond_wait(struct gn_cond *cond, struct gn_mutex *mutex, uint64_t deadline_ns,
 		 const char *reason)
 {
-	const int rc = ops()->cond_wait(cond, mutex, deadline_given(deadline_ns), reason);
+	const int rc = exec_table()->cond_wait(cond, mutex, deadline_given(deadline_ns), reason);
 
 	return likely(!rc) ? 0 : exec_wait_failed(rc, deadline_ns, reason);
 }
 
 void gn_cond_signal(struct gn_cond *cond)
 {
-	ops()->cond_wake(cond, false);
+	exec_table()->cond_wake(cond, false);
 }
 
 void gn_cond_broadcast(struct gn_cond *cond)
 {
-	ops()->cond_wake(cond, true);
+	exec_table()->cond_wake(cond, true);
 }
 
 void gn_cond_fini(struct gn_cond *cond)
 {
-	ops()->cond_fini(cond);
+	exec_table()->cond_fini(cond);
 }
 
 int gn_slot_create(void (*destroy)(void *value), struct gn_slot **out)
 {
-	return ops()->slot_create(destroy, out);
+	return exec_table()->slot_create(destroy, out);
 }
 
 void *gn_slot_get(const struct gn_slot *slot)
 {
-	return ops()->slot_get(slot);
+	return exec_table()->slot_get(slot);
 }
 
 int gn_slot_set(struct gn_slot *slot, void *value)
 {
-	return ops()->slot_set(slot, value);
+	return exec_table()->slot_set(slot, value);
 }
 
 void gn_slot_destroy(struct gn_slot *slot)
 {
 	if (slot)
-		ops()->slot_destroy(slot);
+		exec_table()->slot_destroy(slot);
 }
 
 int exec_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)

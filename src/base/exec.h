@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table behind the calls of gannet/exec.h, and those of gannet/base.h on time and waiting. A
- * process uses exec_real; the simulator installs its own on the one OS thread it runs on, for as
- * long as it runs.
+ * The table behind the calls of gannet/exec.h, and behind time and waiting of gannet/base.h. A
+ * process uses exec_real. The simulator installs its own table on its OS thread while it runs.
  */
 #ifndef GN_BASE_EXEC_H
 #define GN_BASE_EXEC_H
@@ -26,8 +25,8 @@ struct exec_ops {
 	int (*thread_join)(struct gn_thread *thread);
 	uint64_t (*thread_id)(void);
 	const char *(*node_name)(void);
-	struct fail_state *(*error)(void); /* this thread's */
-	/* Where the process keeps the list of its fibers; NULL: it keeps none. Optional. */
+	struct fail_state *(*error)(void); /* of this thread */
+	/* Optional: head of the process's list of fibers; NULL: no list. */
 	struct gn_fiber **(*fibers)(void);
 	void (*yield)(void);
 	void (*sleep_us)(uint64_t us);
@@ -53,9 +52,9 @@ struct exec_ops {
 
 extern const struct exec_ops exec_real;
 
-/* The table in force on this OS thread: exec_real unless a simulation runs here. */
+/* The table of this OS thread: exec_real unless a simulation runs here. */
 const struct exec_ops *exec_current(void);
-/* Returns the table that was in force. */
+/* Returns the previous table. */
 const struct exec_ops *exec_install(const struct exec_ops *ops);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Fibers. One mapping holds a guard page, the stack above it, and the struct at the high end, so a
- * fiber costs no heap of any world:
+ * fiber needs no heap memory:
  *
  *     low │ guard │ … stack, grows down … │ struct gn_fiber │ shift │ high
  *
- * The shift is another one for each: stacks whose ends lie at the same place in their pages would
- * push each other out of the caches.
+ * The shift differs from fiber to fiber: stacks with the same offset in their pages would evict
+ * each other from the caches.
  *
- * An adopted thread's fiber is the struct alone. A simulated process keeps a list of its fibers, as
- * it may end where it stands, and then they are nobody else's to destroy.
+ * The fiber of an adopted thread is the struct alone. A simulated process keeps a list of its
+ * fibers, because it may be killed at any point and the simulator must then destroy them.
  */
 #define _GNU_SOURCE 1
 #include <assert.h>
@@ -30,11 +30,11 @@ struct gn_fiber {
 	void *arg;
 	char *map;
 	size_t map_bytes;
-	char *stack;		       /* its low end; NULL when adopted */
-	struct gn_fiber *next, **prev; /* its process's list, if that keeps one */
+	char *stack;		       /* low end; NULL when adopted */
+	struct gn_fiber *next, **prev; /* the process's list, if there is one */
 };
 
-/* The struct is the stack's neighbour, and the stack's end is to be aligned. */
+/* The struct follows the stack, whose end must be aligned. */
 #define STRUCT_BYTES ((sizeof(struct gn_fiber) + 63) & ~(size_t)63)
 
 static size_t stack_bytes_of(const struct gn_fiber *fiber)
@@ -51,7 +51,7 @@ static void fiber_main(void *arg)
 	assert(false && "a fiber's function returned instead of switching away");
 }
 
-static void link_fiber(struct gn_fiber *fiber)
+static void fiber_link(struct gn_fiber *fiber)
 {
 	const struct exec_ops *ops = exec_current();
 	struct gn_fiber **list = ops->fibers ? ops->fibers() : NULL;
@@ -65,7 +65,7 @@ static void link_fiber(struct gn_fiber *fiber)
 	*list = fiber;
 }
 
-static void unlink_fiber(struct gn_fiber *fiber)
+static void fiber_unlink(struct gn_fiber *fiber)
 {
 	if (!fiber->prev)
 		return;
@@ -75,15 +75,15 @@ static void unlink_fiber(struct gn_fiber *fiber)
 }
 
 #define LINE	   64u
-#define SHIFTS	   64u /* lines in a page */
-#define SHIFT_STEP 13u /* odd, so all are used */
+#define SHIFTS	   64u /* cache lines per page */
+#define SHIFT_STEP 13u /* odd, so that all are used */
 
-static size_t shift_of(const char *map, size_t page)
+static size_t fiber_shift(const char *map, size_t page)
 {
 	return (uintptr_t)map / page * SHIFT_STEP % SHIFTS * LINE;
 }
 
-/* A mapping with guard_bytes out of bounds at its low end and a zeroed struct at its high end. */
+/* Maps guard_bytes without access at the low end and a zeroed struct at the high end. */
 static int fiber_map(size_t guard_bytes, size_t bytes, struct gn_fiber **out)
 {
 	const size_t map_bytes = guard_bytes + bytes;
@@ -99,11 +99,11 @@ static int fiber_map(size_t guard_bytes, size_t bytes, struct gn_fiber **out)
 		return gn_fail(-ENOMEM, "the stack of a fiber gets no guard page");
 	}
 	if (guard_bytes)
-		bytes -= shift_of(map, guard_bytes);
+		bytes -= fiber_shift(map, guard_bytes);
 	fiber = (void *)(map + guard_bytes + bytes - STRUCT_BYTES);
 	fiber->map = map;
 	fiber->map_bytes = map_bytes;
-	link_fiber(fiber);
+	fiber_link(fiber);
 	*out = fiber;
 	return 0;
 }
@@ -152,6 +152,6 @@ void gn_fiber_destroy(struct gn_fiber *fiber)
 		return;
 	if (fiber->stack)
 		hooks_stack_gone(&fiber->hooks, fiber->stack, stack_bytes_of(fiber));
-	unlink_fiber(fiber);
+	fiber_unlink(fiber);
 	munmap(fiber->map, fiber->map_bytes);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A saved context and the switch between two of them: hand-written on x86-64 (fiber_x86_64.S),
- * ucontext elsewhere and with -DGN_FIBER_UCONTEXT, at twenty times the price because it saves the
- * signal mask with a system call.
+ * A saved context and the switch between two contexts: assembly on x86-64 (fiber_x86_64.S),
+ * ucontext elsewhere and with -DGN_FIBER_UCONTEXT, which is twenty times slower because it saves
+ * the signal mask with a system call.
  */
 #ifndef GN_BASE_FIBER_CONTEXT_H
 #define GN_BASE_FIBER_CONTEXT_H
@@ -14,10 +14,10 @@
 #if defined(__x86_64__) && defined(__LP64__) && !defined(GN_FIBER_UCONTEXT)
 
 struct fiber_context {
-	void *sp; /* everything else is on the stack it points into */
+	void *sp; /* the rest is on the stack it points into */
 };
 
-/* What fiber_swap() leaves on a stack and takes from it. */
+/* Stack layout of fiber_swap(). */
 struct fiber_frame {
 	uint32_t mxcsr;
 	uint16_t x87_control, unused;
@@ -30,7 +30,7 @@ static_assert(sizeof(struct fiber_frame) % 16 == 0, "fiber_boot starts on an ali
 void fiber_swap(void **save_sp, void *load_sp);
 void fiber_boot(void); /* calls r12(rbx) */
 
-/* The state the ABI gives a new thread: all exceptions masked, round to nearest. */
+/* The state that the ABI gives a new thread: all exceptions masked, round to nearest. */
 #define MXCSR_DEFAULT	    0x1f80
 #define X87_CONTROL_DEFAULT 0x037f
 
@@ -67,7 +67,7 @@ struct fiber_context {
 	void *arg;
 };
 
-/* makecontext() passes ints, so a pointer comes in two halves. */
+/* makecontext() passes ints, so a pointer is passed in two halves. */
 static inline void context_enter(unsigned high, unsigned low)
 {
 	struct fiber_context *context = (void *)(((uintptr_t)high << 16 << 16) | low);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a fiber switch tells the sanitizers and Valgrind, nothing at all in a plain build. A hooks
- * struct describes the stack whose context is saved in its fiber, which need not be the fiber's
- * own: when a simulated thread parks while one of its inner fibers runs, the thread's struct holds
- * that inner stack.
+ * Notifies sanitizers and Valgrind of fiber switches; empty in a plain build. A hooks struct
+ * describes the stack whose context is saved in its fiber. That need not be the fiber's own stack:
+ * when a simulated thread parks inside one of its own fibers, the thread's struct holds that
+ * fiber's stack.
  */
 #ifndef GN_BASE_FIBER_HOOKS_H
 #define GN_BASE_FIBER_HOOKS_H
@@ -29,7 +29,7 @@
 #define FIBER_TSAN 1
 #include <sanitizer/tsan_interface.h>
 /*
- * On every function between __tsan_switch_to_fiber() and the switch: it must not enter or leave a
+ * For every function between __tsan_switch_to_fiber() and the switch: it must not enter or leave a
  * frame.
  */
 #define FIBER_NO_TSAN __attribute__((no_sanitize("thread")))
@@ -47,11 +47,11 @@
 
 struct fiber_hooks {
 #if FIBER_ASAN
-	const void *saved_bottom; /* unknown until an adopted stack is first left */
+	const void *saved_bottom; /* unknown until an adopted stack is first switched from */
 	size_t saved_bytes;
 #endif
 #if FIBER_TSAN
-	void *saved_tsan; /* the sanitizer's idea of the context saved here */
+	void *saved_tsan; /* the sanitizer's handle of the saved context */
 	void *own_tsan;
 #endif
 #if FIBER_VALGRIND
@@ -60,14 +60,14 @@ struct fiber_hooks {
 	char unused; /* a struct needs a member */
 };
 
-/* A new stack of bytes bytes; stack is its low end. */
+/* Registers a new stack; stack is its low end. */
 static inline void hooks_stack_made(struct fiber_hooks *hooks, void *stack, size_t bytes)
 {
 	(void)hooks, (void)stack, (void)bytes;
 #if FIBER_ASAN
 	hooks->saved_bottom = stack;
 	hooks->saved_bytes = bytes;
-	/* Or what only a parked fiber's variables point to would be called a leak. */
+	/* Without this, memory referenced only from a parked fiber's variables counts as a leak. */
 	__lsan_register_root_region(stack, bytes);
 #endif
 #if FIBER_TSAN
@@ -79,15 +79,14 @@ static inline void hooks_stack_made(struct fiber_hooks *hooks, void *stack, size
 #endif
 }
 
-/* Undoes hooks_stack_made(), before the memory goes. */
+/* Undoes hooks_stack_made(), before the memory is unmapped. */
 static inline void hooks_stack_gone(struct fiber_hooks *hooks, void *stack, size_t bytes)
 {
 	(void)hooks, (void)stack, (void)bytes;
 #if FIBER_ASAN
 	__lsan_unregister_root_region(stack, bytes);
 	/*
-	 * The frames that never returned left red zones; the next mapping here must not inherit
-	 * them.
+	 * Frames that never returned left red zones; the next mapping here must not inherit them.
 	 */
 	__asan_unpoison_memory_region(stack, bytes);
 #endif
@@ -100,11 +99,11 @@ static inline void hooks_stack_gone(struct fiber_hooks *hooks, void *stack, size
 }
 
 #if FIBER_ASAN
-/* The from of the switch under way on this OS thread. */
+/* The from of the current switch on this OS thread. */
 static _Thread_local struct fiber_hooks *hooks_left;
 #endif
 
-/* Just before a switch. *fake is kept on the stack that is left. */
+/* Call right before a switch. *fake is kept on the stack that is left. */
 FIBER_NO_TSAN static inline void hooks_leave(struct fiber_hooks *from, struct fiber_hooks *to,
 					     void **fake)
 {
@@ -120,8 +119,8 @@ FIBER_NO_TSAN static inline void hooks_leave(struct fiber_hooks *from, struct fi
 }
 
 /*
- * Just after a switch, on the stack that was switched to; fake is what that stack had kept, or NULL
- * if it is new.
+ * Call right after a switch, on the new stack; fake is the value kept on that stack, or NULL for a
+ * new stack.
  */
 FIBER_NO_TSAN static inline void hooks_land(void *fake)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Log-linear histogram. A value below 256 has a bucket of its own; above, each octave [2^k,
- * 2^(k+1)) is cut into 128 buckets, and a bucket stands for its middle:
+ * Log-linear histogram. A value below 256 has its own bucket; above, each octave [2^k, 2^(k+1)) has
+ * 128 buckets, and a bucket is reported as its middle:
  *
  *     bucket   0 … 255    256 … 383       384 … 511         …    4480 … 4607
  *     values   0 … 255    256 … 511 by 2  512 … 1023 by 4   …    2^41 … 2^42-1 by 2^34
@@ -11,13 +11,13 @@
 
 #include "gannet/base.h"
 
-#define SUB_BITS  7u /* 128 buckets to an octave */
+#define SUB_BITS  7u /* 128 buckets per octave */
 #define TOP_BITS  42u
 #define VALUE_MAX ((UINT64_C(1) << TOP_BITS) - 1)
 
 static_assert((TOP_BITS - SUB_BITS + 1) << SUB_BITS == GN_HIST_BUCKETS, "every value has a bucket");
 
-static unsigned bucket_of(uint64_t value)
+static unsigned hist_bucket_of(uint64_t value)
 {
 	unsigned octave, shift;
 
@@ -29,7 +29,7 @@ static unsigned bucket_of(uint64_t value)
 	return (shift << SUB_BITS) + (unsigned)(value >> shift);
 }
 
-static uint64_t middle_of(unsigned bucket)
+static uint64_t hist_bucket_middle(unsigned bucket)
 {
 	unsigned shift;
 	uint64_t low;
@@ -68,7 +68,7 @@ void gn_hist_add(struct gn_hist *hist, uint64_t value, uint64_t times)
 		hist->min = value;
 	if (value > hist->max)
 		hist->max = value;
-	hist->bucket[bucket_of(value)] += times;
+	hist->bucket[hist_bucket_of(value)] += times;
 }
 
 void gn_hist_merge(struct gn_hist *into, const struct gn_hist *from)
@@ -83,8 +83,8 @@ void gn_hist_merge(struct gn_hist *into, const struct gn_hist *from)
 		into->bucket[i] += from->bucket[i];
 }
 
-/* The rank, from 1, of the value asked for: count * percent / 100 rounded up. */
-static uint64_t rank_of(const struct gn_hist *hist, double percent)
+/* The rank, from 1, of the percentile: count * percent / 100 rounded up. */
+static uint64_t hist_rank_of(const struct gn_hist *hist, double percent)
 {
 	double exact = (double)hist->count * percent / 100;
 	uint64_t rank;
@@ -107,11 +107,11 @@ uint64_t gn_hist_percentile(const struct gn_hist *hist, double percent)
 
 	if (hist->count == 0)
 		return 0;
-	rank = rank_of(hist, percent);
+	rank = hist_rank_of(hist, percent);
 	for (unsigned i = 0; i < GN_HIST_BUCKETS; i++) {
 		below += hist->bucket[i];
 		if (below >= rank) {
-			value = middle_of(i);
+			value = hist_bucket_middle(i);
 			if (value < hist->min)
 				return hist->min;
 			return value > hist->max ? hist->max : value;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The log: one line at a time, each one write(2), so lines of threads and processes never mix. What
- * a peer put into a message cannot start a line of its own or drive a terminal: control characters
- * become spaces.
+ * The log. Each line is one write(2), so lines of threads and processes never mix. Control
+ * characters become spaces: bytes from a peer cannot start a new line or control a terminal.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -14,7 +13,7 @@
 #include "base/bits.h"
 #include "gannet/base.h"
 
-#define LINE_MAX_BYTES 1024 /* the rest of a longer line is cut off */
+#define LINE_MAX_BYTES 1024 /* longer lines are cut off */
 #define LEVEL_UNSET    (-1)
 
 static const char *const level_names[] = {
@@ -30,7 +29,7 @@ static atomic_int threshold = LEVEL_UNSET;
 static gn_log_fn *sink; /* NULL: stderr */
 static void *sink_arg;
 
-static int level_from_env(void)
+static int log_level_from_env(void)
 {
 	const char *name = getenv("GANNET_LOG");
 
@@ -41,14 +40,14 @@ static int level_from_env(void)
 	return GN_LOG_WARN;
 }
 
-static int level_now(void)
+static int log_level_now(void)
 {
 	int level = atomic_load_explicit(&threshold, memory_order_relaxed);
 
 	if (unlikely(level == LEVEL_UNSET)) {
-		int fresh = level_from_env();
+		int fresh = log_level_from_env();
 
-		/* A gn_log_level_set() in between wins: then level holds what it set. */
+		/* A concurrent gn_log_level_set() wins: level then holds its value. */
 		if (atomic_compare_exchange_strong_explicit(
 			    &threshold, &level, fresh, memory_order_relaxed, memory_order_relaxed))
 			level = fresh;
@@ -67,12 +66,12 @@ void gn_log_to(gn_log_fn *fn, void *arg)
 	sink_arg = arg;
 }
 
-static void to_stderr(enum gn_log_level level, const char *line)
+static void log_to_stderr(enum gn_log_level level, const char *line)
 {
 	char out[LINE_MAX_BYTES + 32];
 	int len = snprintf(out, sizeof(out), "gannet: %s: %s\n", level_names[level], line);
 
-	/* A log that cannot be written has nobody to tell. */
+	/* A failed write to the log cannot be reported anywhere. */
 	while (write(STDERR_FILENO, out, (size_t)len) < 0 && errno == EINTR)
 		;
 }
@@ -83,7 +82,7 @@ void gn_log(enum gn_log_level level, const char *fmt, ...)
 	int saved_errno = errno;
 	va_list ap;
 
-	if ((int)level < 0 || (int)level >= LEVELS || (int)level > level_now())
+	if ((int)level < 0 || (int)level >= LEVELS || (int)level > log_level_now())
 		return;
 	va_start(ap, fmt);
 	if (vsnprintf(line, sizeof(line), fmt, ap) < 0)
@@ -96,6 +95,6 @@ void gn_log(enum gn_log_level level, const char *fmt, ...)
 	if (sink)
 		sink(sink_arg, level, line);
 	else
-		to_stderr(level, line);
+		log_to_stderr(level, line);
 	errno = saved_errno;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Defects on purpose, to see whether the tests notice: in a build with GN_MUTANTS, GANNET_MUTANT in
- * the environment names the one that is there. Any other build contains nothing of it. Each place
- * goes wrong once in a while only; n is what tells its occasions apart.
+ * Deliberate defects, to check that the tests detect them. In a build with GN_MUTANTS,
+ * GANNET_MUTANT in the environment selects one. Other builds contain none. A mutant misbehaves only
+ * occasionally; n distinguishes its occasions.
  */
 #ifndef GN_BASE_MUTANT_H
 #define GN_BASE_MUTANT_H
@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define MUTANT_ONE_IN 16u
-#define MUTANT_ALWAYS (MUTANT_ONE_IN / 2) /* as n: it is rare enough by itself */
+#define MUTANT_ALWAYS (MUTANT_ONE_IN / 2) /* as n: the place is reached rarely enough */
 
 #ifdef GN_MUTANTS
 

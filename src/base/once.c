@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gn_once_run() for both worlds: the first caller runs fn, the others wait until it is done. fn may
- * block, in a simulation its fiber parks, so waiting is by yielding and then by short sleeps, never
- * by a lock.
+ * gn_once_run() for process and simulation: the first caller runs fn, the others wait. fn may
+ * block, and parks its fiber in a simulation, so others wait by yielding and short sleeps, not by a
+ * lock.
  */
 #include "base/bits.h"
 #include "gannet/exec.h"
@@ -17,7 +17,9 @@ void gn_once_run(struct gn_once *once, void (*fn)(void *arg), void *arg)
 	uint32_t *state = &once->opaque[0];
 	uint32_t seen = ONCE_NEW;
 
-	/* The acquires pair with the release below: who sees ONCE_DONE sees what fn did. */
+	/*
+	 * The acquires pair with the release below: a thread that sees ONCE_DONE sees fn's effects.
+	 */
 	if (likely(__atomic_load_n(state, __ATOMIC_ACQUIRE) == ONCE_DONE))
 		return;
 	if (__atomic_compare_exchange_n(state, &seen, ONCE_RUNNING, false, __ATOMIC_ACQUIRE,

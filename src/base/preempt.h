@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Between two loads of memory that a peer may write, anything can change there. In a simulation
- * whose faults say "preempt", it does: others run. So code that checks what it has loaded, and then
- * loads it again, is found out. A process pays a thread-local load and a predicted branch.
+ * A peer may change shared memory between any two loads. With the fault "preempt", the simulator
+ * runs other threads there, which exposes code that checks a value and then loads it again. A
+ * process pays a thread-local load and a predicted branch.
  */
 #ifndef GN_BASE_PREEMPT_H
 #define GN_BASE_PREEMPT_H
@@ -12,7 +12,7 @@
 
 struct exec_ops;
 
-/* exec.c: the table in force on this OS thread; NULL in a process. */
+/* exec.c: the table of this OS thread; NULL in a process. */
 extern _Thread_local const struct exec_ops *exec_installed
 	__attribute__((tls_model("initial-exec"), visibility("hidden")));
 void exec_preempted(void);
@@ -23,7 +23,7 @@ static inline void exec_preempt(void)
 		exec_preempted();
 }
 
-/* gn_charge(), which costs a process as little. */
+/* gn_charge(), at the same cost. */
 static inline void exec_charge(enum gn_work kind, uint64_t n)
 {
 	if (unlikely(exec_installed))

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bounded queue of pointers, many producers and one consumer. Positions count up for ever; position
- * p lives in cell p % size, whose sequence number says whose turn it is:
+ * A bounded queue of pointers with many producers and one consumer. Positions only grow; position p
+ * uses cell p % size, whose sequence number shows its state:
  *
  *     seq == p          free: the producer that claims position p may fill it
  *     seq == p + 1      full: the consumer may take position p
- *     seq == p + size   taken, and so free for position p + size
+ *     seq == p + size   taken, and free for position p + size
  *
- * The consumer sleeps on an eventfd after raising a flag; a push that finds the flag up takes it
- * down and writes.
+ * The consumer sets a flag and sleeps on an eventfd; a push that finds the flag set clears it and
+ * writes the eventfd.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -28,27 +28,27 @@ struct cell {
 };
 
 struct gn_queue {
-	/* Producers' line. */
+	/* Written by producers. */
 	_Alignas(GN_CACHELINE) _Atomic uint64_t tail;
-	/* The consumer's line. */
+	/* Written by the consumer. */
 	_Alignas(GN_CACHELINE) uint64_t head;
 	/* Written at most once per sleep, read by every push. */
 	_Alignas(GN_CACHELINE) struct gn_source source;
 	atomic_bool sleeping;
-	int event_fd; /* -1 until needed; read by the push that took sleeping down */
+	int event_fd; /* -1 until needed; read by the push that cleared sleeping */
 	uint32_t mask;
 	struct cell *cells;
 };
 
-static bool has_item(struct gn_queue *queue)
+static bool queue_has_item(struct gn_queue *queue)
 {
 	struct cell *cell = &queue->cells[queue->head & queue->mask];
 
-	/* Pairs with push's store: sees the item. Sequentially consistent for arm(). */
+	/* Pairs with push's store: sees the item. Sequentially consistent for the arm. */
 	return atomic_load_explicit(&cell->seq, memory_order_seq_cst) == queue->head + 1;
 }
 
-static int need_event_fd(struct gn_queue *queue)
+static int queue_create_event_fd(struct gn_queue *queue)
 {
 	if (queue->event_fd < 0)
 		queue->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -58,55 +58,55 @@ static int need_event_fd(struct gn_queue *queue)
 		       gn_strerror(-errno));
 }
 
-/* ---- the queue as something to wait for; consumer only ---- */
+/* ---- the queue as a wait source; consumer only ---- */
 
 static struct gn_queue *queue_of(struct gn_source *source)
 {
 	return container_of(source, struct gn_queue, source);
 }
 
-static bool source_ready(struct gn_source *source)
+static bool queue_source_ready(struct gn_source *source)
 {
-	return has_item(queue_of(source));
+	return queue_has_item(queue_of(source));
 }
 
-static int source_arm(struct gn_source *source)
+static int queue_source_arm(struct gn_source *source)
 {
 	struct gn_queue *queue = queue_of(source);
-	int err = need_event_fd(queue);
+	int err = queue_create_event_fd(queue);
 
 	if (err)
 		return err;
 	/*
-	 * Pairs with push: both sides store, then load what the other stored, all sequentially
-	 * consistent. So either we see its item here or it sees our flag there.
+	 * Pairs with push: each side stores, then loads what the other stored, sequentially
+	 * consistent. So either we see its item, or it sees our flag.
 	 */
 	atomic_store_explicit(&queue->sleeping, true, memory_order_seq_cst);
-	if (has_item(queue)) {
+	if (queue_has_item(queue)) {
 		source->ops->disarm(source);
 		return -EAGAIN;
 	}
 	return queue->event_fd;
 }
 
-static void source_disarm(struct gn_source *source)
+static void queue_source_disarm(struct gn_source *source)
 {
 	struct gn_queue *queue = queue_of(source);
 	uint64_t count;
 
 	/*
-	 * Flag already down: a push took it and writes the eventfd. If that comes after this read,
-	 * the next sleep ends early, once: it is read then, though the flag was up.
+	 * The flag is clear already: a push cleared it and writes the eventfd. If that write comes
+	 * after this read, the next sleep ends early, once.
 	 */
 	atomic_store_explicit(&queue->sleeping, false, memory_order_relaxed);
 	if (read(queue->event_fd, &count, sizeof(count)) < 0)
-		return; /* nobody has written */
+		return; /* not written */
 }
 
 static const struct source_ops queue_source_ops = {
-	.ready = source_ready,
-	.arm = source_arm,
-	.disarm = source_disarm,
+	.ready = queue_source_ready,
+	.arm = queue_source_arm,
+	.disarm = queue_source_disarm,
 };
 
 struct gn_source *gn_queue_source(struct gn_queue *queue)
@@ -116,14 +116,15 @@ struct gn_source *gn_queue_source(struct gn_queue *queue)
 
 /* ---- push and pop ---- */
 
-static void wake_consumer(struct gn_queue *queue)
+static void queue_wake_consumer(struct gn_queue *queue)
 {
 	const uint64_t one = 1;
 
 	source_wake(&queue->source);
-	if (likely(!atomic_load_explicit(&queue->sleeping, memory_order_seq_cst))) /* see arm */
+	/* pairs with queue_source_arm() */
+	if (likely(!atomic_load_explicit(&queue->sleeping, memory_order_seq_cst)))
 		return;
-	/* One producer wins the flag. Acquire pairs with arm's store: sees event_fd. */
+	/* One producer clears the flag. The acquire pairs with the arm's store: sees event_fd. */
 	if (!atomic_exchange_explicit(&queue->sleeping, false, memory_order_acquire))
 		return;
 	while (write(queue->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
@@ -141,7 +142,7 @@ int gn_queue_push(struct gn_queue *queue, void *item)
 		int64_t turn;
 
 		cell = &queue->cells[pos & queue->mask];
-		/* Pairs with pop's release: the item that was here has been read. */
+		/* Pairs with pop's release: the cell's last item has been read. */
 		turn = (int64_t)(atomic_load_explicit(&cell->seq, memory_order_acquire) - pos);
 		if (turn < 0)
 			return gn_fail_text(-EAGAIN, "gn_queue_push(): the queue is full");
@@ -154,11 +155,11 @@ int gn_queue_push(struct gn_queue *queue, void *item)
 	}
 	cell->item = item;
 	/*
-	 * Publishes the item to has_item(); sequentially consistent before the look at the flag,
-	 * see arm.
+	 * Publishes the item to queue_has_item(); sequentially consistent before the load of the
+	 * flag.
 	 */
 	atomic_store_explicit(&cell->seq, pos + 1, memory_order_seq_cst);
-	wake_consumer(queue);
+	queue_wake_consumer(queue);
 	return 0;
 }
 
@@ -167,18 +168,18 @@ void *gn_queue_pop(struct gn_queue *queue)
 	struct cell *cell = &queue->cells[queue->head & queue->mask];
 	void *item;
 
-	if (!has_item(queue)) {
+	if (!queue_has_item(queue)) {
 		gn_charge(GN_WORK_SCAN, 1);
 		return NULL;
 	}
 	item = cell->item;
-	/* Pairs with push's acquire: the cell is free once its item was read. */
+	/* Pairs with push's acquire: the cell is free after its item was read. */
 	atomic_store_explicit(&cell->seq, queue->head + queue->mask + 1, memory_order_release);
 	queue->head++;
 	return item;
 }
 
-/* ---- life ---- */
+/* ---- creation ---- */
 
 int gn_queue_create(uint32_t capacity, struct gn_queue **out)
 {
@@ -201,12 +202,9 @@ int gn_queue_create(uint32_t capacity, struct gn_queue **out)
 		atomic_init(&queue->cells[i].seq, i);
 	source_init(&queue->source, &queue_source_ops);
 	queue->event_fd = -1;
-	/*
-	 * Now rather than at the first sleep, where running out of descriptors could not be
-	 * reported.
-	 */
+	/* Created now, because a failure at the first sleep could not be reported. */
 	if (exec_current() == &exec_real) {
-		err = need_event_fd(queue);
+		err = queue_create_event_fd(queue);
 		if (err)
 			goto free_cells;
 	}

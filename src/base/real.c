@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * exec_real: the table of a process. The kernel's monotonic clock, its random numbers, libc's heap
- * and POSIX threads; waiting is in wait.c.
+ * exec_real: the table of a process. Monotonic clock, getrandom(), libc's heap and POSIX threads;
+ * waiting is in wait.c.
  */
 #define _GNU_SOURCE 1
 #include <assert.h>
@@ -21,8 +21,8 @@
 #include "base/real.h"
 #include "base/ticks.h"
 
-/* A simulation that asked for anything real, by whatever mistake, would not repeat. */
-static void check_outside(void)
+/* A simulation that used anything of the real machine would not be reproducible. */
+static void assert_no_simulation(void)
 {
 	assert(exec_current() == &exec_real);
 }
@@ -41,62 +41,56 @@ uint64_t real_clock_ns(void)
 
 uint64_t real_now_ns(void)
 {
-	check_outside();
+	assert_no_simulation();
 	return real_clock_ns();
 }
 
-/* 256 bytes is the most that getrandom() promises to give at once, without being interrupted. */
+/* getrandom() returns up to 256 bytes without being interrupted. */
 #define RANDOM_VALUES (256 / sizeof(uint64_t))
 
-/*
- * The kernel's generator, a system call's worth at a time: nobody can compute the next value from
- * the last.
- */
+/* Random values from the kernel, one system call's worth at a time: unpredictable. */
 static _Thread_local struct {
 	size_t left;
 	uint64_t value[RANDOM_VALUES];
 } pool;
 
-/*
- * Only the forking thread lives on in the child, so its pool is the only one that could be used
- * twice.
- */
-static void pool_drop(void)
+/* Only the forking thread survives in the child, so only its pool could be used twice. */
+static void random_pool_drop(void)
 {
 	pool.left = 0;
 }
 
-static void pool_on_fork(void)
+static void random_pool_on_fork(void)
 {
-	pthread_atfork(NULL, NULL, pool_drop);
+	pthread_atfork(NULL, NULL, random_pool_drop);
 }
 
-static void pool_fill(void)
+static void random_pool_fill(void)
 {
 	static pthread_once_t on_fork = PTHREAD_ONCE_INIT;
 	ssize_t got;
 
-	pthread_once(&on_fork, pool_on_fork);
+	pthread_once(&on_fork, random_pool_on_fork);
 	do
 		got = getrandom(pool.value, sizeof(pool.value), 0);
-	while (got < 0 && errno == EINTR); /* before the kernel has gathered its first entropy */
+	while (got < 0 && errno == EINTR); /* interrupted before the kernel's generator was ready */
 	assert(got == sizeof(pool.value));
 	pool.left = RANDOM_VALUES;
 }
 
 static uint64_t real_random(void)
 {
-	check_outside();
+	assert_no_simulation();
 	if (unlikely(!pool.left))
-		pool_fill();
+		random_pool_fill();
 	return pool.value[--pool.left];
 }
 
 /*
- * Memory that is looked up at random is mostly misses of the TLB. What is so large comes fresh from
- * the kernel, untouched. A kernel that does not do it does no harm.
+ * Random accesses to large memory mostly miss the TLB: advise huge pages. Memory of this size is
+ * fresh from the kernel. Harmless where unsupported.
  */
-#define HUGE_FROM (8u << 20)
+#define HUGE_PAGES_FROM_BYTES (8u << 20)
 
 static void advise_huge(void *ptr, size_t size)
 {
@@ -113,7 +107,7 @@ static void *real_alloc(size_t size, size_t align)
 		size = 1;
 	if (align <= _Alignof(max_align_t)) {
 		ptr = calloc(1, size);
-		if (ptr && size >= HUGE_FROM)
+		if (ptr && size >= HUGE_PAGES_FROM_BYTES)
 			advise_huge(ptr, size);
 		return ptr;
 	}
@@ -203,27 +197,24 @@ uint64_t real_ticks(void)
 uint64_t real_inherited;
 static _Atomic uint64_t last_number;
 
-/* In a forked child: its one thread is another than the one it is a copy of. */
-static void number_drop(void)
+/* In a forked child: its thread needs a new number. */
+static void thread_number_drop(void)
 {
 	real_inherited = atomic_load_explicit(&last_number, memory_order_relaxed);
 	real_own_number = 0;
 }
 
-static void number_on_fork(void)
+static void thread_number_on_fork(void)
 {
-	pthread_atfork(NULL, NULL, number_drop);
+	pthread_atfork(NULL, NULL, thread_number_drop);
 }
 
-/*
- * Counted rather than taken from the kernel or pthread_self(), which give a dead thread's value to
- * the next.
- */
+/* Counted, because the kernel and pthread_self() reuse the ids of dead threads. */
 uint64_t real_thread_number(void)
 {
 	static pthread_once_t on_fork = PTHREAD_ONCE_INIT;
 
-	pthread_once(&on_fork, number_on_fork);
+	pthread_once(&on_fork, thread_number_on_fork);
 	real_own_number = atomic_fetch_add_explicit(&last_number, 1, memory_order_relaxed) + 1;
 	return real_own_number;
 }
@@ -264,7 +255,7 @@ static void real_sleep_us(uint64_t us)
 {
 	struct timespec until;
 
-	check_outside();
+	assert_no_simulation();
 	until = ns_to_timespec(gn_deadline_us(us));
 	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
 		;
@@ -287,39 +278,39 @@ static pthread_cond_t *native_cond(struct gn_cond *cond)
 	return (void *)cond->opaque;
 }
 
-/* With default attributes these fail only when the caller broke the rules of mutexes. */
-static void must(int err)
+/* With default attributes these fail only if the caller misused the lock. */
+static void pthread_must_succeed(int err)
 {
 	assert(err == 0);
 }
 
 static void real_mutex_init(struct gn_mutex *mutex)
 {
-	must(pthread_mutex_init(native_mutex(mutex), NULL));
+	pthread_must_succeed(pthread_mutex_init(native_mutex(mutex), NULL));
 }
 
 static void real_mutex_lock(struct gn_mutex *mutex)
 {
-	must(pthread_mutex_lock(native_mutex(mutex)));
+	pthread_must_succeed(pthread_mutex_lock(native_mutex(mutex)));
 }
 
 static void real_mutex_unlock(struct gn_mutex *mutex)
 {
-	must(pthread_mutex_unlock(native_mutex(mutex)));
+	pthread_must_succeed(pthread_mutex_unlock(native_mutex(mutex)));
 }
 
 static void real_mutex_fini(struct gn_mutex *mutex)
 {
-	must(pthread_mutex_destroy(native_mutex(mutex)));
+	pthread_must_succeed(pthread_mutex_destroy(native_mutex(mutex)));
 }
 
 static void real_cond_init(struct gn_cond *cond)
 {
 	pthread_condattr_t attr;
 
-	must(pthread_condattr_init(&attr));
-	must(pthread_condattr_setclock(&attr, CLOCK_MONOTONIC));
-	must(pthread_cond_init(native_cond(cond), &attr));
+	pthread_must_succeed(pthread_condattr_init(&attr));
+	pthread_must_succeed(pthread_condattr_setclock(&attr, CLOCK_MONOTONIC));
+	pthread_must_succeed(pthread_cond_init(native_cond(cond), &attr));
 	pthread_condattr_destroy(&attr);
 }
 
@@ -329,7 +320,7 @@ static int real_cond_wait(struct gn_cond *cond, struct gn_mutex *mutex, uint64_t
 	struct timespec until = ns_to_timespec(deadline_ns);
 
 	(void)reason;
-	check_outside();
+	assert_no_simulation();
 	if (deadline_ns == GN_FOREVER)
 		return -pthread_cond_wait(native_cond(cond), native_mutex(mutex));
 	return -pthread_cond_timedwait(native_cond(cond), native_mutex(mutex), &until);
@@ -337,16 +328,16 @@ static int real_cond_wait(struct gn_cond *cond, struct gn_mutex *mutex, uint64_t
 
 static void real_cond_wake(struct gn_cond *cond, bool all)
 {
-	must(all ? pthread_cond_broadcast(native_cond(cond)) :
-		   pthread_cond_signal(native_cond(cond)));
+	pthread_must_succeed(all ? pthread_cond_broadcast(native_cond(cond)) :
+				   pthread_cond_signal(native_cond(cond)));
 }
 
 static void real_cond_fini(struct gn_cond *cond)
 {
-	must(pthread_cond_destroy(native_cond(cond)));
+	pthread_must_succeed(pthread_cond_destroy(native_cond(cond)));
 }
 
-/* ---- slots ---- */
+/* ---- thread-local storage ---- */
 
 struct gn_slot {
 	pthread_key_t key;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The parts of exec_real that other files of base use directly. Never for the layers above: they
- * would run on the real clock inside a simulation.
+ * Parts of exec_real for other files of base. Not for higher layers: these would use the real clock
+ * inside a simulation.
  */
 #ifndef GN_BASE_REAL_H
 #define GN_BASE_REAL_H
@@ -18,24 +18,23 @@
 /* Asserts that no simulation runs on this OS thread. */
 uint64_t real_now_ns(void);
 
-/* The same for who has just made sure of that. */
+/* real_now_ns() without the assertion. */
 uint64_t real_clock_ns(void);
 
 /*
- * What real_clock_ns() reads: clock_gettime(), by a pointer, which costs what the linkage table
- * does. A process that counts its own instructions (bench/count_clock.c) sets a clock that
- * advances by fixed steps.
+ * The clock of real_clock_ns(): clock_gettime(), by a pointer, at the cost of a PLT call. A process
+ * that counts its own instructions (bench/count_clock.c) sets a clock with fixed steps.
  */
 extern int (*real_clock)(clockid_t id, struct timespec *out);
 
 /*
- * This thread's number; 0 until real_thread_number() has given it one. While a simulated thread
- * runs on it, that one's: so that an object's owner is found by one compare in either world.
+ * This thread's number; 0 until real_thread_number() assigns one. While a simulated thread runs
+ * here, that thread's: so the owner check is one comparison in process and simulation.
  */
 extern _Thread_local uint64_t real_own_number __attribute__((tls_model("initial-exec")));
 uint64_t real_thread_number(void);
 
-/* Threads of the process that this one was forked from have numbers up to this; 0: of none. */
+/* Threads of the parent process have numbers up to this; 0: not forked. */
 extern uint64_t real_inherited;
 
 static inline uint64_t real_thread_id(void)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Structs that begin with their size: what a caller gave, and what it gets. */
+/* Public structs that begin with their size: reading options, writing results. */
 #include <errno.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/sized.h"
 
-#define NEWER_MAX 4096u /* bytes that a later version may have appended; more was never set */
+#define NEWER_MAX 4096u /* bytes that later versions may append; a larger size is an error */
 
-static size_t size_of(const void *given)
+static size_t sized_size(const void *given)
 {
 	size_t size;
 
@@ -16,7 +16,7 @@ static size_t size_of(const void *given)
 	return size;
 }
 
-static int check_size(size_t size, size_t known, const char *name)
+static int sized_check(size_t size, size_t known, const char *name)
 {
 	if (size >= known && size <= known + NEWER_MAX)
 		return 0;
@@ -44,8 +44,8 @@ int sized_read(void *own, size_t known, const void *given, const char *name)
 		memcpy(own, &known, sizeof(known));
 		return 0;
 	}
-	size = size_of(given);
-	rc = check_size(size, known, name);
+	size = sized_size(given);
+	rc = sized_check(size, known, name);
 	if (rc)
 		return rc;
 	for (size_t i = known; i < size; i++)
@@ -66,8 +66,8 @@ int sized_write(void *out, const void *full, size_t known, const char *name)
 
 	if (!out)
 		return gn_fail(-EINVAL, "the struct %s to be filled is NULL", name);
-	size = size_of(out);
-	rc = check_size(size, known, name);
+	size = sized_size(out);
+	rc = sized_check(size, known, name);
 	if (rc)
 		return rc;
 	memcpy(out, full, known);

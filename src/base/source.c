@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Objects: sources that are made of others. */
+/* Objects: sources with members. */
 #include <errno.h>
 
 #include "base/deadline.h"
@@ -12,7 +12,7 @@ void source_join(struct gn_source *object, struct gn_source *member)
 	object->members = member;
 }
 
-static void leave(struct gn_source *member)
+static void source_leave_parent(struct gn_source *member)
 {
 	struct gn_source **at;
 
@@ -29,9 +29,9 @@ void source_fini(struct gn_source *source)
 	if (!source->ops)
 		return;
 	source_poller_fini(source);
-	leave(source);
+	source_leave_parent(source);
 	while (source->members)
-		leave(source->members);
+		source_leave_parent(source->members);
 }
 
 uint64_t source_due_ns(const struct gn_source *source)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Has time passed since this was looked at last? For what needs to know that on a hot path and does
- * not need the time itself: the processor's counter costs a third of the clock.
+ * Has time passed since the last check? For hot paths that do not need the time itself: the
+ * processor's cycle counter costs a third of the clock.
  */
 #ifndef GN_BASE_TICKS_H
 #define GN_BASE_TICKS_H
@@ -11,7 +11,7 @@
 /* 7 to 33 us, at 1 to 5 GHz. In a simulation ticks are ns. */
 #define EXEC_TICKS_SHORT 32768u
 
-/* Which bits of the counter are looked at: all, or none while a process counts instructions. */
+/* Mask of the counter: all bits, or none while a process counts instructions. */
 extern uint64_t real_ticks_mask;
 
 uint64_t real_ticks(void); /* real.c */

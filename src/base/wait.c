@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gn_wait() in a process: spin a little, yield a while, then sleep in ppoll(). Machines with two
- * cores run two polling ends of a connection and the rest of the world, so spinning is short. A set
- * sleeps only if every member gave a file descriptor that wakes it; otherwise it goes on yielding.
- * Objects are prepared before the spin: what they ask of their peers takes as long as that.
+ * gn_wait() in a process: spin shortly, yield for a while, then sleep in ppoll(). A machine with
+ * two cores may run both polling sides of a connection and everything else, so spinning is short. A
+ * set sleeps only if every item has an fd that wakes it; otherwise it keeps yielding. Objects are
+ * prepared before the spin, because their requests to peers take as long as the spin.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -14,25 +14,28 @@
 #include "base/exec.h"
 #include "base/real.h"
 
-#define SPIN_NS		5000u	  /* a sleep and a wake-up cost some ten times as much */
-#define YIELD_NS	20000u	  /* after the spin, for who shares the core with us */
-#define NO_SLEEP_NS	10000000u /* a set that cannot sleep returns after this: see real_wait() */
-#define LOOKS_PER_CLOCK 8	  /* reading the clock costs more than looking */
+#define SPIN_NS		5000u	  /* a sleep and a wake-up cost about ten times as much */
+#define YIELD_NS	20000u	  /* after the spin, for threads that share the core */
+#define YIELD_MAX_NS	10000000u /* a set that cannot sleep returns after this: see wait_slow() */
+#define POLLS_PER_CLOCK 8	  /* reading the clock costs more than a poll */
 
-/* The members that only the kernel can look at, after ready others were found. */
-static int look_at_fds(struct gn_wait_item *items, unsigned n, int ready)
+/* Polls the fds, which need a system call, after the other items. */
+static int poll_fds(struct gn_wait_item *items, unsigned n, int ready)
 {
 	struct pollfd fds[GN_WAIT_MAX];
 
 	for (unsigned i = 0; i < n; i++)
 		fds[i] = (struct pollfd){
-			.fd = items[i].kind == GN_WAIT_FD ? items[i].fd : -1, /* which is skipped */
+			.fd = items[i].kind == GN_WAIT_FD ? items[i].fd : -1, /* -1 is skipped */
 			.events = POLLIN,
 		};
 	if (poll(fds, n, 0) < 0)
 		return ready ? ready : -errno;
 	for (unsigned i = 0; i < n; i++) {
-		/* Hang-ups and bad descriptors count as well: the owner's read() tells it which. */
+		/*
+		 * Hang-ups and bad descriptors count as ready: the owner's read() returns the
+		 * error.
+		 */
 		if (fds[i].revents) {
 			items[i].ready = true;
 			ready++;
@@ -42,10 +45,10 @@ static int look_at_fds(struct gn_wait_item *items, unsigned n, int ready)
 }
 
 /*
- * Looks at every member and sets its flag. Returns how many are ready, or -errno when none is and
- * poll failed.
+ * Polls every item and sets its ready flag. Returns the number of ready items, or -errno if none is
+ * and poll() failed.
  */
-static inline int look(struct gn_wait_item *items, unsigned n)
+static inline int poll_items(struct gn_wait_item *items, unsigned n)
 {
 	bool any_fd = false;
 	int ready = 0;
@@ -56,8 +59,8 @@ static inline int look(struct gn_wait_item *items, unsigned n)
 
 		if (likely(item->kind == GN_WAIT_WORD))
 			/*
-			 * Pairs with the release store, or the remote write, that fills what the
-			 * word announces.
+			 * Pairs with the release store, or the remote WRITE, that the word
+			 * announces.
 			 */
 			is = __atomic_load_n(item->word, __ATOMIC_ACQUIRE) != item->seen;
 		else if (item->kind == GN_WAIT_SOURCE)
@@ -67,13 +70,13 @@ static inline int look(struct gn_wait_item *items, unsigned n)
 		item->ready = is;
 		ready += is;
 	}
-	return unlikely(any_fd) ? look_at_fds(items, n, ready) : ready;
+	return unlikely(any_fd) ? poll_fds(items, n, ready) : ready;
 }
 
-static int spin(struct gn_wait_item *items, unsigned n)
+static int spin_items(struct gn_wait_item *items, unsigned n)
 {
-	for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
-		int ready = look(items, n);
+	for (int i = 0; i < POLLS_PER_CLOCK; i++) {
+		int ready = poll_items(items, n);
 
 		if (ready)
 			return ready;
@@ -82,7 +85,7 @@ static int spin(struct gn_wait_item *items, unsigned n)
 	return 0;
 }
 
-static int arm(struct gn_wait_item *item)
+static int arm_items(struct gn_wait_item *item)
 {
 	switch (item->kind) {
 	case GN_WAIT_SOURCE:
@@ -95,13 +98,13 @@ static int arm(struct gn_wait_item *item)
 	return -EOPNOTSUPP;
 }
 
-static void disarm(struct gn_wait_item *item)
+static void disarm_items(struct gn_wait_item *item)
 {
 	if (item->kind == GN_WAIT_SOURCE && item->source->ops->disarm)
 		item->source->ops->disarm(item->source);
 }
 
-static int sleep_on(struct pollfd *fds, unsigned n, uint64_t deadline_ns)
+static int ppoll_items(struct pollfd *fds, unsigned n, uint64_t deadline_ns)
 {
 	struct timespec left, *timeout = NULL;
 	uint64_t now_ns;
@@ -117,75 +120,75 @@ static int sleep_on(struct pollfd *fds, unsigned n, uint64_t deadline_ns)
 }
 
 /*
- * Sleeps until a member wakes it or the deadline, unless a member cannot wake it: then clears
+ * Sleeps until an item wakes it or the deadline, unless an item cannot wake it: then clears
  * *can_sleep.
  */
-static int doze(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, bool *can_sleep)
+static int sleep_items(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns,
+		       bool *can_sleep)
 {
 	struct pollfd fds[GN_WAIT_MAX];
 	unsigned armed;
 	int rc = 0;
 
 	for (armed = 0; armed < n; armed++) {
-		rc = arm(&items[armed]);
+		rc = arm_items(&items[armed]);
 		if (rc < 0)
 			break;
 		fds[armed] = (struct pollfd){.fd = rc, .events = POLLIN};
 	}
 	if (armed == n) {
-		/*
-		 * What became ready before its arm() raises no event, so look once more before the
-		 * sleep.
-		 */
-		rc = look(items, n);
+		/* An item that became ready before its arm() raises no event: poll once more. */
+		rc = poll_items(items, n);
 		if (rc == 0)
-			rc = sleep_on(fds, n, deadline_ns);
+			rc = ppoll_items(fds, n, deadline_ns);
 	} else {
 		*can_sleep = rc == -EAGAIN;
 		rc = 0;
 		sched_yield();
 	}
 	while (armed > 0)
-		disarm(&items[--armed]);
-	return rc ? rc : look(items, n);
+		disarm_items(&items[--armed]);
+	return rc ? rc : poll_items(items, n);
 }
 
 /*
- * A signal ends ppoll() but leaves no trace in a loop that yields, so a set that cannot sleep
- * returns 0 now and then to let its caller see what a handler changed.
+ * A signal interrupts ppoll() but not a loop that yields, so a set that cannot sleep returns 0 from
+ * time to time: the caller sees what a signal handler changed.
  */
-static int wait_long(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns)
+static int wait_slow(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns)
 {
 	uint64_t start_ns, spent_ns = 0;
 	bool can_sleep = true;
-	int ready = spin(items, n); /* before the first look at the clock, which takes as long */
+	int ready =
+		/* before the first reading of the clock, which takes as long */
+		spin_items(items, n);
 
 	if (ready)
 		return ready;
 	start_ns = real_now_ns();
 	while (start_ns + spent_ns < deadline_ns) {
 		if (spent_ns < SPIN_NS) {
-			ready = spin(items, n);
+			ready = spin_items(items, n);
 		} else if (spent_ns < SPIN_NS + YIELD_NS || !can_sleep) {
 			sched_yield();
-			ready = look(items, n);
+			ready = poll_items(items, n);
 		} else {
-			ready = doze(items, n, deadline_ns, &can_sleep);
+			ready = sleep_items(items, n, deadline_ns, &can_sleep);
 		}
 		if (ready)
 			return ready;
 		spent_ns = real_now_ns() - start_ns;
-		if (!can_sleep && spent_ns > NO_SLEEP_NS && start_ns + spent_ns < deadline_ns)
+		if (!can_sleep && spent_ns > YIELD_MAX_NS && start_ns + spent_ns < deadline_ns)
 			return 0;
 	}
 	return -ETIMEDOUT;
 }
 
-/* What is ready already costs one look. */
+/* An item that is ready already costs one poll. */
 int real_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
 {
 	uint64_t until_ns = deadline_ns;
-	int rc = look(items, n);
+	int rc = poll_items(items, n);
 
 	(void)reason;
 	if (likely(rc))
@@ -194,9 +197,9 @@ int real_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, cons
 		return -ETIMEDOUT;
 	rc = source_prepare_items(items, n, &until_ns);
 	if (!rc)
-		rc = wait_long(items, n, until_ns);
+		rc = wait_slow(items, n, until_ns);
 	if (unlikely(rc == -ETIMEDOUT && until_ns < deadline_ns))
-		rc = look(items, n); /* an object is due */
+		rc = poll_items(items, n); /* an object may be due */
 	source_rest_items(items, n);
 	return rc;
 }

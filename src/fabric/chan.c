@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Event channels: a queue of events that live in the objects they are about, so that queueing one
- * never fails, and destroying an object takes its events along.
+ * Event channels. A queued event is embedded in its object (struct chan_node): queueing cannot
+ * fail, and destroying an object removes its events.
  */
 #include "base/fail.h"
 #include "fabric/fabric.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-static bool source_ready(struct gn_source *source)
+static bool chan_source_ready(struct gn_source *source)
 {
 	struct gn_chan *chan = container_of(source, struct gn_chan, source);
 
@@ -18,20 +18,20 @@ static bool source_ready(struct gn_source *source)
 	return __atomic_load_n(&chan->first, __ATOMIC_RELAXED);
 }
 
-static int source_arm(struct gn_source *source)
+static int chan_source_arm(struct gn_source *source)
 {
 	struct gn_chan *chan = container_of(source, struct gn_chan, source);
 
-	if (source_ready(source))
+	if (chan_source_ready(source))
 		return -EAGAIN;
 	return chan->fd >= 0 ? chan->fd : -EOPNOTSUPP;
 }
 
-static const struct source_ops chan_source = {.ready = source_ready, .arm = source_arm};
+static const struct source_ops chan_source = {.ready = chan_source_ready, .arm = chan_source_arm};
 
 int gn_chan_create(struct gn_ctx *ctx, struct gn_chan **out)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	const struct provider *p;
 	struct gn_chan *chan;
 	int rc;
@@ -55,7 +55,7 @@ int gn_chan_create(struct gn_ctx *ctx, struct gn_chan **out)
 	if (rc) {
 		gn_mutex_fini(&chan->lock);
 		obj_destroy(&chan->obj);
-		return gn_fail_since(said, rc, "gn_chan_create()");
+		return gn_fail_since(failures_before, rc, "gn_chan_create()");
 	}
 	obj_hold(&ctx->obj);
 	*out = chan;
@@ -75,7 +75,7 @@ int gn_chan_destroy(struct gn_chan *chan)
 	chan->obj.fabric->provider->chan_fini(chan);
 	gn_mutex_fini(&chan->lock);
 	gn_mutex_lock(&chan->obj.fabric->lock);
-	chan->obj.fabric->gone.events += chan->events;
+	chan->obj.fabric->past_counters.events += chan->events;
 	gn_mutex_unlock(&chan->obj.fabric->lock);
 	obj_release(&chan->ctx->obj);
 	obj_destroy(&chan->obj);
@@ -125,7 +125,7 @@ void chan_push_locked(struct gn_chan *chan, struct chan_node *node)
 		return;
 	node->queued = true;
 	node->next = NULL;
-	/* Its owner looks at the first one without the lock. */
+	/* The channel's owner reads first without the lock. */
 	__atomic_store_n(chan->last, node, __ATOMIC_RELAXED);
 	chan->last = &node->next;
 	if (was_empty && chan->wake_fd >= 0)
@@ -143,7 +143,7 @@ void chan_push(struct gn_chan *chan, struct chan_node *node)
 }
 
 /* Unlinks the node that *at points to. The lock is held. */
-static void unlink_node(struct gn_chan *chan, struct chan_node **at)
+static void chan_unlink_node(struct gn_chan *chan, struct chan_node **at)
 {
 	struct chan_node *node = *at;
 	eventfd_t n;
@@ -163,19 +163,19 @@ void chan_remove(struct gn_chan *chan, struct chan_node *node)
 	gn_mutex_lock(&chan->lock);
 	for (struct chan_node **at = &chan->first; *at; at = &(*at)->next)
 		if (*at == node) {
-			unlink_node(chan, at);
+			chan_unlink_node(chan, at);
 			break;
 		}
 	gn_mutex_unlock(&chan->lock);
 }
 
-static void fill_private(struct gn_event *ev, const uint8_t *data, uint32_t len)
+static void event_set_private(struct gn_event *ev, const uint8_t *data, uint32_t len)
 {
 	ev->private_len = len;
 	memcpy(ev->private_data, data, len);
 }
 
-static void fill_event(const struct chan_node *node, struct gn_event *ev)
+static void event_fill(const struct chan_node *node, struct gn_event *ev)
 {
 	memset(ev, 0, sizeof(*ev));
 	ev->type = node->type;
@@ -188,24 +188,24 @@ static void fill_event(const struct chan_node *node, struct gn_event *ev)
 		ev->qp = container_of(node->about, struct gn_qp, obj);
 		if (node->type == GN_EVENT_ESTABLISHED || node->type == GN_EVENT_REJECTED ||
 		    node->type == GN_EVENT_UNREACHABLE)
-			fill_private(ev, ev->qp->private_data, ev->qp->private_len);
+			event_set_private(ev, ev->qp->private_data, ev->qp->private_len);
 	} else if (node->about->type == OBJ_REQ) {
 		ev->req = container_of(node->about, struct gn_conn_req, obj);
 		ev->listener = ev->req->listener;
-		fill_private(ev, ev->req->private_data, ev->req->private_len);
+		event_set_private(ev, ev->req->private_data, ev->req->private_len);
 	}
 }
 
-/* An event of a cq that only gn_wait() had armed is not the user's business. */
-static bool wanted(const struct chan_node *node)
+/* Drops the event of a cq that only gn_wait() armed: the user did not request it. */
+static bool event_wanted(const struct chan_node *node)
 {
 	return node->type != GN_EVENT_CQ ||
 	       __atomic_exchange_n(&container_of(node->about, struct gn_cq, obj)->user_armed, false,
 				   __ATOMIC_RELAXED);
 }
 
-/* The first event, or with about the first one about that. */
-static bool take(struct gn_chan *chan, const struct obj *about, struct gn_event *ev)
+/* Takes the first event; with about, the first event of that object. */
+static bool chan_take_event(struct gn_chan *chan, const struct obj *about, struct gn_event *ev)
 {
 	struct chan_node **at = &chan->first;
 	bool found = false, shared = false;
@@ -218,27 +218,27 @@ static bool take(struct gn_chan *chan, const struct obj *about, struct gn_event 
 			at = &node->next;
 			continue;
 		}
-		unlink_node(chan, at);
-		found = wanted(node);
+		chan_unlink_node(chan, at);
+		found = event_wanted(node);
 		if (found) {
-			fill_event(node, ev);
+			event_fill(node, ev);
 			shared = ev->qp && ev->qp->shared;
 		}
 	}
 	counter_add(&chan->events, found);
 	gn_mutex_unlock(&chan->lock);
-	/* Any thread may use a shared qp, and even destroy it meanwhile. */
+	/* Another thread may use or destroy a shared qp now. */
 	if (found && ev->type == GN_EVENT_ESTABLISHED && !shared)
 		chan->obj.fabric->provider->qp_adopt(ev->qp);
 	return found;
 }
 
-static int next_about(struct gn_chan *chan, const struct obj *about, struct gn_event *out)
+static int chan_next_of(struct gn_chan *chan, const struct obj *about, struct gn_event *out)
 {
-	if (take(chan, about, out))
+	if (chan_take_event(chan, about, out))
 		return 0;
 	chan->obj.fabric->provider->chan_pump(chan);
-	return take(chan, about, out) ? 0 : -EAGAIN;
+	return chan_take_event(chan, about, out) ? 0 : -EAGAIN;
 }
 
 int gn_chan_next(struct gn_chan *chan, struct gn_event *out)
@@ -247,37 +247,39 @@ int gn_chan_next(struct gn_chan *chan, struct gn_event *out)
 		return -EINVAL;
 	if (!out)
 		return gn_fail(-EINVAL, "gn_chan_next(): out is NULL");
-	return next_about(chan, NULL, out); /* "none" is an answer, and no failure to be told */
+	return chan_next_of(chan, NULL, out); /* an empty channel is not a failure for gn_error() */
 }
 
 int gn_chan_timer(struct gn_chan *chan, uint64_t deadline_ns)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	int rc;
 
 	if (obj_check(chan, OBJ_CHAN))
 		return -EINVAL;
 	chan_remove(chan, &chan->ev_timer);
 	rc = chan->obj.fabric->provider->chan_timer(chan, deadline_ns ? deadline_ns : GN_FOREVER);
-	return rc ? gn_fail_since(said, rc, "gn_chan_timer()") : 0;
+	return rc ? gn_fail_since(failures_before, rc, "gn_chan_timer()") : 0;
 }
 
-static int wait_about(struct gn_chan *chan, const struct obj *about, uint64_t deadline_ns,
-		      const char *reason, struct gn_event *out)
+static int chan_wait_of(struct gn_chan *chan, const struct obj *about, uint64_t deadline_ns,
+			const char *reason, struct gn_event *out)
 {
 	struct gn_wait_item item = gn_wait_on(&chan->source);
 	int rc;
 
 	for (;;) {
-		rc = next_about(chan, about, out);
+		rc = chan_next_of(chan, about, out);
 		if (rc != -EAGAIN)
 			return rc;
 		rc = exec_wait(&item, 1, deadline_ns, reason);
 		if (rc < 0)
 			return exec_wait_failed(rc, deadline_ns, reason);
-		/* Others' events keep the channel ready, and are not ours to take. */
+		/*
+		 * Events of other objects keep the channel ready, but the caller cannot take them.
+		 */
 		if (about && __atomic_load_n(&chan->first, __ATOMIC_RELAXED))
-			gn_sleep_us(OTHERS_NAP_US);
+			gn_sleep_us(PENDING_EVENTS_SLEEP_US);
 	}
 }
 
@@ -287,7 +289,7 @@ int gn_chan_wait(struct gn_chan *chan, uint64_t deadline_ns, struct gn_event *ou
 		return -EINVAL;
 	if (!out)
 		return gn_fail(-EINVAL, "gn_chan_wait(): out is NULL");
-	return wait_about(chan, NULL, deadline_ns, "an event of a channel", out);
+	return chan_wait_of(chan, NULL, deadline_ns, "channel event", out);
 }
 
 int gn_connect_wait(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts,
@@ -298,9 +300,9 @@ int gn_connect_wait(struct gn_qp *qp, const char *addr, const struct gn_conn_opt
 
 	if (rc)
 		return rc;
-	/* The provider bounds the attempt by opts->timeout_us and then says UNREACHABLE. */
+	/* The provider ends the attempt after opts->timeout_us with UNREACHABLE. */
 	do {
-		rc = wait_about(qp->chan, &qp->obj, GN_FOREVER, "a connection to be made", &ev);
+		rc = chan_wait_of(qp->chan, &qp->obj, GN_FOREVER, "connection", &ev);
 	} while (rc == -EINTR);
 	if (rc)
 		return rc;
@@ -315,9 +317,9 @@ int gn_connect_wait(struct gn_qp *qp, const char *addr, const struct gn_conn_opt
 			       (int)ev.private_len, (const char *)ev.private_data);
 	default:
 		if (ev.status == -EACCES)
-			return gn_fail(-EACCES, "the server at %s does not let other users in",
+			return gn_fail(-EACCES, "the server at %s does not accept other users",
 				       addr);
-		return gn_fail(-ECONNREFUSED, "cannot connect to %s: it was refused there", addr);
+		return gn_fail(-ECONNREFUSED, "cannot connect to %s: the server refused", addr);
 	}
 }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Listening, connecting, accepting: checks, defaults, and the events providers report. */
+/*
+ * Listening, connecting, accepting: argument checks, defaults, and the providers' connection
+ * events.
+ */
 #include "base/fail.h"
 #include "base/sized.h"
 #include "fabric/fabric.h"
@@ -9,16 +12,16 @@
 
 #define DEFAULT_TIMEOUT_US   2000000u
 #define DEFAULT_RNR_TIMER_US 640u
-#define RNR_RETRY_MAX	     6u /* 7 means forever in verbs: one stuck peer would hang us */
+#define RNR_RETRY_MAX	     6u /* 7 means infinite in verbs: a stuck peer would hang the qp */
 
-/* The part of addr behind "provider:", or NULL. */
-static const char *own_address(const struct gn_fabric *fabric, const char *addr)
+/* Returns the part of addr after "provider:", or NULL. */
+static const char *addr_after_provider(const struct gn_fabric *fabric, const char *addr)
 {
 	const size_t len = strlen(fabric->provider->name);
 
 	if (addr && !strncmp(addr, fabric->provider->name, len) && addr[len] == ':')
 		return addr + len + 1;
-	gn_fail_log(0, "fabric: '%s' is no address of provider %s: it starts with '%s:'",
+	gn_fail_log(0, "fabric: '%s' is not an address of provider %s: these start with '%s:'",
 		    addr ? addr : "", fabric->provider->name, fabric->provider->name);
 	return NULL;
 }
@@ -26,7 +29,7 @@ static const char *own_address(const struct gn_fabric *fabric, const char *addr)
 int gn_listener_create(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan, unsigned flags,
 		       struct gn_listener **out)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	struct gn_listener *listener;
 	struct gn_fabric *fabric;
 	const char *own;
@@ -41,7 +44,7 @@ int gn_listener_create(struct gn_ctx *ctx, const char *addr, struct gn_chan *cha
 			"has bits other than "
 			"GN_ANY_USER");
 	fabric = ctx->obj.fabric;
-	own = own_address(fabric, addr);
+	own = addr_after_provider(fabric, addr);
 	if (!own)
 		return -EINVAL;
 	rc = obj_create(fabric, OBJ_LISTENER, sizeof(*listener), &listener);
@@ -53,7 +56,7 @@ int gn_listener_create(struct gn_ctx *ctx, const char *addr, struct gn_chan *cha
 	rc = fabric->provider->listen_init(listener, own);
 	if (rc) {
 		obj_destroy(&listener->obj);
-		return gn_fail_since(said, rc, addr);
+		return gn_fail_since(failures_before, rc, addr);
 	}
 	obj_hold(&ctx->obj);
 	obj_hold(&chan->obj);
@@ -61,8 +64,8 @@ int gn_listener_create(struct gn_ctx *ctx, const char *addr, struct gn_chan *cha
 	return 0;
 }
 
-/* Requests of this listener: taken ones forget it; ones still queued are refused. */
-static void orphan_requests(struct gn_listener *listener)
+/* Taken requests lose their listener; queued ones are rejected. */
+static void listener_orphan_requests(struct gn_listener *listener)
 {
 	struct gn_fabric *fabric = listener->obj.fabric;
 	struct gn_conn_req *refused;
@@ -100,13 +103,10 @@ int gn_listener_destroy(struct gn_listener *listener)
 	if (rc)
 		return rc;
 	ctx = listener->ctx;
-	/*
-	 * Against a thread that pumps the channel. No request comes once the provider is done with
-	 * it.
-	 */
+	/* Excludes a thread that pumps the channel. After listen_fini no request arrives. */
 	gn_mutex_lock(&ctx->lock);
 	listener->obj.fabric->provider->listen_fini(listener);
-	orphan_requests(listener);
+	listener_orphan_requests(listener);
 	gn_mutex_unlock(&ctx->lock);
 	obj_release(&ctx->obj);
 	obj_release(&listener->chan->obj);
@@ -114,8 +114,8 @@ int gn_listener_destroy(struct gn_listener *listener)
 	return 0;
 }
 
-static int fill_opts(const struct gn_fabric *fabric, const struct gn_conn_opts *in,
-		     uint32_t max_private, struct gn_conn_opts *out)
+static int conn_opts_fill(const struct gn_fabric *fabric, const struct gn_conn_opts *in,
+			  uint32_t max_private, struct gn_conn_opts *out)
 {
 	int rc = SIZED_READ(out, in, "gn_conn_opts");
 
@@ -141,17 +141,17 @@ static int fill_opts(const struct gn_fabric *fabric, const struct gn_conn_opts *
 	return 0;
 }
 
-static int check_new(const struct gn_qp *qp)
+static int qp_check_new(const struct gn_qp *qp)
 {
 	if (qp->state == GN_QP_NEW)
 		return 0;
-	return gn_fail(-EISCONN, "fabric: a qp is connected once; make another");
+	return gn_fail(-EISCONN, "fabric: the qp was connected before; create another");
 }
 
 int gn_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts)
 {
 	struct gn_conn_opts full = {.size = sizeof(full)};
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	const char *own;
 	int rc;
 
@@ -159,18 +159,18 @@ int gn_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *op
 		return -EINVAL;
 	if (qp->type != GN_QP_RC)
 		return gn_fail(-EINVAL, "gn_connect(): the qp is not of type GN_QP_RC");
-	own = own_address(qp->obj.fabric, addr);
+	own = addr_after_provider(qp->obj.fabric, addr);
 	if (!own)
 		return -EINVAL;
-	rc = fill_opts(qp->obj.fabric, opts, qp->obj.fabric->attr.max_private, &full);
+	rc = conn_opts_fill(qp->obj.fabric, opts, qp->obj.fabric->attr.max_private, &full);
 	if (rc)
 		return rc;
 	qp_lock(qp);
-	rc = check_new(qp);
+	rc = qp_check_new(qp);
 	if (!rc)
 		rc = qp->obj.fabric->provider->connect(qp, own, &full);
 	qp_unlock(qp);
-	return rc ? gn_fail_since(said, rc, addr) : 0;
+	return rc ? gn_fail_since(failures_before, rc, addr) : 0;
 }
 
 int req_create(struct gn_listener *listener, struct gn_conn_req **out)
@@ -202,7 +202,7 @@ void req_drop(struct gn_conn_req *req)
 int gn_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts)
 {
 	struct gn_conn_opts full = {.size = sizeof(full)};
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	struct gn_ctx *shared_in;
 	int rc;
 
@@ -210,21 +210,21 @@ int gn_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_op
 		return -EINVAL;
 	rc = obj_check(qp, OBJ_QP);
 	if (!rc && (qp->obj.fabric != req->obj.fabric || qp->type != GN_QP_RC))
-		rc = gn_fail(-EINVAL, "gn_accept(): qp is no RC qp of the request's fabric");
+		rc = gn_fail(-EINVAL, "gn_accept(): qp is not an RC qp of the request's fabric");
 	if (!rc)
-		rc = fill_opts(req->obj.fabric, opts, GN_PRIVATE_MAX, &full);
+		rc = conn_opts_fill(req->obj.fabric, opts, GN_PRIVATE_MAX, &full);
 	if (rc)
 		goto refuse;
 	shared_in = qp->shared ? qp->ctx : NULL;
 	qp_lock(qp);
-	rc = check_new(qp);
+	rc = qp_check_new(qp);
 	if (!rc) {
-		/* Then the qp is its owner's, who may have destroyed it. */
+		/* On success the owner has the qp, and may have destroyed it already. */
 		rc = req->obj.fabric->provider->accept(req, qp, &full);
 		req_drop(req);
 		if (shared_in)
 			gn_mutex_unlock(&shared_in->lock);
-		return rc ? gn_fail_since(said, rc, "gn_accept()") : 0;
+		return rc ? gn_fail_since(failures_before, rc, "gn_accept()") : 0;
 	}
 	qp_unlock(qp);
 refuse:
@@ -234,23 +234,24 @@ refuse:
 
 int gn_reject(struct gn_conn_req *req, const void *private_data, uint32_t private_len)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	int rc;
 
 	if (obj_check(req, OBJ_REQ))
 		return -EINVAL;
 	if (private_len > req->obj.fabric->attr.max_private || (private_len && !private_data)) {
 		private_len = 0;
-		gn_log(GN_LOG_WARN, "fabric: private data of a rejection left out: it is too long");
+		gn_log(GN_LOG_WARN,
+		       "fabric: the private data of a rejection is too long and was not sent");
 	}
 	rc = req->obj.fabric->provider->reject(req, private_data, private_len);
 	req_drop(req);
-	return rc ? gn_fail_since(said, rc, "gn_reject()") : 0;
+	return rc ? gn_fail_since(failures_before, rc, "gn_reject()") : 0;
 }
 
 int gn_disconnect(struct gn_qp *qp)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	int rc;
 
 	if (obj_check(qp, OBJ_QP))
@@ -262,7 +263,7 @@ int gn_disconnect(struct gn_qp *qp)
 		     gn_fail(-ENOTCONN, "gn_disconnect(): the qp is not connected") :
 		     qp->obj.fabric->provider->disconnect(qp);
 	qp_unlock(qp);
-	return rc ? gn_fail_since(said, rc, "gn_disconnect()") : 0;
+	return rc ? gn_fail_since(failures_before, rc, "gn_disconnect()") : 0;
 }
 
 void qp_established(struct gn_qp *qp)
@@ -293,10 +294,10 @@ void qp_refused(struct gn_qp *qp, enum gn_event_type type, int status)
 	chan_push(qp->chan, &qp->ev_outcome);
 }
 
-void qp_gone(struct gn_qp *qp)
+void qp_disconnected(struct gn_qp *qp)
 {
-	if (qp->gone_told)
+	if (qp->disconnect_reported)
 		return;
-	qp->gone_told = true;
-	chan_push(qp->chan, &qp->ev_gone);
+	qp->disconnect_reported = true;
+	chan_push(qp->chan, &qp->ev_disconnected);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Completion queues: polling with the send queue's bookkeeping, arming, and waiting. A provider
- * reports a completion by its request's position; here the position becomes the user's id and frees
- * the slots up to it.
+ * Completion queues: polling, the send queue's bookkeeping, arming and waiting. A provider reports
+ * a completion by its request's position; gn_cq_poll() translates the position into the user's id
+ * and frees the queue entries up to it.
  */
 #include "base/fail.h"
 #include "base/sized.h"
@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-static int arm_locked(struct gn_cq *cq, bool solicited_only)
+static int cq_arm_locked(struct gn_cq *cq, bool solicited_only)
 {
 	const struct provider *p = cq->obj.fabric->provider;
 	int rc;
@@ -23,7 +23,7 @@ static int arm_locked(struct gn_cq *cq, bool solicited_only)
 	return rc;
 }
 
-static bool source_ready(struct gn_source *source)
+static bool cq_source_ready(struct gn_source *source)
 {
 	struct gn_cq *cq = container_of(source, struct gn_cq, source);
 	bool ready;
@@ -34,54 +34,56 @@ static bool source_ready(struct gn_source *source)
 	return ready;
 }
 
-/* An event that nobody has armed the cq for, and nobody sleeps for, is nobody's. */
-static void drop_unwanted(struct gn_cq *cq)
+/* Removes the event of a cq that no user has armed and no thread sleeps on. */
+static void cq_drop_unwanted_event(struct gn_cq *cq)
 {
 	if (!__atomic_load_n(&cq->waiters, __ATOMIC_RELAXED) &&
 	    !__atomic_load_n(&cq->user_armed, __ATOMIC_RELAXED))
 		chan_remove(cq->chan, &cq->ev_completion);
 }
 
-static int source_arm(struct gn_source *source)
+static int cq_source_arm(struct gn_source *source)
 {
 	struct gn_cq *cq = container_of(source, struct gn_cq, source);
 	int rc;
 
 	if (!cq->chan || cq->chan->fd < 0)
 		return -EOPNOTSUPP;
-	rc = arm_locked(cq, false);
+	rc = cq_arm_locked(cq, false);
 	if (rc)
 		return rc;
-	if (source_ready(source))
+	if (cq_source_ready(source))
 		return -EAGAIN;
 	if (unlikely(__atomic_load_n(&cq->chan->first, __ATOMIC_RELAXED)))
-		drop_unwanted(cq);
-	/* Events that nobody takes keep the channel readable: rest a little instead of spinning. */
+		cq_drop_unwanted_event(cq);
+	/* Events that were not taken keep the channel readable: sleep instead of spinning. */
 	if (__atomic_load_n(&cq->chan->first, __ATOMIC_RELAXED)) {
-		gn_sleep_us(OTHERS_NAP_US);
+		gn_sleep_us(PENDING_EVENTS_SLEEP_US);
 		return -EAGAIN;
 	}
 	__atomic_fetch_add(&cq->waiters, 1, __ATOMIC_RELAXED);
 	return cq->chan->fd;
 }
 
-/* An event that only waits asked for goes with the last of them; until then it wakes the others. */
-static void source_disarm(struct gn_source *source)
+/*
+ * An event requested only by waits is removed with the last wait; until then it wakes the others.
+ */
+static void cq_source_disarm(struct gn_source *source)
 {
 	struct gn_cq *cq = container_of(source, struct gn_cq, source);
 
 	cq->obj.fabric->provider->chan_pump(cq->chan);
 	__atomic_fetch_sub(&cq->waiters, 1, __ATOMIC_RELAXED);
-	drop_unwanted(cq);
+	cq_drop_unwanted_event(cq);
 }
 
 static const struct source_ops cq_source = {
-	.ready = source_ready, .arm = source_arm, .disarm = source_disarm};
+	.ready = cq_source_ready, .arm = cq_source_arm, .disarm = cq_source_disarm};
 
 int gn_cq_create(struct gn_ctx *ctx, const struct gn_cq_opts *given, struct gn_cq **out)
 {
 	struct gn_cq_opts own = {.size = sizeof(own)}, *opts = &own;
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	struct gn_fabric *fabric;
 	struct gn_cq *cq;
 	int rc;
@@ -102,7 +104,8 @@ int gn_cq_create(struct gn_ctx *ctx, const struct gn_cq_opts *given, struct gn_c
 			       "gn_cq_create(): depth %u: at least 1, at most %u on this provider",
 			       opts->depth, fabric->attr.max_cqe);
 	if (opts->chan && (obj_check(opts->chan, OBJ_CHAN) || opts->chan->ctx != ctx))
-		return gn_fail(-EINVAL, "gn_cq_create(): opts->chan is no channel of this context");
+		return gn_fail(-EINVAL,
+			       "gn_cq_create(): opts->chan is not a channel of this context");
 	rc = obj_create(fabric, OBJ_CQ, sizeof(*cq), &cq);
 	if (rc)
 		return rc;
@@ -118,7 +121,7 @@ int gn_cq_create(struct gn_ctx *ctx, const struct gn_cq_opts *given, struct gn_c
 	rc = fabric->provider->cq_init(cq);
 	if (rc) {
 		obj_destroy(&cq->obj);
-		return gn_fail_since(said, rc, "gn_cq_create()");
+		return gn_fail_since(failures_before, rc, "gn_cq_create()");
 	}
 	obj_hold(&ctx->obj);
 	if (cq->chan)
@@ -129,7 +132,7 @@ int gn_cq_create(struct gn_ctx *ctx, const struct gn_cq_opts *given, struct gn_c
 
 int gn_cq_destroy(struct gn_cq *cq)
 {
-	struct gn_counters *gone;
+	struct gn_counters *past;
 	int rc;
 
 	if (!cq)
@@ -138,16 +141,16 @@ int gn_cq_destroy(struct gn_cq *cq)
 	if (rc)
 		return rc;
 	source_fini(&cq->source);
-	/* Against a thread that pumps the channel. */
+	/* Excludes a thread that pumps the channel. */
 	gn_mutex_lock(&cq->ctx->lock);
 	cq->obj.fabric->provider->cq_fini(cq);
 	gn_mutex_unlock(&cq->ctx->lock);
 	chan_remove(cq->chan, &cq->ev_completion);
 	chan_remove(cq->chan, &cq->ev_overrun);
-	gone = &cq->obj.fabric->gone;
+	past = &cq->obj.fabric->past_counters;
 	gn_mutex_lock(&cq->obj.fabric->lock);
-	gone->polls_empty += cq->polls_empty;
-	gone->arms += cq->arms;
+	past->polls_empty += cq->polls_empty;
+	past->arms += cq->arms;
 	gn_mutex_unlock(&cq->obj.fabric->lock);
 	if (cq->chan)
 		obj_release(&cq->chan->obj);
@@ -176,7 +179,7 @@ int cq_poll_any(struct gn_cq *cq, struct gn_wc *wc, int n)
 		for (int i = 0; i < got; i++)
 			cq_finish(&wc[i]);
 	} else if (unlikely(cq->overrun)) {
-		got = gn_fail_text(-EOVERFLOW, "the cq was overrun: completions are lost");
+		got = gn_fail_text(-EOVERFLOW, "the cq was overrun: completions were lost");
 	} else {
 		counter_add(&cq->polls_empty, 1);
 	}
@@ -196,7 +199,7 @@ int gn_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n)
 
 int gn_cq_arm(struct gn_cq *cq, bool solicited_only)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	int rc;
 
 	if (obj_check(cq, OBJ_CQ))
@@ -204,8 +207,8 @@ int gn_cq_arm(struct gn_cq *cq, bool solicited_only)
 	if (!cq->chan)
 		return gn_fail(-EINVAL, "gn_cq_arm(): the cq has no channel");
 	__atomic_store_n(&cq->user_armed, true, __ATOMIC_RELAXED);
-	rc = arm_locked(cq, solicited_only);
-	return rc ? gn_fail_since(said, rc, "gn_cq_arm()") : 0;
+	rc = cq_arm_locked(cq, solicited_only);
+	return rc ? gn_fail_since(failures_before, rc, "gn_cq_arm()") : 0;
 }
 
 int gn_cq_wait(struct gn_cq *cq, struct gn_wc *wc, int n, uint64_t deadline_ns, const char *reason)

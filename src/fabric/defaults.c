@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a provider answers to what it does not have: "unsupported" where something was asked for,
- * nothing where there is nothing to do. A provider fills in only what it has.
+ * Defaults for a provider's table: -EOPNOTSUPP for a requested operation, no action where nothing
+ * is needed. A provider fills in only what it implements.
  */
 #include "fabric/fabric.h"
 
@@ -16,7 +16,7 @@ static int no_open(struct gn_fabric *fabric, const char *device)
 	return -EOPNOTSUPP;
 }
 
-/* For objects that need no care, that cannot be had, and that leave nothing behind. */
+/* Initialisers: nothing to do, unsupported, and finalisers. */
 #define INIT(object, name, answer)                        \
 	static int object##_##name(struct gn_##object *o) \
 	{                                                 \
@@ -193,7 +193,7 @@ static const struct provider defaults = {
 	.disconnect = qp_unsupported,
 };
 
-/* The calls stand in a row at the end of the table. */
+/* The calls follow each other at the end of the table. */
 #define FIRST_CALL offsetof(struct provider, open)
 #define CALLS	   ((sizeof(struct provider) - FIRST_CALL) / sizeof(void (*)(void)))
 

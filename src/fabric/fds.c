@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Channels made of fds: an epoll set that holds the provider's fds and one eventfd that is readable
- * while events are queued. The set's own fd is what users poll.
+ * Channels with fds: an epoll set of the provider's fds and one eventfd that is readable while
+ * events are queued. Users poll the set's own fd.
  */
 #include "base/fail.h"
 #include "fabric/fabric.h"
@@ -14,9 +14,9 @@
 
 #define PUMP_BATCH  32
 #define NS_PER_S    1000000000ull
-#define PUMP_ROUNDS 8 /* then others get a turn; what is left keeps the set readable */
+#define PUMP_ROUNDS 8 /* then return to the caller; remaining fds keep the set readable */
 
-static int fail(const char *what)
+static int chan_fds_fail(const char *what)
 {
 	const int rc = -errno;
 
@@ -31,14 +31,14 @@ int chan_fds_init(struct gn_chan *chan)
 
 	chan->fd = epoll_create1(EPOLL_CLOEXEC);
 	if (chan->fd < 0)
-		return fail("cannot make an event channel");
+		return chan_fds_fail("cannot create an event channel");
 	chan->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (chan->wake_fd < 0) {
-		rc = fail("cannot make an event channel");
+		rc = chan_fds_fail("cannot create an event channel");
 		goto close_epoll;
 	}
 	if (epoll_ctl(chan->fd, EPOLL_CTL_ADD, chan->wake_fd, &ev)) {
-		rc = fail("cannot make an event channel");
+		rc = chan_fds_fail("cannot create an event channel");
 		goto close_wake;
 	}
 	return 0;
@@ -69,7 +69,7 @@ void chan_fds_pump(struct gn_chan *chan)
 		for (int i = 0; i < chan->n_batch; i++) {
 			struct chan_fd *cfd = ev[i].data.ptr;
 
-			if (cfd) { /* else the wake fd, or gone since the kernel told of it */
+			if (cfd) { /* else it is the wake fd, or was removed in the meantime */
 				cfd->ready(cfd);
 				done++;
 			}
@@ -81,7 +81,7 @@ void chan_fds_pump(struct gn_chan *chan)
 	chan->n_batch = 0;
 }
 
-static void timer_due(struct chan_fd *cfd)
+static void chan_timer_fired(struct chan_fd *cfd)
 {
 	struct gn_chan *chan = container_of(cfd, struct gn_chan, timer);
 	uint64_t n;
@@ -90,14 +90,14 @@ static void timer_due(struct chan_fd *cfd)
 		chan_push(chan, &chan->ev_timer);
 }
 
-static int make_timer(struct gn_chan *chan)
+static int chan_timer_create(struct gn_chan *chan)
 {
 	const int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	int rc;
 
 	if (fd < 0)
-		return fail("cannot make a channel's timer");
-	chan->timer = (struct chan_fd){.fd = fd, .ready = timer_due};
+		return chan_fds_fail("cannot create a channel's timer");
+	chan->timer = (struct chan_fd){.fd = fd, .ready = chan_timer_fired};
 	rc = chan_fds_add(chan, &chan->timer);
 	if (rc) {
 		close(fd);
@@ -108,13 +108,13 @@ static int make_timer(struct gn_chan *chan)
 
 int chan_fds_timer(struct gn_chan *chan, uint64_t deadline_ns)
 {
-	struct itimerspec spec = {.it_value.tv_nsec = 0}; /* off */
+	struct itimerspec spec = {.it_value.tv_nsec = 0}; /* disarmed */
 	int rc;
 
 	if (chan->timer.fd < 0) {
 		if (deadline_ns == GN_FOREVER)
 			return 0;
-		rc = make_timer(chan);
+		rc = chan_timer_create(chan);
 		if (rc)
 			return rc;
 	}
@@ -123,7 +123,7 @@ int chan_fds_timer(struct gn_chan *chan, uint64_t deadline_ns)
 						  .tv_nsec = (long)(deadline_ns % NS_PER_S)};
 	/* gn_now_ns() is CLOCK_MONOTONIC here. */
 	return timerfd_settime(chan->timer.fd, TFD_TIMER_ABSTIME, &spec, NULL) ?
-		       fail("cannot set a channel's timer") :
+		       chan_fds_fail("cannot set a channel's timer") :
 		       0;
 }
 
@@ -132,7 +132,7 @@ int chan_fds_add(struct gn_chan *chan, struct chan_fd *cfd)
 	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = cfd};
 
 	if (epoll_ctl(chan->fd, EPOLL_CTL_ADD, cfd->fd, &ev))
-		return fail("cannot add an fd to an event channel");
+		return chan_fds_fail("cannot add an fd to an event channel");
 	return 0;
 }
 

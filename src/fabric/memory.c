@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory, protection domains and memory regions: the checks all providers share. */
+/* Memory, protection domains and memory regions: checks that all providers share. */
 #include "base/fail.h"
 #include "fabric/fabric.h"
 
@@ -12,7 +12,7 @@
 static int mem_create(struct gn_fabric *fabric, void *addr, size_t size, unsigned rights,
 		      struct gn_mem **out)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	const struct provider *p = fabric->provider;
 	struct gn_mem *mem;
 	int rc = obj_create(fabric, OBJ_MEM, sizeof(*mem), &mem);
@@ -26,7 +26,8 @@ static int mem_create(struct gn_fabric *fabric, void *addr, size_t size, unsigne
 	rc = addr ? p->mem_wrap(mem) : p->mem_alloc(mem);
 	if (rc) {
 		obj_destroy(&mem->obj);
-		return gn_fail_since(said, rc, addr ? "gn_mem_wrap()" : "gn_mem_alloc()");
+		return gn_fail_since(failures_before, rc,
+				     addr ? "gn_mem_wrap()" : "gn_mem_alloc()");
 	}
 	*out = mem;
 	return 0;
@@ -49,8 +50,8 @@ int gn_mem_alloc(struct gn_fabric *fabric, size_t size, unsigned rights, struct 
 	return mem_create(fabric, NULL, size, rights, out);
 }
 
-/* The kernel knows whether pages are mapped; asking costs nothing when they are. */
-static bool is_mapped(uint8_t *addr, size_t size)
+/* Asks the kernel whether pages are mapped. */
+static bool mem_is_mapped(uint8_t *addr, size_t size)
 {
 	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	uintptr_t at = (uintptr_t)addr & ~(page - 1);
@@ -61,7 +62,7 @@ static bool is_mapped(uint8_t *addr, size_t size)
 		const uintptr_t len = end - at < sizeof(seen) * page ? end - at :
 								       sizeof(seen) * page;
 
-		if (mincore((void *)at, len, seen)) /* NOLINT: the address is the question */
+		if (mincore((void *)at, len, seen)) /* NOLINT: the address is what is checked */
 			return false;
 		at += len;
 	}
@@ -75,7 +76,7 @@ int gn_mem_wrap(struct gn_fabric *fabric, void *addr, size_t size, struct gn_mem
 			       "gn_mem_wrap(): out or addr is NULL, or size is 0 or too large");
 	if (fabric_check(fabric))
 		return -EINVAL;
-	if (!is_mapped(addr, size))
+	if (!mem_is_mapped(addr, size))
 		return gn_fail_log(-EFAULT,
 				   "fabric: memory to wrap is not mapped, or not all of it");
 	return mem_create(fabric, addr, size,
@@ -108,7 +109,7 @@ size_t gn_mem_size(const struct gn_mem *mem)
 
 int gn_pd_create(struct gn_ctx *ctx, struct gn_pd **out)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	const struct provider *p;
 	struct gn_pd *pd;
 	int rc;
@@ -125,7 +126,7 @@ int gn_pd_create(struct gn_ctx *ctx, struct gn_pd **out)
 	rc = p->pd_init(pd);
 	if (rc) {
 		obj_destroy(&pd->obj);
-		return gn_fail_since(said, rc, "gn_pd_create()");
+		return gn_fail_since(failures_before, rc, "gn_pd_create()");
 	}
 	obj_hold(&ctx->obj);
 	*out = pd;
@@ -147,7 +148,7 @@ int gn_pd_destroy(struct gn_pd *pd)
 	return 0;
 }
 
-static int check_region(const struct gn_mem *mem, size_t offset, size_t length, unsigned access)
+static int mr_check_region(const struct gn_mem *mem, size_t offset, size_t length, unsigned access)
 {
 	if (access & ~(unsigned)(REMOTE_RIGHTS | GN_LOCAL_WRITE))
 		return gn_fail(-EINVAL,
@@ -155,29 +156,30 @@ static int check_region(const struct gn_mem *mem, size_t offset, size_t length, 
 			       "GN_LOCAL_WRITE");
 	if (access & (GN_REMOTE_WRITE | GN_REMOTE_ATOMIC) && !(access & GN_LOCAL_WRITE))
 		return gn_fail(-EINVAL,
-			       "gn_mr_register(): what peers write to needs GN_LOCAL_WRITE too");
+			       "gn_mr_register(): remote write and atomic need GN_LOCAL_WRITE");
 	if (!length || offset > mem->size || length > mem->size - offset)
 		return gn_fail(-EINVAL, "gn_mr_register(): %zu bytes at %zu of a mem of %zu",
 			       length, offset, mem->size);
 	/* Remote offsets count from the region's start, and devices map whole pages. */
 	if (access & REMOTE_RIGHTS && ((uintptr_t)mem->addr + offset) % GN_PAGE)
 		return gn_fail(-EINVAL,
-			       "gn_mr_register(): a region for peers begins at a page, not at %zu",
+			       "gn_mr_register(): remote rights need a start on a page, not %zu",
 			       offset);
 	if (access & (unsigned)REMOTE_RIGHTS & ~mem->rights)
 		return gn_fail_log(
 			mem->foreign ? -EOPNOTSUPP : -EINVAL,
-			mem->foreign ? "fabric: this provider cannot give peers access to wrapped "
-				       "memory; use gn_mem_alloc()" :
-				       "fabric: a region asks for remote rights its mem was not "
-				       "allocated with");
+			mem->foreign ?
+				"fabric: this provider cannot grant remote access to wrapped "
+				"memory; use gn_mem_alloc()" :
+				"fabric: the region has remote rights that its mem was not "
+				"allocated with");
 	return 0;
 }
 
 int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t length,
 		   unsigned access, struct gn_mr **out)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	const struct provider *p;
 	struct gn_mr *mr;
 	int rc;
@@ -188,7 +190,7 @@ int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t l
 		return gn_fail(
 			-EINVAL,
 			"gn_mr_register(): out is NULL, or pd and mem are of different fabrics");
-	rc = check_region(mem, offset, length, access);
+	rc = mr_check_region(mem, offset, length, access);
 	if (rc)
 		return rc;
 	p = pd->obj.fabric->provider;
@@ -203,7 +205,7 @@ int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t l
 	rc = p->mr_init(mr);
 	if (rc) {
 		obj_destroy(&mr->obj);
-		return gn_fail_since(said, rc, "gn_mr_register()");
+		return gn_fail_since(failures_before, rc, "gn_mr_register()");
 	}
 	obj_hold(&pd->obj);
 	obj_hold(&mem->obj);

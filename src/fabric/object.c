@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Life and death of fabric objects. A destroyed object stays in its fabric's pool, marked dead,
- * until many others of its type have been destroyed after it: using or destroying it again is
- * noticed instead of corrupting memory.
+ * Creation and destruction of fabric objects. A destroyed object stays in its fabric's pool, marked
+ * as destroyed, until QUARANTINE others of its type were destroyed: using or destroying it again is
+ * an error instead of memory corruption.
  */
 #include "base/fail.h"
 #include "fabric/fabric.h"
@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define QUARANTINE 64u /* dead objects of a type that are kept before one is reused */
+#define QUARANTINE 64u /* destroyed objects of a type that are kept before one is reused */
 #define MAGIC_DEAD 0xdeadd1edu
 
 static const char *const names[OBJ_TYPES] = {
@@ -27,7 +27,7 @@ static const char *const names[OBJ_TYPES] = {
 	[OBJ_REQ] = "connection request",
 };
 
-static void link_live(struct obj_pool *pool, struct obj *obj)
+static void obj_link_live(struct obj_pool *pool, struct obj *obj)
 {
 	obj->next = pool->live;
 	obj->prev = &pool->live;
@@ -61,7 +61,7 @@ int obj_create(struct gn_fabric *fabric, enum obj_type type, size_t base_size, v
 	obj->type = type;
 	obj->fabric = fabric;
 	gn_mutex_lock(&fabric->lock);
-	link_live(pool, obj);
+	obj_link_live(pool, obj);
 	gn_mutex_unlock(&fabric->lock);
 	memcpy(out, &obj, sizeof(obj));
 	return 0;
@@ -97,7 +97,7 @@ int obj_check(const void *ptr, enum obj_type type)
 	else if (obj->magic == MAGIC_DEAD)
 		gn_fail_log(0, "fabric: a %s was used after it was destroyed", names[type]);
 	else
-		gn_fail_log(0, "fabric: a pointer given as %s is none", names[type]);
+		gn_fail_log(0, "fabric: the pointer is not a %s", names[type]);
 	return -EINVAL;
 }
 
@@ -108,7 +108,7 @@ int obj_check_idle(const void *ptr, enum obj_type type)
 
 	if (rc)
 		return rc;
-	/* Pairs with the release in obj_release(): what the last child did to us is done. */
+	/* Pairs with the release in obj_release(): the last child's accesses are complete. */
 	if (__atomic_load_n(&obj->children, __ATOMIC_ACQUIRE)) {
 		gn_log(GN_LOG_WARN, "fabric: a %s is still used by %u other objects", names[type],
 		       obj->children);

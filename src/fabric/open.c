@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening a provider by name, and contexts. */
+/* Opens a provider by name; contexts. */
 #include "base/fail.h"
 #include "base/sized.h"
 #include "fabric/fabric.h"
@@ -23,15 +23,14 @@ static int find_provider(const char *name, const struct provider **out, const ch
 		*device = name[len] ? name + len + 1 : "";
 		return 0;
 	}
-	return gn_fail_log(
-		-EINVAL,
-		"fabric: no provider is called '%s'; there are shm, verbs[:DEVICE] and sim:NODE",
-		name);
+	return gn_fail_log(-EINVAL,
+			   "fabric: unknown provider '%s'; known: shm, verbs[:DEVICE] and sim:NODE",
+			   name);
 }
 
 int gn_fabric_open(const char *name, struct gn_fabric **out)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	const struct provider *provider = NULL;
 	struct gn_fabric *fabric;
 	const char *device = NULL;
@@ -43,10 +42,9 @@ int gn_fabric_open(const char *name, struct gn_fabric **out)
 	if (rc)
 		return rc;
 	if (exec_current() != &exec_real && provider != &provider_sim)
-		return gn_fail_log(
-			-EOPNOTSUPP,
-			"fabric: '%s' leads out of the simulation; open what gn_env.fabric says",
-			name);
+		return gn_fail_log(-EOPNOTSUPP,
+				   "fabric: '%s' is outside the simulation; open gn_env.fabric",
+				   name);
 
 	assert(!provider->fabric_size || provider->fabric_size >= sizeof(*fabric));
 	fabric = gn_alloc(provider->fabric_size ? provider->fabric_size : sizeof(*fabric),
@@ -64,7 +62,7 @@ int gn_fabric_open(const char *name, struct gn_fabric **out)
 	strncpy(fabric->attr.provider, provider->name, sizeof(fabric->attr.provider) - 1);
 	rc = fabric->provider->open(fabric, device);
 	if (rc) {
-		gn_fail_since(said, rc, name);
+		gn_fail_since(failures_before, rc, name);
 		goto fini_lock;
 	}
 	*out = fabric;
@@ -81,7 +79,7 @@ int fabric_check(const struct gn_fabric *fabric)
 {
 	if (fabric && fabric->magic == MAGIC_FABRIC)
 		return 0;
-	return gn_fail_log(-EINVAL, "fabric: a pointer given as fabric is none");
+	return gn_fail_log(-EINVAL, "fabric: the pointer is not a fabric");
 }
 
 int gn_fabric_close(struct gn_fabric *fabric)
@@ -95,10 +93,9 @@ int gn_fabric_close(struct gn_fabric *fabric)
 		return rc;
 	for (int type = 0; type < OBJ_TYPES; type++)
 		if (fabric->pool[type].live) {
-			gn_log(GN_LOG_WARN, "fabric: objects of it still live");
-			return gn_fail(
-				-EBUSY,
-				"gn_fabric_close(): objects of it still live; destroy them first");
+			gn_log(GN_LOG_WARN, "fabric: the fabric still has objects");
+			return gn_fail(-EBUSY,
+				       "gn_fabric_close(): destroy the fabric's objects first");
 		}
 	for (int type = 0; type < OBJ_TYPES; type++)
 		for (struct obj *obj = fabric->pool[type].dead_first, *next; obj; obj = next) {
@@ -122,7 +119,7 @@ int gn_fabric_query(const struct gn_fabric *fabric, struct gn_attr *out)
 
 int gn_ctx_create(struct gn_fabric *fabric, struct gn_ctx **out)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	struct gn_ctx *ctx;
 	int rc = fabric_check(fabric);
 
@@ -138,7 +135,7 @@ int gn_ctx_create(struct gn_fabric *fabric, struct gn_ctx **out)
 	if (rc) {
 		gn_mutex_fini(&ctx->lock);
 		obj_destroy(&ctx->obj);
-		return gn_fail_since(said, rc, "gn_ctx_create()");
+		return gn_fail_since(failures_before, rc, "gn_ctx_create()");
 	}
 	*out = ctx;
 	return 0;

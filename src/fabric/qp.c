@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Endpoints and datagram addresses: creation with all checks, query, error, counters. */
+/* Queue pairs and address handles: creation with all checks, query, error, counters. */
 #include "base/fail.h"
 #include "base/sized.h"
 #include "fabric/fabric.h"
@@ -24,13 +24,13 @@ static uint32_t ring_size(uint32_t n)
 	return size;
 }
 
-static int check_opts(const struct gn_pd *pd, const struct gn_qp_opts *o)
+static int qp_check_opts(const struct gn_pd *pd, const struct gn_qp_opts *o)
 {
 	const struct gn_attr *a = &pd->obj.fabric->attr;
 	const bool shared = o->flags & GN_SHARED;
 
 	if (o->type != GN_QP_RC && o->type != GN_QP_UD)
-		return gn_fail(-EINVAL, "gn_qp_create(): type %u is none", (unsigned)o->type);
+		return gn_fail(-EINVAL, "gn_qp_create(): unknown type %u", (unsigned)o->type);
 	if (o->type == GN_QP_UD && !(a->caps & GN_CAP_UD))
 		return gn_fail(-EOPNOTSUPP, "gn_qp_create(): %s has no GN_CAP_UD", a->provider);
 	if (obj_check(o->send_cq, OBJ_CQ) || obj_check(o->recv_cq, OBJ_CQ))
@@ -57,7 +57,7 @@ static int check_opts(const struct gn_pd *pd, const struct gn_qp_opts *o)
 	return 0;
 }
 
-static void fill(struct gn_qp *qp, struct gn_pd *pd, const struct gn_qp_opts *o)
+static void qp_fill(struct gn_qp *qp, struct gn_pd *pd, const struct gn_qp_opts *o)
 {
 	qp->pd = pd;
 	qp->ctx = pd->ctx;
@@ -77,10 +77,10 @@ static void fill(struct gn_qp *qp, struct gn_pd *pd, const struct gn_qp_opts *o)
 	qp->post_one = post_one_any;
 	qp->post_fixed[GN_OP_WRITE] = qp->post_fixed[GN_OP_READ] = post_fixed_any;
 	qp->ev_outcome = (struct chan_node){.about = &qp->obj};
-	qp->ev_gone = (struct chan_node){.type = GN_EVENT_DISCONNECTED, .about = &qp->obj};
+	qp->ev_disconnected = (struct chan_node){.type = GN_EVENT_DISCONNECTED, .about = &qp->obj};
 }
 
-static int alloc_rings(struct gn_qp *qp)
+static int qp_alloc_rings(struct gn_qp *qp)
 {
 	const uint32_t sq = ring_size(qp->max_send_wr), rq = ring_size(qp->max_recv_wr);
 
@@ -95,7 +95,7 @@ static int alloc_rings(struct gn_qp *qp)
 	return -ENOMEM;
 }
 
-static void hold_parts(struct gn_qp *qp)
+static void qp_ref_parts(struct gn_qp *qp)
 {
 	obj_hold(&qp->pd->obj);
 	obj_hold(&qp->send_cq->obj);
@@ -104,7 +104,7 @@ static void hold_parts(struct gn_qp *qp)
 		obj_hold(&qp->chan->obj);
 }
 
-static void release_parts(struct gn_qp *qp)
+static void qp_unref_parts(struct gn_qp *qp)
 {
 	obj_release(&qp->pd->obj);
 	obj_release(&qp->send_cq->obj);
@@ -115,7 +115,7 @@ static void release_parts(struct gn_qp *qp)
 
 int gn_qp_create(struct gn_pd *pd, const struct gn_qp_opts *given, struct gn_qp **out)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	const struct provider *p;
 	struct gn_qp_opts opts = {.size = sizeof(opts)};
 	struct gn_qp *qp;
@@ -127,23 +127,23 @@ int gn_qp_create(struct gn_pd *pd, const struct gn_qp_opts *given, struct gn_qp 
 		return gn_fail(-EINVAL, "gn_qp_create(): opts is NULL, or out is NULL");
 	rc = SIZED_READ(&opts, given, "gn_qp_opts");
 	if (!rc)
-		rc = check_opts(pd, &opts);
+		rc = qp_check_opts(pd, &opts);
 	if (rc)
 		return rc;
 	p = pd->obj.fabric->provider;
 	rc = obj_create(pd->obj.fabric, OBJ_QP, sizeof(*qp), &qp);
 	if (rc)
 		return rc;
-	fill(qp, pd, &opts);
+	qp_fill(qp, pd, &opts);
 	qp_lock(qp);
 	rc = p->qp_init(qp);
 	if (rc)
 		goto destroy_obj;
-	rc = alloc_rings(qp);
+	rc = qp_alloc_rings(qp);
 	if (rc)
 		goto fini_qp;
 	qp_set_plain(qp);
-	hold_parts(qp);
+	qp_ref_parts(qp);
 	qp_unlock(qp);
 	*out = qp;
 	return 0;
@@ -152,10 +152,10 @@ fini_qp:
 destroy_obj:
 	qp_unlock(qp);
 	obj_destroy(&qp->obj);
-	return gn_fail_since(said, rc, "gn_qp_create()");
+	return gn_fail_since(failures_before, rc, "gn_qp_create()");
 }
 
-static void add_counters(struct gn_counters *sum, const struct gn_counters *part)
+static void counters_add(struct gn_counters *sum, const struct gn_counters *part)
 {
 	const uint64_t *from = part->wrs;
 	uint64_t *to = sum->wrs;
@@ -167,10 +167,10 @@ static void add_counters(struct gn_counters *sum, const struct gn_counters *part
 		to[i] += counter_read(&from[i]);
 }
 
-static void drop_events(struct gn_qp *qp)
+static void qp_drop_events(struct gn_qp *qp)
 {
 	chan_remove(qp->chan, &qp->ev_outcome);
-	chan_remove(qp->chan, &qp->ev_gone);
+	chan_remove(qp->chan, &qp->ev_disconnected);
 }
 
 int gn_qp_detach(struct gn_qp *qp)
@@ -180,10 +180,10 @@ int gn_qp_detach(struct gn_qp *qp)
 	if (qp->type != GN_QP_RC)
 		return gn_fail(-EINVAL, "gn_qp_detach(): the qp is not of type GN_QP_RC");
 	qp_lock(qp);
-	qp->gone_told = true; /* no event of it any more */
+	qp->disconnect_reported = true; /* no more events of this qp */
 	qp->obj.fabric->provider->qp_detach(qp);
 	qp_unlock(qp);
-	drop_events(qp);
+	qp_drop_events(qp);
 	return 0;
 }
 
@@ -199,21 +199,21 @@ int gn_qp_destroy_try(struct gn_qp *qp)
 		return rc;
 	fabric = qp->obj.fabric;
 	qp_lock(qp);
-	qp->gone_told = true; /* no event of it any more */
+	qp->disconnect_reported = true; /* no more events of this qp */
 	rc = fabric->provider->qp_close(qp);
 	if (!rc)
 		fabric->provider->qp_fini(qp);
 	qp_unlock(qp);
-	drop_events(qp);
+	qp_drop_events(qp);
 	if (rc)
 		return gn_fail_text(rc, "gn_qp_destroy_try(): a peer is copying; try again");
 	gn_mutex_lock(&fabric->lock);
 	qp->count.bytes_in_flight = 0;
-	add_counters(&fabric->gone, &qp->count);
+	counters_add(&fabric->past_counters, &qp->count);
 	gn_mutex_unlock(&fabric->lock);
 	gn_free(qp->sq);
 	gn_free(qp->rq);
-	release_parts(qp);
+	qp_unref_parts(qp);
 	obj_destroy(&qp->obj);
 	return 0;
 }
@@ -252,7 +252,7 @@ int gn_qp_query(struct gn_qp *qp, struct gn_qp_attr *out)
 
 int gn_qp_error(struct gn_qp *qp)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	int rc;
 
 	if (obj_check(qp, OBJ_QP))
@@ -260,12 +260,12 @@ int gn_qp_error(struct gn_qp *qp)
 	qp_lock(qp);
 	rc = qp->obj.fabric->provider->qp_error(qp);
 	qp_unlock(qp);
-	return rc ? gn_fail_since(said, rc, "gn_qp_error()") : 0;
+	return rc ? gn_fail_since(failures_before, rc, "gn_qp_error()") : 0;
 }
 
 int gn_qp_reset(struct gn_qp *qp)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	int rc;
 
 	if (obj_check(qp, OBJ_QP))
@@ -281,7 +281,7 @@ int gn_qp_reset(struct gn_qp *qp)
 		__atomic_store_n(&qp->count.bytes_in_flight, 0, __ATOMIC_RELAXED);
 	}
 	qp_unlock(qp);
-	return rc ? gn_fail_since(said, rc, "gn_qp_reset()") : 0;
+	return rc ? gn_fail_since(failures_before, rc, "gn_qp_reset()") : 0;
 }
 
 void *gn_qp_user(const struct gn_qp *qp)
@@ -295,7 +295,7 @@ int gn_qp_counters(const struct gn_qp *qp, struct gn_counters *out)
 
 	if (obj_check(qp, OBJ_QP))
 		return -EINVAL;
-	add_counters(&sum, &qp->count);
+	counters_add(&sum, &qp->count);
 	return SIZED_WRITE(out, &sum, "gn_counters");
 }
 
@@ -306,9 +306,9 @@ int gn_fabric_counters(struct gn_fabric *fabric, struct gn_counters *out)
 	if (fabric_check(fabric))
 		return -EINVAL;
 	gn_mutex_lock(&fabric->lock);
-	sum = fabric->gone;
+	sum = fabric->past_counters;
 	for (struct obj *o = fabric->pool[OBJ_QP].live; o; o = o->next)
-		add_counters(&sum, &container_of(o, struct gn_qp, obj)->count);
+		counters_add(&sum, &container_of(o, struct gn_qp, obj)->count);
 	for (struct obj *o = fabric->pool[OBJ_CQ].live; o; o = o->next) {
 		const struct gn_cq *cq = container_of(o, struct gn_cq, obj);
 
@@ -321,11 +321,11 @@ int gn_fabric_counters(struct gn_fabric *fabric, struct gn_counters *out)
 	return SIZED_WRITE(out, &sum, "gn_counters");
 }
 
-/* ---- datagram addresses ---- */
+/* ---- address handles ---- */
 
 int gn_qp_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	struct gn_ud_addr addr = {.lid = 0};
 	int rc;
 
@@ -336,7 +336,7 @@ int gn_qp_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
 			       "gn_qp_ud_addr(): out is NULL, or the qp is not of type GN_QP_UD");
 	rc = qp->obj.fabric->provider->ud_addr(qp, &addr);
 	if (rc)
-		return gn_fail_since(said, rc, "gn_qp_ud_addr()");
+		return gn_fail_since(failures_before, rc, "gn_qp_ud_addr()");
 	addr.qpn = qp->qpn;
 	addr.qkey = qp->qkey;
 	*out = addr;
@@ -346,7 +346,7 @@ int gn_qp_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
 static int ah_create(struct gn_qp *qp, struct gn_qp *conn, const struct gn_ud_addr *addr,
 		     struct gn_ah **out)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	struct gn_ah *ah;
 	int rc;
 
@@ -366,7 +366,7 @@ static int ah_create(struct gn_qp *qp, struct gn_qp *conn, const struct gn_ud_ad
 	ah->conn = NULL;
 	if (rc) {
 		obj_destroy(&ah->obj);
-		return gn_fail_since(said, rc, "gn_ah_create()");
+		return gn_fail_since(failures_before, rc, "gn_ah_create()");
 	}
 	obj_hold(&qp->obj);
 	*out = ah;
@@ -394,7 +394,7 @@ int gn_ah_create_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *g
 			 struct gn_ah **out)
 {
 	struct gn_ud_addr addr = {.lid = 0};
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	int rc;
 
 	if (obj_check(qp, OBJ_QP))
@@ -407,7 +407,7 @@ int gn_ah_create_from_wc(struct gn_qp *qp, const struct gn_wc *wc, const void *g
 			       "gn_ah_create_from_wc(): wc is not that of a received datagram");
 	rc = qp->obj.fabric->provider->ah_reverse(qp, wc, grh, &addr);
 	if (rc)
-		return gn_fail_since(said, rc, "gn_ah_create_from_wc()");
+		return gn_fail_since(failures_before, rc, "gn_ah_create_from_wc()");
 	addr.qpn = wc->src_qpn;
 	return gn_ah_create(qp, &addr, out);
 }

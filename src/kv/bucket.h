@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Buckets, as a look-up sees them: lines of eight slots. A slot is 32 bits of the key's hash, and
- * the item's place; the slots that are used are the first. The last slot of a line may link to
- * another line (index.c).
+ * Buckets, as a lookup sees them: lines of eight slots. A slot is 32 bits of the key's hash and the
+ * item's location; used slots come first. The last slot of a line may link to another line
+ * (index.c).
  */
 #ifndef GN_KV_BUCKET_H
 #define GN_KV_BUCKET_H
 
 #include "kv/store.h"
 
-#define KV_LINK	      (1ull << 31) /* in a slot: the rest is the place of a line */
-#define KV_LINE_BYTES (KV_LINE * sizeof(uint64_t))
+#define KV_LINK	      (1ull << 31) /* in a slot: the rest is the location of a line */
+#define KV_LINE_BYTES (KV_LINE_SLOTS * sizeof(uint64_t))
 
-static inline uint64_t *kv_line_at(const struct gn_kv_store *s, uint32_t place)
+static inline uint64_t *kv_line_at(const struct gn_kv_store *s, uint32_t loc)
 {
-	return (uint64_t *)(void *)(s->base + (uint64_t)place * KV_UNIT);
+	return (uint64_t *)(void *)(s->base + (uint64_t)loc * KV_UNIT);
 }
 
 static inline uint64_t *kv_bucket(const struct gn_kv_store *s, uint32_t n)
@@ -33,23 +33,23 @@ static inline uint64_t *kv_bucket_of(const struct gn_kv_store *s, uint64_t hash)
 
 static inline unsigned kv_line_slots(const uint64_t *line)
 {
-	return KV_LINE - !!(line[KV_LINE - 1] & KV_LINK);
+	return KV_LINE_SLOTS - !!(line[KV_LINE_SLOTS - 1] & KV_LINK);
 }
 
 static inline uint64_t *kv_line_next(const struct gn_kv_store *s, const uint64_t *line)
 {
-	const uint64_t last = line[KV_LINE - 1];
+	const uint64_t last = line[KV_LINE_SLOTS - 1];
 
 	return last & KV_LINK ? kv_line_at(s, (uint32_t)(last & ~KV_LINK)) : NULL;
 }
 
-/* A bit for each slot with that hash. */
+/* A bit for each slot with this hash. */
 static inline unsigned kv_line_match(const uint64_t *line, uint64_t hash)
 {
 #ifdef __SSE2__
 	const __m128 *two = (const __m128 *)(const void *)line;
 	const __m128i wanted = _mm_set1_epi32((int)hash);
-	/* The upper halves of four slots each. */
+	/* the upper halves of four slots each */
 	const __m128i low = _mm_castps_si128(_mm_shuffle_ps(two[0], two[1], 0xdd));
 	const __m128i high = _mm_castps_si128(_mm_shuffle_ps(two[2], two[3], 0xdd));
 
@@ -58,25 +58,25 @@ static inline unsigned kv_line_match(const uint64_t *line, uint64_t hash)
 #else
 	unsigned found = 0;
 
-	for (unsigned i = 0; i < KV_LINE; i++)
+	for (unsigned i = 0; i < KV_LINE_SLOTS; i++)
 		found |= (unsigned)((uint32_t)(line[i] >> 32) == (uint32_t)hash) << i;
 	return found;
 #endif
 }
 
-/* 0: it is empty, or a link. */
-static inline uint32_t kv_slot_place(uint64_t slot)
+/* 0: the slot is empty or a link. */
+static inline uint32_t kv_slot_loc(uint64_t slot)
 {
 	return slot & KV_LINK ? 0 : (uint32_t)slot;
 }
 
 /*
- * A look-up has three steps, so that those of several operations overlap: the first prefetches the
- * bucket, the second looks for the hash there and prefetches the item, the third is kv_execute().
- * Each is done KV_AHEAD operations before the next one. Operations between them may change the
- * bucket: op->line and op->step are a hint, and the third step checks it.
+ * A lookup has three steps, so that lookups of several operations overlap: prefetch the bucket;
+ * find the hash in it and prefetch the item; execute (kv_execute()). Each step runs
+ * KV_PREFETCH_DISTANCE operations before the next one. Operations in between may change the bucket:
+ * op->line and op->step are a hint that the third step checks.
  */
-#define KV_AHEAD 10u
+#define KV_PREFETCH_DISTANCE 10u
 
 static inline void kv_prefetch_bucket(const struct gn_kv_store *s, struct gn_kv_op *op)
 {
@@ -95,12 +95,12 @@ static inline void kv_prefetch_item(const struct gn_kv_store *s, struct gn_kv_op
 
 	if (unlikely(s->cuckoo)) {
 		kv_cuckoo_prefetch_item(s, op->hash);
-		op->step = KV_LINE;
+		op->step = KV_LINE_SLOTS;
 		return;
 	}
 	found = kv_line_match(line, op->hash);
-	op->step = (uint32_t)__builtin_ctz(found | 1u << KV_LINE);
-	at = found ? op->step : KV_LINE - 1;
+	op->step = (uint32_t)__builtin_ctz(found | 1u << KV_LINE_SLOTS);
+	at = found ? op->step : KV_LINE_SLOTS - 1;
 	if (likely(found || line[at] & KV_LINK)) {
 		const uint8_t *next = s->base + (line[at] & (KV_LINK - 1)) * KV_UNIT;
 
@@ -110,49 +110,49 @@ static inline void kv_prefetch_item(const struct gn_kv_store *s, struct gn_kv_op
 	}
 }
 
-/* The place of the item with the operation's key, after both, where the hint says; 0: not there. */
-static force_inline uint32_t kv_look_there(const struct gn_kv_store *s, const struct gn_kv_op *op)
+/* The location of the item with the operation's key, if the hint is right; else 0. */
+static force_inline uint32_t kv_find_hinted(const struct gn_kv_store *s, const struct gn_kv_op *op)
 {
 	uint64_t slot;
-	uint32_t place;
+	uint32_t loc;
 
-	if (unlikely(op->step >= KV_LINE))
+	if (unlikely(op->step >= KV_LINE_SLOTS))
 		return 0;
 	slot = ((const uint64_t *)op->line)[op->step];
-	place = kv_slot_place(slot);
-	return likely((uint32_t)(slot >> 32) == (uint32_t)op->hash && place &&
-		      kv_key_is(kv_at(s, place), op->key, op->key_len)) ?
-		       place :
+	loc = kv_slot_loc(slot);
+	return likely((uint32_t)(slot >> 32) == (uint32_t)op->hash && loc &&
+		      kv_key_is(kv_item_at(s, loc), op->key, op->key_len)) ?
+		       loc :
 		       0;
 }
 
-/* … anywhere; 0: there is none. */
-static inline uint32_t kv_look_up(struct gn_kv_store *s, const struct gn_kv_op *op)
+/* The location of the item with the operation's key; 0: none. */
+static inline uint32_t kv_find_op(struct gn_kv_store *s, const struct gn_kv_op *op)
 {
-	const uint32_t place = kv_look_there(s, op);
+	const uint32_t loc = kv_find_hinted(s, op);
 
-	if (unlikely(!place))
+	if (unlikely(!loc))
 		return kv_find(s, op->hash, op->key, op->key_len);
-	s->found_at = op->step;
-	return place;
+	s->found_slot = op->step;
+	return loc;
 }
 
 /*
- * A plain GET of what most of them find: an item without flags and expiry. Of op only found is set.
- * NULL: nothing was done, and kv_execute() knows.
+ * The common GET: no options, and an item without flags and expiry. Of op only found is set. NULL:
+ * not this case, nothing was changed, and kv_execute() must be used.
  */
-static force_inline const struct kv_item *kv_get_quickly(struct gn_kv_store *s, struct gn_kv_op *op)
+static force_inline const struct kv_item *kv_get_fast(struct gn_kv_store *s, struct gn_kv_op *op)
 {
-	const uint32_t place = kv_look_there(s, op);
-	const struct kv_item *item = kv_at(s, place);
+	const uint32_t loc = kv_find_hinted(s, op);
+	const struct kv_item *item = kv_item_at(s, loc);
 
-	if (unlikely(!place || item->lengths & KV_MORE))
+	if (unlikely(!loc || item->lengths & KV_EXT))
 		return NULL;
 	op->found = item->used & KV_ITEM_FOUND;
 	kv_count_hit(s);
-	if (unlikely(kv_use_matters(s, item))) {
-		s->found_at = op->step;
-		kv_record_use(s, op, place);
+	if (unlikely(kv_must_record_use(s, item))) {
+		s->found_slot = op->step;
+		kv_record_use(s, op, loc);
 	}
 	return item;
 }

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * GET by reading. The first of a key's three entries is read alone: most keys are there, because
- * the server puts them there if it can. Then both others are, with one doorbell: a key that is not
- * in the first has to wait for one more round trip, not for two, and the server's card is asked for
- * less than by three reads each time. An entry with the key's tag leads to an item. (GN_KV_PAPER:
- * one entry after the other, and the item of each, as Pilaf does it.)
+ * GET with READs. First READ the first of the key's three entries: most keys are there, because the
+ * server puts them there if it can. Then READ both others with one doorbell: a key that is not in
+ * the first entry costs one more round trip, not two, and the server's card gets fewer READs than
+ * with three at once. An entry with the key's tag leads to an item. (GN_KV_PAPER: one entry after
+ * the other, each with its item, as in Pilaf.)
  *
- * A key that was found was there with that value when its entry was read: an entry that is whole
- * told of this item then, and bytes with the sum that it names are that item, wherever they lay.
+ * A hit is correct: an intact entry pointed to this item when it was read, and bytes with the
+ * checksum that the entry names are that item, wherever they were read.
  *
- * A key that was not found in three entries may have moved from one that was not read yet to one
- * that was. So when all of these reads are done, the crc of each is read once more. If it is the
- * same, the entry was not written between: no entry has the same words again after others, its crc
- * is another with each, and is written first. So there was a moment, when the last of the first
- * reads was done and none of the second had begun, at which all three were as they were read. At
- * any moment a key that is there is in one of its three entries; so at that one it was not there.
- * All of this is true of entries that were whole the first time only.
+ * A miss needs a second round: the key may have moved from an entry that was not read yet to one
+ * that was. After all three entries were read, READ the crc of each once more. If a crc is
+ * unchanged, its entry was not written in between: an entry never has the same words again after it
+ * had others, every entry has another crc, and the crc is written first. So at the moment after the
+ * last READ of the first round and before the first of the second, all three entries were as they
+ * were read. An existing key is in one of its three entries at any moment; so at that moment the
+ * key did not exist. This holds only if all entries were intact in the first round.
  */
 #include <errno.h>
 
@@ -23,185 +23,188 @@
 #include "base/mutant.h"
 #include "kv/bypass.h"
 
-#define TRIES	  8u /* of a GET, after which it is called */
-#define SLACK_S	  2u /* by which the server's clock may be another than we think */
-#define SECOND_NS 1000000000ull
-#define MUTANT_NS 40000u
-#define ALL	  ((1u << KV_WAYS) - 1)
+#define ATTEMPTS_MAX  8u /* torn or repeated READs of a GET, before it becomes a call */
+#define CLOCK_SLACK_S 2u /* uncertainty of the server's clock */
+#define SECOND_NS     1000000000ull
+#define MUTANT_NS     40000u
+#define ALL_WAYS      ((1u << KV_WAYS) - 1)
 
-static void think(struct kv_look *look);
+static void lookup_advance(struct kv_lookup *lookup);
 
-static struct kv_link *link_of(const struct kv_bypass *b)
+static struct kv_link *bypass_link(const struct kv_bypass *b)
 {
 	return &b->client->links[b->part];
 }
 
-static unsigned kind_of(uint64_t hash)
+static unsigned hash_class(uint64_t hash)
 {
-	return hash % KV_BYPASS_KINDS;
+	return hash % KV_BYPASS_CLASSES;
 }
 
-/* ---- the end of a GET ---- */
+/* ---- completion ---- */
 
-static void start(struct kv_bypass *b, struct gn_kv_op *op);
+static void lookup_start(struct kv_bypass *b, struct gn_kv_op *op);
 
-/* It is idle, or begins with the next. */
-static void release(struct kv_look *look)
+/* Frees the lookup, or starts the next queued operation with it. */
+static void lookup_release(struct kv_lookup *lookup)
 {
-	struct kv_bypass *b = look->bypass;
-	struct gn_kv_op *op = b->waiting;
+	struct kv_bypass *b = lookup->bypass;
+	struct gn_kv_op *op = b->queued;
 
-	gn_free(look->large);
-	look->large = NULL;
-	look->op = NULL;
-	look->next = b->idle;
-	b->idle = look;
+	gn_free(lookup->large);
+	lookup->large = NULL;
+	lookup->op = NULL;
+	lookup->next = b->free_lookups;
+	b->free_lookups = lookup;
 	b->n_busy--;
-	link_of(b)->under_way--;
+	bypass_link(b)->outstanding--;
 	if (!op)
 		return;
-	b->waiting = op->next;
-	if (!b->waiting)
-		b->waiting_end = &b->waiting;
-	start(b, op);
+	b->queued = op->next;
+	if (!b->queued)
+		b->queued_end = &b->queued;
+	lookup_start(b, op);
 }
 
-static void end(struct kv_look *look, unsigned status)
+static void lookup_end(struct kv_lookup *lookup, unsigned status)
 {
-	struct gn_kv_client *c = look->bypass->client;
-	struct gn_kv_op *op = look->op;
+	struct gn_kv_client *c = lookup->bypass->client;
+	struct gn_kv_op *op = lookup->op;
 
-	release(look);
-	kv_op_end(c, op, status);
+	lookup_release(lookup);
+	kv_op_complete(c, op, status);
 }
 
-static void call_instead(struct gn_kv_client *c, struct gn_kv_op *op)
+static void lookup_call_server(struct gn_kv_client *c, struct gn_kv_op *op)
 {
 	const int rc = kv_op_call(c, op);
 
 	c->count.fell_back++;
 	if (rc)
-		kv_op_end(c, op, kv_status_of_error(rc));
+		kv_op_complete(c, op, kv_status_of_error(rc));
 }
 
-static void fall_back(struct kv_look *look)
+static void lookup_fall_back(struct kv_lookup *lookup)
 {
-	struct gn_kv_client *c = look->bypass->client;
-	struct gn_kv_op *op = look->op;
+	struct gn_kv_client *c = lookup->bypass->client;
+	struct gn_kv_op *op = lookup->op;
 
-	release(look);
-	call_instead(c, op);
+	lookup_release(lookup);
+	lookup_call_server(c, op);
 }
 
-/* ---- reads ---- */
+/* ---- READs ---- */
 
-/* Nothing is begun before post(): to begin a read may be to end it. */
-static void gather(struct kv_bypass *b, struct gn_rpc_read_op *read)
+/*
+ * READs are only gathered here and posted by reads_post(): a READ may complete while it is posted.
+ */
+static void read_gather(struct kv_bypass *b, struct gn_rpc_read_op *read)
 {
-	const bool alone = read->len > GN_RPC_READ_SHORT;
+	const bool large = read->len > GN_RPC_READ_SHORT;
 
 	read->next = NULL;
-	*(alone ? b->alone_end : b->gathered_end) = read;
-	*(alone ? &b->alone_end : &b->gathered_end) = &read->next;
+	*(large ? b->single_end : b->gathered_end) = read;
+	*(large ? &b->single_end : &b->gathered_end) = &read->next;
 }
 
-/* A read will not come. */
-static void lose(struct kv_look *look, const struct gn_rpc_read_op *read, bool gone)
+/* A READ failed or could not be posted. */
+static void read_lost(struct kv_lookup *lookup, const struct gn_rpc_read_op *read,
+		      bool disconnected)
 {
-	look->pending &= ~(1u << (read - look->read));
-	look->failed = true;
-	look->gone |= gone;
-	look->bypass->client->down |= gone;
-	if (!look->pending)
-		think(look);
+	lookup->pending &= ~(1u << (read - lookup->read));
+	lookup->failed = true;
+	lookup->disconnected |= disconnected;
+	lookup->bypass->client->disconnected |= disconnected;
+	if (!lookup->pending)
+		lookup_advance(lookup);
 }
 
-static void begin_reads(struct kv_bypass *b, struct gn_rpc_read_op *read)
+static void reads_begin(struct kv_bypass *b, struct gn_rpc_read_op *read)
 {
-	struct gn_rpc_client *rpc = link_of(b)->rpc;
+	struct gn_rpc_client *rpc = bypass_link(b)->rpc;
 	const int rc = rpc ? gn_rpc_read(rpc, read) : -ENOTCONN;
 
 	for (struct gn_rpc_read_op *next; rc && read; read = next) {
 		next = read->next;
-		lose(read->arg, read, rc == -ENOTCONN);
+		read_lost(read->arg, read, rc == -ENOTCONN);
 	}
 }
 
-static void post(struct kv_bypass *b)
+static void reads_post(struct kv_bypass *b)
 {
-	struct gn_rpc_read_op *gathered = b->gathered, *alone = b->alone, *next;
+	struct gn_rpc_read_op *gathered = b->gathered, *single = b->single, *next;
 
-	b->gathered = b->alone = NULL;
+	b->gathered = b->single = NULL;
 	b->gathered_end = &b->gathered;
-	b->alone_end = &b->alone;
+	b->single_end = &b->single;
 	if (gathered)
-		begin_reads(b, gathered);
-	for (; alone; alone = next) {
-		next = alone->next;
-		alone->next = NULL;
-		begin_reads(b, alone);
+		reads_begin(b, gathered);
+	for (; single; single = next) {
+		next = single->next;
+		single->next = NULL;
+		reads_begin(b, single);
 	}
 }
 
-static void entry_done(struct gn_rpc_read_op *read);
-static void crc_done(struct gn_rpc_read_op *read);
-static void item_done(struct gn_rpc_read_op *read);
+static void entry_read_done(struct gn_rpc_read_op *read);
+static void crc_read_done(struct gn_rpc_read_op *read);
+static void item_read_done(struct gn_rpc_read_op *read);
 
 typedef void read_done(struct gn_rpc_read_op *read);
 
-/* Bytes of an entry, from at on. */
-static void ask_entry(struct kv_look *look, unsigned way, uint32_t at, uint32_t bytes, void *to,
-		      read_done *done)
+/* READs bytes of an entry, from offset at on. */
+static void read_entry(struct kv_lookup *lookup, unsigned way, uint32_t at, uint32_t bytes,
+		       void *to, read_done *done)
 {
-	struct kv_bypass *b = look->bypass;
-	const uint64_t n = kv_entry_at(kv_tag(look->op->hash), way, b->layout.table_bits);
+	struct kv_bypass *b = lookup->bypass;
+	const uint64_t n = kv_entry_index(kv_tag(lookup->op->hash), way, b->layout.table_bits);
 
-	look->read[way] = (struct gn_rpc_read_op){
+	lookup->read[way] = (struct gn_rpc_read_op){
 		.view = kv_view_read(&b->layout.table),
 		.offset = n * sizeof(struct kv_entry) + at,
 		.len = bytes,
 		.to = to,
 		.done = done,
-		.arg = look,
+		.arg = lookup,
 	};
-	look->pending |= 1u << way;
+	lookup->pending |= 1u << way;
 	b->client->count.entry_reads++;
-	gather(b, &look->read[way]);
+	read_gather(b, &lookup->read[way]);
 }
 
-static void ask_entries(struct kv_look *look, unsigned ways)
+static void read_entries(struct kv_lookup *lookup, unsigned ways)
 {
 	for (unsigned way = 0; way < KV_WAYS; way++)
 		if (ways & 1u << way)
-			ask_entry(look, way, 0, sizeof(struct kv_entry), &look->entry[way],
-				  entry_done);
+			read_entry(lookup, way, 0, sizeof(struct kv_entry), &lookup->entry[way],
+				   entry_read_done);
 }
 
-static void ask_crcs(struct kv_look *look)
+static void read_crcs(struct kv_lookup *lookup)
 {
 	for (unsigned way = 0; way < KV_WAYS; way++)
-		ask_entry(look, way, offsetof(struct kv_entry, crc), sizeof(look->crc[way]),
-			  &look->crc[way], crc_done);
+		read_entry(lookup, way, offsetof(struct kv_entry, crc), sizeof(lookup->crc[way]),
+			   &lookup->crc[way], crc_read_done);
 }
 
-/* Which entries to read next, of those that are not known. */
-static unsigned next_ways(const struct kv_look *look)
+/* Which of the unread entries to READ next. */
+static unsigned next_ways(const struct kv_lookup *lookup)
 {
-	const unsigned unknown = ALL & ~look->known;
+	const unsigned unknown = ALL_WAYS & ~lookup->valid;
 
-	if (look->bypass->paper || (!look->again && !look->known))
+	if (lookup->bypass->paper || (!lookup->retry && !lookup->valid))
 		return unknown & -unknown;
 	return unknown;
 }
 
-/* False: there is no item, whatever the entry says. */
-static bool ask_item(struct kv_look *look, unsigned way)
+/* False: the entry does not describe a possible item. */
+static bool read_item(struct kv_lookup *lookup, unsigned way)
 {
-	const struct kv_entry *e = &look->entry[way];
-	struct kv_bypass *b = look->bypass;
-	const uint64_t offset = (uint64_t)kv_entry_place(e) * KV_UNIT;
+	const struct kv_entry *e = &lookup->entry[way];
+	struct kv_bypass *b = lookup->bypass;
+	const uint64_t offset = (uint64_t)kv_entry_loc(e) * KV_UNIT;
 	const uint32_t bytes = kv_entry_size(e);
-	struct gn_rpc_read_op *read = &look->read[way];
+	struct gn_rpc_read_op *read = &lookup->read[way];
 
 	if (bytes <= KV_ITEM_HEAD || bytes > b->layout.items.bytes ||
 	    offset > b->layout.items.bytes - bytes)
@@ -210,313 +213,314 @@ static bool ask_item(struct kv_look *look, unsigned way)
 		.view = kv_view_read(&b->layout.items),
 		.offset = offset,
 		.len = bytes,
-		.done = item_done,
-		.arg = look,
+		.done = item_read_done,
+		.arg = lookup,
 	};
-	look->way = way;
-	look->pending = 1u << way;
+	lookup->way = way;
+	lookup->pending = 1u << way;
 	b->client->count.value_reads++;
 	if (bytes > GN_RPC_READ_SHORT) {
-		gn_free(look->large);
-		look->large = gn_alloc(bytes, 0);
-		read->to = look->large;
-		look->failed = !look->large;
+		gn_free(lookup->large);
+		lookup->large = gn_alloc(bytes, 0);
+		read->to = lookup->large;
+		lookup->failed = !lookup->large;
 	}
-	if (look->failed)
-		look->pending = 0;
+	if (lookup->failed)
+		lookup->pending = 0;
 	else
-		gather(b, read);
+		read_gather(b, read);
 	return true;
 }
 
-/* ---- what was read ---- */
+/* ---- checks ---- */
 
-static void torn(struct kv_look *look, unsigned way)
+static void lookup_torn(struct kv_lookup *lookup, unsigned way)
 {
-	look->bypass->client->count.torn++;
-	look->tries++;
-	look->known &= ~(1u << way);
+	lookup->bypass->client->count.torn++;
+	lookup->attempts++;
+	lookup->valid &= ~(1u << way);
 }
 
-static bool whole(const struct kv_entry *e)
+static bool entry_is_intact(const struct kv_entry *e)
 {
 	gn_charge(GN_WORK_CHECKSUM, sizeof(*e));
 	if (kv_entry_crc(e) == e->crc)
 		return true;
 	if (!mutant("kv-entry-crc", MUTANT_ALWAYS))
 		return false;
-	gn_charge(GN_WORK_NS, MUTANT_NS); /* who has this defect goes on when it does harm */
+	gn_charge(GN_WORK_NS, MUTANT_NS); /* give this mutant time to do harm */
 	return true;
 }
 
-static void entry_done(struct gn_rpc_read_op *read)
+static void entry_read_done(struct gn_rpc_read_op *read)
 {
-	struct kv_look *look = read->arg;
-	const unsigned way = (unsigned)(read - look->read);
-	const struct kv_entry *e = &look->entry[way];
+	struct kv_lookup *lookup = read->arg;
+	const unsigned way = (unsigned)(read - lookup->read);
+	const struct kv_entry *e = &lookup->entry[way];
 
 	if (read->status) {
-		lose(look, read, true);
+		read_lost(lookup, read, true);
 		return;
 	}
-	look->pending &= ~(1u << way);
-	if (whole(e)) {
-		look->known |= 1u << way;
-		look->moved |= kv_entry_moved(e) && !mutant("kv-moved-ignored", MUTANT_ALWAYS);
+	lookup->pending &= ~(1u << way);
+	if (entry_is_intact(e)) {
+		lookup->valid |= 1u << way;
+		lookup->moved |= kv_entry_moved(e) && !mutant("kv-moved-ignored", MUTANT_ALWAYS);
 	} else {
-		torn(look, way);
+		lookup_torn(lookup, way);
 	}
-	if (!look->pending)
-		think(look);
+	if (!lookup->pending)
+		lookup_advance(lookup);
 }
 
-enum verdict { TORN, ANOTHER, EXPIRED, UNSURE, FOUND };
+enum item_verdict { TORN, OTHER_KEY, EXPIRED, UNSURE, FOUND };
 
-static uint32_t now_s(const struct kv_bypass *b)
+static uint32_t server_now_s(const struct kv_bypass *b)
 {
-	return (uint32_t)((gn_now_ns() - b->learnt_ns + b->layout.age_ns) / SECOND_NS) + 1;
+	return (uint32_t)((gn_now_ns() - b->layout_ns + b->layout.age_ns) / SECOND_NS) + 1;
 }
 
-/* Whether it lives, if the server's clock can be told from ours. */
-static enum verdict judge_age(struct kv_bypass *b, const struct kv_item *item, struct gn_kv_op *op)
+/* Has the item expired, as far as the server's clock is known? */
+static enum item_verdict item_check_expiry(struct kv_bypass *b, const struct kv_item *item,
+					   struct gn_kv_op *op)
 {
 	const uint32_t expires = kv_expires(item);
-	const uint32_t now = expires || op->how & GN_KV_DETAILS ? now_s(b) : 0;
+	const uint32_t now = expires || op->how & GN_KV_DETAILS ? server_now_s(b) : 0;
 	const uint32_t used = item->used >> KV_ITEM_BITS;
 
 	op->ttl_s = op->was_ttl_s = GN_KV_TTL_NONE;
 	op->idle_s = used < now ? now - used : 0;
 	if (!expires)
 		return FOUND;
-	if (gn_now_ns() > b->trust_ns) {
-		b->stale = true; /* it is asked again */
+	if (gn_now_ns() > b->clock_valid_until_ns) {
+		b->stale = true; /* request the layout again */
 		return UNSURE;
 	}
-	if (expires <= now && now - expires >= SLACK_S)
+	if (expires <= now && now - expires >= CLOCK_SLACK_S)
 		return EXPIRED;
-	if (expires <= now + SLACK_S)
+	if (expires <= now + CLOCK_SLACK_S)
 		return UNSURE;
 	op->ttl_s = op->was_ttl_s = expires - now;
 	return FOUND;
 }
 
-/* Is this the item that the entry told of, and the one that is looked for? */
-static enum verdict judge(struct kv_look *look, const struct kv_item *item)
+/* Is this the item that the entry describes, and does it have the right key? */
+static enum item_verdict item_check(struct kv_lookup *lookup, const struct kv_item *item)
 {
-	const struct kv_entry *e = &look->entry[look->way];
-	struct gn_kv_op *op = look->op;
+	const struct kv_entry *e = &lookup->entry[lookup->way];
+	struct gn_kv_op *op = lookup->op;
 
 	if (!kv_key_len(item) || kv_key_len(item) > GN_KV_KEY_MAX ||
 	    kv_value_len(item) > GN_KV_VALUE_MAX ||
 	    kv_item_bytes(item->lengths) != kv_entry_size(e))
 		return TORN;
 	gn_charge(GN_WORK_CHECKSUM, kv_entry_size(e));
-	/* This finds what is torn without the entry's CRC, too: the defect lacks both. */
+	/* The sum detects torn entries as well: the mutant skips both checks. */
 	if (kv_item_sum(item) != e->sum && !mutant("kv-entry-crc", MUTANT_ALWAYS))
 		return TORN;
 	if (!kv_key_is(item, op->key, op->key_len) && !mutant("kv-key-compare", op->hash))
-		return ANOTHER;
-	/* To be told of either is to win or to lose: it changes something. */
+		return OTHER_KEY;
+	/* Only the server can decide which client renews such an item. */
 	if (item->used & (KV_ITEM_STALE | KV_ITEM_WON))
 		return UNSURE;
-	return judge_age(look->bypass, item, op);
+	return item_check_expiry(lookup->bypass, item, op);
 }
 
-static void take(struct kv_look *look, struct kv_item *item)
+static void lookup_take_item(struct kv_lookup *lookup, struct kv_item *item)
 {
-	struct gn_kv_op *op = look->op;
+	struct gn_kv_op *op = lookup->op;
 
 	op->flags = kv_flags(item);
 	op->cas = item->cas;
 	op->len = kv_value_len(item);
 	op->found = item->used & KV_ITEM_HIT ? GN_KV_HIT_BEFORE : 0;
 	if (!(op->how & GN_KV_NO_VALUE) && op->len > op->room_bytes) {
-		end(look, GN_KV_TOO_BIG);
+		lookup_end(lookup, GN_KV_TOO_BIG);
 		return;
 	}
 	if (!(op->how & GN_KV_NO_VALUE) && op->len) {
 		memcpy(op->room, kv_value(item), op->len);
 		gn_charge(GN_WORK_COPY, op->len);
 	}
-	end(look, GN_KV_OK);
+	lookup_end(lookup, GN_KV_OK);
 }
 
-static void miss(struct kv_look *look)
+static void lookup_miss(struct kv_lookup *lookup)
 {
-	look->op->found = look->op->len = look->op->idle_s = 0;
-	end(look, GN_KV_MISS);
+	lookup->op->found = lookup->op->len = lookup->op->idle_s = 0;
+	lookup_end(lookup, GN_KV_MISS);
 }
 
-static void item_done(struct gn_rpc_read_op *read)
+static void item_read_done(struct gn_rpc_read_op *read)
 {
-	struct kv_look *look = read->arg;
-	const unsigned way = look->way;
+	struct kv_lookup *lookup = read->arg;
+	const unsigned way = lookup->way;
 	struct kv_item *item;
 
 	if (read->status) {
-		lose(look, read, true);
+		read_lost(lookup, read, true);
 		return;
 	}
-	look->pending = 0;
-	if (!look->op) {
-		release(look);
+	lookup->pending = 0;
+	if (!lookup->op) {
+		lookup_release(lookup);
 		return;
 	}
 	item = (struct kv_item *)(uintptr_t)(read->to ? read->to : read->data);
-	switch (judge(look, item)) {
+	switch (item_check(lookup, item)) {
 	case TORN:
-		torn(look, way);
-		think(look);
+		lookup_torn(lookup, way);
+		lookup_advance(lookup);
 		break;
-	case ANOTHER:
-		look->refuted[way] = look->entry[way].crc;
-		think(look);
+	case OTHER_KEY:
+		lookup->rejected_crc[way] = lookup->entry[way].crc;
+		lookup_advance(lookup);
 		break;
 	case EXPIRED:
-		miss(look);
+		lookup_miss(lookup);
 		break;
 	case UNSURE:
-		fall_back(look);
+		lookup_fall_back(lookup);
 		break;
 	case FOUND:
-		take(look, item);
+		lookup_take_item(lookup, item);
 		break;
 	}
 }
 
-/* Is the item of this entry worth a look? */
-static bool worth(const struct kv_look *look, unsigned way)
+/* May the item of this entry have the key? */
+static bool entry_may_lead_to_key(const struct kv_lookup *lookup, unsigned way)
 {
-	const struct kv_entry *e = &look->entry[way];
+	const struct kv_entry *e = &lookup->entry[way];
 
-	return kv_entry_place(e) && look->refuted[way] != e->crc &&
-	       (look->bypass->paper || kv_entry_tag(e) == kv_tag(look->op->hash));
+	return kv_entry_loc(e) && lookup->rejected_crc[way] != e->crc &&
+	       (lookup->bypass->paper || kv_entry_tag(e) == kv_tag(lookup->op->hash));
 }
 
-/* All that was asked for is there: the next step. */
-static void think(struct kv_look *look)
+/* All READs of this step have completed: take the next step. */
+static void lookup_advance(struct kv_lookup *lookup)
 {
-	if (!look->op) {
-		release(look);
+	if (!lookup->op) {
+		lookup_release(lookup);
 		return;
 	}
-	if (look->failed && look->gone) {
-		end(look, GN_KV_GONE);
+	if (lookup->failed && lookup->disconnected) {
+		lookup_end(lookup, GN_KV_GONE);
 		return;
 	}
-	look->bypass->stale |= look->moved;
-	if (look->failed || look->moved || look->tries > TRIES) {
-		fall_back(look);
+	lookup->bypass->stale |= lookup->moved;
+	if (lookup->failed || lookup->moved || lookup->attempts > ATTEMPTS_MAX) {
+		lookup_fall_back(lookup);
 		return;
 	}
 	for (unsigned way = 0; way < KV_WAYS; way++) {
-		if (!(look->known & 1u << way)) {
-			ask_entries(look, next_ways(look));
+		if (!(lookup->valid & 1u << way)) {
+			read_entries(lookup, next_ways(lookup));
 			return;
 		}
-		if (!worth(look, way))
+		if (!entry_may_lead_to_key(lookup, way))
 			continue;
-		if (!ask_item(look, way)) {
-			torn(look, way);
-			think(look);
-		} else if (!look->pending) {
-			think(look);
+		if (!read_item(lookup, way)) {
+			lookup_torn(lookup, way);
+			lookup_advance(lookup);
+		} else if (!lookup->pending) {
+			lookup_advance(lookup);
 		}
 		return;
 	}
-	ask_crcs(look);
+	read_crcs(lookup);
 }
 
-/* Nothing was found; if all is as it was then, nothing was there. */
-static void crc_done(struct gn_rpc_read_op *read)
+/* The second round of a miss: if all crcs are unchanged, the key does not exist. */
+static void crc_read_done(struct gn_rpc_read_op *read)
 {
-	struct kv_look *look = read->arg;
+	struct kv_lookup *lookup = read->arg;
 	bool same = true;
 
 	if (read->status) {
-		lose(look, read, true);
+		read_lost(lookup, read, true);
 		return;
 	}
-	look->pending &= ~(1u << (read - look->read));
-	if (look->pending)
+	lookup->pending &= ~(1u << (read - lookup->read));
+	if (lookup->pending)
 		return;
 	for (unsigned way = 0; way < KV_WAYS; way++)
-		same &= look->crc[way] == look->entry[way].crc;
+		same &= lookup->crc[way] == lookup->entry[way].crc;
 	same |= mutant("kv-miss-once", MUTANT_ALWAYS);
-	if (look->op && same && !look->failed) {
-		miss(look);
+	if (lookup->op && same && !lookup->failed) {
+		lookup_miss(lookup);
 		return;
 	}
-	look->tries++;
-	look->again = true;
-	look->known = 0;
-	think(look);
+	lookup->attempts++;
+	lookup->retry = true;
+	lookup->valid = 0;
+	lookup_advance(lookup);
 }
 
-/* ---- beginning ---- */
+/* ---- start ---- */
 
-static void start(struct kv_bypass *b, struct gn_kv_op *op)
+static void lookup_start(struct kv_bypass *b, struct gn_kv_op *op)
 {
-	struct kv_look *look = b->idle;
+	struct kv_lookup *lookup = b->free_lookups;
 
-	b->idle = look->next;
+	b->free_lookups = lookup->next;
 	b->n_busy++;
-	link_of(b)->under_way++;
-	look->op = op;
-	look->known = look->pending = look->tries = 0;
-	look->again = look->moved = look->failed = look->gone = false;
-	memset(look->refuted, 0, sizeof(look->refuted));
-	kv_due(b->client, op->deadline_ns);
-	ask_entries(look, next_ways(look));
+	bypass_link(b)->outstanding++;
+	lookup->op = op;
+	lookup->valid = lookup->pending = lookup->attempts = 0;
+	lookup->retry = lookup->moved = lookup->failed = lookup->disconnected = false;
+	memset(lookup->rejected_crc, 0, sizeof(lookup->rejected_crc));
+	kv_note_deadline(b->client, op->deadline_ns);
+	read_entries(lookup, next_ways(lookup));
 }
 
-static bool readable(const struct kv_bypass *b, const struct gn_kv_op *op)
+static bool op_is_readable(const struct kv_bypass *b, const struct gn_kv_op *op)
 {
 	return op->verb == GN_KV_GET && !b->stale &&
 	       !(op->how & ~(unsigned)(GN_KV_NO_VALUE | GN_KV_QUIET | GN_KV_DETAILS));
 }
 
-static bool writes(const struct gn_kv_op *op)
+static bool op_writes(const struct gn_kv_op *op)
 {
 	return op->verb != GN_KV_GET || op->how & (GN_KV_AND_TOUCH | GN_KV_VIVIFY | GN_KV_RECACHE);
 }
 
-/* Is something under way that it must not overtake? */
-static bool must_wait(const struct kv_bypass *b, const struct gn_kv_op *op)
+/* Must the operation wait for an outstanding one on the same key? */
+static bool op_must_wait(const struct kv_bypass *b, const struct gn_kv_op *op)
 {
-	return writes(op) && b->gets[kind_of(op->hash)];
+	return op_writes(op) && b->gets[hash_class(op->hash)];
 }
 
-static int begin(struct kv_bypass *b, struct gn_kv_op *op)
+static int bypass_begin_op(struct kv_bypass *b, struct gn_kv_op *op)
 {
 	struct gn_kv_client *c = b->client;
-	const unsigned kind = kind_of(op->hash);
-	const bool write = writes(op);
+	const unsigned class = hash_class(op->hash);
+	const bool write = op_writes(op);
 	int rc;
 
-	if (readable(b, op) && !b->writes[kind]) {
-		op->step |= KV_STEP_READS;
-		b->gets[kind]++;
+	if (op_is_readable(b, op) && !b->writes[class]) {
+		op->step |= KV_OP_READS;
+		b->gets[class]++;
 		c->count.bypass_gets++;
-		if (b->idle) {
-			start(b, op);
+		if (b->free_lookups) {
+			lookup_start(b, op);
 			return 0;
 		}
 		op->next = NULL;
-		*b->waiting_end = op;
-		b->waiting_end = &op->next;
-		kv_due(b->client, op->deadline_ns);
+		*b->queued_end = op;
+		b->queued_end = &op->next;
+		kv_note_deadline(b->client, op->deadline_ns);
 		return 0;
 	}
-	/* Before it is begun: it may have ended then, and be its owner's again. */
+	/* Before the call: the operation may complete in it and belong to its caller again. */
 	if (write) {
-		op->step |= KV_STEP_WRITES;
-		b->writes[kind]++;
+		op->step |= KV_OP_WRITES;
+		b->writes[class]++;
 	}
 	rc = kv_op_call(c, op);
 	if (rc && write) {
-		op->step &= ~(uint32_t)KV_STEP_WRITES;
-		b->writes[kind]--;
+		op->step &= ~(uint32_t)KV_OP_WRITES;
+		b->writes[class]--;
 	}
 	return rc;
 }
@@ -525,13 +529,13 @@ int kv_bypass_begin(struct gn_kv_client *c, struct gn_kv_op *op)
 {
 	struct kv_bypass *b = c->links[op->part].bypass;
 
-	if (likely(!b->held && !must_wait(b, op)))
-		return begin(b, op);
+	if (likely(!b->held && !op_must_wait(b, op)))
+		return bypass_begin_op(b, op);
 	op->next = NULL;
 	*b->held_end = op;
 	b->held_end = &op->next;
-	kv_due(b->client, op->deadline_ns);
-	c->links[op->part].under_way++;
+	kv_note_deadline(b->client, op->deadline_ns);
+	c->links[op->part].outstanding++;
 	return 0;
 }
 
@@ -539,80 +543,82 @@ void kv_bypass_ended(struct gn_kv_client *c, const struct gn_kv_op *op)
 {
 	struct kv_bypass *b = c->links[op->part].bypass;
 
-	if (op->step & KV_STEP_READS)
-		b->gets[kind_of(op->hash)]--;
-	if (op->step & KV_STEP_WRITES)
-		b->writes[kind_of(op->hash)]--;
+	if (op->step & KV_OP_READS)
+		b->gets[hash_class(op->hash)]--;
+	if (op->step & KV_OP_WRITES)
+		b->writes[hash_class(op->hash)]--;
 }
 
-static void release_held(struct kv_bypass *b)
+static void bypass_release_held(struct kv_bypass *b)
 {
-	while (b->held && !must_wait(b, b->held)) {
+	while (b->held && !op_must_wait(b, b->held)) {
 		struct gn_kv_op *op = b->held;
 		int rc;
 
 		b->held = op->next;
 		if (!b->held)
 			b->held_end = &b->held;
-		link_of(b)->under_way--;
-		rc = begin(b, op);
+		bypass_link(b)->outstanding--;
+		rc = bypass_begin_op(b, op);
 		if (rc)
-			kv_op_end(b->client, op, kv_status_of_error(rc));
+			kv_op_complete(b->client, op, kv_status_of_error(rc));
 	}
 }
 
-/* ---- moving on ---- */
+/* ---- progress ---- */
 
-struct gn_kv_op *kv_bypass_pick_late(struct kv_bypass *b, uint64_t now_ns, struct gn_kv_op *late)
+struct gn_kv_op *kv_bypass_collect_expired(struct kv_bypass *b, uint64_t now_ns,
+					   struct gn_kv_op *expired)
 {
-	uint32_t looks = 0; /* those that wait for a look are not counted */
+	uint32_t uncounted = 0; /* operations that wait for a lookup do not count */
 
-	late = kv_ops_pick_late(b->client, &b->held, &b->held_end, &link_of(b)->under_way, now_ns,
-				late);
-	late = kv_ops_pick_late(b->client, &b->waiting, &b->waiting_end, &looks, now_ns, late);
-	for (uint32_t i = 0; i < b->n_looks; i++) {
-		struct gn_kv_op *op = b->looks[i].op;
+	expired = kv_ops_collect_expired(b->client, &b->held, &b->held_end,
+					 &bypass_link(b)->outstanding, now_ns, expired);
+	expired = kv_ops_collect_expired(b->client, &b->queued, &b->queued_end, &uncounted, now_ns,
+					 expired);
+	for (uint32_t i = 0; i < b->n_lookups; i++) {
+		struct gn_kv_op *op = b->lookups[i].op;
 
 		if (!op)
 			continue;
 		if (op->deadline_ns > now_ns) {
-			kv_due(b->client, op->deadline_ns);
+			kv_note_deadline(b->client, op->deadline_ns);
 			continue;
 		}
-		b->looks[i].op = NULL; /* what it has asked for comes, to nobody */
-		op->next = late;
-		late = op;
+		b->lookups[i].op = NULL; /* its READs still complete, and are ignored */
+		op->next = expired;
+		expired = op;
 	}
-	return late;
+	return expired;
 }
 
 void kv_bypass_poll(struct kv_bypass *b)
 {
-	if (b->gathered || b->alone)
-		post(b);
+	if (b->gathered || b->single)
+		reads_post(b);
 	if (unlikely(b->held))
-		release_held(b);
+		bypass_release_held(b);
 	if (unlikely(b->stale))
-		kv_bypass_learn(b);
-	if (b->gathered || b->alone)
-		post(b);
+		kv_bypass_refresh_layout(b);
+	if (b->gathered || b->single)
+		reads_post(b);
 }
 
 bool kv_bypass_must_poll(const struct kv_bypass *b)
 {
-	return b->gathered || b->alone || (b->held && !must_wait(b, b->held));
+	return b->gathered || b->single || (b->held && !op_must_wait(b, b->held));
 }
 
-/* What was read has ended with the connection. What waited for it begins, and finds nobody. */
+/* READs ended with the connection. Queued operations start now and fail. */
 void kv_bypass_end_all(struct kv_bypass *b)
 {
-	while (b->gathered || b->alone)
-		post(b);
+	while (b->gathered || b->single)
+		reads_post(b);
 	while (b->held) {
 		struct gn_kv_op *op = b->held;
 
 		b->held = op->next;
-		link_of(b)->under_way--;
-		kv_op_end(b->client, op, GN_KV_GONE);
+		bypass_link(b)->outstanding--;
+		kv_op_complete(b->client, op, GN_KV_GONE);
 	}
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The usual operations in a line, and what a client can be asked. */
+/* Synchronous calls for the common operations; limits, statistics and counters of a client. */
 #include <errno.h>
 
 #include "base/deadline.h"
@@ -7,7 +7,7 @@
 #include "base/sized.h"
 #include "kv/client.h"
 
-static int error_of(const struct gn_kv_client *c, unsigned status)
+static int status_to_error(const struct gn_kv_client *c, unsigned status)
 {
 	static const int errors[GN_KV_STATUSES] = {
 		[GN_KV_MISS] = -ENOENT,	      [GN_KV_EXISTS] = -EEXIST,
@@ -19,7 +19,7 @@ static int error_of(const struct gn_kv_client *c, unsigned status)
 	};
 
 	if (status == GN_KV_GONE)
-		return gn_fail(-ENOTCONN, KV_GONE, c->addr);
+		return gn_fail(-ENOTCONN, KV_DISCONNECTED, c->addr);
 	return status == GN_KV_OK ? 0 : gn_fail_text(errors[status], gn_kv_status_str(status));
 }
 
@@ -27,7 +27,7 @@ int kv_do_one(struct gn_kv_client *client, struct gn_kv_op *op, uint64_t deadlin
 {
 	int rc = gn_kv_do(client, op, 1, deadline_ns);
 
-	return rc ? rc : error_of(client, op->status);
+	return rc ? rc : status_to_error(client, op->status);
 }
 
 int gn_kv_get(struct gn_kv_client *client, const void *key, uint32_t key_len, void *room,
@@ -72,15 +72,15 @@ int gn_kv_clear(struct gn_kv_client *client, uint32_t delay_s, uint64_t deadline
 
 	deadline_ns = deadline_given(deadline_ns);
 	if (!rc)
-		rc = kv_client_ready(client, deadline_ns);
+		rc = kv_client_ensure_connected(client, deadline_ns);
 	for (uint32_t i = 0; !rc && i < client->n_links; i++)
 		rc = kv_client_call(client, i, KV_CLEAR, &clear, sizeof(clear), NULL, 0,
 				    deadline_ns);
 	return rc;
 }
 
-/* Everything is a sum, but for these two. */
-void kv_stats_add(struct gn_kv_stats *to, const struct gn_kv_stats *what)
+/* All members are sums, except these two. */
+void kv_stats_sum(struct gn_kv_stats *to, const struct gn_kv_stats *what)
 {
 	const uint64_t idle_s = to->evicted_idle_s > what->evicted_idle_s ? to->evicted_idle_s :
 									    what->evicted_idle_s;
@@ -100,7 +100,7 @@ int gn_kv_client_stats(struct gn_kv_client *client, uint32_t partition, struct g
 	if (rc)
 		return rc;
 	deadline_ns = deadline_given(deadline_ns);
-	rc = kv_client_ready(client, deadline_ns);
+	rc = kv_client_ensure_connected(client, deadline_ns);
 	if (!rc && partition != GN_KV_ALL && partition >= client->n_links)
 		rc = gn_fail(-EINVAL, "gn_kv_client_stats(): partition %u of %u", partition,
 			     client->n_links);
@@ -115,7 +115,7 @@ int gn_kv_client_stats(struct gn_kv_client *client, uint32_t partition, struct g
 		if (rc)
 			break;
 		kv_stats_read(words, &one);
-		kv_stats_add(&sum, &one);
+		kv_stats_sum(&sum, &one);
 	}
 	return rc ? rc : SIZED_WRITE(out, &sum, "gn_kv_stats");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A client: its beginning and end, and operations. */
+/* A client: open, close, and the functions that poll and wait. */
 #include <errno.h>
 
 #include "base/bits.h"
@@ -10,8 +10,8 @@
 #include "kv/bypass.h"
 #include "kv/scan.h"
 
-#define LOOKS	200u /* at all partitions, before one of them is waited for */
-#define WAIT_US 20u
+#define POLLS_BEFORE_WAIT 200u /* polls of all partitions, before one of them is waited for */
+#define WAIT_SLICE_US	  20u
 
 int kv_client_refuse(const struct gn_kv_client *c)
 {
@@ -28,13 +28,13 @@ int kv_client_call(struct gn_kv_client *c, uint32_t part, enum kv_method method,
 	uint32_t len = 0;
 	int rc;
 
-	c->busy = true; /* others may end meanwhile */
+	c->busy = true; /* other operations may complete meanwhile */
 	rc = gn_rpc_call(c->links[part].rpc, method, request, request_len, result, result_len, &len,
 			 deadline_ns, &status);
 	c->busy = busy;
 	if (!rc && status == GN_RPC_PEER_GONE)
 		rc = -ENOTCONN;
-	c->down |= rc == -ENOTCONN;
+	c->disconnected |= rc == -ENOTCONN;
 	if (rc)
 		return rc;
 	switch (status) {
@@ -72,7 +72,7 @@ int gn_kv_client_open(struct gn_fabric *fabric, const char *addr,
 	c->fabric = fabric;
 	c->owner = gn_thread_id();
 	c->controls_end = &c->controls;
-	c->due_ns = GN_FOREVER;
+	c->earliest_deadline_ns = GN_FOREVER;
 	c->opts = own;
 	c->addr = gn_alloc(len, 0);
 	if (c->addr)
@@ -99,7 +99,7 @@ int gn_kv_client_close(struct gn_kv_client *c)
 		gn_kv_client_adopt(c);
 	rc = kv_client_check(c);
 	if (!rc && c->busy)
-		rc = gn_fail(-EDEADLK, "gn_kv_client_close(): not from within a done function");
+		rc = gn_fail(-EDEADLK, "gn_kv_client_close(): not within a done function");
 	if (rc)
 		return rc;
 	kv_disconnect(c);
@@ -112,30 +112,30 @@ int gn_kv_client_close(struct gn_kv_client *c)
 
 /* ---- operations ---- */
 
-/* Send the batches that are being gathered. */
+/* Sends the open batches. */
 static void flush_links(struct gn_kv_client *c)
 {
 	for (uint32_t i = 0; i < c->n_links; i++)
-		if (c->links[i].under_way && c->links[i].rpc)
+		if (c->links[i].outstanding && c->links[i].rpc)
 			gn_rpc_flush(c->links[i].rpc);
 }
 
-/* Nothing is under way: polls that are some time apart hear of the end of a connection. */
-static bool look_due(struct gn_kv_client *c)
+/* With nothing outstanding, polls at some interval detect a disconnect. */
+static bool idle_poll_due(struct gn_kv_client *c)
 {
 	const uint64_t ticks = exec_ticks();
 
-	if (likely(ticks - c->look_ticks < EXEC_TICKS_SHORT))
+	if (likely(ticks - c->idle_poll_ticks < EXEC_TICKS_SHORT))
 		return false;
-	c->look_ticks = ticks;
+	c->idle_poll_ticks = ticks;
 	return true;
 }
 
 static int poll_links(struct gn_kv_client *c)
 {
 	c->ended = 0;
-	if (unlikely(c->due_ns != GN_FOREVER) && !(++c->polls % KV_CLOCK_EVERY))
-		kv_end_late(c);
+	if (unlikely(c->earliest_deadline_ns != GN_FOREVER) && !(++c->polls % KV_CLOCK_EVERY))
+		kv_ops_expire(c);
 	kv_ops_poll(c);
 	flush_links(c);
 	if (c->controls)
@@ -143,11 +143,11 @@ static int poll_links(struct gn_kv_client *c)
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		struct kv_link *link = &c->links[i];
 
-		if (!link->under_way) {
-			if (!c->n_ops && look_due(c))
-				c->look_at_all = true;
-			if (unlikely(c->look_at_all))
-				kv_link_look(c, link);
+		if (!link->outstanding) {
+			if (!c->n_ops && idle_poll_due(c))
+				c->poll_idle_links = true;
+			if (unlikely(c->poll_idle_links))
+				kv_link_poll_idle(c, link);
 			continue;
 		}
 		if (link->bypass)
@@ -156,21 +156,21 @@ static int poll_links(struct gn_kv_client *c)
 		if (link->bypass)
 			kv_bypass_poll(link->bypass);
 	}
-	c->look_at_all = false;
-	/* What was begun meanwhile, or can be now. */
+	c->poll_idle_links = false;
+	/* Operations that were started by done, or can be started now. */
 	kv_ops_poll(c);
 	flush_links(c);
 	return c->ended;
 }
 
-/* Of those with something under way, if there is only one, or the first. */
-static struct kv_link *to_wait_for(struct gn_kv_client *c, bool *only)
+/* Returns the first link with outstanding operations; *only: it is the only one. */
+static struct kv_link *pick_link_to_wait(struct gn_kv_client *c, bool *only)
 {
 	struct kv_link *found = NULL;
 
 	*only = true;
 	for (uint32_t i = 0; i < c->n_links; i++) {
-		if (!c->links[i].under_way)
+		if (!c->links[i].outstanding)
 			continue;
 		*only = !found;
 		if (!found)
@@ -179,25 +179,25 @@ static struct kv_link *to_wait_for(struct gn_kv_client *c, bool *only)
 	return found;
 }
 
-/* Until something has moved, perhaps: 0, -ETIMEDOUT, -EINTR. */
-static int wait_links(struct gn_kv_client *c, unsigned *looks, uint64_t deadline_ns)
+/* Waits until something may have happened: 0, -ETIMEDOUT, -EINTR. */
+static int wait_links(struct gn_kv_client *c, unsigned *polls, uint64_t deadline_ns)
 {
 	uint64_t until_ns = deadline_ns;
 	struct kv_link *link;
 	bool only;
 	int rc;
 
-	link = to_wait_for(c, &only);
+	link = pick_link_to_wait(c, &only);
 	if (!link)
 		return 0;
-	if (!only && ++*looks % LOOKS)
+	if (!only && ++*polls % POLLS_BEFORE_WAIT)
 		return 0;
-	if (!only && gn_deadline_us(WAIT_US) < until_ns)
-		until_ns = gn_deadline_us(WAIT_US);
-	if (c->due_ns < until_ns)
-		until_ns = c->due_ns;
+	if (!only && gn_deadline_us(WAIT_SLICE_US) < until_ns)
+		until_ns = gn_deadline_us(WAIT_SLICE_US);
+	if (c->earliest_deadline_ns < until_ns)
+		until_ns = c->earliest_deadline_ns;
 	rc = gn_rpc_wait(link->rpc, until_ns);
-	c->polls = KV_CLOCK_EVERY - 1; /* the next poll looks at the clock */
+	c->polls = KV_CLOCK_EVERY - 1; /* the next poll reads the clock */
 	if (rc == -EINTR || (rc == -ETIMEDOUT && until_ns == deadline_ns))
 		return rc;
 	return 0;
@@ -205,7 +205,7 @@ static int wait_links(struct gn_kv_client *c, unsigned *looks, uint64_t deadline
 
 int gn_kv_do(struct gn_kv_client *c, struct gn_kv_op *ops, unsigned n, uint64_t deadline_ns)
 {
-	unsigned looks = 0;
+	unsigned polls = 0;
 	int rc = kv_client_check(c);
 
 	if (!rc && n && !ops)
@@ -213,7 +213,7 @@ int gn_kv_do(struct gn_kv_client *c, struct gn_kv_op *ops, unsigned n, uint64_t 
 	if (rc)
 		return rc;
 	deadline_ns = deadline_given(deadline_ns);
-	rc = kv_client_ready(c, deadline_ns);
+	rc = kv_client_ensure_connected(c, deadline_ns);
 	if (rc == -EDEADLK)
 		return rc;
 	c->busy = true;
@@ -222,7 +222,7 @@ int gn_kv_do(struct gn_kv_client *c, struct gn_kv_op *ops, unsigned n, uint64_t 
 
 		ops[i].deadline_ns = deadline_ns;
 		if (!one)
-			one = kv_op_begin(c, &ops[i], KV_STEP_WAITED);
+			one = kv_op_begin(c, &ops[i], KV_OP_WAITED);
 		if (one) {
 			ops[i].status = rc ? GN_KV_GONE : kv_status_of_error(one);
 			c->count.ended[ops[i].status]++;
@@ -231,7 +231,7 @@ int gn_kv_do(struct gn_kv_client *c, struct gn_kv_op *ops, unsigned n, uint64_t 
 	while (c->n_waited) {
 		poll_links(c);
 		if (c->n_waited)
-			wait_links(c, &looks, GN_FOREVER);
+			wait_links(c, &polls, GN_FOREVER);
 	}
 	c->busy = false;
 	return 0;
@@ -245,7 +245,7 @@ int gn_kv_flush(struct gn_kv_client *c)
 	if (rc)
 		return rc;
 	busy = c->busy;
-	c->busy = true; /* some may end, if the server is gone */
+	c->busy = true; /* operations may complete if the connection broke */
 	flush_links(c);
 	c->busy = busy;
 	return 0;
@@ -258,18 +258,18 @@ int gn_kv_poll(struct gn_kv_client *c)
 	if (rc)
 		return rc;
 	if (c->busy)
-		return gn_fail(-EDEADLK, "gn_kv_poll(): not from within a done function");
+		return gn_fail(-EDEADLK, "gn_kv_poll(): not within a done function");
 	c->busy = true;
 	rc = poll_links(c);
-	if (unlikely(c->down))
-		kv_reconnect_some(c);
+	if (unlikely(c->disconnected))
+		kv_reconnect_step(c);
 	c->busy = false;
 	return rc;
 }
 
 int gn_kv_wait(struct gn_kv_client *c, uint64_t deadline_ns)
 {
-	unsigned looks = 0;
+	unsigned polls = 0;
 	int rc;
 
 	deadline_ns = deadline_given(deadline_ns);
@@ -279,13 +279,13 @@ int gn_kv_wait(struct gn_kv_client *c, uint64_t deadline_ns)
 			return rc;
 		c->busy = true;
 		c->ended = 0;
-		rc = wait_links(c, &looks, deadline_ns);
+		rc = wait_links(c, &polls, deadline_ns);
 		c->busy = false;
 		if (c->ended)
 			return c->ended;
 		if (rc)
 			return rc;
-		if (looks && gn_now_ns() >= deadline_ns)
-			return gn_fail_text(-ETIMEDOUT, "gn_kv_wait(): no operation has ended");
+		if (polls && gn_now_ns() >= deadline_ns)
+			return gn_fail_text(-ETIMEDOUT, "gn_kv_wait(): no operation has completed");
 	}
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests to all partitions of a server that nobody waits for: one partition after the other, each
- * a call by itself.
+ * Asynchronous requests to all partitions of a server: one partition after the other, each with one
+ * call.
  */
 #include <errno.h>
 
@@ -13,7 +13,7 @@ static void control_end(struct gn_kv_control *k, int error)
 {
 	struct gn_kv_client *c = k->client;
 
-	c->links[k->part].under_way--;
+	c->links[k->part].outstanding--;
 	*k->prev = k->next;
 	if (k->next)
 		k->next->prev = k->prev;
@@ -40,11 +40,11 @@ static int control_error(unsigned status)
 	}
 }
 
-/* It waits until its connection has a free slot. */
+/* Queued until its connection has a free slot. */
 static void control_wait(struct gn_kv_control *k)
 {
 	k->called = false;
-	kv_due(k->client, k->deadline_ns);
+	kv_note_deadline(k->client, k->deadline_ns);
 }
 
 static void control_call(struct gn_kv_control *k);
@@ -55,7 +55,7 @@ static void control_called(struct gn_rpc_op *op)
 	struct gn_kv_client *c = k->client;
 
 	k->called = false;
-	c->down |= op->status == GN_RPC_PEER_GONE;
+	c->disconnected |= op->status == GN_RPC_PEER_GONE;
 	if (op->status != GN_RPC_OK || op->result_len != op->result_room) {
 		control_end(k, control_error(op->status));
 		return;
@@ -64,18 +64,18 @@ static void control_called(struct gn_rpc_op *op)
 		struct gn_kv_stats one = {.size = sizeof(one)};
 
 		kv_stats_read(k->answer, &one);
-		kv_stats_add(&k->stats, &one);
+		kv_stats_sum(&k->stats, &one);
 	}
 	if (k->part + 1 == c->n_links) {
 		control_end(k, 0);
 		return;
 	}
-	c->links[k->part++].under_way--;
-	c->links[k->part].under_way++;
+	c->links[k->part++].outstanding--;
+	c->links[k->part].outstanding++;
 	control_call(k);
 }
 
-/* The next partition; if its connection has no room for a call, the next poll tries again. */
+/* Calls the next partition; if no slot is free, the next poll tries again. */
 static void control_call(struct gn_kv_control *k)
 {
 	const bool stats = k->verb == GN_KV_CONTROL_STATS;
@@ -95,7 +95,7 @@ static void control_call(struct gn_kv_control *k)
 		.done = control_called,
 		.arg = k,
 	};
-	/* If the server is found to be gone now, it may end before this returns. */
+	/* If the connection broke, the control may complete before gn_rpc_submit() returns. */
 	k->called = true;
 	rc = link->rpc ? gn_rpc_submit(link->rpc, &k->rpc) : -ENOTCONN;
 	if (!rc)
@@ -104,19 +104,19 @@ static void control_call(struct gn_kv_control *k)
 		control_wait(k);
 		return;
 	}
-	k->client->down |= rc == -ENOTCONN;
+	k->client->disconnected |= rc == -ENOTCONN;
 	control_end(k, rc);
 }
 
-/* Ends those that wait for a slot and whose deadline has passed, wherever they are in the list. */
-void kv_controls_end_late(struct gn_kv_client *c, uint64_t now_ns)
+/* Completes queued controls whose deadline has passed. */
+void kv_controls_expire(struct gn_kv_client *c, uint64_t now_ns)
 {
 	struct gn_kv_control *k = c->controls;
 
 	while (k) {
 		if (!k->called && k->deadline_ns <= now_ns) {
 			control_end(k, -ETIMEDOUT);
-			k = c->controls; /* done may have begun or ended others */
+			k = c->controls; /* done may have started or ended others */
 			continue;
 		}
 		if (!k->called)
@@ -125,7 +125,7 @@ void kv_controls_end_late(struct gn_kv_client *c, uint64_t now_ns)
 	}
 }
 
-/* The first that has not been called; each that ends may begin or end others. */
+/* The first queued control. */
 static struct gn_kv_control *first_waiting(const struct gn_kv_client *c)
 {
 	struct gn_kv_control *k = c->controls;
@@ -144,7 +144,7 @@ void kv_controls_poll(struct gn_kv_client *c)
 
 		control_call(k);
 		k = first_waiting(c);
-		if (k == before) /* there is no room for it now */
+		if (k == before) /* no slot is free */
 			return;
 	}
 }
@@ -162,8 +162,8 @@ int gn_kv_control_submit(struct gn_kv_client *c, struct gn_kv_control *k)
 	if (!rc && (!k || !k->done || k->verb > GN_KV_CONTROL_STATS))
 		rc = gn_fail(-EINVAL,
 			     "gn_kv_control_submit(): control or done is NULL, or no such verb");
-	if (!rc && (c->closing || c->down))
-		rc = gn_fail(-ENOTCONN, KV_GONE, c->addr);
+	if (!rc && (c->closing || c->disconnected))
+		rc = gn_fail(-ENOTCONN, KV_DISCONNECTED, c->addr);
 	if (rc)
 		return rc;
 	k->deadline_ns = deadline_given(k->deadline_ns);
@@ -175,8 +175,8 @@ int gn_kv_control_submit(struct gn_kv_client *c, struct gn_kv_control *k)
 	k->prev = c->controls_end;
 	*c->controls_end = k;
 	c->controls_end = &k->next;
-	/* Also while it waits: slots of calls that timed out are free again after a poll. */
-	c->links[0].under_way++;
+	/* Also while it is queued: slots of calls that timed out are freed by polls. */
+	c->links[0].outstanding++;
 	c->n_ops++;
 	return 0;
 }

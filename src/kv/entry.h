@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An entry of the table that clients read by themselves, as it lies there:
+ * An entry of the table that clients READ:
  *
- *	id     40 bits of the key's hash, and the low 24 of a number
- *	where  the item's place in 32 bits, its size in 18, both in units of eight bytes; and 14
- *	       more bits of the number
+ *	id     40 bits of the key's hash, and the low 24 bits of a serial number
+ *	where  the item's location in 32 bits, its size in 18, both in units of eight bytes; and 14
+ *	       more bits of the serial number
  *	sum    CRC-64 of the item, from its lengths to the last byte of its value
- *	crc    CRC-64 of the three words before, such that zeros have zero: memory that was never
- *	       written is an empty entry
+ *	crc    CRC-64 of the three words before, such that zeros have crc zero: memory that was
+ *	       never written is an empty entry
  *
- * The number is another one with each entry that is written, in all of the table. So no entry has
- * the same words again after it had others, until 2^38 were written: who reads the same words twice
- * knows that they were there all the time between.
+ * Every entry written, in any table, gets a new serial number. So an entry never has the same words
+ * again after it had others, until 2^38 entries were written: if two READs return the same words,
+ * the entry did not change between them.
  */
 #ifndef GN_KV_ENTRY_H
 #define GN_KV_ENTRY_H
 
 #include "kv/item.h"
 
-#define KV_WAYS 3u /* entries where a key may be */
+#define KV_WAYS 3u /* entries that a key may be in */
 
 struct kv_entry {
 	uint64_t id, where, sum, crc;
@@ -29,17 +29,21 @@ _Static_assert(offsetof(struct kv_entry, where) == 8 && offsetof(struct kv_entry
 	       "what clients read");
 
 #define KV_ENTRY_TAG_BITS  40u
-#define KV_ENTRY_LOW_BITS  (64u - KV_ENTRY_TAG_BITS) /* of the number, in id */
+#define KV_ENTRY_LOW_BITS  (64u - KV_ENTRY_TAG_BITS) /* bits of the serial number in id */
 #define KV_ENTRY_SIZE_BITS 18u
-#define KV_ENTRY_HIGH	   (32u + KV_ENTRY_SIZE_BITS) /* where the rest of it begins */
-#define KV_ENTRY_MOVED	   1u			      /* a size: this is the table no more */
+#define KV_ENTRY_HIGH	   (32u + KV_ENTRY_SIZE_BITS) /* position of its upper bits in where */
+/* size of an entry whose table was replaced */
+#define KV_ENTRY_MOVED 1u
 
-_Static_assert((KV_ITEM_HEAD + sizeof(struct kv_more) + GN_KV_KEY_MAX + GN_KV_VALUE_MAX) / KV_UNIT +
+_Static_assert((KV_ITEM_HEAD + sizeof(struct kv_ext) + GN_KV_KEY_MAX + GN_KV_VALUE_MAX) / KV_UNIT +
 			       1 <
 		       1u << KV_ENTRY_SIZE_BITS,
-	       "an entry can tell the size of any item");
+	       "an entry can hold the size of any item");
 
-/* What an entry keeps of a hash, and all that counts of it here; it is not the partition's part. */
+/*
+ * The bits of a hash that an entry stores and that select its position. Independent of the
+ * partition.
+ */
 static inline uint64_t kv_tag(uint64_t hash)
 {
 	return (hash ^ hash >> (64 - KV_ENTRY_TAG_BITS)) & ((1ull << KV_ENTRY_TAG_BITS) - 1);
@@ -50,12 +54,11 @@ static inline uint64_t kv_entry_tag(const struct kv_entry *e)
 	return e->id >> KV_ENTRY_LOW_BITS;
 }
 
-static inline uint32_t kv_entry_place(const struct kv_entry *e)
+static inline uint32_t kv_entry_loc(const struct kv_entry *e)
 {
 	return (uint32_t)e->where;
 }
 
-/* Bytes of the item. */
 static inline uint32_t kv_entry_size(const struct kv_entry *e)
 {
 	return (uint32_t)(e->where >> 32 & ((1u << KV_ENTRY_SIZE_BITS) - 1)) * KV_UNIT;
@@ -63,7 +66,7 @@ static inline uint32_t kv_entry_size(const struct kv_entry *e)
 
 static inline bool kv_entry_moved(const struct kv_entry *e)
 {
-	return !kv_entry_place(e) && kv_entry_size(e);
+	return !kv_entry_loc(e) && kv_entry_size(e);
 }
 
 static inline uint64_t kv_entry_crc(const struct kv_entry *e)
@@ -71,8 +74,8 @@ static inline uint64_t kv_entry_crc(const struct kv_entry *e)
 	return ~gn_crc64(~0ull, e, offsetof(struct kv_entry, crc));
 }
 
-/* The way-th entry where a key with this tag may be, in a table of 1 << bits. */
-static inline uint32_t kv_entry_at(uint64_t tag, unsigned way, unsigned bits)
+/* The way-th entry for a key with this tag, in a table of 1 << bits entries. */
+static inline uint32_t kv_entry_index(uint64_t tag, unsigned way, unsigned bits)
 {
 	static const uint64_t odd[KV_WAYS] = {0x9e3779b97f4a7c15, 0xc2b2ae3d27d4eb4f,
 					      0xd6e8feb86659fd93};

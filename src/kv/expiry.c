@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* How many bytes of a region expire when, in a few numbers. */
+/* Histogram of the expiry times in a region. */
 #include "kv/log.h"
 
-/* Rearrange the bins so that there is one for when_s: no wider than they must be. */
-static void fit(struct kv_expiry *e, uint32_t when_s)
+/* Rearranges the bins to include when_s, with the narrowest width that fits. */
+static void expiry_rebin(struct kv_expiry *e, uint32_t when_s)
 {
 	const struct kv_expiry old = *e;
 	uint32_t first = when_s >> e->shift, last = first;
@@ -29,7 +29,7 @@ void kv_expiry_add(struct kv_expiry *e, uint32_t when_s, uint32_t bytes)
 		if (!e->all)
 			*e = (struct kv_expiry){.base = when_s};
 		else
-			fit(e, when_s);
+			expiry_rebin(e, when_s);
 	}
 	e->bytes[(when_s >> e->shift) - e->base] += bytes;
 	e->all += bytes;

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where items are: buckets of a cache line, with eight slots. A slot is 32 bits of the key's hash
- * and the item's place. New slots come first; one in the back half of its bucket moves to the front
- * when its item is used, so those that were not used for long are at the end.
+ * Buckets of one cache line with eight slots. A slot is 32 bits of the key's hash and the item's
+ * location. New slots are inserted at the front. A use moves a slot from the back half of its
+ * bucket to the front, so the slots at the end were not used for long.
  *
- * Buckets are added one by one as items are (linear hashing): bucket n is split when it is its
- * turn, and those of its slots whose hash says so go to the new one, in their order. A bucket with
- * more than eight items has its last slot link to another line, as long as there is memory that
- * nobody needs; else what was used least recently makes room.
+ * Buckets are added one at a time as items are (linear hashing): bucket n is split when it is its
+ * turn, and slots whose hash has the next bit set move to the new bucket, in order. A bucket with
+ * more than eight items links from its last slot to another line, while spare lines are available;
+ * else its least recently used item is evicted.
  */
 #include "base/mutant.h"
 #include "kv/bucket.h"
 #include "kv/scan.h"
 
-#define LOAD	    4u /* items for a bucket, before there is another */
-#define LINES_MAX   4u
-#define STEP_LINES  64u /* by which the index grows */
-#define SPARE_LEAST 4u	/* lines that are there before the next item may need them */
-#define SPARE_SHARE 3u	/* spare lines for the most buckets: an eighth of memory */
-#define FIRST_SHARE 64u /* of memory is the index at first */
+#define ITEMS_PER_BUCKET  4u /* average, before a bucket is added */
+#define LINES_MAX	  4u
+#define GROW_LINES	  64u /* lines by which the index grows */
+#define SPARE_MIN	  4u  /* free lines, before the next item may need them */
+#define BUCKETS_PER_SPARE 3u  /* limits spare lines to an eighth of memory */
+#define INITIAL_DIVISOR	  64u /* the initial index is this fraction of memory */
 
-static uint64_t slot_of(uint64_t hash, uint32_t place)
+static uint64_t slot_make(uint64_t hash, uint32_t loc)
 {
-	return hash << 32 | place;
+	return hash << 32 | loc;
 }
 
 uint32_t kv_bucket_find(struct gn_kv_store *s, uint64_t hash, const void *key, uint32_t key_len)
@@ -32,12 +32,12 @@ uint32_t kv_bucket_find(struct gn_kv_store *s, uint64_t hash, const void *key, u
 	for (; line; line = kv_line_next(s, line)) {
 		for (unsigned found = kv_line_match(line, hash); found; found &= found - 1) {
 			const unsigned at = (unsigned)__builtin_ctz(found);
-			const uint32_t place = kv_slot_place(line[at]);
+			const uint32_t loc = kv_slot_loc(line[at]);
 
-			if (place && (kv_key_is(kv_at(s, place), key, key_len) ||
-				      mutant("kv-key-compare", hash))) {
-				s->found_at = at;
-				return place;
+			if (loc && (kv_key_is(kv_item_at(s, loc), key, key_len) ||
+				    mutant("kv-key-compare", hash))) {
+				s->found_slot = at;
+				return loc;
 			}
 		}
 	}
@@ -46,7 +46,7 @@ uint32_t kv_bucket_find(struct gn_kv_store *s, uint64_t hash, const void *key, u
 
 /* ---- lines ---- */
 
-static void free_line(struct gn_kv_store *s, uint64_t *line)
+static void line_free(struct gn_kv_store *s, uint64_t *line)
 {
 	line[0] = s->spare;
 	s->spare = (uint32_t)(((uint8_t *)line - s->base) / KV_UNIT);
@@ -54,8 +54,8 @@ static void free_line(struct gn_kv_store *s, uint64_t *line)
 	s->stats.spare_lines--;
 }
 
-/* NULL: memory is short. */
-static uint64_t *new_line(struct gn_kv_store *s)
+/* NULL: no spare line. */
+static uint64_t *line_alloc(struct gn_kv_store *s)
 {
 	uint64_t *line;
 
@@ -66,7 +66,7 @@ static uint64_t *new_line(struct gn_kv_store *s)
 		s->spare = (uint32_t)line[0];
 	} else {
 		line = kv_line_at(s, s->spare_next);
-		s->spare_next += KV_LINE;
+		s->spare_next += KV_LINE_SLOTS;
 	}
 	memset(line, 0, KV_LINE_BYTES);
 	s->spare_free--;
@@ -74,8 +74,8 @@ static uint64_t *new_line(struct gn_kv_store *s)
 	return line;
 }
 
-/* As the first of a bucket. Returns a slot for which there is no room any more, or 0. */
-static uint64_t push(struct gn_kv_store *s, uint64_t *line, uint64_t slot)
+/* Inserts a slot at the front of a bucket. Returns the slot that did not fit, or 0. */
+static uint64_t bucket_push(struct gn_kv_store *s, uint64_t *line, uint64_t slot)
 {
 	unsigned lines = 1;
 
@@ -91,26 +91,28 @@ static uint64_t push(struct gn_kv_store *s, uint64_t *line, uint64_t slot)
 			break;
 	}
 	if (slot && lines < LINES_MAX) {
-		uint64_t *more = new_line(s);
+		uint64_t *more = line_alloc(s);
 
 		if (!more)
 			return slot;
-		more[0] = line[KV_LINE - 1];
+		more[0] = line[KV_LINE_SLOTS - 1];
 		more[1] = slot;
-		line[KV_LINE - 1] = KV_LINK | (uint64_t)((uint8_t *)more - s->base) / KV_UNIT;
+		line[KV_LINE_SLOTS - 1] = KV_LINK | (uint64_t)((uint8_t *)more - s->base) / KV_UNIT;
 		return 0;
 	}
 	return slot;
 }
 
-/* Those behind it move up. Returns the slot, 0 if it is not there. */
-static uint64_t pull(struct gn_kv_store *s, uint64_t *line, uint32_t place)
+/*
+ * Removes the slot of an item; those behind it move up. Returns the slot, or 0 if it is not there.
+ */
+static uint64_t bucket_remove_slot(struct gn_kv_store *s, uint64_t *line, uint32_t loc)
 {
 	uint64_t *before = NULL, *next, slot = 0;
 	unsigned at = 0;
 
 	for (; line; before = line, line = kv_line_next(s, line)) {
-		for (at = 0; at < kv_line_slots(line) && kv_slot_place(line[at]) != place; at++)
+		for (at = 0; at < kv_line_slots(line) && kv_slot_loc(line[at]) != loc; at++)
 			;
 		if (at < kv_line_slots(line))
 			break;
@@ -127,8 +129,8 @@ static uint64_t pull(struct gn_kv_store *s, uint64_t *line, uint32_t place)
 			break;
 	}
 	if (before && !line[0]) {
-		before[KV_LINE - 1] = 0;
-		free_line(s, line);
+		before[KV_LINE_SLOTS - 1] = 0;
+		line_free(s, line);
 	}
 	return slot;
 }
@@ -137,17 +139,18 @@ static uint64_t pull(struct gn_kv_store *s, uint64_t *line, uint32_t place)
 
 void kv_index_reserve(struct gn_kv_store *s)
 {
-	s->index_wants = false;
-	if (s->spare_free < SPARE_LEAST && s->stats.spare_lines < s->most / SPARE_SHARE &&
-	    kv_log_cut_bottom(s, STEP_LINES * KV_LINE))
-		s->spare_free += STEP_LINES;
-	if (s->level + s->split == s->room && s->room + STEP_LINES <= s->most &&
-	    kv_log_cut_top(s, STEP_LINES * KV_LINE))
-		s->room += STEP_LINES;
+	s->index_needs_space = false;
+	if (s->spare_free < SPARE_MIN && s->stats.spare_lines < s->bucket_max / BUCKETS_PER_SPARE &&
+	    kv_log_cut_bottom(s, GROW_LINES * KV_LINE_SLOTS))
+		s->spare_free += GROW_LINES;
+	if (s->level + s->split == s->bucket_capacity &&
+	    s->bucket_capacity + GROW_LINES <= s->bucket_max &&
+	    kv_log_cut_top(s, GROW_LINES * KV_LINE_SLOTS))
+		s->bucket_capacity += GROW_LINES;
 }
 
-/* All slots of a bucket, the first first; its further lines are free. */
-static unsigned empty(struct gn_kv_store *s, uint64_t *line, uint64_t *out)
+/* Returns all slots of a bucket, in order, and frees its further lines. */
+static unsigned bucket_empty(struct gn_kv_store *s, uint64_t *line, uint64_t *out)
 {
 	unsigned n = 0;
 
@@ -156,28 +159,28 @@ static unsigned empty(struct gn_kv_store *s, uint64_t *line, uint64_t *out)
 		for (unsigned i = 0; i < kv_line_slots(line) && line[i]; i++)
 			out[n++] = line[i];
 		if (line != first)
-			free_line(s, line);
+			line_free(s, line);
 		else
 			memset(line, 0, KV_LINE_BYTES);
 	}
 	return n;
 }
 
-static void split_one(struct gn_kv_store *s)
+static void bucket_split_next(struct gn_kv_store *s)
 {
 	const uint32_t new_number = s->level + s->split;
-	uint64_t slots[LINES_MAX * KV_LINE], *old, *new;
+	uint64_t slots[LINES_MAX * KV_LINE_SLOTS], *old, *new;
 	unsigned n;
 
-	if (new_number == s->room)
+	if (new_number == s->bucket_capacity)
 		return;
 	old = kv_bucket(s, s->split);
 	new = kv_bucket(s, new_number);
 	memset(new, 0, KV_LINE_BYTES);
-	n = empty(s, old, slots);
-	/* They fit: there are as many lines as before, at least. */
+	n = bucket_empty(s, old, slots);
+	/* They fit: at least as many lines are available as before. */
 	while (n--)
-		push(s, slots[n] >> 32 & s->level ? new : old, slots[n]);
+		bucket_push(s, slots[n] >> 32 & s->level ? new : old, slots[n]);
 	if (++s->split == s->level) {
 		s->level *= 2;
 		s->split = 0;
@@ -185,56 +188,57 @@ static void split_one(struct gn_kv_store *s)
 	s->stats.splits++;
 }
 
-void kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+void kv_bucket_link(struct gn_kv_store *s, uint64_t hash, uint32_t loc)
 {
 	uint64_t out;
 
-	if (s->stats.items >= (uint64_t)LOAD * (s->level + s->split))
-		split_one(s);
-	out = push(s, kv_bucket_of(s, hash), slot_of(hash, place));
+	if (s->stats.items >= (uint64_t)ITEMS_PER_BUCKET * (s->level + s->split))
+		bucket_split_next(s);
+	out = bucket_push(s, kv_bucket_of(s, hash), slot_make(hash, loc));
 	s->stats.items++;
 	s->wide = s->stats.item_bytes > s->stats.items * KV_LINE_BYTES;
 	if (out) {
-		kv_count_dropped(s, kv_at(s, kv_slot_place(out)), &s->stats.evicted_bucket);
-		kv_log_kill(s, kv_slot_place(out));
+		kv_count_dropped(s, kv_item_at(s, kv_slot_loc(out)), &s->stats.evicted_bucket);
+		kv_log_remove(s, kv_slot_loc(out));
 		s->stats.items--;
 	}
-	s->index_wants = s->spare_free < SPARE_LEAST || s->level + s->split == s->room;
+	s->index_needs_space = s->spare_free < SPARE_MIN ||
+			       s->level + s->split == s->bucket_capacity;
 }
 
 void kv_bucket_relink(struct gn_kv_store *s, uint64_t hash, uint32_t from, uint32_t to)
 {
 	for (uint64_t *line = kv_bucket_of(s, hash); line; line = kv_line_next(s, line))
 		for (unsigned i = 0; i < kv_line_slots(line); i++)
-			if (kv_slot_place(line[i]) == from) {
-				line[i] = slot_of(hash, to);
+			if (kv_slot_loc(line[i]) == from) {
+				line[i] = slot_make(hash, to);
 				return;
 			}
 }
 
-void kv_bucket_unlink(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+void kv_bucket_unlink(struct gn_kv_store *s, uint64_t hash, uint32_t loc)
 {
-	if (pull(s, kv_bucket_of(s, hash), place))
+	if (bucket_remove_slot(s, kv_bucket_of(s, hash), loc))
 		s->stats.items--;
 }
 
-void kv_bucket_promote(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+void kv_bucket_promote(struct gn_kv_store *s, uint64_t hash, uint32_t loc)
 {
 	uint64_t *first = kv_bucket_of(s, hash), slot;
-	unsigned at = s->found_at;
+	unsigned at = s->found_slot;
 
-	if (likely(kv_slot_place(first[at]) == place)) {
-		/* It is in the front half: more slots are behind it than before it. */
-		if (at < KV_LINE / 2 && first[2 * at + 1])
+	if (likely(kv_slot_loc(first[at]) == loc)) {
+		/* In the front half: more slots are behind it than before it. */
+		if (at < KV_LINE_SLOTS / 2 && first[2 * at + 1])
 			return;
 		for (slot = first[at]; at; at--)
 			first[at] = first[at - 1];
 		first[0] = slot;
 		return;
 	}
-	slot = pull(s, first, place);
+	slot = bucket_remove_slot(s, first, loc);
 	if (slot)
-		push(s, first, slot);
+		bucket_push(s, first, slot);
 }
 
 uint32_t kv_bucket_oldest(const struct gn_kv_store *s, uint64_t hash)
@@ -245,53 +249,53 @@ uint32_t kv_bucket_oldest(const struct gn_kv_store *s, uint64_t hash)
 	for (; line; line = kv_line_next(s, line))
 		for (unsigned i = 0; i < kv_line_slots(line) && line[i]; i++)
 			if (!found || !mutant("kv-evict-wrong", hash))
-				found = kv_slot_place(line[i]);
+				found = kv_slot_loc(line[i]);
 	return found;
 }
 
-/* The least that there is: what there was at the beginning. */
-static void first_buckets(struct gn_kv_store *s)
+/* The initial, smallest index. */
+static void index_reset(struct gn_kv_store *s)
 {
-	uint64_t lines = STEP_LINES;
+	uint64_t lines = GROW_LINES;
 
-	while (2 * lines * KV_LINE_BYTES <= s->stats.memory / FIRST_SHARE)
+	while (2 * lines * KV_LINE_BYTES <= s->stats.memory / INITIAL_DIVISOR)
 		lines *= 2;
-	s->level = s->room = (uint32_t)lines;
+	s->level = s->bucket_capacity = (uint32_t)lines;
 	s->split = s->spare = 0;
-	s->spare_next = KV_LINE; /* no line is at place 0 */
-	s->spare_free = STEP_LINES - 1;
-	s->index_wants = false;
+	s->spare_next = KV_LINE_SLOTS; /* no line is at location 0 */
+	s->spare_free = GROW_LINES - 1;
+	s->index_needs_space = false;
 	s->stats.items = s->stats.spare_lines = 0;
 	memset(kv_bucket(s, s->level - 1), 0, lines * KV_LINE_BYTES);
-	kv_log_clear(s, STEP_LINES * KV_LINE,
+	kv_log_clear(s, GROW_LINES * KV_LINE_SLOTS,
 		     (uint32_t)(((uint8_t *)kv_bucket(s, s->level - 1) - s->base) / KV_UNIT));
 }
 
 void kv_index_make(struct gn_kv_store *s)
 {
 	s->buckets_end = s->base + s->stats.memory / KV_LINE_BYTES * KV_LINE_BYTES;
-	s->most = (uint32_t)(s->stats.memory / KV_LINE_BYTES * 3 / 8);
-	first_buckets(s);
+	s->bucket_max = (uint32_t)(s->stats.memory / KV_LINE_BYTES * 3 / 8);
+	index_reset(s);
 }
 
 void kv_bucket_clear(struct gn_kv_store *s)
 {
-	first_buckets(s);
+	index_reset(s);
 }
 
-/* A bucket is told as a whole, or with the next page: the smallest page has room for any. */
-_Static_assert(GN_KV_PAGE_MIN >= sizeof(struct kv_page_head) + LINES_MAX * KV_LINE *
+/* A page contains all keys of a bucket or none: the smallest page fits any bucket. */
+_Static_assert(GN_KV_PAGE_MIN >= sizeof(struct kv_page_head) + LINES_MAX * KV_LINE_SLOTS *
 								       (sizeof(struct kv_page_key) +
 									GN_KV_KEY_MAX + KV_UNIT),
-	       "a page has room for all keys of a bucket");
+	       "a page fits all keys of a bucket");
 
-static bool tell_bucket(const struct gn_kv_store *s, const uint64_t *line, struct kv_page *page)
+static bool scan_add_bucket(const struct gn_kv_store *s, const uint64_t *line, struct kv_page *page)
 {
 	const struct kv_page was = *page;
 
 	for (; line; line = kv_line_next(s, line))
 		for (unsigned i = 0; i < kv_line_slots(line) && line[i]; i++)
-			if (!kv_page_add(s, page, kv_at(s, kv_slot_place(line[i])))) {
+			if (!kv_page_add(s, page, kv_item_at(s, kv_slot_loc(line[i])))) {
 				*page = was;
 				return false;
 			}
@@ -302,9 +306,9 @@ int kv_bucket_scan(const struct gn_kv_store *s, struct kv_cursor *cursor, struct
 {
 	const uint64_t buckets = (uint64_t)s->level + s->split;
 
-	for (uint32_t looked = 0; cursor->at < buckets; cursor->at++, looked++)
-		if (looked == KV_SCAN_BUCKETS ||
-		    !tell_bucket(s, kv_bucket(s, (uint32_t)cursor->at), page))
+	for (uint32_t visited = 0; cursor->at < buckets; cursor->at++, visited++)
+		if (visited == KV_SCAN_BUCKETS ||
+		    !scan_add_bucket(s, kv_bucket(s, (uint32_t)cursor->at), page))
 			return 1;
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is stored for a key, as it lies in memory: this, what only some have, the key, the value, up
- * to eight bytes. So a pair of 16 and 32 bytes that lives for ever is a cache line.
+ * An item in memory: this struct, an optional extension, the key and the value, padded to eight
+ * bytes. A key of 16 bytes with a value of 32 bytes and without extension takes one cache line.
  */
 #ifndef GN_KV_ITEM_H
 #define GN_KV_ITEM_H
@@ -21,25 +21,27 @@
 #define KV_UNIT 8u
 
 struct kv_item {
-	uint32_t used;	  /* when, and KV_ITEM_*; it changes while others read */
-	uint32_t lengths; /* the key's in the low eight bits, the value's above; KV_MORE */
+	/* seconds of the last use, and KV_ITEM_* bits; changes while clients read */
+	uint32_t used;
+	uint32_t lengths; /* key length in the low eight bits, value length above; KV_EXT */
 	uint64_t cas;
 	uint8_t bytes[];
 };
 
-/* Behind it, if lengths says so. */
-#define KV_MORE 0x80000000u
-struct kv_more {
+/* Extension of an item whose lengths have KV_EXT set. */
+#define KV_EXT 0x80000000u
+struct kv_ext {
 	uint32_t flags;
-	uint32_t expires; /* 0: never; the store's seconds */
+	uint32_t expires; /* in seconds of the store's clock; 0: never */
 };
 
-/* Low bits of used; seconds are above. Three are as GETs find them. */
-#define KV_ITEM_STALE  ((uint32_t)GN_KV_STALE)
-#define KV_ITEM_DEAD   2u			    /* nobody's, until its segment is used again */
-#define KV_ITEM_WON    ((uint32_t)GN_KV_LOST)	    /* somebody is to renew it */
-#define KV_ITEM_HIT    ((uint32_t)GN_KV_HIT_BEFORE) /* used since it was stored */
-#define KV_ITEM_RECENT 16u			    /* … since the log was last tidied there */
+/* Low bits of used; the seconds are above. Three bits have the values of enum gn_kv_found. */
+#define KV_ITEM_STALE ((uint32_t)GN_KV_STALE)
+#define KV_ITEM_DEAD  2u			   /* garbage until its memory is reused */
+#define KV_ITEM_WON   ((uint32_t)GN_KV_LOST)	   /* a client renews the item */
+#define KV_ITEM_HIT   ((uint32_t)GN_KV_HIT_BEFORE) /* used since it was stored */
+/* used since the last compaction of its memory */
+#define KV_ITEM_RECENT 16u
 #define KV_ITEM_BITS   5u
 #define KV_ITEM_FOUND  (KV_ITEM_STALE | KV_ITEM_WON | KV_ITEM_HIT)
 _Static_assert(!(KV_ITEM_FOUND & (KV_ITEM_DEAD | KV_ITEM_RECENT)) &&
@@ -48,9 +50,9 @@ _Static_assert(!(KV_ITEM_FOUND & (KV_ITEM_DEAD | KV_ITEM_RECENT)) &&
 
 #define KV_ITEM_HEAD 16u
 _Static_assert(sizeof(struct kv_item) == KV_ITEM_HEAD && offsetof(struct kv_item, lengths) == 4 &&
-		       offsetof(struct kv_item, cas) == 8 && sizeof(struct kv_more) == 8,
+		       offsetof(struct kv_item, cas) == 8 && sizeof(struct kv_ext) == 8,
 	       "what clients of a store with bypass read");
-/* What a checksum of an item leaves out: used. */
+/* Bytes that the checksum of an item leaves out: used. */
 #define KV_ITEM_UNSUMMED 4u
 
 static inline uint32_t kv_key_len(const struct kv_item *item)
@@ -60,32 +62,32 @@ static inline uint32_t kv_key_len(const struct kv_item *item)
 
 static inline uint32_t kv_value_len(const struct kv_item *item)
 {
-	return (item->lengths & ~KV_MORE) >> 8;
+	return (item->lengths & ~KV_EXT) >> 8;
 }
 
 static inline uint32_t kv_lengths(uint32_t key_len, uint32_t value_len)
 {
-	return value_len << 8 | key_len; /* and KV_MORE */
+	return value_len << 8 | key_len; /* without KV_EXT */
 }
 
-static inline struct kv_more *kv_more(const struct kv_item *item)
+static inline struct kv_ext *kv_ext(const struct kv_item *item)
 {
-	return item->lengths & KV_MORE ? (struct kv_more *)(void *)item->bytes : NULL;
+	return item->lengths & KV_EXT ? (struct kv_ext *)(void *)item->bytes : NULL;
 }
 
 static inline uint32_t kv_flags(const struct kv_item *item)
 {
-	return item->lengths & KV_MORE ? kv_more(item)->flags : 0;
+	return item->lengths & KV_EXT ? kv_ext(item)->flags : 0;
 }
 
 static inline uint32_t kv_expires(const struct kv_item *item)
 {
-	return item->lengths & KV_MORE ? kv_more(item)->expires : 0;
+	return item->lengths & KV_EXT ? kv_ext(item)->expires : 0;
 }
 
 static inline uint8_t *kv_key(const struct kv_item *item)
 {
-	return (uint8_t *)item->bytes + (item->lengths & KV_MORE ? sizeof(struct kv_more) : 0);
+	return (uint8_t *)item->bytes + (item->lengths & KV_EXT ? sizeof(struct kv_ext) : 0);
 }
 
 static inline uint8_t *kv_value(const struct kv_item *item)
@@ -98,11 +100,11 @@ static inline uint32_t kv_round(uint32_t bytes)
 	return (bytes + KV_UNIT - 1) & ~(KV_UNIT - 1);
 }
 
-/* All that it has, and all that it takes. */
+/* Bytes of an item, and bytes with padding. */
 static inline uint32_t kv_item_end(uint32_t lengths)
 {
-	return (uint32_t)(KV_ITEM_HEAD + (lengths & KV_MORE ? sizeof(struct kv_more) : 0) +
-			  (lengths & 0xff) + ((lengths & ~KV_MORE) >> 8));
+	return (uint32_t)(KV_ITEM_HEAD + (lengths & KV_EXT ? sizeof(struct kv_ext) : 0) +
+			  (lengths & 0xff) + ((lengths & ~KV_EXT) >> 8));
 }
 
 static inline uint32_t kv_item_bytes(uint32_t lengths)
@@ -111,22 +113,22 @@ static inline uint32_t kv_item_bytes(uint32_t lengths)
 }
 
 /*
- * Clients may read an item while it is written, and know by its sum if it is not whole. The thread
- * sanitizer is told by atomics that this is meant; nobody else pays for it.
+ * Clients may READ an item while it is written; its checksum tells. Under the thread sanitizer
+ * these stores and copies are atomic; other builds do not pay for this.
  */
-#define KV_PUT(to, value) __atomic_store_n(to, value, __ATOMIC_RELAXED)
+#define KV_STORE_RELAXED(to, value) __atomic_store_n(to, value, __ATOMIC_RELAXED)
 
 #ifdef __SANITIZE_THREAD__
 
 static inline void kv_copy(void *to, const void *from, uint32_t len)
 {
 	for (uint32_t i = 0; i < len; i++)
-		KV_PUT((uint8_t *)to + i, ((const uint8_t *)from)[i]);
+		KV_STORE_RELAXED((uint8_t *)to + i, ((const uint8_t *)from)[i]);
 }
 
 #else
 
-/* Keys and values are mostly 16 to 32 bytes: two halves that may overlap, and no call. */
+/* Most keys and values have 16 to 32 bytes: copy two halves that may overlap, without a call. */
 static inline void kv_copy(void *to, const void *from, uint32_t len)
 {
 	uint8_t *end = (uint8_t *)to + len;
@@ -179,13 +181,13 @@ static inline uint64_t kv_hash(const void *key, uint32_t key_len, uint64_t seed)
 	const uint64_t hash = XXH3_64bits_withSeed(key, key_len, seed);
 
 #ifdef GN_MUTANTS
-	return hash & 0xffffffff000003ff; /* keys are to collide, as others do once in billions */
+	return hash & 0xffffffff000003ff; /* make keys collide */
 #else
 	return hash;
 #endif
 }
 
-/* The partition is chosen by the upper half of the hash, and the bucket by the lower. */
+/* The upper half of the hash selects the partition, the lower half the bucket. */
 static inline uint32_t kv_partition(uint64_t hash, uint32_t partitions)
 {
 	return (uint32_t)((hash >> 32) * partitions >> 32);

@@ -1,70 +1,70 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The log: items are appended to the active gap, and while it shrinks the next one is made, a
- * little with every item, in proportion: so it is there when it is needed. What the index needs is
- * cut off the ends of the heap, and what lives there is appended.
+ * The log: items are appended to the active gap. While it shrinks, the next gap is made, a part
+ * with each item, in proportion: so it is ready when it is needed. The index grows by cutting off
+ * the ends of the heap; live items there are appended again.
  */
 #include <errno.h>
 
 #include "kv/compact.h"
 
-#define HEAP_LEAST_PCT 50u /* of memory that the index leaves to the heap */
+#define HEAP_MIN_PCT 50u /* of memory that the index leaves to the heap */
 
 /* ---- items ---- */
 
-void kv_log_timed(struct gn_kv_store *s, uint32_t place)
+void kv_log_expiry_add(struct gn_kv_store *s, uint32_t loc)
 {
-	const struct kv_item *item = kv_at(s, place);
+	const struct kv_item *item = kv_item_at(s, loc);
 	const uint32_t expires = kv_expires(item);
 
 	if (unlikely(expires))
-		kv_expiry_add(&s->log.regions[place >> s->log.region_shift].expiry, expires,
+		kv_expiry_add(&s->log.regions[loc >> s->log.region_shift].expiry, expires,
 			      kv_item_bytes(item->lengths));
 }
 
-void kv_log_untimed(struct gn_kv_store *s, uint32_t place)
+void kv_log_expiry_remove(struct gn_kv_store *s, uint32_t loc)
 {
-	const struct kv_item *item = kv_at(s, place);
+	const struct kv_item *item = kv_item_at(s, loc);
 	const uint32_t expires = kv_expires(item);
 
 	if (unlikely(expires))
-		kv_expiry_remove(&s->log.regions[place >> s->log.region_shift].expiry, expires,
+		kv_expiry_remove(&s->log.regions[loc >> s->log.region_shift].expiry, expires,
 				 kv_item_bytes(item->lengths));
 }
 
-void kv_log_kill(struct gn_kv_store *s, uint32_t place)
+void kv_log_remove(struct gn_kv_store *s, uint32_t loc)
 {
-	struct kv_item *item = kv_at(s, place);
+	struct kv_item *item = kv_item_at(s, loc);
 	const uint32_t bytes = kv_item_bytes(item->lengths);
 
-	kv_log_untimed(s, place);
-	KV_PUT(&item->used, item->used | KV_ITEM_DEAD);
-	kv_heap_discount(s, place, bytes);
+	kv_log_expiry_remove(s, loc);
+	KV_STORE_RELAXED(&item->used, item->used | KV_ITEM_DEAD);
+	kv_heap_discount(s, loc, bytes);
 	s->stats.item_bytes -= bytes;
-	kv_log_judge_uses(s);
+	kv_log_update_recent_use(s);
 }
 
-void kv_log_undo(struct gn_kv_store *s, uint32_t place, uint32_t bytes)
+void kv_log_undo_add(struct gn_kv_store *s, uint32_t loc, uint32_t bytes)
 {
-	kv_heap_fill(s, place, place + bytes / KV_UNIT);
-	kv_heap_discount(s, place, bytes);
+	kv_heap_fill(s, loc, loc + bytes / KV_UNIT);
+	kv_heap_discount(s, loc, bytes);
 	s->stats.item_bytes -= bytes;
-	kv_log_judge_uses(s);
+	kv_log_update_recent_use(s);
 }
 
 /* ---- gaps ---- */
 
-static void close_gap(struct gn_kv_store *s, struct kv_gap *gap)
+static void log_close_gap(struct gn_kv_store *s, struct kv_gap *gap)
 {
 	kv_heap_fill(s, gap->at, gap->end);
 	*gap = (struct kv_gap){0, 0};
 }
 
-static void next_gap(struct gn_kv_store *s)
+static void log_next_gap(struct gn_kv_store *s)
 {
 	struct kv_log *log = &s->log;
 
-	close_gap(s, &log->active);
+	log_close_gap(s, &log->active);
 	log->active = log->next;
 	log->next = (struct kv_gap){0, 0};
 	for (uint32_t n = log->active.at >> log->region_shift;
@@ -74,7 +74,7 @@ static void next_gap(struct gn_kv_store *s)
 }
 
 /* 0: it does not fit. */
-static uint32_t append(struct gn_kv_store *s, uint32_t bytes)
+static uint32_t log_append(struct gn_kv_store *s, uint32_t bytes)
 {
 	struct kv_log *log = &s->log;
 	const uint32_t at = log->active.at, end = at + bytes / KV_UNIT;
@@ -93,8 +93,8 @@ static uint32_t append(struct gn_kv_store *s, uint32_t bytes)
 	return at;
 }
 
-/* Compact as much as is due before the active gap is used up. */
-static void keep_pace(struct gn_kv_store *s, uint32_t bytes)
+/* Compacts what is due before the active gap is full. */
+static void log_compact_in_step(struct gn_kv_store *s, uint32_t bytes)
 {
 	struct kv_log *log = &s->log;
 	const struct kv_pass *p = &log->pass;
@@ -107,43 +107,43 @@ static void keep_pace(struct gn_kv_store *s, uint32_t bytes)
 		kv_compact_begin(s);
 }
 
-static uint32_t add(struct gn_kv_store *s, uint32_t bytes)
+static uint32_t log_add(struct gn_kv_store *s, uint32_t bytes)
 {
 	struct kv_log *log = &s->log;
-	uint32_t place;
+	uint32_t loc;
 
-	keep_pace(s, bytes);
-	place = append(s, bytes);
-	if (likely(place))
-		return place;
+	log_compact_in_step(s, bytes);
+	loc = log_append(s, bytes);
+	if (likely(loc))
+		return loc;
 	if (log->pass.running && (uint64_t)(log->pass.end - log->pass.begin) * KV_UNIT >= bytes)
 		kv_compact_some(s, UINT64_MAX);
 	if (kv_gap_len(&log->next) < bytes / KV_UNIT) {
 		kv_compact_abort(s);
-		close_gap(s, &log->active);
-		close_gap(s, &log->next);
+		log_close_gap(s, &log->active);
+		log_close_gap(s, &log->next);
 		if (!kv_compact_now(s, bytes))
 			return 0;
 	}
-	next_gap(s);
-	return append(s, bytes);
+	log_next_gap(s);
+	return log_append(s, bytes);
 }
 
 uint32_t kv_log_add(struct gn_kv_store *s, uint32_t bytes)
 {
-	uint32_t place;
+	uint32_t loc;
 
-	if (unlikely(s->index_wants))
+	if (unlikely(s->index_needs_space))
 		kv_index_reserve(s);
-	place = add(s, bytes);
-	kv_log_judge_uses(s);
-	return place;
+	loc = log_add(s, bytes);
+	kv_log_update_recent_use(s);
+	return loc;
 }
 
 /* ---- the ends of the heap ---- */
 
 /* Where the next item, filler or gap begins. */
-static uint32_t after(const struct gn_kv_store *s, uint32_t at)
+static uint32_t log_after(const struct gn_kv_store *s, uint32_t at)
 {
 	const struct kv_log *log = &s->log;
 
@@ -151,65 +151,65 @@ static uint32_t after(const struct gn_kv_store *s, uint32_t at)
 		return log->active.end;
 	if (at == log->next.at && kv_gap_len(&log->next))
 		return log->next.end;
-	return at + kv_step(kv_at(s, at)) / KV_UNIT;
+	return at + kv_item_span(kv_item_at(s, at)) / KV_UNIT;
 }
 
-static void close_gaps(struct gn_kv_store *s, uint32_t from, uint32_t to)
+static void log_close_gaps(struct gn_kv_store *s, uint32_t from, uint32_t to)
 {
 	struct kv_log *log = &s->log;
 
 	if (log->active.at < to && log->active.end > from)
-		close_gap(s, &log->active);
+		log_close_gap(s, &log->active);
 	if (log->next.at < to && log->next.end > from)
-		close_gap(s, &log->next);
+		log_close_gap(s, &log->next);
 }
 
-/* These are of the heap no more: what lives there is appended to the rest, or is evicted. */
-static void evacuate(struct gn_kv_store *s, uint32_t from, uint32_t to)
+/* Empties a range that was cut off the heap: live items are appended to the rest, or evicted. */
+static void log_evacuate(struct gn_kv_store *s, uint32_t from, uint32_t to)
 {
-	for (uint32_t at = from; at < to; at += kv_step(kv_at(s, at)) / KV_UNIT)
-		if (!(kv_at(s, at)->used & KV_ITEM_DEAD)) {
-			const uint32_t bytes = kv_step(kv_at(s, at));
+	for (uint32_t at = from; at < to; at += kv_item_span(kv_item_at(s, at)) / KV_UNIT)
+		if (!(kv_item_at(s, at)->used & KV_ITEM_DEAD)) {
+			const uint32_t bytes = kv_item_span(kv_item_at(s, at));
 
-			kv_log_untimed(s, at);
+			kv_log_expiry_remove(s, at);
 			kv_heap_discount(s, at, bytes);
-			s->log.exiled += bytes;
+			s->log.evacuating += bytes;
 		}
-	for (uint32_t at = from; at < to; at += kv_step(kv_at(s, at)) / KV_UNIT) {
-		struct kv_item *item = kv_at(s, at);
-		const uint32_t bytes = kv_step(item);
+	for (uint32_t at = from; at < to; at += kv_item_span(kv_item_at(s, at)) / KV_UNIT) {
+		struct kv_item *item = kv_item_at(s, at);
+		const uint32_t bytes = kv_item_span(item);
 		uint64_t hash;
-		uint32_t place;
+		uint32_t loc;
 
 		if (item->used & KV_ITEM_DEAD)
 			continue;
-		place = kv_has_expired(s, item) ? 0 : add(s, bytes);
+		loc = kv_has_expired(s, item) ? 0 : log_add(s, bytes);
 		hash = kv_hash(kv_key(item), kv_key_len(item), s->seed);
-		if (place) {
-			kv_heap_move(s, hash, at, place, bytes);
+		if (loc) {
+			kv_heap_move(s, hash, at, loc, bytes);
 		} else {
 			kv_unlink(s, hash, at);
 			kv_count_dropped(s, item, &s->stats.evicted_log);
 		}
-		s->log.exiled -= bytes;
+		s->log.evacuating -= bytes;
 		s->stats.item_bytes -= bytes;
 		s->log.work += bytes;
 	}
 }
 
-static bool may_cut(const struct gn_kv_store *s, uint32_t units)
+static bool log_may_cut(const struct gn_kv_store *s, uint32_t units)
 {
 	const uint64_t left = (uint64_t)(s->log.hi - s->log.lo) * KV_UNIT;
 
-	return left >= (uint64_t)units * KV_UNIT + s->stats.memory * HEAP_LEAST_PCT / 100;
+	return left >= (uint64_t)units * KV_UNIT + s->stats.memory * HEAP_MIN_PCT / 100;
 }
 
-/* Of a region that begins with an item not behind place. */
-static uint32_t last_start(const struct kv_log *log, uint32_t place)
+/* The start of the last region whose first item is not behind loc. */
+static uint32_t log_start_before(const struct kv_log *log, uint32_t loc)
 {
-	uint32_t n = place >> log->region_shift;
+	uint32_t n = loc >> log->region_shift;
 
-	while (kv_region_start(log, n) > place)
+	while (kv_region_start(log, n) > loc)
 		n--;
 	return kv_region_start(log, n);
 }
@@ -220,23 +220,23 @@ bool kv_log_cut_top(struct gn_kv_store *s, uint32_t units)
 	const uint32_t old = log->hi, new = old - units;
 	uint32_t at;
 
-	if (!may_cut(s, units))
+	if (!log_may_cut(s, units))
 		return false;
 	if (log->active.end == old && log->active.at <= new) {
 		log->hi = log->active.end = new;
 		return true;
 	}
 	/* The first item that lies beyond the new end, or across it. */
-	at = last_start(log, new);
+	at = log_start_before(log, new);
 	if (log->pass.running && log->pass.end > at) {
 		kv_compact_abort(s);
-		at = last_start(log, new); /* the accounts of its regions are right again */
+		at = log_start_before(log, new); /* the region accounts are consistent again */
 	}
-	while (at < new &&after(s, at) <= new)
-		at = after(s, at);
-	close_gaps(s, at, old);
+	while (at < new &&log_after(s, at) <= new)
+		at = log_after(s, at);
+	log_close_gaps(s, at, old);
 	log->hi = at;
-	evacuate(s, at, old);
+	log_evacuate(s, at, old);
 	log->hi = new;
 	kv_heap_fill(s, at, new);
 	return true;
@@ -248,19 +248,19 @@ bool kv_log_cut_bottom(struct gn_kv_store *s, uint32_t units)
 	const uint32_t old = log->lo, new = old + units;
 	uint32_t at = old;
 
-	if (!may_cut(s, units))
+	if (!log_may_cut(s, units))
 		return false;
-	for (; at < new; at = after(s, at)) {
+	for (; at < new; at = log_after(s, at)) {
 		if (log->pass.running && at == log->pass.begin)
 			kv_compact_abort(s);
 		if (at == log->active.at && log->active.end > new) {
 			kv_heap_fill(s, at, new);
-			log->active.at = new; /* the rest of it stays, and may be large */
+			log->active.at = new; /* the rest of the gap stays, and may be large */
 		}
 	}
-	close_gaps(s, old, new);
+	log_close_gaps(s, old, new);
 	log->lo = at;
-	evacuate(s, old, at);
+	log_evacuate(s, old, at);
 	log->lo = new;
 	for (uint32_t n = 0; n <= new >> log->region_shift; n++)
 		log->regions[n].first = new;
@@ -273,8 +273,8 @@ bool kv_log_shrink(struct gn_kv_store *s, uint64_t bytes)
 	struct kv_log *log = &s->log;
 	const uint64_t units = (bytes + KV_UNIT - 1) / KV_UNIT;
 
-	/* Only what was never written: clients may still read the rest. */
-	if (units > log->hi - log->lo || !may_cut(s, (uint32_t)units) ||
+	/* Only memory that was never written: clients may still READ the rest. */
+	if (units > log->hi - log->lo || !log_may_cut(s, (uint32_t)units) ||
 	    log->active.end != log->hi || log->hi - units < log->fresh ||
 	    log->hi - units < log->active.at)
 		return false;
@@ -289,7 +289,7 @@ void kv_log_unshrink(struct gn_kv_store *s, uint64_t bytes)
 	s->log.active.end = s->log.hi;
 }
 
-/* ---- life ---- */
+/* ---- create and clear ---- */
 
 void kv_log_clear(struct gn_kv_store *s, uint32_t lo, uint32_t hi)
 {
@@ -301,7 +301,7 @@ void kv_log_clear(struct gn_kv_store *s, uint32_t lo, uint32_t hi)
 	log->next = (struct kv_gap){0, 0};
 	log->active = (struct kv_gap){lo, hi};
 	log->order = 1;
-	log->expired = log->exiled = 0;
+	log->expired = log->evacuating = 0;
 	log->fresh = log->fresh < lo ? lo : log->fresh;
 	for (uint32_t n = 0; n < log->n_regions; n++)
 		log->regions[n] =

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An operation of a client is one call. Its request is written where RPC sends it from, and its
- * value is copied from where RPC has its result; RPC puts several of them into a message. While a
- * connection has no room for more calls, operations wait here, in the order in which they began.
+ * Each operation of a client is one call. Its request is written into RPC's send buffer, and its
+ * value is copied out of RPC's receive buffer; RPC batches calls. While a connection has no free
+ * slot, operations are queued here, in order.
  */
 #include <errno.h>
 
@@ -12,18 +12,18 @@
 #include "kv/bypass.h"
 #include "kv/scan.h"
 
-#define OPS_MAX 65536u /* under way */
+#define OPS_OUTSTANDING_MAX 65536u
 
-/* ---- the end ---- */
+/* ---- completion ---- */
 
-static inline void end(struct gn_kv_client *c, struct gn_kv_op *op, unsigned status)
+static inline void op_complete(struct gn_kv_client *c, struct gn_kv_op *op, unsigned status)
 {
 	op->status = status < GN_KV_STATUSES ? status : GN_KV_FAILED;
 	c->count.ended[op->status]++;
 	c->n_ops--;
-	if (unlikely(op->step & (KV_STEP_READS | KV_STEP_WRITES)))
+	if (unlikely(op->step & (KV_OP_READS | KV_OP_WRITES)))
 		kv_bypass_ended(c, op);
-	if (op->step & KV_STEP_WAITED) {
+	if (op->step & KV_OP_WAITED) {
 		c->n_waited--;
 		return;
 	}
@@ -32,16 +32,16 @@ static inline void end(struct gn_kv_client *c, struct gn_kv_op *op, unsigned sta
 		op->done(op);
 }
 
-void kv_op_end(struct gn_kv_client *c, struct gn_kv_op *op, unsigned status)
+void kv_op_complete(struct gn_kv_client *c, struct gn_kv_op *op, unsigned status)
 {
-	end(c, op, status);
+	op_complete(c, op, status);
 }
 
 /*
- * A call that ends with BUSY was not executed, or its result is lost for want of memory: what would
- * have changed something may have.
+ * BUSY: the call was not executed, or its result was dropped for lack of memory. So an operation
+ * that changes something may have been executed.
  */
-static unsigned status_of(const struct gn_kv_op *op)
+static unsigned op_status_of_rpc(const struct gn_kv_op *op)
 {
 	switch (op->rpc.status) {
 	case GN_RPC_TIMEOUT:
@@ -74,20 +74,20 @@ static void op_called(struct gn_rpc_op *rpc)
 	struct gn_kv_client *c = link->client;
 	unsigned status = GN_KV_FAILED;
 
-	link->under_way--;
+	link->outstanding--;
 	if (unlikely(rpc->status != GN_RPC_OK)) {
-		c->down |= rpc->status == GN_RPC_PEER_GONE;
-		status = status_of(op);
+		c->disconnected |= rpc->status == GN_RPC_PEER_GONE;
+		status = op_status_of_rpc(op);
 	} else if (likely(kv_response_read(rpc->data, rpc->result_len, op))) {
 		status = op->status;
 	}
-	end(c, op, status);
+	op_complete(c, op, status);
 }
 
-/* ---- beginning ---- */
+/* ---- start ---- */
 
-/* One that is too large for a slot: RPC copies the request, and the server reads it from there. */
-static no_inline int submit_large(struct gn_rpc_client *rpc, struct gn_kv_op *op)
+/* Larger than a slot: RPC copies the request, and the server READs the copy. */
+static no_inline int op_submit_large(struct gn_rpc_client *rpc, struct gn_kv_op *op)
 {
 	void *request = gn_alloc(op->rpc.request_len, 0);
 	int rc;
@@ -101,8 +101,9 @@ static no_inline int submit_large(struct gn_rpc_client *rpc, struct gn_kv_op *op
 	return rc;
 }
 
-/* 0: it is under way, or has ended already because the server is found to be gone. */
-static force_inline int call(struct gn_kv_client *c, struct kv_link *link, struct gn_kv_op *op)
+/* 0: the operation is outstanding, or has completed already because the connection broke. */
+static force_inline int op_call_now(struct gn_kv_client *c, struct kv_link *link,
+				    struct gn_kv_op *op)
 {
 	const bool busy = c->busy;
 	void *to;
@@ -117,8 +118,8 @@ static force_inline int call(struct gn_kv_client *c, struct kv_link *link, struc
 	op->rpc.done = op_called;
 	op->rpc.arg = link;
 	op->rpc.flags = GN_RPC_IN_PLACE;
-	link->under_way++;
-	c->busy = true; /* calls may end, if the server is gone */
+	link->outstanding++;
+	c->busy = true; /* calls may complete if the connection broke */
 	if (likely(op->rpc.request_len <= link->max_request)) {
 		rc = gn_rpc_prepare(link->rpc, &op->rpc, &to);
 		if (likely(!rc)) {
@@ -126,55 +127,55 @@ static force_inline int call(struct gn_kv_client *c, struct kv_link *link, struc
 			rc = gn_rpc_commit(link->rpc, &op->rpc);
 		}
 	} else {
-		rc = submit_large(link->rpc, op);
+		rc = op_submit_large(link->rpc, op);
 	}
 	c->busy = busy;
 	if (unlikely(rc)) {
-		link->under_way--;
-		c->down |= rc == -ENOTCONN;
+		link->outstanding--;
+		c->disconnected |= rc == -ENOTCONN;
 	}
 	return rc;
 }
 
-static int wait_for_room(struct kv_link *link, struct gn_kv_op *op)
+static int op_queue(struct kv_link *link, struct gn_kv_op *op)
 {
 	op->next = NULL;
-	*link->waiting_end = op;
-	link->waiting_end = &op->next;
-	link->under_way++;
-	kv_due(link->client, op->deadline_ns);
+	*link->queued_end = op;
+	link->queued_end = &op->next;
+	link->outstanding++;
+	kv_note_deadline(link->client, op->deadline_ns);
 	return 0;
 }
 
-static force_inline int call_or_wait(struct gn_kv_client *c, struct kv_link *link,
-				     struct gn_kv_op *op)
+static force_inline int op_call_or_queue(struct gn_kv_client *c, struct kv_link *link,
+					 struct gn_kv_op *op)
 {
-	const int rc = unlikely(link->waiting) ? -EAGAIN : call(c, link, op);
+	const int rc = unlikely(link->queued) ? -EAGAIN : op_call_now(c, link, op);
 
-	return unlikely(rc == -EAGAIN) ? wait_for_room(link, op) : rc;
+	return unlikely(rc == -EAGAIN) ? op_queue(link, op) : rc;
 }
 
 int kv_op_call(struct gn_kv_client *c, struct gn_kv_op *op)
 {
-	return call_or_wait(c, &c->links[op->part], op);
+	return op_call_or_queue(c, &c->links[op->part], op);
 }
 
-static no_inline int check_other(const struct gn_kv_client *c, const struct gn_kv_op *op)
+static no_inline int op_check(const struct gn_kv_client *c, const struct gn_kv_op *op)
 {
 	if (op->verb >= GN_KV_VERBS || (op->value_len && !op->value) ||
 	    (op->room_bytes && !op->room))
 		return gn_fail_text(-EINVAL, "kv: no such verb, or value or room is NULL but not "
 					     "empty");
 	if (op->value_len > GN_KV_VALUE_MAX)
-		return gn_fail(-EMSGSIZE, "kv: a value of %u bytes: no store takes more than %u",
-			       op->value_len, GN_KV_VALUE_MAX);
+		return gn_fail(-EMSGSIZE, "kv: a value of %u bytes: at most %u", op->value_len,
+			       GN_KV_VALUE_MAX);
 	if (op->verb == GN_KV_SCAN && kv_scan_partition(op) >= c->n_links)
-		return gn_fail_text(-EINVAL, "kv: the cursor of a scan is none of this server's");
+		return gn_fail_text(-EINVAL, "kv: the cursor of the scan is not from this server");
 	return 0;
 }
 
-/* Where there are several, or GETs are reads. */
-static struct kv_link *find_link(struct gn_kv_client *c, struct gn_kv_op *op)
+/* For several partitions, or bypass. */
+static struct kv_link *op_find_link(struct gn_kv_client *c, struct gn_kv_op *op)
 {
 	op->hash = kv_hash(op->key, op->key_len, c->layout.seed);
 	op->part = op->verb == GN_KV_SCAN ? kv_scan_partition(op) :
@@ -182,39 +183,40 @@ static struct kv_link *find_link(struct gn_kv_client *c, struct gn_kv_op *op)
 	return &c->links[op->part];
 }
 
-static force_inline int begin(struct gn_kv_client *c, struct gn_kv_op *op, enum kv_step step)
+static force_inline int op_begin(struct gn_kv_client *c, struct gn_kv_op *op, enum kv_op_flag step)
 {
 	struct kv_link *link = c->links;
 	int rc = 0;
 
 	if (unlikely(!op->key || op->key_len - 1 >= GN_KV_KEY_MAX))
-		return gn_fail(-EINVAL, "kv: key is NULL, or has not 1 to %u bytes", GN_KV_KEY_MAX);
+		return gn_fail(-EINVAL, "kv: key is NULL, or its length is not 1 to %u",
+			       GN_KV_KEY_MAX);
 	if (unlikely(op->verb != GN_KV_GET || !op->room))
-		rc = check_other(c, op);
+		rc = op_check(c, op);
 	if (unlikely(rc))
 		return rc;
 	op->part = 0;
 	if (unlikely(c->n_links > 1 || link->bypass))
-		link = find_link(c, op);
+		link = op_find_link(c, op);
 	op->step = step;
 	op->deadline_ns = deadline_given(op->deadline_ns);
 	c->count.ops++;
 	c->n_ops++;
-	c->n_waited += step == KV_STEP_WAITED;
+	c->n_waited += step == KV_OP_WAITED;
 	if (unlikely(link->bypass) && op->verb != GN_KV_SCAN)
 		rc = kv_bypass_begin(c, op);
 	else
-		rc = call_or_wait(c, link, op);
+		rc = op_call_or_queue(c, link, op);
 	if (unlikely(rc)) {
 		c->n_ops--;
-		c->n_waited -= step == KV_STEP_WAITED;
+		c->n_waited -= step == KV_OP_WAITED;
 	}
 	return rc;
 }
 
-int kv_op_begin(struct gn_kv_client *c, struct gn_kv_op *op, enum kv_step step)
+int kv_op_begin(struct gn_kv_client *c, struct gn_kv_op *op, enum kv_op_flag step)
 {
-	return begin(c, op, step);
+	return op_begin(c, op, step);
 }
 
 int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
@@ -225,86 +227,85 @@ int gn_kv_submit(struct gn_kv_client *c, struct gn_kv_op *op)
 		return rc;
 	if (unlikely(!op))
 		return gn_fail(-EINVAL, "gn_kv_submit(): op is NULL");
-	if (unlikely(c->closing | c->down))
-		return gn_fail(-ENOTCONN, "gn_kv_submit(): the server at %s is gone", c->addr);
-	if (unlikely(c->n_ops >= OPS_MAX))
+	if (unlikely(c->closing | c->disconnected))
+		return gn_fail(-ENOTCONN, "gn_kv_submit(): the connection to %s broke", c->addr);
+	if (unlikely(c->n_ops >= OPS_OUTSTANDING_MAX))
 		return gn_fail(-EAGAIN,
-			       "gn_kv_submit(): %llu operations are under way; gn_kv_wait() "
-			       "for some",
+			       "gn_kv_submit(): %llu operations are outstanding; call gn_kv_wait()",
 			       (unsigned long long)c->n_ops);
-	return begin(c, op, KV_STEP_SUBMITTED);
+	return op_begin(c, op, KV_OP_SUBMITTED);
 }
 
-/* ---- operations that wait ---- */
+/* ---- queued operations ---- */
 
-struct gn_kv_op *kv_ops_pick_late(struct gn_kv_client *c, struct gn_kv_op **list,
-				  struct gn_kv_op ***end, uint32_t *count, uint64_t now_ns,
-				  struct gn_kv_op *late)
+struct gn_kv_op *kv_ops_collect_expired(struct gn_kv_client *c, struct gn_kv_op **list,
+					struct gn_kv_op ***end, uint32_t *count, uint64_t now_ns,
+					struct gn_kv_op *expired)
 {
 	struct gn_kv_op *op;
 
 	while ((op = *list)) {
 		if (op->deadline_ns > now_ns) {
-			kv_due(c, op->deadline_ns);
+			kv_note_deadline(c, op->deadline_ns);
 			list = &op->next;
 			continue;
 		}
 		*list = op->next;
-		op->next = late;
-		late = op;
+		op->next = expired;
+		expired = op;
 		*count -= 1;
 	}
 	*end = list;
-	return late;
+	return expired;
 }
 
-/* They are picked before one of them ends: whoever hears of it may begin others. */
-void kv_end_late(struct gn_kv_client *c)
+/* Collect all before completing any: done may start others. */
+void kv_ops_expire(struct gn_kv_client *c)
 {
 	const uint64_t now_ns = gn_now_ns();
-	struct gn_kv_op *late = NULL, *next;
+	struct gn_kv_op *expired = NULL, *next;
 
-	if (now_ns < c->due_ns)
+	if (now_ns < c->earliest_deadline_ns)
 		return;
-	c->due_ns = GN_FOREVER;
+	c->earliest_deadline_ns = GN_FOREVER;
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		struct kv_link *link = &c->links[i];
 
-		late = kv_ops_pick_late(c, &link->waiting, &link->waiting_end, &link->under_way,
-					now_ns, late);
+		expired = kv_ops_collect_expired(c, &link->queued, &link->queued_end,
+						 &link->outstanding, now_ns, expired);
 		if (link->bypass)
-			late = kv_bypass_pick_late(link->bypass, now_ns, late);
+			expired = kv_bypass_collect_expired(link->bypass, now_ns, expired);
 	}
-	for (; late; late = next) {
-		next = late->next;
-		kv_op_end(c, late, GN_KV_TIMEOUT);
+	for (; expired; expired = next) {
+		next = expired->next;
+		kv_op_complete(c, expired, GN_KV_TIMEOUT);
 	}
-	kv_controls_end_late(c, now_ns);
+	kv_controls_expire(c, now_ns);
 }
 
-/* The first is not in the list while it is called: whoever hears of its end may add others. */
-static no_inline void call_waiting(struct gn_kv_client *c, struct kv_link *link)
+/* The first operation is off the list while it is called: done may add others. */
+static no_inline void op_call_queued(struct gn_kv_client *c, struct kv_link *link)
 {
 	struct gn_kv_op *op;
 
-	while ((op = link->waiting)) {
+	while ((op = link->queued)) {
 		int rc;
 
-		link->waiting = op->next;
-		if (!link->waiting)
-			link->waiting_end = &link->waiting;
-		link->under_way--;
-		rc = call(c, link, op);
+		link->queued = op->next;
+		if (!link->queued)
+			link->queued_end = &link->queued;
+		link->outstanding--;
+		rc = op_call_now(c, link, op);
 		if (rc == -EAGAIN) {
-			op->next = link->waiting;
+			op->next = link->queued;
 			if (!op->next)
-				link->waiting_end = &op->next;
-			link->waiting = op;
-			link->under_way++;
+				link->queued_end = &op->next;
+			link->queued = op;
+			link->outstanding++;
 			return;
 		}
 		if (rc)
-			kv_op_end(c, op, kv_status_of_error(rc));
+			kv_op_complete(c, op, kv_status_of_error(rc));
 	}
 }
 
@@ -313,8 +314,8 @@ void kv_ops_poll(struct gn_kv_client *c)
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		struct kv_link *link = &c->links[i];
 
-		if (likely(!link->waiting))
+		if (likely(!link->queued))
 			continue;
-		call_waiting(c, link);
+		op_call_queued(c, link);
 	}
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Scans: pages of keys as a server makes them, and as clients read them. */
+/* Scans: pages of keys, written by the server and read by clients. */
 #include <endian.h>
 #include <errno.h>
 
@@ -11,7 +11,7 @@ _Static_assert(GN_KV_PAGE_MIN <= KV_PAGE_MAX, "the smallest page is none that is
 
 /* ---- cursors ---- */
 
-static struct kv_cursor swapped(const struct kv_cursor *c)
+static struct kv_cursor cursor_to_le(const struct kv_cursor *c)
 {
 	return (struct kv_cursor){.partition = le32toh(c->partition),
 				  .restarts = le32toh(c->restarts),
@@ -19,12 +19,12 @@ static struct kv_cursor swapped(const struct kv_cursor *c)
 				  .mark = le64toh(c->mark)};
 }
 
-static bool cursor_of(const struct gn_kv_op *op, struct kv_cursor *out)
+static bool cursor_of_op(const struct gn_kv_op *op, struct kv_cursor *out)
 {
 	if (op->key_len != sizeof(*out))
 		return false;
 	memcpy(out, op->key, sizeof(*out));
-	*out = swapped(out);
+	*out = cursor_to_le(out);
 	return true;
 }
 
@@ -32,10 +32,10 @@ uint32_t kv_scan_partition(const struct gn_kv_op *op)
 {
 	struct kv_cursor cursor;
 
-	return cursor_of(op, &cursor) ? cursor.partition : UINT32_MAX;
+	return cursor_of_op(op, &cursor) ? cursor.partition : UINT32_MAX;
 }
 
-/* ---- making pages ---- */
+/* ---- writing pages ---- */
 
 bool kv_page_add(const struct gn_kv_store *s, struct kv_page *page, const struct kv_item *item)
 {
@@ -73,7 +73,7 @@ void kv_scan(const struct gn_kv_store *s, uint32_t parts, struct gn_kv_op *op, u
 
 	op->len = 0;
 	op->status = GN_KV_INVALID;
-	if (!cursor_of(op, &head.next) || room < GN_KV_PAGE_MIN || head.next.partition >= parts)
+	if (!cursor_of_op(op, &head.next) || room < GN_KV_PAGE_MIN || head.next.partition >= parts)
 		return;
 	more = s->cuckoo ? kv_cuckoo_scan(s, &head.next, &page) :
 			   kv_bucket_scan(s, &head.next, &page);
@@ -85,7 +85,7 @@ void kv_scan(const struct gn_kv_store *s, uint32_t parts, struct gn_kv_op *op, u
 		head.next = (struct kv_cursor){.partition = head.next.partition + 1};
 	head.more = htole32(more || head.next.partition < parts);
 	head.n = htole32(page.n);
-	head.next = swapped(&head.next);
+	head.next = cursor_to_le(&head.next);
 	memcpy(to, &head, sizeof(head));
 	op->status = GN_KV_OK;
 	op->len = (uint32_t)(page.at - to);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A server: a store for each thread, and the calls that reach it. */
+/* A server: one store per thread, and the handlers of its calls. */
 #include <errno.h>
 
 #include "base/fail.h"
@@ -10,26 +10,26 @@
 #include "kv/scan.h"
 #include "kv/wire.h"
 
-#define RING	    32u /* tasks; a power of two */
-#define KEY_BYTES   ((GN_KV_KEY_MAX + 7) / 8 * 8)
-#define LARGE_MAX   (8u << 20)	   /* of a request or result */
-#define CONNS_BYTES (128ull << 20) /* of a thread, for its connections */
-#define WINDOW	    512u	   /* calls of a connection under way, or … */
-#define SLOT_WINDOW 32u		   /* … for each of its slots */
-_Static_assert(2 * KV_AHEAD < RING, "a task is done before it is used again");
+#define TASK_RING	32u /* a power of two */
+#define KEY_BYTES	((GN_KV_KEY_MAX + 7) / 8 * 8)
+#define LARGE_MAX	(8u << 20)     /* bytes of a large request or result */
+#define CONNS_BYTES	(128ull << 20) /* per thread, for connections */
+#define WINDOW_MIN	512u	       /* outstanding calls per connection, at least */
+#define WINDOW_PER_SLOT 32u	       /* and per slot */
+_Static_assert(2 * KV_PREFETCH_DISTANCE < TASK_RING, "a task is done before it is used again");
 
-/* An operation of a group, from the first step of its look-up to the last. */
+/* An operation of a group, during the steps of its lookup. */
 struct kv_task {
 	struct gn_kv_op op;
-	unsigned index; /* of the group */
+	unsigned index; /* in the group */
 	uint8_t key[KEY_BYTES];
 };
 
 struct kv_part {
 	struct gn_kv_store *store;
 	uint32_t number;
-	struct kv_task tasks[RING];
-	uint8_t page[sizeof(struct kv_response) + KV_PAGE_MAX]; /* where a slot is too small */
+	struct kv_task tasks[TASK_RING];
+	uint8_t page[sizeof(struct kv_response) + KV_PAGE_MAX]; /* used if a slot is too small */
 };
 
 struct gn_kv_server {
@@ -42,9 +42,9 @@ struct gn_kv_server {
 
 /* ---- operations ---- */
 
-/* Clients choose the partition by a hash whose seed they are told. The index has another. */
-static bool is_ours(const struct gn_kv_server *server, const struct kv_part *part,
-		    const struct gn_kv_op *op)
+/* Clients know the seed of the hash that selects the partition. The index uses another seed. */
+static bool op_in_partition(const struct gn_kv_server *server, const struct kv_part *part,
+			    const struct gn_kv_op *op)
 {
 	if (server->n_parts == 1)
 		return true;
@@ -53,14 +53,14 @@ static bool is_ours(const struct gn_kv_server *server, const struct kv_part *par
 			    server->n_parts);
 }
 
-/* Does it change nothing, so that nobody minds if its result is lost? */
-static inline bool only_reads(const struct gn_kv_op *op)
+/* Can the operation be repeated if its result is lost? */
+static inline bool op_is_read_only(const struct gn_kv_op *op)
 {
 	return op->verb == GN_KV_GET &&
 	       !(op->how & ~(unsigned)(GN_KV_NO_VALUE | GN_KV_DETAILS | GN_KV_QUIET));
 }
 
-/* Read an operation, and begin to look it up; false: it is none, and answered. */
+/* Parses an operation and starts its lookup. False: it is invalid, and answered. */
 static force_inline bool task_begin(struct kv_part *part, struct kv_task *t,
 				    struct gn_rpc_group *group, unsigned i)
 {
@@ -77,57 +77,54 @@ static force_inline bool task_begin(struct kv_part *part, struct kv_task *t,
 	return true;
 }
 
-/*
- * The most bytes that its result may have: with the value that is there now, however much room its
- * client claims.
- */
-static uint32_t most_bytes(struct gn_kv_store *store, const struct gn_kv_op *op)
+/* Maximum size of the response: with the current value, whatever buffer the client announces. */
+static uint32_t response_max_bytes(struct gn_kv_store *store, const struct gn_kv_op *op)
 {
-	const uint32_t place =
-		op->verb != GN_KV_GET || op->how & GN_KV_NO_VALUE ? 0 : kv_look_up(store, op);
-	const uint32_t len = place ? kv_value_len(kv_at(store, place)) : 0;
+	const uint32_t loc =
+		op->verb != GN_KV_GET || op->how & GN_KV_NO_VALUE ? 0 : kv_find_op(store, op);
+	const uint32_t len = loc ? kv_value_len(kv_item_at(store, loc)) : 0;
 
 	return (uint32_t)KV_RESPONSE_MAX + (len <= op->room_bytes ? len : 0);
 }
 
-/* to: room for all that there may be, or NULL: it is still to be asked for. */
-static no_inline void answer(struct kv_task *t, struct gn_rpc_group *group,
-			     const struct kv_item *item, void *to)
+/* to: a buffer for any response, or NULL: allocate it now. */
+static no_inline void task_answer(struct kv_task *t, struct gn_rpc_group *group,
+				  const struct kv_item *item, void *to)
 {
-	struct kv_result result;
+	struct kv_response_parts result;
 
-	kv_result_make(&result, &t->op, item);
+	kv_response_make(&result, &t->op, item);
 	if (!to)
 		to = gn_rpc_group_room(group, t->index, result.bytes);
 	if (!to)
 		return;
-	kv_result_write(to, &result, &t->op);
+	kv_response_write(to, &result, &t->op);
 	gn_rpc_group_answer(group, t->index, GN_RPC_OK, to, result.bytes);
 }
 
 /*
- * Do it and answer. Where the library has no memory for a result, the call ends with BUSY; so it is
- * asked before something is changed.
+ * Executes and answers. If the library has no memory for a result, the call ends with BUSY; so the
+ * result buffer is reserved before anything changes.
  */
-static no_inline void end_other(const struct gn_kv_server *server, struct kv_part *part,
-				struct kv_task *t, struct gn_rpc_group *group)
+static no_inline void task_end_slow(const struct gn_kv_server *server, struct kv_part *part,
+				    struct kv_task *t, struct gn_rpc_group *group)
 {
 	struct gn_kv_op *op = &t->op;
 	const struct kv_item *item = NULL;
 	void *to = NULL;
 
-	if (!only_reads(op)) {
-		to = gn_rpc_group_room(group, t->index, most_bytes(part->store, op));
+	if (!op_is_read_only(op)) {
+		to = gn_rpc_group_room(group, t->index, response_max_bytes(part->store, op));
 		if (!to)
 			return;
 	}
-	if (is_ours(server, part, op)) {
+	if (op_in_partition(server, part, op)) {
 		item = kv_execute(part->store, op);
 	} else {
-		op->status = KV_ELSEWHERE;
+		op->status = KV_WRONG_PARTITION;
 		op->found = op->len = 0;
 	}
-	answer(t, group, item, to);
+	task_answer(t, group, item, to);
 }
 
 static force_inline void task_end(const struct gn_kv_server *server, struct kv_part *part,
@@ -138,58 +135,59 @@ static force_inline void task_end(const struct gn_kv_server *server, struct kv_p
 	uint32_t len;
 	void *to;
 
-	if (unlikely(!kv_is_plain_get(op) || !is_ours(server, part, op))) {
-		end_other(server, part, t, group);
+	if (unlikely(!kv_is_plain_get(op) || !op_in_partition(server, part, op))) {
+		task_end_slow(server, part, t, group);
 		return;
 	}
-	item = kv_get_quickly(part->store, op);
+	item = kv_get_fast(part->store, op);
 	if (unlikely(!item)) {
-		answer(t, group, kv_execute(part->store, op), NULL);
+		task_answer(t, group, kv_execute(part->store, op), NULL);
 		return;
 	}
 	len = kv_value_len(item);
 	if (likely(len <= op->room_bytes &&
 		   (to = gn_rpc_group_put(group, t->index, GN_RPC_OK,
 					  (uint32_t)sizeof(struct kv_response) + len)))) {
-		kv_result_write_plain(to, op, item, len);
+		kv_response_write_plain(to, op, item, len);
 		return;
 	}
 	op->status = GN_KV_OK;
 	op->len = len;
 	op->flags = 0;
-	answer(t, group, item, NULL);
+	task_answer(t, group, item, NULL);
 }
 
-/* The look-ups of several operations overlap: see KV_AHEAD. */
+/* Lookups of several operations overlap: see KV_PREFETCH_DISTANCE. */
 static void handle_do(struct gn_rpc_group *group, void *arg)
 {
 	const struct gn_kv_server *server = arg;
 	struct kv_part *part = &server->parts[gn_rpc_group_thread(group)];
 	const unsigned n = gn_rpc_group_size(group);
-	unsigned begun = 0, looked = 0, done = 0;
+	unsigned begun = 0, prefetched = 0, done = 0;
 
 	kv_tick(part->store);
 	for (unsigned i = 0; i < n; i++) {
-		if (unlikely(!task_begin(part, &part->tasks[begun % RING], group, i)))
+		if (unlikely(!task_begin(part, &part->tasks[begun % TASK_RING], group, i)))
 			continue;
 		begun++;
-		if (begun - looked <= KV_AHEAD)
+		if (begun - prefetched <= KV_PREFETCH_DISTANCE)
 			continue;
-		kv_prefetch_item(part->store, &part->tasks[looked++ % RING].op);
-		if (looked - done > KV_AHEAD)
-			task_end(server, part, &part->tasks[done++ % RING], group);
+		kv_prefetch_item(part->store, &part->tasks[prefetched++ % TASK_RING].op);
+		if (prefetched - done > KV_PREFETCH_DISTANCE)
+			task_end(server, part, &part->tasks[done++ % TASK_RING], group);
 	}
 	for (; done < begun; done++) {
-		const unsigned until = done + KV_AHEAD < begun ? done + KV_AHEAD : begun;
+		const unsigned until =
+			done + KV_PREFETCH_DISTANCE < begun ? done + KV_PREFETCH_DISTANCE : begun;
 
-		while (looked < until)
-			kv_prefetch_item(part->store, &part->tasks[looked++ % RING].op);
-		task_end(server, part, &part->tasks[done % RING], group);
+		while (prefetched < until)
+			kv_prefetch_item(part->store, &part->tasks[prefetched++ % TASK_RING].op);
+		task_end(server, part, &part->tasks[done % TASK_RING], group);
 	}
 	kv_charge(n);
 }
 
-/* A page of keys takes as long as many operations, and so has a method of its own. */
+/* A page of keys takes as long as many operations, so it has its own method. */
 static void handle_scan(struct gn_rpc_request *request, void *arg)
 {
 	const struct gn_kv_server *server = arg;
@@ -219,11 +217,11 @@ static void handle_scan(struct gn_rpc_request *request, void *arg)
 	gn_rpc_answer(request, GN_RPC_OK, to, (uint32_t)sizeof(head) + op.len);
 }
 
-/* ---- what else is asked ---- */
+/* ---- control calls ---- */
 
-/* What a client needs to find values by itself; without it, it calls. */
-static void show_memory(struct gn_rpc_request *request, const struct gn_kv_store *store,
-			struct kv_layout *layout)
+/* The views that a client needs for bypass; without them it calls. */
+static void layout_expose_memory(struct gn_rpc_request *request, const struct gn_kv_store *store,
+				 struct kv_layout *layout)
 {
 	const struct kv_table *table = kv_cuckoo_table(store->cuckoo);
 
@@ -252,19 +250,19 @@ static void handle_layout(struct gn_rpc_request *request, void *arg)
 		.epoch = server->epoch,
 		.bypass = server->bypass,
 	};
-	struct kv_layout_ask ask;
+	struct kv_layout_request layout_request;
 	uint32_t bytes;
 	const void *data = gn_rpc_request_data(request, &bytes);
 
-	if (bytes != sizeof(ask)) {
+	if (bytes != sizeof(layout_request)) {
 		gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
 		return;
 	}
-	memcpy(&ask, data, sizeof(ask));
+	memcpy(&layout_request, data, sizeof(layout_request));
 	kv_tick(store);
 	layout.now_s = store->now_s;
-	if (ask.show && server->bypass)
-		show_memory(request, store, &layout);
+	if (layout_request.expose && server->bypass)
+		layout_expose_memory(request, store, &layout);
 	gn_rpc_answer(request, GN_RPC_OK, &layout, sizeof(layout));
 }
 
@@ -295,10 +293,10 @@ static void handle_clear(struct gn_rpc_request *request, void *arg)
 	gn_rpc_answer(request, GN_RPC_OK, NULL, 0);
 }
 
-/* ---- life ---- */
+/* ---- create and destroy ---- */
 
-static int make_parts(struct gn_kv_server *server, struct gn_fabric *fabric,
-		      const struct gn_kv_server_opts *o)
+static int server_make_stores(struct gn_kv_server *server, struct gn_fabric *fabric,
+			      const struct gn_kv_server_opts *o)
 {
 	const struct kv_store_opts opts = {
 		.open = {.memory = o->memory / server->n_parts,
@@ -320,8 +318,8 @@ static int make_parts(struct gn_kv_server *server, struct gn_fabric *fabric,
 	return rc;
 }
 
-static int make_calls(struct gn_kv_server *server, struct gn_fabric *fabric, const char *addr,
-		      const struct gn_kv_server_opts *o)
+static int server_make_rpc(struct gn_kv_server *server, struct gn_fabric *fabric, const char *addr,
+			   const struct gn_kv_server_opts *o)
 {
 	static const struct {
 		unsigned method;
@@ -340,10 +338,10 @@ static int make_calls(struct gn_kv_server *server, struct gn_fabric *fabric, con
 		rpc.max_large = LARGE_MAX;
 	if (!rpc.max_bytes)
 		rpc.max_bytes = o->memory / 4 > conns_bytes ? o->memory / 4 : conns_bytes;
-	if (!rpc.max_window && rpc.max_slots <= WINDOW / SLOT_WINDOW)
-		rpc.max_window = WINDOW;
+	if (!rpc.max_window && rpc.max_slots <= WINDOW_MIN / WINDOW_PER_SLOT)
+		rpc.max_window = WINDOW_MIN;
 	else if (!rpc.max_window)
-		rpc.max_window = rpc.max_slots * SLOT_WINDOW;
+		rpc.max_window = rpc.max_slots * WINDOW_PER_SLOT;
 	rc = gn_rpc_server_create(fabric, addr, &rpc, &server->rpc);
 	if (!rc)
 		rc = gn_rpc_server_handle_group(
@@ -379,9 +377,9 @@ int gn_kv_server_create(struct gn_fabric *fabric, const char *addr,
 		return -ENOMEM;
 	*server = (struct gn_kv_server){
 		.n_parts = n, .bypass = o.bypass, .seed = gn_random() | 1, .epoch = gn_random()};
-	rc = make_parts(server, fabric, &o);
+	rc = server_make_stores(server, fabric, &o);
 	if (!rc)
-		rc = make_calls(server, fabric, addr, &o);
+		rc = server_make_rpc(server, fabric, addr, &o);
 	if (rc) {
 		gn_kv_server_destroy(server);
 		return rc;

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* A client, or a polled server, as a source: what it does before its thread sleeps. */
+/* A client or a polled server as a wait source: preparation for sleep. */
 #include <errno.h>
 
 #include "base/bits.h"
 #include "base/fail.h"
 #include "kv/bypass.h"
 
-void kv_link_look(struct gn_kv_client *c, struct kv_link *link)
+void kv_link_poll_idle(struct gn_kv_client *c, struct kv_link *link)
 {
 	gn_rpc_poll(link->rpc);
 	if (c->connect == KV_CONNECT_IDLE && gn_rpc_flush(link->rpc) == -ENOTCONN)
-		c->down = true;
+		c->disconnected = true;
 }
 
-/* What its connections wait for they say themselves: they are its members. */
-static int prepare(struct gn_source *source)
+/* The connections are members of the source and report their own readiness. */
+static int client_source_prepare(struct gn_source *source)
 {
 	struct gn_kv_client *c = container_of(source, struct gn_kv_client, source);
 	int rc = kv_client_check(c);
 
 	if (!rc && c->busy)
-		rc = gn_fail(-EDEADLK, "kv: a client does not wait from within a done function");
+		rc = gn_fail(-EDEADLK, "kv: a client cannot wait within a done function");
 	if (rc)
 		return rc;
-	c->look_at_all = true;
-	c->polls = KV_CLOCK_EVERY - 1; /* … and at the clock */
-	source_due(source, c->due_ns);
-	if (c->down && c->opts.flags & GN_KV_RECONNECT && c->connect != KV_CONNECT_IDLE)
-		source_due(source, c->connect_until_ns);
-	else if (c->down && c->opts.flags & GN_KV_RECONNECT && !c->n_ops)
+	c->poll_idle_links = true;
+	c->polls = KV_CLOCK_EVERY - 1; /* … and reads the clock */
+	source_due(source, c->earliest_deadline_ns);
+	if (c->disconnected && c->opts.flags & GN_KV_RECONNECT && c->connect != KV_CONNECT_IDLE)
+		source_due(source, c->connect_deadline_ns);
+	else if (c->disconnected && c->opts.flags & GN_KV_RECONNECT && !c->n_ops)
 		source_due(source, c->backoff.at_ns);
 	for (uint32_t i = 0; i < c->n_links; i++) {
 		const struct kv_link *link = &c->links[i];
@@ -43,7 +43,7 @@ const struct source_ops kv_client_source = {
 	.ready = source_object_ready,
 	.arm = source_object_arm,
 	.disarm = source_object_disarm,
-	.prepare = prepare,
+	.prepare = client_source_prepare,
 };
 
 struct gn_source *gn_kv_client_source(struct gn_kv_client *client)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A store: how it is made and ends, and how several operations are done at once. */
+/* A store: create, destroy, clear, and batches of operations. */
 #include <errno.h>
 
 #include "base/fail.h"
@@ -8,32 +8,31 @@
 #include "kv/cuckoo.h"
 #include "kv/scan.h"
 
-#define MEMORY_DEFAULT	   (64ull << 20)
-#define VALUE_SHARE	   4u /* of memory that a value may take */
-#define VALUE_SHARE_BYPASS 16u
-#define HUGE		   (2u << 20)
-#define SECOND_NS	   1000000000ull
-/* What the processor does for an operation, for where time is simulated: it misses two lines. */
-#define OPERATION_NS 148u
+#define MEMORY_DEFAULT (64ull << 20)
+#define HUGE_PAGE      (2u << 20)
+#define SECOND_NS      1000000000ull
+/* Simulated cost of an operation: two cache misses. */
+#define OPERATION_COST_NS 148u
 
-/* With less than a few of the largest values in it, a store would be of no use for others. */
-static uint32_t max_value(uint64_t memory, bool bypass)
+/* A store must hold several values of the largest size. */
+static uint32_t store_max_value(uint64_t memory, bool bypass)
 {
-	const uint64_t most = memory / (bypass ? GN_KV_VALUE_PART_BYPASS : GN_KV_VALUE_PART);
+	const uint64_t max = memory / (bypass ? GN_KV_VALUE_PART_BYPASS : GN_KV_VALUE_PART);
 
-	return most < GN_KV_VALUE_MAX ? (uint32_t)most : GN_KV_VALUE_MAX;
+	return max < GN_KV_VALUE_MAX ? (uint32_t)max : GN_KV_VALUE_MAX;
 }
 
-static int get_memory(struct gn_kv_store *s, uint64_t bytes, struct gn_fabric *fabric)
+static int store_alloc(struct gn_kv_store *s, uint64_t bytes, struct gn_fabric *fabric)
 {
 	int rc;
 
 	if (!fabric) {
-		/* Aligned here: memory that gn_alloc() aligns is touched. */
-		s->memory = gn_alloc(bytes + HUGE, 0);
+		/* Aligned here: gn_alloc() would touch memory that it aligns. */
+		s->memory = gn_alloc(bytes + HUGE_PAGE, 0);
 		if (!s->memory)
 			return -ENOMEM;
-		s->base = (uint8_t *)(((uintptr_t)s->memory + HUGE - 1) & ~(uintptr_t)(HUGE - 1));
+		s->base = (uint8_t *)(((uintptr_t)s->memory + HUGE_PAGE - 1) &
+				      ~(uintptr_t)(HUGE_PAGE - 1));
 		return 0;
 	}
 	rc = gn_mem_alloc(fabric, bytes, GN_REMOTE_READ, &s->mem);
@@ -42,20 +41,22 @@ static int get_memory(struct gn_kv_store *s, uint64_t bytes, struct gn_fabric *f
 	return rc;
 }
 
-/* Bypass: the table is elsewhere, and what the heap has not is for the largest item on its way. */
-static int make_readable(struct gn_kv_store *s, struct gn_fabric *fabric)
+/*
+ * Bypass: the table is a separate allocation; memory before the heap buffers an item that is moved.
+ */
+static int store_init_bypass(struct gn_kv_store *s, struct gn_fabric *fabric)
 {
-	const uint32_t largest = kv_item_bytes(kv_lengths(GN_KV_KEY_MAX, s->max_value) | KV_MORE);
+	const uint32_t largest = kv_item_bytes(kv_lengths(GN_KV_KEY_MAX, s->max_value) | KV_EXT);
 	int rc;
 
-	s->log.scratch = KV_LINE; /* no item is at place 0 */
-	s->first_place = s->log.scratch + largest / KV_UNIT;
-	kv_log_clear(s, s->first_place, (uint32_t)(s->stats.memory / KV_UNIT));
+	s->log.scratch = KV_LINE_SLOTS; /* no item is at location 0 */
+	s->first_loc = s->log.scratch + largest / KV_UNIT;
+	kv_log_clear(s, s->first_loc, (uint32_t)(s->stats.memory / KV_UNIT));
 	rc = kv_cuckoo_make(s, fabric);
-	return rc ? rc : get_memory(s, (uint64_t)s->log.hi * KV_UNIT, fabric);
+	return rc ? rc : store_alloc(s, (uint64_t)s->log.hi * KV_UNIT, fabric);
 }
 
-static int make(struct gn_kv_store *s, const struct kv_store_opts *opts)
+static int store_init(struct gn_kv_store *s, const struct kv_store_opts *opts)
 {
 	const struct gn_kv_store_opts *o = &opts->open;
 	const uint64_t memory = o->memory ? o->memory : MEMORY_DEFAULT;
@@ -63,7 +64,7 @@ static int make(struct gn_kv_store *s, const struct kv_store_opts *opts)
 
 	s->stats.memory = memory;
 	s->stats.partitions = 1;
-	s->max_value = max_value(memory, opts->fabric);
+	s->max_value = store_max_value(memory, opts->fabric);
 	if (o->max_value > s->max_value)
 		return gn_fail(-EINVAL, "kv: max_value %u: with this memory at most %u",
 			       o->max_value, s->max_value);
@@ -74,7 +75,8 @@ static int make(struct gn_kv_store *s, const struct kv_store_opts *opts)
 	s->start_ns = gn_now_ns();
 	rc = kv_log_make(s);
 	if (!rc)
-		rc = opts->fabric ? make_readable(s, opts->fabric) : get_memory(s, memory, NULL);
+		rc = opts->fabric ? store_init_bypass(s, opts->fabric) :
+				    store_alloc(s, memory, NULL);
 	if (!rc && !opts->fabric)
 		kv_index_make(s);
 	return rc;
@@ -95,7 +97,7 @@ int kv_store_make(const struct kv_store_opts *opts, struct gn_kv_store **out)
 	if (!s)
 		return -ENOMEM;
 	*s = (struct gn_kv_store){0};
-	rc = make(s, opts);
+	rc = store_init(s, opts);
 	if (rc) {
 		gn_kv_store_destroy(s);
 		return rc;
@@ -126,20 +128,20 @@ void gn_kv_store_destroy(struct gn_kv_store *s)
 	gn_free(s);
 }
 
-static void clear(struct gn_kv_store *s)
+static void store_clear(struct gn_kv_store *s)
 {
 	s->clear_at_s = 0;
 	kv_index_clear(s);
 	if (s->cuckoo)
-		kv_log_clear(s, s->first_place, s->log.hi);
+		kv_log_clear(s, s->first_loc, s->log.hi);
 }
 
 void kv_tick(struct gn_kv_store *s)
 {
 	s->now_s = (uint32_t)((gn_now_ns() - s->start_ns) / SECOND_NS) + 1;
-	kv_log_judge_uses(s);
+	kv_log_update_recent_use(s);
 	if (s->clear_at_s && s->now_s >= s->clear_at_s)
-		clear(s);
+		store_clear(s);
 }
 
 void gn_kv_store_clear(struct gn_kv_store *s, uint32_t delay_s)
@@ -147,18 +149,18 @@ void gn_kv_store_clear(struct gn_kv_store *s, uint32_t delay_s)
 	kv_tick(s);
 	s->stats.clears++;
 	if (!delay_s)
-		clear(s);
+		store_clear(s);
 	else
 		s->clear_at_s = s->now_s + delay_s < s->now_s ? 0 : s->now_s + delay_s;
 }
 
-void kv_forget(struct gn_kv_store *s, uint64_t hash, uint32_t place)
+void kv_item_remove(struct gn_kv_store *s, uint64_t hash, uint32_t loc)
 {
-	kv_unlink(s, hash, place);
-	kv_log_kill(s, place);
+	kv_unlink(s, hash, loc);
+	kv_log_remove(s, loc);
 }
 
-static void do_one(struct gn_kv_store *s, struct gn_kv_op *op)
+static void store_do_one(struct gn_kv_store *s, struct gn_kv_op *op)
 {
 	const struct kv_item *item;
 
@@ -177,26 +179,26 @@ static void do_one(struct gn_kv_store *s, struct gn_kv_op *op)
 
 void kv_charge(unsigned n)
 {
-	gn_charge(GN_WORK_NS, (uint64_t)n * OPERATION_NS);
+	gn_charge(GN_WORK_NS, (uint64_t)n * OPERATION_COST_NS);
 }
 
 void gn_kv_store_do(struct gn_kv_store *s, struct gn_kv_op *ops, unsigned n)
 {
 	kv_tick(s);
-	for (uint64_t i = 0; i < (uint64_t)n + 2 * KV_AHEAD; i++) {
+	for (uint64_t i = 0; i < (uint64_t)n + 2 * KV_PREFETCH_DISTANCE; i++) {
 		if (i < n) {
 			ops[i].hash = kv_hash(ops[i].key, ops[i].key_len, s->seed);
 			kv_prefetch_bucket(s, &ops[i]);
 		}
-		if (i >= KV_AHEAD && i - KV_AHEAD < n)
-			kv_prefetch_item(s, &ops[i - KV_AHEAD]);
-		if (i >= 2 * KV_AHEAD)
-			do_one(s, &ops[i - 2 * KV_AHEAD]);
+		if (i >= KV_PREFETCH_DISTANCE && i - KV_PREFETCH_DISTANCE < n)
+			kv_prefetch_item(s, &ops[i - KV_PREFETCH_DISTANCE]);
+		if (i >= 2 * KV_PREFETCH_DISTANCE)
+			store_do_one(s, &ops[i - 2 * KV_PREFETCH_DISTANCE]);
 	}
 	kv_charge(n);
 }
 
-static void collect_stats(struct gn_kv_store *s, struct gn_kv_stats *out)
+static void store_collect_stats(struct gn_kv_store *s, struct gn_kv_stats *out)
 {
 	kv_tick(s);
 	*out = s->stats;
@@ -217,7 +219,7 @@ int gn_kv_store_stats(struct gn_kv_store *s, struct gn_kv_stats *out)
 
 	if (!s)
 		return gn_fail(-EINVAL, "gn_kv_store_stats(): store is NULL");
-	collect_stats(s, &stats);
+	store_collect_stats(s, &stats);
 	return SIZED_WRITE(out, &stats, "gn_kv_stats");
 }
 
@@ -231,9 +233,9 @@ const char *gn_kv_status_str(unsigned status)
 		[GN_KV_NOT_NUMBER] = "not a number",
 		[GN_KV_TOO_BIG] = "too big",
 		[GN_KV_NO_MEMORY] = "no memory",
-		[GN_KV_INVALID] = "not a valid operation",
-		[GN_KV_TIMEOUT] = "no answer in time",
-		[GN_KV_GONE] = "the server is gone",
+		[GN_KV_INVALID] = "invalid operation",
+		[GN_KV_TIMEOUT] = "no response by the deadline",
+		[GN_KV_GONE] = "the connection broke",
 		[GN_KV_BUSY] = "the server is busy",
 		[GN_KV_FAILED] = "failed",
 	};

@@ -1,93 +1,94 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations and results as bytes. */
+/* Operations and responses on the wire. */
 #include <endian.h>
 
 #include "kv/wire.h"
 
-#define WORD sizeof(uint64_t)
+#define FIELD_BYTES sizeof(uint64_t)
 
-static inline bool stores(enum gn_kv_verb verb)
+static inline bool verb_stores(enum gn_kv_verb verb)
 {
 	return verb >= GN_KV_SET && verb <= GN_KV_PREPEND;
 }
 
-static inline bool counts(enum gn_kv_verb verb)
+static inline bool verb_counts(enum gn_kv_verb verb)
 {
 	return verb == GN_KV_INCR || verb == GN_KV_DECR;
 }
 
-/* Its result has a value, for which there is so much room. */
-static bool reads(enum gn_kv_verb verb)
+/* Does the response have a value, for which room_bytes is sent? */
+static bool verb_returns_value(enum gn_kv_verb verb)
 {
 	return verb == GN_KV_GET || verb == GN_KV_SCAN;
 }
 
-/* Of a GET that was used before, ttl_s is what it found. */
-static bool keeps(const struct gn_kv_op *op)
+/* A GET returns ttl_s, so it is not sent unless AND_TOUCH is set. */
+static bool op_has_flags_ttl(const struct gn_kv_op *op)
 {
-	if (stores(op->verb))
+	if (verb_stores(op->verb))
 		return op->ttl_s || op->flags;
 	return op->ttl_s && (op->verb == GN_KV_TOUCH || op->how & GN_KV_AND_TOUCH);
 }
 
-#define SECONDS (GN_KV_CREATE | GN_KV_VIVIFY | GN_KV_RECACHE)
+#define HAS_SECONDS (GN_KV_CREATE | GN_KV_VIVIFY | GN_KV_RECACHE)
 
-/* Words between head and key. */
-static uint32_t request_words(enum gn_kv_verb verb, unsigned how)
+/* Fields between head and key. */
+static uint32_t request_fields(enum gn_kv_verb verb, unsigned how)
 {
-	uint32_t n = counts(verb);
+	uint32_t n = verb_counts(verb);
 
 	if (!how)
 		return n;
-	n += (how & KV_REQUEST_KEPT) != 0;
+	n += (how & KV_REQUEST_FLAGS_TTL) != 0;
 	n += (how & GN_KV_IF_CAS) != 0;
 	n += (how & GN_KV_SET_CAS) != 0;
-	n += (how & SECONDS) != 0;
+	n += (how & HAS_SECONDS) != 0;
 	return n + ((how & GN_KV_CREATE) != 0);
 }
 
 static unsigned request_how(const struct gn_kv_op *op)
 {
-	return (op->how & ~KV_REQUEST_KEPT) | (keeps(op) ? KV_REQUEST_KEPT : 0);
+	return (op->how & ~KV_REQUEST_FLAGS_TTL) |
+	       (op_has_flags_ttl(op) ? KV_REQUEST_FLAGS_TTL : 0);
 }
 
 static uint32_t value_bytes(const struct gn_kv_op *op)
 {
-	return stores(op->verb) ? op->value_len : 0;
+	return verb_stores(op->verb) ? op->value_len : 0;
 }
 
 uint32_t kv_request_bytes_any(const struct gn_kv_op *op)
 {
 	return (uint32_t)(sizeof(struct kv_request) +
-			  request_words(op->verb, request_how(op)) * WORD) +
+			  request_fields(op->verb, request_how(op)) * FIELD_BYTES) +
 	       op->key_len + value_bytes(op);
 }
 
-static uint8_t *put_word(uint8_t *to, uint64_t word)
+static uint8_t *put_u64(uint8_t *to, uint64_t word)
 {
-	memcpy(to, &word, WORD);
-	return to + WORD;
+	memcpy(to, &word, FIELD_BYTES);
+	return to + FIELD_BYTES;
 }
 
-static uint64_t two(uint32_t low, uint32_t high)
+static uint64_t pack_2u32(uint32_t low, uint32_t high)
 {
 	return (uint64_t)high << 32 | low;
 }
 
-static uint8_t *put_words(uint8_t *to, const struct gn_kv_op *op, unsigned how)
+static uint8_t *put_request_fields(uint8_t *to, const struct gn_kv_op *op, unsigned how)
 {
-	if (how & KV_REQUEST_KEPT)
-		to = put_word(to, two(op->flags, op->ttl_s));
+	if (how & KV_REQUEST_FLAGS_TTL)
+		to = put_u64(to, pack_2u32(op->flags, op->ttl_s));
 	if (how & GN_KV_IF_CAS)
-		to = put_word(to, op->cas);
+		to = put_u64(to, op->cas);
 	if (how & GN_KV_SET_CAS)
-		to = put_word(to, op->new_cas);
-	if (how & SECONDS)
-		to = put_word(to, two(op->create_s, op->recache_s));
-	if (counts(op->verb))
-		to = put_word(to, op->number);
+		to = put_u64(to, op->new_cas);
+	if (how & HAS_SECONDS)
+		to = put_u64(to, pack_2u32(op->create_s, op->recache_s));
+	if (verb_counts(op->verb))
+		to = put_u64(to, op->number);
 	if (how & GN_KV_CREATE)
-		to = put_word(to, op->initial);
+		to = put_u64(to, op->initial);
 	return to;
 }
 
@@ -98,76 +99,76 @@ void kv_request_write_any(uint8_t *to, const struct gn_kv_op *op)
 		.verb = (uint8_t)op->verb,
 		.key_len = (uint8_t)op->key_len,
 		.how = (uint16_t)how,
-		.room_bytes = reads(op->verb) ? kv_room_bytes(op) : 0,
+		.room_bytes = verb_returns_value(op->verb) ? kv_room_bytes(op) : 0,
 	};
 
 	memcpy(to, &head, sizeof(head));
-	to = put_words(to + sizeof(head), op, how);
+	to = put_request_fields(to + sizeof(head), op, how);
 	kv_copy(to, op->key, op->key_len);
 	if (value_bytes(op))
 		kv_copy(to + op->key_len, op->value, op->value_len);
 }
 
-static const uint8_t *get_word(const uint8_t *from, uint64_t *word)
+static const uint8_t *get_u64(const uint8_t *from, uint64_t *word)
 {
-	memcpy(word, from, WORD);
-	return from + WORD;
+	memcpy(word, from, FIELD_BYTES);
+	return from + FIELD_BYTES;
 }
 
-static const uint8_t *get_two(const uint8_t *from, uint32_t *low, uint32_t *high)
+static const uint8_t *get_2u32(const uint8_t *from, uint32_t *low, uint32_t *high)
 {
 	uint64_t word;
 
-	from = get_word(from, &word);
+	from = get_u64(from, &word);
 	*low = (uint32_t)word;
 	*high = (uint32_t)(word >> 32);
 	return from;
 }
 
-static const uint8_t *get_words(const uint8_t *from, struct gn_kv_op *op, unsigned how)
+static const uint8_t *get_request_fields(const uint8_t *from, struct gn_kv_op *op, unsigned how)
 {
-	if (how & KV_REQUEST_KEPT)
-		from = get_two(from, &op->flags, &op->ttl_s);
+	if (how & KV_REQUEST_FLAGS_TTL)
+		from = get_2u32(from, &op->flags, &op->ttl_s);
 	if (how & GN_KV_IF_CAS)
-		from = get_word(from, &op->cas);
+		from = get_u64(from, &op->cas);
 	if (how & GN_KV_SET_CAS)
-		from = get_word(from, &op->new_cas);
-	if (how & SECONDS)
-		from = get_two(from, &op->create_s, &op->recache_s);
-	if (counts(op->verb))
-		from = get_word(from, &op->number);
+		from = get_u64(from, &op->new_cas);
+	if (how & HAS_SECONDS)
+		from = get_2u32(from, &op->create_s, &op->recache_s);
+	if (verb_counts(op->verb))
+		from = get_u64(from, &op->number);
 	if (how & GN_KV_CREATE)
-		from = get_word(from, &op->initial);
+		from = get_u64(from, &op->initial);
 	return from;
 }
 
-bool kv_request_read_any(const uint8_t *from, uint32_t len, uint64_t word, struct gn_kv_op *op,
+bool kv_request_read_any(const uint8_t *from, uint32_t len, uint64_t head_bits, struct gn_kv_op *op,
 			 uint8_t *key)
 {
 	const uint32_t rest = len - (uint32_t)sizeof(struct kv_request);
 	struct kv_request head;
-	uint32_t words;
+	uint32_t fields;
 
-	memcpy(&head, &word, sizeof(head));
+	memcpy(&head, &head_bits, sizeof(head));
 	op->verb = (enum gn_kv_verb)head.verb;
-	op->how = head.how & ~KV_REQUEST_KEPT;
+	op->how = head.how & ~KV_REQUEST_FLAGS_TTL;
 	op->key_len = head.key_len;
-	words = request_words(op->verb, head.how) * (uint32_t)WORD;
+	fields = request_fields(op->verb, head.how) * (uint32_t)FIELD_BYTES;
 	if (head.verb >= GN_KV_VERBS || head.key_len - 1u >= GN_KV_KEY_MAX ||
-	    words + head.key_len > rest)
+	    fields + head.key_len > rest)
 		return false;
-	op->value_len = rest - words - head.key_len;
-	if (op->value_len && !stores(op->verb))
+	op->value_len = rest - fields - head.key_len;
+	if (op->value_len && !verb_stores(op->verb))
 		return false;
 	op->flags = op->ttl_s = 0;
-	from = get_words(from + sizeof(head), op, head.how);
+	from = get_request_fields(from + sizeof(head), op, head.how);
 	exec_preempt();
 	kv_copy(key, from, op->key_len);
 	op->value = from + op->key_len;
 	return true;
 }
 
-/* ---- results ---- */
+/* ---- responses ---- */
 
 static unsigned response_bits(const struct gn_kv_op *op, const struct kv_item *item)
 {
@@ -190,12 +191,13 @@ static unsigned response_bits(const struct gn_kv_op *op, const struct kv_item *i
 	return item ? bits | KV_RESPONSE_VALUE : bits;
 }
 
-static uint32_t response_words(unsigned bits)
+static uint32_t response_fields(unsigned bits)
 {
 	return (bits & 1) + (bits >> 1 & 1) + (bits >> 2 & 1) + (bits >> 3 & 1) + (bits >> 4 & 1);
 }
 
-void kv_result_make(struct kv_result *r, const struct gn_kv_op *op, const struct kv_item *item)
+void kv_response_make(struct kv_response_parts *r, const struct gn_kv_op *op,
+		      const struct kv_item *item)
 {
 	const bool fits = !item || op->len <= op->room_bytes;
 
@@ -206,50 +208,50 @@ void kv_result_make(struct kv_result *r, const struct gn_kv_op *op, const struct
 		.bits = (uint16_t)response_bits(op, r->item),
 		.len = op->len,
 	};
-	r->bytes = (uint32_t)(sizeof(r->head) + response_words(r->head.bits) * WORD) +
+	r->bytes = (uint32_t)(sizeof(r->head) + response_fields(r->head.bits) * FIELD_BYTES) +
 		   (r->item ? op->len : 0);
 }
 
-void kv_result_write(uint8_t *to, const struct kv_result *r, const struct gn_kv_op *op)
+void kv_response_write(uint8_t *to, const struct kv_response_parts *r, const struct gn_kv_op *op)
 {
 	const unsigned bits = r->head.bits;
 
 	memcpy(to, &r->head, sizeof(r->head));
 	to += sizeof(r->head);
 	if (bits & KV_RESPONSE_FLAGS)
-		to = put_word(to, op->flags);
+		to = put_u64(to, op->flags);
 	if (bits & KV_RESPONSE_CAS)
-		to = put_word(to, op->cas);
+		to = put_u64(to, op->cas);
 	if (bits & KV_RESPONSE_TIMES)
-		to = put_word(to, two(op->ttl_s, op->idle_s));
+		to = put_u64(to, pack_2u32(op->ttl_s, op->idle_s));
 	if (bits & KV_RESPONSE_NUMBER)
-		to = put_word(to, op->number);
+		to = put_u64(to, op->number);
 	if (bits & KV_RESPONSE_WAS)
-		to = put_word(to, op->was_ttl_s);
+		to = put_u64(to, op->was_ttl_s);
 	if (r->item)
 		kv_copy(to, kv_value(r->item), r->head.len);
 }
 
-static const uint8_t *read_words(const uint8_t *from, struct gn_kv_op *op, unsigned bits)
+static const uint8_t *get_response_fields(const uint8_t *from, struct gn_kv_op *op, unsigned bits)
 {
 	uint32_t zero;
 
 	if (bits & KV_RESPONSE_FLAGS)
-		from = get_two(from, &op->flags, &zero);
+		from = get_2u32(from, &op->flags, &zero);
 	if (bits & KV_RESPONSE_CAS)
-		from = get_word(from, &op->cas);
+		from = get_u64(from, &op->cas);
 	if (bits & KV_RESPONSE_TIMES)
-		from = get_two(from, &op->ttl_s, &op->idle_s);
+		from = get_2u32(from, &op->ttl_s, &op->idle_s);
 	op->was_ttl_s = op->ttl_s;
 	if (bits & KV_RESPONSE_NUMBER)
-		from = get_word(from, &op->number);
+		from = get_u64(from, &op->number);
 	if (bits & KV_RESPONSE_WAS)
-		from = get_two(from, &op->was_ttl_s, &zero);
+		from = get_2u32(from, &op->was_ttl_s, &zero);
 	return from;
 }
 
-/* A client that asked for a value, and is told that it is there, will look at so many bytes. */
-static bool value_lacks(const struct gn_kv_op *op, const struct kv_response *head)
+/* A GET with status OK must carry its value, unless it is empty or NO_VALUE is set. */
+static bool value_missing(const struct gn_kv_op *op, const struct kv_response *head)
 {
 	return op->verb == GN_KV_GET && head->status == GN_KV_OK && head->len &&
 	       !(op->how & GN_KV_NO_VALUE);
@@ -258,20 +260,20 @@ static bool value_lacks(const struct gn_kv_op *op, const struct kv_response *hea
 bool kv_response_read_any(const uint8_t *from, uint32_t len, struct kv_response head,
 			  struct gn_kv_op *op)
 {
-	const uint32_t words = response_words(head.bits) * (uint32_t)WORD;
+	const uint32_t fields = response_fields(head.bits) * (uint32_t)FIELD_BYTES;
 	uint32_t rest = len - (uint32_t)sizeof(head);
 
-	if (head.bits >= KV_RESPONSE_BITS || words > rest)
+	if (head.bits >= KV_RESPONSE_BITS || fields > rest)
 		return false;
-	rest -= words;
+	rest -= fields;
 	if (head.bits & KV_RESPONSE_VALUE ? rest != head.len || rest > op->room_bytes :
-					    rest || value_lacks(op, &head))
+					    rest || value_missing(op, &head))
 		return false;
 	if (head.status == GN_KV_OK)
 		op->flags = 0;
 	from += sizeof(head);
-	if (words)
-		from = read_words(from, op, head.bits);
+	if (fields)
+		from = get_response_fields(from, op, head.bits);
 	if (rest)
 		kv_copy(op->room, from, rest);
 	return true;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What clients and servers of a store send each other. Each operation is one call: KV_DO, or
- * KV_SCAN for a page of keys, which takes longer. RPC puts several of them into a message. Integers
- * are little-endian. Nothing here is a struct of the public headers.
+ * The messages of a store. Each operation is one call: KV_DO, or KV_SCAN for a page of keys, which
+ * takes longer. RPC batches calls. Integers are little-endian. No struct here is public.
  */
 #ifndef GN_KV_WIRE_H
 #define GN_KV_WIRE_H
@@ -14,27 +13,27 @@
 #include "kv/item.h"
 
 #define KV_VERSION 4u
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is, and so are we");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little-endian hosts only");
 
 enum kv_method { KV_DO = 1, KV_LAYOUT, KV_STATS, KV_CLEAR, KV_SCAN };
 
-/* An operation: this, the words that its bits and verb ask for, the key, and the value. */
+/* A request: this head, the fields that how and verb select, the key, and the value. */
 struct kv_request {
 	uint8_t verb, key_len;
 	uint16_t how;	     /* enum gn_kv_how, and the bit below */
-	uint32_t room_bytes; /* GET, SCAN: for the value; else 0 */
+	uint32_t room_bytes; /* GET, SCAN: space for the value; else 0 */
 };
-#define KV_REQUEST_KEPT 0x8000u /* flags and ttl_s follow; else both are 0 */
+#define KV_REQUEST_FLAGS_TTL 0x8000u /* flags and ttl_s follow; else both are 0 */
 _Static_assert(sizeof(struct kv_request) == 8 && offsetof(struct kv_request, key_len) == 1 &&
 		       offsetof(struct kv_request, how) == 2 &&
 		       offsetof(struct kv_request, room_bytes) == 4,
 	       "wire");
 
-/* What became of it: this, the words that its bits tell of, and the value to the end. */
+/* A response: this head, the fields that bits selects, and the value up to the end. */
 struct kv_response {
 	uint8_t status, found;
 	uint16_t bits;
-	uint32_t len; /* of the value that is there */
+	uint32_t len; /* of the stored value */
 };
 _Static_assert(sizeof(struct kv_response) == 8 && offsetof(struct kv_response, found) == 1 &&
 		       offsetof(struct kv_response, bits) == 2 &&
@@ -45,25 +44,25 @@ enum kv_response_bit {
 	KV_RESPONSE_CAS = 1 << 1,
 	KV_RESPONSE_TIMES = 1 << 2, /* ttl_s, idle_s */
 	KV_RESPONSE_NUMBER = 1 << 3,
-	KV_RESPONSE_WAS = 1 << 4,   /* was_ttl_s, if it is not ttl_s */
-	KV_RESPONSE_VALUE = 1 << 5, /* len bytes follow */
+	KV_RESPONSE_WAS = 1 << 4,   /* was_ttl_s, if different from ttl_s */
+	KV_RESPONSE_VALUE = 1 << 5, /* len bytes of value follow */
 	KV_RESPONSE_BITS = 1 << 6,
 };
 
 /* On the wire only: the key belongs to another partition. */
-#define KV_ELSEWHERE GN_KV_STATUSES
+#define KV_WRONG_PARTITION GN_KV_STATUSES
 
-/* The most bytes of a response, without the value. */
-#define KV_RESPONSE_WORDS 5u
-#define KV_RESPONSE_MAX	  (sizeof(struct kv_response) + KV_RESPONSE_WORDS * sizeof(uint64_t))
+/* Maximum size of a response without its value. */
+#define KV_RESPONSE_FIELDS 5u
+#define KV_RESPONSE_MAX	   (sizeof(struct kv_response) + KV_RESPONSE_FIELDS * sizeof(uint64_t))
 
-/* KV_LAYOUT's request. */
-struct kv_layout_ask {
-	uint64_t show; /* 1: the partition's memory, if it can be read */
+/* Request of KV_LAYOUT. */
+struct kv_layout_request {
+	uint64_t expose; /* 1: expose the partition's memory, if bypass is enabled */
 };
-_Static_assert(sizeof(struct kv_layout_ask) == 8, "wire");
+_Static_assert(sizeof(struct kv_layout_request) == 8, "wire");
 
-/* A struct gn_rpc_view. */
+/* struct gn_rpc_view on the wire. */
 struct kv_view {
 	uint64_t bytes;
 	uint32_t key, epoch;
@@ -82,17 +81,17 @@ static inline struct gn_rpc_view kv_view_read(const struct kv_view *view)
 	return (struct gn_rpc_view){.bytes = view->bytes, .key = view->key, .epoch = view->epoch};
 }
 
-/* … and answer. */
+/* Response of KV_LAYOUT. */
 struct kv_layout {
 	uint32_t version, partitions;
 	uint32_t max_value;
 	uint32_t now_s; /* the partition's clock */
 	uint64_t seed;
-	uint64_t epoch; /* another with each server */
-	/* of a store that clients read; views only if they were asked for */
-	uint32_t bypass;     /* 1: it is one */
-	uint32_t table_bits; /* there are so many entries, as a power of two */
-	uint64_t age_ns;     /* of the store: now_s are its seconds, from 1 */
+	uint64_t epoch; /* random, differs between servers */
+	/* for bypass; the views are set only if requested */
+	uint32_t bypass;     /* 1: bypass is enabled */
+	uint32_t table_bits; /* 1 << table_bits entries */
+	uint64_t age_ns;     /* age of the store; now_s counts its seconds from 1 */
 	struct kv_view items, table;
 };
 _Static_assert(sizeof(struct kv_layout) == 80 && offsetof(struct kv_layout, partitions) == 4 &&
@@ -107,15 +106,15 @@ _Static_assert(sizeof(struct kv_layout) == 80 && offsetof(struct kv_layout, part
 		       offsetof(struct kv_layout, table) == 64,
 	       "wire");
 
-/* KV_CLEAR's request. */
+/* Request of KV_CLEAR. */
 struct kv_clear {
 	uint32_t delay_s, zero;
 };
 _Static_assert(sizeof(struct kv_clear) == 8 && offsetof(struct kv_clear, zero) == 4, "wire");
 
 /*
- * KV_STATS' answer: a word for each, little-endian, in this order. What is new comes last, and
- * KV_VERSION changes with it.
+ * Response of KV_STATS: one u64 per field, little-endian, in this order. Append new fields, and
+ * change KV_VERSION with them.
  */
 /* clang-format off */
 #define KV_STATS_FIELDS(X) \
@@ -131,25 +130,25 @@ _Static_assert(sizeof(struct kv_clear) == 8 && offsetof(struct kv_clear, zero) =
 #define KV_STATS_ONE(field) +1
 #define KV_STATS_WORDS	    (0 KV_STATS_FIELDS(KV_STATS_ONE))
 _Static_assert(sizeof(struct gn_kv_stats) - sizeof(size_t) == KV_STATS_WORDS * sizeof(uint64_t),
-	       "everything that is counted is sent");
-_Static_assert(KV_STATS_WORDS == 39, "the words of version 4");
+	       "all statistics are sent");
+_Static_assert(KV_STATS_WORDS == 39, "fields of version 4");
 
 void kv_stats_write(uint64_t to[KV_STATS_WORDS], const struct gn_kv_stats *stats);
 void kv_stats_read(const uint64_t from[KV_STATS_WORDS], struct gn_kv_stats *out);
 
-/* A GET that needs nothing but its key. */
+/* A GET without options. */
 static inline bool kv_is_plain_get(const struct gn_kv_op *op)
 {
 	return op->verb == GN_KV_GET && !op->how;
 }
 
-/* More than a value can have need not be told. */
+/* Capped: no value is longer. */
 static inline uint32_t kv_room_bytes(const struct gn_kv_op *op)
 {
 	return op->room_bytes < GN_KV_VALUE_MAX ? op->room_bytes : GN_KV_VALUE_MAX;
 }
 
-/* How many bytes an operation takes in a request. */
+/* Bytes of an operation's request. */
 uint32_t kv_request_bytes_any(const struct gn_kv_op *op);
 static inline uint32_t kv_request_bytes(const struct gn_kv_op *op)
 {
@@ -157,7 +156,7 @@ static inline uint32_t kv_request_bytes(const struct gn_kv_op *op)
 					     kv_request_bytes_any(op);
 }
 
-/* Write so many bytes there. */
+/* Writes kv_request_bytes() bytes. */
 void kv_request_write_any(uint8_t *to, const struct gn_kv_op *op);
 static inline void kv_request_write(uint8_t *to, const struct gn_kv_op *op)
 {
@@ -174,48 +173,50 @@ static inline void kv_request_write(uint8_t *to, const struct gn_kv_op *op)
 }
 
 /*
- * Read one of len bytes, which may change meanwhile: the key is copied to key, which has room for
- * GN_KV_KEY_MAX, the value stays. Sets what its verb and options need. False: it is none.
+ * Parses a request of len bytes, which may change meanwhile: the key is copied to key, of
+ * GN_KV_KEY_MAX bytes; the value stays in place. Sets the members that verb and how need. False:
+ * invalid.
  */
-bool kv_request_read_any(const uint8_t *from, uint32_t len, uint64_t word, struct gn_kv_op *op,
+bool kv_request_read_any(const uint8_t *from, uint32_t len, uint64_t head_bits, struct gn_kv_op *op,
 			 uint8_t *key);
 static inline bool kv_request_read(const uint8_t *from, uint32_t len, struct gn_kv_op *op,
 				   uint8_t *key)
 {
 	const uint32_t key_len = len - (uint32_t)sizeof(struct kv_request);
-	uint64_t word;
+	uint64_t head_bits;
 
-	if (unlikely(len < sizeof(word)))
+	if (unlikely(len < sizeof(head_bits)))
 		return false;
-	memcpy(&word, from, sizeof(word));
-	__atomic_signal_fence(__ATOMIC_ACQUIRE); /* what is checked is not read again */
+	memcpy(&head_bits, from, sizeof(head_bits));
+	__atomic_signal_fence(__ATOMIC_ACQUIRE); /* checked values must not be read again */
 	exec_preempt();
 	op->key = key;
-	op->room_bytes = (uint32_t)(word >> 32);
-	/* A plain GET: both verb and how are 0, and behind the head there is only the key. */
-	if (unlikely((uint32_t)word != key_len << 8 || key_len - 1 >= GN_KV_KEY_MAX))
-		return kv_request_read_any(from, len, word, op, key);
+	op->room_bytes = (uint32_t)(head_bits >> 32);
+	/* A plain GET: verb and how are 0, and the key alone follows. */
+	if (unlikely((uint32_t)head_bits != key_len << 8 || key_len - 1 >= GN_KV_KEY_MAX))
+		return kv_request_read_any(from, len, head_bits, op, key);
 	op->verb = GN_KV_GET;
 	op->how = 0;
 	op->key_len = key_len;
-	kv_copy(key, from + sizeof(word), key_len);
+	kv_copy(key, from + sizeof(head_bits), key_len);
 	return true;
 }
 
-/* What is told of an operation that was done, with the value of item if it is not NULL. */
-struct kv_result {
+/* A response to be written, with the value of item if it is not NULL. */
+struct kv_response_parts {
 	struct kv_response head;
-	uint32_t bytes; /* of all */
+	uint32_t bytes; /* in total */
 	const struct kv_item *item;
 };
-/* A value for which the client has no room is too big. */
-void kv_result_make(struct kv_result *result, const struct gn_kv_op *op,
-		    const struct kv_item *item);
-void kv_result_write(uint8_t *to, const struct kv_result *result, const struct gn_kv_op *op);
+/* If the value exceeds room_bytes, the status becomes GN_KV_TOO_BIG. */
+void kv_response_make(struct kv_response_parts *result, const struct gn_kv_op *op,
+		      const struct kv_item *item);
+void kv_response_write(uint8_t *to, const struct kv_response_parts *result,
+		       const struct gn_kv_op *op);
 
-/* The result of a plain GET, of a value of len bytes that fits and is without flags. */
-static inline void kv_result_write_plain(uint8_t *to, const struct gn_kv_op *op,
-					 const struct kv_item *item, uint32_t len)
+/* The response of a plain GET whose value of len bytes fits and has no flags. */
+static inline void kv_response_write_plain(uint8_t *to, const struct gn_kv_op *op,
+					   const struct kv_item *item, uint32_t len)
 {
 	const uint64_t head = GN_KV_OK | (op->found & 0xff) << 8 | KV_RESPONSE_VALUE << 16 |
 			      (uint64_t)len << 32;
@@ -224,7 +225,7 @@ static inline void kv_result_write_plain(uint8_t *to, const struct gn_kv_op *op,
 	kv_copy(to + sizeof(head), item->bytes + kv_key_len(item), len);
 }
 
-/* Read a response into op, and its value into op's room; false: it is none. */
+/* Parses a response into op and copies its value to op->room. False: invalid. */
 bool kv_response_read_any(const uint8_t *from, uint32_t len, struct kv_response head,
 			  struct gn_kv_op *op);
 static inline bool kv_response_read(const uint8_t *from, uint32_t len, struct gn_kv_op *op)
@@ -234,7 +235,8 @@ static inline bool kv_response_read(const uint8_t *from, uint32_t len, struct gn
 	if (unlikely(len < sizeof(head)))
 		return false;
 	memcpy(&head, from, sizeof(head));
-	__atomic_signal_fence(__ATOMIC_ACQUIRE); /* a reply may change: it is not read again */
+	/* the server may change a reply: do not read it again */
+	__atomic_signal_fence(__ATOMIC_ACQUIRE);
 	op->status = head.status;
 	op->found = head.found;
 	op->len = head.len;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A thread that accepts, beside the threads that serve: a handler that takes long, or a loop that
- * is busy, keeps nobody from connecting.
+ * An accepting thread beside the serving threads: a long handler or a busy loop does not delay new
+ * connections.
  */
 #include "link/link.h"
 

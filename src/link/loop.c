@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* A loop: made and closed, its turns, and what other threads post to it. */
+/* A loop: open and close, iterations, and tasks from other threads. */
 #include <errno.h>
 
 #include "base/counter.h"
 #include "link/link.h"
 
-#define POLL_BATCH    32
-#define EVENTS	      512u /* of a tend */
-#define REQUESTS      64u  /* … that are requests to connect */
-#define EVENTS_A_POLL 16u  /* whoever goes leaves completions behind: not too many for the cq */
+#define POLL_BATCH	     32
+#define EVENTS_MAX	     512u /* per maintenance */
+#define CONNECT_REQUESTS_MAX 64u  /* … of which connect requests */
+#define EVENTS_PER_POLL	     16u  /* disconnects flush completions: poll before the cq overflows */
 
-/* ---- made and closed ---- */
+/* ---- open and close ---- */
 
-static void sweep_due(struct link_timer *timer, uint64_t now_ns)
+static void loop_sweep_timer(struct link_timer *timer, uint64_t now_ns)
 {
 	(void)now_ns;
 	link_conns_sweep(container_of(timer, struct link_loop, sweep));
@@ -24,7 +24,7 @@ static bool inbox_ready(struct gn_source *source)
 			       __ATOMIC_ACQUIRE);
 }
 
-/* A loop that sleeps is woken through its channel. */
+/* The channel wakes a sleeping loop. */
 static int inbox_arm(struct gn_source *source)
 {
 	return inbox_ready(source) ? -EAGAIN : -EOPNOTSUPP;
@@ -49,10 +49,10 @@ int link_loop_open(struct link_loop *loop, const struct link_ops *ops,
 				   .fabric = opts->fabric,
 				   .ctx = opts->ctx,
 				   .policy = opts->policy,
-				   .tend_every = opts->tend_every};
+				   .maintain_every = opts->maintain_every};
 	source_init(&loop->inbox, &inbox_ops);
 	source_init(&loop->source, &loop_ops);
-	link_timer_init(&loop->sweep, sweep_due);
+	link_timer_init(&loop->sweep, loop_sweep_timer);
 	loop->attr.size = sizeof(loop->attr);
 	rc = gn_fabric_query(opts->fabric, &loop->attr);
 	if (!rc && !loop->ctx) {
@@ -78,7 +78,7 @@ int link_loop_open(struct link_loop *loop, const struct link_ops *ops,
 void link_loop_close(struct link_loop *loop)
 {
 	link_conns_sweep_all(loop);
-	while (!link_loop_quiet(loop))
+	while (!link_loop_no_posters(loop))
 		gn_yield();
 	source_fini(&loop->source);
 	gn_cq_destroy(loop->cq);
@@ -92,7 +92,7 @@ void link_loop_close(struct link_loop *loop)
 
 /* ---- completions and events ---- */
 
-static void take_completion(struct link_loop *loop, const struct gn_wc *wc)
+static void loop_dispatch_completion(struct link_loop *loop, const struct gn_wc *wc)
 {
 	struct link_conn *conn = gn_qp_user(wc->qp);
 
@@ -103,7 +103,7 @@ static void take_completion(struct link_loop *loop, const struct gn_wc *wc)
 	else if (unlikely(wc->status != GN_WC_OK))
 		link_conn_fail(conn);
 	else if (unlikely(wc->id == LINK_PROBE_ID))
-		conn->probing = false;
+		conn->probe_pending = false;
 	else
 		loop->ops->completed(conn, wc);
 }
@@ -117,86 +117,87 @@ void link_loop_poll(struct link_loop *loop)
 	do {
 		n = gn_cq_poll(loop->cq, wc, POLL_BATCH);
 		for (int i = 0; i < n; i++)
-			take_completion(loop, &wc[i]);
+			loop_dispatch_completion(loop, &wc[i]);
 	} while (n == POLL_BATCH && ++batches < LINK_POLL_MAX / POLL_BATCH);
-	/* Completions were lost, and their requests will never end. */
+	/* -EOVERFLOW: completions were lost, so their requests would never end. */
 	for (struct link_conn *c = n < 0 ? loop->conns : NULL; c; c = c->next)
 		link_conn_fail(c);
 }
 
-static void take_event(const struct gn_event *event)
+static void loop_dispatch_event(const struct gn_event *event)
 {
 	struct link_conn *conn = event->qp ? gn_qp_user(event->qp) : NULL;
 
 	if (!conn)
 		return;
 	if (conn->error == -EAGAIN && conn->state == LINK_OPENING)
-		link_conn_answered(conn, event);
+		link_conn_connect_done(conn, event);
 	else if (event->type == GN_EVENT_ESTABLISHED)
 		link_conn_established(conn);
 	else
 		link_conn_fail(conn);
 }
 
-/* Requests to connect come last: a peer that comes back finds its old connection closed. */
-static void take_events(struct link_loop *loop)
+/* Connect requests come last: a reconnecting peer finds its old connection closed. */
+static void loop_dispatch_events(struct link_loop *loop)
 {
-	struct gn_event event, requests[REQUESTS];
+	struct gn_event event, requests[CONNECT_REQUESTS_MAX];
 	unsigned n = 0;
 
-	for (unsigned i = 1; i <= EVENTS && n < REQUESTS && !gn_chan_next(loop->chan, &event);
+	for (unsigned i = 1;
+	     i <= EVENTS_MAX && n < CONNECT_REQUESTS_MAX && !gn_chan_next(loop->chan, &event);
 	     i++) {
 		if (event.type != GN_EVENT_CONNECT_REQUEST)
-			take_event(&event);
+			loop_dispatch_event(&event);
 		else if (loop->ops->request)
 			requests[n++] = event;
 		else
 			gn_reject(event.req, NULL, 0);
-		if (i % EVENTS_A_POLL == 0)
+		if (i % EVENTS_PER_POLL == 0)
 			link_loop_poll(loop);
 	}
-	link_conns_end_failed(loop);
+	link_conns_report_failed(loop);
 	for (unsigned i = 0; i < n; i++)
 		loop->ops->request(loop, &requests[i]);
 }
 
-bool link_loop_tend(struct link_loop *loop)
+bool link_loop_maintain(struct link_loop *loop)
 {
-	bool tended = false;
+	bool maintained = false;
 
-	if (++loop->turns >= loop->tend_every) {
-		loop->turns = 0;
+	if (++loop->iterations >= loop->maintain_every) {
+		loop->iterations = 0;
 		__atomic_store_n(&loop->asleep, 0, __ATOMIC_RELAXED);
-		loop->now_ns = loop->tended_ns = gn_now_ns();
+		loop->now_ns = loop->maintained_ns = gn_now_ns();
 		link_loop_poll(loop);
-		take_events(loop);
+		loop_dispatch_events(loop);
 		link_timers_run(&loop->timers, loop->now_ns);
-		tended = true;
+		maintained = true;
 	}
 	if (unlikely(loop->failed))
-		link_conns_end_failed(loop);
-	return tended;
+		link_conns_report_failed(loop);
+	return maintained;
 }
 
-/* ---- the inbox ---- */
+/* ---- inbox ---- */
 
 void link_loop_post(struct link_loop *loop, struct link_task *task)
 {
 	struct link_task *newest = __atomic_load_n(&loop->tasks, __ATOMIC_RELAXED);
 
-	__atomic_fetch_add(&loop->pushing, 1, __ATOMIC_ACQUIRE);
+	__atomic_fetch_add(&loop->n_posting, 1, __ATOMIC_ACQUIRE);
 	do {
 		task->next = newest;
-		/* Sequentially consistent before the look at asleep: see sleep_on(). */
+		/* Sequentially consistent before the load of asleep: pairs with loop_sleep(). */
 	} while (!__atomic_compare_exchange_n(&loop->tasks, &newest, task, true, __ATOMIC_SEQ_CST,
 					      __ATOMIC_RELAXED));
 	source_wake(&loop->inbox);
 	if (unlikely(__atomic_load_n(&loop->asleep, __ATOMIC_SEQ_CST)))
 		gn_chan_wake(loop->chan);
-	__atomic_fetch_sub(&loop->pushing, 1, __ATOMIC_RELEASE);
+	__atomic_fetch_sub(&loop->n_posting, 1, __ATOMIC_RELEASE);
 }
 
-int link_loop_tasks(struct link_loop *loop)
+int link_loop_run_tasks(struct link_loop *loop)
 {
 	struct link_task *task, *oldest = NULL;
 	int n = 0;
@@ -205,7 +206,7 @@ int link_loop_tasks(struct link_loop *loop)
 		gn_charge(GN_WORK_SCAN, 1);
 		return 0;
 	}
-	/* Pairs with the push: what the task is about is there. */
+	/* Pairs with the push: the task's content is visible. */
 	task = __atomic_exchange_n(&loop->tasks, NULL, __ATOMIC_ACQUIRE);
 	while (task) {
 		struct link_task *next = task->next;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "link/timer.h"
 
-#define TIMERS_RUN 1024u /* at once: then messages have their turn */
+#define TIMERS_RUN_MAX 1024u /* per call, so that the caller gets to its messages */
 
-/* Of two heaps one: the later root becomes the first child of the earlier. NULL is an empty one. */
-static struct link_timer *meld(struct link_timer *a, struct link_timer *b)
+/* Melds two heaps: the later root becomes the first child of the earlier. NULL is an empty heap. */
+static struct link_timer *heap_meld(struct link_timer *a, struct link_timer *b)
 {
 	if (!a || !b)
 		return a ? a : b;
@@ -22,8 +22,8 @@ static struct link_timer *meld(struct link_timer *a, struct link_timer *b)
 	return a;
 }
 
-/* The siblings from first on become one heap: in pairs from the left, then all from the right. */
-static struct link_timer *meld_siblings(struct link_timer *first)
+/* Melds a list of siblings into one heap: pairwise from the left, then all from the right. */
+static struct link_timer *heap_meld_siblings(struct link_timer *first)
 {
 	struct link_timer *pairs = NULL, *root = NULL;
 
@@ -34,7 +34,7 @@ static struct link_timer *meld_siblings(struct link_timer *first)
 		a->next = NULL;
 		if (b)
 			b->next = NULL;
-		a = meld(a, b);
+		a = heap_meld(a, b);
 		a->next = pairs;
 		pairs = a;
 	}
@@ -42,13 +42,13 @@ static struct link_timer *meld_siblings(struct link_timer *first)
 		struct link_timer *next = pairs->next;
 
 		pairs->next = NULL;
-		root = meld(root, pairs);
+		root = heap_meld(root, pairs);
 		pairs = next;
 	}
 	return root;
 }
 
-static void set_root(struct link_timers *timers, struct link_timer *root)
+static void heap_set_root(struct link_timers *timers, struct link_timer *root)
 {
 	timers->root = root;
 	if (root) {
@@ -57,19 +57,19 @@ static void set_root(struct link_timers *timers, struct link_timer *root)
 	}
 }
 
-static void take_out(struct link_timers *timers, struct link_timer *timer)
+static void heap_remove(struct link_timers *timers, struct link_timer *timer)
 {
-	struct link_timer *children = meld_siblings(timer->child);
+	struct link_timer *children = heap_meld_siblings(timer->child);
 
 	timer->child = NULL;
 	if (timers->root == timer) {
-		set_root(timers, children);
+		heap_set_root(timers, children);
 		return;
 	}
 	*timer->prev = timer->next;
 	if (timer->next)
 		timer->next->prev = timer->prev;
-	set_root(timers, meld(timers->root, children));
+	heap_set_root(timers, heap_meld(timers->root, children));
 }
 
 void link_timer_set(struct link_timers *timers, struct link_timer *timer, uint64_t due_ns)
@@ -77,20 +77,20 @@ void link_timer_set(struct link_timers *timers, struct link_timer *timer, uint64
 	if (timer->due_ns == due_ns)
 		return;
 	if (timer->due_ns != GN_FOREVER)
-		take_out(timers, timer);
+		heap_remove(timers, timer);
 	timer->due_ns = due_ns;
 	if (due_ns == GN_FOREVER)
 		return;
 	timer->child = timer->next = NULL;
-	set_root(timers, meld(timers->root, timer));
+	heap_set_root(timers, heap_meld(timers->root, timer));
 }
 
 void link_timers_run(struct link_timers *timers, uint64_t now_ns)
 {
-	for (unsigned n = 0; n < TIMERS_RUN && link_timers_due(timers) <= now_ns; n++) {
+	for (unsigned n = 0; n < TIMERS_RUN_MAX && link_timers_due(timers) <= now_ns; n++) {
 		struct link_timer *timer = timers->root;
 
-		take_out(timers, timer);
+		heap_remove(timers, timer);
 		timer->due_ns = GN_FOREVER;
 		timer->fire(timer, now_ns);
 	}

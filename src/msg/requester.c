@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The side that asks: connections, requests under way, and their results. */
+/* The requester: connections, requests in flight, and their results. */
 #include <errno.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "base/mutant.h"
 #include "base/sized.h"
-#include "msg/end.h"
+#include "msg/endpoint.h"
 #include "msg/requester.h"
 
 #define PENDING_DEFAULT 16u
@@ -18,13 +18,13 @@
 #define CONNECT_US	2000000u
 #define REQUEST_US	30000000u
 
-#define PENDING_FULL "msg: opts.pending requests are under way; gn_msg_take() some"
-#define SENDS_FULL   "msg: the send queue is full; gn_msg_take() makes room"
-#define CONN_GONE    "msg: this connection is gone; close it and open another"
+#define PENDING_FULL "msg: opts.pending requests are in flight; call gn_msg_take()"
+#define SENDS_FULL   "msg: the send queue is full; call gn_msg_take()"
+#define DISCONNECTED "msg: the connection is disconnected; close it and open a new one"
 
-/* ---- making ---- */
+/* ---- creation ---- */
 
-static void set_defaults(struct gn_msg_requester_opts *o, const struct gn_attr *attr)
+static void requester_set_defaults(struct gn_msg_requester_opts *o, const struct gn_attr *attr)
 {
 	const uint32_t most = o->protocol == GN_MSG_UD ? msg_ud_max(attr) : VALUE_DEFAULT;
 
@@ -37,14 +37,14 @@ static void set_defaults(struct gn_msg_requester_opts *o, const struct gn_attr *
 	o->request_timeout_us = o->request_timeout_us ? o->request_timeout_us : REQUEST_US;
 }
 
-static int too_large(const struct gn_msg_requester_opts *o, uint32_t most)
+static int requester_too_large(const struct gn_msg_requester_opts *o, uint32_t most)
 {
 	return gn_fail(-EMSGSIZE,
 		       "gn_msg_requester_create(): request_bytes %u, value_bytes %u: at most %u",
 		       o->request_bytes, o->value_bytes, most);
 }
 
-static int check(const struct gn_msg_requester_opts *o, const struct gn_attr *attr)
+static int requester_check_opts(const struct gn_msg_requester_opts *o, const struct gn_attr *attr)
 {
 	const bool reads = o->protocol == GN_MSG_READ;
 
@@ -57,28 +57,29 @@ static int check(const struct gn_msg_requester_opts *o, const struct gn_attr *at
 			       GN_MSG_CONNS_MAX, o->flags);
 	if (o->request_bytes > GN_MSG_BYTES_MAX ||
 	    o->value_bytes > (reads ? attr->max_msg : GN_MSG_BYTES_MAX))
-		return too_large(o, GN_MSG_BYTES_MAX);
+		return requester_too_large(o, GN_MSG_BYTES_MAX);
 	if (o->protocol != GN_MSG_UD)
 		return 0;
 	if (!(attr->caps & GN_CAP_UD))
 		return gn_fail(-EOPNOTSUPP, "gn_msg_requester_create(): %s has no GN_CAP_UD",
 			       attr->provider);
 	if (o->request_bytes > msg_ud_max(attr) || o->value_bytes > msg_ud_max(attr))
-		return too_large(o, msg_ud_max(attr));
+		return requester_too_large(o, msg_ud_max(attr));
 	return 0;
 }
 
-static int open_datagrams(struct gn_msg_requester *r)
+static int requester_open_ud(struct gn_msg_requester *r)
 {
 	const uint32_t n = r->opts.max_conns * r->opts.pending;
 
-	return r->opts.protocol == GN_MSG_UD ? msg_ud_open(&r->desk, n, n, r->opts.value_bytes) : 0;
+	return r->opts.protocol == GN_MSG_UD ? msg_ud_open(&r->poller, n, n, r->opts.value_bytes) :
+					       0;
 }
 
 int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_requester_opts *opts,
 			    struct gn_msg_requester **out)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	struct gn_msg_requester *r;
 	struct gn_attr attr = {.size = sizeof(attr)};
 	uint64_t completions;
@@ -92,124 +93,125 @@ int gn_msg_requester_create(struct gn_fabric *fabric, const struct gn_msg_reques
 	rc = gn_fabric_query(fabric, &attr);
 	if (rc)
 		return rc;
-	r = gn_alloc(sizeof(*r), MSG_LINE);
+	r = gn_alloc(sizeof(*r), MSG_CACHE_LINE);
 	if (!r)
 		return -ENOMEM;
-	r->desk.creator = gn_thread_id();
+	r->poller.creator = gn_thread_id();
 	rc = SIZED_READ(&r->opts, opts, "gn_msg_requester_opts");
-	set_defaults(&r->opts, &attr);
+	requester_set_defaults(&r->opts, &attr);
 	if (!rc)
-		rc = check(&r->opts, &attr);
-	/* Each connection: receives, requests, and some that are done without having said so. */
+		rc = requester_check_opts(&r->opts, &attr);
+	/* Per connection: receives, sends, and slack for unsignaled sends that have completed. */
 	completions = (uint64_t)r->opts.max_conns * (2 * r->opts.pending + 64);
 	if (!rc)
-		rc = msg_desk_open(&r->desk, fabric, r->opts.ctx, r->opts.max_conns,
-				   completions < UINT32_MAX ? (uint32_t)completions : UINT32_MAX);
-	link_timer_init(&r->repeat, msg_requester_repeat);
-	r->desk.flags = opts->flags;
-	r->desk.datagram = msg_requester_datagram;
-	r->desk.sleep = msg_requester_sleep;
-	r->desk.answered = msg_requester_answered;
+		rc = msg_poller_open(&r->poller, fabric, r->opts.ctx, r->opts.max_conns,
+				     completions < UINT32_MAX ? (uint32_t)completions : UINT32_MAX);
+	link_timer_init(&r->repeat, msg_requester_retransmit);
+	r->poller.flags = opts->flags;
+	r->poller.datagram = msg_requester_datagram;
+	r->poller.prepare_sleep = msg_requester_prepare_sleep;
+	r->poller.connect_done = msg_requester_connect_done;
 	if (!rc)
-		rc = open_datagrams(r);
+		rc = requester_open_ud(r);
 	if (rc) {
 		gn_msg_requester_destroy(r);
-		return gn_fail_since(said, rc, "gn_msg_requester_create()");
+		return gn_fail_since(failures_before, rc, "gn_msg_requester_create()");
 	}
 	*out = r;
 	return 0;
 }
 
-static void free_conn(struct gn_msg_conn *c)
+static void conn_free(struct gn_msg_conn *c)
 {
-	if (c->end)
-		msg_end_free(c->end);
+	if (c->ep)
+		msg_ep_close(c->ep);
 	gn_free(c->ids);
-	gn_free(c->asked);
-	gn_free(c->idle.places);
-	gn_free(c->ready.places);
+	gn_free(c->requests);
+	gn_free(c->idle.slots);
+	gn_free(c->ready.slots);
 	gn_free(c);
 }
 
 void gn_msg_requester_destroy(struct gn_msg_requester *r)
 {
-	if (!r || msg_desk_check(&r->desk))
+	if (!r || msg_poller_check(&r->poller))
 		return;
-	for (unsigned i = 0; r->desk.ends && i < r->desk.max_ends; i++)
-		if (r->desk.ends[i])
-			free_conn(r->desk.ends[i]->owner);
-	msg_desk_close(&r->desk);
+	for (unsigned i = 0; r->poller.eps && i < r->poller.max_eps; i++)
+		if (r->poller.eps[i])
+			conn_free(r->poller.eps[i]->owner);
+	msg_poller_close(&r->poller);
 	gn_free(r);
 }
 
 /* ---- connecting ---- */
 
-static int make_conn(struct gn_msg_requester *r, struct gn_msg_conn **out)
+static int conn_create(struct gn_msg_requester *r, struct gn_msg_conn **out)
 {
 	const struct gn_msg_requester_opts *o = &r->opts;
-	const int number = msg_desk_number(&r->desk);
-	struct msg_end_opts end = {
+	const int index = msg_poller_free_index(&r->poller);
+	struct msg_ep_opts ep = {
 		.protocol = o->protocol,
 		.pending = o->pending,
-		.said_max = o->request_bytes,
-		.told_max = o->value_bytes,
-		.told_frame = msg_frame_of(o->flags & GN_MSG_PAPER, r->desk.sums),
-		/* As large as any; what the responder needs is known when it has answered. */
-		.said_frame = MSG_SUMMED,
+		.tx_max = o->request_bytes,
+		.rx_max = o->value_bytes,
+		.rx_frame = msg_frame_of(o->flags & GN_MSG_PAPER, r->poller.checksums),
+		/* The largest frame. The responder's welcome says which one is used. */
+		.tx_frame = MSG_CHECKSUMMED,
 		.requester = true,
-		.nonce = ((uint32_t)gn_random() & ~MSG_NONCE_CONN) | (uint32_t)(number & 0x3ff),
+		.nonce = ((uint32_t)gn_random() & ~MSG_NONCE_CONN) | (uint32_t)(index & 0x3ff),
 	};
 	struct gn_msg_conn *c;
 	int rc;
 
-	if (number < 0)
-		return number;
-	rc = open_datagrams(r); /* once more, if they had to end */
+	if (index < 0)
+		return index;
+	rc = requester_open_ud(r); /* replaces a broken datagram qp */
 	if (rc)
 		return rc;
-	c = gn_alloc(sizeof(*c), MSG_LINE);
+	c = gn_alloc(sizeof(*c), MSG_CACHE_LINE);
 	if (!c)
 		return -ENOMEM;
 	c->requester = r;
 	c->ids = gn_alloc(o->pending * sizeof(*c->ids), 0);
-	rc = c->ids ? msg_end_make(&r->desk, &end, &c->end) : -ENOMEM;
+	rc = c->ids ? msg_ep_create(&r->poller, &ep, &c->ep) : -ENOMEM;
 	if (!rc && o->protocol == GN_MSG_UD)
-		rc = msg_requester_places(c);
+		rc = msg_requester_init_slots(c);
 	if (rc) {
-		free_conn(c);
+		conn_free(c);
 		return rc;
 	}
-	c->end->owner = c;
+	c->ep->owner = c;
 	*out = c;
 	return 0;
 }
 
-static int take_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
+static int conn_apply_welcome(struct gn_msg_conn *c, const struct msg_welcome *w)
 {
 	const struct gn_msg_requester *r = c->requester;
-	struct msg_end *end = c->end;
+	struct msg_ep *ep = c->ep;
 	int rc;
 
-	end->to.key = r->opts.protocol == GN_MSG_READ ? w->data_key : w->request_key;
-	end->to.length = r->opts.protocol == GN_MSG_READ ? w->data_bytes : 0;
-	end->notice_key = w->notice_key;
+	ep->to.key = r->opts.protocol == GN_MSG_READ ? w->data_key : w->request_key;
+	ep->to.length = r->opts.protocol == GN_MSG_READ ? w->data_bytes : 0;
+	ep->sleep_key = w->sleep_key;
 	c->data_bytes = w->data_bytes;
-	if (end->said.verb == MSG_WRITE) {
-		end->said.frame = msg_frame_of(r->opts.flags & GN_MSG_PAPER, w->sums);
-		end->said.stride = msg_stride(end->said.frame, end->said.max);
+	if (ep->tx.verb == MSG_WRITE) {
+		ep->tx.frame = msg_frame_of(r->opts.flags & GN_MSG_PAPER, w->checksums);
+		ep->tx.stride = msg_slot_stride(ep->tx.frame, ep->tx.max);
 	}
 	if (r->opts.protocol != GN_MSG_UD)
 		return 0;
-	rc = msg_ud_peer(end, &w->ud, w->conn);
-	return rc == -ENOTCONN ? -ECONNRESET : rc; /* it has gone again already */
+	rc = msg_ud_add_peer(ep, &w->ud, w->conn);
+	/* the responder disconnected right after accepting */
+	return rc == -ENOTCONN ? -ECONNRESET : rc;
 }
 
-/* A responder that refuses says why in its welcome. */
-int msg_requester_answered(struct msg_end *end, const struct gn_event *event)
+/* A responder that refuses gives the reason in its welcome. */
+int msg_requester_connect_done(struct msg_ep *ep, const struct gn_event *event)
 {
-	struct gn_msg_conn *c = end->owner;
+	struct gn_msg_conn *c = ep->owner;
 	struct msg_welcome welcome;
-	int rc = link_conn_refused(&end->link, event);
+	int rc = link_connect_error(&ep->link, event);
 	unsigned version;
 
 	if (rc && event->type != GN_EVENT_REJECTED)
@@ -220,14 +222,14 @@ int msg_requester_answered(struct msg_end *end, const struct gn_event *event)
 		return gn_fail(-EPROTO,
 			       "the responder at %s speaks version %u, this requester "
 			       "version %u",
-			       end->link.addr, version, MSG_VERSION);
+			       ep->link.addr, version, MSG_VERSION);
 	}
 	if (msg_welcome_check(event->private_data, event->private_len, &welcome))
 		return rc ? rc : -EPROTO;
 	if (!rc)
-		return take_welcome(c, &welcome);
+		return conn_apply_welcome(c, &welcome);
 	c->refusal = msg_refusal_text(welcome.refusal);
-	return gn_fail(rc, "%s refused the connection: %s", end->link.addr, c->refusal);
+	return gn_fail(rc, "%s refused the connection: %s", ep->link.addr, c->refusal);
 }
 
 int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **why,
@@ -243,9 +245,9 @@ int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **
 		*why = "";
 	if (!r || !addr || !out)
 		return gn_fail(-EINVAL, "gn_msg_conn_open(): requester, addr or out is NULL");
-	rc = msg_desk_check(&r->desk);
+	rc = msg_poller_check(&r->poller);
 	if (!rc)
-		rc = make_conn(r, &c);
+		rc = conn_create(r, &c);
 	if (rc)
 		return gn_fail_since(before, rc, "gn_msg_conn_open()");
 	hello = (struct msg_hello){
@@ -253,29 +255,29 @@ int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **
 		.version = MSG_VERSION,
 		.protocol = (uint8_t)r->opts.protocol,
 		.flags = (r->opts.flags & GN_MSG_PAPER ? MSG_HELLO_MARKERS : 0) |
-			 (r->desk.sums ? MSG_HELLO_SUMS : 0),
+			 (r->poller.checksums ? MSG_HELLO_CHECKSUMS : 0),
 		.pending = r->opts.pending,
 		.request_bytes = r->opts.request_bytes,
 		.value_bytes = r->opts.value_bytes,
-		.nonce = c->end->nonce,
+		.nonce = c->ep->nonce,
 	};
 	if (r->opts.protocol == GN_MSG_UD) {
-		rc = msg_ud_addr(&r->desk, &hello.ud);
+		rc = msg_ud_addr(&r->poller, &hello.ud);
 	} else {
-		hello.answer_key = msg_lane_key(&c->end->told);
-		hello.notice_key = msg_lane_key(&c->end->notice);
+		hello.answer_key = msg_ring_rkey(&c->ep->rx);
+		hello.sleep_key = msg_ring_rkey(&c->ep->sleep_ring);
 	}
 	opts.private_data = &hello;
 	opts.private_len = sizeof(hello);
 	opts.timeout_us = r->opts.timeout_us;
 	if (!rc)
-		rc = link_conn_connect(&c->end->link, addr, &opts);
+		rc = link_conn_connect(&c->ep->link, addr, &opts);
 	if (!rc)
-		rc = link_conn_wait(&c->end->link, GN_FOREVER);
+		rc = link_conn_wait(&c->ep->link, GN_FOREVER);
 	if (why && c->refusal)
 		*why = c->refusal;
 	if (rc) {
-		free_conn(c);
+		conn_free(c);
 		return gn_fail_since(before, rc, addr);
 	}
 	*out = c;
@@ -284,10 +286,10 @@ int gn_msg_conn_open(struct gn_msg_requester *r, const char *addr, const char **
 
 void gn_msg_conn_close(struct gn_msg_conn *c)
 {
-	if (!c || msg_desk_check(&c->requester->desk))
+	if (!c || msg_poller_check(&c->requester->poller))
 		return;
-	c->requester->under_way -= c->under_way;
-	free_conn(c);
+	c->requester->in_flight -= c->in_flight;
+	conn_free(c);
 }
 
 uint64_t gn_msg_data_bytes(const struct gn_msg_conn *c)
@@ -297,40 +299,41 @@ uint64_t gn_msg_data_bytes(const struct gn_msg_conn *c)
 
 uint32_t gn_msg_pending(const struct gn_msg_conn *c)
 {
-	return c ? c->under_way : 0;
+	return c ? c->in_flight : 0;
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
-static force_inline void asked(struct gn_msg_conn *c)
+static force_inline void conn_count_request(struct gn_msg_conn *c)
 {
-	c->under_way++;
-	c->end->awaited = c->under_way;
-	c->requester->under_way++;
-	c->requester->desk.stats.requests++;
+	c->in_flight++;
+	c->ep->n_expected = c->in_flight;
+	c->requester->in_flight++;
+	c->requester->poller.stats.requests++;
 }
 
-static force_inline int can_ask(struct gn_msg_conn *c, uint32_t len, uint32_t max)
+static force_inline int conn_check_send(struct gn_msg_conn *c, uint32_t len, uint32_t max)
 {
-	if (msg_desk_check(&c->requester->desk))
+	if (msg_poller_check(&c->requester->poller))
 		return -EPERM;
-	if (unlikely(c->end->fate != GN_MSG_OK))
-		return gn_fail_text(-ENOTCONN, CONN_GONE);
+	if (unlikely(c->ep->status != GN_MSG_OK))
+		return gn_fail_text(-ENOTCONN, DISCONNECTED);
 	if (unlikely(len > max))
-		return gn_fail(-EMSGSIZE, "msg: %u bytes: this connection takes %u", len, max);
-	if (c->under_way == c->requester->opts.pending && !mutant("msg-reuse", c->end->queued))
+		return gn_fail(-EMSGSIZE, "msg: %u bytes: this connection takes at most %u", len,
+			       max);
+	if (c->in_flight == c->requester->opts.pending && !mutant("msg-reuse", c->ep->queued))
 		return gn_fail_text(-EAGAIN, PENDING_FULL);
-	/* Its own qp only says who is there; the one of all datagrams is asked by who says one. */
-	if (c->end->said.verb == MSG_DATAGRAM)
+	/* The RC qp of a UD connection only detects disconnects; msg_ud_send() checks the UD qp. */
+	if (c->ep->tx.verb == MSG_DATAGRAM)
 		return 0;
-	if (unlikely(!msg_end_has_room(c->end)))
-		msg_desk_turn(&c->requester->desk, false);
-	return msg_end_has_room(c->end) ? 0 : gn_fail_text(-EAGAIN, SENDS_FULL);
+	if (unlikely(!msg_ep_can_send(c->ep)))
+		msg_poller_poll(&c->requester->poller, false);
+	return msg_ep_can_send(c->ep) ? 0 : gn_fail_text(-EAGAIN, SENDS_FULL);
 }
 
 int gn_msg_ask(struct gn_msg_conn *c, const void *request, uint32_t len, uint64_t id)
 {
-	struct msg_end *end;
+	struct msg_ep *ep;
 	int rc;
 
 	if (!c || (len && !request) || c->requester->opts.protocol == GN_MSG_READ)
@@ -338,26 +341,26 @@ int gn_msg_ask(struct gn_msg_conn *c, const void *request, uint32_t len, uint64_
 			-EINVAL,
 			"gn_msg_ask(): conn is NULL, request is NULL but len is not 0, or the "
 			"protocol is READ");
-	end = c->end;
-	rc = can_ask(c, len, c->requester->opts.request_bytes);
+	ep = c->ep;
+	rc = conn_check_send(c, len, c->requester->opts.request_bytes);
 	if (unlikely(rc))
 		return rc;
-	if (end->said.verb == MSG_DATAGRAM) {
-		rc = msg_requester_ask(c, request, len, id);
+	if (ep->tx.verb == MSG_DATAGRAM) {
+		rc = msg_requester_send(c, request, len, id);
 		return likely(!rc)   ? 0 :
 		       rc == -EAGAIN ? gn_fail_text(rc, SENDS_FULL) :
-				       gn_fail_text(rc, CONN_GONE);
+				       gn_fail_text(rc, DISCONNECTED);
 	}
-	c->ids[end->said.at] = id;
+	c->ids[ep->tx.at] = id;
 	if (likely(len))
-		memcpy(msg_end_bytes(end), request, len);
+		memcpy(msg_ep_tx_payload(ep), request, len);
 	gn_charge(GN_WORK_COPY, len);
-	/* The answer comes to the same place: what was there before is not needed any more. */
-	msg_end_clear(end, end->said.at);
-	if (end->told.verb != MSG_WRITE)
-		msg_end_want(end);
-	msg_end_say(end, len);
-	asked(c);
+	/* The answer arrives in the slot with the same number; the old answer is consumed. */
+	msg_ep_clear_slot(ep, ep->tx.at);
+	if (ep->rx.verb != MSG_WRITE)
+		msg_ep_need_recv(ep);
+	msg_ep_send(ep, len);
+	conn_count_request(c);
 	return 0;
 }
 
@@ -369,15 +372,15 @@ int gn_msg_read(struct gn_msg_conn *c, uint64_t offset, uint32_t len, uint64_t i
 		return gn_fail(
 			-EINVAL,
 			"gn_msg_read(): conn is NULL, or the requester's protocol is not READ");
-	rc = can_ask(c, len, c->requester->opts.value_bytes);
+	rc = conn_check_send(c, len, c->requester->opts.value_bytes);
 	if (unlikely(rc))
 		return rc;
 	if (len > c->data_bytes || offset > c->data_bytes - len)
-		return gn_fail(-ERANGE, "gn_msg_read(): %u bytes at %llu: there are %llu", len,
+		return gn_fail(-ERANGE, "gn_msg_read(): %u bytes at %llu: the data has %llu", len,
 			       (unsigned long long)offset, (unsigned long long)c->data_bytes);
-	c->ids[c->end->told.wanted_at] = id;
-	msg_end_read(c->end, offset, len);
-	asked(c);
+	c->ids[c->ep->rx.recv_slot] = id;
+	msg_ep_read(c->ep, offset, len);
+	conn_count_request(c);
 	return 0;
 }
 
@@ -385,12 +388,12 @@ int gn_msg_flush(struct gn_msg_requester *r)
 {
 	if (!r)
 		return gn_fail(-EINVAL, "gn_msg_flush(): requester is NULL");
-	if (msg_desk_check(&r->desk))
+	if (msg_poller_check(&r->poller))
 		return -EPERM;
-	for (unsigned i = 0; i < r->desk.max_ends; i++)
-		if (r->desk.ends[i] && r->desk.ends[i]->n_chain)
-			msg_end_flush(r->desk.ends[i]);
-	msg_ud_flush(&r->desk);
+	for (unsigned i = 0; i < r->poller.max_eps; i++)
+		if (r->poller.eps[i] && r->poller.eps[i]->n_chain)
+			msg_ep_flush(r->poller.eps[i]);
+	msg_ud_flush(&r->poller);
 	return 0;
 }
 
@@ -399,39 +402,39 @@ int gn_msg_flush(struct gn_msg_requester *r)
 void msg_requester_result(struct gn_msg_conn *c, uint32_t at, enum gn_msg_status status,
 			  uint32_t len, const void *value, struct gn_msg_result *out)
 {
-	struct gn_msg_stats *stats = &c->requester->desk.stats;
+	struct gn_msg_stats *stats = &c->requester->poller.stats;
 
 	*out = (struct gn_msg_result){
 		.id = c->ids[at], .conn = c, .status = status, .len = len, .value = value};
-	c->under_way--;
-	c->end->awaited = c->under_way;
-	c->requester->under_way--;
+	c->in_flight--;
+	c->ep->n_expected = c->in_flight;
+	c->requester->in_flight--;
 	if (status == GN_MSG_OK)
 		stats->answers++;
 	else
 		stats->failed++;
 }
 
-/* Up to n results of a connection in which all is in order. */
-static unsigned take_ordered(struct gn_msg_conn *c, struct gn_msg_result *out, unsigned n)
+/* Takes up to n results of a connection whose answers arrive in order. */
+static unsigned conn_take_ordered(struct gn_msg_conn *c, struct gn_msg_result *out, unsigned n)
 {
-	struct msg_end *end = c->end;
+	struct msg_ep *ep = c->ep;
 	unsigned got = 0;
 	uint8_t *bytes;
 
-	while (got < n && c->under_way) {
-		const int64_t length = msg_end_next(end, &bytes);
-		const uint32_t at = end->told.at;
+	while (got < n && c->in_flight) {
+		const int64_t length = msg_ep_peek(ep, &bytes);
+		const uint32_t at = ep->rx.at;
 
-		if (length < 0 && end->fate == GN_MSG_OK)
+		if (length < 0 && ep->status == GN_MSG_OK)
 			break;
 		if (unlikely(length < 0)) {
-			end->over = true;
-			end->told.at = at + 1 == end->pending ? 0 : at + 1;
-			msg_requester_result(c, at, end->fate, 0, NULL, &out[got++]);
+			ep->rx_ended = true;
+			ep->rx.at = at + 1 == ep->pending ? 0 : at + 1;
+			msg_requester_result(c, at, ep->status, 0, NULL, &out[got++]);
 			continue;
 		}
-		msg_end_took(end, (uint32_t)length);
+		msg_ep_consume(ep, (uint32_t)length);
 		if (likely(!(length & MSG_REFUSED)))
 			msg_requester_result(c, at, GN_MSG_OK, (uint32_t)length, bytes,
 					     &out[got++]);
@@ -441,25 +444,25 @@ static unsigned take_ordered(struct gn_msg_conn *c, struct gn_msg_result *out, u
 	return got;
 }
 
-/* What is there now; the connections take turns at being first. */
-static unsigned collect(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned n)
+/* Takes the results that are there. A different connection comes first each time. */
+static unsigned requester_collect(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned n)
 {
-	const uint64_t looks = r->desk.stats.looks;
+	const uint64_t looks = r->poller.stats.looks;
 	unsigned got = 0, i = r->first;
 
-	for (unsigned k = 0; k < r->desk.max_ends && got < n; k++) {
-		struct msg_end *end = r->desk.ends[i];
+	for (unsigned k = 0; k < r->poller.max_eps && got < n; k++) {
+		struct msg_ep *ep = r->poller.eps[i];
 
-		i = i + 1 == r->desk.max_ends ? 0 : i + 1;
-		if (!end || !end->awaited)
+		i = i + 1 == r->poller.max_eps ? 0 : i + 1;
+		if (!ep || !ep->n_expected)
 			continue;
-		if (end->told.verb == MSG_DATAGRAM)
-			got += msg_requester_take(end->owner, out + got, n - got);
+		if (ep->rx.verb == MSG_DATAGRAM)
+			got += msg_requester_take_datagrams(ep->owner, out + got, n - got);
 		else
-			got += take_ordered(end->owner, out + got, n - got);
+			got += conn_take_ordered(ep->owner, out + got, n - got);
 	}
 	r->first = i;
-	gn_charge(GN_WORK_SCAN, r->desk.stats.looks - looks);
+	gn_charge(GN_WORK_SCAN, r->poller.stats.looks - looks);
 	return got;
 }
 
@@ -473,30 +476,30 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 	deadline_ns = deadline_given(deadline_ns);
 	if (gn_msg_flush(r))
 		return -EPERM;
-	if (!r->under_way) /* one whose connections are idle hears that they end */
-		msg_desk_turn(&r->desk, link_loop_overdue(&r->desk.loop));
-	while (n && r->under_way) {
+	if (!r->in_flight) /* detects disconnects of idle connections */
+		msg_poller_poll(&r->poller, link_loop_overdue(&r->poller.loop));
+	while (n && r->in_flight) {
 		unsigned got;
 		int rc;
 
-		msg_desk_turn(&r->desk, now);
+		msg_poller_poll(&r->poller, now);
 		if (r->opts.protocol == GN_MSG_UD)
-			link_loop_run_timers(&r->desk.loop);
-		got = collect(r, out, n);
+			link_loop_run_timers(&r->poller.loop);
+		got = requester_collect(r, out, n);
 		if (got)
 			return (int)got;
 		if (deadline_ns == GN_NO_WAIT) {
-			if (now || !link_loop_overdue(&r->desk.loop))
+			if (now || !link_loop_overdue(&r->poller.loop))
 				return 0;
 			now = true;
 			continue;
 		}
-		rc = link_loop_wait(&r->desk.loop, deadline_ns, "answers");
+		rc = link_loop_wait(&r->poller.loop, deadline_ns, "answers");
 		if (rc == -EINTR)
 			return rc;
 		if (rc == -ETIMEDOUT && now)
 			return 0;
-		/* One more look, at the channel too, before there was nothing. */
+		/* Poll once more, the channel included, before returning 0. */
 		now = rc == -ETIMEDOUT;
 	}
 	return 0;
@@ -505,7 +508,7 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 struct gn_source *gn_msg_requester_source(struct gn_msg_requester *r)
 {
 	if (r)
-		return msg_desk_check(&r->desk) ? NULL : msg_desk_source(&r->desk);
+		return msg_poller_check(&r->poller) ? NULL : msg_poller_source(&r->poller);
 	gn_fail(-EINVAL, "gn_msg_requester_source(): requester is NULL");
 	return NULL;
 }
@@ -514,5 +517,5 @@ int gn_msg_requester_stats(const struct gn_msg_requester *r, struct gn_msg_stats
 {
 	if (!r)
 		return gn_fail(-EINVAL, "gn_msg_requester_stats(): requester is NULL");
-	return SIZED_WRITE(out, &r->desk.stats, "gn_msg_stats");
+	return SIZED_WRITE(out, &r->poller.stats, "gn_msg_stats");
 }

@@ -1,69 +1,71 @@
 /* SPDX-License-Identifier: MIT */
-/* Between the files of the requester: requester.c, and repeat.c, which repeats datagrams. */
+/* Shared by requester.c and retransmit.c (UD requests). */
 #ifndef GN_MSG_REQUESTER_H
 #define GN_MSG_REQUESTER_H
 
-#include "msg/end.h"
+#include "msg/endpoint.h"
 
-/* Places, first in first out. */
+/* A FIFO of slot numbers. */
 struct msg_fifo {
-	uint16_t *places;
+	uint16_t *slots;
 	uint32_t first, n;
 };
 
-/* A request that was sent as a datagram. */
-struct msg_asked {
-	uint64_t first_ns, last_ns;	 /* when the first and the last copy were sent */
-	uint64_t repeat_ns, deadline_ns; /* when it is repeated, and given up */
-	uint64_t timeout_ns;		 /* of the last copy */
-	uint32_t number, length;
+/* A request sent by UD. */
+struct msg_request {
+	uint64_t first_ns, last_ns;	 /* when the first and the last transmission were sent */
+	uint64_t repeat_ns, deadline_ns; /* next retransmission, and when the request expires */
+	uint64_t timeout_ns;		 /* of the last transmission */
+	uint32_t seq, length;
 	uint32_t repeats;
-	bool under_way;
+	bool in_flight;
 	bool lost;
 };
 
-/* The round trip to a peer (RFC 6298), and how long its answers are waited for now. */
+/* Round trip time of a peer (RFC 6298), and the current timeout. */
 struct msg_rtt {
 	uint64_t smoothed_ns, variation_ns; /* 0: not measured yet */
-	uint64_t timeout_ns;		    /* of the next request; doubled by each repeat */
+	/* of the next request; each retransmission doubles it */
+	uint64_t timeout_ns;
 };
 
 struct gn_msg_conn {
 	struct gn_msg_requester *requester;
-	struct msg_end *end;
-	uint64_t *ids; /* of what is asked in each place */
-	uint32_t under_way;
+	struct msg_ep *ep;
+	uint64_t *ids; /* per slot: the caller's id */
+	uint32_t in_flight;
 	uint64_t data_bytes;
-	const char *refusal; /* in words, or NULL */
-	/* Datagrams: */
-	struct msg_asked *asked;     /* of each place */
-	struct msg_fifo idle, ready; /* places to ask in, and with results to be taken */
+	const char *refusal; /* the responder's reason for a refusal, or NULL */
+	/* UD only: */
+	struct msg_request *requests; /* per slot */
+	struct msg_fifo idle, ready;  /* slots without a request, and slots with a result */
 	struct msg_rtt rtt;
 };
 
 struct gn_msg_requester {
-	struct msg_desk desk;
+	struct msg_poller poller;
 	struct gn_msg_requester_opts opts;
-	uint32_t under_way;
-	unsigned first;		  /* connection to be looked at first */
-	struct link_timer repeat; /* datagrams: not later than the first is to be repeated */
+	uint32_t in_flight;
+	unsigned first;		  /* index of the endpoint to collect from first */
+	struct link_timer repeat; /* UD: no later than the first retransmission is due */
 };
 
 void msg_requester_result(struct gn_msg_conn *conn, uint32_t at, enum gn_msg_status status,
 			  uint32_t len, const void *value, struct gn_msg_result *out);
 
-int msg_requester_answered(struct msg_end *end, const struct gn_event *event);
+int msg_requester_connect_done(struct msg_ep *ep, const struct gn_event *event);
 
-/* ---- repeat.c ---- */
+/* ---- retransmit.c ---- */
 
-int msg_requester_places(struct gn_msg_conn *conn);
-int msg_requester_ask(struct gn_msg_conn *conn, const void *request, uint32_t len, uint64_t id);
-unsigned msg_requester_take(struct gn_msg_conn *conn, struct gn_msg_result *out, unsigned n);
-/* Repeats requests that were not answered in time, and gives up those whose deadline is over. */
-void msg_requester_repeat(struct link_timer *timer, uint64_t now_ns);
-/* Of datagrams, before a sleep; see struct msg_desk. */
-int msg_requester_sleep(struct msg_desk *desk);
-void msg_requester_datagram(struct msg_end *end, const struct msg_datagram *head, uint32_t copy,
+int msg_requester_init_slots(struct gn_msg_conn *conn);
+int msg_requester_send(struct gn_msg_conn *conn, const void *request, uint32_t len, uint64_t id);
+unsigned msg_requester_take_datagrams(struct gn_msg_conn *conn, struct gn_msg_result *out,
+				      unsigned n);
+/* Retransmits requests without an answer in time, and expires those past their deadline. */
+void msg_requester_retransmit(struct link_timer *timer, uint64_t now_ns);
+/* UD: called before a sleep; see struct msg_poller. */
+int msg_requester_prepare_sleep(struct msg_poller *poller);
+void msg_requester_datagram(struct msg_ep *ep, const struct msg_datagram *head, uint32_t attempt,
 			    const uint8_t *data);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The side that answers: takes connections, executes what comes, and forgets who is gone. */
+/* The responder: accepts connections, executes requests, and closes failed connections. */
 #include <errno.h>
 #include <string.h>
 
@@ -8,226 +8,230 @@
 #include "base/fail.h"
 #include "base/mutant.h"
 #include "base/sized.h"
-#include "msg/end.h"
+#include "msg/endpoint.h"
 
-#define CONNS_DEFAULT	64u
-#define PENDING_DEFAULT 256u
-#define REQUEST_DEFAULT 4096u
-#define VALUE_DEFAULT	65536u
-#define MEMORY_DEFAULT	(256ull << 20)
-#define UD_RECEIVES_MAX 8192u
-#define UD_BESIDE	64u /* sends that are done without having said so, and more */
+#define CONNS_DEFAULT	     64u
+#define PENDING_DEFAULT	     256u
+#define REQUEST_DEFAULT	     4096u
+#define VALUE_DEFAULT	     65536u
+#define MEMORY_DEFAULT	     (256ull << 20)
+#define UD_RECEIVES_MAX	     8192u
+#define UD_EXTRA_COMPLETIONS 64u /* slack for unsignaled sends that have completed */
 
 struct gn_msg_responder {
-	struct msg_desk desk;
+	struct msg_poller poller;
 	struct gn_msg_responder_opts opts;
 	struct gn_listener *listener;
-	int answered; /* in this turn */
+	int answered; /* in this poll */
 };
 
-/* What the responder keeps of a connection. */
-struct guest {
-	struct msg_end *end;
-	/* Datagrams: the last message executed in each place. */
-	struct done {
-		uint32_t number, length;
-		bool is;
+/* Per connection, beside its endpoint. */
+struct responder_conn {
+	struct msg_ep *ep;
+	/* UD: the last request executed in each slot. */
+	struct last_request {
+		uint32_t seq, length;
+		bool valid;
 	} * done;
 };
 
-static struct gn_msg_responder *responder_of(struct msg_desk *desk)
+static struct gn_msg_responder *responder_of(struct msg_poller *poller)
 {
-	return container_of(desk, struct gn_msg_responder, desk);
+	return container_of(poller, struct gn_msg_responder, poller);
 }
 
-/* ---- executing ---- */
+/* ---- execution ---- */
 
-/* The answer's bytes go where they are sent from. */
-static uint32_t execute(struct gn_msg_responder *r, const struct msg_end *end,
-			const uint8_t *request, uint32_t len, uint8_t *value)
+/* The handler writes the answer into the buffer it is sent from. */
+static uint32_t responder_execute(struct gn_msg_responder *r, const struct msg_ep *ep,
+				  const uint8_t *request, uint32_t len, uint8_t *value)
 {
-	const int rc = r->opts.answer(r->opts.arg, request, len, value, end->said.max);
+	const int rc = r->opts.answer(r->opts.arg, request, len, value, ep->tx.max);
 
-	r->desk.stats.requests++;
+	r->poller.stats.requests++;
 	r->answered++;
 	if (rc < 0)
-		r->desk.stats.failed++;
-	return rc < 0 ? MSG_REFUSED : (uint32_t)rc <= end->said.max ? (uint32_t)rc : end->said.max;
+		r->poller.stats.failed++;
+	return rc < 0 ? MSG_REFUSED : (uint32_t)rc <= ep->tx.max ? (uint32_t)rc : ep->tx.max;
 }
 
-static void serve(struct gn_msg_responder *r, struct msg_end *end)
+static void responder_serve_conn(struct gn_msg_responder *r, struct msg_ep *ep)
 {
 	uint8_t *request;
 
-	while (end->fate == GN_MSG_OK && msg_end_has_room(end)) {
-		const int64_t length = msg_end_next(end, &request);
-		const uint32_t at = end->told.at;
+	while (ep->status == GN_MSG_OK && msg_ep_can_send(ep)) {
+		const int64_t length = msg_ep_peek(ep, &request);
+		const uint32_t at = ep->rx.at;
 		uint32_t answer;
 
 		if (length < 0)
 			break;
-		answer = execute(r, end, request, (uint32_t)length & ~MSG_REFUSED,
-				 msg_end_bytes(end));
-		msg_end_took(end, (uint32_t)length);
-		msg_end_clear(end, at);
-		if (end->told.verb != MSG_WRITE && !mutant("msg-receive", end->queued))
-			msg_end_want(end);
-		msg_end_say(end, answer);
-		r->desk.stats.answers++;
+		answer = responder_execute(r, ep, request, (uint32_t)length & ~MSG_REFUSED,
+					   msg_ep_tx_payload(ep));
+		msg_ep_consume(ep, (uint32_t)length);
+		msg_ep_clear_slot(ep, at);
+		if (ep->rx.verb != MSG_WRITE && !mutant("msg-receive", ep->queued))
+			msg_ep_need_recv(ep);
+		msg_ep_send(ep, answer);
+		r->poller.stats.answers++;
 	}
-	msg_end_flush(end);
+	msg_ep_flush(ep);
 }
 
 /* ---- datagrams ---- */
 
-static void datagram(struct msg_end *end, const struct msg_datagram *head, uint32_t copy,
-		     const uint8_t *data)
+static void responder_datagram(struct msg_ep *ep, const struct msg_datagram *head, uint32_t attempt,
+			       const uint8_t *data)
 {
-	struct gn_msg_responder *r = responder_of(end->desk);
-	const struct guest *guest = end->owner;
-	struct done *done = &guest->done[head->place];
+	struct gn_msg_responder *r = responder_of(ep->poller);
+	const struct responder_conn *conn = ep->owner;
+	struct last_request *done = &conn->done[head->slot];
 	const uint32_t len = head->length & ~MSG_REFUSED;
 	bool again = false;
 
-	if (len > end->told.max || (done->is && (int32_t)(head->number - done->number) < 0)) {
-		r->desk.stats.strays++;
+	if (len > ep->rx.max || (done->valid && (int32_t)(head->seq - done->seq) < 0)) {
+		r->poller.stats.strays++;
 		return;
 	}
-	if (done->is && head->number == done->number && !mutant("msg-again", head->number)) {
-		r->desk.stats.repeats++;
+	if (done->valid && head->seq == done->seq && !mutant("msg-again", head->seq)) {
+		r->poller.stats.repeats++;
 		again = true;
-	} else if (!msg_ud_writable(end, head->place)) {
+	} else if (!msg_ud_writable(ep, head->slot)) {
 		/*
-		 * An earlier answer may still wait to be sent. As if the network had lost it, this
-		 * request comes again, later. That answer, said once more, tells when it is done.
+		 * The slot's earlier answer may still be read by the device. Drop the request; the
+		 * requester retransmits it. If no signaled send covers the earlier answer, send it
+		 * again, signaled, so that its completion is reported.
 		 */
-		if (msg_ud_will_tell(end, head->place))
+		if (msg_ud_will_complete(ep, head->slot))
 			return;
 		again = true;
 	} else {
-		*done = (struct done){.number = head->number, .is = true};
-		done->length = execute(r, end, data, len,
-				       msg_place(&end->said, head->place) +
-					       msg_frame_head(end->said.frame));
-		r->desk.stats.answers++;
+		*done = (struct last_request){.seq = head->seq, .valid = true};
+		done->length = responder_execute(r, ep, data, len,
+						 msg_slot(&ep->tx, head->slot) +
+							 msg_frame_head(ep->tx.frame));
+		r->poller.stats.answers++;
 	}
-	/* Without room it is as if the network had lost it. */
-	msg_ud_say(end, head->place, done->number, done->length, copy, again);
+	/* A full send queue counts as a lost datagram. */
+	msg_ud_send(ep, head->slot, done->seq, done->length, attempt, again);
 }
 
 /* ---- connections ---- */
 
-static void free_guest(struct guest *guest)
+static void responder_conn_free(struct responder_conn *conn)
 {
-	if (guest->end)
-		msg_end_free(guest->end);
-	gn_free(guest->done);
-	gn_free(guest);
+	if (conn->ep)
+		msg_ep_close(conn->ep);
+	gn_free(conn->done);
+	gn_free(conn);
 }
 
-/* Not between completions: they may name it. */
-static void forget_gone(struct msg_desk *desk)
+/* Call only between polls: completions may refer to an endpoint. */
+static void responder_close_failed(struct msg_poller *poller)
 {
-	for (unsigned i = 0; i < desk->max_ends; i++)
-		if (desk->ends[i] && desk->ends[i]->fate != GN_MSG_OK)
-			free_guest(desk->ends[i]->owner);
+	for (unsigned i = 0; i < poller->max_eps; i++)
+		if (poller->eps[i] && poller->eps[i]->status != GN_MSG_OK)
+			responder_conn_free(poller->eps[i]->owner);
 }
 
-static enum msg_refusal judge(const struct gn_msg_responder *r, const struct msg_hello *hello)
+static enum msg_refusal responder_check_hello(const struct gn_msg_responder *r,
+					      const struct msg_hello *hello)
 {
 	const bool reads = hello->protocol == GN_MSG_READ;
 
 	if (reads && !r->opts.data)
 		return MSG_NO_DATA;
 	if (!reads && !r->opts.answer)
-		return MSG_NO_ANSWERS;
+		return MSG_READ_ONLY;
 	if (!reads && hello->pending > r->opts.max_pending)
 		return MSG_TOO_MANY_PENDING;
 	if (!reads && hello->request_bytes > r->opts.max_request)
 		return MSG_TOO_LARGE_REQUEST;
 	if (!reads && hello->value_bytes > r->opts.max_value)
 		return MSG_TOO_LARGE_VALUE;
-	if (msg_desk_number(&r->desk) < 0 ||
-	    r->desk.n_ends + r->desk.loop.n_closing >= 2 * r->opts.max_conns)
+	if (msg_poller_free_index(&r->poller) < 0 ||
+	    r->poller.n_eps + r->poller.loop.n_closing >= 2 * r->opts.max_conns)
 		return MSG_FULL;
-	return MSG_WELCOME;
+	return MSG_ACCEPTED;
 }
 
-static uint32_t datagram_receives(const struct gn_msg_responder_opts *o)
+static uint32_t responder_ud_receives(const struct gn_msg_responder_opts *o)
 {
 	const uint32_t all = o->max_conns * o->max_pending;
 
 	return all < UD_RECEIVES_MAX ? all : UD_RECEIVES_MAX;
 }
 
-static int open_datagrams(struct gn_msg_responder *r, const struct msg_hello *hello)
+static int responder_open_ud(struct gn_msg_responder *r, const struct msg_hello *hello)
 {
-	const uint32_t max = msg_ud_max(&r->desk.loop.attr), n = datagram_receives(&r->opts);
+	const uint32_t max = msg_ud_max(&r->poller.loop.attr), n = responder_ud_receives(&r->opts);
 
 	if (hello->request_bytes > max || hello->value_bytes > max)
 		return -EMSGSIZE;
-	return msg_ud_open(&r->desk, n, n, r->opts.max_request < max ? r->opts.max_request : max);
+	return msg_ud_open(&r->poller, n, n, r->opts.max_request < max ? r->opts.max_request : max);
 }
 
-static int make_guest(struct gn_msg_responder *r, const struct msg_hello *hello, struct guest **out)
+static int responder_conn_create(struct gn_msg_responder *r, const struct msg_hello *hello,
+				 struct responder_conn **out)
 {
-	const struct msg_end_opts opts = {
+	const struct msg_ep_opts opts = {
 		.protocol = hello->protocol,
 		.pending = hello->pending,
-		.said_max = hello->value_bytes,
-		.told_max = hello->request_bytes,
-		.said_frame = msg_frame_of(hello->flags & MSG_HELLO_MARKERS,
-					   hello->flags & MSG_HELLO_SUMS),
-		.told_frame = msg_frame_of(hello->flags & MSG_HELLO_MARKERS, r->desk.sums),
+		.tx_max = hello->value_bytes,
+		.rx_max = hello->request_bytes,
+		.tx_frame = msg_frame_of(hello->flags & MSG_HELLO_MARKERS,
+					 hello->flags & MSG_HELLO_CHECKSUMS),
+		.rx_frame = msg_frame_of(hello->flags & MSG_HELLO_MARKERS, r->poller.checksums),
 		.nonce = hello->nonce,
 	};
-	struct guest *guest = gn_alloc(sizeof(*guest), 0);
-	int rc = guest ? 0 : -ENOMEM;
+	struct responder_conn *conn = gn_alloc(sizeof(*conn), 0);
+	int rc = conn ? 0 : -ENOMEM;
 
 	if (rc)
 		return rc;
 	if (hello->protocol == GN_MSG_UD) {
-		rc = open_datagrams(r, hello);
-		guest->done = gn_alloc(hello->pending * sizeof(*guest->done), 0);
-		if (!rc && !guest->done)
+		rc = responder_open_ud(r, hello);
+		conn->done = gn_alloc(hello->pending * sizeof(*conn->done), 0);
+		if (!rc && !conn->done)
 			rc = -ENOMEM;
 	}
 	if (!rc)
-		rc = msg_end_make(&r->desk, &opts, &guest->end);
+		rc = msg_ep_create(&r->poller, &opts, &conn->ep);
 	if (!rc) {
-		guest->end->owner = guest;
-		guest->end->awaited = 1;
-		guest->end->to.key = hello->answer_key;
-		guest->end->notice_key = hello->notice_key;
+		conn->ep->owner = conn;
+		conn->ep->n_expected = 1;
+		conn->ep->to.key = hello->answer_key;
+		conn->ep->sleep_key = hello->sleep_key;
 	}
 	if (!rc && hello->protocol == GN_MSG_READ)
-		rc = gn_mr_register(guest->end->pd, r->opts.data, 0, gn_mem_size(r->opts.data),
-				    GN_REMOTE_READ, &guest->end->data);
+		rc = gn_mr_register(conn->ep->pd, r->opts.data, 0, gn_mem_size(r->opts.data),
+				    GN_REMOTE_READ, &conn->ep->data);
 	if (rc) {
-		free_guest(guest);
+		responder_conn_free(conn);
 		return rc;
 	}
-	*out = guest;
+	*out = conn;
 	return 0;
 }
 
-static int welcome(struct gn_msg_responder *r, struct guest *guest, struct msg_welcome *out)
+static int responder_fill_welcome(struct gn_msg_responder *r, struct responder_conn *conn,
+				  struct msg_welcome *out)
 {
 	struct gn_remote remote;
 
-	out->sums = r->desk.sums;
-	out->request_key = msg_lane_key(&guest->end->told);
-	out->notice_key = msg_lane_key(&guest->end->notice);
-	out->conn = guest->end->number;
-	if (guest->end->data) {
-		gn_mr_remote(guest->end->data, &remote);
+	out->checksums = r->poller.checksums;
+	out->request_key = msg_ring_rkey(&conn->ep->rx);
+	out->sleep_key = msg_ring_rkey(&conn->ep->sleep_ring);
+	out->conn = conn->ep->index;
+	if (conn->ep->data) {
+		gn_mr_remote(conn->ep->data, &remote);
 		out->data_key = remote.key;
 		out->data_bytes = remote.length;
 	}
-	return guest->done ? msg_ud_addr(&r->desk, &out->ud) : 0;
+	return conn->done ? msg_ud_addr(&r->poller, &out->ud) : 0;
 }
 
-static enum msg_refusal refusal_of(int rc)
+static enum msg_refusal refusal_from_errno(int rc)
 {
 	switch (rc) {
 	case -EMSGSIZE:
@@ -242,67 +246,68 @@ static enum msg_refusal refusal_of(int rc)
 	}
 }
 
-static void request(struct msg_desk *desk, struct gn_event *event)
+static void responder_connect_request(struct msg_poller *poller, struct gn_event *event)
 {
-	struct gn_msg_responder *r = responder_of(desk);
+	struct gn_msg_responder *r = responder_of(poller);
 	struct msg_welcome reply = {.magic = MSG_MAGIC, .version = MSG_VERSION};
 	struct gn_conn_opts opts = {
 		.size = sizeof(opts), .private_data = &reply, .private_len = sizeof(reply)};
-	struct guest *guest = NULL;
+	struct responder_conn *conn = NULL;
 	struct msg_hello hello = {0};
 	enum msg_refusal refusal = msg_hello_check(event->private_data, event->private_len, &hello);
 	int rc;
 
-	forget_gone(desk); /* who comes back may be in its own way */
-	if (refusal == MSG_WELCOME)
-		refusal = judge(r, &hello);
-	if (refusal == MSG_WELCOME) {
-		rc = make_guest(r, &hello, &guest);
+	/* a reconnecting requester's old connection may use its index */
+	responder_close_failed(poller);
+	if (refusal == MSG_ACCEPTED)
+		refusal = responder_check_hello(r, &hello);
+	if (refusal == MSG_ACCEPTED) {
+		rc = responder_conn_create(r, &hello, &conn);
 		if (!rc)
-			rc = welcome(r, guest, &reply);
+			rc = responder_fill_welcome(r, conn, &reply);
 		if (rc)
-			refusal = refusal_of(rc);
+			refusal = refusal_from_errno(rc);
 	}
-	if (refusal != MSG_WELCOME) {
-		if (guest)
-			free_guest(guest);
+	if (refusal != MSG_ACCEPTED) {
+		if (conn)
+			responder_conn_free(conn);
 		reply.refusal = (uint8_t)refusal;
 		gn_reject(event->req, &reply, offsetof(struct msg_welcome, request_key));
 		return;
 	}
-	/* The first requests may come with the acceptance: their receives are there. */
-	msg_end_flush(guest->end);
-	rc = gn_accept(event->req, guest->end->link.qp, &opts);
+	/* Requests may arrive with the ACCEPT: post their receives first. */
+	msg_ep_flush(conn->ep);
+	rc = gn_accept(event->req, conn->ep->link.qp, &opts);
 	if (!rc)
-		link_conn_begin(&guest->end->link);
-	/* Now the way to it is known, and nothing that it says has to be resolved for that. */
-	if (!rc && guest->done)
-		rc = msg_ud_peer(guest->end, &hello.ud, hello.nonce & MSG_NONCE_CONN);
+		link_conn_accepted(&conn->ep->link);
+	/* The connection's path is known now, so the address handle needs no resolution. */
+	if (!rc && conn->done)
+		rc = msg_ud_add_peer(conn->ep, &hello.ud, hello.nonce & MSG_NONCE_CONN);
 	if (rc)
-		free_guest(guest);
+		responder_conn_free(conn);
 }
 
-/* ---- turns ---- */
+/* ---- polling ---- */
 
-static int turn(struct gn_msg_responder *r, bool now)
+static int responder_poll(struct gn_msg_responder *r, bool now)
 {
-	struct msg_desk *desk = &r->desk;
-	const uint64_t looks = desk->stats.looks;
+	struct msg_poller *poller = &r->poller;
+	const uint64_t looks = poller->stats.looks;
 
 	r->answered = 0;
-	msg_desk_turn(desk, now);
-	for (unsigned i = 0; i < desk->max_ends; i++) {
-		struct msg_end *end = desk->ends[i];
+	msg_poller_poll(poller, now);
+	for (unsigned i = 0; i < poller->max_eps; i++) {
+		struct msg_ep *ep = poller->eps[i];
 
-		if (!end)
+		if (!ep)
 			continue;
-		if (unlikely(end->fate != GN_MSG_OK))
-			free_guest(end->owner);
-		else if (end->told.arrived || end->told.verb == MSG_WRITE)
-			serve(r, end);
+		if (unlikely(ep->status != GN_MSG_OK))
+			responder_conn_free(ep->owner);
+		else if (ep->rx.n_arrived || ep->rx.verb == MSG_WRITE)
+			responder_serve_conn(r, ep);
 	}
-	msg_ud_flush(desk);
-	gn_charge(GN_WORK_SCAN, desk->stats.looks - looks);
+	msg_ud_flush(poller);
+	gn_charge(GN_WORK_SCAN, poller->stats.looks - looks);
 	return r->answered;
 }
 
@@ -312,22 +317,22 @@ int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 
 	if (!r)
 		return gn_fail(-EINVAL, "gn_msg_respond(): responder is NULL");
-	if (msg_desk_check(&r->desk))
+	if (msg_poller_check(&r->poller))
 		return -EPERM;
 	deadline_ns = deadline_given(deadline_ns);
 	for (;;) {
-		const int n = turn(r, now);
+		const int n = responder_poll(r, now);
 		int rc;
 
 		if (n)
 			return n;
 		if (deadline_ns == GN_NO_WAIT) {
-			if (now || !link_loop_overdue(&r->desk.loop))
+			if (now || !link_loop_overdue(&r->poller.loop))
 				return 0;
 			now = true;
 			continue;
 		}
-		rc = link_loop_wait(&r->desk.loop, deadline_ns, "requests");
+		rc = link_loop_wait(&r->poller.loop, deadline_ns, "requests");
 		if (rc == -EINTR)
 			return rc;
 		if (rc == -ETIMEDOUT && now)
@@ -339,26 +344,26 @@ int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 struct gn_source *gn_msg_responder_source(struct gn_msg_responder *r)
 {
 	if (r)
-		return msg_desk_check(&r->desk) ? NULL : msg_desk_source(&r->desk);
+		return msg_poller_check(&r->poller) ? NULL : msg_poller_source(&r->poller);
 	gn_fail(-EINVAL, "gn_msg_responder_source(): responder is NULL");
 	return NULL;
 }
 
 unsigned gn_msg_responder_conns(const struct gn_msg_responder *r)
 {
-	return r ? r->desk.n_ends : 0;
+	return r ? r->poller.n_eps : 0;
 }
 
 int gn_msg_responder_stats(const struct gn_msg_responder *r, struct gn_msg_stats *out)
 {
 	if (!r)
 		return gn_fail(-EINVAL, "gn_msg_responder_stats(): responder is NULL");
-	return SIZED_WRITE(out, &r->desk.stats, "gn_msg_stats");
+	return SIZED_WRITE(out, &r->poller.stats, "gn_msg_stats");
 }
 
-/* ---- making ---- */
+/* ---- creation ---- */
 
-static int check(const struct gn_msg_responder_opts *o)
+static int responder_check_opts(const struct gn_msg_responder_opts *o)
 {
 	if (o->max_conns > GN_MSG_CONNS_MAX || o->max_pending > GN_MSG_PENDING_MAX ||
 	    o->max_request > GN_MSG_BYTES_MAX || o->max_value > GN_MSG_BYTES_MAX ||
@@ -374,8 +379,11 @@ static int check(const struct gn_msg_responder_opts *o)
 	return gn_fail(-EINVAL, "gn_msg_responder_create(): neither answer nor data is set");
 }
 
-/* Can it be read? Better known now than by the first who wants to. */
-static int check_data(const struct gn_msg_responder *r)
+/*
+ * Registers the data once, so that a mem without GN_REMOTE_READ fails now and not with the first
+ * requester.
+ */
+static int responder_check_data(const struct gn_msg_responder *r)
 {
 	struct gn_mem *data = r->opts.data;
 	struct gn_pd *pd = NULL;
@@ -384,7 +392,7 @@ static int check_data(const struct gn_msg_responder *r)
 
 	if (!data)
 		return 0;
-	rc = gn_pd_create(r->desk.loop.ctx, &pd);
+	rc = gn_pd_create(r->poller.loop.ctx, &pd);
 	if (!rc)
 		rc = gn_mr_register(pd, data, 0, gn_mem_size(data), GN_REMOTE_READ, &mr);
 	gn_mr_deregister(mr);
@@ -395,7 +403,7 @@ static int check_data(const struct gn_msg_responder *r)
 int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 			    const struct gn_msg_responder_opts *opts, struct gn_msg_responder **out)
 {
-	const unsigned said = gn_fail_count();
+	const unsigned failures_before = gn_fail_count();
 	struct gn_msg_responder *r;
 	struct gn_msg_responder_opts *o;
 	uint64_t completions;
@@ -406,14 +414,14 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 			-EINVAL,
 			"gn_msg_responder_create(): fabric is NULL, or addr is NULL, or opts is "
 			"NULL, or out is NULL");
-	r = gn_alloc(sizeof(*r), MSG_LINE);
+	r = gn_alloc(sizeof(*r), MSG_CACHE_LINE);
 	if (!r)
 		return -ENOMEM;
-	r->desk.creator = gn_thread_id();
+	r->poller.creator = gn_thread_id();
 	o = &r->opts;
 	rc = SIZED_READ(o, opts, "gn_msg_responder_opts");
 	if (!rc)
-		rc = check(o);
+		rc = responder_check_opts(o);
 	if (rc) {
 		gn_free(r);
 		return rc;
@@ -423,23 +431,23 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 	o->max_request = o->max_request ? o->max_request : REQUEST_DEFAULT;
 	o->max_value = o->max_value ? o->max_value : VALUE_DEFAULT;
 	o->max_memory = o->max_memory ? o->max_memory : MEMORY_DEFAULT;
-	/* Datagrams go through one qp beside those of the connections, when the first comes. */
+	/* All UD traffic uses one more qp, created with the first UD connection. */
 	completions = (uint64_t)o->max_conns * (2 * o->max_pending + 64) +
-		      2 * datagram_receives(o) + UD_BESIDE;
-	rc = msg_desk_open(&r->desk, fabric, o->ctx, o->max_conns,
-			   completions < UINT32_MAX ? (uint32_t)completions : UINT32_MAX);
-	r->desk.flags = o->flags;
-	r->desk.max_bytes = o->max_memory;
-	r->desk.request = request;
-	r->desk.datagram = datagram;
+		      2 * responder_ud_receives(o) + UD_EXTRA_COMPLETIONS;
+	rc = msg_poller_open(&r->poller, fabric, o->ctx, o->max_conns,
+			     completions < UINT32_MAX ? (uint32_t)completions : UINT32_MAX);
+	r->poller.flags = o->flags;
+	r->poller.max_bytes = o->max_memory;
+	r->poller.connect_request = responder_connect_request;
+	r->poller.datagram = responder_datagram;
 	if (!rc)
-		rc = check_data(r);
+		rc = responder_check_data(r);
 	if (!rc)
-		rc = gn_listener_create(r->desk.loop.ctx, addr, r->desk.loop.chan,
+		rc = gn_listener_create(r->poller.loop.ctx, addr, r->poller.loop.chan,
 					o->listener_flags, &r->listener);
 	if (rc) {
 		gn_msg_responder_destroy(r);
-		return gn_fail_since(said, rc, addr);
+		return gn_fail_since(failures_before, rc, addr);
 	}
 	*out = r;
 	return 0;
@@ -447,12 +455,12 @@ int gn_msg_responder_create(struct gn_fabric *fabric, const char *addr,
 
 void gn_msg_responder_destroy(struct gn_msg_responder *r)
 {
-	if (!r || msg_desk_check(&r->desk))
+	if (!r || msg_poller_check(&r->poller))
 		return;
 	gn_listener_destroy(r->listener);
-	for (unsigned i = 0; r->desk.ends && i < r->desk.max_ends; i++)
-		if (r->desk.ends[i])
-			free_guest(r->desk.ends[i]->owner);
-	msg_desk_close(&r->desk);
+	for (unsigned i = 0; r->poller.eps && i < r->poller.max_eps; i++)
+		if (r->poller.eps[i])
+			responder_conn_free(r->poller.eps[i]->owner);
+	msg_poller_close(&r->poller);
 	gn_free(r);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Greetings, messages in memory, datagrams: written, and checked when a peer has written them. */
+/* Encodes and checks connection private data, messages in memory and datagrams. */
 #include "msg/wire.h"
 
 #include <errno.h>
@@ -35,22 +35,24 @@ int gn_msg_protocol_parse(const char *text, enum gn_msg_protocol *out)
 			*out = (enum gn_msg_protocol)i;
 			return 0;
 		}
-	return gn_fail(-EINVAL, "gn_msg_protocol_parse(): '%s' is no protocol, or out is NULL",
+	return gn_fail(-EINVAL, "gn_msg_protocol_parse(): '%s' is not a protocol, or out is NULL",
 		       text ? text : "");
 }
 
 const char *gn_msg_status_str(unsigned status)
 {
 	static const char *const texts[GN_MSG_STATUSES] = {
-		[GN_MSG_OK] = "ok",	      [GN_MSG_GONE] = "the peer is gone",
-		[GN_MSG_LOST] = "no answer",  [GN_MSG_REFUSED] = "refused",
-		[GN_MSG_BROKEN] = "nonsense",
+		[GN_MSG_OK] = "ok",
+		[GN_MSG_GONE] = "disconnected",
+		[GN_MSG_LOST] = "no answer",
+		[GN_MSG_REFUSED] = "refused",
+		[GN_MSG_BROKEN] = "invalid answer",
 	};
 
 	return status < GN_MSG_STATUSES ? texts[status] : "unknown";
 }
 
-/* ---- greetings ---- */
+/* ---- private data ---- */
 
 enum msg_refusal msg_hello_check(const void *data, uint32_t len, struct msg_hello *out)
 {
@@ -70,7 +72,7 @@ enum msg_refusal msg_hello_check(const void *data, uint32_t len, struct msg_hell
 	if (hello.value_bytes > GN_MSG_BYTES_MAX && hello.protocol != GN_MSG_READ)
 		return MSG_TOO_LARGE_VALUE;
 	*out = hello;
-	return MSG_WELCOME;
+	return MSG_ACCEPTED;
 }
 
 unsigned msg_welcome_version(const void *data, uint32_t len)
@@ -91,7 +93,7 @@ int msg_welcome_check(const void *data, uint32_t len, struct msg_welcome *out)
 	if (welcome.magic != MSG_MAGIC || welcome.version != MSG_VERSION ||
 	    welcome.refusal >= MSG_REFUSALS)
 		return -EPROTO;
-	if (welcome.refusal == MSG_WELCOME && len < sizeof(welcome))
+	if (welcome.refusal == MSG_ACCEPTED && len < sizeof(welcome))
 		return -EPROTO;
 	*out = welcome;
 	return 0;
@@ -100,74 +102,74 @@ int msg_welcome_check(const void *data, uint32_t len, struct msg_welcome *out)
 const char *msg_refusal_text(unsigned refusal)
 {
 	static const char *const texts[MSG_REFUSALS] = {
-		[MSG_WELCOME] = "it is welcome",
-		[MSG_NO_VERSION] = "the responder speaks another version",
+		[MSG_ACCEPTED] = "accepted",
+		[MSG_NO_VERSION] = "the responder has another protocol version",
 		[MSG_NO_PROTOCOL] = "the responder does not know the protocol",
 		[MSG_NO_DATA] = "the responder has no data to READ",
-		[MSG_NO_ANSWERS] = "the responder has data to READ, and answers nothing",
-		[MSG_TOO_MANY_PENDING] = "the responder does not take so many pending requests",
-		[MSG_TOO_LARGE_REQUEST] = "the responder does not take requests of that size",
-		[MSG_TOO_LARGE_VALUE] = "the responder does not give answers of that size",
-		[MSG_FULL] = "the responder has as many connections as it takes",
+		[MSG_READ_ONLY] = "the responder serves READs only",
+		[MSG_TOO_MANY_PENDING] = "pending is larger than the responder allows",
+		[MSG_TOO_LARGE_REQUEST] = "request_bytes is larger than the responder allows",
+		[MSG_TOO_LARGE_VALUE] = "value_bytes is larger than the responder allows",
+		[MSG_FULL] = "the responder has max_conns connections",
 		[MSG_NO_MEMORY] = "the responder has no memory for another connection",
 		[MSG_NO_DATAGRAMS] = "the responder's fabric cannot carry such datagrams",
 	};
 
-	return refusal < MSG_REFUSALS ? texts[refusal] : "for no reason that is known here";
+	return refusal < MSG_REFUSALS ? texts[refusal] : "unknown reason";
 }
 
 /* ---- messages in memory ---- */
 
 struct head {
-	uint32_t number, length, sum, zero;
+	uint32_t seq, length, checksum, zero;
 };
 
-static uint32_t sum_of(const uint8_t *place, uint32_t number, uint32_t length, uint32_t len)
+static uint32_t frame_checksum(const uint8_t *slot, uint32_t seq, uint32_t length, uint32_t len)
 {
-	const uint32_t about[2] = {number, length};
+	const uint32_t about[2] = {seq, length};
 
 	gn_charge(GN_WORK_CHECKSUM, len);
 	exec_preempt();
-	return gn_crc32c(gn_crc32c(0, about, sizeof(about)), place + sizeof(struct head), len);
+	return gn_crc32c(gn_crc32c(0, about, sizeof(about)), slot + sizeof(struct head), len);
 }
 
-/* The first 8 bytes, which come together. */
-static uint64_t first_word(const uint8_t *place)
+/* The first 8 bytes, in one load. */
+static uint64_t frame_first_word(const uint8_t *slot)
 {
-	return __atomic_load_n((const uint64_t *)(const void *)place, __ATOMIC_ACQUIRE);
+	return __atomic_load_n((const uint64_t *)(const void *)slot, __ATOMIC_ACQUIRE);
 }
 
-void msg_frame_put(enum msg_frame frame, uint8_t *place, uint32_t number, uint32_t nonce,
+void msg_frame_put(enum msg_frame frame, uint8_t *slot, uint32_t seq, uint32_t nonce,
 		   uint32_t length)
 {
 	const uint32_t len = length & ~MSG_REFUSED;
-	struct head head = {.number = number, .length = length};
-	const uint64_t tail = msg_tail(nonce, number);
+	struct head head = {.seq = seq, .length = length};
+	const uint64_t tail = msg_tail(nonce, seq);
 
 	if (frame == MSG_PLAIN)
 		return;
 	if (frame == MSG_MARKERS) {
-		memcpy(place, &length, 4);
-		place[4] = MARKER;
-		place[5 + len] = MARKER;
+		memcpy(slot, &length, 4);
+		slot[4] = MARKER;
+		slot[5 + len] = MARKER;
 		return;
 	}
-	if (frame == MSG_SUMMED)
-		head.sum = sum_of(place, number, length, len);
-	memcpy(place, &head, sizeof(head));
-	memcpy(place + msg_frame_bytes(frame, len) - 8, &tail, 8);
+	if (frame == MSG_CHECKSUMMED)
+		head.checksum = frame_checksum(slot, seq, length, len);
+	memcpy(slot, &head, sizeof(head));
+	memcpy(slot + msg_frame_bytes(frame, len) - 8, &tail, 8);
 }
 
-bool msg_frame_begun(enum msg_frame frame, uint64_t word, uint32_t number)
+bool msg_frame_started(enum msg_frame frame, uint64_t word, uint32_t seq)
 {
-	return frame == MSG_MARKERS ? (word >> 32 & 0xff) == MARKER : (uint32_t)word == number;
+	return frame == MSG_MARKERS ? (word >> 32 & 0xff) == MARKER : (uint32_t)word == seq;
 }
 
 /*
- * The last bytes of a WRITE may come by several stores, each with release. The thread sanitizer
- * does not know that who sees the last of them has seen the others: it is shown each.
+ * The last bytes of a WRITE may be stored one by one, each with release. The thread sanitizer does
+ * not know that a reader of the last byte has seen the others, so load each with acquire.
  */
-static void see_all(const uint8_t *last)
+static void tsan_acquire_bytes(const uint8_t *last)
 {
 #ifdef __SANITIZE_THREAD__
 	const uint8_t *byte = (const uint8_t *)((uintptr_t)last & ~(uintptr_t)7);
@@ -179,25 +181,25 @@ static void see_all(const uint8_t *last)
 #endif
 }
 
-static int64_t look_for_markers(const uint8_t *place, uint32_t max)
+static int64_t frame_peek_markers(const uint8_t *slot, uint32_t max)
 {
-	const uint64_t word = first_word(place);
+	const uint64_t word = frame_first_word(slot);
 	const uint32_t length = (uint32_t)word, len = length & ~MSG_REFUSED;
 
-	if (!msg_frame_begun(MSG_MARKERS, word, 0))
+	if (!msg_frame_started(MSG_MARKERS, word, 0))
 		return -EAGAIN;
 	if (len > max)
 		return -EPROTO;
 	exec_preempt();
-	/* Pairs with the WRITE, whose last bytes come last. */
-	if (__atomic_load_n(&place[5 + len], __ATOMIC_ACQUIRE) != MARKER &&
+	/* Pairs with the WRITE: its last byte becomes visible last. */
+	if (__atomic_load_n(&slot[5 + len], __ATOMIC_ACQUIRE) != MARKER &&
 	    !mutant("msg-tail", MUTANT_ALWAYS))
 		return -EINPROGRESS;
-	see_all(&place[5 + len]);
+	tsan_acquire_bytes(&slot[5 + len]);
 	return length;
 }
 
-int64_t msg_frame_look(enum msg_frame frame, const uint8_t *place, uint32_t number, uint32_t nonce,
+int64_t msg_frame_peek(enum msg_frame frame, const uint8_t *slot, uint32_t seq, uint32_t nonce,
 		       uint32_t max)
 {
 	uint64_t word;
@@ -205,24 +207,23 @@ int64_t msg_frame_look(enum msg_frame frame, const uint8_t *place, uint32_t numb
 	uint32_t length, len;
 
 	if (frame == MSG_MARKERS)
-		return look_for_markers(place, max);
-	word = first_word(place);
+		return frame_peek_markers(slot, max);
+	word = frame_first_word(slot);
 	length = (uint32_t)(word >> 32);
 	len = length & ~MSG_REFUSED;
-	if (!msg_frame_begun(frame, word, number))
+	if (!msg_frame_started(frame, word, seq))
 		return -EAGAIN;
 	if (len > max)
 		return -EPROTO;
 	exec_preempt();
-	/* Pairs with the WRITE, whose last word comes last where there is no checksum. */
-	tail = (const uint64_t *)(const void *)(place + msg_frame_bytes(frame, len) - 8);
-	if (__atomic_load_n(tail, __ATOMIC_ACQUIRE) != msg_tail(nonce, number) &&
+	/* Pairs with the WRITE: without a checksum its last word becomes visible last. */
+	tail = (const uint64_t *)(const void *)(slot + msg_frame_bytes(frame, len) - 8);
+	if (__atomic_load_n(tail, __ATOMIC_ACQUIRE) != msg_tail(nonce, seq) &&
 	    !mutant("msg-tail", MUTANT_ALWAYS))
 		return -EINPROGRESS;
-	if (frame == MSG_SUMMED &&
-	    sum_of(place, number, length, len) !=
-		    __atomic_load_n(&((const uint32_t *)(const void *)place)[2],
-				    __ATOMIC_RELAXED) &&
+	if (frame == MSG_CHECKSUMMED &&
+	    frame_checksum(slot, seq, length, len) !=
+		    __atomic_load_n(&((const uint32_t *)(const void *)slot)[2], __ATOMIC_RELAXED) &&
 	    !mutant("msg-sum", MUTANT_ALWAYS))
 		return -EINPROGRESS;
 	return length;

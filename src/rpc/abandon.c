@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Callers that give up: what a handler can know of it. A client writes the number of a call's
- * message into the word of its index, behind the slots; it says how much time is left for a call
- * when it begins; and its connection may be gone.
+ * Abandoned calls: how a handler learns that its caller stopped waiting. A client cancels a call by
+ * writing the number of the call's message into the abandoned array behind its request slots; a
+ * request carries the time left until its deadline; and the connection may break.
  */
 #include <errno.h>
 
 #include "base/bits.h"
 #include "base/fail.h"
-#include "rpc/quick.h"
+#include "rpc/fastpath.h"
 
-#define LOOK_NS 1000000u /* between two looks at requests that are watched */
+#define CHECK_INTERVAL_NS 1000000u /* between two checks of watched requests */
 
-/* 0: it has no deadline, or nobody knows when it came. */
-static uint64_t deadline_of(const struct gn_rpc_request *r)
+/* 0: the call has no deadline, or its start was not timed. */
+static uint64_t request_deadline(const struct gn_rpc_request *r)
 {
 	const uint64_t begin_ns = __atomic_load_n(&r->begin_ns, __ATOMIC_RELAXED);
 
 	return r->left_us && begin_ns ? begin_ns + r->left_us * 1000ull : 0;
 }
 
-static bool expired(const struct gn_rpc_request *r, uint64_t now_ns)
+static bool request_expired(const struct gn_rpc_request *r, uint64_t now_ns)
 {
-	const uint64_t deadline_ns = deadline_of(r);
+	const uint64_t deadline_ns = request_deadline(r);
 
 	return deadline_ns && now_ns >= deadline_ns;
 }
@@ -31,15 +31,15 @@ enum gn_rpc_caller gn_rpc_request_state(const struct gn_rpc_request *r)
 {
 	if (__atomic_load_n(&r->conn->dead, __ATOMIC_RELAXED))
 		return GN_RPC_CALLER_GONE;
-	if (expired(r, gn_now_ns()))
+	if (request_expired(r, gn_now_ns()))
 		return GN_RPC_CALLER_EXPIRED;
-	return rpc_conn_given_up(r->conn, r->index, r->number) ? GN_RPC_CALLER_CANCELED :
-								 GN_RPC_CALLER_WAITS;
+	return rpc_conn_abandoned(r->conn, r->index, r->number) ? GN_RPC_CALLER_CANCELED :
+								  GN_RPC_CALLER_WAITS;
 }
 
-/* ---- being told ---- */
+/* ---- notification ---- */
 
-void rpc_abandon_forget(struct gn_rpc_request *r)
+void rpc_abandon_unregister(struct gn_rpc_request *r)
 {
 	struct rpc_abandon *a = &r->abandon;
 
@@ -58,13 +58,15 @@ int gn_rpc_request_on_abandon(struct gn_rpc_request *r, gn_rpc_abandon_fn *fn, v
 	if (!exec_is_owner(t->id))
 		return gn_fail(-EPERM, "gn_rpc_request_on_abandon(): only the thread that ran the "
 				       "handler may call it");
-	if ((r->is.state != RPC_BUSY && r->is.state != RPC_RUNNING) || rpc_request_answered(r))
+	if ((r->is.state != RPC_REQ_BUSY && r->is.state != RPC_REQ_RUNNING) ||
+	    rpc_request_answered(r))
 		return gn_fail(-EINVAL,
 			       "gn_rpc_request_on_abandon(): the request is answered already");
-	rpc_abandon_forget(r);
+	rpc_abandon_unregister(r);
 	if (!fn)
 		return 0;
-	rpc_request_copy_out(r); /* so that rpc_request_release() is called when it is answered */
+	/* so that rpc_request_release() runs when the request is answered */
+	rpc_request_copy_out(r);
 	if (!r->begin_ns)
 		__atomic_store_n(&r->begin_ns, gn_now_ns(), __ATOMIC_RELAXED);
 	r->abandon = (struct rpc_abandon){.fn = fn, .arg = arg, .next = t->watched};
@@ -73,20 +75,20 @@ int gn_rpc_request_on_abandon(struct gn_rpc_request *r, gn_rpc_abandon_fn *fn, v
 		t->watched->abandon.prev = &r->abandon.next;
 	t->watched = r;
 	t->watch_ns = 0;
-	link_loop_must_tend(&t->loop);
+	link_loop_force_maintain(&t->loop);
 	return 0;
 }
 
-/* What it is told may answer this request, and others that are watched. */
-static void tell_abandoned(struct gn_rpc_request *r, enum gn_rpc_caller state)
+/* fn may answer this request and other watched ones. */
+static void notify_abandoned(struct gn_rpc_request *r, enum gn_rpc_caller state)
 {
 	const struct rpc_abandon a = r->abandon;
 
-	rpc_abandon_forget(r);
+	rpc_abandon_unregister(r);
 	a.fn(r, state, a.arg);
 }
 
-void rpc_abandon_gone(struct rpc_conn *c)
+void rpc_abandon_conn(struct rpc_conn *c)
 {
 	struct gn_rpc_request *r = c->thread->watched;
 
@@ -95,7 +97,7 @@ void rpc_abandon_gone(struct rpc_conn *c)
 			r = r->abandon.next;
 			continue;
 		}
-		tell_abandoned(r, GN_RPC_CALLER_GONE);
+		notify_abandoned(r, GN_RPC_CALLER_GONE);
 		r = c->thread->watched;
 	}
 }
@@ -105,11 +107,12 @@ static struct gn_rpc_request *find_abandoned(struct rpc_thread *t, enum gn_rpc_c
 {
 	*first_ns = GN_FOREVER;
 	for (struct gn_rpc_request *r = t->watched; r; r = r->abandon.next) {
-		const uint64_t deadline_ns = deadline_of(r);
+		const uint64_t deadline_ns = request_deadline(r);
 
 		*state = gn_rpc_request_state(r);
+		/* Skip a request whose answer is queued for this thread. */
 		if (*state != GN_RPC_CALLER_WAITS &&
-		    !__atomic_load_n(&r->is.answered, __ATOMIC_ACQUIRE)) /* and is on its way */
+		    !__atomic_load_n(&r->is.answered, __ATOMIC_ACQUIRE))
 			return r;
 		if (deadline_ns && deadline_ns < *first_ns)
 			*first_ns = deadline_ns;
@@ -118,10 +121,11 @@ static struct gn_rpc_request *find_abandoned(struct rpc_thread *t, enum gn_rpc_c
 }
 
 /*
- * A thread that is awake looks every LOOK_NS. One that sleeps is woken by a client that gives up,
- * but not for each call if those are many at once: so it looks once more a while after that.
+ * An awake thread checks every CHECK_INTERVAL_NS. A sleeping thread is woken by a client that
+ * abandons a call. A client that abandons many calls at once may send only one wake-up, so the
+ * thread checks once more a while later.
  */
-void rpc_abandon_look(struct rpc_thread *t, uint64_t now_ns)
+void rpc_abandon_check(struct rpc_thread *t, uint64_t now_ns)
 {
 	struct gn_rpc_request *r;
 	enum gn_rpc_caller state;
@@ -133,15 +137,15 @@ void rpc_abandon_look(struct rpc_thread *t, uint64_t now_ns)
 		return;
 	}
 	while ((r = find_abandoned(t, &state, &due_ns)))
-		tell_abandoned(r, state);
-	t->watch_ns = now_ns + LOOK_NS;
-	if (t->watch_woken && due_ns > now_ns + 2 * LOOK_NS)
-		due_ns = now_ns + 2 * LOOK_NS;
+		notify_abandoned(r, state);
+	t->watch_ns = now_ns + CHECK_INTERVAL_NS;
+	if (t->watch_woken && due_ns > now_ns + 2 * CHECK_INTERVAL_NS)
+		due_ns = now_ns + 2 * CHECK_INTERVAL_NS;
 	t->watch_woken = false;
 	link_timer_set(&t->loop.timers, &t->watch, t->watched ? due_ns : GN_FOREVER);
 }
 
-/* The turn that it is due in looks. */
+/* The check itself runs in this turn's rpc_abandon_check(). */
 void rpc_abandon_due(struct link_timer *timer, uint64_t now_ns)
 {
 	container_of(timer, struct rpc_thread, watch)->watch_ns = now_ns;

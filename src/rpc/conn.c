@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A client at its server: its memory, and its life from the hello to the end. */
+/* A client's connection at the server: its memory and its states, from the hello to the end. */
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -10,35 +10,35 @@
 #include "rpc/copy.h"
 #include "rpc/server.h"
 
-/* ---- beginning ---- */
+/* ---- create ---- */
 
 bool rpc_conn_busy(const struct link_conn *link)
 {
 	return container_of(link, const struct rpc_conn, link)->n_busy;
 }
 
-/* With its qp gone nobody copies under its keys, and nothing here waits. */
+/* After the qp is destroyed the client cannot access this memory, so nothing here waits. */
 bool rpc_conn_destroy(struct link_conn *link)
 {
 	struct rpc_conn *c = container_of(link, struct rpc_conn, link);
 
 	for (uint32_t i = 0; i < c->n_made; i++) {
-		rpc_area_free(&rpc_conn_nth(c, i)->area);
-		gn_free(rpc_conn_nth(c, i)->copy);
-		rpc_answer_free(c, &rpc_conn_nth(c, i)->answer);
+		rpc_area_free(&rpc_conn_request_at(c, i)->area);
+		gn_free(rpc_conn_request_at(c, i)->copy);
+		rpc_answer_free(c, &rpc_conn_request_at(c, i)->answer);
 	}
-	rpc_lent_return(c, true);
-	rpc_shown_hide(c);
+	rpc_exports_release(c, true);
+	rpc_exposed_free(c);
 	rpc_area_free(&c->request_area);
 	rpc_area_free(&c->result_area);
 	gn_pd_destroy(c->pd);
 	gn_free(c->scratch);
-	gn_free(c->keep_slot);
+	gn_free(c->slot_pins);
 	gn_free(c->writing);
 	for (uint32_t i = 0; i < c->n_made; i += RPC_BLOCK)
 		gn_free(c->blocks[i / RPC_BLOCK]);
 	gn_free(c->blocks);
-	rpc_dismiss(c);
+	rpc_unadmit(c);
 	gn_free(c);
 	return true;
 }
@@ -53,20 +53,20 @@ bool rpc_conn_grow(struct rpc_conn *c)
 	for (uint32_t i = n; i > 0; i--) {
 		block[i - 1].conn = c;
 		block[i - 1].owner = __atomic_load_n(&c->thread->id, __ATOMIC_RELAXED);
-		block[i - 1].next = c->idle;
-		c->idle = &block[i - 1];
+		block[i - 1].next = c->free_requests;
+		c->free_requests = &block[i - 1];
 	}
 	c->blocks[c->n_made / RPC_BLOCK] = block;
 	c->n_made += n;
 	return true;
 }
 
-static int make_tables(struct rpc_conn *c)
+static int conn_make_tables(struct rpc_conn *c)
 {
 	c->blocks = gn_alloc((c->window + RPC_BLOCK - 1) / RPC_BLOCK * sizeof(*c->blocks), 0);
-	c->keep_slot = gn_alloc((c->mask + 1) * sizeof(*c->keep_slot), 0);
+	c->slot_pins = gn_alloc((c->mask + 1) * sizeof(*c->slot_pins), 0);
 	c->writing = gn_alloc((c->mask + 1) * sizeof(*c->writing), 0);
-	if (!c->blocks || !c->keep_slot || !c->writing || !rpc_conn_grow(c))
+	if (!c->blocks || !c->slot_pins || !c->writing || !rpc_conn_grow(c))
 		return -ENOMEM;
 	if (!RPC_RACES_SHOW)
 		return 0;
@@ -74,8 +74,10 @@ static int make_tables(struct rpc_conn *c)
 	return c->scratch ? 0 : -ENOMEM;
 }
 
-/* Each client has a pd of its own, and may write only requests and read only results. */
-static int make(struct rpc_conn *c)
+/*
+ * Each client has its own pd, can WRITE only to its request slots and READ only its result slots.
+ */
+static int conn_make_resources(struct rpc_conn *c)
 {
 	struct rpc_thread *t = c->thread;
 	const uint32_t slots = c->mask + 1;
@@ -86,14 +88,14 @@ static int make(struct rpc_conn *c)
 		.max_recv_wr = RPC_RECVS,
 		.max_inline = t->server->max_inline,
 	};
-	int rc = make_tables(c);
+	int rc = conn_make_tables(c);
 
 	if (!rc)
 		rc = gn_pd_create(t->loop.ctx, &c->pd);
 	if (rc)
 		return rc;
 	rc = rpc_area_make(t->server->fabric, c->pd,
-			   rpc_given_up_at(c->request_stride, slots, c->window), GN_REMOTE_WRITE,
+			   rpc_abandoned_at(c->request_stride, slots, c->window), GN_REMOTE_WRITE,
 			   &c->request_area);
 	if (!rc)
 		rc = rpc_area_make(t->server->fabric, c->pd, c->result_stride * slots,
@@ -103,14 +105,14 @@ static int make(struct rpc_conn *c)
 	c->requests = gn_mem_addr(c->request_area.mem);
 	c->results = gn_mem_addr(c->result_area.mem);
 	rpc_conn_next(c, 1);
-	c->given_up =
+	c->abandoned =
 		(const uint32_t *)(const void *)(c->requests +
-						 rpc_given_up_at(c->request_stride, slots, 0));
+						 rpc_abandoned_at(c->request_stride, slots, 0));
 	c->result = c->results + (1 & c->mask) * c->result_stride;
 	c->reply_sge.lkey = gn_mr_lkey(c->result_area.mr);
 	gn_wr_rdma(&c->reply_wr, GN_OP_WRITE, 0, &c->reply_sge,
 		   &(struct gn_remote){.key = c->reply_key}, 0, 0);
-	rc = link_conn_make(&c->link, c->pd, &qp);
+	rc = link_conn_create_qp(&c->link, c->pd, &qp);
 	for (unsigned i = 0; i < RPC_RECVS && !rc; i++)
 		rc = rpc_conn_recv(c);
 	return rc;
@@ -123,16 +125,16 @@ int rpc_conn_recv(struct rpc_conn *c)
 	return gn_post_recv(c->link.qp, &wr, NULL);
 }
 
-static uint32_t least(uint32_t asked, uint32_t most)
+static uint32_t min_u32(uint32_t a, uint32_t b)
 {
-	return asked < most ? asked : most;
+	return a < b ? a : b;
 }
 
-static struct rpc_conn *new_conn(struct rpc_thread *t, const struct rpc_hello *hello)
+static struct rpc_conn *conn_new(struct rpc_thread *t, const struct rpc_hello *hello)
 {
 	const struct gn_rpc_server_opts *o = &t->server->opts;
 	struct rpc_conn *c = gn_alloc(sizeof(*c), 0);
-	uint32_t slots = rpc_round_up(least(hello->slots, o->max_slots));
+	uint32_t slots = rpc_round_up(min_u32(hello->slots, o->max_slots));
 
 	if (!c)
 		return NULL;
@@ -143,22 +145,22 @@ static struct rpc_conn *new_conn(struct rpc_thread *t, const struct rpc_hello *h
 	c->client = __atomic_add_fetch(&t->server->clients, 1, __ATOMIC_RELAXED);
 	c->epoch = (uint32_t)gn_random() | 1;
 	c->mask = slots - 1;
-	c->window = least(hello->window, o->max_window);
-	c->max_request = least(hello->max_request, o->max_request);
-	c->max_result = least(hello->max_result, o->max_result);
+	c->window = min_u32(hello->window, o->max_window);
+	c->max_request = min_u32(hello->max_request, o->max_request);
+	c->max_result = min_u32(hello->max_result, o->max_result);
 	c->max_len = rpc_max_request(c->max_request);
-	c->max_more = (c->max_len - (uint32_t)sizeof(struct rpc_entry)) / 8;
+	c->max_extra_words = (c->max_len - (uint32_t)sizeof(struct rpc_entry)) / 8;
 	c->request_stride = rpc_stride(c->max_request);
 	c->result_stride = rpc_stride(c->max_result);
 	c->reply_key = hello->reply_key;
 	c->nonce = hello->nonce;
 	c->time_each = true;
 	c->held_end = &c->held;
-	c->far_end = &c->far;
+	c->large_end = &c->large;
 	return c;
 }
 
-static int accept_conn(struct rpc_conn *c, struct gn_conn_req *req)
+static int conn_accept(struct rpc_conn *c, struct gn_conn_req *req)
 {
 	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
 	struct gn_remote request = {0}, result = {0};
@@ -187,7 +189,7 @@ static int accept_conn(struct rpc_conn *c, struct gn_conn_req *req)
 	return gn_accept(req, c->link.qp, &opts);
 }
 
-static void link_to(struct rpc_conn *c, struct rpc_conn **list)
+static void conn_list_add(struct rpc_conn *c, struct rpc_conn **list)
 {
 	c->next = *list;
 	c->prev = list;
@@ -196,14 +198,14 @@ static void link_to(struct rpc_conn *c, struct rpc_conn **list)
 	*list = c;
 }
 
-static void unlink_conn(struct rpc_conn *c)
+static void conn_list_remove(struct rpc_conn *c)
 {
 	*c->prev = c->next;
 	if (c->next)
 		c->next->prev = c->prev;
 }
 
-static bool hello_ok(const struct gn_event *event, struct rpc_hello *hello)
+static bool conn_hello_ok(const struct gn_event *event, struct rpc_hello *hello)
 {
 	memcpy(hello, event->private_data, sizeof(*hello));
 	return event->private_len >= sizeof(*hello) && hello->magic == RPC_MAGIC &&
@@ -212,7 +214,7 @@ static bool hello_ok(const struct gn_event *event, struct rpc_hello *hello)
 	       hello->window && hello->window <= GN_RPC_WINDOW_MAX;
 }
 
-static void conn_end_named(struct rpc_conn *list, uint64_t name)
+static void conn_end_by_name(struct rpc_conn *list, uint64_t name)
 {
 	for (struct rpc_conn *c = list; c; c = c->next)
 		if (rpc_conn_name(c->epoch, c->nonce) == name) {
@@ -222,17 +224,18 @@ static void conn_end_named(struct rpc_conn *list, uint64_t name)
 }
 
 /*
- * It comes to the thread that is to serve it: by way of the one that served its client before,
- * which ends that connection, so that no request of the old one is begun after one of the new.
+ * Hands a new connection to its thread. If the client names a previous connection, the task first
+ * goes to the thread of that connection and closes it, so that no old request starts after a new
+ * one.
  */
-static void adopt(struct link_task *task)
+static void conn_adopt(struct link_task *task)
 {
 	struct rpc_conn *c = container_of(task, struct rpc_conn, task);
 	struct rpc_thread *t = c->thread, *first = &t->server->threads[c->previous_thread];
 
 	if (c->previous) {
-		conn_end_named(first->conns, c->previous);
-		conn_end_named(first->parked, c->previous);
+		conn_end_by_name(first->conns, c->previous);
+		conn_end_by_name(first->parked, c->previous);
 		c->previous = 0;
 		if (first != t) {
 			link_loop_post(&t->loop, task);
@@ -243,16 +246,18 @@ static void adopt(struct link_task *task)
 		link_conn_close(&c->link);
 		return;
 	}
-	for (uint32_t i = 0; i < c->n_made; i++) /* before there was a thread, perhaps */
-		rpc_conn_nth(c, i)->owner = t->id;
-	link_to(c, &t->conns);
-	rpc_conn_attend(c);
+	/* the blocks may have been allocated before the thread ran */
+	for (uint32_t i = 0; i < c->n_made; i++)
+		rpc_conn_request_at(c, i)->owner = t->id;
+	conn_list_add(c, &t->conns);
+	rpc_conn_update_pending(c);
 	__atomic_fetch_add(&t->n_conns, 1, __ATOMIC_RELAXED);
-	c->heard_ns = gn_now_ns();
-	link_conn_begin(&c->link);
+	c->active_ns = gn_now_ns();
+	link_conn_accepted(&c->link);
 }
 
-static struct rpc_thread *choose_thread(struct gn_rpc_server *server, const struct rpc_hello *hello)
+static struct rpc_thread *conn_choose_thread(struct gn_rpc_server *server,
+					     const struct rpc_hello *hello)
 {
 	unsigned thread = hello->thread - 1;
 
@@ -261,7 +266,7 @@ static struct rpc_thread *choose_thread(struct gn_rpc_server *server, const stru
 	return &server->threads[thread];
 }
 
-static void refuse(struct gn_conn_req *req, enum rpc_refusal_reason reason)
+static void conn_refuse(struct gn_conn_req *req, enum rpc_refusal_reason reason)
 {
 	const struct rpc_refusal refusal = {
 		.magic = RPC_MAGIC, .version = RPC_VERSION, .reason = (uint16_t)reason};
@@ -269,23 +274,23 @@ static void refuse(struct gn_conn_req *req, enum rpc_refusal_reason reason)
 	gn_reject(req, &refusal, sizeof(refusal));
 }
 
-static void refuse_hello(struct gn_rpc_server *server, const struct gn_event *event,
-			 const struct rpc_hello *hello)
+static void conn_refuse_hello(struct gn_rpc_server *server, const struct gn_event *event,
+			      const struct rpc_hello *hello)
 {
 	if (__atomic_load_n(&server->draining, __ATOMIC_ACQUIRE)) {
-		gn_log(GN_LOG_WARN, "rpc: a client is refused: the server is about to end");
-		refuse(event->req, RPC_REFUSED_ENDING);
+		gn_log(GN_LOG_WARN, "rpc: a client is refused: the server is shutting down");
+		conn_refuse(event->req, RPC_REFUSED_ENDING);
 	} else if (event->private_len < RPC_VERSION_BYTES || hello->magic != RPC_MAGIC) {
-		gn_log(GN_LOG_WARN, "rpc: a client is refused: it speaks another protocol");
-		refuse(event->req, RPC_REFUSED_VERSION);
+		gn_log(GN_LOG_WARN, "rpc: a client is refused: it uses another protocol");
+		conn_refuse(event->req, RPC_REFUSED_VERSION);
 	} else if (hello->version != RPC_VERSION) {
 		gn_log(GN_LOG_WARN,
 		       "rpc: a client is refused: it speaks version %u, this server version %u",
 		       hello->version, RPC_VERSION);
-		refuse(event->req, RPC_REFUSED_VERSION);
+		conn_refuse(event->req, RPC_REFUSED_VERSION);
 	} else {
-		gn_log(GN_LOG_WARN, "rpc: a client is refused: it asks for more than there is");
-		refuse(event->req, RPC_REFUSED);
+		gn_log(GN_LOG_WARN, "rpc: a client is refused: its hello is invalid");
+		conn_refuse(event->req, RPC_REFUSED);
 	}
 }
 
@@ -296,37 +301,37 @@ void rpc_conn_request(struct gn_rpc_server *server, struct gn_event *event)
 	struct rpc_conn *c;
 	int rc;
 
-	if (!hello_ok(event, &hello) || draining) {
-		refuse_hello(server, event, &hello);
+	if (!conn_hello_ok(event, &hello) || draining) {
+		conn_refuse_hello(server, event, &hello);
 		return;
 	}
-	c = new_conn(choose_thread(server, &hello), &hello);
+	c = conn_new(conn_choose_thread(server, &hello), &hello);
 	if (!c || !rpc_admit(c)) {
-		refuse(event->req, c ? RPC_REFUSED_FULL : RPC_REFUSED_MEMORY);
+		conn_refuse(event->req, c ? RPC_REFUSED_FULL : RPC_REFUSED_MEMORY);
 		gn_free(c);
 		return;
 	}
-	c->task.run = adopt;
+	c->task.run = conn_adopt;
 	if (hello.previous && hello.previous_thread - 1 < server->opts.threads) {
 		c->previous = hello.previous;
 		c->previous_thread = hello.previous_thread - 1;
 	}
-	rc = make(c);
+	rc = conn_make_resources(c);
 	if (rc) {
 		gn_log(GN_LOG_WARN, "rpc: a client is refused: %s", gn_strerror(rc));
-		refuse(event->req, rc == -EMFILE || rc == -ENFILE ? RPC_REFUSED_FILES :
-				   rc == -ENOMEM		 ? RPC_REFUSED_MEMORY :
-								   RPC_REFUSED);
+		conn_refuse(event->req, rc == -EMFILE || rc == -ENFILE ? RPC_REFUSED_FILES :
+					rc == -ENOMEM		       ? RPC_REFUSED_MEMORY :
+									 RPC_REFUSED);
 	} else {
-		rc = accept_conn(c, event->req);
+		rc = conn_accept(c, event->req);
 	}
-	if (rc) /* else the thread may have heard of it already */
+	if (rc) /* on success the thread may own the connection already */
 		c->dead = true;
 	link_loop_post(&(c->previous ? &server->threads[c->previous_thread] : c->thread)->loop,
 		       &c->task);
 }
 
-static void learn_promises(struct rpc_conn *c)
+static void conn_query_ordering(struct rpc_conn *c)
 {
 	struct gn_qp_attr attr = {.size = sizeof(attr)};
 
@@ -341,18 +346,18 @@ void rpc_conn_established(struct link_conn *link)
 	struct rpc_conn *c = container_of(link, struct rpc_conn, link);
 	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
 
-	learn_promises(c);
-	c->told = true;
+	conn_query_ordering(c);
+	c->peer_notified = true;
 	if (o->peer)
 		o->peer(o->peer_arg, c->client, true);
 }
 
 /* ---- end ---- */
 
-/* Pieces that came, of requests that will be gone. */
-static void forget_come(struct rpc_conn *c)
+/* Remove the connection's requests from the list of requests with newly read pieces. */
+static void conn_drop_arrived(struct rpc_conn *c)
 {
-	for (struct gn_rpc_request **at = &c->thread->come; *at;)
+	for (struct gn_rpc_request **at = &c->thread->arrived; *at;)
 		if ((*at)->conn == c)
 			*at = (*at)->next;
 		else
@@ -365,70 +370,75 @@ void rpc_conn_end(struct link_conn *link)
 	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
 
 	__atomic_fetch_sub(&c->thread->n_conns, 1, __ATOMIC_RELAXED);
-	unlink_conn(c);
+	conn_list_remove(c);
 	__atomic_store_n(&c->dead, true, __ATOMIC_RELAXED);
-	forget_come(c);
+	conn_drop_arrived(c);
 	link_conn_close(link);
-	/* What nobody has seen, or everybody is done with, need not be waited for. */
+	/*
+	 * A request that no handler has seen, or that is already answered, need not be waited for.
+	 */
 	for (uint32_t i = 0; i < c->n_made; i++)
-		if (rpc_conn_nth(c, i)->is.state == RPC_COMING ||
-		    rpc_conn_nth(c, i)->is.state == RPC_HELD)
+		if (rpc_conn_request_at(c, i)->is.state == RPC_REQ_READING ||
+		    rpc_conn_request_at(c, i)->is.state == RPC_REQ_HELD)
 			c->n_busy--;
-	rpc_abandon_gone(c);
-	if (c->told && o->peer)
+	rpc_abandon_conn(c);
+	if (c->peer_notified && o->peer)
 		o->peer(o->peer_arg, c->client, false);
 }
 
-/* ---- silence ---- */
+/* ---- parking ---- */
 
-/* Where its client looks for its next result; parked: 0, or one of RPC_PARKED_MAX. */
-static void say_parked(struct rpc_conn *c, uint32_t parked, int order)
+/*
+ * Publish the parked state where the client looks for its next result. parked: 0, or 1 …
+ * RPC_PARKED_MAX.
+ */
+static void conn_publish_parked(struct rpc_conn *c, uint32_t parked, int order)
 {
-	__atomic_store_n((uint32_t *)(void *)(c->result + offsetof(struct rpc_head, word)),
-			 rpc_state_word(c->taken, parked), order);
-	c->taken_told = c->taken;
+	__atomic_store_n((uint32_t *)(void *)(c->result + offsetof(struct rpc_head, ack)),
+			 rpc_taken_ack(c->taken, parked), order);
+	c->taken_published = c->taken;
 }
 
-/* Is there a request, or half of one? After a long silence only a whole one counts. */
-static bool has_request(const struct rpc_conn *c, bool long_silent)
+/* Is there a request, or a part of one? After a long idle time only a complete one counts. */
+static bool conn_has_request(const struct rpc_conn *c, bool long_idle)
 {
 	struct rpc_head head;
 
-	if (__atomic_load_n(rpc_conn_word(c), __ATOMIC_SEQ_CST) != c->seq)
+	if (__atomic_load_n(rpc_conn_seq_at(c), __ATOMIC_SEQ_CST) != c->seq)
 		return false;
-	return !long_silent || rpc_look(c->message, c->request_stride, c->seq, c->nonce, c->max_len,
-					c->check_request, &head) == RPC_FOUND;
+	return !long_idle || rpc_message_find(c->message, c->request_stride, c->seq, c->nonce,
+					      c->max_len, c->check_request, &head) == RPC_FOUND;
 }
 
 /*
- * A request that came before the client could read the word would not be noticed any more: so look
- * once again when the word is there.
+ * A request that arrived before the client could see the parked state would be missed: check once
+ * more after the state is published.
  */
-void rpc_conn_park(struct rpc_conn *c, bool long_silent)
+void rpc_conn_park(struct rpc_conn *c, bool long_idle)
 {
 	c->park_count = c->park_count % RPC_PARKED_MAX + 1;
-	say_parked(c, c->park_count, __ATOMIC_SEQ_CST);
+	conn_publish_parked(c, c->park_count, __ATOMIC_SEQ_CST);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (has_request(c, long_silent) && !mutant("rpc-park-blindly", MUTANT_ALWAYS)) {
-		say_parked(c, 0, __ATOMIC_RELEASE);
+	if (conn_has_request(c, long_idle) && !mutant("rpc-park-blindly", MUTANT_ALWAYS)) {
+		conn_publish_parked(c, 0, __ATOMIC_RELEASE);
 		return;
 	}
 	c->parked = true;
-	unlink_conn(c);
-	link_to(c, &c->thread->parked);
+	conn_list_remove(c);
+	conn_list_add(c, &c->thread->parked);
 	counter_add(&c->thread->count.parks, 1);
 }
 
 void rpc_conn_unpark(struct rpc_conn *c)
 {
-	c->heard = true;
+	c->active = true;
 	if (!c->parked || c->dead)
 		return;
 	c->parked = false;
 	if (!c->open)
-		say_parked(c, 0, __ATOMIC_RELEASE);
-	unlink_conn(c);
-	link_to(c, &c->thread->conns);
-	link_conn_watch(&c->link, LINK_PROBE_NS);
+		conn_publish_parked(c, 0, __ATOMIC_RELEASE);
+	conn_list_remove(c);
+	conn_list_add(c, &c->thread->conns);
+	link_conn_set_probe_interval(&c->link, LINK_PROBE_NS);
 	counter_add(&c->thread->count.wakes, 1);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Copies to and from memory that a peer reads or writes at the same time. What was copied is looked
- * at only when a sequence says that it is whole, so a race does no harm; the thread sanitizer is
- * told so by bytewise atomics, which nobody else pays for.
+ * Copies to and from memory that a peer reads or writes at the same time. The copy is used only
+ * after a sequence number says that it is complete, so a race is harmless. Under the thread
+ * sanitizer the copies are bytewise atomics; other builds do not pay for this.
  */
 #ifndef GN_RPC_COPY_H
 #define GN_RPC_COPY_H
@@ -13,7 +13,7 @@
 
 #include "base/preempt.h"
 
-#define RPC_STORE_SHORT 64u /* bytes that are stored without a call */
+#define RPC_STORE_SHORT 64u /* bytes that are stored without a call of memcpy() */
 
 #ifdef __SANITIZE_THREAD__
 
@@ -43,7 +43,7 @@ static inline void rpc_load(void *to, const void *shared, size_t len)
 	memcpy(to, shared, len);
 }
 
-/* Mostly there are few bytes, for which a call of memcpy() costs more than the copy. */
+/* Most copies are short, and a call of memcpy() would cost more than the copy. */
 static force_inline void rpc_store(void *shared, const void *from, size_t len)
 {
 	uint8_t *to = shared;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How results come to a client: fetched from the server's memory, or found in its own. */
+/* How a client gets results: fetched from the server's memory, or found in its own. */
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -9,32 +9,32 @@
 #include "rpc/client.h"
 #include "rpc/copy.h"
 
-#define LOOK_NS	    20u
-#define PATIENCE_NS 20000u /* of a call, until it is fetched more and more seldom */
-#define SELDOM_NS   10000000u
-#define AHEAD	    16u	 /* results that are read at once */
-#define PEEK_FROM   256u /* bytes that are worth it to look at the first of them before */
-#define RESTS	    64u	 /* pauses between two looks, at most: a few us */
-#define ALONE	    8u	 /* reads in a row of one result */
-#define SLOW_LOOK   16u	 /* reads of which one is looked at, whether reads are still slow */
+#define FETCH_MISS_COST_NS     20u
+#define FETCH_BACKOFF_AFTER_NS 20000u /* age of a call from which on fetches back off */
+#define FETCH_BACKOFF_MAX_NS   10000000u
+#define FETCH_AHEAD_MAX	       16u  /* result slots read with one doorbell */
+#define PEEK_MIN_BYTES	       256u /* longer first reads check only the first line after a miss */
+#define FETCH_PAUSES_MAX       64u  /* cpu_relax() between two fetches, at most: a few us */
+#define FETCH_BURST	       8u   /* reads of one result per poll */
+#define SLOW_CHECK_EVERY       16u  /* one in this many reads checks whether reads are still slow */
 
-static uint64_t result_at(const struct gn_rpc_client *c, uint32_t number)
+static uint64_t result_offset(const struct gn_rpc_client *c, uint32_t number)
 {
 	return (number & c->mask) * c->result_stride;
 }
 
 /*
- * The bytes of a read that is as good as a copy, when one was in vain: a server that is about to
- * write a long message should not lose the lines of it to us each time.
+ * Bytes to read after a miss, where a READ is a memory copy: reading all of a long message would
+ * take its cache lines away from the server that is about to write it.
  */
 static uint32_t peek_bytes(const struct gn_rpc_client *c)
 {
-	const uint32_t bytes = c->learn.first_bytes;
+	const uint32_t bytes = c->adapt.first_bytes;
 
-	return bytes <= PEEK_FROM ? bytes : RPC_ALIGN;
+	return bytes <= PEEK_MIN_BYTES ? bytes : RPC_ALIGN;
 }
 
-static inline uint64_t load_word(const uint8_t *at)
+static inline uint64_t load_u64(const uint8_t *at)
 {
 	uint64_t word;
 
@@ -47,79 +47,80 @@ static inline uint32_t rotate_right(uint32_t x, unsigned bits)
 	return x >> bits | x << (32 - bits);
 }
 
-/* ---- what is posted ---- */
+/* ---- posting ---- */
 
-/* A request to read bytes of result number from at on. */
-static void make_read(struct gn_rpc_client *c, uint32_t number, uint32_t at, uint32_t bytes,
-		      struct gn_sge *sge, struct gn_wr *wr)
+/* A READ of bytes of result number, from offset at on. */
+static void fetch_make_read(struct gn_rpc_client *c, uint32_t number, uint32_t at, uint32_t bytes,
+			    struct gn_sge *sge, struct gn_wr *wr)
 {
-	const uint64_t offset = result_at(c, number) + at;
+	const uint64_t offset = result_offset(c, number) + at;
 	const struct gn_remote from = {.key = c->result_key};
 
 	*sge = (struct gn_sge){c->fetched + offset, bytes, c->local_key};
 	gn_wr_rdma(wr, GN_OP_READ, rpc_id(RPC_ID_RESULT, number), sge, &from, offset, GN_SIGNALED);
 }
 
-static void note_read(struct gn_rpc_client *c, uint32_t number, uint32_t until, enum rpc_read kind)
+static void fetch_note_read(struct gn_rpc_client *c, uint32_t number, uint32_t until,
+			    enum rpc_read state)
 {
-	struct rpc_got *got = &c->got[number & c->mask];
+	struct rpc_result_slot *rslot = &c->rslots[number & c->mask];
 
-	got->read = kind;
-	got->bytes = until;
+	rslot->read = state;
+	rslot->bytes = until;
 	c->posted++;
-	c->reads++;
+	c->n_fetch_reads++;
 	c->count.fetches++;
 }
 
-static void read_rest(struct gn_rpc_client *c, uint32_t number, uint32_t have, uint32_t all)
+static void fetch_read_rest(struct gn_rpc_client *c, uint32_t number, uint32_t have, uint32_t all)
 {
 	struct gn_sge sge;
 	struct gn_wr wr;
 	int rc;
 
-	make_read(c, number, have, all - have, &sge, &wr);
+	fetch_make_read(c, number, have, all - have, &sge, &wr);
 	rc = gn_post_send(c->qp, &wr, NULL);
 	if (rc == -EAGAIN)
-		return; /* from the beginning, when the queue has room again */
+		return; /* a poll reads the result from its start when the send queue has space */
 	if (rc) {
-		rpc_client_die(c);
+		rpc_client_disconnected(c);
 		return;
 	}
-	note_read(c, number, all, RPC_READING_REST);
+	fetch_note_read(c, number, all, RPC_READING_REST);
 	c->count.second_reads++;
 }
 
 void rpc_read_result(struct gn_rpc_client *c)
 {
-	const uint32_t bytes = c->learn.first_bytes;
+	const uint32_t bytes = c->adapt.first_bytes;
 	struct gn_sge sge;
 	struct gn_wr wr;
 	int rc;
 
-	if (c->got[c->expected & c->mask].read != RPC_UNREAD)
+	if (c->rslots[c->expected & c->mask].read != RPC_UNREAD)
 		return;
-	make_read(c, c->expected, 0, bytes, &sge, &wr);
+	fetch_make_read(c, c->expected, 0, bytes, &sge, &wr);
 	rc = gn_post_send(c->qp, &wr, NULL);
 	if (likely(!rc))
-		note_read(c, c->expected, bytes, RPC_READING);
-	else if (rc != -EAGAIN) /* else when the queue has room again */
-		rpc_client_die(c);
+		fetch_note_read(c, c->expected, bytes, RPC_READING);
+	else if (rc != -EAGAIN) /* on -EAGAIN the next poll retries */
+		rpc_client_disconnected(c);
 }
 
-/* … and those behind it that may be there too, with one doorbell. */
-static void read_next(struct gn_rpc_client *c, uint32_t n)
+/* Reads the next n results that are not being read yet, with one doorbell. */
+static void fetch_read_several(struct gn_rpc_client *c, uint32_t n)
 {
-	const uint32_t bytes = c->learn.first_bytes;
+	const uint32_t bytes = c->adapt.first_bytes;
 	const struct gn_wr *bad = NULL;
-	struct gn_wr wrs[AHEAD];
-	struct gn_sge sges[AHEAD];
+	struct gn_wr wrs[FETCH_AHEAD_MAX];
+	struct gn_sge sges[FETCH_AHEAD_MAX];
 	uint32_t made = 0;
 	int rc;
 
-	for (uint32_t i = 0; i < n && made < AHEAD; i++) {
-		if (c->got[(c->expected + i) & c->mask].read != RPC_UNREAD)
+	for (uint32_t i = 0; i < n && made < FETCH_AHEAD_MAX; i++) {
+		if (c->rslots[(c->expected + i) & c->mask].read != RPC_UNREAD)
 			continue;
-		make_read(c, c->expected + i, 0, bytes, &sges[made], &wrs[made]);
+		fetch_make_read(c, c->expected + i, 0, bytes, &sges[made], &wrs[made]);
 		if (made)
 			wrs[made - 1].next = &wrs[made];
 		made++;
@@ -128,73 +129,76 @@ static void read_next(struct gn_rpc_client *c, uint32_t n)
 		return;
 	rc = gn_post_send(c->qp, wrs, &bad);
 	if (rc && rc != -EAGAIN) {
-		rpc_client_die(c);
+		rpc_client_disconnected(c);
 		return;
 	}
 	for (uint32_t i = 0; i < made && &wrs[i] != bad; i++)
-		note_read(c, (uint32_t)wrs[i].id, bytes, RPC_READING);
+		fetch_note_read(c, (uint32_t)wrs[i].id, bytes, RPC_READING);
 }
 
 /* ---- fetch ---- */
 
-/* A read of a result was too early: when is it worth the next? */
-static void put_off(struct gn_rpc_client *c)
+/* A result was fetched too early: compute when to fetch again. */
+static void fetch_back_off(struct gn_rpc_client *c)
 {
-	const uint32_t fails = c->got[c->expected & c->mask].fails;
+	const uint32_t fails = c->rslots[c->expected & c->mask].fails;
 	const uint64_t newest_ns = c->newest_ns;
 	uint64_t now_ns, age_ns;
 
-	if (c->flags & GN_RPC_EAGER || fails <= c->learn.retries ||
-	    (!c->slow_reads && fails % ALONE))
+	if (c->flags & GN_RPC_EAGER || fails <= c->adapt.retries ||
+	    (!c->slow_reads && fails % FETCH_BURST))
 		return;
 	now_ns = gn_now_ns();
 	if (newest_ns)
 		c->missed_ns = newest_ns > c->sent_ns ? newest_ns : c->sent_ns;
-	else if (fails <= c->learn.retries + ALONE) /* for the first time */
+	else if (fails <= c->adapt.retries + FETCH_BURST) /* for the first time */
 		c->missed_ns = now_ns;
 	age_ns = now_ns - c->missed_ns;
 	if (c->notify)
-		c->first_ns = GN_FOREVER; /* or rpc_client_looked() finds it */
-	else if (age_ns > PATIENCE_NS)
-		c->first_ns = now_ns + (age_ns / 8 < SELDOM_NS ? age_ns / 8 : SELDOM_NS);
+		c->fetch_at_ns = GN_FOREVER; /* until the notification, or a liveness check */
+	else if (age_ns > FETCH_BACKOFF_AFTER_NS)
+		c->fetch_at_ns =
+			now_ns +
+			(age_ns / 8 < FETCH_BACKOFF_MAX_NS ? age_ns / 8 : FETCH_BACKOFF_MAX_NS);
 }
 
-/* The result was not there, or not all of it. */
-static void miss(struct gn_rpc_client *c, uint32_t number, enum rpc_found found)
+/* The result was absent or incomplete. */
+static void fetch_missed(struct gn_rpc_client *c, uint32_t number, enum rpc_found found)
 {
-	struct rpc_got *got = &c->got[number & c->mask];
+	struct rpc_result_slot *rslot = &c->rslots[number & c->mask];
 
-	got->read = RPC_UNREAD;
-	if (number == c->expected && !got->fails && c->slow_reads)
-		rpc_learn_first(c, false);
-	/* Looking takes time also where reading takes none: so the result comes nearer. */
-	exec_charge(GN_WORK_NS, LOOK_NS);
-	got->fails++;
+	rslot->read = RPC_UNREAD;
+	if (number == c->expected && !rslot->fails && c->slow_reads)
+		rpc_adapt_slack(c, false);
+	/* A miss takes time also where a READ takes none: in the simulator time must pass. */
+	exec_charge(GN_WORK_NS, FETCH_MISS_COST_NS);
+	rslot->fails++;
 	c->count.failed_fetches++;
 	c->count.torn += found == RPC_TORN;
 	if (number != c->expected)
 		return;
 	c->missed = true;
-	if (found == RPC_NOTHING) {
+	if (found == RPC_ABSENT) {
 		uint32_t word;
 
-		memcpy(&word, c->fetched + result_at(c, number) + offsetof(struct rpc_head, word),
+		memcpy(&word,
+		       c->fetched + result_offset(c, number) + offsetof(struct rpc_head, ack),
 		       sizeof(word));
 		rpc_note_taken(c, word);
-		/* Pairs with rpc_conn_tell_taken(): a slot is written after it was read. */
+		/* Pairs with rpc_conn_publish_taken(): a slot is written only after it was read. */
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 		if (unlikely(word & RPC_PARKED_MAX))
-			rpc_see_parked(c, word & RPC_PARKED_MAX);
+			rpc_handle_parked(c, word & RPC_PARKED_MAX);
 	}
-	put_off(c);
+	fetch_back_off(c);
 }
 
 /*
- * Like rpc_look(), for what a READ has brought to memory that nobody else writes: what was checked
- * stays as it is.
+ * Same as rpc_message_find(), for a copy that a READ made: nobody else writes it, so what was
+ * checked does not change.
  */
-static enum rpc_found look_at_copy(const struct gn_rpc_client *c, const uint8_t *message,
-				   uint64_t have, uint64_t seq, struct rpc_head *head)
+static enum rpc_found fetch_check_copy(const struct gn_rpc_client *c, const uint8_t *message,
+				       uint64_t have, uint64_t seq, struct rpc_head *head)
 {
 	uint64_t tail;
 
@@ -202,7 +206,7 @@ static enum rpc_found look_at_copy(const struct gn_rpc_client *c, const uint8_t 
 	if (mutant("rpc-epoch-unchecked", 8) && (uint32_t)head->seq == (uint32_t)seq)
 		seq = head->seq;
 	if (head->seq != seq)
-		return RPC_NOTHING;
+		return RPC_ABSENT;
 	if (unlikely(head->len > c->max_results || head->len < sizeof(struct rpc_entry) ||
 		     head->len % 8))
 		return RPC_TORN;
@@ -217,42 +221,42 @@ static enum rpc_found look_at_copy(const struct gn_rpc_client *c, const uint8_t 
 										    RPC_TORN;
 }
 
-/* A READ has brought so many bytes of the next result's slot. */
-static no_inline void look(struct gn_rpc_client *c, struct rpc_got *got, const uint8_t *message,
-			   uint64_t have)
+/* A READ has brought have bytes of the next result's slot. */
+static no_inline void fetch_check(struct gn_rpc_client *c, struct rpc_result_slot *rslot,
+				  const uint8_t *message, uint64_t have)
 {
 	const uint32_t number = c->expected;
 	struct rpc_head head;
 	const enum rpc_found found =
-		look_at_copy(c, message, have, rpc_seq(c->epoch, number), &head);
+		fetch_check_copy(c, message, have, rpc_seq(c->epoch, number), &head);
 
 	if (unlikely(found != RPC_FOUND)) {
-		miss(c, number, found);
+		fetch_missed(c, number, found);
 		return;
 	}
-	if (unlikely(c->slow_reads) && !got->fails)
-		rpc_learn_first(c, true);
+	if (unlikely(c->slow_reads) && !rslot->fails)
+		rpc_adapt_slack(c, true);
 	if (unlikely(have < rpc_message_bytes(head.len))) {
-		got->read = RPC_UNREAD;
-		read_rest(c, number, (uint32_t)have, (uint32_t)rpc_message_bytes(head.len));
+		rslot->read = RPC_UNREAD;
+		fetch_read_rest(c, number, (uint32_t)have, (uint32_t)rpc_message_bytes(head.len));
 	} else {
-		rpc_take_message(c, got, message, &head);
+		rpc_take_message(c, rslot, message, &head);
 	}
 }
 
-/* Results are taken in order: one that is here before its turn is looked at again then. */
-static no_inline void read_done(struct gn_rpc_client *c, uint32_t number)
+/* Results are taken in order. One that arrives early is read again in its turn. */
+static no_inline void fetch_read_done(struct gn_rpc_client *c, uint32_t number)
 {
-	struct rpc_got *got = &c->got[number & c->mask];
+	struct rpc_result_slot *rslot = &c->rslots[number & c->mask];
 
-	c->reads--;
-	if (got->read == RPC_UNREAD || (int32_t)(number - c->expected) < 0)
-		return; /* it came another way meanwhile */
+	c->n_fetch_reads--;
+	if (rslot->read == RPC_UNREAD || (int32_t)(number - c->expected) < 0)
+		return; /* the result has arrived as a reply meanwhile */
 	if (number == c->expected) {
-		look(c, got, c->fetched + result_at(c, number), got->bytes);
+		fetch_check(c, rslot, c->fetched + result_offset(c, number), rslot->bytes);
 		return;
 	}
-	got->read = RPC_UNREAD;
+	rslot->read = RPC_UNREAD;
 }
 
 void rpc_client_completed(struct link_conn *conn, const struct gn_wc *wc)
@@ -264,13 +268,13 @@ void rpc_client_completed(struct link_conn *conn, const struct gn_wc *wc)
 	c->posted--;
 	switch ((enum rpc_id)(wc->id >> 32)) {
 	case RPC_ID_RESULT:
-		read_done(c, (uint32_t)wc->id);
+		fetch_read_done(c, (uint32_t)wc->id);
 		break;
 	case RPC_ID_REQUEST:
 		c->unconfirmed--;
 		break;
-	case RPC_ID_FAR:
-		rpc_far_done(c, (uint32_t)wc->id);
+	case RPC_ID_LARGE:
+		rpc_large_piece_done(c, (uint32_t)wc->id);
 		break;
 	case RPC_ID_READ:
 		rpc_read_done(c, (uint32_t)wc->id);
@@ -283,14 +287,17 @@ void rpc_client_completed(struct link_conn *conn, const struct gn_wc *wc)
 	}
 }
 
-static no_inline void take_completions(struct gn_rpc_client *c)
+static no_inline void client_poll_completions(struct gn_rpc_client *c)
 {
 	link_loop_poll(&c->loop);
 	if (unlikely(c->loop.failed))
-		link_conns_end_failed(&c->loop);
+		link_conns_report_failed(&c->loop);
 }
 
-/* How many results may be there: of messages that the server has not taken, as far as is known. */
+/*
+ * How many results can be there: those of messages that the server has not taken, as far as is
+ * known.
+ */
 static uint32_t results_due(const struct gn_rpc_client *c, uint32_t n)
 {
 	const uint32_t most = c->number - 1 - c->taken;
@@ -298,32 +305,36 @@ static uint32_t results_due(const struct gn_rpc_client *c, uint32_t n)
 	return n <= most ? n : most ? most : 1;
 }
 
-/* Where a read is a copy, its result is there at once; elsewhere it is worth no look. */
-static void look_whether_slow(struct gn_rpc_client *c)
+/*
+ * Where a READ is a memory copy it completes at once; elsewhere polling right after posting is
+ * wasted.
+ */
+static void fetch_detect_slow_reads(struct gn_rpc_client *c)
 {
-	const uint32_t reads = c->reads;
+	const uint32_t reads = c->n_fetch_reads;
 	const uint64_t ended = c->ended;
 
-	take_completions(c);
-	c->slow_reads = c->reads == reads && c->ended == ended;
+	client_poll_completions(c);
+	c->slow_reads = c->n_fetch_reads == reads && c->ended == ended;
 }
 
-/* A read that might have been done when it was posted was not. */
+/* A READ that could have completed when it was posted has not. */
 static no_inline void fetch_posted(struct gn_rpc_client *c, uint32_t bytes, int rc)
 {
 	if (!rc) {
-		note_read(c, c->expected, bytes, RPC_READING);
-		look_whether_slow(c);
+		fetch_note_read(c, c->expected, bytes, RPC_READING);
+		fetch_detect_slow_reads(c);
 	} else if (rc != -EAGAIN) {
-		rpc_client_die(c);
+		rpc_client_disconnected(c);
 	}
 }
 
-/* 1: bytes of the next result were read; 0: they will be; -1: they will not. */
-static force_inline int read_now(struct gn_rpc_client *c, uint32_t bytes, const uint8_t **message)
+/* 1: bytes of the next result were read; 0: the READ is outstanding; -1: it was not posted. */
+static force_inline int fetch_post_read(struct gn_rpc_client *c, uint32_t bytes,
+					const uint8_t **message)
 {
 	const uint32_t number = c->expected;
-	const uint64_t offset = result_at(c, number);
+	const uint64_t offset = result_offset(c, number);
 	int rc;
 
 	*message = c->fetched + offset;
@@ -336,88 +347,90 @@ static force_inline int read_now(struct gn_rpc_client *c, uint32_t bytes, const 
 }
 
 /*
- * One result, and reads that are done when they are posted: again and again for a while, without
- * all that may be under way besides. False: it is not there; true may mean that it never will be.
+ * One result, where a READ completes when it is posted. False: the result is not there. True: it
+ * was taken, the READ is outstanding, or the connection failed.
  */
-static bool fetch_at_once(struct gn_rpc_client *c, struct rpc_got *got, uint32_t bytes)
+static bool fetch_at_once(struct gn_rpc_client *c, struct rpc_result_slot *rslot, uint32_t bytes)
 {
 	const uint8_t *message;
 
-	if (unlikely(read_now(c, bytes, &message) != 1))
+	if (unlikely(fetch_post_read(c, bytes, &message) != 1))
 		return true;
-	if (unlikely(load_word(message) != rpc_seq(c->epoch, c->expected)))
+	if (unlikely(load_u64(message) != rpc_seq(c->epoch, c->expected)))
 		return false;
-	look(c, got, message, bytes);
+	fetch_check(c, rslot, message, bytes);
 	return true;
 }
 
 /*
- * After every look in vain some more time goes by until the next, about an eighth of what was
- * waited for: who looks all the time takes the line away from the server that is to write it.
+ * Pause after a miss, for about an eighth of the time waited so far: polling without a pause takes
+ * the cache line away from the server that is to write it.
  */
-static inline void rest(const struct rpc_got *got)
+static inline void fetch_pause(const struct rpc_result_slot *rslot)
 {
-	for (uint32_t n = got->fails < RESTS * 8 ? got->fails / 8 : RESTS; n; n--)
+	for (uint32_t n = rslot->fails < FETCH_PAUSES_MAX * 8 ? rslot->fails / 8 : FETCH_PAUSES_MAX;
+	     n; n--)
 		cpu_relax();
 }
 
-static no_inline void fetch_again(struct gn_rpc_client *c, struct rpc_got *got)
+static no_inline void fetch_again(struct gn_rpc_client *c, struct rpc_result_slot *rslot)
 {
-	for (unsigned i = 1; i < ALONE; i++) {
-		miss(c, c->expected, RPC_NOTHING);
-		rest(got);
-		if (c->first_ns || c->dead || fetch_at_once(c, got, peek_bytes(c)))
+	for (unsigned i = 1; i < FETCH_BURST; i++) {
+		fetch_missed(c, c->expected, RPC_ABSENT);
+		fetch_pause(rslot);
+		if (c->fetch_at_ns || c->dead || fetch_at_once(c, rslot, peek_bytes(c)))
 			return;
 	}
-	miss(c, c->expected, RPC_NOTHING);
+	fetch_missed(c, c->expected, RPC_ABSENT);
 }
 
-/* The next result is to be read, where that takes its time or something else is under way. */
-static no_inline void fetch_ahead(struct gn_rpc_client *c, const struct rpc_got *got)
+/* Fetches where READs take time, or while other requests are outstanding. */
+static no_inline void fetch_ahead(struct gn_rpc_client *c, const struct rpc_result_slot *rslot)
 {
-	/* While the next is not there, those behind it are not either. */
-	const uint32_t n = got->fails || !c->slow_reads ? 1 : results_due(c, c->n_fetch);
+	/* Results come in order: while the next is absent, so are those behind it. */
+	const uint32_t n = rslot->fails || !c->slow_reads ? 1 : results_due(c, c->n_fetch);
 
-	if (unlikely(c->unconfirmed && c->flags & GN_RPC_SIGNALED && !got->fails))
+	if (unlikely(c->unconfirmed && c->flags & GN_RPC_SIGNALED && !rslot->fails))
 		return;
-	if (c->first_ns) {
-		if (gn_now_ns() < c->first_ns)
+	if (c->fetch_at_ns) {
+		if (gn_now_ns() < c->fetch_at_ns)
 			return;
-		c->first_ns = 0;
+		c->fetch_at_ns = 0;
 	}
 	if (n == 1)
 		rpc_read_result(c);
 	else
-		read_next(c, n <= c->mask ? n : c->mask + 1);
-	if (c->reads && (!c->slow_reads || !(c->count.fetches % SLOW_LOOK)) && !c->dead)
-		look_whether_slow(c);
+		fetch_read_several(c, n <= c->mask ? n : c->mask + 1);
+	if (c->n_fetch_reads && (!c->slow_reads || !(c->count.fetches % SLOW_CHECK_EVERY)) &&
+	    !c->dead)
+		fetch_detect_slow_reads(c);
 }
 
 /* ---- reply ---- */
 
-static no_inline void find_replies(struct gn_rpc_client *c)
+static no_inline void reply_find(struct gn_rpc_client *c)
 {
 	enum rpc_found found;
 	uint32_t n = 0;
 
 	do {
-		const uint8_t *message = c->replies + result_at(c, c->expected);
+		const uint8_t *message = c->replies + result_offset(c, c->expected);
 		struct rpc_head head;
 
-		found = rpc_look(message, c->result_stride, rpc_seq(c->epoch, c->expected),
-				 c->nonce, c->max_results, c->check_reply, &head);
+		found = rpc_message_find(message, c->result_stride, rpc_seq(c->epoch, c->expected),
+					 c->nonce, c->max_results, c->check_reply, &head);
 		if (found == RPC_FOUND)
-			rpc_take_message(c, &c->got[c->expected & c->mask], message, &head);
+			rpc_take_message(c, &c->rslots[c->expected & c->mask], message, &head);
 	} while (found == RPC_FOUND && !c->dead && n++ < c->mask);
 	c->count.torn += found == RPC_TORN;
 }
 
-/* ---- all of it ---- */
+/* ---- poll ---- */
 
-/* The first deadline may have come: one timer is set to a lower bound of all. */
-void rpc_client_late(struct link_timer *timer, uint64_t now_ns)
+/* The first deadline may have passed: one timer is set to a lower bound of all deadlines. */
+void rpc_client_deadline(struct link_timer *timer, uint64_t now_ns)
 {
-	struct gn_rpc_client *c = container_of(timer, struct gn_rpc_client, late);
+	struct gn_rpc_client *c = container_of(timer, struct gn_rpc_client, deadline_timer);
 	uint64_t next_ns = GN_FOREVER;
 
 	c->left_to_ns = 0; /* the next call with the same deadline sets the timer again */
@@ -427,8 +440,8 @@ void rpc_client_late(struct link_timer *timer, uint64_t now_ns)
 		if (!op || !op->deadline_ns)
 			continue;
 		if (op->deadline_ns <= now_ns) {
-			rpc_give_up(c, i);
-			rpc_end(c, &c->calls[i], GN_RPC_TIMEOUT, 0);
+			rpc_call_abandon(c, i);
+			rpc_call_complete(c, &c->calls[i], GN_RPC_TIMEOUT, 0);
 		} else if (op->deadline_ns < next_ns) {
 			next_ns = op->deadline_ns;
 		}
@@ -438,30 +451,30 @@ void rpc_client_late(struct link_timer *timer, uint64_t now_ns)
 }
 
 /*
- * Every 100 ms while calls are under way: if no result has come since, a READ finds out whether the
- * server lives, and polls this client's slots.
+ * Runs every 100 ms while calls are outstanding. If no result has come since, a READ checks whether
+ * the server is alive and polls this client's slots.
  */
-void rpc_client_looked(struct link_conn *conn)
+void rpc_client_check_liveness(struct link_conn *conn)
 {
 	struct gn_rpc_client *c = container_of(conn, struct rpc_link, conn)->client;
 
 	if (!rpc_calls_sent(c))
-		link_conn_watch(conn, GN_FOREVER);
-	else if (c->seen == c->count.results)
-		rpc_ask(c, c->loop.now_ns);
-	c->seen = c->count.results;
+		link_conn_set_probe_interval(conn, GN_FOREVER);
+	else if (c->results_seen == c->count.results)
+		rpc_probe_server(c, c->loop.now_ns);
+	c->results_seen = c->count.results;
 }
 
-/* What a poll has to do now and then only; the clock too, should it be asked for. */
-static no_inline void poll_seldom(struct gn_rpc_client *c)
+/* Work that not every poll does; reads the clock. */
+static no_inline void poll_periodic(struct gn_rpc_client *c)
 {
 	uint64_t now_ns;
 
 	if (c->dead)
 		return;
-	/* What is not signaled completes only if it fails. */
-	if (unlikely(link_loop_will_tend(&c->loop)))
-		link_loop_tend(&c->loop);
+	/* An unsignaled request completes only if it fails. */
+	if (unlikely(link_loop_will_maintain(&c->loop)))
+		link_loop_maintain(&c->loop);
 	else
 		link_loop_run_timers(&c->loop);
 	if (unlikely(c->dead))
@@ -469,99 +482,102 @@ static no_inline void poll_seldom(struct gn_rpc_client *c)
 	now_ns = c->loop.now_ns;
 	if (c->retired)
 		rpc_area_retry(&c->retired);
-	if (c->entries && now_ns - c->begun_ns > c->learn.batch.wait_us * 1000ull)
+	if (c->entries && now_ns - c->begun_ns > c->adapt.batch.wait_us * 1000ull)
 		rpc_flush(c);
 	if (unlikely(rpc_calls_sent(c)))
-		link_conn_watch(&c->link->conn, LINK_PROBE_NS);
-	if ((c->n_reply || rpc_wants_slot(c)) && !c->dead && now_ns > rpc_ask_ns(c))
-		rpc_ask(c, now_ns);
+		link_conn_set_probe_interval(&c->link->conn, LINK_PROBE_NS);
+	if ((c->n_reply || rpc_waits_for_slot(c)) && !c->dead && now_ns > rpc_probe_due_ns(c))
+		rpc_probe_server(c, now_ns);
 }
 
 /*
- * A poll that found nothing: the program may sleep before the next, and the count of polls says
- * nothing of the time.
+ * A poll that found nothing: the program may sleep before its next poll, so the number of polls
+ * says nothing about time.
  */
 static no_inline void poll_idle(struct gn_rpc_client *c)
 {
-	poll_seldom(c);
-	if (c->dead || likely(c->loop.now_ns - c->loop.tended_ns < LINK_TEND_NS))
+	poll_periodic(c);
+	if (c->dead || likely(c->loop.now_ns - c->loop.maintained_ns < LINK_MAINTAIN_NS))
 		return;
-	link_loop_must_tend(&c->loop);
-	link_loop_tend(&c->loop);
+	link_loop_force_maintain(&c->loop);
+	link_loop_maintain(&c->loop);
 }
 
-/* Everything that may have to be done. */
+/* The slow path: everything that may be pending. */
 static no_inline void poll_all(struct gn_rpc_client *c)
 {
-	struct rpc_got *got;
+	struct rpc_result_slot *rslot;
 
 	if (c->posted)
-		take_completions(c);
-	if (c->due)
+		client_poll_completions(c);
+	if (c->send_due)
 		rpc_flush(c);
-	if (c->far_reads)
-		rpc_far_poll(c);
-	if (c->look.late)
-		rpc_read_late(c);
+	if (c->large_reads)
+		rpc_large_poll(c);
+	if (c->view_reads.unposted)
+		rpc_reads_post(c);
 	if (c->n_reply && !c->dead)
-		find_replies(c);
+		reply_find(c);
 	if (!c->n_fetch || c->dead)
 		return;
-	got = &c->got[c->expected & c->mask];
-	if (c->first_ns || c->slow_reads || c->posted || got->read)
-		fetch_ahead(c, got);
-	else if (!fetch_at_once(c, got, got->fails ? peek_bytes(c) : c->learn.first_bytes))
-		fetch_again(c, got);
+	rslot = &c->rslots[c->expected & c->mask];
+	if (c->fetch_at_ns || c->slow_reads || c->posted || rslot->read)
+		fetch_ahead(c, rslot);
+	else if (!fetch_at_once(c, rslot, rslot->fails ? peek_bytes(c) : c->adapt.first_bytes))
+		fetch_again(c, rslot);
 }
 
 /*
- * A message with the result of one call, as most are: of a quick method, not timed, with nothing
- * else about it. Everything is done before its caller hears of it. False: nothing was done.
+ * The common case: a message with one result, of a fast method, not timed. All state is updated
+ * before done is called. False: not this case, and nothing was changed.
  */
-static force_inline bool take_one(struct gn_rpc_client *c, const uint8_t *message, uint32_t len,
-				  uint32_t about)
+static force_inline bool fetch_take_single(struct gn_rpc_client *c, const uint8_t *message,
+					   uint32_t len, uint32_t time_flags)
 {
-	const uint64_t entry = load_word(message + sizeof(struct rpc_head));
+	const uint64_t entry = load_u64(message + sizeof(struct rpc_head));
 	const uint8_t *bytes = message + sizeof(struct rpc_head) + sizeof(entry);
 	const uint32_t high = (uint32_t)(entry >> 32), n = (uint32_t)entry;
 	const uint32_t number = c->expected;
 	struct rpc_call *call = &c->calls[high >> 16];
 	struct gn_rpc_op *op;
 
-	/* about: the server's time, and flags; high: its status, and whether it is elsewhere */
-	if (unlikely((high & (RPC_FAR << 16 | UINT16_MAX)) | (about & UINT16_MAX) |
-		     c->open_or_lent) ||
+	/*
+	 * time_flags: the server's time and the flags; high: the status, and whether the result is
+	 * large
+	 */
+	if (unlikely((high & (RPC_LARGE << 16 | UINT16_MAX)) | (time_flags & UINT16_MAX) |
+		     c->open_or_exported) ||
 	    unlikely(high >> 16 >= c->limits.window || len - sizeof(entry) - n >= 8 ||
-		     c->spent + 1 != number))
+		     c->consumed + 1 != number))
 		return false;
 	op = call->op;
-	if (unlikely(!op || !call->kind->quick || call->ns || n > op->result_room ||
+	if (unlikely(!op || !call->mstate->fast || call->begun_ns || n > op->result_room ||
 		     (n > RPC_SHORT && !op->flags)))
 		return false;
 	if (op->flags)
 		op->data = n ? bytes : NULL;
 	else if (n)
 		rpc_store(op->result, bytes, n);
-	counter_add(&call->kind->latency->calls, 1);
+	counter_add(&call->mstate->latency->calls, 1);
 	c->count.results++;
-	c->waking = c->woken = 0;
-	c->spent = number;
+	c->wakes_sent = c->woken_park = 0;
+	c->consumed = number;
 	c->expected = number + 1;
 	rpc_call_free(c, call);
 	if (likely(!c->any_sent))
 		c->taken = c->number - 1;
 	else
 		rpc_note_taken(
-			c, (uint32_t)(load_word(message + offsetof(struct rpc_head, crc)) >> 32));
-	if (unlikely(about & RPC_ACK << 16 || number - c->told > c->tell_after))
-		c->tell |= about & RPC_ACK << 16 || c->any_sent;
-	rpc_end_op(c, call, op, GN_RPC_OK, n);
+			c, (uint32_t)(load_u64(message + offsetof(struct rpc_head, crc)) >> 32));
+	if (unlikely(time_flags & RPC_WANT_ACK << 16 || number - c->acked > c->ack_after))
+		c->ack_due |= time_flags & RPC_WANT_ACK << 16 || c->any_sent;
+	rpc_op_complete(c, call, op, GN_RPC_OK, n);
 	return true;
 }
 
 /*
- * fetch_at_once() and fetch_again(), where nothing but the next result is to be looked for: it is
- * looked for the first time, and bytes need no checksum. What is not right is left to look().
+ * fetch_at_once() and fetch_again() for the first fetch of a result, if nothing else is pending and
+ * no checksum is needed. Anything unusual is left to fetch_check().
  */
 static force_inline void fetch_first(struct gn_rpc_client *c)
 {
@@ -569,24 +585,27 @@ static force_inline void fetch_first(struct gn_rpc_client *c)
 	uint64_t word, seq;
 	uint32_t len;
 
-	if (unlikely(read_now(c, c->learn.first_bytes, &message) != 1))
+	if (unlikely(fetch_post_read(c, c->adapt.first_bytes, &message) != 1))
 		return;
 	seq = rpc_seq(c->epoch, c->expected);
-	if (unlikely(load_word(message) != seq)) {
-		fetch_again(c, &c->got[c->expected & c->mask]);
+	if (unlikely(load_u64(message) != seq)) {
+		fetch_again(c, &c->rslots[c->expected & c->mask]);
 		return;
 	}
-	word = load_word(message + offsetof(struct rpc_head, len));
+	word = load_u64(message + offsetof(struct rpc_head, len));
 	len = (uint32_t)word;
-	/* Whole words, at least one: what is not is beyond UINT32_MAX / 8. */
+	/*
+	 * A length that is no multiple of 8, or less than an entry, is rotated beyond UINT32_MAX /
+	 * 8.
+	 */
 	if (likely(rotate_right(len - (uint32_t)sizeof(struct rpc_entry), 3) <=
-		   c->learn.first_words) &&
-	    likely(load_word(message + rpc_tail_at(len)) == rpc_tail(seq, c->nonce))) {
-		if (!take_one(c, message, len, (uint32_t)(word >> 32)))
-			rpc_take_fetched(c, message);
+		   c->adapt.first_words) &&
+	    likely(load_u64(message + rpc_tail_at(len)) == rpc_tail(seq, c->nonce))) {
+		if (!fetch_take_single(c, message, len, (uint32_t)(word >> 32)))
+			rpc_take_fetched_message(c, message);
 		return;
 	}
-	look(c, &c->got[c->expected & c->mask], message, c->learn.first_bytes);
+	fetch_check(c, &c->rslots[c->expected & c->mask], message, c->adapt.first_bytes);
 }
 
 int rpc_client_poll(struct gn_rpc_client *c, bool clock)
@@ -596,23 +615,23 @@ int rpc_client_poll(struct gn_rpc_client *c, bool clock)
 	if (unlikely(c->dead))
 		return 0;
 	c->busy = true;
-	c->loop.turns++;
-	/* Mostly there is nothing but the next result to be fetched. */
-	if (unlikely((uintptr_t)c->far_reads | (uintptr_t)c->look.late | c->first_ns | c->posted |
-		     c->n_reply | c->odd))
+	c->loop.iterations++;
+	/* Usually the next result is all that is pending. */
+	if (unlikely((uintptr_t)c->large_reads | (uintptr_t)c->view_reads.unposted |
+		     c->fetch_at_ns | c->posted | c->n_reply | c->slow_path))
 		poll_all(c);
 	else if (c->n_fetch)
 		fetch_first(c);
-	/* Calls may be late also while others end all the time. */
+	/* Deadlines must be checked also while other calls complete all the time. */
 	if (unlikely(clock && c->ended == before))
 		poll_idle(c);
-	else if (unlikely(!(c->loop.turns % RPC_CLOCK_EVERY) ||
+	else if (unlikely(!(c->loop.iterations % RPC_CLOCK_EVERY) ||
 			  (c->ended - before >= RPC_CLOCK_EVERY &&
-			   rpc_coarse_ns(c) >= c->late.due_ns)))
-		poll_seldom(c);
-	/* Last: after the poll that ends a call there may be no other for long. */
-	if (unlikely(c->tell) && !c->dead)
-		rpc_tell_spent(c);
+			   rpc_coarse_ns(c) >= c->deadline_timer.due_ns)))
+		poll_periodic(c);
+	/* Last: after the poll that completes a call the program may not poll for long. */
+	if (unlikely(c->ack_due) && !c->dead)
+		rpc_send_ack(c);
 	c->busy = false;
 	return (int)(c->ended - before);
 }

@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What clients may make a server keep. A connection is charged for its slots, window and queues
- * when it is accepted, and for held results, deferred requests and large messages as long as they
- * are kept; all of it counts against a limit for each client and one for the server. A hello beyond
- * them is granted less or refused, a call beyond them ends with BUSY.
+ * Limits on the memory that clients can make a server keep. A connection is charged for its slots,
+ * window and queues when it is accepted, and for held results, deferred requests and large messages
+ * while they are kept. All charges count against max_client_bytes and max_bytes. Beyond a limit a
+ * new connection gets less or is refused, and a call ends with BUSY.
  */
 #include <errno.h>
 
 #include "rpc/server.h"
 
 #define WINDOW_PER_SLOT	 128u
-#define HELD_BYTES	 (64u << 20) /* results of a window that no slot is free for, by default */
-#define LARGE_PER_CLIENT 4u	     /* large messages, of a client by default */
-#define CLIENTS_AT_ONCE	 4u	     /* that may have all they may have, by default */
-#define CONN_BYTES	 (48u << 10) /* a connection, its pd and its qp, without what follows */
-#define WR_BYTES	 128u	     /* of a queue, for each request */
-#define LOG_NS		 1000000000u /* between two lines about limits: clients may come often */
-#define HALF_OPEN_MIN	 16u	     /* connections of a thread that are not established yet */
-#define UNACKED_ROUNDS	 10u	     /* of probes: a second */
+#define HELD_BYTES	 (64u << 20) /* default for results of a window that no slot is free for */
+#define LARGE_PER_CLIENT 4u	     /* default number of large messages per client */
+/* default: clients that can reach max_client_bytes at the same time */
+#define FULL_CLIENTS	4u
+#define CONN_BYTES	(48u << 10) /* a connection with its pd and qp, without slots and window */
+#define WR_BYTES	128u	    /* per work request of a queue */
+#define LOG_INTERVAL_NS 1000000000u /* between two log lines about limits */
+#define HALF_OPEN_MIN	16u	    /* connections of a thread that are not established yet */
+/* probes without an ack before a client is disconnected: one second */
+#define UNACKED_PROBES_MAX 10u
 
 /* ---- options ---- */
 
@@ -25,27 +27,27 @@ static uint64_t fixed_bytes(uint64_t slots, uint64_t window, uint32_t max_reques
 			    uint32_t max_result)
 {
 	return CONN_BYTES +
-	       rpc_area_bytes(rpc_given_up_at(rpc_stride(max_request), (uint32_t)slots,
-					      (uint32_t)window)) +
+	       rpc_area_bytes(rpc_abandoned_at(rpc_stride(max_request), (uint32_t)slots,
+					       (uint32_t)window)) +
 	       rpc_area_bytes(slots * rpc_stride(max_result)) + slots * sizeof(uint32_t) +
 	       window * sizeof(struct gn_rpc_request) +
 	       rpc_completions((uint32_t)slots) * (uint64_t)WR_BYTES;
 }
 
-/* Every call of a window may be answered before the first result is acknowledged. */
+/* All calls of a window may be answered before the first result is acknowledged. */
 static uint64_t held_bytes(uint64_t window, uint32_t max_result)
 {
 	return window * max_result;
 }
 
-/* As many calls as slots can carry in batches, if the results of all of them can be held. */
+/* As many calls as slots can carry in batches, if all their results can be held. */
 static uint32_t default_window(const struct gn_rpc_server_opts *o)
 {
-	const uint64_t most = HELD_BYTES / o->max_result;
+	const uint64_t max = HELD_BYTES / o->max_result;
 	uint64_t window = (uint64_t)o->max_slots * WINDOW_PER_SLOT;
 
-	if (window > most)
-		window = most;
+	if (window > max)
+		window = max;
 	return window > o->max_slots ? (uint32_t)window : o->max_slots;
 }
 
@@ -64,7 +66,7 @@ void rpc_limits_default(struct gn_rpc_server_opts *o)
 	if (!o->max_client_bytes)
 		o->max_client_bytes = need + LARGE_PER_CLIENT * (uint64_t)o->max_large;
 	if (!o->max_bytes) {
-		o->max_bytes = CLIENTS_AT_ONCE * o->max_client_bytes;
+		o->max_bytes = FULL_CLIENTS * o->max_client_bytes;
 		if (o->max_bytes < GN_RPC_SERVER_BYTES_DEFAULT)
 			o->max_bytes = GN_RPC_SERVER_BYTES_DEFAULT;
 	}
@@ -73,8 +75,8 @@ void rpc_limits_default(struct gn_rpc_server_opts *o)
 }
 
 /*
- * Every send and every receive may be flushed at once when a connection breaks, signaled or not.
- * Replies that are not reclaimed yet are fewer than two rounds of slots: each round has a signal.
+ * When a connection breaks, every send and receive may be flushed at once, signaled or not. Replies
+ * that are not reclaimed yet are fewer than two rounds of slots: each round has a signaled WRITE.
  */
 uint32_t rpc_max_sends(uint32_t slots)
 {
@@ -88,40 +90,44 @@ uint32_t rpc_completions(uint32_t slots)
 
 /* ---- bytes ---- */
 
-/* A line about limits may be logged: not more often than somebody can read. */
-static bool may_log(struct gn_rpc_server *server)
+/* Limits the rate of log lines about limits. */
+static bool limits_may_log(struct gn_rpc_server *server)
 {
 	const uint64_t now_ns = gn_now_ns();
 	uint64_t last_ns = __atomic_load_n(&server->logged_ns, __ATOMIC_RELAXED);
 
-	return (!last_ns || now_ns - last_ns >= LOG_NS) &&
+	return (!last_ns || now_ns - last_ns >= LOG_INTERVAL_NS) &&
 	       __atomic_compare_exchange_n(&server->logged_ns, &last_ns, now_ns, false,
 					   __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-/* Never more than most, not even for a moment: others read it meanwhile. */
-static bool add_within(uint64_t *sum, uint64_t bytes, uint64_t most)
+/* The sum never exceeds max, not even for a moment: other threads read it. */
+static bool add_within(uint64_t *sum, uint64_t bytes, uint64_t max)
 {
 	uint64_t now = __atomic_load_n(sum, __ATOMIC_RELAXED);
 
 	do {
-		if (now + bytes > most)
+		if (now + bytes > max)
 			return false;
 	} while (!__atomic_compare_exchange_n(sum, &now, now + bytes, true, __ATOMIC_RELAXED,
 					      __ATOMIC_RELAXED));
 	return true;
 }
 
-/* client_most, most: of max_client_bytes and max_bytes. NULL, or the option that is in the way. */
-static const char *charge(struct rpc_conn *c, uint64_t bytes, uint64_t client_most, uint64_t most)
+/*
+ * client_max, max: bounds for max_client_bytes and max_bytes. Returns NULL, or the limit that was
+ * hit.
+ */
+static const char *limits_charge(struct rpc_conn *c, uint64_t bytes, uint64_t client_max,
+				 uint64_t max)
 {
 	struct gn_rpc_server *server = c->thread->server;
 
-	if (!add_within(&c->bytes, bytes, client_most))
-		return __atomic_load_n(&server->bytes, __ATOMIC_RELAXED) + bytes > most ?
+	if (!add_within(&c->bytes, bytes, client_max))
+		return __atomic_load_n(&server->bytes, __ATOMIC_RELAXED) + bytes > max ?
 			       "max_bytes" :
 			       "max_client_bytes";
-	if (add_within(&server->bytes, bytes, most))
+	if (add_within(&server->bytes, bytes, max))
 		return NULL;
 	__atomic_fetch_sub(&c->bytes, bytes, __ATOMIC_RELAXED);
 	return "max_bytes";
@@ -134,45 +140,45 @@ void rpc_uncharge(struct rpc_conn *c, uint64_t bytes)
 }
 
 /*
- * What large messages of a client may not use of max_client_bytes: the results of its window find
- * room whatever else is kept for it. Where max_client_bytes was set to too little for both, large
- * messages may have half of what slots and window leave.
+ * The part of max_client_bytes that large messages cannot use: the results of the client's window
+ * always fit. If max_client_bytes is too small for both, large messages get half of what slots and
+ * window leave.
  */
-static uint64_t reserved(const struct rpc_conn *c)
+static uint64_t limits_reserved(const struct rpc_conn *c)
 {
 	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
 	const uint64_t held = held_bytes(c->window, c->max_result);
 	const uint64_t left = o->max_client_bytes -
 			      fixed_bytes(c->mask + 1, c->window, c->max_request, c->max_result);
 	const uint64_t large = LARGE_PER_CLIENT * (uint64_t)o->max_large;
-	const uint64_t most = left - (large < left / 2 ? large : left / 2);
+	const uint64_t max = left - (large < left / 2 ? large : left / 2);
 
-	return held < most ? held : most;
+	return held < max ? held : max;
 }
 
-/* A quarter of max_bytes is for connections alone: a newcomer finds room whatever others keep. */
-static const char *charge_kept(struct rpc_conn *c, uint64_t bytes, bool large)
+/* A quarter of max_bytes is reserved for new connections. */
+static const char *limits_charge_kept(struct rpc_conn *c, uint64_t bytes, bool large)
 {
 	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
 
-	return charge(c, bytes, o->max_client_bytes - (large ? reserved(c) : 0),
-		      o->max_bytes - o->max_bytes / 4);
+	return limits_charge(c, bytes, o->max_client_bytes - (large ? limits_reserved(c) : 0),
+			     o->max_bytes - o->max_bytes / 4);
 }
 
 bool rpc_charge_spare(struct rpc_conn *c, uint64_t bytes)
 {
-	return !charge_kept(c, bytes, true);
+	return !limits_charge_kept(c, bytes, true);
 }
 
 bool rpc_charge(struct rpc_conn *c, uint64_t bytes, bool large)
 {
 	struct gn_rpc_server *server = c->thread->server;
-	const char *limit = charge_kept(c, bytes, large);
+	const char *limit = limits_charge_kept(c, bytes, large);
 
 	if (!limit)
 		return true;
 	__atomic_fetch_add(&server->dropped, 1, __ATOMIC_RELAXED);
-	if (may_log(server))
+	if (limits_may_log(server))
 		gn_log(GN_LOG_WARN,
 		       "rpc: %llu bytes are kept for client %llu: %s is reached, calls that need "
 		       "more end with BUSY",
@@ -183,16 +189,16 @@ bool rpc_charge(struct rpc_conn *c, uint64_t bytes, bool large)
 
 /* ---- connections ---- */
 
-/* Less and less of what the hello asked for. NULL, or the option that is in the way. */
-static const char *charge_fixed(struct rpc_conn *c)
+/* Charges what the hello requested, or less. Returns NULL, or the limit that was hit. */
+static const char *limits_charge_fixed(struct rpc_conn *c)
 {
 	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
 
 	for (;;) {
 		const uint32_t slots = c->mask + 1;
-		const char *limit =
-			charge(c, fixed_bytes(slots, c->window, c->max_request, c->max_result),
-			       o->max_client_bytes, o->max_bytes);
+		const char *limit = limits_charge(
+			c, fixed_bytes(slots, c->window, c->max_request, c->max_result),
+			o->max_client_bytes, o->max_bytes);
 
 		if (!limit)
 			return NULL;
@@ -209,20 +215,20 @@ static const char *charge_fixed(struct rpc_conn *c)
 }
 
 /*
- * Those that are established, and whose thread has not heard of that, count no more: it may be in a
- * slow handler, which is not their fault.
+ * Connections that are established, but whose thread has not processed the event yet, do not count:
+ * the thread may be in a slow handler.
  */
 static bool too_many_half_open(struct rpc_thread *t)
 {
 	const uint32_t quarter = t->server->opts.max_clients / 4;
-	const uint32_t most = quarter > HALF_OPEN_MIN ? quarter : HALF_OPEN_MIN;
+	const uint32_t max = quarter > HALF_OPEN_MIN ? quarter : HALF_OPEN_MIN;
 	const uint32_t n = __atomic_load_n(&t->loop.n_opening, __ATOMIC_RELAXED);
 
-	return n >= most && n >= most + (uint32_t)gn_chan_count(t->loop.chan, GN_EVENT_ESTABLISHED);
+	return n >= max && n >= max + (uint32_t)gn_chan_count(t->loop.chan, GN_EVENT_ESTABLISHED);
 }
 
-/* What rpc_dismiss() gives back is counted before it is checked. */
-static const char *refusal(struct rpc_conn *c)
+/* Counts first and checks then; rpc_unadmit() undoes the count. */
+static const char *limits_refusal(struct rpc_conn *c)
 {
 	struct rpc_thread *t = c->thread;
 	const struct gn_rpc_server_opts *o = &t->server->opts;
@@ -232,24 +238,24 @@ static const char *refusal(struct rpc_conn *c)
 		return "max_clients";
 	if (too_many_half_open(t))
 		return "a quarter of max_clients, of connections that are not established,";
-	limit = charge_fixed(c);
+	limit = limits_charge_fixed(c);
 	if (limit)
 		return limit;
 	return rpc_completions(c->mask + 1) <= __atomic_load_n(&t->loop.cq_free, __ATOMIC_RELAXED) ?
 		       NULL :
-		       "the end of a thread's completion queue (threads, max_slots)";
+		       "the size of a thread's completion queue (threads, max_slots)";
 }
 
 bool rpc_admit(struct rpc_conn *c)
 {
 	struct gn_rpc_server *server = c->thread->server;
-	const char *why = refusal(c);
+	const char *why = limits_refusal(c);
 
 	if (!why)
 		return true;
-	rpc_dismiss(c);
+	rpc_unadmit(c);
 	__atomic_fetch_add(&server->refused, 1, __ATOMIC_RELAXED);
-	if (may_log(server))
+	if (limits_may_log(server))
 		gn_log(GN_LOG_WARN,
 		       "rpc: a client is refused: %s is reached; %u clients are connected, for "
 		       "which %llu bytes are kept",
@@ -258,7 +264,7 @@ bool rpc_admit(struct rpc_conn *c)
 	return false;
 }
 
-void rpc_dismiss(struct rpc_conn *c)
+void rpc_unadmit(struct rpc_conn *c)
 {
 	struct gn_rpc_server *server = c->thread->server;
 
@@ -270,13 +276,13 @@ void rpc_reclaim(struct rpc_conn *c, uint32_t rounds)
 {
 	const struct gn_rpc_server *server = c->thread->server;
 
-	if ((!c->held && !c->lent) || c->acked != c->acked_before) {
+	if ((!c->held && !c->exports) || c->acked != c->acked_before) {
 		c->acked_before = c->acked;
 		c->rounds_unacked = 0;
 		return;
 	}
 	c->rounds_unacked += rounds;
-	if (c->rounds_unacked < UNACKED_ROUNDS ||
+	if (c->rounds_unacked < UNACKED_PROBES_MAX ||
 	    __atomic_load_n(&server->bytes, __ATOMIC_RELAXED) < server->opts.max_bytes / 2)
 		return;
 	gn_log(GN_LOG_WARN,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What clients and servers count, as JSON and in the text format of Prometheus. */
+/* Counters and histograms as JSON and in the Prometheus text format. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -223,37 +223,39 @@ static int end(struct text *t)
 
 static void put_choices(struct text *t, const struct gn_rpc_client *c)
 {
-	put_value(t, "retries", "gauge", c->learn.retries);
-	put_value(t, "fetch_bytes", "gauge", c->learn.fetch_bytes);
-	put_value(t, "switch_us", "gauge", rpc_learn_switch(c));
-	put_value(t, "batch", "gauge", c->learn.entries);
-	put_value(t, "under_way", "gauge", c->count.calls + c->count.reads - c->ended - c->look.n);
+	put_value(t, "retries", "gauge", c->adapt.retries);
+	put_value(t, "fetch_bytes", "gauge", c->adapt.fetch_bytes);
+	put_value(t, "switch_us", "gauge", rpc_adapt_switch_us(c));
+	put_value(t, "batch", "gauge", c->adapt.entries);
+	put_value(t, "under_way", "gauge",
+		  c->count.calls + c->count.reads - c->ended - c->view_reads.n);
 }
 
-static const struct rpc_kind *kind_of(const struct gn_rpc_client *c, unsigned method)
+static const struct rpc_method_state *method_state_of(const struct gn_rpc_client *c,
+						      unsigned method)
 {
-	const struct rpc_kind *page = c->learn.kinds[method / RPC_PAGE_KINDS];
+	const struct rpc_method_state *page = c->adapt.mstates[method / RPC_PAGE_MSTATES];
 
-	return page ? &page[method % RPC_PAGE_KINDS] : NULL;
+	return page ? &page[method % RPC_PAGE_MSTATES] : NULL;
 }
 
-static bool kind_times(const void *of, unsigned method, struct rpc_times *out)
+static bool method_state_times(const void *of, unsigned method, struct rpc_times *out)
 {
-	const struct rpc_kind *kind = kind_of(of, method);
+	const struct rpc_method_state *mstate = method_state_of(of, method);
 
-	if (!kind || !kind->latency)
+	if (!mstate || !mstate->latency)
 		return false;
-	*out = *kind->latency;
+	*out = *mstate->latency;
 	return true;
 }
 
-static void put_kind(struct text *t, const void *of, unsigned method)
+static void put_method_state(struct text *t, const void *of, unsigned method)
 {
 	const struct gn_rpc_client *c = of;
-	const struct rpc_kind *kind = kind_of(c, method);
+	const struct rpc_method_state *mstate = method_state_of(c, method);
 
-	put(t, ", \"mode\": \"%s\", \"server_us\": %u", rpc_replied(c, kind) ? "reply" : "fetch",
-	    kind->last_us);
+	put(t, ", \"mode\": \"%s\", \"server_us\": %u",
+	    rpc_uses_reply(c, mstate) ? "reply" : "fetch", mstate->last_us);
 }
 
 int gn_rpc_client_metrics(const struct gn_rpc_client *c, enum gn_rpc_format format, char *buf,
@@ -280,15 +282,15 @@ int gn_rpc_client_metrics(const struct gn_rpc_client *c, enum gn_rpc_format form
 	put_value(&t, "notifies", "counter", c->count.notifies);
 	put_choices(&t, c);
 	put_statuses(&t, &c->count);
-	put_methods(&t, c, kind_times, put_kind);
+	put_methods(&t, c, method_state_times, put_method_state);
 	return end(&t);
 }
 
 /* ---- a server ---- */
 
-struct rpc_times *rpc_served(struct rpc_thread *t, unsigned method)
+struct rpc_times *rpc_method_times(struct rpc_thread *t, unsigned method)
 {
-	struct rpc_times ***page = &t->served[method / RPC_PAGE_METHODS];
+	struct rpc_times ***page = &t->method_times[method / RPC_PAGE_METHODS];
 	struct rpc_times **times;
 
 	if (unlikely(!*page))
@@ -302,12 +304,12 @@ struct rpc_times *rpc_served(struct rpc_thread *t, unsigned method)
 	return *times;
 }
 
-void rpc_served_free(struct rpc_thread *t)
+void rpc_method_times_free(struct rpc_thread *t)
 {
-	for (unsigned i = 0; i < sizeof(t->served) / sizeof(t->served[0]); i++) {
-		for (unsigned j = 0; t->served[i] && j < RPC_PAGE_METHODS; j++)
-			gn_free(t->served[i][j]);
-		gn_free(t->served[i]);
+	for (unsigned i = 0; i < sizeof(t->method_times) / sizeof(t->method_times[0]); i++) {
+		for (unsigned j = 0; t->method_times[i] && j < RPC_PAGE_METHODS; j++)
+			gn_free(t->method_times[i][j]);
+		gn_free(t->method_times[i]);
 	}
 }
 
@@ -318,8 +320,9 @@ static bool server_times(const void *of, unsigned method, struct rpc_times *out)
 	bool any = false;
 
 	for (unsigned i = 0; i < server->opts.threads; i++) {
-		struct rpc_times **page = __atomic_load_n(
-			&server->threads[i].served[method / RPC_PAGE_METHODS], __ATOMIC_ACQUIRE);
+		struct rpc_times **page =
+			__atomic_load_n(&server->threads[i].method_times[method / RPC_PAGE_METHODS],
+					__ATOMIC_ACQUIRE);
 		const struct rpc_times *times =
 			page ? __atomic_load_n(&page[method % RPC_PAGE_METHODS], __ATOMIC_ACQUIRE) :
 			       NULL;

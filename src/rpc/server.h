@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A server as its files see it. Every thread is a loop (src/link) and owns its connections with all
- * that belongs to them; an acceptor's thread makes them. A request may be answered by any thread:
- * another than the owner posts the answer to the owner's loop.
+ * Internal state of a server. Every thread runs a loop (src/link) and owns its connections with
+ * everything that belongs to them; the acceptor's thread creates them. Any thread may answer a
+ * request: a thread that is not the owner posts the answer to the owner's loop.
  */
 #ifndef GN_RPC_SERVER_H
 #define GN_RPC_SERVER_H
@@ -18,26 +18,26 @@
 
 #define RPC_PAGE_METHODS 256u
 /*
- * Receives of a connection, for words that its client wakes us by: RPC_WAKES_MAX before a result,
- * one that asks to be notified, and those that say that a server was found parked.
+ * Receives of a connection, for the client's wake-ups: RPC_WAKES_MAX before a result, one that
+ * requests a notification, and those sent because the client found itself parked.
  */
 #define RPC_RECVS	 20u
-#define RPC_SENDS_BESIDE 9u /* beside replies: pieces of large requests, probes */
+#define RPC_SENDS_BESIDE 9u /* besides replies: READs of large requests, notifications */
 
 /*
- * The results of a method that takes so long have a message of their own, so that others do not
- * wait for them, and are not taken for slow.
+ * A method that takes this long gets result messages of its own, so that other results neither wait
+ * for it nor count as slow.
  */
 #define RPC_SLOW_US 20u
 
-/* What completes, in a request's id: these, or the address of a large request's. */
+/* The id of a work request: one of these, or the address of a large request. */
 enum rpc_wr_id {
-	RPC_NOTIFY_ID, /* 0: no address of a request's */
+	RPC_NOTIFY_ID, /* 0: not an address */
 	RPC_WAKE_ID,   /* a receive */
-	RPC_REPLY_ID,  /* with its slot and RPC_REPLY_SYNC, RPC_REPLY_INLINE: rpc_reply_id() */
+	RPC_REPLY_ID,  /* with slot and flags: rpc_reply_id() */
 	RPC_ID_MASK = 7,
 	RPC_REPLY_SYNC = 8,
-	RPC_REPLY_INLINE = 16, /* of a slot that the next reply may use before this one completes */
+	RPC_REPLY_INLINE = 16, /* the slot can be reused before this reply completes */
 };
 static inline uint64_t rpc_reply_id(uint32_t slot, bool sync, bool copied)
 {
@@ -49,26 +49,26 @@ static inline uint32_t rpc_reply_slot(uint64_t id)
 	return (uint32_t)(id >> 5);
 }
 
-enum rpc_state {
-	RPC_IDLE,
-	RPC_RUNNING, /* its handler runs, and it is still among the idle ones */
-	RPC_COMING,  /* it is large, and is being read */
-	RPC_BUSY,    /* its handler has it */
-	RPC_HELD,    /* it is answered, but there is no slot for the result */
+enum rpc_request_status {
+	RPC_REQ_FREE,
+	RPC_REQ_RUNNING, /* its handler runs; still on the free list */
+	RPC_REQ_READING, /* large, being read */
+	RPC_REQ_BUSY,	 /* owned by its handler */
+	RPC_REQ_HELD,	 /* answered, waits for a free result slot */
 };
 
-/* How a message with results goes. */
-enum rpc_way { RPC_NO_WAY, RPC_LEFT_HERE, RPC_WRITTEN_BACK };
-static inline enum rpc_way rpc_way(unsigned flags)
+/* How a result message is delivered. */
+enum rpc_delivery { RPC_DELIVER_NONE, RPC_DELIVER_FETCH, RPC_DELIVER_REPLY };
+static inline enum rpc_delivery rpc_delivery_of(unsigned flags)
 {
-	return RPC_LEFT_HERE + (flags & RPC_REPLY);
+	return RPC_DELIVER_FETCH + (flags & RPC_REPLY);
 }
-/* rpc_conn.quick, and the word of a request whose handler runs, and for which nobody did more. */
-static inline uint64_t rpc_quick_word(enum rpc_way way)
+/* rpc_conn.fast, and is_bits of a request whose handler runs while the fast path is open. */
+static inline uint64_t rpc_fast_bits(enum rpc_delivery delivery)
 {
-	return RPC_RUNNING | (uint64_t)way << 8;
+	return RPC_REQ_RUNNING | (uint64_t)delivery << 8;
 }
-_Static_assert(RPC_REPLY == 1, "rpc_way()");
+_Static_assert(RPC_REPLY == 1, "rpc_delivery_of()");
 
 struct rpc_method {
 	gn_rpc_handler *fn;
@@ -77,123 +77,128 @@ struct rpc_method {
 	unsigned flags;
 };
 
-/* A result as it is answered. */
+/* A result. */
 struct rpc_answer {
 	uint16_t status;
 	const void *data;
 	uint32_t len;
-	void *copy;	    /* data, if the library has it */
-	uint64_t charged;   /* bytes, while the library keeps it */
-	struct rpc_area area; /* data, if it is the library's and large */
-	struct gn_mem *mem; /* of the handler, whose release is to be called */
+	void *copy;	      /* data, if the library allocated it */
+	uint64_t charged;     /* bytes charged to the client */
+	struct rpc_area area; /* data, if it is large and the library allocated it */
+	struct gn_mem *mem;   /* data, if it is the handler's: release must be called */
 	size_t offset;
 	void (*release)(void *arg);
 	void *arg;
 };
 
 /*
- * Where the bytes of a request are. Those of one that is answered after its handler has returned
- * are copied out of the slot, by the first thread that needs them there: the owner when the handler
- * returns, or another that asks for them before. Without memory for that they stay, and keep the
+ * Where the bytes of a request are. If the request is answered after its handler has returned, its
+ * bytes are copied out of the slot by the first thread that needs them: the owner when the handler
+ * returns, or another thread that asks for them before. Without memory the bytes stay and pin the
  * slot.
  */
-enum rpc_bytes { RPC_IN_SLOT, RPC_COPYING, RPC_STAYING, RPC_APART };
+enum rpc_bytes { RPC_IN_SLOT, RPC_COPYING, RPC_PINNED, RPC_COPIED };
 
-/* What is to be called when its caller gives up; in rpc_thread.watched. */
+/* Callback for an abandoned call; on the list rpc_thread.watched. */
 struct rpc_abandon {
 	gn_rpc_abandon_fn *fn;
 	void *arg;
-	struct gn_rpc_request *next, **prev; /* prev NULL: it is not in it */
+	struct gn_rpc_request *next, **prev; /* prev NULL: not on the list */
 };
 
-/* A request of the window, idle or under way. What each one sets anew stands first. */
+/* A request of the window, free or in use. Members that every request sets come first. */
 struct gn_rpc_request {
 	struct rpc_conn *conn;
-	struct gn_rpc_request *next; /* idle, held, or in rpc_thread.come */
+	struct gn_rpc_request *next; /* on the free list, held, or on rpc_thread.arrived */
 	uint64_t owner;		     /* rpc_thread.id */
 	const uint8_t *data;
-	uint32_t len; /* from here as struct rpc_entry: */
+	uint32_t len; /* from here the same layout as struct rpc_entry */
 	uint16_t method, index;
-	uint32_t number;  /* of the message it came in */
-	uint32_t left_us; /* of its caller's deadline, when it came; 0: it has none */
+	uint32_t number; /* of its message */
+	/* time left until the deadline when the request arrived; 0: no deadline */
+	uint32_t left_us;
 	union {
 		struct rpc_request_state {
-			uint8_t state; /* enum rpc_state, atomic */
-			uint8_t way;   /* enum rpc_way */
-			bool answered; /* atomic: otherwise than by rpc_request_quickly() */
-			bool keeps_slot;
+			uint8_t state;	  /* enum rpc_request_status, atomic */
+			uint8_t delivery; /* enum rpc_delivery */
+			bool answered;	  /* atomic; not set on the fast path */
+			bool pins_slot;
 			uint32_t bytes; /* enum rpc_bytes, atomic */
 		} is;
-		uint64_t word; /* all of it */
+		uint64_t is_bits; /* all of is, for the fast path */
 	};
 	uint64_t begin_ns;
-	struct rpc_times *times; /* of its method; NULL: there are none */
+	struct rpc_times *times; /* of its method; NULL: none */
 
-	struct link_task task; /* an answer of another thread */
+	struct link_task task; /* an answer from another thread */
 	uint8_t *copy;	       /* data, if it was copied */
-	struct rpc_area area;  /* of a large one */
-	struct rpc_far from;
-	uint32_t asked, done;	      /* bytes of it that are being read, that were read */
-	uint32_t fresh;		      /* pieces that nobody has looked at */
-	struct gn_rpc_request *later; /* in rpc_conn.far */
+	struct rpc_area area;  /* of a large request */
+	struct rpc_large_ref from;
+	uint32_t requested, done;	   /* bytes of READs posted, and completed */
+	uint32_t new_pieces;		   /* completed READs that were not processed yet */
+	struct gn_rpc_request *next_large; /* on rpc_conn.large */
 	struct rpc_answer answer;
 	struct rpc_abandon abandon;
 };
 _Static_assert(offsetof(struct gn_rpc_request, index) - offsetof(struct gn_rpc_request, len) ==
 		       offsetof(struct rpc_entry, index),
 	       "a copy of the entry");
-/* The word of a request that was answered quickly: idle and answered, and not rpc_conn.quick. */
-#define RPC_ANSWERED_WORD (1ull << 8 * offsetof(struct rpc_request_state, answered))
+/*
+ * is_bits of a request that was answered on the fast path: free and answered, never equal to
+ * rpc_conn.fast.
+ */
+#define RPC_ANSWERED_BITS (1ull << 8 * offsetof(struct rpc_request_state, answered))
 
 /*
- * Large results of a connection that are not acknowledged yet: each is a registration, and on
- * shared memory a descriptor. More of them are held.
+ * Unacknowledged large results of a connection: each takes a registration, and on shared memory a
+ * descriptor. Further large results are held.
  */
-#define RPC_LENT_MAX 16u
+#define RPC_EXPORTS_MAX 16u
 
-/* A large result, until its client has read it. */
-struct rpc_lent {
-	struct rpc_lent *next;
-	uint32_t number; /* of the message that tells of it */
+/* A large result that its client may still read. */
+struct rpc_export {
+	struct rpc_export *next;
+	uint32_t number; /* of the message that announces it */
 	uint64_t bytes;
 	struct rpc_area area;
-	struct gn_mr *mr; /* of the handler's memory */
+	struct gn_mr *mr; /* if it is the handler's memory */
 	void (*release)(void *arg);
 	void *arg;
 };
 
-/* Memory that a client may read as long as it is connected. */
-struct rpc_shown {
-	struct rpc_shown *next;
+/* Memory that a client may read while it is connected. */
+struct rpc_exposed {
+	struct rpc_exposed *next;
 	struct gn_mem *mem;
 	struct gn_mr *mr;
 };
 
-/* How far a message is taken apart. What its head says was copied and checked. */
+/* Position in a message. The members of its head were copied and checked. */
 struct rpc_cursor {
 	const uint8_t *message;
 	uint32_t len;
 	uint16_t entries, flags;
-	uint32_t at; /* of the next entry */
+	uint32_t at; /* offset of the next entry */
 	uint32_t i;
 };
 
-/* gn_rpc_group.quick while its handler has room for a result. */
+/* gn_rpc_group.fast while the handler has a result buffer. */
 #define GROUP_ROOM UINT64_MAX
 
-/* Calls whose handler runs; each thread has one. */
+/* The calls of a running group handler. Each thread has one group. */
 struct gn_rpc_group {
 	struct rpc_conn *conn;
-	struct gn_rpc_request *request; /* the only one, if it was large; else NULL */
-	uint64_t pending;		/* a bit for each that is not answered */
-	uint64_t quick; /* rpc_conn.quick, if results go into the open message; GROUP_ROOM */
+	/* the request, if the group is one large request; else NULL */
+	struct gn_rpc_request *request;
+	uint64_t pending; /* a bit for each unanswered call */
+	uint64_t fast;	  /* rpc_conn.fast, if results go into the open message; or GROUP_ROOM */
 	uint32_t n;
-	uint32_t most; /* bytes of room */
-	enum rpc_way way;
-	bool kept;  /* room is not behind the open message, but: */
-	void *room; /* NULL: there is none, and quick is not GROUP_ROOM */
+	uint32_t most; /* size of room */
+	enum rpc_delivery delivery;
+	bool kept;  /* room is not behind the open message but in keep */
+	void *room; /* the handler's result buffer, or NULL */
 	struct rpc_answer keep;
-	struct rpc_times *times; /* of the method of the last */
+	struct rpc_times *times; /* of the last entry's method */
 	struct rpc_group_entry {
 		const uint8_t *data;
 		uint32_t len;
@@ -208,105 +213,111 @@ _Static_assert(GN_RPC_GROUP_MAX == 64, "bits of pending");
 struct rpc_conn {
 	struct link_conn link;
 	struct rpc_thread *thread;
-	struct rpc_conn *next, **prev; /* in rpc_thread.conns or parked */
+	struct rpc_conn *next, **prev; /* on rpc_thread.conns or parked */
 
-	/* ---- what every call needs ---- */
+	/* ---- needed by every call ---- */
 
 	/* requests */
-	const uint8_t *message; /* the slot of the next one, */
-	uint64_t seq;		/* and its sequence */
-	uint32_t number;	/* of the next message */
-	uint32_t taken;		/* up to here the slots of messages are free */
+	const uint8_t *message; /* the slot of the next message */
+	uint64_t seq;		/* its sequence */
+	uint32_t number;	/* number of the next message */
+	uint32_t taken;		/* slots of messages up to this number are free */
 	uint32_t mask;
-	uint32_t max_len;    /* of a message */
-	uint32_t max_more;   /* … in words, beyond its first entry */
-	uint32_t n_kept;     /* requests that keep their slots */
-	uint32_t *keep_slot; /* … by slot */
-	/* By index: the number of the message of the last call that its caller gave up. */
-	const uint32_t *given_up;
-	struct gn_rpc_request *idle;
-	struct gn_rpc_request *current; /* its handler runs, and it is not RPC_RUNNING */
-	bool heard;			/* since the clock was looked at */
-	uint32_t taken_told;		/* of taken, the client can know */
+	uint32_t max_len;	  /* of a message */
+	uint32_t max_extra_words; /* (max_len - first entry) / 8 */
+	uint32_t n_pins;	  /* requests that pin their slots */
+	uint32_t *slot_pins;	  /* … by slot */
+	/*
+	 * By index: the number of the message whose call the client abandoned last. The client
+	 * writes here.
+	 */
+	const uint32_t *abandoned;
+	struct gn_rpc_request *free_requests;
+	struct gn_rpc_request *current; /* its handler runs, on the slow path */
+	bool active;			/* a message arrived since the clock was last read */
+	uint32_t taken_published;	/* the value of taken that the client can see */
 	uint64_t nonce;
 
-	/* results: one message is put together at a time */
-	uint8_t *result;	/* the slot of the next one */
-	uint8_t *put;		/* where its next entry goes */
-	uint64_t quick;		/* the word of requests that may be answered there; 0: none */
-	uint32_t placed, acked; /* the last that is there, that is not needed any more */
-	enum rpc_way open;	/* the message that is put together; RPC_NO_WAY: there is none */
-	uint8_t *put_end;	/* where the last of its results may end */
+	/* results: one message is open at a time */
+	uint8_t *result;	   /* the slot of the next message */
+	uint8_t *put;		   /* address of its next entry */
+	uint64_t fast;		   /* is_bits of requests that may be answered there; 0: none */
+	uint32_t published, acked; /* last result published, last result acknowledged */
+	enum rpc_delivery open; /* delivery of the open message; RPC_DELIVER_NONE: none is open */
+	uint8_t *put_end;	/* limit for the end of its last result */
 	uint32_t entries, last_len;
 	uint32_t max_result; /* bytes of one result */
 	uint32_t sealed_len; /* of the last message */
-	const void *room; /* the request or group whose handler may be writing behind the message */
+	/* the request or group whose handler may be writing behind the open message */
+	const void *room_owner;
 	struct rpc_times *open_times; /* of the method of its last result */
-	uint64_t begin_ns;	      /* of the work whose results it has; 0: nobody has looked */
+	uint64_t begin_ns;	      /* start of the work for the open message; 0: not timed */
 	struct gn_rpc_request *held, **held_end;
-	bool serving;	/* more may come for the message */
-	bool time_each; /* each request by itself: one of them takes long */
+	bool serving;	/* results may still be added */
+	bool time_each; /* time every request: one of them takes long */
 	union {
 		struct {
-			/*
-			 * rpc_conn_attend(): something besides the next message is to be looked at
-			 * with each turn.
-			 */
-			bool attend;
-			bool open_ack; /* its client is to acknowledge it at once */
+			/* There is work besides the next message: rpc_conn_update_pending(). */
+			bool pending_work;
+			bool open_ack; /* set RPC_WANT_ACK in the open message */
 			bool parked;
-			bool check_request : 1, check_fetch : 1; /* no order is promised */
-			bool writes : 1;			 /* n_writing */
-			uint32_t notify; /* the result that its client sleeps for; 0: none */
+			/* the connection does not guarantee the order */
+			bool check_request : 1, check_fetch : 1;
+			bool writes : 1; /* n_writing is not 0 */
+			uint32_t notify; /* the result that the client waits for; 0: none */
 		};
-		uint64_t rare; /* not 0: serve_single() must not be used */
+		uint64_t slow_path; /* not 0: serve_single() must not be used */
 	};
-	uint32_t n_writing; /* of writing */
+	uint32_t n_writing; /* number of slots that are set in writing */
 
 	/* ---- the rest ---- */
 
-	struct link_task task; /* it is handed over to its thread */
-	uint64_t previous;     /* … which ends this connection first, or another thread: */
+	struct link_task task; /* hands the connection to its thread */
+	/* name of the client's earlier connection, to be closed first; and its thread */
+	uint64_t previous;
 	unsigned previous_thread;
 	uint64_t client;
-	bool dead; /* its client is gone, or was never let in */
-	bool told; /* opts.peer knows that the client came */
-	uint64_t heard_ns;
+	bool dead;	    /* disconnected, or never accepted */
+	bool peer_notified; /* opts.peer was called for the connect */
+	uint64_t active_ns;
 	uint32_t epoch, window;
 	uint32_t max_request;
 	uint32_t park_count; /* 1 … RPC_PARKED_MAX */
 	uint32_t reply_key;
 	uint64_t request_stride, result_stride;
 
-	bool untold;	 /* of taken, but the slot of the next result is being written from */
-	uint32_t n_busy; /* requests that are not idle */
-	struct gn_rpc_request *
-		*blocks; /* of the window: RPC_BLOCK each, made when they are needed */
-	uint32_t n_made; /* requests in them */
-	uint64_t coming_bytes;		       /* of large ones */
-	struct gn_rpc_request *far, **far_end; /* … of which not all was asked for */
-	uint32_t reading;		       /* pieces that are under way */
-	struct gn_rpc_request *ordered;	       /* a large one, for which what follows it waits: */
-	struct rpc_cursor rest;		       /* the rest of its message */
+	/* taken changed, but a reply is being written from the slot that publishes it */
+	bool taken_unpublished;
+	uint32_t n_busy; /* requests in use */
+	/* The window's requests: RPC_BLOCK each, allocated on demand. */
+	struct gn_rpc_request **blocks;
+	uint32_t n_made;	/* requests in blocks */
+	uint64_t reading_bytes; /* of large requests being read */
+	/* large requests whose READs are not all posted */
+	struct gn_rpc_request *large, **large_end;
+	uint32_t reading;		/* outstanding READs */
+	struct gn_rpc_request *ordered; /* a large request that later requests wait for */
+	struct rpc_cursor rest;		/* the rest of its message */
 
-	uint64_t ack_seen; /* the word of acked, when it was looked at */
-	struct rpc_lent *lent;
-	uint32_t n_lent;
-	bool returning; /* some of it is acknowledged, but the client may still be copying */
-	struct rpc_shown *shown;
-	uint32_t n_shown;
+	uint64_t ack_seen; /* the client's ack word, when it was last checked */
+	struct rpc_export *exports;
+	uint32_t n_exports;
+	bool releasing; /* some exports are acknowledged, but the client may still be copying */
+	struct rpc_exposed *exposed;
+	uint32_t n_exposed;
 	/*
-	 * By slot: a reply is being written from it. The client may have taken it by a READ and
-	 * acknowledged it, but the card may read the slot again until the WRITE has completed.
+	 * By slot: a reply is being written from it. Even if the client has fetched and
+	 * acknowledged the result, the card may read the slot again until the WRITE has completed.
 	 */
 	bool *writing;
-	struct gn_wr reply_wr; /* of the last reply; most of it stays */
+	struct gn_wr reply_wr; /* template of a reply */
 	struct gn_sge reply_sge;
-	uint32_t unsignaled, unsent; /* unsent: replies whose completion is waited for */
-	bool notifying;		     /* it is just being told that one is there */
+	/* sync_pending: replies of GN_RPC_SYNC_REPLY in flight */
+	uint32_t unsignaled, sync_pending;
+	bool notifying; /* a notification is in flight */
 
-	uint64_t bytes;			       /* atomic: that are charged to it */
-	uint32_t acked_before, rounds_unacked; /* of probes: for rpc_reclaim() */
+	uint64_t bytes;			       /* atomic: charged to the client */
+	uint32_t acked_before, rounds_unacked; /* for rpc_reclaim(), in probes */
 
 	struct gn_pd *pd;
 	struct rpc_area request_area, result_area;
@@ -319,29 +330,30 @@ struct rpc_thread {
 	struct gn_rpc_server *server;
 	unsigned index;
 	struct gn_thread *thread;
-	uint64_t id; /* gn_thread_id(), once it runs */
+	uint64_t id; /* gn_thread_id(), once the thread runs */
 	bool stop, draining;
 	bool drain_asked; /* atomic */
 	struct rpc_conn *conns, *parked;
-	struct link_timer park;	     /* look whether somebody is to be parked */
-	struct gn_rpc_request *come; /* large ones of which a piece has come */
-	struct gn_rpc_request *watched; /* whose handlers want to know when their callers give up */
+	struct link_timer park;		/* when to check for clients to park */
+	struct gn_rpc_request *arrived; /* large requests with new pieces */
+	struct gn_rpc_request *watched; /* requests with an abandon callback */
 	struct link_timer watch;
-	uint64_t watch_ns;	     /* not before then are they looked at again */
-	bool watch_woken;	     /* a client has woken the thread since */
-	bool written;		     /* a reply for whose slot a result is held, perhaps */
-	uint32_t n_conns;	     /* atomic: for others to read */
-	uint32_t unquiet;	     /* atomic: connections that are not drained yet */
+	uint64_t watch_ns; /* earliest time of the next check */
+	bool watch_woken;  /* a client has woken the thread since the last check */
+	/* a reply completed, and a result is held for its slot, perhaps */
+	bool written;
+	uint32_t n_conns;   /* atomic: read by other threads */
+	uint32_t undrained; /* atomic: undrained connections plus one; 0: not draining */
 	struct link_task stop_task, drain_task;
-	struct rpc_times **served[0x10000 / RPC_PAGE_METHODS]; /* atomic: pages, by method */
-	/* The last method that was looked up: no handler is called beside it while draining. */
-	struct rpc_known {
+	struct rpc_times **method_times[0x10000 / RPC_PAGE_METHODS]; /* atomic: pages, by method */
+	/* The method that was looked up last. While draining, fn is NULL. */
+	struct rpc_method_cache {
 		unsigned method;
 		gn_rpc_handler *fn;
 		void *arg;
-		const struct rpc_method *how; /* NULL: nobody handles it */
+		const struct rpc_method *def; /* NULL: no such method */
 		struct rpc_times *times;
-	} known;
+	} cached;
 	struct gn_rpc_counters count;
 	struct gn_rpc_group group;
 };
@@ -351,125 +363,120 @@ struct gn_rpc_server {
 	uint64_t creator; /* gn_thread_id() */
 	char *addr;
 	struct gn_rpc_server_opts opts;
-	uint32_t piece; /* bytes of a large request that are read at once */
+	uint32_t piece; /* bytes of a READ of a large request */
 	uint32_t max_inline;
 	struct rpc_method *methods[0x10000 / RPC_PAGE_METHODS];
 	struct gn_ctx *ctx; /* GN_RPC_ONE_CTX */
 	struct link_acceptor acceptor;
-	struct gn_listener *listener; /* of a polled one, which has no acceptor */
-	bool draining;		      /* atomic: nobody is let in */
+	struct gn_listener *listener; /* of a polled server, which has no acceptor */
+	bool draining;		      /* atomic: refuse connections */
 	struct rpc_thread *threads;
 	unsigned started;
-	uint64_t poller;  /* gn_thread_id() of who polls it, once it is started; else of nobody */
-	uint64_t clients; /* atomic: ever */
+	uint64_t poller;  /* gn_thread_id() of the polling thread, once started */
+	uint64_t clients; /* atomic: connections so far */
 	uint64_t bytes;	  /* atomic: charged to clients */
-	uint32_t n_conns; /* atomic: connections, those that are being torn down too */
+	uint32_t n_conns; /* atomic: connections, including those being torn down */
 	uint64_t refused, dropped, logged_ns; /* atomic */
 	unsigned next;			      /* thread of the next client */
 };
 
 /* limits.c; any thread */
-/* Keep so many bytes more for a client; false: that is beyond a limit, and counted as dropped. */
+/* Charge bytes to a client. False: beyond a limit, and counted as dropped. */
 bool rpc_charge(struct rpc_conn *conn, uint64_t bytes, bool large);
-/* … that can be done without: false is no reason to count or to log. */
+/* … for optional memory: failure is neither counted nor logged. */
 bool rpc_charge_spare(struct rpc_conn *conn, uint64_t bytes);
 void rpc_uncharge(struct rpc_conn *conn, uint64_t bytes);
-/* Owner only: */
+/* owner only: */
 void rpc_limits_default(struct gn_rpc_server_opts *opts);
-/* Completions that a connection with so many slots may cause before anybody looks. */
+/* Completions that a connection with so many slots can cause. */
 uint32_t rpc_completions(uint32_t slots);
 uint32_t rpc_max_sends(uint32_t slots);
-/* What the hello asked for, or less; false: the client is refused, and the log says why. */
+/* Grants what the hello requested, or less. False: the client is refused, and the log says why. */
 bool rpc_admit(struct rpc_conn *conn);
-void rpc_dismiss(struct rpc_conn *conn);
-/*
- * With each round of probes: disconnect a client that acknowledges no result while memory is short.
- */
+void rpc_unadmit(struct rpc_conn *conn);
+/* Runs with each probe: disconnects a client that acknowledges no result while memory is short. */
 void rpc_reclaim(struct rpc_conn *conn, uint32_t rounds);
 
 /* conn.c */
-/* The acceptor's thread: somebody wants to connect. */
+/* Acceptor's thread: a connection request. */
 void rpc_conn_request(struct gn_rpc_server *server, struct gn_event *event);
-/* It is over, and ends in this turn. */
+/* Marks the connection as failed; it ends in this turn. */
 static inline void rpc_conn_fail(struct rpc_conn *conn)
 {
 	link_conn_fail(&conn->link);
 }
-/* What the loop is told; conn_ops has the rest. */
+/* Callbacks of the loop; rpc_thread_ops has the rest. */
 void rpc_conn_established(struct link_conn *link);
 void rpc_conn_end(struct link_conn *link);
 bool rpc_conn_busy(const struct link_conn *link);
 bool rpc_conn_destroy(struct link_conn *link);
-/* Put it aside until it says that there is something. long_silent: for LINK_PROBE_NS. */
-void rpc_conn_park(struct rpc_conn *conn, bool long_silent);
+/* Stop polling the connection until the client wakes it. long_idle: idle for LINK_PROBE_NS. */
+void rpc_conn_park(struct rpc_conn *conn, bool long_idle);
 void rpc_conn_unpark(struct rpc_conn *conn);
 int rpc_conn_recv(struct rpc_conn *conn);
-/* Where it says which results it does not need any more. */
-static inline const uint64_t *rpc_conn_ack(const struct rpc_conn *conn)
+/* Where the client acknowledges results without a request. */
+static inline const uint64_t *rpc_conn_ack_at(const struct rpc_conn *conn)
 {
 	const uint8_t *word = conn->requests + (conn->mask + 1) * conn->request_stride;
 
 	return (const uint64_t *)(const void *)word;
 }
-static inline const uint64_t *rpc_conn_word(const struct rpc_conn *conn)
+static inline const uint64_t *rpc_conn_seq_at(const struct rpc_conn *conn)
 {
 	return (const uint64_t *)(const void *)conn->message;
 }
 
-/* The next message: its number, its sequence, its slot. */
+/* Move to the message of this number. */
 static inline void rpc_conn_next(struct rpc_conn *c, uint32_t number)
 {
 	c->number = number;
 	c->seq = rpc_seq(c->epoch, number);
 	c->message = c->requests + (number & c->mask) * c->request_stride;
 }
-/*
- * After a change of what it is about: results are held or lent, messages are not known to be taken,
- * keep their slots, or wait for a large one; or the server drains.
- */
-static inline void rpc_conn_attend(struct rpc_conn *c)
+/* Call after a change of any of these members. */
+static inline void rpc_conn_update_pending(struct rpc_conn *c)
 {
-	c->attend = c->held || c->lent || c->untold || c->ordered || c->rest.message || c->n_kept ||
-		    c->thread->draining;
+	c->pending_work = c->held || c->exports || c->taken_unpublished || c->ordered ||
+			  c->rest.message || c->n_pins || c->thread->draining;
 }
-/* Is there something to do for it: a message, perhaps? */
+/* Is there a message, perhaps, or other work? */
 static inline bool rpc_conn_ready(const struct rpc_conn *c)
 {
-	return __atomic_load_n(rpc_conn_word(c), __ATOMIC_RELAXED) == c->seq || unlikely(c->rare) ||
-	       mutant("rpc-epoch-unchecked", 8);
+	return __atomic_load_n(rpc_conn_seq_at(c), __ATOMIC_RELAXED) == c->seq ||
+	       unlikely(c->slow_path) || mutant("rpc-epoch-unchecked", 8);
 }
 
-/* The i-th request of its window. */
+/* The i-th request of the window. */
 #define RPC_BLOCK 64u
-static inline struct gn_rpc_request *rpc_conn_nth(const struct rpc_conn *conn, uint32_t i)
+static inline struct gn_rpc_request *rpc_conn_request_at(const struct rpc_conn *conn, uint32_t i)
 {
 	return &conn->blocks[i / RPC_BLOCK][i % RPC_BLOCK];
 }
-/* RPC_BLOCK more requests of the window; false: it has all of them, or there is no memory. */
+/* Allocates RPC_BLOCK more requests of the window. False: the window is complete, or no memory. */
 bool rpc_conn_grow(struct rpc_conn *conn);
 
 /* serve.c */
-/* Does its handler run, in this thread, and has not answered? */
+/* True if its handler runs in this thread and has not answered. */
 static inline bool rpc_request_runs(const struct gn_rpc_request *r)
 {
 	return exec_is_owner(r->conn->thread->id) &&
-	       (r->is.state == RPC_RUNNING || r->conn->current == r);
+	       (r->is.state == RPC_REQ_RUNNING || r->conn->current == r);
 }
 static inline bool rpc_request_answered(const struct gn_rpc_request *r)
 {
 	return __atomic_load_n(&r->is.answered, __ATOMIC_RELAXED);
 }
-/* Its memory changed, perhaps: handle the requests that are there. How many. */
+/* Serves the messages that are there. Returns their number. */
 int rpc_conn_serve_ready(struct rpc_conn *conn);
 static inline int rpc_conn_serve(struct rpc_conn *c)
 {
 	return rpc_conn_ready(c) ? rpc_conn_serve_ready(c) : 0;
 }
-/* A piece of a large request has come. */
-void rpc_request_come(struct gn_rpc_request *request);
-/* Any thread: have its bytes where they stay when its slot is free. */
+/* READs of a large request have completed. */
+void rpc_request_piece_read(struct gn_rpc_request *request);
+/* Any thread: copies the bytes to where they survive their slot. */
 void rpc_request_copy_out(struct gn_rpc_request *request);
-/* Its bytes were elsewhere than in its slot, or kept it. */
+/* Frees copied bytes, or unpins the slot. */
 void rpc_request_release(struct gn_rpc_request *request);
 static inline void rpc_request_free(struct gn_rpc_request *r)
 {
@@ -478,80 +485,82 @@ static inline void rpc_request_free(struct gn_rpc_request *r)
 	if (__atomic_load_n(&r->is.bytes, __ATOMIC_RELAXED) != RPC_IN_SLOT)
 		rpc_request_release(r);
 	c->n_busy--;
-	r->is.state = RPC_IDLE;
-	r->next = c->idle;
-	c->idle = r;
+	r->is.state = RPC_REQ_FREE;
+	r->next = c->free_requests;
+	c->free_requests = r;
 }
-/* One whose handler runs, and which is not answered by the quick way. */
-void rpc_request_settle(struct gn_rpc_request *request);
-/* One of the window that is idle, and is not any more; NULL: there is none. */
+/* Takes a running request off the free list: it is not answered on the fast path. */
+void rpc_request_make_busy(struct gn_rpc_request *request);
+/* Takes a free request of the window; NULL: there is none. */
 static inline struct gn_rpc_request *rpc_request_take(struct rpc_conn *c)
 {
-	struct gn_rpc_request *r = c->idle;
+	struct gn_rpc_request *r = c->free_requests;
 
 	if (unlikely(!r)) {
 		if (!rpc_conn_grow(c))
 			return NULL;
-		r = c->idle;
+		r = c->free_requests;
 	}
-	c->idle = r->next;
+	c->free_requests = r->next;
 	c->n_busy++;
 	return r;
 }
 /* group.c */
-/* The entry, of the method that the thread knows, and those that go with it. */
+/* Serves this entry, whose method is cached, and the entries that can join it. */
 void rpc_group_serve(struct rpc_conn *conn, const struct rpc_entry *entry, const uint8_t *data,
 		     struct rpc_cursor *cursor);
-/* A request by itself, whose state is RPC_BUSY. */
+/* A single request in state RPC_REQ_BUSY. */
 void rpc_group_serve_one(const struct rpc_method *method, struct gn_rpc_request *request);
 
 /* abandon.c */
-void rpc_abandon_forget(struct gn_rpc_request *request);
-void rpc_abandon_gone(struct rpc_conn *conn);
-void rpc_abandon_look(struct rpc_thread *thread, uint64_t now_ns);
+void rpc_abandon_unregister(struct gn_rpc_request *request);
+void rpc_abandon_conn(struct rpc_conn *conn);
+void rpc_abandon_check(struct rpc_thread *thread, uint64_t now_ns);
 void rpc_abandon_due(struct link_timer *timer, uint64_t now_ns);
 
 /* answer.c; owner only */
 void rpc_answer(struct gn_rpc_request *request);
 void rpc_answer_posted(struct link_task *task);
-/* No more results come for the message that is put together. */
+/* Seals the open message: no more results are added. */
 void rpc_seal_results(struct rpc_conn *conn);
-/* The client needs no result up to this one any more; false: it has not even got it. */
+/* The client has consumed results up to number. False: beyond what was published. */
 bool rpc_conn_newly_acked(struct rpc_conn *conn, uint32_t number);
 static inline bool rpc_conn_acked(struct rpc_conn *c, uint32_t number)
 {
-	/* A request may be older than the word that was seen before it. Lent: attend. */
-	if (likely(number - c->acked <= c->placed - c->acked && !c->rare)) {
+	/*
+	 * The ack of a request may be older than the ack word seen before it. With exports: slow
+	 * path.
+	 */
+	if (likely(number - c->acked <= c->published - c->acked && !c->slow_path)) {
 		c->acked = number;
 		return true;
 	}
 	return (int32_t)(number - c->acked) <= 0 || rpc_conn_newly_acked(c, number);
 }
-/* … and it may have said so without a request. */
-void rpc_conn_look_acked(struct rpc_conn *conn);
+/* Checks the ack word, which the client writes without a request. */
+void rpc_conn_check_acks(struct rpc_conn *conn);
 void rpc_conn_release_held(struct rpc_conn *conn);
-/* Tell a client that sleeps, if the result that it sleeps for is there. */
+/* Notifies a sleeping client, if the result that it waits for is published. */
 void rpc_conn_notify(struct rpc_conn *conn);
-/* More messages are taken, perhaps; tell the client if no result does. */
+/* Advances taken past messages whose slots are not pinned. */
 static inline void rpc_conn_advance(struct rpc_conn *c)
 {
-	if (likely(!c->n_kept))
+	if (likely(!c->n_pins))
 		c->taken = c->number - 1;
-	while (c->taken + 1 != c->number && !c->keep_slot[(c->taken + 1) & c->mask])
+	while (c->taken + 1 != c->number && !c->slot_pins[(c->taken + 1) & c->mask])
 		c->taken++;
 }
-void rpc_conn_tell_taken(struct rpc_conn *conn);
+void rpc_conn_publish_taken(struct rpc_conn *conn);
 
-/* show.c */
-void rpc_shown_hide(struct rpc_conn *conn);
+void rpc_exposed_free(struct rpc_conn *conn);
 
-/* lend.c */
-bool rpc_lend(struct gn_rpc_request *request, struct rpc_far *out);
+/* export.c */
+bool rpc_result_export(struct gn_rpc_request *request, struct rpc_large_ref *out);
 /*
- * Take back what is acknowledged, or all. What the client may be copying stays, to be tried again:
- * conn->returning.
+ * Release acknowledged exports, or all. Exports that the client may be copying are retried later:
+ * conn->releasing.
  */
-void rpc_lent_return(struct rpc_conn *conn, bool all);
+void rpc_exports_release(struct rpc_conn *conn, bool all);
 static inline void rpc_answer_free(struct rpc_conn *c, struct rpc_answer *a)
 {
 	gn_free(a->copy);
@@ -569,13 +578,12 @@ void rpc_thread_main(void *thread);
 int rpc_thread_turn(struct rpc_thread *thread);
 int rpc_thread_idle(struct rpc_thread *thread, uint64_t deadline_ns);
 void rpc_thread_end(struct rpc_thread *thread);
-/* The table of its loop. */
 extern const struct link_ops rpc_thread_ops;
-/* Look at clients after park_us, as long as there are some that are not parked. */
+/* Checks for clients to park, every park_us while unparked clients exist. */
 void rpc_thread_park_due(struct link_timer *timer, uint64_t now_ns);
 /*
- * Post one request of a connection, by gn_post_one(), or by rpc_post_send() if it is to complete;
- * -EAGAIN: its queue is full of what is not done.
+ * Post one work request of a connection with post: gn_post_one(), or rpc_post_send() if it must
+ * create a completion. Polls the cq while the send queue is full; -EAGAIN: it stays full.
  */
 typedef int rpc_post_fn(struct gn_qp *qp, const struct gn_wr *wr);
 int rpc_post_send(struct gn_qp *qp, const struct gn_wr *wr);
@@ -585,18 +593,19 @@ void rpc_thread_drain(struct link_task *task);
 
 /* server.c */
 const struct rpc_method *rpc_method_find(const struct gn_rpc_server *server, unsigned method);
-void rpc_thread_learn(struct rpc_thread *thread, unsigned method);
-static inline const struct rpc_known *rpc_thread_know(struct rpc_thread *t, unsigned method)
+void rpc_thread_cache_method(struct rpc_thread *thread, unsigned method);
+static inline const struct rpc_method_cache *rpc_thread_method(struct rpc_thread *t,
+							       unsigned method)
 {
-	if (unlikely(t->known.method != method))
-		rpc_thread_learn(t, method);
-	return &t->known;
+	if (unlikely(t->cached.method != method))
+		rpc_thread_cache_method(t, method);
+	return &t->cached;
 }
 
 /* metrics.c */
 void rpc_metrics_handler(struct gn_rpc_request *request, void *arg);
-/* What it knows of a method, which has a handler; NULL: no memory. */
-struct rpc_times *rpc_served(struct rpc_thread *thread, unsigned method);
-void rpc_served_free(struct rpc_thread *thread);
+/* The histogram of a method that has a handler; NULL: no memory. */
+struct rpc_times *rpc_method_times(struct rpc_thread *thread, unsigned method);
+void rpc_method_times_free(struct rpc_thread *thread);
 
 #endif

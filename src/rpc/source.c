@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Clients and polled servers as sources: what they do before their thread sleeps. */
+/* Clients and polled servers as wait sources: preparation for sleep. */
 #include <errno.h>
 
 #include "base/bits.h"
@@ -7,43 +7,48 @@
 #include "rpc/client.h"
 #include "rpc/server.h"
 
-#define RETRY_NS   100000u  /* until a request that had no room in the queue is tried again */
-#define RETIRED_NS 1000000u /* between two looks at memory that a server may be copying */
+/* before a work request that found the send queue full is tried again */
+#define POST_RETRY_NS 100000u
+/* between two attempts to free memory that a server may be copying */
+#define RETIRED_CHECK_NS 1000000u
 
-/* The server says when the next result is there; until then rpc_client_looked() looks for it. */
-static void ask_to_be_woken(struct gn_rpc_client *c, uint64_t now_ns)
+/*
+ * The server notifies the client of the next result; until then only rpc_client_check_liveness()
+ * reads it.
+ */
+static void request_notification(struct gn_rpc_client *c, uint64_t now_ns)
 {
 	if (!rpc_notify(c, now_ns))
-		source_due(&c->loop.source, now_ns + RETRY_NS);
+		source_due(&c->loop.source, now_ns + POST_RETRY_NS);
 	else if (c->n_fetch)
-		c->first_ns = GN_FOREVER;
+		c->fetch_at_ns = GN_FOREVER;
 }
 
-/* Everything else that a client waits for completes, or is an event, or a timer. */
-static int prepare(struct gn_source *source)
+/* Everything else that a client waits for is a completion, an event or a timer. */
+static int client_source_prepare(struct gn_source *source)
 {
 	struct gn_rpc_client *c = container_of(source, struct gn_rpc_client, loop.source);
 	int rc = rpc_client_check(c);
 	uint64_t now_ns;
 
 	if (!rc && c->busy)
-		rc = gn_fail(-EDEADLK, "rpc: a client does not wait from within a done function");
+		rc = gn_fail(-EDEADLK, "rpc: a client cannot wait within a done function");
 	source->mute = c->dead && !rpc_client_opening(c);
 	if (rc || c->dead)
 		return rc;
-	link_loop_must_tend(&c->loop); /* by the next poll */
+	link_loop_force_maintain(&c->loop); /* in the next poll */
 	now_ns = gn_now_ns();
-	if (c->entries && !c->due)
-		source_due(source, c->begun_ns + c->learn.batch.wait_us * 1000ull + 1);
-	if ((c->due || c->look.late) && !c->posted)
-		source_due(source, now_ns + RETRY_NS);
+	if (c->entries && !c->send_due)
+		source_due(source, c->begun_ns + c->adapt.batch.wait_us * 1000ull + 1);
+	if ((c->send_due || c->view_reads.unposted) && !c->posted)
+		source_due(source, now_ns + POST_RETRY_NS);
 	if (c->retired)
-		source_due(source, now_ns + RETIRED_NS);
-	if (c->n_reply || rpc_wants_slot(c))
-		source_due(source, rpc_ask_ns(c) + 1);
-	link_conn_watch(&c->link->conn, rpc_calls_sent(c) ? LINK_PROBE_NS : GN_FOREVER);
+		source_due(source, now_ns + RETIRED_CHECK_NS);
+	if (c->n_reply || rpc_waits_for_slot(c))
+		source_due(source, rpc_probe_due_ns(c) + 1);
+	link_conn_set_probe_interval(&c->link->conn, rpc_calls_sent(c) ? LINK_PROBE_NS : GN_FOREVER);
 	if (rpc_calls_sent(c))
-		ask_to_be_woken(c, now_ns);
+		request_notification(c, now_ns);
 	source_due(source, link_timers_due(&c->loop.timers));
 	return source->due_ns <= now_ns ? -EAGAIN : 0;
 }
@@ -52,7 +57,7 @@ const struct source_ops rpc_client_source = {
 	.ready = source_object_ready,
 	.arm = source_object_arm,
 	.disarm = source_object_disarm,
-	.prepare = prepare,
+	.prepare = client_source_prepare,
 };
 
 struct gn_source *gn_rpc_client_source(struct gn_rpc_client *client)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A server thread: a loop, what it does all day, and what it does when there is nothing to do. */
+/* A server thread: its loop, its turns, parking, and waiting. */
 #include <errno.h>
 #include <limits.h>
 
@@ -9,9 +9,10 @@
 #include "base/owner.h"
 #include "rpc/server.h"
 
-#define AWAKE_NS     1000000u /* between two looks at clients that owe something */
-#define PARKED_EVERY 10u      /* looks at a client, until one at a client that is parked */
-#define END_WARN_US  1000000u /* of waiting for answers at the end, before the log says so */
+#define UNPARKED_CHECK_NS   1000000u /* between two checks of clients that cannot be parked */
+#define PARKED_PROBE_FACTOR 10u	     /* parked clients are probed this many times less often */
+/* of waiting for answers in gn_rpc_server_destroy(), before the log says so */
+#define DESTROY_WARN_US 1000000u
 
 static struct rpc_conn *conn_of(struct link_conn *link)
 {
@@ -23,7 +24,7 @@ static struct rpc_thread *thread_of(struct link_loop *loop)
 	return container_of(loop, struct rpc_thread, loop);
 }
 
-/* ---- what other threads ask ---- */
+/* ---- tasks of other threads ---- */
 
 void rpc_thread_stop(struct link_task *task)
 {
@@ -36,22 +37,23 @@ void rpc_thread_drain(struct link_task *task)
 
 	t->draining = true;
 	for (struct rpc_conn *c = t->conns; c; c = c->next)
-		rpc_conn_attend(c);
+		rpc_conn_update_pending(c);
 	for (struct rpc_conn *c = t->parked; c; c = c->next)
-		rpc_conn_attend(c);
-	t->known.method = UINT_MAX;    /* its handler is not to be called any more */
-	link_loop_must_tend(&t->loop); /* whoever waits is told in this turn */
+		rpc_conn_update_pending(c);
+	t->cached.method = UINT_MAX;   /* its handler must not be called any more */
+	link_loop_force_maintain(&t->loop); /* so that the drained state is published in this turn */
 }
 
-/* ---- what the fabric says ---- */
+/* ---- completions ---- */
 
 /*
- * A client that was put aside is there, or one sleeps until this result is there. There must be a
- * receive for the next. One that asks all the time is told no more often than it takes to tell it.
+ * A wake-up: the client was parked, or it sleeps and wants a notification of result notify. Posts a
+ * receive for the next wake-up. At most one notification per client is outstanding.
  */
-static void take_word(struct rpc_conn *c, uint32_t notify)
+static void take_wake(struct rpc_conn *c, uint32_t notify)
 {
-	link_conn_established(&c->link); /* or how could it send? The news of that may be lost. */
+	/* the ESTABLISHED event may be lost, but the client could send */
+	link_conn_established(&c->link);
 	rpc_conn_unpark(c);
 	if (!c->dead && rpc_conn_recv(c))
 		rpc_conn_fail(c);
@@ -62,25 +64,25 @@ static void take_word(struct rpc_conn *c, uint32_t notify)
 	rpc_conn_notify(c);
 }
 
-/* Handlers are not run from here: one of them may be what waits for a completion. */
-static void take_piece(struct rpc_thread *t, struct gn_rpc_request *r)
+/* Handlers do not run here: a handler may be what waits for this completion. */
+static void take_large_piece(struct rpc_thread *t, struct gn_rpc_request *r)
 {
 	r->conn->reading--;
-	if (r->conn->dead || r->fresh++)
+	if (r->conn->dead || r->new_pieces++)
 		return;
-	r->next = t->come;
-	t->come = r;
+	r->next = t->arrived;
+	t->arrived = r;
 }
 
 /*
- * A reply has arrived: its slot is the server's again. The slot of an inline one has been all the
- * time, and another reply may be being written from it by now.
+ * A reply has arrived: its slot is free. The slot of an inline reply was free when it was posted,
+ * and may be in use for another reply by now.
  */
-static void take_written(struct rpc_conn *c, uint64_t id)
+static void take_reply_written(struct rpc_conn *c, uint64_t id)
 {
 	bool *writing = &c->writing[rpc_reply_slot(id)];
 
-	c->unsent -= !!(id & RPC_REPLY_SYNC);
+	c->sync_pending -= !!(id & RPC_REPLY_SYNC);
 	if (id & RPC_REPLY_INLINE)
 		return;
 	c->n_writing -= *writing;
@@ -89,25 +91,25 @@ static void take_written(struct rpc_conn *c, uint64_t id)
 	c->thread->written |= c->held != NULL;
 }
 
-static void completed(struct link_conn *link, const struct gn_wc *wc)
+static void thread_completed(struct link_conn *link, const struct gn_wc *wc)
 {
 	struct rpc_conn *c = conn_of(link);
 
 	if (wc->id == RPC_WAKE_ID) {
-		take_word(c, wc->imm);
+		take_wake(c, wc->imm);
 	} else if (wc->id == RPC_NOTIFY_ID) {
 		c->notifying = false;
 		rpc_conn_notify(c);
 	} else if ((wc->id & RPC_ID_MASK) == RPC_REPLY_ID) {
-		take_written(c, wc->id);
+		take_reply_written(c, wc->id);
 	} else {
-		take_piece(c->thread, (struct gn_rpc_request *)(uintptr_t)wc->id);
+		take_large_piece(c->thread, (struct gn_rpc_request *)(uintptr_t)wc->id);
 	}
 }
 
 /*
- * A queue that is full has been done with, perhaps, and nobody has looked: behind what others left
- * in the cq when they went, which is less than its depth.
+ * A full send queue may hold completed requests that nobody has polled, behind completions of
+ * closed connections in the cq, which are fewer than its depth.
  */
 int rpc_thread_post(struct rpc_conn *c, const struct gn_wr *wr, rpc_post_fn *post)
 {
@@ -129,16 +131,16 @@ int rpc_post_send(struct gn_qp *qp, const struct gn_wr *wr)
 	return gn_post_send(qp, wr, NULL);
 }
 
-static int serve_come(struct rpc_thread *t)
+static int thread_serve_arrived(struct rpc_thread *t)
 {
-	struct gn_rpc_request *r = t->come;
+	struct gn_rpc_request *r = t->arrived;
 	int served = 0;
 
-	t->come = NULL;
+	t->arrived = NULL;
 	for (struct gn_rpc_request *next; r; r = next) {
 		next = r->next;
-		served += r->fresh > 0;
-		rpc_request_come(r);
+		served += r->new_pieces > 0;
+		rpc_request_piece_read(r);
 	}
 	return served;
 }
@@ -146,7 +148,7 @@ static int serve_come(struct rpc_thread *t)
 /* ---- clients ---- */
 
 /* Results that were held until a reply had left their slot. */
-static int release_written(struct rpc_thread *t)
+static int release_held_results(struct rpc_thread *t)
 {
 	struct rpc_conn *lists[] = {t->conns, t->parked};
 	int released = 0;
@@ -164,35 +166,34 @@ static int release_written(struct rpc_thread *t)
 }
 
 /*
- * Those from whom nothing has come for a while are put aside. After a longer while also those that
- * owe something: the rest of a message, the word that a result is not needed any more. They may owe
- * it for ever.
+ * Clients that were idle for park_us are parked. Clients with held or exported results, or an
+ * incomplete message, are parked after LINK_PROBE_NS: what they owe may never come.
  */
-static bool may_park(const struct rpc_conn *c, uint64_t now_ns)
+static bool conn_may_park(const struct rpc_conn *c, uint64_t now_ns)
 {
-	if (c->link.state != LINK_UP || c->open || c->thread->draining || c->returning)
+	if (c->link.state != LINK_UP || c->open || c->thread->draining || c->releasing)
 		return false;
-	if (c->n_writing) /* from the slot whose word says: parked, perhaps */
+	if (c->n_writing) /* the parked state may have to be published in that slot */
 		return false;
-	return (!c->held && !c->lent) || now_ns >= c->heard_ns + LINK_PROBE_NS;
+	return (!c->held && !c->exports) || now_ns >= c->active_ns + LINK_PROBE_NS;
 }
 
-static void park_quiet(struct rpc_thread *t, uint64_t now_ns)
+static void park_idle(struct rpc_thread *t, uint64_t now_ns)
 {
 	const uint64_t park_ns = t->server->opts.park_us * 1000ull;
 
 	for (struct rpc_conn *c = t->conns, *next; c; c = next) {
 		next = c->next;
-		if (c->heard) {
-			c->heard = false;
-			c->link.heard = true;
-			c->heard_ns = now_ns;
-		} else if (now_ns >= c->heard_ns + park_ns && may_park(c, now_ns)) {
-			rpc_conn_park(c, now_ns >= c->heard_ns + LINK_PROBE_NS);
-			link_conn_watch(&c->link, LINK_PROBE_NS * PARKED_EVERY);
+		if (c->active) {
+			c->active = false;
+			c->link.active = true;
+			c->active_ns = now_ns;
+		} else if (now_ns >= c->active_ns + park_ns && conn_may_park(c, now_ns)) {
+			rpc_conn_park(c, now_ns >= c->active_ns + LINK_PROBE_NS);
+			link_conn_set_probe_interval(&c->link, LINK_PROBE_NS * PARKED_PROBE_FACTOR);
 		}
-		if (unlikely(c->returning))
-			rpc_lent_return(c, false);
+		if (unlikely(c->releasing))
+			rpc_exports_release(c, false);
 	}
 }
 
@@ -205,44 +206,44 @@ void rpc_thread_park_due(struct link_timer *timer, uint64_t now_ns)
 }
 
 /*
- * Its thread is about to sleep in somebody else's event loop: all are put aside at once, so that
- * they wake it. Those that cannot be are looked at now and then.
+ * The thread is about to sleep in another event loop: park all clients at once, so that they wake
+ * it. Clients that cannot be parked are checked every UNPARKED_CHECK_NS.
  */
-static int sleep_soon(struct link_loop *loop)
+static int thread_prepare_sleep(struct link_loop *loop)
 {
 	struct rpc_thread *t = thread_of(loop);
 
 	if (t->id != gn_thread_id())
 		return exec_not_owner(t->id, "rpc server");
-	if (t->come || t->written)
+	if (t->arrived || t->written)
 		return -EAGAIN;
 	for (struct rpc_conn *c = t->conns, *next; c; c = next) {
 		next = c->next;
 		if (c->link.state != LINK_UP)
 			continue;
-		if (may_park(c, loop->now_ns)) {
+		if (conn_may_park(c, loop->now_ns)) {
 			rpc_conn_park(c, false);
 			if (!c->parked)
 				return -EAGAIN;
-			link_conn_watch(&c->link, LINK_PROBE_NS * PARKED_EVERY);
+			link_conn_set_probe_interval(&c->link, LINK_PROBE_NS * PARKED_PROBE_FACTOR);
 		} else {
-			source_due(&loop->source, loop->now_ns + AWAKE_NS);
+			source_due(&loop->source, loop->now_ns + UNPARKED_CHECK_NS);
 		}
 	}
 	return 0;
 }
 
-/* With each look whether a client is silent. */
-static void looked(struct link_conn *link)
+/* Runs with each probe of an idle client. */
+static void thread_probed(struct link_conn *link)
 {
 	struct rpc_conn *c = conn_of(link);
 
-	if (unlikely(c->parked && (c->held || c->lent)))
-		rpc_conn_look_acked(c);
-	rpc_reclaim(c, c->parked ? PARKED_EVERY : 1);
+	if (unlikely(c->parked && (c->held || c->exports)))
+		rpc_conn_check_acks(c);
+	rpc_reclaim(c, c->parked ? PARKED_PROBE_FACTOR : 1);
 }
 
-/* How many clients have not got all their answers, for who drains the server. */
+/* Counts clients that have not received all results, for gn_rpc_server_drain(). */
 static void count_unquiet(struct rpc_thread *t, uint64_t now_ns)
 {
 	uint32_t n = 0;
@@ -250,35 +251,35 @@ static void count_unquiet(struct rpc_thread *t, uint64_t now_ns)
 	while (t->parked)
 		rpc_conn_unpark(t->parked);
 	for (const struct rpc_conn *c = t->conns; c; c = c->next)
-		n += c->n_busy || c->heard ||
-		     (c->placed != c->acked && now_ns - c->heard_ns < LINK_PROBE_NS);
-	__atomic_store_n(&t->unquiet, n + 1, __ATOMIC_RELEASE);
+		n += c->n_busy || c->active ||
+		     (c->published != c->acked && now_ns - c->active_ns < LINK_PROBE_NS);
+	__atomic_store_n(&t->undrained, n + 1, __ATOMIC_RELEASE);
 }
 
 /* ---- a turn ---- */
 
-/* The rest of a turn, which is not there each time. empty: clients without a request. */
-static no_inline int tend(struct rpc_thread *t, unsigned empty)
+/* The part of a turn that not every turn has. empty: clients without a request. */
+static no_inline int thread_tend(struct rpc_thread *t, unsigned empty)
 {
 	int busy;
 
 	exec_charge(GN_WORK_SCAN, empty);
-	busy = link_loop_tasks(&t->loop);
-	if (unlikely(t->come))
-		busy += serve_come(t);
-	if (!link_loop_tend(&t->loop))
+	busy = link_loop_run_tasks(&t->loop);
+	if (unlikely(t->arrived))
+		busy += thread_serve_arrived(t);
+	if (!link_loop_maintain(&t->loop))
 		return busy;
 	if (unlikely(t->written))
-		busy += release_written(t);
+		busy += release_held_results(t);
 	if (unlikely(t->watched))
-		rpc_abandon_look(t, t->loop.now_ns);
-	park_quiet(t, t->loop.now_ns);
+		rpc_abandon_check(t, t->loop.now_ns);
+	park_idle(t, t->loop.now_ns);
 	if (unlikely(t->draining))
 		count_unquiet(t, t->loop.now_ns);
 	return busy;
 }
 
-static force_inline int serve_conns(struct rpc_thread *t, unsigned *empty)
+static force_inline int thread_serve_conns(struct rpc_thread *t, unsigned *empty)
 {
 	int served = 0;
 
@@ -294,18 +295,18 @@ static force_inline int serve_conns(struct rpc_thread *t, unsigned *empty)
 }
 
 /*
- * A poll that found nothing, the first for some time: the program may sleep before the next. So
- * what comes with the events is served by this poll: the requests of clients that were parked.
+ * A poll that found nothing, the first for some time: the program may sleep before its next poll.
+ * So serve now what the events bring: requests of clients that were parked.
  */
-static no_inline int turn_idle(struct rpc_thread *t)
+static no_inline int thread_turn_idle(struct rpc_thread *t)
 {
 	unsigned empty;
 	int served;
 
 	if (likely(!link_loop_overdue(&t->loop)))
 		return 0;
-	served = tend(t, 0);
-	served += serve_conns(t, &empty);
+	served = thread_tend(t, 0);
+	served += thread_serve_conns(t, &empty);
 	exec_charge(GN_WORK_SCAN, empty);
 	return served;
 }
@@ -313,54 +314,54 @@ static no_inline int turn_idle(struct rpc_thread *t)
 int rpc_thread_turn(struct rpc_thread *t)
 {
 	unsigned empty;
-	const int served = serve_conns(t, &empty);
+	const int served = thread_serve_conns(t, &empty);
 
 	if (unlikely((uintptr_t)__atomic_load_n(&t->loop.tasks, __ATOMIC_RELAXED) |
-		     (uintptr_t)t->come) ||
-	    unlikely(link_loop_will_tend(&t->loop)))
-		return served + tend(t, empty);
+		     (uintptr_t)t->arrived) ||
+	    unlikely(link_loop_will_maintain(&t->loop)))
+		return served + thread_tend(t, empty);
 	exec_charge(GN_WORK_SCAN, empty + 1); /* and the tasks */
-	t->loop.turns++;
-	return served ? served : turn_idle(t);
+	t->loop.iterations++;
+	return served ? served : thread_turn_idle(t);
 }
 
-/* What clients may write. */
-static void words(struct link_loop *loop, struct link_words *out)
+/* The words that clients may write. */
+static void thread_words(struct link_loop *loop, struct link_words *out)
 {
 	const struct rpc_thread *t = thread_of(loop);
 
 	for (const struct rpc_conn *c = t->conns; c; c = c->next) {
-		const uint64_t *word = rpc_conn_word(c);
+		const uint64_t *word = rpc_conn_seq_at(c);
 		const uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 
 		if (c->link.state != LINK_UP)
 			continue;
-		if (c->held || c->lent || t->draining)
-			link_words_add(out, rpc_conn_ack(c), c->ack_seen);
+		if (c->held || c->exports || t->draining)
+			link_words_add(out, rpc_conn_ack_at(c), c->ack_seen);
 		if (c->ordered)
 			continue; /* a completion comes */
 		if (seen == c->seq)
-			out->torn = true; /* or here since just now */
+			out->torn = true; /* or complete since the last poll */
 		else if (!link_words_add(out, word, seen))
 			return;
 	}
 }
 
-static void request(struct link_loop *loop, struct gn_event *event)
+static void thread_request(struct link_loop *loop, struct gn_event *event)
 {
 	rpc_conn_request(thread_of(loop)->server, event);
 }
 
 const struct link_ops rpc_thread_ops = {
-	.completed = completed,
-	.request = request,
+	.completed = thread_completed,
+	.request = thread_request,
 	.established = rpc_conn_established,
-	.ended = rpc_conn_end,
-	.looked = looked,
+	.conn_failed = rpc_conn_end,
+	.probe_due = thread_probed,
 	.busy = rpc_conn_busy,
 	.destroy = rpc_conn_destroy,
-	.words = words,
-	.sleep = sleep_soon,
+	.poll_words = thread_words,
+	.prepare_sleep = thread_prepare_sleep,
 };
 
 int rpc_thread_idle(struct rpc_thread *t, uint64_t deadline_ns)
@@ -370,7 +371,7 @@ int rpc_thread_idle(struct rpc_thread *t, uint64_t deadline_ns)
 	return link_loop_wait(&t->loop, deadline_ns, "requests of clients");
 }
 
-/* Requests that handlers have not answered: their connections cannot be destroyed before. */
+/* Connections with unanswered requests cannot be destroyed yet. */
 static void warn_unanswered(const struct rpc_thread *t)
 {
 	unsigned n = 0;
@@ -385,22 +386,22 @@ static void warn_unanswered(const struct rpc_thread *t)
 
 void rpc_thread_end(struct rpc_thread *t)
 {
-	uint64_t warn_ns = gn_deadline_us(END_WARN_US);
+	uint64_t warn_ns = gn_deadline_us(DESTROY_WARN_US);
 
 	do {
-		link_loop_tasks(&t->loop);
+		link_loop_run_tasks(&t->loop);
 		while (t->conns)
 			rpc_conn_end(&t->conns->link);
 		while (t->parked)
 			rpc_conn_end(&t->parked->link);
 		link_conns_sweep(&t->loop);
-		if (t->loop.closing || !link_loop_quiet(&t->loop))
+		if (t->loop.closing || !link_loop_no_posters(&t->loop))
 			gn_yield();
 		if (gn_now_ns() >= warn_ns) {
 			warn_unanswered(t);
 			warn_ns = GN_FOREVER;
 		}
-	} while (t->loop.closing || t->loop.tasks || !link_loop_quiet(&t->loop));
+	} while (t->loop.closing || t->loop.tasks || !link_loop_no_posters(&t->loop));
 }
 
 void rpc_thread_main(void *arg)

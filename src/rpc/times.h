@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How long calls took: counts in buckets of a quarter octave. One thread adds, any may read, so
- * that metrics can be asked for at any time.
+ * Latency histogram of a method: buckets of a quarter octave. One thread adds; any thread may read.
  */
 #ifndef GN_RPC_TIMES_H
 #define GN_RPC_TIMES_H
@@ -12,14 +11,14 @@
 
 #define RPC_TIMES_BUCKETS 160u /* up to 2^40 ns */
 
-/* A method that takes longer is timed each time: the clock costs little then. */
+/* A slower method is timed with every call: the clock is cheap in comparison. */
 #define RPC_TIMED_NS 2000u
 
 struct rpc_times {
-	uint64_t calls;		/* that there were */
-	uint32_t last_us;	/* of a server: what the last took that was timed by itself */
-	uint32_t untimed;	/* … calls before the next that is timed; 0: it is */
-	uint64_t count, sum_ns; /* of those that were timed */
+	uint64_t calls;		/* all, timed or not */
+	uint32_t last_us;	/* server: time of the last call that was timed alone */
+	uint32_t untimed;	/* server: calls to go before the next timed one */
+	uint64_t count, sum_ns; /* of timed calls */
 	uint64_t bucket[RPC_TIMES_BUCKETS];
 };
 
@@ -31,13 +30,13 @@ static inline unsigned rpc_times_bucket(uint64_t ns)
 	return i < RPC_TIMES_BUCKETS ? i : RPC_TIMES_BUCKETS - 1;
 }
 
-/* Where bucket i ends. */
+/* Upper end of bucket i. */
 static inline uint64_t rpc_times_end(unsigned i)
 {
 	return (uint64_t)(5 + i % 4) << (i / 4) >> 2;
 }
 
-static inline void rpc_times_last(struct rpc_times *t, uint64_t ns)
+static inline void rpc_times_set_last(struct rpc_times *t, uint64_t ns)
 {
 	t->last_us = ns / 1000 < UINT32_MAX ? (uint32_t)(ns / 1000) : UINT32_MAX;
 	if (ns >= RPC_TIMED_NS)
@@ -52,7 +51,6 @@ static inline void rpc_times_add(struct rpc_times *t, uint64_t ns, uint64_t n)
 }
 
 void rpc_times_merge(struct rpc_times *into, const struct rpc_times *from);
-/* The time in ns that so many per cent of them did not exceed. */
 uint64_t rpc_times_percentile(const struct rpc_times *t, unsigned percent);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What rpc tune found out, as a file: lines of words with tabs between them, each a name and its
- * numbers. Everything must be there, once, and nothing else; R and Tx come last, so that a file
- * that was cut short is noticed. Lines that begin with # are for people.
+ * The file of a tuning: lines of a name and numbers, separated by tabs. Every name must occur once,
+ * and no other; R and Tx come last, so that a truncated file is detected. Lines that begin with #
+ * are comments.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,14 +25,14 @@ struct reader {
 	struct gn_rpc_tuning tuning;
 };
 
-static int wrong(const struct reader *r, const char *what, const char *value)
+static int tuning_wrong(const struct reader *r, const char *what, const char *value)
 {
 	return gn_fail_log(-EINVAL,
-			   "%s, line %u: %s: '%s'; gannet rpc tune --out makes such a file",
+			   "%s, line %u: %s: '%s'; gannet rpc tune --out writes such a file",
 			   r->path, r->line, what, value);
 }
 
-/* The numbers behind a line's name: how many, or an error. */
+/* Parses the numbers after a line's name. Returns how many there are, or an error. */
 static int parse_numbers(const struct reader *r, char **rest, uint32_t *numbers)
 {
 	char *word, *end;
@@ -42,49 +42,49 @@ static int parse_numbers(const struct reader *r, char **rest, uint32_t *numbers)
 		const unsigned long long value = strtoull(word, &end, 10);
 
 		if (*word < '0' || *word > '9' || *end || value > UINT32_MAX)
-			return wrong(r, "not a number", word);
+			return tuning_wrong(r, "not a number", word);
 		if (n == NUMBERS_MAX)
-			return wrong(r, "one number too many", word);
+			return tuning_wrong(r, "one number too many", word);
 		numbers[n++] = (uint32_t)value;
 	}
 	return n;
 }
 
-static int take_bytes(struct reader *r, const uint32_t *numbers, int n)
+static int tuning_take_bytes(struct reader *r, const uint32_t *numbers, int n)
 {
 	struct gn_rpc_tuning *t = &r->tuning;
 
 	if (t->n_sizes || n < 1 || n > (int)GN_RPC_TUNING_SIZES)
-		return wrong(r, "a second line of this name, or not 1 to 16 sizes", "bytes");
+		return tuning_wrong(r, "a second line of this name, or not 1 to 16 sizes", "bytes");
 	memcpy(t->bytes, numbers, (size_t)n * sizeof(*numbers));
 	t->n_sizes = (uint32_t)n;
 	return 0;
 }
 
-static int take_rate(struct reader *r, const uint32_t *numbers, int n)
+static int tuning_take_rate(struct reader *r, const uint32_t *numbers, int n)
 {
 	struct gn_rpc_tuning *t = &r->tuning;
 
 	if (t->n_retries == GN_RPC_TUNING_RETRIES || n < 1 || numbers[0] != t->n_retries + 1)
-		return wrong(r, "its first number must count 1, 2, … 8", "rate");
+		return tuning_wrong(r, "its first number must count 1, 2, … 8", "rate");
 	if ((uint32_t)n != t->n_sizes + 1)
-		return wrong(r, "needs as many numbers behind the first as there are bytes",
-			     "rate");
+		return tuning_wrong(r, "needs as many numbers behind the first as there are bytes",
+				    "rate");
 	memcpy(t->rate[t->n_retries++], numbers + 1, ((size_t)n - 1) * sizeof(*numbers));
 	return 0;
 }
 
-static int take_single(struct reader *r, const char *name, bool *has, const uint32_t *numbers,
-		       int n, uint32_t *out)
+static int tuning_take_single(struct reader *r, const char *name, bool *has,
+			      const uint32_t *numbers, int n, uint32_t *out)
 {
 	if (*has || n != 1)
-		return wrong(r, "a second line of this name, or not one number", name);
+		return tuning_wrong(r, "a second line of this name, or not one number", name);
 	*has = true;
 	*out = numbers[0];
 	return 0;
 }
 
-static int take_line(struct reader *r, char *line)
+static int tuning_take_line(struct reader *r, char *line)
 {
 	uint32_t numbers[NUMBERS_MAX], version = 0;
 	char *rest = line;
@@ -94,29 +94,30 @@ static int take_line(struct reader *r, char *line)
 	if (n < 0)
 		return n;
 	if (!strcmp(name, MAGIC)) {
-		const int rc = take_single(r, name, &r->has_magic, numbers, n, &version);
+		const int rc = tuning_take_single(r, name, &r->has_magic, numbers, n, &version);
 
-		return rc || version == VERSION ? rc : wrong(r, "not version 1 of", name);
+		return rc || version == VERSION ? rc : tuning_wrong(r, "not version 1 of", name);
 	}
 	if (!r->has_magic)
-		return wrong(r, "must begin with " MAGIC " and not with", name);
+		return tuning_wrong(r, "must begin with " MAGIC " and not with", name);
 	if (!strcmp(name, "bytes"))
-		return take_bytes(r, numbers, n);
+		return tuning_take_bytes(r, numbers, n);
 	if (!strcmp(name, "rate"))
-		return take_rate(r, numbers, n);
+		return tuning_take_rate(r, numbers, n);
 	if (!strcmp(name, "retries"))
-		return take_single(r, name, &r->has_retries, numbers, n, &r->tuning.retries);
+		return tuning_take_single(r, name, &r->has_retries, numbers, n, &r->tuning.retries);
 	if (!strcmp(name, "switch_us"))
-		return take_single(r, name, &r->has_switch, numbers, n, &r->tuning.switch_us);
-	return wrong(r, "no such name", name);
+		return tuning_take_single(r, name, &r->has_switch, numbers, n,
+					  &r->tuning.switch_us);
+	return tuning_wrong(r, "no such name", name);
 }
 
-/* What neither a file nor a caller may have; NULL: nothing. */
-static const char *impossible(const struct gn_rpc_tuning *t)
+/* Checks the values of a file or a caller. NULL: valid. */
+static const char *tuning_invalid(const struct gn_rpc_tuning *t)
 {
 	if (t->retries < 1 || t->retries > UINT16_MAX)
 		return "retries is not from 1 to 65535";
-	if (t->switch_us > UINT16_MAX) /* a server can report no more */
+	if (t->switch_us > UINT16_MAX) /* the most that a server can report */
 		return "switch_us is more than 65535";
 	if (t->n_sizes < 1 || t->n_sizes > GN_RPC_TUNING_SIZES)
 		return "bytes has not 1 to 16 sizes";
@@ -129,7 +130,7 @@ static const char *impossible(const struct gn_rpc_tuning *t)
 	return NULL;
 }
 
-static int read_lines(struct reader *r, FILE *f)
+static int tuning_read_lines(struct reader *r, FILE *f)
 {
 	char line[LINE_BYTES];
 	int rc = 0;
@@ -139,10 +140,10 @@ static int read_lines(struct reader *r, FILE *f)
 
 		r->line++;
 		if (!end)
-			return wrong(r, "does not end, or is too long", line);
+			return tuning_wrong(r, "does not end, or is too long", line);
 		*end = '\0';
 		if (line[0] && line[0] != '#')
-			rc = take_line(r, line);
+			rc = tuning_take_line(r, line);
 	}
 	if (!rc && ferror(f))
 		rc = -EIO;
@@ -163,15 +164,15 @@ int gn_rpc_tuning_read(const char *path, struct gn_rpc_tuning *out)
 		rc = -errno;
 		return gn_fail_log(rc, "cannot read the tuning %s: %s", path, gn_strerror(rc));
 	}
-	rc = read_lines(&r, f);
+	rc = tuning_read_lines(&r, f);
 	fclose(f);
 	if (rc)
 		return rc;
 	if (!r.has_magic || !r.has_switch || !r.has_retries)
-		return wrong(&r, "the file ends before", "retries and switch_us");
-	why = impossible(&r.tuning);
+		return tuning_wrong(&r, "the file ends before", "retries and switch_us");
+	why = tuning_invalid(&r.tuning);
 	if (why)
-		return wrong(&r, "cannot be", why);
+		return tuning_wrong(&r, "cannot be", why);
 	return SIZED_WRITE(out, &r.tuning, "gn_rpc_tuning");
 }
 
@@ -191,13 +192,13 @@ int gn_rpc_tuning_write(const char *path, const struct gn_rpc_tuning *given)
 
 	if (rc)
 		return rc;
-	why = path && given ? impossible(t) : "no path or no tuning";
+	why = path && given ? tuning_invalid(t) : "no path or no tuning";
 	if (why)
-		return gn_fail_log(-EINVAL, "no tuning that can be written: %s", why);
+		return gn_fail_log(-EINVAL, "cannot write the tuning: %s", why);
 	f = fopen(path, "we");
 	if (!f)
 		return -errno;
-	fprintf(f, MAGIC "\t%u\n# rate R: calls in a millisecond with R fetches each, for bytes\n",
+	fprintf(f, MAGIC "\t%u\n# rate R: calls per millisecond with R fetches each, for bytes\n",
 		VERSION);
 	fprintf(f, "bytes");
 	print_row(f, t->bytes, t->n_sizes);

@@ -9,17 +9,17 @@
 #include "base/source.h"
 #include "rpc/client.h"
 
-#define CLOCK_EVERY 8u	/* turns of a loop that fetches */
-#define YIELD_EVERY 64u /* … for the server, where it shares our core */
+#define CLOCK_TURNS 8u	/* turns between two reads of the clock, in fetch mode */
+#define YIELD_TURNS 64u /* turns between two yields to a server on the same core */
 
-static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
+static uint64_t earlier_ns(uint64_t a_ns, uint64_t b_ns)
 {
 	return a_ns < b_ns ? a_ns : b_ns;
 }
 
-/* ---- what the loop asks for ---- */
+/* ---- callbacks of the loop ---- */
 
-/* Where the next result is written, if it is. */
+/* The address where the next reply's sequence will appear. */
 void rpc_client_words(struct link_loop *loop, struct link_words *words)
 {
 	const struct gn_rpc_client *c = container_of(loop, struct gn_rpc_client, loop);
@@ -32,20 +32,24 @@ void rpc_client_words(struct link_loop *loop, struct link_words *words)
 						(c->expected & c->mask) * c->result_stride);
 	seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 	if (seen == rpc_seq(c->epoch, c->expected))
-		words->torn = true; /* or here since just now */
+		words->torn = true; /* or complete since the last poll */
 	else
 		link_words_add(words, word, seen);
 }
 
-/* A fetch is under way, or has to wait for its request to complete: a completion comes. */
+/*
+ * True if a fetch will end with a completion: a READ is outstanding, or the request must complete
+ * first.
+ */
 static bool fetch_completes(const struct gn_rpc_client *c)
 {
-	return (c->reads && c->slow_reads) || (c->unconfirmed && c->flags & GN_RPC_SIGNALED &&
-					       !c->got[c->expected & c->mask].fails);
+	return (c->n_fetch_reads && c->slow_reads) ||
+	       (c->unconfirmed && c->flags & GN_RPC_SIGNALED &&
+		!c->rslots[c->expected & c->mask].fails);
 }
 
-/* When the client asks to be notified, if nothing comes before; GN_FOREVER: it does not. */
-static uint64_t notify_ns(const struct gn_rpc_client *c)
+/* When the client requests a notification if nothing comes before. GN_FOREVER: never. */
+static uint64_t notify_due_ns(const struct gn_rpc_client *c)
 {
 	if (c->flags & GN_RPC_EAGER || !rpc_calls_sent(c) || (c->n_fetch && fetch_completes(c)))
 		return GN_FOREVER;
@@ -53,63 +57,63 @@ static uint64_t notify_ns(const struct gn_rpc_client *c)
 }
 
 /*
- * Nothing has come for a while: have the server say when something has, and sleep meanwhile. The
- * papers' clients look again and again.
+ * No result for a while: request a notification from the server, and sleep. Clients with
+ * GN_RPC_EAGER keep polling, as in the papers.
  */
 bool rpc_client_notified(struct link_loop *loop)
 {
 	struct gn_rpc_client *c = container_of(loop, struct gn_rpc_client, loop);
-	const uint64_t at_ns = notify_ns(c), now_ns = gn_now_ns();
+	const uint64_t at_ns = notify_due_ns(c), now_ns = gn_now_ns();
 
 	return at_ns != GN_FOREVER && (c->notify || now_ns >= at_ns) && rpc_notify(c, now_ns);
 }
 
 /* ---- waiting ---- */
 
-struct turns {
+struct wait_turns {
 	unsigned n;
 	bool waited;
 };
 
-/* Nothing has come: until something may have. */
-static int rest(struct gn_rpc_client *c, uint64_t until_ns, struct turns *turns)
+/* Waits until something may have arrived. */
+static int wait_pause(struct gn_rpc_client *c, uint64_t until_ns, struct wait_turns *turns)
 {
 	const bool fetch = c->n_fetch && !fetch_completes(c);
 	uint64_t now_ns, at_ns;
 
-	if (fetch && !c->first_ns) {
-		if (turns->n % YIELD_EVERY == YIELD_EVERY - 1)
+	if (fetch && !c->fetch_at_ns) {
+		if (turns->n % YIELD_TURNS == YIELD_TURNS - 1)
 			gn_yield();
 		return 0;
 	}
 	now_ns = gn_now_ns();
 	if (fetch)
-		until_ns = earlier(until_ns, c->first_ns);
-	if (c->n_reply || rpc_wants_slot(c))
-		until_ns = earlier(until_ns, rpc_ask_ns(c) + 1);
-	at_ns = notify_ns(c);
+		until_ns = earlier_ns(until_ns, c->fetch_at_ns);
+	if (c->n_reply || rpc_waits_for_slot(c))
+		until_ns = earlier_ns(until_ns, rpc_probe_due_ns(c) + 1);
+	at_ns = notify_due_ns(c);
 	if (!c->notify && at_ns > now_ns)
-		until_ns = earlier(until_ns, at_ns);
+		until_ns = earlier_ns(until_ns, at_ns);
 	if (rpc_calls_sent(c))
-		link_conn_watch(&c->link->conn, LINK_PROBE_NS);
+		link_conn_set_probe_interval(&c->link->conn, LINK_PROBE_NS);
 	turns->waited = true;
 	return until_ns > now_ns ? link_loop_wait(&c->loop, until_ns, "the result of a call") : 0;
 }
 
 /*
- * After a poll that found nothing: a rest and another poll. How many calls have ended; -ETIMEDOUT,
- * -EINTR. The clock is not worth reading in each turn, unless the rest was a wait.
+ * After a poll that found nothing: pause and poll again. Returns the number of completed calls,
+ * -ETIMEDOUT or -EINTR. The clock is not read in each turn, unless the pause was a wait.
  */
-static int turn(struct gn_rpc_client *c, uint64_t deadline_ns, struct turns *turns)
+static int wait_turn(struct gn_rpc_client *c, uint64_t deadline_ns, struct wait_turns *turns)
 {
 	bool clock;
 	int rc;
 
 	turns->waited = false;
-	rc = rest(c, deadline_ns, turns);
+	rc = wait_pause(c, deadline_ns, turns);
 	if (rc == -EINTR)
 		return rc;
-	clock = turns->waited || turns->n % CLOCK_EVERY == CLOCK_EVERY - 1;
+	clock = turns->waited || turns->n % CLOCK_TURNS == CLOCK_TURNS - 1;
 	turns->n++;
 	rc = rpc_client_poll(c, clock);
 	if (!rc && clock && deadline_ns != GN_FOREVER && gn_now_ns() >= deadline_ns)
@@ -122,76 +126,79 @@ int gn_rpc_poll(struct gn_rpc_client *c)
 	int rc = rpc_client_check(c);
 
 	if (!rc && c->busy)
-		rc = gn_fail(-EDEADLK, "gn_rpc_poll(): not from within a done function");
+		rc = gn_fail(-EDEADLK, "gn_rpc_poll(): not within a done function");
 	return rc ? rc : rpc_client_poll(c, true);
 }
 
-/* Is there an index and a slot for one more call? */
-static bool has_room(const struct gn_rpc_client *c)
+/* Are an index and a slot free for one more call? */
+static bool can_submit(const struct gn_rpc_client *c)
 {
-	return c->idle && !c->due && (c->entries || !rpc_slots_full(c));
+	return c->free_calls && !c->send_due && (c->entries || !rpc_slots_full(c));
 }
 
-/* Nothing that a caller waits for can come, unless a place for a call that was refused. */
-static bool nothing_to_come(struct gn_rpc_client *c)
+/*
+ * Nothing that the caller waits for is outstanding. After a failed submission: it can be repeated.
+ */
+static bool nothing_outstanding(struct gn_rpc_client *c)
 {
 	if (c->dead)
 		return true;
-	if (likely(!c->starved))
+	if (likely(!c->blocked))
 		return c->ended == c->count.calls + c->count.reads;
-	if (!has_room(c))
+	if (!can_submit(c))
 		return false;
-	c->starved = false;
+	c->blocked = false;
 	return true;
 }
 
 int gn_rpc_wait(struct gn_rpc_client *c, uint64_t deadline_ns)
 {
-	struct turns turns = {0};
+	struct wait_turns turns = {0};
 	int rc = rpc_client_check(c);
 
 	if (!rc && c->busy)
-		rc = gn_fail(-EDEADLK, "gn_rpc_wait(): not from within a done function");
+		rc = gn_fail(-EDEADLK, "gn_rpc_wait(): not within a done function");
 	if (rc)
 		return rc;
 	deadline_ns = deadline_given(deadline_ns);
-	rpc_flush(c); /* nobody adds to it meanwhile */
+	rpc_flush(c); /* nobody adds to the batch while we wait */
 	rc = rpc_client_poll(c, false);
-	while (!rc && !nothing_to_come(c))
-		rc = turn(c, deadline_ns, &turns);
-	return rc == -ETIMEDOUT ? gn_fail_text(rc, "gn_rpc_wait(): no call has ended") : rc;
+	while (!rc && !nothing_outstanding(c))
+		rc = wait_turn(c, deadline_ns, &turns);
+	return rc == -ETIMEDOUT ? gn_fail_text(rc, "gn_rpc_wait(): no call has completed") : rc;
 }
 
-/* Until one call has ended; a signal does not change that. */
-static void finish(struct gn_rpc_client *c, const struct gn_rpc_op *op)
+/* Waits until the call has completed; signals do not interrupt the wait. */
+static void wait_for_op(struct gn_rpc_client *c, const struct gn_rpc_op *op)
 {
-	struct turns turns = {0};
+	struct wait_turns turns = {0};
 
 	rpc_flush(c);
 	rpc_client_poll(c, false);
 	while (op->client)
-		turn(c, GN_FOREVER, &turns);
+		wait_turn(c, GN_FOREVER, &turns);
 }
 
-/* Until a call can be begun: 0, or -ENOTCONN, or -EAGAIN at the deadline, if there is one. */
-static int wait_for_room(struct gn_rpc_client *c, uint64_t deadline_ns)
+/* 0 when a call can be submitted; -ENOTCONN; -EAGAIN at the deadline. */
+static int wait_until_can_submit(struct gn_rpc_client *c, uint64_t deadline_ns)
 {
-	struct turns turns = {0};
+	struct wait_turns turns = {0};
 
 	rpc_flush(c);
-	while (!c->dead && !has_room(c))
-		if (turn(c, deadline_given(deadline_ns), &turns) == -ETIMEDOUT)
-			return gn_fail_text(-EAGAIN, "rpc: no call could be begun by the deadline");
+	while (!c->dead && !can_submit(c))
+		if (wait_turn(c, deadline_given(deadline_ns), &turns) == -ETIMEDOUT)
+			return gn_fail_text(-EAGAIN,
+					    "rpc: no call could be started by the deadline");
 	return c->dead ? gn_fail_text(-ENOTCONN, RPC_GONE) : 0;
 }
 
-/* Begin a call, when there is room for it. */
+/* Submits a call, after waiting for a free slot if necessary. */
 static int submit_waiting(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
 	int rc = rpc_submit(c, op);
 
 	while (unlikely(rc == -EAGAIN)) {
-		rc = wait_for_room(c, op->deadline_ns);
+		rc = wait_until_can_submit(c, op->deadline_ns);
 		if (rc)
 			break;
 		rc = rpc_submit(c, op);
@@ -199,8 +206,8 @@ static int submit_waiting(struct gn_rpc_client *c, struct gn_rpc_op *op)
 	return rc;
 }
 
-/* Once more after a server has gone, until the deadline. */
-static int submit_again(struct gn_rpc_client *c, struct gn_rpc_op *op)
+/* Submits a call; with GN_RPC_RECONNECT reconnects until the deadline. */
+static int submit_reconnecting(struct gn_rpc_client *c, struct gn_rpc_op *op)
 {
 	const uint64_t deadline_ns = deadline_given(op->deadline_ns);
 	int rc = submit_waiting(c, op);
@@ -234,13 +241,13 @@ int gn_rpc_call(struct gn_rpc_client *client, unsigned method, const void *reque
 	int rc = rpc_client_check(client);
 
 	if (!rc && client->busy)
-		rc = gn_fail(-EDEADLK, "gn_rpc_call(): not from within a done function");
+		rc = gn_fail(-EDEADLK, "gn_rpc_call(): not within a done function");
 	if (rc)
 		return rc;
-	rc = submit_again(client, &op);
+	rc = submit_reconnecting(client, &op);
 	if (rc)
 		return rc;
-	finish(client, &op);
+	wait_for_op(client, &op);
 	if (status)
 		*status = op.status;
 	if (result_len)
@@ -254,8 +261,7 @@ int gn_rpc_call_all(struct gn_rpc_client *c, struct gn_rpc_op *ops, unsigned n)
 	int rc = rpc_client_check(c);
 
 	if (!rc && (c->busy || (n && !ops)))
-		rc = c->busy ? gn_fail(-EDEADLK,
-				       "gn_rpc_call_all(): not from within a done function") :
+		rc = c->busy ? gn_fail(-EDEADLK, "gn_rpc_call_all(): not within a done function") :
 			       gn_fail(-EINVAL, "gn_rpc_call_all(): ops is NULL");
 	if (rc)
 		return rc;
@@ -266,7 +272,7 @@ int gn_rpc_call_all(struct gn_rpc_client *c, struct gn_rpc_op *ops, unsigned n)
 	for (unsigned i = begun; i < n; i++)
 		ops[i].status = GN_RPC_CANCELED;
 	for (unsigned i = 0; i < begun; i++)
-		finish(c, &ops[i]);
+		wait_for_op(c, &ops[i]);
 	return rc;
 }
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* What a client tells its server besides requests: to look at it, to wake it, what is free. */
+/*
+ * What a client sends to its server besides requests: acks, wake-ups and requests for notification.
+ */
 #include "base/bits.h"
 #include "rpc/client.h"
 
-#define ASK_NS 20000u /* and the server's silence, until it is asked for a reply */
+#define PROBE_MIN_NS 20000u /* added to park_us before the first probe for a reply */
 
-void rpc_tell_spent(struct gn_rpc_client *c)
+void rpc_send_ack(struct gn_rpc_client *c)
 {
-	uint64_t word = rpc_seq(c->epoch, c->spent);
+	uint64_t word = rpc_seq(c->epoch, c->consumed);
 	const struct gn_sge sge = {&word, sizeof(word), 0};
 	const struct gn_remote to = {.key = c->request_key};
 	struct gn_wr wr;
@@ -18,12 +20,12 @@ void rpc_tell_spent(struct gn_rpc_client *c)
 	rc = gn_post_one(c->qp, &wr);
 	if (rc >= 0) {
 		c->posted += !rc;
-		c->told = c->spent;
-		c->tell = false;
+		c->acked = c->consumed;
+		c->ack_due = false;
 	}
 }
 
-static bool post_wake(struct gn_rpc_client *c)
+static bool wake_post(struct gn_rpc_client *c)
 {
 	struct gn_wr wr;
 
@@ -32,25 +34,27 @@ static bool post_wake(struct gn_rpc_client *c)
 	if (gn_post_send(c->qp, &wr, NULL))
 		return false;
 	c->posted++;
-	c->waking++;
+	c->wakes_sent++;
 	c->count.wakes++;
 	return true;
 }
 
-/* Not more often than results come: the server has a few receives for it. */
+/* At most once per result: the server has a limited number of receives. */
 bool rpc_wake(struct gn_rpc_client *c)
 {
-	return c->waking || post_wake(c);
+	return c->wakes_sent || wake_post(c);
 }
 
-/* The server may have stopped polling again since the last wake: its client may not poll either. */
+/*
+ * The server may have parked the client again since the last wake-up, and the client may not poll.
+ */
 void rpc_wake_again(struct gn_rpc_client *c)
 {
-	if (c->waking < RPC_WAKES_MAX)
-		post_wake(c);
+	if (c->wakes_sent < RPC_WAKES_MAX)
+		wake_post(c);
 }
 
-/* ---- asleep ---- */
+/* ---- notification ---- */
 
 int rpc_notify_recv(struct gn_rpc_client *c)
 {
@@ -59,7 +63,7 @@ int rpc_notify_recv(struct gn_rpc_client *c)
 	return gn_post_recv(c->qp, &wr, NULL);
 }
 
-/* Until it has come, results are only read by rpc_client_looked(). */
+/* Until the notification arrives, only rpc_client_check_liveness() reads results. */
 bool rpc_notify(struct gn_rpc_client *c, uint64_t now_ns)
 {
 	struct gn_wr wr;
@@ -71,27 +75,29 @@ bool rpc_notify(struct gn_rpc_client *c, uint64_t now_ns)
 	wr.imm = c->expected;
 	if (!wr.imm || gn_post_send(c->qp, &wr, NULL))
 		return false;
-	c->posted += 2; /* this, and the answer */
+	c->posted += 2; /* this WRITE and the notification */
 	c->notify = true;
 	c->notify_ns = now_ns;
-	if (c->first_ns)
-		c->first_ns = GN_FOREVER;
+	if (c->fetch_at_ns)
+		c->fetch_at_ns = GN_FOREVER;
 	c->count.notifies++;
 	return true;
 }
 
-/* Waits that are over at once are not worth it: with many clients they would be work for all. */
+/*
+ * Very short sleeps are not worth a notification: with many clients they cost more than they save.
+ */
 void rpc_notified(struct gn_rpc_client *c)
 {
 	const uint64_t slept_ns = gn_now_ns() - c->notify_ns;
 
-	/* Not asked for: a server of ours sends none, and c->posted does not count it. */
+	/* Unsolicited: a correct server never sends this, and c->posted does not count it. */
 	if (!c->notify) {
-		rpc_client_die(c);
+		rpc_client_disconnected(c);
 		return;
 	}
 	c->notify = false;
-	c->first_ns = 0;
+	c->fetch_at_ns = 0;
 	if (slept_ns < 2 * c->notify_after_ns)
 		c->notify_after_ns *= 2;
 	else
@@ -101,42 +107,43 @@ void rpc_notified(struct gn_rpc_client *c)
 	if (c->notify_after_ns > RPC_NOTIFY_MAX_NS)
 		c->notify_after_ns = RPC_NOTIFY_MAX_NS;
 	if (rpc_notify_recv(c))
-		rpc_client_die(c);
+		rpc_client_disconnected(c);
 }
 
-void rpc_see_parked(struct gn_rpc_client *c, uint32_t parked)
+void rpc_handle_parked(struct gn_rpc_client *c, uint32_t parked)
 {
-	if (parked == c->woken)
+	if (parked == c->woken_park)
 		return;
-	c->waking = 0;
+	c->wakes_sent = 0;
 	if (rpc_wake(c))
-		c->woken = parked;
+		c->woken_park = parked;
 }
 
 /*
- * In the mode reply nothing is posted while a result is waited for. A server that has vanished
- * without a word is found by a read, and so is one that does not look any more.
+ * In reply mode nothing is posted while a client waits. A READ detects a dead server and a parked
+ * client.
  */
-void rpc_ask(struct gn_rpc_client *c, uint64_t now_ns)
+void rpc_probe_server(struct gn_rpc_client *c, uint64_t now_ns)
 {
-	c->asked_ns = now_ns;
+	c->probed_ns = now_ns;
 	c->count.probes++;
 	rpc_read_result(c);
 }
 
-bool rpc_wants_slot(const struct gn_rpc_client *c)
+bool rpc_waits_for_slot(const struct gn_rpc_client *c)
 {
-	return unlikely(c->starved) && rpc_slots_full(c);
+	return unlikely(c->blocked) && rpc_slots_full(c);
 }
 
 /*
- * A request may become visible to a server that has put its client aside just then, when a read has
- * found that it had not. So it is looked at more than once: less and less often.
+ * The server may park the client just before a request becomes visible, after the READ that found
+ * it unparked. So probe repeatedly, at growing intervals.
  */
-uint64_t rpc_ask_ns(const struct gn_rpc_client *c)
+uint64_t rpc_probe_due_ns(const struct gn_rpc_client *c)
 {
-	const uint64_t last_ns = c->asked_ns > c->sent_ns ? c->asked_ns : c->sent_ns;
-	const uint64_t least_ns = rpc_wants_slot(c) ? ASK_NS : c->park_us * 1000ull + ASK_NS;
+	const uint64_t last_ns = c->probed_ns > c->sent_ns ? c->probed_ns : c->sent_ns;
+	const uint64_t least_ns = rpc_waits_for_slot(c) ? PROBE_MIN_NS :
+							  c->park_us * 1000ull + PROBE_MIN_NS;
 	uint64_t wait_ns = last_ns - c->sent_ns;
 
 	if (wait_ns < least_ns)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Messages in slots: completed, found, taken apart. */
+/* Messages in slots: sealing and finding. */
 #include "rpc/wire.h"
 
 #include "base/mutant.h"
@@ -11,7 +11,7 @@ uint32_t rpc_checksum(const void *slot, struct rpc_head head)
 
 	head.crc = 0;
 	if (head.flags & RPC_RESULT)
-		head.word = 0;
+		head.ack = 0;
 	crc = gn_crc32c(0, &head, sizeof(head));
 	gn_charge(GN_WORK_CHECKSUM, rpc_message_bytes(head.len));
 	exec_preempt();
@@ -19,10 +19,10 @@ uint32_t rpc_checksum(const void *slot, struct rpc_head head)
 			 rpc_message_bytes(head.len) - sizeof(head));
 }
 
-/* Its sequence is there. By itself, so that looking in vain costs nothing of it. */
-static no_inline enum rpc_found look_closer(const void *slot, uint64_t have, uint64_t seq,
-					    uint64_t nonce, uint32_t max, bool check,
-					    struct rpc_head *head)
+/* The sequence is there. A separate function, so that a miss costs nothing of it. */
+static no_inline enum rpc_found message_check(const void *slot, uint64_t have, uint64_t seq,
+					      uint64_t nonce, uint32_t max, bool check,
+					      struct rpc_head *head)
 {
 	uint64_t tail;
 	uint32_t len;
@@ -34,11 +34,13 @@ static no_inline enum rpc_found look_closer(const void *slot, uint64_t have, uin
 	if (have < rpc_message_bytes(head->len))
 		return RPC_FOUND;
 	exec_preempt();
-	/* What was there before the tail became visible is there now. */
+	/* All bytes written before the tail are visible now. */
 	tail = __atomic_load_n(rpc_tail_of(slot, head->len), __ATOMIC_ACQUIRE);
 	if (tail != rpc_tail(seq, nonce) && !mutant("rpc-tail-unchecked", seq))
 		return RPC_TORN;
-	/* Before, half of the head may have been that of the slot's last message. */
+	/*
+	 * The first load may have mixed two heads, of this message and of the slot's previous one.
+	 */
 	len = head->len;
 	rpc_load(head, slot, sizeof(*head));
 	head->seq = seq;
@@ -50,14 +52,14 @@ static no_inline enum rpc_found look_closer(const void *slot, uint64_t have, uin
 										 RPC_TORN;
 }
 
-enum rpc_found rpc_look(const void *slot, uint64_t have, uint64_t seq, uint64_t nonce, uint32_t max,
-			bool check, struct rpc_head *head)
+enum rpc_found rpc_message_find(const void *slot, uint64_t have, uint64_t seq, uint64_t nonce,
+				uint32_t max, bool check, struct rpc_head *head)
 {
 	const uint64_t is = __atomic_load_n((const uint64_t *)slot, __ATOMIC_ACQUIRE);
 
 	if (mutant("rpc-epoch-unchecked", 8) && (uint32_t)is == (uint32_t)seq)
 		seq = is;
 	if (is != seq)
-		return RPC_NOTHING;
-	return look_closer(slot, have, seq, nonce, max, check, head);
+		return RPC_ABSENT;
+	return message_check(slot, have, seq, nonce, max, check, head);
 }

@@ -286,13 +286,13 @@ static uint64_t cpu_ns(pid_t pid)
 
 /* ---- who kills servers ---- */
 
-struct flight {
+struct async_call {
 	struct gn_rpc_op op;
 	uint8_t request[BYTES], result[BYTES];
 };
 
 /* So many calls end, all of them; how long that takes, in ns. */
-static uint64_t all_end(struct gn_rpc_client *client, const struct flight *f, unsigned n)
+static uint64_t all_end(struct gn_rpc_client *client, const struct async_call *f, unsigned n)
 {
 	const uint64_t begin_ns = gn_now_ns();
 
@@ -306,7 +306,7 @@ static uint64_t all_end(struct gn_rpc_client *client, const struct flight *f, un
 static uint64_t outlive(struct gn_rpc_client *client, pid_t server, uint64_t us, bool *wrong)
 {
 	const uint64_t until_ns = gn_deadline_us(us);
-	struct flight f[8];
+	struct async_call f[8];
 	unsigned begun = 0, status;
 	uint64_t took_ns;
 

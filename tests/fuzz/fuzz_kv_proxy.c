@@ -179,7 +179,7 @@ static void answer(struct px_request *r)
 	op->number = (uint64_t)fuzz_strange() << 32 | fuzz_strange();
 	op->len = fuzz_strange();
 	op->room = room;
-	len = px_answer(r, out, &value);
+	len = px_response(r, out, &value);
 	assert_true(len <= PX_HEAD_MAX);
 	assert_true(!len || (len > 2 && !memcmp(out + len - 2, "\r\n", 2)));
 	assert_true(!value || len);
@@ -191,8 +191,8 @@ static void check(struct px_request *r, const char *line, size_t len)
 	const struct gn_kv_op *op = &r->op;
 
 	switch (r->kind) {
-	case PX_SAY:
-		assert_non_null(r->say);
+	case PX_REPLY_TEXT:
+		assert_non_null(r->reply);
 		break;
 	case PX_STORE:
 	case PX_META_SET:

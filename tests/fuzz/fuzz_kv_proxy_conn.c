@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "front.h"
+#include "internal.h"
 #include "fuzz.h"
 
 #define CONNS	   3u
@@ -546,7 +546,7 @@ static void open_peer(const struct world *w, struct peer *p)
 	p->fd = fds[0];
 	put_text(&p->out, "set number-%s 0 0 1\r\n0\r\n", p->keys[0]);
 	put_text(&p->want, "STORED\r\n");
-	assert_true(px_thread_give(&w->proxy->threads[fuzz_pick(w->proxy->n_threads)], fds[1]));
+	assert_true(px_thread_add_conn(&w->proxy->threads[fuzz_pick(w->proxy->n_threads)], fds[1]));
 }
 
 static void close_peer(struct peer *p)
@@ -660,7 +660,7 @@ static int open_hog(const struct world *w)
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
 	assert_int_equal(send(fds[0], text, (size_t)n, MSG_NOSIGNAL), n);
-	assert_true(px_thread_give(&w->proxy->threads[0], fds[1]));
+	assert_true(px_thread_add_conn(&w->proxy->threads[0], fds[1]));
 	return fds[0];
 }
 
@@ -726,7 +726,7 @@ static void test_quiet_refusal(void **state)
 	(void)state;
 	open_world(&w, 1, PROXY_MEMORY_MIN);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-	assert_true(px_thread_give(&w.proxy->threads[0], fds[1]));
+	assert_true(px_thread_add_conn(&w.proxy->threads[0], fds[1]));
 	/* Hogs that were silent for too long are closed, and the value has room then. */
 	for (unsigned round = 0; round < ROUNDS && refused < 3; round++) {
 		const uint64_t before = commands_begun(&w);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "kv/bypass.c" /* what judges an item is its own */
+#include "kv/bypass.c" /* item_check() is static */
 
 #define VALUE_MAX 300u
 #define GUARD	  16u
@@ -169,7 +169,7 @@ static void test_requests(void **state)
 static struct kv_item *draw_item(uint32_t *len)
 {
 	const uint32_t key = 1 + fuzz_pick(GN_KV_KEY_MAX), value = fuzz_pick(VALUE_MAX);
-	const uint32_t lengths = kv_lengths(key, value) | (fuzz_pick(2) ? KV_MORE : 0);
+	const uint32_t lengths = kv_lengths(key, value) | (fuzz_pick(2) ? KV_EXT : 0);
 	struct kv_item *item;
 
 	*len = kv_item_bytes(lengths);
@@ -179,8 +179,8 @@ static struct kv_item *draw_item(uint32_t *len)
 	item->cas = fuzz_any();
 	for (uint32_t i = 0; i < kv_item_end(lengths) - KV_ITEM_HEAD; i++)
 		item->bytes[i] = (uint8_t)fuzz_any();
-	if (kv_more(item))
-		kv_more(item)->expires = 0;
+	if (kv_ext(item))
+		kv_ext(item)->expires = 0;
 	return item;
 }
 
@@ -192,7 +192,7 @@ static void test_responses(void **state)
 	(void)state;
 	while (gn_now_ns() < end_ns) {
 		uint32_t item_len, len, cut;
-		struct kv_result result;
+		struct kv_response_parts result;
 		bool is_one;
 		struct kv_item *item = draw_item(&item_len);
 		struct gn_kv_op op = {.verb = (enum gn_kv_verb)fuzz_pick(GN_KV_VERBS),
@@ -209,13 +209,13 @@ static void test_responses(void **state)
 
 		assert_non_null(room);
 		memset(room, 0x5a, op.room_bytes + GUARD);
-		kv_result_make(&result, &op, value ? item : NULL);
+		kv_response_make(&result, &op, value ? item : NULL);
 		len = result.bytes;
 		assert_true(len <= KV_RESPONSE_MAX + op.room_bytes);
 		bytes = malloc(len + GUARD);
 		assert_non_null(bytes);
 		memset(bytes, 0x5a, len + GUARD);
-		kv_result_write(bytes, &result, &op);
+		kv_response_write(bytes, &result, &op);
 		for (uint32_t i = len; i < len + GUARD; i++)
 			assert_int_equal(bytes[i], 0x5a);
 		got.room = room;
@@ -250,15 +250,15 @@ static void test_responses(void **state)
 /* ---- items ---- */
 
 /* As it lies in memory that is read: all that is read has the length that the entry says. */
-static enum verdict judge_bytes(struct kv_bypass *b, const struct kv_entry *e, struct gn_kv_op *op,
-				const uint8_t *bytes, uint32_t len)
+static enum item_verdict check_bytes(struct kv_bypass *b, const struct kv_entry *e,
+				     struct gn_kv_op *op, const uint8_t *bytes, uint32_t len)
 {
 	uint8_t *copy = exactly(bytes, len);
-	struct kv_look look = {.bypass = b, .op = op, .way = 1};
-	enum verdict verdict;
+	struct kv_lookup look = {.bypass = b, .op = op, .way = 1};
+	enum item_verdict verdict;
 
 	look.entry[1] = *e;
-	verdict = judge(&look, (const struct kv_item *)(const void *)copy);
+	verdict = item_check(&look, (const struct kv_item *)(const void *)copy);
 	free(copy);
 	return verdict;
 }
@@ -288,12 +288,12 @@ static void test_items(void **state)
 			.verb = GN_KV_GET, .key = kv_key(item), .key_len = kv_key_len(item)};
 		uint8_t *bytes = exactly((uint8_t *)item, len);
 		const uint32_t summed = kv_item_end(item->lengths);
-		enum verdict verdict;
+		enum item_verdict verdict;
 
-		assert_int_equal(judge_bytes(b, &e, &op, bytes, len), FOUND);
+		assert_int_equal(check_bytes(b, &e, &op, bytes, len), FOUND);
 		for (unsigned i = fuzz_pick(4); i < 4; i++)
 			change(bytes, len);
-		verdict = judge_bytes(b, &e, &op, bytes, len);
+		verdict = check_bytes(b, &e, &op, bytes, len);
 		torn += verdict == TORN;
 		found += verdict == FOUND;
 		if (verdict != TORN &&

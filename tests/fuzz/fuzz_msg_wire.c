@@ -31,7 +31,7 @@ static void try_hello(const void *bytes, uint32_t len)
 
 	assert_non_null(copy);
 	memcpy(copy, bytes, len);
-	if (msg_hello_check(copy, len, &hello) == MSG_WELCOME) {
+	if (msg_hello_check(copy, len, &hello) == MSG_ACCEPTED) {
 		assert_in_range(len, sizeof(hello), UINT32_MAX);
 		assert_in_range(hello.protocol, 0, GN_MSG_PROTOCOLS - 1);
 		assert_in_range(hello.pending, 1, GN_MSG_PENDING_MAX);
@@ -51,7 +51,7 @@ static void try_welcome(const void *bytes, uint32_t len)
 	memcpy(copy, bytes, len);
 	if (!msg_welcome_check(copy, len, &welcome)) {
 		assert_in_range(welcome.refusal, 0, MSG_REFUSALS - 1);
-		assert_true(welcome.refusal != MSG_WELCOME || len >= sizeof(welcome));
+		assert_true(welcome.refusal != MSG_ACCEPTED || len >= sizeof(welcome));
 	}
 	free(copy);
 }
@@ -73,7 +73,7 @@ static void test_greetings(void **state)
 		struct msg_hello took;
 		struct msg_welcome taken;
 
-		assert_int_equal(msg_hello_check(&hello, sizeof(hello), &took), MSG_WELCOME);
+		assert_int_equal(msg_hello_check(&hello, sizeof(hello), &took), MSG_ACCEPTED);
 		assert_int_equal(msg_welcome_check(&welcome, sizeof(welcome), &taken), 0);
 		memcpy(bytes, &hello, sizeof(hello));
 		scribble(bytes, sizeof(hello));
@@ -89,30 +89,30 @@ static void test_greetings(void **state)
 
 struct message {
 	enum msg_frame frame;
-	uint32_t number, nonce, length, len, bytes;
-	uint8_t *place; /* of exactly the bytes that the largest has */
+	uint32_t seq, nonce, length, len, bytes;
+	uint8_t *slot; /* of exactly the bytes that the largest has */
 };
 
 static void message_make(struct message *m)
 {
-	static const enum msg_frame frames[] = {MSG_MARKERS, MSG_NUMBERED, MSG_SUMMED};
+	static const enum msg_frame frames[] = {MSG_MARKERS, MSG_SEQUENCED, MSG_CHECKSUMMED};
 
 	m->frame = frames[fuzz_pick(3)];
-	m->number = 1 + fuzz_pick(3) ? fuzz_any() : fuzz_pick(4);
+	m->seq = 1 + fuzz_pick(3) ? fuzz_any() : fuzz_pick(4);
 	m->nonce = fuzz_any();
 	m->len = fuzz_pick(MOST + 1);
 	m->length = m->len | (fuzz_pick(8) ? 0 : MSG_REFUSED);
 	m->bytes = msg_frame_bytes(m->frame, m->len);
-	m->place = aligned_alloc(8, (msg_frame_bytes(m->frame, MOST) + 7) / 8 * 8);
-	assert_non_null(m->place);
-	memset(m->place, 0, msg_frame_bytes(m->frame, MOST));
-	fill(m->place + msg_frame_head(m->frame), m->len, m->number);
-	msg_frame_put(m->frame, m->place, m->number, m->nonce, m->length);
+	m->slot = aligned_alloc(8, (msg_frame_bytes(m->frame, MOST) + 7) / 8 * 8);
+	assert_non_null(m->slot);
+	memset(m->slot, 0, msg_frame_bytes(m->frame, MOST));
+	fill(m->slot + msg_frame_head(m->frame), m->len, m->seq);
+	msg_frame_put(m->frame, m->slot, m->seq, m->nonce, m->length);
 }
 
 static int64_t look(const struct message *m)
 {
-	return msg_frame_look(m->frame, m->place, m->number, m->nonce, MOST);
+	return msg_frame_peek(m->frame, m->slot, m->seq, m->nonce, MOST);
 }
 
 /* All of it is there, or the last part is not yet. */
@@ -123,8 +123,8 @@ static void check_parts(struct message *m)
 
 	assert_int_equal(look(m), m->length);
 	for (uint32_t i = there; i < m->bytes; i++)
-		zeros = zeros && !m->place[i];
-	memset(m->place + there, 0, m->bytes - there);
+		zeros = zeros && !m->slot[i];
+	memset(m->slot + there, 0, m->bytes - there);
 	assert_true(look(m) < 0 || zeros);
 }
 
@@ -135,16 +135,16 @@ static void check_changed(struct message *m)
 	int64_t length;
 
 	assert_true(m->bytes <= sizeof(before));
-	memcpy(before, m->place, m->bytes);
-	scribble(m->place, m->bytes);
+	memcpy(before, m->slot, m->bytes);
+	scribble(m->slot, m->bytes);
 	length = look(m);
 	assert_true(length < 0 || (length & ~(int64_t)MSG_REFUSED) <= MOST);
-	if (m->frame != MSG_SUMMED || length < 0)
+	if (m->frame != MSG_CHECKSUMMED || length < 0)
 		return;
 	/* The word between is not looked at, nor what fills the bytes up to a whole word. */
 	assert_int_equal(length, m->length);
-	assert_memory_equal(before, m->place, 12);
-	assert_memory_equal(before + 16, m->place + 16, m->len);
+	assert_memory_equal(before, m->slot, 12);
+	assert_memory_equal(before + 16, m->slot + 16, m->len);
 }
 
 static void test_messages(void **state)
@@ -161,10 +161,10 @@ static void test_messages(void **state)
 		else
 			check_changed(&m);
 		if (m.frame != MSG_MARKERS) { /* it is of this number and this connection */
-			m.number += 1 + fuzz_pick(100);
+			m.seq += 1 + fuzz_pick(100);
 			assert_true(look(&m) < 0);
 		}
-		free(m.place);
+		free(m.slot);
 	}
 }
 
@@ -180,17 +180,17 @@ static void test_anything(void **state)
 
 		message_make(&m);
 		for (uint32_t i = 0; i < m.bytes; i++)
-			m.place[i] = (uint8_t)fuzz_any();
+			m.slot[i] = (uint8_t)fuzz_any();
 		if (fuzz_pick(2))
-			memcpy(m.place, &m.number, 4);
+			memcpy(m.slot, &m.seq, 4);
 		if (fuzz_pick(2)) {
 			const uint32_t strange = fuzz_strange();
 
-			memcpy(m.place + (m.frame == MSG_MARKERS ? 0 : 4), &strange, 4);
+			memcpy(m.slot + (m.frame == MSG_MARKERS ? 0 : 4), &strange, 4);
 		}
 		length = look(&m);
 		assert_true(length < 0 || (length & ~(int64_t)MSG_REFUSED) <= MOST);
-		free(m.place);
+		free(m.slot);
 	}
 }
 

@@ -27,7 +27,7 @@ struct message {
 
 static void make_message(struct message *m, bool crc)
 {
-	struct rpc_seal seal = {.flags = crc ? RPC_CRC : 0, .word = fuzz_strange()};
+	struct rpc_seal seal = {.flags = crc ? RPC_CRC : 0, .ack = fuzz_strange()};
 	uint32_t at = 0;
 
 	m->stride = (uint32_t)rpc_stride(MAX);
@@ -42,7 +42,7 @@ static void make_message(struct message *m, bool crc)
 		struct rpc_entry *e = &m->entries[i];
 
 		*e = (struct rpc_entry){.len = fuzz_pick(MAX / ENTRIES - 16),
-					.kind = (uint16_t)fuzz_strange(),
+					.code = (uint16_t)fuzz_strange(),
 					.index = (uint16_t)fuzz_strange()};
 		memcpy(m->slot + sizeof(struct rpc_head) + at, e, sizeof(*e));
 		at += (uint32_t)sizeof(*e) + rpc_align8(e->len);
@@ -100,7 +100,7 @@ static bool changed(const struct message *m, const uint8_t *before)
 {
 	const size_t head = sizeof(struct rpc_head);
 
-	return memcmp(before, m->slot, offsetof(struct rpc_head, word)) ||
+	return memcmp(before, m->slot, offsetof(struct rpc_head, ack)) ||
 	       memcmp(before + head, m->slot + head, rpc_message_bytes(m->len) - head);
 }
 
@@ -122,15 +122,17 @@ static void test_messages(void **state)
 		before = malloc(m.stride);
 		assert_non_null(before);
 		memcpy(before, m.slot, m.stride);
-		what = rpc_look(m.slot, m.stride, m.seq, m.nonce, rpc_max_len(MAX), check, &head);
+		what = rpc_message_find(m.slot, m.stride, m.seq, m.nonce, rpc_max_len(MAX), check,
+					&head);
 		assert_int_equal(what, RPC_FOUND);
 		assert_int_equal(take_apart(&m, &head, &touched), m.n);
 		for (unsigned i = fuzz_pick(4); i < 4; i++)
 			change(&m);
-		what = rpc_look(m.slot, m.stride, m.seq, m.nonce, rpc_max_len(MAX), check, &head);
+		what = rpc_message_find(m.slot, m.stride, m.seq, m.nonce, rpc_max_len(MAX), check,
+					&head);
 		found += what == RPC_FOUND;
 		torn += what == RPC_TORN;
-		nothing += what == RPC_NOTHING;
+		nothing += what == RPC_ABSENT;
 		if (what == RPC_FOUND)
 			take_apart(&m, &head, &touched);
 		if (what == RPC_FOUND && check && changed(&m, before))
@@ -161,8 +163,8 @@ static void test_beginnings(void **state)
 		part = aligned_alloc(8, have);
 		assert_non_null(part);
 		memcpy(part, m.slot, have);
-		if (rpc_look(part, have, m.seq, m.nonce, rpc_max_len(MAX), fuzz_pick(2), &head) ==
-		    RPC_FOUND) {
+		if (rpc_message_find(part, have, m.seq, m.nonce, rpc_max_len(MAX), fuzz_pick(2),
+				     &head) == RPC_FOUND) {
 			assert_true(head.len <= rpc_max_len(MAX) && head.len % 8 == 0);
 			assert_true(rpc_message_bytes(head.len) <= m.stride);
 		}
@@ -181,7 +183,7 @@ static void test_acks(void **state)
 	while (gn_now_ns() < end_ns) {
 		const uint32_t acked = fuzz_pick(2) ? fuzz_strange() : fuzz_pick(100);
 		const uint32_t ahead = fuzz_pick(1025);
-		struct rpc_conn c = {.acked = acked, .placed = acked + ahead};
+		struct rpc_conn c = {.acked = acked, .published = acked + ahead};
 		const uint32_t number = fuzz_pick(2) ? acked + fuzz_pick(1100) : fuzz_strange();
 		const bool ok = rpc_conn_acked(&c, number);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a client may make a key-value server keep beside its items. */
+/* What a client can make a key-value server keep besides its items. */
 #include "gannet/kv.h"
 #include "heap.h"
 #include "kv/wire.h"
@@ -7,10 +7,10 @@
 
 #define MIB	     (1u << 20)
 #define MEMORY_BYTES (64u * MIB)
-#define CONNS_BYTES  (128u * MIB) /* what connections may cost beside it, by default */
-#define SLACK_BYTES  (unit_slow() ? 384u * MIB : 16u * MIB) /* a sanitizer keeps what is freed */
+#define CONNS_BYTES  (128u * MIB) /* what connections may cost besides, by default */
+#define SLACK_BYTES  (unit_slow() ? 384u * MIB : 16u * MIB) /* a sanitizer keeps freed memory */
 #define VALUE_BYTES  (1000u << 10)
-#define PAGE_BYTES   3900u /* takes a slot by itself */
+#define PAGE_BYTES   3900u /* fills a slot */
 #define HOSTILE	     4u
 
 static int serve(const char *addr, int ready, int stop, void *arg)
@@ -64,7 +64,7 @@ static void store(struct gn_kv_client *client, const char *key, const void *valu
 	assert_int_equal(op.status, GN_KV_OK);
 }
 
-/* Every result slot is taken, then GETs of a large value come; nothing is ever acknowledged. */
+/* All result slots are in use, then GETs of a large value come; nothing is ever acknowledged. */
 static void test_never_acknowledged(void **state)
 {
 	struct raw_client raw[HOSTILE] = {0};
@@ -124,7 +124,7 @@ static void test_never_acknowledged(void **state)
 	free(value);
 }
 
-/* ---- claims ---- */
+/* ---- large buffers claimed by clients ---- */
 
 #define CLAIMS	   256u /* operations; more than a group has */
 #define ALLOCS_MAX 16u	/* for all of them */
@@ -142,7 +142,7 @@ static void await(const bool *flag)
 		gn_sleep_us(100);
 }
 
-/* GETs that change something, of keys that are not there, with room for the largest value. */
+/* GETs that change something, of missing keys, with room for the largest value. */
 static int claim(struct claimer *c)
 {
 	struct raw_client raw = {.fabric = c->fabric};
@@ -161,7 +161,7 @@ static int claim(struct claimer *c)
 	for (unsigned i = 0; i < sizeof(how) / sizeof(how[0]); i++) {
 		get.how = how[i];
 		kv_request_write(request, &get);
-		/* There are as many slots as results of all messages need. */
+		/* There are as many slots as the results of all messages need. */
 		EXPECT(raw_send(&raw, KV_DO, request, kv_request_bytes(&get), CLAIMS / 4, 0) == 0);
 	}
 	await(&c->done);
@@ -176,7 +176,9 @@ static void claim_main(void *arg)
 	c->rc = claim(c);
 }
 
-/* … cost no memory: the server looks how long a value is before it reserves any for its copy. */
+/*
+ * … cost no memory: the server checks the length of a value before it reserves memory for its copy.
+ */
 static void test_claims(void **state)
 {
 	const struct gn_kv_server_opts opts = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client of the store that chooses its keys and looks at its versions: it learns nothing of what
- * the server keeps for itself, and cannot make the server evict others' items while memory is free,
- * but for those of a bucket whose keys a scan has listed.
+ * A client of the store that chooses its keys and looks at its versions: it learns nothing about
+ * the server's secrets, and cannot make the server evict others' items while memory is free, except
+ * those of a bucket whose keys a scan has listed.
  */
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 #define LONG_US	     10000000u
 #define FLOOD	     64u
-#define LOW_BITS     14u /* of the hash that a bucket is chosen by, in a store of 64 MiB */
+#define LOW_BITS     14u /* bits of the hash that select a bucket, in a store of 64 MiB */
 #define VERSION_2_53 (1ull << 53)
 
 struct world {
@@ -57,8 +57,8 @@ static uint64_t distance(uint64_t a, uint64_t b)
 }
 
 /*
- * No version is near what clients are told, or bits of it, nor near a version of the server before:
- * by chance that is so in one of 2^20 runs.
+ * No version is near a number that clients know, or bits of it, nor near a version of the server
+ * before: by chance this fails in one of 2^20 runs.
  */
 static void test_versions(void **state)
 {
@@ -86,7 +86,7 @@ static void test_versions(void **state)
 	}
 }
 
-/* Keys whose hash, by all that a client is told, is alike; they have a thread each, by the same. */
+/* Keys with equal hashes, by all that a client knows, and in one partition. */
 static void test_flood(void **state)
 {
 	static const struct gn_kv_server_opts opts[] = {{.size = sizeof(opts[0]), .threads = 1},
@@ -154,8 +154,8 @@ static unsigned count_there(struct world *w, const uint32_t *keys, unsigned n)
 }
 
 /*
- * A scan begins with the keys of the first bucket. Who collects such keys and stores them all evicts
- * the other items of that bucket, and no more.
+ * A scan begins with the keys of the first bucket. A client that collects such keys and stores all
+ * of them evicts the other items of that bucket, and no more.
  */
 static void test_listed(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Clients that ask for pages of keys in ways that no library does: messages full of scans, several
- * operations in one request, rooms that are larger than any page, cursors that nobody gave. A page
- * has at most KV_PAGE_MAX bytes, and an honest client is served all the time.
+ * Clients that request pages of keys in ways that no library does: messages full of scans, several
+ * operations in one request, buffers larger than any page, invented cursors. A page has at most
+ * KV_PAGE_MAX bytes, and an honest client is always served.
  */
 #include <string.h>
 
@@ -12,10 +12,10 @@
 #include "kv_world.h"
 
 #define LONG_US 10000000u
-#define SCANS	64u /* in a message */
+#define SCANS	64u /* per message */
 #define KEYS	4000u
 
-/* The result of a scan: its status, or a line. */
+/* The result of a scan: its status, or a line number. */
 static int read_page(const void *from, uint32_t bytes, unsigned *status)
 {
 	static uint8_t room[1u << 20];
@@ -64,7 +64,7 @@ static void scan_ended(struct gn_rpc_op *rpc)
 			      __LINE__;
 }
 
-/* A message of nothing but scans: each has its page, and others are served meanwhile. */
+/* A message of scans only: each has its page, and others are served meanwhile. */
 static int many(struct gn_rpc_client *rpc, struct gn_kv_client *client)
 {
 	const struct kv_cursor cursor = {0};
@@ -94,7 +94,7 @@ static int many(struct gn_rpc_client *rpc, struct gn_kv_client *client)
 	return 0;
 }
 
-/* Several operations in one request are none; nor is a scan an operation like others. */
+/* Several operations in one request are invalid; so is a scan sent as an ordinary operation. */
 static int misplaced(struct gn_rpc_client *rpc, uint8_t *request)
 {
 	const struct kv_cursor cursor = {0};

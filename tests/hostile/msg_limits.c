@@ -43,7 +43,7 @@ static int get_stuck(struct raw *raw, struct world *w, struct gn_fabric *fabric)
 	EXPECT(raw_greet(raw, w->addr, &hello) == 0);
 	world_still(w);
 	EXPECT(write_nonsense(raw) == 0);
-	word = &((struct shm_qp *)raw->qp)->conn.mine->busy.posting;
+	word = &((struct shm_qp *)raw->qp)->conn.own_area->busy.posting;
 	__atomic_store_n(word, *word | 1, __ATOMIC_SEQ_CST);
 	world_still(w);
 	return 0;

@@ -153,7 +153,7 @@ static void post(struct evil *e, struct gn_qp *qp, struct gn_wr *wr)
 /* The head of a message as it might be, with something wrong, or all right. */
 static uint32_t draw_message(struct evil *e)
 {
-	static const enum msg_frame frames[] = {MSG_MARKERS, MSG_NUMBERED, MSG_SUMMED};
+	static const enum msg_frame frames[] = {MSG_MARKERS, MSG_SEQUENCED, MSG_CHECKSUMMED};
 	const enum msg_frame frame = frames[fuzz_pick(3)];
 	const uint32_t len = fuzz_pick(600);
 
@@ -189,7 +189,7 @@ static void evil_sleep(struct evil *e)
 	struct gn_wr wr;
 
 	memcpy(e->buf, &word, sizeof(word));
-	gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &(struct gn_remote){.key = e->welcome.notice_key},
+	gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &(struct gn_remote){.key = e->welcome.sleep_key},
 		   fuzz_pick(32) ? 0 : fuzz_pick(256), 0);
 	post(e, e->qp, &wr);
 }
@@ -211,9 +211,9 @@ static void evil_send(struct evil *e)
 static void evil_datagram(struct evil *e)
 {
 	struct msg_datagram head = {.conn = (uint16_t)e->welcome.conn,
-				    .place = (uint16_t)fuzz_pick(e->hello.pending + 1),
+				    .slot = (uint16_t)fuzz_pick(e->hello.pending + 1),
 				    .nonce = e->hello.nonce,
-				    .number = fuzz_pick(2) ? fuzz_pick(100) : fuzz_strange(),
+				    .seq = fuzz_pick(2) ? fuzz_pick(100) : fuzz_strange(),
 				    .length = fuzz_pick(600)};
 	const struct gn_sge sge = {e->buf, (uint32_t)sizeof(head) + head.length, gn_mr_lkey(e->mr)};
 	struct gn_wr wr;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Clients that would keep a polled server awake, which sleeps in an event loop of its own: half a
- * request that never becomes whole, results that are never acknowledged. It sleeps all the same, and
- * an honest client is served.
+ * Clients that try to keep a polled server awake, which sleeps in an event loop: half a request
+ * that is never completed, results that are never acknowledged. The server sleeps anyway, and an
+ * honest client is served.
  */
 #include <poll.h>
 
@@ -11,7 +11,7 @@
 
 #define HOSTILE	 6u
 #define WATCH_US 1000000u
-#define CPU_NS	 100000000u /* that the server may use meanwhile */
+#define CPU_NS	 100000000u /* CPU time of the server meanwhile */
 
 static int serve(const char *addr, int ready, int stop, void *arg)
 {
@@ -86,7 +86,7 @@ static void attack(const char *name, int (*act)(struct raw_client *r))
 	}
 	assert_int_equal(gn_rpc_client_open(fabric, victim.addr, NULL, &honest), 0);
 	assert_int_equal(call_echo(honest, ECHO, 100, 1), 0);
-	gn_sleep_us(300000); /* until it is known that nothing comes from them */
+	gn_sleep_us(300000); /* until the server knows that they are idle */
 	used_ns = ran_ns(victim.pid);
 	gn_sleep_us(WATCH_US);
 	used_ns = ran_ns(victim.pid) - used_ns;
@@ -107,7 +107,7 @@ static void test_half(void **state)
 	attack("half", send_half);
 }
 
-/* Large results, which the server keeps until it hears that they are not needed any more. */
+/* Large results, which the server keeps until they are acknowledged. */
 static int never_acknowledge(struct raw_client *r)
 {
 	const struct two want = {100000, 3};

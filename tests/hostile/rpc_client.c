@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Clients that mean ill: they speak the first words of an RPC client, and then write anything
- * anywhere they may. Beside them an honest client calls, on the same server thread, and must get its
- * own results, in time, each time. In the end the server has nothing left of those who went, and
- * does nothing when all are silent.
+ * Hostile clients: they connect like RPC clients, and then write anything to any memory that they
+ * can. Beside them an honest client calls, on the same server thread, and must get its own results,
+ * in time, each time. In the end the server has nothing left of disconnected clients, and does
+ * nothing when all are idle.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -15,12 +15,12 @@
 #define EVILS	 3u
 #define STALL_NS (unit_slow() ? 5000000000u : 1000000000u)
 
-/* ---- the honest one ---- */
+/* ---- the honest client ---- */
 
 /* What the hostile clients have done so far. */
 struct sums {
 	unsigned lives, requests, answered;
-	unsigned groups, in_groups; /* that reached their handler, and calls in them */
+	unsigned groups, in_groups; /* groups that reached their handler, and calls in them */
 };
 
 static unsigned groups, in_groups; /* atomic */
@@ -50,7 +50,7 @@ static bool is_enough(struct sums sums, unsigned calls)
 /* A group of its own, whose calls have their own results. */
 static int honest_batch(struct gn_rpc_client *client, uint32_t seed)
 {
-	struct flight f[BATCH];
+	struct async_call f[BATCH];
 	struct gn_rpc_op *ops[BATCH];
 
 	for (unsigned i = 0; i < BATCH; i++) {
@@ -62,7 +62,7 @@ static int honest_batch(struct gn_rpc_client *client, uint32_t seed)
 	}
 	EXPECT(wait_all(client, f, BATCH) == 0);
 	for (unsigned i = 0; i < BATCH; i++)
-		EXPECT(flight_check(&f[i]) == 0);
+		EXPECT(async_call_check(&f[i]) == 0);
 	return 0;
 }
 
@@ -124,7 +124,7 @@ static uint64_t cpu_ns(void)
 	       (uint64_t)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1000u;
 }
 
-/* Handlers of others may answer with what a request says, but not with gigabytes of it. */
+/* Handlers may return what a request asks for, but not gigabytes of it. */
 static void blob_of_64k(struct gn_rpc_request *request, void *arg)
 {
 	static const uint8_t bytes[65536];
@@ -147,14 +147,14 @@ static void group_echo(struct gn_rpc_group *group, void *arg)
 		const void *data = gn_rpc_group_data(group, i, &len);
 		void *to = gn_rpc_group_room(group, i, len);
 
-		if (!to) /* it has ended */
+		if (!to) /* answered already */
 			continue;
 		memcpy(to, data, len);
 		gn_rpc_group_answer(group, i, GN_RPC_OK, to, len);
 	}
 }
 
-/* All that a handler may do, and some that it must not: what its client says decides. */
+/* Everything that a handler may do, and some that it must not: the request decides. */
 static void group_any(struct gn_rpc_group *group, void *arg)
 {
 	struct service *s = arg;
@@ -187,7 +187,7 @@ static void group_any(struct gn_rpc_group *group, void *arg)
 			gn_rpc_group_answer_mem(group, i, GN_RPC_OK, s->mem, sum % 64, sum,
 						mem_released, s);
 			break;
-		case 3: /* twice, and one that is none */
+		case 3: /* twice, and one that does not exist */
 			gn_rpc_group_answer(group, i, GN_RPC_OK, data, len);
 			gn_rpc_group_answer(group, i, GN_RPC_OK, data, len);
 			gn_rpc_group_answer(group, i + sum, GN_RPC_OK, NULL, 0);
@@ -295,11 +295,13 @@ static void test_hostile_clients(void **state)
 	print_message("# the others: %u lives, %u requests, %u results; %u groups of %u calls\n",
 		      sums.lives, sums.requests, sums.answered, sums.groups, sums.in_groups);
 	assert_true(is_enough(sums, calls));
-	/* What they had is free again, and those that are yet to come find all well. */
+	/* Their resources are free again, and later clients are served. */
 	assert_int_equal(clients_are(w->service.server, 0), 0);
 	gn_sleep_us(200000);
-	/* The service may look at one meanwhile; two more a thread makes when it first has to wait
-	 * for a client's receive. */
+	/*
+	 * The service may have one open meanwhile; a thread opens two more when it first waits for
+	 * a client's receive.
+	 */
 	assert_true(open_fds() <= fds + 3);
 	calls = 0;
 	assert_int_equal(honest_calls(w, NULL, gn_deadline_us(100000), &calls), 0);
@@ -309,9 +311,9 @@ static void test_hostile_clients(void **state)
 	free(w);
 }
 
-/* ---- silence ---- */
+/* ---- idle clients ---- */
 
-/* Left behind: half a message, results that nobody takes, memory that nobody reads. */
+/* Left behind: half a message, results that are not fetched, memory that is not read. */
 static void leave_half(struct evil *e)
 {
 	struct rpc_seal seal = {.seq = rpc_seq(e->welcome.epoch, 1), .len = 64, .aux = 1};
@@ -331,7 +333,7 @@ static void leave_results(struct evil *e, uint16_t method, uint32_t entries)
 					.nonce = e->hello.nonce,
 					.len = entries * 16,
 					.aux = (uint16_t)entries};
-		const struct rpc_entry entry = {.len = sizeof(want), .kind = method};
+		const struct rpc_entry entry = {.len = sizeof(want), .code = method};
 
 		for (uint32_t i = 0; i < entries; i++) {
 			memcpy(e->buf + 24 + i * 16, &entry, sizeof(entry));
@@ -341,7 +343,7 @@ static void leave_results(struct evil *e, uint16_t method, uint32_t entries)
 	}
 }
 
-/* A share of one core, over half a second in which nobody does anything. */
+/* Share of one core, over half a second without any work. */
 static double idle_share(void)
 {
 	const uint64_t cpu = cpu_ns(), ns = gn_now_ns();
@@ -367,7 +369,7 @@ static void test_silence(void **state)
 		double share;
 
 		assert_int_equal(gn_ctx_create(e.fabric, &e.ctx), 0);
-		do { /* until it has drawn a hello that is taken */
+		do { /* until it has drawn a hello that is accepted */
 			evil_end(&e);
 			assert_int_equal(evil_begin(&e), 0);
 		} while (!e.up || e.welcome.slots < 2 || e.welcome.max_request < 512 ||
@@ -378,8 +380,8 @@ static void test_silence(void **state)
 			leave_results(&e, ECHO, 16 / e.welcome.slots + 1);
 		if (k == 3)
 			leave_results(&e, BLOB, 1);
-		gn_sleep_us(1200000);	 /* it has shown patience */
-		shut(&w->service, true); /* it sleeps longer then */
+		gn_sleep_us(1200000);	 /* LINK_PROBE_NS has passed */
+		shut(&w->service, true); /* then it sleeps longer */
 		share = idle_share();
 		shut(&w->service, false);
 		print_message("# left behind: %s; %.1f %% of a core\n", what[k], share * 100);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client that means ill: it speaks the first words of an RPC client, and then writes anything
- * anywhere it may: messages with lies about their lengths and entries, for methods that are handled
- * one by one and in groups; it gives up calls that run, changes what is being served, and leaves.
+ * A hostile client: it connects like an RPC client, and then writes anything to any memory that it
+ * can: messages with wrong lengths and entries, for methods that are handled one by one and in
+ * groups; it abandons running calls, changes requests while they are served, and disconnects.
  */
 #ifndef GN_TESTS_HOSTILE_RPC_EVIL_H
 #define GN_TESTS_HOSTILE_RPC_EVIL_H
@@ -17,8 +17,7 @@
 #define SENDS 64u
 
 /*
- * Handled in groups: ordered or not, honestly or wrongly. Methods of the server that the including
- * file has.
+ * Handled in groups: ordered or not, correctly or not. The including file has the server's methods.
  */
 enum { GROUP_ECHO = 100, GROUP_ECHO_TOO, GROUP_ANY, GROUP_ANY_TOO };
 
@@ -41,14 +40,14 @@ struct evil {
 	struct rpc_hello hello;
 	struct rpc_welcome welcome;
 	uint32_t number, results;
-	/* Of the message that is put together: the more entries, the fewer mistakes in each. */
+	/* Of the current message: the more entries, the fewer errors in each. */
 	uint32_t entries, kind;
 	bool up;
 };
 
 #define BUF_BYTES (1u << 20)
 
-/* ---- its life ---- */
+/* ---- connection ---- */
 
 static void evil_end(struct evil *e)
 {
@@ -110,14 +109,14 @@ static void draw_hello(struct evil *e)
 				      .window = 1 + fuzz_pick(64),
 				      .reply_key = fuzz_pick(4) ? reply.key : fuzz_strange(),
 				      .nonce = fuzz_any()};
-	if (!fuzz_pick(4)) { /* one field that is not as it should be */
+	if (!fuzz_pick(4)) { /* one invalid field */
 		const uint32_t word = fuzz_strange();
 
 		memcpy((uint8_t *)&e->hello + fuzz_pick(sizeof(e->hello) / 4) * 4, &word, 4);
 	}
 }
 
-/* Connected, with a welcome that fits what was asked for; or not, which is no failure. */
+/* Connected, with a welcome that fits the hello; or refused, which is no failure. */
 static int evil_begin(struct evil *e)
 {
 	struct gn_conn_opts opts = {
@@ -138,7 +137,7 @@ static int evil_begin(struct evil *e)
 	return 0;
 }
 
-/* ---- what it does ---- */
+/* ---- actions ---- */
 
 static void post(struct evil *e, struct gn_wr *wr)
 {
@@ -151,7 +150,7 @@ static void post(struct evil *e, struct gn_wr *wr)
 	n = gn_cq_poll(e->cq, wc, 16);
 	for (int i = 0; i < n; i++)
 		if (wc[i].status != GN_WC_OK)
-			e->up = false; /* the server had enough of it */
+			e->up = false; /* the server has disconnected it */
 }
 
 static void write_at(struct evil *e, uint32_t from, uint64_t to, uint32_t len, uint32_t key)
@@ -165,11 +164,11 @@ static void write_at(struct evil *e, uint32_t from, uint64_t to, uint32_t len, u
 
 static uint64_t request_bytes(const struct evil *e)
 {
-	return rpc_given_up_at(rpc_stride(e->welcome.max_request), e->welcome.slots,
-			       e->welcome.window);
+	return rpc_abandoned_at(rpc_stride(e->welcome.max_request), e->welcome.slots,
+				e->welcome.window);
 }
 
-/* An entry as honest as is drawn; returns how many bytes it takes. */
+/* Draws an entry, valid or not; returns its size in bytes. */
 static uint32_t draw_entry(struct evil *e, uint8_t *to, uint32_t room, uint32_t index)
 {
 	static const uint16_t methods[] = {
@@ -178,10 +177,10 @@ static uint32_t draw_entry(struct evil *e, uint8_t *to, uint32_t room, uint32_t 
 		WATCH,	    GROUP_ECHO,	  GROUP_ECHO_TOO, GROUP_ANY,
 		GROUP_ANY,  GROUP_ANY_TOO};
 	static const uint32_t n_methods = sizeof(methods) / sizeof(methods[0]);
-	/* Calls of one message are mostly of one kind: only those become groups. */
+	/* Calls of one message mostly have one method: only those become groups. */
 	struct rpc_entry entry = {
 		.len = fuzz_pick(64),
-		.kind = methods[fuzz_pick(16) ? e->kind % n_methods : fuzz_pick(n_methods)],
+		.code = methods[fuzz_pick(16) ? e->kind % n_methods : fuzz_pick(n_methods)],
 		.index = (uint16_t)index};
 	struct gn_remote mine;
 	uint32_t bytes;
@@ -190,25 +189,26 @@ static uint32_t draw_entry(struct evil *e, uint8_t *to, uint32_t room, uint32_t 
 		entry.len = 0;
 	for (uint32_t i = 0; i < entry.len; i++)
 		to[sizeof(entry) + i] = (uint8_t)fuzz_any();
-	if (!fuzz_pick(8 * e->entries) && room >= sizeof(entry) + sizeof(struct rpc_far)) {
-		struct rpc_far far;
+	if (!fuzz_pick(8 * e->entries) && room >= sizeof(entry) + sizeof(struct rpc_large_ref)) {
+		struct rpc_large_ref ref;
 
 		gn_mr_remote(e->mr, &mine);
-		far = (struct rpc_far){.offset = fuzz_pick(2) ? 0 : fuzz_strange(),
-				       .key = fuzz_pick(3) ? mine.key : fuzz_strange(),
-				       .len = fuzz_pick(2) ? fuzz_pick(BUF_BYTES) : fuzz_strange()};
-		entry.index |= RPC_FAR;
-		entry.len = sizeof(far);
-		memcpy(to + sizeof(entry), &far, sizeof(far));
+		ref = (struct rpc_large_ref){.offset = fuzz_pick(2) ? 0 : fuzz_strange(),
+					     .key = fuzz_pick(3) ? mine.key : fuzz_strange(),
+					     .len = fuzz_pick(2) ? fuzz_pick(BUF_BYTES) :
+								   fuzz_strange()};
+		entry.index |= RPC_LARGE;
+		entry.len = sizeof(ref);
+		memcpy(to + sizeof(entry), &ref, sizeof(ref));
 	}
 	bytes = (uint32_t)sizeof(entry) + rpc_align8(entry.len);
-	if (!fuzz_pick(4)) { /* with a deadline, which may have no room */
-		const struct rpc_left left = {.us = fuzz_pick(2) ? fuzz_pick(2000) :
-								   fuzz_strange()};
+	if (!fuzz_pick(4)) { /* with a deadline, which may not fit */
+		const struct rpc_time_left left = {.us = fuzz_pick(2) ? fuzz_pick(2000) :
+									fuzz_strange()};
 
 		if (entry.len >= sizeof(left))
 			memcpy(to + sizeof(entry), &left, sizeof(left));
-		entry.len |= entry.len >= sizeof(left) || !fuzz_pick(20) ? RPC_TIMED : 0;
+		entry.len |= entry.len >= sizeof(left) || !fuzz_pick(20) ? RPC_HAS_DEADLINE : 0;
 	}
 	if (!fuzz_pick(40 * e->entries))
 		entry.len = fuzz_strange();
@@ -218,7 +218,7 @@ static uint32_t draw_entry(struct evil *e, uint8_t *to, uint32_t room, uint32_t 
 	return bytes;
 }
 
-/* The next message: mostly one that is taken, with something wrong in it now and then. */
+/* The next message: mostly a valid one, sometimes with an error in it. */
 static void send_request(struct evil *e)
 {
 	const uint32_t max = rpc_max_len(e->welcome.max_request);
@@ -227,7 +227,7 @@ static void send_request(struct evil *e)
 	struct rpc_seal seal = {.seq = rpc_seq(e->welcome.epoch, e->number),
 				.nonce = e->hello.nonce,
 				.flags = fuzz_pick(2) ? RPC_REPLY : 0,
-				.word = e->results};
+				.ack = e->results};
 	uint32_t at = 0, n = 1 + fuzz_pick(fuzz_pick(4) ? 3 : 100), bytes;
 
 	e->entries = n;
@@ -241,7 +241,7 @@ static void send_request(struct evil *e)
 	if (!fuzz_pick(40))
 		seal.len = fuzz_strange() % (BUF_BYTES / 2) & ~7u;
 	if (!fuzz_pick(40))
-		seal.word = fuzz_strange();
+		seal.ack = fuzz_strange();
 	if (!fuzz_pick(40))
 		seal.seq = rpc_seq(e->welcome.epoch, e->number + fuzz_pick(3) - 1);
 	if (!fuzz_pick(40))
@@ -261,21 +261,21 @@ static void send_request(struct evil *e)
 	}
 }
 
-/* Calls of the last messages are given up, or it says so: while they run, and when they are over. */
-static void give_up(struct evil *e)
+/* Abandons calls of the last messages, or claims to: running ones and completed ones. */
+static void abandon_calls(struct evil *e)
 {
 	for (uint32_t n = 1 + fuzz_pick(8); n; n--) {
 		const uint32_t number = e->number - fuzz_pick(4);
 
 		memcpy(e->buf, &number, sizeof(number));
 		write_at(e, 0,
-			 rpc_given_up_at(rpc_stride(e->welcome.max_request), e->welcome.slots,
-					 fuzz_pick(e->welcome.window)),
+			 rpc_abandoned_at(rpc_stride(e->welcome.max_request), e->welcome.slots,
+					  fuzz_pick(e->welcome.window)),
 			 sizeof(number), e->welcome.request_key);
 	}
 }
 
-/* An honest client would take its results: so does this one, sometimes, and goes on. */
+/* Sometimes consumes its results like an honest client, and continues. */
 static void read_results(struct evil *e)
 {
 	const uint64_t stride = rpc_stride(e->welcome.max_result);
@@ -287,7 +287,7 @@ static void read_results(struct evil *e)
 	gn_wr_rdma(&wr, GN_OP_READ, 0, &sge, &(struct gn_remote){.key = e->welcome.result_key},
 		   (next & (e->welcome.slots - 1)) * stride, 0);
 	post(e, &wr);
-	memcpy(&seq, e->buf, sizeof(seq)); /* shared memory: it is there already */
+	memcpy(&seq, e->buf, sizeof(seq)); /* shared memory: the READ is done already */
 	if (e->up && seq == rpc_seq(e->welcome.epoch, next)) {
 		e->results++;
 		__atomic_fetch_add(&e->answered, 1, __ATOMIC_RELAXED);
@@ -326,7 +326,7 @@ static void flood(struct evil *e)
 	}
 }
 
-/* What nobody may: it costs the connection. */
+/* Forbidden accesses: they cost the connection. */
 static void trespass(struct evil *e)
 {
 	const struct gn_sge sge = {e->buf, 64, gn_mr_lkey(e->mr)};
@@ -354,7 +354,7 @@ static void act(struct evil *e)
 	const uint32_t what = fuzz_pick(100);
 	const bool room = e->number - e->results <= e->welcome.slots;
 
-	/* It must get along for a while to be let do anything. */
+	/* The connection must last for a while to reach the server's code. */
 	if (what < 45 && (room || !fuzz_pick(50)))
 		send_request(e);
 	else if (what < 80)
@@ -362,7 +362,7 @@ static void act(struct evil *e)
 	else if (what < 83)
 		tell(e);
 	else if (what < 86)
-		give_up(e);
+		abandon_calls(e);
 	else if (what < 92)
 		scribble(e);
 	else if (what < 96)
@@ -370,7 +370,7 @@ static void act(struct evil *e)
 	else if (what == 96 && !fuzz_pick(3))
 		trespass(e);
 	else
-		gn_sleep_us(fuzz_pick(2000)); /* until it is put aside */
+		gn_sleep_us(fuzz_pick(2000)); /* until it is parked */
 }
 
 static int evil_lives(struct evil *e)

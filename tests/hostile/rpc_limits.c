@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a client may make a server of calls keep. Each test says what the server's process costs in
- * resident bytes, and asserts it; beside the hostile clients an honest one calls, and is served.
+ * Limits on what a client can make a server keep. Each test measures the resident memory of the
+ * server's process and checks it; beside the hostile clients an honest one calls, and is served.
  */
 #include "rpc/server.h"
 #include "rpc_raw.h"
 
 #define MIB (1u << 20)
-/* The allocator's and the threads'; a sanitizer keeps what is freed, up to 256 MiB. */
+/* Of the allocator and the threads; a sanitizer keeps freed memory, up to 256 MiB. */
 #define SLACK_BYTES (unit_slow() ? 384u * MIB : 8u * MIB)
 #define STALL_NS    (unit_slow() ? 5000000000u : 1000000000u)
 
@@ -59,7 +59,7 @@ static uint64_t cost_bytes(const struct attack *a)
 	return now > a->before_bytes ? now - a->before_bytes : 0;
 }
 
-/* An honest client comes, calls and goes: served in time. */
+/* An honest client connects, calls and closes: served in time. */
 static void honest(struct attack *a)
 {
 	struct gn_rpc_client *client;
@@ -77,11 +77,11 @@ static void honest(struct attack *a)
 	assert_true(a->slowest_ns < STALL_NS);
 }
 
-/* ---- the hello ---- */
+/* ---- hello ---- */
 
 #define HELLOS 200u
 
-/* The largest window that can be asked for, many times: the server decides what it grants. */
+/* The largest possible window, many times: the server decides what it grants. */
 static void test_window(void **state)
 {
 	struct raw_client *clients = calloc(HELLOS, sizeof(*clients));
@@ -108,9 +108,9 @@ static void test_window(void **state)
 	free(clients);
 }
 
-/* ---- results that nobody takes ---- */
+/* ---- results that are not acknowledged ---- */
 
-/* Every result slot is taken, then calls for large results come; nothing is ever acknowledged. */
+/* All result slots are in use, then calls with large results come; nothing is ever acknowledged. */
 static void test_held(void **state)
 {
 	const struct two page = {4000, 7}, want = {256u << 10, 7};
@@ -141,9 +141,9 @@ static void test_held(void **state)
 	end(&a);
 }
 
-/* ---- results for which there are hardly slots ---- */
+/* ---- tiny result slots ---- */
 
-/* What was written back for the message with this number, when it has come; its length. */
+/* The length of the reply with this number, when it has arrived. */
 static uint32_t reply_len(const struct raw_client *r, uint32_t number)
 {
 	const uint64_t at = (number & (r->welcome.slots - 1)) * rpc_stride(r->welcome.max_result);
@@ -158,8 +158,8 @@ static uint32_t reply_len(const struct raw_client *r, uint32_t number)
 }
 
 /*
- * Slots in which hardly the place of a large result fits, and a message with many requests: what is
- * put together for them stays in its slot.
+ * Slots that hardly fit the descriptor of a large result, and a message with many requests: every
+ * result message stays in its slot.
  */
 static void test_tiny_slots(void **state)
 {
@@ -199,9 +199,9 @@ static void test_tiny_slots(void **state)
 	end(&a);
 }
 
-#define BATCH 150u /* requests in a message */
+#define BATCH 150u /* requests per message */
 
-/* Results just too large for a slot, as many as slots name: each has memory of its own. */
+/* Results just too large for a slot, one per slot: each has its own memory. */
 static void test_small_large_results(void **state)
 {
 	const struct two want = {GN_RPC_BYTES_DEFAULT + 8, 7};
@@ -225,14 +225,14 @@ static void test_small_large_results(void **state)
 	raw_end(&raw);
 	honest(&a);
 	end(&a);
-	assert_true(fds > before && fds - before < 2 * RPC_LENT_MAX);
+	assert_true(fds > before && fds - before < 2 * RPC_EXPORTS_MAX);
 }
 
 /* ---- connections ---- */
 
 #define CLIENTS_MAX 32u
 
-/* As many as there may be, and one more; when one leaves, its place is free. */
+/* As many as allowed, and one more; when one disconnects, another can connect. */
 static void test_clients(void **state)
 {
 	struct gn_rpc_server_opts opts = {.size = sizeof(opts), .max_clients = CLIENTS_MAX};
@@ -264,14 +264,14 @@ static void test_clients(void **state)
 
 /* ---- large requests ---- */
 
-/* Large requests that can be read, of which none is answered: they end with BUSY. */
+/* Readable large requests that are not answered: they complete with BUSY. */
 static void test_large_requests(void **state)
 {
 	struct gn_rpc_server_opts opts = {
 		.size = sizeof(opts), .max_large = 4 * MIB, .max_client_bytes = 2 * MIB};
 	struct raw_client raw = {0};
 	struct gn_remote mine;
-	struct rpc_far far;
+	struct rpc_large_ref ref;
 	struct attack a;
 	uint64_t cost;
 
@@ -280,10 +280,10 @@ static void test_large_requests(void **state)
 	raw.fabric = a.fabric;
 	assert_int_equal(raw_connect(&raw, a.victim.addr, raw_hello(GN_RPC_WINDOW_MAX)), 0);
 	assert_int_equal(gn_mr_remote(raw.mr, &mine), 0);
-	far = (struct rpc_far){.offset = mine.offset, .key = mine.key, .len = RAW_BYTES};
-	raw.index = RPC_FAR;
+	ref = (struct rpc_large_ref){.offset = mine.offset, .key = mine.key, .len = RAW_BYTES};
+	raw.index = RPC_LARGE;
 	for (unsigned i = 1; i < raw.welcome.slots && raw.up; i++)
-		assert_int_equal(raw_send(&raw, LATER, &far, sizeof(far), 10, 0), 0);
+		assert_int_equal(raw_send(&raw, LATER, &ref, sizeof(ref), 10, 0), 0);
 	honest(&a);
 	cost = cost_bytes(&a);
 	print_message("# large requests cost the server %.1f MiB\n", (double)cost / MIB);
@@ -293,34 +293,34 @@ static void test_large_requests(void **state)
 	end(&a);
 }
 
-/* ---- what is counted is given back ---- */
+/* ---- charges are undone ---- */
 
 #define COMERS 60u
 
-/* Some of what a client can leave behind: nothing acknowledged, half read, of too large a size. */
+/* Some of what a client can leave behind: nothing acknowledged, half read, too large. */
 static void misbehave(struct raw_client *raw)
 {
 	struct gn_remote mine;
-	struct rpc_far far;
+	struct rpc_large_ref ref;
 
 	assert_int_equal(gn_mr_remote(raw->mr, &mine), 0);
 	for (unsigned i = 1; i < raw->welcome.slots && raw->up; i++) {
 		const uint64_t what = gn_random();
 		const struct two want = {(uint32_t)(what >> 8) % (64u << 10), 7};
 
-		far = (struct rpc_far){.offset = mine.offset,
-				       .key = what & 0x30 ? mine.key : 5,
-				       .len = (uint32_t)(what >> 8) % (2 * RAW_BYTES)};
-		raw->index = what & 1 ? RPC_FAR : 0;
+		ref = (struct rpc_large_ref){.offset = mine.offset,
+					     .key = what & 0x30 ? mine.key : 5,
+					     .len = (uint32_t)(what >> 8) % (2 * RAW_BYTES)};
+		raw->index = what & 1 ? RPC_LARGE : 0;
 		if (what & 1)
-			raw_send(raw, what & 2 ? ECHO : BLOB, &far, sizeof(far), what >> 2 & 3, 0);
+			raw_send(raw, what & 2 ? ECHO : BLOB, &ref, sizeof(ref), what >> 2 & 3, 0);
 		else
 			raw_send(raw, BLOB, &want, sizeof(want), what >> 2 & 15,
 				 what & 64 ? i / 2 : 0);
 	}
 }
 
-/* Clients come, misbehave and go: when all are gone, nothing is counted. */
+/* Clients connect, misbehave and disconnect: afterwards nothing is charged. */
 static void test_given_back(void **state)
 {
 	struct gn_rpc_server_opts opts = {
@@ -358,11 +358,11 @@ static void test_given_back(void **state)
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }
 
-/* ---- who wants to be notified all the time ---- */
+/* ---- continuous requests for notification ---- */
 
 #define NOTIFIES 5000u
 
-/* Of results that are there, and that never will be; and has no receives for the answers. */
+/* Of results that are there, and that never will be; without receives for the notifications. */
 static void test_notifies(void **state)
 {
 	struct gn_rpc_server_opts opts = {.size = sizeof(opts)};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client on the wire of RPC without the library's client: it says the hello that it is told to,
- * writes the request messages that it is told to, and takes and acknowledges only what it is told
- * to. The server under attack runs in a process of its own, so that what it costs can be measured.
+ * A client that speaks the RPC protocol without the library's client: it sends the given hello and
+ * request messages, and consumes and acknowledges only what it is told to. The server under attack
+ * runs in its own process, so that its memory can be measured.
  */
 #ifndef GN_TESTS_HOSTILE_RPC_RAW_H
 #define GN_TESTS_HOSTILE_RPC_RAW_H
@@ -88,7 +88,7 @@ static inline int raw_make(struct raw_client *r)
 	return 0;
 }
 
-/* Connect with this hello: 0 and a welcome, or the error of gn_connect_wait(). */
+/* Connects with this hello: 0 and a welcome, or the error of gn_connect_wait(). */
 static inline int raw_connect(struct raw_client *r, const char *addr, struct rpc_hello hello)
 {
 	const struct gn_conn_opts opts = {
@@ -111,7 +111,7 @@ static inline int raw_connect(struct raw_client *r, const char *addr, struct rpc
 	return 0;
 }
 
-/* 0, or an error when the server has ended the connection. */
+/* 0, or an error when the server has closed the connection. */
 static inline int raw_post(struct raw_client *r, struct gn_wr *wr)
 {
 	struct gn_event event;
@@ -144,20 +144,17 @@ static inline int raw_write(struct raw_client *r, uint64_t to, uint32_t len)
 	return raw_post(r, &wr);
 }
 
-/*
- * One message with as many copies of a request as fit, or so many; nothing is acknowledged that
- * ack does not say.
- */
+/* Sends one message with as many copies of a request as fit, or so many; acknowledges only ack. */
 static inline int raw_send(struct raw_client *r, uint16_t method, const void *data, uint32_t len,
 			   uint32_t copies, uint32_t ack)
 {
 	const uint32_t max = rpc_max_len(r->welcome.max_request);
 	const uint32_t each = (uint32_t)sizeof(struct rpc_entry) + rpc_align8(len);
-	const struct rpc_entry entry = {.len = len, .kind = method, .index = r->index};
+	const struct rpc_entry entry = {.len = len, .code = method, .index = r->index};
 	struct rpc_seal seal = {.seq = rpc_seq(r->welcome.epoch, r->number),
 				.nonce = r->hello.nonce,
 				.flags = r->flags,
-				.word = ack};
+				.ack = ack};
 	const uint32_t slot = r->number & (r->welcome.slots - 1);
 	struct gn_wr wake;
 
@@ -169,7 +166,7 @@ static inline int raw_send(struct raw_client *r, uint16_t method, const void *da
 	if (raw_write(r, slot * rpc_stride(r->welcome.max_request),
 		      (uint32_t)rpc_seal(r->buf, &seal)))
 		return -EPIPE;
-	/* The server may have stopped polling this client's slots. */
+	/* The server may have parked this client. */
 	gn_wr_init(&wake, GN_OP_WRITE_IMM, 0, NULL, 0, GN_SOLICITED);
 	return raw_post(r, &wake);
 }
@@ -178,11 +175,11 @@ static inline int raw_send(struct raw_client *r, uint16_t method, const void *da
 
 struct victim {
 	pid_t pid;
-	int stop; /* closed: it is to end */
+	int stop; /* closed: the server must end */
 	char addr[64];
 };
 
-/* Runs in a process of its own until the parent closes the pipe: 0 or a line. */
+/* Runs in its own process until the parent closes the pipe: 0 or a line number. */
 typedef int victim_main(const char *addr, int ready, int stop, void *arg);
 
 static inline void victim_wait(int ready, int stop)

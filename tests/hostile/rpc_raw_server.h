@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A server on the wire of RPC without the library's server: it accepts connections and then writes
- * the results that a test tells it to. It has no thread, so a test can let it and a client take
- * turns in one thread.
+ * A server that speaks the RPC protocol without the library's server: it accepts connections and
+ * writes the results that a test tells it to. It has no thread, so a test can run it and a client
+ * in turns on one thread.
  */
 #ifndef GN_TESTS_HOSTILE_RPC_RAW_SERVER_H
 #define GN_TESTS_HOSTILE_RPC_RAW_SERVER_H
@@ -14,7 +14,7 @@
 
 #define RAW_SERVER_SENDS 64u
 #define RAW_SERVER_RECVS 8u
-#define RAW_FAR_BYTES	 (1u << 20)
+#define RAW_LARGE_BYTES	 (1u << 20)
 
 enum raw_mem { RAW_REQUESTS, RAW_RESULTS, RAW_FAR, RAW_MEMS };
 
@@ -33,7 +33,7 @@ struct raw_conn {
 	struct gn_mr *mr[RAW_MEMS];
 	struct rpc_hello hello;
 	struct rpc_welcome welcome;
-	uint32_t placed, seen; /* the last result, and the last request that was looked at */
+	uint32_t published, seen; /* the last result published, the last request seen */
 	bool up;
 };
 
@@ -72,7 +72,7 @@ static inline void raw_conn_end(struct raw_conn *c)
 	*c = (struct raw_conn){0};
 }
 
-/* Memory, a qp, and in c->welcome what an honest server would answer to the hello. */
+/* Creates memory and a qp, and in c->welcome the response of an honest server. */
 static inline int raw_conn_make(struct raw_server *s, struct raw_conn *c,
 				const struct gn_event *event)
 {
@@ -85,7 +85,7 @@ static inline int raw_conn_make(struct raw_server *s, struct raw_conn *c,
 				      .max_send_wr = RAW_SERVER_SENDS,
 				      .max_recv_wr = RAW_SERVER_RECVS,
 				      .user = c};
-	uint64_t bytes[RAW_MEMS] = {[RAW_FAR] = RAW_FAR_BYTES};
+	uint64_t bytes[RAW_MEMS] = {[RAW_FAR] = RAW_LARGE_BYTES};
 	struct gn_remote remote[2];
 
 	memcpy(&c->hello, event->private_data, sizeof(c->hello));
@@ -99,8 +99,8 @@ static inline int raw_conn_make(struct raw_server *s, struct raw_conn *c,
 					  .window = c->hello.window,
 					  .max_large = GN_RPC_LARGE_MAX,
 					  .park_us = 1000};
-	bytes[RAW_REQUESTS] = rpc_given_up_at(rpc_stride(c->welcome.max_request), c->welcome.slots,
-					      c->welcome.window);
+	bytes[RAW_REQUESTS] = rpc_abandoned_at(rpc_stride(c->welcome.max_request), c->welcome.slots,
+					       c->welcome.window);
 	bytes[RAW_RESULTS] = rpc_stride(c->welcome.max_result) * c->welcome.slots;
 	EXPECT(gn_pd_create(s->ctx, &c->pd) == 0);
 	for (unsigned i = 0; i < RAW_MEMS; i++) {
@@ -118,7 +118,7 @@ static inline int raw_conn_make(struct raw_server *s, struct raw_conn *c,
 	return 0;
 }
 
-/* The message with requests of this number, or NULL. */
+/* The request message of this number, or NULL. */
 static inline const uint8_t *raw_find_request(const struct raw_conn *c, uint32_t number,
 					      struct rpc_head *head)
 {
@@ -127,16 +127,16 @@ static inline const uint8_t *raw_find_request(const struct raw_conn *c, uint32_t
 			      (number & (c->welcome.slots - 1)) * stride;
 	const uint64_t seq = rpc_seq(c->welcome.epoch, number);
 
-	return rpc_look(slot, stride, seq, c->hello.nonce, rpc_max_request(c->welcome.max_request),
-			false, head) == RPC_FOUND ?
+	return rpc_message_find(slot, stride, seq, c->hello.nonce,
+				rpc_max_request(c->welcome.max_request), false, head) == RPC_FOUND ?
 		       slot :
 		       NULL;
 }
 
-/* Where the slot of the next message with results begins. */
+/* Offset of the slot of the next result message. */
 static inline uint64_t raw_result_at(const struct raw_conn *c)
 {
-	return ((c->placed + 1) & (c->welcome.slots - 1)) * rpc_stride(c->welcome.max_result);
+	return ((c->published + 1) & (c->welcome.slots - 1)) * rpc_stride(c->welcome.max_result);
 }
 
 static inline uint8_t *raw_result(const struct raw_conn *c)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A server that breaks the rules of results and notifications, step by step: server and client take
- * turns in one thread. docs/limits.md states what the client may allocate meanwhile.
+ * A server that violates the protocol of results and notifications, step by step: server and client
+ * take turns on one thread. docs/limits.md states what the client may allocate meanwhile.
  */
 #include <errno.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "rpc_raw_server.h"
 
 #define CALLS 8u
-#define SMALL (64u << 10) /* bytes that everything but large results may take */
+#define SMALL (64u << 10) /* bytes that everything except large results may take */
 
 /* ---- client and server ---- */
 
@@ -58,11 +58,11 @@ static int stage_end(struct stage *s)
 	return 0;
 }
 
-/* A message with results is put together in the next slot, entry by entry, … */
+/* Builds a result message in the next slot, entry by entry, … */
 static void add_result(struct stage *s, uint32_t *len, uint16_t index, const void *data,
 		       uint32_t bytes)
 {
-	const struct rpc_entry entry = {.len = bytes, .kind = GN_RPC_OK, .index = index};
+	const struct rpc_entry entry = {.len = bytes, .code = GN_RPC_OK, .index = index};
 	uint8_t *to = raw_result(&s->conn) + sizeof(struct rpc_head) + *len;
 
 	memcpy(to, &entry, sizeof(entry));
@@ -70,18 +70,18 @@ static void add_result(struct stage *s, uint32_t *len, uint16_t index, const voi
 	*len += (uint32_t)sizeof(entry) + rpc_align8(bytes);
 }
 
-/* … and is there. */
-static void place_results(struct stage *s, uint32_t len, uint32_t taken)
+/* … and publishes it. */
+static void publish_results(struct stage *s, uint32_t len, uint32_t taken)
 {
 	struct raw_conn *c = &s->conn;
-	const struct rpc_seal seal = {.seq = rpc_seq(c->welcome.epoch, c->placed + 1),
+	const struct rpc_seal seal = {.seq = rpc_seq(c->welcome.epoch, c->published + 1),
 				      .nonce = c->hello.nonce,
 				      .len = len,
 				      .flags = RPC_RESULT,
-				      .word = rpc_state_word(taken, 0)};
+				      .ack = rpc_taken_ack(taken, 0)};
 
 	rpc_seal(raw_result(c), &seal);
-	c->placed++;
+	c->published++;
 }
 
 /* ---- large results ---- */
@@ -89,7 +89,7 @@ static void place_results(struct stage *s, uint32_t len, uint32_t taken)
 struct large {
 	struct gn_rpc_op op;
 	unsigned ended;
-	bool right; /* its bytes */
+	bool right; /* its bytes were right */
 };
 
 static void large_done(struct gn_rpc_op *op)
@@ -98,8 +98,8 @@ static void large_done(struct gn_rpc_op *op)
 	const uint8_t *data = op->data;
 
 	l->ended++;
-	l->right = op->status == GN_RPC_OK && op->result_len == RAW_FAR_BYTES && data &&
-		   data[0] == 0x5a && data[RAW_FAR_BYTES - 1] == 0x5a;
+	l->right = op->status == GN_RPC_OK && op->result_len == RAW_LARGE_BYTES && data &&
+		   data[0] == 0x5a && data[RAW_LARGE_BYTES - 1] == 0x5a;
 }
 
 /* All calls are in one message, and so are their results, all of which are large. */
@@ -111,28 +111,28 @@ static int answer_large(struct stage *s)
 	struct rpc_head head;
 	uint32_t len = 0;
 
-	memset(gn_mem_addr(s->conn.mem[RAW_FAR]), 0x5a, RAW_FAR_BYTES);
+	memset(gn_mem_addr(s->conn.mem[RAW_FAR]), 0x5a, RAW_LARGE_BYTES);
 	EXPECT(gn_mr_remote(s->conn.mr[RAW_FAR], &mine) == 0);
 	EXPECT(raw_find_request(&s->conn, 1, &head) && head.aux == CALLS);
 	for (unsigned i = 0; i < CALLS; i++) {
-		const struct rpc_far far = {
-			.offset = mine.offset, .key = mine.key, .len = RAW_FAR_BYTES};
+		const struct rpc_large_ref ref = {
+			.offset = mine.offset, .key = mine.key, .len = RAW_LARGE_BYTES};
 
-		add_result(s, &len, (uint16_t)(i | RPC_FAR), &far, sizeof(far));
+		add_result(s, &len, (uint16_t)(i | RPC_LARGE), &ref, sizeof(ref));
 	}
-	place_results(s, len, 1);
+	publish_results(s, len, 1);
 	while (ended < CALLS && gn_now_ns() < deadline_ns)
 		ended += (unsigned)gn_rpc_poll(s->client);
 	EXPECT(ended == CALLS);
 	return 0;
 }
 
-/* … and are wanted in place. */
+/* … and are used in place. */
 static int many_large(struct stage *s, struct large *large)
 {
 	for (unsigned i = 0; i < CALLS; i++) {
 		large[i].op = (struct gn_rpc_op){.method = 1,
-						 .result_room = RAW_FAR_BYTES,
+						 .result_room = RAW_LARGE_BYTES,
 						 .done = large_done,
 						 .arg = &large[i],
 						 .flags = GN_RPC_IN_PLACE};
@@ -163,14 +163,16 @@ static void test_one_large_at_a_time(void **state)
 	assert_int_equal(rc, 0);
 	for (unsigned i = 0; i < CALLS; i++)
 		assert_true(large[i].right);
-	print_message("# %u results of %u KiB: %.0f KiB at once\n", CALLS, RAW_FAR_BYTES >> 10,
+	print_message("# %u results of %u KiB: %.0f KiB at once\n", CALLS, RAW_LARGE_BYTES >> 10,
 		      (double)most / 1024);
-	assert_true(most >= RAW_FAR_BYTES); /* or it was not counted */
-	assert_true(most < RAW_FAR_BYTES + SMALL);
+	assert_true(most >= RAW_LARGE_BYTES); /* or it was not counted */
+	assert_true(most < RAW_LARGE_BYTES + SMALL);
 	assert_int_equal(stage_end(&s), 0);
 }
 
-/* … and where there is no memory for one, its call ends with TOO_BIG, and the client goes on. */
+/*
+ * … and if there is no memory for one, its call completes with TOO_BIG, and the client continues.
+ */
 static void test_no_memory_for_large(void **state)
 {
 	struct large large[CALLS] = {0};
@@ -181,16 +183,16 @@ static void test_no_memory_for_large(void **state)
 	(void)state;
 	assert_int_equal(stage_begin(&s, all_at_once, 1000), 0);
 	heap_watch();
-	heap.refused_from = RAW_FAR_BYTES;
+	heap.refused_from = RAW_LARGE_BYTES;
 	rc = many_large(&s, large);
 	most = heap_most();
 	assert_int_equal(rc, 0);
 	for (unsigned i = 0; i < CALLS; i++) {
 		assert_int_equal(large[i].op.status, GN_RPC_TOO_BIG);
-		assert_int_equal(large[i].op.result_len, RAW_FAR_BYTES);
+		assert_int_equal(large[i].op.result_len, RAW_LARGE_BYTES);
 	}
 	assert_true(most < SMALL);
-	/* All that is left of them is gone with the next polls, and the window is free. */
+	/* Nothing is left of them after the next polls, and the window is free. */
 	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(gn_rpc_poll(s.client), 0);
 	for (unsigned i = 0; i < CALLS; i++)
@@ -203,7 +205,7 @@ static void test_no_memory_for_large(void **state)
 struct single {
 	struct stage *stage;
 	struct gn_rpc_op first, second, next;
-	uint8_t before, after; /* a byte of the first's result */
+	uint8_t before, after; /* a byte of the first result */
 	int rc;
 	unsigned ended;
 };
@@ -214,9 +216,8 @@ static void single_ended(struct gn_rpc_op *op)
 }
 
 /*
- * The server changes the result meanwhile. A call that was canceled has just woken the server, so
- * the new one asks by a READ whether it is there; where there is one slot, that is the one that
- * the result is in.
+ * The server changes the result meanwhile. A canceled call has just woken the server, so the new
+ * call probes with a READ; with one slot, that is the slot of the result.
  */
 static void single_done(struct gn_rpc_op *op)
 {
@@ -237,7 +238,7 @@ static void single_done(struct gn_rpc_op *op)
 	t->after = *(const uint8_t *)op->data;
 }
 
-/* What a client has checked, and its caller looks at, is not read from the server again. */
+/* A checked result is not read from the server again while its caller uses it. */
 static void test_one_slot(void **state)
 {
 	const struct gn_rpc_client_opts opts = {
@@ -249,7 +250,7 @@ static void test_one_slot(void **state)
 	uint32_t len = 0;
 
 	(void)state;
-	/* It is put aside at once: each request comes after a silence. */
+	/* Parked at once: each request comes after an idle time. */
 	assert_int_equal(stage_begin(&s, opts, 0), 0);
 	t.stage = &s;
 	t.first = (struct gn_rpc_op){.method = 1,
@@ -261,12 +262,12 @@ static void test_one_slot(void **state)
 	assert_int_equal(gn_rpc_submit(s.client, &t.first), 0);
 	assert_int_equal(gn_rpc_submit(s.client, &t.second), 0);
 	assert_int_equal(gn_rpc_flush(s.client), 0);
-	/* The message is taken, and its slot free; then the result of the first is there. */
-	((struct rpc_head *)(void *)raw_result(&s.conn))->word = rpc_state_word(1, 0);
+	/* The message is taken and its slot free; then the first result is published. */
+	((struct rpc_head *)(void *)raw_result(&s.conn))->ack = rpc_taken_ack(1, 0);
 	for (unsigned i = 0; i < 1000; i++)
 		assert_int_equal(gn_rpc_poll(s.client), 0);
 	add_result(&s, &len, 0, &data, sizeof(data));
-	place_results(&s, len, 1);
+	publish_results(&s, len, 1);
 	while (!t.ended && gn_now_ns() < deadline_ns)
 		gn_rpc_poll(s.client);
 	assert_int_equal(t.rc, 0);
@@ -286,7 +287,7 @@ static int notify(struct stage *s)
 	return gn_post_send(s->conn.qp, &wr, NULL);
 }
 
-/* Polls until the client has noticed what completes, which it looks at now and then. */
+/* Polls until the client has processed its completions, which it does now and then. */
 static bool gone_after(struct stage *s, unsigned polls)
 {
 	struct gn_rpc_op op = {.method = 1};
@@ -300,8 +301,8 @@ static bool gone_after(struct stage *s, unsigned polls)
 	return rc == -ENOTCONN;
 }
 
-/* A notification that nobody has asked for ends the connection: a server of ours sends none. */
-static void test_unasked(void **state)
+/* An unsolicited notification ends the connection: a correct server sends none. */
+static void test_unsolicited(void **state)
 {
 	const struct gn_rpc_client_opts opts = {.mode = GN_RPC_FETCH};
 	struct stage s;
@@ -314,7 +315,7 @@ static void test_unasked(void **state)
 	assert_int_equal(stage_end(&s), 0);
 }
 
-/* … and so does a second one for one question. */
+/* … and so does a second one for one request. */
 static void test_notified_twice(void **state)
 {
 	const struct gn_rpc_client_opts opts = {.mode = GN_RPC_FETCH};
@@ -325,7 +326,7 @@ static void test_notified_twice(void **state)
 	(void)state;
 	assert_int_equal(stage_begin(&s, opts, 1000), 0);
 	assert_int_equal(gn_rpc_submit(s.client, &op), 0);
-	/* The client sleeps, and has asked to be notified. */
+	/* The client sleeps, and has requested a notification. */
 	assert_int_equal(gn_rpc_wait(s.client, gn_deadline_us(20000)), -ETIMEDOUT);
 	assert_int_equal(gn_rpc_client_counters(s.client, &count), 0);
 	assert_int_equal(count.notifies, 1);
@@ -344,7 +345,7 @@ int main(void)
 		cmocka_unit_test(test_one_large_at_a_time),
 		cmocka_unit_test(test_no_memory_for_large),
 		cmocka_unit_test(test_one_slot),
-		cmocka_unit_test(test_unasked),
+		cmocka_unit_test(test_unsolicited),
 		cmocka_unit_test(test_notified_twice),
 	};
 

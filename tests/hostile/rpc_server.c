@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A server that means ill: it lets clients in, and then leaves and writes anything where their
- * results should be. A client may get wrong results from it, and may end; it must keep to the room
- * that its callers gave it, and to their deadlines.
+ * A hostile server: it accepts clients, and then leaves and writes anything where their results
+ * should be. A client may get wrong results from it, and may disconnect; it must respect its
+ * callers' buffers and deadlines.
  */
 #include <errno.h>
 #include <string.h>
@@ -28,8 +28,8 @@ struct evil {
 	bool honest[CONNS];
 };
 
-/* What a server of ours would say, but for a field now and then. */
-static int let_in(struct evil *e, const struct gn_event *event)
+/* The response of a correct server, sometimes with one wrong field. */
+static int accept_client(struct evil *e, const struct gn_event *event)
 {
 	const uint32_t which = fuzz_pick(CONNS);
 	struct gn_conn_opts opts = {.size = sizeof(opts),
@@ -62,25 +62,25 @@ static int let_in(struct evil *e, const struct gn_event *event)
 static uint32_t draw_result(const struct raw_conn *c, uint8_t *to, uint32_t room)
 {
 	struct rpc_entry entry = {.len = fuzz_pick(200),
-				  .kind = (uint16_t)(fuzz_pick(4) ? 0 : fuzz_strange()),
+				  .code = (uint16_t)(fuzz_pick(4) ? 0 : fuzz_strange()),
 				  .index = (uint16_t)fuzz_pick(fuzz_pick(8) ? 4 : c->hello.window)};
 
 	if (rpc_align8(entry.len) + sizeof(entry) > room)
 		entry.len = 0;
 	for (uint32_t i = 0; i < entry.len; i++)
 		to[sizeof(entry) + i] = (uint8_t)fuzz_any();
-	if (!fuzz_pick(3) && room >= sizeof(entry) + sizeof(struct rpc_far)) {
+	if (!fuzz_pick(3) && room >= sizeof(entry) + sizeof(struct rpc_large_ref)) {
 		struct gn_remote mine;
-		struct rpc_far far;
+		struct rpc_large_ref ref;
 
 		gn_mr_remote(c->mr[RAW_FAR], &mine);
-		far = (struct rpc_far){.offset = fuzz_pick(20) ? 0 : fuzz_strange(),
-				       .key = fuzz_pick(20) ? mine.key : fuzz_strange(),
-				       .len = fuzz_pick(20) ? fuzz_pick(RAW_FAR_BYTES) :
-							      fuzz_strange()};
-		entry.index |= RPC_FAR;
-		entry.len = sizeof(far);
-		memcpy(to + sizeof(entry), &far, sizeof(far));
+		ref = (struct rpc_large_ref){.offset = fuzz_pick(20) ? 0 : fuzz_strange(),
+					     .key = fuzz_pick(20) ? mine.key : fuzz_strange(),
+					     .len = fuzz_pick(20) ? fuzz_pick(RAW_LARGE_BYTES) :
+								    fuzz_strange()};
+		entry.index |= RPC_LARGE;
+		entry.len = sizeof(ref);
+		memcpy(to + sizeof(entry), &ref, sizeof(ref));
 	}
 	if (!fuzz_pick(60))
 		entry.len = fuzz_strange();
@@ -90,7 +90,7 @@ static uint32_t draw_result(const struct raw_conn *c, uint8_t *to, uint32_t room
 	return (uint32_t)sizeof(entry) + rpc_align8(entry.len);
 }
 
-/* As the request says it, which is there: then calls succeed, and the client gets along. */
+/* The result that the request asks for: then calls succeed, and the client continues. */
 static uint32_t copy_request(const struct raw_conn *c, uint8_t *to, uint32_t max)
 {
 	struct rpc_head head;
@@ -103,7 +103,7 @@ static uint32_t copy_request(const struct raw_conn *c, uint8_t *to, uint32_t max
 		struct rpc_entry entry;
 
 		memcpy(&entry, to + at, sizeof(entry));
-		entry.kind = GN_RPC_OK;
+		entry.code = GN_RPC_OK;
 		memcpy(to + at, &entry, sizeof(entry));
 		at += (uint32_t)sizeof(entry) + rpc_align8(entry.len);
 	}
@@ -122,15 +122,15 @@ static void write_back(struct raw_conn *c, uint64_t at, uint32_t bytes)
 }
 
 /* The next message, where a client fetches it and where it finds replies. */
-static void place(struct evil *e, struct raw_conn *c, bool honest)
+static void publish(struct evil *e, struct raw_conn *c, bool honest)
 {
 	const uint32_t max = rpc_max_len(c->welcome.max_result);
 	const uint64_t stride = rpc_stride(c->welcome.max_result);
 	const uint64_t at = raw_result_at(c);
 	uint8_t *slot = raw_result(c);
-	struct rpc_seal seal = {.seq = rpc_seq(c->welcome.epoch, c->placed + 1),
+	struct rpc_seal seal = {.seq = rpc_seq(c->welcome.epoch, c->published + 1),
 				.nonce = c->hello.nonce,
-				.flags = fuzz_pick(2) ? RPC_ACK : 0,
+				.flags = fuzz_pick(2) ? RPC_WANT_ACK : 0,
 				.aux = (uint16_t)(fuzz_pick(2) ? 0 : fuzz_strange())};
 
 	if (honest && fuzz_pick(20)) {
@@ -148,10 +148,10 @@ static void place(struct evil *e, struct raw_conn *c, bool honest)
 	if (!fuzz_pick(50))
 		seal.len = fuzz_strange();
 	seal.len = seal.len > max ? max : seal.len & ~7u;
-	seal.word = fuzz_pick(50) ? 0 : fuzz_strange();
+	seal.ack = fuzz_pick(50) ? 0 : fuzz_strange();
 	rpc_seal(slot, &seal);
 	write_back(c, at, (uint32_t)stride);
-	c->placed++;
+	c->published++;
 	e->results++;
 }
 
@@ -166,7 +166,7 @@ static void scribble(struct raw_conn *c)
 	write_back(c, at, len);
 }
 
-/* It tells of a result, mostly when nobody has asked. */
+/* Sends a notification, mostly unsolicited. */
 static void notify(struct raw_conn *c)
 {
 	struct gn_wr wr;
@@ -187,7 +187,7 @@ static int turn(struct evil *e)
 		struct raw_conn *c = event.qp ? gn_qp_user(event.qp) : NULL;
 
 		if (event.type == GN_EVENT_CONNECT_REQUEST)
-			EXPECT(let_in(e, &event) == 0);
+			EXPECT(accept_client(e, &event) == 0);
 		else if (c && event.type != GN_EVENT_ESTABLISHED)
 			c->up = false;
 	}
@@ -208,7 +208,7 @@ static int turn(struct evil *e)
 		if (raw_find_request(c, c->seen + 1, &head)) {
 			c->seen++;
 			for (unsigned k = fuzz_pick(8) ? 1 : fuzz_pick(3); k; k--)
-				place(e, c, e->honest[i]);
+				publish(e, c, e->honest[i]);
 		} else if (!fuzz_pick(500))
 			scribble(c);
 		else if (!fuzz_pick(3000))
@@ -247,7 +247,7 @@ struct ask {
 	uint64_t deadline_ns, ended_ns;
 	unsigned ended, sum;
 	uint8_t request[300];
-	uint8_t *result; /* GUARD bytes before and behind its room */
+	uint8_t *result; /* GUARD bytes before and behind its buffer */
 };
 
 static void ask_done(struct gn_rpc_op *op)
@@ -284,7 +284,7 @@ static void ask_make(struct ask *a)
 	}
 }
 
-/* In one step or in two; and now and then it is given up at once. */
+/* In one step or in two; sometimes it is canceled at once. */
 static int ask_begin(struct gn_rpc_client *client, struct ask *a)
 {
 	void *to;
@@ -311,13 +311,13 @@ static int ask_begin(struct gn_rpc_client *client, struct ask *a)
 	return rc;
 }
 
-/* By its own wait, or by its source; idle, it may go from hand to hand. */
+/* By its own wait, or by its source; an idle client may change threads. */
 static int ask_wait(struct gn_rpc_client *client, const struct ask *a, bool by_source)
 {
 	while (!a->ended && by_source) {
 		struct gn_wait_item item = gn_wait_on(gn_rpc_client_source(client));
 
-		/* A client whose connection is gone is never ready, and has nothing under way. */
+		/* A disconnected client is never ready, and has nothing outstanding. */
 		EXPECT(gn_wait(&item, 1, gn_deadline_us(UNIT_PATIENCE_US), "a hostile server") >=
 		       0);
 		EXPECT(gn_rpc_poll(client) >= 0);
@@ -343,8 +343,8 @@ static int ask_check(struct ask *a, unsigned *statuses)
 #define ASKS 12u
 
 /*
- * A burst of calls, and all of them end, not much later than they should; the time for which others
- * had the processor does not count.
+ * A burst of calls: all complete, not much later than they should; time that other processes had
+ * the processor does not count.
  */
 static int burst(struct gn_rpc_client *client, unsigned *statuses, uint64_t *latest_ns)
 {
@@ -391,7 +391,7 @@ static int one_life(struct gn_fabric *fabric, const char *addr, uint64_t end_ns,
 	opts.batch.entries = 1 + fuzz_pick(4);
 	opts.timeout_us = 100000;
 	rc = gn_rpc_client_open(fabric, addr, &opts, &client);
-	EXPECT(rc <= 0); /* it may be refused, cut off, or let in with nonsense */
+	EXPECT(rc <= 0); /* it may be refused, disconnected, or accepted with an invalid welcome */
 	if (rc)
 		return 0;
 	for (unsigned i = fuzz_pick(40); i && gn_now_ns() < end_ns && !rc; i--) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Clients whose timing is the attack, on simulated cards: they acknowledge a reply before it has
- * been written, and vanish with as many requests under way as a server lets them have.
+ * been written, and vanish with as many outstanding requests as a server allows.
  */
 #include "rpc_raw.h"
 #include "unit_sim.h"
@@ -10,7 +10,7 @@
 
 #define CALLS 40u
 
-/* Only the head is fetched: that is quicker than the WRITE of all of it. */
+/* Fetches only the head: that is faster than the WRITE of the whole result. */
 static int see_result(struct raw_client *r, uint32_t number)
 {
 	const struct gn_sge sge = {r->buf, RPC_ALIGN, gn_mr_lkey(r->mr)};
@@ -47,7 +47,7 @@ static int early_ack(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-/* The simulator ends the run when the buffer of a WRITE changes before it has completed. */
+/* The simulator ends the run if the buffer of a WRITE changes before it has completed. */
 static void test_early_ack(void **state)
 {
 	struct world *w = calloc(1, sizeof(*w));
@@ -66,8 +66,8 @@ static void test_early_ack(void **state)
 #define MORE_CALLS 600u
 
 /*
- * Inline replies and longer ones by turns, all from one slot. An inline reply leaves its slot at
- * once, so its completion says nothing of the reply that is written from the slot by then.
+ * Inline replies and longer ones in turn, all from one slot. The slot of an inline reply is free at
+ * once, so its completion says nothing about the reply that is being written from the slot by then.
  */
 static int late_inline(struct world *w, struct gn_fabric *fabric)
 {
@@ -102,7 +102,7 @@ static void test_late_inline(void **state)
 	free(w);
 }
 
-/* ---- an honest client that is slow ---- */
+/* ---- an honest, slow client ---- */
 
 #define ENTRIES	   128u
 #define WINDOW	   (GN_RPC_SLOTS_DEFAULT * ENTRIES)
@@ -124,7 +124,7 @@ static void note_done(struct gn_rpc_op *op)
 	call->done = true;
 }
 
-/* Large results may be refused, but not those that fit in a slot. */
+/* Large results may be refused, but not results that fit a slot. */
 static int check_slow(const struct slow_call *call)
 {
 	const bool large = call->want.bytes > BLOB_BYTES;
@@ -137,7 +137,7 @@ static int check_slow(const struct slow_call *call)
 	return 0;
 }
 
-/* The whole window is under way, and the client looks at no result until all are there. */
+/* The whole window is outstanding, and the client consumes no result until all are there. */
 static int slow_client(struct world *w, struct gn_fabric *fabric)
 {
 	struct slow_call *calls = gn_alloc(WINDOW * sizeof(*calls), 0);
@@ -178,7 +178,7 @@ static int slow_client(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-/* By default a window's results find room, however little is left for large messages. */
+/* By default all results of a window can be kept, however little is left for large messages. */
 static void test_slow_client(void **state)
 {
 	struct world *w = calloc(1, sizeof(*w));
@@ -191,12 +191,12 @@ static void test_slow_client(void **state)
 	free(w);
 }
 
-/* ---- connections that break all at once ---- */
+/* ---- many connections break at once ---- */
 
 #define GROUP	  70u /* hostile connections */
-#define GROUP_MAX 64u /* bytes in a slot */
+#define GROUP_MAX 64u /* bytes per slot */
 #define HOLD_US	  1000000u
-#define LONGER_US 6000000u /* than a card tries again */
+#define LONGER_US 6000000u /* than a card retries */
 #define CRASH	  "crash@600ms:n1"
 
 struct broken {
@@ -210,7 +210,7 @@ static int fill_slots(struct raw_client *r)
 {
 	const uint64_t stride = rpc_stride(r->welcome.max_request);
 	const uint32_t slots = r->welcome.slots;
-	const struct rpc_entry entry = {.kind = ECHO};
+	const struct rpc_entry entry = {.code = ECHO};
 	struct gn_wr wake;
 
 	for (uint32_t n = 1; n <= slots; n++) {
@@ -281,11 +281,13 @@ PROGRAM(witness)
 	EXPECT(gn_fabric_open(env->fabric, &fabric) == 0);
 	gn_sleep_us(100000);
 	EXPECT(gn_rpc_client_open(fabric, SIM_ADDR, &opts, &client) == 0);
-	/* Requests are written meanwhile, and those who wrote them vanish. */
+	/* Requests are written meanwhile, and their clients vanish. */
 	EXPECT(hold_thread(client, HOLD_US) == 0);
 	for (unsigned i = 0; i < 200; i++)
 		EXPECT(call_echo(client, ECHO, i, i) == 0);
-	/* Replies are under way to nobody; all of them are flushed while nobody looks. */
+	/*
+	 * Replies to vanished clients are outstanding; all of them are flushed while nobody polls.
+	 */
 	EXPECT(hold_thread(client, LONGER_US) == 0);
 	for (unsigned i = 0; i < 200; i++)
 		EXPECT(call_echo(client, ECHO, i, i) == 0);
@@ -335,10 +337,13 @@ static void test_flushed_at_once(void **state)
 /* ---- connections that are never established ---- */
 
 #define ASKED	 32u
-/* While requests wait for the server's node, n1 is cut off: it does not hear that it is accepted. */
+/*
+ * While connection requests wait for the server's node, n1 is cut off: it does not receive the
+ * acceptances.
+ */
 #define DEAFNESS "pause@19ms+10ms:n0,partition@25ms:n0>n1"
 
-/* It asks for connections, and hears nothing of the server. */
+/* Requests connections, and receives nothing from the server. */
 PROGRAM(deaf)
 {
 	const struct rpc_hello hello = raw_hello(16);
@@ -389,7 +394,7 @@ PROGRAM(newcomer)
 	return 0;
 }
 
-/* A quarter of max_clients, 16 at least, for a second each. */
+/* A quarter of max_clients, at least 16, for a second each. */
 static void test_half_open(void **state)
 {
 	const struct gn_sim_opts opts = {.size = sizeof(opts),

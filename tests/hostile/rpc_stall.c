@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Clients that make a server of calls wait for them: their busy word says for ever that they copy
- * under one of the server's keys (src/fabric/shm/post.c). The server ends their connections and
- * takes its memory back from them, on the thread that serves an honest client, whose calls must go
- * on as if nothing was.
+ * Clients that make an RPC server wait for them: their busy word claims for ever that they copy
+ * under one of the server's keys (src/fabric/shm/post.c). The server closes their connections and
+ * reclaims its memory, on the thread that serves an honest client, whose calls must not be delayed.
  */
 #include <poll.h>
 
@@ -14,7 +13,7 @@
 #include "rpc_raw_server.h"
 
 #define HOSTILE	 12u
-#define MOST_NS	 (unit_slow() ? 2000000000u : 800000000u) /* that an honest call may take */
+#define MOST_NS	 (unit_slow() ? 2000000000u : 800000000u) /* longest honest call */
 #define WATCH_US 1500000u				  /* longer than a copy is waited for */
 
 static int serve(const char *addr, int ready, int stop, void *arg)
@@ -46,7 +45,7 @@ static void begin(struct attack *a, const char *name)
 	victim_start(&a->victim, name, serve, NULL);
 	assert_int_equal(gn_fabric_open("shm", &a->fabric), 0);
 	assert_int_equal(gn_rpc_client_open(a->fabric, a->victim.addr, NULL, &a->honest), 0);
-	/* Only then has the server opened all that it needs for a client. */
+	/* Only then has the server opened everything that it needs for a client. */
 	assert_int_equal(call_echo(a->honest, ECHO, 10, 1), 0);
 	a->fds = cost_fds(a->victim.pid);
 	for (unsigned i = 0; i < HOSTILE; i++) {
@@ -55,15 +54,15 @@ static void begin(struct attack *a, const char *name)
 	}
 }
 
-/* It copies, says the word that its library would keep. Nothing posts from now on. */
+/* Sets the busy word that its library would set. Nothing is posted from now on. */
 static void say_busy(struct raw_client *r)
 {
-	uint64_t *word = &((struct shm_qp *)r->qp)->conn.mine->busy.posting;
+	uint64_t *word = &((struct shm_qp *)r->qp)->conn.own_area->busy.posting;
 
 	__atomic_store_n(word, *word | 1, __ATOMIC_SEQ_CST);
 }
 
-/* The server looks at nothing else for a while: what is written now it finds all at once. */
+/* The server does nothing else for a while: it finds everything written now at once. */
 static void hold_thread(struct attack *a)
 {
 	const uint32_t us = 50000;
@@ -71,7 +70,7 @@ static void hold_thread(struct attack *a)
 	assert_int_equal(raw_send(&a->raw[0], SLOW, &us, sizeof(us), 1, 0), 0);
 }
 
-/* The slowest of honest calls, for so long. */
+/* The slowest honest call during so long. */
 static uint64_t watch(struct attack *a)
 {
 	const uint64_t end_ns = gn_deadline_us(WATCH_US);
@@ -88,7 +87,7 @@ static uint64_t watch(struct attack *a)
 	return slowest_ns;
 }
 
-/* What the server makes once, when a client is woken: a timer and what watches its sockets. */
+/* What the server opens once, when a client is woken: a timer and what watches its sockets. */
 #define LAZY_FDS 2u
 
 /* Nothing is left of them at the server. */
@@ -107,7 +106,7 @@ static void finish(struct attack *a)
 	victim_stop(&a->victim);
 }
 
-/* The server ends their connections, for nonsense, while they copy. */
+/* The server closes their connections, for protocol violations, while they copy. */
 static void test_ended(void **state)
 {
 	struct attack a;
@@ -128,8 +127,8 @@ static void test_ended(void **state)
 	finish(&a);
 }
 
-/* They acknowledge large results, so that the server takes the memory back, while they copy. */
-static void test_lent(void **state)
+/* They acknowledge large results, so that the server reclaims the memory, while they copy. */
+static void test_exported(void **state)
 {
 	const struct two want = {100000, 3};
 	struct attack a;
@@ -153,13 +152,13 @@ static void test_lent(void **state)
 	finish(&a);
 }
 
-/* ---- a server that says so ---- */
+/* ---- a server with a busy word ---- */
 
 enum { BUSY_SERVER = 1 };
 
 static void stay_busy(struct gn_rpc_request *request, void *arg)
 {
-	uint64_t *word = &((struct shm_qp *)request->conn->link.qp)->conn.mine->busy.posting;
+	uint64_t *word = &((struct shm_qp *)request->conn->link.qp)->conn.own_area->busy.posting;
 	uint32_t len;
 
 	(void)arg;
@@ -184,7 +183,7 @@ static int serve_busy(const char *addr, int ready, int stop, void *arg)
 	return 0;
 }
 
-/* How long a call takes whose request is so large. */
+/* Duration of a call with a request of this size. */
 static uint64_t call_busy_ns(struct gn_rpc_client *client, uint32_t bytes)
 {
 	const uint64_t begin_ns = gn_now_ns();
@@ -202,7 +201,7 @@ static uint64_t call_busy_ns(struct gn_rpc_client *client, uint32_t bytes)
 	return gn_now_ns() - begin_ns;
 }
 
-/* A client keeps to its deadlines whatever its server copies. */
+/* A client meets its deadlines whatever its server copies. */
 static void test_busy_server(void **state)
 {
 	const struct gn_rpc_client_opts opts = {
@@ -223,7 +222,7 @@ static void test_busy_server(void **state)
 
 		most_ns = ns > most_ns ? ns : most_ns;
 	}
-	/* A process that is stopped ends no connection either. */
+	/* A stopped process closes no connection either. */
 	assert_int_equal(kill(victim.pid, SIGSTOP), 0);
 	assert_int_equal(waitpid(victim.pid, &status, WUNTRACED), victim.pid);
 	assert_true(WIFSTOPPED(status));
@@ -236,7 +235,7 @@ static void test_busy_server(void **state)
 		"too: a reconnection with 300 ms took %.1f ms\n",
 		(double)most_ns * 1e-6, (double)reconnect_ns * 1e-6);
 	assert_true(most_ns < MOST_NS && reconnect_ns < MOST_NS);
-	/* Each connection that is left is kept for a second, and no more than one beside the next. */
+	/* Each closed connection is kept for a second, and at most one beside the next. */
 	for (unsigned i = 0; i < 3; i++) {
 		const uint64_t until_ns = gn_deadline_us(3000000);
 		int rc;
@@ -255,7 +254,7 @@ static void test_busy_server(void **state)
 	victim_stop(&victim);
 }
 
-/* ---- two connections that a server copies under ---- */
+/* ---- two connections under which a server copies ---- */
 
 #define COPYING 2u /* connections */
 
@@ -270,11 +269,11 @@ static int accept_one(struct raw_server *s, struct raw_conn *c, const struct gn_
 	EXPECT(gn_accept(event->req, c->qp, &opts) == 0);
 	c->up = true;
 	if (copying)
-		((struct shm_qp *)c->qp)->conn.mine->busy.posting |= 1;
+		((struct shm_qp *)c->qp)->conn.own_area->busy.posting |= 1;
 	return 0;
 }
 
-/* It accepts, says of the first two that it copies, and never looks who goes. */
+/* Accepts, claims for the first two that it copies, and never notices disconnects. */
 static int serve_copying(const char *addr, int ready, int stop, void *arg)
 {
 	struct raw_conn conns[COPYING + 1] = {0};
@@ -305,8 +304,8 @@ static int serve_copying(const char *addr, int ready, int stop, void *arg)
 }
 
 /*
- * A client may not connect while its server copies under two earlier connections of it. It may when
- * those are over, whether anything else is done with the client meanwhile or not.
+ * A client cannot connect while its server copies under two earlier connections. It can when those
+ * are over, whether anything else is done with the client meanwhile or not.
  */
 static void test_reconnect_again(void **state)
 {
@@ -339,7 +338,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ended),
-		cmocka_unit_test(test_lent),
+		cmocka_unit_test(test_exported),
 		cmocka_unit_test(test_busy_server),
 		cmocka_unit_test(test_reconnect_again),
 	};

@@ -114,7 +114,7 @@ static void evil_mems(int ctl)
 	const int fd = evil_sparse(GN_PAGE);
 
 	evil_clients(r, CONNS);
-	evil_hoards(&r[0], fd, GN_PAGE, SHM_STRANGER_MEMS + 1);
+	evil_hoards(&r[0], fd, GN_PAGE, SHM_CONN_MEMS + 1);
 	for (unsigned i = 1; i < CONNS; i++)
 		evil_hoards(&r[i], fd, GN_PAGE, HOARD_MEMS);
 	raw_turn_end(ctl);
@@ -276,8 +276,8 @@ static unsigned hoarded(struct gn_qp **qps, uint64_t *mems, uint64_t *bytes)
 	for (unsigned i = 0; i < CONNS; i++) {
 		const struct shm_conn *conn = &((struct shm_qp *)qps[i])->conn;
 
-		assert_true(conn->n_mems <= SHM_STRANGER_MEMS);
-		assert_true(conn->mapped_bytes <= SHM_STRANGER_BYTES);
+		assert_true(conn->n_mems <= SHM_CONN_MEMS);
+		assert_true(conn->mapped_bytes <= SHM_CONN_BYTES);
 		*mems += conn->n_mems;
 		*bytes += conn->mapped_bytes;
 		ended += conn->peer_ended;
@@ -359,7 +359,7 @@ static void no_descriptors(void **state)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 	print_message("# woken %u times in 500 ms\n", woken);
 	/* By the timer, and by the listener's next try. */
-	assert_true(woken <= 2 * 500000000 / SHM_ACCEPT_NAP_NS + 10);
+	assert_true(woken <= 2 * 500000000 / SHM_ACCEPT_RETRY_NS + 10);
 	/* And then it takes them. */
 	assert_int_equal(gn_chan_wait(v.side.chan, gn_deadline_us(UNIT_PATIENCE_US), &ev), 0);
 	assert_int_equal(ev.type, GN_EVENT_CONNECT_REQUEST);
@@ -406,8 +406,8 @@ static void one_look(void **state)
 /* All other users together, whatever number of them. */
 static void all_others(void **state)
 {
-	enum { USERS = 6, EACH = SHM_USER_MEMS / SHM_STRANGER_MEMS };
-	struct shm_qp qps[USERS * EACH] = {{.conn.peer_kind = PEER_STRANGER}};
+	enum { USERS = 6, EACH = SHM_USER_MEMS / SHM_CONN_MEMS };
+	struct shm_qp qps[USERS * EACH] = {{.conn.peer_kind = PEER_OTHER_USER}};
 	struct shm_fabric *fabric;
 	struct side side;
 	uint64_t taken = 0;
@@ -418,14 +418,14 @@ static void all_others(void **state)
 	for (unsigned i = 0; i < USERS * EACH; i++) {
 		qps[i].qp.obj.fabric = side.fabric;
 		assert_int_equal(shm_quota_join(&qps[i], 70000 + i / EACH), 0);
-		for (unsigned n = 0; n < SHM_STRANGER_MEMS; n++)
+		for (unsigned n = 0; n < SHM_CONN_MEMS; n++)
 			taken += !shm_quota_take(&qps[i], 1);
 		assert_int_equal(shm_quota_take(&qps[i], 1), -EDQUOT);
 	}
-	assert_int_equal(taken, SHM_OTHERS_MEMS);
-	assert_int_equal(fabric->others.bytes, SHM_OTHERS_MEMS);
+	assert_int_equal(taken, SHM_ALL_USERS_MEMS);
+	assert_int_equal(fabric->others.bytes, SHM_ALL_USERS_MEMS);
 	shm_quota_give(&qps[0], 1);
-	assert_int_equal(shm_quota_take(&qps[0], SHM_OTHERS_BYTES), -EDQUOT);
+	assert_int_equal(shm_quota_take(&qps[0], SHM_ALL_USERS_BYTES), -EDQUOT);
 	for (unsigned i = 0; i < USERS * EACH; i++)
 		shm_quota_leave(&qps[i]);
 	assert_int_equal(fabric->others.mems, 0);

@@ -70,7 +70,7 @@ static void forge_slot(struct shm_conn *evil)
 
 static void scribble_area(struct shm_conn *evil)
 {
-	struct area *area = evil->mine;
+	struct area *area = evil->own_area;
 
 	switch (pick(6)) {
 	case 0:
@@ -83,15 +83,15 @@ static void scribble_area(struct shm_conn *evil)
 		area->credit.data_consumed = strange();
 		break;
 	case 3:
-		area->mood.armed = strange32();
-		area->mood.tx_waiting = strange32();
+		area->conn_state.armed = strange32();
+		area->conn_state.tx_waiting = strange32();
 		break;
 	case 4:
-		evil->my_sizes[pick(evil->mine_rq_size)] = strange32();
+		evil->own_sizes[pick(evil->own_rq_size)] = strange32();
 		break;
 	default:
 		if (!pick(50))
-			area->mood.state = strange32();
+			area->conn_state.state = strange32();
 		break;
 	}
 }

@@ -133,7 +133,7 @@ static void evil_call(struct evil *e, enum method method, uint32_t len, unsigned
 {
 	const uint32_t slot = e->number & (e->welcome.slots - 1);
 	uint8_t *to = e->requests + slot * rpc_stride(e->welcome.max_request);
-	struct rpc_entry entry = {.len = len, .kind = (uint16_t)method, .index = 0};
+	struct rpc_entry entry = {.len = len, .code = (uint16_t)method, .index = 0};
 	struct rpc_seal seal = {.seq = rpc_seq(e->welcome.epoch, e->number++),
 				.nonce = e->hello.nonce,
 				.len = (uint32_t)sizeof(entry) + rpc_align8(len),

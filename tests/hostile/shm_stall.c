@@ -51,7 +51,7 @@ static void evil_never_done(int ctl)
 
 	evil_clients(r, TRIES);
 	for (unsigned i = 0; i < TRIES; i++) {
-		r[i].area->mood.mems = UINT64_MAX;
+		r[i].area->conn_state.mems = UINT64_MAX;
 		raw_grant(&r[i], 9, GN_PAGE);
 	}
 	raw_turn_end(ctl);

@@ -97,9 +97,9 @@ static uint64_t compose(struct hand *h, uint32_t message, uint8_t *to)
 		.nonce = NONCE,
 		.aux = 1,
 		.flags = RPC_CRC,
-		.word = message - 1,
+		.ack = message - 1,
 	};
-	struct rpc_entry entry = {.kind = (uint16_t)h->s->method};
+	struct rpc_entry entry = {.code = (uint16_t)h->s->method};
 	uint8_t *at = to + sizeof(struct rpc_head);
 
 	entry.len = h->s->body(at + sizeof(entry));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A hostile client of an RPC server: it sends well-formed messages, and writes over their lengths
- * and counts while the server looks at them, again and again. With the fault "preempt" the server
- * finds another value whenever it loads one for the second time. Whatever comes of its own requests,
- * the server and its other clients must not notice.
+ * A hostile client of an RPC server: it sends well-formed messages, and overwrites their lengths
+ * and counts repeatedly while the server reads them. With the fault "preempt" the server finds
+ * another value whenever it loads one for the second time. Whatever happens to its own requests,
+ * the server and its other clients must not be affected.
  */
 #ifndef GN_TESTS_SIM_SCRIBBLE_H
 #define GN_TESTS_SIM_SCRIBBLE_H

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A key-value store under faults. Each seed draws a cluster, a server, clients, keys, and what goes
- * wrong, and then:
+ * A key-value store under faults. Each seed draws a cluster, a server, clients, keys and faults,
+ * and checks:
  *
- *  - for each key there is an order in which its operations were done, one at a time: history.h;
- *  - with memory for all, nothing that was stored is forgotten but by its time to live, DELETE, and
- *    the server's end; with little, what was forgotten does not come back;
- *  - what is read, by message or past the server, are bytes that were written for this key, all of
+ *  - for each key there is an order in which its operations were executed, one at a time: history.h;
+ *  - with enough memory, a stored item is removed only by its expiry, DELETE, and the server's end;
+ *    with little memory, a removed item does not come back;
+ *  - a value that is read, by a call or by bypass, consists of bytes written for this key, all of
  *    them;
- *  - every operation ends once, with a status that may be, about when it must;
- *  - nobody writes to what an operation lent after its end;
- *  - the server keeps to its memory, and of a bucket it is always the least recently used that makes
- *    room (kv_lru.c);
- *  - no process that returned has left anything behind, and the run ends.
+ *  - every operation completes once, with an allowed status, about when it must;
+ *  - nobody writes to the memory of an operation after its completion;
+ *  - the server stays within its memory, and a bucket always evicts its least recently used item
+ *    (kv_lru.c);
+ *  - no process that returned has leaked anything, and the run ends.
  *
- * Besides, the n-th allocation and registration fails, for every n there is.
+ * In addition, the n-th allocation and registration fails, for every n.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A key-value store under faults: what the files of this test share. The world is the test's own
- * memory, which no simulated process has in its heap: what was asked and answered is written down
- * there, whoever crashes.
+ * A key-value store under faults: shared by the files of this test. The world is the test's own
+ * memory, outside of the heap of any simulated process: requests and responses are recorded there,
+ * whoever crashes.
  */
 #ifndef GN_TESTS_SIM_KV_H
 #define GN_TESTS_SIM_KV_H
@@ -18,17 +18,17 @@
 #define THREADS_MAX 3u
 #define KEYS_MAX    2048u
 #define BYTES_MAX   40000u /* of a value that is written */
-#define ROOM_MAX    65536u /* for one that is read */
+#define ROOM_MAX    65536u /* buffer for a value that is read */
 #define ADDR	    "sim:n0:7"
 
 struct plan_client {
 	struct gn_kv_client_opts opts;
-	unsigned threads; /* each with a client of its own */
-	unsigned window;  /* operations begun and not waited for */
-	unsigned batch;	  /* … that are waited for together, at most */
+	unsigned threads; /* each with its own client */
+	unsigned window;  /* operations submitted without waiting */
+	unsigned batch;	  /* … of one gn_kv_do(), at most */
 	unsigned ops;
-	uint32_t max_timeout_us; /* of those that have little time */
-	unsigned hurries;	 /* of 1000, which are such */
+	uint32_t max_timeout_us; /* of operations with a short deadline */
+	unsigned hurries;	 /* of 1000 operations, which have one */
 	unsigned closes, sleeps, clears, looks, singles, asyncs; /* of 1000 steps */
 	unsigned writes, removes, numbers, joins; /* of 1000 operations; the rest reads */
 };
@@ -38,12 +38,12 @@ struct plan {
 	const char *profile;
 	uint64_t caps_off;
 	char faults[1024];
-	bool breaks, no_memory, stalls; /* what they may do to operations */
+	bool breaks, no_memory, stalls; /* effects of the faults on operations */
 	bool strict;			/* nothing in it can break a connection, or be late */
-	bool ample;			/* memory: nothing is forgotten */
-	bool plain;			/* nothing but GET and SET */
-	bool naps;			/* clients sleep for seconds, and things die meanwhile */
-	unsigned ttls;			/* of 1000 that store: with a time to live */
+	bool ample;			/* memory: nothing is evicted */
+	bool plain;			/* only GET and SET */
+	bool naps;			/* clients sleep for seconds, and items expire meanwhile */
+	unsigned ttls;			/* of 1000 stores: with a time to live */
 	unsigned hot, cold, counters;	/* keys; the first hot ones are numbers */
 	uint32_t small, large;		/* bytes of a value: mostly up to, at most */
 	uint32_t least;			/* … and at least */
@@ -52,7 +52,7 @@ struct plan {
 	unsigned n_clients;
 	struct plan_client client[CLIENTS_MAX];
 	struct gn_kv_server_opts server;
-	uint32_t stop_us;  /* when the server ends for the first time; 0: with the run */
+	uint32_t stop_us;  /* when the server first ends; 0: with the run */
 	uint32_t drain_us; /* and how long it drains before; 0: not at all */
 };
 
@@ -62,19 +62,19 @@ struct sums {
 	uint64_t ops, keys, steps, undecided;
 	uint64_t reconnects, restarts, bypassed, torn, fell_back, messages;
 	uint64_t evicted_bucket, evicted_log, moved, splits, kicks, expired;
-	uint64_t made_room; /* in kv_lru.c */
+	uint64_t made_room; /* evictions in kv_lru.c */
 	uint64_t large, scribbled;
 };
 
 struct world {
 	struct seeds run;
-	bool points, bypass; /* what runs is small; with bypass */
+	bool points, bypass; /* a small run; with bypass */
 	struct plan plan;
 	struct history *history;
 	unsigned clients_over;
 	uint32_t batches;   /* of operations, so far */
 	uint32_t epoch;	    /* of the server */
-	bool begun;	    /* a server, at least once */
+	bool begun;	    /* a server has started at least once */
 	uint64_t alive_ns;  /* when it was last seen */
 	uint64_t active_ns; /* when a client last did something */
 	uint64_t lives[CLIENTS_MAX];
@@ -86,16 +86,16 @@ struct world {
 
 /* kv_plan.c */
 void plan_draw(struct plan *plan, uint64_t seed);
-/* Small and regular, for one fault on schedule. */
+/* Small and regular, for one scheduled fault. */
 void plan_small(struct plan *plan, const char *faults, bool bypass);
 void plan_print(const struct plan *plan);
 
-/* kv_value.c: keys and values that tell whose they are. */
+/* kv_value.c: keys and values that identify their writers. */
 uint32_t key_make(char *to, uint32_t key);
-/* len is 0, 8, or 16 and more: see value_len(). */
+/* len is 0, 8, or at least 16: see value_len(). */
 void value_make(uint8_t *to, uint32_t len, uint32_t key, uint32_t op);
 uint32_t value_len(uint32_t wanted);
-/* The pieces of what was read, and how many; -1: they are not all of this key. */
+/* The pieces of a value that was read, and their number; -1: not all belong to this key. */
 #define PIECES 128
 int value_parse(const uint8_t *from, uint32_t len, uint32_t key, struct piece *out);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client of the test: threads, each with a client of the store, that ask one by one, several at
- * once, or without waiting; sleep, look at the server's statistics, clear it, close and connect
- * again. What they ask and what they are told is written down.
+ * A client of the test: threads, each with a client of the store, that execute operations one by
+ * one, in batches, or asynchronously; sleep, read statistics, clear, close and reconnect. Requests
+ * and responses are recorded.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,19 +16,19 @@
 #define TTL_MAX_S	4u
 #define LAST_READS	40u
 #define PATIENCE_US	50000u
-#define LATE_NS		3000000ull   /* after its deadline; what the program itself does */
-#define LATE_STALLED_NS 100000000ull /* what stops or slows its node */
+#define LATE_NS		3000000ull   /* after its deadline; time of the program itself */
+#define LATE_STALLED_NS 100000000ull /* … and of faults that stop or slow its node */
 #define UNTOUCHED	0x5a
 #define GUARD		64u
-#define LANES		32u
+#define INFLIGHT_MAX		32u
 
-struct lane {
+struct inflight {
 	struct gn_kv_op op;
 	struct session *session;
 	uint32_t number; /* in the history */
 	uint32_t key_number;
 	bool busy, ended;
-	bool plain;	  /* called in a line, which does not tell everything */
+	bool plain;	  /* a synchronous call, which does not return everything */
 	uint64_t idle_ns; /* the session's when it began */
 	char key[GN_KV_KEY_MAX + 1];
 	uint8_t *value, *room;
@@ -40,14 +40,14 @@ struct session {
 	struct gn_fabric *fabric;
 	struct gn_kv_client *client;
 	struct gn_kv_limits limits;
-	struct lane lane[LANES];
-	struct lane *batch[LANES]; /* those of a batch */
+	struct inflight inflight[INFLIGHT_MAX];
+	struct inflight *batch[INFLIGHT_MAX]; /* those of a batch */
 	uint8_t *memory;
-	uint64_t *cas; /* of each key, as it was last seen */
+	uint64_t *cas; /* of each key, as last seen */
 	uint64_t idle_ns;
 	unsigned id, left, busy;
 	bool lost, quit, closing, failed;
-	bool reads; /* and nothing else, from now on */
+	bool reads; /* only reads from now on */
 };
 
 static uint32_t below(uint64_t n)
@@ -60,7 +60,7 @@ static uint64_t now(const struct session *s)
 	return gn_sim_now_ns(s->w->run.sim);
 }
 
-/* ---- what is asked ---- */
+/* ---- requests ---- */
 
 static uint32_t draw_key(const struct session *s)
 {
@@ -120,27 +120,27 @@ static bool writes_value(enum gn_kv_verb verb)
 	return verb >= GN_KV_SET && verb <= GN_KV_PREPEND;
 }
 
-/* A number as text, or a piece of this operation's. */
-static void draw_value(struct session *s, struct lane *lane, struct history_op *h)
+/* A number as text, or a piece of this operation. */
+static void draw_value(struct session *s, struct inflight *inflight, struct history_op *h)
 {
 	const struct plan *plan = &s->w->plan;
 	const uint32_t most = (below(8) ? plan->small : plan->large) - plan->least;
-	struct piece piece = {.what = lane->number};
+	struct piece piece = {.what = inflight->number};
 
-	if (lane->key_number < plan->counters) {
+	if (inflight->key_number < plan->counters) {
 		piece.what = below(3) ? below(1000) : UINT64_MAX - below(100);
 		piece.number = true;
-		piece.len = (uint32_t)snprintf((char *)lane->value, 32, "%llu",
+		piece.len = (uint32_t)snprintf((char *)inflight->value, 32, "%llu",
 					       (unsigned long long)piece.what);
 	} else {
 		piece.len = value_len(plan->least + below(most + 1));
-		/* Who adds nothing makes another version of the same: see history.h. */
+		/* Appending nothing makes another version of the same value: see history.h. */
 		if (!piece.len && h->verb >= GN_KV_APPEND)
 			piece.len = 8;
-		value_make(lane->value, piece.len, lane->key_number, lane->number);
+		value_make(inflight->value, piece.len, inflight->key_number, inflight->number);
 	}
-	lane->op.value = lane->value;
-	lane->op.value_len = piece.len;
+	inflight->op.value = inflight->value;
+	inflight->op.value_len = piece.len;
 	h->value = history_value(s->w->history, &piece, piece.len ? 1 : 0);
 }
 
@@ -151,12 +151,12 @@ static uint64_t draw_deadline(const struct session *s)
 	return gn_deadline_us(PATIENCE_US);
 }
 
-static void check_untouched(struct session *s, const struct lane *lane, uint32_t from)
+static void check_untouched(struct session *s, const struct inflight *inflight, uint32_t from)
 {
-	for (uint32_t i = from; i < lane->op.room_bytes + GUARD && lane->room; i++)
-		if (lane->room[i] != UNTOUCHED) {
-			world_fail(s->w, "op %u: byte %u of its room is written%s", lane->number, i,
-				   lane->ended ? " after its end" : "");
+	for (uint32_t i = from; i < inflight->op.room_bytes + GUARD && inflight->room; i++)
+		if (inflight->room[i] != UNTOUCHED) {
+			world_fail(s->w, "op %u: byte %u of its room is written%s", inflight->number, i,
+				   inflight->ended ? " after its end" : "");
 			break;
 		}
 }
@@ -164,38 +164,38 @@ static void check_untouched(struct session *s, const struct lane *lane, uint32_t
 static void begin_one(struct session *s);
 static void done(struct gn_kv_op *op);
 
-/* The operation, and beside it what the history has of it. */
-static void make_op(struct session *s, struct lane *lane, uint64_t deadline_ns)
+/* The operation, and its record in the history. */
+static void make_op(struct session *s, struct inflight *inflight, uint64_t deadline_ns)
 {
 	const uint32_t key = draw_key(s);
 	const enum gn_kv_verb verb = draw_verb(s, key);
-	struct gn_kv_op *op = &lane->op;
-	/* First of all: another may run while this one reads the clock. */
+	struct gn_kv_op *op = &inflight->op;
+	/* First of all: another thread may run while this one reads the clock. */
 	struct history_op *h;
 
-	if (lane->ended)
-		check_untouched(s, lane, 0);
-	h = history_add(s->w->history, &lane->number);
-	lane->key_number = key;
-	lane->busy = true;
-	lane->ended = lane->plain = false;
-	lane->idle_ns = s->idle_ns;
+	if (inflight->ended)
+		check_untouched(s, inflight, 0);
+	h = history_add(s->w->history, &inflight->number);
+	inflight->key_number = key;
+	inflight->busy = true;
+	inflight->ended = inflight->plain = false;
+	inflight->idle_ns = s->idle_ns;
 	*op = (struct gn_kv_op){.verb = verb,
 				.how = draw_how(s, verb, key),
-				.key = lane->key,
-				.key_len = key_make(lane->key, key),
-				.room = lane->room,
+				.key = inflight->key,
+				.key_len = key_make(inflight->key, key),
+				.room = inflight->room,
 				.room_bytes = below(20) ? ROOM_MAX : below(200),
 				.cas = s->cas[key],
-				.new_cas = (1ull << 62) + lane->number,
+				.new_cas = (1ull << 62) + inflight->number,
 				.number = below(4) ? below(10) : gn_random(),
 				.initial = below(1000),
 				.deadline_ns = deadline_ns,
 				.done = done,
-				.arg = lane};
+				.arg = inflight};
 	h->verb = verb;
 	if (writes_value(verb)) {
-		draw_value(s, lane, h);
+		draw_value(s, inflight, h);
 		op->flags = below(2) ? (uint32_t)gn_random() : 0;
 	}
 	if (verb == GN_KV_TOUCH || op->how & GN_KV_AND_TOUCH || below(1000) < s->w->plan.ttls)
@@ -212,29 +212,29 @@ static void make_op(struct session *s, struct lane *lane, uint64_t deadline_ns)
 	h->number = op->number;
 	h->initial = op->initial;
 	h->begin_ns = now(s);
-	memset(lane->room, UNTOUCHED, op->room_bytes + GUARD);
+	memset(inflight->room, UNTOUCHED, op->room_bytes + GUARD);
 	s->busy++;
 	s->w->active_ns = now(s);
 }
 
-/* ---- and what is told ---- */
+/* ---- responses ---- */
 
-static void check_late(struct session *s, const struct lane *lane, uint64_t deadline_ns)
+static void check_late(struct session *s, const struct inflight *inflight, uint64_t deadline_ns)
 {
-	const uint64_t now_ns = gn_now_ns(), unseen_ns = s->idle_ns - lane->idle_ns;
+	const uint64_t now_ns = gn_now_ns(), unseen_ns = s->idle_ns - inflight->idle_ns;
 	const uint64_t late_ns = unseen_ns + (s->w->plan.stalls ? LATE_STALLED_NS : LATE_NS);
 
 	if (now_ns > deadline_ns + late_ns)
-		world_fail(s->w, "op %u ends %llu ns after its deadline: %s", lane->number,
+		world_fail(s->w, "op %u ends %llu ns after its deadline: %s", inflight->number,
 			   (unsigned long long)(now_ns - deadline_ns),
-			   gn_kv_status_str(lane->op.status));
+			   gn_kv_status_str(inflight->op.status));
 }
 
-/* May it end so? What it says of the key is for the history. */
-static void check_status(struct session *s, const struct lane *lane)
+/* Is this status allowed? What it says about the key is for the history. */
+static void check_status(struct session *s, const struct inflight *inflight)
 {
 	const struct plan *plan = &s->w->plan;
-	const struct gn_kv_op *op = &lane->op;
+	const struct gn_kv_op *op = &inflight->op;
 	bool ok = true;
 
 	switch (op->status) {
@@ -268,44 +268,44 @@ static void check_status(struct session *s, const struct lane *lane)
 	}
 	if (!ok)
 		world_fail(s->w, "op %u, verb %d how %x of key %u, %u bytes, ends: %s",
-			   lane->number, op->verb, op->how, lane->key_number, op->value_len,
+			   inflight->number, op->verb, op->how, inflight->key_number, op->value_len,
 			   gn_kv_status_str(op->status));
 }
 
-/* The bytes that were read: pieces that were written for this key, and nothing else. */
-static void take_value(struct session *s, struct lane *lane, struct history_op *h)
+/* The bytes that were read: pieces written for this key, and nothing else. */
+static void take_value(struct session *s, struct inflight *inflight, struct history_op *h)
 {
-	const struct gn_kv_op *op = &lane->op;
+	const struct gn_kv_op *op = &inflight->op;
 	struct piece pieces[PIECES];
-	const int n = value_parse(lane->room, op->len, lane->key_number, pieces);
+	const int n = value_parse(inflight->room, op->len, inflight->key_number, pieces);
 
 	for (int i = 0; i < n; i++)
 		if (!pieces[i].number && pieces[i].what >= history_ops(s->w->history))
 			world_fail(s->w, "op %u: key %u has a piece of %llu, which is not yet",
-				   lane->number, lane->key_number,
+				   inflight->number, inflight->key_number,
 				   (unsigned long long)pieces[i].what);
 	if (n < 0) {
 		world_fail(s->w, "op %u: key %u has %u bytes that are torn, or nobody's",
-			   lane->number, lane->key_number, op->len);
+			   inflight->number, inflight->key_number, op->len);
 		return;
 	}
 	h->seen = history_value(s->w->history, pieces, (unsigned)n);
 	h->seen_flags = op->flags;
-	h->flags_unseen = lane->plain;
+	h->flags_unseen = inflight->plain;
 }
 
-static bool tells_cas(const struct lane *lane)
+static bool tells_cas(const struct inflight *inflight)
 {
-	const struct gn_kv_op *op = &lane->op;
+	const struct gn_kv_op *op = &inflight->op;
 
-	return op->status == GN_KV_OK && op->verb != GN_KV_DELETE && !lane->plain &&
+	return op->status == GN_KV_OK && op->verb != GN_KV_DELETE && !inflight->plain &&
 	       (op->verb != GN_KV_GET || op->how & GN_KV_DETAILS);
 }
 
-static void take(struct session *s, struct lane *lane)
+static void take(struct session *s, struct inflight *inflight)
 {
-	const struct gn_kv_op *op = &lane->op;
-	struct history_op *h = history_at(s->w->history, lane->number);
+	const struct gn_kv_op *op = &inflight->op;
+	struct history_op *h = history_at(s->w->history, inflight->number);
 	const bool ok = op->status == GN_KV_OK;
 	const bool value = op->verb == GN_KV_GET && ok && !(op->how & GN_KV_NO_VALUE);
 
@@ -315,80 +315,80 @@ static void take(struct session *s, struct lane *lane)
 	if (op->verb == GN_KV_GET && (ok || op->status == GN_KV_TOO_BIG))
 		h->seen_len = op->len;
 	if (value)
-		take_value(s, lane, history_at(s->w->history, lane->number));
-	if (tells_cas(lane))
-		h->seen_cas = s->cas[lane->key_number] = op->cas;
+		take_value(s, inflight, history_at(s->w->history, inflight->number));
+	if (tells_cas(inflight))
+		h->seen_cas = s->cas[inflight->key_number] = op->cas;
 	if (ok && op->verb == GN_KV_DELETE)
-		s->cas[lane->key_number] = 0;
+		s->cas[inflight->key_number] = 0;
 	h->seen_number = op->number;
 	if (value && op->len > op->room_bytes)
-		world_fail(s->w, "op %u: %u bytes in a room of %u", lane->number, op->len,
+		world_fail(s->w, "op %u: %u bytes in a room of %u", inflight->number, op->len,
 			   op->room_bytes);
 	else
-		check_untouched(s, lane, value ? op->len : 0);
+		check_untouched(s, inflight, value ? op->len : 0);
 }
 
-static void end_lane(struct session *s, struct lane *lane)
+static void end_lane(struct session *s, struct inflight *inflight)
 {
-	lane->busy = false;
+	inflight->busy = false;
 	s->busy--;
 }
 
-static void finish(struct session *s, struct lane *lane)
+static void finish(struct session *s, struct inflight *inflight)
 {
 	struct sums *sums = &s->w->sums;
 
-	if (!lane->busy) {
-		world_fail(s->w, "op %u ends twice", lane->number);
+	if (!inflight->busy) {
+		world_fail(s->w, "op %u ends twice", inflight->number);
 		return;
 	}
-	world_say(s->w, "op %u, verb %d of key %u, ends: %s", lane->number, lane->op.verb,
-		  lane->key_number, gn_kv_status_str(lane->op.status));
-	if (lane->op.status >= GN_KV_STATUSES) {
-		world_fail(s->w, "op %u: status %u", lane->number, lane->op.status);
-		lane->op.status = GN_KV_FAILED;
+	world_say(s->w, "op %u, verb %d of key %u, ends: %s", inflight->number, inflight->op.verb,
+		  inflight->key_number, gn_kv_status_str(inflight->op.status));
+	if (inflight->op.status >= GN_KV_STATUSES) {
+		world_fail(s->w, "op %u: status %u", inflight->number, inflight->op.status);
+		inflight->op.status = GN_KV_FAILED;
 	}
-	take(s, lane);
-	check_late(s, lane, lane->op.deadline_ns);
-	check_status(s, lane);
-	sums->statuses[lane->op.status]++;
-	sums->verbs[lane->op.verb]++;
+	take(s, inflight);
+	check_late(s, inflight, inflight->op.deadline_ns);
+	check_status(s, inflight);
+	sums->statuses[inflight->op.status]++;
+	sums->verbs[inflight->op.verb]++;
 	sums->ops++;
-	sums->large += lane->op.status == GN_KV_OK &&
-		       (lane->op.value_len > 8192 || lane->op.len > 8192);
-	s->lost |= lane->op.status == GN_KV_GONE;
-	memset(lane->room, UNTOUCHED, lane->op.room_bytes + GUARD);
-	lane->ended = true;
-	end_lane(s, lane);
+	sums->large += inflight->op.status == GN_KV_OK &&
+		       (inflight->op.value_len > 8192 || inflight->op.len > 8192);
+	s->lost |= inflight->op.status == GN_KV_GONE;
+	memset(inflight->room, UNTOUCHED, inflight->op.room_bytes + GUARD);
+	inflight->ended = true;
+	end_lane(s, inflight);
 }
 
 static void done(struct gn_kv_op *op)
 {
-	struct lane *lane = op->arg;
-	struct session *s = lane->session;
+	struct inflight *inflight = op->arg;
+	struct session *s = inflight->session;
 
-	finish(s, lane);
+	finish(s, inflight);
 	if (below(3) == 0 && s->left && !*s->w->run.failure)
 		begin_one(s);
 }
 
-/* It did not begin: as if it had never been. */
-static void forget(struct session *s, struct lane *lane)
+/* It was not started: as if it had never been. */
+static void forget(struct session *s, struct inflight *inflight)
 {
-	struct history_op *h = history_at(s->w->history, lane->number);
+	struct history_op *h = history_at(s->w->history, inflight->number);
 
 	h->status = GN_KV_BUSY;
 	h->end_ns = now(s);
-	end_lane(s, lane);
+	end_lane(s, inflight);
 }
 
-/* ---- what a session does ---- */
+/* ---- steps of a session ---- */
 
-static struct lane *free_lane(struct session *s)
+static struct inflight *free_lane(struct session *s)
 {
-	for (unsigned i = 0; i < LANES; i++)
-		if (!s->lane[i].busy)
-			return &s->lane[i];
+	for (unsigned i = 0; i < INFLIGHT_MAX; i++)
+		if (!s->inflight[i].busy)
+			return &s->inflight[i];
 	return NULL;
 }
 
@@ -399,21 +399,21 @@ static void count_down(struct session *s)
 
 static void do_several(struct session *s, unsigned most)
 {
-	struct gn_kv_op ops[LANES];
+	struct gn_kv_op ops[INFLIGHT_MAX];
 	const uint64_t deadline_ns = draw_deadline(s);
 	const uint32_t batch = ++s->w->batches;
 	unsigned n = 0;
 	int rc;
 
-	for (unsigned i = 0; i < LANES && n < most && s->left; i++) {
-		struct lane *lane = &s->lane[i];
+	for (unsigned i = 0; i < INFLIGHT_MAX && n < most && s->left; i++) {
+		struct inflight *inflight = &s->inflight[i];
 
-		if (lane->busy)
+		if (inflight->busy)
 			continue;
-		make_op(s, lane, deadline_ns);
-		history_at(s->w->history, lane->number)->batch = batch;
-		ops[n] = lane->op;
-		s->batch[n++] = lane;
+		make_op(s, inflight, deadline_ns);
+		history_at(s->w->history, inflight->number)->batch = batch;
+		ops[n] = inflight->op;
+		s->batch[n++] = inflight;
 		count_down(s);
 	}
 	world_say(s->w, "%u ops from %u on", n, n ? s->batch[0]->number : 0);
@@ -438,24 +438,24 @@ static unsigned status_of(int rc)
 	return status;
 }
 
-/* In a line: those that are so simple. */
+/* Synchronous calls, for operations simple enough. */
 static void do_in_a_line(struct session *s)
 {
-	struct lane *lane = free_lane(s);
+	struct inflight *inflight = free_lane(s);
 	struct gn_kv_op *op;
 	int rc;
 
-	if (!lane)
+	if (!inflight)
 		return;
-	make_op(s, lane, draw_deadline(s));
-	op = &lane->op;
+	make_op(s, inflight, draw_deadline(s));
+	op = &inflight->op;
 	if (op->how ||
 	    (op->verb != GN_KV_GET && op->verb != GN_KV_SET && op->verb != GN_KV_DELETE)) {
-		forget(s, lane);
+		forget(s, inflight);
 		return;
 	}
 	count_down(s);
-	history_at(s->w->history, lane->number)->flags = op->flags = 0;
+	history_at(s->w->history, inflight->number)->flags = op->flags = 0;
 	if (op->verb == GN_KV_GET)
 		rc = gn_kv_get(s->client, op->key, op->key_len, op->room, op->room_bytes, &op->len,
 			       op->deadline_ns);
@@ -466,22 +466,22 @@ static void do_in_a_line(struct session *s)
 		rc = gn_kv_del(s->client, op->key, op->key_len, op->deadline_ns);
 	op->status = status_of(rc);
 	op->cas = 0;
-	lane->plain = true;
-	finish(s, lane);
+	inflight->plain = true;
+	finish(s, inflight);
 }
 
 static void begin_one(struct session *s)
 {
-	struct lane *lane = free_lane(s);
+	struct inflight *inflight = free_lane(s);
 	uint32_t number;
 	int rc;
 
-	if (!lane || s->busy >= s->plan->window)
+	if (!inflight || s->busy >= s->plan->window)
 		return;
-	make_op(s, lane, draw_deadline(s));
-	number = lane->number; /* another may be in its place when it has ended at once */
+	make_op(s, inflight, draw_deadline(s));
+	number = inflight->number; /* another may have its record if it completed at once */
 	world_say(s->w, "op %u begins", number);
-	rc = gn_kv_submit(s->client, &lane->op);
+	rc = gn_kv_submit(s->client, &inflight->op);
 	if (!rc) {
 		if (s->closing)
 			world_fail(s->w, "op %u begins while its client closes", number);
@@ -490,8 +490,8 @@ static void begin_one(struct session *s)
 	}
 	s->lost |= rc == -ENOTCONN;
 	if (rc != -ENOTCONN && rc != -EAGAIN && !(rc == -ENOMEM && s->w->plan.no_memory))
-		world_fail(s->w, "op %u cannot begin: %s", lane->number, gn_strerror(rc));
-	forget(s, lane);
+		world_fail(s->w, "op %u cannot begin: %s", inflight->number, gn_strerror(rc));
+	forget(s, inflight);
 }
 
 static void poll_some(struct session *s)
@@ -529,7 +529,7 @@ static void sleep_some(struct session *s)
 	s->idle_ns += now(s) - from_ns;
 }
 
-/* Keys are what this test made, whatever happens meanwhile. */
+/* Only keys that this test made, whatever happens meanwhile. */
 static void count_key(const struct gn_kv_key *key, void *arg)
 {
 	struct session *s = arg;
@@ -630,12 +630,12 @@ static void step(struct session *s)
 	}
 	if (s->busy && below(4) == 0)
 		poll_some(s);
-	/* Who may not connect again by itself has to leave. */
+	/* A client that must not reconnect has to leave. */
 	s->quit |= s->lost && (!(plan->opts.flags & GN_KV_RECONNECT) || below(8) == 0);
 	s->lost = false;
 }
 
-/* All that is under way ends by itself. */
+/* All outstanding operations complete. */
 static void drain(struct session *s)
 {
 	const uint64_t until_ns = now(s) + DRAIN_NS;
@@ -644,14 +644,14 @@ static void drain(struct session *s)
 		s->w->active_ns = now(s);
 		gn_kv_wait(s->client, gn_deadline_us(10000));
 	}
-	for (unsigned i = 0; i < LANES && s->busy; i++)
-		if (s->lane[i].busy)
-			world_fail(s->w, "op %u has not ended", s->lane[i].number);
+	for (unsigned i = 0; i < INFLIGHT_MAX && s->busy; i++)
+		if (s->inflight[i].busy)
+			world_fail(s->w, "op %u has not ended", s->inflight[i].number);
 }
 
 /*
- * Reads after everything with a time to live has died. Earlier reads seldom tell: most keys are
- * written again before they are read dead.
+ * Reads after everything with a time to live has expired. Earlier reads rarely show this: most keys
+ * are written again before.
  */
 static void read_the_dead(struct session *s)
 {
@@ -667,14 +667,14 @@ static bool make_lanes(struct session *s)
 {
 	const size_t each = BYTES_MAX + ROOM_MAX + 2 * GUARD;
 
-	s->memory = gn_alloc(LANES * each, 0);
+	s->memory = gn_alloc(INFLIGHT_MAX * each, 0);
 	s->cas = gn_alloc(KEYS_MAX * sizeof(*s->cas), 0);
 	if (!s->memory || !s->cas)
 		return false;
-	for (unsigned i = 0; i < LANES; i++) {
-		s->lane[i].session = s;
-		s->lane[i].value = s->memory + i * each;
-		s->lane[i].room = s->lane[i].value + BYTES_MAX + GUARD;
+	for (unsigned i = 0; i < INFLIGHT_MAX; i++) {
+		s->inflight[i].session = s;
+		s->inflight[i].value = s->memory + i * each;
+		s->inflight[i].room = s->inflight[i].value + BYTES_MAX + GUARD;
 	}
 	return true;
 }
@@ -713,9 +713,9 @@ static void work(struct session *s)
 	s->closing = s->quit = false;
 	if (s->busy)
 		world_fail(s->w, "%u operations have not ended with their client", s->busy);
-	for (unsigned i = 0; i < LANES; i++)
-		if (s->lane[i].ended)
-			check_untouched(s, &s->lane[i], 0);
+	for (unsigned i = 0; i < INFLIGHT_MAX; i++)
+		if (s->inflight[i].ended)
+			check_untouched(s, &s->inflight[i], 0);
 }
 
 /* ---- threads, and the process ---- */
@@ -800,7 +800,7 @@ static void run_threads(const struct client_arg *arg, struct gn_fabric *fabric)
 	}
 }
 
-/* What this client had begun when its node crashed is done by then, or not at all. */
+/* What this client had started before its node crashed is executed by then, or never. */
 static void end_last_life(struct world *w, unsigned index)
 {
 	for (uint32_t i = 0; i < history_ops(w->history); i++) {

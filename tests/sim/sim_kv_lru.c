@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A store with little memory, and beside it the order in which its keys were used. When a bucket
- * evicts a key, few of the keys that stay there may have been used before it: as many as were in
- * front of it after its last use, which leaves a key in the front half of its bucket, or at the
- * front. While memory is not short, a use may be recorded or not (KV_USE_S). What the log evicts
- * when it is compacted is forgotten here too, and says nothing.
+ * A store with little memory, and the order in which its keys were used. When a bucket evicts a
+ * key, few of the remaining keys may have been used before it: as many as were in front of it after
+ * its last use, which leaves a key in the front half of its bucket, or at the front. While memory
+ * is not short, a use may or may not be recorded (KV_USE_S). Keys that the log evicts in compaction
+ * are dropped here too, without a check.
  */
 #include "sim_kv_lru.h"
 
@@ -22,8 +22,8 @@ struct lru {
 	uint64_t rng;
 	uint64_t clock;
 	uint64_t hash[KEYS];
-	uint64_t used[KEYS];	 /* when, 0: it is not there */
-	uint64_t recorded[KEYS]; /* … and that was recorded for certain */
+	uint64_t used[KEYS];	 /* when; 0: it does not exist */
+	uint64_t recorded[KEYS]; /* … and that was certainly recorded */
 	unsigned ahead[KEYS];	 /* keys that may have been in front of it then */
 	uint32_t sizes[2];
 	uint64_t evicted;
@@ -83,7 +83,7 @@ static unsigned do_op(struct lru *l, enum gn_kv_verb verb, uint32_t key, unsigne
 	return op.status;
 }
 
-/* Whoever is not there any more, of all buckets. */
+/* Keys that do not exist any more, of all buckets. */
 static void forget_absent(struct lru *l)
 {
 	for (uint32_t i = 0; i < KEYS; i++)
@@ -91,7 +91,7 @@ static void forget_absent(struct lru *l)
 			l->used[i] = 0;
 }
 
-/* A key of this one's bucket was evicted: which, and could it be its turn? */
+/* A key of this one's bucket was evicted: which, and was it allowed? */
 static bool check_evicted(struct lru *l, uint32_t key, char *why, size_t room)
 {
 	const uint64_t *bucket = bucket_of(l, key);

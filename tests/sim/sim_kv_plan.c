@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From a seed to a plan: cluster, server, clients, keys, and what goes wrong. */
+/* From a seed to a plan: cluster, server, clients, keys, and faults. */
 #include <stdio.h>
 
 #include "draw.h"
@@ -44,7 +44,7 @@ static void draw_faults(struct plan *plan, struct rng *rng)
 	}
 }
 
-/* ---- the server, and what is in it ---- */
+/* ---- the server, and its content ---- */
 
 static void draw_server(struct plan *plan, struct rng *rng)
 {
@@ -74,7 +74,7 @@ static void draw_keys(struct plan *plan, struct rng *rng)
 	plan->cold = plan->ample ? cold[range(rng, 0, 3)] : range(rng, 300, 500);
 	plan->small = one_in(rng, 2) ? 64 : 400;
 	plan->large = one_in(rng, 3) ? BYTES_MAX / 2 : 3000;
-	if (!plan->ample) { /* it is to be too little */
+	if (!plan->ample) { /* it must be too little */
 		plan->small = range(rng, 1000, 4000);
 		plan->large = one_in(rng, 2) ? plan->small : 7000;
 		plan->least = plan->large == plan->small ? plan->small : 0;
@@ -128,8 +128,8 @@ static void draw_client(struct plan *plan, struct plan_client *c, struct rng *rn
 }
 
 /*
- * Many keys in a small table that clients read, until others have to make room and the table grows:
- * who looks for a key that is there finds it all the time.
+ * Many keys in a small table, until items are evicted and the table grows: a lookup of an existing
+ * key finds it at any time.
  */
 static void draw_crowd(struct plan *plan, struct rng *rng)
 {
@@ -165,8 +165,8 @@ static void draw_crowd(struct plan *plan, struct rng *rng)
 }
 
 /*
- * Few keys, and values so large that two fill a segment of the log: what was read of a key a moment
- * ago is soon somebody else's memory.
+ * Few keys, and values so large that two fill a segment of the log: the memory of an item that was
+ * just read is soon reused.
  */
 static void draw_churn(struct plan *plan, struct rng *rng)
 {
@@ -219,14 +219,14 @@ void plan_draw(struct plan *plan, uint64_t seed)
 		draw_churn(plan, &rng);
 	draw_faults(plan, &rng);
 	plan->scribblers = one_in(&rng, 5) && plan->ample;
-	if (plan->scribblers) { /* with whom others run between any two loads */
+	if (plan->scribblers) { /* others run between any two loads */
 		const size_t len = strlen(plan->faults);
 
 		snprintf(plan->faults + len, sizeof(plan->faults) - len, "%spreempt=30%%",
 			 len ? "," : "");
 	}
 	plan->strict = !plan->breaks && !plan->no_memory && !plan->stalls;
-	/* A table that cannot grow has no room for all. */
+	/* A table that cannot grow does not hold all keys. */
 	plan->ample &= !(plan->no_memory && plan->server.bypass);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client of the store that writes over its operations while they are read: see scribble.h. All
- * bytes of its keys and values are the same, which no other key has: whatever lengths the server
- * believes, it can reach no key but its own.
+ * A client of the store that overwrites its operations while they are read: see scribble.h. All
+ * bytes of its keys and values are equal, and no other key has this byte: whatever lengths the
+ * server uses, it can reach only its own keys.
  */
 #include "kv/wire.h"
 #include "scribble.h"

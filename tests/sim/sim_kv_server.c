@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The server of the test: begins, ends, drains, crashes, and each time another begins. */
+/* The server of the test: starts, ends, drains, crashes, and is started again. */
 #include <errno.h>
 
 #include "sim_kv.h"
 
-#define QUIET_NS  1000000000ull /* no client has done anything: they are gone */
-#define FORGET_NS 3000000000ull /* then the server must know, too; an accept takes up to 2 s */
+#define QUIET_NS  1000000000ull /* no client has done anything: they have ended */
+#define FORGET_NS 3000000000ull /* then the server must know; an accept takes up to 2 s */
 #define TICK_US	  100u
 #define MEMORY_US 50u
 #define ATTEMPTS  200u
@@ -27,7 +27,7 @@ static uint64_t clients_now(struct gn_kv_server *server)
 	return count.clients;
 }
 
-/* Until it is to end, or nobody is left: and then it must know that nobody is. */
+/* Until it must end, or all clients have ended: then it must know this. */
 static void serve(struct world *w, struct gn_kv_server *server, uint32_t stop_us)
 {
 	uint64_t until;
@@ -55,7 +55,7 @@ static void drain(struct world *w, struct gn_kv_server *server)
 		world_fail(w, "the server cannot be drained: %s", gn_strerror(rc));
 }
 
-/* All that the last one knew is forgotten when another begins. */
+/* A new server has nothing of the last one's content. */
 static void new_epoch(struct world *w)
 {
 	struct history_op *op;

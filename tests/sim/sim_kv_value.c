@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Keys and values that tell whose they are. What one operation writes is one piece: its number, and
- * a checksum over all that, the key, and the bytes behind. What was appended to a value or put
- * before it is another. So whoever reads knows who wrote each byte, and that it belongs there.
+ * Keys and values that identify their writers. Each operation writes one piece: its number, and a
+ * checksum over that, the key, and the bytes behind. An appended or prepended value is another
+ * piece. So a reader knows who wrote each byte, and that it belongs there.
  */
 #include <stdio.h>
 
@@ -18,12 +18,12 @@ struct short_piece {
 
 struct long_piece {
 	uint32_t kind_op;
-	uint32_t len;  /* with this */
-	uint32_t sum;  /* of this, without it, and the key */
+	uint32_t len;  /* with this head */
+	uint32_t sum;  /* of this head without the sum, and the key */
 	uint32_t body; /* of what follows */
 };
 
-/* Of all lengths there are, and some that are the beginning of others. */
+/* Of all lengths, and some that are prefixes of others. */
 uint32_t key_make(char *to, uint32_t key)
 {
 	const uint32_t lens[] = {0, 0, 0, 8, 20, 60, 200};
@@ -69,7 +69,7 @@ void value_make(uint8_t *to, uint32_t len, uint32_t key, uint32_t op)
 	}
 }
 
-/* Digits, and blanks behind them. */
+/* Digits, followed by blanks. */
 static uint32_t parse_number(const uint8_t *from, uint32_t len, struct piece *out)
 {
 	uint32_t n = 0;

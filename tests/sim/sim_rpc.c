@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls under faults. Each seed draws a cluster, a server, clients and what goes wrong, and then:
+ * Calls under faults. Each seed draws a cluster, a server, clients and faults, and checks:
  *
- *  - every call ends once, at most 1 ms after its deadline (100 ms if its own node is stopped or
- *    slowed), and one without a deadline within 2 s of its server's end, whatever that was;
- *  - no call is executed twice, and what is executed is the request as it was made, by a client of
- *    this connection;
- *  - a call that ended well was executed and has its own result, all of it;
- *  - nobody writes to what a call lent after its end, and what a handler lent is released once;
- *  - where nothing goes wrong calls end as they must, and nobody waits for 10 ms for anything that
- *    is there: a lost wake-up would show;
- *  - a server that was drained has lost no answer, and forgets clients that are gone within 3 s;
- *  - nobody notices a client that writes over its requests while they are looked at; its handler
- *    is given no more than such a request can have;
- *  - no process that returned has left anything behind, and the run ends.
+ *  - every call completes once, at most 1 ms after its deadline (100 ms if its own node is stopped or
+ *    slowed); a call without a deadline completes within 2 s of its server's end;
+ *  - no call is executed twice, and the executed request is the one that a client of this connection
+ *    made;
+ *  - a successful call was executed and has its own, complete result;
+ *  - nobody writes to the memory of a call after its completion, and a handler's own memory is
+ *    released once;
+ *  - without faults calls complete as they must, and no result stays unnoticed for 10 ms: this
+ *    detects a lost wake-up;
+ *  - a drained server has lost no result, and forgets disconnected clients within 3 s;
+ *  - a client that overwrites its requests while they are read does not affect others; its handler
+ *    gets no more bytes than such a request can have;
+ *  - no process that returned has leaked anything, and the run ends.
  *
- * Besides, the n-th allocation and registration fails, for every n there is.
+ * In addition, the n-th allocation and registration fails, for every n.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a call's end may be, from all that is known of it. */
+/* Checks the outcome of a call against everything that is known about it. */
 #include <errno.h>
 
 #include "sim_rpc.h"
@@ -10,25 +10,25 @@ static bool too_big(const struct check *c, const struct call *call)
 
 	if (call->result_len > call->result_room)
 		return true;
-	return call->far_result &&
+	return call->large_result &&
 	       (call->result_len > c->max_large || (most && call->result_len > most));
 }
 
-/* Of those that the server gives. */
+/* Of the statuses that the server returns. */
 static bool status_is_right(const struct check *c, const struct call *call, unsigned status)
 {
 	const struct plan *plan = &c->w->plan;
 	const unsigned meant = call->method == OWN ? own_status(c->number) : GN_RPC_OK;
 
 	if (status == GN_RPC_BUSY && !call->executed)
-		return call->far_request || plan->no_memory || plan->drain_us;
+		return call->large_request || plan->no_memory || plan->drain_us;
 	if (status == GN_RPC_BUSY)
-		return call->far_result || plan->no_memory;
+		return call->large_result || plan->no_memory;
 	if (call->method == NOBODY)
 		return status == GN_RPC_NO_METHOD;
 	if (status == GN_RPC_TOO_BIG)
-		return too_big(c, call) || (call->far_result && plan->no_memory);
-	/* A status of the handler's own stays, without bytes, if its caller can see that. */
+		return too_big(c, call) || (call->large_result && plan->no_memory);
+	/* A handler's own status is kept, without bytes, if the caller can see that. */
 	if (too_big(c, call) && (meant == GN_RPC_OK || call->result_len <= call->result_room))
 		return false;
 	return status == meant;
@@ -57,7 +57,7 @@ static void check_result(const struct check *c, const struct call *call, const s
 			   op->result_len, bad);
 }
 
-/* Where nothing goes wrong, what is there is noticed soon: a lost wake-up would show. */
+/* Without faults a result is noticed soon: this detects a lost wake-up. */
 static void check_stall(const struct check *c, const struct call *call)
 {
 	const uint64_t now_ns = gn_sim_now_ns(c->w->run.sim);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client of the test: begins calls, waits, thinks, cancels, closes, connects again; and looks at
- * the end of each call, and at what it lent.
+ * A client of the test: starts calls, waits, idles, cancels, closes, reconnects; and checks the
+ * outcome of each call and the memory that it passed.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -9,13 +9,14 @@
 #include "sim_rpc.h"
 
 #define ATTEMPTS 60u
-#define TRIES	 3u	       /* to connect again */
+#define TRIES	 3u	       /* of reconnecting */
 #define UNTIL_NS 60000000ull   /* no new calls from here on */
-#define DRAIN_NS 2000000000ull /* a call without a deadline ends when the server's end is noticed */
-#define PAUSE_NS 5000000ull    /* for calls to end before the client is silent */
+/* a call without a deadline completes when the server's end is noticed */
+#define DRAIN_NS 2000000000ull
+#define PAUSE_NS 5000000ull    /* for calls to complete before the client is idle */
 /*
- * How late a call may end after its deadline: a poll is never far while its client waits, so this
- * is what the program itself does between polls; and what stops or slows its node.
+ * How late a call may complete after its deadline: a client that waits polls often, so this is the
+ * time of the program itself between polls; and of faults that stop or slow its node.
  */
 #define LATE_NS		1000000ull
 #define LATE_STALLED_NS 100000000ull
@@ -24,14 +25,14 @@
 #define GUARD		64u
 #define AT_ONCE		4u /* calls of gn_rpc_call_all() */
 
-struct lane {
+struct inflight {
 	struct gn_rpc_op op;
 	struct session *session;
 	uint32_t call;
-	uint32_t room;	  /* bytes of the result that are looked at */
+	uint32_t room;	  /* bytes of the result that are checked */
 	uint64_t idle_ns; /* the session's when it began */
 	bool busy, canceling;
-	bool ended; /* then its result is nobody's to write */
+	bool ended; /* then its result must not be written */
 	uint8_t *request, *result;
 };
 
@@ -40,16 +41,16 @@ struct session {
 	const struct plan_client *plan;
 	struct gn_rpc_client *client;
 	struct gn_rpc_limits limits;
-	struct lane *lane; /* plan->window, and one for calls that wait */
+	struct inflight *inflight; /* plan->window, and one for calls that wait */
 	uint8_t *memory;
 	unsigned *left, busy, life, in_done;
-	uint64_t idle_ns; /* that nobody looked */
-	bool present;	  /* says the callback */
-	bool hold;	  /* no new calls for those that end */
+	uint64_t idle_ns; /* without a poll */
+	bool present;	  /* reported by the callback */
+	bool hold;	  /* do not start new calls from done */
 	bool lost, breaking, quit, closing;
 };
 
-/* ---- a call's beginning ---- */
+/* ---- start of a call ---- */
 
 static uint32_t draw_len(uint32_t most)
 {
@@ -67,10 +68,10 @@ static uint64_t draw_deadline(const struct session *s)
 
 static uint32_t draw_far(const struct session *s, uint32_t slot)
 {
-	return slot + 1 + (uint32_t)(gn_random() % s->plan->far_bytes);
+	return slot + 1 + (uint32_t)(gn_random() % s->plan->large_bytes);
 }
 
-/* Of a batch all must fit one slot. */
+/* All requests of a batch must fit one slot. */
 static uint32_t most(const struct session *s, uint32_t slot)
 {
 	return s->plan->opts.batch.entries > 1 && gn_random() % 8 ? slot / 8 : slot;
@@ -86,7 +87,7 @@ static uint32_t new_call(struct session *s)
 	const uint32_t ask = (uint32_t)sizeof(struct ask);
 	const struct gn_rpc_limits *l = &s->limits;
 	uint32_t number;
-	/* First of all: another may run while this one reads the clock. */
+	/* First of all: another thread may run while this one reads the clock. */
 	struct call *call = world_call(s->w, s->life, &number);
 
 	if (!call)
@@ -94,74 +95,74 @@ static uint32_t new_call(struct session *s)
 	call->method = (unsigned)(gn_random() % 8 ? NOW + gn_random() % 4 : NOW + gn_random() % 6);
 	if (s->plan->steady)
 		call->method = gn_random() % 64 ? NOW : LATER;
-	call->far_request = is_far(s);
-	call->far_result = is_far(s);
-	call->request_len = call->far_request ? draw_far(s, l->max_request) :
+	call->large_request = is_far(s);
+	call->large_result = is_far(s);
+	call->request_len = call->large_request ? draw_far(s, l->max_request) :
 						ask + draw_len(most(s, l->max_request - ask));
-	call->result_len = call->far_result ? draw_far(s, l->max_result) :
+	call->result_len = call->large_result ? draw_far(s, l->max_result) :
 					      draw_len(most(s, l->max_result));
 	call->result_room = gn_random() % 16 ? call->result_len :
 			    gn_random() % 2  ? draw_len(call->result_len) :
-					       BYTES_MAX + s->plan->far_bytes;
+					       BYTES_MAX + s->plan->large_bytes;
 	call->deadline_ns = draw_deadline(s);
 	return number;
 }
 
-/* After a call has ended nobody has touched what it lent. */
-static void check_untouched(struct session *s, const struct lane *lane, uint32_t from)
+/* After a call has completed, its memory must not be touched. */
+static void check_untouched(struct session *s, const struct inflight *inflight, uint32_t from)
 {
-	for (uint32_t i = from; i < lane->room; i++)
-		if (lane->result[i] != UNTOUCHED) {
-			world_fail(s->w, "call %u: byte %u of its result is written%s", lane->call,
-				   i, lane->ended ? " after its end" : "");
+	for (uint32_t i = from; i < inflight->room; i++)
+		if (inflight->result[i] != UNTOUCHED) {
+			world_fail(s->w, "call %u: byte %u of its result is written%s", inflight->call,
+				   i, inflight->ended ? " after its end" : "");
 			break;
 		}
 }
 
 static void done(struct gn_rpc_op *op);
 
-static void make_request(struct session *s, struct lane *lane)
+static void make_request(struct session *s, struct inflight *inflight)
 {
 	const uint32_t number = new_call(s);
 	const struct call *call = &s->w->call[number];
 	const struct ask ask = {.call = number, .len = call->request_len - (uint32_t)sizeof(ask)};
 
-	if (lane->ended)
-		check_untouched(s, lane, 0);
-	lane->call = number;
-	lane->room = call->result_room + GUARD;
-	lane->idle_ns = s->idle_ns;
-	lane->ended = lane->canceling = false;
-	memcpy(lane->request, &ask, sizeof(ask));
-	pattern_fill(lane->request + sizeof(ask), ask.len, number, false);
-	memset(lane->result, UNTOUCHED, lane->room);
-	lane->op = (struct gn_rpc_op){
+	if (inflight->ended)
+		check_untouched(s, inflight, 0);
+	inflight->call = number;
+	inflight->room = call->result_room + GUARD;
+	inflight->idle_ns = s->idle_ns;
+	inflight->ended = inflight->canceling = false;
+	memcpy(inflight->request, &ask, sizeof(ask));
+	pattern_fill(inflight->request + sizeof(ask), ask.len, number, false);
+	memset(inflight->result, UNTOUCHED, inflight->room);
+	inflight->op = (struct gn_rpc_op){
 		.method = call->method,
-		.request = lane->request,
+		.request = inflight->request,
 		.request_len = call->request_len,
-		.result = lane->result,
+		.result = inflight->result,
 		.result_room = call->result_room,
 		.deadline_ns = call->deadline_ns,
 		.done = done,
-		.arg = lane,
+		.arg = inflight,
 	};
-	lane->busy = true;
+	inflight->busy = true;
 	s->busy++;
 	s->w->active_ns = gn_sim_now_ns(s->w->run.sim);
 }
 
 /* As if it had never been. */
-static void forget(struct session *s, struct lane *lane)
+static void forget(struct session *s, struct inflight *inflight)
 {
-	lane->busy = false;
+	inflight->busy = false;
 	s->busy--;
-	s->w->call[lane->call].life = UINT32_MAX;
-	if (lane->call == s->w->n_calls - 1)
+	s->w->call[inflight->call].life = UINT32_MAX;
+	if (inflight->call == s->w->n_calls - 1)
 		s->w->n_calls--;
 }
 
-/* Did it begin? If not, it is forgotten. */
-static bool has_begun(struct session *s, struct lane *lane, uint32_t number, int rc)
+/* Was it started? If not, it is forgotten. */
+static bool has_begun(struct session *s, struct inflight *inflight, uint32_t number, int rc)
 {
 	const struct call *call = &s->w->call[number];
 	const bool big = call->request_len > s->limits.max_request &&
@@ -182,27 +183,27 @@ static bool has_begun(struct session *s, struct lane *lane, uint32_t number, int
 	if (rc != -ENOTCONN && rc != -EAGAIN && rc != -EMSGSIZE &&
 	    !(rc == -ENOMEM && s->w->plan.no_memory))
 		world_fail(s->w, "a call cannot begin: %s", gn_strerror(rc));
-	forget(s, lane);
+	forget(s, inflight);
 	return false;
 }
 
-static bool may_begin(const struct session *s, const struct lane *lane)
+static bool may_begin(const struct session *s, const struct inflight *inflight)
 {
-	return !lane->busy && *s->left && s->w->n_calls < s->w->calls_room;
+	return !inflight->busy && *s->left && s->w->n_calls < s->w->calls_room;
 }
 
-static void begin(struct session *s, struct lane *lane)
+static void begin(struct session *s, struct inflight *inflight)
 {
 	uint32_t number;
 
-	if (!may_begin(s, lane))
+	if (!may_begin(s, inflight))
 		return;
-	make_request(s, lane);
-	number = lane->call; /* another may be in its place when it has ended at once */
-	has_begun(s, lane, number, gn_rpc_submit(s->client, &lane->op));
+	make_request(s, inflight);
+	number = inflight->call; /* another call may have its record if it completed at once */
+	has_begun(s, inflight, number, gn_rpc_submit(s->client, &inflight->op));
 }
 
-/* ---- and end ---- */
+/* ---- completion ---- */
 
 /* How long its request may wait for others. */
 static uint32_t wait_us(const struct gn_rpc_batch *batch)
@@ -212,65 +213,65 @@ static uint32_t wait_us(const struct gn_rpc_batch *batch)
 	return batch->wait_us ? batch->wait_us : 5000;
 }
 
-static void check_late(struct session *s, const struct lane *lane, const char *how)
+static void check_late(struct session *s, const struct inflight *inflight, const char *how)
 {
-	const uint64_t deadline_ns = s->w->call[lane->call].deadline_ns, now_ns = gn_now_ns();
+	const uint64_t deadline_ns = s->w->call[inflight->call].deadline_ns, now_ns = gn_now_ns();
 	const uint64_t late_ns =
-		s->idle_ns - lane->idle_ns + (s->w->plan.stalls ? LATE_STALLED_NS : LATE_NS);
+		s->idle_ns - inflight->idle_ns + (s->w->plan.stalls ? LATE_STALLED_NS : LATE_NS);
 
 	if (deadline_ns < GN_FOREVER && now_ns > deadline_ns + late_ns)
-		world_fail(s->w, "call %u ends %llu ns after its deadline: %s", lane->call,
+		world_fail(s->w, "call %u ends %llu ns after its deadline: %s", inflight->call,
 			   (unsigned long long)(now_ns - deadline_ns), how);
 }
 
-static void check_done(struct session *s, const struct lane *lane, const struct gn_rpc_op *op)
+static void check_done(struct session *s, const struct inflight *inflight, const struct gn_rpc_op *op)
 {
-	const struct call *call = &s->w->call[lane->call];
-	const bool waits = lane == &s->lane[s->plan->window];
+	const struct call *call = &s->w->call[inflight->call];
+	const bool waits = inflight == &s->inflight[s->plan->window];
 	const struct check check = {
 		.w = s->w,
 		.limits = &s->limits,
-		.number = lane->call,
+		.number = inflight->call,
 		.max_large = s->plan->opts.max_large ? s->plan->opts.max_large : GN_RPC_LARGE_MAX,
 		.wait_us = wait_us(&s->plan->opts.batch),
-		.idle_ns = s->idle_ns - lane->idle_ns,
-		.canceled = lane->canceling || s->closing,
+		.idle_ns = s->idle_ns - inflight->idle_ns,
+		.canceled = inflight->canceling || s->closing,
 		.broken = s->breaking || (waits && s->plan->opts.flags & GN_RPC_RECONNECT),
 	};
 
-	check_late(s, lane, gn_rpc_status_str(op->status));
+	check_late(s, inflight, gn_rpc_status_str(op->status));
 	check_ended(&check, op);
-	check_untouched(s, lane, op->status == GN_RPC_OK ? op->result_len : call->result_room);
+	check_untouched(s, inflight, op->status == GN_RPC_OK ? op->result_len : call->result_room);
 }
 
 static void done(struct gn_rpc_op *op)
 {
-	struct lane *lane = op->arg;
-	struct session *s = lane->session;
-	struct call *call = &s->w->call[lane->call];
+	struct inflight *inflight = op->arg;
+	struct session *s = inflight->session;
+	struct call *call = &s->w->call[inflight->call];
 	const unsigned status = op->status;
 
-	if (call->ended++ || !lane->busy)
-		world_fail(s->w, "call %u ends twice", lane->call);
-	world_say(s->w, "call %u ends: %s", lane->call, gn_rpc_status_str(status));
+	if (call->ended++ || !inflight->busy)
+		world_fail(s->w, "call %u ends twice", inflight->call);
+	world_say(s->w, "call %u ends: %s", inflight->call, gn_rpc_status_str(status));
 	call->status = status;
-	check_done(s, lane, op);
+	check_done(s, inflight, op);
 	s->w->sums.statuses[status < GN_RPC_FAILED ? status : GN_RPC_FAILED]++;
-	memset(lane->result, UNTOUCHED, lane->room);
-	lane->busy = false;
-	lane->ended = true;
+	memset(inflight->result, UNTOUCHED, inflight->room);
+	inflight->busy = false;
+	inflight->ended = true;
 	s->busy--;
-	/* A server that drains is left by some. */
+	/* Some clients leave a server that drains. */
 	s->quit |= status == GN_RPC_BUSY && s->w->plan.drain_us && gn_random() % 8 == 0;
 	s->in_done++;
 	if (s->plan->steady)
-		gn_charge(GN_WORK_NS, BUSY_NS); /* so that there is always another that has ended */
+		gn_charge(GN_WORK_NS, BUSY_NS); /* so that another call has always completed */
 	if ((s->plan->steady || gn_random() % 2) && !s->hold)
-		begin(s, lane);
+		begin(s, inflight);
 	s->in_done--;
 }
 
-/* ---- what a session does ---- */
+/* ---- steps of a session ---- */
 
 static void sleep_us(struct session *s, uint64_t us)
 {
@@ -280,7 +281,7 @@ static void sleep_us(struct session *s, uint64_t us)
 	s->idle_ns += gn_sim_now_ns(s->w->run.sim) - from_ns;
 }
 
-/* Up to the time after which it may be put aside, and often just that. */
+/* Idles up to the time after which it may be parked, and often exactly that. */
 static void think(struct session *s)
 {
 	const uint64_t most = s->plan->think_us + 1;
@@ -296,7 +297,7 @@ static void wait_a_little(struct session *s, uint64_t us)
 		world_fail(s->w, "waiting: %s", gn_strerror(rc));
 }
 
-/* Nothing is under way for a while, and then something is. */
+/* Nothing is outstanding for a while, and then something is. */
 static void pause_then_call(struct session *s)
 {
 	const uint64_t until_ns = gn_sim_now_ns(s->w->run.sim) + PAUSE_NS;
@@ -306,58 +307,58 @@ static void pause_then_call(struct session *s)
 		wait_a_little(s, 100);
 	s->hold = false;
 	think(s);
-	begin(s, &s->lane[0]);
+	begin(s, &s->inflight[0]);
 	wait_a_little(s, gn_random() % 20);
 }
 
 static void call_and_wait(struct session *s)
 {
-	struct lane *lane = &s->lane[s->plan->window];
-	struct gn_rpc_op *op = &lane->op;
+	struct inflight *inflight = &s->inflight[s->plan->window];
+	struct gn_rpc_op *op = &inflight->op;
 	struct call *call;
 	int rc;
 
-	if (!may_begin(s, lane))
+	if (!may_begin(s, inflight))
 		return;
-	make_request(s, lane);
-	call = &s->w->call[lane->call];
+	make_request(s, inflight);
+	call = &s->w->call[inflight->call];
 	if (s->plan->opts.flags & GN_RPC_RECONNECT && call->deadline_ns == GN_FOREVER)
 		call->deadline_ns = op->deadline_ns = gn_deadline_us(50000);
 	rc = gn_rpc_call(s->client, op->method, op->request, op->request_len, op->result,
 			 op->result_room, &op->result_len, op->deadline_ns, &op->status);
-	check_late(s, lane, gn_strerror(rc));
-	if (has_begun(s, lane, lane->call, rc))
+	check_late(s, inflight, gn_strerror(rc));
+	if (has_begun(s, inflight, inflight->call, rc))
 		done(op);
 }
 
 static void call_several(struct session *s)
 {
 	struct gn_rpc_op ops[AT_ONCE];
-	struct lane *lanes[AT_ONCE];
+	struct inflight *inflights[AT_ONCE];
 	unsigned n = 0;
 	int rc;
 
 	for (unsigned i = 0; i < s->plan->window && n<AT_ONCE && * s->left> n; i++)
-		if (may_begin(s, &s->lane[i])) {
-			make_request(s, &s->lane[i]);
-			ops[n] = s->lane[i].op;
-			/* One may wait for another to end before it begins. */
+		if (may_begin(s, &s->inflight[i])) {
+			make_request(s, &s->inflight[i]);
+			ops[n] = s->inflight[i].op;
+			/* A call may wait for another to complete before it starts. */
 			ops[n].deadline_ns = ops[0].deadline_ns;
-			s->w->call[s->lane[i].call].deadline_ns = ops[0].deadline_ns;
-			lanes[n++] = &s->lane[i];
+			s->w->call[s->inflight[i].call].deadline_ns = ops[0].deadline_ns;
+			inflights[n++] = &s->inflight[i];
 		}
 	s->hold = true;
 	rc = gn_rpc_call_all(s->client, ops, n);
 	s->hold = false;
 	for (unsigned i = 0; i < n; i++) {
-		if (s->w->call[lanes[i]->call].ended) {
-			has_begun(s, lanes[i], lanes[i]->call, 0);
+		if (s->w->call[inflights[i]->call].ended) {
+			has_begun(s, inflights[i], inflights[i]->call, 0);
 		} else {
 			if (rc >= 0 || ops[i].status != GN_RPC_CANCELED)
 				world_fail(s->w, "call %u has not ended with the others: %s",
-					   lanes[i]->call, gn_strerror(rc));
+					   inflights[i]->call, gn_strerror(rc));
 			for (; i < n; i++)
-				forget(s, lanes[i]);
+				forget(s, inflights[i]);
 		}
 	}
 	s->lost |= rc == -ENOTCONN;
@@ -365,14 +366,14 @@ static void call_several(struct session *s)
 
 static void cancel_one(struct session *s)
 {
-	struct lane *lane = &s->lane[gn_random() % s->plan->window];
-	const uint32_t call = lane->call;
+	struct inflight *inflight = &s->inflight[gn_random() % s->plan->window];
+	const uint32_t call = inflight->call;
 	int rc;
 
-	if (!lane->busy)
+	if (!inflight->busy)
 		return;
-	lane->canceling = true;
-	rc = gn_rpc_cancel(&lane->op);
+	inflight->canceling = true;
+	rc = gn_rpc_cancel(&inflight->op);
 	if (rc || s->w->call[call].status != GN_RPC_CANCELED)
 		world_fail(s->w, "call %u cannot be canceled: %s", call, gn_strerror(rc));
 }
@@ -386,7 +387,7 @@ static void check_refusal(struct world *w, int rc)
 		world_fail(w, "no connection: %s", gn_strerror(rc));
 }
 
-/* It takes no longer than it may, and where nothing goes wrong, hardly any time. */
+/* It takes no longer than allowed, and without faults hardly any time. */
 static void check_connected(struct world *w, const struct plan_client *plan, uint64_t begin_ns,
 			    int rc)
 {
@@ -425,10 +426,10 @@ static void reconnect(struct session *s)
 static void begin_all(struct session *s)
 {
 	for (unsigned i = 0; i < s->plan->window; i++)
-		begin(s, &s->lane[i]);
+		begin(s, &s->inflight[i]);
 }
 
-/* One of many things. */
+/* One of many actions. */
 static void do_something(struct session *s, unsigned dice)
 {
 	if (dice < 300)
@@ -444,7 +445,7 @@ static void do_something(struct session *s, unsigned dice)
 	else if (dice < 480)
 		begin_all(s);
 	else
-		begin(s, &s->lane[gn_random() % s->plan->window]);
+		begin(s, &s->inflight[gn_random() % s->plan->window]);
 }
 
 static void steady_step(struct session *s)
@@ -494,7 +495,7 @@ static void step(struct session *s)
 		gn_sleep_us(1);
 }
 
-/* All that is under way ends by itself. */
+/* All outstanding calls complete. */
 static void drain(struct session *s)
 {
 	const uint64_t until_ns = gn_sim_now_ns(s->w->run.sim) + DRAIN_NS;
@@ -505,23 +506,23 @@ static void drain(struct session *s)
 		gn_rpc_wait(s->client, gn_deadline_us(10000));
 	}
 	for (unsigned i = 0; i <= s->plan->window && s->busy; i++)
-		if (s->lane[i].busy)
-			world_fail(s->w, "call %u has not ended", s->lane[i].call);
+		if (s->inflight[i].busy)
+			world_fail(s->w, "call %u has not ended", s->inflight[i].call);
 }
 
 static bool make_lanes(struct session *s)
 {
 	const unsigned n = s->plan->window + 1;
-	const size_t each = (BYTES_MAX + s->plan->far_bytes + GUARD) / 8 * 8 + 8;
+	const size_t each = (BYTES_MAX + s->plan->large_bytes + GUARD) / 8 * 8 + 8;
 
-	s->lane = gn_alloc(n * sizeof(*s->lane), 0);
+	s->inflight = gn_alloc(n * sizeof(*s->inflight), 0);
 	s->memory = gn_alloc(n * each * 2, 0);
-	if (!s->lane || !s->memory)
+	if (!s->inflight || !s->memory)
 		return false;
 	for (unsigned i = 0; i < n; i++) {
-		s->lane[i].session = s;
-		s->lane[i].request = s->memory + i * each * 2;
-		s->lane[i].result = s->lane[i].request + each;
+		s->inflight[i].session = s;
+		s->inflight[i].request = s->memory + i * each * 2;
+		s->inflight[i].result = s->inflight[i].request + each;
 	}
 	return true;
 }
@@ -556,13 +557,13 @@ static void session(struct session *s)
 	gn_rpc_client_close(s->client);
 	if (s->busy)
 		world_fail(s->w, "%u calls have not ended with their client", s->busy);
-	for (unsigned i = 0; s->lane && s->memory && i <= s->plan->window; i++)
-		check_untouched(s, &s->lane[i], 0);
+	for (unsigned i = 0; s->inflight && s->memory && i <= s->plan->window; i++)
+		check_untouched(s, &s->inflight[i], 0);
 	gn_free(s->memory);
-	gn_free(s->lane);
+	gn_free(s->inflight);
 }
 
-/* ---- a client's life ---- */
+/* ---- a client process ---- */
 
 static void peer(void *arg, uint64_t server, bool came)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From a seed to a plan: cluster, server, clients, and what goes wrong. */
+/* From a seed to a plan: cluster, server, clients, and faults. */
 #include <stdio.h>
 #include <string.h>
 
@@ -53,7 +53,7 @@ static uint32_t draw_bytes(struct rng *rng)
 	return most[range(rng, 0, 5)];
 }
 
-/* Of anything: so little that there is not enough for some, or so much that there is for all. */
+/* A limit for large messages: too little for some, or enough for all. */
 static uint32_t draw_large(struct rng *rng)
 {
 	static const uint32_t most[] = {0, 0, 500, 3000, 20000, 100000};
@@ -90,7 +90,7 @@ static void draw_opts(struct gn_rpc_client_opts *o, struct rng *rng)
 		draw_batch(&o->batch, rng);
 }
 
-/* Who parks and who thinks do so at about the same time. */
+/* Idle times are close to the parking time. */
 static uint32_t draw_think(struct rng *rng, uint32_t park_us)
 {
 	if (one_in(rng, 4))
@@ -100,7 +100,7 @@ static uint32_t draw_think(struct rng *rng, uint32_t park_us)
 
 static void draw_client(struct plan_client *c, struct rng *rng, uint32_t park_us)
 {
-	static const uint32_t beyond[] = {100, 5000, 60000, FAR_MAX};
+	static const uint32_t beyond[] = {100, 5000, 60000, LARGE_BYTES_MAX};
 
 	draw_opts(&c->opts, rng);
 	c->window = range(rng, 1, 24);
@@ -112,12 +112,12 @@ static void draw_client(struct plan_client *c, struct rng *rng, uint32_t park_us
 	c->reconnects = one_in(rng, 3) ? range(rng, 1, 20) : 0;
 	c->sleeps = one_in(rng, 2) ? 0 : range(rng, 1, 100);
 	c->pauses = one_in(rng, 3) ? 0 : range(rng, 1, 100);
-	c->far_bytes = beyond[range(rng, 0, 3)];
+	c->large_bytes = beyond[range(rng, 0, 3)];
 	c->fars = one_in(rng, 2) ? 0 : range(rng, 10, 200);
-	if (!c->fars || c->far_bytes <= beyond[0])
+	if (!c->fars || c->large_bytes <= beyond[0])
 		return;
 	c->window = 1 + c->window % 8;
-	c->calls = 20 + c->calls % (c->far_bytes > beyond[1] ? 40 : 100);
+	c->calls = 20 + c->calls % (c->large_bytes > beyond[1] ? 40 : 100);
 }
 
 static void draw_server(struct plan *plan, struct rng *rng)
@@ -142,8 +142,8 @@ static void draw_server(struct plan *plan, struct rng *rng)
 }
 
 /*
- * One thread that is kept busy by one client, while the others are silent for about as long as it
- * takes to be put aside. Nothing goes wrong, so what they then send is noticed within moments.
+ * One thread is kept busy by one client, while the others are idle for about as long as parking
+ * takes. There are no faults, so their next requests are noticed at once.
  */
 static void draw_parking(struct plan *plan, struct rng *rng)
 {
@@ -151,7 +151,7 @@ static void draw_parking(struct plan *plan, struct rng *rng)
 		.size = sizeof(opts), .timeout_us = 20000, .slots = 4};
 
 	plan->raw = plan->scribblers = 0;
-	/* Else a request may become visible to one that has just looked for the last time. */
+	/* Else a request may become visible to a server that has just checked for the last time. */
 	plan->caps_off &= GN_CAP_READ_HEAD_FIRST;
 	plan->n_clients = range(rng, 2, CLIENTS_MAX);
 	plan->defer_us = 20;
@@ -170,7 +170,7 @@ static void draw_parking(struct plan *plan, struct rng *rng)
 		if (!i)
 			continue;
 		c->opts.mode = one_in(rng, 4) ? GN_RPC_FETCH : GN_RPC_REPLY;
-		/* Else it asks to be notified, soon, and wakes a server that overlooked it. */
+		/* Else it requests a notification soon, and wakes a server that missed it. */
 		c->opts.flags = one_in(rng, 4) ? 0 : GN_RPC_EAGER;
 		c->think_us = plan->server.park_us;
 		c->window = 1;
@@ -179,7 +179,7 @@ static void draw_parking(struct plan *plan, struct rng *rng)
 	}
 }
 
-/* Clients that have many calls under way at any time, and some that take longer than they may. */
+/* Clients with many outstanding calls at any time, some of which exceed their deadlines. */
 static void draw_steady(struct plan *plan, struct rng *rng)
 {
 	plan->raw = plan->scribblers = 0;
@@ -226,7 +226,8 @@ void plan_draw(struct plan *plan, uint64_t seed)
 		draw_steady(plan, &rng);
 	else
 		draw_faults(plan, &rng);
-	if (plan->scribblers) { /* where all of it shows: without checksums, and with preemption */
+	/* where races are visible: without checksums, and with preemption */
+	if (plan->scribblers) {
 		const size_t len = strlen(plan->faults);
 
 		snprintf(plan->faults + len, sizeof(plan->faults) - len, "%spreempt=30%%",
@@ -240,7 +241,7 @@ void plan_draw(struct plan *plan, uint64_t seed)
 void plan_small(struct plan *plan, const char *faults)
 {
 	struct plan_client client = {
-		.window = 3, .calls = 8, .max_timeout_us = 1000, .fars = 200, .far_bytes = 5000};
+		.window = 3, .calls = 8, .max_timeout_us = 1000, .fars = 200, .large_bytes = 5000};
 
 	memset(plan, 0, sizeof(*plan));
 	client.opts.slots = 2;
@@ -282,6 +283,6 @@ void plan_print(const struct plan *p)
 		       i + 1, c->opts.mode, c->opts.flags, c->opts.slots, c->opts.max_request,
 		       c->opts.max_result, c->opts.max_large, b->entries, b->bytes, b->wait_us,
 		       b->limit_us, c->window, c->calls, c->max_timeout_us, c->think_us,
-		       c->fars ? c->far_bytes : 0);
+		       c->fars ? c->large_bytes : 0);
 	}
 }

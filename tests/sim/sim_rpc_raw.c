@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client that writes its messages itself: requests as they should be, the same once more after
- * they were executed, and well-formed ones of another epoch where the next is expected, as they
- * would come from an earlier connection. It keeps its nonce, so that the epoch alone tells them
- * apart. The server executes the first kind, and only those.
+ * A client that writes its messages itself: valid requests, the same requests once more after they
+ * were executed, and well-formed ones of another epoch where the next is expected, as from an
+ * earlier connection. It keeps its nonce, so that only the epoch differs. The server executes the
+ * first kind only.
  */
 #include <errno.h>
 
@@ -101,7 +101,7 @@ static int connect_raw(struct raw *r)
 	return rc;
 }
 
-/* Written to where message number is looked for, and the server is told to look. */
+/* Writes to the slot of message number, and wakes the server. */
 static bool post(struct raw *r, uint32_t number, uint64_t bytes)
 {
 	const uint32_t slot = number & (r->welcome.slots - 1);
@@ -126,7 +126,7 @@ static bool post(struct raw *r, uint32_t number, uint64_t bytes)
 	return n == 1 && wc.status == GN_WC_OK;
 }
 
-/* A message with one request, in our memory: how many bytes. */
+/* Builds a message with one request; returns its size. */
 static uint64_t compose(struct raw *r, uint32_t epoch, uint32_t message, bool forbidden,
 			uint32_t *number)
 {
@@ -137,9 +137,9 @@ static uint64_t compose(struct raw *r, uint32_t epoch, uint32_t message, bool fo
 		.len = rpc_max_len(r->welcome.max_request),
 		.aux = 1,
 		.flags = RPC_CRC,
-		.word = message - 1,
+		.ack = message - 1,
 	};
-	const struct rpc_entry entry = {.len = r->welcome.max_request, .kind = NOW};
+	const struct rpc_entry entry = {.len = r->welcome.max_request, .code = NOW};
 	struct call *call = world_call(r->w, r->life, number);
 	const struct ask ask = {.call = *number, .len = most};
 	uint8_t *at = (uint8_t *)gn_mem_addr(r->mem) + sizeof(struct rpc_head);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A client that writes over its requests: see scribble.h. */
+/* A client that overwrites its requests: see scribble.h. */
 #include "scribble.h"
 #include "sim_rpc.h"
 

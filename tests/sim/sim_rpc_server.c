@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The server of the test: executes, writes down that it did, answers now or later. */
+/* The server of the test: executes, records the execution, answers now or later. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -7,8 +7,8 @@
 #include "sim_rpc.h"
 
 #define ASIDE_MAX 512u
-#define QUIET_NS  1000000000ull /* no client has done anything: they are gone */
-#define FORGET_NS 3000000000ull /* then the server must know, too; an accept takes up to 2 s */
+#define QUIET_NS  1000000000ull /* no client has done anything: they have ended */
+#define FORGET_NS 3000000000ull /* then the server must know; an accept takes up to 2 s */
 #define TICK_US	  100u
 #define MEMORY_US 50u
 #define SLOW_NS	  20000u
@@ -16,7 +16,7 @@
 #define DOWN_US	  2000u /* between one server and the next, at most */
 #define LEASES	  4u
 
-/* A handler's own memory, while a result lies in it. */
+/* A handler's own memory while a result is in it. */
 struct lease {
 	struct service *service;
 	struct gn_mem *mem;
@@ -25,7 +25,7 @@ struct lease {
 	uint32_t len;
 };
 
-/* A request that was put aside, and is answered in another order by another thread. */
+/* A deferred request, answered in another order by another thread. */
 struct aside {
 	struct gn_rpc_request *request;
 	uint64_t call;
@@ -43,16 +43,16 @@ struct service {
 	uint32_t peers;
 };
 
-/* ---- memory of the handler's own ---- */
+/* ---- a handler's own memory ---- */
 
 static void make_leases(struct service *s, struct gn_fabric *fabric)
 {
 	uint32_t most = BYTES_MAX;
 
 	for (unsigned i = 0; i < s->w->plan.n_clients; i++)
-		if (s->w->plan.client[i].fars && most < s->w->plan.client[i].far_bytes)
-			most = s->w->plan.client[i].far_bytes;
-	/* What others may not read is good, too: it is copied. */
+		if (s->w->plan.client[i].fars && most < s->w->plan.client[i].large_bytes)
+			most = s->w->plan.client[i].large_bytes;
+	/* Memory that is not readable works as well: it is copied. */
 	for (unsigned i = 0; i < LEASES; i++) {
 		s->lease[i].service = s;
 		if (gn_mem_alloc(fabric, most + GN_PAGE, i ? GN_REMOTE_READ : 0, &s->lease[i].mem))
@@ -91,7 +91,7 @@ static uint8_t *lease_bytes(const struct lease *lease)
 	return (uint8_t *)gn_mem_addr(lease->mem) + lease->offset;
 }
 
-/* Who reads it now reads nonsense. */
+/* A client that reads it now reads garbage. */
 static void release(void *arg)
 {
 	struct lease *lease = arg;
@@ -102,7 +102,7 @@ static void release(void *arg)
 	lease->taken = false;
 }
 
-/* ---- a call, by itself or in a group ---- */
+/* ---- a call, single or in a group ---- */
 
 struct work {
 	struct gn_rpc_request *request; /* NULL: */
@@ -132,7 +132,7 @@ static void work_end(const struct work *work, unsigned status, const void *data,
 
 /* ---- execution ---- */
 
-/* Whose request it is, and that it is all there, and is here for the first time. */
+/* Checks whose request it is, that it is complete, and that it is executed for the first time. */
 static bool take(struct service *s, const struct work *work, uint64_t *number)
 {
 	struct world *w = s->w;
@@ -185,7 +185,7 @@ static void answer_lent(struct service *s, const struct work *work, uint64_t num
 					call->result_len, release, lease);
 }
 
-/* NULL: there is none, or the call of a group has ended. */
+/* NULL: none, or the call of a group is answered already. */
 static uint8_t *find_room(const struct work *work, uint32_t len)
 {
 	uint32_t room;
@@ -197,7 +197,9 @@ static uint8_t *find_room(const struct work *work, uint32_t len)
 	return len <= room ? to : NULL;
 }
 
-/* From the slot itself, if there is room, or from memory that is gone when it is answered. */
+/*
+ * From the slot itself, if a buffer is available, or from memory that is reused after the answer.
+ */
 static void answer_plain(const struct work *work, const struct call *call, uint64_t number)
 {
 	const uint32_t len = call->result_len;
@@ -259,7 +261,7 @@ static void handle_group(struct gn_rpc_group *group, void *arg)
 		execute(s, &(struct work){.group = group, .i = i});
 }
 
-/* Its length was checked, whatever its client has written there since. */
+/* Its length was checked, whatever its client has written since. */
 static void take_scribbled(struct gn_rpc_request *request, void *arg)
 {
 	struct service *s = arg;
@@ -295,7 +297,7 @@ static void put_aside(struct gn_rpc_request *request, void *arg)
 		answer(s, &(struct work){.request = request}, number);
 }
 
-/* The bytes of a deferred request are still those that came, however much has come since. */
+/* The bytes of a deferred request must not change, whatever arrives later. */
 static void check_kept(struct service *s, struct gn_rpc_request *request, uint64_t number)
 {
 	const struct call *call = &s->w->call[number];
@@ -343,7 +345,7 @@ static void peer(void *arg, uint64_t client, bool came)
 	s->peers += came ? 1 : -1u;
 }
 
-/* ---- a server's life ---- */
+/* ---- a server process ---- */
 
 static int begin(struct service *s, struct gn_fabric *fabric)
 {
@@ -384,7 +386,7 @@ static bool all_over(const struct world *w)
 	       gn_sim_now_ns(w->run.sim) > w->active_ns + QUIET_NS;
 }
 
-/* Time passes; a server without threads works meanwhile. */
+/* Time passes; a server without threads polls meanwhile. */
 static void pass(struct service *s, uint32_t us)
 {
 	const uint64_t until_ns = gn_deadline_us(us);
@@ -403,7 +405,7 @@ static void pass(struct service *s, uint32_t us)
 		world_fail(s->w, "the server cannot be polled: %s", gn_strerror(rc));
 }
 
-/* Until it is to end, or nobody is left: and then it must know that nobody is. */
+/* Until it must end, or all clients have ended: then it must know this. */
 static void serve(struct service *s, uint32_t stop_us)
 {
 	struct world *w = s->w;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a store should do, in the simplest way there is: a list of keys, whole seconds, no memory
- * limit. An operation is done to it, and then the store's answer compared.
+ * A trivial model of a store: a list of keys, whole seconds, no memory limit. Each operation is
+ * applied to it, and the store's response is compared.
  */
 #ifndef GN_TESTS_UNIT_KV_MODEL_H
 #define GN_TESTS_UNIT_KV_MODEL_H
@@ -17,7 +17,7 @@
 #define MODEL_KEYS    512u
 #define MODEL_BYTES   16384u
 #define MODEL_SECONDS 1000000u /* no test takes longer */
-/* A use that follows another one so soon need not be recorded (docs/kv.md). */
+/* A use so soon after another need not be recorded (docs/kv.md). */
 #define MODEL_IDLE_LATE_S 8u
 
 struct model_item {
@@ -37,14 +37,14 @@ struct model {
 	uint32_t max_value;
 };
 
-/* What is expected of an operation. */
+/* The expected result of an operation. */
 struct expected {
 	unsigned status, found;
 	uint32_t len, flags, ttl_s, was_ttl_s, idle_s;
 	uint64_t number;
 	bool was_told;
-	bool told;	/* len, flags, ttl_s and cas are */
-	bool new_cas;	/* the version is one that was not there before */
+	bool told;	/* len, flags, ttl_s and cas are set */
+	bool new_cas;	/* the version did not exist before */
 	bool has_value; /* GET: these bytes */
 	bool hit_known, idle_known;
 };
@@ -60,7 +60,7 @@ static inline uint64_t model_dies(const struct model *m, uint32_t ttl_s)
 {
 	if (ttl_s == GN_KV_TTL_PAST)
 		return m->now_s;
-	/* What is beyond the end of time is for ever. */
+	/* Beyond the range of the clock: no expiry. */
 	return ttl_s && ttl_s < UINT32_MAX - MODEL_SECONDS ? m->now_s + ttl_s : UINT64_MAX;
 }
 
@@ -106,7 +106,7 @@ static inline unsigned model_compare(const struct gn_kv_op *op, const struct mod
 	return it->cas == op->cas ? GN_KV_OK : GN_KV_EXISTS;
 }
 
-/* It is there, and new; its version is what the store says, or what was asked for. */
+/* The item exists and is new; its version is what the store returned, or what was given. */
 static inline void model_stored(struct model *m, struct model_item *it, const struct gn_kv_op *op,
 				struct expected *e)
 {
@@ -154,7 +154,7 @@ static inline unsigned model_store(struct model *m, struct model_item *it,
 	it->len = len;
 	if (!joins)
 		it->flags = op->flags;
-	if (!joins && !stale) /* what is stale keeps its time */
+	if (!joins && !stale) /* a stale item keeps its expiry */
 		it->dies_s = model_dies(m, op->ttl_s);
 	it->hit = false;
 	model_stored(m, it, op, e);
@@ -288,7 +288,7 @@ static inline unsigned model_count(struct model *m, struct model_item *it,
 	if (op->how & GN_KV_AND_TOUCH)
 		it->dies_s = model_dies(m, op->ttl_s);
 	model_stored(m, it, op, e);
-	/* What has no room where it was is new, and else it is not. */
+	/* A longer number is a new item; else it is the same item. */
 	it->stale = was.stale && fits;
 	it->won = was.won && fits;
 	it->hit = was.hit && fits;
@@ -309,7 +309,7 @@ static inline unsigned model_touch(struct model *m, struct model_item *it,
 	return GN_KV_OK;
 }
 
-/* op as it is given; key: its number. */
+/* op as submitted; key: its number. */
 static inline struct expected model_do(struct model *m, unsigned key, const struct gn_kv_op *op)
 {
 	struct model_item *it = &m->item[key];
@@ -335,7 +335,7 @@ static inline struct expected model_do(struct model *m, unsigned key, const stru
 	return e;
 }
 
-/* Is done the answer to op? NULL, or what is wrong. The version becomes the model's. */
+/* Is done the right response to op? NULL, or the error. The version becomes the model's. */
 static inline const char *model_compare_to(struct model *m, unsigned key, const struct gn_kv_op *op,
 					   const struct gn_kv_op *done, const struct expected *e,
 					   uint64_t *last_cas)

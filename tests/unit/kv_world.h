@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Worlds to use a store in: shared memory, with the server's threads and a thread for each client,
- * and simulated cards that keep every promise, or none. A test is a program for a client.
+ * Environments ("worlds") for a store: shared memory, with the server's threads and a thread per
+ * client, and simulated cards that give every ordering guarantee or none. A test is a program for a
+ * client.
  */
 #ifndef GN_TESTS_KV_WORLD_H
 #define GN_TESTS_KV_WORLD_H
@@ -40,7 +41,7 @@ static inline void world_go(struct kv_world *w, unsigned step)
 	__atomic_store_n(&w->step, step, __ATOMIC_RELEASE);
 }
 
-/* Step is not reached yet, and nobody has ended, or failed. */
+/* The step is not reached yet, and no program has ended or failed. */
 static inline bool world_before(const struct kv_world *w, unsigned step)
 {
 	return world_step(w) < step && __atomic_load_n(&w->running, __ATOMIC_ACQUIRE) == w->clients;
@@ -158,7 +159,7 @@ static inline void kv_run_shm(struct kv_world *w)
 	assert_int_equal(gn_fabric_close(w->fabric), 0);
 }
 
-/* One after the other: shared memory, and simulated cards. */
+/* In turn: shared memory, and simulated cards. */
 static inline void kv_run_everywhere(struct kv_world *w)
 {
 	const uint64_t seed = unit_seed();

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of calls share: a service with a method for everything, and worlds to call it in:
- * shared memory, with server and client as threads of one process, and simulated cards that keep to
- * every promise or to none. A test is a program for a client, which is run in each of them.
+ * Shared by the tests of calls: a service with a method for everything, and environments ("worlds")
+ * to call it in: shared memory, with server and client as threads of one process, and simulated
+ * cards that give every ordering guarantee or none. A test is a program for a client, which runs in
+ * each of them.
  */
 #ifndef GN_TESTS_RPC_WORLD_H
 #define GN_TESTS_RPC_WORLD_H
@@ -22,18 +23,18 @@
 
 enum method {
 	ECHO = 1,
-	LATER = 2,	/* echo, by another thread and in any order */
-	BLOB = 3,	/* {bytes, seed}: as many, filled from the seed */
-	OWN_STATUS = 4, /* "no", and a status that is its own */
+	LATER = 2,	/* echo, from another thread and in any order */
+	BLOB = 3,	/* {bytes, seed}: that many bytes, filled from the seed */
+	OWN_STATUS = 4, /* "no", and a status of its own */
 	MEM = 5,	/* {bytes, offset} of the service's memory */
-	SLOW = 6,	/* {us}: takes so long */
-	ROOM_LATER = 7, /* LATER, but it asks for room first */
-	SHOW = 8,	/* {which}: a struct shown */
-	SHOW_LATER = 9, /* … when it must not */
-	MEM_LATER = 10, /* MEM, by another thread */
-	WATCH = 11,	/* answered when its caller gives up, with that */
-	COUNT = 12,	/* counts that it was executed */
-	SUM = 700,	/* of its bytes, put together in the slot */
+	SLOW = 6,	/* {us}: takes that long */
+	ROOM_LATER = 7, /* LATER, but asks for a result buffer first */
+	SHOW = 8,	/* {which}: exposes memory */
+	SHOW_LATER = 9, /* … after its handler has returned */
+	MEM_LATER = 10, /* MEM, from another thread */
+	WATCH = 11,	/* answered when its caller stops waiting, with its state */
+	COUNT = 12,	/* counts its executions */
+	SUM = 700,	/* of its bytes, built in the slot */
 	NEVER = 60000,
 };
 
@@ -41,7 +42,9 @@ struct two {
 	uint32_t bytes, arg;
 };
 
-/* Which memory is shown: 0 the service's, n the n-th besides, or this, which nobody may read. */
+/*
+ * Which memory to expose: 0 the service's, n the n-th besides, or this one, which is not readable.
+ */
 #define SHOW_OWN UINT32_MAX
 
 struct shown {
@@ -57,7 +60,7 @@ struct service {
 	struct gn_mutex lock;
 	struct gn_rpc_request *aside[1024];
 	unsigned n_aside;
-	bool shut; /* what is put aside stays there */
+	bool shut; /* deferred requests stay deferred */
 	bool stop;
 	unsigned came, went;
 	unsigned watching, abandoned[GN_RPC_CALLER_GONE + 1], counted; /* atomic */
@@ -65,7 +68,7 @@ struct service {
 	struct gn_mem *mem;
 	unsigned lent, released;
 	uint64_t answerer_id;	     /* gn_thread_id(); atomic */
-	unsigned released_by_caller; /* release runs in the server's threads: none */
+	unsigned released_by_caller; /* release runs on the server's threads: none */
 	struct gn_fabric *fabric;
 	struct gn_mem *more[GN_RPC_VIEWS_MAX + 1], *own;
 };
@@ -89,7 +92,8 @@ static inline void sum(struct gn_rpc_request *request, void *arg)
 	(void)arg;
 	for (uint32_t i = 0; i < len; i++)
 		own += data[i];
-	if (!total || room < sizeof(own)) { /* there is none while others wait for a slot */
+	/* there is no buffer while other results wait for a slot */
+	if (!total || room < sizeof(own)) {
 		gn_rpc_answer(request, GN_RPC_OK, &own, sizeof(own));
 		return;
 	}
@@ -217,7 +221,7 @@ static inline void room_later(struct gn_rpc_request *request, void *arg)
 	uint8_t *to = gn_rpc_request_room(request, &room);
 
 	if (to && room)
-		to[0] = 0x5a; /* in vain */
+		to[0] = 0x5a; /* unused */
 	put_aside(request, arg);
 }
 
@@ -271,7 +275,7 @@ static inline void service_peer(void *arg, uint64_t client, bool came)
 	__atomic_fetch_add(came ? &s->came : &s->went, 1, __ATOMIC_RELAXED);
 }
 
-/* Methods of a test's own, which defines this before the header is included. */
+/* Methods of a test, which defines this before the header is included. */
 #ifdef SERVICE_METHODS
 static int SERVICE_METHODS(struct service *s);
 #else
@@ -343,7 +347,7 @@ struct world {
 	int failed;
 };
 
-/* The server ends and begins anew, and those who call it do not know. */
+/* The server ends and starts again; its clients are not told. */
 static inline int world_restart(struct world *w)
 {
 	if (w->simulated) {
@@ -431,7 +435,7 @@ static inline void simulate(struct world *w, const char *profile, uint64_t caps_
 	gn_sim_destroy(sim);
 }
 
-/* Where else than over shared memory, in a process of its own: an address, or NULL. */
+/* An address of a server in another process, instead of shared memory; or NULL. */
 static inline const char *given_addr(void)
 {
 	return getenv("GANNET_RPC_ADDR");
@@ -465,7 +469,7 @@ static inline void run_sim(struct world *w, unsigned clients)
 	}
 }
 
-/* One after the other: shared memory, and simulated cards, one kind with several clients. */
+/* In turn: shared memory, and simulated cards, one kind with several clients. */
 static inline void run_everywhere(int (*program)(struct world *, struct gn_fabric *),
 				  const struct gn_rpc_server_opts *opts, unsigned clients)
 {
@@ -483,7 +487,7 @@ static inline void run_everywhere(int (*program)(struct world *, struct gn_fabri
 
 /* ---- calls ---- */
 
-/* The words for a client that waits for its server, if need be, and asks for this mode. */
+/* Options of a client that waits for its server if necessary, in this mode. */
 static inline struct gn_rpc_client_opts in_mode(enum gn_rpc_mode mode)
 {
 	struct gn_rpc_client_opts opts = {.size = sizeof(opts)};
@@ -507,20 +511,20 @@ static inline int call_echo(struct gn_rpc_client *client, unsigned method, uint3
 	return 0;
 }
 
-/* An asynchronous call of a method that echoes, and what became of it. */
-struct flight {
+/* An asynchronous call of a method that echoes, and its outcome. */
+struct async_call {
 	struct gn_rpc_op op;
 	uint8_t request[600], result[600];
 	uint32_t seed;
 	unsigned ended;
 };
 
-static inline void flight_done(struct gn_rpc_op *op)
+static inline void async_call_done(struct gn_rpc_op *op)
 {
-	((struct flight *)op->arg)->ended++;
+	((struct async_call *)op->arg)->ended++;
 }
 
-static inline void flight_make(struct flight *f, unsigned method, uint32_t len, uint32_t seed,
+static inline void flight_make(struct async_call *f, unsigned method, uint32_t len, uint32_t seed,
 			       uint64_t deadline_ns)
 {
 	fill(f->request, len, seed);
@@ -533,11 +537,11 @@ static inline void flight_make(struct flight *f, unsigned method, uint32_t len, 
 				   .result = f->result,
 				   .result_room = sizeof(f->result),
 				   .deadline_ns = deadline_ns,
-				   .done = flight_done,
+				   .done = async_call_done,
 				   .arg = f};
 }
 
-static inline int fly(struct gn_rpc_client *client, struct flight *f, unsigned method,
+static inline int submit_echo(struct gn_rpc_client *client, struct async_call *f, unsigned method,
 		      uint64_t deadline_ns)
 {
 	flight_make(f, method, (uint32_t)(gn_random() % sizeof(f->request)), (uint32_t)gn_random(),
@@ -545,8 +549,8 @@ static inline int fly(struct gn_rpc_client *client, struct flight *f, unsigned m
 	return gn_rpc_submit(client, &f->op);
 }
 
-/* It ended once, well, with its own bytes and no others. */
-static inline int flight_check(const struct flight *f)
+/* It completed once, successfully, with its own bytes and no others. */
+static inline int async_call_check(const struct async_call *f)
 {
 	EXPECT(f->ended == 1);
 	EXPECT(f->op.status == GN_RPC_OK && f->op.result_len == f->op.request_len);
@@ -556,7 +560,7 @@ static inline int flight_check(const struct flight *f)
 	return 0;
 }
 
-static inline int wait_all(struct gn_rpc_client *client, const struct flight *flights, unsigned n)
+static inline int wait_all(struct gn_rpc_client *client, const struct async_call *flights, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
 		while (!flights[i].ended)

@@ -29,15 +29,15 @@ static int use(struct pass *p, unsigned round)
 	uint32_t key = round % 7, value = round, got = 0, len = 0;
 
 	if (p->rpc) {
-		struct flight f;
+		struct async_call f;
 
 		EXPECT(call_echo(p->rpc, ECHO, 100 + round % 50, round) == 0);
-		EXPECT(fly(p->rpc, &f, ECHO, gn_deadline_us(UNIT_PATIENCE_US)) == 0);
+		EXPECT(submit_echo(p->rpc, &f, ECHO, gn_deadline_us(UNIT_PATIENCE_US)) == 0);
 		while (!f.ended) { /* the same fd in another thread */
 			EXPECT(nap(p->nap, gn_deadline_us(UNIT_PATIENCE_US)) > 0);
 			EXPECT(gn_rpc_poll(p->rpc) >= 0);
 		}
-		EXPECT(flight_check(&f) == 0);
+		EXPECT(async_call_check(&f) == 0);
 	}
 	if (p->kv) {
 		EXPECT(gn_kv_set(p->kv, &key, sizeof(key), &value, sizeof(value), 0,
@@ -202,7 +202,7 @@ static int misuse(struct world *w, struct gn_fabric *fabric)
 	const struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
 	struct other o = {.stop = false}, racers[RACERS];
 	struct gn_thread *thread[RACERS];
-	struct flight f, call;
+	struct async_call f, call;
 	unsigned won = 0, tried = 0;
 
 	EXPECT(gn_rpc_client_adopt(NULL) == -EINVAL && gn_rpc_client_release(NULL) == -EINVAL);
@@ -213,7 +213,7 @@ static int misuse(struct world *w, struct gn_fabric *fabric)
 	EXPECT(o.adopt == -EBUSY && o.poll == -EPERM && o.release == -EPERM && o.close == -EPERM);
 	/* Something is under way; and while another thread is in it, all the time. */
 	shut(&w->service, true);
-	EXPECT(fly(o.client, &f, LATER, 0) == 0);
+	EXPECT(submit_echo(o.client, &f, LATER, 0) == 0);
 	EXPECT(gn_rpc_client_release(o.client) == -EBUSY);
 	EXPECT(gn_thread_start("tries", tries_all_the_time, &o, &thread[0]) == 0);
 	o.adopt = o.close = 0;

@@ -7,26 +7,25 @@
 
 #include <errno.h>
 
-#include "kv_hall.h"
+#include "kv_load.h"
 
 #define KEYS 50000u
 
-static const struct bench_kv_opts usual = {.threads = 1,
-					   .clients = 1,
-					   .keys = KEYS,
-					   .key_bytes = 16,
-					   .value_bytes = 32,
-					   .get_percent = 95,
-					   .batch = 8,
-					   .inflight = 8,
-					   .seconds = 1};
+static char why[KV_WHY_MAX];
+
+static const struct bench_kv_opts usual = {
+	.keys = KEYS,
+	.key_bytes = 16,
+	.value_bytes = 32,
+	.get_percent = 95,
+	.load = {.threads = 1, .clients = 1, .batch = 8, .inflight = 8, .seconds = 1}};
 
 /* A load, and a store that has all its keys. */
 struct fixture {
 	struct bench_kv_opts opts;
-	struct kv_tally tally;
-	struct kv_load load;
-	struct kv_errands errands;
+	struct load_sums sums;
+	struct kv_draws draws;
+	struct kv_ops ops;
 	struct gn_kv_store *store;
 };
 
@@ -41,17 +40,17 @@ static void make(struct fixture *f, const struct bench_kv_opts *opts)
 	const struct gn_kv_store_opts store = {.size = sizeof(store), .memory = 64u << 20};
 
 	*f = (struct fixture){.opts = *opts};
-	assert_int_equal(kv_load_create(&f->load, &f->opts, 42, &f->tally), 0);
-	assert_int_equal(kv_errands_make(&f->errands, &f->opts, opts->batch), 0);
+	assert_int_equal(kv_draws_create(&f->draws, &f->opts, opts->keys, 42, &f->sums), 0);
+	assert_int_equal(kv_ops_make(&f->ops, &f->opts, opts->load.batch), 0);
 	assert_int_equal(gn_kv_store_create(&store, &f->store), 0);
-	assert_int_equal(kv_fill(&f->load, do_some, f->store), 0);
+	assert_int_equal(kv_fill(&f->opts, 0, opts->keys, do_some, f->store, why), 0);
 }
 
 static void unmake(struct fixture *f)
 {
 	gn_kv_store_destroy(f->store);
-	kv_errands_free(&f->errands);
-	kv_load_destroy(&f->load);
+	kv_ops_free(&f->ops);
+	kv_draws_destroy(&f->draws);
 }
 
 static uint64_t items(struct fixture *f)
@@ -66,11 +65,11 @@ static uint64_t items(struct fixture *f)
 static uint32_t do_until_get(struct fixture *f)
 {
 	for (;;) {
-		for (uint32_t i = 0; i < f->opts.batch; i++)
-			kv_errand_next(&f->load, &f->errands, i);
-		gn_kv_store_do(f->store, f->errands.ops, f->opts.batch);
-		for (uint32_t i = 0; i < f->opts.batch; i++)
-			if (f->errands.ops[i].verb == GN_KV_GET)
+		for (uint32_t i = 0; i < f->opts.load.batch; i++)
+			kv_op_next(&f->draws, &f->ops, i, 0);
+		gn_kv_store_do(f->store, f->ops.ops, f->opts.load.batch);
+		for (uint32_t i = 0; i < f->opts.load.batch; i++)
+			if (f->ops.ops[i].verb == GN_KV_GET)
 				return i;
 	}
 }
@@ -104,15 +103,15 @@ static void all_is_found_and_right(void **state)
 		opts.value_bytes = lengths[i];
 		make(&f, &opts);
 		for (unsigned n = 0; n < 2000; n++) {
-			for (uint32_t k = 0; k < opts.batch; k++)
-				kv_errand_next(&f.load, &f.errands, k);
-			gn_kv_store_do(f.store, f.errands.ops, opts.batch);
-			for (uint32_t k = 0; k < opts.batch; k++)
-				assert_int_equal(kv_errand_check(&f.load, &f.errands, k), 0);
+			for (uint32_t k = 0; k < opts.load.batch; k++)
+				kv_op_next(&f.draws, &f.ops, k, 0);
+			gn_kv_store_do(f.store, f.ops.ops, opts.load.batch);
+			for (uint32_t k = 0; k < opts.load.batch; k++)
+				assert_int_equal(kv_op_check(&f.draws, &f.ops, k, why), 0);
 		}
-		assert_int_equal(f.tally.gets + f.tally.puts, 2000 * opts.batch);
-		assert_int_equal(f.tally.hits, f.tally.gets);
-		assert_in_range(f.tally.puts, 600, 1000); /* of 16000: 800 and 28 either way */
+		assert_int_equal(f.sums.gets + f.sums.puts, 2000 * opts.load.batch);
+		assert_int_equal(f.sums.hits, f.sums.gets);
+		assert_in_range(f.sums.puts, 600, 1000); /* of 16000: 800 and 28 either way */
 		assert_int_equal(items(&f), 1000);
 		unmake(&f);
 	}
@@ -133,14 +132,14 @@ static void one_wrong_bit(void **state)
 		opts.value_bytes = lengths[i];
 		make(&f, &opts);
 		get = do_until_get(&f);
-		value = f.errands.values + get * f.errands.value_stride;
-		assert_int_equal(kv_errand_check(&f.load, &f.errands, get), 0);
+		value = f.ops.values + get * f.ops.value_stride;
+		assert_int_equal(kv_op_check(&f.draws, &f.ops, get, why), 0);
 		for (uint32_t bit = 0; bit < 8 * lengths[i]; bit++) {
 			value[bit / 8] ^= (uint8_t)(1u << bit % 8);
-			assert_int_equal(kv_errand_check(&f.load, &f.errands, get), -EBADMSG);
+			assert_int_equal(kv_op_check(&f.draws, &f.ops, get, why), -EBADMSG);
 			value[bit / 8] ^= (uint8_t)(1u << bit % 8);
 		}
-		assert_int_equal(kv_errand_check(&f.load, &f.errands, get), 0);
+		assert_int_equal(kv_op_check(&f.draws, &f.ops, get, why), 0);
 		unmake(&f);
 	}
 }
@@ -154,15 +153,15 @@ static void anothers_and_other_lengths(void **state)
 	(void)state;
 	make(&f, &usual);
 	get = do_until_get(&f);
-	op = &f.errands.ops[get];
-	f.errands.numbers[get] ^= 1;
-	assert_int_equal(kv_errand_check(&f.load, &f.errands, get), -EBADMSG);
-	f.errands.numbers[get] ^= 1;
+	op = &f.ops.ops[get];
+	f.ops.numbers[get] ^= 1;
+	assert_int_equal(kv_op_check(&f.draws, &f.ops, get, why), -EBADMSG);
+	f.ops.numbers[get] ^= 1;
 	op->len--;
-	assert_int_equal(kv_errand_check(&f.load, &f.errands, get), -EBADMSG);
+	assert_int_equal(kv_op_check(&f.draws, &f.ops, get, why), -EBADMSG);
 	op->len++;
 	op->status = GN_KV_TIMEOUT;
-	assert_int_equal(kv_errand_check(&f.load, &f.errands, get), -EBADMSG);
+	assert_int_equal(kv_op_check(&f.draws, &f.ops, get, why), -EBADMSG);
 	unmake(&f);
 }
 
@@ -175,10 +174,10 @@ static void a_miss_is_no_hit(void **state)
 	make(&f, &usual);
 	gn_kv_store_clear(f.store, 0);
 	get = do_until_get(&f);
-	assert_int_equal(f.errands.ops[get].status, GN_KV_MISS);
-	assert_int_equal(kv_errand_check(&f.load, &f.errands, get), 0);
-	assert_int_equal(f.tally.gets, 1);
-	assert_int_equal(f.tally.hits, 0);
+	assert_int_equal(f.ops.ops[get].status, GN_KV_MISS);
+	assert_int_equal(kv_op_check(&f.draws, &f.ops, get, why), 0);
+	assert_int_equal(f.sums.gets, 1);
+	assert_int_equal(f.sums.hits, 0);
 	unmake(&f);
 }
 
@@ -190,24 +189,16 @@ static void undone(void **state)
 
 	(void)state;
 	make(&f, &usual);
-	kv_errand_next(&f.load, &f.errands, 0);
-	first = f.errands.numbers[0];
-	kv_errand_undo(&f.load);
-	kv_errand_next(&f.load, &f.errands, 1);
-	assert_int_equal(f.errands.numbers[1], first);
-	for (uint32_t i = 1; i < f.load.n; i++) /* all around */
-		kv_errand_next(&f.load, &f.errands, 2);
-	kv_errand_next(&f.load, &f.errands, 2);
-	assert_int_equal(f.errands.numbers[2], first);
+	kv_op_next(&f.draws, &f.ops, 0, 0);
+	first = f.ops.numbers[0];
+	kv_op_undo(&f.draws);
+	kv_op_next(&f.draws, &f.ops, 1, 0);
+	assert_int_equal(f.ops.numbers[1], first);
+	for (uint32_t i = 1; i < f.draws.n; i++) /* all around */
+		kv_op_next(&f.draws, &f.ops, 2, 0);
+	kv_op_next(&f.draws, &f.ops, 2, 0);
+	assert_int_equal(f.ops.numbers[2], first);
 	unmake(&f);
-}
-
-/* Each wrong value is, and there are many. */
-static void not_told(void *arg, enum gn_log_level level, const char *line)
-{
-	(void)arg;
-	(void)level;
-	(void)line;
 }
 
 int main(void)
@@ -218,6 +209,5 @@ int main(void)
 		cmocka_unit_test(a_miss_is_no_hit), cmocka_unit_test(undone),
 	};
 
-	gn_log_to(not_told, NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

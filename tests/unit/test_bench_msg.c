@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "msg_file.h"
-#include "msg_hall.h"
+#include "msg_load.h"
 #include "msg_sweep.h"
 
 /* ---- sweeps ---- */
@@ -188,15 +188,13 @@ static char *read_text(const struct place *p, size_t *len)
 
 static struct bench_msg_opts point(uint32_t pending)
 {
-	return (struct bench_msg_opts){.provider = "shm",
+	return (struct bench_msg_opts){.load = {.provider = "shm", .seconds = 1, .seed = 1},
 				       .protocol = GN_MSG_WRITE_WRITE,
 				       .nodes = 1,
 				       .threads = 1,
 				       .pending = pending,
 				       .request_bytes = 36,
-				       .value_bytes = 365,
-				       .seconds = 1,
-				       .seed = 1};
+				       .value_bytes = 365};
 }
 
 static void add_point(struct result_file *f, uint32_t pending)
@@ -269,13 +267,13 @@ static void what_is_there_is_known(void **state)
 	}
 	/* Whatever makes it another point. */
 	other = point(7);
-	other.seed = 2;
+	other.load.seed = 2;
 	assert_false(has_point(&f, &other));
 	other = point(7);
-	other.seconds = 2;
+	other.load.seconds = 2;
 	assert_false(has_point(&f, &other));
 	other = point(7);
-	other.paper = true;
+	other.load.paper = true;
 	assert_false(has_point(&f, &other));
 	other = point(7);
 	other.protocol = GN_MSG_READ;
@@ -284,7 +282,7 @@ static void what_is_there_is_known(void **state)
 	other.topology = BENCH_MSG_1M;
 	assert_false(has_point(&f, &other));
 	other = point(7);
-	other.profile = "cx3";
+	other.load.profile = "cx3";
 	assert_false(has_point(&f, &other));
 	result_file_close(&f);
 	unmake_place(&p);
@@ -428,8 +426,10 @@ static void connections(void **state)
 		assert_int_equal(bench_msg_conns(&o), cases[i].conns);
 		for (uint32_t q = 0; q < cases[i].requesters; q++)
 			for (uint32_t k = 0; k < cases[i].conns; k++) {
-				const uint32_t to = msg_responder_of(&o, q, k);
+				uint32_t number;
+				const uint32_t to = msg_responder_of(&o, q, k, &number);
 
+				assert_true(number < cases[i].of_responder);
 				assert_true(to < cases[i].responders);
 				assert_int_equal(to % o.threads, q % o.threads);
 				if (o.topology == BENCH_MSG_MM)

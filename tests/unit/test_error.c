@@ -79,7 +79,7 @@ static void fabric_calls(void)
 	CHECK(gn_connect(rc_qp, "verbs:host:1", NULL), -EINVAL, "shm:");
 	CHECK(gn_connect_wait(rc_qp, "shm:test-error-nobody", NULL, NULL), -ECONNREFUSED,
 	      "test-error-nobody");
-	CHECK(gn_listener_create(ctx, addr, chan, 0, OUT), -EADDRINUSE, "has this name already");
+	CHECK(gn_listener_create(ctx, addr, chan, 0, OUT), -EADDRINUSE, "uses this name");
 	CHECK(gn_listener_create(ctx, addr, chan, 1u << 31, OUT), -EINVAL, "flags");
 }
 
@@ -104,7 +104,7 @@ static void rpc_calls(void)
 	CHECK(gn_rpc_call(client, 1, NULL, 1, NULL, 0, NULL, 0, NULL), -EINVAL, "request");
 	CHECK(gn_rpc_call(client, 1, addr, GN_RPC_LARGE_MAX + 1, NULL, 0, NULL, 0, NULL), -EMSGSIZE,
 	      "max_large");
-	CHECK(gn_rpc_cancel(&op), -ESRCH, "ended");
+	CHECK(gn_rpc_cancel(&op), -ESRCH, "completed");
 	CHECK(gn_rpc_client_limits(client, NULL), -EINVAL, "gn_rpc_limits");
 	CHECK(gn_rpc_client_choice(client, UINT32_MAX, NULL), -EINVAL, "method");
 	CHECK(gn_rpc_tuning_read("/nowhere/at/all", OPTS(gn_rpc_tuning, .retries = 0)), -ENOENT,

@@ -256,15 +256,15 @@ static void test_rpc(void **state)
 	while (!op.status && op.client)
 		gn_rpc_wait(client, SOON);
 	UNTIL(gn_rpc_poll(client) >= 0 && gn_rpc_submit(client, &op) == -ENOTCONN);
-	CHECK(gn_rpc_read(client, &(struct gn_rpc_read_op){.len = 1}), -ENOTCONN, "gone");
+	CHECK(gn_rpc_read(client, &(struct gn_rpc_read_op){.len = 1}), -ENOTCONN, "broke");
 	assert_int_equal(gn_rpc_poll(client), 0); /* none is under way */
 	assert_int_equal(gn_rpc_wait(client, GN_FOREVER), 0);
 	CHECK(gn_rpc_flush(client), -ENOTCONN, addr);
 	CHECK(gn_rpc_submit(client, &op), -ENOTCONN, addr);
-	CHECK(gn_rpc_prepare(client, &op, &to), -ENOTCONN, "gone");
-	CHECK(gn_rpc_call_all(client, &op, 1), -ENOTCONN, "gone");
-	CHECK(gn_rpc_call(client, 1, NULL, 0, NULL, 0, NULL, SOON, NULL), -ENOTCONN, "gone");
-	CHECK(gn_rpc_client_open_wait(client, GN_NO_WAIT), -ENOTCONN, "gone");
+	CHECK(gn_rpc_prepare(client, &op, &to), -ENOTCONN, "broke");
+	CHECK(gn_rpc_call_all(client, &op, 1), -ENOTCONN, "broke");
+	CHECK(gn_rpc_call(client, 1, NULL, 0, NULL, 0, NULL, SOON, NULL), -ENOTCONN, "broke");
+	CHECK(gn_rpc_client_open_wait(client, GN_NO_WAIT), -ENOTCONN, "broke");
 	CHECK(gn_rpc_reconnect(client), -ECONNREFUSED, addr);
 	assert_int_equal(gn_rpc_client_close(client), 0);
 	assert_int_equal(gn_fabric_close(fabric), 0);
@@ -307,16 +307,16 @@ static void test_kv(void **state)
 	CHECK(gn_kv_server_drain(NULL, GN_FOREVER), -EINVAL, "server");
 	gn_kv_server_destroy(server);
 	UNTIL(gn_kv_get(client, "k", 1, buf, sizeof(buf), NULL, GN_FOREVER) == -ENOTCONN);
-	CHECK(gn_kv_get(client, "k", 1, buf, sizeof(buf), NULL, GN_FOREVER), -ENOTCONN, "gone");
+	CHECK(gn_kv_get(client, "k", 1, buf, sizeof(buf), NULL, GN_FOREVER), -ENOTCONN, "broke");
 	CHECK(gn_kv_submit(client, &(struct gn_kv_op){.verb = GN_KV_DELETE, .key = "k",
 						      .key_len = 1}),
-	      -ENOTCONN, "gone");
+	      -ENOTCONN, "broke");
 	assert_int_equal(gn_kv_poll(client), 0); /* none is under way */
 	assert_int_equal(gn_kv_wait(client, GN_FOREVER), 0);
-	CHECK(gn_kv_client_stats(client, 0, &stats, GN_FOREVER), -ENOTCONN, "gone");
-	CHECK(gn_kv_clear(client, 0, GN_FOREVER), -ENOTCONN, "gone");
+	CHECK(gn_kv_client_stats(client, 0, &stats, GN_FOREVER), -ENOTCONN, "broke");
+	CHECK(gn_kv_clear(client, 0, GN_FOREVER), -ENOTCONN, "broke");
 	CHECK(gn_kv_control_submit(client, &(struct gn_kv_control){.done = (void *)error_ignore}),
-	      -ENOTCONN, "gone");
+	      -ENOTCONN, "broke");
 	assert_int_equal(gn_kv_client_close(client), 0);
 	assert_int_equal(gn_fabric_close(fabric), 0);
 	gn_log_to(NULL, NULL);

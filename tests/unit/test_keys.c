@@ -28,7 +28,7 @@ static uint32_t *draw_many(uint32_t n, double s)
 	struct choice c;
 
 	assert_non_null(count);
-	choice_init(&c, n, s, SEED);
+	choice_init(&c, n, n, s, SEED);
 	for (uint32_t i = 0; i < DRAWS; i++) {
 		const uint32_t number = choice_draw(&c);
 
@@ -84,7 +84,7 @@ static void test_zipf_is_spread(void **state)
 	struct choice c;
 
 	(void)state;
-	choice_init(&c, n, 0.99, SEED);
+	choice_init(&c, n, n, 0.99, SEED);
 	for (uint32_t i = 0; i < 100000; i++)
 		low += choice_draw(&c) < n / 2;
 	assert_in_range(low, 20000, 80000);
@@ -107,14 +107,12 @@ static void check_names(uint32_t key_bytes)
 {
 	enum { N = 200000 };
 	char(*names)[16] = calloc(N, sizeof(*names));
-	struct keys keys;
 	char name[251];
 
 	assert_non_null(names);
-	keys_init(&keys, N, key_bytes, 32, 0, SEED);
 	for (uint32_t i = 0; i < N; i++) {
 		memset(name, '\n', sizeof(name));
-		keys_name(&keys, i, name);
+		keys_name(name, key_bytes, i);
 		assert_int_equal(name[key_bytes], '\n');
 		for (uint32_t at = 0; at < key_bytes; at++)
 			assert_in_range(name[at], '!', '~');
@@ -134,25 +132,42 @@ static void test_names(void **state)
 	check_names(250);
 }
 
-static void check_values(uint32_t value_bytes)
+static void check_values(uint32_t bytes)
 {
-	uint8_t *value = malloc(value_bytes + 1);
-	struct keys keys;
+	uint8_t *value = malloc(bytes + 1);
+	struct choice c;
 
 	assert_non_null(value);
-	keys_init(&keys, 1000, 16, value_bytes, 0, SEED);
+	choice_init(&c, 1000, 1000, 0, SEED);
 	for (uint32_t i = 0; i < 1000; i++) {
-		value[value_bytes] = 0xa5;
-		keys_value(&keys, i, choice_word(&keys.choice), value);
-		assert_int_equal(value[value_bytes], 0xa5);
-		assert_true(keys_owns(&keys, i, value, value_bytes));
-		assert_false(keys_owns(&keys, i, value, value_bytes - 1));
-		assert_false(keys_owns(&keys, i, value, value_bytes + 1));
-		assert_true(value_bytes < 4 || !keys_owns(&keys, i + 1, value, value_bytes));
-		value[i % value_bytes] ^= (uint8_t)(1 << i % 8);
-		assert_false(keys_owns(&keys, i, value, value_bytes));
+		value[bytes] = 0xa5;
+		keys_value_fill(value, bytes, i, (uint32_t)choice_word(&c));
+		assert_int_equal(value[bytes], 0xa5);
+		assert_true(keys_value_is_right(value, bytes, i));
+		assert_true(bytes < 4 || !keys_value_is_right(value, bytes, i + 1));
+		value[i % bytes] ^= (uint8_t)(1 << i % 8);
+		assert_false(keys_value_is_right(value, bytes, i));
 	}
 	free(value);
+}
+
+/* Thousands of keys stand for millions: the hottest has the share that it has among those. */
+static void test_population(void **state)
+{
+	enum { STORED = 16384, POPULATION = 128000000 };
+	uint32_t *count = calloc(STORED, sizeof(*count));
+	struct choice c;
+
+	(void)state;
+	assert_non_null(count);
+	choice_init(&c, STORED, POPULATION, 0.99, SEED);
+	for (uint32_t i = 0; i < DRAWS; i++)
+		count[choice_draw(&c)]++;
+	qsort(count, STORED, sizeof(*count), by_count);
+	/* 1 / H(128 M, 0.99) is 0.0474; the rest is spread over all. */
+	assert_in_range(count[0], (uint32_t)(0.0465 * DRAWS), (uint32_t)(0.0483 * DRAWS));
+	assert_true(count[STORED - 1] > 0);
+	free(count);
 }
 
 static void test_values(void **state)
@@ -172,6 +187,7 @@ int main(void)
 		cmocka_unit_test(test_uniform),	       cmocka_unit_test(test_zipf),
 		cmocka_unit_test(test_zipf_is_spread), cmocka_unit_test(test_few),
 		cmocka_unit_test(test_names),	       cmocka_unit_test(test_values),
+		cmocka_unit_test(test_population),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

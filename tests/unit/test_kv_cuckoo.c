@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The table that clients read: whole after every change, growing, and never the same twice. */
+/*
+ * The table that clients READ: consistent after every change, growing, and never with the same
+ * words twice.
+ */
 #include <string.h>
 
 #include "kv/cuckoo.h"
 #include "unit.h"
 
-/* The room is more than a key needs: what computes hashes looks at it in blocks. */
+/* Larger than a key needs: the hash function reads in blocks. */
 #define ROOM 256u
 
 static uint32_t key_of(char key[ROOM], uint32_t n)
@@ -13,7 +16,7 @@ static uint32_t key_of(char key[ROOM], uint32_t n)
 	return (uint32_t)snprintf(key, ROOM, "key-%u", n);
 }
 
-/* As a client finds it: in how many entries is the item of this key, and are they whole? */
+/* As a client sees it: in how many entries is this key's item, and are they intact? */
 static unsigned entries_with(const struct gn_kv_store *s, const char *key, uint32_t key_len)
 {
 	const struct kv_table *t = kv_cuckoo_table(s->cuckoo);
@@ -22,17 +25,17 @@ static unsigned entries_with(const struct gn_kv_store *s, const char *key, uint3
 	unsigned found = 0;
 
 	for (unsigned way = 0; way < KV_WAYS; way++)
-		at[way] = kv_entry_at(tag, way, t->bits);
+		at[way] = kv_entry_index(tag, way, t->bits);
 	for (unsigned way = 0; way < KV_WAYS; way++) {
 		const struct kv_entry *e = &t->entries[at[way]];
-		const struct kv_item *item = kv_at(s, kv_entry_place(e));
+		const struct kv_item *item = kv_item_at(s, kv_entry_loc(e));
 
-		/* Two ways of a key, once in a while, are one. */
+		/* Two ways of a key are sometimes the same. */
 		if ((way > 0 && at[way] == at[0]) || (way > 1 && at[way] == at[1]))
 			continue;
 
 		assert_true(e->crc == kv_entry_crc(e));
-		if (!kv_entry_place(e) || kv_entry_tag(e) != tag)
+		if (!kv_entry_loc(e) || kv_entry_tag(e) != tag)
 			continue;
 		assert_int_equal(kv_entry_size(e), kv_item_bytes(item->lengths));
 		assert_true(e->sum == kv_item_sum(item));
@@ -68,7 +71,7 @@ static void make_store(struct gn_fabric *fabric, uint64_t memory, struct gn_kv_s
 	assert_int_equal(kv_store_make(&opts, out), 0);
 }
 
-/* Sets and deletes against what should be there, while it grows from 16 Ki entries to 64 Ki. */
+/* Sets and deletes against a model, while the table grows from 16 Ki entries to 64 Ki. */
 static void test_table(void **state)
 {
 	enum { KEYS = 50000 };
@@ -116,7 +119,7 @@ static void test_table(void **state)
 	free(there);
 }
 
-/* It grows as long as there is memory; then what there is makes room, and the limit holds. */
+/* The table grows as long as there is memory; then items are evicted, and the limit holds. */
 static void test_growth(void **state)
 {
 	enum { KEYS = 200000 };
@@ -159,8 +162,8 @@ static void test_growth(void **state)
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }
 
-/* Keys that are alike to the table do not make it grow: one of them is forgotten. */
-static void test_alike(void **state)
+/* Keys with equal tags do not make the table grow: one of them is evicted. */
+static void test_equal_tags(void **state)
 {
 	struct gn_fabric *fabric;
 	struct gn_kv_store *s;
@@ -172,8 +175,8 @@ static void test_alike(void **state)
 		const uint32_t lengths = kv_lengths(8, 0);
 		const uint32_t place = kv_log_add(s, kv_item_bytes(lengths));
 
-		kv_at(s, place)->lengths = lengths;
-		kv_at(s, place)->used = n << KV_ITEM_BITS;
+		kv_item_at(s, place)->lengths = lengths;
+		kv_item_at(s, place)->used = n << KV_ITEM_BITS;
 		kv_cuckoo_link(s, 42, place);
 	}
 	assert_int_equal(s->stats.splits, 0);
@@ -183,7 +186,7 @@ static void test_alike(void **state)
 }
 
 /* No entry has the same words twice, whatever is done to it. */
-static void test_numbers(void **state)
+static void test_serial_numbers(void **state)
 {
 	enum { WATCHED = 64, SEEN = 4096 };
 	struct gn_fabric *fabric;
@@ -219,10 +222,10 @@ static void test_numbers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_alike),
+		cmocka_unit_test(test_equal_tags),
 		cmocka_unit_test(test_table),
 		cmocka_unit_test(test_growth),
-		cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_serial_numbers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The books of a store: the heap is walked after random operations, and what its items say is
- * compared with the accounts of its regions, with the index and with the statistics. Every item
- * that was lost is counted once, as evicted or as expired; and a scan tells every key that was
- * there from its first page to its last, while items are moved, evicted and expire.
+ * The accounts of a store: after random operations the heap is walked, and its items are compared
+ * with the accounts of its regions, with the index and with the statistics. Every lost item is
+ * counted once, as evicted or as expired; and a scan returns every key that existed from its first
+ * page to its last, while items are moved, evicted and expire.
  */
 #include <errno.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 struct setup {
 	const char *name;
 	uint64_t memory;
-	unsigned keys, seconds, ops; /* ops in a second */
+	unsigned keys, seconds, ops; /* ops per second */
 	uint32_t value_most, large;  /* bytes; one in 64 values has up to large */
 	bool bypass;
 };
@@ -34,7 +34,7 @@ struct books {
 	struct gn_kv_store *s;
 	uint64_t rng;
 	uint32_t op, scans, scan_began;
-	uint64_t evicted, expired; /* items that are lost, as far as this test knows */
+	uint64_t evicted, expired; /* lost items, as far as this test knows */
 	uint64_t evicted_ttl, evicted_unfetched, expired_unfetched;
 	bool scanning;
 	struct gn_kv_cursor cursor;
@@ -72,7 +72,7 @@ struct account {
 
 static int check_item(const struct books *b, uint32_t at, struct account *of)
 {
-	const struct kv_item *item = kv_at(b->s, at);
+	const struct kv_item *item = kv_item_at(b->s, at);
 	const uint32_t bytes = kv_item_bytes(item->lengths);
 
 	EXPECT(kv_find(b->s, kv_hash(kv_key(item), kv_key_len(item), b->s->seed), kv_key(item),
@@ -93,18 +93,18 @@ static int check_heap(const struct books *b)
 
 	EXPECT(log->n_regions <= sizeof(of) / sizeof(of[0]));
 	memset(of, 0, sizeof(of));
-	for (; at < log->hi; at = skip_gaps(log, at + kv_step(kv_at(s, at)) / KV_UNIT)) {
-		EXPECT(kv_step(kv_at(s, at)) >= KV_UNIT);
-		/* A pass keeps the accounts of its window's regions only when it has ended. */
+	for (; at < log->hi; at = skip_gaps(log, at + kv_item_span(kv_item_at(s, at)) / KV_UNIT)) {
+		EXPECT(kv_item_span(kv_item_at(s, at)) >= KV_UNIT);
+		/* A pass updates the accounts of its window's regions only when it has ended. */
 		for (; !log->pass.running && next_region < log->n_regions &&
 		       next_region << log->region_shift <= at;
 		     next_region++)
 			EXPECT(skip_gaps(log, kv_region_start(log, next_region)) == at);
-		if (kv_at(s, at)->used & KV_ITEM_DEAD)
+		if (kv_item_at(s, at)->used & KV_ITEM_DEAD)
 			continue;
 		EXPECT(check_item(b, at, of) == 0);
 		items++;
-		bytes += kv_item_bytes(kv_at(s, at)->lengths);
+		bytes += kv_item_bytes(kv_item_at(s, at)->lengths);
 	}
 	EXPECT(at == log->hi);
 	EXPECT(items == s->stats.items && bytes == s->stats.item_bytes);
@@ -114,7 +114,7 @@ static int check_heap(const struct books *b)
 	return 0;
 }
 
-/* ---- keys that are lost ---- */
+/* ---- lost keys ---- */
 
 static void lose(struct books *b, struct key *k)
 {
@@ -234,8 +234,8 @@ static int step(struct books *b)
 		return 0;
 	}
 	if (k->there && k->expires && k->expires <= b->s->now_s)
-		lose(b, k); /* the operation itself has found that */
-	/* Evicted to make room for its successor: then a SET begins anew, with another version. */
+		lose(b, k); /* detected by the operation itself */
+	/* Evicted to make space for its successor: then a SET starts over, with another version. */
 	if (k->there && b->s->version == version + 2)
 		lose(b, k);
 	if (!k->there)
@@ -294,7 +294,7 @@ static const struct setup setups[] = {
 	{"bypass, items of all sizes", 1u << 20, 3000, 40, 1000, 600, 50000, true},
 };
 
-/* However large the index is: the largest value that a store takes finds room. */
+/* Whatever the size of the index, the largest value of a store fits. */
 static int store_largest(struct gn_fabric *fabric, uint64_t memory)
 {
 	const struct kv_store_opts opts = {.open = {.memory = memory, .seed = 3}, .fabric = fabric};
@@ -357,7 +357,7 @@ PROGRAM(keep_books)
 	return 0;
 }
 
-static void test_books(void **state)
+static void test_accounts(void **state)
 {
 	uint64_t seed = unit_seed();
 
@@ -367,7 +367,7 @@ static void test_books(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {SIM_TEST(test_books), SIM_TEST(test_largest)};
+	const struct CMUnitTest tests[] = {SIM_TEST(test_accounts), SIM_TEST(test_largest)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

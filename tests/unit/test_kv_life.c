@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Clients of a store whose server goes, or does not answer, and what may be called from done. */
+/* Clients of a store whose server ends or does not respond, and what may be called from done. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ struct world {
 	struct gn_kv_server_opts opts;
 	struct gn_kv_server *server;
 	struct gn_kv_client *client;
-	struct gn_thread *thread; /* that polls a server which has none */
+	struct gn_thread *thread; /* polls a server without threads */
 	bool stop, pause, paused; /* atomic */
 	unsigned came;
 	unsigned ended;
@@ -54,7 +54,7 @@ static void restart(struct world *w)
 	server_up(w);
 }
 
-/* ---- what done may not do ---- */
+/* ---- calls within done ---- */
 
 static void forbidden(struct gn_kv_op *op)
 {
@@ -82,7 +82,7 @@ static struct gn_kv_op an_op(struct world *w, enum gn_kv_verb verb)
 				 .arg = w};
 }
 
-/* From a poll, from another call that waits, from a close, and when the server has gone. */
+/* From a poll, from another call that waits, from a close, and after a disconnect. */
 static void within_done(bool bypass)
 {
 	struct world w = {.opts = {.bypass = bypass}};
@@ -114,7 +114,7 @@ static void within_done(bool bypass)
 	set = an_op(&w, GN_KV_SET);
 	while (gn_kv_submit(w.client, &set)) {
 		gn_sleep_us(1000);
-		gn_kv_poll(w.client); /* it connects again */
+		gn_kv_poll(w.client); /* reconnects */
 	}
 	w.ended = 0;
 	assert_int_equal(gn_kv_client_close(w.client), 0);
@@ -130,7 +130,7 @@ static void test_within_done(void **state)
 	within_done(true);
 }
 
-/* ---- operations are their owner's as soon as they have ended ---- */
+/* ---- a completed operation belongs to its caller ---- */
 
 static void free_it(struct gn_kv_op *op)
 {
@@ -176,7 +176,7 @@ static void test_owned(void **state)
 	owned(true);
 }
 
-/* ---- a server that does not answer ---- */
+/* ---- a server that does not respond ---- */
 
 static void poll_server(void *arg)
 {
@@ -195,7 +195,7 @@ static void poll_server(void *arg)
 	w->server = NULL;
 }
 
-/* It answers nothing more, also of what it was about to. */
+/* The server answers nothing more, including requests that it was about to answer. */
 static void pause_server(struct world *w)
 {
 	__atomic_store_n(&w->paused, false, __ATOMIC_RELAXED);
@@ -211,7 +211,7 @@ static void count_it(struct gn_kv_op *op)
 	w->ended++;
 }
 
-/* What waits behind a large one that is not answered is not answered by its deadline either. */
+/* An operation queued behind a large one that is not answered also completes at its deadline. */
 static void late(bool bypass)
 {
 	struct world w = {.opts = {.bypass = bypass, .rpc.flags = GN_RPC_POLLED}};
@@ -252,7 +252,7 @@ static void test_late(void **state)
 	late(true);
 }
 
-#define MORE 3000u /* operations, than a connection may have under way */
+#define MORE 3000u /* operations, than a connection can have outstanding */
 
 struct more {
 	struct world w;
@@ -295,7 +295,9 @@ static void submit_more(struct more *m, uint64_t deadline_ns)
 		assert_true(gn_kv_wait(m->w.client, gn_deadline_us(LONG_US)) > 0);
 }
 
-/* Operations that find no room wait for it, are done in their order, and end by their deadlines. */
+/*
+ * Operations without a free slot are queued, executed in order, and completed by their deadlines.
+ */
 static void test_more_than_fit(void **state)
 {
 	struct more *m = calloc(1, sizeof(*m));
@@ -316,7 +318,7 @@ static void test_more_than_fit(void **state)
 	submit_more(m, gn_deadline_us(SHORT_US));
 	assert_int_equal(m->numbers[GN_KV_TIMEOUT], MORE);
 	__atomic_store_n(&w->pause, false, __ATOMIC_RELEASE);
-	/* Those that waited here were not sent any more, and the others have expired. */
+	/* Those that were queued were not sent any more, and the others have expired. */
 	assert_int_equal(gn_kv_del(w->client, "n", 1, gn_deadline_us(LONG_US)), 0);
 	m->last = 0;
 	submit_more(m, GN_FOREVER);
@@ -329,7 +331,7 @@ static void test_more_than_fit(void **state)
 	free(m);
 }
 
-/* ---- requests to all partitions that nobody waits for ---- */
+/* ---- control requests ---- */
 
 #define CONTROLS 100u /* more than a connection has slots */
 
@@ -341,7 +343,7 @@ static void control_ended(struct gn_kv_control *k)
 	assert_int_equal(gn_kv_client_close(w->client), -EDEADLK);
 }
 
-/* Begins many, and waits until all have ended; each with that error. */
+/* Submits many, and waits until all have completed; each with that error. */
 static void controls(struct world *w, enum gn_kv_control_verb verb, uint64_t us, int error)
 {
 	static struct gn_kv_control k[CONTROLS];
@@ -393,7 +395,7 @@ static void test_controls(void **state)
 	world_down(&w);
 }
 
-/* Of a server that hangs: each ends by its deadline, and the client serves on afterwards. */
+/* Of a server that hangs: each completes by its deadline, and the client works afterwards. */
 static void test_controls_late(void **state)
 {
 	struct world w = {.opts = {.rpc.flags = GN_RPC_POLLED}};
@@ -406,7 +408,7 @@ static void test_controls_late(void **state)
 	pause_server(&w);
 	controls(&w, GN_KV_CONTROL_CLEAR, SHORT_US, -ETIMEDOUT);
 	__atomic_store_n(&w.pause, false, __ATOMIC_RELEASE);
-	/* Calls that were given up have all slots, until they are answered. */
+	/* Abandoned calls occupy all slots until they are answered. */
 	controls(&w, GN_KV_CONTROL_CLEAR, LONG_US, 0);
 	assert_int_equal(gn_kv_set(w.client, "a", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
 	assert_int_equal(gn_kv_client_close(w.client), 0);
@@ -415,7 +417,7 @@ static void test_controls_late(void **state)
 	world_down(&w);
 }
 
-/* A request that waits behind others, which have all slots and more time, ends by its deadline. */
+/* A request queued behind others, which have all slots and more time, completes by its deadline. */
 static void test_control_behind(void **state)
 {
 	static struct gn_kv_control k[CONTROLS];
@@ -478,7 +480,7 @@ static void test_two_servers(void **state)
 	world_down(&w);
 }
 
-/* Whatever is called first after a restart finds the new one. */
+/* Any call after a restart finds the new server. */
 static void test_restart(void **state)
 {
 	struct world w = {.opts = {.threads = 2}};
@@ -500,7 +502,7 @@ static void test_restart(void **state)
 	world_down(&w);
 }
 
-/* What cannot be is told from what is too large. */
+/* Invalid arguments and too large ones are distinguished. */
 static void test_arguments(void **state)
 {
 	static uint8_t value[GN_KV_VALUE_MAX + 1];
@@ -515,7 +517,7 @@ static void test_arguments(void **state)
 	assert_int_equal(gn_kv_set(w.client, "a", 1, NULL, 1, 0, GN_FOREVER), -EINVAL);
 	assert_int_equal(gn_kv_get(w.client, "a", 1, NULL, 1, NULL, GN_FOREVER), -EINVAL);
 	assert_int_equal(gn_kv_set(w.client, "a", 1, value, 4, 0, GN_FOREVER), 0);
-	/* Nobody has so much room, but may say so. */
+	/* A buffer cannot be this large, but may be announced. */
 	assert_int_equal(gn_kv_get(w.client, "a", 1, value, UINT32_MAX, &len, GN_FOREVER), 0);
 	assert_int_equal(len, 4);
 	op = (struct gn_kv_op){.verb = GN_KV_GET,
@@ -529,8 +531,8 @@ static void test_arguments(void **state)
 	world_down(&w);
 }
 
-/* A server that says that a value is there has to send it. */
-static void test_value_lacks(void **state)
+/* A server that reports a value must send it. */
+static void test_value_missing(void **state)
 {
 	const struct kv_response head = {.status = GN_KV_OK, .len = 1000};
 	char room[8];
@@ -542,7 +544,7 @@ static void test_value_lacks(void **state)
 	assert_true(kv_response_read((const uint8_t *)&head, sizeof(head), &op));
 }
 
-/* Without GN_KV_RECONNECT a client whose server went away does not connect again. */
+/* Without GN_KV_RECONNECT a disconnected client does not connect again. */
 static void test_no_reconnect(void **state)
 {
 	struct world w = {.opts = {.threads = 2}};
@@ -574,7 +576,7 @@ int main(void)
 		cmocka_unit_test(test_within_done),    cmocka_unit_test(test_owned),
 		cmocka_unit_test(test_late),	       cmocka_unit_test(test_two_servers),
 		cmocka_unit_test(test_restart),	       cmocka_unit_test(test_arguments),
-		cmocka_unit_test(test_value_lacks),    cmocka_unit_test(test_more_than_fit),
+		cmocka_unit_test(test_value_missing),    cmocka_unit_test(test_more_than_fit),
 		cmocka_unit_test(test_controls),       cmocka_unit_test(test_controls_late),
 		cmocka_unit_test(test_control_behind), cmocka_unit_test(test_no_reconnect),
 	};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The memory of a store: over many limits and many patterns of use, no living item is evicted while
- * more than KV_GARBAGE_PCT of the memory is garbage; the work of one operation is bounded; and what
- * is moved is not changed.
+ * The memory of a store: over many limits and patterns of use, no live item is evicted while more
+ * than KV_GARBAGE_PCT of the memory is garbage; the work of one operation is bounded; and moved
+ * items do not change.
  *
- * Garbage is everything that is neither a living item nor the index: dead and expired items, free
- * memory, and what is lost between items. The item to be stored counts as living.
+ * Garbage is everything that is neither a live item nor the index: dead and expired items, free
+ * memory, and padding between items. The item to be stored counts as live.
  */
 #include <errno.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static const char *const pattern_names[] = {
 struct load {
 	enum pattern pattern;
 	uint64_t memory, seed;
-	double fill; /* living items and their index, of the memory; 1 and more: too much */
+	double fill; /* live items and their index, as a fraction of memory; 1 and more: too much */
 	unsigned ops;
 	bool bypass;
 };
@@ -35,16 +35,16 @@ struct load {
 struct run {
 	const struct load *load;
 	struct gn_kv_store *s;
-	uint64_t rng, want; /* bytes that may live */
-	uint64_t living;    /* … that do, as far as this test knows */
+	uint64_t rng, want; /* bytes that may be live */
+	uint64_t living;    /* … that are, as far as this test knows */
 	unsigned keys, step;
 	uint32_t scale;		/* of the sizes: large memories are filled with fewer operations */
-	uint32_t len[KEYS_MAX]; /* of the value + 1; 0: there is none */
+	uint32_t len[KEYS_MAX]; /* of the value + 1; 0: no such key */
 	uint64_t stamp[KEYS_MAX];
 	uint64_t stored, evictions;
 	double worst;	  /* garbage at an eviction */
 	uint32_t largest; /* item */
-	uint64_t work;	  /* most bytes that an operation looked at */
+	uint64_t work;	  /* most bytes that one operation visited */
 };
 
 static uint8_t value[GN_KV_VALUE_MAX], got[GN_KV_VALUE_MAX];
@@ -128,7 +128,7 @@ static void delete_key(struct run *r, uint32_t key)
 	forget(r, key);
 }
 
-/* So that the next item has room, delete others. */
+/* Delete others so that the next item fits. */
 static void make_room(struct run *r, uint64_t bytes)
 {
 	while (r->living + bytes > r->want) {
@@ -158,7 +158,7 @@ static void set_key(struct run *r, uint32_t key, uint32_t len)
 	r->stored += item_bytes(len);
 }
 
-/* 0 and more of another byte behind what is there. */
+/* Appends 0 or more of another byte. */
 static void append_key(struct run *r, uint32_t key)
 {
 	const uint32_t old = r->len[key] ? r->len[key] - 1 : 0, more = 1 + pick(r, r->scale * 100);
@@ -182,11 +182,11 @@ static void append_key(struct run *r, uint32_t key)
 		r->len[key] = old + more + 1;
 		r->living += cost(old + more);
 		r->stored += item_bytes(old + more);
-		r->stamp[key] = 0; /* it is not one of stamp_value() any more */
+		r->stamp[key] = 0; /* it was not made by stamp_value() any more */
 	}
 }
 
-/* A number whose digits become more, and fewer. */
+/* A number that gets more digits, and fewer. */
 static void count_key(struct run *r, uint32_t key)
 {
 	struct gn_kv_op op = {.verb = GN_KV_INCR,
@@ -240,7 +240,7 @@ static void step(struct run *r)
 		set_key(r, key, pick(r, 8) ? 8 + pick(r, 200) : large(r));
 		break;
 	case DELETES:
-		/* Every other key goes, then come larger ones. */
+		/* Every other key is deleted, then larger ones are stored. */
 		if (r->step % (2 * r->keys) < r->keys)
 			set_key(r, r->step % r->keys, r->scale * (40 + r->step / r->keys % 5 * 16));
 		else if (r->len[r->step % r->keys] && r->step % 3)
@@ -257,7 +257,7 @@ static void step(struct run *r)
 	}
 }
 
-/* What should be there is, and has not changed. */
+/* Every expected key exists and has not changed. */
 static void check_all(struct run *r)
 {
 	uint64_t missing = 0;
@@ -312,7 +312,7 @@ static unsigned keys_of(const struct run *r)
 	return n > KEYS_MAX ? KEYS_MAX : (unsigned)n;
 }
 
-/* Returns how many bytes compaction moved for each that was stored. */
+/* Returns how many bytes compaction moved per stored byte. */
 static double run_load(const struct load *load, struct gn_fabric *fabric)
 {
 	const struct kv_store_opts opts = {.open = {.memory = load->memory, .seed = load->seed + 1},
@@ -346,7 +346,7 @@ static double run_load(const struct load *load, struct gn_fabric *fabric)
 
 /* ---- tests ---- */
 
-/* 140,000 keys, of which half are deleted and stored in other sizes: a third of 16 MiB lives. */
+/* 140,000 keys, of which half are deleted and stored in other sizes: a third of 16 MiB is live. */
 static void test_half_churn(void **state)
 {
 	static const double mib[] = {15, 16, 17, 24};
@@ -407,7 +407,7 @@ static void run_all(uint64_t memory, double fill, uint64_t seed, struct gn_fabri
 static const unsigned limits[] = {1, 2, 4, 8, 15, 16, 17, 24, 32, 64};
 #define LIMITS (sizeof(limits) / sizeof(*limits))
 
-/* What lives, with the index, never takes more than 80 %: nothing may ever be evicted. */
+/* Live items with the index never take more than 80 %: nothing may be evicted. */
 static void test_fits(void **state)
 {
 	uint64_t seed = unit_seed(), rng = seed;
@@ -432,7 +432,7 @@ static void test_too_much(void **state)
 			seed + i, NULL);
 }
 
-/* What compaction costs, when values of 10 to 2000 bytes come and go. */
+/* The cost of compaction for values of 10 to 2000 bytes. */
 static void test_amplification(void **state)
 {
 	static const struct {
@@ -452,8 +452,8 @@ static void test_amplification(void **state)
 }
 
 /*
- * Where clients read, the table and a place for the largest item take their share; and items must be
- * so large that the table, which may not be able to grow, has an entry for each.
+ * With bypass, the table and a buffer for the largest item take their share; and items must be so
+ * large that the table, which may not be able to grow, has an entry for each.
  */
 static void test_bypass(void **state)
 {
@@ -482,13 +482,13 @@ static void test_bypass(void **state)
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }
 
-/* ---- items that expire, and that nobody asks for any more ---- */
+/* ---- items that expire and are not requested again ---- */
 
 #define SECOND_US  1000000u
 #define SECONDS	   60u
 #define TTL_MOST_S 20u
 
-/* A third of the memory is for items that stay, and a third for those that live ten seconds. */
+/* A third of memory holds items without expiry, and a third items that expire after ten seconds. */
 static int expire_in(uint64_t memory, uint64_t *rng)
 {
 	const struct gn_kv_store_opts opts = {.size = sizeof(opts), .memory = memory, .seed = 3};
@@ -543,7 +543,7 @@ static void test_expiry(void **state)
 	sim_run_alone(expire, &seed);
 }
 
-/* Bytes by the second they expire in: what the bins say is never too much, nor late by more than one. */
+/* Bytes by expiry second: the bins are never too high, nor late by more than one bin. */
 static void test_bins(void **state)
 {
 	enum { ITEMS = 400 };
@@ -560,7 +560,7 @@ static void test_bins(void **state)
 			when[i] = base / 2 + 1 + unit_next(&rng) % spread;
 			kv_expiry_add(&e, when[i], 8);
 		}
-		for (unsigned i = ITEMS / 2; i < ITEMS; i++) /* half of them die */
+		for (unsigned i = ITEMS / 2; i < ITEMS; i++) /* half of them are removed */
 			kv_expiry_remove(&e, when[i], 8);
 		for (unsigned t = 0; t < 50; t++) {
 			const uint32_t now = base / 2 + 1 + unit_next(&rng) % spread;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Scans: what is there all the time is told, while buckets are split, entries are moved, the table
- * grows and items are written anew; by a store alone, and by a server's partitions.
+ * Scans: a key that exists all the time is returned, while buckets are split, entries move, the
+ * table grows and items are rewritten; of a local store, and of a server's partitions.
  */
 #include <stdlib.h>
 
@@ -15,14 +15,14 @@
 enum { OTHERS = 100000, KEYS = 200000 };
 
 struct scanned {
-	uint8_t *told; /* how often, of each key */
-	uint8_t *ever; /* it was there at some time since the scan began */
+	uint8_t *told; /* how often each key was returned */
+	uint8_t *ever; /* it existed at some time since the scan began */
 	uint32_t wrong;
 };
 
 static uint32_t key_of(char key[KEY_ROOM], uint32_t n)
 {
-	/* Of all lengths, for pages to be of different sizes. */
+	/* Of all lengths, so that pages have different sizes. */
 	return (uint32_t)snprintf(key, KEY_ROOM, "%u:%0*u", n, (int)(n % 97 ? 4 : 230), n);
 }
 
@@ -51,7 +51,7 @@ static unsigned change(struct gn_kv_store *s, enum gn_kv_verb verb, uint32_t n, 
 	return op.status;
 }
 
-/* The next page: true when there is more. */
+/* Reads the next page; true if more follow. */
 static bool page(struct gn_kv_store *s, struct gn_kv_cursor *cursor, struct scanned *out,
 		 unsigned *status)
 {
@@ -77,14 +77,14 @@ static bool page(struct gn_kv_store *s, struct gn_kv_cursor *cursor, struct scan
 }
 
 struct plan {
-	uint32_t stay; /* keys that are there all the time */
+	uint32_t stay; /* keys that exist all the time */
 	uint32_t most; /* others, at a time */
 	unsigned each; /* changes between two pages */
 	uint64_t memory;
 	bool table;
 };
 
-/* Others come and go, and those that stay are written anew. */
+/* Other keys are stored and deleted, and the permanent ones are rewritten. */
 static void disturb(struct gn_kv_store *s, const struct plan *plan, struct scanned *out,
 		    uint64_t *random, bool *there, uint32_t *n_there)
 {
@@ -127,7 +127,7 @@ static void scan_changing(const struct plan *plan, struct gn_kv_stats *during)
 		assert_int_equal(change(s, GN_KV_SET, n, n % 50), GN_KV_OK);
 		out.ever[n] = true;
 	}
-	for (uint32_t n = 50; n < 90; n++) /* gone before it begins */
+	for (uint32_t n = 50; n < 90; n++) /* deleted before the scan begins */
 		change(s, GN_KV_DELETE, OTHERS + n, 0);
 	gn_kv_store_stats(s, &before);
 	do {
@@ -191,7 +191,10 @@ static void test_grown_table(void **state)
 	assert_true(during.splits > 0);
 }
 
-/* A table that changes faster than it is read: the walk begins again, so often, and then ends. */
+/*
+ * A table that changes faster than it is scanned: the scan starts over several times, and then
+ * fails.
+ */
 static void test_too_fast(void **state)
 {
 	struct kv_store_opts opts = {.open = {.memory = 8u << 20, .seed = 5}};
@@ -209,7 +212,7 @@ static void test_too_fast(void **state)
 		out.ever[n] = true;
 	}
 	while (page(s, &cursor, &out, &status)) {
-		s->cuckoo->moves += KV_MOVES_KEPT + 1;
+		s->cuckoo->moves += KV_MOVES_LOGGED + 1;
 		assert_true(++pages <= KV_SCAN_RESTARTS + 1);
 	}
 	assert_int_equal(status, GN_KV_FAILED);

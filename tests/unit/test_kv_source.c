@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A store's client in somebody else's event loop: it sleeps while its operations are under way and
- * while there are none, no wake-up is lost, and it finds a server that went and came back.
+ * A store's client in another event loop: it sleeps while operations are outstanding and while
+ * there are none, no wake-up is lost, and it finds a restarted server.
  */
 #include "event_loop.h"
 #include "kv_world.h"
@@ -56,7 +56,9 @@ static int until_ended(struct gn_kv_client *client, struct nap *n, const struct 
 	return 0;
 }
 
-/* Waves of operations on some keys, to all partitions; each is waited for by the source alone. */
+/*
+ * Waves of operations on some keys, to all partitions; each is waited for through the source alone.
+ */
 static int waves(const struct kv_world *w, struct gn_kv_client *client, struct nap *n,
 		 uint64_t *state)
 {
@@ -113,7 +115,7 @@ static int idle(const struct kv_world *w, struct gn_kv_client *client, struct na
 	return 0;
 }
 
-/* Its server goes while it sleeps, and is back. */
+/* The server restarts while the client sleeps. */
 static int server_back(struct kv_world *w, struct gn_kv_client *client, struct nap *n)
 {
 	struct one o;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client of a store connects again after the network was down. Its server has not noticed; but it
- * serves nothing of the earlier connections any more. And what says that it does not wait, does not,
- * whatever has become of the server.
+ * A client of a store reconnects after the network was down, before its server has noticed: the
+ * server executes nothing of the earlier connections. And functions that must not wait do not,
+ * whatever the state of the server.
  */
 #include "kv_world.h"
 #include "unit_sim.h"
 
 #define PARTITIONS 3u
-#define DOWN	   "partition@5ms+15ms:n0|n1" /* longer than a card tries again */
+#define DOWN	   "partition@5ms+15ms:n0|n1" /* longer than a card retries */
 
 static int set(struct gn_kv_client *client, uint32_t key, enum gn_kv_status *status)
 {
@@ -27,7 +27,7 @@ static int connects_again(struct kv_world *w, struct gn_fabric *fabric, unsigned
 	enum gn_kv_status status;
 
 	(void)number;
-	opts.rpc.timeout_us = 3000; /* it tries again soon, before the server asks silent clients */
+	opts.rpc.timeout_us = 3000; /* it retries soon, before the server probes idle clients */
 	EXPECT(gn_kv_client_open(fabric, w->addr, &opts, &client) == 0);
 	EXPECT(set(client, 1, &status) == 0 && status == GN_KV_OK);
 	gn_sleep_us(6000);
@@ -137,7 +137,7 @@ static int never_waits(struct kv_world *w, struct gn_fabric *fabric, unsigned nu
 	print_message("# ok %u, gone %u, late %u, refused %u, reconnects %llu\n",
 		      u->ended[GN_KV_OK], u->ended[GN_KV_GONE], u->ended[GN_KV_TIMEOUT], refused,
 		      (unsigned long long)count.reconnects);
-	/* It noticed, and came back. */
+	/* It noticed, and reconnected. */
 	EXPECT(refused && count.reconnects && u->ended[GN_KV_OK] > OPS);
 	EXPECT(u->last_ok_ns + 100000000u >= end_ns);
 	EXPECT(gn_kv_client_close(u->client) == 0);

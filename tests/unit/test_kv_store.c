@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A store by itself, beside the simplest one there could be: every verb, in every way, one by one
- * and in batches, with enough memory and without, in virtual time. How much memory it takes, and
- * that it takes no more, also when what is stored changes its size.
+ * A local store against a trivial model: every verb with every option, one by one and in batches,
+ * with enough memory and without, in virtual time. How much memory it takes, and that it takes no
+ * more, also when values change their sizes.
  */
 #include <errno.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static uint32_t pick(struct run *r, uint32_t below)
 	return unit_next(&r->rng) % below;
 }
 
-/* ---- operations at random ---- */
+/* ---- random operations ---- */
 
 static unsigned draw_how(struct run *r, enum gn_kv_verb verb)
 {
@@ -62,7 +62,7 @@ static unsigned draw_how(struct run *r, enum gn_kv_verb verb)
 	};
 	unsigned how = pick(r, 3) ? unit_next(&r->rng) & fits[verb] : 0;
 
-	if (pick(r, 3)) /* most versions that are named should be the right ones */
+	if (pick(r, 3)) /* most given versions should be the right ones */
 		how &= ~(unsigned)GN_KV_IF_CAS;
 	return how;
 }
@@ -74,7 +74,7 @@ static uint32_t draw_ttl(struct run *r)
 	return pick(r, 20) ? 1 + pick(r, 6) : pick(r, 2) ? GN_KV_TTL_PAST : 4000000000u;
 }
 
-/* Numbers, what is almost one, and any bytes. */
+/* Numbers, almost numbers, and any bytes. */
 static uint32_t draw_value(struct run *r, uint8_t *to)
 {
 	static const char *const texts[] = {"0",
@@ -140,7 +140,7 @@ static void draw_op(struct run *r, unsigned i)
 	memset(r->room[i], 0x5a, ROOM);
 }
 
-/* ---- and what becomes of them ---- */
+/* ---- and their results ---- */
 
 static void tally(struct gn_kv_stats *t, const struct gn_kv_op *op, const struct gn_kv_op *done)
 {
@@ -217,14 +217,14 @@ static const char *compare(struct run *r, unsigned i)
 			    (unsigned long long)done->cas);
 	const uint8_t *behind = r->room[i] + (e.has_value ? e.len : 0);
 
-	/* All bytes are the same if each is the one before it. */
+	/* All bytes are equal if each equals the one before it. */
 	if (!wrong && (*behind != 0x5a ||
 		       memcmp(behind, behind + 1, (size_t)(r->room[i] + ROOM - behind) - 1)))
 		wrong = "what is behind its room";
 	return wrong;
 }
 
-/* The clock stands half a second after a full one, always, so that all seconds are whole. */
+/* The clock is always half a second after a full one, so that all seconds are whole. */
 static void pass(struct run *r)
 {
 	if (pick(r, 40))
@@ -341,20 +341,20 @@ static void run_setting(struct setting set)
 	}
 }
 
-static void test_ample(void **state)
+static void test_enough_memory(void **state)
 {
 	(void)state;
 	run_setting((struct setting){unit_seed(), 6000, 64, 4000, 4u << 20, false, false});
 }
 
-static void test_little(void **state)
+static void test_little_memory(void **state)
 {
 	(void)state;
 	run_setting((struct setting){unit_seed(), 6000, MODEL_KEYS, 7000, GN_KV_MEMORY_MIN, false,
 				     true});
 }
 
-/* ---- in a batch as one by one ---- */
+/* ---- a batch gives the same results as single operations ---- */
 
 PROGRAM(batches)
 {
@@ -372,7 +372,7 @@ PROGRAM(batches)
 	r->m = gn_alloc(sizeof(*r->m), 0);
 	EXPECT(r->m && gn_kv_store_create(&opts, &r->store) == 0);
 	EXPECT(gn_kv_store_create(&opts, &other) == 0);
-	EXPECT(other->version != r->store->version); /* the seed has nothing to do with them */
+	EXPECT(other->version != r->store->version); /* versions do not depend on the seed */
 	other->version = r->store->version;
 	for (unsigned i = 0; i < MODEL_KEYS; i++) {
 		memcpy(r->key[i], &i, 4);
@@ -474,7 +474,7 @@ static void test_edges(void **state)
 	free(value);
 }
 
-/* Below 2^53 whatever was stored, never 0, and none twice. */
+/* Always below 2^53, never 0, and none twice. */
 static void test_versions(void **state)
 {
 	enum { TIMES = 100 };
@@ -513,7 +513,7 @@ static uint64_t rss(void)
 	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Of those that were stored last, and would take a quarter of all memory: how many are there? */
+/* How many of the items stored last, which would take a quarter of memory, exist? */
 static double share_of_last(struct gn_kv_store *s, uint32_t bytes, uint64_t next)
 {
 	const uint64_t n = LIMIT / 4 / (bytes + 48);
@@ -531,7 +531,7 @@ static double share_of_last(struct gn_kv_store *s, uint32_t bytes, uint64_t next
 	return (double)there / (double)n;
 }
 
-/* More than fits, in values of so many bytes. */
+/* Stores more than fits, in values of so many bytes. */
 static void fill_up(struct gn_kv_store *s, uint32_t bytes, uint64_t *next, uint64_t before)
 {
 	static uint8_t value[GN_KV_VALUE_MAX];
@@ -573,7 +573,9 @@ static void test_limit(void **state)
 	gn_kv_store_destroy(s);
 }
 
-/* What is written again and again is used, too: others make room for what passes by. */
+/*
+ * Items that are rewritten often count as used: others are evicted for keys that are stored once.
+ */
 static void test_rewritten(void **state)
 {
 	const struct gn_kv_store_opts opts = {.size = sizeof(opts), .memory = 2u << 20, .seed = 5};
@@ -599,7 +601,7 @@ static void test_rewritten(void **state)
 	gn_kv_store_destroy(s);
 }
 
-/* What a pair of 16 and 32 bytes takes, when there are a million. */
+/* Memory of an item of 16 and 32 bytes, with a million items. */
 #define PAIRS	  1000000u
 #define PAIR_MOST 125.0
 
@@ -631,8 +633,8 @@ static void test_pairs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		SIM_TEST(test_ample),
-		SIM_TEST(test_little),
+		SIM_TEST(test_enough_memory),
+		SIM_TEST(test_little_memory),
 		SIM_TEST(test_batches),
 		cmocka_unit_test(test_edges),
 		cmocka_unit_test(test_limit),

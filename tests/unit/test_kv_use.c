@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which uses of an item a store records: in which order it evicts, and when a GET writes nothing. */
+/* Which uses of an item a store records: the order of evictions, and when a GET writes nothing. */
 #include <string.h>
 
 #include "../sim/sim_kv_lru.h"
@@ -37,7 +37,7 @@ static int get_all(struct gn_kv_store *s, uint32_t first, uint32_t n)
 	return 0;
 }
 
-/* Nothing, while memory is not short and the last use that was recorded is not old. */
+/* Nothing, while memory is not short and the last recorded use is recent. */
 PROGRAM(clean_gets)
 {
 	const struct gn_kv_store_opts opts = {.size = sizeof(opts), .memory = 1u << 20};

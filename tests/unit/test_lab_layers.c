@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <math.h>
 
-#include "draws.h"
 #include "lab.h"
 #include "lab_config.h"
 
@@ -242,32 +241,6 @@ static void kv_measures(void **state)
 	}
 }
 
-/* Of 128 million keys the first has 4.7 % by Zipf's law, the first 1024 have 43 %. */
-static void drawn_keys(void **state)
-{
-	const uint64_t stored = 10000, n = 200000;
-	struct draws draws;
-
-	(void)state;
-	for (unsigned zipf = 0; zipf < 2; zipf++) {
-		uint64_t first = 0, hot = 0;
-
-		draws_init(&draws, zipf);
-		for (uint64_t i = 0; i < n; i++) {
-			const uint64_t key = draws_next(&draws, stored);
-
-			assert_true(key < stored);
-			first += key == 0;
-			hot += key < KEYS_HOT;
-		}
-		assert_true(fabs((double)first / (double)n - (zipf ? 0.0475 : 0.0001)) < 0.003);
-		assert_true(fabs((double)hot / (double)n - (zipf ? 0.43 : 0.1024)) < 0.02);
-	}
-	draws_init(&draws, true);
-	for (unsigned i = 0; i < 1000; i++)
-		assert_true(draws_next(&draws, 3) < 3);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -278,7 +251,6 @@ int main(void)
 		cmocka_unit_test(kv_measures),
 		cmocka_unit_test(fabric_measures),
 		cmocka_unit_test(same_seed_same_figures),
-		cmocka_unit_test(drawn_keys),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -722,9 +722,9 @@ static void test_full(void **state)
 
 static int ask_and_leave(struct gn_qp *qp, struct gn_cq *cq, const struct msg_welcome *welcome)
 {
-	const enum msg_frame frame = msg_frame_of(false, welcome->sums);
+	const enum msg_frame frame = msg_frame_of(false, welcome->checksums);
 	const struct gn_remote to = {.key = welcome->request_key};
-	uint8_t place[MSG_LINE] __attribute__((aligned(8))) = {0};
+	uint8_t place[MSG_CACHE_LINE] __attribute__((aligned(8))) = {0};
 	const struct gn_sge sge = {place, msg_frame_bytes(frame, 0), 0};
 	struct gn_wc wc;
 
@@ -732,7 +732,7 @@ static int ask_and_leave(struct gn_qp *qp, struct gn_cq *cq, const struct msg_we
 		struct gn_wr wr;
 
 		msg_frame_put(frame, place, i + 1, 0, 0);
-		gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &to, i % 2 * MSG_LINE,
+		gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &to, i % 2 * MSG_CACHE_LINE,
 			   GN_INLINE | GN_SIGNALED);
 		EXPECT(gn_post_send(qp, &wr, NULL) == 0);
 		gn_sleep_us(10);
@@ -752,7 +752,7 @@ static int untaken(struct world *w, struct gn_fabric *fabric, unsigned client)
 					.value_bytes = 8};
 	const struct gn_conn_opts conn = {
 		.size = sizeof(conn), .private_data = &hello, .private_len = sizeof(hello)};
-	struct gn_qp_opts opts = {.size = sizeof(opts), .type = GN_QP_RC, .max_inline = MSG_LINE};
+	struct gn_qp_opts opts = {.size = sizeof(opts), .type = GN_QP_RC, .max_inline = MSG_CACHE_LINE};
 	struct msg_welcome welcome;
 	struct gn_event event;
 	struct gn_ctx *ctx;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A thread of the proxy that the store's client cannot wake, because gn_source_arm() fails: it
- * neither spins nor misses answers. The proxy is the real one, with a store in this process.
+ * neither spins nor misses responses. The proxy is the real one, with a store in this process.
  */
 #include <errno.h>
 #include <poll.h>
@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "front.h"
+#include "internal.h"
 #include "unit.h"
 
 #define IDLE_US	   200000u /* longer than a thread takes to be idle */
@@ -25,7 +25,7 @@ struct world {
 	bool stop, pause, paused; /* atomic */
 };
 
-/* ---- a system that lacks something ---- */
+/* ---- gn_source_arm() fails ---- */
 
 static unsigned arms; /* atomic */
 
@@ -38,7 +38,7 @@ int __wrap_gn_source_arm(struct gn_source *source)
 	return -ENOSPC;
 }
 
-/* ---- a store that can be stopped ---- */
+/* ---- a store that can be paused ---- */
 
 static void serve(void *arg)
 {
@@ -77,12 +77,12 @@ static void open_world(struct world *w)
 		 (unsigned long long)gn_random());
 	assert_int_equal(gn_fabric_open("shm", &w->fabric), 0);
 	assert_int_equal(gn_thread_start("store", serve, w, &w->thread), 0);
-	while ((rc = proxy_create(w->fabric, &opts, &w->proxy)) && proxy_may_wait(rc))
+	while ((rc = proxy_create(w->fabric, &opts, &w->proxy)) && proxy_may_retry(rc))
 		gn_sleep_us(1000);
 	assert_int_equal(rc, 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds),
 			 0);
-	assert_true(px_thread_give(&w->proxy->threads[0], fds[1]));
+	assert_true(px_thread_add_conn(&w->proxy->threads[0], fds[1]));
 	w->fd = fds[0];
 }
 
@@ -112,7 +112,7 @@ static void hear(const struct world *w, const char *text)
 	assert_string_equal(got, text);
 }
 
-/* It has armed, and not more often than its looks are apart. */
+/* It has armed, and not more often than its poll interval allows. */
 static void assert_rests(void)
 {
 	const uint64_t begin_ns = gn_now_ns();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls: results of every size and status, many in the air, ends before the result, misuse. The
- * same programs over shared memory and on simulated cards.
+ * Calls: results of every size and status, many outstanding, early completion, misuse. The same
+ * programs run over shared memory and on simulated cards.
  */
 #include "rpc/client.h"
 #include "rpc_world.h"
@@ -14,7 +14,7 @@ static const struct gn_rpc_server_opts small = {.size = sizeof(small),
 						.max_request = MAX,
 						.max_result = MAX};
 
-/* ---- one after the other ---- */
+/* ---- one call at a time ---- */
 
 static int sizes_and_statuses(struct gn_rpc_client *client)
 {
@@ -55,13 +55,13 @@ static int sizes_and_statuses(struct gn_rpc_client *client)
 	return 0;
 }
 
-/* ---- as many as fit, answered in any order ---- */
+/* ---- a full window, answered in any order ---- */
 
-static int go_on(struct gn_rpc_client *client, struct flight *f, unsigned begun)
+static int go_on(struct gn_rpc_client *client, struct async_call *f, unsigned begun)
 {
-	int rc = fly(client, f, begun % 3 ? ECHO : LATER, 0);
+	int rc = submit_echo(client, f, begun % 3 ? ECHO : LATER, 0);
 
-	/* Slots go round: the next one may belong to a call that takes longer. */
+	/* Slots are used in turn: the next one may belong to a slower call. */
 	while (rc == -EAGAIN) {
 		EXPECT(gn_rpc_poll(client) >= 0);
 		gn_yield();
@@ -72,19 +72,19 @@ static int go_on(struct gn_rpc_client *client, struct flight *f, unsigned begun)
 
 static int async_calls(struct gn_rpc_client *client)
 {
-	struct flight flights[SLOTS + 1];
+	struct async_call flights[SLOTS + 1];
 	unsigned begun = 0, ended = 0;
 
 	for (unsigned i = 0; i < SLOTS; i++, begun++)
-		EXPECT(fly(client, &flights[i], i % 2 ? ECHO : LATER, 0) == 0);
-	EXPECT(fly(client, &flights[SLOTS], ECHO, 0) == -EAGAIN);
+		EXPECT(submit_echo(client, &flights[i], i % 2 ? ECHO : LATER, 0) == 0);
+	EXPECT(submit_echo(client, &flights[SLOTS], ECHO, 0) == -EAGAIN);
 	while (ended < begun) {
-		/* 0: none has ended, but the one that was refused could be begun. */
+		/* 0: no call has completed, but the refused call can be submitted now. */
 		EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) >= 0);
 		for (unsigned i = 0; i < SLOTS; i++) {
 			if (!flights[i].ended)
 				continue;
-			EXPECT(flight_check(&flights[i]) == 0);
+			EXPECT(async_call_check(&flights[i]) == 0);
 			ended++;
 			flights[i].ended = 0;
 			if (begun >= ROUNDS)
@@ -97,7 +97,7 @@ static int async_calls(struct gn_rpc_client *client)
 	return 0;
 }
 
-/* ---- ends before the result ---- */
+/* ---- early completion ---- */
 
 static int call_when_free(struct gn_rpc_client *client)
 {
@@ -118,30 +118,30 @@ static int call_when_free(struct gn_rpc_client *client)
 
 static int ends_early(struct gn_rpc_client *client)
 {
-	struct flight late, canceled;
+	struct async_call late, canceled;
 	const uint64_t before = gn_now_ns();
 
-	/* LATER takes its 20 us at least. */
-	EXPECT(fly(client, &late, LATER, gn_deadline_us(1)) == 0);
+	/* LATER takes at least 20 us. */
+	EXPECT(submit_echo(client, &late, LATER, gn_deadline_us(1)) == 0);
 	EXPECT(wait_all(client, &late, 1) == 0);
 	EXPECT(late.op.status == GN_RPC_TIMEOUT || late.op.status == GN_RPC_OK);
 	EXPECT(gn_now_ns() > before);
-	EXPECT(fly(client, &canceled, LATER, 0) == 0);
+	EXPECT(submit_echo(client, &canceled, LATER, 0) == 0);
 	EXPECT(gn_rpc_cancel(&canceled.op) == 0);
 	EXPECT(canceled.ended == 1 && canceled.op.status == GN_RPC_CANCELED);
 	EXPECT(gn_rpc_cancel(&canceled.op) == -ESRCH);
 	EXPECT(gn_rpc_cancel(NULL) == -EINVAL);
 	memset(canceled.result, 0xaa, sizeof(canceled.result));
-	/* Their slots come back when the server is through with them, and all goes on. */
+	/* Their slots are freed when the server has processed them, and calls continue. */
 	for (unsigned i = 0; i < 3 * SLOTS; i++)
 		EXPECT(call_when_free(client) == 0);
 	EXPECT(canceled.ended == 1 && late.ended == 1);
 	for (unsigned i = 0; i < sizeof(canceled.result); i++)
-		EXPECT(canceled.result[i] == 0xaa); /* nobody has touched it */
+		EXPECT(canceled.result[i] == 0xaa); /* not touched */
 	return 0;
 }
 
-/* ---- who may not ---- */
+/* ---- misuse ---- */
 
 struct elsewhere {
 	struct gn_rpc_client *client;
@@ -173,10 +173,10 @@ static int wrong_thread(struct gn_rpc_client *client)
 	return 0;
 }
 
-/* Whatever waits, or ends the client, is refused while a poll is at work; submitting is not. */
+/* Functions that wait or close the client are refused within a poll; submitting is not. */
 struct nested {
 	struct gn_rpc_client *client;
-	struct flight next;
+	struct async_call next;
 	bool refused;
 	unsigned n;
 };
@@ -190,7 +190,7 @@ static void try_from_done(struct gn_rpc_op *op)
 		     gn_rpc_wait(c, GN_NO_WAIT) == -EDEADLK && gn_rpc_poll(c) == -EDEADLK &&
 		     gn_rpc_client_close(c) == -EDEADLK && gn_rpc_reconnect(c) == -EDEADLK &&
 		     gn_rpc_call_all(c, &n->next.op, 1) == -EDEADLK &&
-		     fly(c, &n->next, ECHO, 0) == 0 && gn_rpc_flush(c) == 0;
+		     submit_echo(c, &n->next, ECHO, 0) == 0 && gn_rpc_flush(c) == 0;
 	n->n++;
 }
 
@@ -204,10 +204,10 @@ static int from_done(struct gn_rpc_client *client)
 		EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) > 0);
 	EXPECT(n.refused);
 	EXPECT(wait_all(client, &n.next, 1) == 0);
-	return flight_check(&n.next);
+	return async_call_check(&n.next);
 }
 
-/* ---- the programs ---- */
+/* ---- programs ---- */
 
 static int all_calls(struct gn_fabric *fabric, const char *addr, enum gn_rpc_mode mode)
 {
@@ -228,7 +228,7 @@ static int all_calls(struct gn_fabric *fabric, const char *addr, enum gn_rpc_mod
 	EXPECT(wrong_thread(client) == 0);
 	EXPECT(gn_rpc_client_counters(client, &count) == 0);
 	EXPECT(mode == GN_RPC_REPLY || count.fetches > 0);
-	/* Replies are not fetched: the server is asked now and then, and may have an answer. */
+	/* Replies are not fetched, but probes may find a result. */
 	EXPECT(mode != GN_RPC_REPLY || count.fetches <= count.probes + count.second_reads);
 	EXPECT(mode != GN_RPC_FETCH || count.second_reads > 0);
 	EXPECT(gn_rpc_client_close(client) == 0);
@@ -243,7 +243,7 @@ static int every_mode(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-/* A window that is always full: what is looked at does not grow with the calls there were. */
+/* A window that is always full: the work per poll does not grow with the number of calls so far. */
 static int full_window(struct world *w, struct gn_fabric *fabric)
 {
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
@@ -273,7 +273,7 @@ static void test_full_window(void **state)
 	run_everywhere(full_window, &small, 3);
 }
 
-/* ---- options, and who is not there ---- */
+/* ---- options, and no server ---- */
 
 static void test_client_options(void **state)
 {
@@ -347,7 +347,7 @@ static void test_server_options(void **state)
 	assert_int_equal(gn_rpc_server_start(server), 0);
 	assert_int_equal(gn_rpc_server_start(server), -EINVAL);
 	assert_int_equal(gn_rpc_server_handle(server, 77, echo, NULL), -EBUSY);
-	assert_int_equal(gn_rpc_server_poll(server), -EINVAL); /* it is not polled */
+	assert_int_equal(gn_rpc_server_poll(server), -EINVAL); /* not GN_RPC_POLLED */
 	assert_int_equal(gn_rpc_server_counters(server, NULL), -EINVAL);
 	assert_int_equal(gn_rpc_server_counters(server, &count), 0);
 	assert_int_equal(count.clients, 0);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Callers that give up: handlers learn it, by asking or by being told, whether a deadline passed, the
- * call was cancelled, or the client is gone; and what has not begun by then does not begin.
+ * Abandoned calls: a handler learns, by query or callback, that the deadline passed, the call was
+ * canceled or the client disconnected; and a call that is abandoned before it starts is not
+ * executed.
  */
 #define SERVICE_METHODS own_methods
 #include "rpc_world.h"
 
-#define TOLD_NS 20000000u /* where time is simulated: how soon a handler knows */
+#define TOLD_NS 20000000u /* in simulated time: how soon a handler knows */
 
 enum { HOLD = 100 };
 
@@ -29,7 +30,7 @@ static int own_methods(struct service *s)
 	return gn_rpc_server_handle(s->server, HOLD, hold, NULL);
 }
 
-static unsigned told(struct world *w, enum gn_rpc_caller state)
+static unsigned handlers_told(struct world *w, enum gn_rpc_caller state)
 {
 	return __atomic_load_n(&w->service.abandoned[state], __ATOMIC_ACQUIRE);
 }
@@ -45,45 +46,45 @@ static int wait_watching(struct world *w, unsigned n)
 	return 0;
 }
 
-/* The handlers of so many calls that their callers gave up know it now, and soon. */
-static int all_told(struct world *w, unsigned n, unsigned before)
+/* The handlers of n abandoned calls have been told, in time. */
+static int all_handlers_told(struct world *w, unsigned n, unsigned before)
 {
 	const uint64_t from_ns = gn_now_ns();
 
 	EXPECT(wait_watching(w, 0) == 0);
 	EXPECT(!w->simulated || gn_now_ns() - from_ns < TOLD_NS);
-	EXPECT(told(w, GN_RPC_CALLER_EXPIRED) + told(w, GN_RPC_CALLER_CANCELED) == before + n);
+	EXPECT(handlers_told(w, GN_RPC_CALLER_EXPIRED) + handlers_told(w, GN_RPC_CALLER_CANCELED) == before + n);
 	return 0;
 }
 
 static int cancelled(struct world *w, struct gn_rpc_client *client)
 {
-	const unsigned before = told(w, GN_RPC_CALLER_EXPIRED) + told(w, GN_RPC_CALLER_CANCELED);
-	const unsigned expired = told(w, GN_RPC_CALLER_EXPIRED);
+	const unsigned before = handlers_told(w, GN_RPC_CALLER_EXPIRED) + handlers_told(w, GN_RPC_CALLER_CANCELED);
+	const unsigned expired = handlers_told(w, GN_RPC_CALLER_EXPIRED);
 	struct gn_rpc_request *request;
-	struct flight f[3];
+	struct async_call f[3];
 
 	for (unsigned i = 0; i < 3; i++)
-		EXPECT(fly(client, &f[i], WATCH, 0) == 0);
+		EXPECT(submit_echo(client, &f[i], WATCH, 0) == 0);
 	EXPECT(wait_watching(w, 3) == 0);
 	request = __atomic_load_n(&w->service.watched, __ATOMIC_ACQUIRE);
 	EXPECT(gn_rpc_request_state(request) == GN_RPC_CALLER_WAITS);
-	gn_sleep_us(5000); /* the server's thread sleeps by now, and so may the client */
+	gn_sleep_us(5000); /* the server's thread sleeps by now, and perhaps the client */
 	for (unsigned i = 0; i < 3; i++)
 		EXPECT(gn_rpc_cancel(&f[i].op) == 0);
-	EXPECT(all_told(w, 3, before) == 0);
-	EXPECT(told(w, GN_RPC_CALLER_EXPIRED) == expired); /* they had no deadline */
+	EXPECT(all_handlers_told(w, 3, before) == 0);
+	EXPECT(handlers_told(w, GN_RPC_CALLER_EXPIRED) == expired); /* they had no deadline */
 	return 0;
 }
 
-/* Two calls that are watched; false: their handlers ran too late, on a busy machine. */
-static int fly_watched(struct world *w, struct gn_rpc_client *client, struct flight f[2],
+/* Two watched calls; false: their handlers ran too late, on a busy machine. */
+static int submit_watched(struct world *w, struct gn_rpc_client *client, struct async_call f[2],
 		       uint64_t us, bool *watched)
 {
 	const uint64_t first_ns = gn_deadline_us(us), second_ns = gn_deadline_us(us + us / 10);
 
-	EXPECT(fly(client, &f[0], WATCH, first_ns) == 0);
-	EXPECT(fly(client, &f[1], WATCH, second_ns) == 0);
+	EXPECT(submit_echo(client, &f[0], WATCH, first_ns) == 0);
+	EXPECT(submit_echo(client, &f[1], WATCH, second_ns) == 0);
 	EXPECT(gn_rpc_flush(client) == 0);
 	do {
 		gn_sleep_us(20);
@@ -92,11 +93,11 @@ static int fly_watched(struct world *w, struct gn_rpc_client *client, struct fli
 	return 0;
 }
 
-/* Its own clock tells the server, if the client does not. */
+/* The server's own clock tells it, even if the client does not. */
 static int expired(struct world *w, struct gn_rpc_client *client)
 {
 	unsigned before, attempts = 0;
-	struct flight f[2];
+	struct async_call f[2];
 	bool watched;
 
 	do {
@@ -105,18 +106,18 @@ static int expired(struct world *w, struct gn_rpc_client *client)
 			EXPECT(wait_watching(w, 0) == 0);
 			EXPECT(wait_all(client, f, 2) == 0);
 		}
-		before = told(w, GN_RPC_CALLER_EXPIRED) + told(w, GN_RPC_CALLER_CANCELED);
-		EXPECT(fly_watched(w, client, f, 1000000ull << attempts++, &watched) == 0);
+		before = handlers_told(w, GN_RPC_CALLER_EXPIRED) + handlers_told(w, GN_RPC_CALLER_CANCELED);
+		EXPECT(submit_watched(w, client, f, 1000000ull << attempts++, &watched) == 0);
 	} while (!watched);
 	/* The client does nothing. */
 	EXPECT(wait_watching(w, 0) == 0);
-	EXPECT(told(w, GN_RPC_CALLER_EXPIRED) + told(w, GN_RPC_CALLER_CANCELED) == before + 2);
-	EXPECT(told(w, GN_RPC_CALLER_EXPIRED) >= 2);
+	EXPECT(handlers_told(w, GN_RPC_CALLER_EXPIRED) + handlers_told(w, GN_RPC_CALLER_CANCELED) == before + 2);
+	EXPECT(handlers_told(w, GN_RPC_CALLER_EXPIRED) >= 2);
 	EXPECT(wait_all(client, f, 2) == 0);
 	return 0;
 }
 
-/* Called from a thread that is busy: by the time that it is not, nobody waits. */
+/* Calls for a busy thread: when it is free, their callers no longer wait. */
 static int not_begun(struct world *w, struct gn_fabric *fabric, struct gn_rpc_client *client)
 {
 	const uint64_t until_ns = gn_deadline_us(UNIT_PATIENCE_US);
@@ -144,7 +145,7 @@ static int not_begun(struct world *w, struct gn_fabric *fabric, struct gn_rpc_cl
 		EXPECT(gn_rpc_wait(other, until_ns) >= 0);
 	EXPECT(call_echo(client, ECHO, 1, 1) == 0);
 	EXPECT(__atomic_load_n(&w->service.counted, __ATOMIC_RELAXED) == counted);
-	/* One that has time is executed. */
+	/* A call with time left is executed. */
 	EXPECT(gn_rpc_call(client, COUNT, NULL, 0, NULL, 0, NULL, gn_deadline_us(UNIT_PATIENCE_US),
 			   &status) == 0);
 	EXPECT(status == GN_RPC_OK);
@@ -155,16 +156,16 @@ static int not_begun(struct world *w, struct gn_fabric *fabric, struct gn_rpc_cl
 
 static int gone(struct world *w, struct gn_rpc_client *client)
 {
-	const unsigned before = told(w, GN_RPC_CALLER_GONE);
-	struct flight f[2];
+	const unsigned before = handlers_told(w, GN_RPC_CALLER_GONE);
+	struct async_call f[2];
 
 	for (unsigned i = 0; i < 2; i++)
-		EXPECT(fly(client, &f[i], WATCH, 0) == 0);
+		EXPECT(submit_echo(client, &f[i], WATCH, 0) == 0);
 	EXPECT(gn_rpc_flush(client) == 0);
 	EXPECT(wait_watching(w, 2) == 0);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	EXPECT(wait_watching(w, 0) == 0);
-	EXPECT(told(w, GN_RPC_CALLER_GONE) == before + 2);
+	EXPECT(handlers_told(w, GN_RPC_CALLER_GONE) == before + 2);
 	return 0;
 }
 
@@ -195,7 +196,7 @@ static int sizes(struct gn_rpc_client *client)
 	return 0;
 }
 
-static int gives_up(struct world *w, struct gn_fabric *fabric)
+static int abandoned_calls(struct world *w, struct gn_fabric *fabric)
 {
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
 		struct gn_rpc_client_opts opts = in_mode(mode);
@@ -212,16 +213,16 @@ static int gives_up(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_gives_up(void **state)
+static void test_abandoned(void **state)
 {
 	(void)state;
-	run_everywhere(gives_up, NULL, 1);
+	run_everywhere(abandoned_calls, NULL, 1);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gives_up),
+		cmocka_unit_test(test_abandoned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Batches: when they go (N entries, L bytes, T microseconds, or their client waits), what is in
- * them, results that need several messages, and sizes that are left to the library.
+ * Batches: when they are sent (N entries, L bytes, T microseconds, or their client waits), what
+ * they contain, results that need several messages, and batch sizes chosen by the library.
  */
 #include "rpc_world.h"
 
@@ -16,7 +16,7 @@ static int count_batches(struct gn_rpc_client *client, uint64_t *out)
 	return 0;
 }
 
-static int polls_until(struct gn_rpc_client *client, const struct flight *f, unsigned n)
+static int polls_until(struct gn_rpc_client *client, const struct async_call *f, unsigned n)
 {
 	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
 
@@ -38,12 +38,12 @@ static int connect_batch(struct world *w, struct gn_fabric *fabric, enum gn_rpc_
 	return gn_rpc_client_open(fabric, w->addr, &opts, out);
 }
 
-/* ---- when a batch goes ---- */
+/* ---- when a batch is sent ---- */
 
 static int by_entries(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
 	struct gn_rpc_client *client;
-	struct flight f[3 * N];
+	struct async_call f[3 * N];
 	uint64_t before, after;
 
 	EXPECT(connect_batch(w, fabric, mode, (struct gn_rpc_batch){N, 0, 1000000, 0, 0},
@@ -57,22 +57,22 @@ static int by_entries(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mod
 	}
 	EXPECT(polls_until(client, f, 3 * N) == 0);
 	for (unsigned i = 0; i < 3 * N; i++)
-		EXPECT(flight_check(&f[i]) == 0);
-	/* One is not enough, until its client waits. */
-	EXPECT(fly(client, &f[0], ECHO, 0) == 0);
+		EXPECT(async_call_check(&f[i]) == 0);
+	/* One request is not enough, until the client waits. */
+	EXPECT(submit_echo(client, &f[0], ECHO, 0) == 0);
 	EXPECT(gn_rpc_poll(client) == 0);
 	EXPECT(count_batches(client, &before) == 0 && before == after);
 	EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) == 1);
-	EXPECT(flight_check(&f[0]) == 0);
+	EXPECT(async_call_check(&f[0]) == 0);
 	/* … or flushes. */
-	EXPECT(fly(client, &f[0], ECHO, 0) == 0);
+	EXPECT(submit_echo(client, &f[0], ECHO, 0) == 0);
 	EXPECT(gn_rpc_flush(client) == 0);
 	EXPECT(gn_rpc_flush(client) == 0);
 	EXPECT(count_batches(client, &before) == 0 && before == after + 2);
 	EXPECT(polls_until(client, f, 1) == 0);
-	EXPECT(flight_check(&f[0]) == 0);
-	/* A call is a wait, too, and takes along what is there. */
-	EXPECT(fly(client, &f[0], ECHO, 0) == 0);
+	EXPECT(async_call_check(&f[0]) == 0);
+	/* gn_rpc_call() waits as well, and sends the open batch. */
+	EXPECT(submit_echo(client, &f[0], ECHO, 0) == 0);
 	EXPECT(call_echo(client, ECHO, 10, 10) == 0);
 	EXPECT(wait_all(client, f, 1) == 0);
 	EXPECT(count_batches(client, &before) == 0 && before == after + 3);
@@ -80,11 +80,11 @@ static int by_entries(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mod
 	return 0;
 }
 
-/* L bytes: four entries of 100 bytes are more than 400. And what a slot holds is the end, too. */
+/* L bytes: four entries of 100 bytes exceed 400. The size of a slot is a limit as well. */
 static int by_bytes(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
 	struct gn_rpc_client *client;
-	struct flight f[N];
+	struct async_call f[N];
 	uint64_t batches;
 
 	EXPECT(connect_batch(w, fabric, mode, (struct gn_rpc_batch){1000, 400, 1000000, 0, 0},
@@ -98,27 +98,27 @@ static int by_bytes(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 	EXPECT(gn_rpc_client_close(client) == 0);
 	EXPECT(connect_batch(w, fabric, mode, (struct gn_rpc_batch){1000, 0, 1000000, 0, 0},
 			     &client) == 0);
-	for (unsigned i = 0; i < N; i++) { /* eight of 500 are just under 4096 */
+	for (unsigned i = 0; i < N; i++) { /* eight entries of 500 bytes are just under 4096 */
 		flight_make(&f[i], ECHO, 500, i, 0);
 		EXPECT(gn_rpc_submit(client, &f[i].op) == 0);
 	}
 	EXPECT(count_batches(client, &batches) == 0 && batches == 1);
 	EXPECT(wait_all(client, f, N) == 0);
 	for (unsigned i = 0; i < N; i++)
-		EXPECT(flight_check(&f[i]) == 0);
+		EXPECT(async_call_check(&f[i]) == 0);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
 /*
- * T: a poll sends what is so old. Its server does not look any more then, in whatever mode, and has
- * to be woken: the call takes T and not much longer.
+ * T: a poll sends a batch of that age. The server has parked the client by then, in any mode, and
+ * must be woken: the call takes T and not much longer.
  */
 static int by_time(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
 	struct gn_rpc_client *client;
 	uint64_t slowest_ns = 0, fastest_ns = UINT64_MAX;
-	struct flight f;
+	struct async_call f;
 
 	EXPECT(connect_batch(w, fabric, mode, (struct gn_rpc_batch){N, 0, 5000, 0, 0}, &client) ==
 	       0);
@@ -129,7 +129,7 @@ static int by_time(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode m
 		flight_make(&f, ECHO, 100, i, 0);
 		EXPECT(gn_rpc_submit(client, &f.op) == 0);
 		EXPECT(polls_until(client, &f, 1) == 0);
-		EXPECT(flight_check(&f) == 0);
+		EXPECT(async_call_check(&f) == 0);
 		ns = gn_now_ns() - begin_ns;
 		slowest_ns = ns > slowest_ns ? ns : slowest_ns;
 		fastest_ns = ns < fastest_ns ? ns : fastest_ns;
@@ -140,29 +140,29 @@ static int by_time(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode m
 	return 0;
 }
 
-/* A deadline counts also if an earlier call of the batch had it, and was canceled. */
+/* A deadline also counts if an earlier, canceled call of the batch had the same. */
 static int same_deadline(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
 	struct gn_rpc_client *client;
-	struct flight early, canceled, late;
+	struct async_call early, canceled, late;
 	uint64_t deadline_ns;
 
 	EXPECT(connect_batch(w, fabric, mode, (struct gn_rpc_batch){N, 0, 1000000, 0, 0},
 			     &client) == 0);
 	shut(&w->service, true);
 	deadline_ns = gn_deadline_us(30000);
-	EXPECT(fly(client, &early, LATER, gn_deadline_us(1000)) == 0);
-	EXPECT(fly(client, &canceled, LATER, deadline_ns) == 0);
+	EXPECT(submit_echo(client, &early, LATER, gn_deadline_us(1000)) == 0);
+	EXPECT(submit_echo(client, &canceled, LATER, deadline_ns) == 0);
 	EXPECT(gn_rpc_cancel(&canceled.op) == 0);
 	EXPECT(polls_until(client, &early, 1) == 0 && early.op.status == GN_RPC_TIMEOUT);
-	EXPECT(fly(client, &late, LATER, deadline_ns) == 0);
+	EXPECT(submit_echo(client, &late, LATER, deadline_ns) == 0);
 	EXPECT(polls_until(client, &late, 1) == 0 && late.op.status == GN_RPC_TIMEOUT);
 	shut(&w->service, false);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
-static int when_it_goes(struct world *w, struct gn_fabric *fabric)
+static int send_conditions(struct world *w, struct gn_fabric *fabric)
 {
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
 		EXPECT(by_entries(w, fabric, mode) == 0);
@@ -173,21 +173,21 @@ static int when_it_goes(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_when_it_goes(void **state)
+static void test_send_conditions(void **state)
 {
 	(void)state;
-	run_everywhere(when_it_goes, NULL, 2);
+	run_everywhere(send_conditions, NULL, 2);
 }
 
-/* ---- what is in it ---- */
+/* ---- contents ---- */
 
-/* Methods that answer at once, later by another thread, or not at all, and what is in the slot. */
+/* Methods that answer at once, later from another thread, or do not exist, in one slot. */
 static int mixed_with(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode,
 		      uint32_t entries)
 {
 	static const unsigned methods[] = {ECHO, LATER, NEVER, ROOM_LATER, ECHO, LATER};
 	struct gn_rpc_client *client;
-	struct flight *f = gn_alloc(8 * N * sizeof(*f), 0);
+	struct async_call *f = gn_alloc(8 * N * sizeof(*f), 0);
 
 	EXPECT(f);
 	EXPECT(connect_batch(w, fabric, mode, (struct gn_rpc_batch){entries, 0, 0, 0, 0},
@@ -205,7 +205,7 @@ static int mixed_with(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mod
 		EXPECT(wait_all(client, f, 8 * N) == 0);
 		for (unsigned i = 0; i < 8 * N; i++) {
 			if (f[i].op.method != NEVER)
-				EXPECT(flight_check(&f[i]) == 0);
+				EXPECT(async_call_check(&f[i]) == 0);
 			else
 				EXPECT(f[i].ended == 1 && f[i].op.status == GN_RPC_NO_METHOD);
 		}
@@ -215,8 +215,8 @@ static int mixed_with(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mod
 	return 0;
 }
 
-/* Asked for and not used: the place for a result that another thread brings later. */
-static int room_in_vain(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
+/* A result buffer that is not used: another thread answers later. */
+static int unused_room(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
 	struct gn_rpc_client_opts opts = in_mode(mode);
 	struct gn_rpc_client *client;
@@ -231,7 +231,7 @@ static int room_in_vain(struct world *w, struct gn_fabric *fabric, enum gn_rpc_m
 static int mixed(struct world *w, struct gn_fabric *fabric)
 {
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
-		EXPECT(room_in_vain(w, fabric, mode) == 0);
+		EXPECT(unused_room(w, fabric, mode) == 0);
 		EXPECT(mixed_with(w, fabric, mode, 1) == 0);
 		EXPECT(mixed_with(w, fabric, mode, 5) == 0);
 		EXPECT(mixed_with(w, fabric, mode, 64) == 0);
@@ -245,7 +245,7 @@ static void test_mixed(void **state)
 	run_everywhere(mixed, NULL, 2);
 }
 
-/* Results of many times the requests: there are not even slots for all of them at once. */
+/* Results many times larger than the requests: the slots cannot hold all of them at once. */
 static int split_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
 	enum { CALLS = 100, EACH = 1000 };
@@ -317,7 +317,7 @@ static int all_of_them(struct world *w, struct gn_fabric *fabric)
 	EXPECT(gn_rpc_call_all(client, ops, 500) == 0); /* far more than its window */
 	for (unsigned i = 0; i < 500; i++)
 		EXPECT(ops[i].status == GN_RPC_OK && results[i] == requests[i]);
-	/* One that cannot begin ends it; what was before it was done. */
+	/* A call that cannot start ends it; calls before it were executed. */
 	ops[20].method = GN_RPC_BUILTIN_END;
 	memset(results, 0, sizeof(results));
 	EXPECT(gn_rpc_call_all(client, ops, 40) == -EINVAL);
@@ -335,9 +335,9 @@ static void test_call_all(void **state)
 	run_everywhere(all_of_them, NULL, 2);
 }
 
-/* ---- sizes that are left to the library ---- */
+/* ---- sizes chosen by the library ---- */
 
-/* A window that is kept full, for as long as the size of a batch is on the wrong side of want. */
+/* Keeps the window full as long as the batch size is on the wrong side of want. */
 static int push(struct gn_rpc_client *client, unsigned method, uint32_t us, bool up, uint32_t want,
 		uint32_t *batch)
 {
@@ -371,7 +371,7 @@ static int auto_batch(struct world *w, struct gn_fabric *fabric)
 	EXPECT(gn_rpc_client_choice(client, SLOW, &choice) == 0 && choice.batch == 1);
 	EXPECT(push(client, SLOW, 0, true, 16, &batch) == 0);
 	EXPECT(batch == 16);
-	/* Calls of 100 us: only so many of them are over in 1 ms. Real ones would take long. */
+	/* Calls of 100 us: only some complete within 1 ms. Real ones would take too long. */
 	if (w->simulated)
 		EXPECT(push(client, SLOW, 100, false, 1, &batch) == 0);
 	if (w->simulated)
@@ -397,7 +397,7 @@ static void test_auto_batch(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_when_it_goes), cmocka_unit_test(test_mixed),
+		cmocka_unit_test(test_send_conditions), cmocka_unit_test(test_mixed),
 		cmocka_unit_test(test_split),	     cmocka_unit_test(test_call_all),
 		cmocka_unit_test(test_auto_batch),
 	};

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls whose answer takes long beside calls that are quick: a lock wait and heartbeats on one
- * client. A deferred request holds up nobody, keeps its bytes, and costs its server nothing any
- * more when it is answered.
+ * Deferred answers beside fast calls: a lock wait and heartbeats on one client. A deferred request
+ * blocks no other call, keeps its bytes, and costs the server nothing after it is answered.
  */
 #include "rpc_world.h"
 
@@ -21,7 +20,7 @@ static int connect_with(struct world *w, struct gn_fabric *fabric, enum gn_rpc_m
 	return 0;
 }
 
-/* Quick calls, more of them than there are slots: each ends well, with its own bytes. */
+/* Fast calls, more than there are slots: each succeeds with its own bytes. */
 static int heartbeats(struct gn_rpc_client *client, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
@@ -30,8 +29,8 @@ static int heartbeats(struct gn_rpc_client *client, uint32_t n)
 }
 
 /*
- * The client is polled meanwhile: on a busy machine the server may have stopped polling its slots,
- * and only a poll finds that out.
+ * The client is polled meanwhile: on a busy machine the server may have parked it, and only a poll
+ * detects this.
  */
 static int wait_aside(struct world *w, struct gn_rpc_client *client, unsigned n)
 {
@@ -45,15 +44,15 @@ static int wait_aside(struct world *w, struct gn_rpc_client *client, unsigned n)
 	return 0;
 }
 
-/* Requests wait for their answers, and as many indexes are left as the others need. */
-static int waits_and_beats(struct world *w, struct gn_rpc_client *client, unsigned waiting,
+/* Requests wait for their answers, and enough indexes are left for the others. */
+static int defer_and_beat(struct world *w, struct gn_rpc_client *client, unsigned waiting,
 			   uint32_t beats)
 {
-	struct flight f[SLOTS_MOST];
+	struct async_call f[SLOTS_MOST];
 
 	shut(&w->service, true);
 	for (unsigned i = 0; i < waiting; i++) {
-		EXPECT(fly(client, &f[i], i % 2 ? ROOM_LATER : LATER, 0) == 0);
+		EXPECT(submit_echo(client, &f[i], i % 2 ? ROOM_LATER : LATER, 0) == 0);
 		EXPECT(gn_rpc_flush(client) == 0);
 		EXPECT(heartbeats(client, 3) == 0);
 	}
@@ -62,18 +61,18 @@ static int waits_and_beats(struct world *w, struct gn_rpc_client *client, unsign
 	shut(&w->service, false);
 	EXPECT(wait_all(client, f, waiting) == 0);
 	for (unsigned i = 0; i < waiting; i++)
-		EXPECT(flight_check(&f[i]) == 0);
+		EXPECT(async_call_check(&f[i]) == 0);
 	return 0;
 }
 
-/* A call that was cancelled, or is late, keeps its index, and nothing else. */
-static int cancelled_and_beats(struct world *w, struct gn_rpc_client *client, uint32_t beats)
+/* A canceled or late call keeps its index, and nothing else. */
+static int cancel_and_beat(struct world *w, struct gn_rpc_client *client, uint32_t beats)
 {
-	struct flight gone, late;
+	struct async_call gone, late;
 
 	shut(&w->service, true);
-	EXPECT(fly(client, &gone, LATER, 0) == 0);
-	EXPECT(fly(client, &late, LATER, gn_deadline_us(200)) == 0);
+	EXPECT(submit_echo(client, &gone, LATER, 0) == 0);
+	EXPECT(submit_echo(client, &late, LATER, gn_deadline_us(200)) == 0);
 	EXPECT(gn_rpc_flush(client) == 0);
 	EXPECT(gn_rpc_cancel(&gone.op) == 0);
 	EXPECT(wait_all(client, &late, 1) == 0);
@@ -85,8 +84,8 @@ static int cancelled_and_beats(struct world *w, struct gn_rpc_client *client, ui
 	return 0;
 }
 
-/* One that is too large for a slot: its bytes are the server's own already. */
-static int large_and_beats(struct world *w, struct gn_rpc_client *client, uint32_t beats)
+/* A large request: its bytes are in the server's memory already. */
+static int large_and_beat(struct world *w, struct gn_rpc_client *client, uint32_t beats)
 {
 	const uint32_t len = 3 * MAX;
 	uint8_t *request = gn_alloc(2 * len, 0), *result = request + len;
@@ -123,14 +122,14 @@ static int beside_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode
 	EXPECT(heartbeats(client, 2) == 0);
 	gn_rpc_server_counters(w->service.server, &count);
 	bytes = count.bytes;
-	EXPECT(waits_and_beats(w, client, 1, 3 * slots) == 0);
-	EXPECT(waits_and_beats(w, client, slots - 1, 3 * slots) == 0);
-	EXPECT(cancelled_and_beats(w, client, 2 * slots) == 0);
-	EXPECT(large_and_beats(w, client, 2 * slots) == 0);
+	EXPECT(defer_and_beat(w, client, 1, 3 * slots) == 0);
+	EXPECT(defer_and_beat(w, client, slots - 1, 3 * slots) == 0);
+	EXPECT(cancel_and_beat(w, client, 2 * slots) == 0);
+	EXPECT(large_and_beat(w, client, 2 * slots) == 0);
 	EXPECT(wait_aside(w, client, 0) == 0);
 	EXPECT(heartbeats(client, 2) == 0);
 	gn_rpc_server_counters(w->service.server, &count);
-	EXPECT(count.bytes == bytes); /* what was kept for them is not any more */
+	EXPECT(count.bytes == bytes); /* nothing is kept for them any more */
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
@@ -145,26 +144,26 @@ static int beside(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_beside(void **state)
+static void test_other_calls(void **state)
 {
 	(void)state;
 	run_everywhere(beside, &roomy, 1);
 }
 
 /*
- * Messages of which no request is answered: the client learns that their slots are free although no
- * result tells it.
+ * Messages without any answered request: the client learns that their slots are free although no
+ * result says so.
  */
-static int all_wait_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
+static int all_deferred_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
 	struct gn_rpc_client *client;
-	struct flight f[12];
+	struct async_call f[12];
 
 	EXPECT(connect_with(w, fabric, mode, 4, 4, &client) == 0);
 	shut(&w->service, true);
 	for (unsigned i = 0; i < 12; i++) {
 		const uint64_t until_ns = gn_deadline_us(UNIT_PATIENCE_US);
-		int rc = fly(client, &f[i], LATER, 0);
+		int rc = submit_echo(client, &f[i], LATER, 0);
 
 		while (rc == -EAGAIN && gn_now_ns() < until_ns) {
 			EXPECT(gn_rpc_poll(client) == 0);
@@ -178,7 +177,7 @@ static int all_wait_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mo
 	shut(&w->service, false);
 	EXPECT(wait_all(client, f, 12) == 0);
 	for (unsigned i = 0; i < 12; i++)
-		EXPECT(flight_check(&f[i]) == 0);
+		EXPECT(async_call_check(&f[i]) == 0);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
@@ -186,15 +185,15 @@ static int all_wait_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mo
 static int all_wait(struct world *w, struct gn_fabric *fabric)
 {
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
-		EXPECT(all_wait_in(w, fabric, mode) == 0);
+		EXPECT(all_deferred_in(w, fabric, mode) == 0);
 	return 0;
 }
 
-static void test_all_wait(void **state)
+static void test_all_deferred(void **state)
 {
 	(void)state;
 	if (THREADS_WATCHED)
-		skip(); /* a fence makes it right, which the thread sanitizer does not know */
+		skip(); /* correct because of a fence, which the thread sanitizer does not know */
 	run_everywhere(all_wait, &roomy, 1);
 }
 
@@ -216,16 +215,16 @@ static void open_later(void *arg)
 	shut(o->service, false);
 }
 
-/* All calls that may be under way are, and nobody waits for them any more. */
-static int fill_and_cancel(struct world *w, struct gn_rpc_client *client, struct flight *f,
+/* All calls of the window are outstanding and canceled. */
+static int fill_and_cancel(struct world *w, struct gn_rpc_client *client, struct async_call *f,
 			   unsigned n)
 {
 	EXPECT(wait_aside(w, client, 0) == 0);
 	shut(&w->service, true);
 	for (unsigned i = 0; i < n; i++) {
-		int rc = fly(client, &f[i], LATER, 0);
+		int rc = submit_echo(client, &f[i], LATER, 0);
 
-		while (rc == -EAGAIN) { /* the results of those before have not all been seen */
+		while (rc == -EAGAIN) { /* results of earlier calls are not all seen yet */
 			EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) >= 0);
 			rc = gn_rpc_submit(client, &f[i].op);
 		}
@@ -241,7 +240,7 @@ static int call_waits(struct world *w, struct gn_rpc_client *client)
 {
 	struct opener o = {.service = &w->service};
 	struct gn_thread *thread;
-	struct flight f[4];
+	struct async_call f[4];
 	uint64_t from_ns;
 
 	EXPECT(fill_and_cancel(w, client, f, 4) == 0);
@@ -256,12 +255,12 @@ static int call_waits(struct world *w, struct gn_rpc_client *client)
 	return 0;
 }
 
-/* More of them than may be under way, of which some are taken by calls that take long. */
+/* More calls than fit the window, part of which slow calls occupy. */
 static int call_all_waits(struct world *w, struct gn_rpc_client *client)
 {
 	struct opener o = {.service = &w->service};
 	struct gn_thread *thread;
-	struct flight f[4], more[9];
+	struct async_call f[4], more[9];
 	struct gn_rpc_op ops[9];
 
 	EXPECT(fill_and_cancel(w, client, f, 4) == 0);
@@ -274,31 +273,31 @@ static int call_all_waits(struct world *w, struct gn_rpc_client *client)
 	EXPECT(gn_thread_join(thread) == 0);
 	for (unsigned i = 0; i < 9; i++) {
 		more[i].op = ops[i];
-		EXPECT(flight_check(&more[i]) == 0);
+		EXPECT(async_call_check(&more[i]) == 0);
 	}
 	return 0;
 }
 
-/* After -EAGAIN a wait returns when there is a place, though no call ends that anybody waits for. */
+/* After -EAGAIN a wait returns when a slot is free, even if no call completes. */
 static int wait_waits(struct world *w, struct gn_rpc_client *client, bool live)
 {
 	struct opener o = {.service = &w->service};
 	struct gn_thread *thread;
-	struct flight f[4], next;
+	struct async_call f[4], next;
 	unsigned turns = 0;
 	int rc;
 
 	EXPECT(fill_and_cancel(w, client, f, live ? 3 : 4) == 0);
 	if (live) {
-		do { /* the fourth place may be taken by a result that was not seen yet */
+		do { /* the fourth slot may hold a result that was not seen yet */
 			EXPECT(gn_rpc_poll(client) >= 0);
-			rc = fly(client, &f[3], LATER, 0);
+			rc = submit_echo(client, &f[3], LATER, 0);
 		} while (rc == -EAGAIN);
 		EXPECT(rc == 0);
 	}
 	EXPECT(gn_rpc_wait(client, gn_deadline_us(live ? 100 : UNIT_PATIENCE_US)) ==
-	       (live ? -ETIMEDOUT : 0)); /* nobody wants a place yet */
-	EXPECT(fly(client, &next, ECHO, 0) == -EAGAIN);
+	       (live ? -ETIMEDOUT : 0)); /* no submission has failed yet */
+	EXPECT(submit_echo(client, &next, ECHO, 0) == -EAGAIN);
 	EXPECT(gn_rpc_wait(client, gn_deadline_us(1000)) == -ETIMEDOUT);
 	EXPECT(gn_thread_start("opener", open_later, &o, &thread) == 0);
 	do {
@@ -307,9 +306,9 @@ static int wait_waits(struct world *w, struct gn_rpc_client *client, bool live)
 		turns++;
 	} while (rc == -EAGAIN);
 	EXPECT(rc == 0 && turns <= 4);
-	EXPECT(wait_all(client, &next, 1) == 0 && flight_check(&next) == 0);
+	EXPECT(wait_all(client, &next, 1) == 0 && async_call_check(&next) == 0);
 	if (live)
-		EXPECT(wait_all(client, &f[3], 1) == 0 && flight_check(&f[3]) == 0);
+		EXPECT(wait_all(client, &f[3], 1) == 0 && async_call_check(&f[3]) == 0);
 	EXPECT(gn_thread_join(thread) == 0);
 	return 0;
 }
@@ -344,20 +343,20 @@ static void test_slots(void **state)
 
 #define COPY_BYTES 300u
 
-/* A server that has memory for the copy of one request, and not of two. */
+/* A server with memory for the copy of one request, but not of two. */
 static int no_memory(struct world *w, struct gn_fabric *fabric)
 {
 	struct gn_rpc_client *client;
 	struct gn_rpc_counters count = {.size = sizeof(count)};
 	struct gn_rpc_op more = {.method = ECHO}, refused = more;
-	struct flight f[2];
+	struct async_call f[2];
 	uint64_t fixed;
 
 	EXPECT(connect_with(w, fabric, GN_RPC_FETCH, 4, 1, &client) == 0);
 	EXPECT(heartbeats(client, 1) == 0);
 	gn_rpc_server_counters(w->service.server, &count);
 	fixed = count.bytes;
-	if (!w->opts.max_client_bytes) { /* now it is known what a client costs */
+	if (!w->opts.max_client_bytes) { /* now the cost of a client is known */
 		w->opts.max_client_bytes = fixed + 3 * COPY_BYTES;
 		EXPECT(gn_rpc_client_close(client) == 0);
 		EXPECT(world_restart(w) == 0);
@@ -372,12 +371,12 @@ static int no_memory(struct world *w, struct gn_fabric *fabric)
 	EXPECT(heartbeats(client, 2) == 0);
 	gn_rpc_server_counters(w->service.server, &count);
 	EXPECT(count.bytes == fixed + COPY_BYTES && !count.dropped);
-	/* The slot of the one that was not copied is the next. */
+	/* The slot of the request that was not copied is the next one. */
 	EXPECT(gn_rpc_submit(client, &more) == 0);
 	EXPECT(gn_rpc_submit(client, &refused) == -EAGAIN);
 	shut(&w->service, false);
 	EXPECT(wait_all(client, f, 2) == 0);
-	EXPECT(flight_check(&f[0]) == 0 && flight_check(&f[1]) == 0);
+	EXPECT(async_call_check(&f[0]) == 0 && async_call_check(&f[1]) == 0);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
@@ -391,7 +390,7 @@ static void test_no_memory(void **state)
 	run_everywhere(no_memory, &opts, 1);
 }
 
-/* ---- no memory for what is known of a method ---- */
+/* ---- no memory for a method's state ---- */
 
 #define CALL_NS 10000000u
 
@@ -434,8 +433,8 @@ static int nothing_known_client(struct gn_env *env, int argc, char **argv)
 	return 0;
 }
 
-/* The first call of a method, of whose first allocations one or more fail: it ends. */
-static void test_nothing_known(void **state)
+/* The first call of a method, with one or more failing allocations: it completes. */
+static void test_no_method_memory(void **state)
 {
 	const char *faults[] = {"alloc@10ms:n0", "alloc@10ms:n0 alloc@10ms:n0:#2",
 				"alloc@10ms:n0 alloc@10ms:n0:#2 alloc@10ms:n0:#3"};
@@ -468,11 +467,11 @@ static void test_nothing_known(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_beside),
-		cmocka_unit_test(test_all_wait),
+		cmocka_unit_test(test_other_calls),
+		cmocka_unit_test(test_all_deferred),
 		cmocka_unit_test(test_slots),
 		cmocka_unit_test(test_no_memory),
-		cmocka_unit_test(test_nothing_known),
+		cmocka_unit_test(test_no_method_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls that their handler is given together: every one is executed once, in order, and has its own
- * result, whatever the results' sizes, in a slot, held until one is free, or read by the client; a
- * large request keeps its place where its method is ordered; what the handler forgets has failed.
+ * Groups: every call is executed once, in order, and has its own result, whatever the result's
+ * size: in a slot, held until one is free, or read by the client. A large request of an ordered
+ * method keeps its order. A call that the handler does not answer has failed.
  */
 #define SERVICE_METHODS group_methods
 #include "rpc_world.h"
 
-#define SLOT  512u /* bytes in one */
+#define SLOT  512u /* bytes per slot */
 #define N     64u  /* entries of a batch */
 #define LARGE 40000u
 
 enum { GROUP = 100, GROUP_TOO, OTHER_ARG, UNORDERED };
 
-/* What a request asks its handler to do. */
+/* What a request tells its handler to do. */
 enum how { IN_ROOM, ROOM_AND_COPY, COPY, OWN_MEM, PUT, FORGET, TWICE, HOWS, NOTHING_YET };
 struct ask {
 	uint32_t number, bytes;
 	uint32_t how, sleep_us;
 };
 
-/* What the handlers have done. They run in one thread. */
+/* What the handlers have done. They run on one thread. */
 #define LOG_MAX 4096u
 static struct {
 	uint32_t number[LOG_MAX];
@@ -47,7 +47,7 @@ static void execute(struct gn_rpc_group *group, unsigned i, const struct ask *as
 
 	if (ask->how == IN_ROOM || ask->how == ROOM_AND_COPY || ask->how == TWICE) {
 		room = gn_rpc_group_room(group, i, ask->bytes);
-		if (!room) /* it has ended */
+		if (!room) /* it is answered already */
 			return;
 	}
 	done_log.number[done_log.n % LOG_MAX] = ask->number;
@@ -200,7 +200,7 @@ static int connect_to(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mod
 	return gn_rpc_client_open(fabric, w->addr, &opts, out);
 }
 
-/* Executed once each, in the order of their numbers. */
+/* Executed once each, in order. */
 static int in_order(uint32_t n)
 {
 	EXPECT(n_done() == n);
@@ -223,7 +223,7 @@ static int sizes_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 			uint32_t bytes = (uint32_t)gn_random() % (SLOT + 1);
 
 			if (round == 0)
-				bytes = SLOT; /* so a message has one result */
+				bytes = SLOT; /* one result per message */
 			else if (round > 1 && gn_random() % 16 == 0)
 				bytes = SLOT + 1 + (uint32_t)gn_random() % LARGE;
 			EXPECT(call_make(&c[i], gn_random() % 4 ? GROUP : GROUP_TOO,
@@ -238,7 +238,7 @@ static int sizes_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 		for (uint32_t i = 0; i < 4 * N; i++)
 			EXPECT(call_check(&c[i], GN_RPC_OK) == 0);
 	}
-	/* A group that a busy machine makes slow begins without a message. */
+	/* A group that is slow on a busy machine starts without an open message. */
 	EXPECT(done_log.put || !w->simulated);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
@@ -251,7 +251,7 @@ static int sizes(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-/* ---- one message, all of whose results are larger than a slot together ---- */
+/* ---- one message whose results together exceed a slot ---- */
 
 static int whole_group(struct world *w, struct gn_fabric *fabric)
 {
@@ -260,7 +260,7 @@ static int whole_group(struct world *w, struct gn_fabric *fabric)
 	struct gn_rpc_counters before = {.size = sizeof(before)}, after = before;
 
 	EXPECT(connect_to(w, fabric, GN_RPC_FETCH, &client) == 0);
-	/* A slow group is split: until it is known that it is quick, call by call. */
+	/* A slow group is split into single calls until the method is known to be fast. */
 	for (unsigned round = 0; round < 8; round++) {
 		forget_log();
 		EXPECT(gn_rpc_server_counters(w->service.server, &before) == 0);
@@ -306,7 +306,7 @@ static int ordered(struct world *w, struct gn_fabric *fabric)
 		for (uint32_t i = 0; i < 3 * N; i++)
 			EXPECT(call_check(&c[i], GN_RPC_OK) == 0);
 	}
-	/* Without the flag nobody waits for it, and everything is executed all the same. */
+	/* Without the flag no call waits for it, and all are executed. */
 	forget_log();
 	for (uint32_t i = 0; i < N; i++) {
 		EXPECT(call_make(&c[i], UNORDERED, (struct ask){i, 8, IN_ROOM, 0},
@@ -322,8 +322,8 @@ static int ordered(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-/* The client goes while the server waits for its large request, or just after. */
-static int ordered_gone(struct world *w, struct gn_fabric *fabric)
+/* The client disconnects while the server reads its large request, or just after. */
+static int ordered_disconnect(struct world *w, struct gn_fabric *fabric)
 {
 	static struct call c[8];
 	struct gn_rpc_client *client;
@@ -344,7 +344,7 @@ static int ordered_gone(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-/* ---- mistakes of a handler, and limits ---- */
+/* ---- errors of a handler, and limits ---- */
 
 static void count_told(void *arg, enum gn_log_level level, const char *line)
 {
@@ -374,7 +374,7 @@ static int mistakes(struct world *w, struct gn_fabric *fabric)
 	EXPECT(__atomic_load_n(&done_log.told, __ATOMIC_RELAXED) == twice);
 	for (uint32_t i = 0; i < N; i++)
 		EXPECT(call_check(&c[i], i % 3 == 1 ? GN_RPC_FAILED : GN_RPC_OK) == 0);
-	/* More than anything may have. */
+	/* Larger than max_large. */
 	EXPECT(call_make(&c[0], GROUP, (struct ask){0, (1u << 20) + 1, IN_ROOM, 0}, 0) == 0);
 	forget_log();
 	EXPECT(submit(client, &c[0]) == 0);
@@ -388,8 +388,8 @@ static int mistakes(struct world *w, struct gn_fabric *fabric)
 /* ---- a client that does not acknowledge ---- */
 
 /*
- * It sends what its slots hold and does not look: what is held for it is bounded, and what is not
- * held is not executed.
+ * Fills its slots and never polls: what is held for it is bounded, and a call whose result cannot
+ * be held is not executed.
  */
 static int never_acks(struct world *w, struct gn_fabric *fabric)
 {
@@ -429,9 +429,9 @@ static int never_acks(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-/* ---- calls that are not to be executed ---- */
+/* ---- abandoned calls ---- */
 
-static int given_up(struct world *w, struct gn_fabric *fabric)
+static int abandoned_calls(struct world *w, struct gn_fabric *fabric)
 {
 	static struct call slow, c[8];
 	struct gn_rpc_client *client, *other;
@@ -492,13 +492,13 @@ static void test_ordered(void **state)
 	run_everywhere(ordered, &opts, 1);
 }
 
-static void test_ordered_gone(void **state)
+static void test_ordered_disconnect(void **state)
 {
 	struct gn_rpc_server_opts opts = usual;
 
 	(void)state;
 	opts.max_large = 4u << 20;
-	run_everywhere(ordered_gone, &opts, 1);
+	run_everywhere(ordered_disconnect, &opts, 1);
 }
 
 static void test_mistakes(void **state)
@@ -515,23 +515,24 @@ static void test_never_acks(void **state)
 	opts.max_window = SLOTS * N;
 	opts.max_large = 4096;
 	opts.max_client_bytes = 384u << 10;
-	opts.park_us = UNIT_PATIENCE_US; /* a client that does not poll cannot see that it is parked */
+	/* a client that does not poll cannot see that it is parked */
+	opts.park_us = UNIT_PATIENCE_US;
 	run_everywhere(never_acks, &opts, 1);
 }
 
-static void test_given_up(void **state)
+static void test_abandoned(void **state)
 {
 	(void)state;
-	run_everywhere(given_up, &usual, 1);
+	run_everywhere(abandoned_calls, &usual, 1);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),	 cmocka_unit_test(test_whole_group),
-		cmocka_unit_test(test_ordered),	 cmocka_unit_test(test_ordered_gone),
-		cmocka_unit_test(test_mistakes), cmocka_unit_test(test_never_acks),
-		cmocka_unit_test(test_given_up),
+		cmocka_unit_test(test_sizes),	  cmocka_unit_test(test_whole_group),
+		cmocka_unit_test(test_ordered),	  cmocka_unit_test(test_ordered_disconnect),
+		cmocka_unit_test(test_mistakes),  cmocka_unit_test(test_never_acks),
+		cmocka_unit_test(test_abandoned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a client learns and tells: fetch or reply for each method, by both rules, how much a fetch
- * brings; and what client and server have counted, as JSON and for Prometheus.
+ * What a client adapts and reports: fetch or reply per method, by both rules, and the bytes of a
+ * fetch; and the metrics of client and server, as JSON and for Prometheus.
  */
 #include "rpc_world.h"
 
-#define TIMED_WITHIN 13u /* messages of which one at least is timed */
+#define TIMED_WITHIN 13u /* messages of which at least one is timed */
 
 static int call_slow(struct gn_rpc_client *client, uint32_t us)
 {
@@ -33,7 +33,7 @@ static int slow_calls(struct gn_rpc_client *client, uint32_t us, unsigned n)
 
 /* ---- the server's time decides ---- */
 
-/* A machine that is not ours alone may stop for some ms, so there Tx is far above them. */
+/* On a shared machine a call may stall for some ms, so Tx is far above that. */
 static int by_time(struct world *w, struct gn_fabric *fabric)
 {
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
@@ -46,15 +46,15 @@ static int by_time(struct world *w, struct gn_fabric *fabric)
 	EXPECT(slow_calls(client, 0, 10) == 0);
 	EXPECT(call_echo(client, ECHO, 10, 1) == 0);
 	EXPECT(!replies(client, SLOW));
-	for (unsigned i = 0; i < 20; i++) { /* every other one is not enough */
+	for (unsigned i = 0; i < 20; i++) { /* every other call is not enough */
 		EXPECT(slow_calls(client, i % 2 ? 2 * opts.switch_us : 0, 1) == 0);
 		EXPECT(!replies(client, SLOW));
 	}
-	/* Not each is timed while they seem to be short: so it may take a few. */
+	/* Not every call is timed while they seem short, so it may take a few. */
 	EXPECT(slow_calls(client, 2 * opts.switch_us, TIMED_WITHIN + 1) == 0);
 	EXPECT(replies(client, SLOW) && !replies(client, ECHO));
 	EXPECT(slow_calls(client, opts.switch_us * 9 / 10, 3) == 0);
-	EXPECT(replies(client, SLOW)); /* between 0.8 Tx and Tx all stays as it is */
+	EXPECT(replies(client, SLOW)); /* between 0.8 Tx and Tx nothing changes */
 	EXPECT(slow_calls(client, 0, 1) == 0);
 	EXPECT(replies(client, SLOW));
 	EXPECT(slow_calls(client, 0, 1) == 0);
@@ -74,11 +74,11 @@ static void test_by_time(void **state)
 	run_everywhere(by_time, NULL, 1);
 }
 
-/* ---- a slow method beside a quick one ---- */
+/* ---- a slow method beside a fast one ---- */
 
-#define SEEN_WITHIN 4u /* calls of a slow method, until it is known to be slow */
+#define SEEN_WITHIN 4u /* calls of a slow method before it is known to be slow */
 
-/* How many fetches in vain a call and a quick one behind it take, in so many rounds. */
+/* How many fetches of a slow call and a fast one behind it fail, in so many rounds. */
 static int slow_rounds(struct gn_rpc_client *client, uint32_t us, unsigned rounds, uint64_t *vain)
 {
 	struct gn_rpc_counters before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
@@ -93,29 +93,29 @@ static int slow_rounds(struct gn_rpc_client *client, uint32_t us, unsigned round
 	return 0;
 }
 
-static int slow_beside_quick(struct world *w, struct gn_fabric *fabric)
+static int slow_beside_fast(struct world *w, struct gn_fabric *fabric)
 {
 	static const uint32_t us[] = {200, 20000, 120000, 2000000};
 
 	for (unsigned i = 0; i < (w->simulated ? 4 : 3); i++) {
 		struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
 		struct gn_rpc_client *client;
-		uint64_t vain, vain_later;
+		uint64_t vain, fails_later;
 
 		opts.switch_us = 100;
 		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 		EXPECT(slow_rounds(client, us[i], SEEN_WITHIN, &vain) == 0);
 		EXPECT(replies(client, SLOW));
-		EXPECT(slow_rounds(client, us[i], SEEN_WITHIN, &vain_later) == 0);
+		EXPECT(slow_rounds(client, us[i], SEEN_WITHIN, &fails_later) == 0);
 		EXPECT(replies(client, SLOW));
-		/* Elsewhere a thread that is not ours may make anything slow. */
-		EXPECT(!w->simulated || (!replies(client, ECHO) && vain_later < 64 * SEEN_WITHIN));
+		/* On a real machine another thread may slow anything down. */
+		EXPECT(!w->simulated || (!replies(client, ECHO) && fails_later < 64 * SEEN_WITHIN));
 		EXPECT(gn_rpc_client_close(client) == 0);
 	}
 	return 0;
 }
 
-/* In one message: the quick ones do not wait for the slow one, when it is known to be slow. */
+/* In one message: the fast calls do not wait for the slow one, once it is known to be slow. */
 static int slow_in_batch(struct world *w, struct gn_fabric *fabric)
 {
 	const uint32_t us = 5000;
@@ -140,10 +140,10 @@ static int slow_in_batch(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_slow_beside_quick(void **state)
+static void test_slow_beside_fast(void **state)
 {
 	(void)state;
-	run_everywhere(slow_beside_quick, NULL, 1);
+	run_everywhere(slow_beside_fast, NULL, 1);
 	run_everywhere(slow_in_batch, NULL, 1);
 }
 
@@ -186,7 +186,7 @@ static void test_by_fails(void **state)
 	run_everywhere(by_fails, &paper, 1);
 }
 
-/* ---- how much a fetch brings ---- */
+/* ---- bytes of a fetch ---- */
 
 static int fetch_size(struct world *w, struct gn_fabric *fabric)
 {
@@ -203,7 +203,7 @@ static int fetch_size(struct world *w, struct gn_fabric *fabric)
 	for (unsigned i = 0; i < 20; i++)
 		EXPECT(call_echo(client, ECHO, 2000, i) == 0);
 	EXPECT(gn_rpc_client_counters(client, &after) == 0);
-	/* The first read brings all of it; where reads cost next to nothing it only has a look. */
+	/* The first READ brings the whole result; where READs cost almost nothing it only peeks. */
 	EXPECT(!w->simulated || after.second_reads == before.second_reads);
 	for (unsigned i = 0; i < 64 * TIMED_WITHIN; i++)
 		EXPECT(call_echo(client, ECHO, 8, i) == 0);
@@ -228,7 +228,7 @@ static void test_fetch_size(void **state)
 
 /* ---- metrics ---- */
 
-/* A reader of JSON that knows nothing but whether it is well-formed. */
+/* A JSON parser that only checks the syntax. */
 static const char *skip_value(const char *p);
 
 static const char *skip_space(const char *p)
@@ -345,7 +345,7 @@ static int client_text(const struct gn_rpc_client *client, enum gn_rpc_format fo
 	EXPECT(check_text(text, format, "client") == 0);
 	EXPECT(format != GN_RPC_JSON || !has(text, "\"no_method\": 1"));
 	EXPECT(gn_rpc_client_metrics(client, format, text, 10) == len);
-	EXPECT(strlen(text) == 9); /* as much as there is room for */
+	EXPECT(strlen(text) == 9); /* as much as fits */
 	gn_free(text);
 	return 0;
 }
@@ -409,7 +409,7 @@ static void test_metrics(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_by_time),	 cmocka_unit_test(test_slow_beside_quick),
+		cmocka_unit_test(test_by_time),	 cmocka_unit_test(test_slow_beside_fast),
 		cmocka_unit_test(test_by_fails), cmocka_unit_test(test_fetch_size),
 		cmocka_unit_test(test_metrics),
 	};

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Beginnings and ends: servers that go and come back, that drain, that are polled; clients that
- * were silent for long; and the papers' own interface.
+ * Lifecycle: servers that restart, drain, or are polled; clients that were idle for long; and the
+ * papers' interface.
  */
 #include "rpc_world.h"
 #include "unit_shm.h"
 
-/* ---- a server goes ---- */
+/* ---- a server restarts ---- */
 
 static int comes_back_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
 	const struct gn_rpc_client_opts opts = in_mode(mode);
 	struct gn_rpc_client *client;
 	struct gn_rpc_counters count = {.size = sizeof(count)};
-	struct flight f[3];
+	struct async_call f[3];
 
 	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	for (unsigned round = 0; round < 3; round++) {
 		EXPECT(call_echo(client, ECHO, 100, round) == 0);
 		for (unsigned i = 0; i < 3; i++)
-			EXPECT(fly(client, &f[i], i ? ECHO : LATER, 0) == 0);
+			EXPECT(submit_echo(client, &f[i], i ? ECHO : LATER, 0) == 0);
 		EXPECT(world_restart(w) == 0);
 		EXPECT(wait_all(client, f, 3) == 0);
 		for (unsigned i = 0; i < 3; i++)
 			EXPECT(f[i].ended == 1 &&
 			       (f[i].op.status == GN_RPC_PEER_GONE || f[i].op.status == GN_RPC_OK));
-		/* From then on it says so at once, until it is connected again. */
-		while (gn_rpc_poll(client) || fly(client, &f[0], ECHO, 0) != -ENOTCONN)
+		/* From then on every call fails at once, until the client is connected again. */
+		while (gn_rpc_poll(client) || submit_echo(client, &f[0], ECHO, 0) != -ENOTCONN)
 			gn_sleep_us(100);
 		EXPECT(gn_rpc_wait(client, GN_FOREVER) == 0);
 		EXPECT(gn_rpc_flush(client) == -ENOTCONN);
@@ -45,13 +45,13 @@ static int comes_back(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_comes_back(void **state)
+static void test_server_restarts(void **state)
 {
 	(void)state;
 	run_everywhere(comes_back, NULL, 1);
 }
 
-/* GN_RPC_RECONNECT: a call begins anew by itself, but none is sent twice. */
+/* GN_RPC_RECONNECT: a call reconnects, but no call is sent twice. */
 static int by_itself(struct world *w, struct gn_fabric *fabric)
 {
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
@@ -78,14 +78,14 @@ static int by_itself(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_by_itself(void **state)
+static void test_reconnect_flag(void **state)
 {
 	(void)state;
 	run_everywhere(by_itself, NULL, 1);
 }
 
-/* Nobody comes back: the call ends at its deadline, and not before. */
-static void test_nobody_comes_back(void **state)
+/* The server does not return: the call ends at its deadline, not earlier. */
+static void test_reconnect_deadline(void **state)
 {
 	struct world *w = calloc(1, sizeof(*w));
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
@@ -102,7 +102,7 @@ static void test_nobody_comes_back(void **state)
 	assert_int_equal(gn_rpc_client_open(w->fabric, addr, &opts, &client), 0);
 	assert_int_equal(call_echo(client, ECHO, 1, 1), 0);
 	assert_int_equal(service_stop(&w->service), 0);
-	do { /* the first may not have noticed */
+	do { /* the first call may not have noticed */
 		before_ns = gn_now_ns();
 		rc = gn_rpc_call(client, ECHO, NULL, 0, NULL, 0, NULL, gn_deadline_us(50000), NULL);
 	} while (!rc);
@@ -121,7 +121,7 @@ static void test_nobody_comes_back(void **state)
 	free(w);
 }
 
-/* Who is called back when all calls end may not end the client then, whoever ends them. */
+/* A callback within the end of all calls must not close the client, whoever ends them. */
 struct closer {
 	struct gn_rpc_client *client;
 	int said;
@@ -168,13 +168,13 @@ static void test_close_in_close(void **state)
 	run_everywhere(close_in_close, NULL, 1);
 }
 
-/* Nor who is told that the server came. */
+/* Nor must the peer callback. */
 static void close_from_peer(void *arg, uint64_t server, bool came)
 {
 	struct closer *c = arg;
 
 	(void)server;
-	if (!came || !c->client) /* before open has returned nobody has it */
+	if (!came || !c->client) /* before open has returned there is no client */
 		return;
 	c->said = gn_rpc_client_close(c->client);
 	c->n++;
@@ -197,13 +197,13 @@ static int close_when_it_came(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_close_when_it_came(void **state)
+static void test_close_in_peer(void **state)
 {
 	(void)state;
 	run_everywhere(close_when_it_came, NULL, 1);
 }
 
-/* No deadline is none, also where nothing but an event can come. */
+/* No deadline means no deadline, even if only an event can end the wait. */
 static int open_without_deadline(struct world *w, struct gn_fabric *fabric)
 {
 	struct gn_rpc_client *client;
@@ -223,7 +223,7 @@ static void test_open_without_deadline(void **state)
 
 /* ---- drain ---- */
 
-/* A server that ends waits for answers, and says so after a second. */
+/* gn_rpc_server_destroy() waits for answers, and logs this after a second. */
 struct ending {
 	struct service *service;
 	unsigned warned;
@@ -246,7 +246,7 @@ static void test_destroy_waits(void **state)
 	struct world *w = calloc(1, sizeof(*w));
 	struct ending e = {.service = &w->service};
 	struct gn_rpc_client *client;
-	struct flight f[2];
+	struct async_call f[2];
 	uint64_t before_ns;
 	char addr[UNIT_ADDR];
 
@@ -257,7 +257,7 @@ static void test_destroy_waits(void **state)
 	shut(&w->service, true);
 	assert_int_equal(gn_rpc_client_open(w->fabric, addr, NULL, &client), 0);
 	for (unsigned i = 0; i < 2; i++)
-		assert_int_equal(fly(client, &f[i], LATER, 0), 0);
+		assert_int_equal(submit_echo(client, &f[i], LATER, 0), 0);
 	while (aside(&w->service) < 2)
 		gn_rpc_poll(client);
 	assert_int_equal(gn_rpc_client_close(client), 0);
@@ -281,14 +281,14 @@ static int drain_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 {
 	const struct gn_rpc_client_opts opts = in_mode(mode);
 	struct gn_rpc_client *client, *late;
-	struct flight f[4];
+	struct async_call f[4];
 	int rc;
 
 	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	EXPECT(call_echo(client, ECHO, 8, 8) == 0);
 	shut(&w->service, true);
 	for (unsigned i = 0; i < 4; i++)
-		EXPECT(fly(client, &f[i], LATER, 0) == 0);
+		EXPECT(submit_echo(client, &f[i], LATER, 0) == 0);
 	while (aside(&w->service) < 4)
 		EXPECT(gn_rpc_poll(client) == 0);
 	EXPECT(gn_rpc_server_drain(w->service.server, gn_deadline_us(20000)) == -ETIMEDOUT);
@@ -300,8 +300,8 @@ static int drain_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 	shut(&w->service, false);
 	EXPECT(wait_all(client, f, 4) == 0);
 	for (unsigned i = 0; i < 4; i++)
-		EXPECT(flight_check(&f[i]) == 0);
-	/* It knows when its client has said that it has got them. */
+		EXPECT(async_call_check(&f[i]) == 0);
+	/* The server knows when its client has acknowledged them. */
 	do {
 		EXPECT(gn_rpc_poll(client) == 0);
 		rc = gn_rpc_server_drain(w->service.server, gn_deadline_us(5000));
@@ -326,16 +326,18 @@ static void test_drain(void **state)
 
 	(void)state;
 	assert_non_null(w);
-	w->program = drain; /* the server's calls are made here: in one process only */
+	w->program = drain; /* the server's functions are called here: in one process only */
 	run_shm(w);
 	w->opts.threads = 3;
 	run_shm(w);
 	free(w);
 }
 
-/* ---- silence ---- */
+/* ---- idle clients ---- */
 
-/* After any silence, also one that ends just when the server stops looking, a call works. */
+/*
+ * A call works after any idle time, including one that ends just when the server parks the client.
+ */
 static int parked_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode,
 		     uint32_t batch)
 {
@@ -354,7 +356,7 @@ static int parked_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode
 		EXPECT(call_echo(client, i % 4 ? ECHO : LATER, 32, i) == 0);
 		slow += gn_now_ns() - ns > 50000000;
 	}
-	EXPECT(slow <= (w->simulated ? 0 : rounds / 4)); /* a real machine may stop for a while */
+	EXPECT(slow <= (w->simulated ? 0 : rounds / 4)); /* a real machine may stall for a while */
 	gn_sleep_us(5000);
 	EXPECT(call_echo(client, ECHO, 32, 1) == 0);
 	EXPECT(gn_rpc_client_close(client) == 0);
@@ -382,9 +384,9 @@ static void test_parked(void **state)
 	run_everywhere(parked, &opts, 3);
 }
 
-/* ---- polled servers, and the papers' own interface ---- */
+/* ---- polled servers, and the papers' interface ---- */
 
-/* A thread that does for a server what those of others do by themselves. */
+/* A thread that polls a server. */
 struct poller {
 	const char *addr;
 	struct gn_fabric *fabric;
@@ -444,7 +446,7 @@ static void test_polled(void **state)
 		assert_int_equal(gn_rpc_client_open(p.fabric, addr, &opts, &client), 0);
 		for (unsigned i = 0; i < 100; i++) {
 			if (i % 20 == 0)
-				gn_sleep_us(3000); /* it is put aside meanwhile */
+				gn_sleep_us(3000); /* the client is parked meanwhile */
 			assert_int_equal(call_echo(client, ECHO, i, i), 0);
 		}
 		assert_int_equal(gn_rpc_client_close(client), 0);
@@ -458,11 +460,11 @@ static void test_polled(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_comes_back),
-		cmocka_unit_test(test_by_itself),
-		cmocka_unit_test(test_nobody_comes_back),
+		cmocka_unit_test(test_server_restarts),
+		cmocka_unit_test(test_reconnect_flag),
+		cmocka_unit_test(test_reconnect_deadline),
 		cmocka_unit_test(test_close_in_close),
-		cmocka_unit_test(test_close_when_it_came),
+		cmocka_unit_test(test_close_in_peer),
 		cmocka_unit_test(test_open_without_deadline),
 		cmocka_unit_test(test_drain),
 		cmocka_unit_test(test_destroy_waits),

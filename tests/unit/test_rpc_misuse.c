@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Mistakes of programs that the library tells and survives: requests and groups that are answered
- * twice or too late, calls that are prepared and never committed, and clients and servers that a
- * forked child has inherited.
+ * Programming errors that the library reports and survives: requests and groups that are answered
+ * twice or too late, calls that are prepared and never committed, and clients and servers inherited
+ * by a forked child.
  */
 #include <sys/wait.h>
 
@@ -110,7 +110,9 @@ static void test_answered_twice(void **state)
 	assert_int_equal(gn_rpc_client_open(fabric, addr, NULL, &client), 0);
 	gn_log_to(count_told, NULL);
 	for (unsigned method = TWICE; method <= TWICE_MEM; method++)
-		/* The second answer of another thread races with the next call: that is the mistake. */
+		/*
+		 * The second answer of another thread races with the next call: that is the error.
+		 */
 		for (unsigned i = THREADS_WATCHED && method == TWICE_LATER ? 40 : 0; i < 40;
 		     i++, calls++) {
 			unsigned status = GN_RPC_FAILED;
@@ -140,7 +142,7 @@ static void answer_once(struct gn_rpc_request *request, void *arg)
 	gn_rpc_answer(request, GN_RPC_OK, "one", 3);
 }
 
-/* ---- a polled server and its client, which take turns in one thread ---- */
+/* ---- a polled server and its client, which take turns on one thread ---- */
 
 struct pair {
 	struct gn_fabric *fabric;
@@ -161,7 +163,7 @@ static int pair_connect(struct pair *p)
 	return rc;
 }
 
-/* The server with a handler for method TWICE: for each call, or for groups. */
+/* The server with a handler for method TWICE: for single calls or for groups. */
 static void pair_open(struct pair *p, gn_rpc_handler *fn, gn_rpc_group_handler *group, void *arg)
 {
 	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .flags = GN_RPC_POLLED};
@@ -186,8 +188,8 @@ static void pair_close(struct pair *p)
 	assert_int_equal(gn_fabric_close(p->fabric), 0);
 }
 
-/* So many calls, which end. */
-static void pair_call(struct pair *p, struct flight *f, unsigned n)
+/* So many calls, which complete. */
+static void pair_call(struct pair *p, struct async_call *f, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
 		flight_make(&f[i], TWICE, 8, i, p->deadline_ns);
@@ -201,11 +203,11 @@ static void pair_call(struct pair *p, struct flight *f, unsigned n)
 		}
 }
 
-/* A second answer after the result was sent is told, and does not touch the sent result. */
+/* A second answer after the result was sent is reported, and does not change the sent result. */
 static void test_answered_again(void **state)
 {
 	struct gn_rpc_request *request = NULL;
-	struct flight f;
+	struct async_call f;
 	struct pair p;
 	uint32_t room;
 
@@ -243,19 +245,19 @@ static void wrong_group(struct gn_rpc_group *group, void *arg)
 	const unsigned n = gn_rpc_group_size(group);
 	uint8_t *to;
 
-	if (n != GROUP_CALLS) /* all come in one batch, or this test is wrong */
+	if (n != GROUP_CALLS) /* all must come in one batch */
 		return;
 	gn_rpc_group_answer(group, 0, GN_RPC_OK, "one", 3);
 	gn_rpc_group_answer(group, 0, GN_RPC_FAILED, "two", 3);
 	to = gn_rpc_group_put(group, 1, GN_RPC_OK, 3);
 	if (to)
 		memcpy(to, "one", 3);
-	else /* never in place, with the thread sanitizer */
+	else /* never in place under the thread sanitizer */
 		gn_rpc_group_answer(group, 1, GN_RPC_OK, "one", 3);
 	if (gn_rpc_group_put(group, 1, GN_RPC_OK, 3) || gn_rpc_group_room(group, 1, 3))
 		gn_log(GN_LOG_WARN, "there is room for a call that was answered");
 	gn_rpc_group_answer_mem(group, 1, GN_RPC_OK, l->mem, 0, 3, count_released, &l->released);
-	/* More than there is room for; of the wrong call; of no call. */
+	/* Longer than the buffer; of the wrong call; of no call. */
 	to = gn_rpc_group_room(group, 2, 3);
 	gn_rpc_group_answer(group, 2, GN_RPC_OK, to, 1u << 20);
 	to = gn_rpc_group_room(group, 3, GN_RPC_LARGE_MAX + 1);
@@ -267,10 +269,10 @@ static void wrong_group(struct gn_rpc_group *group, void *arg)
 	gn_rpc_group_room(group, 5, 100); /* and not answered */
 }
 
-/* What a group's handler does wrongly is told, and ends its own calls only. */
+/* Errors of a group's handler are reported, and end only its own calls. */
 static void test_wrong_group(void **state)
 {
-	struct flight f[GROUP_CALLS];
+	struct async_call f[GROUP_CALLS];
 	struct lender lender = {0};
 	struct pair p;
 
@@ -308,12 +310,12 @@ static void keep_group(struct gn_rpc_group *group, void *arg)
 		gn_rpc_group_answer(group, i, GN_RPC_OK, NULL, 0);
 }
 
-/* A group that is used after its handler has returned, and when its client is gone. */
+/* A group that is used after its handler has returned, and after its client disconnected. */
 static void test_kept_group(void **state)
 {
 	struct gn_rpc_counters count = {.size = sizeof(count), .clients = 1};
 	struct keeper keeper = {0};
-	struct flight f[GROUP_CALLS];
+	struct async_call f[GROUP_CALLS];
 	struct lender lender = {0};
 	struct pair p;
 
@@ -341,7 +343,7 @@ static void test_kept_group(void **state)
 			assert_int_equal(gn_rpc_server_counters(p.server, &count), 0);
 		}
 		assert_int_equal(count.clients, 0);
-		for (unsigned i = 0; i < 1000; i++) /* its memory is free */
+		for (unsigned i = 0; i < 1000; i++) /* its memory is freed */
 			assert_true(gn_rpc_server_poll(p.server) >= 0);
 	}
 	gn_log_to(NULL, NULL);
@@ -357,7 +359,7 @@ static void no_group(struct gn_rpc_group *group, void *arg)
 	(void)group, (void)arg;
 }
 
-/* An error names the call that was made, and the one cause. */
+/* An error names the function that was called, and the one cause. */
 static void test_handle_errors(void **state)
 {
 	struct gn_rpc_request *request = NULL;
@@ -380,13 +382,13 @@ static void test_handle_errors(void **state)
 	pair_close(&p);
 }
 
-/* ---- prepared ---- */
+/* ---- prepared calls ---- */
 
-/* Prepared, and then the client is closed, or its server goes and comes again. */
-static void test_prepared_and_gone(void **state)
+/* Prepared, and then the client is closed, or its server restarts. */
+static void test_prepared_then_closed(void **state)
 {
 	struct gn_rpc_request *request = NULL;
-	struct flight f, other;
+	struct async_call f, other;
 	struct pair p;
 	void *to;
 
@@ -400,22 +402,22 @@ static void test_prepared_and_gone(void **state)
 	while (gn_rpc_submit(p.client, (flight_make(&other, TWICE, 0, 0, 0), &other.op)) !=
 	       -ENOTCONN)
 		assert_true(gn_rpc_poll(p.client) >= 0);
-	CHECK(gn_rpc_commit(p.client, &f.op), -ENOTCONN, "gone");
-	CHECK(gn_rpc_prepare(p.client, &f.op, &to), -ENOTCONN, "gone");
+	CHECK(gn_rpc_commit(p.client, &f.op), -ENOTCONN, "broke");
+	CHECK(gn_rpc_prepare(p.client, &f.op, &to), -ENOTCONN, "broke");
 	CHECK(gn_rpc_reconnect(p.client), -ECONNREFUSED, p.addr);
-	CHECK(gn_rpc_commit(p.client, &f.op), -ENOTCONN, "gone");
+	CHECK(gn_rpc_commit(p.client, &f.op), -ENOTCONN, "broke");
 	assert_int_equal(f.ended, 0);
 	assert_int_equal(gn_rpc_client_close(p.client), 0);
 	assert_int_equal(gn_fabric_close(p.fabric), 0);
 	pair_open(&p, answer_once, NULL, &request);
 	assert_int_equal(gn_rpc_prepare(p.client, &f.op, &to), 0);
-	pair_close(&p); /* what is prepared has not begun, and does not end */
+	pair_close(&p); /* a prepared call has not started, and does not complete */
 	assert_int_equal(f.ended, 0);
 }
 
 /* ---- a status that is too large ---- */
 
-#define TOO_LARGE 70000u /* 4464, if its high bits are lost */
+#define TOO_LARGE 70000u /* 4464 if its high bits are lost */
 
 static void large_status(struct gn_rpc_request *request, void *arg)
 {
@@ -442,7 +444,7 @@ static void large_status_group(struct gn_rpc_group *group, void *arg)
 	}
 }
 
-/* It ends the call with GN_RPC_FAILED, and not with what fits the wire. */
+/* The call completes with GN_RPC_FAILED, not with the truncated status. */
 static void test_large_status(void **state)
 {
 	struct gn_mem *mem;
@@ -451,7 +453,7 @@ static void test_large_status(void **state)
 	(void)state;
 	for (unsigned group = 0; group < 2; group++) {
 		struct lender lender = {0};
-		struct flight f[GROUP_CALLS];
+		struct async_call f[GROUP_CALLS];
 
 		pair_open(&p, group ? NULL : large_status, large_status_group, &lender);
 		assert_int_equal(gn_mem_alloc(p.fabric, GN_PAGE, GN_REMOTE_READ, &mem), 0);
@@ -468,7 +470,7 @@ static void test_large_status(void **state)
 	}
 }
 
-/* ---- inherited ---- */
+/* ---- forked children ---- */
 
 static unsigned inherited;
 
@@ -497,13 +499,13 @@ static int child(struct parent *p)
 	EXPECT(gn_rpc_client_close(p->client) == -EPERM);
 	EXPECT(gn_rpc_server_poll(p->polled) == -EPERM);
 	EXPECT(gn_rpc_server_drain(p->server, GN_FOREVER) == -EPERM);
-	gn_rpc_server_destroy(p->server); /* is told, and does nothing */
+	gn_rpc_server_destroy(p->server); /* is reported, and does nothing */
 	gn_rpc_server_destroy(p->polled);
 	EXPECT(inherited == 9);
 	return 0;
 }
 
-/* The child may begin anew. */
+/* The child may create its own. */
 static int child_begins(const char *addr)
 {
 	struct gn_rpc_client *client;
@@ -535,7 +537,7 @@ static int inherits(struct world *w, struct gn_fabric *fabric)
 		_exit(child(&p) || child_begins(w->addr));
 	EXPECT(pid > 0 && waitpid(pid, &status, 0) == pid);
 	EXPECT(WIFEXITED(status) && !WEXITSTATUS(status));
-	EXPECT(call_echo(p.client, ECHO, 100, 1) == 0); /* all is as it was */
+	EXPECT(call_echo(p.client, ECHO, 100, 1) == 0); /* nothing has changed */
 	EXPECT(gn_rpc_client_close(p.client) == 0);
 	gn_rpc_server_destroy(p.polled);
 	return 0;
@@ -557,7 +559,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_answered_twice), cmocka_unit_test(test_answered_again),
 		cmocka_unit_test(test_wrong_group),    cmocka_unit_test(test_kept_group),
-		cmocka_unit_test(test_handle_errors),  cmocka_unit_test(test_prepared_and_gone),
+		cmocka_unit_test(test_handle_errors),  cmocka_unit_test(test_prepared_then_closed),
 		cmocka_unit_test(test_inherited),      cmocka_unit_test(test_large_status),
 	};
 

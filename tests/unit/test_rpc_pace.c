@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Programs that poll at a pace of their own, with a sleep between two polls: what a poll can find
- * waits for one period, however long the period is. In simulated time, so the bounds are exact.
+ * Programs that poll at their own pace, with a sleep between two polls: whatever a poll can find
+ * waits for at most one period, however long. In simulated time, so the bounds are exact.
  */
 #include <errno.h>
 
@@ -9,7 +9,7 @@
 #include "gannet/msg.h"
 #include "rpc_world.h"
 
-#define SETUP_NS    300000u /* of connections, and of waking: the client's own waits */
+#define SETUP_NS    300000u /* for connecting and waking: the client's own waits */
 #define CALLS	    12u
 #define HEARD_AFTER 3u /* polls after the end of a server */
 
@@ -22,7 +22,7 @@ struct pace {
 	unsigned period_us;
 	uint64_t seed;
 	unsigned up, stop, end; /* atomic */
-	uint64_t ended_ns;	/* atomic: when the server was gone */
+	uint64_t ended_ns;	/* atomic: when the server ended */
 };
 
 static unsigned load(const unsigned *what)
@@ -119,7 +119,7 @@ static int server_main(struct gn_env *env, int argc, char **argv)
 
 /* ---- clients ---- */
 
-/* Since begin_ns no more than so many periods have passed, and a little. */
+/* At most so many periods have passed since begin_ns, and a little. */
 static int in_periods(const struct pace *p, const char *what, uint64_t begin_ns, unsigned periods)
 {
 	const uint64_t took_ns = gn_now_ns() - begin_ns;
@@ -137,7 +137,7 @@ static bool server_ended(const struct pace *p)
 	return __atomic_load_n(&p->ended_ns, __ATOMIC_ACQUIRE);
 }
 
-/* At once after another, and after pauses in which the server stops looking at the client. */
+/* At once after another call, and after pauses in which the server parks the client. */
 static void pause_before(unsigned call)
 {
 	if (call >= CALLS / 2)
@@ -182,7 +182,7 @@ static int use_kv(struct pace *p, struct gn_fabric *fabric)
 	struct gn_kv_op op = {.verb = GN_KV_DELETE, .key = "y", .key_len = 1};
 
 	EXPECT(gn_kv_client_open(fabric, SIM_ADDR, &opts, &client) == 0);
-	/* It also asks for the layout: a call. */
+	/* It also requests the layout, with a call. */
 	EXPECT(in_periods(p, "gn_kv_client_open()", begin_ns, p->served_slowly ? 5 : 0) == 0);
 	for (unsigned i = 0; i < CALLS; i++) {
 		pause_before(i);

@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls without copies: requests that are written in place (prepare and commit), and results that
- * are looked at in place, in every mode, small and large, and what misuse of both leads to.
+ * Calls without copies: requests built in place (prepare and commit) and results used in place, in
+ * every mode, small and large, and misuse of both.
  */
 #include "rpc_world.h"
 
 #define N     16u
 #define LARGE 300000u
 
-/* A call whose result is looked at in place, in done. */
-struct look {
+/* A call whose result is checked in place, in done. */
+struct in_place {
 	struct gn_rpc_op op;
 	uint32_t seed;
 	unsigned ended, right;	     /* right: its bytes were there, and aligned */
-	struct gn_rpc_client *again; /* done submits next there, and looks afterwards */
-	struct flight *next;
+	struct gn_rpc_client *again; /* done submits next there, and checks afterwards */
+	struct async_call *next;
 };
 
 static void look_done(struct gn_rpc_op *op)
 {
-	struct look *l = op->arg;
+	struct in_place *l = op->arg;
 
 	l->ended++;
 	if (l->again)
-		fly(l->again, l->next, ECHO, 0);
+		submit_echo(l->again, l->next, ECHO, 0);
 	if (op->data || !op->result_len)
 		l->right += !((uintptr_t)op->data % 8) &&
 			    is_filled(op->data, op->result_len, l->seed);
 }
 
-static void look_make(struct look *l, unsigned method, uint32_t len, uint32_t seed)
+static void look_make(struct in_place *l, unsigned method, uint32_t len, uint32_t seed)
 {
-	*l = (struct look){.seed = seed};
+	*l = (struct in_place){.seed = seed};
 	l->op = (struct gn_rpc_op){.method = method,
 				   .request_len = len,
 				   .result_room = LARGE,
@@ -40,7 +40,7 @@ static void look_make(struct look *l, unsigned method, uint32_t len, uint32_t se
 				   .flags = GN_RPC_IN_PLACE};
 }
 
-static int put(struct gn_rpc_client *client, struct look *l)
+static int put(struct gn_rpc_client *client, struct in_place *l)
 {
 	void *to;
 
@@ -50,14 +50,14 @@ static int put(struct gn_rpc_client *client, struct look *l)
 	return gn_rpc_commit(client, &l->op);
 }
 
-static int wait_look(struct gn_rpc_client *client, const struct look *l)
+static int wait_look(struct gn_rpc_client *client, const struct in_place *l)
 {
 	while (!l->ended)
 		EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) >= 0);
 	return 0;
 }
 
-static int look_check(const struct look *l, uint32_t len)
+static int look_check(const struct in_place *l, uint32_t len)
 {
 	EXPECT(l->ended == 1 && l->op.status == GN_RPC_OK && l->op.result_len == len);
 	EXPECT(l->right == 1);
@@ -74,20 +74,20 @@ static int open_client(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mo
 	return gn_rpc_client_open(fabric, w->addr, &opts, out);
 }
 
-/* ---- what they do ---- */
+/* ---- use ---- */
 
 /* Of every length, beside calls that are copied, with and without deadlines. */
 static int both_ways(struct gn_rpc_client *client, uint32_t bytes)
 {
 	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
-	struct look l[N];
-	struct flight f[N];
+	struct in_place l[N];
+	struct async_call f[N];
 
 	for (unsigned i = 0; i < N; i++) {
 		look_make(&l[i], i % 3 ? ECHO : LATER, (i * 37) % (bytes + 1), i);
 		l[i].op.deadline_ns = i % 2 ? deadline_ns : 0;
 		EXPECT(put(client, &l[i]) == 0);
-		EXPECT(fly(client, &f[i], ECHO, i % 4 ? deadline_ns : 0) == 0);
+		EXPECT(submit_echo(client, &f[i], ECHO, i % 4 ? deadline_ns : 0) == 0);
 	}
 	for (unsigned i = 0; i < N; i++) {
 		EXPECT(wait_look(client, &l[i]) == 0);
@@ -95,14 +95,14 @@ static int both_ways(struct gn_rpc_client *client, uint32_t bytes)
 	}
 	EXPECT(wait_all(client, f, N) == 0);
 	for (unsigned i = 0; i < N; i++)
-		EXPECT(flight_check(&f[i]) == 0);
+		EXPECT(async_call_check(&f[i]) == 0);
 	return 0;
 }
 
-/* What was prepared may become shorter; a slot of its full length can be prepared. */
+/* A prepared request may become shorter; a request of a full slot can be prepared. */
 static int lengths(struct gn_rpc_client *client)
 {
-	struct look l;
+	struct in_place l;
 	void *to;
 
 	look_make(&l, ECHO, MAX, 3);
@@ -122,11 +122,11 @@ static int lengths(struct gn_rpc_client *client)
 	return 0;
 }
 
-/* A done that begins another call still has its bytes. */
+/* A done that starts another call still has its bytes. */
 static int again(struct gn_rpc_client *client)
 {
-	struct look l[N];
-	struct flight f[N];
+	struct in_place l[N];
+	struct async_call f[N];
 
 	for (unsigned i = 0; i < N; i++) {
 		look_make(&l[i], ECHO, 100 + i, 50 + i);
@@ -142,11 +142,11 @@ static int again(struct gn_rpc_client *client)
 	}
 	EXPECT(wait_all(client, f, N) == 0);
 	for (unsigned i = 0; i < N; i++)
-		EXPECT(flight_check(&f[i]) == 0);
+		EXPECT(async_call_check(&f[i]) == 0);
 	return 0;
 }
 
-static int put_blob(struct gn_rpc_client *client, struct look *l, uint32_t bytes, uint32_t room)
+static int put_blob(struct gn_rpc_client *client, struct in_place *l, uint32_t bytes, uint32_t room)
 {
 	const struct two want = {bytes, 9};
 	void *to;
@@ -158,10 +158,10 @@ static int put_blob(struct gn_rpc_client *client, struct look *l, uint32_t bytes
 	return gn_rpc_commit(client, &l->op);
 }
 
-/* Results that are too many bytes for a slot, or for the caller, or that nobody waits for. */
+/* Results too large for a slot, or for the caller, or of calls that completed early. */
 static int large(struct gn_rpc_client *client)
 {
-	struct look l, other;
+	struct in_place l, other;
 
 	EXPECT(put_blob(client, &l, LARGE, LARGE) == 0);
 	EXPECT(wait_look(client, &l) == 0 && look_check(&l, LARGE) == 0);
@@ -170,7 +170,7 @@ static int large(struct gn_rpc_client *client)
 		EXPECT(wait_look(client, &l) == 0);
 		EXPECT(l.op.status == GN_RPC_TOO_BIG && l.op.result_len == bytes && !l.op.data);
 	}
-	/* Canceled at any moment, also while it is read, and another one is behind it. */
+	/* Canceled at any moment, also while it is being read, with another one behind it. */
 	for (unsigned polls = 0; polls < 40; polls++) {
 		EXPECT(put_blob(client, &l, LARGE, LARGE) == 0);
 		EXPECT(put_blob(client, &other, LARGE, LARGE) == 0);
@@ -188,7 +188,7 @@ static int large(struct gn_rpc_client *client)
 
 static int own_code(struct gn_rpc_client *client)
 {
-	struct look l;
+	struct in_place l;
 
 	look_make(&l, OWN_STATUS, 0, 0);
 	EXPECT(put(client, &l) == 0);
@@ -229,7 +229,7 @@ static void test_use(void **state)
 static int refused(struct gn_rpc_client *client)
 {
 	struct gn_rpc_limits limits = {.size = sizeof(limits)};
-	struct look l;
+	struct in_place l;
 	void *to = &l;
 
 	EXPECT(gn_rpc_client_limits(client, &limits) == 0);
@@ -246,10 +246,10 @@ static int refused(struct gn_rpc_client *client)
 	l.op.flags = 1;
 	EXPECT(gn_rpc_prepare(client, &l.op, &to) == -EINVAL);
 	EXPECT(gn_rpc_submit(client, &l.op) == -EINVAL);
-	l.op.flags = 0; /* room that is nowhere */
+	l.op.flags = 0; /* result_room without result */
 	EXPECT(gn_rpc_prepare(client, &l.op, &to) == -EINVAL);
 	l.op.flags = GN_RPC_IN_PLACE;
-	l.op.done = NULL; /* nobody would look */
+	l.op.done = NULL; /* done is NULL */
 	EXPECT(gn_rpc_prepare(client, &l.op, &to) == -EINVAL);
 	l.op.done = look_done;
 	l.op.method = GN_RPC_BUILTIN_END;
@@ -258,10 +258,10 @@ static int refused(struct gn_rpc_client *client)
 	return 0;
 }
 
-/* What was prepared is changed until it does not fit any more. */
+/* A prepared request is changed until it does not fit any more. */
 static int changed(struct gn_rpc_client *client)
 {
-	struct look l;
+	struct in_place l;
 	void *to;
 
 	look_make(&l, ECHO, 8, 1);
@@ -282,12 +282,12 @@ static int changed(struct gn_rpc_client *client)
 	return 0;
 }
 
-/* Prepared and forgotten, or overtaken by something else: nothing is left of it. */
+/* Prepared and forgotten, or overtaken: it has no effect. */
 static int forgotten(struct gn_rpc_client *client)
 {
 	struct gn_rpc_limits limits = {.size = sizeof(limits)};
-	struct look a, b;
-	struct flight f;
+	struct in_place a, b;
+	struct async_call f;
 	void *to;
 
 	EXPECT(gn_rpc_client_limits(client, &limits) == 0);
@@ -295,18 +295,18 @@ static int forgotten(struct gn_rpc_client *client)
 	look_make(&b, ECHO, 50, 2);
 	for (unsigned i = 0; i < 2 * limits.window; i++)
 		EXPECT(gn_rpc_prepare(client, i % 2 ? &b.op : &a.op, &to) == 0);
-	EXPECT(gn_rpc_wait(client, GN_FOREVER) == 0); /* nothing is under way */
+	EXPECT(gn_rpc_wait(client, GN_FOREVER) == 0); /* nothing is outstanding */
 	EXPECT(gn_rpc_cancel(&b.op) == -ESRCH);
 	EXPECT(gn_rpc_prepare(client, &a.op, &to) == 0);
 	EXPECT(put(client, &b) == 0);
 	EXPECT(gn_rpc_commit(client, &a.op) == -ESRCH);
 	EXPECT(wait_look(client, &b) == 0 && look_check(&b, 50) == 0);
-	/* Another call is begun, or the message that it would have been in is sent. */
+	/* Another call is started, or the message is sent. */
 	EXPECT(gn_rpc_prepare(client, &a.op, &to) == 0);
-	EXPECT(fly(client, &f, ECHO, 0) == 0);
+	EXPECT(submit_echo(client, &f, ECHO, 0) == 0);
 	EXPECT(gn_rpc_commit(client, &a.op) == -ESRCH);
 	EXPECT(gn_rpc_prepare(client, &a.op, &to) == 0);
-	EXPECT(wait_all(client, &f, 1) == 0 && flight_check(&f) == 0);
+	EXPECT(wait_all(client, &f, 1) == 0 && async_call_check(&f) == 0);
 	(void)gn_rpc_commit(client, &a.op); /* -ESRCH if f was still to be sent */
 	if (a.op.client)
 		EXPECT(wait_look(client, &a) == 0);
@@ -316,11 +316,11 @@ static int forgotten(struct gn_rpc_client *client)
 	return 0;
 }
 
-/* All slots are taken, or the whole window is: -EAGAIN, until a wait says otherwise. */
+/* All slots or the whole window are in use: -EAGAIN, until a wait says otherwise. */
 static int full(struct world *w, struct gn_rpc_client *client)
 {
 	struct gn_rpc_limits limits = {.size = sizeof(limits)};
-	struct look *l;
+	struct in_place *l;
 	unsigned n = 0;
 	void *to;
 	int rc;
@@ -352,12 +352,15 @@ static int full(struct world *w, struct gn_rpc_client *client)
 	return 0;
 }
 
-/* The server goes between prepare and commit; and what was prepared then is not of the next one. */
+/*
+ * The server restarts between prepare and commit; the prepared call is not valid for the next
+ * connection.
+ */
 static int broken(struct world *w, struct gn_rpc_client *client)
 {
 	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
 	unsigned status = GN_RPC_OK;
-	struct look l;
+	struct in_place l;
 	void *to;
 	int rc;
 

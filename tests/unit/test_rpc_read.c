@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads of memory that a server shows: of every size, in chains, beside calls, refused, and ended
- * by a server or a client that goes.
+ * READs of exposed memory: of every size, in chains, beside calls, refused, and ended by a
+ * disconnect.
  */
 #include "rpc_world.h"
 
@@ -31,12 +31,12 @@ static int link_up(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode m
 	return 0;
 }
 
-/* A read, its bytes, and what became of it. */
+/* A read, its bytes, and its outcome. */
 struct item {
 	struct gn_rpc_read_op read;
 	unsigned ended;
 	const uint8_t *want;
-	bool same; /* short ones: what was found where they landed */
+	bool same; /* short reads: checked where they landed */
 	uint8_t bytes[GN_RPC_READ_SHORT];
 };
 
@@ -153,7 +153,7 @@ static unsigned chain_up(struct item *items, unsigned n, const struct gn_rpc_vie
 	return n;
 }
 
-/* As many as there may be, at once: one request for each, one doorbell for sixteen. */
+/* As many as allowed, at once: one work request each, one doorbell per sixteen. */
 static int chain(struct world *w, struct gn_fabric *fabric)
 {
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
@@ -207,7 +207,7 @@ static void test_chain(void **state)
 	run_everywhere(chain, &opts, 2);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static int refused(struct world *w, struct gn_fabric *fabric)
 {
@@ -239,7 +239,7 @@ static int refused(struct world *w, struct gn_fabric *fabric)
 	read->view.epoch++;
 	EXPECT(gn_rpc_read(client, read) == -ESTALE);
 	EXPECT(gn_rpc_poll(client) == 0 && !item->ended && !item[1].ended);
-	/* All of it without a trace: what is good still works, also without a place to go to. */
+	/* Refused reads leave no trace: valid ones still work, also without a destination. */
 	read = item_set(item, &view, all, 5, GN_RPC_READ_SHORT);
 	read->to = NULL;
 	EXPECT(gn_rpc_read(client, read) == 0);
@@ -296,7 +296,7 @@ struct walk {
 	unsigned steps, wrong;
 };
 
-/* Each read begins the next, by where it landed: as one who follows pointers does. */
+/* Each read starts the next, at an offset that it has read, like following pointers. */
 static void step(struct gn_rpc_read_op *read)
 {
 	struct walk *walk = read->arg;
@@ -371,7 +371,7 @@ static int beside(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_beside(void **state)
+static void test_beside_calls(void **state)
 {
 	(void)state;
 	run_everywhere(beside, &quick, 2);
@@ -379,7 +379,7 @@ static void test_beside(void **state)
 
 /* ---- ends ---- */
 
-/* A server that comes back has forgotten what it showed, and its clients know. */
+/* A restarted server has forgotten what it exposed, and its clients know. */
 static int restart(struct world *w, struct gn_fabric *fabric)
 {
 	uint8_t *all = all_of_it();
@@ -394,7 +394,7 @@ static int restart(struct world *w, struct gn_fabric *fabric)
 	old = view;
 	for (unsigned round = 0; round < 3; round++) {
 		EXPECT(world_restart(w) == 0);
-		/* Nobody has looked: they begin, and end with it. */
+		/* Not polled yet: they start, and end with the connection. */
 		for (unsigned i = 0; i < 3; i++)
 			EXPECT(gn_rpc_read(client, item_set(&items[i], &view, all, i, 8)) == 0);
 		item_set(&items[3], &view, all, 0, MEM_BYTES)->to = large;
@@ -425,7 +425,7 @@ static void test_restart(void **state)
 	run_everywhere(restart, &quick, 1);
 }
 
-static int go_away(struct world *w, struct gn_fabric *fabric)
+static int client_leaves(struct world *w, struct gn_fabric *fabric)
 {
 	uint8_t *all = all_of_it();
 	struct item *items = gn_alloc(4 * sizeof(*items), 0);
@@ -454,18 +454,18 @@ static int go_away(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_go_away(void **state)
+static void test_client_leaves(void **state)
 {
 	(void)state;
-	run_everywhere(go_away, &quick, 2);
+	run_everywhere(client_leaves, &quick, 2);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sizes),	cmocka_unit_test(test_chain),
-		cmocka_unit_test(test_limits),	cmocka_unit_test(test_beside),
-		cmocka_unit_test(test_restart), cmocka_unit_test(test_go_away),
+		cmocka_unit_test(test_limits),	cmocka_unit_test(test_beside_calls),
+		cmocka_unit_test(test_restart), cmocka_unit_test(test_client_leaves),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client that waits for a call that takes long sleeps, and is woken when its result is there: in
- * every mode, beside quick calls, and again and again.
+ * A client that waits for a slow call sleeps, and is woken when its result is there: in every mode,
+ * beside fast calls, repeatedly.
  */
 #include <time.h>
 
@@ -9,11 +9,11 @@
 
 #define LONG_US	    100000u
 #define ROUNDS	    7u
-#define CPU_US	    1000000u /* of a wait whose cost is looked at */
-#define CPU_SHARE   100u     /* at most one part in so many */
-#define LATE_NS	    2500000u /* of the median; a machine that is not ours alone */
+#define CPU_US	    1000000u /* length of a wait whose CPU time is measured */
+#define CPU_SHARE   100u     /* at most this fraction */
+#define LATE_NS	    2500000u /* of the median; on a shared machine */
 #define LATE_SIM_NS 100000u
-#define UNPOLLED    8u	  /* calls that are begun without a poll */
+#define UNPOLLED    8u	  /* calls that are submitted without a poll */
 #define IN_VAIN	    1000u /* polls of a call whose server is gone */
 
 struct answerer {
@@ -23,7 +23,7 @@ struct answerer {
 	struct gn_thread *thread;
 };
 
-/* Answers the one request that was put aside, when its time has come. */
+/* Answers the one deferred request when its time has come. */
 static void answer_one(void *arg)
 {
 	struct answerer *a = arg;
@@ -112,19 +112,22 @@ static void test_sleeps(void **state)
 	run_everywhere(sleeps, NULL, 1);
 }
 
-/* Asleep for one call, a deadline passes, and another thread's server goes: each wakes it. */
+/*
+ * While the client sleeps for one call, a deadline passes and another server disconnects: each
+ * wakes it.
+ */
 static int others_wake(struct world *w, struct gn_fabric *fabric)
 {
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
 		const struct gn_rpc_client_opts opts = in_mode(mode);
 		struct gn_rpc_client *client;
-		struct flight lock, late;
+		struct async_call lock, late;
 		uint64_t now_ns;
 
 		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 		shut(&w->service, true);
-		EXPECT(fly(client, &lock, LATER, 0) == 0);
-		EXPECT(fly(client, &late, LATER, gn_deadline_us(20000)) == 0);
+		EXPECT(submit_echo(client, &lock, LATER, 0) == 0);
+		EXPECT(submit_echo(client, &late, LATER, gn_deadline_us(20000)) == 0);
 		now_ns = gn_now_ns();
 		EXPECT(wait_all(client, &late, 1) == 0);
 		EXPECT(late.op.status == GN_RPC_TIMEOUT);
@@ -137,26 +140,26 @@ static int others_wake(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_others_wake(void **state)
+static void test_other_wakeups(void **state)
 {
 	(void)state;
 	run_everywhere(others_wake, NULL, 1);
 }
 
 /*
- * A result that waits for a slot, of a client that has acknowledged the last one without a request
- * and was not polled at that time: the server must look whether the slot is free.
+ * A result that waits for a slot, of a client that acknowledged the last one without a request
+ * while it was parked: the server must check whether the slot is free.
  */
 static int held_while_parked(struct world *w, struct gn_fabric *fabric)
 {
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
 	struct answerer a = {.service = &w->service, .us = 10000};
 	struct gn_rpc_client *client;
-	struct flight f[2];
+	struct async_call f[2];
 	uint64_t late_ns;
 
 	opts.slots = 1;
-	opts.batch.entries = 2; /* two calls under way */
+	opts.batch.entries = 2; /* two outstanding calls */
 	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 	shut(&w->service, true);
 	for (unsigned i = 0; i < 2; i++) {
@@ -167,7 +170,7 @@ static int held_while_parked(struct world *w, struct gn_fabric *fabric)
 		while (aside(&w->service) <= i)
 			gn_sleep_us(20);
 	}
-	for (unsigned i = 0; i < 2; i++) { /* each while the client sleeps, and is parked */
+	for (unsigned i = 0; i < 2; i++) { /* each while the client sleeps and is parked */
 		EXPECT(gn_thread_start("answerer", answer_one, &a, &a.thread) == 0);
 		EXPECT(gn_rpc_wait(client, gn_deadline_us(UNIT_PATIENCE_US)) == 1);
 		late_ns = gn_now_ns();
@@ -188,15 +191,15 @@ static void test_held_while_parked(void **state)
 }
 
 /*
- * A request that is sent right after connecting, or after a pause, reaches its handler though the
- * server has stopped polling its client by then, and the client does not poll.
+ * A request sent right after connecting, or after a pause, reaches its handler although the server
+ * has parked the client and the client does not poll.
  */
 static int unpolled(struct world *w, struct gn_fabric *fabric)
 {
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
 		const struct gn_rpc_client_opts opts = in_mode(mode);
 		struct gn_rpc_client *client;
-		struct flight f;
+		struct async_call f;
 
 		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 		for (unsigned i = 0; i < 4; i++) {
@@ -205,13 +208,13 @@ static int unpolled(struct world *w, struct gn_fabric *fabric)
 
 			gn_sleep_us(i * w->opts.park_us);
 			shut(&w->service, true);
-			EXPECT(fly(client, &f, LATER, 0) == 0);
+			EXPECT(submit_echo(client, &f, LATER, 0) == 0);
 			while (!aside(&w->service)) {
 				EXPECT(gn_now_ns() < deadline_ns);
 				gn_sleep_us(20);
 			}
 			shut(&w->service, false);
-			EXPECT(wait_all(client, &f, 1) == 0 && flight_check(&f) == 0);
+			EXPECT(wait_all(client, &f, 1) == 0 && async_call_check(&f) == 0);
 		}
 		EXPECT(gn_rpc_client_close(client) == 0);
 	}
@@ -227,15 +230,15 @@ static void test_unpolled(void **state)
 }
 
 /*
- * Several requests with pauses between them, each long enough for the server to stop polling: all
- * reach their handler while the client does not poll.
+ * Several requests with pauses in which the server parks the client: all reach their handler
+ * although the client does not poll.
  */
 static int unpolled_many(struct world *w, struct gn_fabric *fabric)
 {
 	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
 		const struct gn_rpc_client_opts opts = in_mode(mode);
 		struct gn_rpc_client *client;
-		struct flight f[UNPOLLED];
+		struct async_call f[UNPOLLED];
 
 		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
 		shut(&w->service, true);
@@ -244,7 +247,7 @@ static int unpolled_many(struct world *w, struct gn_fabric *fabric)
 				gn_deadline_us(w->simulated ? 10000 : UNIT_PATIENCE_US);
 
 			gn_sleep_us(4 * w->opts.park_us);
-			EXPECT(fly(client, &f[i], LATER, 0) == 0);
+			EXPECT(submit_echo(client, &f[i], LATER, 0) == 0);
 			while (aside(&w->service) <= i) {
 				EXPECT(gn_now_ns() < deadline_ns);
 				gn_sleep_us(20);
@@ -265,9 +268,9 @@ static void test_unpolled_many(void **state)
 	run_everywhere(unpolled_many, &opts, 1);
 }
 
-/* ---- a server that is gone without a word ---- */
+/* ---- a server that vanishes ---- */
 
-/* A fetch that may not begin before its request has completed does not poll for that. */
+/* A fetch that must wait for its request's completion does not poll meanwhile. */
 static int vanishes(struct world *w, struct gn_fabric *fabric)
 {
 	struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
@@ -291,8 +294,8 @@ static int vanishes(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-/* At ten times, some of which are between a request and its completion. */
-static void test_vanishes(void **state)
+/* At ten times, some between a request and its completion. */
+static void test_server_vanishes(void **state)
 {
 	const uint64_t seed = unit_seed();
 
@@ -311,8 +314,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_unpolled), cmocka_unit_test(test_unpolled_many),
-		cmocka_unit_test(test_vanishes), cmocka_unit_test(test_held_while_parked),
-		cmocka_unit_test(test_sleeps),	 cmocka_unit_test(test_others_wake),
+		cmocka_unit_test(test_server_vanishes), cmocka_unit_test(test_held_while_parked),
+		cmocka_unit_test(test_sleeps),	 cmocka_unit_test(test_other_wakeups),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Clients and polled servers in somebody else's event loop: they sleep while there is nothing to
- * do, are woken in time by whatever happens to them, and no wake-up is lost.
+ * Clients and polled servers in another event loop: they sleep while there is nothing to do, are
+ * woken in time by whatever happens to them, and no wake-up is lost.
  */
 #include <poll.h>
 
@@ -11,13 +11,13 @@
 #define ROUNDS	      200u
 #define ROUNDS_SIM    60u
 #define IDLE_US	      1000000u
-#define IDLE_CPU_NS   5000000u	/* of a second without anything to do */
-#define LOST_NS	      80000000u /* nobody probes before: what takes as long was not woken */
-#define LOST_SHARE    50u	/* one in so many, on a machine that is not ours alone */
+#define IDLE_CPU_NS   5000000u	/* per second without anything to do */
+#define LOST_NS	      80000000u /* no probe comes earlier: a wait this long was not woken */
+#define LOST_SHARE    50u	/* one in so many, on a shared machine */
 #define MEDIAN_NS     2500000u
 #define MEDIAN_SIM_NS 100000u
 
-/* ---- a server and a client, both asleep whenever they can be ---- */
+/* ---- a server and a client that both sleep whenever they can ---- */
 
 struct duo {
 	const char *addr;
@@ -25,7 +25,7 @@ struct duo {
 	enum gn_rpc_mode mode;
 	uint64_t seed;
 	unsigned up, stop; /* atomic */
-	unsigned idle;	   /* atomic: the client is */
+	unsigned idle;	   /* atomic: the client is idle */
 	uint64_t server_cpu_ns;
 	int failed;
 };
@@ -90,12 +90,12 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* One call, waited for by the source alone: how long it took beyond the handler's time. */
+/* One call, waited for through the source alone: returns its time beyond the handler's. */
 static int duo_call(struct gn_rpc_client *client, struct nap *n, uint64_t *state, uint64_t *ns)
 {
 	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
 	uint32_t us = unit_next(state) % 4 ? 0 : unit_next(state) % 200;
-	struct flight f = {.ended = 0};
+	struct async_call f = {.ended = 0};
 	uint64_t begin_ns;
 
 	flight_make(&f, 1, sizeof(us), us, deadline_ns);
@@ -282,9 +282,9 @@ static void test_both_asleep(void **state)
 	}
 }
 
-/* ---- what else wakes a client ---- */
+/* ---- other wake-ups of a client ---- */
 
-static int until_ended(struct nap *n, struct gn_rpc_client *client, const struct flight *f)
+static int until_ended(struct nap *n, struct gn_rpc_client *client, const struct async_call *f)
 {
 	while (!f->ended) {
 		EXPECT(nap(n, gn_deadline_us(UNIT_PATIENCE_US)) > 0);
@@ -293,7 +293,7 @@ static int until_ended(struct nap *n, struct gn_rpc_client *client, const struct
 	return 0;
 }
 
-/* Nothing comes for 20 ms; a timer that was set before may end one sleep. */
+/* Nothing happens for 20 ms; a timer that was set before may end one sleep. */
 static int stays_asleep(struct nap *n, struct gn_rpc_client *client)
 {
 	const uint64_t deadline_ns = gn_deadline_us(20000);
@@ -313,7 +313,7 @@ static int wakes_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 {
 	struct gn_rpc_client_opts opts = in_mode(mode);
 	struct gn_rpc_client *client;
-	struct flight lock, late, more;
+	struct async_call lock, late, more;
 	uint64_t begin_ns, sleeps;
 	struct nap n;
 
@@ -324,36 +324,36 @@ static int wakes_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 	EXPECT(nap_add(&n, gn_rpc_client_source(client)) == 0);
 	while (gn_rpc_client_open_wait(client, GN_NO_WAIT) == -EAGAIN)
 		EXPECT(nap(&n, gn_deadline_us(UNIT_PATIENCE_US)) > 0);
-	/* A batch that nobody sends. */
+	/* A batch that is not flushed. */
 	begin_ns = gn_now_ns();
-	EXPECT(fly(client, &more, ECHO, 0) == 0);
-	EXPECT(until_ended(&n, client, &more) == 0 && flight_check(&more) == 0);
+	EXPECT(submit_echo(client, &more, ECHO, 0) == 0);
+	EXPECT(until_ended(&n, client, &more) == 0 && async_call_check(&more) == 0);
 	EXPECT(gn_now_ns() - begin_ns >= 20000000);
 	EXPECT(!w->simulated || gn_now_ns() - begin_ns < 21000000);
-	/* A result, while a batch waits to be sent. */
+	/* A result, while a batch is open. */
 	begin_ns = gn_now_ns();
-	EXPECT(fly(client, &lock, LATER, 0) == 0);
+	EXPECT(submit_echo(client, &lock, LATER, 0) == 0);
 	EXPECT(gn_rpc_flush(client) == 0);
-	EXPECT(fly(client, &more, ECHO, 0) == 0);
-	EXPECT(until_ended(&n, client, &lock) == 0 && flight_check(&lock) == 0);
+	EXPECT(submit_echo(client, &more, ECHO, 0) == 0);
+	EXPECT(until_ended(&n, client, &lock) == 0 && async_call_check(&lock) == 0);
 	EXPECT(!w->simulated || (!more.ended && gn_now_ns() - begin_ns < 10000000));
-	EXPECT(until_ended(&n, client, &more) == 0 && flight_check(&more) == 0);
-	/* A deadline, while another call goes on. */
+	EXPECT(until_ended(&n, client, &more) == 0 && async_call_check(&more) == 0);
+	/* A deadline, while another call is outstanding. */
 	shut(&w->service, true);
-	EXPECT(fly(client, &lock, LATER, 0) == 0);
-	EXPECT(fly(client, &late, LATER, gn_deadline_us(40000)) == 0);
+	EXPECT(submit_echo(client, &lock, LATER, 0) == 0);
+	EXPECT(submit_echo(client, &late, LATER, gn_deadline_us(40000)) == 0);
 	EXPECT(gn_rpc_flush(client) == 0);
 	begin_ns = gn_now_ns();
 	sleeps = n.sleeps;
 	EXPECT(until_ended(&n, client, &late) == 0);
 	EXPECT(late.op.status == GN_RPC_TIMEOUT && n.sleeps > sleeps);
 	EXPECT(!w->simulated || gn_now_ns() - begin_ns < 41000000);
-	/* A quick call beside one that takes long. */
-	EXPECT(fly(client, &more, ECHO, 0) == 0);
+	/* A fast call beside a slow one. */
+	EXPECT(submit_echo(client, &more, ECHO, 0) == 0);
 	EXPECT(gn_rpc_flush(client) == 0);
-	EXPECT(until_ended(&n, client, &more) == 0 && flight_check(&more) == 0);
+	EXPECT(until_ended(&n, client, &more) == 0 && async_call_check(&more) == 0);
 	EXPECT(!lock.ended);
-	/* The end of the server, asleep for a call and without one. */
+	/* A disconnect, while a call is outstanding and without one. */
 	EXPECT(world_restart(w) == 0);
 	EXPECT(until_ended(&n, client, &lock) == 0);
 	EXPECT(lock.op.status == GN_RPC_PEER_GONE || lock.op.status == GN_RPC_OK);
@@ -361,23 +361,23 @@ static int wakes_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 		EXPECT(nap(&n, gn_deadline_us(UNIT_PATIENCE_US)) > 0);
 		EXPECT(gn_rpc_poll(client) == 0);
 	}
-	/* Nothing comes any more, and nobody is told that something does. */
+	/* Nothing happens any more, and no wake-up comes. */
 	EXPECT(stays_asleep(&n, client) == 0);
 	/* The same fd, after another connection. */
 	EXPECT(gn_rpc_reconnect(client) == 0);
-	EXPECT(fly(client, &more, ECHO, 0) == 0);
-	EXPECT(until_ended(&n, client, &more) == 0 && flight_check(&more) == 0);
+	EXPECT(submit_echo(client, &more, ECHO, 0) == 0);
+	EXPECT(until_ended(&n, client, &more) == 0 && async_call_check(&more) == 0);
 	nap_close(&n);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
-/* The result of a call that was sent wakes a client also while it gathers a batch of others. */
+/* The result of a sent call wakes a client also while a batch is open. */
 static int wakes_beside_batch(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
 	struct gn_rpc_client_opts opts = in_mode(mode);
 	struct gn_rpc_client *client;
-	struct flight sent, gathered;
+	struct async_call sent, gathered;
 	uint64_t begin_ns;
 	struct nap n;
 
@@ -387,17 +387,17 @@ static int wakes_beside_batch(struct world *w, struct gn_fabric *fabric, enum gn
 	nap_open(&n, w->simulated);
 	EXPECT(nap_add(&n, gn_rpc_client_source(client)) == 0);
 	shut(&w->service, true);
-	EXPECT(fly(client, &sent, LATER, 0) == 0);
+	EXPECT(submit_echo(client, &sent, LATER, 0) == 0);
 	EXPECT(gn_rpc_flush(client) == 0);
-	EXPECT(fly(client, &gathered, LATER, 0) == 0);
+	EXPECT(submit_echo(client, &gathered, LATER, 0) == 0);
 	EXPECT(gn_rpc_poll(client) == 0);
 	EXPECT(nap(&n, gn_deadline_us(20000)) >= 0);
 	shut(&w->service, false);
 	begin_ns = gn_now_ns();
-	EXPECT(until_ended(&n, client, &sent) == 0 && flight_check(&sent) == 0);
+	EXPECT(until_ended(&n, client, &sent) == 0 && async_call_check(&sent) == 0);
 	EXPECT(gn_now_ns() - begin_ns < 2000000000u && !gathered.ended);
 	EXPECT(gn_rpc_flush(client) == 0);
-	EXPECT(until_ended(&n, client, &gathered) == 0 && flight_check(&gathered) == 0);
+	EXPECT(until_ended(&n, client, &gathered) == 0 && async_call_check(&gathered) == 0);
 	nap_close(&n);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
@@ -418,12 +418,12 @@ static void test_wakes(void **state)
 	run_everywhere(wakes, NULL, 1);
 }
 
-/* Asleep and idle: it hears that its server has gone by the next poll. */
-static int hears_end(struct world *w, struct gn_fabric *fabric)
+/* An idle client that sleeps detects the disconnect with its next poll. */
+static int detects_disconnect(struct world *w, struct gn_fabric *fabric)
 {
 	const struct gn_rpc_client_opts opts = in_mode(GN_RPC_FETCH);
 	struct gn_rpc_client *client;
-	struct flight f;
+	struct async_call f;
 	struct nap n;
 
 	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
@@ -435,16 +435,16 @@ static int hears_end(struct world *w, struct gn_fabric *fabric)
 	do {
 		EXPECT(nap(&n, gn_deadline_us(UNIT_PATIENCE_US)) > 0);
 		EXPECT(gn_rpc_poll(client) == 0);
-	} while (fly(client, &f, ECHO, gn_deadline_us(1000)) == 0);
+	} while (submit_echo(client, &f, ECHO, gn_deadline_us(1000)) == 0);
 	nap_close(&n);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
-static void test_hears_end(void **state)
+static void test_detects_disconnect(void **state)
 {
 	(void)state;
-	run_everywhere(hears_end, NULL, 1);
+	run_everywhere(detects_disconnect, NULL, 1);
 }
 
 /* ---- misuse ---- */
@@ -471,7 +471,7 @@ static int misuse(struct world *w, struct gn_fabric *fabric)
 	struct gn_thread *thread;
 	struct gn_wait_item item;
 	struct gn_queue *queue;
-	struct flight f;
+	struct async_call f;
 	int fd;
 
 	EXPECT(!gn_rpc_client_source(NULL) && !gn_rpc_server_source(NULL));
@@ -510,7 +510,7 @@ static int misuse(struct world *w, struct gn_fabric *fabric)
 	for (unsigned i = 0; i < 3; i++) {
 		struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
 
-		EXPECT(fly(client, &f, LATER, 0) == 0 && gn_rpc_flush(client) == 0);
+		EXPECT(submit_echo(client, &f, LATER, 0) == 0 && gn_rpc_flush(client) == 0);
 		while (!f.ended) {
 			const int rc = gn_source_arm(misused);
 
@@ -518,9 +518,9 @@ static int misuse(struct world *w, struct gn_fabric *fabric)
 			EXPECT(rc || poll(&poll_fd, 1, UNIT_PATIENCE_US / 1000) == 1);
 			EXPECT(gn_rpc_poll(client) >= 0);
 		}
-		EXPECT(flight_check(&f) == 0);
+		EXPECT(async_call_check(&f) == 0);
 	}
-	/* Armed twice, and closed while it is. */
+	/* Armed twice, and closed while armed. */
 	EXPECT(gn_source_arm(misused) == 0 && gn_source_arm(misused) == 0);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	/* Other sources have an fd as well. */
@@ -544,7 +544,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_both_asleep),
 		cmocka_unit_test(test_wakes),
-		cmocka_unit_test(test_hears_end),
+		cmocka_unit_test(test_detects_disconnect),
 		cmocka_unit_test(test_misuse),
 	};
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A client that has connected again is not surprised by its past: no request of its earlier
- * connection is begun any more.
- */
+/* After a client has reconnected, no request of its earlier connection is started. */
 #include "rpc_world.h"
 #include "unit_shm.h"
 
@@ -10,7 +7,7 @@
 #define HOLD_US	 20000u
 #define RECORDED 64u
 
-/* What was executed, in its order. */
+/* What was executed, in order. */
 static struct {
 	struct gn_mutex lock;
 	uint32_t what[RECORDED];
@@ -61,7 +58,7 @@ static void submit(struct gn_rpc_client *client, struct gn_rpc_op *op, unsigned 
 	assert_int_equal(gn_rpc_flush(client), 0);
 }
 
-/* … or is closed, and another connected in its place. */
+/* … or is closed, and another client replaces it. */
 static int connect_again(struct gn_fabric *fabric, const char *addr, bool anew,
 			 struct gn_rpc_client **client)
 {
@@ -77,8 +74,8 @@ static int connect_again(struct gn_fabric *fabric, const char *addr, bool anew,
 }
 
 /*
- * The thread that serves the client is in another's handler; a request of the client lies there.
- * The client connects again, to another thread or the same, and calls.
+ * The thread that serves the client runs another client's handler, and a request of the client is
+ * in its slot. The client reconnects, to another thread or the same, and calls.
  */
 static void test_stale(void **state)
 {
@@ -99,7 +96,7 @@ static void test_stale(void **state)
 		const uint32_t before = 2 * i + 1, after = 2 * i + 2;
 
 		record.n = 0;
-		/* Threads are taken in turn: client is on the one that is held each other time. */
+		/* Threads are chosen in turn: the client is on the held one every other time. */
 		assert_int_equal(connect_to(fabric, addr, 0, &first), 0);
 		assert_int_equal(connect_to(fabric, addr, 0, &client), 0);
 		assert_int_equal(connect_to(fabric, addr, 2, &blocker), 0);

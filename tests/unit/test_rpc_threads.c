@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Threads of a server side by side: somebody connects while a handler takes long, and handlers of
- * two threads answer each other's requests, more of them than any queue has room for.
+ * Several server threads: a client connects while a handler takes long, and handlers of two threads
+ * answer each other's requests, more than any queue can hold.
  */
 #include "rpc_world.h"
 #include "unit_shm.h"
 
-#define CALLS 1500u /* of a client, answered at once by the other one's thread */
+#define CALLS 1500u /* of a client, answered at once by the other client's thread */
 
 enum { HOLD = 1, LEAVE, ANSWER_ALL };
 
@@ -21,7 +21,7 @@ static void hold(struct gn_rpc_request *request, void *arg)
 	gn_rpc_answer(request, GN_RPC_OK, NULL, 0);
 }
 
-/* What requests of each thread are to be answered by the other. */
+/* Requests of each thread, to be answered by the other. */
 static struct {
 	struct gn_rpc_request *left[CALLS];
 	unsigned n;
@@ -36,7 +36,7 @@ static void leave(struct gn_rpc_request *request, void *arg)
 	side[i].left[side[i].n++] = request;
 }
 
-/* Both threads are here before the first of them begins: nobody takes what the other one posts. */
+/* Both threads arrive before the first starts: neither takes what the other posts. */
 static void answer_all(struct gn_rpc_request *request, void *arg)
 {
 	const unsigned i = gn_rpc_request_thread(request), other = 1 - i;
@@ -101,7 +101,7 @@ static void test_connect_beside_handler(void **state)
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }
 
-/* More than may be half open: nothing is wrong with them, only their thread is busy. */
+/* More than may be half open: they are valid, only their thread is busy. */
 #define NEWCOMERS 40u
 
 static int newcomers(struct world *w, struct gn_fabric *fabric)

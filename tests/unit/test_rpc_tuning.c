@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The file of rpc tune: what was written is read, and what is none of ours is refused with the line
- * and the word that is wrong.
+ * The tuning file: a written file can be read, and an invalid file is refused with its line and the
+ * wrong value.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ static void there_and_back(void **state)
 	}
 	assert_int_equal(gn_rpc_tuning_write(path, &t), 0);
 	memset(&back, 0xa5, sizeof(back));
-	assert_int_equal(gn_rpc_tuning_read(path, &back), -E2BIG); /* its size is nonsense */
+	assert_int_equal(gn_rpc_tuning_read(path, &back), -E2BIG); /* its size is invalid */
 	back.size = sizeof(back);
 	assert_int_equal(gn_rpc_tuning_read(path, &back), 0);
 	assert_memory_equal(&back, &t, sizeof(t));
@@ -89,7 +89,7 @@ static void impossible_ones(void **state)
 #define HEAD "gannet-rpc-tuning\t1\n"
 #define BODY HEAD "bytes\t32\t64\nrate\t1\t900\t800\n"
 
-/* Each with a part of what is said about it; NULL: nothing is wrong. */
+/* Each with a part of its error; NULL: valid. */
 static const struct {
 	const char *text, *word;
 } files[] = {
@@ -145,7 +145,7 @@ static void strange_files(void **state)
 	}
 }
 
-/* A NUL, bytes beyond ASCII and a line without an end are no numbers either. */
+/* NULs, non-ASCII bytes and a line without an end are not numbers either. */
 static void bytes_at_random(void **state)
 {
 	struct gn_rpc_tuning t = {.size = sizeof(t)};

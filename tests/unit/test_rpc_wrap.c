@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Message numbers have 32 bits: a client that sends ten millions of messages a second comes past 0
- * every seven minutes. Client and server take turns in one thread, and are brought to just before
- * that by adding the same to all their numbers.
+ * Message numbers have 32 bits: a client that sends ten million messages per second wraps around
+ * every seven minutes. Client and server take turns on one thread, and are set just before the wrap
+ * by adding the same to all their numbers.
  */
 #include "rpc/client.h"
 #include "rpc/server.h"
@@ -47,7 +47,7 @@ static void take_turns(const struct pair *p)
 	assert_true(gn_rpc_poll(p->client) >= 0);
 }
 
-/* Some calls of a kind, together; all have a deadline that is far away. */
+/* Some calls of one method, together; all have a distant deadline. */
 static void round_of(const struct pair *p, unsigned method, unsigned round)
 {
 	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
@@ -86,16 +86,16 @@ static void shift(const struct pair *p)
 
 	assert_non_null(s);
 	s->taken += SHIFT;
-	s->taken_told += SHIFT;
-	s->placed += SHIFT;
+	s->taken_published += SHIFT;
+	s->published += SHIFT;
 	s->acked += SHIFT;
 	rpc_conn_next(s, s->number + SHIFT);
-	*(uint64_t *)(uintptr_t)rpc_conn_ack(s) = rpc_seq(s->epoch, s->acked);
+	*(uint64_t *)(uintptr_t)rpc_conn_ack_at(s) = rpc_seq(s->epoch, s->acked);
 	c->number += SHIFT;
 	c->taken += SHIFT;
 	c->expected += SHIFT;
-	c->spent += SHIFT;
-	c->told += SHIFT;
+	c->consumed += SHIFT;
+	c->acked += SHIFT;
 }
 
 static void wrap(enum gn_rpc_mode mode, uint32_t batch, unsigned method)

@@ -184,7 +184,7 @@ static void deregister_while_written(void **state)
 /* What the client's library does while it copies under a key of the server's. */
 static void client_copies(struct pair *p, bool copies)
 {
-	uint64_t *word = &((struct shm_qp *)p->c)->conn.mine->busy.posting;
+	uint64_t *word = &((struct shm_qp *)p->c)->conn.own_area->busy.posting;
 
 	__atomic_store_n(word, (*word + 1) | copies, __ATOMIC_SEQ_CST);
 	assert_int_equal(*word & 1, copies);

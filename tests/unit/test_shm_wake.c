@@ -126,7 +126,7 @@ static void cold_peers(void **state)
 
 /* ---- a message larger than the ring ---- */
 
-static void send_all(void *arg)
+static void conn_send_all_mems(void *arg)
 {
 	struct pair *p = arg;
 	struct gn_wc wc;
@@ -146,7 +146,7 @@ static void long_message(void **state)
 	memset(p.client.buf, 0x5a, SIDE_BYTES);
 	assert_int_equal(side_recv(&p.server, p.s, 2, 0, SIDE_BYTES), 0);
 	arm_empty(p.server.cq);
-	assert_int_equal(gn_thread_start("sender", send_all, &p, &thread), 0);
+	assert_int_equal(gn_thread_start("sender", conn_send_all_mems, &p, &thread), 0);
 	wake_for(&p.server, 2, GN_WC_OK);
 	assert_int_equal(gn_thread_join(thread), 0);
 	assert_memory_equal(p.client.buf, p.server.buf, SIDE_BYTES);

@@ -102,8 +102,8 @@ static void test_heard_while_destroyed(void **state)
 	qp = vrb_qp(server.qp);
 	assert_int_equal(qp->conn.state, VRB_CONN_ACCEPTED);
 	vrb_cm_fini(qp); /* as gn_qp_destroy() begins */
-	vrb_cm_heard(qp);
-	vrb_cm_lost(qp);
+	vrb_cm_received_early(qp);
+	vrb_cm_peer_lost(qp);
 	end(listener, &server, &client);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How a post reaches the peer's memory: what post.c and plain.c share. While it may be copying, the
- * connection's busy word is odd.
+ * How a post accesses the peer's memory; shared by post.c, plain.c and fixed.c. The connection's
+ * busy counter is odd during an access.
  */
 #ifndef GN_SHM_ACCESS_H
 #define GN_SHM_ACCESS_H
@@ -10,12 +10,12 @@
 #include "fabric/soft/copy.h"
 
 /*
- * Odd while we may be copying under the peer's keys. Pairs with the fences in shm_peers_quiet():
- * once a teardown has cleared a grant or closed the connection, we either see that or are seen as
- * busy until we are done. Only we write the word.
+ * Odd while this side may be copying under the peer's keys. Pairs with the fences in
+ * shm_peers_quiesced(): after a teardown has cleared a grant or closed the connection, this side
+ * either sees that, or is seen as busy until it has finished. Only this side writes the counter.
  */
 #if defined(__x86_64__) && !COPY_BY_WORD
-/* A locked instruction is a fence, too; and every store is a release. */
+/* A locked instruction is also a fence, and every store is a release. */
 static inline void shm_busy_begin(uint64_t *word)
 {
 	__asm__ volatile("lock addq $1, %0" : "+m"(*word) : : "memory", "cc");
@@ -40,19 +40,19 @@ static inline void shm_busy_end(uint64_t *word)
 
 static inline bool shm_peer_open(const struct shm_conn *c)
 {
-	return likely(__atomic_load_n(&c->peer->mood.state, __ATOMIC_RELAXED) == AREA_OPEN);
+	return likely(__atomic_load_n(&c->peer->conn_state.state, __ATOMIC_RELAXED) == AREA_OPEN);
 }
 
 /*
- * May len bytes, at least one, be used while we are busy? Then *addr is where they are. False when
- * the peer does not allow it, or this was not looked up before: shm_view_make() tells.
+ * May len (at least 1) bytes at offset be accessed while this side is busy? Then sets *addr. False:
+ * the peer does not allow it, or the grant was not looked up yet (shm_view_make()).
  */
 static force_inline bool shm_view_find(const struct shm_conn *c, uint32_t key, uint64_t offset,
 				       uint64_t len, enum view_use use, uint8_t **addr)
 {
 	const uint64_t index = soft_key_index(key);
 	const struct peer_view *view = &c->views[index % SHM_VIEWS];
-	/* Pairs with the release in put_in_force(). */
+	/* Pairs with the release in grant_publish(). */
 	const uint64_t word = __atomic_load_n(&c->grants[index].word, __ATOMIC_ACQUIRE);
 	uint64_t end;
 
@@ -64,7 +64,8 @@ static force_inline bool shm_view_find(const struct shm_conn *c, uint32_t key, u
 }
 
 /*
- * A CAS or FAA of an aligned word (regions start on a page, offsets are checked): the old value.
+ * CAS or FAA of an aligned word (regions start on a page, offsets are checked). Returns the old
+ * value.
  */
 static inline uint64_t shm_atomic(const struct gn_wr *wr, uint8_t *remote)
 {
@@ -77,7 +78,7 @@ static inline uint64_t shm_atomic(const struct gn_wr *wr, uint8_t *remote)
 	return old;
 }
 
-/* Look the grant of this key up and keep what may be done with it, if anything may be. */
+/* Looks up the key's grant and caches the access rights in a view, if there are any. */
 void shm_view_make(struct shm_qp *qp, uint32_t key);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Names and handshakes. A listener is a Unix socket under a lock file in our folder; the client's
- * first message brings its area and grants, the answer brings the server's.
+ * Listeners and handshakes. A listener is a Unix socket with a lock file in the provider's
+ * directory. The client's first message carries its area and grants; the reply carries the
+ * server's.
  */
 #include "base/fail.h"
 #include "fabric/shm/shm.h"
@@ -18,12 +19,12 @@
 #include <unistd.h>
 
 #define LOCK_TRIES    5
-#define LOCK_NAP_US   1000
-#define SWEEP_US      1000000 /* that a sweep is waited for; it takes microseconds, if it runs */
-#define HANDSHAKE_MAX 64      /* messages and mems taken at a time */
+#define LOCK_RETRY_US 1000
+#define SWEEP_WAIT_US 1000000 /* longest wait for a sweep, which takes microseconds */
+#define HANDSHAKE_MAX 64      /* messages and mems per call */
 #define BACKLOG	      4096
-#define ACCEPT_MAX    64      /* clients taken at a time */
-#define RETRY_NS      1000000 /* a listener's backlog was full: try again */
+#define ACCEPT_MAX    64      /* clients per call */
+#define RETRY_NS      1000000 /* until the next attempt when the listener's backlog is full */
 
 struct shm_pending {
 	struct chan_fd sock;
@@ -36,13 +37,13 @@ struct shm_pending {
 /* ---- listening ---- */
 
 /*
- * The lock says who owns the name; a dead owner's lock is free, whatever files it left. An owner
- * has it exclusively. A sweep has it shared while it removes what a dead owner left (sweep.c), and
- * may lose its core meanwhile: it is waited for.
+ * The holder of the exclusive lock owns the name; the lock of a dead owner is free, whatever files
+ * are left. A sweep holds the lock shared while it removes a dead owner's files (sweep.c), and may
+ * be descheduled meanwhile, so wait for it.
  */
-static int lock_name(struct shm_listener *l, const char *path)
+static int listener_lock_name(struct shm_listener *l, const char *path)
 {
-	const uint64_t deadline_ns = gn_deadline_us(SWEEP_US);
+	const uint64_t deadline_ns = gn_deadline_us(SWEEP_WAIT_US);
 	struct stat by_fd, by_path;
 
 	for (int owned = 0; owned < LOCK_TRIES;) {
@@ -52,7 +53,7 @@ static int lock_name(struct shm_listener *l, const char *path)
 		if (fd < 0)
 			return -errno;
 		rc = flock(fd, LOCK_EX | LOCK_NB) ? -errno : 0;
-		/* Who had it may have removed the file between our open and our lock. */
+		/* The last holder may have removed the file between our open and our lock. */
 		if (!rc && !fstat(fd, &by_fd) && !stat(path, &by_path) &&
 		    by_fd.st_ino == by_path.st_ino) {
 			l->lock_fd = fd;
@@ -66,13 +67,14 @@ static int lock_name(struct shm_listener *l, const char *path)
 		if (gn_now_ns() >= deadline_ns)
 			break;
 		if (rc)
-			gn_sleep_us(LOCK_NAP_US); /* an owner may be about to go */
+			gn_sleep_us(LOCK_RETRY_US); /* the owner may be about to close */
 	}
 	return -EADDRINUSE;
 }
 
-/* No name has a tilde in it, so no listener can take this one's lock. */
-static void lock_path(const struct shm_fabric *fabric, const char *name, char *out, size_t size)
+/* Listener names have no tilde, so no listener name collides with this file. */
+static void listener_lock_path(const struct shm_fabric *fabric, const char *name, char *out,
+			       size_t size)
 {
 	snprintf(out, size, "%s/%s" SHM_LOCK_SUFFIX, fabric->dir, name);
 }
@@ -80,18 +82,18 @@ static void lock_path(const struct shm_fabric *fabric, const char *name, char *o
 static void listener_ready(struct chan_fd *cfd);
 static void listener_timer(struct chan_fd *cfd);
 
-static int bind_name(struct shm_listener *l)
+static int listener_bind(struct shm_listener *l)
 {
 	struct sockaddr_un addr;
 	const mode_t mode = l->listener.flags & GN_ANY_USER ? 0666 : 0600;
 	int rc;
 
 	shm_path(shm_of(&l->listener.obj), l->name, &addr);
-	unlink(addr.sun_path); /* we hold the lock: whatever is there is stale */
+	unlink(addr.sun_path); /* we hold the lock: any existing socket is stale */
 	l->sock.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (l->sock.fd < 0)
 		return -errno;
-	/* Nobody can connect before listen(), so there is no moment with the wrong mode. */
+	/* No client can connect before listen(), so the mode is never too permissive. */
 	if (bind(l->sock.fd, (struct sockaddr *)&addr, sizeof(addr)) ||
 	    chmod(addr.sun_path, mode) || listen(l->sock.fd, BACKLOG)) {
 		rc = -errno;
@@ -109,14 +111,14 @@ int shm_listen_init(struct gn_listener *base, const char *name)
 	int rc;
 
 	if (!shm_name_ok(name))
-		return gn_fail_log(-EINVAL, "shm: '%.80s' is no name: 1 to 64 of A-Z a-z 0-9 . _ -",
-				   name);
+		return gn_fail_log(
+			-EINVAL, "shm: '%.80s' is not a name: 1 to 64 of A-Z a-z 0-9 . _ -", name);
 	snprintf(l->name, sizeof(l->name), "%s", name);
-	lock_path(shm_of(&base->obj), name, path, sizeof(path));
-	rc = lock_name(l, path);
+	listener_lock_path(shm_of(&base->obj), name, path, sizeof(path));
+	rc = listener_lock_name(l, path);
 	if (rc)
 		goto say;
-	rc = bind_name(l);
+	rc = listener_bind(l);
 	if (rc)
 		goto unlock;
 	l->sock.ready = listener_ready;
@@ -144,12 +146,12 @@ unlock:
 	close(l->lock_fd);
 say:
 	gn_fail_log(0, "shm: cannot listen as '%s' in %s: %s", name, shm_of(&base->obj)->dir,
-		    rc == -EADDRINUSE ? "a server has this name already" : gn_strerror(rc));
+		    rc == -EADDRINUSE ? "another server uses this name" : gn_strerror(rc));
 	return rc;
 }
 
-/* Unlink the entry; its socket lives on. */
-static int release_pending(struct shm_pending *p)
+/* Removes the entry; its socket stays open. */
+static int pending_release(struct shm_pending *p)
 {
 	const int sock = p->sock.fd;
 
@@ -162,9 +164,9 @@ static int release_pending(struct shm_pending *p)
 	return sock;
 }
 
-static void drop_pending(struct shm_pending *p)
+static void pending_drop(struct shm_pending *p)
 {
-	shm_close_sock(release_pending(p));
+	shm_close_sock(pending_release(p));
 }
 
 void shm_listen_fini(struct gn_listener *base)
@@ -174,21 +176,21 @@ void shm_listen_fini(struct gn_listener *base)
 	struct sockaddr_un addr;
 
 	while (l->pending)
-		drop_pending(l->pending);
+		pending_drop(l->pending);
 	chan_fds_del(base->chan, &l->timer);
 	close(l->timer.fd);
 	chan_fds_del(base->chan, &l->sock);
 	shm_path(shm_of(&base->obj), l->name, &addr);
 	unlink(addr.sun_path);
 	shm_close_listener(l->sock.fd);
-	lock_path(shm_of(&base->obj), l->name, path, sizeof(path));
+	listener_lock_path(shm_of(&base->obj), l->name, path, sizeof(path));
 	unlink(path);
 	close(l->lock_fd);
 	if (l->spare_fd >= 0)
 		close(l->spare_fd);
 }
 
-static void fill_hello(struct wire_hello *hello, enum wire_type type, uint32_t rq_size,
+static void hello_fill(struct wire_hello *hello, enum wire_type type, uint32_t rq_size,
 		       const void *data, uint32_t len)
 {
 	*hello = (struct wire_hello){
@@ -197,28 +199,25 @@ static void fill_hello(struct wire_hello *hello, enum wire_type type, uint32_t r
 		memcpy(hello->private_data, data, len);
 }
 
-static void reject(int sock, uint32_t error, const void *private_data, uint32_t private_len)
+static void hello_reject(int sock, uint32_t error, const void *private_data, uint32_t private_len)
 {
 	struct wire_hello hello;
 
-	fill_hello(&hello, WIRE_REJECT, error, private_data, private_len);
+	hello_fill(&hello, WIRE_REJECT, error, private_data, private_len);
 	wire_send(sock, &hello, sizeof(hello), NULL, 0);
 }
 
-static bool peer_allowed(const struct shm_listener *l, int sock, uid_t *uid)
+static bool listener_allows(const struct shm_listener *l, int sock, uid_t *uid)
 {
-	if (wire_peer(sock, uid) != PEER_STRANGER || l->listener.flags & GN_ANY_USER)
+	if (wire_peer(sock, uid) != PEER_OTHER_USER || l->listener.flags & GN_ANY_USER)
 		return true;
 	gn_log(GN_LOG_WARN, "shm: '%s' refused a process of user %u", l->name, *uid);
-	reject(sock, EACCES, NULL, 0);
+	hello_reject(sock, EACCES, NULL, 0);
 	return false;
 }
 
-/*
- * The client's first message: make a request of it. -EAGAIN: not here yet; otherwise the socket is
- * taken.
- */
-static int take_hello(struct shm_listener *l, int sock)
+/* Turns a client's HELLO into a request. -EAGAIN: not arrived; otherwise sock is consumed. */
+static int listener_take_hello(struct shm_listener *l, int sock)
 {
 	union wire_any msg;
 	int fds[WIRE_FDS], rc;
@@ -229,15 +228,14 @@ static int take_hello(struct shm_listener *l, int sock)
 	if (len == -EAGAIN)
 		return -EAGAIN;
 	rc = __atomic_load_n(&l->n_requests, __ATOMIC_RELAXED) < SHM_REQUESTS_MAX ? 0 : -EBUSY;
-	if (!rc && len == -EMFILE) { /* there is no room for the client's; it hears so */
-		reject(sock, EMFILE, NULL, 0);
+	if (!rc && len == -EMFILE) { /* no descriptors for the client's fds; tell the client */
+		hello_reject(sock, EMFILE, NULL, 0);
 		rc = -EMFILE;
 	}
 	if (!rc && (!wire_is(&msg, len, WIRE_HELLO, sizeof(msg.hello)) || fds[1] < 0 ||
 		    fds[2] >= 0 || msg.hello.private_len > PRIVATE_CONNECT_MAX)) {
 		if (len > 0)
-			gn_log(GN_LOG_WARN,
-			       "shm: '%s': a client said nothing this version (%u) understands",
+			gn_log(GN_LOG_WARN, "shm: '%s': a client's HELLO is not of version %u",
 			       l->name, WIRE_VERSION);
 		rc = -EPROTO;
 	}
@@ -261,11 +259,9 @@ static int take_hello(struct shm_listener *l, int sock)
 	return 0;
 }
 
-/*
- * ---- clients that connected and said nothing yet: few, and not for long ----
- */
+/* ---- clients without a HELLO: bounded in number and time ---- */
 
-static void set_timer(int fd, uint64_t ns)
+static void timer_set_ns(int fd, uint64_t ns)
 {
 	const struct itimerspec spec = {.it_value = {.tv_sec = (time_t)(ns / 1000000000),
 						     .tv_nsec = (long)(ns % 1000000000)}};
@@ -273,8 +269,8 @@ static void set_timer(int fd, uint64_t ns)
 	timerfd_settime(fd, 0, &spec, NULL);
 }
 
-/* The next thing that is due: a client's time is over, or accepting is tried again. */
-static void set_listener_timer(struct shm_listener *l)
+/* Sets the timer to the next deadline: a pending client's, or the next accept attempt. */
+static void listener_set_timer(struct shm_listener *l)
 {
 	const uint64_t now = gn_now_ns();
 	uint64_t next = l->paused_to_ns ? l->paused_to_ns : UINT64_MAX;
@@ -282,10 +278,10 @@ static void set_listener_timer(struct shm_listener *l)
 	for (const struct shm_pending *p = l->pending; p; p = p->next)
 		next = p->deadline_ns < next ? p->deadline_ns : next;
 	if (next != UINT64_MAX)
-		set_timer(l->timer.fd, next > now ? next - now : 1);
+		timer_set_ns(l->timer.fd, next > now ? next - now : 1);
 }
 
-static void keep_pending(struct shm_listener *l, int sock, uid_t uid, uint64_t deadline_ns);
+static void pending_add(struct shm_listener *l, int sock, uid_t uid, uint64_t deadline_ns);
 
 static void pending_ready(struct chan_fd *cfd)
 {
@@ -293,14 +289,14 @@ static void pending_ready(struct chan_fd *cfd)
 	struct shm_listener *l = p->listener;
 	const uint64_t deadline_ns = p->deadline_ns;
 	const uid_t uid = p->uid;
-	const int sock = release_pending(p);
+	const int sock = pending_release(p);
 
-	if (take_hello(l, sock) == -EAGAIN)
-		keep_pending(l, sock, uid, deadline_ns);
+	if (listener_take_hello(l, sock) == -EAGAIN)
+		pending_add(l, sock, uid, deadline_ns);
 }
 
-/* The oldest of the user with most of them, so that no user can drive out another's. */
-static struct shm_pending *one_too_many(const struct shm_listener *l)
+/* The oldest pending client of the user with the most: one user cannot displace another. */
+static struct shm_pending *listener_pick_victim(const struct shm_listener *l)
 {
 	struct shm_pending *victim = NULL;
 	unsigned most = 0;
@@ -310,7 +306,7 @@ static struct shm_pending *one_too_many(const struct shm_listener *l)
 
 		for (const struct shm_pending *q = l->pending; q; q = q->next)
 			n += q->uid == p->uid;
-		if (n >= most) { /* the list has the newest first */
+		if (n >= most) { /* the list is sorted newest first */
 			most = n;
 			victim = p;
 		}
@@ -318,7 +314,7 @@ static struct shm_pending *one_too_many(const struct shm_listener *l)
 	return victim;
 }
 
-static void keep_pending(struct shm_listener *l, int sock, uid_t uid, uint64_t deadline_ns)
+static void pending_add(struct shm_listener *l, int sock, uid_t uid, uint64_t deadline_ns)
 {
 	struct shm_pending *p = gn_alloc(sizeof(*p), 0);
 
@@ -337,14 +333,14 @@ static void keep_pending(struct shm_listener *l, int sock, uid_t uid, uint64_t d
 	l->pending = p;
 	l->n_pending++;
 	if (chan_fds_add(l->listener.chan, &p->sock))
-		drop_pending(p);
+		pending_drop(p);
 	else if (l->n_pending > SHM_PENDING_MAX)
-		drop_pending(one_too_many(l));
-	set_listener_timer(l);
+		pending_drop(listener_pick_victim(l));
+	listener_set_timer(l);
 }
 
-/* The next client hears that there is no descriptor for it, by the one that is kept for that. */
-static void turn_away(struct shm_listener *l)
+/* Tells the next client that there is no descriptor for it, using the spare descriptor. */
+static void listener_refuse_one(struct shm_listener *l)
 {
 	if (l->spare_fd >= 0) {
 		int sock;
@@ -352,25 +348,25 @@ static void turn_away(struct shm_listener *l)
 		close(l->spare_fd);
 		sock = accept4(l->sock.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (sock >= 0) {
-			reject(sock, EMFILE, NULL, 0);
+			hello_reject(sock, EMFILE, NULL, 0);
 			shm_close_sock(sock);
 		}
 	}
 	l->spare_fd = eventfd(0, EFD_CLOEXEC);
 }
 
-/* There is no descriptor for the next client: look away for a moment, or this would spin. */
-static void pause_listener(struct shm_listener *l, int error)
+/* No descriptor for the next client: stop polling the socket for a while, instead of spinning. */
+static void listener_pause(struct shm_listener *l, int error)
 {
-	if (!l->said_full)
-		gn_fail_log(0, "shm: '%s' cannot take a client: %s%s", l->name, gn_strerror(-error),
-			    error == EMFILE ? " (ulimit -n)" : "");
-	l->said_full = true;
+	if (!l->full_logged)
+		gn_fail_log(0, "shm: '%s' cannot accept a client: %s%s", l->name,
+			    gn_strerror(-error), error == EMFILE ? " (ulimit -n)" : "");
+	l->full_logged = true;
 	if (error == EMFILE)
-		turn_away(l);
+		listener_refuse_one(l);
 	chan_fds_del(l->listener.chan, &l->sock);
-	l->paused_to_ns = gn_now_ns() + SHM_ACCEPT_NAP_NS;
-	set_listener_timer(l);
+	l->paused_to_ns = gn_now_ns() + SHM_ACCEPT_RETRY_NS;
+	listener_set_timer(l);
 }
 
 static void listener_timer(struct chan_fd *cfd)
@@ -384,12 +380,12 @@ static void listener_timer(struct chan_fd *cfd)
 	for (struct shm_pending *p = l->pending, *next; p; p = next) {
 		next = p->next;
 		if (p->deadline_ns <= now)
-			drop_pending(p);
+			pending_drop(p);
 	}
 	if (l->paused_to_ns && l->paused_to_ns <= now)
 		l->paused_to_ns =
-			chan_fds_add(l->listener.chan, &l->sock) ? now + SHM_ACCEPT_NAP_NS : 0;
-	set_listener_timer(l);
+			chan_fds_add(l->listener.chan, &l->sock) ? now + SHM_ACCEPT_RETRY_NS : 0;
+	listener_set_timer(l);
 }
 
 static void listener_ready(struct chan_fd *cfd)
@@ -402,33 +398,33 @@ static void listener_ready(struct chan_fd *cfd)
 
 		if (sock < 0) {
 			if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-				pause_listener(l, errno);
+				listener_pause(l, errno);
 			return;
 		}
-		l->said_full = false;
-		if (!peer_allowed(l, sock, &uid))
+		l->full_logged = false;
+		if (!listener_allows(l, sock, &uid))
 			shm_close_sock(sock);
-		else if (take_hello(l, sock) == -EAGAIN)
-			keep_pending(l, sock, uid, gn_now_ns() + SHM_HELLO_NS);
+		else if (listener_take_hello(l, sock) == -EAGAIN)
+			pending_add(l, sock, uid, gn_now_ns() + SHM_HELLO_NS);
 	}
 }
 
 /* ---- connecting ---- */
 
-static void give_up(struct shm_qp *qp, enum gn_event_type type, int status)
+static void conn_connect_failed(struct shm_qp *qp, enum gn_event_type type, int status)
 {
 	if (type == GN_EVENT_UNREACHABLE)
 		shm_name_folder(&qp->qp, status);
-	if (type == GN_EVENT_UNREACHABLE && status != -ECANCELED && *qp->conn.dial_addr.sun_path)
-		gn_log(GN_LOG_INFO, "shm: no connection to %s: %s", qp->conn.dial_addr.sun_path,
+	if (type == GN_EVENT_UNREACHABLE && status != -ECANCELED && *qp->conn.connect_addr.sun_path)
+		gn_log(GN_LOG_INFO, "shm: no connection to %s: %s", qp->conn.connect_addr.sun_path,
 		       gn_strerror(status));
 	shm_conn_fini(qp);
 	shm_qp_fail(qp);
 	qp_refused(&qp->qp, type, status);
 }
 
-/* What the listener answered. Its memory comes before that, to be here when it may be used. */
-static void handshake(struct shm_qp *qp)
+/* Handles the listener's reply. Its mems arrive before the reply, which allows their use. */
+static void conn_handshake(struct shm_qp *qp)
 {
 	struct shm_conn *c = &qp->conn;
 	union wire_any msg;
@@ -438,10 +434,10 @@ static void handshake(struct shm_qp *qp)
 	uint32_t work = 0;
 
 	do {
-		if (work >= HANDSHAKE_MAX) /* more in a moment; others have their turn */
+		if (work >= HANDSHAKE_MAX) /* continue later; let others run */
 			return;
 		len = wire_recv(c->sock.fd, &msg, fds);
-		/* Who rejects has not read all that we sent: that is told before its word. */
+		/* A rejecting server left messages unread: ECONNRESET comes before its reply. */
 		if (len == -ECONNRESET)
 			len = wire_recv(c->sock.fd, &msg, fds);
 		if (len == -EAGAIN)
@@ -452,7 +448,7 @@ static void handshake(struct shm_qp *qp)
 			break;
 		rc = shm_conn_handle(qp, &msg, len, fds);
 		wire_close_fds(fds);
-		work += wire_work(&msg);
+		work += wire_cost(&msg);
 	} while (!rc);
 	if ((accepted || rejected) && msg.hello.private_len <= GN_PRIVATE_MAX) {
 		qp->qp.private_len = msg.hello.private_len;
@@ -462,18 +458,21 @@ static void handshake(struct shm_qp *qp)
 		chan_fds_del(qp->qp.chan, &c->timer);
 		close(c->timer.fd);
 		c->timer.fd = -1;
-		rc = shm_conn_meet(qp, msg.hello.rq_size, fds[0], fds[1]);
+		rc = shm_conn_attach_peer(qp, msg.hello.rq_size, fds[0], fds[1]);
 		if (!rc)
 			rc = shm_conn_watch(qp);
 	}
 	if (len > 0)
 		wire_close_fds(fds);
-	if (qp->qp.state != GN_QP_CONNECTING) { /* put in error meanwhile */
-		give_up(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
+	if (qp->qp.state != GN_QP_CONNECTING) { /* put into the error state meanwhile */
+		conn_connect_failed(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
 	} else if (rejected) {
-		give_up(qp, GN_EVENT_REJECTED, wire_rejected(&msg.hello));
+		conn_connect_failed(qp, GN_EVENT_REJECTED, wire_rejected(&msg.hello));
 	} else if (!accepted || rc) {
-		give_up(qp, GN_EVENT_UNREACHABLE, rc ? rc : len < 0 ? (int)len : -ECONNREFUSED);
+		conn_connect_failed(qp, GN_EVENT_UNREACHABLE,
+				    rc	    ? rc :
+				    len < 0 ? (int)len :
+					      -ECONNREFUSED);
 	} else {
 		shm_conn_ready(qp);
 		shm_conn_start(qp);
@@ -481,26 +480,26 @@ static void handshake(struct shm_qp *qp)
 	}
 }
 
-static void conn_ready(struct chan_fd *cfd)
+static void conn_sock_ready(struct chan_fd *cfd)
 {
 	struct shm_qp *qp = container_of(cfd, struct shm_qp, conn.sock);
 
 	if (qp->conn.phase == CONN_HELLO_SENT) {
-		handshake(qp);
+		conn_handshake(qp);
 	} else {
 		shm_conn_pump(qp);
 		shm_conn_catch_up(qp);
 	}
 }
 
-/* 0, -EAGAIN while the listener's backlog is full, or why not. */
-static int dial(struct shm_qp *qp)
+/* Returns 0, -EAGAIN while the listener's backlog is full, or an error. */
+static int conn_connect_once(struct shm_qp *qp)
 {
 	struct shm_conn *c = &qp->conn;
 	const int fds[2] = {c->hello_area_fd, ((struct shm_pd *)qp->qp.pd)->grants_fd};
 	int rc;
 
-	if (connect(c->sock.fd, (struct sockaddr *)&c->dial_addr, sizeof(c->dial_addr)))
+	if (connect(c->sock.fd, (struct sockaddr *)&c->connect_addr, sizeof(c->connect_addr)))
 		return errno == ENOENT ? -ECONNREFUSED : -errno;
 	rc = shm_conn_identify(qp);
 	if (rc)
@@ -516,36 +515,36 @@ static int dial(struct shm_qp *qp)
 		c->watched = true;
 		rc = shm_conn_join(qp);
 	}
-	return rc == -EPIPE ? 0 : rc; /* the listener has answered already, and says what */
+	return rc == -EPIPE ? 0 : rc; /* the listener has replied already; read the reply */
 }
 
-/* Dial, or dial again when the timer says so. */
-static void try_dial(struct shm_qp *qp)
+/* Connects; the timer calls again for another attempt. */
+static void conn_try_connect(struct shm_qp *qp)
 {
 	struct shm_conn *c = &qp->conn;
 	const uint64_t now = gn_now_ns();
 	int rc;
 
-	if (qp->qp.state != GN_QP_CONNECTING || now >= c->dial_deadline_ns) {
-		give_up(qp, GN_EVENT_UNREACHABLE,
-			now >= c->dial_deadline_ns ? -ETIMEDOUT : -ECANCELED);
+	if (qp->qp.state != GN_QP_CONNECTING || now >= c->connect_deadline_ns) {
+		conn_connect_failed(qp, GN_EVENT_UNREACHABLE,
+				    now >= c->connect_deadline_ns ? -ETIMEDOUT : -ECANCELED);
 		return;
 	}
-	rc = c->phase == CONN_NONE ? dial(qp) : 0;
+	rc = c->phase == CONN_NONE ? conn_connect_once(qp) : 0;
 	if (rc && rc != -EAGAIN)
-		give_up(qp, GN_EVENT_UNREACHABLE, rc);
+		conn_connect_failed(qp, GN_EVENT_UNREACHABLE, rc);
 	else
-		set_timer(c->timer.fd, rc ? RETRY_NS : c->dial_deadline_ns - now);
+		timer_set_ns(c->timer.fd, rc ? RETRY_NS : c->connect_deadline_ns - now);
 }
 
-static void timer_ready(struct chan_fd *cfd)
+static void conn_timer_ready(struct chan_fd *cfd)
 {
 	struct shm_qp *qp = container_of(cfd, struct shm_qp, conn.timer);
 	uint64_t n;
 
 	if (read(cfd->fd, &n, sizeof(n)) < 0)
 		return;
-	try_dial(qp);
+	conn_try_connect(qp);
 }
 
 static uint64_t rnr_budget(const struct gn_conn_opts *opts)
@@ -560,30 +559,30 @@ int shm_connect(struct gn_qp *base, const char *name, const struct gn_conn_opts 
 	int rc;
 
 	if (!shm_name_ok(name))
-		return gn_fail_log(-EINVAL, "shm: '%.80s' is no name: 1 to 64 of A-Z a-z 0-9 . _ -",
-				   name);
+		return gn_fail_log(
+			-EINVAL, "shm: '%.80s' is not a name: 1 to 64 of A-Z a-z 0-9 . _ -", name);
 	shm_qp_join(qp);
-	c->sock = (struct chan_fd){.ready = conn_ready};
+	c->sock = (struct chan_fd){.ready = conn_sock_ready};
 	c->sock.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	c->timer = (struct chan_fd){.ready = timer_ready};
+	c->timer = (struct chan_fd){.ready = conn_timer_ready};
 	c->timer.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (c->sock.fd < 0 || c->timer.fd < 0) {
 		rc = -errno;
 		gn_fail_log(0, "shm: cannot connect: %s", gn_strerror(rc));
 		goto undo;
 	}
-	rc = shm_conn_mine(qp, &c->hello_area_fd);
+	rc = shm_conn_create_area(qp, &c->hello_area_fd);
 	if (rc)
 		goto undo;
 	rc = chan_fds_add(base->chan, &c->timer);
 	if (rc)
 		goto undo;
-	shm_path(shm_of(&base->obj), name, &c->dial_addr);
-	fill_hello(&c->hello, WIRE_HELLO, c->mine_rq_size, opts->private_data, opts->private_len);
-	c->dial_deadline_ns = gn_deadline_us(opts->timeout_us);
+	shm_path(shm_of(&base->obj), name, &c->connect_addr);
+	hello_fill(&c->hello, WIRE_HELLO, c->own_rq_size, opts->private_data, opts->private_len);
+	c->connect_deadline_ns = gn_deadline_us(opts->timeout_us);
 	c->rnr_budget_ns = rnr_budget(opts);
 	base->state = GN_QP_CONNECTING;
-	try_dial(qp);
+	conn_try_connect(qp);
 	return 0;
 undo:
 	shm_conn_fini(qp);
@@ -591,7 +590,7 @@ undo:
 	return rc;
 }
 
-static void close_req(struct shm_req *req)
+static void req_close(struct shm_req *req)
 {
 	if (req->req.listener)
 		__atomic_fetch_sub(&((struct shm_listener *)req->req.listener)->n_requests, 1,
@@ -601,8 +600,8 @@ static void close_req(struct shm_req *req)
 	shm_close_fd(req->grants_fd);
 }
 
-/* The owner may be asleep on the channel of the cq, which the qp's event does not wake. */
-static void hand_over(struct shm_qp *qp)
+/* The owner may sleep on the cq's channel, which the qp's event does not wake. */
+static void qp_hand_over(struct shm_qp *qp)
 {
 	struct gn_chan *chan = qp->qp.chan;
 	struct gn_cq *cq = qp->qp.recv_cq;
@@ -614,7 +613,7 @@ static void hand_over(struct shm_qp *qp)
 	obj_release(&cq->obj);
 }
 
-/* Nothing of the cqs and of the channel is touched before the end, when nothing can fail. */
+/* Touches neither cqs nor channel before the last step, which cannot fail. */
 int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn_conn_opts *opts)
 {
 	struct shm_req *req = (struct shm_req *)base_req;
@@ -624,8 +623,8 @@ int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 	struct wire_hello hello;
 	int rc, fds[2] = {-1, ((struct shm_pd *)base->pd)->grants_fd};
 
-	c->sock = (struct chan_fd){.fd = dup(req->sock), .ready = conn_ready};
-	rc = c->sock.fd < 0 ? -errno : shm_conn_mine(qp, &fds[0]);
+	c->sock = (struct chan_fd){.fd = dup(req->sock), .ready = conn_sock_ready};
+	rc = c->sock.fd < 0 ? -errno : shm_conn_create_area(qp, &fds[0]);
 	if (rc)
 		goto fail;
 	fcntl(c->sock.fd, F_SETFD, FD_CLOEXEC);
@@ -633,9 +632,9 @@ int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 	if (rc)
 		goto fail;
 	c->rnr_budget_ns = rnr_budget(opts);
-	fill_hello(&hello, WIRE_ACCEPT, c->mine_rq_size, opts->private_data, opts->private_len);
-	rc = shm_conn_meet(qp, req->rq_size, req->area_fd, req->grants_fd);
-	/* The memory goes before the word that it may be used. */
+	hello_fill(&hello, WIRE_ACCEPT, c->own_rq_size, opts->private_data, opts->private_len);
+	rc = shm_conn_attach_peer(qp, req->rq_size, req->area_fd, req->grants_fd);
+	/* Send the mems before the ACCEPT that allows their use. */
 	if (!rc)
 		rc = shm_conn_join(qp);
 	if (!rc)
@@ -643,25 +642,25 @@ int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 	if (rc)
 		goto fail;
 	close(fds[0]);
-	close(req->sock); /* the qp has it, too */
+	close(req->sock); /* the qp has its own descriptor */
 	req->sock = -1;
-	close_req(req);
+	req_close(req);
 	shm_conn_ready(qp);
-	if (base->shared) { /* its owner is who has the lock: we */
+	if (base->shared) { /* the caller holds the owner's lock */
 		qp_established_for(base, shm_cq_hand_over);
 		shm_cq_admit(cq);
 	} else {
-		hand_over(qp);
+		qp_hand_over(qp);
 	}
 	return 0;
 fail:
 	gn_log(GN_LOG_WARN, "shm: cannot accept a connection: %s",
-	       rc == -EPIPE ? "the client is gone" : gn_strerror(rc));
+	       rc == -EPIPE ? "the client disconnected" : gn_strerror(rc));
 	if (fds[0] >= 0)
 		close(fds[0]);
 	if (rc == -EMFILE)
-		reject(req->sock, EMFILE, NULL, 0);
-	close_req(req);
+		hello_reject(req->sock, EMFILE, NULL, 0);
+	req_close(req);
 	shm_conn_fini(qp);
 	c->phase = CONN_NONE;
 	base->state = GN_QP_NEW;
@@ -672,8 +671,8 @@ int shm_reject(struct gn_conn_req *base, const void *private_data, uint32_t priv
 {
 	struct shm_req *req = (struct shm_req *)base;
 
-	reject(req->sock, 0, private_data, private_len);
-	close_req(req);
+	hello_reject(req->sock, 0, private_data, private_len);
+	req_close(req);
 	return 0;
 }
 
@@ -683,17 +682,15 @@ int shm_disconnect(struct gn_qp *base)
 
 	shm_qp_adopt(base);
 	if (base->state == GN_QP_CONNECTING) {
-		give_up(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
+		conn_connect_failed(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
 		return 0;
 	}
 	if (qp->conn.phase != CONN_UP)
 		return -ENOTCONN;
 	shm_qp_fail(qp);
-	__atomic_store_n(&qp->conn.mine->mood.state, AREA_CLOSED, __ATOMIC_RELEASE);
-	/*
-	 * Our own half only: the peer's end is still to be seen, when a copy of its is waited for.
-	 */
+	__atomic_store_n(&qp->conn.own_area->conn_state.state, AREA_CLOSED, __ATOMIC_RELEASE);
+	/* Our half only: the peer's close must still be detected while its copies are awaited. */
 	shutdown(qp->conn.sock.fd, SHUT_WR);
-	qp_gone(base);
+	qp_disconnected(base);
 	return 0;
 }

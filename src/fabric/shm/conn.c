@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A connection between two qps: the areas they share, the memory they were handed, the control
- * socket, and the end.
- */
+/* A connection between two qps: shared areas, the peer's memory, the control socket, closing. */
 #include "base/fail.h"
 #include "fabric/shm/shm.h"
 
@@ -16,7 +13,7 @@
 #define MEMS_MIN     16u
 #define MEMS_MAX     65536u
 #define MEM_TOMB     UINT64_MAX
-#define PUMP_MAX     64	   /* messages and mems of one socket taken at a time */
+#define PUMP_MAX     64	   /* messages and mems of one socket per call */
 #define CATCH_UP_MAX 65536 /* batches: more than the longest message needs */
 
 void shm_conn_init(struct shm_conn *c)
@@ -24,7 +21,7 @@ void shm_conn_init(struct shm_conn *c)
 	*c = (struct shm_conn){.sock.fd = -1, .timer.fd = -1, .hello_area_fd = -1};
 }
 
-static uint32_t rq_size_of(const struct shm_qp *qp)
+static uint32_t conn_rq_size(const struct shm_qp *qp)
 {
 	uint32_t size = RQ_SIZE_MIN;
 
@@ -33,42 +30,42 @@ static uint32_t rq_size_of(const struct shm_qp *qp)
 	return size;
 }
 
-/* Publish the receives that were posted before there was anybody to tell. */
-static void publish_posted(struct shm_qp *qp)
+/* Publishes the receives that were posted before the connection existed. */
+static void conn_publish_recvs(struct shm_qp *qp)
 {
 	struct shm_conn *c = &qp->conn;
 
 	for (uint64_t at = qp->rq.tail; at != qp->rq.head; at++)
 		shm_conn_publish_recv(c, at, qp->rq.len_bytes[at & qp->rq.mask]);
-	__atomic_store_n(&c->mine->credit.posted, qp->rq.head, __ATOMIC_RELEASE);
+	__atomic_store_n(&c->own_area->credit.posted, qp->rq.head, __ATOMIC_RELEASE);
 }
 
-int shm_conn_mine(struct shm_qp *qp, int *area_fd)
+int shm_conn_create_area(struct shm_qp *qp, int *area_fd)
 {
 	struct shm_conn *c = &qp->conn;
-	const uint32_t rq_size = rq_size_of(qp);
-	int rc = shm_map_create("gannet-conn", area_bytes(rq_size), false, true, &c->mine_map,
+	const uint32_t rq_size = conn_rq_size(qp);
+	int rc = shm_map_create("gannet-conn", area_bytes(rq_size), false, true, &c->own_map,
 				area_fd);
 
 	if (rc)
-		return gn_fail_log(rc, "shm: cannot make a connection's memory: %s",
+		return gn_fail_log(rc, "shm: cannot create a connection's memory: %s",
 				   gn_strerror(rc));
-	c->mine = (struct area *)(void *)c->mine_map->addr;
-	c->mine_rq_size = rq_size;
-	c->my_sizes = (uint32_t *)(void *)c->mine->rest;
-	c->tx_slots = (struct slot *)(void *)(c->mine_map->addr + area_slots_at(rq_size));
-	c->tx_data = c->mine_map->addr + area_data_at(rq_size);
-	c->mine->mood.recv_floor = UINT32_MAX;
-	c->mine->mood.mems = UINT64_MAX; /* until shm_conn_join() */
-	publish_posted(qp);
+	c->own_area = (struct area *)(void *)c->own_map->addr;
+	c->own_rq_size = rq_size;
+	c->own_sizes = (uint32_t *)(void *)c->own_area->rest;
+	c->tx_slots = (struct slot *)(void *)(c->own_map->addr + area_slots_at(rq_size));
+	c->tx_data = c->own_map->addr + area_data_at(rq_size);
+	c->own_area->conn_state.recv_floor = UINT32_MAX;
+	c->own_area->conn_state.mems = UINT64_MAX; /* until shm_conn_join() */
+	conn_publish_recvs(qp);
 	c->mems = gn_alloc(MEMS_MIN * sizeof(*c->mems), 0);
 	c->mems_mask = MEMS_MIN - 1;
 	return c->mems ? 0 : -ENOMEM;
 }
 
-/* Map what the peer sent, at its expense. */
-static int map_charged(struct shm_qp *qp, int fd, uint64_t size, bool writable,
-		       struct shm_map **out)
+/* Maps an fd of the peer, and charges it to the peer's quota. */
+static int conn_map_charged(struct shm_qp *qp, int fd, uint64_t size, bool writable,
+			    struct shm_map **out)
 {
 	int rc = shm_quota_take(qp, size);
 
@@ -80,20 +77,21 @@ static int map_charged(struct shm_qp *qp, int fd, uint64_t size, bool writable,
 	return rc;
 }
 
-static int map_peer(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
+static int conn_map_peer(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
 {
 	struct shm_conn *c = &qp->conn;
 	int rc;
 
 	if (rq_size < RQ_SIZE_MIN || rq_size > RQ_SIZE_MAX || rq_size & (rq_size - 1))
 		return -EPROTO;
-	rc = map_charged(qp, area_fd, area_bytes(rq_size), false, &c->peer_map);
+	rc = conn_map_charged(qp, area_fd, area_bytes(rq_size), false, &c->peer_map);
 	if (rc)
 		return rc;
-	rc = map_charged(qp, grants_fd, SOFT_KEYS * sizeof(struct grant), false, &c->grants_map);
+	rc = conn_map_charged(qp, grants_fd, SOFT_KEYS * sizeof(struct grant), false,
+			      &c->grants_map);
 	if (rc)
 		return rc;
-	/* Pairs with the acquire in peer_quiet(), which may run in another thread. */
+	/* Pairs with the acquire in peer_quiesced(), which may run in another thread. */
 	__atomic_store_n(&c->peer, (const struct area *)(const void *)c->peer_map->addr,
 			 __ATOMIC_RELEASE);
 	c->peer_rq_size = rq_size;
@@ -110,10 +108,10 @@ static int map_peer(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants
 int shm_conn_watch(struct shm_qp *qp)
 {
 	struct gn_cq *const cqs[] = {qp->qp.recv_cq, qp->qp.send_cq};
-	/* While it connects, the channel has the socket already. */
+	/* While connecting, the channel already watches the socket. */
 	int rc = qp->conn.watched ? 0 : chan_fds_add(qp->qp.chan, &qp->conn.sock);
 
-	qp->conn.watched = true; /* perhaps in part */
+	qp->conn.watched = true; /* possibly in part */
 	for (int i = 0; i < 2 && !rc; i++) {
 		if (i && cqs[1] == cqs[0])
 			break;
@@ -125,7 +123,7 @@ int shm_conn_watch(struct shm_qp *qp)
 	return rc;
 }
 
-static void unwatch(struct shm_qp *qp)
+static void conn_unwatch(struct shm_qp *qp)
 {
 	struct gn_cq *const cqs[] = {qp->qp.recv_cq, qp->qp.send_cq};
 
@@ -141,8 +139,8 @@ static void unwatch(struct shm_qp *qp)
 }
 
 /*
- * Take what there is. One wake-up answers one arming, but need not bring a completion: while the cq
- * is still armed the peer is told anew, and we look again.
+ * Polls all messages. A wake-up answers one arming, but need not bring a completion: while the cq
+ * is still armed, arm the peer again and poll once more.
  */
 void shm_conn_catch_up(struct shm_qp *qp)
 {
@@ -155,7 +153,7 @@ void shm_conn_catch_up(struct shm_qp *qp)
 			if (i < CATCH_UP_MAX)
 				continue;
 			gn_log(GN_LOG_WARN,
-			       "shm: a peer's message has no end; its connection ends");
+			       "shm: a peer's message does not end; closing its connection");
 			shm_qp_fail(qp);
 		}
 		if (told || !qp->rx_recv.cq || cq->soft.armed == SOFT_UNARMED)
@@ -173,11 +171,11 @@ void shm_conn_catch_up(struct shm_qp *qp)
 
 void shm_conn_arm(struct shm_qp *qp)
 {
-	__atomic_store_n(&qp->conn.mine->mood.armed, shm_cq_armed((struct shm_cq *)qp->qp.recv_cq),
-			 __ATOMIC_RELAXED);
+	__atomic_store_n(&qp->conn.own_area->conn_state.armed,
+			 shm_cq_armed((struct shm_cq *)qp->qp.recv_cq), __ATOMIC_RELAXED);
 	/*
-	 * Pairs with the fence in wake_receiver(): it sees us armed, or our next look sees the
-	 * message.
+	 * Pairs with the fence in tx_wake_receiver(): the sender sees us armed, or our next poll
+	 * sees the message.
 	 */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
@@ -185,7 +183,8 @@ void shm_conn_arm(struct shm_qp *qp)
 void shm_conn_await_credit(struct shm_qp *qp)
 {
 	qp->conn.tx_waits += 2;
-	__atomic_store_n(&qp->conn.mine->mood.tx_waiting, qp->conn.tx_waits | 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&qp->conn.own_area->conn_state.tx_waiting, qp->conn.tx_waits | 1,
+			 __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
@@ -199,13 +198,13 @@ int shm_conn_identify(struct shm_qp *qp)
 
 int shm_conn_join(struct shm_qp *qp)
 {
-	wire_roomy(qp->conn.sock.fd);
+	wire_max_sndbuf(qp->conn.sock.fd);
 	return shm_grant_join(qp);
 }
 
-int shm_conn_meet(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
+int shm_conn_attach_peer(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
 {
-	return map_peer(qp, rq_size, area_fd, grants_fd);
+	return conn_map_peer(qp, rq_size, area_fd, grants_fd);
 }
 
 void shm_conn_ready(struct shm_qp *qp)
@@ -217,12 +216,12 @@ void shm_conn_ready(struct shm_qp *qp)
 void shm_conn_start(struct shm_qp *qp)
 {
 	shm_rx_add(&qp->rx_recv, (struct shm_cq *)qp->qp.recv_cq, shm_progress_recvs);
-	/* The cq may have been armed before the peer was known. */
+	/* The cq may have been armed before the peer was attached. */
 	shm_conn_arm(qp);
 	shm_conn_catch_up(qp);
 }
 
-/* A failure is a connection that ends: the acceptor has told the peer that it is there. */
+/* On failure the connection breaks: the acceptor has already sent ACCEPT. */
 void shm_conn_admit(struct shm_qp *qp)
 {
 	int rc;
@@ -234,10 +233,10 @@ void shm_conn_admit(struct shm_qp *qp)
 		shm_qp_fail(qp);
 	shm_conn_start(qp);
 	if (rc)
-		shm_conn_lost(qp);
+		shm_conn_disconnected(qp);
 }
 
-static void stop_timer(struct shm_qp *qp)
+static void conn_stop_timer(struct shm_qp *qp)
 {
 	if (qp->conn.timer.fd < 0)
 		return;
@@ -250,13 +249,13 @@ void shm_conn_detach(struct shm_qp *qp)
 {
 	struct shm_conn *c = &qp->conn;
 
-	if (c->mine)
-		__atomic_store_n(&c->mine->mood.state, AREA_CLOSED, __ATOMIC_RELEASE);
+	if (c->own_area)
+		__atomic_store_n(&c->own_area->conn_state.state, AREA_CLOSED, __ATOMIC_RELEASE);
 	shm_rx_del(&qp->rx_recv);
 	shm_rx_del(&qp->rx_send);
-	stop_timer(qp);
-	unwatch(qp);
-	/* Our own half only: the peer's death is still to be seen. */
+	conn_stop_timer(qp);
+	conn_unwatch(qp);
+	/* Shuts down our half only: the peer's close must still be detected. */
 	if (c->sock.fd >= 0)
 		shutdown(c->sock.fd, SHUT_WR);
 }
@@ -268,10 +267,10 @@ int shm_conn_close(struct shm_qp *qp)
 	bool quiet = true;
 
 	gn_mutex_lock(&fabric->grant_lock);
-	if (qp->prev_conn) { /* else no peer was ever given anything */
+	if (qp->prev_conn) { /* otherwise the peer was never granted anything */
 		if (!c->ending.revocation)
 			shm_revoke(fabric, &c->ending);
-		quiet = shm_peers_quiet(fabric, NULL, qp, &c->ending);
+		quiet = shm_peers_quiesced(fabric, NULL, qp, &c->ending);
 	}
 	gn_mutex_unlock(&fabric->grant_lock);
 	return quiet ? 0 : -EAGAIN;
@@ -281,21 +280,21 @@ void shm_conn_fini(struct shm_qp *qp)
 {
 	struct shm_conn *c = &qp->conn;
 
-	if (c->mine)
-		__atomic_store_n(&c->mine->mood.state, AREA_CLOSED, __ATOMIC_RELEASE);
+	if (c->own_area)
+		__atomic_store_n(&c->own_area->conn_state.state, AREA_CLOSED, __ATOMIC_RELEASE);
 	shm_grant_leave(qp);
 	shm_rx_del(&qp->rx_recv);
 	shm_rx_del(&qp->rx_send);
-	stop_timer(qp);
+	conn_stop_timer(qp);
 	if (c->sock.fd >= 0) {
-		unwatch(qp);
+		conn_unwatch(qp);
 		shm_close_sock(c->sock.fd);
 	}
 	for (uint32_t i = 0; c->mems && i <= c->mems_mask; i++)
 		shm_map_put(c->mems[i].map);
 	gn_free(c->mems);
 	gn_free(c->sent);
-	shm_map_put(c->mine_map);
+	shm_map_put(c->own_map);
 	shm_map_put(c->peer_map);
 	shm_map_put(c->grants_map);
 	shm_quota_leave(qp);
@@ -307,7 +306,7 @@ void shm_conn_fini(struct shm_qp *qp)
 
 /* ---- the peer's memory ---- */
 
-static struct peer_mem *mem_slot(struct peer_mem *mems, uint32_t mask, uint64_t id)
+static struct peer_mem *peer_mem_slot(struct peer_mem *mems, uint32_t mask, uint64_t id)
 {
 	uint32_t at = (uint32_t)id & mask;
 
@@ -322,12 +321,12 @@ const struct peer_mem *shm_peer_mem(const struct shm_conn *c, uint64_t id)
 
 	if (unlikely(!id || id == MEM_TOMB))
 		return NULL;
-	m = mem_slot(c->mems, c->mems_mask, id);
+	m = peer_mem_slot(c->mems, c->mems_mask, id);
 	return m->id ? m : NULL;
 }
 
-/* Keeps the table at most half full of entries and tombs, so that a look-up ends. */
-static int mems_room(struct shm_conn *c)
+/* Keeps the table at most half full of entries and tombstones, so that a look-up ends. */
+static int peer_mems_reserve(struct shm_conn *c)
 {
 	const uint32_t size = c->mems_mask + 1;
 	uint32_t live = 0, new_size;
@@ -345,7 +344,7 @@ static int mems_room(struct shm_conn *c)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < size; i++)
 		if (c->mems[i].map)
-			*mem_slot(mems, new_size - 1, c->mems[i].id) = c->mems[i];
+			*peer_mem_slot(mems, new_size - 1, c->mems[i].id) = c->mems[i];
 	gn_free(c->mems);
 	c->mems = mems;
 	c->mems_mask = new_size - 1;
@@ -353,18 +352,18 @@ static int mems_room(struct shm_conn *c)
 	return 0;
 }
 
-static int add_mem(struct shm_qp *qp, const struct wire_mem *msg, int fd)
+static int peer_mem_add(struct shm_qp *qp, const struct wire_mem *msg, int fd)
 {
 	struct shm_conn *c = &qp->conn;
 	struct peer_mem *m;
-	int rc = fd < 0 || !msg->id || msg->id == MEM_TOMB ? -EPROTO : mems_room(c);
+	int rc = fd < 0 || !msg->id || msg->id == MEM_TOMB ? -EPROTO : peer_mems_reserve(c);
 
 	if (rc)
 		return rc;
-	m = mem_slot(c->mems, c->mems_mask, msg->id);
+	m = peer_mem_slot(c->mems, c->mems_mask, msg->id);
 	if (m->id)
 		return -EPROTO;
-	rc = map_charged(qp, fd, msg->size, msg->writable, &m->map);
+	rc = conn_map_charged(qp, fd, msg->size, msg->writable, &m->map);
 	if (rc)
 		return rc;
 	m->id = msg->id;
@@ -375,29 +374,29 @@ static int add_mem(struct shm_qp *qp, const struct wire_mem *msg, int fd)
 	return 0;
 }
 
-static void forget_mem(struct shm_qp *qp, uint64_t id)
+static void peer_mem_remove(struct shm_qp *qp, uint64_t id)
 {
 	struct shm_conn *c = &qp->conn;
-	struct peer_mem *m = id && id != MEM_TOMB ? mem_slot(c->mems, c->mems_mask, id) : NULL;
+	struct peer_mem *m = id && id != MEM_TOMB ? peer_mem_slot(c->mems, c->mems_mask, id) : NULL;
 
 	if (!m || !m->id)
 		return;
-	memset(c->views, 0, sizeof(c->views)); /* one may be of this mem */
-	c->forgotten++;
+	memset(c->views, 0, sizeof(c->views)); /* a view may refer to this mem */
+	c->unmapped++;
 	c->mapped_bytes -= m->size;
 	shm_quota_give(qp, m->size);
 	shm_map_put(m->map);
 	*m = (struct peer_mem){.id = MEM_TOMB};
 }
 
-/* ---- the control socket while the connection is up ---- */
+/* ---- the control socket of an established connection ---- */
 
 int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, const int *fds)
 {
 	if (wire_is(msg, len, WIRE_WAKE, sizeof(msg->head))) {
-		/* The owner's look at what others write under the grant lock: it may be late. */
-		if (unlikely(__atomic_load_n(&qp->conn.mine->mood.mems, __ATOMIC_RELAXED) ==
-			     UINT64_MAX))
+		/* Written by other threads under the grant lock; a stale value is harmless. */
+		if (unlikely(__atomic_load_n(&qp->conn.own_area->conn_state.mems,
+					     __ATOMIC_RELAXED) == UINT64_MAX))
 			shm_grant_catch_up(qp);
 		return 0;
 	}
@@ -405,12 +404,12 @@ int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, c
 		int rc = 0;
 
 		for (uint32_t i = 0; i < msg->mems.n && !rc; i++)
-			rc = add_mem(qp, &msg->mems.mem[i], fds[i]);
+			rc = peer_mem_add(qp, &msg->mems.mem[i], fds[i]);
 		qp->conn.mems_taken += msg->mems.n;
 		return rc;
 	}
 	if (wire_is(msg, len, WIRE_FORGET, wire_mems_len(1))) {
-		forget_mem(qp, msg->mems.mem[0].id);
+		peer_mem_remove(qp, msg->mems.mem[0].id);
 		return 0;
 	}
 	return -EPROTO;
@@ -422,7 +421,7 @@ bool shm_conn_pump(struct shm_qp *qp)
 	union wire_any msg;
 	int fds[WIRE_FDS];
 
-	for (uint32_t work = 0; work < PUMP_MAX; work += wire_work(&msg)) {
+	for (uint32_t work = 0; work < PUMP_MAX; work += wire_cost(&msg)) {
 		ssize_t len;
 		int rc;
 
@@ -437,22 +436,25 @@ bool shm_conn_pump(struct shm_qp *qp)
 			continue;
 		if (rc && rc != -ECONNRESET)
 			gn_log(GN_LOG_WARN,
-			       "shm: a connection ends: the peer's control message: %s",
+			       "shm: closing a connection: the peer's control message: %s",
 			       gn_strerror(rc));
-		/* What is in the ring comes first: shm_progress_recvs() brings the end. */
+		/*
+		 * Messages in the ring are delivered first: shm_progress_recvs() ends the
+		 * connection.
+		 */
 		c->peer_ended = true;
 		qp->rx_recv.peek = NULL;
-		shm_rx_heat(&qp->rx_recv);
+		shm_rx_make_hot(&qp->rx_recv);
 	}
 	return true;
 }
 
-void shm_conn_end(struct shm_qp *qp)
+void shm_conn_peer_closed(struct shm_qp *qp)
 {
-	unwatch(qp);
+	conn_unwatch(qp);
 	/*
-	 * Tells the peer, if the end is our decision. Our own half only: until the qp is destroyed,
-	 * the peer's copies are waited for, and its close has to be noticed.
+	 * Notifies the peer if we close first. Shuts down our half only: until the qp is destroyed,
+	 * the peer's copies are awaited, and its close must be detected.
 	 */
 	shutdown(qp->conn.sock.fd, SHUT_WR);
 }

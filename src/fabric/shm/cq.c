@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Polling: hand out what is complete; when there is nothing, look at the peers that may have sent
- * something. Busy peers are looked at by every poll, quiet ones a few at a time in turn, so that a
- * thousand idle connections cost a poll next to nothing. Once a millisecond an empty poll also asks
- * the kernel whether a peer died.
+ * Polling. Return completions; if there are none, poll the peers that may have sent something. Hot
+ * peers are polled every time, cold ones a few per poll in turn, so that a thousand idle
+ * connections cost next to nothing. Once per millisecond an empty poll also asks the kernel for
+ * closed control sockets.
  */
 #include "base/fail.h"
 #include "fabric/shm/shm.h"
@@ -14,17 +14,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ALL_HOT		16	   /* with so few peers none is ever cold */
-#define COOL_AFTER	1024	   /* looks in vain */
-#define COLD_LOOKS	4	   /* cold ones looked at by a poll */
-#define CLOCK_EVERY	8	   /* empty polls between looks at the clock */
-#define LIFE_NS		1000000ull /* how old a poll's knowledge of its peers may be */
-#define LIFE_BATCH	32
-#define BLOCKED_TICK_NS 1000000 /* while asleep with sends that wait */
+#define HOT_ALWAYS_MAX	    16	       /* up to this many peers, all stay hot */
+#define COLD_AFTER_POLLS    1024       /* polls without a message */
+#define COLD_PER_POLL	    4	       /* cold peers per poll */
+#define CLOCK_EVERY	    8	       /* empty polls between readings of the clock */
+#define DISCONNECT_CHECK_NS 1000000ull /* interval between checks for closed sockets */
+#define LIFE_BATCH	    32
+#define BLOCKED_POLL_NS	    1000000 /* poll interval of a sleeping thread with blocked sends */
 
-/* ---- circles of peers ---- */
+/* ---- hot and cold lists ---- */
 
-static void link_rx(struct shm_rx **circle, struct shm_rx *rx)
+static void rx_list_add(struct shm_rx **circle, struct shm_rx *rx)
 {
 	if (!*circle) {
 		rx->next = rx->prev = rx;
@@ -37,7 +37,7 @@ static void link_rx(struct shm_rx **circle, struct shm_rx *rx)
 	rx->next->prev = rx;
 }
 
-static void unlink_rx(struct shm_rx **circle, struct shm_rx *rx)
+static void rx_list_del(struct shm_rx **circle, struct shm_rx *rx)
 {
 	if (rx->next == rx) {
 		*circle = NULL;
@@ -55,7 +55,7 @@ void shm_rx_add(struct shm_rx *rx, struct shm_cq *cq, bool (*progress)(struct sh
 	if (rx->cq)
 		return;
 	*rx = (struct shm_rx){.cq = cq, .progress = progress, .is_hot = true};
-	link_rx(&cq->hot, rx);
+	rx_list_add(&cq->hot, rx);
 	cq->n_rx++;
 }
 
@@ -63,59 +63,60 @@ void shm_rx_del(struct shm_rx *rx)
 {
 	if (!rx->cq)
 		return;
-	unlink_rx(rx->is_hot ? &rx->cq->hot : &rx->cq->cold, rx);
+	rx_list_del(rx->is_hot ? &rx->cq->hot : &rx->cq->cold, rx);
 	rx->cq->n_rx--;
 	rx->cq = NULL;
 }
 
-void shm_rx_heat(struct shm_rx *rx)
+void shm_rx_make_hot(struct shm_rx *rx)
 {
 	rx->idle = 0;
 	if (!rx->cq || rx->is_hot)
 		return;
-	unlink_rx(&rx->cq->cold, rx);
+	rx_list_del(&rx->cq->cold, rx);
 	rx->is_hot = true;
-	link_rx(&rx->cq->hot, rx);
+	rx_list_add(&rx->cq->hot, rx);
 }
 
-static void cool(struct shm_rx *rx)
+static void rx_make_cold(struct shm_rx *rx)
 {
-	unlink_rx(&rx->cq->hot, rx);
+	rx_list_del(&rx->cq->hot, rx);
 	rx->is_hot = false;
-	link_rx(&rx->cq->cold, rx);
+	rx_list_add(&rx->cq->cold, rx);
 }
 
-/* A few of the quiet ones in turn; all of them when somebody is about to sleep. */
-static void look_at_cold(struct shm_cq *cq)
+/* Polls a few cold peers in turn, or all of them before a sleep. */
+static void cq_poll_cold(struct shm_cq *cq)
 {
-	uint32_t looks = cq->look_at_cold ? cq->n_rx : COLD_LOOKS;
+	uint32_t looks = cq->poll_all_cold ? cq->n_rx : COLD_PER_POLL;
 
-	cq->look_at_cold = false;
+	cq->poll_all_cold = false;
 	for (; looks && cq->cold; looks--) {
 		struct shm_rx *rx = cq->cold;
 
 		cq->cold = rx->next;
-		if (!shm_rx_quiet(rx) && rx->progress(rx))
-			shm_rx_heat(rx);
+		if (!shm_rx_empty(rx) && rx->progress(rx))
+			shm_rx_make_hot(rx);
 	}
 }
 
-/* Look at every hot peer once. One that goes away while we look ends the round. */
-static inline void look_at_all(struct shm_cq *cq)
+/* Polls every hot peer once. Ends if a peer is removed meanwhile. */
+static inline void cq_poll_hot(struct shm_cq *cq)
 {
 	struct shm_rx *rx = cq->hot;
 
 	if (rx && rx->next == rx) {
-		if (!shm_rx_quiet(rx))
+		if (!shm_rx_empty(rx))
 			rx->progress(rx);
 	} else {
 		for (uint32_t n = cq->n_rx; n && rx; n--) {
 			struct shm_rx *next = rx->next;
 
-			if (!shm_rx_quiet(rx) && rx->progress(rx))
+			if (!shm_rx_empty(rx) && rx->progress(rx))
 				rx->idle = 0;
-			else if (rx->cq && ++rx->idle > COOL_AFTER && cq->n_rx > ALL_HOT)
-				cool(rx);
+			else if (rx->cq && ++rx->idle > COLD_AFTER_POLLS &&
+				 cq->n_rx > HOT_ALWAYS_MAX)
+				rx_make_cold(rx);
 			if (!cq->hot || next->cq != cq || !next->is_hot)
 				break;
 			rx = next;
@@ -123,13 +124,14 @@ static inline void look_at_all(struct shm_cq *cq)
 				break;
 		}
 		if (likely(cq->hot))
-			cq->hot = cq->hot->next; /* with a full cq the first one would always win */
+			/* otherwise the first one would always win on a full cq */
+			cq->hot = cq->hot->next;
 	}
 	if (unlikely(cq->cold))
-		look_at_cold(cq);
+		cq_poll_cold(cq);
 }
 
-/* ---- connections that another thread has accepted ---- */
+/* ---- connections accepted by another thread ---- */
 
 void shm_cq_hand_over(struct gn_qp *base)
 {
@@ -140,7 +142,7 @@ void shm_cq_hand_over(struct gn_qp *base)
 	qp->incoming = true;
 	do {
 		qp->next_incoming = first;
-		/* Pairs with the acquire in shm_cq_admit(): all that was made of the qp is seen. */
+		/* Pairs with the acquire in shm_cq_admit(): the owner sees the complete qp. */
 	} while (!__atomic_compare_exchange_n(&cq->incoming, &first, qp, true, __ATOMIC_RELEASE,
 					      __ATOMIC_RELAXED));
 }
@@ -161,21 +163,21 @@ void shm_cq_admit(struct shm_cq *cq)
 	}
 }
 
-static inline void admit_incoming(struct shm_cq *cq)
+static inline void cq_admit_incoming(struct shm_cq *cq)
 {
 	if (unlikely(__atomic_load_n(&cq->incoming, __ATOMIC_RELAXED)))
 		shm_cq_admit(cq);
 }
 
-/* ---- life and death ---- */
+/* ---- disconnects ---- */
 
 int shm_cq_watch(struct shm_cq *cq, struct chan_fd *sock)
 {
 	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = sock};
 
-	if (cq->life_fd < 0)
-		cq->life_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (cq->life_fd < 0 || epoll_ctl(cq->life_fd, EPOLL_CTL_ADD, sock->fd, &ev)) {
+	if (cq->epoll_fd < 0)
+		cq->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (cq->epoll_fd < 0 || epoll_ctl(cq->epoll_fd, EPOLL_CTL_ADD, sock->fd, &ev)) {
 		const int rc = -errno;
 
 		return gn_fail_log(rc, "shm: cannot watch a connection: %s", gn_strerror(rc));
@@ -185,57 +187,57 @@ int shm_cq_watch(struct shm_cq *cq, struct chan_fd *sock)
 
 void shm_cq_unwatch(struct shm_cq *cq, const struct chan_fd *sock)
 {
-	if (cq->life_fd >= 0)
-		epoll_ctl(cq->life_fd, EPOLL_CTL_DEL, sock->fd, NULL);
-	for (int i = 0; i < cq->n_life_batch; i++)
-		if (cq->life_batch[i].data.ptr == sock)
-			cq->life_batch[i].data.ptr = NULL;
+	if (cq->epoll_fd >= 0)
+		epoll_ctl(cq->epoll_fd, EPOLL_CTL_DEL, sock->fd, NULL);
+	for (int i = 0; i < cq->n_epoll_batch; i++)
+		if (cq->epoll_batch[i].data.ptr == sock)
+			cq->epoll_batch[i].data.ptr = NULL;
 }
 
-static void look_at_sockets(struct shm_cq *cq)
+static void cq_poll_sockets(struct shm_cq *cq)
 {
 	struct epoll_event ev[LIFE_BATCH];
 
-	cq->life_batch = ev;
-	cq->n_life_batch = epoll_wait(cq->life_fd, ev, LIFE_BATCH, 0);
-	for (int i = 0; i < cq->n_life_batch; i++) {
+	cq->epoll_batch = ev;
+	cq->n_epoll_batch = epoll_wait(cq->epoll_fd, ev, LIFE_BATCH, 0);
+	for (int i = 0; i < cq->n_epoll_batch; i++) {
 		struct chan_fd *sock = ev[i].data.ptr;
 
-		if (sock) /* else gone since the kernel told of it */
+		if (sock) /* else it was removed in the meantime */
 			sock->ready(sock);
 	}
-	cq->life_batch = NULL;
-	cq->n_life_batch = 0;
+	cq->epoll_batch = NULL;
+	cq->n_epoll_batch = 0;
 }
 
-/* Nothing was found. Now and then see whether anybody is left to wait for. */
-static void check_life(struct shm_cq *cq)
+/* After an empty poll: checks for disconnects from time to time. */
+static void cq_check_disconnects(struct shm_cq *cq)
 {
 	struct timespec ts;
 	uint64_t now;
 
-	if (++cq->empty_polls % CLOCK_EVERY || cq->life_fd < 0)
+	if (++cq->empty_polls % CLOCK_EVERY || cq->epoll_fd < 0)
 		return;
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
 	now = (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-	if (now - cq->checked_ns < LIFE_NS)
+	if (now - cq->checked_ns < DISCONNECT_CHECK_NS)
 		return;
 	cq->checked_ns = now;
-	look_at_sockets(cq);
+	cq_poll_sockets(cq);
 }
 
-/* ---- the provider's calls ---- */
+/* ---- provider calls ---- */
 
-/* One look at the only peer that may have sent something finds nothing. */
-static inline bool is_quiet(const struct shm_cq *cq)
+/* The cq's only hot peer has no message. */
+static inline bool cq_is_idle(const struct shm_cq *cq)
 {
 	const struct shm_rx *rx = cq->hot;
 
-	return !cq->cold && rx && rx->next == rx && shm_rx_quiet(rx);
+	return !cq->cold && rx && rx->next == rx && shm_rx_empty(rx);
 }
 
-/* What is complete. */
-static no_inline int poll_ring(struct shm_cq *cq, struct gn_wc *wc, int n)
+/* Returns completions from the ring. */
+static no_inline int cq_poll_ring(struct shm_cq *cq, struct gn_wc *wc, int n)
 {
 	int got = 0;
 
@@ -248,16 +250,16 @@ static no_inline int poll_ring(struct shm_cq *cq, struct gn_wc *wc, int n)
 }
 
 /*
- * cq_poll_any() for a cq that has one owner. Most polls find nothing, or what is complete already:
- * what takes longer is left to cq_poll_any().
+ * cq_poll_any() for a cq with one owner. Handles the common cases: nothing, or completions in the
+ * ring. Leaves the rest to cq_poll_any().
  */
-static int poll_own(struct gn_cq *base, struct gn_wc *wc, int n)
+static int cq_poll_owned(struct gn_cq *base, struct gn_wc *wc, int n)
 {
 	struct shm_cq *cq = (struct shm_cq *)base;
 
 	if (!soft_cq_empty(&cq->soft))
-		return poll_ring(cq, wc, n);
-	if (unlikely(!is_quiet(cq) || base->overrun || (cq->empty_polls + 1) % CLOCK_EVERY == 0))
+		return cq_poll_ring(cq, wc, n);
+	if (unlikely(!cq_is_idle(cq) || base->overrun || (cq->empty_polls + 1) % CLOCK_EVERY == 0))
 		return cq_poll_any(base, wc, n);
 	cq->empty_polls++;
 	counter_add(&base->polls_empty, 1);
@@ -269,9 +271,9 @@ int shm_cq_init(struct gn_cq *base)
 	struct shm_cq *cq = (struct shm_cq *)base;
 
 	if (!base->shared)
-		base->poll = poll_own;
+		base->poll = cq_poll_owned;
 
-	cq->life_fd = cq->timer.fd = -1;
+	cq->epoll_fd = cq->timer.fd = -1;
 	return soft_cq_init(&cq->soft);
 }
 
@@ -279,8 +281,8 @@ void shm_cq_fini(struct gn_cq *base)
 {
 	struct shm_cq *cq = (struct shm_cq *)base;
 
-	if (cq->life_fd >= 0)
-		close(cq->life_fd);
+	if (cq->epoll_fd >= 0)
+		close(cq->epoll_fd);
 	if (cq->timer.fd >= 0) {
 		chan_fds_del(base->chan, &cq->timer);
 		close(cq->timer.fd);
@@ -293,14 +295,14 @@ int shm_cq_poll(struct gn_cq *base, struct gn_wc *wc, int n)
 	struct shm_cq *cq = (struct shm_cq *)base;
 	int got;
 
-	admit_incoming(cq);
+	cq_admit_incoming(cq);
 	if (!soft_cq_empty(&cq->soft))
 		return soft_cq_poll(&cq->soft, wc, n);
 	cq->soft.direct = wc;
 	cq->soft.direct_room = n;
-	look_at_all(cq);
+	cq_poll_hot(cq);
 	if (!cq->soft.n_direct)
-		check_life(cq);
+		cq_check_disconnects(cq);
 	got = cq->soft.n_direct;
 	cq->soft.n_direct = cq->soft.direct_room = 0;
 	return got;
@@ -310,38 +312,38 @@ bool shm_cq_ready(struct gn_cq *base)
 {
 	struct shm_cq *cq = (struct shm_cq *)base;
 
-	admit_incoming(cq);
+	cq_admit_incoming(cq);
 	if (soft_cq_empty(&cq->soft)) {
-		look_at_all(cq);
+		cq_poll_hot(cq);
 		if (soft_cq_empty(&cq->soft))
-			check_life(cq);
+			cq_check_disconnects(cq);
 	}
 	return !soft_cq_empty(&cq->soft);
 }
 
-static void tick(struct chan_fd *cfd)
+static void cq_timer_fired(struct chan_fd *cfd)
 {
 	struct shm_cq *cq = container_of(cfd, struct shm_cq, timer);
 	uint64_t n;
 
 	if (read(cfd->fd, &n, sizeof(n)) < 0)
 		return;
-	look_at_all(cq);
+	cq_poll_hot(cq);
 }
 
-/* Sends that wait need us now and then, asleep or not: credit may come, or time may run out. */
-static void tick_while_blocked(struct shm_cq *cq, bool blocked)
+/* Blocked sends need periodic polls, asleep or not: credit may arrive, or a timeout pass. */
+static void cq_set_blocked_timer(struct shm_cq *cq, bool blocked)
 {
-	const struct itimerspec on = {.it_value.tv_nsec = BLOCKED_TICK_NS,
-				      .it_interval.tv_nsec = BLOCKED_TICK_NS};
+	const struct itimerspec on = {.it_value.tv_nsec = BLOCKED_POLL_NS,
+				      .it_interval.tv_nsec = BLOCKED_POLL_NS};
 	const struct itimerspec off = {.it_value.tv_nsec = 0};
 
-	if (blocked == cq->ticking)
+	if (blocked == cq->timer_on)
 		return;
 	if (cq->timer.fd < 0) {
 		cq->timer = (struct chan_fd){
 			.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
-			.ready = tick};
+			.ready = cq_timer_fired};
 		if (cq->timer.fd < 0)
 			return;
 		if (chan_fds_add(cq->soft.cq.chan, &cq->timer)) {
@@ -351,17 +353,17 @@ static void tick_while_blocked(struct shm_cq *cq, bool blocked)
 		}
 	}
 	timerfd_settime(cq->timer.fd, 0, blocked ? &on : &off, NULL);
-	cq->ticking = blocked;
+	cq->timer_on = blocked;
 }
 
 void shm_cq_blocked(struct shm_cq *cq, struct shm_qp *qp)
 {
 	shm_conn_await_credit(qp);
-	tick_while_blocked(cq, true);
+	cq_set_blocked_timer(cq, true);
 	qp->rx_send.progress(&qp->rx_send);
 }
 
-static void arm_one(struct shm_cq *cq, struct shm_rx *rx, bool *blocked)
+static void cq_arm_peer(struct shm_cq *cq, struct shm_rx *rx, bool *blocked)
 {
 	if (rx->progress == shm_progress_recvs) {
 		shm_conn_arm(container_of(rx, struct shm_qp, rx_recv));
@@ -379,12 +381,12 @@ int shm_cq_arm(struct gn_cq *base, bool solicited_only)
 	struct shm_rx *circles[2];
 	bool blocked = false;
 
-	admit_incoming(cq);
+	cq_admit_incoming(cq);
 	circles[0] = cq->hot;
 	circles[1] = cq->cold;
 	if (!solicited_only)
 		cq->soft.armed = SOFT_ARMED;
-	else if (cq->soft.armed != SOFT_ARMED) /* which stays in force */
+	else if (cq->soft.armed != SOFT_ARMED) /* SOFT_ARMED stays in effect */
 		cq->soft.armed = SOFT_ARMED_SOLICITED;
 	cq->arm_generation += 4;
 	for (int i = 0; i < 2; i++) {
@@ -392,14 +394,12 @@ int shm_cq_arm(struct gn_cq *base, bool solicited_only)
 
 		for (bool first = true; rx && (first || rx != circles[i]);
 		     rx = rx->next, first = false)
-			arm_one(cq, rx, &blocked);
+			cq_arm_peer(cq, rx, &blocked);
 	}
-	/* Pairs with the fences in wake_receiver() and shm_ud_send(). */
+	/* Pairs with the fences in tx_wake_receiver() and shm_ud_send(). */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	/*
-	 * What came from anybody before that raised no wake-up: the poll that follows looks at all.
-	 */
-	cq->look_at_cold = true;
-	tick_while_blocked(cq, blocked);
+	/* Earlier messages raised no wake-up: the next poll must poll all peers. */
+	cq->poll_all_cold = true;
+	cq_set_blocked_timer(cq, blocked);
 	return 0;
 }

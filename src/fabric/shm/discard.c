@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Closing descriptors that a peer sent. Memory is closed at once. Closing anything else may take as
- * long as the peer likes: a socket may linger, a file system of the peer's may not answer. A thread
- * of its own closes those; it exists while there is something to close. Descriptors that wait for
- * it count against the process's limit: when that is reached, no new connection is accepted.
+ * Closes descriptors that a peer sent. Memory is closed at once. Closing another type of file may
+ * take as long as the peer likes: a socket may linger, a file system may hang. A separate thread
+ * closes these; it exists only while there are any. Descriptors queued for it count against the
+ * process's limit; at the limit no new connection is accepted.
  */
 #include "fabric/shm/shm.h"
 
@@ -23,7 +23,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct discarded *discarded;
 static bool running;
 
-static void *close_all(void *arg)
+static void *closer_main(void *arg)
 {
 	(void)arg;
 	for (;;) {
@@ -43,8 +43,8 @@ static void *close_all(void *arg)
 	}
 }
 
-/* The lock is held. Signals are for the program's own threads. */
-static bool start(void)
+/* The caller holds the lock. The thread blocks all signals. */
+static bool closer_start(void)
 {
 	sigset_t all, before;
 	pthread_attr_t attr;
@@ -56,13 +56,13 @@ static bool start(void)
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&thread, &attr, close_all, NULL);
+	rc = pthread_create(&thread, &attr, closer_main, NULL);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attr);
 	return !rc;
 }
 
-static void discard(int fd)
+static void closer_add(int fd)
 {
 	const struct linger none = {.l_onoff = 0};
 	struct discarded *d = gn_alloc(sizeof(*d), 0);
@@ -76,8 +76,8 @@ static void discard(int fd)
 	pthread_mutex_lock(&lock);
 	d->next = discarded;
 	discarded = d;
-	/* Without a thread it waits for the next one. */
-	running = running || start();
+	/* If no thread can be started, the next call tries again. */
+	running = running || closer_start();
 	pthread_mutex_unlock(&lock);
 }
 
@@ -88,7 +88,7 @@ void shm_close_fd(int fd)
 	if (fcntl(fd, F_GET_SEALS) >= 0)
 		close(fd);
 	else
-		discard(fd);
+		closer_add(fd);
 }
 
 void shm_close_sock(int sock)
@@ -98,7 +98,7 @@ void shm_close_sock(int sock)
 	if (wire_drain(sock))
 		close(sock);
 	else
-		discard(sock);
+		closer_add(sock);
 }
 
 void shm_close_listener(int sock)

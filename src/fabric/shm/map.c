@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * memfds and their mappings. What several connections were sent with the same rights is mapped
- * once: page tables of a large store cost memory. A mapping is shared only by descriptors that
- * would have got the same one, so it gives nobody a right. Our own memory is mapped writable by us;
- * what comes back from a peer is a mapping of its own, with the peer's rights. Only a connection
- * within this process finds our own mapping again.
+ * memfds and their mappings. A file received on several connections with the same rights is mapped
+ * once, because the page tables of a large store cost memory. Only descriptors that would get the
+ * same mapping share one, so sharing grants no rights. Our own memory is mapped writable; when a
+ * peer sends it back, it gets a separate mapping with the peer's rights, unless the peer is this
+ * process.
  */
 #include "fabric/shm/shm.h"
 
@@ -20,8 +20,9 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shm_map *maps;
 
-/* A mapping of this file that is what this peer would get. */
-static struct shm_map *find(const struct stat *st, size_t size, bool writable, enum wire_peer kind)
+/* Returns an existing mapping of this file with exactly the rights this peer would get. */
+static struct shm_map *map_find(const struct stat *st, size_t size, bool writable,
+				enum wire_peer kind)
 {
 	for (struct shm_map *m = maps; m; m = m->next)
 		if (m->dev == st->st_dev && m->ino == st->st_ino && m->size >= size &&
@@ -30,8 +31,9 @@ static struct shm_map *find(const struct stat *st, size_t size, bool writable, e
 	return NULL;
 }
 
-/* Map fd and enter it. The lock is held. */
-static int enter(int fd, const struct stat *st, size_t size, bool writable, struct shm_map **out)
+/* Maps fd and adds it to the list. The caller holds the lock. */
+static int map_enter(int fd, const struct stat *st, size_t size, bool writable,
+		     struct shm_map **out)
 {
 	struct shm_map *map = gn_alloc(sizeof(*map), 0);
 	void *addr;
@@ -45,7 +47,7 @@ static int enter(int fd, const struct stat *st, size_t size, bool writable, stru
 		gn_free(map);
 		return rc;
 	}
-	/* A child would write into its parent's live memory; it gets no mapping instead. */
+	/* A forked child must not write to its parent's memory: it gets no mapping. */
 	madvise(addr, size, MADV_DONTFORK);
 	*map = (struct shm_map){.next = maps,
 				.dev = st->st_dev,
@@ -59,7 +61,7 @@ static int enter(int fd, const struct stat *st, size_t size, bool writable, stru
 	return 0;
 }
 
-static int seal(int fd, bool writes)
+static int map_seal(int fd, bool writes)
 {
 	return fcntl(fd, F_ADD_SEALS,
 		     F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL |
@@ -83,13 +85,13 @@ int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, s
 		goto close_fd;
 	}
 	pthread_mutex_lock(&lock);
-	rc = enter(new_fd, &st, size, true, &map);
+	rc = map_enter(new_fd, &st, size, true, &map);
 	if (!rc)
 		map->own = true;
 	pthread_mutex_unlock(&lock);
 	if (rc)
 		goto close_fd;
-	if (seal(new_fd, seal_writes)) {
+	if (map_seal(new_fd, seal_writes)) {
 		rc = -errno;
 		shm_map_put(map);
 		goto close_fd;
@@ -105,35 +107,33 @@ close_fd:
 int shm_map_peer(int fd, size_t size, bool writable, enum wire_peer kind, struct shm_map **out)
 {
 	const int seals = fcntl(fd, F_GET_SEALS), mode = fcntl(fd, F_GETFL) & O_ACCMODE;
-	const bool trusted = kind != PEER_STRANGER;
+	const bool trusted = kind != PEER_OTHER_USER;
 	struct shm_map *map;
 	struct statfs fs;
 	struct stat st;
 	int rc = 0;
 
-	/* Without these seals the peer could cut the file short and kill us with SIGBUS. */
+	/* Without these seals the peer could shrink the file and kill us with SIGBUS. */
 	if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW))
 		return -EPROTO;
 	/*
-	 * What mmap() would refuse, because a mapping that is there already asks nobody. It may be
-	 * our own file, come back: what is sealed for others is not written for them either.
+	 * Checks what mmap() would refuse, because an existing mapping needs no mmap(). The file
+	 * may be our own, sent back: one sealed against writes must not become writable.
 	 */
 	if (mode == O_WRONLY ||
 	    (writable && (mode != O_RDWR || seals & (F_SEAL_FUTURE_WRITE | F_SEAL_WRITE))))
 		return -EACCES;
-	/* A hole in huge pages is filled only if there are free ones: SIGBUS again. */
+	/* Access to a hole in a huge page file needs free huge pages: SIGBUS again. */
 	if (fstatfs(fd, &fs) || (fs.f_type == HUGETLBFS_MAGIC && !trusted))
 		return -EPROTO;
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size < 0 ||
 	    (uint64_t)st.st_size < size || !size)
 		return -EPROTO;
 	pthread_mutex_lock(&lock);
-	map = find(&st, size, writable, kind);
+	map = map_find(&st, size, writable, kind);
 	if (!map)
-		/*
-		 * No more than was asked for: a sparse file may be larger than our address space.
-		 */
-		rc = enter(fd, &st, trusted ? (size_t)st.st_size : size, writable, &map);
+		/* Map no more than needed: a sparse file may exceed the address space. */
+		rc = map_enter(fd, &st, trusted ? (size_t)st.st_size : size, writable, &map);
 	else
 		map->refs++;
 	pthread_mutex_unlock(&lock);
@@ -158,7 +158,7 @@ void shm_map_put(struct shm_map *map)
 		*at = map->next;
 	}
 	pthread_mutex_unlock(&lock);
-	if (last) { /* others need not wait for this, which takes its time */
+	if (last) { /* outside the lock: munmap() takes long */
 		munmap(map->addr, map->size);
 		gn_free(map);
 	}

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory and who may reach it. A pd has a table of grants that its qps' peers map: what is in it
- * they may do, and they check it before every copy. What they cannot do at all is reach memory
- * whose fd was never sent to them.
+ * Memory and grants. A pd has a table of grants that its qps' peers map and check before every
+ * access. A peer cannot access memory whose fd was never sent to it.
  */
 #include "base/fail.h"
 #include "fabric/shm/shm.h"
@@ -15,8 +14,8 @@
 #define REMOTE (GN_REMOTE_READ | GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
 #define WRITES (GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
 
-/* The kernel wants whole huge pages back. */
-static size_t anonymous_size(const struct gn_mem *mem)
+/* munmap() needs a multiple of the huge page size. */
+static size_t mem_anonymous_size(const struct gn_mem *mem)
 {
 	const size_t page = mem->rights & GN_MEM_HUGE ? SHM_HUGE_PAGE : GN_PAGE;
 
@@ -36,8 +35,8 @@ int shm_mem_alloc(struct gn_mem *base)
 		base->addr = rc ? NULL : mem->map->addr;
 		mem->id = __atomic_fetch_add(&shm_of(&base->obj)->next_mem_id, 1, __ATOMIC_RELAXED);
 	} else {
-		/* Never leaves the process: anonymous, and inherited by nobody. */
-		void *addr = mmap(NULL, anonymous_size(base), PROT_READ | PROT_WRITE,
+		/* Local memory: anonymous, and not inherited by children. */
+		void *addr = mmap(NULL, mem_anonymous_size(base), PROT_READ | PROT_WRITE,
 				  MAP_PRIVATE | MAP_ANONYMOUS | (huge ? MAP_HUGETLB : 0), -1, 0);
 
 		rc = addr == MAP_FAILED ? -errno : 0;
@@ -53,10 +52,10 @@ int shm_mem_alloc(struct gn_mem *base)
 }
 
 /*
- * Tell the peers that have it; one that does not listen keeps the mapping until its connection
- * ends.
+ * Notifies the peers that have the mem. A peer that does not read its socket keeps the mapping
+ * until its connection ends.
  */
-static void forget_everywhere(struct shm_mem *mem)
+static void mem_forget_peers(struct shm_mem *mem)
 {
 	struct shm_fabric *fabric = shm_of(&mem->mem.obj);
 	const struct wire_mems msg = {.head = wire_head(WIRE_FORGET), .n = 1, .mem[0].id = mem->id};
@@ -77,11 +76,11 @@ void shm_mem_fini(struct gn_mem *base)
 	struct shm_mem *mem = (struct shm_mem *)base;
 
 	if (mem->map) {
-		forget_everywhere(mem);
+		mem_forget_peers(mem);
 		shm_map_put(mem->map);
 		close(mem->fd);
 	} else if (!base->foreign) {
-		munmap(base->addr, anonymous_size(base));
+		munmap(base->addr, mem_anonymous_size(base));
 	}
 }
 
@@ -92,7 +91,7 @@ int shm_pd_init(struct gn_pd *base)
 				&pd->grants, &pd->grants_fd);
 
 	if (rc)
-		gn_fail_log(0, "shm: cannot make a protection domain: %s%s", gn_strerror(rc),
+		gn_fail_log(0, "shm: cannot create a protection domain: %s%s", gn_strerror(rc),
 			    rc == -EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
 	return rc;
 }
@@ -105,7 +104,7 @@ void shm_pd_fini(struct gn_pd *base)
 	close(pd->grants_fd);
 }
 
-static bool was_sent(const struct shm_conn *conn, uint64_t id)
+static bool conn_was_sent(const struct shm_conn *conn, uint64_t id)
 {
 	for (uint32_t i = conn->n_sent; i-- > 0;)
 		if (conn->sent[i] == id)
@@ -113,14 +112,14 @@ static bool was_sent(const struct shm_conn *conn, uint64_t id)
 	return false;
 }
 
-/* Memory on its way to a peer, several in a message: a socket holds some hundred messages only. */
-struct parcel {
+/* Mems to send in one message: a socket holds only some hundred messages. */
+struct mem_batch {
 	struct wire_mems msg;
 	int fds[WIRE_FDS];
 };
 
-/* Note that these were sent. The grant lock is held. */
-static int note_sent(struct shm_conn *conn, const struct wire_mems *mems)
+/* Records that these mems were sent. The caller holds the grant lock. */
+static int conn_note_sent(struct shm_conn *conn, const struct wire_mems *mems)
 {
 	if (conn->n_sent + mems->n > conn->sent_cap) {
 		const uint32_t cap = conn->sent_cap * 2 + WIRE_MEMS;
@@ -140,40 +139,40 @@ static int note_sent(struct shm_conn *conn, const struct wire_mems *mems)
 	return 0;
 }
 
-static int send_parcel(struct shm_qp *qp, struct parcel *parcel)
+static int mem_batch_send(struct shm_qp *qp, struct mem_batch *mem_batch)
 {
 	int rc = 0;
 
-	if (parcel->msg.n) {
-		parcel->msg.head = wire_head(WIRE_MEM);
-		rc = wire_send(qp->conn.sock.fd, &parcel->msg, wire_mems_len(parcel->msg.n),
-			       parcel->fds, (int)parcel->msg.n);
+	if (mem_batch->msg.n) {
+		mem_batch->msg.head = wire_head(WIRE_MEM);
+		rc = wire_send(qp->conn.sock.fd, &mem_batch->msg, wire_mems_len(mem_batch->msg.n),
+			       mem_batch->fds, (int)mem_batch->msg.n);
 		if (!rc)
-			rc = note_sent(&qp->conn, &parcel->msg);
+			rc = conn_note_sent(&qp->conn, &mem_batch->msg);
 	}
-	parcel->msg.n = 0;
+	mem_batch->msg.n = 0;
 	return rc;
 }
 
-/* Hand a mem to a peer, once. The grant lock is held. */
-static int pack(struct shm_qp *qp, const struct shm_mem *mem, struct parcel *parcel)
+/* Adds a mem to the batch, once per peer. The caller holds the grant lock. */
+static int mem_batch_add(struct shm_qp *qp, const struct shm_mem *mem, struct mem_batch *mem_batch)
 {
-	const uint32_t at = parcel->msg.n;
+	const uint32_t at = mem_batch->msg.n;
 
-	if (was_sent(&qp->conn, mem->id))
+	if (conn_was_sent(&qp->conn, mem->id))
 		return 0;
 	for (uint32_t i = 0; i < at; i++)
-		if (parcel->msg.mem[i].id == mem->id)
+		if (mem_batch->msg.mem[i].id == mem->id)
 			return 0;
-	parcel->msg.mem[at] = (struct wire_mem){
+	mem_batch->msg.mem[at] = (struct wire_mem){
 		.id = mem->id, .size = mem->mem.size, .writable = !!(mem->mem.rights & WRITES)};
-	parcel->fds[at] = mem->fd;
-	parcel->msg.n++;
-	return parcel->msg.n == WIRE_MEMS ? send_parcel(qp, parcel) : 0;
+	mem_batch->fds[at] = mem->fd;
+	mem_batch->msg.n++;
+	return mem_batch->msg.n == WIRE_MEMS ? mem_batch_send(qp, mem_batch) : 0;
 }
 
-/* A region with remote rights in its pd. The grant lock is held. */
-static void enter(struct shm_pd *pd, struct shm_mr *shm)
+/* Adds a region with remote rights to its pd. The caller holds the grant lock. */
+static void pd_add_region(struct shm_pd *pd, struct shm_mr *shm)
 {
 	shm->next = pd->granted;
 	shm->prev = &pd->granted;
@@ -182,8 +181,8 @@ static void enter(struct shm_pd *pd, struct shm_mr *shm)
 	pd->granted = shm;
 }
 
-/* Peers may use it. Their memory is sent, or announced. */
-static void put_in_force(struct shm_fabric *fabric, struct shm_pd *pd, struct shm_mr *shm)
+/* Publishes a grant. Its mem was sent to all peers, or announced. */
+static void grant_publish(struct shm_fabric *fabric, struct shm_pd *pd, struct shm_mr *shm)
 {
 	struct grant *grant =
 		(struct grant *)(void *)pd->grants->addr + soft_key_index(shm->mr.rkey);
@@ -192,29 +191,30 @@ static void put_in_force(struct shm_fabric *fabric, struct shm_pd *pd, struct sh
 	grant->mem_id = ((struct shm_mem *)shm->mr.mem)->id;
 	grant->base = (uint64_t)(shm->mr.addr - shm->mr.mem->addr);
 	grant->length = shm->mr.length;
-	/* Pairs with the acquires in the peer's find_remote() and shm_view_find(). */
+	/* Pairs with the acquires in the peer's peer_find_remote() and shm_view_find(). */
 	__atomic_store_n(&grant->word, (uint64_t)access << 32 | shm->mr.rkey, __ATOMIC_RELEASE);
 }
 
 /*
- * Tell the peer how much it was sent: what a grant names and is not among it will never come. A
- * peer that does not read its socket is not waited for: it is told that there is more, and gets it
- * when it asks. The grant lock is held.
+ * Publishes how many mems were sent: a grant whose mem is not among them is invalid. Does not wait
+ * for a peer that does not read its socket: the peer sees that more will come, and gets it when it
+ * asks. The caller holds the grant lock.
  */
-static void announce(struct shm_qp *qp, int rc)
+static void conn_announce_mems(struct shm_qp *qp, int rc)
 {
 	struct shm_conn *c = &qp->conn;
 
-	/* The second: too many descriptors are on their way, to this peer or to others. */
-	c->mems_behind = rc == -EAGAIN || rc == -ETOOMANYREFS;
-	if (rc && !c->mems_behind && rc != -EPIPE && rc != -ECONNRESET) {
-		/* Its own connection suffers, not the others of this pd. */
-		gn_log(GN_LOG_WARN, "shm: a peer takes no memory (%s); its connection ends",
+	/* -ETOOMANYREFS: too many descriptors in flight, to any peer. */
+	c->mems_unsent = rc == -EAGAIN || rc == -ETOOMANYREFS;
+	if (rc && !c->mems_unsent && rc != -EPIPE && rc != -ECONNRESET) {
+		/* Only this connection fails, not the others of the pd. */
+		gn_log(GN_LOG_WARN,
+		       "shm: cannot send memory to a peer (%s); closing its connection",
 		       gn_strerror(rc));
 		shutdown(c->sock.fd, SHUT_RDWR);
 	}
-	/* The release in put_in_force() comes behind this: a peer that sees the grant sees this. */
-	__atomic_store_n(&c->mine->mood.mems, c->mems_behind ? UINT64_MAX : c->mems_sent,
+	/* Before the release in grant_publish(): a peer that sees the grant sees this count. */
+	__atomic_store_n(&c->own_area->conn_state.mems, c->mems_unsent ? UINT64_MAX : c->mems_sent,
 			 __ATOMIC_RELEASE);
 }
 
@@ -228,16 +228,16 @@ int shm_mr_init(struct gn_mr *mr)
 	if (rc || !(mr->access & REMOTE))
 		return rc;
 	gn_mutex_lock(&fabric->grant_lock);
-	enter(pd, (struct shm_mr *)mr);
+	pd_add_region(pd, (struct shm_mr *)mr);
 	for (struct shm_qp *qp = fabric->conns; qp; qp = qp->next_conn) {
-		struct parcel parcel = {.msg.n = 0};
+		struct mem_batch mem_batch = {.msg.n = 0};
 
-		if (qp->qp.pd != mr->pd || qp->conn.mems_behind)
+		if (qp->qp.pd != mr->pd || qp->conn.mems_unsent)
 			continue;
-		rc = pack(qp, mem, &parcel);
-		announce(qp, rc ? rc : send_parcel(qp, &parcel));
+		rc = mem_batch_add(qp, mem, &mem_batch);
+		conn_announce_mems(qp, rc ? rc : mem_batch_send(qp, &mem_batch));
 	}
-	put_in_force(fabric, pd, (struct shm_mr *)mr);
+	grant_publish(fabric, pd, (struct shm_mr *)mr);
 	gn_mutex_unlock(&fabric->grant_lock);
 	return 0;
 }
@@ -262,7 +262,7 @@ int shm_mr_revoke(struct gn_mr *mr)
 			shm->next->prev = shm->prev;
 		shm_revoke(fabric, &shm->ending);
 	}
-	quiet = shm_peers_quiet(fabric, mr->pd, NULL, &shm->ending);
+	quiet = shm_peers_quiesced(fabric, mr->pd, NULL, &shm->ending);
 	gn_mutex_unlock(&fabric->grant_lock);
 	return quiet ? 0 : -EAGAIN;
 }
@@ -273,17 +273,17 @@ void shm_mr_fini(struct gn_mr *mr)
 }
 
 /*
- * Send the memory granted in the qp's pd so far. The grant lock is held, so no region comes or
- * goes.
+ * Sends all mems granted in the qp's pd. The caller holds the grant lock, so no region is added or
+ * removed.
  */
-static int send_all(struct shm_qp *qp)
+static int conn_send_all_mems(struct shm_qp *qp)
 {
-	struct parcel parcel = {.msg.n = 0};
+	struct mem_batch mem_batch = {.msg.n = 0};
 	int rc = 0;
 
 	for (struct shm_mr *mr = ((struct shm_pd *)qp->qp.pd)->granted; mr && !rc; mr = mr->next)
-		rc = pack(qp, (const struct shm_mem *)mr->mr.mem, &parcel);
-	return rc ? rc : send_parcel(qp, &parcel);
+		rc = mem_batch_add(qp, (const struct shm_mem *)mr->mr.mem, &mem_batch);
+	return rc ? rc : mem_batch_send(qp, &mem_batch);
 }
 
 void shm_grant_catch_up(struct shm_qp *qp)
@@ -291,8 +291,8 @@ void shm_grant_catch_up(struct shm_qp *qp)
 	struct shm_fabric *fabric = shm_of(&qp->qp.obj);
 
 	gn_mutex_lock(&fabric->grant_lock);
-	if (qp->prev_conn && qp->conn.mems_behind)
-		announce(qp, send_all(qp));
+	if (qp->prev_conn && qp->conn.mems_unsent)
+		conn_announce_mems(qp, conn_send_all_mems(qp));
 	gn_mutex_unlock(&fabric->grant_lock);
 }
 
@@ -302,9 +302,9 @@ int shm_grant_join(struct shm_qp *qp)
 	int rc;
 
 	gn_mutex_lock(&fabric->grant_lock);
-	rc = send_all(qp);
-	announce(qp, rc);
-	if (qp->conn.mems_behind)
+	rc = conn_send_all_mems(qp);
+	conn_announce_mems(qp, rc);
+	if (qp->conn.mems_unsent)
 		rc = 0;
 	qp->next_conn = fabric->conns;
 	qp->prev_conn = &fabric->conns;

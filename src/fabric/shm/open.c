@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening the shared-memory provider: its folder, its limits, its table. */
+/* Opens the shared-memory provider: its directory, limits and table. */
 #include "base/fail.h"
 #include "fabric/shm/shm.h"
 
@@ -32,36 +32,38 @@ void shm_path(const struct shm_fabric *fabric, const char *name, struct sockaddr
 	snprintf(out->sun_path, sizeof(out->sun_path), "%s/%s", fabric->dir, name);
 }
 
-/* Ours alone, or somebody could put sockets of their own under our names. */
-static int check_own_dir(const char *dir)
+/* Must be owned by us with mode 0700: otherwise others could place sockets under our names. */
+static int dir_check_own(const char *dir)
 {
 	struct stat st;
 
 	if (mkdir(dir, 0700) && errno != EEXIST) {
 		const int rc = -errno;
 
-		return gn_fail_log(rc, "shm: cannot make the folder %s: %s", dir, gn_strerror(rc));
+		return gn_fail_log(rc, "shm: cannot create the directory %s: %s", dir,
+				   gn_strerror(rc));
 	}
 	if (lstat(dir, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077)
 		return gn_fail_log(
 			-EACCES,
-			"shm: %s must be a folder of yours with mode 0700; remove it or set "
+			"shm: %s must be a directory of yours with mode 0700; remove it or set "
 			"GANNET_SHM_DIR",
 			dir);
 	return 0;
 }
 
-static int find_dir(struct shm_fabric *fabric)
+static int dir_find(struct shm_fabric *fabric)
 {
 	const char *given = getenv("GANNET_SHM_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
 	struct stat st;
 	int len;
 
 	if (given && *given) {
-		/* Chosen by the user, perhaps shared with others: taken as it is. */
+		/* Chosen by the user, possibly shared with others: used as it is. */
 		len = snprintf(fabric->dir, sizeof(fabric->dir), "%s", given);
 		if (len < (int)sizeof(fabric->dir) && (stat(given, &st) || !S_ISDIR(st.st_mode)))
-			return gn_fail_log(-ENOTDIR, "shm: GANNET_SHM_DIR=%s is no folder", given);
+			return gn_fail_log(-ENOTDIR, "shm: GANNET_SHM_DIR=%s is not a directory",
+					   given);
 	} else if (runtime && *runtime && !stat(runtime, &st) && S_ISDIR(st.st_mode)) {
 		len = snprintf(fabric->dir, sizeof(fabric->dir), "%s/gannet", runtime);
 	} else {
@@ -71,16 +73,16 @@ static int find_dir(struct shm_fabric *fabric)
 	if (len >= (int)sizeof(fabric->dir))
 		return gn_fail_log(
 			-ENAMETOOLONG,
-			"shm: the folder's path is longer than %zu bytes; set GANNET_SHM_DIR",
+			"shm: the directory's path is longer than %zu bytes; set GANNET_SHM_DIR",
 			sizeof(fabric->dir) - 1);
-	return given && *given ? 0 : check_own_dir(fabric->dir);
+	return given && *given ? 0 : dir_check_own(fabric->dir);
 }
 
 void shm_name_folder(struct gn_qp *qp, int status)
 {
 	int len;
 
-	qp->private_len = 0; /* an acceptor's, if the connection failed behind that */
+	qp->private_len = 0; /* set by the acceptor, if the connection failed after ACCEPT */
 	if (status != -ECONNREFUSED)
 		return;
 	len = snprintf((char *)qp->private_data, sizeof(qp->private_data), "looked in %s",
@@ -95,9 +97,8 @@ static int shm_open_fabric(struct gn_fabric *base, const char *device)
 	int rc;
 
 	if (*device)
-		return gn_fail_log(-EINVAL,
-				   "shm: there are no devices to choose from; open \"shm\"");
-	rc = find_dir(fabric);
+		return gn_fail_log(-EINVAL, "shm: the provider has no devices; open \"shm\"");
+	rc = dir_find(fabric);
 	if (rc)
 		return rc;
 	rc = soft_keys_init(&fabric->keys);
@@ -134,7 +135,7 @@ static void shm_close_fabric(struct gn_fabric *base)
 	soft_keys_fini(&fabric->keys);
 }
 
-/* The fds' handlers touch qps and cqs, shared ones as well. */
+/* The fds' handlers access qps and cqs, also shared ones. */
 static void shm_chan_pump(struct gn_chan *chan)
 {
 	gn_mutex_lock(&chan->ctx->lock);

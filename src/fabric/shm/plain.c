@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The short way of what most requests are: one WRITE, READ or atomic of one piece, which nothing is
- * posted before and nothing is wrong with. Everything is checked that post.c checks; a request that
- * any check does not like, or whose key is new here, is left to post.c as it came.
+ * Fast path for the most common request: one valid WRITE, READ or atomic with one SGE and nothing
+ * queued before it. All checks of post.c are made; a request that fails a check, or whose key has
+ * no view yet, is left to post.c unchanged.
  */
 #include "fabric/shm/access.h"
 
-/* n_sge and op of a request, as one value: they lie side by side. */
-static force_inline uint64_t pieces_and_op(const struct gn_wr *wr)
+/* n_sge and op as one value: the two are adjacent. */
+static force_inline uint64_t n_sge_and_op(const struct gn_wr *wr)
 {
 	uint64_t both;
 
-	_Static_assert(offsetof(struct gn_wr, op) == offsetof(struct gn_wr, n_sge) + 4, "both");
+	_Static_assert(offsetof(struct gn_wr, op) == offsetof(struct gn_wr, n_sge) + 4, "adjacent");
 	memcpy(&both, &wr->n_sge, sizeof(both));
 	return both;
 }
@@ -19,30 +19,31 @@ static force_inline uint64_t pieces_and_op(const struct gn_wr *wr)
 #define ONE_PIECE(op) (1u | (uint64_t)(op) << 32)
 #define WR_FLAGS      (GN_SIGNALED | GN_INLINE | GN_FENCE | GN_SOLICITED)
 
-/* What is looked at before the connection is, read once. */
-struct piece {
+/* Values that are loaded once, before the connection is checked. */
+struct plain_sge {
 	uint8_t *addr;
 	uint32_t len, key;
 	uint64_t offset;
 };
 
-/* Our own end of it is in order: flags, length, and the region. Not for lengths of 0. */
-static force_inline bool local_ok(const struct shm_qp *qp, const struct gn_wr *wr,
-				  const struct piece *p, bool reads)
+/* Checks flags, length (not 0) and the local region. */
+static force_inline bool plain_local_ok(const struct shm_qp *qp, const struct gn_wr *wr,
+					const struct plain_sge *p, bool reads)
 {
 	const struct gn_sge sge = {p->addr, p->len, wr->sge->lkey};
 	const uint32_t flags = wr->flags;
 
 	if (likely(!(flags & ~(uint32_t)(WR_FLAGS & ~GN_INLINE))))
-		return likely(soft_piece_ok(qp->keys, qp->qp.pd, &sge, reads ? GN_LOCAL_WRITE : 0));
+		return likely(
+			soft_one_sge_ok(qp->keys, qp->qp.pd, &sge, reads ? GN_LOCAL_WRITE : 0));
 	return flags <= WR_FLAGS && !reads && p->len <= qp->qp.max_inline;
 }
 
-/* Done, or nothing was. small: of 8 to COPY_SMALL bytes, aligned, and so is the length. */
-static force_inline bool copy_plain(struct shm_qp *qp, const struct piece *p, bool reads,
+/* Copies, or does nothing and returns false. small: 8 to COPY_SMALL bytes, aligned, whole words. */
+static force_inline bool plain_copy(struct shm_qp *qp, const struct plain_sge *p, bool reads,
 				    bool small)
 {
-	struct area_busy *busy = &qp->conn.mine->busy;
+	struct area_busy *busy = &qp->conn.own_area->busy;
 	uint8_t *remote;
 	bool did;
 
@@ -62,59 +63,59 @@ static force_inline bool copy_plain(struct shm_qp *qp, const struct piece *p, bo
 	return did;
 }
 
-static force_inline struct piece piece_of(const struct gn_wr *wr)
+static force_inline struct plain_sge plain_sge_of(const struct gn_wr *wr)
 {
-	return (struct piece){wr->sge->addr, wr->sge->len_bytes, wr->to.remote.key,
-			      wr->to.remote.offset};
+	return (struct plain_sge){wr->sge->addr, wr->sge->len_bytes, wr->to.remote.key,
+				  wr->to.remote.offset};
 }
 
-/* ---- one that is done at once ---- */
+/* ---- gn_post_one() ---- */
 
-/* Of any length and alignment. */
-static no_inline int post_one_long(struct shm_qp *qp, const struct gn_wr *wr, bool reads)
+/* Any length and alignment. */
+static no_inline int plain_post_long(struct shm_qp *qp, const struct gn_wr *wr, bool reads)
 {
-	const struct piece p = piece_of(wr);
+	const struct plain_sge p = plain_sge_of(wr);
 
-	if (unlikely(p.len - 1 >= PLAIN_LEN || !local_ok(qp, wr, &p, reads) ||
-		     !copy_plain(qp, &p, reads, false)))
+	if (unlikely(p.len - 1 >= PLAIN_LEN || !plain_local_ok(qp, wr, &p, reads) ||
+		     !plain_copy(qp, &p, reads, false)))
 		return post_one_any(&qp->qp, wr);
 	post_counted(&qp->qp, reads ? GN_OP_READ : GN_OP_WRITE, p.len);
 	return 1;
 }
 
 /*
- * One for WRITEs and one for READs, so that neither asks what it is. What is not short ends in a
- * jump, so that nothing needs to be saved.
+ * Inlined once for WRITEs and once for READs. The slow path is a tail call, so that no registers
+ * need to be saved.
  */
-static force_inline int post_one(struct shm_qp *qp, const struct gn_wr *wr, bool reads)
+static force_inline int plain_post_one(struct shm_qp *qp, const struct gn_wr *wr, bool reads)
 {
-	struct piece p;
+	struct plain_sge p;
 
 	if (unlikely(!wr->sge))
 		return post_one_any(&qp->qp, wr);
-	p = piece_of(wr);
+	p = plain_sge_of(wr);
 	if (unlikely(p.len - 1 >= COPY_SMALL || ((uintptr_t)p.addr | p.offset | p.len) & 7))
-		return post_one_long(qp, wr, reads);
-	if (unlikely(!local_ok(qp, wr, &p, reads) || !copy_plain(qp, &p, reads, true)))
+		return plain_post_long(qp, wr, reads);
+	if (unlikely(!plain_local_ok(qp, wr, &p, reads) || !plain_copy(qp, &p, reads, true)))
 		return post_one_any(&qp->qp, wr);
 	post_counted(&qp->qp, reads ? GN_OP_READ : GN_OP_WRITE, p.len);
 	return 1;
 }
 
-/* A CAS or FAA: 8 bytes at both ends, aligned at the target. */
-static no_inline int post_one_atomic(struct shm_qp *qp, const struct gn_wr *wr)
+/* CAS or FAA: 8 bytes on both sides, aligned at the target. */
+static no_inline int plain_post_atomic(struct shm_qp *qp, const struct gn_wr *wr)
 {
-	struct area_busy *busy = &qp->conn.mine->busy;
+	struct area_busy *busy = &qp->conn.own_area->busy;
 	uint64_t old = 0;
 	uint8_t *remote;
-	struct piece p;
+	struct plain_sge p;
 	bool did;
 
 	if (unlikely(!wr->sge))
 		return post_one_any(&qp->qp, wr);
-	p = piece_of(wr);
+	p = plain_sge_of(wr);
 	if (unlikely(p.len != 8 || p.offset % 8 || !(qp->qp.caps & GN_CAP_ATOMICS) ||
-		     !local_ok(qp, wr, &p, true)))
+		     !plain_local_ok(qp, wr, &p, true)))
 		return post_one_any(&qp->qp, wr);
 	shm_busy_begin(&busy->posting);
 	did = shm_peer_open(&qp->conn) &&
@@ -129,28 +130,28 @@ static no_inline int post_one_atomic(struct shm_qp *qp, const struct gn_wr *wr)
 	return 1;
 }
 
-/* With nothing in the send queue there is nothing that waits: what is posted now is the next. */
+/* An empty send queue has no blocked request: this one is the next. */
 int shm_post_one(struct gn_qp *base, const struct gn_wr *wr)
 {
 	struct shm_qp *qp = (struct shm_qp *)base;
 
 	if (likely(wr && base->state == GN_QP_READY && base->sq_head == base->sq_tail)) {
-		const uint64_t what = pieces_and_op(wr);
+		const uint64_t what = n_sge_and_op(wr);
 
 		if (what == ONE_PIECE(GN_OP_WRITE))
-			return post_one(qp, wr, false);
+			return plain_post_one(qp, wr, false);
 		if (what == ONE_PIECE(GN_OP_READ))
-			return post_one(qp, wr, true);
+			return plain_post_one(qp, wr, true);
 		if (what == ONE_PIECE(GN_OP_CAS) || what == ONE_PIECE(GN_OP_FAA))
-			return post_one_atomic(qp, wr);
+			return plain_post_atomic(qp, wr);
 	}
 	return post_one_any(base, wr);
 }
 
-/* ---- a plain post ---- */
+/* ---- gn_post_send() of one request ---- */
 
-/* The completion of a request that was done. */
-static inline void complete_plain(struct shm_qp *qp, const struct gn_wr *wr, bool reads)
+/* Completes an executed request. */
+static inline void plain_complete(struct shm_qp *qp, const struct gn_wr *wr, bool reads)
 {
 	struct shm_cq *cq = (struct shm_cq *)qp->qp.send_cq;
 	const struct gn_wc done = {.id = qp->qp.sq_head,
@@ -166,14 +167,14 @@ static inline void complete_plain(struct shm_qp *qp, const struct gn_wr *wr, boo
 		shm_complete(cq, &done, false);
 }
 
-static force_inline bool post_plain(struct shm_qp *qp, const struct gn_wr *wr, bool reads)
+static force_inline bool plain_post(struct shm_qp *qp, const struct gn_wr *wr, bool reads)
 {
-	const struct piece p = piece_of(wr);
+	const struct plain_sge p = plain_sge_of(wr);
 
-	if (unlikely(!local_ok(qp, wr, &p, reads) || !copy_plain(qp, &p, reads, false)))
+	if (unlikely(!plain_local_ok(qp, wr, &p, reads) || !plain_copy(qp, &p, reads, false)))
 		return false;
 	if (wr->flags & GN_SIGNALED)
-		complete_plain(qp, wr, reads);
+		plain_complete(qp, wr, reads);
 	return true;
 }
 
@@ -183,5 +184,5 @@ bool shm_post_plain(struct gn_qp *base, const struct gn_wr *wr)
 
 	if (unlikely(base->state != GN_QP_READY || !soft_sq_empty(&qp->sq)))
 		return false;
-	return wr->op == GN_OP_READ ? post_plain(qp, wr, true) : post_plain(qp, wr, false);
+	return wr->op == GN_OP_READ ? plain_post(qp, wr, true) : plain_post(qp, wr, false);
 }

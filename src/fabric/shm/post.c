@@ -1,35 +1,37 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Posting. A request is done at once, in the caller's time: one-sided operations are copies to and
- * from the peer's memory after a look into its table of grants. What has to wait for the peer waits
- * in a queue, with everything posted behind it, and goes on when its cq is polled.
+ * Posting. A request is executed during the post: one-sided operations are copies to and from the
+ * peer's memory after a check of its grants. A blocked request waits in a queue, with all requests
+ * behind it, and continues when its cq is polled.
  */
 #include "fabric/shm/access.h"
 
 #include "fabric/soft/copy.h"
 
-/* By the first one-sided request of a post: messages need no grant, and the fence takes time. */
-static inline void busy_begin(struct shm_conn *c)
+/*
+ * Called for the first one-sided request of a post: messages need no grant, and the fence is slow.
+ */
+static inline void conn_busy_begin(struct shm_conn *c)
 {
 	if (c->busy)
 		return;
 	c->busy = true;
-	shm_busy_begin(&c->mine->busy.posting);
+	shm_busy_begin(&c->own_area->busy.posting);
 }
 
-static inline void busy_end(struct shm_conn *c)
+static inline void conn_busy_end(struct shm_conn *c)
 {
 	if (!c->busy)
 		return;
 	c->busy = false;
-	shm_busy_end(&c->mine->busy.posting);
+	shm_busy_end(&c->own_area->busy.posting);
 }
 
 /*
- * A grant may name memory that is still in the control socket: read that, without waiting. What is
- * not there then is on its way only if the peer's area says that there is more than we have.
+ * A grant may refer to a mem that is still in the control socket: read the socket without waiting.
+ * A mem that is not there may still arrive only if the peer's area counts more mems than we have.
  */
-static const struct peer_mem *fetch_mem(struct shm_qp *qp, uint64_t id)
+static const struct peer_mem *peer_mem_fetch(struct shm_qp *qp, uint64_t id)
 {
 	struct shm_conn *c = &qp->conn;
 	const struct peer_mem *mem = shm_peer_mem(c, id);
@@ -38,24 +40,25 @@ static const struct peer_mem *fetch_mem(struct shm_qp *qp, uint64_t id)
 		const bool more = shm_conn_pump(qp);
 
 		mem = shm_peer_mem(c, id);
-		/* Pairs with the release in announce(). */
-		c->mem_due = !mem && !c->peer_ended &&
-			     (more || c->mems_taken < __atomic_load_n(&c->peer->mood.mems,
-								      __ATOMIC_ACQUIRE));
+		/* Pairs with the release in conn_announce_mems(). */
+		c->mem_expected =
+			!mem && !c->peer_ended &&
+			(more || c->mems_taken < __atomic_load_n(&c->peer->conn_state.mems,
+								 __ATOMIC_ACQUIRE));
 	}
 	if (mem)
-		c->mem_since_ns = 0;
+		c->mem_wait_since_ns = 0;
 	return mem;
 }
 
 /*
- * The table is the peer's to scribble on: each value is read once, and what is kept is within what
- * the peer has sent.
+ * The peer may change its table at any time: every value is loaded once, and the cached range lies
+ * within what the peer has sent.
  */
 no_inline void shm_view_make(struct shm_qp *qp, uint32_t key)
 {
 	const struct grant *g = &qp->conn.grants[soft_key_index(key)];
-	/* Pairs with the release in put_in_force(). */
+	/* Pairs with the release in grant_publish(). */
 	const uint64_t word = __atomic_load_n(&g->word, __ATOMIC_ACQUIRE);
 	const uint64_t base = __atomic_load_n(&g->base, __ATOMIC_RELAXED);
 	const uint64_t length = __atomic_load_n(&g->length, __ATOMIC_RELAXED);
@@ -67,8 +70,8 @@ no_inline void shm_view_make(struct shm_qp *qp, uint32_t key)
 
 	if (!key || (uint32_t)word != key)
 		return;
-	mem = fetch_mem(qp, mem_id);
-	/* Regions start on a page: copies rely on the alignment of offsets. */
+	mem = peer_mem_fetch(qp, mem_id);
+	/* Regions start on a page: copies rely on aligned offsets. */
 	if (!mem || base > mem->size || base % GN_PAGE)
 		return;
 	most = length < mem->size - base ? length : mem->size - base;
@@ -81,9 +84,9 @@ no_inline void shm_view_make(struct shm_qp *qp, uint32_t key)
 	};
 }
 
-/* Where the peer's bytes are, at least one, or NULL when the peer does not allow it. */
-static uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len,
-			    enum view_use use)
+/* Returns the address of the peer's bytes (at least one), or NULL: not allowed. */
+static uint8_t *peer_find_remote(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len,
+				 enum view_use use)
 {
 	const uint32_t key = wr->to.remote.key;
 	const uint64_t offset = wr->to.remote.offset;
@@ -95,9 +98,9 @@ static uint8_t *find_remote(struct shm_qp *qp, const struct gn_wr *wr, uint64_t 
 	return shm_view_find(&qp->conn, key, offset, len, use, &remote) ? remote : NULL;
 }
 
-static enum gn_wc_status do_atomic(struct shm_qp *qp, const struct gn_wr *wr)
+static enum gn_wc_status access_atomic(struct shm_qp *qp, const struct gn_wr *wr)
 {
-	uint8_t *remote = find_remote(qp, wr, 8, VIEW_ATOMIC);
+	uint8_t *remote = peer_find_remote(qp, wr, 8, VIEW_ATOMIC);
 	uint64_t old;
 
 	if (!remote)
@@ -108,32 +111,32 @@ static enum gn_wc_status do_atomic(struct shm_qp *qp, const struct gn_wr *wr)
 }
 
 /*
- * A mem that the request needs is on its way: false when it was for too long. The peer sends what
- * it held back when it hears that we read.
+ * The request needs a mem that has not arrived: false after the timeout. The peer sends its pending
+ * mems when it hears that we read the socket.
  */
-static bool wait_for_mem(struct shm_conn *c)
+static bool send_wait_for_mem(struct shm_conn *c)
 {
 	const uint64_t now = gn_now_ns();
 
-	if (!c->mem_since_ns)
-		c->mem_since_ns = now;
-	if (c->mem_asked != c->mems_taken + 1) {
-		c->mem_asked = c->mems_taken + 1;
+	if (!c->mem_wait_since_ns)
+		c->mem_wait_since_ns = now;
+	if (c->mem_requested != c->mems_taken + 1) {
+		c->mem_requested = c->mems_taken + 1;
 		wire_wake(c->sock.fd);
 	}
-	return now - c->mem_since_ns < SHM_MEM_WAIT_NS;
+	return now - c->mem_wait_since_ns < SHM_MEM_WAIT_NS;
 }
 
 /* WRITE, READ, CAS, FAA, and the payload of WRITE_IMM. */
-static enum gn_wc_status do_one_sided(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len)
+static enum gn_wc_status access_one_sided(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len)
 {
 	uint8_t *remote;
 
 	if (wr->op == GN_OP_CAS || wr->op == GN_OP_FAA)
-		return do_atomic(qp, wr);
+		return access_atomic(qp, wr);
 	if (!len)
 		return GN_WC_OK;
-	remote = find_remote(qp, wr, len, wr->op == GN_OP_READ ? VIEW_READ : VIEW_WRITE);
+	remote = peer_find_remote(qp, wr, len, wr->op == GN_OP_READ ? VIEW_READ : VIEW_WRITE);
 	if (unlikely(!remote))
 		return GN_WC_REMOTE_ACCESS;
 	if (wr->op == GN_OP_READ)
@@ -143,7 +146,7 @@ static enum gn_wc_status do_one_sided(struct shm_qp *qp, const struct gn_wr *wr,
 	return GN_WC_OK;
 }
 
-static bool local_ok(const struct shm_qp *qp, const struct gn_wr *wr)
+static bool local_sges_ok(const struct shm_qp *qp, const struct gn_wr *wr)
 {
 	const bool stores = wr->op == GN_OP_READ || wr->op == GN_OP_CAS || wr->op == GN_OP_FAA;
 
@@ -151,15 +154,15 @@ static bool local_ok(const struct shm_qp *qp, const struct gn_wr *wr)
 	       soft_sge_ok(qp->keys, qp->qp.pd, wr->sge, wr->n_sge, stores ? GN_LOCAL_WRITE : 0);
 }
 
-/* One request: done, failed with *status, or it has to wait. */
-static enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr,
-				enum gn_wc_status *status)
+/* Executes one request: done, failed with *status, or blocked. */
+static enum send_result wr_execute(struct shm_qp *qp, const struct gn_wr *wr,
+				   enum gn_wc_status *status)
 {
 	const uint64_t len = soft_sge_len(wr->sge, wr->n_sge);
 	const bool message = wr->op == GN_OP_SEND || wr->op == GN_OP_SEND_IMM;
 	enum send_result result;
 
-	if (unlikely(!local_ok(qp, wr))) {
+	if (unlikely(!local_sges_ok(qp, wr))) {
 		*status = GN_WC_LOCAL_ACCESS;
 		return SEND_FAILED;
 	}
@@ -168,18 +171,19 @@ static enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr,
 		return *status == GN_WC_OK ? SEND_DONE : SEND_FAILED;
 	}
 	if (!message)
-		busy_begin(&qp->conn);
+		conn_busy_begin(&qp->conn);
 	if (!shm_peer_open(&qp->conn)) {
 		*status = GN_WC_RETRY;
 		return SEND_FAILED;
 	}
-	/* A WRITE_IMM that waits for a receive has written its payload already. */
+	/* A WRITE_IMM that waits for a receive has already written its payload. */
 	if (!message && !qp->conn.payload_done) {
-		qp->conn.mem_due = false;
-		*status = do_one_sided(qp, wr, len);
+		qp->conn.mem_expected = false;
+		*status = access_one_sided(qp, wr, len);
 		if (unlikely(*status != GN_WC_OK))
-			return qp->conn.mem_due && wait_for_mem(&qp->conn) ? SEND_BLOCKED :
-									     SEND_FAILED;
+			return qp->conn.mem_expected && send_wait_for_mem(&qp->conn) ?
+				       SEND_BLOCKED :
+				       SEND_FAILED;
 	}
 	if (message)
 		return shm_send(qp, wr, status);
@@ -190,8 +194,8 @@ static enum send_result execute(struct shm_qp *qp, const struct gn_wr *wr,
 	return result;
 }
 
-static void complete(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position,
-		     enum gn_wc_status status)
+static void wr_complete(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position,
+			enum gn_wc_status status)
 {
 	const bool reads = wr->op == GN_OP_READ || wr->op == GN_OP_CAS || wr->op == GN_OP_FAA;
 	const struct gn_wc wc = {.id = position,
@@ -204,34 +208,34 @@ static void complete(struct shm_qp *qp, const struct gn_wr *wr, uint64_t positio
 	shm_complete((struct shm_cq *)qp->qp.send_cq, &wc, false);
 }
 
-/* Execute and complete: false when it has to wait. A failure takes the qp along. */
-static bool step(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position)
+/* Executes and completes a request; false: blocked. A failure puts the qp in error. */
+static bool wr_step(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position)
 {
 	enum gn_wc_status status = GN_WC_OK;
 
-	switch (execute(qp, wr, &status)) {
+	switch (wr_execute(qp, wr, &status)) {
 	case SEND_BLOCKED:
 		return false;
 	case SEND_FAILED:
-		complete(qp, wr, position, status);
-		if (!soft_sq_empty(&qp->sq)) /* it was the first of those that wait */
+		wr_complete(qp, wr, position, status);
+		if (!soft_sq_empty(&qp->sq)) /* it was the first blocked one */
 			qp->sq.tail = position + 1;
 		shm_qp_fail(qp);
 		return true;
 	default:
 		if (wr->flags & GN_SIGNALED)
-			complete(qp, wr, position, GN_WC_OK);
+			wr_complete(qp, wr, position, GN_WC_OK);
 		return true;
 	}
 }
 
-/* The completion of a WRITE or READ of one piece that was done. */
-static inline void complete_short(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position)
+/* Completes an executed WRITE or READ with one SGE. */
+static inline void wr_complete_short(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position)
 {
 	struct gn_wc *wc = soft_cq_take((struct soft_cq *)qp->qp.send_cq);
 
 	if (unlikely(!wc)) {
-		complete(qp, wr, position, GN_WC_OK);
+		wr_complete(qp, wr, position, GN_WC_OK);
 		return;
 	}
 	*wc = (struct gn_wc){.id = position,
@@ -241,7 +245,7 @@ static inline void complete_short(struct shm_qp *qp, const struct gn_wr *wr, uin
 			     .len_bytes = wr->op == GN_OP_READ ? wr->sge->len_bytes : 0};
 }
 
-/* A WRITE or READ of one piece that is not empty, while we are busy: done, or nothing was. */
+/* Copies a non-empty WRITE or READ with one SGE while busy, or does nothing and returns false. */
 static force_inline bool access_short(struct shm_qp *qp, const struct gn_wr *wr, void *local,
 				      uint32_t len, bool reads)
 {
@@ -259,63 +263,63 @@ static force_inline bool access_short(struct shm_qp *qp, const struct gn_wr *wr,
 	return true;
 }
 
-/* Our own end of it is in order. */
-static force_inline bool local_short(const struct shm_qp *qp, const struct gn_wr *wr, bool reads)
+/* Is the local SGE valid? */
+static force_inline bool local_sge_ok(const struct shm_qp *qp, const struct gn_wr *wr, bool reads)
 {
 	return (!reads && wr->flags & GN_INLINE) ||
-	       likely(soft_piece_ok(qp->keys, qp->qp.pd, wr->sge, reads ? GN_LOCAL_WRITE : 0));
+	       likely(soft_one_sge_ok(qp->keys, qp->qp.pd, wr->sge, reads ? GN_LOCAL_WRITE : 0));
 }
 
 /*
- * The short way for what most requests are: a WRITE or READ of one piece, or a short SEND that
- * nobody wants to hear of. Does it and returns true, or leaves it, with whatever may be wrong with
- * it, to step(). Nothing needs a fence here, where everything before it is done.
+ * Fast path for common requests: a WRITE or READ with one SGE, or a short unsignaled SEND. Executes
+ * it and returns true, or leaves it to wr_step() with all its error handling. No fence is needed,
+ * because all earlier requests are complete.
  */
-static inline bool step_short(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position)
+static inline bool wr_step_short(struct shm_qp *qp, const struct gn_wr *wr, uint64_t position)
 {
 	const struct gn_sge *sge = wr->sge;
 
 	if (wr->op == GN_OP_SEND)
 		return wr->n_sge == 1 && sge->len_bytes <= SLOT_INLINE &&
 		       !(wr->flags & (GN_SOLICITED | GN_SIGNALED)) && shm_peer_open(&qp->conn) &&
-		       (wr->flags & GN_INLINE || soft_piece_ok(qp->keys, qp->qp.pd, sge, 0)) &&
+		       (wr->flags & GN_INLINE || soft_one_sge_ok(qp->keys, qp->qp.pd, sge, 0)) &&
 		       shm_send_short(qp, wr);
 	if (unlikely(wr->op > GN_OP_READ || wr->n_sge != 1 || !sge->len_bytes))
 		return false;
-	if (unlikely(!local_short(qp, wr, wr->op == GN_OP_READ)))
+	if (unlikely(!local_sge_ok(qp, wr, wr->op == GN_OP_READ)))
 		return false;
-	busy_begin(&qp->conn);
+	conn_busy_begin(&qp->conn);
 	if (unlikely(!access_short(qp, wr, sge->addr, sge->len_bytes, wr->op == GN_OP_READ)))
 		return false;
 	if (wr->flags & GN_SIGNALED)
-		complete_short(qp, wr, position);
+		wr_complete_short(qp, wr, position);
 	return true;
 }
 
-/* A chain, as far as it goes at once. Returns what is left of it. */
-static inline unsigned run_chain(struct shm_qp *qp, const struct gn_wr **first, unsigned n,
-				 uint64_t *position)
+/* Executes a chain until a request blocks. Returns the number of remaining requests. */
+static inline unsigned chain_execute(struct shm_qp *qp, const struct gn_wr **first, unsigned n,
+				     uint64_t *position)
 {
 	const struct gn_wr *wr = *first;
 	uint64_t at = *position;
 
 	for (; n; n--, wr = wr->next, at++) {
-		/* A failure flushes what comes behind it. */
+		/* A failure flushes all later requests. */
 		if (unlikely(qp->qp.state == GN_QP_ERROR))
 			break;
-		if (unlikely(!step_short(qp, wr, at) && !step(qp, wr, at)))
+		if (unlikely(!wr_step_short(qp, wr, at) && !wr_step(qp, wr, at)))
 			break;
 	}
-	busy_end(&qp->conn);
+	conn_busy_end(&qp->conn);
 	*first = wr;
 	*position = at;
 	return n;
 }
 
-static unsigned run_datagrams(struct shm_qp *qp, const struct gn_wr **wr, unsigned n,
-			      uint64_t *position)
+static unsigned chain_send_datagrams(struct shm_qp *qp, const struct gn_wr **wr, unsigned n,
+				     uint64_t *position)
 {
-	while (n && qp->qp.state != GN_QP_ERROR && step(qp, *wr, *position)) {
+	while (n && qp->qp.state != GN_QP_ERROR && wr_step(qp, *wr, *position)) {
 		*wr = (*wr)->next;
 		++*position;
 		n--;
@@ -323,20 +327,21 @@ static unsigned run_datagrams(struct shm_qp *qp, const struct gn_wr **wr, unsign
 	return n;
 }
 
-static void flush_rest(struct shm_qp *qp, const struct gn_wr *wr, unsigned n, uint64_t position)
+static void chain_flush_rest(struct shm_qp *qp, const struct gn_wr *wr, unsigned n,
+			     uint64_t position)
 {
 	for (; n; n--, wr = wr->next)
-		complete(qp, wr, position++, GN_WC_FLUSHED);
+		wr_complete(qp, wr, position++, GN_WC_FLUSHED);
 }
 
-/* What could not be done at once waits in the queue, or is flushed with a qp that is in error. */
-static no_inline void post_rest(struct shm_qp *qp, const struct gn_wr *wr, unsigned n,
-				uint64_t position)
+/* Queues the blocked request and all behind it, or flushes them if the qp is in error. */
+static no_inline void chain_queue_rest(struct shm_qp *qp, const struct gn_wr *wr, unsigned n,
+				       uint64_t position)
 {
 	struct shm_cq *cq = (struct shm_cq *)qp->qp.send_cq;
 
 	if (qp->qp.state == GN_QP_ERROR) {
-		flush_rest(qp, wr, n, position);
+		chain_flush_rest(qp, wr, n, position);
 		return;
 	}
 	if (soft_sq_empty(&qp->sq))
@@ -354,10 +359,10 @@ unsigned shm_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
 	unsigned left = n;
 
 	if (likely(soft_sq_empty(&qp->sq)))
-		left = likely(!qp->ud) ? run_chain(qp, &wr, n, &position) :
-					 run_datagrams(qp, &wr, n, &position);
+		left = likely(!qp->ud) ? chain_execute(qp, &wr, n, &position) :
+					 chain_send_datagrams(qp, &wr, n, &position);
 	if (unlikely(left))
-		post_rest(qp, wr, left, position);
+		chain_queue_rest(qp, wr, left, position);
 	return n;
 }
 
@@ -372,7 +377,7 @@ bool shm_progress_sends(struct shm_rx *rx)
 		const uint64_t position = qp->sq.tail;
 		const uint64_t moved = qp->conn.tx_slot;
 
-		if (!step(qp, soft_sq_first(&qp->sq), position)) {
+		if (!wr_step(qp, soft_sq_first(&qp->sq), position)) {
 			did |= qp->conn.tx_slot != moved;
 			break;
 		}
@@ -381,11 +386,12 @@ bool shm_progress_sends(struct shm_rx *rx)
 			break;
 		qp->sq.tail = position + 1;
 	}
-	busy_end(&qp->conn);
+	conn_busy_end(&qp->conn);
 	if (soft_sq_empty(&qp->sq)) {
 		shm_rx_del(rx);
-		if (qp->conn.mine)
-			__atomic_store_n(&qp->conn.mine->mood.tx_waiting, 0, __ATOMIC_RELAXED);
+		if (qp->conn.own_area)
+			__atomic_store_n(&qp->conn.own_area->conn_state.tx_waiting, 0,
+					 __ATOMIC_RELAXED);
 	}
 	return did;
 }
@@ -398,7 +404,7 @@ unsigned shm_post_recv(struct gn_qp *base, const struct gn_recv_wr *wr, unsigned
 	if (unlikely(qp->ud && soft_rq_empty(&qp->rq)))
 		shm_ud_drop_stale(qp);
 	for (unsigned i = 0; i < n; i++, wr = wr->next) {
-		if (c->mine)
+		if (c->own_area)
 			shm_conn_publish_recv(c, qp->rq.head,
 					      (uint32_t)soft_sge_len(wr->sge, wr->n_sge));
 		soft_rq_post(&qp->rq, wr);
@@ -410,9 +416,9 @@ unsigned shm_post_recv(struct gn_qp *base, const struct gn_recv_wr *wr, unsigned
 			wc.id = qp->rq.tail;
 			shm_complete((struct shm_cq *)base->recv_cq, &wc, false);
 		}
-	} else if (c->mine) {
-		/* Pairs with the acquire in the sender's has_credit(). */
-		__atomic_store_n(&c->mine->credit.posted, qp->rq.head, __ATOMIC_RELEASE);
+	} else if (c->own_area) {
+		/* Pairs with the acquire in the sender's tx_has_receive(). */
+		__atomic_store_n(&c->own_area->credit.posted, qp->rq.head, __ATOMIC_RELEASE);
 		if (c->peer)
 			shm_wake_sender(c);
 	}

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Endpoints: their queues, their end, and completions. */
+/* Queue pairs: their queues, destruction and completions. */
 #include "fabric/shm/shm.h"
 
 #include <errno.h>
 
-/* They have its owner, who is us. */
+/* Our thread owns the cq's qps, too. */
 void shm_cq_overrun(struct shm_cq *cq)
 {
 	for (int way = 0; way < 2; way++)
@@ -12,7 +12,7 @@ void shm_cq_overrun(struct shm_cq *cq)
 			shm_qp_fail(qp);
 }
 
-static void join_cq(struct shm_qp *qp, int way, struct gn_cq *cq)
+static void qp_join_cq(struct shm_qp *qp, int way, struct gn_cq *cq)
 {
 	struct shm_qp **first = &((struct shm_cq *)cq)->qps[way];
 
@@ -23,7 +23,7 @@ static void join_cq(struct shm_qp *qp, int way, struct gn_cq *cq)
 	*first = qp;
 }
 
-static void leave_cq(struct shm_qp *qp, int way)
+static void qp_leave_cq(struct shm_qp *qp, int way)
 {
 	*qp->prev_on[way] = qp->next_on[way];
 	if (qp->next_on[way])
@@ -35,11 +35,11 @@ void shm_qp_join(struct shm_qp *qp)
 	if (qp->on_cqs)
 		return;
 	qp->on_cqs = true;
-	join_cq(qp, 0, qp->qp.send_cq);
-	join_cq(qp, 1, qp->qp.recv_cq);
+	qp_join_cq(qp, 0, qp->qp.send_cq);
+	qp_join_cq(qp, 1, qp->qp.recv_cq);
 }
 
-/* An RC qp touches its cqs when it is connected: another thread may make it. */
+/* An RC qp joins its cqs when it is connected: another thread may create it. */
 int shm_qp_init(struct gn_qp *base)
 {
 	struct shm_qp *qp = (struct shm_qp *)base;
@@ -73,21 +73,21 @@ fini_sq:
 	return rc;
 }
 
-/* Nothing of it is told any more. */
-static void purge(struct gn_qp *base)
+/* Drops its completions and events. */
+static void qp_purge(struct gn_qp *base)
 {
 	soft_cq_purge((struct soft_cq *)base->send_cq, base);
 	soft_cq_purge((struct soft_cq *)base->recv_cq, base);
 }
 
-static void leave_cqs(struct shm_qp *qp)
+static void qp_leave_cqs(struct shm_qp *qp)
 {
 	if (!qp->on_cqs)
 		return;
 	qp->on_cqs = false;
-	leave_cq(qp, 0);
-	leave_cq(qp, 1);
-	purge(&qp->qp);
+	qp_leave_cq(qp, 0);
+	qp_leave_cq(qp, 1);
+	qp_purge(&qp->qp);
 }
 
 void shm_qp_adopt(struct gn_qp *base)
@@ -108,7 +108,7 @@ void shm_qp_detach(struct gn_qp *base)
 	qp->sq.tail = qp->sq.head;
 	qp->rq.tail = qp->rq.head;
 	shm_conn_detach(qp);
-	leave_cqs(qp);
+	qp_leave_cqs(qp);
 }
 
 int shm_qp_close(struct gn_qp *base)
@@ -129,7 +129,7 @@ void shm_qp_fini(struct gn_qp *base)
 		shm_ud_fini(qp);
 	else
 		shm_conn_fini(qp);
-	leave_cqs(qp);
+	qp_leave_cqs(qp);
 	soft_sq_fini(&qp->sq);
 	soft_rq_fini(&qp->rq);
 }
@@ -143,13 +143,13 @@ int shm_qp_error(struct gn_qp *qp)
 	return 0;
 }
 
-/* Failing empties the queues; senders that were not looked at meanwhile are asked again (ud.c). */
+/* Failing empties the queues. Senders that were not polled meanwhile are armed again (ud.c). */
 int shm_qp_reset(struct gn_qp *base)
 {
 	struct shm_qp *qp = (struct shm_qp *)base;
 
 	shm_qp_fail(qp);
-	purge(base);
+	qp_purge(base);
 	base->state = GN_QP_READY;
 	return 0;
 }
@@ -162,8 +162,9 @@ void shm_qp_fail(struct shm_qp *qp)
 		return;
 	qp->qp.state = GN_QP_ERROR;
 	shm_qp_join(qp);
-	if (qp->conn.mine)
-		__atomic_store_n(&qp->conn.mine->mood.state, AREA_ERROR, __ATOMIC_RELEASE);
+	if (qp->conn.own_area)
+		__atomic_store_n(&qp->conn.own_area->conn_state.state, AREA_ERROR,
+				 __ATOMIC_RELEASE);
 	shm_rx_del(&qp->rx_send);
 	for (; !soft_sq_empty(&qp->sq); qp->sq.tail++) {
 		wc.id = qp->sq.tail;

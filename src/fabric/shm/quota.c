@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Limits on what processes of other users have us map: of a connection, of a user, of all other
- * users together. A process has a limited number of mappings and a limited address space, so
- * without these a peer that hoards mappings would take them from all others.
+ * Limits on mappings for processes of other users: per connection, per user, and for all other
+ * users. The number of mappings and the address space of a process are limited, so without these
+ * limits one peer could use them up.
  */
 #include "fabric/shm/shm.h"
 
@@ -20,7 +20,7 @@ int shm_quota_join(struct shm_qp *qp, uid_t uid)
 	struct shm_fabric *fabric = shm_of(&qp->qp.obj);
 	struct shm_user *user;
 
-	if (qp->conn.peer_kind != PEER_STRANGER)
+	if (qp->conn.peer_kind != PEER_OTHER_USER)
 		return 0;
 	gn_mutex_lock(&fabric->quota_lock);
 	for (user = fabric->users; user && user->uid != uid; user = user->next)
@@ -39,13 +39,13 @@ int shm_quota_join(struct shm_qp *qp, uid_t uid)
 	return user ? 0 : -ENOMEM;
 }
 
-static bool fits(const struct shm_quota *used, uint64_t bytes, uint64_t max_mems,
-		 uint64_t max_bytes)
+static bool quota_fits(const struct shm_quota *used, uint64_t bytes, uint64_t max_mems,
+		       uint64_t max_bytes)
 {
 	return used->mems < max_mems && bytes <= max_bytes - used->bytes;
 }
 
-static void add(struct shm_quota *to, uint64_t mems, uint64_t bytes)
+static void quota_add(struct shm_quota *to, uint64_t mems, uint64_t bytes)
 {
 	to->mems += mems;
 	to->bytes += bytes;
@@ -60,24 +60,24 @@ int shm_quota_take(struct shm_qp *qp, uint64_t bytes)
 	if (!user)
 		return 0;
 	gn_mutex_lock(&fabric->quota_lock);
-	if (!fits(&qp->conn.charged, bytes, SHM_STRANGER_MEMS, SHM_STRANGER_BYTES) ||
-	    !fits(&user->used, bytes, SHM_USER_MEMS, SHM_USER_BYTES) ||
-	    !fits(&fabric->others, bytes, SHM_OTHERS_MEMS, SHM_OTHERS_BYTES)) {
+	if (!quota_fits(&qp->conn.charged, bytes, SHM_CONN_MEMS, SHM_CONN_BYTES) ||
+	    !quota_fits(&user->used, bytes, SHM_USER_MEMS, SHM_USER_BYTES) ||
+	    !quota_fits(&fabric->others, bytes, SHM_ALL_USERS_MEMS, SHM_ALL_USERS_BYTES)) {
 		rc = -EDQUOT;
 	} else {
-		add(&qp->conn.charged, 1, bytes);
-		add(&user->used, 1, bytes);
-		add(&fabric->others, 1, bytes);
+		quota_add(&qp->conn.charged, 1, bytes);
+		quota_add(&user->used, 1, bytes);
+		quota_add(&fabric->others, 1, bytes);
 	}
 	gn_mutex_unlock(&fabric->quota_lock);
 	return rc;
 }
 
-static void give(struct shm_qp *qp, uint64_t mems, uint64_t bytes)
+static void quota_sub(struct shm_qp *qp, uint64_t mems, uint64_t bytes)
 {
-	add(&qp->conn.charged, -mems, -bytes);
-	add(&qp->conn.user->used, -mems, -bytes);
-	add(&shm_of(&qp->qp.obj)->others, -mems, -bytes);
+	quota_add(&qp->conn.charged, -mems, -bytes);
+	quota_add(&qp->conn.user->used, -mems, -bytes);
+	quota_add(&shm_of(&qp->qp.obj)->others, -mems, -bytes);
 }
 
 void shm_quota_give(struct shm_qp *qp, uint64_t bytes)
@@ -87,7 +87,7 @@ void shm_quota_give(struct shm_qp *qp, uint64_t bytes)
 	if (!qp->conn.user)
 		return;
 	gn_mutex_lock(&fabric->quota_lock);
-	give(qp, 1, bytes);
+	quota_sub(qp, 1, bytes);
 	gn_mutex_unlock(&fabric->quota_lock);
 }
 
@@ -99,7 +99,7 @@ void shm_quota_leave(struct shm_qp *qp)
 	if (!user)
 		return;
 	gn_mutex_lock(&fabric->quota_lock);
-	give(qp, qp->conn.charged.mems, qp->conn.charged.bytes);
+	quota_sub(qp, qp->conn.charged.mems, qp->conn.charged.bytes);
 	qp->conn.user = NULL;
 	if (!--user->conns) {
 		while (*at != user)

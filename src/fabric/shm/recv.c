@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Receiving messages from the peer's ring. The ring is the peer's memory: every value is read once,
- * and one that does not fit ends the connection.
+ * Receives messages from the peer's ring. The ring is the peer's memory: every value is loaded
+ * once, and an invalid one ends the connection.
  */
 #include "fabric/shm/shm.h"
 
 #include "fabric/soft/copy.h"
 
-#define RECV_BATCH 16 /* slots of one peer taken at a time */
+#define RECV_BATCH 16 /* slots of one peer per call */
 
 /*
- * Let the sender reuse what was consumed. A quarter at a time, since it costs a cache line each
- * way: the rest is enough to go on.
+ * Publishes consumed slots and data, a quarter of the ring at a time: each update costs a cache
+ * line transfer each way, and three quarters are enough to continue.
  */
-static inline void tell_consumed(struct shm_conn *c)
+static inline void rx_publish_consumed(struct shm_conn *c)
 {
-	if (c->rx_slot - c->slots_told < SHM_SLOTS / 4 &&
-	    c->rx_data_at - c->data_told < SHM_DATA / 4)
+	if (c->rx_slot - c->slots_published < SHM_SLOTS / 4 &&
+	    c->rx_data_at - c->data_published < SHM_DATA / 4)
 		return;
-	c->slots_told = c->rx_slot;
-	c->data_told = c->rx_data_at;
-	__atomic_store_n(&c->mine->credit.data_consumed, c->rx_data_at, __ATOMIC_RELEASE);
-	/* Pairs with the acquire in the sender's has_slot(). */
-	__atomic_store_n(&c->mine->credit.slots_consumed, c->rx_slot, __ATOMIC_RELEASE);
+	c->slots_published = c->rx_slot;
+	c->data_published = c->rx_data_at;
+	__atomic_store_n(&c->own_area->credit.data_consumed, c->rx_data_at, __ATOMIC_RELEASE);
+	/* Pairs with the acquire in the sender's tx_has_slot(). */
+	__atomic_store_n(&c->own_area->credit.slots_consumed, c->rx_slot, __ATOMIC_RELEASE);
 	shm_wake_sender(c);
 }
 
-static void finish(struct shm_qp *qp, enum gn_wc_status status, const struct slot *slot,
-		   uint32_t flags)
+static void rx_complete(struct shm_qp *qp, enum gn_wc_status status, const struct slot *slot,
+			uint32_t flags)
 {
 	const struct gn_wc wc = {
 		.id = qp->rq.tail,
@@ -44,49 +44,48 @@ static void finish(struct shm_qp *qp, enum gn_wc_status status, const struct slo
 	shm_complete((struct shm_cq *)qp->qp.recv_cq, &wc, flags & SLOT_SOLICITED);
 }
 
-/* Put a piece where the receive says. */
-static enum gn_wc_status place(struct shm_qp *qp, const struct slot *slot, uint32_t piece,
-			       uint32_t flags)
+/* Copies a fragment to the receive's SGEs. */
+static enum gn_wc_status rx_store_fragment(struct shm_qp *qp, const struct slot *slot,
+					   uint32_t frag_len, uint32_t flags)
 {
 	struct shm_conn *c = &qp->conn;
 	const struct gn_sge *sge = soft_rq_sge(&qp->rq);
 	const uint32_t n_sge = soft_rq_n_sge(&qp->rq);
 	const uint8_t *src = slot->bytes;
 
-	if (piece > c->rx_len - c->rx_off)
+	if (frag_len > c->rx_len - c->rx_off)
 		return GN_WC_LOCAL_QP;
 	if (!(flags & SLOT_INLINED)) {
 		const uint64_t at = __atomic_load_n(&slot->data_at, __ATOMIC_RELAXED);
 
-		if (at != c->rx_data_at || piece > SHM_DATA - (at & (SHM_DATA - 1)))
+		if (at != c->rx_data_at || frag_len > SHM_DATA - (at & (SHM_DATA - 1)))
 			return GN_WC_LOCAL_QP;
 		src = c->rx_data + (at & (SHM_DATA - 1));
-		c->rx_data_at += piece;
-	} else if (piece > SLOT_INLINE) {
+		c->rx_data_at += frag_len;
+	} else if (frag_len > SLOT_INLINE) {
 		return GN_WC_LOCAL_QP;
 	}
-	if (unlikely(!soft_sge_ok(qp->keys, qp->qp.pd, sge, n_sge,
-				  GN_LOCAL_WRITE)))
+	if (unlikely(!soft_sge_ok(qp->keys, qp->qp.pd, sge, n_sge, GN_LOCAL_WRITE)))
 		return GN_WC_LOCAL_ACCESS;
 	if (likely(n_sge == 1))
-		copy_relaxed((uint8_t *)sge->addr + c->rx_off, src, piece);
+		copy_relaxed((uint8_t *)sge->addr + c->rx_off, src, frag_len);
 	else
-		soft_scatter(sge, n_sge, c->rx_off, src, piece);
-	c->rx_off += piece;
+		soft_scatter(sge, n_sge, c->rx_off, src, frag_len);
+	c->rx_off += frag_len;
 	return GN_WC_OK;
 }
 
-/* One slot. Anything but OK fails the receive that was to take it, and the qp. */
-static enum gn_wc_status take_slot(struct shm_qp *qp, const struct slot *slot, uint64_t head)
+/* Handles one slot. Any status but OK fails its receive and the qp. */
+static enum gn_wc_status rx_take_slot(struct shm_qp *qp, const struct slot *slot, uint64_t head)
 {
 	struct shm_conn *c = &qp->conn;
-	const uint32_t flags = slot_flags(head), piece = slot_len(head);
+	const uint32_t flags = slot_flags(head), frag_len = slot_len(head);
 	enum gn_wc_status status = GN_WC_OK;
 
 	if (unlikely(!(flags & SLOT_FIRST) != (c->rx_off != 0)))
 		return GN_WC_LOCAL_QP;
 	if (unlikely(flags & SLOT_WRITE_IMM &&
-		     (piece || !(flags & SLOT_FIRST) || !(flags & SLOT_LAST))))
+		     (frag_len || !(flags & SLOT_FIRST) || !(flags & SLOT_LAST))))
 		return GN_WC_LOCAL_QP;
 	if (flags & SLOT_FIRST) {
 		c->rx_len = __atomic_load_n(&slot->msg_len, __ATOMIC_RELAXED);
@@ -95,26 +94,26 @@ static enum gn_wc_status take_slot(struct shm_qp *qp, const struct slot *slot, u
 		if (unlikely(!(flags & SLOT_WRITE_IMM) && c->rx_len > soft_rq_len(&qp->rq)))
 			return GN_WC_LOCAL_LENGTH;
 	}
-	if (!(flags & SLOT_WRITE_IMM) && piece)
-		status = place(qp, slot, piece, flags);
+	if (!(flags & SLOT_WRITE_IMM) && frag_len)
+		status = rx_store_fragment(qp, slot, frag_len, flags);
 	if (unlikely(status != GN_WC_OK))
 		return status;
 	if (flags & SLOT_LAST) {
 		if (unlikely(!(flags & SLOT_WRITE_IMM) && c->rx_off != c->rx_len))
 			return GN_WC_LOCAL_QP;
-		finish(qp, GN_WC_OK, slot, flags);
-	} else if (unlikely(!piece)) {
-		return GN_WC_LOCAL_QP; /* pieces make progress */
+		rx_complete(qp, GN_WC_OK, slot, flags);
+	} else if (unlikely(!frag_len)) {
+		return GN_WC_LOCAL_QP; /* an empty fragment would make no progress */
 	}
 	return GN_WC_OK;
 }
 
 /*
- * The short way for what most messages are: all of it in the slot, one piece to put it in, somebody
- * polling for it. Does it and returns true, or leaves it to take_slot().
+ * Fast path for common messages: the payload is in the slot, the receive has one SGE, and a poll is
+ * running. Handles it and returns true, or leaves it to rx_take_slot().
  */
-static inline bool take_short(struct shm_qp *qp, struct shm_cq *cq, const struct slot *slot,
-			      uint64_t head)
+static inline bool rx_take_short(struct shm_qp *qp, struct shm_cq *cq, const struct slot *slot,
+				 uint64_t head)
 {
 	struct soft_rq *rq = &qp->rq;
 	const uint32_t at = (uint32_t)rq->tail & rq->mask, len = slot_len(head);
@@ -124,7 +123,7 @@ static inline bool take_short(struct shm_qp *qp, struct shm_cq *cq, const struct
 	if (slot_flags(head) != (SLOT_FIRST | SLOT_LAST | SLOT_INLINED) || len > SLOT_INLINE ||
 	    rq->n_sge[at] != 1 || len > sge->len_bytes || qp->conn.rx_off)
 		return false;
-	if (unlikely(!soft_piece_ok(qp->keys, qp->qp.pd, sge, GN_LOCAL_WRITE)))
+	if (unlikely(!soft_one_sge_ok(qp->keys, qp->qp.pd, sge, GN_LOCAL_WRITE)))
 		return false;
 	wc = soft_cq_direct(&cq->soft);
 	if (unlikely(!wc))
@@ -140,12 +139,12 @@ static inline bool take_short(struct shm_qp *qp, struct shm_cq *cq, const struct
 	return true;
 }
 
-void shm_conn_lost(struct shm_qp *qp)
+void shm_conn_disconnected(struct shm_qp *qp)
 {
 	shm_qp_fail(qp);
-	shm_conn_end(qp);
+	shm_conn_peer_closed(qp);
 	shm_rx_del(&qp->rx_recv);
-	qp_gone(&qp->qp);
+	qp_disconnected(&qp->qp);
 }
 
 bool shm_progress_recvs(struct shm_rx *rx)
@@ -159,39 +158,39 @@ bool shm_progress_recvs(struct shm_rx *rx)
 	while (taken < RECV_BATCH && likely(qp->qp.state == GN_QP_READY) &&
 	       soft_cq_wants(&cq->soft)) {
 		const struct slot *slot = &c->rx_slots[c->rx_slot & (SHM_SLOTS - 1)];
-		/* Pairs with the release in publish(). */
+		/* Pairs with the release in slot_publish(). */
 		const uint64_t head = __atomic_load_n(&slot->head, __ATOMIC_ACQUIRE);
 		enum gn_wc_status status;
 
 		drained = slot_seq(head) != (uint32_t)(c->rx_slot + 1);
 		if (drained)
 			break;
-		/* An honest peer sends only what a receive is posted for. */
+		/* A correct peer sends only when a receive is posted. */
 		if (soft_rq_empty(&qp->rq))
 			status = GN_WC_LOCAL_QP;
-		else if (likely(take_short(qp, cq, slot, head)))
+		else if (likely(rx_take_short(qp, cq, slot, head)))
 			status = GN_WC_OK;
 		else
-			status = take_slot(qp, slot, head);
+			status = rx_take_slot(qp, slot, head);
 		c->rx_slot++;
 		taken++;
 		if (unlikely(status != GN_WC_OK)) {
 			if (status == GN_WC_LOCAL_QP)
 				gn_log(GN_LOG_WARN,
-				       "shm: a peer broke the ring's rules; its connection ends");
+				       "shm: invalid data in a ring; closing the connection");
 			if (!soft_rq_empty(&qp->rq))
-				finish(qp, status, slot, 0);
+				rx_complete(qp, status, slot, 0);
 			shm_qp_fail(qp);
 		}
 	}
 	if (unlikely(c->peer_ended || qp->qp.state != GN_QP_READY)) {
 		rx->peek = NULL;
 		if (c->peer_ended && drained && !soft_cq_full(&cq->soft))
-			shm_conn_lost(qp);
+			shm_conn_disconnected(qp);
 	} else {
 		shm_rx_expect(rx, &c->rx_slots[c->rx_slot & (SHM_SLOTS - 1)].head, c->rx_slot);
 	}
 	if (taken)
-		tell_consumed(c);
+		rx_publish_consumed(c);
 	return taken;
 }

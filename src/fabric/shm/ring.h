@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What two processes share, and the rings messages travel in. Layouts are wire formats between
- * processes that may be built from different versions: fixed width, checked sizes, and nothing in
- * them is believed without a check.
+ * Memory shared by two processes, and the message rings. The layouts are wire formats between
+ * processes that may be built from different versions: fixed width, checked sizes; every value is
+ * validated.
  *
- * Each side of a connection owns one area, in a memfd it has mapped and then sealed: it writes, the
- * peer reads.
+ * Each side of a connection owns one area, in a memfd that it has mapped and then sealed: the owner
+ * writes, the peer reads.
  *
- *   block 0 credit    as receiver: receives posted, slots and data bytes consumed
- *   block 1 mood      state, wake-ups wanted, mems sent
- *   block 2 busy      odd while this side copies under keys of the peer
- *   …       sizes     of the posted receives, a ring of rq_size
- *   …       slots     SHM_SLOTS lines: the messages, up to SLOT_INLINE bytes in the line itself
- *   …       data      SHM_DATA bytes: larger messages, in pieces
+ *   block 0 credit      as receiver: receives posted, slots and data bytes consumed
+ *   block 1 conn_state  state, requested wake-ups, mems sent
+ *   block 2 busy        odd while this side copies under keys of the peer
+ *   …       sizes       of the posted receives, a ring of rq_size
+ *   …       slots       SHM_SLOTS cache lines: messages, up to SLOT_INLINE bytes in the line
+ *   …       data        SHM_DATA bytes: longer messages, in fragments
  */
 #ifndef GN_SHM_RING_H
 #define GN_SHM_RING_H
@@ -21,10 +21,10 @@
 
 #include <stdint.h>
 
-#define SHM_SLOTS   256u
-#define SHM_DATA    (256u * 1024)
-#define SHM_PIECE   (SHM_DATA / 4) /* largest piece, so that sender and receiver overlap */
-#define SLOT_INLINE 48u
+#define SHM_SLOTS    256u
+#define SHM_DATA     (256u * 1024)
+#define SHM_FRAGMENT (SHM_DATA / 4) /* largest fragment, so that sender and receiver overlap */
+#define SLOT_INLINE  48u
 
 enum area_state { AREA_OPEN, AREA_ERROR, AREA_CLOSED };
 
@@ -35,12 +35,13 @@ struct area_credit {
 	uint8_t pad[104];
 };
 
-struct area_mood {
+struct area_conn_state {
 	uint32_t state; /* enum area_state */
-	uint32_t armed; /* generation << 2 | enum soft_armed: wake me once when a message arrives */
-	uint32_t tx_waiting; /* not 0: wake me once when there is credit again */
-	uint32_t recv_floor; /* no receive posted was ever smaller, so sizes need no look */
-	uint64_t mems;	     /* sent to the peer so far; UINT64_MAX: more is on its way */
+	uint32_t armed; /* generation << 2 | enum soft_armed: wake once when a message arrives */
+	uint32_t tx_waiting; /* not 0: wake once when there is credit again */
+	/* the smallest receive ever posted: shorter messages need no look at sizes */
+	uint32_t recv_floor;
+	uint64_t mems; /* sent to the peer so far; UINT64_MAX: more will follow */
 	uint8_t pad[104];
 };
 
@@ -49,14 +50,16 @@ struct area_busy {
 	uint8_t pad[120];
 };
 
-/* head is stored last with release: sequence (32 bits) | piece length (24) | enum slot_flag (8). */
+/*
+ * head is stored last with release: sequence (32 bits) | fragment length (24) | enum slot_flag (8).
+ */
 struct slot {
 	uint64_t head;
 	uint32_t msg_len;
 	uint32_t imm;
 	union {
 		uint8_t bytes[SLOT_INLINE];
-		uint64_t data_at; /* where in the data ring, counted since the start */
+		uint64_t data_at; /* position in the data ring, counted since the start */
 	};
 };
 
@@ -64,10 +67,10 @@ enum slot_flag {
 	SLOT_FIRST = 1,
 	SLOT_LAST = 2,
 	SLOT_IMM = 4,
-	SLOT_WRITE_IMM = 8, /* the payload went by itself; msg_len says how much */
+	SLOT_WRITE_IMM = 8, /* the payload was WRITTEN; msg_len is its length */
 	SLOT_SOLICITED = 16,
 	SLOT_INLINED = 32,
-	SLOT_TOO_LONG = 64, /* did not fit the receive: fail it */
+	SLOT_TOO_LONG = 64, /* longer than the receive: fail the receive */
 };
 
 static inline uint64_t slot_head(uint64_t position, uint32_t piece_len, uint32_t flags)
@@ -89,16 +92,17 @@ static inline uint32_t slot_flags(uint64_t head)
 
 struct area {
 	struct area_credit credit;
-	struct area_mood mood;
+	struct area_conn_state conn_state;
 	struct area_busy busy;
 	uint8_t rest[]; /* sizes, slots, data */
 };
 
 _Static_assert(sizeof(struct area_credit) == 128, "two lines, for the prefetcher fetches pairs");
-_Static_assert(sizeof(struct area_mood) == 128, "two lines, for the prefetcher fetches pairs");
+_Static_assert(sizeof(struct area_conn_state) == 128,
+	       "two lines, for the prefetcher fetches pairs");
 _Static_assert(sizeof(struct area_busy) == 128, "two lines, for the prefetcher fetches pairs");
 _Static_assert(sizeof(struct slot) == 64, "one line");
-_Static_assert(SHM_PIECE < 1u << 24, "a piece's length has 24 bits");
+_Static_assert(SHM_FRAGMENT < 1u << 24, "a piece's length has 24 bits");
 
 /* rq_size: a power of two, at least 16. */
 static inline size_t area_slots_at(uint32_t rq_size)
@@ -115,7 +119,8 @@ static inline size_t area_bytes(uint32_t rq_size)
 }
 
 /*
- * A datagram ring belongs to one sender and one receiver; both write it, and neither believes it.
+ * A datagram ring has one sender and one receiver. Both write it, and each validates what the other
+ * wrote.
  */
 #define UD_SLOTS  128u
 #define UD_DATA	  (64u * 1024)
@@ -133,12 +138,12 @@ struct ud_slot {
 _Static_assert(sizeof(struct ud_slot) == 64, "one line");
 
 struct ud_ring {
-	/* the receiver's line */
+	/* written by the receiver */
 	uint64_t slots_consumed;
 	uint64_t data_consumed;
-	uint32_t armed; /* as in struct area_mood */
+	uint32_t armed; /* as in struct area_conn_state */
 	uint32_t receiver_pad[11];
-	/* the sender's line */
+	/* written by the sender */
 	uint8_t src_gid[16];
 	uint8_t sender_pad[48];
 	struct ud_slot slots[UD_SLOTS];
@@ -146,10 +151,10 @@ struct ud_ring {
 };
 
 /*
- * An entry of a pd's table of grants, written by its owner and read by the peers of its qps. Its
- * word is stored last with release and cleared first: key in the low half, access in the high half.
- * Bits from GRANT_SERIAL on of access number the grants, so that no two of an entry have the same
- * word: a peer that has seen the word before knows the rest.
+ * An entry of a pd's grant table, written by its owner and read by the peers of its qps. word is
+ * stored last with release and cleared first: key in the low half, access in the high half. The
+ * bits of access from GRANT_SERIAL on are a serial number, so that an entry never has the same word
+ * twice: a peer that has seen a word before knows the rest.
  */
 #define GRANT_SERIAL 8u
 struct grant {
@@ -161,7 +166,7 @@ struct grant {
 		uint64_t word;
 	};
 	uint64_t mem_id;
-	uint64_t base; /* where in the mem the region starts */
+	uint64_t base; /* offset of the region in the mem */
 	uint64_t length;
 };
 _Static_assert(sizeof(struct grant) == 32, "two to a line");

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The shared-memory provider: peers are processes on this host, one-sided operations are the
- * initiator's own loads and stores, messages are rings. No hidden threads: everything happens in
- * the caller's post, poll and gn_chan_next(), but that a thread of its own closes what a peer sent
- * and is no memory (discard.c). The control socket of a connection carries the handshake, the fds
- * of memory, and wake-ups; its end is how a peer's death shows.
+ * The shared-memory provider. Peers are processes on this host; one-sided operations are loads and
+ * stores of the initiator; messages travel in rings. All work happens inside post, poll and
+ * gn_chan_next(); only discard.c has a thread, which closes files of a peer that are not memory.
+ * The control socket of a connection carries the handshake, the fds of memory, and wake-ups; its
+ * end shows that the peer died.
  */
 #ifndef GN_SHM_SHM_H
 #define GN_SHM_SHM_H
@@ -17,18 +17,18 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
-/* ---- mappings (map.c): our own memory, and what peers sent ---- */
+/* ---- mappings (map.c): our own memory, and memory that peers sent ---- */
 
-/* Whose process the peer of a control socket is. */
+/* The process at the other end of a control socket. */
 enum wire_peer {
-	PEER_STRANGER, /* another user's process */
-	PEER_USER,     /* our own user's, or the system's */
-	PEER_SELF,     /* this process: nothing is kept apart */
+	PEER_OTHER_USER, /* of another user */
+	PEER_SAME_USER,	 /* of our user, or of root */
+	PEER_SELF,	 /* this process: no isolation needed */
 };
 
 #define SHM_HUGE_PAGE	(2u * 1024 * 1024)
 #define SHM_LOCK_SUFFIX "~lock"
-#define SHM_UD_PREFIX	"ud~" /* files of datagram qps; no name has a tilde */
+#define SHM_UD_PREFIX	"ud~" /* prefix of UD sockets; listener names have no tilde */
 
 struct shm_map {
 	struct shm_map *next;
@@ -36,23 +36,23 @@ struct shm_map {
 	ino_t ino;
 	uint8_t *addr;
 	size_t size;
-	bool writable; /* the pages' protection */
-	bool own;      /* made by us; else what a peer sent, with exactly its rights */
+	bool writable; /* protection of the pages */
+	bool own;      /* created by us; else sent by a peer, with exactly its rights */
 	uint32_t refs;
 };
 
-/* A new memfd, mapped writable. seal_writes: nobody else will ever map it writable. */
+/* Creates a memfd and maps it writable. seal_writes: no other process can map it writable. */
 int shm_map_create(const char *name, size_t size, bool huge, bool seal_writes, struct shm_map **out,
 		   int *fd);
 /*
- * Map what a peer sent, with the rights that it says and that its descriptor has, after checking
- * that it is a memfd of this size that cannot shrink. What is our own and came back is mapped anew,
- * unless the peer is ourselves. fd stays open.
+ * Maps a peer's fd with the rights of the message and of the descriptor, after checking that it is
+ * a memfd of this size that cannot shrink. Our own memory, sent back, is mapped separately, unless
+ * the peer is this process. fd stays open.
  */
 int shm_map_peer(int fd, size_t size, bool writable, enum wire_peer kind, struct shm_map **out);
 void shm_map_put(struct shm_map *map);
 
-/* ---- wire.c: the control socket ---- */
+/* ---- control socket (wire.c) ---- */
 #define WIRE_MAGIC   0x54454e47u /* "GNET" */
 #define WIRE_VERSION 2u
 
@@ -72,10 +72,10 @@ struct wire_head {
 	uint16_t type; /* enum wire_type */
 };
 
-/* HELLO and ACCEPT: fds are area and grants. REJECT: none. */
+/* HELLO and ACCEPT carry two fds: area and grants. REJECT carries none. */
 struct wire_hello {
 	struct wire_head head;
-	uint32_t rq_size; /* REJECT: EMFILE, or 0 for a reason of whom it was for */
+	uint32_t rq_size; /* REJECT: EMFILE, or 0: the application's reason */
 	uint32_t private_len;
 	uint8_t private_data[GN_PRIVATE_MAX];
 	uint8_t reserved[44];
@@ -83,8 +83,7 @@ struct wire_hello {
 _Static_assert(sizeof(struct wire_hello) == 256, "fixed");
 
 /*
- * FORGET: one entry, of which the id counts. MEM: n entries, an fd for each. Sent as long as they
- * are.
+ * FORGET: one entry, only its id is used. MEM: n entries and n fds. The message has only n entries.
  */
 #define WIRE_MEMS 32u
 
@@ -107,7 +106,7 @@ static inline size_t wire_mems_len(uint32_t n)
 	return offsetof(struct wire_mems, mem) + n * sizeof(struct wire_mem);
 }
 
-/* UD: one fd, the ring. */
+/* UD carries one fd: the ring. */
 struct wire_ud {
 	struct wire_head head;
 	uint32_t dst_qpn;
@@ -122,25 +121,25 @@ union wire_any {
 	struct wire_ud ud;
 };
 
-#define WIRE_FDS 32 /* the most a message carries: WIRE_MEMS */
+#define WIRE_FDS 32 /* most fds of a message: WIRE_MEMS */
 
-/* ---- what a peer may make us hold; docs/limits.md ---- */
+/* ---- limits on what a peer can make us hold; docs/limits.md ---- */
 
-#define SHM_HELLO_NS	  2000000000ull /* a client that connected says hello within this time */
-#define SHM_PENDING_MAX	  128u		/* … and so many may not have done so, of a listener */
-#define SHM_REQUESTS_MAX  256u		/* of a listener, said hello and were not answered */
-#define SHM_ACCEPT_NAP_NS 10000000ull	/* without descriptors: until the next try to accept */
-/* Mems of another user's process, and their bytes: on a connection, of a user, of all of them. */
-#define SHM_STRANGER_MEMS  1024u
-#define SHM_STRANGER_BYTES (1ull << 40)
-#define SHM_USER_MEMS	   4096u
-#define SHM_USER_BYTES	   (1ull << 42)
-#define SHM_OTHERS_MEMS	   16384u
-#define SHM_OTHERS_BYTES   (1ull << 44)
+#define SHM_HELLO_NS	    2000000000ull /* time for a new client to send HELLO */
+#define SHM_PENDING_MAX	    128u	  /* clients of a listener without a HELLO */
+#define SHM_REQUESTS_MAX    256u	  /* clients of a listener with a HELLO, not answered yet */
+#define SHM_ACCEPT_RETRY_NS 10000000ull	  /* without descriptors: until the next accept() */
+/* Mems of other users' processes and their bytes: per connection, per user, of all users. */
+#define SHM_CONN_MEMS	    1024u
+#define SHM_CONN_BYTES	    (1ull << 40)
+#define SHM_USER_MEMS	    4096u
+#define SHM_USER_BYTES	    (1ull << 42)
+#define SHM_ALL_USERS_MEMS  16384u
+#define SHM_ALL_USERS_BYTES (1ull << 44)
 
 /* ---- objects ---- */
 
-/* What is mapped of other users' processes. */
+/* Mappings for other users' processes. */
 struct shm_quota {
 	uint64_t mems, bytes;
 };
@@ -149,169 +148,171 @@ struct shm_fabric {
 	struct gn_fabric fabric;
 	struct soft_keys keys;
 	char dir[sizeof(((struct sockaddr_un *)0)->sun_path) -
-		 70];		    /* a name of 64 fits behind it */
-	uint64_t gid_tail;	    /* tells this fabric's datagram qps from all others */
+		 70];		    /* leaves space for a name of 64 bytes */
+	uint64_t gid_tail;	    /* distinguishes this fabric's UD qps from all others */
 	uint64_t next_mem_id;	    /* atomic */
 	uint32_t next_qpn;	    /* atomic */
-	struct gn_mutex grant_lock; /* grants, conns, and what was sent to whom */
-	uint32_t grant_serial;	    /* under the grant lock */
-	uint64_t revocations;	    /* so far, of grants and of connections; under the grant lock */
+	struct gn_mutex grant_lock; /* of grants, conns, and the mems sent to each connection */
+	uint32_t grant_serial;	    /* under grant_lock */
+	/* under grant_lock: revocations of grants and connections so far */
+	uint64_t revocations;
 	struct shm_qp *conns;
-	struct gn_mutex quota_lock; /* users and others: quota.c */
+	struct gn_mutex quota_lock; /* of users and others: quota.c */
 	struct shm_user *users;
 	struct shm_quota others;
 };
 
 struct shm_mem {
 	struct gn_mem mem;
-	struct shm_map *map; /* NULL: anonymous or foreign */
+	struct shm_map *map; /* NULL: anonymous or wrapped */
 	int fd;
 	uint64_t id;
 };
 
-/* A grant or a connection that ends: since when, and until when peers are waited for. */
+/* A grant or connection that is being revoked: since when, and how long peers are awaited. */
 struct shm_ending {
-	uint64_t revocation; /* counted in the fabric; 0: not ending */
+	uint64_t revocation; /* its number; 0: not being revoked */
 	uint64_t deadline_ns;
 };
 
 struct shm_mr {
 	struct gn_mr mr;
 	struct shm_ending ending;
-	struct shm_mr *next, **prev; /* its pd's regions with remote rights */
+	struct shm_mr *next, **prev; /* regions of its pd with remote rights */
 };
 
 struct shm_pd {
 	struct gn_pd pd;
-	struct shm_mr *granted; /* under the grant lock */
-	struct shm_map
-		*grants; /* SOFT_KEYS entries, indexed like keys; sealed against others' writing */
+	struct shm_mr *granted; /* under grant_lock */
+	struct shm_map *grants; /* SOFT_KEYS entries, indexed like keys; read-only for peers */
 	int grants_fd;
 };
 
 struct shm_cq {
 	struct soft_cq soft;
-	struct shm_qp *qps[2];	   /* that send, that receive through it */
-	struct shm_rx *hot, *cold; /* who may send something; cold ones are looked at in turn */
-	struct shm_qp *incoming;   /* atomic: accepted by other threads, for the owner to admit */
-	bool look_at_cold;	   /* the next poll looks at all of them */
-	bool ticking;
+	struct shm_qp *qps[2];	   /* qps that send, and that receive through this cq */
+	struct shm_rx *hot, *cold; /* peers to poll; cold ones in turn */
+	/* atomic: accepted by other threads; the owner must admit them */
+	struct shm_qp *incoming;
+	bool poll_all_cold; /* the next poll polls all cold peers */
+	bool timer_on;
 	uint32_t n_rx;
 	uint32_t empty_polls;
 	uint64_t checked_ns;
 	uint32_t arm_generation;
-	int life_fd;			/* epoll of the sockets behind this cq, or -1 */
-	struct epoll_event *life_batch; /* being worked through */
-	int n_life_batch;
-	struct chan_fd timer; /* runs while armed with sends that wait; fd -1: none yet */
+	int epoll_fd;			 /* epoll set of the sockets behind this cq, or -1 */
+	struct epoll_event *epoll_batch; /* events being handled */
+	int n_epoll_batch;
+	struct chan_fd timer; /* runs while armed with blocked sends; fd -1: not created */
 };
 
-/* Somebody a cq may receive from, or a qp with sends that wait: looked at by polls. */
+/* A peer that a cq receives from, or a qp with blocked sends: polled by the cq. */
 struct shm_rx {
-	struct shm_rx *next, *prev; /* a circle; NULL: in none */
+	struct shm_rx *next, *prev; /* circular list; NULL: not in one */
 	struct shm_cq *cq;
-	bool (*progress)(struct shm_rx *self); /* true: did something */
-	const uint64_t *peek; /* the head of the slot that comes next, or NULL: ask progress() */
-	uint32_t expect;      /* its sequence number when something is there */
-	uint32_t idle;	      /* looks since it last did */
+	bool (*progress)(struct shm_rx *self); /* true: made progress */
+	const uint64_t *peek;		       /* head of the next slot; NULL: call progress() */
+	uint32_t expect;		       /* its sequence number when a message is there */
+	uint32_t idle;			       /* polls without progress */
 	bool is_hot;
 };
 
 /*
- * A peer's mem that was sent to us, by id. What may be done with it is what this peer said on this
- * connection, whatever the mapping could do: others may share that.
+ * A mem of the peer, by id. The rights are those that the peer sent on this connection, whatever
+ * the mapping allows: other connections may share it.
  */
 struct peer_mem {
-	uint64_t id; /* 0: free; UINT64_MAX: was used */
+	uint64_t id; /* 0: free; UINT64_MAX: tombstone */
 	uint64_t size;
 	bool writable;
 	struct shm_map *map;
 };
 
 #define SHM_VIEWS	8u
-#define SHM_MEM_WAIT_NS 1000000000ull /* a request waits for the mem that a grant names */
+#define SHM_MEM_WAIT_NS 1000000000ull /* timeout of a request whose mem has not arrived */
 
 /*
- * A grant of the peer that was looked up and checked against what it sent: good while the grant has
- * the same word. A line each.
+ * A grant of the peer, looked up and checked: valid while the grant has the same word. One cache
+ * line each.
  */
 enum view_use { VIEW_WRITE, VIEW_READ, VIEW_ATOMIC, VIEW_USES };
 struct peer_view {
 	uint64_t word;
-	uint8_t *addr;		   /* of the region's first byte */
-	uint64_t limit[VIEW_USES]; /* how much of the region may be used so; 0: nothing */
+	uint8_t *addr;		   /* address of the region's first byte */
+	uint64_t limit[VIEW_USES]; /* accessible bytes per use; 0: none */
 	uint64_t reserved[3];
 };
 _Static_assert(sizeof(struct peer_view) == GN_CACHELINE, "found by a shift");
 
 enum conn_phase { CONN_NONE, CONN_HELLO_SENT, CONN_UP, CONN_DOWN };
 
-/* A connection as one side sees it. */
+/* A connection, seen from one side. */
 struct shm_conn {
 	enum conn_phase phase;
 	enum wire_peer peer_kind;
 	struct chan_fd sock;
-	bool watched;	      /* … is in the sets of the channel and, when met, of the cqs */
+	/* … is in the epoll sets of the channel and, once attached, of the cqs */
+	bool watched;
 	struct chan_fd timer; /* while connecting */
-	struct area *mine;
+	struct area *own_area;
 	const struct area *peer;
-	bool busy; /* mine->busy is odd */
-	struct shm_map *mine_map, *peer_map, *grants_map;
-	const struct grant *grants; /* the peer's */
-	uint32_t mine_rq_size, peer_rq_size;
+	bool busy; /* own_area->busy is odd */
+	struct shm_map *own_map, *peer_map, *grants_map;
+	const struct grant *grants; /* the peer's table */
+	uint32_t own_rq_size, peer_rq_size;
 
-	/* as sender */
+	/* sender: */
 	struct slot *tx_slots;
 	uint8_t *tx_data;
 	const uint32_t *peer_sizes;
 	uint64_t tx_slot, tx_data_at, tx_msg; /* positions: slots, data bytes and messages sent */
-	uint64_t tx_off;		      /* of the message that is under way */
-	bool payload_done; /* the first request waits with its WRITE done, for a receive */
+	uint64_t tx_off;		      /* offset in the message being sent */
+	bool payload_done; /* the first blocked WRITE_IMM has written its payload */
 	uint64_t slots_free_to, data_free_to,
-		posted_known;  /* what the peer's credit line said last */
+		posted_known;  /* the peer's credit line as last read */
 	uint64_t rnr_since_ns; /* 0: not waiting for a receive */
 	uint64_t rnr_budget_ns;
-	uint32_t tx_waits;  /* how often we asked to be told of credit, times 2 */
-	uint32_t woken_arm; /* the arming of the peer that we answered with a wake-up */
+	uint32_t tx_waits;     /* wake-ups for credit requested, times 2 */
+	uint32_t arm_answered; /* the peer's arming that was answered last */
 
-	/* as receiver */
+	/* receiver: */
 	const struct slot *rx_slots;
 	const uint8_t *rx_data;
-	uint32_t *my_sizes;
+	uint32_t *own_sizes;
 	uint64_t rx_slot, rx_data_at;
-	uint64_t slots_told, data_told; /* what our credit line says */
-	uint32_t rx_off, rx_len;	/* of the message that is arriving */
-	bool peer_ended;		/* deliver what is in the ring, then fail */
-	uint32_t woken_wait;		/* the peer's tx_waiting that we answered with a wake-up */
+	uint64_t slots_published, data_published; /* our credit line as last written */
+	uint32_t rx_off, rx_len;		  /* of the message being received */
+	bool peer_ended;			  /* deliver the messages in the ring, then fail */
+	uint32_t wait_answered;			  /* the peer's tx_waiting that was answered last */
 
-	/* memory of the peer */
+	/* the peer's memory: */
 	struct peer_mem *mems;
 	uint32_t mems_mask, n_mems;
 	uint64_t mapped_bytes;
-	struct shm_user *user; /* a stranger's: what it was charged with */
+	struct shm_user *user; /* another user's peer: its quota account */
 	struct shm_quota charged;
-	struct peer_view views[SHM_VIEWS]; /* used last, by the key's index */
-	uint64_t forgotten;		   /* mappings dropped so far: gn_fixed compares it */
-	uint64_t mems_taken;		   /* all that were ever sent to us */
-	bool mem_due;	       /* the look-up that failed was for a mem that is on its way */
-	uint64_t mem_since_ns; /* 0: no request waits for a mem */
-	uint64_t mem_asked;    /* mems_taken when we last told the peer that we wait, and 1 */
-	/* memory we sent; under the grant lock */
+	struct peer_view views[SHM_VIEWS]; /* used last, by key index */
+	uint64_t unmapped;		   /* mappings dropped so far; gn_fixed compares it */
+	uint64_t mems_taken;		   /* mems received so far */
+	bool mem_expected;		   /* the failed look-up was for a mem that will arrive */
+	uint64_t mem_wait_since_ns;	   /* 0: no request waits for a mem */
+	uint64_t mem_requested;		   /* mems_taken when we last asked the peer, plus 1 */
+	/* memory we sent; under grant_lock: */
 	uint64_t *sent;
 	uint32_t n_sent, sent_cap;
-	uint64_t mems_sent; /* all that were ever sent */
-	bool mems_behind;   /* the peer's socket was full: more is to be sent */
+	uint64_t mems_sent; /* so far */
+	bool mems_unsent;   /* the peer's socket was full: more to send */
 
-	/* what we know of the peer's copies under our keys; under the grant lock: revoke.c */
+	/* the peer's accesses under our keys; under grant_lock, see revoke.c: */
 	struct shm_ending ending;
-	uint64_t quiet_to;  /* no copy of the peer began before this revocation */
-	uint64_t busy_word; /* the peer's odd word that is waited for; 0: none */
-	uint64_t busy_to;   /* … and when it changes, quiet_to is this */
-	bool cut_off;	    /* the peer is not waited for any more */
+	uint64_t quiesced_to; /* the peer has quiesced up to this revocation */
+	uint64_t busy_word;   /* odd value of the peer's busy counter that must change; 0: none */
+	uint64_t busy_to;     /* … then quiesced_to becomes this */
+	bool abandoned;	      /* the peer is not awaited any more */
 
-	/* while connecting */
-	struct sockaddr_un dial_addr;
-	uint64_t dial_deadline_ns;
+	/* while connecting: */
+	struct sockaddr_un connect_addr;
+	uint64_t connect_deadline_ns;
 	struct wire_hello hello;
 	int hello_area_fd;
 };
@@ -321,14 +322,13 @@ struct shm_qp {
 	const struct soft_key *keys; /* the fabric's table */
 	struct soft_sq sq;
 	struct soft_rq rq;
-	struct shm_rx rx_send, rx_recv; /* on the send and the receive cq */
+	struct shm_rx rx_send, rx_recv; /* on the send cq and on the receive cq */
 	struct shm_conn conn;
-	struct shm_qp *next_conn,
-		**prev_conn; /* the fabric's connected ones, under the grant lock */
-	struct shm_qp *next_on[2], **prev_on[2]; /* the qps of its send cq, of its receive cq */
+	struct shm_qp *next_conn, **prev_conn;	 /* the fabric's connected qps, under grant_lock */
+	struct shm_qp *next_on[2], **prev_on[2]; /* lists of its send cq and of its receive cq */
 	struct shm_qp *next_incoming;
-	bool on_cqs;   /* of which nothing is touched before */
-	bool incoming; /* in its receive cq's list, or on the way there */
+	bool on_cqs;   /* joined its cqs; before that it does not touch them */
+	bool incoming; /* in its receive cq's incoming list, or about to be */
 	bool detached;
 	struct ud_port *ud; /* UD */
 };
@@ -339,19 +339,19 @@ struct shm_ah {
 	struct shm_map *map;
 	struct ud_ring *ring;
 	uint64_t slot, data_at;
-	uint32_t woken_arm;
+	uint32_t arm_answered;
 };
 
 struct shm_listener {
 	struct gn_listener listener;
 	struct chan_fd sock;
 	struct chan_fd timer;
-	struct shm_pending *pending; /* connected, but said nothing yet; the newest first */
+	struct shm_pending *pending; /* connected, no HELLO yet; newest first */
 	uint32_t n_pending, n_requests;
-	uint64_t paused_to_ns; /* not 0: no descriptors, not accepting */
-	bool said_full;
+	uint64_t paused_to_ns; /* not 0: no descriptors, accept() is paused */
+	bool full_logged;
 	int lock_fd;
-	int spare_fd; /* to refuse a client when there are no descriptors; -1: not even this one */
+	int spare_fd; /* to refuse a client without descriptors; -1: none left */
 	char name[65];
 };
 
@@ -373,9 +373,9 @@ static inline struct shm_fabric *shm_of(const struct obj *obj)
 
 /* ---- open.c ---- */
 bool shm_name_ok(const char *name);
-/* Path of a socket in our folder. */
+/* Path of a socket in the provider's directory. */
 void shm_path(const struct shm_fabric *fabric, const char *name, struct sockaddr_un *out);
-/* Server and client may look in different folders: the client's error names its own. */
+/* Server and client may use different directories: the client's error names its own. */
 void shm_name_folder(struct gn_qp *qp, int status);
 
 /* ---- mem.c, mr.c ---- */
@@ -387,54 +387,54 @@ int shm_mr_init(struct gn_mr *mr);
 int shm_mr_revoke(struct gn_mr *mr);
 void shm_mr_fini(struct gn_mr *mr);
 /*
- * A qp was connected: send it the memory granted in its pd so far, and what will be. Takes the
- * grant lock.
+ * After the connection is set up: sends the mems granted in the qp's pd, now and later. Takes
+ * grant_lock.
  */
 int shm_grant_join(struct shm_qp *qp);
 void shm_grant_leave(struct shm_qp *qp); /* does not wait for the peer */
-/* The peer reads its socket again: send it what did not fit before. */
+/* The peer reads its socket again: sends the pending mems. */
 void shm_grant_catch_up(struct shm_qp *qp);
 
-/* ---- revoke.c: never waits. The grant lock is held. ---- */
-/* Begin to end: what comes of it is asked with shm_peers_quiet(). */
+/* ---- revoke.c: never waits; the caller holds grant_lock ---- */
+/* Starts a revocation; poll its end with shm_peers_quiesced(). */
 void shm_revoke(struct shm_fabric *fabric, struct shm_ending *ending);
 /*
- * Do the peers of this pd (pd NULL: this qp's) copy no more under what ended? A peer that is dead
- * or beyond the deadline does not count.
+ * Have the peers of this pd (NULL: of this qp) stopped accessing what was revoked? Dead peers and
+ * peers past the deadline do not count.
  */
-bool shm_peers_quiet(struct shm_fabric *fabric, const struct gn_pd *pd, struct shm_qp *qp,
-		     const struct shm_ending *ending);
+bool shm_peers_quiesced(struct shm_fabric *fabric, const struct gn_pd *pd, struct shm_qp *qp,
+			const struct shm_ending *ending);
 
 /* ---- wire.c ---- */
 struct wire_head wire_head(enum wire_type type);
-/* Never blocks. -EAGAIN when the peer does not drain its socket. */
+/* Never blocks. -EAGAIN: the peer does not read its socket. */
 int wire_send(int sock, const void *msg, size_t len, const int *fds, int n_fds);
-/* One message and its fds (-1 where none), 0 bytes at the peer's end: length, or -errno. */
+/* Receives one message and its fds (-1: none). Returns its length, 0 at the end, or -errno. */
 ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS]);
 void wire_close_fds(int fds[WIRE_FDS]);
-/* Shut it down and close the fds that nobody took. False: there are many more messages. */
+/* Shuts the socket down and closes unread fds. False: many messages are left. */
 bool wire_drain(int sock);
-/* What it costs to take a message: one, and one for each mem, which is mapped. */
-static inline uint32_t wire_work(const union wire_any *msg)
+/* Cost of a message: one, plus one per mem, which must be mapped. */
+static inline uint32_t wire_cost(const union wire_any *msg)
 {
 	return 1 + (msg->head.type == WIRE_MEM && msg->mems.n <= WIRE_MEMS ? msg->mems.n : 0);
 }
 bool wire_is(const union wire_any *msg, ssize_t len, enum wire_type type, size_t want);
-/* The status of a WIRE_REJECT. */
+/* The status of a WIRE_REJECT message. */
 int wire_rejected(const struct wire_hello *hello);
 void wire_wake(int sock);
-/* As many messages in flight as the system allows. */
-void wire_roomy(int sock);
-/* Whose process is at the other end? *uid (may be NULL): its user. */
+/* Sets the largest send buffer that the system allows. */
+void wire_max_sndbuf(int sock);
+/* The process at the other end. *uid (may be NULL): its user. */
 enum wire_peer wire_peer(int sock, uid_t *uid);
-/* Do both lead to the same process? */
+/* Is it the same process? */
 bool wire_same_peer(int sock, int other);
 
-/* ---- discard.c: none of these waits for a peer ---- */
-void shm_close_fd(int fd); /* that came from a peer; -1 is none */
-/* A control socket, with the fds in what was not read of it; -1 is none. It is shut down. */
+/* ---- discard.c: does not wait for a peer ---- */
+void shm_close_fd(int fd); /* closes an fd received from a peer; -1 is allowed */
+/* Shuts down and closes a control socket and the fds of unread messages; -1 is allowed. */
 void shm_close_sock(int sock);
-/* … and one that listens, with those who were not let in. */
+/* … and a listening socket with its backlog. */
 void shm_close_listener(int sock);
 
 /* ---- cm.c ---- */
@@ -445,66 +445,66 @@ int shm_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_o
 int shm_reject(struct gn_conn_req *req, const void *private_data, uint32_t private_len);
 int shm_disconnect(struct gn_qp *qp);
 
-/* The size of the receive at this position, before it counts as posted. */
+/* Stores the size of the receive at this position, before it counts as posted. */
 static inline void shm_conn_publish_recv(struct shm_conn *c, uint64_t position, uint32_t len)
 {
-	__atomic_store_n(&c->my_sizes[position & (c->mine_rq_size - 1)], len, __ATOMIC_RELAXED);
-	if (unlikely(len < c->mine->mood.recv_floor))
-		__atomic_store_n(&c->mine->mood.recv_floor, len, __ATOMIC_RELAXED);
+	__atomic_store_n(&c->own_sizes[position & (c->own_rq_size - 1)], len, __ATOMIC_RELAXED);
+	if (unlikely(len < c->own_area->conn_state.recv_floor))
+		__atomic_store_n(&c->own_area->conn_state.recv_floor, len, __ATOMIC_RELAXED);
 }
 
 /* ---- conn.c ---- */
 void shm_conn_init(struct shm_conn *conn);
-/* Make our half of what is shared; area_fd is to be sent and closed. */
-int shm_conn_mine(struct shm_qp *qp, int *area_fd);
-/* Find out whose process the peer is: before anything of it is taken. */
+/* Creates our area; the caller sends area_fd and closes it. */
+int shm_conn_create_area(struct shm_qp *qp, int *area_fd);
+/* Finds out whose process the peer is. Call it before taking anything from the peer. */
 int shm_conn_identify(struct shm_qp *qp);
-/* Send the peer the memory it may reach, now and whenever there is more. */
+/* Sends the peer the mems it may access, now and later. */
 int shm_conn_join(struct shm_qp *qp);
-/* Take the peer's half. */
-int shm_conn_meet(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd);
-/* Both are done: the qp is ready. */
+/* Maps the peer's area and grants. */
+int shm_conn_attach_peer(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd);
+/* Both sides are set up: the qp is ready. */
 void shm_conn_ready(struct shm_qp *qp);
 /*
- * The owner: watch the control socket, for the qp's channel and cqs; look for messages; both for a
- * qp that was accepted by another thread.
+ * Owner thread: watch the control socket in the qp's channel and cqs; start polling for messages;
+ * both, for a qp that another thread accepted.
  */
 int shm_conn_watch(struct shm_qp *qp);
 void shm_conn_start(struct shm_qp *qp);
 void shm_conn_admit(struct shm_qp *qp);
-/* The owner: the connection ends, the peer is told; cqs and channel know nothing of it any more. */
+/* Owner thread: disconnects, and removes the connection from cqs and channel. */
 void shm_conn_detach(struct shm_qp *qp);
-/* A message of the control socket that is not of the handshake itself. */
+/* Handles a message that does not belong to the handshake. */
 int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, const int *fds);
-/* Once detached, without waiting for the peer's copies: 0 when there are none, or -EAGAIN. */
+/* After detach: 0 when the peer has quiesced, or -EAGAIN. Never waits. */
 int shm_conn_close(struct shm_qp *qp);
-/* The peer is gone, and all its messages were taken; or it cannot be watched. */
-void shm_conn_lost(struct shm_qp *qp);
-/* Everything of a connection goes, the peer is told. */
+/* The peer disconnected and all its messages were taken; or it cannot be watched. */
+void shm_conn_disconnected(struct shm_qp *qp);
+/* Frees the connection and notifies the peer. */
 void shm_conn_fini(struct shm_qp *qp);
-/* Read what came on the control socket; notices the peer's end. */
+/* Reads the control socket; detects the peer's end. */
 bool shm_conn_pump(struct shm_qp *qp); /* true: there may be more */
-/* The peer is gone, or is to be: nothing more is read. */
-void shm_conn_end(struct shm_qp *qp);
-/* Woken: take what came, send what waits, and stay armed if the cq is. */
+/* The peer closed the connection, or must: read nothing more. */
+void shm_conn_peer_closed(struct shm_qp *qp);
+/* After a wake-up: takes messages, continues blocked sends, and re-arms. */
 void shm_conn_catch_up(struct shm_qp *qp);
-/* Tell the peer that the receive cq is armed; that sends wait for credit. */
+/* Tells the peer that the receive cq is armed; that sends wait for credit. */
 void shm_conn_arm(struct shm_qp *qp);
 void shm_conn_await_credit(struct shm_qp *qp);
 const struct peer_mem *shm_peer_mem(const struct shm_conn *conn, uint64_t id);
 
-/* ---- quota.c: mappings of strangers count against three limits ---- */
-/* The user of a stranger at the other end; nothing is charged for anybody else. */
+/* ---- quota.c: limits on mappings for other users ---- */
+/* Opens the account of the peer's user, if it is another user. */
 int shm_quota_join(struct shm_qp *qp, uid_t uid);
-/* One more mapping: 0 or -EDQUOT. */
+/* Charges one mapping: 0 or -EDQUOT. */
 int shm_quota_take(struct shm_qp *qp, uint64_t bytes);
 void shm_quota_give(struct shm_qp *qp, uint64_t bytes);
-/* All of it, and the user with it. */
+/* Releases all charges and the account. */
 void shm_quota_leave(struct shm_qp *qp);
 
 /* ---- qp.c ---- */
 int shm_qp_init(struct gn_qp *qp);
-/* The owner: its cqs know the qp from now on. */
+/* Owner thread: adds the qp to its cqs. */
 void shm_qp_join(struct shm_qp *qp);
 void shm_qp_adopt(struct gn_qp *qp);
 void shm_qp_detach(struct gn_qp *qp);
@@ -512,11 +512,11 @@ int shm_qp_close(struct gn_qp *qp);
 void shm_qp_fini(struct gn_qp *qp);
 int shm_qp_error(struct gn_qp *qp);
 int shm_qp_reset(struct gn_qp *qp);
-/* To error, and everything outstanding flushes. */
+/* Puts the qp in error and flushes all requests. */
 void shm_qp_fail(struct shm_qp *qp);
-/* A cq was overrun: its qps are in error. */
+/* A cq was overrun: puts its qps in error. */
 void shm_cq_overrun(struct shm_cq *cq);
-/* Queue a completion. */
+/* Queues a completion. */
 static inline void shm_complete(struct shm_cq *cq, const struct gn_wc *wc, bool solicited)
 {
 	const bool was_overrun = cq->soft.cq.overrun;
@@ -527,7 +527,7 @@ static inline void shm_complete(struct shm_cq *cq, const struct gn_wc *wc, bool 
 
 /* ---- post.c, send.c, recv.c ---- */
 unsigned shm_post_send(struct gn_qp *qp, const struct gn_wr *wr, unsigned n);
-bool shm_post_plain(struct gn_qp *qp, const struct gn_wr *wr); /* plain.c, and so is … */
+bool shm_post_plain(struct gn_qp *qp, const struct gn_wr *wr); /* plain.c, with shm_post_one() */
 int shm_post_one(struct gn_qp *qp, const struct gn_wr *wr);
 /* fixed.c */
 int shm_post_fixed_write(struct gn_fixed *fixed, uint64_t offset, uint32_t len, uint64_t id);
@@ -536,29 +536,29 @@ unsigned shm_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr, unsigned n
 bool shm_progress_sends(struct shm_rx *rx);
 bool shm_progress_recvs(struct shm_rx *rx);
 
-/* A SEND of one short piece that can go at once: true, or nothing was done. */
+/* Sends a short SEND with one SGE if it is not blocked; false: did nothing. */
 bool shm_send_short(struct shm_qp *qp, const struct gn_wr *wr);
 
 /*
- * There is credit again: wake a sender that asked for it, once for each time it asks. Unfenced: a
- * wake-up missed by a hair is made good by the sender's timer.
+ * There is credit again: wakes a sender that asked for it, once per request. Without a fence: the
+ * sender's timer covers a missed wake-up.
  */
 static inline void shm_wake_sender(struct shm_conn *c)
 {
-	const uint32_t waits = __atomic_load_n(&c->peer->mood.tx_waiting, __ATOMIC_RELAXED);
+	const uint32_t waits = __atomic_load_n(&c->peer->conn_state.tx_waiting, __ATOMIC_RELAXED);
 
-	if (unlikely(waits && waits != c->woken_wait)) {
-		c->woken_wait = waits;
+	if (unlikely(waits && waits != c->wait_answered)) {
+		c->wait_answered = waits;
 		wire_wake(c->sock.fd);
 	}
 }
 
 enum send_result { SEND_DONE, SEND_BLOCKED, SEND_FAILED };
-/* The message part of a SEND or WRITE_IMM; *status says why it failed. */
+/* Sends the message of a SEND or WRITE_IMM; *status: why it failed. */
 enum send_result shm_send(struct shm_qp *qp, const struct gn_wr *wr, enum gn_wc_status *status);
 
-/* Nothing there: the one load that most looks at a peer consist of. */
-static inline bool shm_rx_quiet(const struct shm_rx *rx)
+/* No message: one load decides most polls of a peer. */
+static inline bool shm_rx_empty(const struct shm_rx *rx)
 {
 	return rx->peek && slot_seq(__atomic_load_n(rx->peek, __ATOMIC_RELAXED)) != rx->expect;
 }
@@ -567,8 +567,7 @@ static inline void shm_rx_expect(struct shm_rx *rx, const uint64_t *head, uint64
 {
 	rx->peek = head;
 	rx->expect = (uint32_t)(position + 1);
-	__builtin_prefetch(
-		head); /* the next look comes after an answer was sent, and finds it here */
+	__builtin_prefetch(head); /* the next poll finds the line in the cache */
 }
 
 /* ---- cq.c ---- */
@@ -577,28 +576,27 @@ void shm_cq_fini(struct gn_cq *cq);
 int shm_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n);
 int shm_cq_arm(struct gn_cq *cq, bool solicited_only);
 bool shm_cq_ready(struct gn_cq *cq);
-/* Any thread: the owner will admit the qp, which is its own from now on. */
+/* Any thread: passes the qp to the cq's owner, which will admit it. */
 void shm_cq_hand_over(struct gn_qp *qp);
-/* The owner: take in all that were handed over. */
+/* Owner thread: admits all qps passed to it. */
 void shm_cq_admit(struct shm_cq *cq);
 void shm_rx_add(struct shm_rx *rx, struct shm_cq *cq, bool (*progress)(struct shm_rx *));
 void shm_rx_del(struct shm_rx *rx);
-/* What the peers of an armed cq are to be told. */
+/* The value that tells peers about the arming. */
 static inline uint32_t shm_cq_armed(const struct shm_cq *cq)
 {
 	return cq->arm_generation | (uint32_t)cq->soft.armed;
 }
-/* Something will happen there soon. */
-void shm_rx_heat(struct shm_rx *rx);
-/* The socket's end is noticed by this cq's polls, too. */
-/* A send of this qp has to wait while the cq is armed: it must not sleep for ever. */
+/* A message is expected soon. */
+void shm_rx_make_hot(struct shm_rx *rx);
+/* A send of this qp is blocked while the cq is armed: starts the timer. */
 void shm_cq_blocked(struct shm_cq *cq, struct shm_qp *qp);
 int shm_cq_watch(struct shm_cq *cq, struct chan_fd *sock);
 void shm_cq_unwatch(struct shm_cq *cq, const struct chan_fd *sock);
 
 /* ---- sweep.c ---- */
 void shm_sweep(const struct shm_fabric *fabric);
-/* Bind and listen, with no sweep in between. */
+/* Binds and listens, excluding a sweep in between. */
 int shm_ud_bind(const struct shm_fabric *fabric, int sock, const struct sockaddr_un *addr,
 		int backlog);
 
@@ -612,7 +610,7 @@ int shm_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
 		   struct gn_ud_addr *out);
 enum gn_wc_status shm_ud_send(struct shm_qp *qp, const struct gn_wr *wr);
 void shm_ud_arm(struct shm_rx *rx, uint32_t armed);
-/* Datagrams that came before any receive was posted are gone. */
+/* Drops datagrams that arrived before any receive was posted. */
 void shm_ud_drop_stale(struct shm_qp *qp);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Processes that were killed leave their sockets behind. Whoever opens the provider next takes them
- * away: names whose lock nobody holds, and datagram sockets nobody listens on.
+ * Killed processes leave their sockets behind. The next process that opens the provider removes
+ * them: names whose lock is free, and datagram sockets without a listener.
  */
 #include "fabric/shm/shm.h"
 
@@ -14,11 +14,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SWEEP_MAX   1024 /* entries looked at */
-#define LOCK_TRIES  100
-#define LOCK_NAP_US 1000
+#define SWEEP_MAX     1024 /* directory entries per sweep */
+#define LOCK_TRIES    100
+#define LOCK_RETRY_US 1000
 
-static bool is_socket(const char *path)
+static bool entry_is_socket(const char *path)
 {
 	struct stat st;
 
@@ -38,14 +38,15 @@ static void sweep_name(const struct shm_fabric *fabric, const char *lock)
 	if (fd < 0)
 		return;
 	/*
-	 * Whoever has this lock exclusively owns the name. We take it shared: who wants the name
-	 * meanwhile can tell (lock_name()). No two sweep at a time. Only our own files are touched:
-	 * in a shared folder anybody may make one that looks like a lock.
+	 * The holder of the exclusive lock owns the name. A sweep takes it shared, so that
+	 * listener_lock_name() can tell a sweep from an owner. Sweeps exclude each other. Only our
+	 * own files are removed: in a shared directory anybody can create a file that looks like a
+	 * lock.
 	 */
 	if (!flock(fd, LOCK_SH | LOCK_NB) && !fstat(fd, &by_fd) &&
 	    !lstat(path.sun_path, &by_path) && by_fd.st_ino == by_path.st_ino &&
 	    S_ISREG(by_fd.st_mode) && by_fd.st_uid == geteuid()) {
-		if (is_socket(name.sun_path))
+		if (entry_is_socket(name.sun_path))
 			unlink(name.sun_path);
 		unlink(path.sun_path);
 	}
@@ -60,8 +61,8 @@ static void sweep_datagram(const struct shm_fabric *fabric, const char *name)
 	if (sock < 0)
 		return;
 	shm_path(fabric, name, &path);
-	if (is_socket(path.sun_path) && connect(sock, (struct sockaddr *)&path, sizeof(path)) &&
-	    errno == ECONNREFUSED)
+	if (entry_is_socket(path.sun_path) &&
+	    connect(sock, (struct sockaddr *)&path, sizeof(path)) && errno == ECONNREFUSED)
 		unlink(path.sun_path);
 	close(sock);
 }
@@ -80,7 +81,7 @@ void shm_sweep(const struct shm_fabric *fabric)
 
 	if (!dir)
 		return;
-	/* Nobody may be between binding and listening: see shm_ud_bind(). */
+	/* No socket may be between bind() and listen(): see shm_ud_bind(). */
 	if (!flock(dirfd(dir), LOCK_EX | LOCK_NB))
 		for (int i = 0; i < SWEEP_MAX && (entry = readdir(dir)); i++) {
 			if (ends_with(entry->d_name, SHM_LOCK_SUFFIX))
@@ -97,9 +98,11 @@ int shm_ud_bind(const struct shm_fabric *fabric, int sock, const struct sockaddr
 	const int dir = open(fabric->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int rc = dir < 0 ? -errno : 0;
 
-	/* A sweep takes a moment. Somebody who holds the folder for longer does not stop us. */
+	/*
+	 * A sweep is short. A process that holds the directory's lock for longer does not stop us.
+	 */
 	for (int i = 0; !rc && i < LOCK_TRIES && flock(dir, LOCK_SH | LOCK_NB); i++)
-		gn_sleep_us(LOCK_NAP_US);
+		gn_sleep_us(LOCK_RETRY_US);
 	if (!rc &&
 	    (bind(sock, (const struct sockaddr *)addr, sizeof(*addr)) || listen(sock, backlog)))
 		rc = -errno;

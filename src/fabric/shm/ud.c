@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Datagrams: one single-producer ring for each sender and receiver, made with the ah and handed
- * over on the receiver's socket. The sender need not wait for the receiver to take it; what is in a
- * full ring's way is dropped.
+ * Datagrams: one single-producer ring per sender and receiver, created with the ah and sent to the
+ * receiver's socket. The sender does not wait for the receiver to attach it; a full ring drops
+ * datagrams.
  */
 #include "base/fail.h"
 #include "fabric/shm/shm.h"
@@ -19,12 +19,12 @@
 #define BACKLOG	    1024
 #define ACCEPT_MAX  16
 #define RECV_BATCH  16
-#define PUMP_MAX    64	  /* messages of one socket taken at a time */
-#define SENDERS_MAX 16384 /* of one qp */
+#define PUMP_MAX    64	  /* messages of one socket per call */
+#define SENDERS_MAX 16384 /* per qp */
 #define GID_PREFIX  "\xfdgannet\0"
 
-/* Somebody who sends to us. */
-struct ud_in {
+/* A sender to one of our UD qps. */
+struct ud_sender {
 	struct shm_rx rx;
 	struct ud_port *port;
 	struct chan_fd sock;
@@ -33,19 +33,19 @@ struct ud_in {
 	struct ud_ring *ring;
 	uint64_t slot, data_at;
 	bool ended;
-	struct ud_in *next, **prev;
+	struct ud_sender *next, **prev;
 };
 
-/* A datagram qp's front door. */
+/* The receiving socket of a UD qp. */
 struct ud_port {
 	struct chan_fd door;
 	struct shm_qp *qp;
-	struct ud_in *senders, *dropped;
-	uint32_t n_senders, n_unmet; /* unmet: connected, but brought no ring yet */
+	struct ud_sender *senders, *dropped;
+	uint32_t n_senders, n_pending; /* pending: connected, no ring received yet */
 	struct sockaddr_un addr;
 };
 
-static void path_of(const struct shm_fabric *fabric, uint64_t gid_tail, uint32_t qpn,
+static void ud_path(const struct shm_fabric *fabric, uint64_t gid_tail, uint32_t qpn,
 		    struct sockaddr_un *out)
 {
 	char name[48];
@@ -54,14 +54,14 @@ static void path_of(const struct shm_fabric *fabric, uint64_t gid_tail, uint32_t
 	shm_path(fabric, name, out);
 }
 
-static int watch(struct shm_qp *qp, struct chan_fd *cfd)
+static int sender_watch(struct shm_qp *qp, struct chan_fd *cfd)
 {
 	const int rc = shm_cq_watch((struct shm_cq *)qp->qp.recv_cq, cfd);
 
 	return !rc && qp->qp.recv_cq->chan ? chan_fds_add(qp->qp.recv_cq->chan, cfd) : rc;
 }
 
-static void unwatch(struct shm_qp *qp, struct chan_fd *cfd)
+static void sender_unwatch(struct shm_qp *qp, struct chan_fd *cfd)
 {
 	shm_cq_unwatch((struct shm_cq *)qp->qp.recv_cq, cfd);
 	if (qp->qp.recv_cq->chan)
@@ -70,37 +70,37 @@ static void unwatch(struct shm_qp *qp, struct chan_fd *cfd)
 
 /* ---- receiving ---- */
 
-/* Its ring goes; the struct itself stays until bury(), for whoever is just looking at it. */
-static void drop_sender(struct ud_in *in)
+/* Unmaps its ring. The struct stays until port_free_dropped(), for callers that still use it. */
+static void sender_drop(struct ud_sender *in)
 {
 	struct ud_port *port = in->port;
 
 	shm_rx_del(&in->rx);
-	unwatch(port->qp, &in->sock);
+	sender_unwatch(port->qp, &in->sock);
 	shm_close_sock(in->sock.fd);
 	shm_map_put(in->map);
 	*in->prev = in->next;
 	if (in->next)
 		in->next->prev = in->prev;
 	port->n_senders--;
-	port->n_unmet -= !in->map;
+	port->n_pending -= !in->map;
 	in->next = port->dropped;
 	port->dropped = in;
 }
 
-static void bury(struct ud_port *port)
+static void port_free_dropped(struct ud_port *port)
 {
 	while (port->dropped) {
-		struct ud_in *in = port->dropped;
+		struct ud_sender *in = port->dropped;
 
 		port->dropped = in->next;
 		gn_free(in);
 	}
 }
 
-static void fill_grh(uint8_t grh[GN_GRH_BYTES], const struct ud_in *in, uint32_t len)
+static void sender_fill_grh(uint8_t grh[GN_GRH_BYTES], const struct ud_sender *in, uint32_t len)
 {
-	struct gn_ud_addr mine;
+	struct gn_ud_addr self;
 
 	memset(grh, 0, GN_GRH_BYTES);
 	grh[0] = 0x60;
@@ -108,13 +108,15 @@ static void fill_grh(uint8_t grh[GN_GRH_BYTES], const struct ud_in *in, uint32_t
 	grh[5] = (uint8_t)len;
 	grh[6] = 0x1b; /* next header: IBA transport */
 	copy_relaxed(grh + 8, in->ring->src_gid, 16);
-	shm_ud_addr(&in->port->qp->qp, &mine);
-	memcpy(grh + 24, mine.gid, 16);
+	shm_ud_addr(&in->port->qp->qp, &self);
+	memcpy(grh + 24, self.gid, 16);
 }
 
-/* One datagram into the next receive, if it is meant for us and fits; otherwise it is dropped. */
-static bool deliver(struct ud_in *in, const struct ud_slot *slot, const uint8_t *src, uint32_t len,
-		    uint32_t flags)
+/*
+ * Copies one datagram to the next receive, if it is addressed to us and fits; otherwise drops it.
+ */
+static bool sender_deliver(struct ud_sender *in, const struct ud_slot *slot, const uint8_t *src,
+			   uint32_t len, uint32_t flags)
 {
 	struct shm_qp *qp = in->port->qp;
 	const struct gn_sge *sge = soft_rq_sge(&qp->rq);
@@ -133,7 +135,7 @@ static bool deliver(struct ud_in *in, const struct ud_slot *slot, const uint8_t 
 	if (soft_rq_empty(&qp->rq) || soft_rq_len(&qp->rq) < len + GN_GRH_BYTES)
 		return false;
 	if (soft_sge_ok(qp->keys, qp->qp.pd, sge, n_sge, GN_LOCAL_WRITE)) {
-		fill_grh(grh, in, len);
+		sender_fill_grh(grh, in, len);
 		soft_scatter(sge, n_sge, 0, grh, GN_GRH_BYTES);
 		soft_scatter(sge, n_sge, GN_GRH_BYTES, src, len);
 	} else {
@@ -146,8 +148,8 @@ static bool deliver(struct ud_in *in, const struct ud_slot *slot, const uint8_t 
 	return true;
 }
 
-/* The slot's datagram, or false when the sender wrote nonsense. */
-static bool take(struct ud_in *in, const struct ud_slot *slot, uint64_t head)
+/* Consumes the slot's datagram; false: the sender wrote invalid values. */
+static bool sender_take_slot(struct ud_sender *in, const struct ud_slot *slot, uint64_t head)
 {
 	const uint32_t flags = slot_flags(head), len = slot_len(head);
 	const uint8_t *src = slot->bytes;
@@ -163,14 +165,14 @@ static bool take(struct ud_in *in, const struct ud_slot *slot, uint64_t head)
 	} else if (len > UD_INLINE) {
 		return false;
 	}
-	if (!deliver(in, slot, src, len, flags))
+	if (!sender_deliver(in, slot, src, len, flags))
 		counter_add(&in->port->qp->qp.count.drops, 1);
 	return true;
 }
 
-static bool progress_datagrams(struct shm_rx *rx)
+static bool sender_progress(struct shm_rx *rx)
 {
-	struct ud_in *in = container_of(rx, struct ud_in, rx);
+	struct ud_sender *in = container_of(rx, struct ud_sender, rx);
 	struct shm_qp *qp = in->port->qp;
 	struct ud_ring *ring = in->ring;
 	int taken = 0;
@@ -183,15 +185,14 @@ static bool progress_datagrams(struct shm_rx *rx)
 
 		if (slot_seq(head) != (uint32_t)(in->slot + 1))
 			break;
-		if (!take(in, slot, head)) {
-			gn_log(GN_LOG_WARN,
-			       "shm: a sender of datagrams broke the rules of the ring");
+		if (!sender_take_slot(in, slot, head)) {
+			gn_log(GN_LOG_WARN, "shm: invalid data in a datagram sender's ring");
 			in->ended = true;
 		}
 		in->slot++;
 		taken++;
 		__atomic_store_n(&ring->data_consumed, in->data_at, __ATOMIC_RELAXED);
-		/* Pairs with the acquire in ring_room(). */
+		/* Pairs with the acquire in ah_ring_space(). */
 		__atomic_store_n(&ring->slots_consumed, in->slot, __ATOMIC_RELEASE);
 		if (in->ended)
 			break;
@@ -199,15 +200,16 @@ static bool progress_datagrams(struct shm_rx *rx)
 	if (unlikely(in->ended || qp->qp.state != GN_QP_READY)) {
 		rx->peek = NULL;
 		if (in->ended && (!taken || qp->qp.state != GN_QP_READY))
-			drop_sender(in);
+			sender_drop(in);
 	} else {
 		shm_rx_expect(rx, &ring->slots[in->slot & (UD_SLOTS - 1)].head, in->slot);
 	}
 	return taken;
 }
 
-/* A sender's first message brings its ring. */
-static bool greet(struct ud_in *in, const union wire_any *msg, ssize_t len, const int *fds)
+/* The sender's first message carries its ring. */
+static bool sender_attach_ring(struct ud_sender *in, const union wire_any *msg, ssize_t len,
+			       const int *fds)
 {
 	struct shm_cq *cq = (struct shm_cq *)in->port->qp->qp.recv_cq;
 
@@ -216,25 +218,25 @@ static bool greet(struct ud_in *in, const union wire_any *msg, ssize_t len, cons
 	    shm_map_peer(fds[0], sizeof(struct ud_ring), true, in->kind, &in->map))
 		return false;
 	in->ring = (struct ud_ring *)(void *)in->map->addr;
-	in->port->n_unmet--;
-	shm_rx_add(&in->rx, cq, progress_datagrams);
+	in->port->n_pending--;
+	shm_rx_add(&in->rx, cq, sender_progress);
 	/*
-	 * The cq may have been armed before this sender was known. Pairs with shm_ud_send()'s
-	 * fence.
+	 * The cq may have been armed before this sender was attached. Pairs with the fence in
+	 * shm_ud_send().
 	 */
 	shm_ud_arm(&in->rx, shm_cq_armed(cq));
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	return true;
 }
 
-/* As shm_conn_catch_up(): one wake-up may have brought nothing but datagrams that were dropped. */
-static void catch_up(struct ud_in *in)
+/* As shm_conn_catch_up(): a wake-up may have brought only dropped datagrams. */
+static void sender_catch_up(struct ud_sender *in)
 {
 	struct shm_cq *cq = in->rx.cq;
 	bool told = false;
 
 	for (uint32_t i = 0; i < UD_SLOTS && in->rx.cq; i++) {
-		if (progress_datagrams(&in->rx)) {
+		if (sender_progress(&in->rx)) {
 			told = false;
 		} else if (told || !in->rx.cq || cq->soft.armed == SOFT_UNARMED) {
 			break;
@@ -249,7 +251,7 @@ static void catch_up(struct ud_in *in)
 
 static void sender_ready(struct chan_fd *cfd)
 {
-	struct ud_in *in = container_of(cfd, struct ud_in, sock);
+	struct ud_sender *in = container_of(cfd, struct ud_sender, sock);
 	union wire_any msg;
 	int fds[WIRE_FDS];
 	ssize_t len = -EAGAIN;
@@ -260,7 +262,7 @@ static void sender_ready(struct chan_fd *cfd)
 		len = wire_recv(in->sock.fd, &msg, fds);
 		if (len <= 0)
 			break;
-		bad = !in->map && !greet(in, &msg, len, fds);
+		bad = !in->map && !sender_attach_ring(in, &msg, len, fds);
 		wire_close_fds(fds);
 		if (bad)
 			break;
@@ -269,28 +271,28 @@ static void sender_ready(struct chan_fd *cfd)
 	if (len != -EAGAIN) {
 		in->ended = true;
 		in->rx.peek = NULL;
-		unwatch(in->port->qp, &in->sock);
-		shm_rx_heat(&in->rx);
+		sender_unwatch(in->port->qp, &in->sock);
+		shm_rx_make_hot(&in->rx);
 	}
 	if (in->rx.cq)
-		catch_up(in);
+		sender_catch_up(in);
 	else if (in->ended)
-		drop_sender(in);
+		sender_drop(in);
 }
 
-static void drop_oldest_unmet(struct ud_port *port)
+static void port_drop_oldest_pending(struct ud_port *port)
 {
-	struct ud_in *oldest = NULL;
+	struct ud_sender *oldest = NULL;
 
-	for (struct ud_in *in = port->senders; in; in = in->next)
+	for (struct ud_sender *in = port->senders; in; in = in->next)
 		if (!in->map)
 			oldest = in;
-	drop_sender(oldest);
+	sender_drop(oldest);
 }
 
-static void admit(struct ud_port *port, int sock)
+static void port_accept_sender(struct ud_port *port, int sock)
 {
-	struct ud_in *in = port->n_senders < SENDERS_MAX ? gn_alloc(sizeof(*in), 0) : NULL;
+	struct ud_sender *in = port->n_senders < SENDERS_MAX ? gn_alloc(sizeof(*in), 0) : NULL;
 
 	if (!in) {
 		shm_close_sock(sock);
@@ -305,48 +307,49 @@ static void admit(struct ud_port *port, int sock)
 		in->next->prev = &in->next;
 	port->senders = in;
 	port->n_senders++;
-	port->n_unmet++;
-	if (watch(port->qp, &in->sock)) {
-		drop_sender(in);
+	port->n_pending++;
+	if (sender_watch(port->qp, &in->sock)) {
+		sender_drop(in);
 		return;
 	}
 	sender_ready(&in->sock);
-	if (port->n_unmet > SHM_PENDING_MAX)
-		drop_oldest_unmet(port);
+	if (port->n_pending > SHM_PENDING_MAX)
+		port_drop_oldest_pending(port);
 }
 
-static void door_ready(struct chan_fd *cfd)
+static void port_ready(struct chan_fd *cfd)
 {
 	struct ud_port *port = container_of(cfd, struct ud_port, door);
 
-	bury(port);
+	port_free_dropped(port);
 	for (int i = 0; i < ACCEPT_MAX; i++) {
 		const int sock = accept4(port->door.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (sock < 0)
 			return;
-		if (wire_peer(sock, NULL) == PEER_STRANGER)
+		if (wire_peer(sock, NULL) == PEER_OTHER_USER)
 			shm_close_sock(sock);
 		else
-			admit(port, sock);
+			port_accept_sender(port, sock);
 	}
 }
 
 void shm_ud_arm(struct shm_rx *rx, uint32_t armed)
 {
-	__atomic_store_n(&container_of(rx, struct ud_in, rx)->ring->armed, armed, __ATOMIC_RELAXED);
+	__atomic_store_n(&container_of(rx, struct ud_sender, rx)->ring->armed, armed,
+			 __ATOMIC_RELAXED);
 }
 
 void shm_ud_drop_stale(struct shm_qp *qp)
 {
-	for (struct ud_in *in = qp->ud->senders, *next; in; in = next) {
+	for (struct ud_sender *in = qp->ud->senders, *next; in; in = next) {
 		next = in->next;
-		for (uint32_t i = 0; i < UD_SLOTS && in->rx.cq && progress_datagrams(&in->rx); i++)
+		for (uint32_t i = 0; i < UD_SLOTS && in->rx.cq && sender_progress(&in->rx); i++)
 			;
 	}
 }
 
-/* ---- the qp ---- */
+/* ---- UD qps ---- */
 
 int shm_ud_init(struct shm_qp *qp)
 {
@@ -359,18 +362,18 @@ int shm_ud_init(struct shm_qp *qp)
 	port->qp = qp;
 	port->door = (struct chan_fd){
 		.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
-		.ready = door_ready};
-	path_of(fabric, fabric->gid_tail, qp->qp.qpn, &port->addr);
+		.ready = port_ready};
+	ud_path(fabric, fabric->gid_tail, qp->qp.qpn, &port->addr);
 	rc = port->door.fd < 0 ? -errno : shm_ud_bind(fabric, port->door.fd, &port->addr, BACKLOG);
 	if (rc) {
-		gn_fail_log(0, "shm: cannot make a datagram qp: %s", gn_strerror(rc));
+		gn_fail_log(0, "shm: cannot create a datagram qp: %s", gn_strerror(rc));
 		if (port->door.fd >= 0)
 			close(port->door.fd);
 		gn_free(port);
 		return rc;
 	}
 	qp->ud = port;
-	rc = watch(qp, &port->door);
+	rc = sender_watch(qp, &port->door);
 	if (rc)
 		shm_ud_fini(qp);
 	else
@@ -381,9 +384,9 @@ int shm_ud_init(struct shm_qp *qp)
 void shm_ud_fini(struct shm_qp *qp)
 {
 	while (qp->ud->senders)
-		drop_sender(qp->ud->senders);
-	bury(qp->ud);
-	unwatch(qp, &qp->ud->door);
+		sender_drop(qp->ud->senders);
+	port_free_dropped(qp->ud);
+	sender_unwatch(qp, &qp->ud->door);
 	unlink(qp->ud->addr.sun_path);
 	shm_close_listener(qp->ud->door.fd);
 	gn_free(qp->ud);
@@ -414,23 +417,23 @@ int shm_ah_init(struct gn_ah *base)
 	const struct shm_fabric *fabric = shm_of(&base->obj);
 	struct shm_ah *ah = (struct shm_ah *)base;
 	const struct wire_ud msg = {.head = wire_head(WIRE_UD), .dst_qpn = base->addr.qpn};
-	struct gn_ud_addr mine;
+	struct gn_ud_addr self;
 	struct sockaddr_un to;
 	uint64_t tail;
 	int rc, fd;
 
 	if (memcmp(base->addr.gid, GID_PREFIX, 8))
 		return gn_fail_log(-EINVAL,
-				   "shm: this is no address of a datagram qp on shared memory");
+				   "shm: not the address of a datagram qp on shared memory");
 	memcpy(&tail, base->addr.gid + 8, 8);
-	path_of(fabric, tail, base->addr.qpn, &to);
+	ud_path(fabric, tail, base->addr.qpn, &to);
 	ah->sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (ah->sock < 0)
 		return -errno;
 	if (connect(ah->sock, (struct sockaddr *)&to, sizeof(to))) {
 		rc = -errno;
 		if (rc == -ENOENT || rc == -ECONNREFUSED) {
-			/* Nobody is there: like on any network, datagrams to it vanish. */
+			/* No receiver: as on any network, datagrams to it are lost. */
 			close(ah->sock);
 			ah->sock = -1;
 			return 0;
@@ -445,9 +448,9 @@ int shm_ah_init(struct gn_ah *base)
 	if (rc)
 		goto close_sock;
 	ah->ring = (struct ud_ring *)(void *)ah->map->addr;
-	shm_ud_addr(base->qp, &mine);
-	memcpy(ah->ring->src_gid, mine.gid, 16);
-	/* A receiver that goes away just now is like one that was never there. */
+	shm_ud_addr(base->qp, &self);
+	memcpy(ah->ring->src_gid, self.gid, 16);
+	/* A receiver that closes just now counts as none. */
 	rc = wire_send(ah->sock, &msg, sizeof(msg), &fd, 1);
 	close(fd);
 	if (!rc || rc == -EPIPE || rc == -ECONNRESET)
@@ -466,10 +469,10 @@ void shm_ah_fini(struct gn_ah *base)
 	shm_map_put(ah->map);
 }
 
-/* Where len bytes of the data ring are free and in one piece; false when they are not. */
-static bool ring_room(struct shm_ah *ah, uint32_t len, uint64_t *at)
+/* Finds len contiguous free bytes in the data ring; false: there are none. */
+static bool ah_ring_space(struct shm_ah *ah, uint32_t len, uint64_t *at)
 {
-	/* Pairs with the release in progress_datagrams(). */
+	/* Pairs with the release in sender_progress(). */
 	const uint64_t slots = __atomic_load_n(&ah->ring->slots_consumed, __ATOMIC_ACQUIRE);
 	const uint64_t data = __atomic_load_n(&ah->ring->data_consumed, __ATOMIC_RELAXED);
 
@@ -491,7 +494,7 @@ enum gn_wc_status shm_ud_send(struct shm_qp *qp, const struct gn_wr *wr)
 	struct ud_slot *slot;
 	uint64_t at;
 
-	if (!ah->ring || wr->to.ud.qpn != ah->ah.addr.qpn || !ring_room(ah, len, &at))
+	if (!ah->ring || wr->to.ud.qpn != ah->ah.addr.qpn || !ah_ring_space(ah, len, &at))
 		return GN_WC_OK; /* lost, as datagrams may be */
 	slot = &ah->ring->slots[ah->slot & (UD_SLOTS - 1)];
 	slot->qkey = wr->to.ud.qkey;
@@ -507,15 +510,15 @@ enum gn_wc_status shm_ud_send(struct shm_qp *qp, const struct gn_wr *wr)
 		soft_gather(ah->ring->data + (at & (UD_DATA - 1)), wr->sge, wr->n_sge, 0, len);
 		ah->data_at = at + len;
 	}
-	/* Pairs with the acquire in progress_datagrams(). */
+	/* Pairs with the acquire in sender_progress(). */
 	__atomic_store_n(&slot->head, slot_head(ah->slot, len, flags), __ATOMIC_RELEASE);
 	ah->slot++;
 	/* Pairs with the fence in shm_cq_arm(). */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	armed = __atomic_load_n(&ah->ring->armed, __ATOMIC_RELAXED);
-	if (unlikely((armed & 3) != SOFT_UNARMED && armed != ah->woken_arm) &&
+	if (unlikely((armed & 3) != SOFT_UNARMED && armed != ah->arm_answered) &&
 	    ((armed & 3) == SOFT_ARMED || wr->flags & GN_SOLICITED)) {
-		ah->woken_arm = armed;
+		ah->arm_answered = armed;
 		wire_wake(ah->sock);
 	}
 	return GN_WC_OK;

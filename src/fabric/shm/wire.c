@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Messages on the control socket, with fds. Nothing here blocks, and whatever arrives is checked.
- */
+/* Messages on the control socket, with fds. Nothing blocks, and every message is checked. */
 #include "base/fail.h"
 #include "fabric/shm/shm.h"
 
@@ -10,8 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define KERNEL_FDS 253u /* the most that a message has: SCM_MAX_FD */
-#define DRAIN_MAX  64u	/* messages of a socket that is closed, taken at once */
+#define KERNEL_FDS 253u /* SCM_MAX_FD: fds of one message */
+#define DRAIN_MAX  64u	/* messages read per call from a socket that is being closed */
 
 struct wire_head wire_head(enum wire_type type)
 {
@@ -43,8 +41,8 @@ int wire_send(int sock, const void *msg, size_t len, const int *fds, int n_fds)
 	return 0;
 }
 
-/* Take the fds of a message; those beyond WIRE_FDS are closed. False: there were some. */
-static bool take_fds(struct msghdr *hdr, int fds[WIRE_FDS])
+/* Takes the fds of a message and closes those beyond WIRE_FDS. False: there were some. */
+static bool wire_take_fds(struct msghdr *hdr, int fds[WIRE_FDS])
 {
 	size_t taken = 0;
 
@@ -75,11 +73,12 @@ void wire_close_fds(int fds[WIRE_FDS])
 }
 
 /*
- * One message, whatever it is: its length, or -errno. Room for all fds that it can have: what did
- * not fit would be closed in here. came: it is none but the end when this stays false and the
- * socket has SO_PASSCRED.
+ * Receives one message of any type: its length, or -errno. The control buffer has space for all
+ * fds, because the kernel closes those that do not fit. came: stays false only at the end of the
+ * stream (with SO_PASSCRED every message has credentials).
  */
-static ssize_t receive(int sock, union wire_any *msg, int fds[WIRE_FDS], int *flags, bool *came)
+static ssize_t wire_receive_any(int sock, union wire_any *msg, int fds[WIRE_FDS], int *flags,
+				bool *came)
 {
 	union {
 		struct cmsghdr align;
@@ -101,7 +100,7 @@ static ssize_t receive(int sock, union wire_any *msg, int fds[WIRE_FDS], int *fl
 		return -errno;
 	*flags = hdr.msg_flags;
 	*came = len || hdr.msg_controllen;
-	if (!take_fds(&hdr, fds))
+	if (!wire_take_fds(&hdr, fds))
 		*flags |= MSG_TRUNC;
 	return len;
 }
@@ -113,21 +112,19 @@ ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS])
 	int flags;
 
 	memset(msg, 0, sizeof(*msg));
-	len = receive(sock, msg, fds, &flags, &came);
+	len = wire_receive_any(sock, msg, fds, &flags, &came);
 	if (len < 0)
 		return len;
 	if (len && !(flags & (MSG_TRUNC | MSG_CTRUNC)) && msg->head.magic == WIRE_MAGIC)
 		return len;
-	wire_close_fds(fds); /* even an empty message can bring some */
+	wire_close_fds(fds); /* an empty message can carry fds, too */
 	if (flags & MSG_CTRUNC)
-		return gn_fail_log(
-			-EMFILE,
-			"shm: a peer's memory could not be taken over: too many open files "
-			"(ulimit -n)");
+		return gn_fail_log(-EMFILE, "shm: cannot map a peer's memory: too many open files "
+					    "(ulimit -n)");
 	return len ? -EPROTO : 0;
 }
 
-/* Nothing is sent to it after the shutdown. With credentials an empty message is not the end. */
+/* Nothing arrives after the shutdown. With credentials, an empty message is not the end. */
 bool wire_drain(int sock)
 {
 	const int on = 1;
@@ -138,7 +135,7 @@ bool wire_drain(int sock)
 		int fds[WIRE_FDS], flags;
 		union wire_any msg;
 		bool came = true;
-		const ssize_t len = receive(sock, &msg, fds, &flags, &came);
+		const ssize_t len = wire_receive_any(sock, &msg, fds, &flags, &came);
 
 		wire_close_fds(fds);
 		if (len == -EAGAIN || !came)
@@ -163,7 +160,7 @@ void wire_wake(int sock)
 {
 	const struct wire_head msg = wire_head(WIRE_WAKE);
 
-	/* A full socket is readable: that wakes as well. */
+	/* If the socket is full, it is readable, which wakes the peer, too. */
 	wire_send(sock, &msg, sizeof(msg), NULL, 0);
 }
 
@@ -176,8 +173,8 @@ enum wire_peer wire_peer(int sock, uid_t *uid)
 	if (uid)
 		*uid = cred.uid;
 	if (!known || (cred.uid != geteuid() && cred.uid != 0))
-		return PEER_STRANGER;
-	return cred.uid == geteuid() && cred.pid == getpid() ? PEER_SELF : PEER_USER;
+		return PEER_OTHER_USER;
+	return cred.uid == geteuid() && cred.pid == getpid() ? PEER_SELF : PEER_SAME_USER;
 }
 
 bool wire_same_peer(int sock, int other)
@@ -190,10 +187,9 @@ bool wire_same_peer(int sock, int other)
 	       cred[0].pid == cred[1].pid;
 }
 
-void wire_roomy(int sock)
+void wire_max_sndbuf(int sock)
 {
 	const int bytes = 1 << 20;
 
-	setsockopt(sock, SOL_SOCKET, SO_SNDBUF, &bytes,
-		   sizeof(bytes)); /* cut to the system's limit */
+	setsockopt(sock, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)); /* limited by the system */
 }

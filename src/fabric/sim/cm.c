@@ -318,7 +318,7 @@ int sim_disconnect(struct gn_qp *base)
 	sim_conn_leave(qp);
 	if (qp->conn.established) {
 		sim_qp_fail(qp);
-		qp_gone(base);
+		qp_disconnected(base);
 	} else {
 		refuse(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
 	}
@@ -333,7 +333,7 @@ static void be_left(struct sim_qp *qp)
 	}
 	qp->conn.phase = SIM_CONN_DOWN;
 	sim_qp_fail_answered(qp); /* its answers have come before this */
-	qp_gone(&qp->qp);
+	qp_disconnected(&qp->qp);
 }
 
 /* The server learns that its answer has arrived, if it is there and can be reached. */

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Copies to and from memory that somebody else reads or writes at the same time.
+ * Copies to and from memory that another thread or process reads or writes concurrently.
  *
- * copy_publish: the last aligned word of the destination is stored last, with release, so a reader
- * that sees the end of a message (acquire) sees all of it. This is what GN_CAP_INORDER_WRITE rests
- * on. copy_fetch: the first word of the source is loaded first, with acquire:
- * GN_CAP_READ_HEAD_FIRST.
+ * copy_publish() stores the last aligned word of the destination last, with release: a reader that
+ * sees the end of a message (acquire) sees all of it. This implements GN_CAP_INORDER_WRITE.
+ * copy_fetch() loads the first word of the source first, with acquire: GN_CAP_READ_HEAD_FIRST.
  */
 #ifndef GN_SOFT_COPY_H
 #define GN_SOFT_COPY_H
@@ -26,8 +25,8 @@
 #define COPY_BY_WORD 0
 #endif
 
-#define COPY_WORDS 64u	/* up to here words are faster than a call of memcpy */
-#define COPY_SMALL 128u /* … and pieces that may overlap, of aligned words */
+#define COPY_WORDS 64u	/* up to this length words are faster than memcpy() */
+#define COPY_SMALL 128u /* … and overlapping 16-byte moves of aligned words */
 
 typedef uint64_t __attribute__((may_alias)) copy_u64;
 typedef uint32_t __attribute__((may_alias)) copy_u32;
@@ -55,8 +54,8 @@ static inline void copy_16(uint8_t *dst, const uint8_t *src)
 }
 
 /*
- * Whole words, at most 120 bytes of them, in any order: pieces of 16 bytes that may overlap, which
- * the processor stores word by word at worst.
+ * Copies whole words, at most 120 bytes, in any order, with overlapping 16-byte moves. The
+ * processor may split these into words, but not further.
  */
 static force_inline void copy_short_words(uint8_t *dst, const uint8_t *src, size_t len)
 {
@@ -88,7 +87,7 @@ static inline void copy_bytes(uint8_t *dst, const uint8_t *src, size_t len)
 				 __ATOMIC_RELAXED);
 }
 
-/* No order promised. */
+/* Copies in any order. */
 static inline void copy_relaxed(uint8_t *dst, const uint8_t *src, size_t len)
 {
 	if (!COPY_BY_WORD && len > COPY_WORDS) {
@@ -103,7 +102,10 @@ static inline void copy_relaxed(uint8_t *dst, const uint8_t *src, size_t len)
 	}
 }
 
-/* The 1 to 8 bytes from dst, which do not cross an aligned word, in address order with release. */
+/*
+ * Stores the 1 to 8 bytes at dst, which do not cross an aligned word, in address order with
+ * release.
+ */
 static inline void copy_last(uint8_t *dst, const uint8_t *src, size_t len)
 {
 	while (len) {
@@ -133,9 +135,7 @@ static inline void copy_last(uint8_t *dst, const uint8_t *src, size_t len)
 	}
 }
 
-/*
- * The other way round: the 1 to 8 bytes from src, which do not cross an aligned word, with acquire.
- */
+/* Loads the 1 to 8 bytes at src, which do not cross an aligned word, with acquire. */
 static inline void copy_first(uint8_t *dst, const uint8_t *src, size_t len)
 {
 	while (len) {
@@ -159,11 +159,11 @@ static inline void copy_first(uint8_t *dst, const uint8_t *src, size_t len)
 }
 
 /*
- * Whoever READs may act on any word that comes, and write where that word says that nobody looks:
- * the processor keeps that in order, since the write depends on the word. The thread sanitizer
- * cannot know, so it is told, for words of either size.
+ * A reader may act on any word of a READ, and write to memory that the word marks as unused. The
+ * processor keeps that order, because the write depends on the word. The thread sanitizer does not
+ * know, so load each word with acquire, in both sizes.
  */
-static inline void copy_told(const uint8_t *src, size_t len)
+static inline void copy_tsan_acquire(const uint8_t *src, size_t len)
 {
 	if (!COPY_BY_WORD)
 		return;
@@ -176,7 +176,7 @@ static inline void copy_told(const uint8_t *src, size_t len)
 /* copy_publish() and copy_fetch() of whole aligned words: 8 to COPY_SMALL bytes. */
 static force_inline void copy_publish_short(uint8_t *dst, const uint8_t *src, size_t len)
 {
-	/* GN_CAP_WRITE_ORDER: nothing of this WRITE before the end of the last one. Free on x86. */
+	/* GN_CAP_WRITE_ORDER: no byte of this WRITE before the end of the last one. Free on x86. */
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	copy_short_words(dst, src, len - 8);
 	__atomic_store_n((copy_u64 *)(dst + len - 8),
@@ -189,7 +189,7 @@ static force_inline void copy_fetch_short(uint8_t *dst, const uint8_t *src, size
 	__atomic_store_n((copy_u64 *)dst, __atomic_load_n((const copy_u64 *)src, __ATOMIC_ACQUIRE),
 			 __ATOMIC_RELAXED);
 	copy_short_words(dst + 8, src + 8, len - 8);
-	copy_told(src, len);
+	copy_tsan_acquire(src, len);
 }
 
 static force_inline void copy_publish(uint8_t *dst, const uint8_t *src, size_t len)
@@ -203,7 +203,7 @@ static force_inline void copy_publish(uint8_t *dst, const uint8_t *src, size_t l
 		return;
 	}
 	__atomic_thread_fence(__ATOMIC_RELEASE);	   /* as in copy_publish_short() */
-	body = ((uintptr_t)dst + len - 1) & ~(uintptr_t)7; /* where the last word starts */
+	body = ((uintptr_t)dst + len - 1) & ~(uintptr_t)7; /* start of the last word */
 	body = body > (uintptr_t)dst ? body - (uintptr_t)dst : 0;
 	copy_relaxed(dst, src, body);
 	copy_last(dst + body, src + body, len - body);
@@ -229,7 +229,7 @@ static force_inline void copy_fetch(uint8_t *dst, const uint8_t *src, size_t len
 		copy_first(dst, src, n);
 		copy_relaxed(dst + n, src + n, len - n);
 	}
-	copy_told(src, len);
+	copy_tsan_acquire(src, len);
 }
 
 #endif

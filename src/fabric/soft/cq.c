@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The completion ring of software providers, and when its events fire. */
+/* The completion ring of software providers, and its events. */
 #include "base/fail.h"
 #include "fabric/soft/soft.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Keys of memory regions: handed out, looked up, and reused as late as possible. */
+/* Keys of memory regions: allocation, look-up, and reuse as late as possible. */
 #include "base/fail.h"
 #include "fabric/soft/soft.h"
 
@@ -14,8 +14,8 @@ int soft_keys_init(struct soft_keys *keys)
 		gn_free(keys->free);
 		return -ENOMEM;
 	}
-	keys->fresh = 1; /* so that no key is 0 */
-	keys->table[0].key = UINT32_MAX; /* nor is 0 found there, as in an entry that is free */
+	keys->fresh = 1;		 /* no key is 0 */
+	keys->table[0].key = UINT32_MAX; /* so that a look-up of key 0 fails */
 	keys->free_head = keys->free_tail = 0;
 	gn_mutex_init(&keys->lock);
 	return 0;

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Queues of posted receives and of sends that have to wait. Allocated with the qp, indexed by
- * position.
- */
+/* Queues of posted receives and of blocked sends. Allocated with the qp, indexed by position. */
 #include "fabric/soft/soft.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Gather and scatter between lists of pieces and one range. */
+/* Gather and scatter between an SGE list and one range. */
 #include "fabric/soft/copy.h"
 #include "fabric/soft/soft.h"
 
-/* Calls what for each run of at most len bytes from offset on of the pieces. */
+/* Executes what for each run of at most len bytes of the SGE list, starting at offset. */
 #define FOR_PIECES(sge, n, offset, len, ptr, run, what)                                   \
 	for (uint32_t i_ = 0; i_ < (n) && (len); i_++) {                                  \
 		const uint64_t size_ = (sge)[i_].len_bytes;                               \

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What providers that move bytes by software share: keys, completion rings, queues of requests,
- * gather and scatter. Owned like the objects they serve: keys by any thread, the rest by the qp's
- * or cq's owner.
+ * Shared by the providers that move bytes in software: keys, completion rings, request queues,
+ * gather and scatter. Any thread may use the keys; the owner of the qp or cq uses the rest.
  */
 #ifndef GN_SOFT_SOFT_H
 #define GN_SOFT_SOFT_H
@@ -10,8 +9,7 @@
 #include "fabric/fabric.h"
 
 /*
- * ---- keys (keys.c): 16 bits of index, 16 random bits, never 0. Indices are unique in a fabric.
- * ----
+ * ---- keys (keys.c): 16-bit index, 16 random bits, never 0. Indices are unique in a fabric. ----
  */
 
 #define SOFT_KEYS 65536u
@@ -27,15 +25,16 @@ struct soft_key {
 struct soft_keys {
 	struct gn_mutex lock;
 	struct soft_key *table; /* SOFT_KEYS */
-	uint32_t fresh;		/* indices from here on were never used */
-	uint16_t *free;		/* ring of freed indices: the longest unused comes first */
+	uint32_t fresh;		/* indices from here on are unused */
+	uint16_t *free;		/* ring of freed indices, longest unused first */
 	uint32_t free_head, free_tail;
-	uint64_t removed; /* keys, so far; atomic: while it stays as it is, so do all keys */
+	/* atomic: number of removed keys; while it is unchanged, all keys are valid */
+	uint64_t removed;
 };
 
 int soft_keys_init(struct soft_keys *keys);
 void soft_keys_fini(struct soft_keys *keys);
-/* Reserve a key for mr (sets lkey and rkey) and put it in force. */
+/* Allocates and enables a key for mr (sets lkey and rkey). */
 int soft_key_add(struct soft_keys *keys, struct gn_mr *mr);
 void soft_key_remove(struct soft_keys *keys, const struct gn_mr *mr);
 
@@ -44,7 +43,7 @@ static inline uint32_t soft_key_index(uint32_t key)
 	return key >> 16;
 }
 
-/* The entry in force under key in pd, or NULL. */
+/* Returns the enabled entry of key in pd, or NULL. */
 static inline const struct soft_key *soft_key_find(const struct soft_key *table, uint32_t key,
 						   const struct gn_pd *pd)
 {
@@ -66,20 +65,17 @@ struct soft_cq {
 	uint32_t mask;
 	uint64_t head, tail; /* pushed, polled */
 	enum soft_armed armed;
-	/* While a poll looks for work, what it finds goes straight to the poller. */
+	/* While a poll runs, new completions go directly into its array. */
 	struct gn_wc *direct;
 	int n_direct, direct_room;
 };
 
 int soft_cq_init(struct soft_cq *cq);
 void soft_cq_fini(struct soft_cq *cq);
-/*
- * False when it is full: the cq is overrun, which has been told; the provider puts its qps in
- * error.
- */
+/* False: the cq is full and overrun, which was reported; the provider must put its qps in error. */
 bool soft_cq_push_slow(struct soft_cq *cq, const struct gn_wc *wc, bool solicited);
 int soft_cq_poll(struct soft_cq *cq, struct gn_wc *wc, int n);
-/* Drop what a qp that is going away left unpolled. */
+/* Drops the unpolled completions of a qp that is being destroyed. */
 void soft_cq_purge(struct soft_cq *cq, const struct gn_qp *qp);
 
 static inline bool soft_cq_empty(const struct soft_cq *cq)
@@ -92,8 +88,8 @@ static inline bool soft_cq_full(const struct soft_cq *cq)
 }
 
 /*
- * Field by field, which volatile insists on: a load wider than the stores before it waits until
- * they have left the core's store buffer, and what is polled has often just been pushed.
+ * Copies field by field (volatile prevents wider moves): a load wider than the preceding stores
+ * stalls until the store buffer has drained, and a polled completion was often pushed just before.
  */
 static inline void soft_copy_wc(struct gn_wc *to, const volatile struct gn_wc *from)
 {
@@ -109,19 +105,19 @@ static inline void soft_copy_wc(struct gn_wc *to, const volatile struct gn_wc *f
 	to->vendor = from->vendor;
 }
 
-/* The oldest completion of a ring that has one. */
+/* Pops the oldest completion; the ring must not be empty. */
 static inline void soft_cq_pop(struct soft_cq *cq, struct gn_wc *to)
 {
 	soft_copy_wc(to, &cq->ring[cq->tail++ & cq->mask]);
 }
 
-/* There is room; and a poll, if one is looking, has not got all it asked for yet. */
+/* Is there space, in the running poll's array or in the ring? */
 static inline bool soft_cq_wants(const struct soft_cq *cq)
 {
 	return !soft_cq_full(cq) && (cq->n_direct < cq->direct_room || !cq->direct_room);
 }
 
-/* Where the next completion can go straight to a poller, or NULL. */
+/* Returns the next entry of a running poll's array, or NULL. */
 static inline struct gn_wc *soft_cq_direct(struct soft_cq *cq)
 {
 	return likely(cq->n_direct < cq->direct_room && soft_cq_empty(cq) &&
@@ -131,8 +127,8 @@ static inline struct gn_wc *soft_cq_direct(struct soft_cq *cq)
 }
 
 /*
- * The next place in the ring, taken: fill it. NULL when the ring is full or somebody has to be
- * told, which is soft_cq_push_slow()'s.
+ * Reserves the next ring entry for the caller to fill. NULL: the ring is full, or an event must be
+ * raised; use soft_cq_push_slow().
  */
 static inline struct gn_wc *soft_cq_take(struct soft_cq *cq)
 {
@@ -155,7 +151,7 @@ static inline bool soft_cq_push(struct soft_cq *cq, const struct gn_wc *wc, bool
 
 /* Posted receives, by position. */
 struct soft_rq {
-	struct gn_sge *sge; /* max_recv_sge to an entry */
+	struct gn_sge *sge; /* max_recv_sge per entry */
 	uint32_t *n_sge, *len_bytes;
 	uint32_t mask, max_sge;
 	uint64_t head, tail; /* posted, consumed */
@@ -182,18 +178,18 @@ static inline uint32_t soft_rq_n_sge(const struct soft_rq *rq)
 	return rq->n_sge[rq->tail & rq->mask];
 }
 
-/* Posted sends that could not be done at once, by position. Inline payload is copied in. */
+/* Sends that could not be executed at once, by position. Inline payload is copied. */
 struct soft_sq {
 	struct gn_wr *wr;
-	struct gn_sge *sge; /* max_send_sge to an entry */
-	uint8_t *inlined;   /* max_inline to an entry */
+	struct gn_sge *sge; /* max_send_sge per entry */
+	uint8_t *inlined;   /* max_inline per entry */
 	uint32_t mask, max_sge, max_inline;
 	uint64_t head, tail;
 };
 
 int soft_sq_init(struct soft_sq *sq, uint32_t max_wr, uint32_t max_sge, uint32_t max_inline);
 void soft_sq_fini(struct soft_sq *sq);
-/* Keep a copy of wr, which has this position (positions only grow). */
+/* Queues a copy of wr at this position; positions only grow. */
 void soft_sq_push(struct soft_sq *sq, const struct gn_wr *wr, uint64_t position);
 
 static inline bool soft_sq_empty(const struct soft_sq *sq)
@@ -216,9 +212,9 @@ static inline uint64_t soft_sge_len(const struct gn_sge *sge, uint32_t n)
 	return len;
 }
 
-/* The piece lies in a region of pd that has the rights. */
-static inline bool soft_piece_ok(const struct soft_key *keys, const struct gn_pd *pd,
-				 const struct gn_sge *sge, uint32_t access)
+/* Is the SGE inside a region of pd with these rights? */
+static inline bool soft_one_sge_ok(const struct soft_key *keys, const struct gn_pd *pd,
+				   const struct gn_sge *sge, uint32_t access)
 {
 	const uint32_t len = sge->len_bytes;
 	const struct soft_key *k = soft_key_find(keys, sge->lkey, pd);
@@ -231,21 +227,21 @@ static inline bool soft_piece_ok(const struct soft_key *keys, const struct gn_pd
 	return likely(end >= at && end <= k->length) || !len;
 }
 
-/* Every piece lies in a region of pd that has the rights. */
+/* Is every SGE inside a region of pd with these rights? */
 static inline bool soft_sge_ok(const struct soft_key *keys, const struct gn_pd *pd,
 			       const struct gn_sge *sge, uint32_t n, uint32_t access)
 {
 	for (uint32_t i = 0; i < n; i++)
-		if (unlikely(!soft_piece_ok(keys, pd, &sge[i], access)))
+		if (unlikely(!soft_one_sge_ok(keys, pd, &sge[i], access)))
 			return false;
 	return true;
 }
 
-/* len bytes from offset on of the concatenated pieces to dst, and the other way round. */
+/* Copies len bytes, from offset in the SGE list, to dst, or back. */
 void soft_gather(uint8_t *dst, const struct gn_sge *sge, uint32_t n, uint64_t offset, uint64_t len);
 void soft_scatter(const struct gn_sge *sge, uint32_t n, uint64_t offset, const uint8_t *src,
 		  uint64_t len);
-/* Like them, as a WRITE or READ promises to: in address order, head first. */
+/* Gather and scatter in address order, as WRITE and READ guarantee. */
 void soft_write(uint8_t *dst, const struct gn_sge *sge, uint32_t n);
 void soft_read(const struct gn_sge *sge, uint32_t n, const uint8_t *src);
 

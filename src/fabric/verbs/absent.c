@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Stands in for the verbs provider where its libraries were missing when Gannet was built. */
+/* Replaces the verbs provider in builds without libibverbs and librdmacm. */
 #include "base/fail.h"
 #include "fabric/fabric.h"
 

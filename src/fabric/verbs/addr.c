@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Addresses as users write them: 10.0.0.1:7000, [fd00::1]:7000, host:7000; to listen also :7000 and
- * *:7000.
+ * Parses addresses: 10.0.0.1:7000, [fd00::1]:7000, host:7000; for listeners also :7000 and *:7000.
  */
 #include "base/fail.h"
 #include "fabric/verbs/verbs.h"
@@ -15,7 +14,7 @@
 #define HOST_MAX 255u
 #define PORT_MAX 65535u
 
-static int parse_port(const char *text, uint16_t *out)
+static int addr_parse_port(const char *text, uint16_t *out)
 {
 	unsigned port = 0;
 
@@ -27,7 +26,7 @@ static int parse_port(const char *text, uint16_t *out)
 	return 0;
 }
 
-static int split(const char *addr, char host[HOST_MAX + 1], uint16_t *port)
+static int addr_split(const char *addr, char host[HOST_MAX + 1], uint16_t *port)
 {
 	const char *colon = strrchr(addr, ':'), *begin = addr, *end = colon;
 
@@ -39,17 +38,17 @@ static int split(const char *addr, char host[HOST_MAX + 1], uint16_t *port)
 		if (end < begin || *end != ']')
 			return -EINVAL;
 	} else if (memchr(addr, ':', (size_t)(colon - addr))) {
-		return -EINVAL; /* an IPv6 address without brackets ends anywhere */
+		return -EINVAL; /* an IPv6 address without brackets is ambiguous */
 	}
 	if ((size_t)(end - begin) > HOST_MAX)
 		return -EINVAL;
 	memcpy(host, begin, (size_t)(end - begin));
 	host[end - begin] = 0;
-	return parse_port(colon + 1, port);
+	return addr_parse_port(colon + 1, port);
 }
 
 /* One listener for both families (listen.c). */
-static void any_address(uint16_t port, struct sockaddr_storage *out)
+static void addr_any(uint16_t port, struct sockaddr_storage *out)
 {
 	const struct sockaddr_in6 any = {
 		.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT, .sin6_port = htons(port)};
@@ -58,7 +57,7 @@ static void any_address(uint16_t port, struct sockaddr_storage *out)
 	memcpy(out, &any, sizeof(any));
 }
 
-static int look_up(const char *host, uint16_t port, struct sockaddr_storage *out)
+static int addr_look_up(const char *host, uint16_t port, struct sockaddr_storage *out)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
 	struct addrinfo *list;
@@ -70,7 +69,7 @@ static int look_up(const char *host, uint16_t port, struct sockaddr_storage *out
 	memset(out, 0, sizeof(*out));
 	memcpy(out, list->ai_addr, list->ai_addrlen);
 	freeaddrinfo(list);
-	/* The port is in the same place in both. */
+	/* The port has the same offset in both. */
 	static_assert(offsetof(struct sockaddr_in, sin_port) ==
 			      offsetof(struct sockaddr_in6, sin6_port),
 		      "the port's place");
@@ -83,16 +82,16 @@ int vrb_addr_parse(const char *addr, bool passive, struct sockaddr_storage *out)
 	char host[HOST_MAX + 1];
 	uint16_t port;
 
-	if (split(addr, host, &port))
+	if (addr_split(addr, host, &port))
 		return gn_fail_log(-EINVAL,
 				   "verbs: '%s' is not HOST:PORT; an IPv6 HOST goes in brackets",
 				   addr);
 	if (*host && strcmp(host, "*"))
-		return look_up(host, port, out);
+		return addr_look_up(host, port, out);
 	if (!passive)
 		return gn_fail_log(
 			-EINVAL, "verbs: 'verbs:%s' is an address to listen at, not to connect to",
 			addr);
-	any_address(port, out);
+	addr_any(port, out);
 	return 0;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Asynchronous events of a context's device. Any thread may take them, so a handler only does what
- * any thread may do to another's cq or qp; both stay in place until their events are acknowledged,
- * because destroying waits.
+ * Asynchronous events of a context's device. Any thread may take them, so a handler does only what
+ * any thread may do to another thread's cq or qp. Both stay valid until their events are
+ * acknowledged, because destroying them waits for that.
  */
 #include "fabric/verbs/verbs.h"
 
-#define EVENTS_BATCH 64 /* per look; more leave the fd readable */
+#define EVENTS_BATCH 64 /* per call; more leave the fd readable */
 
-static void fail_if_on(struct vrb_qp *qp, void *arg)
+static void qp_fail_if_on(struct vrb_qp *qp, void *arg)
 {
 	const struct gn_cq *cq = arg;
 
@@ -16,28 +16,28 @@ static void fail_if_on(struct vrb_qp *qp, void *arg)
 		vrb_qp_fail(qp);
 }
 
-static void cq_overrun(struct vrb_ctx *ctx, struct vrb_cq *cq)
+static void async_cq_overrun(struct vrb_ctx *ctx, struct vrb_cq *cq)
 {
-	/* Flushing its qps overruns it once more. */
+	/* Flushing its qps overruns the cq again. */
 	if (__atomic_exchange_n(&cq->base.overrun, true, __ATOMIC_RELAXED))
 		return;
 	gn_log(GN_LOG_WARN, "verbs: a completion queue of %u entries was overrun", cq->base.depth);
-	vrb_table_each(&ctx->table, fail_if_on, &cq->base);
+	vrb_table_each(&ctx->table, qp_fail_if_on, &cq->base);
 	chan_push(cq->base.chan, &cq->base.ev_overrun);
 }
 
-static void lose(struct vrb_qp *qp, void *arg)
+static void async_device_lost(struct vrb_qp *qp, void *arg)
 {
 	(void)arg;
 	vrb_qp_fail(qp);
-	vrb_cm_lost(qp);
+	vrb_cm_peer_lost(qp);
 }
 
-static void handle(struct vrb_ctx *ctx, const struct ibv_async_event *event)
+static void async_handle(struct vrb_ctx *ctx, const struct ibv_async_event *event)
 {
 	switch (event->event_type) {
 	case IBV_EVENT_CQ_ERR:
-		cq_overrun(ctx, event->element.cq->cq_context);
+		async_cq_overrun(ctx, event->element.cq->cq_context);
 		break;
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
@@ -45,11 +45,11 @@ static void handle(struct vrb_ctx *ctx, const struct ibv_async_event *event)
 		vrb_qp_fail(event->element.qp->qp_context);
 		break;
 	case IBV_EVENT_COMM_EST:
-		vrb_cm_heard(event->element.qp->qp_context);
+		vrb_cm_received_early(event->element.qp->qp_context);
 		break;
 	case IBV_EVENT_DEVICE_FATAL:
 		gn_log(GN_LOG_ERROR, "verbs: device %s failed", ctx->base.obj.fabric->attr.device);
-		vrb_table_each(&ctx->table, lose, NULL);
+		vrb_table_each(&ctx->table, async_device_lost, NULL);
 		break;
 	case IBV_EVENT_PORT_ERR:
 		gn_log(GN_LOG_WARN, "verbs: port %d of %s went down", event->element.port_num,
@@ -66,7 +66,7 @@ void vrb_async_pump(struct vrb_ctx *ctx)
 	struct ibv_async_event event;
 
 	for (int i = 0; i < EVENTS_BATCH && !ibv_get_async_event(ctx->ibv, &event); i++) {
-		handle(ctx, &event);
+		async_handle(ctx, &event);
 		ibv_ack_async_event(&event);
 	}
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Event channels: the fds of a completion channel, of an rdma_cm channel, of the context's
- * asynchronous events (every channel of a context watches those; whoever looks first takes them),
- * and a timer for connections that are being made, because rdma_cm itself would ask a silent peer
- * for a minute.
+ * asynchronous events (every channel of a context watches these; any of them takes the events), and
+ * a timer for connection attempts, because rdma_cm itself retries a silent peer for a minute.
  */
 #include "base/fail.h"
 #include "fabric/verbs/verbs.h"
@@ -14,7 +13,7 @@
 
 #define NS_PER_S 1000000000ull
 
-static void comp_ready(struct chan_fd *self)
+static void chan_comp_ready(struct chan_fd *self)
 {
 	struct vrb_chan *chan = container_of(self, struct vrb_chan, comp_fd);
 
@@ -23,7 +22,7 @@ static void comp_ready(struct chan_fd *self)
 	gn_mutex_unlock(&chan->lock);
 }
 
-static void cm_ready(struct chan_fd *self)
+static void chan_cm_ready(struct chan_fd *self)
 {
 	struct vrb_chan *chan = container_of(self, struct vrb_chan, cm_fd);
 
@@ -32,13 +31,13 @@ static void cm_ready(struct chan_fd *self)
 	gn_mutex_unlock(&chan->lock);
 }
 
-static void async_ready(struct chan_fd *self)
+static void chan_async_ready(struct chan_fd *self)
 {
 	vrb_async_pump(vrb_ctx(container_of(self, struct vrb_chan, async_fd)->base.ctx));
 }
 
-/* To the earliest deadline; off without one. */
-static void set_timer(struct vrb_chan *chan)
+/* Sets the timer to the earliest deadline, or stops it. */
+static void chan_set_timer(struct vrb_chan *chan)
 {
 	struct itimerspec spec = {.it_value = {0}};
 	uint64_t first = GN_FOREVER;
@@ -54,17 +53,17 @@ static void set_timer(struct vrb_chan *chan)
 	timerfd_settime(chan->timer_fd.fd, TFD_TIMER_ABSTIME, &spec, NULL);
 }
 
-void vrb_chan_expect(struct vrb_chan *chan, struct vrb_qp *qp)
+void vrb_chan_set_deadline(struct vrb_chan *chan, struct vrb_qp *qp)
 {
 	qp->conn.next = chan->pending;
 	qp->conn.prev = &chan->pending;
 	if (qp->conn.next)
 		qp->conn.next->conn.prev = &qp->conn.next;
 	chan->pending = qp;
-	set_timer(chan);
+	chan_set_timer(chan);
 }
 
-void vrb_chan_expect_no_more(struct vrb_chan *chan, struct vrb_qp *qp)
+void vrb_chan_clear_deadline(struct vrb_chan *chan, struct vrb_qp *qp)
 {
 	if (!qp->conn.prev)
 		return;
@@ -73,10 +72,10 @@ void vrb_chan_expect_no_more(struct vrb_chan *chan, struct vrb_qp *qp)
 		qp->conn.next->conn.prev = qp->conn.prev;
 	qp->conn.next = NULL;
 	qp->conn.prev = NULL;
-	set_timer(chan);
+	chan_set_timer(chan);
 }
 
-static void timer_ready(struct chan_fd *self)
+static void chan_timer_ready(struct chan_fd *self)
 {
 	struct vrb_chan *chan = container_of(self, struct vrb_chan, timer_fd);
 	const uint64_t now = gn_now_ns();
@@ -88,11 +87,11 @@ static void timer_ready(struct chan_fd *self)
 		if (qp->conn.deadline_ns <= now)
 			vrb_cm_expired(qp);
 	}
-	set_timer(chan); /* which also makes the fd unreadable */
+	chan_set_timer(chan); /* also makes the fd unreadable */
 	gn_mutex_unlock(&chan->lock);
 }
 
-static int add_fds(struct vrb_chan *chan)
+static int chan_add_fds(struct vrb_chan *chan)
 {
 	struct chan_fd *const fds[] = {&chan->comp_fd, &chan->cm_fd, &chan->async_fd,
 				       &chan->timer_fd};
@@ -103,7 +102,7 @@ static int add_fds(struct vrb_chan *chan)
 	return rc;
 }
 
-static int open_comp(struct vrb_chan *chan)
+static int chan_open_comp(struct vrb_chan *chan)
 {
 	int rc;
 
@@ -116,7 +115,7 @@ static int open_comp(struct vrb_chan *chan)
 	return rc;
 }
 
-static int open_cm(struct vrb_chan *chan)
+static int chan_open_cm(struct vrb_chan *chan)
 {
 	int rc;
 
@@ -136,12 +135,12 @@ int vrb_chan_init(struct gn_chan *base)
 
 	if (rc)
 		return rc;
-	rc = open_comp(chan);
+	rc = chan_open_comp(chan);
 	if (rc) {
 		gn_fail_log(0, "verbs: no completion channel: %s", gn_strerror(rc));
 		goto fini_fds;
 	}
-	rc = open_cm(chan);
+	rc = chan_open_cm(chan);
 	if (rc) {
 		gn_fail_log(0,
 			    "verbs: no connection manager: %s; is /dev/infiniband/rdma_cm there? "
@@ -155,12 +154,12 @@ int vrb_chan_init(struct gn_chan *base)
 		gn_fail_log(0, "verbs: no timer: %s", gn_strerror(rc));
 		goto destroy_cm;
 	}
-	chan->comp_fd = (struct chan_fd){chan->comp->fd, comp_ready};
-	chan->cm_fd = (struct chan_fd){chan->cm->fd, cm_ready};
-	chan->async_fd = (struct chan_fd){vrb_ctx(base->ctx)->ibv->async_fd, async_ready};
-	chan->timer_fd = (struct chan_fd){timer, timer_ready};
+	chan->comp_fd = (struct chan_fd){chan->comp->fd, chan_comp_ready};
+	chan->cm_fd = (struct chan_fd){chan->cm->fd, chan_cm_ready};
+	chan->async_fd = (struct chan_fd){vrb_ctx(base->ctx)->ibv->async_fd, chan_async_ready};
+	chan->timer_fd = (struct chan_fd){timer, chan_timer_ready};
 	gn_mutex_init(&chan->lock);
-	rc = add_fds(chan);
+	rc = chan_add_fds(chan);
 	if (!rc)
 		return 0;
 	gn_mutex_fini(&chan->lock);
@@ -178,7 +177,7 @@ void vrb_chan_fini(struct gn_chan *base)
 {
 	struct vrb_chan *chan = vrb_chan(base);
 
-	/* First the set: the context's fd lives on, and must not be watched for us any more. */
+	/* First the epoll set: the context's fd stays open and must not be watched any more. */
 	chan_fds_fini(base);
 	close(chan->timer_fd.fd);
 	rdma_destroy_event_channel(chan->cm);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Connections, by rdma_cm with qps it does not know ("external qp"):
+ * Connections by rdma_cm, with qps that rdma_cm does not know ("external qp"):
  *
- *	active                                       passive
- *	resolve address, resolve route
- *	rdma_connect, with our qp's number  ------>  CONNECT_REQUEST: becomes a gn_conn_req
- *	                                             accept: qp to RTS, rdma_accept
- *	CONNECT_RESPONSE: qp to RTS         <------
- *	rdma_establish; ESTABLISHED         ------>  ESTABLISHED
+ * 	active                                       passive
+ * 	resolve address, resolve route
+ * 	rdma_connect, with our qp's number  ------>  CONNECT_REQUEST: becomes a gn_conn_req
+ * 	                                             accept: qp to RTS, rdma_accept
+ * 	CONNECT_RESPONSE: qp to RTS         <------
+ * 	rdma_establish; ESTABLISHED         ------>  ESTABLISHED
  *
- * Nothing here waits. An event of rdma_cm is copied and acknowledged before it is handled, because
- * handling may destroy its id, and destroying waits for acknowledgements. An id's context is the
- * object it belongs to.
+ * Nothing here waits. An rdma_cm event is copied and acknowledged before it is handled, because
+ * handling may destroy its id, and destroying an id waits for acknowledgements. An id's context is
+ * the object it belongs to.
  */
 #include "base/fail.h"
 #include "fabric/verbs/verbs.h"
@@ -19,11 +19,11 @@
 #include <errno.h>
 #include <string.h>
 
-#define EVENTS_BATCH 64 /* per look; more leave the fd readable */
-#define RETRIES	     6	/* for qps of other makers; ours set their own (qp.c) */
+#define EVENTS_BATCH 64 /* per call; more leave the fd readable */
+#define RETRIES	     6	/* for peers' qps of other software; ours set their own (qp.c) */
 #define NS_PER_MS    1000000u
 
-/* Why a request was rejected, as InfiniBand numbers it. All others are like 8: nobody listens. */
+/* Reasons of a rejection, as InfiniBand numbers them. All others count as 8: no listener. */
 enum { REJECT_TIMEOUT = 4, REJECT_BY_OWNER = 28 };
 
 static struct vrb_chan *chan_of(struct vrb_qp *qp)
@@ -31,9 +31,9 @@ static struct vrb_chan *chan_of(struct vrb_qp *qp)
 	return vrb_chan(qp->base.chan);
 }
 
-static bool is_pending(const struct vrb_qp *qp)
+static bool cm_is_pending(const struct vrb_qp *qp)
 {
-	return qp->conn.state == VRB_CONN_ASKING || qp->conn.state == VRB_CONN_ACCEPTED;
+	return qp->conn.state == VRB_CONN_CONNECTING || qp->conn.state == VRB_CONN_ACCEPTED;
 }
 
 bool vrb_cm_on_our_device(const struct rdma_cm_id *id, const struct gn_fabric *fabric)
@@ -51,44 +51,44 @@ int vrb_cm_new_id(struct vrb_chan *chan, void *context, struct rdma_cm_id **out)
 	return gn_fail_log(rc, "verbs: no connection identifier: %s", gn_strerror(rc));
 }
 
-/* ---- the end of an attempt, and of a connection ---- */
+/* ---- failed attempts and disconnects ---- */
 
-static void drop_id(struct vrb_qp *qp)
+static void cm_destroy_id(struct vrb_qp *qp)
 {
 	if (qp->conn.id)
 		rdma_destroy_id(qp->conn.id);
 	qp->conn.id = NULL;
 }
 
-static void give_up(struct vrb_qp *qp, enum gn_event_type type, int status)
+static void cm_connect_failed(struct vrb_qp *qp, enum gn_event_type type, int status)
 {
-	vrb_chan_expect_no_more(chan_of(qp), qp);
-	/* The kernel tells the peer, if that can know of us. */
-	drop_id(qp);
+	vrb_chan_clear_deadline(chan_of(qp), qp);
+	/* The kernel notifies the peer, if the peer knows of this attempt. */
+	cm_destroy_id(qp);
 	qp->conn.state = VRB_CONN_DOWN;
 	vrb_qp_fail(qp);
 	if (type == GN_EVENT_UNREACHABLE)
-		qp->base.private_len = 0; /* there is no text to add to the status */
+		qp->base.private_len = 0; /* no text in addition to the status */
 	qp_refused(&qp->base, type, status);
 }
 
 void vrb_cm_expired(struct vrb_qp *qp)
 {
-	give_up(qp, GN_EVENT_UNREACHABLE, -ETIMEDOUT);
+	cm_connect_failed(qp, GN_EVENT_UNREACHABLE, -ETIMEDOUT);
 }
 
-static void peer_gone(struct vrb_qp *qp)
+static void cm_peer_disconnected(struct vrb_qp *qp)
 {
-	if (is_pending(qp)) {
-		give_up(qp, GN_EVENT_UNREACHABLE, -ECONNRESET);
+	if (cm_is_pending(qp)) {
+		cm_connect_failed(qp, GN_EVENT_UNREACHABLE, -ECONNRESET);
 	} else if (qp->conn.state == VRB_CONN_UP) {
 		qp->conn.state = VRB_CONN_DOWN;
 		vrb_qp_fail(qp);
-		qp_gone(&qp->base);
+		qp_disconnected(&qp->base);
 	}
 }
 
-void vrb_cm_lost(struct vrb_qp *qp)
+void vrb_cm_peer_lost(struct vrb_qp *qp)
 {
 	struct vrb_chan *chan;
 
@@ -96,11 +96,11 @@ void vrb_cm_lost(struct vrb_qp *qp)
 		return;
 	chan = chan_of(qp);
 	gn_mutex_lock(&chan->lock);
-	peer_gone(qp);
+	cm_peer_disconnected(qp);
 	gn_mutex_unlock(&chan->lock);
 }
 
-void vrb_cm_heard(struct vrb_qp *qp)
+void vrb_cm_received_early(struct vrb_qp *qp)
 {
 	struct vrb_chan *chan;
 
@@ -113,14 +113,14 @@ void vrb_cm_heard(struct vrb_qp *qp)
 	gn_mutex_unlock(&chan->lock);
 }
 
-void vrb_cm_leave(struct vrb_qp *qp)
+void vrb_cm_detach(struct vrb_qp *qp)
 {
 	struct vrb_chan *chan = chan_of(qp);
 
 	gn_mutex_lock(&chan->lock);
-	if (is_pending(qp)) {
-		vrb_chan_expect_no_more(chan, qp);
-		drop_id(qp);
+	if (cm_is_pending(qp)) {
+		vrb_chan_clear_deadline(chan, qp);
+		cm_destroy_id(qp);
 	} else if (qp->conn.state == VRB_CONN_UP && rdma_disconnect(qp->conn.id)) {
 		gn_log(GN_LOG_DEBUG, "verbs: goodbye: %s", gn_strerror(vrb_errno()));
 	}
@@ -136,9 +136,9 @@ void vrb_cm_fini(struct vrb_qp *qp)
 		return;
 	chan = chan_of(qp);
 	gn_mutex_lock(&chan->lock);
-	vrb_chan_expect_no_more(chan, qp);
-	/* Destroying a connection's id says goodbye to the peer; once, even if that gets lost. */
-	drop_id(qp);
+	vrb_chan_clear_deadline(chan, qp);
+	/* Destroying the id sends one DREQ to the peer, which may be lost. */
+	cm_destroy_id(qp);
 	/* Until the device's qp is destroyed, another thread may take an event of it. */
 	qp->conn.state = VRB_CONN_DOWN;
 	gn_mutex_unlock(&chan->lock);
@@ -152,13 +152,13 @@ int vrb_disconnect(struct gn_qp *base)
 
 	gn_mutex_lock(&chan->lock);
 	rc = vrb_qp_fail(qp);
-	if (is_pending(qp)) {
-		give_up(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
+	if (cm_is_pending(qp)) {
+		cm_connect_failed(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
 	} else if (qp->conn.state == VRB_CONN_UP) {
 		if (rdma_disconnect(qp->conn.id))
 			gn_log(GN_LOG_DEBUG, "verbs: goodbye: %s", gn_strerror(vrb_errno()));
 		qp->conn.state = VRB_CONN_DOWN;
-		qp_gone(base);
+		qp_disconnected(base);
 	}
 	gn_mutex_unlock(&chan->lock);
 	return rc;
@@ -166,7 +166,7 @@ int vrb_disconnect(struct gn_qp *base)
 
 /* ---- connecting ---- */
 
-static int left_ms(const struct vrb_qp *qp)
+static int cm_time_left_ms(const struct vrb_qp *qp)
 {
 	const uint64_t now = gn_now_ns(), deadline = qp->conn.deadline_ns;
 
@@ -187,7 +187,7 @@ int vrb_connect(struct gn_qp *base, const char *addr, const struct gn_conn_opts 
 	rc = vrb_cm_new_id(chan, &base->obj, &conn->id);
 	if (rc)
 		goto unlock;
-	conn->state = VRB_CONN_ASKING;
+	conn->state = VRB_CONN_CONNECTING;
 	conn->deadline_ns = gn_deadline_us(opts->timeout_us);
 	conn->rnr_retry = opts->rnr_retry;
 	conn->rnr_timer_us = opts->rnr_timer_us;
@@ -195,15 +195,15 @@ int vrb_connect(struct gn_qp *base, const char *addr, const struct gn_conn_opts 
 	if (opts->private_len)
 		memcpy(conn->private_data, opts->private_data, opts->private_len);
 	vrb_qp_state(qp, GN_QP_CONNECTING);
-	vrb_chan_expect(chan, qp);
-	if (rdma_resolve_addr(conn->id, NULL, (struct sockaddr *)&to, left_ms(qp)))
-		give_up(qp, GN_EVENT_UNREACHABLE, vrb_errno());
+	vrb_chan_set_deadline(chan, qp);
+	if (rdma_resolve_addr(conn->id, NULL, (struct sockaddr *)&to, cm_time_left_ms(qp)))
+		cm_connect_failed(qp, GN_EVENT_UNREACHABLE, vrb_errno());
 unlock:
 	gn_mutex_unlock(&chan->lock);
 	return rc;
 }
 
-static void addr_resolved(struct vrb_qp *qp)
+static void cm_addr_resolved(struct vrb_qp *qp)
 {
 	struct gn_fabric *fabric = qp->base.obj.fabric;
 
@@ -216,13 +216,13 @@ static void addr_resolved(struct vrb_qp *qp)
 			qp->conn.id->verbs ? ibv_get_device_name(qp->conn.id->verbs->device) :
 					     "no RDMA device",
 			fabric->attr.device);
-		give_up(qp, GN_EVENT_UNREACHABLE, -ENETUNREACH);
-	} else if (rdma_resolve_route(qp->conn.id, left_ms(qp))) {
-		give_up(qp, GN_EVENT_UNREACHABLE, vrb_errno());
+		cm_connect_failed(qp, GN_EVENT_UNREACHABLE, -ENETUNREACH);
+	} else if (rdma_resolve_route(qp->conn.id, cm_time_left_ms(qp))) {
+		cm_connect_failed(qp, GN_EVENT_UNREACHABLE, vrb_errno());
 	}
 }
 
-static void route_resolved(struct vrb_qp *qp)
+static void cm_route_resolved(struct vrb_qp *qp)
 {
 	const struct vrb_fabric *fabric = vrb_fabric(qp->base.obj.fabric);
 	struct rdma_conn_param param = {
@@ -236,22 +236,23 @@ static void route_resolved(struct vrb_qp *qp)
 	};
 
 	if (rdma_connect(qp->conn.id, &param))
-		give_up(qp, GN_EVENT_UNREACHABLE, vrb_errno());
+		cm_connect_failed(qp, GN_EVENT_UNREACHABLE, vrb_errno());
 }
 
-static void keep_private(struct gn_qp *qp, const struct vrb_happening *what)
+static void cm_keep_private(struct gn_qp *qp, const struct vrb_cm_event *what)
 {
 	memcpy(qp->private_data, what->private_data, what->private_len);
 	qp->private_len = what->private_len;
 }
 
-static void responded(struct vrb_qp *qp, const struct vrb_happening *what)
+static void cm_responded(struct vrb_qp *qp, const struct vrb_cm_event *what)
 {
 	struct vrb_path path = {
 		.rnr_retry = qp->conn.rnr_retry,
 		.rnr_timer_us = qp->conn.rnr_timer_us,
 	};
-	int rc = qp->base.state == GN_QP_ERROR ? -ECANCELED : 0; /* by gn_qp_error(), meanwhile */
+	/* by gn_qp_error(), in the meantime */
+	int rc = qp->base.state == GN_QP_ERROR ? -ECANCELED : 0;
 
 	vrb_path_depths(&path, qp->base.obj.fabric, what->responder_resources,
 			what->initiator_depth);
@@ -260,53 +261,53 @@ static void responded(struct vrb_qp *qp, const struct vrb_happening *what)
 	if (!rc && rdma_establish(qp->conn.id))
 		rc = vrb_errno();
 	if (rc) {
-		give_up(qp, GN_EVENT_UNREACHABLE, rc);
+		cm_connect_failed(qp, GN_EVENT_UNREACHABLE, rc);
 		return;
 	}
-	vrb_chan_expect_no_more(chan_of(qp), qp);
+	vrb_chan_clear_deadline(chan_of(qp), qp);
 	qp->conn.state = VRB_CONN_UP;
 	vrb_qp_state(qp, GN_QP_READY);
-	keep_private(&qp->base, what);
+	cm_keep_private(&qp->base, what);
 	qp_established(&qp->base);
 }
 
-static void rejected(struct vrb_qp *qp, const struct vrb_happening *what)
+static void cm_rejected(struct vrb_qp *qp, const struct vrb_cm_event *what)
 {
 	if (qp->conn.state == VRB_CONN_ACCEPTED) {
-		/* The other side changed its mind. */
-		give_up(qp, GN_EVENT_UNREACHABLE, -ECONNRESET);
+		/* The peer disconnected before the handshake was complete. */
+		cm_connect_failed(qp, GN_EVENT_UNREACHABLE, -ECONNRESET);
 	} else if (what->status == REJECT_BY_OWNER) {
-		keep_private(&qp->base, what);
-		give_up(qp, GN_EVENT_REJECTED, -ECONNREFUSED);
+		cm_keep_private(&qp->base, what);
+		cm_connect_failed(qp, GN_EVENT_REJECTED, -ECONNREFUSED);
 	} else {
 		gn_log(GN_LOG_DEBUG, "verbs: rejected for reason %d", what->status);
-		give_up(qp, GN_EVENT_UNREACHABLE,
-			what->status == REJECT_TIMEOUT ? -ETIMEDOUT : -ECONNREFUSED);
+		cm_connect_failed(qp, GN_EVENT_UNREACHABLE,
+				  what->status == REJECT_TIMEOUT ? -ETIMEDOUT : -ECONNREFUSED);
 	}
 }
 
-static void unreachable(struct vrb_qp *qp, int status)
+static void cm_unreachable(struct vrb_qp *qp, int status)
 {
-	give_up(qp, GN_EVENT_UNREACHABLE,
-		status < 0 ? status : (status > 0 ? -status : -EHOSTUNREACH));
+	cm_connect_failed(qp, GN_EVENT_UNREACHABLE,
+			  status < 0 ? status : (status > 0 ? -status : -EHOSTUNREACH));
 }
 
-static void established(struct vrb_qp *qp)
+static void cm_established(struct vrb_qp *qp)
 {
 	if (qp->conn.state != VRB_CONN_ACCEPTED)
 		return;
-	vrb_chan_expect_no_more(chan_of(qp), qp);
+	vrb_chan_clear_deadline(chan_of(qp), qp);
 	qp->conn.state = VRB_CONN_UP;
 	qp_established(&qp->base);
 }
 
 /* ---- events ---- */
 
-static void copy_event(const struct rdma_cm_event *event, struct vrb_happening *out)
+static void cm_copy_event(const struct rdma_cm_event *event, struct vrb_cm_event *out)
 {
 	const struct rdma_conn_param *param = &event->param.conn;
 
-	*out = (struct vrb_happening){
+	*out = (struct vrb_cm_event){
 		.type = event->event, .status = event->status, .id = event->id};
 	out->about = event->listen_id ? event->listen_id->context : event->id->context;
 	out->responder_resources = param->responder_resources;
@@ -319,66 +320,67 @@ static void copy_event(const struct rdma_cm_event *event, struct vrb_happening *
 	}
 }
 
-static void handle_qp(struct vrb_qp *qp, const struct vrb_happening *what)
+static void cm_handle_qp(struct vrb_qp *qp, const struct vrb_cm_event *what)
 {
 	switch (what->type) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
-		addr_resolved(qp);
+		cm_addr_resolved(qp);
 		break;
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
-		route_resolved(qp);
+		cm_route_resolved(qp);
 		break;
 	case RDMA_CM_EVENT_CONNECT_RESPONSE:
-		responded(qp, what);
+		cm_responded(qp, what);
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
-		established(qp);
+		cm_established(qp);
 		break;
 	case RDMA_CM_EVENT_REJECTED:
-		rejected(qp, what);
+		cm_rejected(qp, what);
 		break;
 	case RDMA_CM_EVENT_ADDR_ERROR:
 	case RDMA_CM_EVENT_ROUTE_ERROR:
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:
-		unreachable(qp, what->status);
+		cm_unreachable(qp, what->status);
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
-		rdma_disconnect(qp->conn.id); /* the answer, without which the peer asks again */
-		peer_gone(qp);
+		/* the DREP, without which the peer repeats its DREQ */
+		rdma_disconnect(qp->conn.id);
+		cm_peer_disconnected(qp);
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 		gn_fail_log(0, "verbs: device %s was removed", qp->base.obj.fabric->attr.device);
-		peer_gone(qp);
+		cm_peer_disconnected(qp);
 		break;
-	default: /* TIMEWAIT_EXIT, ADDR_CHANGE: nothing to be done */
+	default: /* TIMEWAIT_EXIT, ADDR_CHANGE: ignored */
 		break;
 	}
 }
 
-static void handle(const struct vrb_happening *what)
+static void cm_handle(const struct vrb_cm_event *what)
 {
 	if (what->about->type == OBJ_LISTENER) {
 		struct gn_listener *base = container_of(what->about, struct gn_listener, obj);
 
 		if (what->type == RDMA_CM_EVENT_CONNECT_REQUEST)
-			vrb_requested(container_of(base, struct vrb_listener, base), what);
+			vrb_connect_requested(container_of(base, struct vrb_listener, base), what);
 	} else if (what->about->type == OBJ_QP) {
 		struct vrb_qp *qp = vrb_qp(container_of(what->about, struct gn_qp, obj));
 
 		if (qp->conn.id == what->id)
-			handle_qp(qp, what);
+			cm_handle_qp(qp, what);
 	}
 }
 
 void vrb_cm_events(struct vrb_chan *chan)
 {
 	struct rdma_cm_event *event;
-	struct vrb_happening what;
+	struct vrb_cm_event what;
 
 	for (int i = 0; i < EVENTS_BATCH && !rdma_get_cm_event(chan->cm, &event); i++) {
-		copy_event(event, &what);
+		cm_copy_event(event, &what);
 		rdma_ack_cm_event(event);
-		handle(&what);
+		cm_handle(&what);
 	}
 }

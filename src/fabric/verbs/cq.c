@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Completion queues: polling with translation, arming, and the events of the completion channel. */
+/* Completion queues: polling and translation, arming, and the completion channel's events. */
 #include "base/fail.h"
 #include "fabric/verbs/verbs.h"
 
@@ -8,11 +8,11 @@
 #include <errno.h>
 #include <string.h>
 
-/* Each acknowledgement takes a lock in libibverbs, and destroying waits for what is missing. */
+/* An acknowledgement takes a lock in libibverbs, and destroying a cq waits for missing ones. */
 #define ACK_BATCH    64u
-#define POLL_BATCH   16	   /* completions taken from the device at a time */
-#define EVENTS_BATCH 64	   /* per look; more leave the fd readable */
-#define ASYNC_EVERY  1024u /* empty polls: someone who only polls learns of a dead cq too */
+#define POLL_BATCH   16	   /* completions per ibv_poll_cq() */
+#define EVENTS_BATCH 64	   /* per call; more leave the fd readable */
+#define ASYNC_EVERY  1024u /* empty polls: a thread that only polls must learn of a dead cq, too */
 
 static const uint8_t statuses[] = {
 	[IBV_WC_SUCCESS] = GN_WC_OK,
@@ -39,7 +39,7 @@ static const uint8_t statuses[] = {
 	[IBV_WC_GENERAL_ERR] = GN_WC_FATAL,
 };
 
-static enum gn_wc_status status_of(enum ibv_wc_status status)
+static enum gn_wc_status wc_status_of(enum ibv_wc_status status)
 {
 	return (size_t)status < sizeof(statuses) ? (enum gn_wc_status)statuses[status] :
 						   GN_WC_FATAL;
@@ -75,22 +75,22 @@ void vrb_cq_fini(struct gn_cq *base)
 
 	if (chan) {
 		gn_mutex_lock(&chan->lock);
-		/* What is taken from now on is acknowledged at once (vrb_cq_events). */
+		/* From now on vrb_cq_events() acknowledges at once. */
 		cq->closing = true;
 		if (cq->events)
 			ibv_ack_cq_events(cq->ibv, cq->events);
 		cq->events = 0;
 		gn_mutex_unlock(&chan->lock);
 	}
-	/* Waits for acknowledgements that other threads owe, so no lock is held. */
+	/* Waits for acknowledgements of other threads, so the caller holds no lock. */
 	rc = ibv_destroy_cq(cq->ibv);
 	if (rc)
 		gn_fail_log(0, "verbs: a completion queue is left behind: %s", gn_strerror(-rc));
 	gn_free(cq->stash);
 }
 
-/* A datagram that a receive has no room for may end the receive alone. */
-static bool still_ready(struct vrb_qp *qp)
+/* A datagram that does not fit may fail the receive alone. */
+static bool qp_still_ready(struct vrb_qp *qp)
 {
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
@@ -100,27 +100,27 @@ static bool still_ready(struct vrb_qp *qp)
 }
 
 /*
- * An error completion: the device has the qp in error, or (UD, sends) half in it. After a failed
- * receive of a connected qp it gets there by itself, and is left to it: Soft-RoCE completes the
- * receive first and then tells the sender why, unless somebody put the qp in error in between.
+ * After an error completion the device has the qp in error, or (UD sends) in SQE. After a failed
+ * receive of an RC qp the device changes the state itself, and must not be disturbed: Soft-RoCE
+ * completes the receive first and then sends the reason, unless the qp is put in error in between.
  */
-static void fail(struct vrb_qp *qp, const struct gn_wc *wc)
+static void qp_fail_on_error(struct vrb_qp *qp, const struct gn_wc *wc)
 {
 	const bool by_itself = wc->op == GN_OP_RECV && qp->base.type == GN_QP_RC;
 
 	if (wc->op == GN_OP_RECV && qp->base.type == GN_QP_UD && wc->status != GN_WC_FLUSHED &&
-	    still_ready(qp))
+	    qp_still_ready(qp))
 		return;
 	if (qp->base.state != GN_QP_ERROR && by_itself)
 		vrb_qp_state(qp, GN_QP_ERROR);
 	else if (qp->base.state != GN_QP_ERROR)
 		vrb_qp_fail(qp);
 	if (wc->status == GN_WC_RETRY)
-		vrb_cm_lost(qp);
+		vrb_cm_peer_lost(qp);
 }
 
-/* The position in full, or -ERANGE if nothing is outstanding there. */
-static int find_position(const struct ibv_wc *in, uint64_t tail, uint64_t head, uint64_t *out)
+/* Finds the full position; -ERANGE: no request is outstanding there. */
+static int wc_find_position(const struct ibv_wc *in, uint64_t tail, uint64_t head, uint64_t *out)
 {
 	const uint64_t position = tail + (((in->wr_id >> 1) - tail) & VRB_POSITION_MASK);
 
@@ -131,10 +131,10 @@ static int find_position(const struct ibv_wc *in, uint64_t tail, uint64_t head, 
 	return 0;
 }
 
-static int finish_send(struct gn_qp *qp, const struct ibv_wc *in, struct gn_wc *out)
+static int wc_finish_send(struct gn_qp *qp, const struct ibv_wc *in, struct gn_wc *out)
 {
 	const struct sq_entry *entry;
-	const int rc = find_position(in, qp->sq_tail, qp->sq_head, &out->id);
+	const int rc = wc_find_position(in, qp->sq_tail, qp->sq_head, &out->id);
 
 	if (unlikely(rc))
 		return rc;
@@ -144,9 +144,9 @@ static int finish_send(struct gn_qp *qp, const struct ibv_wc *in, struct gn_wc *
 	return 0;
 }
 
-static int finish_recv(struct gn_qp *qp, const struct ibv_wc *in, struct gn_wc *out)
+static int wc_finish_recv(struct gn_qp *qp, const struct ibv_wc *in, struct gn_wc *out)
 {
-	const int rc = find_position(in, qp->rq_tail, qp->rq_head, &out->id);
+	const int rc = wc_find_position(in, qp->rq_tail, qp->rq_head, &out->id);
 
 	if (unlikely(rc))
 		return rc;
@@ -168,26 +168,26 @@ static int finish_recv(struct gn_qp *qp, const struct ibv_wc *in, struct gn_wc *
 	return 0;
 }
 
-/* False if the completion is nobody's: its qp was destroyed. */
-static bool translate(struct vrb_cq *cq, const struct ibv_wc *in, struct gn_wc *out)
+/* False: the completion's qp was destroyed. */
+static bool wc_translate(struct vrb_cq *cq, const struct ibv_wc *in, struct gn_wc *out)
 {
 	struct vrb_qp *qp = vrb_table_find(&vrb_ctx(cq->base.ctx)->table, in->wr_id);
 
 	if (unlikely(!qp))
 		return false;
-	*out = (struct gn_wc){.qp = &qp->base, .status = status_of(in->status)};
-	if (unlikely(in->wr_id & 1 ? finish_recv(&qp->base, in, out) :
-				     finish_send(&qp->base, in, out)))
+	*out = (struct gn_wc){.qp = &qp->base, .status = wc_status_of(in->status)};
+	if (unlikely(in->wr_id & 1 ? wc_finish_recv(&qp->base, in, out) :
+				     wc_finish_send(&qp->base, in, out)))
 		return false;
 	if (unlikely(out->status != GN_WC_OK)) {
 		out->vendor = in->vendor_err;
-		fail(qp, out);
+		qp_fail_on_error(qp, out);
 	}
 	return true;
 }
 
-/* Appends to the stash, which has room for a batch. Returns how many. */
-static unsigned take_batch(struct vrb_cq *cq)
+/* Appends a batch to the stash, which has space for it. Returns the number of completions. */
+static unsigned stash_poll_batch(struct vrb_cq *cq)
 {
 	int n = ibv_poll_cq(cq->ibv, POLL_BATCH, &cq->stash[cq->stash_end]);
 
@@ -200,16 +200,16 @@ static unsigned take_batch(struct vrb_cq *cq)
 	return (unsigned)n;
 }
 
-/* Only with an empty stash. */
-static unsigned refill(struct vrb_cq *cq)
+/* The stash must be empty. */
+static unsigned stash_refill(struct vrb_cq *cq)
 {
 	assert(cq->stash_first == cq->stash_end);
 	cq->stash_first = cq->stash_end = 0;
-	return take_batch(cq);
+	return stash_poll_batch(cq);
 }
 
-/* Of the stash's end, from there on, keep what has a qp. */
-static void keep_living(struct vrb_cq *cq, unsigned from)
+/* Removes completions of destroyed qps from the stash, starting at from. */
+static void stash_keep_live(struct vrb_cq *cq, unsigned from)
 {
 	const unsigned end = cq->stash_end;
 
@@ -219,8 +219,8 @@ static void keep_living(struct vrb_cq *cq, unsigned from)
 			cq->stash[cq->stash_end++] = cq->stash[from];
 }
 
-/* Room for one more batch. What it grows by is bounded by what living qps have outstanding. */
-static int make_room(struct vrb_cq *cq)
+/* Makes space for one more batch. The outstanding requests of live qps bound its growth. */
+static int stash_grow(struct vrb_cq *cq)
 {
 	const unsigned size = 2 * cq->stash_size;
 	struct ibv_wc *stash;
@@ -237,21 +237,21 @@ static int make_room(struct vrb_cq *cq)
 	return 0;
 }
 
-void vrb_cq_forget(struct gn_cq *base)
+void vrb_cq_purge(struct gn_cq *base)
 {
 	struct vrb_cq *cq = vrb_cq(base);
 	unsigned n = POLL_BATCH;
 
-	keep_living(cq, cq->stash_first);
+	stash_keep_live(cq, cq->stash_first);
 	/*
-	 * Devices with a queue of their own do this when a qp is destroyed. Soft-RoCE does not, and
-	 * a queue that nobody polls would be overrun by qps that come and go. Without memory they
-	 * stay where they are, and are skipped when they are polled.
+	 * Most devices remove a destroyed qp's completions themselves. Soft-RoCE does not, and a cq
+	 * that is not polled would be overrun by short-lived qps. Without memory the completions
+	 * stay, and a poll skips them.
 	 */
-	for (unsigned polled = 0; n == POLL_BATCH && polled < base->depth && !make_room(cq);
+	for (unsigned polled = 0; n == POLL_BATCH && polled < base->depth && !stash_grow(cq);
 	     polled += n) {
-		n = take_batch(cq);
-		keep_living(cq, cq->stash_end - n);
+		n = stash_poll_batch(cq);
+		stash_keep_live(cq, cq->stash_end - n);
 	}
 }
 
@@ -263,13 +263,13 @@ int vrb_cq_poll(struct gn_cq *base, struct gn_wc *wc, int n)
 
 	while (got < n) {
 		if (cq->stash_first == cq->stash_end) {
-			if (was_last || !refill(cq))
+			if (was_last || !stash_refill(cq))
 				break;
 			was_last = cq->stash_end < POLL_BATCH;
 		}
-		got += translate(cq, &cq->stash[cq->stash_first++], &wc[got]);
+		got += wc_translate(cq, &cq->stash[cq->stash_first++], &wc[got]);
 	}
-	if (!got && ++cq->empties % ASYNC_EVERY == 0)
+	if (!got && ++cq->n_empty_polls % ASYNC_EVERY == 0)
 		vrb_async_pump(vrb_ctx(base->ctx));
 	return got;
 }
@@ -278,7 +278,7 @@ bool vrb_cq_ready(struct gn_cq *base)
 {
 	struct vrb_cq *cq = vrb_cq(base);
 
-	return cq->stash_first < cq->stash_end || refill(cq);
+	return cq->stash_first < cq->stash_end || stash_refill(cq);
 }
 
 int vrb_cq_arm(struct gn_cq *base, bool solicited_only)
@@ -294,7 +294,9 @@ void vrb_cq_events(struct vrb_chan *chan)
 	for (int i = 0; i < EVENTS_BATCH && !ibv_get_cq_event(chan->comp, &ibv, &context); i++) {
 		struct vrb_cq *cq = context;
 
-		/* First: once all is acknowledged, a cq that is closing is gone. */
+		/*
+		 * Before acknowledging: after the last acknowledgement a closing cq may be freed.
+		 */
 		chan_push(&chan->base, &cq->base.ev_completion);
 		if (++cq->events == ACK_BATCH || cq->closing) {
 			const unsigned n = cq->events;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Choosing a device and saying honestly what it can do, and contexts: each is an ibv_context of its
- * own, because that is what posts contend on.
+ * Selects a device and queries its capabilities; contexts: each is an ibv_context of its own,
+ * because posts contend on a context.
  */
 #include "base/fail.h"
 #include "fabric/verbs/verbs.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Devices offer more than anyone wants to allocate; these bound what one object may cost. */
+/* Devices advertise more than is sensible to allocate; these limits bound an object's cost. */
 #define SGE_MAX	      32u
 #define CQE_MAX	      (1u << 18)
 #define RD_ATOMIC_MAX 16
@@ -30,8 +30,8 @@ int vrb_nonblocking(int fd)
 	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) ? -errno : 0;
 }
 
-/* Nothing tells how much may be sent inline except a device that creates a qp for it. */
-static uint32_t probe_inline(struct ibv_context *ibv)
+/* The largest inline size is known only after creating a qp. */
+static uint32_t device_probe_inline(struct ibv_context *ibv)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(ibv);
 	struct ibv_cq *cq = ibv_create_cq(ibv, 1, NULL, NULL, 0);
@@ -63,11 +63,10 @@ static uint32_t probe_inline(struct ibv_context *ibv)
 	return size;
 }
 
-static uint64_t caps_of(const struct ibv_device_attr *dev)
+static uint64_t device_caps(const struct ibv_device_attr *dev)
 {
 	/*
-	 * No order of bytes in memory is promised here: a device says per connection whether it
-	 * keeps one (qp.c).
+	 * No order of bytes in memory is guaranteed here: the device tells per connection (qp.c).
 	 */
 	uint64_t caps = GN_CAP_UD | GN_CAP_EVENT_FD | GN_CAP_FOREIGN_REMOTE | GN_CAP_HUGE;
 
@@ -78,8 +77,8 @@ static uint64_t caps_of(const struct ibv_device_attr *dev)
 	return caps;
 }
 
-static void fill_attr(struct vrb_fabric *fabric, const struct ibv_device_attr *dev,
-		      const struct ibv_port_attr *port)
+static void device_fill_attr(struct vrb_fabric *fabric, const struct ibv_device_attr *dev,
+			     const struct ibv_port_attr *port)
 {
 	const int sge = dev->max_sge_rd && dev->max_sge_rd < dev->max_sge ? dev->max_sge_rd :
 									    dev->max_sge;
@@ -89,21 +88,22 @@ static void fill_attr(struct vrb_fabric *fabric, const struct ibv_device_attr *d
 	fabric->rd_atomic_out = (uint8_t)at_most(dev->max_qp_init_rd_atom, RD_ATOMIC_MAX);
 	snprintf(attr->device, sizeof(attr->device), "%s",
 		 ibv_get_device_name(fabric->ibv->device));
-	attr->caps = caps_of(dev);
+	attr->caps = device_caps(dev);
 	attr->max_send_wr = attr->max_recv_wr = at_most(dev->max_qp_wr, VRB_WR_MAX);
 	attr->max_sge = at_most(sge, SGE_MAX);
-	attr->max_inline = probe_inline(fabric->ibv);
+	attr->max_inline = device_probe_inline(fabric->ibv);
 	attr->max_cqe = at_most(dev->max_cqe, CQE_MAX);
 	attr->max_rd_atomic = fabric->rd_atomic_in < fabric->rd_atomic_out ? fabric->rd_atomic_in :
 									     fabric->rd_atomic_out;
-	attr->max_mr = at_most(dev->max_mr, INT32_MAX) / 2; /* one of ours may take two (mr.c) */
+	/* one of our regions may need two (mr.c) */
+	attr->max_mr = at_most(dev->max_mr, INT32_MAX) / 2;
 	attr->ud_mtu = 128u << port->active_mtu;
 	attr->max_msg = port->max_msg_sz;
 	attr->max_private = PRIVATE_CONNECT_MAX;
 }
 
-/* The first active port, or -ENETDOWN. */
-static int find_port(struct ibv_context *ibv, int n_ports, struct ibv_port_attr *out)
+/* Finds the first active port, or -ENETDOWN. */
+static int device_find_port(struct ibv_context *ibv, int n_ports, struct ibv_port_attr *out)
 {
 	for (int i = 1; i <= n_ports; i++)
 		if (!ibv_query_port(ibv, (uint8_t)i, out) && out->state == IBV_PORT_ACTIVE)
@@ -111,7 +111,7 @@ static int find_port(struct ibv_context *ibv, int n_ports, struct ibv_port_attr 
 	return -ENETDOWN;
 }
 
-static int use_device(struct vrb_fabric *fabric, struct ibv_device *device)
+static int device_use(struct vrb_fabric *fabric, struct ibv_device *device)
 {
 	const char *name = ibv_get_device_name(device);
 	struct ibv_device_attr dev;
@@ -134,7 +134,7 @@ static int use_device(struct vrb_fabric *fabric, struct ibv_device *device)
 		gn_fail_log(0, "verbs: %s does not say what it can do: %s", name, gn_strerror(rc));
 		goto close_device;
 	}
-	rc = find_port(fabric->ibv, dev.phys_port_cnt, &port);
+	rc = device_find_port(fabric->ibv, dev.phys_port_cnt, &port);
 	if (rc < 0)
 		goto close_device;
 	fabric->port = (uint8_t)rc;
@@ -142,7 +142,7 @@ static int use_device(struct vrb_fabric *fabric, struct ibv_device *device)
 	rc = vrb_gid_choose(fabric->ibv, fabric->port, NULL, &gid);
 	if (rc)
 		goto close_device;
-	fill_attr(fabric, &dev, &port);
+	device_fill_attr(fabric, &dev, &port);
 	return 0;
 close_device:
 	ibv_close_device(fabric->ibv);
@@ -150,14 +150,13 @@ close_device:
 }
 
 /*
- * A child that writes to its copy of registered memory must not leave the parent's device with the
- * wrong pages. Since Linux 5.12 fork copies pinned pages into the child, and there is nothing to
- * do. Before that, libibverbs can keep registered pages out of the child, whoever allocated them,
- * if it is asked before the first registration. That is better than an madvise() in gn_mem_alloc():
- * it covers wrapped memory and the queues too, and where the kernel copies, a child can read what
- * its parent had.
+ * A forked child that writes to its copy of registered memory must not change the pages that the
+ * parent's device uses. Since Linux 5.12 fork copies pinned pages for the child, and nothing is
+ * needed. For older kernels libibverbs can exclude registered pages from the child, if asked before
+ * the first registration. This is better than madvise() in gn_mem_alloc(): it covers wrapped memory
+ * and the queues, and where the kernel copies, a child can read its parent's memory.
  */
-static void survive_fork(void)
+static void device_fork_init(void)
 {
 	if (ibv_is_fork_initialized() == IBV_FORK_DISABLED && ibv_fork_init())
 		gn_log(GN_LOG_WARN,
@@ -165,9 +164,9 @@ static void survive_fork(void)
 		       "and something registered memory before Gannet could prepare");
 }
 
-/* The best answer wins: 0, then a reason with which something can be done. */
-static int try_devices(struct vrb_fabric *fabric, struct ibv_device **list, int n,
-		       const char *wanted)
+/* Returns the best result: 0, or else the most useful error. */
+static int device_try_all(struct vrb_fabric *fabric, struct ibv_device **list, int n,
+			  const char *wanted)
 {
 	int result = -ENODEV;
 
@@ -176,7 +175,7 @@ static int try_devices(struct vrb_fabric *fabric, struct ibv_device **list, int 
 
 		if (*wanted && strcmp(wanted, ibv_get_device_name(list[i])))
 			continue;
-		rc = use_device(fabric, list[i]);
+		rc = device_use(fabric, list[i]);
 		if (!rc)
 			return 0;
 		if (result == -ENODEV || rc == -ENETDOWN)
@@ -191,9 +190,9 @@ int vrb_open(struct gn_fabric *base, const char *device)
 	struct ibv_device **list;
 	int n = 0, rc;
 
-	survive_fork();
+	device_fork_init();
 	list = ibv_get_device_list(&n);
-	rc = try_devices(fabric, list, list ? n : 0, device);
+	rc = device_try_all(fabric, list, list ? n : 0, device);
 	if (list)
 		ibv_free_device_list(list);
 	if (rc == -ENODEV && *device)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Choosing among a port's GIDs. On RoCE each address of the network interface is one, in both
- * versions of the protocol; only version 2 is routed, and only GIDs of one kind can talk to each
- * other. The table is read anew each time, because addresses come and go.
+ * Selects one of a port's GIDs. On RoCE each address of the network interface has one, in both
+ * versions of the protocol. Only version 2 is routed, and only GIDs of one kind can communicate.
+ * The table is read each time, because addresses change.
  */
 #include "base/fail.h"
 #include "fabric/verbs/verbs.h"
@@ -14,11 +14,11 @@
 
 #define GIDS_MAX 1024u /* of all ports */
 
-enum kind { LINK_LOCAL, GLOBAL, IPV4 }; /* the best last */
+enum kind { LINK_LOCAL, GLOBAL, IPV4 }; /* best last */
 
 #define KINDS (IPV4 + 1)
 
-static enum kind kind_of(const union ibv_gid *gid)
+static enum kind gid_kind(const union ibv_gid *gid)
 {
 	struct in6_addr addr;
 
@@ -29,27 +29,27 @@ static enum kind kind_of(const union ibv_gid *gid)
 }
 
 /* Higher is better: the peer's kind, then version 2, then the kind. */
-static int rank(const struct ibv_gid_entry *entry, const union ibv_gid *peer)
+static int gid_rank(const struct ibv_gid_entry *entry, const union ibv_gid *peer)
 {
-	const enum kind kind = kind_of(&entry->gid);
+	const enum kind kind = gid_kind(&entry->gid);
 	int r = (int)kind + 1;
 
 	if (entry->gid_type == IBV_GID_TYPE_ROCE_V2)
 		r += KINDS;
-	if (peer && kind == kind_of(peer))
+	if (peer && kind == gid_kind(peer))
 		r += 2 * KINDS;
 	return r;
 }
 
-static const struct ibv_gid_entry *best(const struct ibv_gid_entry *entry, ssize_t n, uint8_t port,
-					const union ibv_gid *peer)
+static const struct ibv_gid_entry *gid_best(const struct ibv_gid_entry *entry, ssize_t n,
+					    uint8_t port, const union ibv_gid *peer)
 {
 	const struct ibv_gid_entry *found = NULL;
 
 	for (; n > 0; n--, entry++) {
 		if (entry->port_num != port || entry->gid_index > UINT8_MAX)
 			continue;
-		if (!found || rank(entry, peer) > rank(found, peer))
+		if (!found || gid_rank(entry, peer) > gid_rank(found, peer))
 			found = entry;
 	}
 	return found;
@@ -64,7 +64,7 @@ int vrb_gid_choose(struct ibv_context *ibv, uint8_t port, const union ibv_gid *p
 
 	if (!table)
 		return -ENOMEM;
-	found = best(table, ibv_query_gid_table(ibv, table, GIDS_MAX, 0), port, peer);
+	found = gid_best(table, ibv_query_gid_table(ibv, table, GIDS_MAX, 0), port, peer);
 	if (found) {
 		out->gid = found->gid;
 		out->index = (uint8_t)found->gid_index;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The passive side of connections (cm.c has the picture): listeners, and the requests that come to
- * them, which wait for somebody to accept or reject them.
+ * The passive side of connections (see cm.c): listeners, and their requests that wait for accept or
+ * reject.
  */
 #include "base/fail.h"
 #include "fabric/verbs/verbs.h"
@@ -9,26 +9,26 @@
 #include <netinet/in.h>
 #include <string.h>
 
-#define BACKLOG	 1024 /* requests that wait in the kernel */
-#define REQS_MAX 1024 /* and that wait for their taker, per channel; more are refused */
+#define BACKLOG	 1024 /* of requests, in the kernel */
+#define REQS_MAX 1024 /* per channel, neither accepted nor rejected; more are refused */
 
-/* The kernel calls a port that conflicts with a listener at any address "not available", too. */
-static bool is_available(struct vrb_chan *chan, struct sockaddr_storage at)
+/* For a port that conflicts with a wildcard listener the kernel also returns EADDRNOTAVAIL. */
+static bool listen_port_free(struct vrb_chan *chan, struct sockaddr_storage at)
 {
 	struct rdma_cm_id *id;
 	bool available;
 
 	if (rdma_create_id(chan->cm, &id, NULL, RDMA_PS_TCP))
 		return false;
-	/* Any free port. In IPv6 it has the same place (addr.c). */
+	/* Any free port. The offset is the same for IPv6 (addr.c). */
 	((struct sockaddr_in *)&at)->sin_port = 0;
 	available = !rdma_bind_addr(id, (struct sockaddr *)&at);
 	rdma_destroy_id(id);
 	return available;
 }
 
-/* At any address of IPv6 it takes IPv4 too, whatever the system does with sockets (bindv6only). */
-static void take_both(struct rdma_cm_id *id, const struct sockaddr_storage *at)
+/* The IPv6 wildcard address accepts IPv4, too, whatever bindv6only says. */
+static void listen_dual_stack(struct rdma_cm_id *id, const struct sockaddr_storage *at)
 {
 	int only = 0;
 
@@ -39,16 +39,15 @@ static void take_both(struct rdma_cm_id *id, const struct sockaddr_storage *at)
 		       gn_strerror(vrb_errno()));
 }
 
-static int bind_and_listen(struct vrb_chan *chan, struct rdma_cm_id *id,
-			   struct sockaddr_storage *at)
+static int listen_bind(struct vrb_chan *chan, struct rdma_cm_id *id, struct sockaddr_storage *at)
 {
 	int rc;
 
-	take_both(id, at);
+	listen_dual_stack(id, at);
 	if (!rdma_bind_addr(id, (struct sockaddr *)at) && !rdma_listen(id, BACKLOG))
 		return 0;
 	rc = vrb_errno();
-	return rc == -EADDRNOTAVAIL && is_available(chan, *at) ? -EADDRINUSE : rc;
+	return rc == -EADDRNOTAVAIL && listen_port_free(chan, *at) ? -EADDRINUSE : rc;
 }
 
 int vrb_listen_init(struct gn_listener *base, const char *addr)
@@ -64,7 +63,7 @@ int vrb_listen_init(struct gn_listener *base, const char *addr)
 	rc = vrb_cm_new_id(chan, &base->obj, &listener->id);
 	if (rc)
 		goto unlock;
-	rc = bind_and_listen(chan, listener->id, &at);
+	rc = listen_bind(chan, listener->id, &at);
 	if (rc) {
 		gn_fail_log(0, "verbs: cannot listen at '%s': %s%s", addr, gn_strerror(rc),
 			    rc == -EADDRNOTAVAIL || rc == -ENODEV ?
@@ -81,14 +80,16 @@ void vrb_listen_fini(struct gn_listener *base)
 {
 	struct vrb_chan *chan = vrb_chan(base->chan);
 
-	/* Under the lock nobody handles a request of it. Those that rdma_cm has, it refuses. */
+	/*
+	 * Under the lock no thread handles its requests. rdma_cm refuses those that it still has.
+	 */
 	gn_mutex_lock(&chan->lock);
 	rdma_destroy_id(container_of(base, struct vrb_listener, base)->id);
 	gn_mutex_unlock(&chan->lock);
 }
 
-/* A request's id is ours to keep or destroy from here on. */
-void vrb_requested(struct vrb_listener *listener, const struct vrb_happening *what)
+/* From here on we own the request's id. */
+void vrb_connect_requested(struct vrb_listener *listener, const struct vrb_cm_event *what)
 {
 	struct gn_fabric *fabric = listener->base.obj.fabric;
 	struct vrb_chan *chan = vrb_chan(listener->base.chan);
@@ -96,7 +97,7 @@ void vrb_requested(struct vrb_listener *listener, const struct vrb_happening *wh
 	struct vrb_req *req;
 
 	if (!vrb_cm_on_our_device(what->id, fabric)) {
-		if (!listener->told_device)
+		if (!listener->device_logged)
 			gn_fail_log(
 				0,
 				"verbs: a request that came through %s is refused: this fabric is "
@@ -104,7 +105,7 @@ void vrb_requested(struct vrb_listener *listener, const struct vrb_happening *wh
 				what->id->verbs ? ibv_get_device_name(what->id->verbs->device) :
 						  "no RDMA device",
 				fabric->attr.device);
-		listener->told_device = true;
+		listener->device_logged = true;
 		goto refuse;
 	}
 	if (__atomic_load_n(&chan->n_reqs, __ATOMIC_RELAXED) >= REQS_MAX ||
@@ -127,15 +128,15 @@ refuse:
 	rdma_destroy_id(what->id);
 }
 
-static void release(struct vrb_req *req)
+static void req_release(struct vrb_req *req)
 {
 	__atomic_fetch_sub(&req->chan->n_reqs, 1, __ATOMIC_RELAXED);
 	obj_release(&req->chan->base.obj);
 }
 
-/* From here on events of it may come to the channel, whose lock is held. */
-static int answer(struct vrb_qp *qp, struct vrb_req *req, const struct gn_conn_opts *opts,
-		  const struct vrb_path *path)
+/* From here on the channel may get events of the qp. The caller holds its lock. */
+static int req_accept(struct vrb_qp *qp, struct vrb_req *req, const struct gn_conn_opts *opts,
+		      const struct vrb_path *path)
 {
 	struct vrb_chan *chan = vrb_chan(qp->base.chan);
 	struct rdma_conn_param param = {
@@ -148,7 +149,7 @@ static int answer(struct vrb_qp *qp, struct vrb_req *req, const struct gn_conn_o
 	};
 	int rc;
 
-	/* No event of it can be under way: rdma_cm drops them until it is accepted. */
+	/* No event of the id can be in flight: rdma_cm drops them until the accept. */
 	if (chan != req->chan && rdma_migrate_id(req->id, chan->cm))
 		return vrb_errno();
 	req->id->context = &qp->base.obj;
@@ -156,11 +157,11 @@ static int answer(struct vrb_qp *qp, struct vrb_req *req, const struct gn_conn_o
 	qp->conn.state = VRB_CONN_ACCEPTED;
 	qp->conn.deadline_ns = gn_deadline_us(opts->timeout_us);
 	vrb_qp_state(qp, GN_QP_READY);
-	vrb_chan_expect(chan, qp);
+	vrb_chan_set_deadline(chan, qp);
 	if (!rdma_accept(req->id, &param))
 		return 0;
 	rc = vrb_errno();
-	vrb_chan_expect_no_more(chan, qp);
+	vrb_chan_clear_deadline(chan, qp);
 	qp->conn.state = VRB_CONN_NONE;
 	qp->conn.id = NULL;
 	return rc;
@@ -180,19 +181,19 @@ int vrb_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 	vrb_path_depths(&path, base->obj.fabric, req->responder_resources, req->initiator_depth);
 	rc = vrb_qp_bring_up(qp, req->id, &path);
 	if (!rc) {
-		/* The qp's owner may be at work; when the lock is free, the qp is the owner's. */
+		/* The owner may use its objects meanwhile; after the unlock it owns the qp. */
 		gn_mutex_lock(&chan->lock);
-		rc = answer(qp, req, opts, &path);
+		rc = req_accept(qp, req, opts, &path);
 		gn_mutex_unlock(&chan->lock);
 	}
 	if (rc) {
-		/* What rdma_cm calls an invalid state is a client that did not wait for us. */
+		/* rdma_cm returns EINVAL if the client has aborted. */
 		rc = rc == -EINVAL ? -ECONNABORTED : rc;
 		gn_log(GN_LOG_INFO, "verbs: a connection was not accepted: %s", gn_strerror(rc));
 		rdma_destroy_id(req->id);
-		vrb_qp_silence(qp);
+		vrb_qp_discard(qp);
 	}
-	release(req);
+	req_release(req);
 	return rc;
 }
 
@@ -204,6 +205,6 @@ int vrb_reject(struct gn_conn_req *base, const void *private_data, uint32_t priv
 	if (rdma_reject(req->id, private_data, (uint8_t)private_len))
 		rc = errno == EINVAL ? -ECONNRESET : vrb_errno();
 	rdma_destroy_id(req->id);
-	release(req);
+	req_release(req);
 	return rc;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory to register: anonymous pages, huge ones on request. Whatever is mapped can be registered,
+ * Memory for registration: anonymous pages, optionally huge. Any mapped memory can be registered,
  * so wrapped memory needs nothing.
  */
 #include "base/fail.h"
@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* This size by name: with another default size, munmap() would need to know that one. */
+/* An explicit size: with another default size, munmap() would need that one. */
 #define HUGE_LOG   21
 #define HUGE_BYTES ((size_t)1 << HUGE_LOG)
 #define HUGE_FLAGS (MAP_HUGETLB | HUGE_LOG << MAP_HUGE_SHIFT)

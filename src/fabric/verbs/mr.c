@@ -2,13 +2,13 @@
 /*
  * Protection domains and memory regions.
  *
- * A device has one address space per registration, for local and remote use alike. Ours differ: an
- * SGE holds a pointer, while peers count from the region's start and learn no pointers. So a region
- * with remote rights is registered twice, at its address without remote rights for the lkey, and at
- * 0 for the rkey. Its pages count twice towards the limit on locked memory.
+ * A device has one address space per registration, for local and remote access. Gannet has two: an
+ * SGE holds a pointer, and peers use offsets from the region's start and learn no pointers. So a
+ * region with remote rights is registered twice: at its address without remote rights for the lkey,
+ * and at 0 for the rkey. Its pages count twice towards the limit on locked memory.
  *
- * Never relaxed ordering, which would let a later WRITE overtake an earlier one; never on-demand
- * paging, which would turn a page fault into a retry storm.
+ * No relaxed ordering, which would let a later WRITE overtake an earlier one; no on-demand paging,
+ * which would turn a page fault into a retry storm.
  */
 #include "base/fail.h"
 #include "fabric/verbs/verbs.h"
@@ -37,7 +37,7 @@ void vrb_pd_fini(struct gn_pd *base)
 		gn_fail_log(0, "verbs: a protection domain is left behind: %s", gn_strerror(-rc));
 }
 
-static int fail(const struct gn_mr *mr)
+static int mr_fail(const struct gn_mr *mr)
 {
 	const int rc = vrb_errno();
 	struct rlimit limit;
@@ -54,7 +54,7 @@ static int fail(const struct gn_mr *mr)
 	return rc;
 }
 
-static unsigned remote_flags(unsigned access)
+static unsigned mr_remote_flags(unsigned access)
 {
 	return (access & GN_LOCAL_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0u) |
 	       (access & GN_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0u) |
@@ -62,7 +62,7 @@ static unsigned remote_flags(unsigned access)
 	       (access & GN_REMOTE_ATOMIC ? IBV_ACCESS_REMOTE_ATOMIC : 0u);
 }
 
-static void deregister(struct ibv_mr *mr)
+static void mr_deregister(struct ibv_mr *mr)
 {
 	const int rc = mr ? ibv_dereg_mr(mr) : 0;
 
@@ -74,25 +74,22 @@ int vrb_mr_init(struct gn_mr *base)
 {
 	struct vrb_mr *mr = container_of(base, struct vrb_mr, base);
 	struct ibv_pd *pd = vrb_pd(base->pd)->ibv;
-	const unsigned flags = remote_flags(base->access);
+	const unsigned flags = mr_remote_flags(base->access);
 	const unsigned local = flags & IBV_ACCESS_LOCAL_WRITE;
 	int rc;
 
 	mr->local = ibv_reg_mr(pd, base->addr, base->length, local);
 	if (!mr->local)
-		return fail(base);
+		return mr_fail(base);
 	base->lkey = mr->local->lkey;
 	if (flags == local)
 		return 0;
-	/*
-	 * A device maps whole pages: an address and what it is mapped at agree in their place in
-	 * the page.
-	 */
+	/* A device maps whole pages: address and iova must have the same offset in a page. */
 	base->iova = (uintptr_t)base->addr % (uintptr_t)sysconf(_SC_PAGESIZE);
 	mr->remote = ibv_reg_mr_iova(pd, base->addr, base->length, base->iova, flags);
 	if (!mr->remote) {
-		rc = fail(base);
-		deregister(mr->local);
+		rc = mr_fail(base);
+		mr_deregister(mr->local);
 		return rc;
 	}
 	base->rkey = mr->remote->rkey;
@@ -103,6 +100,6 @@ void vrb_mr_fini(struct gn_mr *base)
 {
 	struct vrb_mr *mr = container_of(base, struct vrb_mr, base);
 
-	deregister(mr->remote);
-	deregister(mr->local);
+	mr_deregister(mr->remote);
+	mr_deregister(mr->local);
 }

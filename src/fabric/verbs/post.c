@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Posting: a chain becomes a chain of verbs requests in arrays made with the qp, and is posted by
- * one call, which rings the doorbell once. SGE lists need no copy: ours are laid out like theirs.
+ * Posting: translates a chain into arrays of verbs requests, which were allocated with the qp, and
+ * posts them with one call and one doorbell. SGE lists are not copied: the layouts are the same.
  */
 #include "fabric/verbs/verbs.h"
 
@@ -25,8 +25,8 @@ static const uint8_t opcodes[GN_OPS] = {
 	[GN_OP_FAA] = IBV_WR_ATOMIC_FETCH_AND_ADD,
 };
 
-/* Verbs only reads the list, but does not say so. */
-static struct ibv_sge *sge_list(const struct gn_sge *sge)
+/* Verbs does not change the list, but lacks the const. */
+static struct ibv_sge *wr_sge_list(const struct gn_sge *sge)
 {
 	return (struct ibv_sge *)(uintptr_t)sge;
 }
@@ -41,7 +41,7 @@ int vrb_post_init(struct vrb_qp *qp)
 		vrb_post_fini(qp);
 		return -ENOMEM;
 	}
-	/* Chained for good; a post cuts the chain where it ends and mends it. */
+	/* The array stays chained; a post cuts the chain at its end and restores it. */
 	for (uint32_t i = 0; i + 1 < n_send; i++)
 		qp->send_wr[i].next = &qp->send_wr[i + 1];
 	for (uint32_t i = 0; i + 1 < n_recv; i++)
@@ -60,7 +60,7 @@ static inline uint64_t wr_id(const struct vrb_qp *qp, uint64_t position, bool re
 	return qp->tag | (position & VRB_POSITION_MASK) << 1 | recv;
 }
 
-static inline unsigned send_flags(uint32_t flags)
+static inline unsigned wr_send_flags(uint32_t flags)
 {
 	return (flags & GN_SIGNALED ? IBV_SEND_SIGNALED : 0u) |
 	       (flags & GN_INLINE ? IBV_SEND_INLINE : 0u) |
@@ -68,14 +68,14 @@ static inline unsigned send_flags(uint32_t flags)
 	       (flags & GN_SOLICITED ? IBV_SEND_SOLICITED : 0u);
 }
 
-static inline void fill_send(const struct vrb_qp *qp, struct ibv_send_wr *out,
-			     const struct gn_wr *wr, uint64_t position)
+static inline void wr_fill_send(const struct vrb_qp *qp, struct ibv_send_wr *out,
+				const struct gn_wr *wr, uint64_t position)
 {
 	out->wr_id = wr_id(qp, position, false);
-	out->sg_list = sge_list(wr->sge);
+	out->sg_list = wr_sge_list(wr->sge);
 	out->num_sge = (int)wr->n_sge;
 	out->opcode = (enum ibv_wr_opcode)opcodes[wr->op];
-	out->send_flags = send_flags(wr->flags);
+	out->send_flags = wr_send_flags(wr->flags);
 	out->imm_data = htonl(wr->imm);
 	if (qp->base.type == GN_QP_UD) {
 		out->wr.ud.ah = container_of(wr->to.ud.ah, struct vrb_ah, base)->ibv;
@@ -100,14 +100,14 @@ unsigned vrb_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
 
 	assert(n && n <= base->max_send_wr);
 	for (unsigned i = 0; i < n; i++, wr = wr->next)
-		fill_send(qp, &qp->send_wr[i], wr, base->sq_head + i);
+		wr_fill_send(qp, &qp->send_wr[i], wr, base->sq_head + i);
 	last->next = NULL;
 	rc = ibv_post_send(qp->ibv, qp->send_wr, &bad);
 	last->next = after;
 	if (likely(!rc))
 		return n;
 	gn_log(GN_LOG_DEBUG, "verbs: a device refused to send: %s", gn_strerror(-rc));
-	/* Soft-RoCE names no request when it has queued them all and only the doorbell failed. */
+	/* Soft-RoCE sets no bad_wr when it queued all requests and only the doorbell failed. */
 	return bad ? (unsigned)(bad - qp->send_wr) : n;
 }
 
@@ -120,13 +120,16 @@ unsigned vrb_post_recv(struct gn_qp *base, const struct gn_recv_wr *wr, unsigned
 	assert(n && n <= base->max_recv_wr);
 	for (unsigned i = 0; i < n; i++, wr = wr->next) {
 		qp->recv_wr[i].wr_id = wr_id(qp, base->rq_head + i, true);
-		qp->recv_wr[i].sg_list = sge_list(wr->sge);
+		qp->recv_wr[i].sg_list = wr_sge_list(wr->sge);
 		qp->recv_wr[i].num_sge = (int)wr->n_sge;
 	}
 	last->next = NULL;
 	rc = ibv_post_recv(qp->ibv, qp->recv_wr, &bad);
 	last->next = after;
-	/* A receive rings no doorbell on Soft-RoCE, so one posted in error would wait for good. */
+	/*
+	 * A receive rings no doorbell on Soft-RoCE: without this, one posted in error would never
+	 * complete.
+	 */
 	if (unlikely(base->state == GN_QP_ERROR))
 		vrb_qp_fail(qp);
 	if (likely(!rc))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The qps of a context, by index and generation: how a completion finds its qp, or finds out that
- * the qp is gone. Slots live in chunks that never move, so looking one up takes no lock
- * (vrb_table_find).
+ * The qps of a context by index and generation: maps a completion to its qp, or detects that the qp
+ * was destroyed. Slots are in chunks that never move, so a look-up takes no lock
+ * (vrb_table_find()).
  */
 #include "base/fail.h"
 #include "fabric/verbs/verbs.h"
@@ -15,7 +15,7 @@
 
 static_assert(VRB_WR_MAX < VRB_POSITION_MASK, "a position must tell outstanding requests apart");
 
-static struct vrb_slot *slot_at(const struct vrb_table *table, uint32_t index)
+static struct vrb_slot *table_slot(const struct vrb_table *table, uint32_t index)
 {
 	return &table->chunk[index / VRB_CHUNK][index % VRB_CHUNK];
 }
@@ -33,17 +33,17 @@ void vrb_table_fini(struct vrb_table *table)
 	gn_mutex_fini(&table->lock);
 }
 
-static void push_free(struct vrb_table *table, uint32_t index)
+static void table_push_free(struct vrb_table *table, uint32_t index)
 {
-	slot_at(table, index)->next_free = NO_SLOT;
+	table_slot(table, index)->next_free = NO_SLOT;
 	if (table->free_first == NO_SLOT)
 		table->free_first = index;
 	else
-		slot_at(table, table->free_last)->next_free = index;
+		table_slot(table, table->free_last)->next_free = index;
 	table->free_last = index;
 }
 
-static int add_chunk(struct vrb_table *table)
+static int table_add_chunk(struct vrb_table *table)
 {
 	const uint32_t n = table->n_chunks;
 	struct vrb_slot *chunk;
@@ -57,7 +57,7 @@ static int add_chunk(struct vrb_table *table)
 	__atomic_store_n(&table->chunk[n], chunk, __ATOMIC_RELEASE);
 	table->n_chunks++;
 	for (uint32_t i = 0; i < VRB_CHUNK; i++)
-		push_free(table, n * VRB_CHUNK + i);
+		table_push_free(table, n * VRB_CHUNK + i);
 	return 0;
 }
 
@@ -69,10 +69,10 @@ int vrb_table_add(struct vrb_table *table, struct vrb_qp *qp, uint64_t *tag)
 
 	gn_mutex_lock(&table->lock);
 	if (table->free_first == NO_SLOT)
-		rc = add_chunk(table);
+		rc = table_add_chunk(table);
 	if (!rc) {
 		index = table->free_first;
-		slot = slot_at(table, index);
+		slot = table_slot(table, index);
 		table->free_first = slot->next_free;
 		slot->generation = slot->generation % GENERATION_MAX + 1;
 		slot->qp = qp;
@@ -90,8 +90,8 @@ void vrb_table_del(struct vrb_table *table, uint64_t tag)
 	const uint32_t index = (tag >> VRB_TAG_SHIFT) & (VRB_QPS_MAX - 1);
 
 	gn_mutex_lock(&table->lock);
-	__atomic_store_n(&slot_at(table, index)->tag, 0, __ATOMIC_RELAXED);
-	push_free(table, index);
+	__atomic_store_n(&table_slot(table, index)->tag, 0, __ATOMIC_RELAXED);
+	table_push_free(table, index);
 	gn_mutex_unlock(&table->lock);
 }
 
@@ -99,7 +99,7 @@ void vrb_table_each(struct vrb_table *table, void (*fn)(struct vrb_qp *qp, void 
 {
 	gn_mutex_lock(&table->lock);
 	for (uint32_t i = 0; i < table->n_chunks * VRB_CHUNK; i++)
-		if (slot_at(table, i)->tag)
-			fn(slot_at(table, i)->qp, arg);
+		if (table_slot(table, i)->tag)
+			fn(table_slot(table, i)->qp, arg);
 	gn_mutex_unlock(&table->lock);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Datagram addresses: ours, a peer's as an address handle, and the way back to a sender. */
+/* UD addresses: ours, address handles for a peer's, and for the sender of a datagram. */
 #include "base/fail.h"
 #include "fabric/verbs/verbs.h"
 
@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define HOP_LIMIT 64 /* RoCE v2 is routed; 1 would end at the first router */
+#define HOP_LIMIT 64 /* RoCE v2 is routed; 1 would reach only the first router */
 
 int vrb_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
 {
@@ -27,9 +27,9 @@ int vrb_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
 	return 0;
 }
 
-/* On InfiniBand a LID reaches everyone in the subnet; a GID is needed beyond it. */
-static bool needs_gid(const struct vrb_fabric *fabric, const struct gn_ud_addr *addr,
-		      const struct vrb_gid *own)
+/* On InfiniBand a LID reaches every port of the subnet; beyond it a GID is needed. */
+static bool ah_needs_gid(const struct vrb_fabric *fabric, const struct gn_ud_addr *addr,
+			 const struct vrb_gid *own)
 {
 	static const uint8_t none[sizeof(addr->gid)];
 	union ibv_gid peer;
@@ -42,7 +42,7 @@ static bool needs_gid(const struct vrb_fabric *fabric, const struct gn_ud_addr *
 	return !addr->lid || peer.global.subnet_prefix != own->gid.global.subnet_prefix;
 }
 
-static int attr_of_addr(const struct gn_ah *ah, struct ibv_ah_attr *out)
+static int ah_attr_of_addr(const struct gn_ah *ah, struct ibv_ah_attr *out)
 {
 	const struct vrb_fabric *fabric = vrb_fabric(ah->obj.fabric);
 	union ibv_gid peer;
@@ -54,7 +54,7 @@ static int attr_of_addr(const struct gn_ah *ah, struct ibv_ah_attr *out)
 	if (rc)
 		return rc;
 	*out = (struct ibv_ah_attr){.port_num = fabric->port, .dlid = ah->addr.lid};
-	if (needs_gid(fabric, &ah->addr, &own)) {
+	if (ah_needs_gid(fabric, &ah->addr, &own)) {
 		out->is_global = 1;
 		out->grh.dgid = peer;
 		out->grh.sgid_index = own.index;
@@ -64,10 +64,10 @@ static int attr_of_addr(const struct gn_ah *ah, struct ibv_ah_attr *out)
 }
 
 /*
- * The path of a connected qp. The kernel has resolved it to bring the connection up, so a handle
- * made of it needs no resolution that could wait.
+ * The path of a connected qp. The kernel resolved it for the connection, so an address handle with
+ * this path needs no resolution that could block.
  */
-static int attr_of_conn(struct gn_qp *conn, struct ibv_ah_attr *out)
+static int ah_attr_of_conn(struct gn_qp *conn, struct ibv_ah_attr *out)
 {
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
@@ -83,7 +83,7 @@ int vrb_ah_init(struct gn_ah *base)
 {
 	struct vrb_ah *ah = container_of(base, struct vrb_ah, base);
 	struct ibv_ah_attr attr;
-	int rc = base->conn ? attr_of_conn(base->conn, &attr) : attr_of_addr(base, &attr);
+	int rc = base->conn ? ah_attr_of_conn(base->conn, &attr) : ah_attr_of_addr(base, &attr);
 
 	if (rc)
 		return rc;
@@ -106,14 +106,14 @@ int vrb_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh_byt
 		   struct gn_ud_addr *out)
 {
 	const struct vrb_fabric *fabric = vrb_fabric(qp->obj.fabric);
-	/* Where cq.c put the sender's LID. */
+	/* cq.c stored the sender's LID. */
 	struct ibv_wc ibv_wc = {.slid = wc->src_lid, .src_qp = wc->src_qpn};
 	struct ibv_ah_attr attr = {.is_global = 0};
 	struct ibv_grh grh;
 
 	static_assert(sizeof(grh) == GN_GRH_BYTES, "the GRH as verbs has it");
 	memcpy(&grh, grh_bytes, sizeof(grh));
-	/* InfiniBand leaves the header out within a subnet, and then the bytes are anything. */
+	/* InfiniBand omits the GRH within a subnet; its 40 bytes are then undefined. */
 	if (fabric->roce)
 		ibv_wc.wc_flags = IBV_WC_GRH;
 	if (ibv_init_ah_from_wc(vrb_ctx(qp->ctx)->ibv, fabric->port, &ibv_wc, &grh, &attr))

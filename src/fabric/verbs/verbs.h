@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The verbs provider: libibverbs moves the bytes, librdmacm makes the connections.
+ * The verbs provider: libibverbs moves the bytes, librdmacm establishes connections.
  *
- * A gn_ctx is an ibv_context of its own, and everything made from it belongs to that. rdma_cm opens
- * a context of its own per device; a connection's qp is ours and is never shown to it (the
- * "external qp" flow: cm.c).
+ * A gn_ctx is an ibv_context, and all objects created from it belong to it. rdma_cm opens its own
+ * context per device; it never sees a connection's qp, which is ours (the "external qp" flow:
+ * cm.c).
  *
- * Locks, in the order they are taken: ctx.lock (generic, shared objects), vrb_table.lock,
- * vrb_chan.lock, gn_chan.lock (generic, the event queue). A table's lock guards who is in it; a
- * channel's lock guards the connections and event counts of the qps and cqs on it, because the
- * thread that takes events and the one that destroys a listener or a request may differ.
+ * Locks, in the order of locking: ctx.lock (generic, shared objects), vrb_table.lock,
+ * vrb_chan.lock, gn_chan.lock (generic, the event queue). A table's lock guards its entries. A
+ * channel's lock guards the connections and event counts of its qps and cqs, because one thread
+ * takes events while another destroys a listener or a request.
  */
 #ifndef GN_FABRIC_VERBS_H
 #define GN_FABRIC_VERBS_H
@@ -23,29 +23,30 @@
 
 struct vrb_fabric {
 	struct gn_fabric base;
-	struct ibv_context *ibv; /* to ask about the device, and to keep it known */
+	struct ibv_context *ibv; /* for queries, and to keep the device open */
 	uint8_t port;
 	bool roce;
-	/* READs and atomics that one qp answers, and asks for, at a time. */
+	/* READs and atomics in flight per qp, as target and as initiator. */
 	uint8_t rd_atomic_in, rd_atomic_out;
 };
 
 /*
- * Which qp a completion belongs to. A device may leave completions of a destroyed qp in a cq, so a
- * wr_id names its qp by an index and a generation instead of a pointer:
+ * Maps a completion to its qp. A device may leave completions of a destroyed qp in a cq, so a wr_id
+ * names its qp by index and generation instead of a pointer:
  *
- *	63        40 39   24 23        1   0
- *	generation   index   position      is it a receive?
+ * 	63        40 39   24 23        1   0
+ * 	generation   index   position      is it a receive?
  *
- * The position's low bits suffice: what is outstanding lies within max_*_wr of the queue's tail.
+ * The low bits of the position suffice: outstanding requests are within max_*_wr of the queue's
+ * tail.
  */
 #define VRB_POSITION_BITS 23
 #define VRB_POSITION_MASK ((1ull << VRB_POSITION_BITS) - 1)
 #define VRB_TAG_SHIFT	  (VRB_POSITION_BITS + 1)
 #define VRB_INDEX_BITS	  16
-#define VRB_CHUNK	  256u /* slots allocated at a time; they never move */
+#define VRB_CHUNK	  256u /* slots per allocation; they never move */
 #define VRB_QPS_MAX	  (1u << VRB_INDEX_BITS)
-#define VRB_WR_MAX	  (1u << 14) /* per queue: far inside what a position can tell apart */
+#define VRB_WR_MAX	  (1u << 14) /* per queue: well below the range of a position */
 
 struct vrb_qp;
 
@@ -60,9 +61,7 @@ struct vrb_table {
 	struct gn_mutex lock;
 	struct vrb_slot *chunk[VRB_QPS_MAX / VRB_CHUNK];
 	uint32_t n_chunks;
-	/*
-	 * The slot that is free longest goes first, so that a generation lasts as long as it can.
-	 */
+	/* The slot that has been free for longest is used first, so that generations wrap late. */
 	uint32_t free_first, free_last;
 };
 
@@ -97,23 +96,23 @@ struct vrb_chan {
 	uint32_t n_reqs;	/* atomic: requests neither accepted nor rejected */
 };
 
-/* Verbs cannot peek at a cq: what it polls goes to the stash first, where ready() finds it. */
+/* Verbs cannot peek at a cq: polled completions go to the stash first, where ready() finds them. */
 struct vrb_cq {
 	struct gn_cq base;
 	struct ibv_cq *ibv;
-	bool closing;	  /* acknowledge its events at once */
-	unsigned events;  /* taken from the comp channel and not acknowledged */
-	unsigned empties; /* polls that found nothing */
+	bool closing;		/* acknowledge its events at once */
+	unsigned events;	/* of the completion channel, not acknowledged yet */
+	unsigned n_empty_polls; /* since the last completion */
 	struct ibv_wc *stash;
 	unsigned stash_first, stash_end, stash_size;
 };
 
 enum vrb_conn_state {
 	VRB_CONN_NONE,
-	VRB_CONN_ASKING,   /* connect was called: address, route, request under way */
-	VRB_CONN_ACCEPTED, /* accept was called: the peer's last word is missing */
+	VRB_CONN_CONNECTING, /* gn_connect(): resolving address or route, or requesting */
+	VRB_CONN_ACCEPTED,   /* gn_accept(): not established yet */
 	VRB_CONN_UP,
-	VRB_CONN_DOWN, /* one side has said goodbye, or does not answer */
+	VRB_CONN_DOWN, /* disconnected by one side, or no acknowledgement */
 };
 
 struct vrb_conn {
@@ -129,12 +128,12 @@ struct vrb_conn {
 struct vrb_qp {
 	struct gn_qp base;
 	struct ibv_qp *ibv;
-	uint64_t tag; /* in place in a wr_id */
+	uint64_t tag; /* shifted into position for a wr_id */
 	struct ibv_send_wr *send_wr;
 	struct ibv_recv_wr *recv_wr;
 	struct vrb_conn conn;
-	bool asked_order; /* data_in_order is in caps */
-	bool silent;	  /* reset, and in no table: nothing of it is in a cq, or comes to one */
+	bool order_queried; /* caps has the ordering guarantees */
+	bool discarded;	    /* reset and not in a table: no completions now or later */
 };
 
 struct vrb_ah {
@@ -145,13 +144,14 @@ struct vrb_ah {
 struct vrb_listener {
 	struct gn_listener base;
 	struct rdma_cm_id *id;
-	bool told_device; /* that requests arrive on another device */
+	bool device_logged; /* logged that requests arrive on another device */
 };
 
 struct vrb_req {
 	struct gn_conn_req base;
 	struct rdma_cm_id *id;
-	struct vrb_chan *chan; /* whose event channel the id is on: held */
+	/* the channel whose rdma_cm channel has the id; counted as its child */
+	struct vrb_chan *chan;
 	uint8_t responder_resources, initiator_depth;
 };
 
@@ -185,7 +185,7 @@ static inline struct vrb_qp *vrb_qp(struct gn_qp *qp)
 	return container_of(qp, struct vrb_qp, base);
 }
 
-/* Why a call of libibverbs or librdmacm that says so in errno has failed; never 0. */
+/* errno of a failed libibverbs or librdmacm call; never 0. */
 static inline int vrb_errno(void)
 {
 	return errno ? -errno : -EIO;
@@ -209,7 +209,7 @@ void vrb_mr_fini(struct gn_mr *mr);
 /* table.c */
 void vrb_table_init(struct vrb_table *table);
 void vrb_table_fini(struct vrb_table *table);
-/* The tag, in place in a wr_id. */
+/* The tag, shifted into position for a wr_id. */
 int vrb_table_add(struct vrb_table *table, struct vrb_qp *qp, uint64_t *tag);
 void vrb_table_del(struct vrb_table *table, uint64_t tag);
 /* fn must not take the table's lock. */
@@ -219,7 +219,7 @@ static inline struct vrb_qp *vrb_table_find(const struct vrb_table *table, uint6
 {
 	const uint64_t tag = wr_id >> VRB_TAG_SHIFT;
 	const uint32_t index = tag & (VRB_QPS_MAX - 1);
-	/* Pairs with the release in add_chunk(): the slots are initialised. */
+	/* Pairs with the release in table_add_chunk(): the slots are initialised. */
 	struct vrb_slot *chunk =
 		__atomic_load_n(&table->chunk[index / VRB_CHUNK], __ATOMIC_ACQUIRE);
 	const struct vrb_slot *slot;
@@ -228,9 +228,9 @@ static inline struct vrb_qp *vrb_table_find(const struct vrb_table *table, uint6
 		return NULL;
 	slot = &chunk[index % VRB_CHUNK];
 	/*
-	 * Pairs with the release in vrb_table_add(), which another thread than the owner may have
-	 * called. If the tag is not that of a living qp, then others may be changing it now, but
-	 * never to the one looked for.
+	 * Pairs with the release in vrb_table_add(), which may run in another thread than the
+	 * owner's. If the tag is not that of a live qp, other threads may change it now, but never
+	 * to the wanted tag.
 	 */
 	return likely(__atomic_load_n(&slot->tag, __ATOMIC_ACQUIRE) == tag) ? slot->qp : NULL;
 }
@@ -238,11 +238,11 @@ static inline struct vrb_qp *vrb_table_find(const struct vrb_table *table, uint6
 /* chan.c */
 int vrb_chan_init(struct gn_chan *chan);
 void vrb_chan_fini(struct gn_chan *chan);
-/* The channel's lock is held. Ask for vrb_cm_expired(qp) at its deadline; ask no more. */
-void vrb_chan_expect(struct vrb_chan *chan, struct vrb_qp *qp);
-void vrb_chan_expect_no_more(struct vrb_chan *chan, struct vrb_qp *qp);
+/* The caller holds the channel's lock. Calls vrb_cm_expired(qp) at its deadline; cancels that. */
+void vrb_chan_set_deadline(struct vrb_chan *chan, struct vrb_qp *qp);
+void vrb_chan_clear_deadline(struct vrb_chan *chan, struct vrb_qp *qp);
 
-/* async.c: what happens to a device, its cqs and its qps outside of any completion. Any thread. */
+/* async.c: events of a device, its cqs and its qps outside of completions. Any thread. */
 void vrb_async_pump(struct vrb_ctx *ctx);
 
 /* cq.c */
@@ -251,37 +251,38 @@ void vrb_cq_fini(struct gn_cq *cq);
 int vrb_cq_poll(struct gn_cq *cq, struct gn_wc *wc, int n);
 int vrb_cq_arm(struct gn_cq *cq, bool solicited_only);
 bool vrb_cq_ready(struct gn_cq *cq);
-/* Make the room that completions of destroyed qps take up free. The cq's owner. */
-void vrb_cq_forget(struct gn_cq *cq);
-/* The channel's lock is held. Takes the comp channel's events. */
+/* Owner thread: removes completions of destroyed qps. */
+void vrb_cq_purge(struct gn_cq *cq);
+/* The caller holds the channel's lock. Takes events of the completion channel. */
 void vrb_cq_events(struct vrb_chan *chan);
 
 /* qp.c */
 int vrb_qp_init(struct gn_qp *qp);
 void vrb_qp_detach(struct gn_qp *qp);
 void vrb_qp_fini(struct gn_qp *qp);
-/* Whoever owns it: the device drops what was posted, and completions of it are nobody's. */
-void vrb_qp_silence(struct vrb_qp *qp);
+/* Any thread: the device drops its requests, and its completions are ignored. */
+void vrb_qp_discard(struct vrb_qp *qp);
 void vrb_qp_query(struct gn_qp *qp);
 int vrb_qp_error(struct gn_qp *qp);
 int vrb_qp_reset(struct gn_qp *qp);
-/* To error, if it is not there, and flush; once more flushes what was posted since. Any thread. */
+/* Any thread: puts the qp in error and flushes it. A second call flushes requests posted since. */
 int vrb_qp_fail(struct vrb_qp *qp);
-/* What connecting a qp needs besides what rdma_cm knows. */
+/* Parameters of a connection besides those of rdma_cm. */
 struct vrb_path {
 	uint8_t rd_atomic_in, rd_atomic_out;
-	uint32_t rnr_retry;    /* of our sends */
-	uint32_t rnr_timer_us; /* of the peer's: a receiver tells how long to wait for it */
+	uint32_t rnr_retry; /* of our sends */
+	/* of the peer's sends: the receiver tells the sender how long to wait */
+	uint32_t rnr_timer_us;
 };
-/* READs and atomics: the least of what the device can do and the peer said. */
+/* READs and atomics in flight: the minimum of the device's and the peer's limits. */
 void vrb_path_depths(struct vrb_path *path, const struct gn_fabric *fabric,
 		     uint8_t responder_resources, uint8_t initiator_depth);
-/* From INIT to RTS along id's path. */
+/* Moves the qp from INIT to RTS along id's path. */
 int vrb_qp_bring_up(struct vrb_qp *qp, struct rdma_cm_id *id, const struct vrb_path *path);
 
 static inline void vrb_qp_state(struct vrb_qp *qp, enum gn_qp_state state)
 {
-	/* Its owner reads it; a thread that found a device's failure may write it. */
+	/* Read by the owner; a thread that found a device failure may write it. */
 	__atomic_store_n(&qp->base.state, state, __ATOMIC_RELAXED);
 }
 
@@ -303,15 +304,15 @@ struct vrb_gid {
 	union ibv_gid gid;
 	uint8_t index;
 };
-/* The port's best GID to be reached at; with a peer's GID, the one of ours that can talk to it. */
+/* The port's best GID; with a peer's GID, our GID that can reach it. */
 int vrb_gid_choose(struct ibv_context *ibv, uint8_t port, const union ibv_gid *peer,
 		   struct vrb_gid *out);
 
-/* addr.c: HOST:PORT, with an IPv6 HOST in brackets. A name is looked up, which may take a while. */
+/* addr.c: HOST:PORT, with an IPv6 HOST in brackets. A host name is resolved, which may block. */
 int vrb_addr_parse(const char *addr, bool passive, struct sockaddr_storage *out);
 
-/* What of an event of rdma_cm outlives its acknowledgement. */
-struct vrb_happening {
+/* Copy of an rdma_cm event, used after its acknowledgement. */
+struct vrb_cm_event {
 	enum rdma_cm_event_type type;
 	int status;
 	struct rdma_cm_id *id;
@@ -326,21 +327,21 @@ int vrb_listen_init(struct gn_listener *listener, const char *addr);
 void vrb_listen_fini(struct gn_listener *listener);
 int vrb_accept(struct gn_conn_req *req, struct gn_qp *qp, const struct gn_conn_opts *opts);
 int vrb_reject(struct gn_conn_req *req, const void *private_data, uint32_t private_len);
-/* The channel's lock is held. */
-void vrb_requested(struct vrb_listener *listener, const struct vrb_happening *what);
+/* The caller holds the channel's lock. */
+void vrb_connect_requested(struct vrb_listener *listener, const struct vrb_cm_event *what);
 
-/* cm.c: the active side, events, and the end. */
+/* cm.c: the active side, events, and disconnects. */
 int vrb_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts);
 int vrb_disconnect(struct gn_qp *qp);
-/* The channel's lock is held in these. */
+/* The caller holds the channel's lock: */
 void vrb_cm_events(struct vrb_chan *chan);
 void vrb_cm_expired(struct vrb_qp *qp);
-/* And is not in these. */
-void vrb_cm_leave(struct vrb_qp *qp); /* say goodbye; no event of it comes any more */
+/* The caller does not hold it: */
+void vrb_cm_detach(struct vrb_qp *qp); /* disconnects; no more events of the qp */
 void vrb_cm_fini(struct vrb_qp *qp);
-void vrb_cm_lost(struct vrb_qp *qp); /* the peer does not answer, or the device is gone */
-/* From the peer, before its last word of the handshake came. */
-void vrb_cm_heard(struct vrb_qp *qp);
+void vrb_cm_peer_lost(struct vrb_qp *qp); /* the peer does not acknowledge, or the device failed */
+/* A message arrived before ESTABLISHED. */
+void vrb_cm_received_early(struct vrb_qp *qp);
 
 /* Both sides. */
 int vrb_cm_new_id(struct vrb_chan *chan, void *context, struct rdma_cm_id **out);

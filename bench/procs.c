@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+/* This process's side of a load that runs as processes: the cores, the children, the figures. */
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "procs.h"
+
+#define START_US   10000000u /* for all processes to start, and to end */
+#define STOP_US	   2000000u  /* … to end, after a signal */
+#define LOOK_US	   1000u
+#define PORT_FIRST 20000u
+#define PORTS	   8000u
+
+/* ---- the control block ---- */
+
+/* Client 0 and the first server thread have the cores that were chosen; the others share the rest. */
+static void share_cpus(struct load_run *run, uint32_t threads, const cpu_set_t *allowed)
+{
+	const struct load_opts *o = &run->opts;
+	int spare[CPU_SETSIZE];
+	unsigned n = 0, used = 0;
+
+	for (int cpu = CPU_SETSIZE - 1; cpu >= 0; cpu--)
+		if (CPU_ISSET((size_t)cpu, allowed) && cpu != o->cpus[0] && cpu != o->cpus[1])
+			spare[n++] = cpu;
+	CPU_ZERO(&run->server_cpus);
+	CPU_SET((size_t)o->cpus[1], &run->server_cpus);
+	for (; used + 1 < threads && used < n; used++)
+		CPU_SET((size_t)spare[used], &run->server_cpus);
+	for (uint32_t i = 0; i < run->n_clients; i++) {
+		const unsigned turn = i % (n - used + 1);
+
+		CPU_ZERO(&run->client_cpus[i]);
+		CPU_SET((size_t)(turn ? spare[used + turn - 1] : o->cpus[0]), &run->client_cpus[i]);
+	}
+}
+
+static int map_run(struct procs *p, size_t bytes)
+{
+	int rc;
+
+	p->pair.fd = memfd_create("gannet-bench", MFD_CLOEXEC);
+	if (p->pair.fd < 0)
+		return -errno;
+	if (ftruncate(p->pair.fd, (off_t)bytes))
+		goto close_fd;
+	p->run = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, p->pair.fd,
+		      0);
+	if (p->run == MAP_FAILED)
+		goto close_fd;
+	return 0;
+
+close_fd:
+	rc = -errno;
+	close(p->pair.fd);
+	return rc;
+}
+
+static void choose_addresses(struct load_run *run)
+{
+	if (run->opts.host[0]) {
+		snprintf(run->prefix, sizeof(run->prefix), "verbs:%.128s:", run->opts.host);
+		run->first_port = PORT_FIRST + (uint32_t)(gn_random() % PORTS);
+	} else {
+		snprintf(run->prefix, sizeof(run->prefix), "shm:bench-%d-", (int)getpid());
+	}
+}
+
+int procs_open(struct procs *p, const struct load_kind *kind, size_t bytes,
+	       const struct load_opts *opts, uint32_t servers, uint32_t threads, uint32_t clients)
+{
+	struct load_run *run;
+	int rc;
+
+	*p = (struct procs){.kind = kind};
+	rc = map_run(p, bytes);
+	if (rc) {
+		gn_log(GN_LOG_ERROR, "cannot share memory: %s", gn_strerror(rc));
+		return rc;
+	}
+	run = p->run;
+	run->bytes = bytes;
+	run->opts = *opts;
+	run->n_servers = servers;
+	run->n_clients = clients;
+	run->pair.opts = (struct bench_opts){.seconds = opts->seconds,
+					     .cpus = {opts->cpus[0], opts->cpus[1]}};
+	run->pair.eventfd = -1;
+	run->pair.answer = UINT64_MAX;
+	snprintf(run->kind, sizeof(run->kind), "%s", kind->name);
+	choose_addresses(run);
+	for (uint32_t i = 0; i < clients; i++)
+		gn_hist_init(&run->tally[i].group_ns);
+	for (uint32_t i = 0; i < clients; i++)
+		gn_hist_init(&run->tally[i].latency_ns);
+	p->pair.shared = &run->pair;
+	if (!sched_getaffinity(0, sizeof(p->cpus_before), &p->cpus_before)) {
+		share_cpus(run, threads, &p->cpus_before);
+		sched_setaffinity(0, sizeof(cpu_set_t), &run->client_cpus[0]);
+	}
+	return 0;
+}
+
+/* ---- starting ---- */
+
+/* How many live. */
+static uint32_t reap(struct procs *p)
+{
+	uint32_t left = 0;
+
+	for (uint32_t i = 0; i < p->n_pids; i++) {
+		if (p->pids[i] > 0 && waitpid(p->pids[i], NULL, WNOHANG) != 0)
+			p->pids[i] = 0;
+		left += p->pids[i] > 0;
+	}
+	return left;
+}
+
+/* All but server 0 and this process. */
+static int start_others(struct procs *p)
+{
+	struct load_run *run = p->run;
+	const uint32_t others = run->n_servers - 1 + run->n_clients - 1;
+	const uint64_t end_ns = gn_deadline_us(START_US);
+	int rc = 0;
+
+	while (!rc && p->n_pids < others) {
+		rc = bench_spawn("--bench-load", p->pair.fd, &p->pids[p->n_pids]);
+		p->n_pids += !rc;
+	}
+	/* Pairs with the releases in procs_child.c. */
+	while (!rc && __atomic_load_n(&run->ready, __ATOMIC_ACQUIRE) < others) {
+		if (bench_stopped())
+			rc = -EINTR;
+		else if (load_failed(run) || reap(p) < others)
+			rc = -EPIPE;
+		else if (gn_now_ns() > end_ns)
+			rc = -ETIMEDOUT;
+		gn_sleep_us(LOOK_US);
+	}
+	if (rc)
+		load_fail(run, rc, "%u of %u more processes have started: %s", run->ready, others,
+			  gn_strerror(rc));
+	return rc;
+}
+
+static int open_client(struct procs *p)
+{
+	struct load_run *run = p->run;
+	int rc = load_check(run, gn_fabric_open(run->opts.provider, &p->self.fabric),
+			    "opening the fabric");
+
+	p->self.run = run;
+	p->self.kind = p->kind;
+	if (!rc && run->opts.paper)
+		rc = load_check(run, gn_ctx_create(p->self.fabric, &p->self.ctx),
+				"creating a context");
+	if (rc)
+		return rc;
+	p->client = gn_alloc(p->kind->client_bytes, 64);
+	if (!p->client)
+		return load_check(run, -ENOMEM, "allocating a client");
+	load_client_init(p->client, &p->self, 0);
+	return p->kind->open(p->client);
+}
+
+int procs_start_server(struct procs *p)
+{
+	const int rc = bench_spawn("--bench-load", p->pair.fd, &p->pair.pid);
+
+	return rc ? rc : pair_wait(&p->pair);
+}
+
+int procs_start(struct procs *p)
+{
+	int rc = procs_start_server(p);
+
+	if (!rc)
+		rc = start_others(p);
+	return rc ? rc : open_client(p);
+}
+
+/* ---- measuring ---- */
+
+static void signal_others(struct procs *p, enum load_signal signal)
+{
+	/* Pairs with the acquire in procs_child.c. */
+	__atomic_store_n(&p->run->signal, signal, __ATOMIC_RELEASE);
+}
+
+static int end_others(struct procs *p)
+{
+	const uint64_t end_ns = gn_deadline_us(START_US), stop_ns = gn_deadline_us(STOP_US);
+
+	signal_others(p, SIGNAL_END);
+	while (reap(p) && gn_now_ns() < (bench_stopped() ? stop_ns : end_ns))
+		gn_sleep_us(LOOK_US);
+	if (!reap(p))
+		return load_failed(p->run) ? -EIO : 0;
+	for (uint32_t i = 0; i < p->n_pids; i++) {
+		if (p->pids[i] > 0) {
+			kill(p->pids[i], SIGKILL);
+			waitpid(p->pids[i], NULL, 0);
+			p->pids[i] = 0;
+		}
+	}
+	return bench_stopped() ? -EINTR : load_fail(p->run, -EIO, "a process did not end");
+}
+
+static double share_of(const struct gn_hist *hist, double percent, uint64_t group_ops)
+{
+	return (double)gn_hist_percentile(hist, percent) / (double)group_ops;
+}
+
+/* Figures are per operation; its time is a share of its group's. */
+static void sum_up(const struct load_run *run, struct load_result *r)
+{
+	struct load_sums *sums = &r->sums;
+	struct gn_hist group_ns, latency_ns;
+	const uint64_t group_ops = run->tally[0].group_ops;
+	double ops, per_message;
+
+	gn_hist_init(&group_ns);
+	gn_hist_init(&latency_ns);
+	r->mops = 0;
+	for (uint32_t i = 0; i < run->n_clients; i++) {
+		const struct load_tally *t = &run->tally[i];
+
+		gn_hist_merge(&group_ns, &t->group_ns);
+		gn_hist_merge(&latency_ns, &t->latency_ns);
+		load_sums_add(sums, &t->sums, 1);
+		if (t->ns)
+			r->mops += (double)t->sums.ops / ((double)t->ns / 1e3);
+	}
+	ops = (double)sums->ops;
+	r->run.ops = sums->ops;
+	r->run.p50_ns = share_of(&group_ns, 50, group_ops);
+	r->run.p99_ns = share_of(&group_ns, 99, group_ops);
+	r->run.p999_ns = share_of(&group_ns, 99.9, group_ops);
+	if (latency_ns.count) {
+		r->run.p50_ns = (double)gn_hist_percentile(&latency_ns, 50);
+		r->run.p99_ns = (double)gn_hist_percentile(&latency_ns, 99);
+		r->run.p999_ns = (double)gn_hist_percentile(&latency_ns, 99.9);
+	}
+	r->run.has_counters = true;
+	r->client_wrs = (double)sums->wrs / ops;
+	r->cqes = (double)sums->cqes / ops;
+	r->doorbells = (double)sums->doorbells / ops;
+	r->batch = sums->batched ? (double)sums->batches / (double)sums->batched : NAN;
+	if (!run->server_messages)
+		return;
+	/* The server counts since it began; its work requests go with messages, not with calls. */
+	per_message = (double)sums->messages / ops / (double)run->server_messages;
+	r->server_wrs = (double)run->server_wrs * per_message;
+	r->doorbells += (double)run->server_doorbells * per_message;
+	/* Operations that bypass the server are in no message. */
+	r->batch_fill = sums->messages ?
+				(double)(sums->ops - sums->bypass_gets) / (double)sums->messages :
+				NAN;
+	/* What a client waits for: its own reads, and what the server's card did. */
+	r->round_trips = (double)sums->fetches / ops + r->server_wrs;
+}
+
+static int note_server(struct procs *p)
+{
+	return p->run->n_servers == 1 ? pair_ask(&p->pair, ORDER_CHECK) : 0;
+}
+
+int procs_measure(struct procs *p, const struct load *limit, const struct load *part,
+		  bench_progress_fn *progress, struct load_result *out,
+		  struct comparison *compared)
+{
+	const struct load own = {.run = load_block, .arg = p->client};
+	struct load_client *c = p->client;
+	uint64_t cpu_ns, since_ns;
+	int rc = note_server(p), rc_end;
+
+	cpu_ns = p->run->server_cpu_ns;
+	since_ns = gn_now_ns();
+	signal_others(p, SIGNAL_RUN);
+	if (!rc)
+		rc = blocks_run(&p->pair, &own, limit, part, progress, &out->run, compared);
+	if (!rc)
+		rc = c->kind->rest(c);
+	if (!rc && c->kind->check)
+		rc = c->kind->check(c);
+	if (!rc)
+		rc = note_server(p);
+	out->server_cpu_percent = 100 * (double)(p->run->server_cpu_ns - cpu_ns) /
+				  (double)(gn_now_ns() - since_ns);
+	__atomic_add_fetch(&p->run->gone, 1, __ATOMIC_RELEASE);
+	rc_end = end_others(p);
+	rc = rc ? rc : rc_end;
+	if (!rc)
+		sum_up(p->run, out);
+	return rc;
+}
+
+/* ---- the end ---- */
+
+void procs_stop_server(struct procs *p)
+{
+	const uint64_t end_ns = gn_deadline_us(START_US);
+
+	if (p->pair.pid <= 0)
+		return;
+	/* It may be answering pings. */
+	__atomic_store_n(&p->run->pair.ping, CACHELINE_END, __ATOMIC_RELEASE);
+	pair_order(&p->pair, ORDER_QUIT);
+	while (pair_peer_lives(&p->pair) && gn_now_ns() < end_ns)
+		gn_sleep_us(LOOK_US);
+	if (p->pair.pid > 0) {
+		kill(p->pair.pid, SIGKILL);
+		waitpid(p->pair.pid, NULL, 0);
+	}
+	p->pair.pid = 0;
+}
+
+int procs_close(struct procs *p, int rc, struct load_result *out)
+{
+	if (rc && reap(p))
+		end_others(p);
+	if (p->client)
+		p->kind->close(p->client);
+	gn_free(p->client);
+	gn_ctx_destroy(p->self.ctx);
+	gn_fabric_close(p->self.fabric);
+	procs_stop_server(p);
+	memcpy(out->error, p->run->error, sizeof(out->error));
+	sched_setaffinity(0, sizeof(p->cpus_before), &p->cpus_before);
+	munmap(p->run, p->run->bytes);
+	close(p->pair.fd);
+	return rc;
+}
