@@ -241,7 +241,6 @@ struct gn_rpc_client {
 	uint64_t results_seen; /* results when liveness was last checked */
 	uint64_t ended;	       /* completed calls and reads */
 	struct rpc_adapt adapt;
-	struct rpc_mail *mail; /* level1.c */
 	struct gn_rpc_counters count;
 };
 
@@ -468,10 +467,5 @@ static inline void rpc_call_release(struct gn_rpc_client *c, struct rpc_call *ca
 		rpc_large_release(c, call);
 	rpc_call_free(c, call);
 }
-
-/* level1.c */
-void rpc_mail_free(struct gn_rpc_client *client);
-/* Grows the result buffer of a queued message of gn_rpc_client_send(), if nobody waits for it. */
-void rpc_mail_room(const struct gn_rpc_client *client, struct gn_rpc_op *op, uint32_t len);
 
 #endif

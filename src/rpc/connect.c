@@ -418,7 +418,6 @@ static void client_destroy(struct gn_rpc_client *c)
 	client_close_link(c);
 	link_loop_close(&c->loop);
 	rpc_adapt_free(c);
-	rpc_mail_free(c);
 	gn_free(c->addr);
 	gn_free(c);
 }

@@ -274,9 +274,6 @@ int gn_rpc_server_start(struct gn_rpc_server *server)
 	if (!server || server->started)
 		return gn_fail(-EINVAL,
 			       "gn_rpc_server_start(): server is NULL, or was started before");
-	if (server_is_polled(server) && !rpc_method_find(server, 0))
-		rc = server_add_method(server, 0,
-				       (struct rpc_method){.fn = rpc_post_handler, .arg = server});
 	for (; !rc && server->started < server->opts.threads; server->started += !rc)
 		rc = server_start_thread(server, &server->threads[server->started]);
 	/* Accept clients only after all threads run. */
@@ -369,7 +366,6 @@ void gn_rpc_server_destroy(struct gn_rpc_server *server)
 		server_not_owner(server);
 		return;
 	}
-	rpc_post_free(server);
 	server_stop_threads(server);
 	gn_listener_destroy(server->listener);
 	for (unsigned i = 0; server->threads && i < server->opts.threads; i++)

@@ -6,7 +6,7 @@
  * Of two sorts. What happens to one operation is asked for where that operation is done, by
  * sim_fault(). What happens to a node begins with an event of its own (fault_node.c) and then lies
  * in the node's state, with the moment at which it is over: nothing has to happen for it to end.
- * Asking is in sim/sim.h, inline: a run without faults pays one load.
+ * Asking is in sim/nodes.h, inline: a run without faults pays one load.
  */
 #ifndef GN_SIM_FAULT_H
 #define GN_SIM_FAULT_H
@@ -110,7 +110,7 @@ struct sim_faults {
 	bool split_both_ways;
 };
 
-/* ---- interface for the affected operations, besides the inline part in sim/sim.h ---- */
+/* ---- interface for the affected operations, besides the inline part in sim/nodes.h ---- */
 
 /* A random delay: mostly short, sometimes long (1 us to 1 ms). */
 uint64_t sim_fault_delay_ps(struct gn_sim *sim);

@@ -9,7 +9,7 @@
  */
 #include <assert.h>
 
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 /*
  * Random values: durations of 100 us to 12.8 ms, rarely up to 3.3 s, beyond common timeouts; 2 to

@@ -12,7 +12,7 @@
 #include "base/bits.h"
 #include "base/fail.h"
 #include "base/real.h"
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 static void thread_switch_away(struct sim_thread *self)
 {

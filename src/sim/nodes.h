@@ -6,8 +6,8 @@
  * may park; or as the engine, inside an event, which may not. Both may change anything without
  * locks. The engine acts for one process at a time (sim->proc), whose heap it allocates from.
  */
-#ifndef GN_SIM_SIM_H
-#define GN_SIM_SIM_H
+#ifndef GN_SIM_NODES_H
+#define GN_SIM_NODES_H
 
 #include "base/exec.h"
 #include "base/fail.h"
