@@ -3,8 +3,7 @@
 #include "msg/wire.h"
 #include "msg_stream.h"
 
-#define GONE_NS \
-	(unit_slow() ? 5000000000u : 1000000000u) /* until a disconnect is detected */
+#define GONE_NS (unit_slow() ? 5000000000u : 1000000000u) /* until a disconnect is detected */
 
 /* For what complains rightly. */
 static void be_silent(void *arg, enum gn_log_level level, const char *line)
@@ -753,7 +752,8 @@ static int untaken(struct world *w, struct gn_fabric *fabric, unsigned client)
 					.value_bytes = 8};
 	const struct gn_conn_opts conn = {
 		.size = sizeof(conn), .private_data = &hello, .private_len = sizeof(hello)};
-	struct gn_qp_opts opts = {.size = sizeof(opts), .type = GN_QP_RC, .max_inline = MSG_CACHE_LINE};
+	struct gn_qp_opts opts = {
+		.size = sizeof(opts), .type = GN_QP_RC, .max_inline = MSG_CACHE_LINE};
 	struct msg_welcome welcome;
 	struct gn_event event;
 	struct gn_ctx *ctx;

@@ -77,8 +77,8 @@ static int ask_all(struct cast *cast)
 	for (unsigned i = 0; i < cast->peers; i++) {
 		while (!LOAD(cast->peer[i].up))
 			gn_sleep_us(20);
-		EXPECT(gn_msg_conn_open(cast->requester, cast->peer[i].addr, NULL, &cast->conn[i]) ==
-		       0);
+		EXPECT(gn_msg_conn_open(cast->requester, cast->peer[i].addr, NULL,
+					&cast->conn[i]) == 0);
 	}
 	EXPECT(cast->program(cast) == 0);
 	gn_msg_requester_destroy(cast->requester);

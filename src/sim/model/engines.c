@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The card's transmitting and receiving engines, for connected qps. Each packet takes an engine for
- * as long as its kind does. Contexts, translations and requests that the card does not hold any
- * more are fetched by one unit, a station of its own, from when the packet arrives. Packets pass in
- * order: one that waits for a fetch holds up those behind it, whose own fetches go on meanwhile.
+ * The card's transmit and receive engines for connected qps. Each packet occupies an engine for a
+ * time that depends on its kind. One unit, a station of its own, fetches contexts, translations and
+ * requests that are not cached, from the packet's arrival on. Packets pass in order: one that waits
+ * for a fetch delays those behind it, whose own fetches proceed meanwhile.
  */
 #include "sim/model/engines.h"
 

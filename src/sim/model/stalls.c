@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The engines of a card that waits where others go on. What a READ needs and the card does not hold
- * any more is fetched while the way to memory stands still, in both directions: nothing else moves
- * meanwhile. WRITEs and SENDs are spared that: what they need is fetched by the unit that takes the
- * doorbells, one thing after the other, and the way to memory is free.
+ * The engines of a card that stalls where others continue. What a READ needs and is not cached is
+ * fetched while both directions of the memory path stand still. WRITEs and SENDs do not stall it:
+ * the doorbell unit fetches what they need, one after the other.
  *
- * Qps that have something to say take turns. A turn costs a visit, and what a qp has waiting by
- * then goes with it. There is no queue here to see that by; but what comes before the first message
- * of a visit has left is part of the visit.
+ * Qps with packets to send are visited in turn. A visit has a cost, and all packets of the qp that
+ * are ready by then leave with it. There is no explicit queue here; packets that arrive before the
+ * first one of a visit has left belong to that visit.
  */
 #include "sim/model/engines.h"
 
