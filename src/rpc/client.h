@@ -122,8 +122,8 @@ struct rpc_link {
 
 /*
  * Polls (or completed calls in one poll) between two reads of the clock, and polls between two
- * turns of link_loop_maintain(). link_loop_force_maintain() sets the number of polls to RPC_TEND_EVERY, and
- * the next poll must read the clock.
+ * calls of link_loop_maintain() that do the maintenance. link_loop_force_maintain() sets the number of polls to
+ * RPC_TEND_EVERY, and the next poll must read the clock.
  */
 #define RPC_CLOCK_EVERY 16u
 #define RPC_TEND_EVERY	127u
