@@ -40,9 +40,8 @@ void rpc_thread_drain(struct link_task *task)
 		rpc_conn_update_pending(c);
 	for (struct rpc_conn *c = t->parked; c; c = c->next)
 		rpc_conn_update_pending(c);
-	t->cached.method = UINT_MAX; /* its handler must not be called any more */
-	link_loop_force_maintain(
-		&t->loop); /* so that the drained state is published in this turn */
+	t->cached.method = UINT_MAX;	    /* its handler must not be called any more */
+	link_loop_force_maintain(&t->loop); /* to publish the drained state in this turn */
 }
 
 /* ---- completions ---- */
