@@ -32,7 +32,7 @@ demo: all ## build, then show Gannet working over shared memory
 check: test-deps all sanitized ## every test, also under sanitizers and in guests
 	@tests/run --effort 1 --exclude full $(BUILD) $(BUILD)-asan $(BUILD)-tsan
 
-check-fast: test-deps all ## under a minute: no guests, no sanitizers
+check-fast: test-deps all ## a minute: no guests, no sanitizers, nothing slow
 	@tests/run --effort 1 --exclude vm --exclude slow --exclude full $(BUILD)
 
 check-full: test-deps all sanitized ## every test at full counts, clang, and a browser
