@@ -3,7 +3,7 @@
 # The front door: each target gets the packages it needs, configures Meson where that is due, and
 # builds. Meson and Ninja do the work; `meson setup` and `meson test` work without this file too.
 # Variables: BUILD (directory), prefix, libdir, DESTDIR, CC, CI=true (warnings are errors, unexpected
-# skips fail), DEPS=: (install nothing).
+# skips fail), DEPS=: (install nothing), EFFORT (of make report: length of each run).
 
 BUILD ?= build
 prefix ?= /usr/local
@@ -32,7 +32,7 @@ demo: all ## build, then show Gannet working over shared memory
 check: test-deps all sanitized ## every test, also under sanitizers and in guests
 	@tests/run --effort 1 --exclude full $(BUILD) $(BUILD)-asan $(BUILD)-tsan
 
-check-fast: test-deps all ## under a minute: no guests, no sanitizers
+check-fast: test-deps all ## a minute: no guests, no sanitizers, nothing slow
 	@tests/run --effort 1 --exclude vm --exclude slow --exclude full $(BUILD)
 
 check-full: test-deps all sanitized ## every test at full counts, clang, and a browser
@@ -46,7 +46,9 @@ abi: all ## write src/gannet.map and abi/ anew, after a change of the headers th
 	@scripts/abi
 
 report: all ## every figure of the papers, simulated anew, as one page
-	@scripts/report $(BUILD)
+	@$(DEPS) report
+	@evaluation/gannet-papers report --gannet $(BUILD)/gannet --effort $(or $(EFFORT),1) \
+		-o $(BUILD)/report.html
 
 bench-peers: all ## Gannet and UCX, memcached and Redis, each from one run
 	@$(DEPS) bench

@@ -10,7 +10,7 @@
 
 #define STACK_BYTES (128u * 1024u)
 #define LIMIT_NS    20000000000ull /* of virtual time: something hangs */
-#define NAP_US	    20u			     /* between two looks at what others have got ready */
+#define NAP_US	    20u		   /* between two looks at what others have got ready */
 #define START_US    50u
 #define SCATTER_NS  5000u /* threads of real machines do not begin at one instant either */
 

@@ -163,8 +163,7 @@ static int connect_user(struct user *u, const char *addr)
 static int make_load(struct user *u)
 {
 	const uint64_t deadline_ns = gn_deadline_us(FILL_US); /* the same, or they go apart */
-	int rc = kv_draws_create(&u->draws, u->opts, u->opts->keys, u->opts->load.seed,
-				&u->sums);
+	int rc = kv_draws_create(&u->draws, u->opts, u->opts->keys, u->opts->load.seed, &u->sums);
 
 	if (!rc)
 		rc = kv_ops_make(&u->ops, u->opts, u->opts->load.batch);

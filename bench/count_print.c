@@ -29,8 +29,8 @@ static void name_of(const struct count_opts *o, char *to, size_t size)
 		snprintf(to, size, "%.0f %% GET, %u + %u B", o->kv.get_percent, o->kv.key_bytes,
 			 o->kv.value_bytes);
 	else
-		snprintf(to, size, "%s, %u B%s", bench_ops[o->fabric.op],
-			 o->fabric.size_bytes, o->post_one ? ", one" : "");
+		snprintf(to, size, "%s, %u B%s", bench_ops[o->fabric.op], o->fabric.size_bytes,
+			 o->post_one ? ", one" : "");
 }
 
 #define ROW "%-8s %-22s %6s %9s %9s %9s %9s %9s\n"

@@ -113,8 +113,8 @@ static int make_ops(struct caller *c)
 {
 	const struct bench_rpc_opts *o = c->opts;
 	const uint64_t deadline_ns = gn_deadline_us(CALL_US);
-	const int rc = rpc_ops_make(o, o->load.batch, o->load.seed, note_end, c, &c->ops,
-				    &c->bytes);
+	const int rc =
+		rpc_ops_make(o, o->load.batch, o->load.seed, note_end, c, &c->ops, &c->bytes);
 
 	for (uint32_t i = 0; !rc && i < o->load.batch; i++)
 		c->ops[i].deadline_ns = deadline_ns;

@@ -26,11 +26,11 @@ extern const char *const bench_kv_modes[BENCH_KV_MODES + 1];
 struct bench_kv_opts {
 	struct load_opts load;
 	enum bench_kv_mode mode;
-	uint32_t keys;		   /* how many */
+	uint32_t keys; /* how many */
 	uint32_t key_bytes, value_bytes;
 	double get_percent;
-	double zipf;	/* 0: uniform */
-	uint64_t memory;	       /* of the store; 0: enough for all keys */
+	double zipf;	 /* 0: uniform */
+	uint64_t memory; /* of the store; 0: enough for all keys */
 	/*
 	 * Simulated. One server has a partition for each of its threads. Or (split) each thread is
 	 * a server of one partition; a client draws a server for each batch, or has one (fixed).

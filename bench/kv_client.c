@@ -9,7 +9,7 @@
 
 #define GROUP_BATCHES 8u /* with several under way, so many times as many are timed together */
 #define FILL_US	      60000000u
-#define FILL_MORE     4u /* bypass: at most so many times the keys, to fill the table, … */
+#define FILL_MORE     4u  /* bypass: at most so many times the keys, to fill the table, … */
 #define FILL_STEP     32u /* … so many at a time */
 
 /*
@@ -330,7 +330,8 @@ static int kv_run_ops(struct load_client *base)
 
 	if (rc)
 		return rc;
-	return c->run->opts.load.inflight > c->run->opts.load.batch ? run_window(c) : run_batches(c);
+	return c->run->opts.load.inflight > c->run->opts.load.batch ? run_window(c) :
+								      run_batches(c);
 }
 
 /* ---- apart from what is measured ---- */

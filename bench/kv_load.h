@@ -56,8 +56,7 @@ void kv_op_next(struct kv_draws *draws, struct kv_ops *ops, uint32_t i, uint32_t
 void kv_op_undo(struct kv_draws *draws);
 /* It has ended: counts it, and checks what a GET found, byte by byte. -EBADMSG and why. */
 #define KV_WHY_MAX 96u
-int kv_op_check(struct kv_draws *draws, const struct kv_ops *ops, uint32_t i,
-		char why[KV_WHY_MAX]);
+int kv_op_check(struct kv_draws *draws, const struct kv_ops *ops, uint32_t i, char why[KV_WHY_MAX]);
 
 /* Stores keys [first, first + n), several at a time, by do_some, which does those and returns 0. */
 int kv_fill(const struct bench_kv_opts *opts, uint32_t first, uint32_t n,
@@ -77,8 +76,7 @@ int kv_local_create(const struct bench_kv_opts *opts, struct kv_local **out);
 void kv_local_destroy(struct kv_local *local);
 /* A load of blocks.c. */
 int kv_local_run(void *local, uint64_t block_ns, struct block *out);
-void kv_local_stats(const struct kv_local *local, struct gn_kv_stats *out,
-		    struct load_sums *sums);
+void kv_local_stats(const struct kv_local *local, struct gn_kv_stats *out, struct load_sums *sums);
 
 /* ---- the server (kv_server.c) ---- */
 

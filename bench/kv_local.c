@@ -95,7 +95,8 @@ int kv_local_run(void *arg, uint64_t block_ns, struct block *out)
 	uint64_t since_ns;
 	int rc;
 
-	out->group_ops = l->opts->load.batch == 1 ? GROUP_TRIPS : GROUP_BATCHES * l->opts->load.batch;
+	out->group_ops = l->opts->load.batch == 1 ? GROUP_TRIPS :
+						    GROUP_BATCHES * l->opts->load.batch;
 	rc = local_group(l, out->group_ops);
 	since_ns = gn_now_ns();
 	while (!rc && out->ns < block_ns) {

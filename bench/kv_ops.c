@@ -55,7 +55,7 @@ void kv_draws_destroy(struct kv_draws *d)
 int kv_ops_make(struct kv_ops *e, const struct bench_kv_opts *opts, uint32_t n)
 {
 	*e = (struct kv_ops){.key_stride = ((size_t)opts->key_bytes + 7) / 8 * 8,
-				 .value_stride = ((size_t)opts->value_bytes + 63) / 64 * 64};
+			     .value_stride = ((size_t)opts->value_bytes + 63) / 64 * 64};
 	e->ops = gn_alloc(n * sizeof(*e->ops), 0);
 	e->numbers = gn_alloc(n * sizeof(*e->numbers), 0);
 	e->keys = gn_alloc(n * e->key_stride, 0);
@@ -127,8 +127,9 @@ static int complain(const struct bench_kv_opts *o, const struct kv_ops *e, uint3
 			 op->verb == GN_KV_SET ? "PUT" : "GET", e->numbers[i],
 			 gn_kv_status_str(op->status));
 	else
-		snprintf(why, KV_WHY_MAX, "GET of key %u found a wrong value, of %u bytes; it has %u",
-			 e->numbers[i], op->len, o->value_bytes);
+		snprintf(why, KV_WHY_MAX,
+			 "GET of key %u found a wrong value, of %u bytes; it has %u", e->numbers[i],
+			 op->len, o->value_bytes);
 	return -EBADMSG;
 }
 
@@ -145,8 +146,8 @@ int kv_op_check(struct kv_draws *d, const struct kv_ops *e, uint32_t i, char why
 	if (unlikely(op->status != GN_KV_OK))
 		return op->status == GN_KV_MISS ? 0 : complain(d->opts, e, i, why);
 	d->sums->hits++;
-	if (likely(op->len == len && keys_value_is_right(e->values + i * e->value_stride, len,
-							 e->numbers[i])))
+	if (likely(op->len == len &&
+		   keys_value_is_right(e->values + i * e->value_stride, len, e->numbers[i])))
 		return 0;
 	return complain(d->opts, e, i, why);
 }

@@ -46,9 +46,8 @@ static int measure_beside(struct procs *procs, bench_progress_fn *progress,
 {
 	const struct bench_kv_opts *o = &((struct kv_run *)procs->run)->opts;
 	const bool line = o->load.inflight == 1 && o->mode != BENCH_KV_BYPASS;
-	struct hold hold = {.procs = procs,
-			    .rpc = kv_client_connection(procs->client),
-			    .method = METHOD_HOLD};
+	struct hold hold = {
+		.procs = procs, .rpc = kv_client_connection(procs->client), .method = METHOD_HOLD};
 	const struct load held = {hold_line, &hold, SHARE};
 	struct load local = {.run = kv_local_run, .share = SHARE};
 	struct comparison compared;
@@ -90,7 +89,8 @@ static int run_processes(const struct bench_kv_opts *o, bench_progress_fn *progr
 {
 	struct procs procs;
 	struct kv_run *run;
-	int rc = procs_open(&procs, &load_kv, sizeof(*run), &o->load, 1, o->load.threads, o->load.clients);
+	int rc = procs_open(&procs, &load_kv, sizeof(*run), &o->load, 1, o->load.threads,
+			    o->load.clients);
 
 	if (rc)
 		return rc;
@@ -143,7 +143,8 @@ static unsigned place_all(const struct bench_kv_opts *o, uint32_t servers,
 			  struct load_place *places)
 {
 	const uint32_t clients = o->load.machines * o->load.clients;
-	const uint32_t some = o->procs_each ? 1 : servers, many = o->procs_each ? 1 : o->load.clients;
+	const uint32_t some = o->procs_each ? 1 : servers,
+		       many = o->procs_each ? 1 : o->load.clients;
 	unsigned n = 0;
 
 	for (uint32_t i = 0; i < servers; i += some)
@@ -156,7 +157,8 @@ static unsigned place_all(const struct bench_kv_opts *o, uint32_t servers,
 
 static int run_cluster(const struct bench_kv_opts *o, struct bench_kv_result *out)
 {
-	const uint32_t servers = o->split ? o->load.threads : 1, clients = o->load.machines * o->load.clients;
+	const uint32_t servers = o->split ? o->load.threads : 1,
+		       clients = o->load.machines * o->load.clients;
 	struct kv_run *run = (struct kv_run *)load_run_create(sizeof(*run), &o->load);
 	struct load_place *places = calloc(servers + clients, sizeof(*places));
 	int rc;

@@ -109,7 +109,7 @@ void load_count_rpc(const struct gn_rpc_client *rpc, struct load_sums *out)
 
 	if (gn_rpc_client_counters(rpc, &now))
 		return;
-	out->calls += now.ended[GN_RPC_OK];
+	out->calls += now.calls;
 	out->messages += now.batches;
 	out->fetches += now.fetches;
 	out->failed_fetches += now.failed_fetches;
@@ -162,8 +162,8 @@ static void look_at_block(struct load_client *c)
 		c->stops = true;
 		return;
 	}
-	gn_hist_add(&c->block->group_ns,
-		    (now_ns - c->since_ns) * group_ops / (group_ops + more), 1);
+	gn_hist_add(&c->block->group_ns, (now_ns - c->since_ns) * group_ops / (group_ops + more),
+		    1);
 	c->block->ops += group_ops + more;
 	c->block->ns += now_ns - c->since_ns;
 	c->since_ns = now_ns;
@@ -335,7 +335,8 @@ void load_sheet_result(struct bench_sheet *s, const struct load_result *r)
 {
 	const struct load_sums *sums = &r->sums;
 	const bool simulated = isfinite(r->wall_seconds);
-	const double none = r->run.has_counters || simulated ? 0 : NAN; /* NAN and a number is NAN */
+	const double none = r->run.has_counters || simulated ? 0 :
+							       NAN; /* NAN and a number is NAN */
 	const double percent = sums->ops ? 100 / (double)sums->ops : NAN;
 	const double one = simulated ? 0 : NAN;
 

@@ -68,7 +68,7 @@ struct load_sums {
 	uint64_t wrs, doorbells, cqes; /* without receives */
 	uint64_t repeats, lost;	       /* datagrams */
 	uint64_t switches;	       /* between modes, since the connection was made */
-	uint64_t batches, batched;     /* the sizes of batches that clients chose, and of how many */
+	uint64_t batches, batched; /* the sizes of batches that clients chose, and of how many */
 };
 
 extern const char *const load_presets[]; /* gannet, paper */
@@ -133,10 +133,13 @@ struct load_run {
 
 	LINE uint32_t failed; /* anyone: everyone stops */
 	char error[LOAD_ERROR_MAX];
-	LINE uint32_t listening; /* servers */
+	LINE uint32_t listening;  /* servers */
 	uint32_t connected, gone; /* clients */
-	LINE struct load_sums life; /* simulated: what all fabrics counted, since they were opened */
-	uint64_t server_messages, server_wrs, server_doorbells, server_cpu_ns;
+	LINE struct load_sums
+		life;	     /* simulated: what all fabrics counted, since they were opened */
+	struct load_served { /* by server 0, since it began */
+		uint64_t messages, wrs, doorbells, cpu_ns;
+	} served;
 
 	/* Simulated clusters: all of it is memory of one thread. */
 	struct load_length length;
@@ -275,8 +278,8 @@ struct load_result {
 	double limit_ratio; /* of the speed of the limit, with several operations under way */
 	double server_wrs, client_wrs, round_trips, doorbells, cqes; /* per operation */
 	double batch_fill;					     /* operations in a message */
-	double batch;		    /* that clients chose, on average */
-	double server_cpu_percent;  /* of one core */
+	double batch;		     /* that clients chose, on average */
+	double server_cpu_percent;   /* of one core */
 	uint64_t events, trace_hash; /* simulated */
 	double wall_seconds;	     /* simulated: that it took */
 	char error[LOAD_ERROR_MAX];  /* why there is no result */

@@ -43,13 +43,13 @@ struct bench_msg_result {
 	double seconds;	   /* they took; of a simulated cluster virtual ones */
 	double mops, gbps, gbps_per_node;
 	double latency_us_mean, p50_us, p99_us; /* from posting a request to taking its response */
-	double wrs, doorbells, cqes;	 /* per request, of both sides; without receives */
-	double repeats;			 /* of datagrams */
-	double lost;			 /* requests over UD that nobody answered */
-	double limit_ratio;		 /* of the speed of the bare loop */
-	double wall_seconds;		 /* that it took to find out */
-	unsigned blocks, blocks_dropped; /* beside the limit */
-	char error[LOAD_ERROR_MAX];	 /* why there is no result */
+	double wrs, doorbells, cqes;		/* per request, of both sides; without receives */
+	double repeats;				/* of datagrams */
+	double lost;				/* requests over UD that nobody answered */
+	double limit_ratio;			/* of the speed of the bare loop */
+	double wall_seconds;			/* that it took to find out */
+	unsigned blocks, blocks_dropped;	/* beside the limit */
+	char error[LOAD_ERROR_MAX];		/* why there is no result */
 };
 
 /* Requesting and responding threads of all nodes, and connections of a requester. */

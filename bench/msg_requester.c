@@ -11,7 +11,8 @@
 #define SIM_TAKE    16
 #define WHOLE_EVERY 64u /* one value in so many is checked to the last byte */
 #define ENDS_BYTES  8u	/* of a value: its first and its last ones */
-#define CLOCK_EVERY 16u /* processes time one request in so many: a clock reading is a part of one */
+#define CLOCK_EVERY \
+	16u /* processes time one request in so many: a clock reading is a part of one */
 #define GROUP	    256u
 #define GROUP_LARGE 32u /* of values from here on */
 #define LARGE_BYTES 16384u
@@ -128,7 +129,7 @@ static int msg_open(struct load_client *base)
 	q->slots = o->load.profile && o->protocol == GN_MSG_READ;
 	q->patience = patience_for(&base->run->pair.opts, SILENCE_US);
 	if (q->run->crowded)
-		q->patience.spins = 1; /* others on this core run at once */
+		q->patience.spins = 1;			     /* others on this core run at once */
 	q->posted = q->taken = (uint64_t)base->number << 20; /* neighbours use other keys */
 	rc = load_check(base->run, make_requests(q), "memory for requests");
 	if (!rc)
@@ -176,8 +177,9 @@ static inline int post_request(struct msg_requester *q, uint32_t id)
 				o->request_bytes, id);
 	else if (q->slots)
 		rc = gn_msg_read(c->conn,
-				 c->read_base + (uint64_t)(id % o->pending) *
-							(o->request_bytes + o->value_bytes) +
+				 c->read_base +
+					 (uint64_t)(id % o->pending) *
+						 (o->request_bytes + o->value_bytes) +
 					 o->request_bytes,
 				 o->value_bytes, id);
 	else
@@ -277,13 +279,14 @@ static inline int take_turn(struct msg_requester *q, bool again)
 /*
  * With all that may be under way posted at once, requests and responses would come in waves for a
  * long time, the ones without the others. So there are more with each response. More READs than a
- * card takes of a qp wait there, and make no waves.
+ * card takes of a qp wait there, and make no waves. Processes have time enough to get warm.
  */
 static int begin_requests(struct msg_requester *q)
 {
 	const struct bench_msg_opts *o = &q->run->opts;
-	const uint32_t first = o->protocol == GN_MSG_READ && o->pending > READS ? o->pending :
-										  FIRST;
+	const bool all = !q->base.run->simulated ||
+			 (o->protocol == GN_MSG_READ && o->pending > READS);
+	const uint32_t first = all ? o->pending : FIRST;
 	int rc = 0;
 
 	q->now_ns = 0;

@@ -233,12 +233,12 @@ static unsigned place_all(const struct bench_msg_opts *o, struct load_place *pla
 	for (unsigned i = 0; i < n; i++) {
 		const bool requests = mm || (i == 0) == (o->topology == BENCH_MSG_1M);
 
-		places[i] = (struct load_place){.node = i,
-						.first_server = servers,
-						.n_servers = mm || !requests ? msg_resp_threads(o) :
-									       0,
-						.first_client = clients,
-						.n_clients = requests ? o->threads : 0};
+		places[i] =
+			(struct load_place){.node = i,
+					    .first_server = servers,
+					    .n_servers = mm || !requests ? msg_resp_threads(o) : 0,
+					    .first_client = clients,
+					    .n_clients = requests ? o->threads : 0};
 		servers += places[i].n_servers;
 		clients += places[i].n_clients;
 	}

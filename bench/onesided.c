@@ -125,8 +125,7 @@ static int drain(struct one_sided *o, uint64_t left)
 			break;
 	}
 	if (rc == -ETIMEDOUT)
-		gn_log(GN_LOG_ERROR, "%s: no completion for 5 s",
-		       bench_ops[o->side->opts.op]);
+		gn_log(GN_LOG_ERROR, "%s: no completion for 5 s", bench_ops[o->side->opts.op]);
 	return rc < 0 ? rc : 0;
 }
 

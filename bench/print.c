@@ -108,8 +108,7 @@ void bench_print_row(FILE *f, const struct bench_opts *opts, const struct bench_
 	char size[16], depth[16], mops[16], p50[16], p99[16], limit[80];
 
 	snprintf(depth, sizeof(depth), "%u", opts->depth);
-	fprintf(f, ROW, bench_ops[opts->op],
-		size_text(size, sizeof(size), opts->size_bytes), depth,
+	fprintf(f, ROW, bench_ops[opts->op], size_text(size, sizeof(size), opts->size_bytes), depth,
 		number_text(mops, sizeof(mops), (double)r->ops / r->seconds / 1e6),
 		number_text(p50, sizeof(p50), r->p50_ns), number_text(p99, sizeof(p99), r->p99_ns),
 		limit_text(limit, sizeof(limit), opts, r));

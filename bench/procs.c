@@ -49,8 +49,8 @@ static int map_run(struct procs *p, size_t bytes)
 		return -errno;
 	if (ftruncate(p->pair.fd, (off_t)bytes))
 		goto close_fd;
-	p->run = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, p->pair.fd,
-		      0);
+	p->run =
+		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, p->pair.fd, 0);
 	if (p->run == MAP_FAILED)
 		goto close_fd;
 	return 0;
@@ -218,7 +218,8 @@ static double share_of(const struct gn_hist *hist, double percent, uint64_t grou
 }
 
 /* Figures are per operation; its time is a share of its group's. */
-static void sum_up(const struct load_run *run, struct load_result *r)
+static void sum_up(const struct load_run *run, const struct load_served *served,
+		   struct load_result *r)
 {
 	struct load_sums *sums = &r->sums;
 	struct gn_hist group_ns, latency_ns;
@@ -252,12 +253,12 @@ static void sum_up(const struct load_run *run, struct load_result *r)
 	r->cqes = (double)sums->cqes / ops;
 	r->doorbells = (double)sums->doorbells / ops;
 	r->batch = sums->batched ? (double)sums->batches / (double)sums->batched : NAN;
-	if (!run->server_messages)
+	if (!served->messages)
 		return;
-	/* The server counts since it began; its work requests go with messages, not with calls. */
-	per_message = (double)sums->messages / ops / (double)run->server_messages;
-	r->server_wrs = (double)run->server_wrs * per_message;
-	r->doorbells += (double)run->server_doorbells * per_message;
+	/* Work requests of the server go with messages, not with calls. */
+	per_message = (double)sums->messages / ops / (double)served->messages;
+	r->server_wrs = (double)served->wrs * per_message;
+	r->doorbells += (double)served->doorbells * per_message;
 	/* Operations that bypass the server are in no message. */
 	r->batch_fill = sums->messages ?
 				(double)(sums->ops - sums->bypass_gets) / (double)sums->messages :
@@ -272,16 +273,15 @@ static int note_server(struct procs *p)
 }
 
 int procs_measure(struct procs *p, const struct load *limit, const struct load *part,
-		  bench_progress_fn *progress, struct load_result *out,
-		  struct comparison *compared)
+		  bench_progress_fn *progress, struct load_result *out, struct comparison *compared)
 {
 	const struct load own = {.run = load_block, .arg = p->client};
 	struct load_client *c = p->client;
-	uint64_t cpu_ns, since_ns;
 	int rc = note_server(p), rc_end;
+	const struct load_served before = p->run->served;
+	const uint64_t since_ns = gn_now_ns();
+	struct load_served served;
 
-	cpu_ns = p->run->server_cpu_ns;
-	since_ns = gn_now_ns();
 	signal_others(p, SIGNAL_RUN);
 	if (!rc)
 		rc = blocks_run(&p->pair, &own, limit, part, progress, &out->run, compared);
@@ -291,13 +291,16 @@ int procs_measure(struct procs *p, const struct load *limit, const struct load *
 		rc = c->kind->check(c);
 	if (!rc)
 		rc = note_server(p);
-	out->server_cpu_percent = 100 * (double)(p->run->server_cpu_ns - cpu_ns) /
-				  (double)(gn_now_ns() - since_ns);
+	served = (struct load_served){.messages = p->run->served.messages - before.messages,
+				      .wrs = p->run->served.wrs - before.wrs,
+				      .doorbells = p->run->served.doorbells - before.doorbells,
+				      .cpu_ns = p->run->served.cpu_ns - before.cpu_ns};
+	out->server_cpu_percent = 100 * (double)served.cpu_ns / (double)(gn_now_ns() - since_ns);
 	__atomic_add_fetch(&p->run->gone, 1, __ATOMIC_RELEASE);
 	rc_end = end_others(p);
 	rc = rc ? rc : rc_end;
 	if (!rc)
-		sum_up(p->run, out);
+		sum_up(p->run, &served, out);
 	return rc;
 }
 

@@ -45,11 +45,11 @@ static void note_counters(struct load_run *run, struct gn_fabric *fabric,
 	gn_rpc_server_counters(server, &rpc);
 	load_count_fabric(fabric, &sums);
 	getrusage(RUSAGE_SELF, &usage);
-	run->server_cpu_ns = ns_of(&usage.ru_utime) + ns_of(&usage.ru_stime);
-	run->server_messages = rpc.batches;
+	run->served.cpu_ns = ns_of(&usage.ru_utime) + ns_of(&usage.ru_stime);
+	run->served.messages = rpc.batches;
 	/* The server probes idle clients and wakes sleeping ones apart from calls. */
-	run->server_wrs = sums.wrs - rpc.probes - rpc.notifies;
-	run->server_doorbells = sums.doorbells - rpc.probes - rpc.notifies;
+	run->served.wrs = sums.wrs - rpc.probes - rpc.notifies;
+	run->served.doorbells = sums.doorbells - rpc.probes - rpc.notifies;
 }
 
 /* The parent waits for server 0 by itself, and for the others with all that were started. */

@@ -37,8 +37,8 @@ static void tasks_run(struct load_proc *proc, struct task *tasks, uint32_t n)
 	}
 	for (; started < n; started++) {
 		const char *name = tasks[started].client ? "client" : "server";
-		const int rc = gn_thread_start(name, task_run, &tasks[started],
-					       &tasks[started].thread);
+		const int rc =
+			gn_thread_start(name, task_run, &tasks[started], &tasks[started].thread);
 
 		if (load_check(proc->run, rc, "starting a thread"))
 			break;
@@ -79,8 +79,7 @@ int load_program(struct gn_env *env, int argc, char **argv)
 		rc = load_check(run, gn_fabric_open(env->fabric, &proc->fabric),
 				"opening the fabric");
 	if (!rc && run->opts.paper && (proc->n_clients || proc->kind->one_ctx))
-		rc = load_check(run, gn_ctx_create(proc->fabric, &proc->ctx),
-				"creating a context");
+		rc = load_check(run, gn_ctx_create(proc->fabric, &proc->ctx), "creating a context");
 	if (!rc) {
 		tasks_make(proc, tasks, clients);
 		tasks_run(proc, tasks, n);

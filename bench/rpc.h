@@ -19,9 +19,9 @@ enum bench_rpc_mode {
 
 extern const char *const bench_rpc_modes[BENCH_RPC_MODES + 1];
 
-#define BENCH_RPC_BYTES_MAX    (1u << 20)
-#define BENCH_RPC_BATCHES_MAX  1024u /* of a client, under way */
-#define BENCH_RPC_WORK_US_MAX  100000.0
+#define BENCH_RPC_BYTES_MAX   (1u << 20)
+#define BENCH_RPC_BATCHES_MAX 1024u /* of a client, under way */
+#define BENCH_RPC_WORK_US_MAX 100000.0
 
 struct bench_rpc_opts {
 	struct load_opts load;

@@ -322,8 +322,8 @@ static int rpc_check(struct load_client *base)
 		pattern_fill(want, o->result_bytes, o->load.seed ^ RESULT_SEED);
 		memcpy(want, c->ops[i].request, both);
 		if (memcmp(want, c->ops[i].result, o->result_bytes))
-			rc = load_fail(base->run, -EBADMSG,
-				       "the last result of buffer %u is wrong", i);
+			rc = load_fail(base->run, -EBADMSG, "the last result of buffer %u is wrong",
+				       i);
 	}
 	gn_free(want);
 	return rc;
@@ -350,7 +350,8 @@ static uint64_t rpc_group_ops(const struct load_client *base)
 
 	if (o->load.inflight == 1)
 		return GROUP_TRIPS;
-	return (uint64_t)GROUP_BATCHES * (o->load.inflight < GROUP_TRIPS ? GROUP_TRIPS : o->load.inflight);
+	return (uint64_t)GROUP_BATCHES *
+	       (o->load.inflight < GROUP_TRIPS ? GROUP_TRIPS : o->load.inflight);
 }
 
 struct gn_rpc_client *rpc_client_connection(const struct load_client *base)

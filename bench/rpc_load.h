@@ -56,7 +56,9 @@ uint32_t rpc_slot_bytes(const struct bench_rpc_opts *opts, uint32_t each);
 /* ---- the echo (rpc_server.c) ---- */
 
 struct rpc_echo {
-	const struct bench_rpc_opts *opts;
+	uint32_t bytes; /* of a result */
+	uint64_t work_ns;
+	bool in_place, grouped;
 	uint8_t *fill; /* the bytes of a result behind those that are the request's */
 };
 

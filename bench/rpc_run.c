@@ -79,8 +79,8 @@ static int measure_limit(struct procs *procs, bench_progress_fn *progress, struc
 	if (rc)
 		return rc;
 	own.arg = bare;
-	rc = blocks_run(&procs->pair, &own, run->opts.load.inflight == 1 ? &limit : NULL, NULL, progress,
-			&r->run, &compared);
+	rc = blocks_run(&procs->pair, &own, run->opts.load.inflight == 1 ? &limit : NULL, NULL,
+			progress, &r->run, &compared);
 	if (!rc)
 		rc = bare_check(bare);
 	take_comparison(&run->opts, &compared, r);
@@ -95,7 +95,8 @@ static int run_processes(const struct bench_rpc_opts *o, bench_progress_fn *prog
 	const struct limit_opts limit = rpc_limit_opts(o);
 	const size_t bytes = sizeof(struct rpc_run) + limit_bytes(&limit);
 	struct procs procs;
-	int rc = procs_open(&procs, &load_rpc, bytes, &o->load, 1, o->load.threads, o->load.clients);
+	int rc =
+		procs_open(&procs, &load_rpc, bytes, &o->load, 1, o->load.threads, o->load.clients);
 
 	if (rc)
 		return rc;

@@ -47,13 +47,16 @@ uint32_t rpc_slot_bytes(const struct bench_rpc_opts *o, uint32_t each)
 
 /* ---- the echo ---- */
 
-int rpc_echo_init(struct rpc_echo *echo, const struct bench_rpc_opts *opts)
+int rpc_echo_init(struct rpc_echo *echo, const struct bench_rpc_opts *o)
 {
-	echo->opts = opts;
-	echo->fill = gn_alloc(opts->result_bytes + 1, 0);
+	echo->bytes = o->result_bytes;
+	echo->work_ns = (uint64_t)(o->work_us * 1000);
+	echo->in_place = o->load.paper;
+	echo->grouped = o->load.batch > 1 && !o->load.paper;
+	echo->fill = gn_alloc(echo->bytes + 1, 0);
 	if (!echo->fill)
 		return -ENOMEM;
-	pattern_fill(echo->fill, opts->result_bytes, opts->load.seed ^ RESULT_SEED);
+	pattern_fill(echo->fill, echo->bytes, o->load.seed ^ RESULT_SEED);
 	return 0;
 }
 
@@ -65,39 +68,38 @@ void rpc_echo_free(struct rpc_echo *echo)
 static inline void echo_put(const struct rpc_echo *echo, uint8_t *result, const void *data,
 			    uint32_t len)
 {
-	const uint32_t bytes = echo->opts->result_bytes, both = least_u32(len, bytes);
+	const uint32_t both = least_u32(len, echo->bytes);
 
 	memcpy(result, data, both);
-	if (both < bytes)
-		memcpy(result + both, echo->fill + both, bytes - both);
+	memcpy(result + both, echo->fill + both, echo->bytes - both);
 }
 
+/* The library copies the bytes of a request; what it does not have is put together in place. */
 static void echo_one(struct gn_rpc_request *request, void *arg)
 {
 	const struct rpc_echo *echo = arg;
-	const uint32_t bytes = echo->opts->result_bytes;
 	uint32_t len, room = 0;
 	const void *data = gn_rpc_request_data(request, &len);
-	uint8_t *result = gn_rpc_request_room(request, &room), *own = NULL;
+	uint8_t *result, *own = NULL;
 
-	if (echo->opts->work_us > 0)
-		load_work((uint64_t)(echo->opts->work_us * 1000));
-	if (unlikely(!result || room < bytes)) { /* in the middle of a batch there may be less */
-		if (len >= bytes)
-			return gn_rpc_answer(request, GN_RPC_OK, data, bytes);
-		result = own = gn_alloc(bytes + 1, 0);
-	}
+	if (echo->work_ns)
+		load_work(echo->work_ns);
+	if (likely(len >= echo->bytes && !echo->in_place))
+		return gn_rpc_answer(request, GN_RPC_OK, data, echo->bytes);
+	result = gn_rpc_request_room(request, &room);
+	if (unlikely(!result || room < echo->bytes)) /* in the middle of a batch, perhaps */
+		result = own = gn_alloc(echo->bytes + 1, 0);
 	if (unlikely(!result))
 		return gn_rpc_answer(request, GN_RPC_BUSY, NULL, 0);
 	echo_put(echo, result, data, len);
-	gn_rpc_answer(request, GN_RPC_OK, result, bytes);
+	gn_rpc_answer(request, GN_RPC_OK, result, echo->bytes);
 	gn_free(own);
 }
 
 static void echo_group(struct gn_rpc_group *group, void *arg)
 {
 	const struct rpc_echo *echo = arg;
-	const uint32_t bytes = echo->opts->result_bytes;
+	const uint32_t bytes = echo->bytes;
 	const unsigned n = gn_rpc_group_size(group);
 
 	for (unsigned i = 0; i < n; i++) {
@@ -105,8 +107,8 @@ static void echo_group(struct gn_rpc_group *group, void *arg)
 		const void *data = gn_rpc_group_data(group, i, &len);
 		uint8_t *result;
 
-		if (echo->opts->work_us > 0)
-			load_work((uint64_t)(echo->opts->work_us * 1000));
+		if (unlikely(echo->work_ns))
+			load_work(echo->work_ns);
 		if (likely(len >= bytes)) {
 			gn_rpc_group_answer(group, i, GN_RPC_OK, data, bytes);
 			continue;
@@ -121,7 +123,7 @@ static void echo_group(struct gn_rpc_group *group, void *arg)
 
 int rpc_echo_handle(struct rpc_echo *echo, struct gn_rpc_server *server)
 {
-	if (echo->opts->load.batch > 1 && !echo->opts->load.paper)
+	if (echo->grouped)
 		return gn_rpc_server_handle_group(server, METHOD_ECHO, echo_group, echo, 0);
 	return gn_rpc_server_handle(server, METHOD_ECHO, echo_one, echo);
 }

@@ -8,29 +8,19 @@
 #include <math.h>
 
 const struct bench_trait bench_traits[BENCH_OPS] = {
-	[BENCH_WRITE] = {BENCH_ONE_SIDED, 32, 16},
-	[BENCH_READ] = {BENCH_ONE_SIDED, 32, 16},
-	[BENCH_SEND] = {BENCH_MESSAGE, 32, 1},
-	[BENCH_WRITE_IMM] = {BENCH_MESSAGE, 32, 1},
-	[BENCH_CAS] = {BENCH_ATOMIC, 8, 16},
-	[BENCH_FAA] = {BENCH_ATOMIC, 8, 16},
-	[BENCH_UD_SEND] = {BENCH_MESSAGE, 32, 1},
-	[BENCH_CACHELINE] = {BENCH_LIMIT, 64, 1},
-	[BENCH_MEMCPY] = {BENCH_LIMIT, 32, 1},
-	[BENCH_WAKE] = {BENCH_SLEEPER, 32, 1},
+	[BENCH_WRITE] = {BENCH_ONE_SIDED, 32, 16}, [BENCH_READ] = {BENCH_ONE_SIDED, 32, 16},
+	[BENCH_SEND] = {BENCH_MESSAGE, 32, 1},	   [BENCH_WRITE_IMM] = {BENCH_MESSAGE, 32, 1},
+	[BENCH_CAS] = {BENCH_ATOMIC, 8, 16},	   [BENCH_FAA] = {BENCH_ATOMIC, 8, 16},
+	[BENCH_UD_SEND] = {BENCH_MESSAGE, 32, 1},  [BENCH_CACHELINE] = {BENCH_LIMIT, 64, 1},
+	[BENCH_MEMCPY] = {BENCH_LIMIT, 32, 1},	   [BENCH_WAKE] = {BENCH_SLEEPER, 32, 1},
 };
 
 const char *const bench_ops[BENCH_OPS + 1] = {
-	[BENCH_WRITE] = "write",
-	[BENCH_READ] = "read",
-	[BENCH_SEND] = "send",
-	[BENCH_WRITE_IMM] = "write-imm",
-	[BENCH_CAS] = "cas",
-	[BENCH_FAA] = "faa",
-	[BENCH_UD_SEND] = "ud-send",
-	[BENCH_CACHELINE] = "cacheline",
-	[BENCH_MEMCPY] = "memcpy",
-	[BENCH_WAKE] = "wake",
+	[BENCH_WRITE] = "write",     [BENCH_READ] = "read",
+	[BENCH_SEND] = "send",	     [BENCH_WRITE_IMM] = "write-imm",
+	[BENCH_CAS] = "cas",	     [BENCH_FAA] = "faa",
+	[BENCH_UD_SEND] = "ud-send", [BENCH_CACHELINE] = "cacheline",
+	[BENCH_MEMCPY] = "memcpy",   [BENCH_WAKE] = "wake",
 };
 
 /* What is measured of one run. */

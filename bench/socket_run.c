@@ -121,7 +121,8 @@ struct phase {
 	void (*progress)(const char *, double);
 };
 
-static void tell(const struct socket_load *l, const struct phase *phase, uint64_t from_ns, uint64_t now_ns)
+static void tell(const struct socket_load *l, const struct phase *phase, uint64_t from_ns,
+		 uint64_t now_ns)
 {
 	double done = l->filling ? (double)l->next_fill / l->opts->keys :
 				   (double)(now_ns - from_ns) / (double)(phase->until_ns - from_ns);

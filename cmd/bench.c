@@ -107,10 +107,10 @@ const struct opt bench_calls_options[] = {
 	 "none", LOAD_AT(limit_us), RANGE(1, 1000000)},
 	{OPT_U32, "alpha", "PCT", "of --batch auto", "the library's", LOAD_AT(alpha_pct),
 	 RANGE(1, 100)},
-	{OPT_U32, "fetch-bytes", "N", "of a result that its first READ brings", "the library's choice",
-	 LOAD_AT(fetch_bytes), RANGE(1, GN_RPC_BYTES_MAX)},
-	{OPT_U32, "retries", "N", "failed fetches before the server replies", "the library's choice",
-	 LOAD_AT(retries), RANGE(1, 1000)},
+	{OPT_U32, "fetch-bytes", "N", "of a result that its first READ brings",
+	 "the library's choice", LOAD_AT(fetch_bytes), RANGE(1, GN_RPC_BYTES_MAX)},
+	{OPT_U32, "retries", "N", "failed fetches before the server replies",
+	 "the library's choice", LOAD_AT(retries), RANGE(1, 1000)},
 	{OPT_END},
 };
 
@@ -137,9 +137,9 @@ int bench_check_calls(const struct args *args, struct load_opts *o, const struct
 		return cmd_usage_error("--instructions counts one client and one server thread; "
 				       "leave --threads, --clients, --inflight, --seconds and "
 				       "--limit-us out");
-	if (!o->profile && o->clients > LOAD_CLIENTS_MAX)
-		return cmd_usage_error("--clients must be 1 to %u where each is a process, not %u",
-				       LOAD_CLIENTS_MAX, o->clients);
+	if (!o->profile && (o->clients > LOAD_CLIENTS_MAX || o->threads > LOAD_CLIENTS_MAX))
+		return cmd_usage_error("--clients and --threads must be 1 to %u, unless simulated",
+				       LOAD_CLIENTS_MAX);
 	o->batch_auto = !o->batch;
 	if (o->batch_auto && !(o->limit_us > 0))
 		return cmd_usage_error("--batch auto needs --limit-us");
@@ -149,10 +149,9 @@ int bench_check_calls(const struct args *args, struct load_opts *o, const struct
 		o->batch = LOAD_AUTO_MAX;
 	if (!o->inflight)
 		o->inflight = default_inflight(o, spread);
-	return o->inflight < o->batch ?
-		       cmd_usage_error("--inflight %u is less than a batch of %u", o->inflight,
-				       o->batch) :
-		       0;
+	return o->inflight < o->batch ? cmd_usage_error("--inflight %u is less than a batch of %u",
+							o->inflight, o->batch) :
+					0;
 }
 
 int bench_load_end(const char *name, int rc, const struct load_result *result)

@@ -28,8 +28,8 @@ static const struct opt options[] = {
 	 "fetch, reply, hybrid: how results of calls come; bypass: clients read values by "
 	 "themselves; local: no calls, one thread",
 	 AT(opts.mode), .choices = bench_kv_modes},
-	{OPT_U32, "keys", "N", "how many; 1M is 1048576", "1000000; simulated 16384",
-	 AT(opts.keys), RANGE(1, BENCH_KV_KEYS_MAX)},
+	{OPT_U32, "keys", "N", "how many; 1M is 1048576", "1000000; simulated 16384", AT(opts.keys),
+	 RANGE(1, BENCH_KV_KEYS_MAX)},
 	{OPT_U64, "memory", "N", "of the store", "what they need", AT(opts.memory),
 	 RANGE(GN_KV_MEMORY_MIN, GN_KV_MEMORY_MAX *LOAD_THREADS_MAX)},
 	{OPT_U32, "key", "N", "bytes of a key", AT(opts.key_bytes),
@@ -138,8 +138,7 @@ static int bench_kv_main(const struct args *args)
 {
 	struct kv_request *r = args->opts;
 	struct bench_kv_result result;
-	int status = bench_check_calls(args, &r->opts.load, &r->out,
-				       r->opts.load.threads);
+	int status = bench_check_calls(args, &r->opts.load, &r->out, r->opts.load.threads);
 
 	kv_take_defaults(r);
 	if (!status)

@@ -43,8 +43,8 @@ static int rpc_check_opts(const struct bench_rpc_opts *o)
 	const struct load_opts *l = &o->load;
 	const uint64_t bytes = (uint64_t)o->request_bytes + o->result_bytes;
 
-	if (o->mode == BENCH_RPC_LIMIT && (l->threads > 1 || l->clients > 1 || l->batch_auto ||
-					   strcmp(l->provider, "shm") != 0))
+	if (o->mode == BENCH_RPC_LIMIT &&
+	    (l->threads > 1 || l->clients > 1 || l->batch_auto || strcmp(l->provider, "shm") != 0))
 		return cmd_usage_error("--mode limit is between two cores; leave --threads, "
 				       "--clients, --provider and --batch auto out");
 	if (o->mode == BENCH_RPC_LIMIT && l->inflight % l->batch)

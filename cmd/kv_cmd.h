@@ -64,6 +64,20 @@ uint64_t kv_deadline(const struct kv_target *target);
 /* Closes the link: the exit status after rc of the above, or after operations that failed. */
 int kv_leave(struct kv_link *link, int rc, bool failed);
 
+/* ---- statistics (kv_stats.c) ---- */
+
+/* A store's, and of each partition. */
+struct kv_report {
+	uint32_t n;
+	struct gn_kv_stats all;
+	struct gn_kv_stats *parts; /* to be freed, also after an error */
+};
+
+int kv_report_ask(struct gn_kv_client *client, uint32_t partitions, uint64_t deadline_ns,
+		  struct kv_report *report);
+/* For Prometheus, as snprintf(): the length of the text. */
+size_t kv_report_write(const struct kv_report *report, char *buf, size_t room);
+
 /* ---- output (kv.c) ---- */
 
 /* What became of a key's operation, on stderr; true: it went well. */

@@ -14,8 +14,10 @@
 #include <unistd.h>
 
 #include "kv_cmd.h"
+#include "metrics.h"
 #include "proxy.h"
 #include "rpc_cmd.h"
+#include "serving.h"
 
 #define WAIT_MS	    100		/* between looks whether there is a server by now */
 #define LARGE_BYTES (128 << 10) /* blocks of memory that go back to the system when they are free */
@@ -24,6 +26,7 @@
 
 struct request {
 	struct proxy_opts opts;
+	const char *metrics;
 	const char *listen[PROXY_LISTEN_MAX];
 };
 
@@ -75,6 +78,7 @@ static const struct opt options[] = {
 	 AT(opts.socket_mode), .take = take_mode},
 	{OPT_CHOICE, "mode", "M", "of the store's results: hybrid, fetch or reply",
 	 AT(opts.kv.rpc.mode), .choices = rpc_modes},
+	OPT_METRICS(struct request, metrics),
 	{OPT_END},
 };
 
@@ -127,9 +131,20 @@ static int tell_begin(const struct request *r, const struct proxy *proxy)
 	return cmd_flush_stdout();
 }
 
+static int kv_proxy_metrics(void *proxy, char *buf, size_t room)
+{
+	struct prom prom;
+
+	prom_init(&prom, "gannet_kv_proxy_", buf, room);
+	proxy_metrics(proxy, &prom);
+	return (int)prom.len;
+}
+
 static int kv_proxy_serve(const struct request *r, struct gn_fabric *fabric, int stop_fd)
 {
 	struct signalfd_siginfo signal = {0};
+	struct metrics_source source = {.write = kv_proxy_metrics};
+	struct metrics *metrics;
 	uint64_t conns, commands;
 	struct proxy *proxy;
 	int status, rc = kv_proxy_create(r, fabric, stop_fd, &proxy);
@@ -138,11 +153,18 @@ static int kv_proxy_serve(const struct request *r, struct gn_fabric *fabric, int
 		return signal.ssi_signo == SIGINT ? EXIT_INTERRUPTED : EXIT_SUCCESS;
 	if (rc)
 		return EXIT_FAILURE;
+	source.arg = proxy;
+	if (metrics_start(r->metrics, &source, &metrics)) {
+		proxy_destroy(proxy);
+		return EXIT_FAILURE;
+	}
+	serving_tell_metrics(stdout, metrics);
 	status = tell_begin(r, proxy);
 	if (!status && (rc = proxy_run(proxy, stop_fd))) {
 		fprintf(stderr, "gannet: cannot wait for clients: %s\n", gn_strerror(rc));
 		status = EXIT_FAILURE;
 	}
+	metrics_stop(metrics);
 	proxy_totals(proxy, &conns, &commands);
 	proxy_destroy(proxy);
 	if (status)

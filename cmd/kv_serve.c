@@ -8,6 +8,7 @@
 
 #include "bench.h"
 #include "kv_cmd.h"
+#include "metrics.h"
 #include "rpc_cmd.h"
 #include "serving.h"
 
@@ -25,7 +26,7 @@
 #define AT(member) .to = offsetof(struct request, member)
 
 struct request {
-	const char *addr;
+	const char *addr, *metrics;
 	struct gn_kv_server_opts opts;
 	uint32_t drain_ms;
 	double stats_s; /* 0: never */
@@ -48,9 +49,8 @@ static const char *const modes[] = {"call", "bypass", NULL};
 static const struct opt options[] = {
 	OPT_LISTEN(struct request, addr),
 	{OPT_U32, "threads", "N", "that serve", AT(opts.threads), RANGE(1, GN_KV_THREADS_MAX)},
-	{OPT_U64, "memory", "N", "for keys, values and index, of all threads",
-	 "64M for each thread", AT(opts.memory),
-	 RANGE(GN_KV_MEMORY_MIN, GN_KV_MEMORY_MAX *GN_KV_THREADS_MAX)},
+	{OPT_U64, "memory", "N", "for keys, values and index, in all", "64M for each thread",
+	 AT(opts.memory), RANGE(GN_KV_MEMORY_MIN, GN_KV_MEMORY_MAX *GN_KV_THREADS_MAX)},
 	{OPT_U32, "max-value", "N",
 	 "bytes of a value, to a quarter of a thread's memory, or a sixteenth with --mode bypass",
 	 "that", AT(opts.max_value), RANGE(1, GN_KV_VALUE_MAX)},
@@ -70,6 +70,7 @@ static const struct opt options[] = {
 	{OPT_REAL, "stats", "S", "a line with statistics every S seconds", "", AT(stats_s),
 	 RANGE(STATS_S_MIN, STATS_S_MAX)},
 	{OPT_FLAG, "json", NULL, "… as JSON objects, and what is for people on stderr", AT(json)},
+	OPT_METRICS(struct request, metrics),
 	{OPT_FLAG, "any-user", NULL,
 	 "let in other users; both set GANNET_SHM_DIR to a folder they share", AT(any_user)},
 	{OPT_U32, "drain-ms", "N", "for operations under way at the end", AT(drain_ms),
@@ -148,7 +149,16 @@ static int check_memory(struct gn_kv_server_opts *o)
 
 /* ---- statistics ---- */
 
-/* The server's own client: partitions are their threads', and tell only who asks. */
+/* Partitions are their threads', and answer only a client: so the server is its own client, too. */
+static int kv_serve_connect(const struct request *r, struct gn_fabric *fabric,
+			    struct gn_kv_client **out)
+{
+	const struct gn_kv_client_opts opts = {.size = sizeof(opts),
+					       .flags = GN_KV_CALL_ONLY | GN_KV_RECONNECT};
+
+	return gn_kv_client_open(fabric, r->addr, &opts, out);
+}
+
 struct watch {
 	struct gn_kv_client *client;
 	struct gn_kv_stats last;
@@ -220,11 +230,9 @@ static void kv_serve_look(const struct request *r, struct watch *w, struct gn_kv
 static int kv_serve_watch(const struct request *r, struct gn_fabric *fabric,
 			  struct gn_kv_server *server, const sigset_t *set)
 {
-	const struct gn_kv_client_opts opts = {.size = sizeof(opts),
-					       .flags = GN_KV_CALL_ONLY | GN_KV_RECONNECT};
 	struct watch w = {.last_ns = 0};
 	int signo = 0;
-	const int rc = gn_kv_client_open(fabric, r->addr, &opts, &w.client);
+	const int rc = kv_serve_connect(r, fabric, &w.client);
 
 	if (rc) {
 		fprintf(stderr, "gannet: no statistics: cannot connect to myself: %s\n",
@@ -238,6 +246,48 @@ static int kv_serve_watch(const struct request *r, struct gn_fabric *fabric,
 	}
 	gn_kv_client_close(w.client);
 	return signo;
+}
+
+/* ---- metrics ---- */
+
+/* For --metrics, in its thread. */
+struct scraped {
+	const struct request *request;
+	struct gn_fabric *fabric;
+	struct gn_kv_server *server;
+	struct gn_kv_client *client;
+};
+
+static int kv_scraped_begin(void *arg)
+{
+	struct scraped *s = arg;
+
+	return kv_serve_connect(s->request, s->fabric, &s->client);
+}
+
+static int kv_scraped_write(void *arg, char *buf, size_t room)
+{
+	struct scraped *s = arg;
+	struct kv_report report;
+	const int rc =
+		kv_report_ask(s->client, s->request->opts.threads, gn_deadline_us(ASK_US), &report);
+	const size_t len = rc ? 0 : kv_report_write(&report, buf, room);
+	const bool fits = len < room;
+	int more;
+
+	free(report.parts);
+	if (rc)
+		return rc;
+	more = serving_metrics(gn_kv_server_rpc(s->server), fits ? buf + len : NULL,
+			       fits ? room - len : 0);
+	return more < 0 ? more : (int)len + more;
+}
+
+static void kv_scraped_end(void *arg)
+{
+	struct scraped *s = arg;
+
+	gn_kv_client_close(s->client);
 }
 
 /* ---- the server ---- */
@@ -269,11 +319,21 @@ static int kv_serve_at(const void *arg, struct gn_fabric *fabric, const sigset_t
 	const struct request *r = arg;
 	FILE *people = r->json ? stderr : stdout;
 	struct gn_rpc_counters counters = {.size = sizeof(counters)};
+	struct scraped scraped = {.request = r, .fabric = fabric};
+	const struct metrics_source source = {&scraped, kv_scraped_begin, kv_scraped_write,
+					      kv_scraped_end};
 	struct gn_kv_server *server;
+	struct metrics *metrics;
 	int signo, status;
 
 	if (kv_serve_start(r, fabric, &server))
 		return EXIT_FAILURE;
+	scraped.server = server;
+	if (metrics_start(r->metrics, &source, &metrics)) {
+		gn_kv_server_destroy(server);
+		return EXIT_FAILURE;
+	}
+	serving_tell_metrics(people, metrics);
 	tell_value(&r->opts);
 	tell_conn_memory(&r->opts);
 	fprintf(people, "serving at %s with %u thread%s and %.1f MiB%s; Ctrl-C ends\n", r->addr,
@@ -283,6 +343,7 @@ static int kv_serve_at(const void *arg, struct gn_fabric *fabric, const sigset_t
 	signo = status	       ? SIGTERM :
 		r->stats_s > 0 ? kv_serve_watch(r, fabric, server, set) :
 				 serving_wait(set, 0);
+	metrics_stop(metrics);
 	serving_drain(kv_serve_drain, server, set, r->drain_ms);
 	gn_rpc_server_counters(gn_kv_server_rpc(server), &counters);
 	gn_kv_server_destroy(server);

@@ -10,6 +10,7 @@
 
 #include "bench.h"
 #include "kv_cmd.h"
+#include "metrics.h"
 #include "rpc_cmd.h"
 
 struct request {
@@ -30,11 +31,8 @@ static const struct opt options[] = {
 	{OPT_END},
 };
 
-/* A server's, and of each partition. */
 struct report {
-	uint32_t n;
-	struct gn_kv_stats all;
-	struct gn_kv_stats *parts;
+	struct kv_report store;
 	char *calls; /* as text, in the format that is printed */
 };
 
@@ -47,55 +45,58 @@ static const struct field {
 	size_t at;
 	const char *metric; /* for Prometheus; what only grows is a total */
 	bool whole;	    /* of the server, not of a partition */
-	const char *what;
+	const char *what;   /* the help text of the metric */
 } fields[] = {
-	{AT(items), "items", false, "pairs that are stored now"},
-	{AT(item_bytes), "item_bytes", false, "bytes that they take"},
-	{AT(memory), "memory_bytes", false, "bytes that there may be"},
-	{AT(used), "used_bytes", false, "bytes of them that are taken"},
+	{AT(items), "items", false, "Key-value pairs stored now."},
+	{AT(item_bytes), "item_bytes", false, "Bytes of keys and values stored now."},
+	{AT(memory), "memory_bytes", false, "Memory that the store may use."},
+	{AT(used), "used_bytes", false, "Memory that the store uses now."},
 	{AT(buckets), "buckets", false,
-	 "buckets of the index, or entries of a table to bypass with"},
-	{AT(spare_lines), "spare_lines", false, "lines of the index beyond its buckets"},
-	{AT(gets), "gets_total", false, "GETs done, but for those that set a time to live"},
-	{AT(hits), "hits_total", false, "GETs that found their key"},
-	{AT(misses), "misses_total", false, "GETs that did not"},
-	{AT(touches), "touches_total", false, "times to live that were set anew"},
-	{AT(touch_misses), "touch_misses_total", false, "… that were to be, of keys not there"},
-	{AT(sets), "sets_total", false, "values that were to be stored"},
-	{AT(stored), "stored_total", false, "new items, by whatever operation"},
-	{AT(deletes), "deletes_total", false, "deletions done"},
+	 "Buckets of the index, or entries of a table that clients read."},
+	{AT(spare_lines), "spare_lines", false, "Cache lines of the index beyond its buckets."},
+	{AT(gets), "gets_total", false, "GETs, without those that set a time to live."},
+	{AT(hits), "hits_total", false, "GETs that found their key."},
+	{AT(misses), "misses_total", false, "GETs that did not find their key."},
+	{AT(touches), "touches_total", false, "Times to live set anew."},
+	{AT(touch_misses), "touch_misses_total", false,
+	 "Times to live not set anew because the key was not there."},
+	{AT(sets), "sets_total", false, "Attempts to store a value."},
+	{AT(stored), "stored_total", false, "Items stored, by any operation."},
+	{AT(deletes), "deletes_total", false, "Items deleted."},
 	{AT(delete_misses), "delete_misses_total", false,
-	 "deletions of keys not there, or with another version"},
-	{AT(numbers), "numbers_total", false, "increments and decrements"},
-	{AT(incr_hits), "incr_hits_total", false, "increments done"},
-	{AT(incr_misses), "incr_misses_total", false, "increments of keys not there"},
-	{AT(decr_hits), "decr_hits_total", false, "decrements done"},
-	{AT(decr_misses), "decr_misses_total", false, "decrements of keys not there"},
-	{AT(cas_ok), "cas_ok_total", false,
-	 "values stored because their version was the expected one"},
-	{AT(cas_bad), "cas_bad_total", false, "values not stored because it was not"},
-	{AT(cas_misses), "cas_misses_total", false, "values not stored because there was none"},
+	 "Deletions of keys that were not there, or had another version."},
+	{AT(numbers), "numbers_total", false, "Increments and decrements."},
+	{AT(incr_hits), "incr_hits_total", false, "Increments done."},
+	{AT(incr_misses), "incr_misses_total", false, "Increments of keys that were not there."},
+	{AT(decr_hits), "decr_hits_total", false, "Decrements done."},
+	{AT(decr_misses), "decr_misses_total", false, "Decrements of keys that were not there."},
+	{AT(cas_ok), "cas_ok_total", false, "Values stored because the version was as expected."},
+	{AT(cas_bad), "cas_bad_total", false, "Values not stored because the version was another."},
+	{AT(cas_misses), "cas_misses_total", false,
+	 "Values not stored because the key was not there."},
 	{AT(evicted_bucket), "evicted_bucket_total", false,
-	 "the least recently used of a bucket, forgotten"},
+	 "Items evicted as the least recently used of their bucket."},
 	{AT(evicted_log), "evicted_log_total", false,
-	 "written longest ago and not used since, forgotten"},
+	 "Items evicted as the oldest of the log that nobody used."},
 	{AT(evicted_unfetched), "evicted_unfetched_total", false,
-	 "forgotten before anybody had read them"},
-	{AT(evicted_ttl), "evicted_ttl_total", false, "forgotten that had a time to live"},
+	 "Items evicted that nobody had read."},
+	{AT(evicted_ttl), "evicted_ttl_total", false, "Items evicted that had a time to live."},
 	{AT(evicted_idle_s), "evicted_idle_seconds", false,
-	 "seconds since the last that was forgotten had been used"},
-	{AT(expired), "expired_total", false, "found dead after their time to live"},
-	{AT(expired_get), "expired_get_total", false, "… by an operation on their key"},
-	{AT(expired_unfetched), "expired_unfetched_total", false, "… before anybody had read them"},
-	{AT(clears), "clears_total", false, "times that everything was forgotten"},
-	{AT(too_big), "too_big_total", false, "values that the store does not take"},
-	{AT(moved), "moved_bytes_total", false, "bytes moved by compaction"},
-	{AT(splits), "splits_total", false, "buckets split, or times that a table grew"},
-	{AT(kicks), "kicks_total", false, "entries of a table that made room for others"},
+	 "Time since the item that was evicted last had been used."},
+	{AT(expired), "expired_total", false, "Items expired."},
+	{AT(expired_get), "expired_get_total", false,
+	 "Items found to be expired by an operation on their key."},
+	{AT(expired_unfetched), "expired_unfetched_total", false,
+	 "Items expired that nobody had read."},
+	{AT(clears), "clears_total", false, "Times that all items were deleted."},
+	{AT(too_big), "too_big_total", false, "Values refused because of their size."},
+	{AT(moved), "moved_bytes_total", false, "Bytes moved by compaction."},
+	{AT(splits), "splits_total", false, "Splits of buckets, or growths of a table."},
+	{AT(kicks), "kicks_total", false, "Entries of a table moved to make space for others."},
 	{AT(no_memory), "no_memory_total", false,
-	 "values not stored because nothing could be forgotten"},
-	{AT(partitions), "partitions", true, "partitions, each with a thread"},
-	{AT(uptime_s), "uptime_seconds", true, "seconds since it began"},
+	 "Values not stored because nothing could be evicted."},
+	{AT(partitions), "partitions", true, "Partitions, each with a thread."},
+	{AT(uptime_s), "uptime_seconds", true, "Time since the server began."},
 };
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
@@ -113,9 +114,9 @@ static uint64_t value_of(const struct gn_kv_stats *stats, const struct field *fi
 static void print_text(const struct request *r, const struct report *report)
 {
 	for (size_t i = 0; i < FIELDS; i++) {
-		printf("%s\t%" PRIu64, fields[i].name, value_of(&report->all, &fields[i]));
-		for (uint32_t p = 0; r->partitions && p < report->n; p++)
-			printf("\t%" PRIu64, value_of(&report->parts[p], &fields[i]));
+		printf("%s\t%" PRIu64, fields[i].name, value_of(&report->store.all, &fields[i]));
+		for (uint32_t p = 0; r->partitions && p < report->store.n; p++)
+			printf("\t%" PRIu64, value_of(&report->store.parts[p], &fields[i]));
 		putchar('\n');
 	}
 }
@@ -131,12 +132,12 @@ static void print_json(const struct request *r, const struct report *report)
 {
 	putchar('{');
 	bench_json_string(stdout, "addr", r->target.addr);
-	print_members(&report->all, true);
+	print_members(&report->store.all, true);
 	if (r->partitions) {
 		fputs("\"by_partition\":[", stdout);
-		for (uint32_t p = 0; p < report->n; p++) {
+		for (uint32_t p = 0; p < report->store.n; p++) {
 			fputs(p ? ",{" : "{", stdout);
-			print_members(&report->parts[p], false);
+			print_members(&report->store.parts[p], false);
 			printf("\"partition\":%u}", p);
 		}
 		fputs("],", stdout);
@@ -155,37 +156,68 @@ static bool is_total(const struct field *f)
 	return len > sizeof(end) && !strcmp(f->metric + len - (sizeof(end) - 1), end);
 }
 
-static void print_prometheus(const struct report *report)
+size_t kv_report_write(const struct kv_report *report, char *buf, size_t room)
 {
+	struct prom prom;
+
+	prom_init(&prom, "gannet_kv_", buf, room);
 	for (const struct field *f = fields; f < fields + FIELDS; f++) {
-		printf("# HELP gannet_kv_%s %s\n", f->metric, f->what);
-		printf("# TYPE gannet_kv_%s %s\n", f->metric, is_total(f) ? "counter" : "gauge");
+		prom_family(&prom, is_total(f) ? PROM_COUNTER : PROM_GAUGE, f->metric, f->what);
 		if (f->whole)
-			printf("gannet_kv_%s %" PRIu64 "\n", f->metric, value_of(&report->all, f));
-		for (uint32_t p = 0; !f->whole && p < report->n; p++)
-			printf("gannet_kv_%s{partition=\"%u\"} %" PRIu64 "\n", f->metric, p,
-			       value_of(&report->parts[p], f));
+			prom_count(&prom, NULL, value_of(&report->all, f));
+		for (uint32_t i = 0; !f->whole && i < report->n; i++) {
+			char number[16];
+			const struct prom_label partition = {"partition", number};
+
+			snprintf(number, sizeof(number), "%u", i);
+			prom_count(&prom, &partition, value_of(&report->parts[i], f));
+		}
 	}
+	return prom.len;
+}
+
+static int write_store(void *report, char *buf, size_t room)
+{
+	return (int)kv_report_write(report, buf, room);
+}
+
+static int print_prometheus(struct report *report)
+{
+	char *text;
+	const int rc = metrics_text(write_store, &report->store, &text);
+
+	if (rc)
+		return rc;
+	fputs(text, stdout);
 	fputs(report->calls, stdout);
+	free(text);
+	return 0;
 }
 
 /* ---- asking ---- */
 
-static int ask_store(const struct request *r, struct kv_link *link, struct report *report)
+int kv_report_ask(struct gn_kv_client *client, uint32_t partitions, uint64_t deadline_ns,
+		  struct kv_report *report)
 {
-	const uint64_t deadline_ns = kv_deadline(&r->target);
 	int rc;
 
-	report->all.size = sizeof(report->all);
-	rc = gn_kv_client_stats(link->client, GN_KV_ALL, &report->all, deadline_ns);
-	report->n = link->limits.partitions;
-	report->parts = calloc(report->n, sizeof(*report->parts));
+	*report = (struct kv_report){.n = partitions, .all.size = sizeof(report->all)};
+	rc = gn_kv_client_stats(client, GN_KV_ALL, &report->all, deadline_ns);
+	report->parts = calloc(partitions, sizeof(*report->parts));
 	if (!report->parts)
 		rc = -ENOMEM;
-	for (uint32_t p = 0; !rc && p < report->n; p++) {
+	for (uint32_t p = 0; !rc && p < partitions; p++) {
 		report->parts[p].size = sizeof(report->parts[p]);
-		rc = gn_kv_client_stats(link->client, p, &report->parts[p], deadline_ns);
+		rc = gn_kv_client_stats(client, p, &report->parts[p], deadline_ns);
 	}
+	return rc;
+}
+
+static int ask_store(const struct request *r, struct kv_link *link, struct report *report)
+{
+	const int rc = kv_report_ask(link->client, link->limits.partitions, kv_deadline(&r->target),
+				     &report->store);
+
 	if (rc && rc != -EINTR)
 		fprintf(stderr, "gannet: %s: %s\n", r->target.addr, cmd_why(rc));
 	return rc;
@@ -207,7 +239,7 @@ static int ask_calls(const struct request *r, struct kv_link *link, struct repor
 static int kv_stats_run(const struct args *args)
 {
 	const struct request *r = args->opts;
-	struct report report = {.n = 0};
+	struct report report = {.calls = NULL};
 	struct kv_link link;
 	int status, rc;
 
@@ -221,11 +253,11 @@ static int kv_stats_run(const struct args *args)
 	if (!rc && r->json)
 		print_json(r, &report);
 	else if (!rc && r->prometheus)
-		print_prometheus(&report);
+		rc = print_prometheus(&report);
 	else if (!rc)
 		print_text(r, &report);
 	status = kv_leave(&link, rc, false);
-	free(report.parts);
+	free(report.store.parts);
 	free(report.calls);
 	return status;
 }

@@ -35,7 +35,6 @@ static const struct command *const commands[] = {
 	&command_rpc,
 	&command_kv,
 	&command_sim,
-	&command_report,
 	&command_advise,
 	&command_of_help,
 	&(const struct command){.name = "--version", .run = version_run},

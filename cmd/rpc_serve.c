@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "metrics.h"
 #include "rpc_cmd.h"
 #include "serving.h"
 
@@ -14,7 +15,7 @@
 #define AT(member) .to = offsetof(struct request, member)
 
 struct request {
-	const char *addr;
+	const char *addr, *metrics;
 	struct gn_rpc_server_opts opts;
 	uint32_t drain_ms;
 	bool any_user, verbose;
@@ -39,12 +40,13 @@ static const struct opt options[] = {
 	 AT(opts.max_client_bytes), RANGE(SERVING_MEMORY_MIN, SERVING_MEMORY_MAX)},
 	{OPT_U64, "conn-memory", "N", "bytes kept for all clients", .unset = "1G, or 4 clients",
 	 AT(opts.max_bytes), RANGE(SERVING_MEMORY_MIN, SERVING_MEMORY_MAX)},
-	{OPT_U32, "park-us", "N", "idle time after which a client has to wake the server",
+	{OPT_U32, "park-us", "N", "idle time until a client must wake the server",
 	 .unset = "1000", AT(opts.park_us), RANGE(1, PARK_US_MAX)},
 	{OPT_FLAG, "any-user", NULL,
 	 "let in other users; both set GANNET_SHM_DIR to a folder they share", AT(any_user)},
 	{OPT_U32, "drain-ms", "N", "for calls under way at the end", AT(drain_ms),
 	 RANGE(0, 3600000)},
+	OPT_METRICS(struct request, metrics),
 	{OPT_FLAG, "verbose", NULL, "say who connects and disconnects", AT(verbose)},
 	{OPT_END},
 };
@@ -85,15 +87,24 @@ static int rpc_serve_at(const void *arg, struct gn_fabric *fabric, const sigset_
 {
 	const struct request *r = arg;
 	struct gn_rpc_counters counters = {.size = sizeof(counters)};
+	struct metrics_source source = {.write = serving_metrics};
 	struct gn_rpc_server *server;
+	struct metrics *metrics;
 	int signo, status;
 
 	if (rpc_serve_start(r, fabric, &server))
 		return EXIT_FAILURE;
+	source.arg = server;
+	if (metrics_start(r->metrics, &source, &metrics)) {
+		gn_rpc_server_destroy(server);
+		return EXIT_FAILURE;
+	}
+	serving_tell_metrics(stdout, metrics);
 	printf("serving at %s with %u thread%s; Ctrl-C ends\n", r->addr,
 	       r->opts.threads ? r->opts.threads : 1, r->opts.threads > 1 ? "s" : "");
 	status = cmd_flush_stdout();
 	signo = status ? SIGTERM : serving_wait(set, 0);
+	metrics_stop(metrics);
 	serving_drain(rpc_serve_drain, server, set, r->drain_ms);
 	gn_rpc_server_counters(server, &counters);
 	gn_rpc_server_destroy(server);

@@ -10,6 +10,7 @@
 
 #include <gannet/base.h>
 
+#include "metrics.h"
 #include "rpc_cmd.h"
 #include "serving.h"
 
@@ -71,6 +72,17 @@ int serving_end(FILE *to, uint64_t calls, int signo)
 	fprintf(to, "%" PRIu64 " calls served\n", calls);
 	status = cmd_flush_stdout();
 	return status ? status : signo == SIGINT ? EXIT_INTERRUPTED : EXIT_SUCCESS;
+}
+
+int serving_metrics(void *server, char *buf, size_t room)
+{
+	return gn_rpc_server_metrics(server, GN_RPC_PROMETHEUS, buf, room);
+}
+
+void serving_tell_metrics(FILE *to, const struct metrics *metrics)
+{
+	if (metrics)
+		fprintf(to, "metrics at http://%s/metrics\n", metrics_place(metrics));
 }
 
 /* On a server thread. */

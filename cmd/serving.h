@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 struct gn_fabric;
+struct metrics;
 
 /* Of limits on what clients may make a server keep. */
 #define SERVING_CLIENTS_MAX 1000000u
@@ -31,6 +32,11 @@ void serving_drain(int (*drain)(void *server, uint64_t deadline_ns), void *serve
 		   const sigset_t *set, uint32_t drain_ms);
 /* Says there what was done; the exit status after that signal. */
 int serving_end(FILE *to, uint64_t calls, int signo);
+
+/* A metrics_write_fn: what a gn_rpc_server has counted. Any thread. */
+int serving_metrics(void *server, char *buf, size_t room);
+/* Says there where metrics are, if anywhere. */
+void serving_tell_metrics(FILE *to, const struct metrics *metrics);
 
 /* A gn_rpc_peer_fn: says on stderr who comes and goes. */
 void serving_tell_peer(void *arg, uint64_t client, bool came);

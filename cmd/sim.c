@@ -7,7 +7,7 @@
 #include <gannet/sim.h>
 
 #include "cmd.h"
-#include "sim_lines.h"
+#include "command.h"
 
 /* ---- profile ---- */
 
@@ -43,13 +43,14 @@ static const struct command command_sim_profile = {
 };
 
 static const struct command *const sim_commands[] = {
-	&command_sim_calibrate, &command_sim_reproduce, &command_sim_figures,
-	&command_sim_run,	&command_sim_profile,   NULL,
+	&command_sim_run,
+	&command_sim_profile,
+	NULL,
 };
 
 const struct command command_sim = {
 	.name = "sim",
-	.what = "clusters in virtual time: gannet sim calibrate, reproduce, figures",
+	.what = "clusters in virtual time: gannet sim run, profile",
 	.about = "Clusters of machines and their network cards in virtual time, for the real code.",
 	.commands = sim_commands,
 };

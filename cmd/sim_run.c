@@ -122,8 +122,8 @@ const struct command command_sim_run = {
 	.about = "Runs one load of the layer fabric, rpc, kv or msg on a simulated cluster, and "
 		 "prints each metric and its value. The keys of --config and the metrics are those "
 		 "of data/paper.tsv, whose head explains them.",
-	.more = "  gannet sim run fabric --profile cx3 --config 'op=READ;dir=in;size=32;signaled=yes;"
-		"pending=1;client_machines=7;clients_per_machine=4'",
+	.more = "  gannet sim run fabric --profile cx3 --config 'op=READ;dir=in;size=32;"
+		"signaled=yes;pending=1;client_machines=7;clients_per_machine=4'",
 	.run = sim_run_run,
 	.words = "LAYER",
 	.min_words = 1,

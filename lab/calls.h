@@ -3,8 +3,8 @@
 #ifndef GN_LAB_CALLS_H
 #define GN_LAB_CALLS_H
 
-#include "lab.h"
 #include "../bench/load.h"
+#include "lab.h"
 
 #define CALL_KEYS                                                                                \
 	"server_threads", "client_machines", "clients_per_machine", "mode", "batch", "limit_us", \

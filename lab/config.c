@@ -73,58 +73,35 @@ int config_set(struct config *config, const char *key, const char *value, struct
 	return set(config, key, strlen(key), value, strlen(value), error);
 }
 
-void config_drop(struct config *config, const char *key)
-{
-	const int i = find(config, key);
-
-	if (i < 0)
-		return;
-	config->n--;
-	memmove(&config->pair[i], &config->pair[i + 1],
-		(config->n - (unsigned)i) * sizeof(config->pair[0]));
-}
-
-/* text: key, between, value, and so on, with after between two of them. */
-static int parse_pairs(struct config *config, const char *text, size_t len, char between,
-		       char after, bool change, struct lab_error *error)
+int config_parse(struct config *config, const char *text, size_t len, struct lab_error *error)
 {
 	const char *const end = text + len;
 
+	config->n = 0;
+	if (len == 1 && text[0] == '-')
+		return 0;
 	while (text <= end) {
-		const char *stop = memchr(text, after, (size_t)(end - text));
+		const char *stop = memchr(text, ';', (size_t)(end - text));
 		const char *mid;
 		unsigned before;
 		int rc;
 
 		if (!stop)
 			stop = end;
-		mid = memchr(text, between, (size_t)(stop - text));
+		mid = memchr(text, '=', (size_t)(stop - text));
 		if (!mid)
-			return lab_error(error, "'%.*s' is not key%cvalue", (int)(stop - text),
-					 text, between);
+			return lab_error(error, "'%.*s' is not key=value", (int)(stop - text),
+					 text);
 		before = config->n;
 		rc = set(config, text, (size_t)(mid - text), mid + 1, (size_t)(stop - mid - 1),
 			 error);
 		if (rc)
 			return rc;
-		if (!change && config->n == before)
+		if (config->n == before)
 			return lab_error(error, "%.*s is there twice", (int)(mid - text), text);
 		text = stop + 1;
 	}
 	return 0;
-}
-
-int config_parse(struct config *config, const char *text, size_t len, struct lab_error *error)
-{
-	config->n = 0;
-	if (len == 1 && text[0] == '-')
-		return 0;
-	return parse_pairs(config, text, len, '=', ';', false, error);
-}
-
-int config_change(struct config *config, const char *changes, struct lab_error *error)
-{
-	return parse_pairs(config, changes, strlen(changes), ':', ',', true, error);
 }
 
 int config_uint(const struct config *config, const char *key, uint64_t absent, uint64_t min,
@@ -180,41 +157,6 @@ int config_known(const struct config *config, const char *const *keys, size_t n,
 			return lab_error(error, "key '%s' is not known to the layer %s",
 					 config->pair[i].key, layer);
 	}
-	return 0;
-}
-
-static int by_key(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-void config_text(const struct config *config, char *out, size_t size)
-{
-	const char *keys[CONFIG_PAIRS_MAX];
-	size_t at = 0;
-
-	for (unsigned i = 0; i < config->n; i++)
-		keys[i] = config->pair[i].key;
-	qsort(keys, config->n, sizeof(keys[0]), by_key);
-	out[0] = '\0';
-	for (unsigned i = 0; i < config->n && at < size; i++)
-		at += (size_t)snprintf(out + at, size - at, "%s%s=%s", i ? ";" : "", keys[i],
-				       config_get(config, keys[i]));
-}
-
-int config_vary(const struct config *config, char key[CONFIG_KEY_MAX], const char **list,
-		struct lab_error *error)
-{
-	const char *vary = config_get(config, "vary");
-	const char *colon = vary ? strchr(vary, ':') : NULL;
-
-	if (!vary)
-		return lab_error(error, "a sweep without vary=");
-	if (!colon || colon == vary || colon - vary >= CONFIG_KEY_MAX || !colon[1])
-		return lab_error(error, "vary=%s is not KEY:a,b,c", vary);
-	memcpy(key, vary, (size_t)(colon - vary));
-	key[colon - vary] = '\0';
-	*list = colon + 1;
 	return 0;
 }
 

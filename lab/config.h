@@ -37,9 +37,6 @@ int config_parse(struct config *config, const char *text, size_t len, struct lab
 const char *config_get(const struct config *config, const char *key);
 bool config_is(const struct config *config, const char *key, const char *value);
 int config_set(struct config *config, const char *key, const char *value, struct lab_error *error);
-void config_drop(struct config *config, const char *key);
-/* Apply "key:value,key:value", as over= writes changes. */
-int config_change(struct config *config, const char *changes, struct lab_error *error);
 
 /* A whole number of min to max; without the key, the one given. */
 int config_uint(const struct config *config, const char *key, uint64_t absent, uint64_t min,
@@ -57,14 +54,6 @@ int config_each(const struct config *config, bool *out, struct lab_error *error)
 /* Does a layer know all the keys that config has? -EINVAL and error: one that it does not. */
 int config_known(const struct config *config, const char *const *keys, size_t n, const char *layer,
 		 struct lab_error *error);
-
-/* key=value;… in the order of the keys: equal texts are equal configurations. */
-#define CONFIG_TEXT_MAX (CONFIG_PAIRS_MAX * (CONFIG_KEY_MAX + CONFIG_VALUE_MAX))
-void config_text(const struct config *config, char *out, size_t size);
-
-/* KEY and list of vary=KEY:a,b,c. The list is part of config: keep that as it is meanwhile. */
-int config_vary(const struct config *config, char key[CONFIG_KEY_MAX], const char **list,
-		struct lab_error *error);
 
 /* The next element of a list "a,b,c": false at its end. *list moves on. */
 bool list_next(const char **list, char *out, size_t size);

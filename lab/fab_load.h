@@ -18,9 +18,9 @@
 
 #include "config.h"
 
-#define FAB_CHAIN_MAX	64u
+#define FAB_CHAIN_MAX  64u
 #define FAB_WINDOW_MAX 4096u
-#define FAB_ADDR_MAX	48u
+#define FAB_ADDR_MAX   48u
 
 /* What every requesting thread of a run does. */
 struct fab_opts {

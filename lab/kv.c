@@ -11,8 +11,8 @@
 #define KEYS	     16384u
 #define FILL_DEFAULT 75u
 
-static const char *const keys[] = {CALL_KEYS, "key",   "value", "get_pct",
-				   "dist",    "procs", "table", "fill_pct", "qps_per_thread"};
+static const char *const keys[] = {CALL_KEYS, "key",   "value",	   "get_pct",	    "dist",
+				   "procs",   "table", "fill_pct", "qps_per_thread"};
 
 /* qps_per_thread: a client talks to one server thread, of a process that has all of them. */
 static int read_servers(const struct config *c, struct bench_kv_opts *o, struct lab_error *error)

@@ -44,8 +44,6 @@ struct lab_layer {
 };
 
 extern const struct lab_layer lab_layers[];
-/* Is there such a layer, and is it one above the fabric, on which cards are fitted? */
-bool lab_is_above(const char *layer);
 
 lab_run_fn lab_fabric_run, lab_kv_run, lab_msg_run, lab_rpc_run;
 

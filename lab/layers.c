@@ -6,20 +6,9 @@
 #include <string.h>
 
 const struct lab_layer lab_layers[] = {
-	{"fabric", lab_fabric_run},
-	{"rpc", lab_rpc_run},
-	{"kv", lab_kv_run},
-	{"msg", lab_msg_run},
-	{NULL, NULL},
+	{"fabric", lab_fabric_run}, {"rpc", lab_rpc_run}, {"kv", lab_kv_run},
+	{"msg", lab_msg_run},	    {NULL, NULL},
 };
-
-bool lab_is_above(const char *name)
-{
-	for (const struct lab_layer *layer = lab_layers; layer->name; layer++)
-		if (!strcmp(layer->name, name))
-			return layer->run != lab_fabric_run;
-	return false;
-}
 
 void lab_metric_add(struct lab_metrics *metrics, const char *name, double value)
 {

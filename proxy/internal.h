@@ -25,6 +25,7 @@
 
 #include <gannet/exec.h>
 
+#include "listen.h"
 #include "protocol.h"
 #include "proxy.h"
 
@@ -307,20 +308,10 @@ static inline bool px_detail_on(const struct proxy *p)
 	return __atomic_load_n(&p->detail_on, __ATOMIC_RELAXED);
 }
 
-struct px_listener {
-	int fd;
-	char *path;	/* of a Unix socket, to be removed */
-	char name[160]; /* for messages */
-};
-
 /* proxy.c */
 /* Sends an error for too many connections and closes fd. Any thread. */
 void px_refuse(struct proxy *p, int fd);
 /* Sum over all threads. */
 void px_sum(const struct proxy *p, struct px_counters *out);
-
-/* listen.c: -errno after a message on stderr. */
-int px_listen(const char *where, unsigned mode, struct px_listener *out);
-void px_unlisten(struct px_listener *l);
 
 #endif

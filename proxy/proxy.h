@@ -29,6 +29,7 @@ struct proxy_opts {
 };
 
 struct proxy;
+struct prom;
 
 /* The store is not running, or refuses clients: the caller may try again later. */
 bool proxy_may_retry(int rc);
@@ -45,6 +46,8 @@ bool proxy_can_listen(const char *where);
 const char *proxy_listen_addr(const struct proxy *proxy, unsigned i);
 /* Connections accepted and commands received. */
 void proxy_totals(const struct proxy *proxy, uint64_t *conns, uint64_t *commands);
+/* Its own counters, since it began; the store has its own. Any thread. */
+void proxy_metrics(const struct proxy *proxy, struct prom *prom);
 void proxy_destroy(struct proxy *proxy);
 
 #endif

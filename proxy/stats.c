@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/prometheus.h"
 #include "internal.h"
 
 #define TEXT_BYTES    16384u
@@ -340,6 +341,41 @@ static void conns(struct text *text, const struct px_thread *t)
 			 (t->now_ns - c->last_ns) / 1000000000u);
 		conn_line(text, c->fd, "secs_since_last_cmd", seconds);
 	}
+}
+
+/* ---- for Prometheus ---- */
+
+void proxy_metrics(const struct proxy *p, struct prom *prom)
+{
+	struct px_counters c;
+
+	px_sum(p, &c);
+	prom_single(prom, PROM_GAUGE, "current_connections", "Connections now.",
+		    c.came > c.gone ? c.came - c.gone : 0);
+	prom_single(prom, PROM_GAUGE, "max_connections", "Connections that may be open at a time.",
+		    p->conns_max);
+	prom_single(prom, PROM_COUNTER, "connections_total", "Connections accepted.", c.came);
+	prom_single(prom, PROM_COUNTER, "connections_rejected_total",
+		    "Connections rejected because there were too many.",
+		    __atomic_load_n(&p->rejected, __ATOMIC_RELAXED));
+	prom_family(prom, PROM_COUNTER, "connections_closed_total",
+		    "Connections closed by the proxy: for want of memory, or because the client "
+		    "stalled or was idle.");
+	prom_count(prom, &(struct prom_label){"reason", "memory"}, c.closed_slow);
+	prom_count(prom, &(struct prom_label){"reason", "stalled"}, c.closed_stalled);
+	prom_count(prom, &(struct prom_label){"reason", "idle"}, c.closed_idle);
+	prom_single(prom, PROM_COUNTER, "commands_total", "Commands of clients.", c.commands);
+	prom_single(prom, PROM_COUNTER, "received_bytes_total", "Bytes from clients.",
+		    c.bytes_read);
+	prom_single(prom, PROM_COUNTER, "sent_bytes_total", "Bytes to clients.", c.bytes_written);
+	prom_single(prom, PROM_COUNTER, "values_asked_again_total",
+		    "Values requested again from the store because the buffer was too small.",
+		    c.rooms_short);
+	prom_single(prom, PROM_COUNTER, "store_messages_total", "Messages to the store.",
+		    c.messages);
+	prom_single(prom, PROM_COUNTER, "store_waits_total",
+		    "Sleeps of a thread until the store answers.", c.waits);
+	prom_single(prom, PROM_GAUGE, "threads", "Threads that serve clients.", p->n_threads);
 }
 
 /* False: there is no such kind. */

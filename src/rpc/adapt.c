@@ -80,6 +80,7 @@ int rpc_adapt_init(struct gn_rpc_client *c, const struct gn_rpc_client_opts *o)
 
 void rpc_adapt_free(struct gn_rpc_client *c)
 {
+	rpc_histogram_free(c->histograms);
 	for (unsigned i = 0; i < sizeof(c->adapt.mstates) / sizeof(c->adapt.mstates[0]); i++) {
 		struct rpc_method_state *page = c->adapt.mstates[i];
 

@@ -256,6 +256,10 @@ void rpc_answer(struct gn_rpc_request *r)
 	rpc_abandon_unregister(r);
 	if (c->room_owner == r)
 		c->room_owner = NULL;
+	if (unlikely(r->deferred)) {
+		counter_add(&r->times->open, -1ull);
+		r->deferred = false;
+	}
 	if (unlikely(c->dead)) {
 		rpc_answer_free(r->conn, &r->answer);
 		rpc_request_free(r);

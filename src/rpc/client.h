@@ -228,6 +228,7 @@ struct gn_rpc_client {
 	struct rpc_area spare; /* kept for the next large request */
 	struct rpc_retired *retired;
 	struct rpc_reads view_reads;
+	struct rpc_histogram *histograms; /* exported; by method */
 
 	struct link_loop loop;
 	struct rpc_link *link; /* NULL: not connected, and the client is dead */

@@ -84,6 +84,7 @@ static inline bool rpc_entry_plain(const struct rpc_conn *c, struct rpc_entry *e
 struct rpc_timing {
 	struct rpc_times *times;
 	uint64_t begin_ns;
+	uint32_t n;
 	bool slow, alone; /* alone: the result message reports this time */
 };
 /*
@@ -96,7 +97,7 @@ static inline bool rpc_timing_due(const struct rpc_conn *c, struct rpc_times *ti
 		return c->time_each || times->last_us >= RPC_TIMED_NS / 1000;
 	return times->untimed ? times->untimed--, false : true;
 }
-void rpc_timing_begin(struct rpc_conn *conn, struct rpc_timing *timing);
+void rpc_timing_begin(struct rpc_conn *conn, struct rpc_timing *timing, uint32_t n);
 /* n: answered calls */
 void rpc_timing_end(struct rpc_conn *conn, const struct rpc_timing *timing, uint32_t n);
 

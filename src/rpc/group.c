@@ -289,7 +289,7 @@ static void group_run(const struct rpc_method *method, struct gn_rpc_group *g, u
 	g->room = NULL;
 	c->open_times = g->times;
 	if (unlikely(timing))
-		rpc_timing_begin(c, timing);
+		rpc_timing_begin(c, timing, n);
 	method->group(g, method->arg);
 	group_drop_room(g);
 	for (unsigned i = 0; unlikely(g->pending) && i < n; i++)

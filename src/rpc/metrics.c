@@ -10,36 +10,13 @@
 #include "rpc/client.h"
 #include "rpc/server.h"
 
-/* ---- times ---- */
-
-void rpc_times_merge(struct rpc_times *into, const struct rpc_times *from)
-{
-	into->calls += counter_read(&from->calls);
-	into->count += counter_read(&from->count);
-	into->sum_ns += counter_read(&from->sum_ns);
-	for (unsigned i = 0; i < RPC_TIMES_BUCKETS; i++)
-		into->bucket[i] += counter_read(&from->bucket[i]);
-}
-
-uint64_t rpc_times_percentile(const struct rpc_times *t, unsigned percent)
-{
-	uint64_t all = 0, below = 0;
-
-	for (unsigned i = 0; i < RPC_TIMES_BUCKETS; i++)
-		all += t->bucket[i];
-	for (unsigned i = 0; i < RPC_TIMES_BUCKETS; i++) {
-		below += t->bucket[i];
-		if (all && below * 100 >= all * percent)
-			return rpc_times_end(i);
-	}
-	return 0;
-}
+#define METRICS_ROOM 32768 /* bytes of text at first */
 
 /* ---- text ---- */
 
 struct text {
 	enum gn_rpc_format format;
-	const char *who; /* client or server */
+	struct prom prom;
 	char *buf;
 	size_t room, len;
 	bool first; /* of a list in JSON */
@@ -47,6 +24,7 @@ struct text {
 
 static void put(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* JSON. */
 static void put(struct text *t, const char *fmt, ...)
 {
 	const size_t left = t->len < t->room ? t->room - t->len : 0;
@@ -60,26 +38,47 @@ static void put(struct text *t, const char *fmt, ...)
 		t->len += (size_t)n;
 }
 
-static void put_value(struct text *t, const char *name, const char *type, uint64_t value)
+static void put_member(struct text *t, const char *name, uint64_t value)
 {
+	put(t, "%s\n  \"%s\": %llu", t->first ? "" : ",", name, (unsigned long long)value);
+	t->first = false;
+}
+
+/* For Prometheus a counter's name ends in _total. */
+static void put_counter(struct text *t, const char *name, const char *help, uint64_t value)
+{
+	char total[64];
+
 	if (t->format == GN_RPC_JSON) {
-		put(t, "%s\n  \"%s\": %llu", t->first ? "" : ",", name, (unsigned long long)value);
-		t->first = false;
+		put_member(t, name, value);
 		return;
 	}
-	put(t, "# TYPE gannet_rpc_%s_%s %s\ngannet_rpc_%s_%s %llu\n", t->who, name, type, t->who,
-	    name, (unsigned long long)value);
+	snprintf(total, sizeof(total), "%s_total", name);
+	prom_single(&t->prom, PROM_COUNTER, total, help, value);
+}
+
+/* metric: its name for Prometheus. */
+static void put_gauge(struct text *t, const char *name, const char *metric, const char *help,
+		      uint64_t value)
+{
+	if (t->format == GN_RPC_JSON)
+		put_member(t, name, value);
+	else
+		prom_single(&t->prom, PROM_GAUGE, metric, help, value);
 }
 
 static void put_counters(struct text *t, const struct gn_rpc_counters *c)
 {
-	put_value(t, "calls", "counter", c->calls);
-	put_value(t, "batches", "counter", c->batches);
-	put_value(t, "results", "counter", c->results);
-	put_value(t, "large", "counter", c->large);
-	put_value(t, "torn", "counter", c->torn);
-	put_value(t, "probes", "counter", c->probes);
-	put_value(t, "wakes", "counter", c->wakes);
+	put_counter(t, "calls", "Calls begun.", c->calls);
+	put_counter(t, "batches", "Messages with requests.", c->batches);
+	put_counter(t, "results", "Messages with results.", c->results);
+	put_counter(t, "large", "Requests and results too large for a slot, fetched by READs.",
+		    c->large);
+	put_counter(t, "torn", "Polls that found an incomplete message.", c->torn);
+	put_counter(t, "probes", "Probes sent to an idle peer.", c->probes);
+	put_counter(t, "wakes", "Wake-ups from a parked client to its server.", c->wakes);
+	put_counter(t, "notifies", "Notifications of a result, to a client that sleeps.",
+		    c->notifies);
 }
 
 static const char *const status_names[GN_RPC_FAILED + 1] = {
@@ -99,45 +98,23 @@ static void put_statuses(struct text *t, const struct gn_rpc_counters *c)
 	if (t->format == GN_RPC_JSON)
 		put(t, ",\n  \"ended\": {");
 	else
-		put(t, "# TYPE gannet_rpc_%s_ended counter\n", t->who);
+		prom_family(&t->prom, PROM_COUNTER, "ended_total", "Calls ended, by status.");
 	for (unsigned i = 0; i <= GN_RPC_FAILED; i++) {
-		const unsigned long long n = c->ended[i];
+		const struct prom_label status = {"status", status_names[i]};
 
 		if (t->format == GN_RPC_JSON)
-			put(t, "%s\"%s\": %llu", i ? ", " : "", status_names[i], n);
+			put(t, "%s\"%s\": %llu", i ? ", " : "", status_names[i],
+			    (unsigned long long)c->ended[i]);
 		else
-			put(t, "gannet_rpc_%s_ended{status=\"%s\"} %llu\n", t->who, status_names[i],
-			    n);
+			prom_count(&t->prom, &status, c->ended[i]);
 	}
 	if (t->format == GN_RPC_JSON)
 		put(t, "}");
 }
 
-/* Buckets are summed up by octave, and only those from the first to the last that count. */
-static void put_histogram(struct text *t, unsigned method, const struct rpc_times *times)
-{
-	uint64_t below = 0;
-
-	for (unsigned i = 0; i < RPC_TIMES_BUCKETS; i++) {
-		below += times->bucket[i];
-		if (i % 4 == 3 && below && rpc_times_end(i) >= 64)
-			put(t, "gannet_rpc_%s_seconds_bucket{method=\"%u\",le=\"%.9g\"} %llu\n",
-			    t->who, method, (double)rpc_times_end(i) * 1e-9,
-			    (unsigned long long)below);
-		if (below == times->count && i % 4 == 3)
-			break;
-	}
-	put(t, "gannet_rpc_%s_seconds_bucket{method=\"%u\",le=\"+Inf\"} %llu\n", t->who, method,
-	    (unsigned long long)below);
-	put(t, "gannet_rpc_%s_seconds_sum{method=\"%u\"} %.9g\n", t->who, method,
-	    (double)times->sum_ns * 1e-9);
-	put(t, "gannet_rpc_%s_seconds_count{method=\"%u\"} %llu\n", t->who, method,
-	    (unsigned long long)below);
-}
-
 static void put_times(struct text *t, const struct rpc_times *times)
 {
-	const double n = times->count ? (double)times->count : 1;
+	const double n = times->weighed ? (double)times->weighed : 1;
 
 	put(t,
 	    "\"calls\": %llu, \"timed\": %llu, \"mean_us\": %.3f, \"p50_us\": %.3f, \"p90_us\": "
@@ -154,68 +131,73 @@ static void put_times(struct text *t, const struct rpc_times *times)
 	put(t, "]");
 }
 
-static void begin_methods(struct text *t)
-{
-	if (t->format == GN_RPC_JSON)
-		put(t, ",\n  \"methods\": [");
-	else
-		put(t, "# TYPE gannet_rpc_%s_seconds histogram\n", t->who);
-	t->first = true;
-}
-
-/* In JSON a method is an object that is still open; false: nothing to add. */
-static bool put_method(struct text *t, unsigned method, const struct rpc_times *times)
-{
-	if (t->format == GN_RPC_PROMETHEUS) {
-		put_histogram(t, method, times);
-		return false;
-	}
-	put(t, "%s\n    {\"method\": %u, ", t->first ? "" : ",", method);
-	t->first = false;
-	put_times(t, times);
-	return true;
-}
-
-/* How long calls of a method took, for the metrics of its client or server; false: it had none. */
-typedef bool gather_fn(const void *of, unsigned method, struct rpc_times *out);
+/*
+ * The first method from *method on that a client or a server knows, and how long its calls took.
+ * False: there is none.
+ */
+typedef bool gather_fn(const void *of, unsigned *method, struct rpc_times *out);
 /* What there is besides, in JSON. */
 typedef void more_fn(struct text *t, const void *of, unsigned method);
 
-static void put_methods(struct text *t, const void *of, gather_fn *gather, more_fn *more)
+static void put_methods_json(struct text *t, const void *of, gather_fn *gather, more_fn *more)
 {
 	struct rpc_times times;
 
-	if (t->format == GN_RPC_PROMETHEUS)
-		put(t, "# TYPE gannet_rpc_%s_method_calls counter\n", t->who);
-	for (unsigned m = 0; m < GN_RPC_BUILTIN_END && t->format == GN_RPC_PROMETHEUS; m++)
-		if (gather(of, m, &times))
-			put(t, "gannet_rpc_%s_method_calls{method=\"%u\"} %llu\n", t->who, m,
-			    (unsigned long long)times.calls);
-	begin_methods(t);
-	for (unsigned m = 0; m < GN_RPC_BUILTIN_END; m++) {
-		if (!gather(of, m, &times) || !put_method(t, m, &times))
-			continue;
+	put(t, ",\n  \"methods\": [");
+	t->first = true;
+	for (unsigned m = 0; gather(of, &m, &times); m++) {
+		put(t, "%s\n    {\"method\": %u, ", t->first ? "" : ",", m);
+		t->first = false;
+		put_times(t, &times);
 		if (more)
 			more(t, of, m);
 		put(t, "}");
 	}
+	put(t, "\n  ]");
 }
 
-static struct text begin(enum gn_rpc_format format, const char *who, char *buf, size_t room)
+/* A histogram for each method. list: what was shown before. -ENOMEM. */
+static int put_methods_prom(struct text *t, const void *of, gather_fn *gather,
+			    struct rpc_histogram **list)
 {
-	struct text t = {.format = format, .who = who, .buf = buf, .room = room, .first = true};
+	struct rpc_times times, all = {0};
 
-	if (room)
-		buf[0] = '\0';
+	for (unsigned m = 0; gather(of, &m, &times); m++)
+		rpc_times_merge(&all, &times);
+	if (!all.calls)
+		return 0;
+	prom_family(&t->prom, PROM_HISTOGRAM, "call_duration_seconds",
+		    "Time that calls took, by method number.");
+	for (unsigned m = 0; gather(of, &m, &times); m++) {
+		struct rpc_histogram *histogram = rpc_histogram_find(&list, m);
+
+		if (!histogram)
+			return gn_fail(-ENOMEM, "rpc: there is no memory for metrics");
+		rpc_histogram_update(histogram, &times, &all);
+		rpc_histogram_put(&t->prom, histogram);
+	}
+	return 0;
+}
+
+static int begin(struct text *t, enum gn_rpc_format format, const char *prefix, char *buf,
+		 size_t room)
+{
+	if (format > GN_RPC_PROMETHEUS || (room && !buf))
+		return gn_fail(-EINVAL,
+			       "rpc: metrics have no such format, or buf is NULL but room is not "
+			       "0");
+	*t = (struct text){.format = format, .buf = buf, .room = room, .first = true};
+	prom_init(&t->prom, prefix, buf, room);
 	if (format == GN_RPC_JSON)
-		put(&t, "{");
-	return t;
+		put(t, "{");
+	return 0;
 }
 
 static int end(struct text *t)
 {
-	if (t->format == GN_RPC_JSON)
-		put(t, "\n  ]\n}\n");
+	if (t->format == GN_RPC_PROMETHEUS)
+		return (int)t->prom.len;
+	put(t, "\n}\n");
 	return (int)t->len;
 }
 
@@ -223,11 +205,22 @@ static int end(struct text *t)
 
 static void put_choices(struct text *t, const struct gn_rpc_client *c)
 {
-	put_value(t, "retries", "gauge", c->adapt.retries);
-	put_value(t, "fetch_bytes", "gauge", c->adapt.fetch_bytes);
-	put_value(t, "switch_us", "gauge", rpc_adapt_switch_us(c));
-	put_value(t, "batch", "gauge", c->adapt.entries);
-	put_value(t, "under_way", "gauge",
+	static const char switch_help[] =
+		"Server time of a call from which on results are replied, not fetched (Tx).";
+
+	put_gauge(t, "retries", "fetch_retries",
+		  "READs of a result that fail before it is replied (R).", c->adapt.retries);
+	put_gauge(t, "fetch_bytes", "fetch_bytes",
+		  "Bytes of a result that the first READ gets (F).", c->adapt.fetch_bytes);
+	if (t->format == GN_RPC_JSON) {
+		put_member(t, "switch_us", rpc_adapt_switch_us(c));
+	} else {
+		prom_family(&t->prom, PROM_GAUGE, "switch_seconds", switch_help);
+		prom_real(&t->prom, NULL, rpc_adapt_switch_us(c) * 1e-6);
+	}
+	put_gauge(t, "batch", "batch_calls", "Calls that a message has at most (N).",
+		  c->adapt.entries);
+	put_gauge(t, "under_way", "calls_in_progress", "Calls and reads in progress.",
 		  c->count.calls + c->count.reads - c->ended - c->view_reads.n);
 }
 
@@ -239,14 +232,19 @@ static const struct rpc_method_state *method_state_of(const struct gn_rpc_client
 	return page ? &page[method % RPC_PAGE_MSTATES] : NULL;
 }
 
-static bool method_state_times(const void *of, unsigned method, struct rpc_times *out)
+static bool method_state_times(const void *of, unsigned *method, struct rpc_times *out)
 {
-	const struct rpc_method_state *mstate = method_state_of(of, method);
+	for (; *method < GN_RPC_BUILTIN_END; ++*method) {
+		const struct rpc_method_state *mstate = method_state_of(of, *method);
 
-	if (!mstate || !mstate->latency)
-		return false;
-	*out = *mstate->latency;
-	return true;
+		if (!mstate) {
+			*method |= RPC_PAGE_MSTATES - 1; /* the rest of the page */
+		} else if (mstate->latency) {
+			*out = *mstate->latency;
+			return true;
+		}
+	}
+	return false;
 }
 
 static void put_method_state(struct text *t, const void *of, unsigned method)
@@ -264,26 +262,27 @@ int gn_rpc_client_metrics(const struct gn_rpc_client *c, enum gn_rpc_format form
 	struct text t;
 	int rc = rpc_client_check(c);
 
+	if (!rc)
+		rc = begin(&t, format, "gannet_rpc_client_", buf, room);
 	if (rc)
 		return rc;
-	if (format > GN_RPC_PROMETHEUS || (room && !buf))
-		return gn_fail(
-			-EINVAL,
-			"gn_rpc_client_metrics(): there is no such format, or buf is NULL but room "
-			"is not 0");
-	t = begin(format, "client", buf, room);
 	put_counters(&t, &c->count);
-	put_value(&t, "fetches", "counter", c->count.fetches);
-	put_value(&t, "failed_fetches", "counter", c->count.failed_fetches);
-	put_value(&t, "reads", "counter", c->count.reads);
-	put_value(&t, "second_reads", "counter", c->count.second_reads);
-	put_value(&t, "switches", "counter", c->count.switches);
-	put_value(&t, "reconnects", "counter", c->count.reconnects);
-	put_value(&t, "notifies", "counter", c->count.notifies);
+	put_counter(&t, "fetches", "READs for results.", c->count.fetches);
+	put_counter(&t, "failed_fetches", "READs that found no result yet.",
+		    c->count.failed_fetches);
+	put_counter(&t, "reads", "Reads of memory that the server exposes.", c->count.reads);
+	put_counter(&t, "second_reads", "READs for the rest of a result.", c->count.second_reads);
+	put_counter(&t, "switches", "Switches between fetched and replied results.",
+		    c->count.switches);
+	put_counter(&t, "reconnects", "Connections made again.", c->count.reconnects);
 	put_choices(&t, c);
 	put_statuses(&t, &c->count);
-	put_methods(&t, c, method_state_times, put_method_state);
-	return end(&t);
+	if (format == GN_RPC_JSON)
+		put_methods_json(&t, c, method_state_times, put_method_state);
+	else /* to look changes what is histogram, and nothing of the client */
+		rc = put_methods_prom(&t, c, method_state_times,
+				      (struct rpc_histogram **)&c->histograms);
+	return rc ? rc : end(&t);
 }
 
 /* ---- a server ---- */
@@ -314,9 +313,9 @@ void rpc_method_times_free(struct rpc_thread *t)
 }
 
 /* What all threads know of a method. */
-static bool server_times(const void *of, unsigned method, struct rpc_times *out)
+static bool server_method_times(const struct gn_rpc_server *server, unsigned method,
+				struct rpc_times *out)
 {
-	const struct gn_rpc_server *server = of;
 	bool any = false;
 
 	for (unsigned i = 0; i < server->opts.threads; i++) {
@@ -337,6 +336,19 @@ static bool server_times(const void *of, unsigned method, struct rpc_times *out)
 	return any;
 }
 
+static bool server_times(const void *of, unsigned *method, struct rpc_times *out)
+{
+	const struct gn_rpc_server *server = of;
+
+	for (; *method < GN_RPC_BUILTIN_END; ++*method) {
+		if (!server->methods[*method / RPC_PAGE_METHODS])
+			*method |= RPC_PAGE_METHODS - 1; /* the rest of the page */
+		else if (server_method_times(server, *method, out))
+			return true;
+	}
+	return false;
+}
+
 int gn_rpc_server_metrics(struct gn_rpc_server *server, enum gn_rpc_format format, char *buf,
 			  size_t room)
 {
@@ -344,23 +356,26 @@ int gn_rpc_server_metrics(struct gn_rpc_server *server, enum gn_rpc_format forma
 	struct text t;
 	int rc = gn_rpc_server_counters(server, &c);
 
+	if (!rc)
+		rc = begin(&t, format, "gannet_rpc_server_", buf, room);
 	if (rc)
 		return rc;
-	if (format > GN_RPC_PROMETHEUS || (room && !buf))
-		return gn_fail(
-			-EINVAL,
-			"gn_rpc_server_metrics(): there is no such format, or buf is NULL but room "
-			"is not 0");
-	t = begin(format, "server", buf, room);
 	put_counters(&t, &c);
-	put_value(&t, "parks", "counter", c.parks);
-	put_value(&t, "clients", "gauge", c.clients);
-	put_value(&t, "bytes", "gauge", c.bytes);
-	put_value(&t, "refused", "counter", c.refused);
-	put_value(&t, "dropped", "counter", c.dropped);
-	put_value(&t, "threads", "gauge", server->opts.threads);
-	put_methods(&t, server, server_times, NULL);
-	return end(&t);
+	put_counter(&t, "parks", "Clients parked: not polled until they wake the server.", c.parks);
+	put_gauge(&t, "clients", "clients", "Connections now.", c.clients);
+	put_gauge(&t, "bytes", "client_memory_bytes", "Memory kept for clients now.", c.bytes);
+	put_counter(&t, "refused", "Connections refused because of a limit.", c.refused);
+	put_counter(&t, "dropped", "Requests and results that a limit turned into BUSY.",
+		    c.dropped);
+	put_gauge(&t, "threads", "threads", "Threads that serve.", server->opts.threads);
+	if (format == GN_RPC_JSON) {
+		put_methods_json(&t, server, server_times, NULL);
+	} else {
+		gn_mutex_lock(&server->histograms_lock);
+		rc = put_methods_prom(&t, server, server_times, &server->histograms);
+		gn_mutex_unlock(&server->histograms_lock);
+	}
+	return rc ? rc : end(&t);
 }
 
 /* ---- the methods that every server has ---- */
@@ -371,21 +386,24 @@ void rpc_metrics_handler(struct gn_rpc_request *r, void *arg)
 	const unsigned method = gn_rpc_request_method(r);
 	const enum gn_rpc_format format = method == GN_RPC_STATS_JSON ? GN_RPC_JSON :
 									GN_RPC_PROMETHEUS;
-	int len;
+	int room = METRICS_ROOM, len = -ENOMEM;
 	char *text;
 
 	if (method == GN_RPC_PING) {
 		gn_rpc_answer(r, GN_RPC_OK, NULL, 0);
 		return;
 	}
-	/* Counts have more digits a moment later, at most. */
-	len = gn_rpc_server_metrics(server, format, NULL, 0) + 256;
-	text = gn_alloc((size_t)len, 0);
-	if (!text) {
-		gn_rpc_answer(r, GN_RPC_BUSY, NULL, 0);
-		return;
+	/* Again, if it was longer than that, with space for what is counted meanwhile. */
+	while ((text = gn_alloc((size_t)room, 0))) {
+		len = gn_rpc_server_metrics(server, format, text, (size_t)room);
+		if (len < room)
+			break;
+		room = len + METRICS_ROOM;
+		gn_free(text);
 	}
-	gn_rpc_server_metrics(server, format, text, (size_t)len);
-	gn_rpc_answer(r, GN_RPC_OK, text, (uint32_t)strlen(text));
+	if (!text || len < 0)
+		gn_rpc_answer(r, GN_RPC_BUSY, NULL, 0);
+	else
+		gn_rpc_answer(r, GN_RPC_OK, text, (uint32_t)len);
 	gn_free(text);
 }

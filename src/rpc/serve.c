@@ -15,33 +15,6 @@
 
 /* ---- a request ---- */
 
-/* For calls of a slow method, or when the next measurement is due. */
-no_inline void rpc_timing_begin(struct rpc_conn *c, struct rpc_timing *t)
-{
-	struct rpc_times *times = t->times;
-	const bool always = times->last_us >= RPC_TIMED_NS / 1000;
-
-	t->slow = times->last_us >= RPC_SLOW_US;
-	/* No fixed interval: calls may be periodic. */
-	times->untimed = always ? 0 : 8 + ((uint32_t)times->calls * 0x9e3779b1u >> 30);
-	t->begin_ns = link_loop_clock(&c->thread->loop);
-	if (t->slow)
-		rpc_seal_results(c);
-	t->alone = t->slow || !c->begin_ns;
-	if (t->alone)
-		c->begin_ns = t->begin_ns;
-}
-
-no_inline void rpc_timing_end(struct rpc_conn *c, const struct rpc_timing *t, uint32_t n)
-{
-	if (!t->alone && n)
-		rpc_times_set_last(t->times, (gn_now_ns() - t->begin_ns) / n);
-	if (!t->slow)
-		return;
-	rpc_seal_results(c);
-	c->begin_ns = 0;
-}
-
 void rpc_request_make_busy(struct gn_rpc_request *r)
 {
 	struct gn_rpc_request **at = &r->conn->free_requests;
@@ -62,7 +35,7 @@ static no_inline void request_run_timed(gn_rpc_handler *fn, void *arg, struct gn
 	struct rpc_conn *c = r->conn;
 	struct rpc_timing timing = {.times = r->times};
 
-	rpc_timing_begin(c, &timing);
+	rpc_timing_begin(c, &timing, 1);
 	r->begin_ns = timing.begin_ns;
 	fn(r, arg);
 	rpc_timing_end(c, &timing, r->is.state != RPC_REQ_BUSY && r->is.state != RPC_REQ_RUNNING);
@@ -140,6 +113,9 @@ static void request_defer(struct gn_rpc_request *r)
 	if (r->is.state == RPC_REQ_RUNNING)
 		rpc_request_make_busy(r);
 	c->room_owner = NULL;
+	r->deferred = r->times;
+	if (r->deferred)
+		counter_add(&r->times->open, 1);
 	if (!r->begin_ns)
 		__atomic_store_n(&r->begin_ns, gn_now_ns(), __ATOMIC_RELAXED);
 	rpc_request_copy_out(r);

@@ -184,6 +184,7 @@ int gn_rpc_server_create(struct gn_fabric *fabric, const char *addr,
 	server = gn_alloc(sizeof(*server), 0);
 	if (!server)
 		return -ENOMEM;
+	gn_mutex_init(&server->histograms_lock);
 	server->fabric = fabric;
 	server->creator = gn_thread_id();
 	server->poller = NO_THREAD;
@@ -373,6 +374,8 @@ void gn_rpc_server_destroy(struct gn_rpc_server *server)
 	gn_ctx_destroy(server->ctx);
 	for (unsigned i = 0; i < sizeof(server->methods) / sizeof(server->methods[0]); i++)
 		gn_free(server->methods[i]);
+	rpc_histogram_free(server->histograms);
+	gn_mutex_fini(&server->histograms_lock);
 	gn_free(server->threads);
 	gn_free(server->addr);
 	gn_free(server);

@@ -136,6 +136,7 @@ struct gn_rpc_request {
 	struct rpc_large_ref from;
 	uint32_t requested, done;	   /* bytes of READs posted, and completed */
 	uint32_t new_pieces;		   /* completed READs that were not processed yet */
+	bool deferred;			   /* and counted in times->open */
 	struct gn_rpc_request *next_large; /* on rpc_conn.large */
 	struct rpc_answer answer;
 	struct rpc_abandon abandon;
@@ -378,6 +379,8 @@ struct gn_rpc_server {
 	uint32_t n_conns; /* atomic: connections, including those being torn down */
 	uint64_t refused, dropped, logged_ns; /* atomic */
 	unsigned next;			      /* thread of the next client */
+	struct gn_mutex histograms_lock;
+	struct rpc_histogram *histograms; /* exported; by method */
 };
 
 /* limits.c; any thread */

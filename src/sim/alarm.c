@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Events at a time of a node's own clock. When the clock drifts, the moment is another. */
+/* Events at a time of a node's clock. A drift of the clock moves them. */
 #include "sim/nodes.h"
 
-static void place(struct sim_alarm *alarm)
+static void alarm_schedule(struct sim_alarm *alarm)
 {
 	struct sim_engine *engine = &alarm->node->sim->engine;
 	const uint64_t at_ps = alarm->deadline_ns == GN_FOREVER ?
@@ -15,7 +15,7 @@ static void place(struct sim_alarm *alarm)
 		sim_event_at(engine, &alarm->event, at_ps);
 }
 
-static void due(struct sim_event *event)
+static void alarm_fired(struct sim_event *event)
 {
 	struct sim_alarm *alarm = container_of(event, struct sim_alarm, event);
 
@@ -26,7 +26,7 @@ static void due(struct sim_event *event)
 int sim_alarm_init(struct sim_alarm *alarm, struct sim_node *node,
 		   void (*ring)(struct sim_alarm *alarm))
 {
-	int rc = sim_event_init(&node->sim->engine, &alarm->event, due, SIM_KIND_ALARM,
+	int rc = sim_event_init(&node->sim->engine, &alarm->event, alarm_fired, SIM_KIND_ALARM,
 				(uint64_t)node->index << 32 | ++node->n_alarms);
 
 	if (rc)
@@ -53,11 +53,11 @@ void sim_alarm_fini(struct sim_alarm *alarm)
 void sim_alarm_set(struct sim_alarm *alarm, uint64_t deadline_ns)
 {
 	alarm->deadline_ns = deadline_ns;
-	place(alarm);
+	alarm_schedule(alarm);
 }
 
 void sim_alarms_drift(struct sim_node *node)
 {
 	for (struct sim_alarm *alarm = node->alarms; alarm; alarm = alarm->next)
-		place(alarm);
+		alarm_schedule(alarm);
 }

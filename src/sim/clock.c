@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A drifting clock. Both ways of the conversion are exact: the moment found for a local time is the
- * first at which the clock shows it, so a deadline is met neither early nor late by rounding.
+ * A drifting clock. Both conversions are exact: the virtual time for a local time is the first
+ * instant at which the clock shows it, so rounding makes no deadline early or late.
  */
 #include "sim/clock.h"
 
@@ -10,9 +10,9 @@
 #define MILLION 1000000u
 
 /* a * mul / div, rounded down or up; SIM_NEVER when that does not fit. */
-static uint64_t scale(uint64_t a, uint64_t mul, uint64_t div, bool up)
+static uint64_t clock_scale(uint64_t a, uint64_t mul, uint64_t div, bool up)
 {
-	/* With a = whole * div + rest nothing is lost, and rest * mul fits. */
+	/* With a = whole * div + rest the result is exact, and rest * mul fits. */
 	const uint64_t part = a % div * mul;
 	uint64_t whole;
 
@@ -22,7 +22,7 @@ static uint64_t scale(uint64_t a, uint64_t mul, uint64_t div, bool up)
 	return whole;
 }
 
-static uint64_t rate_of(const struct sim_clock *clock)
+static uint64_t clock_rate(const struct sim_clock *clock)
 {
 	return (uint64_t)((int64_t)MILLION + clock->ppm);
 }
@@ -32,9 +32,10 @@ uint64_t sim_clock_drifted_ps(const struct sim_clock *clock, uint64_t now_ps)
 	uint64_t shown;
 
 	assert(now_ps >= clock->from_ps);
-	if (__builtin_add_overflow(clock->local_ps,
-				   scale(now_ps - clock->from_ps, rate_of(clock), MILLION, false),
-				   &shown))
+	if (__builtin_add_overflow(
+		    clock->local_ps,
+		    clock_scale(now_ps - clock->from_ps, clock_rate(clock), MILLION, false),
+		    &shown))
 		return SIM_NEVER;
 	return shown;
 }
@@ -48,9 +49,10 @@ uint64_t sim_clock_drifted_until_ps(const struct sim_clock *clock, uint64_t loca
 		return SIM_NEVER;
 	if (local_ps <= clock->local_ps)
 		return clock->from_ps;
-	if (__builtin_add_overflow(clock->from_ps,
-				   scale(local_ps - clock->local_ps, MILLION, rate_of(clock), true),
-				   &at_ps))
+	if (__builtin_add_overflow(
+		    clock->from_ps,
+		    clock_scale(local_ps - clock->local_ps, MILLION, clock_rate(clock), true),
+		    &at_ps))
 		return SIM_NEVER;
 	return at_ps;
 }

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The cluster: checked options, nodes, the run, and what is said when a run ends badly.
- */
+/* The cluster: options, nodes, the run, and reports of failed runs. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +40,7 @@ void sim_leave(struct sim_entry before)
 
 /* ---- create, destroy ---- */
 
-static int check_opts(const struct gn_sim_opts *opts)
+static int sim_check_opts(const struct gn_sim_opts *opts)
 {
 	if (opts->nodes < 1 || opts->nodes > GN_SIM_NODES_MAX)
 		return gn_fail_log(-EINVAL, "sim: nodes %u is not within 1 to %u", opts->nodes,
@@ -57,7 +55,7 @@ static int check_opts(const struct gn_sim_opts *opts)
 	return 0;
 }
 
-static void destroy_nodes(struct gn_sim *sim)
+static void sim_destroy_nodes(struct gn_sim *sim)
 {
 	for (unsigned i = 0; i < sim->n_nodes; i++) {
 		struct sim_node *node = &sim->nodes[i];
@@ -70,7 +68,7 @@ static void destroy_nodes(struct gn_sim *sim)
 	free(sim->nodes);
 }
 
-static int create_nodes(struct gn_sim *sim, unsigned n)
+static int sim_create_nodes(struct gn_sim *sim, unsigned n)
 {
 	sim->nodes = calloc(n, sizeof(*sim->nodes));
 	if (!sim->nodes)
@@ -86,9 +84,9 @@ static int create_nodes(struct gn_sim *sim, unsigned n)
 		rc = sim_device_init(&node->device, &sim->engine, &sim->profile);
 		if (!rc)
 			rc = sim_cpu_init(&node->cpu, &sim->profile);
-		sim->n_nodes++; /* this one too has something to free */
+		sim->n_nodes++; /* sim_destroy() frees this one, too */
 		if (rc) {
-			destroy_nodes(sim);
+			sim_destroy_nodes(sim);
 			return rc;
 		}
 	}
@@ -105,7 +103,7 @@ int gn_sim_create(const struct gn_sim_opts *given, struct gn_sim **out)
 		return gn_fail(-EINVAL, "gn_sim_create(): opts is NULL, or out is NULL");
 	rc = SIZED_READ(opts, given, "gn_sim_opts");
 	if (!rc)
-		rc = check_opts(opts);
+		rc = sim_check_opts(opts);
 	if (rc)
 		return rc;
 	sim = calloc(1, sizeof(*sim));
@@ -119,7 +117,7 @@ int gn_sim_create(const struct gn_sim_opts *given, struct gn_sim **out)
 		goto free_sim;
 	sim_engine_init(&sim->engine, opts->seed,
 			opts->limit_ns ? sim_ns_to_ps(opts->limit_ns) : SIM_NEVER);
-	rc = create_nodes(sim, opts->nodes);
+	rc = sim_create_nodes(sim, opts->nodes);
 	if (rc)
 		goto destroy_scheduler;
 	sim->caps_off = opts->caps_off;
@@ -155,7 +153,7 @@ void gn_sim_destroy(struct gn_sim *sim)
 		sim_proc_destroy(sim->procs[i]);
 	sim_leave(before);
 	sim_faults_fini(sim);
-	destroy_nodes(sim);
+	sim_destroy_nodes(sim);
 	sim_engine_fini(&sim->engine);
 	gn_fiber_destroy(sim->scheduler);
 	free(sim->procs);
@@ -164,7 +162,7 @@ void gn_sim_destroy(struct gn_sim *sim)
 
 /* ---- run ---- */
 
-static void report_thread(const struct sim_thread *thread, enum gn_log_level level)
+static void sim_report_thread(const struct sim_thread *thread, enum gn_log_level level)
 {
 	const struct sim_node *node = thread->proc->node;
 	char of[64] = "", until[64] = "", paused[64] = "";
@@ -184,7 +182,7 @@ static void report_thread(const struct sim_thread *thread, enum gn_log_level lev
 	       thread->reason ? thread->reason : "its turn", of, until, paused);
 }
 
-static void report_threads(const struct gn_sim *sim, enum gn_log_level level)
+static void sim_report_threads(const struct gn_sim *sim, enum gn_log_level level)
 {
 	for (unsigned i = 0; i < sim->n_procs; i++) {
 		const struct sim_proc *proc = sim->procs[i];
@@ -194,7 +192,7 @@ static void report_threads(const struct gn_sim *sim, enum gn_log_level level)
 			       proc->node->name, proc->number,
 			       (unsigned long long)(proc->node->up_ps / SIM_PS_PER_NS));
 		for (struct sim_thread *t = proc->threads; t; t = t->next)
-			report_thread(t, level);
+			sim_report_thread(t, level);
 	}
 }
 
@@ -204,7 +202,7 @@ void sim_give_up(struct gn_sim *sim, int rc)
 	sim_park(sim->thread, sim->engine.now_ps, "the run to be taken up again");
 }
 
-static int run_events(struct gn_sim *sim)
+static int sim_run_events(struct gn_sim *sim)
 {
 	struct sim_engine *engine = &sim->engine;
 
@@ -240,25 +238,25 @@ int gn_sim_run(struct gn_sim *sim)
 	sim->stop = 0;
 	sim->error.text[0] = '\0';
 	before = sim_enter(sim);
-	rc = run_events(sim);
+	rc = sim_run_events(sim);
 	if (rc == -EDEADLK)
-		report_threads(sim, GN_LOG_ERROR);
+		sim_report_threads(sim, GN_LOG_ERROR);
 	if (rc == -ETIMEDOUT) {
 		gn_fail(rc, "sim: limit_ns %llu reached with %u processes running",
 			(unsigned long long)(sim->engine.limit_ps / SIM_PS_PER_NS), sim->n_live);
 		gn_log(GN_LOG_WARN, "%s", gn_error());
-		report_threads(sim, GN_LOG_INFO);
+		sim_report_threads(sim, GN_LOG_INFO);
 	}
 	sim_leave(before);
 	sim->running = false;
 	if (!rc)
 		return 0;
-	/* What was said in there has to be said to the caller, who is outside. */
+	/* gn_error() inside the simulation is separate: copy its text to the caller's. */
 	return gn_fail(rc, "%s",
 		       *sim->error.text ? sim->error.text : "sim: a process gave up the run");
 }
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
 uint64_t gn_sim_now_ns(const struct gn_sim *sim)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Virtual time: what waits for the present instant, and how it goes on to the next. */
+/* Virtual time: events of the present instant, and the step to the next instant. */
 #include "sim/engine.h"
 #include "base/fail.h"
 
@@ -24,16 +24,16 @@ void sim_engine_fini(struct sim_engine *engine)
 	free(engine->now);
 }
 
-/* ---- the present ---- */
+/* ---- the present instant ---- */
 
-static void now_add(struct sim_engine *engine, struct sim_event *event)
+static void engine_now_add(struct sim_engine *engine, struct sim_event *event)
 {
 	event->where = SIM_EVENT_NOW;
 	event->pos = engine->n_now;
 	engine->now[engine->n_now++] = event;
 }
 
-static void now_remove(struct sim_engine *engine, uint32_t pos)
+static void engine_now_remove(struct sim_engine *engine, uint32_t pos)
 {
 	struct sim_event *last = engine->now[--engine->n_now];
 
@@ -43,7 +43,7 @@ static void now_remove(struct sim_engine *engine, uint32_t pos)
 
 /* ---- events ---- */
 
-static int grow(struct sim_engine *engine)
+static int engine_grow(struct sim_engine *engine)
 {
 	const uint32_t capacity = engine->capacity ? engine->capacity * 2 : CAPACITY_FIRST;
 	struct sim_event **bigger = reallocarray(engine->now, capacity, sizeof(struct sim_event *));
@@ -62,7 +62,7 @@ int sim_event_init(struct sim_engine *engine, struct sim_event *event,
 		   void (*fn)(struct sim_event *), enum sim_kind kind, uint64_t number)
 {
 	if (engine->n_events == engine->capacity) {
-		int rc = grow(engine);
+		int rc = engine_grow(engine);
 
 		if (rc)
 			return rc;
@@ -82,7 +82,7 @@ void sim_event_fini(struct sim_engine *engine, struct sim_event *event)
 void sim_event_cancel(struct sim_engine *engine, struct sim_event *event)
 {
 	if (event->where == SIM_EVENT_NOW)
-		now_remove(engine, event->pos);
+		engine_now_remove(engine, event->pos);
 	else if (event->where != SIM_EVENT_IDLE)
 		sim_queue_remove(&engine->later, event);
 	event->where = SIM_EVENT_IDLE;
@@ -95,22 +95,22 @@ void sim_event_at(struct sim_engine *engine, struct sim_event *event, uint64_t a
 	if (event->where != SIM_EVENT_IDLE)
 		sim_event_cancel(engine, event);
 	if (at_ps <= engine->now_ps)
-		now_add(engine, event);
+		engine_now_add(engine, event);
 	else if (at_ps != SIM_NEVER)
 		sim_queue_add(&engine->later, event, at_ps, engine->now_ps);
 }
 
 /* ---- time ---- */
 
-static void advance(struct sim_engine *engine, uint64_t at_ps)
+static void engine_advance(struct sim_engine *engine, uint64_t at_ps)
 {
 	assert(at_ps > engine->now_ps);
 	engine->now_ps = at_ps;
 	engine->taken_instant = 0;
 }
 
-/* The next instant in which something happens becomes the present. */
-static int next_instant(struct sim_engine *engine)
+/* Advances to the next instant that has an event. */
+static int engine_next_instant(struct sim_engine *engine)
 {
 	const uint64_t at_ps = sim_queue_first_ps(&engine->later, engine->now_ps);
 
@@ -120,9 +120,9 @@ static int next_instant(struct sim_engine *engine)
 		engine->now_ps = engine->limit_ps;
 		return -ETIMEDOUT;
 	}
-	advance(engine, at_ps);
+	engine_advance(engine, at_ps);
 	for (struct sim_event *event; (event = sim_queue_take(&engine->later, at_ps));)
-		now_add(engine, event);
+		engine_now_add(engine, event);
 	return 0;
 }
 
@@ -132,7 +132,7 @@ int sim_engine_step(struct sim_engine *engine)
 	uint32_t pos = 0;
 
 	if (!engine->n_now) {
-		int rc = next_instant(engine);
+		int rc = engine_next_instant(engine);
 
 		if (rc)
 			return rc;
@@ -140,7 +140,7 @@ int sim_engine_step(struct sim_engine *engine)
 	if (engine->n_now > 1)
 		pos = sim_random_below(&engine->random, engine->n_now);
 	event = engine->now[pos];
-	now_remove(engine, pos);
+	engine_now_remove(engine, pos);
 	event->where = SIM_EVENT_IDLE;
 	engine->taken++;
 	engine->taken_instant++;
@@ -158,6 +158,6 @@ bool sim_engine_skip(struct sim_engine *engine, uint64_t ps)
 	    sim_queue_first_ps(&engine->later, engine->now_ps) <= at_ps)
 		return false;
 	if (ps)
-		advance(engine, at_ps);
+		engine_advance(engine, at_ps);
 	return true;
 }

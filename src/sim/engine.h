@@ -18,9 +18,9 @@
 #include "sim/random.h"
 
 #define SIM_PS_PER_NS 1000u
-#define SIM_NS_MAX    (SIM_NEVER / SIM_PS_PER_NS - 1) /* virtual time that fits: 213 days */
+#define SIM_NS_MAX    (SIM_NEVER / SIM_PS_PER_NS - 1) /* largest virtual time: 213 days */
 
-/* What an event or a note in the trace is about; its number follows. Never an address. */
+/* The kind of an event or trace entry; a number follows. Never an address. */
 enum sim_kind {
 	SIM_KIND_THREAD = 1,
 	SIM_KIND_PROC,
@@ -36,9 +36,9 @@ struct sim_engine {
 	uint64_t taken_instant; /* … in the present instant */
 	uint64_t hash;
 	struct sim_random random;
-	struct sim_event **now; /* what waits for the present instant */
+	struct sim_event **now; /* events of the present instant */
 	uint32_t n_now;
-	uint32_t n_events, capacity; /* events initialised, room for them */
+	uint32_t n_events, capacity; /* events initialised, and queue capacity */
 	struct sim_queue later;
 };
 
@@ -49,7 +49,7 @@ int sim_event_init(struct sim_engine *engine, struct sim_event *event,
 		   void (*fn)(struct sim_event *), enum sim_kind kind, uint64_t number);
 void sim_event_fini(struct sim_engine *engine, struct sim_event *event);
 
-/* Let it happen at at_ps, or now if that is past; an event that waits already is moved. */
+/* Schedules the event at at_ps, or now if that is past; moves an event that is queued. */
 void sim_event_at(struct sim_engine *engine, struct sim_event *event, uint64_t at_ps);
 void sim_event_cancel(struct sim_engine *engine, struct sim_event *event);
 
@@ -63,13 +63,15 @@ static inline void sim_event_now(struct sim_engine *engine, struct sim_event *ev
 	sim_event_at(engine, event, engine->now_ps);
 }
 
-/* 0 after one event, -ENOENT when none waits, -ETIMEDOUT when the next lies behind the limit. */
+/*
+ * Processes one event: 0; -ENOENT: the queue is empty; -ETIMEDOUT: the next one is past the limit.
+ */
 int sim_engine_step(struct sim_engine *engine);
 
-/* Pass ps without looking at the queue, if nothing waits in it until then. */
+/* Advances time by ps without processing events, if none is due before. */
 bool sim_engine_skip(struct sim_engine *engine, uint64_t ps);
 
-/* now + ps, SIM_NEVER when that does not fit. */
+/* now + ps; SIM_NEVER on overflow. */
 static inline uint64_t sim_after(const struct sim_engine *engine, uint64_t ps)
 {
 	return ps < SIM_NEVER - engine->now_ps ? engine->now_ps + ps : SIM_NEVER;
@@ -80,7 +82,7 @@ static inline uint64_t sim_ns_to_ps(uint64_t ns)
 	return ns > SIM_NS_MAX ? SIM_NEVER : ns * SIM_PS_PER_NS;
 }
 
-/* Enter a number into the trace: an id, an offset, a length; never a pointer. */
+/* Adds a number to the trace hash: an id, an offset, a length; never a pointer. */
 static inline void sim_trace(struct sim_engine *engine, uint64_t value)
 {
 	engine->hash = (sim_rotl(engine->hash, 29) ^ value) * 0x9e3779b97f4a7c15u;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * exec_sim: what a simulated thread gets when it asks for time, threads, locks or memory. Locks are
- * in lock.c, waiting in wait.c, slots in slot.c, the heap in heap.c; here is the rest.
+ * exec_sim: the table for simulated threads. Locks are in lock.c, waiting in wait.c, thread-local
+ * slots in slot.c, the heap in heap.c.
  */
 #include <assert.h>
 
@@ -16,7 +16,7 @@ static uint64_t now_ns(void)
 
 	sim_spun(sim);
 	sim_settle(sim);
-	if (!sim->proc) /* the engine, for nobody */
+	if (!sim->proc) /* the engine, not for a process */
 		return sim->engine.now_ps / SIM_PS_PER_NS;
 	return sim_clock_ns(&sim->proc->node->clock, sim->engine.now_ps);
 }
@@ -26,7 +26,7 @@ static uint64_t random64(void)
 	return sim_random_next(&sim_current()->engine.random);
 }
 
-static void charge(enum gn_work kind, uint64_t n)
+static void exec_sim_charge(enum gn_work kind, uint64_t n)
 {
 	struct gn_sim *sim = sim_current();
 	uint64_t ps;
@@ -40,8 +40,11 @@ static void charge(enum gn_work kind, uint64_t n)
 		sim_spend(sim, ps);
 }
 
-/* For a moment, or for about as long as a WRITE takes; but not with a lock: see maybe_preempt(). */
-static void preempt(void)
+/*
+ * Lets others run for a moment, or for about as long as a WRITE takes; not while holding a lock,
+ * see mutex_maybe_preempt().
+ */
+static void exec_sim_preempt(void)
 {
 	struct gn_sim *sim = sim_current();
 
@@ -79,22 +82,22 @@ static const char *node_name(void)
 	return sim_current()->proc->node->name;
 }
 
-/* What the engine does for no thread has a text of its own. */
-static struct fail_state *error(void)
+/* The engine has its own text, for work that belongs to no thread. */
+static struct fail_state *exec_sim_error(void)
 {
 	struct gn_sim *sim = sim_current();
 
 	return sim->thread ? &sim->thread->error : &sim->error;
 }
 
-static struct gn_fiber **fibers(void)
+static struct gn_fiber **exec_sim_fibers(void)
 {
 	struct sim_proc *proc = sim_current()->proc;
 
 	return proc ? &proc->fibers : NULL;
 }
 
-static void yield(void)
+static void exec_sim_yield(void)
 {
 	struct gn_sim *sim = sim_current();
 
@@ -116,15 +119,15 @@ const struct exec_ops exec_sim = {
 	.random = random64,
 	.alloc = sim_heap_alloc,
 	.free = sim_heap_free,
-	.charge = charge,
-	.preempt = preempt,
+	.charge = exec_sim_charge,
+	.preempt = exec_sim_preempt,
 	.thread_start = thread_start,
 	.thread_join = thread_join,
 	.thread_id = thread_id,
 	.node_name = node_name,
-	.error = error,
-	.fibers = fibers,
-	.yield = yield,
+	.error = exec_sim_error,
+	.fibers = exec_sim_fibers,
+	.yield = exec_sim_yield,
 	.sleep_us = sleep_us,
 	.mutex_init = sim_mutex_init,
 	.mutex_lock = sim_mutex_lock,

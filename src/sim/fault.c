@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Faults: their names, what is planned, and whether a chance is taken. Everything random is drawn
- * from the simulation's generator, and only for kinds that were named: a run without faults is the
- * same run to the last event whether this file is there or not.
+ * Faults: names, the schedule, and whether a fault happens at an opportunity. Random choices are
+ * drawn only for kinds that were configured: a run without faults is identical with and without
+ * this file.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ void sim_plan_free(struct sim_plan *plan)
 {
 	if (plan->has_event)
 		sim_event_fini(&plan->sim->engine, &plan->event);
-	free(plan->from); /* and to, behind it */
+	free(plan->from); /* also frees to, which follows it */
 	free(plan);
 }
 
@@ -76,7 +76,7 @@ static void free_plans(struct sim_plan *plan)
 	}
 }
 
-static int prepare(struct gn_sim *sim, const struct sim_fault_list *list)
+static int plans_prepare(struct gn_sim *sim, const struct sim_fault_list *list)
 {
 	int rc = 0;
 
@@ -101,7 +101,7 @@ static void add_plan(struct sim_faults *faults, struct sim_plan *plan)
 		sim_plan_arm(plan);
 }
 
-static void commit(struct gn_sim *sim, struct sim_fault_list *list)
+static void plans_commit(struct gn_sim *sim, struct sim_fault_list *list)
 {
 	struct sim_faults *faults = &sim->faults;
 
@@ -134,12 +134,12 @@ int gn_sim_inject(struct gn_sim *sim, const char *text)
 	rc = sim_fault_parse(sim, text, &list);
 	if (rc)
 		return rc;
-	rc = prepare(sim, &list);
+	rc = plans_prepare(sim, &list);
 	if (rc) {
 		free_plans(list.plans);
 		return rc;
 	}
-	commit(sim, &list);
+	plans_commit(sim, &list);
 	return 0;
 }
 
@@ -151,9 +151,9 @@ void sim_faults_fini(struct gn_sim *sim)
 	sim_fault_nodes_fini(sim);
 }
 
-/* ---- chances ---- */
+/* ---- opportunities ---- */
 
-/* Whether plan takes this chance; *over when it will take no more. */
+/* Does the scheduled fault happen at this opportunity? *over: it will not happen again. */
 static bool plan_takes(struct sim_plan *plan, unsigned node, bool *over)
 {
 	const uint64_t now_ps = plan->sim->engine.now_ps;
@@ -174,7 +174,7 @@ bool sim_fault_taken(struct gn_sim *sim, enum sim_fault kind, unsigned node)
 	struct sim_faults *faults = &sim->faults;
 	bool taken = false;
 
-	/* Every plan sees every chance, or one would change what another counts. */
+	/* Every plan counts every opportunity; otherwise one would change another's count. */
 	for (struct sim_plan **at = &faults->plans[kind]; *at;) {
 		struct sim_plan *plan = *at;
 		bool over;
@@ -220,7 +220,7 @@ uint64_t sim_fault_long_delay_ps(struct gn_sim *sim)
 
 /* ---- partitions ---- */
 
-static bool has(const uint64_t *nodes, unsigned node)
+static bool group_has(const uint64_t *nodes, unsigned node)
 {
 	return nodes[node / 64] >> node % 64 & 1;
 }
@@ -242,8 +242,8 @@ bool sim_fault_is_cut(const struct gn_sim *sim, unsigned from, unsigned to)
 		return true;
 	for (const struct sim_plan *cut = faults->cuts; cut; cut = cut->next)
 		if (cut->until_ps > now_ps &&
-		    ((has(cut->from, from) && has(cut->to, to)) ||
-		     (cut->both_ways && has(cut->from, to) && has(cut->to, from))))
+		    ((group_has(cut->from, from) && group_has(cut->to, to)) ||
+		     (cut->both_ways && group_has(cut->from, to) && group_has(cut->to, from))))
 			return true;
 	return false;
 }

@@ -12,27 +12,28 @@
 #include "sim/nodes.h"
 
 /*
- * What is left open is drawn: times of 100 us to 12.8 ms, seldom up to 3.3 s, which is more than
- * anybody's patience; 2 to 32 times slower, 500 ppm.
+ * Random values: durations of 100 us to 12.8 ms, rarely up to 3.3 s, beyond common timeouts; 2 to
+ * 32 times slower; 500 ppm.
  */
-#define SPAN_LEAST_PS	 (100ull * 1000 * 1000)
-#define SPAN_DOUBLINGS	 7u
-#define LONG_DOUBLINGS	 8u
-#define STILL_DOUBLINGS	 5u   /* … up to 410 ms where programs go on and poll */
-#define LONG_ONE_IN	 256u /* so that a node of 10% a millisecond still has its good times */
+#define SPAN_LEAST_PS	(100ull * 1000 * 1000)
+#define SPAN_DOUBLINGS	7u
+#define LONG_DOUBLINGS	8u
+#define STILL_DOUBLINGS 5u /* … up to 410 ms where programs keep polling */
+/* so that a node at 10% per millisecond is still up most of the time */
+#define LONG_ONE_IN	 256u
 #define FACTOR_DOUBLINGS 4u
 #define PPM_RANGE	 500u
 
-#define CHANCES_MAX 4096u /* looked at in one event */
+#define CHANCES_MAX 4096u /* opportunities per event */
 
-/* Numbers of events in the trace: kind and node, and what it is. */
+/* Trace numbers of events: kind and node, and the type of event. */
 #define NUMBER_PLAN    ((uint64_t)1 << 40)
 #define NUMBER_ARRIVAL ((uint64_t)2 << 40)
 #define NUMBER_RESTART ((uint64_t)3 << 40)
 
-/* ---- events that let nobody run ---- */
+/* ---- events that wake no thread ---- */
 
-static void idle_at(struct gn_sim *sim, struct sim_event *event, uint64_t at_ps)
+static void idle_event_at(struct gn_sim *sim, struct sim_event *event, uint64_t at_ps)
 {
 	if (sim_event_waits(event))
 		sim->faults.n_idle--;
@@ -43,7 +44,7 @@ static void idle_at(struct gn_sim *sim, struct sim_event *event, uint64_t at_ps)
 
 /* ---- crash ---- */
 
-static void restart(struct sim_event *event)
+static void node_restart(struct sim_event *event)
 {
 	struct sim_node *node = container_of(event, struct sim_node, restart);
 	struct gn_sim *sim = node->sim;
@@ -58,8 +59,8 @@ static void restart(struct sim_event *event)
 			sim_proc_restart(sim->procs[i]);
 }
 
-/* A second one while the node is down only makes it longer, or silent. */
-static void crash(struct sim_node *node, uint64_t up_ps, bool silent)
+/* A second crash while the node is down only extends it, or makes it silent. */
+static void node_crash(struct sim_node *node, uint64_t up_ps, bool silent)
 {
 	struct gn_sim *sim = node->sim;
 	unsigned down = 0;
@@ -86,8 +87,8 @@ static void crash(struct sim_node *node, uint64_t up_ps, bool silent)
 		sim->faults.n_idle++;
 }
 
-/* Room for the events that a crash needs, while that can still fail. */
-static int crash_prepare(struct gn_sim *sim)
+/* Reserves queue space for the events of a crash, while that can still fail. */
+static int node_crash_prepare(struct gn_sim *sim)
 {
 	for (unsigned i = 0; i < sim->n_nodes; i++) {
 		struct sim_node *node = &sim->nodes[i];
@@ -95,7 +96,7 @@ static int crash_prepare(struct gn_sim *sim)
 
 		if (node->has_restart)
 			continue;
-		rc = sim_event_init(&sim->engine, &node->restart, restart, SIM_KIND_FAULT,
+		rc = sim_event_init(&sim->engine, &node->restart, node_restart, SIM_KIND_FAULT,
 				    NUMBER_RESTART | i);
 		if (rc)
 			return rc;
@@ -104,10 +105,10 @@ static int crash_prepare(struct gn_sim *sim)
 	return 0;
 }
 
-/* ---- the others ---- */
+/* ---- pause, slowness, drift, partition ---- */
 
-static void each_thread(struct sim_node *node,
-			void (*fn)(struct sim_thread *thread, uint64_t value), uint64_t value)
+static void node_each_thread(struct sim_node *node,
+			     void (*fn)(struct sim_thread *thread, uint64_t value), uint64_t value)
 {
 	const struct gn_sim *sim = node->sim;
 
@@ -120,8 +121,8 @@ static void each_thread(struct sim_node *node,
 	}
 }
 
-/* Work that is under way stands still as well. */
-static void work_longer(struct sim_thread *thread, uint64_t by_ps)
+/* Work in progress stops, too. */
+static void thread_extend_work(struct sim_thread *thread, uint64_t by_ps)
 {
 	struct sim_engine *engine = &thread->proc->sim->engine;
 
@@ -135,7 +136,7 @@ static void work_longer(struct sim_thread *thread, uint64_t by_ps)
 	sim_event_at(engine, &thread->run, thread->until_ps);
 }
 
-/* The threads' own events see to the rest: see resume() in thread.c. */
+/* The threads' own events do the rest: see thread_resume() in thread.c. */
 static void pause_node(struct sim_node *node, uint64_t until_ps)
 {
 	const uint64_t now_ps = node->sim->engine.now_ps;
@@ -144,11 +145,11 @@ static void pause_node(struct sim_node *node, uint64_t until_ps)
 	if (until_ps <= was_ps || node->down)
 		return;
 	node->paused_until_ps = until_ps;
-	each_thread(node, work_longer, until_ps - was_ps);
+	node_each_thread(node, thread_extend_work, until_ps - was_ps);
 }
 
-/* It was to wait until its clock shows something: that is another moment now. */
-static void wait_anew(struct sim_thread *thread, uint64_t unused)
+/* The thread waits for a local time, which is another virtual time now. */
+static void thread_move_deadline(struct sim_thread *thread, uint64_t unused)
 {
 	struct sim_engine *engine = &thread->proc->sim->engine;
 
@@ -160,20 +161,20 @@ static void wait_anew(struct sim_thread *thread, uint64_t unused)
 	sim_event_at(engine, &thread->run, sim_later(thread->until_ps, thread->busy_ps));
 }
 
-static void drift(struct sim_node *node, int32_t ppm)
+static void node_drift(struct sim_node *node, int32_t ppm)
 {
 	sim_clock_drift(&node->clock, node->sim->engine.now_ps, ppm);
-	each_thread(node, wait_anew, 0);
+	node_each_thread(node, thread_move_deadline, 0);
 	sim_alarms_drift(node);
 }
 
-static void longer(uint64_t *until_ps, uint64_t than_ps)
+static void extend_until(uint64_t *until_ps, uint64_t than_ps)
 {
 	if (*until_ps < than_ps)
 		*until_ps = than_ps;
 }
 
-static void split(struct gn_sim *sim, uint64_t until_ps)
+static void partition_split(struct gn_sim *sim, uint64_t until_ps)
 {
 	struct sim_random *random = &sim->engine.random;
 
@@ -183,24 +184,27 @@ static void split(struct gn_sim *sim, uint64_t until_ps)
 	sim->faults.split_until_ps = until_ps;
 }
 
-/* Half of the time one node against all others; or one way only; or two groups, once at a time. */
-static void cut_somehow(struct sim_node *node, uint64_t until_ps)
+/*
+ * Half of the time one node against all others; or one direction only; or two groups, one such
+ * partition at a time.
+ */
+static void partition_random(struct sim_node *node, uint64_t until_ps)
 {
 	struct gn_sim *sim = node->sim;
 	const uint32_t shape = sim_random_below(&sim->engine.random, 6);
 
 	if (shape == 0 && sim->faults.split_until_ps <= sim->engine.now_ps) {
-		split(sim, until_ps);
+		partition_split(sim, until_ps);
 	} else {
 		if (shape != 1)
-			longer(&node->cut_out_until_ps, until_ps);
+			extend_until(&node->cut_out_until_ps, until_ps);
 		if (shape != 2)
-			longer(&node->cut_in_until_ps, until_ps);
+			extend_until(&node->cut_in_until_ps, until_ps);
 	}
-	longer(&sim->faults.cut_until_ps, until_ps);
+	extend_until(&sim->faults.cut_until_ps, until_ps);
 }
 
-/* ---- how it begins ---- */
+/* ---- start of a fault ---- */
 
 struct extent {
 	uint64_t until_ps;
@@ -208,7 +212,7 @@ struct extent {
 	int32_t ppm;
 };
 
-static void begins(struct sim_node *node, enum sim_fault kind, const struct extent *extent)
+static void fault_begin(struct sim_node *node, enum sim_fault kind, const struct extent *extent)
 {
 	struct gn_sim *sim = node->sim;
 
@@ -219,7 +223,7 @@ static void begins(struct sim_node *node, enum sim_fault kind, const struct exte
 	switch (kind) {
 	case SIM_CRASH:
 	case SIM_KILL:
-		crash(node, extent->until_ps, kind == SIM_CRASH);
+		node_crash(node, extent->until_ps, kind == SIM_CRASH);
 		break;
 	case SIM_PAUSE:
 		pause_node(node, extent->until_ps);
@@ -231,19 +235,19 @@ static void begins(struct sim_node *node, enum sim_fault kind, const struct exte
 		node->device.slow = (struct sim_slow){extent->until_ps, extent->factor};
 		break;
 	case SIM_PARTITION:
-		cut_somehow(node, extent->until_ps);
+		partition_random(node, extent->until_ps);
 		break;
 	case SIM_DRIFT:
-		drift(node, extent->ppm);
+		node_drift(node, extent->ppm);
 		break;
 	default:
 		assert(false && "no fault of a node");
 	}
 }
 
-/* ---- on schedule ---- */
+/* ---- scheduled ---- */
 
-static void cut_groups(struct sim_plan *plan, uint64_t until_ps)
+static void partition_groups(struct sim_plan *plan, uint64_t until_ps)
 {
 	struct gn_sim *sim = plan->sim;
 
@@ -253,10 +257,10 @@ static void cut_groups(struct sim_plan *plan, uint64_t until_ps)
 	plan->until_ps = until_ps;
 	plan->next = sim->faults.cuts;
 	sim->faults.cuts = plan;
-	longer(&sim->faults.cut_until_ps, until_ps);
+	extend_until(&sim->faults.cut_until_ps, until_ps);
 }
 
-static void plan_begins(struct sim_event *event)
+static void plan_begin(struct sim_event *event)
 {
 	struct sim_plan *plan = container_of(event, struct sim_plan, event), **at;
 	struct gn_sim *sim = plan->sim;
@@ -273,41 +277,41 @@ static void plan_begins(struct sim_event *event)
 	if (!sim_fault_ends(plan->kind))
 		sim->faults.n_idle--;
 	if (plan->groups) {
-		cut_groups(plan, extent.until_ps);
+		partition_groups(plan, extent.until_ps);
 		return;
 	}
 	if (node == SIM_ANY_NODE)
 		node = sim_random_below(&sim->engine.random, sim->n_nodes);
-	begins(&sim->nodes[node], plan->kind, &extent);
+	fault_begin(&sim->nodes[node], plan->kind, &extent);
 	sim_plan_free(plan);
 }
 
 int sim_plan_prepare(struct sim_plan *plan)
 {
-	int rc = sim_event_init(&plan->sim->engine, &plan->event, plan_begins, SIM_KIND_FAULT,
+	int rc = sim_event_init(&plan->sim->engine, &plan->event, plan_begin, SIM_KIND_FAULT,
 				NUMBER_PLAN | (uint64_t)plan->kind << 32 | plan->node);
 
 	if (rc)
 		return rc;
 	plan->has_event = true;
-	return sim_fault_ends(plan->kind) ? crash_prepare(plan->sim) : 0;
+	return sim_fault_ends(plan->kind) ? node_crash_prepare(plan->sim) : 0;
 }
 
 /*
- * A crash that is still to come may let others run, or end what waits for ever: with one the run
- * goes on. With nothing but other faults to come it is stuck.
+ * A future crash may let other threads run, or end a wait, so the run continues. If only other
+ * faults are scheduled, the run is stuck.
  */
 void sim_plan_arm(struct sim_plan *plan)
 {
 	if (sim_fault_ends(plan->kind))
 		sim_event_at(&plan->sim->engine, &plan->event, plan->at_ps);
 	else
-		idle_at(plan->sim, &plan->event, plan->at_ps);
+		idle_event_at(plan->sim, &plan->event, plan->at_ps);
 }
 
 /* ---- at random ---- */
 
-/* Draw by draw: in one initialiser a compiler could choose their order. */
+/* One draw per statement: in one initialiser the compiler could choose the order. */
 static struct extent draw_extent(struct gn_sim *sim, enum sim_fault kind)
 {
 	struct sim_random *random = &sim->engine.random;
@@ -328,8 +332,8 @@ static struct extent draw_extent(struct gn_sim *sim, enum sim_fault kind)
 	return extent;
 }
 
-/* When chance's slice of its millisecond begins, and how long it is. */
-static uint64_t slice_at(const struct gn_sim *sim, uint64_t chance, uint64_t *slice_ps)
+/* The start and the length of an opportunity's slice of its millisecond. */
+static uint64_t opportunity_at(const struct gn_sim *sim, uint64_t chance, uint64_t *slice_ps)
 {
 	const uint64_t period = chance / sim->n_nodes;
 
@@ -339,8 +343,8 @@ static uint64_t slice_at(const struct gn_sim *sim, uint64_t chance, uint64_t *sl
 	return period * SIM_RATE_PERIOD_PS + chance % sim->n_nodes * *slice_ps;
 }
 
-/* On to the next chance that is taken, or as far as is looked at once. */
-static void arrive_next(struct sim_arrivals *arrivals)
+/* Advances to the next opportunity that is taken, or as far as one event may. */
+static void arrivals_advance(struct sim_arrivals *arrivals)
 {
 	struct gn_sim *sim = arrivals->sim;
 	struct sim_random *random = &sim->engine.random;
@@ -352,13 +356,13 @@ static void arrive_next(struct sim_arrivals *arrivals)
 		arrivals->strikes = sim_random_below(random, SIM_RATE_ONE) <
 				    sim->faults.rate[arrivals->kind];
 	}
-	at_ps = slice_at(sim, arrivals->chance, &slice_ps);
+	at_ps = opportunity_at(sim, arrivals->chance, &slice_ps);
 	if (arrivals->strikes && at_ps != SIM_NEVER)
 		at_ps += sim_random_below(random, (uint32_t)slice_ps);
-	idle_at(sim, &arrivals->event, at_ps);
+	idle_event_at(sim, &arrivals->event, at_ps);
 }
 
-static void arrives(struct sim_event *event)
+static void arrivals_fired(struct sim_event *event)
 {
 	struct sim_arrivals *arrivals = container_of(event, struct sim_arrivals, event);
 	struct gn_sim *sim = arrivals->sim;
@@ -367,9 +371,9 @@ static void arrives(struct sim_event *event)
 	if (arrivals->strikes) {
 		const struct extent extent = draw_extent(sim, arrivals->kind);
 
-		begins(&sim->nodes[arrivals->chance % sim->n_nodes], arrivals->kind, &extent);
+		fault_begin(&sim->nodes[arrivals->chance % sim->n_nodes], arrivals->kind, &extent);
 	}
-	arrive_next(arrivals);
+	arrivals_advance(arrivals);
 }
 
 int sim_arrivals_prepare(struct gn_sim *sim, enum sim_fault kind)
@@ -378,7 +382,7 @@ int sim_arrivals_prepare(struct gn_sim *sim, enum sim_fault kind)
 	int rc;
 
 	if (!arrivals->has_event) {
-		rc = sim_event_init(&sim->engine, &arrivals->event, arrives, SIM_KIND_FAULT,
+		rc = sim_event_init(&sim->engine, &arrivals->event, arrivals_fired, SIM_KIND_FAULT,
 				    NUMBER_ARRIVAL | (uint64_t)kind << 32);
 		if (rc)
 			return rc;
@@ -386,7 +390,7 @@ int sim_arrivals_prepare(struct gn_sim *sim, enum sim_fault kind)
 		arrivals->sim = sim;
 		arrivals->kind = kind;
 	}
-	return sim_fault_ends(kind) ? crash_prepare(sim) : 0;
+	return sim_fault_ends(kind) ? node_crash_prepare(sim) : 0;
 }
 
 void sim_arrivals_arm(struct gn_sim *sim, enum sim_fault kind)
@@ -394,14 +398,14 @@ void sim_arrivals_arm(struct gn_sim *sim, enum sim_fault kind)
 	struct sim_arrivals *arrivals = &sim->faults.arrivals[kind];
 
 	if (!sim->faults.rate[kind]) {
-		idle_at(sim, &arrivals->event, SIM_NEVER);
+		idle_event_at(sim, &arrivals->event, SIM_NEVER);
 		return;
 	}
-	/* The millisecond that is under way has had its chances. */
+	/* The current millisecond has had its opportunities. */
 	arrivals->chance = (sim->engine.now_ps / SIM_RATE_PERIOD_PS + (sim->engine.now_ps > 0)) *
 				   sim->n_nodes -
 			   1;
-	arrive_next(arrivals);
+	arrivals_advance(arrivals);
 }
 
 void sim_fault_nodes_fini(struct gn_sim *sim)

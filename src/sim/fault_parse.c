@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The text of faults, see gn_sim_inject(). Numbers are read as integers of the smallest unit there
- * is, so 0.1ms is exactly that on every machine; what would not be exact is refused.
+ * Parses the text of gn_sim_inject(). Numbers become integers in the smallest unit, so 0.1ms is
+ * exact on every machine; a number that would not be exact is refused.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -15,12 +15,12 @@
 #define FACTOR_MAX  10000u
 #define MICRO	    1000000u
 #define COUNT_MAX   1000000000000ull
-#define SHOWN_MAX   200 /* characters of an item that a message shows */
+#define SHOWN_MAX   200 /* characters of an item in a message */
 #define SEPARATORS  ", \t\n"
 #define MESSAGE_MAX 512
 
-/* A piece of the text. */
-struct piece {
+/* A substring. */
+struct substring {
 	const char *at;
 	size_t len;
 };
@@ -29,7 +29,7 @@ struct piece {
 
 struct parser {
 	struct gn_sim *sim;
-	struct piece item; /* the fault that is read */
+	struct substring item; /* the fault being parsed */
 	struct sim_fault_list *list;
 	struct sim_plan **last;
 };
@@ -52,15 +52,17 @@ static bool is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-static bool equals(struct piece piece, const char *text)
+static bool text_equals(struct substring substring, const char *text)
 {
-	return strlen(text) == piece.len && !memcmp(piece.at, text, piece.len);
+	return strlen(text) == substring.len && !memcmp(substring.at, text, substring.len);
 }
 
-/* Cuts what stands before the first of the stops off the rest, which then begins with the stop. */
-static struct piece cut(struct piece *rest, const char *stops)
+/*
+ * Splits rest at the first of the stops: returns the part before; rest then starts with the stop.
+ */
+static struct substring text_cut(struct substring *rest, const char *stops)
 {
-	struct piece head = {rest->at, 0};
+	struct substring head = {rest->at, 0};
 
 	while (head.len < rest->len && !strchr(stops, head.at[head.len]))
 		head.len++;
@@ -69,7 +71,7 @@ static struct piece cut(struct piece *rest, const char *stops)
 	return head;
 }
 
-static bool skip(struct piece *rest, char c)
+static bool text_skip(struct substring *rest, char c)
 {
 	if (!rest->len || *rest->at != c)
 		return false;
@@ -100,14 +102,14 @@ static const struct unit rate_units[] = {
 static const struct unit factor_units[] = {{"x", MICRO}, {NULL, 0}};
 static const struct unit drift_units[] = {{"ppm", 1}, {NULL, 0}};
 
-static const struct unit *find_unit(const struct unit *units, struct piece name)
+static const struct unit *find_unit(const struct unit *units, struct substring name)
 {
-	while (units->name && !equals(name, units->name))
+	while (units->name && !text_equals(name, units->name))
 		units++;
 	return units->name ? units : NULL;
 }
 
-static int refuse_unit(const struct parser *p, const char *what, struct piece text,
+static int refuse_unit(const struct parser *p, const char *what, struct substring text,
 		       const struct unit *units)
 {
 	char names[64] = "";
@@ -119,11 +121,11 @@ static int refuse_unit(const struct parser *p, const char *what, struct piece te
 	return refuse(p, "%s '%.*s' is not a number with a unit (%s)", what, PIECE(text), names);
 }
 
-/* 12, 0.25, .5; then a unit. out gets multiples of what the smallest unit is worth. */
-static int parse_number(const struct parser *p, const char *what, struct piece text,
+/* Parses 12, 0.25, .5 and a unit. out is in multiples of the smallest unit. */
+static int parse_number(const struct parser *p, const char *what, struct substring text,
 			const struct unit *units, uint64_t *out)
 {
-	struct piece name = text, digits = cut(&name, "abcdefghijklmnopqrstuvwxyz%");
+	struct substring name = text, digits = text_cut(&name, "abcdefghijklmnopqrstuvwxyz%");
 	const struct unit *unit = find_unit(units, name);
 	uint64_t value = 0, worth;
 	bool any = false;
@@ -158,7 +160,8 @@ static int parse_number(const struct parser *p, const char *what, struct piece t
 	return 0;
 }
 
-static int parse_time(const struct parser *p, const char *what, struct piece text, uint64_t *out)
+static int parse_time(const struct parser *p, const char *what, struct substring text,
+		      uint64_t *out)
 {
 	int rc = parse_number(p, what, text, time_units, out);
 
@@ -169,12 +172,12 @@ static int parse_time(const struct parser *p, const char *what, struct piece tex
 
 /* ---- where ---- */
 
-static int parse_node(const struct parser *p, struct piece text, uint32_t *out)
+static int parse_node(const struct parser *p, struct substring text, uint32_t *out)
 {
-	struct piece digits = text;
+	struct substring digits = text;
 	uint32_t n = 0;
 
-	if (!skip(&digits, 'n') || !digits.len || (digits.len > 1 && *digits.at == '0'))
+	if (!text_skip(&digits, 'n') || !digits.len || (digits.len > 1 && *digits.at == '0'))
 		return refuse(p, "'%.*s' is not a node (n0, n1 …)", PIECE(text));
 	for (size_t i = 0; i < digits.len; i++) {
 		if (!is_digit(digits.at[i]))
@@ -188,27 +191,27 @@ static int parse_node(const struct parser *p, struct piece text, uint32_t *out)
 	return 0;
 }
 
-/* n1+n2; nothing at all is the others, which is for the caller to say. */
-static int parse_group(const struct parser *p, struct piece text, uint64_t *nodes)
+/* n1+n2. An empty group means all other nodes, which the caller handles. */
+static int parse_group(const struct parser *p, struct substring text, uint64_t *nodes)
 {
 	while (text.len) {
 		uint32_t node;
-		int rc = parse_node(p, cut(&text, "+"), &node);
+		int rc = parse_node(p, text_cut(&text, "+"), &node);
 
 		if (rc)
 			return rc;
 		nodes[node / 64] |= 1ull << node % 64;
-		if (skip(&text, '+') && !text.len)
+		if (text_skip(&text, '+') && !text.len)
 			return refuse(p, "a node is missing after '+'");
 	}
 	return 0;
 }
 
-/* GROUP, GROUP|GROUP, GROUP>GROUP; one of the two may be left out. */
-static int parse_groups(const struct parser *p, struct piece text, struct sim_plan *plan)
+/* GROUP, GROUP|GROUP, GROUP>GROUP; one of the two may be empty. */
+static int parse_groups(const struct parser *p, struct substring text, struct sim_plan *plan)
 {
 	const unsigned n = p->sim->n_nodes, words = (n + 63) / 64;
-	struct piece rest = text, from = cut(&rest, "|>");
+	struct substring rest = text, from = text_cut(&rest, "|>");
 	uint64_t *others = NULL, *given;
 	int rc;
 
@@ -217,8 +220,8 @@ static int parse_groups(const struct parser *p, struct piece text, struct sim_pl
 		return gn_fail_text(-ENOMEM, NO_MEMORY);
 	plan->to = plan->from + words;
 	plan->groups = true;
-	plan->both_ways = !skip(&rest, '>');
-	skip(&rest, '|');
+	plan->both_ways = !text_skip(&rest, '>');
+	text_skip(&rest, '|');
 	rc = parse_group(p, from, plan->from);
 	if (!rc)
 		rc = parse_group(p, rest, plan->to);
@@ -242,7 +245,7 @@ static int parse_groups(const struct parser *p, struct piece text, struct sim_pl
 	return 0;
 }
 
-static int parse_where(const struct parser *p, struct piece text, struct sim_plan *plan)
+static int parse_where(const struct parser *p, struct substring text, struct sim_plan *plan)
 {
 	if (plan->kind == SIM_PARTITION)
 		return parse_groups(p, text, plan);
@@ -251,12 +254,12 @@ static int parse_where(const struct parser *p, struct piece text, struct sim_pla
 
 /* ---- how much ---- */
 
-static int parse_count(const struct parser *p, struct piece text, uint64_t *out)
+static int parse_count(const struct parser *p, struct substring text, uint64_t *out)
 {
-	struct piece digits = text;
+	struct substring digits = text;
 	uint64_t n = 0;
 
-	if (!skip(&digits, '#'))
+	if (!text_skip(&digits, '#'))
 		return refuse(p, "AMOUNT '%.*s' is not a #NUMBER", PIECE(text));
 	for (; digits.len && is_digit(*digits.at) && n < COUNT_MAX; digits.at++, digits.len--)
 		n = n * 10 + (uint64_t)(*digits.at - '0');
@@ -266,7 +269,7 @@ static int parse_count(const struct parser *p, struct piece text, uint64_t *out)
 	return 0;
 }
 
-static int parse_factor(const struct parser *p, struct piece text, uint32_t *out)
+static int parse_factor(const struct parser *p, struct substring text, uint32_t *out)
 {
 	uint64_t micro;
 	int rc = parse_number(p, "AMOUNT", text, factor_units, &micro);
@@ -279,15 +282,15 @@ static int parse_factor(const struct parser *p, struct piece text, uint32_t *out
 	return 0;
 }
 
-static int parse_drift(const struct parser *p, struct piece text, int32_t *out)
+static int parse_drift(const struct parser *p, struct substring text, int32_t *out)
 {
-	struct piece rest = text;
-	const bool slow = skip(&rest, '-');
+	struct substring rest = text;
+	const bool slow = text_skip(&rest, '-');
 	uint64_t ppm;
 	int rc;
 
 	if (!slow)
-		skip(&rest, '+');
+		text_skip(&rest, '+');
 	rc = parse_number(p, "AMOUNT", rest, drift_units, &ppm);
 	if (rc)
 		return rc;
@@ -298,7 +301,7 @@ static int parse_drift(const struct parser *p, struct piece text, int32_t *out)
 	return 0;
 }
 
-static int parse_amount(const struct parser *p, struct piece text, struct sim_plan *plan)
+static int parse_amount(const struct parser *p, struct substring text, struct sim_plan *plan)
 {
 	uint64_t n = 1;
 	int rc;
@@ -325,7 +328,7 @@ static int parse_amount(const struct parser *p, struct piece text, struct sim_pl
 
 /* ---- items ---- */
 
-/* Nothing left out that this kind cannot be without, and the other way round. */
+/* Are all required parts present, and no others? */
 static int check_plan(const struct parser *p, const struct sim_plan *plan, bool amount)
 {
 	if (plan->kind == SIM_PAUSE && !plan->span_ps)
@@ -339,13 +342,13 @@ static int check_plan(const struct parser *p, const struct sim_plan *plan, bool 
 	return 0;
 }
 
-/* [:WHERE][:AMOUNT]: a node or group begins with a letter or with the sign between groups. */
-static int parse_tail(const struct parser *p, struct piece rest, struct sim_plan *plan)
+/* [:WHERE][:AMOUNT]: a node or group starts with a letter or the sign between groups. */
+static int parse_tail(const struct parser *p, struct substring rest, struct sim_plan *plan)
 {
 	bool where = false, amount = false;
 
-	while (skip(&rest, ':')) {
-		const struct piece field = cut(&rest, ":");
+	while (text_skip(&rest, ':')) {
+		const struct substring field = text_cut(&rest, ":");
 		int rc;
 
 		if (!field.len)
@@ -365,7 +368,7 @@ static int parse_tail(const struct parser *p, struct piece rest, struct sim_plan
 	return check_plan(p, plan, amount);
 }
 
-static int parse_plan(struct parser *p, enum sim_fault kind, struct piece rest)
+static int parse_plan(struct parser *p, enum sim_fault kind, struct substring rest)
 {
 	const uint64_t now_ps = p->sim->engine.now_ps;
 	struct sim_plan *plan = calloc(1, sizeof(*plan));
@@ -376,9 +379,9 @@ static int parse_plan(struct parser *p, enum sim_fault kind, struct piece rest)
 	*plan = (struct sim_plan){.sim = p->sim, .kind = kind, .node = SIM_ANY_NODE};
 	*p->last = plan;
 	p->last = &plan->next;
-	rc = parse_time(p, "TIME", cut(&rest, "+:"), &plan->at_ps);
-	if (!rc && skip(&rest, '+')) {
-		const struct piece span = cut(&rest, ":");
+	rc = parse_time(p, "TIME", text_cut(&rest, "+:"), &plan->at_ps);
+	if (!rc && text_skip(&rest, '+')) {
+		const struct substring span = text_cut(&rest, ":");
 
 		rc = parse_time(p, "DURATION", span, &plan->span_ps);
 		if (!rc && !plan->span_ps)
@@ -391,7 +394,7 @@ static int parse_plan(struct parser *p, enum sim_fault kind, struct piece rest)
 	return parse_tail(p, rest, plan);
 }
 
-static int parse_rate(struct parser *p, enum sim_fault kind, struct piece rest)
+static int parse_rate(struct parser *p, enum sim_fault kind, struct substring rest)
 {
 	uint64_t rate = 0;
 	int rc = parse_number(p, "RATE", rest, rate_units, &rate);
@@ -405,7 +408,7 @@ static int parse_rate(struct parser *p, enum sim_fault kind, struct piece rest)
 	return 0;
 }
 
-static int refuse_kind(const struct parser *p, struct piece name)
+static int refuse_kind(const struct parser *p, struct substring name)
 {
 	char names[MESSAGE_MAX / 2] = "";
 	size_t len = 0;
@@ -418,16 +421,16 @@ static int refuse_kind(const struct parser *p, struct piece name)
 
 static int parse_item(struct parser *p)
 {
-	struct piece rest = p->item, name = cut(&rest, "=@");
+	struct substring rest = p->item, name = text_cut(&rest, "=@");
 	unsigned kind = 0;
 
-	while (kind < SIM_FAULTS && !equals(name, gn_sim_fault_name(kind)))
+	while (kind < SIM_FAULTS && !text_equals(name, gn_sim_fault_name(kind)))
 		kind++;
 	if (kind == SIM_FAULTS)
 		return refuse_kind(p, name);
-	if (skip(&rest, '='))
+	if (text_skip(&rest, '='))
 		return parse_rate(p, kind, rest);
-	if (skip(&rest, '@'))
+	if (text_skip(&rest, '@'))
 		return parse_plan(p, kind, rest);
 	return refuse(p, "=RATE or @TIME is missing");
 }
@@ -439,7 +442,7 @@ int sim_fault_parse(struct gn_sim *sim, const char *text, struct sim_fault_list 
 
 	*out = (struct sim_fault_list){0};
 	for (text += strspn(text, SEPARATORS); *text && !rc; text += strspn(text, SEPARATORS)) {
-		p.item = (struct piece){text, strcspn(text, SEPARATORS)};
+		p.item = (struct substring){text, strcspn(text, SEPARATORS)};
 		text += p.item.len;
 		rc = parse_item(&p);
 	}

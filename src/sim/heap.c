@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The heap of a simulated process: the C library's, with every allocation linked to its process, so
- * that it goes when the process does and what a program forgot is counted.
+ * The heap of a simulated process: the C library's, with all allocations linked to the process.
+ * They are freed when the process ends, and leaks are counted.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -11,12 +11,12 @@
 #define BLOCK_LIVE 0x67636c6976650001u
 #define BLOCK_FREE 0x6763667265650002u
 
-/* In front of the memory it describes. */
+/* Precedes the memory it describes. */
 struct sim_block {
 	uint64_t magic;
 	struct sim_block *next, **prev;
 	struct sim_proc *proc;
-	void *raw; /* as the C library knows it */
+	void *raw; /* pointer for free() */
 	size_t size;
 };
 
@@ -35,10 +35,10 @@ void *sim_heap_alloc(size_t size, size_t align)
 		align = _Alignof(max_align_t);
 	if (size > SIZE_MAX / 2 - sizeof(*block) - align)
 		return NULL;
-	/* What the engine needs for it is not the program's. */
+	/* Faults hit only the program's allocations, not the engine's. */
 	if (sim->thread && sim_fault(sim, SIM_ALLOC, proc->node->index))
 		return NULL;
-	/* Large memory comes zeroed from the kernel, and costs nothing until it is used. */
+	/* Large memory comes zeroed from the kernel, and costs nothing until used. */
 	raw = calloc(1, sizeof(*block) + align - 1 + size);
 	if (!raw)
 		return NULL;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Mutexes and conditions between simulated threads. A mutex is not handed over: who is woken tries
- * again, and may find it taken by one that came in between, as in a process. Whom to wake is drawn
- * from the seed, and a thread about to take a lock is now and then made to wait for its turn,
- * because there the others could have been faster.
+ * Mutexes and conditions between simulated threads. An unlock does not hand the mutex over: a woken
+ * thread tries again, and may find it locked by another thread, as in a process. The thread to wake
+ * is drawn from the seed. A thread about to lock is sometimes preempted, because another thread
+ * could have been faster there.
  */
 #include <assert.h>
 #include <errno.h>
@@ -18,8 +18,8 @@
 struct mutex {
 	uint64_t magic;
 	const void *owner; /* a thread, or the sim when the engine holds it */
-	uint64_t last;	   /* id of the thread that held it last, or 0 */
-	uint64_t free_ps;  /* when that was done with what it did under it */
+	uint64_t last;	   /* id of the last holder, or 0 */
+	uint64_t free_ps;  /* when the last holder's work under the lock ends */
 	struct sim_waiters waiters;
 };
 
@@ -33,7 +33,7 @@ static_assert(sizeof(struct cond) <= sizeof(struct gn_cond), "a gn_cond holds on
 
 /* ---- waiters ---- */
 
-static void enqueue(struct sim_waiters *waiters, struct sim_thread *self)
+static void waiters_enqueue(struct sim_waiters *waiters, struct sim_thread *self)
 {
 	self->queue = waiters;
 	self->queue_next = waiters->first;
@@ -55,7 +55,7 @@ void sim_waiters_leave(struct sim_thread *thread)
 	thread->queue = NULL;
 }
 
-static void wake_one(struct sim_waiters *waiters)
+static void waiters_wake_one(struct sim_waiters *waiters)
 {
 	struct sim_thread *thread = waiters->first;
 	struct gn_sim *sim;
@@ -85,18 +85,18 @@ void sim_mutex_init(struct gn_mutex *opaque)
 	*(struct mutex *)(void *)opaque->opaque = (struct mutex){.magic = MUTEX_MAGIC};
 }
 
-/* A thread that holds a lock is not preempted: the engine may need it, and cannot wait. */
-static void maybe_preempt(struct gn_sim *sim)
+/* A thread that holds a lock is not preempted: the engine may need the lock, and cannot wait. */
+static void mutex_maybe_preempt(struct gn_sim *sim)
 {
 	if (sim->thread->locks == 0 && sim_random_below(&sim->engine.random, PREEMPT_ONE_IN) == 0)
 		sim_spend(sim, 0);
 }
 
 /*
- * The line of the lock comes to this core: from the one that held it last, or from those that wait
- * for it and look at it all the time.
+ * Charges the transfer of the lock's cache line to this core: from the last holder's, or from the
+ * waiters that poll it.
  */
-static void pay(struct gn_sim *sim, struct mutex *mutex)
+static void mutex_charge_transfer(struct gn_sim *sim, struct mutex *mutex)
 {
 	sim_owe_until(sim, mutex->free_ps);
 	if (mutex->waiters.n || (mutex->last && mutex->last != sim->thread->id))
@@ -112,22 +112,23 @@ void sim_mutex_lock(struct gn_mutex *opaque)
 	struct sim_thread *self = sim->thread;
 
 	if (!self) {
-		assert(!mutex->owner); /* no thread parks with a lock that the engine takes */
+		/* no thread parks while it holds a lock that the engine takes */
+		assert(!mutex->owner);
 		mutex->owner = sim;
 		return;
 	}
 	sim_settle(sim);
-	maybe_preempt(sim);
+	mutex_maybe_preempt(sim);
 	while (mutex->owner) {
 		assert(mutex->owner != sim);
-		enqueue(&mutex->waiters, self);
+		waiters_enqueue(&mutex->waiters, self);
 		self->reason_id = ((const struct sim_thread *)mutex->owner)->id;
 		sim_park(self, SIM_NEVER, "a mutex");
 		sim_waiters_leave(self);
 	}
 	mutex->owner = self;
 	self->locks++;
-	pay(sim, mutex);
+	mutex_charge_transfer(sim, mutex);
 }
 
 void sim_mutex_unlock(struct gn_mutex *opaque)
@@ -141,7 +142,7 @@ void sim_mutex_unlock(struct gn_mutex *opaque)
 		sim->thread->locks--;
 		mutex->free_ps = sim->thread->busy_ps;
 	}
-	wake_one(&mutex->waiters);
+	waiters_wake_one(&mutex->waiters);
 }
 
 void sim_mutex_fini(struct gn_mutex *opaque)
@@ -175,7 +176,7 @@ int sim_cond_wait(struct gn_cond *opaque, struct gn_mutex *mutex, uint64_t deadl
 	bool timed_out;
 
 	self->looks = 0;
-	enqueue(&cond->waiters, self);
+	waiters_enqueue(&cond->waiters, self);
 	sim_mutex_unlock(mutex);
 	sim_park_till(self, deadline_ns, reason);
 	timed_out = self->queue && sim_passed(self, deadline_ns);
@@ -189,7 +190,7 @@ void sim_cond_wake(struct gn_cond *opaque, bool all)
 	struct cond *cond = cond_of(opaque);
 
 	do
-		wake_one(&cond->waiters);
+		waiters_wake_one(&cond->waiters);
 	while (all && cond->waiters.n);
 }
 

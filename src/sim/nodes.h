@@ -18,9 +18,9 @@
 #include "sim/model/model.h"
 #include "sim/profile.h"
 
-/* Bounds. A thread that reaches one of the next two goes round in circles, and the run ends. */
+/* Limits. A thread that reaches one of the next two is in an endless loop, and the run ends. */
 #define SIM_LOOKS_MAX	1000000u   /* empty polls and yields without a wait */
-#define SIM_SPINS_MAX	100000000u /* calls that let no time pass, like reading the clock */
+#define SIM_SPINS_MAX	100000000u /* calls that let no time pass, such as reading the clock */
 #define SIM_INSTANT_MAX 100000000u /* events of one instant */
 #define SIM_SLOTS	64u	   /* gn_slots of a process */
 #define SIM_THREAD_NAME 32u
@@ -36,27 +36,28 @@ struct sim_waiters {
 	uint32_t n;
 };
 
-/* What every event of it touches comes first. */
+/* The fields that every event uses come first. */
 struct sim_thread {
-	struct sim_event run;	/* it goes on; while it is parked with a deadline, that */
-	struct gn_fiber *fiber; /* its context while it does not run, whichever stack that is on */
+	/* the thread continues; while parked with a deadline: at the deadline */
+	struct sim_event run;
+	struct gn_fiber *fiber; /* the saved context, whichever stack that is on */
 	struct sim_proc *proc;
-	uint64_t busy_ps; /* until then it works on what it has done already: see sim_owe() */
+	uint64_t busy_ps; /* end of the work charged so far: see sim_owe() */
 	uint64_t until_ps;
-	uint64_t deadline_ns; /* the same by its node's clock; GN_FOREVER if it is not from there */
+	uint64_t deadline_ns; /* local time of the deadline; GN_FOREVER: none */
 	const char *reason;   /* why it is parked */
 	uint64_t reason_id;   /* the thread it waits for, or 0 */
-	unsigned core;	      /* of its node that it works on */
+	unsigned core;	      /* core of its node that it runs on */
 	uint32_t looks;	      /* SIM_LOOKS_MAX */
 	uint32_t spins;	      /* SIM_SPINS_MAX */
 	uint32_t locks;	      /* mutexes it holds */
 	bool done;
 	bool working;  /* parked in sim_spend() */
-	bool held_up;  /* it could go on, but its node is paused */
-	bool unparked; /* … but it is still busy */
+	bool held_up;  /* runnable, but its node is paused */
+	bool unparked; /* … but still busy */
 
 	/* gn_wait() */
-	bool looking; /* asks its sources: that is no empty poll */
+	bool looking; /* polls its sources: not an empty poll */
 	bool woken;
 	unsigned n_items;
 	struct gn_wait_item *items;
@@ -75,14 +76,16 @@ struct sim_thread {
 	struct fail_state error; /* gn_error() */
 };
 
-/* Called, by the engine, when a process ends with it still linked. Lives in the process's heap. */
+/*
+ * Called by the engine when a process ends with the hook still linked. Lives in the process's heap.
+ */
 struct sim_hook {
 	void (*fn)(struct sim_hook *hook);
 	struct sim_hook *next, **prev;
 };
 
 struct sim_block; /* an allocation */
-struct sim_held;  /* a buffer that a card may look at: the sim provider's */
+struct sim_held;  /* a posted buffer: see the sim provider */
 #define SIM_HELD_LISTS 64u
 
 struct sim_proc {
@@ -91,7 +94,7 @@ struct sim_proc {
 	unsigned number;
 	struct sim_event end;
 	bool ending, ended, killed;
-	bool down; /* its node crashed, and will start it again */
+	bool down; /* its node crashed, and will restart it */
 	int status;
 	gn_node_main *program;
 	struct gn_env env;
@@ -101,13 +104,13 @@ struct sim_proc {
 
 	struct sim_thread *threads;
 	struct sim_hook *hooks;
-	struct gn_fiber *fibers;      /* made inside: exec_ops.fibers */
+	struct gn_fiber *fibers;      /* created inside: exec_ops.fibers */
 	struct gn_wait_item *watched; /* memory words that its threads wait for */
 	uint32_t n_watched;
-	uint64_t looked_ps;	/* when all of them were last looked at */
-	struct sim_event words; /* … and are to be looked at again, if they are many */
+	uint64_t looked_ps;	/* when all of them were last polled */
+	struct sim_event words; /* … the next poll of all, if there are many */
 	const struct gn_slot *slot[SIM_SLOTS];
-	struct sim_held *held[SIM_HELD_LISTS + 1]; /* by address; the last: in several ranges */
+	struct sim_held *held[SIM_HELD_LISTS + 1]; /* by address; last: those in several ranges */
 	struct sim_block *blocks;
 	uint64_t n_blocks, block_bytes;
 };
@@ -119,26 +122,26 @@ struct sim_node {
 	char fabric[24];
 	struct sim_device device;
 	struct sim_cpu cpu;
-	void *nic; /* the sim provider's, freed with nic_free */
+	void *nic; /* of the sim provider, freed by nic_free */
 	void (*nic_free)(void *nic);
 
 	struct sim_clock clock;
 	struct sim_alarm *alarms;
-	uint32_t n_alarms; /* ever made */
-	/* What is wrong with it, each until a moment (fault_node.c). */
-	bool crashed;	      /* it is silent, and … */
-	bool down;	      /* its programs have ended, or will start again at up_ps */
-	uint32_t incarnation; /* how often it went down */
-	uint64_t up_ps;	      /* down: until */
+	uint32_t n_alarms; /* created so far */
+	/* Faults in effect, each until a time (fault_node.c). */
+	bool crashed;	      /* peers get no notice, and … */
+	bool down;	      /* its processes have ended, or restart at up_ps */
+	uint32_t incarnation; /* number of crashes */
+	uint64_t up_ps;	      /* end of down */
 	struct sim_event restart;
 	bool has_restart, restart_is_idle;
-	uint64_t paused_until_ps; /* no thread of it runs; its device does */
+	uint64_t paused_until_ps; /* its threads do not run; its device does */
 	struct sim_slow slow_cpu;
-	uint64_t cut_out_until_ps, cut_in_until_ps; /* it is not heard, does not hear */
+	uint64_t cut_out_until_ps, cut_in_until_ps; /* no packets out, no packets in */
 	bool side;				    /* sim_faults.split_until_ps */
 };
 
-/* Rings once, when its node's clock shows deadline_ns; alarm.c. */
+/* Fires once, when the node's clock shows deadline_ns; alarm.c. */
 struct sim_alarm {
 	struct sim_event event;
 	struct sim_node *node;
@@ -151,7 +154,7 @@ int sim_alarm_init(struct sim_alarm *alarm, struct sim_node *node,
 		   void (*ring)(struct sim_alarm *alarm));
 void sim_alarm_fini(struct sim_alarm *alarm);
 void sim_alarm_set(struct sim_alarm *alarm, uint64_t deadline_ns);
-/* The node's clock runs differently from now on. */
+/* Adapts the alarms to a changed rate of the node's clock. */
 void sim_alarms_drift(struct sim_node *node);
 
 struct gn_sim {
@@ -162,15 +165,15 @@ struct gn_sim {
 	size_t stack_bytes;
 	const void *home; /* the OS thread it belongs to */
 	bool running;
-	int stop; /* why the run is to end early */
+	int stop; /* error that ends the run early */
 
 	struct gn_fiber *scheduler; /* the engine's context while a thread runs */
-	struct sim_thread *thread;  /* that runs; NULL: the engine */
-	struct sim_proc *proc;	    /* that it belongs to, or that the engine acts for */
-	uint64_t n_threads;	    /* ever started */
-	uint32_t n_stacks;	    /* that there are now */
+	struct sim_thread *thread;  /* the running thread; NULL: the engine */
+	struct sim_proc *proc;	    /* its process, or the one that the engine acts for */
+	uint64_t n_threads;	    /* started so far */
+	uint32_t n_stacks;	    /* existing now */
 	uint64_t leaks;
-	struct fail_state error; /* of what the engine did for no thread */
+	struct fail_state error; /* for work that belongs to no thread */
 
 	struct sim_node *nodes;
 	unsigned n_nodes;
@@ -179,26 +182,26 @@ struct gn_sim {
 };
 
 /* cluster.c */
-struct gn_sim *sim_current(void); /* NULL outside */
+struct gn_sim *sim_current(void); /* NULL outside a simulation */
 struct sim_entry {
 	struct gn_sim *sim;
 	const struct exec_ops *ops;
 };
 int sim_check_home(const struct gn_sim *sim); /* -EINVAL on another OS thread, logged */
-/* Put this OS thread into the simulation, and back. */
+/* Enters the simulation on this OS thread, and leaves it. */
 struct sim_entry sim_enter(struct gn_sim *sim);
 void sim_leave(struct sim_entry before);
-/* From a thread: end the run with rc, which was logged. Returns if the run is taken up again. */
+/* From a thread: ends the run with rc, which was logged. Returns if the run is continued. */
 void sim_give_up(struct gn_sim *sim, int rc);
 
 /* proc.c */
-void sim_proc_destroy(struct sim_proc *proc); /* kills it if it still runs */
-/* Its node crashes. It ends, or is down until it is restarted. */
+void sim_proc_destroy(struct sim_proc *proc); /* kills it if it is running */
+/* Its node crashes: it ends, or is down until the restart. */
 void sim_proc_crash(struct sim_proc *proc, bool restarts);
 void sim_proc_restart(struct sim_proc *proc);
 void sim_hook_add(struct sim_proc *proc, struct sim_hook *hook);
 void sim_hook_del(struct sim_hook *hook);
-/* The engine acts for another process: returns the one before. */
+/* Makes the engine act for another process; returns the previous one. */
 static inline struct sim_proc *sim_act_for(struct gn_sim *sim, struct sim_proc *proc)
 {
 	struct sim_proc *before = sim->proc;
@@ -212,14 +215,14 @@ int sim_thread_create(struct sim_proc *proc, const char *name, void (*fn)(void *
 		      struct sim_thread **out);
 void sim_thread_destroy(struct sim_thread *thread);
 int sim_thread_join(struct sim_thread *self, struct sim_thread *thread);
-/* gn_thread_id() of it: not the number of any OS thread. */
+/* Its gn_thread_id(): different from all OS threads'. */
 static inline uint64_t sim_thread_number(const struct sim_thread *thread)
 {
 	return thread->id | UINT64_C(1) << 62;
 }
-/* Until sim_unpark() or until_ps, whichever is first. */
+/* Parks until sim_unpark() or until_ps. */
 void sim_park(struct sim_thread *self, uint64_t until_ps, const char *reason);
-/* … until the clock of its node shows deadline_ns. */
+/* … or until the node's clock shows deadline_ns. */
 void sim_park_till(struct sim_thread *self, uint64_t deadline_ns, const char *reason);
 static inline bool sim_passed(const struct sim_thread *self, uint64_t deadline_ns)
 {
@@ -227,46 +230,46 @@ static inline bool sim_passed(const struct sim_thread *self, uint64_t deadline_n
 	       deadline_ns;
 }
 void sim_unpark(struct sim_thread *thread);
-/* The running thread, if one runs, is busy for ps: others may run meanwhile, also for 0. */
+/* The running thread, if any, works for ps: others may run meanwhile, also for 0. */
 void sim_spend(struct gn_sim *sim, uint64_t ps);
 /*
- * It is busy for ps, but that is settled later, by what next lets time pass: a few nanoseconds of
- * polling or posting are not worth an event.
+ * The same, charged later by the next call that lets time pass: a few nanoseconds of polling or
+ * posting are not worth an event.
  */
 void sim_owe(struct gn_sim *sim, uint64_t ps);
 void sim_owe_until(struct gn_sim *sim, uint64_t at_ps);
 void sim_settle(struct gn_sim *sim);
-/* The running thread looked for something in vain, or found it: see SIM_LOOKS_MAX. */
+/* The running thread made an empty poll, or found something: see SIM_LOOKS_MAX. */
 void sim_looked(struct gn_sim *sim, uint64_t ps);
 void sim_found(struct gn_sim *sim);
 /* The running thread made a call that lets no time pass: see SIM_SPINS_MAX. */
 void sim_spun(struct gn_sim *sim);
 
-/* ---- faults: what the places where they happen ask ---- */
+/* ---- faults: interface for the affected operations ---- */
 
 /*
- * Whether this chance is taken: by the schedule, or by a draw; counts it if so. A kind that no list
- * names costs one load and draws nothing.
+ * Does the fault happen at this opportunity, scheduled or at random? Counts it. A kind that is not
+ * configured costs one load and draws nothing.
  */
 static inline bool sim_fault(struct gn_sim *sim, enum sim_fault kind, unsigned node)
 {
 	return unlikely(sim->faults.named & 1u << kind) && sim_fault_taken(sim, kind, node);
 }
 
-/* What from sends does not reach to. */
+/* Does a partition separate from and to? */
 static inline bool sim_fault_cut(const struct gn_sim *sim, unsigned from, unsigned to)
 {
 	return unlikely(sim->faults.cut_until_ps > sim->engine.now_ps) &&
 	       sim_fault_is_cut(sim, from, to);
 }
 
-/* In 1/256, 256 for a healthy one: how much longer work takes. */
+/* CPU slowdown in units of 1/256; 256: none. */
 static inline uint32_t sim_fault_cpu_factor(const struct gn_sim *sim, unsigned node)
 {
 	return sim_slow_factor(&sim->nodes[node].slow_cpu, sim->engine.now_ps);
 }
 
-/* Nothing waits in the queue but faults that would find nobody: the run is stuck. */
+/* The queue holds only faults that would wake no thread: the run is stuck. */
 static inline bool sim_only_idle(const struct gn_sim *sim)
 {
 	return sim->engine.n_now + sim->engine.later.n == sim->faults.n_idle;
@@ -276,7 +279,7 @@ static inline bool sim_only_idle(const struct gn_sim *sim)
 int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason);
 void sim_wait_unlink(struct sim_thread *thread); /* before it is destroyed */
 void sim_words_due(struct sim_event *event);	 /* proc->words */
-/* The fabric has placed something in memory of proc. */
+/* The fabric stored bytes in memory of proc. */
 void sim_words_placed(struct sim_proc *proc, const void *addr, size_t len_bytes);
 /* A thread of proc may have stored something. */
 void sim_words_look(struct sim_proc *proc);
@@ -304,12 +307,12 @@ void *sim_slot_get(const struct gn_slot *slot);
 int sim_slot_set(struct gn_slot *slot, void *value);
 void sim_slot_destroy(struct gn_slot *slot);
 void sim_slots_end(
-	struct sim_thread *thread); /* gives the thread's values to their destroy functions */
+	struct sim_thread *thread); /* calls the destroy functions with the thread's values */
 
 /* heap.c */
 void *sim_heap_alloc(size_t size, size_t align);
 void sim_heap_free(void *ptr);
-/* Frees what is left of a process's heap. Returns how many allocations that was. */
+/* Frees the rest of a process's heap. Returns the number of allocations. */
 uint64_t sim_heap_release(struct sim_proc *proc);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Simulated processes: a program's life on a node, and everything that goes when it ends: its
- * threads, what the fabric keeps of it, its heap.
+ * Simulated processes: start, end, and everything freed at the end: threads, fabric objects, heap.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -31,16 +30,16 @@ void sim_hook_del(struct sim_hook *hook)
 		hook->next->prev = hook->prev;
 }
 
-/* ---- the end ---- */
+/* ---- end ---- */
 
-static void report_leaks(const struct sim_proc *proc, uint64_t bytes, uint64_t leaks)
+static void proc_report_leaks(const struct sim_proc *proc, uint64_t bytes, uint64_t leaks)
 {
 	gn_log(GN_LOG_WARN, "sim: process %u on %s left %llu allocations, %llu bytes", proc->number,
 	       proc->node->name, (unsigned long long)leaks, (unsigned long long)bytes);
 }
 
-/* Everything of it goes, whatever it was doing. */
-static void clear(struct sim_proc *proc)
+/* Frees everything of the process, in whatever state. */
+static void proc_clear(struct sim_proc *proc)
 {
 	struct gn_sim *sim = proc->sim;
 	struct sim_proc *before = sim_act_for(sim, proc);
@@ -61,26 +60,26 @@ static void clear(struct sim_proc *proc)
 	leaks = sim_heap_release(proc);
 	if (leaks && !proc->killed) {
 		sim->leaks += leaks;
-		report_leaks(proc, bytes, leaks);
+		proc_report_leaks(proc, bytes, leaks);
 	}
 	sim_act_for(sim, before);
 }
 
 static void proc_end(struct sim_proc *proc)
 {
-	clear(proc);
+	proc_clear(proc);
 	proc->down = false;
 	proc->ended = true;
 	proc->sim->n_live--;
 }
 
-static void end_event(struct sim_event *event)
+static void proc_end_event(struct sim_event *event)
 {
 	proc_end(container_of(event, struct sim_proc, end));
 }
 
-/* From here on none of its threads runs. */
-static void begin_end(struct sim_proc *proc, int status, bool killed)
+/* None of its threads runs from here on. */
+static void proc_begin_end(struct sim_proc *proc, int status, bool killed)
 {
 	proc->ending = true;
 	proc->killed = killed;
@@ -88,26 +87,26 @@ static void begin_end(struct sim_proc *proc, int status, bool killed)
 	sim_event_now(&proc->sim->engine, &proc->end);
 }
 
-/* The same from inside an event: at once. */
-static void end_killed(struct sim_proc *proc)
+/* The same from inside an event, at once. */
+static void proc_end_killed(struct sim_proc *proc)
 {
-	begin_end(proc, GN_SIM_KILLED, true);
+	proc_begin_end(proc, GN_SIM_KILLED, true);
 	sim_event_cancel(&proc->sim->engine, &proc->end);
 	proc_end(proc);
 }
 
-static void main_thread(void *arg)
+static void proc_main_thread(void *arg)
 {
 	struct sim_proc *proc = arg;
 	struct sim_thread *self = proc->sim->thread;
 	int status = proc->program(&proc->env, proc->argc, proc->argv);
 
 	sim_slots_end(self);
-	begin_end(proc, status, false);
+	proc_begin_end(proc, status, false);
 	sim_park(self, SIM_NEVER, "the end of its process");
 }
 
-static struct sim_proc *find(const struct gn_sim *sim, unsigned number)
+static struct sim_proc *proc_find(const struct gn_sim *sim, unsigned number)
 {
 	if (sim_check_home(sim))
 		return NULL;
@@ -119,7 +118,7 @@ static struct sim_proc *find(const struct gn_sim *sim, unsigned number)
 
 int gn_sim_kill(struct gn_sim *sim, unsigned process)
 {
-	struct sim_proc *proc = find(sim, process);
+	struct sim_proc *proc = proc_find(sim, process);
 	struct sim_thread *self;
 	struct sim_entry before;
 
@@ -129,13 +128,14 @@ int gn_sim_kill(struct gn_sim *sim, unsigned process)
 		return gn_fail(-ESRCH, "gn_sim_kill(): process %u has ended, or is ending",
 			       process);
 	self = sim->thread;
-	if (self && self->proc == proc) { /* it stands on what is to be freed: the engine does it */
-		begin_end(proc, GN_SIM_KILLED, true);
+	/* its stack is about to be freed: leave that to the engine */
+	if (self && self->proc == proc) {
+		proc_begin_end(proc, GN_SIM_KILLED, true);
 		sim_park(self, SIM_NEVER, "the end of its process");
 	}
 	before = sim_enter(sim);
-	sim->thread = NULL; /* as the engine would */
-	end_killed(proc);
+	sim->thread = NULL; /* act as the engine */
+	proc_end_killed(proc);
 	sim->thread = self;
 	sim_leave(before);
 	return 0;
@@ -143,7 +143,7 @@ int gn_sim_kill(struct gn_sim *sim, unsigned process)
 
 int gn_sim_status(const struct gn_sim *sim, unsigned process, int *out)
 {
-	const struct sim_proc *proc = find(sim, process);
+	const struct sim_proc *proc = proc_find(sim, process);
 
 	if (!proc)
 		return -EINVAL;
@@ -155,7 +155,7 @@ int gn_sim_status(const struct gn_sim *sim, unsigned process, int *out)
 	return 0;
 }
 
-/* ---- the beginning ---- */
+/* ---- start ---- */
 
 static void free_argv(char **argv)
 {
@@ -181,8 +181,8 @@ static int copy_argv(int argc, char **argv, char ***out)
 	return 0;
 }
 
-/* The program begins, with arguments of its own: it may write into them, as getopt() does. */
-static int start(struct sim_proc *proc)
+/* Starts the program with its own copy of the arguments, which it may change (getopt()). */
+static int proc_start(struct sim_proc *proc)
 {
 	struct sim_thread *thread;
 	int rc;
@@ -192,11 +192,11 @@ static int start(struct sim_proc *proc)
 	rc = copy_argv(proc->argc, proc->args, &proc->argv);
 	if (rc)
 		return rc;
-	return sim_thread_create(proc, "main", main_thread, proc, &thread);
+	return sim_thread_create(proc, "main", proc_main_thread, proc, &thread);
 }
 
-static int check_spawn(const struct gn_sim *sim, unsigned node, gn_node_main *program, int argc,
-		       char **argv)
+static int proc_check_spawn(const struct gn_sim *sim, unsigned node, gn_node_main *program,
+			    int argc, char **argv)
 {
 	if (sim_check_home(sim))
 		return -EINVAL;
@@ -215,7 +215,7 @@ static int check_spawn(const struct gn_sim *sim, unsigned node, gn_node_main *pr
 	return 0;
 }
 
-static int add_proc(struct gn_sim *sim, struct sim_proc *proc)
+static int proc_add(struct gn_sim *sim, struct sim_proc *proc)
 {
 	struct sim_proc **procs = reallocarray(sim->procs, sim->n_procs + 1, sizeof(*sim->procs));
 
@@ -228,7 +228,7 @@ static int add_proc(struct gn_sim *sim, struct sim_proc *proc)
 	return 0;
 }
 
-static void free_proc(struct sim_proc *proc)
+static void proc_free(struct sim_proc *proc)
 {
 	free_argv(proc->args);
 	free_argv(proc->argv);
@@ -239,7 +239,7 @@ int gn_sim_spawn(struct gn_sim *sim, unsigned node, gn_node_main *program, int a
 		 void *arg, unsigned *out)
 {
 	struct sim_proc *proc;
-	int rc = check_spawn(sim, node, program, argc, argv);
+	int rc = proc_check_spawn(sim, node, program, argc, argv);
 
 	if (rc)
 		return rc;
@@ -254,17 +254,17 @@ int gn_sim_spawn(struct gn_sim *sim, unsigned node, gn_node_main *program, int a
 	proc->argc = argc;
 	rc = copy_argv(argc, argv, &proc->args);
 	if (rc)
-		goto free_proc;
-	rc = sim_event_init(&sim->engine, &proc->end, end_event, SIM_KIND_PROC, sim->n_procs);
+		goto proc_free;
+	rc = sim_event_init(&sim->engine, &proc->end, proc_end_event, SIM_KIND_PROC, sim->n_procs);
 	if (rc)
-		goto free_proc;
+		goto proc_free;
 	rc = sim_event_init(&sim->engine, &proc->words, sim_words_due, SIM_KIND_PROC, sim->n_procs);
 	if (rc)
 		goto fini_end;
-	rc = start(proc);
+	rc = proc_start(proc);
 	if (rc)
 		goto fini_words;
-	rc = add_proc(sim, proc);
+	rc = proc_add(sim, proc);
 	if (rc)
 		goto destroy_thread;
 	if (out)
@@ -277,23 +277,23 @@ fini_words:
 	sim_event_fini(&sim->engine, &proc->words);
 fini_end:
 	sim_event_fini(&sim->engine, &proc->end);
-free_proc:
-	free_proc(proc);
+proc_free:
+	proc_free(proc);
 	return rc;
 }
 
-/* ---- with a crash of the node in between ---- */
+/* ---- crash and restart of the node ---- */
 
 void sim_proc_crash(struct sim_proc *proc, bool restarts)
 {
-	if (proc->ending) /* it has returned, or was killed: that stands */
+	if (proc->ending) /* it has returned, or was killed: that status stays */
 		return;
 	if (!restarts) {
-		end_killed(proc);
+		proc_end_killed(proc);
 		return;
 	}
 	proc->killed = true;
-	clear(proc);
+	proc_clear(proc);
 	proc->down = true;
 }
 
@@ -303,12 +303,12 @@ void sim_proc_restart(struct sim_proc *proc)
 
 	proc->down = false;
 	proc->killed = false;
-	memset(proc->slot, 0, sizeof(proc->slot)); /* they were in its heap */
-	rc = start(proc);
+	memset(proc->slot, 0, sizeof(proc->slot)); /* these were in its heap */
+	rc = proc_start(proc);
 	if (rc) {
 		gn_log(GN_LOG_ERROR, "sim: process %u on %s cannot start again: %s", proc->number,
 		       proc->node->name, gn_strerror(rc));
-		end_killed(proc);
+		proc_end_killed(proc);
 	}
 }
 
@@ -320,5 +320,5 @@ void sim_proc_destroy(struct sim_proc *proc)
 	}
 	sim_event_fini(&proc->sim->engine, &proc->words);
 	sim_event_fini(&proc->sim->engine, &proc->end);
-	free_proc(proc);
+	proc_free(proc);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reading profiles. Values are decimal and become integers without passing through floating point,
- * so that they mean the same everywhere.
+ * Parses profiles. Decimal values become integers without floating point, so they mean the same on
+ * every machine.
  */
 #include "sim/profile.h"
 #include "base/fail.h"
@@ -14,8 +14,8 @@
 #include "gannet/sim.h"
 
 #define FILE_MAX      (64u * 1024u)
-#define LIKE_MAX      4u     /* how deep "like" may refer */
-#define MAX_MSG_LEAST 65536u /* every provider takes messages of this size */
+#define LIKE_MAX      4u     /* depth of "like" references */
+#define MAX_MSG_LEAST 65536u /* every provider supports this message size */
 
 /* ---- the built-in ones (profiles.S) ---- */
 
@@ -44,7 +44,7 @@ const char *gn_sim_profile_text(const char *name)
 	return NULL;
 }
 
-/* ---- what a line may say ---- */
+/* ---- fields ---- */
 
 enum unit { NS, COUNT, GBPS, GBYTES, PERCENT };
 
@@ -54,7 +54,7 @@ static const struct field {
 	const char *name;
 	enum unit unit;
 	size_t at;
-	uint64_t max; /* as written */
+	uint64_t max; /* in the field's unit */
 } fields[] = {
 	{"jitter_pct", PERCENT, AT(jitter_ppm), 90},
 	{"cores", COUNT, AT(cores), 4096},
@@ -143,23 +143,23 @@ static const char *const promises[SIM_PROMISES] = {
 	[SIM_FOREIGN_REMOTE] = "foreign-remote",
 };
 
-/* ---- reading ---- */
+/* ---- parser ---- */
 
 struct reader {
 	const char *name; /* of the profile or file */
 	unsigned line;
 	struct sim_profile *out;
 	unsigned depth;
-	bool begun; /* it has said something */
+	bool begun; /* a line was read */
 };
 
-static int refuse(const struct reader *r, const char *what, const char *value)
+static int profile_error(const struct reader *r, const char *what, const char *value)
 {
 	return gn_fail_log(-EINVAL, "sim: profile %s, line %u: %s '%s'", r->name, r->line, what,
 			   value);
 }
 
-/* A decimal number in thousandths, or more than any field may have; false for what is none. */
+/* Parses a decimal number in thousandths, saturating; false: not a number. */
 static bool parse_milli(const char *text, uint64_t *out)
 {
 	uint64_t whole = 0, milli = 0;
@@ -192,52 +192,52 @@ static uint64_t *field_in(const struct reader *r, const struct field *field)
 	return (uint64_t *)(void *)((char *)r->out + field->at);
 }
 
-/* The largest value of a field whose unit has no other sense of more, as it is kept. */
-static uint64_t most(const struct field *field)
+/* The largest value of a field in internal units. */
+static uint64_t field_max(const struct field *field)
 {
 	return field->unit == NS ? field->max * 1000 : field->max;
 }
 
-static int refuse_value(const struct reader *r, const struct field *field, const char *value,
-			const char *what)
+static int field_bad_value(const struct reader *r, const struct field *field, const char *value,
+			   const char *what)
 {
 	return gn_fail_log(-EINVAL, "sim: profile %s, line %u: %s '%s' %s", r->name, r->line,
 			   field->name, value, what);
 }
 
-static int too_large(const struct reader *r, const struct field *field, const char *value)
+static int field_too_large(const struct reader *r, const struct field *field, const char *value)
 {
 	return gn_fail_log(-EINVAL, "sim: profile %s, line %u: %s '%s' is above %llu", r->name,
 			   r->line, field->name, value, (unsigned long long)field->max);
 }
 
-static int set_field(const struct reader *r, const struct field *field, const char *value)
+static int profile_set_field(const struct reader *r, const struct field *field, const char *value)
 {
 	const struct field *same = find_field(value);
 	uint64_t *to = field_in(r, field), milli;
 
-	if (same && same->unit == field->unit) { /* as much as another one has so far */
-		if (same->max > field->max && *field_in(r, same) > most(field))
-			return too_large(r, field, value);
+	if (same && same->unit == field->unit) { /* same value as another field */
+		if (same->max > field->max && *field_in(r, same) > field_max(field))
+			return field_too_large(r, field, value);
 		*to = *field_in(r, same);
 		return 0;
 	}
 	if (*value == '-')
-		return refuse_value(r, field, value, "is negative");
+		return field_bad_value(r, field, value, "is negative");
 	if (same)
-		return refuse_value(r, field, value, "is a field of another unit");
+		return field_bad_value(r, field, value, "is a field of another unit");
 	if (!parse_milli(value, &milli))
-		return refuse_value(r, field, value,
-				    "is neither a number of at most three decimals nor a field");
+		return field_bad_value(r, field, value,
+				       "is neither a number of at most three decimals nor a field");
 	if (milli > field->max * 1000)
-		return too_large(r, field, value);
+		return field_too_large(r, field, value);
 	switch (field->unit) {
 	case NS: /* to ps */
 		*to = milli;
 		break;
 	case COUNT:
 		if (milli % 1000)
-			return refuse_value(r, field, value, "is not a whole number");
+			return field_bad_value(r, field, value, "is not a whole number");
 		*to = milli / 1000;
 		break;
 	case GBPS: /* to ps for 1024 bytes */
@@ -253,7 +253,7 @@ static int set_field(const struct reader *r, const struct field *field, const ch
 	return 0;
 }
 
-static int set_caps(const struct reader *r, char *list)
+static int profile_set_caps(const struct reader *r, char *list)
 {
 	r->out->promises = 0;
 	for (char *save, *word = strtok_r(list, ",", &save); word;
@@ -263,26 +263,26 @@ static int set_caps(const struct reader *r, char *list)
 		while (i < SIM_PROMISES && strcmp(word, promises[i]))
 			i++;
 		if (i == SIM_PROMISES)
-			return refuse(r, "no such capability:", word);
+			return profile_error(r, "no such capability:", word);
 		r->out->promises |= 1u << i;
 	}
 	return 0;
 }
 
-static int read_text(struct reader *r, const char *text);
+static int profile_read_text(struct reader *r, const char *text);
 
-static int be_like(const struct reader *r, const char *name)
+static int profile_copy_like(const struct reader *r, const char *name)
 {
 	struct reader other = {.name = name, .out = r->out, .depth = r->depth + 1};
 	const char *text = gn_sim_profile_text(name);
 
 	if (!text || other.depth > LIKE_MAX)
-		return refuse(r, "no such built-in profile to be like:", name);
-	return read_text(&other, text);
+		return profile_error(r, "no such built-in profile to be like:", name);
+	return profile_read_text(&other, text);
 }
 
-/* NAME VALUE, then how the value was found, which is for people. */
-static int read_line(struct reader *r, char *line)
+/* NAME VALUE, followed by its source as a comment. */
+static int profile_read_line(struct reader *r, char *line)
 {
 	char *save, *name = strtok_r(line, " \t\r", &save), *value;
 	const struct field *field;
@@ -291,19 +291,20 @@ static int read_line(struct reader *r, char *line)
 		return 0;
 	value = strtok_r(NULL, " \t\r", &save);
 	if (!value || *value == '#')
-		return refuse(r, "no value for", name);
+		return profile_error(r, "no value for", name);
 	if (!strcmp(name, "like") && r->begun)
-		return refuse(r, "like comes first, or it would undo what is above:", value);
+		return profile_error(r, "like comes first, or it would undo what is above:", value);
 	r->begun = true;
 	if (!strcmp(name, "like"))
-		return be_like(r, value);
+		return profile_copy_like(r, value);
 	if (!strcmp(name, "caps"))
-		return set_caps(r, value);
+		return profile_set_caps(r, value);
 	field = find_field(name);
-	return field ? set_field(r, field, value) : refuse(r, "no such field:", name);
+	return field ? profile_set_field(r, field, value) :
+		       profile_error(r, "no such field:", name);
 }
 
-static int read_text(struct reader *r, const char *text)
+static int profile_read_text(struct reader *r, const char *text)
 {
 	char line[512];
 
@@ -313,10 +314,10 @@ static int read_text(struct reader *r, const char *text)
 
 		r->line++;
 		if (len >= sizeof(line))
-			return refuse(r, "longer than 511 bytes:", "the line");
+			return profile_error(r, "longer than 511 bytes:", "the line");
 		memcpy(line, text, len);
 		line[len] = '\0';
-		rc = read_line(r, line);
+		rc = profile_read_line(r, line);
 		if (rc)
 			return rc;
 		text += len + (text[len] == '\n');
@@ -324,8 +325,8 @@ static int read_text(struct reader *r, const char *text)
 	return 0;
 }
 
-/* What no line can see: values that do not go together. */
-static int check(const struct sim_profile *p, const char *name)
+/* Checks across fields. */
+static int profile_check(const struct sim_profile *p, const char *name)
 {
 	const struct {
 		const char *name;
@@ -368,7 +369,7 @@ static int check(const struct sim_profile *p, const char *name)
 	return 0;
 }
 
-static int read_file(const char *name, char *text)
+static int profile_read_file(const char *name, char *text)
 {
 	FILE *file = fopen(name, "re");
 	size_t len;
@@ -424,13 +425,13 @@ int sim_profile_load(const char *name, struct sim_profile *out)
 		file = malloc(FILE_MAX + 1);
 		if (!file)
 			return gn_fail_text(-ENOMEM, NO_MEMORY);
-		rc = read_file(name, file);
+		rc = profile_read_file(name, file);
 		text = file;
 	}
 	if (!rc)
-		rc = read_text(&r, text);
+		rc = profile_read_text(&r, text);
 	if (!rc)
-		rc = check(out, name);
+		rc = profile_check(out, name);
 	free(file);
 	snprintf(out->name, sizeof(out->name), "%s", base ? base + 1 : name);
 	return rc;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a simulated machine and its network card cost. A profile is a text, one value to a line with
- * its source behind it; the built-in ones are data/nics/NAME.nic, and a user's is a file of the
- * same form. docs/simulator.md explains the names.
+ * Costs of a simulated machine and its network card. A profile is a text with one value per line,
+ * followed by its source. The built-in ones are data/nics/NAME.nic; a user's is a file of the same
+ * form. docs/simulator.md explains the fields.
  */
 #ifndef GN_SIM_PROFILE_H
 #define GN_SIM_PROFILE_H
@@ -11,7 +11,7 @@
 
 #define SIM_PROFILE_NAME 32u
 
-/* What a card promises beyond the rules; the provider turns it into capabilities. */
+/* Ordering guarantees of a card; the provider translates them into capabilities. */
 enum sim_promise {
 	SIM_UD,
 	SIM_ATOMICS,
@@ -32,25 +32,27 @@ struct sim_profile {
 	uint32_t promises; /* 1 << enum sim_promise */
 	uint64_t jitter_ppm;
 
-	/* the processor */
-	uint64_t cores; /* of a node; 0: as many as there are threads */
+	/* CPU */
+	uint64_t cores; /* per node; 0: as many as threads */
 	uint64_t work_ps[GN_WORK_KINDS];
-	uint64_t look_ps; /* looking for something that is not there: an empty poll */
+	uint64_t look_ps; /* an empty poll */
 	uint64_t yield_ps;
 	uint64_t post_ps, doorbell_ps, inline_line_ps, recv_ps, poll_ps;
-	/* More for a post by a thread with more requests under way than its core's cache holds. */
+	/*
+	 * Extra cost of a post by a thread with more requests in flight than fit its core's cache.
+	 */
 	uint64_t near_requests, post_far_ps;
 	uint64_t mutex_handover_ps, mutex_waiter_ps;
 
-	/* the way of a doorbell through its context */
+	/* doorbell path of a context */
 	uint64_t hold_ps, hold_handover_ps, hold_waiter_ps;
-	uint64_t post_paths; /* of a context: qps take them in turn */
+	uint64_t post_paths; /* per context: qps use them in turn */
 
 	/* PCIe */
 	uint64_t mmio_ps, doorbell_gap_ps, blueflame_gap_ps, dma_read_ps;
 	sim_rate pcie;
 
-	/* the engines, by what passes */
+	/* engines, by type of packet */
 	uint64_t tx_request_ps, tx_response_ps, tx_ack_ps, tx_datagram_ps;
 	uint64_t rx_request_ps, rx_response_ps, rx_ack_ps, rx_datagram_ps, rx_receive_ps;
 	uint64_t place_ps, sample_ps;
@@ -60,13 +62,13 @@ struct sim_profile {
 	sim_rate link;
 	uint64_t wire_ps, header_bytes, mtu;
 
-	/* its memory of contexts and translations */
+	/* context and translation cache */
 	uint64_t cache_units, requester_units, reader_units, responder_units;
-	uint64_t translation_bytes; /* that one entry of one unit covers */
-	uint64_t translation_units; /* of a cache for them alone; 0: they are in that of contexts */
+	uint64_t translation_bytes; /* covered by one entry of one unit */
+	uint64_t translation_units; /* of a separate translation cache; 0: shared with contexts */
 	uint64_t miss_ps, miss_inbound_ps, miss_write_ps;
 	uint64_t wqe_slots, wqe_miss_ps;
-	/* A card that waits where others go on (stalls.c): 0 or 1; and what it waits for. */
+	/* A card that stalls where others continue (stalls.c): 0 or 1; and the costs of a stall. */
 	uint64_t stalls, visit_ps, visit_send_ps, miss_receive_ps;
 
 	/* completions */
@@ -75,13 +77,13 @@ struct sim_profile {
 	/* registration */
 	uint64_t register_ps, register_page_ps, deregister_ps;
 
-	/* limits, as gn_attr has them */
+	/* limits of gn_attr */
 	uint64_t max_inline, max_send_wr, max_sge, max_rd_atomic, ud_mtu, max_msg;
 };
 
 /*
- * Reads the built-in profile of that name, or the file if there is a '/' in it. -EINVAL with a line
- * in the log that says what is wrong with it and where.
+ * Reads a built-in profile, or a file if name contains '/'. -EINVAL: the log says what is wrong and
+ * where.
  */
 int sim_profile_load(const char *name, struct sim_profile *out);
 

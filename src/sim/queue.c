@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The wheel, and the heap for what lies beyond it. */
+/* The timing wheel, and the heap for later events. */
 #include "sim/queue.h"
 #include "base/fail.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARITY 4u /* half the levels of a binary heap, and four lie in two cache lines */
+#define ARITY 4u /* half the levels of a binary heap; four entries fill two cache lines */
 #define WORD  64u
 #define WORDS (SIM_BUCKETS / WORD)
 
@@ -26,43 +26,43 @@ int sim_queue_reserve(struct sim_queue *queue, uint32_t n)
 {
 	struct sim_far *bigger;
 
-	if (n <= queue->room)
+	if (n <= queue->capacity)
 		return 0;
 	bigger = reallocarray(queue->far, n, sizeof(*bigger));
 	if (!bigger)
 		return gn_fail_text(-ENOMEM, NO_MEMORY);
 	queue->far = bigger;
-	queue->room = n;
+	queue->capacity = n;
 	return 0;
 }
 
 /* ---- the heap ---- */
 
-static bool before(const struct sim_far *a, const struct sim_far *b)
+static bool far_before(const struct sim_far *a, const struct sim_far *b)
 {
 	return a->at_ps != b->at_ps ? a->at_ps < b->at_ps : a->seq < b->seq;
 }
 
-static void put(struct sim_queue *queue, uint32_t pos, struct sim_far entry)
+static void far_put(struct sim_queue *queue, uint32_t pos, struct sim_far entry)
 {
 	queue->far[pos] = entry;
 	entry.event->pos = pos;
 }
 
-static void sift_up(struct sim_queue *queue, uint32_t pos, struct sim_far entry)
+static void far_sift_up(struct sim_queue *queue, uint32_t pos, struct sim_far entry)
 {
 	while (pos > 0) {
 		const uint32_t parent = (pos - 1) / ARITY;
 
-		if (!before(&entry, &queue->far[parent]))
+		if (!far_before(&entry, &queue->far[parent]))
 			break;
-		put(queue, pos, queue->far[parent]);
+		far_put(queue, pos, queue->far[parent]);
 		pos = parent;
 	}
-	put(queue, pos, entry);
+	far_put(queue, pos, entry);
 }
 
-static void sift_down(struct sim_queue *queue, uint32_t pos, struct sim_far entry)
+static void far_sift_down(struct sim_queue *queue, uint32_t pos, struct sim_far entry)
 {
 	for (;;) {
 		const uint32_t first = pos * ARITY + 1;
@@ -73,14 +73,14 @@ static void sift_down(struct sim_queue *queue, uint32_t pos, struct sim_far entr
 		if (end > queue->n_far)
 			end = queue->n_far;
 		for (uint32_t child = first + 1; child < end; child++)
-			if (before(&queue->far[child], &queue->far[least]))
+			if (far_before(&queue->far[child], &queue->far[least]))
 				least = child;
-		if (!before(&queue->far[least], &entry))
+		if (!far_before(&queue->far[least], &entry))
 			break;
-		put(queue, pos, queue->far[least]);
+		far_put(queue, pos, queue->far[least]);
 		pos = least;
 	}
-	put(queue, pos, entry);
+	far_put(queue, pos, entry);
 }
 
 static void far_remove(struct sim_queue *queue, uint32_t pos)
@@ -89,20 +89,20 @@ static void far_remove(struct sim_queue *queue, uint32_t pos)
 
 	if (pos == queue->n_far)
 		return;
-	if (pos > 0 && before(&last, &queue->far[(pos - 1) / ARITY]))
-		sift_up(queue, pos, last);
+	if (pos > 0 && far_before(&last, &queue->far[(pos - 1) / ARITY]))
+		far_sift_up(queue, pos, last);
 	else
-		sift_down(queue, pos, last);
+		far_sift_down(queue, pos, last);
 }
 
 /* ---- the wheel ---- */
 
-static uint32_t bucket_of(uint64_t at_ps)
+static uint32_t near_bucket_of(uint64_t at_ps)
 {
 	return at_ps >> SIM_BUCKET_BITS & (SIM_BUCKETS - 1);
 }
 
-/* pos names bucket and place in it. */
+/* pos: bucket and index in it. */
 static void near_put(struct sim_queue *queue, uint32_t pos, struct sim_near entry)
 {
 	queue->near[pos / SIM_BUCKET_ROOM][pos % SIM_BUCKET_ROOM] = entry;
@@ -116,7 +116,7 @@ static void near_add(struct sim_queue *queue, uint32_t b, struct sim_near entry)
 	queue->any |= 1ull << b / WORD;
 }
 
-/* Returns when it was to happen. */
+/* Returns the event's time. */
 static uint64_t near_remove(struct sim_queue *queue, uint32_t pos)
 {
 	const uint32_t b = pos / SIM_BUCKET_ROOM, last = --queue->n_near[b];
@@ -132,8 +132,8 @@ static uint64_t near_remove(struct sim_queue *queue, uint32_t pos)
 	return at_ps;
 }
 
-/* The first bucket from b on that is not empty, going round. There is one. */
-static uint32_t next_used(const struct sim_queue *queue, uint32_t b)
+/* The first non-empty bucket from b on, wrapping around. There must be one. */
+static uint32_t near_next_used(const struct sim_queue *queue, uint32_t b)
 {
 	uint32_t word = b / WORD;
 	uint64_t bits = queue->used[word] & ~0ull << b % WORD, words;
@@ -153,7 +153,7 @@ static uint64_t near_first_ps(const struct sim_queue *queue, uint64_t now_ps)
 
 	if (!queue->any)
 		return SIM_NEVER;
-	b = next_used(queue, bucket_of(now_ps));
+	b = near_next_used(queue, near_bucket_of(now_ps));
 	for (uint32_t i = 0; i < queue->n_near[b]; i++)
 		if (queue->near[b][i].at_ps < first_ps)
 			first_ps = queue->near[b][i].at_ps;
@@ -165,18 +165,18 @@ static uint64_t near_first_ps(const struct sim_queue *queue, uint64_t now_ps)
 void sim_queue_add(struct sim_queue *queue, struct sim_event *event, uint64_t at_ps,
 		   uint64_t now_ps)
 {
-	const uint32_t b = bucket_of(at_ps);
+	const uint32_t b = near_bucket_of(at_ps);
 
-	assert(at_ps > now_ps && queue->n < queue->room);
-	/* The wheel has one turn: as many buckets from the present one on. */
+	assert(at_ps > now_ps && queue->n < queue->capacity);
+	/* The wheel covers one turn: SIM_BUCKETS buckets from the present one on. */
 	if ((at_ps >> SIM_BUCKET_BITS) - (now_ps >> SIM_BUCKET_BITS) < SIM_BUCKETS &&
 	    queue->n_near[b] < SIM_BUCKET_ROOM) {
 		event->where = SIM_EVENT_NEAR;
 		near_add(queue, b, (struct sim_near){.at_ps = at_ps, .event = event});
 	} else {
 		event->where = SIM_EVENT_FAR;
-		sift_up(queue, queue->n_far++,
-			(struct sim_far){.at_ps = at_ps, .seq = queue->seq++, .event = event});
+		far_sift_up(queue, queue->n_far++,
+			    (struct sim_far){.at_ps = at_ps, .seq = queue->seq++, .event = event});
 	}
 	queue->n++;
 	if (at_ps < queue->first_ps)
@@ -211,7 +211,7 @@ uint64_t sim_queue_first_ps(struct sim_queue *queue, uint64_t now_ps)
 
 struct sim_event *sim_queue_take(struct sim_queue *queue, uint64_t at_ps)
 {
-	const uint32_t b = bucket_of(at_ps);
+	const uint32_t b = near_bucket_of(at_ps);
 	struct sim_event *event = NULL;
 
 	for (uint32_t i = 0; i < queue->n_near[b] && !event; i++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Events of later instants. Those of the next 2 us wait in a wheel of small buckets, 4 ns each,
- * which costs the same however many there are and fits a processor's nearest cache; the rest, and
- * what a bucket has no room for, wait in a heap.
+ * Events of later instants. Events of the next 2 us are in a timing wheel of small 4-ns buckets,
+ * which has constant cost and fits the L1 cache; the rest, and overflows of a bucket, are in a
+ * heap.
  */
 #ifndef GN_SIM_QUEUE_H
 #define GN_SIM_QUEUE_H
@@ -21,7 +21,7 @@ enum sim_place { SIM_EVENT_IDLE, SIM_EVENT_NEAR, SIM_EVENT_FAR, SIM_EVENT_NOW };
 struct sim_event {
 	void (*fn)(struct sim_event *event);
 	uint64_t id;	      /* (kind, number), for the trace */
-	enum sim_place where; /* it waits, and at which position there */
+	enum sim_place where; /* the structure that holds it, and its position there */
 	uint32_t pos;
 };
 
@@ -36,33 +36,33 @@ struct sim_far {
 };
 
 struct sim_queue {
-	uint32_t n, room;  /* how many wait, and can */
-	uint64_t first_ps; /* when the earliest happens, if known */
+	uint32_t n, capacity; /* entries, capacity */
+	uint64_t first_ps;    /* time of the earliest entry, if known */
 	bool known;
 
 	struct sim_far *far;
 	uint32_t n_far;
 	uint64_t seq;
 
-	uint64_t any;			 /* words of used that are not 0 */
-	uint64_t used[SIM_BUCKETS / 64]; /* buckets that are not empty */
+	uint64_t any;			 /* bit per non-zero word of used */
+	uint64_t used[SIM_BUCKETS / 64]; /* bit per non-empty bucket */
 	uint8_t n_near[SIM_BUCKETS];
 	struct sim_near near[SIM_BUCKETS][SIM_BUCKET_ROOM];
 };
 
 void sim_queue_init(struct sim_queue *queue);
 void sim_queue_fini(struct sim_queue *queue);
-/* Make room for so many at once; then adding one cannot fail. */
+/* Reserves space for n events; adding one then cannot fail. */
 int sim_queue_reserve(struct sim_queue *queue, uint32_t n);
 
-/* at_ps is later than now_ps, which never goes back. Sets where and pos. */
+/* at_ps is later than now_ps, which never decreases. Sets where and pos. */
 void sim_queue_add(struct sim_queue *queue, struct sim_event *event, uint64_t at_ps,
 		   uint64_t now_ps);
-/* Takes out one that waits here. */
+/* Removes a queued event. */
 void sim_queue_remove(struct sim_queue *queue, struct sim_event *event);
-/* When the earliest happens; SIM_NEVER: none waits. */
+/* Time of the earliest event; SIM_NEVER: the queue is empty. */
 uint64_t sim_queue_first_ps(struct sim_queue *queue, uint64_t now_ps);
-/* One that happens at at_ps, which is the earliest, is taken out; NULL: no more do. */
+/* Removes and returns an event of the earliest instant, at_ps; NULL: there are no more. */
 struct sim_event *sim_queue_take(struct sim_queue *queue, uint64_t at_ps);
 
 #endif

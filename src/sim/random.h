@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The simulator's one generator: xoshiro256** 1.0 (Blackman and Vigna), seeded through splitmix64
- * as its authors advise. Integers only, so a seed means the same on every compiler and machine.
+ * The simulator's random generator: xoshiro256** 1.0 (Blackman and Vigna), seeded by splitmix64 as
+ * its authors advise. Integers only, so a seed gives the same run on every compiler and machine.
  */
 #ifndef GN_SIM_RANDOM_H
 #define GN_SIM_RANDOM_H
@@ -17,7 +17,7 @@ static inline uint64_t sim_rotl(uint64_t x, unsigned k)
 	return (x << k) | (x >> (64 - k));
 }
 
-/* splitmix64's finalizer: every bit of the result depends on every bit of x. */
+/* splitmix64's finalizer: every output bit depends on every input bit. */
 static inline uint64_t sim_mix(uint64_t x)
 {
 	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -45,7 +45,7 @@ static inline uint64_t sim_random_next(struct sim_random *random)
 	return result;
 }
 
-/* 0 to n - 1. Multiplying instead of rejecting has a bias below n / 2^32, which nobody can see. */
+/* 0 to n - 1, by multiplication; its bias is below n / 2^32. */
 static inline uint32_t sim_random_below(struct sim_random *random, uint32_t n)
 {
 	return (uint32_t)(((sim_random_next(random) >> 32) * n) >> 32);

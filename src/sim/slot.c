@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Per-thread slots: an index into a small table that every simulated thread has. */
+/* Thread-local slots: an index into a small table of each simulated thread. */
 #include <errno.h>
 
 #include "base/fail.h"
@@ -46,7 +46,7 @@ void sim_slot_destroy(struct gn_slot *slot)
 {
 	struct sim_proc *proc = sim_current()->proc;
 
-	/* Or the next slot of this index would begin with the old values. */
+	/* Otherwise the next slot with this index would start with old values. */
 	for (struct sim_thread *thread = proc->threads; thread; thread = thread->next)
 		thread->slot[slot->index] = NULL;
 	proc->slot[slot->index] = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Simulated threads. Each has a stack of its own and one event, which waits in the engine's queue
- * exactly while the thread is able to go on, now or at a deadline.
+ * Simulated threads. Each has its own stack and one event, which is queued exactly while the thread
+ * can continue, now or at a deadline.
  */
 #include <assert.h>
 #include <errno.h>
@@ -14,17 +14,18 @@
 #include "base/real.h"
 #include "sim/nodes.h"
 
-static void switch_away(struct sim_thread *self)
+static void thread_switch_away(struct sim_thread *self)
 {
 	struct gn_sim *sim = self->proc->sim;
 
 	/*
-	 * If the program runs fibers inside, this is one of their stacks: all the same to a switch.
+	 * If the program runs fibers, this may be one of their stacks; the switch works all the
+	 * same.
 	 */
 	gn_fiber_switch(self->fiber, sim->scheduler);
 }
 
-static void drop_stack(struct sim_thread *thread)
+static void thread_drop_stack(struct sim_thread *thread)
 {
 	if (!thread->fiber)
 		return;
@@ -33,8 +34,8 @@ static void drop_stack(struct sim_thread *thread)
 	thread->proc->sim->n_stacks--;
 }
 
-/* The engine's: run the thread until it parks or ends. */
-static void resume(struct sim_event *event)
+/* Engine: runs the thread until it parks or ends. */
+static void thread_resume(struct sim_event *event)
 {
 	struct sim_thread *thread = container_of(event, struct sim_thread, run);
 	struct gn_sim *sim = thread->proc->sim;
@@ -56,7 +57,7 @@ static void resume(struct sim_event *event)
 	sim->thread = NULL;
 	sim->proc = NULL;
 	if (thread->done)
-		drop_stack(thread);
+		thread_drop_stack(thread);
 }
 
 static void thread_main(void *arg)
@@ -69,10 +70,10 @@ static void thread_main(void *arg)
 	self->done = true;
 	if (self->joiner)
 		sim_unpark(self->joiner);
-	switch_away(self);
+	thread_switch_away(self);
 }
 
-/* 0 if it cannot be known. */
+/* 0: unknown. */
 static unsigned long read_map_limit(void)
 {
 	FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
@@ -86,7 +87,7 @@ static unsigned long read_map_limit(void)
 	return limit;
 }
 
-static unsigned long count_maps(void)
+static unsigned long process_count_maps(void)
 {
 	FILE *file = fopen("/proc/self/maps", "re");
 	unsigned long n = 0;
@@ -100,14 +101,14 @@ static unsigned long count_maps(void)
 	return n;
 }
 
-/* It may be one too many for this machine: say so in the terms of who asked for it. */
-static void refuse(const struct sim_proc *proc, int rc)
+/* The process may have too many mappings: report that in terms of threads. */
+static void thread_report_no_stack(const struct sim_proc *proc, int rc)
 {
 	const struct gn_sim *sim = proc->sim;
-	const unsigned long limit = read_map_limit(), maps = count_maps();
+	const unsigned long limit = read_map_limit(), maps = process_count_maps();
 	char why[96];
 
-	/* A stack takes two mappings: itself, and its guard page. */
+	/* A stack needs two mappings: itself and its guard page. */
 	if (limit && maps + 2 >= limit)
 		snprintf(why, sizeof(why), "%lu of vm.max_map_count %lu mappings are taken", maps,
 			 limit);
@@ -117,8 +118,8 @@ static void refuse(const struct sim_proc *proc, int rc)
 		    proc->node->name, sim->stack_bytes, sim->n_stacks, why);
 }
 
-/* Kept on the list of the process that it is for, not of the one that may be starting it. */
-static int make_stack(struct sim_thread *thread, struct sim_proc *proc)
+/* Added to the fiber list of its own process, not of the one that starts it. */
+static int thread_make_stack(struct sim_thread *thread, struct sim_proc *proc)
 {
 	struct gn_sim *sim = proc->sim;
 	struct sim_proc *before = sim_act_for(sim, proc);
@@ -139,11 +140,11 @@ int sim_thread_create(struct sim_proc *proc, const char *name, void (*fn)(void *
 
 	if (!thread)
 		goto say_so;
-	rc = sim_event_init(&sim->engine, &thread->run, resume, SIM_KIND_THREAD,
+	rc = sim_event_init(&sim->engine, &thread->run, thread_resume, SIM_KIND_THREAD,
 			    sim->n_threads + 1);
 	if (rc)
 		goto free_thread;
-	rc = make_stack(thread, proc);
+	rc = thread_make_stack(thread, proc);
 	if (rc)
 		goto fini_event;
 	thread->proc = proc;
@@ -168,7 +169,7 @@ fini_event:
 free_thread:
 	free(thread);
 say_so:
-	refuse(proc, rc);
+	thread_report_no_stack(proc, rc);
 	return rc;
 }
 
@@ -177,7 +178,7 @@ void sim_thread_destroy(struct sim_thread *thread)
 	sim_wait_unlink(thread);
 	sim_waiters_leave(thread);
 	sim_event_fini(&thread->proc->sim->engine, &thread->run);
-	drop_stack(thread);
+	thread_drop_stack(thread);
 	*thread->prev = thread->next;
 	if (thread->next)
 		thread->next->prev = thread->prev;
@@ -209,10 +210,10 @@ void sim_park(struct sim_thread *self, uint64_t until_ps, const char *reason)
 	self->until_ps = until_ps;
 	self->unparked = false;
 	self->spins = 0;
-	/* From here on the others see what this thread has stored since it last let them run. */
+	/* From here on other threads see what this thread has stored since it last let them run. */
 	sim_words_stored(self->proc);
 	sim_event_at(&sim->engine, &self->run, until_ps > self->busy_ps ? until_ps : self->busy_ps);
-	switch_away(self);
+	thread_switch_away(self);
 	self->reason = NULL;
 	self->reason_id = 0;
 }
@@ -230,8 +231,8 @@ void sim_unpark(struct sim_thread *thread)
 	sim_event_at(&thread->proc->sim->engine, &thread->run, thread->busy_ps);
 }
 
-/* How long it takes on a node that is slow now. */
-static uint64_t slowed(const struct sim_node *node, uint64_t ps)
+/* The duration on a node that may be slowed. */
+static uint64_t node_slowed_ps(const struct sim_node *node, uint64_t ps)
 {
 	const uint32_t factor = sim_fault_cpu_factor(node->sim, node->index);
 	uint64_t longer;
@@ -271,10 +272,10 @@ void sim_owe(struct gn_sim *sim, uint64_t ps)
 	if (self && ps)
 		self->busy_ps = sim_cpu_work(&self->proc->node->cpu, self->core,
 					     self->busy_ps > now ? self->busy_ps : now,
-					     slowed(self->proc->node, ps));
+					     node_slowed_ps(self->proc->node, ps));
 }
 
-/* Waiting, even if it spins, takes no core: see cpu.c. */
+/* Waiting uses no core, even if it spins: see cpu.c. */
 void sim_owe_until(struct gn_sim *sim, uint64_t at_ps)
 {
 	if (sim->thread && sim->thread->busy_ps < at_ps)
@@ -287,7 +288,7 @@ void sim_settle(struct gn_sim *sim)
 		sim_spend(sim, 0);
 }
 
-static void spins_for_ever(struct sim_thread *self, const char *what, unsigned n)
+static void thread_spins_forever(struct sim_thread *self, const char *what, unsigned n)
 {
 	gn_log(GN_LOG_ERROR, "sim: thread %llu '%s' of process %u on %s %s %u times without a wait",
 	       (unsigned long long)self->id, self->name, self->proc->number, self->proc->node->name,
@@ -303,7 +304,7 @@ void sim_looked(struct gn_sim *sim, uint64_t ps)
 		return;
 	if (++self->looks >= SIM_LOOKS_MAX) {
 		self->looks = 0;
-		spins_for_ever(self, "polled or yielded in vain", SIM_LOOKS_MAX);
+		thread_spins_forever(self, "polled or yielded in vain", SIM_LOOKS_MAX);
 	}
 	if (self->looks == 1) /* a wait may follow */
 		sim_owe(sim, ps);
@@ -323,6 +324,7 @@ void sim_spun(struct gn_sim *sim)
 
 	if (self && ++self->spins >= SIM_SPINS_MAX) {
 		self->spins = 0;
-		spins_for_ever(self, "read the clock or asked for what was there", SIM_SPINS_MAX);
+		thread_spins_forever(self, "read the clock or asked for what was there",
+				     SIM_SPINS_MAX);
 	}
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gn_wait() in a simulation: the thread parks on the list of each member and is woken by the one
- * that changes. Words are members too: the fabric says where it placed something, and whenever a
- * thread of the process lets others run, the words that its siblings wait for are looked at again.
+ * gn_wait() in a simulation: the thread parks on the list of each item, and the item that changes
+ * wakes it. Memory words are items, too: the fabric reports where it stored bytes, and whenever a
+ * thread of the process lets others run, the words that its siblings wait for are polled.
  */
 #include <errno.h>
 
@@ -11,10 +11,10 @@
 #include "base/mutant.h"
 #include "sim/nodes.h"
 
-#define FEW_WORDS 64u
-#define LOOK_PS	  2000u /* for each word of many, from one look at all of them to the next */
+#define FEW_WORDS    64u
+#define WORD_POLL_PS 2000u /* per word, between two polls of many words */
 
-static void link_item(struct gn_wait_item **list, struct gn_wait_item *item)
+static void wait_link_item(struct gn_wait_item **list, struct gn_wait_item *item)
 {
 	item->next = *list;
 	item->prev = list;
@@ -23,7 +23,7 @@ static void link_item(struct gn_wait_item **list, struct gn_wait_item *item)
 	*list = item;
 }
 
-static void unlink_item(struct gn_wait_item *item)
+static void wait_unlink_item(struct gn_wait_item *item)
 {
 	*item->prev = item->next;
 	if (item->next)
@@ -32,7 +32,7 @@ static void unlink_item(struct gn_wait_item *item)
 	item->prev = NULL;
 }
 
-static void wake(struct gn_wait_item *item)
+static void wait_wake(struct gn_wait_item *item)
 {
 	struct sim_thread *thread = item->waiter;
 
@@ -45,7 +45,7 @@ static void wake(struct gn_wait_item *item)
 static void source_woken(struct gn_wait_item *waiters)
 {
 	for (struct gn_wait_item *item = waiters; item; item = item->next)
-		wake(item);
+		wait_wake(item);
 }
 
 static bool word_changed(const struct gn_wait_item *item)
@@ -62,67 +62,66 @@ void sim_words_placed(struct sim_proc *proc, const void *addr, size_t len_bytes)
 
 		if (word + sizeof(*item->word) > from && word < from + len_bytes &&
 		    word_changed(item))
-			wake(item);
+			wait_wake(item);
 	}
 }
 
-static void look_at_all(struct sim_proc *proc)
+static void words_poll_all(struct sim_proc *proc)
 {
 	proc->looked_ps = proc->sim->engine.now_ps;
 	for (struct gn_wait_item *item = proc->watched; item; item = item->next)
 		if (word_changed(item))
-			wake(item);
+			wait_wake(item);
 }
 
 void sim_words_due(struct sim_event *event)
 {
-	look_at_all(container_of(event, struct sim_proc, words));
+	words_poll_all(container_of(event, struct sim_proc, words));
 }
 
 /*
- * Stores are seen at once. Where very many words are waited for, to look at all of them each time a
- * thread lets others run would take longer than all the rest; there they are seen a little later,
- * as on real cores.
+ * Stores are visible at once. With very many words, polling all of them each time a thread lets
+ * others run would dominate the run; these are polled a little later, as on real cores.
  */
 void sim_words_look(struct sim_proc *proc)
 {
 	struct sim_engine *engine = &proc->sim->engine;
-	const uint64_t next_ps = proc->looked_ps + (uint64_t)proc->n_watched * LOOK_PS;
+	const uint64_t next_ps = proc->looked_ps + (uint64_t)proc->n_watched * WORD_POLL_PS;
 
 	if (proc->n_watched <= FEW_WORDS || engine->now_ps >= next_ps)
-		look_at_all(proc);
+		words_poll_all(proc);
 	else if (!sim_event_waits(&proc->words))
 		sim_event_at(engine, &proc->words, next_ps);
 }
 
-/* With all that it is made of. */
-static void link_source(struct sim_thread *self, struct gn_source *source,
-			struct gn_wait_item *item)
+/* With all its members. */
+static void wait_link_source(struct sim_thread *self, struct gn_source *source,
+			     struct gn_wait_item *item)
 {
 	item->waiter = self;
 	source->wake = source_woken;
-	link_item(&source->waiters, item);
+	wait_link_item(&source->waiters, item);
 	for (struct gn_source *m = source->mute ? NULL : source->members; m; m = m->next)
-		link_source(self, m, &m->item);
+		wait_link_source(self, m, &m->item);
 }
 
-static void unlink_source(struct gn_source *source, struct gn_wait_item *item)
+static void wait_unlink_source(struct gn_source *source, struct gn_wait_item *item)
 {
 	if (item->prev)
-		unlink_item(item);
+		wait_unlink_item(item);
 	for (struct gn_source *m = source->members; m; m = m->next)
-		unlink_source(m, &m->item);
+		wait_unlink_source(m, &m->item);
 }
 
-/* Before anybody looks: asking a source may park, and a change meanwhile must not be missed. */
-static void link_all(struct sim_thread *self, struct gn_wait_item *items, unsigned n)
+/* Before polling: a source's ready() may park, and a change meanwhile must not be missed. */
+static void wait_link_all(struct sim_thread *self, struct gn_wait_item *items, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
 		if (items[i].kind == GN_WAIT_SOURCE) {
-			link_source(self, items[i].source, &items[i]);
+			wait_link_source(self, items[i].source, &items[i]);
 		} else {
 			items[i].waiter = self;
-			link_item(&self->proc->watched, &items[i]);
+			wait_link_item(&self->proc->watched, &items[i]);
 			self->proc->n_watched++;
 		}
 	}
@@ -134,17 +133,17 @@ void sim_wait_unlink(struct sim_thread *thread)
 {
 	for (unsigned i = 0; i < thread->n_items; i++) {
 		if (thread->items[i].kind == GN_WAIT_SOURCE) {
-			unlink_source(thread->items[i].source, &thread->items[i]);
+			wait_unlink_source(thread->items[i].source, &thread->items[i]);
 		} else {
 			thread->proc->n_watched--;
-			unlink_item(&thread->items[i]);
+			wait_unlink_item(&thread->items[i]);
 		}
 	}
 	thread->items = NULL;
 	thread->n_items = 0;
 }
 
-static int look(struct sim_thread *self, struct gn_wait_item *items, unsigned n)
+static int wait_poll_items(struct sim_thread *self, struct gn_wait_item *items, unsigned n)
 {
 	int ready = 0;
 
@@ -161,8 +160,8 @@ static int look(struct sim_thread *self, struct gn_wait_item *items, unsigned n)
 	return ready;
 }
 
-/* A thread sleeps only if every member can wake it, as in a process. */
-static bool can_sleep(const struct gn_wait_item *items, unsigned n)
+/* A thread sleeps only if every item can wake it, as in a process. */
+static bool wait_can_sleep(const struct gn_wait_item *items, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
 		if (items[i].kind != GN_WAIT_SOURCE || !items[i].source->wakes)
@@ -174,13 +173,13 @@ static int wait_linked(struct sim_thread *self, struct gn_wait_item *items, unsi
 		       uint64_t deadline_ns, const char *reason)
 {
 	const struct sim_engine *engine = &self->proc->sim->engine;
-	const bool sleeps = can_sleep(items, n);
+	const bool sleeps = wait_can_sleep(items, n);
 
 	for (;;) {
 		int ready;
 
 		self->woken = false;
-		ready = look(self, items, n);
+		ready = wait_poll_items(self, items, n);
 		if (ready)
 			return ready;
 		if (sim_passed(self, deadline_ns))
@@ -210,7 +209,7 @@ int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const
 					   items[i].fd);
 	}
 	if (sim_passed(self, deadline_ns)) {
-		rc = look(self, items, n);
+		rc = wait_poll_items(self, items, n);
 		if (rc)
 			return rc;
 		sim_looked(sim, sim->profile.look_ps);
@@ -220,7 +219,7 @@ int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const
 	rc = source_prepare_items(items, n, &until_ns);
 	if (!rc) {
 		sim_spun(sim);
-		link_all(self, items, n);
+		wait_link_all(self, items, n);
 		rc = wait_linked(self, items, n, until_ns, reason);
 		sim_wait_unlink(self);
 	}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """
-Made-up results for every figure of data/figures.tsv, in the form that gannet sim figures and gannet
-bench msg write: what tests of gannet report draw. The numbers mean nothing; they differ in size from
+Made-up results for every figure of data/figures.tsv, in the form that gannet-papers figures and gannet
+bench msg write: what tests of gannet-papers report draw. The numbers mean nothing; they differ in size from
 figure to figure, as real ones do.
 """
 

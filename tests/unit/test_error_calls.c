@@ -390,7 +390,7 @@ static void test_msg(void **state)
 			 0);
 	assert_int_equal(gn_msg_conn_open(requester, addr, NULL, &conn), 0);
 	CHECK(gn_msg_conn_open(requester, addr, NULL, &more), -ENOSPC, "max_conns");
-	CHECK(gn_msg_ask(conn, big, sizeof(big), 1), -EMSGSIZE, "takes 64");
+	CHECK(gn_msg_ask(conn, big, sizeof(big), 1), -EMSGSIZE, "takes at most 64");
 	CHECK(gn_msg_read(conn, 0, 1, 1), -EINVAL, "READ");
 	assert_int_equal(gn_msg_ask(conn, big, 1, 1), 0);
 	assert_int_equal(gn_msg_ask(conn, big, 1, 2), 0);
@@ -402,7 +402,7 @@ static void test_msg(void **state)
 		;
 	UNTIL((gn_msg_take(requester, &result, 1, GN_NO_WAIT),
 	       gn_msg_ask(conn, big, 1, 4) == -ENOTCONN));
-	CHECK(gn_msg_ask(conn, big, 1, 4), -ENOTCONN, "gone");
+	CHECK(gn_msg_ask(conn, big, 1, 4), -ENOTCONN, "disconnected");
 	gn_msg_conn_close(conn);
 	CHECK(gn_msg_conn_open(requester, addr, NULL, &conn), -ECONNREFUSED, addr);
 	gn_msg_requester_destroy(requester);

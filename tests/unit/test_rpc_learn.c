@@ -324,10 +324,11 @@ static int has(const char *text, const char *word)
 
 static int check_text(const char *text, enum gn_rpc_format format, const char *who)
 {
-	char word[64];
+	char word[80];
 
 	EXPECT(format == GN_RPC_JSON ? is_json(text) : is_prometheus(text));
-	snprintf(word, sizeof(word), "gannet_rpc_%s_seconds_bucket{method=\"1\",le=\"+Inf\"} ",
+	/* Every call, though not every one was timed. */
+	snprintf(word, sizeof(word), "gannet_rpc_%s_call_duration_seconds_count{method=\"1\"} 21\n",
 		 who);
 	EXPECT(has(text, format == GN_RPC_JSON ? "\"method\": 1, \"calls\": " : word) == 0);
 	return 0;
@@ -406,12 +407,94 @@ static void test_metrics(void **state)
 	run_everywhere(metrics, NULL, 1);
 }
 
+/* The _count of a method's histogram; -1: it has none. */
+static long exported_calls(struct gn_rpc_client *client, unsigned method)
+{
+	enum { ROOM = 1 << 18 };
+	char name[80], *text = gn_alloc(ROOM, 0);
+	unsigned status = GN_RPC_FAILED;
+	const char *at;
+	long n = -1;
+
+	snprintf(name, sizeof(name), "call_duration_seconds_count{method=\"%u\"} ", method);
+	if (text &&
+	    !gn_rpc_call(client, GN_RPC_STATS_PROMETHEUS, NULL, 0, text, ROOM - 1, NULL,
+			 gn_deadline_us(UNIT_PATIENCE_US), &status) &&
+	    status == GN_RPC_OK) {
+		at = strstr(text, name);
+		n = at ? strtol(at + strlen(name), NULL, 10) : -1;
+	}
+	gn_free(text);
+	return n;
+}
+
+/* A call whose answer is deferred counts when it is answered. */
+static int deferred_counts(struct world *w, struct gn_rpc_client *client)
+{
+	const uint64_t until_ns = gn_deadline_us(UNIT_PATIENCE_US);
+	struct async_call f[3];
+
+	shut(&w->service, true);
+	for (unsigned i = 0; i < 3; i++) {
+		EXPECT(submit_echo(client, &f[i], LATER, 0) == 0);
+		EXPECT(gn_rpc_flush(client) == 0);
+	}
+	while (aside(&w->service) != 3) {
+		EXPECT(gn_now_ns() < until_ns && gn_rpc_poll(client) >= 0);
+		gn_sleep_us(50);
+	}
+	EXPECT(exported_calls(client, LATER) == 0);
+	shut(&w->service, false);
+	EXPECT(wait_all(client, f, 3) == 0);
+	EXPECT(exported_calls(client, LATER) == 3);
+	return 0;
+}
+
+/* Messages with calls of several methods: each call counts for its own, whichever is the last. */
+static int mixed_counts(struct gn_rpc_client *client)
+{
+	const long echo = exported_calls(client, ECHO);
+	const long sum = exported_calls(client, SUM);
+	struct async_call f[4];
+
+	for (unsigned i = 0; i < 30; i++) {
+		for (unsigned j = 0; j < 4; j++) {
+			flight_make(&f[j], j == 2 ? SUM : ECHO, 8, i, 0);
+			EXPECT(gn_rpc_submit(client, &f[j].op) == 0);
+		}
+		EXPECT(gn_rpc_flush(client) == 0);
+		EXPECT(wait_all(client, f, 4) == 0);
+	}
+	EXPECT(exported_calls(client, ECHO) - (echo > 0 ? echo : 0) == 90);
+	EXPECT(exported_calls(client, SUM) - (sum > 0 ? sum : 0) == 30);
+	return 0;
+}
+
+static int true_counts(struct world *w, struct gn_fabric *fabric)
+{
+	struct gn_rpc_client_opts opts = in_mode(GN_RPC_HYBRID);
+	struct gn_rpc_client *client;
+
+	opts.batch.entries = 4;
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(mixed_counts(client) == 0);
+	EXPECT(deferred_counts(w, client) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
+	return 0;
+}
+
+static void test_true_counts(void **state)
+{
+	(void)state;
+	run_everywhere(true_counts, NULL, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_by_time),	 cmocka_unit_test(test_slow_beside_fast),
 		cmocka_unit_test(test_by_fails), cmocka_unit_test(test_fetch_size),
-		cmocka_unit_test(test_metrics),
+		cmocka_unit_test(test_metrics),	 cmocka_unit_test(test_true_counts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Connections. Each qp has one event for the next step of its connection, and what a peer sends it
- * is put there by changing its phase: so nothing that travels points to a qp that may be gone when
- * it arrives.
+ * Connections. Each qp has one event for the next step of its connection. A message from the peer
+ * changes the receiver's phase directly: so nothing in flight points to a qp that may be destroyed
+ * before it arrives.
  *
  *     client: ASKING ──▶ WAITING ──▶ ACCEPTED ──▶ UP ──▶ LEFT ──▶ DOWN
  *                           └──▶ REJECTED ──▶ DOWN
@@ -18,22 +18,22 @@
 
 #define PORT_MAX 65535u
 
-static void step_at(struct sim_qp *qp, enum sim_phase phase, uint64_t at_ps)
+static void conn_step_at(struct sim_qp *qp, enum sim_phase phase, uint64_t at_ps)
 {
 	qp->conn.phase = phase;
 	sim_event_at(sim_engine_of(qp), &qp->conn.event, at_ps);
 }
 
-/* A message takes its time to the other side. */
-static void step_soon(struct sim_qp *qp, enum sim_phase phase)
+/* Schedules the next step after one wire delay. */
+static void conn_step_soon(struct sim_qp *qp, enum sim_phase phase)
 {
 	const struct sim_engine *engine = sim_engine_of(qp);
 
-	step_at(qp, phase, sim_after(engine, sim_device_of(qp)->profile->wire_ps));
+	conn_step_at(qp, phase, sim_after(engine, sim_device_of(qp)->profile->wire_ps));
 }
 
-/* "NODE:PORT"; *node is n_nodes for a node that is not there. */
-static int parse(const struct gn_sim *sim, const char *addr, unsigned *node, unsigned *port)
+/* "NODE:PORT"; *node is n_nodes for an unknown node. */
+static int addr_parse(const struct gn_sim *sim, const char *addr, unsigned *node, unsigned *port)
 {
 	const char *colon = strchr(addr, ':');
 	char *end;
@@ -59,15 +59,15 @@ static int parse(const struct gn_sim *sim, const char *addr, unsigned *node, uns
 	return 0;
 }
 
-/* Whether what one node says reaches the other now. */
-static bool hears(const struct sim_qp *qp, unsigned from, unsigned to)
+/* Do messages reach the other node now? */
+static bool conn_reaches(const struct sim_qp *qp, unsigned from, unsigned to)
 {
 	return !sim_fault_cut(sim_fabric_of(&qp->qp.obj)->sim, from, to);
 }
 
 /* ---- listening ---- */
 
-static struct sim_listener *find_listener(const struct sim_nic *nic, unsigned port)
+static struct sim_listener *nic_find_listener(const struct sim_nic *nic, unsigned port)
 {
 	struct sim_listener *listener = nic ? nic->listeners : NULL;
 
@@ -81,14 +81,14 @@ int sim_listen_init(struct gn_listener *base, const char *addr)
 	struct sim_listener *listener = container_of(base, struct sim_listener, listener);
 	struct sim_fabric *fabric = sim_fabric_of(&base->obj);
 	unsigned node, port;
-	int rc = parse(fabric->sim, addr, &node, &port);
+	int rc = addr_parse(fabric->sim, addr, &node, &port);
 
 	if (rc)
 		return rc;
 	if (node != fabric->nic->node->index)
 		return gn_fail_log(-EADDRNOTAVAIL, "sim: 'sim:%s' is no address of node %s", addr,
 				   fabric->nic->node->name);
-	if (find_listener(fabric->nic, port))
+	if (nic_find_listener(fabric->nic, port))
 		return gn_fail_log(-EADDRINUSE, "sim: 'sim:%s' is taken", addr);
 	listener->port = port;
 	listener->next = fabric->nic->listeners;
@@ -114,9 +114,9 @@ void sim_listen_fini(struct gn_listener *base)
 	sim_listen_unplug(container_of(base, struct sim_listener, listener));
 }
 
-/* ---- the client's way ---- */
+/* ---- client ---- */
 
-static void set_opts(struct sim_conn *conn, const struct gn_conn_opts *opts)
+static void conn_set_opts(struct sim_conn *conn, const struct gn_conn_opts *opts)
 {
 	conn->rnr_retry = opts->rnr_retry;
 	conn->rnr_timer_ps = sim_ns_to_ps(opts->rnr_timer_us * 1000ull);
@@ -125,24 +125,24 @@ static void set_opts(struct sim_conn *conn, const struct gn_conn_opts *opts)
 		memcpy(conn->hello, opts->private_data, opts->private_len);
 }
 
-static void set_private(struct gn_qp *qp, const void *data, uint32_t len)
+static void qp_set_private(struct gn_qp *qp, const void *data, uint32_t len)
 {
 	qp->private_len = len;
 	if (len)
 		memcpy(qp->private_data, data, len);
 }
 
-static void refuse(struct sim_qp *qp, enum gn_event_type type, int status)
+static void conn_refused(struct sim_qp *qp, enum gn_event_type type, int status)
 {
-	sim_event_cancel(sim_engine_of(qp), &qp->conn.event); /* perhaps a deadline */
+	sim_event_cancel(sim_engine_of(qp), &qp->conn.event); /* may be a deadline */
 	qp->conn.phase = SIM_CONN_DOWN;
 	sim_qp_fail(qp);
 	if (type == GN_EVENT_UNREACHABLE)
-		qp->qp.private_len = 0; /* there is no text to add to the status */
+		qp->qp.private_len = 0; /* no text in addition to the status */
 	qp_refused(&qp->qp, type, status);
 }
 
-static uint64_t deadline_of(const struct sim_qp *qp, const struct gn_conn_opts *opts)
+static uint64_t conn_deadline_ps(const struct sim_qp *qp, const struct gn_conn_opts *opts)
 {
 	return sim_after(sim_engine_of(qp), sim_ns_to_ps(opts->timeout_us * 1000ull));
 }
@@ -150,19 +150,19 @@ static uint64_t deadline_of(const struct sim_qp *qp, const struct gn_conn_opts *
 int sim_connect(struct gn_qp *base, const char *addr, const struct gn_conn_opts *opts)
 {
 	struct sim_qp *qp = sim_qp_of(base);
-	int rc = parse(sim_fabric_of(&base->obj)->sim, addr, &qp->conn.node, &qp->conn.port);
+	int rc = addr_parse(sim_fabric_of(&base->obj)->sim, addr, &qp->conn.node, &qp->conn.port);
 
 	if (rc)
 		return rc;
-	set_opts(&qp->conn, opts);
-	qp->conn.deadline_ps = deadline_of(qp, opts);
+	conn_set_opts(&qp->conn, opts);
+	qp->conn.deadline_ps = conn_deadline_ps(qp, opts);
 	base->state = GN_QP_CONNECTING;
-	step_soon(qp, SIM_CONN_ASKING);
+	conn_step_soon(qp, SIM_CONN_ASKING);
 	return 0;
 }
 
-/* The request arrives at the listener's process, and is made there. */
-static int deposit(struct sim_qp *qp, struct sim_listener *listener)
+/* The request arrives at the listener's process, and its object is created there. */
+static int request_arrives(struct sim_qp *qp, struct sim_listener *listener)
 {
 	struct gn_sim *sim = sim_fabric_of(&qp->qp.obj)->sim;
 	struct sim_proc *before;
@@ -187,7 +187,7 @@ static int deposit(struct sim_qp *qp, struct sim_listener *listener)
 	return rc;
 }
 
-static void ask(struct sim_qp *qp)
+static void conn_ask(struct sim_qp *qp)
 {
 	const struct gn_sim *sim = sim_fabric_of(&qp->qp.obj)->sim;
 	const unsigned me = sim_node_of(qp)->index;
@@ -195,21 +195,21 @@ static void ask(struct sim_qp *qp)
 	int rc = -ECONNREFUSED;
 
 	if (qp->conn.node < sim->n_nodes && !sim->nodes[qp->conn.node].crashed &&
-	    hears(qp, me, qp->conn.node) && hears(qp, qp->conn.node, me)) {
-		listener = find_listener(sim_nic_of(sim, qp->conn.node), qp->conn.port);
+	    conn_reaches(qp, me, qp->conn.node) && conn_reaches(qp, qp->conn.node, me)) {
+		listener = nic_find_listener(sim_nic_of(sim, qp->conn.node), qp->conn.port);
 		if (listener)
-			rc = deposit(qp, listener);
+			rc = request_arrives(qp, listener);
 		if (rc) {
-			refuse(qp, GN_EVENT_UNREACHABLE, rc);
+			conn_refused(qp, GN_EVENT_UNREACHABLE, rc);
 			return;
 		}
 	}
-	/* From a node that is not there, or that is cut off, no answer comes. */
-	step_at(qp, SIM_CONN_WAITING, qp->conn.deadline_ps);
+	/* An unknown node, or one behind a partition, sends no reply. */
+	conn_step_at(qp, SIM_CONN_WAITING, qp->conn.deadline_ps);
 }
 
-/* Client and request forget each other. */
-static void part(struct sim_req *req)
+/* Unlinks client and request. */
+static void request_unlink(struct sim_req *req)
 {
 	struct gn_listener *listener = req->req.listener;
 
@@ -221,24 +221,24 @@ static void part(struct sim_req *req)
 		container_of(listener, struct sim_listener, listener)->waiting--;
 }
 
-static void give_up(struct sim_qp *qp)
+static void conn_timed_out(struct sim_qp *qp)
 {
 	if (qp->conn.req)
-		part(qp->conn.req);
-	refuse(qp, GN_EVENT_UNREACHABLE, -ETIMEDOUT);
+		request_unlink(qp->conn.req);
+	conn_refused(qp, GN_EVENT_UNREACHABLE, -ETIMEDOUT);
 }
 
-static void come_up(struct sim_qp *qp)
+static void conn_established(struct sim_qp *qp)
 {
 	qp->conn.phase = SIM_CONN_UP;
 	qp->conn.established = true;
 	if (qp->qp.state != GN_QP_ERROR)
 		qp->qp.state = GN_QP_READY;
 	qp_established(&qp->qp);
-	sim_stage_kick(qp, SIM_RX); /* what was posted while the answer travelled */
+	sim_stage_kick(qp, SIM_RX); /* requests posted while the reply was in flight */
 }
 
-/* ---- the server's way ---- */
+/* ---- server ---- */
 
 int sim_accept(struct gn_conn_req *base, struct gn_qp *server, const struct gn_conn_opts *opts)
 {
@@ -249,16 +249,16 @@ int sim_accept(struct gn_conn_req *base, struct gn_qp *server, const struct gn_c
 		gn_log(GN_LOG_WARN, "sim: accepted a request whose client has given up");
 		return -ECONNABORTED;
 	}
-	part(req);
-	set_opts(&qp->conn, opts);
+	request_unlink(req);
+	conn_set_opts(&qp->conn, opts);
 	server->state = GN_QP_READY;
-	step_at(qp, SIM_CONN_REPLYING, deadline_of(qp, opts));
-	if (!hears(qp, sim_node_of(qp)->index, sim_node_of(client)->index))
-		return 0; /* both will give up */
+	conn_step_at(qp, SIM_CONN_REPLYING, conn_deadline_ps(qp, opts));
+	if (!conn_reaches(qp, sim_node_of(qp)->index, sim_node_of(client)->index))
+		return 0; /* both sides will time out */
 	qp->conn.peer = client;
 	client->conn.peer = qp;
-	set_private(&client->qp, qp->conn.hello, qp->conn.hello_len);
-	step_soon(client, SIM_CONN_ACCEPTED);
+	qp_set_private(&client->qp, qp->conn.hello, qp->conn.hello_len);
+	conn_step_soon(client, SIM_CONN_ACCEPTED);
 	return 0;
 }
 
@@ -269,11 +269,12 @@ int sim_reject(struct gn_conn_req *base, const void *private_data, uint32_t priv
 
 	if (!client)
 		return 0;
-	part(req);
-	if (!hears(client, sim_fabric_of(&base->obj)->nic->node->index, sim_node_of(client)->index))
+	request_unlink(req);
+	if (!conn_reaches(client, sim_fabric_of(&base->obj)->nic->node->index,
+			  sim_node_of(client)->index))
 		return 0;
-	set_private(&client->qp, private_data, private_len);
-	step_soon(client, SIM_CONN_REJECTED);
+	qp_set_private(&client->qp, private_data, private_len);
+	conn_step_soon(client, SIM_CONN_REJECTED);
 	return 0;
 }
 
@@ -283,27 +284,27 @@ void sim_req_unplug(struct sim_req *req)
 
 	if (!client)
 		return;
-	part(req);
+	request_unlink(req);
 	if (!sim_fabric_of(&req->req.obj)->nic->node->crashed)
-		refuse(client, GN_EVENT_UNREACHABLE, -ECONNREFUSED);
+		conn_refused(client, GN_EVENT_UNREACHABLE, -ECONNREFUSED);
 }
 
-/* ---- the end, and the steps ---- */
+/* ---- disconnects and steps ---- */
 
 void sim_conn_leave(struct sim_qp *qp)
 {
 	struct sim_qp *peer = qp->conn.peer;
 
 	if (qp->conn.req)
-		part(qp->conn.req);
+		request_unlink(qp->conn.req);
 	if (peer) {
 		sim_orphans_leave(qp);
 		peer->conn.peer = NULL;
 		qp->conn.peer = NULL;
-		/* A node that crashes says nothing; what is cut off is not heard. */
+		/* A crashed node sends nothing; a partition drops messages. */
 		if (!sim_node_of(qp)->crashed &&
-		    hears(qp, sim_node_of(qp)->index, sim_node_of(peer)->index))
-			step_soon(peer, SIM_CONN_LEFT);
+		    conn_reaches(qp, sim_node_of(qp)->index, sim_node_of(peer)->index))
+			conn_step_soon(peer, SIM_CONN_LEFT);
 	}
 	sim_event_cancel(sim_engine_of(qp), &qp->conn.event);
 	qp->conn.phase = SIM_CONN_DOWN;
@@ -320,37 +321,37 @@ int sim_disconnect(struct gn_qp *base)
 		sim_qp_fail(qp);
 		qp_disconnected(base);
 	} else {
-		refuse(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
+		conn_refused(qp, GN_EVENT_UNREACHABLE, -ECANCELED);
 	}
 	return 0;
 }
 
-static void be_left(struct sim_qp *qp)
+static void conn_peer_left(struct sim_qp *qp)
 {
 	if (!qp->conn.established) {
-		refuse(qp, GN_EVENT_UNREACHABLE, -ECONNRESET);
+		conn_refused(qp, GN_EVENT_UNREACHABLE, -ECONNRESET);
 		return;
 	}
 	qp->conn.phase = SIM_CONN_DOWN;
-	sim_qp_fail_answered(qp); /* its answers have come before this */
+	sim_qp_fail_answered(qp); /* its responses arrived before this */
 	qp_disconnected(&qp->qp);
 }
 
-/* The server learns that its answer has arrived, if it is there and can be reached. */
-static void confirm(struct sim_qp *qp)
+/* The server learns that its ACCEPT has arrived, if it exists and is reachable. */
+static void conn_confirm(struct sim_qp *qp)
 {
 	struct gn_sim *sim = sim_fabric_of(&qp->qp.obj)->sim;
 	struct sim_qp *peer = qp->conn.peer;
 
 	if (!peer || peer->conn.phase != SIM_CONN_REPLYING ||
-	    !hears(qp, sim_node_of(qp)->index, sim_node_of(peer)->index))
+	    !conn_reaches(qp, sim_node_of(qp)->index, sim_node_of(peer)->index))
 		return;
 	if (sim_fault(sim, SIM_LATE_ESTABLISHED, sim_node_of(peer)->index))
-		step_at(peer, SIM_CONN_CONFIRMED,
-			sim_after(&sim->engine, sim_device_of(qp)->profile->wire_ps +
-							sim_fault_delay_ps(sim)));
+		conn_step_at(peer, SIM_CONN_CONFIRMED,
+			     sim_after(&sim->engine, sim_device_of(qp)->profile->wire_ps +
+							     sim_fault_delay_ps(sim)));
 	else
-		step_soon(peer, SIM_CONN_CONFIRMED);
+		conn_step_soon(peer, SIM_CONN_CONFIRMED);
 }
 
 void sim_conn_step(struct sim_event *event)
@@ -359,27 +360,27 @@ void sim_conn_step(struct sim_event *event)
 
 	switch (qp->conn.phase) {
 	case SIM_CONN_ASKING:
-		ask(qp);
+		conn_ask(qp);
 		break;
 	case SIM_CONN_WAITING:
-		give_up(qp);
+		conn_timed_out(qp);
 		break;
 	case SIM_CONN_ACCEPTED:
-		come_up(qp);
-		confirm(qp);
+		conn_established(qp);
+		conn_confirm(qp);
 		break;
 	case SIM_CONN_CONFIRMED:
-		come_up(qp);
+		conn_established(qp);
 		break;
 	case SIM_CONN_REPLYING:
 		sim_conn_leave(qp);
-		refuse(qp, GN_EVENT_UNREACHABLE, -ETIMEDOUT);
+		conn_refused(qp, GN_EVENT_UNREACHABLE, -ETIMEDOUT);
 		break;
 	case SIM_CONN_REJECTED:
-		refuse(qp, GN_EVENT_REJECTED, -ECONNREFUSED);
+		conn_refused(qp, GN_EVENT_REJECTED, -ECONNREFUSED);
 		break;
 	case SIM_CONN_LEFT:
-		be_left(qp);
+		conn_peer_left(qp);
 		break;
 	case SIM_CONN_NONE:
 	case SIM_CONN_UP:

@@ -16,7 +16,7 @@
 #define STEP_MAX_PS (400ull * 1000) /* between two lines, or two samples */
 #define SAMPLES_MAX 3u
 
-/* ---- orders of lines ---- */
+/* ---- order of cache lines ---- */
 
 static uint64_t lines_of(const uint8_t *addr, uint64_t len_bytes)
 {
@@ -25,7 +25,7 @@ static uint64_t lines_of(const uint8_t *addr, uint64_t len_bytes)
 	return ((uintptr_t)addr + len_bytes - 1) / SIM_LINE - first + 1;
 }
 
-/* The bytes of the i-th line: where in the message they begin, and how many. */
+/* Offset and length of the i-th line of the message. */
 static uint64_t line_at(const uint8_t *addr, uint64_t len_bytes, uint64_t i, uint64_t *run)
 {
 	const uint64_t lead = SIM_LINE - (uintptr_t)addr % SIM_LINE;
@@ -36,8 +36,8 @@ static uint64_t line_at(const uint8_t *addr, uint64_t len_bytes, uint64_t i, uin
 	return from;
 }
 
-/* Shuffles n lines, all but the first keep of them; blocks of lines stay in order inside. */
-static void shuffle(struct sim_engine *engine, uint32_t *order, uint64_t n, uint64_t keep)
+/* Shuffles n lines except the first keep; lines stay in order within a block. */
+static void lines_shuffle(struct sim_engine *engine, uint32_t *order, uint64_t n, uint64_t keep)
 {
 	for (uint64_t i = n; i > keep + 1; i--) {
 		const uint64_t j = keep + sim_random_below(&engine->random, (uint32_t)(i - keep));
@@ -48,17 +48,17 @@ static void shuffle(struct sim_engine *engine, uint32_t *order, uint64_t n, uint
 	}
 }
 
-/* Blocks of aligned lines change places, and keep their order inside. */
-static void shuffle_blocks(struct sim_engine *engine, uint32_t *order, uint64_t n, bool odd)
+/* Shuffles blocks of aligned lines; lines stay in order within a block. */
+static void lines_shuffle_blocks(struct sim_engine *engine, uint32_t *order, uint64_t n, bool odd)
 {
 	uint32_t *sorted = malloc(n * sizeof(*sorted));
 	uint64_t at = 0, blocks = (n + odd + BLOCK_LINES - 1) / BLOCK_LINES;
 
 	if (!sorted)
-		return; /* in order is an order too */
+		return; /* one of the possible orders */
 	for (uint32_t i = 0; i < blocks; i++)
 		order[i] = i;
-	shuffle(engine, order, blocks, 0);
+	lines_shuffle(engine, order, blocks, 0);
 	for (uint64_t b = 0; b < blocks; b++)
 		for (uint64_t k = 0; k < BLOCK_LINES; k++) {
 			const uint64_t line = order[b] * (uint64_t)BLOCK_LINES + k;
@@ -83,12 +83,12 @@ struct sim_flight {
 	struct sim_flight *next;
 	uint8_t *addr;
 	uint64_t len_bytes, lines, landed;
-	bool in_order; /* behind the one before it */
+	bool in_order; /* after the previous one */
 	uint32_t *order;
 	uint8_t data[];
 };
 
-static void land_line(struct sim_flight *flight)
+static void flight_land_line(struct sim_flight *flight)
 {
 	uint64_t run;
 	const uint64_t at =
@@ -98,7 +98,7 @@ static void land_line(struct sim_flight *flight)
 	sim_changed(flight->to, flight->addr + at, run);
 }
 
-static void forget(struct sim_flight *flight)
+static void flight_free(struct sim_flight *flight)
 {
 	struct sim_flight **at = &flight->to->flights;
 
@@ -110,28 +110,28 @@ static void forget(struct sim_flight *flight)
 	free(flight);
 }
 
-static void land(struct sim_flight *flight)
+static void flight_land(struct sim_flight *flight)
 {
 	while (flight->landed < flight->lines)
-		land_line(flight);
-	forget(flight);
+		flight_land_line(flight);
+	flight_free(flight);
 }
 
-static void land_earlier(const struct sim_flight *flight)
+static void flight_land_earlier(const struct sim_flight *flight)
 {
 	while (flight->in_order && flight->to->flights != flight)
-		land(flight->to->flights);
+		flight_land(flight->to->flights);
 }
 
-static void step(struct sim_event *event)
+static void flight_step(struct sim_event *event)
 {
 	struct sim_flight *flight = container_of(event, struct sim_flight, event);
 	struct sim_engine *engine = sim_engine_of(flight->to);
 
-	land_earlier(flight);
-	land_line(flight);
+	flight_land_earlier(flight);
+	flight_land_line(flight);
 	if (flight->landed == flight->lines)
-		forget(flight);
+		flight_free(flight);
 	else
 		sim_event_at(engine, event, sim_after(engine, step_ps(engine)));
 }
@@ -139,7 +139,7 @@ static void step(struct sim_event *event)
 void sim_flights_land(struct sim_qp *to)
 {
 	while (to->flights)
-		land(to->flights);
+		flight_land(to->flights);
 }
 
 void sim_flights_land_in(struct sim_qp *to, const uint8_t *addr, uint64_t len_bytes)
@@ -148,19 +148,19 @@ void sim_flights_land_in(struct sim_qp *to, const uint8_t *addr, uint64_t len_by
 		next = flight->next;
 		if (flight->addr < addr || flight->addr >= addr + len_bytes)
 			continue;
-		land_earlier(flight);
-		land(flight);
+		flight_land_earlier(flight);
+		flight_land(flight);
 	}
 }
 
 void sim_flights_drop(struct sim_qp *to)
 {
 	while (to->flights)
-		forget(to->flights);
+		flight_free(to->flights);
 }
 
-/* How long until its first line shows; false when it is to be placed now. */
-static bool is_late(unsigned node, struct sim_qp *to, uint64_t len_bytes, uint64_t *ps)
+/* Time until the first line becomes visible; false: place it now. */
+static bool flight_is_late(unsigned node, struct sim_qp *to, uint64_t len_bytes, uint64_t *ps)
 {
 	struct gn_sim *sim = sim_fabric_of(&to->qp.obj)->sim;
 	const uint64_t caps = to->qp.caps;
@@ -177,12 +177,12 @@ static bool is_late(unsigned node, struct sim_qp *to, uint64_t len_bytes, uint64
 		return true;
 	if (caps & GN_CAP_INORDER_WRITE && caps & GN_CAP_WRITE_ORDER)
 		return false;
-	/* A device that promises less: it uses that for half of what it writes. */
+	/* A device with weaker guarantees uses them for half of its WRITEs. */
 	*ps = step_ps(&sim->engine);
 	return *ps % 2;
 }
 
-static void put_in_order(struct sim_flight *flight, uint64_t caps)
+static void flight_order(struct sim_flight *flight, uint64_t caps)
 {
 	struct sim_engine *engine = sim_engine_of(flight->to);
 
@@ -191,24 +191,24 @@ static void put_in_order(struct sim_flight *flight, uint64_t caps)
 	if (caps & GN_CAP_INORDER_WRITE)
 		return;
 	if (caps & GN_CAP_INORDER_128)
-		shuffle_blocks(engine, flight->order, flight->lines,
-			       (uintptr_t)flight->addr / SIM_LINE % BLOCK_LINES);
+		lines_shuffle_blocks(engine, flight->order, flight->lines,
+				     (uintptr_t)flight->addr / SIM_LINE % BLOCK_LINES);
 	else
-		shuffle(engine, flight->order, flight->lines, 0);
+		lines_shuffle(engine, flight->order, flight->lines, 0);
 }
 
 /*
- * Of two WRITEs to the same bytes the later one stays, whatever else is not promised. With the
- * order of WRITEs it does so by itself.
+ * Of two WRITEs to the same bytes the later one must win, whatever the guarantees. With ordered
+ * WRITEs this happens by itself.
  */
-static void land_under(struct sim_qp *to, const uint8_t *addr, uint64_t len_bytes)
+static void flight_land_under(struct sim_qp *to, const uint8_t *addr, uint64_t len_bytes)
 {
 	if (to->qp.caps & GN_CAP_WRITE_ORDER)
 		return;
 	for (struct sim_flight *flight = to->flights, *next; flight; flight = next) {
 		next = flight->next;
 		if (flight->addr < addr + len_bytes && addr < flight->addr + flight->len_bytes)
-			land(flight);
+			flight_land(flight);
 	}
 }
 
@@ -219,22 +219,23 @@ bool sim_flight_begin(unsigned from_node, const struct gn_wr *wr, struct sim_qp 
 	struct sim_flight *flight, **last;
 	uint64_t ps;
 
-	land_under(to, addr, len_bytes);
-	if (!is_late(from_node, to, len_bytes, &ps))
+	flight_land_under(to, addr, len_bytes);
+	if (!flight_is_late(from_node, to, len_bytes, &ps))
 		return false;
 	flight = calloc(1, sizeof(*flight) + len_bytes);
 	if (!flight)
 		goto now;
 	flight->lines = lines_of(addr, len_bytes);
 	flight->order = malloc(flight->lines * sizeof(*flight->order));
-	if (!flight->order || sim_event_init(engine, &flight->event, step, SIM_KIND_QP, to->qp.qpn))
+	if (!flight->order ||
+	    sim_event_init(engine, &flight->event, flight_step, SIM_KIND_QP, to->qp.qpn))
 		goto free_flight;
 	flight->to = to;
 	flight->addr = addr;
 	flight->len_bytes = len_bytes;
 	flight->in_order = to->qp.caps & GN_CAP_WRITE_ORDER;
 	soft_gather(flight->data, wr->sge, wr->n_sge, 0, len_bytes);
-	put_in_order(flight, to->qp.caps);
+	flight_order(flight, to->qp.caps);
 	for (last = &to->flights; *last; last = &(*last)->next)
 		;
 	*last = flight;
@@ -266,7 +267,7 @@ void sim_sample_drop(struct sim_send *send)
 	send->sample = NULL;
 }
 
-static bool is_torn(struct sim_qp *from, uint64_t len_bytes)
+static bool sample_is_torn(struct sim_qp *from, uint64_t len_bytes)
 {
 	struct gn_sim *sim = sim_fabric_of(&from->qp.obj)->sim;
 
@@ -282,7 +283,7 @@ static struct sim_sample *sample_begin(struct sim_qp *from, const uint8_t *addr,
 	const uint64_t lines = lines_of(addr, len_bytes);
 	struct sim_sample *sample;
 
-	if (lines < 2 || !is_torn(from, len_bytes))
+	if (lines < 2 || !sample_is_torn(from, len_bytes))
 		return NULL;
 	sample = calloc(1, sizeof(*sample) + len_bytes);
 	if (!sample)
@@ -296,7 +297,7 @@ static struct sim_sample *sample_begin(struct sim_qp *from, const uint8_t *addr,
 	sample->rounds = 2 + sim_random_below(&engine->random, SAMPLES_MAX - 1);
 	for (uint32_t i = 0; i < lines; i++)
 		sample->order[i] = i;
-	shuffle(engine, sample->order, lines, from->qp.caps & GN_CAP_READ_HEAD_FIRST ? 1 : 0);
+	lines_shuffle(engine, sample->order, lines, from->qp.caps & GN_CAP_READ_HEAD_FIRST ? 1 : 0);
 	return sample;
 }
 

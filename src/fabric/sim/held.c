@@ -18,14 +18,14 @@
 #include "fabric/sim/sim.h"
 
 struct sim_held {
-	struct sim_held *next, **prev; /* of the process; prev is NULL: not held */
+	struct sim_held *next, **prev; /* list of the process; prev NULL: not in one */
 	const struct gn_wr *wr;
 	uint64_t sum;
-	bool excused;	/* the fabric has placed something in it */
-	bool acted;	/* its target has all of it … */
-	uint64_t heard; /* … when this much had been heard from there */
+	bool excused;	/* the fabric itself stored something in the buffer */
+	bool acted;	/* the target has all of it … */
+	uint64_t heard; /* … when the qp's count of responses was this */
 	uint64_t posted_ps, thread;
-	struct sim_datagram *datagram[SIM_COPIES]; /* that are to carry it, and lack some of it */
+	struct sim_datagram *datagram[SIM_COPIES]; /* datagrams that still need some of its lines */
 };
 
 int sim_held_init(struct sim_qp *qp)
@@ -41,7 +41,7 @@ static struct sim_held *held_at(const struct sim_qp *qp, uint64_t position)
 	return held->prev ? held : NULL;
 }
 
-/* ---- sums ---- */
+/* ---- checksums of buffers ---- */
 
 static uint64_t add_word(uint64_t sum, uint64_t word)
 {
@@ -62,7 +62,7 @@ static uint64_t add_bytes(uint64_t sum, const uint8_t *data, uint64_t len_bytes)
 	return add_word(sum, word);
 }
 
-static uint64_t sum_of(const struct gn_wr *wr)
+static uint64_t held_checksum(const struct gn_wr *wr)
 {
 	uint64_t sum = 0;
 
@@ -73,26 +73,26 @@ static uint64_t sum_of(const struct gn_wr *wr)
 
 /* ---- the list ---- */
 
-static bool readable(const struct sim_qp *qp, const struct gn_wr *wr)
+static bool held_readable(const struct sim_qp *qp, const struct gn_wr *wr)
 {
 	return soft_sge_ok(sim_fabric_of(&qp->qp.obj)->keys.table, qp->qp.pd, wr->sge, wr->n_sge,
 			   0);
 }
 
-/* Address ranges of this size have their own lists, so that a placement looks at few buffers. */
+/* A list per address range of this size, so that a store checks few buffers. */
 #define RANGE_BYTES 16384u
 
-static uint64_t range_of(const void *addr)
+static uint64_t held_range(const void *addr)
 {
 	return (uintptr_t)addr / RANGE_BYTES;
 }
 
-static struct sim_held **list_of(struct sim_proc *proc, const struct gn_wr *wr)
+static struct sim_held **held_list(struct sim_proc *proc, const struct gn_wr *wr)
 {
 	const struct gn_sge *sge = wr->sge;
-	const uint64_t range = range_of(sge->addr);
+	const uint64_t range = held_range(sge->addr);
 
-	if (wr->n_sge > 1 || range_of((const uint8_t *)sge->addr + sge->len_bytes - 1) != range)
+	if (wr->n_sge > 1 || held_range((const uint8_t *)sge->addr + sge->len_bytes - 1) != range)
 		return &proc->held[SIM_HELD_LISTS];
 	return &proc->held[range % SIM_HELD_LISTS];
 }
@@ -105,14 +105,14 @@ void sim_held_add(struct sim_qp *qp, uint64_t position)
 	struct sim_held **first;
 
 	if (wr->flags & GN_INLINE || !sim_op_gathers(wr->op) || !sim_send_at(qp, position)->bytes ||
-	    !readable(qp, wr))
+	    !held_readable(qp, wr))
 		return;
-	first = list_of(fabric->proc, wr);
+	first = held_list(fabric->proc, wr);
 	*held = (struct sim_held){
 		.next = *first,
 		.prev = first,
 		.wr = wr,
-		.sum = sum_of(wr),
+		.sum = held_checksum(wr),
 		.posted_ps = fabric->sim->engine.now_ps,
 		.thread = fabric->sim->thread ? fabric->sim->thread->id : 0,
 	};
@@ -121,7 +121,7 @@ void sim_held_add(struct sim_qp *qp, uint64_t position)
 	*first = held;
 }
 
-static void let_go(struct sim_held *held)
+static void held_release(struct sim_held *held)
 {
 	*held->prev = held->next;
 	if (held->next)
@@ -129,7 +129,7 @@ static void let_go(struct sim_held *held)
 	held->prev = NULL;
 }
 
-static bool overlaps(const struct gn_wr *wr, const uint8_t *addr, uint64_t len_bytes)
+static bool held_overlaps(const struct gn_wr *wr, const uint8_t *addr, uint64_t len_bytes)
 {
 	for (uint32_t i = 0; i < wr->n_sge; i++) {
 		const uint8_t *piece = wr->sge[i].addr;
@@ -140,26 +140,26 @@ static bool overlaps(const struct gn_wr *wr, const uint8_t *addr, uint64_t len_b
 	return false;
 }
 
-static void excuse(struct sim_held *held, const void *addr, uint64_t len_bytes)
+static void held_excuse(struct sim_held *held, const void *addr, uint64_t len_bytes)
 {
 	for (; held; held = held->next)
-		if (unlikely(overlaps(held->wr, addr, len_bytes)))
+		if (unlikely(held_overlaps(held->wr, addr, len_bytes)))
 			held->excused = true;
 }
 
 void sim_held_placed(struct sim_proc *proc, const void *addr, uint64_t len_bytes)
 {
-	const uint64_t first = range_of(addr);
-	const uint64_t last = len_bytes ? range_of((const uint8_t *)addr + len_bytes - 1) : first;
+	const uint64_t first = held_range(addr);
+	const uint64_t last = len_bytes ? held_range((const uint8_t *)addr + len_bytes - 1) : first;
 
 	for (uint64_t range = first; range <= last && range - first < SIM_HELD_LISTS; range++)
-		excuse(proc->held[range % SIM_HELD_LISTS], addr, len_bytes);
-	excuse(proc->held[SIM_HELD_LISTS], addr, len_bytes);
+		held_excuse(proc->held[range % SIM_HELD_LISTS], addr, len_bytes);
+	held_excuse(proc->held[SIM_HELD_LISTS], addr, len_bytes);
 }
 
-/* ---- looking at it ---- */
+/* ---- checks ---- */
 
-static void report(const struct sim_qp *qp, const struct sim_held *held, const char *what)
+static void held_report(const struct sim_qp *qp, const struct sim_held *held, const char *what)
 {
 	const struct sim_fabric *fabric = sim_fabric_of(&qp->qp.obj);
 	struct gn_sim *sim = fabric->sim;
@@ -175,13 +175,13 @@ static void report(const struct sim_qp *qp, const struct sim_held *held, const c
 	sim->stop = -EFAULT;
 }
 
-/* What the card would gather now. False: it is gone, or not what was posted, which was reported. */
-static bool intact(struct sim_qp *qp, struct sim_held *held, uint64_t sum)
+/* Is the buffer as it was posted? False: it is gone or has changed, which was reported. */
+static bool held_intact(struct sim_qp *qp, struct sim_held *held, uint64_t sum)
 {
 	if (held->excused || likely(held->sum == sum))
 		return true;
-	held->excused = true; /* one report is enough */
-	report(qp, held, "changed before it completed");
+	held->excused = true; /* report only once */
+	held_report(qp, held, "changed before it completed");
 	return false;
 }
 
@@ -189,8 +189,8 @@ void sim_held_check(struct sim_qp *qp, uint64_t position)
 {
 	struct sim_held *held = held_at(qp, position);
 
-	if (held && !held->excused && readable(qp, held->wr))
-		intact(qp, held, sum_of(held->wr));
+	if (held && !held->excused && held_readable(qp, held->wr))
+		held_intact(qp, held, held_checksum(held->wr));
 }
 
 void sim_held_acted(struct sim_qp *qp, uint64_t position)
@@ -203,7 +203,7 @@ void sim_held_acted(struct sim_qp *qp, uint64_t position)
 	held->heard = qp->heard;
 }
 
-/* ---- datagrams: gathered in lines, some when they are sent, the others as late as can be ---- */
+/* ---- datagrams: some lines are gathered when sent, the others as late as possible ---- */
 
 static void gather_lines(const struct gn_wr *wr, uint8_t *data, uint64_t len_bytes, uint64_t mask)
 {
@@ -228,7 +228,7 @@ void sim_held_carry(struct sim_qp *qp, uint64_t position, struct sim_datagram *d
 	held->datagram[i] = datagram;
 	datagram->from = qp;
 	datagram->position = position;
-	/* Which lines it has by now follows from what has happened, and costs the seed no draw. */
+	/* Derived from the trace hash: needs no random draw. */
 	datagram->late = sim_mix(sim_engine_of(qp)->hash + i);
 	gather_lines(wr, datagram->data, datagram->len_bytes, ~datagram->late);
 }
@@ -246,12 +246,12 @@ void sim_held_drop(struct sim_datagram *datagram)
 	datagram->from = NULL;
 }
 
-static void fill(struct sim_qp *qp, struct sim_held *held, struct sim_datagram *datagram)
+static void held_fill(struct sim_qp *qp, struct sim_held *held, struct sim_datagram *datagram)
 {
 	gather_lines(held->wr, datagram->data, datagram->len_bytes, datagram->late);
 	sim_held_drop(datagram);
 	if (held->wr->n_sge == 1)
-		intact(qp, held, add_bytes(0, datagram->data, datagram->len_bytes));
+		held_intact(qp, held, add_bytes(0, datagram->data, datagram->len_bytes));
 }
 
 void sim_held_fill(struct sim_datagram *datagram)
@@ -259,17 +259,17 @@ void sim_held_fill(struct sim_datagram *datagram)
 	struct sim_qp *qp = datagram->from;
 
 	if (qp)
-		fill(qp, held_at(qp, datagram->position), datagram);
+		held_fill(qp, held_at(qp, datagram->position), datagram);
 }
 
-/* ---- the end ---- */
+/* ---- completion ---- */
 
-static void end(struct sim_qp *qp, struct sim_held *held)
+static void held_end(struct sim_qp *qp, struct sim_held *held)
 {
 	for (unsigned i = 0; i < SIM_COPIES; i++)
 		if (held->datagram[i])
-			fill(qp, held, held->datagram[i]);
-	let_go(held);
+			held_fill(qp, held, held->datagram[i]);
+	held_release(held);
 }
 
 void sim_held_end(struct sim_qp *qp, uint64_t position)
@@ -281,14 +281,14 @@ void sim_held_end(struct sim_qp *qp, uint64_t position)
 	if (sim_send_at(qp, position)->status == GN_WC_OK &&
 	    !(held->acted && held->heard != qp->heard))
 		sim_held_check(qp, position);
-	end(qp, held);
+	held_end(qp, held);
 }
 
 void sim_held_fini(struct sim_qp *qp)
 {
 	for (uint64_t at = 0; at <= qp->sq.mask; at++)
 		if (qp->held[at].prev)
-			end(qp, &qp->held[at]);
+			held_end(qp, &qp->held[at]);
 }
 
 void sim_held_deregister(struct sim_qp *qp, const uint8_t *addr, uint64_t len_bytes)
@@ -296,10 +296,10 @@ void sim_held_deregister(struct sim_qp *qp, const uint8_t *addr, uint64_t len_by
 	for (uint64_t at = qp->passed[SIM_DONE]; at < qp->sq.head; at++) {
 		struct sim_held *held = held_at(qp, at);
 
-		if (!held || !overlaps(held->wr, addr, len_bytes))
+		if (!held || !held_overlaps(held->wr, addr, len_bytes))
 			continue;
 		if (qp->qp.state == GN_QP_READY)
-			report(qp, held, "was deregistered before it completed");
-		end(qp, held);
+			held_report(qp, held, "was deregistered before it completed");
+		held_end(qp, held);
 	}
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory from the process's heap, and the keys under which devices reach it. */
+/* Memory from the process's heap, and the keys of its regions. */
 #include <errno.h>
 
 #include "fabric/sim/sim.h"
@@ -27,7 +27,7 @@ int sim_mr_init(struct gn_mr *mr)
 	return soft_key_add(&fabric->keys, mr);
 }
 
-/* What was placed and is not visible yet becomes so now; a READ under way finds no key any more. */
+/* WRITEs that are not visible yet become visible now; a READ in progress finds no key. */
 void sim_mr_fini(struct gn_mr *mr)
 {
 	struct sim_fabric *fabric = sim_fabric_of(&mr->obj);
@@ -35,7 +35,7 @@ void sim_mr_fini(struct gn_mr *mr)
 	for (struct obj *o = fabric->fabric.pool[OBJ_QP].live; o; o = o->next) {
 		struct sim_qp *qp = container_of(o, struct sim_qp, qp.obj);
 
-		/* Another thread of the process may just be making or destroying it. */
+		/* Another thread of the process may be creating or destroying it. */
 		if (!qp->up)
 			continue;
 		sim_flights_land_in(qp, mr->addr, mr->length);

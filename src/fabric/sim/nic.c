@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A node's device as the wire sees it: queue pairs by number, listeners by port. It outlives the
- * processes that use it, so it is the host's memory and not a simulated heap's.
+ * A node's device as the wire sees it: qps by number, listeners by port. It outlives the processes
+ * that use it, so it is allocated outside of the simulated heaps.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "fabric/sim/sim.h"
 
 #define FIRST_QPN 0x10u
-#define QPN_MASK  0xffffffu /* 24 bits, as on the wire of InfiniBand */
+#define QPN_MASK  0xffffffu /* 24 bits, as on InfiniBand */
 
 static void nic_free(void *nic)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The provider's table, opening it on the node the process runs on, and the end of a process that
- * still has it open.
+ * The provider's table, opening it on the process's node, and cleanup when a process ends with the
+ * fabric open.
  */
 #include <errno.h>
 #include <string.h>
@@ -31,8 +31,8 @@ static uint64_t caps_of(const struct gn_sim *sim)
 }
 
 /*
- * The process ended, or was killed, without closing the fabric: its memory goes, so nothing outside
- * of it may point there any more. Its locks are not taken: who held them is dead.
+ * The process ended or was killed without closing the fabric: its memory is freed, so nothing
+ * outside may point to it any more. Its locks are not taken: their holders are dead.
  */
 static void process_ended(struct sim_hook *hook)
 {

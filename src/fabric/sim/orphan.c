@@ -12,7 +12,7 @@
 #include "fabric/sim/sim.h"
 
 struct orphan {
-	struct gn_wr wr; /* without pieces of an atomic: its result goes nowhere */
+	struct gn_wr wr; /* an atomic has no SGEs: its result is dropped */
 	struct gn_sge sge;
 	uint64_t at_ps;
 	uint32_t bytes;
@@ -21,7 +21,7 @@ struct orphan {
 struct sim_orphans {
 	struct sim_event event;
 	struct sim_qp *to;
-	unsigned node; /* that they come from */
+	unsigned node; /* their source node */
 	uint32_t n, next;
 	uint8_t *data;
 	struct orphan item[];
@@ -39,7 +39,7 @@ void sim_orphans_drop(struct sim_qp *to)
 	free(orphans);
 }
 
-static void step(struct sim_event *event)
+static void orphans_step(struct sim_event *event)
 {
 	struct sim_orphans *orphans = container_of(event, struct sim_orphans, event);
 	struct sim_engine *engine = sim_engine_of(orphans->to);
@@ -59,8 +59,8 @@ static void step(struct sim_event *event)
 	sim_event_at(engine, event, orphans->item[orphans->next].at_ps);
 }
 
-/* Requests that have left and may still arrive; those before *first have. */
-static uint32_t count(const struct sim_qp *qp, uint64_t *first, uint64_t *bytes)
+/* Counts requests that have left and may still arrive; those before *first have arrived. */
+static uint32_t orphans_count(const struct sim_qp *qp, uint64_t *first, uint64_t *bytes)
 {
 	uint64_t at;
 
@@ -76,8 +76,9 @@ static uint32_t count(const struct sim_qp *qp, uint64_t *first, uint64_t *bytes)
 	return (uint32_t)(at - *first);
 }
 
-/* False: it has no effect, or cannot be gathered. */
-static bool add(struct sim_orphans *orphans, const struct sim_qp *qp, uint64_t at, uint8_t *data)
+/* False: it has no effect, or its buffers are invalid. */
+static bool orphans_add(struct sim_orphans *orphans, const struct sim_qp *qp, uint64_t at,
+			uint8_t *data)
 {
 	const struct gn_wr *wr = &qp->sq.wr[at & qp->sq.mask];
 	const struct sim_send *send = sim_send_at(qp, at);
@@ -107,7 +108,7 @@ void sim_orphans_leave(struct sim_qp *qp)
 
 	if (!to || to->orphans || qp->conn.phase != SIM_CONN_UP || qp->qp.state == GN_QP_ERROR)
 		return;
-	n = count(qp, &first, &bytes);
+	n = orphans_count(qp, &first, &bytes);
 	if (n)
 		n = sim_random_below(&engine->random, n + 1);
 	if (!n)
@@ -117,13 +118,13 @@ void sim_orphans_leave(struct sim_qp *qp)
 	if (!orphans)
 		return;
 	orphans->data = malloc(bytes + 1);
-	if (!orphans->data || sim_event_init(engine, &orphans->event, step, SIM_KIND_QP,
+	if (!orphans->data || sim_event_init(engine, &orphans->event, orphans_step, SIM_KIND_QP,
 					     (uint64_t)sim_node_of(to)->index << 32 | to->qp.qpn))
 		goto free_orphans;
 	orphans->to = to;
 	orphans->node = sim_node_of(qp)->index;
 	for (uint32_t i = 0; i < n; i++)
-		if (add(orphans, qp, first + i, orphans->data + at))
+		if (orphans_add(orphans, qp, first + i, orphans->data + at))
 			at += sim_send_at(qp, first + i)->bytes;
 	to->orphans = orphans;
 	if (orphans->n)

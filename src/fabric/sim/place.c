@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What an RC request does at its target. Nothing is believed: key, protection domain, rights and
- * range are the target's to check, from the target's own table.
+ * The effect of an RC request at its target. The target checks key, protection domain, rights and
+ * range against its own table.
  */
 #include <assert.h>
 
 #include "base/mutant.h"
 #include "fabric/sim/sim.h"
 
-/* The target answers with an error; as on a real device, that is the end of its own qp as well. */
-static enum sim_placed refuse(struct sim_qp *to, enum gn_wc_status why, struct sim_send *send)
+/* The target responds with an error and puts its own qp in error, as real devices do. */
+static enum sim_placed place_refuse(struct sim_qp *to, enum gn_wc_status why, struct sim_send *send)
 {
 	sim_qp_fail(to);
 	send->status = why;
 	return SIM_REFUSED;
 }
 
-static uint8_t *find_range(const struct sim_qp *to, const struct gn_wr *wr, uint64_t len_bytes,
-			   uint32_t access)
+static uint8_t *place_find_range(const struct sim_qp *to, const struct gn_wr *wr,
+				 uint64_t len_bytes, uint32_t access)
 {
 	const struct soft_key *key =
 		soft_key_find(sim_fabric_of(&to->qp.obj)->keys.table, wr->to.remote.key, to->qp.pd);
@@ -74,8 +74,8 @@ static void fill_from(struct sim_qp *to, const struct gn_wr *wr)
 	}
 }
 
-/* A fault may hide the receives that there are. */
-static bool no_receive(const struct sim_qp *to)
+/* A fault may hide posted receives. */
+static bool place_no_receive(const struct sim_qp *to)
 {
 	return soft_rq_empty(&to->rq) ||
 	       sim_fault(sim_fabric_of(&to->qp.obj)->sim, SIM_RNR, sim_node_of(to)->index);
@@ -91,7 +91,7 @@ static enum sim_placed place_send(const struct gn_wr *wr, struct sim_send *send,
 		.flags = wr->op == GN_OP_SEND_IMM ? GN_WC_IMM : 0,
 	};
 
-	if (no_receive(to))
+	if (place_no_receive(to))
 		return SIM_NOT_READY;
 	sim_flights_land(to);
 	wc.status = sim_recv_check(to, len_bytes);
@@ -100,9 +100,9 @@ static enum sim_placed place_send(const struct gn_wr *wr, struct sim_send *send,
 	sim_recv_complete(to, &wc, wr->flags & GN_SOLICITED);
 	if (wc.status == GN_WC_OK)
 		return SIM_PLACED;
-	return refuse(to,
-		      wc.status == GN_WC_LOCAL_LENGTH ? GN_WC_REMOTE_INVALID : GN_WC_REMOTE_FAILED,
-		      send);
+	return place_refuse(
+		to, wc.status == GN_WC_LOCAL_LENGTH ? GN_WC_REMOTE_INVALID : GN_WC_REMOTE_FAILED,
+		send);
 }
 
 /* ---- one-sided ---- */
@@ -118,13 +118,13 @@ static enum sim_placed place_write(struct sim_qp *from, unsigned from_node, cons
 		.flags = GN_WC_IMM,
 	};
 
-	if (wr->op == GN_OP_WRITE_IMM && no_receive(to))
+	if (wr->op == GN_OP_WRITE_IMM && place_no_receive(to))
 		return SIM_NOT_READY;
 	if (len_bytes) {
-		uint8_t *addr = find_range(to, wr, len_bytes, GN_REMOTE_WRITE);
+		uint8_t *addr = place_find_range(to, wr, len_bytes, GN_REMOTE_WRITE);
 
 		if (!addr)
-			return refuse(to, GN_WC_REMOTE_ACCESS, send);
+			return place_refuse(to, GN_WC_REMOTE_ACCESS, send);
 		if (!(from && mutant("write-dropped", from->passed[SIM_PLACE])) &&
 		    !sim_flight_begin(from_node, wr, to, addr, len_bytes)) {
 			soft_write(addr, wr->sge, wr->n_sge);
@@ -146,9 +146,9 @@ static enum sim_placed place_read(struct sim_qp *from, const struct gn_wr *wr,
 
 	if (!len_bytes)
 		return SIM_PLACED;
-	addr = find_range(to, wr, len_bytes, GN_REMOTE_READ);
+	addr = place_find_range(to, wr, len_bytes, GN_REMOTE_READ);
 	if (!addr)
-		return refuse(to, GN_WC_REMOTE_ACCESS, send);
+		return place_refuse(to, GN_WC_REMOTE_ACCESS, send);
 	if (!mutant("stale-read", from->passed[SIM_PLACE]))
 		sim_flights_land(to);
 	if (sim_sample_more(from, wr, send, addr, len_bytes))
@@ -163,14 +163,14 @@ static enum sim_placed place_read(struct sim_qp *from, const struct gn_wr *wr,
 static enum sim_placed place_atomic(struct sim_qp *from, const struct gn_wr *wr,
 				    struct sim_send *send, struct sim_qp *to)
 {
-	uint8_t *addr = find_range(to, wr, sizeof(uint64_t), GN_REMOTE_ATOMIC);
+	uint8_t *addr = place_find_range(to, wr, sizeof(uint64_t), GN_REMOTE_ATOMIC);
 	uint64_t *word = (void *)addr;
 	uint64_t old;
 
 	if (!addr)
-		return refuse(to, GN_WC_REMOTE_ACCESS, send);
+		return place_refuse(to, GN_WC_REMOTE_ACCESS, send);
 	if ((uintptr_t)addr % sizeof(uint64_t))
-		return refuse(to, GN_WC_REMOTE_INVALID, send);
+		return place_refuse(to, GN_WC_REMOTE_INVALID, send);
 	sim_flights_land(to);
 	old = *word;
 	if (wr->op == GN_OP_FAA)
@@ -200,6 +200,6 @@ enum sim_placed sim_place(struct sim_qp *from, unsigned from_node, const struct 
 		return place_atomic(from, wr, send, to);
 	default:
 		assert(false && "a post lets no other operation through");
-		return refuse(to, GN_WC_REMOTE_INVALID, send);
+		return place_refuse(to, GN_WC_REMOTE_INVALID, send);
 	}
 }

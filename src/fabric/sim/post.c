@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Posting, as far as the posting thread sees it: its own work, the way through its context, the
- * doorbell. From there on requests move by themselves (send.c).
+ * Posting as seen by the posting thread: its work, the path through its context, the doorbell.
+ * After that requests advance by events (send.c).
  */
 #include <errno.h>
 
 #include "base/mutant.h"
 #include "fabric/sim/sim.h"
 
-#define INLINE_OWN 32u /* inline bytes that fit a request's first line */
+#define INLINE_OWN 32u /* inline bytes in the first line of a WQE */
 
 int sim_ctx_init(struct gn_ctx *base)
 {
@@ -34,23 +34,24 @@ struct sim_path *sim_ctx_path(struct gn_ctx *base)
 }
 
 /*
- * What a thread keeps of its READs until it has their bytes, and the rings that they go through, do
- * not stay in its core's own cache when there are many.
+ * With many READs in flight, a thread's state for them and the rings do not stay in its core's
+ * cache.
  */
-static uint64_t far_ps(const struct sim_qp *qp, const struct gn_wr *wr, const struct sim_profile *p)
+static uint64_t post_cache_miss_ps(const struct sim_qp *qp, const struct gn_wr *wr,
+				   const struct sim_profile *p)
 {
 	const uint64_t n = sim_cq_of(qp->qp.send_cq)->requests, near = p->near_requests;
 
 	return wr->op == GN_OP_READ && n > near && near ? p->post_far_ps * (n - near) / n : 0;
 }
 
-/* What the thread does for one chain. Returns when its doorbell rings. */
-static uint64_t pay(struct sim_qp *qp, const struct gn_wr *wr, unsigned n)
+/* Charges the thread's work for one chain. Returns the time of its doorbell. */
+static uint64_t post_charge(struct sim_qp *qp, const struct gn_wr *wr, unsigned n)
 {
 	struct gn_sim *sim = sim_fabric_of(&qp->qp.obj)->sim;
 	const struct sim_profile *p = &sim->profile;
 	struct sim_device *device = sim_device_of(qp);
-	uint64_t work = n * (p->post_ps + far_ps(qp, wr, p)) + p->doorbell_ps;
+	uint64_t work = n * (p->post_ps + post_cache_miss_ps(qp, wr, p)) + p->doorbell_ps;
 
 	for (unsigned i = 0; i < n; i++, wr = wr->next)
 		if (wr->flags & GN_INLINE) {
@@ -68,8 +69,8 @@ static uint64_t pay(struct sim_qp *qp, const struct gn_wr *wr, unsigned n)
 			     sim->engine.now_ps;
 }
 
-/* What a program must not do. */
-static void change_buffer(const struct gn_wr *wr)
+/* A mutant that changes a posted buffer, which programs must not do. */
+static void mutant_change_buffer(const struct gn_wr *wr)
 {
 	if (!(wr->flags & GN_INLINE) && sim_op_gathers(wr->op) && wr->n_sge && wr->sge->len_bytes)
 		++*(uint8_t *)wr->sge->addr;
@@ -78,7 +79,7 @@ static void change_buffer(const struct gn_wr *wr)
 unsigned sim_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
 {
 	struct sim_qp *qp = sim_qp_of(base);
-	const uint64_t rings = pay(qp, wr, n);
+	const uint64_t rings = post_charge(qp, wr, n);
 
 	for (unsigned i = 0; i < n; i++, wr = wr->next) {
 		const uint64_t position = base->sq_head + i;
@@ -92,10 +93,10 @@ unsigned sim_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
 		};
 		sim_held_add(qp, position);
 		if (mutant("buffer-early", position))
-			change_buffer(wr);
+			mutant_change_buffer(wr);
 	}
 	sim_device_of(qp)->wqes += n;
-	if (base->state == GN_QP_ERROR) /* perhaps only since the post began */
+	if (base->state == GN_QP_ERROR) /* possibly since the post began */
 		sim_stages_flush(qp);
 	else
 		sim_stage_kick(qp, SIM_RING);

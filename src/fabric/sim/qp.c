@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Queue pairs: life, and the way into the error state. */
+/* Queue pairs: creation, destruction, and the error state. */
 #include <errno.h>
 
 #include "fabric/sim/sim.h"
@@ -148,7 +148,7 @@ void sim_qp_fail_answered(struct sim_qp *qp)
 	sim_event_now(sim_engine_of(qp), &qp->stage[SIM_DONE]); /* for its receives */
 }
 
-/* What its stages still have an event for finds nothing to do. */
+/* Pending events of its stages will find nothing to do. */
 int sim_qp_reset(struct gn_qp *base)
 {
 	struct sim_qp *qp = sim_qp_of(base);

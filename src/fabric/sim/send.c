@@ -34,7 +34,7 @@ void sim_stage_kick(struct sim_qp *qp, enum sim_stage stage)
 		sim_event_at(sim_engine_of(qp), event, sim_send_at(qp, qp->passed[stage])->at_ps);
 }
 
-/* Its next stage may have it at at_ps. */
+/* Passes the request to the next stage at at_ps. */
 static void pass(struct sim_qp *qp, enum sim_stage stage, struct sim_send *send, uint64_t at_ps)
 {
 	send->at_ps = at_ps;
@@ -44,7 +44,7 @@ static void pass(struct sim_qp *qp, enum sim_stage stage, struct sim_send *send,
 	sim_stage_kick(qp, stage);
 }
 
-/* The request at the head of the stage; NULL if there is none or its time has not come. */
+/* The first request of the stage; NULL: none, or not due yet. */
 static struct sim_send *head(struct sim_qp *qp, enum sim_stage stage, const struct gn_wr **wr)
 {
 	const uint64_t position = qp->passed[stage];
@@ -60,7 +60,7 @@ static struct sim_send *head(struct sim_qp *qp, enum sim_stage stage, const stru
 	return send;
 }
 
-/* Nobody answers: the same stage again after_ps later, unless that was done often enough. */
+/* No response: repeats the stage after_ps later; false: the retries are used up. */
 static bool try_later(struct sim_qp *qp, enum sim_stage stage, struct sim_send *send,
 		      uint32_t tries, uint64_t after_ps)
 {
@@ -84,7 +84,7 @@ static void trace(struct sim_qp *qp, const struct gn_wr *wr, const struct sim_se
 	}
 }
 
-/* What the requester's device looks up for a request: its context and where its first piece is. */
+/* What the requester's device looks up for a request: its context and its first SGE. */
 static struct sim_message own_message(const struct sim_qp *qp, const struct gn_wr *wr,
 				      const struct sim_send *send, enum sim_packet packet)
 {
@@ -96,7 +96,7 @@ static struct sim_message own_message(const struct sim_qp *qp, const struct gn_w
 	};
 	const struct soft_key *key;
 
-	/* Payload is looked up where it is fetched, or where it is stored. */
+	/* Payload is looked up where it is fetched or stored. */
 	if (!wr->n_sge || !wr->sge[0].len_bytes || wr->flags & GN_INLINE ||
 	    m.read != (packet == SIM_READ_RESPONSE))
 		return m;
@@ -110,7 +110,7 @@ static struct sim_message own_message(const struct sim_qp *qp, const struct gn_w
 
 /* ---- ring ---- */
 
-/* When the device has what it needs of a request to begin; one small request goes along. */
+/* When the device has fetched a request; a small one comes with the doorbell. */
 static uint64_t fetched(struct sim_qp *qp, const struct gn_wr *wr, const struct sim_send *send,
 			uint64_t at_ps)
 {
@@ -123,12 +123,12 @@ static uint64_t fetched(struct sim_qp *qp, const struct gn_wr *wr, const struct 
 		message = own_message(qp, wr, send, SIM_REQUEST);
 		at_ps = sim_dma_stall(device, at_ps, sim_gather_ps(device, &message));
 	}
-	/* Of two reads the second waits for the first, which has found what to read. */
+	/* The payload's read depends on the WQE's read. */
 	return sim_dma_read(device, at_ps, (pushed ? 0 : WQE_BYTES) + (payload ? send->bytes : 0),
 			    !pushed + payload);
 }
 
-/* The doorbell of a chain, of which send is the first. False: it is not there yet. */
+/* The doorbell of the chain that starts with send. False: it has not arrived yet. */
 static bool rung(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *send)
 {
 	struct sim_device *device = sim_device_of(qp);
@@ -145,7 +145,7 @@ static bool rung(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *sen
 	return false;
 }
 
-/* What the doorbell tells of, all of it at once. */
+/* Processes all requests of a doorbell at once. */
 static void ring(struct sim_event *event)
 {
 	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_RING]);
@@ -187,7 +187,7 @@ static void tx_datagram(struct sim_qp *qp, const struct gn_wr *wr, struct sim_se
 	sim_stage_kick(qp, SIM_TX);
 }
 
-/* For answers to earlier READs; answered() goes on. */
+/* Waits for responses to earlier READs; answered() continues it. */
 static bool has_to_wait(const struct sim_qp *qp, const struct gn_wr *wr)
 {
 	if (wr->flags & GN_FENCE && qp->reads)
@@ -195,7 +195,7 @@ static bool has_to_wait(const struct sim_qp *qp, const struct gn_wr *wr)
 	return is_read(wr) && qp->reads >= sim_device_of(qp)->profile->max_rd_atomic;
 }
 
-/* The device takes a request. Bad buffers are noted here, and fail it when its turn comes. */
+/* The device processes a request. Invalid buffers fail it later, in order. */
 static void tx(struct sim_event *event)
 {
 	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_TX]);
@@ -231,7 +231,7 @@ static void tx(struct sim_event *event)
 
 /* ---- rx ---- */
 
-/* False while the connection is not up yet: its next step will try again, or flush. */
+/* False: the connection is not up yet; its next step retries or flushes. */
 static bool reachable(struct sim_qp *qp, struct sim_send *send, struct sim_qp **to)
 {
 	struct gn_sim *sim = sim_fabric_of(&qp->qp.obj)->sim;
@@ -250,7 +250,7 @@ static bool reachable(struct sim_qp *qp, struct sim_send *send, struct sim_qp **
 	return true;
 }
 
-/* How large the region is that a request is about, for what the processor's cache makes of it. */
+/* Size of the request's region, for the model of the CPU's cache. */
 static uint64_t region_bytes(const struct sim_qp *to, const struct gn_wr *wr)
 {
 	const struct soft_key *key =
@@ -259,7 +259,7 @@ static uint64_t region_bytes(const struct sim_qp *to, const struct gn_wr *wr)
 	return key ? key->length : 0;
 }
 
-/* What was taken in at at_ps is in memory, or has come from there, at the result. */
+/* Returns when data received at at_ps is in memory, or data read has arrived from there. */
 static uint64_t moved(const struct sim_qp *qp, const struct gn_wr *wr, const struct sim_send *send,
 		      uint64_t at_ps)
 {
@@ -276,7 +276,7 @@ static uint64_t moved(const struct sim_qp *qp, const struct gn_wr *wr, const str
 	return takes_receive(wr) ? sim_complete(device, at_ps) : at_ps;
 }
 
-/* The request arrives; stage MOVE, or PLACE if there is nothing to wait for in MOVE, is next. */
+/* The request arrives; its effect follows when the device has processed it. */
 static void received(struct sim_qp *qp, struct sim_send *send, uint64_t at_ps, bool moves)
 {
 	if (moves || qp->passed[SIM_MOVE] != qp->passed[SIM_RX]) {
@@ -315,7 +315,7 @@ static void rx(struct sim_event *event)
 	}
 	message.receive = takes_receive(wr);
 	at_ps = sim_later(sim_rx(device, &message, &send->stall_ps), in);
-	/* On a card that stalls, others may use the bus until this request leaves the engine. */
+	/* On a card that stalls, the bus serves others until this one leaves the engine. */
 	if (device->profile->stalls)
 		received(qp, send, at_ps, true);
 	else
@@ -351,7 +351,7 @@ static struct sim_message answer_to(const struct sim_qp *qp, const struct sim_qp
 	};
 }
 
-/* The answer goes out, unless it gets lost: then the request is repeated. */
+/* Sends the response, unless it is lost: then the request is repeated. */
 static void answer(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *send,
 		   struct sim_qp *to)
 {
@@ -392,7 +392,7 @@ static void place(struct sim_event *event)
 		return;
 	to = qp->conn.peer;
 	if (send->status == GN_WC_OK && (!to || to->qp.state != GN_QP_READY)) {
-		/* It went while the request was in its device: as if that had not arrived. */
+		/* The target was destroyed meanwhile: as if the request had not arrived. */
 		if (try_later(qp, SIM_PLACE, send, SIM_RETRIES, SIM_RETRY_PS))
 			return;
 		send->status = GN_WC_RETRY;
@@ -407,7 +407,7 @@ static void place(struct sim_event *event)
 				 SIM_PLACED :
 				 sim_place(qp, sim_node_of(qp)->index, wr, send, to);
 	qp->placing = false;
-	if (qp->qp.state == GN_QP_ERROR) /* by what it did: it was a cq's last straw */
+	if (qp->qp.state == GN_QP_ERROR) /* the request itself overran a cq */
 		return;
 	switch (placed) {
 	case SIM_UNFINISHED:
@@ -467,7 +467,7 @@ static void back(struct sim_event *event)
 	pass(qp, SIM_BACK, send, at_ps);
 }
 
-/* Takes sends up to the next that has something to say. True if one did. */
+/* Completes sends up to the next that is signaled or failed. True: one was. */
 static bool complete_send(struct sim_qp *qp)
 {
 	const struct gn_wr *wr;

@@ -22,11 +22,11 @@
 #include "sim/fault.h"
 #include "sim/nodes.h"
 
-#define SIM_RETRY_PS (1250ull * 1000 * 1000) /* 1.25 ms: nobody answers, once more … */
-#define SIM_RETRIES  7u			     /* … this often, before RETRY */
-#define SIM_BACKLOG  1024u		     /* requests that wait at a listener */
-#define SIM_LINE     64u		     /* what becomes visible at once */
-#define SIM_COPIES   2u			     /* of a datagram, with a duplicate */
+#define SIM_RETRY_PS (1250ull * 1000 * 1000) /* 1.25 ms without a response, then retry … */
+#define SIM_RETRIES  7u			     /* … this many times, before GN_WC_RETRY */
+#define SIM_BACKLOG  1024u		     /* requests queued at a listener */
+#define SIM_LINE     64u		     /* unit of visibility */
+#define SIM_COPIES   2u			     /* transmissions of a datagram, with a duplicate */
 
 /* ---- the node's device (nic.c): what the wire can address ---- */
 
@@ -37,14 +37,14 @@ struct sim_nic {
 	uint32_t last_qpn;
 	struct sim_qp *qps[SIM_NIC_BUCKETS]; /* by qpn */
 	struct sim_listener *listeners;
-	struct sim_datagram *datagrams; /* on their way to it */
+	struct sim_datagram *datagrams; /* in flight to this device */
 };
 
 int sim_nic_get(struct sim_node *node, struct sim_nic **out);
 void sim_nic_add(struct sim_nic *nic, struct sim_qp *qp); /* sets its qpn */
 void sim_nic_del(struct sim_qp *qp);
 struct sim_qp *sim_nic_find(const struct sim_nic *nic, uint32_t qpn);
-/* NULL when the cluster has no such node, or nothing was ever opened there. */
+/* NULL: no such node, or nothing was ever opened there. */
 struct sim_nic *sim_nic_of(const struct gn_sim *sim, unsigned node);
 
 /* ---- objects ---- */
@@ -55,7 +55,7 @@ struct sim_fabric {
 	struct sim_proc *proc;
 	struct sim_nic *nic;
 	struct soft_keys keys;
-	struct sim_hook hook; /* the process ends without closing it */
+	struct sim_hook hook; /* cleanup if the process ends without closing it */
 };
 
 struct sim_ctx {
@@ -72,30 +72,30 @@ struct sim_chan {
 
 struct sim_cq {
 	struct soft_cq soft;
-	uint64_t requests; /* that the queues have room for whose completions come to it */
+	uint64_t requests; /* total queue entries whose completions go to it */
 };
 
-/* How far a connection is, as one side sees it. */
+/* State of a connection, as one side sees it. */
 enum sim_phase {
 	SIM_CONN_NONE,
-	SIM_CONN_ASKING,   /* its request travels */
-	SIM_CONN_WAITING,  /* … waits at the listener; the event is the timeout */
-	SIM_CONN_ACCEPTED, /* the answer travels */
+	SIM_CONN_ASKING,   /* the request is in flight */
+	SIM_CONN_WAITING,  /* … is queued at the listener; the event is the timeout */
+	SIM_CONN_ACCEPTED, /* the reply is in flight */
 	SIM_CONN_REJECTED,
-	SIM_CONN_REPLYING,  /* the server, while its answer travels; the event is the timeout */
-	SIM_CONN_CONFIRMED, /* … the client has it, and says so */
+	SIM_CONN_REPLYING,  /* server: the reply is in flight; the event is the timeout */
+	SIM_CONN_CONFIRMED, /* … the client has it and confirms */
 	SIM_CONN_UP,
-	SIM_CONN_LEFT, /* the news that the peer is gone travels */
+	SIM_CONN_LEFT, /* the peer's disconnect is in flight */
 	SIM_CONN_DOWN
 };
 
 struct sim_conn {
 	enum sim_phase phase;
-	bool established; /* and so told */
+	bool established; /* ESTABLISHED was queued */
 	struct sim_qp *peer;
-	struct sim_event event; /* the next step of its life */
+	struct sim_event event; /* the next step */
 	struct sim_req *req;	/* WAITING */
-	unsigned node, port;	/* ASKING: whom */
+	unsigned node, port;	/* ASKING: the destination */
 	uint64_t deadline_ps;
 	uint64_t rnr_timer_ps;
 	uint32_t rnr_retry;
@@ -103,19 +103,19 @@ struct sim_conn {
 	uint8_t hello[GN_PRIVATE_MAX]; /* private data for the peer */
 };
 
-/* What is known of a posted send besides its request. */
+/* State of a posted send besides its request. */
 struct sim_send {
 	enum gn_wc_status status;
 	uint32_t tries;
-	bool acted;	   /* its effect was made: when it is repeated, only the answer is */
-	uint64_t at_ps;	   /* when its next stage may take it */
-	bool first, alone; /* in its chain, which has one doorbell */
+	bool acted;	   /* it took effect: a repetition only repeats the response */
+	uint64_t at_ps;	   /* when its next stage may process it */
+	bool first, alone; /* first of, or alone in its chain, which has one doorbell */
 	bool sent;	   /* it has passed tx */
-	bool rung;	   /* its doorbell is at the device */
-	uint64_t stall_ps; /* the target waits for so long before it moves to or from memory */
-	bool cold;	   /* the device has to fetch it and its context, for all that wait */
+	bool rung;	   /* its doorbell has arrived at the device */
+	uint64_t stall_ps; /* how long the target stalls before it accesses memory */
+	bool cold;	   /* the device must fetch it and its context, which stalls others */
 	uint32_t bytes;	   /* of payload */
-	struct sim_sample *sample; /* a READ that is taken bit by bit */
+	struct sim_sample *sample; /* a READ that is sampled in steps */
 };
 
 /* In the order of a request's life. MOVE has events only on cards that stall (profile.stalls). */
@@ -123,7 +123,7 @@ enum sim_stage { SIM_RING, SIM_TX, SIM_RX, SIM_MOVE, SIM_PLACE, SIM_BACK, SIM_DO
 
 struct sim_qp {
 	struct gn_qp qp;
-	/* What every stage touches, together. */
+	/* Used by every stage, kept together. */
 	uint64_t passed[SIM_STAGES]; /* positions below have passed the stage */
 	struct sim_send *sends;	     /* by position, like sq */
 	struct sim_held *held;	     /* … */
@@ -133,14 +133,14 @@ struct sim_qp {
 	struct sim_flight *flights;  /* WRITEs to it that are not visible yet, oldest first */
 	struct sim_orphans *orphans; /* requests to it whose sender has failed */
 	struct sim_path *path;
-	uint64_t bell_ps; /* when the last doorbell came to the device */
-	bool cold;	  /* … which did not have its context any more */
-	/* What is ready to leave by then leaves together: requests, and answers to its READs. */
+	uint64_t bell_ps; /* when the last doorbell arrived at the device */
+	bool cold;	  /* … which had evicted its context */
+	/* Requests, and responses to its READs, that are ready until then leave together. */
 	uint64_t visit_ps, answer_visit_ps;
-	uint64_t heard; /* from its peer: requests that took effect here, answers to READs */
-	uint32_t reads; /* READs and atomics not answered yet: what a fence waits for */
-	bool placing;	/* the request at the head of place takes effect just now */
-	bool up;	/* initialised: others may find it */
+	uint64_t heard; /* from its peer: requests that took effect here, responses to READs */
+	uint32_t reads; /* READs and atomics without a response: what a fence waits for */
+	bool placing;	/* the first request of stage PLACE is taking effect */
+	bool up;	/* initialised: visible to other threads */
 	struct soft_rq rq;
 	struct sim_qp *nic_next, **nic_prev;
 };
@@ -148,13 +148,13 @@ struct sim_qp {
 struct sim_listener {
 	struct gn_listener listener;
 	unsigned port;
-	uint32_t waiting; /* requests nobody has answered */
+	uint32_t waiting; /* requests neither accepted nor rejected */
 	struct sim_listener *next, **prev;
 };
 
 struct sim_req {
 	struct gn_conn_req req;
-	struct sim_qp *client; /* NULL: gave up */
+	struct sim_qp *client; /* NULL: timed out */
 };
 
 static inline struct sim_fabric *sim_fabric_of(const struct obj *obj)
@@ -202,7 +202,7 @@ bool sim_cq_ready(struct gn_cq *cq);
 void sim_chan_pump(struct gn_chan *chan);
 int sim_chan_timer(struct gn_chan *chan, uint64_t deadline_ns);
 void sim_chan_fini(struct gn_chan *chan);
-/* Queue a completion; an overrun puts the cq's qps in error. */
+/* Queues a completion; an overrun puts the cq's qps in error. */
 void sim_cq_push(struct gn_cq *cq, const struct gn_wc *wc, bool solicited);
 
 /* ---- qp.c ---- */
@@ -211,35 +211,35 @@ void sim_qp_detach(struct gn_qp *qp);
 void sim_qp_fini(struct gn_qp *qp);
 int sim_qp_reset(struct gn_qp *qp);
 int sim_qp_error(struct gn_qp *qp);
-/* The parts of its end that others would notice, for qps whose memory goes with their process. */
+/* The externally visible part of its destruction, for qps whose process has ended. */
 void sim_qp_unplug(struct sim_qp *qp);
 /*
- * To error: everything not yet done flushes. Requests that have left it may still arrive, and those
- * that took effect and are not answered may be among the flushed.
+ * Puts the qp in error and flushes its requests. Requests that have left may still arrive, and
+ * requests that took effect without a response may be flushed.
  */
 void sim_qp_fail(struct sim_qp *qp);
-/* … by the answer to a request: what came before was answered, and nothing behind it counts. */
+/* … by the response to a request: all earlier ones have responses, later ones do not count. */
 void sim_qp_fail_answered(struct sim_qp *qp);
-/* The first posted receive completes. */
+/* Completes the first posted receive. */
 void sim_recv_complete(struct sim_qp *qp, struct gn_wc *wc, bool solicited);
 
 /* ---- post.c ---- */
 int sim_ctx_init(struct gn_ctx *ctx);
 void sim_ctx_fini(struct gn_ctx *ctx);
-/* The context's way to the device that the next qp takes. */
+/* The context's path to the device for the next qp. */
 struct sim_path *sim_ctx_path(struct gn_ctx *ctx);
 unsigned sim_post_send(struct gn_qp *qp, const struct gn_wr *wr, unsigned n);
 unsigned sim_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr, unsigned n);
 
 /* ---- send.c: the stages ---- */
 extern void (*const sim_stage_fn[SIM_STAGES])(struct sim_event *event);
-/* If a request waits for the stage, take it when its time has come. */
+/* Schedules the stage if a request waits for it. */
 void sim_stage_kick(struct sim_qp *qp, enum sim_stage stage);
-/* Everything that has had no effect yet is flushed. */
+/* Flushes all requests that have not taken effect. */
 void sim_stages_flush(struct sim_qp *qp);
-/* So is, from some request on, what has had one and is not answered yet. */
+/* Also flushes, from some request on, those that took effect without a response. */
 void sim_stages_unanswered(struct sim_qp *qp);
-/* Its local buffers can be used: inline, or in regions with the rights. */
+/* Are the local buffers valid: inline, or in regions with the rights? */
 bool sim_local_ok(const struct sim_qp *qp, const struct gn_wr *wr);
 static inline struct sim_send *sim_send_at(const struct sim_qp *qp, uint64_t position)
 {
@@ -248,19 +248,19 @@ static inline struct sim_send *sim_send_at(const struct sim_qp *qp, uint64_t pos
 
 /* ---- place.c: the effect at the target ---- */
 
-/* UNFINISHED: more of it at send->at_ps. NOT_READY: no receive. */
+/* UNFINISHED: continues at send->at_ps. NOT_READY: no receive. */
 enum sim_placed { SIM_PLACED, SIM_UNFINISHED, SIM_NOT_READY, SIM_REFUSED };
 /*
- * REFUSED: send->status says why; what the target saw of it has been told there. from is NULL when
- * its qp has failed: then it is no READ, and an atomic has no local pieces.
+ * REFUSED: send->status has the reason, and the target's completion was queued. from is NULL if its
+ * qp has failed: then the request is not a READ, and an atomic has no local SGEs.
  */
 enum sim_placed sim_place(struct sim_qp *from, unsigned from_node, const struct gn_wr *wr,
 			  struct sim_send *send, struct sim_qp *to);
-/* Bytes of qp's process were placed: whoever waits for them looks again. */
+/* Bytes of qp's process changed: wakes threads that wait for them. */
 void sim_changed(const struct sim_qp *qp, const void *addr, uint64_t len_bytes);
-/* The receive at the head of to's queue can take len_bytes, or why not. */
+/* Can the first receive of to take len_bytes? */
 enum gn_wc_status sim_recv_check(const struct sim_qp *to, uint64_t len_bytes);
-/* Copy payload into it, from offset on. */
+/* Copies payload into that receive, from offset on. */
 void sim_recv_fill(struct sim_qp *to, uint64_t offset, const uint8_t *data, uint64_t len_bytes);
 
 /* ---- held.c: buffers of requests that have not completed ---- */
@@ -276,53 +276,53 @@ static inline bool sim_op_gathers(enum gn_op op)
 int sim_held_init(struct sim_qp *qp);
 /* A request was posted: its buffers must not change before sim_held_end(). */
 void sim_held_add(struct sim_qp *qp, uint64_t position);
-/* The card looks at them. If they have changed, the run ends with a report. */
+/* The device reads the buffers now. If they have changed, the run ends with a report. */
 void sim_held_check(struct sim_qp *qp, uint64_t position);
 /* Its target has all of it. */
 void sim_held_acted(struct sim_qp *qp, uint64_t position);
-/* It has completed, its status in its struct sim_send. */
+/* It has completed, with the status in its struct sim_send. */
 void sim_held_end(struct sim_qp *qp, uint64_t position);
 void sim_held_fini(struct sim_qp *qp); /* all of them */
-/* The fabric has placed bytes in the process's memory. */
+/* The fabric stored bytes in the process's memory. */
 void sim_held_placed(struct sim_proc *proc, const void *addr, uint64_t len_bytes);
-/* A region goes: nothing in it can be gathered any more. */
+/* A region is deregistered: its buffers cannot be gathered any more. */
 void sim_held_deregister(struct sim_qp *qp, const uint8_t *addr, uint64_t len_bytes);
-/* The bytes of a datagram: some now, the rest when it arrives or its request completes. */
+/* Gathers some bytes of a datagram now, the rest when it arrives or its request completes. */
 void sim_held_carry(struct sim_qp *qp, uint64_t position, struct sim_datagram *datagram);
 void sim_held_fill(struct sim_datagram *datagram);
 void sim_held_drop(struct sim_datagram *datagram); /* it is lost */
 
 /* ---- flight.c: what becomes visible late, or in pieces ---- */
 
-/* A WRITE takes its time. False: it does not, place it now. */
+/* Delays a WRITE. False: no delay, place it now. */
 bool sim_flight_begin(unsigned from_node, const struct gn_wr *wr, struct sim_qp *to, uint8_t *addr,
 		      uint64_t len_bytes);
-/* What is under way to a qp becomes visible now: all of it, or what is within one region. */
+/* Makes WRITEs in flight to a qp visible now: all of them, or those in one region. */
 void sim_flights_land(struct sim_qp *to);
 void sim_flights_land_in(struct sim_qp *to, const uint8_t *addr, uint64_t len_bytes);
-/* … or is lost. */
+/* … or drops them. */
 void sim_flights_drop(struct sim_qp *to);
-/* A READ of more than a line is sampled at several instants. True: more to come at send->at_ps. */
+/* A READ of more than one line is sampled at several instants. True: continue at send->at_ps. */
 bool sim_sample_more(struct sim_qp *from, const struct gn_wr *wr, struct sim_send *send,
 		     const uint8_t *addr, uint64_t len_bytes);
 void sim_sample_drop(struct sim_send *send);
 
 /* ---- orphan.c: requests whose qp has failed after they left it ---- */
 
-/* The qp fails, or goes: some of what it has sent goes on to its peer. */
+/* The qp fails or is destroyed: some of its sent requests still reach the peer. */
 void sim_orphans_leave(struct sim_qp *qp);
 void sim_orphans_drop(struct sim_qp *to);
 
 /* ---- ud.c ---- */
 
-/* On the way. */
+/* A datagram in flight. */
 struct sim_datagram {
 	struct sim_event event;
-	struct sim_nic *nic; /* where it goes */
+	struct sim_nic *nic; /* its destination */
 	struct sim_datagram *next, **prev;
-	struct sim_qp *from; /* NULL: it has all its bytes; otherwise lacks some of … */
+	struct sim_qp *from; /* NULL: it has all its bytes; otherwise it lacks some of … */
 	uint64_t position;   /* … this request's: the lines in … */
-	uint64_t late;	     /* … this mask, of the line's number modulo 64 */
+	uint64_t late;	     /* … this mask, by line number modulo 64 */
 	bool taken_in;
 	bool solicited;
 	unsigned from_node;
@@ -332,7 +332,7 @@ struct sim_datagram {
 	uint8_t data[];
 };
 
-/* The request at the head of tx leaves as a datagram. */
+/* The first request of stage TX leaves as a datagram. */
 void sim_ud_send(struct sim_qp *from, const struct gn_wr *wr, uint64_t leaves_ps);
 void sim_datagrams_drop(struct sim_nic *nic);
 int sim_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out);
@@ -350,7 +350,7 @@ int sim_reject(struct gn_conn_req *req, const void *private_data, uint32_t priva
 void sim_req_unplug(struct sim_req *req);
 int sim_disconnect(struct gn_qp *qp);
 void sim_conn_step(struct sim_event *event);
-/* This side leaves, if there is a connection: the peer will be told. */
+/* Disconnects, if connected: the peer will be notified. */
 void sim_conn_leave(struct sim_qp *qp);
 
 #endif

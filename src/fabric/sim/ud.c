@@ -11,23 +11,23 @@
 
 #include "fabric/sim/sim.h"
 
-#define SGID_AT 8u /* where a global route header has them */
+#define SGID_AT 8u /* offsets in a GRH */
 #define DGID_AT 24u
 
-#define UD_OVERTAKE_PS (5ull * 1000 * 1000) /* long enough for later ones to be faster */
+#define UD_OVERTAKE_PS (5ull * 1000 * 1000) /* long enough for later datagrams to overtake */
 
 /* A GID of the simulator: a unique-local prefix, and the node's number at the end. */
 static const uint8_t gid_prefix[12] = {0xfd, 'g', 'a', 'n', 'n', 'e', 't', ':', 's', 'i', 'm', ':'};
 
-static void make_gid(unsigned node, uint8_t gid[16])
+static void gid_make(unsigned node, uint8_t gid[16])
 {
 	memcpy(gid, gid_prefix, sizeof(gid_prefix));
 	for (unsigned i = 0; i < 4; i++)
 		gid[12 + i] = (uint8_t)(node >> (24 - 8 * i));
 }
 
-/* UINT_MAX, which no node has, for what is no GID of ours: it goes nowhere. */
-static unsigned node_of(const uint8_t gid[16])
+/* UINT_MAX, which is no node, for a foreign GID: the datagram is lost. */
+static unsigned gid_node(const uint8_t gid[16])
 {
 	if (memcmp(gid, gid_prefix, sizeof(gid_prefix)))
 		return (unsigned)-1;
@@ -36,7 +36,7 @@ static unsigned node_of(const uint8_t gid[16])
 
 int sim_ud_addr(struct gn_qp *qp, struct gn_ud_addr *out)
 {
-	make_gid(sim_fabric_of(&qp->obj)->nic->node->index, out->gid);
+	gid_make(sim_fabric_of(&qp->obj)->nic->node->index, out->gid);
 	return 0;
 }
 
@@ -45,7 +45,7 @@ int sim_ah_init(struct gn_ah *ah)
 	const struct sim_qp *peer = ah->conn ? sim_qp_of(ah->conn)->conn.peer : NULL;
 
 	if (peer)
-		make_gid(sim_node_of(peer)->index, ah->addr.gid);
+		gid_make(sim_node_of(peer)->index, ah->addr.gid);
 	return ah->conn && !peer ? -ENOTCONN : 0;
 }
 
@@ -58,9 +58,9 @@ int sim_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
 	return 0;
 }
 
-/* ---- on the way ---- */
+/* ---- in flight ---- */
 
-static void forget(struct sim_datagram *datagram)
+static void datagram_free(struct sim_datagram *datagram)
 {
 	sim_held_drop(datagram);
 	sim_event_fini(datagram->nic->node->device.engine, &datagram->event);
@@ -73,26 +73,26 @@ static void forget(struct sim_datagram *datagram)
 void sim_datagrams_drop(struct sim_nic *nic)
 {
 	while (nic->datagrams)
-		forget(nic->datagrams);
+		datagram_free(nic->datagrams);
 }
 
-static void make_grh(const struct sim_datagram *datagram, uint8_t grh[GN_GRH_BYTES])
+static void grh_make(const struct sim_datagram *datagram, uint8_t grh[GN_GRH_BYTES])
 {
 	memset(grh, 0, GN_GRH_BYTES);
 	grh[0] = 0x60; /* version 6, as in IPv6 */
 	grh[4] = (uint8_t)(datagram->len_bytes >> 8);
 	grh[5] = (uint8_t)datagram->len_bytes;
-	grh[6] = 0x1b; /* what follows is InfiniBand */
+	grh[6] = 0x1b; /* next header: IBA transport */
 	grh[7] = 64;   /* hops */
-	make_gid(datagram->from_node, grh + SGID_AT);
-	make_gid(datagram->nic->node->index, grh + DGID_AT);
+	gid_make(datagram->from_node, grh + SGID_AT);
+	gid_make(datagram->nic->node->index, grh + DGID_AT);
 }
 
 /*
- * The receive has no room for it. Devices differ: they drop it, fail the receive, or fail the
- * receive and the qp with it.
+ * The receive is too small. Devices differ: they drop the datagram, fail the receive, or fail the
+ * receive and the qp.
  */
-static void misfit(struct sim_qp *to)
+static void datagram_misfit(struct sim_qp *to)
 {
 	enum { DROPPED, RECEIVE_FAILS, QP_FAILS, OUTCOMES };
 	const uint64_t outcome = sim_random_below(&sim_engine_of(to)->random, OUTCOMES);
@@ -107,7 +107,7 @@ static void misfit(struct sim_qp *to)
 		sim_qp_fail(to);
 }
 
-static void place(struct sim_datagram *datagram)
+static void datagram_place(struct sim_datagram *datagram)
 {
 	struct sim_qp *to = sim_nic_find(datagram->nic, datagram->qpn);
 	enum gn_wc_status fits;
@@ -122,26 +122,26 @@ static void place(struct sim_datagram *datagram)
 	fits = sim_recv_check(to, datagram->wc.len_bytes);
 	if (fits != GN_WC_OK) {
 		if (fits == GN_WC_LOCAL_LENGTH)
-			misfit(to);
+			datagram_misfit(to);
 		else
 			counter_add(&to->qp.count.drops, 1);
 		return;
 	}
-	make_grh(datagram, grh);
+	grh_make(datagram, grh);
 	soft_scatter(soft_rq_sge(&to->rq), soft_rq_n_sge(&to->rq), 0, grh, sizeof(grh));
 	sim_recv_fill(to, sizeof(grh), datagram->data, datagram->len_bytes);
 	sim_recv_complete(to, &datagram->wc, datagram->solicited);
 }
 
-static void step(struct sim_event *event)
+static void datagram_step(struct sim_event *event)
 {
 	struct sim_datagram *datagram = container_of(event, struct sim_datagram, event);
 	struct sim_device *device = &datagram->nic->node->device;
 	uint64_t at_ps, in;
 
 	if (datagram->taken_in) {
-		place(datagram);
-		forget(datagram);
+		datagram_place(datagram);
+		datagram_free(datagram);
 		return;
 	}
 	sim_held_fill(datagram);
@@ -153,17 +153,17 @@ static void step(struct sim_event *event)
 		     sim_complete(device, at_ps + device->profile->place_ps));
 }
 
-static void send_one(struct sim_qp *from, const struct gn_wr *wr, struct sim_nic *nic,
-		     uint64_t arrives_ps)
+static void datagram_send(struct sim_qp *from, const struct gn_wr *wr, struct sim_nic *nic,
+			  uint64_t arrives_ps)
 {
 	struct sim_engine *engine = sim_engine_of(from);
 	const uint32_t len_bytes = (uint32_t)soft_sge_len(wr->sge, wr->n_sge);
 	struct sim_datagram *datagram = calloc(1, sizeof(*datagram) + len_bytes);
 
-	/* Without memory it is lost, like others. */
+	/* Without memory it is lost. */
 	if (!datagram)
 		return;
-	if (sim_event_init(engine, &datagram->event, step, SIM_KIND_QP,
+	if (sim_event_init(engine, &datagram->event, datagram_step, SIM_KIND_QP,
 			   (uint64_t)nic->node->index << 32 | wr->to.ud.qpn)) {
 		free(datagram);
 		return;
@@ -193,7 +193,7 @@ static void send_one(struct sim_qp *from, const struct gn_wr *wr, struct sim_nic
 void sim_ud_send(struct sim_qp *from, const struct gn_wr *wr, uint64_t leaves_ps)
 {
 	struct gn_sim *sim = sim_fabric_of(&from->qp.obj)->sim;
-	const unsigned me = sim_node_of(from)->index, node = node_of(wr->to.ud.ah->addr.gid);
+	const unsigned me = sim_node_of(from)->index, node = gid_node(wr->to.ud.ah->addr.gid);
 	struct sim_nic *nic = sim_nic_of(sim, node);
 	const uint64_t bytes = soft_sge_len(wr->sge, wr->n_sge) + GN_GRH_BYTES;
 	uint64_t arrives_ps = sim_link_send(sim_device_of(from), leaves_ps, bytes);
@@ -201,10 +201,10 @@ void sim_ud_send(struct sim_qp *from, const struct gn_wr *wr, uint64_t leaves_ps
 	if (!nic || sim_fault_cut(sim, me, node) || sim_fault(sim, SIM_UD_LOSS, me))
 		return;
 	if (sim_fault(sim, SIM_UD_DUP, me))
-		send_one(from, wr, nic, arrives_ps + sim_fault_long_delay_ps(sim));
+		datagram_send(from, wr, nic, arrives_ps + sim_fault_long_delay_ps(sim));
 	if (sim_fault(sim, SIM_UD_REORDER, me))
 		arrives_ps += sim_random_below(&sim->engine.random, UD_OVERTAKE_PS);
 	if (sim_fault(sim, SIM_UD_DELAY, me))
 		arrives_ps += sim_fault_long_delay_ps(sim);
-	send_one(from, wr, nic, arrives_ps);
+	datagram_send(from, wr, nic, arrives_ps);
 }

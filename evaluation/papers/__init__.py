@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""The papers' evaluation: their figures, simulated with Gannet, beside what they printed."""
