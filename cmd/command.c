@@ -132,7 +132,8 @@ static void help_put_default(char *to, size_t room, const struct opt *opt, const
 
 	*to = 0;
 	if (opt->unset) {
-		snprintf(to, room, *opt->unset ? " (%s)" : "", opt->unset);
+		if (*opt->unset)
+			snprintf(to, room, " (%s)", opt->unset);
 		return;
 	}
 	if (!value)

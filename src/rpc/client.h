@@ -122,12 +122,12 @@ struct rpc_link {
 
 /*
  * Polls (or completed calls in one poll) between two reads of the clock, and polls between two
- * turns of link_loop_maintain(). link_loop_force_maintain() sets the number of polls to RPC_TEND_EVERY, and
- * the next poll must read the clock.
+ * turns of link_loop_maintain(). link_loop_force_maintain() sets the number of polls to
+ * RPC_MAINTAIN_EVERY, and the next poll must read the clock.
  */
-#define RPC_CLOCK_EVERY 16u
-#define RPC_TEND_EVERY	127u
-_Static_assert((RPC_TEND_EVERY + 1) % RPC_CLOCK_EVERY == 0, "the next poll reads the clock");
+#define RPC_CLOCK_EVERY	   16u
+#define RPC_MAINTAIN_EVERY 127u
+_Static_assert((RPC_MAINTAIN_EVERY + 1) % RPC_CLOCK_EVERY == 0, "the next poll reads the clock");
 
 struct gn_rpc_client {
 	uint64_t owner; /* gn_thread_id() */

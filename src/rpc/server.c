@@ -14,7 +14,7 @@
 #define THREADS_MAX	256u
 #define CQ_DEPTH	(1u << 16) /* at most; a thread whose clients need more refuses the next */
 #define WAIT_SPIN_US	20u	   /* of spinning, before a thread looks at events */
-#define TEND_EVERY	256u	   /* turns: polling the channel costs a system call */
+#define MAINTAIN_EVERY	256u	   /* turns: polling the channel costs a system call */
 #define PARK_US		1000u
 #define NO_THREAD	UINT64_MAX /* not a thread id */
 #define PIECE_MAX_BYTES (1u << 20)
@@ -104,7 +104,7 @@ static int thread_create(struct gn_rpc_server *server, struct rpc_thread *t, uns
 		.fabric = server->fabric,
 		.ctx = server->ctx,
 		.completions = need < CQ_DEPTH ? (uint32_t)need : CQ_DEPTH,
-		.maintain_every = TEND_EVERY,
+		.maintain_every = MAINTAIN_EVERY,
 		.policy = {.spin_us = WAIT_SPIN_US},
 	};
 
