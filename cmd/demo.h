@@ -7,10 +7,12 @@
 
 #include <stdbool.h>
 
+#define DEMO_ROUNDS_MAX 16u
+
 /* Lines may be drawn anew (demo.c). */
 bool demo_on_terminal(void);
 /* Three ways to GET, side by side, measured in turns (demo_race.c). */
-int demo_race(void);
+int demo_race(unsigned rounds);
 /* A server, a proxy in front of it, and a client of memcached's (demo_session.c). */
 int demo_session(void);
 
