@@ -27,7 +27,7 @@ FONT = "'DejaVu Sans',Verdana,'Helvetica Neue',Arial,sans-serif"
 # Okabe and Ito's, with greys that can be seen on black and on white.
 COLOURS = ["#0072b2", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#808080", "#a07040"]
 MARKERS = ["o", "s", "D", "^", "v", "P", "X", "*"]
-INK, SOFT, GRID, PAPER, RED = "#222222", "#666666", "#dddddd", "#ffffff", "#b00020"
+INK, SOFT, GRID, PAPER, RED = "#222222", "#666666", "#dddddd", "#ffffff", "#d0243c"
 THEMED = {INK: "currentColor", SOFT: "var(--soft)", GRID: "var(--grid)", PAPER: "var(--page)"}
 
 WIDTH, HEIGHT = 600, 320  # of the picture, and of what is above the x axis, in pixels

@@ -18,7 +18,7 @@ from .score import scores
 
 MEASURED_PLOTS_MAX = 16  # of one chart
 SECTIONS = {
-    "messages": f"{PAPERS['S003']}: An Evaluation of RDMA-based Message Passing Protocols",
+    "messages": "Message passing evaluation: An Evaluation of RDMA-based Message Passing Protocols",
     "rfp": "RFP and Jakiro, a store whose clients fetch",
     "rf-rpc": "RF-RPC, calls whose clients fetch (TPDS 2018)",
     "fasst": "FaSST, datagrams for transactions (slides and repositories)",
