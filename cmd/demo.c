@@ -283,7 +283,7 @@ struct demo {
 static const struct opt demo_options[] = {
 	{OPT_U32, "rounds", "N", "of measurements; figures are their medians",
 	 .to = offsetof(struct demo, rounds), RANGE(1, DEMO_ROUNDS_MAX)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static int demo_run(const struct args *args)
