@@ -79,7 +79,7 @@ static const struct opt options[] = {
 	{OPT_CHOICE, "mode", "M", "of the store's results: hybrid, fetch or reply",
 	 AT(opts.kv.rpc.mode), .choices = rpc_modes},
 	OPT_METRICS(struct request, metrics),
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static int kv_proxy_try_store(const struct request *r, struct gn_fabric *fabric)

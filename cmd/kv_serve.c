@@ -77,7 +77,7 @@ static const struct opt options[] = {
 	 RANGE(0, DRAIN_MS_MAX)},
 	{OPT_FLAG, "verbose", NULL,
 	 "say who connects and disconnects; a client does to each thread", AT(verbose)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static uint64_t value_part(const struct gn_kv_server_opts *o)

@@ -28,7 +28,7 @@ static const struct opt options[] = {
 	 TO(json)},
 	{OPT_FLAG, "prometheus", NULL,
 	 "in Prometheus' text format, by partition; and likewise of calls", TO(prometheus)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 struct report {
