@@ -4,8 +4,8 @@
  *
  * A query has variants, each with one parameter changed. For the query and each variant every
  * protocol is run with more and more outstanding requests until the throughput stops growing (a
- * sweep), in short runs. The leaders of the query are run again for longer. The answer is a function
- * of the query and its seed: the number of worker processes does not change it.
+ * sweep), in short runs. The leaders of the query are run again for longer. The answer depends on
+ * the query and its seed only, not on the number of worker processes.
  */
 #ifndef GN_ADVISE_H
 #define GN_ADVISE_H
@@ -142,7 +142,7 @@ struct advise_env {
 };
 
 /*
- * 0; -EINTR, and the answer is made of the finished runs; or -errno and error. Call advise_free() in
+ * 0; -EINTR: the answer is made of the finished runs; or -errno and error. Call advise_free() in
  * every case.
  */
 int advise_run(const struct advise_env *env, const struct advise_query *query,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A run of the store: as processes beside what they are compared with, or on a simulated cluster. */
+/* A run of the store: as processes beside their limits, or on a simulated cluster. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

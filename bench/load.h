@@ -160,7 +160,7 @@ struct load_run {
 	LINE struct load_tally tally[LOAD_TALLIES_MAX];
 };
 
-/* A process of a load: with servers, clients, or both. Each has a thread, unless there is but one. */
+/* A process with servers, clients, or both. Each has a thread, unless there is only one. */
 struct load_proc {
 	struct load_run *run;
 	const struct load_kind *kind;

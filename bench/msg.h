@@ -4,8 +4,8 @@
  * which threads are connected, R requests under way on each connection, and what is counted.
  *
  * Over shm and verbs every thread of a node is a process: no two of them share anything but the
- * machine. One requester and one responder over shm run next to the bare loop of limit.h. Simulated,
- * a node is one process, with a thread for each requester and responder.
+ * machine. One requester and one responder over shm run next to the bare loop of limit.h. A
+ * simulated node is one process, with a thread for each requester and responder.
  */
 #ifndef GN_BENCH_MSG_H
 #define GN_BENCH_MSG_H

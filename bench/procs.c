@@ -18,7 +18,7 @@
 
 /* ---- the control block ---- */
 
-/* Client 0 and the first server thread have the cores that were chosen; the others share the rest. */
+/* Client 0 and the first server thread have the chosen cores; the others share the rest. */
 static void share_cpus(struct load_run *run, uint32_t threads, const cpu_set_t *allowed)
 {
 	const struct load_opts *o = &run->opts;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The control block of the load of calls, and what its client, its server and its counted twin share. */
+/* The control block of the load of calls, and what its client and its server share. */
 #ifndef GN_BENCH_RPC_LOAD_H
 #define GN_BENCH_RPC_LOAD_H
 
@@ -69,7 +69,7 @@ int rpc_echo_handle(struct rpc_echo *echo, struct gn_rpc_server *server);
 
 /* ---- calls (rpc_client.c) ---- */
 
-/* n operations of METHOD_ECHO; requests and results are in *bytes. Both to be freed with gn_free(). */
+/* n operations of METHOD_ECHO; *bytes has requests and results. gn_free() frees both. */
 int rpc_ops_make(const struct bench_rpc_opts *opts, uint32_t n, uint64_t seed,
 		 void (*done)(struct gn_rpc_op *op), void *arg, struct gn_rpc_op **ops,
 		 uint8_t **bytes);

@@ -37,7 +37,7 @@ struct request {
 static const char *const presets[] = {"gannet", "paper", NULL};
 
 /* N, or A..B. */
-static int take_threads(const char *name, const char *text, void *to)
+static int advise_take_threads(const char *name, const char *text, void *to)
 {
 	struct advise_query *q = &((struct request *)to)->query;
 	const char *dots = strstr(text, "..");
@@ -61,7 +61,7 @@ static int take_threads(const char *name, const char *text, void *to)
 	return status;
 }
 
-static int take_protocols(const char *name, const char *text, void *to)
+static int advise_take_protocols(const char *name, const char *text, void *to)
 {
 	struct advise_query *q = &((struct request *)to)->query;
 	const char *list = text;
@@ -83,7 +83,7 @@ static int take_protocols(const char *name, const char *text, void *to)
 }
 
 /* A file gets the '/' that tells it from the name of a built-in profile. */
-static int check_profile(struct request *r)
+static int advise_check_profile(struct request *r)
 {
 	const char *text = r->query.profile;
 	const bool named = strchr(text, '/') || gn_sim_profile_text(text);
@@ -105,7 +105,7 @@ static const struct opt options[] = {
 	{OPT_U32, "nodes", "N", "client nodes; 1:M: server nodes; M:M: all nodes", AT(query.nodes),
 	 RANGE(1, ADVISE_NODES_MAX)},
 	{OPT_OTHER, "threads", "N", "of a client node, or A..B to choose from", "1",
-	 .take = take_threads},
+	 .take = advise_take_threads},
 	{OPT_U32, "request", "BYTES", "of a request", AT(query.request), RANGE(1, BYTES_MAX)},
 	{OPT_U32, "value", "BYTES", "of a value", AT(query.value), RANGE(1, BYTES_MAX)},
 	{OPT_U32, "read", "PCT", "percentage of reads", AT(query.read_pct), RANGE(0, 100)},
@@ -115,7 +115,7 @@ static const struct opt options[] = {
 	{OPT_U32, "pending", "N", "outstanding requests on a QP, at most", AT(query.pending_max),
 	 RANGE(1, ADVISE_PENDING_MAX)},
 	{OPT_OTHER, "protocols", "LIST", "to choose from, as READ,UD", "all, but UD is not ranked",
-	 .take = take_protocols},
+	 .take = advise_take_protocols},
 	{OPT_CHOICE, "preset", "P", "gannet: post as the library does; paper: as S003 did",
 	 AT(preset), .choices = presets},
 	{OPT_FLAG, "brief", NULL, "no variants of the query", AT(query.brief)},
@@ -139,7 +139,7 @@ static int advise_options(struct request *r)
 	q->preset = presets[r->preset];
 	if (!q->jobs)
 		q->jobs = cores < 1 ? 1 : cores > (long)WORKERS_MAX ? WORKERS_MAX : (unsigned)cores;
-	status = check_profile(r);
+	status = advise_check_profile(r);
 	if (status)
 		return status;
 	if (advise_check(q, &error))
@@ -151,19 +151,19 @@ static int advise_options(struct request *r)
 /* ---- running ---- */
 
 /* Only on a terminal: a line that the answer overwrites. */
-static void show_progress(void *arg, unsigned done, unsigned of)
+static void advise_show_progress(void *arg, unsigned done, unsigned of)
 {
 	(void)arg;
 	fprintf(stderr, "\rsimulating: %u of %u ", done, of);
 }
 
-static int advise_main(const struct args *args)
+static int advise_cmd_run(const struct args *args)
 {
 	const bool terminal = isatty(STDERR_FILENO);
 	const struct advise_env env = {
 		.msg = lab_msg_run,
 		.rpc = lab_rpc_run,
-		.progress = terminal ? show_progress : NULL,
+		.progress = terminal ? advise_show_progress : NULL,
 		.interrupted = bench_stop_flag(),
 	};
 	struct request *r = args->opts;
@@ -194,7 +194,7 @@ const struct command command_advise = {
 	.about = "Simulates requests and replies by each protocol, with more and more requests "
 		 "outstanding. The first word of the answer is the best protocol. See "
 		 "docs/protocols.md.",
-	.run = advise_main,
+	.run = advise_cmd_run,
 	OPTIONS(options, struct request,
 		.query = {.nodes = 8,
 			  .threads_min = 1,

@@ -46,7 +46,7 @@ static struct list list_of(const struct command *command)
 	return list;
 }
 
-static bool is_one_of(const char *name, const char *names)
+static bool opt_is_named(const char *name, const char *names)
 {
 	const size_t len = strlen(name);
 
@@ -71,7 +71,7 @@ bool opt_given(const struct args *args, const char *names)
 	const struct list list = list_of(args->command);
 
 	for (int i = 0; i < list.n; i++)
-		if (args->given >> i & 1 && is_one_of(list.opt[i]->name, names))
+		if (args->given >> i & 1 && opt_is_named(list.opt[i]->name, names))
 			return true;
 	return false;
 }
@@ -79,7 +79,7 @@ bool opt_given(const struct args *args, const char *names)
 /* ---- help ---- */
 
 /* Words from a column on, in lines of at most WIDTH columns; blanks at a line's start stay. */
-static void print_wrapped(const char *text, int column)
+static void help_print_wrapped(const char *text, int column)
 {
 	bool first = true; /* of its line */
 	int at = column;
@@ -106,7 +106,7 @@ static void print_wrapped(const char *text, int column)
 }
 
 /* 1048576 is 1M, 1024 is itself, and 86400000, which 1024 divides by chance, is, too. */
-static void put_number(char *to, size_t room, double n)
+static void help_put_number(char *to, size_t room, double n)
 {
 	double short_n = n;
 	int suffix = 0;
@@ -122,7 +122,7 @@ static void put_number(char *to, size_t room, double n)
 		snprintf(to, room, "%.15g", n);
 }
 
-static void put_default(char *to, size_t room, const struct opt *opt, const uint8_t *value)
+static void help_put_default(char *to, size_t room, const struct opt *opt, const uint8_t *value)
 {
 	char number[32];
 	uint32_t n;
@@ -132,7 +132,8 @@ static void put_default(char *to, size_t room, const struct opt *opt, const uint
 
 	*to = 0;
 	if (opt->unset) {
-		snprintf(to, room, *opt->unset ? " (%s)" : "", opt->unset);
+		if (*opt->unset)
+			snprintf(to, room, " (%s)", opt->unset);
 		return;
 	}
 	if (!value)
@@ -140,11 +141,11 @@ static void put_default(char *to, size_t room, const struct opt *opt, const uint
 	switch (opt->type) {
 	case OPT_U32:
 		memcpy(&n, value, sizeof(n));
-		put_number(number, sizeof(number), n);
+		help_put_number(number, sizeof(number), n);
 		break;
 	case OPT_U64:
 		memcpy(&large, value, sizeof(large));
-		put_number(number, sizeof(number), (double)large);
+		help_put_number(number, sizeof(number), (double)large);
 		break;
 	case OPT_REAL:
 		memcpy(&real, value, sizeof(real));
@@ -169,7 +170,7 @@ static void put_default(char *to, size_t room, const struct opt *opt, const uint
 	snprintf(to, room, " (%s)", number);
 }
 
-static int put_option(char *to, size_t room, const struct opt *opt)
+static int help_put_option(char *to, size_t room, const struct opt *opt)
 {
 	char letter[8] = "";
 
@@ -180,13 +181,13 @@ static int put_option(char *to, size_t room, const struct opt *opt)
 }
 
 /* Where what the options mean begins. */
-static int column_of(const struct list *list)
+static int help_column(const struct list *list)
 {
 	char text[80];
 	int column = 0;
 
 	for (int i = 0; i < list->n; i++) {
-		const int n = put_option(text, sizeof(text), list->opt[i]);
+		const int n = help_put_option(text, sizeof(text), list->opt[i]);
 
 		if (n <= OPTION_WIDE && n > column)
 			column = n;
@@ -194,19 +195,19 @@ static int column_of(const struct list *list)
 	return column + 2;
 }
 
-static void print_option(const struct opt *opt, const uint8_t *value, int column)
+static void help_print_option(const struct opt *opt, const uint8_t *value, int column)
 {
 	char name[80], range[80] = "", unset[80], text[640], low[32], high[32];
-	int at = put_option(name, sizeof(name), opt);
+	int at = help_put_option(name, sizeof(name), opt);
 
 	/* All that the type holds is no range. */
 	if (opt->max > 0 && opt->type != OPT_CHARS &&
 	    !(opt->type == OPT_U32 && opt->max >= UINT32_MAX - 1)) {
-		put_number(low, sizeof(low), opt->min);
-		put_number(high, sizeof(high), opt->max);
+		help_put_number(low, sizeof(low), opt->min);
+		help_put_number(high, sizeof(high), opt->max);
 		snprintf(range, sizeof(range), "; %s to %s", low, high);
 	}
-	put_default(unset, sizeof(unset), opt, value);
+	help_put_default(unset, sizeof(unset), opt, value);
 	snprintf(text, sizeof(text), "%s%s%s", opt->help, range, unset);
 	fputs(name, stdout);
 	if (at >= column) {
@@ -214,13 +215,13 @@ static void print_option(const struct opt *opt, const uint8_t *value, int column
 		at = 0;
 	}
 	printf("%*s", column - at, "");
-	print_wrapped(text, column);
+	help_print_wrapped(text, column);
 }
 
 static int command_print_help(const struct command *command, const char *name)
 {
 	const struct list list = list_of(command);
-	const int column = column_of(&list);
+	const int column = help_column(&list);
 
 	printf("Usage: %s%s", typed(name), command->commands ? " COMMAND" : "");
 	for (int i = 0; i < list.n; i++)
@@ -228,7 +229,7 @@ static int command_print_help(const struct command *command, const char *name)
 			printf(" --%s %s", list.opt[i]->name, list.opt[i]->arg);
 	printf("%s%s%s\n\n", list.n || command->commands ? " [OPTION…]" : "",
 	       command->words ? " " : "", command->words ? command->words : "");
-	print_wrapped(command->about, 0);
+	help_print_wrapped(command->about, 0);
 	if (list.n || command->commands)
 		putchar('\n');
 	for (const struct command *const *c = command->commands; c && *c; c++)
@@ -237,13 +238,13 @@ static int command_print_help(const struct command *command, const char *name)
 	for (int i = 0; i < list.n; i++) {
 		const size_t at = list.at[i] + list.opt[i]->to;
 
-		print_option(list.opt[i],
-			     command->defaults ? (const uint8_t *)command->defaults + at : NULL,
-			     column);
+		help_print_option(
+			list.opt[i],
+			command->defaults ? (const uint8_t *)command->defaults + at : NULL, column);
 	}
 	if (command->more) {
 		putchar('\n');
-		print_wrapped(command->more, 0);
+		help_print_wrapped(command->more, 0);
 	}
 	if (command->commands)
 		printf("\n%s COMMAND --help explains a command.\n", typed(name));
@@ -321,20 +322,20 @@ int command_complete(const struct command *root, int argc, char **argv)
 
 /* ---- values ---- */
 
-static void put_limit(char *to, size_t room, uint64_t n)
+static void opt_put_limit(char *to, size_t room, uint64_t n)
 {
 	if (n < 1ull << 53)
-		put_number(to, room, (double)n);
+		help_put_number(to, room, (double)n);
 	else
 		snprintf(to, room, "%" PRIu64, n);
 }
 
-static int out_of_range(const char *option, const char *text, uint64_t min, uint64_t max)
+static int opt_out_of_range(const char *option, const char *text, uint64_t min, uint64_t max)
 {
 	char low[32], high[32];
 
-	put_limit(low, sizeof(low), min);
-	put_limit(high, sizeof(high), max);
+	opt_put_limit(low, sizeof(low), min);
+	opt_put_limit(high, sizeof(high), max);
 	return cmd_usage_error("%s must be a number from %s to %s, not '%s'", option, low, high,
 			       text);
 }
@@ -354,7 +355,7 @@ int cmd_number(const char *option, const char *text, uint64_t min, uint64_t max,
 		end++;
 	}
 	if (*text < '0' || *text > '9' || *end || errno || n > max >> shift || n << shift < min)
-		return out_of_range(option, text, min, max);
+		return opt_out_of_range(option, text, min, max);
 	*out = n << shift;
 	return 0;
 }
@@ -381,7 +382,7 @@ int cmd_real(const char *option, const char *text, double min, double max, doubl
 	return 0;
 }
 
-static int take_chars(const struct opt *opt, const char *text, char *to)
+static int opt_take_chars(const struct opt *opt, const char *text, char *to)
 {
 	if (!*text || strlen(text) >= (size_t)opt->max)
 		return cmd_usage_error("--%s must have 1 to %.0f characters, not %zu", opt->name,
@@ -390,7 +391,7 @@ static int take_chars(const struct opt *opt, const char *text, char *to)
 	return 0;
 }
 
-static int take_choice(const struct opt *opt, const char *text, void *to)
+static int opt_take_choice(const struct opt *opt, const char *text, void *to)
 {
 	char all[256] = "";
 	uint32_t n = 0;
@@ -433,9 +434,9 @@ static int opt_take(const struct opt *opt, const char *text, void *to)
 		memcpy(to, &text, sizeof(text));
 		return 0;
 	case OPT_CHARS:
-		return take_chars(opt, text, to);
+		return opt_take_chars(opt, text, to);
 	case OPT_CHOICE:
-		return take_choice(opt, text, to);
+		return opt_take_choice(opt, text, to);
 	case OPT_OTHER:
 		return opt->take(name, text, to);
 	default:
@@ -491,10 +492,9 @@ static int args_parse(struct args *args, int argc, char **argv, int *status)
 	args->n_words = argc - optind;
 	for (int i = 0; i < list.n && !*status; i++)
 		if (list.opt[i]->required && !(args->given >> i & 1))
-			*status = cmd_usage_error("%s%s--%s %s, %s", args->name,
-						  *args->name ? " needs " : "missing ",
-						  list.opt[i]->name, list.opt[i]->arg,
-						  list.opt[i]->help);
+			*status = cmd_usage_error(
+				"%s%s--%s %s, %s", args->name, *args->name ? " needs " : "missing ",
+				list.opt[i]->name, list.opt[i]->arg, list.opt[i]->help);
 	if (*status)
 		return -1;
 	if (args->n_words > command->max_words)

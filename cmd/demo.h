@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The parts of gannet demo. Each returns 0, or -errno, which has been told unless it is -EINTR.
- */
+/* The parts of gannet demo. */
 #ifndef GN_CMD_DEMO_H
 #define GN_CMD_DEMO_H
 
 #include <stdbool.h>
 
-/* Lines may be drawn anew (demo.c). */
+/* May lines be redrawn? (demo.c) */
 bool demo_on_terminal(void);
-/* Three ways to GET, side by side, measured in turns (demo_race.c). */
+/* Measures three ways to GET in turns (demo_race.c). 0 or -errno; prints errors but -EINTR. */
 int demo_race(void);
-/* A server, a proxy in front of it, and a client of memcached's (demo_session.c). */
-int demo_session(void);
 
 #endif

@@ -54,22 +54,22 @@ static double p99_us(const struct bench_kv_result *r)
 	return r->calls.run.p99_ns / 1000;
 }
 
-static double mops(const struct bench_kv_result *r)
+static double race_mops(const struct bench_kv_result *r)
 {
 	return r->calls.mops;
 }
 
-static double server_sends(const struct bench_kv_result *r)
+static double race_server_sends(const struct bench_kv_result *r)
 {
 	return r->calls.server_wrs;
 }
 
-static double reads_per_get(const struct bench_kv_result *r)
+static double race_reads_per_get(const struct bench_kv_result *r)
 {
 	return (double)r->calls.sums.bypass_reads / (double)r->calls.sums.bypass_gets;
 }
 
-static int by_value(const void *a, const void *b)
+static int race_compare(const void *a, const void *b)
 {
 	const double x = *(const double *)a, y = *(const double *)b;
 
@@ -77,20 +77,20 @@ static int by_value(const void *a, const void *b)
 }
 
 /* The median over rounds; NAN before the first. */
-static double figure(const struct way *way, int kind, figure_fn *fn)
+static double race_median(const struct way *way, int kind, figure_fn *fn)
 {
 	double values[ROUNDS];
 	const unsigned n = way->n[kind];
 
 	for (unsigned i = 0; i < n; i++)
 		values[i] = fn(&way->runs[kind][i]);
-	qsort(values, n, sizeof(values[0]), by_value);
+	qsort(values, n, sizeof(values[0]), race_compare);
 	return !n ? NAN : n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 /* ---- the table ---- */
 
-static void put_figure(double value, int columns)
+static void race_put_figure(double value, int columns)
 {
 	if (isfinite(value))
 		printf("%*.2f", columns, value);
@@ -98,23 +98,23 @@ static void put_figure(double value, int columns)
 		printf("%*s", columns, "-");
 }
 
-static void draw_row(const struct way *way, double best, const char *end)
+static void race_draw_row(const struct way *way, double best, const char *end)
 {
-	const double fast = figure(way, MANY, mops);
+	const double fast = race_median(way, MANY, race_mops);
 
 	printf("  %-6s", bench_kv_modes[way->mode]);
-	put_figure(figure(way, ONE, p50_us), 10);
-	put_figure(figure(way, ONE, p99_us), 10);
-	put_figure(figure(way, ONE, mops), 10);
-	put_figure(figure(way, ONE, server_sends), 14);
-	put_figure(fast, 10);
+	race_put_figure(race_median(way, ONE, p50_us), 10);
+	race_put_figure(race_median(way, ONE, p99_us), 10);
+	race_put_figure(race_median(way, ONE, race_mops), 10);
+	race_put_figure(race_median(way, ONE, race_server_sends), 14);
+	race_put_figure(fast, 10);
 	fputs("  ", stdout);
 	for (double part = 0.5; part < BAR_COLUMNS * fast / best; part++)
 		fputs("▇", stdout);
 	fputs(end, stdout);
 }
 
-static void draw(struct race *race)
+static void race_draw(struct race *race)
 {
 	const char *end = race->terminal ? "\033[K\n" : "\n"; /* erases what was there */
 	double best = 0;
@@ -123,11 +123,11 @@ static void draw(struct race *race)
 		printf("\033[%dA", TABLE_LINES);
 	race->drawn = true;
 	for (unsigned i = 0; i < WAYS; i++)
-		best = fmax(best, figure(&race->ways[i], MANY, mops));
+		best = fmax(best, race_median(&race->ways[i], MANY, race_mops));
 	printf("          ----------- one operation at a time -----------  32 together%s", end);
 	printf("            p50 us    p99 us    Mops/s  server sends    Mops/s%s", end);
 	for (unsigned i = 0; i < WAYS; i++)
-		draw_row(&race->ways[i], best, end);
+		race_draw_row(&race->ways[i], best, end);
 	if (race->terminal)
 		printf("  %s%s", race->now, end);
 	fflush(stdout);
@@ -135,7 +135,7 @@ static void draw(struct race *race)
 
 /* ---- the race ---- */
 
-static int measure(struct race *race, struct way *way, int kind)
+static int race_measure(struct race *race, struct way *way, int kind)
 {
 	const struct bench_kv_opts opts = {
 		.mode = way->mode,
@@ -157,7 +157,7 @@ static int measure(struct race *race, struct way *way, int kind)
 	snprintf(race->now, sizeof(race->now), "round %u of %u: %s, %s", race->round + 1, ROUNDS,
 		 bench_kv_modes[way->mode], kind == ONE ? "one at a time" : "32 together");
 	if (race->terminal)
-		draw(race);
+		race_draw(race);
 	rc = bench_kv_run(&opts, NULL, result);
 	if (rc && rc != -EINTR)
 		fprintf(stderr, "gannet: demo: %s\n", result->calls.error);
@@ -166,7 +166,7 @@ static int measure(struct race *race, struct way *way, int kind)
 	return rc;
 }
 
-static void introduce(const struct race *race)
+static void race_introduce(const struct race *race)
 {
 	struct bench_machine machine;
 
@@ -179,7 +179,7 @@ static void introduce(const struct race *race)
 		puts("There is only one core for both: latencies are the scheduler's.\n");
 }
 
-static void explain(const struct race *race)
+static void race_explain(const struct race *race)
 {
 	const struct way *bypass = &race->ways[WAYS - 1];
 	const struct bench_kv_result *last = &race->ways[0].runs[ONE][ROUNDS - 1];
@@ -192,7 +192,7 @@ static void explain(const struct race *race)
 	       "          reads for a GET; only PUTs are calls\n"
 	       "\n"
 	       "Medians of %u rounds. ",
-	       figure(bypass, ONE, reads_per_get), ROUNDS);
+	       race_median(bypass, ONE, race_reads_per_get), ROUNDS);
 	if (isfinite(last->cacheline_ns) && isfinite(last->local_p50_ns))
 		printf("For scale: a bare cache line there and back between\n"
 		       "these cores took %.2f us, and an operation without any call %.2f us.\n",
@@ -202,17 +202,17 @@ static void explain(const struct race *race)
 	fflush(stdout);
 }
 
-static int run_rounds(struct race *race)
+static int race_run_rounds(struct race *race)
 {
 	int rc = 0;
 
 	for (race->round = 0; !rc && race->round < ROUNDS; race->round++)
 		for (unsigned i = 0; !rc && i < WAYS; i++)
 			for (int kind = 0; !rc && kind < KINDS; kind++)
-				rc = measure(race, &race->ways[i], kind);
+				rc = race_measure(race, &race->ways[i], kind);
 	race->now[0] = '\0';
 	if (!rc || race->ways[0].n[ONE]) /* or what there is so far */
-		draw(race);
+		race_draw(race);
 	return rc;
 }
 
@@ -229,10 +229,10 @@ int demo_race(void)
 	for (unsigned i = 0; i < WAYS; i++)
 		race->ways[i].mode = modes[i];
 	bench_pick_cpus(race->cpus);
-	introduce(race);
-	rc = run_rounds(race);
+	race_introduce(race);
+	rc = race_run_rounds(race);
 	if (!rc)
-		explain(race);
+		race_explain(race);
 	free(race);
 	return rc;
 }

@@ -52,7 +52,7 @@ void doctor_fix(struct finding *finding, const char *fmt, ...)
 	va_end(ap);
 }
 
-static void keep_reason(void *arg, enum gn_log_level level, const char *line)
+static void doctor_keep_reason(void *arg, enum gn_log_level level, const char *line)
 {
 	struct doctor *d = arg;
 	const char *colon = strstr(line, ": ");
@@ -97,7 +97,7 @@ bool doctor_read(char *out, size_t size, const char *fmt, ...)
 /* ---- shm ---- */
 
 /* As the provider chooses it; *by is the variable that said so, or NULL. */
-static void find_dir(char *out, size_t size, const char **by)
+static void doctor_find_dir(char *out, size_t size, const char **by)
 {
 	const char *given = getenv("GANNET_SHM_DIR"), *runtime = getenv("XDG_RUNTIME_DIR");
 	struct stat st;
@@ -123,7 +123,7 @@ static void check_dir(struct doctor *d)
 	struct stat st;
 	struct finding *f;
 
-	find_dir(dir, sizeof(dir), &by);
+	doctor_find_dir(dir, sizeof(dir), &by);
 	chosen = by && !strcmp(by, "GANNET_SHM_DIR");
 	if (strlen(dir) > DIR_MAX)
 		wrong = "its path is too long for a socket's", can_mend = false;
@@ -273,7 +273,7 @@ static void check_cores(struct doctor *d)
 
 static const char *const state_names[] = {"ok", "no", "note"};
 
-static void print_text(const struct doctor *d)
+static void doctor_print_text(const struct doctor *d)
 {
 	const char *about = "";
 	struct utsname os;
@@ -293,7 +293,7 @@ static void print_text(const struct doctor *d)
 	}
 }
 
-static void print_string(const char *name, const char *value)
+static void doctor_print_string(const char *name, const char *value)
 {
 	printf("\"%s\":\"", name);
 	for (const char *c = value; *c; c++) {
@@ -304,21 +304,21 @@ static void print_string(const char *name, const char *value)
 	putchar('"');
 }
 
-static void print_json(const struct doctor *d)
+static void doctor_print_json(const struct doctor *d)
 {
 	for (unsigned i = 0; i < d->n; i++) {
 		const struct finding *f = &d->findings[i];
 
 		putchar('{');
-		print_string("about", f->about);
+		doctor_print_string("about", f->about);
 		putchar(',');
-		print_string("what", f->what);
+		doctor_print_string("what", f->what);
 		putchar(',');
-		print_string("state", state_names[f->state]);
+		doctor_print_string("state", state_names[f->state]);
 		putchar(',');
-		print_string("detail", f->detail);
+		doctor_print_string("detail", f->detail);
 		putchar(',');
-		print_string("fix", f->fix);
+		doctor_print_string("fix", f->fix);
 		puts("}");
 	}
 }
@@ -340,14 +340,14 @@ static int doctor_run(const struct args *args)
 		fprintf(stderr, "gannet: doctor: %s\n", gn_strerror(-ENOMEM));
 		return EXIT_FAILURE;
 	}
-	gn_log_to(keep_reason, d);
+	gn_log_to(doctor_keep_reason, d);
 	works = check_shm(d);
 	doctor_verbs(d);
 	check_sim(d);
 	check_huge_pages(d);
 	check_cores(d);
 	gn_log_to(NULL, NULL);
-	(*json ? print_json : print_text)(d);
+	(*json ? doctor_print_json : doctor_print_text)(d);
 	free(d);
 	rc = cmd_flush_stdout();
 	return rc ? rc : works ? EXIT_SUCCESS : EXIT_FAILURE;

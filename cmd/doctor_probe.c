@@ -35,14 +35,14 @@ struct probe {
 };
 
 /* Names the step under way, for whoever has to explain that it failed. */
-static int step(struct probe *p, const char *what, int rc)
+static int probe_step(struct probe *p, const char *what, int rc)
 {
 	if (rc < 0 && !p->result->step)
 		p->result->step = what;
 	return rc;
 }
 
-static int make_qp(struct probe *p, struct gn_qp **out)
+static int probe_make_qp(struct probe *p, struct gn_qp **out)
 {
 	const struct gn_qp_opts opts = {.size = sizeof(opts),
 					.type = GN_QP_RC,
@@ -53,34 +53,35 @@ static int make_qp(struct probe *p, struct gn_qp **out)
 	return gn_qp_create(p->pd, &opts, out);
 }
 
-static int set_up(struct probe *p, const char *fabric)
+static int probe_set_up(struct probe *p, const char *fabric)
 {
 	const unsigned rights = GN_REMOTE_WRITE | GN_REMOTE_READ;
 	struct gn_cq_opts cq_opts = {.size = sizeof(cq_opts), .depth = 64};
-	int rc = step(p, "opening it", gn_fabric_open(fabric, &p->fabric));
+	int rc = probe_step(p, "opening it", gn_fabric_open(fabric, &p->fabric));
 
 	if (rc)
 		return rc;
 	p->result->attr.size = sizeof(p->result->attr);
 	p->result->opened = !gn_fabric_query(p->fabric, &p->result->attr);
 	p->deadline_ns = gn_deadline_us(LIMIT_US);
-	rc = step(p, "making a context", gn_ctx_create(p->fabric, &p->ctx));
+	rc = probe_step(p, "making a context", gn_ctx_create(p->fabric, &p->ctx));
 	if (!rc)
-		rc = step(p, "making an event channel", gn_chan_create(p->ctx, &p->chan));
+		rc = probe_step(p, "making an event channel", gn_chan_create(p->ctx, &p->chan));
 	if (!rc)
-		rc = step(p, "making a protection domain", gn_pd_create(p->ctx, &p->pd));
+		rc = probe_step(p, "making a protection domain", gn_pd_create(p->ctx, &p->pd));
 	cq_opts.chan = p->chan;
 	if (!rc)
-		rc = step(p, "making a completion queue", gn_cq_create(p->ctx, &cq_opts, &p->cq));
+		rc = probe_step(p, "making a completion queue",
+				gn_cq_create(p->ctx, &cq_opts, &p->cq));
 	if (!rc)
-		rc = step(p, "allocating memory",
-			  gn_mem_alloc(p->fabric, 2 * (size_t)BYTES, rights, &p->mem));
+		rc = probe_step(p, "allocating memory",
+				gn_mem_alloc(p->fabric, 2 * (size_t)BYTES, rights, &p->mem));
 	if (!rc)
-		rc = step(p, "registering memory",
-			  gn_mr_register(p->pd, p->mem, 0, 2 * (size_t)BYTES,
-					 GN_LOCAL_WRITE | rights, &p->mr));
+		rc = probe_step(p, "registering memory",
+				gn_mr_register(p->pd, p->mem, 0, 2 * (size_t)BYTES,
+					       GN_LOCAL_WRITE | rights, &p->mr));
 	if (!rc)
-		rc = step(p, "making an endpoint", make_qp(p, &p->qp));
+		rc = probe_step(p, "making an endpoint", probe_make_qp(p, &p->qp));
 	if (!rc)
 		rc = gn_mr_remote(p->mr, &p->target);
 	p->bytes = gn_mem_addr(p->mem);
@@ -88,7 +89,7 @@ static int set_up(struct probe *p, const char *fabric)
 }
 
 /* All of these accept what was never made. */
-static void tear_down(struct probe *p)
+static void probe_tear_down(struct probe *p)
 {
 	gn_qp_destroy(p->qp);
 	gn_qp_destroy(p->accepted);
@@ -104,7 +105,7 @@ static void tear_down(struct probe *p)
 
 /* ---- a connection to oneself ---- */
 
-static int take_event(struct probe *p, unsigned *up)
+static int probe_take_event(struct probe *p, unsigned *up)
 {
 	struct gn_event ev;
 	int rc = gn_chan_wait(p->chan, p->deadline_ns, &ev);
@@ -115,7 +116,7 @@ static int take_event(struct probe *p, unsigned *up)
 	case GN_EVENT_CONNECT_REQUEST:
 		if (p->accepted)
 			return gn_reject(ev.req, NULL, 0);
-		rc = make_qp(p, &p->accepted);
+		rc = probe_make_qp(p, &p->accepted);
 		return rc ? rc : gn_accept(ev.req, p->accepted, NULL);
 	case GN_EVENT_ESTABLISHED:
 		++*up;
@@ -127,19 +128,20 @@ static int take_event(struct probe *p, unsigned *up)
 	}
 }
 
-static int shake_hands(struct probe *p, const char *addr)
+static int probe_connect(struct probe *p, const char *addr)
 {
 	unsigned up = 0;
-	int rc = step(p, "listening", gn_listener_create(p->ctx, addr, p->chan, 0, &p->listener));
+	int rc = probe_step(p, "listening",
+			    gn_listener_create(p->ctx, addr, p->chan, 0, &p->listener));
 
 	if (!rc)
-		rc = step(p, "connecting", gn_connect(p->qp, addr, NULL));
+		rc = probe_step(p, "connecting", gn_connect(p->qp, addr, NULL));
 	for (int i = 0; !rc && up < 2; i++)
-		rc = step(p, "connecting", i < EVENTS ? take_event(p, &up) : -EPROTO);
+		rc = probe_step(p, "connecting", i < EVENTS ? probe_take_event(p, &up) : -EPROTO);
 	return rc;
 }
 
-static int wait_wc(struct probe *p, enum gn_op *op)
+static int probe_wait_wc(struct probe *p, enum gn_op *op)
 {
 	struct gn_wc wc;
 	int rc;
@@ -153,15 +155,15 @@ static int wait_wc(struct probe *p, enum gn_op *op)
 	return wc.status == GN_WC_OK ? 0 : -EIO;
 }
 
-static struct gn_sge at(const struct probe *p, unsigned offset)
+static struct gn_sge probe_at(const struct probe *p, unsigned offset)
 {
 	return (struct gn_sge){
 		.addr = p->bytes + offset, .len_bytes = LEN, .lkey = gn_mr_lkey(p->mr)};
 }
 
-static int write_and_read(struct probe *p)
+static int probe_write_read(struct probe *p)
 {
-	const struct gn_sge out = at(p, BYTES), back = at(p, BYTES + 2 * LEN);
+	const struct gn_sge out = probe_at(p, BYTES), back = probe_at(p, BYTES + 2 * LEN);
 	struct gn_wr wr[2];
 	enum gn_op op;
 	int rc;
@@ -173,23 +175,23 @@ static int write_and_read(struct probe *p)
 	wr[0].next = &wr[1];
 	rc = gn_post_send(p->qp, wr, NULL);
 	if (!rc)
-		rc = wait_wc(p, &op);
+		rc = probe_wait_wc(p, &op);
 	if (!rc && memcmp(p->bytes + BYTES, p->bytes + BYTES + 2 * LEN, LEN))
 		rc = -EBADMSG;
 	return rc;
 }
 
-static int post_recv(struct probe *p, struct gn_qp *qp)
+static int probe_post_recv(struct probe *p, struct gn_qp *qp)
 {
-	const struct gn_sge in = at(p, 2 * LEN);
+	const struct gn_sge in = probe_at(p, 2 * LEN);
 	const struct gn_recv_wr recv = {.sge = &in, .n_sge = 1};
 
 	return gn_post_recv(qp, &recv, NULL);
 }
 
-static int send_message(struct probe *p)
+static int probe_send(struct probe *p)
 {
-	const struct gn_sge out = at(p, BYTES);
+	const struct gn_sge out = probe_at(p, BYTES);
 	struct gn_wr wr;
 
 	gn_wr_send(&wr, 3, &out, GN_SIGNALED);
@@ -197,15 +199,15 @@ static int send_message(struct probe *p)
 }
 
 /* Both ends complete into one cq, in either order. */
-static int send_to_self(struct probe *p)
+static int probe_send_self(struct probe *p)
 {
 	enum gn_op op = GN_OP_SEND;
-	int rc = post_recv(p, p->accepted);
+	int rc = probe_post_recv(p, p->accepted);
 
 	if (!rc)
-		rc = send_message(p);
+		rc = probe_send(p);
 	for (int i = 0; !rc && i < 2; i++)
-		rc = wait_wc(p, &op);
+		rc = probe_wait_wc(p, &op);
 	if (!rc && memcmp(p->bytes + BYTES, p->bytes + 2 * LEN, LEN))
 		rc = -EBADMSG;
 	return rc;
@@ -217,24 +219,24 @@ int probe_self(const char *fabric, const char *addr, struct probe_result *out)
 	int rc;
 
 	*out = (struct probe_result){.step = NULL};
-	rc = set_up(&p, fabric);
+	rc = probe_set_up(&p, fabric);
 	if (!rc)
-		rc = shake_hands(&p, addr);
+		rc = probe_connect(&p, addr);
 	if (!rc)
-		rc = step(&p, "writing and reading", write_and_read(&p));
+		rc = probe_step(&p, "writing and reading", probe_write_read(&p));
 	if (!rc)
-		rc = step(&p, "sending a message", send_to_self(&p));
-	tear_down(&p);
+		rc = probe_step(&p, "sending a message", probe_send_self(&p));
+	probe_tear_down(&p);
 	return rc;
 }
 
 /* ---- two simulated nodes ---- */
 
-static int serve(struct probe *p)
+static int probe_serve(struct probe *p)
 {
 	struct gn_event ev;
 	enum gn_op op;
-	int rc = post_recv(p, p->qp);
+	int rc = probe_post_recv(p, p->qp);
 
 	if (!rc)
 		rc = gn_listener_create(p->ctx, SIM_ADDR, p->chan, 0, &p->listener);
@@ -243,12 +245,12 @@ static int serve(struct probe *p)
 	if (!rc)
 		rc = ev.type == GN_EVENT_CONNECT_REQUEST ? gn_accept(ev.req, p->qp, NULL) : -EPROTO;
 	if (!rc)
-		rc = wait_wc(p, &op);
+		rc = probe_wait_wc(p, &op);
 	return !rc && p->bytes[2 * LEN] != 'm' ? -EBADMSG : rc;
 }
 
 /* The server may begin later than we do, and a qp connects once. */
-static int connect_when_served(struct probe *p)
+static int probe_connect_retry(struct probe *p)
 {
 	int rc = gn_connect_wait(p->qp, SIM_ADDR, NULL, NULL);
 
@@ -256,44 +258,44 @@ static int connect_when_served(struct probe *p)
 		gn_sleep_us(10);
 		gn_qp_destroy(p->qp);
 		p->qp = NULL;
-		rc = make_qp(p, &p->qp);
+		rc = probe_make_qp(p, &p->qp);
 		if (!rc)
 			rc = gn_connect_wait(p->qp, SIM_ADDR, NULL, NULL);
 	}
 	return rc;
 }
 
-static int greet(struct probe *p)
+static int probe_client(struct probe *p)
 {
 	enum gn_op op;
-	int rc = connect_when_served(p);
+	int rc = probe_connect_retry(p);
 
 	memset(p->bytes + BYTES, 'm', LEN);
 	if (!rc)
-		rc = send_message(p);
-	return rc ? rc : wait_wc(p, &op);
+		rc = probe_send(p);
+	return rc ? rc : probe_wait_wc(p, &op);
 }
 
-static int node_main(struct gn_env *env, int argc, char **argv)
+static int probe_node_main(struct gn_env *env, int argc, char **argv)
 {
 	struct probe p = {.result = env->arg};
-	int rc = set_up(&p, env->fabric);
+	int rc = probe_set_up(&p, env->fabric);
 
 	(void)argv;
 	if (!rc)
-		rc = step(&p, "sending a message", argc ? greet(&p) : serve(&p));
-	tear_down(&p);
+		rc = probe_step(&p, "sending a message", argc ? probe_client(&p) : probe_serve(&p));
+	probe_tear_down(&p);
 	return rc;
 }
 
-static int run(struct gn_sim *sim, struct probe_result *out)
+static int probe_run(struct gn_sim *sim, struct probe_result *out)
 {
 	char name[] = "greet", *argv[] = {name};
 	unsigned process[2];
-	int rc = gn_sim_spawn(sim, 0, node_main, 0, NULL, out, &process[0]);
+	int rc = gn_sim_spawn(sim, 0, probe_node_main, 0, NULL, out, &process[0]);
 
 	if (!rc)
-		rc = gn_sim_spawn(sim, 1, node_main, 1, argv, out, &process[1]);
+		rc = gn_sim_spawn(sim, 1, probe_node_main, 1, argv, out, &process[1]);
 	if (!rc)
 		rc = gn_sim_run(sim);
 	for (int i = 0; !rc && i < 2; i++) {
@@ -323,7 +325,7 @@ int probe_sim(struct probe_result *out)
 		out->step = "making two nodes";
 		return rc;
 	}
-	rc = run(sim, out);
+	rc = probe_run(sim, out);
 	gn_sim_destroy(sim);
 	return rc;
 }

@@ -25,13 +25,13 @@
 #define MEMLOCK_GOOD (64ull << 20)
 #define CAP_IPC_LOCK 14
 
-static const char *sudo(void)
+static const char *sudo_prefix(void)
 {
 	return geteuid() ? "sudo " : "";
 }
 
 /* Names in a folder but . and .., at most max. */
-static unsigned list_dir(const char *path, char names[][NAME_BYTES], unsigned max)
+static unsigned dir_list(const char *path, char names[][NAME_BYTES], unsigned max)
 {
 	DIR *dir = opendir(path);
 	unsigned n = 0;
@@ -46,7 +46,7 @@ static unsigned list_dir(const char *path, char names[][NAME_BYTES], unsigned ma
 
 /* ---- what the kernel could do ---- */
 
-static bool listed(const char *file, const char *module)
+static bool module_listed(const char *file, const char *module)
 {
 	struct utsname os;
 	char path[256], line[512];
@@ -79,15 +79,15 @@ static bool module_there(const char *module)
 	char file[NAME_BYTES];
 
 	snprintf(file, sizeof(file), "/%s.ko", module);
-	return module_loaded(module) || listed("modules.dep", file) ||
-	       listed("modules.builtin", file);
+	return module_loaded(module) || module_listed("modules.dep", file) ||
+	       module_listed("modules.builtin", file);
 }
 
 /* An Ethernet interface that is up, for the command that makes a Soft-RoCE device of it. */
 static void find_netdev(char out[NAME_BYTES])
 {
 	char names[64][NAME_BYTES], type[16], state[16];
-	const unsigned n = list_dir("/sys/class/net", names, 64);
+	const unsigned n = dir_list("/sys/class/net", names, 64);
 
 	strcpy(out, "eth0");
 	for (unsigned i = 0; i < n; i++)
@@ -114,7 +114,7 @@ static void check_soft_roce(struct doctor *d)
 		doctor_fix(f,
 			   "%smodprobe -a rdma_rxe rdma_ucm && "
 			   "%srdma link add rxe0 type rxe netdev %s",
-			   sudo(), sudo(), netdev);
+			   sudo_prefix(), sudo_prefix(), netdev);
 		return;
 	}
 	f = doctor_say(d, DOCTOR_NOTE, "verbs", "Soft-RoCE",
@@ -134,7 +134,7 @@ static void check_node(struct doctor *d, const char *path, const char *module)
 		f = doctor_say(d, DOCTOR_NO, "verbs", "device file", "%s is not there", path);
 		doctor_fix(f,
 			   "%smodprobe %s (in a container: run it with --device=/dev/infiniband)",
-			   sudo(), module);
+			   sudo_prefix(), module);
 	} else if (access(path, R_OK | W_OK)) {
 		f = doctor_say(d, DOCTOR_NO, "verbs", "device file", "%s: %s", path,
 			       gn_strerror(-errno));
@@ -198,7 +198,7 @@ struct gids {
 	char ipv4[INET_ADDRSTRLEN]; /* empty without a RoCE v2 GID of an IPv4 address */
 };
 
-static void read_gids(const char *device, const char *port, struct gids *out)
+static void port_read_gids(const char *device, const char *port, struct gids *out)
 {
 	static const char unset[] = "0000:0000:0000:0000:0000:0000:0000:0000";
 
@@ -240,7 +240,7 @@ static bool check_port(struct doctor *d, const char *device, const char *port, s
 			 device, port))
 		doctor_read(netdev, sizeof(netdev), SYS_DEVICES "/%s/parent",
 			    device); /* Soft-RoCE */
-	read_gids(device, port, gids);
+	port_read_gids(device, port, gids);
 	name = strchr(state, ' ') ? strchr(state, ' ') + 1 : state; /* "4: ACTIVE" */
 	active = !strcmp(name, "ACTIVE");
 	f = doctor_say(d, active && gids->n ? DOCTOR_OK : DOCTOR_NO, "verbs", "port",
@@ -248,15 +248,15 @@ static bool check_port(struct doctor *d, const char *device, const char *port, s
 		       gids->n, gids->n ? ", " : "", gids->best);
 	if (!active && !strcmp(layer, "InfiniBand"))
 		doctor_fix(f, "%sopensm -B (a subnet needs one manager), and check the cable",
-			   sudo());
+			   sudo_prefix());
 	else if (!active)
-		doctor_fix(f, "%sip link set dev %s up", sudo(), netdev);
+		doctor_fix(f, "%sip link set dev %s up", sudo_prefix(), netdev);
 	else if (!gids->n)
-		doctor_fix(f, "%sip addr add ADDRESS/PREFIX dev %s", sudo(), netdev);
+		doctor_fix(f, "%sip addr add ADDRESS/PREFIX dev %s", sudo_prefix(), netdev);
 	return active && gids->n;
 }
 
-static void try_device(struct doctor *d, const char *device, const char *ipv4)
+static void device_try(struct doctor *d, const char *device, const char *ipv4)
 {
 	struct probe_result result;
 	char fabric[NAME_BYTES + 8], addr[64];
@@ -280,7 +280,7 @@ static void try_device(struct doctor *d, const char *device, const char *ipv4)
 static void check_uverbs(struct doctor *d, const char *device)
 {
 	char names[DEVICES_MAX][NAME_BYTES], of[NAME_BYTES], path[128];
-	const unsigned n = list_dir("/sys/class/infiniband_verbs", names, DEVICES_MAX);
+	const unsigned n = dir_list("/sys/class/infiniband_verbs", names, DEVICES_MAX);
 
 	for (unsigned i = 0; i < n; i++) {
 		if (!doctor_read(of, sizeof(of), "/sys/class/infiniband_verbs/%s/ibdev",
@@ -301,12 +301,12 @@ static void check_device(struct doctor *d, const char *device)
 
 	check_uverbs(d, device);
 	snprintf(dir, sizeof(dir), SYS_DEVICES "/%.63s/ports", device);
-	n = list_dir(dir, ports, PORTS_MAX);
+	n = dir_list(dir, ports, PORTS_MAX);
 	for (unsigned i = 0; i < n; i++) {
 		if (!check_port(d, device, ports[i], &gids))
 			continue;
 		if (gids.ipv4[0] && !usable)
-			try_device(d, device, gids.ipv4);
+			device_try(d, device, gids.ipv4);
 		else if (!usable)
 			doctor_say(d, DOCTOR_NOTE, "verbs", "connection",
 				   "%s: not tried, it has no RoCE v2 GID of an IPv4 address",
@@ -331,16 +331,17 @@ static bool check_open(struct doctor *d, unsigned n_devices)
 	}
 	f = doctor_say(d, DOCTOR_NO, "verbs", "provider", "%s", doctor_reason(d, rc));
 	if (strstr(d->reason, "not built in"))
-		doctor_fix(f, "%sapt-get install libibverbs-dev librdmacm-dev && make", sudo());
+		doctor_fix(f, "%sapt-get install libibverbs-dev librdmacm-dev && make",
+			   sudo_prefix());
 	else if (rc == -ENODEV && n_devices)
-		doctor_fix(f, "%sapt-get install ibverbs-providers", sudo());
+		doctor_fix(f, "%sapt-get install ibverbs-providers", sudo_prefix());
 	return !strstr(d->reason, "not built in");
 }
 
 void doctor_verbs(struct doctor *d)
 {
 	char devices[DEVICES_MAX][NAME_BYTES];
-	const unsigned n = list_dir(SYS_DEVICES, devices, DEVICES_MAX);
+	const unsigned n = dir_list(SYS_DEVICES, devices, DEVICES_MAX);
 
 	if (!check_open(d, n))
 		return;

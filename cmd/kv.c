@@ -110,13 +110,13 @@ void kv_link_close(struct kv_link *link)
 	*link = (struct kv_link){.target = link->target};
 }
 
-static void count_down(struct gn_kv_op *op)
+static void kv_count_down(struct gn_kv_op *op)
 {
 	--*(unsigned *)op->arg;
 }
 
 /* At least one more has ended, unless it is time to look for an interrupt. */
-static int wait_a_little(struct kv_link *link)
+static int kv_backoff(struct kv_link *link)
 {
 	const int rc = gn_kv_wait(link->client, gn_deadline_us(LOOK_US));
 
@@ -133,17 +133,17 @@ int kv_link_do(struct kv_link *link, struct gn_kv_op *ops, unsigned n)
 
 	while (!rc && left) {
 		if (begun == n) {
-			rc = wait_a_little(link);
+			rc = kv_backoff(link);
 			continue;
 		}
 		ops[begun].deadline_ns = deadline_ns;
-		ops[begun].done = count_down;
+		ops[begun].done = kv_count_down;
 		ops[begun].arg = &left;
 		rc = gn_kv_submit(link->client, &ops[begun]);
 		if (!rc)
 			begun++;
 		else if (rc == -EAGAIN)
-			rc = wait_a_little(link);
+			rc = kv_backoff(link);
 	}
 	if (rc && rc != -EINTR)
 		fprintf(stderr, "gannet: %s: %s\n", link->target->addr, gn_strerror(rc));

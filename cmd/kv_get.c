@@ -34,7 +34,7 @@ static const struct opt options[] = {
 	{OPT_END},
 };
 
-static void print_json(const struct gn_kv_op *op)
+static void kv_get_print_json(const struct gn_kv_op *op)
 {
 	const bool there = op->status == GN_KV_OK;
 
@@ -50,10 +50,10 @@ static void print_json(const struct gn_kv_op *op)
 }
 
 /* False: it is not there, or something failed, and that was said. */
-static bool print_value(const struct request *r, const struct gn_kv_op *op)
+static bool kv_get_print_value(const struct request *r, const struct gn_kv_op *op)
 {
 	if (r->json) {
-		print_json(op);
+		kv_get_print_json(op);
 		return op->status == GN_KV_OK;
 	}
 	if (!kv_tell(op))
@@ -66,7 +66,8 @@ static bool print_value(const struct request *r, const struct gn_kv_op *op)
 	return true;
 }
 
-static int get_some(const struct request *r, struct kv_link *link, unsigned first, uint8_t *room)
+static int kv_get_batch(const struct request *r, struct kv_link *link, unsigned first,
+			uint8_t *room)
 {
 	const unsigned n = r->n - first < AT_ONCE ? r->n - first : AT_ONCE;
 	const uint32_t bytes = link->limits.max_value;
@@ -84,11 +85,11 @@ static int get_some(const struct request *r, struct kv_link *link, unsigned firs
 					   .room_bytes = bytes};
 	rc = kv_link_do(link, ops, n);
 	for (unsigned i = 0; !rc && i < n; i++)
-		failed |= !print_value(r, &ops[i]);
+		failed |= !kv_get_print_value(r, &ops[i]);
 	return rc ? rc : failed;
 }
 
-static int get(const struct request *r, struct kv_link *link)
+static int kv_get_all(const struct request *r, struct kv_link *link)
 {
 	const unsigned at_once = r->n < AT_ONCE ? r->n : AT_ONCE;
 	/* As large as values get: what is not written to costs nothing. */
@@ -96,7 +97,7 @@ static int get(const struct request *r, struct kv_link *link)
 	int rc = room ? 0 : -ENOMEM, failed = 0, status;
 
 	for (unsigned i = 0; rc >= 0 && i < r->n; i += AT_ONCE) {
-		rc = get_some(r, link, i, room);
+		rc = kv_get_batch(r, link, i, room);
 		failed |= rc > 0;
 	}
 	status = kv_leave(link, rc < 0 ? rc : 0, failed);
@@ -117,7 +118,7 @@ static int kv_get_run(const struct args *args)
 	r->touch = opt_given(args, "touch");
 	if (kv_link_open(&link, &r->target))
 		return EXIT_FAILURE;
-	return get(r, &link);
+	return kv_get_all(r, &link);
 }
 
 const struct command command_kv_get = {

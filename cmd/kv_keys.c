@@ -22,7 +22,7 @@ static const struct opt options[] = {
 	{OPT_END},
 };
 
-static void print_key(const struct gn_kv_key *key, void *arg)
+static void kv_keys_print(const struct gn_kv_key *key, void *arg)
 {
 	const struct request *r = arg;
 
@@ -40,13 +40,13 @@ static void print_key(const struct gn_kv_key *key, void *arg)
 	printf("\"idle_s\":%u}\n", key->idle_s);
 }
 
-static int list_keys(struct request *r, struct kv_link *link)
+static int kv_keys_list(struct request *r, struct kv_link *link)
 {
 	struct gn_kv_cursor cursor = {{0}};
 	int rc;
 
 	do {
-		rc = gn_kv_scan(link->client, &cursor, print_key, r, kv_deadline(&r->target));
+		rc = gn_kv_scan(link->client, &cursor, kv_keys_print, r, kv_deadline(&r->target));
 	} while (rc == 1 && !bench_stopped());
 	if (rc == 1)
 		rc = -EINTR;
@@ -62,7 +62,7 @@ static int kv_keys_run(const struct args *args)
 
 	if (kv_link_open(&link, &r->target))
 		return EXIT_FAILURE;
-	return kv_leave(&link, list_keys(r, &link), false);
+	return kv_leave(&link, kv_keys_list(r, &link), false);
 }
 
 const struct command command_kv_keys = {

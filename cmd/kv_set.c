@@ -21,7 +21,7 @@ static bool is_number(const struct gn_kv_op *op)
 }
 
 /* False: it failed, and that was said. */
-static bool print_op(const struct gn_kv_op *op, bool json)
+static bool kv_set_print(const struct gn_kv_op *op, bool json)
 {
 	const bool ok = op->status == GN_KV_OK;
 
@@ -39,8 +39,8 @@ static bool print_op(const struct gn_kv_op *op, bool json)
 }
 
 /* The same operation on keys, which are the command's words. */
-static int do_keys(const struct args *args, const struct kv_target *target,
-		   const struct gn_kv_op *like, bool json)
+static int kv_set_each(const struct args *args, const struct kv_target *target,
+		       const struct gn_kv_op *like, bool json)
 {
 	bool failed = false;
 	struct kv_link link;
@@ -62,7 +62,7 @@ static int do_keys(const struct args *args, const struct kv_target *target,
 		}
 		rc = kv_link_do(&link, ops, n);
 		for (unsigned i = 0; !rc && i < n; i++)
-			failed |= !print_op(&ops[i], json);
+			failed |= !kv_set_print(&ops[i], json);
 	}
 	return kv_leave(&link, rc, failed);
 }
@@ -93,7 +93,7 @@ static const struct opt set_options[] = {
 	{OPT_END},
 };
 
-static int set_check(const struct set *s, bool cas, char **words)
+static int kv_set_check(const struct set *s, bool cas, char **words)
 {
 	if (s->add + s->replace + s->append + s->prepend > 1)
 		return cmd_usage_error("--add, --replace, --append and --prepend exclude each "
@@ -105,7 +105,7 @@ static int set_check(const struct set *s, bool cas, char **words)
 	return kv_check_keys(words, 1);
 }
 
-static int take_stdin(struct set *s, struct gn_kv_op *op)
+static int kv_set_read_stdin(struct set *s, struct gn_kv_op *op)
 {
 	int rc;
 
@@ -139,16 +139,16 @@ static int kv_set_run(const struct args *args)
 			      .ttl_s = s->ttl_s,
 			      .cas = s->cas};
 	struct kv_link link;
-	int status = set_check(s, cas, args->words), rc;
+	int status = kv_set_check(s, cas, args->words), rc;
 
 	if (status)
 		return status;
-	rc = take_stdin(s, &op);
+	rc = kv_set_read_stdin(s, &op);
 	if (!rc)
 		rc = kv_link_open(&link, &s->target);
 	if (!rc) {
 		rc = kv_link_do(&link, &op, 1);
-		status = kv_leave(&link, rc, !rc && !print_op(&op, s->json));
+		status = kv_leave(&link, rc, !rc && !kv_set_print(&op, s->json));
 	} else {
 		status = EXIT_FAILURE;
 	}
@@ -191,7 +191,7 @@ static int kv_del_run(const struct args *args)
 {
 	const struct change *c = args->opts;
 
-	return do_keys(args, &c->target, &(struct gn_kv_op){.verb = GN_KV_DELETE}, c->json);
+	return kv_set_each(args, &c->target, &(struct gn_kv_op){.verb = GN_KV_DELETE}, c->json);
 }
 
 const struct command command_kv_del = {
@@ -219,7 +219,7 @@ static int kv_touch_run(const struct args *args)
 	const struct change *c = args->opts;
 	const struct gn_kv_op like = {.verb = GN_KV_TOUCH, .ttl_s = c->seconds};
 
-	return do_keys(args, &c->target, &like, c->json);
+	return kv_set_each(args, &c->target, &like, c->json);
 }
 
 const struct command command_kv_touch = {
@@ -263,7 +263,7 @@ static int kv_number_run(const struct args *args)
 		status = cmd_usage_error("--ttl is of what --initial stores; kv touch sets that of "
 					 "what is there");
 	key.n_words = 1;
-	return status ? status : do_keys(&key, &c->target, &op, c->json);
+	return status ? status : kv_set_each(&key, &c->target, &op, c->json);
 }
 
 #define NUMBER_COMMAND(verb, what_, about_)                                          \

@@ -83,7 +83,7 @@ void rpc_link_close(struct rpc_link *link)
 	*link = (struct rpc_link){.addr = link->addr};
 }
 
-static void note_done(struct gn_rpc_op *op)
+static void rpc_note_done(struct gn_rpc_op *op)
 {
 	*(bool *)op->arg = true;
 }
@@ -94,7 +94,7 @@ int rpc_link_call(struct rpc_link *link, struct gn_rpc_op *op, uint32_t timeout_
 	int rc;
 
 	op->deadline_ns = gn_deadline_us((uint64_t)timeout_ms * 1000);
-	op->done = note_done;
+	op->done = rpc_note_done;
 	op->arg = &done;
 	rc = gn_rpc_submit(link->client, op);
 	if (rc == -EMSGSIZE)

@@ -45,7 +45,7 @@ static const struct opt options[] = {
 
 /* ---- the request ---- */
 
-static int take_input(struct request *r)
+static int rpc_call_read_input(struct request *r)
 {
 	const char *name = r->file ? r->file : "stdin";
 	int fd = STDIN_FILENO, rc;
@@ -69,7 +69,7 @@ static int take_input(struct request *r)
 
 /* ---- the call ---- */
 
-static void print_hex(const uint8_t *bytes, uint32_t len)
+static void rpc_call_print_hex(const uint8_t *bytes, uint32_t len)
 {
 	for (uint32_t i = 0; i < len; i++) {
 		printf("%02x", bytes[i]);
@@ -78,7 +78,7 @@ static void print_hex(const uint8_t *bytes, uint32_t len)
 	}
 }
 
-static void tell(const struct gn_rpc_op *op, uint64_t took_ns)
+static void rpc_call_report(const struct gn_rpc_op *op, uint64_t took_ns)
 {
 	if (op->status == GN_RPC_TOO_BIG)
 		fprintf(stderr, "%s: %u bytes of result\n", rpc_status_text(op->status),
@@ -88,7 +88,7 @@ static void tell(const struct gn_rpc_op *op, uint64_t took_ns)
 			op->result_len, (double)took_ns / 1000);
 }
 
-static int call(const struct request *r, struct rpc_link *link)
+static int rpc_call_once(const struct request *r, struct rpc_link *link)
 {
 	struct gn_rpc_op op = {.method = r->method,
 			       .request = r->bytes,
@@ -103,9 +103,9 @@ static int call(const struct request *r, struct rpc_link *link)
 	if (!rc) {
 		const bool has = op.status == GN_RPC_OK || op.status >= GN_RPC_FAILED;
 
-		tell(&op, gn_now_ns() - since_ns);
+		rpc_call_report(&op, gn_now_ns() - since_ns);
 		if (has && r->hex)
-			print_hex(op.result, op.result_len);
+			rpc_call_print_hex(op.result, op.result_len);
 		else if (has)
 			fwrite(op.result, 1, op.result_len, stdout);
 		rc = cmd_flush_stdout();
@@ -128,13 +128,13 @@ static int rpc_call_run(const struct args *args)
 		return status;
 	if (r->data && r->file)
 		return cmd_usage_error("--data and --file: the request is one or the other");
-	rc = take_input(r);
+	rc = rpc_call_read_input(r);
 	client.mode = r->mode;
 	client.timeout_us = (uint64_t)r->timeout_ms * 1000;
 	if (!rc)
 		rc = rpc_link_open(&link, r->addr, &client);
 	if (!rc) {
-		status = call(r, &link);
+		status = rpc_call_once(r, &link);
 		rpc_link_close(&link);
 	} else {
 		status = EXIT_FAILURE;

@@ -42,7 +42,7 @@ static const struct opt options[] = {
 
 /* ---- lines ---- */
 
-static void print_one(const struct pings *p, const char *what, double us)
+static void rpc_ping_print(const struct pings *p, const char *what, double us)
 {
 	if (p->json) {
 		putchar('{');
@@ -57,16 +57,16 @@ static void print_one(const struct pings *p, const char *what, double us)
 	fflush(stdout);
 }
 
-static double us_of(const struct pings *p, uint64_t ns)
+static double rpc_ping_us(const struct pings *p, uint64_t ns)
 {
 	return p->ns.count ? (double)ns / 1000 : NAN;
 }
 
-static void print_sum(const struct pings *p)
+static void rpc_ping_summary(const struct pings *p)
 {
-	const double least = us_of(p, p->ns.min), most = us_of(p, p->ns.max);
-	const double median = us_of(p, gn_hist_percentile(&p->ns, 50));
-	const double p99 = us_of(p, gn_hist_percentile(&p->ns, 99));
+	const double least = rpc_ping_us(p, p->ns.min), most = rpc_ping_us(p, p->ns.max);
+	const double median = rpc_ping_us(p, gn_hist_percentile(&p->ns, 50));
+	const double p99 = rpc_ping_us(p, gn_hist_percentile(&p->ns, 99));
 
 	if (p->json) {
 		putchar('{');
@@ -88,7 +88,7 @@ static void print_sum(const struct pings *p)
 /* ---- calls ---- */
 
 /* 0; else nobody is there, and *what says why. */
-static int come_back(struct pings *p, const char **what)
+static int rpc_ping_reconnect(struct pings *p, const char **what)
 {
 	int rc = gn_rpc_reconnect(p->link.client);
 
@@ -96,7 +96,7 @@ static int come_back(struct pings *p, const char **what)
 	return rc;
 }
 
-static int ping(struct pings *p, bool *gone)
+static int rpc_ping_once(struct pings *p, bool *gone)
 {
 	struct gn_rpc_op op = {.method = GN_RPC_PING};
 	const char *what = NULL;
@@ -104,9 +104,9 @@ static int ping(struct pings *p, bool *gone)
 	int rc = 0;
 
 	p->sent++;
-	if (*gone && come_back(p, &what)) {
+	if (*gone && rpc_ping_reconnect(p, &what)) {
 		p->lost++;
-		print_one(p, what, NAN);
+		rpc_ping_print(p, what, NAN);
 		return 0;
 	}
 	since_ns = gn_now_ns();
@@ -120,15 +120,15 @@ static int ping(struct pings *p, bool *gone)
 		const uint64_t ns = gn_now_ns() - since_ns;
 
 		gn_hist_add(&p->ns, ns, 1);
-		print_one(p, "ok", (double)ns / 1000);
+		rpc_ping_print(p, "ok", (double)ns / 1000);
 	} else {
 		p->lost++;
-		print_one(p, rpc_status_text(op.status), NAN);
+		rpc_ping_print(p, rpc_status_text(op.status), NAN);
 	}
 	return 0;
 }
 
-static void sleep_until(uint64_t until_ns)
+static void rpc_ping_sleep_until(uint64_t until_ns)
 {
 	uint64_t now_ns;
 
@@ -139,18 +139,18 @@ static void sleep_until(uint64_t until_ns)
 	}
 }
 
-static int ping_all(struct pings *p)
+static int rpc_ping_all(struct pings *p)
 {
 	uint64_t next_ns = gn_now_ns();
 	bool gone = false;
 	int rc = 0;
 
 	while (!rc && !ferror(stdout)) {
-		rc = ping(p, &gone);
+		rc = rpc_ping_once(p, &gone);
 		if (p->count && p->sent >= p->count)
 			break;
 		next_ns += (uint64_t)p->interval_ms * 1000000;
-		sleep_until(next_ns);
+		rpc_ping_sleep_until(next_ns);
 		if (bench_stopped())
 			rc = -EINTR;
 	}
@@ -167,8 +167,8 @@ static int rpc_ping_run(const struct args *args)
 	p->opts.timeout_us = (uint64_t)p->timeout_ms * 1000;
 	rc = rpc_link_open(&p->link, p->addr, &p->opts);
 	if (!rc) {
-		rc = ping_all(p);
-		print_sum(p);
+		rc = rpc_ping_all(p);
+		rpc_ping_summary(p);
 		rpc_link_close(&p->link);
 	}
 	status = cmd_flush_stdout();

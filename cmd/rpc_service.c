@@ -14,13 +14,13 @@
 
 #define WORK_US_MAX 10000000u
 
-static void refuse(struct gn_rpc_request *request, const char *why)
+static void service_refuse(struct gn_rpc_request *request, const char *why)
 {
 	gn_rpc_answer(request, GN_RPC_FAILED, why, (uint32_t)strlen(why));
 }
 
 /* The request as a number of up to max, which is copied first; false: it was refused. */
-static bool number_in(struct gn_rpc_request *request, uint32_t max, uint32_t *out)
+static bool service_number(struct gn_rpc_request *request, uint32_t max, uint32_t *out)
 {
 	uint32_t len;
 	const void *data = gn_rpc_request_data(request, &len);
@@ -39,14 +39,14 @@ static bool number_in(struct gn_rpc_request *request, uint32_t max, uint32_t *ou
 		char why[64];
 
 		snprintf(why, sizeof(why), "not a number from 0 to %u\n", max);
-		refuse(request, why);
+		service_refuse(request, why);
 		return false;
 	}
 	*out = (uint32_t)n;
 	return true;
 }
 
-static void echo(struct gn_rpc_request *request, void *arg)
+static void service_echo(struct gn_rpc_request *request, void *arg)
 {
 	uint32_t len;
 	const void *data = gn_rpc_request_data(request, &len);
@@ -56,7 +56,7 @@ static void echo(struct gn_rpc_request *request, void *arg)
 }
 
 /* In room of its own if it is too long for the request's. */
-static void upper(struct gn_rpc_request *request, void *arg)
+static void service_upper(struct gn_rpc_request *request, void *arg)
 {
 	uint32_t len, room;
 	const uint8_t *data = gn_rpc_request_data(request, &len);
@@ -73,7 +73,7 @@ static void upper(struct gn_rpc_request *request, void *arg)
 	free(own);
 }
 
-static void tell_time(struct gn_rpc_request *request, void *arg)
+static void service_time(struct gn_rpc_request *request, void *arg)
 {
 	struct timespec now;
 	struct tm tm;
@@ -90,26 +90,26 @@ static void tell_time(struct gn_rpc_request *request, void *arg)
 	gn_rpc_answer(request, GN_RPC_OK, text, (uint32_t)n);
 }
 
-static void work(struct gn_rpc_request *request, void *arg)
+static void service_work(struct gn_rpc_request *request, void *arg)
 {
 	const uint64_t since_ns = gn_now_ns();
 	uint32_t us;
 
 	(void)arg;
-	if (!number_in(request, WORK_US_MAX, &us))
+	if (!service_number(request, WORK_US_MAX, &us))
 		return;
 	while (gn_now_ns() - since_ns < us * 1000ull)
 		;
 	gn_rpc_answer(request, GN_RPC_OK, NULL, 0);
 }
 
-static void blob(struct gn_rpc_request *request, void *arg)
+static void service_blob(struct gn_rpc_request *request, void *arg)
 {
 	uint8_t *bytes;
 	uint32_t n;
 
 	(void)arg;
-	if (!number_in(request, GN_RPC_LARGE_MAX, &n))
+	if (!service_number(request, GN_RPC_LARGE_MAX, &n))
 		return;
 	bytes = malloc((size_t)n + 1);
 	if (!bytes)
@@ -120,22 +120,22 @@ static void blob(struct gn_rpc_request *request, void *arg)
 	free(bytes);
 }
 
-static void status(struct gn_rpc_request *request, void *arg)
+static void service_status(struct gn_rpc_request *request, void *arg)
 {
 	uint32_t n;
 
 	(void)arg;
-	if (number_in(request, UINT16_MAX, &n))
+	if (service_number(request, UINT16_MAX, &n))
 		gn_rpc_answer(request, n, NULL, 0);
 }
 
 const struct rpc_method rpc_methods[] = {
-	{"echo", 0, echo},
-	{"upper", 1, upper},
-	{"time", 2, tell_time},
-	{"work", 3, work},
-	{"blob", 4, blob},
-	{"status", 5, status},
+	{"echo", 0, service_echo},
+	{"upper", 1, service_upper},
+	{"time", 2, service_time},
+	{"work", 3, service_work},
+	{"blob", 4, service_blob},
+	{"status", 5, service_status},
 	{"ping", GN_RPC_PING, NULL},
 	{"stats-json", GN_RPC_STATS_JSON, NULL},
 	{"stats-prometheus", GN_RPC_STATS_PROMETHEUS, NULL},

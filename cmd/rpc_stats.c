@@ -52,7 +52,7 @@ int rpc_stats_text(struct rpc_link *link, unsigned method, char **out)
 	return 0;
 }
 
-static int ask(struct rpc_link *link, unsigned method)
+static int rpc_stats_get(struct rpc_link *link, unsigned method)
 {
 	char *text = NULL;
 	const int rc = rpc_stats_text(link, method, &text);
@@ -74,7 +74,7 @@ static int rpc_stats_run(const struct args *args)
 
 	if (rpc_link_open(&link, r->addr, NULL))
 		return EXIT_FAILURE;
-	status = ask(&link, r->prometheus ? GN_RPC_STATS_PROMETHEUS : GN_RPC_STATS_JSON);
+	status = rpc_stats_get(&link, r->prometheus ? GN_RPC_STATS_PROMETHEUS : GN_RPC_STATS_JSON);
 	rpc_link_close(&link);
 	return status;
 }

@@ -28,7 +28,7 @@ struct request {
 	bool json;
 };
 
-static int take_provider(const char *name, const char *text, void *to)
+static int rpc_tune_provider(const char *name, const char *text, void *to)
 {
 	struct tune_opts *o = to;
 
@@ -44,7 +44,7 @@ static int take_provider(const char *name, const char *text, void *to)
 
 static const struct opt options[] = {
 	{OPT_OTHER, "provider", "P", "shm, verbs or verbs:DEVICE", "shm", AT(opts),
-	 .take = take_provider},
+	 .take = rpc_tune_provider},
 	{OPT_TEXT, "addr", "HOST", "for verbs: this machine's address on the RDMA network",
 	 AT(host)},
 	{OPT_OTHER, "listen", "ADDR", "only the server, until Ctrl-C, for", AT(serve),
@@ -67,7 +67,7 @@ static const struct opt options[] = {
 
 /* ---- what only makes sense together ---- */
 
-static int take_addr(struct tune_opts *o, const char *addr)
+static int rpc_tune_addr(struct tune_opts *o, const char *addr)
 {
 	if (strlen(addr) >= sizeof(o->addr))
 		return cmd_usage_error("the address is too long: '%s'", addr);
@@ -94,7 +94,7 @@ static int rpc_tune_check(struct request *r)
 				       "--json out");
 	o->elsewhere = r->to;
 	if (r->serve || r->to)
-		return take_addr(o, r->serve ? r->serve : r->to);
+		return rpc_tune_addr(o, r->serve ? r->serve : r->to);
 	if (!shm && !r->host)
 		return cmd_usage_error("verbs needs --addr HOST, this machine's address on the "
 				       "RDMA network; or --listen there, and --server here");
@@ -106,10 +106,10 @@ static int rpc_tune_check(struct request *r)
 		snprintf(addr, sizeof(addr), "shm:tune-%d", (int)getpid());
 	else if ((size_t)snprintf(addr, sizeof(addr), "verbs:%s:%u", r->host, PORT) >= sizeof(addr))
 		return cmd_usage_error("--addr is too long");
-	return take_addr(o, addr);
+	return rpc_tune_addr(o, addr);
 }
 
-static void take_defaults(struct tune_opts *o)
+static void rpc_tune_defaults(struct tune_opts *o)
 {
 	const long online = sysconf(_SC_NPROCESSORS_ONLN);
 	const uint32_t cores = online > 1 ? (uint32_t)online : 2;
@@ -126,13 +126,13 @@ static void take_defaults(struct tune_opts *o)
 /* ---- */
 
 /* Only on a terminal: a line that the tables overwrite. */
-static void show_progress(double done)
+static void rpc_tune_progress(double done)
 {
 	fprintf(stderr, "\rtuning %3.0f %%", 100 * done);
 }
 
 /* Others who use the cores are measured along. */
-static void warn_of_others(const struct tune_opts *o)
+static void rpc_tune_warn_load(const struct tune_opts *o)
 {
 	const long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	double load;
@@ -144,7 +144,7 @@ static void warn_of_others(const struct tune_opts *o)
 			load, cores);
 }
 
-static int keep(const char *path, const struct gn_rpc_tuning *tuning)
+static int rpc_tune_save(const char *path, const struct gn_rpc_tuning *tuning)
 {
 	const int rc = gn_rpc_tuning_write(path, tuning);
 
@@ -156,14 +156,14 @@ static int keep(const char *path, const struct gn_rpc_tuning *tuning)
 	return 0;
 }
 
-static int tune(const struct request *r)
+static int rpc_tune(const struct request *r)
 {
 	const bool terminal = isatty(STDERR_FILENO);
 	struct tune_result result;
 	int rc, status;
 
-	warn_of_others(&r->opts);
-	rc = tune_run(&r->opts, terminal ? show_progress : NULL, &result);
+	rpc_tune_warn_load(&r->opts);
+	rc = tune_run(&r->opts, terminal ? rpc_tune_progress : NULL, &result);
 
 	if (terminal)
 		fprintf(stderr, "\r%20s\r", "");
@@ -176,7 +176,7 @@ static int tune(const struct request *r)
 	status = cmd_flush_stdout();
 	if (rc)
 		return EXIT_INTERRUPTED;
-	return status || !r->out ? status : keep(r->out, &result.tuning);
+	return status || !r->out ? status : rpc_tune_save(r->out, &result.tuning);
 }
 
 static int rpc_tune_run(const struct args *args)
@@ -190,10 +190,10 @@ static int rpc_tune_run(const struct args *args)
 							     .nodes = 2});
 	if (status)
 		return status;
-	take_defaults(&r->opts);
+	rpc_tune_defaults(&r->opts);
 	bench_stop_on_signals();
 	if (!r->serve)
-		return tune(r);
+		return rpc_tune(r);
 	return tune_serve(&r->opts) == -EINTR ? EXIT_INTERRUPTED : EXIT_FAILURE;
 }
 

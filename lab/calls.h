@@ -3,7 +3,7 @@
 #ifndef GN_LAB_CALLS_H
 #define GN_LAB_CALLS_H
 
-#include "../bench/load.h"
+#include "load.h"
 #include "lab.h"
 
 #define CALL_KEYS                                                                                \

@@ -4,8 +4,8 @@
 
 #include <gannet/kv.h>
 
-#include "../bench/keys.h"
-#include "../bench/kv.h"
+#include "keys.h"
+#include "kv.h"
 #include "calls.h"
 
 #define KEYS	     16384u

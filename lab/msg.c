@@ -2,7 +2,7 @@
 /* The layer "msg" of the list of figures: requests and responses by one of several protocols. */
 #include <string.h>
 
-#include "../bench/msg.h"
+#include "msg.h"
 #include "lab.h"
 
 static const char *const keys[] = {

@@ -2,7 +2,7 @@
 /* The layer "rpc" of the list of figures: calls of the library, with nothing behind them. */
 #include <string.h>
 
-#include "../bench/rpc.h"
+#include "rpc.h"
 #include "calls.h"
 
 static const char *const keys[] = {CALL_KEYS, "req", "resp", "work_us", "route"};

@@ -556,28 +556,6 @@ struct gn_rpc_read_op {
  */
 GN_API int gn_rpc_read(struct gn_rpc_client *client, struct gn_rpc_read_op *read);
 
-/* ---- the papers' interface ---- */
-
-/*
- * Messages instead of methods: send requests and receive their results, in the order of sending.
- * The server must be GN_RPC_POLLED, and one thread does its receiving and sending. Returns a
- * length; -EMSGSIZE: the message does not fit the buffer and is lost.
- */
-GN_API int gn_rpc_client_send(struct gn_rpc_client *client, const void *buf, uint32_t len_bytes);
-GN_API int gn_rpc_client_recv(struct gn_rpc_client *client, void *buf, uint32_t room,
-			      uint64_t deadline_ns);
-GN_API int gn_rpc_server_recv(struct gn_rpc_server *server, uint64_t *client, void *buf,
-			      uint32_t room, uint64_t deadline_ns);
-/* Answers the client's oldest unanswered request. -ESRCH: there is none. */
-GN_API int gn_rpc_server_send(struct gn_rpc_server *server, uint64_t client, const void *buf,
-			      uint32_t len_bytes);
-/*
- * Registered memory, as in the papers. Messages from other memory are accepted as well. NULL: no
- * memory.
- */
-GN_API void *gn_rpc_buf_alloc(struct gn_fabric *fabric, size_t size);
-GN_API void gn_rpc_buf_free(void *buf);
-
 /* ---- counters ---- */
 
 struct gn_rpc_counters {

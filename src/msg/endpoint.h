@@ -98,8 +98,8 @@ struct msg_poller {
 	struct gn_msg_stats stats;
 	struct msg_ud *ud;
 	struct link_timer ud_reset;
-	uint64_t progress,
-		poll_interval_ns; /* message count at the last sleep, and that sleep's length */
+	uint64_t progress;	   /* message count at the last sleep */
+	uint64_t poll_interval_ns; /* longest time asleep before memory is polled */
 	/* Requester, before a sleep: 0, or -EAGAIN: results are ready. */
 	int (*prepare_sleep)(struct msg_poller *poller);
 	/* Requester: the outcome of link_conn_connect(). */

@@ -122,12 +122,12 @@ struct rpc_link {
 
 /*
  * Polls (or completed calls in one poll) between two reads of the clock, and polls between two
- * turns of link_loop_maintain(). link_loop_force_maintain() sets the number of polls to RPC_TEND_EVERY, and
- * the next poll must read the clock.
+ * turns of link_loop_maintain(). link_loop_force_maintain() sets the number of polls to
+ * RPC_MAINTAIN_EVERY, and the next poll must read the clock.
  */
-#define RPC_CLOCK_EVERY 16u
-#define RPC_TEND_EVERY	127u
-_Static_assert((RPC_TEND_EVERY + 1) % RPC_CLOCK_EVERY == 0, "the next poll reads the clock");
+#define RPC_CLOCK_EVERY	   16u
+#define RPC_MAINTAIN_EVERY 127u
+_Static_assert((RPC_MAINTAIN_EVERY + 1) % RPC_CLOCK_EVERY == 0, "the next poll reads the clock");
 
 struct gn_rpc_client {
 	uint64_t owner; /* gn_thread_id() */
@@ -241,7 +241,6 @@ struct gn_rpc_client {
 	uint64_t results_seen; /* results when liveness was last checked */
 	uint64_t ended;	       /* completed calls and reads */
 	struct rpc_adapt adapt;
-	struct rpc_mail *mail; /* level1.c */
 	struct gn_rpc_counters count;
 };
 
@@ -468,10 +467,5 @@ static inline void rpc_call_release(struct gn_rpc_client *c, struct rpc_call *ca
 		rpc_large_release(c, call);
 	rpc_call_free(c, call);
 }
-
-/* level1.c */
-void rpc_mail_free(struct gn_rpc_client *client);
-/* Grows the result buffer of a queued message of gn_rpc_client_send(), if nobody waits for it. */
-void rpc_mail_room(const struct gn_rpc_client *client, struct gn_rpc_op *op, uint32_t len);
 
 #endif

@@ -418,7 +418,6 @@ static void client_destroy(struct gn_rpc_client *c)
 	client_close_link(c);
 	link_loop_close(&c->loop);
 	rpc_adapt_free(c);
-	rpc_mail_free(c);
 	gn_free(c->addr);
 	gn_free(c);
 }
@@ -427,7 +426,7 @@ static int client_init(struct gn_rpc_client *c, struct gn_fabric *fabric, const 
 {
 	struct link_loop_opts loop = {.fabric = fabric,
 				      .ctx = c->opts.ctx,
-				      .maintain_every = RPC_TEND_EVERY,
+				      .maintain_every = RPC_MAINTAIN_EVERY,
 				      .policy = {.spin_us = WAIT_SPIN_US, .completions = true}};
 	int rc = rpc_adapt_init(c, &c->opts);
 

@@ -65,7 +65,7 @@ static void fetch_note_read(struct gn_rpc_client *c, uint32_t number, uint32_t u
 {
 	struct rpc_result_slot *rslot = &c->rslots[number & c->mask];
 
-	rslot->read = state;
+	rslot->read = (uint8_t)state;
 	rslot->bytes = until;
 	c->posted++;
 	c->n_fetch_reads++;

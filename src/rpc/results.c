@@ -38,8 +38,6 @@ static bool take_large_result(struct gn_rpc_client *c, uint32_t index,
 	memcpy(&read.from, bytes, sizeof(read.from));
 	if (!call->op || !read.from.len)
 		return false;
-	if (read.from.len > call->op->result_room)
-		rpc_mail_room(c, call->op, read.from.len);
 	if (read.from.len > call->op->result_room || read.from.len > c->opts.max_large) {
 		call_end_too_big(c, call, entry->code, read.from.len);
 		return false;

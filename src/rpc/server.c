@@ -14,7 +14,7 @@
 #define THREADS_MAX	256u
 #define CQ_DEPTH	(1u << 16) /* at most; a thread whose clients need more refuses the next */
 #define WAIT_SPIN_US	20u	   /* of spinning, before a thread looks at events */
-#define TEND_EVERY	256u	   /* turns: polling the channel costs a system call */
+#define MAINTAIN_EVERY	256u	   /* turns: polling the channel costs a system call */
 #define PARK_US		1000u
 #define NO_THREAD	UINT64_MAX /* not a thread id */
 #define PIECE_MAX_BYTES (1u << 20)
@@ -104,7 +104,7 @@ static int thread_create(struct gn_rpc_server *server, struct rpc_thread *t, uns
 		.fabric = server->fabric,
 		.ctx = server->ctx,
 		.completions = need < CQ_DEPTH ? (uint32_t)need : CQ_DEPTH,
-		.maintain_every = TEND_EVERY,
+		.maintain_every = MAINTAIN_EVERY,
 		.policy = {.spin_us = WAIT_SPIN_US},
 	};
 
@@ -274,9 +274,6 @@ int gn_rpc_server_start(struct gn_rpc_server *server)
 	if (!server || server->started)
 		return gn_fail(-EINVAL,
 			       "gn_rpc_server_start(): server is NULL, or was started before");
-	if (server_is_polled(server) && !rpc_method_find(server, 0))
-		rc = server_add_method(server, 0,
-				       (struct rpc_method){.fn = rpc_post_handler, .arg = server});
 	for (; !rc && server->started < server->opts.threads; server->started += !rc)
 		rc = server_start_thread(server, &server->threads[server->started]);
 	/* Accept clients only after all threads run. */
@@ -369,7 +366,6 @@ void gn_rpc_server_destroy(struct gn_rpc_server *server)
 		server_not_owner(server);
 		return;
 	}
-	rpc_post_free(server);
 	server_stop_threads(server);
 	gn_listener_destroy(server->listener);
 	for (unsigned i = 0; server->threads && i < server->opts.threads; i++)

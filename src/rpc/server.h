@@ -379,7 +379,6 @@ struct gn_rpc_server {
 	uint32_t n_conns; /* atomic: connections, including those being torn down */
 	uint64_t refused, dropped, logged_ns; /* atomic */
 	unsigned next;			      /* thread of the next client */
-	struct rpc_post *post;		      /* level1.c */
 	struct gn_mutex histograms_lock;
 	struct rpc_histogram *histograms; /* exported; by method */
 };
@@ -611,9 +610,5 @@ void rpc_metrics_handler(struct gn_rpc_request *request, void *arg);
 /* The histogram of a method that has a handler; NULL: no memory. */
 struct rpc_times *rpc_method_times(struct rpc_thread *thread, unsigned method);
 void rpc_method_times_free(struct rpc_thread *thread);
-
-/* level1.c */
-void rpc_post_handler(struct gn_rpc_request *request, void *server);
-void rpc_post_free(struct gn_rpc_server *server);
 
 #endif

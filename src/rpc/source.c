@@ -46,7 +46,8 @@ static int client_source_prepare(struct gn_source *source)
 		source_due(source, now_ns + RETIRED_CHECK_NS);
 	if (c->n_reply || rpc_waits_for_slot(c))
 		source_due(source, rpc_probe_due_ns(c) + 1);
-	link_conn_set_probe_interval(&c->link->conn, rpc_calls_sent(c) ? LINK_PROBE_NS : GN_FOREVER);
+	link_conn_set_probe_interval(&c->link->conn,
+				     rpc_calls_sent(c) ? LINK_PROBE_NS : GN_FOREVER);
 	if (rpc_calls_sent(c))
 		request_notification(c, now_ns);
 	source_due(source, link_timers_due(&c->loop.timers));

@@ -40,8 +40,8 @@ void rpc_thread_drain(struct link_task *task)
 		rpc_conn_update_pending(c);
 	for (struct rpc_conn *c = t->parked; c; c = c->next)
 		rpc_conn_update_pending(c);
-	t->cached.method = UINT_MAX;   /* its handler must not be called any more */
-	link_loop_force_maintain(&t->loop); /* so that the drained state is published in this turn */
+	t->cached.method = UINT_MAX;	    /* its handler must not be called any more */
+	link_loop_force_maintain(&t->loop); /* to publish the drained state in this turn */
 }
 
 /* ---- completions ---- */
@@ -259,7 +259,7 @@ static void count_unquiet(struct rpc_thread *t, uint64_t now_ns)
 /* ---- a turn ---- */
 
 /* The part of a turn that not every turn has. empty: clients without a request. */
-static no_inline int thread_tend(struct rpc_thread *t, unsigned empty)
+static no_inline int thread_maintain(struct rpc_thread *t, unsigned empty)
 {
 	int busy;
 
@@ -305,7 +305,7 @@ static no_inline int thread_turn_idle(struct rpc_thread *t)
 
 	if (likely(!link_loop_overdue(&t->loop)))
 		return 0;
-	served = thread_tend(t, 0);
+	served = thread_maintain(t, 0);
 	served += thread_serve_conns(t, &empty);
 	exec_charge(GN_WORK_SCAN, empty);
 	return served;
@@ -319,7 +319,7 @@ int rpc_thread_turn(struct rpc_thread *t)
 	if (unlikely((uintptr_t)__atomic_load_n(&t->loop.tasks, __ATOMIC_RELAXED) |
 		     (uintptr_t)t->arrived) ||
 	    unlikely(link_loop_will_maintain(&t->loop)))
-		return served + thread_tend(t, empty);
+		return served + thread_maintain(t, empty);
 	exec_charge(GN_WORK_SCAN, empty + 1); /* and the tasks */
 	t->loop.iterations++;
 	return served ? served : thread_turn_idle(t);

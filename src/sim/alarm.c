@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Events at a time of a node's clock. A drift of the clock moves them. */
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 static void alarm_schedule(struct sim_alarm *alarm)
 {

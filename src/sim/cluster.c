@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "base/sized.h"
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 /* The only mutable static of the simulator. initial-exec as in base/exec.c: one instruction. */
 static _Thread_local struct gn_sim *current __attribute__((tls_model("initial-exec")));

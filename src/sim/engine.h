@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Virtual time: a queue of events, and the trace of what was taken from it.
+ * Virtual time: a queue of events, and the trace hash of processed events.
  *
- * Events are embedded in what they happen to, and an event waits in the queue at most once. So room
- * for it is made when it is initialised, and scheduling one neither allocates nor fails. Events of
- * later instants wait in queue.h; those of the present one in a list from which the next is drawn
- * at random: what happens "at the same time" happens in an order that the seed decides. What must
- * keep an order shares one event.
+ * Events are embedded in their objects, and an event is queued at most once. Queue space is
+ * reserved when an event is initialised, so scheduling neither allocates nor fails. Events of later
+ * instants are in queue.h; those of the present instant are in a list from which the next is drawn
+ * at random: the seed decides the order of simultaneous events. Steps that must keep an order share
+ * one event.
  */
 #ifndef GN_SIM_ENGINE_H
 #define GN_SIM_ENGINE_H

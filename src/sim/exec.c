@@ -6,7 +6,7 @@
 #include <assert.h>
 
 #include "base/fail.h"
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 #define PREEMPT_MAX_PS (3000u * SIM_PS_PER_NS)
 

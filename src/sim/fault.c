@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 #define DELAY_LEAST_PS	(1000ull * 1000) /* 1 us */
 #define DELAY_DOUBLINGS 10u

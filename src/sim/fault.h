@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Faults: what goes wrong in a run, at random from its seed or on schedule. Here is the list of
- * what is to happen and the count of what did.
+ * Faults of a run, random from its seed or scheduled: the list of scheduled faults, and the counts
+ * of those that happened.
  *
- * Of two sorts. What happens to one operation is asked for where that operation is done, by
- * sim_fault(). What happens to a node begins with an event of its own (fault_node.c) and then lies
- * in the node's state, with the moment at which it is over: nothing has to happen for it to end.
- * Asking is in sim/sim.h, inline: a run without faults pays one load.
+ * There are two sorts. A fault of an operation is queried where that operation is executed, by
+ * sim_fault(). A fault of a node starts with an event (fault_node.c) and is then part of the node's
+ * state, with its end time: its end needs no event. The query is inline (struct gn_sim): a run
+ * without faults pays one load.
  */
 #ifndef GN_SIM_FAULT_H
 #define GN_SIM_FAULT_H
@@ -110,7 +110,7 @@ struct sim_faults {
 	bool split_both_ways;
 };
 
-/* ---- interface for the affected operations, besides the inline part in sim/sim.h ---- */
+/* ---- interface for the affected operations, besides the inline part in sim/nodes.h ---- */
 
 /* A random delay: mostly short, sometimes long (1 us to 1 ms). */
 uint64_t sim_fault_delay_ps(struct gn_sim *sim);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What happens to a node: crash, kill, pause, slowness, partition, drift.
+ * Faults of a node: crash, kill, pause, slowness, partition, drift.
  *
- * At random, each kind with a rate has one event for all nodes together. Its chances are numbered:
- * a millisecond of virtual time holds one for each node, one after the other, and the event jumps
- * to the next that is taken. So every node has its chance in every millisecond, whatever the number
- * of nodes, and in between nothing happens.
+ * For random faults each kind with a rate has one event for all nodes. Its opportunities are
+ * numbered: a virtual millisecond has one per node, evenly spaced, and the event jumps to the next
+ * that is taken. So every node has one opportunity per millisecond, whatever the number of nodes,
+ * and there are no events in between.
  */
 #include <assert.h>
 
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 /*
  * Random values: durations of 100 us to 12.8 ms, rarely up to 3.3 s, beyond common timeouts; 2 to

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 #define FACTOR_MAX  10000u
 #define MICRO	    1000000u

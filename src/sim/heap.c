@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 #define BLOCK_LIVE 0x67636c6976650001u
 #define BLOCK_FREE 0x6763667265650002u

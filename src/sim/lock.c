@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 #define PREEMPT_ONE_IN 8u
 

@@ -8,7 +8,7 @@
 
 #include "base/bits.h"
 #include "base/fail.h"
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 #define PROCS_MAX 65536u
 

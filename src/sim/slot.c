@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "base/fail.h"
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 struct gn_slot {
 	unsigned index;

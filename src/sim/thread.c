@@ -12,7 +12,7 @@
 #include "base/bits.h"
 #include "base/fail.h"
 #include "base/real.h"
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 static void thread_switch_away(struct sim_thread *self)
 {
@@ -304,7 +304,7 @@ void sim_looked(struct gn_sim *sim, uint64_t ps)
 		return;
 	if (++self->looks >= SIM_LOOKS_MAX) {
 		self->looks = 0;
-		thread_spins_forever(self, "polled or yielded in vain", SIM_LOOKS_MAX);
+		thread_spins_forever(self, "made empty polls or yields", SIM_LOOKS_MAX);
 	}
 	if (self->looks == 1) /* a wait may follow */
 		sim_owe(sim, ps);

@@ -9,7 +9,7 @@
 #include "base/bits.h"
 #include "base/fail.h"
 #include "base/mutant.h"
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 #define FEW_WORDS    64u
 #define WORD_POLL_PS 2000u /* per word, between two polls of many words */

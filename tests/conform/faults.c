@@ -5,14 +5,14 @@
  * without a fault, which tells how long it takes; then with one fault at each of so many instants
  * of that time, on each node. Whatever happens, both programs end by themselves and soon, every
  * request completes once, in order and with a status that makes sense, what has succeeded is true,
- * and nothing is left behind. The programs are in point.c.
+ * and nothing is left behind. The programs are in fault_programs.c.
  */
 #include <errno.h>
 #include <gannet/sim.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "point.h"
+#include "fault_programs.h"
 
 #define INSTANTS 60u
 #define LIMIT_NS UINT64_C(60000000000) /* no fault here lasts a second, nor do many waits */

@@ -101,7 +101,7 @@ static void test_too_long(void **state)
 
 /* ---- a hello from nowhere ---- */
 
-/* It is accepted or refused, at once; it names nobody that anything is sent to. */
+/* The hello is accepted or refused at once; nothing is sent to the address it names. */
 static int stranger_greets(struct world *w, struct gn_fabric *fabric)
 {
 	for (unsigned i = 0; i < GREETINGS; i++) {

@@ -94,7 +94,7 @@ static void test_stuck(void **state)
 #define CROWD  10u
 #define PLACES 4u
 
-/* Connections, requests under way and bytes: one more than allowed is refused, and says which. */
+/* Connections, requests in flight and bytes: one more than allowed is refused, with the reason. */
 static int beyond(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
 	static const enum msg_refusal why[] = {MSG_TOO_MANY_PENDING, MSG_TOO_LARGE_REQUEST,
@@ -159,7 +159,10 @@ static int greet_hungry(struct raw *raw, const struct world *w)
 	return raw_greet(raw, w->addr, &hello);
 }
 
-/* Each asks for much; as many are accepted as fit, the others are told why, and no honest one ends. */
+/*
+ * Each requester asks for much; as many are accepted as fit, the others get the reason, and no
+ * honest one fails.
+ */
 static int hungry(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
 	struct raw raw[HUNGRY];

@@ -98,7 +98,7 @@ static inline struct msg_hello raw_hello(const struct raw *raw, enum gn_msg_prot
 	return hello;
 }
 
-/* ---- who is honest beside it ---- */
+/* ---- an honest requester beside it ---- */
 
 struct honest {
 	struct gn_msg_requester *requester;

@@ -269,7 +269,7 @@ static int evil(struct world *w, struct gn_fabric *fabric, unsigned client)
 	return 0;
 }
 
-/* ---- who is honest beside them ---- */
+/* ---- an honest requester beside them ---- */
 
 static int honest(struct world *w, struct gn_fabric *fabric, const uint8_t *data, unsigned protocol)
 {

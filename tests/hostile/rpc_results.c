@@ -200,40 +200,6 @@ static void test_no_memory_for_large(void **state)
 	assert_int_equal(stage_end(&s), 0);
 }
 
-/* Large results of gn_rpc_client_send() that nobody receives take 4 * max_large bytes at most. */
-static void test_letters(void **state)
-{
-	struct gn_rpc_client_opts opts = all_at_once;
-	uint8_t *result = malloc(RAW_LARGE_BYTES);
-	struct stage s;
-	uint64_t most;
-	int rc = 0;
-
-	(void)state;
-	assert_non_null(result);
-	opts.max_large = RAW_LARGE_BYTES;
-	assert_int_equal(stage_begin(&s, opts, 1000), 0);
-	heap_watch();
-	for (unsigned i = 0; i < CALLS && !rc; i++)
-		rc = gn_rpc_client_send(s.client, NULL, 0);
-	if (!rc)
-		rc = answer_large(&s);
-	most = heap_most();
-	assert_int_equal(rc, 0);
-	print_message("# %.0f KiB that nobody has received\n", (double)most / 1024);
-	assert_true(most >= 4 * RAW_LARGE_BYTES);
-	assert_true(most < 4 * RAW_LARGE_BYTES + SMALL);
-	for (unsigned i = 0; i < CALLS; i++) {
-		memset(result, 0, RAW_LARGE_BYTES);
-		assert_int_equal(
-			gn_rpc_client_recv(s.client, result, RAW_LARGE_BYTES, gn_deadline_us(1)),
-			i < 4 ? (int)RAW_LARGE_BYTES : -EMSGSIZE);
-		assert_int_equal(result[RAW_LARGE_BYTES - 1], i < 4 ? 0x5a : 0);
-	}
-	assert_int_equal(stage_end(&s), 0);
-	free(result);
-}
-
 /* ---- one slot ---- */
 
 struct single {
@@ -378,7 +344,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_large_at_a_time),
 		cmocka_unit_test(test_no_memory_for_large),
-		cmocka_unit_test(test_letters),
 		cmocka_unit_test(test_one_slot),
 		cmocka_unit_test(test_unsolicited),
 		cmocka_unit_test(test_notified_twice),

@@ -19,7 +19,7 @@
 
 /* ---- the hostile process ---- */
 
-/* Its close waits for LINGER_S: nobody reads what was sent. */
+/* Its close() takes LINGER_S: the sent bytes are never read. */
 static int lingering(void)
 {
 	const struct linger linger = {.l_onoff = 1, .l_linger = LINGER_S};
@@ -81,7 +81,7 @@ static void evil_connect(struct raw *r)
 	raw_say(r, WIRE_HELLO, r->area_fd, r->grants_fd);
 }
 
-/* With the first message: in the place of its memory, and with one that nobody understands. */
+/* In the first message, in place of its memory; and in an unknown message. */
 static void evil_hello(int ctl)
 {
 	const struct wire_hello hello = {.head = wire_head(WIRE_HELLO), .rq_size = RAW_RQ_SIZE};
@@ -150,7 +150,7 @@ static const struct raw_role roles[] = {
 
 /* ---- the victim ---- */
 
-/* Accepts who comes and destroys who goes. How long it took. */
+/* Accepts and destroys connections. Returns how long that took. */
 static uint64_t turn(struct side *side)
 {
 	const uint64_t begun_ns = gn_now_ns();

@@ -496,7 +496,7 @@ static void ud_half_open(void **state)
 	side_free(&side);
 }
 
-/* Somebody who may enter the folder holds its lock, which a datagram qp wants for a moment. */
+/* A process that may enter the directory holds its lock, which a datagram qp needs briefly. */
 static void folder_held(void **state)
 {
 	const int dir = open(getenv("GANNET_SHM_DIR"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -94,7 +94,7 @@ static void evil_server(int ctl)
 	raw_free(&r);
 }
 
-/* Memory that is sent twice, on two connections; what the second says is not what the first said. */
+/* Sends the same memory on two connections, with different rights. */
 static int evil_twice(struct raw *first, struct raw *second)
 {
 	void *mem;

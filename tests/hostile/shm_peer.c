@@ -169,7 +169,7 @@ static void babble(int sock)
 		close(fds[i]);
 }
 
-/* A stranger who talks nonsense to the listener, and goes or stays. */
+/* A process that sends invalid messages to the listener, and disconnects or stays. */
 static void knock(const struct side *server, int *lingering)
 {
 	struct sockaddr_un addr;
@@ -185,7 +185,7 @@ static void knock(const struct side *server, int *lingering)
 	*lingering = sock;
 }
 
-/* Refuse whoever asks to connect; what else happened is of no interest. */
+/* Rejects connect requests; ignores other events. */
 static void drain_events(struct side *s)
 {
 	struct gn_event ev;

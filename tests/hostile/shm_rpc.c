@@ -269,7 +269,7 @@ static void service_stop(struct service *s)
 	assert_int_equal(gn_fabric_close(s->fabric), 0);
 }
 
-/* An honest client is served afterwards, and before the other has gone. */
+/* An honest client is served afterwards, before the hostile one has disconnected. */
 static void honest_call(struct service *s)
 {
 	struct gn_rpc_client *client;

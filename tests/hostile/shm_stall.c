@@ -15,8 +15,8 @@
 #define HOSTILE 12u
 #define MEMS	200u /* more than a small socket holds messages */
 /*
- * What a call may take that waits for nobody. A busy machine takes the processor away for longer
- * than that now and then, so it is the fastest of some tries that counts: a wait is in each.
+ * The longest duration of a call that does not wait. A busy machine deschedules for longer than
+ * that at times, so the fastest of several tries counts: a wait would be in each.
  */
 #define TRIES	   5u
 #define NO_WAIT_NS (unit_slow() ? 40000000u : 10000000u)
@@ -58,7 +58,7 @@ static void evil_never_done(int ctl)
 	raw_turn_wait(ctl);
 }
 
-/* Copies for ever, and breaks the protocol when it is told to. */
+/* Copies for ever, and violates the protocol on request. */
 static void evil_busy(int ctl)
 {
 	struct raw r[HOSTILE];
@@ -74,7 +74,7 @@ static void evil_busy(int ctl)
 	raw_turn_wait(ctl);
 }
 
-/* Says hello, and reads nothing until it is told to. Then it must find all that was registered. */
+/* Sends HELLO, and reads nothing until requested. Then it must find all registered memory. */
 static void evil_reads_late(int ctl)
 {
 	int fds[WIRE_FDS];
@@ -205,7 +205,7 @@ static void never_done(void **state)
 	victim_end(&v);
 }
 
-/* Peers that copy for ever and then break the protocol: no poll waits for one of them. */
+/* Peers that copy for ever and then violate the protocol: no poll waits for them. */
 static void busy_and_gone(void **state)
 {
 	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);

@@ -58,8 +58,6 @@ static inline int serve(struct stage *s)
 	struct gn_msg_responder *responder;
 	struct gn_rpc_server *rpc;
 	struct gn_kv_server *kv;
-	uint64_t client;
-	char buf[8];
 
 	EXPECT(gn_rpc_server_create(s->fabric, s->rpc_addr, &opts, &rpc) == 0);
 	EXPECT(gn_rpc_server_handle(rpc, ECHO, echo, NULL) == 0);
@@ -70,11 +68,7 @@ static inline int serve(struct stage *s)
 	STORE(s->up, true);
 	while (!LOAD(s->stop)) {
 		if (!LOAD(s->still)) {
-			int len = gn_rpc_server_recv(rpc, &client, buf, sizeof(buf), GN_NO_WAIT);
-
-			EXPECT(len >= 0 || len == -ETIMEDOUT);
-			if (len >= 0)
-				EXPECT(gn_rpc_server_send(rpc, client, buf, (uint32_t)len) == 0);
+			EXPECT(gn_rpc_server_poll(rpc) >= 0);
 			EXPECT(gn_rpc_server_poll(gn_kv_server_rpc(kv)) >= 0);
 			EXPECT(gn_msg_respond(responder, GN_NO_WAIT) >= 0);
 		}

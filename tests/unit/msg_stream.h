@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests of random lengths over some connections, as many under way as there may be, until there
- * were enough: each value is checked against its request, and over connected qps the order, too.
+ * Requests of random lengths over several connections, as many in flight as allowed: each value is
+ * checked against its request, and over RC the order, too.
  */
 #ifndef GN_TESTS_MSG_STREAM_H
 #define GN_TESTS_MSG_STREAM_H

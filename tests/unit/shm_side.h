@@ -15,8 +15,8 @@
 #define SIDE_RIGHTS (GN_REMOTE_READ | GN_REMOTE_WRITE | GN_REMOTE_ATOMIC)
 
 /*
- * Set-up and tear-down of a case or of all: a folder of its own, which nobody else sweeps and where
- * nobody else's names are. A case that failed may leave files in it.
+ * Set-up and tear-down of a case or of all: a directory of its own, which no other process sweeps
+ * or uses. A failed case may leave files in it.
  */
 static inline int side_folder_make(void **state)
 {

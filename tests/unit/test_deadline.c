@@ -226,36 +226,24 @@ static int call_rpc_wait(struct stage *s, uint64_t deadline_ns)
 	return found(rc);
 }
 
-static int call_rpc_client_recv(struct stage *s, uint64_t deadline_ns)
-{
-	char buf[8];
-	int rc;
-
-	EXPECT(gn_rpc_client_send(s->rpc, "ask", 3) == 0);
-	rc = gn_rpc_client_recv(s->rpc, buf, sizeof(buf), deadline_ns);
-	if (rc == -ETIMEDOUT) {
-		STORE(s->still, false);
-		EXPECT(gn_rpc_client_recv(s->rpc, buf, sizeof(buf), GN_FOREVER) == 3);
-	}
-	return rc > 0 ? 1 : found(rc);
-}
-
 /* A polled server of the caller's own, and a client that comes later. */
 static int ping(struct stage *s)
 {
 	struct gn_rpc_client *client;
-	char buf[8];
 
 	EXPECT(gn_rpc_client_open(s->fabric, s->own_addr, NULL, &client) == 0);
-	EXPECT(gn_rpc_client_send(client, "ask", 3) == 0);
-	EXPECT(gn_rpc_client_recv(client, buf, sizeof(buf), GN_FOREVER) == 3);
+	EXPECT(gn_rpc_call(client, ECHO, NULL, 0, NULL, 0, NULL, GN_FOREVER, NULL) == 0);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
+static bool ping_ended;
+static int ping_failed;
+
 static void ping_main(void *arg)
 {
-	ping(arg);
+	ping_failed = ping(arg);
+	STORE(ping_ended, true);
 }
 
 static int own_server(struct stage *s, struct gn_rpc_server **out)
@@ -263,50 +251,28 @@ static int own_server(struct stage *s, struct gn_rpc_server **out)
 	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .flags = GN_RPC_POLLED};
 
 	EXPECT(gn_rpc_server_create(s->fabric, s->own_addr, &opts, out) == 0);
+	EXPECT(gn_rpc_server_handle(*out, ECHO, echo, NULL) == 0);
 	EXPECT(gn_rpc_server_start(*out) == 0);
 	return 0;
-}
-
-static int call_rpc_server_recv(struct stage *s, uint64_t deadline_ns)
-{
-	struct gn_rpc_server *server;
-	uint64_t client;
-	struct later l;
-	char buf[8];
-	int rc;
-
-	EXPECT(own_server(s, &server) == 0);
-	if (deadline_ns != GN_NO_WAIT)
-		EXPECT(later(&l, ping_main, s) == 0);
-	rc = gn_rpc_server_recv(server, &client, buf, sizeof(buf), deadline_ns);
-	if (deadline_ns != GN_NO_WAIT) {
-		EXPECT(rc == 3 && gn_rpc_server_send(server, client, buf, 3) == 0);
-		EXPECT(gn_rpc_server_recv(server, &client, buf, sizeof(buf),
-					  gn_deadline_us(LATER_US)) == -ETIMEDOUT);
-		EXPECT(gn_thread_join(l.thread) == 0);
-	}
-	gn_rpc_server_destroy(server);
-	return rc > 0 ? 1 : found(rc);
 }
 
 static int call_rpc_server_wait(struct stage *s, uint64_t deadline_ns)
 {
 	struct gn_rpc_server *server;
-	uint64_t client;
 	struct later l;
-	char buf[8];
 	int rc;
 
 	EXPECT(own_server(s, &server) == 0);
+	STORE(ping_ended, false);
 	if (deadline_ns != GN_NO_WAIT)
 		EXPECT(later(&l, ping_main, s) == 0);
 	AGAIN(rc, LOAD(l.happened), gn_rpc_server_wait(server, deadline_ns));
 	if (deadline_ns != GN_NO_WAIT) {
-		EXPECT(gn_rpc_server_recv(server, &client, buf, sizeof(buf), GN_FOREVER) == 3);
-		EXPECT(gn_rpc_server_send(server, client, buf, 3) == 0);
-		EXPECT(gn_rpc_server_recv(server, &client, buf, sizeof(buf),
-					  gn_deadline_us(LATER_US)) == -ETIMEDOUT);
+		while (!LOAD(ping_ended))
+			if (!gn_rpc_server_poll(server))
+				gn_rpc_server_wait(server, gn_deadline_us(LATER_US));
 		EXPECT(gn_thread_join(l.thread) == 0);
+		EXPECT(!ping_failed);
 	}
 	gn_rpc_server_destroy(server);
 	return rc ? found(rc) : 1;
@@ -561,8 +527,6 @@ static const struct {
 	{"gn_rpc_call_all", call_rpc_call_all, true},
 	{"gn_rpc_submit", call_rpc_submit, true},
 	{"gn_rpc_wait", call_rpc_wait, true},
-	{"gn_rpc_client_recv", call_rpc_client_recv, true},
-	{"gn_rpc_server_recv", call_rpc_server_recv, false},
 	{"gn_rpc_server_wait", call_rpc_server_wait, false},
 	{"gn_rpc_server_drain", call_rpc_server_drain, false},
 	{"gn_kv_do", call_kv_do, true},

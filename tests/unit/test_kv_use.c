@@ -2,7 +2,7 @@
 /* Which uses of an item a store records: the order of evictions, and when a GET writes nothing. */
 #include <string.h>
 
-#include "../sim/kv_lru.h"
+#include "../sim/sim_kv_lru.h"
 #include "kv/store.h"
 #include "unit_sim.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a request costs, by every protocol, as the paper does it and not: requests posted, doorbells
- * and receives. All of it is exact: it must not depend on who is faster.
+ * The cost of a request for every protocol, with and without GN_MSG_PAPER: WRs, doorbells and
+ * receives. All counts are exact and must not depend on timing.
  */
 #include "msg_stream.h"
 
@@ -54,7 +54,7 @@ static int batches(struct world *w, struct gn_msg_requester *requester, struct g
 	return 0;
 }
 
-/* Of the side that asks: a quarter of what may be under way goes together, where a peer waits. */
+/* Of the requester: a quarter of the pending requests is posted together, where a peer waits. */
 static uint64_t doorbells(const struct world *w)
 {
 	if (w->flags & GN_MSG_PAPER)
@@ -134,7 +134,7 @@ static void test_costs(void **state)
 	run_protocols(&w, EVERYWHERE, ALL);
 }
 
-/* What the responder refuses, and what is lost with it, counts as failed. */
+/* Refused requests, and those lost with the responder, count as failed. */
 static int failures(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
 	const struct want bad = {.len = 8, .value_len = REFUSE, .status = GN_MSG_REFUSED};

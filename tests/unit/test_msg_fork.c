@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Requesters and responders that a forked child has inherited: it is told, and lives. */
+/* Requesters and responders in a forked child: every call fails, and the child survives. */
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,7 +37,7 @@ static int child(const struct world *w, const struct parent *p)
 	EXPECT(gn_msg_respond(p->responder, GN_FOREVER) == -EPERM);
 	EXPECT(gn_msg_responder_source(p->responder) == NULL);
 	EXPECT(told == 7);
-	gn_msg_conn_close(p->conn); /* is told, and does nothing */
+	gn_msg_conn_close(p->conn); /* logs, and does nothing */
 	gn_msg_requester_destroy(p->requester);
 	gn_msg_responder_destroy(p->responder);
 	EXPECT(told == 10);

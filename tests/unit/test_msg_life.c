@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Requesters and responders that come and go, what is refused, what is lost, and how long one waits.
- */
+/* Requesters and responders that connect and disconnect; refusals, losses and timeouts. */
 #include "msg/wire.h"
 #include "msg_stream.h"
 
-#define GONE_NS \
-	(unit_slow() ? 5000000000u : 1000000000u) /* until it is known that a peer is gone */
+#define GONE_NS (unit_slow() ? 5000000000u : 1000000000u) /* until a disconnect is detected */
 
 /* For what complains rightly. */
 static void be_silent(void *arg, enum gn_log_level level, const char *line)
@@ -72,7 +69,7 @@ static int opts_of_responders(struct world *w, struct gn_fabric *fabric, unsigne
 		opts.arg = w;
 		EXPECT(gn_msg_responder_create(fabric, addr, &opts, &responder) == -EINVAL);
 	}
-	/* Memory that nobody may read. */
+	/* Memory without remote rights. */
 	EXPECT(gn_mem_alloc(fabric, GN_PAGE, 0, &mem) == 0);
 	EXPECT(gn_msg_responder_create(
 		       fabric, addr,
@@ -159,7 +156,7 @@ static void test_askings(void **state)
 	run_protocols(&w, EVERYWHERE, ALL);
 }
 
-/* ---- who is refused ---- */
+/* ---- refusals ---- */
 
 static int refused(struct world *w, struct gn_fabric *fabric, struct gn_msg_requester_opts opts)
 {
@@ -276,9 +273,9 @@ static int waiting(struct world *w, struct gn_fabric *fabric, unsigned client)
 	EXPECT(gn_msg_take(requester, &result, 1, GN_NO_WAIT) == 0);
 	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == 0);
 	EXPECT(gn_msg_take(requester, &result, 1, GN_NO_WAIT) == 0);
-	/* Nothing is under way, so there is nothing to wait for. */
+	/* Nothing is in flight, so there is nothing to wait for. */
 	EXPECT(gn_msg_take(requester, &result, 1, GN_FOREVER) == 0);
-	/* What is flushed is executed, though nobody takes the answer. */
+	/* A flushed request is executed, though its answer is not taken. */
 	EXPECT(gn_msg_ask(conn, "1234567", 7, 5) == 0);
 	EXPECT(gn_msg_flush(requester) == 0);
 	world_await(w, &w->executed, 1);
@@ -306,9 +303,9 @@ static void test_waiting(void **state)
 	run_protocols(&w, EVERYWHERE, BUT_READ);
 }
 
-/* ---- a responder that goes ---- */
+/* ---- a responder that disconnects ---- */
 
-/* All under way end in one status, each once, in time; or have been answered before. */
+/* All requests in flight end with one status, each once, in time; or were answered before. */
 static int all_end(struct gn_msg_requester *requester, uint64_t n, enum gn_msg_status as,
 		   uint64_t *ended)
 {
@@ -353,7 +350,10 @@ static int leaving(struct world *w, struct gn_fabric *fabric, unsigned client)
 	EXPECT(all_end(s.requester, 16, GN_MSG_GONE, &ended) == 0);
 	EXPECT(w->protocol == GN_MSG_READ || ended == 16);
 	EXPECT(gn_msg_pending(s.conn[0]) == 0 && gn_msg_pending(s.conn[1]) == 0);
-	/* Who has nothing under way finds out when asking, or at the latest by an answer. */
+	/*
+	 * An idle requester detects the disconnect with its next request, or at the latest by a
+	 * result.
+	 */
 	for (unsigned i = 0; i < 2; i++) {
 		const struct want want = {.len = 16, .value_len = 100};
 
@@ -367,7 +367,7 @@ static int leaving(struct world *w, struct gn_fabric *fabric, unsigned client)
 	EXPECT(gn_msg_conn_open(s.requester, w->addr, NULL, &conn) == -ECONNREFUSED);
 	gn_msg_conn_close(s.conn[0]);
 	gn_msg_conn_close(s.conn[1]);
-	/* It is back, and so is who asks. */
+	/* Responder and requester are back. */
 	STORE(w->still, 0);
 	world_up(w);
 	for (unsigned i = 0; i < 2; i++)
@@ -387,7 +387,7 @@ static void test_leaving(void **state)
 	run_protocols(&w, EVERYWHERE, ALL);
 }
 
-/* Some ask all the time while the responder goes; nobody hangs, and all come back. */
+/* Clients send requests while the responder restarts; none hangs, and all reconnect. */
 static int coming_and_going(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
 	struct stream s = {.conns = 1, .pending = 16, .max_request = 40, .max_value = 300, .n = 50};
@@ -443,7 +443,7 @@ static void test_coming_and_going(void **state)
 	run_protocols(&w, EVERYWHERE, ALL);
 }
 
-/* ---- a requester that goes, with requests under way ---- */
+/* ---- a requester that disconnects with requests in flight ---- */
 
 static int going(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
@@ -615,9 +615,9 @@ static void test_mended(void **state)
 	}
 }
 
-/* ---- while it is seen who is there ---- */
+/* ---- during the probe of an idle peer ---- */
 
-/* However that goes, whoever has less under way than it may can ask. */
+/* A requester with fewer than pending requests in flight can always send. */
 static int always_room(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
 	struct gn_msg_requester_opts opts = requester_opts(w);
@@ -716,9 +716,9 @@ static void test_full(void **state)
 	run_protocols(&w, EVERYWHERE, 1u << GN_MSG_SEND_SEND);
 }
 
-/* ---- somebody who asks, and takes no answers ---- */
+/* ---- a requester that takes no answers ---- */
 
-#define UNTAKEN 5u /* one more than a responder says to who has two under way */
+#define UNTAKEN 5u /* one more than a responder sends to a requester with two pending */
 
 static int ask_and_leave(struct gn_qp *qp, struct gn_cq *cq, const struct msg_welcome *welcome)
 {
@@ -752,7 +752,8 @@ static int untaken(struct world *w, struct gn_fabric *fabric, unsigned client)
 					.value_bytes = 8};
 	const struct gn_conn_opts conn = {
 		.size = sizeof(conn), .private_data = &hello, .private_len = sizeof(hello)};
-	struct gn_qp_opts opts = {.size = sizeof(opts), .type = GN_QP_RC, .max_inline = MSG_CACHE_LINE};
+	struct gn_qp_opts opts = {
+		.size = sizeof(opts), .type = GN_QP_RC, .max_inline = MSG_CACHE_LINE};
 	struct msg_welcome welcome;
 	struct gn_event event;
 	struct gn_ctx *ctx;

@@ -77,8 +77,8 @@ static int ask_all(struct cast *cast)
 	for (unsigned i = 0; i < cast->peers; i++) {
 		while (!LOAD(cast->peer[i].up))
 			gn_sleep_us(20);
-		EXPECT(gn_msg_conn_open(cast->requester, cast->peer[i].addr, NULL, &cast->conn[i]) ==
-		       0);
+		EXPECT(gn_msg_conn_open(cast->requester, cast->peer[i].addr, NULL,
+					&cast->conn[i]) == 0);
 	}
 	EXPECT(cast->program(cast) == 0);
 	gn_msg_requester_destroy(cast->requester);
@@ -242,7 +242,7 @@ static void test_becomes_slow(void **state)
 	in_sim(&cast, 1, NULL);
 }
 
-/* Slow from the first request on, with many under way: each waits for those before it. */
+/* Slow from the first request on, with many in flight: each waits for those before it. */
 static int slow_with_many(struct cast *cast)
 {
 	const unsigned n = 200;
@@ -402,7 +402,7 @@ static void test_different(void **state)
 
 /* ---- ends ---- */
 
-/* The peer dies while a request is under way, which ends, and so do those after it. */
+/* The peer dies while a request is in flight: it ends, and so do later ones. */
 static int dies(struct cast *cast)
 {
 	struct tally t = {0};

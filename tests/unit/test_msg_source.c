@@ -58,7 +58,7 @@ static int wave(const struct world *w, struct gn_msg_requester *r, struct gn_msg
 		EXPECT(begin(w, conn, &want, i, room) == 0);
 	}
 	for (;;) {
-		/* Fewer than there are: what is left has to be noticed as well. */
+		/* Fewer than there are: the rest must be reported as well. */
 		const int got = gn_msg_take(r, results, 2, GN_NO_WAIT);
 
 		EXPECT(got >= 0);
@@ -118,7 +118,7 @@ static int idle(struct world *w, struct gn_msg_requester *r, struct nap *n)
 	return 0;
 }
 
-/* The responder goes while a request is under way, and while there is none. */
+/* The responder disconnects with and without a request in flight. */
 static int peer_goes(struct world *w, struct gn_msg_requester *r, struct gn_msg_conn *conn,
 		     struct nap *n)
 {

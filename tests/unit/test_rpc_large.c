@@ -6,8 +6,8 @@
 #include "rpc_world.h"
 
 #define SLOT	256u /* bytes per slot: nearly everything is large */
-#define LIM	(1u << 20)
-#define LARGEST (THREADS_WATCHED ? 4 * LIM : GN_RPC_LARGE_MAX)
+#define LIM	(UNIT_SANITIZED ? 1u << 18 : 1u << 20)
+#define LARGEST (UNIT_SANITIZED ? 4 * LIM : GN_RPC_LARGE_MAX)
 
 static const struct gn_rpc_server_opts tiny = {
 	.size = sizeof(tiny), .max_request = SLOT, .max_result = SLOT, .park_us = 300};

@@ -187,7 +187,7 @@ static void take_completion(struct server *s, const struct gn_wc *wc)
 			s->wrong = "another immediate";
 		guest->got++;
 		gn_wr_send(&wr, 99, &sge, GN_INLINE);
-		gn_post_send(wc->qp, &wr, NULL); /* the client may be gone */
+		gn_post_send(wc->qp, &wr, NULL); /* the client may have disconnected */
 	} else if (wc->id != 99) {
 		guest->flushed++;
 	}
@@ -582,7 +582,7 @@ static void say_nothing(void *arg, enum gn_log_level level, const char *line)
 	(void)line;
 }
 
-/* What the client was told is a connection that ends, not one that hangs. */
+/* The client sees a connection that breaks, not one that hangs. */
 static void unwatched(void **state)
 {
 	struct rlimit limit, none;

@@ -169,7 +169,7 @@ static void end_while_written(enum ending ending)
 	pair_free(&p);
 }
 
-/* gn_mr_deregister() waits for a copy under way, whatever became of the connection meanwhile. */
+/* gn_mr_deregister() waits for a copy in progress, whatever became of the connection meanwhile. */
 static void deregister_while_written(void **state)
 {
 	(void)state;
@@ -190,7 +190,9 @@ static void client_copies(struct pair *p, bool copies)
 	assert_int_equal(*word & 1, copies);
 }
 
-/* A region and a qp stay while a copy is under way, and go when it is over. No call waits. */
+/*
+ * A region and a qp stay while a copy is in progress, and are destroyed afterwards. No call waits.
+ */
 static void teardown_tries(void **state)
 {
 	uint64_t begun_ns = gn_now_ns();
@@ -278,7 +280,10 @@ static void deregister_stuck(void *arg)
 	__atomic_store_n(&stuck->done, true, __ATOMIC_RELEASE);
 }
 
-/* While one thread waits for a peer, others of its fabric register, connect and end as ever. */
+/*
+ * While one thread waits for a peer, other threads of its fabric register, connect and destroy as
+ * usual.
+ */
 static void teardown_holds_nobody_up(void **state)
 {
 	struct stuck stuck = {.done = false};

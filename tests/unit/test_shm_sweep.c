@@ -115,7 +115,7 @@ static void open_and_close(void *arg)
 		open_once(NULL);
 }
 
-/* A name is free or taken, whoever else opens the provider meanwhile. */
+/* A name is free or in use, whichever process opens the provider meanwhile. */
 static void listen_while_others_open(void **state)
 {
 	const uint64_t until_ns = gn_deadline_us(LISTEN_US);
@@ -132,7 +132,8 @@ static void listen_while_others_open(void **state)
 	for (unsigned n = 0; n < LISTENS && gn_now_ns() < until_ns; n++) {
 		assert_int_equal(gn_listener_create(s.ctx, ADDR, s.chan, 0, &listener), 0);
 		if (n % 50 == 0) /* each says so in the log */
-			assert_int_equal(gn_listener_create(s.ctx, ADDR, s.chan, 0, &second), -EADDRINUSE);
+			assert_int_equal(gn_listener_create(s.ctx, ADDR, s.chan, 0, &second),
+					 -EADDRINUSE);
 		assert_int_equal(gn_listener_destroy(listener), 0);
 	}
 	for (unsigned i = 0; i < OPENERS; i++) {

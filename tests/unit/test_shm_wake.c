@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sleep on shared memory: whoever has armed a cq and found nothing in it is woken by what comes, and
- * by what was on its way. Each case here once slept too long, or not at all.
+ * Sleeping on shared memory: a thread that armed a cq and found it empty is woken by the next
+ * message, and by one already in flight. Each case is a past bug: it slept too long, or not at all.
  */
 #include "shm_side.h"
 
@@ -317,7 +317,9 @@ static uint64_t cpu_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
-/* An event that nobody takes keeps the channel readable. A wait beside it rests all the same. */
+/*
+ * An event that is not taken keeps the channel readable. A wait beside it must sleep nevertheless.
+ */
 static void untaken_event(void **state)
 {
 	uint64_t wall, cpu;

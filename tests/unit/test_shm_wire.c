@@ -219,7 +219,7 @@ static unsigned open_fds(void)
 	return n;
 }
 
-/* The server takes what is there, and refuses whoever asks to connect. */
+/* The server handles all events, and rejects connect requests. */
 static void server_looks(struct server *s)
 {
 	struct gn_event ev;
@@ -243,7 +243,7 @@ static void nothing_first(struct raw *c, struct server *s)
 	server_looks(s);
 }
 
-/* The listener has it among those that said nothing yet when it speaks. */
+/* The client sends its first message while it is on the listener's list of pending clients. */
 static void nothing_late(struct raw *c, struct server *s)
 {
 	client_dial(c, s);

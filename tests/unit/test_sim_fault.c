@@ -6,7 +6,7 @@
 #include <errno.h>
 
 #include "gannet/fabric.h"
-#include "sim/sim.h"
+#include "sim/nodes.h"
 #include "unit_sim.h"
 
 #define NODES 3u

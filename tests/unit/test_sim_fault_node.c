@@ -6,7 +6,7 @@
 #include <errno.h>
 
 #include "gannet/fabric.h"
-#include "sim/sim.h"
+#include "sim/nodes.h"
 #include "unit_sim.h"
 
 static struct gn_sim *make(unsigned nodes, const char *faults)

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "sim/sim.h"
+#include "sim/nodes.h"
 #include "unit_sim.h"
 
 static struct gn_sim *make(unsigned nodes, const char *faults)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What becomes visible late, or in pieces. A device that promises no order shows the 64-byte lines
- * of a WRITE in any order, after the WRITE has completed if need be; and it takes those of a READ
- * at different instants. Here both happen as often as they can go wrong: always when the promise is
- * missing, and by faults where the rules allow them anyhow.
+ * WRITEs that become visible late or in pieces. A device without ordering guarantees shows the
+ * 64-byte lines of a WRITE in any order, possibly after its completion, and samples those of a READ
+ * at different instants. Here both happen as often as possible: always when the guarantee is
+ * missing, and as faults where the rules allow it anyway.
  *
- * Whatever is under way lands before a READ, an atomic or a receive of the same qp can tell.
+ * All WRITEs in flight become visible before a READ, an atomic or a receive of the same qp could
+ * show otherwise.
  */
 #include <stdlib.h>
 #include <string.h>

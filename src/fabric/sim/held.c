@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Payload of sends between post and completion. Until a request has completed, its buffers belong
- * to the card, which may gather them at any moment, in pieces, and again for a repetition. So they
- * must not change: a sum is taken at the post, and compared whenever the card could be looking. A
- * program that changed one has broken the contract of gn_post_send(): the run ends with a report.
+ * to the card, which may gather them at any time, in pieces, and again for a retransmission. So
+ * they must not change: a checksum is taken at the post, and compared whenever the card could read
+ * them. A program that changed a buffer violated the contract of gn_post_send(): the run ends with
+ * a report.
  *
- * Bytes that the fabric itself places in such a buffer (an earlier READ, behind which a request
- * with GN_FENCE waits; a peer's WRITE) are nobody's mistake: that buffer is not compared any more.
+ * Bytes that the fabric itself stores in such a buffer (an earlier READ, for which a request with
+ * GN_FENCE waits; a peer's WRITE) are not an error: that buffer is not compared any more.
  *
- * One thing is as good as a completion: whoever hears from the target of an RC request, after it
- * took effect there, may have been told so. A card that has not heard may still repeat the request,
- * from a buffer that has changed; but the target ignores what it has had before.
+ * A response is as good as a completion: the target of an RC request may tell the program, by a
+ * later message, that the request took effect. A card that has no ACK yet may still repeat the
+ * request from a changed buffer, but the target ignores the repetition.
  */
 #include <errno.h>
 #include <string.h>

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests whose qp failed, or is gone, after they had left it. What is on the wire goes on: it
- * takes effect at its target, though its sender sees it flushed or nothing at all. How many of them
- * still arrive is drawn. They arrive in order and none without those before it; so the first that
- * is lost, or refused, is the last. A READ has no effect that anybody would see.
+ * Requests whose qp failed or was destroyed after they had left it. Requests on the wire continue:
+ * they take effect at the target, though the sender sees them flushed or not at all. How many of
+ * them arrive is random. They arrive in order and without gaps, so the first that is lost or
+ * refused is the last. A READ has no visible effect.
  *
- * They are the target qp's, and end with it. A qp has one peer in its life, so one such list.
+ * They belong to the target qp, and end with it. A qp has one peer in its life, so there is one
+ * such list.
  */
 #include <stdlib.h>
 

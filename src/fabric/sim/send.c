@@ -315,7 +315,7 @@ static void rx(struct sim_event *event)
 	}
 	message.receive = takes_receive(wr);
 	at_ps = sim_later(sim_rx(device, &message, &send->stall_ps), in);
-	/* On a card that stalls, the bus serves others until this one leaves the engine. */
+	/* On a card that stalls, others may use the bus until this request leaves the engine. */
 	if (device->profile->stalls)
 		received(qp, send, at_ps, true);
 	else

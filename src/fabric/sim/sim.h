@@ -20,7 +20,7 @@
 
 #include "fabric/soft/soft.h"
 #include "sim/fault.h"
-#include "sim/sim.h"
+#include "sim/nodes.h"
 
 #define SIM_RETRY_PS (1250ull * 1000 * 1000) /* 1.25 ms without a response, then retry … */
 #define SIM_RETRIES  7u			     /* … this many times, before GN_WC_RETRY */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Datagrams. An address names a node and a qp; what finds no qp, a wrong qkey or no receive is
- * lost, and nobody is told. One that its receive has no room for ends as a draw decides. Once sent,
- * a datagram is on its own: it arrives, is taken in and is placed by one event of its own, whatever
- * becomes of its sender.
+ * Datagrams. An address names a node and a qp; a datagram without a qp, with a wrong qkey or
+ * without a receive is lost silently. One that is too long for its receive ends as a random draw
+ * decides. Once sent, a datagram is independent of its sender: it has one event for its arrival,
+ * reception and placement.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A card's cache of connection contexts and address translations (its ICM), by size in units: the
- * context of a requester takes more room than that of a responder. Least recently used goes first.
+ * A card's cache of connection contexts and address translations (its ICM), by size in units: a
+ * requester's context is larger than a responder's. Eviction is LRU.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 struct sim_cache_entry {
 	uint64_t key;
 	uint32_t units;
-	uint32_t before, after; /* in the order of use */
-	uint32_t chain;		/* in its bucket, or the next free one */
+	uint32_t before, after; /* LRU order */
+	uint32_t chain;		/* in its bucket, or in the free list */
 };
 
 int sim_cache_init(struct sim_cache *cache, uint64_t units)
@@ -92,7 +92,7 @@ static void evict_last(struct sim_cache *cache)
 	cache->free = i;
 }
 
-/* There is always an entry: each takes at least a unit. */
+/* There is always an entry: each takes at least one unit. */
 static uint32_t take_entry(struct sim_cache *cache)
 {
 	const uint32_t i = cache->free;
@@ -141,10 +141,9 @@ void sim_set_fini(struct sim_set *set)
 }
 
 /*
- * Qps take turns, so what is used next was used longest ago, and is what a full cache has just
- * dropped. With n units in use of which c fit the share that is fetched is 2 (n - c) / n, up to
- * all of it. It is kept exactly, by a running debt: in which order programs post makes no
- * difference.
+ * Qps are used in turn, so the next one was used longest ago, and has just been evicted from a full
+ * cache. With n units in use of which c fit, the share of misses is 2 (n - c) / n, at most 1. It is
+ * kept exactly by a running debt: the order of posts makes no difference.
  */
 bool sim_set_gone(struct sim_set *set, uint64_t key, uint32_t units)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Completions: the card writes them into memory, where a thread that polls finds them. One that had
- * waited for longer than it spins has gone to sleep, and is woken by an interrupt.
+ * Completions: the card writes them to memory, where a polling thread finds them. A thread that has
+ * waited for longer than it spins is asleep, and an interrupt wakes it.
  */
 #include "sim/model/model.h"
 

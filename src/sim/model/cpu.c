@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Processors. A thread works on its own core of its node while that is free, else on the core that
- * is free first, as an operating system would have it: a thread that mostly sleeps takes nothing
- * from those that share its core by number. Waiting takes no core: whether a thread that waits
- * spins or sleeps makes no difference to others.
+ * CPUs. A thread runs on its own core of its node while that is free, else on the core that is free
+ * first, as an operating system schedules it: a thread that mostly sleeps does not slow the others
+ * of its core. Waiting uses no core: it makes no difference to other threads whether a waiting
+ * thread spins or sleeps.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The packet engine as datagrams use it: no state of a connection, so nothing to miss. */
+/* The packet engine for datagrams: no connection state, so no cache misses. */
 #include "sim/model/model.h"
 
 uint64_t sim_tx_datagram(struct sim_device *device)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A node's device: its stations together. */
+/* A node's device: all its stations. */
 #include "sim/model/model.h"
 
 int sim_device_init(struct sim_device *device, struct sim_engine *engine,

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The card's transmitting and receiving engines, for connected qps. Each packet takes an engine for
- * as long as its kind does. Contexts, translations and requests that the card does not hold any
- * more are fetched by one unit, a station of its own, from when the packet arrives. Packets pass in
- * order: one that waits for a fetch holds up those behind it, whose own fetches go on meanwhile.
+ * The card's transmit and receive engines for connected qps. Each packet occupies an engine for a
+ * time that depends on its kind. One unit, a station of its own, fetches contexts, translations and
+ * requests that are not cached, from the packet's arrival on. Packets pass in order: one that waits
+ * for a fetch delays those behind it, whose own fetches proceed meanwhile.
  */
 #include "sim/model/engines.h"
 
-#define PAGES_MAX 16u /* of one message that are looked up: enough to tell small from large */
+#define PAGES_MAX 16u /* pages of one message that are looked up: enough to tell small from large */
 
 uint64_t sim_object_key(enum sim_object object, uint64_t id, uint64_t page)
 {
 	return (uint64_t)object << 62 | (id & UINT32_MAX) << 28 | (page & 0xfffffffu);
 }
 
-/* Looks an object up; a fetch, if it takes one, ends at *at_ps. True if it did. */
+/* Looks up an object; a fetch, if needed, ends at *at_ps. True: it was needed. */
 static bool look_up(struct sim_device *device, uint64_t key, uint64_t units, uint64_t miss_ps,
 		    uint64_t *at_ps)
 {
@@ -92,8 +92,8 @@ uint64_t sim_tx(struct sim_device *device, const struct sim_message *m)
 }
 
 /*
- * With more requests under way than the card has slots for, the share without a slot is fetched
- * again when it is answered.
+ * With more requests in flight than the card has slots for, the share without a slot is fetched
+ * again when the response arrives.
  */
 bool sim_request_gone(struct sim_device *device)
 {
@@ -109,7 +109,7 @@ bool sim_request_gone(struct sim_device *device)
 	return true;
 }
 
-/* At the requester, the answer finds its request. */
+/* At the requester: the response finds its request. */
 static void find_request(struct sim_device *device, const struct sim_message *m, uint64_t miss_ps,
 			 uint64_t *at_ps)
 {
@@ -156,7 +156,7 @@ uint64_t sim_atomic_unit(struct sim_device *device, uint64_t at_ps, uint64_t reg
 	const struct sim_profile *p = device->profile;
 	uint64_t ps = p->atomic_ps;
 
-	/* The share of the region that the processor's cache cannot hold. */
+	/* The share of the region that does not fit the CPU's cache. */
 	if (region_bytes > p->cpu_cache_bytes && p->atomic_dram_ps != ps) {
 		const uint64_t draw = sim_random_next(&device->engine->random) >> 24; /* 40 bits */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What both kinds of cards look up (engines.c), and the engines of those that stall (stalls.c). */
+/* Look-ups of both kinds of cards (engines.c), and the engines of cards that stall (stalls.c). */
 #ifndef GN_SIM_MODEL_ENGINES_H
 #define GN_SIM_MODEL_ENGINES_H
 
@@ -8,10 +8,10 @@
 enum sim_object { SIM_REQUESTER = 1, SIM_RESPONDER, SIM_TRANSLATION };
 
 uint64_t sim_object_key(enum sim_object object, uint64_t id, uint64_t page);
-/* The pages that a message is about, up to a number; false if there are none. */
+/* The pages of a message, up to a number; false: none. */
 bool sim_pages(const struct sim_device *device, const struct sim_message *message, uint64_t *first,
 	       uint64_t *n);
-/* With more requests under way than the card keeps: is this one of those it does not? */
+/* With more requests in flight than the card caches: is this one evicted? */
 bool sim_request_gone(struct sim_device *device);
 uint64_t sim_packets(const struct sim_device *device, uint64_t bytes);
 

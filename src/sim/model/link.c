@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A node's link to the switch, each direction a station of its own. Messages cut through: their
- * heads travel on while their tails are still being sent, and the receiving link takes as long
- * again, at the same time unless others come in between. A message is not cut into packets but for
- * the headers that they need.
+ * A node's link to the switch; each direction is a station. Messages cut through: the head travels
+ * on while the tail is still being sent, and the receiving link is busy for the same time,
+ * concurrently unless others interleave. A message is not split into packets, but has their
+ * headers.
  */
 #include "sim/model/model.h"
 
-/* Bytes with a header for each packet; a message without payload is a packet too. */
+/* Bytes with a header per packet; an empty message is one packet, too. */
 static uint64_t with_headers(const struct sim_profile *p, uint64_t bytes, uint64_t *packets)
 {
 	*packets = bytes > p->mtu ? (bytes + p->mtu - 1) / p->mtu : 1;

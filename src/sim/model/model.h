@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The models of hardware, one file each. Most are stations: what passes one waits until it is free
- * and then keeps it for its service time. A station keeps no queue but the instant from which it is
- * free; so it is asked in the order of arrival, by the events in which things arrive.
+ * Models of hardware, one file each. Most are stations: an arrival waits until the station is free
+ * and then occupies it for its service time. A station's state is only the instant from which it is
+ * free, so it must be asked in the order of arrival, by the events in which things arrive.
  *
  *     thread ─ cpu ─ post ─ pcie ─▶ tx ─▶ link ─▶ (wire) ─▶ link ─▶ rx ─▶ memory
  *                                    └ cache                         └ cache
@@ -29,7 +29,7 @@ struct sim_station {
 	uint64_t free_ps, busy_ps;
 };
 
-/* What arrives at at_ps and takes service_ps is through at the result. */
+/* An arrival at at_ps with service_ps leaves at the result. */
 static inline uint64_t sim_station_pass(struct sim_station *station, uint64_t at_ps,
 					uint64_t service_ps)
 {
@@ -45,7 +45,7 @@ static inline uint64_t sim_rate_ps(sim_rate rate, uint64_t bytes)
 	return (bytes * rate) >> 10;
 }
 
-/* Something takes factor / SIM_FACTOR_ONE times as long until then. */
+/* A slowdown by factor / SIM_FACTOR_ONE until a time. */
 struct sim_slow {
 	uint64_t until_ps;
 	uint32_t factor;
@@ -56,7 +56,7 @@ static inline uint32_t sim_slow_factor(const struct sim_slow *slow, uint64_t now
 	return slow->until_ps > now_ps ? slow->factor : SIM_FACTOR_ONE;
 }
 
-/* ---- cache.c: what a card keeps of contexts and translations, least recently used goes ---- */
+/* ---- cache.c: LRU cache of contexts and translations ---- */
 
 struct sim_cache_entry;
 
@@ -69,21 +69,24 @@ struct sim_cache {
 
 int sim_cache_init(struct sim_cache *cache, uint64_t units);
 void sim_cache_fini(struct sim_cache *cache);
-/* True if it was there; now it is, and the most recently used. Without units all is there. */
+/*
+ * Looks up and inserts an entry as most recently used. True: it was there. Without units everything
+ * is.
+ */
 bool sim_cache_touch(struct sim_cache *cache, uint64_t key, uint32_t units);
 
 /*
- * What is in use of a kind of things of which a card holds so many units. More than that: each that
- * does not fit pushes out another.
+ * Objects of one kind in use, of which the card caches some units. Beyond that each one evicts
+ * another.
  */
 struct sim_set {
-	struct sim_cache used; /* twice as many units: with more than that nothing is ever there */
+	struct sim_cache used; /* twice as many units: beyond that nothing is ever cached */
 	uint64_t units, debt;
 };
 
 int sim_set_init(struct sim_set *set, uint64_t units);
 void sim_set_fini(struct sim_set *set);
-/* True if it has to be fetched. Without units nothing has. */
+/* True: it must be fetched. Never without units. */
 bool sim_set_gone(struct sim_set *set, uint64_t key, uint32_t units);
 
 /* ---- a node's device ---- */
@@ -92,10 +95,11 @@ struct sim_device {
 	const struct sim_profile *profile;
 	struct sim_engine *engine;
 	struct sim_station doorbells, dma_read, dma_write, tx, rx, atomic, icm, link_out, link_in;
-	struct sim_slow slow; /* a fault of its link */
+	struct sim_slow slow; /* fault: slow-link */
 	struct sim_cache cache;
 	struct sim_set contexts, scatter, gather; /* of a card that stalls, instead */
-	uint64_t wqes, wqe_debt; /* requests posted and not done; misses that are due, in 1/wqes */
+	/* requests posted and not complete; misses that are due, in 1/wqes */
+	uint64_t wqes, wqe_debt;
 	uint64_t requests, packets_out, packets_in, bytes_out, bytes_in, inbound, interrupts;
 	uint64_t hits, misses, wqe_misses, inbound_misses;
 };
@@ -110,64 +114,65 @@ struct sim_cpu {
 
 int sim_cpu_init(struct sim_cpu *cpu, const struct sim_profile *profile);
 void sim_cpu_fini(struct sim_cpu *cpu);
-/* Work of ps of a thread with that core, which may begin at at_ps, ends at the result. */
+/* Returns when ps of work of a thread with that core ends, which may start at at_ps. */
 uint64_t sim_cpu_work(struct sim_cpu *cpu, unsigned core, uint64_t at_ps, uint64_t ps);
 
-/* ---- post.c: the way of requests from a thread to the card, through their context ---- */
+/* ---- post.c: the path of requests from a thread to the card, through their context ---- */
 
-#define SIM_PATH_MAX 256u /* posters at once; more count as this many. A power of two */
+#define SIM_PATH_MAX 256u /* concurrent posters; more count as this many. A power of two */
 
-/* Zero is ready for use. */
+/* Zero-initialised is ready for use. */
 struct sim_path {
-	uint64_t ends[SIM_PATH_MAX]; /* a ring: until when each of those that came keeps it */
+	uint64_t ends[SIM_PATH_MAX]; /* a ring: until when each poster occupies the path */
 	uint32_t head, tail;
-	uint64_t last; /* id of the thread that held it last, or 0: never an address */
+	uint64_t last; /* id of the last thread, or 0: never an address */
 };
 
-/* The thread of that id comes at at_ps and is through at the result. */
+/* The thread with this id arrives at at_ps and leaves at the result. */
 uint64_t sim_path_pass(struct sim_path *path, const struct sim_device *device, uint64_t who,
 		       uint64_t at_ps);
 
 /* ---- pcie.c ---- */
 
 /*
- * A doorbell rung at at_ps, with inline data or without: when it is at the card. cold: a card that
- * stalls has to fetch the context first.
+ * Returns when a doorbell rung at at_ps, with or without inline data, arrives at the card. cold: a
+ * card that stalls must fetch the context first.
  */
 uint64_t sim_doorbell(struct sim_device *device, uint64_t at_ps, bool with_data, bool cold);
-/* The card reads bytes from memory, by reads one of which waits for the other: when it has them. */
+/* Returns when the card has read bytes from memory, by dependent reads. */
 uint64_t sim_dma_read(struct sim_device *device, uint64_t at_ps, uint64_t bytes, unsigned reads);
-/* … writes them to memory. */
+/* … has written them to memory. */
 uint64_t sim_dma_write(struct sim_device *device, uint64_t at_ps, uint64_t bytes);
-/* A card that stalls: nothing moves for so long. */
+/* A card that stalls: no transfer for ps. */
 uint64_t sim_dma_stall(struct sim_device *device, uint64_t at_ps, uint64_t ps);
 
 /* ---- engines.c: requests, responses and acknowledgements of connected qps ---- */
 
 enum sim_packet { SIM_REQUEST, SIM_READ_RESPONSE, SIM_ACK };
 
-/* What a message is about, for the card's cache. */
+/* What a message accesses, for the card's cache. */
 struct sim_message {
 	enum sim_packet packet;
-	bool read;	 /* the request is a READ or an atomic: misses are not overlapped */
-	uint32_t qpn;	 /* of the card's own qp */
-	bool receive;	 /* it takes a receive */
-	bool cold;	 /* its doorbell found the context gone (sim_is_cold()) */
-	bool more;	 /* other requests of its qp are under way */
-	bool visit;	 /* no other of its qp waits to leave: it is the first of a visit */
-	uint64_t memory; /* the key of what is touched of its memory, or 0 */
+	bool read;    /* a READ or an atomic: misses do not overlap */
+	uint32_t qpn; /* of the card's own qp */
+	bool receive; /* it uses a receive */
+	bool cold;    /* its doorbell found the context evicted (sim_is_cold()) */
+	bool more;    /* other requests of its qp are in flight */
+	/* no other request of its qp is ready to leave: it is the first of a visit */
+	bool visit;
+	uint64_t memory; /* key of the memory it accesses, or 0 */
 	uint64_t offset, bytes;
 };
 
-/* It leaves at the result, from the engine. */
+/* Returns when it leaves the engine. */
 uint64_t sim_tx(struct sim_device *device, const struct sim_message *message);
-/* A card that stalls: for how long, before payload is fetched? */
+/* A card that stalls: for how long before payload is fetched? */
 uint64_t sim_gather_ps(struct sim_device *device, const struct sim_message *message);
-/* A card that stalls: is the context that a doorbell is about gone? Now it is there. */
+/* A card that stalls: was the context of a doorbell evicted? It is cached afterwards. */
 bool sim_is_cold(struct sim_device *device, uint32_t qpn);
 /*
- * It was taken in at the result, and moves to or from memory after *stall_ps of waiting, of its own
- * and of everything else.
+ * Returns when it was received; it accesses memory after *stall_ps, during which everything else
+ * stalls, too.
  */
 uint64_t sim_rx(struct sim_device *device, const struct sim_message *message, uint64_t *stall_ps);
 static inline uint64_t sim_later(uint64_t a_ps, uint64_t b_ps)
@@ -183,16 +188,16 @@ uint64_t sim_rx_datagram(struct sim_device *device);
 
 /* ---- link.c ---- */
 
-/* A message that may leave at at_ps: when its head is at the other end. */
+/* A message that may leave at at_ps: returns when its head arrives at the switch. */
 uint64_t sim_link_send(struct sim_device *device, uint64_t at_ps, uint64_t bytes);
-/* Its head is here now: when all of it is. */
+/* Its head arrives now: returns when all of it has arrived. */
 uint64_t sim_link_receive(struct sim_device *device, uint64_t bytes);
 
 /* ---- complete.c ---- */
 
-/* When a completion that the card has to tell at at_ps can be seen. */
+/* When a completion that the card reports at at_ps becomes visible. */
 uint64_t sim_complete(const struct sim_device *device, uint64_t at_ps);
-/* A thread was woken after having waited for waited_ps: what that costs it. */
+/* The cost of waking a thread that has waited for waited_ps. */
 uint64_t sim_wake_cost(struct sim_device *device, uint64_t waited_ps);
 
 /* ---- register.c ---- */
@@ -203,7 +208,7 @@ int sim_device_init(struct sim_device *device, struct sim_engine *engine,
 		    const struct sim_profile *profile);
 void sim_device_fini(struct sim_device *device);
 void sim_device_stats(const struct sim_device *device, struct gn_sim_stats *out);
-/* ps, more or less, as the profile's jitter says. */
+/* ps with the profile's jitter. */
 uint64_t sim_jitter(const struct sim_device *device, uint64_t ps);
 
 #endif

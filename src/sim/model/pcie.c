@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * PCIe: doorbells take their time to the card and a gap between each other, one that brings inline
- * data along (BlueFlame) a longer one; reads by the card wait for an answer; and bytes of each
- * direction share its bandwidth. On a card that stalls (stalls.c) doorbells and contexts are one
- * unit's work, and both directions share one bandwidth.
+ * PCIe: a doorbell takes time to the card and needs a gap to the next, a longer one if it carries
+ * inline data (BlueFlame). Reads by the card wait for a response. The bytes of each direction share
+ * its bandwidth. On a card that stalls (stalls.c) one unit handles doorbells and contexts, and both
+ * directions share one bandwidth.
  */
 #include "sim/model/model.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The post path of a context: the lock around its doorbell. Who rings keeps it for
+ * The post path of a context: the lock around its doorbell. A poster holds it for
  *
- *     hold + handover, if somebody else held it last + waiter × those who are there already
+ *     hold + handover, if another thread held it last + waiter × number of waiters
  *
- * The first is the doorbell itself, the second the cache line that moves between cores, the third
- * what spinning waiters do to both.
+ * The first is the doorbell itself, the second the cache line transfer between cores, the third the
+ * effect of spinning waiters on both.
  */
 #include "sim/model/model.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Registration: a call into the kernel, and each page pinned and entered into a table. */
+/* Registration: a system call, and each page is pinned and entered into a table. */
 #include "sim/model/model.h"
 
 #define PAGE 4096u

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The engines of a card that waits where others go on. What a READ needs and the card does not hold
- * any more is fetched while the way to memory stands still, in both directions: nothing else moves
- * meanwhile. WRITEs and SENDs are spared that: what they need is fetched by the unit that takes the
- * doorbells, one thing after the other, and the way to memory is free.
+ * The engines of a card that stalls where others continue. What a READ needs and is not cached is
+ * fetched while both directions of the memory path stand still. WRITEs and SENDs do not stall it:
+ * the doorbell unit fetches what they need, one after the other.
  *
- * Qps that have something to say take turns. A turn costs a visit, and what a qp has waiting by
- * then goes with it. There is no queue here to see that by; but what comes before the first message
- * of a visit has left is part of the visit.
+ * Qps with packets to send are visited in turn. A visit has a cost, and all packets of the qp that
+ * are ready by then leave with it. There is no explicit queue here; packets that arrive before the
+ * first one of a visit has left belong to that visit.
  */
 #include "sim/model/engines.h"
 
-/* An in-bound READ: its qp, the list of its READs, what it is about; its qp again, to answer. */
+/* An inbound READ: its qp, its list of READs, its memory; its qp again, for the response. */
 #define READ_FETCHES 4u
 
-/* The unit that takes doorbells is busy for so long. */
+/* Occupies the doorbell unit for ps. */
 static uint64_t fetch(struct sim_device *device, uint64_t at_ps, uint64_t ps)
 {
 	return ps ? sim_station_pass(&device->icm, at_ps, ps) : at_ps;
 }
 
-/* True if the card has to fetch it. */
+/* True: the card must fetch it. */
 static bool look_up(struct sim_device *device, struct sim_set *set, uint64_t key, uint64_t units)
 {
 	const bool gone = sim_set_gone(set, key, (uint32_t)units);
@@ -41,7 +40,7 @@ static bool context_gone(struct sim_device *device, const struct sim_message *m,
 		       m->read ? p->reader_units : p->requester_units);
 }
 
-/* Of a message's translations, which are asked for together: one wait covers all. */
+/* Translations of a message are fetched together: one delay covers all. */
 static bool pages_gone(struct sim_device *device, struct sim_set *set, const struct sim_message *m)
 {
 	bool gone = false;
@@ -77,7 +76,7 @@ uint64_t sim_stall_tx(struct sim_device *device, const struct sim_message *m)
 		device->requests++;
 		service = sim_jitter(device, p->tx_request_ps);
 		if (m->read) {
-			/* What was fetched of its requests with the context has gone with it. */
+			/* Its requests were cached with the context, and evicted with it. */
 			if (context_gone(device, m, true))
 				from = sim_dma_stall(device, from, (1u + m->more) * p->miss_ps);
 			break;
@@ -96,7 +95,7 @@ uint64_t sim_stall_tx(struct sim_device *device, const struct sim_message *m)
 	return sim_station_pass(&device->tx, from, service);
 }
 
-/* Somebody else's request. */
+/* A request of a peer. */
 static uint64_t take_request(struct sim_device *device, const struct sim_message *m,
 			     uint64_t *stall_ps)
 {
@@ -112,7 +111,7 @@ static uint64_t take_request(struct sim_device *device, const struct sim_message
 		*stall_ps = gone ? READ_FETCHES * p->miss_ps : pages ? p->miss_inbound_ps : 0;
 	if (m->receive) {
 		service += p->rx_receive_ps;
-		/* Further packets find it gone again, on their way to memory. */
+		/* Later packets find it evicted again, on their way to memory. */
 		from = fetch(device, from, gone ? p->miss_receive_ps : 0);
 		*stall_ps = gone ? (n - 1) * p->miss_receive_ps : 0;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* point.h - the two programs that case 77 lets faults happen to, and what they report. */
-#ifndef CONFORM_POINT_H
-#define CONFORM_POINT_H
+/* fault_programs.h - the two programs that case 77 lets faults happen to, and what they report. */
+#ifndef CONFORM_FAULT_PROGRAMS_H
+#define CONFORM_FAULT_PROGRAMS_H
 
 #include "conform.h"
 

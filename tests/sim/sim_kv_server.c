@@ -2,7 +2,7 @@
 /* The server of the test: starts, ends, drains, crashes, and is started again. */
 #include <errno.h>
 
-#include "kv.h"
+#include "sim_kv.h"
 
 #define QUIET_NS  1000000000ull /* no client has done anything: they have ended */
 #define FORGET_NS 3000000000ull /* then the server must know; an accept takes up to 2 s */

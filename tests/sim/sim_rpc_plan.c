@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "draw.h"
-#include "rpc.h"
+#include "sim_rpc.h"
 
 #define RARE_PPM 5000u
 

@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "rpc.h"
 #include "scribble.h"
+#include "sim_rpc.h"
 
 #define ASIDE_MAX 512u
 #define QUIET_NS  1000000000ull /* no client has done anything: they have ended */

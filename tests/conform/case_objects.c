@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The objects of a case. They stand in a list, youngest first, so that a case may stop anywhere and
- * all of it is destroyed in an order that every provider accepts.
+ * The objects of a case, in a list, newest first: a case may stop anywhere, and all of them are
+ * destroyed in an order that every provider accepts.
  */
 #include <errno.h>
 #include <string.h>

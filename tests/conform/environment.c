@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What a case asks about the world it runs in: addresses, how long to wait, how often to go round,
- * what it has open.
- */
+/* Queries of a case about its environment: addresses, timeouts, iterations, open objects. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>

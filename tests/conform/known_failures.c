@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cases that a device is known to fail, with the cause. They count as skipped; when one passes
- * after all that is said too. An entry needs a cause outside this repository.
+ * Cases that a device is known to fail, with the cause. They count as skipped; if one passes, that
+ * is reported, too. An entry needs a cause outside this repository.
  */
 #include <string.h>
 

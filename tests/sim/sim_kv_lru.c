@@ -6,7 +6,7 @@
  * is not short, a use may or may not be recorded (KV_USE_S). Keys that the log evicts in compaction
  * are dropped here too, without a check.
  */
-#include "kv_lru.h"
+#include "sim_kv_lru.h"
 
 #include <stdio.h>
 #include <stdlib.h>

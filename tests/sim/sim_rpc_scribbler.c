@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A client that overwrites its requests: see scribble.h. */
-#include "rpc.h"
 #include "scribble.h"
+#include "sim_rpc.h"
 
 #define ROUNDS 6u
 

@@ -4,9 +4,9 @@
  * bytes of its keys and values are equal, and no other key has this byte: whatever lengths the
  * server uses, it can reach only its own keys.
  */
-#include "kv.h"
 #include "kv/wire.h"
 #include "scribble.h"
+#include "sim_kv.h"
 
 #define ROUNDS 6u
 #define BYTE   0xee

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Cases 82-86: a request by itself, which may be done when the post returns.
- */
+/* Cases 82-86: gn_post_one(), which may execute the request before it returns. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Cases 87-89: requests that are posted again and again between the same two regions.
- */
+/* Cases 87-89: gn_post_fixed(), requests posted repeatedly between the same two regions. */
 #include <errno.h>
 #include <string.h>
 

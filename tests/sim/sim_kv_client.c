@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "kv.h"
+#include "sim_kv.h"
 
 #define ATTEMPTS	60u
 #define UNTIL_NS	60000000ull /* no new operations from here on */

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #include "draw.h"
-#include "msg.h"
+#include "sim_msg.h"
 
 #define LIMIT_NS    100000000000ull
 #define STACK_BYTES 131072u

@@ -5,7 +5,7 @@
  */
 #include <errno.h>
 
-#include "msg.h"
+#include "sim_msg.h"
 
 #define ATTEMPTS   300u
 #define TICK_US	   100u

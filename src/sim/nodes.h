@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The simulated cluster as its own files and the sim provider see it: nodes, processes and threads.
+ * Internals of the simulated cluster, for its own files and the sim provider: nodes, processes and
+ * threads.
  *
- * Everything runs on one OS thread, in one of two ways: as a simulated thread, on its fiber, which
- * may park; or as the engine, inside an event, which may not. Both may change anything without
- * locks. The engine acts for one process at a time (sim->proc), whose heap it allocates from.
+ * Everything runs on one OS thread, in one of two contexts: as a simulated thread, on its fiber,
+ * which may park; or as the engine, inside an event, which may not. Both may change anything
+ * without locks. The engine acts for one process at a time (sim->proc), and allocates from its
+ * heap.
  */
-#ifndef GN_SIM_SIM_H
-#define GN_SIM_SIM_H
+#ifndef GN_SIM_NODES_H
+#define GN_SIM_NODES_H
 
 #include "base/exec.h"
 #include "base/fail.h"

@@ -20,8 +20,8 @@
 #include <stdlib.h>
 
 #include "draw.h"
-#include "kv.h"
-#include "kv_lru.h"
+#include "sim_kv.h"
+#include "sim_kv_lru.h"
 
 #define LIMIT_NS      30000000000ull
 #define STACK_BYTES   131072u

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Cases 76 and 78: that a seed means a run, and that time only goes forward.
- */
+/* Cases 76 and 78: the same seed gives the same run, and time never goes back. */
 #include <string.h>
 
 #include "conform.h"

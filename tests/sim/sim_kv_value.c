@@ -6,7 +6,7 @@
  */
 #include <stdio.h>
 
-#include "kv.h"
+#include "sim_kv.h"
 
 #define SHORT 0xa5u
 #define LONG  0xb6u

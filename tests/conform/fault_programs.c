@@ -4,7 +4,7 @@
  * flush, account for what they had posted, and take everything down. What must not be, whatever
  * goes wrong, is noted in the struct point.
  */
-#include "point.h"
+#include "fault_programs.h"
 
 #include <errno.h>
 #include <stdarg.h>

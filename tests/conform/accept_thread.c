@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cases 79 and 80: connections that begin and end beside the thread that owns their cq and channel.
- * A's side of the case is the owner; threads of A's accept and destroy. B is the clients.
+ * Cases 79 and 80: connections that are accepted and destroyed by other threads than the owner of
+ * their cq and channel. Side A is the owner; threads of A accept and destroy. B is the clients.
  */
 #include <errno.h>
 #include <string.h>

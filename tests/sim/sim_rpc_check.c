@@ -2,7 +2,7 @@
 /* Checks the outcome of a call against everything that is known about it. */
 #include <errno.h>
 
-#include "rpc.h"
+#include "sim_rpc.h"
 
 static bool too_big(const struct check *c, const struct call *call)
 {

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "rpc.h"
+#include "sim_rpc.h"
 
 #define ATTEMPTS 60u
 #define TRIES	 3u	       /* of reconnecting */

@@ -24,7 +24,7 @@
 #include <string.h>
 
 #include "draw.h"
-#include "rpc.h"
+#include "sim_rpc.h"
 
 #define LIMIT_NS    20000000000ull
 #define STACK_BYTES 131072u

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a seed stands for: a cluster, who asks whom by which protocol, and what goes wrong. */
 #include "draw.h"
-#include "msg.h"
+#include "sim_msg.h"
 
 #define RARE_PPM 3000u
 

@@ -7,8 +7,8 @@
  */
 #include <errno.h>
 
-#include "rpc.h"
 #include "rpc/wire.h"
+#include "sim_rpc.h"
 
 #define ROUNDS	 3u
 #define REQUESTS 6u

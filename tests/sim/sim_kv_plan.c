@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "draw.h"
-#include "kv.h"
+#include "sim_kv.h"
 
 #define RARE_PPM 3000u
 

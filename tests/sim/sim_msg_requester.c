@@ -5,7 +5,7 @@
  */
 #include <errno.h>
 
-#include "msg.h"
+#include "sim_msg.h"
 
 #define ATTEMPTS   60u
 #define UNTIL_NS   40000000ull	  /* no new requests from here on */
