@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "cluster_plan.h"
 #include "gannet/kv.h"
 #include "gannet/sim.h"
 #include "history.h"
@@ -35,10 +36,7 @@ struct plan_client {
 
 struct plan {
 	const char *kind;
-	const char *profile;
-	uint64_t caps_off;
-	char faults[1024];
-	bool breaks, no_memory, stalls; /* effects of the faults on operations */
+	struct cluster_plan cluster;
 	bool strict;			/* nothing in it can break a connection, or be late */
 	bool ample;			/* memory: nothing is evicted */
 	bool plain;			/* only GET and SET */

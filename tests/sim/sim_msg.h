@@ -7,6 +7,7 @@
 #ifndef GN_TESTS_SIM_MSG_H
 #define GN_TESTS_SIM_MSG_H
 
+#include "cluster_plan.h"
 #include "gannet/msg.h"
 #include "pattern.h"
 #include "seeds.h"
@@ -28,10 +29,7 @@ struct plan_requester {
 };
 
 struct plan {
-	const char *profile;
-	uint64_t caps_off;
-	char faults[1024];
-	bool breaks, no_memory; /* what they may do to requests */
+	struct cluster_plan cluster;
 	bool heals; /* what goes wrong is over before the end, and nothing is random */
 	unsigned n_requesters;
 	struct plan_requester requester[REQUESTERS_MAX];

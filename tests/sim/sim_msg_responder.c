@@ -139,7 +139,7 @@ static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_u
 		gn_msg_responder_stats(s.responder, &stats);
 		w->sums.strays += stats.strays;
 		w->sums.repeats += stats.repeats;
-	} else if (rc != -ENOMEM || !w->plan.no_memory) {
+	} else if (rc != -ENOMEM || !w->plan.cluster.no_memory) {
 		world_fail(w, "no responder: %s", gn_strerror(rc));
 	}
 	gn_msg_responder_destroy(s.responder);
@@ -164,7 +164,7 @@ int responder_main(struct gn_env *env, int argc, char **argv)
 			gn_sleep_us(MEMORY_US);
 	}
 	if (rc)
-		return w->plan.no_memory ? 0 : 1;
+		return w->plan.cluster.no_memory ? 0 : 1;
 	for (unsigned i = 0; i < ATTEMPTS && !all_over(w) && !*w->run.failure; i++) {
 		rc = serve_once(w, fabric, stop_us);
 		gn_sleep_us(rc ? MEMORY_US : gn_random() % DOWN_US);

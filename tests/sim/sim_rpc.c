@@ -27,7 +27,6 @@
 #include "sim_rpc.h"
 
 #define LIMIT_NS    20000000000ull
-#define STACK_BYTES 131072u
 #define LIVES_MAX   512u
 #define CALLS_MAX   65536u
 
@@ -61,16 +60,8 @@ static void run(struct seeds *run)
 	const unsigned raw = w->plan.n_clients + w->plan.raw, clients = raw + w->plan.scribblers;
 	struct client_arg arg[CLIENTS_MAX + 2];
 	struct seeds_process process[CLIENTS_MAX + 3] = {{server_main, w}};
-	const struct gn_sim_opts opts = {
-		.size = sizeof(opts),
-		.profile = w->plan.profile,
-		.seed = run->seed,
-		.nodes = clients + 1,
-		.stack_bytes = STACK_BYTES,
-		.limit_ns = LIMIT_NS,
-		.caps_off = w->plan.caps_off,
-		.faults = *w->plan.faults ? w->plan.faults : NULL,
-	};
+	const struct gn_sim_opts opts =
+		cluster_sim_opts(&w->plan.cluster, run->seed, clients + 1, LIMIT_NS);
 
 	w->n_calls = 0;
 	w->n_lives = w->clients_over = 0;
@@ -85,7 +76,8 @@ static void run(struct seeds *run)
 										scribbler_main,
 							&arg[i]};
 	}
-	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.faults), check_end);
+	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.cluster.faults),
+		       check_end);
 }
 
 /* ---- cases ---- */

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "cluster_plan.h"
 #include "gannet/rpc.h"
 #include "gannet/sim.h"
 #include "pattern.h"
@@ -34,10 +35,7 @@ struct plan_client {
 };
 
 struct plan {
-	const char *profile;
-	uint64_t caps_off;
-	char faults[1024];
-	bool breaks, no_memory, stalls; /* effects of the faults on calls */
+	struct cluster_plan cluster;
 	bool strict;			/* nothing in it can make an answered call late */
 	unsigned n_clients;
 	struct plan_client client[CLIENTS_MAX];

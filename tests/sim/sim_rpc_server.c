@@ -475,7 +475,7 @@ static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_u
 		if (stop_us && w->plan.drain_us && !all_over(w))
 			drain(&s);
 		world_say(w, "the server ends");
-	} else if (rc != -ENOMEM || !w->plan.no_memory) {
+	} else if (rc != -ENOMEM || !w->plan.cluster.no_memory) {
 		world_fail(w, "no server: %s", gn_strerror(rc));
 	}
 	end(&s);
@@ -497,7 +497,7 @@ int server_main(struct gn_env *env, int argc, char **argv)
 			gn_sleep_us(MEMORY_US);
 	}
 	if (rc)
-		return w->plan.no_memory ? 0 : 1;
+		return w->plan.cluster.no_memory ? 0 : 1;
 	for (unsigned i = 0; i < ATTEMPTS && !all_over(w); i++) {
 		rc = serve_once(w, fabric, stop_us);
 		gn_sleep_us(MEMORY_US + (rc ? 0 : gn_random() % DOWN_US));
