@@ -110,7 +110,7 @@ static bool run(struct seeds *w)
 	alarm(test->seconds_max);
 	*w->failure = *w->log = '\0';
 	gn_log_to(keep_line, w);
-	test->run(w);
+	test_run(w);
 	gn_log_to(NULL, NULL);
 	alarm(0);
 	return !*w->failure;
@@ -119,13 +119,13 @@ static bool run(struct seeds *w)
 static bool run_seed(struct seeds *w, uint64_t seed)
 {
 	w->seed = seed;
-	test->plan(w);
+	test_plan(w);
 	if (w->verbose)
-		test->print(w);
+		test_print(w);
 	if (run(w))
 		return true;
 	printf("# seed %llu failed %s\n", (unsigned long long)seed, w->failure);
-	test->print(w);
+	test_print(w);
 	printf("%s# replay: %s --seed %llu --verbose\n", w->log, path, (unsigned long long)seed);
 	fflush(stdout);
 	return false;
@@ -182,7 +182,7 @@ void seeds_points(struct seeds *w, const char *kind, unsigned node, const char *
 		const uint64_t before = w->faults[which];
 
 		snprintf(faults, sizeof(faults), "%s@0ns:n%u:#%u", kind, node, n);
-		test->plan_small(w, faults);
+		test_plan_small(w, faults);
 		w->seed = n;
 		ok = run(w);
 		if (!ok)
@@ -251,10 +251,10 @@ int seeds_main(int argc, char **argv, const struct seeds_test *the, struct seeds
 		seeds_result(run_seed(w, seed), "the seed");
 	} else {
 		if (!only)
-			test->points(w);
+			test_points(w);
 		run_seeds(w, seeds);
 		if (!only && seeds >= SEEDS)
-			test->breadth(w);
+			test_breadth(w);
 	}
 	printf("1..%u\n", cases);
 	return failed ? 1 : 0;

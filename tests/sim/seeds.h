@@ -23,21 +23,23 @@ struct seeds {
 	uint64_t faults[KINDS_MAX]; /* that happened, in all runs */
 };
 
-/* A test. Its functions begin with the world, whose first member is a struct seeds. */
+/* A test, which also defines the functions test_…() below. */
 struct seeds_test {
 	const char *program;  /* "sim-rpc" */
 	const char *what;     /* has seeds: "calls" */
 	unsigned seconds_max; /* that a run may take */
 	unsigned more;	      /* times as many seeds as others have: they are short */
-	/* What is run for w->seed; and something small and regular, for one fault on schedule. */
-	void (*plan)(struct seeds *w);
-	void (*plan_small)(struct seeds *w, const char *faults);
-	void (*print)(const struct seeds *w);
-	/* As planned, see seeds_simulate(). */
-	void (*run)(struct seeds *w);
-	void (*points)(struct seeds *w);  /* calls seeds_points() */
-	void (*breadth)(struct seeds *w); /* what must have happened in all of them */
 };
+
+/* Draws the plan of w->seed. */
+void test_plan(struct seeds *w);
+/* A small and regular plan, for one scheduled fault. */
+void test_plan_small(struct seeds *w, const char *faults);
+void test_print(const struct seeds *w);
+/* Runs the plan: see seeds_simulate(). */
+void test_run(struct seeds *w);
+void test_points(struct seeds *w);  /* calls seeds_points() */
+void test_breadth(struct seeds *w); /* checks what must have happened in the runs of all seeds */
 
 /* All of it: what main() returns. */
 int seeds_main(int argc, char **argv, const struct seeds_test *test, struct seeds *w);

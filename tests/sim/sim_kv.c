@@ -69,7 +69,7 @@ static void begin_world(struct world *w)
 	memset(w->lives, 0, sizeof(w->lives));
 }
 
-static void run(struct seeds *run)
+void test_run(struct seeds *run)
 {
 	struct world *w = (struct world *)run;
 	struct client_arg arg[CLIENTS_MAX];
@@ -105,7 +105,7 @@ static void test_statuses(const struct sums *sums)
 }
 
 /* What happened in them. */
-static void breadth(struct seeds *run)
+void test_breadth(struct seeds *run)
 {
 	const struct world *w = (const struct world *)run;
 	const struct sums *s = &w->sums;
@@ -140,7 +140,7 @@ static void breadth(struct seeds *run)
 	seeds_result(s->undecided * UNDECIDED_MAX <= s->keys, "and it is known of almost all keys");
 }
 
-static void points(struct seeds *run)
+void test_points(struct seeds *run)
 {
 	struct world *w = (struct world *)run;
 
@@ -153,39 +153,12 @@ static void points(struct seeds *run)
 	}
 }
 
-static void plan(struct seeds *run)
-{
-	struct world *w = (struct world *)run;
-
-	w->points = false;
-	plan_draw(&w->plan, run->seed);
-}
-
-static void small(struct seeds *run, const char *faults)
-{
-	struct world *w = (struct world *)run;
-
-	w->points = true;
-	plan_small(&w->plan, faults, w->bypass);
-}
-
-static void print(const struct seeds *run)
-{
-	plan_print(&((const struct world *)run)->plan);
-}
-
 int main(int argc, char **argv)
 {
 	static const struct seeds_test test = {
 		.program = "sim-kv",
 		.what = "keys",
 		.seconds_max = 30,
-		.plan = plan,
-		.plan_small = small,
-		.print = print,
-		.run = run,
-		.points = points,
-		.breadth = breadth,
 	};
 	static struct world w;
 

@@ -82,12 +82,6 @@ struct world {
 #define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
 #define world_say(w, ...)  seeds_say(&(w)->run, __VA_ARGS__)
 
-/* kv_plan.c */
-void plan_draw(struct plan *plan, uint64_t seed);
-/* Small and regular, for one scheduled fault. */
-void plan_small(struct plan *plan, const char *faults, bool bypass);
-void plan_print(const struct plan *plan);
-
 /* kv_value.c: keys and values that identify their writers. */
 uint32_t key_make(char *to, uint32_t key);
 /* len is 0, 8, or at least 16: see value_len(). */

@@ -172,11 +172,14 @@ static void draw_churn(struct plan *plan, struct rng *rng)
 	}
 }
 
-void plan_draw(struct plan *plan, uint64_t seed)
+void test_plan(struct seeds *run)
 {
-	struct rng rng = {seed * 0xd6e8feb86659fd93u + 0x6b76};
+	struct world *w = (struct world *)run;
+	struct plan *plan = &w->plan;
+	struct rng rng = {run->seed * 0xd6e8feb86659fd93u + 0x6b76};
 
-	memset(plan, 0, sizeof(*plan));
+	w->points = false;
+	*plan = (struct plan){0};
 	plan->kind = "mixed";
 	cluster_draw(&plan->cluster, &rng);
 	plan->n_clients = range(&rng, 1, CLIENTS_MAX);
@@ -199,8 +202,10 @@ void plan_draw(struct plan *plan, uint64_t seed)
 	plan->ample &= !(plan->cluster.no_memory && plan->server.bypass);
 }
 
-void plan_small(struct plan *plan, const char *faults, bool bypass)
+void test_plan_small(struct seeds *run, const char *faults)
 {
+	struct world *w = (struct world *)run;
+	struct plan *plan = &w->plan;
 	struct plan_client client = {.threads = 1,
 				     .window = 3,
 				     .batch = 3,
@@ -211,7 +216,8 @@ void plan_small(struct plan *plan, const char *faults, bool bypass)
 				     .writes = 400,
 				     .numbers = 100};
 
-	memset(plan, 0, sizeof(*plan));
+	w->points = true;
+	*plan = (struct plan){0};
 	client.opts.rpc.slots = 2;
 	client.opts.rpc.timeout_us = 5000;
 	plan->kind = "small";
@@ -223,13 +229,14 @@ void plan_small(struct plan *plan, const char *faults, bool bypass)
 	plan->client[0] = plan->client[1] = client;
 	plan->client[1].opts.rpc.mode = GN_RPC_REPLY;
 	plan->server.threads = 2;
-	plan->server.bypass = bypass;
+	plan->server.bypass = w->bypass;
 	plan->server.memory = 2ull << 20;
 	cluster_small(&plan->cluster, faults);
 }
 
-void plan_print(const struct plan *p)
+void test_print(const struct seeds *run)
 {
+	const struct plan *p = &((const struct world *)run)->plan;
 	const struct gn_kv_server_opts *o = &p->server;
 
 	printf("# %s: profile %s, caps off %llx%s%s%s\n# faults %s\n", p->kind, p->cluster.profile,

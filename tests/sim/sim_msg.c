@@ -35,7 +35,7 @@ static void check_end(struct seeds *run)
 	}
 }
 
-static void run(struct seeds *run)
+void test_run(struct seeds *run)
 {
 	struct world *w = (struct world *)run;
 	struct requester_arg arg[REQUESTERS_MAX];
@@ -54,22 +54,7 @@ static void run(struct seeds *run)
 		       check_end);
 }
 
-static void plan(struct seeds *run)
-{
-	plan_draw(&((struct world *)run)->plan, run->seed);
-}
-
-static void small(struct seeds *run, const char *faults)
-{
-	plan_small(&((struct world *)run)->plan, faults);
-}
-
-static void print(const struct seeds *run)
-{
-	plan_print(&((const struct world *)run)->plan);
-}
-
-static void points(struct seeds *run)
+void test_points(struct seeds *run)
 {
 	seeds_points(run, "alloc", 0, "responder");
 	seeds_points(run, "alloc", 1, "requester");
@@ -79,7 +64,7 @@ static void points(struct seeds *run)
 	seeds_points(run, "register", 2, "requester with datagrams");
 }
 
-static void breadth(struct seeds *run)
+void test_breadth(struct seeds *run)
 {
 	const struct sums *s = &((const struct world *)run)->sums;
 	const struct seeds_sum all[] = {
@@ -117,12 +102,6 @@ int main(int argc, char **argv)
 		.what = "messages",
 		.seconds_max = 30,
 		.more = 5,
-		.plan = plan,
-		.plan_small = small,
-		.print = print,
-		.run = run,
-		.points = points,
-		.breadth = breadth,
 	};
 	static struct world w;
 	int rc;

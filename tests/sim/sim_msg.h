@@ -76,12 +76,6 @@ struct world {
 #define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
 #define world_say(w, ...)  seeds_say(&(w)->run, __VA_ARGS__)
 
-/* msg_plan.c */
-void plan_draw(struct plan *plan, uint64_t seed);
-/* Small and regular, for one fault on schedule. */
-void plan_small(struct plan *plan, const char *faults);
-void plan_print(const struct plan *plan);
-
 /* msg_requester.c, msg_responder.c; arg: struct requester_arg, struct world */
 struct requester_arg {
 	struct world *w;

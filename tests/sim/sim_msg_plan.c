@@ -96,11 +96,12 @@ static void draw_responder(struct plan *plan, struct rng *rng)
 	plan->pause_us = range(rng, 1, 300);
 }
 
-void plan_draw(struct plan *plan, uint64_t seed)
+void test_plan(struct seeds *run)
 {
-	struct rng rng = {seed * 0xd6e8feb86659fd93u + 0x6d7367};
+	struct plan *plan = &((struct world *)run)->plan;
+	struct rng rng = {run->seed * 0xd6e8feb86659fd93u + 0x6d7367};
 
-	memset(plan, 0, sizeof(*plan));
+	*plan = (struct plan){0};
 	cluster_draw(&plan->cluster, &rng);
 	plan->n_requesters = range(&rng, 1, REQUESTERS_MAX);
 	draw_responder(plan, &rng);
@@ -112,9 +113,10 @@ void plan_draw(struct plan *plan, uint64_t seed)
 		draw_faults(plan, &rng);
 }
 
-void plan_small(struct plan *plan, const char *faults)
+void test_plan_small(struct seeds *run, const char *faults)
 {
-	memset(plan, 0, sizeof(*plan));
+	struct plan *plan = &((struct world *)run)->plan;
+	*plan = (struct plan){0};
 	plan->n_requesters = 3;
 	for (unsigned i = 0; i < plan->n_requesters; i++) {
 		static const enum gn_msg_protocol protocols[] = {GN_MSG_WRITE_SEND, GN_MSG_UD,
@@ -134,8 +136,9 @@ void plan_small(struct plan *plan, const char *faults)
 	cluster_small(&plan->cluster, faults);
 }
 
-void plan_print(const struct plan *p)
+void test_print(const struct seeds *run)
 {
+	const struct plan *p = &((const struct world *)run)->plan;
 	const struct gn_msg_responder_opts *o = &p->responder;
 
 	printf("# profile %s, caps off %llx%s\n# faults %s\n", p->cluster.profile,

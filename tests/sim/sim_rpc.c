@@ -54,7 +54,7 @@ static void check_end(struct seeds *run)
 	}
 }
 
-static void run(struct seeds *run)
+void test_run(struct seeds *run)
 {
 	struct world *w = (struct world *)run;
 	const unsigned raw = w->plan.n_clients + w->plan.raw, clients = raw + w->plan.scribblers;
@@ -107,7 +107,7 @@ static bool test_sums(const struct sums *sums)
 	return seeds_all_there(all, sizeof(all) / sizeof(*all));
 }
 
-static void breadth(struct seeds *run)
+void test_breadth(struct seeds *run)
 {
 	const struct world *w = (const struct world *)run;
 	struct seeds_sum ends[GN_RPC_FAILED + 1];
@@ -119,27 +119,12 @@ static void breadth(struct seeds *run)
 	seeds_all_faults(run, "ud-"); /* calls send no datagrams */
 }
 
-static void points(struct seeds *run)
+void test_points(struct seeds *run)
 {
 	seeds_points(run, "alloc", 0, "server");
 	seeds_points(run, "alloc", 1, "client");
 	seeds_points(run, "register", 0, "server");
 	seeds_points(run, "register", 1, "client");
-}
-
-static void plan(struct seeds *run)
-{
-	plan_draw(&((struct world *)run)->plan, run->seed);
-}
-
-static void small(struct seeds *run, const char *faults)
-{
-	plan_small(&((struct world *)run)->plan, faults);
-}
-
-static void print(const struct seeds *run)
-{
-	plan_print(&((const struct world *)run)->plan);
 }
 
 int main(int argc, char **argv)
@@ -148,12 +133,6 @@ int main(int argc, char **argv)
 		.program = "sim-rpc",
 		.what = "calls",
 		.seconds_max = 20,
-		.plan = plan,
-		.plan_small = small,
-		.print = print,
-		.run = run,
-		.points = points,
-		.breadth = breadth,
 	};
 	static struct world w;
 	int rc;

@@ -95,12 +95,6 @@ struct world {
 /* A new call, or NULL if there are more than planned; number may be 0 when it is NULL. */
 struct call *world_call(struct world *w, unsigned life, uint32_t *number);
 
-/* rpc_plan.c */
-void plan_draw(struct plan *plan, uint64_t seed);
-/* Small and regular, for one scheduled fault. */
-void plan_small(struct plan *plan, const char *faults);
-void plan_print(const struct plan *plan);
-
 /* rpc_check.c */
 struct check {
 	struct world *w;

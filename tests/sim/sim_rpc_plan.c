@@ -180,11 +180,12 @@ static void draw_steady(struct plan *plan, struct rng *rng)
 	}
 }
 
-void plan_draw(struct plan *plan, uint64_t seed)
+void test_plan(struct seeds *run)
 {
-	struct rng rng = {seed * 0xd6e8feb86659fd93u + 0x727063};
+	struct plan *plan = &((struct world *)run)->plan;
+	struct rng rng = {run->seed * 0xd6e8feb86659fd93u + 0x727063};
 
-	memset(plan, 0, sizeof(*plan));
+	*plan = (struct plan){0};
 	cluster_draw(&plan->cluster, &rng);
 	plan->n_clients = range(&rng, 1, CLIENTS_MAX);
 	plan->raw = one_in(&rng, 4);
@@ -207,12 +208,13 @@ void plan_draw(struct plan *plan, uint64_t seed)
 	plan->groups = one_in(&rng, 2);
 }
 
-void plan_small(struct plan *plan, const char *faults)
+void test_plan_small(struct seeds *run, const char *faults)
 {
+	struct plan *plan = &((struct world *)run)->plan;
 	struct plan_client client = {
 		.window = 3, .calls = 8, .max_timeout_us = 1000, .fars = 200, .large_bytes = 5000};
 
-	memset(plan, 0, sizeof(*plan));
+	*plan = (struct plan){0};
 	client.opts.slots = 2;
 	client.opts.timeout_us = 5000;
 	plan->n_clients = 2;
@@ -224,8 +226,9 @@ void plan_small(struct plan *plan, const char *faults)
 	cluster_small(&plan->cluster, faults);
 }
 
-void plan_print(const struct plan *p)
+void test_print(const struct seeds *run)
 {
+	const struct plan *p = &((const struct world *)run)->plan;
 	const struct gn_rpc_server_opts *o = &p->server;
 
 	printf("# profile %s, caps off %llx%s%s\n# faults %s\n", p->cluster.profile,
