@@ -183,10 +183,11 @@ static bool attack(struct hand *h, uint32_t message)
 	return true;
 }
 
-int scribble(const struct scribbler *s)
+uint64_t scribble(const struct scribbler *s)
 {
 	struct gn_fabric *fabric;
-	int n = 0, rc = gn_fabric_open(s->fabric, &fabric);
+	int rc = gn_fabric_open(s->fabric, &fabric);
+	uint64_t n = 0;
 
 	for (unsigned round = 0; !rc && round < s->rounds; round++) {
 		struct hand h = {.s = s};
@@ -196,15 +197,14 @@ int scribble(const struct scribbler *s)
 
 			while (i <= MESSAGES && attack(&h, i))
 				i++;
-			n += (int)i;
+			n += i;
 			gn_disconnect(h.qp);
 		}
 		destroy(&h);
-		if (s->posted)
-			s->posted(s->arg);
+		*s->active_ns = gn_sim_now_ns(s->run->sim);
 		gn_sleep_us(gn_random() % 50);
 	}
 	if (!rc)
 		rc = gn_fabric_close(fabric);
-	return rc ? rc : n;
+	return rc ? 0 : n;
 }

@@ -819,22 +819,16 @@ int client_main(struct gn_env *env, int argc, char **argv)
 	const struct client_arg *arg = env->arg;
 	struct world *w = arg->w;
 	struct gn_fabric *fabric;
-	int rc = -ENOMEM;
+	int rc;
 
 	(void)argc;
 	(void)argv;
 	if (w->lives[arg->index]++)
 		end_last_life(w, arg->index);
-	for (unsigned i = 0; rc && i < ATTEMPTS; i++) {
-		rc = gn_fabric_open(env->fabric, &fabric);
-		if (rc)
-			gn_sleep_us(10);
-	}
+	rc = seeds_fabric_open(env, ATTEMPTS, 10, &fabric);
 	if (!rc) {
 		run_threads(arg, fabric);
-		rc = gn_fabric_close(fabric);
-		if (rc)
-			world_fail(w, "a client's fabric cannot be closed: %s", gn_strerror(rc));
+		seeds_fabric_close(&w->run, fabric, "a client");
 	} else if (!w->plan.cluster.no_memory) {
 		world_fail(w, "no fabric: %s", gn_strerror(rc));
 	}

@@ -155,14 +155,10 @@ int responder_main(struct gn_env *env, int argc, char **argv)
 	struct world *w = env->arg;
 	uint32_t stop_us = w->plan.stop_us;
 	struct gn_fabric *fabric;
-	int rc = -ENOMEM;
+	int rc;
 
 	(void)argc, (void)argv;
-	for (unsigned i = 0; rc && i < ATTEMPTS; i++) {
-		rc = gn_fabric_open(env->fabric, &fabric);
-		if (rc)
-			gn_sleep_us(MEMORY_US);
-	}
+	rc = seeds_fabric_open(env, ATTEMPTS, MEMORY_US, &fabric);
 	if (rc)
 		return w->plan.cluster.no_memory ? 0 : 1;
 	for (unsigned i = 0; i < ATTEMPTS && !all_over(w) && !*w->run.failure; i++) {
@@ -172,8 +168,6 @@ int responder_main(struct gn_env *env, int argc, char **argv)
 		if (!rc)
 			stop_us = 0;
 	}
-	rc = gn_fabric_close(fabric);
-	if (rc)
-		world_fail(w, "the responder's fabric cannot be closed: %s", gn_strerror(rc));
+	seeds_fabric_close(&w->run, fabric, "the responder");
 	return 0;
 }

@@ -601,15 +601,11 @@ int client_main(struct gn_env *env, int argc, char **argv)
 	const unsigned life = w->n_lives++;
 	unsigned left = plan->calls;
 	struct gn_fabric *fabric;
-	int rc = -ENOMEM;
+	int rc;
 
 	(void)argc;
 	(void)argv;
-	for (unsigned i = 0; rc && i < ATTEMPTS; i++) {
-		rc = gn_fabric_open(env->fabric, &fabric);
-		if (rc)
-			gn_sleep_us(10);
-	}
+	rc = seeds_fabric_open(env, ATTEMPTS, 10, &fabric);
 	for (unsigned i = 0; !rc && i < ATTEMPTS && left; i++) {
 		if (gn_sim_now_ns(w->run.sim) > UNTIL_NS)
 			break;
@@ -618,8 +614,8 @@ int client_main(struct gn_env *env, int argc, char **argv)
 	}
 	if (rc && !w->plan.cluster.no_memory)
 		world_fail(w, "no fabric: %s", gn_strerror(rc));
-	else if (!rc && (rc = gn_fabric_close(fabric)))
-		world_fail(w, "a client's fabric cannot be closed: %s", gn_strerror(rc));
+	else if (!rc)
+		seeds_fabric_close(&w->run, fabric, "a client");
 	w->life[life].over = true;
 	w->clients_over++;
 	return 0;
