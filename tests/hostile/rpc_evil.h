@@ -13,6 +13,7 @@
 #include "evil_hello.h"
 #include "fuzz.h"
 #include "rpc/wire.h"
+#include "rpc_endpoint.h"
 #include "rpc_world.h"
 
 #define SENDS 64u
@@ -30,9 +31,7 @@ struct evil {
 	unsigned lives, requests, answered; /* atomic */
 	int failed;
 
-	struct raw_endpoint ep;
-	struct gn_mem *reply;
-	struct gn_mr *reply_mr;
+	struct rpc_endpoint ep;
 	uint8_t *buf;
 	struct rpc_hello hello;
 	struct rpc_welcome welcome;
@@ -49,31 +48,15 @@ struct evil {
 static void evil_end(struct evil *e)
 {
 	if (e->up && fuzz_pick(2))
-		gn_disconnect(e->ep.qp);
-	gn_qp_destroy(e->ep.qp);
-	e->ep.qp = NULL;
-	gn_mr_deregister(e->reply_mr);
-	gn_mem_free(e->reply);
-	raw_endpoint_reset(&e->ep);
+		gn_disconnect(e->ep.raw.qp);
+	rpc_endpoint_reset(&e->ep);
 	e->up = false;
-	e->reply_mr = NULL;
-	e->reply = NULL;
 }
 
 static int evil_make(struct evil *e)
 {
-	const struct raw_endpoint_opts opts = {.bytes = BUF_BYTES,
-					       .remote = GN_REMOTE_READ,
-					       .cq_depth = 4 * SENDS,
-					       .notify = true};
-	struct gn_qp_opts qp = {
-		.size = sizeof(qp), .type = GN_QP_RC, .max_send_wr = SENDS, .max_inline = 64};
-
-	EXPECT(raw_endpoint_make(&e->ep, e->fabric, &opts, &qp) == 0);
-	EXPECT(gn_mem_alloc(e->fabric, BUF_BYTES, GN_REMOTE_WRITE, &e->reply) == 0);
-	EXPECT(gn_mr_register(e->ep.pd, e->reply, 0, BUF_BYTES, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
-			      &e->reply_mr) == 0);
-	e->buf = gn_mem_addr(e->ep.mem);
+	EXPECT(rpc_endpoint_make(&e->ep, e->fabric, BUF_BYTES, SENDS, 4 * SENDS) == 0);
+	e->buf = gn_mem_addr(e->ep.raw.mem);
 	return 0;
 }
 
@@ -81,7 +64,7 @@ static void draw_hello(struct evil *e)
 {
 	struct gn_remote reply;
 
-	gn_mr_remote(e->reply_mr, &reply);
+	gn_mr_remote(e->ep.reply_mr, &reply);
 	e->hello = (struct rpc_hello){.magic = RPC_MAGIC,
 				      .version = RPC_VERSION,
 				      .bytes = sizeof(e->hello),
@@ -101,7 +84,7 @@ static int evil_begin(struct evil *e)
 
 	EXPECT(evil_make(e) == 0);
 	draw_hello(e);
-	if (evil_hello_send(&e->ep, e->addr, &e->hello, sizeof(e->hello), &event))
+	if (evil_hello_send(&e->ep.raw, e->addr, &e->hello, sizeof(e->hello), &event))
 		return 0;
 	memcpy(&e->welcome, event.private_data, sizeof(e->welcome));
 	e->number = 1;
@@ -119,9 +102,10 @@ static void post(struct evil *e, struct gn_wr *wr)
 	int n;
 
 	wr->flags |= GN_SIGNALED;
-	for (unsigned tries = 0; e->up && gn_post_send(e->ep.qp, wr, NULL) && tries < 10; tries++)
+	for (unsigned tries = 0; e->up && gn_post_send(e->ep.raw.qp, wr, NULL) && tries < 10;
+	     tries++)
 		gn_yield();
-	n = gn_cq_poll(e->ep.cq, wc, 16);
+	n = gn_cq_poll(e->ep.raw.cq, wc, 16);
 	for (int i = 0; i < n; i++)
 		if (wc[i].status != GN_WC_OK)
 			e->up = false; /* the server has disconnected it */
@@ -129,7 +113,7 @@ static void post(struct evil *e, struct gn_wr *wr)
 
 static void write_at(struct evil *e, uint32_t from, uint64_t to, uint32_t len, uint32_t key)
 {
-	const struct gn_sge sge = {e->buf + from, len, gn_mr_lkey(e->ep.mr)};
+	const struct gn_sge sge = {e->buf + from, len, gn_mr_lkey(e->ep.raw.mr)};
 	struct gn_wr wr;
 
 	gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &(struct gn_remote){.key = key}, to, 0);
@@ -166,7 +150,7 @@ static uint32_t draw_entry(struct evil *e, uint8_t *to, uint32_t room, uint32_t 
 	if (!fuzz_pick(8 * e->entries) && room >= sizeof(entry) + sizeof(struct rpc_large_ref)) {
 		struct rpc_large_ref ref;
 
-		gn_mr_remote(e->ep.mr, &mine);
+		gn_mr_remote(e->ep.raw.mr, &mine);
 		ref = (struct rpc_large_ref){.offset = fuzz_pick(2) ? 0 : fuzz_strange(),
 					     .key = fuzz_pick(3) ? mine.key : fuzz_strange(),
 					     .len = fuzz_pick(2) ? fuzz_pick(BUF_BYTES) :
@@ -254,7 +238,7 @@ static void read_results(struct evil *e)
 {
 	const uint64_t stride = rpc_stride(e->welcome.max_result);
 	const uint32_t next = e->results + 1;
-	const struct gn_sge sge = {e->buf, (uint32_t)stride, gn_mr_lkey(e->ep.mr)};
+	const struct gn_sge sge = {e->buf, (uint32_t)stride, gn_mr_lkey(e->ep.raw.mr)};
 	struct gn_wr wr;
 	uint64_t seq;
 
@@ -303,7 +287,7 @@ static void flood(struct evil *e)
 /* Forbidden accesses: they cost the connection. */
 static void trespass(struct evil *e)
 {
-	const struct gn_sge sge = {e->buf, 64, gn_mr_lkey(e->ep.mr)};
+	const struct gn_sge sge = {e->buf, 64, gn_mr_lkey(e->ep.raw.mr)};
 	struct gn_wr wr;
 
 	switch (fuzz_pick(4)) {
@@ -349,7 +333,7 @@ static void act(struct evil *e)
 
 static int evil_lives(struct evil *e)
 {
-	EXPECT(gn_ctx_create(e->fabric, &e->ep.ctx) == 0);
+	EXPECT(gn_ctx_create(e->fabric, &e->ep.raw.ctx) == 0);
 	while (!__atomic_load_n(e->stop, __ATOMIC_ACQUIRE)) {
 		struct gn_event event;
 		unsigned acts = fuzz_pick(300);
@@ -357,13 +341,13 @@ static int evil_lives(struct evil *e)
 		EXPECT(evil_begin(e) == 0);
 		while (acts-- && e->up && !__atomic_load_n(e->stop, __ATOMIC_ACQUIRE)) {
 			act(e);
-			if (!gn_chan_next(e->ep.chan, &event) &&
+			if (!gn_chan_next(e->ep.raw.chan, &event) &&
 			    event.type == GN_EVENT_DISCONNECTED)
 				e->up = false;
 		}
 		evil_end(e);
 	}
-	EXPECT(gn_ctx_destroy(e->ep.ctx) == 0);
+	EXPECT(gn_ctx_destroy(e->ep.raw.ctx) == 0);
 	return 0;
 }
 

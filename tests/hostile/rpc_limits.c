@@ -129,7 +129,8 @@ static void test_held(void **state)
 static uint32_t reply_len(const struct raw_client *r, uint32_t number)
 {
 	const uint64_t at = (number & (r->welcome.slots - 1)) * rpc_stride(r->welcome.max_result);
-	const struct rpc_head *head = (const void *)((const uint8_t *)gn_mem_addr(r->reply) + at);
+	const struct rpc_head *head =
+		(const void *)((const uint8_t *)gn_mem_addr(r->ep.reply) + at);
 	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
 
 	while (__atomic_load_n(&head->seq, __ATOMIC_ACQUIRE) != rpc_seq(r->welcome.epoch, number)) {
@@ -261,7 +262,7 @@ static void test_large_requests(void **state)
 	begin(&a, "large", &opts);
 	raw.fabric = a.fabric;
 	assert_int_equal(raw_connect(&raw, a.victim.addr, raw_hello(GN_RPC_WINDOW_MAX)), 0);
-	assert_int_equal(gn_mr_remote(raw.ep.mr, &mine), 0);
+	assert_int_equal(gn_mr_remote(raw.ep.raw.mr, &mine), 0);
 	ref = (struct rpc_large_ref){.offset = mine.offset, .key = mine.key, .len = RAW_BYTES};
 	raw.index = RPC_LARGE;
 	for (unsigned i = 1; i < raw.welcome.slots && raw.up; i++)
@@ -285,7 +286,7 @@ static void misbehave(struct raw_client *raw)
 	struct gn_remote mine;
 	struct rpc_large_ref ref;
 
-	assert_int_equal(gn_mr_remote(raw->ep.mr, &mine), 0);
+	assert_int_equal(gn_mr_remote(raw->ep.raw.mr, &mine), 0);
 	for (unsigned i = 1; i < raw->welcome.slots && raw->up; i++) {
 		const uint64_t what = gn_random();
 		const struct two want = {(uint32_t)(what >> 8) % (64u << 10), 7};

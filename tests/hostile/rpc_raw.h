@@ -12,9 +12,9 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "../raw_endpoint.h"
 #include "cost.h"
 #include "rpc/wire.h"
+#include "rpc_endpoint.h"
 #include "rpc_world.h"
 
 #define RAW_BYTES (64u << 10) /* of a client's own memory */
@@ -22,9 +22,7 @@
 
 struct raw_client {
 	struct gn_fabric *fabric;
-	struct raw_endpoint ep;
-	struct gn_mem *reply;
-	struct gn_mr *reply_mr;
+	struct rpc_endpoint ep;
 	uint8_t *buf;
 	struct rpc_hello hello;
 	struct rpc_welcome welcome;
@@ -47,28 +45,15 @@ static inline struct rpc_hello raw_hello(uint32_t window)
 
 static inline void raw_end(struct raw_client *r)
 {
-	gn_qp_destroy(r->ep.qp);
-	r->ep.qp = NULL;
-	gn_mr_deregister(r->reply_mr);
-	gn_mem_free(r->reply);
-	raw_endpoint_end(&r->ep);
+	rpc_endpoint_reset(&r->ep);
+	gn_ctx_destroy(r->ep.raw.ctx);
 	*r = (struct raw_client){.fabric = r->fabric, .flags = r->flags};
 }
 
 static inline int raw_make(struct raw_client *r)
 {
-	const struct raw_endpoint_opts opts = {.bytes = RAW_BYTES,
-					       .remote = GN_REMOTE_READ,
-					       .cq_depth = 2 * RAW_SENDS,
-					       .notify = true};
-	struct gn_qp_opts qp = {
-		.size = sizeof(qp), .type = GN_QP_RC, .max_send_wr = RAW_SENDS, .max_inline = 64};
-
-	EXPECT(raw_endpoint_make(&r->ep, r->fabric, &opts, &qp) == 0);
-	EXPECT(gn_mem_alloc(r->fabric, RAW_BYTES, GN_REMOTE_WRITE, &r->reply) == 0);
-	EXPECT(gn_mr_register(r->ep.pd, r->reply, 0, RAW_BYTES, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
-			      &r->reply_mr) == 0);
-	r->buf = gn_mem_addr(r->ep.mem);
+	EXPECT(rpc_endpoint_make(&r->ep, r->fabric, RAW_BYTES, RAW_SENDS, 2 * RAW_SENDS) == 0);
+	r->buf = gn_mem_addr(r->ep.raw.mem);
 	return 0;
 }
 
@@ -82,10 +67,10 @@ static inline int raw_connect(struct raw_client *r, const char *addr, struct rpc
 	int rc;
 
 	EXPECT(raw_make(r) == 0);
-	EXPECT(gn_mr_remote(r->reply_mr, &reply) == 0);
+	EXPECT(gn_mr_remote(r->ep.reply_mr, &reply) == 0);
 	if (!hello.reply_key)
 		hello.reply_key = reply.key;
-	rc = gn_connect_wait(r->ep.qp, addr, &opts, &event);
+	rc = gn_connect_wait(r->ep.raw.qp, addr, &opts, &event);
 	if (rc)
 		return rc;
 	r->hello = hello;
@@ -103,13 +88,14 @@ static inline int raw_post(struct raw_client *r, struct gn_wr *wr)
 	int rc;
 
 	wr->flags |= GN_SIGNALED;
-	rc = gn_post_send(r->ep.qp, wr, NULL);
+	rc = gn_post_send(r->ep.raw.qp, wr, NULL);
 	while (!rc) {
-		const int n = gn_cq_poll(r->ep.cq, &wc, 1);
+		const int n = gn_cq_poll(r->ep.raw.cq, &wc, 1);
 
 		if (n)
 			rc = n < 0 || wc.status != GN_WC_OK ? -EPIPE : 1;
-		else if (!gn_chan_next(r->ep.chan, &event) && event.type == GN_EVENT_DISCONNECTED)
+		else if (!gn_chan_next(r->ep.raw.chan, &event) &&
+			 event.type == GN_EVENT_DISCONNECTED)
 			rc = -EPIPE;
 		else
 			gn_yield();
@@ -120,7 +106,7 @@ static inline int raw_post(struct raw_client *r, struct gn_wr *wr)
 
 static inline int raw_write(struct raw_client *r, uint64_t to, uint32_t len)
 {
-	const struct gn_sge sge = {r->buf, len, gn_mr_lkey(r->ep.mr)};
+	const struct gn_sge sge = {r->buf, len, gn_mr_lkey(r->ep.raw.mr)};
 	struct gn_wr wr;
 
 	gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &(struct gn_remote){.key = r->welcome.request_key},

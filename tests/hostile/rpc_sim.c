@@ -13,7 +13,7 @@
 /* Fetches only the head: that is faster than the WRITE of the whole result. */
 static int see_result(struct raw_client *r, uint32_t number)
 {
-	const struct gn_sge sge = {r->buf, RPC_ALIGN, gn_mr_lkey(r->ep.mr)};
+	const struct gn_sge sge = {r->buf, RPC_ALIGN, gn_mr_lkey(r->ep.raw.mr)};
 	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
 	const uint64_t at = (number & (r->welcome.slots - 1)) * rpc_stride(r->welcome.max_result);
 	struct gn_wr wr;
@@ -375,7 +375,7 @@ PROGRAM(deaf)
 	for (unsigned i = 0; i < ASKED; i++) {
 		group[i].fabric = fabric;
 		EXPECT(raw_make(&group[i]) == 0);
-		EXPECT(gn_connect(group[i].ep.qp, SIM_ADDR, &conn) == 0);
+		EXPECT(gn_connect(group[i].ep.raw.qp, SIM_ADDR, &conn) == 0);
 	}
 	gn_sleep_us(3000000);
 	for (unsigned i = 0; i < ASKED; i++)

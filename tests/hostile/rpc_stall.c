@@ -44,7 +44,7 @@ static void begin(struct attack *a, const char *name)
 /* Sets the busy word that its library would set. Nothing is posted from now on. */
 static void say_busy(struct raw_client *r)
 {
-	uint64_t *word = &((struct shm_qp *)r->ep.qp)->conn.own_area->busy.posting;
+	uint64_t *word = &((struct shm_qp *)r->ep.raw.qp)->conn.own_area->busy.posting;
 
 	__atomic_store_n(word, *word | 1, __ATOMIC_SEQ_CST);
 }
