@@ -181,6 +181,7 @@ static int run_block(struct load_client *c, struct block *block, uint64_t block_
 	c->deadline_ns = c->since_ns + LOAD_OP_US * 1000ull + c->slack_ns;
 	c->look_at = c->ended + c->kind->group_ops(c);
 	rc = c->kind->run(c);
+	c->block = NULL; /* what is under way ends after it */
 	if (!rc && load_failed(c->run))
 		rc = -EIO;
 	return *c->interrupted ? -EINTR : rc;
