@@ -304,6 +304,15 @@ int procs_measure(struct procs *p, const struct load *limit, const struct load *
 	return rc;
 }
 
+void procs_scale_latency(const struct load_opts *o, struct load_result *r)
+{
+	const double under_way = o->batch_auto ? r->batch : o->inflight;
+
+	r->run.p50_ns *= under_way;
+	r->run.p99_ns *= under_way;
+	r->run.p999_ns *= under_way;
+}
+
 /* ---- the end ---- */
 
 void procs_stop_server(struct procs *p)

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "load.h"
+#include "procs.h"
 
 #define GROUP_OPS 4u
+#define CHOSEN	  5u
 
 /* Operations end until the harness says so; as many are under way then as the test wants. */
 static int fake_run(struct load_client *c)
@@ -17,9 +18,10 @@ static int fake_run(struct load_client *c)
 	return 0;
 }
 
+/* A connection that has chosen batches of CHOSEN. */
 static void fake_count(const struct load_client *c, struct load_sums *out)
 {
-	*out = (struct load_sums){.ops = c->ended};
+	*out = (struct load_sums){.ops = c->ended, .switches = 3, .batches = CHOSEN, .batched = 1};
 }
 
 static uint64_t fake_group_ops(const struct load_client *c)
@@ -82,10 +84,41 @@ static void after_the_block(void **state)
 	assert_true(block.ops >= GROUP_OPS && block.group_ns.count);
 }
 
+/* A choice is a state of the connection: its change during a block says nothing. */
+static void choices(void **state)
+{
+	struct world *w = *state;
+	const struct load_sums *sums = &w->run->tally[0].sums;
+	struct block block;
+
+	for (unsigned i = 0; i < 3; i++)
+		run_block(w, &block);
+	assert_int_equal(sums->switches, 3);
+	assert_int_equal(sums->batched, 1);
+	assert_int_equal(sums->batches, CHOSEN);
+}
+
+/* Operations share a group's time; each takes as long as those under way with it together. */
+static void latencies(void **state)
+{
+	struct load_opts opts = {.batch = 128, .inflight = 128};
+	struct load_result r = {.run = {.p50_ns = 10, .p99_ns = 20, .p999_ns = 30}, .batch = 4};
+
+	(void)state;
+	procs_scale_latency(&opts, &r);
+	assert_true(r.run.p50_ns == 1280 && r.run.p99_ns == 2560 && r.run.p999_ns == 3840);
+	opts.batch_auto = true; /* 128 is the most that there may be */
+	r.run.p50_ns = 10;
+	procs_scale_latency(&opts, &r);
+	assert_true(r.run.p50_ns == 40);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(after_the_block, setup, teardown),
+		cmocka_unit_test_setup_teardown(choices, setup, teardown),
+		cmocka_unit_test(latencies),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
