@@ -331,7 +331,7 @@ void load_sheet_opts(struct bench_sheet *s, const struct load_opts *o)
 		return;
 	sheet_text(s, "profile", o->profile);
 	sheet_text(s, "preset", load_presets[o->paper]);
-	sheet_number(s, "seed", (double)o->seed, 0);
+	sheet_count(s, "seed", o->seed);
 	sheet_number(s, "effort", o->effort, 4);
 }
 
