@@ -108,15 +108,19 @@ int procs_open(struct procs *p, const struct load_kind *kind, size_t bytes,
 
 /* ---- starting ---- */
 
-/* How many live. */
+/* How many live. One that died has not done all that it was to do: the run fails. */
 static uint32_t reap(struct procs *p)
 {
 	uint32_t left = 0;
 
 	for (uint32_t i = 0; i < p->n_pids; i++) {
-		if (p->pids[i] > 0 && waitpid(p->pids[i], NULL, WNOHANG) != 0)
+		int status = 0;
+
+		if (p->pids[i] > 0 && waitpid(p->pids[i], &status, WNOHANG) != 0)
 			p->pids[i] = 0;
 		left += p->pids[i] > 0;
+		if (status)
+			load_fail(p->run, -EPIPE, "another process has died");
 	}
 	return left;
 }
