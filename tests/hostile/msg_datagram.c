@@ -19,7 +19,7 @@ static const uint8_t nowhere[16] = {[10] = 0xff, 0xff, 10, 77, 0, 99};
 
 static int send_long(struct raw *raw, uint32_t qkey, uint32_t len)
 {
-	const struct gn_sge sge = {gn_mem_addr(raw->mem), len, gn_mr_lkey(raw->mr)};
+	const struct gn_sge sge = {gn_mem_addr(raw->ep.mem), len, gn_mr_lkey(raw->ep.mr)};
 	const uint64_t until_ns = gn_deadline_us(UNIT_PATIENCE_US);
 	struct gn_wc wc;
 	struct gn_wr wr;
@@ -28,7 +28,7 @@ static int send_long(struct raw *raw, uint32_t qkey, uint32_t len)
 	gn_wr_ud(&wr, 0, &sge, raw->ah, raw->welcome.ud.qpn, qkey, GN_SIGNALED);
 	EXPECT(gn_post_send(raw->ud, &wr, NULL) == 0);
 	do
-		n = gn_cq_wait(raw->cq, &wc, 1, until_ns, "a datagram to leave");
+		n = gn_cq_wait(raw->ep.cq, &wc, 1, until_ns, "a datagram to leave");
 	while (n == 1 && wc.qp != raw->ud);
 	EXPECT(n == 1 && wc.status == GN_WC_OK);
 	return 0;
@@ -63,19 +63,10 @@ static int stranger_sends(struct world *w, struct gn_fabric *fabric)
 static int too_long(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
 	struct honest h;
-	int rc;
 
-	if (client) {
-		world_await_least(w, &w->step, 1);
-		rc = stranger_sends(w, fabric);
-		STORE(w->step, 2);
-		return rc;
-	}
-	EXPECT(honest_begin(&h, w, fabric) == 0);
-	EXPECT(honest_ask(&h) == 0);
-	STORE(w->step, 1);
-	while (LOAD(w->step) < 2)
-		EXPECT(honest_ask(&h) == 0);
+	if (client)
+		return attack_beside_honest(w, fabric, stranger_sends);
+	EXPECT(honest_during_attack(&h, w, fabric) == 0);
 	for (unsigned i = 0; i < 20; i++)
 		EXPECT(honest_ask(&h) == 0);
 	gn_msg_requester_destroy(h.requester);
@@ -121,19 +112,10 @@ static int stranger_greets(struct world *w, struct gn_fabric *fabric)
 static int from_nowhere(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
 	struct honest h;
-	int rc;
 
-	if (client) {
-		world_await_least(w, &w->step, 1);
-		rc = stranger_greets(w, fabric);
-		STORE(w->step, 2);
-		return rc;
-	}
-	EXPECT(honest_begin(&h, w, fabric) == 0);
-	EXPECT(honest_ask(&h) == 0);
-	STORE(w->step, 1);
-	while (LOAD(w->step) < 2)
-		EXPECT(honest_ask(&h) == 0);
+	if (client)
+		return attack_beside_honest(w, fabric, stranger_greets);
+	EXPECT(honest_during_attack(&h, w, fabric) == 0);
 	printf("# %s: %llu honest requests, the slowest took %llu us\n", w->profile,
 	       (unsigned long long)h.asked, (unsigned long long)h.worst_ns / 1000);
 	EXPECT(h.worst_ns < STALL_NS);

@@ -20,14 +20,14 @@ static int write_nonsense(struct raw *raw)
 {
 	const struct gn_remote to = {.key = raw->welcome.request_key};
 	const uint32_t head[2] = {1, ~MSG_REFUSED};
-	const struct gn_sge sge = {gn_mem_addr(raw->mem), sizeof(head), gn_mr_lkey(raw->mr)};
+	const struct gn_sge sge = {gn_mem_addr(raw->ep.mem), sizeof(head), gn_mr_lkey(raw->ep.mr)};
 	struct gn_wr wr;
 	struct gn_wc wc;
 
 	memcpy(sge.addr, head, sizeof(head));
 	gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &to, 0, GN_SIGNALED);
-	EXPECT(gn_post_send(raw->qp, &wr, NULL) == 0);
-	EXPECT(gn_cq_wait(raw->cq, &wc, 1, gn_deadline_us(UNIT_PATIENCE_US), "a WRITE") == 1);
+	EXPECT(gn_post_send(raw->ep.qp, &wr, NULL) == 0);
+	EXPECT(gn_cq_wait(raw->ep.cq, &wc, 1, gn_deadline_us(UNIT_PATIENCE_US), "a WRITE") == 1);
 	EXPECT(wc.status == GN_WC_OK);
 	return 0;
 }
@@ -43,7 +43,7 @@ static int get_stuck(struct raw *raw, struct world *w, struct gn_fabric *fabric)
 	EXPECT(raw_greet(raw, w->addr, &hello) == 0);
 	world_still(w);
 	EXPECT(write_nonsense(raw) == 0);
-	word = &((struct shm_qp *)raw->qp)->conn.own_area->busy.posting;
+	word = &((struct shm_qp *)raw->ep.qp)->conn.own_area->busy.posting;
 	__atomic_store_n(word, *word | 1, __ATOMIC_SEQ_CST);
 	world_still(w);
 	return 0;
@@ -273,7 +273,7 @@ static int reflected(struct world *w, struct gn_fabric *fabric, unsigned client)
 	hello = raw_hello(&raw, GN_MSG_UD);
 	hello.ud = bystander;
 	EXPECT(raw_greet(&raw, w->addr, &hello) == 0);
-	EXPECT(gn_chan_wait(raw.chan, until_ns, &event) == 0);
+	EXPECT(gn_chan_wait(raw.ep.chan, until_ns, &event) == 0);
 	EXPECT(event.type == GN_EVENT_DISCONNECTED);
 	raw_free(&raw);
 	return 0;

@@ -6,6 +6,7 @@
 #ifndef GN_TESTS_HOSTILE_MSG_RAW_H
 #define GN_TESTS_HOSTILE_MSG_RAW_H
 
+#include "../raw_endpoint.h"
 #include "msg/wire.h"
 #include "msg_stream.h"
 
@@ -14,42 +15,28 @@
 #define RAW_QKEY  77u
 
 struct raw {
-	struct gn_ctx *ctx;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
-	struct gn_pd *pd;
-	struct gn_mem *mem;
-	struct gn_mr *mr;
-	struct gn_qp *qp, *ud;
+	struct raw_endpoint ep;
+	struct gn_qp *ud;
 	struct gn_ah *ah; /* to the responder's datagram qp */
 	struct msg_welcome welcome;
 };
 
 static inline int raw_make(struct raw *raw, struct gn_fabric *fabric)
 {
+	const struct raw_endpoint_opts own = {.bytes = RAW_BYTES,
+					      .remote = GN_REMOTE_WRITE,
+					      .cq_depth = 4 * RAW_WRS,
+					      .notify = true};
 	struct gn_qp_opts opts = {.size = sizeof(opts),
 				  .type = GN_QP_RC,
 				  .max_send_wr = RAW_WRS,
 				  .max_recv_wr = RAW_WRS,
 				  .qkey = RAW_QKEY};
 
-	*raw = (struct raw){.qp = NULL};
-	EXPECT(gn_ctx_create(fabric, &raw->ctx) == 0);
-	EXPECT(gn_chan_create(raw->ctx, &raw->chan) == 0);
-	EXPECT(gn_cq_create(raw->ctx,
-			    &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts),
-						 .depth = 4 * RAW_WRS,
-						 .chan = raw->chan},
-			    &raw->cq) == 0);
-	EXPECT(gn_pd_create(raw->ctx, &raw->pd) == 0);
-	EXPECT(gn_mem_alloc(fabric, RAW_BYTES, GN_REMOTE_WRITE, &raw->mem) == 0);
-	EXPECT(gn_mr_register(raw->pd, raw->mem, 0, RAW_BYTES, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
-			      &raw->mr) == 0);
-	opts.send_cq = opts.recv_cq = raw->cq;
-	opts.chan = raw->chan;
-	EXPECT(gn_qp_create(raw->pd, &opts, &raw->qp) == 0);
+	*raw = (struct raw){.ud = NULL};
+	EXPECT(raw_endpoint_make(&raw->ep, fabric, &own, &opts) == 0);
 	opts.type = GN_QP_UD;
-	EXPECT(gn_qp_create(raw->pd, &opts, &raw->ud) == 0);
+	EXPECT(gn_qp_create(raw->ep.pd, &opts, &raw->ud) == 0);
 	return 0;
 }
 
@@ -57,13 +44,7 @@ static inline void raw_free(struct raw *raw)
 {
 	gn_ah_destroy(raw->ah);
 	gn_qp_destroy(raw->ud);
-	gn_qp_destroy(raw->qp);
-	gn_mr_deregister(raw->mr);
-	gn_mem_free(raw->mem);
-	gn_pd_destroy(raw->pd);
-	gn_cq_destroy(raw->cq);
-	gn_chan_destroy(raw->chan);
-	gn_ctx_destroy(raw->ctx);
+	raw_endpoint_end(&raw->ep);
 }
 
 /* As gn_connect_wait(); a refusal says why in welcome.refusal. */
@@ -74,7 +55,7 @@ static inline int raw_greet(struct raw *raw, const char *addr, const struct msg_
 					  .private_len = sizeof(*hello),
 					  .timeout_us = UNIT_PATIENCE_US};
 	struct gn_event event = {.private_len = 0};
-	const int rc = gn_connect_wait(raw->qp, addr, &opts, &event);
+	const int rc = gn_connect_wait(raw->ep.qp, addr, &opts, &event);
 
 	memset(&raw->welcome, 0, sizeof(raw->welcome));
 	memcpy(&raw->welcome, event.private_data, sizeof(raw->welcome));
@@ -91,7 +72,7 @@ static inline struct msg_hello raw_hello(const struct raw *raw, enum gn_msg_prot
 				  .value_bytes = 8};
 	struct gn_remote remote;
 
-	gn_mr_remote(raw->mr, &remote);
+	gn_mr_remote(raw->ep.mr, &remote);
 	hello.answer_key = remote.key;
 	if (protocol == GN_MSG_UD)
 		gn_qp_ud_addr(raw->ud, &hello.ud);
@@ -136,6 +117,29 @@ static inline int honest_ask(struct honest *h)
 	h->worst_ns = took_ns > h->worst_ns ? took_ns : h->worst_ns;
 	h->asked++;
 	return 0;
+}
+
+/* Client 0: asks until the hostile client has finished. */
+static inline int honest_during_attack(struct honest *h, struct world *w, struct gn_fabric *fabric)
+{
+	EXPECT(honest_begin(h, w, fabric) == 0);
+	EXPECT(honest_ask(h) == 0);
+	STORE(w->step, 1);
+	while (LOAD(w->step) < 2)
+		EXPECT(honest_ask(h) == 0);
+	return 0;
+}
+
+/* The hostile client: begins when the honest one is connected. */
+static inline int attack_beside_honest(struct world *w, struct gn_fabric *fabric,
+				       int (*attack)(struct world *w, struct gn_fabric *fabric))
+{
+	int rc;
+
+	world_await_least(w, &w->step, 1);
+	rc = attack(w, fabric);
+	STORE(w->step, 2);
+	return rc;
 }
 
 #endif

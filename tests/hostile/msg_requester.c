@@ -5,6 +5,7 @@
  * same responder by every protocol, and must get its own answers, in time, each time. In the end the
  * responder has nothing left of those who went.
  */
+#include "evil_hello.h"
 #include "fuzz.h"
 #include "msg/wire.h"
 #include "msg_stream.h"
@@ -17,14 +18,9 @@
 struct evil {
 	struct world *w;
 	struct gn_fabric *fabric;
-	struct gn_ctx *ctx;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
-	struct gn_pd *pd;
-	struct gn_qp *qp, *ud;
+	struct raw_endpoint ep;
+	struct gn_qp *ud;
 	struct gn_ah *ah;
-	struct gn_mem *mem;
-	struct gn_mr *mr;
 	uint8_t *buf;
 	struct msg_hello hello;
 	struct msg_welcome welcome;
@@ -37,50 +33,32 @@ struct evil {
 static void evil_end(struct evil *e)
 {
 	if (e->up && fuzz_pick(2))
-		gn_disconnect(e->qp);
+		gn_disconnect(e->ep.qp);
 	gn_ah_destroy(e->ah);
 	gn_qp_destroy(e->ud);
-	gn_qp_destroy(e->qp);
-	gn_mr_deregister(e->mr);
-	gn_mem_free(e->mem);
-	gn_pd_destroy(e->pd);
-	gn_cq_destroy(e->cq);
-	gn_chan_destroy(e->chan);
+	raw_endpoint_reset(&e->ep);
 	e->up = false;
 	e->ah = NULL;
-	e->qp = e->ud = NULL;
-	e->mr = NULL;
-	e->mem = NULL;
-	e->pd = NULL;
-	e->cq = NULL;
-	e->chan = NULL;
+	e->ud = NULL;
 }
 
 static int evil_make(struct evil *e)
 {
+	const struct raw_endpoint_opts opts = {.bytes = BUF_BYTES,
+					       .remote = GN_REMOTE_WRITE,
+					       .cq_depth = 8 * SENDS,
+					       .notify = true};
 	struct gn_qp_opts qp = {.size = sizeof(qp),
 				.type = GN_QP_RC,
 				.max_send_wr = SENDS,
 				.max_recv_wr = RECEIVES,
 				.max_inline = 64};
 
-	EXPECT(gn_chan_create(e->ctx, &e->chan) == 0);
-	EXPECT(gn_cq_create(e->ctx,
-			    &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts),
-						 .depth = 8 * SENDS,
-						 .chan = e->chan},
-			    &e->cq) == 0);
-	EXPECT(gn_pd_create(e->ctx, &e->pd) == 0);
-	EXPECT(gn_mem_alloc(e->fabric, BUF_BYTES, GN_REMOTE_WRITE, &e->mem) == 0);
-	EXPECT(gn_mr_register(e->pd, e->mem, 0, BUF_BYTES, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
-			      &e->mr) == 0);
-	qp.send_cq = qp.recv_cq = e->cq;
-	qp.chan = e->chan;
-	EXPECT(gn_qp_create(e->pd, &qp, &e->qp) == 0);
+	EXPECT(raw_endpoint_make(&e->ep, e->fabric, &opts, &qp) == 0);
 	qp.type = GN_QP_UD;
 	qp.qkey = 77;
-	EXPECT(gn_qp_create(e->pd, &qp, &e->ud) == 0);
-	e->buf = gn_mem_addr(e->mem);
+	EXPECT(gn_qp_create(e->ep.pd, &qp, &e->ud) == 0);
+	e->buf = gn_mem_addr(e->ep.mem);
 	for (uint32_t i = 0; i < BUF_BYTES; i += 4) {
 		const uint32_t any = fuzz_any();
 
@@ -93,7 +71,7 @@ static void draw_hello(struct evil *e)
 {
 	struct gn_remote answers;
 
-	gn_mr_remote(e->mr, &answers);
+	gn_mr_remote(e->ep.mr, &answers);
 	e->hello = (struct msg_hello){.magic = MSG_MAGIC,
 				      .version = MSG_VERSION,
 				      .protocol = (uint8_t)fuzz_pick(GN_MSG_PROTOCOLS),
@@ -105,25 +83,17 @@ static void draw_hello(struct evil *e)
 	e->hello.answer_key = fuzz_pick(4) ? answers.key : fuzz_strange();
 	if (e->hello.protocol == GN_MSG_UD)
 		gn_qp_ud_addr(e->ud, &e->hello.ud);
-	if (!fuzz_pick(4)) { /* one field that is not as it should be */
-		const uint32_t word = fuzz_strange();
-
-		memcpy((uint8_t *)&e->hello + fuzz_pick(sizeof(e->hello) / 4) * 4, &word, 4);
-	}
+	evil_hello_spoil(&e->hello, sizeof(e->hello));
 }
 
 /* Connected, or not, which is no failure. */
 static int evil_begin(struct evil *e)
 {
-	struct gn_conn_opts opts = {
-		.size = sizeof(opts), .private_data = &e->hello, .private_len = sizeof(e->hello)};
 	struct gn_event event;
 
 	EXPECT(evil_make(e) == 0);
 	draw_hello(e);
-	if (!fuzz_pick(16))
-		opts.private_len = fuzz_pick(sizeof(e->hello));
-	if (gn_connect_wait(e->qp, e->w->addr, &opts, &event))
+	if (evil_hello_send(&e->ep, e->w->addr, &e->hello, sizeof(e->hello), &event))
 		return 0;
 	memcpy(&e->welcome, event.private_data, sizeof(e->welcome));
 	e->up = true;
@@ -131,9 +101,9 @@ static int evil_begin(struct evil *e)
 	if (e->hello.protocol == GN_MSG_UD && gn_ah_create(e->ud, &e->welcome.ud, &e->ah))
 		e->ah = NULL;
 	for (unsigned i = 0; i < RECEIVES; i++) {
-		const struct gn_sge sge = {e->buf, 4096, gn_mr_lkey(e->mr)};
+		const struct gn_sge sge = {e->buf, 4096, gn_mr_lkey(e->ep.mr)};
 
-		gn_post_recv(e->qp, &(struct gn_recv_wr){.sge = &sge, .n_sge = 1}, NULL);
+		gn_post_recv(e->ep.qp, &(struct gn_recv_wr){.sge = &sge, .n_sge = 1}, NULL);
 	}
 	return 0;
 }
@@ -147,7 +117,7 @@ static void post(struct evil *e, struct gn_qp *qp, struct gn_wr *wr)
 	wr->flags |= GN_SIGNALED;
 	for (unsigned tries = 0; gn_post_send(qp, wr, NULL) == -EAGAIN && tries < 10; tries++)
 		gn_yield();
-	gn_cq_poll(e->cq, wc, 16);
+	gn_cq_poll(e->ep.cq, wc, 16);
 }
 
 /* The head of a message as it might be, with something wrong, or all right. */
@@ -172,32 +142,32 @@ static void evil_write(struct evil *e)
 	struct gn_remote to = {.key = fuzz_pick(16) ? e->welcome.request_key : fuzz_strange()};
 	const uint32_t len = fuzz_pick(2) ? draw_message(e) : fuzz_pick(2000);
 	const struct gn_sge sge = {e->buf + (len < 1000 ? 0 : fuzz_pick(1000)), len,
-				   gn_mr_lkey(e->mr)};
+				   gn_mr_lkey(e->ep.mr)};
 	struct gn_wr wr;
 
 	gn_wr_rdma(&wr, fuzz_pick(4) ? GN_OP_WRITE : GN_OP_WRITE_IMM, 0, &sge, &to,
 		   fuzz_pick(64) ? fuzz_pick(area) / 64 * 64 : fuzz_strange(), 0);
 	wr.imm = fuzz_pick(2) ? len : fuzz_strange();
-	post(e, e->qp, &wr);
+	post(e, e->ep.qp, &wr);
 }
 
 /* It sleeps, it says, and waits for any number: it is to be woken. */
 static void evil_sleep(struct evil *e)
 {
 	const uint64_t word = fuzz_pick(4) ? 1ull << 32 | fuzz_pick(100) : fuzz_any();
-	const struct gn_sge sge = {e->buf, sizeof(word), gn_mr_lkey(e->mr)};
+	const struct gn_sge sge = {e->buf, sizeof(word), gn_mr_lkey(e->ep.mr)};
 	struct gn_wr wr;
 
 	memcpy(e->buf, &word, sizeof(word));
 	gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &(struct gn_remote){.key = e->welcome.sleep_key},
 		   fuzz_pick(32) ? 0 : fuzz_pick(256), 0);
-	post(e, e->qp, &wr);
+	post(e, e->ep.qp, &wr);
 }
 
 static void evil_send(struct evil *e)
 {
 	const struct gn_sge sge = {e->buf + fuzz_pick(1000), fuzz_pick(16) ? fuzz_pick(600) : 5000,
-				   gn_mr_lkey(e->mr)};
+				   gn_mr_lkey(e->ep.mr)};
 	struct gn_wr wr;
 
 	gn_wr_send(&wr, 0, &sge, 0);
@@ -205,7 +175,7 @@ static void evil_send(struct evil *e)
 		wr.op = GN_OP_SEND_IMM;
 		wr.imm = fuzz_strange();
 	}
-	post(e, e->qp, &wr);
+	post(e, e->ep.qp, &wr);
 }
 
 static void evil_datagram(struct evil *e)
@@ -215,7 +185,8 @@ static void evil_datagram(struct evil *e)
 				    .nonce = e->hello.nonce,
 				    .seq = fuzz_pick(2) ? fuzz_pick(100) : fuzz_strange(),
 				    .length = fuzz_pick(600)};
-	const struct gn_sge sge = {e->buf, (uint32_t)sizeof(head) + head.length, gn_mr_lkey(e->mr)};
+	const struct gn_sge sge = {e->buf, (uint32_t)sizeof(head) + head.length,
+				   gn_mr_lkey(e->ep.mr)};
 	struct gn_wr wr;
 
 	if (!e->ah)
@@ -257,14 +228,14 @@ static int evil(struct world *w, struct gn_fabric *fabric, unsigned client)
 	struct evil e = {.w = w, .fabric = fabric};
 
 	fuzz_own = fuzz_state + client;
-	EXPECT(gn_ctx_create(fabric, &e.ctx) == 0);
+	EXPECT(gn_ctx_create(fabric, &e.ep.ctx) == 0);
 	while (!LOAD(w->step)) {
 		EXPECT(evil_begin(&e) == 0);
 		for (unsigned n = fuzz_pick(60); e.up && n && !LOAD(w->step); n--)
 			evil_act(&e);
 		evil_end(&e);
 	}
-	EXPECT(gn_ctx_destroy(e.ctx) == 0);
+	EXPECT(gn_ctx_destroy(e.ep.ctx) == 0);
 	EXPECT(e.lives > 0);
 	return 0;
 }

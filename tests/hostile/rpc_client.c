@@ -368,7 +368,7 @@ static void test_silence(void **state)
 		struct evil e = {.addr = addr, .fabric = w->fabric};
 		double share;
 
-		assert_int_equal(gn_ctx_create(e.fabric, &e.ctx), 0);
+		assert_int_equal(gn_ctx_create(e.fabric, &e.ep.ctx), 0);
 		do { /* until it has drawn a hello that is accepted */
 			evil_end(&e);
 			assert_int_equal(evil_begin(&e), 0);
@@ -389,7 +389,7 @@ static void test_silence(void **state)
 			assert_true(share < 0.1);
 		assert_int_equal(honest_calls(w, NULL, gn_deadline_us(50000), &calls), 0);
 		evil_end(&e);
-		assert_int_equal(gn_ctx_destroy(e.ctx), 0);
+		assert_int_equal(gn_ctx_destroy(e.ep.ctx), 0);
 	}
 	assert_int_equal(finish(w), 0);
 	gn_log_to(NULL, NULL);

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "evil_hello.h"
 #include "fuzz.h"
 #include "rpc/wire.h"
 #include "rpc_world.h"
@@ -29,13 +30,9 @@ struct evil {
 	unsigned lives, requests, answered; /* atomic */
 	int failed;
 
-	struct gn_ctx *ctx;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
-	struct gn_pd *pd;
-	struct gn_qp *qp;
-	struct gn_mem *mem, *reply;
-	struct gn_mr *mr, *reply_mr;
+	struct raw_endpoint ep;
+	struct gn_mem *reply;
+	struct gn_mr *reply_mr;
 	uint8_t *buf;
 	struct rpc_hello hello;
 	struct rpc_welcome welcome;
@@ -52,46 +49,31 @@ struct evil {
 static void evil_end(struct evil *e)
 {
 	if (e->up && fuzz_pick(2))
-		gn_disconnect(e->qp);
-	gn_qp_destroy(e->qp);
-	gn_mr_deregister(e->mr);
+		gn_disconnect(e->ep.qp);
+	gn_qp_destroy(e->ep.qp);
+	e->ep.qp = NULL;
 	gn_mr_deregister(e->reply_mr);
-	gn_mem_free(e->mem);
 	gn_mem_free(e->reply);
-	gn_pd_destroy(e->pd);
-	gn_cq_destroy(e->cq);
-	gn_chan_destroy(e->chan);
+	raw_endpoint_reset(&e->ep);
 	e->up = false;
-	e->qp = NULL;
-	e->mr = e->reply_mr = NULL;
-	e->mem = e->reply = NULL;
-	e->pd = NULL;
-	e->cq = NULL;
-	e->chan = NULL;
+	e->reply_mr = NULL;
+	e->reply = NULL;
 }
 
 static int evil_make(struct evil *e)
 {
+	const struct raw_endpoint_opts opts = {.bytes = BUF_BYTES,
+					       .remote = GN_REMOTE_READ,
+					       .cq_depth = 4 * SENDS,
+					       .notify = true};
 	struct gn_qp_opts qp = {
 		.size = sizeof(qp), .type = GN_QP_RC, .max_send_wr = SENDS, .max_inline = 64};
 
-	EXPECT(gn_chan_create(e->ctx, &e->chan) == 0);
-	EXPECT(gn_cq_create(e->ctx,
-			    &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts),
-						 .depth = 4 * SENDS,
-						 .chan = e->chan},
-			    &e->cq) == 0);
-	EXPECT(gn_pd_create(e->ctx, &e->pd) == 0);
-	EXPECT(gn_mem_alloc(e->fabric, BUF_BYTES, GN_REMOTE_READ, &e->mem) == 0);
-	EXPECT(gn_mr_register(e->pd, e->mem, 0, BUF_BYTES, GN_LOCAL_WRITE | GN_REMOTE_READ,
-			      &e->mr) == 0);
+	EXPECT(raw_endpoint_make(&e->ep, e->fabric, &opts, &qp) == 0);
 	EXPECT(gn_mem_alloc(e->fabric, BUF_BYTES, GN_REMOTE_WRITE, &e->reply) == 0);
-	EXPECT(gn_mr_register(e->pd, e->reply, 0, BUF_BYTES, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
+	EXPECT(gn_mr_register(e->ep.pd, e->reply, 0, BUF_BYTES, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
 			      &e->reply_mr) == 0);
-	qp.send_cq = qp.recv_cq = e->cq;
-	qp.chan = e->chan;
-	EXPECT(gn_qp_create(e->pd, &qp, &e->qp) == 0);
-	e->buf = gn_mem_addr(e->mem);
+	e->buf = gn_mem_addr(e->ep.mem);
 	return 0;
 }
 
@@ -109,25 +91,17 @@ static void draw_hello(struct evil *e)
 				      .window = 1 + fuzz_pick(64),
 				      .reply_key = fuzz_pick(4) ? reply.key : fuzz_strange(),
 				      .nonce = fuzz_any()};
-	if (!fuzz_pick(4)) { /* one invalid field */
-		const uint32_t word = fuzz_strange();
-
-		memcpy((uint8_t *)&e->hello + fuzz_pick(sizeof(e->hello) / 4) * 4, &word, 4);
-	}
+	evil_hello_spoil(&e->hello, sizeof(e->hello));
 }
 
 /* Connected, with a welcome that fits the hello; or refused, which is no failure. */
 static int evil_begin(struct evil *e)
 {
-	struct gn_conn_opts opts = {
-		.size = sizeof(opts), .private_data = &e->hello, .private_len = sizeof(e->hello)};
 	struct gn_event event;
 
 	EXPECT(evil_make(e) == 0);
 	draw_hello(e);
-	if (!fuzz_pick(16))
-		opts.private_len = fuzz_pick(sizeof(e->hello));
-	if (gn_connect_wait(e->qp, e->addr, &opts, &event))
+	if (evil_hello_send(&e->ep, e->addr, &e->hello, sizeof(e->hello), &event))
 		return 0;
 	memcpy(&e->welcome, event.private_data, sizeof(e->welcome));
 	e->number = 1;
@@ -145,9 +119,9 @@ static void post(struct evil *e, struct gn_wr *wr)
 	int n;
 
 	wr->flags |= GN_SIGNALED;
-	for (unsigned tries = 0; e->up && gn_post_send(e->qp, wr, NULL) && tries < 10; tries++)
+	for (unsigned tries = 0; e->up && gn_post_send(e->ep.qp, wr, NULL) && tries < 10; tries++)
 		gn_yield();
-	n = gn_cq_poll(e->cq, wc, 16);
+	n = gn_cq_poll(e->ep.cq, wc, 16);
 	for (int i = 0; i < n; i++)
 		if (wc[i].status != GN_WC_OK)
 			e->up = false; /* the server has disconnected it */
@@ -155,7 +129,7 @@ static void post(struct evil *e, struct gn_wr *wr)
 
 static void write_at(struct evil *e, uint32_t from, uint64_t to, uint32_t len, uint32_t key)
 {
-	const struct gn_sge sge = {e->buf + from, len, gn_mr_lkey(e->mr)};
+	const struct gn_sge sge = {e->buf + from, len, gn_mr_lkey(e->ep.mr)};
 	struct gn_wr wr;
 
 	gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &(struct gn_remote){.key = key}, to, 0);
@@ -192,7 +166,7 @@ static uint32_t draw_entry(struct evil *e, uint8_t *to, uint32_t room, uint32_t 
 	if (!fuzz_pick(8 * e->entries) && room >= sizeof(entry) + sizeof(struct rpc_large_ref)) {
 		struct rpc_large_ref ref;
 
-		gn_mr_remote(e->mr, &mine);
+		gn_mr_remote(e->ep.mr, &mine);
 		ref = (struct rpc_large_ref){.offset = fuzz_pick(2) ? 0 : fuzz_strange(),
 					     .key = fuzz_pick(3) ? mine.key : fuzz_strange(),
 					     .len = fuzz_pick(2) ? fuzz_pick(BUF_BYTES) :
@@ -280,7 +254,7 @@ static void read_results(struct evil *e)
 {
 	const uint64_t stride = rpc_stride(e->welcome.max_result);
 	const uint32_t next = e->results + 1;
-	const struct gn_sge sge = {e->buf, (uint32_t)stride, gn_mr_lkey(e->mr)};
+	const struct gn_sge sge = {e->buf, (uint32_t)stride, gn_mr_lkey(e->ep.mr)};
 	struct gn_wr wr;
 	uint64_t seq;
 
@@ -329,7 +303,7 @@ static void flood(struct evil *e)
 /* Forbidden accesses: they cost the connection. */
 static void trespass(struct evil *e)
 {
-	const struct gn_sge sge = {e->buf, 64, gn_mr_lkey(e->mr)};
+	const struct gn_sge sge = {e->buf, 64, gn_mr_lkey(e->ep.mr)};
 	struct gn_wr wr;
 
 	switch (fuzz_pick(4)) {
@@ -375,7 +349,7 @@ static void act(struct evil *e)
 
 static int evil_lives(struct evil *e)
 {
-	EXPECT(gn_ctx_create(e->fabric, &e->ctx) == 0);
+	EXPECT(gn_ctx_create(e->fabric, &e->ep.ctx) == 0);
 	while (!__atomic_load_n(e->stop, __ATOMIC_ACQUIRE)) {
 		struct gn_event event;
 		unsigned acts = fuzz_pick(300);
@@ -383,12 +357,13 @@ static int evil_lives(struct evil *e)
 		EXPECT(evil_begin(e) == 0);
 		while (acts-- && e->up && !__atomic_load_n(e->stop, __ATOMIC_ACQUIRE)) {
 			act(e);
-			if (!gn_chan_next(e->chan, &event) && event.type == GN_EVENT_DISCONNECTED)
+			if (!gn_chan_next(e->ep.chan, &event) &&
+			    event.type == GN_EVENT_DISCONNECTED)
 				e->up = false;
 		}
 		evil_end(e);
 	}
-	EXPECT(gn_ctx_destroy(e->ctx) == 0);
+	EXPECT(gn_ctx_destroy(e->ep.ctx) == 0);
 	return 0;
 }
 

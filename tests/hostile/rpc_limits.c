@@ -11,24 +11,6 @@
 #define SLACK_BYTES (unit_slow() ? 384u * MIB : 8u * MIB)
 #define STALL_NS    (unit_slow() ? 5000000000u : 1000000000u)
 
-struct setup {
-	struct gn_rpc_server_opts opts;
-};
-
-static int serve(const char *addr, int ready, int stop, void *arg)
-{
-	const struct setup *setup = arg;
-	struct gn_fabric *fabric;
-	struct service s;
-
-	EXPECT(gn_fabric_open("shm", &fabric) == 0);
-	EXPECT(service_start(&s, fabric, addr, &setup->opts) == 0);
-	victim_wait(ready, stop);
-	EXPECT(service_stop(&s) == 0);
-	EXPECT(gn_fabric_close(fabric) == 0);
-	return 0;
-}
-
 struct attack {
 	struct victim victim;
 	struct gn_fabric *fabric;
@@ -38,10 +20,10 @@ struct attack {
 
 static void begin(struct attack *a, const char *name, const struct gn_rpc_server_opts *opts)
 {
-	struct setup setup = {.opts = *opts};
+	struct gn_rpc_server_opts own = *opts;
 
 	*a = (struct attack){0};
-	victim_start(&a->victim, name, serve, &setup);
+	victim_start(&a->victim, name, victim_serve, &own);
 	assert_int_equal(gn_fabric_open("shm", &a->fabric), 0);
 	a->before_bytes = cost_rss_bytes(a->victim.pid);
 }
@@ -279,7 +261,7 @@ static void test_large_requests(void **state)
 	begin(&a, "large", &opts);
 	raw.fabric = a.fabric;
 	assert_int_equal(raw_connect(&raw, a.victim.addr, raw_hello(GN_RPC_WINDOW_MAX)), 0);
-	assert_int_equal(gn_mr_remote(raw.mr, &mine), 0);
+	assert_int_equal(gn_mr_remote(raw.ep.mr, &mine), 0);
 	ref = (struct rpc_large_ref){.offset = mine.offset, .key = mine.key, .len = RAW_BYTES};
 	raw.index = RPC_LARGE;
 	for (unsigned i = 1; i < raw.welcome.slots && raw.up; i++)
@@ -303,7 +285,7 @@ static void misbehave(struct raw_client *raw)
 	struct gn_remote mine;
 	struct rpc_large_ref ref;
 
-	assert_int_equal(gn_mr_remote(raw->mr, &mine), 0);
+	assert_int_equal(gn_mr_remote(raw->ep.mr, &mine), 0);
 	for (unsigned i = 1; i < raw->welcome.slots && raw->up; i++) {
 		const uint64_t what = gn_random();
 		const struct two want = {(uint32_t)(what >> 8) % (64u << 10), 7};

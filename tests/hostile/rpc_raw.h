@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "../raw_endpoint.h"
 #include "cost.h"
 #include "rpc/wire.h"
 #include "rpc_world.h"
@@ -21,13 +22,9 @@
 
 struct raw_client {
 	struct gn_fabric *fabric;
-	struct gn_ctx *ctx;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
-	struct gn_pd *pd;
-	struct gn_qp *qp;
-	struct gn_mem *mem, *reply;
-	struct gn_mr *mr, *reply_mr;
+	struct raw_endpoint ep;
+	struct gn_mem *reply;
+	struct gn_mr *reply_mr;
 	uint8_t *buf;
 	struct rpc_hello hello;
 	struct rpc_welcome welcome;
@@ -50,41 +47,28 @@ static inline struct rpc_hello raw_hello(uint32_t window)
 
 static inline void raw_end(struct raw_client *r)
 {
-	gn_qp_destroy(r->qp);
-	gn_mr_deregister(r->mr);
+	gn_qp_destroy(r->ep.qp);
+	r->ep.qp = NULL;
 	gn_mr_deregister(r->reply_mr);
-	gn_mem_free(r->mem);
 	gn_mem_free(r->reply);
-	gn_pd_destroy(r->pd);
-	gn_cq_destroy(r->cq);
-	gn_chan_destroy(r->chan);
-	gn_ctx_destroy(r->ctx);
+	raw_endpoint_end(&r->ep);
 	*r = (struct raw_client){.fabric = r->fabric, .flags = r->flags};
 }
 
 static inline int raw_make(struct raw_client *r)
 {
+	const struct raw_endpoint_opts opts = {.bytes = RAW_BYTES,
+					       .remote = GN_REMOTE_READ,
+					       .cq_depth = 2 * RAW_SENDS,
+					       .notify = true};
 	struct gn_qp_opts qp = {
 		.size = sizeof(qp), .type = GN_QP_RC, .max_send_wr = RAW_SENDS, .max_inline = 64};
 
-	EXPECT(gn_ctx_create(r->fabric, &r->ctx) == 0);
-	EXPECT(gn_chan_create(r->ctx, &r->chan) == 0);
-	EXPECT(gn_cq_create(r->ctx,
-			    &(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts),
-						 .depth = 2 * RAW_SENDS,
-						 .chan = r->chan},
-			    &r->cq) == 0);
-	EXPECT(gn_pd_create(r->ctx, &r->pd) == 0);
-	EXPECT(gn_mem_alloc(r->fabric, RAW_BYTES, GN_REMOTE_READ, &r->mem) == 0);
-	EXPECT(gn_mr_register(r->pd, r->mem, 0, RAW_BYTES, GN_LOCAL_WRITE | GN_REMOTE_READ,
-			      &r->mr) == 0);
+	EXPECT(raw_endpoint_make(&r->ep, r->fabric, &opts, &qp) == 0);
 	EXPECT(gn_mem_alloc(r->fabric, RAW_BYTES, GN_REMOTE_WRITE, &r->reply) == 0);
-	EXPECT(gn_mr_register(r->pd, r->reply, 0, RAW_BYTES, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
+	EXPECT(gn_mr_register(r->ep.pd, r->reply, 0, RAW_BYTES, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
 			      &r->reply_mr) == 0);
-	qp.send_cq = qp.recv_cq = r->cq;
-	qp.chan = r->chan;
-	EXPECT(gn_qp_create(r->pd, &qp, &r->qp) == 0);
-	r->buf = gn_mem_addr(r->mem);
+	r->buf = gn_mem_addr(r->ep.mem);
 	return 0;
 }
 
@@ -101,7 +85,7 @@ static inline int raw_connect(struct raw_client *r, const char *addr, struct rpc
 	EXPECT(gn_mr_remote(r->reply_mr, &reply) == 0);
 	if (!hello.reply_key)
 		hello.reply_key = reply.key;
-	rc = gn_connect_wait(r->qp, addr, &opts, &event);
+	rc = gn_connect_wait(r->ep.qp, addr, &opts, &event);
 	if (rc)
 		return rc;
 	r->hello = hello;
@@ -119,13 +103,13 @@ static inline int raw_post(struct raw_client *r, struct gn_wr *wr)
 	int rc;
 
 	wr->flags |= GN_SIGNALED;
-	rc = gn_post_send(r->qp, wr, NULL);
+	rc = gn_post_send(r->ep.qp, wr, NULL);
 	while (!rc) {
-		const int n = gn_cq_poll(r->cq, &wc, 1);
+		const int n = gn_cq_poll(r->ep.cq, &wc, 1);
 
 		if (n)
 			rc = n < 0 || wc.status != GN_WC_OK ? -EPIPE : 1;
-		else if (!gn_chan_next(r->chan, &event) && event.type == GN_EVENT_DISCONNECTED)
+		else if (!gn_chan_next(r->ep.chan, &event) && event.type == GN_EVENT_DISCONNECTED)
 			rc = -EPIPE;
 		else
 			gn_yield();
@@ -136,7 +120,7 @@ static inline int raw_post(struct raw_client *r, struct gn_wr *wr)
 
 static inline int raw_write(struct raw_client *r, uint64_t to, uint32_t len)
 {
-	const struct gn_sge sge = {r->buf, len, gn_mr_lkey(r->mr)};
+	const struct gn_sge sge = {r->buf, len, gn_mr_lkey(r->ep.mr)};
 	struct gn_wr wr;
 
 	gn_wr_rdma(&wr, GN_OP_WRITE, 0, &sge, &(struct gn_remote){.key = r->welcome.request_key},
@@ -190,6 +174,21 @@ static inline void victim_wait(int ready, int stop)
 		return;
 	while (read(stop, &byte, 1) > 0)
 		;
+}
+
+/* A victim_main: the service of rpc_world.h; arg: its options. */
+static inline int victim_serve(const char *addr, int ready, int stop, void *arg)
+{
+	const struct gn_rpc_server_opts *opts = arg;
+	struct gn_fabric *fabric;
+	struct service s;
+
+	EXPECT(gn_fabric_open("shm", &fabric) == 0);
+	EXPECT(service_start(&s, fabric, addr, opts) == 0);
+	victim_wait(ready, stop);
+	EXPECT(service_stop(&s) == 0);
+	EXPECT(gn_fabric_close(fabric) == 0);
+	return 0;
 }
 
 static inline void victim_start(struct victim *v, const char *name, victim_main *program, void *arg)

@@ -147,20 +147,33 @@ static int many_large(struct stage *s, struct large *large)
 static const struct gn_rpc_client_opts all_at_once = {
 	.mode = GN_RPC_FETCH, .slots = 2, .batch = {.entries = CALLS}};
 
+/*
+ * The most bytes that the calls allocate at once. Allocations of refused_from bytes or more fail; 0:
+ * none does.
+ */
+static uint64_t heap_of_many_large(struct stage *s, struct large *large, size_t refused_from)
+{
+	uint64_t most;
+	int rc;
+
+	assert_int_equal(stage_begin(s, all_at_once, 1000), 0);
+	heap_watch();
+	heap.refused_from = refused_from;
+	rc = many_large(s, large);
+	most = heap_most();
+	assert_int_equal(rc, 0);
+	return most;
+}
+
 /* A client has memory for one large result at a time, however many a server announces. */
 static void test_one_large_at_a_time(void **state)
 {
 	struct large large[CALLS] = {0};
 	struct stage s;
 	uint64_t most;
-	int rc;
 
 	(void)state;
-	assert_int_equal(stage_begin(&s, all_at_once, 1000), 0);
-	heap_watch();
-	rc = many_large(&s, large);
-	most = heap_most();
-	assert_int_equal(rc, 0);
+	most = heap_of_many_large(&s, large, 0);
 	for (unsigned i = 0; i < CALLS; i++)
 		assert_true(large[i].right);
 	print_message("# %u results of %u KiB: %.0f KiB at once\n", CALLS, RAW_LARGE_BYTES >> 10,
@@ -178,15 +191,9 @@ static void test_no_memory_for_large(void **state)
 	struct large large[CALLS] = {0};
 	struct stage s;
 	uint64_t most;
-	int rc;
 
 	(void)state;
-	assert_int_equal(stage_begin(&s, all_at_once, 1000), 0);
-	heap_watch();
-	heap.refused_from = RAW_LARGE_BYTES;
-	rc = many_large(&s, large);
-	most = heap_most();
-	assert_int_equal(rc, 0);
+	most = heap_of_many_large(&s, large, RAW_LARGE_BYTES);
 	for (unsigned i = 0; i < CALLS; i++) {
 		assert_int_equal(large[i].op.status, GN_RPC_TOO_BIG);
 		assert_int_equal(large[i].op.result_len, RAW_LARGE_BYTES);

@@ -13,7 +13,7 @@
 /* Fetches only the head: that is faster than the WRITE of the whole result. */
 static int see_result(struct raw_client *r, uint32_t number)
 {
-	const struct gn_sge sge = {r->buf, RPC_ALIGN, gn_mr_lkey(r->mr)};
+	const struct gn_sge sge = {r->buf, RPC_ALIGN, gn_mr_lkey(r->ep.mr)};
 	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
 	const uint64_t at = (number & (r->welcome.slots - 1)) * rpc_stride(r->welcome.max_result);
 	struct gn_wr wr;
@@ -205,6 +205,42 @@ struct broken {
 	uint64_t slots;
 };
 
+/* A server on n0, an attacker on n1, and on n2 a client that must be served. */
+struct attack {
+	uint64_t seed;
+	const char *faults;
+	gn_node_main *attacker, *honest;
+	bool crashes; /* the attacker does not return */
+};
+
+static void attack_run(const struct attack *a, struct broken *b)
+{
+	const struct gn_sim_opts opts = {.size = sizeof(opts),
+					 .profile = "ideal",
+					 .seed = a->seed,
+					 .nodes = 3,
+					 .limit_ns = 60000000000u};
+	struct gn_sim *sim;
+	int status = -1;
+
+	b->world.simulated = true;
+	b->world.addr = SIM_ADDR;
+	b->world.running = 1;
+	assert_int_equal(gn_sim_create(&opts, &sim), 0);
+	assert_int_equal(gn_sim_inject(sim, a->faults), 0);
+	assert_int_equal(gn_sim_spawn(sim, 0, sim_server, 0, NULL, &b->world, NULL), 0);
+	assert_int_equal(gn_sim_spawn(sim, 1, a->attacker, 0, NULL, b, NULL), 0);
+	assert_int_equal(gn_sim_spawn(sim, 2, a->honest, 0, NULL, b, NULL), 0);
+	assert_int_equal(gn_sim_run(sim), 0);
+	for (unsigned process = 0; process <= 2; process++) {
+		if (process == 1 && a->crashes)
+			continue;
+		assert_int_equal(gn_sim_status(sim, process, &status), 0);
+		assert_int_equal(status, 0);
+	}
+	gn_sim_destroy(sim);
+}
+
 /* A message in every slot, written at once. */
 static int fill_slots(struct raw_client *r)
 {
@@ -299,38 +335,20 @@ PROGRAM(witness)
 
 static void test_flushed_at_once(void **state)
 {
-	const struct gn_sim_opts opts = {.size = sizeof(opts),
-					 .profile = "ideal",
-					 .seed = 3,
-					 .nodes = 3,
-					 .limit_ns = 60000000000u};
+	const struct attack attack = {
+		.seed = 3, .faults = CRASH, .attacker = vanish, .honest = witness, .crashes = true};
 	struct broken *b = calloc(1, sizeof(*b));
-	struct gn_sim *sim;
-	int status = -1;
 
 	(void)state;
 	assert_non_null(b);
-	b->world.simulated = true;
-	b->world.addr = SIM_ADDR;
-	b->world.running = 1;
 	b->world.opts = (struct gn_rpc_server_opts){.size = sizeof(struct gn_rpc_server_opts),
 						    .max_slots = GN_RPC_SLOTS_MAX,
 						    .max_request = GROUP_MAX * 16,
 						    .max_result = GROUP_MAX * 16};
-	assert_int_equal(gn_sim_create(&opts, &sim), 0);
-	assert_int_equal(gn_sim_inject(sim, CRASH), 0);
-	assert_int_equal(gn_sim_spawn(sim, 0, sim_server, 0, NULL, &b->world, NULL), 0);
-	assert_int_equal(gn_sim_spawn(sim, 1, vanish, 0, NULL, b, NULL), 0);
-	assert_int_equal(gn_sim_spawn(sim, 2, witness, 0, NULL, b, NULL), 0);
-	assert_int_equal(gn_sim_run(sim), 0);
-	for (unsigned process = 0; process <= 2; process += 2) {
-		assert_int_equal(gn_sim_status(sim, process, &status), 0);
-		assert_int_equal(status, 0);
-	}
+	attack_run(&attack, b);
 	print_message("# %u clients with %llu slots vanished at once, %u had been refused\n",
 		      b->admitted, (unsigned long long)b->slots, b->refused);
 	assert_true(b->admitted > GROUP / 2);
-	gn_sim_destroy(sim);
 	free(b);
 }
 
@@ -357,7 +375,7 @@ PROGRAM(deaf)
 	for (unsigned i = 0; i < ASKED; i++) {
 		group[i].fabric = fabric;
 		EXPECT(raw_make(&group[i]) == 0);
-		EXPECT(gn_connect(group[i].qp, SIM_ADDR, &conn) == 0);
+		EXPECT(gn_connect(group[i].ep.qp, SIM_ADDR, &conn) == 0);
 	}
 	gn_sleep_us(3000000);
 	for (unsigned i = 0; i < ASKED; i++)
@@ -397,37 +415,19 @@ PROGRAM(newcomer)
 /* A quarter of max_clients, at least 16, for a second each. */
 static void test_half_open(void **state)
 {
-	const struct gn_sim_opts opts = {.size = sizeof(opts),
-					 .profile = "ideal",
-					 .seed = 4,
-					 .nodes = 3,
-					 .limit_ns = 60000000000u};
+	const struct attack attack = {
+		.seed = 4, .faults = DEAFNESS, .attacker = deaf, .honest = newcomer};
 	struct broken *b = calloc(1, sizeof(*b));
-	struct gn_sim *sim;
-	int status = -1;
 
 	(void)state;
 	assert_non_null(b);
-	b->world.simulated = true;
-	b->world.addr = SIM_ADDR;
-	b->world.running = 1;
 	b->world.opts = (struct gn_rpc_server_opts){.size = sizeof(struct gn_rpc_server_opts),
 						    .max_clients = ASKED};
-	assert_int_equal(gn_sim_create(&opts, &sim), 0);
-	assert_int_equal(gn_sim_inject(sim, DEAFNESS), 0);
-	assert_int_equal(gn_sim_spawn(sim, 0, sim_server, 0, NULL, &b->world, NULL), 0);
-	assert_int_equal(gn_sim_spawn(sim, 1, deaf, 0, NULL, b, NULL), 0);
-	assert_int_equal(gn_sim_spawn(sim, 2, newcomer, 0, NULL, b, NULL), 0);
-	assert_int_equal(gn_sim_run(sim), 0);
-	for (unsigned process = 0; process <= 2; process++) {
-		assert_int_equal(gn_sim_status(sim, process, &status), 0);
-		assert_int_equal(status, 0);
-	}
+	attack_run(&attack, b);
 	print_message("# of %u half-open connections %u were kept, and %u refused\n", ASKED,
 		      b->admitted, b->refused);
 	assert_int_equal(b->admitted, 16);
 	assert_int_equal(b->refused, ASKED - 16);
-	gn_sim_destroy(sim);
 	free(b);
 }
 

@@ -16,21 +16,6 @@
 #define MOST_NS	 (unit_slow() ? 2000000000u : 800000000u) /* longest honest call */
 #define WATCH_US 1500000u				  /* longer than a copy is waited for */
 
-static int serve(const char *addr, int ready, int stop, void *arg)
-{
-	const struct gn_rpc_server_opts opts = {.size = sizeof(opts)};
-	struct gn_fabric *fabric;
-	struct service s;
-
-	(void)arg;
-	EXPECT(gn_fabric_open("shm", &fabric) == 0);
-	EXPECT(service_start(&s, fabric, addr, &opts) == 0);
-	victim_wait(ready, stop);
-	EXPECT(service_stop(&s) == 0);
-	EXPECT(gn_fabric_close(fabric) == 0);
-	return 0;
-}
-
 struct attack {
 	struct victim victim;
 	struct gn_fabric *fabric;
@@ -41,8 +26,10 @@ struct attack {
 
 static void begin(struct attack *a, const char *name)
 {
+	struct gn_rpc_server_opts opts = {.size = sizeof(opts)};
+
 	*a = (struct attack){0};
-	victim_start(&a->victim, name, serve, NULL);
+	victim_start(&a->victim, name, victim_serve, &opts);
 	assert_int_equal(gn_fabric_open("shm", &a->fabric), 0);
 	assert_int_equal(gn_rpc_client_open(a->fabric, a->victim.addr, NULL, &a->honest), 0);
 	/* Only then has the server opened everything that it needs for a client. */
@@ -57,7 +44,7 @@ static void begin(struct attack *a, const char *name)
 /* Sets the busy word that its library would set. Nothing is posted from now on. */
 static void say_busy(struct raw_client *r)
 {
-	uint64_t *word = &((struct shm_qp *)r->qp)->conn.own_area->busy.posting;
+	uint64_t *word = &((struct shm_qp *)r->ep.qp)->conn.own_area->busy.posting;
 
 	__atomic_store_n(word, *word | 1, __ATOMIC_SEQ_CST);
 }
@@ -106,25 +93,35 @@ static void finish(struct attack *a)
 	victim_stop(&a->victim);
 }
 
+static void watch_and_finish(struct attack *a, const char *what)
+{
+	const uint64_t slowest_ns = watch(a);
+
+	print_message("# %u %s: the slowest honest call took %.1f ms\n", HOSTILE, what,
+		      (double)slowest_ns * 1e-6);
+	assert_true(slowest_ns < MOST_NS);
+	finish(a);
+}
+
+/* Each hostile client acknowledges this result, and claims to copy from then on. */
+static void ack_and_stay_busy(struct attack *a, uint32_t ack)
+{
+	hold_thread(a);
+	for (unsigned i = 0; i < HOSTILE; i++) {
+		assert_int_equal(raw_send(&a->raw[i], ECHO, "", 0, 1, ack), 0);
+		say_busy(&a->raw[i]);
+	}
+}
+
 /* The server closes their connections, for protocol violations, while they copy. */
 static void test_ended(void **state)
 {
 	struct attack a;
-	uint64_t slowest_ns;
 
 	(void)state;
 	begin(&a, "stall-end");
-	hold_thread(&a);
-	for (unsigned i = 0; i < HOSTILE; i++) {
-		assert_int_equal(raw_send(&a.raw[i], ECHO, "", 0, 1, 12345), 0);
-		say_busy(&a.raw[i]);
-	}
-	slowest_ns = watch(&a);
-	print_message("# %u connections end while their clients copy: the slowest honest call took "
-		      "%.1f ms\n",
-		      HOSTILE, (double)slowest_ns * 1e-6);
-	assert_true(slowest_ns < MOST_NS);
-	finish(&a);
+	ack_and_stay_busy(&a, 12345);
+	watch_and_finish(&a, "connections end while their clients copy");
 }
 
 /* They acknowledge large results, so that the server reclaims the memory, while they copy. */
@@ -132,24 +129,14 @@ static void test_exported(void **state)
 {
 	const struct two want = {100000, 3};
 	struct attack a;
-	uint64_t slowest_ns;
 
 	(void)state;
 	begin(&a, "stall-lent");
 	for (unsigned i = 0; i < HOSTILE; i++)
 		assert_int_equal(raw_send(&a.raw[i], BLOB, &want, sizeof(want), 1, 0), 0);
 	assert_int_equal(call_echo(a.honest, ECHO, 10, 1), 0);
-	hold_thread(&a);
-	for (unsigned i = 0; i < HOSTILE; i++) {
-		assert_int_equal(raw_send(&a.raw[i], ECHO, "", 0, 1, 1), 0);
-		say_busy(&a.raw[i]);
-	}
-	slowest_ns = watch(&a);
-	print_message("# %u clients give memory back and copy on: the slowest honest call took "
-		      "%.1f ms\n",
-		      HOSTILE, (double)slowest_ns * 1e-6);
-	assert_true(slowest_ns < MOST_NS);
-	finish(&a);
+	ack_and_stay_busy(&a, 1);
+	watch_and_finish(&a, "clients give memory back and copy on");
 }
 
 /* ---- a server with a busy word ---- */

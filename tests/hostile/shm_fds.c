@@ -233,22 +233,15 @@ static void more_than_are_taken(void **state)
 	serve("many");
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, raw_folder_make, side_folder_remove)
-
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(with_the_hello),
-		CASE(on_a_connection),
-		CASE(left_unread),
-		CASE(more_than_are_taken),
+		RAW_CASE(with_the_hello),
+		RAW_CASE(on_a_connection),
+		RAW_CASE(left_unread),
+		RAW_CASE(more_than_are_taken),
 	};
+	const int status = raw_main(roles, 0, argc, argv);
 
-	if (argc == 3)
-		return raw_main(roles, argv[1], atoi(argv[2]));
-	if (geteuid()) {
-		printf("1..0 # SKIP only root can be another user, too\n");
-		return 0;
-	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return status >= 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
 }

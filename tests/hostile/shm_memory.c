@@ -446,24 +446,17 @@ static void sent_again(void **state)
 	victim_free(&v);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, raw_folder_make, side_folder_remove)
-
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(own_memory_write), CASE(own_memory_atomic),
-		CASE(own_memory_read),	CASE(own_memory_writable),
-		CASE(own_area),		CASE(hostile_server),
-		CASE(two_rights),	CASE(two_sizes),
-		CASE(read_only_fd),	CASE(other_id),
-		CASE(same_id),		CASE(sent_again),
+		RAW_CASE(own_memory_write), RAW_CASE(own_memory_atomic),
+		RAW_CASE(own_memory_read),  RAW_CASE(own_memory_writable),
+		RAW_CASE(own_area),	    RAW_CASE(hostile_server),
+		RAW_CASE(two_rights),	    RAW_CASE(two_sizes),
+		RAW_CASE(read_only_fd),	    RAW_CASE(other_id),
+		RAW_CASE(same_id),	    RAW_CASE(sent_again),
 	};
+	const int status = raw_main(roles, 0, argc, argv);
 
-	if (argc == 3)
-		return raw_main(roles, argv[1], atoi(argv[2]));
-	if (geteuid()) {
-		printf("1..0 # SKIP only root can be another user, too\n");
-		return 0;
-	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return status >= 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -330,21 +330,14 @@ static void result_memory(void **state)
 	strike("results");
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, raw_folder_make, side_folder_remove)
-
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(shown_memory),
-		CASE(lent_memory),
-		CASE(result_memory),
+		RAW_CASE(shown_memory),
+		RAW_CASE(lent_memory),
+		RAW_CASE(result_memory),
 	};
+	const int status = raw_main(roles, 0, argc, argv);
 
-	if (argc == 3)
-		return raw_main(roles, argv[1], atoi(argv[2]));
-	if (geteuid()) {
-		printf("1..0 # SKIP only root can be another user, too\n");
-		return 0;
-	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return status >= 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
 }

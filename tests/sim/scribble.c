@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "raw_conn.h"
 #include "rpc/wire.h"
 
 #define NONCE	 0x73637269626cu
@@ -14,78 +15,23 @@
 
 struct hand {
 	const struct scribbler *s;
-	struct gn_ctx *ctx;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
-	struct gn_pd *pd;
-	struct gn_qp *qp;
-	struct gn_mem *mem; /* messages, a page each; then the words */
-	struct gn_mr *mr;
+	struct raw_endpoint ep; /* memory: messages, a page each; then the words */
 	struct rpc_welcome welcome;
 	uint32_t n_words;
 };
 
-static int make(struct hand *h, struct gn_fabric *fabric)
+static int open_conn(struct hand *h, struct gn_fabric *fabric)
 {
-	const size_t bytes = (MESSAGES + 1) * (size_t)GN_PAGE;
-	const struct gn_cq_opts cq = {.size = sizeof(cq), .depth = 64};
+	const struct raw_endpoint_opts opts = {.bytes = (MESSAGES + 1) * (size_t)GN_PAGE,
+					       .remote = GN_REMOTE_WRITE,
+					       .cq_depth = 64};
+	const struct raw_conn_opts conn = {
+		.addr = h->s->addr, .slots = SLOTS, .max_bytes = SCRIBBLE_BYTES, .nonce = NONCE};
 	struct gn_qp_opts qp = {
 		.size = sizeof(qp), .type = GN_QP_RC, .max_send_wr = 64, .max_recv_wr = 1};
-	int rc = gn_ctx_create(fabric, &h->ctx);
+	const int rc = raw_endpoint_make(&h->ep, fabric, &opts, &qp);
 
-	if (!rc)
-		rc = gn_chan_create(h->ctx, &h->chan);
-	if (!rc)
-		rc = gn_cq_create(h->ctx, &cq, &h->cq);
-	if (!rc)
-		rc = gn_pd_create(h->ctx, &h->pd);
-	if (!rc)
-		rc = gn_mem_alloc(fabric, bytes, GN_REMOTE_WRITE, &h->mem);
-	if (!rc)
-		rc = gn_mr_register(h->pd, h->mem, 0, bytes, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
-				    &h->mr);
-	qp.send_cq = qp.recv_cq = h->cq;
-	qp.chan = h->chan;
-	return rc ? rc : gn_qp_create(h->pd, &qp, &h->qp);
-}
-
-static void destroy(struct hand *h)
-{
-	gn_qp_destroy(h->qp);
-	gn_mr_deregister(h->mr);
-	gn_mem_free(h->mem);
-	gn_pd_destroy(h->pd);
-	gn_cq_destroy(h->cq);
-	gn_chan_destroy(h->chan);
-	gn_ctx_destroy(h->ctx);
-}
-
-static int say_hello(struct hand *h)
-{
-	struct gn_remote reply;
-	struct gn_event event;
-	struct rpc_hello hello = {
-		.magic = RPC_MAGIC,
-		.version = RPC_VERSION,
-		.bytes = sizeof(hello),
-		.slots = SLOTS,
-		.max_request = SCRIBBLE_BYTES,
-		.max_result = SCRIBBLE_BYTES,
-		.window = SLOTS,
-		.nonce = NONCE,
-	};
-	const struct gn_conn_opts opts = {.size = sizeof(opts),
-					  .private_data = &hello,
-					  .private_len = sizeof(hello),
-					  .timeout_us = 5000};
-	int rc = gn_mr_remote(h->mr, &reply);
-
-	hello.reply_key = reply.key;
-	if (!rc)
-		rc = gn_connect_wait(h->qp, h->s->addr, &opts, &event);
-	if (!rc)
-		memcpy(&h->welcome, event.private_data, sizeof(h->welcome));
-	return rc;
+	return rc ? rc : raw_conn_open(&h->ep, &conn, &h->welcome);
 }
 
 /* ---- what it writes ---- */
@@ -144,25 +90,25 @@ static int stroke(struct hand *h, const uint8_t *message, uint64_t slot, bool la
 {
 	const unsigned i = (unsigned)(gn_random() % (2 + h->s->words));
 	const uint64_t at = i == 0 ? 8 : sizeof(struct rpc_head) + 8ull * (i - 1);
-	uint64_t *word =
-		(uint64_t *)gn_mem_addr(h->mem) + MESSAGES * (GN_PAGE / 8) + h->n_words++ % WORDS;
+	uint64_t *word = (uint64_t *)gn_mem_addr(h->ep.mem) + MESSAGES * (GN_PAGE / 8) +
+			 h->n_words++ % WORDS;
 	const struct gn_remote to = {.key = h->welcome.request_key};
-	struct gn_sge sge = {word, 8, gn_mr_lkey(h->mr)};
+	struct gn_sge sge = {word, 8, gn_mr_lkey(h->ep.mr)};
 	struct gn_wr wr;
 
 	*word = some_word(h, message, i);
 	gn_wr_rdma(&wr, GN_OP_WRITE, 1, &sge, &to, slot + at, last ? GN_SIGNALED : 0);
-	return gn_post_send(h->qp, &wr, NULL);
+	return gn_post_send(h->ep.qp, &wr, NULL);
 }
 
 /* One message, and what is written over it. False: the server has had enough. */
 static bool attack(struct hand *h, uint32_t message)
 {
-	uint8_t *bytes = (uint8_t *)gn_mem_addr(h->mem) + (message - 1) * (size_t)GN_PAGE;
+	uint8_t *bytes = (uint8_t *)gn_mem_addr(h->ep.mem) + (message - 1) * (size_t)GN_PAGE;
 	const uint64_t slot =
 		(message & (h->welcome.slots - 1)) * rpc_stride(h->welcome.max_request);
 	const struct gn_remote to = {.key = h->welcome.request_key};
-	struct gn_sge sge = {bytes, (uint32_t)compose(h, message, bytes), gn_mr_lkey(h->mr)};
+	struct gn_sge sge = {bytes, (uint32_t)compose(h, message, bytes), gn_mr_lkey(h->ep.mr)};
 	struct gn_wr wr, wake;
 	struct gn_wc wc;
 	int rc;
@@ -170,41 +116,41 @@ static bool attack(struct hand *h, uint32_t message)
 	gn_wr_rdma(&wr, GN_OP_WRITE, 1, &sge, &to, slot, 0);
 	gn_wr_init(&wake, GN_OP_WRITE_IMM, 2, NULL, 0, GN_SOLICITED);
 	wr.next = &wake;
-	rc = gn_post_send(h->qp, &wr, NULL);
+	rc = gn_post_send(h->ep.qp, &wr, NULL);
 	for (unsigned i = 1; i <= STROKES && !rc; i++) {
 		if (gn_random() % 2)
 			gn_charge(GN_WORK_NS, gn_random() % 1000);
 		rc = stroke(h, bytes, slot, i == STROKES);
 	}
-	if (rc || gn_cq_wait(h->cq, &wc, 1, gn_deadline_us(20000), "strokes") != 1 ||
+	if (rc || gn_cq_wait(h->ep.cq, &wc, 1, gn_deadline_us(20000), "strokes") != 1 ||
 	    wc.status != GN_WC_OK)
 		return false;
 	gn_sleep_us(gn_random() % TICK_US);
 	return true;
 }
 
-int scribble(const struct scribbler *s)
+uint64_t scribble(const struct scribbler *s)
 {
 	struct gn_fabric *fabric;
-	int n = 0, rc = gn_fabric_open(s->fabric, &fabric);
+	int rc = gn_fabric_open(s->fabric, &fabric);
+	uint64_t n = 0;
 
 	for (unsigned round = 0; !rc && round < s->rounds; round++) {
 		struct hand h = {.s = s};
 
-		if (!make(&h, fabric) && !say_hello(&h)) {
+		if (!open_conn(&h, fabric)) {
 			uint32_t i = 1;
 
 			while (i <= MESSAGES && attack(&h, i))
 				i++;
-			n += (int)i;
-			gn_disconnect(h.qp);
+			n += i;
+			gn_disconnect(h.ep.qp);
 		}
-		destroy(&h);
-		if (s->posted)
-			s->posted(s->arg);
+		raw_endpoint_end(&h.ep);
+		*s->active_ns = gn_sim_now_ns(s->run->sim);
 		gn_sleep_us(gn_random() % 50);
 	}
 	if (!rc)
 		rc = gn_fabric_close(fabric);
-	return rc ? rc : n;
+	return rc ? 0 : n;
 }

@@ -13,6 +13,8 @@
 #include "gannet/exec.h"
 #include "gannet/fabric.h"
 
+#include "seeds.h"
+
 #define SCRIBBLE_BYTES 128u /* of its requests, at most */
 
 struct scribbler {
@@ -24,11 +26,11 @@ struct scribbler {
 	/* Words of it that are written over, from the first one on, and with what. */
 	unsigned words;
 	uint64_t (*word)(unsigned i);
-	void (*posted)(void *arg); /* now and then, while it is at work */
-	void *arg;
+	const struct seeds *run;
+	uint64_t *active_ns; /* set to the time of its last connection */
 };
 
-/* Returns how many messages it wrote over; negative errno when there is no fabric. */
-int scribble(const struct scribbler *s);
+/* Returns how many messages it wrote over; 0 when the fabric cannot be opened or closed. */
+uint64_t scribble(const struct scribbler *s);
 
 #endif

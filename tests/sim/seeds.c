@@ -2,6 +2,7 @@
 /* Runs for seeds: seeds.h. */
 #include "seeds.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -110,7 +111,7 @@ static bool run(struct seeds *w)
 	alarm(test->seconds_max);
 	*w->failure = *w->log = '\0';
 	gn_log_to(keep_line, w);
-	test->run(w);
+	test_run(w);
 	gn_log_to(NULL, NULL);
 	alarm(0);
 	return !*w->failure;
@@ -119,13 +120,13 @@ static bool run(struct seeds *w)
 static bool run_seed(struct seeds *w, uint64_t seed)
 {
 	w->seed = seed;
-	test->plan(w);
+	test_plan(w);
 	if (w->verbose)
-		test->print(w);
+		test_print(w);
 	if (run(w))
 		return true;
 	printf("# seed %llu failed %s\n", (unsigned long long)seed, w->failure);
-	test->print(w);
+	test_print(w);
 	printf("%s# replay: %s --seed %llu --verbose\n", w->log, path, (unsigned long long)seed);
 	fflush(stdout);
 	return false;
@@ -182,7 +183,7 @@ void seeds_points(struct seeds *w, const char *kind, unsigned node, const char *
 		const uint64_t before = w->faults[which];
 
 		snprintf(faults, sizeof(faults), "%s@0ns:n%u:#%u", kind, node, n);
-		test->plan_small(w, faults);
+		test_plan_small(w, faults);
 		w->seed = n;
 		ok = run(w);
 		if (!ok)
@@ -193,6 +194,47 @@ void seeds_points(struct seeds *w, const char *kind, unsigned node, const char *
 	snprintf(name, sizeof(name), "%s fails at the %s, at every point of it", kind, who);
 	printf("# %u points\n", n - 1);
 	seeds_result(ok && n > 1, name);
+}
+
+/* ---- processes ---- */
+
+int seeds_fabric_open(const struct gn_env *env, unsigned attempts, uint32_t pause_us,
+		      struct gn_fabric **out)
+{
+	int rc = -ENOMEM;
+
+	for (unsigned i = 0; rc && i < attempts; i++) {
+		rc = gn_fabric_open(env->fabric, out);
+		if (rc)
+			gn_sleep_us(pause_us);
+	}
+	return rc;
+}
+
+void seeds_fabric_close(struct seeds *w, struct gn_fabric *fabric, const char *owner)
+{
+	const int rc = gn_fabric_close(fabric);
+
+	if (rc)
+		seeds_fail(w, "%s's fabric cannot be closed: %s", owner, gn_strerror(rc));
+}
+
+int seeds_serve(struct seeds *w, const struct gn_env *env, const struct seeds_server *server)
+{
+	uint32_t stop_us = server->stop_us;
+	struct gn_fabric *fabric;
+	int rc = seeds_fabric_open(env, server->attempts, server->pause_us, &fabric);
+
+	if (rc)
+		return server->no_memory ? 0 : 1;
+	for (unsigned i = 0; i < server->attempts && !server->all_over(w); i++) {
+		rc = server->serve_once(w, fabric, stop_us);
+		gn_sleep_us(server->pause_us + (rc ? 0 : gn_random() % server->max_down_us));
+		if (!rc)
+			stop_us = 0;
+	}
+	seeds_fabric_close(w, fabric, "the server");
+	return 0;
 }
 
 /* ---- the program ---- */
@@ -251,10 +293,10 @@ int seeds_main(int argc, char **argv, const struct seeds_test *the, struct seeds
 		seeds_result(run_seed(w, seed), "the seed");
 	} else {
 		if (!only)
-			test->points(w);
+			test_points(w);
 		run_seeds(w, seeds);
 		if (!only && seeds >= SEEDS)
-			test->breadth(w);
+			test_breadth(w);
 	}
 	printf("1..%u\n", cases);
 	return failed ? 1 : 0;

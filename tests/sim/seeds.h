@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gannet/exec.h"
+#include "gannet/fabric.h"
 #include "gannet/sim.h"
 
 #define KINDS_MAX 32u /* of faults */
@@ -23,21 +25,23 @@ struct seeds {
 	uint64_t faults[KINDS_MAX]; /* that happened, in all runs */
 };
 
-/* A test. Its functions begin with the world, whose first member is a struct seeds. */
+/* A test, which also defines the functions test_…() below. */
 struct seeds_test {
 	const char *program;  /* "sim-rpc" */
 	const char *what;     /* has seeds: "calls" */
 	unsigned seconds_max; /* that a run may take */
 	unsigned more;	      /* times as many seeds as others have: they are short */
-	/* What is run for w->seed; and something small and regular, for one fault on schedule. */
-	void (*plan)(struct seeds *w);
-	void (*plan_small)(struct seeds *w, const char *faults);
-	void (*print)(const struct seeds *w);
-	/* As planned, see seeds_simulate(). */
-	void (*run)(struct seeds *w);
-	void (*points)(struct seeds *w);  /* calls seeds_points() */
-	void (*breadth)(struct seeds *w); /* what must have happened in all of them */
 };
+
+/* Draws the plan of w->seed. */
+void test_plan(struct seeds *w);
+/* A small and regular plan, for one scheduled fault. */
+void test_plan_small(struct seeds *w, const char *faults);
+void test_print(const struct seeds *w);
+/* Runs the plan: see seeds_simulate(). */
+void test_run(struct seeds *w);
+void test_points(struct seeds *w);  /* calls seeds_points() */
+void test_breadth(struct seeds *w); /* checks what must have happened in the runs of all seeds */
 
 /* All of it: what main() returns. */
 int seeds_main(int argc, char **argv, const struct seeds_test *test, struct seeds *w);
@@ -60,6 +64,25 @@ struct seeds_process {
 void seeds_simulate(struct seeds *w, const struct gn_sim_opts *opts,
 		    const struct seeds_process *process, unsigned n, bool all_return,
 		    void (*check)(struct seeds *w));
+
+/* Opens the fabric of a process: again after pause_us when a fault makes this fail. 0 or -errno. */
+int seeds_fabric_open(const struct gn_env *env, unsigned attempts, uint32_t pause_us,
+		      struct gn_fabric **out);
+/* It is a failure of the test if an object of the fabric is left. owner: "a client", … */
+void seeds_fabric_close(struct seeds *w, struct gn_fabric *fabric, const char *owner);
+
+/* A process that serves, ends, and serves again, until all its clients have ended. */
+struct seeds_server {
+	int (*serve_once)(struct seeds *w, struct gn_fabric *fabric, uint32_t stop_us);
+	bool (*all_over)(const struct seeds *w);
+	uint32_t stop_us;     /* when the first server ends; 0: with the run */
+	unsigned attempts;    /* at most so many servers */
+	uint32_t pause_us;    /* after a failed attempt, at least */
+	uint32_t max_down_us; /* between one server and the next, in addition */
+	bool no_memory;	      /* the fabric may fail to open */
+};
+/* Returns the status of the process. */
+int seeds_serve(struct seeds *w, const struct gn_env *env, const struct seeds_server *server);
 
 /* The n-th time on a node, for every n: until a run has fewer than that. who: "client, …". */
 void seeds_points(struct seeds *w, const char *kind, unsigned node, const char *who);

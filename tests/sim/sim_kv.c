@@ -24,7 +24,6 @@
 #include "sim_kv_lru.h"
 
 #define LIMIT_NS      30000000000ull
-#define STACK_BYTES   131072u
 #define UNDECIDED_MAX 1000u /* one key in so many */
 
 /* ---- one run ---- */
@@ -49,7 +48,7 @@ static void check_history(struct world *w)
 static void check_end(struct seeds *run)
 {
 	struct world *w = (struct world *)run;
-	const bool crash = ends_programs(w->plan.faults);
+	const bool crash = ends_programs(w->plan.cluster.faults);
 
 	for (uint32_t i = 0; i < history_ops(w->history) && !crash && !*run->failure; i++)
 		if (history_at(w->history, i)->end_ns == HISTORY_NEVER)
@@ -70,21 +69,13 @@ static void begin_world(struct world *w)
 	memset(w->lives, 0, sizeof(w->lives));
 }
 
-static void run(struct seeds *run)
+void test_run(struct seeds *run)
 {
 	struct world *w = (struct world *)run;
 	struct client_arg arg[CLIENTS_MAX];
 	struct seeds_process process[CLIENTS_MAX + 2] = {{server_main, w}};
-	const struct gn_sim_opts opts = {
-		.size = sizeof(opts),
-		.profile = w->plan.profile,
-		.seed = run->seed,
-		.nodes = w->plan.n_clients + w->plan.scribblers + 1,
-		.stack_bytes = STACK_BYTES,
-		.limit_ns = LIMIT_NS,
-		.caps_off = w->plan.caps_off,
-		.faults = *w->plan.faults ? w->plan.faults : NULL,
-	};
+	const struct gn_sim_opts opts = cluster_sim_opts(
+		&w->plan.cluster, run->seed, w->plan.n_clients + w->plan.scribblers + 1, LIMIT_NS);
 
 	begin_world(w);
 	for (unsigned i = 0; i < w->plan.n_clients; i++) {
@@ -93,7 +84,8 @@ static void run(struct seeds *run)
 	}
 	if (w->plan.scribblers)
 		process[w->plan.n_clients + 1] = (struct seeds_process){scribbler_main, w};
-	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.faults), check_end);
+	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.cluster.faults),
+		       check_end);
 	history_destroy(w->history);
 	if (!*run->failure && !w->points)
 		kv_lru_check(run->seed, &w->sums.made_room, run->failure, sizeof(run->failure));
@@ -113,7 +105,7 @@ static void test_statuses(const struct sums *sums)
 }
 
 /* What happened in them. */
-static void breadth(struct seeds *run)
+void test_breadth(struct seeds *run)
 {
 	const struct world *w = (const struct world *)run;
 	const struct sums *s = &w->sums;
@@ -148,7 +140,7 @@ static void breadth(struct seeds *run)
 	seeds_result(s->undecided * UNDECIDED_MAX <= s->keys, "and it is known of almost all keys");
 }
 
-static void points(struct seeds *run)
+void test_points(struct seeds *run)
 {
 	struct world *w = (struct world *)run;
 
@@ -161,39 +153,12 @@ static void points(struct seeds *run)
 	}
 }
 
-static void plan(struct seeds *run)
-{
-	struct world *w = (struct world *)run;
-
-	w->points = false;
-	plan_draw(&w->plan, run->seed);
-}
-
-static void small(struct seeds *run, const char *faults)
-{
-	struct world *w = (struct world *)run;
-
-	w->points = true;
-	plan_small(&w->plan, faults, w->bypass);
-}
-
-static void print(const struct seeds *run)
-{
-	plan_print(&((const struct world *)run)->plan);
-}
-
 int main(int argc, char **argv)
 {
 	static const struct seeds_test test = {
 		.program = "sim-kv",
 		.what = "keys",
 		.seconds_max = 30,
-		.plan = plan,
-		.plan_small = small,
-		.print = print,
-		.run = run,
-		.points = points,
-		.breadth = breadth,
 	};
 	static struct world w;
 

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "cluster_plan.h"
 #include "gannet/kv.h"
 #include "gannet/sim.h"
 #include "history.h"
@@ -35,10 +36,7 @@ struct plan_client {
 
 struct plan {
 	const char *kind;
-	const char *profile;
-	uint64_t caps_off;
-	char faults[1024];
-	bool breaks, no_memory, stalls; /* effects of the faults on operations */
+	struct cluster_plan cluster;
 	bool strict;			/* nothing in it can break a connection, or be late */
 	bool ample;			/* memory: nothing is evicted */
 	bool plain;			/* only GET and SET */
@@ -83,12 +81,6 @@ struct world {
 
 #define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
 #define world_say(w, ...)  seeds_say(&(w)->run, __VA_ARGS__)
-
-/* kv_plan.c */
-void plan_draw(struct plan *plan, uint64_t seed);
-/* Small and regular, for one scheduled fault. */
-void plan_small(struct plan *plan, const char *faults, bool bypass);
-void plan_print(const struct plan *plan);
 
 /* kv_value.c: keys and values that identify their writers. */
 uint32_t key_make(char *to, uint32_t key);

@@ -222,7 +222,8 @@ static void make_op(struct session *s, struct inflight *inflight, uint64_t deadl
 static void check_late(struct session *s, const struct inflight *inflight, uint64_t deadline_ns)
 {
 	const uint64_t now_ns = gn_now_ns(), unseen_ns = s->idle_ns - inflight->idle_ns;
-	const uint64_t late_ns = unseen_ns + (s->w->plan.stalls ? LATE_STALLED_NS : LATE_NS);
+	const uint64_t late_ns =
+		unseen_ns + (s->w->plan.cluster.stalls ? LATE_STALLED_NS : LATE_NS);
 
 	if (now_ns > deadline_ns + late_ns)
 		world_fail(s->w, "op %u ends %llu ns after its deadline: %s", inflight->number,
@@ -245,10 +246,10 @@ static void check_status(struct session *s, const struct inflight *inflight)
 		ok = !plan->strict || plan->stop_us || s->closing;
 		break;
 	case GN_KV_BUSY:
-		ok = plan->drain_us || plan->no_memory;
+		ok = plan->drain_us || plan->cluster.no_memory;
 		break;
 	case GN_KV_FAILED: /* or busy, and it changes something */
-		ok = plan->no_memory || (plan->drain_us && op->verb != GN_KV_GET);
+		ok = plan->cluster.no_memory || (plan->drain_us && op->verb != GN_KV_GET);
 		break;
 	case GN_KV_NO_MEMORY:
 		ok = !plan->ample;
@@ -489,7 +490,7 @@ static void begin_one(struct session *s)
 		return;
 	}
 	s->lost |= rc == -ENOTCONN;
-	if (rc != -ENOTCONN && rc != -EAGAIN && !(rc == -ENOMEM && s->w->plan.no_memory))
+	if (rc != -ENOTCONN && rc != -EAGAIN && !(rc == -ENOMEM && s->w->plan.cluster.no_memory))
 		world_fail(s->w, "op %u cannot begin: %s", inflight->number, gn_strerror(rc));
 	forget(s, inflight);
 }
@@ -725,12 +726,13 @@ static void check_connected(struct session *s, uint64_t begin_ns, int rc)
 	const struct plan *plan = &s->w->plan;
 	const uint64_t took_ns = gn_now_ns() - begin_ns;
 	const uint64_t most_ns = (plan->server.threads + 1) * s->plan->opts.rpc.timeout_us * 1000;
-	const bool memory = rc == -ENOMEM && plan->no_memory;
+	const bool memory = rc == -ENOMEM && plan->cluster.no_memory;
 	const bool refused = rc == -ECONNREFUSED || rc == -ETIMEDOUT || rc == -ECONNRESET ||
 			     rc == -ENOTCONN;
 
 	world_say(s->w, "connected: %s", gn_strerror(rc));
-	if (rc && !memory && !refused && !(rc == -EBUSY && (plan->drain_us || plan->no_memory)))
+	if (rc && !memory && !refused &&
+	    !(rc == -EBUSY && (plan->drain_us || plan->cluster.no_memory)))
 		world_fail(s->w, "no connection: %s", gn_strerror(rc));
 	if (took_ns > most_ns + LATE_STALLED_NS)
 		world_fail(s->w, "connecting takes %llu ns", (unsigned long long)took_ns);
@@ -817,23 +819,17 @@ int client_main(struct gn_env *env, int argc, char **argv)
 	const struct client_arg *arg = env->arg;
 	struct world *w = arg->w;
 	struct gn_fabric *fabric;
-	int rc = -ENOMEM;
+	int rc;
 
 	(void)argc;
 	(void)argv;
 	if (w->lives[arg->index]++)
 		end_last_life(w, arg->index);
-	for (unsigned i = 0; rc && i < ATTEMPTS; i++) {
-		rc = gn_fabric_open(env->fabric, &fabric);
-		if (rc)
-			gn_sleep_us(10);
-	}
+	rc = seeds_fabric_open(env, ATTEMPTS, 10, &fabric);
 	if (!rc) {
 		run_threads(arg, fabric);
-		rc = gn_fabric_close(fabric);
-		if (rc)
-			world_fail(w, "a client's fabric cannot be closed: %s", gn_strerror(rc));
-	} else if (!w->plan.no_memory) {
+		seeds_fabric_close(&w->run, fabric, "a client");
+	} else if (!w->plan.cluster.no_memory) {
 		world_fail(w, "no fabric: %s", gn_strerror(rc));
 	}
 	w->clients_over++;

@@ -5,42 +5,19 @@
 #include "draw.h"
 #include "sim_kv.h"
 
-#define RARE_PPM 3000u
-
-static void note_effect(struct plan *plan, const char *kind)
-{
-	static const char *const breaks[] = {"crash", "kill", "partition", "qp-error", "rnr", NULL};
-	static const char *const no_memory[] = {"alloc", "register", NULL};
-	static const char *const stalls[] = {"pause",		"slow-node", "slow-link",
-					     "late-completion", "ack-loss",  NULL};
-
-	plan->breaks |= is_one_of(kind, breaks);
-	plan->no_memory |= is_one_of(kind, no_memory);
-	plan->stalls |= is_one_of(kind, stalls);
-}
-
 static void draw_faults(struct plan *plan, struct rng *rng)
 {
+	const struct fault_opts opts = {.until_us = 5000, .good = GOOD_CLIENT, .rare_ppm = 3000};
 	const bool none = one_in(rng, 4);
 	const uint32_t share = range(rng, 2, 8);
 	const char *kind;
-	size_t len = 0;
 
 	for (unsigned i = 0; (kind = gn_sim_fault_name(i)); i++) {
-		const bool chosen = one_in(rng, share) && !none;
-		const bool node = is_one_of(kind, of_nodes);
-		char fault[64];
-
+		const bool chosen = one_in(rng, share) && !none && strncmp(kind, "ud-", 3);
 		/* In seconds there would be too many of them. */
-		if (one_in(rng, 2) || plan->naps)
-			draw_schedule(rng, kind, node, 5000, GOOD_CLIENT, fault, sizeof(fault));
-		else
-			draw_rate(rng, kind, node, RARE_PPM, fault, sizeof(fault));
-		if (!chosen || !strncmp(kind, "ud-", 3))
-			continue;
-		note_effect(plan, kind);
-		len += (size_t)snprintf(plan->faults + len, sizeof(plan->faults) - len, "%s%s",
-					len ? "," : "", fault);
+		const bool scheduled = one_in(rng, 2) || plan->naps;
+
+		cluster_draw_fault(&plan->cluster, rng, kind, chosen, scheduled, &opts);
 	}
 }
 
@@ -195,17 +172,16 @@ static void draw_churn(struct plan *plan, struct rng *rng)
 	}
 }
 
-void plan_draw(struct plan *plan, uint64_t seed)
+void test_plan(struct seeds *run)
 {
-	struct rng rng = {seed * 0xd6e8feb86659fd93u + 0x6b76};
-	unsigned profiles = 0;
+	struct world *w = (struct world *)run;
+	struct plan *plan = &w->plan;
+	struct rng rng = {run->seed * 0xd6e8feb86659fd93u + 0x6b76};
 
-	memset(plan, 0, sizeof(*plan));
-	while (gn_sim_profile_name(profiles))
-		profiles++;
+	w->points = false;
+	*plan = (struct plan){0};
 	plan->kind = "mixed";
-	plan->profile = gn_sim_profile_name(range(&rng, 0, profiles - 1));
-	plan->caps_off = draw_caps_off(&rng);
+	cluster_draw(&plan->cluster, &rng);
 	plan->n_clients = range(&rng, 1, CLIENTS_MAX);
 	plan->naps = one_in(&rng, 5);
 	plan->ample = one_in(&rng, 2);
@@ -219,19 +195,17 @@ void plan_draw(struct plan *plan, uint64_t seed)
 		draw_churn(plan, &rng);
 	draw_faults(plan, &rng);
 	plan->scribblers = one_in(&rng, 5) && plan->ample;
-	if (plan->scribblers) { /* others run between any two loads */
-		const size_t len = strlen(plan->faults);
-
-		snprintf(plan->faults + len, sizeof(plan->faults) - len, "%spreempt=30%%",
-			 len ? "," : "");
-	}
-	plan->strict = !plan->breaks && !plan->no_memory && !plan->stalls;
+	if (plan->scribblers) /* others run between any two loads */
+		cluster_add_fault(&plan->cluster, "preempt=30%");
+	plan->strict = cluster_is_strict(&plan->cluster);
 	/* A table that cannot grow does not hold all keys. */
-	plan->ample &= !(plan->no_memory && plan->server.bypass);
+	plan->ample &= !(plan->cluster.no_memory && plan->server.bypass);
 }
 
-void plan_small(struct plan *plan, const char *faults, bool bypass)
+void test_plan_small(struct seeds *run, const char *faults)
 {
+	struct world *w = (struct world *)run;
+	struct plan *plan = &w->plan;
 	struct plan_client client = {.threads = 1,
 				     .window = 3,
 				     .batch = 3,
@@ -242,11 +216,11 @@ void plan_small(struct plan *plan, const char *faults, bool bypass)
 				     .writes = 400,
 				     .numbers = 100};
 
-	memset(plan, 0, sizeof(*plan));
+	w->points = true;
+	*plan = (struct plan){0};
 	client.opts.rpc.slots = 2;
 	client.opts.rpc.timeout_us = 5000;
 	plan->kind = "small";
-	plan->profile = "ideal";
 	plan->ample = true;
 	plan->hot = 4;
 	plan->small = 100;
@@ -255,19 +229,19 @@ void plan_small(struct plan *plan, const char *faults, bool bypass)
 	plan->client[0] = plan->client[1] = client;
 	plan->client[1].opts.rpc.mode = GN_RPC_REPLY;
 	plan->server.threads = 2;
-	plan->server.bypass = bypass;
+	plan->server.bypass = w->bypass;
 	plan->server.memory = 2ull << 20;
-	snprintf(plan->faults, sizeof(plan->faults), "%s", faults);
-	plan->no_memory = true;
+	cluster_small(&plan->cluster, faults);
 }
 
-void plan_print(const struct plan *p)
+void test_print(const struct seeds *run)
 {
+	const struct plan *p = &((const struct world *)run)->plan;
 	const struct gn_kv_server_opts *o = &p->server;
 
-	printf("# %s: profile %s, caps off %llx%s%s%s\n# faults %s\n", p->kind, p->profile,
-	       (unsigned long long)p->caps_off, p->strict ? ", strict" : "",
-	       p->ample ? ", ample" : "", p->naps ? ", naps" : "", p->faults);
+	printf("# %s: profile %s, caps off %llx%s%s%s\n# faults %s\n", p->kind, p->cluster.profile,
+	       (unsigned long long)p->cluster.caps_off, p->strict ? ", strict" : "",
+	       p->ample ? ", ample" : "", p->naps ? ", naps" : "", p->cluster.faults);
 	printf("# n0: %u threads%s, %llu KiB, flags %x, %u slots, %u and %u bytes, parks %u us, "
 	       "stops %u us, drains %u us\n",
 	       o->threads, o->bypass ? ", bypass" : "", (unsigned long long)o->memory >> 10,

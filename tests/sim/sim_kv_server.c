@@ -11,8 +11,9 @@
 #define ATTEMPTS  200u
 #define DOWN_US	  2000u /* between one server and the next, at most */
 
-static bool all_over(const struct world *w)
+static bool all_over(const struct seeds *run)
 {
+	const struct world *w = (const struct world *)run;
 	const uint64_t quiet_ns = w->plan.naps ? 4 * QUIET_NS : QUIET_NS;
 
 	return w->clients_over == w->plan.n_clients + w->plan.scribblers ||
@@ -32,11 +33,11 @@ static void serve(struct world *w, struct gn_kv_server *server, uint32_t stop_us
 {
 	uint64_t until;
 
-	while (!all_over(w) && (!stop_us || gn_sim_now_ns(w->run.sim) < stop_us * 1000ull)) {
+	while (!all_over(&w->run) && (!stop_us || gn_sim_now_ns(w->run.sim) < stop_us * 1000ull)) {
 		gn_sleep_us(w->plan.naps ? 10 * TICK_US : TICK_US);
 		w->alive_ns = gn_sim_now_ns(w->run.sim);
 	}
-	if (!all_over(w))
+	if (!all_over(&w->run))
 		return;
 	until = gn_sim_now_ns(w->run.sim) + FORGET_NS;
 	while (clients_now(server) && gn_sim_now_ns(w->run.sim) < until)
@@ -73,8 +74,9 @@ static void new_epoch(struct world *w)
 	w->alive_ns = gn_sim_now_ns(w->run.sim);
 }
 
-static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_us)
+static int serve_once(struct seeds *run, struct gn_fabric *fabric, uint32_t stop_us)
 {
+	struct world *w = (struct world *)run;
 	struct gn_kv_server *server = NULL;
 	int rc;
 
@@ -87,11 +89,11 @@ static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_u
 	if (!rc) {
 		world_say(w, "the server begins");
 		serve(w, server, stop_us);
-		if (stop_us && w->plan.drain_us && !all_over(w))
+		if (stop_us && w->plan.drain_us && !all_over(&w->run))
 			drain(w, server);
 		world_say(w, "the server ends");
 		w->alive_ns = gn_sim_now_ns(w->run.sim);
-	} else if (rc != -ENOMEM || !w->plan.no_memory) {
+	} else if (rc != -ENOMEM || !w->plan.cluster.no_memory) {
 		world_fail(w, "no server: %s", gn_strerror(rc));
 	}
 	gn_kv_server_destroy(server);
@@ -101,27 +103,17 @@ static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_u
 int server_main(struct gn_env *env, int argc, char **argv)
 {
 	struct world *w = env->arg;
-	uint32_t stop_us = w->epoch ? 0 : w->plan.stop_us;
-	struct gn_fabric *fabric;
-	int rc = -ENOMEM;
+	const struct seeds_server server = {
+		.serve_once = serve_once,
+		.all_over = all_over,
+		.stop_us = w->epoch ? 0 : w->plan.stop_us,
+		.attempts = ATTEMPTS,
+		.pause_us = MEMORY_US,
+		.max_down_us = DOWN_US,
+		.no_memory = w->plan.cluster.no_memory,
+	};
 
 	(void)argc;
 	(void)argv;
-	for (unsigned i = 0; rc && i < ATTEMPTS; i++) {
-		rc = gn_fabric_open(env->fabric, &fabric);
-		if (rc)
-			gn_sleep_us(MEMORY_US);
-	}
-	if (rc)
-		return w->plan.no_memory ? 0 : 1;
-	for (unsigned i = 0; i < ATTEMPTS && !all_over(w); i++) {
-		rc = serve_once(w, fabric, stop_us);
-		gn_sleep_us(MEMORY_US + (rc ? 0 : gn_random() % DOWN_US));
-		if (!rc)
-			stop_us = 0;
-	}
-	rc = gn_fabric_close(fabric);
-	if (rc)
-		world_fail(w, "the server's fabric cannot be closed: %s", gn_strerror(rc));
-	return 0;
+	return seeds_serve(&w->run, env, &server);
 }

@@ -21,8 +21,7 @@
 #include "draw.h"
 #include "sim_msg.h"
 
-#define LIMIT_NS    100000000000ull
-#define STACK_BYTES 131072u
+#define LIMIT_NS 100000000000ull
 
 static void check_end(struct seeds *run)
 {
@@ -36,21 +35,13 @@ static void check_end(struct seeds *run)
 	}
 }
 
-static void run(struct seeds *run)
+void test_run(struct seeds *run)
 {
 	struct world *w = (struct world *)run;
 	struct requester_arg arg[REQUESTERS_MAX];
 	struct seeds_process process[REQUESTERS_MAX + 1] = {{responder_main, w}};
-	const struct gn_sim_opts opts = {
-		.size = sizeof(opts),
-		.profile = w->plan.profile,
-		.seed = run->seed,
-		.nodes = w->plan.n_requesters + 1,
-		.stack_bytes = STACK_BYTES,
-		.limit_ns = LIMIT_NS,
-		.caps_off = w->plan.caps_off,
-		.faults = *w->plan.faults ? w->plan.faults : NULL,
-	};
+	const struct gn_sim_opts opts =
+		cluster_sim_opts(&w->plan.cluster, run->seed, w->plan.n_requesters + 1, LIMIT_NS);
 
 	w->n_asked = w->n_lives = w->requesters_over = 0;
 	w->version = w->active_ns = 0;
@@ -59,25 +50,11 @@ static void run(struct seeds *run)
 		arg[i] = (struct requester_arg){w, i};
 		process[i + 1] = (struct seeds_process){requester_main, &arg[i]};
 	}
-	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.faults), check_end);
+	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.cluster.faults),
+		       check_end);
 }
 
-static void plan(struct seeds *run)
-{
-	plan_draw(&((struct world *)run)->plan, run->seed);
-}
-
-static void small(struct seeds *run, const char *faults)
-{
-	plan_small(&((struct world *)run)->plan, faults);
-}
-
-static void print(const struct seeds *run)
-{
-	plan_print(&((const struct world *)run)->plan);
-}
-
-static void points(struct seeds *run)
+void test_points(struct seeds *run)
 {
 	seeds_points(run, "alloc", 0, "responder");
 	seeds_points(run, "alloc", 1, "requester");
@@ -87,7 +64,7 @@ static void points(struct seeds *run)
 	seeds_points(run, "register", 2, "requester with datagrams");
 }
 
-static void breadth(struct seeds *run)
+void test_breadth(struct seeds *run)
 {
 	const struct sums *s = &((const struct world *)run)->sums;
 	const struct seeds_sum all[] = {
@@ -125,12 +102,6 @@ int main(int argc, char **argv)
 		.what = "messages",
 		.seconds_max = 30,
 		.more = 5,
-		.plan = plan,
-		.plan_small = small,
-		.print = print,
-		.run = run,
-		.points = points,
-		.breadth = breadth,
 	};
 	static struct world w;
 	int rc;

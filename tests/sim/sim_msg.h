@@ -7,6 +7,7 @@
 #ifndef GN_TESTS_SIM_MSG_H
 #define GN_TESTS_SIM_MSG_H
 
+#include "cluster_plan.h"
 #include "gannet/msg.h"
 #include "pattern.h"
 #include "seeds.h"
@@ -28,10 +29,7 @@ struct plan_requester {
 };
 
 struct plan {
-	const char *profile;
-	uint64_t caps_off;
-	char faults[1024];
-	bool breaks, no_memory; /* what they may do to requests */
+	struct cluster_plan cluster;
 	bool heals; /* what goes wrong is over before the end, and nothing is random */
 	unsigned n_requesters;
 	struct plan_requester requester[REQUESTERS_MAX];
@@ -77,12 +75,6 @@ struct world {
 
 #define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
 #define world_say(w, ...)  seeds_say(&(w)->run, __VA_ARGS__)
-
-/* msg_plan.c */
-void plan_draw(struct plan *plan, uint64_t seed);
-/* Small and regular, for one fault on schedule. */
-void plan_small(struct plan *plan, const char *faults);
-void plan_print(const struct plan *plan);
 
 /* msg_requester.c, msg_responder.c; arg: struct requester_arg, struct world */
 struct requester_arg {

@@ -3,42 +3,22 @@
 #include "draw.h"
 #include "sim_msg.h"
 
-#define RARE_PPM 3000u
-
 /* ---- faults ---- */
-
-static void note_effect(struct plan *plan, const char *kind)
-{
-	static const char *const breaks[] = {"crash", "kill", "partition", "qp-error", "rnr", NULL};
-	static const char *const no_memory[] = {"alloc", "register", NULL};
-
-	plan->breaks |= is_one_of(kind, breaks);
-	plan->no_memory |= is_one_of(kind, no_memory);
-}
 
 static void draw_faults(struct plan *plan, struct rng *rng)
 {
 	const bool none = one_in(rng, 8), healing = one_in(rng, 2);
+	const struct fault_opts opts = {
+		.until_us = 3000, .good = healing ? GOOD_NONE : GOOD_ALL, .rare_ppm = 3000};
 	const uint32_t share = range(rng, 2, 8);
 	const char *kind;
-	size_t len = 0;
 
 	plan->heals = healing;
 	for (unsigned i = 0; (kind = gn_sim_fault_name(i)); i++) {
 		const bool chosen = one_in(rng, share) && !none;
-		const bool node = is_one_of(kind, of_nodes);
-		char fault[64];
+		const bool scheduled = healing || one_in(rng, 2);
 
-		if (healing || one_in(rng, 2))
-			draw_schedule(rng, kind, node, 3000, healing ? GOOD_NONE : GOOD_ALL, fault,
-				      sizeof(fault));
-		else
-			draw_rate(rng, kind, node, RARE_PPM, fault, sizeof(fault));
-		if (!chosen)
-			continue;
-		note_effect(plan, kind);
-		len += (size_t)snprintf(plan->faults + len, sizeof(plan->faults) - len, "%s%s",
-					len ? "," : "", fault);
+		cluster_draw_fault(&plan->cluster, rng, kind, chosen, scheduled, &opts);
 	}
 }
 
@@ -46,7 +26,7 @@ static void draw_faults(struct plan *plan, struct rng *rng)
 static void draw_lossy(struct plan *plan, struct rng *rng)
 {
 	static const char *const kinds[] = {"ud-loss", "ud-dup", "ud-reorder", "ud-delay"};
-	size_t len = 0;
+	char fault[64];
 
 	for (unsigned i = 0; i < plan->n_requesters; i++) {
 		struct gn_msg_requester_opts *o = &plan->requester[i].opts;
@@ -58,11 +38,12 @@ static void draw_lossy(struct plan *plan, struct rng *rng)
 		if (o->request_bytes > UD_BYTES_MAX)
 			o->request_bytes = UD_BYTES_MAX;
 	}
-	for (unsigned i = 0; i < 4; i++)
-		if (!one_in(rng, 4))
-			len += (size_t)snprintf(plan->faults + len, sizeof(plan->faults) - len,
-						"%s%s=%u%%", len ? "," : "", kinds[i],
-						range(rng, 1, 40));
+	for (unsigned i = 0; i < 4; i++) {
+		if (one_in(rng, 4))
+			continue;
+		snprintf(fault, sizeof(fault), "%s=%u%%", kinds[i], range(rng, 1, 40));
+		cluster_add_fault(&plan->cluster, fault);
+	}
 	plan->heals = true;
 }
 
@@ -115,16 +96,13 @@ static void draw_responder(struct plan *plan, struct rng *rng)
 	plan->pause_us = range(rng, 1, 300);
 }
 
-void plan_draw(struct plan *plan, uint64_t seed)
+void test_plan(struct seeds *run)
 {
-	struct rng rng = {seed * 0xd6e8feb86659fd93u + 0x6d7367};
-	unsigned profiles = 0;
+	struct plan *plan = &((struct world *)run)->plan;
+	struct rng rng = {run->seed * 0xd6e8feb86659fd93u + 0x6d7367};
 
-	memset(plan, 0, sizeof(*plan));
-	while (gn_sim_profile_name(profiles))
-		profiles++;
-	plan->profile = gn_sim_profile_name(range(&rng, 0, profiles - 1));
-	plan->caps_off = draw_caps_off(&rng);
+	*plan = (struct plan){0};
+	cluster_draw(&plan->cluster, &rng);
 	plan->n_requesters = range(&rng, 1, REQUESTERS_MAX);
 	draw_responder(plan, &rng);
 	for (unsigned i = 0; i < plan->n_requesters; i++)
@@ -135,10 +113,10 @@ void plan_draw(struct plan *plan, uint64_t seed)
 		draw_faults(plan, &rng);
 }
 
-void plan_small(struct plan *plan, const char *faults)
+void test_plan_small(struct seeds *run, const char *faults)
 {
-	memset(plan, 0, sizeof(*plan));
-	plan->profile = "ideal";
+	struct plan *plan = &((struct world *)run)->plan;
+	*plan = (struct plan){0};
 	plan->n_requesters = 3;
 	for (unsigned i = 0; i < plan->n_requesters; i++) {
 		static const enum gn_msg_protocol protocols[] = {GN_MSG_WRITE_SEND, GN_MSG_UD,
@@ -155,16 +133,17 @@ void plan_small(struct plan *plan, const char *faults)
 		r->requests = 8;
 	}
 	plan->responder.max_conns = 6;
-	snprintf(plan->faults, sizeof(plan->faults), "%s", faults);
-	plan->no_memory = true;
+	cluster_small(&plan->cluster, faults);
 }
 
-void plan_print(const struct plan *p)
+void test_print(const struct seeds *run)
 {
+	const struct plan *p = &((const struct world *)run)->plan;
 	const struct gn_msg_responder_opts *o = &p->responder;
 
-	printf("# profile %s, caps off %llx%s\n# faults %s\n", p->profile,
-	       (unsigned long long)p->caps_off, p->heals ? ", heals" : "", p->faults);
+	printf("# profile %s, caps off %llx%s\n# faults %s\n", p->cluster.profile,
+	       (unsigned long long)p->cluster.caps_off, p->heals ? ", heals" : "",
+	       p->cluster.faults);
 	printf("# n0: flags %x, %u connections, %u pending, stops %u us, pauses %u us\n", o->flags,
 	       o->max_conns, o->max_pending, p->stop_us, p->pauses ? p->pause_us : 0);
 	for (unsigned i = 0; i < p->n_requesters; i++) {

@@ -37,7 +37,7 @@ static bool may_fail(const struct session *s, int rc)
 	const struct plan *p = &s->w->plan;
 
 	if (rc == -ENOMEM)
-		return p->no_memory;
+		return p->cluster.no_memory;
 	/* Nobody is there now, or it has had enough; or it does not answer. */
 	return rc == -ECONNREFUSED || rc == -ETIMEDOUT || rc == -ECONNRESET || rc == -EPIPE;
 }
@@ -223,7 +223,7 @@ static bool may_end(const struct session *s, const struct asked *asked, enum gn_
 	case GN_MSG_REFUSED:
 		return asked->refuse && asked->executed == 1;
 	case GN_MSG_GONE:
-		return p->breaks || p->no_memory || p->stop_us;
+		return p->cluster.breaks || p->cluster.no_memory || p->stop_us;
 	case GN_MSG_LOST: /* not before its time is over, whatever happened to its copies */
 		return asked->protocol == GN_MSG_UD &&
 		       gn_now_ns() - asked->at_ns >= request_timeout_ns(s);
@@ -369,7 +369,7 @@ static void live(struct session *s)
 		step(s);
 	s->left = 0;
 	drain(s);
-	if (w->plan.heals && !w->plan.no_memory && w->plan.responder.max_pending == 32 &&
+	if (w->plan.heals && !w->plan.cluster.no_memory && w->plan.responder.max_pending == 32 &&
 	    w->plan.responder.max_conns >= REQUESTERS_MAX * CONNS_MAX)
 		heal(s);
 	for (c = 0; c < CONNS_MAX && gn_random() % 2; c++)
@@ -418,7 +418,7 @@ int requester_main(struct gn_env *env, int argc, char **argv)
 		if (rc)
 			gn_sleep_us(MEMORY_US);
 	}
-	if (rc && !w->plan.no_memory)
+	if (rc && !w->plan.cluster.no_memory)
 		world_fail(w, "no requester: %s", gn_strerror(rc));
 	if (!rc) {
 		live(&s);

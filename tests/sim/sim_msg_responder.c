@@ -139,7 +139,7 @@ static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_u
 		gn_msg_responder_stats(s.responder, &stats);
 		w->sums.strays += stats.strays;
 		w->sums.repeats += stats.repeats;
-	} else if (rc != -ENOMEM || !w->plan.no_memory) {
+	} else if (rc != -ENOMEM || !w->plan.cluster.no_memory) {
 		world_fail(w, "no responder: %s", gn_strerror(rc));
 	}
 	gn_msg_responder_destroy(s.responder);
@@ -155,16 +155,12 @@ int responder_main(struct gn_env *env, int argc, char **argv)
 	struct world *w = env->arg;
 	uint32_t stop_us = w->plan.stop_us;
 	struct gn_fabric *fabric;
-	int rc = -ENOMEM;
+	int rc;
 
 	(void)argc, (void)argv;
-	for (unsigned i = 0; rc && i < ATTEMPTS; i++) {
-		rc = gn_fabric_open(env->fabric, &fabric);
-		if (rc)
-			gn_sleep_us(MEMORY_US);
-	}
+	rc = seeds_fabric_open(env, ATTEMPTS, MEMORY_US, &fabric);
 	if (rc)
-		return w->plan.no_memory ? 0 : 1;
+		return w->plan.cluster.no_memory ? 0 : 1;
 	for (unsigned i = 0; i < ATTEMPTS && !all_over(w) && !*w->run.failure; i++) {
 		rc = serve_once(w, fabric, stop_us);
 		gn_sleep_us(rc ? MEMORY_US : gn_random() % DOWN_US);
@@ -172,8 +168,6 @@ int responder_main(struct gn_env *env, int argc, char **argv)
 		if (!rc)
 			stop_us = 0;
 	}
-	rc = gn_fabric_close(fabric);
-	if (rc)
-		world_fail(w, "the responder's fabric cannot be closed: %s", gn_strerror(rc));
+	seeds_fabric_close(&w->run, fabric, "the responder");
 	return 0;
 }

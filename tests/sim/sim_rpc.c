@@ -27,7 +27,6 @@
 #include "sim_rpc.h"
 
 #define LIMIT_NS    20000000000ull
-#define STACK_BYTES 131072u
 #define LIVES_MAX   512u
 #define CALLS_MAX   65536u
 
@@ -55,22 +54,14 @@ static void check_end(struct seeds *run)
 	}
 }
 
-static void run(struct seeds *run)
+void test_run(struct seeds *run)
 {
 	struct world *w = (struct world *)run;
 	const unsigned raw = w->plan.n_clients + w->plan.raw, clients = raw + w->plan.scribblers;
 	struct client_arg arg[CLIENTS_MAX + 2];
 	struct seeds_process process[CLIENTS_MAX + 3] = {{server_main, w}};
-	const struct gn_sim_opts opts = {
-		.size = sizeof(opts),
-		.profile = w->plan.profile,
-		.seed = run->seed,
-		.nodes = clients + 1,
-		.stack_bytes = STACK_BYTES,
-		.limit_ns = LIMIT_NS,
-		.caps_off = w->plan.caps_off,
-		.faults = *w->plan.faults ? w->plan.faults : NULL,
-	};
+	const struct gn_sim_opts opts =
+		cluster_sim_opts(&w->plan.cluster, run->seed, clients + 1, LIMIT_NS);
 
 	w->n_calls = 0;
 	w->n_lives = w->clients_over = 0;
@@ -85,7 +76,8 @@ static void run(struct seeds *run)
 										scribbler_main,
 							&arg[i]};
 	}
-	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.faults), check_end);
+	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.cluster.faults),
+		       check_end);
 }
 
 /* ---- cases ---- */
@@ -115,7 +107,7 @@ static bool test_sums(const struct sums *sums)
 	return seeds_all_there(all, sizeof(all) / sizeof(*all));
 }
 
-static void breadth(struct seeds *run)
+void test_breadth(struct seeds *run)
 {
 	const struct world *w = (const struct world *)run;
 	struct seeds_sum ends[GN_RPC_FAILED + 1];
@@ -127,27 +119,12 @@ static void breadth(struct seeds *run)
 	seeds_all_faults(run, "ud-"); /* calls send no datagrams */
 }
 
-static void points(struct seeds *run)
+void test_points(struct seeds *run)
 {
 	seeds_points(run, "alloc", 0, "server");
 	seeds_points(run, "alloc", 1, "client");
 	seeds_points(run, "register", 0, "server");
 	seeds_points(run, "register", 1, "client");
-}
-
-static void plan(struct seeds *run)
-{
-	plan_draw(&((struct world *)run)->plan, run->seed);
-}
-
-static void small(struct seeds *run, const char *faults)
-{
-	plan_small(&((struct world *)run)->plan, faults);
-}
-
-static void print(const struct seeds *run)
-{
-	plan_print(&((const struct world *)run)->plan);
 }
 
 int main(int argc, char **argv)
@@ -156,12 +133,6 @@ int main(int argc, char **argv)
 		.program = "sim-rpc",
 		.what = "calls",
 		.seconds_max = 20,
-		.plan = plan,
-		.plan_small = small,
-		.print = print,
-		.run = run,
-		.points = points,
-		.breadth = breadth,
 	};
 	static struct world w;
 	int rc;

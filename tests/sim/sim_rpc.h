@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "cluster_plan.h"
 #include "gannet/rpc.h"
 #include "gannet/sim.h"
 #include "pattern.h"
@@ -34,10 +35,7 @@ struct plan_client {
 };
 
 struct plan {
-	const char *profile;
-	uint64_t caps_off;
-	char faults[1024];
-	bool breaks, no_memory, stalls; /* effects of the faults on calls */
+	struct cluster_plan cluster;
 	bool strict;			/* nothing in it can make an answered call late */
 	unsigned n_clients;
 	struct plan_client client[CLIENTS_MAX];
@@ -96,12 +94,6 @@ struct world {
 /* rpc.c */
 /* A new call, or NULL if there are more than planned; number may be 0 when it is NULL. */
 struct call *world_call(struct world *w, unsigned life, uint32_t *number);
-
-/* rpc_plan.c */
-void plan_draw(struct plan *plan, uint64_t seed);
-/* Small and regular, for one scheduled fault. */
-void plan_small(struct plan *plan, const char *faults);
-void plan_print(const struct plan *plan);
 
 /* rpc_check.c */
 struct check {

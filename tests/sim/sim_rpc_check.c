@@ -21,13 +21,13 @@ static bool status_is_right(const struct check *c, const struct call *call, unsi
 	const unsigned meant = call->method == OWN ? own_status(c->number) : GN_RPC_OK;
 
 	if (status == GN_RPC_BUSY && !call->executed)
-		return call->large_request || plan->no_memory || plan->drain_us;
+		return call->large_request || plan->cluster.no_memory || plan->drain_us;
 	if (status == GN_RPC_BUSY)
-		return call->large_result || plan->no_memory;
+		return call->large_result || plan->cluster.no_memory;
 	if (call->method == NOBODY)
 		return status == GN_RPC_NO_METHOD;
 	if (status == GN_RPC_TOO_BIG)
-		return too_big(c, call) || (call->large_result && plan->no_memory);
+		return too_big(c, call) || (call->large_result && plan->cluster.no_memory);
 	/* A handler's own status is kept, without bytes, if the caller can see that. */
 	if (too_big(c, call) && (meant == GN_RPC_OK || call->result_len <= call->result_room))
 		return false;

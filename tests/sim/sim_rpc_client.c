@@ -181,7 +181,7 @@ static bool has_begun(struct session *s, struct inflight *inflight, uint32_t num
 	s->lost |= rc == -ENOTCONN;
 	s->w->sums.emsgsize += rc == -EMSGSIZE;
 	if (rc != -ENOTCONN && rc != -EAGAIN && rc != -EMSGSIZE &&
-	    !(rc == -ENOMEM && s->w->plan.no_memory))
+	    !(rc == -ENOMEM && s->w->plan.cluster.no_memory))
 		world_fail(s->w, "a call cannot begin: %s", gn_strerror(rc));
 	forget(s, inflight);
 	return false;
@@ -216,8 +216,8 @@ static uint32_t wait_us(const struct gn_rpc_batch *batch)
 static void check_late(struct session *s, const struct inflight *inflight, const char *how)
 {
 	const uint64_t deadline_ns = s->w->call[inflight->call].deadline_ns, now_ns = gn_now_ns();
-	const uint64_t late_ns =
-		s->idle_ns - inflight->idle_ns + (s->w->plan.stalls ? LATE_STALLED_NS : LATE_NS);
+	const uint64_t late_ns = s->idle_ns - inflight->idle_ns +
+				 (s->w->plan.cluster.stalls ? LATE_STALLED_NS : LATE_NS);
 
 	if (deadline_ns < GN_FOREVER && now_ns > deadline_ns + late_ns)
 		world_fail(s->w, "call %u ends %llu ns after its deadline: %s", inflight->call,
@@ -380,7 +380,7 @@ static void cancel_one(struct session *s)
 
 static void check_refusal(struct world *w, int rc)
 {
-	const bool memory = rc == -ENOMEM && w->plan.no_memory;
+	const bool memory = rc == -ENOMEM && w->plan.cluster.no_memory;
 	const bool refused = rc == -ECONNREFUSED || rc == -ETIMEDOUT || rc == -ECONNRESET;
 
 	if (!memory && !refused)
@@ -601,25 +601,21 @@ int client_main(struct gn_env *env, int argc, char **argv)
 	const unsigned life = w->n_lives++;
 	unsigned left = plan->calls;
 	struct gn_fabric *fabric;
-	int rc = -ENOMEM;
+	int rc;
 
 	(void)argc;
 	(void)argv;
-	for (unsigned i = 0; rc && i < ATTEMPTS; i++) {
-		rc = gn_fabric_open(env->fabric, &fabric);
-		if (rc)
-			gn_sleep_us(10);
-	}
+	rc = seeds_fabric_open(env, ATTEMPTS, 10, &fabric);
 	for (unsigned i = 0; !rc && i < ATTEMPTS && left; i++) {
 		if (gn_sim_now_ns(w->run.sim) > UNTIL_NS)
 			break;
 		if (!try_once(w, plan, fabric, &left, life))
 			gn_sleep_us(100 + i * 50);
 	}
-	if (rc && !w->plan.no_memory)
+	if (rc && !w->plan.cluster.no_memory)
 		world_fail(w, "no fabric: %s", gn_strerror(rc));
-	else if (!rc && (rc = gn_fabric_close(fabric)))
-		world_fail(w, "a client's fabric cannot be closed: %s", gn_strerror(rc));
+	else if (!rc)
+		seeds_fabric_close(&w->run, fabric, "a client");
 	w->life[life].over = true;
 	w->clients_over++;
 	return 0;

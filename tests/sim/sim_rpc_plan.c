@@ -6,41 +6,17 @@
 #include "draw.h"
 #include "sim_rpc.h"
 
-#define RARE_PPM 5000u
-
-static void note_effect(struct plan *plan, const char *kind)
-{
-	static const char *const breaks[] = {"crash", "kill", "partition", "qp-error", "rnr", NULL};
-	static const char *const no_memory[] = {"alloc", "register", NULL};
-	static const char *const stalls[] = {"pause",		"slow-node", "slow-link",
-					     "late-completion", "ack-loss",  NULL};
-
-	plan->breaks |= is_one_of(kind, breaks);
-	plan->no_memory |= is_one_of(kind, no_memory);
-	plan->stalls |= is_one_of(kind, stalls);
-}
-
 static void draw_faults(struct plan *plan, struct rng *rng)
 {
+	const struct fault_opts opts = {.until_us = 5000, .good = GOOD_ALL, .rare_ppm = 5000};
 	const bool none = one_in(rng, 6);
 	const uint32_t share = range(rng, 2, 8);
 	const char *kind;
-	size_t len = 0;
 
 	for (unsigned i = 0; (kind = gn_sim_fault_name(i)); i++) {
 		const bool chosen = one_in(rng, share) && !none;
-		const bool node = is_one_of(kind, of_nodes);
-		char fault[64];
 
-		if (one_in(rng, 2))
-			draw_schedule(rng, kind, node, 5000, GOOD_ALL, fault, sizeof(fault));
-		else
-			draw_rate(rng, kind, node, RARE_PPM, fault, sizeof(fault));
-		if (!chosen)
-			continue;
-		note_effect(plan, kind);
-		len += (size_t)snprintf(plan->faults + len, sizeof(plan->faults) - len, "%s%s",
-					len ? "," : "", fault);
+		cluster_draw_fault(&plan->cluster, rng, kind, chosen, one_in(rng, 2), &opts);
 	}
 }
 
@@ -152,7 +128,7 @@ static void draw_parking(struct plan *plan, struct rng *rng)
 
 	plan->raw = plan->scribblers = 0;
 	/* Else a request may become visible to a server that has just checked for the last time. */
-	plan->caps_off &= GN_CAP_READ_HEAD_FIRST;
+	plan->cluster.caps_off &= GN_CAP_READ_HEAD_FIRST;
 	plan->n_clients = range(rng, 2, CLIENTS_MAX);
 	plan->defer_us = 20;
 	plan->server = (struct gn_rpc_server_opts){.size = sizeof(struct gn_rpc_server_opts),
@@ -204,16 +180,13 @@ static void draw_steady(struct plan *plan, struct rng *rng)
 	}
 }
 
-void plan_draw(struct plan *plan, uint64_t seed)
+void test_plan(struct seeds *run)
 {
-	struct rng rng = {seed * 0xd6e8feb86659fd93u + 0x727063};
-	unsigned profiles = 0;
+	struct plan *plan = &((struct world *)run)->plan;
+	struct rng rng = {run->seed * 0xd6e8feb86659fd93u + 0x727063};
 
-	memset(plan, 0, sizeof(*plan));
-	while (gn_sim_profile_name(profiles))
-		profiles++;
-	plan->profile = gn_sim_profile_name(range(&rng, 0, profiles - 1));
-	plan->caps_off = draw_caps_off(&rng);
+	*plan = (struct plan){0};
+	cluster_draw(&plan->cluster, &rng);
 	plan->n_clients = range(&rng, 1, CLIENTS_MAX);
 	plan->raw = one_in(&rng, 4);
 	plan->scribblers = one_in(&rng, 4);
@@ -228,46 +201,43 @@ void plan_draw(struct plan *plan, uint64_t seed)
 		draw_faults(plan, &rng);
 	/* where races are visible: without checksums, and with preemption */
 	if (plan->scribblers) {
-		const size_t len = strlen(plan->faults);
-
-		snprintf(plan->faults + len, sizeof(plan->faults) - len, "%spreempt=30%%",
-			 len ? "," : "");
-		plan->caps_off &= one_in(&rng, 2) ? ~0ull : 0;
+		cluster_add_fault(&plan->cluster, "preempt=30%");
+		plan->cluster.caps_off &= one_in(&rng, 2) ? ~0ull : 0;
 	}
-	plan->strict = !plan->breaks && !plan->no_memory && !plan->stalls;
+	plan->strict = cluster_is_strict(&plan->cluster);
 	plan->groups = one_in(&rng, 2);
 }
 
-void plan_small(struct plan *plan, const char *faults)
+void test_plan_small(struct seeds *run, const char *faults)
 {
+	struct plan *plan = &((struct world *)run)->plan;
 	struct plan_client client = {
 		.window = 3, .calls = 8, .max_timeout_us = 1000, .fars = 200, .large_bytes = 5000};
 
-	memset(plan, 0, sizeof(*plan));
+	*plan = (struct plan){0};
 	client.opts.slots = 2;
 	client.opts.timeout_us = 5000;
-	plan->profile = "ideal";
 	plan->n_clients = 2;
 	plan->client[0] = plan->client[1] = client;
 	plan->client[0].opts.batch.entries = 2;
 	plan->client[1].opts.mode = GN_RPC_REPLY;
 	plan->server.threads = 2;
 	plan->defer_us = 10;
-	snprintf(plan->faults, sizeof(plan->faults), "%s", faults);
-	plan->no_memory = true;
+	cluster_small(&plan->cluster, faults);
 }
 
-void plan_print(const struct plan *p)
+void test_print(const struct seeds *run)
 {
+	const struct plan *p = &((const struct world *)run)->plan;
 	const struct gn_rpc_server_opts *o = &p->server;
 
-	printf("# profile %s, caps off %llx%s%s\n# faults %s\n", p->profile,
-	       (unsigned long long)p->caps_off, p->strict ? ", strict" : "",
+	printf("# profile %s, caps off %llx%s%s\n# faults %s\n", p->cluster.profile,
+	       (unsigned long long)p->cluster.caps_off, p->strict ? ", strict" : "",
 	       p->raw && p->scribblers ? ", raw, scribbler" :
 	       p->raw		       ? ", raw" :
 	       p->scribblers	       ? ", scribbler" :
 					 "",
-	       p->faults);
+	       p->cluster.faults);
 	printf("# n0:%s %u threads, flags %x, %u slots, %u and %u bytes, %u large, parks %u us, "
 	       "defers %u us, stops %u us, drains %u us, prompt %u us\n",
 	       p->groups ? " groups," : "", o->threads, o->flags, o->max_slots, o->max_request,

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 
+#include "raw_conn.h"
 #include "rpc/wire.h"
 #include "sim_rpc.h"
 
@@ -21,91 +22,29 @@ struct raw {
 	struct world *w;
 	unsigned life;
 	struct gn_fabric *fabric;
-	struct gn_ctx *ctx;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
-	struct gn_pd *pd;
-	struct gn_qp *qp;
-	struct gn_mem *mem;
-	struct gn_mr *mr;
+	struct raw_endpoint ep;
 	struct rpc_welcome welcome;
 	uint32_t old_epoch;
 };
 
-static int make(struct raw *r)
+static int open_conn(struct raw *r)
 {
-	const struct gn_cq_opts cq = {.size = sizeof(cq), .depth = 64};
+	const struct raw_endpoint_opts opts = {
+		.bytes = GN_PAGE, .remote = GN_REMOTE_WRITE, .cq_depth = 64};
+	const struct raw_conn_opts conn = {
+		.addr = ADDR, .slots = 2, .max_bytes = BYTES, .nonce = NONCE};
 	struct gn_qp_opts qp = {
 		.size = sizeof(qp), .type = GN_QP_RC, .max_send_wr = 32, .max_recv_wr = 1};
-	int rc = gn_ctx_create(r->fabric, &r->ctx);
+	const int rc = raw_endpoint_make(&r->ep, r->fabric, &opts, &qp);
 
-	if (!rc)
-		rc = gn_chan_create(r->ctx, &r->chan);
-	if (!rc)
-		rc = gn_cq_create(r->ctx, &cq, &r->cq);
-	if (!rc)
-		rc = gn_pd_create(r->ctx, &r->pd);
-	if (!rc)
-		rc = gn_mem_alloc(r->fabric, GN_PAGE, GN_REMOTE_WRITE, &r->mem);
-	if (!rc)
-		rc = gn_mr_register(r->pd, r->mem, 0, GN_PAGE, GN_LOCAL_WRITE | GN_REMOTE_WRITE,
-				    &r->mr);
-	qp.send_cq = qp.recv_cq = r->cq;
-	qp.chan = r->chan;
-	return rc ? rc : gn_qp_create(r->pd, &qp, &r->qp);
-}
-
-static void destroy(struct raw *r)
-{
-	gn_qp_destroy(r->qp);
-	gn_mr_deregister(r->mr);
-	gn_mem_free(r->mem);
-	gn_pd_destroy(r->pd);
-	gn_cq_destroy(r->cq);
-	gn_chan_destroy(r->chan);
-	gn_ctx_destroy(r->ctx);
-	r->qp = NULL;
-	r->mr = NULL;
-	r->mem = NULL;
-	r->pd = NULL;
-	r->cq = NULL;
-	r->chan = NULL;
-	r->ctx = NULL;
-}
-
-static int connect_raw(struct raw *r)
-{
-	struct gn_remote reply;
-	struct gn_event event;
-	struct rpc_hello hello = {
-		.magic = RPC_MAGIC,
-		.version = RPC_VERSION,
-		.bytes = sizeof(hello),
-		.slots = 2,
-		.max_request = BYTES,
-		.max_result = BYTES,
-		.window = 2,
-		.nonce = NONCE,
-	};
-	const struct gn_conn_opts opts = {.size = sizeof(opts),
-					  .private_data = &hello,
-					  .private_len = sizeof(hello),
-					  .timeout_us = 5000};
-	int rc = gn_mr_remote(r->mr, &reply);
-
-	hello.reply_key = reply.key;
-	if (!rc)
-		rc = gn_connect_wait(r->qp, ADDR, &opts, &event);
-	if (!rc)
-		memcpy(&r->welcome, event.private_data, sizeof(r->welcome));
-	return rc;
+	return rc ? rc : raw_conn_open(&r->ep, &conn, &r->welcome);
 }
 
 /* Writes to the slot of message number, and wakes the server. */
 static bool post(struct raw *r, uint32_t number, uint64_t bytes)
 {
 	const uint32_t slot = number & (r->welcome.slots - 1);
-	const struct gn_sge sge = {gn_mem_addr(r->mem), (uint32_t)bytes, gn_mr_lkey(r->mr)};
+	const struct gn_sge sge = {gn_mem_addr(r->ep.mem), (uint32_t)bytes, gn_mr_lkey(r->ep.mr)};
 	const struct gn_remote to = {.key = r->welcome.request_key};
 	struct gn_wr wr, wake;
 	struct gn_wc wc;
@@ -114,11 +53,11 @@ static bool post(struct raw *r, uint32_t number, uint64_t bytes)
 	gn_wr_rdma(&wr, GN_OP_WRITE, 1, &sge, &to, slot * rpc_stride(r->welcome.max_request), 0);
 	gn_wr_init(&wake, GN_OP_WRITE_IMM, 2, NULL, 0, GN_SIGNALED | GN_SOLICITED);
 	wr.next = &wake;
-	if (gn_post_send(r->qp, &wr, NULL))
+	if (gn_post_send(r->ep.qp, &wr, NULL))
 		return false;
 	r->w->active_ns = gn_sim_now_ns(r->w->run.sim);
 	for (unsigned i = 0; i < TICKS && !n; i++) {
-		n = gn_cq_poll(r->cq, &wc, 1);
+		n = gn_cq_poll(r->ep.cq, &wc, 1);
 		if (!n)
 			gn_sleep_us(TICK_US);
 	}
@@ -142,7 +81,7 @@ static uint64_t compose(struct raw *r, uint32_t epoch, uint32_t message, bool fo
 	const struct rpc_entry entry = {.len = r->welcome.max_request, .code = NOW};
 	struct call *call = world_call(r->w, r->life, number);
 	const struct ask ask = {.call = *number, .len = most};
-	uint8_t *at = (uint8_t *)gn_mem_addr(r->mem) + sizeof(struct rpc_head);
+	uint8_t *at = (uint8_t *)gn_mem_addr(r->ep.mem) + sizeof(struct rpc_head);
 
 	if (!call)
 		return 0;
@@ -153,7 +92,7 @@ static uint64_t compose(struct raw *r, uint32_t epoch, uint32_t message, bool fo
 	memcpy(at, &entry, sizeof(entry));
 	memcpy(at + sizeof(entry), &ask, sizeof(ask));
 	pattern_fill(at + sizeof(entry) + sizeof(ask), most, *number, false);
-	return rpc_seal(gn_mem_addr(r->mem), &seal);
+	return rpc_seal(gn_mem_addr(r->ep.mem), &seal);
 }
 
 static bool is_executed(struct raw *r, uint32_t number)
@@ -191,19 +130,15 @@ static bool write_one(struct raw *r, uint32_t message)
 
 static void round_of(struct raw *r)
 {
-	int rc = make(r);
-
-	if (!rc)
-		rc = connect_raw(r);
-	if (!rc) {
+	if (!open_conn(r)) {
 		if (!r->old_epoch)
 			r->old_epoch = r->welcome.epoch ^ 2;
 		for (uint32_t i = 1; i <= REQUESTS && write_one(r, i); i++)
 			;
 		r->old_epoch = r->welcome.epoch;
-		gn_disconnect(r->qp);
+		gn_disconnect(r->ep.qp);
 	}
-	destroy(r);
+	raw_endpoint_end(&r->ep);
 }
 
 int raw_main(struct gn_env *env, int argc, char **argv)

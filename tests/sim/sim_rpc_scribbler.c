@@ -13,13 +13,6 @@ static uint32_t body(uint8_t *to)
 	return len;
 }
 
-static void posted(void *arg)
-{
-	struct world *w = arg;
-
-	w->active_ns = gn_sim_now_ns(w->run.sim);
-}
-
 int scribbler_main(struct gn_env *env, int argc, char **argv)
 {
 	const struct client_arg *arg = env->arg;
@@ -30,14 +23,13 @@ int scribbler_main(struct gn_env *env, int argc, char **argv)
 		.method = SCRIBBLED,
 		.rounds = ROUNDS,
 		.body = body,
-		.posted = posted,
-		.arg = w,
+		.run = &w->run,
+		.active_ns = &w->active_ns,
 	};
-	const int n = scribble(&s);
 
 	(void)argc;
 	(void)argv;
-	w->sums.scribbled += n > 0 ? (uint64_t)n : 0;
+	w->sums.scribbled += scribble(&s);
 	w->clients_over++;
 	return 0;
 }

@@ -380,8 +380,9 @@ static uint64_t clients_now(const struct service *s)
 	return count.clients;
 }
 
-static bool all_over(const struct world *w)
+static bool all_over(const struct seeds *run)
 {
+	const struct world *w = (const struct world *)run;
 	return w->clients_over == w->plan.n_clients + w->plan.raw + w->plan.scribblers ||
 	       gn_sim_now_ns(w->run.sim) > w->active_ns + QUIET_NS;
 }
@@ -411,9 +412,9 @@ static void serve(struct service *s, uint32_t stop_us)
 	struct world *w = s->w;
 	uint64_t until;
 
-	while (!all_over(w) && (!stop_us || gn_sim_now_ns(w->run.sim) < stop_us * 1000ull))
+	while (!all_over(&w->run) && (!stop_us || gn_sim_now_ns(w->run.sim) < stop_us * 1000ull))
 		pass(s, TICK_US);
-	if (!all_over(w))
+	if (!all_over(&w->run))
 		return;
 	until = gn_sim_now_ns(w->run.sim) + FORGET_NS;
 	while (clients_now(s) && gn_sim_now_ns(w->run.sim) < until)
@@ -462,8 +463,9 @@ static void end(struct service *s)
 	gn_mutex_fini(&s->lock);
 }
 
-static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_us)
+static int serve_once(struct seeds *run, struct gn_fabric *fabric, uint32_t stop_us)
 {
+	struct world *w = (struct world *)run;
 	struct service s = {.w = w};
 	int rc;
 
@@ -472,10 +474,10 @@ static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_u
 	rc = begin(&s, fabric);
 	if (!rc) {
 		serve(&s, stop_us);
-		if (stop_us && w->plan.drain_us && !all_over(w))
+		if (stop_us && w->plan.drain_us && !all_over(&w->run))
 			drain(&s);
 		world_say(w, "the server ends");
-	} else if (rc != -ENOMEM || !w->plan.no_memory) {
+	} else if (rc != -ENOMEM || !w->plan.cluster.no_memory) {
 		world_fail(w, "no server: %s", gn_strerror(rc));
 	}
 	end(&s);
@@ -485,27 +487,17 @@ static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_u
 int server_main(struct gn_env *env, int argc, char **argv)
 {
 	struct world *w = env->arg;
-	uint32_t stop_us = w->plan.stop_us;
-	struct gn_fabric *fabric;
-	int rc = -ENOMEM;
+	const struct seeds_server server = {
+		.serve_once = serve_once,
+		.all_over = all_over,
+		.stop_us = w->plan.stop_us,
+		.attempts = ATTEMPTS,
+		.pause_us = MEMORY_US,
+		.max_down_us = DOWN_US,
+		.no_memory = w->plan.cluster.no_memory,
+	};
 
 	(void)argc;
 	(void)argv;
-	for (unsigned i = 0; rc && i < ATTEMPTS; i++) {
-		rc = gn_fabric_open(env->fabric, &fabric);
-		if (rc)
-			gn_sleep_us(MEMORY_US);
-	}
-	if (rc)
-		return w->plan.no_memory ? 0 : 1;
-	for (unsigned i = 0; i < ATTEMPTS && !all_over(w); i++) {
-		rc = serve_once(w, fabric, stop_us);
-		gn_sleep_us(MEMORY_US + (rc ? 0 : gn_random() % DOWN_US));
-		if (!rc)
-			stop_us = 0;
-	}
-	rc = gn_fabric_close(fabric);
-	if (rc)
-		world_fail(w, "the server's fabric cannot be closed: %s", gn_strerror(rc));
-	return 0;
+	return seeds_serve(&w->run, env, &server);
 }

@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -207,7 +208,7 @@ struct raw_role {
 	void (*run)(int ctl);
 };
 
-static inline int raw_main(const struct raw_role *roles, const char *name, int ctl)
+static inline int raw_run_role(const struct raw_role *roles, const char *name, int ctl)
 {
 	if (cost_other_user())
 		return 1;
@@ -219,11 +220,30 @@ static inline int raw_main(const struct raw_role *roles, const char *name, int c
 	return 1;
 }
 
+/*
+ * The beginning of main(): runs the role that the arguments name, or skips the tests. Returns the
+ * exit status, or -1: run the tests. fds: limit of descriptors for both processes; 0: as it is.
+ */
+static inline int raw_main(const struct raw_role *roles, unsigned fds, int argc, char **argv)
+{
+	const struct rlimit limit = {.rlim_cur = fds, .rlim_max = fds};
+
+	if (argc == 3)
+		return raw_run_role(roles, argv[1], atoi(argv[2]));
+	if (geteuid() || (fds && setrlimit(RLIMIT_NOFILE, &limit))) {
+		printf("1..0 # SKIP only root can be another user, too\n");
+		return 0;
+	}
+	return -1;
+}
+
 /* Set-up of a case: a folder of its own, where another user may come in and make sockets. */
 static inline int raw_folder_make(void **state)
 {
 	return side_folder_make(state) || chmod(getenv("GANNET_SHM_DIR"), 0777);
 }
+
+#define RAW_CASE(name) cmocka_unit_test_setup_teardown(name, raw_folder_make, side_folder_remove)
 
 static inline void raw_end(struct raw_process *p)
 {
