@@ -13,7 +13,7 @@ const char *const bench_kv_modes[BENCH_KV_MODES + 1] = {
 };
 
 #define SHARE	0.25  /* of an operation's blocks: how long those are that it is compared with */
-#define MIN_OPS 4000u /* of a simulated run, at effort 1 */
+#define MIN_OPS 30000u /* of a simulated run, at effort 1 */
 
 /* ---- processes ---- */
 

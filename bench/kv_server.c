@@ -16,6 +16,12 @@
 #define PAPER_HEAD  4u
 #define RESULT_HEAD 8u
 
+/* One batch after the other, by the papers' way or by the library's defaults. */
+static bool is_plain(const struct bench_kv_opts *o)
+{
+	return (o->load.paper || o->load.profile) && o->load.inflight <= o->load.batch;
+}
+
 static uint32_t servers_of(const struct bench_kv_opts *o)
 {
 	return o->split ? o->load.threads : 1;
@@ -39,15 +45,15 @@ uint32_t kv_slots(const struct bench_kv_opts *o)
 {
 	const uint32_t batches = (o->load.inflight + o->load.batch - 1) / o->load.batch;
 
-	if (o->load.paper && o->load.inflight <= o->load.batch)
-		return 1;
+	if (is_plain(o))
+		return o->load.paper ? 1 : 0;
 	return batches < 2 ? 2 : least_u32(batches, GN_RPC_SLOTS_MAX);
 }
 
 uint32_t kv_slot_bytes(const struct bench_kv_opts *o)
 {
 	const uint64_t pair = (uint64_t)o->key_bytes + o->value_bytes + ENTRY_BYTES;
-	const uint64_t bytes = pair * o->load.batch * (o->load.paper ? 2 : 1);
+	const uint64_t bytes = pair * o->load.batch * (is_plain(o) ? 2 : 1);
 
 	return bytes < GN_RPC_BYTES_DEFAULT ? GN_RPC_BYTES_DEFAULT :
 	       bytes > GN_RPC_BYTES_MAX	    ? GN_RPC_BYTES_MAX :
@@ -65,7 +71,7 @@ void kv_server_opts(const struct bench_kv_opts *o, struct gn_kv_server_opts *out
 	if (o->load.paper) {
 		out->rpc.park_us = PARK_US;
 		out->rpc.flags = GN_RPC_SERVER_PAPER;
-	} else {
+	} else if (!is_plain(o)) {
 		out->rpc.max_slots = kv_slots(o);
 		out->rpc.max_window = kv_slots(o) * o->load.batch;
 	}
@@ -74,11 +80,13 @@ void kv_server_opts(const struct bench_kv_opts *o, struct gn_kv_server_opts *out
 void kv_client_opts(const struct bench_kv_opts *o, struct gn_kv_client_opts *out)
 {
 	const bool bypass = o->mode == BENCH_KV_BYPASS;
+	const bool gather = o->load.batch > 1 && !o->load.batch_auto &&
+			    (o->load.paper || !is_plain(o));
 
 	*out = (struct gn_kv_client_opts){
 		.size = sizeof(*out),
 		.flags = (o->load.paper ? GN_KV_PAPER : 0) | (bypass ? 0 : GN_KV_CALL_ONLY),
-		.gather = o->load.batch > 1 && !o->load.batch_auto ? o->load.batch : 0,
+		.gather = gather ? o->load.batch : 0,
 		.rpc = {
 			.flags = o->load.paper ? GN_RPC_CLIENT_PAPER : 0,
 			.slots = kv_slots(o),

@@ -13,32 +13,33 @@
 
 /* ---- sizes ---- */
 
-static bool is_window(const struct bench_rpc_opts *o)
+/* One batch after the other, by the papers' way or by the library's defaults. */
+static bool is_plain(const struct bench_rpc_opts *o)
 {
-	return o->load.inflight > o->load.batch;
+	return (o->load.paper || o->load.profile) && o->load.inflight <= o->load.batch;
 }
 
 uint32_t rpc_slots(const struct bench_rpc_opts *o)
 {
 	const uint32_t batches = (o->load.inflight + o->load.batch - 1) / o->load.batch;
 
-	if (o->load.paper && !is_window(o))
-		return 1;
+	if (is_plain(o))
+		return o->load.paper ? 1 : 0;
 	return o->load.batch > 1 && batches < 2 ? 2 : batches;
 }
 
 /*
- * The papers' slots are as large as the library's usually are, or twice a batch: results are
- * gathered in place as long as the largest would still fit.
+ * Plain slots are as large as the library's usually are, or twice a batch: results are gathered in
+ * place as long as the largest would still fit.
  */
 uint32_t rpc_slot_bytes(const struct bench_rpc_opts *o, uint32_t each)
 {
-	const uint32_t times = o->load.paper ? 2 : 1;
+	const uint32_t times = is_plain(o) ? 2 : 1;
 	uint64_t bytes = each;
 
 	if (o->load.batch > 1)
 		bytes = (uint64_t)times * o->load.batch * (each + ENTRY_BYTES);
-	if (o->load.paper && bytes < GN_RPC_BYTES_DEFAULT)
+	if (is_plain(o) && bytes < GN_RPC_BYTES_DEFAULT)
 		bytes = GN_RPC_BYTES_DEFAULT;
 	if (bytes > GN_RPC_BYTES_MAX)
 		bytes = GN_RPC_BYTES_MAX;
@@ -51,8 +52,8 @@ int rpc_echo_init(struct rpc_echo *echo, const struct bench_rpc_opts *o)
 {
 	echo->bytes = o->result_bytes;
 	echo->work_ns = (uint64_t)(o->work_us * 1000);
-	echo->in_place = o->load.paper;
-	echo->grouped = o->load.batch > 1 && !o->load.paper;
+	echo->in_place = is_plain(o);
+	echo->grouped = o->load.batch > 1 && !is_plain(o);
 	echo->fill = gn_alloc(echo->bytes + 1, 0);
 	if (!echo->fill)
 		return -ENOMEM;

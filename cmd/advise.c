@@ -125,7 +125,7 @@ static const struct opt options[] = {
 	 RANGE(EFFORT_MIN, EFFORT_MAX)},
 	{OPT_U32, "jobs", "J", "worker processes", "one for each core", AT(query.jobs),
 	 RANGE(1, WORKERS_MAX)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static int advise_options(struct request *r)

@@ -57,7 +57,7 @@ const struct opt bench_load_options[] = {
 	{OPT_CHOICE, "preset", "P", "gannet: the library's own way; paper: the papers' way",
 	 LOAD_AT(paper), .choices = load_presets},
 	{OPT_U64, "seed", "N", "of keys, values and a simulation", LOAD_AT(seed)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 int bench_check_load(const struct args *args, struct load_opts *o)
@@ -111,7 +111,7 @@ const struct opt bench_calls_options[] = {
 	 "the library's choice", LOAD_AT(fetch_bytes), RANGE(1, GN_RPC_BYTES_MAX)},
 	{OPT_U32, "retries", "N", "failed fetches before the server replies",
 	 "the library's choice", LOAD_AT(retries), RANGE(1, 1000)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static uint32_t default_inflight(const struct load_opts *o, uint32_t spread)
@@ -169,7 +169,7 @@ const struct opt bench_output_options[] = {
 	 .to = offsetof(struct bench_output, instructions)},
 	{OPT_TEXT, "callgrind", "F", "keeps the profile of --instructions in F",
 	 .to = offsetof(struct bench_output, callgrind)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 int bench_take_dist(const char *name, const char *text, void *to)

@@ -82,7 +82,7 @@ static const struct opt options[] = {
 	{OPT_TABLE, .to = offsetof(struct request, out), .table = bench_output_options},
 	{OPT_FLAG, "one", NULL, "with --instructions: by gn_post_one() instead of gn_post_send()",
 	 AT(one)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static bool is_one_sided(enum bench_op op)

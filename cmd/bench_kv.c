@@ -50,7 +50,7 @@ static const struct opt options[] = {
 	{OPT_TABLE, .to = offsetof(struct kv_request, opts.load), .table = bench_calls_options},
 	{OPT_TABLE, .to = offsetof(struct kv_request, opts.load), .table = bench_load_options},
 	{OPT_TABLE, .to = offsetof(struct kv_request, out), .table = bench_output_options},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 #define KEYS		  1000000u

@@ -59,7 +59,7 @@ static const struct opt options[] = {
 	{OPT_TEXT, "out", "FILE", "append results, a line each; what is in it is not run again",
 	 AT(job.out)},
 	{OPT_FLAG, "json", NULL, "one object a line instead of a table", AT(job.json)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 /* ---- what they come to ---- */

@@ -35,7 +35,7 @@ static const struct opt options[] = {
 	{OPT_TABLE, .to = offsetof(struct rpc_request, opts.load), .table = bench_calls_options},
 	{OPT_TABLE, .to = offsetof(struct rpc_request, opts.load), .table = bench_load_options},
 	{OPT_TABLE, .to = offsetof(struct rpc_request, out), .table = bench_output_options},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static int rpc_check_opts(const struct bench_rpc_opts *o)

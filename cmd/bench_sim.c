@@ -42,7 +42,7 @@ static const struct opt options[] = {
 	{OPT_REAL, "seconds", "S", "to measure at least", AT(seconds), RANGE(0.01, 3600)},
 	{OPT_U64, "seed", "N", "of everything left to chance", AT(seed)},
 	{OPT_FLAG, "json", NULL, "one object", AT(json)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 /* ---- running ---- */

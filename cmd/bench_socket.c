@@ -91,7 +91,7 @@ static const struct opt options[] = {
 	 "wait for answers asleep; else poll for them, so that no server has to wake us",
 	 AT(opts.sleep)},
 	{OPT_FLAG, "json", NULL, "one object a line", AT(json)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static int bench_socket_check(const struct bench_socket_opts *o)

@@ -276,14 +276,24 @@ bool demo_on_terminal(void)
 	return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
 }
 
+struct demo {
+	uint32_t rounds;
+};
+
+static const struct opt demo_options[] = {
+	{OPT_U32, "rounds", "N", "of measurements; figures are their medians",
+	 .to = offsetof(struct demo, rounds), RANGE(1, DEMO_ROUNDS_MAX)},
+	{.type = OPT_END},
+};
+
 static int demo_run(const struct args *args)
 {
+	const struct demo *demo = args->opts;
 	int rc;
 
-	(void)args;
 	bench_stop_on_signals();
 	printf("Gannet %s: a key-value store whose clients fetch.\n\n", gn_version());
-	rc = demo_race();
+	rc = demo_race(demo->rounds);
 	if (!rc)
 		rc = demo_session();
 	if (bench_stopped())
@@ -303,4 +313,5 @@ const struct command command_demo = {
 		 "memcached's would. Takes about 20 seconds and needs no RDMA hardware. Nothing is "
 		 "left behind.",
 	.run = demo_run,
+	OPTIONS(demo_options, struct demo, .rounds = 4),
 };

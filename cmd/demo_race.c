@@ -15,7 +15,6 @@
 #include "demo.h"
 #include "kv.h"
 
-#define ROUNDS	    4u
 #define SECONDS	    0.3
 #define KEYS	    200000u
 #define BATCH	    32u
@@ -29,12 +28,12 @@ enum { ONE, MANY, KINDS }; /* operations under way */
 struct way {
 	enum bench_kv_mode mode;
 	unsigned n[KINDS];
-	struct bench_kv_result runs[KINDS][ROUNDS];
+	struct bench_kv_result runs[KINDS][DEMO_ROUNDS_MAX];
 };
 
 struct race {
 	bool terminal, drawn;
-	unsigned round;
+	unsigned round, rounds;
 	char now[80]; /* what is being measured */
 	int cpus[2];
 	struct way ways[WAYS];
@@ -79,7 +78,7 @@ static int race_compare(const void *a, const void *b)
 /* The median over rounds; NAN before the first. */
 static double race_median(const struct way *way, int kind, figure_fn *fn)
 {
-	double values[ROUNDS];
+	double values[DEMO_ROUNDS_MAX];
 	const unsigned n = way->n[kind];
 
 	for (unsigned i = 0; i < n; i++)
@@ -154,8 +153,9 @@ static int race_measure(struct race *race, struct way *way, int kind)
 	struct bench_kv_result *result = &way->runs[kind][race->round];
 	int rc;
 
-	snprintf(race->now, sizeof(race->now), "round %u of %u: %s, %s", race->round + 1, ROUNDS,
-		 bench_kv_modes[way->mode], kind == ONE ? "one at a time" : "32 together");
+	snprintf(race->now, sizeof(race->now), "round %u of %u: %s, %s", race->round + 1,
+		 race->rounds, bench_kv_modes[way->mode],
+		 kind == ONE ? "one at a time" : "32 together");
 	if (race->terminal)
 		race_draw(race);
 	rc = bench_kv_run(&opts, NULL, result);
@@ -182,7 +182,7 @@ static void race_introduce(const struct race *race)
 static void race_explain(const struct race *race)
 {
 	const struct way *bypass = &race->ways[WAYS - 1];
-	const struct bench_kv_result *last = &race->ways[0].runs[ONE][ROUNDS - 1];
+	const struct bench_kv_result *last = &race->ways[0].runs[ONE][race->rounds - 1];
 
 	printf("\n"
 	       "  fetch   the client writes a request into the server's memory, and reads the\n"
@@ -191,8 +191,9 @@ static void race_explain(const struct race *race)
 	       "  bypass  the client finds values in the server's memory by itself, with %.1f\n"
 	       "          reads for a GET; only PUTs are calls\n"
 	       "\n"
-	       "Medians of %u rounds. ",
-	       race_median(bypass, ONE, race_reads_per_get), ROUNDS);
+	       "Medians of %u round%s. ",
+	       race_median(bypass, ONE, race_reads_per_get), race->rounds,
+	       race->rounds == 1 ? "" : "s");
 	if (isfinite(last->cacheline_ns) && isfinite(last->local_p50_ns))
 		printf("For scale: a bare cache line there and back between\n"
 		       "these cores took %.2f us, and an operation without any call %.2f us.\n",
@@ -206,7 +207,7 @@ static int race_run_rounds(struct race *race)
 {
 	int rc = 0;
 
-	for (race->round = 0; !rc && race->round < ROUNDS; race->round++)
+	for (race->round = 0; !rc && race->round < race->rounds; race->round++)
 		for (unsigned i = 0; !rc && i < WAYS; i++)
 			for (int kind = 0; !rc && kind < KINDS; kind++)
 				rc = race_measure(race, &race->ways[i], kind);
@@ -216,7 +217,7 @@ static int race_run_rounds(struct race *race)
 	return rc;
 }
 
-int demo_race(void)
+int demo_race(unsigned rounds)
 {
 	static const enum bench_kv_mode modes[WAYS] = {BENCH_KV_FETCH, BENCH_KV_REPLY,
 						       BENCH_KV_BYPASS};
@@ -225,6 +226,7 @@ int demo_race(void)
 
 	if (!race)
 		return -ENOMEM;
+	race->rounds = rounds;
 	race->terminal = demo_on_terminal();
 	for (unsigned i = 0; i < WAYS; i++)
 		race->ways[i].mode = modes[i];

@@ -326,7 +326,7 @@ static void doctor_print_json(const struct doctor *d)
 static const struct opt options[] = {
 	{OPT_FLAG, "json", NULL,
 	 "one object a line: about, what, state (ok, no, note), detail, fix", .to = 0},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static int doctor_run(const struct args *args)

@@ -44,7 +44,7 @@ const struct opt kv_target_options[] = {
 	 .choices = modes},
 	{OPT_U32, "timeout-ms", "N", "to connect, and for the answer",
 	 .to = offsetof(struct kv_target, timeout_ms), RANGE(1, TIMEOUT_MS_MAX)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 int kv_check_keys(char **keys, int n)

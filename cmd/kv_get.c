@@ -31,7 +31,7 @@ static const struct opt options[] = {
 	 "an object for each key, with key, status, bytes, flags, cas, ttl_s (null: for ever) and "
 	 "value; what is no UTF-8 is in key_hex or value_hex instead",
 	 AT(json)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static void kv_get_print_json(const struct gn_kv_op *op)

@@ -19,7 +19,7 @@ static const struct opt options[] = {
 	 "an object for each key, with key, bytes, flags, cas, ttl_s (null: for ever) and idle_s; "
 	 "what is no UTF-8 is in key_hex instead",
 	 .to = offsetof(struct request, json)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static void kv_keys_print(const struct gn_kv_key *key, void *arg)

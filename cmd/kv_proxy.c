@@ -30,7 +30,7 @@ struct request {
 	const char *listen[PROXY_LISTEN_MAX];
 };
 
-static int take_listen(const char *name, const char *text, void *to)
+static int kv_proxy_take_listen(const char *name, const char *text, void *to)
 {
 	struct request *r = to;
 
@@ -43,7 +43,7 @@ static int take_listen(const char *name, const char *text, void *to)
 	return 0;
 }
 
-static int take_mode(const char *name, const char *text, void *to)
+static int kv_proxy_take_mode(const char *name, const char *text, void *to)
 {
 	char *end;
 	const unsigned long mode = strtoul(text, &end, 8);
@@ -59,7 +59,7 @@ static const struct opt options[] = {
 	{OPT_OTHER, "listen", "WHERE",
 	 "PORT, on this machine's loopback; HOST:PORT; unix:PATH; a port of 0 is any that is free; "
 	 "several times for several",
-	 .required = true, .take = take_listen},
+	 .required = true, .take = kv_proxy_take_listen},
 	{OPT_U32, "threads", "N", "over which clients are spread", "1", AT(opts.threads),
 	 RANGE(1, PROXY_THREADS_MAX)},
 	{OPT_U32, "connections", "N", "that may be open at a time", "as many as ulimit -n allows",
@@ -75,14 +75,14 @@ static const struct opt options[] = {
 	{OPT_U32, "timeout-ms", "N", "for the store to answer", "5000", AT(opts.timeout_ms),
 	 RANGE(1, 3600000)},
 	{OPT_OTHER, "socket-mode", "N", "who may connect to Unix sockets, octal", "700",
-	 AT(opts.socket_mode), .take = take_mode},
+	 AT(opts.socket_mode), .take = kv_proxy_take_mode},
 	{OPT_CHOICE, "mode", "M", "of the store's results: hybrid, fetch or reply",
 	 AT(opts.kv.rpc.mode), .choices = rpc_modes},
 	OPT_METRICS(struct request, metrics),
-	{OPT_END},
+	{.type = OPT_END},
 };
 
-static int try_store(const struct request *r, struct gn_fabric *fabric)
+static int kv_proxy_try_store(const struct request *r, struct gn_fabric *fabric)
 {
 	struct gn_kv_client *client;
 	const int rc = gn_kv_client_open(fabric, r->opts.server, NULL, &client);
@@ -106,7 +106,7 @@ static int kv_proxy_create(const struct request *r, struct gn_fabric *fabric, in
 	int rc;
 
 	for (;;) {
-		rc = try_store(r, fabric);
+		rc = kv_proxy_try_store(r, fabric);
 		if (!rc)
 			rc = proxy_create(fabric, &r->opts, out);
 		if (!proxy_may_retry(rc))
@@ -119,7 +119,7 @@ static int kv_proxy_create(const struct request *r, struct gn_fabric *fabric, in
 	}
 }
 
-static int tell_begin(const struct request *r, const struct proxy *proxy)
+static int kv_proxy_announce(const struct request *r, const struct proxy *proxy)
 {
 	const unsigned threads = r->opts.threads ? r->opts.threads : 1;
 
@@ -159,7 +159,7 @@ static int kv_proxy_serve(const struct request *r, struct gn_fabric *fabric, int
 		return EXIT_FAILURE;
 	}
 	serving_tell_metrics(stdout, metrics);
-	status = tell_begin(r, proxy);
+	status = kv_proxy_announce(r, proxy);
 	if (!status && (rc = proxy_run(proxy, stop_fd))) {
 		fprintf(stderr, "gannet: cannot wait for clients: %s\n", gn_strerror(rc));
 		status = EXIT_FAILURE;

@@ -33,7 +33,7 @@ struct request {
 	bool bypass, json, any_user, verbose;
 };
 
-static int take_mode(const char *name, const char *text, void *to)
+static int kv_serve_take_mode(const char *name, const char *text, void *to)
 {
 	*(bool *)to = !strcmp(text, "bypass");
 	if (*(bool *)to || !strcmp(text, "call"))
@@ -57,7 +57,7 @@ static const struct opt options[] = {
 	{OPT_OTHER, "mode", "M",
 	 "call: clients call for everything; bypass: they find values in this server's memory, "
 	 "without it, and call for the rest",
-	 "call", AT(bypass), .take = take_mode, .choices = modes},
+	 "call", AT(bypass), .take = kv_serve_take_mode, .choices = modes},
 	{OPT_U32, "max-clients", "N", "connections at once: a client has one to each thread",
 	 "1024 for each", AT(opts.rpc.max_clients), RANGE(1, SERVING_CLIENTS_MAX)},
 	{OPT_U64, "conn-memory", "N", "bytes for connections, beside --memory",
@@ -77,7 +77,7 @@ static const struct opt options[] = {
 	 RANGE(0, DRAIN_MS_MAX)},
 	{OPT_FLAG, "verbose", NULL,
 	 "say who connects and disconnects; a client does to each thread", AT(verbose)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static uint64_t value_part(const struct gn_kv_server_opts *o)
@@ -93,7 +93,7 @@ static uint64_t value_most(const struct gn_kv_server_opts *o)
 	return most < GN_KV_VALUE_MAX ? most : GN_KV_VALUE_MAX;
 }
 
-static int check_value(const struct gn_kv_server_opts *o)
+static int kv_serve_check_value(const struct gn_kv_server_opts *o)
 {
 	if (o->max_value <= value_most(o))
 		return 0;
@@ -104,7 +104,7 @@ static int check_value(const struct gn_kv_server_opts *o)
 }
 
 /* Where less than the usual fits, and nobody asked for that. */
-static void tell_value(const struct gn_kv_server_opts *o)
+static void kv_serve_announce_value(const struct gn_kv_server_opts *o)
 {
 	if (o->max_value || value_most(o) == GN_KV_VALUE_MAX)
 		return;
@@ -119,7 +119,7 @@ static void tell_value(const struct gn_kv_server_opts *o)
  * A large value is read into memory of connections, of which a quarter is for newcomers, beside the
  * slots of its client; and half of what a connection may have is for the results of its calls.
  */
-static void tell_conn_memory(const struct gn_kv_server_opts *o)
+static void kv_serve_announce_memory(const struct gn_kv_server_opts *o)
 {
 	const uint64_t value = o->max_value ? o->max_value : value_most(o);
 	const uint64_t alone = 2 * value + CONN_BYTES;
@@ -134,7 +134,7 @@ static void tell_conn_memory(const struct gn_kv_server_opts *o)
 			o->rpc.max_bytes, value, (need >> 20) + 1);
 }
 
-static int check_memory(struct gn_kv_server_opts *o)
+static int kv_serve_check_memory(struct gn_kv_server_opts *o)
 {
 	if (!o->memory)
 		o->memory = MEMORY_DEFAULT * o->threads;
@@ -144,7 +144,7 @@ static int check_memory(struct gn_kv_server_opts *o)
 				       "thread%s, not %" PRIu64 " bytes for all",
 				       GN_KV_MEMORY_MIN >> 10, GN_KV_MEMORY_MAX >> 30, o->threads,
 				       o->threads > 1 ? "s" : "", o->memory);
-	return check_value(o);
+	return kv_serve_check_value(o);
 }
 
 /* ---- statistics ---- */
@@ -170,8 +170,8 @@ static uint64_t operations(const struct gn_kv_stats *s)
 	return s->gets + s->sets + s->deletes + s->touches + s->numbers;
 }
 
-static void print_line(const struct gn_kv_stats *now, const struct gn_kv_stats *last,
-		       uint64_t clients, double seconds)
+static void kv_serve_print_line(const struct gn_kv_stats *now, const struct gn_kv_stats *last,
+				uint64_t clients, double seconds)
 {
 	const uint64_t gets = now->gets - last->gets;
 
@@ -186,8 +186,8 @@ static void print_line(const struct gn_kv_stats *now, const struct gn_kv_stats *
 	       clients, clients == 1 ? "" : "s");
 }
 
-static void print_json(const struct gn_kv_stats *now, const struct gn_kv_stats *last,
-		       uint64_t clients, double seconds)
+static void kv_serve_print_json(const struct gn_kv_stats *now, const struct gn_kv_stats *last,
+				uint64_t clients, double seconds)
 {
 	putchar('{');
 	bench_json_number(stdout, "seconds", seconds, 3);
@@ -219,8 +219,8 @@ static void kv_serve_look(const struct request *r, struct watch *w, struct gn_kv
 	/* Ours do not count. */
 	calls.clients -= calls.clients < r->opts.threads ? calls.clients : r->opts.threads;
 	if (w->last_ns)
-		(r->json ? print_json : print_line)(&now, &w->last, calls.clients,
-						    (double)(now_ns - w->last_ns) / 1e9);
+		(r->json ? kv_serve_print_json : kv_serve_print_line)(
+			&now, &w->last, calls.clients, (double)(now_ns - w->last_ns) / 1e9);
 	w->last = now;
 	w->last_ns = now_ns;
 	fflush(stdout);
@@ -334,8 +334,8 @@ static int kv_serve_at(const void *arg, struct gn_fabric *fabric, const sigset_t
 		return EXIT_FAILURE;
 	}
 	serving_tell_metrics(people, metrics);
-	tell_value(&r->opts);
-	tell_conn_memory(&r->opts);
+	kv_serve_announce_value(&r->opts);
+	kv_serve_announce_memory(&r->opts);
 	fprintf(people, "serving at %s with %u thread%s and %.1f MiB%s; Ctrl-C ends\n", r->addr,
 		r->opts.threads, r->opts.threads > 1 ? "s" : "", (double)r->opts.memory / MIB,
 		r->opts.bypass ? ", which clients read" : "");
@@ -358,7 +358,7 @@ static int kv_serve_run(const struct args *args)
 	r->opts.bypass = r->bypass;
 	r->opts.rpc.listener_flags = r->any_user ? GN_ANY_USER : 0;
 	r->opts.rpc.peer = r->verbose ? serving_tell_peer : NULL;
-	status = check_memory(&r->opts);
+	status = kv_serve_check_memory(&r->opts);
 	return status ? status : serving(r->addr, kv_serve_at, r);
 }
 

@@ -90,7 +90,7 @@ static const struct opt set_options[] = {
 	{OPT_FLAG, "prepend", NULL, "the same, in front of it", AT(prepend)},
 	{OPT_U64, "cas", "N", "only if its version is N, as get --json has it", "", AT(cas)},
 	{OPT_FLAG, "json", NULL, "an object with key, cas and status", AT(json)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static int kv_set_check(const struct set *s, bool cas, char **words)
@@ -184,7 +184,7 @@ struct change {
 static const struct opt del_options[] = {
 	OPT_KV_TARGET(struct change, target),
 	{OPT_FLAG, "json", NULL, "an object for each key, with key, cas and status", AT(json)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static int kv_del_run(const struct args *args)
@@ -211,7 +211,7 @@ static const struct opt touch_options[] = {
 	{OPT_U32, "ttl", "S", "live for S seconds from now on; 0: for ever", "", AT(seconds),
 	 .required = true, RANGE(0, KV_TTL_MAX)},
 	{OPT_FLAG, "json", NULL, "an object for each key, with key, cas and status", AT(json)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static int kv_touch_run(const struct args *args)
@@ -241,7 +241,7 @@ static const struct opt number_options[] = {
 	{OPT_U32, "ttl", "S", "how long that lives; 0: for ever", AT(seconds),
 	 RANGE(0, KV_TTL_MAX)},
 	{OPT_FLAG, "json", NULL, "an object with key, number, cas and status", AT(json)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static int kv_number_run(const struct args *args)
@@ -291,7 +291,7 @@ static const struct opt clear_options[] = {
 	OPT_KV_TARGET(struct change, target),
 	{OPT_U32, "delay", "S", "in S seconds: what is stored until then is forgotten, too",
 	 AT(seconds), RANGE(0, KV_TTL_MAX)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static int kv_clear_run(const struct args *args)

@@ -28,7 +28,7 @@ static const struct opt options[] = {
 	 TO(json)},
 	{OPT_FLAG, "prometheus", NULL,
 	 "in Prometheus' text format, by partition; and likewise of calls", TO(prometheus)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 struct report {
@@ -111,7 +111,7 @@ static uint64_t value_of(const struct gn_kv_stats *stats, const struct field *fi
 
 /* ---- printing ---- */
 
-static void print_text(const struct request *r, const struct report *report)
+static void kv_stats_print_text(const struct request *r, const struct report *report)
 {
 	for (size_t i = 0; i < FIELDS; i++) {
 		printf("%s\t%" PRIu64, fields[i].name, value_of(&report->store.all, &fields[i]));
@@ -121,23 +121,23 @@ static void print_text(const struct request *r, const struct report *report)
 	}
 }
 
-static void print_members(const struct gn_kv_stats *stats, bool whole)
+static void kv_stats_print_members(const struct gn_kv_stats *stats, bool whole)
 {
 	for (size_t i = 0; i < FIELDS; i++)
 		if (whole || !fields[i].whole)
 			bench_json_count(stdout, fields[i].name, true, value_of(stats, &fields[i]));
 }
 
-static void print_json(const struct request *r, const struct report *report)
+static void kv_stats_print_json(const struct request *r, const struct report *report)
 {
 	putchar('{');
 	bench_json_string(stdout, "addr", r->target.addr);
-	print_members(&report->store.all, true);
+	kv_stats_print_members(&report->store.all, true);
 	if (r->partitions) {
 		fputs("\"by_partition\":[", stdout);
 		for (uint32_t p = 0; p < report->store.n; p++) {
 			fputs(p ? ",{" : "{", stdout);
-			print_members(&report->store.parts[p], false);
+			kv_stats_print_members(&report->store.parts[p], false);
 			printf("\"partition\":%u}", p);
 		}
 		fputs("],", stdout);
@@ -148,7 +148,7 @@ static void print_json(const struct request *r, const struct report *report)
 	puts("}");
 }
 
-static bool is_total(const struct field *f)
+static bool kv_stats_is_total(const struct field *f)
 {
 	static const char end[] = "_total";
 	const size_t len = strlen(f->metric);
@@ -162,7 +162,8 @@ size_t kv_report_write(const struct kv_report *report, char *buf, size_t room)
 
 	prom_init(&prom, "gannet_kv_", buf, room);
 	for (const struct field *f = fields; f < fields + FIELDS; f++) {
-		prom_family(&prom, is_total(f) ? PROM_COUNTER : PROM_GAUGE, f->metric, f->what);
+		prom_family(&prom, kv_stats_is_total(f) ? PROM_COUNTER : PROM_GAUGE, f->metric,
+			    f->what);
 		if (f->whole)
 			prom_count(&prom, NULL, value_of(&report->all, f));
 		for (uint32_t i = 0; !f->whole && i < report->n; i++) {
@@ -181,7 +182,7 @@ static int write_store(void *report, char *buf, size_t room)
 	return (int)kv_report_write(report, buf, room);
 }
 
-static int print_prometheus(struct report *report)
+static int kv_stats_print_prometheus(struct report *report)
 {
 	char *text;
 	const int rc = metrics_text(write_store, &report->store, &text);
@@ -213,7 +214,7 @@ int kv_report_ask(struct gn_kv_client *client, uint32_t partitions, uint64_t dea
 	return rc;
 }
 
-static int ask_store(const struct request *r, struct kv_link *link, struct report *report)
+static int kv_stats_get_store(const struct request *r, struct kv_link *link, struct report *report)
 {
 	const int rc = kv_report_ask(link->client, link->limits.partitions, kv_deadline(&r->target),
 				     &report->store);
@@ -224,7 +225,7 @@ static int ask_store(const struct request *r, struct kv_link *link, struct repor
 }
 
 /* One connection is as good as the other: what is counted is the server's. */
-static int ask_calls(const struct request *r, struct kv_link *link, struct report *report)
+static int kv_stats_get_calls(const struct request *r, struct kv_link *link, struct report *report)
 {
 	struct rpc_link rpc = {.addr = r->target.addr, .client = gn_kv_client_rpc(link->client, 0)};
 
@@ -247,15 +248,15 @@ static int kv_stats_run(const struct args *args)
 		return cmd_usage_error("--json and --prometheus: one or the other");
 	if (kv_link_open(&link, &r->target))
 		return EXIT_FAILURE;
-	rc = ask_store(r, &link, &report);
+	rc = kv_stats_get_store(r, &link, &report);
 	if (!rc && (r->json || r->prometheus))
-		rc = ask_calls(r, &link, &report);
+		rc = kv_stats_get_calls(r, &link, &report);
 	if (!rc && r->json)
-		print_json(r, &report);
+		kv_stats_print_json(r, &report);
 	else if (!rc && r->prometheus)
-		rc = print_prometheus(&report);
+		rc = kv_stats_print_prometheus(&report);
 	else if (!rc)
-		print_text(r, &report);
+		kv_stats_print_text(r, &report);
 	status = kv_leave(&link, rc, false);
 	free(report.store.parts);
 	free(report.calls);

@@ -40,7 +40,7 @@ static const struct opt options[] = {
 	{OPT_U32, "timeout-ms", "N", "to connect, and for the call, each", AT(timeout_ms),
 	 RANGE(1, TIMEOUT_MS_MAX)},
 	{OPT_FLAG, "hex", NULL, "the result as hexadecimal digits", AT(hex)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 /* ---- the request ---- */

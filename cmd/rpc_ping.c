@@ -37,7 +37,7 @@ static const struct opt options[] = {
 	 RANGE(1, MS_MAX)},
 	{OPT_CHOICE, "mode", "M", "hybrid, fetch or reply", AT(opts.mode), .choices = rpc_modes},
 	{OPT_FLAG, "json", NULL, "an object for each call, and one for all", AT(json)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 /* ---- lines ---- */

@@ -48,7 +48,7 @@ static const struct opt options[] = {
 	 RANGE(0, 3600000)},
 	OPT_METRICS(struct request, metrics),
 	{OPT_FLAG, "verbose", NULL, "say who connects and disconnects", AT(verbose)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static int rpc_serve_start(const struct request *r, struct gn_fabric *fabric,

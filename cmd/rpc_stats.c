@@ -21,7 +21,7 @@ static const struct opt options[] = {
 	OPT_SERVER(struct request, addr),
 	{OPT_FLAG, "prometheus", NULL, "in Prometheus' text format instead of as a JSON object",
 	 .to = offsetof(struct request, prometheus)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 /* Asking twice does no harm: so what is too large for the room is asked for again, with more. */

@@ -62,7 +62,7 @@ static const struct opt options[] = {
 	{OPT_U64, "seed", "N", "of a simulation", AT(opts.seed)},
 	{OPT_TEXT, "out", "FILE", "to write", AT(out)},
 	{OPT_FLAG, "json", NULL, "one object instead of tables", AT(json)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 /* ---- what only makes sense together ---- */

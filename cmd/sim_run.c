@@ -40,7 +40,7 @@ static const struct opt options[] = {
 	{OPT_U64, "seed", "N", "of everything left to chance", AT(seed)},
 	{OPT_REAL, "effort", "E", "length of the run", AT(effort), RANGE(0.01, 100)},
 	{OPT_FLAG, "json", NULL, "one object", AT(json)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 /* NAME=P in two. A file gets the '/' that tells it from the name of a built-in profile. */

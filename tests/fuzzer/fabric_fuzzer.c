@@ -68,7 +68,7 @@ static const struct opt options[] = {
 	{OPT_FLAG, "hash", NULL, "print only a line 'seed trace-hash' for each seed", AT(hash)},
 	{OPT_FLAG, "json", NULL, "print the sums as one JSON object", AT(json)},
 	{OPT_FLAG, "verbose", NULL, "trace each seed on stderr", AT(fuzz.verbose)},
-	{OPT_END},
+	{.type = OPT_END},
 };
 
 static int check_together(const struct campaign *c)

@@ -157,7 +157,7 @@ static void fabric_measures(void **state)
 		const double mops = *lab_metric_get(&m, "mops");
 
 		assert_true(mops > 1 && *lab_metric_get(&m, "gbps") > 0);
-		if (runs[i].mops &&
+		if (runs[i].mops > 0 &&
 		    (fabs(mops / runs[i].mops - 1) > 0.01 ||
 		     fabs(*lab_metric_get(&m, "mops_per_node") / runs[i].per_node - 1) > 0.01 ||
 		     fabs(*lab_metric_get(&m, "mops_per_core") / runs[i].per_core - 1) > 0.01))
