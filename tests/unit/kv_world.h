@@ -13,6 +13,7 @@
 #include "gannet/kv.h"
 #include "gannet/sim.h"
 #include "unit.h"
+#include "unit_sim_run.h"
 #include "unit_world.h"
 
 #define KV_SIM_ADDR "sim:n0:7000"
@@ -94,35 +95,21 @@ static inline int kv_sim_client(struct gn_env *env, int argc, char **argv)
 static inline void kv_simulate(struct kv_world *w, const char *profile, uint64_t caps_off,
 			       uint64_t seed)
 {
-	const struct gn_sim_opts opts = {.size = sizeof(opts),
-					 .profile = profile,
-					 .seed = seed,
-					 .nodes = 1 + w->clients,
-					 .caps_off = caps_off,
-					 .limit_ns = 60000000000u};
-	struct gn_sim *sim;
-	int status;
+	const struct sim_run run = {.profile = profile,
+				    .caps_off = caps_off,
+				    .seed = seed,
+				    .limit_ns = 60000000000u,
+				    .faults = w->faults,
+				    .server = kv_sim_server,
+				    .client = kv_sim_client,
+				    .clients = w->clients,
+				    .arg = w};
 
 	w->simulated = true;
 	w->addr = KV_SIM_ADDR;
 	w->running = w->clients;
 	w->next = w->step = 0;
-	assert_int_equal(gn_sim_create(&opts, &sim), 0);
-	assert_int_equal(gn_sim_inject(sim, w->faults ? w->faults : ""), 0);
-	assert_int_equal(gn_sim_spawn(sim, 0, kv_sim_server, 0, NULL, w, NULL), 0);
-	for (unsigned i = 1; i <= w->clients; i++)
-		assert_int_equal(gn_sim_spawn(sim, i, kv_sim_client, 0, NULL, w, NULL), 0);
-	if (gn_sim_run(sim))
-		fail_msg("profile %s, seed %llu: the run did not end", profile,
-			 (unsigned long long)seed);
-	for (unsigned i = 0; i <= w->clients; i++) {
-		assert_int_equal(gn_sim_status(sim, i, &status), 0);
-		if (status)
-			fail_msg("profile %s, seed %llu, process %u: line %d", profile,
-				 (unsigned long long)seed, i, status);
-	}
-	assert_int_equal(gn_sim_leaks(sim), 0);
-	gn_sim_destroy(sim);
+	sim_run(&run);
 }
 
 static inline void kv_shm_client(void *arg)

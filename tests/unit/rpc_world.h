@@ -14,6 +14,7 @@
 #include "gannet/rpc.h"
 #include "gannet/sim.h"
 #include "unit.h"
+#include "unit_sim_run.h"
 #include "unit_world.h"
 
 #define MAX	  4096u
@@ -405,34 +406,20 @@ static inline int sim_client(struct gn_env *env, int argc, char **argv)
 static inline void simulate(struct world *w, const char *profile, uint64_t caps_off, uint64_t seed,
 			    unsigned clients)
 {
-	const struct gn_sim_opts opts = {.size = sizeof(opts),
-					 .profile = profile,
-					 .seed = seed,
-					 .nodes = 1 + clients,
-					 .caps_off = caps_off,
-					 .limit_ns = 60000000000u};
-	struct gn_sim *sim;
-	int status;
+	const struct sim_run run = {.profile = profile,
+				    .caps_off = caps_off,
+				    .seed = seed,
+				    .limit_ns = 60000000000u,
+				    .faults = w->faults,
+				    .server = sim_server,
+				    .client = sim_client,
+				    .clients = clients,
+				    .arg = w};
 
 	w->simulated = true;
 	w->addr = SIM_ADDR;
 	w->running = clients;
-	assert_int_equal(gn_sim_create(&opts, &sim), 0);
-	assert_int_equal(gn_sim_inject(sim, w->faults ? w->faults : ""), 0);
-	assert_int_equal(gn_sim_spawn(sim, 0, sim_server, 0, NULL, w, NULL), 0);
-	for (unsigned i = 1; i <= clients; i++)
-		assert_int_equal(gn_sim_spawn(sim, i, sim_client, 0, NULL, w, NULL), 0);
-	if (gn_sim_run(sim))
-		fail_msg("profile %s, seed %llu: the run did not end", profile,
-			 (unsigned long long)seed);
-	for (unsigned i = 0; i <= clients; i++) {
-		assert_int_equal(gn_sim_status(sim, i, &status), 0);
-		if (status)
-			fail_msg("profile %s, seed %llu, process %u: line %d", profile,
-				 (unsigned long long)seed, i, status);
-	}
-	assert_int_equal(gn_sim_leaks(sim), 0);
-	gn_sim_destroy(sim);
+	sim_run(&run);
 }
 
 /* An address of a server in another process, instead of shared memory; or NULL. */

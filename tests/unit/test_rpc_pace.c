@@ -8,6 +8,7 @@
 #include "gannet/kv.h"
 #include "gannet/msg.h"
 #include "rpc_world.h"
+#include "unit_sim_run.h"
 
 #define SETUP_NS    300000u /* for connecting and waking: the client's own waits */
 #define CALLS	    12u
@@ -255,25 +256,16 @@ static int client_main(struct gn_env *env, int argc, char **argv)
 
 static void run(struct pace p, const char *profile, uint64_t caps_off)
 {
-	const struct gn_sim_opts opts = {.size = sizeof(opts),
-					 .profile = profile,
-					 .seed = p.seed,
-					 .nodes = 2,
-					 .caps_off = caps_off,
-					 .limit_ns = 60000000000u};
-	struct gn_sim *sim;
-	int status;
+	const struct sim_run pair = {.profile = profile,
+				     .caps_off = caps_off,
+				     .seed = p.seed,
+				     .limit_ns = 60000000000u,
+				     .server = server_main,
+				     .client = client_main,
+				     .clients = 1,
+				     .arg = &p};
 
-	assert_int_equal(gn_sim_create(&opts, &sim), 0);
-	assert_int_equal(gn_sim_spawn(sim, 0, server_main, 0, NULL, &p, NULL), 0);
-	assert_int_equal(gn_sim_spawn(sim, 1, client_main, 0, NULL, &p, NULL), 0);
-	assert_int_equal(gn_sim_run(sim), 0);
-	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(gn_sim_status(sim, i, &status), 0);
-		assert_int_equal(status, 0);
-	}
-	assert_int_equal(gn_sim_leaks(sim), 0);
-	gn_sim_destroy(sim);
+	sim_run(&pair);
 }
 
 static void run_all(enum layer layer, enum gn_rpc_mode mode, bool served_slowly)

@@ -7,6 +7,7 @@
 
 #include "event_loop.h"
 #include "rpc_world.h"
+#include "unit_sim_run.h"
 
 #define ROUNDS	      200u
 #define ROUNDS_SIM    60u
@@ -245,27 +246,16 @@ static void duo_shm(enum gn_rpc_mode mode, uint64_t seed)
 static void duo_sim(enum gn_rpc_mode mode, const char *profile, uint64_t caps_off, uint64_t seed)
 {
 	struct duo d = {.mode = mode, .seed = seed, .simulated = true, .addr = SIM_ADDR};
-	const struct gn_sim_opts opts = {.size = sizeof(opts),
-					 .profile = profile,
-					 .seed = seed,
-					 .nodes = 2,
-					 .caps_off = caps_off,
-					 .limit_ns = 60000000000u};
-	struct gn_sim *sim;
-	int status;
+	const struct sim_run run = {.profile = profile,
+				    .caps_off = caps_off,
+				    .seed = seed,
+				    .limit_ns = 60000000000u,
+				    .server = duo_sim_server,
+				    .client = duo_sim_client,
+				    .clients = 1,
+				    .arg = &d};
 
-	assert_int_equal(gn_sim_create(&opts, &sim), 0);
-	assert_int_equal(gn_sim_spawn(sim, 0, duo_sim_server, 0, NULL, &d, NULL), 0);
-	assert_int_equal(gn_sim_spawn(sim, 1, duo_sim_client, 0, NULL, &d, NULL), 0);
-	if (gn_sim_run(sim))
-		fail_msg("profile %s, seed %llu: the run did not end", profile,
-			 (unsigned long long)seed);
-	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(gn_sim_status(sim, i, &status), 0);
-		assert_int_equal(status, 0);
-	}
-	assert_int_equal(gn_sim_leaks(sim), 0);
-	gn_sim_destroy(sim);
+	sim_run(&run);
 }
 
 static void test_both_asleep(void **state)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gannet/sim.h"
+#include "unit_sim_run.h"
 #include "unit_sim_side.h"
 
 #define IMM 0xfeedu
@@ -105,22 +106,13 @@ static int client(struct gn_env *env, int argc, char **argv)
 
 static void run_pair(uint64_t seed, uint64_t *hash)
 {
-	struct gn_sim_opts opts = {
-		.size = sizeof(opts), .nodes = 2, .seed = seed, .limit_ns = 10000000000u};
-	struct gn_sim *sim;
-	int status;
+	const struct sim_run run = {.seed = seed,
+				    .limit_ns = 10000000000u,
+				    .server = server,
+				    .client = client,
+				    .clients = 1};
 
-	assert_int_equal(gn_sim_create(&opts, &sim), 0);
-	assert_int_equal(gn_sim_spawn(sim, 0, server, 0, NULL, NULL, NULL), 0);
-	assert_int_equal(gn_sim_spawn(sim, 1, client, 0, NULL, NULL, NULL), 0);
-	assert_int_equal(gn_sim_run(sim), 0);
-	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(gn_sim_status(sim, i, &status), 0);
-		assert_int_equal(status, 0);
-	}
-	assert_int_equal(gn_sim_leaks(sim), 0);
-	*hash = gn_sim_trace_hash(sim);
-	gn_sim_destroy(sim);
+	*hash = sim_run(&run);
 }
 
 static void test_pair(void **state)

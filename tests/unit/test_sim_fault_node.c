@@ -9,24 +9,6 @@
 #include "sim/nodes.h"
 #include "unit_sim.h"
 
-static struct gn_sim *make(unsigned nodes, const char *faults)
-{
-	struct gn_sim_opts opts = {
-		.size = sizeof(opts), .nodes = nodes, .seed = 11, .faults = faults};
-	struct gn_sim *sim;
-
-	assert_int_equal(gn_sim_create(&opts, &sim), 0);
-	return sim;
-}
-
-static void assert_status(const struct gn_sim *sim, unsigned process, int expected)
-{
-	int status = -1;
-
-	assert_int_equal(gn_sim_status(sim, process, &status), 0);
-	assert_int_equal(status, expected);
-}
-
 /* ---- crash ---- */
 
 /* What is on disk, one would say: it survives. */
@@ -100,7 +82,7 @@ static unsigned count_maps(void)
 
 static void test_crash_restarts(void **state)
 {
-	struct gn_sim *sim = make(2, "crash@250us+1ms:n1");
+	struct gn_sim *sim = sim_make_faulty(2, "crash@250us+1ms:n1");
 	struct disk crashed = {0}, whole = {0};
 
 	(void)state;
@@ -111,8 +93,8 @@ static void test_crash_restarts(void **state)
 	assert_int_equal(crashed.starts, 2);
 	assert_int_equal(crashed.started_ns, 1250 * US);
 	assert_int_equal(gn_sim_now_ns(sim), 1250 * US + 8 * 100 * US);
-	assert_status(sim, 0, 42);
-	assert_status(sim, 1, 42);
+	sim_assert_status(sim, 0, 42);
+	sim_assert_status(sim, 1, 42);
 	assert_int_equal(gn_sim_leaks(sim), 2); /* what the two forgot that returned */
 	assert_int_equal(gn_sim_fault_count(sim, SIM_CRASH), 1);
 	assert_int_equal(sim->nodes[1].incarnation, 1);
@@ -123,7 +105,7 @@ static void test_crash_restarts(void **state)
 
 static void test_crash_for_good(void **state)
 {
-	struct gn_sim *sim = make(2, "crash@250us:n1");
+	struct gn_sim *sim = sim_make_faulty(2, "crash@250us:n1");
 	struct disk disk = {0};
 
 	spawn_counting(sim, 1, &disk);
@@ -131,7 +113,7 @@ static void test_crash_for_good(void **state)
 	assert_int_equal(gn_sim_now_ns(sim), 250 * US);
 	assert_int_equal(disk.starts, 1);
 	assert_int_equal(disk.steps, 2);
-	assert_status(sim, 0, GN_SIM_KILLED);
+	sim_assert_status(sim, 0, GN_SIM_KILLED);
 	assert_int_equal(gn_sim_leaks(sim), 0);
 	assert_true(sim->nodes[1].crashed);
 	assert_int_equal(gn_sim_spawn(sim, 1, counts, 0, NULL, NULL, NULL), -EHOSTDOWN);
@@ -142,7 +124,8 @@ static void test_crash_for_good(void **state)
 /* A crash of what is down already is one that lasts longer; the fibers of the dead are unmapped. */
 static void test_crash_again(void **state)
 {
-	struct gn_sim *sim = make(1, "crash@250us+1ms crash@500us+100us crash@750us+2ms");
+	struct gn_sim *sim =
+		sim_make_faulty(1, "crash@250us+1ms crash@500us+100us crash@750us+2ms");
 	struct disk disk = {0};
 	unsigned maps = count_maps();
 
@@ -155,12 +138,12 @@ static void test_crash_again(void **state)
 	assert_true(count_maps() <= maps);
 	gn_sim_destroy(sim);
 
-	sim = make(1, "crash@250us+1ms crash@500us");
+	sim = sim_make_faulty(1, "crash@250us+1ms crash@500us");
 	disk = (struct disk){0};
 	spawn_counting(sim, 0, &disk);
 	assert_int_equal(gn_sim_run(sim), 0);
 	assert_int_equal(gn_sim_now_ns(sim), 500 * US);
-	assert_status(sim, 0, GN_SIM_KILLED);
+	sim_assert_status(sim, 0, GN_SIM_KILLED);
 	gn_sim_destroy(sim);
 }
 
@@ -187,7 +170,7 @@ PROGRAM(watches)
 
 static void test_killed_while_down(void **state)
 {
-	struct gn_sim *sim = make(2, "crash@250us+1ms:n1");
+	struct gn_sim *sim = sim_make_faulty(2, "crash@250us+1ms:n1");
 	struct disk disk = {0};
 
 	(void)state;
@@ -196,12 +179,12 @@ static void test_killed_while_down(void **state)
 	sim_spawn(sim, 1, returns_7, NULL); /* before the crash, so that is how it stays */
 	assert_int_equal(gn_sim_run(sim), 0);
 	assert_int_equal(gn_sim_now_ns(sim), 300 * US);
-	assert_status(sim, 1, 0);
-	assert_status(sim, 2, 7);
+	sim_assert_status(sim, 1, 0);
+	sim_assert_status(sim, 2, 7);
 	assert_int_equal(disk.starts, 1);
 	gn_sim_destroy(sim);
 
-	sim = make(2, "crash@250us+1ms:n1");
+	sim = sim_make_faulty(2, "crash@250us+1ms:n1");
 	spawn_counting(sim, 1, &disk);
 	sim->engine.limit_ps = sim_ns_to_ps(300 * US);
 	assert_int_equal(gn_sim_run(sim), -ETIMEDOUT);
@@ -235,14 +218,14 @@ PROGRAM(takes_times)
 
 static void run_times(const char *faults, struct times times[2])
 {
-	struct gn_sim *sim = make(2, faults);
+	struct gn_sim *sim = sim_make_faulty(2, faults);
 
 	times[0].sim = times[1].sim = sim;
 	sim_spawn(sim, 0, takes_times, &times[0]);
 	sim_spawn(sim, 1, takes_times, &times[1]);
 	assert_int_equal(gn_sim_run(sim), 0);
-	assert_status(sim, 0, 0);
-	assert_status(sim, 1, 0);
+	sim_assert_status(sim, 0, 0);
+	sim_assert_status(sim, 1, 0);
 	assert_int_equal(times[0].slept, 1500 * US); /* the other one notices nothing */
 	assert_int_equal(times[0].worked, 3500 * US);
 	assert_int_equal(times[0].waited, 4500 * US);
@@ -374,14 +357,15 @@ PROGRAM(writes)
  */
 static void test_pause_device(void **state)
 {
-	struct meeting meeting = {.sim = make(2, "pause@1ms+3ms:n1 drift@2ms:n1:100ppm")};
+	struct meeting meeting = {
+		.sim = sim_make_faulty(2, "pause@1ms+3ms:n1 drift@2ms:n1:100ppm")};
 
 	(void)state;
 	sim_spawn(meeting.sim, 0, writes, &meeting);
 	sim_spawn(meeting.sim, 1, is_written_to, &meeting);
 	assert_int_equal(gn_sim_run(meeting.sim), 0);
-	assert_status(meeting.sim, 0, 0);
-	assert_status(meeting.sim, 1, 0);
+	sim_assert_status(meeting.sim, 0, 0);
+	sim_assert_status(meeting.sim, 1, 0);
 	assert_in_range(meeting.written, 1600 * US, 2000 * US);
 	assert_int_equal(meeting.seen, 4000 * US);
 	gn_sim_destroy(meeting.sim);
@@ -418,7 +402,8 @@ static uint32_t link_factor(const struct gn_sim *sim, unsigned node)
 
 static void test_slow_link(void **state)
 {
-	struct gn_sim *sim = make(2, "slow-link@1ms+1ms:n1:3x slow-link@1.2ms:n0:10000x");
+	struct gn_sim *sim =
+		sim_make_faulty(2, "slow-link@1ms+1ms:n1:3x slow-link@1.2ms:n0:10000x");
 
 	(void)state;
 	assert_int_equal(link_factor(sim, 1), 256);
@@ -474,7 +459,7 @@ static void test_partitions(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(partitions) / sizeof(partitions[0]); i++) {
-		struct gn_sim *sim = make(CUT_NODES, partitions[i].faults);
+		struct gn_sim *sim = sim_make_faulty(CUT_NODES, partitions[i].faults);
 
 		assert_int_equal(cuts(sim), 0);
 		sim_spawn(sim, 0, naps, NULL);
@@ -570,7 +555,7 @@ static void test_drift_timer(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
-		struct timing timing = {.sim = make(2, runs[i].faults)};
+		struct timing timing = {.sim = sim_make_faulty(2, runs[i].faults)};
 
 		sim_spawn(timing.sim, 0, takes_timer, &timing);
 		assert_int_equal(gn_sim_run(timing.sim), 0);
@@ -631,12 +616,12 @@ PROGRAM(waits_for_signal)
 /* A deadline moves out of a pause that it was to come in. */
 static void test_drift_in_pause(void **state)
 {
-	struct handing h = {.sim = make(1, "pause@1ms+1.05ms drift@1.1ms:-100000ppm")};
+	struct handing h = {.sim = sim_make_faulty(1, "pause@1ms+1.05ms drift@1.1ms:-100000ppm")};
 
 	(void)state;
 	sim_spawn(h.sim, 0, waits_for_signal, &h);
 	assert_int_equal(gn_sim_run(h.sim), 0);
-	assert_status(h.sim, 0, 0);
+	sim_assert_status(h.sim, 0, 0);
 	assert_int_equal(h.timed_out, 2100 * US);
 	gn_sim_destroy(h.sim);
 }

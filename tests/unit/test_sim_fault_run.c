@@ -10,24 +10,6 @@
 #include "sim/nodes.h"
 #include "unit_sim.h"
 
-static struct gn_sim *make(unsigned nodes, const char *faults)
-{
-	struct gn_sim_opts opts = {
-		.size = sizeof(opts), .nodes = nodes, .seed = 11, .faults = faults};
-	struct gn_sim *sim;
-
-	assert_int_equal(gn_sim_create(&opts, &sim), 0);
-	return sim;
-}
-
-static void assert_status(const struct gn_sim *sim, unsigned process, int expected)
-{
-	int status = -1;
-
-	assert_int_equal(gn_sim_status(sim, process, &status), 0);
-	assert_int_equal(status, expected);
-}
-
 /* ---- at random ---- */
 
 PROGRAM(lives)
@@ -120,7 +102,7 @@ static void test_rate_changes(void **state)
 	(void)state;
 	sim_spawn(sim, 0, calms, sim);
 	assert_int_equal(gn_sim_run(sim), 0);
-	assert_status(sim, 0, 0);
+	sim_assert_status(sim, 0, 0);
 	assert_int_equal(sim->faults.n_idle, 0);
 	gn_sim_destroy(sim);
 }
@@ -144,8 +126,9 @@ PROGRAM(waits_in_vain)
 /* Faults that go on for ever let nobody run. */
 static void test_deadlock(void **state)
 {
-	struct gn_sim *sim = make(3, "crash=1ppm pause=1% slow-node=1% slow-link=1% partition=1% "
-				     "drift=1% partition@1s:n0 pause@1s+1s rnr@1s");
+	struct gn_sim *sim =
+		sim_make_faulty(3, "crash=1ppm pause=1% slow-node=1% slow-link=1% partition=1% "
+				   "drift=1% partition@1s:n0 pause@1s+1s rnr@1s");
 
 	sim_spawn(sim, 1, waits_in_vain, NULL);
 	assert_int_equal(gn_sim_run(sim), -EDEADLK);
@@ -160,16 +143,16 @@ static void test_deadlock(void **state)
 /* A crash on schedule ends a wait, if only that of the dead. */
 static void test_crash_ends_wait(void **state)
 {
-	struct gn_sim *sim = make(2, "crash@5ms:n1 pause@6ms+1ms");
+	struct gn_sim *sim = sim_make_faulty(2, "crash@5ms:n1 pause@6ms+1ms");
 
 	(void)state;
 	sim_spawn(sim, 1, waits_in_vain, NULL);
 	assert_int_equal(gn_sim_run(sim), 0);
 	assert_int_equal(gn_sim_now_ns(sim), 5 * MS);
-	assert_status(sim, 0, GN_SIM_KILLED);
+	sim_assert_status(sim, 0, GN_SIM_KILLED);
 	gn_sim_destroy(sim);
 	/* … and if it only starts again, in vain, the run is stuck then. */
-	sim = make(2, "crash@5ms+1ms:n1 crash@5ms+100ms:n0");
+	sim = sim_make_faulty(2, "crash@5ms+1ms:n1 crash@5ms+100ms:n0");
 	sim_spawn(sim, 1, waits_in_vain, NULL);
 	assert_int_equal(gn_sim_run(sim), -EDEADLK);
 	assert_int_equal(gn_sim_now_ns(sim), 6700 * US);
@@ -178,13 +161,13 @@ static void test_crash_ends_wait(void **state)
 
 static void test_ends_with_faults(void **state)
 {
-	struct gn_sim *sim = make(2, "pause=100% crash@1s+1s drift@2s:n0:1ppm");
+	struct gn_sim *sim = sim_make_faulty(2, "pause=100% crash@1s+1s drift@2s:n0:1ppm");
 
 	(void)state;
 	sim_spawn(sim, 1, returns_7, NULL);
 	assert_int_equal(gn_sim_run(sim), 0);
 	assert_in_range(gn_sim_now_ns(sim), 0, 100 * MS);
-	assert_status(sim, 0, 7);
+	sim_assert_status(sim, 0, 7);
 	gn_sim_destroy(sim);
 }
 
@@ -203,13 +186,13 @@ PROGRAM(spawns)
 /* A process outlives the one that started it: its stack is its own. */
 static void test_outlives(void **state)
 {
-	struct gn_sim *sim = make(2, "");
+	struct gn_sim *sim = sim_make_faulty(2, "");
 
 	(void)state;
 	sim_spawn(sim, 0, spawns, sim);
 	assert_int_equal(gn_sim_run(sim), 0);
-	assert_status(sim, 0, 0);
-	assert_status(sim, 1, 7);
+	sim_assert_status(sim, 0, 0);
+	sim_assert_status(sim, 1, 7);
 	gn_sim_destroy(sim);
 }
 
@@ -272,7 +255,7 @@ static void test_too_many_threads(void **state)
 	sim_assert_logged(state, line);
 	assert_int_equal(gn_sim_run(sim), 0); /* as many as there are */
 	for (unsigned i = 0; i < n; i++)
-		assert_status(sim, i, 7);
+		sim_assert_status(sim, i, 7);
 	gn_sim_destroy(sim);
 	munmap(maps, taken * page);
 }

@@ -71,16 +71,32 @@ static inline void sim_spawn(struct gn_sim *sim, unsigned node, gn_node_main *pr
 	assert_int_equal(gn_sim_spawn(sim, node, program, 0, NULL, arg, NULL), 0);
 }
 
+static inline struct gn_sim *sim_make_faulty(unsigned nodes, const char *faults)
+{
+	struct gn_sim_opts opts = {
+		.size = sizeof(opts), .nodes = nodes, .seed = 11, .faults = faults};
+	struct gn_sim *sim;
+
+	assert_int_equal(gn_sim_create(&opts, &sim), 0);
+	return sim;
+}
+
+static inline void sim_assert_status(const struct gn_sim *sim, unsigned process, int expected)
+{
+	int status = -1;
+
+	assert_int_equal(gn_sim_status(sim, process, &status), 0);
+	assert_int_equal(status, expected);
+}
+
 /* One process on one node, which is to end well. */
 static inline void sim_run_alone(gn_node_main *program, void *arg)
 {
 	struct gn_sim *sim = sim_make(1, 1);
-	int status = -1;
 
 	sim_spawn(sim, 0, program, arg);
 	assert_int_equal(gn_sim_run(sim), 0);
-	assert_int_equal(gn_sim_status(sim, 0, &status), 0);
-	assert_int_equal(status, 0);
+	sim_assert_status(sim, 0, 0);
 	assert_int_equal(gn_sim_leaks(sim), 0);
 	gn_sim_destroy(sim);
 }
