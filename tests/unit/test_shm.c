@@ -178,46 +178,37 @@ static void no_more_memory(void **state)
 /* Regions registered and removed long after the connection was made are seen by the peer at once. */
 static void memory_comes_and_goes(void **state)
 {
-	struct gn_listener *listener;
-	struct gn_qp *c, *s;
-	struct side a, b;
+	struct pair p;
 
 	(void)state;
-	side_make(&a);
-	side_make(&b);
-	assert_int_equal(gn_listener_create(a.ctx, ADDR, a.chan, 0, &listener), 0);
-	side_connect(&b, &a, ADDR, &c, &s);
+	pair_make(&p, ADDR, NULL);
 	for (uint64_t i = 0; i < CYCLES; i++) {
-		struct gn_sge sge = {b.buf, 64, gn_mr_lkey(b.mr)};
+		struct gn_sge sge = {p.client.buf, 64, gn_mr_lkey(p.client.mr)};
 		struct gn_remote remote;
 		struct gn_mem *mem;
 		struct gn_mr *mr;
 		struct gn_wr wr;
 
-		assert_int_equal(gn_mem_alloc(a.fabric, 8192, GN_REMOTE_WRITE, &mem), 0);
-		assert_int_equal(gn_mr_register(a.pd, mem, 4096, 4096,
+		assert_int_equal(gn_mem_alloc(p.server.fabric, 8192, GN_REMOTE_WRITE, &mem), 0);
+		assert_int_equal(gn_mr_register(p.server.pd, mem, 4096, 4096,
 						GN_LOCAL_WRITE | GN_REMOTE_WRITE, &mr),
 				 0);
 		gn_mr_remote(mr, &remote);
-		memset(b.buf, (int)i, 64);
+		memset(p.client.buf, (int)i, 64);
 		gn_wr_rdma(&wr, GN_OP_WRITE, i, &sge, &remote, 1024, GN_SIGNALED);
-		assert_int_equal(gn_post_send(c, &wr, NULL), 0);
-		side_expect(b.cq, i, GN_WC_OK);
-		assert_memory_equal((uint8_t *)gn_mem_addr(mem) + 4096 + 1024, b.buf, 64);
+		assert_int_equal(gn_post_send(p.c, &wr, NULL), 0);
+		side_expect(p.client.cq, i, GN_WC_OK);
+		assert_memory_equal((uint8_t *)gn_mem_addr(mem) + 4096 + 1024, p.client.buf, 64);
 		assert_int_equal(gn_mr_deregister(mr), 0);
 		assert_int_equal(gn_mem_free(mem), 0);
-		side_drain(b.chan); /* takes the news of freed memory, too */
+		side_drain(p.client.chan); /* takes the news of freed memory, too */
 		if (i == CYCLES - 1) {
-			assert_int_equal(gn_post_send(c, &wr, NULL), 0);
-			side_expect(b.cq, i, GN_WC_REMOTE_ACCESS);
+			assert_int_equal(gn_post_send(p.c, &wr, NULL), 0);
+			side_expect(p.client.cq, i, GN_WC_REMOTE_ACCESS);
 		}
 	}
-	assert_true(((struct shm_qp *)c)->conn.n_mems < 1024);
-	assert_int_equal(gn_qp_destroy(c), 0);
-	assert_int_equal(gn_qp_destroy(s), 0);
-	assert_int_equal(gn_listener_destroy(listener), 0);
-	side_free(&a);
-	side_free(&b);
+	assert_true(((struct shm_qp *)p.c)->conn.n_mems < 1024);
+	pair_free(&p);
 }
 
 #define MEMS 2000u

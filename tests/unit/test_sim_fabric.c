@@ -60,9 +60,7 @@ static int client(struct gn_env *env, int argc, char **argv)
 	uint64_t *old;
 
 	(void)argc, (void)argv;
-	OR_RETURN(side_open(&s, env->fabric));
-	gn_sleep_us(10);
-	OR_RETURN(client_connect(&s, "sim:n0:1"));
+	OR_RETURN(client_open(&s, env->fabric, "sim:n0:1"));
 	old = (void *)(s.buf + 512);
 
 	memcpy(s.buf, "hello", 5);
@@ -443,9 +441,7 @@ static int chain_client(struct gn_env *env, int argc, char **argv)
 	struct side s;
 
 	(void)argc, (void)argv;
-	OR_RETURN(side_open(&s, env->fabric));
-	gn_sleep_us(10);
-	OR_RETURN(client_connect(&s, "sim:n0:1"));
+	OR_RETURN(client_open(&s, env->fabric, "sim:n0:1"));
 	for (unsigned i = 0; i < 2; i++) {
 		const uint32_t lkey = gn_mr_lkey(s.mr);
 

@@ -90,9 +90,7 @@ PROGRAM(writer)
 	struct gn_wc wc;
 
 	(void)env;
-	OR_RETURN(side_open(&s, "sim:n1"));
-	gn_sleep_us(10);
-	OR_RETURN(client_connect(&s, "sim:n0:1"));
+	OR_RETURN(client_open(&s, "sim:n1", "sim:n0:1"));
 	for (uint32_t i = 0; i < WRITES; i++) {
 		struct gn_sge sge = {s.buf + i, 1, gn_mr_lkey(s.mr)};
 		struct gn_wr wr;

@@ -61,9 +61,7 @@ PROGRAM(poster)
 	struct gn_wc wc;
 
 	(void)env;
-	OR_RETURN(side_open(&s, "sim:n1"));
-	gn_sleep_us(10);
-	OR_RETURN(client_connect(&s, "sim:n0:1"));
+	OR_RETURN(client_open(&s, "sim:n1", "sim:n0:1"));
 	memset(s.buf, 1, LEN);
 	sge = (struct gn_sge){s.buf, deed->when == INLINED ? 64 : LEN, gn_mr_lkey(s.mr)};
 	flags |= deed->when == INLINED ? GN_INLINE : deed->when == FENCED ? GN_FENCE : 0;

@@ -135,4 +135,12 @@ static inline int client_connect(struct side *s, const char *addr)
 			return rc_;     \
 	} while (0)
 
+/* Opens a side and connects it, after its server has begun to listen. */
+static inline int client_open(struct side *s, const char *name, const char *addr)
+{
+	OR_RETURN(side_open(s, name));
+	gn_sleep_us(10);
+	return client_connect(s, addr);
+}
+
 #endif
