@@ -115,6 +115,7 @@ void bench_json_count(FILE *f, const char *key, bool known, uint64_t value);
 
 /* Figures and words with their names, in order: a JSON object, or lines for people. */
 #define BENCH_SHEET_MAX 64u
+#define SHEET_COUNT	(-1)
 struct bench_sheet {
 	unsigned n;
 	struct {
@@ -122,11 +123,13 @@ struct bench_sheet {
 		const char *text; /* NULL: it is a number */
 		double value;	  /* not finite: unknown */
 		int digits;	  /* behind the point */
+		uint64_t count;	  /* if digits is SHEET_COUNT: all of its bits matter */
 	} cell[BENCH_SHEET_MAX];
 };
 /* Names and texts stay the caller's. */
 void sheet_text(struct bench_sheet *sheet, const char *name, const char *text);
 void sheet_number(struct bench_sheet *sheet, const char *name, double value, int digits);
+void sheet_count(struct bench_sheet *sheet, const char *name, uint64_t count);
 /* Each as a member, and a comma. */
 void sheet_members(FILE *f, const struct bench_sheet *sheet);
 /* One line: an object of all, and what a run was on. */

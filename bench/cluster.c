@@ -29,13 +29,15 @@ static bool cluster_served(struct load_proc *proc, struct gn_rpc_server *rpc)
 }
 
 /* A client is ready. Returns at the common start; false when there will be none. */
-static bool client_starts(struct load_run *run)
+static bool client_starts(struct load_client *c)
 {
+	struct load_run *run = c->run;
+
 	if (++run->connected == run->n_clients)
 		run->start_ns = gn_now_ns() + START_US * 1000;
-	while (!run->start_ns && !load_failed(run))
+	while (!run->start_ns && !load_gives_up(c))
 		gn_sleep_us(NAP_US);
-	if (load_failed(run))
+	if (load_gives_up(c))
 		return false;
 	if (run->start_ns > gn_now_ns())
 		gn_sleep_us((run->start_ns - gn_now_ns()) / 1000);
@@ -47,11 +49,11 @@ static void cluster_client(struct load_client *c)
 {
 	struct load_run *run = c->run;
 
-	while (run->listening < run->n_servers && !load_failed(run))
+	while (run->listening < run->n_servers && !load_gives_up(c))
 		gn_sleep_us(NAP_US);
-	if (load_failed(run))
+	if (load_gives_up(c))
 		return;
-	if (!c->kind->open(c) && client_starts(run)) {
+	if (!c->kind->open(c) && client_starts(c)) {
 		const int rc = c->kind->run(c);
 
 		load_client_ends(c);

@@ -53,11 +53,19 @@ void sheet_number(struct bench_sheet *s, const char *name, double value, int dig
 	s->cell[s->n++].digits = digits;
 }
 
+void sheet_count(struct bench_sheet *s, const char *name, uint64_t count)
+{
+	s->cell[s->n].count = count;
+	sheet_number(s, name, (double)count, SHEET_COUNT);
+}
+
 void sheet_members(FILE *f, const struct bench_sheet *s)
 {
 	for (unsigned i = 0; i < s->n; i++) {
 		if (s->cell[i].text)
 			bench_json_string(f, s->cell[i].name, s->cell[i].text);
+		else if (s->cell[i].digits == SHEET_COUNT)
+			bench_json_count(f, s->cell[i].name, true, s->cell[i].count);
 		else
 			bench_json_number(f, s->cell[i].name, s->cell[i].value, s->cell[i].digits);
 	}
@@ -76,6 +84,8 @@ void sheet_lines(FILE *f, const struct bench_sheet *s)
 	for (unsigned i = 0; i < s->n; i++) {
 		if (s->cell[i].text)
 			fprintf(f, "%s\t%s\n", s->cell[i].name, s->cell[i].text);
+		else if (s->cell[i].digits == SHEET_COUNT)
+			fprintf(f, "%s\t%" PRIu64 "\n", s->cell[i].name, s->cell[i].count);
 		else if (isfinite(s->cell[i].value))
 			fprintf(f, "%s\t%.*f\n", s->cell[i].name, s->cell[i].digits,
 				s->cell[i].value);

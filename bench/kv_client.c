@@ -181,7 +181,9 @@ static int kv_open(struct load_client *base)
 	/* Neighbours have different servers, or begin with different ones. */
 	c->first = base->number % c->run->servers;
 	while (!rc && c->n_kv < n)
-		rc = connect_server(c, (c->first + c->n_kv) % c->run->servers);
+		rc = load_gives_up(base) ?
+			     -EINTR :
+			     connect_server(c, (c->first + c->n_kv) % c->run->servers);
 	return rc;
 }
 

@@ -11,7 +11,8 @@
 #define RING_LAPS  4u	      /* as many as keys, so often, if that is within the limits */
 #define RING_SIM   (1u << 12) /* simulated: a client makes few operations */
 #define POPULATION 128000000u /* keys of the papers (RF-RPC 5.1, RFP V.D.3) */
-#define FILL_OPS   1024u      /* together */
+#define FILL_OPS   1024u      /* together, … */
+#define FILL_BYTES (4u << 20) /* … well below what a server keeps of a connection */
 
 /* ---- the ring ---- */
 
@@ -158,7 +159,7 @@ int kv_fill(const struct bench_kv_opts *o, uint32_t first, uint32_t n,
 	    int (*do_some)(void *arg, struct gn_kv_op *ops, unsigned n), void *arg,
 	    char why[KV_WHY_MAX])
 {
-	const uint32_t most = least_u32(FILL_OPS, BENCH_KV_IN_FLIGHT_MAX / (o->value_bytes + 1));
+	const uint32_t most = least_u32(FILL_OPS, FILL_BYTES / (o->value_bytes + 1));
 	struct kv_ops ops;
 	int rc = kv_ops_make(&ops, o, most);
 

@@ -98,10 +98,7 @@ static int run_processes(const struct bench_kv_opts *o, bench_progress_fn *progr
 	run->opts = *o;
 	run->servers = 1;
 	rc = measure_ops(&procs, progress, out);
-	/* A closed loop: with several under way, each takes that many times its share. */
-	out->calls.run.p50_ns *= o->load.inflight;
-	out->calls.run.p99_ns *= o->load.inflight;
-	out->calls.run.p999_ns *= o->load.inflight;
+	procs_scale_latency(&o->load, &out->calls);
 	return procs_close(&procs, rc, &out->calls);
 }
 

@@ -181,6 +181,7 @@ static int run_block(struct load_client *c, struct block *block, uint64_t block_
 	c->deadline_ns = c->since_ns + LOAD_OP_US * 1000ull + c->slack_ns;
 	c->look_at = c->ended + c->kind->group_ops(c);
 	rc = c->kind->run(c);
+	c->block = NULL; /* what ends later is not of this block, which is the caller's */
 	if (!rc && load_failed(c->run))
 		rc = -EIO;
 	return *c->interrupted ? -EINTR : rc;
@@ -199,7 +200,10 @@ int load_block(void *client, uint64_t block_ns, struct block *out)
 	c->kind->count(c, &before);
 	rc = run_block(c, out, block_ns);
 	c->kind->count(c, &after);
-	before.switches = t->sums.switches; /* of all its life: most come at the beginning */
+	/* Of all its life: most switches come at the beginning, and a choice is no count. */
+	before.switches = t->sums.switches;
+	before.batches = t->sums.batches;
+	before.batched = t->sums.batched;
 	load_sums_add(&t->sums, &after, 1);
 	load_sums_add(&t->sums, &before, -1);
 	t->ns += out->ns;
@@ -327,7 +331,7 @@ void load_sheet_opts(struct bench_sheet *s, const struct load_opts *o)
 		return;
 	sheet_text(s, "profile", o->profile);
 	sheet_text(s, "preset", load_presets[o->paper]);
-	sheet_number(s, "seed", (double)o->seed, 0);
+	sheet_count(s, "seed", o->seed);
 	sheet_number(s, "effort", o->effort, 4);
 }
 

@@ -103,6 +103,7 @@ struct load_kind {
 	int (*serve)(struct load_proc *proc, uint32_t number);
 	/* A client; its struct begins with struct load_client. */
 	size_t client_bytes;
+	/* Looks at load_gives_up() before each connection: there may be thousands. */
 	int (*open)(struct load_client *client);
 	/* Operations until load_stops(); some may still be under way then. */
 	int (*run)(struct load_client *client);
@@ -229,9 +230,15 @@ void load_serve(struct load_proc *proc, struct gn_rpc_server *rpc);
 /* Compute for so long. */
 void load_work(uint64_t ns);
 
+/* The run has failed, or was interrupted: nothing more is begun. */
+static inline bool load_gives_up(const struct load_client *c)
+{
+	return *c->interrupted || load_failed(c->run);
+}
+
 static inline bool load_stops(const struct load_client *c)
 {
-	return unlikely(c->stops || *c->interrupted || load_failed(c->run));
+	return unlikely(c->stops || load_gives_up(c));
 }
 
 /* When an operation begins: to be handed to load_done(). */

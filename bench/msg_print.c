@@ -32,6 +32,7 @@ static void print_identity(FILE *f, const struct bench_msg_opts *o)
 	bench_json_string(f, "topology", bench_msg_topologies[o->topology]);
 	bench_json_count(f, "nodes", true, o->nodes);
 	bench_json_count(f, "threads", true, o->threads);
+	bench_json_count(f, "resp_threads", o->resp_threads, o->resp_threads);
 	bench_json_count(f, "pending", true, o->pending);
 	bench_json_count(f, "request", true, o->request_bytes);
 	bench_json_count(f, "value", true, o->value_bytes);

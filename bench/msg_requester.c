@@ -135,7 +135,7 @@ static int msg_open(struct load_client *base)
 	if (!rc)
 		rc = open_requester(q);
 	for (uint32_t i = 0; i < q->n_conns && !rc; i++)
-		rc = connect_responder(q, i);
+		rc = load_gives_up(base) ? -EINTR : connect_responder(q, i);
 	return rc;
 }
 

@@ -108,15 +108,19 @@ int procs_open(struct procs *p, const struct load_kind *kind, size_t bytes,
 
 /* ---- starting ---- */
 
-/* How many live. */
+/* How many live. One that died has not done all that it was to do: the run fails. */
 static uint32_t reap(struct procs *p)
 {
 	uint32_t left = 0;
 
 	for (uint32_t i = 0; i < p->n_pids; i++) {
-		if (p->pids[i] > 0 && waitpid(p->pids[i], NULL, WNOHANG) != 0)
+		int status = 0;
+
+		if (p->pids[i] > 0 && waitpid(p->pids[i], &status, WNOHANG) != 0)
 			p->pids[i] = 0;
 		left += p->pids[i] > 0;
+		if (status)
+			load_fail(p->run, -EPIPE, "another process has died");
 	}
 	return left;
 }
@@ -302,6 +306,15 @@ int procs_measure(struct procs *p, const struct load *limit, const struct load *
 	if (!rc)
 		sum_up(p->run, &served, out);
 	return rc;
+}
+
+void procs_scale_latency(const struct load_opts *o, struct load_result *r)
+{
+	const double under_way = o->batch_auto ? r->batch : o->inflight;
+
+	r->run.p50_ns *= under_way;
+	r->run.p99_ns *= under_way;
+	r->run.p999_ns *= under_way;
 }
 
 /* ---- the end ---- */

@@ -41,6 +41,8 @@ int procs_start(struct procs *procs);
 int procs_measure(struct procs *procs, const struct load *limit, const struct load *part,
 		  bench_progress_fn *progress, struct load_result *out,
 		  struct comparison *compared);
+/* A closed loop: with several operations under way, each takes that many times its share. */
+void procs_scale_latency(const struct load_opts *opts, struct load_result *result);
 /* Ends server 0, which notes what it has counted. */
 void procs_stop_server(struct procs *procs);
 /* Ends all processes; out->error says why, if rc is an error. Returns rc. */

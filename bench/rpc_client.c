@@ -120,7 +120,8 @@ static int rpc_open(struct load_client *base)
 	rc = load_check(base->run, c->to ? make_ops(c) : -ENOMEM, "memory for calls");
 	/* Neighbours call different server threads. */
 	for (uint32_t i = 0; i < n && !rc; i++)
-		rc = connect_thread(c, (base->number + i) % o->load.threads);
+		rc = load_gives_up(base) ? -EINTR :
+					   connect_thread(c, (base->number + i) % o->load.threads);
 	return rc;
 }
 

@@ -103,10 +103,7 @@ static int run_processes(const struct bench_rpc_opts *o, bench_progress_fn *prog
 	((struct rpc_run *)procs.run)->opts = *o;
 	rc = o->mode == BENCH_RPC_LIMIT ? measure_limit(&procs, progress, out) :
 					  measure_calls(&procs, progress, out);
-	/* A closed loop: with several under way, each takes that many times its share. */
-	out->run.p50_ns *= o->load.inflight;
-	out->run.p99_ns *= o->load.inflight;
-	out->run.p999_ns *= o->load.inflight;
+	procs_scale_latency(&o->load, out);
 	return procs_close(&procs, rc, out);
 }
 

@@ -103,7 +103,7 @@ const struct opt bench_calls_options[] = {
 	{OPT_U32, "inflight", "W", "operations that a client has under way",
 	 "4 batches for each thread; simulated one batch", LOAD_AT(inflight),
 	 RANGE(1, LOAD_INFLIGHT_MAX)},
-	{OPT_REAL, "limit-us", "L", "latency: for --batch auto, and what is above it is counted",
+	{OPT_REAL, "limit-us", "L", "latency: for --batch auto; sim: what is above it is counted",
 	 "none", LOAD_AT(limit_us), RANGE(1, 1000000)},
 	{OPT_U32, "alpha", "PCT", "of --batch auto", "the library's", LOAD_AT(alpha_pct),
 	 RANGE(1, 100)},
@@ -137,10 +137,17 @@ int bench_check_calls(const struct args *args, struct load_opts *o, const struct
 		return cmd_usage_error("--instructions counts one client and one server thread; "
 				       "leave --threads, --clients, --inflight, --seconds and "
 				       "--limit-us out");
+	if (out->instructions && strcmp(o->provider, "shm") != 0)
+		return cmd_usage_error("--instructions counts those of shm; leave --provider out");
 	if (!o->profile && (o->clients > LOAD_CLIENTS_MAX || o->threads > LOAD_CLIENTS_MAX))
 		return cmd_usage_error("--clients and --threads must be 1 to %u, unless simulated",
 				       LOAD_CLIENTS_MAX);
 	o->batch_auto = !o->batch;
+	if (!o->batch_auto && opt_given(args, "alpha"))
+		return cmd_usage_error("--alpha is for --batch auto");
+	if (!o->batch_auto && !o->profile && opt_given(args, "limit-us"))
+		return cmd_usage_error("--limit-us is for --batch auto or --provider sim: "
+				       "processes time operations in groups");
 	if (o->batch_auto && !(o->limit_us > 0))
 		return cmd_usage_error("--batch auto needs --limit-us");
 	if (o->batch_auto && o->inflight)

@@ -72,6 +72,10 @@ static int kv_check_opts(const struct args *args, const struct bench_kv_opts *o)
 				       "sim");
 	if (o->fill_pct && o->mode != BENCH_KV_BYPASS)
 		return cmd_usage_error("--fill-pct belongs to --mode bypass");
+	if (o->split && o->keys < l->threads)
+		return cmd_usage_error("--servers split and fixed: %u keys are fewer than %u "
+				       "threads, and each has its own",
+				       o->keys, l->threads);
 	if (o->fixed && l->machines * l->clients % l->threads)
 		return cmd_usage_error("--servers fixed: %u clients cannot be shared by %u "
 				       "threads evenly",

@@ -130,7 +130,7 @@ static void check_dir(struct doctor *d)
 	else if (chosen ? stat(dir, &st) : lstat(dir, &st))
 		wrong = gn_strerror(-errno);
 	else if (!S_ISDIR(st.st_mode))
-		wrong = "it is no folder", can_mend = false;
+		wrong = "it is not a directory", can_mend = false;
 	else if (!chosen && st.st_uid != geteuid())
 		wrong = "it is somebody else's", can_mend = false;
 	else if (!chosen && st.st_mode & 077)

@@ -66,12 +66,12 @@ int calls_read(const struct lab_setup *setup, const struct config *c, struct loa
 	return 0;
 }
 
-int calls_mode(const struct config *c, const char *const *names, unsigned *out,
+int calls_mode(const struct config *c, const char *const *names, unsigned n, unsigned *out,
 	       struct lab_error *error)
 {
 	const char *mode = config_get(c, "mode");
 
-	for (unsigned i = 0; mode && names[i]; i++)
+	for (unsigned i = 0; mode && i < n; i++)
 		if (!strcmp(mode, names[i])) {
 			*out = i;
 			return 0;

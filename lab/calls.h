@@ -12,8 +12,8 @@
 
 int calls_read(const struct lab_setup *setup, const struct config *config, struct load_opts *out,
 	       struct lab_error *error);
-/* The value of mode among names, to a NULL. */
-int calls_mode(const struct config *config, const char *const *names, unsigned *out,
+/* The value of mode among the first n names: those behind run as processes only. */
+int calls_mode(const struct config *config, const char *const *names, unsigned n, unsigned *out,
 	       struct lab_error *error);
 void calls_metrics(const struct load_result *result, uint32_t bytes, struct lab_metrics *out);
 

@@ -62,7 +62,7 @@ int lab_kv_run(const struct lab_setup *setup, const struct config *c, struct lab
 	int rc = config_known(c, keys, sizeof(keys) / sizeof(keys[0]), "kv", error);
 
 	if (!rc)
-		rc = calls_mode(c, bench_kv_modes, &mode, error);
+		rc = calls_mode(c, bench_kv_modes, BENCH_KV_LOCAL, &mode, error);
 	o.mode = (enum bench_kv_mode)mode;
 	if (!rc)
 		rc = calls_read(setup, c, &o.load, error);

@@ -23,7 +23,7 @@ int lab_rpc_run(const struct lab_setup *setup, const struct config *c, struct la
 	int rc = config_known(c, keys, sizeof(keys) / sizeof(keys[0]), "rpc", error);
 
 	if (!rc)
-		rc = calls_mode(c, bench_rpc_modes, &mode, error);
+		rc = calls_mode(c, bench_rpc_modes, BENCH_RPC_LIMIT, &mode, error);
 	if (!rc)
 		rc = calls_read(setup, c, &o.load, error);
 	if (!rc && route && strcmp(route, "fixed") && strcmp(route, "hash"))

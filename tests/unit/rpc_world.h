@@ -64,7 +64,7 @@ struct service {
 	bool shut; /* deferred requests stay deferred */
 	bool stop;
 	unsigned came, went;
-	unsigned watching, abandoned[GN_RPC_CALLER_GONE + 1], counted; /* atomic */
+	unsigned watching, abandoned[GN_RPC_CALLER_GONE + 1], counted, blobs; /* atomic */
 	struct gn_rpc_request *watched;				       /* the last; atomic */
 	struct gn_mem *mem;
 	unsigned lent, released;
@@ -109,7 +109,6 @@ static inline void blob(struct gn_rpc_request *request, void *arg)
 	struct two want = {0};
 	uint8_t *bytes;
 
-	(void)arg;
 	memcpy(&want, data, len < sizeof(want) ? len : sizeof(want));
 	bytes = gn_alloc(want.bytes + 1, 0);
 	if (!bytes) {
@@ -118,6 +117,7 @@ static inline void blob(struct gn_rpc_request *request, void *arg)
 	}
 	fill(bytes, want.bytes, want.arg);
 	gn_rpc_answer(request, GN_RPC_OK, bytes, want.bytes);
+	__atomic_fetch_add(&((struct service *)arg)->blobs, 1, __ATOMIC_RELEASE);
 	gn_free(bytes);
 }
 
@@ -301,7 +301,7 @@ static inline int service_start(struct service *s, struct gn_fabric *fabric, con
 	EXPECT(gn_rpc_server_handle(s->server, SUM, sum, NULL) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, LATER, put_aside, s) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, ROOM_LATER, room_later, s) == 0);
-	EXPECT(gn_rpc_server_handle(s->server, BLOB, blob, NULL) == 0);
+	EXPECT(gn_rpc_server_handle(s->server, BLOB, blob, s) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, MEM, mem, s) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, SLOW, slow, NULL) == 0);
 	EXPECT(gn_rpc_server_handle(s->server, SHOW, show, s) == 0);

@@ -276,6 +276,9 @@ static void what_is_there_is_known(void **state)
 	other.load.paper = true;
 	assert_false(has_point(&f, &other));
 	other = point(7);
+	other.resp_threads = 2;
+	assert_false(has_point(&f, &other));
+	other = point(7);
 	other.protocol = GN_MSG_READ;
 	assert_false(has_point(&f, &other));
 	other = point(7);

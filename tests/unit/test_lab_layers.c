@@ -30,6 +30,7 @@ static void rpc_refuses(void **state)
 		{"mode=fetch;colour=red", "key 'colour'"},
 		{"req=1", "mode= is not"},
 		{"mode=bypass", "mode=bypass"},
+		{"mode=limit", "mode=limit is not"}, /* of processes */
 		{"mode=fetch;req=1048577", "req=1048577"},
 		{"mode=fetch;server_threads=0", "server_threads=0"},
 		{"mode=fetch;retries=0", "retries=0"},
@@ -183,6 +184,7 @@ static void kv_refuses(void **state)
 {
 	static const char *const bad[][2] = {
 		{"mode=fetch;req=32", "key 'req'"},
+		{"mode=local", "mode=local is not"}, /* of this machine */
 		{"mode=fetch;key=7", "key=7"},
 		{"mode=fetch;value=1048577", "value=1048577"},
 		{"mode=fetch;get_pct=101", "get_pct=101"},

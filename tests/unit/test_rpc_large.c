@@ -146,7 +146,7 @@ static int busy(struct world *w, struct gn_fabric *fabric)
 	struct two want = {LIM, 1};
 	struct gn_rpc_op ops[CALLS];
 	struct gn_rpc_client *client;
-	unsigned ok = 0, status;
+	unsigned ok = 0, blobs, status;
 
 	EXPECT(buf);
 	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
@@ -168,6 +168,7 @@ static int busy(struct world *w, struct gn_fabric *fabric)
 		EXPECT(gn_rpc_wait(client, GN_FOREVER) >= 0);
 	EXPECT(ops[0].status == GN_RPC_OK && ops[0].result_len == LIM - 8);
 	/* Results that are not fetched. */
+	blobs = __atomic_load_n(&w->service.blobs, __ATOMIC_ACQUIRE);
 	for (unsigned i = 0; i < CALLS; i++) {
 		ops[i] = (struct gn_rpc_op){.method = BLOB,
 					    .request = &want,
@@ -176,7 +177,9 @@ static int busy(struct world *w, struct gn_fabric *fabric)
 					    .result_room = LIM};
 		EXPECT(gn_rpc_submit(client, &ops[i]) == 0);
 	}
-	gn_sleep_us(200000);
+	/* None is fetched before all are answered: pairs with the release in blob(). */
+	while (__atomic_load_n(&w->service.blobs, __ATOMIC_ACQUIRE) < blobs + CALLS)
+		gn_sleep_us(100);
 	for (unsigned i = 0; i < CALLS; i++) {
 		while (ops[i].client)
 			EXPECT(gn_rpc_wait(client, GN_FOREVER) >= 0);
