@@ -320,6 +320,8 @@ bool cf_read(struct cf *cf, struct cf_rc *rc, uint64_t id, size_t into, size_t f
  */
 bool cf_publish(struct cf *cf, struct cf_rc *rc);
 bool cf_observe(struct cf *cf, struct cf_rc *rc);
+/* The program of a peer that only connects, and waits until the other side publishes. */
+bool cf_idle_peer(struct cf *cf);
 
 /* ---- completions and events ---- */
 

@@ -77,15 +77,6 @@ static bool again_a(struct cf *cf)
 	return true;
 }
 
-static bool idle_b(struct cf *cf)
-{
-	struct cf_rc rc;
-
-	CHECK(cf_rc_pair(cf, NULL, &rc));
-	CHECK(cf_observe(cf, &rc));
-	return true;
-}
-
 /* ---- 88 ---- */
 
 enum ending {
@@ -209,8 +200,8 @@ static bool arguments_a(struct cf *cf)
 }
 
 const struct cf_case cf_cases_fixed[] = {
-	{87, "fixed requests at any offset, done or completed", again_a, idle_b, 0, 0},
+	{87, "fixed requests at any offset, done or completed", again_a, cf_idle_peer, 0, 0},
 	{88, "a fixed request does not outlive what it is about", ends_a, ends_b, 0, 0},
-	{89, "what a fixed request may be", arguments_a, idle_b, 0, 0},
+	{89, "what a fixed request may be", arguments_a, cf_idle_peer, 0, 0},
 	{0, NULL, NULL, NULL, 0, 0},
 };

@@ -87,15 +87,6 @@ static bool done_or_complete_a(struct cf *cf)
 	return true;
 }
 
-static bool idle_b(struct cf *cf)
-{
-	struct cf_rc rc;
-
-	CHECK(cf_rc_pair(cf, NULL, &rc));
-	CHECK(cf_observe(cf, &rc));
-	return true;
-}
-
 /* ---- 83 ---- */
 
 /* It completes with an error, and then so does everything. */
@@ -304,11 +295,11 @@ static bool atomics_b(struct cf *cf)
 }
 
 const struct cf_case cf_cases_one[] = {
-	{82, "a request by itself is done or completes, never both", done_or_complete_a, idle_b, 0,
-	 0},
+	{82, "a request by itself is done or completes, never both", done_or_complete_a,
+	 cf_idle_peer, 0, 0},
 	{83, "a request by itself that fails completes", fails_a, fails_b, 0, 0},
 	{84, "a request by itself waits for those before it", in_order_a, in_order_b, 0, 0},
-	{85, "what may be posted by itself, and what not", arguments_a, idle_b, 0, 0},
+	{85, "what may be posted by itself, and what not", arguments_a, cf_idle_peer, 0, 0},
 	{86, "an atomic by itself", atomics_a, atomics_b, GN_CAP_ATOMICS, 0},
 	{0, NULL, NULL, NULL, 0, 0},
 };
