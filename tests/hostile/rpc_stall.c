@@ -290,6 +290,8 @@ static int serve_copying(const char *addr, int ready, int stop, void *arg)
 	return 0;
 }
 
+#define COPY_TIME_NS 900000000u /* a copy is taken for over after 1 s */
+
 /*
  * A client cannot connect while its server copies under two earlier connections. It can when those
  * are over, whether anything else is done with the client meanwhile or not.
@@ -298,6 +300,7 @@ static void test_reconnect_again(void **state)
 {
 	const struct gn_rpc_client_opts opts = {.size = sizeof(opts), .mode = GN_RPC_FETCH};
 	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+	uint64_t began_ns, tried_ns;
 	struct gn_rpc_client *client;
 	struct gn_fabric *fabric;
 	struct victim victim;
@@ -306,16 +309,20 @@ static void test_reconnect_again(void **state)
 
 	(void)state;
 	victim_start(&victim, "stall-again", serve_copying, NULL);
+	began_ns = gn_now_ns();
 	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
 	assert_int_equal(gn_rpc_client_open(fabric, victim.addr, &opts, &client), 0);
 	assert_int_equal(gn_rpc_reconnect(client), 0);
-	while ((rc = gn_rpc_reconnect(client)) == -EAGAIN && gn_now_ns() < deadline_ns) {
+	rc = gn_rpc_reconnect(client);
+	tried_ns = gn_now_ns();
+	for (; rc == -EAGAIN && gn_now_ns() < deadline_ns; rc = gn_rpc_reconnect(client)) {
 		refused++;
 		gn_sleep_us(10000);
 	}
 	print_message("# a server copies under two connections: refused %u times\n", refused);
 	assert_int_equal(rc, 0);
-	assert_true(refused);
+	/* Unless this process got no processor until the copies were over. */
+	assert_true(refused || tried_ns - began_ns > COPY_TIME_NS);
 	assert_int_equal(gn_rpc_client_close(client), 0);
 	assert_int_equal(gn_fabric_close(fabric), 0);
 	victim_stop(&victim);
