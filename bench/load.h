@@ -136,8 +136,8 @@ struct load_run {
 	char error[LOAD_ERROR_MAX];
 	LINE uint32_t listening;  /* servers */
 	uint32_t connected, gone; /* clients */
-	LINE struct load_sums
-		life;	     /* simulated: what all fabrics counted, since they were opened */
+	/* Simulated: what all fabrics counted; ops begun, if the last are not waited for. */
+	LINE struct load_sums life;
 	struct load_served { /* by server 0, since it began */
 		uint64_t messages, wrs, doorbells, cpu_ns;
 	} served;

@@ -53,6 +53,12 @@ static struct msg_requester *requester_of(const struct load_client *c)
 	return (struct msg_requester *)c; /* which it begins with */
 }
 
+/* Neighbours use other keys. */
+static uint64_t first_request(const struct load_client *base)
+{
+	return (uint64_t)base->number << 20;
+}
+
 /* ---- beginning and end ---- */
 
 static int connect_responder(struct msg_requester *q, uint32_t i)
@@ -130,7 +136,7 @@ static int msg_open(struct load_client *base)
 	q->patience = patience_for(&base->run->pair.opts, SILENCE_US);
 	if (q->run->crowded)
 		q->patience.spins = 1;			     /* others on this core run at once */
-	q->posted = q->taken = (uint64_t)base->number << 20; /* neighbours use other keys */
+	q->posted = q->taken = first_request(base);
 	rc = load_check(base->run, make_requests(q), "memory for requests");
 	if (!rc)
 		rc = open_requester(q);
@@ -143,6 +149,8 @@ static void msg_close(struct load_client *base)
 {
 	struct msg_requester *q = requester_of(base);
 
+	if (base->run->simulated)
+		base->run->life.ops += q->posted - first_request(base);
 	gn_msg_requester_destroy(q->msg);
 	gn_free(q->conns);
 	gn_free(q->requests);
