@@ -92,7 +92,7 @@ void kv_client_opts(const struct bench_kv_opts *o, struct gn_kv_client_opts *out
 			.slots = kv_slots(o),
 			.max_request = kv_slot_bytes(o),
 			.max_result = kv_slot_bytes(o),
-			.fetch_bytes = o->load.fetch_bytes > PAPER_HEAD ?
+			.fetch_bytes = o->load.paper && o->load.fetch_bytes > PAPER_HEAD ?
 					       o->load.fetch_bytes - PAPER_HEAD + RESULT_HEAD :
 					       o->load.fetch_bytes,
 			.retries = o->load.retries,

@@ -327,11 +327,11 @@ int load_no_memory(struct load_result *r)
 void load_sheet_opts(struct bench_sheet *s, const struct load_opts *o)
 {
 	sheet_text(s, "provider", o->provider);
+	sheet_text(s, "preset", load_presets[o->paper]);
+	sheet_count(s, "seed", o->seed);
 	if (!o->profile)
 		return;
 	sheet_text(s, "profile", o->profile);
-	sheet_text(s, "preset", load_presets[o->paper]);
-	sheet_count(s, "seed", o->seed);
 	sheet_number(s, "effort", o->effort, 4);
 }
 

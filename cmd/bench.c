@@ -64,6 +64,10 @@ int bench_check_load(const struct args *args, struct load_opts *o)
 {
 	const bool sim = !strcmp(o->provider, "sim");
 
+	if (strncmp(o->provider, "verbs", 5) && strcmp(o->provider, "shm") && !sim)
+		return cmd_usage_error("--provider must be shm, verbs, verbs:DEVICE or sim, not "
+				       "'%s'",
+				       o->provider);
 	if (bench_check_provider(sim ? "shm" : o->provider, o->host))
 		return EXIT_USAGE;
 	if (!sim && opt_given(args, "profile effort machines"))
