@@ -8,6 +8,7 @@
 #define GN_IO_CORE_PLAN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define IO_PLAN_WRS   64u  /* work requests of one plan */
