@@ -227,7 +227,7 @@ static int queue_sleep(struct gn_io_queue *queue, uint64_t set, uint64_t deadlin
 	}
 	rc = exec_wait(items, n, due_ns, "io completions");
 	__atomic_fetch_add(&queue->io->wakeups, 1, __ATOMIC_RELAXED);
-	return rc == -ETIMEDOUT && due_ns < deadline_ns ? 0 : rc;
+	return rc >= 0 || (rc == -ETIMEDOUT && due_ns < deadline_ns) ? 0 : rc;
 }
 
 /* One step of waiting: 0, -ETIMEDOUT or -EINTR. */
