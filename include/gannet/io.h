@@ -116,7 +116,7 @@ GN_API int gn_io_create(struct gn_fabric *fabric, const struct gn_io_opts *opts,
 GN_API int gn_io_destroy(struct gn_io *io);
 
 struct gn_io_stats {
-	size_t size; /* sizeof(struct gn_io_stats) */
+	size_t size;					/* sizeof(struct gn_io_stats) */
 	uint64_t requests[GN_IO_OPS], bytes[GN_IO_OPS]; /* ended, with any status */
 	uint64_t failed;				/* … with another status than 0 */
 	uint64_t wrs, doorbells;			/* posted */
@@ -197,9 +197,9 @@ struct gn_io_req {
 	struct gn_io_region *region;
 	uint64_t offset; /* from the region's start */
 	const struct gn_io_sge *sge;
-	uint64_t deadline_ns;		      /* 0: GN_FOREVER */
-	void (*done)(struct gn_io_req *req);  /* called by the owner's poll; NULL: listed there */
-	void *user;			      /* for the caller */
+	uint64_t deadline_ns;		     /* 0: GN_FOREVER */
+	void (*done)(struct gn_io_req *req); /* called by the owner's poll; NULL: listed there */
+	void *user;			     /* for the caller */
 	/*
 	 * Result. 0; -ETIMEDOUT: past the deadline; -ECANCELED; -EACCES: the donor took the range
 	 * back or never granted this access; -EFAULT: a buffer cannot be accessed; -ESTALE: the

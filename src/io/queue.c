@@ -204,9 +204,8 @@ static uint32_t queue_arm(struct gn_io_queue *queue, uint64_t set)
 
 static struct gn_wait_item poller_wait_item(const struct io_poller *poller)
 {
-	return poller->io->attr.caps & GN_CAP_EVENT_FD ?
-		       gn_wait_fd(gn_chan_fd(poller->chan)) :
-		       gn_wait_on(gn_chan_source(poller->chan));
+	return poller->io->attr.caps & GN_CAP_EVENT_FD ? gn_wait_fd(gn_chan_fd(poller->chan)) :
+							 gn_wait_on(gn_chan_source(poller->chan));
 }
 
 /* All pollers are armed: sleeps until one has an event, or a request has ended. */

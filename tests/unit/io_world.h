@@ -44,9 +44,8 @@ static inline void lender_answer(struct lender *l, struct gn_event *event)
 	struct io_attach_reply reply = {.magic = IO_ATTACH_MAGIC,
 					.version = IO_ATTACH_VERSION,
 					.incarnation = l->incarnation};
-	struct gn_conn_opts conn = {.size = sizeof(conn),
-				    .private_data = &reply,
-				    .private_len = sizeof(reply)};
+	struct gn_conn_opts conn = {
+		.size = sizeof(conn), .private_data = &reply, .private_len = sizeof(reply)};
 	struct gn_qp_opts opts = {.size = sizeof(opts),
 				  .send_cq = l->cq,
 				  .recv_cq = l->cq,

@@ -29,8 +29,7 @@ static struct io_planned *plan_find(struct io_plan *plan, const uint8_t *table, 
 		if (!hint)
 			return NULL;
 		wr = &plan->wr[hint - 1];
-		if (wr->first && wr->key == key &&
-		    (ends ? planned_end(wr) : wr->start) == address)
+		if (wr->first && wr->key == key && (ends ? planned_end(wr) : wr->start) == address)
 			return wr;
 	}
 	return NULL;
