@@ -265,8 +265,8 @@ static inline bool io_poller_try(struct io_poller *poller)
 }
 
 /*
- * As io_poller_try(), for a thread that has left work: if it does not get the lock, the holder looks
- * again.
+ * As io_poller_try(), for a thread that has left work: if it does not get the lock, the holder
+ * looks again.
  */
 static inline bool io_poller_try_or_notify(struct io_poller *poller)
 {

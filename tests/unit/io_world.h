@@ -90,9 +90,9 @@ static inline void lender_main(void *arg)
 		if (l->broken != breaks) {
 			struct gn_qp **qp = &l->qps[l->broken % 4];
 
-			l->broken++;
 			gn_qp_destroy(*qp);
 			*qp = NULL;
+			__atomic_add_fetch(&l->broken, 1, __ATOMIC_RELEASE);
 		}
 	}
 	for (unsigned i = 0; i < IO_CHANNELS_MAX; i++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Admission by bytes in flight (RDMAbox IV-A). A window is shared by all channels of an engine; one
- * for READs and one for WRITEs, so that an eviction never waits behind faults. Freestanding; integer
- * arithmetic only.
+ * for READs and one for WRITEs, so that an eviction never waits behind faults. Freestanding;
+ * integer arithmetic only.
  */
 #ifndef GN_IO_CORE_WINDOW_H
 #define GN_IO_CORE_WINDOW_H
@@ -60,14 +60,14 @@ static inline void io_window_add(struct io_window *window, uint64_t bytes)
 
 static inline void io_window_put(struct io_window *window, uint64_t bytes)
 {
-	/* Sequentially consistent: pairs with a channel that marks itself starved, then looks again. */
+	/* Pairs with a channel that marks itself starved, then looks again. */
 	__atomic_fetch_sub(&window->in_flight, bytes, __ATOMIC_SEQ_CST);
 }
 
 /*
  * Finds the smallest window whose throughput is within 5 % of the best. It measures the throughput
- * of a window for one epoch, then tries another: smaller ones as long as the throughput holds. After a
- * trial that failed it rests at the good window, longer each time. One trial in four is a larger
+ * of a window for one epoch, then tries another: smaller ones as long as the throughput holds. After
+ * a trial that failed it rests at the good window, longer each time. One trial in four is a larger
  * window, because the load may have changed. One thread at a time.
  */
 #define IO_AUTO_EPOCH_NS    2000000u /* at least; and at least so many completions: */
