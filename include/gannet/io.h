@@ -23,8 +23,8 @@
  *
  * Results. Every request that was submitted ends exactly once, in a poll of its queue. Until then
  * its buffers belong to the engine. Past its deadline, or after gn_io_cancel(), a request that is
- * still queued ends at once; one that was posted ends when it has completed, or when nothing of it can
- * land any more. After a failed WRITE each aligned 64-byte line of the range is old or new.
+ * still queued ends at once. One that was posted ends when it has completed, or when nothing of it
+ * can land any more. After a failed WRITE each aligned 64-byte line of the range is old or new.
  */
 #ifndef GANNET_IO_H
 #define GANNET_IO_H

@@ -17,7 +17,9 @@
 #include "unit_sim_run.h"
 #include "unit_world.h"
 
+#ifndef LENT_BYTES
 #define LENT_BYTES  (8u << 20)
+#endif
 #define SIM_ADDR    "sim:n0:7100"
 #define INCARNATION 77u
 

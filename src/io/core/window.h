@@ -66,8 +66,8 @@ static inline void io_window_put(struct io_window *window, uint64_t bytes)
 
 /*
  * Finds the smallest window whose throughput is within 5 % of the best. It measures the throughput
- * of a window for one epoch, then tries another: smaller ones as long as the throughput holds. After
- * a trial that failed it rests at the good window, longer each time. One trial in four is a larger
+ * of a window for one epoch, then tries another: smaller ones while the throughput holds. After a
+ * trial that failed it rests at the good window, longer each time. One trial in four is a larger
  * window, because the load may have changed. One thread at a time.
  */
 #define IO_AUTO_EPOCH_NS    2000000u /* at least; and at least so many completions: */
