@@ -125,6 +125,7 @@ enum gn_access {
 	GN_REMOTE_WRITE = 1 << 1,
 	GN_REMOTE_READ = 1 << 2,
 	GN_REMOTE_ATOMIC = 1 << 3,
+	GN_CONFINED = 1 << 4, /* gn_mr_register() only: see there */
 	GN_MEM_HUGE = 1 << 8, /* gn_mem_alloc() only: huge pages, or -ENOMEM */
 };
 
@@ -163,6 +164,13 @@ struct gn_remote {
  * Registers [offset, offset + length) of mem. access: GN_LOCAL_WRITE | GN_REMOTE_*. Remote write
  * and atomic need local write, and the remote rights must not exceed the mem's. A region with
  * remote rights starts on a page boundary (GN_PAGE).
+ *
+ * Regions of one mem may lie in several pds, with different rights and ranges. A device enforces
+ * both. On shm a peer that does not use this library can access all of a mem with a region in its
+ * pd, and can write there if one of these regions allows it; a region that allows reading only
+ * never gives it more. GN_CONFINED makes range and rights hold exactly. On shm a region that is
+ * confined to a part of its mem, or is read-only while the mem is not, is slower: the owner's
+ * process executes the requests, in a thread of its own.
  */
 GN_API int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t length,
 			  unsigned access, struct gn_mr **out);

@@ -171,6 +171,28 @@ static int mem_batch_add(struct shm_qp *qp, const struct shm_mem *mem, struct me
 	return mem_batch->msg.n == WIRE_MEMS ? mem_batch_send(qp, mem_batch) : 0;
 }
 
+/*
+ * Would the mem's descriptor give a peer more than the region does? Then the peer does not get it.
+ * A region that may be written but not read is treated so only if it is confined.
+ */
+static bool mr_is_served(const struct gn_mr *mr)
+{
+	const struct gn_mem *mem = mr->mem;
+
+	if (mem->rights & WRITES && !(mr->access & WRITES))
+		return true;
+	return mr->access & GN_CONFINED &&
+	       (mr->length < mem->size || !(mr->access & GN_REMOTE_READ));
+}
+
+/* Sends a peer what it needs for a region. The caller holds the grant lock. */
+static int mem_batch_add_region(struct shm_qp *qp, const struct gn_mr *mr,
+				struct mem_batch *mem_batch)
+{
+	return mr_is_served(mr) ? shm_serve_offer(qp) :
+				  mem_batch_add(qp, (const struct shm_mem *)mr->mem, mem_batch);
+}
+
 /* Adds a region with remote rights to its pd. The caller holds the grant lock. */
 static void pd_add_region(struct shm_pd *pd, struct shm_mr *shm)
 {
@@ -186,7 +208,8 @@ static void grant_publish(struct shm_fabric *fabric, struct shm_pd *pd, struct s
 {
 	struct grant *grant =
 		(struct grant *)(void *)pd->grants->addr + soft_key_index(shm->mr.rkey);
-	const uint32_t access = shm->mr.access | fabric->grant_serial++ << GRANT_SERIAL;
+	const uint32_t access = shm->mr.access | (mr_is_served(&shm->mr) ? GRANT_SERVED : 0) |
+				fabric->grant_serial++ << GRANT_SERIAL;
 
 	grant->mem_id = ((struct shm_mem *)shm->mr.mem)->id;
 	grant->base = (uint64_t)(shm->mr.addr - shm->mr.mem->addr);
@@ -222,19 +245,24 @@ int shm_mr_init(struct gn_mr *mr)
 {
 	struct shm_fabric *fabric = shm_of(&mr->obj);
 	struct shm_pd *pd = (struct shm_pd *)mr->pd;
-	const struct shm_mem *mem = (struct shm_mem *)mr->mem;
 	int rc = soft_key_add(&fabric->keys, mr);
 
 	if (rc || !(mr->access & REMOTE))
 		return rc;
 	gn_mutex_lock(&fabric->grant_lock);
+	rc = mr_is_served(mr) ? shm_serve_start(fabric) : 0;
+	if (rc) {
+		gn_mutex_unlock(&fabric->grant_lock);
+		soft_key_remove(&fabric->keys, mr);
+		return rc;
+	}
 	pd_add_region(pd, (struct shm_mr *)mr);
 	for (struct shm_qp *qp = fabric->conns; qp; qp = qp->next_conn) {
 		struct mem_batch mem_batch = {.msg.n = 0};
 
 		if (qp->qp.pd != mr->pd || qp->conn.mems_unsent)
 			continue;
-		rc = mem_batch_add(qp, mem, &mem_batch);
+		rc = mem_batch_add_region(qp, mr, &mem_batch);
 		conn_announce_mems(qp, rc ? rc : mem_batch_send(qp, &mem_batch));
 	}
 	grant_publish(fabric, pd, (struct shm_mr *)mr);
@@ -269,7 +297,11 @@ int shm_mr_revoke(struct gn_mr *mr)
 
 void shm_mr_fini(struct gn_mr *mr)
 {
-	soft_key_remove(&shm_of(&mr->obj)->keys, mr);
+	struct shm_fabric *fabric = shm_of(&mr->obj);
+
+	pthread_mutex_lock(&fabric->serve_lock);
+	soft_key_remove(&fabric->keys, mr);
+	pthread_mutex_unlock(&fabric->serve_lock);
 }
 
 /*
@@ -282,7 +314,7 @@ static int conn_send_all_mems(struct shm_qp *qp)
 	int rc = 0;
 
 	for (struct shm_mr *mr = ((struct shm_pd *)qp->qp.pd)->granted; mr && !rc; mr = mr->next)
-		rc = mem_batch_add(qp, (const struct shm_mem *)mr->mr.mem, &mem_batch);
+		rc = mem_batch_add_region(qp, &mr->mr, &mem_batch);
 	return rc ? rc : mem_batch_send(qp, &mem_batch);
 }
 

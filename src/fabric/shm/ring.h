@@ -157,6 +157,7 @@ struct ud_ring {
  * twice: a peer that has seen a word before knows the rest.
  */
 #define GRANT_SERIAL 8u
+#define GRANT_SERVED (1u << 7) /* the peer has no mapping: the owner executes requests (serve.c) */
 struct grant {
 	union {
 		struct {
