@@ -175,8 +175,9 @@ struct gn_remote {
 GN_API int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t length,
 			  unsigned access, struct gn_mr **out);
 /*
- * Revokes the region's key and returns when no remote access under it is in progress. On shm a peer
- * whose access takes longer than a second is disconnected instead.
+ * Revokes the region's key and returns when no remote access under it is in progress: no request of
+ * a peer takes effect afterwards. On shm a peer whose access takes longer than a second is
+ * disconnected instead; a thread that is stopped inside that access completes it when it continues.
  */
 GN_API int gn_mr_deregister(struct gn_mr *mr);
 /*
@@ -306,8 +307,10 @@ struct gn_qp_attr {
 GN_API int gn_qp_create(struct gn_pd *pd, const struct gn_qp_opts *opts, struct gn_qp **out);
 /*
  * Drops the qp's completions and events that were not taken. Returns when the peer accesses no
- * memory of the qp's pd any more. On shm a peer whose access takes longer than a second is
- * disconnected instead.
+ * memory of the qp's pd any more: no request that the peer has posted to this qp takes effect
+ * afterwards. (After gn_qp_error() and gn_disconnect() one still may.) On shm a peer whose access
+ * takes longer than a second is disconnected instead; a thread that is stopped inside that access
+ * completes it when it continues.
  */
 GN_API int gn_qp_destroy(struct gn_qp *qp);
 /*

@@ -75,6 +75,7 @@ extern const struct cf_case cf_cases_beside[];	   /* 79, 80 */
 extern const struct cf_case cf_cases_timer[];	   /* 81 */
 extern const struct cf_case cf_cases_one[];	   /* 82-86 */
 extern const struct cf_case cf_cases_fixed[];	   /* 87-89 */
+extern const struct cf_case cf_cases_fence[];	   /* 90-92 */
 
 /* ---- a side ---- */
 

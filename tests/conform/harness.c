@@ -24,7 +24,8 @@ static const struct cf_case *const tables[] = {
 	cf_cases_visible,    cf_cases_repeat,
 	cf_cases_faults,     cf_cases_beside,
 	cf_cases_timer,	     cf_cases_one,
-	cf_cases_fixed,	     NULL,
+	cf_cases_fixed,	     cf_cases_fence,
+	NULL,
 };
 
 const struct cf_case *cf_case_find(unsigned number)
