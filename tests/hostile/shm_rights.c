@@ -6,6 +6,10 @@
  */
 #include "shm_lender.h"
 
+#include <signal.h>
+
+#define BIG_BYTES (8u << 20)
+
 /* ---- the hostile client ---- */
 
 static void attack_map(int fd)
@@ -112,10 +116,36 @@ static void evil_reads(int ctl)
 	loot_end(&l);
 }
 
+/* Maps what it may write, and is stopped in the middle of a copy. Then it goes on. */
+static void evil_stopped(int ctl)
+{
+	struct loot l;
+	uint8_t *mem = MAP_FAILED;
+
+	loot_begin(&l);
+	for (unsigned i = 0; i < l.n; i++) {
+		struct stat st;
+
+		if (!fstat(l.fds[i], &st) && st.st_size == BIG_BYTES)
+			mem = mmap(NULL, BIG_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, l.fds[i],
+				   0);
+	}
+	assert_ptr_not_equal(mem, MAP_FAILED);
+	memset(mem, 'X', BIG_BYTES);
+	raw_turn_end(ctl);
+	raise(SIGSTOP);
+	memset(mem, 'Y', BIG_BYTES);
+	raw_turn_end(ctl);
+	raw_turn_wait(ctl);
+	munmap(mem, BIG_BYTES);
+	loot_end(&l);
+}
+
 static const struct raw_role roles[] = {
 	{"writes", evil_writes},
 	{"writes-late", evil_writes_late},
 	{"reads", evil_reads},
+	{"stopped", evil_stopped},
 	{NULL, NULL},
 };
 
@@ -193,12 +223,49 @@ static void confined_same_user(void **state)
 	confined_as("same-user-reads");
 }
 
+/*
+ * Memory that is freed goes back to the kernel, although a stopped client still maps it; what the
+ * client writes later is in nobody's memory.
+ */
+static void freed_while_mapped(void **state)
+{
+	struct gn_mem *old, *fresh;
+	struct victim v;
+	uint64_t before;
+	int status;
+
+	(void)state;
+	victim_make(&v);
+	assert_int_equal(gn_mem_alloc(v.side.fabric, BIG_BYTES, SIDE_RIGHTS, &old), 0);
+	assert_int_equal(
+		gn_mr_register(v.side.pd, old, 0, BIG_BYTES, SIDE_RIGHTS | GN_LOCAL_WRITE, &v.part),
+		0);
+	victim_accept(&v, "same-user-stopped");
+	raw_turn_wait(v.evil.ctl);
+	assert_int_equal(waitpid(v.evil.pid, &status, WUNTRACED), v.evil.pid);
+	assert_true(WIFSTOPPED(status));
+	before = cost_rss_bytes(v.evil.pid);
+	assert_true(before >= BIG_BYTES);
+	assert_int_equal(gn_mr_deregister(v.part), 0);
+	v.part = NULL;
+	assert_int_equal(gn_mem_free(old), 0);
+	assert_true(cost_rss_bytes(v.evil.pid) <= before - BIG_BYTES);
+	assert_int_equal(gn_mem_alloc(v.side.fabric, BIG_BYTES, SIDE_RIGHTS, &fresh), 0);
+	assert_int_equal(kill(v.evil.pid, SIGCONT), 0);
+	raw_turn_wait(v.evil.ctl);
+	for (size_t i = 0; i < BIG_BYTES; i++)
+		assert_int_equal(((uint8_t *)gn_mem_addr(fresh))[i], 0);
+	assert_int_equal(gn_mem_free(fresh), 0);
+	victim_free(&v);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		RAW_CASE(read_only_same_user),
 		RAW_CASE(read_only_late_same_user),
 		RAW_CASE(confined_same_user),
+		RAW_CASE(freed_while_mapped),
 		/* Only root can be another user, too. */
 		RAW_CASE(read_only),
 		RAW_CASE(read_only_late),

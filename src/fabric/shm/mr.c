@@ -7,6 +7,7 @@
 #include "fabric/shm/shm.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -71,12 +72,25 @@ static void mem_forget_peers(struct shm_mem *mem)
 	gn_mutex_unlock(&fabric->grant_lock);
 }
 
+/*
+ * Returns the pages to the kernel now: a peer that is stopped, or does not read its socket, may
+ * keep its mapping for any time. A seal against writing forbids this. Huge pages stay, because a
+ * peer that is in the middle of a copy would get SIGBUS if there are none left for the hole.
+ */
+static void mem_return_pages(const struct shm_mem *mem)
+{
+	if (!(mem->mem.rights & GN_MEM_HUGE))
+		fallocate(mem->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+			  (off_t)mem->map->size);
+}
+
 void shm_mem_fini(struct gn_mem *base)
 {
 	struct shm_mem *mem = (struct shm_mem *)base;
 
 	if (mem->map) {
 		mem_forget_peers(mem);
+		mem_return_pages(mem);
 		shm_map_put(mem->map);
 		close(mem->fd);
 	} else if (!base->foreign) {
