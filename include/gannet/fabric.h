@@ -168,9 +168,9 @@ struct gn_remote {
  * Regions of one mem may lie in several pds, with different rights and ranges. A device enforces
  * both. On shm a peer that does not use this library can access all of a mem with a region in its
  * pd, and can write there if one of these regions allows it; a region that allows reading only
- * never gives it more. GN_CONFINED makes range and rights hold exactly. On shm a region that is
- * confined to a part of its mem, or is read-only while the mem is not, is slower: the owner's
- * process executes the requests, in a thread of its own.
+ * never gives it more. GN_CONFINED makes range, rights and their end hold exactly, also for a peer
+ * that is stopped. On shm a region that is confined, or is read-only while its mem is not, is
+ * slower: the owner's process executes the requests, in a thread of its own.
  */
 GN_API int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t length,
 			  unsigned access, struct gn_mr **out);

@@ -25,14 +25,16 @@ struct lent {
 	struct gn_remote to;
 };
 
-static bool lend(struct cf *cf, struct lent *lent)
+static bool lend(struct cf *cf, struct lent *lent, unsigned confined)
 {
+	const unsigned access = GN_LOCAL_WRITE | cf_all_rights(cf) | confined;
+
 	memset(lent, 0, sizeof(*lent));
 	CHECK(cf_rc_pair(cf, NULL, &lent->rc));
 	if (cf->role == CF_A)
 		return cf_hear(cf, &lent->to, sizeof(lent->to));
 	CHECK((lent->mem = cf_make_mem(cf, LENT_BYTES, cf_all_rights(cf))));
-	CHECK((lent->mr = cf_make_mr(cf, cf->pd, lent->mem, GN_LOCAL_WRITE | cf_all_rights(cf))));
+	CHECK((lent->mr = cf_make_mr(cf, cf->pd, lent->mem, access)));
 	CHECK_INT(gn_mr_remote(lent->mr, &lent->to), 0);
 	return cf_tell(cf, &lent->to, sizeof(lent->to));
 }
@@ -77,11 +79,11 @@ static bool writes_arrive(struct cf *cf, struct lent *lent)
 	return true;
 }
 
-static bool fence_round(struct cf *cf, bool by_qp)
+static bool fence_round(struct cf *cf, bool by_qp, unsigned confined)
 {
 	struct lent lent;
 
-	CHECK(lend(cf, &lent));
+	CHECK(lend(cf, &lent, confined));
 	if (cf->role == CF_A) {
 		CHECK(cf_publish(cf, &lent.rc));
 		CHECK(write_until_refused(cf, &lent));
@@ -100,14 +102,14 @@ static bool fence_round(struct cf *cf, bool by_qp)
 static bool fence_by_region(struct cf *cf)
 {
 	for (uint64_t i = 0; cf_more_both(cf, i, ROUNDS); i++)
-		CHECK(fence_round(cf, false));
+		CHECK(fence_round(cf, false, 0) && fence_round(cf, false, GN_CONFINED));
 	return true;
 }
 
 static bool fence_by_qp(struct cf *cf)
 {
 	for (uint64_t i = 0; cf_more_both(cf, i, ROUNDS); i++)
-		CHECK(fence_round(cf, true));
+		CHECK(fence_round(cf, true, 0) && fence_round(cf, true, GN_CONFINED));
 	return true;
 }
 

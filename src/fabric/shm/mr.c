@@ -185,18 +185,10 @@ static int mem_batch_add(struct shm_qp *qp, const struct shm_mem *mem, struct me
 	return mem_batch->msg.n == WIRE_MEMS ? mem_batch_send(qp, mem_batch) : 0;
 }
 
-/*
- * Would the mem's descriptor give a peer more than the region does? Then the peer does not get it.
- * A region that may be written but not read is treated so only if it is confined.
- */
+/* The peer does not get the mem's descriptor: the owner executes its requests (serve.c). */
 static bool mr_is_served(const struct gn_mr *mr)
 {
-	const struct gn_mem *mem = mr->mem;
-
-	if (mem->rights & WRITES && !(mr->access & WRITES))
-		return true;
-	return mr->access & GN_CONFINED &&
-	       (mr->length < mem->size || !(mr->access & GN_REMOTE_READ));
+	return mr->access & GN_CONFINED || (mr->mem->rights & WRITES && !(mr->access & WRITES));
 }
 
 /* Sends a peer what it needs for a region. The caller holds the grant lock. */

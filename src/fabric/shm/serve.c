@@ -2,11 +2,11 @@
 /*
  * Accesses that the owner of the memory executes. A descriptor of a memfd gives a peer all of the
  * file, for writing if anybody may write: a read-only descriptor reopens read-write through /proc,
- * and seals hold for all peers alike. So the mem of a region with fewer rights than the mem, or of
- * a confined region, is not sent to the peer. The peer sends its requests over a socket instead. A
- * thread of the owner checks them as a device would, executes them, and leaves the result in memory
- * that the peer can only read. This is slower than a copy by the peer, and still one-sided: the
- * owner's other threads take no part.
+ * and seals hold for all peers alike. So the mem of a read-only region that others may write, and
+ * of a confined region, is not sent to the peer. The peer sends its requests over a socket instead.
+ * A thread of the owner checks them as a device would, executes them, and leaves the result in
+ * memory that the peer can only read. This is slower than a copy by the peer, and still one-sided:
+ * the owner's other threads take no part.
  *
  * Neither side can make the other wait: the thread only receives, on a socket that the peer does
  * not have; the peer only sends, and polls the result. A connection has one outstanding request; a
