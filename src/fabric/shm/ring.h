@@ -47,7 +47,8 @@ struct area_conn_state {
 
 struct area_busy {
 	uint64_t posting;
-	uint8_t pad[120];
+	uint64_t requested; /* the last request that the peer should execute: serve.c */
+	uint8_t pad[112];
 };
 
 /*

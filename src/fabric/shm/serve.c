@@ -112,14 +112,19 @@ static void serve_end_close(struct serve_thread *t, struct serve_end *end)
 	end->sock = -1;
 }
 
-/* Publishes the result, and wakes a peer that sleeps. */
-static void serve_finish(const struct serve_end *end, enum gn_wc_status status, uint64_t serial)
+/* Executes a request, publishes the result, and wakes a peer that sleeps. */
+static void serve_run(const struct serve_thread *t, const struct serve_end *end)
 {
+	/* NULL: not connected yet; the peer is early, and not one of this library. */
 	const struct area *peer = __atomic_load_n(&end->qp->conn.peer, __ATOMIC_ACQUIRE);
+	enum gn_wc_status status;
 
+	if (peer) /* pairs with the release in served_send() */
+		(void)__atomic_load_n(&peer->busy.requested, __ATOMIC_ACQUIRE);
+	status = serve_execute(t, end);
 	__atomic_store_n(&end->result->status, status, __ATOMIC_RELAXED);
 	/* Pairs with the acquire in served_poll(). */
-	__atomic_store_n(&end->result->serial, serial, __ATOMIC_RELEASE);
+	__atomic_store_n(&end->result->serial, t->request.head.serial, __ATOMIC_RELEASE);
 	/* Pairs with the fence in shm_conn_await_credit(). */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (peer && __atomic_load_n(&peer->conn_state.tx_waiting, __ATOMIC_RELAXED))
@@ -138,7 +143,7 @@ static void serve_one(struct serve_thread *t, struct serve_end *end)
 		if (len != -EAGAIN && (fds[0] >= 0 || flags & MSG_TRUNC || !serve_is_valid(t, len)))
 			serve_end_close(t, end);
 		else if (len != -EAGAIN)
-			serve_finish(end, serve_execute(t, end), t->request.head.serial);
+			serve_run(t, end);
 		wire_close_fds(fds);
 	}
 	pthread_mutex_unlock(&t->fabric->serve_lock);
@@ -366,8 +371,9 @@ void shm_served_fini(struct shm_served *s)
 }
 
 /* Sends the request for the next part. */
-static int served_send(struct shm_served *s, const struct gn_wr *wr, uint64_t len)
+static int served_send(struct shm_conn *c, const struct gn_wr *wr, uint64_t len)
 {
+	struct shm_served *s = &c->served;
 	struct serve_request *rq = s->request;
 	uint64_t with = 0;
 
@@ -383,6 +389,8 @@ static int served_send(struct shm_served *s, const struct gn_wr *wr, uint64_t le
 		with = rq->length;
 		soft_gather((uint8_t *)(rq + 1), wr->sge, wr->n_sge, s->done, with);
 	}
+	/* Pairs with the acquire in serve_run(): the last result has been read. */
+	__atomic_store_n(&c->own_area->busy.requested, rq->serial, __ATOMIC_RELEASE);
 	if (send(s->sock, rq, sizeof(*rq) + with, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		return -errno;
 	s->serial++;
@@ -424,7 +432,7 @@ enum send_result shm_served_access(struct shm_qp *qp, const struct gn_wr *wr, ui
 
 	s->active = true;
 	do {
-		const int rc = s->pending ? 0 : served_send(s, wr, len);
+		const int rc = s->pending ? 0 : served_send(&qp->conn, wr, len);
 
 		*status = GN_WC_RETRY;
 		if (rc && rc != -EAGAIN)
