@@ -6,7 +6,7 @@
  * two nodes of a simulated cluster, and cannot tell which: everything a side knows is in its struct
  * cf, time and threads come from gannet/exec.h, and there are no statics. Before a case each side
  * gets a fresh fabric, ctx, pd and chan; after it the harness destroys what the case made through
- * the cf_make_ calls or gave to cf_own_, closes the fabric, and fails the case if an object was
+ * the cf_make_ calls or gave to cf_own(), closes the fabric, and fails the case if an object was
  * left. Nothing waits longer than cf_deadline(). A struct cf belongs to its side's main thread:
  * other threads leave their findings in memory for it to CHECK.
  *
@@ -219,7 +219,7 @@ int cf_open_fds(const struct cf *cf);
 
 /*
  * Each creates, and remembers for the end of the case; NULL on failure with the reason left for
- * CHECK. What a case makes with gn_ calls it must destroy itself, or hand over with cf_own_: that
+ * CHECK. What a case makes with gn_ calls it must destroy itself, or hand over with cf_own(): that
  * also works on a failed CHECK.
  */
 struct gn_cq *cf_make_cq(struct cf *cf, uint32_t depth, struct gn_chan *chan);
@@ -232,16 +232,20 @@ struct gn_mr *cf_make_mr(struct cf *cf, struct gn_pd *pd, struct gn_mem *mem, un
 struct gn_ah *cf_make_ah(struct cf *cf, struct gn_qp *qp, const struct gn_ud_addr *addr);
 struct gn_listener *cf_make_listener(struct cf *cf, const char *addr, struct gn_chan *chan);
 
-void cf_own_fabric(struct cf *cf, struct gn_fabric *fabric);
-void cf_own_ctx(struct cf *cf, struct gn_ctx *ctx);
-void cf_own_pd(struct cf *cf, struct gn_pd *pd);
-void cf_own_mem(struct cf *cf, struct gn_mem *mem);
-void cf_own_mr(struct cf *cf, struct gn_mr *mr);
-void cf_own_cq(struct cf *cf, struct gn_cq *cq);
-void cf_own_chan(struct cf *cf, struct gn_chan *chan);
-void cf_own_qp(struct cf *cf, struct gn_qp *qp);
-void cf_own_ah(struct cf *cf, struct gn_ah *ah);
-void cf_own_listener(struct cf *cf, struct gn_listener *listener);
+enum cf_object {
+	CF_FABRIC,
+	CF_CTX,
+	CF_PD,
+	CF_MEM,
+	CF_MR,
+	CF_CQ,
+	CF_CHAN,
+	CF_QP,
+	CF_AH,
+	CF_LISTENER,
+	CF_PAGES,
+};
+void cf_own(struct cf *cf, enum cf_object kind, void *object);
 /* The case destroyed it, or will. True if it was known. */
 bool cf_disown(struct cf *cf, const void *object);
 /* Destroy now what would be destroyed at the end. */

@@ -109,15 +109,15 @@ void cf_note(struct cf *cf, const char *fmt, ...)
 static bool set_up(struct cf *cf)
 {
 	CHECK_INT(gn_fabric_open(cf->fabric_name, &cf->fabric), 0);
-	cf_own_fabric(cf, cf->fabric);
+	cf_own(cf, CF_FABRIC, cf->fabric);
 	cf->attr.size = sizeof(cf->attr);
 	CHECK_INT(gn_fabric_query(cf->fabric, &cf->attr), 0);
 	CHECK_INT(gn_ctx_create(cf->fabric, &cf->ctx), 0);
-	cf_own_ctx(cf, cf->ctx);
+	cf_own(cf, CF_CTX, cf->ctx);
 	CHECK_INT(gn_pd_create(cf->ctx, &cf->pd), 0);
-	cf_own_pd(cf, cf->pd);
+	cf_own(cf, CF_PD, cf->pd);
 	CHECK_INT(gn_chan_create(cf->ctx, &cf->chan), 0);
-	cf_own_chan(cf, cf->chan);
+	cf_own(cf, CF_CHAN, cf->chan);
 	return true;
 }
 

@@ -50,7 +50,7 @@ static bool room_open(struct cf *cf, struct room *room, size_t start, size_t len
 	CHECK((room->pd = cf_make_pd(cf)));
 	CHECK((room->mem = cf_make_mem(cf, MEM_BYTES, cf_all_rights(cf))));
 	CHECK_INT(gn_mr_register(room->pd, room->mem, start, length, access, &room->mr), 0);
-	cf_own_mr(cf, room->mr);
+	cf_own(cf, CF_MR, room->mr);
 	CHECK_INT(gn_mr_remote(room->mr, &room->to), 0);
 	return cf_tell(cf, &room->to, sizeof(room->to));
 }

@@ -33,7 +33,8 @@ extern char **environ;
 struct options {
 	const char *provider; /* "shm", "sim", "sim:PROFILE", "verbs", "verbs:DEVICE" */
 	const char *addr;
-	bool role_given, two_guests, one_process, list, help, hash;
+	bool role_given, hash;
+	int two_guests, one_process, list, help; /* set by getopt_long() */
 	bool seed_given;
 	bool sim_given; /* an option that only a simulation has */
 	enum cf_role role;
@@ -154,17 +155,7 @@ static bool take_option(struct options *o, int c, const char *value)
 	case 'H':
 		o->sim_given = o->hash = true;
 		return true;
-	case '1':
-		o->one_process = true;
-		return true;
-	case '2':
-		o->two_guests = true;
-		return true;
-	case 'l':
-		o->list = true;
-		return true;
-	case 'h':
-		o->help = true;
+	case 0: /* stored */
 		return true;
 	default:
 		return false;
@@ -173,7 +164,7 @@ static bool take_option(struct options *o, int c, const char *value)
 
 static bool parse_args(struct options *o, int argc, char **argv)
 {
-	static const struct option known[] = {
+	const struct option known[] = {
 		{"provider", required_argument, NULL, 'p'},
 		{"effort", required_argument, NULL, 'e'},
 		{"only", required_argument, NULL, 'o'},
@@ -183,10 +174,10 @@ static bool parse_args(struct options *o, int argc, char **argv)
 		{"caps-off", required_argument, NULL, 'c'},
 		{"faults", required_argument, NULL, 'f'},
 		{"hash", no_argument, NULL, 'H'},
-		{"two-guests", no_argument, NULL, '2'},
-		{"one-process", no_argument, NULL, '1'},
-		{"list", no_argument, NULL, 'l'},
-		{"help", no_argument, NULL, 'h'},
+		{"two-guests", no_argument, &o->two_guests, true},
+		{"one-process", no_argument, &o->one_process, true},
+		{"list", no_argument, &o->list, true},
+		{"help", no_argument, &o->help, true},
 		{NULL, 0, NULL, 0},
 	};
 	int c;

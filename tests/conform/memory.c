@@ -20,7 +20,7 @@ static bool register_combination(struct cf *cf, struct gn_mem *mem, unsigned acc
 	CHECK(legal == (mr != NULL));
 	if (!legal)
 		return true;
-	cf_own_mr(cf, mr);
+	cf_own(cf, CF_MR, mr);
 	CHECK(gn_mr_addr(mr) == (uint8_t *)gn_mem_addr(mem) + GN_PAGE);
 	CHECK_INT(gn_mr_length(mr), GN_PAGE + 1);
 	if (access & cf_all_rights(cf)) {
@@ -77,11 +77,11 @@ static bool wrap_memory(struct cf *cf)
 	CHECK_INT(gn_mem_wrap(cf->fabric, pages, SIZE_MAX, &mem), -EINVAL);
 	CHECK(!mem, "a failed call wrote to its output");
 	CHECK_INT(gn_mem_wrap(cf->fabric, pages, 4 * GN_PAGE, &mem), 0);
-	cf_own_mem(cf, mem);
+	cf_own(cf, CF_MEM, mem);
 	CHECK(gn_mem_addr(mem) == pages && gn_mem_size(mem) == 4 * GN_PAGE);
 	CHECK(cf_make_mr(cf, cf->pd, mem, GN_LOCAL_WRITE));
 	err = gn_mr_register(cf->pd, mem, 0, GN_PAGE, GN_REMOTE_READ, &mr);
-	cf_own_mr(cf, mr);
+	cf_own(cf, CF_MR, mr);
 	CHECK_INT(err, cf->attr.caps & GN_CAP_FOREIGN_REMOTE ? 0 : -EOPNOTSUPP);
 	return true;
 }
@@ -130,7 +130,7 @@ static bool remap_a(struct cf *cf)
 		CHECK(cf_make_pages(cf, RENEWED, pages));
 		cf_fill(cf, pages, RENEWED, i);
 		CHECK_INT(gn_mem_wrap(cf->fabric, pages, RENEWED, &mem), 0);
-		cf_own_mem(cf, mem);
+		cf_own(cf, CF_MEM, mem);
 		CHECK(mr = cf_make_mr(cf, cf->pd, mem, 0));
 		sge = (struct gn_sge){pages, RENEWED, gn_mr_lkey(mr)};
 		gn_wr_send(&wr, i, &sge, GN_SIGNALED);

@@ -200,7 +200,7 @@ static bool qp_limit(struct cf *cf, struct gn_qp_opts opts, const struct limit *
 
 	*value = limit->max;
 	CHECK_INT(gn_qp_create(cf->pd, &opts, &qp), 0);
-	cf_own_qp(cf, qp);
+	cf_own(cf, CF_QP, qp);
 	CHECK_INT(gn_qp_query(qp, &attr), 0);
 	CHECK(field(&attr, limit->in_attr) >= limit->max, "got %u of %u",
 	      field(&attr, limit->in_attr), limit->max);

@@ -206,7 +206,7 @@ static bool echo_b(struct cf *cf)
 		CHECK(cf_sync(cf));
 		CHECK(expect_in(cf, &port, i, i, len, &peer, &wc));
 		CHECK_INT(gn_ah_create_from_wc(port.qp, &wc, port.buf + slot_at(&port, i), &ah), 0);
-		cf_own_ah(cf, ah);
+		cf_own(cf, CF_AH, ah);
 		CHECK(send_to(cf, &port, ah, &peer, PORT_TAG + i, len));
 	}
 	CHECK(recv_into(cf, &port, i, port.slot_bytes));
@@ -553,7 +553,7 @@ static bool answer_all(struct cf *cf, struct port *port, const struct gn_ud_addr
 		CHECK(cf_check_fill(cf, slot + GN_GRH_BYTES, SMALL_LEN,
 				    peer_tag(round, (unsigned)wc.id)));
 		CHECK_INT(gn_ah_create_from_wc(p->qp, &wc, slot, &ah), 0);
-		cf_own_ah(cf, ah);
+		cf_own(cf, CF_AH, ah);
 		CHECK(send_to(cf, p, ah, a, PORT_TAG + peer_tag(round, (unsigned)wc.id),
 			      SMALL_LEN));
 		CHECK(cf_destroy(cf, ah));
