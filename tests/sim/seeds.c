@@ -86,12 +86,23 @@ static void check_end(struct seeds *w, int rc, unsigned n, bool all_return)
 		w->faults[i] += gn_sim_fault_count(w->sim, i);
 }
 
+unsigned seeds_draw_action(const unsigned *per_mille, unsigned n)
+{
+	unsigned left = (unsigned)(gn_random() % 1000), i = 0;
+
+	for (; i < n && left >= per_mille[i]; i++)
+		left -= per_mille[i];
+	return i;
+}
+
 void seeds_simulate(struct seeds *w, const struct gn_sim_opts *opts,
 		    const struct seeds_process *process, unsigned n, bool all_return,
 		    void (*check)(struct seeds *w))
 {
 	int rc = gn_sim_create(opts, &w->sim);
 
+	w->active_ns = 0;
+	w->clients_over = 0;
 	for (unsigned i = 0; !rc && i < n; i++)
 		rc = gn_sim_spawn(w->sim, i, process[i].program, 0, NULL, process[i].arg, NULL);
 	if (rc) {

@@ -21,6 +21,8 @@ struct seeds {
 	bool verbose;
 	struct gn_sim *sim; /* of the run that is under way */
 	char failure[512];  /* the first one; empty: none */
+	uint64_t active_ns; /* when a client last did something */
+	unsigned clients_over;
 	char log[8192];
 	uint64_t faults[KINDS_MAX]; /* that happened, in all runs */
 };
@@ -64,6 +66,9 @@ struct seeds_process {
 void seeds_simulate(struct seeds *w, const struct gn_sim_opts *opts,
 		    const struct seeds_process *process, unsigned n, bool all_return,
 		    void (*check)(struct seeds *w));
+
+/* What a client does next: one of n actions, each with a share of 1000; n: none of them. */
+unsigned seeds_draw_action(const unsigned *per_mille, unsigned n);
 
 /* Opens the fabric of a process: again after pause_us when a fault makes this fail. 0 or -errno. */
 int seeds_fabric_open(const struct gn_env *env, unsigned attempts, uint32_t pause_us,

@@ -69,12 +69,10 @@ struct world {
 	bool points, bypass; /* a small run; with bypass */
 	struct plan plan;
 	struct history *history;
-	unsigned clients_over;
 	uint32_t batches;   /* of operations, so far */
 	uint32_t epoch;	    /* of the server */
 	bool begun;	    /* a server has started at least once */
 	uint64_t alive_ns;  /* when it was last seen */
-	uint64_t active_ns; /* when a client last did something */
 	uint64_t lives[CLIENTS_MAX];
 	struct sums sums;
 };

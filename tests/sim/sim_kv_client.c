@@ -214,7 +214,7 @@ static void make_op(struct session *s, struct inflight *inflight, uint64_t deadl
 	h->begin_ns = now(s);
 	memset(inflight->room, UNTOUCHED, op->room_bytes + GUARD);
 	s->busy++;
-	s->w->active_ns = now(s);
+	s->w->run.active_ns = now(s);
 }
 
 /* ---- responses ---- */
@@ -513,7 +513,7 @@ static void nap(struct session *s, unsigned tenths)
 
 	for (; tenths; tenths--) {
 		gn_sleep_us(100000);
-		s->w->active_ns = now(s);
+		s->w->run.active_ns = now(s);
 	}
 	s->idle_ns += now(s) - from_ns;
 }
@@ -601,11 +601,8 @@ static void step(struct session *s)
 	const struct plan_client *plan = s->plan;
 	const unsigned to[] = {plan->closes, plan->sleeps,  plan->clears,
 			       plan->looks,  plan->singles, plan->asyncs};
-	unsigned dice = below(1000), i = 0;
 
-	for (; i < 6 && dice >= to[i]; i++)
-		dice -= to[i];
-	switch (i) {
+	switch (seeds_draw_action(to, 6)) {
 	case 0:
 		s->quit = true;
 		break;
@@ -642,7 +639,7 @@ static void drain(struct session *s)
 	const uint64_t until_ns = now(s) + DRAIN_NS;
 
 	while (s->busy && now(s) < until_ns) {
-		s->w->active_ns = now(s);
+		s->w->run.active_ns = now(s);
 		gn_kv_wait(s->client, gn_deadline_us(10000));
 	}
 	for (unsigned i = 0; i < INFLIGHT_MAX && s->busy; i++)
@@ -664,7 +661,7 @@ static void read_the_dead(struct session *s)
 	s->reads = false;
 }
 
-static bool make_lanes(struct session *s)
+static bool make_inflight(struct session *s)
 {
 	const size_t each = BYTES_MAX + ROOM_MAX + 2 * GUARD;
 
@@ -736,7 +733,7 @@ static void check_connected(struct session *s, uint64_t begin_ns, int rc)
 		world_fail(s->w, "no connection: %s", gn_strerror(rc));
 	if (took_ns > most_ns + LATE_STALLED_NS)
 		world_fail(s->w, "connecting takes %llu ns", (unsigned long long)took_ns);
-	s->w->active_ns = now(s);
+	s->w->run.active_ns = now(s);
 }
 
 static void thread_main(void *arg)
@@ -772,7 +769,7 @@ static struct session *make_session(const struct client_arg *arg, struct gn_fabr
 	s->plan = &arg->w->plan.client[arg->index];
 	s->fabric = fabric;
 	s->id = arg->index * 10 + thread;
-	if (make_lanes(s))
+	if (make_inflight(s))
 		return s;
 	gn_free(s->memory);
 	gn_free(s->cas);
@@ -832,6 +829,6 @@ int client_main(struct gn_env *env, int argc, char **argv)
 	} else if (!w->plan.cluster.no_memory) {
 		world_fail(w, "no fabric: %s", gn_strerror(rc));
 	}
-	w->clients_over++;
+	w->run.clients_over++;
 	return 0;
 }

@@ -43,8 +43,8 @@ void test_run(struct seeds *run)
 	const struct gn_sim_opts opts =
 		cluster_sim_opts(&w->plan.cluster, run->seed, w->plan.n_requesters + 1, LIMIT_NS);
 
-	w->n_asked = w->n_lives = w->requesters_over = 0;
-	w->version = w->active_ns = 0;
+	w->n_asked = w->n_lives = 0;
+	w->version = 0;
 	memset(w->over, 0, sizeof(w->over));
 	for (unsigned i = 0; i < w->plan.n_requesters; i++) {
 		arg[i] = (struct requester_arg){w, i};

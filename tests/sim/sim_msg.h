@@ -67,9 +67,7 @@ struct world {
 	uint32_t n_asked;
 	bool over[LIVES_MAX]; /* a requester's process returned: all it asked must have ended */
 	unsigned n_lives;
-	unsigned requesters_over;
-	uint64_t version;   /* of the responder's data: it only grows */
-	uint64_t active_ns; /* when a requester last did something */
+	uint64_t version; /* of the responder's data: it only grows */
 	struct sums sums;
 };
 

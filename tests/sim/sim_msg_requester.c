@@ -276,7 +276,7 @@ static void take(struct session *s, uint64_t deadline_ns)
 	const unsigned most = 1 + (unsigned)(gn_random() % TAKE);
 	const int n = gn_msg_take(s->requester, result, most, deadline_ns);
 
-	s->w->active_ns = gn_sim_now_ns(s->w->run.sim);
+	s->w->run.active_ns = gn_sim_now_ns(s->w->run.sim);
 	if (n < 0 || (unsigned)n > most)
 		world_fail(s->w, "results cannot be taken: %d", n);
 	for (int i = 0; i < n; i++)
@@ -301,7 +301,7 @@ static void step(struct session *s)
 {
 	const unsigned c = (unsigned)(gn_random() % s->plan->conns);
 
-	s->w->active_ns = gn_sim_now_ns(s->w->run.sim);
+	s->w->run.active_ns = gn_sim_now_ns(s->w->run.sim);
 
 	if (!s->conn[c])
 		connect_one(s, c);
@@ -428,6 +428,6 @@ int requester_main(struct gn_env *env, int argc, char **argv)
 	if (fabric && gn_fabric_close(fabric))
 		world_fail(w, "a requester's fabric cannot be closed");
 	w->over[s.life] = true;
-	w->requesters_over++;
+	w->run.clients_over++;
 	return 0;
 }

@@ -74,8 +74,8 @@ static void change(struct service *s)
 /* All have returned; or the others have crashed for good. */
 static bool all_over(const struct world *w)
 {
-	return w->requesters_over == w->plan.n_requesters ||
-	       gn_sim_now_ns(w->run.sim) > w->active_ns + SILENCE_NS;
+	return w->run.clients_over == w->plan.n_requesters ||
+	       gn_sim_now_ns(w->run.sim) > w->run.active_ns + SILENCE_NS;
 }
 
 static void pass(struct service *s)

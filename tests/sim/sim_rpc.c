@@ -64,8 +64,7 @@ void test_run(struct seeds *run)
 		cluster_sim_opts(&w->plan.cluster, run->seed, clients + 1, LIMIT_NS);
 
 	w->n_calls = 0;
-	w->n_lives = w->clients_over = 0;
-	w->active_ns = 0;
+	w->n_lives = 0;
 	w->drained = false;
 	memset(w->call, 0, CALLS_MAX * sizeof(*w->call));
 	memset(w->life, 0, LIVES_MAX * sizeof(*w->life));

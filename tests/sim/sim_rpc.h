@@ -82,9 +82,7 @@ struct world {
 	uint32_t n_calls, calls_room;
 	struct life *life;
 	unsigned n_lives;
-	unsigned clients_over;
-	bool drained;	    /* the first server drained in time */
-	uint64_t active_ns; /* when a client last did something */
+	bool drained; /* the first server drained in time */
 	struct sums sums;
 };
 

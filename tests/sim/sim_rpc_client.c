@@ -148,7 +148,7 @@ static void make_request(struct session *s, struct inflight *inflight)
 	};
 	inflight->busy = true;
 	s->busy++;
-	s->w->active_ns = gn_sim_now_ns(s->w->run.sim);
+	s->w->run.active_ns = gn_sim_now_ns(s->w->run.sim);
 }
 
 /* As if it had never been. */
@@ -399,7 +399,7 @@ static void check_connected(struct world *w, const struct plan_client *plan, uin
 		world_fail(w, "connecting takes %llu ns", (unsigned long long)took_ns);
 	if (rc)
 		check_refusal(w, rc);
-	w->active_ns = gn_sim_now_ns(w->run.sim);
+	w->run.active_ns = gn_sim_now_ns(w->run.sim);
 }
 
 static void reconnect(struct session *s)
@@ -465,11 +465,8 @@ static void step(struct session *s)
 	const struct plan_client *plan = s->plan;
 	const unsigned to[] = {plan->closes, plan->reconnects, plan->cancels, plan->sleeps,
 			       plan->pauses};
-	unsigned dice = (unsigned)(gn_random() % 1000), i = 0;
 
-	for (; i < 5 && dice >= to[i]; i++)
-		dice -= to[i];
-	switch (i) {
+	switch (seeds_draw_action(to, 5)) {
 	case 0:
 		s->quit = true;
 		break;
@@ -502,7 +499,7 @@ static void drain(struct session *s)
 
 	s->hold = true;
 	while (s->busy && gn_sim_now_ns(s->w->run.sim) < until_ns) {
-		s->w->active_ns = gn_sim_now_ns(s->w->run.sim);
+		s->w->run.active_ns = gn_sim_now_ns(s->w->run.sim);
 		gn_rpc_wait(s->client, gn_deadline_us(10000));
 	}
 	for (unsigned i = 0; i <= s->plan->window && s->busy; i++)
@@ -617,6 +614,6 @@ int client_main(struct gn_env *env, int argc, char **argv)
 	else if (!rc)
 		seeds_fabric_close(&w->run, fabric, "a client");
 	w->life[life].over = true;
-	w->clients_over++;
+	w->run.clients_over++;
 	return 0;
 }

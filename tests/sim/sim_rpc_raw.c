@@ -55,7 +55,7 @@ static bool post(struct raw *r, uint32_t number, uint64_t bytes)
 	wr.next = &wake;
 	if (gn_post_send(r->ep.qp, &wr, NULL))
 		return false;
-	r->w->active_ns = gn_sim_now_ns(r->w->run.sim);
+	r->w->run.active_ns = gn_sim_now_ns(r->w->run.sim);
 	for (unsigned i = 0; i < TICKS && !n; i++) {
 		n = gn_cq_poll(r->ep.cq, &wc, 1);
 		if (!n)
@@ -158,6 +158,6 @@ int raw_main(struct gn_env *env, int argc, char **argv)
 			world_fail(w, "a client's fabric cannot be closed");
 	}
 	w->life[r.life].over = true;
-	w->clients_over++;
+	w->run.clients_over++;
 	return 0;
 }
