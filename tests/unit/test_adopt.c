@@ -111,12 +111,6 @@ static int rpc_to_and_fro(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_rpc_to_and_fro(void **state)
-{
-	(void)state;
-	run_everywhere(rpc_to_and_fro, NULL, 1);
-}
-
 static void test_kv_to_and_fro(void **state)
 {
 	const struct gn_kv_server_opts opts = {.size = sizeof(opts), .threads = 2};
@@ -258,25 +252,13 @@ static int any_thread_closes(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_misuse(void **state)
-{
-	(void)state;
-	run_everywhere(misuse, NULL, 1);
-}
-
-static void test_any_thread_closes(void **state)
-{
-	(void)state;
-	run_everywhere(any_thread_closes, NULL, 1);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rpc_to_and_fro),
+		RPC_TEST(test_rpc_to_and_fro, rpc_to_and_fro, NULL, 1),
 		cmocka_unit_test(test_kv_to_and_fro),
-		cmocka_unit_test(test_misuse),
-		cmocka_unit_test(test_any_thread_closes),
+		RPC_TEST(test_misuse, misuse, NULL, 1),
+		RPC_TEST(test_any_thread_closes, any_thread_closes, NULL, 1),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -261,18 +261,6 @@ static int full_window(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_every_mode(void **state)
-{
-	(void)state;
-	run_everywhere(every_mode, &small, 3);
-}
-
-static void test_full_window(void **state)
-{
-	(void)state;
-	run_everywhere(full_window, &small, 3);
-}
-
 /* ---- options, and no server ---- */
 
 static void test_client_options(void **state)
@@ -362,8 +350,8 @@ static void test_server_options(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_mode),
-		cmocka_unit_test(test_full_window),
+		RPC_TEST(test_every_mode, every_mode, &small, 3),
+		RPC_TEST(test_full_window, full_window, &small, 3),
 		cmocka_unit_test(test_client_options),
 		cmocka_unit_test(test_server_options),
 	};

@@ -213,16 +213,10 @@ static int abandoned_calls(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_abandoned(void **state)
-{
-	(void)state;
-	run_everywhere(abandoned_calls, NULL, 1);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_abandoned),
+		RPC_TEST(test_abandoned, abandoned_calls, NULL, 1),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

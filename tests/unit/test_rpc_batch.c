@@ -173,12 +173,6 @@ static int send_conditions(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_send_conditions(void **state)
-{
-	(void)state;
-	run_everywhere(send_conditions, NULL, 2);
-}
-
 /* ---- contents ---- */
 
 /* Methods that answer at once, later from another thread, or do not exist, in one slot. */
@@ -239,12 +233,6 @@ static int mixed(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_mixed(void **state)
-{
-	(void)state;
-	run_everywhere(mixed, NULL, 2);
-}
-
 /* Results many times larger than the requests: the slots cannot hold all of them at once. */
 static int split_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
@@ -286,12 +274,6 @@ static int split(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_split(void **state)
-{
-	(void)state;
-	run_everywhere(split, NULL, 1);
-}
-
 /* ---- gn_rpc_call_all() ---- */
 
 static int all_of_them(struct world *w, struct gn_fabric *fabric)
@@ -327,12 +309,6 @@ static int all_of_them(struct world *w, struct gn_fabric *fabric)
 		EXPECT(ops[i].status == GN_RPC_CANCELED && results[i] == 0);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
-}
-
-static void test_call_all(void **state)
-{
-	(void)state;
-	run_everywhere(all_of_them, NULL, 2);
 }
 
 /* ---- sizes chosen by the library ---- */
@@ -397,8 +373,10 @@ static void test_auto_batch(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_send_conditions), cmocka_unit_test(test_mixed),
-		cmocka_unit_test(test_split),	     cmocka_unit_test(test_call_all),
+		RPC_TEST(test_send_conditions, send_conditions, NULL, 2),
+		RPC_TEST(test_mixed, mixed, NULL, 2),
+		RPC_TEST(test_split, split, NULL, 1),
+		RPC_TEST(test_call_all, all_of_them, NULL, 2),
 		cmocka_unit_test(test_auto_batch),
 	};
 

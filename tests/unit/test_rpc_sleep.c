@@ -106,12 +106,6 @@ static int sleeps(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_sleeps(void **state)
-{
-	(void)state;
-	run_everywhere(sleeps, NULL, 1);
-}
-
 /*
  * While the client sleeps for one call, a deadline passes and another server disconnects: each
  * wakes it.
@@ -138,12 +132,6 @@ static int others_wake(struct world *w, struct gn_fabric *fabric)
 		EXPECT(gn_rpc_client_close(client) == 0);
 	}
 	return 0;
-}
-
-static void test_other_wakeups(void **state)
-{
-	(void)state;
-	run_everywhere(others_wake, NULL, 1);
 }
 
 /*
@@ -313,9 +301,12 @@ static void test_server_vanishes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_unpolled), cmocka_unit_test(test_unpolled_many),
-		cmocka_unit_test(test_server_vanishes), cmocka_unit_test(test_held_while_parked),
-		cmocka_unit_test(test_sleeps),	 cmocka_unit_test(test_other_wakeups),
+		cmocka_unit_test(test_unpolled),
+		cmocka_unit_test(test_unpolled_many),
+		cmocka_unit_test(test_server_vanishes),
+		cmocka_unit_test(test_held_while_parked),
+		RPC_TEST(test_sleeps, sleeps, NULL, 1),
+		RPC_TEST(test_other_wakeups, others_wake, NULL, 1),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

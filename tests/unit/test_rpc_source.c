@@ -402,12 +402,6 @@ static int wakes(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_wakes(void **state)
-{
-	(void)state;
-	run_everywhere(wakes, NULL, 1);
-}
-
 /* An idle client that sleeps detects the disconnect with its next poll. */
 static int detects_disconnect(struct world *w, struct gn_fabric *fabric)
 {
@@ -429,12 +423,6 @@ static int detects_disconnect(struct world *w, struct gn_fabric *fabric)
 	nap_close(&n);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
-}
-
-static void test_detects_disconnect(void **state)
-{
-	(void)state;
-	run_everywhere(detects_disconnect, NULL, 1);
 }
 
 /* ---- misuse ---- */
@@ -523,19 +511,13 @@ static int misuse(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_misuse(void **state)
-{
-	(void)state;
-	run_everywhere(misuse, NULL, 1);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_both_asleep),
-		cmocka_unit_test(test_wakes),
-		cmocka_unit_test(test_detects_disconnect),
-		cmocka_unit_test(test_misuse),
+		RPC_TEST(test_wakes, wakes, NULL, 1),
+		RPC_TEST(test_detects_disconnect, detects_disconnect, NULL, 1),
+		RPC_TEST(test_misuse, misuse, NULL, 1),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
