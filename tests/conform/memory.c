@@ -198,10 +198,7 @@ static bool renew_b(struct cf *cf)
 }
 
 const struct cf_case cf_cases_memory[] = {
-	{.number = 8, .name = "memory regions: all rights, bad ranges", .a = registration},
-	{.number = 10,
-	 .name = "memory freed and allocated anew is the new one",
-	 .a = renew_a,
-	 .b = renew_b},
-	{.number = 0},
+	{8, "memory regions: all rights, bad ranges", registration, NULL, 0, 0},
+	{10, "memory freed and allocated anew is the new one", renew_a, renew_b, 0, 0},
+	{0},
 };

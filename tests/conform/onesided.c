@@ -332,20 +332,11 @@ static bool fence_a(struct cf *cf)
 }
 
 const struct cf_case cf_cases_onesided[] = {
-	{.number = 25, .name = "WRITE and READ, with guards", .a = write_read_a, .b = write_read_b},
-	{.number = 26,
-	 .name = "empty WRITE and READ with a garbage key",
-	 .a = empty_a,
-	 .b = empty_b},
-	{.number = 27,
-	 .name = "odd sizes and places, across pages and packets",
-	 .a = edges_a,
-	 .b = edges_b},
-	{.number = 28, .name = "more READs than can be under way", .a = deep_a, .b = deep_b},
-	{.number = 33,
-	 .name = "a READ after a WRITE sees it",
-	 .a = read_after_write_a,
-	 .b = idle_b},
-	{.number = 34, .name = "a fenced WRITE waits for the READ", .a = fence_a, .b = idle_b},
-	{.number = 0},
+	{25, "WRITE and READ, with guards", write_read_a, write_read_b, 0, 0},
+	{26, "empty WRITE and READ with a garbage key", empty_a, empty_b, 0, 0},
+	{27, "odd sizes and places, across pages and packets", edges_a, edges_b, 0, 0},
+	{28, "more READs than can be under way", deep_a, deep_b, 0, 0},
+	{33, "a READ after a WRITE sees it", read_after_write_a, idle_b, 0, 0},
+	{34, "a fenced WRITE waits for the READ", fence_a, idle_b, 0, 0},
+	{0},
 };

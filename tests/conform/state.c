@@ -349,16 +349,10 @@ static bool prefix_b(struct cf *cf)
 }
 
 const struct cf_case cf_cases_state[] = {
-	{.number = 12, .name = "a send before the connection is refused", .a = send_too_early},
-	{.number = 13,
-	 .name = "receives posted before the connection",
-	 .a = recv_early_a,
-	 .b = recv_early_b},
-	{.number = 14, .name = "full queues refuse, and lose nothing", .a = full_a, .b = full_b},
-	{.number = 15, .name = "too many SGEs are refused", .a = sges_a, .b = sges_b},
-	{.number = 16,
-	 .name = "of a chain with a bad request the prefix is done",
-	 .a = prefix_a,
-	 .b = prefix_b},
-	{.number = 0},
+	{12, "a send before the connection is refused", send_too_early, NULL, 0, 0},
+	{13, "receives posted before the connection", recv_early_a, recv_early_b, 0, 0},
+	{14, "full queues refuse, and lose nothing", full_a, full_b, 0, 0},
+	{15, "too many SGEs are refused", sges_a, sges_b, 0, 0},
+	{16, "of a chain with a bad request the prefix is done", prefix_a, prefix_b, 0, 0},
+	{0},
 };
