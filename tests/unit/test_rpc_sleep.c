@@ -110,27 +110,25 @@ static int sleeps(struct world *w, struct gn_fabric *fabric)
  * While the client sleeps for one call, a deadline passes and another server disconnects: each
  * wakes it.
  */
-static int others_wake(struct world *w, struct gn_fabric *fabric)
+static int others_wake(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
-		const struct gn_rpc_client_opts opts = in_mode(mode);
-		struct gn_rpc_client *client;
-		struct async_call lock, late;
-		uint64_t now_ns;
+	const struct gn_rpc_client_opts opts = in_mode(mode);
+	struct gn_rpc_client *client;
+	struct async_call lock, late;
+	uint64_t now_ns;
 
-		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
-		shut(&w->service, true);
-		EXPECT(submit_echo(client, &lock, LATER, 0) == 0);
-		EXPECT(submit_echo(client, &late, LATER, gn_deadline_us(20000)) == 0);
-		now_ns = gn_now_ns();
-		EXPECT(wait_all(client, &late, 1) == 0);
-		EXPECT(late.op.status == GN_RPC_TIMEOUT);
-		EXPECT(!w->simulated || gn_now_ns() - now_ns < 21000000);
-		EXPECT(gn_rpc_wait(client, gn_deadline_us(10000)) == -ETIMEDOUT);
-		EXPECT(world_restart(w) == 0);
-		EXPECT(wait_all(client, &lock, 1) == 0);
-		EXPECT(gn_rpc_client_close(client) == 0);
-	}
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+	shut(&w->service, true);
+	EXPECT(submit_echo(client, &lock, LATER, 0) == 0);
+	EXPECT(submit_echo(client, &late, LATER, gn_deadline_us(20000)) == 0);
+	now_ns = gn_now_ns();
+	EXPECT(wait_all(client, &late, 1) == 0);
+	EXPECT(late.op.status == GN_RPC_TIMEOUT);
+	EXPECT(!w->simulated || gn_now_ns() - now_ns < 21000000);
+	EXPECT(gn_rpc_wait(client, gn_deadline_us(10000)) == -ETIMEDOUT);
+	EXPECT(world_restart(w) == 0);
+	EXPECT(wait_all(client, &lock, 1) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
 }
 
@@ -306,7 +304,7 @@ int main(void)
 		cmocka_unit_test(test_server_vanishes),
 		cmocka_unit_test(test_held_while_parked),
 		RPC_TEST(test_sleeps, sleeps, NULL, 1),
-		RPC_TEST(test_other_wakeups, others_wake, NULL, 1),
+		RPC_TEST_MODES(test_other_wakeups, others_wake, NULL, 1),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
