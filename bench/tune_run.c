@@ -35,8 +35,8 @@ static void client_thread_main(void *arg)
 }
 
 /*
- * A thread inherits the affinity of the thread that starts it: the server's threads run on the first
- * allowed cores, the clients' on the others, if there are any.
+ * A thread inherits the affinity of the thread that starts it: the server's threads run on the
+ * first allowed cores, the clients' on the others, if there are any.
  */
 static void set_affinity(const struct tune_opts *opts, const cpu_set_t *allowed, bool server)
 {

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "fabric/sim/sim.h"
 
 struct sim_held {
@@ -110,23 +111,17 @@ void sim_held_add(struct sim_qp *qp, uint64_t position)
 		return;
 	first = held_list(fabric->proc, wr);
 	*held = (struct sim_held){
-		.next = *first,
-		.prev = first,
 		.wr = wr,
 		.sum = held_checksum(wr),
 		.posted_ps = fabric->sim->engine.now_ps,
 		.thread = fabric->sim->thread ? fabric->sim->thread->id : 0,
 	};
-	if (held->next)
-		held->next->prev = &held->next;
-	*first = held;
+	list_push(first, held);
 }
 
 static void held_release(struct sim_held *held)
 {
-	*held->prev = held->next;
-	if (held->next)
-		held->next->prev = held->prev;
+	list_remove(held);
 	held->prev = NULL;
 }
 
