@@ -9,14 +9,7 @@
 
 int bench_msg_try(struct gn_fabric *fabric, const struct bench_msg_opts *o)
 {
-	const struct gn_msg_requester_opts opts = {
-		.size = sizeof(opts),
-		.protocol = o->protocol,
-		.pending = o->pending,
-		.request_bytes = o->request_bytes,
-		.value_bytes = o->value_bytes,
-		.max_conns = 1,
-	};
+	const struct gn_msg_requester_opts opts = msg_requester_opts(o);
 	struct gn_msg_requester *msg;
 	const int rc = gn_msg_requester_create(fabric, &opts, &msg);
 

@@ -183,15 +183,21 @@ static void parse_delete(struct px_token *tokens, unsigned n, struct px_request 
 	out->op.verb = GN_KV_DELETE;
 }
 
-static void parse_number(struct px_token *tokens, unsigned n, enum gn_kv_verb verb,
-			 struct px_request *out)
+/* COMMAND KEY ARGUMENT [noreply]; the key is taken. False: the error is in out. */
+static bool parse_key_and_argument(struct px_token *tokens, unsigned n, struct px_request *out)
 {
 	if (n != 3 && n != 4) {
 		reply_text(out, "ERROR");
-		return;
+		return false;
 	}
 	parse_noreply(tokens, n, out);
-	if (!parse_key(&tokens[1], out))
+	return parse_key(&tokens[1], out);
+}
+
+static void parse_number(struct px_token *tokens, unsigned n, enum gn_kv_verb verb,
+			 struct px_request *out)
+{
+	if (!parse_key_and_argument(tokens, n, out))
 		return;
 	if (!px_u64(tokens[2].at, &out->op.number)) {
 		reply_text(out, "CLIENT_ERROR invalid numeric delta argument");
@@ -206,12 +212,7 @@ static void parse_touch(struct px_token *tokens, unsigned n, const struct px_con
 {
 	int32_t exptime;
 
-	if (n != 3 && n != 4) {
-		reply_text(out, "ERROR");
-		return;
-	}
-	parse_noreply(tokens, n, out);
-	if (!parse_key(&tokens[1], out))
+	if (!parse_key_and_argument(tokens, n, out))
 		return;
 	if (!px_i32(tokens[2].at, &exptime)) {
 		reply_text(out, "CLIENT_ERROR invalid exptime argument");
