@@ -20,20 +20,20 @@ struct initiator {
 	bool done; /* without a completion */
 };
 
-static int prepare(struct count_client *base)
+static int fabric_prepare(struct count_client *base)
 {
 	(void)base;
 	return 0;
 }
 
-static int submit(void *arg)
+static int fabric_submit(void *arg)
 {
 	struct initiator *in = arg;
 
 	return gn_post_send(in->ours.qp, in->wr, NULL);
 }
 
-static int submit_one(void *arg)
+static int fabric_submit_one(void *arg)
 {
 	struct initiator *in = arg;
 	const int rc = gn_post_one(in->ours.qp, in->wr);
@@ -42,7 +42,7 @@ static int submit_one(void *arg)
 	return rc < 0 ? rc : 0;
 }
 
-static int collect(void *arg)
+static int fabric_collect(void *arg)
 {
 	struct initiator *in = arg;
 	struct gn_wc wc;
@@ -54,15 +54,15 @@ static int collect(void *arg)
 }
 
 /* Of what is done a poll finds nothing. */
-static int collect_one(void *arg)
+static int fabric_collect_one(void *arg)
 {
 	struct initiator *in = arg;
-	const int n = collect(arg);
+	const int n = fabric_collect(arg);
 
 	return in->done && !n ? 1 : n;
 }
 
-static int check(struct count_client *base)
+static int fabric_check(struct count_client *base)
 {
 	struct initiator *in = (struct initiator *)base; /* which it begins with */
 
@@ -84,7 +84,7 @@ static void accept_main(void *arg)
 	side_accept(&in->theirs); /* what goes wrong is told, and the other side sees it too */
 }
 
-static int meet(struct initiator *in)
+static int fabric_connect(struct initiator *in)
 {
 	struct gn_thread *thread;
 	int rc = side_publish(&in->theirs, in->shared);
@@ -130,17 +130,18 @@ int count_fabric_main(struct count_page *page)
 
 	if (!in)
 		return -ENOMEM;
-	in->base = (struct count_client){.batch = page->opts.fabric.depth,
-					 .prepare = prepare,
-					 .submit = page->opts.post_one ? submit_one : submit,
-					 .collect = page->opts.post_one ? collect_one : collect,
-					 .check = check};
+	in->base = (struct count_client){
+		.batch = page->opts.fabric.depth,
+		.prepare = fabric_prepare,
+		.submit = page->opts.post_one ? fabric_submit_one : fabric_submit,
+		.collect = page->opts.post_one ? fabric_collect_one : fabric_collect,
+		.check = fabric_check};
 	in->shared = aligned_alloc(_Alignof(struct shared), sizeof(*in->shared));
 	rc = in->shared ? side_open(&in->ours, INITIATOR, &page->opts.fabric) : -ENOMEM;
 	if (!rc)
 		rc = side_open(&in->theirs, PEER, &page->opts.fabric);
 	if (!rc)
-		rc = meet(in);
+		rc = fabric_connect(in);
 	if (!rc) {
 		make_chain(in);
 		rc = count_alone(&in->base, page);

@@ -17,7 +17,7 @@ struct msg_responder {
 };
 
 /* The response to a key is its value. */
-static int respond(void *arg, const void *request, uint32_t len, void *value, uint32_t max)
+static int responder_answer(void *arg, const void *request, uint32_t len, void *value, uint32_t max)
 {
 	const struct msg_responder *s = arg;
 	const struct bench_msg_opts *o = &s->run->opts;
@@ -51,7 +51,7 @@ static int msg_listen_at(void *arg, const char *addr)
 	const bool reads = o->protocol == GN_MSG_READ || !o->load.profile;
 	const struct gn_msg_responder_opts opts = {
 		.size = sizeof(opts),
-		.answer = respond,
+		.answer = responder_answer,
 		.arg = s,
 		.data = reads ? s->data : NULL,
 		.ctx = s->proc->ctx,

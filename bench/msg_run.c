@@ -56,7 +56,7 @@ static void share_cpus(struct procs *procs, const struct bench_msg_opts *o)
 
 /* ---- figures ---- */
 
-static double ratio(uint64_t a, uint64_t b)
+static double limit_ratio_of(uint64_t a, uint64_t b)
 {
 	return b ? (double)a / (double)b : 0;
 }
@@ -94,9 +94,9 @@ static void add_responders(const struct msg_run *run, struct bench_msg_result *r
 		all.requests += run->answered[i].requests;
 		load_sums_add(&all.sums, &run->answered[i].sums, 1);
 	}
-	r->wrs += ratio(all.sums.wrs, all.requests);
-	r->doorbells += ratio(all.sums.doorbells, all.requests);
-	r->cqes += ratio(all.sums.cqes, all.requests);
+	r->wrs += limit_ratio_of(all.sums.wrs, all.requests);
+	r->doorbells += limit_ratio_of(all.sums.doorbells, all.requests);
+	r->cqes += limit_ratio_of(all.sums.cqes, all.requests);
 	r->repeats += (double)all.sums.repeats;
 }
 
@@ -120,7 +120,7 @@ static bool has_limit(const struct bench_msg_opts *o)
 	return !o->load.host[0] && bench_msg_requesters(o) == 1 && bench_msg_responders(o) == 1;
 }
 
-static int measure(struct procs *procs, bench_progress_fn *progress, struct load_result *r)
+static int measure_requests(struct procs *procs, bench_progress_fn *progress, struct load_result *r)
 {
 	struct msg_run *run = (struct msg_run *)procs->run;
 	const struct limit_place place = msg_limit_place(run);
@@ -157,7 +157,7 @@ static int run_processes(const struct bench_msg_opts *o, bench_progress_fn *prog
 	((struct msg_run *)procs.run)->opts = *o;
 	share_cpus(&procs, o);
 	sched_setaffinity(0, sizeof(cpu_set_t), &procs.run->client_cpus[0]);
-	rc = measure(&procs, progress, result);
+	rc = measure_requests(&procs, progress, result);
 	procs_stop_server(&procs);
 	if (!rc) {
 		take_result(o, result, out);
@@ -183,7 +183,7 @@ static int run_processes(const struct bench_msg_opts *o, bench_progress_fn *prog
 #define OPS_ENOUGH	20u	    /* times min_ops, however little time that took */
 #define BYTES_ENOUGH	(64u << 20) /* for the machine that is the busiest */
 
-static uint64_t scaled(uint64_t n, double by)
+static uint64_t per_effort(uint64_t n, double by)
 {
 	return (uint64_t)((double)n * by);
 }
@@ -210,9 +210,9 @@ static void set_length(const struct bench_msg_opts *o, struct load_length *l)
 	l->warm_ops = max_u64(qps * o->pending * WARM_PCT / 100, WARM_OPS_PER_QP * qps);
 	l->warm_ops = min_u64(min_u64(l->warm_ops, WARM_OPS), few);
 	l->warm_ns = WARM_NS;
-	l->min_ops = min_u64(max_u64(scaled(MIN_OPS, effort), min_u64(rounds, MIN_OPS)), few);
-	l->min_ns = scaled(MIN_NS, effort);
-	l->max_ns = scaled(MAX_NS, effort);
+	l->min_ops = min_u64(max_u64(per_effort(MIN_OPS, effort), min_u64(rounds, MIN_OPS)), few);
+	l->min_ns = per_effort(MIN_NS, effort);
+	l->max_ns = per_effort(MAX_NS, effort);
 	l->max_ops = OPS_ENOUGH * l->min_ops;
 }
 

@@ -148,7 +148,7 @@ static inline void number_call(struct rpc_client *c, uint32_t i, uint64_t number
 		memcpy((void *)c->ops[i].request, &number, sizeof(number));
 }
 
-static int complain(struct rpc_client *c, uint32_t i, unsigned status, uint32_t len)
+static int rpc_complain(struct rpc_client *c, uint32_t i, unsigned status, uint32_t len)
 {
 	const unsigned long long number = c->numbers[i];
 
@@ -164,11 +164,11 @@ static inline int check_result(struct rpc_client *c, uint32_t i, unsigned status
 	const struct gn_rpc_op *op = &c->ops[i];
 
 	if (unlikely(status != GN_RPC_OK || len != op->result_room))
-		return complain(c, i, status, len);
+		return rpc_complain(c, i, status, len);
 	if (op->request_len < sizeof(uint64_t) || len < sizeof(uint64_t) ||
 	    likely(!memcmp(op->result, &c->numbers[i], sizeof(uint64_t))))
 		return 0;
-	return complain(c, i, status, len);
+	return rpc_complain(c, i, status, len);
 }
 
 static void call_done(struct gn_rpc_op *op)
