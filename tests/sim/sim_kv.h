@@ -78,7 +78,7 @@ struct world {
 };
 
 #define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
-#define world_say(w, ...)  seeds_say(&(w)->run, __VA_ARGS__)
+#define world_log(w, ...)  seeds_log(&(w)->run, __VA_ARGS__)
 
 /* kv_value.c: keys and values that identify their writers. */
 uint32_t key_make(char *to, uint32_t key);

@@ -343,7 +343,7 @@ static void finish(struct session *s, struct inflight *inflight)
 		world_fail(s->w, "op %u ends twice", inflight->number);
 		return;
 	}
-	world_say(s->w, "op %u, verb %d of key %u, ends: %s", inflight->number, inflight->op.verb,
+	world_log(s->w, "op %u, verb %d of key %u, ends: %s", inflight->number, inflight->op.verb,
 		  inflight->key_number, gn_kv_status_str(inflight->op.status));
 	if (inflight->op.status >= GN_KV_STATUSES) {
 		world_fail(s->w, "op %u: status %u", inflight->number, inflight->op.status);
@@ -417,7 +417,7 @@ static void do_several(struct session *s, unsigned most)
 		s->batch[n++] = inflight;
 		count_down(s);
 	}
-	world_say(s->w, "%u ops from %u on", n, n ? s->batch[0]->number : 0);
+	world_log(s->w, "%u ops from %u on", n, n ? s->batch[0]->number : 0);
 	rc = gn_kv_do(s->client, ops, n, deadline_ns);
 	if (rc)
 		world_fail(s->w, "gn_kv_do(): %s", gn_strerror(rc));
@@ -481,7 +481,7 @@ static void begin_one(struct session *s)
 		return;
 	make_op(s, inflight, draw_deadline(s));
 	number = inflight->number; /* another may have its record if it completed at once */
-	world_say(s->w, "op %u begins", number);
+	world_log(s->w, "op %u begins", number);
 	rc = gn_kv_submit(s->client, &inflight->op);
 	if (!rc) {
 		if (s->closing)
@@ -536,7 +536,7 @@ static void count_key(const struct gn_kv_key *key, void *arg)
 	struct session *s = arg;
 
 	if (!key->key_len || key->key_len > GN_KV_KEY_MAX || key->len > GN_KV_VALUE_MAX)
-		world_fail(s->w, "a scan told of a key with %u bytes and a value with %u",
+		world_fail(s->w, "a scan returned a key with %u bytes and a value with %u",
 			   key->key_len, key->len);
 }
 
@@ -727,7 +727,7 @@ static void check_connected(struct session *s, uint64_t begin_ns, int rc)
 	const bool refused = rc == -ECONNREFUSED || rc == -ETIMEDOUT || rc == -ECONNRESET ||
 			     rc == -ENOTCONN;
 
-	world_say(s->w, "connected: %s", gn_strerror(rc));
+	world_log(s->w, "connected: %s", gn_strerror(rc));
 	if (rc && !memory && !refused &&
 	    !(rc == -EBUSY && (plan->drain_us || plan->cluster.no_memory)))
 		world_fail(s->w, "no connection: %s", gn_strerror(rc));

@@ -95,7 +95,7 @@ static bool test_sums(const struct sums *sums)
 					{"put aside", sums->parks},
 					{"woken", sums->wakes},
 					{"handled in groups", sums->grouped},
-					{"answered with lent memory", sums->lent},
+					{"answered from exported memory", sums->exported},
 					{"drained", sums->drained},
 					{"drained in vain", sums->undrained},
 					{"requests of another epoch", sums->old},
