@@ -162,7 +162,7 @@ static bool refuse_a(struct cf *cf)
 	return true;
 }
 
-/* With a bad lkey the target may have done its part before the result found no place. */
+/* With a bad lkey the target may have executed the operation before the result was refused. */
 static bool word_as_it_may_be(const struct cf_rc *rc, uint64_t before, enum refusal how)
 {
 	return word_at(rc, 0) == before || (how == BAD_LKEY && word_at(rc, 0) == before + 1);
@@ -263,7 +263,7 @@ static bool client_unlock(struct client *c)
 	return !c->error;
 }
 
-/* Add one by READ and WRITE: right only if nobody else does so at the same time. */
+/* Adds one by READ and WRITE: correct only under mutual exclusion. */
 static bool client_section(struct client *c)
 {
 	struct gn_wr wr;
@@ -291,7 +291,7 @@ static void client_main(void *arg)
 		c->entered++;
 }
 
-/* What A tells B in the end: how often it did each. */
+/* A's final message to B: how often it executed each operation. */
 struct totals {
 	uint64_t added, entered;
 };

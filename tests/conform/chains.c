@@ -72,7 +72,7 @@ static bool never_signaled_a(struct cf *cf)
 	gn_wr_send(&wr, 99, &sge, GN_SIGNALED);
 	CHECK_INT(gn_post_send(rc.qp, &wr, &bad), -EAGAIN);
 	CHECK(bad == &wr);
-	/* Also when all is done and B has it: nobody polled a completion. */
+	/* Also after B has received everything: no completion was polled. */
 	CHECK(cf_expect_none(cf, rc.send_cq));
 	CHECK(cf_sync(cf));
 	CHECK(cf_expect_none(cf, rc.send_cq));

@@ -30,7 +30,7 @@
 struct cf;
 struct cf_ctl;	 /* control connection; harness only */
 struct cf_made;	 /* an object to destroy at the end; harness only */
-struct cf_world; /* what is outside the two sides; harness only */
+struct cf_world; /* the environment of both sides; harness only */
 
 /* ---- cases ---- */
 
@@ -38,7 +38,7 @@ struct cf_world; /* what is outside the two sides; harness only */
 typedef bool cf_side(struct cf *cf);
 
 enum cf_case_flag {
-	CF_B_DIES = 1 << 0, /* B ends in cf_die(), and is started anew; such cases come last */
+	CF_B_DIES = 1 << 0, /* B ends in cf_die() and is started again; such cases come last */
 	/*
 	 * About the simulator itself: A's side runs outside of the simulated cluster, after it, has
 	 * no fabric, and simulates what it needs. Skipped on other providers.
@@ -162,7 +162,7 @@ struct cf {
 			SKIP("no %s", #cap);  \
 	} while (0)
 
-/* fmt starts with a space: CHECK may have nothing else to say, and no format may be empty. */
+/* fmt starts with a space, because a format may not be empty. */
 void cf_fail(struct cf *cf, const char *file, int line, const char *cond, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 void cf_skip(struct cf *cf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -185,7 +185,7 @@ bool cf_sync(struct cf *cf);
 bool cf_tell(struct cf *cf, const void *data, uint32_t len_bytes);
 /* Exactly len_bytes, or it fails. */
 bool cf_hear(struct cf *cf, void *data, uint32_t len_bytes);
-/* tell and hear: both sides pass what they have and get the other's. */
+/* Send and receive: both sides pass their data and get the other's. */
 bool cf_swap(struct cf *cf, const void *mine, void *theirs, uint32_t len_bytes);
 
 /*
@@ -200,7 +200,7 @@ _Noreturn void cf_die(struct cf *cf);
 
 /* ---- how long, how often ---- */
 
-/* From now until a wait has failed. Generous: reaching it is a failure. */
+/* The deadline of a wait. It is generous: reaching it is a failure. */
 uint64_t cf_deadline(const struct cf *cf);
 /* n at effort 10, in proportion below; never 0. */
 uint64_t cf_count(const struct cf *cf, uint64_t n);
@@ -329,7 +329,7 @@ bool cf_idle_peer(struct cf *cf);
 
 /* ---- completions and events ---- */
 
-/* One completion, whatever it says. */
+/* One completion, with any status. */
 bool cf_poll_one(struct cf *cf, struct gn_cq *cq, struct gn_wc *wc);
 /* One completion, with this id and status. */
 bool cf_expect_wc(struct cf *cf, struct gn_cq *cq, uint64_t id, enum gn_wc_status status);
@@ -345,7 +345,7 @@ bool cf_expect_state(struct cf *cf, struct gn_qp *qp, enum gn_qp_state state);
 
 /* ---- data ---- */
 
-/* Bytes that depend on tag, on the case's seed and on their place in data. */
+/* Bytes that depend on tag, the case's seed and their offset. */
 void cf_fill(const struct cf *cf, void *data, size_t len_bytes, uint64_t tag);
 bool cf_check_fill(struct cf *cf, const void *data, size_t len_bytes, uint64_t tag);
 /* Guards: paint a whole buffer, and see later that nothing changed in [from, to). */

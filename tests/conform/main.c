@@ -87,7 +87,7 @@ static bool parse_only(struct options *o, const char *text)
 	char list[ONLY_MAX * 4], *save;
 	unsigned n = 0;
 
-	snprintf(list, sizeof(list), "%s", text); /* not in place: the command is printed later */
+	snprintf(list, sizeof(list), "%s", text); /* a copy: the command is printed later */
 	for (char *item = strtok_r(list, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
 		uint64_t number;
 
@@ -126,7 +126,7 @@ static bool parse_effort(struct options *o, const char *text)
 	return true;
 }
 
-/* One option with its value; false after a line that says what is wrong. */
+/* Takes one option with its value. False: it was wrong, and an error was printed. */
 static bool take_option(struct options *o, int c, const char *value)
 {
 	switch (c) {
@@ -236,7 +236,7 @@ static int spawn_b(void *arg)
 	return -posix_spawn(&b->pid, "/proc/self/exe", NULL, NULL, argv, environ);
 }
 
-/* B has been told to quit or has died; one that has not ended by now hangs. */
+/* B has received the order to quit, or has died; otherwise it hangs. */
 static void stop_b(void *arg, char *how, size_t size)
 {
 	const unsigned patience = 100;
@@ -446,10 +446,7 @@ static bool check_provider(struct options *o)
 	return false;
 }
 
-/*
- * Half of the cases misuse the library on purpose; what it says to that is shown only when asked
- * for.
- */
+/* Half of the cases misuse the library on purpose; its messages are shown only on request. */
 static void drop_line(void *arg, enum gn_log_level level, const char *line)
 {
 	(void)arg;

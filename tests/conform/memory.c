@@ -62,10 +62,7 @@ static bool wrap_memory(struct cf *cf)
 	uint8_t *pages;
 	int err;
 
-	/*
-	 * Two pages that are there, and two that are not: a hole that others may fill, so look at
-	 * once.
-	 */
+	/* Two mapped pages, and two unmapped: others may map there, so use them at once. */
 	CHECK(pages = cf_make_pages(cf, 4 * GN_PAGE, NULL));
 	CHECK(munmap(pages + 2 * GN_PAGE, 2 * GN_PAGE) == 0);
 	CHECK_INT(gn_mem_wrap(cf->fabric, pages, 4 * GN_PAGE, &mem), -EFAULT);
@@ -157,7 +154,7 @@ static bool remap_b(struct cf *cf)
 	return true;
 }
 
-/* A frees remotely readable memory and allocates it anew; B reads the newest. */
+/* A frees remotely readable memory and allocates it again; B reads the newest. */
 static bool renew_a(struct cf *cf)
 {
 	struct cf_rc rc;

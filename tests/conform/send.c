@@ -12,7 +12,7 @@
 #define MIB   (1024u * 1024u)
 #define FRAME 64u /* guard before a message */
 
-/* Two halves: what is sent, and a painted one to receive in. */
+/* Two halves: one to send from, and a painted one to receive in. */
 #define HALF (2 * FRAME + MIB)
 
 static uint32_t inline_flag(uint32_t len, const struct gn_qp_attr *attr)
@@ -100,7 +100,7 @@ static bool ping_pong(struct cf *cf)
 #define PIECE_MAX 777u
 #define PIECE_GAP 1024u /* pieces lie this far apart, with paint between them */
 
-/* A message cut in pieces, in other places on the two sides. */
+/* A message in pieces, split differently on the two sides. */
 struct cut {
 	unsigned n;
 	uint32_t len[PIECES];
@@ -301,7 +301,7 @@ static bool too_small_b(struct cf *cf)
 
 /* ---- 20 ---- */
 
-/* Long enough for B to be scheduled, hear that the message is on its way, and post. */
+/* Long enough for B to be scheduled, receive the sync, and post. */
 static const struct gn_conn_opts patient = {
 	.size = sizeof(patient), .rnr_retry = GN_RNR_RETRY_DEFAULT, .rnr_timer_us = 490000};
 static const struct gn_conn_opts impatient = {
