@@ -81,7 +81,7 @@ static void accept_main(void *arg)
 {
 	struct initiator *in = arg;
 
-	side_accept(&in->theirs); /* what goes wrong is told, and the other side sees it too */
+	side_accept(&in->theirs); /* errors are logged, and the other side sees them too */
 }
 
 static int fabric_connect(struct initiator *in)

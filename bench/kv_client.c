@@ -268,7 +268,7 @@ static void op_done(struct gn_kv_op *op)
 	struct kv_client *c = op->arg;
 	const uint32_t i = (uint32_t)(op - c->ops.ops);
 
-	if (likely(!c->error)) /* the others of a broken connection: the first has said why */
+	if (likely(!c->error)) /* the others of a broken connection: the first was reported */
 		c->error = check_op(c, i);
 	c->idle[c->n_idle++] = i;
 	load_done(&c->base, 1, c->began_ns[i]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The file of results. A process that was killed, or a full disk, may have left half a line at its
- * end: that is cut off. Any other line that is not ours means that the file is somebody else's.
+ * The file of results. A killed process or a full disk may leave half a line at its end, which is
+ * cut off. Any other line in another format means that the file is not a file of results.
  */
 #include "msg_file.h"
 
@@ -184,7 +184,7 @@ int result_file_add(struct result_file *f, const char *line)
 	if (n == (ssize_t)len)
 		return fdatasync(f->fd) && errno != EINVAL && errno != EROFS ? -errno : 0;
 	rc = n < 0 ? -errno : -ENOSPC;
-	/* Half a line is of no use to anybody; if it stays, the next run cuts it off. */
+	/* Half a line is useless; if it stays, the next run cuts it off. */
 	if (n > 0 && ftruncate(f->fd, before.st_size))
 		return rc;
 	return rc;

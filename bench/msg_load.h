@@ -82,8 +82,8 @@ static inline uint64_t value_seed(const struct bench_msg_opts *o, uint32_t respo
 }
 
 /*
- * Simulated READs are of a slot for each request under way, with a key before its value, as the
- * paper has it. Nobody looks at what is in it.
+ * Simulated READs have a slot for each outstanding request, with a key before its value, as in the
+ * paper. The contents are not used.
  */
 static inline uint64_t read_slots_bytes(const struct bench_msg_opts *o)
 {

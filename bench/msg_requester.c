@@ -41,7 +41,7 @@ struct msg_requester {
 	struct request *requests; /* of all connections, each with as many as may be under way */
 	uint64_t (*ends)[2];
 	uint32_t n_conns, keys, under_way;
-	bool slots;	/* READs of slots that nobody looks at */
+	bool slots;	/* READs of slots whose contents are not used */
 	uint8_t *bytes; /* a request for each key: to write one and copy it at once is slow */
 	uint64_t posted, taken;
 	uint64_t now_ns; /* of this turn, once it was looked at */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A responder: answers requests until there is nobody left. The first is the limit's other side. */
+/*
+ * A responder: answers requests until all requesters have left. The first is also the limit's other
+ * side.
+ */
 #include <errno.h>
 
 #include "msg_load.h"

@@ -203,7 +203,7 @@ static void set_length(const struct bench_msg_opts *o, struct load_length *l)
 	const double effort = o->load.effort;
 	const uint64_t qps = (uint64_t)bench_msg_requesters(o) * bench_msg_conns(o);
 	const uint64_t rounds = MIN_ROUNDS * qps * o->pending;
-	/* Large values: fewer of them tell as much. */
+	/* Fewer large values are enough. */
 	const unsigned busy = o->topology == BENCH_MSG_MM ? o->nodes : 1;
 	const uint64_t few = max_u64((uint64_t)busy * BYTES_ENOUGH / o->value_bytes, 256);
 

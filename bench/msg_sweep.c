@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reading sweeps, and finding their points. Whatever is impossible is told here, before anything is
- * measured.
+ * Parses sweeps and enumerates their points. Impossible combinations are refused here, before
+ * anything is measured.
  */
 #include "msg_sweep.h"
 

@@ -28,7 +28,7 @@ static void on_stop_signal(int signo)
 	stopped = 1;
 }
 
-/* The parent is gone: nobody will look after us if tidying up fails. */
+/* The parent has ended: no other process ends this one if its cleanup hangs. */
 static void on_stop_soon_signal(int signo)
 {
 	on_stop_signal(signo);
@@ -122,8 +122,8 @@ int bench_spawn_file(const char *file, char *const *argv, int fd, int *pid)
 }
 
 /*
- * A terminal's interrupt goes to both processes; the parent gets it too and tells us when to end,
- * so that what is under way ends in order.
+ * A terminal's interrupt goes to both processes. The parent then stops this process, so that
+ * outstanding operations end in order.
  */
 int bench_die_with_parent(const char *parent)
 {

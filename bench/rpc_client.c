@@ -176,7 +176,7 @@ static void call_done(struct gn_rpc_op *op)
 	struct rpc_client *c = op->arg;
 	const uint32_t i = (uint32_t)(op - c->ops);
 
-	if (likely(!c->error)) /* the others of a broken connection: the first has said why */
+	if (likely(!c->error)) /* the others of a broken connection: the first was reported */
 		c->error = check_result(c, i, op->status, op->result_len);
 	c->idle[c->n_idle++] = i;
 	load_done(&c->base, 1, c->began_ns[i]);

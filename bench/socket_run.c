@@ -115,7 +115,7 @@ static int load_poll(struct socket_load *l)
 }
 
 struct phase {
-	const char *name; /* NULL: nobody is told how far it is */
+	const char *name; /* NULL: progress is not reported */
 	uint64_t until_ns;
 	uint64_t least_ops; /* … and until so many have been answered, however long that takes */
 	void (*progress)(const char *, double);

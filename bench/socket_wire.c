@@ -90,7 +90,7 @@ static char *put_stores(const struct wire *wire, struct batch *batch, char *to, 
 	const bool meta = wire->opts->protocol == BENCH_SOCKET_META;
 
 	for (uint32_t i = 0; i < batch->n_puts; i++) {
-		/* When nothing is asked for, the last one has to say that all are done. */
+		/* Without replies to the others, the last reply shows that all are done. */
 		const bool silent = quiet && (batch->n_gets || i + 1 < batch->n_puts);
 
 		to = put_key(wire, put_text(to, meta ? "ms " : "set "), batch->puts[i]);

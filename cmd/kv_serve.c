@@ -103,7 +103,7 @@ static int kv_serve_check_value(const struct gn_kv_server_opts *o)
 			       o->threads > 1 ? "s" : "", o->memory, value_most(o));
 }
 
-/* Where less than the usual fits, and nobody asked for that. */
+/* If less than the default fits, and no option requested this. */
 static void kv_serve_announce_value(const struct gn_kv_server_opts *o)
 {
 	if (o->max_value || value_most(o) == GN_KV_VALUE_MAX)

@@ -20,7 +20,7 @@ static bool is_number(const struct gn_kv_op *op)
 	return op->verb == GN_KV_INCR || op->verb == GN_KV_DECR;
 }
 
-/* False: it failed, and that was said. */
+/* False: the operation failed, and a message was printed. */
 static bool kv_set_print(const struct gn_kv_op *op, bool json)
 {
 	const bool ok = op->status == GN_KV_OK;

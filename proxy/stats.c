@@ -72,7 +72,7 @@ static void put_process(struct text *text, const struct px_thread *t)
 
 /* ---- what was counted since the last reset ---- */
 
-/* A store that began anew after it has counted from then. */
+/* A store that restarted after the reset has counted since its start. */
 static uint64_t counter_since(uint64_t now, uint64_t then)
 {
 	return now >= then ? now - then : now;
@@ -265,7 +265,7 @@ static void put_slabs(struct text *text, const struct gn_kv_stats *s)
 
 /* ---- connections ---- */
 
-/* The path of a socket is its owner's choice, and no line of somebody else's answer. */
+/* A client chooses the path of its socket: it must not break another client's output into lines. */
 static void keep_in_line(char *text)
 {
 	for (; *text; text++)
