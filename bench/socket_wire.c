@@ -277,7 +277,7 @@ static long read_memcached(const struct wire *wire, struct batch *batch, const s
 {
 	if (p->store) {
 		if (!line_is(in, line, "STORED"))
-			return wire_complain(wire, "did not store, but said", in, line);
+			return wire_complain(wire, "did not store, but replied", in, line);
 		end_command(batch);
 		return (long)line;
 	}
@@ -287,7 +287,7 @@ static long read_memcached(const struct wire *wire, struct batch *batch, const s
 	}
 	if (line > 6 && !memcmp(in, "VALUE ", 6))
 		return read_value_line(wire, batch, p, in, len, line);
-	return wire_complain(wire, "did not get, but said", in, line);
+	return wire_complain(wire, "did not get, but replied", in, line);
 }
 
 static long read_meta(const struct wire *wire, struct batch *batch, const struct pending *p,
@@ -298,13 +298,13 @@ static long read_meta(const struct wire *wire, struct batch *batch, const struct
 
 	if (p->store) {
 		if (!line_is(in, line, "HD"))
-			return wire_complain(wire, "did not store, but said", in, line);
+			return wire_complain(wire, "did not store, but replied", in, line);
 	} else if (line > 3 && !memcmp(in, "VA ", 3)) {
 		if (take_number(&at, in + line) != wire->opts->value_bytes)
 			return wire_complain(wire, "sent", in, line);
 		rc = take_value(wire, batch, in, len, line, batch->gets[p->first]);
 	} else if (!line_is(in, line, "EN")) {
-		return wire_complain(wire, "did not get, but said", in, line);
+		return wire_complain(wire, "did not get, but replied", in, line);
 	}
 	if (rc > 0)
 		end_command(batch);
@@ -318,7 +318,7 @@ static long read_array(const struct wire *wire, struct batch *batch, const struc
 	const char *at = in + 1;
 
 	if (*in != '*' || take_number(&at, in + line) != p->n)
-		return wire_complain(wire, "did not get, but said", in, line);
+		return wire_complain(wire, "did not get, but replied", in, line);
 	batch->begun = true;
 	return (long)line;
 }
@@ -331,7 +331,7 @@ static long read_redis(const struct wire *wire, struct batch *batch, const struc
 
 	if (p->store) {
 		if (!line_is(in, line, "+OK"))
-			return wire_complain(wire, "did not store, but said", in, line);
+			return wire_complain(wire, "did not store, but replied", in, line);
 		end_command(batch);
 		return rc;
 	}
@@ -339,7 +339,7 @@ static long read_redis(const struct wire *wire, struct batch *batch, const struc
 		return read_array(wire, batch, p, in, line);
 	if (!line_is(in, line, "$-1")) {
 		if (*in != '$' || take_number(&at, in + line) != wire->opts->value_bytes)
-			return wire_complain(wire, "did not get, but said", in, line);
+			return wire_complain(wire, "did not get, but replied", in, line);
 		rc = take_value(wire, batch, in, len, line, batch->gets[batch->next]);
 	}
 	if (rc > 0 && ++batch->next == p->first + p->n)

@@ -123,7 +123,7 @@ const struct command command_kv_get = {
 	.name = "get",
 	.what = "print values",
 	.about = "Writes the value of KEY to stdout, as it is. Of several keys, each is a line "
-		 "with the key, a tab and the value. What is not there is said on stderr, and the "
+		 "with the key, a tab and the value. Missing keys are reported on stderr, and the "
 		 "exit status is then 1.",
 	.run = kv_get_run,
 	.words = "KEY…",

@@ -76,7 +76,7 @@ static const struct opt options[] = {
 	{OPT_U32, "drain-ms", "N", "for operations under way at the end", AT(drain_ms),
 	 RANGE(0, DRAIN_MS_MAX)},
 	{OPT_FLAG, "verbose", NULL,
-	 "say who connects and disconnects; a client does to each thread", AT(verbose)},
+	 "print connects and disconnects; a client connects to each thread", AT(verbose)},
 	{.type = OPT_END},
 };
 

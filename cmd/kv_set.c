@@ -198,7 +198,7 @@ const struct command command_kv_del = {
 	.name = "del",
 	.what = "delete keys",
 	.about =
-		"Deletes keys. What is not there is said on stderr, and the exit status is then 1.",
+		"Deletes keys. Missing keys are reported on stderr, and the exit status is then 1.",
 	.run = kv_del_run,
 	.words = "KEY…",
 	.min_words = 1,
@@ -225,8 +225,8 @@ static int kv_touch_run(const struct args *args)
 const struct command command_kv_touch = {
 	.name = "touch",
 	.what = "set how long keys live",
-	.about = "Sets the time to live of keys, and leaves their values alone. What is not there "
-		 "is said on stderr, and the exit status is then 1.",
+	.about = "Sets the time to live of keys, and leaves their values alone. Missing keys are "
+		 "reported on stderr, and the exit status is then 1.",
 	.run = kv_touch_run,
 	.words = "KEY…",
 	.min_words = 1,
