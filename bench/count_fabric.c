@@ -20,20 +20,20 @@ struct initiator {
 	bool done; /* without a completion */
 };
 
-static int fabric_prepare(struct count_client *base)
+static int prepare(struct count_client *base)
 {
 	(void)base;
 	return 0;
 }
 
-static int fabric_submit(void *arg)
+static int submit(void *arg)
 {
 	struct initiator *in = arg;
 
 	return gn_post_send(in->ours.qp, in->wr, NULL);
 }
 
-static int fabric_submit_one(void *arg)
+static int submit_one(void *arg)
 {
 	struct initiator *in = arg;
 	const int rc = gn_post_one(in->ours.qp, in->wr);
@@ -42,7 +42,7 @@ static int fabric_submit_one(void *arg)
 	return rc < 0 ? rc : 0;
 }
 
-static int fabric_collect(void *arg)
+static int collect(void *arg)
 {
 	struct initiator *in = arg;
 	struct gn_wc wc;
@@ -54,15 +54,15 @@ static int fabric_collect(void *arg)
 }
 
 /* Of what is done a poll finds nothing. */
-static int fabric_collect_one(void *arg)
+static int collect_one(void *arg)
 {
 	struct initiator *in = arg;
-	const int n = fabric_collect(arg);
+	const int n = collect(arg);
 
 	return in->done && !n ? 1 : n;
 }
 
-static int fabric_check(struct count_client *base)
+static int check(struct count_client *base)
 {
 	struct initiator *in = (struct initiator *)base; /* which it begins with */
 
@@ -81,10 +81,10 @@ static void accept_main(void *arg)
 {
 	struct initiator *in = arg;
 
-	side_accept(&in->theirs); /* errors are logged, and the other side sees them too */
+	side_accept(&in->theirs); /* what goes wrong is told, and the other side sees it too */
 }
 
-static int fabric_connect(struct initiator *in)
+static int meet(struct initiator *in)
 {
 	struct gn_thread *thread;
 	int rc = side_publish(&in->theirs, in->shared);
@@ -130,18 +130,17 @@ int count_fabric_main(struct count_page *page)
 
 	if (!in)
 		return -ENOMEM;
-	in->base = (struct count_client){
-		.batch = page->opts.fabric.depth,
-		.prepare = fabric_prepare,
-		.submit = page->opts.post_one ? fabric_submit_one : fabric_submit,
-		.collect = page->opts.post_one ? fabric_collect_one : fabric_collect,
-		.check = fabric_check};
+	in->base = (struct count_client){.batch = page->opts.fabric.depth,
+					 .prepare = prepare,
+					 .submit = page->opts.post_one ? submit_one : submit,
+					 .collect = page->opts.post_one ? collect_one : collect,
+					 .check = check};
 	in->shared = aligned_alloc(_Alignof(struct shared), sizeof(*in->shared));
 	rc = in->shared ? side_open(&in->ours, INITIATOR, &page->opts.fabric) : -ENOMEM;
 	if (!rc)
 		rc = side_open(&in->theirs, PEER, &page->opts.fabric);
 	if (!rc)
-		rc = fabric_connect(in);
+		rc = meet(in);
 	if (!rc) {
 		make_chain(in);
 		rc = count_alone(&in->base, page);

@@ -45,7 +45,7 @@ struct bench_msg_result {
 	double latency_us_mean, p50_us, p99_us; /* from posting a request to taking its response */
 	double wrs, doorbells, cqes;		/* per request, of both sides; without receives */
 	double repeats;				/* of datagrams */
-	double lost;				/* requests over UD without an answer */
+	double lost;				/* requests over UD that nobody answered */
 	double limit_ratio;			/* of the speed of the bare loop */
 	double wall_seconds;			/* that it took to find out */
 	unsigned blocks, blocks_dropped;	/* beside the limit */
@@ -58,7 +58,7 @@ uint32_t bench_msg_responders(const struct bench_msg_opts *opts);
 uint32_t bench_msg_conns(const struct bench_msg_opts *opts);
 
 #define BENCH_MSG_WHY_MAX 160u
-/* Checks the options as far as possible without a fabric. -EINVAL and why, without a newline. */
+/* Can it be, as far as one can tell without a fabric? -EINVAL and why, without a newline. */
 int bench_msg_check(const struct bench_msg_opts *opts, char why[BENCH_MSG_WHY_MAX]);
 /* Can a fabric carry it? -EMSGSIZE: not as datagrams; -EOPNOTSUPP: it has none. */
 int bench_msg_try(struct gn_fabric *fabric, const struct bench_msg_opts *opts);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The file of results. A killed process or a full disk may leave half a line at its end, which is
- * cut off. Any other line in another format means that the file is not a file of results.
+ * The file of results. A process that was killed, or a full disk, may have left half a line at its
+ * end: that is cut off. Any other line that is not ours means that the file is somebody else's.
  */
 #include "msg_file.h"
 
@@ -20,10 +20,10 @@
 #define HEAD	  "{\"bench\":\"msg\","
 #define BYTES_MAX (256u << 20) /* more than any sweep makes */
 
-static int file_refuse(char why[RESULT_FILE_WHY_MAX], const char *fmt, ...)
+static int refuse(char why[RESULT_FILE_WHY_MAX], const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-static int file_refuse(char why[RESULT_FILE_WHY_MAX], const char *fmt, ...)
+static int refuse(char why[RESULT_FILE_WHY_MAX], const char *fmt, ...)
 {
 	va_list args;
 
@@ -73,18 +73,18 @@ static int note_line(struct result_file *f, char *line, size_t len, size_t numbe
 	    line[len - 1] == '}')
 		results = strstr(line, BENCH_MSG_RESULTS);
 	if (!results)
-		return file_refuse(why, "%s, line %zu is no result of bench msg: name another file",
-				   f->path, number);
+		return refuse(why, "%s, line %zu is no result of bench msg: name another file",
+			      f->path, number);
 	*results = '\0';
 	if (!(f->n & (f->n - 1))) { /* a power of two: it is full */
 		more = realloc(f->known, (f->n ? 2 * (size_t)f->n : 1) * sizeof(char *));
 		if (!more)
-			return file_refuse(why, "%s: no memory for %zu lines", f->path, number);
+			return refuse(why, "%s: no memory for %zu lines", f->path, number);
 		f->known = more;
 	}
 	f->known[f->n] = strdup(line);
 	if (!f->known[f->n])
-		return file_refuse(why, "%s: no memory for %zu lines", f->path, number);
+		return refuse(why, "%s: no memory for %zu lines", f->path, number);
 	f->n++;
 	return 0;
 }
@@ -115,7 +115,7 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int file_check(struct result_file *f, bool *cut, char why[RESULT_FILE_WHY_MAX])
+static int look_at(struct result_file *f, bool *cut, char why[RESULT_FILE_WHY_MAX])
 {
 	struct stat stat;
 	size_t end;
@@ -124,25 +124,24 @@ static int file_check(struct result_file *f, bool *cut, char why[RESULT_FILE_WHY
 
 	if (flock(f->fd, LOCK_EX | LOCK_NB))
 		return errno == EWOULDBLOCK ?
-			       file_refuse(why, "%s is in use by another run of bench msg",
-					   f->path) :
-			       file_refuse(why, "%s: cannot lock it: %s", f->path, strerror(errno));
+			       refuse(why, "%s is in use by another run of bench msg", f->path) :
+			       refuse(why, "%s: cannot lock it: %s", f->path, strerror(errno));
 	if (fstat(f->fd, &stat) || !S_ISREG(stat.st_mode))
-		return file_refuse(why, "%s is not a regular file", f->path);
+		return refuse(why, "%s is not a regular file", f->path);
 	if ((uint64_t)stat.st_size > BYTES_MAX)
-		return file_refuse(why, "%s has more than %u MiB: name another file", f->path,
-				   BYTES_MAX >> 20);
+		return refuse(why, "%s has more than %u MiB: name another file", f->path,
+			      BYTES_MAX >> 20);
 	text = read_all(f->fd, (size_t)stat.st_size);
 	if (!text)
-		return file_refuse(why, "%s: cannot read it: %s", f->path, strerror(errno));
+		return refuse(why, "%s: cannot read it: %s", f->path, strerror(errno));
 	rc = note_lines(f, text, (size_t)stat.st_size, &end, why);
 	free(text);
 	if (rc)
 		return rc;
 	*cut = end < (size_t)stat.st_size;
 	if (*cut && ftruncate(f->fd, (off_t)end))
-		return file_refuse(why, "%s: cannot cut its last line off: %s", f->path,
-				   strerror(errno));
+		return refuse(why, "%s: cannot cut its last line off: %s", f->path,
+			      strerror(errno));
 	if (f->n)
 		qsort(f->known, f->n, sizeof(char *), by_text);
 	return 0;
@@ -157,8 +156,8 @@ int result_file_open(struct result_file *f, const char *path, bool *cut,
 	*cut = false;
 	f->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
 	if (f->fd < 0)
-		return file_refuse(why, "%s: %s", path, strerror(errno));
-	rc = file_check(f, cut, why);
+		return refuse(why, "%s: %s", path, strerror(errno));
+	rc = look_at(f, cut, why);
 	if (rc)
 		result_file_close(f);
 	return rc;
@@ -184,7 +183,7 @@ int result_file_add(struct result_file *f, const char *line)
 	if (n == (ssize_t)len)
 		return fdatasync(f->fd) && errno != EINVAL && errno != EROFS ? -errno : 0;
 	rc = n < 0 ? -errno : -ENOSPC;
-	/* Half a line is useless; if it stays, the next run cuts it off. */
+	/* Half a line is of no use to anybody; if it stays, the next run cuts it off. */
 	if (n > 0 && ftruncate(f->fd, before.st_size))
 		return rc;
 	return rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Parses sweeps and enumerates their points. Impossible combinations are refused here, before
- * anything is measured.
+ * Reading sweeps, and finding their points. Whatever is impossible is told here, before anything is
+ * measured.
  */
 #include "msg_sweep.h"
 
@@ -22,10 +22,10 @@ const struct sweep_trait sweep_traits[SWEEP_KEYS] = {
 
 #define ITEM_MAX 64u
 
-static int sweep_refuse(char why[SWEEP_WHY_MAX], const char *fmt, ...)
+static int refuse(char why[SWEEP_WHY_MAX], const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-static int sweep_refuse(char why[SWEEP_WHY_MAX], const char *fmt, ...)
+static int refuse(char why[SWEEP_WHY_MAX], const char *fmt, ...)
 {
 	va_list args;
 
@@ -37,16 +37,15 @@ static int sweep_refuse(char why[SWEEP_WHY_MAX], const char *fmt, ...)
 
 /* ---- an axis ---- */
 
-static int sweep_append(struct sweep_axis *axis, uint32_t value, char why[SWEEP_WHY_MAX])
+static int append(struct sweep_axis *axis, uint32_t value, char why[SWEEP_WHY_MAX])
 {
 	const struct sweep_trait *trait = &sweep_traits[axis->key];
 
 	for (uint32_t i = 0; i < axis->n; i++)
 		if (axis->values[i] == value)
-			return sweep_refuse(why, "%s has the same value twice", trait->name);
+			return refuse(why, "%s has the same value twice", trait->name);
 	if (axis->n == SWEEP_POINTS_MAX)
-		return sweep_refuse(why, "%s has more than %u values", trait->name,
-				    SWEEP_POINTS_MAX);
+		return refuse(why, "%s has more than %u values", trait->name, SWEEP_POINTS_MAX);
 	if (!axis->values)
 		axis->values = malloc(SWEEP_POINTS_MAX * sizeof(*axis->values));
 	if (!axis->values)
@@ -79,8 +78,8 @@ static int check_number(const struct sweep_trait *trait, uint64_t n, const char 
 {
 	if (n >= trait->min && n <= trait->max)
 		return 0;
-	return sweep_refuse(why, "%s must be from %u to %u, not '%s'", trait->name, trait->min,
-			    trait->max, item);
+	return refuse(why, "%s must be from %u to %u, not '%s'", trait->name, trait->min,
+		      trait->max, item);
 }
 
 static int append_range(struct sweep_axis *axis, const char *item, char why[SWEEP_WHY_MAX])
@@ -102,24 +101,23 @@ static int append_range(struct sweep_axis *axis, const char *item, char why[SWEE
 		}
 	}
 	if (!whole || *at)
-		return sweep_refuse(
-			why,
-			"%s must be a number or FROM..TO, FROM..TOxTIMES or FROM..TO+MORE, "
-			"not '%s'",
-			trait->name, item);
+		return refuse(why,
+			      "%s must be a number or FROM..TO, FROM..TOxTIMES or FROM..TO+MORE, "
+			      "not '%s'",
+			      trait->name, item);
 	rc = check_number(trait, from, item, why);
 	if (!rc)
 		rc = check_number(trait, to, item, why);
 	if (rc)
 		return rc;
 	if (to < from)
-		return sweep_refuse(why, "%s goes down in '%s': put the smaller number first",
-				    trait->name, item);
+		return refuse(why, "%s goes down in '%s': put the smaller number first",
+			      trait->name, item);
 	if (step < (kind == 'x' ? 2u : 1u))
-		return sweep_refuse(why, "%s never ends in '%s': steps are x2 or +1 at least",
-				    trait->name, item);
+		return refuse(why, "%s never ends in '%s': steps are x2 or +1 at least",
+			      trait->name, item);
 	for (; !rc && from <= to; from = kind == 'x' ? from * step : from + step)
-		rc = sweep_append(axis, (uint32_t)from, why);
+		rc = append(axis, (uint32_t)from, why);
 	return rc;
 }
 
@@ -130,24 +128,23 @@ static int append_protocol(struct sweep_axis *axis, const char *item, char why[S
 
 	if (!strcmp(item, "all")) {
 		for (uint32_t i = 0; !rc && i < GN_MSG_PROTOCOLS; i++)
-			rc = sweep_append(axis, i, why);
+			rc = append(axis, i, why);
 		return rc;
 	}
 	if (!gn_msg_protocol_parse(item, &protocol))
-		return sweep_append(axis, protocol, why);
-	return sweep_refuse(
-		why,
-		"protocol must be SEND/SEND, SEND/WRITE, WRITE/SEND, WRITE/WRITE, READ, "
-		"WRITE_IMM, UD or all, not '%s'",
-		item);
+		return append(axis, protocol, why);
+	return refuse(why,
+		      "protocol must be SEND/SEND, SEND/WRITE, WRITE/SEND, WRITE/WRITE, READ, "
+		      "WRITE_IMM, UD or all, not '%s'",
+		      item);
 }
 
 static int append_topology(struct sweep_axis *axis, const char *item, char why[SWEEP_WHY_MAX])
 {
 	for (uint32_t i = 0; i < BENCH_MSG_TOPOLOGIES; i++)
 		if (!strcasecmp(item, bench_msg_topologies[i]))
-			return sweep_append(axis, i, why);
-	return sweep_refuse(why, "topology must be M:1, 1:M or M:M, not '%s'", item);
+			return append(axis, i, why);
+	return refuse(why, "topology must be M:1, 1:M or M:M, not '%s'", item);
 }
 
 static int append_item(struct sweep_axis *axis, const char *item, char why[SWEEP_WHY_MAX])
@@ -172,9 +169,8 @@ static int read_axis(struct sweep_axis *axis, const char *range, char why[SWEEP_
 		char item[ITEM_MAX];
 
 		if (!len || len >= sizeof(item))
-			return sweep_refuse(why,
-					    "%s needs values with commas between them, not '%.60s'",
-					    name, range);
+			return refuse(why, "%s needs values with commas between them, not '%.60s'",
+				      name, range);
 		memcpy(item, at, len);
 		item[len] = '\0';
 		rc = append_item(axis, item, why);
@@ -193,12 +189,11 @@ int sweep_add_range(struct sweep *s, enum sweep_key key, const char *range, char
 	int rc;
 
 	if (sweep_has(s, key))
-		return sweep_refuse(why, "%s is there twice", sweep_traits[key].name);
+		return refuse(why, "%s is there twice", sweep_traits[key].name);
 	rc = read_axis(&axis, range, why);
 	if (!rc && (uint64_t)axis.n * sweep_points(s) > SWEEP_POINTS_MAX)
-		rc = sweep_refuse(why, "%s makes it %llu points; the most are %u",
-				  sweep_traits[key].name,
-				  (unsigned long long)axis.n * sweep_points(s), SWEEP_POINTS_MAX);
+		rc = refuse(why, "%s makes it %llu points; the most are %u", sweep_traits[key].name,
+			    (unsigned long long)axis.n * sweep_points(s), SWEEP_POINTS_MAX);
 	if (rc) {
 		free(axis.values);
 		return rc;
@@ -217,10 +212,10 @@ int sweep_add(struct sweep *s, const char *text, char why[SWEEP_WHY_MAX])
 		if (strlen(name) == (size_t)(is - text) && !strncmp(text, name, strlen(name)))
 			return sweep_add_range(s, key, is + 1, why);
 	}
-	return sweep_refuse(why,
-			    "must be KEY=RANGE with a KEY of protocol, topology, nodes, threads, "
-			    "pending, request, value, not '%.60s'",
-			    text);
+	return refuse(why,
+		      "must be KEY=RANGE with a KEY of protocol, topology, nodes, threads, "
+		      "pending, request, value, not '%.60s'",
+		      text);
 }
 
 bool sweep_has(const struct sweep *s, enum sweep_key key)
@@ -240,7 +235,7 @@ uint32_t sweep_points(const struct sweep *s)
 	return n;
 }
 
-static void sweep_set(struct bench_msg_opts *o, enum sweep_key key, uint32_t value)
+static void set(struct bench_msg_opts *o, enum sweep_key key, uint32_t value)
 {
 	switch (key) {
 	case SWEEP_PROTOCOL:
@@ -269,7 +264,7 @@ static void sweep_set(struct bench_msg_opts *o, enum sweep_key key, uint32_t val
 void sweep_point(const struct sweep *s, uint32_t i, struct bench_msg_opts *opts)
 {
 	for (unsigned k = s->n; k-- > 0; i /= s->axis[k].n)
-		sweep_set(opts, s->axis[k].key, s->axis[k].values[i % s->axis[k].n]);
+		set(opts, s->axis[k].key, s->axis[k].values[i % s->axis[k].n]);
 }
 
 void sweep_free(struct sweep *s)

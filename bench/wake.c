@@ -32,16 +32,16 @@ static bool ordered_away(const struct shared *shared, uint64_t mine)
 	return __atomic_load_n(&shared->order, __ATOMIC_ACQUIRE) != mine || bench_stopped();
 }
 
-static void wake_note(struct shared *shared, struct wakes *wakes, uint64_t now_ns)
+static void note(struct shared *shared, struct wakes *wakes, uint64_t now_ns)
 {
-	/* Pairs with the release in wake_stamp(). */
+	/* Pairs with the release in stamp(). */
 	const uint64_t sent_ns = __atomic_load_n(&shared->wake.stamp_ns, __ATOMIC_ACQUIRE);
 
 	gn_hist_add(&wakes->latency_ns, now_ns - sent_ns, 1);
 }
 
-/* The sender waits for that before it sends the next, and stamps it: see wake_settle(). */
-static void wake_count(struct wakes *wakes, uint64_t n)
+/* The sender waits for that before it sends the next, and stamps it: see settle(). */
+static void count(struct wakes *wakes, uint64_t n)
 {
 	__atomic_fetch_add(&wakes->messages, n, __ATOMIC_RELEASE);
 }
@@ -53,7 +53,7 @@ static int take_messages(struct messages *m, struct wakes *wakes, const struct g
 	n = messages_receive(m, wc, n);
 	if (n < 0)
 		return n;
-	wake_count(wakes, (uint64_t)n);
+	count(wakes, (uint64_t)n);
 	return messages_restock(m);
 }
 
@@ -68,7 +68,7 @@ static int sleep_on_cq(struct messages *m, struct side *side, struct shared *sha
 		if (n == -ETIMEDOUT || n == -EINTR)
 			continue;
 		if (n > 0)
-			wake_note(shared, wakes, gn_now_ns());
+			note(shared, wakes, gn_now_ns());
 		rc = take_messages(m, wakes, wc, n);
 	}
 	/* One may have come while we were too slow to see it before the order. */
@@ -86,8 +86,8 @@ static void sleep_on_fd(struct shared *shared, uint64_t mine)
 			continue;
 		if (ordered_away(shared, mine))
 			break;
-		wake_note(shared, &shared->wake.by_eventfd, gn_now_ns());
-		wake_count(&shared->wake.by_eventfd, 1);
+		note(shared, &shared->wake.by_eventfd, gn_now_ns());
+		count(&shared->wake.by_eventfd, 1);
 	}
 }
 
@@ -113,13 +113,13 @@ int wake_sleep(struct messages *m, struct side *side, struct shared *shared, uin
 
 /* ---- the sender ---- */
 
-static void wake_stamp(struct shared *shared)
+static void stamp(struct shared *shared)
 {
-	/* Pairs with the acquire in wake_note(). */
+	/* Pairs with the acquire in note(). */
 	__atomic_store_n(&shared->wake.stamp_ns, gn_now_ns(), __ATOMIC_RELEASE);
 }
 
-static int wake_poke(const struct shared *shared)
+static int poke(const struct shared *shared)
 {
 	const uint64_t one = 1;
 
@@ -133,15 +133,15 @@ static int wake_by_message(struct pair *pair, struct messages *m)
 
 	if (rc < 0)
 		return rc;
-	wake_stamp(pair->shared);
+	stamp(pair->shared);
 	return messages_send(m);
 }
 
 static int wake_by_fd(struct pair *pair, struct messages *m)
 {
 	(void)m;
-	wake_stamp(pair->shared);
-	return wake_poke(pair->shared);
+	stamp(pair->shared);
+	return poke(pair->shared);
 }
 
 static bool is_asleep(pid_t pid)
@@ -163,7 +163,7 @@ static bool is_asleep(pid_t pid)
  * a period before it sleeps: the next message would end no sleep, or two of them the same. What
  * never comes is found when all are counted.
  */
-static void wake_settle(const struct pair *pair, const struct wakes *wakes, uint64_t n)
+static void settle(const struct pair *pair, const struct wakes *wakes, uint64_t n)
 {
 	const uint64_t until_ns = gn_deadline_us(SETTLE_US);
 
@@ -183,16 +183,16 @@ static int wake_block(struct pair *pair, struct messages *m, enum order order,
 	pair_order(pair, order);
 	for (unsigned i = 0; i < BLOCK_WAKES && !rc; i++) {
 		gn_sleep_us(PERIOD_US);
-		wake_settle(pair, wakes, before + i);
+		settle(pair, wakes, before + i);
 		rc = bench_stopped() ? -EINTR : wake(pair, m);
 	}
 	if (!rc)
-		wake_settle(pair, wakes, before + BLOCK_WAKES);
+		settle(pair, wakes, before + BLOCK_WAKES);
 	if (rc)
 		return rc;
 	pair_order(pair, ORDER_IDLE);
 	if (order == ORDER_WAKE_FD)
-		rc = wake_poke(pair->shared); /* it sees the order when it wakes up */
+		rc = poke(pair->shared); /* it sees the order when it wakes up */
 	return rc ? rc : pair_wait(pair);
 }
 
@@ -201,8 +201,7 @@ static double cpu_percent(const struct wakes *wakes)
 	return 100.0 * (double)wakes->cpu_ns / (double)wakes->wall_ns;
 }
 
-static int wake_fill_result(const struct wake_report *wake, uint64_t sent,
-			    struct bench_result *result)
+static int report(const struct wake_report *wake, uint64_t sent, struct bench_result *result)
 {
 	const struct wakes *own = &wake->by_message, *limit = &wake->by_eventfd;
 
@@ -240,5 +239,5 @@ int wake_run(struct pair *pair, struct messages *m, bench_progress_fn *progress,
 		if (progress)
 			progress(opts, fmin(1, (double)(sent * PERIOD_US) / opts->seconds / 1e6));
 	}
-	return rc ? rc : wake_fill_result(wake, sent, result);
+	return rc ? rc : report(wake, sent, result);
 }

@@ -53,7 +53,7 @@ struct total {
 	double wall_seconds;
 };
 
-static int sim_build(const struct request *r, struct cluster *out, struct lab_error *error)
+static int build(const struct request *r, struct cluster *out, struct lab_error *error)
 {
 	struct config config = {0};
 	const struct {
@@ -96,7 +96,7 @@ static int run_once(const struct request *r, struct total *total, struct lab_err
 	};
 	struct trial_result result;
 	struct cluster cluster;
-	int rc = sim_build(r, &cluster, error);
+	int rc = build(r, &cluster, error);
 
 	if (rc)
 		return rc;
