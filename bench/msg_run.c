@@ -30,7 +30,7 @@ static void run_on(cpu_set_t *set, int cpu)
  * The first requester and the first responder have the two that were chosen. Requesters share one
  * part of all cores, responders the other, as many as there are of them.
  */
-static void share_cpus(struct procs *procs, const struct bench_msg_opts *o)
+static void msg_share_cpus(struct procs *procs, const struct bench_msg_opts *o)
 {
 	const uint32_t requesters = bench_msg_requesters(o), responders = bench_msg_responders(o);
 	struct msg_run *run = (struct msg_run *)procs->run;
@@ -61,8 +61,8 @@ static double limit_ratio_of(uint64_t a, uint64_t b)
 	return b ? (double)a / (double)b : 0;
 }
 
-static void take_result(const struct bench_msg_opts *o, const struct load_result *from,
-			struct bench_msg_result *r)
+static void msg_take_result(const struct bench_msg_opts *o, const struct load_result *from,
+			    struct bench_msg_result *r)
 {
 	const bool ud = o->protocol == GN_MSG_UD;
 
@@ -140,8 +140,8 @@ static int measure_requests(struct procs *procs, bench_progress_fn *progress, st
 	return rc;
 }
 
-static int run_processes(const struct bench_msg_opts *o, bench_progress_fn *progress,
-			 struct load_result *result, struct bench_msg_result *out)
+static int msg_run_processes(const struct bench_msg_opts *o, bench_progress_fn *progress,
+			     struct load_result *result, struct bench_msg_result *out)
 {
 	const struct limit_opts limit = {.request_bytes = o->request_bytes,
 					 .result_bytes = o->value_bytes,
@@ -155,12 +155,12 @@ static int run_processes(const struct bench_msg_opts *o, bench_progress_fn *prog
 	if (rc)
 		return rc;
 	((struct msg_run *)procs.run)->opts = *o;
-	share_cpus(&procs, o);
+	msg_share_cpus(&procs, o);
 	sched_setaffinity(0, sizeof(cpu_set_t), &procs.run->client_cpus[0]);
 	rc = measure_requests(&procs, progress, result);
 	procs_stop_server(&procs);
 	if (!rc) {
-		take_result(o, result, out);
+		msg_take_result(o, result, out);
 		add_responders((struct msg_run *)procs.run, out);
 	}
 	return procs_close(&procs, rc, result);
@@ -217,7 +217,7 @@ static void set_length(const struct bench_msg_opts *o, struct load_length *l)
 }
 
 /* M:1: node 0 responds; 1:M: it requests. */
-static unsigned place_all(const struct bench_msg_opts *o, struct load_place *places)
+static unsigned msg_place_all(const struct bench_msg_opts *o, struct load_place *places)
 {
 	const bool mm = o->topology == BENCH_MSG_MM;
 	const unsigned n = mm ? o->nodes : o->nodes + 1;
@@ -238,8 +238,8 @@ static unsigned place_all(const struct bench_msg_opts *o, struct load_place *pla
 	return n;
 }
 
-static int run_cluster(const struct bench_msg_opts *o, struct load_result *result,
-		       struct bench_msg_result *out)
+static int msg_run_cluster(const struct bench_msg_opts *o, struct load_result *result,
+			   struct bench_msg_result *out)
 {
 	struct msg_run *run = (struct msg_run *)load_run_create(sizeof(*run), &o->load);
 	struct load_place *places = calloc(o->nodes + 1, sizeof(*places));
@@ -256,12 +256,12 @@ static int run_cluster(const struct bench_msg_opts *o, struct load_result *resul
 	run->load.servers_per_node = msg_resp_threads(o);
 	run->load.first_server_node = o->topology == BENCH_MSG_1M;
 	set_length(o, &run->load.length);
-	rc = load_simulate(&run->load, &load_msg, places, place_all(o, places), result);
+	rc = load_simulate(&run->load, &load_msg, places, msg_place_all(o, places), result);
 	free(places);
 	if (rc)
 		return rc;
 	result->client_wrs = result->round_trips; /* of both sides */
-	take_result(o, result, out);
+	msg_take_result(o, result, out);
 	out->lost = o->protocol == GN_MSG_UD ? 0 : NAN; /* one would have failed the run */
 	return 0;
 }
@@ -275,8 +275,8 @@ int bench_msg_run(const struct bench_msg_opts *o, bench_progress_fn *progress,
 
 	*out = (struct bench_msg_result){.limit_ratio = NAN};
 	load_result_init(&result);
-	rc = o->load.profile ? run_cluster(o, &result, out) :
-			       run_processes(o, progress, &result, out);
+	rc = o->load.profile ? msg_run_cluster(o, &result, out) :
+			       msg_run_processes(o, progress, &result, out);
 	memcpy(out->error, result.error, sizeof(out->error));
 	out->wall_seconds = 1e-9 * (double)(gn_now_ns() - began_ns);
 	return rc;

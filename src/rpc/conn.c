@@ -126,11 +126,6 @@ int rpc_conn_recv(struct rpc_conn *c)
 	return gn_post_recv(c->link.qp, &wr, NULL);
 }
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
 static struct rpc_conn *conn_new(struct rpc_thread *t, const struct rpc_hello *hello)
 {
 	const struct gn_rpc_server_opts *o = &t->server->opts;
