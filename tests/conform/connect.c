@@ -208,7 +208,7 @@ static bool bad_addresses(struct cf *cf, struct gn_qp *qp)
 	return true;
 }
 
-/* Nobody there, nobody who answers, and on a network also no such host. */
+/* No listener, a peer that does not answer, and on a network also an unknown host. */
 static bool unreachable(struct cf *cf, struct gn_cq *cq)
 {
 	struct gn_conn_opts opts = {.size = sizeof(opts), .timeout_us = TIMEOUT_US};
@@ -263,8 +263,8 @@ static bool refuse_b(struct cf *cf)
 /* ---- 65 ---- */
 
 /*
- * A thread of B's that connects and, once told to, goes away without having heard from A. It must
- * take its channel's events all the while for the request to get to A at all, so it owns all.
+ * A thread of B that connects and, on request, destroys its qp before A answers. The request
+ * reaches A only while the thread takes its channel's events, so it owns all objects.
  */
 struct visitor {
 	struct gn_ctx *ctx;
@@ -290,7 +290,7 @@ static int visit(struct visitor *v, struct gn_chan *chan, struct gn_cq *cq)
 	err = gn_connect(qp, v->addr, &conn);
 	while (!err && !__atomic_load_n(&v->leave, __ATOMIC_ACQUIRE)) {
 		err = gn_chan_wait(chan, gn_deadline_us(look_us), &ev);
-		/* Nothing is what should come: nobody has accepted. */
+		/* Nothing must arrive: the request was not accepted. */
 		err = err == -ETIMEDOUT || err == -EINTR ? 0 : err ? err : -EPROTO;
 	}
 	return gn_qp_destroy(qp) ?: err;
@@ -362,11 +362,11 @@ static bool reject_late(struct cf *cf)
 	CHECK(cf_sync(cf));
 	CHECK(cf_sync(cf));
 	gn_reject(ev.req, NULL,
-		  0); /* whatever it says, the request is gone: the fabric will close */
+		  0); /* whatever it returns, the request is freed: the fabric will close */
 	return true;
 }
 
-/* A: a request that nobody has taken dies with the listener; one that was taken does not. */
+/* A: a queued request is destroyed with its listener; a taken request is not. */
 static bool close_listener(struct cf *cf, struct gn_cq *cq, struct gn_listener *listener)
 {
 	struct gn_wait_item item = gn_wait_on(gn_chan_source(cf->chan));
@@ -486,7 +486,7 @@ static bool crowd_send(struct cf *cf, struct crowd *crowd, struct gn_qp *qp, uns
 	return cf_post(cf, qp, &wr);
 }
 
-/* One message on each connection: it is in its own word, on its own qp. */
+/* One message on each connection, in its own word and on its own qp. */
 static bool crowd_hear(struct cf *cf, struct crowd *crowd, bool heard[CROWD])
 {
 	struct gn_wc wc;

@@ -249,6 +249,11 @@ static inline int raw_folder_make(void **state)
 }
 
 #define RAW_CASE(name) cmocka_unit_test_setup_teardown(name, raw_folder_make, side_folder_remove)
+/* A case that is run with the name of a role as its state. */
+#define RAW_CASE_ROLE(name, run, role)                                \
+	{                                                             \
+#name, run, raw_folder_make, side_folder_remove, role \
+	}
 
 static inline void raw_end(struct raw_process *p)
 {
