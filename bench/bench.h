@@ -102,6 +102,12 @@ struct bench_machine {
 };
 void bench_machine_get(struct bench_machine *out);
 
+/* Why something cannot be run: one line without a newline. */
+#define BENCH_WHY_MAX 512u
+/* Returns -EINVAL, for the caller to return in turn. */
+int bench_refuse(char why[BENCH_WHY_MAX], const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
 /* machine may be NULL. */
 void bench_print_json(FILE *f, const struct bench_opts *opts, const struct bench_result *result,
 		      const struct bench_machine *machine);

@@ -51,7 +51,7 @@ static int read_load(const struct config *c, struct bench_msg_opts *o, struct la
 		{"resp_threads", 0, 1, BENCH_MSG_THREADS_MAX, &resp},
 		{"qps_per_resp_thread", 0, 1, GN_MSG_CONNS_MAX, &conns},
 	};
-	char why[BENCH_MSG_WHY_MAX];
+	char why[BENCH_WHY_MAX];
 	int rc = read_topology(c, o, error);
 
 	if (!rc)
