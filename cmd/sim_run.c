@@ -98,7 +98,7 @@ static int sim_run_run(const struct args *args)
 	while (layer->name && strcmp(layer->name, args->words[0]))
 		layer++;
 	if (!layer->name)
-		return cmd_usage_error("there is no layer '%s': fabric, rpc, kv, msg",
+		return cmd_usage_error("there is no layer '%s' here: fabric",
 				       args->words[0]);
 	if (config_parse(&config, r->config, strlen(r->config), &error))
 		return cmd_usage_error("--config: %s", error.text);
@@ -119,7 +119,7 @@ static int sim_run_run(const struct args *args)
 const struct command command_sim_run = {
 	.name = "run",
 	.what = "run one load on a simulated cluster and print all that was measured",
-	.about = "Runs one load of the layer fabric, rpc, kv or msg on a simulated cluster, and "
+	.about = "Runs one load of the layer fabric on a simulated cluster, and "
 		 "prints each metric and its value. The keys of --config and the metrics are those "
 		 "of data/paper.tsv, whose head explains them.",
 	.more = "  gannet sim run fabric --profile cx3 --config 'op=READ;dir=in;size=32;"
