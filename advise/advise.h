@@ -129,7 +129,7 @@ struct advise_answer {
 int advise_check(const struct advise_query *query, char why[BENCH_WHY_MAX]);
 
 struct advise_env {
-	/* bench_msg_run() and bench_rpc_run(), but for tests. No rpc: rpc.batch is not simulated. */
+	/* bench_msg_run(), bench_rpc_run(), or a test's. No rpc: rpc.batch is not simulated. */
 	int (*msg)(const struct bench_msg_opts *opts, bench_progress_fn *progress,
 		   struct bench_msg_result *out);
 	int (*rpc)(const struct bench_rpc_opts *opts, bench_progress_fn *progress,
