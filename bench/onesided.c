@@ -28,7 +28,7 @@ struct one_sided {
 	struct gn_sge *sge;
 };
 
-static enum gn_op fabric_op(enum bench_op op)
+enum gn_op one_sided_op(enum bench_op op)
 {
 	switch (op) {
 	case BENCH_READ:
@@ -65,7 +65,7 @@ int one_sided_create(struct side *side, struct one_sided **out)
 		return -ENOMEM;
 	}
 	o->side = side;
-	o->op = fabric_op(opts->op);
+	o->op = one_sided_op(opts->op);
 	o->local_slots = o->op == GN_OP_WRITE ? 2 * slots : slots;
 	o->remote_slots = o->op == GN_OP_READ ? 2 * slots : slots;
 	o->group_chains = (uint32_t)(one_sided_group_ops(opts) / opts->depth);

@@ -237,6 +237,9 @@ struct copying {
 };
 int copying_run(void *copying, uint64_t block_ns, struct block *out);
 
+/* What the fabric calls it. */
+enum gn_op one_sided_op(enum bench_op op);
+
 struct one_sided;
 int one_sided_create(struct side *side, struct one_sided **out);
 void one_sided_destroy(struct one_sided *o);

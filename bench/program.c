@@ -80,12 +80,16 @@ int load_program(struct gn_env *env, int argc, char **argv)
 				"opening the fabric");
 	if (!rc && run->opts.paper && (proc->n_clients || proc->kind->one_ctx))
 		rc = load_check(run, gn_ctx_create(proc->fabric, &proc->ctx), "creating a context");
+	if (!rc && proc->kind->proc_open)
+		rc = proc->kind->proc_open(proc);
 	if (!rc) {
 		tasks_make(proc, tasks, clients);
 		tasks_run(proc, tasks, n);
 	} else {
 		run->gone += proc->n_clients;
 	}
+	if (proc->state)
+		proc->kind->proc_close(proc);
 	gn_ctx_destroy(proc->ctx);
 	if (proc->fabric && run->simulated)
 		load_count_fabric(proc->fabric, &run->life);

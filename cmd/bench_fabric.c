@@ -12,8 +12,10 @@
 #include <unistd.h>
 
 #include <gannet/exec.h>
+#include <gannet/sim.h>
 
 #include "bench_cmd.h"
+#include "fabric.h"
 
 /* What `gannet bench fabric` runs. */
 static const struct {
@@ -31,6 +33,8 @@ static const struct {
 struct request {
 	struct bench_opts opts;
 	struct bench_output out;
+	struct bench_fabric_opts cluster;
+	uint32_t inlined;
 	bool has_op, machine;
 	bool one;		    /* gn_post_one() */
 	uint32_t size_bytes, depth; /* 0: the operation's own */
@@ -58,6 +62,57 @@ static int take_cpus(const char *name, const char *text, void *to)
 	return 0;
 }
 
+#define CLUSTER_AT(member) .to = offsetof(struct bench_fabric_opts, member)
+#define CLUSTER_OPTIONS                                                                \
+	"topology nodes machines clients threads qps window window-qp window-machine " \
+	"signal-every shared-by requests lead region procs-each inline"
+
+static const char *const inline_choices[] = {"auto", "yes", "no", NULL};
+
+static const struct opt cluster_options[] = {
+	{OPT_TEXT, "profile", "P", "sim: of the network cards, a name or a file with a '/'",
+	 BENCH_PROFILE, CLUSTER_AT(load.profile)},
+	{OPT_REAL, "effort", "E", "sim: how long to measure; 1 is as long as a figure needs",
+	 CLUSTER_AT(load.effort), RANGE(0.001, 1000)},
+	{OPT_U64, "seed", "N", "of a simulation", CLUSTER_AT(load.seed)},
+	{OPT_CHOICE, "topology", "T",
+	 "sim: a cluster. in: clients request of a server; out: the server's threads of its "
+	 "clients; M:1: many nodes of one; 1:M: one of many; M:M: all of all",
+	 "two machines", CLUSTER_AT(topology), .choices = bench_fabric_topologies},
+	{OPT_U32, "machines", "N", "in, out: with clients", CLUSTER_AT(load.machines),
+	 RANGE(1, LOAD_MACHINES_MAX)},
+	{OPT_U32, "clients", "N", "in, out: threads of each machine", CLUSTER_AT(load.clients),
+	 RANGE(1, BENCH_FABRIC_THREADS_MAX)},
+	{OPT_U32, "nodes", "N", "M:1, 1:M: the many; M:M: all", CLUSTER_AT(nodes),
+	 RANGE(1, LOAD_MACHINES_MAX)},
+	{OPT_U32, "threads", "N", "in, out: of the server; else of each node that requests",
+	 CLUSTER_AT(load.threads), RANGE(1, BENCH_FABRIC_THREADS_MAX)},
+	{OPT_U32, "qps", "N", "a thread's connections to each process; M:M: in all",
+	 "1; M:M: one to each", CLUSTER_AT(qps), RANGE(1, BENCH_FABRIC_QPS_MAX)},
+	{OPT_U32, "window", "N",
+	 "requests that a thread has under way, each on a connection drawn at random", "--depth",
+	 CLUSTER_AT(window), RANGE(1, BENCH_FABRIC_WINDOW_MAX)},
+	{OPT_U32, "window-qp", "N", "… that a connection has", "", CLUSTER_AT(window_qp),
+	 RANGE(1, BENCH_FABRIC_WINDOW_MAX)},
+	{OPT_U32, "window-machine", "N", "… that a machine has, spread over its threads", "",
+	 CLUSTER_AT(window_machine), RANGE(1, BENCH_FABRIC_WINDOW_MAX)},
+	{OPT_U32, "signal-every", "N",
+	 "requests go one by one without a window; one of N is signaled and waited for", "",
+	 CLUSTER_AT(signal_every), RANGE(2, BENCH_FABRIC_CHAIN_MAX)},
+	{OPT_U32, "shared-by", "N", "threads that share connections and a completion queue",
+	 CLUSTER_AT(shared_by), RANGE(1, BENCH_FABRIC_THREADS_MAX)},
+	{OPT_U32, "requests", "N", "of an operation, one after the other", CLUSTER_AT(requests),
+	 RANGE(1, 1024)},
+	{OPT_U32, "lead", "N", "bytes before those that are moved; such buffers lie end to end",
+	 "0; buffers begin at cache lines", CLUSTER_AT(lead_bytes),
+	 RANGE(1, BENCH_FABRIC_SIZE_MAX)},
+	{OPT_U64, "region", "N", "bytes that atomics hit at random", "256K",
+	 CLUSTER_AT(region_bytes), RANGE(8, 1u << 30)},
+	{OPT_FLAG, "procs-each", NULL, "every thread is a process of its own",
+	 CLUSTER_AT(procs_each)},
+	{.type = OPT_END},
+};
+
 static const struct opt options[] = {
 	{OPT_CHOICE, "op", "OP",
 	 "write read cas faa: chains of unsignaled requests, target idle\n"
@@ -71,7 +126,7 @@ static const struct opt options[] = {
 	 AT(depth), RANGE(1, BENCH_DEPTH_MAX)},
 	{OPT_REAL, "seconds", "S", "for each, not counting its limit", AT(opts.seconds),
 	 RANGE(0.01, BENCH_SECONDS_MAX)},
-	{OPT_CHARS, "provider", "P", "shm, verbs or verbs:DEVICE",
+	{OPT_CHARS, "provider", "P", "shm, verbs, verbs:DEVICE, or sim",
 	 OPT_ARRAY(struct request, opts.provider)},
 	{OPT_CHARS, "addr", "HOST", "for verbs: this machine's address on the RDMA network",
 	 OPT_ARRAY(struct request, opts.host)},
@@ -80,6 +135,9 @@ static const struct opt options[] = {
 	{OPT_FLAG, "machine", NULL, "adds cpu, cores and kernel to what --json prints",
 	 AT(machine)},
 	{OPT_TABLE, .to = offsetof(struct request, out), .table = bench_output_options},
+	{OPT_TABLE, .to = offsetof(struct request, cluster), .table = cluster_options},
+	{OPT_CHOICE, "inline", "I", "sim: the payload goes with the request",
+	 "write and ud-send of up to 92 bytes do", AT(inlined), .choices = inline_choices},
 	{OPT_FLAG, "one", NULL, "with --instructions: by gn_post_one() instead of gn_post_send()",
 	 AT(one)},
 	{.type = OPT_END},
@@ -112,7 +170,7 @@ static int check_counted(const struct args *args)
 }
 
 /* What only makes sense together. */
-static int bench_fabric_check(const struct args *args)
+static int check_pair(const struct args *args)
 {
 	const struct request *r = args->opts;
 	const struct bench_opts *opts = &r->opts;
@@ -131,6 +189,90 @@ static int bench_fabric_check(const struct args *args)
 		return cmd_usage_error("--size times --depth must not exceed %u MiB",
 				       BENCH_IN_FLIGHT_MAX >> 20);
 	return check_counted(args);
+}
+
+/* ---- a simulated cluster ---- */
+
+#define REGION_BYTES (256u << 10)
+
+static int take_cluster(struct request *r, const struct args *args)
+{
+	struct bench_fabric_opts *o = &r->cluster;
+	const bool star = o->topology == FABRIC_IN || o->topology == FABRIC_OUT;
+	const bool can_inline = r->opts.op == BENCH_WRITE || r->opts.op == BENCH_UD_SEND;
+
+	if (star ? opt_given(args, "nodes") : opt_given(args, "machines clients"))
+		return cmd_usage_error("--machines and --clients are for --topology in and out, "
+				       "--nodes for the others");
+	if (!star && !o->nodes)
+		return cmd_usage_error("--topology %s needs --nodes",
+				       bench_fabric_topologies[o->topology]);
+	snprintf(o->load.provider, sizeof(o->load.provider), "sim");
+	o->op = r->opts.op;
+	o->size_bytes = r->size_bytes ? r->size_bytes : bench_traits[o->op].size_bytes;
+	o->chain = r->depth ? r->depth : 1;
+	o->inlined = r->inlined ? r->inlined == 1 :
+				  can_inline && o->size_bytes <= BENCH_FABRIC_INLINE;
+	if (!o->qps)
+		o->qps = o->topology == FABRIC_MM && o->nodes > 1 ? o->nodes - 1 : 1;
+	if (!opt_given(args, "window window-qp window-machine signal-every"))
+		o->window = o->chain;
+	if (!o->region_bytes && bench_traits[o->op].kind == BENCH_ATOMIC)
+		o->region_bytes = REGION_BYTES;
+	return 0;
+}
+
+static int check_cluster(struct request *r, const struct args *args)
+{
+	char error[LOAD_ERROR_MAX];
+	int status;
+
+	if (!r->has_op)
+		return cmd_usage_error("--topology needs --op");
+	if (r->size_bytes > BENCH_FABRIC_SIZE_MAX || r->depth > BENCH_FABRIC_CHAIN_MAX)
+		return cmd_usage_error("a cluster has --size up to %u MiB and --depth up to %u",
+				       BENCH_FABRIC_SIZE_MAX >> 20, BENCH_FABRIC_CHAIN_MAX);
+	status = take_cluster(r, args);
+	if (status)
+		return status;
+	return bench_fabric_check(&r->cluster, error) ? cmd_usage_error("%s", error) : 0;
+}
+
+static int run_cluster(const struct request *r)
+{
+	struct bench_fabric_result result;
+	int status;
+
+	bench_stop_on_signals();
+	status = bench_load_end("bench fabric", bench_fabric_run(&r->cluster, &result),
+				&result.load);
+	if (status)
+		return status;
+	if (r->out.json)
+		bench_fabric_print_json(stdout, &r->cluster, &result);
+	else
+		bench_fabric_print_row(stdout, &r->cluster, &result);
+	return cmd_flush_stdout();
+}
+
+static int check_simulated(struct request *r, const struct args *args)
+{
+	const bool sim = !strcmp(r->opts.provider, "sim");
+
+	if (!sim && opt_given(args, "profile effort " CLUSTER_OPTIONS))
+		return cmd_usage_error("clusters, --profile and --effort are for --provider sim");
+	if (!sim)
+		return 0;
+	if (opt_given(args, "addr seconds cpus machine instructions callgrind one"))
+		return cmd_usage_error("--provider sim takes --effort; leave --addr, --seconds, "
+				       "--cpus, --machine and --instructions out");
+	if (!opt_given(args, "topology") && opt_given(args, CLUSTER_OPTIONS))
+		return cmd_usage_error("options of a cluster need --topology");
+	if (!r->cluster.load.profile)
+		r->cluster.load.profile = BENCH_PROFILE;
+	return cmd_sim_check(&(struct gn_sim_opts){.size = sizeof(struct gn_sim_opts),
+						   .profile = r->cluster.load.profile,
+						   .nodes = 1});
 }
 
 /* ---- running ---- */
@@ -237,15 +379,22 @@ static int count_instructions(const struct request *r)
 	return bench_count(&common, r->has_op ? 1 : COUNTED, vary, r, r->out.json);
 }
 
-static int bench_fabric_run(const struct args *args)
+static int bench_fabric_main(const struct args *args)
 {
 	struct request *r = args->opts;
 	int status, rc = 0;
 
 	r->has_op = opt_given(args, "op");
+	status = check_simulated(r, args);
+	if (!status && opt_given(args, "topology"))
+		status = check_cluster(r, args);
+	if (status)
+		return status;
+	if (opt_given(args, "topology"))
+		return run_cluster(r);
 	if (!opt_given(args, "cpus"))
 		bench_pick_cpus(r->opts.cpus);
-	status = bench_fabric_check(args);
+	status = check_pair(args);
 	if (status)
 		return status;
 	if (r->out.instructions)
@@ -275,6 +424,13 @@ const struct command command_bench_fabric = {
 	.more = "Times are of one operation: a round trip, or a request's share of its chain; p50 "
 		"and p99 of groups of 32 round trips or about 512 requests. All data is checked "
 		"at the end.",
-	.run = bench_fabric_run,
-	OPTIONS(options, struct request, .opts = {.provider = "shm", .seconds = 1}),
+	.run = bench_fabric_main,
+	OPTIONS(options, struct request, .opts = {.provider = "shm", .seconds = 1},
+		.cluster = {.load = {.effort = 1,
+				     .seed = 1,
+				     .threads = 1,
+				     .machines = 1,
+				     .clients = 1},
+			    .shared_by = 1,
+			    .requests = 1}),
 };
