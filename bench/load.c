@@ -365,6 +365,8 @@ void load_sheet_result(struct bench_sheet *s, const struct load_result *r)
 	sheet_number(s, "client_wrs_per_call", r->client_wrs, 4);
 	sheet_number(s, "round_trips_per_call", r->round_trips, 6);
 	sheet_number(s, "doorbells_per_call", r->doorbells, 4);
+	sheet_number(s, "fetches_per_call",
+		     none + (sums->calls ? (double)sums->fetches / (double)sums->calls : 0), 6);
 	sheet_number(s, "fetches", none + (double)sums->fetches, 0);
 	sheet_number(s, "failed_fetches", none + (double)sums->failed_fetches, 0);
 	sheet_number(s, "second_reads", none + (double)sums->second_reads, 0);
