@@ -3,7 +3,7 @@
  * The fabric benchmark, as the gannet command sees it: fill in options, run, print.
  *
  * A run is two processes on two cores: the caller's measures, a second one that it spawns is the
- * peer. Each benchmark runs next to its limit: latencies next to a bare ping-pong of two cache
+ * peer. Or it is the same two programs on two simulated machines, without limits beside them. Each benchmark runs next to its limit: latencies next to a bare ping-pong of two cache
  * lines, copies next to memcpy, in short blocks that take turns, because what a machine can do
  * changes from second to second. One thread at a time.
  */
@@ -49,8 +49,9 @@ extern const char *const bench_ops[BENCH_OPS + 1]; /* names, to a NULL */
 #define BENCH_CPUS_MAX	    1024 /* as many as a cpu_set_t holds */
 
 struct bench_opts {
-	char provider[80]; /* for gn_fabric_open() */
-	char host[128];	   /* where the peer listens, unless the provider is shm */
+	char provider[80];   /* for gn_fabric_open() */
+	char host[128];	     /* where the peer listens over verbs; else empty */
+	const char *profile; /* of simulated machines; NULL: processes */
 	enum bench_op op;
 	uint32_t size_bytes;
 	uint32_t depth; /* requests of a chain; messages in flight */

@@ -35,7 +35,7 @@ static void tasks_run(struct load_proc *proc, struct task *tasks, uint32_t n)
 		task_run(&tasks[0]);
 		return;
 	}
-	for (; started < n; started++) {
+	for (; started < n && !load_failed(proc->run); started++) {
 		const char *name = tasks[started].client ? "client" : "server";
 		const int rc =
 			gn_thread_start(name, task_run, &tasks[started], &tasks[started].thread);

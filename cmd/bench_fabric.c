@@ -72,40 +72,37 @@ static const char *const inline_choices[] = {"auto", "yes", "no", NULL};
 static const struct opt cluster_options[] = {
 	{OPT_TEXT, "profile", "P", "sim: of the network cards, a name or a file with a '/'",
 	 BENCH_PROFILE, CLUSTER_AT(load.profile)},
-	{OPT_REAL, "effort", "E", "sim: how long to measure; 1 is as long as a figure needs",
-	 CLUSTER_AT(load.effort), RANGE(0.001, 1000)},
-	{OPT_U64, "seed", "N", "of a simulation", CLUSTER_AT(load.seed)},
+	{OPT_REAL, "effort", "E", "sim: how long to measure", CLUSTER_AT(load.effort),
+	 RANGE(0.001, 1000)},
+	{OPT_U64, "seed", "N", "sim: of everything left to chance", CLUSTER_AT(load.seed)},
 	{OPT_CHOICE, "topology", "T",
-	 "sim: a cluster. in: clients request of a server; out: the server's threads of its "
-	 "clients; M:1: many nodes of one; 1:M: one of many; M:M: all of all",
+	 "sim: a cluster. in: clients request of a server; out: it requests of them; M:1: many "
+	 "nodes of one; 1:M: one of many; M:M: all of all",
 	 "two machines", CLUSTER_AT(topology), .choices = bench_fabric_topologies},
 	{OPT_U32, "machines", "N", "in, out: with clients", CLUSTER_AT(load.machines),
 	 RANGE(1, LOAD_MACHINES_MAX)},
 	{OPT_U32, "clients", "N", "in, out: threads of each machine", CLUSTER_AT(load.clients),
 	 RANGE(1, BENCH_FABRIC_THREADS_MAX)},
-	{OPT_U32, "nodes", "N", "M:1, 1:M: the many; M:M: all", CLUSTER_AT(nodes),
+	{OPT_U32, "nodes", "N", "M:1, 1:M: the many; M:M: all", "", CLUSTER_AT(nodes),
 	 RANGE(1, LOAD_MACHINES_MAX)},
-	{OPT_U32, "threads", "N", "in, out: of the server; else of each node that requests",
+	{OPT_U32, "threads", "N", "in, out: of the server; else of a node",
 	 CLUSTER_AT(load.threads), RANGE(1, BENCH_FABRIC_THREADS_MAX)},
-	{OPT_U32, "qps", "N", "a thread's connections to each process; M:M: in all",
-	 "1; M:M: one to each", CLUSTER_AT(qps), RANGE(1, BENCH_FABRIC_QPS_MAX)},
-	{OPT_U32, "window", "N",
-	 "requests that a thread has under way, each on a connection drawn at random", "--depth",
+	{OPT_U32, "qps", "N", "of a thread to each process; M:M: to all", "1; M:M: 1 each",
+	 CLUSTER_AT(qps), RANGE(1, BENCH_FABRIC_QPS_MAX)},
+	{OPT_U32, "window", "N", "requests of a thread under way, on any of its qps", "--depth",
 	 CLUSTER_AT(window), RANGE(1, BENCH_FABRIC_WINDOW_MAX)},
-	{OPT_U32, "window-qp", "N", "… that a connection has", "", CLUSTER_AT(window_qp),
+	{OPT_U32, "window-qp", "N", "… of a qp", "", CLUSTER_AT(window_qp),
 	 RANGE(1, BENCH_FABRIC_WINDOW_MAX)},
-	{OPT_U32, "window-machine", "N", "… that a machine has, spread over its threads", "",
+	{OPT_U32, "window-machine", "N", "… of all threads of a machine", "",
 	 CLUSTER_AT(window_machine), RANGE(1, BENCH_FABRIC_WINDOW_MAX)},
-	{OPT_U32, "signal-every", "N",
-	 "requests go one by one without a window; one of N is signaled and waited for", "",
+	{OPT_U32, "signal-every", "N", "no window; one of N requests is signaled", "",
 	 CLUSTER_AT(signal_every), RANGE(2, BENCH_FABRIC_CHAIN_MAX)},
-	{OPT_U32, "shared-by", "N", "threads that share connections and a completion queue",
-	 CLUSTER_AT(shared_by), RANGE(1, BENCH_FABRIC_THREADS_MAX)},
+	{OPT_U32, "shared-by", "N", "threads that share qps and a cq", CLUSTER_AT(shared_by),
+	 RANGE(1, BENCH_FABRIC_THREADS_MAX)},
 	{OPT_U32, "requests", "N", "of an operation, one after the other", CLUSTER_AT(requests),
 	 RANGE(1, 1024)},
-	{OPT_U32, "lead", "N", "bytes before those that are moved; such buffers lie end to end",
-	 "0; buffers begin at cache lines", CLUSTER_AT(lead_bytes),
-	 RANGE(1, BENCH_FABRIC_SIZE_MAX)},
+	{OPT_U32, "lead", "N", "bytes before those that are moved", "buffers begin at cache lines",
+	 CLUSTER_AT(lead_bytes), RANGE(1, BENCH_FABRIC_SIZE_MAX)},
 	{OPT_U64, "region", "N", "bytes that atomics hit at random", "256K",
 	 CLUSTER_AT(region_bytes), RANGE(8, 1u << 30)},
 	{OPT_FLAG, "procs-each", NULL, "every thread is a process of its own",
@@ -122,8 +119,8 @@ static const struct opt options[] = {
 	 "", AT(opts.op), .choices = bench_ops},
 	{OPT_U32, "size", "N", "bytes", "32; atomics have 8", AT(size_bytes),
 	 RANGE(1, BENCH_SIZE_MAX)},
-	{OPT_U32, "depth", "N", "requests in a chain, messages in flight", "16; messages 1",
-	 AT(depth), RANGE(1, BENCH_DEPTH_MAX)},
+	{OPT_U32, "depth", "N", "requests in a chain, messages in flight", "16 or 1", AT(depth),
+	 RANGE(1, BENCH_DEPTH_MAX)},
 	{OPT_REAL, "seconds", "S", "for each, not counting its limit", AT(opts.seconds),
 	 RANGE(0.01, BENCH_SECONDS_MAX)},
 	{OPT_CHARS, "provider", "P", "shm, verbs, verbs:DEVICE, or sim",
@@ -136,8 +133,8 @@ static const struct opt options[] = {
 	 AT(machine)},
 	{OPT_TABLE, .to = offsetof(struct request, out), .table = bench_output_options},
 	{OPT_TABLE, .to = offsetof(struct request, cluster), .table = cluster_options},
-	{OPT_CHOICE, "inline", "I", "sim: the payload goes with the request",
-	 "write and ud-send of up to 92 bytes do", AT(inlined), .choices = inline_choices},
+	{OPT_CHOICE, "inline", "I", "the payload goes with the request", "up to 92 bytes do",
+	 AT(inlined), .choices = inline_choices},
 	{OPT_FLAG, "one", NULL, "with --instructions: by gn_post_one() instead of gn_post_send()",
 	 AT(one)},
 	{.type = OPT_END},
@@ -146,6 +143,11 @@ static const struct opt options[] = {
 static bool is_one_sided(enum bench_op op)
 {
 	return bench_traits[op].kind == BENCH_ONE_SIDED || bench_traits[op].kind == BENCH_ATOMIC;
+}
+
+static bool is_simulated(enum bench_op op)
+{
+	return is_one_sided(op) || bench_traits[op].kind == BENCH_MESSAGE;
 }
 
 static int check_counted(const struct args *args)
@@ -174,10 +176,12 @@ static int check_pair(const struct args *args)
 {
 	const struct request *r = args->opts;
 	const struct bench_opts *opts = &r->opts;
-	const int status = bench_check_provider(opts->provider, opts->host);
 
-	if (status)
-		return status;
+	if (!opts->profile && bench_check_provider(opts->provider, opts->host))
+		return EXIT_USAGE;
+	if (opts->profile && r->has_op && !is_simulated(opts->op))
+		return cmd_usage_error("%s is of processes, not of --provider sim",
+				       bench_ops[opts->op]);
 	if (r->has_op && r->size_bytes && r->size_bytes != 8 &&
 	    bench_traits[opts->op].kind == BENCH_ATOMIC)
 		return cmd_usage_error("%s works on 8 bytes; leave --size out",
@@ -194,6 +198,8 @@ static int check_pair(const struct args *args)
 /* ---- a simulated cluster ---- */
 
 #define REGION_BYTES (256u << 10)
+#define SIM_SECONDS  0.005 /* of virtual time, at effort 1 */
+#define SIM_CHAINS   32	   /* … or as long as so many take at 1 GB/s */
 
 static int take_cluster(struct request *r, const struct args *args)
 {
@@ -229,9 +235,8 @@ static int check_cluster(struct request *r, const struct args *args)
 
 	if (!r->has_op)
 		return cmd_usage_error("--topology needs --op");
-	if (r->size_bytes > BENCH_FABRIC_SIZE_MAX || r->depth > BENCH_FABRIC_CHAIN_MAX)
-		return cmd_usage_error("a cluster has --size up to %u MiB and --depth up to %u",
-				       BENCH_FABRIC_SIZE_MAX >> 20, BENCH_FABRIC_CHAIN_MAX);
+	if (r->depth > BENCH_FABRIC_CHAIN_MAX)
+		return cmd_usage_error("a cluster has --depth up to %u", BENCH_FABRIC_CHAIN_MAX);
 	status = take_cluster(r, args);
 	if (status)
 		return status;
@@ -266,10 +271,15 @@ static int check_simulated(struct request *r, const struct args *args)
 	if (opt_given(args, "addr seconds cpus machine instructions callgrind one"))
 		return cmd_usage_error("--provider sim takes --effort; leave --addr, --seconds, "
 				       "--cpus, --machine and --instructions out");
+	if (r->size_bytes > BENCH_FABRIC_SIZE_MAX)
+		return cmd_usage_error("--provider sim has --size up to %u MiB",
+				       BENCH_FABRIC_SIZE_MAX >> 20);
 	if (!opt_given(args, "topology") && opt_given(args, CLUSTER_OPTIONS))
 		return cmd_usage_error("options of a cluster need --topology");
 	if (!r->cluster.load.profile)
 		r->cluster.load.profile = BENCH_PROFILE;
+	r->opts.profile = r->cluster.load.profile;
+	r->opts.seed = r->cluster.load.seed;
 	return cmd_sim_check(&(struct gn_sim_opts){.size = sizeof(struct gn_sim_opts),
 						   .profile = r->cluster.load.profile,
 						   .nodes = 1});
@@ -297,7 +307,8 @@ static int run_one(const struct request *r, struct bench_opts *opts)
 	struct bench_result result;
 	int rc;
 
-	opts->seed = gn_random();
+	if (!opts->profile)
+		opts->seed = gn_random();
 	if (terminal)
 		show_progress(opts, 0);
 	rc = bench_run(opts, terminal ? show_progress : NULL, &result);
@@ -318,6 +329,11 @@ static void print_title(const struct bench_opts *opts)
 {
 	struct bench_machine machine;
 
+	if (opts->profile) {
+		printf("sim, %s, seed %llu\n\n", opts->profile, (unsigned long long)opts->seed);
+		bench_print_head(stdout);
+		return;
+	}
 	bench_machine_get(&machine);
 	printf("%s, cpus %d and %d of %d, %s, Linux %s\n\n", opts->provider, opts->cpus[0],
 	       opts->cpus[1], machine.cores, machine.cpu, machine.kernel);
@@ -338,6 +354,10 @@ static void choose_case(const struct request *r, size_t i, struct bench_opts *op
 		opts->size_bytes = r->size_bytes;
 	if (r->depth && trait->kind != BENCH_LIMIT && trait->kind != BENCH_SLEEPER)
 		opts->depth = r->depth;
+	if (opts->profile)
+		opts->seconds =
+			r->cluster.load.effort *
+			fmax(SIM_SECONDS, SIM_CHAINS * 1e-9 * opts->size_bytes * opts->depth);
 }
 
 /* ---- instructions ---- */
@@ -392,7 +412,9 @@ static int bench_fabric_main(const struct args *args)
 		return status;
 	if (opt_given(args, "topology"))
 		return run_cluster(r);
-	if (!opt_given(args, "cpus"))
+	if (r->opts.profile)
+		r->opts.cpus[1] = 1; /* a machine each */
+	else if (!opt_given(args, "cpus"))
 		bench_pick_cpus(r->opts.cpus);
 	status = check_pair(args);
 	if (status)
@@ -409,7 +431,8 @@ static int bench_fabric_main(const struct args *args)
 		struct bench_opts opts;
 
 		choose_case(r, i, &opts);
-		rc = run_one(r, &opts);
+		if (!opts.profile || is_simulated(opts.op))
+			rc = run_one(r, &opts);
 	}
 	if (rc == -EINTR || bench_stopped())
 		return EXIT_INTERRUPTED;
@@ -419,11 +442,11 @@ static int bench_fabric_main(const struct args *args)
 const struct command command_bench_fabric = {
 	.name = "fabric",
 	.what = "writes, reads, atomics and messages between two processes",
-	.about = "Two processes on two cores; one of them measures, next to a limit. Default: "
-		 "everything.",
+	.about = "Two processes on two cores; one of them measures, next to a limit. Or two "
+		 "simulated machines, or a simulated cluster. Default: everything.",
 	.more = "Times are of one operation: a round trip, or a request's share of its chain; p50 "
-		"and p99 of groups of 32 round trips or about 512 requests. All data is checked "
-		"at the end.",
+		"and p99 of groups of 32 round trips or about 512 requests, simulated of single "
+		"round trips. All data is checked at the end, but not of a cluster.",
 	.run = bench_fabric_main,
 	OPTIONS(options, struct request, .opts = {.provider = "shm", .seconds = 1},
 		.cluster = {.load = {.effort = 1,

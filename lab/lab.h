@@ -45,6 +45,6 @@ struct lab_layer {
 
 extern const struct lab_layer lab_layers[];
 
-lab_run_fn lab_fabric_run, lab_kv_run, lab_msg_run, lab_rpc_run;
+lab_run_fn lab_kv_run, lab_msg_run, lab_rpc_run;
 
 #endif

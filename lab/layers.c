@@ -6,8 +6,7 @@
 #include <string.h>
 
 const struct lab_layer lab_layers[] = {
-	{"fabric", lab_fabric_run}, {"rpc", lab_rpc_run}, {"kv", lab_kv_run},
-	{"msg", lab_msg_run},	    {NULL, NULL},
+	{"rpc", lab_rpc_run}, {"kv", lab_kv_run}, {"msg", lab_msg_run}, {NULL, NULL},
 };
 
 void lab_metric_add(struct lab_metrics *metrics, const char *name, double value)
