@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * gannet sim run: one load on one simulated cluster, and everything that was measured, as JSON.
- * evaluation/ runs the papers' figures with it.
  */
 #include <errno.h>
 #include <math.h>
@@ -98,8 +97,7 @@ static int sim_run_run(const struct args *args)
 	while (layer->name && strcmp(layer->name, args->words[0]))
 		layer++;
 	if (!layer->name)
-		return cmd_usage_error("there is no layer '%s': fabric, rpc, kv, msg",
-				       args->words[0]);
+		return cmd_usage_error("there is no layer '%s': rpc, kv, msg", args->words[0]);
 	if (config_parse(&config, r->config, strlen(r->config), &error))
 		return cmd_usage_error("--config: %s", error.text);
 	rc = layer->run(&(struct lab_setup){.profile = name,
@@ -119,11 +117,10 @@ static int sim_run_run(const struct args *args)
 const struct command command_sim_run = {
 	.name = "run",
 	.what = "run one load on a simulated cluster and print all that was measured",
-	.about = "Runs one load of the layer fabric, rpc, kv or msg on a simulated cluster, and "
+	.about = "Runs one load of the layer rpc, kv or msg on a simulated cluster, and "
 		 "prints each metric and its value. The keys of --config and the metrics are those "
 		 "of data/paper.tsv, whose head explains them.",
-	.more = "  gannet sim run fabric --profile cx3 --config 'op=READ;dir=in;size=32;"
-		"signaled=yes;pending=1;client_machines=7;clients_per_machine=4'",
+	.more = "  gannet sim run rpc --profile cx3 --config 'mode=fetch;req=16;resp=32'",
 	.run = sim_run_run,
 	.words = "LAYER",
 	.min_words = 1,
