@@ -13,6 +13,16 @@ const char *const load_presets[] = {"gannet", "paper", NULL};
 
 /* ---- failing ---- */
 
+int bench_refuse(char why[BENCH_WHY_MAX], const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(why, BENCH_WHY_MAX, fmt, args);
+	va_end(args);
+	return -EINVAL;
+}
+
 int load_fail(struct load_run *run, int rc, const char *fmt, ...)
 {
 	va_list args;

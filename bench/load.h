@@ -292,7 +292,7 @@ struct load_result {
 	double batch_fill;					     /* operations in a message */
 	double batch;		     /* that clients chose, on average */
 	double server_cpu_percent;   /* of one core */
-	/* Simulated: of a request, in the caches of all network cards, and of those that node 0 served. */
+	/* Simulated: of a request in the caches of all cards; of one that node 0 served. */
 	double misses, served_misses;
 	uint64_t events, trace_hash; /* simulated */
 	double wall_seconds;	     /* simulated: that it took */
