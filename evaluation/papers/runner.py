@@ -43,10 +43,7 @@ class Run(NamedTuple):
 def command_of(run, card, seed, effort):
     """The command that makes a run, without the name of the program."""
     how = ["--seed", str(seed), "--effort", repr(effort)]
-    if run.layer != "fabric":
-        return bench.command_of(run, card, parse_config(run.config)) + how
-    return ["sim", "run", run.layer, "--json", "--config", run.config, "--profile",
-            run.profile if card == run.profile else f"{run.profile}={card}", *how]
+    return bench.command_of(run, card, parse_config(run.config)) + how
 
 
 def run_point(gannet, run, card, seed, effort, timeout_s=None, started=lambda process: None):
