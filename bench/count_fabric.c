@@ -15,6 +15,7 @@ struct initiator {
 	struct count_client base;
 	struct side ours, theirs;
 	struct shared *shared;
+	char addr[32];
 	struct gn_sge sge[BENCH_DEPTH_MAX];
 	struct gn_wr wr[BENCH_DEPTH_MAX];
 	bool done; /* without a completion */
@@ -89,13 +90,14 @@ static int meet(struct initiator *in)
 	struct gn_thread *thread;
 	int rc = side_publish(&in->theirs, in->shared);
 
+	snprintf(in->addr, sizeof(in->addr), "shm:bench-%d", getpid());
 	if (!rc)
-		rc = side_listen(&in->theirs, in->shared);
+		rc = side_listen(&in->theirs, in->addr);
 	if (!rc)
 		rc = gn_thread_start("accept", accept_main, in, &thread);
 	if (rc)
 		return rc;
-	rc = side_connect(&in->ours, in->shared);
+	rc = side_connect(&in->ours, in->addr);
 	gn_thread_join(thread);
 	return rc ? rc : side_meet(&in->ours, in->shared);
 }
@@ -136,9 +138,9 @@ int count_fabric_main(struct count_page *page)
 					 .collect = page->opts.post_one ? collect_one : collect,
 					 .check = check};
 	in->shared = aligned_alloc(_Alignof(struct shared), sizeof(*in->shared));
-	rc = in->shared ? side_open(&in->ours, INITIATOR, &page->opts.fabric) : -ENOMEM;
+	rc = in->shared ? side_open(&in->ours, INITIATOR, &page->opts.fabric, NULL) : -ENOMEM;
 	if (!rc)
-		rc = side_open(&in->theirs, PEER, &page->opts.fabric);
+		rc = side_open(&in->theirs, PEER, &page->opts.fabric, NULL);
 	if (!rc)
 		rc = meet(in);
 	if (!rc) {

@@ -23,7 +23,6 @@ struct one_sided {
 	uint64_t posted, done, signaled; /* requests: posted, known to be done, last to complete */
 	uint32_t local_at, remote_at;	 /* next buffer */
 	uint32_t local_slots, remote_slots;
-	uint32_t group_chains;
 	uint32_t signal_every; /* requests; not more than are timed together */
 	struct gn_wr *wr;
 	struct gn_sge *sge;
@@ -69,7 +68,6 @@ int one_sided_create(struct side *side, struct one_sided **out)
 	o->op = one_sided_op(opts->op);
 	o->local_slots = o->op == GN_OP_WRITE ? 2 * slots : slots;
 	o->remote_slots = o->op == GN_OP_READ ? 2 * slots : slots;
-	o->group_chains = (uint32_t)(one_sided_group_ops(opts) / opts->depth);
 	o->signal_every = least_u32(side->plan.send_wrs / 2, (uint32_t)one_sided_group_ops(opts));
 	for (uint32_t i = 0; i < opts->depth; i++) {
 		o->sge[i].len_bytes = opts->size_bytes;
@@ -174,24 +172,13 @@ static inline int post_chain(struct one_sided *o)
 	return rc;
 }
 
-int one_sided_run(void *arg, uint64_t block_ns, struct block *out)
+int one_sided_post(struct one_sided *o, uint32_t n)
 {
-	struct one_sided *o = arg;
-	uint64_t since_ns = gn_now_ns();
+	int rc = 0;
 
-	out->group_ops = (uint64_t)o->group_chains * o->side->opts.depth;
-	while (out->ns < block_ns) {
-		for (uint32_t i = 0; i < o->group_chains; i++) {
-			const int rc = post_chain(o);
-
-			if (unlikely(rc))
-				return rc;
-		}
-		since_ns = block_group(out, since_ns);
-		if (bench_stopped())
-			return -EINTR;
-	}
-	return 0;
+	for (; n && likely(!rc); n -= o->side->opts.depth)
+		rc = post_chain(o);
+	return rc;
 }
 
 int one_sided_warm(struct one_sided *o)

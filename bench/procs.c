@@ -161,6 +161,7 @@ static int open_client(struct procs *p)
 
 	p->self.run = run;
 	p->self.kind = p->kind;
+	p->self.pair = &p->pair;
 	if (!rc && run->opts.paper)
 		rc = load_check(run, gn_ctx_create(p->self.fabric, &p->self.ctx),
 				"creating a context");
@@ -273,7 +274,7 @@ static void sum_up(const struct load_run *run, const struct load_served *served,
 
 static int note_server(struct procs *p)
 {
-	return p->run->n_servers == 1 ? pair_ask(&p->pair, ORDER_CHECK) : 0;
+	return p->run->n_servers == 1 ? pair_ask(&p->pair, ORDER_NOTE) : 0;
 }
 
 int procs_measure(struct procs *p, const struct load *limit, const struct load *part,
