@@ -423,6 +423,8 @@ static void client_count(const struct load_client *base, struct load_sums *out)
 {
 	*out = base->own;
 	out->ops = base->ended;
+	if (!base->run->simulated) /* where the client is all that its process does */
+		load_count_fabric(base->proc->fabric, out);
 }
 
 static uint64_t client_group_ops(const struct load_client *base)

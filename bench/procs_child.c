@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fabric.h"
 #include "kv.h"
 #include "msg.h"
 #include "pair_load.h"
@@ -21,7 +22,8 @@
 #define LISTEN_NAP_US 500u
 #define BLOCK_NS      1000000u
 
-static const struct load_kind *const kinds[] = {&load_rpc, &load_kv, &load_msg, &load_pair, NULL};
+static const struct load_kind *const kinds[] = {&load_rpc,    &load_kv,	  &load_msg,
+						&load_fabric, &load_pair, NULL};
 
 /* ---- a server ---- */
 
