@@ -234,8 +234,27 @@ struct copying {
 };
 int copying_run(void *copying, uint64_t block_ns, struct block *out);
 
-/* What the fabric calls it. */
-enum gn_op one_sided_op(enum bench_op op);
+/* Requests that are posted together. Where they go is set before each post. */
+struct chain {
+	struct gn_wr *wr;
+	struct gn_sge *sge;
+	uint32_t n;
+};
+
+/* flags: of every request. 0 or -ENOMEM. */
+int chain_create(struct chain *chain, uint32_t n, const struct bench_opts *opts, uint32_t lkey,
+		 uint32_t flags);
+void chain_destroy(struct chain *chain);
+
+/* id: of the completion of the last request; 0: it has none. */
+static inline int chain_post(struct chain *chain, struct gn_qp *qp, uint64_t id)
+{
+	struct gn_wr *last = &chain->wr[chain->n - 1];
+
+	last->id = id;
+	last->flags = id ? last->flags | GN_SIGNALED : last->flags & ~(uint32_t)GN_SIGNALED;
+	return gn_post_send(qp, chain->wr, NULL);
+}
 
 struct one_sided;
 int one_sided_create(struct side *side, struct one_sided **out);
