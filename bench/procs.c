@@ -163,9 +163,15 @@ static int open_client(struct procs *p)
 
 	p->self.run = run;
 	p->self.kind = p->kind;
+	p->self.pair = &p->pair;
 	if (!rc && run->opts.paper)
 		rc = load_check(run, gn_ctx_create(p->self.fabric, &p->self.ctx),
 				"creating a context");
+	if (rc)
+		return rc;
+	p->self.n_clients = 1;
+	if (p->kind->proc_open)
+		rc = p->kind->proc_open(&p->self);
 	if (rc)
 		return rc;
 	p->client = gn_alloc(p->kind->client_bytes, 64);
@@ -275,7 +281,7 @@ static void sum_up(const struct load_run *run, const struct load_served *served,
 
 static int note_server(struct procs *p)
 {
-	return p->run->n_servers == 1 ? pair_ask(&p->pair, ORDER_CHECK) : 0;
+	return p->run->n_servers == 1 ? pair_ask(&p->pair, ORDER_NOTE) : 0;
 }
 
 /* A block of client 0; then a look at the other processes. */
@@ -356,6 +362,8 @@ int procs_close(struct procs *p, int rc, struct load_result *out)
 	if (p->client)
 		p->kind->close(p->client);
 	gn_free(p->client);
+	if (p->self.state)
+		p->kind->proc_close(&p->self);
 	gn_ctx_destroy(p->self.ctx);
 	gn_fabric_close(p->self.fabric);
 	procs_stop_server(p);
