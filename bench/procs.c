@@ -290,7 +290,7 @@ static int run_own_block(void *arg, uint64_t block_ns, struct block *out)
 	struct procs *p = arg;
 	const int rc = load_block(p->client, block_ns, out);
 
-	reap(p);
+	procs_reap(p);
 	return rc || !load_failed(p->run) ? rc : -EPIPE;
 }
 
