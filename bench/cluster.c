@@ -208,6 +208,7 @@ static int simulate(struct load_run *run, const struct load_kind *kind,
 		.nodes = m->nodes,
 		.stack_bytes = STACK_BYTES,
 		.limit_ns = LIMIT_NS,
+		.interrupted = run->interrupted,
 	};
 	int rc = gn_sim_create(&opts, &m->sim);
 

@@ -120,7 +120,9 @@ static uint32_t procs_reap(struct procs *p)
 			p->pids[i] = 0;
 		left += p->pids[i] > 0;
 		if (status)
-			load_fail(p->run, -EPIPE, "another process has died");
+			load_fail(p->run, -EPIPE, "another process has died: %s %d",
+				  WIFSIGNALED(status) ? "signal" : "exit status",
+				  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	}
 	return left;
 }
@@ -282,10 +284,20 @@ static int note_server(struct procs *p)
 	return p->run->n_servers == 1 ? pair_ask(&p->pair, ORDER_NOTE) : 0;
 }
 
+/* A block of client 0; then a look at the other processes. */
+static int run_own_block(void *arg, uint64_t block_ns, struct block *out)
+{
+	struct procs *p = arg;
+	const int rc = load_block(p->client, block_ns, out);
+
+	procs_reap(p);
+	return rc || !load_failed(p->run) ? rc : -EPIPE;
+}
+
 int procs_measure(struct procs *p, const struct load *limit, const struct load *part,
 		  bench_progress_fn *progress, struct load_result *out, struct comparison *compared)
 {
-	const struct load own = {.run = load_block, .arg = p->client};
+	const struct load own = {.run = run_own_block, .arg = p};
 	struct load_client *c = p->client;
 	int rc = note_server(p), rc_end;
 	const struct load_served before = p->run->served;
