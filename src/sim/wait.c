@@ -169,12 +169,37 @@ static bool wait_can_sleep(const struct gn_wait_item *items, unsigned n)
 	return true;
 }
 
-static int wait_linked(struct sim_thread *self, struct gn_wait_item *items, unsigned n,
-		       uint64_t deadline_ns, const char *reason)
+static void wait_slept_source(struct gn_source *source)
 {
-	const struct sim_engine *engine = &self->proc->sim->engine;
-	const bool sleeps = wait_can_sleep(items, n);
+	if (source->ops->slept)
+		source->ops->slept(source);
+	for (struct gn_source *m = source->mute ? NULL : source->members; m; m = m->next)
+		wait_slept_source(m);
+}
 
+/*
+ * Parks the thread. If it sleeps by the end, its items were armed, and an interrupt has to wake it
+ * unless its deadline did.
+ */
+static void wait_park(struct sim_thread *self, struct gn_wait_item *items, unsigned n,
+		      uint64_t deadline_ns, const char *reason, bool spin)
+{
+	struct gn_sim *sim = self->proc->sim;
+	const uint64_t from_ps = sim->engine.now_ps;
+
+	sim_park_till(self, deadline_ns, reason);
+	if (!wait_can_sleep(items, n) ||
+	    (spin && sim->engine.now_ps - from_ps <= sim->profile.spin_ps))
+		return;
+	for (unsigned i = 0; i < n; i++)
+		wait_slept_source(items[i].source);
+	if (self->woken)
+		sim_owe(sim, sim_interrupt(&self->proc->node->device));
+}
+
+static int wait_linked(struct sim_thread *self, struct gn_wait_item *items, unsigned n,
+		       uint64_t deadline_ns, const char *reason, bool spin)
+{
 	for (;;) {
 		int ready;
 
@@ -184,18 +209,13 @@ static int wait_linked(struct sim_thread *self, struct gn_wait_item *items, unsi
 			return ready;
 		if (sim_passed(self, deadline_ns))
 			return -ETIMEDOUT;
-		if (!self->woken) {
-			const uint64_t from_ps = engine->now_ps;
-
-			sim_park_till(self, deadline_ns, reason);
-			if (sleeps && self->woken)
-				sim_owe(self->proc->sim, sim_wake_cost(&self->proc->node->device,
-								       engine->now_ps - from_ps));
-		}
+		if (!self->woken)
+			wait_park(self, items, n, deadline_ns, reason, spin);
 	}
 }
 
-int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
+int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason,
+	     bool spin)
 {
 	struct gn_sim *sim = sim_current();
 	struct sim_thread *self = sim->thread;
@@ -220,7 +240,7 @@ int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const
 	if (!rc) {
 		sim_spun(sim);
 		wait_link_all(self, items, n);
-		rc = wait_linked(self, items, n, until_ns, reason);
+		rc = wait_linked(self, items, n, until_ns, reason, spin);
 		sim_wait_unlink(self);
 	}
 	source_rest_items(items, n);

@@ -24,10 +24,12 @@ struct load {
 	enum gn_op op;
 	/* requests are timed, after as many to warm up */
 	uint32_t bytes, n_sge, qps, outstanding, requests;
+	bool sleep; /* do not spin before an event */
 };
 
 static const struct load *load;
 static uint64_t measured_ns; /* by the requester */
+static uint64_t measured_arms;
 static uint64_t seed;
 
 struct end {
@@ -58,6 +60,7 @@ static int end_open(struct end *e, const char *name, uint64_t bytes)
 	EXPECT(gn_ctx_create(e->fabric, &e->ctx) == 0);
 	EXPECT(gn_pd_create(e->ctx, &e->pd) == 0);
 	EXPECT(gn_chan_create(e->ctx, &e->chan) == 0);
+	cq.chan = e->chan;
 	EXPECT(gn_cq_create(e->ctx, &cq, &e->cq) == 0);
 	qp.send_cq = qp.recv_cq = e->cq;
 	qp.chan = e->chan;
@@ -125,9 +128,21 @@ static int post(struct end *e, unsigned i)
 	return gn_post_send(e->qp[i % load->qps], &wr, NULL);
 }
 
+static int next_completions(struct end *e, struct gn_wc *wc, int max)
+{
+	struct gn_wait_item item = gn_wait_on(gn_cq_source(e->cq));
+	int n, rc = 0;
+
+	while (!(n = gn_cq_poll(e->cq, wc, max)) && rc >= 0)
+		rc = load->sleep ? gn_wait_sleep(&item, 1, GN_FOREVER, "completions") :
+				   gn_wait(&item, 1, GN_FOREVER, "completions");
+	return n;
+}
+
 static int requester(struct gn_env *env, int argc, char **argv)
 {
 	struct gn_conn_opts opts = {.size = sizeof(opts)};
+	struct gn_counters count = {.size = sizeof(count)};
 	unsigned begun = 0, ended = 0;
 	uint64_t start_ns = 0;
 	struct gn_event ev;
@@ -146,7 +161,7 @@ static int requester(struct gn_env *env, int argc, char **argv)
 	for (; begun < load->outstanding; begun++)
 		EXPECT(post(&e, begun) == 0);
 	while (ended < 2 * load->requests) {
-		const int n = gn_cq_wait(e.cq, wc, 16, GN_FOREVER, "completions");
+		const int n = next_completions(&e, wc, 16);
 
 		EXPECT(n > 0);
 		for (int i = 0; i < n; i++) {
@@ -160,6 +175,8 @@ static int requester(struct gn_env *env, int argc, char **argv)
 		}
 	}
 	measured_ns = gn_now_ns() - start_ns;
+	EXPECT(gn_fabric_counters(e.fabric, &count) == 0);
+	measured_arms = count.arms;
 	for (unsigned i = 0; i < load->qps; i++)
 		EXPECT(gn_disconnect(e.qp[i]) == 0);
 	return end_close(&e);
@@ -304,6 +321,33 @@ static void four_qps_fall_after_7_threads(void **state)
 	falls_after(4, 7);
 }
 
+/* A thread that sleeps at once pays for an interrupt by each completion, and one that spins does not. */
+static void interrupt_for_each_event(void **state)
+{
+	enum { REQUESTS = 100, INTERRUPT_NS = 7000 };
+	struct load l = {.op = GN_OP_WRITE,
+			 .bytes = 512,
+			 .n_sge = 1,
+			 .qps = 1,
+			 .outstanding = 1,
+			 .requests = REQUESTS};
+	struct gn_sim_stats spins, sleeps;
+	uint64_t spin_ps, sleep_ps;
+
+	(void)state;
+	spin_ps = request_ps(&l, &spins);
+	assert_int_equal(spins.interrupts, 0);
+	assert_int_equal(measured_arms, 0);
+	l.sleep = true;
+	sleep_ps = request_ps(&l, &sleeps);
+	assert_int_equal(sleeps.interrupts, 2 * REQUESTS);
+	assert_int_equal(measured_arms, 2 * REQUESTS);
+	assert_in_range(sleep_ps - spin_ps, INTERRUPT_NS * 980, INTERRUPT_NS * 1020);
+	assert_in_range(sleeps.cpu_busy_ns - spins.cpu_busy_ns,
+			2 * REQUESTS * INTERRUPT_NS / 100 * 98,
+			2 * REQUESTS * INTERRUPT_NS / 100 * 102);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -311,6 +355,7 @@ int main(void)
 		cmocka_unit_test(writes_of_one_qp),
 		cmocka_unit_test(gather_list_fetched_again),
 		cmocka_unit_test(pages_fetched),
+		cmocka_unit_test(interrupt_for_each_event),
 		cmocka_unit_test(one_qp_falls_after_4_threads),
 		cmocka_unit_test(four_qps_fall_after_7_threads),
 	};

@@ -205,8 +205,8 @@ uint64_t sim_link_receive(struct sim_device *device, uint64_t bytes);
 
 /* When a completion that the card reports at at_ps becomes visible. */
 uint64_t sim_complete(const struct sim_device *device, uint64_t at_ps);
-/* The cost of waking a thread that has waited for waited_ps. */
-uint64_t sim_wake_cost(struct sim_device *device, uint64_t waited_ps);
+/* An interrupt wakes a thread that sleeps: its cost. */
+uint64_t sim_interrupt(struct sim_device *device);
 
 /* ---- register.c ---- */
 uint64_t sim_register_cost(const struct sim_profile *profile, uint64_t bytes);
