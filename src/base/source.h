@@ -27,8 +27,8 @@ struct source_ops {
 	int (*arm)(struct gn_source *source);
 	void (*disarm)(struct gn_source *source); /* optional */
 	int (*prepare)(struct gn_source *source); /* objects only */
-	/* optional; simulation: a thread slept on it, for which a process would have armed it */
-	void (*slept)(struct gn_source *source);
+	/* optional; simulation: a thread waited for an event of it: a process would have armed it */
+	void (*armed)(struct gn_source *source);
 };
 
 struct gn_source {

@@ -191,7 +191,8 @@ int real_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, cons
 	      bool spin)
 {
 	uint64_t until_ns = deadline_ns;
-	int rc = poll_items(items, n);
+	/* Without spinning the caller has polled, and wants an event. */
+	int rc = likely(spin) || deadline_ns == GN_NO_WAIT ? poll_items(items, n) : 0;
 
 	(void)reason;
 	if (likely(rc))

@@ -169,48 +169,51 @@ static bool wait_can_sleep(const struct gn_wait_item *items, unsigned n)
 	return true;
 }
 
-static void wait_slept_source(struct gn_source *source)
+static void wait_armed_source(struct gn_source *source)
 {
-	if (source->ops->slept)
-		source->ops->slept(source);
+	if (source->ops->armed)
+		source->ops->armed(source);
 	for (struct gn_source *m = source->mute ? NULL : source->members; m; m = m->next)
-		wait_slept_source(m);
+		wait_armed_source(m);
 }
 
-/*
- * Parks the thread. If it sleeps by the end, its items were armed, and an interrupt has to wake it
- * unless its deadline did.
- */
-static void wait_park(struct sim_thread *self, struct gn_wait_item *items, unsigned n,
-		      uint64_t deadline_ns, const char *reason, bool spin)
+/* The items were armed. An interrupt follows, unless the deadline came first. */
+static void wait_by_event(struct sim_thread *self, struct gn_wait_item *items, unsigned n,
+			  bool interrupt)
 {
-	struct gn_sim *sim = self->proc->sim;
-	const uint64_t from_ps = sim->engine.now_ps;
-
-	sim_park_till(self, deadline_ns, reason);
-	if (!wait_can_sleep(items, n) ||
-	    (spin && sim->engine.now_ps - from_ps <= sim->profile.spin_ps))
-		return;
 	for (unsigned i = 0; i < n; i++)
-		wait_slept_source(items[i].source);
-	if (self->woken)
-		sim_owe(sim, sim_interrupt(&self->proc->node->device));
+		wait_armed_source(items[i].source);
+	if (interrupt)
+		sim_owe(self->proc->sim, sim_interrupt(&self->proc->node->device));
 }
 
 static int wait_linked(struct sim_thread *self, struct gn_wait_item *items, unsigned n,
 		       uint64_t deadline_ns, const char *reason, bool spin)
 {
+	const struct gn_sim *sim = self->proc->sim;
+	const bool sleeps = wait_can_sleep(items, n);
+	bool by_event = false;
+
 	for (;;) {
+		uint64_t from_ps;
 		int ready;
 
 		self->woken = false;
 		ready = wait_poll_items(self, items, n);
-		if (ready)
+		if (ready) {
+			if (sleeps && !spin && !by_event)
+				wait_by_event(self, items, n, true);
 			return ready;
+		}
 		if (sim_passed(self, deadline_ns))
 			return -ETIMEDOUT;
-		if (!self->woken)
-			wait_park(self, items, n, deadline_ns, reason, spin);
+		if (self->woken)
+			continue;
+		from_ps = sim->engine.now_ps;
+		sim_park_till(self, deadline_ns, reason);
+		by_event = sleeps && (!spin || sim->engine.now_ps - from_ps > sim->profile.spin_ps);
+		if (by_event)
+			wait_by_event(self, items, n, self->woken);
 	}
 }
 
