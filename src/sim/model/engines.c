@@ -15,8 +15,8 @@ uint64_t sim_object_key(enum sim_object object, uint64_t id, uint64_t page)
 }
 
 /* Looks up an object; a fetch, if needed, ends at *at_ps. True: it was needed. */
-static bool look_up(struct sim_device *device, uint64_t key, uint64_t units, uint64_t miss_ps,
-		    uint64_t *at_ps)
+static bool cache_look_up(struct sim_device *device, uint64_t key, uint64_t units, uint64_t miss_ps,
+			  uint64_t *at_ps)
 {
 	if (sim_cache_touch(&device->cache, key, (uint32_t)units)) {
 		device->hits++;
@@ -50,18 +50,18 @@ struct fetches {
 	uint64_t miss_ps, at_ps;
 };
 
-static bool page_look_up(struct sim_device *device, uint64_t key, void *arg)
+static bool cache_look_up_page(struct sim_device *device, uint64_t key, void *arg)
 {
 	struct fetches *f = arg;
 
-	return look_up(device, key, 1, f->miss_ps, &f->at_ps);
+	return cache_look_up(device, key, 1, f->miss_ps, &f->at_ps);
 }
 
-static uint64_t translate(struct sim_device *device, const struct sim_message *m, uint64_t miss_ps,
-			  uint64_t *at_ps)
+static uint64_t cache_look_up_pages(struct sim_device *device, const struct sim_message *m,
+				    uint64_t miss_ps, uint64_t *at_ps)
 {
 	struct fetches f = {.miss_ps = miss_ps, .at_ps = *at_ps};
-	const uint64_t misses = sim_pages_count(device, m, page_look_up, &f);
+	const uint64_t misses = sim_pages_count(device, m, cache_look_up_page, &f);
 
 	*at_ps = f.at_ps;
 	return misses;
@@ -86,9 +86,9 @@ uint64_t sim_tx(struct sim_device *device, const struct sim_message *m)
 		const uint64_t miss_ps = m->read ? p->miss_ps : p->miss_write_ps;
 
 		device->requests++;
-		look_up(device, sim_object_key(SIM_REQUESTER, m->qpn, 0), p->requester_units,
-			miss_ps, &fetched);
-		translate(device, m, miss_ps, &fetched);
+		cache_look_up(device, sim_object_key(SIM_REQUESTER, m->qpn, 0), p->requester_units,
+			      miss_ps, &fetched);
+		cache_look_up_pages(device, m, miss_ps, &fetched);
 		service = sim_jitter(device, p->tx_request_ps) *
 			  (m->read ? 1 : sim_packets(device, m->bytes));
 		break;
@@ -131,16 +131,16 @@ uint64_t sim_refetch_ps(struct sim_device *device, const struct sim_message *m)
 }
 
 /* At the requester: the response finds its request. */
-static void find_request(struct sim_device *device, const struct sim_message *m, uint64_t miss_ps,
-			 uint64_t *at_ps)
+static void cache_look_up_request(struct sim_device *device, const struct sim_message *m,
+				  uint64_t miss_ps, uint64_t *at_ps)
 {
 	const uint64_t again_ps = sim_refetch_ps(device, m);
 
-	look_up(device, sim_object_key(SIM_REQUESTER, m->qpn, 0), device->profile->requester_units,
-		miss_ps, at_ps);
+	cache_look_up(device, sim_object_key(SIM_REQUESTER, m->qpn, 0),
+		      device->profile->requester_units, miss_ps, at_ps);
 	if (again_ps)
 		*at_ps = sim_station_pass(&device->icm, *at_ps, again_ps);
-	translate(device, m, miss_ps, at_ps);
+	cache_look_up_pages(device, m, miss_ps, at_ps);
 }
 
 uint64_t sim_rx(struct sim_device *device, const struct sim_message *m, uint64_t *stall_ps)
@@ -154,18 +154,20 @@ uint64_t sim_rx(struct sim_device *device, const struct sim_message *m, uint64_t
 	switch (m->packet) {
 	case SIM_REQUEST:
 		device->inbound++;
-		device->inbound_misses += look_up(device, sim_object_key(SIM_RESPONDER, m->qpn, 0),
-						  p->responder_units, p->miss_inbound_ps, &fetched);
-		device->inbound_misses += translate(device, m, p->miss_inbound_ps, &fetched);
+		device->inbound_misses +=
+			cache_look_up(device, sim_object_key(SIM_RESPONDER, m->qpn, 0),
+				      p->responder_units, p->miss_inbound_ps, &fetched);
+		device->inbound_misses +=
+			cache_look_up_pages(device, m, p->miss_inbound_ps, &fetched);
 		service = p->rx_request_ps * (m->read ? 1 : sim_packets(device, m->bytes)) +
 			  (m->receive ? p->rx_receive_ps : 0);
 		break;
 	case SIM_READ_RESPONSE:
-		find_request(device, m, p->miss_ps, &fetched);
+		cache_look_up_request(device, m, p->miss_ps, &fetched);
 		service = p->rx_response_ps * sim_packets(device, m->bytes);
 		break;
 	default:
-		find_request(device, m, p->miss_write_ps, &fetched);
+		cache_look_up_request(device, m, p->miss_write_ps, &fetched);
 		service = p->rx_ack_ps;
 		break;
 	}
