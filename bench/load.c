@@ -13,6 +13,16 @@ const char *const load_presets[] = {"gannet", "paper", NULL};
 
 /* ---- failing ---- */
 
+int bench_refuse(char why[BENCH_WHY_MAX], const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(why, BENCH_WHY_MAX, fmt, args);
+	va_end(args);
+	return -EINVAL;
+}
+
 int load_fail(struct load_run *run, int rc, const char *fmt, ...)
 {
 	va_list args;
@@ -219,6 +229,7 @@ static void begin_phase(struct load_run *run, enum load_phase phase)
 	run->mark(run);
 }
 
+/* took_ns: now_ns, if it is not known when they began. */
 static void count_phase(struct load_run *run, uint64_t n, uint64_t now_ns, uint64_t took_ns)
 {
 	const struct load_length *l = &run->length;
@@ -236,7 +247,8 @@ static void count_phase(struct load_run *run, uint64_t n, uint64_t now_ns, uint6
 	} else if (run->phase == LOAD_MEASURED) {
 		ops = run->ops - run->begin_ops;
 		ns = now_ns - run->begin_ns;
-		gn_hist_add(&run->tally[0].group_ns, took_ns, n);
+		if (took_ns != now_ns)
+			gn_hist_add(&run->tally[0].group_ns, took_ns, n);
 		if ((ops < l->min_ops || ns < l->min_ns) && ops < l->max_ops && ns < l->max_ns)
 			return;
 		run->end_ns = now_ns;
@@ -251,7 +263,7 @@ static void look_at_phase(struct load_client *c, unsigned n, uint64_t began_ns)
 
 	c->own.ops += n;
 	c->own.late += c->limit_ns && took_ns > c->limit_ns ? n : 0;
-	c->own.below_7us += took_ns < BELOW_NS ? n : 0;
+	c->own.below_7us += began_ns && took_ns < BELOW_NS ? n : 0;
 	count_phase(c->run, n, now_ns, took_ns);
 	c->stops = c->run->phase == LOAD_OVER;
 	if (*c->interrupted)
@@ -314,6 +326,8 @@ void load_result_init(struct load_result *r)
 		.batch_fill = NAN,
 		.batch = NAN,
 		.server_cpu_percent = NAN,
+		.misses = NAN,
+		.served_misses = NAN,
 		.wall_seconds = NAN,
 	};
 }
@@ -361,6 +375,8 @@ void load_sheet_result(struct bench_sheet *s, const struct load_result *r)
 	sheet_number(s, "client_wrs_per_call", r->client_wrs, 4);
 	sheet_number(s, "round_trips_per_call", r->round_trips, 6);
 	sheet_number(s, "doorbells_per_call", r->doorbells, 4);
+	sheet_number(s, "fetches_per_call",
+		     none + (sums->calls ? (double)sums->fetches / (double)sums->calls : 0), 6);
 	sheet_number(s, "fetches", none + (double)sums->fetches, 0);
 	sheet_number(s, "failed_fetches", none + (double)sums->failed_fetches, 0);
 	sheet_number(s, "second_reads", none + (double)sums->second_reads, 0);

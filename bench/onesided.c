@@ -24,11 +24,12 @@ struct one_sided {
 	uint32_t local_at, remote_at;	 /* next buffer */
 	uint32_t local_slots, remote_slots;
 	uint32_t group_chains;
+	uint32_t signal_every; /* requests; not more than are timed together */
 	struct gn_wr *wr;
 	struct gn_sge *sge;
 };
 
-static enum gn_op fabric_op(enum bench_op op)
+enum gn_op one_sided_op(enum bench_op op)
 {
 	switch (op) {
 	case BENCH_READ:
@@ -65,10 +66,11 @@ int one_sided_create(struct side *side, struct one_sided **out)
 		return -ENOMEM;
 	}
 	o->side = side;
-	o->op = fabric_op(opts->op);
+	o->op = one_sided_op(opts->op);
 	o->local_slots = o->op == GN_OP_WRITE ? 2 * slots : slots;
 	o->remote_slots = o->op == GN_OP_READ ? 2 * slots : slots;
 	o->group_chains = (uint32_t)(one_sided_group_ops(opts) / opts->depth);
+	o->signal_every = least_u32(side->plan.send_wrs / 2, (uint32_t)one_sided_group_ops(opts));
 	for (uint32_t i = 0; i < opts->depth; i++) {
 		o->sge[i].len_bytes = opts->size_bytes;
 		o->sge[i].lkey = gn_mr_lkey(side->local_mr);
@@ -160,7 +162,7 @@ static inline int post_chain(struct one_sided *o)
 		aim(o, i);
 	}
 	o->posted += depth;
-	last->flags = o->posted - o->signaled >= queue / 2 ? GN_SIGNALED : 0;
+	last->flags = o->posted - o->signaled >= o->signal_every ? GN_SIGNALED : 0;
 	if (last->flags) {
 		o->signaled = o->posted;
 		last->id = o->posted;

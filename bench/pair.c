@@ -24,7 +24,8 @@ struct patience patience_for(const struct bench_opts *opts, uint64_t limit_us)
 {
 	/* With one core for two processes the other one cannot answer while we spin. */
 	return (struct patience){.spins = opts->cpus[0] == opts->cpus[1] ? 1 : 2000,
-				 .limit_us = limit_us};
+				 .limit_us = limit_us,
+				 .simulated = opts->profile != NULL};
 }
 
 int patience_yield(struct patience *p)
@@ -38,7 +39,10 @@ int patience_yield(struct patience *p)
 		p->since_ns = now_ns;
 	if (now_ns - p->since_ns > p->limit_us * 1000)
 		return -ETIMEDOUT;
-	gn_yield();
+	if (p->simulated) /* where a thread that spins for long has failed */
+		gn_sleep_us(1);
+	else
+		gn_yield();
 	return 0;
 }
 
@@ -51,7 +55,7 @@ bool pair_peer_lives(struct pair *pair)
 
 int pair_check(struct pair *pair)
 {
-	if (pair_peer_lives(pair))
+	if (!pair->pid || pair_peer_lives(pair))
 		return 0;
 	/* If an order failed it has said so. */
 	if (pair->shared->result)
@@ -167,6 +171,17 @@ static int connect_pair(struct pair *pair)
 	return rc ? rc : side_meet(&pair->side, pair->shared);
 }
 
+int pair_meet(struct pair *pair, const struct bench_opts *opts)
+{
+	int rc = pair_wait(pair);
+
+	if (!rc)
+		rc = side_open(&pair->side, INITIATOR, opts);
+	if (!rc && pair->side.plan.needs_qp)
+		rc = connect_pair(pair);
+	return rc;
+}
+
 int pair_start(struct pair *pair, const struct bench_opts *opts)
 {
 	int rc;
@@ -179,24 +194,13 @@ int pair_start(struct pair *pair, const struct bench_opts *opts)
 	}
 	pin(pair, opts->cpus[INITIATOR]);
 	rc = bench_spawn("--bench-peer", pair->fd, &pair->pid);
+	if (rc) {
+		unshare_all(pair);
+		return rc;
+	}
+	rc = pair_meet(pair, opts);
 	if (rc)
-		goto unshare;
-	rc = pair_wait(pair);
-	if (!rc)
-		rc = side_open(&pair->side, INITIATOR, opts);
-	if (rc)
-		goto stop_peer;
-	if (pair->side.plan.needs_qp)
-		rc = connect_pair(pair);
-	if (rc)
-		goto stop_peer;
-	return 0;
-
-stop_peer:
-	pair_stop(pair);
-	return rc;
-unshare:
-	unshare_all(pair);
+		pair_stop(pair);
 	return rc;
 }
 

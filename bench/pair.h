@@ -127,6 +127,8 @@ struct pair {
 };
 
 int pair_start(struct pair *pair, const struct bench_opts *opts);
+/* The part of it that is the same on simulated machines: waits for the peer and connects to it. */
+int pair_meet(struct pair *pair, const struct bench_opts *opts);
 void pair_stop(struct pair *pair);
 void pair_order(struct pair *pair, enum order order);
 /* Waits for the answer to the last order; its result. */
@@ -140,6 +142,8 @@ int pair_check(struct pair *pair);
 /* The peer's: waits for another order than the last, answers one. */
 uint64_t peer_next_order(struct shared *shared, uint64_t last);
 void peer_answer(struct shared *shared, uint64_t word, int result);
+/* The peer's whole life; fabric: for gn_fabric_open(). */
+int peer_serve(struct shared *shared, const char *fabric);
 
 /* ---- patience: what a loop does when it found nothing ---- */
 
@@ -149,6 +153,7 @@ struct patience {
 	uint32_t looks, spins;
 	uint64_t since_ns;
 	uint64_t limit_us;
+	bool simulated;
 };
 
 struct patience patience_for(const struct bench_opts *opts, uint64_t limit_us);
@@ -236,6 +241,9 @@ struct copying {
 	uint64_t ops; /* copies made */
 };
 int copying_run(void *copying, uint64_t block_ns, struct block *out);
+
+/* What the fabric calls it. */
+enum gn_op one_sided_op(enum bench_op op);
 
 struct one_sided;
 int one_sided_create(struct side *side, struct one_sided **out);

@@ -10,10 +10,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define EAGER_US 200u /* of spinning between orders; then it looks once a millisecond */
+#define EAGER_US    200u /* of spinning between orders; then it looks once a millisecond */
+#define SIM_LOOK_US 20u
 
 struct peer {
 	struct shared *shared;
+	struct bench_opts opts;
 	struct side side;
 	struct messages *messages;
 };
@@ -27,7 +29,9 @@ uint64_t peer_next_order(struct shared *shared, uint64_t last)
 	while ((word = __atomic_load_n(&shared->order, __ATOMIC_ACQUIRE)) == last) {
 		if (bench_stopped())
 			return ORDER_QUIT;
-		if (shared->opts.cpus[0] != shared->opts.cpus[1] && gn_now_ns() < eager_ns)
+		if (shared->opts.profile)
+			gn_sleep_us(SIM_LOOK_US);
+		else if (shared->opts.cpus[0] != shared->opts.cpus[1] && gn_now_ns() < eager_ns)
 			spin_pause();
 		else
 			gn_sleep_us(1000);
@@ -44,7 +48,7 @@ void peer_answer(struct shared *shared, uint64_t word, int result)
 
 static int set_up(struct peer *p)
 {
-	const struct bench_opts *opts = &p->shared->opts;
+	const struct bench_opts *opts = &p->opts;
 	int rc = side_open(&p->side, PEER, opts);
 
 	if (rc || !p->side.plan.needs_qp)
@@ -94,7 +98,7 @@ static int obey(struct peer *p, uint64_t word)
 	}
 }
 
-static int serve(struct peer *p)
+static int obey_all(struct peer *p)
 {
 	uint64_t word = ORDER_START;
 	int rc = set_up(p);
@@ -110,26 +114,38 @@ static int serve(struct peer *p)
 	return rc;
 }
 
-int bench_peer_main(void)
+int peer_serve(struct shared *shared, const char *fabric)
 {
 	struct peer *p = calloc(1, sizeof(*p));
 	int rc;
 
-	if (!p)
-		return EXIT_FAILURE;
-	p->shared = mmap(NULL, sizeof(*p->shared), PROT_READ | PROT_WRITE, MAP_SHARED,
-			 BENCH_PEER_FD, 0);
-	if (p->shared == MAP_FAILED) {
-		gn_log(GN_LOG_ERROR, "--bench-peer is for gannet bench itself: %s",
-		       gn_strerror(-errno));
-		free(p);
-		return EXIT_FAILURE;
+	if (!p) {
+		peer_answer(shared, ORDER_START, -ENOMEM);
+		return -ENOMEM;
 	}
-	bench_pin(p->shared->opts.cpus[PEER]);
-	rc = serve(p);
+	p->shared = shared;
+	p->opts = shared->opts;
+	snprintf(p->opts.provider, sizeof(p->opts.provider), "%s", fabric);
+	rc = obey_all(p);
 	messages_destroy(p->messages);
 	side_close(&p->side);
-	munmap(p->shared, sizeof(*p->shared));
 	free(p);
+	return rc;
+}
+
+int bench_peer_main(void)
+{
+	struct shared *shared =
+		mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, BENCH_PEER_FD, 0);
+	int rc;
+
+	if (shared == MAP_FAILED) {
+		gn_log(GN_LOG_ERROR, "--bench-peer is for gannet bench itself: %s",
+		       gn_strerror(-errno));
+		return EXIT_FAILURE;
+	}
+	bench_pin(shared->opts.cpus[PEER]);
+	rc = peer_serve(shared, shared->opts.provider);
+	munmap(shared, sizeof(*shared));
 	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -6,6 +6,9 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
+
+#include <gannet/sim.h>
 
 const struct bench_trait bench_traits[BENCH_OPS] = {
 	[BENCH_WRITE] = {BENCH_ONE_SIDED, 32, 16}, [BENCH_READ] = {BENCH_ONE_SIDED, 32, 16},
@@ -95,7 +98,7 @@ static int measure_one_sided(struct measure *m)
 	rc = one_sided_warm(o);
 	count_from_here(m);
 	if (!rc)
-		rc = alternate(m, &own, atomic ? NULL : &limit);
+		rc = alternate(m, &own, atomic || side->opts.profile ? NULL : &limit);
 	count_to_here(m);
 	m->result->memcpy_ratio = 1 / m->compared.ratio;
 	m->result->working_set_bytes = 3 * (uint64_t)side->plan.slots * side->plan.stride;
@@ -124,7 +127,7 @@ static int measure_messages(struct measure *m)
 		rc = wake_run(&m->pair, ping.messages, m->progress, m->result);
 	} else {
 		/* Only one message at a time can be compared with one line at a time. */
-		rc = alternate(m, &own, opts->depth == 1 ? &limit : NULL);
+		rc = alternate(m, &own, opts->depth == 1 && !opts->profile ? &limit : NULL);
 		m->result->cacheline_ratio = m->compared.ratio;
 		m->result->overhead_ns = m->compared.overhead_ns;
 	}
@@ -152,33 +155,120 @@ static int measure_limit(struct measure *m)
 	return rc ? rc : check_copying(&c, side->opts.seed);
 }
 
-int bench_run(const struct bench_opts *opts, bench_progress_fn *progress, struct bench_result *out)
+static int measure(struct measure *m)
 {
-	struct bench_result result = {.cacheline_ratio = NAN,
-				      .overhead_ns = NAN,
-				      .memcpy_ratio = NAN,
-				      .cpu_percent = NAN,
-				      .eventfd_p50_ns = NAN,
-				      .eventfd_cpu_percent = NAN};
-	struct measure m = {
-		.progress = progress, .result = &result, .compared = {NAN, NAN, NAN, NAN}};
-	int rc = pair_start(&m.pair, opts);
+	*m->result = (struct bench_result){.cacheline_ratio = NAN,
+					   .overhead_ns = NAN,
+					   .memcpy_ratio = NAN,
+					   .cpu_percent = NAN,
+					   .eventfd_p50_ns = NAN,
+					   .eventfd_cpu_percent = NAN};
+	m->compared = (struct comparison){NAN, NAN, NAN, NAN};
+	switch (bench_traits[m->pair.shared->opts.op].kind) {
+	case BENCH_ONE_SIDED:
+	case BENCH_ATOMIC:
+		return measure_one_sided(m);
+	case BENCH_MESSAGE:
+	case BENCH_SLEEPER:
+		return measure_messages(m);
+	default:
+		return measure_limit(m);
+	}
+}
+
+/* ---- two simulated machines ---- */
+
+#define LIMIT_NS 100000000000ull /* of virtual time: something hangs */
+
+struct machines {
+	struct measure measure;
+	struct shared *shared;
+	int rc; /* of the first program that failed */
+};
+
+static int peer_program(struct gn_env *env, int argc, char **argv)
+{
+	struct machines *m = env->arg;
+	const int rc = peer_serve(m->shared, env->fabric);
+
+	(void)argc;
+	(void)argv;
+	m->rc = m->rc ? m->rc : rc;
+	return rc != 0;
+}
+
+static int initiator_program(struct gn_env *env, int argc, char **argv)
+{
+	struct machines *m = env->arg;
+	struct pair *pair = &m->measure.pair;
+	struct bench_opts opts = m->shared->opts;
+	int rc;
+
+	(void)argc;
+	(void)argv;
+	snprintf(opts.provider, sizeof(opts.provider), "%s", env->fabric);
+	pair->shared = m->shared;
+	rc = pair_meet(pair, &opts);
+	if (!rc)
+		rc = measure(&m->measure);
+	pair_order(pair, ORDER_QUIT);
+	side_close(&pair->side);
+	m->rc = m->rc ? m->rc : rc;
+	return rc != 0;
+}
+
+static int simulate_pair(struct machines *m)
+{
+	const struct gn_sim_opts opts = {.size = sizeof(opts),
+					 .profile = m->shared->opts.profile,
+					 .seed = m->shared->opts.seed,
+					 .nodes = 2,
+					 .limit_ns = LIMIT_NS};
+	struct gn_sim *sim;
+	int rc = gn_sim_create(&opts, &sim);
 
 	if (rc)
 		return rc;
-	switch (bench_traits[opts->op].kind) {
-	case BENCH_ONE_SIDED:
-	case BENCH_ATOMIC:
-		rc = measure_one_sided(&m);
-		break;
-	case BENCH_MESSAGE:
-	case BENCH_SLEEPER:
-		rc = measure_messages(&m);
-		break;
-	case BENCH_LIMIT:
-		rc = measure_limit(&m);
-		break;
+	rc = gn_sim_spawn(sim, 0, peer_program, 0, NULL, m, NULL);
+	if (!rc)
+		rc = gn_sim_spawn(sim, 1, initiator_program, 0, NULL, m, NULL);
+	if (!rc)
+		rc = gn_sim_run(sim);
+	gn_sim_destroy(sim);
+	return m->rc ? m->rc : rc;
+}
+
+static int run_simulated(const struct bench_opts *opts, struct bench_result *out)
+{
+	struct machines *m = calloc(1, sizeof(*m));
+	struct shared *shared = NULL;
+	int rc = -ENOMEM;
+
+	if (m && !posix_memalign((void **)&shared, _Alignof(struct shared), sizeof(*shared))) {
+		memset(shared, 0, sizeof(*shared));
+		shared->opts = *opts;
+		shared->answer = UINT64_MAX;
+		m->shared = shared;
+		m->measure.result = out;
+		rc = simulate_pair(m);
 	}
+	free(shared);
+	free(m);
+	return rc;
+}
+
+int bench_run(const struct bench_opts *opts, bench_progress_fn *progress, struct bench_result *out)
+{
+	struct bench_result result;
+	struct measure m = {.progress = progress, .result = &result};
+	int rc;
+
+	if (opts->profile)
+		return run_simulated(opts, out);
+	rc = pair_start(&m.pair, opts);
+	if (rc)
+		return rc;
+	rc = measure(&m);
 	pair_stop(&m.pair);
 	if (!rc)
 		*out = result;

@@ -16,12 +16,14 @@
 #define RECEIVES_MIN   64u	  /* posted at a time */
 #define RECEIVES_BYTES (1u << 20) /* … unless that takes more than this */
 #define SEND_WRS_MIN   256u
-#define INLINE_MAX     64u	   /* what a program would send inline */
-#define QKEY_MASK      0x7fffffffu /* the highest bit is for privileged qkeys */
-#define CONNECT_US     5000000u
-#define PORT_FIRST     20000u
-#define PORTS	       10000u
-#define PORT_TRIES     16
+#define IN_QUEUE_BYTES \
+	(256u << 10)	       /* of one-sided requests, unless that is less than four chains */
+#define INLINE_MAX 64u	       /* what a program would send inline */
+#define QKEY_MASK  0x7fffffffu /* the highest bit is for privileged qkeys */
+#define CONNECT_US 5000000u
+#define PORT_FIRST 20000u
+#define PORTS	   10000u
+#define PORT_TRIES 16
 
 static uint32_t round_up(uint32_t n, uint32_t to)
 {
@@ -62,6 +64,8 @@ static void plan_buffers(const struct bench_opts *opts, struct plan *plan)
 		plan->rights = GN_REMOTE_ATOMIC;
 	}
 	plan->receives = 1; /* the last message, that says to check */
+	plan->send_wrs = max_u32(4 * opts->depth, IN_QUEUE_BYTES / opts->size_bytes);
+	plan->send_wrs = least_u32(plan->send_wrs, max_u32(SEND_WRS_MIN, 4 * opts->depth));
 }
 
 static void plan_messages(const struct bench_opts *opts, struct plan *plan)
@@ -273,7 +277,9 @@ int side_listen(struct side *side, struct shared *shared)
 	if (side->plan.ud)
 		return 0;
 	for (int i = 0; i < PORT_TRIES && rc == -EADDRINUSE; i++) {
-		if (side->opts.host[0])
+		if (side->opts.profile)
+			snprintf(shared->addr, sizeof(shared->addr), "sim:n0:%u", PORT_FIRST);
+		else if (side->opts.host[0])
 			snprintf(shared->addr, sizeof(shared->addr), "verbs:%s:%u", side->opts.host,
 				 PORT_FIRST + (unsigned)(gn_random() % PORTS));
 		else
